@@ -1,0 +1,106 @@
+package pgsvi
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+)
+
+// Sampler draws mini-batches.
+type Sampler interface {
+	// Batches returns a sequence of mini-batches of at most size terms out of
+	// 0 … n−1. The sequence may be endless. A batch is valid until the next
+	// one and must not be empty.
+	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
+}
+
+// Reshuffle visits every term exactly once a pass, in an order drawn anew for
+// each pass. The last batch of a pass is shorter where size does not divide n.
+type Reshuffle struct{}
+
+// Batches implements Sampler.
+func (Reshuffle) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return passes(n, size, func(order []int) {
+		rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	})
+}
+
+// InOrder visits the terms in the order of their indices, pass after pass.
+type InOrder struct{}
+
+// Batches implements Sampler.
+func (InOrder) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
+	return passes(n, size, func([]int) {})
+}
+
+// passes cuts an order of the n terms into batches, calling arrange before each pass.
+func passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		for {
+			arrange(order)
+			for i := 0; i < n; i += size {
+				if !yield(order[i:min(i+size, n)]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// WithReplacement draws every term of every batch independently and uniformly.
+type WithReplacement struct{}
+
+// Batches implements Sampler.
+func (WithReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		batch := make([]int, size)
+		for {
+			for i := range batch {
+				batch[i] = rng.IntN(n)
+			}
+			if !yield(batch) {
+				return
+			}
+		}
+	}
+}
+
+// Order is the caller's own sequence of batches; the run ends with it.
+// Solver.BatchSize is not used. An index out of range is an error of the run.
+type Order iter.Seq[[]int]
+
+// Batches implements Sampler.
+func (o Order) Batches(int, int, *rand.Rand) iter.Seq[[]int] { return iter.Seq[[]int](o) }
+
+// checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
+func checkBatch(batch []int, n int) error {
+	if len(batch) == 0 {
+		return fmt.Errorf("pgsvi: %w: the Sampler gave an empty batch", ErrEmpty)
+	}
+	for _, i := range batch {
+		if i < 0 || i >= n {
+			return fmt.Errorf("pgsvi: %w: batch has term %d of %d", ErrShape, i, n)
+		}
+	}
+	return nil
+}
+
+// ShuffleOnce visits every term exactly once a pass, in an order drawn at the
+// start of the run and kept: the same batches pass after pass. It is what block
+// sweeps want.
+type ShuffleOnce struct{}
+
+// Batches implements Sampler.
+func (ShuffleOnce) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	drawn := false
+	return passes(n, size, func(order []int) {
+		if !drawn {
+			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			drawn = true
+		}
+	})
+}

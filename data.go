@@ -1,0 +1,177 @@
+package pgsvi
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// ReadCSV reads comma-separated numbers: one datum a line, D ≥ 1 features and
+// then the response. It returns the N×D features and the N responses, both new.
+//
+// A first line with a name in it and not a single number is a header and is
+// skipped. Blank lines, spaces around fields, quoted fields, CRLF line ends and
+// a UTF-8 byte order mark are accepted.
+//
+// The errors name line, column and what was found. They wrap ErrNotFinite where
+// a field is not a finite number, ErrShape where a line has another number of
+// fields than the first or fewer than two, or quotes do not match, and ErrEmpty
+// if there are no data. A failure of r is wrapped as it is.
+func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
+	cr := csv.NewReader(csvSkipBOM(r))
+	cr.FieldsPerRecord = -1 // checked here, for better messages
+	cr.TrimLeadingSpace = true
+	cr.ReuseRecord = true
+	var data []float64
+	width := 0
+	for {
+		record, err := cr.Read()
+		if err == io.EOF {
+			break
+		}
+		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
+			return nil, nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, ErrShape)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("pgsvi: reading CSV: %w", err)
+		}
+		if len(record) == 1 && strings.TrimSpace(record[0]) == "" {
+			continue
+		}
+		line, _ := cr.FieldPos(0)
+		first := width == 0
+		if first {
+			width = len(record)
+		}
+		switch {
+		case width < 2:
+			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features and a response separated by commas: %w", line, csvQuote(record[0]), ErrShape)
+		case len(record) != width:
+			return nil, nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), width, ErrShape)
+		case first && csvIsHeader(record):
+			continue
+		}
+		for i, field := range record {
+			v, err := csvFloat(field)
+			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+				line, _ := cr.FieldPos(i)
+				return nil, nil, fmt.Errorf("pgsvi: line %d, column %d: found %s, want a finite number: %w", line, i+1, csvQuote(field), ErrNotFinite)
+			}
+			if i < width-1 {
+				data = append(data, v)
+			} else {
+				y = append(y, v)
+			}
+		}
+	}
+	if len(y) == 0 {
+		return nil, nil, fmt.Errorf("pgsvi: CSV without a line of data: %w", ErrEmpty)
+	}
+	return mat.NewDense(len(y), width-1, data), y, nil
+}
+
+// csvFloat parses a number; what is too large for a float64 is ±Inf.
+func csvFloat(field string) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+	if errors.Is(err, strconv.ErrRange) {
+		err = nil
+	}
+	return v, err
+}
+
+// csvQuote quotes what was found, or the beginning of it.
+func csvQuote(field string) string {
+	if len(field) > 40 {
+		return fmt.Sprintf("%.20q…", field)
+	}
+	return strconv.Quote(field)
+}
+
+// csvIsHeader reports whether there is a name and no number among the fields.
+func csvIsHeader(record []string) bool {
+	named := false
+	for _, field := range record {
+		if _, err := csvFloat(field); err == nil {
+			return false
+		}
+		named = named || strings.TrimSpace(field) != ""
+	}
+	return named
+}
+
+// csvSkipBOM returns r without a leading UTF-8 byte order mark.
+func csvSkipBOM(r io.Reader) *bufio.Reader {
+	br := bufio.NewReader(r)
+	if head, _ := br.Peek(3); string(head) == "\ufeff" {
+		br.Discard(3) // cannot fail: the bytes are buffered
+	}
+	return br
+}
+
+// ReadIndex reads row numbers counted from 0, one a line, in the order of the
+// file. Blank lines, spaces, CRLF line ends and a UTF-8 byte order mark are
+// accepted. The errors name the line and what was found; they wrap ErrParam
+// where that is not a row number and ErrEmpty if there are none. A failure of r
+// is wrapped as it is.
+func ReadIndex(r io.Reader) ([]int, error) {
+	var index []int
+	sc := bufio.NewScanner(csvSkipBOM(r))
+	line := 0
+	for sc.Scan() {
+		line++
+		text := strings.TrimSpace(sc.Text())
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line, csvQuote(text), ErrParam)
+		}
+		index = append(index, n)
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("pgsvi: index, line %d: %w", line+1, err)
+	}
+	if len(index) == 0 {
+		return nil, fmt.Errorf("pgsvi: index without a row number: %w", ErrEmpty)
+	}
+	return index, nil
+}
+
+// SelectRows returns copies of the rows of x and the elements of y at index, in
+// its order; a row may occur more than once. A nil y stays nil. The errors wrap
+// ErrEmpty if index is empty, ErrShape if y is neither nil nor as long as x has
+// rows, and ErrParam, naming the first, if an index is not that of a row.
+func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, error) {
+	n, d := x.Dims()
+	if y != nil && len(y) != n {
+		return nil, nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, ErrShape)
+	}
+	if len(index) == 0 {
+		return nil, nil, fmt.Errorf("pgsvi: no rows selected: %w", ErrEmpty)
+	}
+	for at, i := range index {
+		if i < 0 || i >= n {
+			return nil, nil, fmt.Errorf("pgsvi: index[%d] is %d, want a row of 0 to %d: %w", at, i, n-1, ErrParam)
+		}
+	}
+	sx := mat.NewDense(len(index), d, nil)
+	var sy []float64
+	if y != nil {
+		sy = make([]float64, len(index))
+	}
+	for at, i := range index {
+		copy(sx.RawRowView(at), x.RawRowView(i))
+		if y != nil {
+			sy[at] = y[i]
+		}
+	}
+	return sx, sy, nil
+}

@@ -1,0 +1,223 @@
+package pgsvi
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+func TestReadCSV(t *testing.T) {
+	want := mat.NewDense(2, 2, []float64{1, -2.5, 3e2, 4})
+	for name, in := range map[string]string{
+		"plain":          "1,-2.5,1\n300,4,-1\n",
+		"no newline":     "1,-2.5,1\n300,4,-1",
+		"CRLF":           "1,-2.5,1\r\n300,4,-1\r\n",
+		"header":         "a,b,y\n1,-2.5,1\n300,4,-1\n",
+		"gap in header":  ",b,y\n1,-2.5,1\n300,4,-1\n",
+		"byte order":     "\ufeff1,-2.5,1\n3e2,4,-1\n",
+		"both":           "\ufeff\"a\",b,y\n1,-2.5,1\n3e2,4,-1\n",
+		"blank lines":    "\n\n1,-2.5,1\n   \n\r\n3e2,4,-1\n\n",
+		"blank, header":  "\na,b,y\n\n1,-2.5,1\n3e2,4,-1\n",
+		"spaces":         " 1 ,\t-2.5, 1 \n 3e2 , 4 ,-1\t\n",
+		"quoted":         "\"1\",\"-2.5\",1\n\"3e2\",4,-1\n",
+		"signs and zero": "+1,-02.50,1.\n.3e3,4,-1e0\n",
+	} {
+		x, y, err := ReadCSV(strings.NewReader(in))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !mat.Equal(x, want) || !slices.Equal(y, []float64{1, -1}) {
+			t.Errorf("%s: x = %v, y = %v", name, mat.Formatted(x), y)
+		}
+	}
+}
+
+func TestReadCSVErrors(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want error
+		says string
+	}{
+		{"", ErrEmpty, "without a line of data"},
+		{"\ufeff", ErrEmpty, "without a line of data"},
+		{"\n \n\r\n", ErrEmpty, "without a line of data"},
+		{"a,b,y\n", ErrEmpty, "without a line of data"},
+		{"1,2\n3,4,5\n", ErrShape, "line 2 has 3 fields, want 2"},
+		{"a,b,y\n1,2\n", ErrShape, "line 2 has 2 fields, want 3"},
+		{"1,2\n\n3\n", ErrShape, "line 3 has 1 fields, want 2"},
+		{"1\n2\n", ErrShape, "line 1 has a single field, \"1\""},
+		{"1;2;3\n", ErrShape, "line 1 has a single field, \"1;2;3\""},
+		{"1,2\n3,x\n", ErrNotFinite, "line 2, column 2: found \"x\""},
+		{"1,2\n,4\n", ErrNotFinite, "line 2, column 1: found \"\""},
+		{",,\n1,2,3\n", ErrNotFinite, "line 1, column 1: found \"\""},
+		{"1,2,label\n3,4,5\n", ErrNotFinite, "line 1, column 3: found \"label\""},
+		{"a,b\nc,d\n", ErrNotFinite, "line 2, column 1: found \"c\""},
+		{"1,2\nNaN,4\n", ErrNotFinite, "line 2, column 1: found \"NaN\""},
+		{"1,2\n3,-inf\n", ErrNotFinite, "line 2, column 2: found \"-inf\""},
+		{"1,2\n1e999,4\n", ErrNotFinite, "line 2, column 1: found \"1e999\""},
+		{"1,2\n3,4\n\n5," + strings.Repeat("x", 1000) + "\n", ErrNotFinite, "line 4, column 2: found \"xxxx"},
+		{"1,\"2\n3,4\n", ErrShape, "line 2"},
+		{"1,2\n3,4\"5\n", csv.ErrBareQuote, "line 2"},
+	} {
+		x, y, err := ReadCSV(strings.NewReader(c.in))
+		if x != nil || y != nil {
+			t.Errorf("%.40q: data besides the error", c.in)
+		}
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
+			t.Errorf("%.40q: error %q, want %q that is %q", c.in, err, c.says, c.want)
+		}
+	}
+	if _, _, err := ReadCSV(io.MultiReader(strings.NewReader("1,2\n3,"), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("failing reader: %v", err)
+	}
+}
+
+func TestReadIndex(t *testing.T) {
+	for _, in := range []string{"3\n0\n12", "\ufeff3\r\n0\r\n12\r\n", "\n 3\n\n0 \n\t12\n\n"} {
+		if got, err := ReadIndex(strings.NewReader(in)); err != nil || !slices.Equal(got, []int{3, 0, 12}) {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+	for _, c := range []struct {
+		in   string
+		want error
+		says string
+	}{
+		{"", ErrEmpty, "without a row number"},
+		{" \n\n", ErrEmpty, "without a row number"},
+		{"1\n-2\n", ErrParam, "line 2: found \"-2\""},
+		{"1\n\n2.0\n", ErrParam, "line 3: found \"2.0\""},
+		{"1,2\n", ErrParam, "line 1: found \"1,2\""},
+		{"99999999999999999999\n", ErrParam, "line 1: found"},
+	} {
+		got, err := ReadIndex(strings.NewReader(c.in))
+		if got != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v, error %q, want %q", c.in, got, err, c.says)
+		}
+	}
+	if _, err := ReadIndex(iotest.ErrReader(io.ErrClosedPipe)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("failing reader: %v", err)
+	}
+}
+
+func TestSelectRows(t *testing.T) {
+	x, y := mat.NewDense(3, 2, []float64{1, 2, 3, 4, 5, 6}), []float64{-1, 0, 1}
+	sx, sy, err := SelectRows(x, y, []int{2, 0, 2})
+	if err != nil || !mat.Equal(sx, mat.NewDense(3, 2, []float64{5, 6, 1, 2, 5, 6})) || !slices.Equal(sy, []float64{1, -1, 1}) {
+		t.Errorf("got %v, %v, %v", sx, sy, err)
+	}
+	sx.Set(0, 0, 9)
+	sy[0] = 9
+	if x.At(2, 0) != 5 || y[2] != 1 {
+		t.Error("the result shares memory with the data")
+	}
+	if sx, sy, err := SelectRows(x.Slice(1, 3, 1, 2).(*mat.Dense), nil, []int{1}); err != nil || sy != nil || sx.At(0, 0) != 6 {
+		t.Errorf("nil y, view: %v, %v, %v", sx, sy, err)
+	}
+	for _, c := range []struct {
+		y     []float64
+		index []int
+		want  error
+		says  string
+	}{
+		{y[:2], []int{0}, ErrShape, "2 responses for 3 rows"},
+		{y, nil, ErrEmpty, "no rows"},
+		{y, []int{0, 3}, ErrParam, "index[1] is 3, want a row of 0 to 2"},
+		{y, []int{-1}, ErrParam, "index[0] is -1"},
+	} {
+		if _, _, err := SelectRows(x, c.y, c.index); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: error %v, want %q", c.index, err, c.says)
+		}
+	}
+}
+
+// FuzzReadCSV checks that whatever is accepted is finite and rectangular, and is
+// read back to the last bit when written.
+func FuzzReadCSV(f *testing.F) {
+	for _, s := range []string{"", "1,2\n3,4\n", "a,b,y\r\n1,-2.5,1\r\n", "\ufeff1,2\n", "1,\"2\"\n\n 3 ,0x1p-4", "nan,1\n1e999,2", "1,\"2", ",,\n", "1\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		x, y, err := ReadCSV(bytes.NewReader(in))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "pgsvi: ") {
+				t.Fatalf("error %q without prefix", err)
+			}
+			return
+		}
+		n, d := x.Dims()
+		if n != len(y) || n == 0 || d == 0 {
+			t.Fatalf("%d×%d features, %d responses", n, d, len(y))
+		}
+		var out bytes.Buffer
+		for i := range n {
+			for _, v := range append(slices.Clone(x.RawRowView(i)), y[i]) {
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					t.Fatalf("row %d has %v", i, v)
+				}
+			}
+			for _, v := range x.RawRowView(i) {
+				fmt.Fprintf(&out, "%v,", v)
+			}
+			fmt.Fprintln(&out, y[i])
+		}
+		x2, y2, err := ReadCSV(&out)
+		if err != nil || !mat.Equal(x, x2) || !slices.Equal(y, y2) {
+			t.Fatalf("no round trip: %v", err)
+		}
+	})
+}
+
+// FuzzReadIndex checks that whatever is accepted is a list of row numbers, and
+// is read back when written.
+func FuzzReadIndex(f *testing.F) {
+	for _, s := range []string{"", "1\n2\n", "\ufeff0\r\n\r\n 7 \n", "-1\n", "1.5\n", "+3"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		index, err := ReadIndex(bytes.NewReader(in))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "pgsvi: ") {
+				t.Fatalf("error %q without prefix", err)
+			}
+			return
+		}
+		var out strings.Builder
+		for _, i := range index {
+			if i < 0 {
+				t.Fatalf("row number %d", i)
+			}
+			out.WriteString(strconv.Itoa(i) + "\n")
+		}
+		if back, err := ReadIndex(strings.NewReader(out.String())); err != nil || !slices.Equal(back, index) {
+			t.Fatalf("no round trip: %v, %v", back, err)
+		}
+	})
+}
+
+func ExampleReadCSV() {
+	x, y, err := ReadCSV(strings.NewReader("length,width,class\n5.1,3.5,1\n6.7,3.0,-1\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	n, d := x.Dims()
+	fmt.Println(n, "rows,", d, "features, responses", y)
+
+	_, _, err = ReadCSV(strings.NewReader("5.1,3.5,1\n6.7,?,-1\n"))
+	fmt.Println(err)
+	// Output:
+	// 2 rows, 2 features, responses [1 -1]
+	// pgsvi: line 2, column 2: found "?", want a finite number: not finite
+}

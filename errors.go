@@ -1,0 +1,28 @@
+package pgsvi
+
+import "errors"
+
+// The sentinels below are matched with errors.Is. Every error of the package
+// wraps one of them, is prefixed "pgsvi: ", and names what it is about: the
+// index of the datum, the iteration, the step size, and what to do.
+var (
+	// ErrShape reports lengths or dimensions that disagree.
+	ErrShape = errors.New("shapes disagree")
+	// ErrEmpty reports a data set without rows or a distribution without dimensions.
+	ErrEmpty = errors.New("no data")
+	// ErrLabel reports a response outside the support of the likelihood.
+	ErrLabel = errors.New("label outside the support of the likelihood")
+	// ErrNotFinite reports a NaN or an infinity in the data or in a computed quantity.
+	ErrNotFinite = errors.New("not finite")
+	// ErrNotPosDef reports a matrix that had to be positive definite and is not.
+	ErrNotPosDef = errors.New("not positive definite")
+	// ErrParam reports an option or parameter outside its documented range.
+	ErrParam = errors.New("parameter out of range")
+	// ErrNoProx reports a pair of convex term and divergence for which the
+	// proximal step has neither a closed form nor a numeric fallback.
+	ErrNoProx = errors.New("no proximal step")
+	// ErrNoEstimator reports an estimator that cannot handle the integrand or the family.
+	ErrNoEstimator = errors.New("estimator does not apply")
+	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
+	ErrDiverged = errors.New("diverged")
+)

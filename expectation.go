@@ -1,0 +1,726 @@
+package pgsvi
+
+import (
+	"math"
+	"sync"
+)
+
+// Expectation is E[log p(y|η)] under η ~ N(m, v) and how it changes with m and v.
+type Expectation struct {
+	Value float64 // E[log p(y|η)]
+	D1    float64 // ∂Value/∂m
+	D2    float64 // ∂²Value/∂m² = 2 ∂Value/∂v (Price 1958)
+	Err   float64 // a bound on |Value − the exact expectation at the given m and v
+}
+
+// ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v) with its derivatives.
+//
+// m must be finite and v finite and not negative; v = 0 is the point mass at m.
+// Otherwise every field is NaN. A likelihood that implements Expecter answers
+// itself. For any other, the Gaussian integral is taken by adaptive
+// Gauss–Kronrod quadrature (Piessens et al. 1983) on panels that are cut at m
+// and at η = y, and bisected where the estimated error is largest. Err is then
+// that estimate, floored by the rounding error; it is an estimate, not a proof.
+//
+// The derivatives are E[∂ log p] and E[∂² log p] if l implements
+// Differentiable, and otherwise the score forms E[g u]/s and E[g (u²−1)]/s²
+// with u = (η−m)/s, s = √v and g = log p(y|η) − log p(y|m), which need no
+// smoothness. Their rounding errors are about 1e−16 |log p|/s and
+// 1e−16 |log p|/s², so below s = 1e−6 (and at v = 0) fourth-order differences
+// of log p about m are used.
+//
+// Mass is looked for out to 9 standard deviations, and further only while the
+// growth of log p makes it count. If log p is −Inf or NaN at a point with mass
+// the expectation is taken to be −Inf, with zero derivatives and Err = +Inf.
+func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
+	if e, ok := l.(Expecter); ok {
+		return e.Expect(y, m, v)
+	}
+	if !quadValid(m, v) {
+		return quadNaN()
+	}
+	return quadExpect(l, y, m, v)
+}
+
+// quadValid reports whether N(m, v) is a Gaussian or a point mass.
+func quadValid(m, v float64) bool {
+	return math.Abs(m) <= math.MaxFloat64 && v >= 0 && v <= math.MaxFloat64
+}
+
+// quadNaN is the answer to a question that has none.
+func quadNaN() Expectation {
+	n := math.NaN()
+	return Expectation{n, n, n, n}
+}
+
+const (
+	gaussInvSqrt2Pi = 0.39894228040143267794 // 1/√(2π)
+	gaussSqrt2Pi    = 2.50662827463100050242 // √(2π)
+	gaussLogSqrt2Pi = 0.91893853320467274178 // log √(2π)
+	quadEps         = 0x1p-52
+)
+
+// gaussPDF returns φ(t) = exp(−t²/2)/√(2π). The rounding of t² is put back, for
+// it is the largest error in the tails.
+func gaussPDF(t float64) float64 {
+	if math.Abs(t) > 39 {
+		return 0
+	}
+	q := t * t
+	return gaussInvSqrt2Pi * math.Exp(-q/2) * (1 - math.FMA(t, t, -q)/2)
+}
+
+// gaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, what the hazard of the
+// Gaussian has above its asymptote. It falls from √(2/π) to 1/t and is never
+// computed as a difference, so that everything about a Gaussian tail follows
+// from it to a few units in the last place:
+//
+//	Φ(−t) = φ(t)/(t+c)   φ(t) − tΦ(−t) = φ(t) c/(t+c)   (log Φ)''(−t) = −c(t+c)
+//
+// (t+4) c(t) is a polynomial in (t−4)/(t+4), the interpolant at 96 Chebyshev
+// points cut at degree 27; relative error 1.4e−17 before rounding. The variable
+// is that of Shepherd and Laframboise (1981), who expand erfc in it.
+func gaussGap(t float64) float64 {
+	if t > 1e8 {
+		return 1 / t
+	}
+	r := 1 / (t + 4)
+	y := (t - 4) * r
+	z := y * y
+	w := z * z
+	// Four chains in y⁴ instead of one in y.
+	a := math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w,
+		2.556914380818790487e-7, 8.114172816411628416e-6), 1.048875487098567467e-4), 5.948559918031811479e-4),
+		-4.488589890605868534e-3), -1.382244914791536557e-1), 1.804857155915768566)
+	b := math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w,
+		-1.352941308199480866e-7, -1.126747164379847836e-6), 2.559841071823939637e-5), 6.654957847153116697e-4),
+		7.961411150203151847e-3), 3.3703667653515472e-2), -1.182204501519279238)
+	c := math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w,
+		-2.071114283078506995e-8, -1.690563459242757849e-6), -3.170859413881325736e-5), -2.892918027857523183e-4),
+		-3.735859695220014291e-4), 3.165652748977748726e-2), 4.019567038062352753e-1)
+	d := math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w,
+		1.480415402256354445e-8, 5.605918542801534571e-7), -1.456518782761558669e-6), -1.503312905080569083e-4),
+		-2.485792242193540159e-3), -2.080045431159896098e-2), 6.751792792276658551e-2)
+	return r * math.FMA(z, math.FMA(y, d, c), math.FMA(y, b, a))
+}
+
+// gaussTail returns Φ(−t).
+func gaussTail(t float64) float64 {
+	if t < 0 {
+		return 1 - gaussTail(-t)
+	}
+	return gaussPDF(t) / (t + gaussGap(t))
+}
+
+// gaussLogTail returns log Φ(−t).
+func gaussLogTail(t float64) float64 {
+	if t < 0 {
+		return math.Log1p(-gaussTail(-t))
+	}
+	return -t*t/2 - math.Log(gaussSqrt2Pi*(t+gaussGap(t)))
+}
+
+// gaussMills returns Mills' ratio Φ(−t)/φ(t); it overflows below t = −37.6.
+func gaussMills(t float64) float64 {
+	if t < 0 {
+		return gaussTail(t) / gaussPDF(t)
+	}
+	return 1 / (t + gaussGap(t))
+}
+
+// gaussLoss returns E[max(0, u−t)] = φ(t) − tΦ(−t) for u ~ N(0, 1).
+func gaussLoss(t float64) float64 {
+	if t < 0 {
+		return gaussLoss(-t) - t
+	}
+	c := gaussGap(t)
+	return gaussPDF(t) * c / (t + c)
+}
+
+// gaussLogCDF returns log Φ(x) and its first two derivatives, the inverse Mills
+// ratio λ = φ/Φ and −λ(λ+x) < 0, each to full relative accuracy.
+func gaussLogCDF(x float64) (g, d1, d2 float64) {
+	if x < 0 {
+		c := gaussGap(-x)
+		h := c - x
+		return -x*x/2 - math.Log(gaussSqrt2Pi*h), h, -c * h
+	}
+	p := gaussPDF(x)
+	q := p / (x + gaussGap(x))
+	h := p / (1 - q)
+	return math.Log1p(-q), h, -h * (h + x)
+}
+
+// ---- Bernoulli, logit link ------------------------------------------------
+
+// softplusAt returns log(1+e^{−x}), minus its derivative σ(−x), and its second
+// derivative σ(x)σ(−x).
+func softplusAt(x float64) (f0, f1, f2 float64) {
+	e := math.Exp(-math.Abs(x))
+	r := 1 / (1 + e)
+	f0, f1, f2 = math.Log1p(e), e*r, e*r*r
+	if x < 0 {
+		f0, f1 = f0-x, r
+	}
+	return f0, f1, f2
+}
+
+// softplusExpect returns, for η ~ N(m, v) with m ≥ 0,
+//
+//	F0 = E[log(1+e^{−η})]   F1 = −∂F0/∂m = E[σ(−η)]   F2 = ∂²F0/∂m² = E[σ(η)σ(−η)]
+//
+// as multiples of e^scale; scale is zero unless the multiples could underflow.
+// All three are sums without cancellation and so keep their relative accuracy
+// in the tail. What is used where:
+//
+//	log-normal tail   F0 = F1 = F2 = exp(v/2 − m) to 1e−16
+//	s < 0.42          Gauss–Hermite; 8 nodes below 0.18, else 16
+//	s < 10            the trapezoidal rule on softplusTable
+//	otherwise         softplusSeries
+func softplusExpect(m, v float64) (f0, f1, f2, scale float64) {
+	s := math.Sqrt(v)
+	switch {
+	case v == 0 && m < 600:
+		f0, f1, f2 = softplusAt(m)
+		return f0, f1, f2, 0
+	case m >= v+8.5*s && (m < 2*v || m >= 38+1.5*v):
+		scale = v/2 - m
+		if scale > -600 {
+			e := math.Exp(scale)
+			return e, e, e, 0
+		}
+		return 1, 1, 1, scale
+	case s < 0.18:
+		f0, f1, f2 = softplusHermite(hermite8[:], m, s)
+		return f0, f1, f2, 0
+	case s < 0.42:
+		f0, f1, f2 = softplusHermite(hermite16[:], m, s)
+		return f0, f1, f2, 0
+	case s < 10:
+		f0, f1, f2 = softplusTrapezoid(m, v, s)
+		return f0, f1, f2, 0
+	}
+	return softplusSeries(m, v, s)
+}
+
+func softplusHermite(rule []quadNode, m, s float64) (f0, f1, f2 float64) {
+	for i := range rule {
+		n := &rule[i]
+		a0, a1, a2 := softplusAt(m - s*n.x)
+		b0, b1, b2 := softplusAt(m + s*n.x)
+		f0 += n.w * (a0 + b0)
+		f1 += n.w * (a1 + b1)
+		f2 += n.w * (a2 + b2)
+	}
+	return f0, f1, f2
+}
+
+const (
+	softplusStep = 0.25 // spacing of softplusTable
+	softplusLen  = 840  // nodes on one side
+)
+
+// softplusTable holds, at x = j/4, the softplus and its derivatives less those
+// of a Gaussian-smoothed hinge, L(x) = φ(x) − xΦ(−x), whose expectation has a
+// closed form: under N(m, v) it is S L(m/S) with S² = v+1. The difference
+//
+//	log(1+e^{−x}) − L(x)   even     σ(−x) − Φ(−x)   odd     σ(x)σ(−x)   even
+//
+// dies out like e^{−|x|} on both sides and is analytic for |Im x| < π, so that
+// the trapezoidal rule on it converges geometrically: with step h the error is
+// of the order exp(−2π²/h + π²/2v) (Trefethen and Weideman 2014, section 5).
+var softplusTable = sync.OnceValue(func() *[softplusLen][3]float64 {
+	t := new([softplusLen][3]float64)
+	for j := range t {
+		x := softplusStep * float64(j)
+		f0, f1, f2 := softplusAt(x)
+		t[j] = [3]float64{f0 - gaussLoss(x), f1 - gaussTail(x), f2}
+	}
+	return t
+})
+
+// softplusTrapezoid needs 0.42 ≤ s ≤ 12. Gaussian densities at equally spaced
+// points have ratios in geometric progression: two multiplications a node.
+func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
+	table := softplusTable()
+	stride := 1
+	if s >= 1.5 {
+		stride = 2
+	}
+	h := softplusStep * float64(stride)
+	// e^{−x} N(x|m,v) is proportional to N(x|m−v,v): start at that mode, or at
+	// the peak of the table if the mode is beyond it, and walk both ways.
+	hi := math.Min(m+9*s, math.Max(m-v+9*s, 40))
+	lo := math.Max(m-v-9*s, -40)
+	i0 := int(math.Max(m-v, 0) / h)
+	iHi := min(int(hi/h), (softplusLen-1)/stride)
+	iLo := -int(-lo / h)
+	x0 := h*float64(i0) - m
+	q := math.Exp(-h * h / v)
+	rise := math.Exp(-h * (2*x0 + h) / (2 * v))
+	fall := math.Exp(h * (2*x0 - h) / (2 * v))
+
+	g := 1.0
+	for i, r := i0, rise; i <= iHi; i++ {
+		t := &table[max(i, -i)*stride]
+		f0 += g * t[0]
+		f2 += g * t[2]
+		if i >= 0 {
+			f1 += g * t[1]
+		} else {
+			f1 -= g * t[1]
+		}
+		g *= r
+		r *= q
+	}
+	g = fall
+	for i, r := i0-1, fall*q; i >= iLo; i-- {
+		t := &table[max(i, -i)*stride]
+		f0 += g * t[0]
+		f2 += g * t[2]
+		if i >= 0 {
+			f1 += g * t[1]
+		} else {
+			f1 -= g * t[1]
+		}
+		g *= r
+		r *= q
+	}
+	c := gaussPDF(x0/s) * h / s
+	S := math.Sqrt(v + 1)
+	return math.FMA(c, f0, S*gaussLoss(m/S)), math.FMA(c, f1, gaussTail(m/S)), c * f2
+}
+
+// softplusEta[a][j] = Σ_{k>4a} (−1)^{k+1} k^{−j}: Dirichlet's η(j), and the same
+// without its first four terms. Accelerated by Chebyshev polynomials (Cohen,
+// Rodriguez Villegas and Zagier 2000, algorithm 1).
+var softplusEta = sync.OnceValue(func() *[2][48]float64 {
+	t := new([2][48]float64)
+	const n = 24
+	d := math.Pow(3+math.Sqrt(8), n)
+	d = (d + 1/d) / 2
+	for a := range t {
+		for j := range t[a] {
+			b, c, sum := -1.0, -d, 0.0
+			for k := range n {
+				c = b - c
+				sum += c * math.Pow(float64(4*a+k+1), -float64(j))
+				b *= float64((k+n)*(k-n)) / ((float64(k) + 0.5) * float64(k+1))
+			}
+			t[a][j] = sum / d
+		}
+	}
+	return t
+})
+
+// softplusSeries is for wide Gaussians. Beside the hinge, F0 is the integral of
+// the bump log(1+e^{−|x|}), narrow compared with N(x|m,v), whose expansion about
+// x = 0 is φ(t)/s Σ_k He_k(t) (x/s)^k/k! with t = m/s. The moments of the bump
+// are 2 k! η(k+2) for even k, and those of its derivatives likewise:
+//
+//	F0 = s L(t) + 2φ(t)/s Σ_{k even} He_k(t) s^{−k} η(k+2)
+//	F1 = Φ(−t)  + 2φ(t)/s Σ_{k odd}  He_k(t) s^{−k} η(k+1)
+//	F2 =          2φ(t)/s Σ_{k even} He_k(t) s^{−k} η(k)
+//
+// The terms behave like (m/v)^k. Where that is not small, the first four
+// exponentials of the bump, Σ_j (−1)^{j+1} e^{−j|x|}/j, are integrated exactly,
+// which leaves (m/5v)^k.
+func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
+	t, eps := m/s, m/v
+	exact := eps >= 0.2
+	eta := &softplusEta()[0]
+	if exact {
+		eta = &softplusEta()[1]
+	}
+	a, b := 1.0, eps // He_k(t)/s^k for k and k+1
+	f0, f1, f2 = eta[2], b*eta[2], eta[0]
+	small := 1e-17
+	for k := 2; k+2 < len(eta); k += 2 {
+		a = eps*b - float64(k-1)/v*a
+		b = eps*a - float64(k)/v*b
+		f0 += a * eta[k+2]
+		f1 += b * eta[k+2]
+		f2 += a * eta[k]
+		if (math.Abs(a)+math.Abs(b))*eta[k] < small {
+			break
+		}
+	}
+	f0, f1, f2 = 2*f0/s, 2*f1/s, 2*f2/s
+	if exact {
+		sign := 1.0
+		for j := 1.0; j <= 4; j++ {
+			p, n := gaussMills(j*s-t), gaussMills(j*s+t)
+			f0 += sign * (p + n) / j
+			f1 += sign * (p - n)
+			f2 += sign * (p + n) * j
+			sign = -sign
+		}
+	}
+	if t < 30 {
+		p := gaussPDF(t)
+		return math.FMA(p, f0, s*gaussLoss(t)), math.FMA(p, f1, gaussTail(t)), p * f2, 0
+	}
+	c := gaussGap(t)
+	return f0 + s*c/(t+c), f1 + 1/(t+c), f2, -t*t/2 - gaussLogSqrt2Pi
+}
+
+// ---- Smooth functions with one centre -------------------------------------
+
+// quadCentred returns the expectations of g, g' and g” under N(m, v), s = √v > 0,
+// over [lo, hi], for a g that is smooth but for singularities near c ± id in the
+// complex plane and grows at most like a polynomial: log Φ, the log density of
+// Student's t. w < s is the standard deviation of a mode of g N(m, v) away from
+// m and right of c, if there is one that matters. abs is the expectation of |g|.
+//
+// Far from the singularities Gauss–Hermite is used. Else, up to s = 0.9d, the
+// trapezoidal rule: its error is exp(a²/2s² − 2πa/h) for every a < d, and the
+// step h makes that e^−37. Else [lo, hi] is cut at c into panels whose lengths
+// grow in proportion to their distance from c, so that 16 Gauss–Legendre nodes
+// resolve g on each, but stay below 4s (4w), so that they resolve the Gaussian.
+func quadCentred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64, abs float64) {
+	var rule []quadNode
+	switch r := math.Hypot(m-c, d); {
+	case w < s:
+	case d >= 16*s || r >= 30*s:
+		rule = hermite8[:]
+	case d >= 8*s || r >= 12*s:
+		rule = hermite16[:]
+	}
+	add := func(p, x float64) {
+		g, d1, d2 := f(x)
+		e[0] += p * g
+		e[1] += p * d1
+		e[2] += p * d2
+		abs += p * math.Abs(g)
+	}
+	if rule != nil {
+		for i := range rule {
+			n := &rule[i]
+			add(n.w, m-s*n.x)
+			add(n.w, m+s*n.x)
+		}
+		return e, abs
+	}
+	if s <= 0.9*d {
+		a := math.Min(d, 8.6*s) / s
+		h := 2 * math.Pi * a / (37 + a*a/2) // in units of s
+		for i := 0.0; ; i++ {
+			l, r := m-i*h*s, m+i*h*s
+			p := gaussPDF(i*h) * h
+			if lo <= l && l <= hi {
+				add(p, l)
+			}
+			if i > 0 && lo <= r && r <= hi {
+				add(p, r)
+			}
+			if l < lo && r > hi || p == 0 {
+				return e, abs
+			}
+		}
+	}
+	d = math.Max(d, 1e-16*s)
+	for side := 1.0; side >= -1; side -= 2 {
+		// Distances from c, outwards.
+		a, end, wide := math.Max(0, lo-c), hi-c, 4*w
+		if side < 0 {
+			a, end, wide = math.Max(0, c-hi), c-lo, 4*s
+			if w < s {
+				wide = math.Min(wide, 12*s/(m-c)*s)
+			}
+		}
+		for a < end {
+			b := a + math.Min(math.Max(2*d, 3*a), wide)
+			if b+0.3*(b-a) > end {
+				b = end
+			}
+			mid, half := a+(b-a)/2, (b-a)/2
+			k := half / s * gaussInvSqrt2Pi
+			for i := range legendre16 {
+				n := &legendre16[i]
+				l, r := c+side*(mid-half*n.x), c+side*(mid+half*n.x)
+				y, z := (l-m)/s, (r-m)/s
+				add(k*n.w*math.Exp(-y*y/2), l)
+				add(k*n.w*math.Exp(-z*z/2), r)
+			}
+			a = b
+		}
+	}
+	return e, abs
+}
+
+// ---- Adaptive quadrature for everything else -------------------------------
+
+// quadSum is the integral of three functions, of their absolute values, and an
+// estimate of the error of each.
+type quadSum struct{ sum, abs, err [3]float64 }
+
+type quadPanel struct {
+	a, b float64
+	quadSum
+}
+
+const quadPanels = 128
+
+// quadAdaptive integrates the three components of f over [cuts[0], cuts[n−1]],
+// starting from the panels between the cuts, which must not decrease. The panel
+// with the largest error, relative to the integrals of absolute values, is
+// bisected until every component is within tol or there are 128 panels.
+func quadAdaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum {
+	var panels [quadPanels]quadPanel
+	n := 0
+	for i := 1; i < len(cuts); i++ {
+		if cuts[i] > cuts[i-1] {
+			panels[n] = quadKronrod(f, cuts[i-1], cuts[i])
+			n++
+		}
+	}
+	for {
+		var t quadSum
+		for i := range n {
+			for k := range 3 {
+				t.sum[k] += panels[i].sum[k]
+				t.abs[k] += panels[i].abs[k]
+				t.err[k] += panels[i].err[k]
+			}
+		}
+		var inv [3]float64
+		for k := range 3 {
+			if t.err[k] > tol*t.abs[k] {
+				inv[k] = 1 / t.abs[k]
+			}
+		}
+		worst, most := -1, 0.0
+		for i := range n {
+			p := &panels[i]
+			if e := max(p.err[0]*inv[0], p.err[1]*inv[1], p.err[2]*inv[2]); e > most {
+				if mid := p.a + (p.b-p.a)/2; p.a < mid && mid < p.b {
+					worst, most = i, e
+				}
+			}
+		}
+		if worst < 0 || n == quadPanels {
+			for k := range 3 {
+				t.err[k] += 4 * quadEps * t.abs[k]
+			}
+			return t
+		}
+		a, b := panels[worst].a, panels[worst].b
+		mid := a + (b-a)/2
+		panels[worst] = quadKronrod(f, a, mid)
+		panels[n] = quadKronrod(f, mid, b)
+		n++
+	}
+}
+
+// quadKronrod is the Gauss–Kronrod pair of 10 and 21 nodes on [a, b], with the
+// error estimate of QUADPACK (Piessens et al. 1983, section 2.2.4.1).
+func quadKronrod(f func(x float64) [3]float64, a, b float64) quadPanel {
+	mid, half := a+(b-a)/2, (b-a)/2
+	var fx [21][3]float64
+	fx[20] = f(mid)
+	for j := range 10 {
+		fx[2*j] = f(mid - half*kronrod21[j].x)
+		fx[2*j+1] = f(mid + half*kronrod21[j].x)
+	}
+	p := quadPanel{a: a, b: b}
+	for k := range 3 {
+		c := fx[20][k]
+		sum := kronrod21[10].w * c
+		abs := kronrod21[10].w * math.Abs(c)
+		gauss := 0.0
+		for j := range 10 {
+			l, r := fx[2*j][k], fx[2*j+1][k]
+			sum += kronrod21[j].w * (l + r)
+			abs += kronrod21[j].w * (math.Abs(l) + math.Abs(r))
+			if j%2 == 1 {
+				gauss += gauss10[j/2] * (l + r)
+			}
+		}
+		mean := sum / 2
+		dev := kronrod21[10].w * math.Abs(c-mean)
+		for j := range 10 {
+			dev += kronrod21[j].w * (math.Abs(fx[2*j][k]-mean) + math.Abs(fx[2*j+1][k]-mean))
+		}
+		e := math.Abs(sum - gauss)
+		if e > 0 && dev > 0 {
+			e = dev * math.Min(1, math.Pow(200*e/dev, 1.5))
+		}
+		if e < 8*quadEps*abs {
+			e = 0 // nothing but rounding, which quadAdaptive adds
+		}
+		p.sum[k], p.abs[k], p.err[k] = half*sum, half*abs, half*e
+	}
+	return p
+}
+
+// quadReach writes to dst the increasing points at which to cut an integral
+// against φ(u): −9, −3, 0, 3, 9, the point kink if it is among them, and
+// further points as long as |grow(u)| φ(u) u² is not negligible against scale.
+func quadReach(dst []float64, grow func(u float64) float64, scale, kink float64) []float64 {
+	far := [...]float64{9, 13, 18, 24, 31, 39}
+	left, right := 0, 0
+	for _, side := range [2]float64{-1, 1} {
+		k := 0
+		for k+1 < len(far) {
+			u := side * far[k]
+			if !(math.Abs(grow(u))*gaussPDF(u)*u*u > 1e-18*scale) {
+				break
+			}
+			k++
+		}
+		if side < 0 {
+			left = k
+		} else {
+			right = k
+		}
+	}
+	for k := left; k >= 0; k-- {
+		dst = append(dst, -far[k])
+	}
+	dst = append(dst, -3, 0, 3)
+	for k := 0; k <= right; k++ {
+		dst = append(dst, far[k])
+	}
+	for i, u := range dst {
+		if kink < u {
+			if i > 0 {
+				dst = append(dst, 0)
+				copy(dst[i+1:], dst[i:])
+				dst[i] = kink
+			}
+			break
+		}
+	}
+	return dst
+}
+
+// quadExpect is ExpectLogProb for a likelihood that knows nothing.
+func quadExpect(l Likelihood, y, m, v float64) Expectation {
+	s := math.Sqrt(v)
+	d, smooth := l.(Differentiable)
+	g0 := l.LogProb(y, m)
+	if v == 0 {
+		return quadPoint(l, y, m, g0)
+	}
+	if math.IsNaN(g0) || math.IsInf(g0, 0) {
+		g0 = 0
+	}
+	var hole bool
+	g := func(u float64) float64 { return l.LogProb(y, m+s*u) - g0 }
+	f := func(u float64) [3]float64 {
+		x := m + s*u
+		p := gaussPDF(u)
+		q := l.LogProb(y, x) - g0
+		if math.IsNaN(q) || math.IsInf(q, 0) {
+			hole = hole || p > 0
+			return [3]float64{}
+		}
+		if smooth {
+			d1, d2 := d.Derivs(y, x)
+			return [3]float64{p * q, p * d1, p * d2}
+		}
+		return [3]float64{p * q, p * q * u, p * q * (u*u - 1)}
+	}
+	var buf [20]float64
+	scale := math.Abs(g0) + math.Abs(g(1)) + math.Abs(g(-1))
+	cuts := quadReach(buf[:0], g, scale, (y-m)/s)
+	t := quadAdaptive(f, cuts, 1e-14)
+	if hole {
+		return Expectation{Value: math.Inf(-1), Err: math.Inf(1)}
+	}
+	e := Expectation{Value: g0 + t.sum[0], D1: t.sum[1], D2: t.sum[2],
+		Err: t.err[0] + 2*quadEps*math.Abs(g0)}
+	if !smooth {
+		if s < 1e-6 {
+			p := quadPoint(l, y, m, g0)
+			e.D1, e.D2 = p.D1, p.D2
+		} else {
+			e.D1, e.D2 = e.D1/s, e.D2/v
+		}
+	}
+	return e
+}
+
+// quadPoint is quadExpect at v = 0, where g0 = log p(y|m).
+func quadPoint(l Likelihood, y, m, g0 float64) Expectation {
+	e := Expectation{Value: g0, Err: quadEps * math.Abs(g0)}
+	if math.IsNaN(g0) || math.IsInf(g0, 0) {
+		return Expectation{Value: math.Inf(-1), Err: math.Inf(1)}
+	}
+	if d, ok := l.(Differentiable); ok {
+		e.D1, e.D2 = d.Derivs(y, m)
+	} else {
+		h := 0x1p-8
+		for m+h == m || (m+h)-m != h && h < 0x1p-27*math.Abs(m) {
+			h *= 2
+		}
+		p1, n1 := l.LogProb(y, m+h)-g0, l.LogProb(y, m-h)-g0
+		p2, n2 := l.LogProb(y, m+2*h)-g0, l.LogProb(y, m-2*h)-g0
+		e.D1 = (8*(p1-n1) - (p2 - n2)) / (12 * h)
+		e.D2 = (16*(p1+n1) - (p2 + n2)) / (12 * h * h)
+	}
+	if math.IsNaN(e.D1) || math.IsNaN(e.D2) {
+		e.D1, e.D2, e.Err = 0, 0, math.Inf(1)
+	}
+	return e
+}
+
+// ---- Rules -----------------------------------------------------------------
+
+// quadNode is a node x > 0 of a symmetric rule and its weight; −x has the same.
+type quadNode struct{ x, w float64 }
+
+// Gauss–Hermite for N(0, 1): Σ w (f(x) + f(−x)) = E[f] for polynomials of degree 2n−1.
+var (
+	hermite8 = [4]quadNode{
+		{0.539079811351375108, 0.37301225767907735},
+		{1.636519042435108, 0.117239907661759015},
+		{2.8024858612875417, 0.00963522012078826719},
+		{4.14454718612589433, 0.00011261453837536777},
+	}
+	hermite16 = [8]quadNode{
+		{0.386760604500557348, 0.286568521238012123},
+		{1.16382910055496477, 0.158338372750949618},
+		{1.95198034571633346, 0.0472847523540140288},
+		{2.76024504763070162, 0.00726693760118473337},
+		{3.60087362417154829, 0.000525984926573909244},
+		{4.49295530252001124, 0.000015300032162487272},
+		{5.47222570594934309, 1.30947321628682274e-7},
+		{6.63087819839312848, 1.49781472316183973e-10},
+	}
+)
+
+// Gauss–Legendre on [−1, 1].
+var legendre16 = [8]quadNode{
+	{0.0950125098376374402, 0.189450610455068496},
+	{0.281603550779258913, 0.182603415044923589},
+	{0.458016777657227386, 0.169156519395002538},
+	{0.617876244402643748, 0.149595988816576732},
+	{0.755404408355003034, 0.124628971255533872},
+	{0.865631202387831744, 0.0951585116824927848},
+	{0.944575023073232576, 0.0622535239386478929},
+	{0.989400934991649933, 0.0271524594117540949},
+}
+
+// Gauss–Kronrod on [−1, 1]; the odd entries and 0 belong to the Gauss rule of 10.
+var kronrod21 = [11]quadNode{
+	{0.995657163025808080735527280689003, 0.011694638867371874278064396062192},
+	{0.973906528517171720077964012084452, 0.03255816230796472747881897245938964},
+	{0.930157491355708226001207180059508, 0.05475589657435199603138130024458},
+	{0.865063366688984510732096688423493, 0.07503967481091995276704314091619},
+	{0.780817726586416897063717578345042, 0.093125454583697605535065465083366},
+	{0.679409568299024406234327365114874, 0.109387158802297641899210590325805},
+	{0.562757134668604683339000099272694, 0.123491976262065851077958109585166},
+	{0.433395394129247190799265943165784, 0.134709217311473325928054001771707},
+	{0.294392862701460198131126603103866, 0.142775938577060080797094273138717},
+	{0.14887433898163121088482600112972, 0.147739104901338491374841515972068},
+	{0, 0.149445554002916905664936468389821},
+}
+
+var gauss10 = [5]float64{
+	0.066671344308688137593568809893332,
+	0.149451349150580593145863397657697,
+	0.219086362515982043995534934228163,
+	0.269266719309996355091226921569469,
+	0.295524224714752870173815619188769,
+}

@@ -1,0 +1,101 @@
+package pgsvi
+
+import "math/rand/v2"
+
+// Dist is a member q(z|λ) of a parametric family of distributions over z ∈ R^d.
+//
+// λ is the flat parameter vector in the coordinates of the type (see
+// Coordinates): every gradient ∇_λ in the package, of a Smooth, a Convex or a
+// Divergence, is the vector of ordinary partial derivatives with respect to
+// the elements of Params. A Dist is not safe for concurrent use while it is
+// changed.
+type Dist interface {
+	// Dim returns d.
+	Dim() int
+	// NumParams returns the length of λ.
+	NumParams() int
+	// Params stores λ in dst, of length NumParams; nil allocates.
+	Params(dst []float64) []float64
+	// SetParams replaces λ by p, which is not kept. If p is not a valid λ it
+	// returns an error wrapping ErrNotPosDef or ErrNotFinite and changes nothing.
+	SetParams(p []float64) error
+	// LogProb returns log q(z|λ).
+	LogProb(z []float64) float64
+	// Score stores the score function ∇_λ log q(z|λ) in dst; nil allocates.
+	Score(dst, z []float64) []float64
+	// Rand stores a draw from q in dst, of length d; nil allocates.
+	Rand(dst []float64, rng *rand.Rand) []float64
+	// Clone returns a copy that shares no memory.
+	Clone() Dist
+}
+
+// Charted is a Dist whose valid λ are the image of an unconstrained chart
+// x ∈ R^NumParams. The numeric proximal step works in the chart.
+type Charted interface {
+	Dist
+	// Chart stores x in dst; nil allocates.
+	Chart(dst []float64) []float64
+	// SetChart replaces λ by λ(x). It fails only when λ(x) overflows, wrapping ErrNotFinite.
+	SetChart(x []float64) error
+	// ChartGrad stores (∂λ/∂x)ᵀ g in dst: the gradient with respect to x of a
+	// function whose gradient with respect to λ is g. Nil allocates; dst may be g.
+	ChartGrad(dst, g []float64) []float64
+}
+
+// ExpFamily is a Dist of exponential family,
+//
+//	q(z|η) = exp(ηᵀT(z) − A(η)),   μ = E_q[T(z)] = ∇A(η),
+//
+// with natural parameters η and mean parameters μ, both of length NumParams
+// whatever the coordinates of λ are.
+type ExpFamily interface {
+	Dist
+	// Natural stores η in dst; nil allocates.
+	Natural(dst []float64) []float64
+	// SetNatural replaces λ by that of the natural parameters eta, under the
+	// contract of SetParams.
+	SetNatural(eta []float64) error
+	// Mean stores μ in dst; nil allocates.
+	Mean(dst []float64) []float64
+	// SetMean replaces λ by that of the mean parameters mu, under the contract of SetParams.
+	SetMean(mu []float64) error
+	// LogPartition returns A(η).
+	LogPartition() float64
+	// MeanGrad stores ∇_μ in dst for a function whose ∇_λ is g: the natural
+	// gradient in natural parameters. Nil allocates; dst may be g.
+	MeanGrad(dst, g []float64) []float64
+	// FromMeanGrad is the inverse of MeanGrad: ∇_λ from ∇_μ.
+	FromMeanGrad(dst, g []float64) []float64
+	// FromNaturalGrad stores ∇_λ in dst for a function whose ∇_η is g.
+	FromNaturalGrad(dst, g []float64) []float64
+	// KL returns KL(q‖p) in nats. It panics if p is of another family or dimension.
+	KL(p Dist) float64
+	// SameFamily reports whether p is of this family and dimension, so that
+	// their natural parameters can be mixed.
+	SameFamily(p Dist) bool
+}
+
+// Coordinates names the meaning of λ for a Gaussian q = N(m, V), diagonal or
+// full. It decides at which point of the geometry f is linearised and so which
+// of the published updates the proximal step is.
+type Coordinates int
+
+const (
+	// MeanParams is λ = μ = (m, V + mmᵀ), in which the proximal step with a KL
+	// divergence averages natural parameters: the update of the paper's main text.
+	MeanParams Coordinates = iota
+	// Moments is λ = (m, V): the update of the paper's appendix.
+	Moments
+	// Natural is λ = η = (V⁻¹m, −½V⁻¹).
+	Natural
+)
+
+var coordinateNames = [...]string{"mean parameters", "moments", "natural parameters"}
+
+// String returns the coordinates in words.
+func (c Coordinates) String() string {
+	if c < 0 || int(c) >= len(coordinateNames) {
+		return "invalid coordinates"
+	}
+	return coordinateNames[c]
+}

@@ -1,0 +1,665 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+const log2Pi = 1.8378770664093454835606594728112352797227949472755668
+
+// Gaussian is the distribution N(m, V) over R^d with a full covariance.
+//
+// Its λ has length d + d(d+1)/2: first the d elements of the vector part, then
+// the lower triangle of the matrix part row by row (element (i, j), j ≤ i, at
+// d + i(i+1)/2 + j). Every symmetric matrix is written once, so a derivative
+// with respect to an off-diagonal element counts both of its places, and the
+// natural parameter that belongs to z_i z_j, j < i, is −(V⁻¹)_ij.
+type Gaussian struct {
+	coords Coordinates
+	d      int
+	gaussianState
+	next gaussianState // scratch: becomes the state once it is known to be valid
+}
+
+// gaussianState holds a valid N(m, V) in every form that is needed.
+type gaussianState struct {
+	m    []float64 // mean
+	v    []float64 // covariance, full
+	p    []float64 // precision V⁻¹, full
+	l    []float64 // lower Cholesky factor of V
+	logV float64   // log|V|
+}
+
+// NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
+// means zero. The arguments are copied. It returns an error wrapping ErrShape,
+// ErrEmpty, ErrNotFinite or ErrNotPosDef.
+func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
+	if cov == nil || cov.SymmetricDim() == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: NewGaussian needs a covariance", ErrEmpty)
+	}
+	d := cov.SymmetricDim()
+	if mean == nil {
+		mean = make([]float64, d)
+	}
+	if len(mean) != d {
+		return nil, fmt.Errorf("pgsvi: %w: mean has %d elements, covariance is %d×%d", ErrShape, len(mean), d, d)
+	}
+	g := newGaussian(d)
+	copy(g.next.m, mean)
+	for i := range d {
+		for j := range d {
+			g.next.v[i*d+j] = cov.At(i, j)
+		}
+	}
+	if err := g.commitMoments(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// NewIsotropic returns N(0, variance·I) over R^dim with a full covariance, in
+// the coordinates MeanParams. It panics if dim < 1 or variance is not positive
+// and finite.
+func NewIsotropic(dim int, variance float64) *Gaussian {
+	checkIsotropic(dim, variance)
+	g := newGaussian(dim)
+	for i := range dim {
+		g.next.v[i*dim+i] = variance
+	}
+	if err := g.commitMoments(); err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func checkIsotropic(dim int, variance float64) {
+	if dim < 1 {
+		panic(fmt.Sprintf("pgsvi: dimension %d must be at least 1", dim))
+	}
+	if !(variance > 0) || math.IsInf(variance, 0) || math.IsInf(1/variance, 0) {
+		panic(fmt.Sprintf("pgsvi: variance %v must be positive and finite", variance))
+	}
+}
+
+func newGaussian(d int) *Gaussian {
+	return &Gaussian{d: d, gaussianState: newGaussianState(d), next: newGaussianState(d)}
+}
+
+func newGaussianState(d int) gaussianState {
+	return gaussianState{m: make([]float64, d), v: make([]float64, d*d), p: make([]float64, d*d), l: make([]float64, d*d)}
+}
+
+// In returns a copy of g whose λ is expressed in the coordinates c.
+func (g *Gaussian) In(c Coordinates) *Gaussian {
+	if c < MeanParams || c > Natural {
+		panic("pgsvi: invalid Coordinates")
+	}
+	q := newGaussian(g.d)
+	q.coords = c
+	copy(q.m, g.m)
+	copy(q.v, g.v)
+	copy(q.p, g.p)
+	copy(q.l, g.l)
+	q.logV = g.logV
+	return q
+}
+
+// Coordinates returns the meaning of λ.
+func (g *Gaussian) Coordinates() Coordinates { return g.coords }
+
+// Dim returns d.
+func (g *Gaussian) Dim() int { return g.d }
+
+// NumParams returns d + d(d+1)/2.
+func (g *Gaussian) NumParams() int { return g.d + g.d*(g.d+1)/2 }
+
+// Clone implements Dist.
+func (g *Gaussian) Clone() Dist { return g.In(g.coords) }
+
+// MeanTo stores m in dst; nil allocates.
+func (g *Gaussian) MeanTo(dst []float64) []float64 {
+	dst = dest(dst, g.d)
+	copy(dst, g.m)
+	return dst
+}
+
+// VarTo stores the diagonal of V in dst; nil allocates.
+func (g *Gaussian) VarTo(dst []float64) []float64 {
+	dst = dest(dst, g.d)
+	for i := range dst {
+		dst[i] = g.v[i*g.d+i]
+	}
+	return dst
+}
+
+// Cov returns a copy of V.
+func (g *Gaussian) Cov() *mat.SymDense {
+	return mat.NewSymDense(g.d, append([]float64(nil), g.v...))
+}
+
+// Precision returns a copy of V⁻¹.
+func (g *Gaussian) Precision() *mat.SymDense {
+	return mat.NewSymDense(g.d, append([]float64(nil), g.p...))
+}
+
+// commitMoments makes the state of next.m and next.v, after checking it.
+func (g *Gaussian) commitMoments() error {
+	s, d := &g.next, g.d
+	if err := s.checkFinite(s.v); err != nil {
+		return err
+	}
+	copy(s.l, s.v)
+	if !cholesky(s.l, d) {
+		return fmt.Errorf("pgsvi: covariance of dimension %d: %w", d, ErrNotPosDef)
+	}
+	s.logV = logDetChol(s.l, d)
+	copy(s.p, s.l)
+	invertChol(s.p, d)
+	return g.commit()
+}
+
+// commitNatural makes the state of next.p = V⁻¹ and next.m = V⁻¹m, after checking it.
+func (g *Gaussian) commitNatural() error {
+	s, d := &g.next, g.d
+	if err := s.checkFinite(s.p); err != nil {
+		return err
+	}
+	copy(s.v, s.p)
+	if !cholesky(s.v, d) {
+		return fmt.Errorf("pgsvi: precision of dimension %d: %w", d, ErrNotPosDef)
+	}
+	s.logV = -logDetChol(s.v, d)
+	blas64.Trsv(blas.NoTrans, lowerTriangle(s.v, d), vector(s.m))
+	blas64.Trsv(blas.Trans, lowerTriangle(s.v, d), vector(s.m))
+	invertChol(s.v, d)
+	copy(s.l, s.v)
+	if !cholesky(s.l, d) {
+		return fmt.Errorf("pgsvi: covariance of dimension %d: %w", d, ErrNotPosDef)
+	}
+	return g.commit()
+}
+
+func (s *gaussianState) checkFinite(matrix []float64) error {
+	if i, ok := allFinite(s.m); !ok {
+		return fmt.Errorf("pgsvi: %w: element %d of the vector parameter is %v", ErrNotFinite, i, s.m[i])
+	}
+	if i, ok := allFinite(matrix); !ok {
+		d := len(s.m)
+		return fmt.Errorf("pgsvi: %w: element (%d, %d) of the matrix parameter is %v", ErrNotFinite, i/d, i%d, matrix[i])
+	}
+	return nil
+}
+
+func (g *Gaussian) commit() error {
+	s := &g.next
+	for _, x := range [][]float64{s.m, s.v, s.p} {
+		if _, ok := allFinite(x); !ok {
+			return fmt.Errorf("pgsvi: %w: the distribution overflows", ErrNotFinite)
+		}
+	}
+	g.gaussianState, g.next = g.next, g.gaussianState
+	return nil
+}
+
+// Params implements Dist.
+func (g *Gaussian) Params(dst []float64) []float64 {
+	dst = dest(dst, g.NumParams())
+	switch d := g.d; g.coords {
+	case Moments:
+		copy(dst, g.m)
+		k := d
+		for i := range d {
+			k += copy(dst[k:], g.v[i*d:i*d+i+1])
+		}
+	case MeanParams:
+		copy(dst, g.m)
+		k := d
+		for i := range d {
+			for j := range i + 1 {
+				dst[k] = g.v[i*d+j] + g.m[i]*g.m[j]
+				k++
+			}
+		}
+	case Natural:
+		blas64.Gemv(blas.NoTrans, 1, general(g.p, d, d), vector(g.m), 0, vector(dst[:d]))
+		k := d
+		for i := range d {
+			for j := range i {
+				dst[k] = -g.p[i*d+j]
+				k++
+			}
+			dst[k] = -0.5 * g.p[i*d+i]
+			k++
+		}
+	}
+	return dst
+}
+
+// SetParams implements Dist.
+func (g *Gaussian) SetParams(lambda []float64) error {
+	if len(lambda) != g.NumParams() {
+		panic("pgsvi: λ has the wrong length")
+	}
+	s, d := &g.next, g.d
+	copy(s.m, lambda)
+	if g.coords == Natural {
+		unpack(s.p, lambda[d:], d, -2, -1)
+		return g.commitNatural()
+	}
+	unpack(s.v, lambda[d:], d, 1, 1)
+	if g.coords == MeanParams {
+		for i := range d {
+			for j := range d {
+				s.v[i*d+j] -= s.m[i] * s.m[j]
+			}
+		}
+	}
+	return g.commitMoments()
+}
+
+// unpack writes the packed lower triangle p as a full matrix a, with the
+// diagonal and the off-diagonal elements multiplied by the given factors.
+func unpack(a, p []float64, d int, diag, off float64) {
+	k := 0
+	for i := range d {
+		for j := range i {
+			a[i*d+j], a[j*d+i] = off*p[k], off*p[k]
+			k++
+		}
+		a[i*d+i] = diag * p[k]
+		k++
+	}
+}
+
+// pack writes the symmetric part of the full matrix a as a packed lower
+// triangle, with the diagonal and the off-diagonal elements multiplied by the given factors.
+func pack(p, a []float64, d int, diag, off float64) {
+	k := 0
+	for i := range d {
+		for j := range i {
+			p[k] = off * 0.5 * (a[i*d+j] + a[j*d+i])
+			k++
+		}
+		p[k] = diag * a[i*d+i]
+		k++
+	}
+}
+
+// in sets the coordinates for the duration of f.
+func (g *Gaussian) in(c Coordinates, f func()) {
+	old := g.coords
+	g.coords = c
+	f()
+	g.coords = old
+}
+
+// Natural implements ExpFamily.
+func (g *Gaussian) Natural(dst []float64) []float64 {
+	g.in(Natural, func() { dst = g.Params(dst) })
+	return dst
+}
+
+// SetNatural implements ExpFamily.
+func (g *Gaussian) SetNatural(eta []float64) (err error) {
+	g.in(Natural, func() { err = g.SetParams(eta) })
+	return err
+}
+
+// Mean implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). MeanTo is m alone.
+func (g *Gaussian) Mean(dst []float64) []float64 {
+	g.in(MeanParams, func() { dst = g.Params(dst) })
+	return dst
+}
+
+// SetMean implements ExpFamily.
+func (g *Gaussian) SetMean(mu []float64) (err error) {
+	g.in(MeanParams, func() { err = g.SetParams(mu) })
+	return err
+}
+
+// LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
+func (g *Gaussian) LogPartition() float64 {
+	d := g.d
+	var quad float64
+	for i := range d {
+		quad += g.m[i] * dotRow(g.p, d, i, g.m)
+	}
+	return 0.5 * (quad + g.logV + float64(d)*log2Pi)
+}
+
+func dotRow(a []float64, d, i int, x []float64) float64 {
+	return blas64.Dot(vector(a[i*d:(i+1)*d]), vector(x))
+}
+
+// LogProb implements Dist.
+func (g *Gaussian) LogProb(z []float64) float64 {
+	d := g.d
+	if len(z) != d {
+		panic("pgsvi: z has the wrong length")
+	}
+	var quad float64 // ‖L⁻¹(z − m)‖², without a copy of z: column sums of L⁻¹ by forward substitution in next.m
+	u := g.next.m
+	for i := range d {
+		s := z[i] - g.m[i]
+		for j := range i {
+			s -= g.l[i*d+j] * u[j]
+		}
+		u[i] = s / g.l[i*d+i]
+		quad += u[i] * u[i]
+	}
+	return -0.5 * (quad + g.logV + float64(d)*log2Pi)
+}
+
+// Score implements Dist. In the coordinates (m, V),
+// ∇_m = V⁻¹(z − m) and ∇_V = ½(V⁻¹(z − m)(z − m)ᵀV⁻¹ − V⁻¹).
+func (g *Gaussian) Score(dst, z []float64) []float64 {
+	d := g.d
+	gm, gv, u := make([]float64, d), make([]float64, d*d), make([]float64, d)
+	for i := range u {
+		u[i] = z[i] - g.m[i]
+	}
+	blas64.Gemv(blas.NoTrans, 1, general(g.p, d, d), vector(u), 0, vector(gm))
+	for i := range d {
+		for j := range d {
+			gv[i*d+j] = 0.5 * (gm[i]*gm[j] - g.p[i*d+j])
+		}
+	}
+	return g.fromMomentGrad(dst, gm, gv)
+}
+
+// Rand implements Dist: m + Lε.
+func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
+	dst = dest(dst, g.d)
+	for i := range dst {
+		dst[i] = rng.NormFloat64()
+	}
+	g.transform(dst)
+	return dst
+}
+
+// transform replaces the standard normal ε by m + Lε.
+func (g *Gaussian) transform(eps []float64) {
+	blas64.Trmv(blas.NoTrans, lowerTriangle(g.l, g.d), vector(eps))
+	for i, m := range g.m {
+		eps[i] += m
+	}
+}
+
+// standardize stores V⁻¹(z − m) = L⁻ᵀε in dst for z = m + Lε.
+func (g *Gaussian) standardize(dst, eps []float64) {
+	copy(dst, eps)
+	blas64.Trsv(blas.Trans, lowerTriangle(g.l, g.d), vector(dst))
+}
+
+// fromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
+// with respect to m and V are gm (length d) and the symmetric part of gv (d×d).
+func (g *Gaussian) fromMomentGrad(dst, gm, gv []float64) []float64 {
+	dst = dest(dst, g.NumParams())
+	d := g.d
+	switch g.coords {
+	case Moments:
+		copy(dst, gm)
+		pack(dst[d:], gv, d, 1, 2)
+	case MeanParams:
+		// V = M − mmᵀ: ∂/∂m = g_m − 2 G m, ∂/∂M = G.
+		pack(dst[d:], gv, d, 1, 2)
+		for i := range d {
+			s := gm[i]
+			for j := range d {
+				s -= (gv[i*d+j] + gv[j*d+i]) * g.m[j]
+			}
+			dst[i] = s
+		}
+	case Natural:
+		// With h = V⁻¹m: ∂/∂h = V g_m, ∂/∂V⁻¹ = −sym(V g_m mᵀ) − V G V.
+		t, w := make([]float64, d*d), make([]float64, d*d)
+		for i := range d {
+			for j := range d {
+				t[i*d+j] = 0.5 * (gv[i*d+j] + gv[j*d+i])
+			}
+		}
+		mulSquare(w, g.v, t, d)
+		mulSquare(t, w, g.v, d)
+		blas64.Gemv(blas.NoTrans, 1, general(g.v, d, d), vector(gm), 0, vector(dst[:d]))
+		blas64.Ger(1, vector(dst[:d]), vector(g.m), general(t, d, d))
+		pack(dst[d:], t, d, 2, 2)
+	}
+	return dst
+}
+
+// toMomentGrad is the inverse of fromMomentGrad.
+func (g *Gaussian) toMomentGrad(gm, gv, grad []float64) {
+	d := g.d
+	switch g.coords {
+	case Moments, MeanParams:
+		copy(gm, grad)
+		unpack(gv, grad[d:], d, 1, 0.5)
+		if g.coords == MeanParams {
+			for i := range d {
+				gm[i] += 2 * dotRow(gv, d, i, g.m)
+			}
+		}
+	case Natural:
+		t, w := make([]float64, d*d), make([]float64, d*d)
+		unpack(t, grad[d:], d, 0.5, 0.5)
+		for i := range d {
+			for j := range d {
+				t[i*d+j] -= 0.5 * (grad[i]*g.m[j] + g.m[i]*grad[j])
+			}
+		}
+		mulSquare(w, g.p, t, d)
+		mulSquare(gv, w, g.p, d)
+		blas64.Gemv(blas.NoTrans, 1, general(g.p, d, d), vector(grad[:d]), 0, vector(gm))
+	}
+}
+
+// mulSquare stores ab in c, all d×d and full.
+func mulSquare(c, a, b []float64, d int) {
+	blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, general(a, d, d), general(b, d, d), 0, general(c, d, d))
+}
+
+// MeanGrad implements ExpFamily.
+func (g *Gaussian) MeanGrad(dst, grad []float64) []float64 {
+	return g.convertGrad(dst, grad, g.coords, MeanParams)
+}
+
+// FromMeanGrad implements ExpFamily.
+func (g *Gaussian) FromMeanGrad(dst, grad []float64) []float64 {
+	return g.convertGrad(dst, grad, MeanParams, g.coords)
+}
+
+// FromNaturalGrad implements ExpFamily.
+func (g *Gaussian) FromNaturalGrad(dst, grad []float64) []float64 {
+	return g.convertGrad(dst, grad, Natural, g.coords)
+}
+
+func (g *Gaussian) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
+	dst = dest(dst, g.NumParams())
+	if from == to {
+		copy(dst, grad)
+		return dst
+	}
+	gm, gv := make([]float64, g.d), make([]float64, g.d*g.d)
+	g.in(from, func() { g.toMomentGrad(gm, gv, grad) })
+	g.in(to, func() { g.fromMomentGrad(dst, gm, gv) })
+	return dst
+}
+
+// SameFamily implements ExpFamily.
+func (g *Gaussian) SameFamily(p Dist) bool {
+	o, ok := p.(*Gaussian)
+	return ok && o.d == g.d
+}
+
+// KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats,
+// P and μ those of p, a Gaussian or MeanField of the same dimension.
+func (g *Gaussian) KL(p Dist) float64 { return gaussianKL(g, p.(normal)) }
+
+// normal is what Gaussian and MeanField share. Gradients with respect to V
+// have length numGradV: a full d×d matrix, of which the symmetric part counts,
+// or the diagonal.
+type normal interface {
+	ExpFamily
+	Charted
+	Coordinates() Coordinates
+	meanAt(i int) float64
+	covAt(i, j int) float64
+	precisionAt(i, j int) float64
+	mulPrecision(dst, x []float64)
+	logDetV() float64
+	numGradV() int
+	// setPrecision replaces q by N(m, V) with V⁻¹ = p, of length numGradV,
+	// under the contract of SetParams.
+	setPrecision(m, p []float64) error
+	fromMomentGrad(dst, gm, gv []float64) []float64
+	toMomentGrad(gm, gv, grad []float64)
+	// marginal returns the mean and the variance of xᵀz.
+	marginal(x []float64) (m, v float64)
+	// addOuter adds c·uwᵀ, and addPrecision c·V⁻¹, to a gradient with respect to V.
+	addOuter(gv []float64, c float64, u, w []float64)
+	addPrecision(gv []float64, c float64)
+	// transform replaces a standard normal ε by a draw z; standardize stores V⁻¹(z − m) in dst.
+	transform(eps []float64)
+	standardize(dst, eps []float64)
+}
+
+func gaussianKL(q, p normal) float64 {
+	d := q.Dim()
+	if p.Dim() != d {
+		panic("pgsvi: KL between distributions of different dimensions")
+	}
+	diff, w := make([]float64, d), make([]float64, d)
+	var trace float64
+	_, qDiag := q.(*MeanField)
+	_, pDiag := p.(*MeanField)
+	for i := range d {
+		diff[i] = q.meanAt(i) - p.meanAt(i)
+		if qDiag || pDiag {
+			trace += p.precisionAt(i, i) * q.covAt(i, i)
+			continue
+		}
+		for j := range d {
+			trace += p.precisionAt(i, j) * q.covAt(i, j)
+		}
+	}
+	p.mulPrecision(w, diff)
+	kl := 0.5 * (trace - float64(d) + blas64.Dot(vector(diff), vector(w)) + p.logDetV() - q.logDetV())
+	return math.Max(0, kl)
+}
+
+func (g *Gaussian) meanAt(i int) float64         { return g.m[i] }
+func (g *Gaussian) covAt(i, j int) float64       { return g.v[i*g.d+j] }
+func (g *Gaussian) precisionAt(i, j int) float64 { return g.p[i*g.d+j] }
+func (g *Gaussian) logDetV() float64             { return g.logV }
+func (g *Gaussian) numGradV() int                { return g.d * g.d }
+func (g *Gaussian) mulPrecision(dst, x []float64) {
+	blas64.Gemv(blas.NoTrans, 1, general(g.p, g.d, g.d), vector(x), 0, vector(dst))
+}
+
+func (g *Gaussian) setPrecision(m, p []float64) error {
+	s := &g.next
+	copy(s.p, p)
+	blas64.Gemv(blas.NoTrans, 1, general(s.p, g.d, g.d), vector(m), 0, vector(s.m))
+	return g.commitNatural()
+}
+
+func (g *Gaussian) marginal(x []float64) (m, v float64) {
+	d := g.d
+	// ‖Lᵀx‖², column by column of L.
+	for j := range d {
+		var s float64
+		for i := j; i < d; i++ {
+			s += g.l[i*d+j] * x[i]
+		}
+		v += s * s
+	}
+	return blas64.Dot(vector(g.m), vector(x)), v
+}
+
+func (g *Gaussian) addOuter(gv []float64, c float64, u, w []float64) {
+	blas64.Ger(c, vector(u), vector(w), general(gv, g.d, g.d))
+}
+
+func (g *Gaussian) addPrecision(gv []float64, c float64) {
+	blas64.Axpy(c, vector(g.p), vector(gv))
+}
+
+// Chart implements Charted: m and the lower triangle of the Cholesky factor
+// of V, row by row, with the logarithms of its diagonal.
+func (g *Gaussian) Chart(dst []float64) []float64 {
+	dst = dest(dst, g.NumParams())
+	copy(dst, g.m)
+	k := g.d
+	for i := range g.d {
+		k += copy(dst[k:], g.l[i*g.d:i*g.d+i])
+		dst[k] = math.Log(g.l[i*g.d+i])
+		k++
+	}
+	return dst
+}
+
+// SetChart implements Charted.
+func (g *Gaussian) SetChart(x []float64) error {
+	if len(x) != g.NumParams() {
+		panic("pgsvi: x has the wrong length")
+	}
+	s, d := &g.next, g.d
+	copy(s.m, x)
+	k := d
+	for i := range d {
+		copy(s.l[i*d:i*d+i], x[k:])
+		k += i
+		s.l[i*d+i] = math.Exp(x[k])
+		k++
+	}
+	s.logV = logDetChol(s.l, d)
+	for i := range d {
+		for j := range i + 1 {
+			var t float64
+			for a := range j + 1 {
+				t += s.l[i*d+a] * s.l[j*d+a]
+			}
+			s.v[i*d+j], s.v[j*d+i] = t, t
+		}
+	}
+	if err := s.checkFinite(s.v); err != nil {
+		return err
+	}
+	copy(s.p, s.l)
+	for i := range d {
+		if !(s.l[i*d+i] > 0) {
+			return fmt.Errorf("pgsvi: %w: the scale of dimension %d underflows", ErrNotFinite, i)
+		}
+	}
+	invertChol(s.p, d)
+	return g.commit()
+}
+
+// ChartGrad implements Charted: with V = LLᵀ, ∂/∂L = 2GL.
+func (g *Gaussian) ChartGrad(dst, grad []float64) []float64 {
+	dst = dest(dst, g.NumParams())
+	d := g.d
+	gm, gv := make([]float64, d), make([]float64, d*d)
+	g.toMomentGrad(gm, gv, grad)
+	copy(dst, gm)
+	k := d
+	for i := range d {
+		for j := range i + 1 {
+			var t float64
+			for a := j; a < d; a++ {
+				t += 2 * gv[i*d+a] * g.l[a*d+j]
+			}
+			if i == j {
+				t *= g.l[i*d+i]
+			}
+			dst[k] = t
+			k++
+		}
+	}
+	return dst
+}

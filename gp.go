@@ -1,0 +1,692 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// GP is a Gaussian-process model: latent values z_n = z(x_n) with prior
+// z ~ N(0, K), K_ij = k(x_i, x_j), and observations y_n ~ p(y|z_n). It is a
+// Model; the posterior approximation q(z) = N(m, V) maximises the ELBO
+//
+//	Σ_n E_q[log p(y_n|z_n)] − KL(q‖N(0, K))   (nats).
+//
+// The exported fields are options. Set them before the GP is first used;
+// from then on it is immutable and may be shared between goroutines.
+type GP struct {
+	// Jitter is added to the diagonal of K in training and not in predictions.
+	// It is never needed: a singular K is handled as it is.
+	Jitter float64
+	// Estimator estimates the gradients of steps with a given step size; it
+	// must be a SiteEstimator. Nil means Exact.
+	Estimator Estimator
+	// MeanUpdate is the update of m in steps with a given step size.
+	MeanUpdate MeanUpdate
+
+	x      *mat.Dense
+	y      []float64
+	kernel Kernel
+	lik    Likelihood
+}
+
+// MeanUpdate selects one of the two published updates of the mean of a GP.
+// With r = 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and
+// Γ = diag(2 ∂f/∂v), estimated from the batch, both have V₊⁻¹ = K⁻¹ + Γ₊,
+// Γ₊ = rΓ_k + (1−r)Γ.
+type MeanUpdate int
+
+const (
+	// MainText is m₊ = m − (1−r)V₊(K⁻¹m + a): the exact proximal step in the
+	// mean parameters (m, V + mmᵀ), which averages natural parameters
+	// (Khan et al., 2016, Section 5, with Γ = diag(2 ∂f/∂v)).
+	MainText MeanUpdate = iota
+	// Appendix is m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a): the exact proximal
+	// step in the coordinates (m, V) (Khan et al., 2016, appendix).
+	Appendix
+)
+
+// NewGP returns the model of labels y at the rows of x, under covariance
+// function k and likelihood lik. The data are copied; nil lik means
+// GaussianNoise{}. It returns an error, with the index of the datum, wrapping
+// ErrEmpty if there is no row, ErrShape if lengths disagree, ErrNotFinite if a
+// value is NaN or infinite, ErrLabel if a label is outside the support of lik,
+// and ErrParam if a parameter of k or lik is out of range.
+func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
+	if x == nil || len(y) == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: a GP needs at least one row", ErrEmpty)
+	}
+	n, d := x.Dims()
+	if n == 0 || d == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: x is %d×%d", ErrEmpty, n, d)
+	}
+	if n != len(y) {
+		return nil, fmt.Errorf("pgsvi: %w: x has %d rows, y has %d labels", ErrShape, n, len(y))
+	}
+	if k == nil {
+		return nil, fmt.Errorf("pgsvi: %w: nil Kernel", ErrParam)
+	}
+	if err := ValidateKernel(k, d); err != nil {
+		return nil, err
+	}
+	if lik == nil {
+		lik = GaussianNoise{}
+	}
+	g := &GP{x: mat.DenseCopyOf(x), y: append([]float64(nil), y...), kernel: k, lik: lik}
+	for i := range n {
+		if j, ok := allFinite(g.x.RawRowView(i)); !ok {
+			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, i, j, g.x.At(i, j))
+		}
+	}
+	if err := checkLabels(lik, y); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Len returns N, the number of observations.
+func (g *GP) Len() int { return len(g.y) }
+
+// Fit runs s on the model; a nil s means a Solver without options, which needs
+// no tuning. The posterior is that of the state reached and is valid even if
+// there is an error after the set-up; it is nil if the set-up failed. The
+// errors are those of Solver.Run.
+func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
+	if s == nil {
+		s = &Solver{}
+	}
+	res, err := s.Run(ctx, g)
+	if res == nil {
+		return nil, nil, err
+	}
+	post, e := res.Stepper.(*GPStepper).Posterior()
+	if err == nil {
+		err = e
+	}
+	return post, res, err
+}
+
+// Objective returns the model as an Objective over a dense Gaussian q, for use
+// with any proximal step whatever: f = −E_q[Σ_n log p(y_n|z_n)] with exact
+// expectations and h = KL(q‖N(0, K)). A step costs a dense N² parameters; Fit is
+// for all but the smallest N. The error wraps ErrNotPosDef if K is singular
+// without Jitter.
+func (g *GP) Objective() (Objective, error) {
+	k, err := g.gram()
+	if err != nil {
+		return Objective{}, err
+	}
+	n := g.Len()
+	prior, err := NewGaussian(nil, mat.NewSymDense(n, k))
+	if err != nil {
+		return Objective{}, fmt.Errorf("pgsvi: covariance of the prior; set Jitter: %w", err)
+	}
+	x := rows(n, n)
+	for i := range x {
+		x[i][i] = 1
+	}
+	return Objective{F: Expect(Sites{X: x, Y: g.y, Lik: g.lik}, g.Estimator), H: KLTo(prior), Init: prior}, nil
+}
+
+// gram returns K with the jitter, full.
+func (g *GP) gram() ([]float64, error) {
+	if !(g.Jitter >= 0) || math.IsInf(g.Jitter, 0) {
+		return nil, fmt.Errorf("pgsvi: %w: GP.Jitter is %v; it must be finite and not negative", ErrParam, g.Jitter)
+	}
+	n := g.Len()
+	sym := Gram(nil, g.kernel, g.x)
+	k := make([]float64, n*n)
+	for i := range n {
+		for j := i; j < n; j++ {
+			k[i*n+j] = sym.At(i, j)
+			k[j*n+i] = k[i*n+j]
+		}
+		k[i*n+i] += g.Jitter
+	}
+	if i, ok := allFinite(k); !ok {
+		return nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i/n, i%n, k[i])
+	}
+	return k, nil
+}
+
+// NewStepper implements Model; the Stepper is a *GPStepper.
+//
+// With d nil or KL every step is in closed form. With any other divergence the
+// proximal step is taken along the curve on which natural parameters are
+// averaged between λ_k and the minimiser of the linearised objective: its
+// length minimises λᵀ∇f + h + D/β on the curve, numerically. For KL the exact
+// step lies on the curve; for others it is the best point there, and the fixed
+// points are the same. It returns an error wrapping ErrParam or ErrNotFinite
+// if an option or a covariance is invalid, ErrNoEstimator if the Estimator
+// does not apply, and ErrNotPosDef if d is not KL and K is singular.
+func (g *GP) NewStepper(d Divergence) (Stepper, error) {
+	est, ok := Estimator(Exact{}), true
+	if g.Estimator != nil {
+		est = g.Estimator
+	}
+	se, ok := est.(SiteEstimator)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: %w: the Estimator of a GP must be a SiteEstimator, %T is not", ErrNoEstimator, est)
+	}
+	if v, ok := est.(Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if a, ok := est.(interface{ AcceptsLikelihood(Likelihood) error }); ok {
+		if err := a.AcceptsLikelihood(g.lik); err != nil {
+			return nil, err
+		}
+	}
+	if g.MeanUpdate < MainText || g.MeanUpdate > Appendix {
+		return nil, fmt.Errorf("pgsvi: %w: GP.MeanUpdate is %d", ErrParam, g.MeanUpdate)
+	}
+	k, err := g.gram()
+	if err != nil {
+		return nil, err
+	}
+	n := g.Len()
+	s := &GPStepper{gp: g, est: se, n: n, k: k}
+	if _, kl := d.(KL); d != nil && !kl {
+		s.curve = &curveProx{d: d, beta: 1}
+		if err := s.curve.check(s); err != nil {
+			return nil, err
+		}
+	}
+	s.cur.resize(n)
+	clear(s.cur.gamma)
+	clear(s.cur.b)
+	clear(s.cur.m)
+	for i := range n {
+		s.cur.v[i] = k[i*n+i]
+	}
+	s.cov = append([]float64(nil), k...)
+	s.dense, s.fresh = true, true
+	s.last = [2]float64{math.NaN(), math.NaN()}
+	if err := s.cur.expect(g.lik, g.y); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// GPStepper holds the approximation q(z) = N(m, V) of a GP in site form,
+//
+//	V⁻¹ = K⁻¹ + diag(γ),   V⁻¹m = b,
+//
+// two numbers a datum, and takes three kinds of steps. With a given β it takes
+// the step of the paper, from the gradient of the batch (MeanUpdate, Estimator).
+// With β = +Inf and a batch of all N it takes one accepted step of the whole
+// objective. With β = +Inf and a smaller batch B it solves the problem of B
+// with the other sites held fixed,
+//
+//	argmin KL(q_B‖cavity_B) − Σ_{n∈B} E_q[log p(y_n|z_n)],
+//
+// to a tolerance, and puts the new sites back: an exact block step with memory,
+// which needs no step size and has no noise. A block step never lowers the ELBO.
+type GPStepper struct {
+	gp  *GP
+	est SiteEstimator
+	n   int
+	k   []float64 // K, full
+
+	cur    siteState
+	logDet float64 // log|K|/|V|
+	cov    []float64
+	dense  bool // cov holds V (lower triangle)
+	fresh  bool // m, v and the expectations of cur are those of its sites
+
+	block   blockStep
+	batch   siteProblem
+	batched bool // batch is at the current sites
+	pg      pgStep
+	curve   *curveProx
+	gradMap float64
+	last    [2]float64 // the ELBO at the last two calls of Gap
+}
+
+// Len implements Stepper.
+func (s *GPStepper) Len() int { return s.n }
+
+// BatchSize returns the size of the blocks that a Solver without options sweeps.
+func (s *GPStepper) BatchSize() int {
+	if s.curve != nil {
+		return s.n
+	}
+	const size = 32
+	blocks := (s.n + size - 1) / size
+	return (s.n + blocks - 1) / blocks
+}
+
+// ClosedForm reports whether the steps are in closed form.
+func (s *GPStepper) ClosedForm() bool { return s.curve == nil }
+
+// GradMap returns the norm of the change of the sites in the last step, divided by β.
+func (s *GPStepper) GradMap() float64 { return s.gradMap }
+
+// ELBOErr returns a bound on the error of the expectations in the ELBO.
+func (s *GPStepper) ELBOErr() float64 { return s.cur.err }
+
+// Step implements Stepper.
+func (s *GPStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+	switch {
+	case s.curve != nil:
+		return s.curve.step(s, batch, beta, rng)
+	case !math.IsInf(beta, 1):
+		return s.pg.step(s, batch, beta, rng)
+	case batch == nil || len(batch) == s.n:
+		return s.batchStep()
+	}
+	return s.block.step(s, batch)
+}
+
+// ELBO implements Stepper. It is exact: the expectations are certified
+// whatever the Estimator is.
+func (s *GPStepper) ELBO(*rand.Rand) (float64, error) {
+	if err := s.refresh(false); err != nil {
+		return math.NaN(), err
+	}
+	return s.elbo(&s.cur, s.logDet), nil
+}
+
+// elbo returns the ELBO of c: with a = K⁻¹m = b − γm,
+//
+//	Σe − KL,   KL = ½(aᵀm − Σγv + log|K|/|V|).
+func (s *GPStepper) elbo(c *siteState, logDet float64) float64 {
+	kl := logDet
+	for i, m := range c.m {
+		kl += (c.b[i]-c.gamma[i]*m)*m - c.gamma[i]*c.v[i]
+	}
+	return floats.Sum(c.e) - 0.5*kl
+}
+
+// Sampler returns what a Solver without options sweeps with: block steps
+// converge faster over blocks that stay the same.
+func (s *GPStepper) Sampler() Sampler { return ShuffleOnce{} }
+
+// Gap returns an estimate of how far the ELBO is below its maximum: the larger
+// of what the problem linearised at the current state promises and what the
+// last two changes of the ELBO between calls, taken as a geometric series, add
+// up to in the end. The first is ½δᵀFδ, with δ the distance of the sites from
+// their targets and F the Fisher information of q: with c = δ_b − δ_γ m,
+//
+//	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
+func (s *GPStepper) Gap() float64 {
+	if s.refresh(true) != nil {
+		return math.NaN()
+	}
+	gap := s.decrement()
+	elbo := s.elbo(&s.cur, s.logDet)
+	now, before := elbo-s.last[1], s.last[1]-s.last[0]
+	if rate := now / before; rate > 0 && rate < 1 {
+		gap = math.Max(gap, now*rate/(1-rate))
+	}
+	s.last[0], s.last[1] = s.last[1], elbo
+	return gap
+}
+
+// decrement returns ½δᵀFδ; see Gap.
+func (s *GPStepper) decrement() float64 {
+	n := s.n
+	dg, c := make([]float64, n), make([]float64, n)
+	for i, m := range s.cur.m {
+		dg[i] = s.cur.tg[i] - s.cur.gamma[i]
+		c[i] = s.cur.tb[i] - s.cur.b[i] - dg[i]*m
+	}
+	var gap float64
+	for i := range n {
+		var linear, square float64
+		for j, v := range s.cov[i*n : i*n+i] {
+			linear += c[j] * v
+			square += dg[j] * v * v
+		}
+		v := s.cov[i*n+i]
+		gap += c[i]*(linear+0.5*c[i]*v) + 0.5*dg[i]*v*v*0.5*dg[i] + 0.5*dg[i]*square
+	}
+	return math.Max(0, gap)
+}
+
+// refresh makes the marginals and expectations, and if dense also V, those of
+// the sites.
+func (s *GPStepper) refresh(dense bool) error {
+	if s.fresh && (s.dense || !dense) {
+		return nil
+	}
+	p := &s.pg
+	if !p.fac.factor(s.k, s.n, s.cur.gamma) {
+		return fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
+	}
+	s.logDet = p.fac.logDet
+	p.fac.expand(&p.exp, s.k, s.n)
+	for i := range s.cur.v {
+		s.cur.v[i] = s.k[i*s.n+i]
+	}
+	p.exp.subVar(s.cur.v)
+	p.w = append(p.w[:0], s.cur.b...)
+	p.fac.solve(p.w)
+	blas64.Symv(1, symmetric(s.k, s.n), vector(p.w), 0, vector(s.cur.m))
+	if dense {
+		copy(s.cov, s.k)
+		p.exp.subCov(s.cov)
+		s.dense = true
+	}
+	if !s.fresh {
+		if err := s.cur.expect(s.gp.lik, s.gp.y); err != nil {
+			return err
+		}
+	}
+	s.fresh = true
+	return nil
+}
+
+// siteDistance returns the Euclidean distance between two sets of sites.
+func siteDistance(a, b *siteState) float64 {
+	return math.Hypot(floats.Distance(a.gamma, b.gamma, 2), floats.Distance(a.b, b.b, 2))
+}
+
+// batchStep takes one accepted step of the whole objective.
+func (s *GPStepper) batchStep() error {
+	p := &s.batch
+	if !s.batched {
+		zero := make([]float64, s.n)
+		if err := p.init(s.gp.lik, s.gp.y, s.k, zero, zero, zero); err != nil {
+			return err
+		}
+		if floats.Norm(s.cur.gamma, 1)+floats.Norm(s.cur.b, 1) > 0 {
+			copy(p.try.gamma, s.cur.gamma)
+			copy(p.try.b, s.cur.b)
+			p.cur.value = math.Inf(1)
+			if !p.eval() || !p.accept() {
+				return fmt.Errorf("pgsvi: batch step from the current sites: %w", ErrNotPosDef)
+			}
+		}
+		s.batched = true
+	}
+	p.iterate()
+	s.gradMap = siteDistance(&p.cur, &s.cur)
+	s.copyState(&p.cur)
+	s.logDet = p.logDet()
+	s.fresh, s.dense = true, false
+	return nil
+}
+
+// logDet returns log|C|/|V| of the current state.
+func (p *siteProblem) logDet() float64 {
+	var s float64 // logZ = ½(m0ᵀ(δ − Δm) + δᵀm) − ½ logDet
+	for i, m := range p.cur.m {
+		d := p.cur.b[i] - p.b0[i]
+		s += p.m0[i]*(d-(p.cur.gamma[i]-p.gamma0[i])*m) + d*m
+	}
+	return s - 2*p.cur.logZ
+}
+
+func (s *GPStepper) copyState(c *siteState) {
+	copy(s.cur.gamma, c.gamma)
+	copy(s.cur.b, c.b)
+	copy(s.cur.m, c.m)
+	copy(s.cur.v, c.v)
+	copy(s.cur.e, c.e)
+	copy(s.cur.tg, c.tg)
+	copy(s.cur.tb, c.tb)
+	s.cur.err = c.err
+}
+
+// blockStep is the workspace of the block step.
+type blockStep struct {
+	in           []bool
+	b            []int
+	c            []float64 // V_BB, full
+	y, m         []float64
+	gamma, sites []float64
+	rows         []float64 // V[B, :], one row a site
+	prob         siteProblem
+	fac          siteFactor
+	exp          expansion
+	next         siteState
+	delta, w     []float64
+}
+
+// The inner problem of a block is solved until the decrease that it promises
+// is this fraction of what it was, in at most so many evaluations.
+const (
+	blockTol   = 1e-3
+	blockEvals = 20
+)
+
+func (t *blockStep) step(s *GPStepper, batch []int) error {
+	if err := s.refresh(true); err != nil {
+		return err
+	}
+	s.batched = false
+	n := s.n
+	t.distinct(batch, n)
+	m := len(t.b)
+	t.gather(s)
+	p := &t.prob
+	if err := p.init(s.gp.lik, t.y, t.c, t.m, t.gamma, t.sites); err != nil {
+		return err
+	}
+	p.evaluations = 0
+	for goal := blockTol * p.decrement(); p.decrement() > goal && p.evaluations < blockEvals; {
+		if !p.iterate() {
+			break
+		}
+	}
+	// Put the sites back: rank-m corrections of m, v and V. The surrogate treats
+	// the other terms as their sites; should the ELBO itself fall, go less far.
+	t.rows = resize(t.rows, m*n)
+	for a, i := range t.b {
+		row := t.rows[a*n : (a+1)*n]
+		copy(row, s.cov[i*n:i*n+i+1])
+		for j := i + 1; j < n; j++ {
+			row[j] = s.cov[j*n+i]
+		}
+	}
+	before := s.elbo(&s.cur, s.logDet)
+	t.next.resize(n)
+	t.delta, t.w = resize(t.delta, m), resize(t.w, m)
+	for fraction := 1.0; fraction > 1e-6; fraction /= 2 {
+		copy(t.next.gamma, s.cur.gamma)
+		copy(t.next.b, s.cur.b)
+		for a, i := range t.b {
+			t.delta[a] = fraction * (p.cur.gamma[a] - t.gamma[a])
+			shift := fraction * (p.cur.b[a] - t.sites[a])
+			t.next.gamma[i] += t.delta[a]
+			t.next.b[i] += shift
+			t.w[a] = shift - t.delta[a]*t.m[a]
+		}
+		if !t.fac.factor(t.c, m, t.delta) {
+			continue
+		}
+		t.fac.expand(&t.exp, t.rows, n)
+		t.fac.solve(t.w)
+		copy(t.next.m, s.cur.m)
+		blas64.Gemv(blas.Trans, 1, general(t.rows, m, n), vector(t.w), 1, vector(t.next.m))
+		copy(t.next.v, s.cur.v)
+		t.exp.subVar(t.next.v)
+		logDet := s.logDet + t.fac.logDet
+		if !resolved(t.next.v, s.cur.v) || t.next.expect(s.gp.lik, s.gp.y) != nil {
+			continue
+		}
+		after := s.elbo(&t.next, logDet)
+		if !(after >= before-1e-14*math.Abs(before)) {
+			continue
+		}
+		s.gradMap = siteDistance(&t.next, &s.cur)
+		s.cur, t.next = t.next, s.cur
+		s.logDet = logDet
+		t.exp.subCov(s.cov)
+		return nil
+	}
+	s.gradMap = 0
+	return nil
+}
+
+// distinct stores the distinct terms of batch, in increasing order, in t.b.
+func (t *blockStep) distinct(batch []int, n int) {
+	if t.in == nil {
+		t.in = make([]bool, n)
+	}
+	for _, i := range batch {
+		t.in[i] = true
+	}
+	t.b = t.b[:0]
+	for i, in := range t.in {
+		if in {
+			t.b = append(t.b, i)
+			t.in[i] = false
+		}
+	}
+}
+
+// gather copies what concerns the block.
+func (t *blockStep) gather(s *GPStepper) {
+	m := len(t.b)
+	t.c = resize(t.c, m*m)
+	t.y, t.m, t.gamma, t.sites = resize(t.y, m), resize(t.m, m), resize(t.gamma, m), resize(t.sites, m)
+	for a, i := range t.b {
+		t.y[a], t.m[a], t.gamma[a], t.sites[a] = s.gp.y[i], s.cur.m[i], s.cur.gamma[i], s.cur.b[i]
+		for c, j := range t.b[:a+1] {
+			t.c[a*m+c] = s.cov[i*s.n+j]
+		}
+	}
+	fillUpper(t.c, m)
+}
+
+// pgStep is the workspace of the step with a given β.
+type pgStep struct {
+	fac, next          siteFactor
+	exp                expansion
+	rows               []float64
+	y, m, v, e, d1, d2 []float64
+	gamma, b, a, w     []float64
+	mean, prev         []float64
+}
+
+// step takes the step of the paper with step size β from the gradient of batch.
+func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) error {
+	s.batched = false
+	if err := t.marginals(s, batch); err != nil {
+		return err
+	}
+	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.gp.lik, t.y, t.m, t.v, rng); err != nil {
+		return err
+	}
+	for i := range t.y {
+		if d := t.d1[i] + t.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
+			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, term(batch, i), t.y[i], t.m[i], t.v[i], t.d1[i], t.d2[i])
+		}
+	}
+	n := s.n
+	r := 1 / (1 + beta)
+	scale := (1 - r) * float64(n) / float64(len(t.y))
+	// Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
+	t.gamma, t.b = resize(t.gamma, n), resize(t.b, n)
+	for i := range n {
+		t.gamma[i], t.b[i] = r*s.cur.gamma[i], r*s.cur.b[i]
+	}
+	if s.gp.MeanUpdate == Appendix {
+		if err := t.appendix(s, batch, r, scale); err != nil {
+			return err
+		}
+	}
+	for i := range t.y {
+		j := term(batch, i)
+		t.gamma[j] -= scale * t.d2[i]
+		if s.gp.MeanUpdate == MainText {
+			t.b[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])
+		}
+	}
+	if s.gp.MeanUpdate == Appendix {
+		for i, a := range t.a {
+			t.b[i] = a + t.gamma[i]*t.mean[i]
+		}
+	}
+	// Go less far where V⁻¹ would not be positive definite.
+	for range 100 {
+		if t.next.factor(s.k, n, t.gamma) {
+			t.fac, t.next = t.next, t.fac
+			s.gradMap = math.Hypot(floats.Distance(t.gamma, s.cur.gamma, 2), floats.Distance(t.b, s.cur.b, 2)) / beta
+			copy(s.cur.gamma, t.gamma)
+			copy(s.cur.b, t.b)
+			copy(t.w, t.b)
+			t.fac.solve(t.w)
+			blas64.Symv(1, symmetric(s.k, n), vector(t.w), 0, vector(s.cur.m))
+			s.logDet = t.fac.logDet
+			s.fresh, s.dense = false, false
+			return nil
+		}
+		for i := range n {
+			t.gamma[i] = 0.5 * (t.gamma[i] + s.cur.gamma[i])
+			t.b[i] = 0.5 * (t.b[i] + s.cur.b[i])
+		}
+	}
+	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
+}
+
+func term(batch []int, i int) int {
+	if batch == nil {
+		return i
+	}
+	return batch[i]
+}
+
+// marginals stores labels, means and variances of the terms of batch. The mean
+// of all terms is current in s.cur.m whenever the factor is.
+func (t *pgStep) marginals(s *GPStepper, batch []int) error {
+	n := s.n
+	m := len(batch)
+	if batch == nil {
+		m = n
+	}
+	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
+		*p = resize(*p, m)
+	}
+	t.w = resize(t.w, n)
+	for a := range m {
+		i := term(batch, a)
+		t.y[a], t.m[a], t.v[a] = s.gp.y[i], s.cur.m[i], s.cur.v[i]
+	}
+	if s.fresh {
+		return nil
+	}
+	t.rows = resize(t.rows, n*m)
+	for a := range m {
+		i := term(batch, a)
+		t.v[a] = s.k[i*n+i]
+		for j, kij := range s.k[i*n : (i+1)*n] {
+			t.rows[j*m+a] = kij
+		}
+	}
+	t.fac.expand(&t.exp, t.rows, m)
+	t.exp.subVar(t.v)
+	return nil
+}
+
+// appendix stores a₊ = K⁻¹m₊ and m₊ of the appendix in t.a and t.mean. On entry
+// t.gamma = rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so that
+//
+//	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
+func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
+	n := s.n
+	if !t.next.factor(s.k, n, t.gamma) {
+		return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
+	}
+	t.a, t.mean = resize(t.a, n), resize(t.mean, n)
+	for i, m := range s.cur.m {
+		t.a[i] = s.cur.b[i] - s.cur.gamma[i]*m
+		t.w[i] = (1 - r) * t.a[i]
+	}
+	for i := range t.y {
+		t.w[term(batch, i)] -= scale * t.d1[i]
+	}
+	t.next.solve(t.w)
+	floats.Sub(t.a, t.w)
+	blas64.Symv(1, symmetric(s.k, n), vector(t.a), 0, vector(t.mean))
+	return nil
+}

@@ -1,0 +1,283 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
+// ready for predictions. It is immutable and safe for concurrent use. It keeps
+// the training inputs and one triangular matrix, about half of N².
+//
+// Its methods take new points as the rows of x, which must have as many
+// columns as the training inputs; they panic if it has not, or if dst has the
+// wrong length. Rows are treated in blocks of bounded memory that are shared
+// between cores, with results that depend on neither. A row with a NaN or an
+// infinity is a place about which nothing is known: its latent value has mean 0
+// and the largest variance that the prior has at a training point.
+type GPPosterior struct {
+	x          *mat.Dense
+	kernel     Kernel
+	lik        Likelihood
+	a          []float64 // K⁻¹m
+	m, v       []float64 // marginals at the training points
+	gamma, b   []float64
+	maxPrior   float64
+	fac        *siteFactor
+	workspaces *sync.Pool
+}
+
+// Posterior returns the posterior at the current state. The error wraps
+// ErrNotPosDef or ErrNotFinite and cannot occur after a successful step.
+func (s *GPStepper) Posterior() (*GPPosterior, error) {
+	if err := s.refresh(false); err != nil {
+		return nil, err
+	}
+	g, n := s.gp, s.n
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, fac: new(siteFactor),
+		m: append([]float64(nil), s.cur.m...), v: append([]float64(nil), s.cur.v...),
+		gamma: append([]float64(nil), s.cur.gamma...), b: append([]float64(nil), s.cur.b...),
+		a: append([]float64(nil), s.cur.b...)}
+	if !p.fac.factor(s.k, n, s.cur.gamma) {
+		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
+	}
+	p.fac.solve(p.a)
+	p.fac.c = nil // K is not needed any more
+	for _, k := range PriorVar(nil, g.kernel, g.x) {
+		p.maxPrior = math.Max(p.maxPrior, k)
+	}
+	p.workspaces = &sync.Pool{New: func() any { return new(predictWork) }}
+	return p, nil
+}
+
+// Len returns N, the number of training points.
+func (p *GPPosterior) Len() int { return len(p.a) }
+
+// Train stores mean and variance of the latent values at the training points,
+// under the prior with jitter, in mean and variance; nil allocates.
+func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
+	m, v = dest(mean, p.Len()), dest(variance, p.Len())
+	copy(m, p.m)
+	copy(v, p.v)
+	return m, v
+}
+
+// Sites stores the site parameters γ and b in gamma and b; nil allocates. The
+// posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b.
+func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
+	g, h = dest(gamma, p.Len()), dest(b, p.Len())
+	copy(g, p.gamma)
+	copy(h, p.b)
+	return g, h
+}
+
+// predictBlock is the number of rows predicted at a time.
+const predictBlock = 128
+
+// predictWork is the memory of one block.
+type predictWork struct {
+	x, k  *mat.Dense
+	exp   expansion
+	known []bool
+}
+
+// Latent stores mean and variance of z(x), without noise and jitter, at each
+// row of x in mean and variance; nil allocates:
+//
+//	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
+func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
+	rows, cols := x.Dims()
+	if _, d := p.x.Dims(); cols != d {
+		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, d))
+	}
+	m, v = dest(mean, rows), dest(variance, rows)
+	blocks := (rows + predictBlock - 1) / predictBlock
+	workers := min(blocks, runtime.GOMAXPROCS(0))
+	run := func(first int) {
+		w := p.workspaces.Get().(*predictWork)
+		defer p.workspaces.Put(w)
+		for b := first; b < blocks; b += workers {
+			lo, hi := b*predictBlock, min(rows, (b+1)*predictBlock)
+			p.latentBlock(w, m[lo:hi], v[lo:hi], x, lo)
+		}
+	}
+	if workers <= 1 {
+		if blocks > 0 {
+			run(0)
+		}
+		return m, v
+	}
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() { run(i) })
+	}
+	wg.Wait()
+	return m, v
+}
+
+func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
+	t, n := len(m), p.Len()
+	p.cross(w, x, lo, t)
+	blas64.Gemv(blas.Trans, 1, general(w.k.RawMatrix().Data, n, t), vector(p.a), 0, vector(m))
+	PriorVar(v, p.kernel, w.x)
+	p.fac.expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.subVar(v)
+	for i, known := range w.known {
+		if !known {
+			m[i], v[i] = 0, p.maxPrior
+		}
+		v[i] = math.Max(0, v[i])
+	}
+}
+
+// cross stores rows lo … lo+t−1 of x in w.x and K(X, x) for them, N×t, in w.k.
+func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
+	_, d := p.x.Dims()
+	if w.x == nil || w.x.RawMatrix().Rows != t {
+		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
+	}
+	w.known = resize(w.known, t)
+	raw, isRaw := x.(mat.RawRowViewer)
+	for i := range t {
+		row := w.x.RawRowView(i)
+		if isRaw {
+			copy(row, raw.RawRowView(lo+i))
+		} else {
+			for j := range row {
+				row[j] = x.At(lo+i, j)
+			}
+		}
+		if _, w.known[i] = allFinite(row); !w.known[i] {
+			clear(row)
+		}
+	}
+	CrossCov(w.k, p.kernel, p.x, w.x)
+}
+
+// Prob stores P(y|x) at each row of x in dst; nil allocates: the predictive
+// probability of a label, or density of a real y.
+func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	dst = p.logProb(dst, x, func(int) float64 { return y })
+	for i, l := range dst {
+		dst[i] = math.Exp(l)
+	}
+	return dst
+}
+
+// LogProb stores the predictive log density log P(y_i|x_i) in nats at each row
+// of x in dst; nil allocates. It panics if y has another length than x.
+func (p *GPPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
+	if rows, _ := x.Dims(); rows != len(y) {
+		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", rows, len(y)))
+	}
+	return p.logProb(dst, x, func(i int) float64 { return y[i] })
+}
+
+func (p *GPPosterior) logProb(dst []float64, x mat.Matrix, y func(int) float64) []float64 {
+	m, v := p.Latent(dst, nil, x)
+	for i := range m {
+		m[i], _ = PredictLogProb(p.lik, y(i), m[i], v[i])
+	}
+	return m
+}
+
+// Predict stores the predictive mean and variance of y at each row of x in
+// mean and variance; nil allocates. The error is that of PredictMoments, with
+// the row.
+func (p *GPPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []float64, err error) {
+	m, v = p.Latent(mean, variance, x)
+	for i := range m {
+		if m[i], v[i], err = PredictMoments(p.lik, m[i], v[i]); err != nil {
+			return m, v, fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return m, v, nil
+}
+
+// Quantile stores the quantile at level prob, in (0, 1), of the predictive
+// distribution of y at each row of x in dst; nil allocates. The error is that
+// of PredictQuantile, with the row.
+func (p *GPPosterior) Quantile(dst []float64, prob float64, x mat.Matrix) ([]float64, error) {
+	m, v := p.Latent(dst, nil, x)
+	var err error
+	for i := range m {
+		if m[i], err = PredictQuantile(p.lik, prob, m[i], v[i]); err != nil {
+			return m, fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return m, nil
+}
+
+// Joint returns mean and covariance of the latent values at the rows of x
+// together. It takes memory for rows × (rows + N) numbers. The error wraps
+// ErrEmpty if x has no rows and ErrNotFinite if a value of x is not finite.
+func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
+	t, cols := x.Dims()
+	if t == 0 {
+		return nil, nil, fmt.Errorf("pgsvi: %w: x has no rows", ErrEmpty)
+	}
+	if _, d := p.x.Dims(); cols != d {
+		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, d))
+	}
+	w := new(predictWork)
+	p.cross(w, x, 0, t)
+	for i, known := range w.known {
+		if !known {
+			return nil, nil, fmt.Errorf("pgsvi: %w: row %d of x", ErrNotFinite, i)
+		}
+	}
+	mean = make([]float64, t)
+	blas64.Gemv(blas.Trans, 1, general(w.k.RawMatrix().Data, p.Len(), t), vector(p.a), 0, vector(mean))
+	prior := mat.NewDense(t, t, nil)
+	CrossCov(prior, p.kernel, w.x, w.x)
+	c := prior.RawMatrix().Data
+	p.fac.expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.subCov(c)
+	fillUpper(c, t)
+	return mean, mat.NewSymDense(t, c), nil
+}
+
+// Rand stores joint draws of the latent values at the rows of x in the rows of
+// dst, of size draws × rows of x; the number of draws is that of the rows of
+// dst, which must not be nil. A covariance that is singular to rounding is
+// factorised as far as it goes. The errors are those of Joint.
+func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
+	mean, cov, err := p.Joint(x)
+	if err != nil {
+		return err
+	}
+	draws, cols := dst.Dims()
+	if cols != len(mean) {
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, x has %d rows", cols, len(mean)))
+	}
+	var chol mat.PivotedCholesky
+	chol.Factorize(cov, -1)
+	var u mat.TriDense
+	chol.UTo(&u)
+	piv := chol.ColumnPivots(nil)
+	eps := make([]float64, cols)
+	for i := range draws {
+		row := dst.RawRowView(i)
+		for j := range eps {
+			eps[j] = 0
+			if j < chol.Rank() {
+				eps[j] = rng.NormFloat64()
+			}
+		}
+		for j := range row { // PᵀCP = UᵀU
+			s := 0.0
+			for k := range min(j+1, chol.Rank()) {
+				s += u.At(k, j) * eps[k]
+			}
+			row[piv[j]] = mean[piv[j]] + s
+		}
+	}
+	return nil
+}

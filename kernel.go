@@ -1,0 +1,1654 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Kernel is an immutable covariance function k(x, x′): symmetric, and positive
+// semi-definite on any finite set of points.
+//
+// The kernels of this package are plain values whose fields are on the natural
+// scale; a field that is zero counts as 1, so the zero value of each is the
+// unit kernel. Slices inside a kernel (Lengths, Scales, the elements of Sum and
+// Product) belong to the kernel once it is in use and must not be changed.
+// Every kernel is safe for concurrent use.
+//
+// A type of one's own needs these five methods and nothing else; Gram, CrossCov,
+// PriorVar and GramGrad then call them pair by pair, from several goroutines; a
+// panic of Cov there is not recovered, except at the first pair.
+// Optional second interfaces are Noisy, and methods Validate() error and
+// ValidateDim(d int) error, which ValidateKernel finds.
+type Kernel interface {
+	// Cov returns k(x, x′). It panics if x and y differ in length, or do not
+	// have the length of the kernel's per-dimension parameters.
+	Cov(x, y []float64) float64
+	// NumParams returns P, the number of hyper-parameters.
+	NumParams() int
+	// Params stores the logarithms of the P hyper-parameters in dst and returns
+	// it; nil allocates. It panics if dst is neither nil nor of length P.
+	Params(dst []float64) []float64
+	// WithParams returns a copy of the kernel with the logarithmic
+	// hyper-parameters p, in the order of Params; p is not kept. It panics if
+	// len(p) ≠ P.
+	WithParams(p []float64) Kernel
+	// GradParams returns k(x, x′) and stores ∂k/∂log θ_p in dst. It panics
+	// where Cov does, and if len(dst) ≠ P.
+	GradParams(dst, x, y []float64) float64
+}
+
+// Noisy is the second interface of kernels with a part, such as White, that
+// counts only where a training datum meets itself. Gram and GramGrad use it for
+// the diagonal; Cov, CrossCov and PriorVar leave that part out, even where two
+// rows are equal, because they speak of the noise-free latent function.
+type Noisy interface {
+	Kernel
+	// SelfCov returns the diagonal entry of the training Gram matrix at x.
+	SelfCov(x []float64) float64
+	// GradSelf returns SelfCov(x) and stores its derivatives with respect to
+	// the log-parameters in dst, of length NumParams.
+	GradSelf(dst, x []float64) float64
+}
+
+// ValidateKernel reports every violation in k at once, for data of dimension d:
+// a nil kernel, a parameter that is negative, NaN or infinite, an empty Sum or
+// Product (all wrapping ErrParam), and per-dimension parameters whose number is
+// not d (wrapping ErrShape). A negative d leaves the dimension unchecked. A
+// kernel without Validate and ValidateDim is taken to be valid.
+func ValidateKernel(k Kernel, d int) error {
+	if k == nil {
+		return fmt.Errorf("pgsvi: kernel is nil: %w", ErrParam)
+	}
+	if v, ok := k.(interface{ ValidateDim(d int) error }); ok {
+		return v.ValidateDim(d)
+	}
+	if v, ok := k.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// kernelCheck joins the violations of the named positive parameters (zero is
+// the default) and of a per-dimension list, which may be nil.
+func kernelCheck(kind string, d int, list string, per []float64, named ...any) error {
+	var errs []error
+	check := func(name string, v float64) {
+		if !(v >= 0) || math.IsInf(v, 1) {
+			errs = append(errs, fmt.Errorf("pgsvi: %s.%s is %v, want a positive number, or 0 for 1: %w", kind, name, v, ErrParam))
+		}
+	}
+	for i := 0; i < len(named); i += 2 {
+		check(named[i].(string), named[i+1].(float64))
+	}
+	for i, v := range per {
+		check(fmt.Sprintf("%s[%d]", list, i), v)
+	}
+	if per != nil && (len(per) == 0 || d >= 0 && len(per) != d) {
+		want := "one per dimension"
+		if d >= 0 {
+			want = fmt.Sprintf("%d, one per dimension", d)
+		}
+		errs = append(errs, fmt.Errorf("pgsvi: %s.%s has length %d, want %s: %w", kind, list, len(per), want, ErrShape))
+	}
+	return errors.Join(errs...)
+}
+
+// kernelOne returns v, or 1 where v is the zero default.
+func kernelOne(v float64) float64 {
+	if v == 0 {
+		return 1
+	}
+	return v
+}
+
+// kernelDst returns dst, or a new slice of length n if dst is nil.
+func kernelDst(dst []float64, n int) []float64 {
+	if dst == nil {
+		return make([]float64, n)
+	}
+	kernelLen(dst, n)
+	return dst
+}
+
+func kernelLen(s []float64, n int) {
+	if len(s) != n {
+		panic(fmt.Sprintf("pgsvi: kernel: slice of length %d, want %d", len(s), n))
+	}
+}
+
+// kernelScaled holds what the stationary kernels share: a signal standard
+// deviation s, and the lengths in r² = Σ_d (x_d − x′_d)²/ℓ_d².
+type kernelScaled struct {
+	Scale, Length float64
+	Lengths       []float64
+}
+
+func (k kernelScaled) numParams() int {
+	if k.Lengths != nil {
+		return 1 + len(k.Lengths)
+	}
+	return 2
+}
+
+// params fills the head of dst.
+func (k kernelScaled) params(dst []float64) []float64 {
+	dst[0] = math.Log(kernelOne(k.Scale))
+	if k.Lengths == nil {
+		dst[1] = math.Log(kernelOne(k.Length))
+	}
+	for d, l := range k.Lengths {
+		dst[1+d] = math.Log(kernelOne(l))
+	}
+	return dst
+}
+
+// withParams reads the head of p.
+func (k kernelScaled) withParams(p []float64) kernelScaled {
+	k.Scale = math.Exp(p[0])
+	if k.Lengths == nil {
+		k.Length = math.Exp(p[1])
+		return k
+	}
+	k.Lengths = make([]float64, len(k.Lengths))
+	for d := range k.Lengths {
+		k.Lengths[d] = math.Exp(p[1+d])
+	}
+	return k
+}
+
+// variance returns s².
+func (k kernelScaled) variance() float64 {
+	s := kernelOne(k.Scale)
+	return s * s
+}
+
+// dist2 returns r² by differences: free of cancellation, and exactly zero for
+// equal arguments.
+func (k kernelScaled) dist2(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	var r2 float64
+	if k.Lengths == nil {
+		for d, v := range x {
+			t := v - y[d]
+			r2 += t * t
+		}
+		l := kernelOne(k.Length)
+		return r2 / (l * l)
+	}
+	kernelLen(k.Lengths, len(x))
+	for d, v := range x {
+		t := (v - y[d]) / kernelOne(k.Lengths[d])
+		r2 += t * t
+	}
+	return r2
+}
+
+// features returns the number of coordinates in which r² is a plain squared
+// distance, or 0 where dist2 is faster than the detour over them.
+func (k kernelScaled) features(d int) int {
+	if d <= 4 {
+		return 0
+	}
+	return d
+}
+
+// embed stores the coordinates of x, taken from centre, in every inc-th element
+// of dst.
+func (k kernelScaled) embed(dst []float64, inc int, x, centre []float64) {
+	centre = centre[:len(x)]
+	if k.Lengths == nil {
+		l := 1 / kernelOne(k.Length)
+		for d, v := range x {
+			dst[d*inc] = (v - centre[d]) * l
+		}
+		return
+	}
+	for d, v := range x {
+		dst[d*inc] = (v - centre[d]) / kernelOne(k.Lengths[d])
+	}
+}
+
+// grad stores the derivatives with respect to log s and log ℓ in the head of
+// dst, given r², k and g = −2 dk/dr².
+func (k kernelScaled) grad(dst, x, y []float64, r2, val, g float64) {
+	dst[0] = 2 * val
+	if k.Lengths == nil {
+		dst[1] = g * r2
+		return
+	}
+	for d, v := range x {
+		t := (v - y[d]) / kernelOne(k.Lengths[d])
+		dst[1+d] = g * t * t
+	}
+}
+
+// kernelRadial is a kernel that is a profile of a squared distance r².
+type kernelRadial interface {
+	Kernel
+	scaled() kernelScaled
+	dist2(x, y []float64) float64
+	features(d int) int
+	embed(dst []float64, inc int, x, centre []float64)
+	// values replaces every r² by k.
+	values(r2 []float64)
+	// slope returns −2 dk/dr², given r² and k.
+	slope(r2, val float64) float64
+	// shape returns the derivative with respect to the log-parameter behind the
+	// lengths; ok is false if there is none.
+	shape(x, y []float64, r2, val float64) (grad float64, ok bool)
+}
+
+// SquaredExp is the squared exponential (Gaussian, RBF) covariance function
+//
+//	k(x, x′) = Scale² exp(−r²/2),  r² = Σ_d (x_d − x′_d)²/ℓ_d²
+//
+// with ℓ_d = Length, or ℓ_d = Lengths[d] where Lengths is not nil ("automatic
+// relevance determination", Neal 1996); Length is then ignored. Scale is the
+// standard deviation of the latent function. Zero fields and entries mean 1.
+// The parameters are log Scale and log Length, or log Scale and log Lengths.
+type SquaredExp struct {
+	Scale, Length float64
+	Lengths       []float64
+}
+
+// Cov implements Kernel.
+func (k SquaredExp) Cov(x, y []float64) float64 {
+	v := [1]float64{k.dist2(x, y)}
+	k.values(v[:])
+	return v[0]
+}
+
+// NumParams implements Kernel.
+func (k SquaredExp) NumParams() int { return k.scaled().numParams() }
+
+// Params implements Kernel.
+func (k SquaredExp) Params(dst []float64) []float64 {
+	return k.scaled().params(kernelDst(dst, k.NumParams()))
+}
+
+// WithParams implements Kernel.
+func (k SquaredExp) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	return SquaredExp(k.scaled().withParams(p))
+}
+
+// GradParams implements Kernel.
+func (k SquaredExp) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	r2, val := k.dist2(x, y), k.Cov(x, y)
+	k.scaled().grad(dst, x, y, r2, val, k.slope(r2, val))
+	return val
+}
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k SquaredExp) ValidateDim(d int) error {
+	return kernelCheck("SquaredExp", d, "Lengths", k.Lengths, "Scale", k.Scale, "Length", k.Length)
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k SquaredExp) Validate() error { return k.ValidateDim(-1) }
+
+func (k SquaredExp) scaled() kernelScaled { return kernelScaled(k) }
+
+func (k SquaredExp) shape(_, _ []float64, _, _ float64) (float64, bool) { return 0, false }
+
+func (k SquaredExp) dist2(x, y []float64) float64 { return k.scaled().dist2(x, y) }
+
+func (k SquaredExp) features(d int) int { return k.scaled().features(d) }
+
+func (k SquaredExp) embed(dst []float64, inc int, x, centre []float64) {
+	k.scaled().embed(dst, inc, x, centre)
+}
+
+func (k SquaredExp) values(r2 []float64) {
+	kernelExp(r2, -0.5, k.scaled().variance())
+}
+
+func (k SquaredExp) slope(r2, val float64) float64 {
+	return val
+}
+
+// Matern12 is the Matérn covariance function with ν = 1/2, the exponential or
+// Ornstein–Uhlenbeck kernel, k = Scale² exp(−r) (Matérn 1960). Fields,
+// parameters and r are those of SquaredExp.
+type Matern12 struct {
+	Scale, Length float64
+	Lengths       []float64
+}
+
+// Cov implements Kernel.
+func (k Matern12) Cov(x, y []float64) float64 {
+	v := [1]float64{k.dist2(x, y)}
+	k.values(v[:])
+	return v[0]
+}
+
+// NumParams implements Kernel.
+func (k Matern12) NumParams() int { return k.scaled().numParams() }
+
+// Params implements Kernel.
+func (k Matern12) Params(dst []float64) []float64 {
+	return k.scaled().params(kernelDst(dst, k.NumParams()))
+}
+
+// WithParams implements Kernel.
+func (k Matern12) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	return Matern12(k.scaled().withParams(p))
+}
+
+// GradParams implements Kernel.
+func (k Matern12) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	r2, val := k.dist2(x, y), k.Cov(x, y)
+	k.scaled().grad(dst, x, y, r2, val, k.slope(r2, val))
+	return val
+}
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Matern12) ValidateDim(d int) error {
+	return kernelCheck("Matern12", d, "Lengths", k.Lengths, "Scale", k.Scale, "Length", k.Length)
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Matern12) Validate() error { return k.ValidateDim(-1) }
+
+func (k Matern12) scaled() kernelScaled { return kernelScaled(k) }
+
+func (k Matern12) shape(_, _ []float64, _, _ float64) (float64, bool) { return 0, false }
+
+func (k Matern12) dist2(x, y []float64) float64 { return k.scaled().dist2(x, y) }
+
+func (k Matern12) features(d int) int { return k.scaled().features(d) }
+
+func (k Matern12) embed(dst []float64, inc int, x, centre []float64) {
+	k.scaled().embed(dst, inc, x, centre)
+}
+
+func (k Matern12) values(r2 []float64) {
+	for i, r := range r2 {
+		r2[i] = math.Sqrt(r)
+	}
+	kernelExp(r2, -1, k.scaled().variance())
+}
+
+func (k Matern12) slope(r2, val float64) float64 {
+	if r2 == 0 {
+		return 0 // k has a kink here, but slope·(x − x′)² tends to 0
+	}
+	return val / math.Sqrt(r2)
+}
+
+// Matern32 is the Matérn covariance function with ν = 3/2,
+// k = Scale² (1 + √3 r) exp(−√3 r) (Matérn 1960). Fields, parameters and r are
+// those of SquaredExp.
+type Matern32 struct {
+	Scale, Length float64
+	Lengths       []float64
+}
+
+// Cov implements Kernel.
+func (k Matern32) Cov(x, y []float64) float64 {
+	v := [1]float64{k.dist2(x, y)}
+	k.values(v[:])
+	return v[0]
+}
+
+// NumParams implements Kernel.
+func (k Matern32) NumParams() int { return k.scaled().numParams() }
+
+// Params implements Kernel.
+func (k Matern32) Params(dst []float64) []float64 {
+	return k.scaled().params(kernelDst(dst, k.NumParams()))
+}
+
+// WithParams implements Kernel.
+func (k Matern32) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	return Matern32(k.scaled().withParams(p))
+}
+
+// GradParams implements Kernel.
+func (k Matern32) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	r2, val := k.dist2(x, y), k.Cov(x, y)
+	k.scaled().grad(dst, x, y, r2, val, k.slope(r2, val))
+	return val
+}
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Matern32) ValidateDim(d int) error {
+	return kernelCheck("Matern32", d, "Lengths", k.Lengths, "Scale", k.Scale, "Length", k.Length)
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Matern32) Validate() error { return k.ValidateDim(-1) }
+
+func (k Matern32) scaled() kernelScaled { return kernelScaled(k) }
+
+func (k Matern32) shape(_, _ []float64, _, _ float64) (float64, bool) { return 0, false }
+
+func (k Matern32) dist2(x, y []float64) float64 { return k.scaled().dist2(x, y) }
+
+func (k Matern32) features(d int) int { return k.scaled().features(d) }
+
+func (k Matern32) embed(dst []float64, inc int, x, centre []float64) {
+	k.scaled().embed(dst, inc, x, centre)
+}
+
+func (k Matern32) values(r2 []float64) {
+	kernelPolyExp(r2, 3, k.scaled().variance(), 0)
+}
+
+func (k Matern32) slope(r2, val float64) float64 {
+	return 3 * val / (1 + math.Sqrt(3*r2))
+}
+
+// Matern52 is the Matérn covariance function with ν = 5/2,
+// k = Scale² (1 + √5 r + 5r²/3) exp(−√5 r) (Matérn 1960). Fields, parameters
+// and r are those of SquaredExp.
+type Matern52 struct {
+	Scale, Length float64
+	Lengths       []float64
+}
+
+// Cov implements Kernel.
+func (k Matern52) Cov(x, y []float64) float64 {
+	v := [1]float64{k.dist2(x, y)}
+	k.values(v[:])
+	return v[0]
+}
+
+// NumParams implements Kernel.
+func (k Matern52) NumParams() int { return k.scaled().numParams() }
+
+// Params implements Kernel.
+func (k Matern52) Params(dst []float64) []float64 {
+	return k.scaled().params(kernelDst(dst, k.NumParams()))
+}
+
+// WithParams implements Kernel.
+func (k Matern52) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	return Matern52(k.scaled().withParams(p))
+}
+
+// GradParams implements Kernel.
+func (k Matern52) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	r2, val := k.dist2(x, y), k.Cov(x, y)
+	k.scaled().grad(dst, x, y, r2, val, k.slope(r2, val))
+	return val
+}
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Matern52) ValidateDim(d int) error {
+	return kernelCheck("Matern52", d, "Lengths", k.Lengths, "Scale", k.Scale, "Length", k.Length)
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Matern52) Validate() error { return k.ValidateDim(-1) }
+
+func (k Matern52) scaled() kernelScaled { return kernelScaled(k) }
+
+func (k Matern52) shape(_, _ []float64, _, _ float64) (float64, bool) { return 0, false }
+
+func (k Matern52) dist2(x, y []float64) float64 { return k.scaled().dist2(x, y) }
+
+func (k Matern52) features(d int) int { return k.scaled().features(d) }
+
+func (k Matern52) embed(dst []float64, inc int, x, centre []float64) {
+	k.scaled().embed(dst, inc, x, centre)
+}
+
+func (k Matern52) values(r2 []float64) {
+	kernelPolyExp(r2, 5, k.scaled().variance(), 1.0/3)
+}
+
+func (k Matern52) slope(r2, val float64) float64 {
+	a := math.Sqrt(5 * r2)
+	return 5. / 3 * (1 + a) * val / (1 + a + a*a/3)
+}
+
+// RationalQuadratic is k = Scale² (1 + r²/(2 Alpha))^(−Alpha), a scale mixture
+// of squared exponentials (Rasmussen & Williams 2006, eq. 4.19). Fields and r
+// are those of SquaredExp; a zero Alpha means 1. log Alpha is the last parameter.
+type RationalQuadratic struct {
+	Scale, Length float64
+	Lengths       []float64
+	Alpha         float64
+}
+
+// Cov implements Kernel.
+func (k RationalQuadratic) Cov(x, y []float64) float64 {
+	v := [1]float64{k.dist2(x, y)}
+	k.values(v[:])
+	return v[0]
+}
+
+// NumParams implements Kernel.
+func (k RationalQuadratic) NumParams() int { return k.scaled().numParams() + 1 }
+
+// Params implements Kernel.
+func (k RationalQuadratic) Params(dst []float64) []float64 {
+	dst = k.scaled().params(kernelDst(dst, k.NumParams()))
+	dst[len(dst)-1] = math.Log(kernelOne(k.Alpha))
+	return dst
+}
+
+// WithParams implements Kernel.
+func (k RationalQuadratic) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	s := k.scaled().withParams(p)
+	return RationalQuadratic{Scale: s.Scale, Length: s.Length, Lengths: s.Lengths, Alpha: math.Exp(p[len(p)-1])}
+}
+
+// GradParams implements Kernel.
+func (k RationalQuadratic) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	r2, val := k.dist2(x, y), k.Cov(x, y)
+	k.scaled().grad(dst, x, y, r2, val, k.slope(r2, val))
+	dst[len(dst)-1], _ = k.shape(x, y, r2, val)
+	return val
+}
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k RationalQuadratic) ValidateDim(d int) error {
+	return kernelCheck("RationalQuadratic", d, "Lengths", k.Lengths, "Scale", k.Scale, "Length", k.Length, "Alpha", k.Alpha)
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k RationalQuadratic) Validate() error { return k.ValidateDim(-1) }
+
+func (k RationalQuadratic) scaled() kernelScaled {
+	return kernelScaled{k.Scale, k.Length, k.Lengths}
+}
+
+func (k RationalQuadratic) shape(_, _ []float64, r2, val float64) (float64, bool) {
+	alpha := kernelOne(k.Alpha)
+	u := r2 / (2 * alpha)
+	return alpha * val * (u/(1+u) - math.Log1p(u)), true
+}
+
+func (k RationalQuadratic) dist2(x, y []float64) float64 { return k.scaled().dist2(x, y) }
+
+func (k RationalQuadratic) features(d int) int { return k.scaled().features(d) }
+
+func (k RationalQuadratic) embed(dst []float64, inc int, x, centre []float64) {
+	k.scaled().embed(dst, inc, x, centre)
+}
+
+func (k RationalQuadratic) values(r2 []float64) {
+	s2, alpha := k.scaled().variance(), kernelOne(k.Alpha)
+	if alpha == 1 {
+		for i, r := range r2 {
+			r2[i] = s2 / (1 + r/2)
+		}
+		return
+	}
+	for i, r := range r2 {
+		r2[i] = math.Log1p(r / (2 * alpha))
+	}
+	kernelExp(r2, -alpha, s2)
+}
+
+func (k RationalQuadratic) slope(r2, val float64) float64 {
+	return val / (1 + r2/(2*kernelOne(k.Alpha)))
+}
+
+// Periodic is the periodic covariance function (MacKay 1998)
+//
+//	k(x, x′) = Scale² exp(−(2/Length²) Σ_d sin²(π(x_d − x′_d)/Period)).
+//
+// Zero fields mean 1. The parameters are log Scale, log Length and log Period.
+type Periodic struct {
+	Scale, Length, Period float64
+}
+
+// Cov implements Kernel.
+func (k Periodic) Cov(x, y []float64) float64 {
+	v := [1]float64{k.dist2(x, y)}
+	k.values(v[:])
+	return v[0]
+}
+
+// NumParams implements Kernel.
+func (k Periodic) NumParams() int { return k.scaled().numParams() + 1 }
+
+// Params implements Kernel.
+func (k Periodic) Params(dst []float64) []float64 {
+	dst = k.scaled().params(kernelDst(dst, k.NumParams()))
+	dst[len(dst)-1] = math.Log(kernelOne(k.Period))
+	return dst
+}
+
+// WithParams implements Kernel.
+func (k Periodic) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	s := k.scaled().withParams(p)
+	return Periodic{Scale: s.Scale, Length: s.Length, Period: math.Exp(p[len(p)-1])}
+}
+
+// GradParams implements Kernel.
+func (k Periodic) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	r2, val := k.dist2(x, y), k.Cov(x, y)
+	k.scaled().grad(dst, x, y, r2, val, k.slope(r2, val))
+	dst[len(dst)-1], _ = k.shape(x, y, r2, val)
+	return val
+}
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Periodic) ValidateDim(d int) error {
+	return kernelCheck("Periodic", d, "Lengths", nil, "Scale", k.Scale, "Length", k.Length, "Period", k.Period)
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Periodic) Validate() error { return k.ValidateDim(-1) }
+
+func (k Periodic) scaled() kernelScaled { return kernelScaled{Scale: k.Scale, Length: k.Length} }
+
+// dist2 returns (4/Length²) Σ_d sin²(π(x_d − x′_d)/Period).
+func (k Periodic) dist2(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	p := kernelOne(k.Period)
+	var sum float64
+	for d, v := range x {
+		// The remainders are exact, so that far periods cost no accuracy.
+		s := math.Sin(math.Pi / p * (math.Remainder(v, p) - math.Remainder(y[d], p)))
+		sum += s * s
+	}
+	l := kernelOne(k.Length)
+	return 4 * sum / (l * l)
+}
+
+// features: r² is the squared distance of points on D circles.
+func (k Periodic) features(d int) int { return 2 * d }
+
+func (k Periodic) embed(dst []float64, inc int, x, _ []float64) {
+	p, l := kernelOne(k.Period), kernelOne(k.Length)
+	for d, v := range x {
+		sin, cos := math.Sincos(2 * math.Pi / p * math.Remainder(v, p))
+		dst[2*d*inc], dst[(2*d+1)*inc] = cos/l, sin/l
+	}
+}
+
+func (k Periodic) shape(x, y []float64, r2, val float64) (float64, bool) {
+	p, l := kernelOne(k.Period), kernelOne(k.Length)
+	var sum float64
+	for d, v := range x {
+		sum += math.Sin(2*math.Pi/p*(math.Remainder(v, p)-math.Remainder(y[d], p))) * (v - y[d])
+	}
+	return 2 * math.Pi / p * val * sum / (l * l), true
+}
+
+func (k Periodic) values(r2 []float64) {
+	SquaredExp{Scale: k.Scale}.values(r2)
+}
+
+func (k Periodic) slope(r2, val float64) float64 {
+	return val
+}
+
+// Linear is the covariance function of linear regression without an intercept
+// (add a Constant for one),
+//
+//	k(x, x′) = Σ_d s_d² x_d x′_d,
+//
+// with s_d = Scale, or s_d = Scales[d] where Scales is not nil; Scale is then
+// ignored. s_d is the prior standard deviation of the weight of feature d. Zero
+// fields and entries mean 1. The parameters are log Scale, or log Scales.
+type Linear struct {
+	Scale  float64
+	Scales []float64
+}
+
+// scale returns s_d.
+func (k Linear) scale(d int) float64 {
+	if k.Scales == nil {
+		return kernelOne(k.Scale)
+	}
+	return kernelOne(k.Scales[d])
+}
+
+// check panics where x, y and Scales disagree.
+func (k Linear) check(x, y []float64) {
+	kernelLen(y, len(x))
+	if k.Scales != nil {
+		kernelLen(k.Scales, len(x))
+	}
+}
+
+// Cov implements Kernel.
+func (k Linear) Cov(x, y []float64) float64 {
+	k.check(x, y)
+	var sum float64
+	for d, v := range x {
+		s := k.scale(d)
+		sum += (s * v) * (s * y[d])
+	}
+	return sum
+}
+
+// NumParams implements Kernel.
+func (k Linear) NumParams() int {
+	if k.Scales != nil {
+		return len(k.Scales)
+	}
+	return 1
+}
+
+// Params implements Kernel.
+func (k Linear) Params(dst []float64) []float64 {
+	dst = kernelDst(dst, k.NumParams())
+	if k.Scales == nil {
+		dst[0] = math.Log(kernelOne(k.Scale))
+	}
+	for d, s := range k.Scales {
+		dst[d] = math.Log(kernelOne(s))
+	}
+	return dst
+}
+
+// WithParams implements Kernel.
+func (k Linear) WithParams(p []float64) Kernel {
+	kernelLen(p, k.NumParams())
+	if k.Scales == nil {
+		return Linear{Scale: math.Exp(p[0])}
+	}
+	scales := make([]float64, len(p))
+	for d, v := range p {
+		scales[d] = math.Exp(v)
+	}
+	return Linear{Scale: k.Scale, Scales: scales}
+}
+
+// GradParams implements Kernel.
+func (k Linear) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	val := k.Cov(x, y)
+	if k.Scales == nil {
+		dst[0] = 2 * val
+		return val
+	}
+	for d, v := range x {
+		s := k.scale(d)
+		dst[d] = 2 * (s * v) * (s * y[d])
+	}
+	return val
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Linear) Validate() error { return k.ValidateDim(-1) }
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Linear) ValidateDim(d int) error {
+	return kernelCheck("Linear", d, "Scales", k.Scales, "Scale", k.Scale)
+}
+
+// Constant is k(x, x′) = Scale², the covariance function of an unknown offset
+// with standard deviation Scale; zero means 1. Its parameter is log Scale.
+type Constant struct {
+	Scale float64
+}
+
+// Cov implements Kernel.
+func (k Constant) Cov(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	s := kernelOne(k.Scale)
+	return s * s
+}
+
+// NumParams implements Kernel.
+func (k Constant) NumParams() int { return 1 }
+
+// Params implements Kernel.
+func (k Constant) Params(dst []float64) []float64 {
+	dst = kernelDst(dst, 1)
+	dst[0] = math.Log(kernelOne(k.Scale))
+	return dst
+}
+
+// WithParams implements Kernel.
+func (k Constant) WithParams(p []float64) Kernel {
+	kernelLen(p, 1)
+	return Constant{Scale: math.Exp(p[0])}
+}
+
+// GradParams implements Kernel.
+func (k Constant) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, 1)
+	val := k.Cov(x, y)
+	dst[0] = 2 * val
+	return val
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Constant) Validate() error { return k.ValidateDim(-1) }
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Constant) ValidateDim(d int) error {
+	return kernelCheck("Constant", d, "", nil, "Scale", k.Scale)
+}
+
+// White is independent noise with standard deviation Scale; zero means 1. Its
+// parameter is log Scale.
+//
+// It tells data by their index, not by their position: it adds Scale² to the
+// diagonal of a training Gram matrix, through Noisy, and is zero everywhere
+// else: for two training rows that happen to be equal, between training and
+// test rows, and in the prior variance at new points. Predictions are therefore
+// those of the noise-free latent function. Within a Product it restricts the
+// other factors to the diagonal.
+type White struct {
+	Scale float64
+}
+
+// Cov implements Kernel; it is always 0.
+func (k White) Cov(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	return 0
+}
+
+// NumParams implements Kernel.
+func (k White) NumParams() int { return 1 }
+
+// Params implements Kernel.
+func (k White) Params(dst []float64) []float64 { return Constant(k).Params(dst) }
+
+// WithParams implements Kernel.
+func (k White) WithParams(p []float64) Kernel {
+	kernelLen(p, 1)
+	return White{Scale: math.Exp(p[0])}
+}
+
+// GradParams implements Kernel; it stores 0 and returns 0.
+func (k White) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, 1)
+	dst[0] = 0
+	return k.Cov(x, y)
+}
+
+// SelfCov implements Noisy: Scale².
+func (k White) SelfCov(x []float64) float64 { return Constant(k).Cov(x, x) }
+
+// GradSelf implements Noisy.
+func (k White) GradSelf(dst, x []float64) float64 { return Constant(k).GradParams(dst, x, x) }
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k White) Validate() error { return k.ValidateDim(-1) }
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k White) ValidateDim(d int) error {
+	return kernelCheck("White", d, "", nil, "Scale", k.Scale)
+}
+
+// Sum is k(x, x′) = Σ_i k_i(x, x′), the covariance function of a sum of
+// independent functions. Its parameters are those of its terms, in order. It
+// must not be empty.
+type Sum []Kernel
+
+// Cov implements Kernel.
+func (k Sum) Cov(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	var val float64
+	for _, term := range k {
+		val += term.Cov(x, y)
+	}
+	return val
+}
+
+// NumParams implements Kernel.
+func (k Sum) NumParams() int { return kernelListNum(k) }
+
+// Params implements Kernel.
+func (k Sum) Params(dst []float64) []float64 { return kernelListParams(dst, k) }
+
+// WithParams implements Kernel.
+func (k Sum) WithParams(p []float64) Kernel { return Sum(kernelListWith(k, p)) }
+
+// GradParams implements Kernel.
+func (k Sum) GradParams(dst, x, y []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	var val float64
+	for _, term := range k {
+		n := term.NumParams()
+		val += term.GradParams(dst[:n:n], x, y)
+		dst = dst[n:]
+	}
+	return val
+}
+
+// SelfCov implements Noisy: the sum of the terms' own diagonals.
+func (k Sum) SelfCov(x []float64) float64 {
+	var val float64
+	for _, term := range k {
+		val += kernelSelf(term, x)
+	}
+	return val
+}
+
+// GradSelf implements Noisy.
+func (k Sum) GradSelf(dst, x []float64) float64 {
+	kernelLen(dst, k.NumParams())
+	var val float64
+	for _, term := range k {
+		n := term.NumParams()
+		val += kernelGradSelf(term, dst[:n:n], x, x)
+		dst = dst[n:]
+	}
+	return val
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Sum) Validate() error { return k.ValidateDim(-1) }
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Sum) ValidateDim(d int) error { return kernelListCheck("Sum", k, d) }
+
+// Product is k(x, x′) = Π_i k_i(x, x′), which is again a covariance function
+// (Schur 1911). Its parameters are those of its factors, in order. It must not
+// be empty.
+type Product []Kernel
+
+// Cov implements Kernel.
+func (k Product) Cov(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	val := 1.0
+	for _, factor := range k {
+		val *= factor.Cov(x, y)
+	}
+	return val
+}
+
+// NumParams implements Kernel.
+func (k Product) NumParams() int { return kernelListNum(k) }
+
+// Params implements Kernel.
+func (k Product) Params(dst []float64) []float64 { return kernelListParams(dst, k) }
+
+// WithParams implements Kernel.
+func (k Product) WithParams(p []float64) Kernel { return Product(kernelListWith(k, p)) }
+
+// GradParams implements Kernel.
+func (k Product) GradParams(dst, x, y []float64) float64 {
+	return k.grad(dst, x, y, Kernel.GradParams)
+}
+
+// SelfCov implements Noisy: the product of the factors' own diagonals.
+func (k Product) SelfCov(x []float64) float64 {
+	val := 1.0
+	for _, factor := range k {
+		val *= kernelSelf(factor, x)
+	}
+	return val
+}
+
+// GradSelf implements Noisy.
+func (k Product) GradSelf(dst, x []float64) float64 {
+	return k.grad(dst, x, x, kernelGradSelf)
+}
+
+// grad is the product rule without a division: each factor's derivatives are
+// multiplied by the factors before it and those after it.
+func (k Product) grad(dst, x, y []float64, grad func(f Kernel, dst, x, y []float64) float64) float64 {
+	kernelLen(dst, k.NumParams())
+	val, end := 1.0, 0
+	for _, factor := range k {
+		n := factor.NumParams()
+		own := dst[end : end+n : end+n]
+		v := grad(factor, own, x, y)
+		for p := range own {
+			own[p] *= val
+		}
+		for p := range end {
+			dst[p] *= v
+		}
+		val *= v
+		end += n
+	}
+	return val
+}
+
+// Validate reports every violation at once; see ValidateKernel.
+func (k Product) Validate() error { return k.ValidateDim(-1) }
+
+// ValidateDim is Validate for data of dimension d; see ValidateKernel.
+func (k Product) ValidateDim(d int) error { return kernelListCheck("Product", k, d) }
+
+func kernelListNum(list []Kernel) int {
+	n := 0
+	for _, k := range list {
+		n += k.NumParams()
+	}
+	return n
+}
+
+func kernelListParams(dst []float64, list []Kernel) []float64 {
+	dst = kernelDst(dst, kernelListNum(list))
+	rest := dst
+	for _, k := range list {
+		n := k.NumParams()
+		k.Params(rest[:n:n])
+		rest = rest[n:]
+	}
+	return dst
+}
+
+func kernelListWith(list []Kernel, p []float64) []Kernel {
+	kernelLen(p, kernelListNum(list))
+	out := make([]Kernel, len(list))
+	for i, k := range list {
+		n := k.NumParams()
+		out[i] = k.WithParams(p[:n:n])
+		p = p[n:]
+	}
+	return out
+}
+
+func kernelListCheck(kind string, list []Kernel, d int) error {
+	if len(list) == 0 {
+		return fmt.Errorf("pgsvi: %s of no kernels: %w", kind, ErrParam)
+	}
+	var errs []error
+	for i, k := range list {
+		if err := ValidateKernel(k, d); err != nil {
+			errs = append(errs, fmt.Errorf("pgsvi: %s[%d]: %w", kind, i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kernelSelf returns the diagonal entry of the training Gram matrix at x.
+func kernelSelf(k Kernel, x []float64) float64 {
+	if n, ok := k.(Noisy); ok {
+		return n.SelfCov(x)
+	}
+	return k.Cov(x, x)
+}
+
+// kernelGradSelf is GradParams of that entry; the second x is not looked at.
+func kernelGradSelf(k Kernel, dst, x, _ []float64) float64 {
+	if n, ok := k.(Noisy); ok {
+		return n.GradSelf(dst, x)
+	}
+	return k.GradParams(dst, x, x)
+}
+
+// Gram stores the training covariance K(X, X), N×N for the N rows of x, in dst
+// and returns it; a nil dst allocates and an empty one is resized. Only the
+// upper triangle is written. The diagonal includes the noise of kernels that
+// are Noisy.
+//
+// Every entry agrees with k.Cov to a relative error of about 1e-12, equal rows
+// give exactly the entry of the diagonal without noise, and the result does not
+// depend on GOMAXPROCS. Rows that are not finite give entries that are NaN or 0.
+// It panics if x is empty, if dst has another size, or where k.Cov panics.
+func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
+	n, _ := x.Dims()
+	if dst == nil {
+		dst = new(mat.SymDense)
+	}
+	if dst.IsEmpty() {
+		kernelNotEmpty(n)
+		dst.ReuseAsSym(n)
+	}
+	out := dst.RawSymmetric()
+	j := kernelNewJob(k, x, x)
+	j.sym = true
+	j.out = blas64.General{Rows: out.N, Cols: out.N, Stride: out.Stride, Data: out.Data}
+	kernelSize(out.N, out.N, n, n)
+	j.run()
+	if _, ok := k.(Noisy); ok {
+		for i := range n {
+			out.Data[i*out.Stride+i] = kernelSelf(k, kernelRow(j.x, i))
+		}
+	}
+	j.free()
+	return dst
+}
+
+// CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the
+// M rows of y, in dst and returns it; a nil dst allocates and an empty one is
+// resized. With the training rows as x, the columns of the result are what a
+// triangular solve from the left needs. Noise is left out; see Noisy.
+//
+// Accuracy is that of Gram. An entry depends on x and its own row of y only, to
+// the last bit, so that predictions may be split into batches at will. It panics
+// if x or y is empty, if their numbers of columns differ, if dst has another
+// size, or where k.Cov panics. dst must not share memory with x or y.
+func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
+	n, _ := x.Dims()
+	m, _ := y.Dims()
+	if dst == nil {
+		dst = new(mat.Dense)
+	}
+	if dst.IsEmpty() {
+		kernelNotEmpty(min(n, m))
+		dst.ReuseAs(n, m)
+	}
+	j := kernelNewJob(k, x, y)
+	j.out = dst.RawMatrix()
+	kernelSize(j.out.Rows, j.out.Cols, n, m)
+	j.run()
+	j.free()
+	return dst
+}
+
+// PriorVar stores the prior variances of the latent function, k(x_i, x_i)
+// without noise, in dst and returns it; nil allocates. It panics if dst is
+// neither nil nor of the length of the number of rows, or where k.Cov panics.
+func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
+	n, _ := x.Dims()
+	dst = kernelDst(dst, n)
+	raw := x.RawMatrix()
+	for i := range dst {
+		row := kernelRow(raw, i)
+		dst[i] = k.Cov(row, row)
+	}
+	return dst
+}
+
+// GramGrad stores Σ_ij w_ij ∂K_ij/∂log θ_p for the training Gram matrix K, noise
+// included, in dst of length P and returns it; nil allocates. The sum is over
+// all N² pairs. With w = ∂f/∂K, both triangles counted, it is the gradient of f
+// with respect to the log-parameters, in one pass over the pairs and without
+// storing the derivatives.
+//
+// The sum is taken in an order that does not depend on GOMAXPROCS. It panics if
+// x is empty, if w is not N×N, if dst is neither nil nor of length P, or where
+// k.GradParams panics.
+func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 {
+	np := k.NumParams()
+	dst = kernelDst(dst, np)
+	n, _ := x.Dims()
+	kernelSize(w.SymmetricDim(), w.SymmetricDim(), n, n)
+	j := kernelNewJob(k, x, x)
+	j.sym, j.w, j.np = true, w, np
+	j.part = kernelGrow(j.part, j.tasks()*np)
+	clear(j.part)
+	j.run()
+	clear(dst)
+	for t := range j.tasks() {
+		for p, v := range j.part[t*np : (t+1)*np] {
+			dst[p] += v
+		}
+	}
+	self := j.part[:np]
+	for i := range n {
+		row := kernelRow(j.x, i)
+		kernelGradSelf(k, self, row, row)
+		wii := w.At(i, i)
+		for p, v := range self {
+			dst[p] += wii * v
+		}
+	}
+	j.free()
+	return dst
+}
+
+func kernelNotEmpty(n int) {
+	if n == 0 {
+		panic("pgsvi: kernel: matrix without rows")
+	}
+}
+
+func kernelSize(r, c, n, m int) {
+	if r != n || c != m {
+		panic(fmt.Sprintf("pgsvi: kernel: %d×%d matrix, want %d×%d", r, c, n, m))
+	}
+}
+
+func kernelRow(x blas64.General, i int) []float64 {
+	return x.Data[i*x.Stride : i*x.Stride+x.Cols]
+}
+
+func kernelGrow(s []float64, n int) []float64 {
+	return slices.Grow(s[:0], n)[:n]
+}
+
+// Covariances are computed in tiles of at most kernelRows × kernelCols pairs, so
+// that all of a tile's intermediate results stay in the cache. No entry depends
+// on the tile it is in.
+const (
+	kernelRows = 64
+	kernelCols = 128
+)
+
+// kernelJob is one call of Gram, CrossCov or GramGrad, shared by its workers.
+type kernelJob struct {
+	k      Kernel
+	x, y   blas64.General
+	sym    bool           // y is x, and only pairs i ≤ j are wanted
+	out    blas64.General // the covariances, or
+	w      mat.Symmetric  // the weights, and
+	part   []float64      // the sum over each tile, tasks × np
+	np     int
+	centre []float64 // the column means of x
+	next   atomic.Int64
+	wg     sync.WaitGroup
+}
+
+var (
+	kernelJobs  = sync.Pool{New: func() any { return new(kernelJob) }}
+	kernelTiles = sync.Pool{New: func() any { return new(kernelTile) }}
+)
+
+// kernelNewJob checks what can make a worker panic, in the caller's goroutine.
+func kernelNewJob(k Kernel, x, y *mat.Dense) *kernelJob {
+	j := kernelJobs.Get().(*kernelJob)
+	j.k, j.x, j.y = k, x.RawMatrix(), y.RawMatrix()
+	kernelNotEmpty(min(j.x.Rows, j.y.Rows))
+	k.Cov(kernelRow(j.x, 0), kernelRow(j.y, 0))
+	j.centre = kernelGrow(j.centre, j.x.Cols)
+	clear(j.centre)
+	for i := range j.x.Rows {
+		for d, v := range kernelRow(j.x, i) {
+			j.centre[d] += v
+		}
+	}
+	for d := range j.centre {
+		j.centre[d] /= float64(j.x.Rows)
+	}
+	return j
+}
+
+func (j *kernelJob) free() {
+	*j = kernelJob{part: j.part, centre: j.centre}
+	kernelJobs.Put(j)
+}
+
+// cols returns the number of columns of tiles, tasks the number of tiles.
+func (j *kernelJob) cols() int  { return (j.y.Rows + kernelCols - 1) / kernelCols }
+func (j *kernelJob) tasks() int { return (j.x.Rows + kernelRows - 1) / kernelRows * j.cols() }
+
+// run deals the tiles out to the workers.
+func (j *kernelJob) run() {
+	j.next.Store(0)
+	for range min(runtime.GOMAXPROCS(0), j.tasks()) - 1 {
+		j.wg.Add(1)
+		go func() {
+			defer j.wg.Done()
+			j.work()
+		}()
+	}
+	j.work()
+	j.wg.Wait()
+}
+
+func (j *kernelJob) work() {
+	t := kernelTiles.Get().(*kernelTile)
+	t.centre = j.centre
+	for task := int(j.next.Add(1)) - 1; task < j.tasks(); task = int(j.next.Add(1)) - 1 {
+		i0, j0 := task/j.cols()*kernelRows, task%j.cols()*kernelCols
+		i1, j1 := min(i0+kernelRows, j.x.Rows), min(j0+kernelCols, j.y.Rows)
+		if j.sym {
+			j0 = max(j0, i0)
+		}
+		if j0 >= j1 {
+			continue
+		}
+		t.x, t.y = kernelSlice(j.x, i0, i1), kernelSlice(j.y, j0, j1)
+		mark := t.top
+		buf := t.get(t.len())
+		if j.w == nil {
+			kernelFill(j.k, buf, t)
+			for i := i0; i < i1; i++ {
+				lo := j0
+				if j.sym {
+					lo = max(lo, i)
+				}
+				if lo < j1 {
+					copy(j.out.Data[i*j.out.Stride+lo:i*j.out.Stride+j1], buf[(i-i0)*(j1-j0)+lo-j0:])
+				}
+			}
+		} else {
+			kernelWeights(buf, j.w, i0, i1, j0, j1)
+			kernelPull(j.k, j.part[task*j.np:(task+1)*j.np], buf, t)
+		}
+		t.top = mark
+	}
+	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+	kernelTiles.Put(t)
+}
+
+func kernelSlice(x blas64.General, lo, hi int) blas64.General {
+	x.Data = x.Data[lo*x.Stride : (hi-1)*x.Stride+x.Cols]
+	x.Rows = hi - lo
+	return x
+}
+
+// kernelWeights collects the weights of the pairs i < j, which count twice.
+func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
+	clear(dst)
+	m := j1 - j0
+	for i := i0; i < i1; i++ {
+		for j := max(i+1, j0); j < j1; j++ {
+			dst[(i-i0)*m+j-j0] = 2 * w.At(i, j)
+		}
+	}
+}
+
+// kernelTile is one tile: some rows of X, some rows of Y, and scratch memory
+// that is handed out like a stack.
+type kernelTile struct {
+	x, y   blas64.General
+	centre []float64
+	bufs   [][]float64
+	top    int
+}
+
+func (t *kernelTile) len() int { return t.x.Rows * t.y.Rows }
+
+// get returns scratch with unspecified contents; resetting top gives it back.
+func (t *kernelTile) get(n int) []float64 {
+	if t.top == len(t.bufs) {
+		t.bufs = append(t.bufs, nil)
+	}
+	t.bufs[t.top] = kernelGrow(t.bufs[t.top], n)
+	t.top++
+	return t.bufs[t.top-1]
+}
+
+// kernelFill stores the covariances of the tile in dst, row after row.
+//
+// The types are spelt out because a user's type that embeds one of them, and
+// has a Cov of its own, has the unexported methods too.
+func kernelFill(k Kernel, dst []float64, t *kernelTile) {
+	mark := t.top
+	switch k := k.(type) {
+	case SquaredExp, Matern12, Matern32, Matern52, RationalQuadratic, Periodic:
+		r := k.(kernelRadial)
+		kernelDist2(r, dst, t)
+		r.values(dst)
+	case Linear:
+		k.fill(dst, t)
+	case Constant:
+		s := kernelOne(k.Scale)
+		for i := range dst {
+			dst[i] = s * s
+		}
+	case White:
+		clear(dst)
+	case Sum:
+		clear(dst)
+		buf := t.get(len(dst))
+		for _, term := range k {
+			kernelFill(term, buf, t)
+			for i, v := range buf {
+				dst[i] += v
+			}
+		}
+	case Product:
+		for i := range dst {
+			dst[i] = 1
+		}
+		buf := t.get(len(dst))
+		for _, factor := range k {
+			kernelFill(factor, buf, t)
+			for i, v := range buf {
+				dst[i] *= v
+			}
+		}
+	default:
+		for i := range t.x.Rows {
+			for j := range t.y.Rows {
+				dst[i*t.y.Rows+j] = k.Cov(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+	}
+	t.top = mark
+}
+
+// kernelPull adds Σ w ∂k/∂log θ over the pairs of the tile to dst.
+func kernelPull(k Kernel, dst, w []float64, t *kernelTile) {
+	mark := t.top
+	switch k := k.(type) {
+	case SquaredExp, Matern12, Matern32, Matern52, RationalQuadratic, Periodic:
+		kernelPullRadial(k.(kernelRadial), dst, w, t)
+	case White:
+	case Sum:
+		for _, term := range k {
+			n := term.NumParams()
+			kernelPull(term, dst[:n:n], w, t)
+			dst = dst[n:]
+		}
+	case Product:
+		buf, val := t.get(len(w)), t.get(len(w))
+		for f, factor := range k {
+			copy(buf, w)
+			for g, other := range k {
+				if g == f {
+					continue
+				}
+				kernelFill(other, val, t)
+				for i, v := range val {
+					buf[i] *= v
+				}
+			}
+			n := factor.NumParams()
+			kernelPull(factor, dst[:n:n], buf, t)
+			dst = dst[n:]
+		}
+	default:
+		grad := t.get(k.NumParams())
+		for i := range t.x.Rows {
+			for j := range t.y.Rows {
+				wij := w[i*t.y.Rows+j]
+				if wij == 0 {
+					continue
+				}
+				k.GradParams(grad, kernelRow(t.x, i), kernelRow(t.y, j))
+				for p, v := range grad {
+					dst[p] += wij * v
+				}
+			}
+		}
+	}
+	t.top = mark
+}
+
+func kernelPullRadial(k kernelRadial, dst, w []float64, t *kernelTile) {
+	r2, val := t.get(len(w)), t.get(len(w))
+	kernelDist2(k, r2, t)
+	copy(val, r2)
+	k.values(val)
+	s := k.scaled()
+	sum := t.get(len(s.Lengths))
+	clear(sum)
+	var dScale, dLength, dShape float64
+	for i := range t.x.Rows {
+		x := kernelRow(t.x, i)
+		for j := range t.y.Rows {
+			at := i*t.y.Rows + j
+			if w[at] == 0 {
+				continue
+			}
+			y, r2, val := kernelRow(t.y, j), r2[at], val[at]
+			g := w[at] * k.slope(r2, val)
+			dScale += w[at] * val
+			dLength += g * r2
+			if s.Lengths != nil {
+				y, sum := y[:len(x)], sum[:len(x)]
+				for d, v := range x {
+					u := v - y[d]
+					sum[d] += g * (u * u)
+				}
+			}
+			if v, ok := k.shape(x, y, r2, val); ok {
+				dShape += w[at] * v
+			}
+		}
+	}
+	dst[0] += 2 * dScale
+	if s.Lengths == nil {
+		dst[1] += dLength
+	}
+	for d, v := range sum {
+		l := kernelOne(s.Lengths[d])
+		dst[1+d] += v / (l * l)
+	}
+	if n := s.numParams(); n < len(dst) {
+		dst[n] += dShape
+	}
+}
+
+// kernelDist2 stores r² of every pair of the tile in dst.
+//
+// It is |a|² + |b|² − 2aᵀb in coordinates a, b relative to the mean of X, one
+// matrix product; where cancellation or large coordinates would show in k it is
+// computed anew, by differences. With u = 2⁻⁵³ the rounding error ε of the former
+// stays below (2√D + 8) u (|a|² + |b|²) unless errors conspire, and the relative
+// error of k below 0.6 ε max(1, 1/r), whichever the profile.
+func kernelDist2(k kernelRadial, dst []float64, t *kernelTile) {
+	n, m := t.x.Rows, t.y.Rows
+	dim := k.features(t.x.Cols)
+	if dim == 0 {
+		for i := range n {
+			for j := range m {
+				dst[i*m+j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+		return
+	}
+	mark := t.top
+	a, bt, na, nb := t.get(n*dim), t.get(dim*m), t.get(n), t.get(m)
+	for i := range n {
+		row := a[i*dim : (i+1)*dim]
+		k.embed(row, 1, kernelRow(t.x, i), t.centre)
+		na[i] = 0
+		for _, v := range row {
+			na[i] += v * v
+		}
+	}
+	for j := range m {
+		k.embed(bt[j:], m, kernelRow(t.y, j), t.centre)
+	}
+	clear(nb)
+	for d := range dim {
+		for j, v := range bt[d*m : (d+1)*m] {
+			nb[j] += v * v
+		}
+	}
+	kernelGemm(-2, dst, a, bt, n, m, dim)
+
+	const tol = 1.5e-12
+	c := (2*math.Sqrt(float64(dim)) + 8) * 0x1p-53 / tol
+	for i := range n {
+		row := dst[i*m : (i+1)*m]
+		for j, ab := range row {
+			norms := na[i] + nb[j]
+			r2 := norms + ab
+			// ε ≤ tol and ε ≤ tol·r, with ε = tol·c·norms; NaN fails.
+			if c*norms <= 1 && r2 > norms*(1e-6+c*c*norms) {
+				row[j] = r2
+			} else {
+				row[j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+	}
+	t.top = mark
+}
+
+// kernelGemm stores α A Bᵀ in dst, n×m, given A, n×dim, and B transposed. In this
+// form gonum sums over the features in order whatever n and m are, so that an
+// entry has the same bits in every tile. At the size of a tile Gemm is serial.
+func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
+	blas64.Gemm(blas.NoTrans, blas.NoTrans, alpha,
+		blas64.General{Rows: n, Cols: dim, Stride: dim, Data: a},
+		blas64.General{Rows: dim, Cols: m, Stride: m, Data: bt},
+		0, blas64.General{Rows: n, Cols: m, Stride: m, Data: dst})
+}
+
+// fill stores the covariances of the tile in dst, in the order of Cov.
+func (k Linear) fill(dst []float64, t *kernelTile) {
+	n, m, dim := t.x.Rows, t.y.Rows, t.x.Cols
+	mark := t.top
+	a, bt := t.get(n*dim), t.get(dim*m)
+	for i := range n {
+		for d, v := range kernelRow(t.x, i) {
+			a[i*dim+d] = k.scale(d) * v
+		}
+	}
+	for j := range m {
+		for d, v := range kernelRow(t.y, j) {
+			bt[d*m+j] = k.scale(d) * v
+		}
+	}
+	kernelGemm(1, dst, a, bt, n, m, dim)
+	t.top = mark
+}
+
+// kernelPolyExp replaces every r² by s2 (1 + a + q a²) exp(−a), a = √(c r²).
+func kernelPolyExp(r2 []float64, c, s2, q float64) {
+	var a [64]float64
+	for len(r2) > 0 {
+		r := r2[:min(len(a), len(r2))]
+		r2 = r2[len(r):]
+		for i, v := range r {
+			a[i] = min(math.Sqrt(c*v), 800) // exp(−800) is 0, and 0·∞ is avoided
+		}
+		copy(r, a[:])
+		kernelExp(r, -1, s2)
+		for i, e := range r {
+			r[i] = (1 + a[i] + q*(a[i]*a[i])) * e
+		}
+	}
+}
+
+// kernelExpBits sets the size of the table behind kernelExp.
+const kernelExpBits = 7
+
+// kernelExpTable holds 2^(i/128) as a rounded value and what it lacks.
+var kernelExpTable = func() (table [1 << kernelExpBits][2]float64) {
+	root := big.NewFloat(2).SetPrec(160)
+	for range kernelExpBits {
+		root.Sqrt(root)
+	}
+	v := big.NewFloat(1).SetPrec(160)
+	for i := range table {
+		table[i][0], _ = v.Float64()
+		rest := new(big.Float).SetPrec(160).Sub(v, big.NewFloat(table[i][0]))
+		table[i][1], _ = rest.Float64()
+		v.Mul(v, root)
+	}
+	return table
+}()
+
+// kernelExp replaces every v by scale·exp(rate·v), for rate·v ≤ 0: exp(x) =
+// 2^(n/128) e^ρ with |ρ| ≤ ln 2/256, the first factor from a table and the second
+// from its series (after Tang 1989). exp is within 0.6 units in the last place
+// for x > −700, where that of package math may be off by twenty, and exp(0) is 1.
+func kernelExp(v []float64, rate, scale float64) {
+	const (
+		size  = 1 << kernelExpBits
+		magic = 0x1.8p52              // adding it leaves the nearest integer in the low bits
+		hi    = 0x1.62e42fep-1 / size // short enough for n·hi to be exact
+		lo    = 0x1.f473de6af278ece600fcbdp-30 / size
+	)
+	for i, x := range v {
+		x *= rate
+		if !(x > -700) {
+			v[i] = scale * math.Exp(x) // NaN, 0, or close to it
+			continue
+		}
+		t := x*(size/math.Ln2) + magic
+		n := int64(math.Float64bits(t)) << 13 >> 13
+		f := t - magic
+		r := (x - f*hi) - f*lo
+		p := r + r*r*(0.5+r*(1./6+r*(1./24+r*(1./120))))
+		s := &kernelExpTable[n&(size-1)]
+		y := s[0] + (s[1] + s[0]*p)
+		v[i] = scale * math.Float64frombits(math.Float64bits(y)+uint64(n>>kernelExpBits)<<52)
+	}
+}

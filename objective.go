@@ -1,0 +1,257 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// objectiveStepper takes the steps of an Objective, for any f, h and D.
+//
+// With β = +Inf it chooses the step itself. Where f is deterministic, a step is
+// accepted if the objective does not rise, else halved. Where f is noisy, a
+// step is as long as keeps KL(q_{k+1}‖q_k) within one nat, at most
+// ρ_k = (1+k)^−0.6 of the way to the target, k counting the steps that were not
+// cut short by the former; and the natural parameters are averaged with weights
+// that grow as k³, which removes most of the noise (Polyak and Juditsky, 1992).
+type objectiveStepper struct {
+	o        Objective
+	d        Divergence
+	closed   bool // the proximal step has a closed form
+	exact    bool // f is deterministic
+	infinite bool // β = +Inf is a valid step: the minimiser of the linearised f plus h
+	q, trial Dist
+	g        []float64
+
+	beta    float64 // the next step to try
+	k       int     // steps that were not cut short
+	avg     Dist    // average of the natural parameters; nil before the first
+	noise   float64 // estimate of the variance of avg, in nats
+	gap     float64
+	gradMap float64
+	stderr  float64
+	seed    [2]uint64
+	seeded  bool
+}
+
+func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
+	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
+		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN(), stderr: math.NaN()}
+	if f, ok := o.F.(interface{ Deterministic() bool }); ok {
+		s.exact = f.Deterministic()
+	}
+	_, kl := d.(KL)
+	_, prior := o.H.(*KLTerm)
+	s.infinite = closed && kl && prior
+	s.beta = 1
+	if s.infinite {
+		s.beta = math.Inf(1)
+	}
+	return s
+}
+
+// Len implements Stepper.
+func (s *objectiveStepper) Len() int { return s.o.F.Len() }
+
+// ClosedForm reports whether the proximal step has a closed form.
+func (s *objectiveStepper) ClosedForm() bool { return s.closed }
+
+// GradMap returns ‖λ_k − λ_{k+1}‖/β of the last step.
+func (s *objectiveStepper) GradMap() float64 { return s.gradMap }
+
+// Gap returns the estimated distance to the optimum in nats.
+func (s *objectiveStepper) Gap() float64 { return s.gap }
+
+// ELBOErr returns the standard error of the last ELBO.
+func (s *objectiveStepper) ELBOErr() float64 { return s.stderr }
+
+// Goal returns the gap at which a run with noisy gradients is content.
+func (s *objectiveStepper) Goal() float64 {
+	if s.exact {
+		return 0
+	}
+	return 1e-3
+}
+
+// SetWorkers passes n on to f.
+func (s *objectiveStepper) SetWorkers(n int) {
+	if w, ok := s.o.F.(interface{ SetWorkers(int) }); ok {
+		w.SetWorkers(n)
+	}
+}
+
+// Dist returns the state reached: the average of the iterates where there is one.
+func (s *objectiveStepper) Dist() Dist {
+	if s.avg != nil {
+		return s.avg
+	}
+	return s.q
+}
+
+// ELBO implements Stepper. Every evaluation of a run uses the same draws.
+func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
+	if !s.seeded {
+		s.seed, s.seeded = [2]uint64{rng.Uint64(), rng.Uint64()}, true
+	}
+	q := s.Dist()
+	v, stderr, err := s.valueF(q, rand.New(rand.NewPCG(s.seed[0], s.seed[1])))
+	if err != nil {
+		return math.NaN(), err
+	}
+	s.stderr = stderr
+	return -v - s.o.H.Value(q), nil
+}
+
+func (s *objectiveStepper) valueF(q Dist, rng *rand.Rand) (v, stderr float64, err error) {
+	if f, ok := s.o.F.(interface {
+		Value(Dist, *rand.Rand) (float64, float64, error)
+	}); ok {
+		return f.Value(q, rng)
+	}
+	v, err = s.o.F.Grad(make([]float64, q.NumParams()), q, nil, rng)
+	return v, math.NaN(), err
+}
+
+// Step implements Stepper.
+func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+	if !math.IsInf(beta, 1) {
+		if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
+			return err
+		}
+		_, err := s.tryFrom(beta, nil)
+		if err != nil {
+			return err
+		}
+		s.accept(beta)
+		return nil
+	}
+	if s.exact && len(batch) == s.Len() {
+		return s.descend(batch, rng)
+	}
+	if _, ok := s.q.(ExpFamily); !ok || !s.infinite {
+		return s.descend(batch, rng)
+	}
+	return s.average(batch, rng)
+}
+
+// tryFrom computes the proximal step with beta, halving it until the result
+// is valid and passes check, and returns the step size it ended with.
+func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, error) {
+	var err error
+	for range 100 {
+		_, err = Prox(s.trial, s.g, s.o.H, s.d, s.q, beta)
+		if err == nil && (check == nil || check()) {
+			return beta, nil
+		}
+		if err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
+			return 0, err
+		}
+		if math.IsInf(beta, 1) {
+			beta = 1
+		} else {
+			beta /= 2
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("pgsvi: no step size gives a valid distribution: %w", err)
+	}
+	return 0, nil
+}
+
+// accept makes the trial the state.
+func (s *objectiveStepper) accept(beta float64) {
+	if math.IsInf(beta, 1) {
+		beta = 1
+	}
+	s.gradMap = floats.Distance(s.q.Params(nil), s.trial.Params(nil), 2) / beta
+	s.q, s.trial = s.trial, s.q
+}
+
+// descend takes an accepted step: the objective of the batch, with the same
+// draws before and after, does not rise. A step of length zero is a step.
+func (s *objectiveStepper) descend(batch []int, rng *rand.Rand) error {
+	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
+	f, err := s.o.F.Grad(s.g, s.q, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
+	if err != nil {
+		return err
+	}
+	start := f + s.o.H.Value(s.q)
+	scratch := make([]float64, len(s.g))
+	beta, err := s.tryFrom(s.beta, func() bool {
+		f, err := s.o.F.Grad(scratch, s.trial, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
+		v := f + s.o.H.Value(s.trial)
+		return err == nil && v <= start+1e-13*math.Abs(start)
+	})
+	if err != nil || beta == 0 {
+		s.gradMap, s.beta = 0, 1
+		return err
+	}
+	s.gap = s.stepKL(beta)
+	s.accept(beta)
+	s.beta = 2 * beta
+	if s.infinite && s.beta > 100 {
+		s.beta = math.Inf(1)
+	}
+	if !s.exact {
+		s.k++
+		s.beta = math.Min(s.beta, s.beta*math.Pow(1+1/float64(s.k), -0.6)/2)
+	}
+	return nil
+}
+
+// stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state
+// to the target of which the trial is a fraction ρ = β/(1+β).
+func (s *objectiveStepper) stepKL(beta float64) float64 {
+	e, ok := s.trial.(ExpFamily)
+	if !ok || !s.infinite {
+		return math.NaN()
+	}
+	rho := 1.0
+	if !math.IsInf(beta, 1) {
+		rho = beta / (1 + beta)
+	}
+	return e.KL(s.q) / (rho * rho)
+}
+
+// average takes a noisy step and adds it to the average.
+func (s *objectiveStepper) average(batch []int, rng *rand.Rand) error {
+	if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
+		return err
+	}
+	longest := math.Inf(1)
+	if s.k > 0 {
+		rho := math.Pow(1+float64(s.k), -0.6)
+		longest = rho / (1 - rho)
+	}
+	beta, err := s.tryFrom(longest, func() bool { return s.trial.(ExpFamily).KL(s.q) <= 1 })
+	if err != nil {
+		return err
+	}
+	e := s.stepKL(beta)
+	s.accept(beta)
+	if beta == longest || s.k > 0 {
+		s.k++
+	}
+	if s.k == 0 {
+		return nil
+	}
+	const c = 3 // weights grow as k^c
+	w := (c + 1) / (float64(s.k) + c)
+	if s.avg == nil {
+		s.avg = s.q.Clone()
+		w = 1
+	}
+	a := s.avg.(ExpFamily)
+	eta, now := a.Natural(nil), s.q.(ExpFamily).Natural(nil)
+	floats.Scale(1-w, eta)
+	floats.AddScaled(eta, w, now)
+	if err := a.SetNatural(eta); err != nil {
+		return err
+	}
+	s.noise = (1-w)*(1-w)*s.noise + w*w*e
+	s.gap = s.noise
+	return nil
+}
