@@ -25,7 +25,6 @@ type curveProx struct {
 	try      siteState
 	fac      siteFactor
 	exp      expansion
-	w        []float64
 	pg       pgStep
 	logDet   float64
 	failures error
@@ -53,28 +52,24 @@ func (c *curveProx) check(s *GPStepper) error {
 func (c *curveProx) at(s *GPStepper, t float64, dense bool) error {
 	n := s.n
 	c.try.resize(n)
-	for i := range n {
-		c.try.gamma[i] = s.cur.gamma[i] + t*(c.tg[i]-s.cur.gamma[i])
-		c.try.b[i] = s.cur.b[i] + t*(c.tb[i]-s.cur.b[i])
+	for i, g := range s.cur.gamma {
+		b := s.cur.a[i] + g*s.cur.m[i]
+		c.try.gamma[i] = g + t*(c.tg[i]-g)
+		c.try.a[i] = b + t*(c.tb[i]-b)
 	}
 	if !c.fac.factor(s.k, n, c.try.gamma) {
 		return fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
 	c.logDet = c.fac.logDet
 	c.fac.expand(&c.exp, s.k, n)
-	c.w = append(c.w[:0], c.try.b...)
-	c.fac.solve(c.w)
-	blas64.Symv(1, symmetric(s.k, n), vector(c.w), 0, vector(c.try.m))
-	for i := range n {
-		c.try.v[i] = s.k[i*n+i]
-	}
-	c.exp.subVar(c.try.v)
+	c.fac.solve(c.try.a)
+	blas64.Symv(1, symmetric(s.k, n), vector(c.try.a), 0, vector(c.try.m))
+	c.fac.variances(c.try.v, &c.exp)
 	if !dense {
 		return nil
 	}
 	copy(c.q.next.m, c.try.m)
-	copy(c.q.next.v, s.k)
-	c.exp.subCov(c.q.next.v)
+	c.fac.covariance(c.q.next.v, &c.exp)
 	fillUpper(c.q.next.v, n)
 	return c.q.commitMoments()
 }
@@ -93,8 +88,9 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 		if err := s.refresh(false); err != nil {
 			return err
 		}
-		copy(c.tg, s.cur.tg)
-		copy(c.tb, s.cur.tb)
+		for i, g := range s.cur.tg {
+			c.tg[i], c.tb[i] = g, s.cur.d1[i]+g*s.cur.m[i]
+		}
 		before = s.elbo(&s.cur, s.logDet)
 	} else if err := c.estimate(s, batch, rng); err != nil {
 		return err
@@ -163,7 +159,7 @@ func (c *curveProx) length(s *GPStepper, beta float64) (float64, error) {
 		v := c.logDet
 		for i, m := range c.try.m {
 			vi := c.try.v[i]
-			v += (c.try.b[i]-c.try.gamma[i]*m)*m - c.try.gamma[i]*vi
+			v += c.try.a[i]*m - c.try.gamma[i]*vi
 			v += c.tg[i]*(vi+m*m) - 2*c.tb[i]*m
 		}
 		d := c.d.Value(c.q, c.q0)

@@ -199,14 +199,9 @@ func (g *GP) NewStepper(d Divergence) (Stepper, error) {
 			return nil, err
 		}
 	}
-	s.cur.resize(n)
-	clear(s.cur.gamma)
-	clear(s.cur.b)
-	clear(s.cur.m)
-	for i := range n {
-		s.cur.v[i] = k[i*n+i]
-	}
+	s.cur = s.prior()
 	s.cov = append([]float64(nil), k...)
+	s.rounding = make([]float64, n)
 	s.dense, s.fresh = true, true
 	s.last = [2]float64{math.NaN(), math.NaN()}
 	if err := s.cur.expect(g.lik, g.y); err != nil {
@@ -241,13 +236,26 @@ type GPStepper struct {
 	dense  bool // cov holds V (lower triangle)
 	fresh  bool // m, v and the expectations of cur are those of its sites
 
-	block   blockStep
-	batch   siteProblem
-	batched bool // batch is at the current sites
-	pg      pgStep
-	curve   *curveProx
-	gradMap float64
-	last    [2]float64 // the ELBO at the last two calls of Gap
+	block    blockStep
+	batch    siteProblem
+	batched  bool // batch is at the current sites
+	pg       pgStep
+	curve    *curveProx
+	gradMap  float64
+	rounding []float64  // estimated relative error of the diagonal of cov
+	last     [2]float64 // the ELBO at the last two calls of Gap
+}
+
+// prior returns the state without sites.
+func (s *GPStepper) prior() (p siteState) {
+	p.resize(s.n)
+	clear(p.gamma)
+	clear(p.a)
+	clear(p.m)
+	for i := range p.v {
+		p.v[i] = s.k[i*s.n+i]
+	}
+	return p
 }
 
 // Len implements Stepper.
@@ -294,13 +302,13 @@ func (s *GPStepper) ELBO(*rand.Rand) (float64, error) {
 	return s.elbo(&s.cur, s.logDet), nil
 }
 
-// elbo returns the ELBO of c: with a = K⁻¹m = b − γm,
+// elbo returns the ELBO of c: with a = K⁻¹m,
 //
 //	Σe − KL,   KL = ½(aᵀm − Σγv + log|K|/|V|).
 func (s *GPStepper) elbo(c *siteState, logDet float64) float64 {
 	kl := logDet
 	for i, m := range c.m {
-		kl += (c.b[i]-c.gamma[i]*m)*m - c.gamma[i]*c.v[i]
+		kl += c.a[i]*m - c.gamma[i]*c.v[i]
 	}
 	return floats.Sum(c.e) - 0.5*kl
 }
@@ -334,9 +342,9 @@ func (s *GPStepper) Gap() float64 {
 func (s *GPStepper) decrement() float64 {
 	n := s.n
 	dg, c := make([]float64, n), make([]float64, n)
-	for i, m := range s.cur.m {
+	for i := range n {
 		dg[i] = s.cur.tg[i] - s.cur.gamma[i]
-		c[i] = s.cur.tb[i] - s.cur.b[i] - dg[i]*m
+		c[i] = s.cur.d1[i] - s.cur.a[i]
 	}
 	var gap float64
 	for i := range n {
@@ -361,45 +369,50 @@ func (s *GPStepper) refresh(dense bool) error {
 	if !p.fac.factor(s.k, s.n, s.cur.gamma) {
 		return fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	s.logDet = p.fac.logDet
 	p.fac.expand(&p.exp, s.k, s.n)
-	for i := range s.cur.v {
-		s.cur.v[i] = s.k[i*s.n+i]
-	}
-	p.exp.subVar(s.cur.v)
-	p.w = append(p.w[:0], s.cur.b...)
-	p.fac.solve(p.w)
-	blas64.Symv(1, symmetric(s.k, s.n), vector(p.w), 0, vector(s.cur.m))
-	if dense {
-		copy(s.cov, s.k)
-		p.exp.subCov(s.cov)
-		s.dense = true
-	}
 	if !s.fresh {
+		s.logDet = p.fac.logDet
+		p.fac.variances(s.cur.v, &p.exp)
 		if err := s.cur.expect(s.gp.lik, s.gp.y); err != nil {
 			return err
 		}
+		s.fresh = true
 	}
-	s.fresh = true
+	if dense {
+		p.fac.covariance(s.cov, &p.exp)
+		s.dense = true
+		for i := range s.rounding {
+			s.rounding[i] = 1e-16 * s.k[i*s.n+i] / s.cur.v[i]
+		}
+	}
 	return nil
 }
 
-// siteDistance returns the Euclidean distance between two sets of sites.
-func siteDistance(a, b *siteState) float64 {
-	return math.Hypot(floats.Distance(a.gamma, b.gamma, 2), floats.Distance(a.b, b.b, 2))
+// siteDistance returns the Euclidean distance between two states in the sites (γ, b).
+func siteDistance(p, q *siteState) float64 {
+	var s float64
+	for i := range p.m {
+		g := p.gamma[i] - q.gamma[i]
+		b := p.a[i] + p.gamma[i]*p.m[i] - q.a[i] - q.gamma[i]*q.m[i]
+		s += g*g + b*b
+	}
+	return math.Sqrt(s)
 }
 
 // batchStep takes one accepted step of the whole objective.
 func (s *GPStepper) batchStep() error {
 	p := &s.batch
 	if !s.batched {
-		zero := make([]float64, s.n)
-		if err := p.init(s.gp.lik, s.gp.y, s.k, zero, zero, zero); err != nil {
+		prior := s.prior()
+		if err := p.init(s.gp.lik, s.gp.y, s.k, &prior); err != nil {
 			return err
 		}
-		if floats.Norm(s.cur.gamma, 1)+floats.Norm(s.cur.b, 1) > 0 {
-			copy(p.try.gamma, s.cur.gamma)
-			copy(p.try.b, s.cur.b)
+		started := false
+		for i, g := range s.cur.gamma {
+			p.try.gamma[i], p.try.c[i] = g, s.cur.a[i]+g*s.cur.m[i]
+			started = started || g != 0 || s.cur.a[i] != 0
+		}
+		if started {
 			p.cur.value = math.Inf(1)
 			if !p.eval() || !p.accept() {
 				return fmt.Errorf("pgsvi: batch step from the current sites: %w", ErrNotPosDef)
@@ -408,54 +421,34 @@ func (s *GPStepper) batchStep() error {
 		s.batched = true
 	}
 	p.iterate()
-	s.gradMap = siteDistance(&p.cur, &s.cur)
-	s.copyState(&p.cur)
-	s.logDet = p.logDet()
+	s.gradMap = siteDistance(&p.cur.siteState, &s.cur)
+	s.cur.copyFrom(&p.cur.siteState)
+	s.logDet = p.cur.logDet
 	s.fresh, s.dense = true, false
 	return nil
 }
 
-// logDet returns log|C|/|V| of the current state.
-func (p *siteProblem) logDet() float64 {
-	var s float64 // logZ = ½(m0ᵀ(δ − Δm) + δᵀm) − ½ logDet
-	for i, m := range p.cur.m {
-		d := p.cur.b[i] - p.b0[i]
-		s += p.m0[i]*(d-(p.cur.gamma[i]-p.gamma0[i])*m) + d*m
-	}
-	return s - 2*p.cur.logZ
-}
-
-func (s *GPStepper) copyState(c *siteState) {
-	copy(s.cur.gamma, c.gamma)
-	copy(s.cur.b, c.b)
-	copy(s.cur.m, c.m)
-	copy(s.cur.v, c.v)
-	copy(s.cur.e, c.e)
-	copy(s.cur.tg, c.tg)
-	copy(s.cur.tb, c.tb)
-	s.cur.err = c.err
-}
-
 // blockStep is the workspace of the block step.
 type blockStep struct {
-	in           []bool
-	b            []int
-	c            []float64 // V_BB, full
-	y, m         []float64
-	gamma, sites []float64
-	rows         []float64 // V[B, :], one row a site
-	prob         siteProblem
-	fac          siteFactor
-	exp          expansion
-	next         siteState
-	delta, w     []float64
+	in    []bool
+	b     []int
+	cov   []float64 // V_BB, full
+	y     []float64
+	base  siteState // of the block
+	rows  []float64 // V[B, :], one row a site
+	prob  siteProblem
+	fac   siteFactor
+	exp   expansion
+	next  siteState
+	delta []float64
+	u     []float64
 }
 
 // The inner problem of a block is solved until the decrease that it promises
 // is this fraction of what it was, in at most so many evaluations.
 const (
 	blockTol   = 1e-3
-	blockEvals = 20
+	blockEvals = 40
 )
 
 func (t *blockStep) step(s *GPStepper, batch []int) error {
@@ -463,68 +456,89 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 		return err
 	}
 	s.batched = false
-	n := s.n
-	t.distinct(batch, n)
-	m := len(t.b)
+	t.distinct(batch, s.n)
 	t.gather(s)
 	p := &t.prob
-	if err := p.init(s.gp.lik, t.y, t.c, t.m, t.gamma, t.sites); err != nil {
+	if err := p.init(s.gp.lik, t.y, t.cov, &t.base); err != nil {
 		return err
 	}
-	p.evaluations = 0
 	for goal := blockTol * p.decrement(); p.decrement() > goal && p.evaluations < blockEvals; {
 		if !p.iterate() {
 			break
 		}
 	}
-	// Put the sites back: rank-m corrections of m, v and V. The surrogate treats
-	// the other terms as their sites; should the ELBO itself fall, go less far.
-	t.rows = resize(t.rows, m*n)
+	// The problem of the block treats the other terms as their sites. Should the
+	// ELBO itself fall, go less far, and failing that step on all sites together,
+	// which never fails before the optimum.
+	for fraction := 1.0; fraction > 0.2; fraction /= 2 {
+		if t.putBack(s, fraction) {
+			return nil
+		}
+	}
+	return s.batchStep()
+}
+
+// putBack moves the sites of the block the given fraction of the way to the
+// solution of its problem, with rank-m corrections of m, v and V, and reports
+// true if the ELBO does not fall; otherwise nothing changes.
+func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
+	p, n, m := &t.prob, s.n, len(t.b)
+	t.delta, t.u = resize(t.delta, m), resize(t.u, m)
+	for a := range t.b {
+		t.delta[a] = fraction * (p.cur.gamma[a] - t.base.gamma[a])
+		t.u[a] = fraction * (p.cur.c[a] - t.base.a[a])
+	}
+	if !t.fac.factor(t.cov, m, t.delta) {
+		return false
+	}
+	t.fac.expand(&t.exp, t.rows, n)
+	next := &t.next
+	next.resize(n)
+	copy(next.v, s.cur.v)
+	t.exp.subVar(next.v)
+	t.fac.solve(t.u)
+	clear(next.m)
+	blas64.Gemv(blas.Trans, 1, general(t.rows, m, n), vector(t.u), 0, vector(next.m))
+	for i, d := range next.m {
+		next.gamma[i] = s.cur.gamma[i]
+		next.a[i] = s.cur.a[i] - s.cur.gamma[i]*d
+		next.m[i] += s.cur.m[i]
+		if !(next.v[i] >= leastShrink*s.cur.v[i]) {
+			return false
+		}
+	}
 	for a, i := range t.b {
-		row := t.rows[a*n : (a+1)*n]
-		copy(row, s.cov[i*n:i*n+i+1])
-		for j := i + 1; j < n; j++ {
-			row[j] = s.cov[j*n+i]
+		next.gamma[i] += t.delta[a]
+		next.a[i] += t.u[a]
+	}
+	if next.expect(s.gp.lik, s.gp.y) != nil {
+		return false
+	}
+	logDet := s.logDet + t.fac.logDet
+	before, after := s.elbo(&s.cur, s.logDet), s.elbo(next, logDet)
+	if !(after >= before-1e-14*math.Abs(before)) {
+		return false
+	}
+	s.gradMap = siteDistance(next, &s.cur)
+	s.cur, t.next = t.next, s.cur
+	s.logDet = logDet
+	t.exp.subCov(s.cov)
+	s.drifted(t.next.v)
+	return true
+}
+
+// drifted keeps account of the rounding of V: whether a variance shrinks or
+// grows by some factor, its relative error grows by the same. Where too many
+// digits are gone, V is computed anew from the sites.
+func (s *GPStepper) drifted(before []float64) {
+	const eps, most = 1e-16, 1e-9
+	for i, v := range s.cur.v {
+		r := math.Max(v/before[i], before[i]/v)
+		s.rounding[i] = s.rounding[i]*r + eps
+		if s.rounding[i] > most && s.rounding[i] > 1e3*eps*s.k[i*s.n+i]/v {
+			s.fresh, s.dense = false, false
 		}
 	}
-	before := s.elbo(&s.cur, s.logDet)
-	t.next.resize(n)
-	t.delta, t.w = resize(t.delta, m), resize(t.w, m)
-	for fraction := 1.0; fraction > 1e-6; fraction /= 2 {
-		copy(t.next.gamma, s.cur.gamma)
-		copy(t.next.b, s.cur.b)
-		for a, i := range t.b {
-			t.delta[a] = fraction * (p.cur.gamma[a] - t.gamma[a])
-			shift := fraction * (p.cur.b[a] - t.sites[a])
-			t.next.gamma[i] += t.delta[a]
-			t.next.b[i] += shift
-			t.w[a] = shift - t.delta[a]*t.m[a]
-		}
-		if !t.fac.factor(t.c, m, t.delta) {
-			continue
-		}
-		t.fac.expand(&t.exp, t.rows, n)
-		t.fac.solve(t.w)
-		copy(t.next.m, s.cur.m)
-		blas64.Gemv(blas.Trans, 1, general(t.rows, m, n), vector(t.w), 1, vector(t.next.m))
-		copy(t.next.v, s.cur.v)
-		t.exp.subVar(t.next.v)
-		logDet := s.logDet + t.fac.logDet
-		if !resolved(t.next.v, s.cur.v) || t.next.expect(s.gp.lik, s.gp.y) != nil {
-			continue
-		}
-		after := s.elbo(&t.next, logDet)
-		if !(after >= before-1e-14*math.Abs(before)) {
-			continue
-		}
-		s.gradMap = siteDistance(&t.next, &s.cur)
-		s.cur, t.next = t.next, s.cur
-		s.logDet = logDet
-		t.exp.subCov(s.cov)
-		return nil
-	}
-	s.gradMap = 0
-	return nil
 }
 
 // distinct stores the distinct terms of batch, in increasing order, in t.b.
@@ -546,16 +560,23 @@ func (t *blockStep) distinct(batch []int, n int) {
 
 // gather copies what concerns the block.
 func (t *blockStep) gather(s *GPStepper) {
-	m := len(t.b)
-	t.c = resize(t.c, m*m)
-	t.y, t.m, t.gamma, t.sites = resize(t.y, m), resize(t.m, m), resize(t.gamma, m), resize(t.sites, m)
+	m, n := len(t.b), s.n
+	t.cov, t.y, t.rows = resize(t.cov, m*m), resize(t.y, m), resize(t.rows, m*n)
+	t.base.resize(m)
 	for a, i := range t.b {
-		t.y[a], t.m[a], t.gamma[a], t.sites[a] = s.gp.y[i], s.cur.m[i], s.cur.gamma[i], s.cur.b[i]
+		t.y[a] = s.gp.y[i]
+		t.base.gamma[a], t.base.a[a], t.base.m[a] = s.cur.gamma[i], s.cur.a[i], s.cur.m[i]
+		t.base.v[a] = s.cov[i*n+i]
 		for c, j := range t.b[:a+1] {
-			t.c[a*m+c] = s.cov[i*s.n+j]
+			t.cov[a*m+c] = s.cov[i*n+j]
+		}
+		row := t.rows[a*n : (a+1)*n]
+		copy(row, s.cov[i*n:i*n+i+1])
+		for j := i + 1; j < n; j++ {
+			row[j] = s.cov[j*n+i]
 		}
 	}
-	fillUpper(t.c, m)
+	fillUpper(t.cov, m)
 }
 
 // pgStep is the workspace of the step with a given β.
@@ -565,7 +586,7 @@ type pgStep struct {
 	rows               []float64
 	y, m, v, e, d1, d2 []float64
 	gamma, b, a, w     []float64
-	mean, prev         []float64
+	mean               []float64
 }
 
 // step takes the step of the paper with step size β from the gradient of batch.
@@ -587,8 +608,8 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	scale := (1 - r) * float64(n) / float64(len(t.y))
 	// Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
 	t.gamma, t.b = resize(t.gamma, n), resize(t.b, n)
-	for i := range n {
-		t.gamma[i], t.b[i] = r*s.cur.gamma[i], r*s.cur.b[i]
+	for i, g := range s.cur.gamma {
+		t.gamma[i], t.b[i] = r*g, r*(s.cur.a[i]+g*s.cur.m[i])
 	}
 	if s.gp.MeanUpdate == Appendix {
 		if err := t.appendix(s, batch, r, scale); err != nil {
@@ -611,22 +632,31 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	for range 100 {
 		if t.next.factor(s.k, n, t.gamma) {
 			t.fac, t.next = t.next, t.fac
-			s.gradMap = math.Hypot(floats.Distance(t.gamma, s.cur.gamma, 2), floats.Distance(t.b, s.cur.b, 2)) / beta
+			s.gradMap = t.distance(&s.cur) / beta
 			copy(s.cur.gamma, t.gamma)
-			copy(s.cur.b, t.b)
-			copy(t.w, t.b)
-			t.fac.solve(t.w)
-			blas64.Symv(1, symmetric(s.k, n), vector(t.w), 0, vector(s.cur.m))
+			copy(s.cur.a, t.b)
+			t.fac.solve(s.cur.a)
+			blas64.Symv(1, symmetric(s.k, n), vector(s.cur.a), 0, vector(s.cur.m))
 			s.logDet = t.fac.logDet
 			s.fresh, s.dense = false, false
 			return nil
 		}
-		for i := range n {
-			t.gamma[i] = 0.5 * (t.gamma[i] + s.cur.gamma[i])
-			t.b[i] = 0.5 * (t.b[i] + s.cur.b[i])
+		for i, g := range s.cur.gamma {
+			t.gamma[i] = 0.5 * (t.gamma[i] + g)
+			t.b[i] = 0.5 * (t.b[i] + s.cur.a[i] + g*s.cur.m[i])
 		}
 	}
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
+}
+
+// distance returns the Euclidean distance of the new sites from those of s.
+func (t *pgStep) distance(s *siteState) float64 {
+	var sum float64
+	for i, g := range s.gamma {
+		dg, db := t.gamma[i]-g, t.b[i]-s.a[i]-g*s.m[i]
+		sum += dg*dg + db*db
+	}
+	return math.Sqrt(sum)
 }
 
 func term(batch []int, i int) int {
@@ -678,9 +708,9 @@ func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
 		return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
 	}
 	t.a, t.mean = resize(t.a, n), resize(t.mean, n)
-	for i, m := range s.cur.m {
-		t.a[i] = s.cur.b[i] - s.cur.gamma[i]*m
-		t.w[i] = (1 - r) * t.a[i]
+	copy(t.a, s.cur.a)
+	for i, a := range t.a {
+		t.w[i] = (1 - r) * a
 	}
 	for i := range t.y {
 		t.w[term(batch, i)] -= scale * t.d1[i]

@@ -43,12 +43,10 @@ func (s *GPStepper) Posterior() (*GPPosterior, error) {
 	g, n := s.gp, s.n
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, fac: new(siteFactor),
 		m: append([]float64(nil), s.cur.m...), v: append([]float64(nil), s.cur.v...),
-		gamma: append([]float64(nil), s.cur.gamma...), b: append([]float64(nil), s.cur.b...),
-		a: append([]float64(nil), s.cur.b...)}
+		gamma: append([]float64(nil), s.cur.gamma...), a: append([]float64(nil), s.cur.a...)}
 	if !p.fac.factor(s.k, n, s.cur.gamma) {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	p.fac.solve(p.a)
 	p.fac.c = nil // K is not needed any more
 	for _, k := range PriorVar(nil, g.kernel, g.x) {
 		p.maxPrior = math.Max(p.maxPrior, k)
@@ -74,7 +72,9 @@ func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
 func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 	g, h = dest(gamma, p.Len()), dest(b, p.Len())
 	copy(g, p.gamma)
-	copy(h, p.b)
+	for i, a := range p.a {
+		h[i] = a + g[i]*p.m[i]
+	}
 	return g, h
 }
 

@@ -67,7 +67,17 @@ func PredictLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
 	}
 	s := math.Sqrt(v)
 	var k quadMode
-	logp, bound = k.integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, (y-m)/s)
+	// N(m, v) has its mode at u = 0; p(y|η) may have its own near η = 0 or η = y.
+	marks := [2]float64{-m / s, (y - m) / s}
+	logp, bound = k.integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, marks, 1/s)
+	// η = m + su is rounded, which moves log p by its slope over the peak.
+	at := func(u float64) float64 { return l.LogProb(y, m+s*u) }
+	top := at(k.mode)
+	rise := math.Max(math.Abs(at(k.mode+k.width)-top), math.Abs(at(k.mode-k.width)-top))
+	rise = math.Min(rise, 2)
+	if round := quadEps * (math.Abs(m/s) + math.Abs(k.mode)) * 2 * rise / k.width; round > 0 {
+		bound += round
+	}
 	return logp - gaussLogSqrt2Pi, bound
 }
 
@@ -75,7 +85,7 @@ func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	if y != 1 && y != -1 {
 		return math.Inf(-1), 0
 	}
-	_, q, scale := predictLogit(m, v)
+	q, scale := predictLogit(m, v)
 	if y*m < 0 {
 		logp = math.Log(q) + scale
 	} else {
@@ -84,10 +94,10 @@ func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*quadEps*math.Abs(logp)
 }
 
-// predictLogit returns E[σ(−|m|-ish latent)]: the smaller of the two probabilities as q e^scale.
-func predictLogit(m, v float64) (f0, q, scale float64) {
-	f0, q, _, scale = softplusExpect(math.Abs(m), v)
-	return f0, q, scale
+// predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.
+func predictLogit(m, v float64) (q, scale float64) {
+	_, q, _, scale = softplusExpect(math.Abs(m), v)
+	return q, scale
 }
 
 func (BernoulliProbit) predictLogProb(y, m, v float64) (logp, bound float64) {
@@ -111,9 +121,8 @@ func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 	b, s := likeDefault(l.Scale, 1), math.Sqrt(v)
 	t, k := math.Abs(y-m)/s, s/b
 	if t-k > 8 {
-		a := math.Abs(y-m) / b
-		logp = k*k/2 - a + gaussLogTail(k-t)
-		bound = k*k + a
+		logp = -k*(t-k/2) + gaussLogTail(k-t)
+		bound = k * (t + k)
 	} else {
 		logp = math.Log(gaussMills(k-t)+gaussMills(k+t)) - t*t/2 - gaussLogSqrt2Pi
 		bound = t * t
@@ -162,7 +171,7 @@ func predictCheck(l Likelihood, m, v float64) error {
 }
 
 func (BernoulliLogit) predictMoments(m, v float64) (mean, variance float64) {
-	_, q, scale := predictLogit(m, v)
+	q, scale := predictLogit(m, v)
 	q *= math.Exp(scale)
 	return math.Copysign(1-2*q, m), 4 * q * (1 - q)
 }
@@ -214,17 +223,25 @@ func predictMix(r Responder, m, v float64) (mean, variance float64) {
 		a, b := r.Moments(m + s*u)
 		return (a-mu)*(a-mu) + b
 	}
-	var buf [20]float64
-	t := quadAdaptive(f, quadReach(buf[:0], grow, sigma2+grow(1)+grow(-1), math.Inf(1)), 1e-13)
+	var buf [64]float64
+	t := quadAdaptive(f, quadReach(buf[:0], grow, sigma2+grow(1)+grow(-1), 0, m, s), predictTol(r))
 	d := t.sum[0]
 	return mu + d, t.sum[2] + math.Max(0, t.sum[1]-d*d)
+}
+
+// predictTol is looser for a responder that integrates over y at every node.
+func predictTol(r Responder) float64 {
+	if _, ok := r.(*predictNumeric); ok {
+		return 1e-10
+	}
+	return 1e-13
 }
 
 // PredictQuantile returns the p-quantile of the predictive distribution of y for
 // η ~ N(m, v): the smallest y with P(Y ≤ y) ≥ p.
 //
 // It is exact for Counts (an integer) and SignLabels, and otherwise found by
-// bisection of E[P(Y ≤ y|η)] to a relative accuracy of about 1e−12. P(Y ≤ y|η)
+// root-finding in E[P(Y ≤ y|η)] to a relative accuracy of about 1e−12. P(Y ≤ y|η)
 // comes from Responder, or from LogProb by integration over y. A Responder for
 // counts has to be a Supporter as well to get integers.
 //
@@ -242,10 +259,9 @@ func PredictQuantile(l Likelihood, p, m, v float64) (float64, error) {
 	}
 	r, n := predictResponder(l)
 	support := predictSupport(l)
-	below := func(t float64) bool {
-		return predictCDF(l, r, support.fromLine(t), m, v) < p
-	}
-	t, ok := predictSearch(below, support, m, v)
+	t, ok := predictSearch(func(t float64) float64 {
+		return predictCDF(l, r, support.fromLine(t), m, v) - p
+	}, support, m, v)
 	if n != nil && n.err != nil {
 		return math.NaN(), n.err
 	}
@@ -255,9 +271,10 @@ func PredictQuantile(l Likelihood, p, m, v float64) (float64, error) {
 	return support.fromLine(t), nil
 }
 
-// predictSearch returns the smallest t at which below is false, in the
+// predictSearch returns the smallest t at which excess is not negative, in the
 // coordinate of Support.fromLine.
-func predictSearch(below func(t float64) bool, support Support, m, v float64) (float64, bool) {
+func predictSearch(excess func(t float64) float64, support Support, m, v float64) (float64, bool) {
+	below := func(t float64) bool { return excess(t) < 0 }
 	switch support {
 	case SignLabels:
 		if below(-1) {
@@ -304,16 +321,39 @@ func predictSearch(below func(t float64) bool, support Support, m, v float64) (f
 			}
 		}
 	}
+	return predictRoot(excess, lo, hi), true
+}
+
+// predictRoot returns a zero of f between lo and hi, where its signs differ, by
+// the method of Chandrupatla (1997): inverse quadratic interpolation when it is
+// safe, else bisection.
+func predictRoot(f func(x float64) float64, lo, hi float64) float64 {
+	a, b := hi, lo
+	fa, fb := f(a), f(b)
+	c, fc, t := a, fa, 0.5
 	for {
-		mid := lo + (hi-lo)/2
-		if !(lo < mid && mid < hi) || hi-lo <= 1e-13*math.Max(math.Abs(lo), math.Abs(hi)) {
-			return hi, true
-		}
-		if below(mid) {
-			lo = mid
+		x := a + t*(b-a)
+		fx := f(x)
+		if (fx < 0) == (fa < 0) {
+			c, fc = a, fa
 		} else {
-			hi = mid
+			c, b, fc, fb = b, a, fb, fa
 		}
+		a, fa = x, fx
+		best := a
+		if math.Abs(fb) < math.Abs(fa) {
+			best = b
+		}
+		edge := (1e-13*math.Abs(best) + 1e-300) / math.Abs(b-a)
+		if !(edge < 0.5) || fa == 0 {
+			return best
+		}
+		xi, phi := (a-b)/(c-b), (fa-fb)/(fc-fb)
+		t = 0.5
+		if phi*phi < xi && (1-phi)*(1-phi) < 1-xi {
+			t = fa/(fb-fa)*fc/(fb-fc) + (c-a)/(b-a)*fa/(fc-fa)*fb/(fc-fb)
+		}
+		t = math.Max(edge, math.Min(1-edge, t))
 	}
 }
 
@@ -325,7 +365,7 @@ func predictCDF(l Likelihood, r Responder, y, m, v float64) float64 {
 	switch l.(type) {
 	case BernoulliLogit:
 		if y >= -1 && y < 1 {
-			_, q, scale := predictLogit(m, v)
+			q, scale := predictLogit(m, v)
 			q *= math.Exp(scale)
 			if m < 0 {
 				return 1 - q
@@ -337,12 +377,9 @@ func predictCDF(l Likelihood, r Responder, y, m, v float64) float64 {
 	}
 	s := math.Sqrt(v)
 	f := func(u float64) [3]float64 { return [3]float64{gaussPDF(u) * r.CDF(y, m+s*u)} }
-	cuts := []float64{-9, -3, 0, 3, 9}
-	if k := (y - m) / s; k > -9 && k < 9 {
-		cuts = append(cuts, k)
-		slices.Sort(cuts)
-	}
-	return quadAdaptive(f, cuts, 1e-13).sum[0]
+	flat := func(float64) float64 { return 0 }
+	var buf [64]float64
+	return quadAdaptive(f, quadReach(buf[:0], flat, 1, y, m, s), predictTol(r)).sum[0]
 }
 
 // predictSupport returns the support that l declares.
@@ -411,7 +448,7 @@ func (p *predictNumeric) Moments(eta float64) (mean, variance float64) {
 	}
 	var k quadMode
 	f := p.density(eta)
-	k.find(f, p.toLine(eta))
+	k.find(f, [2]float64{0, eta}, 0)
 	c := p.support.fromLine(k.mode)
 	t := k.moments(f, func(t float64) float64 { return p.support.fromLine(t) - c })
 	p.check(eta, t[0])
@@ -447,7 +484,7 @@ func (p *predictNumeric) CDF(y, eta float64) float64 {
 	}
 	var k quadMode
 	f := p.density(eta)
-	k.find(f, p.toLine(eta))
+	k.find(f, [2]float64{0, eta}, 0)
 	total := k.moments(f, func(float64) float64 { return 0 })[0]
 	p.check(eta, total)
 	k.clip(at)
@@ -481,47 +518,45 @@ func (p *predictNumeric) density(eta float64) func(t float64) float64 {
 		return func(t float64) float64 { return p.l.LogProb(math.Exp(t), eta) + t }
 	case UnitInterval:
 		return func(t float64) float64 {
-			a, b, _ := softplusAt(t)
-			_ = b
-			c, _, _ := softplusAt(-t)
-			return p.l.LogProb(1/(1+math.Exp(-t)), eta) - a - c
+			a, _, _ := softplusAt(t)
+			b, _, _ := softplusAt(-t)
+			return p.l.LogProb(1/(1+math.Exp(-t)), eta) - a - b
 		}
 	}
 	return func(t float64) float64 { return p.l.LogProb(t, eta) }
 }
 
-func (p *predictNumeric) toLine(eta float64) float64 { return eta }
-
 // quadMode integrates exp(f) over the real line for an f that is −∞ at both
 // ends, by finding its mode and the interval where exp(f) is not negligible.
 type quadMode struct {
 	mode, top float64 // of f
-	cuts      [12]float64
+	width     float64 // distance in which f falls by 1
+	cuts      [64]float64
 	n         int
 }
 
 const (
 	quadDeep    = 45 // e^−45 is negligible
-	quadRatio   = 1.5
+	quadRatio   = 1.7
 	quadScanMin = 0x1p-12
-	quadScan    = 90
+	quadScan    = 60
 )
 
-// find scans a geometric grid on both sides of 0 and of the point mark, and
-// refines the best point by golden sections.
-func (k *quadMode) find(f func(x float64) float64, mark float64) {
+// find scans a geometric grid on both sides of 0 and of the marks, and refines the
+// best point by golden sections. The cuts are 0, the marks, the mode, points at
+// distances unit, 8 unit, … < 3 from the marks, one scale of the peak on either
+// side, and the ends of what counts.
+func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float64) {
 	at := func(x float64) float64 {
 		if y := f(x); !math.IsNaN(y) {
 			return y
 		}
 		return math.Inf(-1)
 	}
-	k.top, k.n = math.Inf(-1), 0
-	left, right := 0.0, 0.0
-	var grid [2*(2*quadScan+1) + 2]float64
+	k.n = 0
+	var grid, vals [3 * (2*quadScan + 1)]float64
 	n := 0
-	centres := [2]float64{0, mark}
-	for _, c := range centres {
+	for _, c := range [3]float64{0, marks[0], marks[1]} {
 		if math.IsNaN(c) || math.IsInf(c, 0) {
 			continue
 		}
@@ -537,7 +572,6 @@ func (k *quadMode) find(f func(x float64) float64, mark float64) {
 	g := grid[:n]
 	slices.Sort(g)
 	g = slices.Compact(g)
-	var vals [2*(2*quadScan+1) + 2]float64
 	best := 0
 	for i, x := range g {
 		vals[i] = at(x)
@@ -584,18 +618,18 @@ func (k *quadMode) find(f func(x float64) float64, mark float64) {
 			lo, hi = min(lo, i), i
 		}
 	}
-	left, right = k.mode, k.mode
-	if hi >= 0 {
-		left, right = math.Min(left, g[max(lo-1, 0)]), math.Max(right, g[min(hi+1, len(g)-1)])
-	}
+	lo, hi = min(lo, best), max(hi, best)
+	left, right := g[max(lo-1, 0)], g[min(hi+1, len(g)-1)]
 	// The width of the peak on each side, and where it ends.
 	c := k.cuts[:0]
 	c = append(c, k.mode)
+	k.width = right - left
 	for _, side := range [2]float64{-1, 1} {
 		d := 1e-12 * (math.Abs(k.mode) + 1e-6)
 		for at(k.mode+side*d) > k.top-1 && d < right-left {
 			d *= 2
 		}
+		k.width = math.Min(k.width, d)
 		c = append(c, k.mode+side*d, k.mode+side*8*d)
 		for at(k.mode+side*d) > k.top-quadDeep && d < right-left {
 			d *= 2
@@ -609,7 +643,10 @@ func (k *quadMode) find(f func(x float64) float64, mark float64) {
 			right = math.Max(right, k.mode+d)
 		}
 	}
-	c = append(c, left, right, 0, mark)
+	c = append(c, left, right, 0, marks[0], marks[1])
+	for d, n := unit, 0; d > 0 && d < 3 && n < 8; d, n = 8*d, n+1 {
+		c = append(c, marks[0]-d, marks[0]+d, marks[1]-d, marks[1]+d)
+	}
 	for i, x := range c {
 		c[i] = math.Max(left, math.Min(right, x))
 		if math.IsNaN(x) {
@@ -628,8 +665,8 @@ func (k *quadMode) clip(end float64) {
 }
 
 // integrate returns log ∫ exp(f) and the relative error of the integral.
-func (k *quadMode) integrate(f func(x float64) float64, mark float64) (logI, bound float64) {
-	k.find(f, mark)
+func (k *quadMode) integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
+	k.find(f, marks, unit)
 	if math.IsInf(k.top, 0) {
 		return k.top, 0
 	}

@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // A site stands for one likelihood term: it multiplies the density of η_n by
@@ -30,13 +31,14 @@ type siteFactor struct {
 	lp, ln   []float64 // Cholesky factors of B and of I − S½V₁S½
 	zn       []float64 // L_p⁻¹ S½ C[pos, neg]
 	logDet   float64   // log|I + ΔC| = log|C|/|V|
-	t, u     []float64 // scratch of length n
+	t, u, r  []float64 // scratch of length n
+	inv      []float64 // scratch
 }
 
 // factor prepares for C and Δ and reports whether V is positive definite and finite.
 func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	f.n, f.c = n, c
-	f.t = resize(f.t, n)
+	f.t, f.r = resize(f.t, n), resize(f.r, n)
 	f.pos, f.neg, f.sp, f.sn = f.pos[:0], f.neg[:0], f.sp[:0], f.sn[:0]
 	for i, d := range delta {
 		switch {
@@ -190,72 +192,184 @@ func (x *expansion) subCov(v []float64) {
 	}
 }
 
-// solve replaces w by (I + ΔC)⁻¹w. With w = δ − Δm0 the mean moves by Cw.
+// solve replaces w by u = (I + ΔC)⁻¹w. With w = δ − Δm0 the mean moves by Cu.
+//
+// Where Δ > 0, u = S½ B⁻¹(S⁻½w − S½Cw′), w′ being w without these variables: no
+// large terms cancel however large Δ is.
 func (f *siteFactor) solve(w []float64) {
 	if len(f.neg) > 0 {
-		u := resize(f.u, f.n)
-		f.u = u
-		copy(u, w)
-		f.solvePart(u, f.pos, f.sp, f.lp, -1)
-		blas64.Symv(1, symmetric(f.c, f.n), vector(u), 0, vector(f.t))
-		f.correct(w, f.neg, f.sn, f.ln, 1)
+		// I + ΔC = (I − S V₁)(I + Δ₊C): first the left factor.
+		f.u = resize(f.u, f.n)
+		copy(f.u, w)
+		f.solvePos(f.u)
+		f.mulC(f.u)
+		r := f.r[:len(f.neg)]
+		for a, i := range f.neg {
+			r[a] = f.sn[a] * f.t[i]
+		}
+		potrs(f.ln, r)
+		for a, i := range f.neg {
+			w[i] += f.sn[a] * r[a]
+		}
 	}
-	f.solvePart(w, f.pos, f.sp, f.lp, -1)
+	f.solvePos(w)
 }
 
-// solvePart adds sign·S½ (LLᵀ)⁻¹ S½ (Cw)[index] to w[index].
-func (f *siteFactor) solvePart(w []float64, index []int, s, l []float64, sign float64) {
-	if len(index) == 0 {
-		return
+// solvePos is solve for the positive changes alone.
+func (f *siteFactor) solvePos(w []float64) {
+	r := f.r[:len(f.pos)]
+	for a, i := range f.pos {
+		r[a] = w[i] / f.sp[a]
+		w[i] = 0
 	}
+	if len(f.pos) < f.n {
+		f.mulC(w)
+		for a, i := range f.pos {
+			r[a] -= f.sp[a] * f.t[i]
+		}
+	}
+	potrs(f.lp, r)
+	for a, i := range f.pos {
+		w[i] = f.sp[a] * r[a]
+	}
+}
+
+// mulC stores Cw in f.t.
+func (f *siteFactor) mulC(w []float64) {
 	blas64.Symv(1, symmetric(f.c, f.n), vector(w), 0, vector(f.t))
-	f.correct(w, index, s, l, sign)
 }
 
-// correct adds sign·S½ (LLᵀ)⁻¹ S½ t[index] to w[index].
-func (f *siteFactor) correct(w []float64, index []int, s, l []float64, sign float64) {
-	r := f.t[:len(index)]
-	for a, i := range index { // index is increasing, so that no t[i] is lost
-		r[a] = s[a] * f.t[i]
-	}
-	blas64.Trsv(blas.NoTrans, lowerTriangle(l, len(index)), vector(r))
-	blas64.Trsv(blas.Trans, lowerTriangle(l, len(index)), vector(r))
-	for a, i := range index {
-		w[i] += sign * s[a] * r[a]
+// potrs replaces r by (LLᵀ)⁻¹r.
+func potrs(l, r []float64) {
+	if n := len(r); n > 0 {
+		blas64.Trsv(blas.NoTrans, lowerTriangle(l, n), vector(r))
+		blas64.Trsv(blas.Trans, lowerTriangle(l, n), vector(r))
 	}
 }
 
-// leastShrink is the smallest factor by which one change of the sites may
-// shrink a variance: the result then still has four digits.
-const leastShrink = 1e-12
+// A variance is found as c − ‖x‖², with an error of rounding of size c. Where a
+// site shrinks its own variance by more than strongSite, ΔV = I − B⁻¹ gives it
+// with an error of size 1/Δ instead; where a variance shrinks by more than
+// leastShrink without a site of its own, it is not resolved.
+const (
+	strongSite  = 1e4
+	leastShrink = 1e-10
+)
 
-// resolved reports whether no variance has shrunk from base by more than
-// leastShrink. A variance is computed as a difference from that of the base,
-// so that below this it would be rounding.
-func resolved(v, base []float64) bool {
-	for i, b := range base {
-		if !(v[i] >= leastShrink*b) {
+// strong reports whether some positive change shrinks its variance by more
+// than strongSite.
+func (f *siteFactor) strong() bool {
+	for a, i := range f.pos {
+		if f.sp[a]*f.sp[a]*f.c[i*f.n+i] > strongSite {
+			return true
+		}
+	}
+	return false
+}
+
+// variances stores the diagonal of V in v, given the expansion of C, and
+// reports whether every element is resolved.
+func (f *siteFactor) variances(v []float64, x *expansion) bool {
+	n := f.n
+	for i := range n {
+		v[i] = f.c[i*n+i]
+	}
+	x.subVar(v)
+	if !f.strong() {
+		return f.resolved(v)
+	}
+	// 1 − ‖L⁻¹e_i‖² over Δ_i, plus what the negative changes add back.
+	p := len(f.pos)
+	f.inv = resize(f.inv, p*p)
+	copy(f.inv, f.lp)
+	lapack64.Trtri(lowerTriangle(f.inv, p))
+	norm := f.r[:p]
+	clear(norm)
+	for a := range p {
+		for b, l := range f.inv[a*p : a*p+a+1] {
+			norm[b] += l * l
+		}
+	}
+	for a, i := range f.pos {
+		d := f.sp[a] * f.sp[a]
+		if d*f.c[i*n+i] <= strongSite {
+			continue
+		}
+		v[i] = (1 - norm[a]) / d
+		for k := i; k < len(x.xn); k += x.cols {
+			v[i] += x.xn[k] * x.xn[k]
+		}
+	}
+	return f.resolved(v)
+}
+
+// resolved reports whether every variance is, other than those of strong sites.
+func (f *siteFactor) resolved(v []float64) bool {
+	next := 0
+	for i, vi := range v {
+		own := next < len(f.pos) && f.pos[next] == i
+		strong := own && f.sp[next]*f.sp[next]*f.c[i*f.n+i] > strongSite
+		if own {
+			next++
+		}
+		if strong && !(vi > 0) || !strong && !(vi >= leastShrink*f.c[i*f.n+i]) {
 			return false
 		}
 	}
 	return true
 }
 
+// covariance stores V in the lower triangle of v, n×n, given the expansion of C.
+func (f *siteFactor) covariance(v []float64, x *expansion) {
+	n, p := f.n, len(f.pos)
+	copy(v, f.c)
+	if p > 0 {
+		blas64.Syrk(blas.Trans, -1, general(x.xp, p, n), 1, symmetric(v, n))
+	}
+	if f.strong() {
+		f.inv = resize(f.inv, p*p)
+		copy(f.inv, f.lp)
+		invertChol(f.inv, p)
+		for a, i := range f.pos {
+			if f.sp[a]*f.sp[a]*f.c[i*n+i] <= strongSite {
+				continue
+			}
+			for b, j := range f.pos[:a] {
+				if f.sp[b]*f.sp[b]*f.c[j*n+j] > strongSite {
+					v[i*n+j] = -f.inv[a*p+b] / (f.sp[a] * f.sp[b])
+				}
+			}
+			v[i*n+i] = (1 - f.inv[a*p+a]) / (f.sp[a] * f.sp[a])
+		}
+	}
+	if q := len(f.neg); q > 0 {
+		blas64.Syrk(blas.Trans, 1, general(x.xn, q, n), 1, symmetric(v, n))
+	}
+}
+
 // siteState is a Gaussian in site form, with the expectations of its terms.
 type siteState struct {
-	gamma, b []float64 // sites
-	m, v     []float64 // marginals
-	e        []float64 // E[log p(y_n|η_n)]
-	tg, tb   []float64 // where the sites would move: γ = −∂²E/∂m², b = γm + ∂E/∂m
-	value    float64   // KL to the base without these sites, minus Σ e, up to a constant of the problem
-	logZ     float64   // log-normaliser relative to the base
-	err      float64   // bound on the error of Σ e
+	gamma []float64 // γ
+	a     []float64 // b − γm: the linear coefficient of the site about the mean, equal to K⁻¹m
+	m, v  []float64 // marginals
+	e     []float64 // E[log p(y_n|η_n)]
+	tg    []float64 // −∂²E/∂m²: where γ would move
+	d1    []float64 // ∂E/∂m: where a would move
+	err   float64   // bound on the error of Σ e
 }
 
 func (s *siteState) resize(n int) {
-	for _, p := range []*[]float64{&s.gamma, &s.b, &s.m, &s.v, &s.e, &s.tg, &s.tb} {
+	for _, p := range []*[]float64{&s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1} {
 		*p = resize(*p, n)
 	}
+}
+
+func (s *siteState) copyFrom(o *siteState) {
+	s.resize(len(o.m))
+	for _, p := range [][2][]float64{{s.gamma, o.gamma}, {s.a, o.a}, {s.m, o.m}, {s.v, o.v}, {s.e, o.e}, {s.tg, o.tg}, {s.d1, o.d1}} {
+		copy(p[0], p[1])
+	}
+	s.err = o.err
 }
 
 // expect takes the expectations of the terms under the marginals. Where the
@@ -268,116 +382,114 @@ func (s *siteState) expect(lik Likelihood, y []float64) error {
 		x := ExpectLogProb(lik, y[i], m, v)
 		s.e[i] = x.Value
 		s.err += x.Err
-		for range 200 {
-			s.tg[i] = -x.D2
-			s.tb[i] = x.D1 - x.D2*m
-			if finite := !math.IsNaN(s.tb[i]) && !math.IsInf(s.tb[i], 0) && !math.IsInf(x.D2, 0); finite && math.Abs(x.D2) < 1e150 {
-				break
-			}
+		for k := 0; k < 200 && !usable(x); k++ {
 			v /= 2
 			x = ExpectLogProb(lik, y[i], m, v)
-			s.tg[i] = math.NaN()
 		}
-		if math.IsNaN(s.tg[i]) || math.IsNaN(s.e[i]) || math.IsInf(s.e[i], 1) {
+		s.tg[i], s.d1[i] = -x.D2, x.D1
+		if !usable(x) || math.IsNaN(s.e[i]) || math.IsInf(s.e[i], 1) {
 			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, i, y[i], m, s.v[i], s.e[i], x.D1, x.D2)
 		}
 	}
 	return nil
 }
 
+// usable reports whether the derivatives can be a target.
+func usable(x Expectation) bool {
+	return math.Abs(x.D1) < 1e100 && math.Abs(x.D2) < 1e100
+}
+
 // siteProblem minimises KL(q‖cavity) + f(q) over q = cavity × sites, where the
-// base N(m0, C) is the cavity with sites (γ0, b0) already in: a proximal step
+// base N(m0, C) is the cavity with sites (γ0, a0) already in: a proximal step
 // with r = 0 on a block of sites, the others held fixed. Each iteration is
 // accepted only if the value does not rise.
+//
+// Within a problem a site is written about the base mean, exp(c(η − m0) −
+// ½γ(η − m0)²), so that large numbers do not cancel where γ is large.
 type siteProblem struct {
-	n            int
-	c, m0        []float64 // base; not owned
-	v0           []float64 // diagonal of C
-	gamma0, b0   []float64
-	y            []float64
-	lik          Likelihood
-	cur, try     siteState
-	fac          siteFactor // of the last evaluation
-	exp          expansion
-	accepted     bool    // whether fac belongs to cur
-	t            float64 // length of the next step along the segment
-	delta, shift []float64
-	mix          anderson
-	evaluations  int
+	n           int
+	base        siteState // its expectations are not used
+	cov         []float64 // C, both triangles; not owned
+	y           []float64
+	lik         Likelihood
+	cur, try    problemState
+	fac         siteFactor // of the last evaluation
+	exp         expansion
+	t           float64 // length of the next step along the segment
+	delta, u    []float64
+	tg, tc      []float64 // target of the segment
+	mix         anderson
+	evaluations int
 }
 
-// init starts from the base: the current sites and marginals. It needs both triangles of c.
-func (p *siteProblem) init(lik Likelihood, y, c, m0, gamma0, b0 []float64) error {
+// problemState is a state with its sites about the base mean and its value.
+type problemState struct {
+	siteState
+	c      []float64
+	value  float64 // KL(q‖cavity) − Σe, up to a constant of the problem
+	logDet float64 // log|C|/|V|
+}
+
+// init starts from a base with marginals m0, v0 and sites γ0, a0, and needs both triangles of cov.
+func (p *siteProblem) init(lik Likelihood, y, cov []float64, base *siteState) error {
 	n := len(y)
-	p.n, p.lik, p.y, p.c, p.m0 = n, lik, y, c, m0
-	p.gamma0, p.b0 = append(p.gamma0[:0], gamma0...), append(p.b0[:0], b0...)
-	p.cur.resize(n)
-	p.try.resize(n)
-	p.delta, p.shift = resize(p.delta, n), resize(p.shift, n)
+	p.n, p.lik, p.y, p.cov = n, lik, y, cov
+	p.base.copyFrom(base)
+	for _, s := range []*problemState{&p.cur, &p.try} {
+		s.resize(n)
+		s.c = resize(s.c, n)
+	}
+	p.delta, p.u = resize(p.delta, n), resize(p.u, n)
+	p.tg, p.tc = resize(p.tg, n), resize(p.tc, n)
 	p.t = 1
 	p.mix.reset()
-	p.accepted = false
-	copy(p.cur.gamma, gamma0)
-	copy(p.cur.b, b0)
-	copy(p.cur.m, m0)
-	p.v0 = resize(p.v0, n)
-	for i := range n {
-		p.v0[i] = c[i*n+i]
-	}
-	copy(p.cur.v, p.v0)
-	p.cur.logZ = 0
-	return p.finish(&p.cur, 0)
-}
-
-// finish fills in the expectations and the value of s, whose marginals are
-// known: with logZ relative to the base,
-//
-//	KL(q‖cavity) = Σ (b m − ½γ(v + m²)) − log Z.
-func (p *siteProblem) finish(s *siteState, logZ float64) error {
-	s.logZ = logZ
-	if err := s.expect(p.lik, p.y); err != nil {
+	p.evaluations = 0
+	p.cur.copyFrom(base)
+	copy(p.cur.c, base.a)
+	p.cur.logDet = 0
+	if err := p.cur.expect(lik, y); err != nil {
 		return err
 	}
-	s.value = -logZ
-	for i, m := range s.m {
-		s.value += s.b[i]*m - 0.5*s.gamma[i]*(s.v[i]+m*m) - s.e[i]
-	}
+	p.cur.value = -floats.Sum(p.cur.e)
 	return nil
 }
 
-// eval computes p.try at the sites p.try.gamma, p.try.b and reports whether it
-// is a valid state with a value.
+// eval computes p.try at its sites (gamma, c) and reports whether it is a valid
+// state with a value: with u = C⁻¹(m − m0) and d = m − m0, relative to the base,
+//
+//	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
 func (p *siteProblem) eval() bool {
 	p.evaluations++
-	p.accepted = false
-	s, n := &p.try, p.n
+	s, o, n := &p.try, &p.base, p.n
 	for i := range n {
-		p.delta[i] = s.gamma[i] - p.gamma0[i]
-		p.shift[i] = s.b[i] - p.b0[i] - p.delta[i]*p.m0[i]
+		p.delta[i] = s.gamma[i] - o.gamma[i]
+		p.u[i] = s.c[i] - o.a[i]
 	}
-	if !p.fac.factor(p.c, n, p.delta) {
+	if !p.fac.factor(p.cov, n, p.delta) {
 		return false
 	}
-	p.fac.expand(&p.exp, p.c, n)
-	copy(s.v, p.v0)
-	p.exp.subVar(s.v)
-	if !resolved(s.v, p.v0) {
+	p.fac.expand(&p.exp, p.cov, n)
+	if !p.fac.variances(s.v, &p.exp) {
 		return false
 	}
-	p.fac.solve(p.shift)
-	blas64.Symv(1, symmetric(p.c, n), vector(p.shift), 0, vector(s.m))
-	floats.Add(s.m, p.m0)
-	var logZ float64
-	for i, m := range s.m {
-		if math.IsNaN(m) || math.IsInf(m, 0) {
+	s.logDet = p.fac.logDet
+	p.fac.solve(p.u)
+	d := p.fac.t
+	p.fac.mulC(p.u)
+	kl := s.logDet
+	for i := range n {
+		kl += p.u[i]*d[i] - p.delta[i]*s.v[i] + 2*o.a[i]*d[i] - o.gamma[i]*(s.v[i]-o.v[i]+d[i]*d[i])
+		s.m[i] = o.m[i] + d[i]
+		s.a[i] = o.a[i] - o.gamma[i]*d[i] + p.u[i]
+		if math.IsNaN(s.m[i]) || math.IsInf(s.m[i], 0) {
 			return false
 		}
-		// h'ᵀm' − hᵀm0 = m0ᵀ(δ − Δm') + δᵀm'.
-		d := s.b[i] - p.b0[i]
-		logZ += p.m0[i]*(d-p.delta[i]*m) + d*m
 	}
-	logZ = 0.5*logZ - 0.5*p.fac.logDet
-	return p.finish(s, logZ) == nil && !math.IsNaN(s.value)
+	if s.expect(p.lik, p.y) != nil {
+		return false
+	}
+	s.value = 0.5*kl - floats.Sum(s.e)
+	return !math.IsNaN(s.value)
 }
 
 // accept makes p.try the current state if its value is no higher.
@@ -386,7 +498,6 @@ func (p *siteProblem) accept() bool {
 		return false
 	}
 	p.cur, p.try = p.try, p.cur
-	p.accepted = true
 	return true
 }
 
@@ -394,27 +505,106 @@ func (p *siteProblem) accept() bool {
 // the Fisher information F of the marginals alone.
 func (p *siteProblem) decrement() float64 {
 	var s float64
-	for i, m := range p.cur.m {
-		v := p.cur.v[i]
-		dg := p.cur.tg[i] - p.cur.gamma[i]
-		c := p.cur.tb[i] - p.cur.b[i] - dg*m
-		s += c*c*v + 0.5*dg*dg*v*v
+	for i, v := range p.cur.v {
+		g, c := p.cur.tg[i]-p.cur.gamma[i], p.cur.d1[i]-p.cur.a[i]
+		s += c*c*v + 0.5*g*g*v*v
 	}
 	return 0.5 * s
 }
 
 // iterate takes one accepted step: an Anderson step if that lowers the value,
 // else along the segment to the target in natural parameters, halved until it
-// does. It reports false if no step was accepted.
+// does. Where the target lies so far off that two halvings do not help, as from
+// the prior of a Poisson model, the targets of the sites alone are tried before
+// the segment is halved further. It reports false if no step was accepted.
 func (p *siteProblem) iterate() bool {
-	if p.mix.propose(&p.try, &p.cur) && p.eval() && p.accept() {
+	if p.mix.propose(&p.try, &p.cur, p.base.m) && p.eval() && p.accept() {
 		return true
 	}
-	for range 60 {
+	p.target()
+	if p.halve(3) {
+		return true
+	}
+	t := p.t
+	p.targetAlone()
+	p.t = 1
+	if p.halve(10) {
+		return true
+	}
+	p.target()
+	p.t = t
+	if p.halve(50) {
+		return true
+	}
+	p.t = 1
+	return false
+}
+
+// target stores where the linearised problem would move the sites.
+func (p *siteProblem) target() {
+	s := &p.cur
+	for i, m := range s.m {
+		p.tg[i], p.tc[i] = s.tg[i], s.d1[i]+s.tg[i]*(m-p.base.m[i])
+	}
+}
+
+// targetAlone stores where each site would move if it were the only one to:
+// the minimiser of its own one-dimensional problem, however far that is.
+func (p *siteProblem) targetAlone() {
+	s := &p.cur
+	for i, m := range s.m {
+		vc := 1 / (1/s.v[i] - s.gamma[i])
+		mc := m - s.a[i]*vc
+		g, d1, at := s.tg[i], s.d1[i], m
+		if vc > 0 && !math.IsInf(vc, 0) {
+			g, d1, at = solveSite(p.lik, p.y[i], mc, vc, m, s.v[i])
+		}
+		p.tg[i], p.tc[i] = g, d1+g*(at-p.base.m[i])
+	}
+}
+
+// solveSite minimises KL(N(m, v)‖N(mc, vc)) − E[log p(y|η)] over m and v from
+// the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
+// are Newton's in m with the fixed point of v, halved in (m, log v) until the value falls.
+func solveSite(lik Likelihood, y, mc, vc, m, v float64) (gamma, d1, at float64) {
+	value := func(x Expectation, m, v float64) float64 {
+		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
+	}
+	x := ExpectLogProb(lik, y, m, v)
+	for k := 0; k < 200 && (!usable(x) || math.IsInf(x.Value, 0)); k++ {
+		v /= 4
+		x = ExpectLogProb(lik, y, m, v)
+	}
+	f := value(x, m, v)
+	for range 50 {
+		v1 := 1 / (1/vc - x.D2)
+		if !(v1 > 0) || math.IsInf(v1, 0) {
+			v1 = 2 * v
+		}
+		dm, dl := v1*(x.D1-(m-mc)/vc), math.Log(v1/v)
+		t := 1.0
+		for ; t > 1e-12; t /= 2 {
+			mt, vt := m+t*dm, v*math.Exp(t*dl)
+			xt := ExpectLogProb(lik, y, mt, vt)
+			if ft := value(xt, mt, vt); usable(xt) && ft <= f {
+				m, v, x, f = mt, vt, xt, ft
+				break
+			}
+		}
+		if t*math.Abs(dm) < 1e-3*math.Sqrt(v) && t*math.Abs(dl) < 1e-3 || t <= 1e-12 {
+			break
+		}
+	}
+	return -x.D2, x.D1, m
+}
+
+// halve tries p.t and its halves along the segment to the target.
+func (p *siteProblem) halve(times int) bool {
+	for range times {
 		t := p.t
 		for i := range p.n {
-			p.try.gamma[i] = p.cur.gamma[i] + t*(p.cur.tg[i]-p.cur.gamma[i])
-			p.try.b[i] = p.cur.b[i] + t*(p.cur.tb[i]-p.cur.b[i])
+			p.try.gamma[i] = p.cur.gamma[i] + t*(p.tg[i]-p.cur.gamma[i])
+			p.try.c[i] = p.cur.c[i] + t*(p.tc[i]-p.cur.c[i])
 		}
 		if p.eval() && p.accept() {
 			p.t = math.Min(1, 1.5*t)
@@ -422,18 +612,16 @@ func (p *siteProblem) iterate() bool {
 		}
 		p.t = t / 2
 	}
-	p.t = 1
 	return false
 }
 
 // anderson mixes the last iterates of the map from sites to targets (Anderson,
-// 1965; Walker and Ni, 2011), in (log γ, b) where every γ is positive and in
-// (γ, b) otherwise. Residuals are weighted by the Fisher information of the marginals.
+// 1965; Walker and Ni, 2011), in (log γ, c) where every γ is positive and in
+// (γ, c) otherwise. Residuals are weighted by the Fisher information of the marginals.
 type anderson struct {
-	x, r    [][]float64 // last iterates and residuals, oldest first
-	log     bool
-	w       []float64
-	scratch []float64
+	x, r [][]float64 // last iterates and residuals, oldest first
+	log  bool
+	w    []float64
 }
 
 const andersonDepth = 4
@@ -442,7 +630,7 @@ func (a *anderson) reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
 // propose stores in dst the mixture that the state s and its predecessors
 // suggest and reports whether there is one.
-func (a *anderson) propose(dst, s *siteState) bool {
+func (a *anderson) propose(dst, s *problemState, m0 []float64) bool {
 	n := len(s.m)
 	positive := true
 	for i, g := range s.gamma {
@@ -456,9 +644,10 @@ func (a *anderson) propose(dst, s *siteState) bool {
 	a.w = resize(a.w, 2*n)
 	for i, m := range s.m {
 		g, tg, v := s.gamma[i], s.tg[i], s.v[i]
-		x[n+i], r[n+i] = s.b[i], s.tb[i]-s.b[i]
+		d := m - m0[i]
+		x[n+i], r[n+i] = s.c[i], s.d1[i]+tg*d-s.c[i]
 		a.w[n+i] = math.Sqrt(v)
-		a.w[i] = math.Sqrt(v*m*m + 0.5*v*v)
+		a.w[i] = math.Sqrt(v*d*d + 0.5*v*v)
 		if a.log {
 			x[i], r[i] = math.Log(g), math.Log(tg/g)
 			a.w[i] *= g
@@ -493,7 +682,7 @@ func (a *anderson) propose(dst, s *siteState) bool {
 		}
 		switch {
 		case i >= n:
-			dst.b[i-n] = z
+			dst.c[i-n] = z
 		case a.log:
 			if math.Abs(z-x[i]) > 5 {
 				return false // too far to believe
