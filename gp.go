@@ -373,6 +373,11 @@ func (s *GPStepper) refresh(dense bool) error {
 	if !s.fresh {
 		s.logDet = p.fac.logDet
 		p.fac.variances(s.cur.v, &p.exp)
+		for i, v := range s.cur.v { // beyond rounding: any bound on it
+			if !(v > 0) {
+				s.cur.v[i] = math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
+			}
+		}
 		if err := s.cur.expect(s.gp.lik, s.gp.y); err != nil {
 			return err
 		}
@@ -382,7 +387,7 @@ func (s *GPStepper) refresh(dense bool) error {
 		p.fac.covariance(s.cov, &p.exp)
 		s.dense = true
 		for i := range s.rounding {
-			s.rounding[i] = 1e-16 * s.k[i*s.n+i] / s.cur.v[i]
+			s.rounding[i] = s.roundingAnew(i)
 		}
 	}
 	return nil
@@ -401,6 +406,9 @@ func siteDistance(p, q *siteState) float64 {
 
 // batchStep takes one accepted step of the whole objective.
 func (s *GPStepper) batchStep() error {
+	if err := s.refresh(false); err != nil {
+		return err
+	}
 	p := &s.batch
 	if !s.batched {
 		prior := s.prior()
@@ -412,15 +420,18 @@ func (s *GPStepper) batchStep() error {
 			p.try.gamma[i], p.try.c[i] = g, s.cur.a[i]+g*s.cur.m[i]
 			started = started || g != 0 || s.cur.a[i] != 0
 		}
-		if started {
-			p.cur.value = math.Inf(1)
-			if !p.eval() || !p.accept() {
-				return fmt.Errorf("pgsvi: batch step from the current sites: %w", ErrNotPosDef)
-			}
+		if started && p.eval() {
+			p.cur, p.try = p.try, p.cur
 		}
 		s.batched = true
 	}
+	before := s.elbo(&s.cur, s.logDet)
 	p.iterate()
+	if s.elbo(&p.cur.siteState, p.cur.logDet) < before-elboRounding*math.Abs(before) {
+		// Less accurate here than the state from blocks, which stands.
+		s.batched, s.gradMap = false, 0
+		return nil
+	}
 	s.gradMap = siteDistance(&p.cur.siteState, &s.cur)
 	s.cur.copyFrom(&p.cur.siteState)
 	s.logDet = p.cur.logDet
@@ -430,24 +441,29 @@ func (s *GPStepper) batchStep() error {
 
 // blockStep is the workspace of the block step.
 type blockStep struct {
-	in    []bool
-	b     []int
-	cov   []float64 // V_BB, full
-	y     []float64
-	base  siteState // of the block
-	rows  []float64 // V[B, :], one row a site
-	prob  siteProblem
-	fac   siteFactor
-	exp   expansion
-	next  siteState
-	delta []float64
-	u     []float64
+	promise float64   // decrease that the block promised at the start
+	in      []bool    // membership of the block
+	b       []int     // its members, increasing
+	cov     []float64 // V_BB, full
+	y       []float64
+	base    siteState // of the block
+	rows    []float64 // V[B, :], one row a site
+	prob    siteProblem
+	fac     siteFactor
+	exp     expansion
+	inner   expansion // of the block itself
+	v       []float64 // V_BB after a step
+	next    siteState
+	delta   []float64
+	u       []float64
 }
 
 // The inner problem of a block is solved until the decrease that it promises
-// is this fraction of what it was, in at most so many evaluations.
+// is this fraction of what it was and this small in nats, in at most so many
+// evaluations.
 const (
 	blockTol   = 1e-3
+	blockGoal  = 1e-2
 	blockEvals = 40
 )
 
@@ -462,7 +478,8 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 	if err := p.init(s.gp.lik, t.y, t.cov, &t.base); err != nil {
 		return err
 	}
-	for goal := blockTol * p.decrement(); p.decrement() > goal && p.evaluations < blockEvals; {
+	t.promise = p.decrement()
+	for goal := math.Min(blockGoal, blockTol*t.promise); p.decrement() > goal && p.evaluations < blockEvals; {
 		if !p.iterate() {
 			break
 		}
@@ -474,6 +491,10 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 		if t.putBack(s, fraction) {
 			return nil
 		}
+	}
+	if t.promise < 1e-9 { // rounding
+		s.gradMap = 0
+		return nil
 	}
 	return s.batchStep()
 }
@@ -503,49 +524,85 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 		next.gamma[i] = s.cur.gamma[i]
 		next.a[i] = s.cur.a[i] - s.cur.gamma[i]*d
 		next.m[i] += s.cur.m[i]
-		if !(next.v[i] >= leastShrink*s.cur.v[i]) {
-			return false
-		}
 	}
 	for a, i := range t.b {
 		next.gamma[i] += t.delta[a]
 		next.a[i] += t.u[a]
+	}
+	strong := t.fac.strong()
+	if strong {
+		// Within the block there are ways to keep the digits.
+		t.fac.expand(&t.inner, t.cov, m)
+		t.v = resize(t.v, m*m)
+		if !t.fac.variances(t.v[:m], &t.inner) {
+			return false
+		}
+		for a, i := range t.b {
+			next.v[i] = t.v[a]
+		}
+	}
+	for i, v := range next.v {
+		if !(v >= leastShrink*s.cur.v[i]) && !(strong && t.in[i]) {
+			return false
+		}
 	}
 	if next.expect(s.gp.lik, s.gp.y) != nil {
 		return false
 	}
 	logDet := s.logDet + t.fac.logDet
 	before, after := s.elbo(&s.cur, s.logDet), s.elbo(next, logDet)
-	if !(after >= before-1e-14*math.Abs(before)) {
+	if !(after >= before-elboRounding*math.Abs(before)) {
 		return false
 	}
 	s.gradMap = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
 	s.logDet = logDet
 	t.exp.subCov(s.cov)
+	if strong {
+		t.fac.covariance(t.v, &t.inner)
+		for a, i := range t.b {
+			for c, j := range t.b[:a+1] {
+				s.cov[i*n+j] = t.v[a*m+c]
+			}
+		}
+	}
 	s.drifted(t.next.v)
 	return true
 }
 
 // drifted keeps account of the rounding of V: whether a variance shrinks or
-// grows by some factor, its relative error grows by the same. Where too many
-// digits are gone, V is computed anew from the sites.
+// grows by some factor, its relative error grows by the same. Where so many
+// digits are gone that it pays, V is computed anew from the sites.
 func (s *GPStepper) drifted(before []float64) {
-	const eps, most = 1e-16, 1e-9
+	const most = 1e-9
 	for i, v := range s.cur.v {
-		r := math.Max(v/before[i], before[i]/v)
-		s.rounding[i] = s.rounding[i]*r + eps
-		if s.rounding[i] > most && s.rounding[i] > 1e3*eps*s.k[i*s.n+i]/v {
+		s.rounding[i] = s.rounding[i]*math.Max(v/before[i], before[i]/v) + epsilon
+		if s.rounding[i] > most && s.rounding[i] > 1e3*s.roundingAnew(i) {
 			s.fresh, s.dense = false, false
 		}
 	}
 }
+
+// roundingAnew estimates the relative error of a variance computed from the sites.
+func (s *GPStepper) roundingAnew(i int) float64 {
+	k := s.k[i*s.n+i]
+	if s.cur.gamma[i]*k > strongSite {
+		return epsilon
+	}
+	return epsilon * k / s.cur.v[i]
+}
+
+const (
+	epsilon      = 1.1e-16 // of float64
+	elboRounding = 1e-13   // relative change of the ELBO that may be rounding
+)
 
 // distinct stores the distinct terms of batch, in increasing order, in t.b.
 func (t *blockStep) distinct(batch []int, n int) {
 	if t.in == nil {
 		t.in = make([]bool, n)
 	}
+	clear(t.in)
 	for _, i := range batch {
 		t.in[i] = true
 	}
@@ -553,7 +610,6 @@ func (t *blockStep) distinct(batch []int, n int) {
 	for i, in := range t.in {
 		if in {
 			t.b = append(t.b, i)
-			t.in[i] = false
 		}
 	}
 }

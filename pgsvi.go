@@ -107,6 +107,7 @@ type Status int
 const (
 	NotTerminated  Status = iota // still running
 	Converged                    // the Converger was satisfied
+	Stalled                      // rounding allows no further progress; the Gap says how far from the optimum
 	PassLimit                    // MaxPasses was reached
 	IterationLimit               // MaxIter was reached
 	TimeLimit                    // a Deadline was reached
@@ -115,7 +116,7 @@ const (
 	Failed                       // a step or an evaluation returned an error
 )
 
-var statusNames = [...]string{"not terminated", "converged", "pass limit", "iteration limit", "time limit", "sampler exhausted", "canceled", "failed"}
+var statusNames = [...]string{"not terminated", "converged", "stalled", "pass limit", "iteration limit", "time limit", "sampler exhausted", "canceled", "failed"}
 
 // String returns the status in words.
 func (s Status) String() string {

@@ -249,11 +249,13 @@ func potrs(l, r []float64) {
 
 // A variance is found as c − ‖x‖², with an error of rounding of size c. Where a
 // site shrinks its own variance by more than strongSite, ΔV = I − B⁻¹ gives it
-// with an error of size 1/Δ instead; where a variance shrinks by more than
+// with an error of size 1/Δ instead, up to strongestSite, beyond which the site
+// could not be weakened again; where a variance shrinks by more than
 // leastShrink without a site of its own, it is not resolved.
 const (
-	strongSite  = 1e4
-	leastShrink = 1e-10
+	strongSite    = 1e4
+	strongestSite = 1e15
+	leastShrink   = 1e-10
 )
 
 // strong reports whether some positive change shrinks its variance by more
@@ -307,12 +309,13 @@ func (f *siteFactor) variances(v []float64, x *expansion) bool {
 func (f *siteFactor) resolved(v []float64) bool {
 	next := 0
 	for i, vi := range v {
-		own := next < len(f.pos) && f.pos[next] == i
-		strong := own && f.sp[next]*f.sp[next]*f.c[i*f.n+i] > strongSite
-		if own {
+		var site float64
+		if next < len(f.pos) && f.pos[next] == i {
+			site = f.sp[next] * f.sp[next] * f.c[i*f.n+i]
 			next++
 		}
-		if strong && !(vi > 0) || !strong && !(vi >= leastShrink*f.c[i*f.n+i]) {
+		strong := site > strongSite
+		if site > strongestSite || strong && !(vi > 0) || !strong && !(vi >= leastShrink*f.c[i*f.n+i]) {
 			return false
 		}
 	}
@@ -373,7 +376,7 @@ func (s *siteState) copyFrom(o *siteState) {
 }
 
 // expect takes the expectations of the terms under the marginals. Where the
-// derivatives overflow, those of a narrower marginal stand in: a finite step in
+// derivatives are beyond use, those of a narrower marginal stand in: a finite step in
 // the right direction. The error wraps ErrNotFinite and names the term.
 func (s *siteState) expect(lik Likelihood, y []float64) error {
 	s.err = 0
@@ -382,22 +385,26 @@ func (s *siteState) expect(lik Likelihood, y []float64) error {
 		x := ExpectLogProb(lik, y[i], m, v)
 		s.e[i] = x.Value
 		s.err += x.Err
-		for k := 0; k < 200 && !usable(x); k++ {
-			v /= 2
+		for k := 0; k < 600 && !usable(x, v); k++ {
+			v /= 8
 			x = ExpectLogProb(lik, y[i], m, v)
 		}
 		s.tg[i], s.d1[i] = -x.D2, x.D1
-		if !usable(x) || math.IsNaN(s.e[i]) || math.IsInf(s.e[i], 1) {
+		if !usable(x, v) || math.IsNaN(s.e[i]) || math.IsInf(s.e[i], 1) {
 			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, i, y[i], m, s.v[i], s.e[i], x.D1, x.D2)
 		}
 	}
 	return nil
 }
 
-// usable reports whether the derivatives can be a target.
-func usable(x Expectation) bool {
-	return math.Abs(x.D1) < 1e100 && math.Abs(x.D2) < 1e100
+// usable reports whether the derivatives under a marginal of variance v can be
+// a target: finite, and no more than a factor of 1e8 more precise than it.
+func usable(x Expectation, v float64) bool {
+	return math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
 }
+
+// moderate reports whether the derivatives are far from overflow.
+func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
 // siteProblem minimises KL(q‖cavity) + f(q) over q = cavity × sites, where the
 // base N(m0, C) is the cavity with sites (γ0, a0) already in: a proximal step
@@ -492,9 +499,9 @@ func (p *siteProblem) eval() bool {
 	return !math.IsNaN(s.value)
 }
 
-// accept makes p.try the current state if its value is no higher.
+// accept makes p.try the current state if its value is finite and no higher.
 func (p *siteProblem) accept() bool {
-	if !(p.try.value <= p.cur.value+1e-14*math.Abs(p.cur.value)) {
+	if math.IsInf(p.try.value, 1) || !(p.try.value <= p.cur.value+1e-14*math.Abs(p.cur.value)) {
 		return false
 	}
 	p.cur, p.try = p.try, p.cur
@@ -571,12 +578,12 @@ func solveSite(lik Likelihood, y, mc, vc, m, v float64) (gamma, d1, at float64) 
 		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
 	}
 	x := ExpectLogProb(lik, y, m, v)
-	for k := 0; k < 200 && (!usable(x) || math.IsInf(x.Value, 0)); k++ {
-		v /= 4
+	for k := 0; k < 600 && (!moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {
+		v /= 8
 		x = ExpectLogProb(lik, y, m, v)
 	}
 	f := value(x, m, v)
-	for range 50 {
+	for range 1000 {
 		v1 := 1 / (1/vc - x.D2)
 		if !(v1 > 0) || math.IsInf(v1, 0) {
 			v1 = 2 * v
@@ -586,7 +593,7 @@ func solveSite(lik Likelihood, y, mc, vc, m, v float64) (gamma, d1, at float64) 
 		for ; t > 1e-12; t /= 2 {
 			mt, vt := m+t*dm, v*math.Exp(t*dl)
 			xt := ExpectLogProb(lik, y, mt, vt)
-			if ft := value(xt, mt, vt); usable(xt) && ft <= f {
+			if ft := value(xt, mt, vt); moderate(xt) && ft <= f {
 				m, v, x, f = mt, vt, xt, ft
 				break
 			}

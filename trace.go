@@ -21,10 +21,36 @@ type Converger interface {
 
 // DefaultConverger returns what a nil Solver.Converger means: stop when the
 // estimated gap to the optimum is below 1e-10 nats or below what rounding lets
-// one resolve, 1e-13 of the ELBO, where the Stepper knows the gap; and otherwise
-// when the relative change of the ELBO has a rolling median below 1e-7.
+// one resolve, 1e-13 of the ELBO, where the Stepper knows the gap; or, with
+// status Stalled, when the ELBO has stayed the same to rounding over ten
+// evaluations; and where the gap is not known when the relative change of the
+// ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
-	return AnyOf(&GapBelow{Nats: 1e-10, Relative: 1e-13}, &ELBOChange{Tol: 1e-7, unlessGap: true})
+	return AnyOf(&GapBelow{Nats: 1e-10, Relative: 1e-13}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
+}
+
+// stall stops when ten evaluations in a row leave the ELBO where it was.
+type stall struct {
+	last  float64
+	times int
+}
+
+func (c *stall) Init() { c.last, c.times = math.NaN(), 0 }
+
+func (c *stall) Converged(it Iteration) Status {
+	if math.IsNaN(it.ELBO) {
+		return NotTerminated
+	}
+	if math.Abs(it.ELBO-c.last) <= 1e-14*math.Abs(it.ELBO) {
+		c.times++
+	} else {
+		c.times = 0
+	}
+	c.last = it.ELBO
+	if c.times < 10 {
+		return NotTerminated
+	}
+	return Stalled
 }
 
 // GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
@@ -38,7 +64,7 @@ func (c *GapBelow) Init() {}
 
 // Converged implements Converger.
 func (c *GapBelow) Converged(it Iteration) Status {
-	if it.Gap <= max(c.Nats, c.Relative*math.Abs(it.ELBO)) {
+	if it.Gap <= max(c.Nats, c.Relative*math.Abs(it.ELBO)) && !math.IsInf(it.ELBO, 0) {
 		return Converged
 	}
 	return NotTerminated

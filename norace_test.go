@@ -1,0 +1,5 @@
+//go:build !race
+
+package pgsvi
+
+const raceEnabled = false
