@@ -238,7 +238,8 @@ type GPStepper struct {
 
 	block    blockStep
 	batch    siteProblem
-	batched  bool // batch is at the current sites
+	base     siteState // the prior, once batch needs it
+	batched  bool      // batch is at the current sites
 	pg       pgStep
 	curve    *curveProx
 	gradMap  float64
@@ -411,8 +412,10 @@ func (s *GPStepper) batchStep() error {
 	}
 	p := &s.batch
 	if !s.batched {
-		prior := s.prior()
-		if err := p.init(s.gp.lik, s.gp.y, s.k, &prior); err != nil {
+		if s.base.m == nil {
+			s.base = s.prior()
+		}
+		if err := p.init(s.gp.lik, s.gp.y, s.k, &s.base); err != nil {
 			return err
 		}
 		started := false

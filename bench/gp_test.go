@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// median returns the median of ds.
+func median(ds []time.Duration) float64 {
+	slices.Sort(ds)
+	return float64(ds[len(ds)/2])
+}
+
+// factorise times one Cholesky factorisation of a covariance of the size of x.
+func factorise(k *mat.SymDense) time.Duration {
+	var c mat.Cholesky
+	start := time.Now()
+	if !c.Factorize(k) {
+		panic("not positive definite")
+	}
+	return time.Since(start)
+}
+
+func covariance(p problem) *mat.SymDense {
+	k := pgsvi.Gram(nil, pgsvi.SquaredExp{Scale: p.scale, Length: p.length}, p.x)
+	for i := range k.SymmetricDim() {
+		k.SetSym(i, i, k.At(i, i)+p.jitter)
+	}
+	return k
+}
+
+// BenchmarkGPFit is a fit without any option, from the data to a given accuracy:
+// the time to within 0.001 nats a datum, to within 1e-6 nats, and to the end, in
+// units of one Cholesky factorisation of the same N taken in turn with the fits.
+// The time to compute K is included.
+func BenchmarkGPFit(b *testing.B) {
+	for _, p := range problems(b) {
+		b.Run(p.name, func(b *testing.B) {
+			ctx := context.Background()
+			_, best, err := p.model(b).Fit(ctx, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			k := covariance(p)
+			n := float64(len(p.y))
+			var unit, rough, fine, end []time.Duration
+			var passes, roughPasses, finePasses float64
+			for b.Loop() {
+				unit = append(unit, factorise(k))
+				gp := p.model(b)
+				start := time.Now()
+				var r, f time.Duration
+				s := pgsvi.Solver{Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
+					excess := best.ELBO - it.ELBO // false where not evaluated
+					if r == 0 && excess < 1e-3*n {
+						r, roughPasses = time.Since(start), it.Passes
+					}
+					if f == 0 && excess < 1e-6 {
+						f, finePasses = time.Since(start), it.Passes
+					}
+				})}
+				_, res, err := gp.Fit(ctx, &s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				end = append(end, time.Since(start))
+				rough, fine = append(rough, r), append(fine, f)
+				passes = res.Passes
+			}
+			u := median(unit)
+			b.ReportMetric(median(rough)/u, "chol/1e-3-per-datum")
+			b.ReportMetric(median(fine)/u, "chol/1e-6-nats")
+			b.ReportMetric(median(end)/u, "chol/end")
+			b.ReportMetric(roughPasses, "passes/1e-3-per-datum")
+			b.ReportMetric(finePasses, "passes/1e-6-nats")
+			b.ReportMetric(passes, "passes/end")
+			b.ReportMetric(u/1e6, "ms/chol")
+		})
+	}
+}
+
+// BenchmarkGPStep times the three kinds of steps, a pass of blocks, one batch
+// step, and one mini-batch step of PG-SVI, with the allocations of each.
+func BenchmarkGPStep(b *testing.B) {
+	for _, p := range problems(b) {
+		n := len(p.y)
+		blocks := func(size int) (batches [][]int) {
+			order := rand.New(rand.NewPCG(1, 1)).Perm(n)
+			return slices.Collect(slices.Chunk(order, size))
+		}
+		for _, c := range []struct {
+			name    string
+			batches [][]int
+			beta    float64
+		}{
+			{"block-pass", blocks(32), math.Inf(1)},
+			{"batch", [][]int{nil}, math.Inf(1)},
+			{"PG-SVI", blocks(5)[:1], 2 / float64(n)},
+		} {
+			b.Run(p.name+"/"+c.name, func(b *testing.B) {
+				st, err := p.model(b).NewStepper(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				rng := rand.New(rand.NewPCG(1, 1))
+				pass := func() {
+					for _, batch := range c.batches {
+						if err := st.Step(batch, c.beta, rng); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+				// The first passes need more inner steps, and until every site has
+				// been visited the published step is cheaper than later.
+				for range 3 {
+					for _, batch := range slices.Concat(blocks(20), c.batches) {
+						if err := st.Step(batch, c.beta, rng); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+				k := covariance(p)
+				var unit, step []time.Duration
+				allocs := testing.AllocsPerRun(1, pass)
+				for b.Loop() {
+					unit = append(unit, factorise(k))
+					start := time.Now()
+					pass()
+					step = append(step, time.Since(start))
+				}
+				b.ReportMetric(median(step)/median(unit), "chol/step")
+				b.ReportMetric(allocs, "allocs/step")
+			})
+		}
+	}
+}
+
+// BenchmarkGPPredict is the latent mean and variance of 1000 new points, and the
+// covariances with the training points that are part of it, both in units of
+// the triangular solve that the variances need, which runs on one core.
+func BenchmarkGPPredict(b *testing.B) {
+	for _, p := range problems(b) {
+		b.Run(p.name, func(b *testing.B) {
+			post, _, err := p.model(b).Fit(context.Background(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			n, d := p.x.Dims()
+			test, _ := p.xtest.Dims()
+			const rows = 1000
+			x := mat.NewDense(rows, d, nil)
+			for i := range rows {
+				x.SetRow(i, p.xtest.RawRowView(i%test))
+			}
+			var c mat.Cholesky
+			c.Factorize(covariance(p))
+			var l mat.TriDense
+			c.LTo(&l)
+			rhs := mat.NewDense(n, rows, nil)
+			for i := range n {
+				for j := range rows {
+					rhs.Set(i, j, float64(i%7)-float64(j%5))
+				}
+			}
+			work := mat.NewDense(n, rows, nil)
+			mean, variance := make([]float64, rows), make([]float64, rows)
+			var solve, predict, kernel []time.Duration
+			cross := mat.NewDense(n, rows, nil)
+			for b.Loop() {
+				work.Copy(rhs)
+				start := time.Now()
+				blas64.Trsm(blas.Left, blas.NoTrans, 1, l.RawTriangular(), work.RawMatrix())
+				solve = append(solve, time.Since(start))
+				start = time.Now()
+				post.Latent(mean, variance, x)
+				predict = append(predict, time.Since(start))
+				start = time.Now()
+				pgsvi.CrossCov(cross, pgsvi.SquaredExp{Scale: p.scale, Length: p.length}, p.x, x)
+				kernel = append(kernel, time.Since(start))
+			}
+			b.ReportMetric(median(predict)/median(solve), "trsm/predict")
+			b.ReportMetric(median(kernel)/median(solve), "trsm/kernel")
+			b.ReportMetric(rows/median(predict)*1e9, "rows/s")
+		})
+	}
+}
+
+// BenchmarkEstimators is the gradient of a batch of 100 logistic terms in 10
+// dimensions by each estimator; sd is the largest standard deviation of an
+// element of the gradient, in nats.
+func BenchmarkEstimators(b *testing.B) {
+	const n, d = 100, 10
+	rng := rand.New(rand.NewPCG(1, 1))
+	s := pgsvi.Sites{Lik: pgsvi.BernoulliLogit{}}
+	for range n {
+		x := make([]float64, d)
+		for j := range x {
+			x[j] = rng.NormFloat64()
+		}
+		s.X, s.Y = append(s.X, x), append(s.Y, math.Copysign(1, x[0]+rng.NormFloat64()))
+	}
+	q := pgsvi.NewIsotropic(d, 0.1)
+	for _, c := range []struct {
+		name string
+		est  pgsvi.VarianceEstimator
+	}{
+		{"Exact", pgsvi.Exact{}},
+		{"GaussHermite", pgsvi.GaussHermite{}},
+		{"ScoreFunction", pgsvi.ScoreFunction{Samples: 100}},
+		{"ScoreFunction-NoBaseline", pgsvi.ScoreFunction{Samples: 100, Baseline: pgsvi.NoBaseline}},
+		{"Pathwise", pgsvi.Pathwise{Samples: 100}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			g, v := make([]float64, q.NumParams()), make([]float64, q.NumParams())
+			if _, err := c.est.GradVar(g, v, q, s.Batch(nil), rng); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.est.Grad(g, q, s.Batch(nil), rng); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(math.Sqrt(slices.Max(v)), "sd")
+		})
+	}
+}

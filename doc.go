@@ -1,0 +1,58 @@
+// Package pgsvi fits Bayesian models by proximal-gradient stochastic
+// variational inference (Khan, Babanezhad, Lin, Schmidt and Sugiyama, "Faster
+// Stochastic Variational Inference using Proximal-Gradient Methods with General
+// Divergence Functions", UAI 2016).
+//
+// # The iteration
+//
+// An approximation q(z|λ) of a posterior maximises the evidence lower bound
+// (ELBO). Its negative is split into a difficult part f, which is linearised
+// with a gradient that may be a Monte Carlo estimate from a mini-batch, and an
+// easy convex part h, which is kept exact; a divergence D keeps the step close:
+//
+//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β_k
+//
+// Choices of (f, h, D) give gradient descent, mirror descent, natural
+// gradients, trust regions and proximal methods; see the table at Prox.
+//
+//	paper            here
+//	λ                Dist.Params; its coordinates are a property of the family (Coordinates)
+//	f, ∇̂f            Smooth; made from a log-likelihood by Expect and an Estimator
+//	h                Convex; KLTo, L1, Zero
+//	D                Divergence; KL, Euclidean, ReverseKL, SymKL, Bregman, DivergenceFunc
+//	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
+//	the ELBO, −f−h   Stepper.ELBO, Result.ELBO (natural logarithms: nats)
+//	γ̃_n, b_n         the site parameters of GPStepper; γ̃ is a precision
+//	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (this α is not that of A6)
+//	G_k              Iteration.GradMap
+//	mini-batch       Sampler, Solver.BatchSize
+//
+// # Three nouns
+//
+// A Model says how to begin: an Objective, or a GP. A Stepper holds λ_k and
+// takes steps. A Solver owns the one loop of the package: mini-batches, step
+// sizes, stopping, recording, cancellation. The zero Solver needs no tuning:
+// with a nil StepSize the Stepper chooses its steps and accepts only those that
+// it can answer for.
+//
+// # Contracts
+//
+// Errors. Bad data and numerical failure are errors that wrap a sentinel of this
+// package, matched by errors.Is, and name the datum, the iteration and the
+// step size. A panic means a mistake that the doc comment warns of, such as a
+// dst of the wrong length. A limit that was reached is a Status and no error. An
+// ELBO that was not evaluated is NaN.
+//
+// Ownership. Slices and matrices that are passed in are copied or not kept,
+// unless a comment says otherwise. A result stored in dst is dst; a nil dst allocates.
+//
+// Randomness. All of it comes from Solver.Src, a source of math/rand/v2; nil
+// means a fixed seed. The same seed gives the same bits for any GOMAXPROCS and
+// any Solver.Workers.
+//
+// Concurrency. A Model and a posterior are immutable and safe to share; a
+// Stepper, a Solver and a Dist that is being changed are not.
+//
+// Scale. N belongs to the data: gradients of mini-batches are scaled by
+// N/len(batch) inside, and there is no scale argument.
+package pgsvi
