@@ -18,16 +18,15 @@ import (
 // On the curve the first two terms fall monotonically, and D is flat at t = 0,
 // so that only a fixed point of the iteration takes a step of length zero.
 type curveProx struct {
-	d        Divergence
-	beta     float64 // the next step size to try where the caller gives none
-	q, q0    *Gaussian
-	tg, tb   []float64
-	try      siteState
-	fac      siteFactor
-	exp      expansion
-	pg       pgStep
-	logDet   float64
-	failures error
+	d      Divergence
+	beta   float64 // the next step size to try where the caller gives none
+	q, q0  *Gaussian
+	tg, tb []float64
+	try    siteState
+	fac    siteFactor
+	exp    expansion
+	pg     pgStep
+	logDet float64
 }
 
 // check returns an error if the divergence cannot be evaluated at the prior.

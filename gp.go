@@ -134,6 +134,20 @@ func (g *GP) Objective() (Objective, error) {
 	return Objective{F: Expect(Sites{X: x, Y: g.y, Lik: g.lik}, g.Estimator), H: KLTo(prior), Init: prior}, nil
 }
 
+// PGSVI returns the Solver of PG-SVI as published, for n data: the constant step
+// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
+// The published settings (Khan et al., 2016, Section 6) are, for sonar,
+// ionosphere and USPS, betaN 0.2, 2 and 2.5, batches of 5, 5 and 20, and
+// GP.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
+// samples. It exists to be compared with: a nil Solver converges without any
+// of these numbers. It panics if n or batch is not positive.
+func PGSVI(n int, betaN float64, batch int) *Solver {
+	if n < 1 || batch < 1 {
+		panic("pgsvi: PGSVI needs positive n and batch")
+	}
+	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
+}
+
 // gram returns K with the jitter, full.
 func (g *GP) gram() ([]float64, error) {
 	if !(g.Jitter >= 0) || math.IsInf(g.Jitter, 0) {

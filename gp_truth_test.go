@@ -202,7 +202,9 @@ func TestGPPaperSettings(t *testing.T) {
 	s := c.load(t)
 	gp := c.model(t, s)
 	gp.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
-	_, res, err := gp.Fit(context.Background(), &Solver{StepSize: ConstantStep(2 / float64(len(s.y))), BatchSize: 5, MaxPasses: 2})
+	solver := *PGSVI(len(s.y), 2, 5)
+	solver.MaxPasses = 2
+	_, res, err := gp.Fit(context.Background(), &solver)
 	if err != nil {
 		t.Fatal(err)
 	}

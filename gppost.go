@@ -28,7 +28,7 @@ type GPPosterior struct {
 	lik        Likelihood
 	a          []float64 // K⁻¹m
 	m, v       []float64 // marginals at the training points
-	gamma, b   []float64
+	gamma      []float64
 	maxPrior   float64
 	fac        *siteFactor
 	workspaces *sync.Pool

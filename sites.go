@@ -572,7 +572,8 @@ func (p *siteProblem) targetAlone() {
 
 // solveSite minimises KL(N(m, v)‖N(mc, vc)) − E[log p(y|η)] over m and v from
 // the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
-// are Newton's in m with the fixed point of v, halved in (m, log v) until the value falls.
+// are Newton's in m with the fixed point of v, halved in (m, log v) until the
+// value falls. As a target it need not be accurate: it ends where steps are small.
 func solveSite(lik Likelihood, y, mc, vc, m, v float64) (gamma, d1, at float64) {
 	value := func(x Expectation, m, v float64) float64 {
 		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
@@ -598,7 +599,7 @@ func solveSite(lik Likelihood, y, mc, vc, m, v float64) (gamma, d1, at float64) 
 				break
 			}
 		}
-		if t*math.Abs(dm) < 1e-3*math.Sqrt(v) && t*math.Abs(dl) < 1e-3 || t <= 1e-12 {
+		if math.Abs(dm) < 1e-3*math.Sqrt(v) && math.Abs(dl) < 1e-3 || t <= 1e-12 {
 			break
 		}
 	}
