@@ -70,7 +70,7 @@ func (s *objectiveStepper) ELBOErr() float64 { return s.stderr }
 
 // Goal returns the gap at which a run with noisy gradients is content.
 func (s *objectiveStepper) Goal() float64 {
-	if s.exact {
+	if s.avg == nil {
 		return 0
 	}
 	return 1e-3

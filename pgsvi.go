@@ -187,8 +187,8 @@ func (s *Solver) Resume(ctx context.Context, st Stepper) (*Result, error) {
 	conv := s.Converger
 	if conv == nil {
 		conv = DefaultConverger()
-		if g, ok := st.(interface{ Goal() float64 }); ok && g.Goal() > 0 {
-			conv = AnyOf(&GapBelow{Nats: g.Goal()}, conv)
+		if g, ok := st.(interface{ Goal() float64 }); ok {
+			conv = AnyOf(&goal{g.Goal}, conv)
 		}
 	}
 	conv.Init()

@@ -70,6 +70,18 @@ func (c *GapBelow) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
+// goal stops at a gap that the Stepper sets itself, once it sets one.
+type goal struct{ nats func() float64 }
+
+func (c *goal) Init() {}
+
+func (c *goal) Converged(it Iteration) Status {
+	if g := c.nats(); g > 0 && it.Gap <= g {
+		return Converged
+	}
+	return NotTerminated
+}
+
 // ELBOChange stops when the median over the last Window evaluations of
 //
 //	|ELBO_j − ELBO_{j−1}| / max(1, |ELBO_j|)
