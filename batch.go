@@ -10,7 +10,7 @@ import (
 type Sampler interface {
 	// Batches returns a sequence of mini-batches of at most size terms out of
 	// 0 … n−1. The sequence may be endless. A batch is valid until the next
-	// one and must not be empty.
+	// one and must not be empty; where n or size is not positive there is none.
 	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
 }
 
@@ -36,6 +36,9 @@ func (InOrder) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
 // passes cuts an order of the n terms into batches, calling arrange before each pass.
 func passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
 		order := make([]int, n)
 		for i := range order {
 			order[i] = i
@@ -57,6 +60,9 @@ type WithReplacement struct{}
 // Batches implements Sampler.
 func (WithReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
 		batch := make([]int, size)
 		for {
 			for i := range batch {

@@ -250,7 +250,7 @@ func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
 		return f(p), true
 	}
 	for i, l := range lambda {
-		h := 1e-3 * math.Max(math.Abs(l), 1e-3)
+		h := 2e-4 * math.Max(math.Abs(l), 5e-3)
 		for range 40 {
 			var v [4]float64
 			valid := true
@@ -284,6 +284,11 @@ func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
 func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	if len(qs) < 2 {
 		return math.NaN(), fmt.Errorf("pgsvi: %w: CheckDivergence needs at least two distributions", ErrEmpty)
+	}
+	if v, ok := d.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return math.NaN(), err
+		}
 	}
 	if a, ok := d.(interface{ Accepts(Dist) error }); ok {
 		for _, q := range qs {

@@ -27,7 +27,8 @@ type VarianceEstimator interface {
 	Estimator
 	// GradVar is as Grad and also stores the estimated variance of each element
 	// of dst, over repetitions of the whole estimate, in variance, which must
-	// have the same length. Deterministic estimators store zeros.
+	// have the same length. Deterministic estimators store zeros, and an
+	// estimator with a single draw NaN.
 	GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (value float64, err error)
 }
 
@@ -107,8 +108,8 @@ func (g GaussHermite) rule() hermiteRule {
 	r := hermiteRule{make([]float64, n), make([]float64, n)}
 	quad.Hermite{}.FixedLocations(r.x, r.w, math.Inf(-1), math.Inf(1))
 	for i := range r.x {
-		// The rule is for ∫ f(x) dx; put the weight function back in.
-		r.w[i] *= math.Exp(-r.x[i]*r.x[i]) / math.Sqrt(math.Pi)
+		// The rule is for ∫ e^{−x²} f(x) dx.
+		r.w[i] /= math.Sqrt(math.Pi)
 		r.x[i] *= math.Sqrt2
 	}
 	hermiteRules.Store(n, r)
@@ -176,7 +177,7 @@ func siteGrad(dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y,
 		x, y, w := s.Site(i)
 		m, v := n.marginal(x)
 		e := expect(lik, y, m, v)
-		if math.IsNaN(e.Value+e.D1+e.D2) || math.IsInf(e.D1, 0) || math.IsInf(e.D2, 0) {
+		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
 			return math.NaN(), fmt.Errorf("pgsvi: %w: term %d of the batch, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, i, y, m, v, e.Value, e.D1, e.D2)
 		}
 		value += w * e.Value
@@ -187,15 +188,16 @@ func siteGrad(dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y,
 	return value, nil
 }
 
-// siteValue returns E_q[l] exactly.
-func siteValue(q normal, s SiteIntegrand) (float64, error) {
-	var value float64
+// siteValue returns E_q[l] exactly, and a bound on the error of that.
+func siteValue(q normal, s SiteIntegrand) (value, bound float64) {
 	for i := range s.Len() {
 		x, y, w := s.Site(i)
 		m, v := q.marginal(x)
-		value += w * ExpectLogProb(s.Likelihood(), y, m, v).Value
+		e := ExpectLogProb(s.Likelihood(), y, m, v)
+		value += w * e.Value
+		bound += math.Abs(w) * e.Err
 	}
-	return value, nil
+	return value, bound
 }
 
 // Baseline is what ScoreFunction subtracts from the values of the integrand.
@@ -225,8 +227,14 @@ func (s ScoreFunction) samples() int {
 	return s.Samples
 }
 
-// Accepts returns an error wrapping ErrParam if there are too few samples.
-func (s ScoreFunction) Accepts(Dist, Integrand) error { return s.Validate() }
+// Accepts returns an error wrapping ErrParam if there are too few samples, or
+// ErrNoEstimator if q is a Point, which has no score.
+func (s ScoreFunction) Accepts(q Dist, _ Integrand) error {
+	if _, ok := q.(*Point); ok {
+		return fmt.Errorf("pgsvi: %w: ScoreFunction needs a density, and a Point has none; write f as a Smooth", ErrNoEstimator)
+	}
+	return s.Validate()
+}
 
 // Validate returns an error wrapping ErrParam if there are too few samples or
 // Baseline is unknown.
@@ -257,6 +265,9 @@ func (s ScoreFunction) center(values []float64) (mean float64) {
 
 // Grad implements Estimator.
 func (s ScoreFunction) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	if err := s.Accepts(q, l); err != nil {
+		return math.NaN(), err
+	}
 	draws := drawSamples(q, s.samples(), rng)
 	values := make([]float64, len(draws.z))
 	logProbs(values, l, draws.z)
@@ -487,9 +498,12 @@ func (a *moments) add(x []float64) {
 	}
 }
 
-// finish turns the sums of squares into the variance of the mean.
+// finish turns the sums of squares into the variance of the mean, which one
+// term leaves unknown: NaN.
 func (a *moments) finish() {
-	floats.Scale(1/math.Max(1, a.n*(a.n-1)), a.m2)
+	for i := range a.m2 {
+		a.m2[i] /= a.n * (a.n - 1)
+	}
 }
 
 // samples holds draws z from q and, for a Gaussian, the standard normal ε they came from.

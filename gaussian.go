@@ -101,11 +101,7 @@ func (g *Gaussian) In(c Coordinates) *Gaussian {
 	}
 	q := newGaussian(g.d)
 	q.coords = c
-	copy(q.m, g.m)
-	copy(q.v, g.v)
-	copy(q.p, g.p)
-	copy(q.l, g.l)
-	q.logV = g.logV
+	q.setState(g)
 	return q
 }
 
@@ -207,9 +203,11 @@ func (g *Gaussian) commit() error {
 }
 
 // Params implements Dist.
-func (g *Gaussian) Params(dst []float64) []float64 {
+func (g *Gaussian) Params(dst []float64) []float64 { return g.paramsIn(g.coords, dst) }
+
+func (g *Gaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 	dst = dest(dst, g.NumParams())
-	switch d := g.d; g.coords {
+	switch d := g.d; c {
 	case Moments:
 		copy(dst, g.m)
 		k := d
@@ -241,18 +239,20 @@ func (g *Gaussian) Params(dst []float64) []float64 {
 }
 
 // SetParams implements Dist.
-func (g *Gaussian) SetParams(lambda []float64) error {
+func (g *Gaussian) SetParams(lambda []float64) error { return g.setParamsIn(g.coords, lambda) }
+
+func (g *Gaussian) setParamsIn(c Coordinates, lambda []float64) error {
 	if len(lambda) != g.NumParams() {
 		panic("pgsvi: λ has the wrong length")
 	}
 	s, d := &g.next, g.d
 	copy(s.m, lambda)
-	if g.coords == Natural {
+	if c == Natural {
 		unpack(s.p, lambda[d:], d, -2, -1)
 		return g.commitNatural()
 	}
 	unpack(s.v, lambda[d:], d, 1, 1)
-	if g.coords == MeanParams {
+	if c == MeanParams {
 		for i := range d {
 			for j := range d {
 				s.v[i*d+j] -= s.m[i] * s.m[j]
@@ -290,37 +290,17 @@ func pack(p, a []float64, d int, diag, off float64) {
 	}
 }
 
-// in sets the coordinates for the duration of f.
-func (g *Gaussian) in(c Coordinates, f func()) {
-	old := g.coords
-	g.coords = c
-	f()
-	g.coords = old
-}
-
 // Natural implements ExpFamily.
-func (g *Gaussian) Natural(dst []float64) []float64 {
-	g.in(Natural, func() { dst = g.Params(dst) })
-	return dst
-}
+func (g *Gaussian) Natural(dst []float64) []float64 { return g.paramsIn(Natural, dst) }
 
 // SetNatural implements ExpFamily.
-func (g *Gaussian) SetNatural(eta []float64) (err error) {
-	g.in(Natural, func() { err = g.SetParams(eta) })
-	return err
-}
+func (g *Gaussian) SetNatural(eta []float64) error { return g.setParamsIn(Natural, eta) }
 
 // Mean implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). MeanTo is m alone.
-func (g *Gaussian) Mean(dst []float64) []float64 {
-	g.in(MeanParams, func() { dst = g.Params(dst) })
-	return dst
-}
+func (g *Gaussian) Mean(dst []float64) []float64 { return g.paramsIn(MeanParams, dst) }
 
 // SetMean implements ExpFamily.
-func (g *Gaussian) SetMean(mu []float64) (err error) {
-	g.in(MeanParams, func() { err = g.SetParams(mu) })
-	return err
-}
+func (g *Gaussian) SetMean(mu []float64) error { return g.setParamsIn(MeanParams, mu) }
 
 // LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
 func (g *Gaussian) LogPartition() float64 {
@@ -342,8 +322,8 @@ func (g *Gaussian) LogProb(z []float64) float64 {
 	if len(z) != d {
 		panic("pgsvi: z has the wrong length")
 	}
-	var quad float64 // ‖L⁻¹(z − m)‖², without a copy of z: column sums of L⁻¹ by forward substitution in next.m
-	u := g.next.m
+	var quad float64 // ‖L⁻¹(z − m)‖², by forward substitution
+	u := make([]float64, d)
 	for i := range d {
 		s := z[i] - g.m[i]
 		for j := range i {
@@ -399,9 +379,13 @@ func (g *Gaussian) standardize(dst, eps []float64) {
 // fromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
 // with respect to m and V are gm (length d) and the symmetric part of gv (d×d).
 func (g *Gaussian) fromMomentGrad(dst, gm, gv []float64) []float64 {
+	return g.fromMomentGradIn(g.coords, dst, gm, gv)
+}
+
+func (g *Gaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []float64 {
 	dst = dest(dst, g.NumParams())
 	d := g.d
-	switch g.coords {
+	switch c {
 	case Moments:
 		copy(dst, gm)
 		pack(dst[d:], gv, d, 1, 2)
@@ -433,13 +417,15 @@ func (g *Gaussian) fromMomentGrad(dst, gm, gv []float64) []float64 {
 }
 
 // toMomentGrad is the inverse of fromMomentGrad.
-func (g *Gaussian) toMomentGrad(gm, gv, grad []float64) {
+func (g *Gaussian) toMomentGrad(gm, gv, grad []float64) { g.toMomentGradIn(g.coords, gm, gv, grad) }
+
+func (g *Gaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 	d := g.d
-	switch g.coords {
+	switch c {
 	case Moments, MeanParams:
 		copy(gm, grad)
 		unpack(gv, grad[d:], d, 1, 0.5)
-		if g.coords == MeanParams {
+		if c == MeanParams {
 			for i := range d {
 				gm[i] += 2 * dotRow(gv, d, i, g.m)
 			}
@@ -485,9 +471,8 @@ func (g *Gaussian) convertGrad(dst, grad []float64, from, to Coordinates) []floa
 		return dst
 	}
 	gm, gv := make([]float64, g.d), make([]float64, g.d*g.d)
-	g.in(from, func() { g.toMomentGrad(gm, gv, grad) })
-	g.in(to, func() { g.fromMomentGrad(dst, gm, gv) })
-	return dst
+	g.toMomentGradIn(from, gm, gv, grad)
+	return g.fromMomentGradIn(to, dst, gm, gv)
 }
 
 // SameFamily implements ExpFamily.
@@ -513,6 +498,9 @@ type normal interface {
 	mulPrecision(dst, x []float64)
 	logDetV() float64
 	numGradV() int
+	// setState makes q the distribution p, in the coordinates of q, without the
+	// rounding of λ. It reports false and changes nothing if p is of another type or dimension.
+	setState(p Dist) bool
 	// setPrecision replaces q by N(m, V) with V⁻¹ = p, of length numGradV,
 	// under the contract of SetParams.
 	setPrecision(m, p []float64) error
@@ -559,6 +547,19 @@ func (g *Gaussian) logDetV() float64             { return g.logV }
 func (g *Gaussian) numGradV() int                { return g.d * g.d }
 func (g *Gaussian) mulPrecision(dst, x []float64) {
 	blas64.Gemv(blas.NoTrans, 1, general(g.p, g.d, g.d), vector(x), 0, vector(dst))
+}
+
+func (g *Gaussian) setState(p Dist) bool {
+	o, ok := p.(*Gaussian)
+	if !ok || o.d != g.d {
+		return false
+	}
+	copy(g.m, o.m)
+	copy(g.v, o.v)
+	copy(g.p, o.p)
+	copy(g.l, o.l)
+	g.logV = o.logV
+	return true
 }
 
 func (g *Gaussian) setPrecision(m, p []float64) error {

@@ -237,7 +237,7 @@ func (q *MeanField) SetChart(x []float64) error {
 	p := append([]float64(nil), x...)
 	for i := range d {
 		p[d+i] = math.Exp(2 * x[d+i])
-		if p[d+i] == 0 {
+		if p[d+i] == 0 || math.IsInf(1/p[d+i], 0) {
 			return fmt.Errorf("pgsvi: %w: the variance of dimension %d underflows", ErrNotFinite, i)
 		}
 	}
@@ -295,6 +295,16 @@ func (q *MeanField) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 		}
 		gm[i], gv[i] = a, b
 	}
+}
+
+func (q *MeanField) setState(p Dist) bool {
+	o, ok := p.(*MeanField)
+	if !ok || len(o.m) != len(q.m) {
+		return false
+	}
+	copy(q.m, o.m)
+	copy(q.v, o.v)
+	return true
 }
 
 func (q *MeanField) setPrecision(m, p []float64) error {

@@ -11,12 +11,13 @@ import (
 
 // objectiveStepper takes the steps of an Objective, for any f, h and D.
 //
-// With β = +Inf it chooses the step itself. Where f is deterministic, a step is
-// accepted if the objective does not rise, else halved. Where f is noisy, a
-// step is as long as keeps KL(q_{k+1}‖q_k) within one nat, at most
-// ρ_k = (1+k)^−0.6 of the way to the target, k counting the steps that were not
-// cut short by the former; and the natural parameters are averaged with weights
-// that grow as k³, which removes most of the noise (Polyak and Juditsky, 1992).
+// With β = +Inf it chooses the step itself. Where f is deterministic and the
+// batch is all terms, a step is accepted if the objective does not rise, else
+// halved. Where f is noisy, a step is as long as keeps KL(q_{k+1}‖q_k) within one
+// nat, at most ρ_k = (1+k)^−0.6 of the way to the target, k counting the steps
+// since the first that was not cut short by the former, or since they only
+// wander; and the natural parameters are averaged with weights that grow as k³,
+// which removes most of the noise (Polyak and Juditsky, 1992).
 type objectiveStepper struct {
 	o        Objective
 	d        Divergence
@@ -27,7 +28,7 @@ type objectiveStepper struct {
 	g        []float64
 
 	beta    float64 // the next step to try
-	k       int     // steps that were not cut short
+	k       int     // steps that count for the average or a decreasing step size
 	avg     Dist    // average of the natural parameters; nil before the first
 	noise   float64 // estimate of the variance of avg, in nats
 	gap     float64
@@ -35,6 +36,10 @@ type objectiveStepper struct {
 	stderr  float64
 	seed    [2]uint64
 	seeded  bool
+	seen    []bool // scratch
+
+	lastEta, lastMu []float64 // the last step, while k is 0
+	agree           float64   // running mean of the cosine between successive steps
 }
 
 func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
@@ -68,7 +73,7 @@ func (s *objectiveStepper) Gap() float64 { return s.gap }
 // ELBOErr returns the standard error of the last ELBO.
 func (s *objectiveStepper) ELBOErr() float64 { return s.stderr }
 
-// Goal returns the gap at which a run with noisy gradients is content.
+// Goal returns the gap at which a run that averages noisy steps is content.
 func (s *objectiveStepper) Goal() float64 {
 	if s.avg == nil {
 		return 0
@@ -76,8 +81,12 @@ func (s *objectiveStepper) Goal() float64 {
 	return 1e-3
 }
 
-// SetWorkers passes n on to f.
+// SetWorkers passes n on to f; that of Expect is copied, for the Model may be shared.
 func (s *objectiveStepper) SetWorkers(n int) {
+	if e, ok := s.o.F.(*expectation); ok {
+		f := *e
+		s.o.F = &f
+	}
 	if w, ok := s.o.F.(interface{ SetWorkers(int) }); ok {
 		w.SetWorkers(n)
 	}
@@ -91,7 +100,8 @@ func (s *objectiveStepper) Dist() Dist {
 	return s.q
 }
 
-// ELBO implements Stepper. Every evaluation of a run uses the same draws.
+// ELBO implements Stepper. Every evaluation of a run uses the same draws. A
+// value that is not finite is an error wrapping ErrDiverged.
 func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
 	if !s.seeded {
 		s.seed, s.seeded = [2]uint64{rng.Uint64(), rng.Uint64()}, true
@@ -102,7 +112,11 @@ func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
 		return math.NaN(), err
 	}
 	s.stderr = stderr
-	return -v - s.o.H.Value(q), nil
+	elbo := -v - s.o.H.Value(q)
+	if math.IsNaN(elbo) || math.IsInf(elbo, 0) {
+		return math.NaN(), fmt.Errorf("pgsvi: %w: the ELBO is %v; take smaller steps, or leave Solver.StepSize nil", ErrDiverged, elbo)
+	}
+	return elbo, nil
 }
 
 func (s *objectiveStepper) valueF(q Dist, rng *rand.Rand) (v, stderr float64, err error) {
@@ -118,23 +132,59 @@ func (s *objectiveStepper) valueF(q Dist, rng *rand.Rand) (v, stderr float64, er
 // Step implements Stepper.
 func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
 	if !math.IsInf(beta, 1) {
+		if err := s.leaveAverage(); err != nil {
+			return err
+		}
 		if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
 			return err
 		}
-		_, err := s.tryFrom(beta, nil)
+		beta, err := s.tryFrom(beta, nil)
 		if err != nil {
 			return err
 		}
+		s.gap = math.NaN()
 		s.accept(beta)
 		return nil
 	}
-	if s.exact && len(batch) == s.Len() {
-		return s.descend(batch, rng)
+	noisy := !s.exact || !s.isAll(batch)
+	if _, ok := s.q.(ExpFamily); ok && s.infinite && noisy {
+		return s.average(batch, rng)
 	}
-	if _, ok := s.q.(ExpFamily); !ok || !s.infinite {
-		return s.descend(batch, rng)
+	if err := s.leaveAverage(); err != nil {
+		return err
 	}
-	return s.average(batch, rng)
+	return s.descend(batch, noisy, rng)
+}
+
+// isAll reports whether batch has every term once.
+func (s *objectiveStepper) isAll(batch []int) bool {
+	if batch == nil {
+		return true
+	}
+	if len(batch) != s.Len() {
+		return false
+	}
+	s.seen = resize(s.seen, len(batch))
+	clear(s.seen)
+	for _, n := range batch {
+		if s.seen[n] {
+			return false
+		}
+		s.seen[n] = true
+	}
+	return true
+}
+
+// leaveAverage goes on from the average, where there is one, without averaging.
+func (s *objectiveStepper) leaveAverage() error {
+	if s.avg == nil {
+		return nil
+	}
+	if err := setDist(s.q, s.avg); err != nil {
+		return err
+	}
+	s.avg, s.k, s.noise, s.lastEta = nil, 0, 0, nil
+	return nil
 }
 
 // tryFrom computes the proximal step with beta, halving it until the result
@@ -172,13 +222,16 @@ func (s *objectiveStepper) accept(beta float64) {
 
 // descend takes an accepted step: the objective of the batch, with the same
 // draws before and after, does not rise. A step of length zero is a step.
-func (s *objectiveStepper) descend(batch []int, rng *rand.Rand) error {
+func (s *objectiveStepper) descend(batch []int, noisy bool, rng *rand.Rand) error {
 	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
 	f, err := s.o.F.Grad(s.g, s.q, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
 	if err != nil {
 		return err
 	}
 	start := f + s.o.H.Value(s.q)
+	if math.IsNaN(start) || math.IsInf(start, 0) {
+		return fmt.Errorf("pgsvi: %w: the objective of the batch is %v", ErrNotFinite, start)
+	}
 	scratch := make([]float64, len(s.g))
 	beta, err := s.tryFrom(s.beta, func() bool {
 		f, err := s.o.F.Grad(scratch, s.trial, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
@@ -195,7 +248,7 @@ func (s *objectiveStepper) descend(batch []int, rng *rand.Rand) error {
 	if s.infinite && s.beta > 100 {
 		s.beta = math.Inf(1)
 	}
-	if !s.exact {
+	if noisy {
 		s.k++
 		s.beta = math.Min(s.beta, s.beta*math.Pow(1+1/float64(s.k), -0.6)/2)
 	}
@@ -216,6 +269,25 @@ func (s *objectiveStepper) stepKL(beta float64) float64 {
 	return e.KL(s.q) / (rho * rho)
 }
 
+// wanders reports whether successive steps no longer agree in their direction,
+// in the metric of the Fisher information: they are noise (Pflug, 1990).
+func (s *objectiveStepper) wanders() bool {
+	from, to := s.q.(ExpFamily), s.trial.(ExpFamily)
+	eta, mu := to.Natural(nil), to.Mean(nil)
+	floats.Sub(eta, from.Natural(nil))
+	floats.Sub(mu, from.Mean(nil))
+	if s.lastEta == nil {
+		s.agree = 1
+	} else {
+		norm := math.Sqrt(math.Abs(floats.Dot(eta, mu) * floats.Dot(s.lastEta, s.lastMu)))
+		if cos := 0.5 * (floats.Dot(eta, s.lastMu) + floats.Dot(s.lastEta, mu)) / norm; norm > 0 {
+			s.agree += 0.2 * (cos - s.agree)
+		}
+	}
+	s.lastEta, s.lastMu = eta, mu
+	return s.agree < 0
+}
+
 // average takes a noisy step and adds it to the average.
 func (s *objectiveStepper) average(batch []int, rng *rand.Rand) error {
 	if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
@@ -231,10 +303,10 @@ func (s *objectiveStepper) average(batch []int, rng *rand.Rand) error {
 		return err
 	}
 	e := s.stepKL(beta)
-	s.accept(beta)
-	if beta == longest || s.k > 0 {
+	if beta == longest || s.k > 0 || s.wanders() {
 		s.k++
 	}
+	s.accept(beta)
 	if s.k == 0 {
 		return nil
 	}

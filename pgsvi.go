@@ -188,7 +188,7 @@ func (s *Solver) Resume(ctx context.Context, st Stepper) (*Result, error) {
 	if conv == nil {
 		conv = DefaultConverger()
 		if g, ok := st.(interface{ Goal() float64 }); ok {
-			conv = AnyOf(&goal{g.Goal}, conv)
+			conv = AnyOf(goalReached{g.Goal}, conv)
 		}
 	}
 	conv.Init()

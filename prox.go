@@ -56,20 +56,36 @@ type ConvexProxer interface {
 // a chart, or one wrapping ErrNotPosDef or ErrNotFinite if the minimiser is not
 // a valid λ; q then holds q0.
 func Prox(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) (closed bool, err error) {
-	if err := q.SetParams(q0.Params(nil)); err != nil {
+	if err := setDist(q, q0); err != nil {
 		return false, err
 	}
 	if p, ok := d.(DivergenceProxer); ok {
 		if done, err := p.Prox(q, g, h, q0, beta); done {
-			return true, err
+			return true, orBack(q, q0, err)
 		}
 	}
 	if p, ok := h.(ConvexProxer); ok {
 		if done, err := p.Prox(q, g, d, q0, beta); done {
-			return true, err
+			return true, orBack(q, q0, err)
 		}
 	}
 	return false, NumericProx(q, g, h, d, q0, beta)
+}
+
+// setDist makes q equal to q0.
+func setDist(q, q0 Dist) error {
+	if n, ok := q.(normal); ok && n.setState(q0) {
+		return nil
+	}
+	return q.SetParams(q0.Params(nil))
+}
+
+// orBack returns err, having put q back to q0 if it is not nil.
+func orBack(q, q0 Dist, err error) error {
+	if err != nil {
+		return errors.Join(err, setDist(q, q0))
+	}
+	return nil
 }
 
 // checkProx returns whether the pair has a closed form at q, or an error
@@ -101,8 +117,8 @@ func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
 // NumericProx is Prox without the closed forms: it minimises by L-BFGS in the
 // chart of q, which must be Charted, from q0. It is the fallback for any pair
 // (h, D) and the oracle for the closed forms. It returns an error wrapping
-// ErrNoProx if q has no chart and ErrNotFinite if the objective is not finite
-// at q0; q then holds q0.
+// ErrNoProx if q has no chart, and ErrNotFinite if the objective is not finite
+// at q0 or has no minimum that the descent finds; q then holds q0.
 func NumericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) error {
 	c, ok := q.(Charted)
 	if !ok {
@@ -135,15 +151,24 @@ func NumericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta floa
 		floats.AddScaled(dst, 1/beta, d.Grad(grad, c, q0))
 		c.ChartGrad(dst, dst)
 	}
-	if err := c.SetParams(lambda0); err != nil {
+	if err := setDist(c, q0); err != nil {
 		return err
 	}
 	x0 := c.Chart(nil)
+	slope := make([]float64, len(x0))
+	gradient(slope, x0)
+	start := floats.Norm(slope, math.Inf(1))
 	x, err := minimize(value, gradient, x0)
 	if err != nil {
-		return errors.Join(err, c.SetParams(lambda0))
+		return orBack(c, q0, err)
 	}
-	return c.SetChart(x)
+	gradient(slope, x)
+	if _, kink := h.(L1); !kink {
+		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
+			return orBack(c, q0, fmt.Errorf("pgsvi: %w: the numeric proximal step found no minimum; the gradient is still %.3g", ErrNotFinite, end))
+		}
+	}
+	return orBack(c, q0, c.SetChart(x))
 }
 
 // minimize minimises a smooth function by L-BFGS, restarted until a restart no
@@ -188,7 +213,11 @@ func (Euclidean) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (boo
 	l := q0.Params(nil)
 	floats.AddScaled(l, -beta, g)
 	for i := range n {
-		l[i] = math.Copysign(math.Max(0, math.Abs(l[i])-threshold), l[i])
+		if a := math.Abs(l[i]); a > threshold {
+			l[i] = math.Copysign(a-threshold, l[i])
+		} else if a <= threshold {
+			l[i] = 0
+		}
 	}
 	return true, q.SetParams(l)
 }
@@ -219,7 +248,8 @@ func (ReverseKL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (boo
 }
 
 // Prox implements DivergenceProxer for h = Zero and for h = KLTo a member of
-// the family of q, in mean parameters and, for Gaussians, in moments.
+// the family of q, of which a MeanField is one for a Gaussian, in mean parameters
+// and, for Gaussians, in moments.
 func (KL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, error) {
 	e, ok := q.(ExpFamily)
 	if !ok {
@@ -235,25 +265,50 @@ func (KL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, erro
 	}
 	switch n, isNormal := q.(normal); {
 	case coordinatesOf(q) == MeanParams:
-		if prior != nil && !e.SameFamily(prior) {
-			return false, nil
+		var etaP []float64
+		if prior != nil {
+			if etaP = naturalIn(e, prior); etaP == nil {
+				return false, nil
+			}
 		}
-		return true, e.SetNatural(klProxNatural(q0.(ExpFamily).Natural(nil), g, prior, beta))
+		return true, e.SetNatural(klProxNatural(q0.(ExpFamily).Natural(nil), g, etaP, beta))
 	case isNormal && n.Coordinates() == Moments:
 		return klProxMoments(n, g, prior, q0.(normal), beta)
 	}
 	return false, nil
 }
 
+// naturalIn returns the natural parameters of prior as a member of the family
+// of q, or nil if it is not one. A MeanField is a Gaussian.
+func naturalIn(q, prior ExpFamily) []float64 {
+	if q.SameFamily(prior) {
+		return prior.Natural(nil)
+	}
+	g, full := q.(*Gaussian)
+	p, diag := prior.(*MeanField)
+	if !full || !diag || g.d != p.Dim() {
+		return nil
+	}
+	eta := make([]float64, g.NumParams())
+	k := g.d
+	for i, m := range p.m {
+		eta[i] = m / p.v[i]
+		k += i
+		eta[k] = -0.5 / p.v[i]
+		k++
+	}
+	return eta
+}
+
 // klProxNatural returns the natural parameters of the step from eta under KL
-// in mean parameters: η − βg, or with a prior rη + (1−r)(η_p − g). It overwrites eta.
-func klProxNatural(eta, g []float64, prior ExpFamily, beta float64) []float64 {
-	if prior == nil {
+// in mean parameters: η − βg, or with a prior of natural parameters etaP
+// rη + (1−r)(η_p − g). It overwrites eta.
+func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
+	if etaP == nil {
 		floats.AddScaled(eta, -beta, g)
 		return eta
 	}
 	r := 1 / (1 + beta)
-	etaP := prior.Natural(nil)
 	for i := range eta {
 		eta[i] = r*eta[i] + (1-r)*(etaP[i]-g[i])
 	}

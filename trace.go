@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -70,13 +71,13 @@ func (c *GapBelow) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// goal stops at a gap that the Stepper sets itself, once it sets one.
-type goal struct{ nats func() float64 }
+// goalReached stops when the gap is at most the goal of the Stepper.
+type goalReached struct{ goal func() float64 }
 
-func (c *goal) Init() {}
+func (goalReached) Init() {}
 
-func (c *goal) Converged(it Iteration) Status {
-	if g := c.nats(); g > 0 && it.Gap <= g {
+func (c goalReached) Converged(it Iteration) Status {
+	if it.Gap <= c.goal() {
 		return Converged
 	}
 	return NotTerminated
@@ -192,6 +193,17 @@ func (a anyOf) Init() {
 	for _, c := range a {
 		c.Init()
 	}
+}
+
+// Validate reports what every rule says of itself.
+func (a anyOf) Validate() error {
+	var errs []error
+	for _, c := range a {
+		if v, ok := c.(interface{ Validate() error }); ok {
+			errs = append(errs, v.Validate())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (a anyOf) Converged(it Iteration) Status {

@@ -1,0 +1,218 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// quadratic is the potential ½ Σ a_i λ_i².
+type quadratic []float64
+
+func (a quadratic) Value(l []float64) (v float64) {
+	for i, x := range l {
+		v += 0.5 * a[i%len(a)] * x * x
+	}
+	return v
+}
+
+func (a quadratic) Grad(dst, l []float64) []float64 {
+	dst = dest(dst, len(l))
+	for i, x := range l {
+		dst[i] = a[i%len(a)] * x
+	}
+	return dst
+}
+
+func (a quadratic) InvGrad(dst, y []float64) []float64 {
+	dst = dest(dst, len(y))
+	for i, x := range y {
+		dst[i] = x / a[i%len(a)]
+	}
+	return dst
+}
+
+// slope is the potential of f without InvGrad.
+type slope struct{ Potential }
+
+func testDivergences() map[string]Divergence {
+	return map[string]Divergence{
+		"Euclidean":      Euclidean{},
+		"KL":             KL{},
+		"ReverseKL":      ReverseKL{},
+		"SymKL":          SymKL{},
+		"Bregman":        Bregman{quadratic{1, 3, 0.5}},
+		"DivergenceFunc": DivergenceFunc(ReverseKL{}.Value),
+	}
+}
+
+// Every gradient of a divergence against differences of its value; the value
+// vanishes, with its gradient, for equal arguments and only there.
+func TestDivergenceGradients(t *testing.T) {
+	for name, d := range testDivergences() {
+		rng := testRand(20)
+		for _, f := range testFamilies() {
+			what := name + ", " + f.name
+			q, q0 := f.rand(rng), f.rand(rng)
+			tol := 1e-9
+			if _, ok := d.(DivergenceFunc); ok {
+				tol = 1e-8 // the comment promises about ten digits of the value
+			}
+			checkClose(t, what, d.Grad(nil, q, q0), paramGrad(q, func(p Dist) float64 { return d.Value(p, q0) }), tol)
+			if v := d.Value(q, q0); !(v > 0) {
+				t.Errorf("%s: D is %v for distinct arguments", what, v)
+			}
+			checkNear(t, what+": D(q‖q)", d.Value(q, q.Clone()), 0, 1e-13)
+			checkClose(t, what+": ∇D(q‖q)", d.Grad(nil, q, q.Clone()), make([]float64, q.NumParams()), 1e-9)
+		}
+	}
+}
+
+// KL and KLTo between full and diagonal Gaussians, in all coordinates.
+func TestKLGradientsMixed(t *testing.T) {
+	rng := testRand(21)
+	for _, f := range testFamilies() {
+		q := f.rand(rng)
+		for _, p := range []normal{randomGaussian(rng, f.dim, Moments), randomMeanField(rng, f.dim, Natural)} {
+			what := fmt.Sprintf("%s to %T", f.name, p)
+			h := KLTo(p)
+			checkNear(t, what, h.Value(q), q.KL(p), 1e-15)
+			want := paramGrad(q, h.Value)
+			checkClose(t, what, h.Grad(nil, q), want, 1e-9)
+			checkClose(t, what, KL{}.Grad(nil, q, p), want, 1e-9)
+		}
+		// Any ExpFamily will do, not only the Gaussians of the package.
+		p := f.rand(rng)
+		e, ep := onlyExpFamily{q}, onlyExpFamily{p}
+		checkClose(t, f.name+" as ExpFamily", klGrad(nil, e, ep), klGrad(nil, q, p), 1e-11)
+	}
+}
+
+// onlyExpFamily hides that a distribution is Gaussian.
+type onlyExpFamily struct{ ExpFamily }
+
+func (e onlyExpFamily) KL(p Dist) float64 { return e.ExpFamily.KL(p.(onlyExpFamily).ExpFamily) }
+func (e onlyExpFamily) SameFamily(p Dist) bool {
+	o, ok := p.(onlyExpFamily)
+	return ok && o.Dim() == e.Dim()
+}
+func (e onlyExpFamily) Clone() Dist { return onlyExpFamily{e.ExpFamily.Clone().(ExpFamily)} }
+
+// ReverseKL turns KL around, SymKL is the mean of the two, and all three agree
+// to second order.
+func TestKLRelations(t *testing.T) {
+	rng := testRand(22)
+	for _, f := range testFamilies() {
+		q, p := f.rand(rng), f.rand(rng)
+		a, b := KL{}.Value(q, p), ReverseKL{}.Value(q, p)
+		checkNear(t, f.name+": KL", a, q.KL(p), 0)
+		checkNear(t, f.name+": ReverseKL", b, p.KL(q), 0)
+		checkNear(t, f.name+": SymKL", SymKL{}.Value(q, p), 0.5*(a+b), 1e-15)
+
+		// KL is the Bregman divergence in μ of A*(μ) = ηᵀμ − A(η), ∇A* = η.
+		conj := func(q normal) float64 { return floats.Dot(q.Natural(nil), q.Mean(nil)) - q.LogPartition() }
+		diff := q.Mean(nil)
+		floats.Sub(diff, p.Mean(nil))
+		checkNear(t, f.name+": KL as Bregman", a, conj(q)-conj(p)-floats.Dot(p.Natural(nil), diff), 1e-12)
+
+		// Closer by a factor of 100 in η the relative difference is 100 times less.
+		near := q.Clone().(normal)
+		differ := func(step float64) float64 {
+			eta := q.Natural(nil)
+			for i := range eta {
+				eta[i] *= 1 + step*float64(1+i%2)
+			}
+			if err := near.SetNatural(eta); err != nil {
+				t.Fatal(err)
+			}
+			return KL{}.Value(near, q)/SymKL{}.Value(near, q) - 1
+		}
+		if r := differ(1e-2) / differ(1e-4); !(r > 80 && r < 120) {
+			t.Errorf("%s: KL/SymKL − 1 falls by a factor %v, want about 100", f.name, r)
+		}
+	}
+}
+
+func TestNegEntropy(t *testing.T) {
+	x := []float64{0.2, 1, 3}
+	f := NegEntropy{}
+	checkClose(t, "∇F", f.Grad(nil, x), numGrad(f.Value, x), 1e-9)
+	checkClose(t, "∇F⁻¹", f.InvGrad(nil, f.Grad(nil, x)), x, 1e-15)
+	if v := f.Value([]float64{0, 1}); v != -1 {
+		t.Errorf("F(0, 1) = %v, want -1", v)
+	}
+	if v := f.Value([]float64{1, -1}); !math.IsInf(v, 1) {
+		t.Errorf("F = %v outside its domain, want +Inf", v)
+	}
+	if err := (Bregman{}).Validate(); !errors.Is(err, ErrParam) {
+		t.Errorf("Bregman without a potential: %v", err)
+	}
+}
+
+// noGrad has a wrong gradient.
+type noGrad struct{ Euclidean }
+
+func (noGrad) Grad(dst []float64, q, _ Dist) []float64 { return Zero{}.Grad(dst, q) }
+
+func TestCheckDivergence(t *testing.T) {
+	rng := testRand(23)
+	var points, gaussians []Dist
+	for range 4 {
+		points = append(points, NewPoint(normals(rng, 3)))
+		gaussians = append(gaussians, randomGaussian(rng, 2, MeanParams))
+	}
+	points = append(points, points[0].Clone()) // equal arguments are allowed
+
+	alpha, err := CheckDivergence(Euclidean{}, points...)
+	if err != nil || math.Abs(alpha-1) > 1e-12 {
+		t.Errorf("Euclidean: α = %v, %v; want 1", alpha, err)
+	}
+	alpha, err = CheckDivergence(Bregman{quadratic{2, 3, 7}}, points...)
+	if err != nil || alpha < 2 || alpha > 7 {
+		t.Errorf("quadratic Bregman: α = %v, %v; want it between the curvatures 2 and 7", alpha, err)
+	}
+	for _, d := range []Divergence{KL{}, ReverseKL{}, SymKL{}, DivergenceFunc(KL{}.Value)} {
+		// In mean parameters KL is a Bregman divergence, so A6 holds; the others
+		// must at least have right gradients.
+		alpha, err := CheckDivergence(d, gaussians...)
+		if err != nil && (strings.Contains(err.Error(), "Grad") || strings.Contains(err.Error(), "D =")) {
+			t.Errorf("%T: %v", d, err)
+		}
+		if _, ok := d.(KL); ok && (err != nil || !(alpha > 0)) {
+			t.Errorf("KL: α = %v, %v", alpha, err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		d    Divergence
+		qs   []Dist
+		want error
+		say  []string
+	}{
+		{"one distribution", Euclidean{}, points[:1], ErrEmpty, nil},
+		{"no ExpFamily", KL{}, points, ErrNoProx, []string{"KL", "Point"}},
+		{"no potential", Bregman{}, points, ErrParam, []string{"Potential"}},
+		{"negative", DivergenceFunc(func(q, q0 Dist) float64 { return -Euclidean{}.Value(q, q0) }), points, ErrParam, []string{"not positive", "α"}},
+		{"not zero", DivergenceFunc(func(q, q0 Dist) float64 { return 1 + Euclidean{}.Value(q, q0) }), points, ErrParam, []string{"equal arguments"}},
+		{"wrong gradient", noGrad{}, points, ErrParam, []string{"differences", "α"}},
+		{"a linear term", DivergenceFunc(func(q, q0 Dist) float64 {
+			a, b := q.Params(nil), q0.Params(nil)
+			return Euclidean{}.Value(q, q0) + 1e-3*math.Abs(a[0]-b[0]) + 0.01*(a[0]-b[0])
+		}), points, ErrParam, []string{"gradient"}},
+	} {
+		_, err := CheckDivergence(c.d, c.qs...)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
+			continue
+		}
+		for _, s := range c.say {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: error %q does not mention %q", c.name, err, s)
+			}
+		}
+	}
+}

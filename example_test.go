@@ -1,0 +1,302 @@
+package pgsvi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// doses returns a small experiment: rows (1, dose) and whether there was a response.
+func doses() (x [][]float64, y []float64) {
+	response := []float64{-1, -1, -1, -1, 1, -1, -1, 1, -1, 1, 1, -1, 1, 1, 1, 1}
+	for i := range response {
+		x = append(x, []float64{1, float64(i)/4 - 2})
+	}
+	return x, response
+}
+
+// A model of one's own from its log-likelihood alone: logistic regression with
+// a heavy-tailed third parameter, a lapse rate. Nothing is differentiated and
+// nothing is tuned.
+func Example() {
+	x, y := doses()
+	ll := pgsvi.LogLik{N: len(y), Dim: 3, LogProb: func(n int, z []float64) float64 {
+		lapse := 0.5 / (1 + math.Exp(-z[2]))
+		p := 1 / (1 + math.Exp(-y[n]*(z[0]*x[n][0]+z[1]*x[n][1])))
+		return math.Log(0.5*lapse + (1-lapse)*p)
+	}}
+	m := pgsvi.Objective{
+		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
+		H:    pgsvi.KLTo(pgsvi.NewIsotropic(3, 4)),
+		Init: pgsvi.NewIsotropic(3, 0.1),
+	}
+	s := pgsvi.Solver{BatchSize: 8, MaxPasses: 200}
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	q := res.Q.(*pgsvi.Gaussian)
+	fmt.Printf("slope %.1f, sd %.1f\n", q.MeanTo(nil)[1], math.Sqrt(q.VarTo(nil)[1]))
+	fmt.Printf("ELBO %.0f\n", res.ELBO)
+	// Output:
+	// slope 2.2, sd 0.9
+	// ELBO -10
+}
+
+// Terms that see z through one number each have exact expectations, and the
+// zero Solver then runs to the optimum without noise.
+func ExampleSites() {
+	x, y := doses()
+	prior := pgsvi.NewIsotropic(2, 4)
+	m := pgsvi.Objective{
+		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
+		H:    pgsvi.KLTo(prior),
+		Init: prior,
+	}
+	res, err := new(pgsvi.Solver).Run(context.Background(), m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	q := res.Q.(*pgsvi.Gaussian)
+	fmt.Println(res.Status)
+	fmt.Printf("mean %.3f\n", q.MeanTo(nil))
+	fmt.Printf("ELBO %.4f, gap below 1e-8: %v\n", res.ELBO, res.Gap < 1e-8)
+	// Output:
+	// converged
+	// mean [0.189 1.710]
+	// ELBO -9.6675, gap below 1e-8: true
+}
+
+// The method of the paper's experiments: mini-batches, a decreasing step size
+// and the score function.
+func ExampleSolver() {
+	x, y := doses()
+	prior := pgsvi.NewIsotropicMeanField(2, 4)
+	m := pgsvi.Objective{
+		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, pgsvi.ScoreFunction{Samples: 500}),
+		H:    pgsvi.KLTo(prior),
+		Init: prior,
+	}
+	s := pgsvi.Solver{
+		StepSize:  pgsvi.RobbinsMonro{Scale: 0.3, Delay: 50},
+		BatchSize: 4,
+		MaxPasses: 100,
+		Converger: pgsvi.Never{},
+		Src:       rand.NewPCG(1, 2),
+	}
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v after %d iterations, ELBO %.1f\n", res.Status, res.Iterations, res.ELBO)
+	// Output: pass limit after 400 iterations, ELBO -9.7
+}
+
+// The loop itself, for a caller who decides when to stop.
+func ExampleSolver_Steps() {
+	x, y := doses()
+	prior := pgsvi.NewIsotropic(2, 4)
+	m := pgsvi.Objective{
+		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
+		H:    pgsvi.KLTo(prior),
+		Init: prior,
+	}
+	st, err := m.NewStepper(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := pgsvi.Solver{StepSize: pgsvi.ConstantStep(1)}
+	for it, err := range s.Steps(context.Background(), st) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d: %.3f\n", it.K, it.ELBO)
+		if it.K == 4 {
+			break
+		}
+	}
+	// Output:
+	// 1: -10.035
+	// 2: -9.799
+	// 3: -9.719
+	// 4: -9.689
+}
+
+// A new divergence is one function.
+func ExampleDivergenceFunc() {
+	x, y := doses()
+	prior := pgsvi.NewIsotropicMeanField(2, 4)
+	m := pgsvi.Objective{
+		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
+		H:    pgsvi.KLTo(prior),
+		Init: prior,
+	}
+	// The squared Hellinger distance of diagonal Gaussians.
+	hellinger := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
+		a, b := q.(*pgsvi.MeanField), q0.(*pgsvi.MeanField)
+		ma, mb, va, vb := a.MeanTo(nil), b.MeanTo(nil), a.VarTo(nil), b.VarTo(nil)
+		affinity := 1.0
+		for i := range ma {
+			v, d := va[i]+vb[i], ma[i]-mb[i]
+			affinity *= math.Sqrt(2*math.Sqrt(va[i]*vb[i])/v) * math.Exp(-0.25*d*d/v)
+		}
+		return 1 - affinity
+	})
+	s := pgsvi.Solver{Divergence: hellinger}
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v, closed form: %v, ELBO %.3f\n", res.Status, res.ClosedForm, res.ELBO)
+	// Output: converged, closed form: false, ELBO -9.674
+}
+
+// leastSquares is a user's own Smooth over a Point: ½ Σ_n (x_nᵀz − y_n)².
+type leastSquares struct {
+	x [][]float64
+	y []float64
+}
+
+func (l leastSquares) Len() int { return len(l.y) }
+
+// Deterministic says that Grad makes no use of rng.
+func (l leastSquares) Deterministic() bool { return true }
+
+func (l leastSquares) Grad(dst []float64, q pgsvi.Dist, batch []int, _ *rand.Rand) (float64, error) {
+	z := q.Params(nil)
+	clear(dst)
+	var f float64
+	term := func(n int, scale float64) {
+		r := -l.y[n]
+		for j, x := range l.x[n] {
+			r += x * z[j]
+		}
+		for j, x := range l.x[n] {
+			dst[j] += scale * r * x
+		}
+		f += 0.5 * scale * r * r
+	}
+	if batch == nil {
+		for n := range l.y {
+			term(n, 1)
+		}
+		return f, nil
+	}
+	for _, n := range batch {
+		term(n, float64(len(l.y))/float64(len(batch)))
+	}
+	return f, nil
+}
+
+// The lasso by proximal gradient (ISTA): a Point, the Euclidean divergence and L1.
+func ExampleL1() {
+	f := leastSquares{
+		x: [][]float64{{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {2, -1, 0}},
+		y: []float64{2, 0, 2, 4},
+	}
+	m := pgsvi.Objective{F: f, H: pgsvi.L1{Weight: 1}, Init: pgsvi.NewPoint(make([]float64, 3))}
+	s := pgsvi.Solver{
+		Divergence: pgsvi.Euclidean{},
+		StepSize:   pgsvi.ConstantStep(0.1),
+		Converger:  &pgsvi.GradientMap{Tol: 1e-9},
+	}
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.4f\n", res.Q.Params(nil))
+	// Output: [1.8333 0.0000 0.0000]
+}
+
+// Mirror descent keeps the parameters positive.
+func ExampleBregman() {
+	f := leastSquares{x: [][]float64{{1, 0}, {0, 1}, {1, 1}}, y: []float64{3, 0.5, 3}}
+	m := pgsvi.Objective{F: f, Init: pgsvi.NewPoint([]float64{1, 1})}
+	s := pgsvi.Solver{
+		Divergence: pgsvi.Bregman{Potential: pgsvi.NegEntropy{}},
+		StepSize:   pgsvi.ConstantStep(0.1),
+		Converger:  &pgsvi.GradientMap{Tol: 1e-9},
+	}
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v: %.4f\n", res.Status, res.Q.Params(nil))
+	// Output: converged: [2.8333 0.3333]
+}
+
+func ExampleCheckDivergence() {
+	// Not a divergence: it is negative on one side.
+	skew := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
+		d := q.Params(nil)[0] - q0.Params(nil)[0]
+		return d * d * d
+	})
+	p, q := pgsvi.NewPoint([]float64{1}), pgsvi.NewPoint([]float64{2})
+	_, err := pgsvi.CheckDivergence(skew, p, q)
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	fmt.Println(errors.Is(err, pgsvi.ErrParam), first)
+	alpha, err := pgsvi.CheckDivergence(pgsvi.Euclidean{}, p, q)
+	fmt.Println(alpha, err)
+	// Output:
+	// true pgsvi: parameter out of range: pgsvi.DivergenceFunc of distributions 0 and 1: D = -1 for distinct arguments, not positive
+	// 1 <nil>
+}
+
+// One proximal step by hand: with a Gaussian likelihood and β = +Inf it is the
+// exact posterior.
+func ExampleProx() {
+	prior := pgsvi.NewIsotropic(1, 1)
+	f := pgsvi.Expect(pgsvi.Sites{
+		X: [][]float64{{1}, {1}, {1}}, Y: []float64{1, 2, 3}, Lik: pgsvi.GaussianNoise{Var: 1},
+	}, nil)
+	q := pgsvi.NewIsotropic(1, 1)
+	g := make([]float64, q.NumParams())
+	if _, err := f.Grad(g, q, nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	closed, err := pgsvi.Prox(q, g, pgsvi.KLTo(prior), pgsvi.KL{}, prior, math.Inf(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("mean %.4f, variance %.4f, closed form: %v\n", q.MeanTo(nil)[0], q.VarTo(nil)[0], closed)
+	// Output: mean 1.5000, variance 0.2500, closed form: true
+}
+
+func ExampleGaussian_KL() {
+	q, p := pgsvi.NewIsotropic(2, 1), pgsvi.NewIsotropicMeanField(2, 4)
+	fmt.Printf("%.4f %.4f %.4f\n", q.KL(p), p.KL(q), q.KL(q))
+	// Output: 0.6363 1.6137 0.0000
+}
+
+func ExampleTee() {
+	x, y := doses()
+	prior := pgsvi.NewIsotropic(2, 4)
+	m := pgsvi.Objective{
+		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
+		H:    pgsvi.KLTo(prior),
+		Init: prior,
+	}
+	var betas []float64
+	s := pgsvi.Solver{
+		MaxIter:  2,
+		StepSize: pgsvi.RobbinsMonro{Power: 1},
+		Recorder: pgsvi.Tee(
+			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { betas = append(betas, it.Beta) }),
+			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) }),
+		),
+	}
+	if _, err := s.Run(context.Background(), m); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(betas)
+	// Output:
+	// pass 1: -10.04
+	// pass 2: -9.86
+	// [1 0.5]
+}

@@ -1,0 +1,560 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distmv"
+)
+
+var allCoordinates = []Coordinates{MeanParams, Moments, Natural}
+
+func testRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
+
+func normals(rng *rand.Rand, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = rng.NormFloat64()
+	}
+	return x
+}
+
+// randomCov returns a well-conditioned covariance.
+func randomCov(rng *rand.Rand, d int) *mat.SymDense {
+	a := mat.NewDense(d, d, normals(rng, d*d))
+	v := mat.NewSymDense(d, nil)
+	v.SymOuterK(1/float64(d), a)
+	for i := range d {
+		v.SetSym(i, i, v.At(i, i)+0.4)
+	}
+	return v
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func randomGaussian(rng *rand.Rand, d int, c Coordinates) *Gaussian {
+	return must(NewGaussian(normals(rng, d), randomCov(rng, d))).In(c)
+}
+
+func randomMeanField(rng *rand.Rand, d int, c Coordinates) *MeanField {
+	v := normals(rng, d)
+	for i := range v {
+		v[i] = math.Exp(0.5 * v[i])
+	}
+	return must(NewMeanField(normals(rng, d), v)).In(c)
+}
+
+// testFamily draws members of one family in one of its coordinates.
+type testFamily struct {
+	name string
+	dim  int
+	rand func(*rand.Rand) normal
+}
+
+func testFamilies() []testFamily {
+	var fs []testFamily
+	for _, c := range allCoordinates {
+		for _, d := range []int{1, 3} {
+			fs = append(fs,
+				testFamily{fmt.Sprintf("Gaussian %d, %v", d, c), d, func(r *rand.Rand) normal { return randomGaussian(r, d, c) }},
+				testFamily{fmt.Sprintf("MeanField %d, %v", d, c), d, func(r *rand.Rand) normal { return randomMeanField(r, d, c) }})
+		}
+	}
+	return fs
+}
+
+// numGrad is the gradient of f at x by differences of sixth order.
+func numGrad(f func([]float64) float64, x []float64) []float64 {
+	g, p := make([]float64, len(x)), slices.Clone(x)
+	for i, xi := range x {
+		h := 1e-3 * math.Max(math.Abs(xi), 0.25)
+		var s float64
+		for k, c := range []float64{45, -9, 1} {
+			p[i] = xi + float64(k+1)*h
+			up := f(p)
+			p[i] = xi - float64(k+1)*h
+			s += c * (up - f(p))
+		}
+		p[i] = xi
+		g[i] = s / (60 * h)
+	}
+	return g
+}
+
+// paramGrad is the gradient with respect to λ of a function of q.
+func paramGrad(q Dist, f func(Dist) float64) []float64 {
+	p := q.Clone()
+	return numGrad(func(x []float64) float64 {
+		if err := p.SetParams(x); err != nil {
+			return math.NaN()
+		}
+		return f(p)
+	}, q.Params(nil))
+}
+
+// checkClose fails unless got is want to within tol, relative to the largest element above 1.
+func checkClose(t *testing.T, what string, got, want []float64, tol float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s has length %d, want %d", what, len(got), len(want))
+	}
+	if e := floats.Distance(got, want, math.Inf(1)); !(e <= tol*math.Max(1, floats.Norm(want, math.Inf(1)))) {
+		t.Errorf("%s is off by %.3g:\n got  %.12g\n want %.12g", what, e, got, want)
+	}
+}
+
+func checkNear(t *testing.T, what string, got, want, tol float64) {
+	t.Helper()
+	checkClose(t, what, []float64{got}, []float64{want}, tol)
+}
+
+func momentsOf(q normal) []float64 {
+	var x []float64
+	for i := range q.Dim() {
+		x = append(x, q.meanAt(i))
+		for j := range q.Dim() {
+			x = append(x, q.covAt(i, j))
+		}
+	}
+	return x
+}
+
+// dense returns q with a full covariance, in its coordinates.
+func dense(q normal) *Gaussian {
+	d := q.Dim()
+	v := mat.NewSymDense(d, nil)
+	m := make([]float64, d)
+	for i := range d {
+		m[i] = q.meanAt(i)
+		for j := range d {
+			v.SetSym(i, j, q.covAt(i, j))
+		}
+	}
+	return must(NewGaussian(m, v)).In(q.Coordinates())
+}
+
+func oracleNormal(q normal) *distmv.Normal {
+	g := dense(q)
+	n, ok := distmv.NewNormal(g.MeanTo(nil), g.Cov(), nil)
+	if !ok {
+		panic("not positive definite")
+	}
+	return n
+}
+
+// Every way of writing the parameters down leads back to the same distribution.
+func TestParamsRoundTrip(t *testing.T) {
+	rng := testRand(1)
+	for _, f := range testFamilies() {
+		t.Run(f.name, func(t *testing.T) {
+			q := f.rand(rng)
+			ways := map[string]func(dst, src normal) error{
+				"Params":  func(dst, src normal) error { return dst.SetParams(src.Params(nil)) },
+				"Natural": func(dst, src normal) error { return dst.SetNatural(src.Natural(nil)) },
+				"Mean":    func(dst, src normal) error { return dst.SetMean(src.Mean(nil)) },
+				"Chart":   func(dst, src normal) error { return dst.SetChart(src.Chart(nil)) },
+			}
+			for name, way := range ways {
+				p := f.rand(rng)
+				if err := way(p, q); err != nil {
+					t.Fatal(name, err)
+				}
+				checkClose(t, name, momentsOf(p), momentsOf(q), 1e-13)
+				if p.Coordinates() != q.Coordinates() {
+					t.Errorf("%s changed the coordinates to %v", name, p.Coordinates())
+				}
+				z := normals(rng, f.dim)
+				checkNear(t, name+": LogProb", p.LogProb(z), q.LogProb(z), 1e-13)
+				checkNear(t, name+": LogPartition", p.LogPartition(), q.LogPartition(), 1e-13)
+				checkNear(t, name+": KL", p.KL(q), 0, 1e-13)
+			}
+			// The parameters mean what the comments say.
+			g, m, v := dense(q), dense(q).MeanTo(nil), dense(q).Cov()
+			var prec mat.Dense
+			if err := prec.Inverse(v); err != nil {
+				t.Fatal(err)
+			}
+			i := f.dim - 1
+			want := map[Coordinates][2]float64{
+				Moments:    {m[i], v.At(i, i)},
+				MeanParams: {m[i], v.At(i, i) + m[i]*m[i]},
+				Natural:    {mat.Dot(prec.RowView(i), mat.NewVecDense(f.dim, m)), -0.5 * prec.At(i, i)},
+			}[q.Coordinates()]
+			l := q.Params(nil)
+			checkClose(t, "λ", []float64{l[i], l[len(l)-1]}, want[:], 1e-13)
+			checkClose(t, "Precision", mat.DenseCopyOf(g.Precision()).RawMatrix().Data, prec.RawMatrix().Data, 1e-12)
+		})
+	}
+}
+
+// In changes the coordinates and not the distribution; copies share no memory.
+func TestInAndClone(t *testing.T) {
+	rng := testRand(2)
+	for _, f := range testFamilies() {
+		q := f.rand(rng)
+		before := momentsOf(q)
+		for _, c := range allCoordinates {
+			var p normal
+			switch q := q.(type) {
+			case *Gaussian:
+				p = q.In(c)
+			case *MeanField:
+				p = q.In(c)
+			}
+			if p.Coordinates() != c || !slices.Equal(momentsOf(p), before) {
+				t.Errorf("%s: In(%v) is %v with moments %v, want %v", f.name, c, p.Coordinates(), momentsOf(p), before)
+			}
+			if err := p.SetMean(f.rand(rng).Mean(nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := q.Clone().SetParams(f.rand(rng).Params(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(momentsOf(q), before) {
+			t.Errorf("%s: a change of a copy changed the original", f.name)
+		}
+	}
+	if s := Coordinates(7).String(); s != "invalid coordinates" {
+		t.Errorf("Coordinates(7) is %q", s)
+	}
+	for name, f := range map[string]func(){
+		"Gaussian.In":       func() { NewIsotropic(1, 1).In(3) },
+		"MeanField.In":      func() { NewIsotropicMeanField(1, 1).In(-1) },
+		"dim 0":             func() { NewIsotropic(0, 1) },
+		"variance 0":        func() { NewIsotropic(1, 0) },
+		"variance NaN":      func() { NewIsotropicMeanField(1, math.NaN()) },
+		"variance +Inf":     func() { NewIsotropicMeanField(1, math.Inf(1)) },
+		"1/variance = +Inf": func() { NewIsotropicMeanField(1, 1e-310) },
+		"Params(dst)":       func() { NewIsotropic(2, 1).Params(make([]float64, 4)) },
+		"SetParams":         func() { _ = NewIsotropic(2, 1).SetParams(make([]float64, 4)) },
+		"SetChart":          func() { _ = NewIsotropicMeanField(2, 1).SetChart(make([]float64, 5)) },
+		"LogProb":           func() { NewIsotropic(2, 1).LogProb(make([]float64, 1)) },
+		"KL of dimensions":  func() { NewIsotropic(2, 1).KL(NewIsotropic(1, 1)) },
+		"KLTo(nil)":         func() { KLTo(nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestDistConstructors(t *testing.T) {
+	sym := func(d int, v ...float64) mat.Symmetric { return mat.NewSymDense(d, v) }
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		name string
+		make func() (Dist, error)
+		want error
+	}{
+		{"Gaussian without covariance", func() (Dist, error) { return NewGaussian(nil, nil) }, ErrEmpty},
+		{"Gaussian of no dimensions", func() (Dist, error) { return NewGaussian(nil, &mat.SymDense{}) }, ErrEmpty},
+		{"Gaussian of two shapes", func() (Dist, error) { return NewGaussian([]float64{1}, sym(2, 1, 0, 0, 1)) }, ErrShape},
+		{"Gaussian with NaN mean", func() (Dist, error) { return NewGaussian([]float64{nan}, sym(1, 1)) }, ErrNotFinite},
+		{"Gaussian with +Inf variance", func() (Dist, error) { return NewGaussian(nil, sym(1, inf)) }, ErrNotFinite},
+		{"Gaussian, indefinite", func() (Dist, error) { return NewGaussian(nil, sym(2, 1, 2, 2, 1)) }, ErrNotPosDef},
+		{"Gaussian, singular", func() (Dist, error) { return NewGaussian(nil, sym(2, 1, 1, 1, 1)) }, ErrNotPosDef},
+		{"MeanField without variances", func() (Dist, error) { return NewMeanField(nil, nil) }, ErrEmpty},
+		{"MeanField of two shapes", func() (Dist, error) { return NewMeanField([]float64{1}, []float64{1, 1}) }, ErrShape},
+		{"MeanField with NaN", func() (Dist, error) { return NewMeanField(nil, []float64{nan}) }, ErrNotFinite},
+		{"MeanField with +Inf mean", func() (Dist, error) { return NewMeanField([]float64{inf}, []float64{1}) }, ErrNotFinite},
+		{"MeanField with variance 0", func() (Dist, error) { return NewMeanField(nil, []float64{0}) }, ErrNotPosDef},
+		{"MeanField with variance -1", func() (Dist, error) { return NewMeanField(nil, []float64{1, -1}) }, ErrNotPosDef},
+	} {
+		if _, err := c.make(); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
+		}
+	}
+	// Arguments are copied.
+	m, v := []float64{1, 2}, []float64{3, 4}
+	q := must(NewMeanField(m, v))
+	s := mat.NewSymDense(2, []float64{3, 1, 1, 4})
+	g := must(NewGaussian(m, s))
+	m[0], v[0] = 9, 9
+	s.SetSym(0, 0, 9)
+	if q.meanAt(0) != 1 || q.covAt(0, 0) != 3 || g.meanAt(0) != 1 || g.covAt(0, 0) != 3 {
+		t.Error("a constructor kept its arguments")
+	}
+}
+
+// A λ that is not valid is refused with the right sentinel and changes nothing.
+func TestInvalidParamsChangeNothing(t *testing.T) {
+	rng := testRand(3)
+	type set struct {
+		name string
+		f    func([]float64) error
+		p    []float64
+		bad  float64 // makes the last element invalid
+	}
+	for _, f := range testFamilies() {
+		q := f.rand(rng)
+		before := momentsOf(q)
+		sets := []set{
+			{"SetMean", q.SetMean, q.Mean(nil), -1},
+			{"SetNatural", q.SetNatural, q.Natural(nil), 1},
+			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, Moments: -1, Natural: 1}[q.Coordinates()]},
+		}
+		check := func(what string, err, want error) {
+			t.Helper()
+			if !errors.Is(err, want) {
+				t.Errorf("%s, %s: error %v, want %v", f.name, what, err, want)
+			}
+			if !slices.Equal(momentsOf(q), before) {
+				t.Fatalf("%s, %s changed q", f.name, what)
+			}
+		}
+		for _, s := range sets {
+			last := len(s.p) - 1
+			p := slices.Clone(s.p)
+			p[last] = s.bad
+			check(s.name+" not positive definite", s.f(p), ErrNotPosDef)
+			p[last] = math.NaN()
+			check(s.name+" NaN", s.f(p), ErrNotFinite)
+			p = slices.Clone(s.p)
+			p[0] = math.Inf(1)
+			check(s.name+" +Inf", s.f(p), ErrNotFinite)
+		}
+		x := q.Chart(nil)
+		for _, v := range []float64{800, -800, -370, math.NaN()} {
+			x[len(x)-1] = v
+			check(fmt.Sprintf("SetChart with log scale %v", v), q.SetChart(x), ErrNotFinite)
+		}
+	}
+	p := NewPoint([]float64{1, 2})
+	if err := p.SetParams([]float64{3, math.NaN()}); !errors.Is(err, ErrNotFinite) || p.z[0] != 1 {
+		t.Errorf("Point: error %v, now at %v", err, p.z)
+	}
+}
+
+// Against gonum: log q, KL(q‖p), and q(z) = exp(ηᵀT(z) − A(η)).
+func TestDensity(t *testing.T) {
+	rng := testRand(4)
+	for _, f := range testFamilies() {
+		q, p := f.rand(rng), f.rand(rng)
+		nq, np := oracleNormal(q), oracleNormal(p)
+		z := normals(rng, f.dim)
+		checkNear(t, f.name+": LogProb", q.LogProb(z), nq.LogProb(z), 1e-12)
+		checkNear(t, f.name+": KL", q.KL(p), distmv.KullbackLeibler{}.DistNormal(nq, np), 1e-12)
+		stat := make([]float64, 0, q.NumParams()) // T(z): the mean parameters of a point mass
+		stat = append(stat, z...)
+		for i := range z {
+			if _, diag := q.(*MeanField); diag {
+				stat = append(stat, z[i]*z[i])
+				continue
+			}
+			for j := range i + 1 {
+				stat = append(stat, z[i]*z[j])
+			}
+		}
+		checkNear(t, f.name+": ηᵀT − A", floats.Dot(q.Natural(nil), stat)-q.LogPartition(), q.LogProb(z), 1e-12)
+	}
+}
+
+// ∇A(η) = μ, and ∇_λ log q is the score.
+func TestLogPartitionAndScore(t *testing.T) {
+	rng := testRand(5)
+	for _, f := range testFamilies() {
+		q := f.rand(rng)
+		p := q.Clone().(normal)
+		g := numGrad(func(eta []float64) float64 {
+			if err := p.SetNatural(eta); err != nil {
+				return math.NaN()
+			}
+			return p.LogPartition()
+		}, q.Natural(nil))
+		checkClose(t, f.name+": ∇A", g, q.Mean(nil), 1e-9)
+		z := normals(rng, f.dim)
+		checkClose(t, f.name+": Score", q.Score(nil, z), paramGrad(q, func(p Dist) float64 { return p.LogProb(z) }), 1e-9)
+	}
+}
+
+// The chain rules between λ, η, μ and the chart, against differences of one
+// function in each of them.
+func TestGradientCoordinates(t *testing.T) {
+	rng := testRand(6)
+	for _, f := range testFamilies() {
+		q := f.rand(rng)
+		a := normals(rng, f.dim)
+		value := func(q normal) float64 { // nothing special: smooth in m and V
+			m, v := q.marginal(a)
+			return math.Sin(m) + 0.3*m*v + 0.1*v*v + q.LogProb(a)
+		}
+		p := q.Clone().(normal)
+		in := func(set func([]float64) error, at []float64) []float64 {
+			return numGrad(func(x []float64) float64 {
+				if err := set(x); err != nil {
+					return math.NaN()
+				}
+				return value(p)
+			}, at)
+		}
+		lambda, mean := in(p.SetParams, q.Params(nil)), in(p.SetMean, q.Mean(nil))
+		natural, chart := in(p.SetNatural, q.Natural(nil)), in(p.SetChart, q.Chart(nil))
+		for _, c := range []struct {
+			name    string
+			f       func(dst, g []float64) []float64
+			g, want []float64
+		}{
+			{"MeanGrad", q.MeanGrad, lambda, mean},
+			{"FromMeanGrad", q.FromMeanGrad, mean, lambda},
+			{"FromNaturalGrad", q.FromNaturalGrad, natural, lambda},
+			{"ChartGrad", q.ChartGrad, lambda, chart},
+		} {
+			got := c.f(nil, c.g)
+			checkClose(t, f.name+": "+c.name, got, c.want, 2e-8)
+			same := slices.Clone(c.g)
+			if c.f(same, same); !slices.Equal(same, got) {
+				t.Errorf("%s: %s in place differs", f.name, c.name)
+			}
+		}
+		// The inverses are exact, not only to the accuracy of differences.
+		g := normals(rng, q.NumParams())
+		checkClose(t, f.name+": FromMeanGrad∘MeanGrad", q.FromMeanGrad(nil, q.MeanGrad(nil, g)), g, 1e-12)
+	}
+}
+
+// KL between full and diagonal members agrees with that of their full forms;
+// the divergence of q from itself is zero.
+func TestKLMixed(t *testing.T) {
+	rng := testRand(7)
+	for _, d := range []int{1, 3} {
+		g, p := randomGaussian(rng, d, Moments), randomMeanField(rng, d, Natural)
+		checkNear(t, "KL(full‖diagonal)", g.KL(p), g.KL(dense(p)), 1e-13)
+		checkNear(t, "KL(diagonal‖full)", p.KL(g), dense(p).KL(g), 1e-13)
+		checkNear(t, "KL(q‖q), full", g.KL(g), 0, 1e-14)
+		checkNear(t, "KL(q‖q), diagonal", p.KL(p), 0, 1e-14)
+		if g.SameFamily(p) || p.SameFamily(g) || !g.SameFamily(g.Clone()) || !p.SameFamily(p.Clone()) || g.SameFamily(NewIsotropic(d+1, 1)) {
+			t.Error("SameFamily is wrong")
+		}
+	}
+}
+
+// Draws have the moments of q, and −E_q log(q/p) is the KL: both within 4 standard errors.
+func TestRandMonteCarlo(t *testing.T) {
+	n := 40000
+	for _, f := range testFamilies() {
+		rng := testRand(8)
+		q, p := f.rand(rng), f.rand(rng)
+		if f.dim == 1 || q.Coordinates() != MeanParams {
+			continue
+		}
+		first, ratio := make([][]float64, f.dim), make([]float64, n)
+		cross := make([]float64, n)
+		z := make([]float64, f.dim)
+		for i := range n {
+			q.Rand(z, rng)
+			for j := range z {
+				first[j] = append(first[j], z[j])
+			}
+			cross[i] = (z[0] - q.meanAt(0)) * (z[1] - q.meanAt(1))
+			ratio[i] = q.LogProb(z) - p.LogProb(z)
+		}
+		check := func(what string, x []float64, want float64) {
+			t.Helper()
+			m, sd := stat.MeanStdDev(x, nil)
+			if e := math.Abs(m-want) / (sd / math.Sqrt(float64(n))); !(e < 4) {
+				t.Errorf("%s: %s is %v, want %v: %.1f standard errors", f.name, what, m, want, e)
+			}
+		}
+		for j := range first {
+			check("mean", first[j], q.meanAt(j))
+			for i, x := range first[j] {
+				first[j][i] = (x - q.meanAt(j)) * (x - q.meanAt(j))
+			}
+			check("variance", first[j], q.covAt(j, j))
+		}
+		check("covariance", cross, q.covAt(0, 1))
+		check("KL", ratio, q.KL(p))
+	}
+}
+
+func TestPoint(t *testing.T) {
+	z := []float64{1, -2}
+	p := NewPoint(z)
+	z[0] = 5
+	want := []float64{1, -2}
+	for name, got := range map[string][]float64{"Params": p.Params(nil), "Rand": p.Rand(nil, nil), "Chart": p.Chart(nil)} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	c := p.Clone()
+	if err := c.SetParams([]float64{7, 8}); err != nil || p.z[0] != 1 {
+		t.Error("a clone shares memory", err)
+	}
+	if p.LogProb(want) != 0 || !math.IsInf(p.LogProb(z), -1) {
+		t.Error("LogProb is wrong")
+	}
+	if g := p.Score([]float64{1, 1}, want); g[0] != 0 || g[1] != 0 {
+		t.Errorf("Score is %v", g)
+	}
+	if g := p.ChartGrad(nil, []float64{3, 4}); !slices.Equal(g, []float64{3, 4}) {
+		t.Errorf("ChartGrad is %v", g)
+	}
+}
+
+// What only reads a distribution may be called concurrently, as a prior shared
+// by several models is.
+func TestDistConcurrentReads(t *testing.T) {
+	rng := testRand(9)
+	for _, f := range testFamilies() {
+		q, p := f.rand(rng), f.rand(rng)
+		z := normals(rng, f.dim)
+		read := func() []float64 {
+			x := []float64{q.LogProb(z), q.LogPartition(), q.KL(p)}
+			for _, v := range [][]float64{q.Natural(nil), q.Mean(nil), q.Params(nil), q.Chart(nil), q.Score(nil, z)} {
+				x = append(x, v...)
+			}
+			g := q.Params(nil)
+			return append(append(x, q.MeanGrad(nil, g)...), q.FromNaturalGrad(nil, g)...)
+		}
+		want := read()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 300 {
+					if !slices.Equal(read(), want) {
+						t.Errorf("%s: concurrent reads disturb each other", f.name)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// A state whose mean is huge against its standard deviation, so that V is lost
+// in V + mmᵀ, is still a valid starting point of a closed step.
+func TestFarMean(t *testing.T) {
+	for _, c := range []Coordinates{MeanParams, Moments} {
+		q := must(NewGaussian([]float64{1e9, -1e9}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(c)
+		p := q.Clone()
+		h := KLTo(NewIsotropic(2, 1))
+		// With g = 0 and β tiny the step is of length zero.
+		if _, err := Prox(p, make([]float64, 5), h, KL{}, q, 1e-300); err != nil {
+			t.Errorf("%v: %v", c, err)
+			continue
+		}
+		checkClose(t, c.String(), momentsOf(p.(normal)), momentsOf(q), 1e-14)
+		checkNear(t, c.String()+": variance", p.(normal).covAt(0, 1), 0.5, 1e-9)
+	}
+}

@@ -1,0 +1,592 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// counter is a Stepper whose λ is the number of its steps. Its ELBO is −1/k.
+type counter struct {
+	n       int
+	k       int
+	gap     float64
+	gradMap float64
+	fail    error // returned by step failAt
+	failAt  int
+	noELBO  error
+	batches [][]int
+	betas   []float64
+	evals   []int // the steps at which the ELBO was asked for
+	workers int
+	onStep  func()
+}
+
+func newCounter(n int) *counter { return &counter{n: n, gap: math.NaN(), gradMap: math.NaN()} }
+
+func (c *counter) Len() int { return c.n }
+
+func (c *counter) Step(batch []int, beta float64, _ *rand.Rand) error {
+	if c.fail != nil && c.k+1 == c.failAt {
+		return c.fail
+	}
+	if c.onStep != nil {
+		c.onStep()
+	}
+	c.k++
+	c.batches = append(c.batches, slices.Clone(batch))
+	c.betas = append(c.betas, beta)
+	return nil
+}
+
+func (c *counter) ELBO(*rand.Rand) (float64, error) {
+	c.evals = append(c.evals, c.k)
+	if c.noELBO != nil {
+		return math.NaN(), c.noELBO
+	}
+	return -1 / float64(max(1, c.k)), nil
+}
+
+func (c *counter) Gap() float64     { return c.gap }
+func (c *counter) GradMap() float64 { return c.gradMap }
+func (c *counter) SetWorkers(n int) { c.workers = n }
+
+// asModel makes a Model of a Stepper.
+type asModel struct {
+	st  Stepper
+	err error
+}
+
+func (m asModel) NewStepper(Divergence) (Stepper, error) { return m.st, m.err }
+
+func always(batch ...int) Order {
+	return func(yield func([]int) bool) {
+		for yield(batch) {
+		}
+	}
+}
+
+// Every way for a run to end, with the state reached.
+func TestStatus(t *testing.T) {
+	canceled, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("the user left")
+	cancel(why)
+	done, stop := context.WithCancel(context.Background())
+	stop()
+	late, end := context.WithTimeout(context.Background(), 0)
+	defer end()
+	once := Order(slices.Values([][]int{{0}, {1}, {2}}))
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		s      Solver
+		st     func(*counter)
+		want   Status
+		k      int
+		errs   []error
+		inText string
+	}{
+		{name: "converged", s: Solver{Converger: &GapBelow{Nats: 1}}, st: func(c *counter) { c.gap = 0.5 }, want: Converged, k: 1},
+		{name: "default, gap", st: func(c *counter) { c.gap = 1e-11 }, want: Converged, k: 1},
+		{name: "pass limit", s: Solver{MaxPasses: 7, Converger: Never{}}, want: PassLimit, k: 7},
+		{name: "pass limit within a pass", s: Solver{MaxPasses: 1.5, BatchSize: 1, Converger: Never{}}, want: PassLimit, k: 6},
+		{name: "default pass limit", s: Solver{Converger: Never{}}, want: PassLimit, k: 1000},
+		{name: "iteration limit", s: Solver{MaxIter: 3, Converger: Never{}}, want: IterationLimit, k: 3},
+		{name: "time limit", s: Solver{Converger: Deadline(0)}, want: TimeLimit, k: 1},
+		{name: "exhausted", s: Solver{Sampler: once, Converger: Never{}}, want: Exhausted, k: 3},
+		{name: "canceled", ctx: done, want: Canceled, errs: []error{context.Canceled}, inText: "after 0 iterations"},
+		{name: "canceled with a cause", ctx: canceled, want: Canceled, errs: []error{why}},
+		{name: "context deadline", ctx: late, want: Canceled, errs: []error{context.DeadlineExceeded}},
+		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never{}}, st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3, errs: []error{errUser}, inText: "iteration 4, beta 2:"},
+		{name: "failed ELBO", s: Solver{Converger: Never{}}, st: func(c *counter) { c.noELBO = errUser }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
+		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: &GradientMap{Tol: 1}}, st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO after 1"},
+		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
+		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed, errs: []error{ErrShape}, inText: "term 4 of 4"},
+		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed, errs: []error{ErrShape}, inText: "term -1"},
+		{name: "negative step size", s: Solver{StepSize: stepFunc(func(k int) float64 { return 2 - float64(k) })}, want: Failed, k: 2, errs: []error{ErrParam}, inText: "iteration 2"},
+		{name: "NaN step size", s: Solver{StepSize: stepFunc(func(int) float64 { return math.NaN() })}, want: Failed, errs: []error{ErrParam}, inText: "NaN"},
+		{name: "no terms", st: func(c *counter) { c.n = 0 }, want: Failed, errs: []error{ErrEmpty}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			st := newCounter(4)
+			if c.st != nil {
+				c.st(st)
+			}
+			ctx := c.ctx
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			res, err := c.s.Run(ctx, asModel{st: st})
+			if res == nil {
+				t.Fatal("no result", err)
+			}
+			if res.Status != c.want || res.Iterations != c.k || st.k != c.k {
+				t.Errorf("%v after %d iterations, want %v after %d (%v)", res.Status, res.Iterations, c.want, c.k, err)
+			}
+			if (err != nil) != (c.errs != nil) {
+				t.Errorf("error %v", err)
+			}
+			for _, want := range c.errs {
+				if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), c.inText) {
+					t.Errorf("error %q, want %v with %q", err, want, c.inText)
+				}
+			}
+			if res.Stepper != Stepper(st) {
+				t.Error("the result does not hold the Stepper")
+			}
+			if st.noELBO == nil && res.ELBO != -1/float64(max(1, c.k)) {
+				t.Errorf("ELBO %v is not that of the state reached", res.ELBO)
+			}
+			if st.noELBO != nil && !math.IsNaN(res.ELBO) {
+				t.Errorf("ELBO %v, want NaN", res.ELBO)
+			}
+		})
+	}
+	for s, want := range map[Status]string{Converged: "converged", Canceled: "canceled", Failed: "failed", 77: "Status(77)", -1: "Status(-1)"} {
+		if s.String() != want {
+			t.Errorf("Status %d is %q, want %q", int(s), s, want)
+		}
+	}
+}
+
+type stepFunc func(k int) float64
+
+func (f stepFunc) StepSize(k int) float64 { return f(k) }
+
+// A run that is canceled half-way keeps what it has, and can be resumed.
+func TestCancelAndResume(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	st := newCounter(4)
+	st.onStep = func() {
+		if st.k == 4 {
+			cancel()
+		}
+	}
+	s := Solver{Converger: Never{}, MaxPasses: 10}
+	res, err := s.Run(ctx, asModel{st: st})
+	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.Iterations != 5 || res.ELBO != -0.2 || len(res.Trace) != 5 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	res, err = s.Resume(context.Background(), res.Stepper)
+	if err != nil || res.Iterations != 10 || st.k != 15 {
+		t.Errorf("resumed for %d iterations to %d, %v", res.Iterations, st.k, err)
+	}
+}
+
+// Set-up errors return no result; Validate reports all violations at once.
+func TestSolverValidate(t *testing.T) {
+	if res, err := new(Solver).Run(context.Background(), nil); !errors.Is(err, ErrParam) || res != nil {
+		t.Errorf("nil Model: %v, %v", res, err)
+	}
+	if res, err := new(Solver).Run(context.Background(), asModel{err: errUser}); !errors.Is(err, errUser) || res != nil {
+		t.Errorf("failing Model: %v, %v", res, err)
+	}
+	bad := Solver{
+		Divergence: Bregman{}, StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
+		Converger: AnyOf(&ELBOChange{Tol: -1}, &ELBOChange{Window: -4}),
+	}
+	err := bad.Validate()
+	if !errors.Is(err, ErrParam) {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"Potential", "ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN", "MaxIter is -2", "Workers is -3", "Tol: -1", "Window: -4"} {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("%q is not reported in\n%v", s, err)
+		}
+	}
+	st := newCounter(1)
+	if res, e := bad.Run(context.Background(), asModel{st: st}); res != nil || e == nil || st.k != 0 {
+		t.Errorf("an invalid Solver ran: %v, %v", res, e)
+	}
+	if _, e := bad.Resume(context.Background(), st); e == nil || e.Error() != err.Error() {
+		t.Errorf("Resume: %v", e)
+	}
+	if err := new(Solver).Validate(); err != nil {
+		t.Errorf("the zero Solver: %v", err)
+	}
+	for _, r := range []RobbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1}, {Scale: math.NaN()}, {Delay: math.Inf(1)}} {
+		if err := r.Validate(); !errors.Is(err, ErrParam) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	if err := (RobbinsMonro{}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// When the ELBO is evaluated; where it is not it is NaN, and the result has it
+// in any case.
+func TestEvalEvery(t *testing.T) {
+	for _, c := range []struct {
+		every int
+		want  []int
+	}{
+		{0, []int{3, 6, 9, 11}}, // once a pass of three batches, and at the end
+		{1, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{4, []int{4, 8, 11}},
+		{11, []int{11}},
+		{-1, []int{11}},
+	} {
+		st := newCounter(5)
+		var shown []int
+		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never{}, Recorder: RecorderFunc(func(it Iteration) {
+			if evaluated := !math.IsNaN(it.ELBO); evaluated {
+				shown = append(shown, it.K)
+				if it.ELBO != -1/float64(it.K) {
+					t.Errorf("iteration %d has ELBO %v", it.K, it.ELBO)
+				}
+			} else if !math.IsNaN(it.Gap) {
+				t.Errorf("iteration %d has a gap and no ELBO", it.K)
+			}
+		})}
+		st.gap = 3
+		s.Sampler = Reshuffle{}
+		res, err := s.Run(context.Background(), asModel{st: st})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var trace []int
+		for _, it := range res.Trace {
+			trace = append(trace, it.K)
+			if it.Stepper != nil {
+				t.Error("a Trace holds a Stepper")
+			}
+		}
+		if !slices.Equal(shown, c.want) || !slices.Equal(trace, c.want) || !slices.Equal(st.evals, c.want) {
+			t.Errorf("EvalEvery %d: shown at %v, traced at %v, evaluated at %v, want %v", c.every, shown, trace, st.evals, c.want)
+		}
+		if res.ELBO != -1./11 || res.Gap != 3 {
+			t.Errorf("EvalEvery %d: ELBO %v, gap %v", c.every, res.ELBO, res.Gap)
+		}
+	}
+}
+
+// Passes count terms, shorter last batches included; batch sizes are clipped.
+func TestPassesAndBatches(t *testing.T) {
+	st := newCounter(5)
+	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro{}, Converger: Never{}, Workers: 3}
+	var passes []float64
+	for it, err := range s.Steps(context.Background(), st) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes = append(passes, it.Passes)
+		if it.K != len(passes) || it.Beta != math.Pow(float64(it.K), -0.6) || it.Stepper != Stepper(st) || it.Elapsed < 0 {
+			t.Errorf("iteration %+v", it)
+		}
+	}
+	checkClose(t, "passes", passes, []float64{0.4, 0.8, 1, 1.4, 1.8, 2}, 1e-15)
+	for i, size := range []int{2, 2, 1, 2, 2, 1} {
+		if len(st.batches[i]) != size {
+			t.Errorf("batch %d is %v", i, st.batches[i])
+		}
+	}
+	if st.workers != 3 {
+		t.Errorf("%d workers", st.workers)
+	}
+	st = newCounter(5)
+	if _, err := (&Solver{BatchSize: 99, MaxIter: 1}).Run(context.Background(), asModel{st: st}); err != nil || len(st.batches[0]) != 5 || !math.IsInf(st.betas[0], 1) || st.workers != 1 {
+		t.Errorf("batch %v, β %v, %d workers, %v", st.batches[0], st.betas[0], st.workers, err)
+	}
+	// The caller may stop by breaking out.
+	for range (&Solver{}).Steps(context.Background(), st) {
+		break
+	}
+	if st.k != 2 {
+		t.Errorf("%d steps after one more", st.k)
+	}
+}
+
+// blocky is a Stepper with wishes, which hold as far as the Solver has none.
+type blocky struct{ *counter }
+
+func (blocky) BatchSize() int   { return 2 }
+func (blocky) Sampler() Sampler { return InOrder{} }
+
+func TestStepperWishes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		s       Solver
+		size    int
+		inOrder bool
+	}{
+		{"zero Solver", Solver{}, 2, true},
+		{"own batch size", Solver{BatchSize: 3}, 3, true},
+		{"own sampler", Solver{Sampler: always(9)}, 1, false},
+		{"own steps", Solver{StepSize: ConstantStep(1)}, 10, false},
+	} {
+		st := blocky{newCounter(10)}
+		c.s.MaxIter = 1
+		if _, err := c.s.Run(context.Background(), asModel{st: st}); err != nil {
+			t.Fatal(err)
+		}
+		b := st.batches[0]
+		if len(b) != c.size || slices.Equal(b, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}[:c.size]) != c.inOrder {
+			t.Errorf("%s: batch %v", c.name, b)
+		}
+	}
+}
+
+func TestSchedules(t *testing.T) {
+	for _, c := range []struct {
+		s    Schedule
+		want [3]float64 // k = 0, 1, 9
+	}{
+		{Auto{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)}},
+		{ConstantStep(0.3), [3]float64{0.3, 0.3, 0.3}},
+		{RobbinsMonro{}, [3]float64{1, math.Pow(2, -0.6), math.Pow(10, -0.6)}},
+		{RobbinsMonro{Scale: 2, Delay: 3, Power: 1}, [3]float64{2, 1.5, 0.5}},
+	} {
+		for i, k := range []int{0, 1, 9} {
+			if got := c.s.StepSize(k); got != c.want[i] && !(math.Abs(got-c.want[i]) < 1e-15) {
+				t.Errorf("%+v: β_%d = %v, want %v", c.s, k, got, c.want[i])
+			}
+		}
+	}
+}
+
+// take returns the first n batches.
+func take(s iter.Seq[[]int], n int) (bs [][]int) {
+	for b := range s {
+		if bs = append(bs, slices.Clone(b)); len(bs) == n {
+			break
+		}
+	}
+	return bs
+}
+
+func TestSamplers(t *testing.T) {
+	const n, size, perPass = 11, 4, 3
+	for _, s := range []Sampler{Reshuffle{}, InOrder{}, ShuffleOnce{}} {
+		bs := take(s.Batches(n, size, testRand(80)), 4*perPass)
+		var passes [][]int
+		for i := 0; i < len(bs); i += perPass {
+			pass := slices.Concat(bs[i : i+perPass]...)
+			passes = append(passes, pass)
+			sorted := slices.Clone(pass)
+			slices.Sort(sorted)
+			if len(pass) != n || len(slices.Compact(sorted)) != n || len(bs[i]) != size {
+				t.Errorf("%T: pass %d is %v", s, i/perPass, bs[i:i+perPass])
+			}
+		}
+		same := slices.Equal(passes[0], passes[1]) && slices.Equal(passes[0], passes[2])
+		if _, reshuffled := s.(Reshuffle); same == reshuffled {
+			t.Errorf("%T: passes %v", s, passes)
+		}
+		if _, ordered := s.(InOrder); slices.IsSorted(passes[0]) != ordered {
+			t.Errorf("%T: first pass %v", s, passes[0])
+		}
+		if again := take(s.Batches(n, size, testRand(80)), 4*perPass); !slices.EqualFunc(bs, again, slices.Equal) {
+			t.Errorf("%T: the same seed gives other batches", s)
+		}
+	}
+	// Two runs with one ShuffleOnce are two shuffles.
+	a := take(ShuffleOnce{}.Batches(n, n, testRand(80)), 1)
+	if b := take(ShuffleOnce{}.Batches(n, n, testRand(81)), 1); slices.Equal(a[0], b[0]) {
+		t.Error("ShuffleOnce repeats itself over runs")
+	}
+	for _, s := range []Sampler{Reshuffle{}, InOrder{}, ShuffleOnce{}, WithReplacement{}} {
+		for range s.Batches(0, 3, testRand(1)) {
+			t.Fatalf("%T: a batch of no terms", s)
+		}
+	}
+	// Order is taken as it is.
+	if bs := take(always(3, 3).Batches(1, 1, nil), 2); !slices.EqualFunc(bs, [][]int{{3, 3}, {3, 3}}, slices.Equal) {
+		t.Errorf("Order: %v", bs)
+	}
+}
+
+// Draws with replacement and the places of a shuffle are uniform: χ² within 4
+// standard deviations.
+func TestSamplersUniform(t *testing.T) {
+	const n, draws = 10, 20000
+	chi2 := func(name string, count []int) {
+		t.Helper()
+		var x float64
+		for _, c := range count {
+			e := float64(draws) / n
+			x += (float64(c) - e) * (float64(c) - e) / e
+		}
+		if math.Abs(x-(n-1)) > 4*math.Sqrt(2*(n-1)) {
+			t.Errorf("%s: χ² = %.1f with %d degrees of freedom, counts %v", name, x, n-1, count)
+		}
+	}
+	count := make([]int, n)
+	repeats := 0
+	for _, b := range take(WithReplacement{}.Batches(n, 4, testRand(82)), draws/4) {
+		for _, i := range b {
+			count[i]++
+		}
+		if b[0] == b[1] {
+			repeats++
+		}
+	}
+	chi2("WithReplacement", count)
+	if p := float64(repeats) * 4 / draws; math.Abs(p-0.1) > 4*math.Sqrt(0.09*4/draws) {
+		t.Errorf("two draws of a batch agree with probability %v, want 0.1", p)
+	}
+	count = make([]int, n)
+	for i, b := range take(Reshuffle{}.Batches(n, 1, testRand(83)), draws*n) {
+		if i%n == 0 { // the first place of a pass
+			count[b[0]]++
+		}
+	}
+	chi2("Reshuffle", count)
+}
+
+// The rolling median forgets the first steps and ignores outliers; what was
+// not evaluated does not count.
+func TestELBOChange(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name  string
+		rule  ELBOChange
+		elbos []float64
+		stop  int // the index at which it stops; −1 for never
+	}{
+		{"constant", ELBOChange{Window: 3}, []float64{5, 5, 5, 5, 5}, 3},
+		{"default window of 10", ELBOChange{}, []float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 10},
+		{"not evaluated", ELBOChange{Window: 2}, []float64{5, nan, 5, nan, nan, 5}, 5},
+		{"an outlier", ELBOChange{Window: 3}, []float64{5, 5, 9, 5, 5, 5, 5}, 5},
+		{"the first step", ELBOChange{Window: 3}, []float64{-1e6, -3, -3, -3}, 3},
+		{"still rising", ELBOChange{Window: 3}, []float64{1, 2, 3, 4, 5, 6}, -1},
+		{"relative to the ELBO", ELBOChange{Tol: 1e-3, Window: 1}, []float64{1e6, 1e6 + 900}, 1},
+		{"absolute below 1", ELBOChange{Tol: 1e-3, Window: 1}, []float64{1e-6, 2e-6}, 1},
+		{"not below Tol", ELBOChange{Tol: 0.5, Window: 1}, []float64{1, 0.5}, -1},
+	} {
+		for run := range 2 { // Init starts afresh
+			c.rule.Init()
+			stop := -1
+			for i, e := range c.elbos {
+				if c.rule.Converged(Iteration{ELBO: e}) == Converged {
+					stop = i
+					break
+				}
+			}
+			if stop != c.stop {
+				t.Errorf("%s, run %d: stops at %d, want %d", c.name, run, stop, c.stop)
+			}
+		}
+	}
+}
+
+func TestStopRules(t *testing.T) {
+	nan := math.NaN()
+	at := func(elbo, gap, gradMap float64, d time.Duration) Iteration {
+		return Iteration{K: 1, ELBO: elbo, Gap: gap, GradMap: gradMap, Elapsed: d}
+	}
+	for _, c := range []struct {
+		name string
+		rule Converger
+		it   Iteration
+		want Status
+	}{
+		{"gradient map below", &GradientMap{Tol: 0.1}, at(nan, nan, 0.1, 0), Converged},
+		{"gradient map above", &GradientMap{Tol: 0.1}, at(nan, nan, 0.11, 0), NotTerminated},
+		{"gradient map unknown", &GradientMap{Tol: 0.1}, at(nan, nan, nan, 0), NotTerminated},
+		{"gap below", &GapBelow{Nats: 1e-3}, at(-5, 1e-3, nan, 0), Converged},
+		{"gap above", &GapBelow{Nats: 1e-3}, at(-5, 2e-3, nan, 0), NotTerminated},
+		{"gap relative", &GapBelow{Relative: 1e-3}, at(-5, 4e-3, nan, 0), Converged},
+		{"gap unknown", &GapBelow{Nats: 1}, at(-5, nan, nan, 0), NotTerminated},
+		{"before the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second-1), NotTerminated},
+		{"after the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second), TimeLimit},
+		{"never", Never{}, at(0, 0, 0, time.Hour), NotTerminated},
+		{"any of none", AnyOf(), at(0, 0, 0, 0), NotTerminated},
+		{"any of, the first", AnyOf(Deadline(0), &GapBelow{Nats: 1}), at(0, 0, 0, 0), TimeLimit},
+		{"any of, the second", AnyOf(Never{}, &GapBelow{Nats: 1}), at(0, 0, 0, 0), Converged},
+		{"default, gap", DefaultConverger(), at(-5, 1e-10, nan, 0), Converged},
+		{"default, gap of a large ELBO", DefaultConverger(), at(-1e6, 1e-7, nan, 0), Converged},
+		{"default, gap too large", DefaultConverger(), at(-5, 2e-10, nan, 0), NotTerminated},
+	} {
+		c.rule.Init()
+		if got := c.rule.Converged(c.it); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	// Without a gap the default is the median of the changes; with one it is not.
+	for _, gap := range []float64{nan, 1} {
+		d, stopped := DefaultConverger(), false
+		d.Init()
+		for range 20 {
+			stopped = stopped || d.Converged(at(-5, gap, nan, 0)) == Converged
+		}
+		if stopped != math.IsNaN(gap) {
+			t.Errorf("default with gap %v and a constant ELBO: stopped = %v", gap, stopped)
+		}
+	}
+	// Every rule of AnyOf sees every iteration, after its own Init.
+	var calls []string
+	spy := func(name string, s Status) Converger { return spyRule{name, s, &calls} }
+	any := AnyOf(spy("a", Converged), spy("b", TimeLimit))
+	any.Init()
+	any.Converged(Iteration{})
+	if got := strings.Join(calls, " "); got != "init a init b a b" {
+		t.Errorf("calls %q", got)
+	}
+}
+
+type spyRule struct {
+	name   string
+	status Status
+	calls  *[]string
+}
+
+func (s spyRule) Init()                      { *s.calls = append(*s.calls, "init "+s.name) }
+func (s spyRule) Converged(Iteration) Status { *s.calls = append(*s.calls, s.name); return s.status }
+
+func TestTee(t *testing.T) {
+	var got []string
+	rec := func(name string) Recorder {
+		return RecorderFunc(func(it Iteration) { got = append(got, fmt.Sprint(name, it.K)) })
+	}
+	s := Solver{MaxIter: 2, Converger: Never{}, Recorder: Tee(rec("a"), rec("b"))}
+	if _, err := s.Run(context.Background(), asModel{st: newCounter(1)}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a1", "b1", "a2", "b2"}; !slices.Equal(got, want) {
+		t.Errorf("recorded %v, want %v", got, want)
+	}
+}
+
+// Progress writes one line over and over, not more often than Every, keeps the
+// last known ELBO, and clears the line in the end.
+func TestProgress(t *testing.T) {
+	var b bytes.Buffer
+	p := &Progress{W: &b, Every: time.Second}
+	p.Done()
+	if b.Len() > 0 {
+		t.Errorf("Done before the first line writes %q", b.String())
+	}
+	nan := math.NaN()
+	for _, it := range []Iteration{
+		{K: 1, Passes: 0.5, ELBO: -123.456, Gap: 0.25, Elapsed: 0},
+		{K: 2, Passes: 1, ELBO: -1, Gap: 3, Elapsed: time.Second / 2},
+		{K: 3, Passes: 1.5, ELBO: nan, Gap: nan, Elapsed: 3 * time.Second},
+	} {
+		p.Record(it)
+	}
+	first := "iteration 1, pass 0.50, ELBO -123.456, gap 0.2, 0s"
+	third := "iteration 3, pass 1.50, ELBO -1, gap 3, 3s"
+	pad := strings.Repeat(" ", len(first)-len(third))
+	if got, want := b.String(), "\r"+first+"\r"+third+pad; got != want {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+	b.Reset()
+	p.Done()
+	if got, want := b.String(), "\r"+strings.Repeat(" ", len(first))+"\r"; got != want {
+		t.Errorf("Done writes %q, want %q", got, want)
+	}
+	b.Reset()
+	p.Record(Iteration{K: 1, ELBO: nan, Elapsed: 0}) // a second run
+	if !strings.Contains(b.String(), "ELBO NaN") {
+		t.Errorf("a new run shows %q", b.String())
+	}
+}

@@ -1,0 +1,304 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// logisticData is a small data set with labels −1 and +1.
+func logisticData(seed uint64, n, d int) Sites {
+	rng := testRand(seed)
+	s := Sites{X: rows(n, d), Y: make([]float64, n), Lik: BernoulliLogit{}}
+	for i, x := range s.X {
+		copy(x, normals(rng, d))
+		s.Y[i] = 1
+		if x[0]-0.5+rng.NormFloat64() < 0 {
+			s.Y[i] = -1
+		}
+	}
+	return s
+}
+
+// asLogLik writes the same terms as a user would, with or without the gradient.
+func asLogLik(s Sites, grad bool) LogLik {
+	l := LogLik{N: len(s.Y), Dim: len(s.X[0]), LogProb: func(n int, z []float64) float64 {
+		return s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z))
+	}}
+	if grad {
+		l.Grad = func(dst []float64, n int, z []float64) {
+			d1, _ := s.Lik.(Differentiable).Derivs(s.Y[n], floats.Dot(s.X[n], z))
+			floats.AddScaled(dst, d1, s.X[n])
+		}
+	}
+	return l
+}
+
+// A batch is the sum of its terms scaled by N/len(batch), nil is all terms, and
+// the gradient is that of the value.
+func TestLogLikelihoodBatches(t *testing.T) {
+	s := logisticData(40, 7, 3)
+	z := []float64{0.3, -0.8, 1.1}
+	terms := make([]float64, 7)
+	for n := range terms {
+		terms[n] = s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z))
+	}
+	for name, l := range map[string]LogLikelihood{"Sites": s, "LogLik": asLogLik(s, true)} {
+		if err := l.Validate(); err != nil || l.Len() != 7 {
+			t.Errorf("%s: Len is %d, %v", name, l.Len(), err)
+		}
+		for _, c := range []struct {
+			batch []int
+			want  float64
+		}{
+			{nil, floats.Sum(terms)},
+			{[]int{0, 1, 2, 3, 4, 5, 6}, floats.Sum(terms)},
+			{[]int{4}, 7 * terms[4]},
+			{[]int{5, 2, 5}, 7. / 3 * (2*terms[5] + terms[2])},
+		} {
+			b := l.Batch(c.batch)
+			what := fmt.Sprint(name, c.batch)
+			checkNear(t, what, b.LogProb(z), c.want, 1e-14)
+			g := []float64{9, 9, 9}
+			if !b.(Gradienter).GradLogProb(g, z) || b.Dim() != 3 {
+				t.Fatalf("%s: no gradient, or dimension %d", what, b.Dim())
+			}
+			checkClose(t, what+": gradient", g, numGrad(b.LogProb, z), 1e-9)
+		}
+	}
+	b := s.Batch([]int{6, 1}).(SiteIntegrand)
+	x, y, w := b.Site(1)
+	if b.Len() != 2 || &x[0] != &s.X[1][0] || y != s.Y[1] || w != 3.5 || b.Likelihood() != s.Lik {
+		t.Errorf("site 1 of the batch {6, 1} is %v, %v, %v", x, y, w)
+	}
+	g := []float64{9, 9, 9}
+	if asLogLik(s, false).Batch(nil).(Gradienter).GradLogProb(g, z) || g[0] != 9 {
+		t.Error("a gradient that is not known was stored")
+	}
+	s.Lik = Laplace{}
+	if s.Batch(nil).(Gradienter).GradLogProb(g, z) || g[0] != 9 {
+		t.Error("a gradient of a kink was stored")
+	}
+}
+
+// Each misfit is an error at set-up, of the right kind, that says what is wrong.
+func TestObjectiveSetupErrors(t *testing.T) {
+	good := func() Sites { return logisticData(41, 4, 2) }
+	ll := asLogLik(good(), false)
+	with := func(change func(*Sites)) Smooth {
+		s := good()
+		change(&s)
+		return Expect(s, nil)
+	}
+	nan, inf := math.NaN(), math.Inf(1)
+	q := NewIsotropic(2, 1)
+	h := KLTo(q)
+	for _, c := range []struct {
+		name string
+		o    Objective
+		d    Divergence
+		want error
+		say  string
+	}{
+		{"no Init", Objective{F: Expect(ll, nil), H: h}, nil, ErrParam, "Init"},
+		{"nil log-likelihood", Objective{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty, "F"},
+		{"no terms", Objective{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "0 terms"},
+		{"negative N", Objective{F: Expect(LogLik{N: -1, Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "-1"},
+		{"no LogProb", Objective{F: Expect(LogLik{N: 3, Dim: 2}, nil), H: h, Init: q}, nil, ErrParam, "LogProb"},
+		{"no Dim", Objective{F: Expect(LogLik{N: 3, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "Dim"},
+		{"other dimension", Objective{F: Expect(ll, nil), H: h, Init: NewIsotropic(3, 1)}, nil, ErrShape, "3"},
+		{"prior of other dimension", Objective{F: Expect(ll, nil), H: KLTo(NewIsotropic(3, 1)), Init: q}, nil, ErrShape, "3"},
+		{"prior of a Point", Objective{F: lineFit{{1, 1}}, H: h, Init: NewPoint([]float64{1, 1})}, Euclidean{}, ErrShape, "Point"},
+		{"no rows", Objective{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil, ErrEmpty, "terms"},
+		{"no columns", Objective{F: with(func(s *Sites) { s.X[0] = nil }), H: h, Init: q}, nil, ErrEmpty, "column"},
+		{"rows and labels", Objective{F: with(func(s *Sites) { s.Y = s.Y[:3] }), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
+		{"ragged", Objective{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q}, nil, ErrShape, "row 2"},
+		{"NaN in X", Objective{F: with(func(s *Sites) { s.X[3][1] = nan }), H: h, Init: q}, nil, ErrNotFinite, "row 3, column 1"},
+		{"Inf in Y", Objective{F: with(func(s *Sites) { s.Y[1] = inf }), H: h, Init: q}, nil, ErrNotFinite, "label 1"},
+		{"label", Objective{F: with(func(s *Sites) { s.Y[2] = 0 }), H: h, Init: q}, nil, ErrLabel, "label 2"},
+		{"no likelihood", Objective{F: with(func(s *Sites) { s.Lik = nil }), H: h, Init: q}, nil, ErrParam, "Likelihood"},
+		{"likelihood's parameter", Objective{F: with(func(s *Sites) { s.Lik = GaussianNoise{Var: -1} }), H: h, Init: q}, nil, ErrParam, "Var"},
+		{"L1 weight", Objective{F: lineFit{{1}}, H: L1{Weight: -1}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrParam, "Weight"},
+		{"L1 weight NaN", Objective{F: lineFit{{1}}, H: L1{Weight: nan}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrParam, "Weight"},
+		{"L1 count", Objective{F: lineFit{{1}}, H: L1{Weight: 1, Count: 2}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrShape, "Count"},
+		{"no potential", Objective{F: lineFit{{1}}, Init: NewPoint([]float64{0})}, Bregman{}, ErrParam, "Potential"},
+		{"Exact with LogLik", Objective{F: Expect(ll, Exact{}), H: h, Init: q}, nil, ErrNoEstimator, "ScoreFunction"},
+		{"GaussHermite with LogLik", Objective{F: Expect(ll, GaussHermite{}), H: h, Init: q}, nil, ErrNoEstimator, "Sites"},
+		{"GaussHermite nodes", Objective{F: with(func(*Sites) {}), H: h, Init: q}, nil, nil, ""},
+		{"negative nodes", Objective{F: Expect(good(), GaussHermite{Nodes: -1}), H: h, Init: q}, nil, ErrParam, "Nodes"},
+		{"Pathwise without gradient", Objective{F: Expect(ll, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "LogLik.Grad"},
+		{"Pathwise with a kink", Objective{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "Laplace"},
+		{"Pathwise samples", Objective{F: Expect(good(), Pathwise{Samples: -1}), H: h, Init: q}, nil, ErrParam, "Samples"},
+		{"one sample", Objective{F: Expect(ll, ScoreFunction{Samples: 1}), H: h, Init: q}, nil, ErrParam, "Samples"},
+		{"negative samples", Objective{F: Expect(ll, ScoreFunction{Samples: -1, Baseline: NoBaseline}), H: h, Init: q}, nil, ErrParam, "Samples"},
+		{"unknown baseline", Objective{F: Expect(ll, ScoreFunction{Baseline: 5}), H: h, Init: q}, nil, ErrParam, "Baseline"},
+		{"Exact at a Point", Objective{F: Expect(good(), nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
+		{"score function at a Point", Objective{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
+		{"Pathwise at a Point", Objective{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
+	} {
+		_, err := c.o.NewStepper(c.d)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
+		} else if err != nil && (!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {
+			t.Errorf("%s: error %q does not say %q", c.name, err, c.say)
+		}
+	}
+}
+
+// The prior of KLTo is a copy, both ways.
+func TestKLToCopies(t *testing.T) {
+	p := NewIsotropicMeanField(1, 2)
+	h := KLTo(p)
+	q := NewIsotropic(1, 1)
+	want := h.Value(q)
+	for _, c := range []ExpFamily{p, h.Prior()} {
+		if err := c.SetMean([]float64{5, 26}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkNear(t, "KLTo", h.Value(q), want, 0)
+	checkNear(t, "KL", want, 0.5*(0.5-1+math.Log(2)), 1e-15)
+	z := Zero{}
+	if g := z.Grad([]float64{1, 2}, q); z.Value(q) != 0 || g[0] != 0 || g[1] != 0 {
+		t.Error("Zero is not zero")
+	}
+}
+
+// A nil estimator is Exact for Sites and ScoreFunction for anything else.
+func TestExpectDefault(t *testing.T) {
+	s := logisticData(42, 3, 2)
+	q := NewIsotropic(2, 1)
+	for _, c := range []struct {
+		l    LogLikelihood
+		e    Estimator
+		same bool
+	}{{s, Exact{}, true}, {asLogLik(s, true), ScoreFunction{}, true}, {s, ScoreFunction{}, false}} {
+		a, b := make([]float64, 5), make([]float64, 5)
+		f := Expect(c.l, nil)
+		v, err := f.Grad(a, q, nil, testRand(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.e.Grad(b, q, c.l.Batch(nil), testRand(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		floats.Scale(-1, b)
+		if same := slices.Equal(a, b) && v == -w; same != c.same {
+			t.Errorf("Expect(%T, nil) equal to %T: %v, want %v", c.l, c.e, same, c.same)
+		}
+	}
+}
+
+// The gradients of the mini-batches of a pass, weighted by their sizes, average
+// to that of all terms; so do their values. With draws shared by the batches
+// this holds for the noisy estimators too.
+func TestMiniBatchesAverage(t *testing.T) {
+	s := logisticData(43, 11, 3)
+	for name, f := range map[string]Smooth{
+		"Exact":            Expect(s, Exact{}),
+		"GaussHermite":     Expect(s, GaussHermite{}),
+		"Pathwise":         Expect(s, Pathwise{Samples: 5}),
+		"Pathwise, LogLik": Expect(asLogLik(s, true), Pathwise{Samples: 5}),
+		"ScoreFunction":    Expect(asLogLik(s, false), ScoreFunction{Samples: 5}),
+		"NoBaseline":       Expect(s, ScoreFunction{Samples: 5, Baseline: NoBaseline}),
+		"user":             lineFit(s.X),
+	} {
+		for _, fam := range testFamilies() {
+			if fam.dim != 3 {
+				continue
+			}
+			var q Dist = fam.rand(testRand(44))
+			if name == "user" {
+				q = NewPoint([]float64{1, 2, 3})
+			}
+			grad := func(batch []int) ([]float64, float64) {
+				g := make([]float64, q.NumParams())
+				v, err := f.Grad(g, q, batch, testRand(45))
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				return g, v
+			}
+			want, value := grad(nil)
+			sum, total, seen := make([]float64, q.NumParams()), 0.0, 0
+			for batch := range (Reshuffle{}).Batches(11, 4, testRand(46)) {
+				g, v := grad(batch)
+				w := float64(len(batch)) / 11
+				floats.AddScaled(sum, w, g)
+				total += w * v
+				if seen += len(batch); seen == 11 {
+					break
+				}
+			}
+			checkClose(t, name+", "+fam.name, sum, want, 1e-12)
+			checkNear(t, name+", "+fam.name+": value", total, value, 1e-12)
+		}
+	}
+}
+
+// f over all terms: exact for Sites under every estimator, and for a LogLik
+// within 4 of the standard errors it reports, which are honest.
+func TestExpectValue(t *testing.T) {
+	s := logisticData(47, 9, 2)
+	q := must(NewGaussian([]float64{0.5, -0.5}, randomCov(testRand(48), 2)))
+	g := make([]float64, 5)
+	exact, err := Expect(s, nil).Grad(g, q, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type valuer interface {
+		Value(Dist, *rand.Rand) (float64, float64, error)
+	}
+	v, stderr, err := Expect(s, ScoreFunction{}).(valuer).Value(q, testRand(1))
+	if err != nil || stderr > 1e-9 {
+		t.Errorf("Sites: standard error %v, %v", stderr, err)
+	}
+	checkNear(t, "Sites", v, exact, 1e-13)
+	var chi2, n float64
+	for seed := range uint64(60) {
+		v, stderr, err := Expect(asLogLik(s, false), nil).(valuer).Value(q, testRand(seed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := (v - exact) / stderr
+		chi2 += z * z
+		n++
+	}
+	// χ²(60) is within 60 ± 4√120.
+	if !(math.Abs(chi2-n) < 4*math.Sqrt(2*n)) {
+		t.Errorf("standardised errors have mean square %v, want 1", chi2/n)
+	}
+}
+
+// A log-likelihood that is not finite under q is an error that says so.
+func TestExpectNotFinite(t *testing.T) {
+	half := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return math.Log(z[0]) }}
+	_, err := Expect(half, nil).Grad(make([]float64, 2), NewIsotropic(1, 1), nil, testRand(1))
+	if !errors.Is(err, ErrNotFinite) {
+		t.Errorf("LogLik: %v", err)
+	}
+	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
+	for _, e := range []Estimator{Exact{}, GaussHermite{}, ScoreFunction{}} {
+		_, err := Expect(s, e).Grad(make([]float64, 2), NewIsotropic(1, 1), nil, testRand(1))
+		if !errors.Is(err, ErrNotFinite) {
+			t.Errorf("Sites with %T: %v", e, err)
+		}
+	}
+}
+
+// halfLine is a likelihood that is zero for η ≤ 0.
+type halfLine struct{}
+
+func (halfLine) LogProb(_, eta float64) float64 {
+	if eta <= 0 {
+		return math.Inf(-1)
+	}
+	return -eta
+}
