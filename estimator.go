@@ -200,23 +200,13 @@ func siteValue(q normal, s SiteIntegrand) (value, bound float64) {
 	return value, bound
 }
 
-// Baseline is what ScoreFunction subtracts from the values of the integrand.
-type Baseline int
-
-const (
-	// LeaveOneOut subtracts from each value the mean of the others, which keeps
-	// the estimate unbiased and removes most of its variance (Kool et al., 2019).
-	LeaveOneOut Baseline = iota
-	// NoBaseline subtracts nothing: the estimator of the paper.
-	NoBaseline
-)
-
 // ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q
 // (Glynn, 1990; Williams, 1992; Ranganath et al., 2014). It needs LogProb alone
 // and applies to every family. The draws are shared by all terms of a batch.
 type ScoreFunction struct {
-	// Samples is the number of draws. Zero means 100; at least 2 are needed with LeaveOneOut.
-	Samples  int
+	// Samples is the number of draws. Zero means 100; one is enough only with NoBaseline.
+	Samples int
+	// Baseline reduces the variance.
 	Baseline Baseline
 }
 
@@ -240,10 +230,10 @@ func (s ScoreFunction) Accepts(q Dist, _ Integrand) error {
 // Baseline is unknown.
 func (s ScoreFunction) Validate() error {
 	least := 1
-	if s.Baseline == LeaveOneOut {
+	if s.Baseline != NoBaseline {
 		least = 2
 	}
-	if s.samples() < least || s.Baseline < LeaveOneOut || s.Baseline > NoBaseline {
+	if s.samples() < least || s.Baseline < Quadratic || s.Baseline > NoBaseline {
 		return fmt.Errorf("pgsvi: %w: %+v needs Samples >= %d and a known Baseline", ErrParam, s, least)
 	}
 	return nil
@@ -253,7 +243,7 @@ func (s ScoreFunction) Validate() error {
 // that their mean with the scores is the estimate, and returns the mean of the values.
 func (s ScoreFunction) center(values []float64) (mean float64) {
 	mean = floats.Sum(values) / float64(len(values))
-	if s.Baseline == LeaveOneOut {
+	if s.Baseline != NoBaseline {
 		// v_s − mean of the others = S/(S−1)·(v_s − mean).
 		c := float64(len(values)) / float64(len(values)-1)
 		for i, v := range values {
@@ -265,19 +255,47 @@ func (s ScoreFunction) center(values []float64) (mean float64) {
 
 // Grad implements Estimator.
 func (s ScoreFunction) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	return s.grad(dst, nil, q, l, rng)
+}
+
+// GradVar implements VarianceEstimator.
+func (s ScoreFunction) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	return s.grad(dst, variance, q, l, rng)
+}
+
+func (s ScoreFunction) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
 	if err := s.Accepts(q, l); err != nil {
 		return math.NaN(), err
 	}
 	draws := drawSamples(q, s.samples(), rng)
 	values := make([]float64, len(draws.z))
 	logProbs(values, l, draws.z)
-	mean := s.center(values)
-	n, ok := q.(normal)
-	if !ok {
-		clear(dst)
-		score := make([]float64, len(dst))
+	n, isNormal := q.(normal)
+	var fit quadraticFit
+	var mean float64
+	fitted := false
+	if s.Baseline == Quadratic && isNormal {
+		_, diagonal := q.(*MeanField)
+		fitted = fit.fit(values, draws.eps, !diagonal)
+	}
+	if fitted {
+		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
+	} else {
+		mean = s.center(values)
+	}
+	if variance != nil || !isNormal {
+		acc := newMoments(dst, variance)
+		g := make([]float64, len(dst))
 		for i, z := range draws.z {
-			floats.AddScaled(dst, values[i]/float64(len(values)), q.Score(score, z))
+			q.Score(g, z)
+			floats.Scale(values[i], g)
+			acc.add(g)
+		}
+		acc.finish()
+		if fitted {
+			gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
+			fit.addGrad(gm, gv, n)
+			floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
 		}
 		return mean, nil
 	}
@@ -292,24 +310,10 @@ func (s ScoreFunction) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) 
 		n.addOuter(gv, 0.5*w, u, u)
 	}
 	n.addPrecision(gv, -0.5*sum)
-	n.fromMomentGrad(dst, gm, gv)
-	return mean, nil
-}
-
-// GradVar implements VarianceEstimator.
-func (s ScoreFunction) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	draws := drawSamples(q, s.samples(), rng)
-	values := make([]float64, len(draws.z))
-	logProbs(values, l, draws.z)
-	mean := s.center(values)
-	acc := newMoments(dst, variance)
-	g := make([]float64, len(dst))
-	for i, z := range draws.z {
-		q.Score(g, z)
-		floats.Scale(values[i], g)
-		acc.add(g)
+	if fitted {
+		fit.addGrad(gm, gv, n)
 	}
-	acc.finish()
+	n.fromMomentGrad(dst, gm, gv)
 	return mean, nil
 }
 
@@ -317,20 +321,35 @@ func (s ScoreFunction) GradVar(dst, variance []float64, q Dist, l Integrand, rng
 func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error {
 	eps := getDraws(s.samples(), rng)
 	defer putDraws(eps)
-	n := float64(len(eps.x))
-	values := eps.values
+	n := len(eps.x)
+	values, fit := eps.values, &eps.fit
+	quadratic := s.Baseline == Quadratic && n >= 12
+	if quadratic {
+		fit.init(n, 3)
+		for j, x := range eps.x {
+			row := fit.row(j)
+			row[0], row[1], row[2] = 1, x, x*x-1
+		}
+	}
 	for i := range y {
 		sd := math.Sqrt(v[i])
 		for j, x := range eps.x {
 			values[j] = lik.LogProb(y[i], m[i]+sd*x)
 		}
-		e[i] = s.center(values)
+		// E[c1 ε + c2 (ε² − 1)] has the derivatives c1/sd and 2c2/v.
+		var c1, c2 float64
+		if quadratic && fit.residuals(values) {
+			e[i] = floats.Sum(values)/float64(n) + fit.coef[0]
+			c1, c2 = fit.coef[1], 2*fit.coef[2]
+		} else {
+			e[i] = s.center(values)
+		}
 		var a, b float64
 		for j, x := range eps.x {
 			a += values[j] * x
 			b += values[j] * (x*x - 1)
 		}
-		d1[i], d2[i] = a/(n*sd), b/(n*v[i])
+		d1[i], d2[i] = (a/float64(n)+c1)/sd, (b/float64(n)+c2)/v[i]
 	}
 	return nil
 }
@@ -483,7 +502,9 @@ type moments struct {
 	n        float64
 }
 
+// newMoments starts with mean and m2 as storage; a nil m2 allocates.
 func newMoments(mean, m2 []float64) *moments {
+	m2 = dest(m2, len(mean))
 	clear(mean)
 	clear(m2)
 	return &moments{mean: mean, m2: m2}
@@ -544,7 +565,10 @@ func rows(n, d int) [][]float64 {
 }
 
 // siteDraws are standard normal draws shared by the sites of a batch.
-type siteDraws struct{ x, values []float64 }
+type siteDraws struct {
+	x, values []float64
+	fit       regression
+}
 
 var siteDrawPool = sync.Pool{New: func() any { return new(siteDraws) }}
 
@@ -593,29 +617,25 @@ func logProbs(dst []float64, l Integrand, zs [][]float64) {
 	wg.Wait()
 }
 
-// monteCarloValue returns the mean of l over antithetic pairs of draws from q,
-// where q is Gaussian, and its standard error.
-func monteCarloValue(q Dist, l Integrand, n int, rng *rand.Rand) (mean, stderr float64, err error) {
-	draws := drawSamples(q, (n+1)/2, rng)
-	values := make([]float64, len(draws.z))
+// monteCarloValue returns an estimate of E_q[l] and its standard error, from at
+// least n draws, less a quadratic control variate where q is Gaussian.
+func monteCarloValue(q Dist, l Integrand, n int, rng *rand.Rand) (mean, stderr float64) {
+	d := q.Dim()
+	n = max(n, min(4*(1+2*d+d*(d-1)/2), 4096))
+	draws := drawSamples(q, n, rng)
+	values := make([]float64, n)
 	logProbs(values, l, draws.z)
-	if g, ok := q.(normal); ok {
-		mirrored := make([]float64, len(values))
-		for _, z := range draws.z {
-			for j, zj := range z {
-				z[j] = 2*g.meanAt(j) - zj
-			}
-		}
-		logProbs(mirrored, l, draws.z)
-		for i, v := range mirrored {
-			values[i] = 0.5 * (values[i] + v)
+	var offset float64
+	if _, ok := q.(normal); ok {
+		var fit quadraticFit
+		if fit.fit(values, draws.eps, true) {
+			offset = fit.coef[0]
 		}
 	}
-	k := float64(len(values))
-	mean = floats.Sum(values) / k
+	mean = floats.Sum(values) / float64(n)
 	var ss float64
 	for _, v := range values {
 		ss += (v - mean) * (v - mean)
 	}
-	return mean, math.Sqrt(ss / (k * math.Max(1, k-1))), nil
+	return offset + mean, math.Sqrt(ss / float64(n) / float64(n-1))
 }

@@ -98,7 +98,8 @@ func noisyEstimators(s Sites) map[string]struct {
 		l LogLikelihood
 	}
 	return map[string]pair{
-		"LeaveOneOut":      {ScoreFunction{Samples: 20}, asLogLik(s, false)},
+		"LeaveOneOut":      {ScoreFunction{Samples: 20, Baseline: LeaveOneOut}, asLogLik(s, false)},
+		"Quadratic":        {ScoreFunction{Samples: 100}, asLogLik(s, false)},
 		"NoBaseline":       {ScoreFunction{Samples: 20, Baseline: NoBaseline}, s},
 		"Pathwise, Sites":  {Pathwise{Samples: 20}, s},
 		"Pathwise, LogLik": {Pathwise{Samples: 20}, asLogLik(s, true)},
@@ -115,7 +116,6 @@ func TestSamplingEstimators(t *testing.T) {
 	if testing.Short() {
 		total = 20_000
 	}
-	reps := total / samples
 	for _, f := range testFamilies() {
 		if f.dim == 1 {
 			continue
@@ -125,6 +125,11 @@ func TestSamplingEstimators(t *testing.T) {
 		for name, c := range noisyEstimators(s) {
 			what := name + ", " + f.name
 			rng := testRand(54)
+			samples := samples
+			if name == "Quadratic" {
+				samples = 100 // enough for a fit
+			}
+			reps := total / samples
 			q := f.rand(rng)
 			batch := []int{0, 2, 5}
 			l := c.l.Batch(batch)
@@ -169,6 +174,9 @@ func TestSamplingEstimators(t *testing.T) {
 		}
 		if a, b := variances["LeaveOneOut"], variances["NoBaseline"]; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g with leave-one-out, %.3g without a baseline", f.name, a, b)
+		}
+		if a, b := variances["Quadratic"], variances["LeaveOneOut"]/5; !(a < 0.5*b) { // five times the draws
+			t.Errorf("%s: variance %.3g with the quadratic baseline, %.3g with leave-one-out and as many draws", f.name, a, b)
 		}
 		if a, b := variances["Pathwise, Sites"], variances["LeaveOneOut"]; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g pathwise, %.3g with the score function", f.name, a, b)
@@ -262,6 +270,9 @@ func TestDiagonalIsFull(t *testing.T) {
 		q := randomMeanField(rng, 3, c)
 		full := dense(q)
 		for name, p := range noisyEstimators(s) {
+			if name == "Quadratic" {
+				continue // fits the products of draws for the full q only
+			}
 			a, b := make([]float64, 6), make([]float64, 9)
 			va, err := p.e.Grad(a, q, p.l.Batch(nil), testRand(63))
 			if err != nil {

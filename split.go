@@ -497,6 +497,6 @@ func (f *expectation) Value(q Dist, rng *rand.Rand) (value, stderr float64, err 
 	if s, ok := f.est.(interface{ samples() int }); ok {
 		samples = max(samples, s.samples())
 	}
-	value, stderr, err = monteCarloValue(q, l, samples, rng)
-	return -value, stderr, err
+	value, stderr = monteCarloValue(q, l, samples, rng)
+	return -value, stderr, nil
 }
