@@ -69,8 +69,8 @@ func (ReverseKL) Value(q, q0 Dist) float64 { return q0.(ExpFamily).KL(q) }
 func (ReverseKL) Grad(dst []float64, q, q0 Dist) []float64 {
 	// ∇_η (A(η) − ηᵀμ0) = μ − μ0.
 	e := q.(ExpFamily)
-	g := e.Mean(nil)
-	floats.Sub(g, q0.(ExpFamily).Mean(nil))
+	g := e.MeanParams(nil)
+	floats.Sub(g, q0.(ExpFamily).MeanParams(nil))
 	return e.FromNaturalGrad(dst, g)
 }
 
@@ -220,9 +220,11 @@ func (NegEntropy) InvGrad(dst, y []float64) []float64 {
 	return dst
 }
 
-// DivergenceFunc makes a Divergence of a function that returns D(q‖q0). Its
-// gradient is taken by central differences, 2·NumParams evaluations, each
-// accurate to about ten digits where D is smooth.
+// DivergenceFunc makes a Divergence of a function that returns D(q‖q0). Both
+// arguments have the type of Objective.Init; for a GP they are *Gaussian of
+// dimension N. The function must not change them; a NaN says that D cannot be
+// evaluated. The gradient is taken by central differences, 4·NumParams
+// evaluations, to about ten digits where D is smooth; a GP needs none.
 type DivergenceFunc func(q, q0 Dist) float64
 
 // Value implements Divergence.

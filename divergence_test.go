@@ -114,9 +114,9 @@ func TestKLRelations(t *testing.T) {
 		checkNear(t, f.name+": SymKL", SymKL{}.Value(q, p), 0.5*(a+b), 1e-15)
 
 		// KL is the Bregman divergence in μ of A*(μ) = ηᵀμ − A(η), ∇A* = η.
-		conj := func(q normal) float64 { return floats.Dot(q.Natural(nil), q.Mean(nil)) - q.LogPartition() }
-		diff := q.Mean(nil)
-		floats.Sub(diff, p.Mean(nil))
+		conj := func(q normal) float64 { return floats.Dot(q.Natural(nil), q.MeanParams(nil)) - q.LogPartition() }
+		diff := q.MeanParams(nil)
+		floats.Sub(diff, p.MeanParams(nil))
 		checkNear(t, f.name+": KL as Bregman", a, conj(q)-conj(p)-floats.Dot(p.Natural(nil), diff), 1e-12)
 
 		// Closer by a factor of 100 in η the relative difference is 100 times less.

@@ -178,7 +178,7 @@ func siteGrad(dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y,
 		m, v := n.marginal(x)
 		e := expect(lik, y, m, v)
 		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return math.NaN(), fmt.Errorf("pgsvi: %w: term %d of the batch, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, i, y, m, v, e.Value, e.D1, e.D2)
+			return math.NaN(), fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, siteIndex(s, i), y, m, v, e.Value, e.D1, e.D2)
 		}
 		value += w * e.Value
 		floats.AddScaled(gm, w*e.D1, x)
@@ -186,6 +186,14 @@ func siteGrad(dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y,
 	}
 	n.fromMomentGrad(dst, gm, gv)
 	return value, nil
+}
+
+// siteIndex returns the term of the data that site i is, where the integrand tells.
+func siteIndex(s SiteIntegrand, i int) int {
+	if x, ok := s.(interface{ Index(i int) int }); ok {
+		return x.Index(i)
+	}
+	return i
 }
 
 // siteValue returns E_q[l] exactly, and a bound on the error of that.

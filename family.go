@@ -55,10 +55,10 @@ type ExpFamily interface {
 	// SetNatural replaces λ by that of the natural parameters eta, under the
 	// contract of SetParams.
 	SetNatural(eta []float64) error
-	// Mean stores μ in dst; nil allocates.
-	Mean(dst []float64) []float64
-	// SetMean replaces λ by that of the mean parameters mu, under the contract of SetParams.
-	SetMean(mu []float64) error
+	// MeanParams stores μ in dst; nil allocates.
+	MeanParams(dst []float64) []float64
+	// SetMeanParams replaces λ by that of the mean parameters mu, under the contract of SetParams.
+	SetMeanParams(mu []float64) error
 	// LogPartition returns A(η).
 	LogPartition() float64
 	// MeanGrad stores ∇_μ in dst for a function whose ∇_λ is g: the natural

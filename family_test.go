@@ -164,7 +164,7 @@ func TestParamsRoundTrip(t *testing.T) {
 			ways := map[string]func(dst, src normal) error{
 				"Params":  func(dst, src normal) error { return dst.SetParams(src.Params(nil)) },
 				"Natural": func(dst, src normal) error { return dst.SetNatural(src.Natural(nil)) },
-				"Mean":    func(dst, src normal) error { return dst.SetMean(src.Mean(nil)) },
+				"Mean":    func(dst, src normal) error { return dst.SetMeanParams(src.MeanParams(nil)) },
 				"Chart":   func(dst, src normal) error { return dst.SetChart(src.Chart(nil)) },
 			}
 			for name, way := range ways {
@@ -217,7 +217,7 @@ func TestInAndClone(t *testing.T) {
 			if p.Coordinates() != c || !slices.Equal(momentsOf(p), before) {
 				t.Errorf("%s: In(%v) is %v with moments %v, want %v", f.name, c, p.Coordinates(), momentsOf(p), before)
 			}
-			if err := p.SetMean(f.rand(rng).Mean(nil)); err != nil {
+			if err := p.SetMeanParams(f.rand(rng).MeanParams(nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -308,7 +308,7 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 		q := f.rand(rng)
 		before := momentsOf(q)
 		sets := []set{
-			{"SetMean", q.SetMean, q.Mean(nil), -1},
+			{"SetMean", q.SetMeanParams, q.MeanParams(nil), -1},
 			{"SetNatural", q.SetNatural, q.Natural(nil), 1},
 			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, Moments: -1, Natural: 1}[q.Coordinates()]},
 		}
@@ -380,7 +380,7 @@ func TestLogPartitionAndScore(t *testing.T) {
 			}
 			return p.LogPartition()
 		}, q.Natural(nil))
-		checkClose(t, f.name+": ∇A", g, q.Mean(nil), 1e-9)
+		checkClose(t, f.name+": ∇A", g, q.MeanParams(nil), 1e-9)
 		z := normals(rng, f.dim)
 		checkClose(t, f.name+": Score", q.Score(nil, z), paramGrad(q, func(p Dist) float64 { return p.LogProb(z) }), 1e-9)
 	}
@@ -406,7 +406,7 @@ func TestGradientCoordinates(t *testing.T) {
 				return value(p)
 			}, at)
 		}
-		lambda, mean := in(p.SetParams, q.Params(nil)), in(p.SetMean, q.Mean(nil))
+		lambda, mean := in(p.SetParams, q.Params(nil)), in(p.SetMeanParams, q.MeanParams(nil))
 		natural, chart := in(p.SetNatural, q.Natural(nil)), in(p.SetChart, q.Chart(nil))
 		for _, c := range []struct {
 			name    string
@@ -520,7 +520,7 @@ func TestDistConcurrentReads(t *testing.T) {
 		z := normals(rng, f.dim)
 		read := func() []float64 {
 			x := []float64{q.LogProb(z), q.LogPartition(), q.KL(p)}
-			for _, v := range [][]float64{q.Natural(nil), q.Mean(nil), q.Params(nil), q.Chart(nil), q.Score(nil, z)} {
+			for _, v := range [][]float64{q.Natural(nil), q.MeanParams(nil), q.Params(nil), q.Chart(nil), q.Score(nil, z)} {
 				x = append(x, v...)
 			}
 			g := q.Params(nil)

@@ -296,11 +296,11 @@ func (g *Gaussian) Natural(dst []float64) []float64 { return g.paramsIn(Natural,
 // SetNatural implements ExpFamily.
 func (g *Gaussian) SetNatural(eta []float64) error { return g.setParamsIn(Natural, eta) }
 
-// Mean implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). MeanTo is m alone.
-func (g *Gaussian) Mean(dst []float64) []float64 { return g.paramsIn(MeanParams, dst) }
+// MeanParams implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). MeanTo is m alone.
+func (g *Gaussian) MeanParams(dst []float64) []float64 { return g.paramsIn(MeanParams, dst) }
 
-// SetMean implements ExpFamily.
-func (g *Gaussian) SetMean(mu []float64) error { return g.setParamsIn(MeanParams, mu) }
+// SetMeanParams implements ExpFamily.
+func (g *Gaussian) SetMeanParams(mu []float64) error { return g.setParamsIn(MeanParams, mu) }
 
 // LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
 func (g *Gaussian) LogPartition() float64 {

@@ -22,10 +22,12 @@ import (
 // from then on it is immutable and may be shared between goroutines.
 type GP struct {
 	// Jitter is added to the diagonal of K in training and not in predictions.
-	// It is never needed: a singular K is handled as it is.
+	// A singular K is handled as it is and needs none, except under a Divergence
+	// other than KL, which is a function of V⁻¹.
 	Jitter float64
-	// Estimator estimates the gradients of steps with a given step size; it
-	// must be a SiteEstimator. Nil means Exact.
+	// Estimator estimates the gradients of steps with a given Solver.StepSize;
+	// it must be a SiteEstimator. Nil means Exact. Steps without a given step
+	// size, those of a nil Solver, are always exact.
 	Estimator Estimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
@@ -54,7 +56,8 @@ const (
 
 // NewGP returns the model of labels y at the rows of x, under covariance
 // function k and likelihood lik. The data are copied; nil lik means
-// GaussianNoise{}. It returns an error, with the index of the datum, wrapping
+// GaussianNoise{}. A zero field of a kernel or likelihood counts as its documented
+// default, such as a Length of 1. It returns an error, with the index of the datum, wrapping
 // ErrEmpty if there is no row, ErrShape if lengths disagree, ErrNotFinite if a
 // value is NaN or infinite, ErrLabel if a label is outside the support of lik,
 // and ErrParam if a parameter of k or lik is out of range.
@@ -309,7 +312,7 @@ func (s *GPStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
 }
 
 // ELBO implements Stepper. It is exact: the expectations are certified
-// whatever the Estimator is.
+// whatever the Estimator is, and the argument, which may be nil, is not used.
 func (s *GPStepper) ELBO(*rand.Rand) (float64, error) {
 	if err := s.refresh(false); err != nil {
 		return math.NaN(), err

@@ -58,6 +58,12 @@ func (s *GPStepper) Posterior() (*GPPosterior, error) {
 // Len returns N, the number of training points.
 func (p *GPPosterior) Len() int { return len(p.a) }
 
+// Dim returns the number of columns that new points must have.
+func (p *GPPosterior) Dim() int {
+	_, d := p.x.Dims()
+	return d
+}
+
 // Train stores mean and variance of the latent values at the training points,
 // under the prior with jitter, in mean and variance; nil allocates.
 func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
@@ -94,9 +100,7 @@ type predictWork struct {
 //	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
 	rows, cols := x.Dims()
-	if _, d := p.x.Dims(); cols != d {
-		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, d))
-	}
+	p.checkCols(cols)
 	m, v = dest(mean, rows), dest(variance, rows)
 	blocks := (rows + predictBlock - 1) / predictBlock
 	workers := min(blocks, runtime.GOMAXPROCS(0))
@@ -122,6 +126,12 @@ func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []flo
 	return m, v
 }
 
+func (p *GPPosterior) checkCols(cols int) {
+	if cols != p.Dim() {
+		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Dim()))
+	}
+}
+
 func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
 	t, n := len(m), p.Len()
 	p.cross(w, x, lo, t)
@@ -139,7 +149,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 
 // cross stores rows lo … lo+t−1 of x in w.x and K(X, x) for them, N×t, in w.k.
 func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
-	_, d := p.x.Dims()
+	d := p.Dim()
 	if w.x == nil || w.x.RawMatrix().Rows != t {
 		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
 	}
@@ -223,9 +233,7 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: %w: x has no rows", ErrEmpty)
 	}
-	if _, d := p.x.Dims(); cols != d {
-		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, d))
-	}
+	p.checkCols(cols)
 	w := new(predictWork)
 	p.cross(w, x, 0, t)
 	for i, known := range w.known {

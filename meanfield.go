@@ -141,11 +141,11 @@ func (q *MeanField) Natural(dst []float64) []float64 { return q.paramsIn(Natural
 // SetNatural implements ExpFamily.
 func (q *MeanField) SetNatural(eta []float64) error { return q.setParamsIn(Natural, eta) }
 
-// Mean implements ExpFamily: it stores the mean parameters (m, v + m²). MeanTo is m alone.
-func (q *MeanField) Mean(dst []float64) []float64 { return q.paramsIn(MeanParams, dst) }
+// MeanParams implements ExpFamily: it stores the mean parameters (m, v + m²). MeanTo is m alone.
+func (q *MeanField) MeanParams(dst []float64) []float64 { return q.paramsIn(MeanParams, dst) }
 
-// SetMean implements ExpFamily.
-func (q *MeanField) SetMean(mu []float64) error { return q.setParamsIn(MeanParams, mu) }
+// SetMeanParams implements ExpFamily.
+func (q *MeanField) SetMeanParams(mu []float64) error { return q.setParamsIn(MeanParams, mu) }
 
 // LogPartition returns A(η) = ½ Σ_i (m_i²/v_i + log 2πv_i).
 func (q *MeanField) LogPartition() float64 {

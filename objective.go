@@ -279,9 +279,9 @@ func (s *objectiveStepper) stepKL(beta float64) float64 {
 // in the metric of the Fisher information: they are noise (Pflug, 1990).
 func (s *objectiveStepper) wanders() bool {
 	from, to := s.q.(ExpFamily), s.trial.(ExpFamily)
-	eta, mu := to.Natural(nil), to.Mean(nil)
+	eta, mu := to.Natural(nil), to.MeanParams(nil)
 	floats.Sub(eta, from.Natural(nil))
-	floats.Sub(mu, from.Mean(nil))
+	floats.Sub(mu, from.MeanParams(nil))
 	if s.lastEta == nil {
 		s.agree = 1
 	} else {
@@ -406,14 +406,14 @@ func (s *objectiveStepper) endPass(rng *rand.Rand) error {
 // natural parameters are eta: by a difference of mean parameters, over a
 // distance that is valid.
 func (s *objectiveStepper) distance(a ExpFamily, eta, to []float64) float64 {
-	probe, mu := s.trial.(ExpFamily), a.Mean(nil)
+	probe, mu := s.trial.(ExpFamily), a.MeanParams(nil)
 	delta, x := make([]float64, len(eta)), make([]float64, len(eta))
 	floats.SubTo(delta, to, eta)
 	for h := 1.0 / 64; h > 1e-9; h /= 8 {
 		if probe.SetNatural(floats.AddScaledTo(x, eta, h, delta)) != nil {
 			continue
 		}
-		f := probe.Mean(nil)
+		f := probe.MeanParams(nil)
 		floats.Sub(f, mu)
 		return math.Abs(0.5 * floats.Dot(delta, f) / h)
 	}

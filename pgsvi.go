@@ -92,7 +92,7 @@ type Solver struct {
 type Iteration struct {
 	K       int           // number of steps taken, from 1
 	Passes  float64       // number of terms visited, divided by N
-	Beta    float64       // β_k; +Inf if the Stepper chose the length of the step
+	Beta    float64       // β_k as scheduled; +Inf if the Stepper chose the length of the step
 	ELBO    float64       // in nats; NaN if it was not evaluated
 	Gap     float64       // estimate of the nats to the optimum; NaN if it was not evaluated or is not known
 	GradMap float64       // ‖λ_k − λ_{k+1}‖/β_k (β_k = 1 where Beta is +Inf); NaN if not known
@@ -147,7 +147,9 @@ type Result struct {
 	GradMap float64
 	// ClosedForm reports whether the last step had a closed form.
 	ClosedForm bool
-	Elapsed    time.Duration
+	// Elapsed is the time of the loop, without that of Model.NewStepper, in which
+	// a GP computes its covariances.
+	Elapsed time.Duration
 	// Trace holds the iterations at which the ELBO was evaluated, without their Stepper.
 	Trace []Iteration
 	// Q is q(z|λ) at the state reached, owned by the caller; nil for models

@@ -242,9 +242,9 @@ func (ReverseKL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (boo
 	if _, zero := h.(Zero); !ok || !zero || coordinatesOf(q) != Natural {
 		return false, nil
 	}
-	mu := q0.(ExpFamily).Mean(nil)
+	mu := q0.(ExpFamily).MeanParams(nil)
 	floats.AddScaled(mu, -beta, g)
-	return true, e.SetMean(mu)
+	return true, e.SetMeanParams(mu)
 }
 
 // Prox implements DivergenceProxer for h = Zero and for h = KLTo a member of

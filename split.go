@@ -43,7 +43,8 @@ type Objective struct {
 	Init Dist   // λ_0; cloned at the start of each run
 }
 
-// NewStepper implements Model. It returns an error wrapping ErrParam if Init
+// NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
+// ExpFamily. It returns an error wrapping ErrParam if Init
 // is nil, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
 // proximal step on the family of Init, or what the parts of the objective
 // say of each other.
@@ -59,6 +60,9 @@ func (o Objective) NewStepper(d Divergence) (Stepper, error) {
 	}
 	if d == nil {
 		d = KL{}
+		if _, ok := o.Init.(ExpFamily); !ok {
+			d = Euclidean{}
+		}
 	}
 	if o.F.Len() < 1 {
 		return nil, fmt.Errorf("pgsvi: %w: Objective.F has %d terms", ErrEmpty, o.F.Len())
@@ -374,6 +378,9 @@ type siteBatch struct {
 func (b *siteBatch) Dim() int               { return len(b.X[0]) }
 func (b *siteBatch) Len() int               { return b.n }
 func (b *siteBatch) Likelihood() Likelihood { return b.Lik }
+
+// Index returns the term of the data that site i is.
+func (b *siteBatch) Index(i int) int { return b.index(i) }
 
 func (b *siteBatch) Site(i int) (x []float64, y, weight float64) {
 	n := b.index(i)

@@ -158,7 +158,7 @@ func TestKLToCopies(t *testing.T) {
 	q := NewIsotropic(1, 1)
 	want := h.Value(q)
 	for _, c := range []ExpFamily{p, h.Prior()} {
-		if err := c.SetMean([]float64{5, 26}); err != nil {
+		if err := c.SetMeanParams([]float64{5, 26}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -216,8 +216,10 @@ func (a anyOf) Converged(it Iteration) Status {
 	return status
 }
 
-// Recorder is shown every iteration of a run. What it learns from
-// Iteration.Stepper it must copy.
+// Recorder is shown every iteration of a run, from the first step on; the state
+// before it is that of Model.NewStepper. What a Recorder learns from
+// Iteration.Stepper it must copy, and an error that it meets it must keep until
+// the run is over.
 type Recorder interface{ Record(it Iteration) }
 
 // RecorderFunc makes a Recorder of a function.
@@ -264,7 +266,14 @@ func (p *Progress) Record(it Iteration) {
 		every = 100 * time.Millisecond
 	}
 	p.next = it.Elapsed + every
-	p.print(fmt.Sprintf("iteration %d, pass %.2f, ELBO %.6g, gap %.1g, %v", it.K, it.Passes, p.elbo, p.gap, it.Elapsed.Round(time.Millisecond)))
+	line := fmt.Sprintf("iteration %d, pass %.2f", it.K, it.Passes)
+	if !math.IsNaN(p.elbo) {
+		line += fmt.Sprintf(", ELBO %.6g", p.elbo)
+	}
+	if !math.IsNaN(p.gap) {
+		line += fmt.Sprintf(", gap %.1g", p.gap)
+	}
+	p.print(line + fmt.Sprintf(", %v", it.Elapsed.Round(time.Millisecond)))
 }
 
 // Done clears the line.

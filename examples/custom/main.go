@@ -65,8 +65,8 @@ func run(ctx context.Context, seed uint64) error {
 	// The negative ELBO is F + H: the expectation of ll under q, by Monte Carlo,
 	// and the divergence of q from the prior N(0, 25 I). There are no step sizes
 	// to choose: the Solver takes shorter and shorter steps and averages them,
-	// until it estimates to be within 1e-3 nats of the optimum, or for 1000
-	// passes. Converger: &pgsvi.GapBelow{Nats: 0.02} would end the run earlier.
+	// until it estimates to be within 0.002 nats a dimension of the optimum.
+	// Converger: &pgsvi.GapBelow{Nats: 0.1} would end the run earlier.
 	prior := pgsvi.NewIsotropic(3, 25)
 	m := pgsvi.Objective{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
 		H: pgsvi.KLTo(prior), Init: pgsvi.NewIsotropic(3, 0.1)}

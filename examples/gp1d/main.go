@@ -20,6 +20,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/pgsvi/pgsvi"
@@ -202,7 +203,8 @@ func printTable(w io.Writer, c *counts, r *robust) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "data\tlikelihood\trows\t-ELBO\tgap\tpasses\trms error\tended\t")
 	row := func(data string, lik any, n int, res *pgsvi.Result, rms float64) {
-		fmt.Fprintf(tw, "%s\t%T%+v\t%d\t%.6f\t%.0e\t%.4g\t%.3f\t%v\t\n", data, lik, lik, n, -res.ELBO, res.Gap, res.Passes, rms, res.Status)
+		name := strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%.6f\t%.0e\t%.4g\t%.3f\t%v\t\n", data, name, n, -res.ELBO, res.Gap, res.Passes, rms, res.Status)
 	}
 	row("counts", pgsvi.Poisson{}, len(c.y), c.res, rms(c.mean, c.truth))
 	for _, f := range []*regression{r.studentT, r.gaussian} {
