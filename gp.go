@@ -499,6 +499,10 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 		return err
 	}
 	t.promise = p.decrement()
+	if t.promise < 1e-15 { // nothing that rounding would not hide
+		s.gradMap = 0
+		return nil
+	}
 	for goal := math.Min(blockGoal, blockTol*t.promise); p.decrement() > goal && p.evaluations < blockEvals; {
 		if !p.iterate() {
 			break

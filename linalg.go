@@ -99,6 +99,14 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
+// room is resize with room for later sizes up to most.
+func room[T any](s []T, n, most int) []T {
+	if cap(s) < n || s == nil {
+		return make([]T, n, max(n, most))
+	}
+	return s[:n]
+}
+
 // dest returns dst if it has length n, a new slice if it is nil, and panics otherwise.
 func dest(dst []float64, n int) []float64 {
 	if dst == nil {

@@ -586,7 +586,7 @@ func TestProgress(t *testing.T) {
 	}
 	b.Reset()
 	p.Record(Iteration{K: 1, ELBO: nan, Elapsed: 0}) // a second run
-	if strings.Contains(b.String(), "ELBO") { // not yet known
+	if strings.Contains(b.String(), "ELBO") {        // not yet known
 		t.Errorf("a new run shows %q", b.String())
 	}
 }

@@ -39,7 +39,7 @@ type siteFactor struct {
 func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	f.n, f.c = n, c
 	f.t, f.r = resize(f.t, n), resize(f.r, n)
-	f.pos, f.neg, f.sp, f.sn = f.pos[:0], f.neg[:0], f.sp[:0], f.sn[:0]
+	f.pos, f.neg, f.sp, f.sn = room(f.pos, 0, n), room(f.neg, 0, n), room(f.sp, 0, n), room(f.sn, 0, n)
 	for i, d := range delta {
 		switch {
 		case d > 0:
@@ -51,7 +51,7 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 		}
 	}
 	p, q := len(f.pos), len(f.neg)
-	f.lp = resize(f.lp, p*p)
+	f.lp = room(f.lp, p*p, n*n)
 	for a, i := range f.pos {
 		for b, j := range f.pos[:a+1] {
 			f.lp[a*p+b] = f.sp[a] * f.sp[b] * at(c, n, i, j)
@@ -65,14 +65,14 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	if q == 0 {
 		return true
 	}
-	f.zn = resize(f.zn, p*q)
+	f.zn = room(f.zn, p*q, n*n)
 	for a, i := range f.pos {
 		for b, j := range f.neg {
 			f.zn[a*q+b] = f.sp[a] * at(c, n, i, j)
 		}
 	}
 	f.trsm(f.lp, p, f.zn, q)
-	f.ln = resize(f.ln, q*q)
+	f.ln = room(f.ln, q*q, n*n)
 	for a, i := range f.neg {
 		for b, j := range f.neg[:a+1] {
 			f.ln[a*q+b] = at(c, n, i, j)
@@ -116,7 +116,8 @@ func (*siteFactor) trsm(l []float64, n int, b []float64, cols int) {
 // rows being n×cols. With rows = C this is C − V.
 type expansion struct {
 	cols   int
-	xp, xn []float64 // len(pos)×cols, len(neg)×cols
+	xp, xn []float64 // len(pos)×cols, len(neg)×cols; in buf
+	buf    []float64
 }
 
 // expand computes the expansion of rows into x, whose storage is reused. It
@@ -124,9 +125,12 @@ type expansion struct {
 func (f *siteFactor) expand(x *expansion, rows []float64, cols int) {
 	p, q := len(f.pos), len(f.neg)
 	x.cols = cols
-	x.xp = f.gather(x.xp, rows, cols, f.pos, f.sp)
+	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
+	x.xp, x.xn = x.buf[:p*cols], x.buf[p*cols:]
+	for a, i := range f.pos {
+		floats.ScaleTo(x.xp[a*cols:(a+1)*cols], f.sp[a], rows[i*cols:(i+1)*cols])
+	}
 	f.trsm(f.lp, p, x.xp, cols)
-	x.xn = resize(x.xn, q*cols)
 	if q == 0 {
 		return
 	}
@@ -140,14 +144,6 @@ func (f *siteFactor) expand(x *expansion, rows []float64, cols int) {
 		floats.Scale(s, x.xn[a*cols:(a+1)*cols])
 	}
 	f.trsm(f.ln, q, x.xn, cols)
-}
-
-func (f *siteFactor) gather(dst, rows []float64, cols int, index []int, s []float64) []float64 {
-	dst = resize(dst, len(index)*cols)
-	for a, i := range index {
-		floats.ScaleTo(dst[a*cols:(a+1)*cols], s[a], rows[i*cols:(i+1)*cols])
-	}
-	return dst
 }
 
 // gemmTN subtracts aᵀb from c, a being p×q, b p×cols and c q×cols. It goes
@@ -282,7 +278,7 @@ func (f *siteFactor) variances(v []float64, x *expansion) bool {
 	}
 	// 1 − ‖L⁻¹e_i‖² over Δ_i, plus what the negative changes add back.
 	p := len(f.pos)
-	f.inv = resize(f.inv, p*p)
+	f.inv = room(f.inv, p*p, f.n*f.n)
 	copy(f.inv, f.lp)
 	lapack64.Trtri(lowerTriangle(f.inv, p))
 	norm := f.r[:p]
@@ -330,7 +326,7 @@ func (f *siteFactor) covariance(v []float64, x *expansion) {
 		blas64.Syrk(blas.Trans, -1, general(x.xp, p, n), 1, symmetric(v, n))
 	}
 	if f.strong() {
-		f.inv = resize(f.inv, p*p)
+		f.inv = room(f.inv, p*p, f.n*f.n)
 		copy(f.inv, f.lp)
 		invertChol(f.inv, p)
 		for a, i := range f.pos {
