@@ -30,7 +30,6 @@ type objectiveStepper struct {
 	beta     float64   // the next step to try
 	k        int       // steps that count for the average or a decreasing step size
 	avg      Dist      // average of the natural parameters; nil before the first
-	noise    float64   // estimate of the variance of avg, in nats
 	target   []float64 // sum of the targets of the pass, weighted by terms
 	terms    int
 	usual    int     // size of the largest batch so far
