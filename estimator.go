@@ -266,7 +266,8 @@ func (s ScoreFunction) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) 
 	return s.grad(dst, nil, q, l, rng)
 }
 
-// GradVar implements VarianceEstimator.
+// GradVar implements VarianceEstimator. With the baseline Quadratic it takes the
+// fitted coefficients as given, which errs by little where draws are many.
 func (s ScoreFunction) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
 	return s.grad(dst, variance, q, l, rng)
 }
