@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
 )
 
 // doses returns a small experiment: rows (1, dose) and whether there was a response.
@@ -299,4 +300,46 @@ func ExampleTee() {
 	// pass 1: -10.04
 	// pass 2: -9.86
 	// [1 0.5]
+}
+
+// A classifier: no step size, no batch size, nothing to tune.
+func ExampleGP() {
+	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
+	y := []float64{-1, -1, 1, -1, 1, 1}
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	post, res, err := gp.Fit(context.Background(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%v, ELBO %.4f\n", res.Status, res.ELBO)
+	fmt.Printf("%.3f\n", post.Prob(nil, +1, mat.NewDense(3, 1, []float64{-2.5, 0, 2.5})))
+	// Output:
+	// converged, ELBO -4.6718
+	// [0.290 0.500 0.710]
+}
+
+// PG-SVI as published, for comparison: a step size, a batch size and a number
+// of samples tuned to the data.
+func ExamplePGSVI() {
+	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
+	y := []float64{-1, -1, 1, -1, 1, 1}
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	gp.Estimator = pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline}
+	_, res, err := gp.Fit(context.Background(), pgsvi.PGSVI(6, 1, 2))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%v after %v passes, ELBO %.1f\n", res.Status, res.Passes, res.ELBO)
+	// Output:
+	// pass limit after 10 passes, ELBO -4.7
 }
