@@ -104,7 +104,7 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 			err = c.at(s, t, false)
 		}
 		if err == nil {
-			err = c.try.expect(s.gp.lik, s.gp.y)
+			err = c.try.expect(s.gp.lik, s.gp.y, s.workers)
 		}
 		if err != nil {
 			return err

@@ -221,7 +221,7 @@ func (g *GP) NewStepper(d Divergence) (Stepper, error) {
 	s.rounding = make([]float64, n)
 	s.dense, s.fresh = true, true
 	s.last = [2]float64{math.NaN(), math.NaN()}
-	if err := s.cur.expect(g.lik, g.y); err != nil {
+	if err := s.cur.expect(g.lik, g.y, 1); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -259,6 +259,7 @@ type GPStepper struct {
 	batched  bool      // batch is at the current sites
 	pg       pgStep
 	curve    *curveProx
+	workers  int
 	gradMap  float64
 	rounding []float64  // estimated relative error of the diagonal of cov
 	last     [2]float64 // the ELBO at the last two calls of Gap
@@ -287,6 +288,12 @@ func (s *GPStepper) BatchSize() int {
 	const size = 32
 	blocks := (s.n + size - 1) / size
 	return (s.n + blocks - 1) / blocks
+}
+
+// SetWorkers lets n goroutines share the expectations of a step; each term is
+// computed by one of them, so that the result does not depend on n.
+func (s *GPStepper) SetWorkers(n int) {
+	s.workers, s.block.prob.workers, s.batch.workers = n, n, n
 }
 
 // ClosedForm reports whether the steps are in closed form.
@@ -396,7 +403,7 @@ func (s *GPStepper) refresh(dense bool) error {
 				s.cur.v[i] = math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
 			}
 		}
-		if err := s.cur.expect(s.gp.lik, s.gp.y); err != nil {
+		if err := s.cur.expect(s.gp.lik, s.gp.y, s.workers); err != nil {
 			return err
 		}
 		s.fresh = true
@@ -570,7 +577,7 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 			return false
 		}
 	}
-	if next.expect(s.gp.lik, s.gp.y) != nil {
+	if next.expect(s.gp.lik, s.gp.y, s.workers) != nil {
 		return false
 	}
 	logDet := s.logDet + t.fac.logDet

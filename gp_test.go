@@ -577,6 +577,8 @@ func TestGPSameBits(t *testing.T) {
 		fmt.Fprintf(&out, "%x %x %x\n", res.ELBO, m, v)
 		gp.Estimator = ScoreFunction{Samples: 40}
 		_, res = mustFit(t, gp, &Solver{Workers: procs, StepSize: ConstantStep(0.01), BatchSize: 20, MaxPasses: 1, Src: rand.NewPCG(3, 4)})
+		fmt.Fprintf(&out, "%x\n", res.ELBO)
+		_, res = mustFit(t, toyGP(t, 60, SquaredExp{Scale: 3, Length: 1}, logProbOnly{}, 10), &Solver{Workers: procs})
 		fmt.Fprintf(&out, "%x", res.ELBO)
 		runtime.GOMAXPROCS(old)
 		if want == "" {

@@ -76,8 +76,9 @@ type Solver struct {
 	// means once a pass; a negative value means only at the end.
 	EvalEvery int
 	// Workers is the number of goroutines that share the evaluations of
-	// user-written log-likelihoods within a step; above 1 these functions
-	// are called concurrently. Zero means 1. The result does not depend on it.
+	// log-likelihoods and their expectations within a step; above 1 those
+	// that the user wrote are called concurrently. Zero means 1, which is best
+	// where a term is cheap. The result does not depend on it.
 	Workers int
 	// Converger decides when to stop. Nil means DefaultConverger.
 	Converger Converger

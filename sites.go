@@ -3,6 +3,8 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -354,7 +356,8 @@ type siteState struct {
 	e     []float64 // E[log p(y_n|η_n)]
 	tg    []float64 // −∂²E/∂m²: where γ would move
 	d1    []float64 // ∂E/∂m: where a would move
-	err   float64   // bound on the error of Σ e
+	bound []float64 // on the error of each e
+	err   float64   // and of Σ e
 }
 
 func (s *siteState) resize(n int) {
@@ -371,26 +374,62 @@ func (s *siteState) copyFrom(o *siteState) {
 	s.err = o.err
 }
 
-// expect takes the expectations of the terms under the marginals. Where the
-// derivatives are beyond use, those of a narrower marginal stand in: a finite step in
-// the right direction. The error wraps ErrNotFinite and names the term.
-func (s *siteState) expect(lik Likelihood, y []float64) error {
-	s.err = 0
-	for i, m := range s.m {
-		v := s.v[i]
-		x := ExpectLogProb(lik, y[i], m, v)
-		s.e[i] = x.Value
-		s.err += x.Err
-		for k := 0; k < 600 && !usable(x, v); k++ {
-			v /= 8
-			x = ExpectLogProb(lik, y[i], m, v)
+// expect takes the expectations of the terms under the marginals, shared
+// between workers. The error wraps ErrNotFinite and names the first bad term.
+func (s *siteState) expect(lik Likelihood, y []float64, workers int) error {
+	s.bound = resize(s.bound, len(y))
+	if workers <= 1 {
+		for i := range y {
+			s.expectSite(lik, y, i)
 		}
-		s.tg[i], s.d1[i] = -x.D2, x.D1
-		if !usable(x, v) || math.IsNaN(s.e[i]) || math.IsInf(s.e[i], 1) {
-			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, i, y[i], m, s.v[i], s.e[i], x.D1, x.D2)
+	} else {
+		s.expectParallel(lik, y, workers)
+	}
+	s.err = 0
+	for i, e := range s.e {
+		s.err += s.bound[i]
+		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
+			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and no derivatives that are of use", ErrNotFinite, i, y[i], s.m[i], s.v[i], e)
 		}
 	}
 	return nil
+}
+
+// expectSite takes the expectation of term i. Where the derivatives are beyond
+// use, those of a narrower marginal stand in: a finite step in the right
+// direction; NaN says that there are none.
+func (s *siteState) expectSite(lik Likelihood, y []float64, i int) {
+	m, v := s.m[i], s.v[i]
+	x := ExpectLogProb(lik, y[i], m, v)
+	s.e[i], s.bound[i] = x.Value, x.Err
+	for k := 0; k < 600 && !usable(x, v); k++ {
+		v /= 8
+		x = ExpectLogProb(lik, y[i], m, v)
+	}
+	s.tg[i], s.d1[i] = -x.D2, x.D1
+	if !usable(x, v) {
+		s.tg[i] = math.NaN()
+	}
+}
+
+func (s *siteState) expectParallel(lik Likelihood, y []float64, workers int) {
+	const chunk = 8
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				hi := int(next.Add(chunk))
+				for i := hi - chunk; i < min(hi, len(y)); i++ {
+					s.expectSite(lik, y, i)
+				}
+				if hi >= len(y) {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // usable reports whether the derivatives under a marginal of variance v can be
@@ -415,6 +454,7 @@ type siteProblem struct {
 	cov         []float64 // C, both triangles; not owned
 	y           []float64
 	lik         Likelihood
+	workers     int
 	cur, try    problemState
 	fac         siteFactor // of the last evaluation
 	exp         expansion
@@ -450,7 +490,7 @@ func (p *siteProblem) init(lik Likelihood, y, cov []float64, base *siteState) er
 	p.cur.copyFrom(base)
 	copy(p.cur.c, base.a)
 	p.cur.logDet = 0
-	if err := p.cur.expect(lik, y); err != nil {
+	if err := p.cur.expect(lik, y, p.workers); err != nil {
 		return err
 	}
 	p.cur.value = -floats.Sum(p.cur.e)
@@ -488,7 +528,7 @@ func (p *siteProblem) eval() bool {
 			return false
 		}
 	}
-	if s.expect(p.lik, p.y) != nil {
+	if s.expect(p.lik, p.y, p.workers) != nil {
 		return false
 	}
 	s.value = 0.5*kl - floats.Sum(s.e)
