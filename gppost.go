@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 
 	"gonum.org/v1/gonum/blas"
@@ -23,15 +24,15 @@ import (
 // infinity is a place about which nothing is known: its latent value has mean 0
 // and the largest variance that the prior has at a training point.
 type GPPosterior struct {
-	x          *mat.Dense
-	kernel     Kernel
-	lik        Likelihood
-	a          []float64 // K⁻¹m
-	m, v       []float64 // marginals at the training points
-	gamma      []float64
-	maxPrior   float64
-	fac        *siteFactor
-	workspaces *sync.Pool
+	x                *mat.Dense
+	kernel           Kernel
+	lik              Likelihood
+	a                []float64 // K⁻¹m
+	m, v             []float64 // marginals at the training points
+	gamma            []float64
+	jitter, maxPrior float64
+	fac              *siteFactor
+	workspaces       *sync.Pool
 }
 
 // Posterior returns the posterior at the current state. The error wraps
@@ -40,16 +41,20 @@ func (s *GPStepper) Posterior() (*GPPosterior, error) {
 	if err := s.refresh(false); err != nil {
 		return nil, err
 	}
-	g, n := s.gp, s.n
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, fac: new(siteFactor),
-		m: append([]float64(nil), s.cur.m...), v: append([]float64(nil), s.cur.v...),
-		gamma: append([]float64(nil), s.cur.gamma...), a: append([]float64(nil), s.cur.a...)}
-	if !p.fac.factor(s.k, n, s.cur.gamma) {
+	return newGPPosterior(s.gp, s.k, &s.cur)
+}
+
+// newGPPosterior returns the posterior of state q under the prior covariance k;
+// it copies what it keeps of q.
+func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, jitter: g.Jitter, fac: new(siteFactor),
+		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
+	if !p.fac.factor(k, len(p.a), p.gamma) {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
 	p.fac.c = nil // K is not needed any more
-	for _, k := range PriorVar(nil, g.kernel, g.x) {
-		p.maxPrior = math.Max(p.maxPrior, k)
+	for _, v := range PriorVar(nil, g.kernel, g.x) {
+		p.maxPrior = math.Max(p.maxPrior, v)
 	}
 	p.workspaces = &sync.Pool{New: func() any { return new(predictWork) }}
 	return p, nil
