@@ -98,6 +98,7 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 		return err
 	}
 	c.q, c.q0 = c.q0, c.q
+	var failure error
 	for range 60 {
 		t, err := c.length(s, beta)
 		if err == nil {
@@ -106,22 +107,34 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 		if err == nil {
 			err = c.try.expect(s.gp.lik, s.gp.y, s.workers)
 		}
-		if err != nil {
+		if err != nil && !auto {
 			return err
 		}
-		if after := s.elbo(&c.try, c.logDet); !auto || after >= before-1e-14*math.Abs(before) {
+		if err != nil {
+			failure = err
+			beta /= 2
+			continue
+		}
+		failure = nil
+		if after := s.elbo(&c.try, c.logDet); !auto || after >= before-elboRounding*math.Abs(before) {
 			s.gradMap = siteDistance(&c.try, &s.cur) / beta
 			s.cur, c.try = c.try, s.cur
 			s.logDet = c.logDet
-			s.fresh, s.dense, s.batched = true, false, false
-			c.beta = 2 * beta
+			s.fresh, s.dense, s.batched, s.unresolved = true, false, false, false
+			c.beta = math.Min(2*beta, mostBeta)
 			return nil
 		}
 		beta /= 2
 	}
+	if failure != nil {
+		return failure
+	}
 	s.gradMap = 0
 	return nil
 }
+
+// mostBeta bounds the step sizes that grow on their own: D has no weight left.
+const mostBeta = 1e12
 
 // estimate stores the target that the batch suggests in c.tg and c.tb.
 func (c *curveProx) estimate(s *GPStepper, batch []int, rng *rand.Rand) error {
@@ -175,9 +188,10 @@ func (c *curveProx) length(s *GPStepper, beta float64) (float64, error) {
 }
 
 // minimizeUnit minimises a function over [0, 1] from the guess t by golden
-// sections and parabolas (Brent, 1973, chapter 5), to about 1e-9 in t.
+// sections and parabolas (Brent, 1973, chapter 5), to about 1e-5 of t,
+// beyond which rounding hides what is lower.
 func minimizeUnit(t float64, f func(float64) float64) float64 {
-	const golden, tol = 0.3819660112501051, 1e-9
+	const golden, tol = 0.3819660112501051, 1e-5
 	lo, hi := 0.0, 1.0
 	x, w, v := t, t, t
 	fx := f(x)

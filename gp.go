@@ -253,6 +253,8 @@ type GPStepper struct {
 	dense  bool // cov holds V (lower triangle)
 	fresh  bool // m, v and the expectations of cur are those of its sites
 
+	unresolved bool // rounding hides some of v
+
 	block    blockStep
 	batch    siteProblem
 	base     siteState // the prior, once batch needs it
@@ -355,6 +357,9 @@ func (s *GPStepper) Gap() float64 {
 	}
 	gap := s.decrement()
 	elbo := s.elbo(&s.cur, s.logDet)
+	if s.unresolved || math.IsInf(elbo, 0) {
+		return math.Inf(1)
+	}
 	now, before := elbo-s.last[1], s.last[1]-s.last[0]
 	if rate := now / before; rate > 0 && rate < 1 {
 		gap = math.Max(gap, now*rate/(1-rate))
@@ -371,7 +376,7 @@ func (s *GPStepper) decrement() float64 {
 		dg[i] = s.cur.tg[i] - s.cur.gamma[i]
 		c[i] = s.cur.d1[i] - s.cur.a[i]
 	}
-	var gap float64
+	var gap, mean, precision float64 // and the latter two bounds on its rounding
 	for i := range n {
 		var linear, square float64
 		for j, v := range s.cov[i*n : i*n+i] {
@@ -380,8 +385,11 @@ func (s *GPStepper) decrement() float64 {
 		}
 		v := s.cov[i*n+i]
 		gap += c[i]*(linear+0.5*c[i]*v) + 0.5*dg[i]*v*v*0.5*dg[i] + 0.5*dg[i]*square
+		v = math.Abs(v)
+		mean += math.Abs(c[i]) * math.Sqrt(s.rounding[i]*v)
+		precision += math.Abs(dg[i]) * v * math.Sqrt(s.rounding[i])
 	}
-	return math.Max(0, gap)
+	return math.Max(gap, 0.5*mean*mean+0.25*precision*precision)
 }
 
 // refresh makes the marginals and expectations, and if dense also V, those of
@@ -391,13 +399,13 @@ func (s *GPStepper) refresh(dense bool) error {
 		return nil
 	}
 	p := &s.pg
-	if !p.fac.factor(s.k, s.n, s.cur.gamma) {
+	if p.current = p.fac.factor(s.k, s.n, s.cur.gamma); !p.current {
 		return fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
 	p.fac.expand(&p.exp, s.k, s.n)
 	if !s.fresh {
 		s.logDet = p.fac.logDet
-		p.fac.variances(s.cur.v, &p.exp)
+		s.unresolved = !p.fac.variances(s.cur.v, &p.exp)
 		for i, v := range s.cur.v { // beyond rounding: any bound on it
 			if !(v > 0) {
 				s.cur.v[i] = math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
@@ -462,7 +470,7 @@ func (s *GPStepper) batchStep() error {
 	s.gradMap = siteDistance(&p.cur.siteState, &s.cur)
 	s.cur.copyFrom(&p.cur.siteState)
 	s.logDet = p.cur.logDet
-	s.fresh, s.dense = true, false
+	s.fresh, s.dense, s.unresolved = true, false, false
 	return nil
 }
 
@@ -587,7 +595,7 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 	}
 	s.gradMap = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
-	s.logDet = logDet
+	s.logDet, s.unresolved = logDet, false
 	t.exp.subCov(s.cov)
 	if strong {
 		t.fac.covariance(t.v, &t.inner)
@@ -597,19 +605,21 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 			}
 		}
 	}
-	s.drifted(t.next.v)
+	s.drifted(&t.next)
 	return true
 }
 
 // drifted keeps account of the rounding of V: whether a variance shrinks or
 // grows by some factor, its relative error grows by the same. Where so many
 // digits are gone that it pays, V is computed anew from the sites.
-func (s *GPStepper) drifted(before []float64) {
+func (s *GPStepper) drifted(before *siteState) {
 	const most = 1e-9
 	for i, v := range s.cur.v {
-		s.rounding[i] = s.rounding[i]*math.Max(v/before[i], before[i]/v) + epsilon
-		if s.rounding[i] > most && s.rounding[i] > 1e3*s.roundingAnew(i) {
-			s.fresh, s.dense = false, false
+		s.rounding[i] = s.rounding[i]*math.Max(v/before.v[i], before.v[i]/v) + epsilon
+		// The mean has lost the digits that it had where it was large.
+		lost := epsilon*math.Abs(before.m[i]) > most*math.Sqrt(v) && math.Abs(before.m[i]) > 1e3*math.Abs(s.cur.m[i])
+		if lost || s.rounding[i] > most && s.rounding[i] > 1e3*s.roundingAnew(i) {
+			s.fresh, s.dense, s.pg.current = false, false, false
 		}
 	}
 }
@@ -669,6 +679,7 @@ func (t *blockStep) gather(s *GPStepper) {
 // pgStep is the workspace of the step with a given β.
 type pgStep struct {
 	fac, next          siteFactor
+	current            bool // fac is that of the sites of the state
 	exp                expansion
 	rows               []float64
 	y, m, v, e, d1, d2 []float64
@@ -679,6 +690,11 @@ type pgStep struct {
 // step takes the step of the paper with step size β from the gradient of batch.
 func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) error {
 	s.batched = false
+	if !s.fresh && !t.current { // V is to be computed anew
+		if err := s.refresh(false); err != nil {
+			return err
+		}
+	}
 	if err := t.marginals(s, batch); err != nil {
 		return err
 	}
@@ -718,12 +734,18 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	// Go less far where V⁻¹ would not be positive definite.
 	for range 100 {
 		if t.next.factor(s.k, n, t.gamma) {
-			t.fac, t.next = t.next, t.fac
+			t.mean = resize(t.mean, n)
+			copy(t.w, t.b)
+			t.next.solve(t.w)
+			blas64.Symv(1, symmetric(s.k, n), vector(t.w), 0, vector(t.mean))
+			if i, ok := allFinite(t.mean); !ok {
+				return fmt.Errorf("pgsvi: %w: mean of term %d would be %v", ErrNotFinite, i, t.mean[i])
+			}
+			t.fac, t.next, t.current = t.next, t.fac, true
 			s.gradMap = t.distance(&s.cur) / beta
 			copy(s.cur.gamma, t.gamma)
-			copy(s.cur.a, t.b)
-			t.fac.solve(s.cur.a)
-			blas64.Symv(1, symmetric(s.k, n), vector(s.cur.a), 0, vector(s.cur.m))
+			copy(s.cur.a, t.w)
+			copy(s.cur.m, t.mean)
 			s.logDet = t.fac.logDet
 			s.fresh, s.dense = false, false
 			return nil
@@ -782,6 +804,11 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	}
 	t.fac.expand(&t.exp, t.rows, m)
 	t.exp.subVar(t.v)
+	for a, v := range t.v { // as in refresh
+		if i := term(batch, a); !(v > 0) {
+			t.v[a] = math.Min(epsilon*s.k[i*n+i], 1/math.Abs(s.cur.gamma[i]))
+		}
+	}
 	return nil
 }
 

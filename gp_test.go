@@ -726,6 +726,61 @@ func TestGPJointSamples(t *testing.T) {
 	}
 }
 
+// TestGPMixedSteps: steps of all kinds may follow each other on one stepper, in
+// any order: each starts from the state that the last one reached.
+func TestGPMixedSteps(t *testing.T) {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
+		for _, update := range []MeanUpdate{MainText, Appendix} {
+			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)
+			gp.MeanUpdate = update
+			st, err := gp.NewStepper(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := st.(*GPStepper)
+			rng := rand.New(rand.NewPCG(2, 2))
+			for k := range 60 {
+				// A stepper made anew at the same sites must take the same step.
+				fresh, err := gp.NewStepper(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := fresh.(*GPStepper)
+				f.cur.copyFrom(&g.cur)
+				f.fresh, f.dense, f.pg.current = false, false, false
+				var batch []int
+				beta := math.Inf(1)
+				switch rng.IntN(4) {
+				case 0:
+					batch, beta = []int{k % 40, (k + 7) % 40, k % 40}, 0.1 // a term twice
+				case 1:
+					beta = 0.3
+				case 2:
+					batch = []int{k % 40, (k + 3) % 40, (k + 19) % 40}
+				}
+				for _, s := range []*GPStepper{g, f} {
+					if err := s.Step(batch, beta, rng); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a, err := g.ELBO(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := f.ELBO(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// A batch step goes on from the history of the last.
+				history := batch == nil && math.IsInf(beta, 1)
+				if d := math.Abs(a - b); !history && d > 1e-7*math.Max(1, math.Abs(a)) {
+					t.Fatalf("%T, update %d, step %d with batch %v and beta %v: ELBO %.12g, from a fresh start %.12g", lik, update, k, batch, beta, a, b)
+				}
+			}
+		}
+	}
+}
+
 // TestGPCancel: cancellation returns the state reached, and it can be resumed.
 func TestGPCancel(t *testing.T) {
 	gp := toyGP(t, 80, SquaredExp{Scale: 5, Length: 1}, BernoulliLogit{}, 14)

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -39,7 +40,12 @@ type GPPosterior struct {
 // ErrNotPosDef or ErrNotFinite and cannot occur after a successful step.
 func (s *GPStepper) Posterior() (*GPPosterior, error) {
 	if err := s.refresh(false); err != nil {
-		return nil, err
+		// Where only the expectations overflow, m and V are what they are.
+		_, mean := allFinite(s.cur.m)
+		_, variance := allFinite(s.cur.v)
+		if !errors.Is(err, ErrNotFinite) || !mean || !variance {
+			return nil, err
+		}
 	}
 	return newGPPosterior(s.gp, s.k, &s.cur)
 }

@@ -35,27 +35,58 @@ var likeCases = []likeCase{
 	{StudentT{DF: 400, Scale: 3}, []float64{1}, []float64{math.NaN()}, false, 0, 10},
 	{Laplace{}, []float64{0.5, -6}, []float64{math.NaN(), math.Inf(1)}, true, 0, 1},
 	{Laplace{Scale: 0.05}, []float64{3}, []float64{math.Inf(-1)}, true, 0, 0.05},
+	{Binomial{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, true, math.NaN(), 2},
+	{Binomial{Trials: 40}, []float64{0, 13, 40}, []float64{-1, 12.5, 41, math.Inf(1)}, true, math.NaN(), 0.3},
+	{NegativeBinomial{}, []float64{0, 1, 9}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
+	{NegativeBinomial{Shape: 0.3}, []float64{0, 30}, []float64{-1}, true, math.NaN(), 1},
+	{NegativeBinomial{Shape: 25}, []float64{0, 6}, []float64{2.5}, true, math.NaN(), 0.3},
+	{Gamma{}, []float64{0.2, 3}, []float64{0, -1, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
+	{Gamma{Shape: 0.4}, []float64{1e-3, 2}, []float64{0, -1}, true, math.NaN(), 1},
+	{Gamma{Shape: 30}, []float64{0.5, 11}, []float64{0, math.NaN()}, true, math.NaN(), 0.2},
+	{Exponential{}, []float64{0, 0.7, 5}, []float64{-1, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
+	{Ordinal{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, true, math.NaN(), 2},
+	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4}, []float64{-1, 1.5, 5, math.Inf(1)}, true, math.NaN(), 1},
+}
+
+// likeGrowth is +1 if log p has a term e^η, −1 if it has a term e^{−η}: its
+// expectation overflows where the Gaussian is wide.
+func likeGrowth(l Likelihood) float64 {
+	switch l.(type) {
+	case Poisson:
+		return 1
+	case Gamma, Exponential:
+		return -1
+	}
+	return 0
 }
 
 func (c likeCase) at(y float64) float64 {
+	if _, ok := c.l.(Gamma); ok {
+		return math.Log(y)
+	}
 	if math.IsNaN(c.centre) {
 		return 0
 	}
 	return y + c.centre
 }
 
-// TestLikelihoodsListed fails if a type of likelihood.go with a LogProb method is not in likeCases.
+// TestLikelihoodsListed fails if a type of likelihood.go or families.go with a
+// LogProb method is not in likeCases.
 func TestLikelihoodsListed(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "likelihood.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	var decls []ast.Decl
+	for _, name := range []string{"likelihood.go", "families.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decls = append(decls, f.Decls...)
 	}
 	listed := map[string]bool{}
 	for _, c := range likeCases {
 		listed[strings.TrimPrefix(fmt.Sprintf("%T", c.l), "pgsvi.")] = true
 	}
 	seen := 0
-	for _, d := range f.Decls {
+	for _, d := range decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && fn.Name.Name == "LogProb" {
 			seen++
 			if name := fn.Recv.List[0].Type.(*ast.Ident).Name; !listed[name] {
@@ -64,7 +95,7 @@ func TestLikelihoodsListed(t *testing.T) {
 		}
 	}
 	if seen != len(listed) {
-		t.Errorf("%d likelihoods in likelihood.go, %d in likeCases", seen, len(listed))
+		t.Errorf("%d likelihoods in the files, %d in likeCases", seen, len(listed))
 	}
 }
 
@@ -110,7 +141,8 @@ func TestLabels(t *testing.T) {
 func TestLikelihoodValidate(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, x := range []float64{-1, nan, inf, -inf} {
-		for _, l := range []Likelihood{Poisson{x}, GaussianNoise{x}, StudentT{DF: x}, StudentT{Scale: x}, Laplace{x}} {
+		for _, l := range []Likelihood{Poisson{x}, GaussianNoise{x}, StudentT{DF: x}, StudentT{Scale: x}, Laplace{x},
+			Binomial{x}, NegativeBinomial{x}, Gamma{x}, Ordinal{[]float64{0, x, 0}}} {
 			err := l.(Validator).Validate()
 			if !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
 				t.Errorf("%#v: %v, want ErrParam", l, err)

@@ -27,6 +27,7 @@ func init() {
 	for _, v := range []any{
 		SquaredExp{}, Matern12{}, Matern32{}, Matern52{}, RationalQuadratic{}, Periodic{}, Linear{}, Constant{}, White{},
 		BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, StudentT{}, Laplace{},
+		Binomial{}, NegativeBinomial{}, Gamma{}, Exponential{}, Ordinal{},
 	} {
 		RegisterType(v)
 	}

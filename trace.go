@@ -42,7 +42,7 @@ func (c *stall) Converged(it Iteration) Status {
 	if math.IsNaN(it.ELBO) {
 		return NotTerminated
 	}
-	if math.Abs(it.ELBO-c.last) <= 1e-14*math.Abs(it.ELBO) {
+	if it.ELBO == c.last || math.Abs(it.ELBO-c.last) <= 1e-14*math.Abs(it.ELBO) {
 		c.times++
 	} else {
 		c.times = 0
