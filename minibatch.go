@@ -1,0 +1,169 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// pgStep is the workspace of the step with a given β.
+type pgStep struct {
+	fac, next          siteFactor
+	current            bool // fac is that of the sites of the state
+	exp                expansion
+	rows               []float64
+	y, m, v, e, d1, d2 []float64
+	gamma, b, a, w     []float64
+	mean               []float64
+}
+
+// step takes the step of the paper with step size β from the gradient of batch.
+func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) error {
+	s.batched = false
+	if !s.fresh && !t.current { // V is to be computed anew
+		if err := s.refresh(false); err != nil {
+			return err
+		}
+	}
+	if err := t.marginals(s, batch); err != nil {
+		return err
+	}
+	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.gp.lik, t.y, t.m, t.v, rng); err != nil {
+		return err
+	}
+	for i := range t.y {
+		if d := t.d1[i] + t.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
+			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, term(batch, i), t.y[i], t.m[i], t.v[i], t.d1[i], t.d2[i])
+		}
+	}
+	n := s.n
+	r := 1 / (1 + beta)
+	scale := (1 - r) * float64(n) / float64(len(t.y))
+	// Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
+	t.gamma, t.b = resize(t.gamma, n), resize(t.b, n)
+	for i, g := range s.cur.gamma {
+		t.gamma[i], t.b[i] = r*g, r*(s.cur.a[i]+g*s.cur.m[i])
+	}
+	if s.gp.MeanUpdate == Appendix {
+		if err := t.appendix(s, batch, r, scale); err != nil {
+			return err
+		}
+	}
+	for i := range t.y {
+		j := term(batch, i)
+		t.gamma[j] -= scale * t.d2[i]
+		if s.gp.MeanUpdate == MainText {
+			t.b[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])
+		}
+	}
+	if s.gp.MeanUpdate == Appendix {
+		for i, a := range t.a {
+			t.b[i] = a + t.gamma[i]*t.mean[i]
+		}
+	}
+	// Go less far where V⁻¹ would not be positive definite.
+	for range 100 {
+		if t.next.factor(s.k, n, t.gamma) {
+			t.mean = resize(t.mean, n)
+			copy(t.w, t.b)
+			t.next.solve(t.w)
+			blas64.Symv(1, symmetric(s.k, n), vector(t.w), 0, vector(t.mean))
+			if i, ok := allFinite(t.mean); !ok {
+				return fmt.Errorf("pgsvi: %w: mean of term %d would be %v", ErrNotFinite, i, t.mean[i])
+			}
+			t.fac, t.next, t.current = t.next, t.fac, true
+			s.gradMap = t.distance(&s.cur) / beta
+			copy(s.cur.gamma, t.gamma)
+			copy(s.cur.a, t.w)
+			copy(s.cur.m, t.mean)
+			s.logDet = t.fac.logDet
+			s.fresh, s.dense = false, false
+			return nil
+		}
+		for i, g := range s.cur.gamma {
+			t.gamma[i] = 0.5 * (t.gamma[i] + g)
+			t.b[i] = 0.5 * (t.b[i] + s.cur.a[i] + g*s.cur.m[i])
+		}
+	}
+	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
+}
+
+// distance returns the Euclidean distance of the new sites from those of s.
+func (t *pgStep) distance(s *siteState) float64 {
+	var sum float64
+	for i, g := range s.gamma {
+		dg, db := t.gamma[i]-g, t.b[i]-s.a[i]-g*s.m[i]
+		sum += dg*dg + db*db
+	}
+	return math.Sqrt(sum)
+}
+
+func term(batch []int, i int) int {
+	if batch == nil {
+		return i
+	}
+	return batch[i]
+}
+
+// marginals stores labels, means and variances of the terms of batch. The mean
+// of all terms is current in s.cur.m whenever the factor is.
+func (t *pgStep) marginals(s *GPStepper, batch []int) error {
+	n := s.n
+	m := len(batch)
+	if batch == nil {
+		m = n
+	}
+	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
+		*p = resize(*p, m)
+	}
+	t.w = resize(t.w, n)
+	for a := range m {
+		i := term(batch, a)
+		t.y[a], t.m[a], t.v[a] = s.gp.y[i], s.cur.m[i], s.cur.v[i]
+	}
+	if s.fresh {
+		return nil
+	}
+	t.rows = resize(t.rows, n*m)
+	for a := range m {
+		i := term(batch, a)
+		t.v[a] = s.k[i*n+i]
+		for j, kij := range s.k[i*n : (i+1)*n] {
+			t.rows[j*m+a] = kij
+		}
+	}
+	t.fac.expand(&t.exp, t.rows, m)
+	t.exp.subVar(t.v)
+	for a, v := range t.v { // as in refresh
+		if i := term(batch, a); !(v > 0) {
+			t.v[a] = math.Min(epsilon*s.k[i*n+i], 1/math.Abs(s.cur.gamma[i]))
+		}
+	}
+	return nil
+}
+
+// appendix stores a₊ = K⁻¹m₊ and m₊ of the appendix in t.a and t.mean. On entry
+// t.gamma = rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so that
+//
+//	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
+func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
+	n := s.n
+	if !t.next.factor(s.k, n, t.gamma) {
+		return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
+	}
+	t.a, t.mean = resize(t.a, n), resize(t.mean, n)
+	copy(t.a, s.cur.a)
+	for i, a := range t.a {
+		t.w[i] = (1 - r) * a
+	}
+	for i := range t.y {
+		t.w[term(batch, i)] -= scale * t.d1[i]
+	}
+	t.next.solve(t.w)
+	floats.Sub(t.a, t.w)
+	blas64.Symv(1, symmetric(s.k, n), vector(t.a), 0, vector(t.mean))
+	return nil
+}
