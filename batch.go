@@ -82,6 +82,14 @@ type Order iter.Seq[[]int]
 // Batches implements Sampler.
 func (o Order) Batches(int, int, *rand.Rand) iter.Seq[[]int] { return iter.Seq[[]int](o) }
 
+// Validate returns an error wrapping ErrParam if o is nil.
+func (o Order) Validate() error {
+	if o == nil {
+		return fmt.Errorf("pgsvi: %w: Order is nil", ErrParam)
+	}
+	return nil
+}
+
 // checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
 func checkBatch(batch []int, n int) error {
 	if len(batch) == 0 {

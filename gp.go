@@ -167,6 +167,13 @@ func (g *GP) gram() ([]float64, error) {
 	if i, ok := allFinite(k); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i/n, i%n, k[i])
 	}
+	for i := range n {
+		for j := range i + 1 { // what a kernel of the user's can get wrong, as far as pairs show it
+			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > math.Sqrt(k[i*n+i])*math.Sqrt(k[j*n+j])*(1+1e-6) {
+				return nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v: %w", k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
+			}
+		}
+	}
 	return k, nil
 }
 

@@ -781,6 +781,63 @@ func TestGPMixedSteps(t *testing.T) {
 	}
 }
 
+// impossible is a user's likelihood that excludes every latent value.
+type impossible struct{}
+
+func (impossible) LogProb(_, _ float64) float64 { return math.Inf(-1) }
+
+// badKernel is a user's kernel that is not positive semi-definite.
+type badKernel struct{ savedLinear }
+
+func (badKernel) Cov(x, y []float64) float64 {
+	if x[0] == y[0] {
+		return 1
+	}
+	return -3
+}
+
+// TestGPUserMistakes: what a user's own types can get wrong is said.
+func TestGPUserMistakes(t *testing.T) {
+	x := mat.NewDense(3, 1, []float64{1, 2, 3})
+	gp, err := NewGP(x, []float64{1, 2, 3}, SquaredExp{}, impossible{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, res, err := gp.Fit(context.Background(), &Solver{MaxPasses: 20})
+	if !errors.Is(err, ErrDiverged) || res.Status != Failed || res.Gap == 0 {
+		t.Errorf("impossible likelihood: %v, gap %v, %v", res.Status, res.Gap, err)
+	}
+	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{}, GaussianNoise{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "rows 1 and 0") {
+		t.Errorf("kernel that is no covariance: %v", err)
+	}
+	if _, err := (&Solver{Sampler: Order(nil)}).Run(context.Background(), gp); !errors.Is(err, ErrParam) {
+		t.Errorf("nil Order: %v", err)
+	}
+}
+
+// TestGPAwkwardRows: rows that overflow, no rows, and dst that is y.
+func TestGPAwkwardRows(t *testing.T) {
+	gp := toyGP(t, 10, Linear{Scale: 2}, GaussianNoise{Var: 0.1}, 17)
+	post, _ := mustFit(t, gp, nil)
+	m, v := post.Latent(nil, nil, mat.NewDense(1, 2, []float64{1e300, 1}))
+	if m[0] != 0 || v[0] != post.maxPrior {
+		t.Errorf("a row that overflows is N(%v, %v)", m[0], v[0])
+	}
+	if m, v := post.Latent(nil, nil, &mat.Dense{}); len(m)+len(v) != 0 {
+		t.Errorf("no rows give %v, %v", m, v)
+	}
+	y := append([]float64(nil), gp.y...)
+	want := post.LogProb(nil, y, gp.x)
+	for i, got := range post.LogProb(y, y, gp.x) {
+		if got != want[i] {
+			t.Fatalf("row %d: %v into y itself, %v elsewhere", i, got, want[i])
+		}
+	}
+}
+
 // TestGPCancel: cancellation returns the state reached, and it can be resumed.
 func TestGPCancel(t *testing.T) {
 	gp := toyGP(t, 80, SquaredExp{Scale: 5, Length: 1}, BernoulliLogit{}, 14)

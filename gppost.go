@@ -22,8 +22,9 @@ import (
 // columns as the training inputs; they panic if it has not, or if dst has the
 // wrong length. Rows are treated in blocks of bounded memory that are shared
 // between cores, with results that depend on neither. A row with a NaN or an
-// infinity is a place about which nothing is known: its latent value has mean 0
-// and the largest variance that the prior has at a training point.
+// infinity, or where a covariance overflows, is a place about which nothing is
+// known: its latent value has mean 0 and the largest variance that the prior has
+// at a training point.
 type GPPosterior struct {
 	x                *mat.Dense
 	kernel           Kernel
@@ -111,7 +112,9 @@ type predictWork struct {
 //	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
 	rows, cols := x.Dims()
-	p.checkCols(cols)
+	if rows > 0 {
+		p.checkCols(cols)
+	}
 	m, v = dest(mean, rows), dest(variance, rows)
 	blocks := (rows + predictBlock - 1) / predictBlock
 	workers := min(blocks, runtime.GOMAXPROCS(0))
@@ -151,7 +154,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 	p.fac.expand(&w.exp, w.k.RawMatrix().Data, t)
 	w.exp.subVar(v)
 	for i, known := range w.known {
-		if !known {
+		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
 			m[i], v[i] = 0, p.maxPrior
 		}
 		v[i] = math.Max(0, v[i])
@@ -202,11 +205,12 @@ func (p *GPPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
 }
 
 func (p *GPPosterior) logProb(dst []float64, x mat.Matrix, y func(int) float64) []float64 {
-	m, v := p.Latent(dst, nil, x)
+	m, v := p.Latent(nil, nil, x) // dst may be y
+	dst = dest(dst, len(m))
 	for i := range m {
-		m[i], _ = PredictLogProb(p.lik, y(i), m[i], v[i])
+		dst[i], _ = PredictLogProb(p.lik, y(i), m[i], v[i])
 	}
-	return m
+	return dst
 }
 
 // Predict stores the predictive mean and variance of y at each row of x in

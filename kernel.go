@@ -7,7 +7,8 @@ import (
 )
 
 // Kernel is an immutable covariance function k(x, x′): symmetric, and positive
-// semi-definite on any finite set of points.
+// semi-definite on any finite set of points, which is checked for pairs of
+// points only.
 //
 // The kernels of this package are plain values whose fields are on the natural
 // scale; a field that is zero counts as 1, so the zero value of each is the

@@ -19,7 +19,8 @@ import (
 // NaN.
 type Likelihood interface {
 	// LogProb returns log p(y|η), natural logarithm. It need not be normalised
-	// over y to fit, but must be to predict. It is −Inf where p = 0.
+	// over y to fit, but must be to predict. It is −Inf where p = 0; a NaN counts
+	// as −Inf.
 	LogProb(y, eta float64) float64
 }
 

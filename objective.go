@@ -386,7 +386,8 @@ func (s *objectiveStepper) endPass(rng *rand.Rand) error {
 		return nil
 	}
 	if _, err := s.o.F.Grad(s.g, s.avg, nil, rng); err != nil {
-		return err
+		s.gap = math.Inf(1) // the step itself stands
+		return nil
 	}
 	target := naturalIn(a, s.o.H.(*KLTerm).prior) // η_p − ∇_μ f
 	floats.Sub(target, a.MeanGrad(nil, s.g))

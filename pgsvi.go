@@ -96,7 +96,7 @@ type Iteration struct {
 	Beta    float64       // β_k as scheduled; +Inf if the Stepper chose the length of the step
 	ELBO    float64       // in nats; NaN if it was not evaluated
 	Gap     float64       // estimate of the nats to the optimum; NaN if it was not evaluated or is not known
-	GradMap float64       // ‖λ_k − λ_{k+1}‖/β_k (β_k = 1 where Beta is +Inf); NaN if not known
+	GradMap float64       // ‖λ_k − λ_{k+1}‖/β_k of this step alone (β_k = 1 where Beta is +Inf); NaN if not known
 	Elapsed time.Duration // since the start of the run
 	Stepper Stepper       // the state reached; valid until the next step
 }
@@ -165,8 +165,8 @@ type Result struct {
 //
 // It returns an error if an option is invalid (all violations at once, wrapping
 // ErrParam), if m cannot provide a Stepper, if a step or an evaluation fails
-// (wrapped with the iteration and β), or if ctx is canceled (wrapping its
-// cause). After a valid set-up the result is never nil and holds the state
+// (wrapped with the iteration and β), if the ELBO reached is infinite (wrapping
+// ErrDiverged), or if ctx is canceled (wrapping its cause). After a valid set-up the result is never nil and holds the state
 // reached. A limit is not an error but a Status.
 func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	if err := s.Validate(); err != nil {
@@ -237,6 +237,10 @@ func (s *Solver) Resume(ctx context.Context, st Stepper) (*Result, error) {
 		} else if err == nil {
 			res.Status, err = Failed, fmt.Errorf("pgsvi: ELBO after %d iterations: %w", res.Iterations, e)
 		}
+	}
+	if math.IsInf(res.ELBO, 0) && err == nil {
+		res.Status = Failed
+		err = fmt.Errorf("pgsvi: %w: the ELBO is %v after %d iterations: a log-likelihood is -Inf or overflows under every q that was reached", ErrDiverged, res.ELBO, res.Iterations)
 	}
 	if c, ok := st.(interface{ ClosedForm() bool }); ok {
 		res.ClosedForm = c.ClosedForm()
