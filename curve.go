@@ -98,9 +98,13 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 		return err
 	}
 	c.q, c.q0 = c.q0, c.q
+	tol := 1e-5
+	if auto {
+		tol = 1e-2 // the step is checked: it need not be exact
+	}
 	var failure error
 	for range 60 {
-		t, err := c.length(s, beta)
+		t, err := c.length(s, beta, tol)
 		if err == nil {
 			err = c.at(s, t, false)
 		}
@@ -159,10 +163,10 @@ func (c *curveProx) estimate(s *GPStepper, batch []int, rng *rand.Rand) error {
 	return nil
 }
 
-// length returns the minimiser over the curve.
-func (c *curveProx) length(s *GPStepper, beta float64) (float64, error) {
+// length returns the minimiser over the curve, to the given accuracy.
+func (c *curveProx) length(s *GPStepper, beta, tol float64) (float64, error) {
 	var failure error
-	t := minimizeUnit(beta/(1+beta), func(t float64) float64 {
+	t := minimizeUnit(beta/(1+beta), tol, func(t float64) float64 {
 		if err := c.at(s, t, true); err != nil {
 			failure = err
 			return math.Inf(1)
@@ -188,10 +192,10 @@ func (c *curveProx) length(s *GPStepper, beta float64) (float64, error) {
 }
 
 // minimizeUnit minimises a function over [0, 1] from the guess t by golden
-// sections and parabolas (Brent, 1973, chapter 5), to about 1e-5 of t,
-// beyond which rounding hides what is lower.
-func minimizeUnit(t float64, f func(float64) float64) float64 {
-	const golden, tol = 0.3819660112501051, 1e-5
+// sections and parabolas (Brent, 1973, chapter 5), to about tol·t; below 1e-5
+// rounding hides what is lower.
+func minimizeUnit(t, tol float64, f func(float64) float64) float64 {
+	const golden = 0.3819660112501051
 	lo, hi := 0.0, 1.0
 	x, w, v := t, t, t
 	fx := f(x)
