@@ -90,6 +90,28 @@ func (o Order) Validate() error {
 	return nil
 }
 
+// allTerms tells a batch of all terms from one with repetitions. It holds scratch memory.
+type allTerms struct{ seen []bool }
+
+// all reports whether batch has each of the n terms once, in any order; nil has.
+func (t *allTerms) all(batch []int, n int) bool {
+	if batch == nil {
+		return true
+	}
+	if len(batch) != n {
+		return false
+	}
+	t.seen = resize(t.seen, n)
+	clear(t.seen)
+	for _, i := range batch {
+		if t.seen[i] {
+			return false
+		}
+		t.seen[i] = true
+	}
+	return true
+}
+
 // checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
 func checkBatch(batch []int, n int) error {
 	if len(batch) == 0 {

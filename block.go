@@ -58,7 +58,7 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 	}
 	// The problem of the block treats the other terms as their sites. Should the
 	// ELBO itself fall, go less far, and failing that step on all sites together,
-	// which never fails before the optimum.
+	// which but for rounding does not fail before the optimum.
 	for fraction := 1.0; fraction > 0.2; fraction /= 2 {
 		if t.putBack(s, fraction) {
 			return nil

@@ -82,10 +82,18 @@ type GaussHermite struct{ Nodes int }
 
 // Accepts returns an error wrapping ErrNoEstimator or ErrParam.
 func (g GaussHermite) Accepts(q Dist, l Integrand) error {
+	if err := g.Validate(); err != nil {
+		return err
+	}
+	return acceptsSites("GaussHermite", q, l)
+}
+
+// Validate returns an error wrapping ErrParam if Nodes is negative.
+func (g GaussHermite) Validate() error {
 	if g.Nodes < 0 {
 		return fmt.Errorf("pgsvi: %w: GaussHermite.Nodes is %d", ErrParam, g.Nodes)
 	}
-	return acceptsSites("GaussHermite", q, l)
+	return nil
 }
 
 // Deterministic returns true.

@@ -188,9 +188,9 @@ func (g *GP) gram() ([]float64, error) {
 // if an option or a covariance is invalid, ErrNoEstimator if the Estimator
 // does not apply, and ErrNotPosDef if d is not KL and K is singular.
 func (g *GP) NewStepper(d Divergence) (Stepper, error) {
-	est, ok := Estimator(Exact{}), true
-	if g.Estimator != nil {
-		est = g.Estimator
+	est := g.Estimator
+	if est == nil {
+		est = Exact{}
 	}
 	se, ok := est.(SiteEstimator)
 	if !ok {
@@ -267,6 +267,7 @@ type GPStepper struct {
 	pg       pgStep
 	curve    *curveProx
 	workers  int
+	checker  allTerms
 	gradMap  float64
 	rounding []float64  // estimated relative error of the diagonal of cov
 	last     [2]float64 // the ELBO at the last two calls of Gap
@@ -319,7 +320,7 @@ func (s *GPStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
 		return s.curve.step(s, batch, beta, rng)
 	case !math.IsInf(beta, 1):
 		return s.pg.step(s, batch, beta, rng)
-	case batch == nil || len(batch) == s.n:
+	case s.checker.all(batch, s.n):
 		return s.batchStep()
 	}
 	return s.block.step(s, batch)
@@ -411,10 +412,8 @@ func (s *GPStepper) refresh(dense bool) error {
 	if !s.fresh {
 		s.logDet = p.fac.logDet
 		s.unresolved = !p.fac.variances(s.cur.v, &p.exp)
-		for i, v := range s.cur.v { // beyond rounding: any bound on it
-			if !(v > 0) {
-				s.cur.v[i] = math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
-			}
+		for i, v := range s.cur.v {
+			s.cur.v[i] = s.boundVariance(i, v)
 		}
 		if err := s.cur.expect(s.gp.lik, s.gp.y, s.workers); err != nil {
 			return err
@@ -429,6 +428,15 @@ func (s *GPStepper) refresh(dense bool) error {
 		}
 	}
 	return nil
+}
+
+// boundVariance returns the variance v of term i, or a bound on it where
+// rounding has left nothing of it.
+func (s *GPStepper) boundVariance(i int, v float64) float64 {
+	if v > 0 {
+		return v
+	}
+	return math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
 }
 
 // siteDistance returns the Euclidean distance between two states in the sites (γ, b).

@@ -405,6 +405,7 @@ func TestGPIllPosed(t *testing.T) {
 		"NaN jitter": {options(func(g *GP) { g.Jitter = nan }), ErrParam},
 		"update":     {options(func(g *GP) { g.MeanUpdate = 7 }), ErrParam},
 		"samples":    {options(func(g *GP) { g.Estimator = ScoreFunction{Samples: 1} }), ErrParam},
+		"nodes":      {options(func(g *GP) { g.Estimator = GaussHermite{Nodes: -1} }), ErrParam},
 		"pathwise":   {options(func(g *GP) { g.Estimator = Pathwise{} }), ErrNoEstimator},
 	} {
 		if !errors.Is(c.err, c.want) {
@@ -835,6 +836,28 @@ func TestGPAwkwardRows(t *testing.T) {
 		if got != want[i] {
 			t.Fatalf("row %d: %v into y itself, %v elsewhere", i, got, want[i])
 		}
+	}
+}
+
+// TestGPDrawsAreNotAll: a batch of N draws with repetitions is not the data: a
+// term that was not drawn keeps its site.
+func TestGPDrawsAreNotAll(t *testing.T) {
+	gp := toyGP(t, 4, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 19)
+	st, err := gp.NewStepper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Step([]int{0, 2, 2, 3}, math.Inf(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	if g := st.(*GPStepper).cur.gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
+		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
+	}
+	if err := st.Step([]int{3, 1, 0, 2}, math.Inf(1), nil); err != nil { // all, in some order
+		t.Fatal(err)
+	}
+	if g := st.(*GPStepper); !g.batched || g.cur.gamma[1] == 0 {
+		t.Errorf("a step on all terms in another order was not one: γ = %v", g.cur.gamma)
 	}
 }
 

@@ -75,7 +75,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 				return fmt.Errorf("pgsvi: %w: mean of term %d would be %v", ErrNotFinite, i, t.mean[i])
 			}
 			t.fac, t.next, t.current = t.next, t.fac, true
-			s.gradMap = t.distance(&s.cur) / beta
+			s.gradMap = siteDistance(&siteState{gamma: t.gamma, a: t.w, m: t.mean}, &s.cur) / beta
 			copy(s.cur.gamma, t.gamma)
 			copy(s.cur.a, t.w)
 			copy(s.cur.m, t.mean)
@@ -91,16 +91,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
 }
 
-// distance returns the Euclidean distance of the new sites from those of s.
-func (t *pgStep) distance(s *siteState) float64 {
-	var sum float64
-	for i, g := range s.gamma {
-		dg, db := t.gamma[i]-g, t.b[i]-s.a[i]-g*s.m[i]
-		sum += dg*dg + db*db
-	}
-	return math.Sqrt(sum)
-}
-
+// term returns the index of the i-th term of batch.
 func term(batch []int, i int) int {
 	if batch == nil {
 		return i
@@ -137,10 +128,8 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	}
 	t.fac.expand(&t.exp, t.rows, m)
 	t.exp.subVar(t.v)
-	for a, v := range t.v { // as in refresh
-		if i := term(batch, a); !(v > 0) {
-			t.v[a] = math.Min(epsilon*s.k[i*n+i], 1/math.Abs(s.cur.gamma[i]))
-		}
+	for a, v := range t.v {
+		t.v[a] = s.boundVariance(term(batch, a), v)
 	}
 	return nil
 }

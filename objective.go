@@ -40,7 +40,7 @@ type objectiveStepper struct {
 	stderr   float64
 	seed     [2]uint64
 	seeded   bool
-	seen     []bool // scratch
+	checker  allTerms
 
 	lastEta, lastMu []float64 // the last step, while k is 0
 	agree           float64   // running mean of the cosine between successive steps
@@ -151,7 +151,7 @@ func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error
 		s.accept(beta)
 		return nil
 	}
-	noisy := !s.exact || !s.isAll(batch)
+	noisy := !s.exact || !s.checker.all(batch, s.Len())
 	if _, ok := s.q.(ExpFamily); ok && s.infinite && noisy {
 		return s.average(batch, rng)
 	}
@@ -159,25 +159,6 @@ func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error
 		return err
 	}
 	return s.descend(batch, noisy, rng)
-}
-
-// isAll reports whether batch has every term once.
-func (s *objectiveStepper) isAll(batch []int) bool {
-	if batch == nil {
-		return true
-	}
-	if len(batch) != s.Len() {
-		return false
-	}
-	s.seen = resize(s.seen, len(batch))
-	clear(s.seen)
-	for _, n := range batch {
-		if s.seen[n] {
-			return false
-		}
-		s.seen[n] = true
-	}
-	return true
 }
 
 // leaveAverage goes on from the average, where there is one, without averaging.

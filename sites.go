@@ -179,14 +179,14 @@ func (x *expansion) subVar(v []float64) {
 
 // subCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
 func (x *expansion) subCov(v []float64) {
-	if x.cols == 0 {
-		return
-	}
-	if p := len(x.xp) / x.cols; p > 0 {
-		blas64.Syrk(blas.Trans, -1, general(x.xp, p, x.cols), 1, symmetric(v, x.cols))
-	}
-	if q := len(x.xn) / x.cols; q > 0 {
-		blas64.Syrk(blas.Trans, 1, general(x.xn, q, x.cols), 1, symmetric(v, x.cols))
+	x.addGram(v, -1, x.xp)
+	x.addGram(v, 1, x.xn)
+}
+
+// addGram adds sign·XᵀX to the lower triangle of v for one part X of x.
+func (x *expansion) addGram(v []float64, sign float64, part []float64) {
+	if len(part) > 0 {
+		blas64.Syrk(blas.Trans, sign, general(part, len(part)/x.cols, x.cols), 1, symmetric(v, x.cols))
 	}
 }
 
@@ -324,9 +324,7 @@ func (f *siteFactor) resolved(v []float64) bool {
 func (f *siteFactor) covariance(v []float64, x *expansion) {
 	n, p := f.n, len(f.pos)
 	copy(v, f.c)
-	if p > 0 {
-		blas64.Syrk(blas.Trans, -1, general(x.xp, p, n), 1, symmetric(v, n))
-	}
+	x.addGram(v, -1, x.xp)
 	if f.strong() {
 		f.inv = room(f.inv, p*p, f.n*f.n)
 		copy(f.inv, f.lp)
@@ -343,9 +341,7 @@ func (f *siteFactor) covariance(v []float64, x *expansion) {
 			v[i*n+i] = (1 - f.inv[a*p+a]) / (f.sp[a] * f.sp[a])
 		}
 	}
-	if q := len(f.neg); q > 0 {
-		blas64.Syrk(blas.Trans, 1, general(x.xn, q, n), 1, symmetric(v, n))
-	}
+	x.addGram(v, 1, x.xn)
 }
 
 // siteState is a Gaussian in site form, with the expectations of its terms.
