@@ -17,6 +17,7 @@ type blockStep struct {
 	base    siteState // of the block
 	rows    []float64 // V[B, :], one row a site
 	prob    siteProblem
+	alg     covAlgebra
 	fac     siteFactor
 	exp     expansion
 	inner   expansion // of the block itself
@@ -43,7 +44,8 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 	t.distinct(batch, s.n)
 	t.gather(s)
 	p := &t.prob
-	if err := p.init(s.gp.lik, t.y, t.cov, &t.base); err != nil {
+	t.alg.n, t.alg.cov = len(t.b), t.cov
+	if err := p.init(s.gp.lik, t.y, &t.alg, &t.base); err != nil {
 		return err
 	}
 	t.promise = p.decrement()

@@ -262,8 +262,9 @@ type GPStepper struct {
 
 	block    blockStep
 	batch    siteProblem
-	base     siteState // the prior, once batch needs it
-	batched  bool      // batch is at the current sites
+	alg      covAlgebra // of batch
+	base     siteState  // the prior, once batch needs it
+	batched  bool       // batch is at the current sites
 	pg       pgStep
 	curve    *curveProx
 	workers  int
@@ -460,7 +461,8 @@ func (s *GPStepper) batchStep() error {
 		if s.base.m == nil {
 			s.base = s.prior()
 		}
-		if err := p.init(s.gp.lik, s.gp.y, s.k, &s.base); err != nil {
+		s.alg.n, s.alg.cov = s.n, s.k
+		if err := p.init(s.gp.lik, s.gp.y, &s.alg, &s.base); err != nil {
 			return err
 		}
 		started := false

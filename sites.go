@@ -447,19 +447,55 @@ func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150
 type siteProblem struct {
 	n           int
 	base        siteState // its expectations are not used
-	cov         []float64 // C, both triangles; not owned
+	alg         siteAlgebra
 	y           []float64
 	lik         Likelihood
 	workers     int
+	plain       bool // no Anderson steps
 	cur, try    problemState
-	fac         siteFactor // of the last evaluation
-	exp         expansion
 	t           float64 // length of the next step along the segment
-	delta, u    []float64
+	delta, u, d []float64
 	tg, tc      []float64 // target of the segment
 	mix         anderson
 	evaluations int
 }
+
+// siteAlgebra moves the base N(m0, C) of the variables η to the Gaussian whose
+// sites have changed. There is one for variables whose covariance is at hand,
+// and one for linear functions of fewer weights.
+type siteAlgebra interface {
+	// move takes the changes Δ of γ and u of the linear coefficients about the
+	// base mean. It stores the variances in v, the moves of the means, d, and
+	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and reports whether V
+	// is positive definite and resolved.
+	move(d, v, delta, u []float64) (logDet float64, ok bool)
+	// accept makes what the last move computed the current state.
+	accept()
+}
+
+// covAlgebra is the siteAlgebra of variables with covariance C.
+type covAlgebra struct {
+	n   int
+	cov []float64 // C, both triangles; not owned
+	fac siteFactor
+	exp expansion
+}
+
+func (a *covAlgebra) move(d, v, delta, u []float64) (logDet float64, ok bool) {
+	if !a.fac.factor(a.cov, a.n, delta) {
+		return 0, false
+	}
+	a.fac.expand(&a.exp, a.cov, a.n)
+	if !a.fac.variances(v, &a.exp) {
+		return 0, false
+	}
+	a.fac.solve(u)
+	a.fac.mulC(u)
+	copy(d, a.fac.t)
+	return a.fac.logDet, true
+}
+
+func (a *covAlgebra) accept() {}
 
 // problemState is a state with its sites about the base mean and its value.
 type problemState struct {
@@ -469,16 +505,16 @@ type problemState struct {
 	logDet float64 // log|C|/|V|
 }
 
-// init starts from a base with marginals m0, v0 and sites γ0, a0, and needs both triangles of cov.
-func (p *siteProblem) init(lik Likelihood, y, cov []float64, base *siteState) error {
+// init starts from a base with marginals m0, v0 and sites γ0, a0, which alg moves.
+func (p *siteProblem) init(lik Likelihood, y []float64, alg siteAlgebra, base *siteState) error {
 	n := len(y)
-	p.n, p.lik, p.y, p.cov = n, lik, y, cov
+	p.n, p.lik, p.y, p.alg = n, lik, y, alg
 	p.base.copyFrom(base)
 	for _, s := range []*problemState{&p.cur, &p.try} {
 		s.resize(n)
 		s.c = resize(s.c, n)
 	}
-	p.delta, p.u = resize(p.delta, n), resize(p.u, n)
+	p.delta, p.u, p.d = resize(p.delta, n), resize(p.u, n), resize(p.d, n)
 	p.tg, p.tc = resize(p.tg, n), resize(p.tc, n)
 	p.t = 1
 	p.mix.reset()
@@ -504,18 +540,11 @@ func (p *siteProblem) eval() bool {
 		p.delta[i] = s.gamma[i] - o.gamma[i]
 		p.u[i] = s.c[i] - o.a[i]
 	}
-	if !p.fac.factor(p.cov, n, p.delta) {
+	var ok bool
+	if s.logDet, ok = p.alg.move(p.d, s.v, p.delta, p.u); !ok {
 		return false
 	}
-	p.fac.expand(&p.exp, p.cov, n)
-	if !p.fac.variances(s.v, &p.exp) {
-		return false
-	}
-	s.logDet = p.fac.logDet
-	p.fac.solve(p.u)
-	d := p.fac.t
-	p.fac.mulC(p.u)
-	kl := s.logDet
+	d, kl := p.d, s.logDet
 	for i := range n {
 		kl += p.u[i]*d[i] - p.delta[i]*s.v[i] + 2*o.a[i]*d[i] - o.gamma[i]*(s.v[i]-o.v[i]+d[i]*d[i])
 		s.m[i] = o.m[i] + d[i]
@@ -537,6 +566,7 @@ func (p *siteProblem) accept() bool {
 		return false
 	}
 	p.cur, p.try = p.try, p.cur
+	p.alg.accept()
 	return true
 }
 
@@ -557,7 +587,7 @@ func (p *siteProblem) decrement() float64 {
 // the prior of a Poisson model, the targets of the sites alone are tried before
 // the segment is halved further. It reports false if no step was accepted.
 func (p *siteProblem) iterate() bool {
-	if p.mix.propose(&p.try, &p.cur, p.base.m) && p.eval() && p.accept() {
+	if !p.plain && p.mix.propose(&p.try, &p.cur, p.base.m) && p.eval() && p.accept() {
 		return true
 	}
 	p.target()

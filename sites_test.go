@@ -185,7 +185,7 @@ func TestSiteProblem(t *testing.T) {
 	b.distinct([]int{1, 3, 5, 7, 9, 11}, s.n)
 	b.gather(s)
 	var p siteProblem
-	if err := p.init(gp.lik, b.y, b.cov, &b.base); err != nil {
+	if err := p.init(gp.lik, b.y, &covAlgebra{n: len(b.y), cov: b.cov}, &b.base); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {
