@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 )
 
 // Sampler draws mini-batches.
@@ -139,4 +140,35 @@ func (ShuffleOnce) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			drawn = true
 		}
 	})
+}
+
+// approach visits every term once in blocks that grow with the number of terms
+// visited, in an order drawn at the start, and from then on takes all terms
+// together. Blocks of another size than its own are those of ShuffleOnce.
+type approach struct{ first int }
+
+func (a approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	if size != a.first {
+		return ShuffleOnce{}.Batches(n, size, rng)
+	}
+	return func(yield func([]int) bool) {
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		if size < n {
+			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			for lo := 0; lo < n; {
+				hi := min(n, lo+max(size, lo))
+				slices.Sort(order[lo:hi]) // rows that are near each other in memory
+				if !yield(order[lo:hi]) {
+					return
+				}
+				lo = hi
+			}
+			slices.Sort(order)
+		}
+		for yield(order) {
+		}
+	}
 }

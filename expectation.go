@@ -213,11 +213,22 @@ func softplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 func softplusHermite(rule []quadNode, m, s float64) (f0, f1, f2 float64) {
 	for i := range rule {
 		n := &rule[i]
-		a0, a1, a2 := softplusAt(m - s*n.x)
-		b0, b1, b2 := softplusAt(m + s*n.x)
-		f0 += n.w * (a0 + b0)
-		f1 += n.w * (a1 + b1)
-		f2 += n.w * (a2 + b2)
+		// Both of a pair with one logarithm and one division.
+		a, b := m-s*n.x, m+s*n.x
+		ea, eb := math.Exp(-math.Abs(a)), math.Exp(-math.Abs(b))
+		r := 1 / ((1 + ea) * (1 + eb))
+		ra, rb := r*(1+eb), r*(1+ea)
+		ga, gb := ea*ra, eb*rb
+		f := math.Log1p(ea + eb + ea*eb)
+		f2 += n.w * (ga*ra + gb*rb)
+		if a < 0 {
+			f, ga = f-a, ra
+		}
+		if b < 0 {
+			f, gb = f-b, rb
+		}
+		f0 += n.w * f
+		f1 += n.w * (ga + gb)
 	}
 	return f0, f1, f2
 }

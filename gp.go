@@ -188,23 +188,9 @@ func (g *GP) gram() ([]float64, error) {
 // if an option or a covariance is invalid, ErrNoEstimator if the Estimator
 // does not apply, and ErrNotPosDef if d is not KL and K is singular.
 func (g *GP) NewStepper(d Divergence) (Stepper, error) {
-	est := g.Estimator
-	if est == nil {
-		est = Exact{}
-	}
-	se, ok := est.(SiteEstimator)
-	if !ok {
-		return nil, fmt.Errorf("pgsvi: %w: the Estimator of a GP must be a SiteEstimator, %T is not", ErrNoEstimator, est)
-	}
-	if v, ok := est.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	if a, ok := est.(interface{ AcceptsLikelihood(Likelihood) error }); ok {
-		if err := a.AcceptsLikelihood(g.lik); err != nil {
-			return nil, err
-		}
+	se, err := siteEstimator(g.Estimator, g.lik)
+	if err != nil {
+		return nil, err
 	}
 	if g.MeanUpdate < MainText || g.MeanUpdate > Appendix {
 		return nil, fmt.Errorf("pgsvi: %w: GP.MeanUpdate is %d", ErrParam, g.MeanUpdate)
@@ -213,23 +199,28 @@ func (g *GP) NewStepper(d Divergence) (Stepper, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := g.Len()
-	s := &GPStepper{gp: g, est: se, n: n, k: k}
+	s := newGPStepper(g, k, se)
 	if _, kl := d.(KL); d != nil && !kl {
 		s.curve = &curveProx{d: d, beta: 1}
 		if err := s.curve.check(s); err != nil {
 			return nil, err
 		}
 	}
-	s.cur = s.prior()
-	s.cov = append([]float64(nil), k...)
-	s.rounding = make([]float64, n)
-	s.dense, s.fresh = true, true
-	s.last = [2]float64{math.NaN(), math.NaN()}
 	if err := s.cur.expect(g.lik, g.y, 1); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// newGPStepper returns a Stepper at the prior, with covariances k, which has yet
+// to take expectations there. Of g only labels, likelihood and update are used.
+func newGPStepper(g *GP, k []float64, est SiteEstimator) *GPStepper {
+	n := len(g.y)
+	s := &GPStepper{gp: g, est: est, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+	s.cur = s.prior()
+	s.dense, s.fresh = true, true
+	s.last = [2]float64{math.NaN(), math.NaN()}
+	return s
 }
 
 // GPStepper holds the approximation q(z) = N(m, V) of a GP in site form,

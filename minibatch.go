@@ -36,7 +36,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	}
 	for i := range t.y {
 		if d := t.d1[i] + t.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
-			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, term(batch, i), t.y[i], t.m[i], t.v[i], t.d1[i], t.d2[i])
+			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.gp.lik, t.y[i], term(batch, i)), t.m[i], t.v[i], t.d1[i], t.d2[i])
 		}
 	}
 	n := s.n

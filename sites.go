@@ -385,10 +385,18 @@ func (s *siteState) expect(lik Likelihood, y []float64, workers int) error {
 	for i, e := range s.e {
 		s.err += s.bound[i]
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and no derivatives that are of use", ErrNotFinite, i, y[i], s.m[i], s.v[i], e)
+			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has expectation %v and no derivatives that are of use", ErrNotFinite, describeTerm(lik, y[i], i), s.m[i], s.v[i], e)
 		}
 	}
 	return nil
+}
+
+// describeTerm names term i, with response y, in an error.
+func describeTerm(lik Likelihood, y float64, i int) string {
+	if t, ok := lik.(interface{ describe(y float64) string }); ok {
+		return t.describe(y)
+	}
+	return fmt.Sprintf("term %d, with label %v,", i, y)
 }
 
 // expectSite takes the expectation of term i. Where the derivatives are beyond
@@ -507,6 +515,12 @@ type problemState struct {
 
 // init starts from a base with marginals m0, v0 and sites γ0, a0, which alg moves.
 func (p *siteProblem) init(lik Likelihood, y []float64, alg siteAlgebra, base *siteState) error {
+	p.prepare(lik, y, alg, base)
+	return p.start()
+}
+
+// prepare is init without the expectations at the base.
+func (p *siteProblem) prepare(lik Likelihood, y []float64, alg siteAlgebra, base *siteState) {
 	n := len(y)
 	p.n, p.lik, p.y, p.alg = n, lik, y, alg
 	p.base.copyFrom(base)
@@ -519,10 +533,14 @@ func (p *siteProblem) init(lik Likelihood, y []float64, alg siteAlgebra, base *s
 	p.t = 1
 	p.mix.reset()
 	p.evaluations = 0
-	p.cur.copyFrom(base)
-	copy(p.cur.c, base.a)
+}
+
+// start makes the base the current state.
+func (p *siteProblem) start() error {
+	p.cur.copyFrom(&p.base)
+	copy(p.cur.c, p.base.a)
 	p.cur.logDet = 0
-	if err := p.cur.expect(lik, y, p.workers); err != nil {
+	if err := p.cur.expect(p.lik, p.y, p.workers); err != nil {
 		return err
 	}
 	p.cur.value = -floats.Sum(p.cur.e)

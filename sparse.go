@@ -131,6 +131,25 @@ func (s *Sparse) Row(i int) (ind []int32, val []float64) {
 	return s.ind[lo:hi:hi], s.val[lo:hi:hi]
 }
 
+// withOnes returns the rows that s has now, if intercept with a last column of ones.
+func (s *Sparse) withOnes(intercept bool) *Sparse {
+	t := &Sparse{cols: s.cols, ptr: s.ptr, ind: s.ind, val: s.val}
+	if len(t.ptr) == 0 {
+		t.ptr = []int{0}
+	}
+	if !intercept {
+		return t
+	}
+	rows := s.rows()
+	t = &Sparse{cols: s.cols + 1, ptr: make([]int, 1, rows+1), ind: make([]int32, 0, len(s.ind)+rows), val: make([]float64, 0, len(s.val)+rows)}
+	for i := range rows {
+		ind, val := s.Row(i)
+		t.ind, t.val = append(append(t.ind, ind...), int32(s.cols)), append(append(t.val, val...), 1)
+		t.ptr = append(t.ptr, len(t.ind))
+	}
+	return t
+}
+
 // At returns the value at row i and column j, in O(log) of the non-zeros of the row.
 func (s *Sparse) At(i, j int) float64 {
 	if j < 0 || j >= s.cols {

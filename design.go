@@ -1,0 +1,279 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// design is a design matrix X, rows×cols, dense or sparse. Rows are named by a
+// list of indices; nil means all of them, in order. Methods only read it, but
+// for the scratch memory that they are given.
+type design struct {
+	rows, cols int
+	dense      []float64 // row by row, or
+	sparse     *Sparse
+}
+
+// newDesign returns x with, if intercept, a last column of ones. It copies, but
+// for the rows of a Sparse, which do not change.
+func newDesign(x mat.Matrix, intercept bool) *design {
+	if s, ok := x.(*Sparse); ok {
+		rows, cols := s.Dims()
+		return &design{rows: rows, cols: cols + b2i(intercept), sparse: s.withOnes(intercept)}
+	}
+	rows, _ := x.Dims()
+	return denseRows(x, 0, rows, intercept)
+}
+
+// denseRows returns copies of rows lo … hi−1 of x.
+func denseRows(x mat.Matrix, lo, hi int, intercept bool) *design {
+	_, cols := x.Dims()
+	g := &design{rows: hi - lo, cols: cols + b2i(intercept)}
+	g.dense = make([]float64, g.rows*g.cols)
+	for i := range g.rows {
+		row := g.dense[i*g.cols : (i+1)*g.cols]
+		if cols > 0 {
+			mat.Row(row[:cols], lo+i, x)
+		}
+		if intercept {
+			row[cols] = 1
+		}
+	}
+	return g
+}
+
+// check returns an error if a value is not finite.
+func (g *design) check() error {
+	if g.sparse != nil {
+		return nil // checked by Append
+	}
+	if k, ok := allFinite(g.dense); !ok {
+		return fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, k/g.cols, k%g.cols, g.dense[k])
+	}
+	return nil
+}
+
+// sub returns the rows at index, as a copy.
+func (g *design) sub(index []int) *design {
+	s := &design{rows: len(index), cols: g.cols}
+	if g.sparse != nil {
+		t := NewSparse(g.cols)
+		t.ptr = append(t.ptr, 0)
+		for _, i := range index {
+			ind, val := g.sparse.Row(i)
+			t.ind, t.val = append(t.ind, ind...), append(t.val, val...)
+			t.ptr = append(t.ptr, len(t.ind))
+		}
+		s.sparse = t
+		return s
+	}
+	s.dense = make([]float64, 0, len(index)*g.cols)
+	for _, i := range index {
+		s.dense = append(s.dense, g.dense[i*g.cols:(i+1)*g.cols]...)
+	}
+	return s
+}
+
+// columnVariances returns the variance of each column.
+func (g *design) columnVariances() []float64 {
+	mean, v := make([]float64, g.cols), make([]float64, g.cols)
+	n := float64(g.rows)
+	g.each(func(j int, x float64) { mean[j] += x / n })
+	count := make([]float64, g.cols)
+	g.each(func(j int, x float64) { v[j] += (x - mean[j]) * (x - mean[j]) / n; count[j]++ })
+	for j := range v { // the zeros that a sparse matrix leaves out
+		v[j] += (n - count[j]) / n * mean[j] * mean[j]
+	}
+	if g.rows == 0 {
+		clear(v)
+	}
+	return v
+}
+
+// each calls f with every value kept and its column.
+func (g *design) each(f func(j int, x float64)) {
+	if g.sparse != nil {
+		s := g.sparse
+		for k := s.ptr[0]; k < s.ptr[g.rows]; k++ {
+			f(int(s.ind[k]), s.val[k])
+		}
+		return
+	}
+	for k, x := range g.dense {
+		f(k%g.cols, x)
+	}
+}
+
+// row returns the columns, nil if dense, and the values of row i.
+func (g *design) row(i int) (ind []int32, val []float64) {
+	if g.sparse != nil {
+		return g.sparse.Row(i)
+	}
+	return nil, g.dense[i*g.cols : (i+1)*g.cols]
+}
+
+// mul stores Xw in dst.
+func (g *design) mul(dst, w []float64, index []int) {
+	for a := range dst {
+		ind, val := g.row(term(index, a))
+		if g.sparse == nil {
+			dst[a] = floats.Dot(val, w)
+			continue
+		}
+		var s float64
+		for k, j := range ind {
+			s += val[k] * w[j]
+		}
+		dst[a] = s
+	}
+}
+
+// addMulT adds Xᵀu to dst.
+func (g *design) addMulT(dst, u []float64, index []int) {
+	for a, ua := range u {
+		if ua == 0 {
+			continue
+		}
+		ind, val := g.row(term(index, a))
+		if g.sparse == nil {
+			floats.AddScaled(dst, ua, val)
+			continue
+		}
+		for k, j := range ind {
+			dst[j] += ua * val[k]
+		}
+	}
+}
+
+// designChunk is the number of dense rows that are treated together.
+const designChunk = 256
+
+// addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols. The weights
+// may have any sign. buf is scratch.
+func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
+	d := g.cols
+	if g.sparse != nil {
+		for a, wa := range w {
+			if wa == 0 {
+				continue
+			}
+			ind, val := g.sparse.Row(term(index, a))
+			for k, j := range ind {
+				x := wa * val[k]
+				row := p[int(j)*d : int(j)*d+int(j)+1]
+				vk := val[:k+1]
+				for l, c := range ind[:k+1] {
+					row[c] += x * vk[l]
+				}
+			}
+		}
+		return
+	}
+	*buf = resize(*buf, d*designChunk)
+	for _, sign := range [2]float64{1, -1} {
+		n := 0
+		flush := func() {
+			if n > 0 {
+				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designChunk}, 1, symmetric(p, d))
+			}
+			n = 0
+		}
+		for a, wa := range w {
+			if sign*wa > 0 {
+				scaleInto((*buf)[n:], designChunk, math.Sqrt(sign*wa), g.dense[term(index, a)*d:(term(index, a)+1)*d])
+				if n++; n == designChunk {
+					flush()
+				}
+			}
+		}
+		flush()
+	}
+}
+
+// scaleInto stores c·x with the given stride.
+func scaleInto(dst []float64, stride int, c float64, x []float64) {
+	at := 0
+	for _, v := range x {
+		dst[at] = c * v
+		at += stride
+	}
+}
+
+// variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
+// inv, full, is used for sparse rows only. buf is scratch.
+func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
+	d := g.cols
+	if g.sparse != nil {
+		for a := range dst {
+			ind, val := g.sparse.Row(term(index, a))
+			dst[a] = quadSparse(ind, val, inv, d)
+		}
+		return
+	}
+	*buf = resize(*buf, d*designChunk)
+	for lo := 0; lo < len(dst); lo += designChunk {
+		n := min(designChunk, len(dst)-lo)
+		for a := range n {
+			i := term(index, lo+a)
+			scaleInto((*buf)[a:], designChunk, 1, g.dense[i*d:(i+1)*d])
+		}
+		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designChunk}
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(l, d), b)
+		v := dst[lo : lo+n]
+		clear(v)
+		for j := range d {
+			for a, z := range b.Data[j*designChunk : j*designChunk+n] {
+				v[a] += z * z
+			}
+		}
+	}
+}
+
+// quadSparse returns xᵀAx for a sparse x and a symmetric A, of which it reads the lower triangle.
+func quadSparse(ind []int32, val, a []float64, d int) (v float64) {
+	for k, j := range ind {
+		row := a[int(j)*d : int(j)*d+int(j)+1]
+		var s float64
+		vk := val[:k]
+		for l, c := range ind[:k] {
+			s += vk[l] * row[c]
+		}
+		v += val[k] * (2*s + val[k]*row[j])
+	}
+	return v
+}
+
+// quadDiag stores x_nᵀ diag(v) x_n in dst.
+func (g *design) quadDiag(dst, v []float64, index []int) {
+	for a := range dst {
+		ind, val := g.row(term(index, a))
+		var s float64
+		if g.sparse == nil {
+			for j, x := range val {
+				s += x * x * v[j]
+			}
+		}
+		for k, j := range ind {
+			s += val[k] * val[k] * v[j]
+		}
+		dst[a] = s
+	}
+}
+
+// dense1 stores row i in dst.
+func (g *design) dense1(dst []float64, i int) {
+	ind, val := g.row(i)
+	if g.sparse == nil {
+		copy(dst, val)
+		return
+	}
+	clear(dst)
+	for k, j := range ind {
+		dst[j] = val[k]
+	}
+}

@@ -1,0 +1,75 @@
+package pgsvi
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// dualStepper is the Stepper of a GLM with at least as many weights as rows: a
+// Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ, whose
+// sites are those of the rows.
+type dualStepper struct {
+	*GPStepper
+	g *GLM
+}
+
+func newDualStepper(g *GLM) (*dualStepper, error) {
+	est, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
+	if err != nil {
+		return nil, err
+	}
+	gp := &GP{y: make([]float64, g.Len()), lik: g.terms.likelihood(), MeanUpdate: g.opt.MeanUpdate}
+	for i := range gp.y {
+		gp.y[i] = float64(i)
+	}
+	s := newGPStepper(gp, g.gram(), est)
+	if err := s.cur.expect(gp.lik, gp.y, 1); err != nil {
+		return nil, err
+	}
+	return &dualStepper{s, g}, nil
+}
+
+// gram returns K = XΛ0⁻¹Xᵀ, full.
+func (g *GLM) gram() []float64 {
+	n, d := g.Len(), g.Dim()
+	k := make([]float64, n*n)
+	x, z := make([]float64, d), make([]float64, d)
+	for i := range n {
+		g.x.dense1(x, i)
+		g.prior.solve(z, x)
+		g.x.mul(k[i*n:(i+1)*n], z, nil)
+		k[i*n+i] = math.Max(0, floats.Dot(x, z))
+	}
+	for i := range n { // symmetric to the last bit
+		for j := range i {
+			k[j*n+i] = k[i*n+j]
+		}
+	}
+	return k
+}
+
+// primalWeights is the largest number of weights for which a posterior of the
+// dual is turned into one of the primal.
+const primalWeights = 2000
+
+func (s *dualStepper) weights() ([]float64, weightCov, error) {
+	if err := s.refresh(false); err != nil {
+		return nil, nil, err
+	}
+	d := s.g.Dim()
+	h, mean := make([]float64, d), make([]float64, d)
+	s.g.x.addMulT(h, s.cur.a, nil)
+	s.g.prior.solve(mean, h)
+	gamma := append([]float64(nil), s.cur.gamma...)
+	cov, err := newDualCov(s.g.x, s.k, gamma, &s.g.prior)
+	if err != nil {
+		return nil, nil, err
+	}
+	if d <= primalWeights {
+		if w, err := cov.state(); err == nil {
+			return mean, &fullCov{s: w}, nil
+		}
+	}
+	return mean, cov, nil
+}

@@ -1,0 +1,548 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// GLM is a generalised linear model: responses y_n ~ p(y_n|η_n) of linear
+// predictors η_n = o_n + x_nᵀw, with weights w ~ N(μ0, Λ0⁻¹). It is a Model; the
+// posterior approximation q(w) = N(m, V) maximises the ELBO
+//
+//	Σ_n w_n E_q[log p(y_n|η_n)] − KL(q‖N(μ0, Λ0⁻¹))   (nats).
+//
+// A GLM is immutable and may be shared between goroutines.
+type GLM struct {
+	x     *design
+	terms rowTerms
+	prior weightPrior
+	names []string
+	opt   GLMOptions
+}
+
+// GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean
+// no intercept, prior N(0, I), and a covariance as full as can be afforded.
+type GLMOptions struct {
+	// Intercept adds a weight whose feature is 1 in every row. It is the last.
+	Intercept bool
+	// PriorSD is the prior standard deviation of the weights, independent and of
+	// mean 0. Zero means 1. It is in units of η per unit of the feature: features
+	// of very different scales want Autoscale.
+	PriorSD float64
+	// InterceptSD is that of the intercept. Zero means 10.
+	InterceptSD float64
+	// Autoscale divides PriorSD by the standard deviation of each column of x, so
+	// that the posterior does not depend on the units of the features. Columns
+	// that do not vary are left alone. A stream does not know its columns and refuses it.
+	Autoscale bool
+	// Prior is a prior over all weights, the intercept last, that takes the place of
+	// PriorSD, InterceptSD and Autoscale: a *MeanField, or a *Gaussian.
+	Prior Dist
+	// Offset is o_n, one for each row; nil means 0. For counts of different
+	// exposures it is the logarithm of the exposure.
+	Offset []float64
+	// Weights multiply the log-likelihoods of the rows; nil means 1. A row of
+	// weight 0 is as if it were not there. k successes in n trials are a row with
+	// y = +1 and weight k and one with y = −1 and weight n − k.
+	Weights []float64
+	// Names are those of the columns of x; nil means x1, x2, …
+	Names []string
+	// Covariance is the family of V.
+	Covariance Covariance
+	// Rank is that of LowRankCovariance. Zero means 20.
+	Rank int
+	// Estimator estimates the gradients of steps with a given Solver.StepSize; it
+	// must be a SiteEstimator. Nil means Exact. Steps of a nil Solver are always exact.
+	Estimator Estimator
+	// MeanUpdate is the update of m in steps with a given step size.
+	MeanUpdate MeanUpdate
+}
+
+// Covariance is the family of the covariance V of the weights of a GLM.
+type Covariance int
+
+const (
+	// AutoCovariance is FullCovariance where the smaller of rows and weights is at
+	// most 4000, LowRankCovariance up to 100,000 weights, and DiagonalCovariance beyond.
+	AutoCovariance Covariance = iota
+	// FullCovariance is any V. A pass costs of the order of N·D² + D³ operations
+	// where N > D, and N³ otherwise (with sparse rows of k values, N·k² + D³).
+	FullCovariance
+	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass.
+	LowRankCovariance
+	// DiagonalCovariance is mean field, in O(nnz) a pass. Its standard deviations
+	// are too small where features are correlated.
+	DiagonalCovariance
+)
+
+var covarianceNames = [...]string{"auto", "full", "low-rank", "diagonal"}
+
+// String returns the name in words.
+func (c Covariance) String() string {
+	if c < 0 || int(c) >= len(covarianceNames) {
+		return fmt.Sprintf("Covariance(%d)", int(c))
+	}
+	return covarianceNames[c]
+}
+
+const (
+	fullLimit    = 4000
+	lowRankLimit = 100000
+)
+
+// weightPrior is N(μ0, Λ0⁻¹).
+type weightPrior struct {
+	mean []float64
+	prec []float64    // Λ0 where it is diagonal, or nil
+	full *weightState // Λ0 where it is not
+}
+
+// state returns the prior as a dense Gaussian about μ0.
+func (p *weightPrior) state() (*weightState, error) {
+	if p.full != nil {
+		return p.full, nil
+	}
+	d := len(p.prec)
+	s := &weightState{}
+	s.resize(d)
+	for j, l := range p.prec {
+		s.p[j*d+j] = l
+	}
+	if !s.factor() {
+		return nil, fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
+	}
+	return s, nil
+}
+
+// NewGLM returns the model of responses y at the rows of x under likelihood lik.
+// The data are copied; of a *Sparse its present rows are kept, which Append leaves
+// as they are. Nil lik means GaussianNoise{}, nil opt the zero GLMOptions. No rows at
+// all are data, too: their posterior is the prior.
+//
+// It returns an error, with the index of the datum, wrapping ErrEmpty if there is
+// no weight, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or
+// infinite, ErrLabel if a response is outside the support of lik, ErrNotPosDef
+// if the precision of the prior is, to rounding, not positive definite, and
+// ErrParam if an option or a parameter of lik is out of range.
+func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
+	if x == nil {
+		return nil, fmt.Errorf("pgsvi: %w: nil x; for no rows use NewSparse(columns)", ErrEmpty)
+	}
+	g, err := newGLM(lik, opt)
+	if err != nil {
+		return nil, err
+	}
+	n, cols := x.Dims()
+	if n != len(y) {
+		return nil, fmt.Errorf("pgsvi: %w: x has %d rows, y has %d responses", ErrShape, n, len(y))
+	}
+	for _, v := range []struct {
+		name string
+		x    []float64
+	}{{"Offset", g.opt.Offset}, {"Weights", g.opt.Weights}} {
+		if v.x != nil && len(v.x) != n {
+			return nil, fmt.Errorf("pgsvi: %w: x has %d rows, GLMOptions.%s has %d elements", ErrShape, n, v.name, len(v.x))
+		}
+		if i, ok := allFinite(v.x); !ok {
+			return nil, fmt.Errorf("pgsvi: %w: GLMOptions.%s[%d] is %v", ErrNotFinite, v.name, i, v.x[i])
+		}
+	}
+	for i, w := range g.opt.Weights {
+		if w < 0 {
+			return nil, fmt.Errorf("pgsvi: %w: GLMOptions.Weights[%d] is %v", ErrParam, i, w)
+		}
+	}
+	g.x = newDesign(x, g.opt.Intercept)
+	if err := g.x.check(); err != nil {
+		return nil, err
+	}
+	if err := checkLabels(g.terms.lik, y); err != nil {
+		return nil, err
+	}
+	if err := g.setNames(cols); err != nil {
+		return nil, err
+	}
+	if err := g.setPrior(); err != nil {
+		return nil, err
+	}
+	g.terms.y, g.terms.offset, g.terms.weight = slices.Clone(y), slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
+	g.opt.Offset, g.opt.Weights = nil, nil
+	g.dropWeightless()
+	g.addPriorMean()
+	return g, nil
+}
+
+// newGLM returns a GLM without data, whose options are checked as far as that goes.
+func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
+	g := &GLM{}
+	if opt != nil {
+		g.opt = *opt
+	}
+	o := &g.opt
+	if lik == nil {
+		lik = GaussianNoise{}
+	}
+	g.terms.lik = lik
+	var errs []error
+	positive := func(name string, x float64) {
+		if !(x >= 0) || math.IsInf(x, 0) {
+			errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.%s is %v", ErrParam, name, x))
+		}
+	}
+	positive("PriorSD", o.PriorSD)
+	positive("InterceptSD", o.InterceptSD)
+	positive("Rank", float64(o.Rank))
+	if o.Covariance < AutoCovariance || o.Covariance > DiagonalCovariance {
+		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Covariance is %d", ErrParam, o.Covariance))
+	}
+	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
+		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.MeanUpdate is %d", ErrParam, o.MeanUpdate))
+	}
+	switch o.Prior.(type) {
+	case nil, *Gaussian, *MeanField:
+	default:
+		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a %T, want a *MeanField or a *Gaussian", ErrParam, o.Prior))
+	}
+	if v, ok := lik.(Validator); ok {
+		errs = append(errs, v.Validate())
+	}
+	return g, errors.Join(errs...)
+}
+
+// setNames names the weights of cols features and the intercept.
+func (g *GLM) setNames(cols int) error {
+	if cols+b2i(g.opt.Intercept) == 0 {
+		return fmt.Errorf("pgsvi: %w: a GLM needs at least one column or an intercept", ErrEmpty)
+	}
+	names := slices.Clone(g.opt.Names)
+	if names == nil {
+		names = make([]string, cols)
+		for j := range names {
+			names[j] = fmt.Sprintf("x%d", j+1)
+		}
+	}
+	if len(names) != cols {
+		return fmt.Errorf("pgsvi: %w: x has %d columns, GLMOptions.Names has %d", ErrShape, cols, len(names))
+	}
+	if g.opt.Intercept {
+		names = append(names, "(Intercept)")
+	}
+	g.names = names
+	return nil
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// setPrior makes the prior that the options ask for; g.x is used by Autoscale alone.
+func (g *GLM) setPrior() error {
+	d, o := len(g.names), &g.opt
+	p := &g.prior
+	switch q := o.Prior.(type) {
+	case *MeanField:
+		if q.Dim() != d {
+			return fmt.Errorf("pgsvi: %w: GLMOptions.Prior has %d dimensions, the model %d weights", ErrShape, q.Dim(), d)
+		}
+		p.mean, p.prec = q.MeanTo(nil), q.VarTo(nil)
+		for j, v := range p.prec {
+			p.prec[j] = 1 / v
+		}
+	case *Gaussian:
+		if q.Dim() != d {
+			return fmt.Errorf("pgsvi: %w: GLMOptions.Prior has %d dimensions, the model %d weights", ErrShape, q.Dim(), d)
+		}
+		p.mean, p.full = q.MeanTo(nil), &weightState{}
+		p.full.resize(d)
+		prec := q.Precision()
+		for i := range d {
+			for j := range i + 1 {
+				p.full.p[i*d+j] = prec.At(i, j)
+			}
+		}
+		if !p.full.factor() {
+			return fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
+		}
+	default:
+		sd, intercept := o.PriorSD, o.InterceptSD
+		if sd == 0 {
+			sd = 1
+		}
+		if intercept == 0 {
+			intercept = 10
+		}
+		p.mean, p.prec = make([]float64, d), make([]float64, d)
+		for j := range p.prec {
+			p.prec[j] = 1 / (sd * sd)
+		}
+		if o.Autoscale {
+			for j, v := range g.x.columnVariances() {
+				if v > 0 {
+					p.prec[j] *= v
+				}
+			}
+		}
+		if o.Intercept {
+			p.prec[d-1] = 1 / (intercept * intercept)
+		}
+	}
+	for j, l := range p.prec {
+		if !(l > 0) || math.IsInf(l, 0) {
+			return fmt.Errorf("pgsvi: prior precision of weight %d (%s) is %v: %w", j, g.names[j], l, ErrNotPosDef)
+		}
+	}
+	return nil
+}
+
+// dropWeightless removes the rows of weight 0.
+func (g *GLM) dropWeightless() {
+	t := &g.terms
+	if t.weight == nil {
+		return
+	}
+	var keep []int
+	for i, w := range t.weight {
+		if w > 0 {
+			keep = append(keep, i)
+		}
+	}
+	if len(keep) == len(t.weight) {
+		return
+	}
+	g.x = g.x.sub(keep)
+	for _, s := range []*[]float64{&t.y, &t.offset, &t.weight} {
+		if *s == nil {
+			continue
+		}
+		for k, i := range keep {
+			(*s)[k] = (*s)[i]
+		}
+		*s = (*s)[:len(keep)]
+	}
+	t.row = keep
+}
+
+// addPriorMean makes the terms functions of Xᵀ(w − μ0).
+func (g *GLM) addPriorMean() {
+	zero := true
+	for _, m := range g.prior.mean {
+		zero = zero && m == 0
+	}
+	if zero {
+		return
+	}
+	t := &g.terms
+	o := make([]float64, g.x.rows)
+	g.x.mul(o, g.prior.mean, nil)
+	for i := range t.offset {
+		o[i] += t.offset[i]
+	}
+	t.offset = o
+}
+
+// Len returns N, the number of rows of positive weight.
+func (g *GLM) Len() int { return g.x.rows }
+
+// Dim returns D, the number of weights, that of the intercept included.
+func (g *GLM) Dim() int { return len(g.names) }
+
+// Names returns the names of the weights, the last "(Intercept)" if there is one.
+func (g *GLM) Names() []string { return slices.Clone(g.names) }
+
+// Covariance returns the family of V: that of the options, or what AutoCovariance chooses.
+func (g *GLM) Covariance() Covariance {
+	d := g.Dim()
+	switch {
+	case g.opt.Covariance != AutoCovariance:
+		return g.opt.Covariance
+	case min(g.Len(), d) <= fullLimit:
+		return FullCovariance
+	case d <= lowRankLimit:
+		return LowRankCovariance
+	}
+	return DiagonalCovariance
+}
+
+// glmStepper is a Stepper that knows the posterior of the weights.
+type glmStepper interface {
+	Stepper
+	// weights returns the mean of w − μ0 and the covariance, both new.
+	weights() ([]float64, weightCov, error)
+}
+
+// NewStepper implements Model.
+//
+// A full covariance with more rows than weights is that of the primal, over the
+// weights; otherwise that of the dual, over the linear predictors: a GPStepper
+// inside. With a divergence other than KL the step is the numeric one of
+// Objective. It returns an error wrapping ErrParam if the estimator is invalid, ErrNoEstimator if it
+// does not apply, ErrNoProx if d does not, and ErrEmpty if there are no rows (Fit
+// returns the prior for these).
+func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
+	}
+	if _, kl := d.(KL); d != nil && !kl {
+		o, err := g.Objective()
+		if err != nil {
+			return nil, err
+		}
+		return o.NewStepper(d)
+	}
+	est, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case g.Covariance() == FullCovariance && g.Len() <= g.Dim():
+		return newDualStepper(g)
+	case g.Covariance() == FullCovariance:
+		return newPrimalStepper(g, est)
+	}
+	return newStructuredStepper(g, est)
+}
+
+// siteEstimator returns e, or Exact for nil, if it applies to lik.
+func siteEstimator(e Estimator, lik Likelihood) (SiteEstimator, error) {
+	if e == nil {
+		e = Exact{}
+	}
+	se, ok := e.(SiteEstimator)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: %w: the Estimator must be a SiteEstimator, %T is not", ErrNoEstimator, e)
+	}
+	if v, ok := e.(Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if a, ok := e.(interface{ AcceptsLikelihood(Likelihood) error }); ok {
+		if err := a.AcceptsLikelihood(lik); err != nil {
+			return nil, err
+		}
+	}
+	return se, nil
+}
+
+// Objective returns the model as an Objective over w − μ0, for use with any
+// proximal step whatever: f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)),
+// over a *MeanField if the covariance is diagonal and a *Gaussian otherwise. It holds
+// X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
+// if the prior covariance is not positive definite to rounding.
+func (g *GLM) Objective() (Objective, error) {
+	if g.Len() == 0 {
+		return Objective{}, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
+	}
+	d := g.Dim()
+	zero := make([]float64, d)
+	var prior interface {
+		ExpFamily
+		Charted
+	}
+	if g.Covariance() == DiagonalCovariance && g.prior.full == nil {
+		v := make([]float64, d)
+		for j, l := range g.prior.prec {
+			v[j] = 1 / l
+		}
+		q, err := NewMeanField(zero, v)
+		if err != nil {
+			return Objective{}, err
+		}
+		prior = q
+	} else {
+		s, err := g.prior.state()
+		if err != nil {
+			return Objective{}, err
+		}
+		s.invert()
+		q, err := NewGaussian(zero, fullSym(s.inv, d))
+		if err != nil {
+			return Objective{}, err
+		}
+		prior = q
+	}
+	x := rows(g.Len(), d)
+	y := make([]float64, g.Len())
+	for i := range x {
+		ind, val := g.x.row(i)
+		if g.x.sparse == nil {
+			copy(x[i], val)
+		}
+		for k, j := range ind {
+			x[i][j] = val[k]
+		}
+		y[i] = float64(i)
+	}
+	return Objective{F: Expect(Sites{X: x, Y: y, Lik: g.terms.likelihood()}, g.opt.Estimator), H: KLTo(prior), Init: prior}, nil
+}
+
+// fullSym returns a copy of the matrix whose lower triangle is in a.
+func fullSym(a []float64, d int) *mat.SymDense {
+	s := mat.NewSymDense(d, nil)
+	for i := range d {
+		for j := range i + 1 {
+			s.SetSym(i, j, a[i*d+j])
+		}
+	}
+	return s
+}
+
+// Fit runs s on the model; a nil s means a Solver without options, which needs
+// no tuning. The posterior is that of the state reached and is valid even if
+// there is an error after the set-up; it is nil if the set-up failed. Without
+// rows it is the prior. The errors are those of Solver.Run.
+func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
+	if s == nil {
+		s = &Solver{}
+	}
+	if g.Len() == 0 {
+		if err := s.Validate(); err != nil {
+			return nil, nil, err
+		}
+		p, err := g.priorPosterior()
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, &Result{Status: Converged, ClosedForm: true}, nil
+	}
+	res, err := s.Run(ctx, g)
+	if res == nil {
+		return nil, nil, err
+	}
+	post, e := g.Posterior(res.Stepper)
+	if err == nil {
+		err = e
+	}
+	return post, res, err
+}
+
+// Posterior returns the posterior at the state of st, a Stepper of this model,
+// for example that of an Iteration. The error wraps ErrParam if st is none.
+func (g *GLM) Posterior(st Stepper) (*GLMPosterior, error) {
+	var mean []float64
+	var cov weightCov
+	var err error
+	switch t := st.(type) {
+	case glmStepper:
+		mean, cov, err = t.weights()
+	case interface{ Dist() Dist }:
+		mean, cov, err = weightsOf(t.Dist())
+	default:
+		err = fmt.Errorf("pgsvi: %w: a %T is no Stepper of a GLM", ErrParam, st)
+	}
+	if err == nil && len(mean) != g.Dim() {
+		err = fmt.Errorf("pgsvi: %w: the Stepper has %d weights, the model %d", ErrParam, len(mean), g.Dim())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.posterior(mean, cov, g.Len()), nil
+}

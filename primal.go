@@ -1,0 +1,599 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/lapack/lapack64"
+)
+
+// weightState is a Gaussian over D weights: precision P and mean, about a mean
+// that whoever holds it knows.
+type weightState struct {
+	p      []float64 // P, lower triangle
+	l      []float64 // its Cholesky factor
+	inv    []float64 // V = P⁻¹, lower triangle; valid if hasInv
+	hasInv bool
+	logDet float64 // log|P|
+	mean   []float64
+}
+
+func (s *weightState) resize(d int) {
+	s.p, s.l, s.mean = resize(s.p, d*d), resize(s.l, d*d), resize(s.mean, d)
+}
+
+func (s *weightState) copyFrom(o *weightState) {
+	d := len(o.mean)
+	s.resize(d)
+	copy(s.p, o.p)
+	copy(s.l, o.l)
+	copy(s.mean, o.mean)
+	s.logDet, s.hasInv = o.logDet, o.hasInv
+	if o.hasInv {
+		s.inv = resize(s.inv, d*d)
+		copy(s.inv, o.inv)
+	}
+}
+
+// factor computes the factor of p and reports whether p is positive definite and finite.
+func (s *weightState) factor() bool {
+	d := len(s.mean)
+	copy(s.l, s.p)
+	s.hasInv = false
+	if !cholesky(s.l, d) {
+		return false
+	}
+	s.logDet = logDetChol(s.l, d)
+	return !math.IsNaN(s.logDet)
+}
+
+// invert makes inv valid.
+func (s *weightState) invert() {
+	if s.hasInv {
+		return
+	}
+	d := len(s.mean)
+	s.inv = resize(s.inv, d*d)
+	copy(s.inv, s.l)
+	lapack64.Potri(lowerTriangle(s.inv, d))
+	s.hasInv = true
+}
+
+// variances stores the variances of the rows of x in v.
+func (s *weightState) variances(v []float64, x *design, index []int, buf *[]float64) {
+	if x.sparse != nil {
+		s.invert()
+	}
+	x.variances(v, s.l, s.inv, index, buf)
+}
+
+// primalAlgebra is the siteAlgebra of linear functions η = Xw of D weights whose
+// Gaussian is at hand: a move costs Σ nnz² + D³/3 operations.
+type primalAlgebra struct {
+	x        *design
+	index    []int
+	base     *weightState // not owned
+	cur, try weightState  // after the move accepted last and the last move; their means are moves from that of the base
+	moved    bool         // cur is valid
+	buf      []float64
+}
+
+func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet float64, ok bool) {
+	if !a.shift(delta, u) {
+		return 0, false
+	}
+	t := &a.try
+	a.x.mul(d, t.mean, a.index)
+	t.variances(v, a.x, a.index, &a.buf)
+	for i, di := range d {
+		u[i] -= delta[i] * di
+		if !(v[i] >= 0) || math.IsInf(v[i], 0) {
+			return 0, false
+		}
+	}
+	return t.logDet - a.base.logDet, true
+}
+
+// shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
+func (a *primalAlgebra) shift(delta, u []float64) bool {
+	t, n := &a.try, a.x.cols
+	t.resize(n)
+	copy(t.p, a.base.p)
+	a.x.addGram(t.p, delta, a.index, &a.buf)
+	if !t.factor() {
+		return false
+	}
+	clear(t.mean)
+	a.x.addMulT(t.mean, u, a.index)
+	potrs(t.l, t.mean)
+	_, ok := allFinite(t.mean)
+	return ok
+}
+
+func (a *primalAlgebra) accept() {
+	a.cur, a.try = a.try, a.cur
+	a.moved = true
+}
+
+// weightBlock solves the problem of a block of rows, with everything else held
+// fixed as the Gaussian over the weights that it is given:
+//
+//	argmin KL(q‖cavity) − Σ_{n∈B} w_n E_q[log p(y_n|η_n)].
+//
+// Where the rows of the block have no sites yet the cavity is the given Gaussian itself.
+type weightBlock struct {
+	alg    primalAlgebra
+	prob   siteProblem
+	base   siteState
+	y      []float64
+	g, h   []float64
+	left   float64 // of what a first step promised, the part that was left after it
+	age    int     // blocks since that was measured
+	checks int     // evaluations, in rows
+}
+
+// Of the decrease that a block promises, the part to do without, in steps that
+// are checked and in all.
+const (
+	weightBlockTol   = 1e-3
+	weightBlockEvals = 20
+)
+
+// promise returns ½gᵀP⁻¹g, g = Xᵀ(d1 − a) the gradient of the ELBO in the mean.
+func (b *weightBlock) promise(s *siteState, at *weightState) float64 {
+	d := b.alg.x.cols
+	b.g = resize(b.g, d)
+	b.h = resize(b.h, len(s.d1))
+	floats.SubTo(b.h, s.d1, s.a)
+	clear(b.g)
+	b.alg.x.addMulT(b.g, b.h, b.alg.index)
+	blas64.Trsv(blas.NoTrans, lowerTriangle(at.l, d), vector(b.g))
+	return 0.5 * floats.Dot(b.g, b.g)
+}
+
+// solve moves w to the solution, for the rows of x that index names, with
+// responses b.y under lik and with the sites of b.base (γ, and a about its m),
+// which it replaces by those of the solution.
+func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likelihood) error {
+	p, base := &b.prob, &b.base
+	b.alg.x, b.alg.index, b.alg.base, b.alg.moved = x, index, w, false
+	w.variances(base.v, x, index, &b.alg.buf)
+	p.plain = len(b.y) > 4*x.cols
+	if err := p.init(lik, b.y, &b.alg, base); err != nil {
+		return err
+	}
+	b.checks += len(b.y)
+	promise := b.promise(&p.cur.siteState, w)
+	if promise < 1e-15 {
+		return nil
+	}
+	// Where the step to the target left little on blocks before, go there unchecked.
+	const every = 8
+	if b.left*promise < weightBlockTol && b.age < every && p.plain {
+		p.target()
+		for i := range p.delta {
+			p.delta[i] = p.tg[i] - base.gamma[i]
+			p.u[i] = p.tc[i] - base.a[i]
+		}
+		if b.alg.shift(p.delta, p.u) {
+			b.age++
+			b.alg.accept()
+			x.mul(p.d, b.alg.cur.mean, index)
+			for i, g := range p.tg {
+				base.gamma[i], base.a[i] = g, p.tc[i]-g*p.d[i]
+				base.m[i] += p.d[i]
+			}
+			w.moveTo(&b.alg.cur)
+			return nil
+		}
+	}
+	goal := math.Min(1e-2, weightBlockTol*promise)
+	for k := 0; p.evaluations < weightBlockEvals; k++ {
+		before := p.evaluations
+		ok := p.iterate()
+		b.checks += (p.evaluations - before) * len(b.y)
+		if !ok {
+			break
+		}
+		left := b.promise(&p.cur.siteState, &b.alg.cur)
+		if k == 0 && promise < 1e3 {
+			b.left, b.age = left/(promise*promise), 0
+		}
+		if left < goal {
+			break
+		}
+	}
+	if b.alg.moved {
+		copy(base.gamma, p.cur.gamma)
+		copy(base.a, p.cur.a)
+		copy(base.m, p.cur.m)
+		w.moveTo(&b.alg.cur)
+	}
+	return nil
+}
+
+// moveTo makes s the Gaussian t, whose mean is a move from that of s.
+func (s *weightState) moveTo(t *weightState) {
+	floats.Add(t.mean, s.mean)
+	*s, *t = *t, *s
+}
+
+// primalStepper is the Stepper of a GLM with a full covariance of its weights.
+// Its state is that of the sites of the rows,
+//
+//	V⁻¹ = Λ0 + Xᵀ diag(γ) X,   V⁻¹(m − μ0) = Xᵀb,
+//
+// unless a step with a given β has left it.
+type primalStepper struct {
+	g     *GLM
+	est   SiteEstimator
+	n     int
+	lik   Likelihood
+	y     []float64 // the numbers of the rows
+	prior *weightState
+
+	batch   siteProblem // of all rows; its state is the best that was evaluated
+	alg     primalAlgebra
+	started bool // batch has a state
+
+	run           weightState // the current state, its mean about μ0
+	gamma, a, eta []float64   // its sites: γ, and the linear coefficient about η
+	ahead         bool        // run has left the state of batch
+	free          bool        // run has no sites
+
+	block   weightBlock
+	y2      []float64
+	pg      weightPG
+	checker allTerms
+	workers int
+	gradMap float64
+	last    [2]float64 // the ELBO at the last two calls of Gap
+	err     float64
+}
+
+func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
+	prior, err := g.prior.state()
+	if err != nil {
+		return nil, err
+	}
+	s := &primalStepper{g: g, est: est, n: g.x.rows, lik: g.terms.likelihood(), prior: &weightState{}, last: [2]float64{math.NaN(), math.NaN()}}
+	s.y = make([]float64, s.n)
+	for i := range s.y {
+		s.y[i] = float64(i)
+	}
+	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
+	s.prior.copyFrom(prior) // its inverse is this Stepper's own
+	clear(s.prior.mean)
+	s.run.copyFrom(s.prior)
+	s.ahead = true
+	return s, nil
+}
+
+// Len implements Stepper.
+func (s *primalStepper) Len() int { return s.n }
+
+// firstBlock is the size of the block that a fit begins with.
+func (s *primalStepper) firstBlock() int { return max(256, 2*s.g.x.cols) }
+
+// BatchSize returns the size of blocks where the Solver has none.
+func (s *primalStepper) BatchSize() int { return min(s.n, s.firstBlock()) }
+
+// Sampler returns what a Solver without options sweeps with: one pass of blocks
+// that grow, to come near, and then all rows at a time.
+func (s *primalStepper) Sampler() Sampler { return approach{s.BatchSize()} }
+
+// SetWorkers lets n goroutines share the expectations of a step.
+func (s *primalStepper) SetWorkers(n int) {
+	s.workers, s.batch.workers, s.block.prob.workers = n, n, n
+}
+
+// ClosedForm reports that the steps are in closed form.
+func (s *primalStepper) ClosedForm() bool { return true }
+
+// GradMap returns the norm of the change of the mean of the weights in the last step, divided by β.
+func (s *primalStepper) GradMap() float64 { return s.gradMap }
+
+// ELBOErr returns a bound on the error of the expectations in the ELBO.
+func (s *primalStepper) ELBOErr() float64 { return s.err }
+
+// Step implements Stepper.
+func (s *primalStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+	switch {
+	case !math.IsInf(beta, 1):
+		return s.pg.step(s, batch, beta, rng)
+	case s.checker.all(batch, s.n):
+		return s.batchStep()
+	}
+	return s.blockStep(batch)
+}
+
+// begin prepares the problem of all rows.
+func (s *primalStepper) begin() {
+	if s.alg.x != nil {
+		return
+	}
+	s.alg.x, s.alg.base = s.g.x, s.prior
+	var base siteState
+	base.resize(s.n)
+	clear(base.gamma)
+	clear(base.a)
+	clear(base.m)
+	s.prior.variances(base.v, s.g.x, nil, &s.alg.buf)
+	s.batch.plain = s.n > 100000
+	s.batch.prepare(s.lik, s.y, &s.alg, &base)
+}
+
+// settle makes the state of batch the current one, if that is no worse, and
+// otherwise goes back to it.
+func (s *primalStepper) settle() error {
+	if !s.ahead {
+		return nil
+	}
+	s.begin()
+	p := &s.batch
+	if s.free {
+		if err := s.sitesHere(); err != nil {
+			return err
+		}
+	}
+	for i, g := range s.gamma {
+		p.try.gamma[i], p.try.c[i] = g, s.a[i]+g*s.eta[i]
+	}
+	ok := p.eval() && !math.IsInf(p.try.value, 0)
+	switch {
+	case s.started && ok:
+		p.accept()
+	case ok:
+		p.cur, p.try = p.try, p.cur
+		s.alg.accept()
+	case !s.started:
+		// From the prior.
+		if err := p.start(); err != nil {
+			return err
+		}
+		clear(p.try.gamma)
+		clear(p.try.c)
+		if !p.eval() {
+			return fmt.Errorf("pgsvi: expectations under the prior: %w", ErrNotFinite)
+		}
+		p.cur, p.try = p.try, p.cur
+		s.alg.accept()
+	}
+	s.started, s.ahead, s.free = true, false, false
+	s.sync()
+	return nil
+}
+
+// sync makes the running state that of batch.
+func (s *primalStepper) sync() {
+	p := &s.batch
+	s.run.copyFrom(&s.alg.cur)
+	copy(s.gamma, p.cur.gamma)
+	copy(s.a, p.cur.a)
+	copy(s.eta, p.cur.m)
+}
+
+// sitesHere gives a state without sites those that it would move to.
+func (s *primalStepper) sitesHere() error {
+	var t siteState
+	t.resize(s.n)
+	s.g.x.mul(t.m, s.run.mean, nil)
+	s.run.variances(t.v, s.g.x, nil, &s.alg.buf)
+	if err := t.expect(s.lik, s.y, s.workers); err != nil {
+		return err
+	}
+	copy(s.gamma, t.tg)
+	copy(s.a, t.d1)
+	copy(s.eta, t.m)
+	return nil
+}
+
+// batchStep takes one accepted step of the whole objective.
+func (s *primalStepper) batchStep() error {
+	if err := s.settle(); err != nil {
+		return err
+	}
+	s.block.g = resize(s.block.g, len(s.run.mean))
+	copy(s.block.g, s.run.mean)
+	s.batch.iterate()
+	s.gradMap = floats.Distance(s.block.g, s.alg.cur.mean, 2)
+	s.sync()
+	return nil
+}
+
+// blockStep solves the problem of a block with the other sites held fixed. What
+// it does to the ELBO is seen when that is evaluated.
+func (s *primalStepper) blockStep(batch []int) error {
+	if s.free {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
+	b := &s.block
+	m := len(batch)
+	b.base.resize(m)
+	b.y = resize(b.y, m)
+	s.g.x.mul(b.base.m, s.run.mean, batch)
+	for k, i := range batch {
+		b.y[k] = float64(i)
+		b.base.gamma[k] = s.gamma[i]
+		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
+	}
+	before := append([]float64(nil), s.run.mean...)
+	if err := b.solve(&s.run, s.g.x, batch, s.lik); err != nil {
+		return err
+	}
+	for k, i := range batch {
+		s.gamma[i], s.a[i], s.eta[i] = b.base.gamma[k], b.base.a[k], b.base.m[k]
+	}
+	s.gradMap = floats.Distance(before, s.run.mean, 2)
+	s.ahead = true
+	return nil
+}
+
+// ELBO implements Stepper. It is exact, and its argument is not used. Blocks
+// that have made it fall are taken back.
+func (s *primalStepper) ELBO(*rand.Rand) (float64, error) {
+	if s.free {
+		return s.pg.elbo(s)
+	}
+	if err := s.settle(); err != nil {
+		return math.NaN(), err
+	}
+	s.err = s.batch.cur.err
+	return -s.batch.cur.value, nil
+}
+
+// Gap estimates how far the ELBO is below its maximum: ½δᵀFδ in natural
+// parameters, with the gradient g of the ELBO in the mean and the distance ΔP
+// of the precision from its target,
+//
+//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²,
+//
+// and at least what the last changes of the ELBO, taken as a geometric series, add up to.
+func (s *primalStepper) Gap() float64 {
+	if s.free || s.settle() != nil {
+		return math.NaN()
+	}
+	c := &s.batch.cur
+	s.block.alg.x, s.block.alg.index = s.g.x, nil
+	gap := s.block.promise(&c.siteState, &s.alg.cur)
+	var precision float64
+	for i, v := range c.v {
+		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
+	}
+	gap += 0.25 * precision * precision
+	elbo := -c.value
+	now, before := elbo-s.last[1], s.last[1]-s.last[0]
+	if rate := now / before; rate > 0 && rate < 1 {
+		gap = math.Max(gap, now*rate/(1-rate))
+	}
+	s.last[0], s.last[1] = s.last[1], elbo
+	return gap
+}
+
+// weights implements glmStepper.
+func (s *primalStepper) weights() ([]float64, weightCov, error) {
+	if !s.free {
+		if err := s.settle(); err != nil {
+			return nil, nil, err
+		}
+	}
+	w := &weightState{}
+	w.copyFrom(&s.run)
+	return append([]float64(nil), w.mean...), &fullCov{s: w}, nil
+}
+
+// weightPG is the workspace of the step with a given β.
+type weightPG struct {
+	y, m, v, e, d1, d2 []float64
+	w, h               []float64
+	next, metric       weightState
+	buf                []float64
+}
+
+// step takes the step of the paper with step size β from the gradient of batch;
+// see MeanUpdate, with XᵀΓX and Xᵀa in the places of Γ and a.
+func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.Rand) error {
+	if s.ahead && !s.free && s.started {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
+	x, d := s.g.x, s.g.x.cols
+	m := len(batch)
+	if batch == nil {
+		m = s.n
+	}
+	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2, &t.w} {
+		*p = resize(*p, m)
+	}
+	for k := range m {
+		t.y[k] = float64(term(batch, k))
+	}
+	x.mul(t.m, s.run.mean, batch)
+	s.run.variances(t.v, x, batch, &t.buf)
+	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.lik, t.y, t.m, t.v, rng); err != nil {
+		return err
+	}
+	r := 1 / (1 + beta)
+	scale := (1 - r) * float64(s.n) / float64(m)
+	for k := range m {
+		if c := t.d1[k] + t.d2[k]; math.IsNaN(c) || math.IsInf(c, 0) {
+			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.lik, t.y[k], 0), t.m[k], t.v[k], t.d1[k], t.d2[k])
+		}
+		t.w[k] = -scale * t.d2[k]
+		t.d1[k] *= scale
+	}
+	// h = (1−r)(Xᵀα̂ − Λ0 m), and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X).
+	t.h = resize(t.h, d)
+	blas64.Symv(r-1, symmetric(s.prior.p, d), vector(s.run.mean), 0, vector(t.h))
+	x.addMulT(t.h, t.d1, batch)
+	next := &t.next
+	next.resize(d)
+	for j := range next.p {
+		next.p[j] = r*s.run.p[j] + (1-r)*s.prior.p[j]
+	}
+	x.addGram(next.p, t.w, batch, &t.buf)
+	metric := next
+	if s.g.opt.MeanUpdate == Appendix {
+		metric = &t.metric
+		metric.resize(d)
+		for j := range metric.p {
+			metric.p[j] = r*s.run.p[j] + (1-r)*s.prior.p[j]
+		}
+		if !metric.factor() {
+			return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
+		}
+	}
+	// Go less far where the precision would not be positive definite.
+	for range 100 {
+		if next.factor() {
+			potrs(metric.l, t.h)
+			if j, ok := allFinite(t.h); !ok {
+				return fmt.Errorf("pgsvi: %w: mean of weight %d (%s) would move by %v", ErrNotFinite, j, s.g.names[j], t.h[j])
+			}
+			s.gradMap = floats.Norm(t.h, 2) / beta
+			floats.AddTo(next.mean, s.run.mean, t.h)
+			s.run, t.next = t.next, s.run
+			s.free, s.ahead, s.started = true, true, false
+			return nil
+		}
+		for j, p := range s.run.p {
+			next.p[j] = 0.5 * (next.p[j] + p)
+		}
+		floats.Scale(0.5, t.h)
+	}
+	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
+}
+
+// elbo returns the ELBO of a state without sites, with
+//
+//	KL = ½(tr(Λ0V) − D + mᵀΛ0m + log|P| − log|Λ0|).
+func (t *weightPG) elbo(s *primalStepper) (float64, error) {
+	var c siteState
+	c.resize(s.n)
+	s.g.x.mul(c.m, s.run.mean, nil)
+	s.run.variances(c.v, s.g.x, nil, &t.buf)
+	if err := c.expect(s.lik, s.y, s.workers); err != nil {
+		return math.NaN(), err
+	}
+	s.err = c.err
+	s.run.invert()
+	d := s.g.x.cols
+	kl := s.run.logDet - s.prior.logDet - float64(d)
+	t.h = resize(t.h, d)
+	blas64.Symv(1, symmetric(s.prior.p, d), vector(s.run.mean), 0, vector(t.h))
+	kl += floats.Dot(t.h, s.run.mean)
+	for i := range d {
+		for j := range i {
+			kl += 2 * s.prior.p[i*d+j] * s.run.inv[i*d+j]
+		}
+		kl += s.prior.p[i*d+i] * s.run.inv[i*d+i]
+	}
+	return floats.Sum(c.e) - 0.5*kl, nil
+}
