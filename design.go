@@ -150,8 +150,13 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 	}
 }
 
-// designChunk is the number of dense rows that are treated together.
-const designChunk = 256
+// designChunk is the number of dense rows that are treated together, and
+// designStride the distance between their columns in memory, which is not a
+// power of two lest they compete for the same places in the cache.
+const (
+	designChunk  = 256
+	designStride = designChunk + 8
+)
 
 // addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols. The weights
 // may have any sign. buf is scratch.
@@ -174,18 +179,18 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 		}
 		return
 	}
-	*buf = resize(*buf, d*designChunk)
+	*buf = resize(*buf, d*designStride)
 	for _, sign := range [2]float64{1, -1} {
 		n := 0
 		flush := func() {
 			if n > 0 {
-				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designChunk}, 1, symmetric(p, d))
+				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}, 1, symmetric(p, d))
 			}
 			n = 0
 		}
 		for a, wa := range w {
 			if sign*wa > 0 {
-				scaleInto((*buf)[n:], designChunk, math.Sqrt(sign*wa), g.dense[term(index, a)*d:(term(index, a)+1)*d])
+				scaleInto((*buf)[n:], designStride, math.Sqrt(sign*wa), g.dense[term(index, a)*d:(term(index, a)+1)*d])
 				if n++; n == designChunk {
 					flush()
 				}
@@ -215,19 +220,19 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 		}
 		return
 	}
-	*buf = resize(*buf, d*designChunk)
+	*buf = resize(*buf, d*designStride)
 	for lo := 0; lo < len(dst); lo += designChunk {
 		n := min(designChunk, len(dst)-lo)
 		for a := range n {
 			i := term(index, lo+a)
-			scaleInto((*buf)[a:], designChunk, 1, g.dense[i*d:(i+1)*d])
+			scaleInto((*buf)[a:], designStride, 1, g.dense[i*d:(i+1)*d])
 		}
-		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designChunk}
+		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}
 		blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(l, d), b)
 		v := dst[lo : lo+n]
 		clear(v)
 		for j := range d {
-			for a, z := range b.Data[j*designChunk : j*designChunk+n] {
+			for a, z := range b.Data[j*designStride : j*designStride+n] {
 				v[a] += z * z
 			}
 		}

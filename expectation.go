@@ -197,11 +197,23 @@ func softplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 			return e, e, e, 0
 		}
 		return 1, 1, 1, scale
-	case s < 0.18:
-		f0, f1, f2 = softplusHermite(hermite8[:], m, s)
-		return f0, f1, f2, 0
 	case s < 0.42:
-		f0, f1, f2 = softplusHermite(hermite16[:], m, s)
+		// With n nodes the error of the second derivative relative to its value at
+		// zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for its poles are at ±iπ: below 1e−13.
+		rule := hermite16[:]
+		switch {
+		case s < 0.035:
+			rule = hermite4[:]
+		case s < 0.11:
+			rule = hermite6[:]
+		case s < 0.18:
+			rule = hermite8[:]
+		case s < 0.26:
+			rule = hermite10[:]
+		case s < 0.33:
+			rule = hermite12[:]
+		}
+		f0, f1, f2 = softplusHermite(rule, m, s)
 		return f0, f1, f2, 0
 	case s < 10:
 		f0, f1, f2 = softplusTrapezoid(m, v, s)
@@ -689,11 +701,35 @@ type quadNode struct{ x, w float64 }
 
 // Gauss–Hermite for N(0, 1): Σ w (f(x) + f(−x)) = E[f] for polynomials of degree 2n−1.
 var (
+	hermite4 = [2]quadNode{
+		{0.7419637843027258, 0.45412414523193156},
+		{2.3344142183389773, 0.04587585476806842},
+	}
+	hermite6 = [3]quadNode{
+		{0.6167065901925941, 0.4088284695560293},
+		{1.8891758777537107, 0.08861574604191451},
+		{3.324257433552119, 0.0025557844020562487},
+	}
 	hermite8 = [4]quadNode{
 		{0.539079811351375108, 0.37301225767907735},
 		{1.636519042435108, 0.117239907661759015},
 		{2.8024858612875417, 0.00963522012078826719},
 		{4.14454718612589433, 0.00011261453837536777},
+	}
+	hermite10 = [5]quadNode{
+		{0.48493570751549764, 0.344642334932019},
+		{1.4659890943911582, 0.1354837029802678},
+		{2.4843258416389546, 0.019111580500770272},
+		{3.581823483551927, 0.0007580709343122172},
+		{4.859462828332312, 4.310652630718312e-06},
+	}
+	hermite12 = [6]quadNode{
+		{0.44440300194413895, 0.32166436151283},
+		{1.3403751971516167, 0.14696704804532998},
+		{2.259464451000799, 0.029116687912364176},
+		{3.2237098287700974, 0.0022033806875332005},
+		{4.2718258479322815, 4.837184922590645e-05},
+		{5.500901704467748, 1.4999271676371626e-07},
 	}
 	hermite16 = [8]quadNode{
 		{0.386760604500557348, 0.286568521238012123},

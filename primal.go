@@ -126,25 +126,38 @@ func (a *primalAlgebra) accept() {
 //
 // Where the rows of the block have no sites yet the cavity is the given Gaussian itself.
 type weightBlock struct {
-	alg    primalAlgebra
-	prob   siteProblem
-	base   siteState
-	y      []float64
-	g, h   []float64
-	left   float64 // of what a first step promised, the part that was left after it
-	age    int     // blocks since that was measured
-	checks int     // evaluations, in rows
+	alg      primalAlgebra
+	prob     siteProblem
+	base     siteState
+	y        []float64
+	g, h     []float64
+	after    remainder // of the last first step that was checked
+	age      int       // blocks since then
+	measured bool      // there was one
+	checks   int       // evaluations, in rows
 }
 
-// Of the decrease that a block promises, the part to do without, in steps that
-// are checked and in all.
+// remainder is what a step to the target left to gain, in nats: in the mean as
+// a multiple of the square of what was promised before, for that is how Newton
+// steps converge, and in the precision as a multiple of it.
+type remainder struct{ mean, precision float64 }
+
+func (r remainder) of(promise float64) float64 { return promise * (promise*r.mean + r.precision) }
+
+// A block is solved until what is left to gain is this small in nats, as a
+// part of what it promised and in any case, or after so many evaluations.
+// Steps that promise to leave less than the former are taken unchecked, a number of times.
 const (
-	weightBlockTol   = 1e-3
-	weightBlockEvals = 20
+	weightBlockTol       = 1e-4
+	weightBlockGoal      = 1e-2
+	weightBlockEvals     = 20
+	weightBlockUnchecked = 8
 )
 
-// promise returns ½gᵀP⁻¹g, g = Xᵀ(d1 − a) the gradient of the ELBO in the mean.
-func (b *weightBlock) promise(s *siteState, at *weightState) float64 {
+// promise returns what the linearised problem promises in nats: in the mean
+// ½gᵀP⁻¹g, g = Xᵀ(d1 − a) the gradient of the ELBO, and in the precision, of which
+// it only sees the trace, ¼ tr(VΔP)²/D ≤ ¼ tr((VΔP)²).
+func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision float64) {
 	d := b.alg.x.cols
 	b.g = resize(b.g, d)
 	b.h = resize(b.h, len(s.d1))
@@ -152,7 +165,19 @@ func (b *weightBlock) promise(s *siteState, at *weightState) float64 {
 	clear(b.g)
 	b.alg.x.addMulT(b.g, b.h, b.alg.index)
 	blas64.Trsv(blas.NoTrans, lowerTriangle(at.l, d), vector(b.g))
-	return 0.5 * floats.Dot(b.g, b.g)
+	var trace float64
+	for i, v := range s.v {
+		trace += math.Abs(s.tg[i]-s.gamma[i]) * v
+	}
+	return 0.5 * floats.Dot(b.g, b.g), 0.25 * trace * trace / float64(d)
+}
+
+// number makes the responses the numbers of n rows.
+func (b *weightBlock) number(n int) {
+	b.y = resize(b.y, n)
+	for i := range b.y {
+		b.y[i] = float64(i)
+	}
 }
 
 // solve moves w to the solution, for the rows of x that index names, with
@@ -167,13 +192,11 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 		return err
 	}
 	b.checks += len(b.y)
-	promise := b.promise(&p.cur.siteState, w)
+	promise, _ := b.promise(&p.cur.siteState, w)
 	if promise < 1e-15 {
 		return nil
 	}
-	// Where the step to the target left little on blocks before, go there unchecked.
-	const every = 8
-	if b.left*promise < weightBlockTol && b.age < every && p.plain {
+	if p.plain && b.measured && b.age < weightBlockUnchecked && b.after.of(promise) < weightBlockTol {
 		p.target()
 		for i := range p.delta {
 			p.delta[i] = p.tg[i] - base.gamma[i]
@@ -191,19 +214,20 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 			return nil
 		}
 	}
-	goal := math.Min(1e-2, weightBlockTol*promise)
-	for k := 0; p.evaluations < weightBlockEvals; k++ {
+	goal := math.Min(weightBlockGoal, weightBlockTol*promise)
+	for first := true; p.evaluations < weightBlockEvals; first = false {
 		before := p.evaluations
 		ok := p.iterate()
 		b.checks += (p.evaluations - before) * len(b.y)
 		if !ok {
 			break
 		}
-		left := b.promise(&p.cur.siteState, &b.alg.cur)
-		if k == 0 && promise < 1e3 {
-			b.left, b.age = left/(promise*promise), 0
+		mean, precision := b.promise(&p.cur.siteState, &b.alg.cur)
+		if first {
+			b.measured = true
+			b.after, b.age = remainder{mean / promise / promise, precision / promise}, 0
 		}
-		if left < goal {
+		if mean+precision < goal {
 			break
 		}
 	}
@@ -461,7 +485,7 @@ func (s *primalStepper) Gap() float64 {
 	}
 	c := &s.batch.cur
 	s.block.alg.x, s.block.alg.index = s.g.x, nil
-	gap := s.block.promise(&c.siteState, &s.alg.cur)
+	gap, _ := s.block.promise(&c.siteState, &s.alg.cur)
 	var precision float64
 	for i, v := range c.v {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v

@@ -14,7 +14,8 @@ type rowTerms struct {
 	offset []float64 // o; nil means 0
 	weight []float64 // w > 0; nil means 1
 	extra  []float64 // c; nil means 0
-	row    []int     // the caller's number of each row; nil means the same
+	row    []int     // the caller's number of each row; nil means first + n
+	first  int
 }
 
 func (t *rowTerms) at(n float64) (y, offset, weight, extra float64) {
@@ -51,9 +52,9 @@ func (t *rowTerms) Expect(n, m, v float64) Expectation {
 // describe names term n in an error.
 func (t *rowTerms) describe(n float64) string {
 	y, o, w, _ := t.at(n)
-	i := int(n)
+	i := t.first + int(n)
 	if t.row != nil {
-		i = t.row[i]
+		i = t.row[int(n)]
 	}
 	s := fmt.Sprintf("row %d, with response %v", i, y)
 	if t.offset != nil {

@@ -1,0 +1,541 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+)
+
+// GLMStream is the posterior of a generalised linear model with a full
+// covariance whose rows arrive one at a time, in any number and each once
+// (streaming variational Bayes; Broderick et al., 2013). It keeps D² numbers, a
+// block of rows and some thousands of rows seen before. Each block B moves the posterior q to
+//
+//	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|η_n)],
+//
+// a proximal step with r = 0 in which q takes the place of the prior, and which
+// has no step size. What a row contributed when q was wide is not what it would
+// contribute later; the rows for which that matters most, those of the largest
+// variance of η, are kept with their sites, some thousands at a time, and
+// solved for again now and then, and for each Posterior. Blocks are counted in
+// rows from the start, so that the result is the same to the last bit however
+// the rows are handed over.
+//
+// A GLMStream is not safe for concurrent use.
+type GLMStream struct {
+	g     *GLM // without data
+	w     weightState
+	block weightBlock
+	buf   rowBuffer
+	kept  keptRows
+	size  int // of a block
+	rows  int // in w; those in buf come on top
+	seen  int // rows handed over
+}
+
+// keptRows are rows seen before, with their sites, and the least variance of η
+// of a row to be kept.
+type keptRows struct {
+	rowBuffer
+	gamma, a, m []float64
+	least       float64
+}
+
+func (k *keptRows) drop(d int) {
+	k.reset(d)
+	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
+}
+
+// keptRows holds at most so many rows.
+const mostKept = 4096
+
+func (k *keptRows) clone() keptRows {
+	c := keptRows{rowBuffer: k.rowBuffer.clone(), least: k.least}
+	c.gamma, c.a, c.m = slices.Clone(k.gamma), slices.Clone(k.a), slices.Clone(k.m)
+	return c
+}
+
+// NewGLMStream returns a stream that starts from the prior, for rows of the given
+// number of columns (without the intercept). See NewGLM for lik, opt and the errors; Offset and
+// Weights belong to the rows. It also returns an error wrapping ErrParam if opt asks
+// for Autoscale, or for another covariance than a full one, which the D² numbers of the
+// stream are.
+func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
+	g, err := newGLM(lik, opt)
+	if err != nil {
+		return nil, err
+	}
+	if cols < 0 || cols > math.MaxInt32 {
+		return nil, fmt.Errorf("pgsvi: %w: a stream of rows with %d columns", ErrShape, cols)
+	}
+	switch o := &g.opt; {
+	case o.Offset != nil || o.Weights != nil:
+		return nil, fmt.Errorf("pgsvi: %w: Offset and Weights of a stream are those of its rows", ErrParam)
+	case o.Autoscale:
+		return nil, fmt.Errorf("pgsvi: %w: Autoscale needs to know the columns, which a stream does not; set PriorSD or Prior", ErrParam)
+	case o.Covariance > FullCovariance:
+		return nil, fmt.Errorf("pgsvi: %w: a stream with a %v covariance; it has a full one", ErrParam, o.Covariance)
+	}
+	if err := g.setNames(cols); err != nil {
+		return nil, err
+	}
+	if err := g.setPrior(); err != nil {
+		return nil, err
+	}
+	g.opt.Covariance = FullCovariance
+	w, err := g.prior.state()
+	if err != nil {
+		return nil, err
+	}
+	s := newGLMStream(g)
+	s.w.copyFrom(w)
+	copy(s.w.mean, g.prior.mean)
+	return s, nil
+}
+
+// newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
+func newGLMStream(g *GLM) *GLMStream {
+	d := len(g.names)
+	s := &GLMStream{g: g, size: max(1024, 8*d)}
+	s.buf.reset(d)
+	s.kept.reset(d)
+	return s
+}
+
+// Stream returns a stream that starts from p, which it leaves as it is: the
+// posterior of more rows, or of fewer. The error wraps ErrNotPosDef if the precision of p
+// is, to rounding, not positive definite. It takes D² numbers and D³/3 operations
+// whatever the form of the covariance is.
+func (p *GLMPosterior) Stream() (*GLMStream, error) {
+	w, err := p.cov.state()
+	if err != nil {
+		return nil, err
+	}
+	g := &GLM{terms: rowTerms{lik: p.lik}, prior: *p.prior, names: p.names, opt: p.opt}
+	s := newGLMStream(g)
+	s.w.copyFrom(w)
+	copy(s.w.mean, p.mean)
+	s.rows, s.seen = p.rows, p.rows
+	return s, nil
+}
+
+// Update returns the posterior with further rows added, each seen once; p
+// stays as it is. The posterior of one fit to all rows differs from it in the order of
+// what one block moves the sites of the rows before: see the README for
+// measurements. The errors are those of GLMStream.AddAll and Stream; the posterior is nil then.
+func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
+	s, err := p.Stream()
+	if err == nil {
+		err = s.AddAll(ctx, rows)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.Posterior()
+}
+
+// Remove returns the posterior with rows taken out that it has seen; p stays as
+// it is. The errors are those of GLMStream.RemoveAll and Stream; the posterior is nil then.
+func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
+	s, err := p.Stream()
+	if err == nil {
+		err = s.RemoveAll(ctx, rows)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.Posterior()
+}
+
+// Len returns the number of rows that the posterior has seen, less those removed.
+func (s *GLMStream) Len() int { return s.rows + s.buf.rows() }
+
+// Dim returns D, the number of weights, that of the intercept included.
+func (s *GLMStream) Dim() int { return len(s.g.names) }
+
+// Add adds a row, which it copies. The error, upon which the row is left out, names the number of
+// the row; it wraps ErrShape if the columns are not those of the stream, or not
+// increasing, ErrNotFinite if a number is NaN or infinite, ErrLabel if the
+// response is outside the support of the likelihood, and ErrParam if the weight
+// is negative. Adding a row may complete a block; an error of its step wraps
+// ErrNotFinite, and leaves the posterior as it was before the block.
+func (s *GLMStream) Add(row Row) error {
+	s.seen++
+	if err := s.check(row); err != nil {
+		return err
+	}
+	s.buf.add(row, s.g.opt.Intercept)
+	if s.buf.rows() < s.size {
+		return nil
+	}
+	return s.flush()
+}
+
+// flush solves for the rows in the buffer and empties it.
+func (s *GLMStream) flush() error {
+	defer s.buf.reset(s.Dim())
+	if err := s.solve(&s.w); err != nil {
+		return err
+	}
+	s.rows += s.buf.rows()
+	k, base := &s.kept, &s.block.base
+	for i, v := range base.v { // before the block; the row itself has reduced it
+		if v/(1+math.Abs(base.gamma[i])*v) >= k.least {
+			k.copyRow(&s.buf, i)
+			k.gamma, k.a, k.m = append(k.gamma, base.gamma[i]), append(k.a, base.a[i]), append(k.m, base.m[i])
+		}
+	}
+	if k.rows() <= mostKept {
+		return nil
+	}
+	if err := s.again(&s.w, k); err != nil {
+		return err
+	}
+	// Keep the half of the largest variances.
+	v := make([]float64, k.rows())
+	s.w.variances(v, k.design(), nil, &s.block.alg.buf)
+	sorted := slices.Sorted(slices.Values(v))
+	k.least = sorted[len(sorted)-mostKept/2]
+	n := 0
+	for i, vi := range v {
+		if vi >= k.least && n < mostKept/2 {
+			k.gamma[n], k.a[n], k.m[n] = k.gamma[i], k.a[i], k.m[i]
+			k.moveRow(n, i)
+			n++
+		}
+	}
+	k.gamma, k.a, k.m = k.gamma[:n], k.a[:n], k.m[:n]
+	k.truncate(n)
+	return nil
+}
+
+// again solves for kept rows anew.
+func (s *GLMStream) again(w *weightState, k *keptRows) error {
+	n := k.rows()
+	if n == 0 {
+		return nil
+	}
+	b, x := &s.block, k.design()
+	b.base.resize(n)
+	x.mul(b.base.m, w.mean, nil)
+	for i, m := range b.base.m {
+		b.base.gamma[i] = k.gamma[i]
+		b.base.a[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
+	}
+	b.number(n)
+	after, age, measured := b.after, b.age, b.measured
+	b.measured = false // there is nothing to go by
+	err := b.solve(w, x, nil, k.terms(s.g.terms.lik, 0).likelihood())
+	b.after, b.age, b.measured = after, age, measured
+	copy(k.gamma, b.base.gamma)
+	copy(k.a, b.base.a)
+	copy(k.m, b.base.m)
+	return err
+}
+
+// AddAll adds rows until there are no more. It returns the first error, that of ctx,
+// of rows or of Add; rows before it are in the posterior.
+func (s *GLMStream) AddAll(ctx context.Context, rows iter.Seq2[Row, error]) error {
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		if s.seen%256 == 0 && ctx.Err() != nil {
+			return fmt.Errorf("pgsvi: canceled after %d rows: %w", s.seen, context.Cause(ctx))
+		}
+		if err := s.Add(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check returns an error if row is no row of the stream.
+func (s *GLMStream) check(row Row) error {
+	cols := s.Dim() - b2i(s.g.opt.Intercept)
+	n := s.seen - 1
+	switch {
+	case row.Ind == nil && len(row.Val) != cols:
+		return fmt.Errorf("pgsvi: %w: row %d has %d values, the model %d columns", ErrShape, n, len(row.Val), cols)
+	case row.Ind != nil && len(row.Ind) != len(row.Val):
+		return fmt.Errorf("pgsvi: %w: row %d has %d columns and %d values", ErrShape, n, len(row.Ind), len(row.Val))
+	case row.Weight < 0:
+		return fmt.Errorf("pgsvi: %w: row %d has weight %v", ErrParam, n, row.Weight)
+	}
+	for k, j := range row.Ind {
+		if j < 0 || j >= cols || k > 0 && j <= row.Ind[k-1] {
+			return fmt.Errorf("pgsvi: %w: row %d has column %d; columns must increase and be below %d", ErrShape, n, j, cols)
+		}
+	}
+	if k, ok := allFinite(row.Val); !ok {
+		return fmt.Errorf("pgsvi: %w: row %d, column %d is %v", ErrNotFinite, n, columnOf(row.Ind, k), row.Val[k])
+	}
+	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("pgsvi: %w: row %d has response %v, offset %v, weight %v", ErrNotFinite, n, row.Y, row.Offset, row.Weight)
+		}
+	}
+	if c, ok := s.g.terms.lik.(LabelChecker); ok {
+		if err := c.CheckLabel(row.Y); err != nil {
+			return fmt.Errorf("pgsvi: row %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// solve moves w by the rows in the buffer.
+func (s *GLMStream) solve(w *weightState) error {
+	b, t := &s.block, &s.buf
+	x := t.design()
+	n := x.rows
+	b.base.resize(n)
+	x.mul(b.base.m, w.mean, nil)
+	clear(b.base.gamma)
+	clear(b.base.a)
+	b.number(n)
+	terms := t.terms(s.g.terms.lik, s.seen-n)
+	return b.solve(w, x, nil, terms.likelihood())
+}
+
+// Posterior returns the posterior of all rows so far; the stream goes on as if it had not
+// been asked. The error is that of the step for the rows since the last complete
+// block.
+func (s *GLMStream) Posterior() (*GLMPosterior, error) {
+	w := &weightState{}
+	w.copyFrom(&s.w)
+	if s.buf.rows() > 0 {
+		after, age, measured := s.block.after, s.block.age, s.block.measured
+		err := s.solve(w)
+		s.block.after, s.block.age, s.block.measured = after, age, measured
+		if err != nil {
+			return nil, err
+		}
+	}
+	if s.kept.rows() > 0 {
+		k := s.kept.clone()
+		if err := s.again(w, &k); err != nil {
+			return nil, err
+		}
+	}
+	mean := slices.Clone(w.mean)
+	for j, m := range s.g.prior.mean {
+		mean[j] -= m
+	}
+	return s.g.posterior(mean, &fullCov{s: w}, s.Len()), nil
+}
+
+// RemoveAll takes rows out of the posterior that it has seen. What the rows
+// contribute is taken from the posterior as it stands, all rows together: the
+// inverse of adding them as one block. On error, that of ctx, of rows, of a row as in Add, or one
+// wrapping ErrNotPosDef because the posterior does not contain the rows, it is
+// as it was, but for rows added before that now make up a block of their own.
+func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) error {
+	if s.buf.rows() > 0 {
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	d := s.Dim()
+	next := &weightState{}
+	next.copyFrom(&s.w)
+	g := make([]float64, d)
+	var site siteState
+	removed := 0
+	flush := func() error {
+		x, t := s.buf.design(), &s.buf
+		n := x.rows
+		if n == 0 {
+			return nil
+		}
+		site.resize(n)
+		x.mul(site.m, s.w.mean, nil)
+		s.w.variances(site.v, x, nil, &s.block.alg.buf)
+		y := make([]float64, n)
+		for i := range y {
+			y[i] = float64(i)
+		}
+		if err := site.expect(t.terms(s.g.terms.lik, removed).likelihood(), y, 1); err != nil {
+			return err
+		}
+		for i := range site.tg {
+			site.tg[i] = -site.tg[i]
+		}
+		x.addGram(next.p, site.tg, nil, &s.block.alg.buf)
+		x.addMulT(g, site.d1, nil)
+		removed += n
+		t.reset(d)
+		return nil
+	}
+	defer s.buf.reset(d)
+	seen := s.seen
+	defer func() { s.seen = seen }()
+	s.seen = 0
+	for row, err := range rows {
+		s.seen++
+		if err == nil && s.seen%256 == 1 && ctx.Err() != nil {
+			err = fmt.Errorf("pgsvi: canceled after %d rows: %w", removed, context.Cause(ctx))
+		}
+		if err == nil {
+			err = s.check(row)
+		}
+		if err != nil {
+			return err
+		}
+		s.buf.add(row, s.g.opt.Intercept)
+		if s.buf.rows() == s.size {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	if !next.factor() {
+		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
+	}
+	potrs(next.l, g)
+	if j, ok := allFinite(g); !ok {
+		return fmt.Errorf("pgsvi: %w: mean of weight %d (%s) without these rows", ErrNotFinite, j, s.g.names[j])
+	}
+	for j, v := range g {
+		next.mean[j] -= v
+	}
+	s.w = *next
+	s.rows -= removed
+	s.kept.drop(s.Dim()) // some of them may be gone
+	return nil
+}
+
+// rowBuffer collects rows. They are sparse if the first one is.
+type rowBuffer struct {
+	x                 design
+	sp                Sparse
+	y, offset, weight []float64
+	plain             bool // no offset and no weight so far
+}
+
+func (t *rowBuffer) reset(d int) {
+	t.x = design{cols: d, dense: t.x.dense[:0]}
+	t.sp.cols, t.sp.ind, t.sp.val, t.sp.ptr = d, t.sp.ind[:0], t.sp.val[:0], append(t.sp.ptr[:0], 0)
+	t.y, t.offset, t.weight, t.plain = t.y[:0], t.offset[:0], t.weight[:0], true
+}
+
+func (t *rowBuffer) rows() int { return len(t.y) }
+
+func (t *rowBuffer) add(row Row, intercept bool) {
+	if len(t.y) == 0 && row.Ind != nil {
+		t.x.sparse = &t.sp
+	}
+	d := t.x.cols
+	if t.x.sparse != nil {
+		for k, v := range row.Val {
+			if v != 0 {
+				t.sp.ind, t.sp.val = append(t.sp.ind, int32(columnOf(row.Ind, k))), append(t.sp.val, v)
+			}
+		}
+		if intercept {
+			t.sp.ind, t.sp.val = append(t.sp.ind, int32(d-1)), append(t.sp.val, 1)
+		}
+		t.sp.ptr = append(t.sp.ptr, len(t.sp.ind))
+	} else {
+		lo := len(t.x.dense)
+		t.x.dense = slices.Grow(t.x.dense, d)[:lo+d]
+		x := t.x.dense[lo:]
+		if row.Ind == nil {
+			copy(x, row.Val)
+		} else {
+			clear(x)
+			for k, j := range row.Ind {
+				x[j] = row.Val[k]
+			}
+		}
+		if intercept {
+			x[d-1] = 1
+		}
+	}
+	w := row.Weight
+	if w == 0 {
+		w = 1
+	}
+	t.y, t.offset, t.weight = append(t.y, row.Y), append(t.offset, row.Offset), append(t.weight, w)
+	t.plain = t.plain && row.Offset == 0 && w == 1
+}
+
+// copyRow appends row i of o.
+func (t *rowBuffer) copyRow(o *rowBuffer, i int) {
+	if len(t.y) == 0 && o.x.sparse != nil {
+		t.x.sparse = &t.sp
+	}
+	ind, val := o.x.row(i)
+	switch {
+	case t.x.sparse == nil:
+		lo, d := len(t.x.dense), t.x.cols
+		t.x.dense = slices.Grow(t.x.dense, d)[:lo+d]
+		o.x.dense1(t.x.dense[lo:], i)
+	case o.x.sparse != nil:
+		t.sp.ind, t.sp.val = append(t.sp.ind, ind...), append(t.sp.val, val...)
+		t.sp.ptr = append(t.sp.ptr, len(t.sp.ind))
+	default:
+		for j, v := range val {
+			if v != 0 {
+				t.sp.ind, t.sp.val = append(t.sp.ind, int32(j)), append(t.sp.val, v)
+			}
+		}
+		t.sp.ptr = append(t.sp.ptr, len(t.sp.ind))
+	}
+	t.y, t.offset, t.weight = append(t.y, o.y[i]), append(t.offset, o.offset[i]), append(t.weight, o.weight[i])
+	t.plain = t.plain && o.offset[i] == 0 && o.weight[i] == 1
+}
+
+// moveRow moves row i to place n ≤ i, whose row is given up, as are those after it but for i.
+func (t *rowBuffer) moveRow(n, i int) {
+	t.y[n], t.offset[n], t.weight[n] = t.y[i], t.offset[i], t.weight[i]
+	if t.x.sparse == nil {
+		d := t.x.cols
+		copy(t.x.dense[n*d:(n+1)*d], t.x.dense[i*d:(i+1)*d])
+		return
+	}
+	lo, hi, at := t.sp.ptr[i], t.sp.ptr[i+1], t.sp.ptr[n]
+	copy(t.sp.val[at:], t.sp.val[lo:hi])
+	copy(t.sp.ind[at:], t.sp.ind[lo:hi])
+	t.sp.ptr[n+1] = at + hi - lo
+}
+
+// truncate gives up all rows but the first n.
+func (t *rowBuffer) truncate(n int) {
+	t.y, t.offset, t.weight = t.y[:n], t.offset[:n], t.weight[:n]
+	if t.x.sparse == nil {
+		t.x.dense = t.x.dense[:n*t.x.cols]
+		return
+	}
+	t.sp.ptr = t.sp.ptr[:n+1]
+	t.sp.ind, t.sp.val = t.sp.ind[:t.sp.ptr[n]], t.sp.val[:t.sp.ptr[n]]
+}
+
+func (t *rowBuffer) clone() rowBuffer {
+	c := rowBuffer{x: design{rows: t.x.rows, cols: t.x.cols, dense: slices.Clone(t.x.dense)}, plain: t.plain}
+	c.sp = Sparse{t.sp.cols, slices.Clone(t.sp.ptr), slices.Clone(t.sp.ind), slices.Clone(t.sp.val)}
+	c.y, c.offset, c.weight = slices.Clone(t.y), slices.Clone(t.offset), slices.Clone(t.weight)
+	if t.x.sparse != nil {
+		c.x.sparse = &c.sp
+	}
+	return c
+}
+
+// design returns the rows, valid until the next change.
+func (t *rowBuffer) design() *design {
+	t.x.rows = len(t.y)
+	return &t.x
+}
+
+// terms returns the terms of the rows, the first of which is number first of the stream.
+func (t *rowBuffer) terms(lik Likelihood, first int) *rowTerms {
+	r := &rowTerms{lik: lik, y: t.y, first: first}
+	if !t.plain {
+		r.offset, r.weight = t.offset, t.weight
+	}
+	return r
+}
