@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"fmt"
 	"math"
 
 	"gonum.org/v1/gonum/floats"
@@ -57,19 +58,28 @@ func (s *dualStepper) weights() ([]float64, weightCov, error) {
 	if err := s.refresh(false); err != nil {
 		return nil, nil, err
 	}
-	d := s.g.Dim()
-	h, mean := make([]float64, d), make([]float64, d)
-	s.g.x.addMulT(h, s.cur.a, nil)
-	s.g.prior.solve(mean, h)
+	n, d := s.g.Len(), s.g.Dim()
 	gamma := append([]float64(nil), s.cur.gamma...)
-	cov, err := newDualCov(s.g.x, s.k, gamma, &s.g.prior)
-	if err != nil {
-		return nil, nil, err
+	b := make([]float64, n) // V⁻¹m = Xᵀb
+	for i, a := range s.cur.a {
+		b[i] = a + gamma[i]*s.cur.m[i]
 	}
+	cov := &dualCov{x: s.g.x, gamma: gamma, prior: &s.g.prior, fac: new(siteFactor)}
+	h, mean := make([]float64, d), make([]float64, d)
 	if d <= primalWeights {
 		if w, err := cov.state(); err == nil {
+			s.g.x.addMulT(mean, b, nil)
+			potrs(w.l, mean)
+			clear(w.mean)
 			return mean, &fullCov{s: w}, nil
 		}
 	}
+	if !cov.fac.factor(s.k, n, gamma) {
+		return nil, nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
+	}
+	cov.fac.solve(b) // K⁻¹ times the linear predictors
+	cov.fac.c = nil  // K is not needed any more
+	s.g.x.addMulT(h, b, nil)
+	s.g.prior.solve(mean, h)
 	return mean, cov, nil
 }

@@ -270,7 +270,6 @@ type primalStepper struct {
 	free          bool        // run has no sites
 
 	block   weightBlock
-	y2      []float64
 	pg      weightPG
 	checker allTerms
 	workers int
@@ -301,7 +300,7 @@ func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
 func (s *primalStepper) Len() int { return s.n }
 
 // firstBlock is the size of the block that a fit begins with.
-func (s *primalStepper) firstBlock() int { return max(256, 2*s.g.x.cols) }
+func (s *primalStepper) firstBlock() int { return max(32, 2*s.g.x.cols) }
 
 // BatchSize returns the size of blocks where the Solver has none.
 func (s *primalStepper) BatchSize() int { return min(s.n, s.firstBlock()) }
@@ -351,8 +350,8 @@ func (s *primalStepper) begin() {
 	s.batch.prepare(s.lik, s.y, &s.alg, &base)
 }
 
-// settle makes the state of batch the current one, if that is no worse, and
-// otherwise goes back to it.
+// settle evaluates the current state and makes it that of batch, if it is no
+// worse than that; otherwise it steps from there on all rows together.
 func (s *primalStepper) settle() error {
 	if !s.ahead {
 		return nil
@@ -369,8 +368,9 @@ func (s *primalStepper) settle() error {
 	}
 	ok := p.eval() && !math.IsInf(p.try.value, 0)
 	switch {
-	case s.started && ok:
-		p.accept()
+	case s.started && ok && p.accept():
+	case s.started:
+		p.iterate() // the blocks were no good
 	case ok:
 		p.cur, p.try = p.try, p.cur
 		s.alg.accept()

@@ -60,9 +60,10 @@ func SparseOf(x mat.Matrix) *Sparse {
 }
 
 // Append adds a row with the values val at the columns ind, which need not be
-// in order; both are copied. A nil ind means a dense row. Columns beyond those of the matrix widen it.
-// The error, upon which nothing has been added, names the row; it wraps ErrShape
-// if the lengths disagree, if a column is negative, above math.MaxInt32 or given twice, and
+// in order; both are copied. A nil ind means a dense row. Columns beyond those of
+// the matrix widen it, even for values of 0, which are not kept. The error, upon
+// which nothing has been added, names the row; it wraps ErrShape if the lengths
+// disagree or a column is negative, not below math.MaxInt32 or given twice, and
 // ErrNotFinite if a value is NaN or infinite.
 func (s *Sparse) Append(ind []int, val []float64) error {
 	row := s.rows()
@@ -97,6 +98,7 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	if len(s.ptr) == 0 {
 		s.ptr = append(s.ptr, 0)
 	}
+	s.ind, s.val = slices.Grow(s.ind, len(val)), slices.Grow(s.val, len(val))
 	for k, v := range val {
 		j := columnOf(ind, k)
 		s.cols = max(s.cols, j+1)

@@ -85,20 +85,10 @@ type dualCov struct {
 	prior *weightPrior
 }
 
-// newDualCov factorises for the sites gamma of the rows of x, k being K.
-func newDualCov(x *design, k, gamma []float64, prior *weightPrior) (*dualCov, error) {
-	c := &dualCov{x: x, gamma: gamma, prior: prior, fac: new(siteFactor)}
-	if !c.fac.factor(k, len(gamma), gamma) {
-		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
-	}
-	c.fac.c = nil // K is not needed any more
-	return c, nil
-}
-
 // dualChunk is the number of vectors that are treated together.
 const dualChunk = 128
 
-// each calls f with a chunk of t columns of Λ0⁻¹zᵀ, by way of lo, and their expansion.
+// expand computes the expansion of Xzᵀ, for t rows z.
 func (c *dualCov) expand(e *expansion, z *mat.Dense, cross *[]float64) {
 	n, t := c.x.rows, z.RawMatrix().Rows
 	*cross = resize(*cross, n*t)

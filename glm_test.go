@@ -1,0 +1,736 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// glmCase is a data set with a known likelihood.
+type glmCase struct {
+	name string
+	x    *mat.Dense
+	y    []float64
+	lik  Likelihood
+	opt  *GLMOptions
+}
+
+// responses draws y_n ~ p(y|η_n) for some likelihoods.
+func responses(rng *rand.Rand, lik Likelihood, eta []float64) []float64 {
+	y := make([]float64, len(eta))
+	for i, e := range eta {
+		switch l := lik.(type) {
+		case BernoulliLogit, BernoulliProbit, logProbOnly:
+			y[i] = 1
+			if rng.Float64() > 1/(1+math.Exp(-e)) {
+				y[i] = -1
+			}
+		case Poisson:
+			y[i] = distuv.Poisson{Lambda: math.Exp(e), Src: rng}.Rand()
+		case NegativeBinomial, Binomial:
+			y[i] = math.Floor(3 * rng.Float64())
+		case Gamma, Exponential:
+			y[i] = math.Exp(e) * rng.ExpFloat64()
+		case Ordinal:
+			y[i] = float64(rng.IntN(len(l.Cuts) + 1))
+		case StudentT:
+			y[i] = e + rng.NormFloat64()
+			if i%7 == 0 {
+				y[i] += 8
+			}
+		default:
+			y[i] = e + rng.NormFloat64()
+		}
+	}
+	return y
+}
+
+func normalMatrix(rng *rand.Rand, rows, cols int) *mat.Dense {
+	x := mat.NewDense(rows, cols, nil)
+	for i := range rows {
+		for j := range cols {
+			x.Set(i, j, rng.NormFloat64())
+		}
+	}
+	return x
+}
+
+func linear(x mat.Matrix, w []float64) []float64 {
+	n, d := x.Dims()
+	eta := make([]float64, n)
+	for i := range eta {
+		for j := range d {
+			eta[i] += x.At(i, j) * w[j]
+		}
+	}
+	return eta
+}
+
+func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions) glmCase {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	x := normalMatrix(rng, n, d)
+	w := make([]float64, d)
+	for j := range w {
+		w[j] = rng.NormFloat64() / math.Sqrt(float64(d))
+	}
+	return glmCase{name, x, responses(rng, lik, linear(x, w)), lik, opt}
+}
+
+// glmCorpus is what every covariance must cope with.
+func glmCorpus() []glmCase {
+	cases := []glmCase{
+		toyGLM("logit", 120, 6, BernoulliLogit{}, 1, &GLMOptions{Intercept: true}),
+		toyGLM("probit", 90, 4, BernoulliProbit{}, 2, nil),
+		toyGLM("poisson", 80, 5, Poisson{}, 3, &GLMOptions{PriorSD: 2}),
+		toyGLM("student", 100, 3, StudentT{DF: 3, Scale: 0.7}, 4, &GLMOptions{Intercept: true}),
+		toyGLM("gaussian", 60, 8, GaussianNoise{Var: 0.5}, 5, nil),
+		toyGLM("negative binomial", 70, 3, NegativeBinomial{Shape: 2}, 6, nil),
+		toyGLM("binomial", 70, 3, Binomial{Trials: 4}, 7, nil),
+		toyGLM("gamma", 70, 3, Gamma{Shape: 2}, 8, nil),
+		toyGLM("exponential", 70, 3, Exponential{}, 9, nil),
+		toyGLM("ordinal", 70, 3, Ordinal{Cuts: []float64{-1, 1}}, 10, nil),
+		toyGLM("laplace", 70, 3, Laplace{}, 11, nil),
+		toyGLM("more weights than rows", 20, 35, BernoulliLogit{}, 12, nil),
+		toyGLM("one row", 1, 3, BernoulliLogit{}, 13, nil),
+		toyGLM("wide prior", 100, 5, Poisson{}, 14, &GLMOptions{PriorSD: 1000, Intercept: true}),
+		toyGLM("narrow prior", 100, 5, BernoulliLogit{}, 15, &GLMOptions{PriorSD: 1e-3}),
+		toyGLM("blocks", 1500, 3, BernoulliLogit{}, 16, nil),
+	}
+	sep := toyGLM("separable", 60, 2, BernoulliLogit{}, 17, &GLMOptions{PriorSD: 100})
+	for i := range sep.y {
+		sep.y[i] = math.Copysign(1, sep.x.At(i, 0))
+	}
+	col := toyGLM("collinear", 80, 4, BernoulliLogit{}, 18, nil)
+	zero := toyGLM("zero rows", 80, 3, Poisson{}, 19, nil)
+	big := toyGLM("counts of 1e6", 50, 2, Poisson{}, 20, &GLMOptions{Intercept: true})
+	for i := range 80 {
+		col.x.Set(i, 3, 2*col.x.At(i, 0))
+		if i%3 == 0 {
+			zero.x.SetRow(i, []float64{0, 0, 0})
+		}
+	}
+	for i := range big.y {
+		big.y[i] = math.Floor(1e6 * math.Exp(0.1*big.x.At(i, 0)))
+	}
+	weighted := toyGLM("weights and offsets", 90, 4, Poisson{}, 21, &GLMOptions{Intercept: true, Offset: make([]float64, 90), Weights: make([]float64, 90)})
+	for i := range 90 {
+		weighted.opt.Offset[i], weighted.opt.Weights[i] = 0.3*float64(i%5), float64(i%4)/2
+	}
+	mean, err := NewMeanField([]float64{1, -2, 0.5, 3}, []float64{1, 0.1, 2, 0.5})
+	if err != nil {
+		panic(err)
+	}
+	shifted := toyGLM("prior mean", 70, 4, BernoulliLogit{}, 22, &GLMOptions{Prior: mean})
+	return append(cases, sep, col, zero, big, weighted, shifted)
+}
+
+func (c glmCase) glm(t testing.TB, x mat.Matrix) *GLM {
+	t.Helper()
+	g, err := NewGLM(x, c.y, c.lik, c.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func fitGLM(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	p, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+// runStepper runs a nil Solver on a Stepper and returns the posterior.
+func runStepper(t testing.TB, g *GLM, st Stepper) (*GLMPosterior, *Result) {
+	t.Helper()
+	res, err := (&Solver{}).Resume(context.Background(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := g.Posterior(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+// apart returns the largest difference of the means in standard deviations of q, and of
+// the logarithms of the standard deviations.
+func apart(p, q *GLMPosterior) (mean, sd float64) {
+	m0, s0, m, s := q.Mean(nil), q.SD(nil), p.Mean(nil), p.SD(nil)
+	for j := range m {
+		mean = math.Max(mean, math.Abs(m[j]-m0[j])/s0[j])
+		sd = math.Max(sd, math.Abs(math.Log(s[j]/s0[j])))
+	}
+	return mean, sd
+}
+
+// checkApart fails if p and q are further apart than tol.
+func checkApart(t testing.TB, what string, p, q *GLMPosterior, tol float64) {
+	t.Helper()
+	if m, s := apart(p, q); !(m <= tol && s <= tol) {
+		t.Errorf("%s: means %.3g, sds %.3g apart, want %.0e", what, m, s, tol)
+	}
+}
+
+// A nil Solver converges on the corpus, the ELBO does not fall, and the gap is honest.
+func TestGLMCorpus(t *testing.T) {
+	for _, c := range glmCorpus() {
+		t.Run(c.name, func(t *testing.T) {
+			g := c.glm(t, c.x)
+			p, res := fitGLM(t, g, nil)
+			t.Logf("%v after %v passes, ELBO %.6f, gap %.1e", res.Status, res.Passes, res.ELBO, res.Gap)
+			if res.Status != Converged {
+				t.Errorf("status %v, gap %v", res.Status, res.Gap)
+			}
+			for k := 1; k < len(res.Trace); k++ {
+				if now, before := res.Trace[k].ELBO, res.Trace[k-1].ELBO; now < before-1e-11*math.Abs(before) {
+					t.Errorf("ELBO fell from %v to %v at pass %v", before, now, res.Trace[k].Passes)
+				}
+			}
+			for j, s := range p.SD(nil) {
+				if !(s > 0) || math.IsNaN(p.Mean(nil)[j]) {
+					t.Errorf("weight %d: %v ± %v", j, p.Mean(nil)[j], s)
+				}
+			}
+		})
+	}
+}
+
+// The primal, over the weights, and the dual, over the linear predictors, agree.
+func TestGLMPrimalDual(t *testing.T) {
+	for _, c := range glmCorpus() {
+		if c.name == "blocks" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			g := c.glm(t, c.x)
+			primal, err := newPrimalStepper(g, Exact{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dual, err := newDualStepper(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, rp := runStepper(t, g, primal)
+			q, rq := runStepper(t, g, dual)
+			tol := 1e-8*(1+1e-3*math.Abs(rp.ELBO)) + rp.ELBOErr + rq.ELBOErr
+			if c.name == "wide prior" {
+				tol = 1e-7 // K is of size 1e7 and of rank 6 only
+			}
+			if d := math.Abs(rp.ELBO - rq.ELBO); d > tol {
+				t.Errorf("ELBO %v and %v: %.2e apart", rp.ELBO, rq.ELBO, d)
+			}
+			checkApart(t, "primal and dual", p, q, 2e-4)
+			x := normalMatrix(rand.New(rand.NewPCG(1, 1)), 9, p.Cols())
+			m, v := p.Latent(nil, nil, x)
+			m2, v2 := q.Latent(nil, nil, x)
+			for i := range m {
+				if math.Abs(m[i]-m2[i]) > 1e-3*math.Sqrt(v[i]) || math.Abs(v[i]-v2[i]) > 1e-3*v[i] {
+					t.Errorf("point %d: N(%v, %v) and N(%v, %v)", i, m[i], v[i], m2[i], v2[i])
+				}
+			}
+		})
+	}
+}
+
+// The same sites give the same Gaussian in both forms.
+func TestGLMPrimalDualCov(t *testing.T) {
+	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31, &GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
+		g := c.glm(t, SparseOf(c.x))
+		st, err := newDualStepper(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runStepper(t, g, st)
+		cov := &dualCov{x: g.x, gamma: st.cur.gamma, prior: &g.prior, fac: new(siteFactor)}
+		if !cov.fac.factor(st.k, g.Len(), st.cur.gamma) {
+			t.Fatal("not positive definite")
+		}
+		w, err := cov.state()
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := &fullCov{s: w}
+		a, b := cov.sym(), full.sym()
+		if !mat.EqualApprox(a, b, 1e-12) {
+			t.Error("covariances differ")
+		}
+		d := g.Dim()
+		va, vb := make([]float64, d), make([]float64, d)
+		cov.diag(va)
+		full.diag(vb)
+		for j := range va {
+			if math.Abs(va[j]-vb[j]) > 1e-12 || math.Abs(va[j]-a.At(j, j)) > 1e-12 {
+				t.Errorf("variance %d: %v, %v, %v", j, va[j], vb[j], a.At(j, j))
+			}
+		}
+		if len(cov.fac.neg) > 0 {
+			if err := cov.draw(va, rand.New(rand.NewPCG(1, 1))); !errors.Is(err, ErrNotPosDef) {
+				t.Errorf("draw with negative sites: %v", err)
+			}
+			continue
+		}
+		for name, cov := range map[string]weightCov{"dual": cov, "full": full} {
+			const draws = 40000
+			rng := rand.New(rand.NewPCG(3, 3))
+			s := mat.NewSymDense(d, nil)
+			for range draws {
+				z := make([]float64, d)
+				if err := cov.draw(z, rng); err != nil {
+					t.Fatal(err)
+				}
+				s.SymRankOne(s, 1.0/draws, mat.NewVecDense(d, z))
+			}
+			for i := range d {
+				for j := range i + 1 {
+					tol := 5 * math.Sqrt((b.At(i, i)*b.At(j, j)+b.At(i, j)*b.At(i, j))/draws)
+					if math.Abs(s.At(i, j)-b.At(i, j)) > tol {
+						t.Errorf("%s: covariance %d, %d of draws %v, want %v ± %v", name, i, j, s.At(i, j), b.At(i, j), tol)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Sparse and dense rows give the same posterior.
+func TestGLMSparseDense(t *testing.T) {
+	for _, c := range glmCorpus() {
+		p, rp := fitGLM(t, c.glm(t, c.x), nil)
+		q, rq := fitGLM(t, c.glm(t, SparseOf(c.x)), nil)
+		if d := math.Abs(rp.ELBO - rq.ELBO); d > 1e-12*(1+math.Abs(rp.ELBO))+rp.ELBOErr+rq.ELBOErr {
+			t.Errorf("%s: ELBO %v and %v", c.name, rp.ELBO, rq.ELBO)
+		}
+		if rp.Iterations == rq.Iterations { // else rounding has tipped the last step
+			checkApart(t, c.name, p, q, 1e-6)
+		}
+	}
+	// From the same state, one step is the same to 1e-12.
+	for _, c := range glmCorpus() {
+		a, _ := fitGLM(t, c.glm(t, c.x), &Solver{MaxIter: 1})
+		b, _ := fitGLM(t, c.glm(t, SparseOf(c.x)), &Solver{MaxIter: 1})
+		tol := 1e-12
+		if c.name == "wide prior" || c.name == "separable" || c.name == "counts of 1e6" {
+			tol = 1e-8 // the condition of P
+		}
+		checkApart(t, c.name+", one step", a, b, tol)
+	}
+}
+
+// Under a Gaussian likelihood the first step is the exact ridge posterior.
+func TestGLMRidge(t *testing.T) {
+	for _, opt := range []*GLMOptions{nil, {Intercept: true, PriorSD: 3}, {Weights: []float64{1, 2, 0, 1, 3, 1, 1, 1, 1, 1, 1, 1}, Offset: []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}} {
+		for _, d := range []int{3, 20} {
+			c := toyGLM("", 12, d, GaussianNoise{Var: 0.5}, 41, opt)
+			g := c.glm(t, c.x)
+			p, _ := fitGLM(t, g, &Solver{MaxIter: 1})
+			// P = Λ0 + XᵀWX/σ², P(m − μ0) = XᵀW(y − o)/σ².
+			dim := g.Dim()
+			prec, h := mat.NewSymDense(dim, nil), mat.NewVecDense(dim, nil)
+			for j, l := range g.prior.prec {
+				prec.SetSym(j, j, l)
+			}
+			for i, yi := range c.y {
+				row := mat.NewVecDense(dim, nil)
+				for j := range d {
+					row.SetVec(j, c.x.At(i, j))
+				}
+				w := 1.0
+				if opt != nil {
+					if opt.Intercept {
+						row.SetVec(d, 1)
+					}
+					if opt.Weights != nil {
+						w, yi = opt.Weights[i], yi-opt.Offset[i]
+					}
+				}
+				prec.SymRankOne(prec, w/0.5, row)
+				h.AddScaledVec(h, w*yi/0.5, row)
+			}
+			var chol mat.Cholesky
+			if !chol.Factorize(prec) {
+				t.Fatal("precision")
+			}
+			var m mat.VecDense
+			if err := chol.SolveVecTo(&m, h); err != nil {
+				t.Fatal(err)
+			}
+			var v mat.SymDense
+			if err := chol.InverseTo(&v); err != nil {
+				t.Fatal(err)
+			}
+			for j := range dim {
+				if e := math.Abs(p.Mean(nil)[j] - m.AtVec(j)); e > 1e-10 {
+					t.Errorf("d = %d: mean %d is off by %.2e", d, j, e)
+				}
+			}
+			if !mat.EqualApprox(p.Cov(), &v, 1e-10) {
+				t.Errorf("d = %d: covariance", d)
+			}
+			if _, res := fitGLM(t, g, nil); res.Iterations > 3 {
+				t.Errorf("d = %d: %d iterations", d, res.Iterations)
+			}
+		}
+	}
+}
+
+// A GP with a linear kernel is the GLM.
+func TestGLMLinearKernel(t *testing.T) {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{}} {
+		c := toyGLM("", 40, 5, lik, 51, &GLMOptions{PriorSD: 0.7})
+		p, res := fitGLM(t, c.glm(t, c.x), nil)
+		gp, err := NewGP(c.x, c.y, Linear{Scale: 0.7}, lik)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, rq, err := gp.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := math.Abs(res.ELBO - rq.ELBO); d > 1e-8 {
+			t.Errorf("%T: ELBO %.2e apart", lik, d)
+		}
+		x := normalMatrix(rand.New(rand.NewPCG(2, 2)), 7, 5)
+		m, v := p.Latent(nil, nil, x)
+		m2, v2 := q.Latent(nil, nil, x)
+		for i := range m {
+			if math.Abs(m[i]-m2[i]) > 1e-4*math.Sqrt(v[i]) || math.Abs(v[i]-v2[i]) > 1e-4*v[i] {
+				t.Errorf("%T, point %d: N(%v, %v) and N(%v, %v)", lik, i, m[i], v[i], m2[i], v2[i])
+			}
+		}
+	}
+}
+
+// Blocks with memory reach the optimum, too, and never for long below where they were.
+func TestGLMBlocks(t *testing.T) {
+	for _, c := range glmCorpus() {
+		g := c.glm(t, c.x)
+		p, res := fitGLM(t, g, nil)
+		st, err := newPrimalStepper(g, Exact{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(context.Background(), st)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		for k := 1; k < len(rb.Trace); k++ {
+			if now, before := rb.Trace[k].ELBO, rb.Trace[k-1].ELBO; now < before-1e-11*math.Abs(before) {
+				t.Errorf("%s: ELBO fell from %v to %v at pass %v", c.name, before, now, rb.Trace[k].Passes)
+			}
+		}
+		if d := res.ELBO - rb.ELBO; d > 1e-7*(1+1e-3*math.Abs(res.ELBO))+2*res.ELBOErr {
+			t.Errorf("%s: %v after %v passes of blocks, %.2e below", c.name, rb.Status, rb.Passes, d)
+		}
+		q, err := g.Posterior(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkApart(t, c.name, q, p, 2e-3)
+	}
+}
+
+// PG-SVI as published, with both updates of the mean, against the formulas.
+func TestGLMPGStep(t *testing.T) {
+	for _, update := range []MeanUpdate{MainText, Appendix} {
+		c := toyGLM("", 30, 4, BernoulliLogit{}, 61, &GLMOptions{MeanUpdate: update, Intercept: true})
+		g := c.glm(t, c.x)
+		st, err := g.NewStepper(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := g.Dim()
+		m, prec := mat.NewVecDense(d, nil), mat.NewSymDense(d, nil)
+		lambda := mat.NewSymDense(d, nil)
+		for j, l := range g.prior.prec {
+			lambda.SetSym(j, j, l)
+		}
+		prec.CopySym(lambda)
+		rng := rand.New(rand.NewPCG(1, 1))
+		for k := range 5 {
+			batch, beta := []int{k, 2*k + 3, 29 - k}, 0.1*float64(k+1)
+			r := 1 / (1 + beta)
+			var v mat.Dense
+			if err := v.Inverse(prec); err != nil {
+				t.Fatal(err)
+			}
+			next, grad := mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)
+			for i := range d {
+				for j := range i + 1 {
+					next.SetSym(i, j, r*prec.At(i, j)+(1-r)*lambda.At(i, j))
+				}
+			}
+			metric := mat.DenseCopyOf(next) // without Γ̂
+			grad.MulVec(lambda, m)
+			for _, i := range batch {
+				row := mat.NewVecDense(d, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
+				var vx mat.VecDense
+				vx.MulVec(&v, row)
+				e := ExpectLogProb(c.lik, c.y[i], mat.Dot(row, m), mat.Dot(row, &vx))
+				next.SymRankOne(next, -(1-r)*10*e.D2, row)
+				grad.AddScaledVec(grad, -10*e.D1, row)
+			}
+			if update == MainText {
+				metric = mat.DenseCopyOf(next)
+			}
+			var step mat.VecDense
+			if err := step.SolveVec(metric, grad); err != nil {
+				t.Fatal(err)
+			}
+			m.AddScaledVec(m, -(1 - r), &step)
+			prec = next
+			if err := st.Step(batch, beta, rng); err != nil {
+				t.Fatal(err)
+			}
+			p, err := g.Posterior(st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j, mj := range p.Mean(nil) {
+				if math.Abs(mj-m.AtVec(j)) > 1e-12 {
+					t.Errorf("update %d, step %d: mean %d is %v, want %v", update, k, j, mj, m.AtVec(j))
+				}
+			}
+			if err := v.Inverse(prec); err != nil {
+				t.Fatal(err)
+			}
+			if !mat.EqualApprox(p.Cov(), &v, 1e-11) {
+				t.Errorf("update %d, step %d: covariance", update, k)
+			}
+		}
+		// From there without a step size to the optimum; and the ELBO of both kinds of states.
+		value, err := st.ELBO(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps := st.(*primalStepper)
+		w, _ := g.Posterior(st)
+		q, err := NewGaussian(w.Mean(nil), w.Cov())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := g.Objective()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := o.F.Grad(make([]float64, q.NumParams()), q, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := -f - o.H.Value(q); math.Abs(value-want) > 1e-9 {
+			t.Errorf("ELBO %v without sites, want %v", value, want)
+		}
+		res, err := (&Solver{}).Resume(context.Background(), ps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, best := fitGLM(t, g, nil); math.Abs(res.ELBO-best.ELBO) > 1e-9 {
+			t.Errorf("ELBO %v from there, %v from the prior", res.ELBO, best.ELBO)
+		}
+	}
+}
+
+// Other divergences, through Objective.
+func TestGLMDivergence(t *testing.T) {
+	c := toyGLM("", 25, 2, BernoulliLogit{}, 71, nil)
+	g := c.glm(t, c.x)
+	p, res := fitGLM(t, g, nil)
+	q, rq := fitGLM(t, g, &Solver{Divergence: SymKL{}, StepSize: ConstantStep(1), MaxPasses: 100, Converger: &ELBOChange{Tol: 1e-12}})
+	if d := res.ELBO - rq.ELBO; d > 1e-6 {
+		t.Errorf("%v: %.2e below the optimum", rq.Status, d)
+	}
+	checkApart(t, "SymKL", q, p, 1e-3)
+}
+
+func TestGLMSameBits(t *testing.T) {
+	c := toyGLM("", 3000, 7, BernoulliLogit{}, 81, &GLMOptions{Intercept: true})
+	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
+		g := c.glm(t, x)
+		p, res := fitGLM(t, g, nil)
+		for _, workers := range []int{2, 7} {
+			q, rq := fitGLM(t, g, &Solver{Workers: workers})
+			if m, s := apart(p, q); rq.ELBO != res.ELBO || m != 0 || s != 0 {
+				t.Errorf("%d workers: ELBO %v and %v, weights %v and %v apart", workers, res.ELBO, rq.ELBO, m, s)
+			}
+		}
+	}
+}
+
+// The options that say the same in two ways.
+func TestGLMOptions(t *testing.T) {
+	c := toyGLM("", 60, 3, BernoulliLogit{}, 91, nil)
+	fit := func(x mat.Matrix, y []float64, opt *GLMOptions) *GLMPosterior {
+		g, err := NewGLM(x, y, c.lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := fitGLM(t, g, nil)
+		return p
+	}
+	ones := mat.NewDense(60, 4, nil)
+	for i := range 60 {
+		ones.SetRow(i, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
+	}
+	prior, err := NewMeanField(make([]float64, 4), []float64{1, 1, 1, 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cov := mat.NewSymDense(4, []float64{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 100})
+	full, err := NewGaussian(make([]float64, 4), cov)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := fit(c.x, c.y, &GLMOptions{Intercept: true})
+	checkApart(t, "intercept as a column", fit(ones, c.y, &GLMOptions{Prior: prior}), with, 1e-7)
+	checkApart(t, "a full prior", fit(ones, c.y, &GLMOptions{Prior: full}), with, 1e-7)
+
+	// A weight of 2 is a row twice, one of 0 a row left out.
+	w := make([]float64, 60)
+	var index []int
+	for i := range w {
+		w[i] = float64(i % 3)
+		for range i % 3 {
+			index = append(index, i)
+		}
+	}
+	x2, y2, err := SelectRows(c.x, c.y, index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkApart(t, "weights", fit(c.x, c.y, &GLMOptions{Weights: w}), fit(x2, y2, nil), 1e-7)
+	if p := fit(c.x, c.y, &GLMOptions{Weights: w}); p.Len() != 40 {
+		t.Errorf("%d rows of positive weight, want 40", p.Len())
+	}
+	// Scaling a column scales its weight.
+	scaled := mat.DenseCopyOf(c.x)
+	for i := range 60 {
+		scaled.Set(i, 1, 1e4*scaled.At(i, 1)+3)
+	}
+	a, b := fit(c.x, c.y, &GLMOptions{Intercept: true, Autoscale: true, InterceptSD: 1e3}), fit(scaled, c.y, &GLMOptions{Intercept: true, Autoscale: true, InterceptSD: 1e3})
+	if m, n := a.Mean(nil)[1], 1e4*b.Mean(nil)[1]; math.Abs(m-n) > 1e-3*math.Abs(m) {
+		t.Errorf("weight %v, of the scaled column %v", m, n)
+	}
+	// No rows: the prior.
+	g, err := NewGLM(NewSparse(3), nil, BernoulliLogit{}, &GLMOptions{PriorSD: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res := fitGLM(t, g, nil)
+	if s := p.SD(nil)[2]; res.ELBO != 0 || res.Status != Converged || s != 2 {
+		t.Errorf("no rows: %+v, sd %v", res, s)
+	}
+	// All weights zero: the same.
+	p = fit(c.x, c.y, &GLMOptions{Weights: make([]float64, 60)})
+	if p.SD(nil)[0] != 1 || p.Len() != 0 {
+		t.Errorf("all weights zero: sd %v, %d rows", p.SD(nil)[0], p.Len())
+	}
+}
+
+func TestGLMErrors(t *testing.T) {
+	x := mat.NewDense(2, 2, []float64{1, 2, 3, 4})
+	y := []float64{1, -1}
+	bad := mat.NewDense(2, 2, []float64{1, 2, math.NaN(), 4})
+	mean, _ := NewMeanField([]float64{0}, []float64{1})
+	for _, c := range []struct {
+		x    mat.Matrix
+		y    []float64
+		lik  Likelihood
+		opt  *GLMOptions
+		want error
+		text string
+	}{
+		{nil, y, BernoulliLogit{}, nil, ErrEmpty, "nil x"},
+		{x, y[:1], BernoulliLogit{}, nil, ErrShape, "2 rows"},
+		{bad, y, BernoulliLogit{}, nil, ErrNotFinite, "row 1, column 0"},
+		{bad, y, BernoulliLogit{}, &GLMOptions{Intercept: true}, ErrNotFinite, "row 1, column 0"},
+		{x, []float64{1, 0}, BernoulliLogit{}, nil, ErrLabel, "1"},
+		{x, []float64{1, math.Inf(1)}, nil, nil, ErrNotFinite, "1"},
+		{x, y, GaussianNoise{Var: -1}, nil, ErrParam, "Var"},
+		{x, y, nil, &GLMOptions{PriorSD: -1}, ErrParam, "PriorSD"},
+		{x, y, nil, &GLMOptions{PriorSD: 1e200}, ErrNotPosDef, "weight 0"},
+		{x, y, nil, &GLMOptions{InterceptSD: math.NaN()}, ErrParam, "InterceptSD"},
+		{x, y, nil, &GLMOptions{Rank: -1}, ErrParam, "Rank"},
+		{x, y, nil, &GLMOptions{Covariance: 9}, ErrParam, "Covariance"},
+		{x, y, nil, &GLMOptions{MeanUpdate: 9}, ErrParam, "MeanUpdate"},
+		{x, y, nil, &GLMOptions{Prior: mean}, ErrShape, "1 dimensions"},
+		{x, y, nil, &GLMOptions{Offset: []float64{1}}, ErrShape, "Offset"},
+		{x, y, nil, &GLMOptions{Offset: []float64{1, math.NaN()}}, ErrNotFinite, "Offset[1]"},
+		{x, y, nil, &GLMOptions{Weights: []float64{1, -1}}, ErrParam, "Weights[1]"},
+		{x, y, nil, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
+		{NewSparse(0), nil, nil, nil, ErrEmpty, "column"},
+	} {
+		_, err := NewGLM(c.x, c.y, c.lik, c.opt)
+		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) {
+			t.Errorf("%+v: error %v, want %v with %q", c.opt, err, c.want, c.text)
+		}
+	}
+	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Estimator: Pathwise{Samples: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := g.Fit(context.Background(), nil); !errors.Is(err, ErrParam) {
+		t.Errorf("estimator: %v", err)
+	}
+}
+
+// Predictions: the closed forms from Latent, the intercept, sparse and dense points.
+func TestGLMPredict(t *testing.T) {
+	c := toyGLM("", 200, 3, BernoulliLogit{}, 95, &GLMOptions{Intercept: true})
+	p, _ := fitGLM(t, c.glm(t, c.x), nil)
+	m, v := p.Latent(nil, nil, c.x)
+	cov, w := p.Cov(), p.Mean(nil)
+	for i := range m {
+		row := mat.NewVecDense(4, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
+		if e := math.Abs(m[i] - mat.Dot(row, mat.NewVecDense(4, w))); e > 1e-12 {
+			t.Errorf("mean %d off by %v", i, e)
+		}
+		if e := math.Abs(v[i] - mat.Inner(row, cov, row)); e > 1e-12 {
+			t.Errorf("variance %d off by %v", i, e)
+		}
+	}
+	m2, v2 := p.Latent(nil, nil, SparseOf(c.x))
+	for i := range m {
+		if math.Abs(m[i]-m2[i]) > 1e-12 || math.Abs(v[i]-v2[i]) > 1e-12 {
+			t.Errorf("row %d: sparse and dense differ", i)
+		}
+	}
+	prob, lp := p.Prob(nil, 1, c.x), p.LogProb(nil, c.y, c.x)
+	mean, _, err := p.Predict(nil, nil, c.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range prob {
+		want := prob[i]
+		if c.y[i] < 0 {
+			want = 1 - want
+		}
+		if math.Abs(math.Exp(lp[i])-want) > 1e-12 || math.Abs(mean[i]-(2*prob[i]-1)) > 1e-10 {
+			t.Errorf("row %d: P(+1) = %v, P(y) = %v, mean %v", i, prob[i], math.Exp(lp[i]), mean[i])
+		}
+	}
+	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
+	for j, s := range p.SD(nil) {
+		if math.Abs(hi[j]-lo[j]-2*1.959963984540054*s) > 1e-12 {
+			t.Errorf("interval of weight %d", j)
+		}
+	}
+	corr := p.Corr()
+	if math.Abs(corr.At(0, 1)-cov.At(0, 1)/math.Sqrt(cov.At(0, 0)*cov.At(1, 1))) > 1e-14 || corr.At(2, 2) != 1 {
+		t.Error("correlations")
+	}
+	nan := mat.NewDense(2, 3, []float64{1, math.NaN(), 0, 0, 0, 0})
+	if m, v := p.Latent(nil, nil, nan); !math.IsNaN(m[0]) || !math.IsNaN(v[0]) || m[1] != w[3] {
+		t.Errorf("a NaN among the features: %v, %v", m, v)
+	}
+}

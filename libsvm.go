@@ -1,0 +1,262 @@
+package pgsvi
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"strconv"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// ScanLIBSVM returns the rows of text in the format of LIBSVM and SVMlight, one
+// a line, as they are read:
+//
+//	label index:value index:value …   # comment
+//
+// Indices count from 1 and increase strictly; Row.Ind counts from 0. Values of
+// zero are kept. Lines without anything but a comment, "qid:" fields, CRLF line
+// ends and a UTF-8 byte order mark are skipped, and gzip, known by its first
+// bytes, is unpacked. Memory is that of the longest line.
+//
+// The rows can be ranged over once, and the slices of a row are valid until the
+// next one. An error is the last that is yielded. It names the line and what was
+// found, and wraps ErrNotFinite where a label or a value is not a finite number,
+// ErrShape where something else is not index:value with an index above the one
+// before it and at most math.MaxInt32, ErrEmpty if there are no rows, and
+// ErrParam if the rows are ranged over again. A failure of r is wrapped as it is.
+func ScanLIBSVM(r io.Reader) iter.Seq2[Row, error] {
+	used := false
+	return func(yield func(Row, error) bool) {
+		if used {
+			yield(Row{}, fmt.Errorf("pgsvi: LIBSVM rows ranged over a second time; scan the file anew: %w", ErrParam))
+			return
+		}
+		used = true
+		s, err := newLIBSVMScanner(r, math.MaxInt32)
+		for err == nil {
+			if err = s.next(); err == nil && !yield(s.row, nil) {
+				return
+			}
+		}
+		if err != io.EOF {
+			yield(Row{}, err)
+		}
+	}
+}
+
+// ReadLIBSVM reads what ScanLIBSVM does into a matrix and its responses, both
+// new. The matrix has cols columns, or with cols 0 as many as the largest index.
+// The errors are those of ScanLIBSVM; besides, an index beyond cols wraps
+// ErrShape and a cols that is negative or above math.MaxInt32 wraps ErrParam.
+func ReadLIBSVM(r io.Reader, cols int) (x *Sparse, y []float64, err error) {
+	if cols < 0 || cols > math.MaxInt32 {
+		return nil, nil, fmt.Errorf("pgsvi: LIBSVM with %d columns: %w", cols, ErrParam)
+	}
+	most := cols
+	if cols == 0 {
+		most = math.MaxInt32
+	}
+	s, err := newLIBSVMScanner(r, most)
+	if err != nil {
+		return nil, nil, err
+	}
+	x = NewSparse(cols)
+	for {
+		if err = s.next(); err == nil {
+			err = x.Append(s.row.Ind, s.row.Val)
+		}
+		if err == io.EOF {
+			return x, y, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		y = append(y, s.row.Y)
+	}
+}
+
+// WriteLIBSVM writes the rows of x with the labels y in the format of LIBSVM:
+// the non-zeros, to the last bit. A nil y means labels of 0. What is read back
+// has as many columns as x only if it is asked for them, since columns of zeros
+// leave no trace; rows of zeros do. The errors wrap ErrShape if y is neither nil
+// nor as long as x has rows, upon which nothing has been written, and
+// ErrNotFinite, naming row and column, at a label or value that is NaN or
+// infinite. A failure of w is wrapped as it is.
+func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
+	if n, _ := x.Dims(); y != nil && len(y) != n {
+		return fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, ErrShape)
+	}
+	bw := bufio.NewWriterSize(w, 1<<16)
+	var text []byte
+	i := 0
+	for row := range Rows(x, y) {
+		if math.IsNaN(row.Y) || math.IsInf(row.Y, 0) {
+			return fmt.Errorf("pgsvi: row %d has the response %v: %w", i, row.Y, ErrNotFinite)
+		}
+		if k, ok := allFinite(row.Val); !ok {
+			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
+		}
+		text = strconv.AppendFloat(text[:0], row.Y, 'g', -1, 64)
+		for k, v := range row.Val {
+			if v != 0 {
+				text = append(text, ' ')
+				text = strconv.AppendInt(text, int64(columnOf(row.Ind, k))+1, 10)
+				text = append(text, ':')
+				text = strconv.AppendFloat(text, v, 'g', -1, 64)
+			}
+		}
+		if _, err := bw.Write(append(text, '\n')); err != nil {
+			return fmt.Errorf("pgsvi: writing LIBSVM: %w", err)
+		}
+		i++
+	}
+	if err := bw.Flush(); err != nil {
+		return fmt.Errorf("pgsvi: writing LIBSVM: %w", err)
+	}
+	return nil
+}
+
+// gunzip returns r buffered, and unpacked if it begins as gzip does.
+func gunzip(r io.Reader) (*bufio.Reader, error) {
+	br := bufio.NewReaderSize(r, 1<<16)
+	if head, _ := br.Peek(2); string(head) != "\x1f\x8b" {
+		return br, nil
+	}
+	z, err := gzip.NewReader(br)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: unpacking gzip: %w", err)
+	}
+	return bufio.NewReaderSize(z, 1<<16), nil
+}
+
+type libsvmScanner struct {
+	br    *bufio.Reader
+	most  int    // largest index
+	line  int    // of row, from 1
+	long  []byte // a line that the buffer of br does not hold
+	found bool   // there has been a row
+	row   Row
+}
+
+func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
+	br, err := gunzip(r)
+	if err != nil {
+		return nil, err
+	}
+	// Not nil, for a row without values is not a dense one.
+	return &libsvmScanner{br: csvSkipBOM(br), most: most, row: Row{Ind: []int{}, Val: []float64{}}}, nil
+}
+
+// next reads the next row. It returns io.EOF after the last, if there was one.
+func (s *libsvmScanner) next() error {
+	for {
+		text, err := s.readLine()
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("pgsvi: LIBSVM, line %d: %w", s.line, err)
+		}
+		text, _, _ = bytes.Cut(text, []byte{'#'})
+		if label, rest := libsvmField(text); len(label) > 0 {
+			s.found = true
+			return s.parse(label, rest)
+		}
+		if err != nil && !s.found {
+			return fmt.Errorf("pgsvi: LIBSVM without a line of data: %w", ErrEmpty)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readLine returns the next line. Its error, with whatever there is of a line, is
+// io.EOF behind the last line and that of the reader if it fails.
+func (s *libsvmScanner) readLine() ([]byte, error) {
+	s.line++
+	text, err := s.br.ReadSlice('\n')
+	if err != bufio.ErrBufferFull {
+		return text, err
+	}
+	s.long = s.long[:0]
+	for err == bufio.ErrBufferFull {
+		s.long = append(s.long, text...)
+		text, err = s.br.ReadSlice('\n')
+	}
+	s.long = append(s.long, text...)
+	return s.long, err
+}
+
+// parse sets the row to a label and the fields in text.
+func (s *libsvmScanner) parse(label, text []byte) error {
+	y, ok := libsvmFloat(label)
+	if !ok {
+		return fmt.Errorf("pgsvi: line %d: found the label %s, want a finite number: %w", s.line, csvQuote(string(label)), ErrNotFinite)
+	}
+	ind, val := s.row.Ind[:0], s.row.Val[:0]
+	last := int64(0)
+	for {
+		var field []byte
+		if field, text = libsvmField(text); len(field) == 0 {
+			break
+		}
+		index, k := int64(0), 0
+		for k < len(field) && '0' <= field[k] && field[k] <= '9' {
+			if index <= math.MaxInt32/10 {
+				index = 10*index + int64(field[k]-'0')
+			} else {
+				index = math.MaxInt64
+			}
+			k++
+		}
+		if k == 0 || k == len(field) || field[k] != ':' {
+			if bytes.HasPrefix(field, []byte("qid:")) {
+				continue
+			}
+			return fmt.Errorf("pgsvi: line %d: found %s, want index:value: %w", s.line, csvQuote(string(field)), ErrShape)
+		}
+		if index <= last || index > int64(s.most) {
+			want := fmt.Sprintf("from 1 to %d", s.most)
+			if index > 0 && index <= last {
+				want = fmt.Sprintf("above the one before it, %d", last)
+			}
+			return fmt.Errorf("pgsvi: line %d: found the index %s, want one %s: %w", s.line, csvQuote(string(field[:k])), want, ErrShape)
+		}
+		last = index
+		v, ok := libsvmFloat(field[k+1:])
+		if !ok {
+			return fmt.Errorf("pgsvi: line %d, index %d: found %s, want a finite number: %w", s.line, index, csvQuote(string(field[k+1:])), ErrNotFinite)
+		}
+		ind, val = append(ind, int(index-1)), append(val, v)
+	}
+	s.row = Row{Ind: ind, Val: val, Y: y}
+	return nil
+}
+
+// libsvmField returns the first field of text, empty if there is none, and what follows it.
+func libsvmField(text []byte) (field, rest []byte) {
+	start := 0
+	for start < len(text) && libsvmSpace(text[start]) {
+		start++
+	}
+	end := start
+	for end < len(text) && !libsvmSpace(text[end]) {
+		end++
+	}
+	return text[start:end], text[end:]
+}
+
+func libsvmSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+// libsvmFloat parses a finite number. A single digit, which is most of what
+// there is in such files, is not worth a call.
+func libsvmFloat(field []byte) (float64, bool) {
+	if len(field) == 1 && '0' <= field[0] && field[0] <= '9' {
+		return float64(field[0] - '0'), true
+	}
+	v, err := csvFloat(string(field))
+	return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
+}

@@ -1,0 +1,160 @@
+package pgsvi_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+func ExampleReadTable() {
+	t, err := pgsvi.ReadTable(strings.NewReader(`age,colour,ill
+31,red,yes
+52,blue,no
+40,?,yes
+28,green,yes
+`), &pgsvi.TableOptions{Missing: pgsvi.DropRows})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%q\n%v\n", t.Names, mat.Formatted(t.X))
+	fmt.Println(t.Response, t.Y, "of", t.Labels, "without", t.Dropped)
+
+	test, err := t.Encode(strings.NewReader("colour,age\ngreen,33\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(mat.Formatted(test.X), test.Y)
+	_, err = t.Encode(strings.NewReader("colour,age\ngreen,33\nwhite,40\n"))
+	fmt.Println(err)
+	// Output:
+	// ["age" "colour=green" "colour=red"]
+	// ⎡31   0   1⎤
+	// ⎢52   0   0⎥
+	// ⎣28   1   0⎦
+	// ill [1 -1 1] of [no yes] without 1
+	// [33   1   0] []
+	// pgsvi: line 3, column "colour": found the unknown category "white": parameter out of range
+}
+
+func ExampleReadLIBSVM() {
+	x, y, err := pgsvi.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3  # the control\n"), 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%v\n%v, %d non-zeros\n", mat.Formatted(x), y, x.NNZ())
+
+	_, _, err = pgsvi.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 0:3\n"), 4)
+	fmt.Println(err)
+	// Output:
+	// ⎡0.5    0    0    1⎤
+	// ⎣  0    3    0    0⎦
+	// [1 -1], 3 non-zeros
+	// pgsvi: line 2: found the index "0", want one from 1 to 4: shapes disagree
+}
+
+func ExampleScanLIBSVM() {
+	for row, err := range pgsvi.ScanLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3\n+1 2:x\n")) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(row.Y, row.Ind, row.Val)
+	}
+	// Output:
+	// 1 [0 3] [0.5 1]
+	// -1 [1] [3]
+	// pgsvi: line 3, index 2: found "x", want a finite number: not finite
+}
+
+// Rows on their way from text to a file of their own, which can be larger than
+// memory and is read again and again.
+func ExampleRowWriter() {
+	dir, err := os.MkdirTemp("", "rows")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "train.rows")
+	file, err := os.Create(path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer file.Close()
+	w := pgsvi.NewRowWriter(file, 0, &pgsvi.RowOptions{Sparse: true})
+	n, err := pgsvi.CopyRows(w, pgsvi.ScanLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3\n")))
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	f, err := pgsvi.OpenRows(path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Close()
+	fmt.Println(n, "rows written,", f.Len(), "read, of", f.Cols(), "columns")
+	for row, err := range f.All() {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(row.Y, row.Ind, row.Val)
+	}
+	// Output:
+	// 2 rows written, 2 read, of 4 columns
+	// 1 [0 3] [0.5 1]
+	// -1 [1] [3]
+}
+
+func ExampleRowFile_RowAt() {
+	dir, err := os.MkdirTemp("", "rows")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "rows")
+	file, err := os.Create(path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer file.Close()
+	x := mat.NewDense(3, 2, []float64{1, 2, 3, 4, 5, 6})
+	w := pgsvi.NewRowWriter(file, 2, nil)
+	if _, err = pgsvi.CopyRows(w, pgsvi.Rows(x, []float64{1, -1, 1})); err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	f, err := pgsvi.OpenRows(path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Close()
+	var row pgsvi.Row
+	if err := f.RowAt(1, &row); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(row.Y, row.Val)
+	// Output:
+	// -1 [3 4]
+}

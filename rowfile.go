@@ -1,0 +1,690 @@
+package pgsvi
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/exp/mmap"
+)
+
+// A row file, all numbers little-endian:
+//
+//	header   "pgsvirow", version uint32, flags uint32
+//	blocks   bytes uint64, rows uint32, CRC-32C uint32 of those and of what
+//	         follows, and so many bytes with so many rows
+//	trailer  columns, rows, length of the file uint64, CRC-32C uint32 of the
+//	         header and of those, "end." uint32
+//
+// A row is y, then the offset and the weight if the file has them, float64 each,
+// and its values, float64 or float32. A dense row has one for each column, and a
+// block has as many rows as fit rowBlock, at least one, which says where each row
+// is. A sparse row is 2·(number of values)+1 if all of them are 1 and without
+// the +1 if not, the differences of its columns less 1 (the first from -1),
+// each as a uvarint, and the values, if they are not all 1.
+const (
+	rowMagic       = "pgsvirow"
+	rowEnd         = "end."
+	rowVersion     = 1
+	rowHeader      = 16
+	rowTrailer     = 32
+	rowBlock       = 256 << 10 // bytes of a block, about
+	rowBlockHeader = 16
+
+	rowFloat32, rowSparse, rowOffset, rowWeight = 1, 2, 4, 8
+)
+
+var rowCRC = crc32.MakeTable(crc32.Castagnoli)
+
+// RowOptions are the choices of NewRowWriter. The zero value is a file of dense
+// rows of float64, without offsets and weights.
+type RowOptions struct {
+	Sparse  bool // keep the columns and values of each row, not a value for each column
+	Float32 bool // round the values, but neither responses nor offsets nor weights
+	Offset  bool // keep the offsets, which otherwise have to be 0
+	Weight  bool // keep the weights, which otherwise have to be 0 or 1, and are read as 0, meaning 1
+}
+
+func (o RowOptions) flags() (f uint32) {
+	for k, set := range []bool{o.Float32, o.Sparse, o.Offset, o.Weight} {
+		if set {
+			f |= 1 << k
+		}
+	}
+	return f
+}
+
+// stride returns the bytes of a dense row.
+func (o RowOptions) stride(cols int) int64 {
+	size := int64(8)
+	if o.Float32 {
+		size = 4
+	}
+	return o.fixed() + size*int64(cols)
+}
+
+// fixed returns the bytes of a row before its values.
+func (o RowOptions) fixed() int64 {
+	n := int64(8)
+	if o.Offset {
+		n += 8
+	}
+	if o.Weight {
+		n += 8
+	}
+	return n
+}
+
+// rowsPerBlock returns the rows of all blocks of dense rows but the last.
+func rowsPerBlock(stride int64) int64 { return max(1, rowBlock/stride) }
+
+// RowWriter writes a file of rows for OpenRows: binary, with checksums, in one
+// pass and with the memory of a few hundred rows, so that the data can be larger
+// than memory. It is not safe for concurrent use.
+type RowWriter struct {
+	w       io.Writer
+	opts    RowOptions
+	cols    int
+	widen   bool   // cols is the largest so far
+	buf     []byte // the block in the making, its header included
+	inBlock int
+	rows    int
+	size    int64 // bytes written
+	err     error // what ended the writing
+}
+
+// NewRowWriter returns a writer of rows with the given number of columns. For
+// sparse rows cols may be 0, which means as many as the rows turn out to have. A
+// nil opts means the zero RowOptions. Nothing is written before there is a block
+// of rows; w need not be buffered. NewRowWriter panics if cols is negative or
+// above math.MaxInt32.
+func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
+	if cols < 0 || cols > math.MaxInt32 {
+		panic(fmt.Sprintf("pgsvi: RowWriter with %d columns", cols))
+	}
+	rw := &RowWriter{w: w, cols: cols, buf: make([]byte, rowBlockHeader, rowBlock+rowBlock/8)}
+	if opts != nil {
+		rw.opts = *opts
+	}
+	rw.widen = rw.opts.Sparse && cols == 0
+	return rw
+}
+
+// Write adds a row and keeps nothing of it. Sparse and dense rows can be written
+// to either kind of file; a file of sparse rows keeps only the non-zeros of a
+// dense one.
+//
+// The errors name the row, counted from 0. After one that wraps ErrShape
+// (lengths disagree with each other or the number of columns, columns that do
+// not increase strictly from 0 on), ErrNotFinite (a number that is NaN or
+// infinite, or becomes so as float32) or ErrParam (a negative weight, or an
+// offset or weight that the file is not to keep), nothing has been added and
+// the writer can be used on. A failure of the underlying writer, which is
+// wrapped as it is, is final, and so is Close, after which the error wraps
+// os.ErrClosed.
+func (w *RowWriter) Write(row Row) error {
+	if w.err != nil {
+		return w.err
+	}
+	width, err := w.check(row)
+	if err != nil {
+		return err
+	}
+	if w.widen {
+		w.cols = max(w.cols, width)
+	}
+	b := w.buf
+	b = rowPut(b, row.Y)
+	if w.opts.Offset {
+		b = rowPut(b, row.Offset)
+	}
+	if w.opts.Weight {
+		b = rowPut(b, row.Weight)
+	}
+	if w.opts.Sparse {
+		w.buf = w.putSparse(b, row)
+	} else {
+		w.buf = w.putDense(b, row)
+	}
+	w.rows++
+	w.inBlock++
+	full := len(w.buf)-rowBlockHeader >= rowBlock
+	if !w.opts.Sparse {
+		full = int64(w.inBlock) == rowsPerBlock(w.opts.stride(w.cols))
+	}
+	if full {
+		w.flush()
+	}
+	return w.err
+}
+
+// check returns the number of columns that a row needs, or what is wrong with it.
+func (w *RowWriter) check(row Row) (width int, err error) {
+	width = len(row.Val)
+	switch {
+	case row.Ind != nil && len(row.Ind) != len(row.Val):
+		return 0, fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", w.rows, len(row.Ind), len(row.Val), ErrShape)
+	case row.Ind == nil && len(row.Val) != w.cols && !w.widen || width > math.MaxInt32:
+		return 0, fmt.Errorf("pgsvi: dense row %d has %d values, want %d: %w", w.rows, len(row.Val), w.cols, ErrShape)
+	}
+	if row.Ind != nil {
+		most := w.cols
+		if w.widen {
+			most = math.MaxInt32
+		}
+		width = 0
+		for _, j := range row.Ind {
+			if j < width || j >= most {
+				return 0, fmt.Errorf("pgsvi: row %d has column %d, want strictly increasing columns from 0 to %d: %w", w.rows, j, most-1, ErrShape)
+			}
+			width = j + 1
+		}
+	}
+	for k, v := range row.Val {
+		if w.opts.Float32 {
+			v = float64(float32(v))
+		}
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
+		}
+	}
+	if _, ok := allFinite([]float64{row.Y, row.Offset, row.Weight}); !ok {
+		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows, row.Y, row.Offset, row.Weight, ErrNotFinite)
+	}
+	if row.Weight < 0 || row.Weight != 0 && row.Weight != 1 && !w.opts.Weight {
+		return 0, fmt.Errorf("pgsvi: row %d has the weight %v; weights must not be negative, and be kept only with RowOptions.Weight: %w", w.rows, row.Weight, ErrParam)
+	}
+	if row.Offset != 0 && !w.opts.Offset {
+		return 0, fmt.Errorf("pgsvi: row %d has the offset %v, kept only with RowOptions.Offset: %w", w.rows, row.Offset, ErrParam)
+	}
+	return width, nil
+}
+
+func rowPut(b []byte, v float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+}
+
+func (w *RowWriter) putDense(b []byte, row Row) []byte {
+	n := len(b)
+	end := n + int(w.opts.stride(w.cols)-w.opts.fixed())
+	b = slices.Grow(b, end-n)[:end]
+	to := b[n:]
+	if row.Ind != nil {
+		clear(to)
+	}
+	for k, v := range row.Val {
+		j := columnOf(row.Ind, k)
+		if w.opts.Float32 {
+			binary.LittleEndian.PutUint32(to[4*j:], math.Float32bits(float32(v)))
+		} else {
+			binary.LittleEndian.PutUint64(to[8*j:], math.Float64bits(v))
+		}
+	}
+	return b
+}
+
+func (w *RowWriter) putSparse(b []byte, row Row) []byte {
+	keep := func(v float64) bool { return row.Ind != nil || v != 0 }
+	n, ones := uint64(0), uint64(1)
+	for _, v := range row.Val {
+		if keep(v) {
+			n++
+			if v != 1 {
+				ones = 0
+			}
+		}
+	}
+	b = binary.AppendUvarint(b, 2*n+ones)
+	next := 0
+	for k, v := range row.Val {
+		if keep(v) {
+			j := columnOf(row.Ind, k)
+			b = binary.AppendUvarint(b, uint64(j-next))
+			next = j + 1
+		}
+	}
+	if ones == 1 {
+		return b
+	}
+	for _, v := range row.Val {
+		switch {
+		case !keep(v):
+		case w.opts.Float32:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
+		default:
+			b = rowPut(b, v)
+		}
+	}
+	return b
+}
+
+// flush writes the block, and before the first one the header.
+func (w *RowWriter) flush() {
+	if w.size == 0 {
+		w.write(w.header())
+	}
+	if w.inBlock == 0 {
+		return
+	}
+	binary.LittleEndian.PutUint64(w.buf, uint64(len(w.buf)-rowBlockHeader))
+	binary.LittleEndian.PutUint32(w.buf[8:], uint32(w.inBlock))
+	binary.LittleEndian.PutUint32(w.buf[12:], rowBlockSum(w.buf))
+	w.write(w.buf)
+	w.buf, w.inBlock = w.buf[:rowBlockHeader], 0
+}
+
+// rowBlockSum returns the checksum of a block.
+func rowBlockSum(block []byte) uint32 {
+	return crc32.Update(crc32.Checksum(block[:12], rowCRC), rowCRC, block[rowBlockHeader:])
+}
+
+func (w *RowWriter) header() []byte {
+	b := binary.LittleEndian.AppendUint32([]byte(rowMagic), rowVersion)
+	return binary.LittleEndian.AppendUint32(b, w.opts.flags())
+}
+
+func (w *RowWriter) write(b []byte) {
+	if w.err != nil {
+		return
+	}
+	n, err := w.w.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		w.err = fmt.Errorf("pgsvi: writing row file, row %d: %w", w.rows, err)
+	}
+	w.size += int64(len(b))
+}
+
+// Close writes what has not been written, and the end by which OpenRows knows
+// that nothing is missing. It does not close the underlying writer. It returns
+// the failure of that, if there was one; to close again does nothing but return
+// an error that wraps os.ErrClosed.
+func (w *RowWriter) Close() error {
+	if w.err != nil {
+		return w.err
+	}
+	w.flush()
+	var b []byte
+	for _, v := range []int64{int64(w.cols), int64(w.rows), w.size + rowTrailer} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(v))
+	}
+	b = binary.LittleEndian.AppendUint32(b, rowFileSum(w.header(), b))
+	w.write(append(b, rowEnd...))
+	if w.err != nil {
+		return w.err
+	}
+	w.err = fmt.Errorf("pgsvi: RowWriter: %w", os.ErrClosed)
+	return nil
+}
+
+// rowFileSum returns the checksum of a header and a trailer.
+func rowFileSum(header, trailer []byte) uint32 {
+	return crc32.Update(crc32.Checksum(header, rowCRC), rowCRC, trailer[:24])
+}
+
+// CopyRows writes the rows to w, which it does not close, and returns how many.
+// It stops at the first error, that of the rows or of Write, and returns it.
+func CopyRows(w *RowWriter, rows iter.Seq2[Row, error]) (n int, err error) {
+	for row, err := range rows {
+		if err == nil {
+			err = w.Write(row)
+		}
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// RowFile is a file of rows that a RowWriter has written. It is safe for
+// concurrent use. The file must not be changed while it is open.
+//
+// The file is mapped into memory a window at a time, so that reading it, however
+// large it is, makes some 64 MB of it resident.
+type RowFile struct {
+	path   string
+	opts   RowOptions
+	cols   int
+	rows   int
+	size   int64
+	closed atomic.Bool
+
+	mu     sync.Mutex // for RowAt
+	window rowWindow
+	buf    []byte
+}
+
+// OpenRows opens a file of rows and checks its beginning and its end. The errors
+// name the file. They wrap ErrParam if it is not a file of rows or one of another
+// version, and ErrShape if it is not whole: truncated, damaged, or written by a
+// RowWriter that was not closed. A failure to open or read it is wrapped as it is.
+func OpenRows(path string) (*RowFile, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: row file: %w", err)
+	}
+	m, err := mmap.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: row file: %w", err)
+	}
+	defer m.Close()
+	f := &RowFile{path: path, size: int64(m.Len())}
+	header, trailer := make([]byte, rowHeader), make([]byte, rowTrailer)
+	if f.size >= rowHeader {
+		if _, err := m.ReadAt(header, 0); err != nil {
+			return nil, fmt.Errorf("pgsvi: row file %s: %w", path, err)
+		}
+	}
+	version, flags := binary.LittleEndian.Uint32(header[8:]), binary.LittleEndian.Uint32(header[12:])
+	switch {
+	case string(header[:8]) != rowMagic:
+		return nil, fmt.Errorf("pgsvi: %s is not a row file: %w", path, ErrParam)
+	case version != rowVersion:
+		return nil, fmt.Errorf("pgsvi: row file %s has version %d, want %d: %w", path, version, rowVersion, ErrParam)
+	case flags >= 2*rowWeight:
+		return nil, fmt.Errorf("pgsvi: row file %s has the unknown flags %#x: %w", path, flags, ErrParam)
+	case f.size < rowHeader+rowTrailer:
+		return nil, f.truncated()
+	}
+	f.opts = RowOptions{Float32: flags&rowFloat32 != 0, Sparse: flags&rowSparse != 0, Offset: flags&rowOffset != 0, Weight: flags&rowWeight != 0}
+	if _, err := m.ReadAt(trailer, f.size-rowTrailer); err != nil {
+		return nil, fmt.Errorf("pgsvi: row file %s: %w", path, err)
+	}
+	cols, rows, size := binary.LittleEndian.Uint64(trailer), binary.LittleEndian.Uint64(trailer[8:]), binary.LittleEndian.Uint64(trailer[16:])
+	if string(trailer[28:]) != rowEnd || rowFileSum(header, trailer) != binary.LittleEndian.Uint32(trailer[24:]) {
+		return nil, f.truncated()
+	}
+	if size != uint64(f.size) || cols > math.MaxInt32 || !f.holds(int(cols), rows) {
+		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but says it has %d with %d rows of %d columns: %w", path, f.size, size, rows, cols, ErrShape)
+	}
+	f.cols, f.rows = int(cols), int(rows)
+	f.window.file = f
+	return f, nil
+}
+
+func (f *RowFile) truncated() error {
+	return fmt.Errorf("pgsvi: row file %s is truncated, or its RowWriter was not closed: %w", f.path, ErrShape)
+}
+
+// holds reports whether there can be so many rows in the bytes of the file.
+func (f *RowFile) holds(cols int, rows uint64) bool {
+	inside := uint64(f.size) - rowHeader - rowTrailer
+	if f.opts.Sparse {
+		return rows <= inside/uint64(f.opts.fixed()+1)
+	}
+	stride := uint64(f.opts.stride(cols))
+	if rows > inside/stride {
+		return false
+	}
+	per := uint64(rowsPerBlock(int64(stride)))
+	return inside == rows*stride+(rows+per-1)/per*rowBlockHeader
+}
+
+// Len returns the number of rows.
+func (f *RowFile) Len() int { return f.rows }
+
+// Cols returns the number of columns.
+func (f *RowFile) Cols() int { return f.cols }
+
+// Options returns how the file was written.
+func (f *RowFile) Options() RowOptions { return f.opts }
+
+// Close closes the file, after which All and RowAt return errors that wrap
+// os.ErrClosed, and so do iterations that are under way, at the next block. It
+// returns nil.
+func (f *RowFile) Close() error {
+	f.closed.Store(true)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.window.close()
+	return nil
+}
+
+// All returns the rows in their order. They can be ranged over any number of
+// times, also at the same time. The slices of a row, which are nobody else's, are
+// valid until the next one. An error is the last that is yielded. It wraps
+// ErrShape and names the rows if the checksum of a block of them is wrong or
+// what is in it is not rows, before any of such a block is yielded in the former
+// case.
+func (f *RowFile) All() iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		window := rowWindow{file: f}
+		defer window.close()
+		row := Row{Val: []float64{}}
+		if f.opts.Sparse {
+			row.Ind = []int{}
+		}
+		var block []byte
+		off := int64(rowHeader)
+		for first := 0; first < f.rows; {
+			var count int
+			var err error
+			block, count, err = f.readBlock(&window, block, off, first)
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			off += int64(len(block))
+			b := block[rowBlockHeader:]
+			for i := range count {
+				var ok bool
+				b, ok = f.decode(b, &row)
+				if !ok || i == count-1 && len(b) > 0 {
+					yield(Row{}, fmt.Errorf("pgsvi: row file %s: row %d makes no sense: %w", f.path, first+i, ErrShape))
+					return
+				}
+				if !yield(row, nil) {
+					return
+				}
+			}
+			first += count
+		}
+		if off != f.size-rowTrailer {
+			yield(Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w", f.path, f.size-rowTrailer-off, f.rows, ErrShape))
+		}
+	}
+}
+
+// readBlock reads the block at off, whose rows begin with the given one, into
+// buf, which it returns with the number of rows.
+func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int) ([]byte, int, error) {
+	rest := f.size - rowTrailer - off - rowBlockHeader
+	if rest < 0 {
+		return nil, 0, fmt.Errorf("pgsvi: row file %s ends at row %d, want %d: %w", f.path, first, f.rows, ErrShape)
+	}
+	buf = slices.Grow(buf[:0], rowBlockHeader)[:rowBlockHeader]
+	if err := window.read(buf, off); err != nil {
+		return nil, 0, err
+	}
+	size, count := binary.LittleEndian.Uint64(buf), int64(binary.LittleEndian.Uint32(buf[8:]))
+	if size > uint64(rest) || count == 0 || count > int64(f.rows-first) || !f.opts.Sparse && int64(size) != count*f.opts.stride(f.cols) {
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: the block from row %d on is damaged: %w", f.path, first, ErrShape)
+	}
+	buf = slices.Grow(buf, int(size))[:rowBlockHeader+int(size)]
+	if err := window.read(buf[rowBlockHeader:], off+rowBlockHeader); err != nil {
+		return nil, 0, err
+	}
+	if rowBlockSum(buf) != binary.LittleEndian.Uint32(buf[12:]) {
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d are damaged, by their checksum: %w", f.path, first, int64(first)+count-1, ErrShape)
+	}
+	return buf, int(count), nil
+}
+
+// RowAt sets dst to row i of a file of dense rows, using dst.Val again if it is
+// large enough. It does not check the checksum. The error wraps ErrParam if there
+// is no row i or the rows are sparse.
+func (f *RowFile) RowAt(i int, dst *Row) error {
+	if f.opts.Sparse {
+		return fmt.Errorf("pgsvi: RowAt of row file %s, whose rows are sparse: %w", f.path, ErrParam)
+	}
+	if i < 0 || i >= f.rows {
+		return fmt.Errorf("pgsvi: row file %s: row %d, want 0 to %d: %w", f.path, i, f.rows-1, ErrParam)
+	}
+	stride := f.opts.stride(f.cols)
+	off := rowHeader + int64(i)*stride + (int64(i)/rowsPerBlock(stride)+1)*rowBlockHeader
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.buf = resize(f.buf, int(stride))
+	if err := f.window.read(f.buf, off); err != nil {
+		return err
+	}
+	f.decode(f.buf, dst)
+	return nil
+}
+
+// decode sets row to the first one in b, and returns what follows it. It reports
+// whether there is such a row.
+func (f *RowFile) decode(b []byte, row *Row) ([]byte, bool) {
+	if int64(len(b)) < f.opts.fixed() {
+		return b, false
+	}
+	row.Y, row.Offset, row.Weight = rowGet(b), 0, 0
+	b = b[8:]
+	if f.opts.Offset {
+		row.Offset, b = rowGet(b), b[8:]
+	}
+	if f.opts.Weight {
+		row.Weight, b = rowGet(b), b[8:]
+	}
+	n, ones := f.cols, false
+	if f.opts.Sparse {
+		var ok bool
+		if row.Ind, ones, b, ok = decodeColumns(row.Ind, b, f.cols); !ok {
+			return b, false
+		}
+		n = len(row.Ind)
+	} else {
+		row.Ind = nil
+	}
+	size := 8
+	if f.opts.Float32 {
+		size = 4
+	}
+	if !ones && len(b)/size < n {
+		return b, false
+	}
+	val := slices.Grow(row.Val[:0], n)[:n]
+	row.Val = val
+	switch {
+	case ones:
+		for k := range val {
+			val[k] = 1
+		}
+		return b, true
+	case f.opts.Float32:
+		from := b[:4*n]
+		for k := range val {
+			val[k] = float64(math.Float32frombits(binary.LittleEndian.Uint32(from[4*k:])))
+		}
+	default:
+		from := b[:8*n]
+		for k := range val {
+			val[k] = math.Float64frombits(binary.LittleEndian.Uint64(from[8*k:]))
+		}
+	}
+	return b[size*n:], true
+}
+
+func rowGet(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
+
+// decodeColumns reads the columns of a sparse row into ind, and whether all its
+// values are 1. It returns what follows, and whether there are such columns.
+func decodeColumns(ind []int, b []byte, cols int) (_ []int, ones bool, rest []byte, ok bool) {
+	head, used := binary.Uvarint(b)
+	if used <= 0 || head/2 > uint64(len(b)-used) { // a column takes a byte at least
+		return ind, false, b, false
+	}
+	b = b[used:]
+	ind = slices.Grow(ind[:0], int(head/2))[:head/2]
+	next := 0
+	for k := range ind {
+		var skip uint64
+		if len(b) > 0 && b[0] < 0x80 {
+			skip, b = uint64(b[0]), b[1:]
+		} else {
+			skip, used = binary.Uvarint(b)
+			if used <= 0 {
+				return ind, false, b, false
+			}
+			b = b[used:]
+		}
+		if skip >= uint64(cols-next) {
+			return ind, false, b, false
+		}
+		ind[k] = next + int(skip)
+		next = ind[k] + 1
+	}
+	return ind, head%2 == 1, b, true
+}
+
+// rowWindow reads a file through a mapping that it replaces by a new one when
+// much of it has been touched: what has been touched counts as resident until it
+// is unmapped.
+type rowWindow struct {
+	file    *RowFile
+	m       *mmap.ReaderAt
+	touched int   // bytes, about
+	end     int64 // of the last read
+}
+
+const (
+	rowResident = 48 << 20  // most bytes touched of a mapping
+	rowAround   = 128 << 10 // what systems map besides at a fault, at most
+)
+
+// read fills b from off on, which has to be within the file.
+func (w *rowWindow) read(b []byte, off int64) error {
+	if w.file.closed.Load() {
+		return fmt.Errorf("pgsvi: row file %s: %w", w.file.path, os.ErrClosed)
+	}
+	if off != w.end {
+		w.touched += rowAround
+	}
+	w.end = off + int64(len(b))
+	for len(b) > 0 {
+		if w.m == nil || w.touched >= rowResident {
+			if err := w.open(); err != nil {
+				return err
+			}
+		}
+		n := min(len(b), max(rowAround, rowResident-w.touched))
+		if _, err := w.m.ReadAt(b[:n], off); err != nil {
+			return fmt.Errorf("pgsvi: row file %s: %w", w.file.path, err)
+		}
+		b, off = b[n:], off+int64(n)
+		w.touched += n
+	}
+	return nil
+}
+
+func (w *rowWindow) open() error {
+	w.close()
+	m, err := mmap.Open(w.file.path)
+	if err != nil {
+		return fmt.Errorf("pgsvi: row file: %w", err)
+	}
+	if int64(m.Len()) != w.file.size {
+		defer m.Close()
+		return fmt.Errorf("pgsvi: row file %s had %d bytes when it was opened and has %d now: %w", w.file.path, w.file.size, m.Len(), ErrShape)
+	}
+	w.m, w.touched = m, 0
+	return nil
+}
+
+func (w *rowWindow) close() {
+	if w.m != nil {
+		w.m.Close()
+		w.m = nil
+	}
+}

@@ -1,0 +1,277 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+func randomSparse(rng *rand.Rand, n, d int, filled float64) *mat.Dense {
+	x := mat.NewDense(n, d, nil)
+	for i := range n {
+		for j := range d {
+			if rng.Float64() < filled {
+				x.Set(i, j, rng.NormFloat64())
+			}
+		}
+	}
+	return x
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+}
+
+func TestSparseOf(t *testing.T) {
+	rng := testRand(3)
+	for _, filled := range []float64{0, 0.1, 0.7, 1} {
+		for _, d := range []int{1, 2, 33} {
+			x := randomSparse(rng, 7, d, filled)
+			nonzero := 0
+			for _, v := range x.RawMatrix().Data {
+				if v != 0 {
+					nonzero++
+				}
+			}
+			s := SparseOf(x)
+			if n, c := s.Dims(); n != 7 || c != d || s.NNZ() != nonzero {
+				t.Errorf("%d×%d with %d non-zeros, want 7×%d with %d", n, c, s.NNZ(), d, nonzero)
+			}
+			if !mat.Equal(s, x) || !mat.Equal(s.T(), x.T()) || !mat.Equal(SparseOf(s), x) {
+				t.Errorf("%d columns, %v filled: not equal", d, filled)
+			}
+			for i := range 7 {
+				ind, val := s.Row(i)
+				if !slices.IsSorted(ind) || len(ind) != len(val) || slices.Contains(val, 0) {
+					t.Errorf("row %d is %v, %v", i, ind, val)
+				}
+			}
+		}
+	}
+	view := mat.NewDense(3, 3, []float64{1, 2, 3, 4, 0, 6, 7, 8, 9}).Slice(1, 3, 1, 3)
+	if s := SparseOf(view); !mat.Equal(s, view) || s.NNZ() != 3 {
+		t.Error("of a view")
+	}
+	if n, d := SparseOf(&mat.Dense{}).Dims(); n != 0 || d != 0 {
+		t.Errorf("of nothing: %d×%d", n, d)
+	}
+}
+
+func TestSparseAppend(t *testing.T) {
+	var s Sparse
+	if n, d := s.Dims(); n != 0 || d != 0 || s.NNZ() != 0 {
+		t.Errorf("the zero value is %d×%d", n, d)
+	}
+	ind, val := []int{4, 0, 2}, []float64{5, 1, 0}
+	for _, r := range []struct {
+		ind []int
+		val []float64
+	}{{ind, val}, {nil, []float64{7, 0, 8}}, {[]int{}, nil}, {nil, nil}, {[]int{5}, []float64{0}}, {[]int{1, 3}, []float64{2, 4}}} {
+		if err := s.Append(r.ind, r.val); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(ind, []int{4, 0, 2}) || !slices.Equal(val, []float64{5, 1, 0}) {
+		t.Error("the arguments have been changed")
+	}
+	val[0], ind[0] = 99, 1
+	want := mat.NewDense(6, 6, []float64{
+		1, 0, 0, 0, 5, 0,
+		7, 0, 8, 0, 0, 0,
+		0, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, 0, 0,
+		0, 2, 0, 4, 0, 0,
+	})
+	if !mat.Equal(&s, want) || s.NNZ() != 6 {
+		t.Errorf("%v", mat.Formatted(&s))
+	}
+	wide := NewSparse(9)
+	if err := wide.Append([]int{1}, []float64{1}); err != nil || wide.cols != 9 {
+		t.Errorf("9 columns became %d, %v", wide.cols, err)
+	}
+	if err := s.Append([]int{math.MaxInt32 - 1}, []float64{1}); err != nil || s.cols != math.MaxInt32 {
+		t.Errorf("the last column: %v", err)
+	}
+}
+
+func TestSparseAppendErrors(t *testing.T) {
+	for _, rows := range []int{0, 2} {
+		for _, c := range []struct {
+			ind  []int
+			val  []float64
+			want error
+			says string
+		}{
+			{[]int{0, 1}, []float64{1}, ErrShape, "has 2 columns and 1 values"},
+			{[]int{}, []float64{1}, ErrShape, "has 0 columns and 1 values"},
+			{[]int{0}, nil, ErrShape, "has 1 columns and 0 values"},
+			{[]int{7, -1}, []float64{1, 2}, ErrShape, "has column -1"},
+			{[]int{7, math.MaxInt32}, []float64{1, 2}, ErrShape, "has column 2147483647"},
+			{[]int{7, 7}, []float64{1, 2}, ErrShape, "has column 7 twice"},
+			{[]int{9, 8, 9}, []float64{1, 2, 3}, ErrShape, "has column 9 twice"},
+			{[]int{9, 8, 9}, []float64{0, 2, 0}, ErrShape, "has column 9 twice"},
+			{[]int{9, 8}, []float64{1, math.NaN()}, ErrNotFinite, "column 8 is NaN"},
+			{nil, []float64{1, 2, 3, math.Inf(-1)}, ErrNotFinite, "column 3 is -Inf"},
+		} {
+			var s Sparse
+			for range rows {
+				if err := s.Append([]int{0, 1}, []float64{1, 2}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := s.Append(c.ind, c.val)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), fmt.Sprintf("row %d", rows)) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+				t.Errorf("%v, %v: error %v, want %q", c.ind, c.val, err, c.says)
+			}
+			if n, d := s.Dims(); n != rows || d != rows || s.NNZ() != 2*rows {
+				t.Errorf("%v, %v: the error left %d×%d with %d", c.ind, c.val, n, d, s.NNZ())
+			}
+			if err := s.Append([]int{2}, []float64{3}); err != nil || s.At(rows, 2) != 3 || s.rows() != rows+1 {
+				t.Errorf("%v, %v: after the error: %v", c.ind, c.val, err)
+			}
+		}
+	}
+}
+
+func TestSparsePanics(t *testing.T) {
+	s := SparseOf(mat.NewDense(2, 3, []float64{1, 0, 3, 0, 5, 0}))
+	for _, at := range [][2]int{{-1, 0}, {2, 0}, {0, -1}, {0, 3}} {
+		mustPanic(t, fmt.Sprint(at), func() { s.At(at[0], at[1]) })
+	}
+	mustPanic(t, "negative columns", func() { NewSparse(-1) })
+	mustPanic(t, "short y", func() { Rows(s, []float64{1}) })
+	ind, val := s.Row(0)
+	_, _ = append(ind, 9), append(val, 9)
+	if s.At(1, 1) != 5 {
+		t.Error("appending to a row has changed the next one")
+	}
+}
+
+func TestRows(t *testing.T) {
+	x := mat.NewDense(3, 3, []float64{1, 0, 3, 0, 0, 0, 0, 5, 0})
+	y := []float64{1, -1, 2}
+	dense := []Row{{Val: []float64{1, 0, 3}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1}, {Val: []float64{0, 5, 0}, Y: 2}}
+	sparse := []Row{{Ind: []int{0, 2}, Val: []float64{1, 3}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1}, Val: []float64{5}, Y: 2}}
+	empty := NewSparse(3)
+	for range 2 {
+		if err := empty.Append(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		x    mat.Matrix
+		y    []float64
+		want []Row
+	}{
+		"dense":      {x, y, dense},
+		"view":       {mat.NewDense(3, 4, []float64{1, 0, 3, 9, 0, 0, 0, 9, 0, 5, 0, 9}).Slice(0, 3, 0, 3), y, dense},
+		"transposed": {x.T(), nil, []Row{{Val: []float64{1, 0, 0}}, {Val: []float64{0, 0, 5}}, {Val: []float64{3, 0, 0}}}},
+		"sparse":     {SparseOf(x), y, sparse},
+		"empty":      {empty, nil, []Row{{Ind: []int{}, Val: []float64{}}, {Ind: []int{}, Val: []float64{}}}},
+		"none":       {NewSparse(3), nil, nil},
+	} {
+		rows := Rows(c.x, c.y)
+		for range 2 {
+			if got, err := collectRows(rows); err != nil || !sameRows(got, c.want) {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		}
+		for range rows {
+			break
+		}
+		// One range within another.
+		for outer := range rows {
+			before := append([]float64{}, outer.Val...)
+			for range rows {
+			}
+			if !slices.Equal(before, outer.Val) {
+				t.Errorf("%s: a range within has changed the row", name)
+			}
+		}
+	}
+}
+
+// FuzzSparse checks rows of all kinds against a dense matrix.
+func FuzzSparse(f *testing.F) {
+	f.Add([]byte{}, uint8(3))
+	f.Add([]byte{2, 5, 1, 3, 2, 0, 1, 2, 1, 1, 7, 7}, uint8(0))
+	f.Add([]byte{1, 255, 1, 2, 4, 4, 4, 4}, uint8(9))
+	f.Fuzz(func(t *testing.T, in []byte, cols uint8) {
+		s := NewSparse(int(cols))
+		var want [][]float64
+		width := int(cols)
+		for len(in) > 0 {
+			k := min(int(in[0]%8), (len(in)-1)/2)
+			ind, val := make([]int, k), make([]float64, k)
+			valid := true
+			row := make([]float64, 256)
+			seen := map[int]bool{}
+			for i := range k {
+				ind[i], val[i] = int(int8(in[1+2*i])), float64(int8(in[2+2*i]))
+				if val[i] == 127 {
+					val[i] = math.Inf(1)
+				}
+				if valid = valid && ind[i] >= 0 && val[i] < 127 && !seen[ind[i]]; valid {
+					row[ind[i]] = val[i]
+					seen[ind[i]] = true
+				}
+			}
+			in = in[1+2*k:]
+			err := s.Append(ind, val)
+			if (err == nil) != valid {
+				t.Fatalf("%v, %v: error %v", ind, val, err)
+			}
+			if valid {
+				want = append(want, row)
+				for j := range seen {
+					width = max(width, j+1)
+				}
+			}
+		}
+		n, d := s.Dims()
+		if n != len(want) || d != width {
+			t.Fatalf("%d×%d, want %d×%d", n, d, len(want), width)
+		}
+		nonzero := 0
+		for i := range n {
+			for j := range d {
+				if s.At(i, j) != want[i][j] {
+					t.Fatalf("(%d, %d) is %v, want %v", i, j, s.At(i, j), want[i][j])
+				}
+				if want[i][j] != 0 {
+					nonzero++
+				}
+			}
+		}
+		if s.NNZ() != nonzero {
+			t.Fatalf("%d non-zeros, want %d", s.NNZ(), nonzero)
+		}
+		i := 0
+		for row, err := range Rows(s, nil) {
+			if err != nil || row.Ind == nil {
+				t.Fatalf("row %d: %v", i, err)
+			}
+			dense := make([]float64, 256)
+			for k, j := range row.Ind {
+				dense[j] = row.Val[k]
+			}
+			if !slices.Equal(dense, want[i]) {
+				t.Fatalf("row %d is %v", i, row)
+			}
+			i++
+		}
+	})
+}

@@ -1,0 +1,604 @@
+package pgsvi
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// MissingPolicy says what ReadTable does about missing values.
+type MissingPolicy int
+
+const (
+	// ErrorOnMissing makes missing values an error that says how many there are
+	// in which columns, and the line of the first.
+	ErrorOnMissing MissingPolicy = iota
+	// DropRows leaves out the rows with a missing value.
+	DropRows
+)
+
+// HeaderPolicy says whether the first line of a table has the names of the columns.
+type HeaderPolicy int
+
+const (
+	// HeaderAuto takes a first line for names if there is a text and no number
+	// in it, and for data if there is no text. Both together are an error.
+	HeaderAuto HeaderPolicy = iota
+	// HeaderYes takes the first line for names.
+	HeaderYes
+	// HeaderNo takes the first line for data.
+	HeaderNo
+)
+
+// TableOptions are the choices of ReadTable. The zero value reads
+// comma-separated columns, the last being the response.
+type TableOptions struct {
+	// Response is the name of the column of responses; "" means the last one.
+	Response string
+	// Positive is the response that becomes +1, the other one becoming -1, be they
+	// texts or numbers. "" leaves numbers as they are and makes +1 of the second of
+	// two texts in sorted order.
+	Positive string
+	// Comma separates the fields; 0 means a comma.
+	Comma rune
+	// Header says whether the first line has the names of the columns.
+	Header HeaderPolicy
+	// Drop has the names of columns to leave out.
+	Drop []string
+	// Categorical has the names of columns that are categories even if they are numbers.
+	Categorical []string
+	// MaxLevels is the largest number of categories of a column, beyond which it is
+	// taken for a name, a date or a number with something odd among its values, and
+	// is an error; 0 means 1000.
+	MaxLevels int
+	// NA has texts that mean a missing value, besides no text at all, "NA", "N/A",
+	// "?", and "NaN" and "null" in upper or lower case.
+	NA []string
+	// Missing says what to do about missing values.
+	Missing MissingPolicy
+}
+
+// Table is a table as numbers: for each row the features and the response.
+type Table struct {
+	// X has a row for each row of the table and the columns of Names. It is a
+	// *Sparse if at most a quarter of its values are not 0, else a *mat.Dense.
+	X mat.Matrix
+	// Y has the responses: numbers, or -1 and +1; see Labels. It is nil if a file
+	// read by Encode has no responses.
+	Y []float64
+	// Names has the names of the columns of X: "age", or "colour=red" for the
+	// indicator of a category.
+	Names []string
+	// Response is the name of the column of responses.
+	Response string
+	// Labels has the responses that are -1 and +1 in Y if they were texts, or
+	// numbers before Signs; otherwise it is nil.
+	Labels []string
+	// Dropped is the number of rows left out for a missing value.
+	Dropped int
+	// Missing has the number of missing values of each column of the table, by its
+	// name, that has any, be it a feature or the response.
+	Missing map[string]int
+
+	opts     TableOptions // the header being HeaderYes or HeaderNo
+	width    int          // columns of the file
+	columns  []tableColumn
+	sparse   bool       // X is
+	signed   bool       // Signs has been called
+	unsigned [2]float64 // the responses that it made -1 and +1
+}
+
+// tableColumn is a column of a file and its place in X.
+type tableColumn struct {
+	name   string
+	at     int      // first column in X
+	levels []string // sorted, the first being without a column; nil for numbers
+}
+
+// tableText is a file as it is written.
+type tableText struct {
+	header bool
+	names  []string
+	rows   [][]string // trimmed fields
+	lines  []int      // of each row
+}
+
+// ReadTable reads a table of comma-separated numbers and texts into the features
+// and responses of a regression or classification. A nil opts means the zero
+// TableOptions.
+//
+// The first line has the names of the columns; see HeaderPolicy. A column without
+// a name is x and its number from 1, and so are all of a file without names, but
+// for the last, which is y. Blank lines, spaces around fields, quoted fields,
+// CRLF line ends and a UTF-8 byte order mark are accepted, and gzip, known by
+// its first bytes, is unpacked.
+//
+// A column with a field that is neither a number nor missing is categorical. Its
+// k categories, sorted as texts, become k−1 columns that are 1 in the rows of
+// the second to the last category and 0 otherwise; the first is what the others
+// are compared to. So a column with one category becomes no column. Rows with
+// a missing value, if they are dropped, have no part in any of this.
+//
+// The response is a column of numbers, or of two texts, which become -1 and +1.
+// Numbers stay what they are: see Signs for the likelihoods of binary responses.
+//
+// The errors name line and column and what was found. They wrap ErrShape where a
+// line has another number of fields than the first, quotes do not match, two
+// columns have the same name, or there is no column besides the response;
+// ErrNotFinite where a number is not finite or a value is missing; ErrLabel where
+// the responses are neither numbers nor two texts; ErrParam where an option names
+// a column or response that there is not or is out of its range, names and
+// numbers are mixed in the first line, and a column has too many categories; and
+// ErrEmpty if there are no data. A failure of r is wrapped as it is. The memory
+// that is used while reading is some times the size of the file.
+func ReadTable(r io.Reader, opts *TableOptions) (*Table, error) {
+	t := &Table{}
+	if opts != nil {
+		t.opts = *opts
+		t.opts.NA = slices.Clone(opts.NA)
+	}
+	if err := t.checkOptions(); err != nil {
+		return nil, err
+	}
+	text, err := t.read(r)
+	if err != nil {
+		return nil, err
+	}
+	t.opts.Header = HeaderNo
+	if text.header {
+		t.opts.Header = HeaderYes
+	}
+	t.width = len(text.names)
+	t.Response = t.opts.Response
+	if t.Response == "" {
+		t.Response = text.names[t.width-1]
+	}
+	for _, list := range [][]string{{t.Response}, t.opts.Drop, t.opts.Categorical} {
+		for _, name := range list {
+			if !slices.Contains(text.names, name) {
+				return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(name), ErrParam)
+			}
+		}
+	}
+	if slices.Contains(t.opts.Drop, t.Response) {
+		return nil, fmt.Errorf("pgsvi: the column %s, of the responses, is among those to drop: %w", csvQuote(t.Response), ErrParam)
+	}
+	for _, name := range text.names {
+		if name != t.Response && !slices.Contains(t.opts.Drop, name) {
+			t.columns = append(t.columns, tableColumn{name: name})
+		}
+	}
+	if err := t.dropMissing(text); err != nil {
+		return nil, err
+	}
+	if err := t.findLevels(text); err != nil {
+		return nil, err
+	}
+	if err := t.findLabels(text); err != nil {
+		return nil, err
+	}
+	x, err := t.encodeFeatures(text)
+	if err != nil {
+		return nil, err
+	}
+	n, d := x.Dims()
+	t.sparse = 4*x.NNZ() <= n*d
+	t.X = t.matrix(x)
+	t.Y, err = t.encodeResponses(text)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Encode reads another table, say of test data, into the columns of t: with the
+// same options, the categories and the labels of t, and Y as Signs has made it.
+// Columns are found by their names, in any order, and other ones are left out;
+// without names there have to be as many as there were. Without a column of
+// responses, Y is nil. The table returned is new; X is of the type of that of t,
+// and t is as it was. Encode may be called concurrently.
+//
+// The errors are those of ReadTable. Besides, they wrap ErrShape if a column of
+// features is not there, ErrNotFinite where there is no number in a column of
+// numbers, ErrParam where a category is one that t has not seen, and ErrLabel
+// where a response is one that it has not seen and has seen but two.
+func (t *Table) Encode(r io.Reader) (*Table, error) {
+	e := &Table{
+		Names: slices.Clone(t.Names), Response: t.Response, Labels: slices.Clone(t.Labels),
+		opts: t.opts, width: t.width, columns: t.columns, sparse: t.sparse, signed: t.signed, unsigned: t.unsigned,
+	}
+	text, err := e.read(r)
+	if err != nil {
+		return nil, err
+	}
+	if !text.header && len(text.names) != t.width {
+		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the table before: %w", text.lines[0], len(text.names), t.width, ErrShape)
+	}
+	for _, c := range t.columns {
+		if !slices.Contains(text.names, c.name) {
+			return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(c.name), ErrShape)
+		}
+	}
+	if err := e.dropMissing(text); err != nil {
+		return nil, err
+	}
+	x, err := e.encodeFeatures(text)
+	if err != nil {
+		return nil, err
+	}
+	e.X = e.matrix(x)
+	if slices.Contains(text.names, t.Response) {
+		if e.Y, err = e.encodeResponses(text); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// Signs turns responses of two different numbers, such as 0 and 1, into -1, the
+// smaller, and +1, as the likelihoods of binary responses want them. Labels says
+// afterwards what was what. Encode does the same to what it reads. Responses
+// that were texts are -1 and +1 already and stay as they are. The error, upon
+// which nothing has changed, wraps ErrLabel if there are not two numbers.
+func (t *Table) Signs() error {
+	if t.Labels != nil {
+		return nil
+	}
+	if len(t.Y) == 0 {
+		return fmt.Errorf("pgsvi: Signs without responses: %w", ErrLabel)
+	}
+	low, high := slices.Min(t.Y), slices.Max(t.Y)
+	for i, y := range t.Y {
+		if low == high || y != low && y != high {
+			return fmt.Errorf("pgsvi: the responses are %v to %v, with %v in row %d, want two different numbers: %w", low, high, y, i, ErrLabel)
+		}
+	}
+	t.signed, t.unsigned = true, [2]float64{low, high}
+	t.Labels = []string{fmt.Sprint(low), fmt.Sprint(high)}
+	for i, y := range t.Y {
+		t.Y[i] = sign(y == high)
+	}
+	return nil
+}
+
+func sign(positive bool) float64 {
+	if positive {
+		return 1
+	}
+	return -1
+}
+
+func (t *Table) checkOptions() error {
+	o := &t.opts
+	if o.Comma == 0 {
+		o.Comma = ','
+	}
+	if o.MaxLevels == 0 {
+		o.MaxLevels = 1000
+	}
+	switch {
+	case strings.ContainsRune("\"\r\n", o.Comma) || !utf8.ValidRune(o.Comma) || o.Comma == utf8.RuneError:
+		return fmt.Errorf("pgsvi: TableOptions.Comma is %q: %w", o.Comma, ErrParam)
+	case o.MaxLevels < 0:
+		return fmt.Errorf("pgsvi: TableOptions.MaxLevels is %d: %w", o.MaxLevels, ErrParam)
+	case o.Header < HeaderAuto || o.Header > HeaderNo:
+		return fmt.Errorf("pgsvi: TableOptions.Header is %d: %w", o.Header, ErrParam)
+	case o.Missing < ErrorOnMissing || o.Missing > DropRows:
+		return fmt.Errorf("pgsvi: TableOptions.Missing is %d: %w", o.Missing, ErrParam)
+	}
+	return nil
+}
+
+// read reads a file, which has at least one row.
+func (t *Table) read(r io.Reader) (*tableText, error) {
+	br, err := gunzip(r)
+	if err != nil {
+		return nil, err
+	}
+	cr := csv.NewReader(csvSkipBOM(br))
+	cr.Comma = t.opts.Comma
+	cr.FieldsPerRecord = -1 // checked here, for better messages
+	cr.TrimLeadingSpace = !unicode.IsSpace(t.opts.Comma)
+	text := &tableText{}
+	for {
+		record, err := cr.Read()
+		if err == io.EOF {
+			break
+		}
+		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
+			return nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, ErrShape)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pgsvi: reading a table: %w", err)
+		}
+		for j, field := range record {
+			record[j] = strings.TrimSpace(field)
+		}
+		if len(record) == 1 && record[0] == "" {
+			continue
+		}
+		line, _ := cr.FieldPos(0)
+		if text.names == nil {
+			if text.header, err = t.isHeader(record, line); err != nil {
+				return nil, err
+			}
+			if text.names, err = tableNames(record, text.header, line); err != nil {
+				return nil, err
+			}
+			if text.header {
+				continue
+			}
+		}
+		if len(record) != len(text.names) {
+			return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), len(text.names), ErrShape)
+		}
+		text.rows, text.lines = append(text.rows, record), append(text.lines, line)
+	}
+	if len(text.rows) == 0 {
+		return nil, fmt.Errorf("pgsvi: table without a line of data: %w", ErrEmpty)
+	}
+	return text, nil
+}
+
+func (t *Table) isHeader(record []string, line int) (bool, error) {
+	if t.opts.Header != HeaderAuto {
+		return t.opts.Header == HeaderYes, nil
+	}
+	var number, name string
+	for _, field := range record {
+		if t.isMissing(field) {
+			continue
+		}
+		if isNumber(field) {
+			number = field
+		} else {
+			name = field
+		}
+	}
+	if number != "" && name != "" {
+		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number %s, as data do; set TableOptions.Header: %w", line, csvQuote(name), csvQuote(number), ErrParam)
+	}
+	return name != "", nil
+}
+
+func isNumber(field string) bool {
+	_, err := csvFloat(field)
+	return err == nil
+}
+
+// tableNames returns the names of the columns.
+func tableNames(record []string, header bool, line int) ([]string, error) {
+	names := make([]string, len(record))
+	seen := map[string]bool{}
+	for j := range names {
+		names[j] = "x" + strconv.Itoa(j+1)
+		if header && record[j] != "" {
+			names[j] = record[j]
+		}
+		if !header && j == len(names)-1 {
+			names[j] = "y"
+		}
+		if seen[names[j]] {
+			return nil, fmt.Errorf("pgsvi: line %d: two columns are named %s; see TableOptions.Header if these are no names: %w", line, csvQuote(names[j]), ErrShape)
+		}
+		seen[names[j]] = true
+	}
+	return names, nil
+}
+
+func (t *Table) isMissing(field string) bool {
+	switch field {
+	case "", "NA", "N/A", "?":
+		return true
+	}
+	return strings.EqualFold(field, "nan") || strings.EqualFold(field, "null") || slices.Contains(t.opts.NA, field)
+}
+
+// dropMissing counts the missing values and removes their rows.
+func (t *Table) dropMissing(text *tableText) error {
+	used := make([]bool, len(text.names))
+	for j, name := range text.names {
+		used[j] = name == t.Response || slices.ContainsFunc(t.columns, func(c tableColumn) bool { return c.name == name })
+	}
+	t.Missing = map[string]int{}
+	first, total, kept := 0, 0, 0
+	for i, row := range text.rows {
+		whole := true
+		for j, field := range row {
+			if used[j] && t.isMissing(field) {
+				t.Missing[text.names[j]]++
+				total++
+				whole = false
+			}
+		}
+		if whole {
+			text.rows[kept], text.lines[kept] = row, text.lines[i]
+			kept++
+		} else if first == 0 {
+			first = text.lines[i]
+		}
+	}
+	t.Dropped = len(text.rows) - kept
+	if total > 0 && t.opts.Missing == ErrorOnMissing {
+		var where []string
+		for _, name := range slices.SortedFunc(maps.Keys(t.Missing), func(a, b string) int {
+			return slices.Index(text.names, a) - slices.Index(text.names, b)
+		}) {
+			if len(where) == 5 {
+				where = append(where, "…")
+				break
+			}
+			where = append(where, fmt.Sprintf("%d of %s", t.Missing[name], csvQuote(name)))
+		}
+		return fmt.Errorf("pgsvi: line %d has the first of %d missing values in %d columns (%s); see TableOptions.Missing: %w", first, total, len(t.Missing), strings.Join(where, ", "), ErrNotFinite)
+	}
+	text.rows, text.lines = text.rows[:kept], text.lines[:kept]
+	if kept == 0 {
+		return fmt.Errorf("pgsvi: table without a row that has no missing value: %w", ErrEmpty)
+	}
+	return nil
+}
+
+// odd returns the first row where column j is no number, or -1.
+func (text *tableText) odd(j int) int {
+	return slices.IndexFunc(text.rows, func(row []string) bool { return !isNumber(row[j]) })
+}
+
+// levels returns the different texts of column j in sorted order.
+func (text *tableText) levels(j int) []string {
+	seen := map[string]bool{}
+	for _, row := range text.rows {
+		seen[row[j]] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// findLevels sets the levels and places of the columns, and the names of those of X.
+func (t *Table) findLevels(text *tableText) error {
+	for k := range t.columns {
+		c := &t.columns[k]
+		c.at = len(t.Names)
+		j := slices.Index(text.names, c.name)
+		odd := text.odd(j)
+		if odd < 0 && !slices.Contains(t.opts.Categorical, c.name) {
+			t.Names = append(t.Names, c.name)
+			continue
+		}
+		levels := text.levels(j)
+		if len(levels) > t.opts.MaxLevels {
+			odd = max(odd, 0)
+			return fmt.Errorf("pgsvi: line %d, column %s: found %s, so it is categorical, but it has %d categories; drop the column, or see TableOptions.MaxLevels: %w", text.lines[odd], csvQuote(c.name), csvQuote(text.rows[odd][j]), len(levels), ErrParam)
+		}
+		c.levels = levels
+		for _, level := range levels[1:] {
+			t.Names = append(t.Names, c.name+"="+level)
+		}
+	}
+	if len(t.Names) == 0 {
+		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses: %w", csvQuote(t.Response), ErrShape)
+	}
+	return nil
+}
+
+// findLabels sets Labels if the responses are texts.
+func (t *Table) findLabels(text *tableText) error {
+	j := slices.Index(text.names, t.Response)
+	odd := text.odd(j)
+	if odd < 0 && t.opts.Positive == "" && !slices.Contains(t.opts.Categorical, t.Response) {
+		return nil
+	}
+	levels := text.levels(j)
+	if len(levels) != 2 {
+		odd = max(odd, 0)
+		return fmt.Errorf("pgsvi: line %d, column %s: found the response %s, but there are %d different ones, want numbers or two texts: %w", text.lines[odd], csvQuote(t.Response), csvQuote(text.rows[odd][j]), len(levels), ErrLabel)
+	}
+	switch t.opts.Positive {
+	case "", levels[1]:
+	case levels[0]:
+		slices.Reverse(levels)
+	default:
+		return fmt.Errorf("pgsvi: TableOptions.Positive is %s, but column %s has %s and %s: %w", csvQuote(t.opts.Positive), csvQuote(t.Response), csvQuote(levels[0]), csvQuote(levels[1]), ErrParam)
+	}
+	t.Labels = levels
+	return nil
+}
+
+// encodeFeatures returns the features.
+func (t *Table) encodeFeatures(text *tableText) (*Sparse, error) {
+	x := NewSparse(len(t.Names))
+	places := make([]int, len(t.columns))
+	for k, c := range t.columns {
+		places[k] = slices.Index(text.names, c.name)
+	}
+	var ind []int
+	var val []float64
+	for i, row := range text.rows {
+		ind, val = ind[:0], val[:0]
+		for k, c := range t.columns {
+			field := row[places[k]]
+			if c.levels == nil {
+				v, err := tableFloat(field, text.lines[i], c.name)
+				if err != nil {
+					return nil, err
+				}
+				ind, val = append(ind, c.at), append(val, v)
+				continue
+			}
+			level, known := slices.BinarySearch(c.levels, field)
+			if !known {
+				return nil, fmt.Errorf("pgsvi: line %d, column %s: found the unknown category %s: %w", text.lines[i], csvQuote(c.name), csvQuote(field), ErrParam)
+			}
+			if level > 0 {
+				ind, val = append(ind, c.at+level-1), append(val, 1)
+			}
+		}
+		if ind == nil {
+			ind = []int{} // not a dense row
+		}
+		if err := x.Append(ind, val); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// encodeResponses returns the responses.
+func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
+	j := slices.Index(text.names, t.Response)
+	y := make([]float64, len(text.rows))
+	for i, row := range text.rows {
+		known := true
+		if t.Labels != nil && !t.signed {
+			known = slices.Contains(t.Labels, row[j])
+			y[i] = sign(row[j] == t.Labels[1])
+		} else {
+			v, err := tableFloat(row[j], text.lines[i], t.Response)
+			if err != nil {
+				return nil, err
+			}
+			if y[i] = v; t.signed {
+				known = v == t.unsigned[0] || v == t.unsigned[1]
+				y[i] = sign(v == t.unsigned[1])
+			}
+		}
+		if !known {
+			return nil, fmt.Errorf("pgsvi: line %d, column %s: found the response %s, want %s or %s: %w", text.lines[i], csvQuote(t.Response), csvQuote(row[j]), csvQuote(t.Labels[0]), csvQuote(t.Labels[1]), ErrLabel)
+		}
+	}
+	return y, nil
+}
+
+func tableFloat(field string, line int, name string) (float64, error) {
+	v, err := csvFloat(field)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("pgsvi: line %d, column %s: found %s, want a finite number: %w", line, csvQuote(name), csvQuote(field), ErrNotFinite)
+	}
+	return v, nil
+}
+
+// matrix returns x as what X is.
+func (t *Table) matrix(x *Sparse) mat.Matrix {
+	if t.sparse {
+		return x
+	}
+	n, d := x.Dims()
+	dense := mat.NewDense(n, d, nil)
+	for i := range n {
+		to := dense.RawRowView(i)
+		ind, val := x.Row(i)
+		for k, j := range ind {
+			to[j] = val[k]
+		}
+	}
+	return dense
+}
