@@ -51,7 +51,7 @@ func (t *rowTerms) Expect(n, m, v float64) Expectation {
 
 // describe names term n in an error.
 func (t *rowTerms) describe(n float64) string {
-	y, o, w, _ := t.at(n)
+	y, o, w, c := t.at(n)
 	i := t.first + int(n)
 	if t.row != nil {
 		i = t.row[int(n)]
@@ -62,6 +62,9 @@ func (t *rowTerms) describe(n float64) string {
 	}
 	if t.weight != nil {
 		s += fmt.Sprintf(", weight %v", w)
+	}
+	if t.extra != nil {
+		s += fmt.Sprintf(", residual variance %v (less with a higher rank)", c)
 	}
 	return s
 }

@@ -1,0 +1,575 @@
+package pgsvi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// LowRankGP is a Gaussian-process model with more data than GP can hold: the
+// prior is seen through its values at M inducing inputs Z. With the factor of
+// their covariance, K(Z, Z) = LLᵀ, and features
+//
+//	x_n = L⁻¹k(Z, x_n),   w ~ N(0, I),   ε_n ~ N(0, c_n),   c_n = k_nn − ‖x_n‖²,
+//
+// the latent value z_n has the prior of x_nᵀw + ε_n. The approximation q(w) = N(m, V)
+// of the posterior maximises the ELBO
+//
+//	Σ_n E[log p(y_n|z_n)] − KL(q‖N(0, I))   (nats),   z_n ~ N(x_nᵀm, x_nᵀVx_n + c_n),
+//
+// which is at most that of the GP, equal to it where every c_n is 0, and does not
+// fall as inducing inputs are added (Titsias 2009; Hensman, Matthews and
+// Ghahramani 2015). Unlike an approximation of the prior it is a bound on the
+// evidence of the exact model.
+//
+// It takes memory for N·M numbers, and of the order of N·M² operations to set up
+// and in each evaluation of the ELBO. It needs no jitter. It is a Model,
+// immutable, and may be shared between goroutines.
+//
+// The noise of a kernel that is Noisy counts among the c_n, about which nothing
+// is learnt: noise is better a part of the likelihood.
+type LowRankGP struct {
+	glm      *GLM
+	z        *inducing
+	residual float64
+	maxPrior float64
+}
+
+// NewLowRankGP returns the model of labels y at the rows of x, under covariance
+// function k and likelihood lik, with at most rank inducing inputs. They are
+// rows of x: each is the one whose latent value those before it determine least,
+// as in a Cholesky factor of K with complete pivoting that is cut off (Fine and
+// Scheinberg 2001). There are fewer than rank where these leave no more than
+// 1e−12 of the prior variance of all rows, so that nothing is left to
+// approximate; duplicate rows and a singular K do no harm. A rank of 0 means as
+// many as leave 1e−8 of the prior variance, and at most 500.
+//
+// The data are copied; nil lik means GaussianNoise{}. The errors are those of
+// NewGP, and wrap ErrParam if rank is negative, ErrNotFinite if a covariance is
+// not finite and ErrNotPosDef if k is seen not to be positive definite.
+func NewLowRankGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, rank int) (*LowRankGP, error) {
+	leave := negligible
+	switch {
+	case rank < 0:
+		return nil, fmt.Errorf("pgsvi: %w: rank is %d; 0 is the default", ErrParam, rank)
+	case rank == 0:
+		rank, leave = 500, 1e-8
+	}
+	gp, err := NewGP(x, y, k, lik)
+	if err != nil {
+		return nil, err
+	}
+	z, f, err := newInducing(k, gp.x, rank, leave)
+	if err != nil {
+		return nil, err
+	}
+	return newLowRankGP(gp, z, f)
+}
+
+// NewInducingGP is NewLowRankGP with the rows of z as inducing inputs, which are
+// copied and need not be among those of x. Those whose latent values are
+// determined by others are left out, so that the Rank of the model may be less
+// than the rows of z. Its errors wrap ErrShape, too, if x and z differ in their
+// numbers of columns, ErrEmpty if z is nil or has no rows, and ErrNotFinite if a
+// value of z is not finite.
+func NewInducingGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, z mat.Matrix) (*LowRankGP, error) {
+	gp, err := NewGP(x, y, k, lik)
+	if err != nil {
+		return nil, err
+	}
+	if z == nil {
+		return nil, fmt.Errorf("pgsvi: %w: nil z; for inducing inputs among the rows of x use NewLowRankGP", ErrEmpty)
+	}
+	rows, cols := z.Dims()
+	if rows == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: z has no rows", ErrEmpty)
+	}
+	if _, d := gp.x.Dims(); cols != d {
+		return nil, fmt.Errorf("pgsvi: %w: x has %d columns, z has %d", ErrShape, d, cols)
+	}
+	zs := mat.DenseCopyOf(z)
+	for i := range rows {
+		if j, ok := allFinite(zs.RawRowView(i)); !ok {
+			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of z is %v", ErrNotFinite, i, j, zs.At(i, j))
+		}
+	}
+	u, _, err := newInducing(k, zs, rows, negligible)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: inducing inputs: %w", err)
+	}
+	f := make([]float64, gp.Len()*u.rank())
+	inBlocks(gp.Len(), func(lo, hi int) {
+		w := new(predictWork)
+		u.features(w, gp.x, lo, hi-lo)
+		for i := lo; i < hi; i++ {
+			mat.Col(f[i*u.rank():(i+1)*u.rank()], i-lo, w.k)
+		}
+	})
+	return newLowRankGP(gp, u, f)
+}
+
+// newLowRankGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
+func newLowRankGP(gp *GP, z *inducing, f []float64) (*LowRankGP, error) {
+	n, m := gp.Len(), z.rank()
+	if i, ok := allFinite(f); !ok {
+		return nil, fmt.Errorf("pgsvi: %w: covariance of row %d and inducing input %d", ErrNotFinite, i/m, i%m)
+	}
+	g := &LowRankGP{z: z}
+	c := PriorVar(nil, gp.kernel, gp.x)
+	for i, v := range c {
+		if err := checkPriorVar(i, v); err != nil {
+			return nil, err
+		}
+		g.maxPrior = math.Max(g.maxPrior, v)
+		row := f[i*m : (i+1)*m]
+		if c[i] -= floats.Dot(row, row); c[i] < -notPosDef*v {
+			return nil, fmt.Errorf("pgsvi: variance of row %d is %v given the inducing inputs: %w", i, c[i], ErrNotPosDef)
+		}
+		c[i] = math.Max(0, c[i])
+		if _, noisy := gp.kernel.(Noisy); noisy {
+			c[i] += kernelSelf(gp.kernel, gp.x.RawRowView(i)) - v
+		}
+		g.residual += c[i]
+	}
+	g.glm = &GLM{
+		x:     &design{rows: n, cols: m, dense: f},
+		terms: rowTerms{lik: gp.lik, y: gp.y, extra: c},
+		prior: weightPrior{mean: make([]float64, m), prec: make([]float64, m)},
+		names: make([]string, m),
+		opt:   GLMOptions{Covariance: FullCovariance},
+	}
+	for j := range m {
+		g.glm.prior.prec[j] = 1
+		g.glm.names[j] = fmt.Sprintf("feature %d", j)
+	}
+	return g, nil
+}
+
+// Len returns N, the number of observations.
+func (g *LowRankGP) Len() int { return g.glm.Len() }
+
+// Rank returns M, the number of inducing inputs.
+func (g *LowRankGP) Rank() int { return g.z.rank() }
+
+// Inducing returns the inducing inputs, M×D and new, in the order of the factor.
+func (g *LowRankGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.x) }
+
+// Residual returns Σ_n c_n, what the inducing inputs leave of the prior variance
+// of the latent values, in their units squared. A datum whose log-likelihood has
+// the expected curvature −γ_n loses about ½γ_n c_n nats, γ_n being at most ¼ for
+// BernoulliLogit and 1/σ² for GaussianNoise: where the sum of these is not
+// small, a higher rank will do better.
+func (g *LowRankGP) Residual() float64 { return g.residual }
+
+// NewStepper implements Model, by that of the GLM of the features: blocks of rows
+// and then all of them, with nothing to tune. Steps with a given step size use the
+// exact gradients of their batch. The errors are those of GLM.NewStepper.
+func (g *LowRankGP) NewStepper(d Divergence) (Stepper, error) { return g.glm.NewStepper(d) }
+
+// Fit runs s on the model; a nil s means a Solver without options, which needs
+// no tuning. The posterior is that of the state reached and is valid even if
+// there is an error after the set-up; it is nil if the set-up failed. The
+// errors are those of Solver.Run.
+func (g *LowRankGP) Fit(ctx context.Context, s *Solver) (*LowRankGPPosterior, *Result, error) {
+	if s == nil {
+		s = &Solver{}
+	}
+	res, err := s.Run(ctx, g)
+	if res == nil {
+		return nil, nil, err
+	}
+	post, e := g.Posterior(res.Stepper)
+	if err == nil {
+		err = e
+	}
+	return post, res, err
+}
+
+// Posterior returns the posterior at the state of st, a Stepper of this model,
+// for example that of an Iteration. The error wraps ErrParam if st is none, and
+// ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
+func (g *LowRankGP) Posterior(st Stepper) (*LowRankGPPosterior, error) {
+	w, err := g.glm.Posterior(st)
+	if err != nil {
+		return nil, err
+	}
+	q, err := w.cov.state()
+	if err != nil {
+		return nil, err
+	}
+	return newLowRankGPPosterior(g.z, g.glm.terms.lik, w.mean, q, g.maxPrior, g.Len()), nil
+}
+
+// inducing is a set of M inputs and the factor of their covariance, K(Z, Z) = LLᵀ.
+type inducing struct {
+	kernel Kernel
+	x      *mat.Dense
+	l      []float64
+}
+
+func (u *inducing) rank() int { return u.x.RawMatrix().Rows }
+
+const (
+	negligible = 1e-12 // part of a total variance that is as good as nothing
+	notPosDef  = 1e-6  // part of a variance that is more than rounding
+)
+
+// newInducing chooses rows of x, the one with the largest variance given those
+// before it first, until there are rank or they leave that part of the variance
+// of all. It returns the features of all rows, too: the first columns of the
+// pivoted Cholesky factor of K(x, x), N×M.
+func newInducing(k Kernel, x *mat.Dense, rank int, leave float64) (u *inducing, f []float64, err error) {
+	n, d := x.Dims()
+	rank = min(rank, n)
+	prior := PriorVar(nil, k, x)
+	for i, v := range prior {
+		if err := checkPriorVar(i, v); err != nil {
+			return nil, nil, err
+		}
+	}
+	f = make([]float64, n*rank)
+	left := slices.Clone(prior)
+	total := floats.Sum(prior)
+	cov := mat.NewDense(1, n, nil)
+	var pivots []int
+	for j := range rank {
+		if floats.Sum(left) <= leave*total {
+			break
+		}
+		p := floats.MaxIdx(left)
+		pivots = append(pivots, p)
+		CrossCov(cov, k, mat.NewDense(1, d, x.RawRowView(p)), x)
+		c, fp, root := cov.RawRowView(0), f[p*rank:p*rank+j], math.Sqrt(left[p])
+		inBlocks(n, func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				fi := f[i*rank : i*rank+j+1]
+				fi[j] = (c[i] - floats.Dot(fi[:j], fp)) / root
+				left[i] -= fi[j] * fi[j]
+			}
+		})
+		for i, l := range left {
+			if v := c[i]; math.IsNaN(v) || math.IsInf(v, 0) {
+				return nil, nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, p, i, v)
+			}
+			if l < -notPosDef*prior[i] {
+				return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", c[i], p, i, prior[p], prior[i], l, j, ErrNotPosDef)
+			}
+			left[i] = math.Max(0, l)
+		}
+		f[p*rank+j], left[p] = root, 0
+	}
+	m := max(1, len(pivots))
+	for i := range n { // to rows of their final length
+		copy(f[i*m:(i+1)*m], f[i*rank:i*rank+m])
+	}
+	f = f[:n*m]
+	if 2*m < rank {
+		f = slices.Clone(f) // give the rest back
+	}
+	u = &inducing{kernel: k, x: mat.NewDense(m, d, nil), l: make([]float64, m*m)}
+	if len(pivots) == 0 { // no row has any variance: one feature, which is zero
+		u.x.SetRow(0, x.RawRowView(0))
+		u.l[0] = 1
+	}
+	for j, p := range pivots {
+		u.x.SetRow(j, x.RawRowView(p))
+		copy(u.l[j*m:j*m+j+1], f[p*m:p*m+j+1])
+	}
+	return u, f, nil
+}
+
+func checkPriorVar(i int, v float64) error {
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i, i, v)
+	case v < 0:
+		return fmt.Errorf("pgsvi: variance of row %d is %v: %w", i, v, ErrNotPosDef)
+	}
+	return nil
+}
+
+// inBlocks calls f(lo, hi) for blocks of rows that make up all n, on all cores.
+func inBlocks(n int, f func(lo, hi int)) {
+	blocks := (n + predictBlock - 1) / predictBlock
+	workers := min(blocks, runtime.GOMAXPROCS(0))
+	run := func(first int) {
+		for b := first; b < blocks; b += workers {
+			f(b*predictBlock, min(n, (b+1)*predictBlock))
+		}
+	}
+	if workers <= 1 {
+		run(0)
+		return
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() { run(w) })
+	}
+	wg.Wait()
+}
+
+// features stores rows lo … lo+t−1 of x in w.x and their features L⁻¹k(Z, x) in
+// the columns of w.k, M×t. A row that is not finite is marked as not known.
+func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
+	m, d := u.x.Dims()
+	if w.x == nil || w.x.RawMatrix().Rows != t {
+		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(m, t, nil)
+	}
+	w.known = resize(w.known, t)
+	for i := range t {
+		row := w.x.RawRowView(i)
+		mat.Row(row, lo+i, x)
+		if _, w.known[i] = allFinite(row); !w.known[i] {
+			clear(row)
+		}
+	}
+	CrossCov(w.k, u.kernel, u.x, w.x)
+	blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(u.l, m), w.k.RawMatrix())
+}
+
+// LowRankGPPosterior is the approximation q(w) = N(m, V) of a LowRankGP that a
+// run reached, ready for predictions. It is immutable and safe for concurrent
+// use. It keeps M inducing inputs and matrices of M² numbers, and nothing of the
+// size of the data.
+//
+// Its methods take new points as the rows of x, which must have as many
+// columns as the training inputs; they panic if it has not, or if dst has the
+// wrong length. Rows are treated in blocks of bounded memory that are shared
+// between cores, with results that depend on neither. A row with a NaN or an
+// infinity, or where a covariance overflows, is a place about which nothing is
+// known: its latent value has mean 0 and the largest variance that the prior has
+// at a training point.
+type LowRankGPPosterior struct {
+	z          *inducing
+	lik        Likelihood
+	mean       []float64
+	q          *weightState // V⁻¹ and its factor
+	maxPrior   float64
+	rows       int
+	workspaces *sync.Pool
+}
+
+func newLowRankGPPosterior(z *inducing, lik Likelihood, mean []float64, q *weightState, maxPrior float64, rows int) *LowRankGPPosterior {
+	return &LowRankGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
+		workspaces: &sync.Pool{New: func() any { return new(predictWork) }}}
+}
+
+// Len returns N, the number of training points.
+func (p *LowRankGPPosterior) Len() int { return p.rows }
+
+// Rank returns M, the number of inducing inputs.
+func (p *LowRankGPPosterior) Rank() int { return p.z.rank() }
+
+// Dim returns the number of columns that new points must have.
+func (p *LowRankGPPosterior) Dim() int { return p.z.x.RawMatrix().Cols }
+
+// Latent stores mean and variance of z(x), without noise, at each row of x in
+// mean and variance; nil allocates. With the features x* = L⁻¹k(Z, x):
+//
+//	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
+func (p *LowRankGPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
+	rows, cols := x.Dims()
+	if rows > 0 && cols != p.Dim() {
+		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Dim()))
+	}
+	m, v = dest(mean, rows), dest(variance, rows)
+	inBlocks(rows, func(lo, hi int) {
+		w := p.workspaces.Get().(*predictWork)
+		defer p.workspaces.Put(w)
+		p.latentBlock(w, m[lo:hi], v[lo:hi], x, lo)
+	})
+	return m, v
+}
+
+func (p *LowRankGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
+	p.z.features(w, x, lo, len(m))
+	f := w.k.RawMatrix()
+	PriorVar(v, p.z.kernel, w.x)
+	clear(m)
+	for j := range f.Rows {
+		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
+			m[i] += p.mean[j] * e
+			v[i] -= e * e
+		}
+	}
+	for i := range v {
+		v[i] = math.Max(0, v[i])
+	}
+	blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(p.q.l, f.Rows), f)
+	for j := range f.Rows {
+		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
+			v[i] += e * e
+		}
+	}
+	for i, known := range w.known {
+		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
+			m[i], v[i] = 0, p.maxPrior
+		}
+	}
+}
+
+// Prob stores P(y|x) at each row of x in dst; nil allocates: the predictive
+// probability of a label, or density of a real y.
+func (p *LowRankGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	m, v := p.Latent(dst, nil, x)
+	for i := range m {
+		l, _ := PredictLogProb(p.lik, y, m[i], v[i])
+		m[i] = math.Exp(l)
+	}
+	return m
+}
+
+// LogProb stores the predictive log density log P(y_i|x_i) in nats at each row
+// of x in dst; nil allocates. It panics if y has another length than x.
+func (p *LowRankGPPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
+	if rows, _ := x.Dims(); rows != len(y) {
+		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", rows, len(y)))
+	}
+	m, v := p.Latent(nil, nil, x) // dst may be y
+	dst = dest(dst, len(m))
+	for i := range m {
+		dst[i], _ = PredictLogProb(p.lik, y[i], m[i], v[i])
+	}
+	return dst
+}
+
+// Predict stores the predictive mean and variance of y at each row of x in
+// mean and variance; nil allocates. The error is that of PredictMoments, with
+// the row.
+func (p *LowRankGPPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []float64, err error) {
+	m, v = p.Latent(mean, variance, x)
+	for i := range m {
+		if m[i], v[i], err = PredictMoments(p.lik, m[i], v[i]); err != nil {
+			return m, v, fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return m, v, nil
+}
+
+// Quantile stores the quantile at level prob, in (0, 1), of the predictive
+// distribution of y at each row of x in dst; nil allocates. The error is that
+// of PredictQuantile, with the row.
+func (p *LowRankGPPosterior) Quantile(dst []float64, prob float64, x mat.Matrix) ([]float64, error) {
+	m, v := p.Latent(dst, nil, x)
+	var err error
+	for i := range m {
+		if m[i], err = PredictQuantile(p.lik, prob, m[i], v[i]); err != nil {
+			return m, fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return m, nil
+}
+
+// savedLowRankGP is a LowRankGPPosterior as JSON. Numbers round-trip to the last bit.
+type savedLowRankGP struct {
+	Format     string     `json:"format"`
+	Rows       int        `json:"rows"`
+	Rank       int        `json:"rank"`
+	Cols       int        `json:"cols"`
+	Kernel     savedValue `json:"kernel"`
+	Likelihood savedValue `json:"likelihood"`
+	MaxPrior   float64    `json:"maxPrior"`
+	Z          []float64  `json:"z"`         // row by row
+	L          []float64  `json:"l"`         // lower triangle, row by row
+	Mean       []float64  `json:"mean"`      // of the weights
+	Precision  []float64  `json:"precision"` // lower triangle, row by row
+}
+
+const savedLowRankGPFormat = "pgsvi low-rank GP posterior 1"
+
+// Save writes p as JSON, from which LoadLowRankGPPosterior makes a posterior with
+// the same predictions. The error is that of w, or wraps ErrParam if the kernel or
+// the likelihood is of a type that RegisterType was not told of.
+func (p *LowRankGPPosterior) Save(w io.Writer) error {
+	m := p.Rank()
+	s := savedLowRankGP{Format: savedLowRankGPFormat, Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
+		Z: p.z.x.RawMatrix().Data, L: packLower(p.z.l, m), Mean: p.mean, Precision: packLower(p.q.p, m)}
+	var err error
+	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
+		return err
+	}
+	if s.Likelihood, err = saveValue(p.lik); err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(s)
+}
+
+// LoadLowRankGPPosterior reads what LowRankGPPosterior.Save has written. The error
+// wraps ErrParam if it is not such a file, ErrShape if its lengths disagree, and
+// ErrNotPosDef if its numbers make no posterior.
+func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
+	var s savedLowRankGP
+	if err := json.NewDecoder(r).Decode(&s); err != nil {
+		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: %w", ErrParam, err)
+	}
+	if s.Format != savedLowRankGPFormat {
+		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: format %q, want %q", ErrParam, s.Format, savedLowRankGPFormat)
+	}
+	m := len(s.Mean)
+	if s.Rows < 1 || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
+		len(s.L) != m*(m+1)/2 || len(s.Precision) != m*(m+1)/2 {
+		return nil, fmt.Errorf("pgsvi: %w: saved posterior of rank %d and %d columns, of %d rows, has %d inputs, %d and %d elements of factor and precision and %d means", ErrShape, s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m)
+	}
+	kernel, err := loadValue(s.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	likelihood, err := loadValue(s.Likelihood)
+	if err != nil {
+		return nil, err
+	}
+	k, isKernel := kernel.(Kernel)
+	lik, isLik := likelihood.(Likelihood)
+	if !isKernel || !isLik {
+		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a kernel and a %s for a likelihood", ErrParam, s.Kernel.Type, s.Likelihood.Type)
+	}
+	if err := ValidateKernel(k, s.Cols); err != nil {
+		return nil, err
+	}
+	if v, ok := lik.(Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	z := &inducing{kernel: k, x: mat.NewDense(m, s.Cols, s.Z), l: unpackLower(s.L, m)}
+	q := new(weightState)
+	q.resize(m)
+	q.p = unpackLower(s.Precision, m)
+	for j := range m {
+		if !(z.l[j*m+j] > 0) {
+			return nil, fmt.Errorf("pgsvi: diagonal element %d of the saved factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)
+		}
+	}
+	if !(s.MaxPrior >= 0) || !q.factor() {
+		return nil, fmt.Errorf("pgsvi: saved precision: %w", ErrNotPosDef)
+	}
+	return newLowRankGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
+}
+
+// packLower returns the lower triangle of a, n×n, row by row.
+func packLower(a []float64, n int) []float64 {
+	s := make([]float64, 0, n*(n+1)/2)
+	for i := range n {
+		s = append(s, a[i*n:i*n+i+1]...)
+	}
+	return s
+}
+
+// unpackLower is the inverse of packLower.
+func unpackLower(s []float64, n int) []float64 {
+	a := make([]float64, n*n)
+	for i := range n {
+		copy(a[i*n:], s[i*(i+1)/2:(i+1)*(i+2)/2])
+	}
+	return a
+}

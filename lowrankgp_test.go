@@ -1,0 +1,578 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+func mustLowRank(t testing.TB, g *LowRankGP, err error) *LowRankGP {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func fitLowRank(t testing.TB, g *LowRankGP, s *Solver) (*LowRankGPPosterior, *Result) {
+	t.Helper()
+	post, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != Converged {
+		t.Errorf("%v after %d iterations, gap %g", res.Status, res.Iterations, res.Gap)
+	}
+	return post, res
+}
+
+// polish takes steps beyond the tolerance of a Solver, to the optimum itself.
+func polish(t testing.TB, st Stepper) (elbo float64) {
+	t.Helper()
+	for range 40 {
+		if err := st.Step(nil, math.Inf(1), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elbo, err := st.ELBO(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return elbo
+}
+
+// TestLowRankGPFullRank: with all the rows as inducing inputs the model is the
+// dense GP, chosen among the rows or given, with and without an optimum in common.
+func TestLowRankGPFullRank(t *testing.T) {
+	xnew := mat.NewDense(5, 2, []float64{0, 0, 1, -1, 3, 2, -2, 0.5, 40, -40})
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
+		for _, k := range []Kernel{SquaredExp{Scale: 2, Length: 1.5}, Matern32{Scale: 1.5, Length: 2}, Sum{Linear{}, Constant{}}} {
+			gp := toyGP(t, 60, k, lik, 5)
+			_, dres := mustFit(t, gp, nil)
+			elbo := polish(t, dres.Stepper)
+			dense, err := dres.Stepper.(*GPStepper).Posterior()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := NewLowRankGP(gp.x, gp.y, k, lik, gp.Len())
+			a = mustLowRank(t, a, err)
+			b, err := NewInducingGP(gp.x, gp.y, k, lik, gp.x)
+			b = mustLowRank(t, b, err)
+			for i, g := range []*LowRankGP{a, b} {
+				if g.Residual() > 1e-10 {
+					t.Errorf("%T, %T: residual %g at rank %d", k, lik, g.Residual(), g.Rank())
+				}
+				_, res := fitLowRank(t, g, nil)
+				got := polish(t, res.Stepper)
+				if d := math.Abs(got - elbo); !(d < 1e-7) {
+					t.Errorf("%T, %T, %d: ELBO %v, want %v: %g", k, lik, i, got, elbo, d)
+				}
+				post, err := g.Posterior(res.Stepper)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, x := range []*mat.Dense{gp.x, xnew} {
+					m, v := post.Latent(nil, nil, x)
+					wm, wv := dense.Latent(nil, nil, x)
+					for n := range m {
+						if !(math.Abs(m[n]-wm[n]) < 1e-6*(1+math.Abs(wm[n])) && math.Abs(v[n]-wv[n]) < 1e-6*(1+wv[n])) {
+							t.Errorf("%T, %T, %d: row %d is %g ± %g, want %g ± %g", k, lik, i, n, m[n], v[n], wm[n], wv[n])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestLowRankGPRegression: under Gaussian noise the optimum is the bound of
+// Titsias (2009), log N(y|0, Q + σ²I) − ½ tr(K − Q)/σ², computed here densely.
+func TestLowRankGPRegression(t *testing.T) {
+	k, noise := SquaredExp{Scale: 1.3, Length: 0.8}, 0.04
+	gp := toyGP(t, 80, k, GaussianNoise{Var: noise}, 8)
+	z := mat.NewDense(9, 2, nil)
+	rng := rand.New(rand.NewPCG(3, 3))
+	for i := range 9 {
+		z.SetRow(i, []float64{2 * rng.NormFloat64(), 2 * rng.NormFloat64()})
+	}
+	given, err := NewInducingGP(gp.x, gp.y, k, gp.lik, z)
+	given = mustLowRank(t, given, err)
+	chosen, err := NewLowRankGP(gp.x, gp.y, k, gp.lik, 25)
+	chosen = mustLowRank(t, chosen, err)
+	for _, g := range []*LowRankGP{given, chosen} {
+		n := gp.Len()
+		z := g.Inducing()
+		var c mat.Cholesky
+		if !c.Factorize(Gram(nil, k, z)) {
+			t.Fatal("K(Z, Z) is singular")
+		}
+		kzx := CrossCov(nil, k, z, gp.x)
+		var s, q mat.Dense
+		if err := c.SolveTo(&s, kzx); err != nil {
+			t.Fatal(err)
+		}
+		q.Mul(kzx.T(), &s)
+		cov := mat.NewSymDense(n, nil)
+		var trace float64
+		for i := range n {
+			for j := range i + 1 {
+				cov.SetSym(i, j, q.At(i, j))
+			}
+			cov.SetSym(i, i, q.At(i, i)+noise)
+			trace += k.Cov(gp.x.RawRowView(i), gp.x.RawRowView(i)) - q.At(i, i)
+		}
+		if !c.Factorize(cov) {
+			t.Fatal("Q + σ²I is singular")
+		}
+		var u mat.VecDense
+		y := mat.NewVecDense(n, gp.y)
+		if err := c.SolveVecTo(&u, y); err != nil {
+			t.Fatal(err)
+		}
+		want := -0.5*(mat.Dot(y, &u)+c.LogDet()+float64(n)*math.Log(2*math.Pi)) - 0.5*trace/noise
+		_, res := fitLowRank(t, g, nil)
+		if d := math.Abs(res.ELBO - want); !(d < 1e-8*math.Abs(want)) {
+			t.Errorf("rank %d: ELBO %v, want %v: %g", g.Rank(), res.ELBO, want, d)
+		}
+		if d := math.Abs(g.Residual() - trace); !(d < 1e-9*trace) {
+			t.Errorf("rank %d: residual %v, want %v", g.Rank(), g.Residual(), trace)
+		}
+	}
+}
+
+// TestLowRankGPNested: more of the same inducing inputs raise the ELBO towards
+// that of the dense GP, never past it, and leave less variance.
+func TestLowRankGPNested(t *testing.T) {
+	k := Matern52{Scale: 2, Length: 1.5}
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
+		gp := toyGP(t, 90, k, lik, 11)
+		_, dense := mustFit(t, gp, nil)
+		elbo, residual := math.Inf(-1), math.Inf(1)
+		var z *mat.Dense
+		for _, rank := range []int{1, 2, 5, 10, 20, 40, 80} {
+			g, err := NewLowRankGP(gp.x, gp.y, k, lik, rank)
+			g = mustLowRank(t, g, err)
+			if g.Rank() != rank || g.Len() != 90 {
+				t.Fatalf("rank %d, len %d, want %d, 90", g.Rank(), g.Len(), rank)
+			}
+			if z != nil && !mat.Equal(z, g.Inducing().Slice(0, z.RawMatrix().Rows, 0, 2)) {
+				t.Errorf("inducing inputs of rank %d are not nested", rank)
+			}
+			z = g.Inducing()
+			_, res := fitLowRank(t, g, nil)
+			if res.ELBO < elbo-1e-7 || res.ELBO > dense.ELBO+1e-7 {
+				t.Errorf("%T, rank %d: ELBO %v after %v, dense %v", lik, rank, res.ELBO, elbo, dense.ELBO)
+			}
+			if !(g.Residual() < residual) {
+				t.Errorf("rank %d: residual %v after %v", rank, g.Residual(), residual)
+			}
+			elbo, residual = res.ELBO, g.Residual()
+		}
+		if dense.ELBO-elbo > 0.01*math.Abs(dense.ELBO) {
+			t.Errorf("%T: ELBO %v at rank 80 of 90, dense %v", lik, elbo, dense.ELBO)
+		}
+	}
+}
+
+// TestLowRankGPGivenStep: steps with a given β, and the Objective of another
+// divergence, have the residual variances in them, too.
+func TestLowRankGPGivenStep(t *testing.T) {
+	k := SquaredExp{Scale: 1.5}
+	gp := toyGP(t, 40, k, Poisson{}, 3)
+	g, err := NewLowRankGP(gp.x, gp.y, k, Poisson{}, 8)
+	g = mustLowRank(t, g, err)
+	_, want := fitLowRank(t, g, nil)
+	_, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := math.Abs(want.ELBO - res.ELBO); !(d < 1e-6) {
+		t.Errorf("ELBO %v by given steps, want %v", res.ELBO, want.ELBO)
+	}
+	st, err := g.NewStepper(ReverseKL{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := st.ELBO(rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := g.NewStepper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := plain.ELBO(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := math.Abs(first - second); !(d < 1e-9*math.Abs(second)) {
+		t.Errorf("ELBO at the prior is %v as an Objective, %v as a GLM", first, second)
+	}
+	post, err := g.Posterior(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, v := post.Latent(nil, nil, gp.x)
+	for i := range m {
+		if math.Abs(m[i]) > 1e-12 || math.Abs(v[i]-2.25) > 1e-9 {
+			t.Fatalf("row %d is %g ± %g under the prior", i, m[i], v[i])
+		}
+	}
+	if _, err := g.Posterior(badStepper{}); !errors.Is(err, ErrParam) {
+		t.Errorf("posterior of another Stepper: %v", err)
+	}
+}
+
+type badStepper struct{ Stepper }
+
+// TestLowRankGPPrior: far from the data the predictions are those of the prior.
+func TestLowRankGPPrior(t *testing.T) {
+	k := SquaredExp{Scale: 1.5}
+	gp := toyGP(t, 50, k, BernoulliLogit{}, 4)
+	g, err := NewLowRankGP(gp.x, gp.y, k, BernoulliLogit{}, 10)
+	g = mustLowRank(t, g, err)
+	post, _ := fitLowRank(t, g, nil)
+	far := mat.NewDense(4, 2, []float64{1e3, 1e3, -1e6, 0, math.NaN(), 0, 0, math.Inf(1)})
+	m, v := post.Latent(nil, nil, far)
+	for i := range m {
+		if math.Abs(m[i]) > 1e-12 || math.Abs(v[i]-2.25) > 1e-12 {
+			t.Errorf("row %d is %g ± %g, want 0 ± 2.25", i, m[i], v[i])
+		}
+	}
+	for i, p := range post.Prob(nil, 1, far) {
+		if math.Abs(p-0.5) > 1e-12 {
+			t.Errorf("row %d: P = %v", i, p)
+		}
+	}
+	if post.Len() != 50 || post.Dim() != 2 || post.Rank() != 10 {
+		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Dim(), post.Rank())
+	}
+	if m, v := post.Latent(nil, nil, &mat.Dense{}); len(m)+len(v) != 0 {
+		t.Errorf("no rows give %v, %v", m, v)
+	}
+	mustPanic(t, "bad shape", func() { post.Latent(nil, nil, mat.NewDense(1, 3, nil)) })
+	mustPanic(t, "bad shape", func() { post.Latent(make([]float64, 2), nil, mat.NewDense(1, 2, nil)) })
+	mustPanic(t, "bad shape", func() { post.LogProb(nil, []float64{1, 1}, mat.NewDense(1, 2, nil)) })
+}
+
+// TestLowRankGPSingular: duplicated rows, covariances of low rank, no variance at
+// all and a single datum.
+func TestLowRankGPSingular(t *testing.T) {
+	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 6)
+	twice := mat.NewDense(60, 2, nil)
+	twice.Stack(gp.x, gp.x)
+	y := append(slices.Clone(gp.y), gp.y...)
+	for _, c := range []struct {
+		k    Kernel
+		rank int
+	}{{Matern32{}, 30}, {Linear{}, 2}, {Sum{Linear{}, Constant{}}, 3}, {Constant{}, 1}} {
+		dense, err := NewGP(twice, y, c.k, BernoulliLogit{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want := mustFit(t, dense, nil)
+		chosen, err := NewLowRankGP(twice, y, c.k, nil, 0)
+		if chosen = mustLowRank(t, chosen, err); chosen.glm.terms.lik != (GaussianNoise{}) {
+			t.Error("nil likelihood is not GaussianNoise")
+		}
+		chosen, err = NewLowRankGP(twice, y, c.k, BernoulliLogit{}, 0)
+		chosen = mustLowRank(t, chosen, err)
+		given, err := NewInducingGP(twice, y, c.k, BernoulliLogit{}, twice)
+		given = mustLowRank(t, given, err)
+		for _, g := range []*LowRankGP{chosen, given} {
+			if g.Rank() != c.rank {
+				t.Errorf("%v: rank %d, want %d", c.k, g.Rank(), c.rank)
+			}
+			if _, res := fitLowRank(t, g, nil); !(math.Abs(res.ELBO-want.ELBO) < 1e-7) {
+				t.Errorf("%v: ELBO %v, want %v", c.k, res.ELBO, want.ELBO)
+			}
+		}
+	}
+	// One datum, with and without prior variance.
+	for _, k := range []Kernel{SquaredExp{Scale: 2}, Linear{}} {
+		x := mat.NewDense(1, 1, nil)
+		gp, err := NewGP(x, []float64{1}, k, BernoulliLogit{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dense, want := mustFit(t, gp, nil)
+		g, err := NewLowRankGP(x, []float64{1}, k, BernoulliLogit{}, 0)
+		post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
+		if !(math.Abs(res.ELBO-want.ELBO) < 1e-9) {
+			t.Errorf("%v: ELBO %v of one datum, want %v", k, res.ELBO, want.ELBO)
+		}
+		at := mat.NewDense(2, 1, []float64{0, 3})
+		m, v := post.Latent(nil, nil, at)
+		wm, wv := dense.Latent(nil, nil, at)
+		for i := range m {
+			if !(math.Abs(m[i]-wm[i])+math.Abs(v[i]-wv[i]) < 1e-5) {
+				t.Errorf("%v: %g ± %g, want %g ± %g", k, m[i], v[i], wm[i], wv[i])
+			}
+		}
+	}
+}
+
+// TestLowRankGPNoise: the noise of a kernel stays a residual variance, so that
+// the ELBO is that of the likelihood averaged over it.
+func TestLowRankGPNoise(t *testing.T) {
+	gp := toyGP(t, 30, SquaredExp{}, GaussianNoise{Var: 0.5}, 6)
+	plain, err := NewLowRankGP(gp.x, gp.y, SquaredExp{}, gp.lik, 12)
+	plain = mustLowRank(t, plain, err)
+	noisy, err := NewLowRankGP(gp.x, gp.y, Sum{SquaredExp{}, White{Scale: 0.5}}, gp.lik, 12)
+	noisy = mustLowRank(t, noisy, err)
+	if d := noisy.Residual() - plain.Residual(); math.Abs(d-30*0.25) > 1e-9 {
+		t.Errorf("noise adds %v to the residual, want 7.5", d)
+	}
+	_, a := fitLowRank(t, plain, nil)
+	_, b := fitLowRank(t, noisy, nil)
+	if d := a.ELBO - b.ELBO; math.Abs(d-30*0.25/(2*0.5)) > 1e-7 {
+		t.Errorf("noise costs %v nats, want 7.5", d)
+	}
+}
+
+func TestLowRankGPErrors(t *testing.T) {
+	x := mat.NewDense(3, 1, []float64{0, 1, 2})
+	y := []float64{1, -1, 1}
+	bad := mat.NewDense(3, 1, []float64{0, math.NaN(), 2})
+	k, lik := SquaredExp{}, BernoulliLogit{}
+	low := func(x mat.Matrix, y []float64, k Kernel, rank int) error {
+		_, err := NewLowRankGP(x, y, k, lik, rank)
+		return err
+	}
+	with := func(x, z mat.Matrix) error {
+		_, err := NewInducingGP(x, y, k, lik, z)
+		return err
+	}
+	for i, c := range []struct {
+		err  error
+		want error
+		text string
+	}{
+		{low(nil, nil, k, 0), ErrEmpty, "at least one row"},
+		{low(x, y[:2], k, 0), ErrShape, "3 rows"},
+		{low(bad, y, k, 0), ErrNotFinite, "row 1, column 0 of x"},
+		{low(x, []float64{1, 0, 1}, k, 0), ErrLabel, "1"},
+		{low(x, y, nil, 0), ErrParam, "nil Kernel"},
+		{low(x, y, SquaredExp{Scale: -1}, 0), ErrParam, "Scale"},
+		{low(x, y, k, -1), ErrParam, "rank is -1"},
+		{low(x, y, SquaredExp{Scale: 1e200}, 0), ErrNotFinite, "rows 0 and 0"},
+		{low(x, y, indefinite{}, 0), ErrNotPosDef, "rows 0 and 1"},
+		{with(bad, x), ErrNotFinite, "of x"},
+		{with(x, bad), ErrNotFinite, "row 1, column 0 of z"},
+		{with(x, nil), ErrEmpty, "nil z"},
+		{with(x, &mat.Dense{}), ErrEmpty, "no rows"},
+		{with(x, mat.NewDense(1, 2, nil)), ErrShape, "z has 2"},
+	} {
+		if !errors.Is(c.err, c.want) || !strings.Contains(c.err.Error(), c.text) || !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
+			t.Errorf("%d: %v, want %v with %q", i, c.err, c.want, c.text)
+		}
+	}
+	if _, err := NewInducingGP(x, y, indefinite{}, lik, mat.NewDense(1, 1, nil)); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "row 1") {
+		t.Errorf("indefinite kernel against inducing inputs: %v", err)
+	}
+	g, err := NewLowRankGP(x, y, k, lik, 0)
+	g = mustLowRank(t, g, err)
+	if post, res, err := g.Fit(context.Background(), &Solver{BatchSize: -1}); post != nil || res != nil || !errors.Is(err, ErrParam) {
+		t.Errorf("bad Solver: %v", err)
+	}
+	x.Set(0, 0, 50) // the model has a copy
+	if z := g.Inducing(); z.At(0, 0) != 0 {
+		t.Errorf("inducing input moved to %v", z.At(0, 0))
+	}
+}
+
+// indefinite has covariances larger than its variances.
+type indefinite struct{ SquaredExp }
+
+func (indefinite) Cov(x, y []float64) float64 {
+	if x[0] == y[0] {
+		return 1
+	}
+	return 1.5
+}
+
+// TestLowRankGPSameBits: neither the cores nor the batches of predictions show.
+func TestLowRankGPSameBits(t *testing.T) {
+	k := SquaredExp{Scale: 1.5}
+	gp := toyGP(t, 700, k, BernoulliLogit{}, 9)
+	var want string
+	for _, procs := range []int{1, 2, 7} {
+		func() {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			g, err := NewLowRankGP(gp.x, gp.y, k, BernoulliLogit{}, 40)
+			post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
+			m, v := post.Latent(nil, nil, gp.x)
+			h, err := NewInducingGP(gp.x, gp.y, k, BernoulliLogit{}, gp.x.Slice(0, 30, 0, 2))
+			got := fmt.Sprint(res.ELBO, m, v, mustLowRank(t, h, err).glm.x.dense)
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Errorf("other bits with %d procs", procs)
+			}
+			for _, lo := range []int{0, 1, 130, 699} {
+				pm, pv := slices.Repeat([]float64{7}, 700-lo), slices.Repeat([]float64{7}, 700-lo)
+				post.Latent(pm, pv, gp.x.Slice(lo, 700, 0, 2))
+				if !slices.Equal(pm, m[lo:]) || !slices.Equal(pv, v[lo:]) {
+					t.Errorf("other bits from row %d on", lo)
+				}
+			}
+		}()
+	}
+}
+
+// TestLowRankGPPredict: what is derived from Latent is so.
+func TestLowRankGPPredict(t *testing.T) {
+	lik := Poisson{}
+	gp := toyGP(t, 60, SquaredExp{}, lik, 10)
+	g, err := NewLowRankGP(gp.x, gp.y, SquaredExp{}, lik, 20)
+	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
+	m, v := post.Latent(nil, nil, gp.x)
+	mean, variance, err := post.Predict(nil, nil, gp.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := post.Quantile(nil, 0.9, gp.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, lp := post.Prob(nil, 2, gp.x), post.LogProb(nil, gp.y, gp.x)
+	for i := range m {
+		wm, wv, _ := PredictMoments(lik, m[i], v[i])
+		wq, _ := PredictQuantile(lik, 0.9, m[i], v[i])
+		l2, _ := PredictLogProb(lik, 2, m[i], v[i])
+		ly, _ := PredictLogProb(lik, gp.y[i], m[i], v[i])
+		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
+			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i], p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
+		}
+	}
+}
+
+// TestSaveLowRankGP: a loaded posterior gives the same bits, and damage is an error.
+func TestSaveLowRankGP(t *testing.T) {
+	k := Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Linear{}}
+	gp := toyGP(t, 40, k, StudentT{DF: 4, Scale: 0.3}, 12)
+	g, err := NewLowRankGP(gp.x, gp.y, k, gp.lik, 15)
+	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
+	var file bytes.Buffer
+	if err := post.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := LoadLowRankGPPosterior(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	if err := loaded.Save(&again); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
+		t.Errorf("saved again it differs (%v)", err)
+	}
+	gp.x.Set(0, 0, math.NaN())
+	m, v := post.Latent(nil, nil, gp.x)
+	lm, lv := loaded.Latent(nil, nil, gp.x)
+	if fmt.Sprint(m, v, post.Len()) != fmt.Sprint(lm, lv, loaded.Len()) {
+		t.Error("loaded posterior predicts differently")
+	}
+	for _, c := range []struct {
+		old, new string
+		want     error
+	}{
+		{`{"format"`, `"format"`, ErrParam},
+		{"low-rank GP posterior 1", "low-rank GP posterior 0", ErrParam},
+		{`"rank":15`, `"rank":14`, ErrShape},
+		{`"l":[`, `"l":[1,`, ErrShape},
+		{`"mean":[`, `"mean":[1,`, ErrShape},
+		{`"mean":[`, `"mean":[1e999,`, ErrParam},
+		{`"maxPrior":`, `"maxPrior":-`, ErrNotPosDef},
+		{`"l":[`, `"l":[-`, ErrNotPosDef},
+		{`"precision":[`, `"precision":[-`, ErrNotPosDef},
+		{"pgsvi.Linear", "pgsvi.Linearly", ErrParam},
+		{"pgsvi.StudentT", "pgsvi.SquaredExp", ErrParam},
+	} {
+		s := strings.Replace(file.String(), c.old, c.new, 1)
+		if s == file.String() {
+			t.Errorf("no %s in the file", c.old)
+		}
+		if _, err := LoadLowRankGPPosterior(strings.NewReader(s)); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			t.Errorf("%s for %s: %v, want %v", c.new, c.old, err, c.want)
+		}
+	}
+}
+
+// TestLowRankGPUSPS: digits of USPS against the dense GP.
+func TestLowRankGPUSPS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	c := gpCases[2]
+	s := loadUSPS(t, 3, 5)
+	const want, wantBits = 155.83145279674974, 0.11850
+	start := time.Now()
+	_, dense := mustFit(t, c.model(t, s), nil)
+	t.Logf("dense: −ELBO %.4f in %v", -dense.ELBO, time.Since(start))
+	last := math.Inf(1)
+	for _, rank := range []int{50, 100, 200, 400} {
+		start := time.Now()
+		g, err := NewLowRankGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, rank)
+		g = mustLowRank(t, g, err)
+		setup := time.Since(start)
+		post, res := fitLowRank(t, g, nil)
+		total := time.Since(start)
+		var bits float64
+		for _, l := range post.LogProb(nil, s.ytest, s.xtest) {
+			bits -= l / math.Ln2 / float64(len(s.ytest))
+		}
+		t.Logf("rank %d: −ELBO %.4f, %.5f bits, residual %.4g, set-up %v, %.1f passes, in all %v", rank, -res.ELBO, bits, g.Residual(), setup, res.Passes, total)
+		if -res.ELBO < want-0.1 || -res.ELBO > last { // 0.1 for the jitter
+			t.Errorf("rank %d: −ELBO %v after %v, dense %v", rank, -res.ELBO, last, want)
+		}
+		last = -res.ELBO
+	}
+}
+
+// TestLowRankGPLarge: 20,000 data in one and two dimensions take seconds.
+func TestLowRankGPLarge(t *testing.T) {
+	if testing.Short() || raceEnabled {
+		t.Skip("slow")
+	}
+	const n = 20000
+	rng := rand.New(rand.NewPCG(1, 1))
+	for d := 1; d <= 2; d++ {
+		x, y, p := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)
+		for i := range n {
+			f := 0.0
+			for j := range d {
+				v := 6 * rng.Float64()
+				x.Set(i, j, v)
+				f += 2 * math.Sin(2*v+float64(j))
+			}
+			p[i], y[i] = 1/(1+math.Exp(-f)), 1
+			if rng.Float64() > p[i] {
+				y[i] = -1
+			}
+		}
+		start := time.Now()
+		g, err := NewLowRankGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, 0)
+		g = mustLowRank(t, g, err)
+		setup := time.Since(start)
+		post, res := fitLowRank(t, g, nil)
+		fit := time.Since(start)
+		var worst float64
+		for i, q := range post.Prob(nil, 1, x) {
+			worst = math.Max(worst, math.Abs(q-p[i]))
+		}
+		t.Logf("%d-D: rank %d, residual %.3g, set-up %v, %.1f passes, fit %v, predictions %v; largest error of P %.3f", d, g.Rank(), g.Residual(), setup, res.Passes, fit, time.Since(start)-fit, worst)
+		if worst > 0.2 {
+			t.Errorf("%d-D: P is wrong by %v", d, worst)
+		}
+	}
+}

@@ -1,0 +1,342 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStream {
+	t.Helper()
+	s, err := NewGLMStream(cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func streamPosterior(t testing.TB, s *GLMStream) *GLMPosterior {
+	t.Helper()
+	p, err := s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// part returns rows lo … hi−1 of a sequence.
+func part(rows iter.Seq2[Row, error], lo, hi int) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		i := 0
+		for r, err := range rows {
+			if i >= lo && i < hi && !yield(r, err) {
+				return
+			}
+			i++
+		}
+	}
+}
+
+// However the rows are handed over, and whenever the posterior is asked for, the bits are the same.
+func TestStreamChunks(t *testing.T) {
+	c := toyGLM("", 12000, 4, BernoulliLogit{}, 101, nil)
+	ctx := context.Background()
+	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
+		rows := Rows(x, c.y)
+		one := newStream(t, 4, c.lik, &GLMOptions{Intercept: true})
+		if err := one.AddAll(ctx, rows); err != nil {
+			t.Fatal(err)
+		}
+		want := streamPosterior(t, one)
+		two := newStream(t, 4, c.lik, &GLMOptions{Intercept: true})
+		for lo := 0; lo < 12000; lo += 777 {
+			if err := two.AddAll(ctx, part(rows, lo, lo+777)); err != nil {
+				t.Fatal(err)
+			}
+			if p := streamPosterior(t, two); p.Len() != min(12000, lo+777) {
+				t.Errorf("%d rows, want %d", p.Len(), min(12000, lo+777))
+			}
+		}
+		if m, s := apart(streamPosterior(t, two), want); m != 0 || s != 0 {
+			t.Errorf("%T in pieces: means %v, sds %v apart", x, m, s)
+		}
+	}
+}
+
+// One pass is near the fit to all rows, sparse as dense.
+func TestStreamFit(t *testing.T) {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{}, GaussianNoise{}} {
+		c := toyGLM("", 6000, 5, lik, 102, &GLMOptions{Intercept: true})
+		g := c.glm(t, c.x)
+		best, res := fitGLM(t, g, nil)
+		for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
+			s := newStream(t, 5, lik, c.opt)
+			if err := s.AddAll(context.Background(), Rows(x, c.y)); err != nil {
+				t.Fatal(err)
+			}
+			p := streamPosterior(t, s)
+			tol := 0.03
+			if lik == (GaussianNoise{}) {
+				tol = 1e-9 // blocks are exact
+			}
+			checkApart(t, fmt.Sprintf("%T, %T", lik, x), p, best, tol)
+			if e := res.ELBO - elboAt(t, g, p); e > 0.01 {
+				t.Errorf("%T: %v nats below the optimum", lik, e)
+			}
+		}
+	}
+}
+
+// elboAt returns the ELBO of a posterior with a full covariance under the model g.
+func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
+	t.Helper()
+	st, err := newPrimalStepper(g, Exact{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := p.cov.state()
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.run.copyFrom(w)
+	for j, m := range p.Mean(nil) {
+		st.run.mean[j] = m - g.prior.mean[j]
+	}
+	st.free = true
+	v, err := st.ELBO(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// Update(A then B) against Fit(A+B), and Remove as its inverse, within tolerances in standard deviations.
+func TestStreamUpdateRemove(t *testing.T) {
+	ctx := context.Background()
+	mean, err := NewMeanField([]float64{1, 2, 3, -1}, []float64{1, 1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		lik                    Likelihood
+		update, remove, single float64
+	}{
+		{GaussianNoise{}, 1e-9, 1e-9, 1e-9},
+		{BernoulliLogit{}, 0.08, 0.08, 2e-3},
+		{Poisson{}, 0.1, 0.1, 2e-3},
+	} {
+		d := toyGLM("", 2000, 4, c.lik, 103, &GLMOptions{Prior: mean})
+		all, _ := fitGLM(t, d.glm(t, d.x), nil)
+		a := glmCase{"", d.x.Slice(0, 1000, 0, 4).(*mat.Dense), d.y[:1000], d.lik, d.opt}
+		first, _ := fitGLM(t, a.glm(t, a.x), nil)
+		rest := part(Rows(d.x, d.y), 1000, 2000)
+		updated, err := first.Update(ctx, rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkApart(t, fmt.Sprintf("%T updated", c.lik), updated, all, c.update)
+		removed, err := all.Remove(ctx, rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkApart(t, fmt.Sprintf("%T removed", c.lik), removed, first, c.remove)
+		if updated.Len() != 2000 || removed.Len() != 1000 {
+			t.Errorf("%d and %d rows", updated.Len(), removed.Len())
+		}
+		// Twenty rows in and out again.
+		few := part(Rows(d.x, d.y), 1000, 1020)
+		plus, err := first.Update(ctx, few)
+		if err != nil {
+			t.Fatal(err)
+		}
+		minus, err := plus.Remove(ctx, few)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkApart(t, fmt.Sprintf("%T in and out", c.lik), minus, first, c.single)
+		if m, _ := apart(plus, first); m < 1e-4 {
+			t.Errorf("%T: twenty rows moved the mean by %v", c.lik, m)
+		}
+	}
+}
+
+// A stream from a posterior in any form.
+func TestStreamFromPosterior(t *testing.T) {
+	ctx := context.Background()
+	c := toyGLM("", 30, 40, BernoulliLogit{}, 104, nil) // the dual
+	p, _ := fitGLM(t, c.glm(t, c.x), nil)
+	q, err := p.Update(ctx, Rows(c.x, c.y))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q.Len() != 60 || !(q.SD(nil)[0] < p.SD(nil)[0]) {
+		t.Errorf("%d rows, sd %v from %v", q.Len(), q.SD(nil)[0], p.SD(nil)[0])
+	}
+	g, err := NewGLM(NewSparse(40), nil, BernoulliLogit{}, nil) // the prior
+	if err != nil {
+		t.Fatal(err)
+	}
+	prior, _ := fitGLM(t, g, nil)
+	q, err = prior.Update(ctx, Rows(c.x, c.y))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkApart(t, "from the prior", q, p, 0.1)
+}
+
+func TestStreamErrors(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		cols int
+		lik  Likelihood
+		opt  *GLMOptions
+		want error
+	}{
+		{-1, nil, nil, ErrShape},
+		{0, nil, nil, ErrEmpty},
+		{2, GaussianNoise{Var: -1}, nil, ErrParam},
+		{2, nil, &GLMOptions{Autoscale: true}, ErrParam},
+		{2, nil, &GLMOptions{Covariance: DiagonalCovariance}, ErrParam},
+		{2, nil, &GLMOptions{Offset: []float64{1}}, ErrParam},
+	} {
+		if _, err := NewGLMStream(c.cols, c.lik, c.opt); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v, want %v", c, err, c.want)
+		}
+	}
+	good := Row{Val: []float64{1, 2}, Y: 1}
+	s := newStream(t, 2, BernoulliLogit{}, nil)
+	for _, c := range []struct {
+		row  Row
+		want error
+	}{
+		{Row{Val: []float64{1}, Y: 1}, ErrShape},
+		{Row{Ind: []int{0}, Val: []float64{1, 2}, Y: 1}, ErrShape},
+		{Row{Ind: []int{1, 0}, Val: []float64{1, 2}, Y: 1}, ErrShape},
+		{Row{Ind: []int{0, 2}, Val: []float64{1, 2}, Y: 1}, ErrShape},
+		{Row{Ind: []int{-1}, Val: []float64{1}, Y: 1}, ErrShape},
+		{Row{Val: []float64{1, math.NaN()}, Y: 1}, ErrNotFinite},
+		{Row{Val: []float64{1, 2}, Y: math.NaN()}, ErrNotFinite},
+		{Row{Val: []float64{1, 2}, Y: 1, Offset: math.Inf(1)}, ErrNotFinite},
+		{Row{Val: []float64{1, 2}, Y: 1, Weight: -1}, ErrParam},
+		{Row{Val: []float64{1, 2}, Y: 0}, ErrLabel},
+	} {
+		if err := s.Add(good); err != nil {
+			t.Fatal(err)
+		}
+		n := s.Len()
+		err := s.Add(c.row)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), fmt.Sprintf("row %d", s.seen-1)) {
+			t.Errorf("%+v: %v, want %v", c.row, err, c.want)
+		}
+		if s.Len() != n {
+			t.Errorf("%+v: a bad row was added", c.row)
+		}
+	}
+	if p := streamPosterior(t, s); p.Len() != 10 {
+		t.Errorf("%d rows, want the 10 good ones", p.Len())
+	}
+	failure := errors.New("broken pipe")
+	broken := func(yield func(Row, error) bool) { _ = yield(good, nil) && yield(Row{}, failure) }
+	if err := s.AddAll(ctx, broken); !errors.Is(err, failure) || s.Len() != 11 {
+		t.Errorf("%v, %d rows", err, s.Len())
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	forever := func(yield func(Row, error) bool) {
+		for yield(good, nil) {
+		}
+	}
+	if err := s.AddAll(canceled, forever); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+	if err := s.RemoveAll(canceled, forever); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+	// Rows that it has not seen: their precision is not there.
+	p, err := newStream(t, 2, GaussianNoise{}, nil).Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Remove(ctx, Rows(mat.NewDense(1, 2, []float64{3, 4}), nil)); !errors.Is(err, ErrNotPosDef) {
+		t.Errorf("%v, want %v", err, ErrNotPosDef)
+	}
+}
+
+// a9a, as its reference has it: no option is set in any case.
+func TestGLMa9a(t *testing.T) {
+	dir := sharedData(t)
+	x, y, err := ReadLIBSVM(open(t, filepath.Join(dir, "a9a", "a9a.gz")), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	xt, yt, err := ReadLIBSVM(open(t, filepath.Join(dir, "a9a", "a9a.t.gz")), 123)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var truth struct {
+		NegELBO float64 `json:"neg_elbo"`
+		Nats    float64 `json:"test_logloss_nats"`
+		Err     float64 `json:"test_err"`
+	}
+	readTruthJSON(t, "a9a.json", &truth)
+	optimum := readTruth(t, "a9a_optimum.csv")
+	m0, s0 := optimum[0], optimum[1]
+	g, err := NewGLM(x, y, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := func(p *GLMPosterior) (mean, sd float64) {
+		m, s := p.Mean(nil), p.SD(nil)
+		for j := range m {
+			mean = math.Max(mean, math.Abs(m[j]-m0[j])/s0[j])
+			sd = math.Max(sd, math.Abs(s[j]/s0[j]-1))
+		}
+		return mean, sd
+	}
+	p, res := fitGLM(t, g, nil)
+	mean, sd := worst(p)
+	t.Logf("batch: −ELBO − reference %.1e nats, means within %.1e sd, sds within %.1e, %v passes, gap %.0e", -res.ELBO-truth.NegELBO, mean, sd, res.Passes, res.Gap)
+	if math.Abs(res.ELBO+truth.NegELBO) > 1e-5 || mean > 1e-4 || sd > 1e-3 || res.Status != Converged {
+		t.Errorf("batch fit: %v, −ELBO %v, want %v; means %v, sds %v off", res.Status, -res.ELBO, truth.NegELBO, mean, sd)
+	}
+	for _, it := range res.Trace {
+		if it.Passes == 2 {
+			t.Logf("two passes with memory: %.1e nats above the optimum", -it.ELBO-truth.NegELBO)
+			if -it.ELBO-truth.NegELBO > 0.01 {
+				t.Errorf("after two passes −ELBO is %v, want within 0.01 of %v", -it.ELBO, truth.NegELBO)
+			}
+		}
+		if true := -it.ELBO - truth.NegELBO; it.Gap < true-1e-7 {
+			t.Errorf("pass %v: gap %v reported, %v measured", it.Passes, it.Gap, true)
+		}
+	}
+	var nats, errs float64
+	prob := p.LogProb(nil, yt, xt)
+	for _, l := range prob {
+		nats -= l / float64(len(yt))
+		if l < math.Log(0.5) {
+			errs += 1 / float64(len(yt))
+		}
+	}
+	if math.Abs(nats-truth.Nats) > 1e-6 || math.Abs(errs-truth.Err) > 1e-5 {
+		t.Errorf("test log loss %v nats, error %v, want %v, %v", nats, errs, truth.Nats, truth.Err)
+	}
+	s := newStream(t, 123, BernoulliLogit{}, nil)
+	if err := s.AddAll(context.Background(), Rows(x, y)); err != nil {
+		t.Fatal(err)
+	}
+	q := streamPosterior(t, s)
+	mean, sd = worst(q)
+	excess := -elboAt(t, g, q) - truth.NegELBO
+	t.Logf("one streaming pass: %.3f nats above the optimum, means within %.3f sd, sds within %.3f", excess, mean, sd)
+	if excess > 0.5 || mean > 0.1 {
+		t.Errorf("one streaming pass: %v nats above the optimum, means %v sd off", excess, mean)
+	}
+}
