@@ -734,3 +734,27 @@ func TestGLMPredict(t *testing.T) {
 		t.Errorf("a NaN among the features: %v, %v", m, v)
 	}
 }
+
+// Steps do not allocate after the first few.
+func TestGLMAllocs(t *testing.T) {
+	c := toyGLM("", 400, 6, BernoulliLogit{}, 97, nil)
+	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
+		for _, batch := range [][]int{nil, {1, 5, 9, 100, 200, 301, 302, 303}} {
+			st, err := c.glm(t, x).NewStepper(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step := func() {
+				if err := st.Step(batch, math.Inf(1), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 10 {
+				step()
+			}
+			if n := testing.AllocsPerRun(20, step); n > 0 && !raceEnabled {
+				t.Errorf("%T, batch of %d: %v allocations a step", x, len(batch), n)
+			}
+		}
+	}
+}

@@ -190,25 +190,14 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 // probability of a label, or density of a real y.
 func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	m, v := p.Latent(dst, nil, x)
-	for i := range m {
-		l, _ := PredictLogProb(p.lik, y, m[i], v[i])
-		m[i] = math.Exp(l)
-	}
-	return m
+	return predictProbs(p.lik, y, m, v)
 }
 
 // LogProb stores the predictive log density log P(y_i|x_i) in nats at each row
 // of x in dst; nil allocates. It panics if y has another length than x.
 func (p *GLMPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
-	if rows, _ := x.Dims(); rows != len(y) {
-		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", rows, len(y)))
-	}
 	m, v := p.Latent(nil, nil, x) // dst may be y
-	dst = dest(dst, len(m))
-	for i := range m {
-		dst[i], _ = PredictLogProb(p.lik, y[i], m[i], v[i])
-	}
-	return dst
+	return predictLogProbs(dst, p.lik, y, m, v)
 }
 
 // Predict stores the predictive mean and variance of y at each row of x in
@@ -216,12 +205,7 @@ func (p *GLMPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
 // the row.
 func (p *GLMPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []float64, err error) {
 	m, v = p.Latent(mean, variance, x)
-	for i := range m {
-		if m[i], v[i], err = PredictMoments(p.lik, m[i], v[i]); err != nil {
-			return m, v, fmt.Errorf("pgsvi: row %d: %w", i, err)
-		}
-	}
-	return m, v, nil
+	return m, v, predictAllMoments(p.lik, m, v)
 }
 
 // Quantile stores the quantile at level prob, in (0, 1), of the predictive
@@ -229,11 +213,5 @@ func (p *GLMPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []f
 // of PredictQuantile, with the row.
 func (p *GLMPosterior) Quantile(dst []float64, prob float64, x mat.Matrix) ([]float64, error) {
 	m, v := p.Latent(dst, nil, x)
-	var err error
-	for i := range m {
-		if m[i], err = PredictQuantile(p.lik, prob, m[i], v[i]); err != nil {
-			return m, fmt.Errorf("pgsvi: row %d: %w", i, err)
-		}
-	}
-	return m, nil
+	return m, predictQuantiles(p.lik, prob, m, v)
 }

@@ -697,3 +697,46 @@ func (k *quadMode) moments(f, g func(x float64) float64) [3]float64 {
 	c := math.Exp(k.top)
 	return [3]float64{c * t.sum[0], c * t.sum[1], c * t.sum[2]}
 }
+
+// The predictions of several latent values N(m_i, v_i), the same for every posterior.
+
+// predictProbs replaces m by the probabilities, or densities, of y.
+func predictProbs(lik Likelihood, y float64, m, v []float64) []float64 {
+	for i := range m {
+		l, _ := PredictLogProb(lik, y, m[i], v[i])
+		m[i] = math.Exp(l)
+	}
+	return m
+}
+
+// predictLogProbs stores the log densities of y_i in dst; nil allocates.
+func predictLogProbs(dst []float64, lik Likelihood, y, m, v []float64) []float64 {
+	if len(y) != len(m) {
+		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", len(m), len(y)))
+	}
+	dst = dest(dst, len(m))
+	for i := range m {
+		dst[i], _ = PredictLogProb(lik, y[i], m[i], v[i])
+	}
+	return dst
+}
+
+// predictAllMoments replaces m and v by mean and variance of y.
+func predictAllMoments(lik Likelihood, m, v []float64) (err error) {
+	for i := range m {
+		if m[i], v[i], err = PredictMoments(lik, m[i], v[i]); err != nil {
+			return fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// predictQuantiles replaces m by the quantiles of y.
+func predictQuantiles(lik Likelihood, prob float64, m, v []float64) (err error) {
+	for i := range m {
+		if m[i], err = PredictQuantile(lik, prob, m[i], v[i]); err != nil {
+			return fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return nil
+}

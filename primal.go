@@ -274,6 +274,7 @@ type primalStepper struct {
 	checker allTerms
 	workers int
 	gradMap float64
+	before  []float64  // the mean before a step
 	last    [2]float64 // the ELBO at the last two calls of Gap
 	err     float64
 }
@@ -421,10 +422,9 @@ func (s *primalStepper) batchStep() error {
 	if err := s.settle(); err != nil {
 		return err
 	}
-	s.block.g = resize(s.block.g, len(s.run.mean))
-	copy(s.block.g, s.run.mean)
+	s.before = append(s.before[:0], s.run.mean...)
 	s.batch.iterate()
-	s.gradMap = floats.Distance(s.block.g, s.alg.cur.mean, 2)
+	s.gradMap = floats.Distance(s.before, s.alg.cur.mean, 2)
 	s.sync()
 	return nil
 }
@@ -447,14 +447,14 @@ func (s *primalStepper) blockStep(batch []int) error {
 		b.base.gamma[k] = s.gamma[i]
 		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
 	}
-	before := append([]float64(nil), s.run.mean...)
+	s.before = append(s.before[:0], s.run.mean...)
 	if err := b.solve(&s.run, s.g.x, batch, s.lik); err != nil {
 		return err
 	}
 	for k, i := range batch {
 		s.gamma[i], s.a[i], s.eta[i] = b.base.gamma[k], b.base.a[k], b.base.m[k]
 	}
-	s.gradMap = floats.Distance(before, s.run.mean, 2)
+	s.gradMap = floats.Distance(s.before, s.run.mean, 2)
 	s.ahead = true
 	return nil
 }

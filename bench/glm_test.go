@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// glmProblem is a logistic regression.
+type glmProblem struct {
+	name string
+	x    mat.Matrix
+	y    []float64
+}
+
+// glmProblems returns dense and sparse generated rows, and, where PGSVI_DATA is set, a9a.
+func glmProblems(b *testing.B) []glmProblem {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(1, 1))
+	dense, y := mat.NewDense(50000, 50, nil), make([]float64, 50000)
+	sparse, ys := pgsvi.NewSparse(200), make([]float64, 50000)
+	for i := range y {
+		row := dense.RawRowView(i)
+		for j := range row {
+			row[j] = rng.NormFloat64()
+		}
+		y[i] = sign(rng, row[0]-0.5*row[1])
+		ind, val := make([]int, 10), make([]float64, 10)
+		for k := range ind {
+			ind[k], val[k] = 20*k+rng.IntN(20), 1
+		}
+		if err := sparse.Append(ind, val); err != nil {
+			b.Fatal(err)
+		}
+		ys[i] = sign(rng, float64(ind[0])/10-1)
+	}
+	ps := []glmProblem{{"dense", dense, y}, {"sparse", sparse, ys}}
+	if dir := os.Getenv("PGSVI_DATA"); dir != "" {
+		f, err := os.Open(filepath.Join(dir, "a9a", "a9a.gz"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer f.Close()
+		x, y, err := pgsvi.ReadLIBSVM(f, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ps = append(ps, glmProblem{"a9a", x, y})
+	}
+	return ps
+}
+
+// sign draws −1 or +1 with log odds eta.
+func sign(rng *rand.Rand, eta float64) float64 {
+	if rng.Float64() < 1/(1+math.Exp(-eta)) {
+		return 1
+	}
+	return -1
+}
+
+// gram returns the time of one XᵀX.
+func gram(x mat.Matrix) time.Duration {
+	n, d := x.Dims()
+	c := blas64.Symmetric{Uplo: blas.Lower, N: d, Data: make([]float64, d*d), Stride: d}
+	if s, ok := x.(*pgsvi.Sparse); ok {
+		start := time.Now()
+		for i := range n {
+			ind, val := s.Row(i)
+			for k, j := range ind {
+				row := c.Data[int(j)*d : int(j)*d+int(j)+1]
+				for l, m := range ind[:k+1] {
+					row[m] += val[k] * val[l]
+				}
+			}
+		}
+		return time.Since(start)
+	}
+	// Some rows at a time and as columns, laid out before.
+	var chunks []blas64.General
+	for lo := 0; lo < n; lo += 256 {
+		chunks = append(chunks, mat.DenseCopyOf(x.(*mat.Dense).Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
+	}
+	start := time.Now()
+	for _, x := range chunks {
+		blas64.Syrk(blas.NoTrans, 1, x, 1, c)
+	}
+	return time.Since(start)
+}
+
+// BenchmarkGLM times one step on all rows, a whole fit, a streaming pass and predictions, in units of one XᵀX.
+func BenchmarkGLM(b *testing.B) {
+	ctx := context.Background()
+	for _, p := range glmProblems(b) {
+		n, d := p.x.Dims()
+		g, err := pgsvi.NewGLM(p.x, p.y, pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		report := func(b *testing.B, f func()) {
+			var unit, each []time.Duration
+			for b.Loop() {
+				unit = append(unit, gram(p.x))
+				start := time.Now()
+				f()
+				each = append(each, time.Since(start))
+			}
+			slices.Sort(unit)
+			slices.Sort(each)
+			b.ReportMetric(float64(each[len(each)/2])/float64(unit[len(unit)/2]), "XtX")
+			b.ReportMetric(float64(each[len(each)/2])/float64(n), "ns/row")
+		}
+		b.Run(p.name+"/step", func(b *testing.B) {
+			st, err := g.NewStepper(nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			res, err := (&pgsvi.Solver{MaxPasses: 3}).Resume(ctx, st)
+			if err != nil {
+				b.Fatal(err)
+			}
+			rng := rand.New(rand.NewPCG(1, 1))
+			report(b, func() {
+				if err := res.Stepper.Step(nil, math.Inf(1), rng); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
+		b.Run(p.name+"/fit", func(b *testing.B) {
+			var passes float64
+			report(b, func() {
+				_, res, err := g.Fit(ctx, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				passes = res.Passes
+			})
+			b.ReportMetric(passes, "passes")
+		})
+		b.Run(p.name+"/stream", func(b *testing.B) {
+			report(b, func() {
+				s, err := pgsvi.NewGLMStream(d, pgsvi.BernoulliLogit{}, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := s.AddAll(ctx, pgsvi.Rows(p.x, p.y)); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := s.Posterior(); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
+		b.Run(p.name+"/predict", func(b *testing.B) {
+			post, _, err := g.Fit(ctx, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			dst := make([]float64, n)
+			report(b, func() { post.Prob(dst, 1, p.x) })
+		})
+	}
+}
