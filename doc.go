@@ -22,18 +22,21 @@
 //	D                Divergence; KL, Euclidean, ReverseKL, SymKL, Bregman, DivergenceFunc
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
 //	the ELBO, −f−h   Stepper.ELBO, Result.ELBO (natural logarithms: nats)
-//	γ̃_n, b_n         the site parameters of GPStepper; γ̃ is a precision
+//	γ̃_n, b_n         the site parameters of GPStepper and of the rows of a GLM; γ̃ is a precision
 //	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (this α is not that of A6)
 //	G_k              Iteration.GradMap
 //	mini-batch       Sampler, Solver.BatchSize
 //
 // # Three nouns
 //
-// A Model says how to begin: an Objective, or a GP. A Stepper holds λ_k and
+// A Model says how to begin: an Objective, a GP, a LowRankGP or a GLM. A Stepper holds λ_k and
 // takes steps. A Solver owns the one loop of the package: mini-batches, step
 // sizes, stopping, recording, cancellation. The zero Solver needs no tuning:
 // with a nil StepSize the Stepper chooses its steps and accepts only those that
 // it can answer for.
+//
+// Rows that arrive one at a time, and more of them than memory holds, need no
+// Solver: GLMStream sees each of them once.
 //
 // # Contracts
 //

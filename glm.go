@@ -102,13 +102,14 @@ type weightPrior struct {
 	full *weightState // Λ0 where it is not
 }
 
-// state returns the prior as a dense Gaussian about μ0.
+// state returns the prior as a dense Gaussian about μ0, new.
 func (p *weightPrior) state() (*weightState, error) {
+	s := &weightState{}
 	if p.full != nil {
-		return p.full, nil
+		s.copyFrom(p.full)
+		return s, nil
 	}
 	d := len(p.prec)
-	s := &weightState{}
 	s.resize(d)
 	for j, l := range p.prec {
 		s.p[j*d+j] = l

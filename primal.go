@@ -135,6 +135,7 @@ type weightBlock struct {
 	age      int       // blocks since then
 	measured bool      // there was one
 	checks   int       // evaluations, in rows
+	fine     bool      // solve to weightBlockFine
 }
 
 // remainder is what a step to the target left to gain, in nats: in the mean as
@@ -150,6 +151,7 @@ func (r remainder) of(promise float64) float64 { return promise * (promise*r.mea
 const (
 	weightBlockTol       = 1e-4
 	weightBlockGoal      = 1e-2
+	weightBlockFine      = 1e-7 // where it is the last one
 	weightBlockEvals     = 20
 	weightBlockUnchecked = 8
 )
@@ -215,6 +217,9 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 		}
 	}
 	goal := math.Min(weightBlockGoal, weightBlockTol*promise)
+	if b.fine {
+		goal = weightBlockFine
+	}
 	for first := true; p.evaluations < weightBlockEvals; first = false {
 		before := p.evaluations
 		ok := p.iterate()
@@ -284,14 +289,12 @@ func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &primalStepper{g: g, est: est, n: g.x.rows, lik: g.terms.likelihood(), prior: &weightState{}, last: [2]float64{math.NaN(), math.NaN()}}
+	s := &primalStepper{g: g, est: est, n: g.x.rows, lik: g.terms.likelihood(), prior: prior, last: [2]float64{math.NaN(), math.NaN()}}
 	s.y = make([]float64, s.n)
 	for i := range s.y {
 		s.y[i] = float64(i)
 	}
 	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
-	s.prior.copyFrom(prior) // its inverse is this Stepper's own
-	clear(s.prior.mean)
 	s.run.copyFrom(s.prior)
 	s.ahead = true
 	return s, nil
@@ -523,11 +526,6 @@ type weightPG struct {
 // step takes the step of the paper with step size β from the gradient of batch;
 // see MeanUpdate, with XᵀΓX and Xᵀa in the places of Γ and a.
 func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.Rand) error {
-	if s.ahead && !s.free && s.started {
-		if err := s.settle(); err != nil {
-			return err
-		}
-	}
 	x, d := s.g.x, s.g.x.cols
 	m := len(batch)
 	if batch == nil {

@@ -30,7 +30,7 @@ type GLMStream struct {
 	block weightBlock
 	buf   rowBuffer
 	kept  keptRows
-	size  int // of a block
+	size  int // of a block of dense rows
 	rows  int // in w; those in buf come on top
 	seen  int // rows handed over
 }
@@ -98,7 +98,7 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 // newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
 func newGLMStream(g *GLM) *GLMStream {
 	d := len(g.names)
-	s := &GLMStream{g: g, size: max(1024, 8*d)}
+	s := &GLMStream{g: g, size: max(1024, 2*d)}
 	s.buf.reset(d)
 	s.kept.reset(d)
 	return s
@@ -167,7 +167,7 @@ func (s *GLMStream) Add(row Row) error {
 		return err
 	}
 	s.buf.add(row, s.g.opt.Intercept)
-	if s.buf.rows() < s.size {
+	if !s.full() {
 		return nil
 	}
 	return s.flush()
@@ -233,6 +233,16 @@ func (s *GLMStream) again(w *weightState, k *keptRows) error {
 	copy(k.a, b.base.a)
 	copy(k.m, b.base.m)
 	return err
+}
+
+// full reports whether the rows in the buffer make a block. A block costs D³
+// operations apart from its rows, which are cheap, and small, where they are sparse.
+func (s *GLMStream) full() bool {
+	n := s.size
+	if s.buf.x.sparse != nil {
+		n = max(n, 8*s.Dim())
+	}
+	return s.buf.rows() >= n
 }
 
 // AddAll adds rows until there are no more. It returns the first error, that of ctx,
@@ -307,7 +317,9 @@ func (s *GLMStream) Posterior() (*GLMPosterior, error) {
 	w.copyFrom(&s.w)
 	if s.buf.rows() > 0 {
 		after, age, measured := s.block.after, s.block.age, s.block.measured
+		s.block.fine = true
 		err := s.solve(w)
+		s.block.fine = false
 		s.block.after, s.block.age, s.block.measured = after, age, measured
 		if err != nil {
 			return nil, err
@@ -315,7 +327,10 @@ func (s *GLMStream) Posterior() (*GLMPosterior, error) {
 	}
 	if s.kept.rows() > 0 {
 		k := s.kept.clone()
-		if err := s.again(w, &k); err != nil {
+		s.block.fine = true
+		err := s.again(w, &k)
+		s.block.fine = false
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -384,7 +399,7 @@ func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 			return err
 		}
 		s.buf.add(row, s.g.opt.Intercept)
-		if s.buf.rows() == s.size {
+		if s.full() {
 			if err := flush(); err != nil {
 				return err
 			}

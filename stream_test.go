@@ -94,6 +94,52 @@ func TestStreamFit(t *testing.T) {
 	}
 }
 
+// Streams of the corpus in small blocks.
+func TestStreamCorpus(t *testing.T) {
+	for _, c := range glmCorpus() {
+		if c.opt != nil && c.opt.Weights != nil {
+			continue // which are those of the rows
+		}
+		g := c.glm(t, c.x)
+		_, res := fitGLM(t, g, nil)
+		_, cols := c.x.Dims()
+		s := newStream(t, cols, c.lik, c.opt)
+		s.size = 16
+		if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		tol := 0.005
+		if c.name == "separable" {
+			tol = 0.5
+		}
+		if e := res.ELBO - elboAt(t, g, streamPosterior(t, s)); e > tol || e < -1e-5 {
+			t.Errorf("%s: %v nats below the optimum, want at most %v", c.name, e, tol)
+		}
+	}
+}
+
+// Rows with offsets and weights are those of GLMOptions.
+func TestStreamOffsets(t *testing.T) {
+	for _, c := range glmCorpus() {
+		if c.name != "weights and offsets" {
+			continue
+		}
+		best, _ := fitGLM(t, c.glm(t, c.x), nil)
+		_, cols := c.x.Dims()
+		s := newStream(t, cols, c.lik, &GLMOptions{Intercept: true})
+		for i, y := range c.y {
+			if c.opt.Weights[i] == 0 {
+				continue
+			}
+			if err := s.Add(Row{Val: c.x.RawRowView(i), Y: y, Offset: c.opt.Offset[i], Weight: c.opt.Weights[i]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkApart(t, c.name, streamPosterior(t, s), best, 1e-3)
+	}
+}
+
 // elboAt returns the ELBO of a posterior with a full covariance under the model g.
 func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 	t.Helper()

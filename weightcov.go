@@ -185,12 +185,10 @@ func (c *dualCov) draw(dst []float64, rng *rand.Rand) error {
 }
 
 func (c *dualCov) state() (*weightState, error) {
-	p, err := c.prior.state()
+	s, err := c.prior.state()
 	if err != nil {
 		return nil, err
 	}
-	s := &weightState{}
-	s.copyFrom(p)
 	var buf []float64
 	c.x.addGram(s.p, c.gamma, nil, &buf)
 	if !s.factor() {
