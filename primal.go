@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -79,23 +80,26 @@ type primalAlgebra struct {
 	base     *weightState // not owned
 	cur, try weightState  // after the move accepted last and the last move; their means are moves from that of the base
 	moved    bool         // cur is valid
-	buf      []float64
+	buf, w   []float64
 }
 
-func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet float64, ok bool) {
+func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
 	if !a.shift(delta, u) {
-		return 0, false
+		return 0, 0, false
 	}
-	t := &a.try
+	t, n := &a.try, a.x.cols
 	a.x.mul(d, t.mean, a.index)
 	t.variances(v, a.x, a.index, &a.buf)
 	for i, di := range d {
 		u[i] -= delta[i] * di
-		if !(v[i] >= 0) || math.IsInf(v[i], 0) {
-			return 0, false
+		if !(v[i] >= 0) || math.IsInf(v[i], 0) || delta[i]*v[i] > 1+1e-6 { // but for rounding it is at most 1
+			return 0, 0, false
 		}
 	}
-	return t.logDet - a.base.logDet, true
+	a.w = resize(a.w, n)
+	copy(a.w, t.mean)
+	blas64.Trmv(blas.Trans, lowerTriangle(a.base.l, n), vector(a.w))
+	return t.logDet - a.base.logDet, floats.Dot(a.w, a.w), true
 }
 
 // shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
@@ -304,10 +308,10 @@ func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
 func (s *primalStepper) Len() int { return s.n }
 
 // firstBlock is the size of the block that a fit begins with.
-func (s *primalStepper) firstBlock() int { return max(32, 2*s.g.x.cols) }
+func (s *primalStepper) firstBlock() int { return min(max(32, 2*s.g.x.cols), (s.n+3)/4) }
 
 // BatchSize returns the size of blocks where the Solver has none.
-func (s *primalStepper) BatchSize() int { return min(s.n, s.firstBlock()) }
+func (s *primalStepper) BatchSize() int { return s.firstBlock() }
 
 // Sampler returns what a Solver without options sweeps with: one pass of blocks
 // that grow, to come near, and then all rows at a time.
@@ -451,7 +455,12 @@ func (s *primalStepper) blockStep(batch []int) error {
 		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
 	}
 	s.before = append(s.before[:0], s.run.mean...)
-	if err := b.solve(&s.run, s.g.x, batch, s.lik); err != nil {
+	if err := b.solve(&s.run, s.g.x, batch, s.lik); errors.Is(err, ErrNotFinite) {
+		// Where the other rows have led, this block has no expectations: it is left
+		// out, and all rows together will tell.
+		s.gradMap, s.ahead = 0, true
+		return nil
+	} else if err != nil {
 		return err
 	}
 	for k, i := range batch {

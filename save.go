@@ -34,8 +34,8 @@ func init() {
 }
 
 // RegisterType makes values of the type of v, a Kernel or Likelihood of the
-// caller's that encoding/json can write and read, known to Save and
-// LoadGPPosterior under the name that %T prints. The types of this package are
+// caller's that encoding/json can write and read, known to Save, LoadGPPosterior
+// and LoadGLMPosterior under the name that %T prints. The types of this package are
 // known. It is safe for concurrent use.
 func RegisterType(v any) {
 	savedTypes.Lock()

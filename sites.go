@@ -474,9 +474,9 @@ type siteProblem struct {
 type siteAlgebra interface {
 	// move takes the changes Δ of γ and u of the linear coefficients about the
 	// base mean. It stores the variances in v, the moves of the means, d, and
-	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and reports whether V
-	// is positive definite and resolved.
-	move(d, v, delta, u []float64) (logDet float64, ok bool)
+	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and dᵀC⁻¹d, and reports
+	// whether V is positive definite and resolved.
+	move(d, v, delta, u []float64) (logDet, square float64, ok bool)
 	// accept makes what the last move computed the current state.
 	accept()
 }
@@ -489,18 +489,18 @@ type covAlgebra struct {
 	exp expansion
 }
 
-func (a *covAlgebra) move(d, v, delta, u []float64) (logDet float64, ok bool) {
+func (a *covAlgebra) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
 	if !a.fac.factor(a.cov, a.n, delta) {
-		return 0, false
+		return 0, 0, false
 	}
 	a.fac.expand(&a.exp, a.cov, a.n)
 	if !a.fac.variances(v, &a.exp) {
-		return 0, false
+		return 0, 0, false
 	}
 	a.fac.solve(u)
 	a.fac.mulC(u)
 	copy(d, a.fac.t)
-	return a.fac.logDet, true
+	return a.fac.logDet, floats.Dot(u, d), true
 }
 
 func (a *covAlgebra) accept() {}
@@ -558,13 +558,22 @@ func (p *siteProblem) eval() bool {
 		p.delta[i] = s.gamma[i] - o.gamma[i]
 		p.u[i] = s.c[i] - o.a[i]
 	}
+	var square float64
 	var ok bool
-	if s.logDet, ok = p.alg.move(p.d, s.v, p.delta, p.u); !ok {
+	if s.logDet, square, ok = p.alg.move(p.d, s.v, p.delta, p.u); !ok {
 		return false
 	}
-	d, kl := p.d, s.logDet
+	d, kl := p.d, s.logDet+square // twice KL(q‖base), which is not negative but for rounding
+	size := 1 + s.logDet + square
+	for i, v := range s.v {
+		kl -= p.delta[i] * v
+		size += math.Abs(p.delta[i]) * v
+	}
+	if !(kl > -1e-9*size) {
+		return false
+	}
 	for i := range n {
-		kl += p.u[i]*d[i] - p.delta[i]*s.v[i] + 2*o.a[i]*d[i] - o.gamma[i]*(s.v[i]-o.v[i]+d[i]*d[i])
+		kl += 2*o.a[i]*d[i] - o.gamma[i]*(s.v[i]-o.v[i]+d[i]*d[i])
 		s.m[i] = o.m[i] + d[i]
 		s.a[i] = o.a[i] - o.gamma[i]*d[i] + p.u[i]
 		if math.IsNaN(s.m[i]) || math.IsInf(s.m[i], 0) {

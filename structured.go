@@ -1,7 +1,836 @@
 package pgsvi
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// structuredStepper is the Stepper of a GLM whose q(w) = N(m, V) has its V in a
+// family of few coordinates φ. With the expectations of all rows at (m, V) and
+//
+//	A = Λ0 + Xᵀ diag(γ̂) X,   γ̂_n = −∂²E_n/∂m_n²,   α̂_n = ∂E_n/∂m_n,
+//
+// the gradient of the negative ELBO is Λ0(m − μ0) − Xᵀα̂ in m and that of
+// ½(tr(AV) + log|V⁻¹|), with A held fixed, in φ. A step without history solves
+//
+//	argmin_δ  gᵀδ + ½(δ_mᵀAδ_m + δ_φᵀFδ_φ),   F near the Fisher information of V,
+//
+// a Newton step in m (by conjugate gradients) and one of natural gradients in V,
+// which is the proximal step with r = 0 to first order. What these know nothing of,
+// above all how α̂ and γ̂ change with V, is learnt from the steps (L-BFGS; Nocedal, 1980).
+// A is used in products only, of O(nnz) for each column. A step along δ is halved until
+// the exact ELBO rises.
+type structuredStepper struct {
+	g   *GLM
+	est SiteEstimator
+	n   int
+	lik Likelihood
+	y   []float64 // the numbers of the rows
+
+	fam      covFamily
+	cur, try structuredState
+	fresh    bool // the expectations of cur hold
+	aimed    bool // so do grad and delta
+	started  bool // cur is no longer the prior
+	settled  bool // V need not be renewed
+	free     bool // the last step was one with a given β
+
+	hess    weightHessian
+	convex  []float64 // the weights of A with those below 0 replaced by 0; scratch
+	cg      conjugateGradients
+	history secants
+	grad    []float64 // in (m, φ)
+	delta   []float64
+	promise float64 // nats that the step δ promises
+	beyond  float64 // nats that the last step brought, if it promised much less
+	t       float64 // length of the next step along δ
+	buf     []float64
+
+	pg      structuredPG
+	checker allTerms
+	workers int
+	gradMap float64
+	last    [2]float64 // the ELBO at the last two calls of Gap
+	err     float64
+}
+
+// structuredState is a mean, about μ0, with the expectations under it and a V
+// that its family keeps. Of its siteState the sites are not used.
+type structuredState struct {
+	siteState
+	mean []float64
+	elbo float64
+}
+
+// covFamily is a family of covariances V, with a current one and one that is
+// tried. It is to V what siteAlgebra is to sites.
+type covFamily interface {
+	// size returns the number of coordinates φ.
+	size() int
+	// gradient stores the gradient of ½(tr(AV) + log|V⁻¹|) in φ in g.
+	gradient(g []float64, a *weightHessian)
+	// natural replaces g by F⁻¹g, F being near the Fisher information in φ.
+	natural(g []float64)
+	// begin stores in dst a move towards argmin ½(tr(AV) + log|V⁻¹|), A being positive
+	// definite, from however far off.
+	begin(dst []float64, a *weightHessian)
+	// begun reports whether the gradient tells where to go from the current V.
+	begun() bool
+	// renew stores in dst a move to a V with the same ½(tr(AV) + log|V⁻¹|) or a lower one
+	// that gradients may not lead to, and reports whether the family has such a thing.
+	renew(dst []float64, a *weightHessian) bool
+	// move makes φ + tδ the one that is tried, or what is nearest to it and valid.
+	move(t float64, delta []float64)
+	// secant stores the current φ minus the one that is tried, which was current before.
+	secant(dst []float64)
+	// variances stores x_nᵀVx_n of the V that is tried.
+	variances(v []float64, x *design)
+	// divergence returns ½(tr(Λ0V) − D + log|V⁻¹| − log|Λ0|) of the V that is tried.
+	divergence(p *weightPrior) float64
+	// accept makes the V that is tried the current one, and the other way round.
+	accept()
+	// precondition stores in dst M⁻¹r with an M that is near A.
+	precondition(dst, r []float64, a *weightHessian)
+	// cov returns the current V, new.
+	cov() weightCov
+}
 
 func newStructuredStepper(g *GLM, est SiteEstimator) (Stepper, error) {
-	return nil, fmt.Errorf("pgsvi: %w: not yet", ErrParam)
+	n, d := g.Len(), g.Dim()
+	s := &structuredStepper{g: g, est: est, n: n, lik: g.terms.likelihood(), t: 1, last: [2]float64{math.NaN(), math.NaN()}}
+	s.y = make([]float64, n)
+	for i := range s.y {
+		s.y[i] = float64(i)
+	}
+	for _, c := range []*structuredState{&s.cur, &s.try} {
+		c.m, c.v, c.e, c.tg, c.d1 = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+		c.mean = make([]float64, d)
+	}
+	prec := make([]float64, d)
+	g.prior.diagTo(prec)
+	if g.Covariance() == LowRankCovariance {
+		rank := g.opt.Rank
+		if rank == 0 {
+			rank = 20
+		}
+		s.fam = newLowRankFamily(prec, min(rank, d))
+	} else {
+		s.fam = newDiagFamily(prec)
+	}
+	k := d + s.fam.size()
+	s.grad, s.delta, s.buf = make([]float64, k), make([]float64, k), make([]float64, d)
+	s.hess = weightHessian{x: g.x, prior: &g.prior}
+	return s, nil
+}
+
+// Len implements Stepper.
+func (s *structuredStepper) Len() int { return s.n }
+
+// SetWorkers lets n goroutines share the expectations of a step.
+func (s *structuredStepper) SetWorkers(n int) { s.workers = n }
+
+// ClosedForm reports whether V̂ has a closed form.
+func (s *structuredStepper) ClosedForm() bool {
+	_, ok := s.fam.(*diagFamily)
+	return ok
+}
+
+// GradMap returns the norm of the change of the mean of the weights in the last step, divided by β.
+func (s *structuredStepper) GradMap() float64 { return s.gradMap }
+
+// ELBOErr returns a bound on the error of the expectations in the ELBO.
+func (s *structuredStepper) ELBOErr() float64 { return s.err }
+
+// Step implements Stepper.
+func (s *structuredStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+	switch {
+	case !math.IsInf(beta, 1):
+		return s.pg.step(s, batch, beta, rng)
+	case !s.checker.all(batch, s.n):
+		return fmt.Errorf("pgsvi: %w: a batch of %d of %d rows without a step size: blocks need FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize", ErrParam, len(batch), s.n)
+	}
+	if err := s.evaluate(); err != nil {
+		return err
+	}
+	s.free = false
+	s.gradMap = 0
+	s.aim()
+	if s.promise < nearOptimum && !s.settled && s.renew() {
+		return nil
+	}
+	if s.search(6, 1, 1) {
+		return nil
+	}
+	if s.history.len() > 0 {
+		s.history.reset()
+		s.aim()
+		if s.search(6, 1, 1) {
+			return nil
+		}
+	}
+	// Far from the optimum: towards the V of the curvature here.
+	s.history.reset()
+	s.fam.begin(s.delta[s.g.x.cols:], &s.hess)
+	if s.search(6, 1, 1) {
+		return nil
+	}
+	s.aimed = false
+	s.aim()
+	if !s.search(50, 1, 1) && !s.search(50, 1, 0) {
+		s.search(50, 0, 1)
+	}
+	return nil
+}
+
+// evaluate makes the expectations of the current state valid.
+func (s *structuredStepper) evaluate() error {
+	if s.fresh {
+		return nil
+	}
+	if err := s.look(0, 0); err != nil {
+		return err
+	}
+	s.accept()
+	if !s.started {
+		s.started = true
+		s.begin()
+	}
+	return nil
+}
+
+// begin goes from the prior to the V of the curvature at its mean, if that is
+// better: the prior may be so wide that the curvature under it means little.
+func (s *structuredStepper) begin() {
+	c, d := &s.try, s.g.x.cols
+	copy(c.m, s.cur.m)
+	clear(c.v)
+	if c.expect(s.lik, s.y, s.workers) != nil {
+		return
+	}
+	for i, w := range c.tg {
+		c.tg[i] = math.Max(0, w)
+	}
+	s.hess.set(c.tg)
+	s.fam.begin(s.delta[d:], &s.hess)
+	if s.look(0, 1) == nil && s.try.elbo > s.cur.elbo {
+		s.accept()
+	}
+}
+
+// Where a step promises fewer nats than nearOptimum, V is renewed, until that brings no
+// more than worthRenewing.
+const (
+	nearOptimum   = 1e-2
+	worthRenewing = 1e-4
+)
+
+// renew leaves a stationary point of the ELBO that is no maximum, and reports whether it did.
+func (s *structuredStepper) renew() bool {
+	d, old := s.g.x.cols, s.cur.elbo
+	delta := append([]float64(nil), s.delta[d:]...)
+	if s.fam.renew(s.delta[d:], &s.hess) && s.look(0, 1) == nil && s.try.elbo > old+worthRenewing {
+		s.accept()
+		s.history.reset()
+		s.beyond = s.cur.elbo - old
+		return true
+	}
+	copy(s.delta[d:], delta)
+	s.settled = true
+	return false
+}
+
+// look evaluates the state at m + tmδ_m and φ + tvδ_φ.
+func (s *structuredStepper) look(tm, tv float64) error {
+	c, x, d := &s.try, s.g.x, s.g.x.cols
+	copy(c.mean, s.cur.mean)
+	if tm != 0 {
+		floats.AddScaled(c.mean, tm, s.delta[:d])
+	}
+	s.fam.move(tv, s.delta[d:])
+	x.mul(c.m, c.mean, nil)
+	s.fam.variances(c.v, x)
+	for i, v := range c.v {
+		if bad := c.m[i] + v; !(v >= 0) || math.IsInf(bad, 0) || math.IsNaN(bad) {
+			return fmt.Errorf("pgsvi: %w: the linear predictor of %s is N(%.4g, %.4g)", ErrNotFinite, describeTerm(s.lik, s.y[i], i), c.m[i], v)
+		}
+	}
+	if err := c.expect(s.lik, s.y, s.workers); err != nil {
+		return err
+	}
+	p := &s.g.prior
+	p.mul(s.buf, c.mean, 1)
+	c.elbo = floats.Sum(c.e) - s.fam.divergence(p) - 0.5*floats.Dot(s.buf, c.mean)
+	if math.IsNaN(c.elbo) {
+		return fmt.Errorf("pgsvi: %w: the ELBO is %v", ErrNotFinite, c.elbo)
+	}
+	return nil
+}
+
+// accept makes the state that was looked at the current one, and the other way round.
+func (s *structuredStepper) accept() {
+	s.cur, s.try = s.try, s.cur
+	s.fam.accept()
+	s.fresh, s.aimed = true, false
+}
+
+// search tries the step of length t in m, in V or in both, and its
+// halves, until the ELBO is finite and rises, or does not fall where rounding hides a rise.
+func (s *structuredStepper) search(times int, mean, cov float64) bool {
+	t := s.t
+	if mean*cov == 0 {
+		t = 1
+	}
+	old := s.cur.elbo
+	least := math.Nextafter(old, math.Inf(1))
+	if s.promise < 1e-10*math.Max(1, math.Abs(old)) {
+		least = old - 1e-14*math.Abs(old)
+	}
+	for k := range times {
+		if s.look(t*mean, t*cov) == nil && !math.IsInf(s.try.elbo, 0) && s.try.elbo >= least {
+			s.accept()
+			if k == 0 {
+				t *= 4
+			}
+			s.t = math.Max(1e-6, math.Min(1, 1.5*t))
+			s.beyond = s.cur.elbo - old
+			if s.beyond < 4*s.promise {
+				s.beyond = 0
+			}
+			s.remember(math.IsInf(old, 0))
+			return true
+		}
+		t /= 2
+	}
+	if mean*cov != 0 {
+		s.t = 1
+	}
+	return false
+}
+
+// remember takes the step from the state that was current before into the history.
+func (s *structuredStepper) remember(far bool) {
+	d := s.g.x.cols
+	if far {
+		s.history.reset()
+	}
+	p := s.history.next(len(s.grad))
+	floats.SubTo(p.s[:d], s.cur.mean, s.try.mean)
+	s.fam.secant(p.s[d:])
+	copy(p.y, s.grad)
+	s.gradMap = floats.Norm(p.s[:d], 2)
+}
+
+// farOff is the number of nats beyond which a low-rank V follows the curvature, which
+// changes by orders of magnitude there, rather than gradients.
+const farOff = 1e4
+
+// aim finds where the current state would move to.
+func (s *structuredStepper) aim() {
+	if s.aimed {
+		return
+	}
+	c, a, p, d := &s.cur, &s.hess, &s.g.prior, s.g.x.cols
+	a.set(c.tg)
+	p.mul(s.grad[:d], c.mean, 1)
+	floats.Scale(-1, s.grad[:d])
+	s.g.x.addMulT(s.grad[:d], c.d1, nil)
+	floats.Scale(-1, s.grad[:d])
+	s.fam.gradient(s.grad[d:], a)
+	s.history.complete(s.grad)
+	if s.promise > farOff && !s.ClosedForm() {
+		s.history.reset()
+	}
+
+	// The metric is positive definite.
+	concave := true
+	for _, w := range c.tg {
+		concave = concave && w >= 0
+	}
+	if !concave {
+		s.convex = resize(s.convex, s.n)
+		for i, w := range c.tg {
+			s.convex[i] = math.Max(0, w)
+		}
+		a.set(s.convex)
+	}
+	// What is far below the rounding of the ELBO need not be sought.
+	tol := 1e-5 * math.Max(1e-10, 1e-13*math.Abs(c.elbo))
+	if math.IsInf(c.elbo, 0) {
+		tol = 0
+	}
+	s.history.unfold(s.delta, s.grad)
+	copy(s.buf, s.delta[:d])
+	s.cg.solve(s.delta[:d], a, s.buf, s.fam, tol)
+	s.fam.natural(s.delta[d:])
+	s.history.fold(s.delta)
+	s.promise = 0.5 * floats.Dot(s.delta, s.grad)
+	floats.Scale(-1, s.delta)
+	if !s.fam.begun() || s.promise > farOff && !s.ClosedForm() {
+		s.fam.begin(s.delta[d:], a)
+	}
+	s.aimed = true
+}
+
+// Goal returns the gap at which a nil Solver.Converger is content: the last digits of a
+// low-rank V take many passes, and other maxima of its ELBO are further away.
+func (s *structuredStepper) Goal() float64 {
+	if s.ClosedForm() {
+		return 0
+	}
+	return 1e-7
+}
+
+// ELBO implements Stepper. It is exact, and its argument is not used.
+func (s *structuredStepper) ELBO(*rand.Rand) (float64, error) {
+	if err := s.evaluate(); err != nil {
+		return math.NaN(), err
+	}
+	s.err = s.cur.err
+	return s.cur.elbo, nil
+}
+
+// Gap estimates how far the ELBO is below its maximum: what the next step promises,
+// −½gᵀδ, where the last step kept to its promise, and at least what the last changes of the ELBO, taken as a geometric series, add up to.
+func (s *structuredStepper) Gap() float64 {
+	if s.free || s.evaluate() != nil || math.IsInf(s.cur.elbo, 0) {
+		return math.NaN()
+	}
+	s.aim()
+	gap, elbo := math.Max(s.promise, s.beyond), s.cur.elbo
+	now, before := elbo-s.last[1], s.last[1]-s.last[0]
+	if rate := now / before; rate > 0 && rate < 1 {
+		gap = math.Max(gap, now*rate/(1-rate))
+	}
+	s.last[0], s.last[1] = s.last[1], elbo
+	return gap
+}
+
+// weights implements glmStepper.
+func (s *structuredStepper) weights() ([]float64, weightCov, error) {
+	return append([]float64(nil), s.cur.mean...), s.fam.cov(), nil
+}
+
+// weightHessian is A = Λ0 + Xᵀ diag(w) X, known by its products.
+type weightHessian struct {
+	x     *design
+	prior *weightPrior
+	w     []float64
+	diag  []float64 // of A
+	buf   []float64
+}
+
+// set sets the weights, which are kept, and computes the diagonal.
+func (a *weightHessian) set(w []float64) {
+	a.w, a.diag = w, resize(a.diag, a.x.cols)
+	a.prior.diagTo(a.diag)
+	a.x.addSquares(a.diag, w, nil)
+}
+
+// mul stores Az in dst, both cols×k.
+func (a *weightHessian) mul(dst, z []float64, k int) {
+	a.prior.mul(dst, z, k)
+	x := a.x
+	if k == 1 {
+		for i, w := range a.w {
+			ind, val := x.row(i)
+			if x.sparse == nil {
+				floats.AddScaled(dst, w*floats.Dot(val, z), val)
+				continue
+			}
+			var s float64
+			for l, j := range ind {
+				s += val[l] * z[j]
+			}
+			s *= w
+			for l, j := range ind {
+				dst[j] += s * val[l]
+			}
+		}
+		return
+	}
+	a.buf = resize(a.buf, k)
+	for i, w := range a.w {
+		if w == 0 {
+			continue
+		}
+		clear(a.buf)
+		ind, val := x.row(i)
+		if x.sparse == nil {
+			for j, v := range val {
+				floats.AddScaled(a.buf, v, z[j*k:(j+1)*k])
+			}
+			for j, v := range val {
+				floats.AddScaled(dst[j*k:(j+1)*k], w*v, a.buf)
+			}
+			continue
+		}
+		for l, j := range ind {
+			floats.AddScaled(a.buf, val[l], z[int(j)*k:(int(j)+1)*k])
+		}
+		for l, j := range ind {
+			floats.AddScaled(dst[int(j)*k:(int(j)+1)*k], w*val[l], a.buf)
+		}
+	}
+}
+
+// addSquares adds Σ_n w_n x_nj² to dst.
+func (g *design) addSquares(dst, w []float64, index []int) {
+	for a, wa := range w {
+		ind, val := g.row(term(index, a))
+		if g.sparse == nil {
+			for j, x := range val {
+				dst[j] += wa * x * x
+			}
+		}
+		for k, j := range ind {
+			dst[j] += wa * val[k] * val[k]
+		}
+	}
+}
+
+// diagTo stores the diagonal of Λ0 in dst.
+func (p *weightPrior) diagTo(dst []float64) {
+	copy(dst, p.prec)
+	if p.full != nil {
+		for j := range dst {
+			dst[j] = p.full.p[j*len(dst)+j]
+		}
+	}
+}
+
+// mul stores Λ0z in dst, both D×k.
+func (p *weightPrior) mul(dst, z []float64, k int) {
+	d := len(p.mean)
+	switch {
+	case p.full == nil:
+		for j, l := range p.prec {
+			floats.ScaleTo(dst[j*k:(j+1)*k], l, z[j*k:(j+1)*k])
+		}
+	case k == 1:
+		blas64.Symv(1, symmetric(p.full.p, d), vector(z), 0, vector(dst))
+	default:
+		clear(dst[:d*k])
+		for i := range d {
+			di, zi := dst[i*k:(i+1)*k], z[i*k:(i+1)*k]
+			for j, l := range p.full.p[i*d : i*d+i] {
+				floats.AddScaled(di, l, z[j*k:(j+1)*k])
+				floats.AddScaled(dst[j*k:(j+1)*k], l, zi)
+			}
+			floats.AddScaled(di, p.full.p[i*d+i], zi)
+		}
+	}
+}
+
+// logDet returns log|Λ0|.
+func (p *weightPrior) logDet() (s float64) {
+	if p.full != nil {
+		return p.full.logDet
+	}
+	for _, l := range p.prec {
+		s += math.Log(l)
+	}
+	return s
+}
+
+// conjugateGradients minimises ½δᵀAδ − gᵀδ (Hestenes and Stiefel, 1952).
+type conjugateGradients struct {
+	r, z, p, q []float64
+	iterations int // of all solutions
+}
+
+const maxCG = 1000
+
+// solve stores the minimiser in delta, so accurately that what the residual r leaves, ½rᵀM⁻¹r, is
+// below tol, or below its part min(0.01, ρ) of what there was at first, ρ: a
+// Newton step to that accuracy keeps the quadratic convergence of an exact one
+// (Dembo, Eisenstat and Steihaug, 1982). It returns an estimate of ½gᵀA⁻¹g.
+func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float64, m covFamily, tol float64) float64 {
+	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
+		*p = resize(*p, len(g))
+	}
+	clear(delta)
+	copy(c.r, g)
+	m.precondition(c.z, c.r, a)
+	copy(c.p, c.z)
+	rho := floats.Dot(c.r, c.z)
+	enough := math.Max(tol, math.Min(1e-2, 0.5*rho)*0.5*rho)
+	for k := 0; k < maxCG && rho > 0 && (k == 0 || 0.5*rho > enough); k++ {
+		c.iterations++
+		a.mul(c.q, c.p, 1)
+		curve := floats.Dot(c.p, c.q)
+		if !(curve > 0) || math.IsInf(curve, 0) {
+			break
+		}
+		step := rho / curve
+		floats.AddScaled(delta, step, c.p)
+		floats.AddScaled(c.r, -step, c.q)
+		m.precondition(c.z, c.r, a)
+		next := floats.Dot(c.r, c.z)
+		floats.AddScaledTo(c.p, c.z, next/rho, c.p)
+		rho = next
+	}
+	return 0.5 * (floats.Dot(g, delta) + math.Max(0, rho))
+}
+
+// secants are the last steps of an iteration and the changes of the gradient along
+// them, from which L-BFGS makes its inverse Hessian out of another one, H:
+// unfold, H and fold applied in turn to a gradient.
+type secants struct {
+	pairs []*secant // oldest first
+	open  bool      // the last pair lacks the new gradient
+}
+
+type secant struct {
+	s, y    []float64
+	sy, alp float64
+}
+
+const secantDepth = 8
+
+func (h *secants) len() int { return len(h.pairs) }
+
+func (h *secants) reset() { h.pairs, h.open = h.pairs[:0], false }
+
+// next returns the place for a step and for the gradient before it.
+func (h *secants) next(n int) *secant {
+	switch {
+	case len(h.pairs) == secantDepth || h.open && len(h.pairs) > 0:
+		at := 0
+		if h.open {
+			at = len(h.pairs) - 1
+		}
+		p := h.pairs[at]
+		copy(h.pairs[at:], h.pairs[at+1:])
+		h.pairs[len(h.pairs)-1] = p
+	case len(h.pairs) < cap(h.pairs):
+		h.pairs = h.pairs[:len(h.pairs)+1]
+	default:
+		h.pairs = append(h.pairs, nil)
+	}
+	p := &h.pairs[len(h.pairs)-1]
+	if *p == nil {
+		*p = &secant{s: make([]float64, n), y: make([]float64, n)}
+	}
+	h.open = true
+	return *p
+}
+
+// complete ends the last pair with the gradient after the step. A pair without
+// positive curvature is dropped.
+func (h *secants) complete(g []float64) {
+	if !h.open {
+		return
+	}
+	h.open = false
+	p := h.pairs[len(h.pairs)-1]
+	floats.SubTo(p.y, g, p.y)
+	p.sy = floats.Dot(p.s, p.y)
+	if !(p.sy > 0) || math.IsInf(1/p.sy, 0) {
+		h.pairs = h.pairs[:len(h.pairs)-1]
+	}
+}
+
+func (h *secants) unfold(dst, g []float64) {
+	copy(dst, g)
+	for k := len(h.pairs) - 1; k >= 0; k-- {
+		p := h.pairs[k]
+		p.alp = floats.Dot(p.s, dst) / p.sy
+		floats.AddScaled(dst, -p.alp, p.y)
+	}
+}
+
+func (h *secants) fold(dst []float64) {
+	for _, p := range h.pairs {
+		floats.AddScaled(dst, p.alp-floats.Dot(p.y, dst)/p.sy, p.s)
+	}
+}
+
+// diagFamily is the family of diagonal V. Its coordinates are φ_j = −log V_jj.
+type diagFamily struct {
+	cur, try []float64 // V⁻¹
+	metric   []float64 // F⁻¹
+}
+
+func newDiagFamily(prec []float64) *diagFamily {
+	d := len(prec)
+	return &diagFamily{cur: prec, try: make([]float64, d), metric: make([]float64, d)}
+}
+
+func (f *diagFamily) size() int { return len(f.cur) }
+
+// gradient is ½(1 − ρ), ρ_j = A_jj V_jj. The Fisher information is ½; F is ½(ρ − 1)/log ρ,
+// with which a step without history goes to V⁻¹ = diag(A), however far that is.
+func (f *diagFamily) gradient(g []float64, a *weightHessian) {
+	for j, p := range f.cur {
+		r := a.diag[j] / p
+		g[j] = 0.5 * (1 - r)
+		r = math.Max(r, 1./16)
+		f.metric[j] = 2
+		if e := r - 1; math.Abs(e) > 1e-8 {
+			f.metric[j] = 2 * math.Log1p(e) / e
+		}
+	}
+}
+
+func (f *diagFamily) natural(g []float64) { floats.Mul(g, f.metric) }
+
+func (f *diagFamily) begin(dst []float64, a *weightHessian) {
+	for j, p := range f.cur {
+		dst[j] = math.Log(a.diag[j] / p)
+	}
+}
+
+func (f *diagFamily) begun() bool { return true }
+
+func (f *diagFamily) renew([]float64, *weightHessian) bool { return false }
+
+func (f *diagFamily) move(t float64, delta []float64) {
+	for j, p := range f.cur {
+		f.try[j] = p * math.Exp(t*delta[j])
+	}
+}
+
+func (f *diagFamily) secant(dst []float64) {
+	for j, p := range f.cur {
+		dst[j] = math.Log(p / f.try[j])
+	}
+}
+
+func (f *diagFamily) variances(v []float64, x *design) {
+	for i := range v {
+		ind, val := x.row(i)
+		var s float64
+		if x.sparse == nil {
+			for j, z := range val {
+				s += z * z / f.try[j]
+			}
+		}
+		for k, j := range ind {
+			s += val[k] * val[k] / f.try[j]
+		}
+		v[i] = s
+	}
+}
+
+func (f *diagFamily) divergence(p *weightPrior) float64 {
+	d := len(f.try)
+	var kl float64
+	for j, q := range f.try {
+		if p.full == nil {
+			r := p.prec[j] / q
+			kl += r - 1 - math.Log(r)
+		} else {
+			kl += p.full.p[j*d+j]/q - 1 + math.Log(q)
+		}
+	}
+	if p.full != nil {
+		kl -= p.full.logDet
+	}
+	return 0.5 * kl
+}
+
+func (f *diagFamily) accept() { f.cur, f.try = f.try, f.cur }
+
+func (f *diagFamily) precondition(dst, r []float64, a *weightHessian) { floats.DivTo(dst, r, a.diag) }
+
+func (f *diagFamily) cov() weightCov {
+	v := make(diagCov, len(f.cur))
+	for j, p := range f.cur {
+		v[j] = 1 / p
+	}
+	return v
+}
+
+// structuredPG is the workspace of the step with a given β.
+type structuredPG struct {
+	y, m, v, e, d1, d2 []float64
+	mean, h, to        []float64
+}
+
+// step takes the step of the paper with a diagonal V (PG-SVI-MF) and step size β
+// from the gradient of batch: with r = 1/(1+β) and the estimates α̂, γ̂ of the rows
+// of the batch, scaled by N/M,
+//
+//	V₊⁻¹ = rV⁻¹ + (1−r)(Λ0 + diag XᵀΓ̂X),   m₊ = m − (1−r) B⁻¹(Λ0(m − μ0) − Xᵀα̂),
+//
+// of Λ0 the diagonal alone in V₊⁻¹ and in B, which is V₊⁻¹ or, in the appendix, (1−r)Λ0 + rV⁻¹.
+func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng *rand.Rand) error {
+	f, ok := s.fam.(*diagFamily)
+	if !ok {
+		return fmt.Errorf("pgsvi: %w: a step size with LowRankCovariance; leave Solver.StepSize nil, or choose DiagonalCovariance or FullCovariance", ErrNoProx)
+	}
+	x, m := s.g.x, len(batch)
+	if batch == nil {
+		m = s.n
+	}
+	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
+		*p = resize(*p, m)
+	}
+	t.mean, t.h, t.to = resize(t.mean, x.cols), resize(t.h, x.cols), resize(t.to, x.cols)
+	for k := range m {
+		t.y[k] = float64(term(batch, k))
+	}
+	x.mul(t.m, s.cur.mean, batch)
+	for j, p := range f.cur {
+		t.h[j] = 1 / p
+	}
+	x.quadDiag(t.v, t.h, batch)
+	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.lik, t.y, t.m, t.v, rng); err != nil {
+		return err
+	}
+	r := 1 / (1 + beta)
+	scale := (1 - r) * float64(s.n) / float64(m)
+	for k := range m {
+		if c := t.d1[k] + t.d2[k]; math.IsNaN(c) || math.IsInf(c, 0) {
+			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.lik, t.y[k], 0), t.m[k], t.v[k], t.d1[k], t.d2[k])
+		}
+		t.d1[k] *= scale
+		t.d2[k] *= -scale
+	}
+	s.g.prior.mul(t.h, s.cur.mean, 1)
+	floats.Scale(r-1, t.h)
+	x.addMulT(t.h, t.d1, batch)
+	s.g.prior.diagTo(t.to)
+	for j, p := range f.cur {
+		t.to[j] = r*p + (1-r)*t.to[j]
+		if s.g.opt.MeanUpdate == Appendix {
+			t.h[j] /= t.to[j]
+		}
+	}
+	x.addSquares(t.to, t.d2, batch)
+	// Go less far where a precision would not be positive.
+	length := 1.0
+	for positive := false; !positive; {
+		positive = true
+		for j, p := range f.cur {
+			f.try[j] = p + length*(t.to[j]-p)
+			positive = positive && f.try[j] > 0
+		}
+		if positive {
+			break
+		}
+		if length /= 2; length < 1e-30 {
+			return fmt.Errorf("pgsvi: posterior precision at every step size: %w", ErrNotPosDef)
+		}
+	}
+	for j, p := range f.try {
+		h := length * t.h[j]
+		if s.g.opt.MeanUpdate == MainText {
+			h /= p
+		}
+		t.mean[j] = s.cur.mean[j] + h
+		if math.IsNaN(t.mean[j]+p) || math.IsInf(t.mean[j]+p, 0) {
+			return fmt.Errorf("pgsvi: %w: weight %d (%s) would move to N(%v, %v)", ErrNotFinite, j, s.g.names[j], t.mean[j], 1/p)
+		}
+	}
+	s.gradMap = floats.Distance(t.mean, s.cur.mean, 2) / beta
+	s.cur.mean, t.mean = t.mean, s.cur.mean
+	f.accept()
+	s.history.reset()
+	s.fresh, s.aimed, s.started, s.free = false, false, true, true
+	return nil
 }

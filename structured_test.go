@@ -1,0 +1,669 @@
+package pgsvi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// structuredFit fits g and returns what was reached; it must converge with an ELBO that never falls.
+func structuredFit(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	p, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != Converged {
+		t.Errorf("%v after %v passes, gap %v of %v", res.Status, res.Passes, res.Gap, res.ELBO)
+	}
+	for k := 1; k < len(res.Trace); k++ {
+		if a, b := res.Trace[k-1].ELBO, res.Trace[k].ELBO; b < a-1e-13*math.Abs(a) {
+			t.Errorf("ELBO fell from %v to %v at iteration %d", a, b, k+1)
+		}
+	}
+	return p, res
+}
+
+func mustGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt GLMOptions) *GLM {
+	t.Helper()
+	g, err := NewGLM(x, y, lik, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// structuredData returns n×d rows, correlated, of which a part is 0, and labels.
+func structuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		common, eta := rng.NormFloat64(), rng.NormFloat64()
+		for j := range d {
+			if rng.IntN(3) > 0 {
+				x.Set(i, j, 0.7*common+rng.NormFloat64())
+			}
+			eta += x.At(i, j) * math.Cos(float64(j))
+		}
+		y[i] = math.Copysign(1, eta)
+	}
+	return x, y
+}
+
+// blockData returns rows each of which has one feature.
+func blockData(n, d int) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(2, 7))
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, i%d, rng.NormFloat64())
+		y[i] = float64(2*rng.IntN(2) - 1)
+	}
+	return x, y
+}
+
+// plainELBO is an ELBO of a diagonal q, computed anew.
+func plainELBO(g *GLM, mean, v []float64) float64 {
+	var s float64
+	row := make([]float64, g.Dim())
+	for i := range g.Len() {
+		g.x.dense1(row, i)
+		var m, q float64
+		for j, x := range row {
+			m += x * mean[j]
+			q += x * x * v[j]
+		}
+		s += ExpectLogProb(g.terms.likelihood(), float64(i), m, q).Value
+	}
+	prior, err := g.prior.state()
+	if err != nil {
+		return math.NaN()
+	}
+	d := g.Dim()
+	kl := -prior.logDet - float64(d)
+	for i := range d {
+		kl += prior.p[i*d+i]*v[i] - math.Log(v[i])
+		for j := range d {
+			kl += at(prior.p, d, i, j) * mean[i] * mean[j]
+		}
+	}
+	return s - 0.5*kl
+}
+
+func TestStructuredDisjointFeatures(t *testing.T) {
+	x, y := blockData(60, 6)
+	for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}, GaussianNoise{}} {
+		exact := &Solver{Converger: &GapBelow{Nats: 1e-13}}
+		full, fr := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}), exact)
+		for _, c := range []Covariance{DiagonalCovariance, LowRankCovariance} {
+			p, res := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: c, Rank: 2}), exact)
+			const tol, sd = 1e-10, 1e-6 // the ELBO is flat
+			if math.Abs(res.ELBO-fr.ELBO) > tol*math.Abs(fr.ELBO) {
+				t.Errorf("%T, %v: ELBO %v, full %v", lik, c, res.ELBO, fr.ELBO)
+			}
+			if d := floats.Distance(p.Mean(nil), full.Mean(nil), math.Inf(1)); d > sd {
+				t.Errorf("%T, %v: means differ by %v", lik, c, d)
+			}
+			if d := floats.Distance(p.SD(nil), full.SD(nil), math.Inf(1)); d > sd {
+				t.Errorf("%T, %v: standard deviations differ by %v", lik, c, d)
+			}
+		}
+	}
+}
+
+func TestStructuredOptimum(t *testing.T) {
+	x, y := structuredData(40, 5, 1)
+	prior, err := NewGaussian([]float64{1, 0, -1, 0, 2}, mat.NewSymDense(5, []float64{2, .5, 0, 0, 0, .5, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, opt := range []GLMOptions{{}, {Prior: prior}, {PriorSD: 30}} {
+		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 3}} {
+			opt.Covariance = DiagonalCovariance
+			g := mustGLM(t, x, y, lik, opt)
+			_, res := structuredFit(t, g, &Solver{Converger: &GapBelow{Nats: 1e-15}})
+			mean, cov, _ := res.Stepper.(glmStepper).weights()
+			v := make([]float64, 5)
+			cov.diag(v)
+			if e := plainELBO(g, mean, v); math.Abs(e-res.ELBO) > 1e-11*math.Abs(e) {
+				t.Errorf("%T: ELBO %v, computed anew %v", lik, res.ELBO, e)
+			}
+			for j := range v {
+				for _, p := range [][]float64{mean, v} {
+					at, h := p[j], 1e-4*math.Sqrt(v[j])
+					if &p[0] == &v[0] {
+						h = 1e-4 * v[j]
+					}
+					p[j] = at + h
+					up := plainELBO(g, mean, v)
+					p[j] = at - h
+					down := plainELBO(g, mean, v)
+					p[j] = at
+					if slope := (up - down) / 2e-4; math.Abs(slope) > 2e-6 { // per standard deviation, or relative
+						t.Errorf("%T: slope %v in weight %d", lik, slope, j)
+					}
+				}
+			}
+			if opt.Prior != nil {
+				continue // the Objective has a full q
+			}
+			o, err := g.Objective()
+			if err != nil {
+				t.Fatal(err)
+			}
+			or, err := (&Solver{MaxPasses: 5000}).Run(context.Background(), o)
+			if err != nil || math.Abs(or.ELBO-res.ELBO) > 1e-8*(1+math.Abs(res.ELBO)) {
+				t.Errorf("%T: ELBO %v, of the Objective %v (%v, %v)", lik, res.ELBO, or.ELBO, or.Status, err)
+			}
+		}
+	}
+}
+
+func TestLowRankBetweenDiagonalAndFull(t *testing.T) {
+	x, y := structuredData(150, 8, 3)
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}} {
+		_, full := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}), nil)
+		_, diag := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: DiagonalCovariance}), nil)
+		before := diag.ELBO
+		for rank := 1; rank <= 8; rank++ {
+			g := mustGLM(t, x, y, lik, GLMOptions{Covariance: LowRankCovariance, Rank: rank})
+			p, res := structuredFit(t, g, nil)
+			if res.ELBO < before-1e-6 || res.ELBO > full.ELBO+1e-9 {
+				t.Errorf("%T, rank %d: ELBO %v, of rank %d %v, diagonal %v, full %v", lik, rank, res.ELBO, rank-1, before, diag.ELBO, full.ELBO)
+			}
+			before = res.ELBO
+			if rank == 1 && !(res.ELBO > diag.ELBO+0.1) {
+				t.Errorf("%T: rank 1 has ELBO %v, diagonal %v", lik, res.ELBO, diag.ELBO)
+			}
+			if rank >= 7 && math.Abs(res.ELBO-full.ELBO) > 1e-6 {
+				t.Errorf("%T: rank %d has ELBO %v, full %v", lik, rank, res.ELBO, full.ELBO)
+			}
+			_ = p
+		}
+	}
+}
+
+func TestStructuredCorpus(t *testing.T) {
+	x, y := structuredData(80, 6, 4)
+	rng := rand.New(rand.NewPCG(5, 5))
+	n := len(y)
+	counts, big, real, weights, offset := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range n {
+		counts[i], big[i], real[i] = float64(rng.IntN(8)), float64(rng.IntN(1000000)), 5*rng.NormFloat64()
+		weights[i], offset[i] = float64(rng.IntN(3)), rng.NormFloat64()
+	}
+	separable := make([]float64, n)
+	collinear := mat.DenseCopyOf(x)
+	for i := range n {
+		separable[i] = math.Copysign(1, x.At(i, 0)+1e-3)
+		collinear.Set(i, 1, 2*x.At(i, 0))
+		collinear.Set(i, 2, 0)
+	}
+	zero := mat.NewDense(n, 6, nil)
+	wide, wy := structuredData(12, 40, 6)
+	prior, err := NewMeanField([]float64{1, -1, 2, 0, 0, 5}, []float64{1, 2, .5, 1, 10, 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sigma := mat.NewSymDense(6, []float64{2, 1, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1})
+	dense, err := NewGaussian([]float64{1, 0, 0, 0, 0, 1}, sigma)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		x    *mat.Dense
+		y    []float64
+		lik  Likelihood
+		opt  GLMOptions
+	}{
+		{"logit", x, y, BernoulliLogit{}, GLMOptions{}},
+		{"probit", x, y, BernoulliProbit{}, GLMOptions{Intercept: true}},
+		{"Poisson", x, counts, Poisson{}, GLMOptions{}},
+		{"Poisson of many", x, big, Poisson{}, GLMOptions{Intercept: true}},
+		{"Poisson, wide prior", x, counts, Poisson{}, GLMOptions{PriorSD: 1000}},
+		{"Poisson of many, wide prior", x, big, Poisson{}, GLMOptions{PriorSD: 1000}},
+		{"Student t", x, real, StudentT{}, GLMOptions{}},
+		{"Student t, wide prior", x, real, StudentT{DF: 2, Scale: 0.1}, GLMOptions{PriorSD: 1000}},
+		{"Gaussian", x, real, GaussianNoise{Var: 0.1}, GLMOptions{}},
+		{"separable", x, separable, BernoulliLogit{}, GLMOptions{}},
+		{"separable, wide prior", x, separable, BernoulliLogit{}, GLMOptions{PriorSD: 1000}},
+		{"collinear", collinear, y, BernoulliLogit{}, GLMOptions{}},
+		{"collinear, wide prior", collinear, y, BernoulliLogit{}, GLMOptions{PriorSD: 1000}},
+		{"zero rows", zero, y, BernoulliLogit{}, GLMOptions{}},
+		{"more weights than rows", wide, wy, BernoulliLogit{}, GLMOptions{}},
+		{"one row", mat.DenseCopyOf(x.Slice(0, 1, 0, 6)), y[:1], BernoulliLogit{}, GLMOptions{}},
+		{"weights and offsets", x, y, BernoulliLogit{}, GLMOptions{Weights: weights, Offset: offset}},
+		{"prior mean", x, y, BernoulliLogit{}, GLMOptions{Prior: prior}},
+		{"dense prior", x, counts, Poisson{}, GLMOptions{Prior: dense}},
+	} {
+		for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance} {
+			t.Run(fmt.Sprintf("%s/%v", c.name, cov), func(t *testing.T) {
+				c.opt.Covariance, c.opt.Rank = cov, 3
+				g := mustGLM(t, c.x, c.y, c.lik, c.opt)
+				p, res := structuredFit(t, g, nil)
+				if k, ok := allFinite(p.SD(nil)); !ok {
+					t.Errorf("standard deviation of weight %d", k)
+				}
+				if res.Passes > 300 {
+					t.Errorf("%v passes", res.Passes)
+				}
+				if c.name != "zero rows" && c.name != "Student t, wide prior" { // which has several optima
+					c.opt.Covariance = FullCovariance
+					if _, full, err := mustGLM(t, c.x, c.y, c.lik, c.opt).Fit(context.Background(), nil); err != nil {
+						t.Logf("full: %v", err)
+					} else if full.Status == Converged && res.ELBO > full.ELBO+1e-8*math.Abs(full.ELBO) {
+						t.Errorf("ELBO %v above that of a full covariance, %v", res.ELBO, full.ELBO)
+					} else {
+						t.Logf("%v passes, ELBO %.6f, full %.6f (%v)", res.Passes, res.ELBO, full.ELBO, full.Status)
+					}
+				}
+				sg := mustGLM(t, SparseOf(c.x), c.y, c.lik, func() GLMOptions { o := c.opt; o.Covariance = cov; return o }())
+				tol := 1e-7 * (1 + math.Abs(res.ELBO))
+				if c.name == "separable, wide prior" && cov == LowRankCovariance {
+					tol = 1e-2 // rounding decides between two optima
+				}
+				if _, sr := structuredFit(t, sg, nil); math.Abs(sr.ELBO-res.ELBO) > tol {
+					t.Errorf("ELBO %v, of sparse rows %v", res.ELBO, sr.ELBO)
+				}
+			})
+		}
+	}
+}
+
+func TestStructuredWorkers(t *testing.T) {
+	x, y := structuredData(100, 9, 8)
+	for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance} {
+		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov, Rank: 3})
+		var want []float64
+		for _, workers := range []int{1, 2, 7} {
+			p, res := structuredFit(t, g, &Solver{Workers: workers})
+			got := append(append(p.Mean(nil), p.SD(nil)...), res.ELBO)
+			if want == nil {
+				want = got
+			}
+			if !floats.Same(got, want) {
+				t.Errorf("%v: other bits with %d workers", cov, workers)
+			}
+		}
+	}
+}
+
+// TestMeanFieldPGStep computes the step of the paper with dense matrices.
+func TestMeanFieldPGStep(t *testing.T) {
+	x, y := structuredData(30, 4, 9)
+	for _, update := range []MeanUpdate{MainText, Appendix} {
+		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, MeanUpdate: update, PriorSD: 2})
+		st, err := g.NewStepper(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, prec := make([]float64, 4), []float64{.25, .25, .25, .25}
+		const beta, prior = 0.3, 0.25
+		const r = 1 / (1 + beta)
+		for k, batch := range [][]int{{0, 1, 2}, {3, 17}, nil, {5}} {
+			rows := batch
+			if batch == nil {
+				for i := range y {
+					rows = append(rows, i)
+				}
+			}
+			alpha, gamma := make([]float64, 4), make([]float64, 4)
+			scale := float64(len(y)) / float64(len(rows))
+			for _, i := range rows {
+				var eta, v float64
+				for j := range m {
+					eta += x.At(i, j) * m[j]
+					v += x.At(i, j) * x.At(i, j) / prec[j]
+				}
+				e := ExpectLogProb(BernoulliLogit{}, y[i], eta, v)
+				for j := range m {
+					alpha[j] -= scale * e.D1 * x.At(i, j)
+					gamma[j] -= scale * e.D2 * x.At(i, j) * x.At(i, j)
+				}
+			}
+			for j := range m {
+				next := r*prec[j] + (1-r)*(prior+gamma[j])
+				metric := next
+				if update == Appendix {
+					metric = (1-r)*prior + r*prec[j]
+				}
+				m[j] -= (1 - r) / metric * (prior*m[j] + alpha[j])
+				prec[j] = next
+			}
+			if err := st.Step(batch, beta, nil); err != nil {
+				t.Fatal(err)
+			}
+			mean, cov, _ := st.(glmStepper).weights()
+			v := make([]float64, 4)
+			cov.diag(v)
+			for j := range m {
+				if math.Abs(mean[j]-m[j]) > 1e-12 || math.Abs(v[j]*prec[j]-1) > 1e-12 {
+					t.Errorf("step %d, weight %d: N(%v, %v), want N(%v, %v)", k, j, mean[j], v[j], m[j], 1/prec[j])
+				}
+			}
+			if e, _ := st.ELBO(nil); math.Abs(e-plainELBO(g, mean, v)) > 1e-11*math.Abs(e) {
+				t.Errorf("ELBO %v, computed anew %v", e, plainELBO(g, mean, v))
+			}
+		}
+		// A run with a step size approaches the optimum, and one without continues from there.
+		_, want := structuredFit(t, g, nil)
+		res, err := (&Solver{StepSize: ConstantStep(0.5), MaxPasses: 100}).Resume(context.Background(), st)
+		if err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-3 {
+			t.Errorf("%v: ELBO %v with a step size, %v without (%v)", update, res.ELBO, want.ELBO, err)
+		}
+		if res, err = (&Solver{}).Resume(context.Background(), st); err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-9 || res.Status != Converged {
+			t.Errorf("ELBO %v after both, %v at once (%v, %v)", res.ELBO, want.ELBO, res.Status, err)
+		}
+	}
+}
+
+func TestStructuredErrors(t *testing.T) {
+	x, y := structuredData(30, 4, 9)
+	for _, c := range []struct {
+		cov  Covariance
+		s    Solver
+		want error
+		text string
+	}{
+		{DiagonalCovariance, Solver{BatchSize: 7}, ErrParam, "Solver.BatchSize"},
+		{LowRankCovariance, Solver{BatchSize: 7}, ErrParam, "FullCovariance"},
+		{LowRankCovariance, Solver{StepSize: ConstantStep(0.1)}, ErrNoProx, "LowRankCovariance"},
+	} {
+		_, _, err := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: c.cov}).Fit(context.Background(), &c.s)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v: %v", c.cov, err)
+		}
+	}
+}
+
+func TestStructuredAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	x, y := structuredData(200, 6, 10)
+	for _, beta := range []float64{math.Inf(1), 0.1} {
+		g := mustGLM(t, SparseOf(x), y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 100})
+		st, _ := g.NewStepper(nil)
+		step := func() {
+			if err := st.Step(nil, beta, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.ELBO(nil); err != nil {
+				t.Fatal(err)
+			}
+			gapOf(st)
+		}
+		for range 12 {
+			step()
+		}
+		if n := testing.AllocsPerRun(5, step); n > 0 {
+			t.Errorf("β = %v: %v allocations a step", beta, n)
+		}
+	}
+}
+
+// TestLowRankCov compares every method with a dense inverse.
+func TestLowRankCov(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 11))
+	const d, k = 7, 3
+	c := newLowRankCov(d, k)
+	p := mat.NewSymDense(d, nil)
+	for j := range c.d {
+		c.d[j] = 0.5 + rng.Float64()
+		for a := range k {
+			c.u[j*k+a] = rng.NormFloat64()
+		}
+	}
+	for i := range d {
+		for j := range i + 1 {
+			v := floats.Dot(c.u[i*k:(i+1)*k], c.u[j*k:(j+1)*k])
+			if i == j {
+				v += c.d[i]
+			}
+			p.SetSym(i, j, v)
+		}
+	}
+	if !c.factor() {
+		t.Fatal("not positive definite")
+	}
+	var chol mat.Cholesky
+	chol.Factorize(p)
+	var want mat.SymDense
+	if err := chol.InverseTo(&want); err != nil {
+		t.Fatal(err)
+	}
+	if got := chol.LogDet(); math.Abs(got-c.logDet) > 1e-12 {
+		t.Errorf("log determinant %v, want %v", c.logDet, got)
+	}
+	if !mat.EqualApprox(c.sym(), &want, 1e-12) {
+		t.Error("sym")
+	}
+	diag := make([]float64, d)
+	c.diag(diag)
+	x, _ := structuredData(9, d, 12)
+	index := []int{4, 0, 8}
+	for _, g := range []*design{newDesign(x, false), newDesign(SparseOf(x), false)} {
+		v := make([]float64, len(index))
+		c.variances(v, g, index)
+		for a, i := range index {
+			row := x.RowView(i)
+			if q := mat.Inner(row, &want, row); math.Abs(v[a]-q) > 1e-12 {
+				t.Errorf("variance of row %d is %v, want %v", i, v[a], q)
+			}
+		}
+	}
+	s, err := c.state()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !mat.EqualApprox(fullSym(s.p, d), p, 1e-12) || math.Abs(s.logDet-c.logDet) > 1e-12 {
+		t.Error("state")
+	}
+	const draws = 200000
+	sum := mat.NewSymDense(d, nil)
+	for range draws {
+		w := make([]float64, d)
+		if err := c.draw(w, rng); err != nil {
+			t.Fatal(err)
+		}
+		sum.SymRankOne(sum, 1./draws, mat.NewVecDense(d, w))
+	}
+	for i := range d {
+		if math.Abs(diag[i]-want.At(i, i)) > 1e-12 {
+			t.Errorf("variance of weight %d is %v, want %v", i, diag[i], want.At(i, i))
+		}
+		for j := range i + 1 {
+			e := math.Sqrt((want.At(i, i)*want.At(j, j) + want.At(i, j)*want.At(i, j)) / draws)
+			if diff := sum.At(i, j) - want.At(i, j); math.Abs(diff) > 5*e {
+				t.Errorf("covariance (%d, %d) of draws is off by %.1f standard errors", i, j, diff/e)
+			}
+		}
+	}
+}
+
+// TestLowRankGradient compares the gradient in (log e, U) with differences.
+func TestLowRankGradient(t *testing.T) {
+	x, y := structuredData(40, 6, 13)
+	g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{})
+	f := newLowRankFamily([]float64{1, 2, 3, 1, 2, 3}, 2)
+	rng := rand.New(rand.NewPCG(1, 14))
+	delta, w := make([]float64, f.size()), make([]float64, len(y))
+	for i := range delta {
+		delta[i] = rng.NormFloat64()
+	}
+	for i := range w {
+		w[i] = rng.Float64()
+	}
+	f.move(1, delta)
+	f.accept()
+	a := &weightHessian{x: g.x, prior: &g.prior}
+	a.set(w)
+	value := func(i int, h float64) float64 {
+		e := make([]float64, f.size())
+		e[i] = h
+		f.move(1, e)
+		v := make([]float64, len(y))
+		f.variances(v, g.x)
+		return f.divergence(&g.prior) + 0.5*floats.Dot(w, v)
+	}
+	grad := make([]float64, f.size())
+	f.gradient(grad, a)
+	for i, want := range grad {
+		if got := (value(i, 1e-5) - value(i, -1e-5)) / 2e-5; math.Abs(got-want) > 1e-7*(1+math.Abs(want)) {
+			t.Errorf("coordinate %d: %v, by differences %v", i, want, got)
+		}
+	}
+}
+
+func readA9a(t testing.TB) (*Sparse, []float64) {
+	t.Helper()
+	in := bufio.NewScanner(open(t, filepath.Join(sharedData(t), "a9a", "a9a.gz")))
+	x := NewSparse(123)
+	var y []float64
+	for in.Scan() {
+		fields := strings.Fields(in.Text())
+		label, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ind []int
+		var val []float64
+		for _, f := range fields[1:] {
+			a, b, _ := strings.Cut(f, ":")
+			j, err1 := strconv.Atoi(a)
+			v, err2 := strconv.ParseFloat(b, 64)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			ind, val = append(ind, j-1), append(val, v)
+		}
+		if err := x.Append(ind, val); err != nil {
+			t.Fatal(err)
+		}
+		y = append(y, label)
+	}
+	return x, y
+}
+
+func TestStructuredA9a(t *testing.T) {
+	x, y := readA9a(t)
+	full, _ := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{}), nil)
+	const optimum = 10724.99614504753
+	for _, c := range []struct {
+		opt  GLMOptions
+		most float64 // nats below the full optimum
+	}{
+		{GLMOptions{Covariance: DiagonalCovariance}, 52},
+		{GLMOptions{Covariance: LowRankCovariance}, 17.5},
+	} {
+		start := time.Now()
+		p, res := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, c.opt), nil)
+		var ratio, least float64 = 0, 1
+		sd, fullSD := p.SD(nil), full.SD(nil)
+		for j := range sd {
+			ratio += sd[j] / fullSD[j] / float64(len(sd))
+			least = math.Min(least, sd[j]/fullSD[j])
+		}
+		t.Logf("%v: %.4f nats below, sd ratio %.3f (least %.3f), %v passes, %v", c.opt.Covariance, -res.ELBO-optimum, ratio, least, res.Passes, time.Since(start))
+		if gap := -res.ELBO - optimum; gap < 0 || gap > c.most {
+			t.Errorf("%v: %v nats below the full optimum", c.opt.Covariance, gap)
+		}
+	}
+	_, res := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 1000}), nil)
+	t.Logf("wide prior: %v passes, %v", res.Passes, res.Elapsed)
+}
+
+// topicRows returns n rows with k ones each, most of them among the features of one of 25 topics.
+func topicRows(n, d, k int) (*Sparse, []float64) {
+	rng := rand.New(rand.NewPCG(1, 15))
+	x, y := NewSparse(d), make([]float64, n)
+	for i := range n {
+		seen := map[int]bool{}
+		var ind []int
+		eta := rng.NormFloat64()
+		for topic := rng.IntN(25); len(ind) < k; {
+			j := int(float64(d) * rng.Float64() * rng.Float64())
+			if rng.IntN(4) > 0 {
+				j = topic*(d/25) + int(float64(d/25)*rng.Float64()*rng.Float64())
+			}
+			if !seen[j] {
+				seen[j] = true
+				ind = append(ind, j)
+				eta += 0.4 * math.Cos(float64(j))
+			}
+		}
+		val := make([]float64, k)
+		for l := range val {
+			val[l] = 1
+		}
+		if err := x.Append(ind, val); err != nil {
+			panic(err)
+		}
+		y[i] = math.Copysign(1, eta)
+	}
+	return x, y
+}
+
+func TestLowRankTopics(t *testing.T) {
+	x, y := topicRows(2000, 300, 15)
+	_, diag := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance}), nil)
+	_, full := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: FullCovariance}), nil)
+	_, low := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance}), nil)
+	if gap := (full.ELBO - low.ELBO) / (full.ELBO - diag.ELBO); !(gap > 0 && gap < 0.6) {
+		t.Errorf("ELBO %v, full %v, diagonal %v", low.ELBO, full.ELBO, diag.ELBO)
+	}
+	if low.Passes > 100 || diag.Passes > 20 {
+		t.Errorf("%v and %v passes", low.Passes, diag.Passes)
+	}
+	t.Logf("ELBO: diagonal %.3f in %v passes, low rank %.3f in %v, full %.3f", diag.ELBO, diag.Passes, low.ELBO, low.Passes, full.ELBO)
+}
+
+// TestStructuredRandom fits random models of every likelihood.
+func TestStructuredRandom(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 99))
+		x, y := structuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
+		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}
+		lik := liks[rng.IntN(len(liks))]
+		for i := range y {
+			switch lik.(type) {
+			case Poisson:
+				y[i] = float64(rng.IntN(int(math.Pow(10, 1+5*rng.Float64()))))
+			case StudentT, Laplace:
+				y[i] = 3 * rng.NormFloat64()
+			}
+		}
+		opt := GLMOptions{PriorSD: math.Pow(10, 4*rng.Float64()-1), Intercept: rng.IntN(2) == 0, Rank: 1 + rng.IntN(6)}
+		for _, opt.Covariance = range []Covariance{DiagonalCovariance, LowRankCovariance} {
+			_, res := structuredFit(t, mustGLM(t, x, y, lik, opt), nil)
+			if t.Failed() {
+				t.Fatalf("seed %d, %T, %+v: %v passes", seed, lik, opt, res.Passes)
+			}
+		}
+	}
+}
+
+func BenchmarkDiagonalMillionWeights(b *testing.B) {
+	x, y := topicRows(100000, 1000000, 20)
+	for b.Loop() {
+		structuredFit(b, mustGLM(b, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance}), nil)
+	}
+}
+
+func BenchmarkLowRank3000Weights(b *testing.B) {
+	x, y := topicRows(20000, 3000, 40)
+	for b.Loop() {
+		structuredFit(b, mustGLM(b, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance}), nil)
+	}
+}
