@@ -1,0 +1,214 @@
+package pgsvi
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Tokenizer cuts plain text into words. The zero value is made for English; for
+// another language with spaces between words, give it the stop words of that
+// language. Text without spaces, such as Chinese or Thai, needs a dictionary to
+// be cut: do that elsewhere and give the words to CorpusBuilder.AddWords.
+//
+// A word is a run of letters, with their accents, and digits that has at least
+// one letter; apostrophes inside are part of it (don't, o'brien), and a final 's
+// is cut off. Words are lower case and in Unicode's normal form NFKC, so that é is
+// one letter however it was typed and the ligature ﬁ is fi. Hyphens part words,
+// unless they are soft.
+type Tokenizer struct {
+	MinLen int             // shortest word, in characters; 0 means 2
+	Stop   map[string]bool // words, in lower case, that are left out if true; nil means those of EnglishStopWords, and an empty map none
+}
+
+// Words returns the words of text in their order, as often as they occur. They
+// may share memory with text. The sequence can be ranged over any number of times.
+func (t Tokenizer) Words(text string) iter.Seq[string] {
+	least, stop := t.MinLen, t.Stop
+	if least == 0 {
+		least = 2
+	}
+	if stop == nil {
+		stop = englishStop()
+	}
+	return func(yield func(string) bool) {
+		text := strings.ReplaceAll(norm.NFKC.String(text), "\u00ad", "")
+		for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {
+			word = strings.ToLower(strings.ReplaceAll(word, "’", "'"))
+			word = strings.TrimSuffix(strings.Trim(word, joiners), "'s")
+			if utf8.RuneCountInString(word) < least || stop[word] || !strings.ContainsFunc(word, unicode.IsLetter) {
+				continue
+			}
+			if !yield(word) {
+				return
+			}
+		}
+	}
+}
+
+// joiners may stand inside a word: apostrophes, and the invisible marks by which
+// Persian and the languages of India join letters or keep them apart.
+const joiners = "'’\u200c\u200d"
+
+func inWord(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) || strings.ContainsRune(joiners, r)
+}
+
+// CorpusBuilder makes a corpus of plain text. The zero value is ready to use: it
+// takes English and keeps every word that the Tokenizer yields. The fields may be
+// changed until the first document is added, those for pruning also later. It is
+// not safe for concurrent use.
+//
+// Word frequencies are those of documents: how many a word occurs in. Where a
+// limit is 0 or negative there is none.
+type CorpusBuilder struct {
+	Tokenizer
+	MinDocs  int     // words of fewer documents are dropped as rare
+	MaxDocs  float64 // words of more than this fraction of the documents are dropped as common
+	MaxTerms int     // words beyond this many are dropped, those of the fewest documents first, and of equals the last in the alphabet
+
+	// Vocab, if it is not nil, is the vocabulary: other words are ignored and none
+	// is dropped. With that of a corpus trained on, new documents have its indices.
+	Vocab []string
+
+	ids   map[string]int // of words, in the order they were found or that of Vocab
+	words []string
+	docs  []Document // words by ids
+	names []string
+}
+
+// Add adds a document. The name is for the caller, and need not be unique.
+func (b *CorpusBuilder) Add(name, text string) { b.AddWords(name, b.Words(text)) }
+
+// AddWords adds a document of words that have been cut by other means; what the
+// Tokenizer leaves out is not left out here.
+func (b *CorpusBuilder) AddWords(name string, words iter.Seq[string]) {
+	b.begin()
+	bag := map[int]float64{}
+	for word := range words {
+		id, ok := b.ids[word]
+		if !ok && b.Vocab != nil {
+			continue
+		}
+		if !ok {
+			word = strings.Clone(word) // lest it keep the whole text
+			id = len(b.words)
+			b.ids[word], b.words = id, append(b.words, word)
+		}
+		bag[id]++
+	}
+	b.docs, b.names = append(b.docs, bagDocument(bag)), append(b.names, name)
+}
+
+// begin makes the index of words, at first.
+func (b *CorpusBuilder) begin() {
+	if b.ids != nil {
+		return
+	}
+	b.ids, b.words = map[string]int{}, slices.Clone(b.Vocab)
+	for id, word := range b.words {
+		if _, twice := b.ids[word]; !twice {
+			b.ids[word] = id
+		}
+	}
+}
+
+func bagDocument(bag map[int]float64) (d Document) {
+	d.Words = slices.Sorted(maps.Keys(bag))
+	for _, w := range d.Words {
+		d.Counts = append(d.Counts, bag[w])
+	}
+	return d
+}
+
+// Corpus returns the corpus of the documents added so far, in their order, and
+// their names, both new. The vocabulary is in alphabetical order, or is Vocab.
+// Documents stay even if all their words are dropped. More documents may be added
+// afterwards.
+func (b *CorpusBuilder) Corpus() (c *Corpus, names []string) {
+	b.begin()
+	kept := b.prune()
+	c = &Corpus{Docs: make([]Document, len(b.docs)), Terms: len(kept), Vocab: make([]string, len(kept))}
+	index := map[int]int{} // of id in the vocabulary
+	for i, id := range kept {
+		index[id], c.Vocab[i] = i, b.words[id]
+	}
+	for i, d := range b.docs {
+		bag := map[int]float64{}
+		for k, id := range d.Words {
+			if w, ok := index[id]; ok {
+				bag[w] = d.Counts[k]
+			}
+		}
+		c.Docs[i] = bagDocument(bag)
+	}
+	return c, slices.Clone(b.names)
+}
+
+// prune returns the ids of the vocabulary, in its order.
+func (b *CorpusBuilder) prune() (kept []int) {
+	if b.Vocab != nil {
+		for id := range b.words {
+			kept = append(kept, id)
+		}
+		return kept
+	}
+	freq := (&Corpus{Docs: b.docs, Terms: len(b.words)}).DocFreq()
+	for id, n := range freq {
+		common := b.MaxDocs > 0 && float64(n)/float64(len(b.docs)) > b.MaxDocs
+		if n >= b.MinDocs && !common {
+			kept = append(kept, id)
+		}
+	}
+	slices.SortFunc(kept, func(i, j int) int { return strings.Compare(b.words[i], b.words[j]) })
+	if b.MaxTerms > 0 && len(kept) > b.MaxTerms {
+		often := slices.Clone(kept)
+		slices.SortStableFunc(often, func(i, j int) int { return freq[j] - freq[i] })
+		dropped := map[int]bool{}
+		for _, id := range often[b.MaxTerms:] {
+			dropped[id] = true
+		}
+		kept = slices.DeleteFunc(kept, func(id int) bool { return dropped[id] })
+	}
+	return kept
+}
+
+// EnglishStopWords returns the words that a Tokenizer leaves out if it is not
+// told otherwise, as a new map, to add to: articles, pronouns, prepositions,
+// conjunctions, auxiliary verbs and the like.
+func EnglishStopWords() map[string]bool { return maps.Clone(englishStop()) }
+
+var englishStop = sync.OnceValue(func() map[string]bool {
+	stop := map[string]bool{}
+	for word := range strings.FieldsSeq(englishWords) {
+		stop[word] = true
+	}
+	return stop
+})
+
+const englishWords = `
+a an the this that these those
+i me my mine myself you your yours yourself yourselves he him his himself she her hers herself
+it its itself we us our ours ourselves they them their theirs themselves one ones
+who whom whose which what when where why how
+anyone anything each either everyone everything neither nobody none nothing someone something
+all another any both enough every few less many more most much no other others own same several some such
+about above across after against along among around as at before behind below beneath beside between beyond by
+despite down during except for from in inside into near of off on onto out outside over per since through
+throughout till to toward towards under until up upon via with within without
+and although because but if nor or so than though unless whereas whether while yet
+am are be been being did do does doing done had has have having is was were
+can cannot could may might must ought shall should will would
+again ago almost already also always away else even ever further here hence however indeed just never not
+now often once only perhaps quite rather then there therefore thus too very
+i'm i've i'd i'll you're you've you'd you'll he'd he'll she'd she'll it'd it'll we're we've we'd we'll they're they've they'd they'll
+ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't isn't mightn't mustn't needn't
+shan't shouldn't wasn't weren't won't wouldn't
+etc ie eg vs
+`
