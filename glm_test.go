@@ -759,3 +759,13 @@ func TestGLMAllocs(t *testing.T) {
 		}
 	}
 }
+
+// A likelihood that is not log-concave under a prior that says nothing, with hardly more rows than weights.
+func TestGLMNotLogConcave(t *testing.T) {
+	for seed := range uint64(60) {
+		c := toyGLM("", 12+int(seed%14), 3+int(seed%9), StudentT{}, seed, &GLMOptions{PriorSD: 1000, Intercept: seed%2 == 0})
+		if _, res := fitGLM(t, c.glm(t, c.x), nil); res.Status != Converged {
+			t.Errorf("seed %d: %v, gap %v", seed, res.Status, res.Gap)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -90,9 +91,13 @@ func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet, square float64, 
 	t, n := &a.try, a.x.cols
 	a.x.mul(d, t.mean, a.index)
 	t.variances(v, a.x, a.index, &a.buf)
+	limit := 1 + 1e-6 // which a site of positive Δ does not exceed, but for rounding,
+	if len(delta) > 0 && slices.Min(delta) < 0 {
+		limit = math.Inf(1) // unless there are negative ones
+	}
 	for i, di := range d {
 		u[i] -= delta[i] * di
-		if !(v[i] >= 0) || math.IsInf(v[i], 0) || delta[i]*v[i] > 1+1e-6 { // but for rounding it is at most 1
+		if !(v[i] >= 0) || math.IsInf(v[i], 0) || delta[i]*v[i] > limit {
 			return 0, 0, false
 		}
 	}
