@@ -79,18 +79,28 @@ func (g *design) sub(index []int) *design {
 	return s
 }
 
-// columnVariances returns the variance of each column.
+// columnVariances returns the variance of each column, exactly 0 where it does not vary.
 func (g *design) columnVariances() []float64 {
 	mean, v := make([]float64, g.cols), make([]float64, g.cols)
+	lo, hi, count := make([]float64, g.cols), make([]float64, g.cols), make([]int, g.cols)
 	n := float64(g.rows)
-	g.each(func(j int, x float64) { mean[j] += x / n })
-	count := make([]float64, g.cols)
-	g.each(func(j int, x float64) { v[j] += (x - mean[j]) * (x - mean[j]) / n; count[j]++ })
-	for j := range v { // the zeros that a sparse matrix leaves out
-		v[j] += (n - count[j]) / n * mean[j] * mean[j]
-	}
-	if g.rows == 0 {
-		clear(v)
+	g.each(func(j int, x float64) {
+		if count[j] == 0 {
+			lo[j], hi[j] = x, x
+		}
+		count[j]++
+		mean[j] += x / n
+		lo[j], hi[j] = math.Min(lo[j], x), math.Max(hi[j], x)
+	})
+	g.each(func(j int, x float64) { v[j] += (x - mean[j]) * (x - mean[j]) / n })
+	for j, c := range count { // the zeros that a sparse matrix leaves out
+		if c < g.rows {
+			lo[j], hi[j] = math.Min(lo[j], 0), math.Max(hi[j], 0)
+			v[j] += (n - float64(c)) / n * mean[j] * mean[j]
+		}
+		if lo[j] == hi[j] {
+			v[j] = 0
+		}
 	}
 	return v
 }
@@ -216,7 +226,11 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 	if g.sparse != nil {
 		for a := range dst {
 			ind, val := g.sparse.Row(term(index, a))
-			dst[a] = quadSparse(ind, val, inv, d)
+			v, size := quadSparse(ind, val, inv, d)
+			if !(v > cancelled*size) {
+				v = g.solvedVariance(l, ind, val, buf)
+			}
+			dst[a] = v
 		}
 		return
 	}
@@ -239,8 +253,13 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 	}
 }
 
-// quadSparse returns xᵀAx for a sparse x and a symmetric A, of which it reads the lower triangle.
-func quadSparse(ind []int32, val, a []float64, d int) (v float64) {
+// A variance of a sparse row that is smaller than this part of what the variances
+// of its weights add up to has lost too many digits to be found from V.
+const cancelled = 1e-6
+
+// quadSparse returns xᵀAx for a sparse x and a symmetric A, of which it reads the
+// lower triangle, and the part of the diagonal.
+func quadSparse(ind []int32, val, a []float64, d int) (v, diag float64) {
 	for k, j := range ind {
 		row := a[int(j)*d : int(j)*d+int(j)+1]
 		var s float64
@@ -248,9 +267,28 @@ func quadSparse(ind []int32, val, a []float64, d int) (v float64) {
 		for l, c := range ind[:k] {
 			s += vk[l] * row[c]
 		}
-		v += val[k] * (2*s + val[k]*row[j])
+		x := val[k] * val[k] * row[j]
+		diag += x
+		v += 2*val[k]*s + x
 	}
-	return v
+	return v, diag
+}
+
+// solvedVariance returns ‖L⁻¹x‖² for a sparse x.
+func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]float64) float64 {
+	if len(ind) == 0 {
+		return 0
+	}
+	d, first := g.cols, int(ind[0])
+	n := d - first
+	*buf = resize(*buf, n)
+	x := *buf
+	clear(x)
+	for k, j := range ind {
+		x[int(j)-first] = val[k]
+	}
+	blas64.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, vector(x))
+	return floats.Dot(x, x)
 }
 
 // quadDiag stores x_nᵀ diag(v) x_n in dst.

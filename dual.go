@@ -54,6 +54,8 @@ func (g *GLM) gram() []float64 {
 // dual is turned into one of the primal.
 const primalWeights = 2000
 
+func (s *dualStepper) model() *GLM { return s.g }
+
 func (s *dualStepper) weights() ([]float64, weightCov, error) {
 	if err := s.refresh(false); err != nil {
 		return nil, nil, err

@@ -131,7 +131,10 @@ func (p *weightPrior) state() (*weightState, error) {
 // if the precision of the prior is, to rounding, not positive definite, and
 // ErrParam if an option or a parameter of lik is out of range.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
-	if x == nil {
+	if d, ok := x.(*mat.Dense); x == nil || ok && d == nil {
+		return nil, fmt.Errorf("pgsvi: %w: nil x; for no rows use NewSparse(columns)", ErrEmpty)
+	}
+	if s, ok := x.(*Sparse); ok && s == nil {
 		return nil, fmt.Errorf("pgsvi: %w: nil x; for no rows use NewSparse(columns)", ErrEmpty)
 	}
 	g, err := newGLM(lik, opt)
@@ -168,12 +171,12 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.setNames(cols); err != nil {
 		return nil, err
 	}
-	if err := g.setPrior(); err != nil {
-		return nil, err
-	}
 	g.terms.y, g.terms.offset, g.terms.weight = slices.Clone(y), slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
 	g.opt.Offset, g.opt.Weights = nil, nil
 	g.dropWeightless()
+	if err := g.setPrior(); err != nil {
+		return nil, err
+	}
 	g.addPriorMean()
 	return g, nil
 }
@@ -204,8 +207,16 @@ func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
 		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.MeanUpdate is %d", ErrParam, o.MeanUpdate))
 	}
-	switch o.Prior.(type) {
-	case nil, *Gaussian, *MeanField:
+	switch q := o.Prior.(type) {
+	case nil:
+	case *Gaussian:
+		if q == nil {
+			errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a nil *Gaussian", ErrParam))
+		}
+	case *MeanField:
+		if q == nil {
+			errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a nil *MeanField", ErrParam))
+		}
 	default:
 		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a %T, want a *MeanField or a *Gaussian", ErrParam, o.Prior))
 	}
@@ -375,6 +386,8 @@ func (g *GLM) Covariance() Covariance {
 // glmStepper is a Stepper that knows the posterior of the weights.
 type glmStepper interface {
 	Stepper
+	// model returns the GLM that it is of.
+	model() *GLM
 	// weights returns the mean of w − μ0 and the covariance, both new.
 	weights() ([]float64, weightCov, error)
 }
@@ -385,13 +398,17 @@ type glmStepper interface {
 // weights; otherwise that of the dual, over the linear predictors: a GPStepper
 // inside. With a divergence other than KL the step is the numeric one of
 // Objective. It returns an error wrapping ErrParam if the estimator is invalid, ErrNoEstimator if it
-// does not apply, ErrNoProx if d does not, and ErrEmpty if there are no rows (Fit
+// does not apply, ErrNoProx if d does not, or is not KL where the covariance is low-rank, or diagonal with a
+// full prior, and ErrEmpty if there are no rows (Fit
 // returns the prior for these).
 func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
 	}
 	if _, kl := d.(KL); d != nil && !kl {
+		if cov := g.Covariance(); cov == LowRankCovariance || cov == DiagonalCovariance && g.prior.full != nil {
+			return nil, fmt.Errorf("pgsvi: %w: %T with a %v covariance and this prior", ErrNoProx, d, cov)
+		}
 		o, err := g.Objective()
 		if err != nil {
 			return nil, err
@@ -435,7 +452,7 @@ func siteEstimator(e Estimator, lik Likelihood) (SiteEstimator, error) {
 
 // Objective returns the model as an Objective over w − μ0, for use with any
 // proximal step whatever: f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)),
-// over a *MeanField if the covariance is diagonal and a *Gaussian otherwise. It holds
+// over a *MeanField if the covariances of q and of the prior are diagonal and a *Gaussian otherwise. It holds
 // X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
 // if the prior covariance is not positive definite to rounding.
 func (g *GLM) Objective() (Objective, error) {
@@ -499,7 +516,7 @@ func fullSym(a []float64, d int) *mat.SymDense {
 // Fit runs s on the model; a nil s means a Solver without options, which needs
 // no tuning. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. Without
-// rows it is the prior. The errors are those of Solver.Run.
+// rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run.
 func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
 	if s == nil {
 		s = &Solver{}
@@ -507,6 +524,9 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 	if g.Len() == 0 {
 		if err := s.Validate(); err != nil {
 			return nil, nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("pgsvi: canceled: %w", context.Cause(ctx))
 		}
 		p, err := g.priorPosterior()
 		if err != nil {
@@ -533,6 +553,9 @@ func (g *GLM) Posterior(st Stepper) (*GLMPosterior, error) {
 	var err error
 	switch t := st.(type) {
 	case glmStepper:
+		if t.model() != g {
+			return nil, fmt.Errorf("pgsvi: %w: a Stepper of another GLM", ErrParam)
+		}
 		mean, cov, err = t.weights()
 	case interface{ Dist() Dist }:
 		mean, cov, err = weightsOf(t.Dist())

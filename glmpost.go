@@ -10,6 +10,7 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that
@@ -110,7 +111,7 @@ func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
 		panic(fmt.Sprintf("pgsvi: quantile at level %v", prob))
 	}
 	dst = p.SD(dst)
-	z := math.Sqrt2 * math.Erfinv(2*prob-1)
+	z := mathext.NormalQuantile(prob)
 	for j, m := range p.mean {
 		dst[j] = m + z*dst[j]
 	}
@@ -165,6 +166,7 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 			if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
 				m[i], v[i] = math.NaN(), math.NaN()
 			}
+			v[i] = math.Max(0, v[i])
 		}
 	}
 	workers := min(blocks, runtime.GOMAXPROCS(0))

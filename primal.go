@@ -161,7 +161,7 @@ const (
 	weightBlockTol       = 1e-4
 	weightBlockGoal      = 1e-2
 	weightBlockFine      = 1e-7 // where it is the last one
-	weightBlockEvals     = 20
+	weightBlockEvals     = 1000
 	weightBlockUnchecked = 8
 )
 
@@ -203,8 +203,8 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 		return err
 	}
 	b.checks += len(b.y)
-	promise, _ := b.promise(&p.cur.siteState, w)
-	if promise < 1e-15 {
+	promise, precision := b.promise(&p.cur.siteState, w)
+	if promise += precision; promise < 1e-15 {
 		return nil
 	}
 	if p.plain && b.measured && b.age < weightBlockUnchecked && b.after.of(promise) < weightBlockTol {
@@ -288,7 +288,9 @@ type primalStepper struct {
 	checker allTerms
 	workers int
 	gradMap float64
-	before  []float64  // the mean before a step
+	before  []float64 // the mean before a step
+	in      []bool    // scratch of distinct
+	unique  []int
 	last    [2]float64 // the ELBO at the last two calls of Gap
 	err     float64
 }
@@ -450,6 +452,7 @@ func (s *primalStepper) blockStep(batch []int) error {
 		}
 	}
 	b := &s.block
+	batch = s.distinct(batch)
 	m := len(batch)
 	b.base.resize(m)
 	b.y = resize(b.y, m)
@@ -474,6 +477,24 @@ func (s *primalStepper) blockStep(batch []int) error {
 	s.gradMap = floats.Distance(s.before, s.run.mean, 2)
 	s.ahead = true
 	return nil
+}
+
+// distinct returns batch without repetitions.
+func (s *primalStepper) distinct(batch []int) []int {
+	if s.in == nil {
+		s.in = make([]bool, s.n)
+	}
+	s.unique = s.unique[:0]
+	for _, i := range batch {
+		if !s.in[i] {
+			s.in[i] = true
+			s.unique = append(s.unique, i)
+		}
+	}
+	for _, i := range s.unique {
+		s.in[i] = false
+	}
+	return s.unique
 }
 
 // ELBO implements Stepper. It is exact, and its argument is not used. Blocks
@@ -517,13 +538,10 @@ func (s *primalStepper) Gap() float64 {
 	return gap
 }
 
+func (s *primalStepper) model() *GLM { return s.g }
+
 // weights implements glmStepper.
 func (s *primalStepper) weights() ([]float64, weightCov, error) {
-	if !s.free {
-		if err := s.settle(); err != nil {
-			return nil, nil, err
-		}
-	}
 	w := &weightState{}
 	w.copyFrom(&s.run)
 	return append([]float64(nil), w.mean...), &fullCov{s: w}, nil

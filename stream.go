@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -22,6 +23,10 @@ import (
 // solved for again now and then, and for each Posterior. Blocks are counted in
 // rows from the start, so that the result is the same to the last bit however
 // the rows are handed over.
+//
+// The order of the rows does matter: rows sorted by their responses, say, lead the first
+// blocks far away, and the posterior does not come all the way back. Shuffle a file once, or
+// fit all rows with GLM.
 //
 // A GLMStream is not safe for concurrent use.
 type GLMStream struct {
@@ -160,7 +165,7 @@ func (s *GLMStream) Dim() int { return len(s.g.names) }
 // increasing, ErrNotFinite if a number is NaN or infinite, ErrLabel if the
 // response is outside the support of the likelihood, and ErrParam if the weight
 // is negative. Adding a row may complete a block; an error of its step wraps
-// ErrNotFinite, and leaves the posterior as it was before the block.
+// ErrNotFinite and names the first of the rows that had to be left out.
 func (s *GLMStream) Add(row Row) error {
 	s.seen++
 	if err := s.check(row); err != nil {
@@ -176,7 +181,11 @@ func (s *GLMStream) Add(row Row) error {
 // flush solves for the rows in the buffer and empties it.
 func (s *GLMStream) flush() error {
 	defer s.buf.reset(s.Dim())
-	if err := s.solve(&s.w); err != nil {
+	err := s.solve(&s.w)
+	if errors.Is(err, ErrNotFinite) {
+		return s.salvage(err, 0, s.buf.rows())
+	}
+	if err != nil {
 		return err
 	}
 	s.rows += s.buf.rows()
@@ -209,6 +218,28 @@ func (s *GLMStream) flush() error {
 	k.gamma, k.a, k.m = k.gamma[:n], k.a[:n], k.m[:n]
 	k.truncate(n)
 	return nil
+}
+
+// salvage solves for what can be solved for of the rows lo … hi−1 of the buffer, which
+// together have failed with err, and returns the error of the first row that cannot.
+func (s *GLMStream) salvage(err error, lo, hi int) error {
+	if hi-lo == 1 {
+		return err
+	}
+	var first error
+	for _, part := range [2][2]int{{lo, (lo + hi) / 2}, {(lo + hi) / 2, hi}} {
+		err := s.solvePart(&s.w, part[0], part[1])
+		switch {
+		case err == nil:
+			s.rows += part[1] - part[0]
+		case errors.Is(err, ErrNotFinite):
+			err = s.salvage(err, part[0], part[1])
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // again solves for kept rows anew.
@@ -246,7 +277,7 @@ func (s *GLMStream) full() bool {
 }
 
 // AddAll adds rows until there are no more. It returns the first error, that of ctx,
-// of rows or of Add; rows before it are in the posterior.
+// of rows or of Add; other rows before it are in the posterior.
 func (s *GLMStream) AddAll(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	for row, err := range rows {
 		if err != nil {
@@ -296,17 +327,28 @@ func (s *GLMStream) check(row Row) error {
 }
 
 // solve moves w by the rows in the buffer.
-func (s *GLMStream) solve(w *weightState) error {
+func (s *GLMStream) solve(w *weightState) error { return s.solvePart(w, 0, s.buf.rows()) }
+
+// solvePart moves w by rows lo … hi−1 of the buffer.
+func (s *GLMStream) solvePart(w *weightState, lo, hi int) error {
 	b, t := &s.block, &s.buf
 	x := t.design()
-	n := x.rows
-	b.base.resize(n)
-	x.mul(b.base.m, w.mean, nil)
+	var index []int
+	if hi-lo < x.rows {
+		for i := lo; i < hi; i++ {
+			index = append(index, i)
+		}
+	}
+	b.base.resize(hi - lo)
+	x.mul(b.base.m, w.mean, index)
 	clear(b.base.gamma)
 	clear(b.base.a)
-	b.number(n)
-	terms := t.terms(s.g.terms.lik, s.seen-n)
-	return b.solve(w, x, nil, terms.likelihood())
+	b.number(hi - lo)
+	for k, i := range index {
+		b.y[k] = float64(i)
+	}
+	terms := t.terms(s.g.terms.lik, s.seen-x.rows)
+	return b.solve(w, x, index, terms.likelihood())
 }
 
 // Posterior returns the posterior of all rows so far; the stream goes on as if it had not
@@ -347,10 +389,16 @@ func (s *GLMStream) Posterior() (*GLMPosterior, error) {
 // wrapping ErrNotPosDef because the posterior does not contain the rows, it is
 // as it was, but for rows added before that now make up a block of their own.
 func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) error {
+	// From here on no row is kept, so that all are solved for to the end.
+	s.block.fine = true
+	defer func() { s.block.fine = false }()
 	if s.buf.rows() > 0 {
 		if err := s.flush(); err != nil {
 			return err
 		}
+	}
+	if err := s.again(&s.w, &s.kept); err != nil {
+		return err
 	}
 	d := s.Dim()
 	next := &weightState{}
@@ -408,7 +456,10 @@ func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	if err := flush(); err != nil {
 		return err
 	}
-	if !next.factor() {
+	if removed == 0 {
+		return nil
+	}
+	if removed > s.rows || !next.factor() {
 		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
 	}
 	potrs(next.l, g)

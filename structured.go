@@ -409,6 +409,8 @@ func (s *structuredStepper) Gap() float64 {
 	return gap
 }
 
+func (s *structuredStepper) model() *GLM { return s.g }
+
 // weights implements glmStepper.
 func (s *structuredStepper) weights() ([]float64, weightCov, error) {
 	return append([]float64(nil), s.cur.mean...), s.fam.cov(), nil
