@@ -34,11 +34,20 @@ func (d Document) Tokens() (n float64) {
 // and the others to second. Counts must be whole numbers; Halves panics at one
 // that is not.
 func (d Document) Halves() (first, second Document) {
+	first, second, err := d.halves()
+	if err != nil {
+		panic(err.Error())
+	}
+	return first, second
+}
+
+// halves is Halves with an error, wrapping ErrParam, at a count that is not whole.
+func (d Document) halves() (first, second Document, err error) {
 	odd := false // whether the next token goes to second
 	for k, w := range d.Words {
 		n := d.Counts[k]
 		if n != math.Floor(n) {
-			panic(fmt.Sprintf("pgsvi: halves of a document with word %d counted %v times", w, n))
+			return first, second, fmt.Errorf("pgsvi: %w: word %d has count %v, and cannot be dealt token by token", ErrParam, w, n)
 		}
 		less, more := math.Floor(n/2), math.Ceil(n/2)
 		if odd {
@@ -52,7 +61,7 @@ func (d Document) Halves() (first, second Document) {
 		}
 		odd = odd != (math.Mod(n, 2) == 1)
 	}
-	return first, second
+	return first, second, nil
 }
 
 // Corpus is a collection of documents over one vocabulary. The zero value has

@@ -1,0 +1,411 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// CTM is the correlated topic model (Blei and Lafferty, "A correlated topic model
+// of Science", Annals of Applied Statistics 2007). Document n has topic logits
+// z_n ~ N(μ, Σ) in R^K, and each of its words is v with probability
+// Σ_k softmax(z_n)_k β_kv, where the rows of β are the topics. It is a Model whose terms are the
+// documents. With q(z_n) = N(m_n, V_n) for each it maximises the ELBO, in nats,
+//
+//	Σ_n E_q[Σ_v y_nv log Σ_k β_kv e^{z_nk} − W_n log Σ_k e^{z_nk}] − KL(q(z_n)‖N(μ, Σ))
+//
+// over m_n and V_n by proximal-gradient steps, and over β, μ and Σ by a stochastic M-step at the
+// end of each mini-batch. y_nv counts word v and W_n = Σ_v y_nv. Words are
+// exchangeable: the multinomial coefficient, a constant, is left out.
+//
+// A CTM is immutable and may be shared between goroutines.
+type CTM struct {
+	docs  []Document
+	terms int
+	k     int
+	vocab []string
+	opt   CTMOptions
+}
+
+// CTMOptions are the options of a CTM. The zero value, and a nil pointer, are what
+// works on every corpus that was tried.
+type CTMOptions struct {
+	// Diagonal restricts the V_n to diagonal matrices. Σ is full all the same.
+	Diagonal bool
+	// Expectation is how expectations over q(z_n) are taken.
+	Expectation CTMExpectation
+	// Samples is the number of points at which an expectation is evaluated: draws,
+	// in antithetic pairs (an odd number is rounded up), for CTMAntithetic and
+	// CTMQuasi, where zero means 4 and 16; for CTMQuadrature points in each of the K
+	// directions, where zero means 20 and Samples^K may be at most 100,000.
+	Samples int
+	// Inner is the number of proximal steps at a visit of a document, and
+	// FirstInner that at its first. Zero means 3 and 10; for CTMDelta, CTMLaplace and CTMMeanField, whose
+	// steps are not random, as many as it takes, but at most 100.
+	Inner, FirstInner int
+	// Forget keeps no q(z_n): a document starts from the prior at every visit, with FirstInner
+	// steps, and μ and Σ follow the batches as the topics do. It is how a CTMStream works.
+	Forget bool
+	// Paper selects the experiment of Khan et al. (2016): 2 documents a batch, one
+	// step a visit with β = 0.001, V⁻¹ ← rV⁻¹ + (1−r)(Σ⁻¹ − E[H]) as it stands and
+	// m moved in the metric [(1−r)Σ⁻¹ + rV⁻¹]⁻¹ of its appendix. It is slow: see the README.
+	Paper bool
+	// Start is where the topics start from.
+	Start CTMStart
+	// Topics, if it is not nil, is where the topics start from: K rows that sum to
+	// any positive number, one column a term. It is copied.
+	Topics mat.Matrix
+	// Starts is the number of starts of which Fit keeps the one with the highest
+	// ELBO after two passes. Zero means 1.
+	Starts int
+	// TopicPrior is the count that is added to every word of every topic. Zero
+	// means 0.03; it must not be negative.
+	TopicPrior float64
+	// PseudoDocs is the number of imagined documents with z ~ N(0, I) that
+	// shrink μ and Σ. K logits are identified only up to a common shift, so that
+	// without any Σ would drift to rank K−1. Zero means 20; it must not be negative.
+	PseudoDocs float64
+}
+
+// CTMExpectation is how the expectations over q(z) of a document are taken. What
+// follows from it is a step of the same form: only E[log-likelihood] and its derivatives differ.
+type CTMExpectation int
+
+const (
+	// CTMAntithetic is a Monte Carlo estimate from antithetic pairs of draws.
+	CTMAntithetic CTMExpectation = iota
+	// CTMQuasi is a quasi-Monte-Carlo estimate: a Kronecker sequence with a random
+	// shift, in antithetic pairs.
+	CTMQuasi
+	// CTMQuadrature is a product of Gauss–Hermite rules, for few topics.
+	CTMQuadrature
+	// CTMDelta expands log Σ_k e^{z_k} to second order about m and moves the expectation inside
+	// the logarithm of the words to m, as CTMMeanField does (delta-method variational
+	// inference; Wang and Blei, 2013). It approximates the bound and is none. Expanding
+	// the words, too, would give an objective without a maximum in V.
+	CTMDelta
+	// CTMLaplace takes m at the mode of p(z|document) and V⁻¹ from the second
+	// derivatives there (Laplace variational inference; Wang and Blei, 2013). Its
+	// ELBO is the Laplace approximation of the log evidence.
+	CTMLaplace
+	// CTMMeanField bounds E[log Σ_k e^{z_k}] by log Σ_k e^{m_k+V_kk/2} and moves the
+	// expectation inside the other logarithm to m, which is what the φ of Blei
+	// and Lafferty (2007) come to at their optimum; V is diagonal. It is a lower
+	// bound of the ELBO.
+	CTMMeanField
+)
+
+// CTMStart is where the topics of a CTM start from.
+type CTMStart int
+
+const (
+	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
+	StartAuto CTMStart = iota
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights; a
+	// topic is 0.2 times the words of a cluster plus 0.8 times those of the corpus. So weak
+	// a hint leaves the topics room to move, which on AP raised the ELBO and the score of words held out.
+	StartKMeans
+	// StartAnchors finds words whose company is far from that of any mixture of
+	// the others (Arora et al., 2013), and takes in place of a cluster the documents with such a word.
+	StartAnchors
+	// StartDocs takes in place of a cluster three documents drawn at random.
+	StartDocs
+	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as
+	// good as any where topics are many and documents long, but with few topics may leave two of them the same.
+	StartRandom
+)
+
+var (
+	ctmExpectationNames = [...]string{"antithetic draws", "quasi-Monte-Carlo", "quadrature", "delta", "Laplace", "mean field"}
+	ctmStartNames       = [...]string{"auto", "k-means", "anchor words", "documents", "random"}
+)
+
+// String returns the name in words.
+func (e CTMExpectation) String() string {
+	return nameOf("CTMExpectation", ctmExpectationNames[:], int(e))
+}
+
+// String returns the name in words.
+func (s CTMStart) String() string { return nameOf("CTMStart", ctmStartNames[:], int(s)) }
+
+func nameOf(kind string, names []string, i int) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, i)
+	}
+	return names[i]
+}
+
+// monteCarlo reports whether the expectation is over points drawn from q.
+func (e CTMExpectation) monteCarlo() bool { return e <= CTMQuadrature }
+
+// What zero options mean. The numbers were tuned on AP and NIPS.
+const (
+	ctmBatch      = 16
+	ctmPasses     = 10
+	ctmSamples    = 4
+	ctmQuasi      = 16
+	ctmHermite    = 20
+	ctmMaxNodes   = 100000
+	ctmInner      = 3
+	ctmFirstInner = 10
+	ctmSettle     = 100 // most steps of an E-step that is not random
+	ctmTopicPrior = 0.03
+	ctmPseudoDocs = 20
+	ctmBeta       = 1.0
+	ctmPaperBatch = 2
+	ctmPaperBeta  = 0.001
+)
+
+// Validate reports every invalid option at once, wrapping ErrParam, or ErrNotFinite for Topics.
+func (o *CTMOptions) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("pgsvi: %w: CTMOptions."+format, append([]any{ErrParam}, args...)...))
+	}
+	for _, v := range []struct {
+		name string
+		n    int
+	}{{"Samples", o.Samples}, {"Inner", o.Inner}, {"FirstInner", o.FirstInner}, {"Starts", o.Starts}} {
+		if v.n < 0 {
+			bad("%s is %d; it must not be negative", v.name, v.n)
+		}
+	}
+	for _, v := range []struct {
+		name string
+		x    float64
+	}{{"TopicPrior", o.TopicPrior}, {"PseudoDocs", o.PseudoDocs}} {
+		if !(v.x >= 0) || math.IsInf(v.x, 0) {
+			bad("%s is %v; it must be finite and not negative", v.name, v.x)
+		}
+	}
+	if o.Expectation < CTMAntithetic || o.Expectation > CTMMeanField {
+		bad("Expectation is %v", o.Expectation)
+	}
+	if o.Start < StartAuto || o.Start > StartRandom {
+		bad("Start is %v", o.Start)
+	}
+	if o.Paper && o.Forget {
+		bad("Paper takes one step a visit and cannot Forget")
+	}
+	if o.Paper && !o.Expectation.monteCarlo() {
+		bad("Paper is of expectations by draws, not of %v", o.Expectation)
+	}
+	if o.Samples > ctmMaxNodes {
+		bad("Samples is %d; at most %d", o.Samples, ctmMaxNodes)
+	}
+	return errors.Join(errs...)
+}
+
+// checkNodes returns an error if a quadrature has too many points for k topics.
+func (o *CTMOptions) checkNodes(k int) error {
+	if n := o.samples(); o.Expectation == CTMQuadrature && math.Pow(float64(n), float64(k)) > ctmMaxNodes {
+		return fmt.Errorf("pgsvi: %w: a quadrature of %d^%d points, at most %d; use CTMQuasi", ErrParam, n, k, ctmMaxNodes)
+	}
+	return nil
+}
+
+// samples returns the number that Samples means.
+func (o *CTMOptions) samples() int {
+	n := o.Samples
+	switch {
+	case o.Expectation == CTMQuadrature && n == 0:
+		return ctmHermite
+	case o.Expectation == CTMQuadrature:
+		return n
+	case o.Expectation == CTMQuasi && n == 0:
+		n = ctmQuasi
+	case n == 0:
+		n = ctmSamples
+	}
+	return n + n%2
+}
+
+// inner returns the most proximal steps at a visit.
+func (o *CTMOptions) inner(first bool) int {
+	n, zero := o.Inner, ctmInner
+	if first {
+		n, zero = o.FirstInner, ctmFirstInner
+	}
+	switch {
+	case n > 0:
+		return n
+	case o.Paper:
+		return 1
+	case !o.Expectation.monteCarlo():
+		return ctmSettle
+	}
+	return zero
+}
+
+// diagonal reports whether the V_n are.
+func (o *CTMOptions) diagonal() bool { return o.Diagonal || o.Expectation == CTMMeanField }
+
+func orDefault(x, zero float64) float64 {
+	if x == 0 {
+		return zero
+	}
+	return x
+}
+
+// NewCTM returns the model of the documents of c with the given number of topics. The
+// documents are copied. Nil opt means the zero CTMOptions. Documents without words
+// are data, too, of which nothing is learnt.
+//
+// It returns an error wrapping ErrEmpty if there is no document, no word or no term; what
+// Corpus.Validate returns; ErrParam if topics < 1 or an option is out of range;
+// ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite.
+func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
+	if c == nil || len(c.Docs) == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: a corpus without documents", ErrEmpty)
+	}
+	m, err := newCTM(c.Terms, topics, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	m.vocab = slices.Clone(c.Vocab)
+	m.docs = make([]Document, len(c.Docs))
+	words := 0
+	for n, d := range c.Docs {
+		m.docs[n] = Document{slices.Clone(d.Words), slices.Clone(d.Counts)}
+		words += len(d.Words)
+	}
+	if words == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: the %d documents have no words", ErrEmpty, len(c.Docs))
+	}
+	return m, nil
+}
+
+// newCTM returns a model without documents.
+func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
+	m := &CTM{terms: terms, k: topics}
+	if opt != nil {
+		m.opt = *opt
+	}
+	o := &m.opt
+	if terms < 1 {
+		return nil, fmt.Errorf("pgsvi: %w: a vocabulary without terms", ErrEmpty)
+	}
+	if topics < 1 {
+		return nil, fmt.Errorf("pgsvi: %w: %d topics", ErrParam, topics)
+	}
+	if err := errors.Join(o.Validate(), o.checkNodes(topics)); err != nil {
+		return nil, err
+	}
+	if o.Topics != nil {
+		if r, c := o.Topics.Dims(); r != topics || c != terms {
+			return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d", ErrShape, r, c, topics, terms)
+		}
+		t := mat.DenseCopyOf(o.Topics)
+		for k := range topics {
+			row := t.RawRowView(k)
+			var sum float64
+			for v, x := range row {
+				if math.IsNaN(x) || math.IsInf(x, 0) {
+					return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics(%d, %d) is %v", ErrNotFinite, k, v, x)
+				}
+				if x < 0 {
+					return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics(%d, %d) is %v", ErrParam, k, v, x)
+				}
+				sum += x
+			}
+			if !(sum > 0) || math.IsInf(sum, 0) {
+				return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics: row %d sums to %v", ErrParam, k, sum)
+			}
+		}
+		o.Topics = t
+	}
+	return m, nil
+}
+
+// Len returns the number of documents.
+func (m *CTM) Len() int { return len(m.docs) }
+
+// K returns the number of topics.
+func (m *CTM) K() int { return m.k }
+
+// Terms returns the size of the vocabulary.
+func (m *CTM) Terms() int { return m.terms }
+
+// Fit runs s on the model. A nil s means ten passes in batches of 16 documents,
+// with the ELBO evaluated at the end alone: more passes raise the ELBO, but no longer the
+// probability of words held out. With a Solver of the caller's, a nil StepSize leaves the
+// steps inside to the model; a StepSize is their β_k, and BatchSize and Sampler
+// then are the Solver's own. The topics are those of the last steps, which are noisy:
+// a Converger does not see a gap. The posterior is that of the state reached and is valid
+// even if there is an error after the set-up; it is nil if the set-up failed. The
+// errors are those of Solver.Run.
+func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error) {
+	if s == nil {
+		s = &Solver{MaxPasses: ctmPasses, EvalEvery: -1}
+	}
+	res, err := m.run(ctx, s)
+	if res == nil {
+		return nil, nil, err
+	}
+	post, e := m.Posterior(res.Stepper)
+	if err == nil {
+		err = e
+	}
+	return post, res, err
+}
+
+// ctmTrial is the number of passes after which starts are compared.
+const ctmTrial = 2
+
+// run is Solver.Run on the best of several starts.
+func (m *CTM) run(ctx context.Context, s *Solver) (*Result, error) {
+	if m.opt.Starts <= 1 {
+		return s.Run(ctx, m)
+	}
+	src := s.Src
+	if src == nil {
+		src = rand.NewPCG(seed1, seed2)
+	}
+	var best *Result
+	var bestSrc rand.Source
+	trial := *s
+	trial.MaxPasses, trial.EvalEvery, trial.Converger, trial.Recorder = min(ctmTrial, s.maxPasses()), -1, Never{}, nil
+	for range m.opt.Starts {
+		trial.Src = rand.NewPCG(src.Uint64(), src.Uint64())
+		res, err := trial.Run(ctx, m)
+		if err != nil {
+			return res, err
+		}
+		if best == nil || res.ELBO > best.ELBO {
+			best, bestSrc = res, trial.Src
+		}
+	}
+	rest := *s
+	rest.Src = bestSrc
+	rest.MaxPasses = s.maxPasses() - best.Passes
+	if s.MaxIter > 0 {
+		rest.MaxIter = s.MaxIter - best.Iterations
+	}
+	if rest.MaxPasses <= passSlack || rest.MaxIter < 0 || s.MaxIter > 0 && rest.MaxIter == 0 {
+		return best, nil
+	}
+	res, err := rest.Resume(ctx, best.Stepper)
+	if res != nil {
+		res.Passes += best.Passes
+		res.Iterations += best.Iterations
+		res.Elapsed += best.Elapsed
+	}
+	return res, err
+}
+
+// NewStepper implements Model. Its optional methods: BatchSize, SetWorkers and ELBOErr.
+// It returns an error wrapping ErrNoProx if d is another divergence than KL.
+func (m *CTM) NewStepper(d Divergence) (Stepper, error) {
+	if _, kl := d.(KL); d != nil && !kl {
+		return nil, fmt.Errorf("pgsvi: %w: a CTM steps with the KL divergence, not with %T", ErrNoProx, d)
+	}
+	return newCTMStepper(m)
+}

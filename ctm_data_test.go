@@ -1,0 +1,242 @@
+package pgsvi
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// sortedDoc returns the document with the given counts.
+func sortedDoc(count map[int]float64) Document {
+	var d Document
+	for v := range count {
+		d.Words = append(d.Words, v)
+	}
+	slices.Sort(d.Words)
+	for _, v := range d.Words {
+		d.Counts = append(d.Counts, count[v])
+	}
+	return d
+}
+
+// halves returns the documents of even index, to train on, and those of odd index.
+func halves(c *Corpus) (train, test *Corpus) {
+	train, test = &Corpus{Terms: c.Terms, Vocab: c.Vocab}, &Corpus{Terms: c.Terms, Vocab: c.Vocab}
+	for n, d := range c.Docs {
+		if n%2 == 0 {
+			train.Docs = append(train.Docs, d)
+		} else {
+			test.Docs = append(test.Docs, d)
+		}
+	}
+	return train, test
+}
+
+// loadAP reads the Associated Press corpus.
+func loadAP(t testing.TB) (train, test *Corpus) {
+	t.Helper()
+	scan := bufio.NewScanner(open(t, filepath.Join(sharedData(t), "ap", "ap.dat.gz")))
+	scan.Buffer(nil, 1<<20)
+	c := &Corpus{Terms: 10473}
+	for scan.Scan() {
+		count := map[int]float64{}
+		for _, f := range strings.Fields(scan.Text())[1:] {
+			var v int
+			var x float64
+			if _, err := fmt.Sscanf(f, "%d:%g", &v, &x); err != nil {
+				t.Fatal(err)
+			}
+			count[v] = x
+		}
+		c.Docs = append(c.Docs, sortedDoc(count))
+	}
+	if len(c.Docs) != 2246 {
+		t.Fatalf("AP has %d documents", len(c.Docs))
+	}
+	return halves(c)
+}
+
+// loadNIPS reads the NIPS corpus.
+func loadNIPS(t testing.TB) (train, test *Corpus) {
+	t.Helper()
+	scan := bufio.NewScanner(open(t, filepath.Join(sharedData(t), "nips", "docword.nips.txt.gz")))
+	var head []int
+	count := make([]map[int]float64, 1500)
+	for scan.Scan() {
+		f := strings.Fields(scan.Text())
+		x := make([]int, len(f))
+		for i := range f {
+			var err error
+			if x[i], err = strconv.Atoi(f[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(x) == 1 {
+			head = append(head, x[0])
+			continue
+		}
+		if count[x[0]-1] == nil {
+			count[x[0]-1] = map[int]float64{}
+		}
+		count[x[0]-1][x[1]-1] = float64(x[2])
+	}
+	c := &Corpus{Terms: head[1]}
+	for _, m := range count {
+		c.Docs = append(c.Docs, sortedDoc(m))
+	}
+	return halves(c)
+}
+
+// cpuTime returns the CPU time of the process.
+func cpuTime() time.Duration {
+	var r syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// score fits a model with a seed and returns its scores.
+func score(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64, s Solver) (*HeldOut, time.Duration) {
+	t.Helper()
+	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
+	if s.MaxPasses == 0 {
+		s.MaxPasses = ctmPasses
+	}
+	start := cpuTime()
+	p, _ := fitCTM(t, train, k, opt, &s)
+	used := cpuTime() - start
+	h, err := p.HeldOut(test, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, used
+}
+
+// The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index train.
+func TestCTMHeldOutAP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	train, test := loadAP(t)
+	nil1, res := fitCTM(t, train, 10, nil, nil)
+	h, err := nil1.HeldOut(test, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f ± %.0f", h.PerToken, h.InVocab, res.Passes, res.Elapsed, res.ELBO, res.ELBOErr)
+	if h.PerToken > 8.11 || h.InVocab > 8.035 || res.Passes > 10.01 {
+		t.Error("nil Solver: more than 8.11, 8.035 or 10 passes")
+	}
+	seeds := func(opt *CTMOptions) (mean, vocab float64) {
+		var all, in [5]float64
+		var used time.Duration
+		for seed := range all {
+			h, cpu := score(t, train, test, 10, opt, uint64(seed), Solver{})
+			all[seed], in[seed] = h.PerToken, h.InVocab
+			mean += h.PerToken / 5
+			vocab += h.InVocab / 5
+			used += cpu / 5
+		}
+		t.Logf("%+v: mean %.4f of %.4f, in vocabulary %.4f, CPU %v", opt, mean, all, in, used)
+		return mean, vocab
+	}
+	full, in := seeds(nil)
+	diag, _ := seeds(&CTMOptions{Diagonal: true})
+	if full > 8.11 || in > 8.03 || math.Abs(diag-full) > 0.015 {
+		t.Errorf("full %.4f, in vocabulary %.4f, diagonal %.4f", full, in, diag)
+	}
+	h, used := score(t, train, test, 10, nil, 1, Solver{MaxPasses: 2})
+	t.Logf("2 passes: %.4f in %v", h.PerToken, used)
+	if h.PerToken > 8.15 {
+		t.Errorf("after two passes %.4f", h.PerToken)
+	}
+	for _, e := range []CTMExpectation{CTMDelta, CTMLaplace, CTMMeanField} {
+		h, used := score(t, train, test, 10, &CTMOptions{Expectation: e}, 1, Solver{})
+		t.Logf("%v: %.4f, in vocabulary %.4f, CPU %v", e, h.PerToken, h.InVocab, used)
+		if h.PerToken > 8.2 {
+			t.Errorf("%v: %.4f", e, h.PerToken)
+		}
+	}
+	h, used = score(t, train, test, 10, &CTMOptions{Forget: true}, 1, Solver{})
+	t.Logf("without memory: %.4f, CPU %v", h.PerToken, used)
+	h, used = score(t, train, test, 10, &CTMOptions{Paper: true}, 1, Solver{MaxPasses: 5})
+	t.Logf("the paper's settings, 5 passes: %.4f, CPU %v", h.PerToken, used)
+}
+
+func TestCTMHeldOutNIPS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	train, test := loadNIPS(t)
+	h, used := score(t, train, test, 10, nil, 1, Solver{})
+	t.Logf("NIPS, 10 topics: %.4f, in vocabulary %.4f, CPU %v", h.PerToken, h.InVocab, used)
+	if h.PerToken > 7.65 {
+		t.Errorf("NIPS: %.4f", h.PerToken)
+	}
+}
+
+func TestCTMHeldOutMany(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	train, test := loadAP(t)
+	h, used := score(t, train, test, 50, nil, 1, Solver{})
+	t.Logf("AP, 50 topics: %.4f, in vocabulary %.4f, CPU %v", h.PerToken, h.InVocab, used)
+	if h.PerToken > 8 {
+		t.Errorf("AP, 50 topics: %.4f", h.PerToken)
+	}
+}
+
+// BenchmarkCTMStep reports nanoseconds a distinct word, topic and draw. The floor is one exponential
+// a topic and draw and K multiply-adds a word, topic and draw, of one long inner product.
+func BenchmarkCTMStep(b *testing.B) {
+	for _, k := range []int{10, 50} {
+		opt := &CTMOptions{}
+		w, prior := randomTerm(k, 134, opt, 1)
+		b.Run(fmt.Sprintf("K=%d", k), func(b *testing.B) {
+			for b.Loop() {
+				w.expect(wantGrad, nil)
+				if _, ok := w.move(prior, 0.5); !ok {
+					b.Fatal("lost")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*134*k*ctmSamples), "ns/word·topic·draw")
+		})
+		x, y := make([]float64, 134*ctmSamples), make([]float64, 134*ctmSamples)
+		b.Run(fmt.Sprintf("floor/K=%d", k), func(b *testing.B) {
+			var s float64
+			for b.Loop() {
+				for range k * ctmSamples {
+					s += math.Exp(-float64(len(x)) / 1000)
+				}
+				for range k * k {
+					s += floats.Dot(x, y)
+				}
+			}
+			if math.IsNaN(s) {
+				b.Fatal(s)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*134*k*ctmSamples), "ns/word·topic·draw")
+		})
+	}
+}
+
+func BenchmarkCTMPass(b *testing.B) {
+	train, _ := loadAP(b)
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+			for b.Loop() {
+				fitCTM(b, train, 10, nil, &Solver{MaxPasses: 10, EvalEvery: -1, Workers: workers})
+			}
+		})
+	}
+}

@@ -1,0 +1,763 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// smallCTM is the exact case: two topics, prior N(0, I), one document of three words.
+func smallCTM(opt *CTMOptions) (*ctmWork, *ctmPrior) {
+	w := newCTMWork(2, opt)
+	prior := standardPrior(2)
+	w.setDoc(Document{Words: []int{0, 1, 2}, Counts: []float64{5, 2, 1}})
+	copy(w.b, []float64{.6, .3, .1, .1, .3, .6})
+	w.setPrior(prior)
+	return w, prior
+}
+
+func standardPrior(k int) *ctmPrior {
+	p := &ctmPrior{}
+	cov := make([]float64, k*k)
+	for i := range k {
+		cov[i*k+i] = 1
+	}
+	p.set(make([]float64, k), cov, new([]float64))
+	return p
+}
+
+func near(t *testing.T, what string, got, want, tol float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tol) {
+		t.Errorf("%s is %.10g, want %.10g ± %g", what, got, want, tol)
+	}
+}
+
+func TestCTMExact(t *testing.T) {
+	const evidence = -8.29829988
+	for _, c := range []struct {
+		name    string
+		opt     CTMOptions
+		elbo    float64
+		m, v, c float64
+		tol     float64
+	}{
+		{"full", CTMOptions{Expectation: CTMQuadrature, Samples: 40}, -8.30262986, .621858, .750979, .249020, 1e-6},
+		{"diagonal", CTMOptions{Expectation: CTMQuadrature, Samples: 40, Diagonal: true}, -8.35740916, .635628, .687017, 0, 1e-6},
+		{"quasi-Monte-Carlo", CTMOptions{Expectation: CTMQuasi, Samples: 20000}, -8.30262986, .621858, .750979, .249020, 1e-3},
+	} {
+		w, prior := smallCTM(&c.opt)
+		if c.opt.Expectation == CTMQuasi {
+			kronecker(w.eps, 2, nil)
+		}
+		w.fixed = true
+		if start, _ := w.elbo(prior); !c.opt.Diagonal {
+			near(t, c.name+": ELBO at the prior", start, -9.19630924, max(1e-8, c.tol/2))
+		}
+		if err := w.ascend(prior, 300, 0.5, 1e-10); err != nil {
+			t.Fatal(err)
+		}
+		elbo, _ := w.elbo(prior)
+		near(t, c.name+": ELBO", elbo, c.elbo, max(2e-8, c.tol/5))
+		near(t, c.name+": m_1", w.m[0], c.m, c.tol)
+		near(t, c.name+": m_2", w.m[1], -c.m, c.tol)
+		near(t, c.name+": V_11", w.cov(0, 0), c.v, c.tol)
+		near(t, c.name+": V_21", w.cov(1, 0), c.c, c.tol)
+		if elbo > evidence {
+			t.Errorf("%s: the ELBO %v is above the log evidence", c.name, elbo)
+		}
+	}
+	// The same through the posterior of a model, and E[π].
+	p := smallPosterior(t, &CTMOptions{Expectation: CTMQuadrature, Samples: 40})
+	d, err := p.Infer(Document{Words: []int{0, 1, 2}, Counts: []float64{5, 2, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "ELBO of Infer", d.ELBO(), -8.30262986, 2e-8)
+	mean, lo, hi := d.Proportions(0.9)
+	near(t, "E[pi_1]", mean[0], 0.738342, 0.02) // of the exact posterior; q is Gaussian and there are 4000 draws
+	if !(lo[0] < mean[0] && mean[0] < hi[0] && lo[0] > 0 && hi[0] < 1) {
+		t.Errorf("interval %v to %v about %v", lo[0], hi[0], mean[0])
+	}
+}
+
+// smallPosterior is the exact case as a posterior.
+func smallPosterior(t *testing.T, opt *CTMOptions) *CTMPosterior {
+	t.Helper()
+	m, err := newCTM(3, 2, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &CTMPosterior{k: 2, terms: 3, opt: m.opt, prior: *standardPrior(2), seen: []bool{true, true, false},
+		beta: []float64{.6, .1, .3, .3, .1, .6}}
+}
+
+// randomTerm is a document and a prior at random.
+func randomTerm(k, n int, opt *CTMOptions, seed uint64) (*ctmWork, *ctmPrior) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	w := newCTMWork(k, opt)
+	var d Document
+	for v := range n {
+		d.Words, d.Counts = append(d.Words, v), append(d.Counts, float64(1+rng.IntN(4)))
+	}
+	w.setDoc(d)
+	for i := range w.b {
+		w.b[i] = 0.01 + rng.Float64()*rng.Float64()
+	}
+	a := make([]float64, k*k)
+	for i := range a {
+		a[i] = rng.NormFloat64()
+	}
+	cov, mu := make([]float64, k*k), make([]float64, k)
+	for i := range k {
+		mu[i] = rng.NormFloat64()
+		for j := range k {
+			for l := range k {
+				cov[i*k+j] += a[i*k+l] * a[j*k+l] / float64(k)
+			}
+		}
+		cov[i*k+i] += 0.5
+	}
+	prior := &ctmPrior{}
+	prior.set(mu, cov, new([]float64))
+	w.setPrior(prior)
+	for j := range w.m {
+		w.m[j] += 0.3 * rng.NormFloat64()
+	}
+	return w, prior
+}
+
+func TestCTMDerivatives(t *testing.T) {
+	const k, n, h = 4, 7, 1e-4
+	for _, c := range []struct {
+		opt CTMOptions
+		tol float64
+	}{
+		{CTMOptions{Expectation: CTMLaplace}, 1e-7},
+		{CTMOptions{Expectation: CTMDelta}, 1e-7},
+		{CTMOptions{Expectation: CTMDelta, Diagonal: true}, 1e-7},
+		{CTMOptions{Expectation: CTMMeanField}, 1e-7},
+		{CTMOptions{Expectation: CTMQuadrature, Samples: 9}, 1e-7},
+		{CTMOptions{Expectation: CTMQuadrature, Samples: 9, Diagonal: true}, 1e-7},
+	} {
+		w, _ := randomTerm(k, n, &c.opt, 3)
+		want := wantValue | wantGrad
+		if c.opt.Expectation == CTMLaplace {
+			want = wantValue // f(m) alone
+		}
+		value := func() float64 { w.expect(want, nil); return w.value }
+		w.expect(wantGrad, nil)
+		grad, hess := slices.Clone(w.grad), slices.Clone(w.hess)
+		for j := range k {
+			m := w.m[j]
+			// Five points: the error is of order h⁴.
+			f := func(d float64) float64 { w.m[j] = m + d; defer func() { w.m[j] = m }(); return value() }
+			fd := (8*(f(h)-f(-h)) - (f(2*h) - f(-2*h))) / (12 * h)
+			near(t, fmt.Sprintf("%v, diagonal %v: derivative %d", c.opt.Expectation, c.opt.Diagonal, j), grad[j], fd, 1e-8)
+		}
+		if c.opt.Expectation != CTMLaplace {
+			continue
+		}
+		for j := range k {
+			m := w.m[j]
+			g := func(d float64) []float64 {
+				w.m[j] = m + d
+				w.expect(wantGrad, nil)
+				w.m[j] = m
+				return slices.Clone(w.grad)
+			}
+			a, b, c, d := g(h), g(-h), g(2*h), g(-2*h)
+			for i := j; i < k; i++ {
+				near(t, fmt.Sprintf("second derivative %d, %d", i, j), hess[i*k+j], (8*(a[i]-b[i])-(c[i]-d[i]))/(12*h), 1e-8)
+			}
+		}
+	}
+}
+
+// Each E-step that is not random ends at the maximum of its own bound.
+func TestCTMComparisonBounds(t *testing.T) {
+	const k, n = 3, 12
+	for _, o := range []CTMOptions{
+		{Expectation: CTMDelta}, {Expectation: CTMDelta, Diagonal: true}, {Expectation: CTMMeanField},
+		{Expectation: CTMLaplace}, {Expectation: CTMLaplace, Diagonal: true},
+		{Expectation: CTMQuadrature, Samples: 12}, {Expectation: CTMQuadrature, Samples: 12, Diagonal: true},
+	} {
+		name := fmt.Sprintf("%v, diagonal %v", o.Expectation, o.Diagonal)
+		w, prior := randomTerm(k, n, &o, 5)
+		w.fixed = true
+		w.setPrior(prior)
+		before, _ := w.elbo(prior)
+		if err := w.ascend(prior, 500, 0.5, 1e-12); err != nil {
+			t.Fatal(err)
+		}
+		best, _ := w.elbo(prior)
+		if !(best > before+0.1) {
+			t.Errorf("%s: bound %v after %v", name, best, before)
+		}
+		// Laplace: the log joint is at its mode, and V⁻¹ the second derivatives there.
+		w.expect(wantGrad, nil)
+		w.force(prior)
+		if o.Expectation == CTMLaplace {
+			for j, g := range w.step {
+				near(t, name+": gradient of the log joint", g, 0, 1e-8)
+				at, pr := j, prior.prec[j*k+j]
+				if !w.diag {
+					at = j*k + j
+				}
+				near(t, name+": precision", w.p[at], pr-w.hess[at], 1e-8)
+			}
+			continue
+		}
+		state := make([]float64, ctmState(k, w.diag))
+		w.save(state)
+		for i := range state {
+			for _, d := range []float64{-0.02, 0.02} {
+				s := slices.Clone(state)
+				s[i] += d
+				if !w.load(s) {
+					t.Fatal(name)
+				}
+				if e, _ := w.elbo(prior); !(e < best+1e-7) {
+					t.Errorf("%s: the bound is %v, but %v where number %d is %+v away", name, best, e, i, d)
+				}
+			}
+		}
+	}
+}
+
+// Mean field is a lower bound of the ELBO, Laplace lies below the optimum over (m, V).
+func TestCTMBoundOrder(t *testing.T) {
+	elbo := func(e CTMExpectation, diag bool) (own, exact float64) {
+		opt := CTMOptions{Expectation: e, Samples: 40, Diagonal: diag}
+		w, prior := smallCTM(&opt)
+		w.fixed = true
+		if err := w.ascend(prior, 500, 0.5, 1e-12); err != nil {
+			t.Fatal(err)
+		}
+		own, _ = w.elbo(prior)
+		state := make([]float64, ctmState(2, w.diag))
+		w.save(state)
+		x, _ := smallCTM(&CTMOptions{Expectation: CTMQuadrature, Samples: 40, Diagonal: w.diag})
+		x.load(state)
+		exact, _ = x.elbo(prior)
+		return own, exact
+	}
+	_, best := elbo(CTMQuadrature, false)
+	_, diag := elbo(CTMQuadrature, true)
+	own, mf := elbo(CTMMeanField, true)
+	if !(own <= mf && mf <= diag && diag <= best) {
+		t.Errorf("mean field's bound %v, its ELBO %v, best diagonal %v, best %v", own, mf, diag, best)
+	}
+	for _, e := range []CTMExpectation{CTMDelta, CTMLaplace} {
+		own, exact := elbo(e, false)
+		t.Logf("%v: own value %.6f, ELBO %.6f, best %.6f", e, own, exact, best)
+		if !(exact < best) || exact < best-0.1 {
+			t.Errorf("%v: ELBO %v, best %v", e, exact, best)
+		}
+	}
+}
+
+// syntheticCTM draws a corpus from known topics and Σ.
+func syntheticCTM(docs, k, terms, length int, corr *mat.SymDense, seed uint64) (*Corpus, [][]float64) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	topics := rows(k, terms)
+	for _, row := range topics {
+		var sum float64
+		for v := range row {
+			row[v] = math.Exp(2 * rng.NormFloat64())
+			sum += row[v]
+		}
+		for v := range row {
+			row[v] /= sum
+		}
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(corr) {
+		panic("corr")
+	}
+	var l mat.TriDense
+	chol.LTo(&l)
+	c := &Corpus{Terms: terms}
+	z, pi := make([]float64, k), make([]float64, k)
+	for range docs {
+		eps := make([]float64, k)
+		for j := range eps {
+			eps[j] = 1.5 * rng.NormFloat64()
+		}
+		for i := range z {
+			z[i] = 0
+			for j := range i + 1 {
+				z[i] += l.At(i, j) * eps[j]
+			}
+		}
+		softmax(pi, z)
+		count := map[int]float64{}
+		for range length {
+			count[pick(topics[pick(pi, rng)], rng)]++
+		}
+		c.Docs = append(c.Docs, sortedDoc(count))
+	}
+	return c, topics
+}
+
+func correlated() *mat.SymDense {
+	return mat.NewSymDense(5, []float64{
+		1, .7, 0, -.4, 0,
+		.7, 1, 0, -.4, 0,
+		0, 0, 1, 0, -.5,
+		-.4, -.4, 0, 1, 0,
+		0, 0, -.5, 0, 1,
+	})
+}
+
+// match pairs each true topic with the most similar row of got, and returns the least cosine.
+func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
+	least = 1
+	cos := func(a, b []float64) float64 {
+		var ab, aa, bb float64
+		for i := range a {
+			ab, aa, bb = ab+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]
+		}
+		return ab / math.Sqrt(aa*bb)
+	}
+	for _, row := range truth {
+		best, at := -1.0, 0
+		for k := range truth {
+			if c := cos(row, got.RawRowView(k)); c > best {
+				best, at = c, k
+			}
+		}
+		index, least = append(index, at), min(least, best)
+	}
+	return index, least
+}
+
+func TestCTMSynthetic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	corr := correlated()
+	c, truth := syntheticCTM(1500, 5, 400, 120, corr, 1)
+	for _, diag := range []bool{false, true} {
+		m, err := NewCTM(c, 5, &CTMOptions{Starts: 3, Diagonal: diag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 30, EvalEvery: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index, least := match(truth, p.Topics())
+		t.Logf("diagonal %v: least cosine %.4f, matched %v, ELBO %.0f, %v", diag, least, index, res.ELBO, res.Elapsed)
+		if least < 0.95 {
+			t.Errorf("diagonal %v: least cosine of a topic is %.4f", diag, least)
+		}
+		got := p.Correlations()
+		for i := range 5 {
+			for j := range i {
+				a, b := corr.At(i, j), got.At(index[i], index[j])
+				t.Logf("correlation %d, %d: %.2f, want %.2f", i, j, b, a)
+				if math.Abs(a) > 0.3 && a*b <= 0 {
+					t.Errorf("diagonal %v: correlation of topics %d and %d is %.2f, want %.2f", diag, i, j, b, a)
+				}
+			}
+		}
+	}
+}
+
+func toyCorpus(docs int, seed uint64) *Corpus {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	c := &Corpus{Terms: 60}
+	for range docs {
+		count := map[int]float64{}
+		at := 20 * rng.IntN(3)
+		for range 1 + rng.IntN(40) {
+			count[at+rng.IntN(20)]++
+		}
+		c.Docs = append(c.Docs, sortedDoc(count))
+	}
+	return c
+}
+
+func fitCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions, s *Solver) (*CTMPosterior, *Result) {
+	t.Helper()
+	m, err := NewCTM(c, k, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := m.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+func saved(t testing.TB, p *CTMPosterior) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// Every way to take expectations gives the same bits for any number of workers, and raises the ELBO.
+func TestCTMWorkers(t *testing.T) {
+	c := toyCorpus(70, 4)
+	c.Docs[3] = Document{}
+	for _, o := range []CTMOptions{
+		{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMQuadrature, Samples: 5}, {Expectation: CTMDelta},
+		{Expectation: CTMLaplace}, {Expectation: CTMMeanField}, {Forget: true}, {Paper: true}, {Paper: true, Diagonal: true}, {Starts: 2},
+		{Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs},
+	} {
+		var first string
+		for _, workers := range []int{1, 2, 7} {
+			p, res := fitCTM(t, c, 3, &o, &Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2)})
+			if res.Passes < 3 || math.IsNaN(res.ELBO) {
+				t.Errorf("%+v: %v passes, ELBO %v", o, res.Passes, res.ELBO)
+			}
+			if e := res.ELBOErr; o.Expectation <= CTMQuasi != (e > 0) {
+				t.Errorf("%+v: standard error of the ELBO is %v", o, e)
+			}
+			if o.Starts == 0 && !(res.Trace[2].ELBO > res.Trace[0].ELBO-1) {
+				t.Errorf("%+v: the ELBO goes from %v to %v", o, res.Trace[0].ELBO, res.Trace[2].ELBO)
+			}
+			got := saved(t, p) + fmt.Sprint(res.ELBO)
+			if first == "" {
+				first = got
+			} else if got != first {
+				t.Errorf("%+v: %d workers give another result than 1", o, workers)
+			}
+		}
+	}
+}
+
+func TestCTMStepAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	m, err := NewCTM(toyCorpus(64, 5), 4, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.NewStepper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	batch := make([]int, 32)
+	for i := range batch {
+		batch[i] = 2 * i
+	}
+	step := func() {
+		if err := st.Step(batch, math.Inf(1), rng); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	step()
+	if a := testing.AllocsPerRun(20, step); a > 4 { // none of them for a document
+		t.Errorf("%v allocations a step of 32 documents", a)
+	}
+}
+
+func TestCTMErrors(t *testing.T) {
+	good := toyCorpus(5, 6)
+	for _, c := range []struct {
+		corpus *Corpus
+		k      int
+		opt    *CTMOptions
+		want   error
+		text   string
+	}{
+		{nil, 2, nil, ErrEmpty, "without documents"},
+		{&Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
+		{&Corpus{Docs: make([]Document, 2)}, 2, nil, ErrEmpty, "vocabulary"},
+		{&Corpus{Docs: make([]Document, 2), Terms: 4}, 2, nil, ErrEmpty, "no words"},
+		{&Corpus{Docs: []Document{{[]int{7}, []float64{1}}}, Terms: 4}, 2, nil, ErrShape, "document 0 has word 7"},
+		{&Corpus{Docs: []Document{{[]int{1}, []float64{-1}}}, Terms: 4}, 2, nil, ErrParam, "count"},
+		{good, 0, nil, ErrParam, "0 topics"},
+		{good, 2, &CTMOptions{Samples: -1}, ErrParam, "Samples"},
+		{good, 2, &CTMOptions{Samples: 1 << 30}, ErrParam, "Samples"},
+		{good, 2, &CTMOptions{Inner: -1, FirstInner: -2}, ErrParam, "FirstInner"},
+		{good, 2, &CTMOptions{TopicPrior: math.NaN()}, ErrParam, "TopicPrior"},
+		{good, 2, &CTMOptions{PseudoDocs: math.Inf(1)}, ErrParam, "PseudoDocs"},
+		{good, 2, &CTMOptions{Expectation: 9}, ErrParam, "CTMExpectation(9)"},
+		{good, 2, &CTMOptions{Start: -1}, ErrParam, "CTMStart(-1)"},
+		{good, 2, &CTMOptions{Paper: true, Expectation: CTMLaplace}, ErrParam, "Paper"},
+		{good, 30, &CTMOptions{Expectation: CTMQuadrature}, ErrParam, "CTMQuasi"},
+		{good, 2, &CTMOptions{Topics: mat.NewDense(2, 3, nil)}, ErrShape, "2×3"},
+		{good, 1, &CTMOptions{Topics: mat.NewDense(1, 60, nil)}, ErrParam, "sums to 0"},
+	} {
+		m, err := NewCTM(c.corpus, c.k, c.opt)
+		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) || m != nil {
+			t.Errorf("%+v with %d topics: error %v, want one with %q", c.opt, c.k, err, c.text)
+		}
+	}
+	m, err := NewCTM(good, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.NewStepper(Euclidean{}); !errors.Is(err, ErrNoProx) {
+		t.Error(err)
+	}
+	if _, err := m.Posterior(nil); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	p, _ := fitCTM(t, good, 2, nil, nil)
+	if _, err := p.Infer(Document{[]int{60}, []float64{1}}); !errors.Is(err, ErrShape) {
+		t.Error(err)
+	}
+	if _, err := p.HeldOut(&Corpus{Terms: 60, Docs: []Document{{[]int{3}, []float64{1.5}}}}, nil); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	if _, err := p.HeldOut(&Corpus{Terms: 61, Docs: good.Docs}, nil); !errors.Is(err, ErrShape) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) || p == nil || res.Status != Canceled {
+		t.Errorf("%v, %v, %v", p, res, err)
+	}
+}
+
+func checkFinite(t *testing.T, what string, p *CTMPosterior) {
+	t.Helper()
+	for n := range p.Len() {
+		d := p.Doc(n)
+		mean, lo, hi := d.Proportions(0.95)
+		var sum float64
+		for j := range mean {
+			sum += mean[j]
+			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && p.K() > 1 && hi[j]-lo[j] > 1e-3 {
+				t.Logf("%s: document %d, topic %d: %v outside %v to %v", what, n, j, mean[j], lo[j], hi[j])
+			}
+		}
+		near(t, what+": sum of the proportions", sum, 1, 1e-9)
+	}
+	topics := p.Topics()
+	for k := range p.K() {
+		var sum float64
+		for _, b := range topics.RawRowView(k) {
+			sum += b
+		}
+		near(t, what+": sum of a topic", sum, 1, 1e-9)
+	}
+}
+
+func TestCTMEdgeCases(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	long := Document{}
+	for v := range 60 {
+		long.Words, long.Counts = append(long.Words, v), append(long.Counts, math.Ceil(100000/60*2*rng.Float64()))
+	}
+	c := toyCorpus(6, 7)
+	c.Docs = append(c.Docs, Document{}, Document{[]int{5}, []float64{1}}, long, Document{[]int{59}, []float64{100000}}, Document{[]int{4}, []float64{0.25}})
+	for _, k := range []int{1, 2, 5, 30} {
+		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMDelta}, {Expectation: CTMLaplace},
+			{Expectation: CTMMeanField}, {Forget: true}, {Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs}} {
+			what := fmt.Sprintf("%d topics, %+v", k, o)
+			p, res := fitCTM(t, c, k, &o, &Solver{MaxPasses: 4, BatchSize: 3})
+			if math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) || res.ELBO > 0 {
+				t.Errorf("%s: ELBO %v", what, res.ELBO)
+			}
+			checkFinite(t, what, p)
+			for _, d := range c.Docs {
+				q, err := p.Infer(d)
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if math.IsNaN(q.ELBO()) || q.ELBO() > 1e-9 && o.Expectation.monteCarlo() {
+					t.Errorf("%s: ELBO of Infer %v", what, q.ELBO())
+				}
+			}
+			whole := *c
+			whole.Docs = whole.Docs[:len(whole.Docs)-1]
+			h, err := p.HeldOut(&whole, &HeldOutOptions{Draws: 20})
+			if err != nil || !(h.PerToken > 0) || math.IsInf(h.PerToken, 0) {
+				t.Errorf("%s: held out %+v, %v", what, h, err)
+			}
+		}
+	}
+	// The paper's unguarded step either works or says that it does not.
+	m, err := NewCTM(c, 3, &CTMOptions{Paper: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _, err := m.Fit(context.Background(), &Solver{MaxPasses: 4}); err == nil {
+		checkFinite(t, "paper", p)
+	} else if !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Paper") {
+		t.Error(err)
+	}
+	// A batch that repeats a document, and one of all documents.
+	for _, s := range []*Solver{{Sampler: WithReplacement{}, BatchSize: 30, MaxIter: 6}, {StepSize: ConstantStep(1), MaxIter: 3}, {StepSize: ConstantStep(1e9), BatchSize: 2, MaxPasses: 3}} {
+		p, _ := fitCTM(t, c, 3, nil, s)
+		checkFinite(t, "repetitions", p)
+	}
+}
+
+// With one topic the word probabilities are those of the corpus, smoothed.
+func TestCTMOneTopic(t *testing.T) {
+	c := toyCorpus(40, 10)
+	p, _ := fitCTM(t, c, 1, nil, &Solver{BatchSize: 40, MaxPasses: 200, EvalEvery: -1})
+	total := tokens(c.Docs)
+	count := make([]float64, c.Terms)
+	for _, d := range c.Docs {
+		addDoc(count, d)
+	}
+	for v, b := range p.Topics().RawRowView(0) {
+		near(t, "probability of a word", b, (count[v]+ctmTopicPrior)/(total+ctmTopicPrior*60), 1e-6)
+	}
+}
+
+func TestCTMHeldOut(t *testing.T) {
+	first, second, err := Document{[]int{1, 4, 6, 9}, []float64{3, 1, 2, 1}}.halves()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1 1 1 4 6 6 9 → even places 1 1 6 9, odd places 1 4 6
+	if !slices.Equal(first.Words, []int{1, 6, 9}) || !slices.Equal(first.Counts, []float64{2, 1, 1}) ||
+		!slices.Equal(second.Words, []int{1, 4, 6}) || !slices.Equal(second.Counts, []float64{1, 1, 1}) {
+		t.Fatal(first, second)
+	}
+	p := smallPosterior(t, nil)
+	c := &Corpus{Terms: 3, Docs: []Document{{[]int{0, 1, 2}, []float64{5, 2, 2}}, {}}}
+	h, err := p.HeldOut(c, &HeldOutOptions{Draws: 40000, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ = c.Docs[0].halves() // 3, 1, 1 and 2, 1, 1
+	w := p.inferrer(0)
+	if err := p.infer(w, first, 0.01); err != nil {
+		t.Fatal(err)
+	}
+	// E[π] by quadrature.
+	d := p.doc(w, 0)
+	eps, weight := hermiteProduct(60, 2)
+	pi := make([]float64, 2)
+	var mean [2]float64
+	for i, wi := range weight {
+		z := []float64{d.mean[0] + d.l[0]*eps[2*i], d.mean[1] + d.l[2]*eps[2*i] + d.l[3]*eps[2*i+1]}
+		softmax(pi, z)
+		mean[0], mean[1] = mean[0]+wi*pi[0], mean[1]+wi*pi[1]
+	}
+	prob := func(v int) float64 {
+		return -math.Log(0.99*(mean[0]*p.beta[2*v]+mean[1]*p.beta[2*v+1]) + 0.01/3)
+	}
+	near(t, "held-out score", h.PerToken, (2*prob(0)+prob(1)+prob(2))/4, 1e-3)
+	near(t, "score in vocabulary", h.InVocab, (2*prob(0)+prob(1))/3, 1e-3)
+	if h.Tokens != 4 || h.TokensInVocab != 3 || h.DocumentScores[1] != 0 {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestCTMSave(t *testing.T) {
+	for _, o := range []CTMOptions{{}, {Diagonal: true}, {Forget: true}, {Expectation: CTMMeanField}} {
+		c := toyCorpus(20, 11)
+		c.Docs[2] = Document{}
+		p, _ := fitCTM(t, c, 3, &o, nil)
+		text := saved(t, p)
+		q, err := LoadCTM(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if saved(t, q) != text {
+			t.Error("a loaded model is another")
+		}
+		a, err := p.Infer(c.Docs[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := q.Infer(c.Docs[0])
+		if err != nil || a.ELBO() != b.ELBO() {
+			t.Errorf("Infer of a loaded model: ELBO %v, want %v, %v", b.ELBO(), a.ELBO(), err)
+		}
+		// Whatever happens to a file, there is a model or an error.
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 300 {
+			b := []byte(text)
+			for range 1 + rng.IntN(3) {
+				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]
+			}
+			if q, err := LoadCTM(bytes.NewReader(b)); err == nil {
+				if _, err := q.Infer(c.Docs[0]); err != nil && !errors.Is(err, ErrNotPosDef) {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	for _, s := range []struct {
+		text string
+		want error
+	}{
+		{"", ErrParam}, {"{}", ErrParam}, {`{"format":"pgsvi CTM posterior 1"}`, ErrShape},
+		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[-1],"seen":[true]}`, ErrNotPosDef},
+		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[2],"mu":[0],"sigma":[1],"seen":[true]}`, ErrParam},
+		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1]]}`, ErrShape},
+		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`, ErrNotPosDef},
+	} {
+		if _, err := LoadCTM(strings.NewReader(s.text)); !errors.Is(err, s.want) {
+			t.Errorf("%s: %v, want %v", s.text, err, s.want)
+		}
+	}
+}
+
+func documents(c *Corpus) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		for _, d := range c.Docs {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestCTMStream(t *testing.T) {
+	c, truth := syntheticCTM(1200, 3, 100, 80, mat.NewSymDense(3, []float64{1, .5, 0, .5, 1, 0, 0, 0, 1}), 12)
+	s, err := NewCTMStream(c.Terms, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Posterior(); !errors.Is(err, ErrEmpty) {
+		t.Error(err)
+	}
+	if err := s.AddAll(context.Background(), documents(c)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Add(Document{[]int{100}, []float64{1}}); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "document 1200") {
+		t.Error(err)
+	}
+	p, err := s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, least := match(truth, p.Topics())
+	t.Logf("least cosine after one pass %.4f", least)
+	if least < 0.9 || p.Len() != 0 || s.Len() != 1200 {
+		t.Errorf("least cosine of a topic is %v; %d, %d documents", least, p.Len(), s.Len())
+	}
+	// A stream of few and of empty documents.
+	s, _ = NewCTMStream(10, 3, nil)
+	for range 300 {
+		if err := s.Add(Document{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Add(Document{[]int{3}, []float64{2}}); err != nil {
+		t.Fatal(err)
+	}
+	p, err = s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFinite(t, "stream", p)
+}

@@ -1,0 +1,393 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// CTMPosterior is what a run on a CTM reached: the topics, N(μ, Σ), and q(z_n) = N(m_n, V_n)
+// for every document. It is immutable and safe for concurrent use.
+type CTMPosterior struct {
+	k, terms int
+	vocab    []string
+	opt      CTMOptions
+	beta     []float64 // terms × K
+	prior    ctmPrior
+	docs     [][]float64 // m and V⁻¹ of each document; nil where q is the prior
+	seen     []bool      // whether a term occurs in the training data
+}
+
+// Len returns the number of documents of the training data whose q is kept; none if they were streamed.
+func (p *CTMPosterior) Len() int { return len(p.docs) }
+
+// K returns the number of topics.
+func (p *CTMPosterior) K() int { return p.k }
+
+// Terms returns the size of the vocabulary.
+func (p *CTMPosterior) Terms() int { return p.terms }
+
+// Vocab returns the words of the vocabulary, or nil if they are not known.
+func (p *CTMPosterior) Vocab() []string { return slices.Clone(p.vocab) }
+
+// Topics returns β, K×Terms and new: row k holds the probabilities of the words in topic k.
+func (p *CTMPosterior) Topics() *mat.Dense {
+	t := mat.NewDense(p.k, p.terms, nil)
+	for v := range p.terms {
+		for k, b := range p.beta[v*p.k : (v+1)*p.k] {
+			t.Set(k, v, b)
+		}
+	}
+	return t
+}
+
+// Mu stores μ, the mean of the topic logits, in dst; nil allocates.
+func (p *CTMPosterior) Mu(dst []float64) []float64 {
+	dst = dest(dst, p.k)
+	copy(dst, p.prior.mu)
+	return dst
+}
+
+// Sigma returns Σ, the covariance of the topic logits, K×K and new. Logits are identified
+// only up to a shift that the topics of a document share.
+func (p *CTMPosterior) Sigma() *mat.SymDense { return fullSym(p.prior.cov, p.k) }
+
+// Correlations returns the correlations of the topic logits that belong to Σ, K×K and new.
+func (p *CTMPosterior) Correlations() *mat.SymDense {
+	c := p.Sigma()
+	for i := range p.k {
+		for j := range i {
+			c.SetSym(i, j, c.At(i, j)/math.Sqrt(p.prior.cov[i*p.k+i]*p.prior.cov[j*p.k+j]))
+		}
+	}
+	for i := range p.k {
+		c.SetSym(i, i, 1)
+	}
+	return c
+}
+
+// Proportions returns, for the prior, a document of which no word is known, what CTMDoc.Proportions returns.
+func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
+	w := newCTMWork(p.k, p.inferOptions(0))
+	w.setPrior(&p.prior)
+	return p.doc(w, 0).Proportions(level)
+}
+
+// Doc returns q(z_n) of document n of the training data. Its ELBO is NaN. It panics if there is no such document.
+func (p *CTMPosterior) Doc(n int) *CTMDoc {
+	if n < 0 || n >= len(p.docs) {
+		panic(fmt.Sprintf("pgsvi: document %d of %d", n, len(p.docs)))
+	}
+	w := newCTMWork(p.k, p.inferOptions(0))
+	if p.docs[n] == nil || !w.load(p.docs[n]) {
+		w.setPrior(&p.prior)
+	}
+	return p.doc(w, math.NaN())
+}
+
+// Infer returns q(z) of a new document by proximal steps of its own, at the topics, μ and Σ of p. Expectations
+// by draws are over points that do not change from step to step, 32 of them unless CTMOptions.Samples is
+// larger, so that the steps converge and the result is always the same. Words that did not occur
+// in the training data count as what they are: improbable in every topic. The error is that
+// of Corpus.Validate, or wraps ErrNotPosDef.
+func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
+	if err := (&Corpus{Docs: []Document{d}, Terms: p.terms}).Validate(); err != nil {
+		return nil, err
+	}
+	w := p.inferrer(0)
+	if err := p.infer(w, d, 0); err != nil {
+		return nil, err
+	}
+	var elbo float64
+	if w.n > 0 {
+		elbo, _ = w.elbo(&p.prior)
+	}
+	return p.doc(w, elbo), nil
+}
+
+const (
+	inferSamples = 32
+	inferSteps   = 100
+	inferSettled = 1e-2 // the distance that the last step may still move q
+)
+
+// inferOptions returns the options of the E-step of a new document with at least so many points.
+func (p *CTMPosterior) inferOptions(samples int) *CTMOptions {
+	o := p.opt
+	o.Paper = false
+	if o.Expectation == CTMAntithetic || o.Expectation == CTMQuasi {
+		o.Expectation, o.Samples = CTMQuasi, max(o.Samples, samples)
+	}
+	return &o
+}
+
+// inferrer returns an E-step whose points are fixed.
+func (p *CTMPosterior) inferrer(samples int) *ctmWork {
+	w := newCTMWork(p.k, p.inferOptions(max(samples, inferSamples)))
+	if w.opt.Expectation == CTMQuasi {
+		kronecker(w.eps, w.k, nil)
+	}
+	w.fixed = true
+	return w
+}
+
+// infer makes w the E-step of d at its optimum, with topics (1−mix)β + mix/terms.
+func (p *CTMPosterior) infer(w *ctmWork, d Document, mix float64) error {
+	w.setDoc(d)
+	for i, v := range d.Words {
+		for k, b := range p.beta[v*p.k : (v+1)*p.k] {
+			w.b[k*w.n+i] = (1-mix)*b + mix/float64(p.terms)
+		}
+	}
+	if !w.setPrior(&p.prior) {
+		return fmt.Errorf("pgsvi: Sigma: %w", ErrNotPosDef)
+	}
+	if w.n == 0 {
+		return nil
+	}
+	tol := settled
+	if w.opt.Expectation == CTMQuasi {
+		tol = inferSettled // the points are further from the truth than that
+	}
+	if err := w.ascend(&p.prior, inferSteps, ctmBeta/(1+ctmBeta), tol); err != nil {
+		return fmt.Errorf("pgsvi: new document: %w", err)
+	}
+	return nil
+}
+
+// doc returns the q of w.
+func (p *CTMPosterior) doc(w *ctmWork, elbo float64) *CTMDoc {
+	w.invert()
+	d := &CTMDoc{mean: slices.Clone(w.m), cov: mat.NewSymDense(p.k, nil), elbo: elbo}
+	for i := range p.k {
+		for j := range i + 1 {
+			d.cov.SetSym(i, j, w.cov(i, j))
+		}
+	}
+	d.l = make([]float64, p.k*p.k)
+	for i := range p.k {
+		for j := range i + 1 {
+			d.l[i*p.k+j] = w.cov(i, j)
+		}
+	}
+	cholesky(d.l, p.k)
+	return d
+}
+
+// CTMDoc is q(z) = N(m, V) for the topic logits z of a document; its topic
+// proportions are softmax(z). It is immutable and safe for concurrent use.
+type CTMDoc struct {
+	mean []float64
+	cov  *mat.SymDense
+	l    []float64 // Cholesky factor of V
+	elbo float64
+}
+
+// Mean stores m in dst; nil allocates.
+func (d *CTMDoc) Mean(dst []float64) []float64 {
+	dst = dest(dst, len(d.mean))
+	copy(dst, d.mean)
+	return dst
+}
+
+// Cov returns V, K×K and new.
+func (d *CTMDoc) Cov() *mat.SymDense {
+	c := mat.NewSymDense(len(d.mean), nil)
+	c.CopySym(d.cov)
+	return c
+}
+
+// ELBO returns the document's term of the ELBO in nats, NaN if it was not evaluated.
+func (d *CTMDoc) ELBO() float64 { return d.elbo }
+
+// Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
+func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 {
+	k := len(d.mean)
+	dst = dest(dst, k)
+	for j := range dst {
+		dst[j] = rng.NormFloat64()
+	}
+	z := slices.Clone(dst)
+	blas64.Trmv(blas.NoTrans, lowerTriangle(d.l, k), vector(z))
+	floats.Add(z, d.mean)
+	softmax(dst, z)
+	return dst
+}
+
+// proportionDraws is the number of draws of CTMDoc.Proportions.
+const proportionDraws = 4000
+
+// Proportions returns the means of the topic proportions and, for each, the central interval
+// that holds it with probability level in (0, 1), from 4000 draws of a fixed seed. It panics
+// if level is outside (0, 1).
+func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
+	if !(level > 0 && level < 1) {
+		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+	}
+	k := len(d.mean)
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	draws := rows(k, proportionDraws)
+	x := make([]float64, k)
+	mean, lo, hi = make([]float64, k), make([]float64, k), make([]float64, k)
+	for i := range proportionDraws {
+		d.Rand(x, rng)
+		for j, p := range x {
+			draws[j][i] = p
+		}
+	}
+	tail := int(proportionDraws * (1 - level) / 2)
+	for j, all := range draws {
+		mean[j] = floats.Sum(all) / proportionDraws
+		slices.Sort(all)
+		lo[j], hi[j] = all[tail], all[proportionDraws-1-tail]
+	}
+	return mean, lo, hi
+}
+
+// expectedSoftmax stores E[softmax(z)] in mean, from the points in the rows of eps and their negatives.
+// With z = m ± δ one exponential a coordinate serves both.
+func (d *CTMDoc) expectedSoftmax(mean, eps, scratch []float64) {
+	k := len(d.mean)
+	top := floats.Max(d.mean)
+	base, up, down := scratch[:k], scratch[k:2*k], scratch[2*k:3*k]
+	for j, m := range d.mean {
+		base[j] = math.Exp(m - top)
+	}
+	clear(mean)
+	for i := 0; i < len(eps); i += k {
+		x := eps[i : i+k]
+		var a, b float64
+		for j := range up {
+			var s float64
+			for c, l := range d.l[j*k : j*k+j+1] {
+				s += l * x[c]
+			}
+			e := math.Exp(min(max(s, -300), 300))
+			up[j], down[j] = base[j]*e, base[j]/e
+			a += up[j]
+			b += down[j]
+		}
+		for j := range mean {
+			mean[j] += up[j]/a + down[j]/b
+		}
+	}
+	floats.Scale(float64(k)/float64(2*len(eps)), mean)
+}
+
+// HeldOutOptions are the options of CTMPosterior.HeldOut; the zero value is the protocol.
+type HeldOutOptions struct {
+	// Draws is the number of draws of z for each document, in antithetic pairs. Zero means 10,000.
+	Draws int
+	// Smoothing is the share of the uniform distribution that is mixed into each topic. Zero means 0.01.
+	Smoothing float64
+	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on it.
+	Workers int
+}
+
+// HeldOut is how well the second halves of documents are predicted from their first
+// halves: −log probability per token, in nats, the lower the better.
+type HeldOut struct {
+	PerToken       float64   // over all tokens; NaN if there are none
+	InVocab        float64   // over tokens whose word occurs in the training data
+	Tokens         float64   // how many tokens PerToken is over
+	TokensInVocab  float64   // and InVocab
+	DocumentScores []float64 // Σ over the tokens of each document
+}
+
+// HeldOut scores the documents of c, which should not be those of the training data. The tokens
+// of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y²; q(z) is
+// inferred from y¹, and scored is
+//
+//	− Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
+//
+// with every topic smoothed, β ← (1−s)β + s/terms, so that words unseen in training have a score too. Counts
+// must be whole numbers. A nil opt means the zero HeldOutOptions. The error wraps ErrShape if c has another number of
+// terms, ErrParam if a count is not whole or an option out of range, and otherwise is that of Corpus.Validate or Infer.
+func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
+	o := HeldOutOptions{}
+	if opt != nil {
+		o = *opt
+	}
+	if o.Draws < 0 || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
+		return nil, fmt.Errorf("pgsvi: %w: HeldOutOptions %+v", ErrParam, o)
+	}
+	if c == nil || len(c.Docs) == 0 {
+		return nil, fmt.Errorf("pgsvi: %w: a corpus without documents", ErrEmpty)
+	}
+	if c.Terms != p.terms {
+		return nil, fmt.Errorf("pgsvi: %w: the corpus has %d terms, the model %d", ErrShape, c.Terms, p.terms)
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Draws == 0 {
+		o.Draws = 10000
+	}
+	mix := orDefault(o.Smoothing, 0.01)
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	eps := make([]float64, (o.Draws+1)/2*p.k)
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	for i := range eps {
+		eps[i] = rng.NormFloat64()
+	}
+	n := len(c.Docs)
+	h := &HeldOut{DocumentScores: make([]float64, n)}
+	in := make([]float64, n) // of words in the training data
+	errs := make([]error, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, o.Workers) {
+		wg.Go(func() {
+			w := p.inferrer(0)
+			mean, scratch := make([]float64, p.k), make([]float64, 3*p.k)
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				first, second, err := c.Docs[i].halves()
+				if err == nil {
+					err = p.infer(w, first, mix)
+				}
+				if err != nil {
+					errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, err)
+					continue
+				}
+				p.doc(w, 0).expectedSoftmax(mean, eps, scratch)
+				for j, v := range second.Words {
+					l := -second.Counts[j] * math.Log((1-mix)*floats.Dot(mean, p.beta[v*p.k:(v+1)*p.k])+mix/float64(p.terms))
+					h.DocumentScores[i] += l
+					if p.seen[v] {
+						in[i] += l
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for i, d := range c.Docs {
+		h.PerToken += h.DocumentScores[i]
+		h.InVocab += in[i]
+		_, second, _ := d.halves()
+		h.Tokens += second.Tokens()
+		for j, v := range second.Words {
+			if p.seen[v] {
+				h.TokensInVocab += second.Counts[j]
+			}
+		}
+	}
+	h.PerToken /= h.Tokens
+	h.InVocab /= h.TokensInVocab
+	return h, nil
+}

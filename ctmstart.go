@@ -1,0 +1,289 @@
+package pgsvi
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// ctmMix is the share of a start in the first topics; the rest is the word frequencies of the corpus.
+const ctmMix = 0.2
+
+// startTopics returns where the topics start from, K rows of positive sum.
+func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
+	k := m.k
+	if t, ok := m.opt.Topics.(*mat.Dense); ok {
+		out := make([][]float64, k)
+		for j := range out {
+			out[j] = t.RawRowView(j)
+		}
+		return out
+	}
+	start := m.opt.Start
+	if start == StartAuto {
+		start = StartKMeans
+		if k > 20 {
+			start = StartAnchors
+		}
+	}
+	unigram := make([]float64, m.terms)
+	total := tokens(m.docs)
+	for _, d := range m.docs {
+		for i, v := range d.Words {
+			unigram[v] += d.Counts[i] / total
+		}
+	}
+	if total == 0 {
+		for v := range unigram {
+			unigram[v] = 1 / float64(m.terms)
+		}
+	}
+	out := rows(k, m.terms)
+	switch start {
+	case StartKMeans:
+		for n, j := range m.kMeans(rng) {
+			addDoc(out[j], m.docs[n])
+		}
+	case StartAnchors:
+		m.anchorTopics(out, rng)
+	case StartDocs:
+		for _, row := range out {
+			for range 3 {
+				addDoc(row, m.docs[rng.IntN(len(m.docs))])
+			}
+		}
+	}
+	for _, row := range out {
+		var sum float64
+		for _, x := range row {
+			sum += x
+		}
+		for v, u := range unigram {
+			switch {
+			case start != StartRandom && sum > 0:
+				row[v] = ctmMix*row[v]/sum + (1-ctmMix)*u
+			default: // StartRandom, or a topic without documents
+				row[v] = u * (0.5 + rng.Float64())
+			}
+		}
+	}
+	return out
+}
+
+// addDoc adds the counts of d to row.
+func addDoc(row []float64, d Document) {
+	for i, v := range d.Words {
+		row[v] += d.Counts[i]
+	}
+}
+
+// tfidf returns the documents with weights y_v log(D/D_v) of norm 1 in place of counts.
+func (m *CTM) tfidf() []Document {
+	idf := make([]float64, m.terms)
+	for _, d := range m.docs {
+		for _, v := range d.Words {
+			idf[v]++
+		}
+	}
+	for v, n := range idf {
+		idf[v] = math.Log(float64(len(m.docs)) / max(1, n))
+	}
+	out := make([]Document, len(m.docs))
+	for n, d := range m.docs {
+		x := make([]float64, len(d.Words))
+		var norm float64
+		for i, v := range d.Words {
+			x[i] = d.Counts[i] * idf[v]
+			norm += x[i] * x[i]
+		}
+		for i := range x {
+			x[i] /= math.Sqrt(max(norm, math.SmallestNonzeroFloat64))
+		}
+		out[n] = Document{d.Words, x}
+	}
+	return out
+}
+
+// cosine returns the inner product of x with a row.
+func cosine(x Document, row []float64) (s float64) {
+	for i, v := range x.Words {
+		s += x.Counts[i] * row[v]
+	}
+	return s
+}
+
+// kMeans returns the cluster of each document: spherical k-means on TF-IDF weights
+// from centres that k-means++ draws.
+func (m *CTM) kMeans(rng *rand.Rand) []int {
+	x := m.tfidf()
+	centre := rows(m.k, m.terms)
+	far := make([]float64, len(x))
+	for n := range far {
+		far[n] = 1
+	}
+	for j := range centre {
+		n := pick(far, rng)
+		addDoc(centre[j], x[n])
+		for i := range x {
+			far[i] = min(far[i], max(0, 1-cosine(x[i], centre[j])))
+		}
+	}
+	cluster := make([]int, len(x))
+	for range 15 {
+		changed := false
+		for n := range x {
+			best, at := math.Inf(-1), 0
+			for j := range centre {
+				if c := cosine(x[n], centre[j]); c > best {
+					best, at = c, j
+				}
+			}
+			changed = changed || cluster[n] != at
+			cluster[n] = at
+		}
+		if !changed {
+			break
+		}
+		for j := range centre {
+			clear(centre[j])
+		}
+		for n, j := range cluster {
+			addDoc(centre[j], x[n])
+		}
+		for _, row := range centre {
+			var norm float64
+			for _, c := range row {
+				norm += c * c
+			}
+			if norm > 0 {
+				for v := range row {
+					row[v] /= math.Sqrt(norm)
+				}
+			}
+		}
+	}
+	return cluster
+}
+
+// pick draws an index with probability in proportion to its weight.
+func pick(weight []float64, rng *rand.Rand) int {
+	var sum float64
+	for _, w := range weight {
+		sum += w
+	}
+	u := rng.Float64() * sum
+	for i, w := range weight {
+		if u -= w; u < 0 {
+			return i
+		}
+	}
+	return rng.IntN(len(weight))
+}
+
+// anchorTopics stores in out the words of the documents of each of K anchor words. Row v of the
+// matrix of word pairs, which says with which words v occurs, is projected at random to
+// few dimensions; anchors are found one at a time as the row furthest from the span of those before.
+func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
+	const dim = 400
+	freq := make([]float64, m.terms)
+	for _, d := range m.docs {
+		for _, v := range d.Words {
+			freq[v]++
+		}
+	}
+	// A word of few documents has a row of much noise.
+	least := max(3, math.Ceil(0.01*float64(len(m.docs))))
+	var words []int
+	index := make([]int, m.terms)
+	for v, n := range freq {
+		index[v] = -1
+		if n >= least {
+			index[v] = len(words)
+			words = append(words, v)
+		}
+	}
+	project := make([]float32, m.terms*dim)
+	for i := range project {
+		project[i] = float32(rng.NormFloat64())
+	}
+	q := rows(len(words), dim)
+	weight := make([]float64, len(words))
+	sum := make([]float64, dim)
+	for _, d := range m.docs {
+		w := d.Tokens()
+		if w < 2 {
+			continue
+		}
+		clear(sum)
+		for i, v := range d.Words {
+			for j, x := range project[v*dim : (v+1)*dim] {
+				sum[j] += d.Counts[i] * float64(x)
+			}
+		}
+		for i, v := range d.Words {
+			at := index[v]
+			if at < 0 {
+				continue
+			}
+			c := d.Counts[i] / (w * (w - 1)) // pairs of different tokens
+			weight[at] += c * (w - 1)
+			for j, x := range project[v*dim : (v+1)*dim] {
+				q[at][j] += c * (sum[j] - float64(x))
+			}
+		}
+	}
+	mean := make([]float64, dim)
+	for i, row := range q {
+		for j := range row {
+			row[j] /= max(weight[i], math.SmallestNonzeroFloat64)
+			mean[j] += row[j] / float64(len(q))
+		}
+	}
+	for _, row := range q {
+		for j := range row {
+			row[j] -= mean[j]
+		}
+	}
+	for k := range out {
+		far, at := 0.0, -1
+		for i, row := range q {
+			var norm float64
+			for _, x := range row {
+				norm += x * x
+			}
+			if norm > far {
+				far, at = norm, i
+			}
+		}
+		if at < 0 {
+			return // fewer directions than topics: the rest start at random
+		}
+		for _, d := range m.docs {
+			if has(d, words[at]) {
+				addDoc(out[k], d)
+			}
+		}
+		unit := make([]float64, dim)
+		for j, x := range q[at] {
+			unit[j] = x / math.Sqrt(far)
+		}
+		for _, row := range q {
+			var c float64
+			for j, x := range row {
+				c += x * unit[j]
+			}
+			for j := range row {
+				row[j] -= c * unit[j]
+			}
+		}
+		clear(q[at])
+	}
+}
+
+// has reports whether word v occurs in d.
+func has(d Document, v int) bool {
+	_, ok := slices.BinarySearch(d.Words, v)
+	return ok
+}

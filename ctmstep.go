@@ -1,0 +1,446 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// CTMStepper holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ),
+// and q(z_n) of every document visited so far, as m_n and V_n⁻¹: K + K(K+1)/2 floats
+// a document, 2K where V_n is diagonal. A document that was not visited has the prior.
+//
+// A Step visits the documents of the batch, a few proximal steps each, and ends with the M-step.
+// Each document draws from a stream of its own and sums are taken in the order of the
+// batch, so that the result does not depend on the number of workers. A document that
+// the batch repeats is visited once and counts as often in the topics.
+type CTMStepper struct {
+	m       *CTM
+	docs    float64 // N: the number of documents, of a stream those so far
+	prior   ctmPrior
+	topics  ctmTopics
+	state   []float64 // of the documents, one after the other
+	visited []bool
+	sums    ctmSums // over the visited documents with words
+	next    ctmSums
+	steps   int
+	started bool
+	works   []*ctmWork
+	slots   []ctmSlot
+	used    int         // slots of this step
+	slotOf  map[int]int // document → slot
+	elboErr float64
+	values  []float64
+	chol    []float64
+}
+
+// ctmSlot is what a step learns from one document of its batch.
+type ctmSlot struct {
+	doc    int
+	times  float64   // how often the batch has it
+	state  []float64 // the new m and V⁻¹
+	stat   []float64 // y_v E[ρ_vk], topic by topic
+	change ctmSums   // what it adds to the sums
+	err    error
+}
+
+// ctmSums are Σ_n 1, Σ_n m_n and Σ_n V_n + m_n m_nᵀ.
+type ctmSums struct {
+	count float64
+	m, v  []float64 // v is K×K, its lower triangle significant
+}
+
+func (s *ctmSums) reset(k int) {
+	s.count, s.m, s.v = 0, resize(s.m, k), resize(s.v, k*k)
+	clear(s.m)
+	clear(s.v)
+}
+
+// add adds weight times the moments of q.
+func (s *ctmSums) add(weight float64, w *ctmWork) {
+	w.invert()
+	s.count += weight
+	for i, m := range w.m {
+		s.m[i] += weight * m
+		for j, o := range w.m[:i+1] {
+			s.v[i*w.k+j] += weight * (w.cov(i, j) + m*o)
+		}
+	}
+}
+
+// addScaled adds weight times o.
+func (s *ctmSums) addScaled(weight float64, o *ctmSums) {
+	s.count += weight * o.count
+	for i, x := range o.m {
+		s.m[i] += weight * x
+	}
+	for i, x := range o.v {
+		s.v[i] += weight * x
+	}
+}
+
+// prior stores in p the N(μ, Σ) that maximises the ELBO of the documents in s together with
+// pseudo imagined ones from N(0, I). It reports whether there is one to rounding.
+func (s *ctmSums) prior(p *ctmPrior, pseudo float64, scratch *[]float64) bool {
+	k := len(s.m)
+	n := s.count + pseudo
+	mu, cov := make([]float64, k), make([]float64, k*k)
+	for i, m := range s.m {
+		mu[i] = m / n
+		for j := range i + 1 {
+			cov[i*k+j] = s.v[i*k+j]/n - mu[i]*mu[j]
+		}
+		cov[i*k+i] += pseudo / n
+	}
+	return p.set(mu, cov, scratch)
+}
+
+// ctmTopics are the sufficient statistics S of the topics, with β_kv ∝ S_kv + smoothing.
+type ctmTopics struct {
+	k, terms int
+	smooth   float64
+	scale    float64   // S is scale·stat
+	stat     []float64 // terms × K, so that the K numbers of a word are adjacent
+	sum      []float64 // Σ_v stat
+	inv      []float64 // 1 / Σ_v (S + smoothing)
+}
+
+// set makes S total times the topics given as K rows of non-negative numbers.
+func (t *ctmTopics) set(rows [][]float64, total float64) {
+	t.k = len(rows)
+	t.scale = 1
+	t.stat, t.sum, t.inv = make([]float64, t.terms*t.k), make([]float64, t.k), make([]float64, t.k)
+	for k, row := range rows {
+		var sum float64
+		for _, x := range row {
+			sum += x
+		}
+		for v, x := range row {
+			t.stat[v*t.k+k] = x / sum * total
+		}
+		t.sum[k] = total
+	}
+	t.normalise()
+}
+
+func (t *ctmTopics) normalise() {
+	for k, s := range t.sum {
+		t.inv[k] = 1 / (t.scale*s + t.smooth*float64(t.terms))
+	}
+}
+
+// gather stores the β of the words in b, topic by topic.
+func (t *ctmTopics) gather(b []float64, words []int) {
+	n := len(words)
+	for i, v := range words {
+		for k, x := range t.stat[v*t.k : (v+1)*t.k] {
+			b[k*n+i] = (t.scale*x + t.smooth) * t.inv[k]
+		}
+	}
+}
+
+// decay multiplies S by 1 − rho.
+func (t *ctmTopics) decay(rho float64) {
+	t.scale *= 1 - rho
+	if t.scale < 1e-100 {
+		for i := range t.stat {
+			t.stat[i] *= t.scale
+		}
+		for k := range t.sum {
+			t.sum[k] *= t.scale
+		}
+		t.scale = 1
+	}
+}
+
+// add adds weight times the statistics of a document, topic by topic.
+func (t *ctmTopics) add(weight float64, stat []float64, words []int) {
+	n := len(words)
+	weight /= t.scale
+	for i, v := range words {
+		row := t.stat[v*t.k : (v+1)*t.k]
+		for k := range row {
+			x := weight * stat[k*n+i]
+			row[k] += x
+			t.sum[k] += x
+		}
+	}
+}
+
+// beta returns β, terms × K.
+func (t *ctmTopics) beta() []float64 {
+	b := make([]float64, len(t.stat))
+	for i, x := range t.stat {
+		b[i] = (t.scale*x + t.smooth) * t.inv[i%t.k]
+	}
+	return b
+}
+
+func newCTMStepper(m *CTM) (*CTMStepper, error) {
+	k := m.k
+	s := &CTMStepper{m: m, docs: float64(len(m.docs)), elboErr: math.NaN(), slotOf: map[int]int{}}
+	s.topics = ctmTopics{k: k, terms: m.terms, smooth: orDefault(m.opt.TopicPrior, ctmTopicPrior)}
+	s.visited = make([]bool, len(m.docs))
+	if !m.opt.Forget {
+		s.state = make([]float64, len(m.docs)*ctmState(k, m.opt.diagonal()))
+	}
+	s.sums.reset(k)
+	s.next.reset(k)
+	s.sums.prior(&s.prior, 1, &s.chol)
+	s.SetWorkers(1)
+	return s, nil
+}
+
+// Len returns the number of documents.
+func (s *CTMStepper) Len() int { return len(s.m.docs) }
+
+// BatchSize returns 16, or 2 for CTMOptions.Paper.
+func (s *CTMStepper) BatchSize() int {
+	if s.m.opt.Paper {
+		return ctmPaperBatch
+	}
+	return ctmBatch
+}
+
+// SetWorkers sets the number of goroutines that share the documents of a batch.
+func (s *CTMStepper) SetWorkers(n int) {
+	for len(s.works) < n {
+		s.works = append(s.works, newCTMWork(s.m.k, &s.m.opt))
+	}
+	s.works = s.works[:max(1, n)]
+}
+
+// ELBOErr returns the standard error of the last ELBO that is due to draws, and NaN
+// where its expectations were not of draws.
+func (s *CTMStepper) ELBOErr() float64 { return s.elboErr }
+
+// start sets the first topics.
+func (s *CTMStepper) start(rng *rand.Rand) {
+	if !s.started {
+		s.topics.set(s.m.startTopics(rng), tokens(s.m.docs)/float64(s.m.k))
+		s.started = true
+	}
+}
+
+func tokens(docs []Document) (n float64) {
+	for _, d := range docs {
+		n += d.Tokens()
+	}
+	return n
+}
+
+// each calls f for 0 … n−1, from as many goroutines as there are workers.
+func (s *CTMStepper) each(n int, f func(w *ctmWork, i int)) {
+	if len(s.works) == 1 || n == 1 {
+		for i := range n {
+			f(s.works[0], i)
+		}
+		return
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for _, w := range s.works[:min(n, len(s.works))] {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(w, i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Step implements Stepper. A beta of +Inf leaves the step size inside to the CTM: β = 1,
+// which is r = ½, or that of the paper. The error wraps ErrNotPosDef or ErrNotFinite and names the document.
+func (s *CTMStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+	s.start(rng)
+	s.enter(batch)
+	t := s.length(beta)
+	seed := rng.Uint64()
+	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[i], t, seed) })
+	var size float64
+	for i := range s.used {
+		slot := &s.slots[i]
+		if slot.err != nil {
+			return fmt.Errorf("pgsvi: document %d: %w", slot.doc, slot.err)
+		}
+		size += slot.times
+	}
+	rho := math.Pow(10+float64(s.steps), -0.7)
+	if err := s.updatePrior(rho, size); err != nil {
+		return err
+	}
+	s.topics.decay(rho)
+	stride := ctmState(s.m.k, s.m.opt.diagonal())
+	for i := range s.used {
+		slot := &s.slots[i]
+		d := slot.doc
+		s.topics.add(rho*s.docs/size*slot.times, slot.stat, s.m.docs[d].Words)
+		if !s.m.opt.Forget {
+			copy(s.state[d*stride:], slot.state)
+			s.visited[d] = true
+		}
+	}
+	s.topics.normalise()
+	s.steps++
+	return nil
+}
+
+// updatePrior is the M-step for μ and Σ: over all documents visited so far, or where q is
+// forgotten over the running average of the batches that the topics use, too.
+func (s *CTMStepper) updatePrior(rho, size float64) error {
+	old, change := 1.0, 1.0
+	if s.m.opt.Forget {
+		old, change = 1-rho, rho*s.docs/size
+	}
+	s.next.reset(s.m.k)
+	s.next.addScaled(old, &s.sums)
+	for i := range s.used {
+		s.next.addScaled(change, &s.slots[i].change)
+	}
+	if !s.next.prior(&s.prior, orDefault(s.m.opt.PseudoDocs, ctmPseudoDocs), &s.chol) {
+		return fmt.Errorf("pgsvi: Sigma after the documents of the batch: %w; use a smaller step size or more PseudoDocs", ErrNotPosDef)
+	}
+	s.sums, s.next = s.next, s.sums
+	return nil
+}
+
+// length returns 1 − r for the step size beta.
+func (s *CTMStepper) length(beta float64) float64 {
+	if math.IsInf(beta, 1) {
+		beta = ctmBeta
+		if s.m.opt.Paper {
+			beta = ctmPaperBeta
+		}
+	}
+	return beta / (1 + beta)
+}
+
+// enter fills the slots with the documents of batch.
+func (s *CTMStepper) enter(batch []int) {
+	s.used = 0
+	clear(s.slotOf)
+	n := len(batch)
+	if batch == nil {
+		n = s.Len()
+	}
+	for i := range n {
+		d := term(batch, i)
+		if at, ok := s.slotOf[d]; ok {
+			s.slots[at].times++
+			continue
+		}
+		if s.used == len(s.slots) {
+			s.slots = append(s.slots, ctmSlot{})
+		}
+		s.slotOf[d] = s.used
+		s.slots[s.used].doc, s.slots[s.used].times = d, 1
+		s.used++
+	}
+}
+
+// open makes w the E-step of document d at its present q.
+func (s *CTMStepper) open(w *ctmWork, d int) bool {
+	doc := s.m.docs[d]
+	w.setDoc(doc)
+	s.topics.gather(w.b, doc.Words)
+	if !s.visited[d] || w.n == 0 {
+		return w.setPrior(&s.prior)
+	}
+	stride := ctmState(w.k, w.diag)
+	return w.load(s.state[d*stride : (d+1)*stride])
+}
+
+// visit is the E-step of a document.
+func (s *CTMStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
+	k, d := w.k, slot.doc
+	w.pcg.Seed(seed, uint64(d))
+	slot.change.reset(k)
+	slot.state, slot.err = resize(slot.state, ctmState(k, w.diag)), nil
+	if !s.open(w, d) {
+		slot.err = fmt.Errorf("%w: V⁻¹", ErrNotPosDef)
+		return
+	}
+	slot.stat = resize(slot.stat, k*w.n)
+	if w.n > 0 {
+		if s.visited[d] {
+			slot.change.add(-1, w)
+		}
+		if slot.err = w.ascend(&s.prior, w.opt.inner(!s.visited[d]), t, w.tolerance()); slot.err != nil {
+			return
+		}
+		slot.change.add(1, w)
+		w.expect(wantStat, slot.stat)
+		if i, ok := allFinite(slot.stat); !ok {
+			slot.err = fmt.Errorf("%w: the topics of word %d are %v", ErrNotFinite, s.m.docs[d].Words[i%w.n], slot.stat[i])
+		}
+	}
+	w.save(slot.state)
+}
+
+// ELBO implements Stepper: that of all documents, at the topics, μ and Σ of the moment. It is an
+// estimate where expectations are; see ELBOErr.
+func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
+	s.start(rng)
+	n := s.Len()
+	s.values = resize(s.values, 2*n)
+	values := s.values
+	seed := rng.Uint64()
+	s.each(n, func(w *ctmWork, i int) {
+		w.pcg.Seed(seed, uint64(i))
+		values[i], values[n+i] = 0, 0
+		if len(s.m.docs[i].Words) > 0 {
+			if s.open(w, i) {
+				if s.m.opt.Forget && w.ascend(&s.prior, w.opt.inner(true), s.length(math.Inf(1)), w.tolerance()) != nil {
+					values[i] = math.NaN()
+					return
+				}
+				values[i], values[n+i] = w.elbo(&s.prior)
+			} else {
+				values[i] = math.NaN()
+			}
+		}
+	})
+	var sum, variance float64
+	for i := range n {
+		if math.IsNaN(values[i]) {
+			return math.NaN(), fmt.Errorf("pgsvi: %w: ELBO of document %d", ErrNotFinite, i)
+		}
+		sum += values[i]
+		variance += values[n+i]
+	}
+	s.elboErr = math.NaN()
+	if e := s.m.opt.Expectation; e == CTMAntithetic || e == CTMQuasi {
+		s.elboErr = math.Sqrt(variance)
+	}
+	return sum, nil
+}
+
+// Posterior returns the posterior at the state of st, a Stepper of this model. The error wraps ErrParam if st is none.
+func (m *CTM) Posterior(st Stepper) (*CTMPosterior, error) {
+	s, ok := st.(*CTMStepper)
+	if !ok || s.m != m {
+		return nil, fmt.Errorf("pgsvi: %w: a %T that is no Stepper of this CTM", ErrParam, st)
+	}
+	s.start(rand.New(rand.NewPCG(seed1, seed2)))
+	p := &CTMPosterior{k: m.k, terms: m.terms, vocab: slices.Clone(m.vocab), opt: m.opt}
+	p.opt.Topics = nil
+	p.beta = s.topics.beta()
+	p.prior.set(slices.Clone(s.prior.mu), slices.Clone(s.prior.cov), new([]float64))
+	p.seen = make([]bool, m.terms)
+	stride := ctmState(m.k, m.opt.diagonal())
+	if !m.opt.Forget {
+		p.docs = make([][]float64, len(m.docs))
+	}
+	for n, d := range m.docs {
+		for _, v := range d.Words {
+			p.seen[v] = true
+		}
+		if s.visited[n] && len(d.Words) > 0 {
+			p.docs[n] = slices.Clone(s.state[n*stride : (n+1)*stride])
+		}
+	}
+	return p, nil
+}

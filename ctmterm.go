@@ -1,0 +1,664 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// ctmPrior is N(μ, Σ) in the forms that an E-step needs.
+type ctmPrior struct {
+	mu     []float64
+	cov    []float64 // Σ, full
+	prec   []float64 // Σ⁻¹, full
+	logDet float64   // log|Σ|
+}
+
+// set makes p the Gaussian with mean mu and covariance cov, of which the lower
+// triangle is read, and reports whether it is one; if not, p is as it was but for its scratch.
+func (p *ctmPrior) set(mu, cov []float64, scratch *[]float64) bool {
+	k := len(mu)
+	*scratch = resize(*scratch, k*k)
+	l := *scratch
+	copy(l, cov)
+	if _, ok := allFinite(mu); !ok || !cholesky(l, k) {
+		return false
+	}
+	p.logDet = logDetChol(l, k)
+	invertChol(l, k)
+	p.mu = append(p.mu[:0], mu...)
+	p.cov = append(p.cov[:0], cov...)
+	fillUpper(p.cov, k)
+	p.prec = append(p.prec[:0], l...)
+	return true
+}
+
+// ctmWork is the E-step of one document: q(z) = N(m, V) and the expectations under
+// it of the log-likelihood
+//
+//	f(z) = Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}
+//
+// and its derivatives, which with π = softmax(z) and ρ_vk ∝ β_kv e^{z_k} are
+//
+//	∇f  = ρᵀy − Wπ,
+//	∇²f = diag(ρᵀy) − ρᵀ diag(y) ρ − W(diag π − ππᵀ).
+//
+// Matrices are K×K with the lower triangle significant; where V is diagonal
+// they are their diagonals, of length K. Nothing is allocated once it has met the
+// largest document.
+type ctmWork struct {
+	k    int
+	opt  *CTMOptions
+	diag bool
+	pcg  *rand.PCG
+	rng  *rand.Rand
+
+	// The document: y_v and √y_v of its n distinct words, W, and β_kv topic by topic.
+	n       int
+	y, root []float64
+	tokens  float64
+	b       []float64
+
+	// q: m, P = V⁻¹, its Cholesky factor (of a diagonal P its square root), and V where it was asked for.
+	m, p, l, v []float64
+
+	// Points ε of the expectation under N(0, I), row by row, and their weights.
+	eps, weight []float64
+	fixed       bool // the points are not drawn anew
+
+	// What expect stores. variance is that of value as an estimate.
+	value, variance float64
+	grad, hess      []float64
+
+	z, e, pi, step, full []float64
+	s, q, r              []float64 // blocks of points
+}
+
+func newCTMWork(k int, opt *CTMOptions) *ctmWork {
+	w := &ctmWork{k: k, opt: opt, diag: opt.diagonal(), pcg: rand.NewPCG(0, 0)}
+	w.rng = rand.New(w.pcg)
+	size := k * k
+	if w.diag {
+		size = k
+	}
+	for _, p := range []*[]float64{&w.m, &w.grad, &w.z, &w.e, &w.pi, &w.step} {
+		*p = make([]float64, k)
+	}
+	for _, p := range []*[]float64{&w.p, &w.l, &w.v, &w.hess, &w.full} {
+		*p = make([]float64, size)
+	}
+	w.setPoints()
+	return w
+}
+
+// setPoints makes room for the points of the expectation, and sets those that do not change.
+func (w *ctmWork) setPoints() {
+	k, n := w.k, w.opt.samples()
+	switch w.opt.Expectation {
+	case CTMAntithetic, CTMQuasi:
+		w.eps, w.weight = make([]float64, n*k), make([]float64, n)
+		for i := range w.weight {
+			w.weight[i] = 1 / float64(n)
+		}
+	case CTMQuadrature:
+		w.eps, w.weight = hermiteProduct(n, k)
+	default: // f is expanded about m
+		w.eps, w.weight = make([]float64, k), []float64{1}
+	}
+}
+
+// hermiteProduct returns the points, row by row, and the weights of the product of k
+// Gauss–Hermite rules of n points for N(0, 1).
+func hermiteProduct(n, k int) (eps, weight []float64) {
+	rule := GaussHermite{Nodes: n}.rule()
+	total := 1
+	for range k {
+		total *= n
+	}
+	eps, weight = make([]float64, total*k), make([]float64, total)
+	for i := range weight {
+		weight[i] = 1
+		for j, rest := 0, i; j < k; j, rest = j+1, rest/n {
+			eps[i*k+j] = rule.x[rest%n]
+			weight[i] *= rule.w[rest%n]
+		}
+	}
+	return eps, weight
+}
+
+// draw draws the points where they are random.
+func (w *ctmWork) draw() {
+	if w.fixed {
+		return
+	}
+	k := w.k
+	switch w.opt.Expectation {
+	case CTMAntithetic:
+		for i := 0; i < len(w.eps); i += 2 * k {
+			a, b := w.eps[i:i+k], w.eps[i+k:i+2*k]
+			for j := range a {
+				x := w.rng.NormFloat64()
+				a[j], b[j] = x, -x
+			}
+		}
+	case CTMQuasi:
+		kronecker(w.eps, k, w.rng)
+	}
+}
+
+// kronecker stores antithetic pairs of the points Φ⁻¹(frac(i α + u)) in the rows
+// of eps. α_j = φ^−j with φ^{k+1} = φ + 1 spreads evenly in any dimension, and the
+// shift u is uniform, or ½ if rng is nil.
+func kronecker(eps []float64, k int, rng *rand.Rand) {
+	phi := 2.0
+	for range 60 {
+		phi = math.Pow(1+phi, 1/float64(k+1))
+	}
+	alpha := 1.0
+	for j := range k {
+		alpha /= phi
+		u := 0.5
+		if rng != nil {
+			u = rng.Float64()
+		}
+		for i := 0; i < len(eps); i += 2 * k {
+			u += alpha
+			u -= math.Floor(u)
+			x := math.Sqrt2 * math.Erfinv(2*min(max(u, 1e-10), 1-1e-10)-1)
+			eps[i+j], eps[i+k+j] = x, -x
+		}
+	}
+}
+
+// setDoc takes the counts of d. The caller stores β in w.b, of size K × distinct words.
+func (w *ctmWork) setDoc(d Document) {
+	w.n = len(d.Words)
+	w.y, w.tokens = d.Counts, d.Tokens()
+	w.root = resize(w.root, w.n)
+	for i, y := range d.Counts {
+		w.root[i] = math.Sqrt(y)
+	}
+	w.b = resize(w.b, w.k*w.n)
+}
+
+// setPrior makes q the prior.
+func (w *ctmWork) setPrior(prior *ctmPrior) bool {
+	copy(w.m, prior.mu)
+	if w.diag {
+		for j := range w.p {
+			w.p[j] = prior.prec[j*w.k+j]
+		}
+	} else {
+		copy(w.p, prior.prec)
+	}
+	return w.factor()
+}
+
+// ctmState returns the number of floats that save uses for K topics.
+func ctmState(k int, diag bool) int {
+	if diag {
+		return 2 * k
+	}
+	return k + k*(k+1)/2
+}
+
+// save stores m and P in state, and load reads them.
+func (w *ctmWork) save(state []float64) {
+	state = state[copy(state, w.m):]
+	if w.diag {
+		copy(state, w.p)
+		return
+	}
+	for i := range w.k {
+		state = state[copy(state, w.p[i*w.k:i*w.k+i+1]):]
+	}
+}
+
+func (w *ctmWork) load(state []float64) bool {
+	k := w.k
+	state = state[copy(w.m, state[:k]):]
+	if w.diag {
+		copy(w.p, state)
+		return w.factor()
+	}
+	for i := range k {
+		state = state[copy(w.p[i*k:i*k+i+1], state):]
+	}
+	return w.factor()
+}
+
+// factor computes l from p and reports whether p is positive definite.
+func (w *ctmWork) factor() bool {
+	if w.diag {
+		for j, p := range w.p {
+			if !(p > 0) || math.IsInf(p, 0) {
+				return false
+			}
+			w.l[j] = math.Sqrt(p)
+		}
+		return true
+	}
+	copy(w.l, w.p)
+	return cholesky(w.l, w.k)
+}
+
+// invert computes v, both triangles, from l.
+func (w *ctmWork) invert() {
+	if w.diag {
+		for j, p := range w.p {
+			w.v[j] = 1 / p
+		}
+		return
+	}
+	copy(w.v, w.l)
+	invertChol(w.v, w.k)
+}
+
+// cov returns element (i, j) of V.
+func (w *ctmWork) cov(i, j int) float64 {
+	switch {
+	case !w.diag:
+		return w.v[i*w.k+j]
+	case i == j:
+		return w.v[i]
+	}
+	return 0
+}
+
+// at stores the point m + L⁻ᵀε in z.
+func (w *ctmWork) at(z, eps []float64) {
+	if w.diag {
+		for j, x := range eps {
+			z[j] = w.m[j] + x/w.l[j]
+		}
+		return
+	}
+	copy(z, eps)
+	blas64.Trsv(blas.Trans, lowerTriangle(w.l, w.k), vector(z))
+	floats.Add(z, w.m)
+}
+
+// softmax replaces z by e^{z − max z}, stores the softmax in pi, and returns
+// max z and the sum of z then.
+func softmax(pi, z []float64) (top, sum float64) {
+	top = floats.Max(z)
+	for j, x := range z {
+		z[j] = math.Exp(x - top)
+		sum += z[j]
+	}
+	for j, e := range z {
+		pi[j] = e / sum
+	}
+	return top, sum
+}
+
+// ctmWant says what expect is to compute.
+type ctmWant int
+
+const (
+	wantGrad  ctmWant = 1 << iota // grad and hess
+	wantValue                     // value and variance
+	wantStat                      // y_v E[ρ_vk]
+)
+
+// ctmBlock is the number of words at points that are worked on together, to stay in cache.
+const ctmBlock = 512
+
+// expect computes, as far as it is wanted, the expectations of f, ∇f and ∇²f, and y_v E[ρ_vk]
+// in stat, topic by topic.
+//
+// With r_vk = √(w y_v) ρ_vk at all points of a block one below the other, w being the weight of the
+// point, E[ρᵀdiag(y)ρ] is rᵀr.
+func (w *ctmWork) expect(want ctmWant, stat []float64) {
+	k, n := w.k, w.n
+	w.draw()
+	w.value, w.variance = 0, 0
+	if want&wantGrad != 0 {
+		clear(w.grad)
+		clear(w.hess)
+	}
+	if want&wantStat != 0 {
+		clear(stat[:k*n])
+	}
+	points := len(w.weight)
+	per := min(points, max(1, ctmBlock/max(1, n)))
+	var pair, square float64
+	for lo := 0; lo < points; lo += per {
+		count := min(per, points-lo)
+		size := count * n
+		w.s, w.q, w.r = resize(w.s, size), resize(w.q, size), resize(w.r, k*size)
+		for i := range count {
+			value := w.point(want, lo+i, w.s[i*n:(i+1)*n], w.q[i*n:(i+1)*n], w.r[i*n:], size)
+			w.value += w.weight[lo+i] * value
+			if pair += value / 2; (lo+i)%2 == 1 {
+				square += pair * pair
+				pair = 0
+			}
+		}
+		if want&wantGrad != 0 {
+			w.addGram(size)
+		}
+		if want&wantStat != 0 {
+			for j := range k {
+				r, to := w.r[j*size:], stat[j*n:(j+1)*n]
+				for i := range count {
+					addProduct(to, r[i*n:(i+1)*n], w.q[i*n:(i+1)*n])
+				}
+			}
+		}
+	}
+	switch pairs := float64(points / 2); w.opt.Expectation {
+	case CTMAntithetic, CTMQuasi:
+		if pairs > 1 {
+			w.variance = max(0, square/pairs-w.value*w.value) / (pairs - 1)
+		}
+	case CTMDelta, CTMLaplace:
+		w.secondOrder(want)
+	}
+}
+
+// point evaluates point i: q becomes √(w y), s Σ_k β_kv e^{z_k}, and column j of the block r, at distance
+// stride, √(w y) ρ_j. It adds the part of grad and hess without ρ, and returns f.
+func (w *ctmWork) point(want ctmWant, i int, s, q, r []float64, stride int) (value float64) {
+	k, n, weight := w.k, w.n, w.weight[i]
+	z := w.e
+	w.at(z, w.eps[i*k:(i+1)*k])
+	if w.opt.Expectation == CTMMeanField {
+		for j, m := range z {
+			w.z[j] = m + 0.5/w.p[j]
+		}
+		top, sum := softmax(w.pi, w.z)
+		value = -w.tokens * (top + math.Log(sum))
+		top, _ = softmax(w.z, z)
+		value += w.tokens * top
+	} else {
+		_, sum := softmax(w.pi, z)
+		value = -w.tokens * math.Log(sum)
+	}
+	floats.ScaleTo(s, z[0], w.b[:n])
+	for j := 1; j < k; j++ {
+		floats.AddScaled(s, z[j], w.b[j*n:(j+1)*n])
+	}
+	if want&wantValue != 0 {
+		for v, x := range s {
+			value += w.y[v] * math.Log(x)
+		}
+	}
+	if want&(wantGrad|wantStat) != 0 {
+		root := math.Sqrt(weight)
+		for v, x := range s {
+			q[v] = root * w.root[v]
+			s[v] = q[v] / x
+		}
+		for j, e := range z {
+			scaledProduct(r[j*stride:j*stride+n], e, w.b[j*n:(j+1)*n], s)
+		}
+	}
+	if want&wantGrad != 0 {
+		c := weight * w.tokens
+		for j, p := range w.pi {
+			w.grad[j] -= c * p
+			switch {
+			case w.opt.Expectation == CTMMeanField:
+				w.hess[j] -= c * p
+			case w.diag:
+				w.hess[j] -= c * (p - p*p)
+			default:
+				row := w.hess[j*k : j*k+j+1]
+				for i := range row {
+					row[i] += c * p * w.pi[i]
+				}
+				row[j] -= c * p
+			}
+		}
+	}
+	return value
+}
+
+// addGram adds the part of grad and hess with ρ of a block of the given size.
+func (w *ctmWork) addGram(size int) {
+	k := w.k
+	for i := range k {
+		r := w.r[i*size : (i+1)*size]
+		g := floats.Dot(r, w.q)
+		w.grad[i] += g
+		switch {
+		case w.opt.Expectation == CTMMeanField, w.opt.Expectation == CTMDelta: // words are at m
+		case w.diag:
+			w.hess[i] += g - floats.Dot(r, r)
+		default:
+			row := w.hess[i*k : i*k+i+1]
+			for j := range row {
+				row[j] -= floats.Dot(r, w.r[j*size:(j+1)*size])
+			}
+			row[i] += g
+		}
+	}
+}
+
+// secondOrder adds ½ tr(hess V) to value, and for CTMDelta, whose hess is that of −W log Σ_k e^{z_k},
+// its gradient to grad:
+//
+//	∂/∂z_j tr(∇² log Σ_k e^{z_k} V) = π_j (V_jj − Σ_k π_k V_kk − 2(Vπ)_j + 2πᵀVπ).
+func (w *ctmWork) secondOrder(want ctmWant) {
+	if want&wantGrad == 0 {
+		return
+	}
+	k := w.k
+	w.invert()
+	for i := range k {
+		if w.diag {
+			w.value += 0.5 * w.hess[i] * w.v[i]
+			continue
+		}
+		w.value += floats.Dot(w.hess[i*k:i*k+i], w.v[i*k:i*k+i])
+		w.value += 0.5 * w.hess[i*k+i] * w.v[i*k+i]
+	}
+	if w.opt.Expectation != CTMDelta {
+		return
+	}
+	var mean, form float64
+	for i, p := range w.pi {
+		mean += p * w.cov(i, i)
+		w.z[i] = 0 // (Vπ)_i
+		for j, o := range w.pi {
+			w.z[i] += w.cov(i, j) * o
+		}
+		form += p * w.z[i]
+	}
+	for j, p := range w.pi {
+		w.grad[j] -= 0.5 * w.tokens * p * (w.cov(j, j) - mean - 2*w.z[j] + 2*form)
+	}
+}
+
+// scaledProduct stores a·x∘y in dst.
+func scaledProduct(dst []float64, a float64, x, y []float64) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] = a * x[i] * y[i]
+	}
+}
+
+// addProduct adds x∘y to dst.
+func addProduct(dst, x, y []float64) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] += x[i] * y[i]
+	}
+}
+
+// move takes the proximal step of length t = 1 − r from the expectations:
+//
+//	D    = t (Σ⁻¹ − E[∇²f] − V⁻¹)
+//	V⁻¹ ← V⁻¹ + D + ½ D V D
+//	m   ← m + t V (Σ⁻¹(μ−m) + E[∇f])      with the new V
+//
+// The term of second order keeps V⁻¹ positive definite, whatever D is (Lin, Schmidt and Khan,
+// 2020). It returns how far q has moved, about twice the root of the KL divergence in nats, and false
+// where rounding makes the new V⁻¹ no precision; q is lost then.
+func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
+	k := w.k
+	w.force(prior)
+	var trace float64
+	if w.diag {
+		for j, p := range w.p {
+			d := t * (prior.prec[j*k+j] - w.hess[j] - p)
+			trace += d / p * (d / p)
+			w.p[j] = p + d + 0.5*d*d/p
+		}
+	} else {
+		// With A = P + D the new P is ½(P + A V A) = ½(P + XᵀX), X = L⁻¹A.
+		for i := range k {
+			for j := range i + 1 {
+				a := (1-t)*w.p[i*k+j] + t*(prior.prec[i*k+j]-w.hess[i*k+j])
+				w.full[i*k+j], w.full[j*k+i] = a, a
+			}
+		}
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(w.l, k), general(w.full, k, k))
+		before := logDetChol(w.l, k)
+		blas64.Syrk(blas.Trans, 0.5, general(w.full, k, k), 0.5, symmetric(w.p, k))
+		if !w.factor() {
+			return 0, false
+		}
+		d := logDetChol(w.l, k) - before
+		trace = d * d
+	}
+	if w.diag && !w.factor() {
+		return 0, false
+	}
+	var shift float64
+	if w.diag {
+		for j, g := range w.step {
+			w.step[j] = t * g / w.p[j]
+			shift += w.step[j] * w.step[j] * w.p[j]
+		}
+	} else {
+		l := lowerTriangle(w.l, k)
+		blas64.Trsv(blas.NoTrans, l, vector(w.step))
+		shift = t * t * floats.Dot(w.step, w.step)
+		blas64.Trsv(blas.Trans, l, vector(w.step))
+		floats.Scale(t, w.step)
+	}
+	floats.Add(w.m, w.step)
+	_, ok = allFinite(w.m)
+	return math.Sqrt(shift + trace), ok
+}
+
+// force stores Σ⁻¹(μ−m) + E[∇f] in step.
+func (w *ctmWork) force(prior *ctmPrior) {
+	for j, m := range w.m {
+		w.z[j] = prior.mu[j] - m
+	}
+	for j := range w.step {
+		w.step[j] = w.grad[j] + floats.Dot(prior.prec[j*w.k:(j+1)*w.k], w.z)
+	}
+}
+
+// movePaper takes the step of the appendix of the paper, with r = 1 − t:
+//
+//	V⁻¹ ← rV⁻¹ + t(Σ⁻¹ − E[∇²f])
+//	m   ← m + t [tΣ⁻¹ + rV⁻¹]⁻¹ (Σ⁻¹(μ−m) + E[∇f])     with the old V
+//
+// It returns false where V⁻¹ would not be positive definite; q is lost then.
+func (w *ctmWork) movePaper(prior *ctmPrior, t float64) bool {
+	k := w.k
+	w.force(prior)
+	if w.diag {
+		for j, p := range w.p {
+			w.m[j] += t * w.step[j] / (t*prior.prec[j*k+j] + (1-t)*p)
+			w.p[j] = (1-t)*p + t*(prior.prec[j*k+j]-w.hess[j])
+		}
+	} else {
+		for i := range k {
+			for j := range i + 1 {
+				w.l[i*k+j] = t*prior.prec[i*k+j] + (1-t)*w.p[i*k+j]
+				w.p[i*k+j] = w.l[i*k+j] - t*w.hess[i*k+j]
+			}
+		}
+		if !cholesky(w.l, k) {
+			return false
+		}
+		potrs(w.l, w.step)
+		floats.AddScaled(w.m, t, w.step)
+	}
+	_, ok := allFinite(w.m)
+	return ok && w.factor()
+}
+
+// settled is the distance that a step of an E-step without randomness may still move q.
+const settled = 1e-7
+
+// tolerance returns the distance below which ascend stops early: none where steps are random.
+func (w *ctmWork) tolerance() float64 {
+	if w.opt.Expectation.monteCarlo() && !w.fixed {
+		return 0
+	}
+	return settled
+}
+
+// ascend takes the steps of one visit, of length t each, until one moves q by less than tol.
+// CTMDelta and CTMMeanField, whose curvature is not that along which m moves, may go to and fro;
+// a step that goes as far as the one before shortens those that follow.
+func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
+	last, whole := math.Inf(1), t
+	swings := w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
+	for range steps {
+		w.expect(wantGrad, nil)
+		var moved float64
+		var ok bool
+		if w.opt.Paper {
+			moved, ok = math.Inf(1), w.movePaper(prior, t)
+		} else {
+			moved, ok = w.move(prior, t)
+		}
+		if !ok {
+			return fmt.Errorf("%w: V⁻¹ after a step of length %.3g; use a smaller step size, or leave out CTMOptions.Paper", ErrNotPosDef, t)
+		}
+		moved *= whole / t
+		if moved < tol {
+			break
+		}
+		if swings && moved >= last {
+			t = max(0.7*t, 0.1*whole)
+		}
+		last = moved
+	}
+	return nil
+}
+
+// kl returns KL(q‖prior) in nats.
+func (w *ctmWork) kl(prior *ctmPrior) float64 {
+	k := w.k
+	w.invert()
+	s := -float64(k) + prior.logDet
+	for i := range k {
+		w.z[i] = w.m[i] - prior.mu[i]
+		if w.diag {
+			s += prior.prec[i*k+i]*w.v[i] + math.Log(w.p[i])
+		} else {
+			s += floats.Dot(prior.prec[i*k:(i+1)*k], w.v[i*k:(i+1)*k])
+		}
+	}
+	if !w.diag {
+		s += logDetChol(w.l, k)
+	}
+	for i, d := range w.z {
+		s += d * floats.Dot(prior.prec[i*k:(i+1)*k], w.z)
+	}
+	return max(0, 0.5*s)
+}
+
+// elbo returns the term of the ELBO and its variance as an estimate.
+func (w *ctmWork) elbo(prior *ctmPrior) (value, variance float64) {
+	want := wantValue
+	if w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMLaplace {
+		want |= wantGrad
+	}
+	w.expect(want, nil)
+	value, variance = w.value, w.variance
+	return value - w.kl(prior), variance
+}

@@ -1,0 +1,320 @@
+// Command ctm finds topics and how they go together, by the correlated topic model.
+//
+// By default it reads the documentation of the Go standard library, which every
+// installation of Go has: each source file is a document of its doc comments. It
+// prints the topics with their top words, how well they predict words that were
+// held out, beside the frequencies of the words alone, and the strongest
+// correlations between topics, and draws these as a graph.
+//
+//	go run ./examples/ctm
+//
+// With -corpus it runs the same on a bag of words in the lda-c format of Blei or
+// the docword format of UCI, gzipped or not:
+//
+//	go run ./examples/ctm -corpus ap.dat.gz -vocab vocab.txt -topics 10
+//
+// In both cases documents of even number, from 0, are trained on, and the odd ones are held out:
+// of each, the second half of its words is predicted from the first. The last line
+// of the output is meant for programs.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+func main() {
+	// Ctrl-C ends a fit early, with an error that says so.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "ctm:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	corpus, vocab, method, protocol, out, save string
+	topics, words, workers, draws              int
+	passes                                     float64
+	seed                                       uint64
+	diagonal                                   bool
+}
+
+func parseFlags(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	fs := flag.NewFlagSet("ctm", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&o.corpus, "corpus", "", "bag of words in `FILE`, lda-c or UCI docword, gzipped or not; empty means the documentation of Go")
+	fs.StringVar(&o.vocab, "vocab", "", "vocabulary of the corpus in `FILE`, one word a line")
+	fs.IntVar(&o.topics, "topics", 10, "number of topics")
+	fs.Float64Var(&o.passes, "passes", 0, "passes over the documents; 0 means the library's choice")
+	fs.Uint64Var(&o.seed, "seed", 1, "seed of all randomness")
+	fs.StringVar(&o.method, "method", "pgsvi", "E-step: pgsvi, delta, laplace or meanfield")
+	fs.BoolVar(&o.diagonal, "diagonal", false, "diagonal covariances of the documents")
+	fs.StringVar(&o.protocol, "protocol", "", "`paper` means the settings of Khan et al. (2016)")
+	fs.IntVar(&o.words, "words", 8, "top words of a topic to print")
+	fs.IntVar(&o.workers, "workers", 0, "goroutines for training; 0 means one for each core")
+	fs.IntVar(&o.draws, "draws", 0, "draws a document when scoring; 0 means the 10,000 of the protocol")
+	fs.StringVar(&o.out, "out", "ctm.png", "picture of the correlations; empty means none")
+	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.LoadCTM reads")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return o, nil
+}
+
+// model returns the options of the model.
+func (o *options) model() (*pgsvi.CTMOptions, error) {
+	m := &pgsvi.CTMOptions{Diagonal: o.diagonal}
+	switch o.method {
+	case "pgsvi":
+	case "delta":
+		m.Expectation = pgsvi.CTMDelta
+	case "laplace":
+		m.Expectation = pgsvi.CTMLaplace
+	case "meanfield":
+		m.Expectation = pgsvi.CTMMeanField
+	default:
+		return nil, fmt.Errorf("-method %s: want pgsvi, delta, laplace or meanfield", o.method)
+	}
+	switch o.protocol {
+	case "":
+	case "paper":
+		m.Paper = true
+	default:
+		return nil, fmt.Errorf("-protocol %s: want paper", o.protocol)
+	}
+	return m, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
+	o, err := parseFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	opt, err := o.model()
+	if err != nil {
+		return err
+	}
+	corpus, err := o.read()
+	if err != nil {
+		return err
+	}
+	train, test := corpus.EvenOdd()
+	fmt.Fprintf(stdout, "%d documents, %d words in the vocabulary, %.0f in all\n", len(corpus.Docs), corpus.Terms, corpus.Tokens())
+
+	ctm, err := pgsvi.NewCTM(train, o.topics, opt)
+	if err != nil {
+		return err
+	}
+	solver := &pgsvi.Solver{MaxPasses: 10, EvalEvery: -1, Workers: o.workers, Src: rand.NewPCG(o.seed, 0)}
+	if o.passes > 0 {
+		solver.MaxPasses = o.passes
+	}
+	if o.workers == 0 {
+		solver.Workers = cores()
+	}
+	progress := &pgsvi.Progress{W: stderr}
+	if info, err := stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		solver.Recorder = progress
+	}
+	start, used := time.Now(), cpuSeconds()
+	post, res, err := ctm.Fit(ctx, solver)
+	seconds, cpu := time.Since(start).Seconds(), cpuSeconds()-used
+	progress.Done()
+	if err != nil {
+		return err
+	}
+	if err := o.describe(stdout, post, train); err != nil {
+		return err
+	}
+
+	score, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: o.draws})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f\n", score.PerToken, score.InVocab, unigram(train, test))
+	if o.save != "" {
+		if err := saveTo(o.save, post); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(stdout, "heldout=%.4f iv=%.4f passes=%.0f cpu_seconds=%.2f seconds=%.2f\n", score.PerToken, score.InVocab, res.Passes, cpu, seconds)
+	return nil
+}
+
+// read returns the corpus that the flags ask for.
+func (o *options) read() (*pgsvi.Corpus, error) {
+	if o.corpus == "" {
+		return goDocumentation()
+	}
+	data, err := os.ReadFile(o.corpus)
+	if err != nil {
+		return nil, err
+	}
+	var vocab []string
+	if o.vocab != "" {
+		f, err := os.Open(o.vocab)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if vocab, err = pgsvi.ReadVocab(f); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.vocab, err)
+		}
+	}
+	// A file is what can be read as it; docword begins with three numbers, each on a line of its own.
+	c, err := pgsvi.ReadUCI(bytes.NewReader(data))
+	if err != nil {
+		var e error
+		if c, e = pgsvi.ReadLDAC(bytes.NewReader(data), len(vocab)); e != nil {
+			return nil, fmt.Errorf("%s is neither docword (%w) nor lda-c (%w)", o.corpus, err, e)
+		}
+	}
+	if vocab != nil {
+		if len(vocab) != c.Terms {
+			return nil, fmt.Errorf("%s has %d words, %s %d", o.vocab, len(vocab), o.corpus, c.Terms)
+		}
+		c.Vocab = vocab
+	}
+	return c, nil
+}
+
+// describe prints the topics, the most frequent first, and their correlations, and draws these.
+func (o *options) describe(w io.Writer, post *pgsvi.CTMPosterior, train *pgsvi.Corpus) error {
+	topics := post.Topics()
+	words, err := pgsvi.TopWords(topics, train, o.words, pgsvi.ByFREX)
+	if err != nil {
+		return err
+	}
+	top, err := pgsvi.TopTerms(topics, train.TermFreq(), 10, pgsvi.ByProbability)
+	if err != nil {
+		return err
+	}
+	coherence, err := pgsvi.NPMI(top, train)
+	if err != nil {
+		return err
+	}
+	share, _, _ := post.Proportions(0.95)
+	order := make([]int, len(share))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmpDesc(share[i], share[j]) })
+	name := make([]string, len(share)) // by three words
+	fmt.Fprintf(w, "\ntopic  share  coherence  words\n")
+	for rank, k := range order {
+		name[k] = strings.Join(words[k][:min(3, len(words[k]))], " ")
+		fmt.Fprintf(w, "%5d  %5.3f  %9.3f  %s\n", rank+1, share[k], coherence[k], strings.Join(words[k], " "))
+	}
+	corr := centred(post.Sigma())
+	fmt.Fprintf(w, "\nstrongest correlations\n")
+	pairs := strongest(corr, 8)
+	for _, p := range pairs {
+		fmt.Fprintf(w, "%+.2f  %s — %s\n", corr.At(p[0], p[1]), name[p[0]], name[p[1]])
+	}
+	if o.out == "" {
+		return nil
+	}
+	return drawGraph(o.out, corr, name, share)
+}
+
+func cmpDesc(a, b float64) int {
+	switch {
+	case a > b:
+		return -1
+	case a < b:
+		return 1
+	}
+	return 0
+}
+
+// centred returns the correlations of the logits less their mean over the topics of a document, which is
+// all that the words tell.
+func centred(sigma *mat.SymDense) *mat.SymDense {
+	k := sigma.SymmetricDim()
+	c := mat.NewDense(k, k, nil)
+	for i := range k {
+		for j := range k {
+			c.Set(i, j, -1/float64(k))
+		}
+		c.Set(i, i, 1-1/float64(k))
+	}
+	var t, s mat.Dense
+	t.Mul(c, sigma)
+	s.Mul(&t, c)
+	corr := mat.NewSymDense(k, nil)
+	for i := range k {
+		for j := range i {
+			if v := s.At(i, i) * s.At(j, j); v > 0 {
+				corr.SetSym(i, j, s.At(i, j)/math.Sqrt(v))
+			}
+		}
+		corr.SetSym(i, i, 1)
+	}
+	return corr
+}
+
+// strongest returns the n pairs of topics with the largest correlations, whatever their sign.
+func strongest(corr *mat.SymDense, n int) [][2]int {
+	var pairs [][2]int
+	for i := range corr.SymmetricDim() {
+		for j := range i {
+			pairs = append(pairs, [2]int{i, j})
+		}
+	}
+	slices.SortStableFunc(pairs, func(a, b [2]int) int {
+		return cmpDesc(math.Abs(corr.At(a[0], a[1])), math.Abs(corr.At(b[0], b[1])))
+	})
+	return pairs[:min(n, len(pairs))]
+}
+
+// unigram returns the score of the frequencies of the words in train, smoothed as
+// the topics are, in nats for each word of the second halves of test.
+func unigram(train, test *pgsvi.Corpus) float64 {
+	freq, total := train.TermFreq(), train.Tokens()
+	var nats, n float64
+	for _, d := range test.Docs {
+		_, second := d.Halves()
+		for i, v := range second.Words {
+			nats -= second.Counts[i] * math.Log(0.99*freq[v]/total+0.01/float64(train.Terms))
+			n += second.Counts[i]
+		}
+	}
+	return nats / n
+}
+
+func saveTo(path string, post *pgsvi.CTMPosterior) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriter(f)
+	if err := post.Save(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
