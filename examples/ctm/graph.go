@@ -18,11 +18,13 @@ import (
 // a solid line where they go together, a dashed one where they avoid each other, the wider the stronger.
 func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) error {
 	k := len(name)
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
-	p.Title.Text = "Topics and their correlations"
+	p.Title.Text = "Topics, as large as they are frequent. Solid: they go together; dashed: they avoid each other"
+	p.Title.TextStyle.Font.Size = vg.Points(11)
 	p.Title.Padding = vg.Points(6)
 	p.HideAxes()
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -1.75, 1.75, -1.35, 1.35
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -1.75, 1.75, -1.45, 1.45
 
 	at := make(plotter.XYs, k)
 	for i, t := range around(corr) {
@@ -30,7 +32,7 @@ func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) 
 		at[t] = plotter.XY{X: math.Cos(angle), Y: math.Sin(angle)}
 	}
 	together, apart := color.RGBA{0, 64, 128, 255}, color.RGBA{196, 88, 0, 255}
-	for _, e := range strongest(corr, 3*k) {
+	for _, e := range strongest(corr, 2*k) {
 		c := corr.At(e[0], e[1])
 		if math.Abs(c) < 0.1 {
 			continue
@@ -57,7 +59,11 @@ func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) 
 	}
 	p.Add(nodes)
 	for i, xy := range at {
-		label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: 1.12 * xy.X, Y: 1.12 * xy.Y}}, Labels: []string{strings.ReplaceAll(name[i], " ", "\n")}})
+		far := 1.12 // and farther above and below, where the words would cover the circle
+		if math.Abs(xy.X) < 0.3 {
+			far = 1.27
+		}
+		label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: far * xy.X, Y: far * xy.Y}}, Labels: []string{strings.ReplaceAll(name[i], " ", "\n")}})
 		if err != nil {
 			return err
 		}
