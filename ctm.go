@@ -245,13 +245,6 @@ func (o *CTMOptions) inner(first bool) int {
 // diagonal reports whether the V_n are.
 func (o *CTMOptions) diagonal() bool { return o.Diagonal || o.Expectation == CTMMeanField }
 
-func orDefault(x, zero float64) float64 {
-	if x == 0 {
-		return zero
-	}
-	return x
-}
-
 // NewCTM returns the model of the documents of c with the given number of topics. The
 // documents are copied. Nil opt means the zero CTMOptions. Documents without words
 // are data, too, of which nothing is learnt.

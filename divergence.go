@@ -17,7 +17,7 @@ import (
 //
 // A Divergence that knows closed forms also implements DivergenceProxer, and
 // one that is defined for some families only has a method Accepts(q Dist) error,
-// asked at set-up.
+// asked at set-up. One that changes from step to step is Adaptive.
 type Divergence interface {
 	// Value returns D(q‖q0) ≥ 0, in nats for the Kullback–Leibler family.
 	Value(q, q0 Dist) float64
@@ -120,6 +120,11 @@ func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
 // normalKLGrad is klGrad for Gaussians, either of which may be diagonal: with
 // P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
 func normalKLGrad(dst []float64, q, p normal) []float64 {
+	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
+		dst = dest(dst, g.NumParams())
+		g.factorKL(dst, p)
+		return dst
+	}
 	d := q.Dim()
 	diff, gm, gv := make([]float64, d), make([]float64, d), make([]float64, q.numGradV())
 	for i := range d {

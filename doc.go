@@ -13,13 +13,14 @@
 //	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β_k
 //
 // Choices of (f, h, D) give gradient descent, mirror descent, natural
-// gradients, trust regions and proximal methods; see the table at Prox.
+// gradients, trust regions and proximal methods; see the table at Prox. With a D
+// that changes from step to step they give AdaGrad, RMSprop, Adadelta and Adam; see Adaptive.
 //
 //	paper            here
 //	λ                Dist.Params; its coordinates are a property of the family (Coordinates)
 //	f, ∇̂f            Smooth; made from a log-likelihood by Expect and an Estimator
 //	h                Convex; KLTo, L1, Zero
-//	D                Divergence; KL, Euclidean, ReverseKL, SymKL, Bregman, DivergenceFunc
+//	D                Divergence; KL, Euclidean, Diagonal, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
 //	the ELBO, −f−h   Stepper.ELBO, Result.ELBO (natural logarithms: nats)
 //	γ̃_n, b_n         the site parameters of GPStepper and of the rows of a GLM; γ̃ is a precision

@@ -88,9 +88,17 @@ const (
 	Moments
 	// Natural is λ = η = (V⁻¹m, −½V⁻¹).
 	Natural
+	// Cholesky is λ = (m, L), L the lower triangular factor of V = LLᵀ with a
+	// positive diagonal. A λ with an element of the diagonal that is not positive
+	// is not valid, although LLᵀ may be: SetParams refuses it, and a step that
+	// would lead there is shortened.
+	Cholesky
+	// LogCholesky is Cholesky with the logarithms of the diagonal of L: every
+	// finite λ is valid, until V over- or underflows. It is the Chart of a Gaussian.
+	LogCholesky
 )
 
-var coordinateNames = [...]string{"mean parameters", "moments", "natural parameters"}
+var coordinateNames = [...]string{"mean parameters", "moments", "natural parameters", "Cholesky factor", "log-Cholesky factor"}
 
 // String returns the coordinates in words.
 func (c Coordinates) String() string {

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/gonum/stat/distmv"
 )
 
-var allCoordinates = []Coordinates{MeanParams, Moments, Natural}
+var allCoordinates = []Coordinates{MeanParams, Moments, Natural, Cholesky, LogCholesky}
 
 func testRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
 
@@ -192,6 +192,9 @@ func TestParamsRoundTrip(t *testing.T) {
 				Moments:    {m[i], v.At(i, i)},
 				MeanParams: {m[i], v.At(i, i) + m[i]*m[i]},
 				Natural:    {mat.Dot(prec.RowView(i), mat.NewVecDense(f.dim, m)), -0.5 * prec.At(i, i)},
+				// The last pivot of V is the inverse of the last element of V⁻¹.
+				Cholesky:    {m[i], math.Sqrt(1 / prec.At(i, i))},
+				LogCholesky: {m[i], -0.5 * math.Log(prec.At(i, i))},
 			}[q.Coordinates()]
 			l := q.Params(nil)
 			checkClose(t, "λ", []float64{l[i], l[len(l)-1]}, want[:], 1e-13)
@@ -232,7 +235,7 @@ func TestInAndClone(t *testing.T) {
 		t.Errorf("Coordinates(7) is %q", s)
 	}
 	for name, f := range map[string]func(){
-		"Gaussian.In":       func() { NewIsotropic(1, 1).In(3) },
+		"Gaussian.In":       func() { NewIsotropic(1, 1).In(5) },
 		"MeanField.In":      func() { NewIsotropicMeanField(1, 1).In(-1) },
 		"dim 0":             func() { NewIsotropic(0, 1) },
 		"variance 0":        func() { NewIsotropic(1, 0) },
@@ -310,7 +313,7 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 		sets := []set{
 			{"SetMean", q.SetMeanParams, q.MeanParams(nil), -1},
 			{"SetNatural", q.SetNatural, q.Natural(nil), 1},
-			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, Moments: -1, Natural: 1}[q.Coordinates()]},
+			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, Moments: -1, Natural: 1, Cholesky: -1, LogCholesky: -800}[q.Coordinates()]},
 		}
 		check := func(what string, err, want error) {
 			t.Helper()
@@ -325,7 +328,11 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 			last := len(s.p) - 1
 			p := slices.Clone(s.p)
 			p[last] = s.bad
-			check(s.name+" not positive definite", s.f(p), ErrNotPosDef)
+			refused := ErrNotPosDef
+			if s.name == "SetParams" && q.Coordinates() == LogCholesky {
+				refused = ErrNotFinite // any λ is positive definite until it underflows
+			}
+			check(s.name+" not positive definite", s.f(p), refused)
 			p[last] = math.NaN()
 			check(s.name+" NaN", s.f(p), ErrNotFinite)
 			p = slices.Clone(s.p)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -18,21 +20,63 @@ const log2Pi = 1.8378770664093454835606594728112352797227949472755668
 // the lower triangle of the matrix part row by row (element (i, j), j ≤ i, at
 // d + i(i+1)/2 + j). Every symmetric matrix is written once, so a derivative
 // with respect to an off-diagonal element counts both of its places, and the
-// natural parameter that belongs to z_i z_j, j < i, is −(V⁻¹)_ij.
+// natural parameter that belongs to z_i z_j, j < i, is −(V⁻¹)_ij. In the
+// coordinates Cholesky and LogCholesky the matrix part is L itself, and V and
+// V⁻¹ are computed when they are first needed.
 type Gaussian struct {
 	coords Coordinates
 	d      int
 	gaussianState
 	next gaussianState // scratch: becomes the state once it is known to be valid
+	full atomic.Bool   // v and p are those of l
+	mu   sync.Mutex    // held while they are computed: readers may be concurrent
 }
 
 // gaussianState holds a valid N(m, V) in every form that is needed.
 type gaussianState struct {
 	m    []float64 // mean
-	v    []float64 // covariance, full
-	p    []float64 // precision V⁻¹, full
+	v    []float64 // covariance, full; read by cov
+	p    []float64 // precision V⁻¹, full; read by prec
 	l    []float64 // lower Cholesky factor of V
 	logV float64   // log|V|
+}
+
+// cov returns V, full.
+func (g *Gaussian) cov() []float64 {
+	g.fill()
+	return g.v
+}
+
+// prec returns V⁻¹, full.
+func (g *Gaussian) prec() []float64 {
+	g.fill()
+	return g.p
+}
+
+// fill computes V and V⁻¹ from L where that was put off.
+func (g *Gaussian) fill() {
+	if g.full.Load() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.full.Load() {
+		return
+	}
+	for i := range g.d {
+		for j := range i + 1 {
+			v := g.dotRows(i, j)
+			g.v[i*g.d+j], g.v[j*g.d+i] = v, v
+		}
+	}
+	copy(g.p, g.l)
+	invertChol(g.p, g.d)
+	g.full.Store(true)
+}
+
+// dotRows returns V_ij from L, j ≤ i.
+func (g *Gaussian) dotRows(i, j int) float64 {
+	return blas64.Dot(vector(g.l[i*g.d:i*g.d+j+1]), vector(g.l[j*g.d:j*g.d+j+1]))
 }
 
 // NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
@@ -96,7 +140,7 @@ func newGaussianState(d int) gaussianState {
 
 // In returns a copy of g whose λ is expressed in the coordinates c.
 func (g *Gaussian) In(c Coordinates) *Gaussian {
-	if c < MeanParams || c > Natural {
+	if c < MeanParams || c > LogCholesky {
 		panic("pgsvi: invalid Coordinates")
 	}
 	q := newGaussian(g.d)
@@ -128,19 +172,19 @@ func (g *Gaussian) MeanTo(dst []float64) []float64 {
 func (g *Gaussian) VarTo(dst []float64) []float64 {
 	dst = dest(dst, g.d)
 	for i := range dst {
-		dst[i] = g.v[i*g.d+i]
+		dst[i] = g.covAt(i, i)
 	}
 	return dst
 }
 
 // Cov returns a copy of V.
 func (g *Gaussian) Cov() *mat.SymDense {
-	return mat.NewSymDense(g.d, append([]float64(nil), g.v...))
+	return mat.NewSymDense(g.d, append([]float64(nil), g.cov()...))
 }
 
 // Precision returns a copy of V⁻¹.
 func (g *Gaussian) Precision() *mat.SymDense {
-	return mat.NewSymDense(g.d, append([]float64(nil), g.p...))
+	return mat.NewSymDense(g.d, append([]float64(nil), g.prec()...))
 }
 
 // commitMoments makes the state of next.m and next.v, after checking it.
@@ -199,6 +243,32 @@ func (g *Gaussian) commit() error {
 		}
 	}
 	g.gaussianState, g.next = g.next, g.gaussianState
+	g.full.Store(true)
+	return nil
+}
+
+// commitCholesky makes the state of next.m and the lower triangle of next.l,
+// after checking it.
+func (g *Gaussian) commitCholesky() error {
+	s, d := &g.next, g.d
+	for i := range d {
+		row := s.l[i*d : i*d+i+1]
+		if j, ok := allFinite(row); !ok {
+			return fmt.Errorf("pgsvi: %w: element (%d, %d) of the matrix parameter is %v", ErrNotFinite, i, j, row[j])
+		}
+		if row[i] <= 0 {
+			return fmt.Errorf("pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d, row[i], i, ErrNotPosDef)
+		}
+		if v := blas64.Dot(vector(row), vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
+			return fmt.Errorf("pgsvi: %w: the scale of dimension %d over- or underflows", ErrNotFinite, i)
+		}
+	}
+	if i, ok := allFinite(s.m); !ok {
+		return fmt.Errorf("pgsvi: %w: element %d of the vector parameter is %v", ErrNotFinite, i, s.m[i])
+	}
+	s.logV = logDetChol(s.l, d)
+	g.gaussianState, g.next = g.next, g.gaussianState
+	g.full.Store(false)
 	return nil
 }
 
@@ -212,27 +282,38 @@ func (g *Gaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 		copy(dst, g.m)
 		k := d
 		for i := range d {
-			k += copy(dst[k:], g.v[i*d:i*d+i+1])
+			k += copy(dst[k:], g.cov()[i*d:i*d+i+1])
 		}
 	case MeanParams:
+		v := g.cov()
 		copy(dst, g.m)
 		k := d
 		for i := range d {
 			for j := range i + 1 {
-				dst[k] = g.v[i*d+j] + g.m[i]*g.m[j]
+				dst[k] = v[i*d+j] + g.m[i]*g.m[j]
 				k++
 			}
 		}
 	case Natural:
-		blas64.Gemv(blas.NoTrans, 1, general(g.p, d, d), vector(g.m), 0, vector(dst[:d]))
+		p := g.prec()
+		blas64.Gemv(blas.NoTrans, 1, general(p, d, d), vector(g.m), 0, vector(dst[:d]))
 		k := d
 		for i := range d {
 			for j := range i {
-				dst[k] = -g.p[i*d+j]
+				dst[k] = -p[i*d+j]
 				k++
 			}
-			dst[k] = -0.5 * g.p[i*d+i]
+			dst[k] = -0.5 * p[i*d+i]
 			k++
+		}
+	case Cholesky, LogCholesky:
+		copy(dst, g.m)
+		k := d
+		for i := range d {
+			k += copy(dst[k:], g.l[i*d:i*d+i+1])
+			if c == LogCholesky {
+				dst[k-1] = math.Log(dst[k-1])
+			}
 		}
 	}
 	return dst
@@ -247,9 +328,22 @@ func (g *Gaussian) setParamsIn(c Coordinates, lambda []float64) error {
 	}
 	s, d := &g.next, g.d
 	copy(s.m, lambda)
-	if c == Natural {
+	switch c {
+	case Natural:
 		unpack(s.p, lambda[d:], d, -2, -1)
 		return g.commitNatural()
+	case Cholesky, LogCholesky:
+		k := d
+		for i := range d {
+			k += copy(s.l[i*d:i*d+i+1], lambda[k:])
+			if c == LogCholesky {
+				s.l[i*d+i] = math.Exp(s.l[i*d+i])
+				if s.l[i*d+i] == 0 {
+					return fmt.Errorf("pgsvi: %w: the scale of dimension %d underflows", ErrNotFinite, i)
+				}
+			}
+		}
+		return g.commitCholesky()
 	}
 	unpack(s.v, lambda[d:], d, 1, 1)
 	if c == MeanParams {
@@ -305,9 +399,10 @@ func (g *Gaussian) SetMeanParams(mu []float64) error { return g.setParamsIn(Mean
 // LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
 func (g *Gaussian) LogPartition() float64 {
 	d := g.d
+	p := g.prec()
 	var quad float64
 	for i := range d {
-		quad += g.m[i] * dotRow(g.p, d, i, g.m)
+		quad += g.m[i] * dotRow(p, d, i, g.m)
 	}
 	return 0.5 * (quad + g.logV + float64(d)*log2Pi)
 }
@@ -343,10 +438,11 @@ func (g *Gaussian) Score(dst, z []float64) []float64 {
 	for i := range u {
 		u[i] = z[i] - g.m[i]
 	}
-	blas64.Gemv(blas.NoTrans, 1, general(g.p, d, d), vector(u), 0, vector(gm))
+	p := g.prec()
+	blas64.Gemv(blas.NoTrans, 1, general(p, d, d), vector(u), 0, vector(gm))
 	for i := range d {
 		for j := range d {
-			gv[i*d+j] = 0.5 * (gm[i]*gm[j] - g.p[i*d+j])
+			gv[i*d+j] = 0.5 * (gm[i]*gm[j] - p[i*d+j])
 		}
 	}
 	return g.fromMomentGrad(dst, gm, gv)
@@ -407,13 +503,60 @@ func (g *Gaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []floa
 				t[i*d+j] = 0.5 * (gv[i*d+j] + gv[j*d+i])
 			}
 		}
-		mulSquare(w, g.v, t, d)
-		mulSquare(t, w, g.v, d)
-		blas64.Gemv(blas.NoTrans, 1, general(g.v, d, d), vector(gm), 0, vector(dst[:d]))
+		v := g.cov()
+		mulSquare(w, v, t, d)
+		mulSquare(t, w, v, d)
+		blas64.Gemv(blas.NoTrans, 1, general(v, d, d), vector(gm), 0, vector(dst[:d]))
 		blas64.Ger(1, vector(dst[:d]), vector(g.m), general(t, d, d))
 		pack(dst[d:], t, d, 2, 2)
+	case Cholesky, LogCholesky:
+		// V = LLᵀ: ∂/∂L = 2GL.
+		t := make([]float64, d*d)
+		for i := range d {
+			for j := range d {
+				t[i*d+j] = gv[i*d+j] + gv[j*d+i]
+			}
+		}
+		copy(dst, gm)
+		mulLower(dst[d:], t, g.l, d)
+		if c == LogCholesky {
+			g.scaleDiag(dst[d:], 1)
+		}
 	}
 	return dst
+}
+
+// scaleDiag multiplies the diagonal of the packed lower triangle p by L_ii^power, power 1 or −1.
+func (g *Gaussian) scaleDiag(p []float64, power int) {
+	k := -1
+	for i := range g.d {
+		k += i + 1
+		if power > 0 {
+			p[k] *= g.l[i*g.d+i]
+		} else {
+			p[k] /= g.l[i*g.d+i]
+		}
+	}
+}
+
+// mulLower stores the lower triangle of al in p, packed, for a full d×d and l lower
+// triangular: a panel of columns at a time, for which the rows above do not matter.
+func mulLower(p, a, l []float64, d int) {
+	const panel = 64
+	w := min(panel, d)
+	in, out := make([]float64, d*w), make([]float64, d*w)
+	for j := 0; j < d; j += w {
+		w, n := min(w, d-j), d-j
+		for i := range n {
+			row := in[i*w : (i+1)*w]
+			clear(row[copy(row, l[(j+i)*d+j:(j+i)*d+j+min(i+1, w)]):])
+		}
+		blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, general(in, n, w), 0, general(out, n, w))
+		for i := range n {
+			r := j + i
+			copy(p[r*(r+1)/2+j:], out[i*w:i*w+min(i+1, w)])
+		}
+	}
 }
 
 // toMomentGrad is the inverse of fromMomentGrad.
@@ -438,10 +581,77 @@ func (g *Gaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 				t[i*d+j] -= 0.5 * (grad[i]*g.m[j] + g.m[i]*grad[j])
 			}
 		}
-		mulSquare(w, g.p, t, d)
-		mulSquare(gv, w, g.p, d)
-		blas64.Gemv(blas.NoTrans, 1, general(g.p, d, d), vector(grad[:d]), 0, vector(gm))
+		p := g.prec()
+		mulSquare(w, p, t, d)
+		mulSquare(gv, w, p, d)
+		blas64.Gemv(blas.NoTrans, 1, general(p, d, d), vector(grad[:d]), 0, vector(gm))
+	case Cholesky, LogCholesky:
+		// With A = ∂/∂L and Φ(X) the lower triangle of X with half its diagonal,
+		// ∂/∂V is the symmetric part of L⁻ᵀΦ(LᵀA)L⁻¹ (Murray, 2016).
+		copy(gm, grad)
+		a := append([]float64(nil), grad[d:]...)
+		if c == LogCholesky {
+			g.scaleDiag(a, -1)
+		}
+		clear(gv)
+		k := 0
+		for i := range d {
+			copy(gv[i*d:], a[k:k+i+1])
+			k += i + 1
+		}
+		l := lowerTriangle(g.l, d)
+		blas64.Trmm(blas.Left, blas.Trans, 1, l, general(gv, d, d))
+		for i := range d {
+			gv[i*d+i] /= 2
+			clear(gv[i*d+i+1 : (i+1)*d])
+		}
+		blas64.Trsm(blas.Left, blas.Trans, 1, l, general(gv, d, d))
+		blas64.Trsm(blas.Right, blas.NoTrans, 1, l, general(gv, d, d))
+		for i := range d {
+			for j := range i {
+				t := 0.5 * (gv[i*d+j] + gv[j*d+i])
+				gv[i*d+j], gv[j*d+i] = t, t
+			}
+		}
 	}
+}
+
+// hasFactor reports whether λ is (m, L), in either form.
+func (g *Gaussian) hasFactor() bool { return g.coords == Cholesky || g.coords == LogCholesky }
+
+// factorKL returns KL(q‖p) and stores its gradient ∇_λ in dst where λ is (m, L):
+// with P and μ those of p, ∇_m = P(m − μ) and ∇_L is the lower triangle of
+// PL − L⁻ᵀ, for which neither V nor V⁻¹ is needed.
+func (g *Gaussian) factorKL(dst []float64, p normal) (kl float64) {
+	d := g.d
+	diff := make([]float64, d)
+	for i, m := range g.m {
+		diff[i] = m - p.meanAt(i)
+	}
+	p.mulPrecision(dst[:d], diff)
+	a := dst[d:]
+	if full, ok := p.(*Gaussian); ok {
+		mulLower(a, full.prec(), g.l, d)
+	} else {
+		k := 0
+		for i := range d {
+			for j := range i + 1 {
+				a[k] = p.precisionAt(i, i) * g.l[i*d+j]
+				k++
+			}
+		}
+	}
+	kl = blas64.Dot(vector(diff), vector(dst[:d])) - float64(d) + p.logDetV() - g.logV
+	k := 0
+	for i := range d {
+		kl += blas64.Dot(vector(a[k:k+i+1]), vector(g.l[i*d:i*d+i+1])) // tr(PV)
+		k += i + 1
+		a[k-1] -= 1 / g.l[i*d+i]
+	}
+	if g.coords == LogCholesky {
+		g.scaleDiag(a, 1)
+	}
+	return math.Max(0, 0.5*kl)
 }
 
 // mulSquare stores ab in c, all d×d and full.
@@ -541,12 +751,18 @@ func gaussianKL(q, p normal) float64 {
 }
 
 func (g *Gaussian) meanAt(i int) float64         { return g.m[i] }
-func (g *Gaussian) covAt(i, j int) float64       { return g.v[i*g.d+j] }
-func (g *Gaussian) precisionAt(i, j int) float64 { return g.p[i*g.d+j] }
+func (g *Gaussian) precisionAt(i, j int) float64 { return g.prec()[i*g.d+j] }
 func (g *Gaussian) logDetV() float64             { return g.logV }
 func (g *Gaussian) numGradV() int                { return g.d * g.d }
 func (g *Gaussian) mulPrecision(dst, x []float64) {
-	blas64.Gemv(blas.NoTrans, 1, general(g.p, g.d, g.d), vector(x), 0, vector(dst))
+	blas64.Gemv(blas.NoTrans, 1, general(g.prec(), g.d, g.d), vector(x), 0, vector(dst))
+}
+
+func (g *Gaussian) covAt(i, j int) float64 {
+	if i == j && !g.full.Load() {
+		return g.dotRows(i, i) // the same bits as V has
+	}
+	return g.cov()[i*g.d+j]
 }
 
 func (g *Gaussian) setState(p Dist) bool {
@@ -555,10 +771,14 @@ func (g *Gaussian) setState(p Dist) bool {
 		return false
 	}
 	copy(g.m, o.m)
-	copy(g.v, o.v)
-	copy(g.p, o.p)
 	copy(g.l, o.l)
 	g.logV = o.logV
+	full := o.full.Load()
+	if full {
+		copy(g.v, o.v)
+		copy(g.p, o.p)
+	}
+	g.full.Store(full)
 	return true
 }
 
@@ -587,80 +807,16 @@ func (g *Gaussian) addOuter(gv []float64, c float64, u, w []float64) {
 }
 
 func (g *Gaussian) addPrecision(gv []float64, c float64) {
-	blas64.Axpy(c, vector(g.p), vector(gv))
+	blas64.Axpy(c, vector(g.prec()), vector(gv))
 }
 
-// Chart implements Charted: m and the lower triangle of the Cholesky factor
-// of V, row by row, with the logarithms of its diagonal.
-func (g *Gaussian) Chart(dst []float64) []float64 {
-	dst = dest(dst, g.NumParams())
-	copy(dst, g.m)
-	k := g.d
-	for i := range g.d {
-		k += copy(dst[k:], g.l[i*g.d:i*g.d+i])
-		dst[k] = math.Log(g.l[i*g.d+i])
-		k++
-	}
-	return dst
-}
+// Chart implements Charted by the coordinates LogCholesky.
+func (g *Gaussian) Chart(dst []float64) []float64 { return g.paramsIn(LogCholesky, dst) }
 
 // SetChart implements Charted.
-func (g *Gaussian) SetChart(x []float64) error {
-	if len(x) != g.NumParams() {
-		panic("pgsvi: x has the wrong length")
-	}
-	s, d := &g.next, g.d
-	copy(s.m, x)
-	k := d
-	for i := range d {
-		copy(s.l[i*d:i*d+i], x[k:])
-		k += i
-		s.l[i*d+i] = math.Exp(x[k])
-		k++
-	}
-	s.logV = logDetChol(s.l, d)
-	for i := range d {
-		for j := range i + 1 {
-			var t float64
-			for a := range j + 1 {
-				t += s.l[i*d+a] * s.l[j*d+a]
-			}
-			s.v[i*d+j], s.v[j*d+i] = t, t
-		}
-	}
-	if err := s.checkFinite(s.v); err != nil {
-		return err
-	}
-	copy(s.p, s.l)
-	for i := range d {
-		if !(s.l[i*d+i] > 0) {
-			return fmt.Errorf("pgsvi: %w: the scale of dimension %d underflows", ErrNotFinite, i)
-		}
-	}
-	invertChol(s.p, d)
-	return g.commit()
-}
+func (g *Gaussian) SetChart(x []float64) error { return g.setParamsIn(LogCholesky, x) }
 
-// ChartGrad implements Charted: with V = LLᵀ, ∂/∂L = 2GL.
+// ChartGrad implements Charted.
 func (g *Gaussian) ChartGrad(dst, grad []float64) []float64 {
-	dst = dest(dst, g.NumParams())
-	d := g.d
-	gm, gv := make([]float64, d), make([]float64, d*d)
-	g.toMomentGrad(gm, gv, grad)
-	copy(dst, gm)
-	k := d
-	for i := range d {
-		for j := range i + 1 {
-			var t float64
-			for a := j; a < d; a++ {
-				t += 2 * gv[i*d+a] * g.l[a*d+j]
-			}
-			if i == j {
-				t *= g.l[i*d+i]
-			}
-			dst[k] = t
-			k++
-		}
-	}
-	return dst
+	return g.convertGrad(dst, grad, g.coords, LogCholesky)
 }

@@ -397,9 +397,10 @@ type glmStepper interface {
 // A full covariance with more rows than weights is that of the primal, over the
 // weights; otherwise that of the dual, over the linear predictors: a GPStepper
 // inside. With a divergence other than KL the step is the numeric one of
-// Objective. It returns an error wrapping ErrParam if the estimator is invalid, ErrNoEstimator if it
-// does not apply, ErrNoProx if d does not, or is not KL where the covariance is low-rank, or diagonal with a
-// full prior, and ErrEmpty if there are no rows (Fit
+// Objective, and with an Adaptive one the gradient step of Objective.Linearized in
+// the coordinates LogCholesky. It returns an error wrapping ErrParam if the estimator
+// is invalid, ErrNoEstimator if it does not apply, ErrNoProx if d does not, or is not
+// KL where the covariance is low-rank, or diagonal with a full prior, and ErrEmpty if there are no rows (Fit
 // returns the prior for these).
 func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
@@ -412,6 +413,9 @@ func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
 		o, err := g.Objective()
 		if err != nil {
 			return nil, err
+		}
+		if _, ok := d.(Adaptive); ok {
+			o = o.Linearized().In(LogCholesky)
 		}
 		return o.NewStepper(d)
 	}

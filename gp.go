@@ -114,11 +114,17 @@ func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) 
 }
 
 // Objective returns the model as an Objective over a dense Gaussian q, for use
-// with any proximal step whatever: f = −E_q[Σ_n log p(y_n|z_n)] with exact
-// expectations and h = KL(q‖N(0, K)). A step costs a dense N² parameters; Fit is
-// for all but the smallest N. The error wraps ErrNotPosDef if K is singular
-// without Jitter.
+// with any proximal step whatever: f = −E_q[Σ_n log p(y_n|z_n)], with gradients
+// by Estimator and exact values, and h = KL(q‖N(0, K)). A step has a dense N²
+// parameters and costs some products of N×N matrices, of which a gradient step of
+// Linearized in the coordinates Cholesky or LogCholesky needs a third of one; Fit
+// is for all but the smallest N. The error wraps ErrNoEstimator if the Estimator
+// does not apply, and ErrNotPosDef if K is singular without Jitter.
 func (g *GP) Objective() (Objective, error) {
+	se, err := siteEstimator(g.Estimator, g.lik)
+	if err != nil {
+		return Objective{}, err
+	}
 	k, err := g.gram()
 	if err != nil {
 		return Objective{}, err
@@ -128,11 +134,7 @@ func (g *GP) Objective() (Objective, error) {
 	if err != nil {
 		return Objective{}, fmt.Errorf("pgsvi: covariance of the prior; set Jitter: %w", err)
 	}
-	x := rows(n, n)
-	for i := range x {
-		x[i][i] = 1
-	}
-	return Objective{F: Expect(Sites{X: x, Y: g.y, Lik: g.lik}, g.Estimator), H: KLTo(prior), Init: prior}, nil
+	return Objective{F: &marginalTerms{g.y, g.lik, se}, H: KLTo(prior), Init: prior}, nil
 }
 
 // PGSVI returns the Solver of PG-SVI as published, for n data: the constant step
@@ -186,8 +188,12 @@ func (g *GP) gram() ([]float64, error) {
 // step lies on the curve; for others it is the best point there, and the fixed
 // points are the same. It returns an error wrapping ErrParam or ErrNotFinite
 // if an option or a covariance is invalid, ErrNoEstimator if the Estimator
-// does not apply, and ErrNotPosDef if d is not KL and K is singular.
+// does not apply, ErrNotPosDef if d is not KL and K is singular, and ErrNoProx if d
+// is Adaptive, which is for Objective.
 func (g *GP) NewStepper(d Divergence) (Stepper, error) {
+	if _, ok := d.(Adaptive); ok {
+		return nil, fmt.Errorf("pgsvi: %w: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective", ErrNoProx, d)
+	}
 	se, err := siteEstimator(g.Estimator, g.lik)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,8 @@ import (
 
 // MeanField is the Gaussian N(m, diag(v)) over R^d. Its λ has length 2d: the d
 // elements of the vector part, then those of the diagonal part. In the
-// coordinates MeanParams λ = (m, v + m²), in Moments (m, v), in Natural (m/v, −1/(2v)).
+// coordinates MeanParams λ = (m, v + m²), in Moments (m, v), in Natural (m/v, −1/(2v)),
+// in Cholesky (m, √v) and in LogCholesky (m, ½ log v).
 type MeanField struct {
 	coords Coordinates
 	m, v   []float64
@@ -50,7 +51,7 @@ func NewIsotropicMeanField(dim int, variance float64) *MeanField {
 
 // In returns a copy of q whose λ is expressed in the coordinates c.
 func (q *MeanField) In(c Coordinates) *MeanField {
-	if c < MeanParams || c > Natural {
+	if c < MeanParams || c > LogCholesky {
 		panic("pgsvi: invalid Coordinates")
 	}
 	return &MeanField{coords: c, m: append([]float64(nil), q.m...), v: append([]float64(nil), q.v...)}
@@ -97,6 +98,10 @@ func (q *MeanField) paramsIn(c Coordinates, dst []float64) []float64 {
 			dst[i], dst[d+i] = m, v+m*m
 		case Natural:
 			dst[i], dst[d+i] = m/v, -0.5/v
+		case Cholesky:
+			dst[i], dst[d+i] = m, math.Sqrt(v)
+		case LogCholesky:
+			dst[i], dst[d+i] = m, 0.5*math.Log(v)
 		}
 	}
 	return dst
@@ -117,11 +122,18 @@ func (q *MeanField) setParamsIn(c Coordinates, p []float64) error {
 		case Natural:
 			v = -0.5 / p[d+i]
 			return p[i] * v, v
+		case Cholesky:
+			return p[i], math.Copysign(p[d+i]*p[d+i], p[d+i])
+		case LogCholesky:
+			return p[i], math.Exp(2 * p[d+i])
 		}
 		return p[i], p[d+i]
 	}
 	for i := range d {
 		m, v := moments(i)
+		if c == LogCholesky && (v == 0 || math.IsInf(1/v, 0)) {
+			return fmt.Errorf("pgsvi: %w: the variance of dimension %d underflows", ErrNotFinite, i)
+		}
 		if math.IsNaN(m+v) || math.IsInf(m, 0) || math.IsInf(v, 0) {
 			return fmt.Errorf("pgsvi: %w: dimension %d would have mean %v and variance %v", ErrNotFinite, i, m, v)
 		}
@@ -220,39 +232,15 @@ func (q *MeanField) SameFamily(p Dist) bool {
 // KL returns KL(q‖p) in nats; p is a MeanField or Gaussian of the same dimension.
 func (q *MeanField) KL(p Dist) float64 { return gaussianKL(q, p.(normal)) }
 
-// Chart implements Charted: (m, ½ log v).
-func (q *MeanField) Chart(dst []float64) []float64 {
-	d := len(q.m)
-	dst = dest(dst, 2*d)
-	copy(dst, q.m)
-	for i, v := range q.v {
-		dst[d+i] = 0.5 * math.Log(v)
-	}
-	return dst
-}
+// Chart implements Charted by the coordinates LogCholesky.
+func (q *MeanField) Chart(dst []float64) []float64 { return q.paramsIn(LogCholesky, dst) }
 
 // SetChart implements Charted.
-func (q *MeanField) SetChart(x []float64) error {
-	d := len(q.m)
-	p := append([]float64(nil), x...)
-	for i := range d {
-		p[d+i] = math.Exp(2 * x[d+i])
-		if p[d+i] == 0 || math.IsInf(1/p[d+i], 0) {
-			return fmt.Errorf("pgsvi: %w: the variance of dimension %d underflows", ErrNotFinite, i)
-		}
-	}
-	return q.setParamsIn(Moments, p)
-}
+func (q *MeanField) SetChart(x []float64) error { return q.setParamsIn(LogCholesky, x) }
 
 // ChartGrad implements Charted.
 func (q *MeanField) ChartGrad(dst, grad []float64) []float64 {
-	d := len(q.m)
-	dst = dest(dst, 2*d)
-	q.toMomentGrad(dst[:d], dst[d:], grad)
-	for i, v := range q.v {
-		dst[d+i] *= 2 * v
-	}
-	return dst
+	return q.convertGrad(dst, grad, q.coords, LogCholesky)
 }
 
 // fromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
@@ -271,6 +259,10 @@ func (q *MeanField) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []flo
 			a -= 2 * b * m
 		case Natural: // m = vη₁, v = −1/(2η₂)
 			a, b = v*a, 2*v*(m*a+v*b)
+		case Cholesky:
+			b *= 2 * math.Sqrt(v)
+		case LogCholesky:
+			b *= 2 * v
 		}
 		dst[i], dst[d+i] = a, b
 	}
@@ -292,6 +284,10 @@ func (q *MeanField) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 		case Natural:
 			a /= v
 			b = (b/(2*v) - m*a) / v
+		case Cholesky:
+			b /= 2 * math.Sqrt(v)
+		case LogCholesky:
+			b /= 2 * v
 		}
 		gm[i], gv[i] = a, b
 	}

@@ -21,9 +21,10 @@ import (
 type objectiveStepper struct {
 	o        Objective
 	d        Divergence
-	closed   bool // the proximal step has a closed form
-	exact    bool // f is deterministic
-	infinite bool // β = +Inf is a valid step: the minimiser of the linearised f plus h
+	metric   Metric // of an Adaptive divergence, whose diagonal d then holds; else nil
+	closed   bool   // the proximal step has a closed form
+	exact    bool   // f is deterministic
+	infinite bool   // β = +Inf is a valid step: the minimiser of the linearised f plus h
 	q, trial Dist
 	g        []float64
 
@@ -86,16 +87,8 @@ func (s *objectiveStepper) Goal() float64 {
 	return 2e-3 * float64(s.q.Dim())
 }
 
-// SetWorkers passes n on to f; that of Expect is copied, for the Model may be shared.
-func (s *objectiveStepper) SetWorkers(n int) {
-	if e, ok := s.o.F.(*expectation); ok {
-		f := *e
-		s.o.F = &f
-	}
-	if w, ok := s.o.F.(interface{ SetWorkers(int) }); ok {
-		w.SetWorkers(n)
-	}
-}
+// SetWorkers passes n on to f.
+func (s *objectiveStepper) SetWorkers(n int) { s.o.F = smoothWithWorkers(s.o.F, n) }
 
 // Dist returns the state reached: the average of the iterates where there is one.
 func (s *objectiveStepper) Dist() Dist {
@@ -112,7 +105,7 @@ func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
 		s.seed, s.seeded = [2]uint64{rng.Uint64(), rng.Uint64()}, true
 	}
 	q := s.Dist()
-	v, stderr, err := s.valueF(q, rand.New(rand.NewPCG(s.seed[0], s.seed[1])))
+	v, stderr, err := smoothValue(s.o.F, q, rand.New(rand.NewPCG(s.seed[0], s.seed[1])))
 	if err != nil {
 		return math.NaN(), err
 	}
@@ -124,16 +117,6 @@ func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
 	return elbo, nil
 }
 
-func (s *objectiveStepper) valueF(q Dist, rng *rand.Rand) (v, stderr float64, err error) {
-	if f, ok := s.o.F.(interface {
-		Value(Dist, *rand.Rand) (float64, float64, error)
-	}); ok {
-		return f.Value(q, rng)
-	}
-	v, err = s.o.F.Grad(make([]float64, q.NumParams()), q, nil, rng)
-	return v, math.NaN(), err
-}
-
 // Step implements Stepper.
 func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
 	if !math.IsInf(beta, 1) {
@@ -143,6 +126,7 @@ func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error
 		if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
 			return err
 		}
+		s.adapt(beta)
 		beta, err := s.tryFrom(beta, nil)
 		if err != nil {
 			return err
@@ -171,6 +155,13 @@ func (s *objectiveStepper) leaveAverage() error {
 	}
 	s.avg, s.k, s.blocks, s.terms, s.target, s.lastEta = nil, 0, batchMeans{}, 0, nil, nil
 	return nil
+}
+
+// adapt shows the gradient to the metric of an Adaptive divergence.
+func (s *objectiveStepper) adapt(beta float64) {
+	if s.metric != nil {
+		s.metric.Next(s.d.(Diagonal).Scale, s.g, beta)
+	}
 }
 
 // tryFrom computes the proximal step with beta, halving it until the result
@@ -219,11 +210,23 @@ func (s *objectiveStepper) descend(batch []int, noisy bool, rng *rand.Rand) erro
 		return fmt.Errorf("pgsvi: %w: the objective of the batch is %v", ErrNotFinite, start)
 	}
 	scratch := make([]float64, len(s.g))
-	beta, err := s.tryFrom(s.beta, func() bool {
+	falls := func() bool {
 		f, err := s.o.F.Grad(scratch, s.trial, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
 		v := f + s.o.H.Value(s.trial)
 		return err == nil && v <= start+1e-13*math.Abs(start)
-	})
+	}
+	if s.metric != nil {
+		g := append([]float64(nil), s.g...)
+		s.adapt(1)
+		var slope float64
+		for i, scale := range s.d.(Diagonal).Scale {
+			slope += g[i] * s.g[i] / scale
+		}
+		if !(slope > 0) {
+			copy(s.g, g) // momentum leads uphill, the gradient does not
+		}
+	}
+	beta, err := s.tryFrom(s.beta, falls)
 	if err != nil || beta == 0 {
 		s.gradMap, s.beta = 0, 1
 		return err

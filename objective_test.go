@@ -288,12 +288,12 @@ func TestNoiseAboveOneNat(t *testing.T) {
 func TestDivergencesSameOptimum(t *testing.T) {
 	p := corpus()[0]
 	want := solve(t, Solver{}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
-	for name, d := range testDivergences() {
+	for name, d := range testDivergences(p.init.NumParams()) {
 		for _, c := range allCoordinates {
 			if testing.Short() && (name == "DivergenceFunc" || c == Natural) {
 				continue
 			}
-			if c == Natural && (name == "Euclidean" || name == "Bregman") {
+			if c == Natural && (name == "Euclidean" || name == "Diagonal" || name == "Bregman") {
 				continue // a geometry so ill-conditioned that 300 passes do not suffice
 			}
 			res := solve(t, Solver{Divergence: d, MaxPasses: 300}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init.In(c)})

@@ -41,6 +41,8 @@ type ConvexProxer interface {
 //	D                 h      coordinates      step                                        known as
 //	Euclidean         Zero   any              λ − βg                                      gradient descent
 //	Euclidean         L1     any              soft(λ − βg, βw)                            ISTA
+//	Diagonal(s)       Zero   any              λ − βg/s                                    AdaGrad and others, see Adaptive
+//	Diagonal(s)       L1     any              soft(λ − βg/s, βw/s)
 //	Bregman(F)        Zero   any              ∇F⁻¹(∇F(λ) − βg), F with InvGrad            mirror descent
 //	KL                Zero   MeanParams       η − βg                                      natural gradient
 //	KL                Zero   Moments          V⁻¹ + 2βG,  m − βVg                         natural gradient
@@ -201,25 +203,7 @@ func minimize(value func([]float64) float64, gradient func(dst, x []float64), x0
 
 // Prox implements DivergenceProxer for h = Zero and h = L1.
 func (Euclidean) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, error) {
-	var threshold float64
-	n := 0
-	switch h := h.(type) {
-	case Zero:
-	case L1:
-		threshold, n = beta*h.Weight, h.count(q0)
-	default:
-		return false, nil
-	}
-	l := q0.Params(nil)
-	floats.AddScaled(l, -beta, g)
-	for i := range n {
-		if a := math.Abs(l[i]); a > threshold {
-			l[i] = math.Copysign(a-threshold, l[i])
-		} else if a <= threshold {
-			l[i] = 0
-		}
-	}
-	return true, q.SetParams(l)
+	return diagonalProx(q, g, h, q0, beta, nil)
 }
 
 // Prox implements DivergenceProxer for h = Zero where the Potential has InvGrad.

@@ -79,11 +79,20 @@ func (o Objective) NewStepper(d Divergence) (Stepper, error) {
 			return nil, err
 		}
 	}
+	var metric Metric
+	if a, ok := d.(Adaptive); ok {
+		n := o.Init.NumParams()
+		unit := make([]float64, n)
+		floats.AddConst(1, unit)
+		metric, d = a.Start(n), Diagonal{unit}
+	}
 	closed, err := checkProx(o.Init, o.H, d)
 	if err != nil {
 		return nil, err
 	}
-	return newObjectiveStepper(o, d, closed), nil
+	s := newObjectiveStepper(o, d, closed)
+	s.metric = metric
+	return s, nil
 }
 
 // noTerms is f = 0.
@@ -175,6 +184,15 @@ func (h *KLTerm) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
 
 // Grad implements Convex.
 func (h *KLTerm) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
+
+// valueGrad stores ∇_λ h in dst and returns h.
+func (h *KLTerm) valueGrad(dst []float64, q Dist) float64 {
+	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
+		return g.factorKL(dst, h.prior.(normal))
+	}
+	h.Grad(dst, q)
+	return h.Value(q)
+}
 
 // Accepts returns an error wrapping ErrShape unless q is of the family of the
 // prior or both are Gaussian, and of the same dimension.
@@ -465,6 +483,12 @@ func (f *expectation) Deterministic() bool {
 }
 
 func (f *expectation) SetWorkers(n int) { f.workers = n }
+
+func (f *expectation) withWorkers(n int) Smooth {
+	c := *f
+	c.workers = n
+	return &c
+}
 
 func (f *expectation) batch(batch []int) Integrand {
 	l := f.ll.Batch(batch)

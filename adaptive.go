@@ -1,0 +1,303 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// Diagonal is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another
+// metric, whose proximal steps are gradient descent with a step size for each
+// element of λ, and ISTA with as many thresholds. Scale has NumParams elements,
+// all positive.
+type Diagonal struct{ Scale []float64 }
+
+// Value implements Divergence.
+func (d Diagonal) Value(q, q0 Dist) float64 {
+	l, l0 := q.Params(nil), q0.Params(nil)
+	var v float64
+	for i, s := range d.Scale {
+		v += 0.5 * s * (l[i] - l0[i]) * (l[i] - l0[i])
+	}
+	return v
+}
+
+// Grad implements Divergence.
+func (d Diagonal) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = Euclidean{}.Grad(dst, q, q0)
+	floats.Mul(dst, d.Scale)
+	return dst
+}
+
+// Prox implements DivergenceProxer for h = Zero and h = L1.
+func (d Diagonal) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, error) {
+	return diagonalProx(q, g, h, q0, beta, d.Scale)
+}
+
+// Accepts returns an error wrapping ErrShape unless Scale has one element for
+// each of λ.
+func (d Diagonal) Accepts(q Dist) error {
+	if len(d.Scale) != q.NumParams() {
+		return fmt.Errorf("pgsvi: %w: Diagonal.Scale has %d elements, λ has %d", ErrShape, len(d.Scale), q.NumParams())
+	}
+	return nil
+}
+
+// Validate returns an error wrapping ErrParam unless Scale is positive and finite.
+func (d Diagonal) Validate() error {
+	for i, s := range d.Scale {
+		if !(s > 0) || math.IsInf(s, 0) {
+			return fmt.Errorf("pgsvi: %w: Diagonal.Scale[%d] is %v; it must be positive and finite", ErrParam, i, s)
+		}
+	}
+	return nil
+}
+
+// diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.
+func diagonalProx(q Dist, g []float64, h Convex, q0 Dist, beta float64, scale []float64) (bool, error) {
+	var weight float64
+	n := 0
+	switch h := h.(type) {
+	case Zero:
+	case L1:
+		weight, n = h.Weight, h.count(q0)
+	default:
+		return false, nil
+	}
+	l := q0.Params(nil)
+	for i, gi := range g {
+		step := beta
+		if scale != nil {
+			step /= scale[i]
+		}
+		l[i] -= step * gi
+		if i >= n {
+			continue
+		}
+		if a, t := math.Abs(l[i]), step*weight; a > t {
+			l[i] = math.Copysign(a-t, l[i])
+		} else if a <= t {
+			l[i] = 0
+		}
+	}
+	return true, q.SetParams(l)
+}
+
+// Adaptive is a Divergence that a run makes anew for every step from the
+// gradients that it has seen: Euclidean in a running diagonal metric,
+//
+//	D_k(λ‖λ_k) = ½ (λ − λ_k)ᵀ diag(s_k) (λ − λ_k),
+//
+// with which a step with h = 0 is λ − βg/s_k. AdaGrad, RMSprop, Adadelta and Adam
+// are Adaptive, and a user type may be. Between two given distributions, outside
+// of a run, each of them is Euclidean.
+//
+// They are made for f = −ELBO and h = 0 (Objective.Linearized) in coordinates
+// that are not constrained (Objective.In, LogCholesky):
+//
+//	o, err := gp.Objective()
+//	s := pgsvi.Solver{Divergence: pgsvi.Adam{}, StepSize: pgsvi.ConstantStep(0.1), BatchSize: 5}
+//	res, err := s.Run(ctx, o.Linearized().In(pgsvi.LogCholesky))
+//
+// A GLM sees to that itself. Any other h is kept exact, as ever: L1 in closed
+// form, others numerically. The length of a step is Solver.StepSize, published as
+// 0.001 for RMSprop and Adam and 1 for Adadelta; a constant one does not converge
+// under noise. Without it steps are halved until the objective of the batch does
+// not rise, and a momentum that leads uphill gives way to the gradient. These
+// methods are here to be compared with: a nil Solver needs neither step sizes nor
+// metrics.
+type Adaptive interface {
+	Divergence
+	// Start returns the metric of a run over n parameters, before its first step.
+	Start(n int) Metric
+}
+
+// Metric is the state of an Adaptive divergence in a run.
+type Metric interface {
+	// Next is called once a step with g = ∇̂f(λ_k) and the step size β_k, which
+	// is 1 where the Stepper chooses it. It stores the diagonal s_k, which must be
+	// positive, in s, and may replace g by another direction, such as a running mean.
+	Next(s, g []float64, beta float64)
+}
+
+// AdaGrad is the Adaptive divergence
+//
+//	s_k = √(ε + Σ_{j≤k} g_j²)
+//
+// element by element (Duchi, Hazan and Singer, 2011, with ε inside the root, as
+// RMSprop and Adadelta have it). The zero value means an Epsilon of 1e-8.
+type AdaGrad struct {
+	Epsilon float64 // ε; zero means 1e-8
+}
+
+// Value implements Divergence as Euclidean does.
+func (AdaGrad) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
+
+// Grad implements Divergence as Euclidean does.
+func (AdaGrad) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
+
+// Validate returns an error wrapping ErrParam if Epsilon is negative or not finite.
+func (a AdaGrad) Validate() error {
+	return checkAdaptive("AdaGrad", a.Epsilon)
+}
+
+// Start implements Adaptive.
+func (a AdaGrad) Start(n int) Metric {
+	return &rootMeanSquare{old: 1, now: 1, eps: orDefault(a.Epsilon, 1e-8), square: make([]float64, n)}
+}
+
+// RMSprop is the Adaptive divergence
+//
+//	e_k = ρe_{k−1} + (1−ρ)g_k²,   s_k = √(ε + e_k)
+//
+// element by element, e_{−1} = 0 (Tieleman and Hinton, 2012, lecture 6.5, who have
+// no ε). The zero value means a Decay of 0.9 and an Epsilon of 1e-8.
+type RMSprop struct {
+	Decay   float64 // ρ; zero means 0.9
+	Epsilon float64 // ε; zero means 1e-8
+}
+
+// Value implements Divergence as Euclidean does.
+func (RMSprop) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
+
+// Grad implements Divergence as Euclidean does.
+func (RMSprop) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
+
+// Validate returns an error wrapping ErrParam unless Decay is in [0, 1) and
+// Epsilon is finite and not negative.
+func (r RMSprop) Validate() error {
+	return checkAdaptive("RMSprop", r.Epsilon, r.Decay)
+}
+
+// Start implements Adaptive.
+func (r RMSprop) Start(n int) Metric {
+	rho := orDefault(r.Decay, 0.9)
+	return &rootMeanSquare{old: rho, now: 1 - rho, eps: orDefault(r.Epsilon, 1e-8), square: make([]float64, n)}
+}
+
+// rootMeanSquare is the metric of AdaGrad and RMSprop.
+type rootMeanSquare struct {
+	old, now, eps float64
+	square        []float64
+}
+
+func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
+	for i, x := range g {
+		r.square[i] = r.old*r.square[i] + r.now*x*x
+		s[i] = math.Sqrt(r.square[i] + r.eps)
+	}
+}
+
+// Adadelta is the Adaptive divergence
+//
+//	e_k = ρe_{k−1} + (1−ρ)g_k²,   s_k = √(ε + e_k)/√(ε + d_{k−1}),   d_k = ρd_{k−1} + (1−ρ)(β_k g_k/s_k)²
+//
+// element by element, e_{−1} = d_{−1} = 0 (Zeiler, 2012, where β = 1). d is of the
+// steps as scheduled; as each is a multiple of the root of the last d, a β above 1
+// compounds. The zero value means a Decay of 0.95 and an Epsilon of 1e-6.
+type Adadelta struct {
+	Decay   float64 // ρ; zero means 0.95
+	Epsilon float64 // ε; zero means 1e-6
+}
+
+// Value implements Divergence as Euclidean does.
+func (Adadelta) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
+
+// Grad implements Divergence as Euclidean does.
+func (Adadelta) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
+
+// Validate returns an error wrapping ErrParam unless Decay is in [0, 1) and
+// Epsilon is finite and not negative.
+func (a Adadelta) Validate() error {
+	return checkAdaptive("Adadelta", a.Epsilon, a.Decay)
+}
+
+// Start implements Adaptive.
+func (a Adadelta) Start(n int) Metric {
+	return &adadelta{rho: orDefault(a.Decay, 0.95), eps: orDefault(a.Epsilon, 1e-6), square: make([]float64, n), step: make([]float64, n)}
+}
+
+type adadelta struct {
+	rho, eps     float64
+	square, step []float64 // e and d
+}
+
+func (a *adadelta) Next(s, g []float64, beta float64) {
+	for i, x := range g {
+		a.square[i] = a.rho*a.square[i] + (1-a.rho)*x*x
+		s[i] = math.Sqrt(a.square[i]+a.eps) / math.Sqrt(a.step[i]+a.eps)
+		x *= beta / s[i]
+		a.step[i] = a.rho*a.step[i] + (1-a.rho)*x*x
+	}
+}
+
+// Adam is the Adaptive divergence with momentum
+//
+//	ḡ_k = ρ_μ ḡ_{k−1} + (1−ρ_μ)g_k,   e_k = ρ_s e_{k−1} + (1−ρ_s)g_k²,
+//	s_k = ε + √(e_k/(1−ρ_s^{k+1})),   g ← ḡ_k/(1−ρ_μ^{k+1})
+//
+// element by element, ḡ_{−1} = e_{−1} = 0 (Kingma and Ba, 2015, where ρ_μ is β₁,
+// ρ_s is β₂ and the β of the step is α). The zero value means a Mean of 0.9, a
+// Square of 0.999 and an Epsilon of 1e-8.
+type Adam struct {
+	Mean    float64 // ρ_μ; zero means 0.9
+	Square  float64 // ρ_s; zero means 0.999
+	Epsilon float64 // ε; zero means 1e-8
+}
+
+// Value implements Divergence as Euclidean does.
+func (Adam) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
+
+// Grad implements Divergence as Euclidean does.
+func (Adam) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
+
+// Validate returns an error wrapping ErrParam unless Mean and Square are in
+// [0, 1) and Epsilon is finite and not negative.
+func (a Adam) Validate() error {
+	return checkAdaptive("Adam", a.Epsilon, a.Mean, a.Square)
+}
+
+// Start implements Adaptive.
+func (a Adam) Start(n int) Metric {
+	return &adam{
+		rhoMean: orDefault(a.Mean, 0.9), rhoSquare: orDefault(a.Square, 0.999), eps: orDefault(a.Epsilon, 1e-8),
+		powMean: 1, powSquare: 1, mean: make([]float64, n), square: make([]float64, n),
+	}
+}
+
+type adam struct {
+	rhoMean, rhoSquare, eps float64
+	powMean, powSquare      float64 // ρ to the power of the number of steps
+	mean, square            []float64
+}
+
+func (a *adam) Next(s, g []float64, _ float64) {
+	a.powMean *= a.rhoMean
+	a.powSquare *= a.rhoSquare
+	for i, x := range g {
+		a.mean[i] = a.rhoMean*a.mean[i] + (1-a.rhoMean)*x
+		a.square[i] = a.rhoSquare*a.square[i] + (1-a.rhoSquare)*x*x
+		s[i] = a.eps + math.Sqrt(a.square[i]/(1-a.powSquare))
+		g[i] = a.mean[i] / (1 - a.powMean)
+	}
+}
+
+// orDefault returns x, or def where it is zero.
+func orDefault(x, def float64) float64 {
+	if x == 0 {
+		return def
+	}
+	return x
+}
+
+func checkAdaptive(name string, eps float64, decays ...float64) error {
+	ok := eps >= 0 && !math.IsInf(eps, 0)
+	for _, rho := range decays {
+		ok = ok && rho >= 0 && rho < 1
+	}
+	if !ok {
+		return fmt.Errorf("pgsvi: %w: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0", ErrParam, name, decays, eps)
+	}
+	return nil
+}

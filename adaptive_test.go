@@ -1,0 +1,599 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// adaptives are the Adaptive divergences, with a step size at which each moves
+// by a comparable length.
+func adaptives() map[string]struct {
+	d    Adaptive
+	beta float64
+} {
+	return map[string]struct {
+		d    Adaptive
+		beta float64
+	}{
+		"AdaGrad":  {AdaGrad{}, 0.3},
+		"RMSprop":  {RMSprop{}, 0.05},
+		"Adadelta": {Adadelta{Epsilon: 1e-4}, 1},
+		"Adam":     {Adam{}, 0.05},
+	}
+}
+
+// bowl is the Smooth ½ Σ_i c_i (z_i − 1)² over a Point.
+type bowl []float64
+
+func (b bowl) Len() int            { return 1 }
+func (b bowl) Deterministic() bool { return true }
+func (b bowl) Grad(dst []float64, q Dist, _ []int, _ *rand.Rand) (float64, error) {
+	var v float64
+	for i, z := range q.Params(nil) {
+		dst[i] = b[i] * (z - 1)
+		v += 0.5 * b[i] * (z - 1) * (z - 1)
+	}
+	return v, nil
+}
+
+// Three steps of every method on a quadratic against its update rule as published,
+// written out one element and one step at a time.
+func TestAdaptiveUpdates(t *testing.T) {
+	sq := func(x float64) float64 { return x * x }
+	grad := func(c, z float64) float64 { return c * (z - 1) }
+	for _, c := range []struct {
+		name string
+		d    Divergence
+		beta float64
+		want func(c, z float64) float64 // z after three steps
+	}{
+		{"AdaGrad", AdaGrad{Epsilon: 0.01}, 0.7, func(c, z float64) float64 {
+			a := grad(c, z)
+			z -= 0.7 * a / math.Sqrt(sq(a)+0.01)
+			b := grad(c, z)
+			z -= 0.7 * b / math.Sqrt(sq(a)+sq(b)+0.01)
+			e := grad(c, z)
+			return z - 0.7*e/math.Sqrt(sq(a)+sq(b)+sq(e)+0.01)
+		}},
+		{"RMSprop", RMSprop{Decay: 0.8, Epsilon: 0.02}, 0.3, func(c, z float64) float64 {
+			a := grad(c, z)
+			z -= 0.3 * a / math.Sqrt(0.2*sq(a)+0.02)
+			b := grad(c, z)
+			z -= 0.3 * b / math.Sqrt(0.16*sq(a)+0.2*sq(b)+0.02)
+			e := grad(c, z)
+			return z - 0.3*e/math.Sqrt(0.128*sq(a)+0.16*sq(b)+0.2*sq(e)+0.02)
+		}},
+		{"Adadelta", Adadelta{Decay: 0.75, Epsilon: 0.05}, 1, func(c, z float64) float64 {
+			a := grad(c, z)
+			da := math.Sqrt(0.05) / math.Sqrt(0.25*sq(a)+0.05) * a
+			z -= da
+			b := grad(c, z)
+			db := math.Sqrt(0.25*sq(da)+0.05) / math.Sqrt(0.1875*sq(a)+0.25*sq(b)+0.05) * b
+			z -= db
+			e := grad(c, z)
+			return z - math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
+		}},
+		{"Adadelta, half a step", Adadelta{Decay: 0.75, Epsilon: 0.05}, 0.5, func(c, z float64) float64 {
+			a := grad(c, z)
+			da := 0.5 * math.Sqrt(0.05) / math.Sqrt(0.25*sq(a)+0.05) * a
+			z -= da
+			b := grad(c, z)
+			db := 0.5 * math.Sqrt(0.25*sq(da)+0.05) / math.Sqrt(0.1875*sq(a)+0.25*sq(b)+0.05) * b
+			z -= db
+			e := grad(c, z)
+			return z - 0.5*math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
+		}},
+		{"Adam", Adam{Mean: 0.6, Square: 0.8, Epsilon: 0.03}, 0.4, func(c, z float64) float64 {
+			a := grad(c, z)
+			z -= 0.4 * a / (math.Abs(a) + 0.03)
+			b := grad(c, z)
+			z -= 0.4 * (0.24*a + 0.4*b) / 0.64 / (math.Sqrt((0.16*sq(a)+0.2*sq(b))/0.36) + 0.03)
+			e := grad(c, z)
+			return z - 0.4*(0.144*a+0.24*b+0.4*e)/0.784/(math.Sqrt((0.128*sq(a)+0.16*sq(b)+0.2*sq(e))/0.488)+0.03)
+		}},
+		{"Euclidean", Euclidean{}, 0.4, func(c, z float64) float64 {
+			return 1 + (z-1)*math.Pow(1-0.4*c, 3)
+		}},
+	} {
+		f, start := bowl{0.3, 2, 0.9}, []float64{-2, 3, 0.5}
+		o := Objective{F: f, Init: NewPoint(start)}
+		res := solve(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), MaxIter: 3}, o)
+		want := make([]float64, len(f))
+		for i := range f {
+			want[i] = c.want(f[i], start[i])
+		}
+		checkClose(t, c.name, res.Q.Params(nil), want, 1e-14)
+		if !res.ClosedForm {
+			t.Errorf("%s: not a closed form", c.name)
+		}
+	}
+}
+
+// A zero field is its documented default, and another value is not.
+func TestAdaptiveDefaults(t *testing.T) {
+	run := func(d Divergence) []float64 {
+		return solve(t, Solver{Divergence: d, StepSize: ConstantStep(0.2), MaxIter: 5}, Objective{F: bowl{1e-3, 2}, Init: NewPoint([]float64{3, -2})}).Q.Params(nil)
+	}
+	for _, c := range []struct{ zero, same, other Divergence }{
+		{AdaGrad{}, AdaGrad{Epsilon: 1e-8}, AdaGrad{Epsilon: 1e-6}},
+		{RMSprop{}, RMSprop{Decay: 0.9, Epsilon: 1e-8}, RMSprop{Decay: 0.8}},
+		{RMSprop{}, RMSprop{Decay: 0.9}, RMSprop{Epsilon: 1e-6}},
+		{Adadelta{}, Adadelta{Decay: 0.95, Epsilon: 1e-6}, Adadelta{Decay: 0.9}},
+		{Adadelta{}, Adadelta{Decay: 0.95}, Adadelta{Epsilon: 1e-8}},
+		{Adam{}, Adam{Mean: 0.9, Square: 0.999, Epsilon: 1e-8}, Adam{Mean: 0.8}},
+		{Adam{}, Adam{Mean: 0.9}, Adam{Square: 0.99}},
+		{Adam{}, Adam{Square: 0.999}, Adam{Epsilon: 1e-6}},
+	} {
+		zero := run(c.zero)
+		if !slices.Equal(zero, run(c.same)) {
+			t.Errorf("%+v is not %+v", c.zero, c.same)
+		}
+		if slices.Equal(zero, run(c.other)) {
+			t.Errorf("%+v is %+v", c.zero, c.other)
+		}
+	}
+}
+
+// Invalid parameters are errors of the Solver and of NewStepper.
+func TestAdaptiveValidate(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, d := range []Divergence{
+		AdaGrad{-1}, AdaGrad{nan}, AdaGrad{inf},
+		RMSprop{Decay: 1}, RMSprop{Decay: -0.1}, RMSprop{Decay: nan}, RMSprop{Epsilon: -1},
+		Adadelta{Decay: 1}, Adadelta{Epsilon: inf},
+		Adam{Mean: 1}, Adam{Square: 1}, Adam{Square: -1}, Adam{Mean: nan}, Adam{Epsilon: -1e-9},
+		Diagonal{[]float64{1, 0, 1}}, Diagonal{[]float64{1, inf, 1}}, Diagonal{[]float64{1, 1, nan}},
+	} {
+		o := Objective{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
+		_, err := o.NewStepper(d)
+		for _, err := range []error{(&Solver{Divergence: d}).Validate(), err} {
+			if !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+				t.Errorf("%+v: %v", d, err)
+			}
+		}
+	}
+	if _, err := (Objective{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(Diagonal{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
+		t.Errorf("Diagonal of another length: %v", err)
+	}
+	// Between two distributions they are Euclidean, and pass its check.
+	for name, a := range adaptives() {
+		if alpha, err := CheckDivergence(a.d, NewPoint([]float64{1, 2}), NewPoint([]float64{0, 5}), NewPoint([]float64{-3, 1})); err != nil || math.Abs(alpha-1) > 1e-9 {
+			t.Errorf("%s: %v, %v", name, alpha, err)
+		}
+	}
+}
+
+// Every method comes near the optimum of a GP with exact gradients of all data
+// and decreasing steps, in both coordinates and with steps of its own choice; and so
+// do mini-batches, less near.
+func TestAdaptiveGP(t *testing.T) {
+	gp := toyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
+	gp.Jitter = 0.1
+	_, best := mustFit(t, gp, nil)
+	o, err := gp.Objective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := map[string]struct {
+		d    Divergence
+		beta float64
+	}{"Euclidean": {Euclidean{}, 0.05}}
+	for name, a := range adaptives() {
+		ds[name] = struct {
+			d    Divergence
+			beta float64
+		}{a.d, a.beta}
+	}
+	for name, c := range ds {
+		for _, coords := range []Coordinates{Cholesky, LogCholesky} {
+			for what, s := range map[string]Solver{
+				"all":    {StepSize: RobbinsMonro{Scale: c.beta, Delay: 100, Power: 0.9}, MaxIter: 4000},
+				"batch":  {StepSize: RobbinsMonro{Scale: c.beta, Delay: 100, Power: 0.9}, MaxPasses: 2000, BatchSize: 4},
+				"chosen": {MaxIter: 4000},
+			} {
+				s.Divergence, s.EvalEvery, s.Converger = c.d, -1, Never{}
+				res := solve(t, s, o.Linearized().In(coords))
+				loss := best.ELBO - res.ELBO
+				t.Logf("%s, %v, %s: %.2g nats below", name, coords, what, loss)
+				most := map[string]float64{"all": 2e-3, "batch": 5e-3, "chosen": 1e-8}[what]
+				if !(loss > -1e-9 && loss < most) {
+					t.Errorf("%s, %v, %s: %.3g nats below the optimum, want %g", name, coords, what, loss, most)
+				}
+				if q := res.Q.(*Gaussian); q.Coordinates() != coords {
+					t.Errorf("%s: the result is in %v", name, q.Coordinates())
+				}
+			}
+		}
+	}
+}
+
+// A GLM runs an Adaptive divergence itself, on Objective.Linearized in
+// log-Cholesky coordinates; a GP, whose state is sites, refuses it at set-up.
+func TestAdaptiveModels(t *testing.T) {
+	x, y := structuredData(40, 3, 5)
+	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
+		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov})
+		_, best := structuredFit(t, g, nil)
+		s := Solver{Divergence: Adam{}, StepSize: RobbinsMonro{Scale: 0.05, Delay: 300}, MaxIter: 3000, Converger: Never{}, EvalEvery: -1}
+		_, res, err := g.Fit(context.Background(), &s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if loss := best.ELBO - res.ELBO; !(math.Abs(loss) < 1e-5) {
+			t.Errorf("%v: %.3g nats below the optimum", cov, loss)
+		}
+		o := must(g.Objective())
+		if again := solve(t, s, o.Linearized().In(LogCholesky)); again.ELBO != res.ELBO {
+			t.Errorf("%v: ELBO %v, of the Objective %v", cov, res.ELBO, again.ELBO)
+		}
+	}
+	low, err := NewLowRankGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, best, err := low.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, res, err := low.Fit(context.Background(), &Solver{Divergence: Adam{}, StepSize: RobbinsMonro{Scale: 0.05, Delay: 300}, MaxIter: 3000, Converger: Never{}, EvalEvery: -1})
+	if err != nil || !(math.Abs(best.ELBO-res.ELBO) < 1e-5) {
+		t.Errorf("low rank: %.3g nats below the optimum (%v)", best.ELBO-res.ELBO, err)
+	}
+	gp := toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 3)
+	if _, res, err := gp.Fit(context.Background(), &Solver{Divergence: Adam{}}); !errors.Is(err, ErrNoProx) || res != nil || !strings.Contains(err.Error(), "GP.Objective") {
+		t.Errorf("GP.Fit: %v", err)
+	}
+}
+
+// The same seed gives the same bits for any number of workers, with and without
+// evaluations on the way; another seed does not.
+func TestAdaptiveSameBits(t *testing.T) {
+	gp := toyGP(t, 15, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
+	gp.Jitter, gp.Estimator = 0.01, ScoreFunction{Samples: 50}
+	o, err := gp.Objective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(d Divergence, seed uint64, workers, every int) []float64 {
+		s := Solver{Divergence: d, StepSize: ConstantStep(0.01), BatchSize: 4, MaxPasses: 5, Workers: workers, EvalEvery: every,
+			Src: rand.NewPCG(seed, 1), Converger: Never{}}
+		return solve(t, s, o.Linearized().In(LogCholesky)).Q.Params(nil)
+	}
+	for name, a := range adaptives() {
+		want := run(a.d, 1, 1, 0)
+		if !slices.Equal(run(a.d, 1, 2, 0), want) || !slices.Equal(run(a.d, 1, 7, 1), want) || !slices.Equal(run(a.d, 1, 1, -1), want) {
+			t.Errorf("%s: the same seed gave other bits", name)
+		}
+		if slices.Equal(run(a.d, 2, 1, 0), want) {
+			t.Errorf("%s: another seed gave the same bits", name)
+		}
+	}
+}
+
+// Resume goes on with the metric that the run has come to.
+func TestAdaptiveResume(t *testing.T) {
+	o := Objective{F: bowl{0.5, 3}, Init: NewPoint([]float64{4, -1})}
+	s := Solver{Divergence: Adam{}, StepSize: ConstantStep(0.1), MaxIter: 7, Converger: Never{}}
+	whole := solve(t, s, o)
+	s.MaxIter = 3
+	part := solve(t, s, o)
+	s.MaxIter = 4
+	rest, err := s.Resume(context.Background(), part.Stepper)
+	if err != nil || !slices.Equal(rest.Q.Params(nil), whole.Q.Params(nil)) {
+		t.Errorf("%v, in two parts %v (%v)", whole.Q.Params(nil), rest.Q.Params(nil), err)
+	}
+}
+
+// With h ≠ 0 the step stays the proximal one in the metric of the step: L1 in
+// closed form, and a prior that is not linearised numerically.
+func TestAdaptiveProx(t *testing.T) {
+	f, start := bowl{0.3, 2, 0.9}, []float64{-2, 3, 0.01}
+	o := Objective{F: f, H: L1{Weight: 0.4}, Init: NewPoint(start)}
+	res := solve(t, Solver{Divergence: AdaGrad{}, StepSize: ConstantStep(0.5), MaxIter: 1}, o)
+	for i, z := range start {
+		g := f[i] * (z - 1)
+		s := math.Sqrt(g*g + 1e-8)
+		want := z - 0.5*g/s
+		want = math.Copysign(math.Max(0, math.Abs(want)-0.5*0.4/s), want)
+		checkNear(t, "soft threshold", res.Q.Params(nil)[i], want, 1e-14)
+	}
+	if !res.ClosedForm {
+		t.Error("L1: not a closed form")
+	}
+	gp := toyGP(t, 4, SquaredExp{}, BernoulliLogit{}, 3)
+	gp.Jitter = 0.1
+	p := must(gp.Objective()).In(LogCholesky)
+	res = solve(t, Solver{Divergence: AdaGrad{}, StepSize: ConstantStep(0.05), MaxIter: 1}, p)
+	g := make([]float64, p.Init.NumParams())
+	if _, err := p.F.Grad(g, p.Init, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	slope := p.H.Grad(nil, res.Q)
+	for i, now := range res.Q.Params(nil) {
+		slope[i] += g[i] + math.Sqrt(g[i]*g[i]+1e-8)*(now-p.Init.Params(nil)[i])/0.05
+	}
+	checkClose(t, "optimality of the step with KLTo", slope, make([]float64, len(g)), 1e-6)
+	if res.ClosedForm {
+		t.Error("KLTo: a closed form")
+	}
+}
+
+// Linearized is the same objective with the same gradient, and its steps with
+// the Euclidean divergence are gradient descent on all of it.
+func TestLinearized(t *testing.T) {
+	p := corpus()[0]
+	for _, c := range allCoordinates {
+		o := Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: nearby(p.prior, randomGaussian(testRand(4), p.prior.Dim(), c), 0.3).(*Gaussian)}.In(c)
+		l := o.Linearized()
+		g := make([]float64, o.Init.NumParams())
+		v, err := o.F.Grad(g, o.Init, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		floats.Add(g, o.H.Grad(nil, o.Init))
+		v += o.H.Value(o.Init)
+		h := make([]float64, len(g))
+		lv, err := l.F.Grad(h, o.Init, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkClose(t, fmt.Sprintf("gradient, %v", c), h, g, 1e-13)
+		checkNear(t, "value", lv, v, 1e-13)
+		lv, _, err = smoothValue(l.F, o.Init, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkNear(t, "Value", lv, v, 1e-13)
+		st, err := l.NewStepper(Euclidean{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Step(nil, 1e-3, nil); err != nil {
+			t.Fatal(err)
+		}
+		want := o.Init.Params(nil)
+		floats.AddScaled(want, -1e-3, g)
+		checkClose(t, "gradient descent", st.(*objectiveStepper).q.Params(nil), want, 1e-12)
+	}
+	// What the parts say of q is said at set-up, and a missing part is none.
+	o := Objective{F: Expect(p.s, nil), H: KLTo(NewIsotropic(5, 1)), Init: p.prior}
+	if _, err := o.Linearized().NewStepper(nil); !errors.Is(err, ErrShape) {
+		t.Errorf("a prior of another dimension: %v", err)
+	}
+	if o := (Objective{F: bowl{1}, Init: NewPoint([]float64{2})}); o.Linearized().F.(bowl)[0] != 1 {
+		t.Error("without h, Linearized changed f")
+	}
+	res := solve(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(0.2), MaxIter: 1}, Objective{H: negELBO{f: Expect(p.s, nil), h: KLTo(p.prior)}, Init: p.prior}.Linearized())
+	if math.IsNaN(res.ELBO) {
+		t.Error("without f, the ELBO is NaN")
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("In of a Point did not panic")
+			}
+		}()
+		Objective{Init: NewPoint([]float64{1})}.In(Moments)
+	}()
+}
+
+// A gradient step in the coordinates Cholesky that would lead past a zero on the
+// diagonal of L is shortened; SetParams refuses such a λ and changes nothing.
+func TestCholeskyCrossesZero(t *testing.T) {
+	g := must(NewGaussian([]float64{1, 2}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(Cholesky)
+	before := g.Params(nil)
+	for _, bad := range []float64{0, -1.2} {
+		p := slices.Clone(before)
+		p[2] = bad // L_00
+		if err := g.SetParams(p); !errors.Is(err, ErrNotPosDef) || !slices.Equal(g.Params(nil), before) {
+			t.Errorf("L_00 = %v: %v, now %v", bad, err, g.Params(nil))
+		}
+	}
+	// f = 50 z² pulls the scale from 1 towards 0: ∂f/∂L = 100 L.
+	s := Sites{X: [][]float64{{10}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
+	for name, q := range map[string]Dist{"Gaussian": NewIsotropic(1, 1).In(Cholesky), "MeanField": NewIsotropicMeanField(1, 1).In(Cholesky)} {
+		st := must(Objective{F: Expect(s, nil), Init: q}.NewStepper(Euclidean{}))
+		if err := st.Step(nil, 0.015, nil); err != nil {
+			t.Fatal(err)
+		}
+		// 1 − 0.015·100 < 0, 1 − 0.0075·100 = ¼.
+		checkClose(t, name, st.(*objectiveStepper).q.Params(nil), []float64{0, 0.25}, 1e-12)
+	}
+}
+
+// V and V⁻¹ of a Gaussian that was set by its factor are computed when they are
+// first read, by any number of readers, and are those of the factor.
+func TestCholeskyIsLazy(t *testing.T) {
+	rng := testRand(9)
+	for _, c := range []Coordinates{Cholesky, LogCholesky} {
+		const d = 70 // more than a panel
+		a := mat.NewSymDense(d, nil)
+		x := mat.NewDense(d, d, normals(rng, d*d))
+		a.SymOuterK(1, x)
+		for i := range d {
+			a.SetSym(i, i, a.At(i, i)+d)
+		}
+		want := must(NewGaussian(normals(rng, d), a))
+		q := NewIsotropic(d, 1).In(c)
+		if err := q.SetParams(want.In(c).Params(nil)); err != nil {
+			t.Fatal(err)
+		}
+		p := randomMeanField(rng, d, Moments)
+		lazy := q.Clone().(*Gaussian)
+		checkClose(t, "variances", lazy.VarTo(nil), want.VarTo(nil), 1e-12)
+		checkClose(t, "∇KL to full", KLTo(want).Grad(nil, lazy), KLTo(want).Grad(nil, q), 1e-12)
+		if lazy.full.Load() {
+			t.Error("V was computed without need")
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if !mat.EqualApprox(lazy.Cov(), a, 1e-10) || !mat.EqualApprox(lazy.Precision(), want.Precision(), 1e-10) {
+					t.Errorf("%v: V or V⁻¹ is off", c)
+				}
+			})
+		}
+		wg.Wait()
+		if !slices.Equal(lazy.VarTo(nil), q.VarTo(nil)) {
+			t.Errorf("%v: the variances depend on when they are read", c)
+		}
+		checkNear(t, "KL", lazy.KL(p), want.KL(p), 1e-11)
+		// Against the gradient by way of (m, V).
+		gm, gv := make([]float64, d), make([]float64, d*d)
+		m := want.In(Moments)
+		m.toMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
+		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy), lazy.fromMomentGrad(nil, gm, gv), 1e-11)
+		value := KLTo(p).valueGrad(make([]float64, lazy.NumParams()), lazy)
+		checkNear(t, "value with the gradient", value, want.KL(p), 1e-11)
+	}
+}
+
+// The terms of GP.Objective are those of Expect with unit rows, for every family
+// and all coordinates; batches are unbiased, and so is the score function.
+func TestMarginalTerms(t *testing.T) {
+	rng := testRand(12)
+	const n = 3
+	y := []float64{1, -1, 1}
+	x := rows(n, n)
+	for i := range x {
+		x[i][i] = 1
+	}
+	f := &marginalTerms{y, BernoulliLogit{}, Exact{}}
+	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
+	for _, c := range testFamilies() {
+		if c.dim != n {
+			if err := f.Accepts(c.rand(rng)); !errors.Is(err, ErrShape) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		q := c.rand(rng)
+		got, want := make([]float64, q.NumParams()), make([]float64, q.NumParams())
+		for _, batch := range [][]int{nil, {1}, {2, 0}, {0, 0}} {
+			v, err := f.Grad(got, q, batch, nil)
+			w, err2 := slow.Grad(want, q, batch, nil)
+			if err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			checkClose(t, fmt.Sprintf("%s, %v", c.name, batch), got, want, 1e-12)
+			checkNear(t, "value", v, w, 1e-13)
+		}
+		v, _, err := f.Value(q, nil)
+		w, _, err2 := smoothValue(slow, q, nil)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		checkNear(t, "Value", v, w, 1e-13)
+
+		noisy := &marginalTerms{y, BernoulliLogit{}, ScoreFunction{Samples: 10}}
+		acc := newMoments(make([]float64, len(got)), nil)
+		for i := range 4000 {
+			if _, err := noisy.Grad(want, q, []int{i % n}, rng); err != nil {
+				t.Fatal(err)
+			}
+			acc.add(want)
+		}
+		acc.finish()
+		if _, err := f.Grad(got, q, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range got {
+			if e := math.Abs(acc.mean[i] - g); e > 5*math.Sqrt(acc.m2[i])+1e-12 {
+				t.Errorf("%s: element %d of the mean of the score function is off by %.3g", c.name, i, e)
+			}
+		}
+	}
+	bad := &marginalTerms{y, spiky{}, Exact{}}
+	if _, err := bad.Grad(make([]float64, 9), NewIsotropic(n, 1), []int{2}, nil); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "term 2") {
+		t.Errorf("a NaN: %v", err)
+	}
+}
+
+// spiky is a log-likelihood that is NaN.
+type spiky struct{}
+
+func (spiky) LogProb(_, _ float64) float64 { return math.NaN() }
+
+// A metric of the user's: momentum without a running scale.
+type heavyBall struct{ Euclidean }
+
+type heavyBallState struct{ v []float64 }
+
+func (heavyBall) Start(n int) Metric { return &heavyBallState{make([]float64, n)} }
+
+func (h *heavyBallState) Next(s, g []float64, _ float64) {
+	for i := range g {
+		s[i] = 1
+		h.v[i] = 0.5*h.v[i] + g[i]
+		g[i] = h.v[i]
+	}
+}
+
+func TestAdaptiveOfTheUser(t *testing.T) {
+	res := solve(t, Solver{Divergence: heavyBall{}, StepSize: ConstantStep(0.4), MaxIter: 2}, Objective{F: bowl{1}, Init: NewPoint([]float64{2})})
+	// g = 1: z = 2 − 0.4; g = 0.6, v = 1.1: z = 1.6 − 0.44.
+	checkClose(t, "heavy ball", res.Q.Params(nil), []float64{1.16}, 1e-14)
+	// Steps of its own choice drop a direction that leads uphill for the gradient.
+	st := must(Objective{F: bowl{1, 30}, Init: NewPoint([]float64{2, -5})}.NewStepper(uphill{}))
+	before := must(st.ELBO(testRand(1)))
+	if err := st.Step(nil, math.Inf(1), testRand(1)); err != nil {
+		t.Fatal(err)
+	}
+	if after := must(st.ELBO(testRand(1))); !(after > before+1) {
+		t.Errorf("ELBO %v after %v", after, before)
+	}
+}
+
+// uphill turns every gradient around.
+type uphill struct{ Euclidean }
+
+func (u uphill) Start(int) Metric { return u }
+
+func (uphill) Next(s, g []float64, _ float64) {
+	for i := range g {
+		s[i] = 1
+		g[i] = -g[i]
+	}
+}
+
+// mulLower is the lower triangle of the product, with the same bits for any
+// number of processors.
+func TestMulLower(t *testing.T) {
+	rng := testRand(14)
+	for _, d := range []int{1, 63, 64, 300} {
+		a, l := normals(rng, d*d), normals(rng, d*d) // the upper triangle of l does not count
+		got := make([]float64, d*(d+1)/2)
+		mulLower(got, a, l, d)
+		var want []float64
+		for i := range d {
+			for j := range i + 1 {
+				var s float64
+				for k := j; k < d; k++ {
+					s += a[i*d+k] * l[k*d+j]
+				}
+				want = append(want, s)
+			}
+		}
+		checkClose(t, fmt.Sprint("d = ", d), got, want, 1e-12)
+		before := runtime.GOMAXPROCS(1)
+		one := make([]float64, len(got))
+		mulLower(one, a, l, d)
+		runtime.GOMAXPROCS(4)
+		mulLower(got, a, l, d)
+		runtime.GOMAXPROCS(before)
+		if !slices.Equal(one, got) {
+			t.Errorf("d = %d: the bits depend on GOMAXPROCS", d)
+		}
+	}
+}
