@@ -761,3 +761,30 @@ func TestCTMStream(t *testing.T) {
 	}
 	checkFinite(t, "stream", p)
 }
+
+// The topics of the documents are those of their posteriors, and what LDAvis takes.
+func TestCTMDocTopics(t *testing.T) {
+	c := &Corpus{Terms: 6, Docs: []Document{
+		{[]int{0, 1, 2}, []float64{9, 5, 4}}, {[]int{3, 4, 5}, []float64{7, 5, 2}}, {}, {[]int{0, 5}, []float64{3, 3}},
+	}}
+	m, err := NewCTM(c, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := m.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topics := p.DocTopics()
+	for n := range c.Docs {
+		mean, _, _ := p.Doc(n).Proportions(0.9)
+		row := topics.RawRowView(n)
+		if math.Abs(row[0]+row[1]-1) > 1e-12 || math.Abs(row[0]-mean[0]) > 0.05 {
+			t.Errorf("document %d: %v, from its posterior %v", n, row, mean)
+		}
+	}
+	var buf bytes.Buffer
+	if err := WriteLDAvis(&buf, p.Topics(), topics, c); err != nil {
+		t.Error(err)
+	}
+}

@@ -95,6 +95,25 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	return p.doc(w, math.NaN())
 }
 
+// DocTopics returns the mean topic proportions of the documents of the training data, one row of K
+// each and new, from 400 draws of a fixed seed. It is what WriteLDAvis takes. It is nil if no q is kept.
+func (p *CTMPosterior) DocTopics() *mat.Dense {
+	if len(p.docs) == 0 {
+		return nil
+	}
+	const draws = 400
+	t := mat.NewDense(len(p.docs), p.k, nil)
+	x := make([]float64, p.k)
+	for n := range p.docs {
+		rng := rand.New(rand.NewPCG(seed1, seed2))
+		d, row := p.Doc(n), t.RawRowView(n)
+		for range draws {
+			floats.AddScaled(row, 1.0/draws, d.Rand(x, rng))
+		}
+	}
+	return t
+}
+
 // Infer returns q(z) of a new document by proximal steps of its own, at the topics, μ and Σ of p. Expectations
 // by draws are over points that do not change from step to step, 32 of them unless CTMOptions.Samples is
 // larger, so that the steps converge and the result is always the same. Words that did not occur

@@ -30,14 +30,14 @@
 //
 // # Three nouns
 //
-// A Model says how to begin: an Objective, a GP, a LowRankGP or a GLM. A Stepper holds λ_k and
+// A Model says how to begin: an Objective, a GP, a LowRankGP, a GLM or a CTM. A Stepper holds λ_k and
 // takes steps. A Solver owns the one loop of the package: mini-batches, step
 // sizes, stopping, recording, cancellation. The zero Solver needs no tuning:
 // with a nil StepSize the Stepper chooses its steps and accepts only those that
 // it can answer for.
 //
 // Rows that arrive one at a time, and more of them than memory holds, need no
-// Solver: GLMStream sees each of them once.
+// Solver: GLMStream sees each of them once, and CTMStream each document.
 //
 // # Contracts
 //
