@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -31,6 +32,7 @@ type CTMStepper struct {
 	works   []*ctmWork
 	slots   []ctmSlot
 	used    int         // slots of this step
+	order   []int       // in which they are visited
 	slotOf  map[int]int // document → slot
 	elboErr float64
 	values  []float64
@@ -259,7 +261,15 @@ func (s *CTMStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
 	s.enter(batch)
 	t := s.length(beta)
 	seed := rng.Uint64()
-	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[i], t, seed) })
+	// The longest first, so that the workers end together.
+	s.order = s.order[:0]
+	for i := range s.used {
+		s.order = append(s.order, i)
+	}
+	slices.SortFunc(s.order, func(i, j int) int {
+		return cmp.Or(len(s.m.docs[s.slots[j].doc].Words)-len(s.m.docs[s.slots[i].doc].Words), i-j)
+	})
+	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[s.order[i]], t, seed) })
 	var size float64
 	for i := range s.used {
 		slot := &s.slots[i]
