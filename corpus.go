@@ -78,8 +78,11 @@ type Corpus struct {
 
 // Validate returns an error, with the index of the document, wrapping ErrShape if
 // lengths disagree, or words are out of range or not increasing, and ErrNotFinite
-// or ErrParam if a count is not a positive finite number.
+// or ErrParam if a count is not a positive finite number, and ErrEmpty if c is nil.
 func (c *Corpus) Validate() error {
+	if c == nil {
+		return fmt.Errorf("pgsvi: %w: a nil *Corpus", ErrEmpty)
+	}
 	if c.Terms < 0 || c.Vocab != nil && len(c.Vocab) != c.Terms {
 		return fmt.Errorf("pgsvi: %w: a vocabulary of %d terms has %d names", ErrShape, c.Terms, len(c.Vocab))
 	}

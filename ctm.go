@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -45,7 +46,7 @@ type CTMOptions struct {
 	// directions, where zero means 20 and Samples^K may be at most 100,000.
 	Samples int
 	// Inner is the number of proximal steps at a visit of a document, and
-	// FirstInner that at its first. Zero means 3 and 10; for CTMDelta, CTMLaplace and CTMMeanField, whose
+	// FirstInner that at its first; where q still moves far there are more, up to 100. Zero means 3 and 10; for CTMDelta, CTMLaplace and CTMMeanField, whose
 	// steps are not random, as many as it takes, but at most 100.
 	Inner, FirstInner int
 	// Forget keeps no q(z_n): a document starts from the prior at every visit, with FirstInner
@@ -151,9 +152,11 @@ const (
 	ctmQuasi      = 16
 	ctmHermite    = 20
 	ctmMaxNodes   = 100000
+	ctmMaxHermite = 1000 // in each direction
 	ctmInner      = 3
 	ctmFirstInner = 10
 	ctmSettle     = 100 // most steps of an E-step that is not random
+	ctmRestless   = 0.2 // a move of q, for each topic, that calls for another step
 	ctmTopicPrior = 0.03
 	ctmPseudoDocs = 20
 	ctmBeta       = 1.0
@@ -179,8 +182,8 @@ func (o *CTMOptions) Validate() error {
 		name string
 		x    float64
 	}{{"TopicPrior", o.TopicPrior}, {"PseudoDocs", o.PseudoDocs}} {
-		if !(v.x >= 0) || math.IsInf(v.x, 0) {
-			bad("%s is %v; it must be finite and not negative", v.name, v.x)
+		if !(v.x >= 0 && v.x <= 1e100) {
+			bad("%s is %v; it must not be negative, nor above 1e100", v.name, v.x)
 		}
 	}
 	if o.Expectation < CTMAntithetic || o.Expectation > CTMMeanField {
@@ -195,8 +198,8 @@ func (o *CTMOptions) Validate() error {
 	if o.Paper && !o.Expectation.monteCarlo() {
 		bad("Paper is of expectations by draws, not of %v", o.Expectation)
 	}
-	if o.Samples > ctmMaxNodes {
-		bad("Samples is %d; at most %d", o.Samples, ctmMaxNodes)
+	if o.Samples > ctmMaxNodes || o.Expectation == CTMQuadrature && o.Samples > ctmMaxHermite {
+		bad("Samples is %d; at most %d, and %d for a quadrature", o.Samples, ctmMaxNodes, ctmMaxHermite)
 	}
 	return errors.Join(errs...)
 }
@@ -273,6 +276,9 @@ func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 	if words == 0 {
 		return nil, fmt.Errorf("pgsvi: %w: the %d documents have no words", ErrEmpty, len(c.Docs))
 	}
+	if n := c.Tokens(); n > 1e100 {
+		return nil, fmt.Errorf("pgsvi: %w: the counts of the corpus add up to %v", ErrNotFinite, n)
+	}
 	return m, nil
 }
 
@@ -291,6 +297,9 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	}
 	if err := errors.Join(o.Validate(), o.checkNodes(topics)); err != nil {
 		return nil, err
+	}
+	if d, ok := o.Topics.(*mat.Dense); ok && d == nil {
+		return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics is a nil *mat.Dense", ErrParam)
 	}
 	if o.Topics != nil {
 		if r, c := o.Topics.Dims(); r != topics || c != terms {
@@ -364,8 +373,13 @@ func (m *CTM) run(ctx context.Context, s *Solver) (*Result, error) {
 	}
 	var best *Result
 	var bestSrc rand.Source
+	begun := time.Now()
+	late := &lateStart{inner: s.Converger, begun: begun}
+	if s.Converger != nil {
+		s.Converger.Init()
+	}
 	trial := *s
-	trial.MaxPasses, trial.EvalEvery, trial.Converger, trial.Recorder = min(ctmTrial, s.maxPasses()), -1, Never{}, nil
+	trial.MaxPasses, trial.EvalEvery, trial.Converger, trial.Recorder = min(ctmTrial, s.maxPasses()), -1, late, nil
 	for range m.opt.Starts {
 		trial.Src = rand.NewPCG(src.Uint64(), src.Uint64())
 		res, err := trial.Run(ctx, m)
@@ -375,6 +389,10 @@ func (m *CTM) run(ctx context.Context, s *Solver) (*Result, error) {
 		if best == nil || res.ELBO > best.ELBO {
 			best, bestSrc = res, trial.Src
 		}
+		if res.Status == TimeLimit {
+			best.Status, best.Elapsed = TimeLimit, time.Since(begun)
+			return best, nil
+		}
 	}
 	rest := *s
 	rest.Src = bestSrc
@@ -383,16 +401,61 @@ func (m *CTM) run(ctx context.Context, s *Solver) (*Result, error) {
 		rest.MaxIter = s.MaxIter - best.Iterations
 	}
 	if rest.MaxPasses <= passSlack || rest.MaxIter < 0 || s.MaxIter > 0 && rest.MaxIter == 0 {
+		best.Elapsed = time.Since(begun)
 		return best, nil
+	}
+	// What follows counts on from the trial that it goes on from.
+	spent := time.Since(begun)
+	on := func(it Iteration) Iteration {
+		it.K, it.Passes, it.Elapsed = it.K+best.Iterations, it.Passes+best.Passes, it.Elapsed+spent
+		return it
+	}
+	if s.Recorder != nil {
+		rest.Recorder = RecorderFunc(func(it Iteration) { s.Recorder.Record(on(it)) })
+	}
+	if s.Converger != nil {
+		rest.Converger = convergerFunc{s.Converger.Init, func(it Iteration) Status { return s.Converger.Converged(on(it)) }}
 	}
 	res, err := rest.Resume(ctx, best.Stepper)
 	if res != nil {
+		for i, it := range res.Trace {
+			res.Trace[i] = on(it)
+		}
+		res.Trace = append(slices.Clone(best.Trace), res.Trace...)
 		res.Passes += best.Passes
 		res.Iterations += best.Iterations
-		res.Elapsed += best.Elapsed
+		res.Elapsed += spent
 	}
 	return res, err
 }
+
+// lateStart stops a trial where inner says that time is up since begun, and for no other reason.
+type lateStart struct {
+	inner Converger
+	begun time.Time
+}
+
+func (c *lateStart) Init() {}
+
+func (c *lateStart) Converged(it Iteration) Status {
+	if c.inner == nil {
+		return NotTerminated
+	}
+	it.Elapsed = time.Since(c.begun)
+	if c.inner.Converged(it) == TimeLimit {
+		return TimeLimit
+	}
+	return NotTerminated
+}
+
+// convergerFunc makes a Converger of two functions.
+type convergerFunc struct {
+	init      func()
+	converged func(it Iteration) Status
+}
+
+func (c convergerFunc) Init()                         { c.init() }
+func (c convergerFunc) Converged(it Iteration) Status { return c.converged(it) }
 
 // NewStepper implements Model. Its optional methods: BatchSize, SetWorkers and ELBOErr.
 // It returns an error wrapping ErrNoProx if d is another divergence than KL.

@@ -264,7 +264,7 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 			draws[j][i] = p
 		}
 	}
-	tail := int(proportionDraws * (1 - level) / 2)
+	tail := min(int(proportionDraws*(1-level)/2), proportionDraws/2-1)
 	for j, all := range draws {
 		mean[j] = floats.Sum(all) / proportionDraws
 		slices.Sort(all)
@@ -303,9 +303,12 @@ func (d *CTMDoc) expectedSoftmax(mean, eps, scratch []float64) {
 	floats.Scale(float64(k)/float64(2*len(eps)), mean)
 }
 
+// maxDraws bounds HeldOutOptions.Draws.
+const maxDraws = 10000000
+
 // HeldOutOptions are the options of CTMPosterior.HeldOut; the zero value is the protocol.
 type HeldOutOptions struct {
-	// Draws is the number of draws of z for each document, in antithetic pairs. Zero means 10,000.
+	// Draws is the number of draws of z for each document, in antithetic pairs, at most 10,000,000. Zero means 10,000.
 	Draws int
 	// Smoothing is the share of the uniform distribution that is mixed into each topic. Zero means 0.01.
 	Smoothing float64
@@ -331,13 +334,13 @@ type HeldOut struct {
 //
 // with every topic smoothed, β ← (1−s)β + s/terms, so that words unseen in training have a score too. Counts
 // must be whole numbers. A nil opt means the zero HeldOutOptions. The error wraps ErrShape if c has another number of
-// terms, ErrParam if a count is not whole or an option out of range, and otherwise is that of Corpus.Validate or Infer.
+// terms, ErrEmpty if it has no document, ErrParam if a count is not whole or an option out of range, and otherwise is that of Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o := HeldOutOptions{}
 	if opt != nil {
 		o = *opt
 	}
-	if o.Draws < 0 || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
+	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		return nil, fmt.Errorf("pgsvi: %w: HeldOutOptions %+v", ErrParam, o)
 	}
 	if c == nil || len(c.Docs) == 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"unicode/utf8"
 )
 
 // savedCTM is a CTMPosterior as JSON. Numbers round-trip to the last bit.
@@ -25,8 +26,14 @@ type savedCTM struct {
 
 const savedCTMFormat = "pgsvi CTM posterior 1"
 
-// Save writes p as JSON, from which LoadCTM makes the same posterior. The error is that of w.
+// Save writes p as JSON, from which LoadCTM makes the same posterior. The error is that of w, or wraps
+// ErrParam if a word of the vocabulary is not UTF-8, which JSON is.
 func (p *CTMPosterior) Save(w io.Writer) error {
+	for v, word := range p.vocab {
+		if !utf8.ValidString(word) {
+			return fmt.Errorf("pgsvi: %w: word %d of the vocabulary, %q, is not UTF-8", ErrParam, v, word)
+		}
+	}
 	return json.NewEncoder(w).Encode(savedCTM{Format: savedCTMFormat, Topics: p.k, Terms: p.terms, Vocab: p.vocab,
 		Expectation: p.opt.Expectation, Diagonal: p.opt.Diagonal, Samples: p.opt.Samples,
 		Beta: p.beta, Mu: p.prior.mu, Sigma: p.prior.cov, Seen: p.seen, Docs: p.docs})
@@ -59,9 +66,16 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, x[i])
 		}
 	}
+	sum := make([]float64, k)
 	for i, b := range s.Beta {
 		if !(b > 0 && b <= 1) {
 			return nil, fmt.Errorf("pgsvi: %w: saved probability of term %d in topic %d is %v", ErrParam, i/k, i%k, b)
+		}
+		sum[i%k] += b
+	}
+	for j, total := range sum {
+		if math.Abs(total-1) > 1e-6 {
+			return nil, fmt.Errorf("pgsvi: %w: the saved probabilities of topic %d add up to %v", ErrParam, j, total)
 		}
 	}
 	for i := range k {

@@ -422,7 +422,7 @@ func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
 		variance += values[n+i]
 	}
 	s.elboErr = math.NaN()
-	if e := s.m.opt.Expectation; e == CTMAntithetic || e == CTMQuasi {
+	if e := s.m.opt.Expectation; (e == CTMAntithetic || e == CTMQuasi) && s.m.opt.samples() > 2 { // of one pair there is no error
 		s.elboErr = math.Sqrt(variance)
 	}
 	return sum, nil

@@ -53,6 +53,9 @@ func (s *CTMStream) Add(d Document) error {
 		return fmt.Errorf("pgsvi: document %d of the stream: %w", s.n, err)
 	}
 	s.n++
+	if len(d.Words) == 0 {
+		return nil // of which nothing is learnt
+	}
 	for _, v := range d.Words {
 		s.seen[v] = true
 	}
@@ -114,6 +117,13 @@ func (s *CTMStream) AddAll(ctx context.Context, docs iter.Seq2[Document, error])
 func (s *CTMStream) Posterior() (*CTMPosterior, error) {
 	if !slices.Contains(s.seen, true) {
 		return nil, fmt.Errorf("pgsvi: %w: no document of the stream has words", ErrEmpty)
+	}
+	if s.st == nil { // too few to start from for good
+		early := &CTMStream{m: s.m, rng: rand.New(rand.NewPCG(seed1, seed2)), seen: s.seen, n: s.n, buf: s.buf}
+		if err := early.flush(); err != nil {
+			return nil, err
+		}
+		return early.Posterior()
 	}
 	if len(s.buf) > 0 {
 		if err := s.flush(); err != nil {

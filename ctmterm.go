@@ -600,13 +600,18 @@ func (w *ctmWork) tolerance() float64 {
 	return settled
 }
 
-// ascend takes the steps of one visit, of length t each, until one moves q by less than tol.
+// ascend takes the steps of one visit, of length t each, until one moves q by less than tol. It goes on
+// beyond their number, to at most 100, while q still moves far: at the first visit of a long document P
+// overshoots, ½DVD being large, and falls by a constant factor a step.
 // CTMDelta and CTMMeanField, whose curvature is not that along which m moves, may go to and fro;
 // a step that goes as far as the one before shortens those that follow.
 func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 	last, whole := math.Inf(1), t
 	swings := w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
-	for range steps {
+	for i := range max(steps, ctmSettle) {
+		if i >= steps && (w.opt.Paper || last < ctmRestless*float64(w.k)) {
+			break
+		}
 		w.expect(wantGrad, nil)
 		var moved float64
 		var ok bool
@@ -616,7 +621,11 @@ func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 			moved, ok = w.move(prior, t)
 		}
 		if !ok {
-			return fmt.Errorf("%w: V⁻¹ after a step of length %.3g; use a smaller step size, or leave out CTMOptions.Paper", ErrNotPosDef, t)
+			advice := "use a smaller step size, or fewer words of a kind"
+			if w.opt.Paper {
+				advice = "leave out CTMOptions.Paper"
+			}
+			return fmt.Errorf("%w: V⁻¹ after a step of length %.3g; %s", ErrNotPosDef, t, advice)
 		}
 		moved *= whole / t
 		if moved < tol {

@@ -30,6 +30,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -79,8 +80,22 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
-	if fs.NArg() > 0 {
+	switch {
+	case fs.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case !(o.passes >= 0) || o.topics < 1 || o.words < 1 || o.draws < 0 || o.workers < 0:
+		return nil, errors.New("-passes, -draws and -workers must not be negative, -topics and -words must be positive")
+	case o.vocab != "" && o.corpus == "":
+		return nil, errors.New("-vocab without -corpus")
+	}
+	// A file that cannot be written is better found out before the fit.
+	if ext := filepath.Ext(o.out); o.out != "" && !slices.Contains([]string{".png", ".pdf", ".svg", ".jpg", ".eps", ".tif"}, ext) {
+		return nil, fmt.Errorf("-out %s: unknown kind of picture %q", o.out, ext)
+	}
+	for _, path := range []string{o.out, o.save} {
+		if info, err := os.Stat(filepath.Dir(path)); path != "" && (err != nil || !info.IsDir()) {
+			return nil, fmt.Errorf("no folder for %s", path)
+		}
 	}
 	return o, nil
 }
@@ -122,6 +137,9 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	if err != nil {
 		return err
 	}
+	if most := 10_000_000; corpus.Terms > most {
+		return fmt.Errorf("a vocabulary of %d words; this program takes %d", corpus.Terms, most)
+	}
 	train, test := corpus.EvenOdd()
 	fmt.Fprintf(stdout, "%d documents, %d words in the vocabulary, %.0f in all\n", len(corpus.Docs), corpus.Terms, corpus.Tokens())
 
@@ -147,20 +165,19 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := o.describe(stdout, post, train); err != nil {
-		return err
-	}
-
-	score, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: o.draws})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f\n", score.PerToken, score.InVocab, unigram(train, test))
 	if o.save != "" {
 		if err := saveTo(o.save, post); err != nil {
 			return err
 		}
 	}
+	score, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: o.draws})
+	if err != nil {
+		return err
+	}
+	if err := o.describe(stdout, post, train); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f\n", score.PerToken, score.InVocab, unigram(train, test))
 	fmt.Fprintf(stdout, "heldout=%.4f iv=%.4f passes=%.0f cpu_seconds=%.2f seconds=%.2f\n", score.PerToken, score.InVocab, res.Passes, cpu, seconds)
 	return nil
 }

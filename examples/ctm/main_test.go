@@ -86,7 +86,9 @@ func TestErrors(t *testing.T) {
 	for _, args := range [][]string{
 		{"-method", "guess"}, {"-protocol", "mine"}, {"extra"}, {"-corpus", "nowhere"},
 		{"-corpus", write(t, "bad", "x y z\n")}, {"-corpus", corpus, "-vocab", write(t, "vocab", "one\n")},
-		{"-corpus", corpus, "-topics", "0"},
+		{"-topics", "0"}, {"-passes", "-1"}, {"-passes", "NaN"}, {"-draws", "-1"}, {"-words", "0"}, {"-vocab", "x"},
+		{"-out", "x.foo"}, {"-out", "/nonexistent/x.png"}, {"-save", "/nonexistent/x"},
+		{"-corpus", write(t, "wide", "2 0:1 2147483646:1\n1 1:1\n2 0:1 1:1\n")},
 	} {
 		if out, err := output(t, args...); err == nil {
 			t.Errorf("%v: no error, printed %s", args, out)

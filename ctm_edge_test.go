@@ -1,0 +1,186 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// blockCorpus draws documents of `tokens` words from three topics of ten terms each.
+func blockCorpus(docs int, tokens float64) *Corpus {
+	rng := rand.New(rand.NewPCG(1, 9))
+	c := &Corpus{Terms: 30}
+	for range docs {
+		z := []float64{math.Exp(1.5 * rng.NormFloat64()), math.Exp(1.5 * rng.NormFloat64()), math.Exp(1.5 * rng.NormFloat64())}
+		sum := z[0] + z[1] + z[2]
+		var d Document
+		for v := range 30 {
+			if n := math.Round(tokens * (0.01 + 0.07*z[v/10]/sum)); n > 0 {
+				d.Words, d.Counts = append(d.Words, v), append(d.Counts, n)
+			}
+		}
+		c.Docs = append(c.Docs, d)
+	}
+	return c
+}
+
+func mustCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions) *CTM {
+	t.Helper()
+	m, err := NewCTM(c, k, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// However long the documents are, their q is near the best one for the topics.
+func TestCTMLongDocuments(t *testing.T) {
+	for _, tokens := range []float64{100, 1e4, 1e5} {
+		for _, forget := range []bool{false, true} {
+			c := blockCorpus(100, tokens)
+			p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var best float64
+			for _, d := range c.Docs {
+				q, err := p.Infer(d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				best += q.ELBO()
+			}
+			if gap := (best - res.ELBO) / 100; gap > 10 {
+				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches", tokens, forget, gap)
+			} else {
+				t.Logf("%v tokens, forget %v: %.2f", tokens, forget, gap)
+			}
+		}
+	}
+}
+
+// A stream that begins with nothing, or is looked at early, still tells topics apart.
+func TestCTMStreamStart(t *testing.T) {
+	c := blockCorpus(600, 50)
+	for _, e := range []CTMExpectation{CTMAntithetic, CTMLaplace, CTMMeanField} {
+		for _, first := range []string{"empty documents", "a look"} {
+			s, err := NewCTMStream(c.Terms, 3, &CTMOptions{Expectation: e})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == "a look" {
+				if err := s.Add(Document{[]int{0}, []float64{1}}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Posterior(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				for range 300 {
+					if err := s.Add(Document{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, d := range c.Docs {
+				if err := s.Add(d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, err := s.Posterior()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, diff := p.Topics(), 0.0
+			for v := range c.Terms {
+				diff = max(diff, math.Abs(b.At(0, v)-b.At(1, v)), math.Abs(b.At(0, v)-b.At(2, v)))
+			}
+			if diff < 1e-2 {
+				t.Errorf("%v, first %s: topics differ by %g", e, first, diff)
+			}
+		}
+	}
+}
+
+// Several starts count as one run: in passes, in what is recorded, and in time.
+func TestCTMStarts(t *testing.T) {
+	c := blockCorpus(64, 50)
+	var recorded Iteration
+	_, res, err := mustCTM(t, c, 3, &CTMOptions{Starts: 3}).Fit(context.Background(), &Solver{MaxPasses: 5, Recorder: RecorderFunc(func(it Iteration) { recorded = it })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := res.Trace[len(res.Trace)-1]
+	if last.K != res.Iterations || last.Passes != res.Passes || recorded.K != res.Iterations || recorded.Elapsed > res.Elapsed {
+		t.Errorf("trace ends at %+v, recorder at %+v, result %+v", last, recorded, res)
+	}
+	big := blockCorpus(3000, 100)
+	m := mustCTM(t, big, 10, &CTMOptions{Starts: 50})
+	begun := time.Now()
+	_, res, err = m.Fit(context.Background(), &Solver{MaxPasses: 20, EvalEvery: -1, Converger: Deadline(50 * time.Millisecond)})
+	if took := time.Since(begun); err != nil || res.Status != TimeLimit || took > 5*time.Second {
+		t.Errorf("%v after %v, %v", res.Status, took, err)
+	}
+}
+
+func TestCTMOddities(t *testing.T) {
+	ctx := context.Background()
+	c := blockCorpus(30, 40)
+	if _, err := NewCTM(c, 1, &CTMOptions{Expectation: CTMQuadrature, Samples: 7000}); !errors.Is(err, ErrParam) {
+		t.Errorf("7000 points: %v", err)
+	}
+	if _, err := NewCTM(&Corpus{Terms: 2, Docs: []Document{{[]int{0, 1}, []float64{1e308, 1e308}}}}, 1, nil); !errors.Is(err, ErrNotFinite) {
+		t.Errorf("counts that overflow: %v", err)
+	}
+	for _, o := range []*CTMOptions{{TopicPrior: 1.7e308}, {Topics: (*mat.Dense)(nil)}} {
+		if _, err := NewCTM(c, 3, o); !errors.Is(err, ErrParam) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	p, res, err := mustCTM(t, c, 3, &CTMOptions{Samples: 2}).Fit(ctx, &Solver{MaxPasses: 2})
+	if err != nil || !math.IsNaN(res.ELBOErr) {
+		t.Errorf("standard error %v of one pair of draws, %v", res.ELBOErr, err)
+	}
+	if _, err := p.HeldOut(c, &HeldOutOptions{Draws: math.MaxInt}); !errors.Is(err, ErrParam) {
+		t.Errorf("draws: %v", err)
+	}
+	if _, err := TopWords(p.Topics(), nil, 1, ByProbability); !errors.Is(err, ErrEmpty) {
+		t.Errorf("nil corpus: %v", err)
+	}
+	if _, lo, hi := p.Proportions(1e-17); lo[0] > hi[0] {
+		t.Errorf("interval %v, %v", lo, hi)
+	}
+	c.Vocab = make([]string, c.Terms)
+	for i := range c.Vocab {
+		c.Vocab[i] = strconv.Itoa(i)
+	}
+	c.Vocab[0] = "caf\xe9"
+	p, _, err = mustCTM(t, c, 2, nil).Fit(ctx, &Solver{MaxPasses: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) {
+		t.Errorf("a word that is not UTF-8: %v", err)
+	}
+	if _, err := LoadCTM(strings.NewReader(`{"format":"pgsvi CTM posterior 1","topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)); !errors.Is(err, ErrParam) {
+		t.Errorf("probabilities that add up to 2: %v", err)
+	}
+	// An enormous count is inferred, or refused, but not wrong.
+	p, _, err = mustCTM(t, blockCorpus(60, 200), 3, nil).Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := p.Infer(Document{[]int{3}, []float64{1e9}}); err != nil {
+		t.Errorf("1e9 words: %v", err)
+	} else if mean, _, _ := d.Proportions(0.9); math.Abs(mean[0]+mean[1]+mean[2]-1) > 1e-9 {
+		t.Errorf("proportions %v", mean)
+	}
+}
