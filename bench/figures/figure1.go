@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// A sweep is a method of figure 1 with its step sizes.
+type sweep struct {
+	name   string
+	model  pgsvi.Model
+	d      pgsvi.Divergence
+	batch  int
+	steps  []float64
+	passes int
+	seeds  int
+	runs   [][]outcome // by step size and seed
+}
+
+// An outcome is the first pass from which on a run was within 1% and within 0.1%
+// of the way from the start to the optimum, infinite if there is none in the
+// first nine tenths of the run.
+type outcome struct {
+	passes [2]float64
+	status string
+}
+
+// within are the bands that count as convergence, as fractions of the gap between
+// start and optimum.
+var within = [2]float64{0.01, 0.001}
+
+// What became of a run.
+const (
+	converged  = "converged"   // within 0.1%, and stayed
+	left       = "left"        // was within 0.1%, but not for all of the last tenth of the run
+	notReached = "not reached" // never within 0.1%
+	diverged   = "diverged"    // failed, or ended above the start
+)
+
+// judge returns the outcome of the run whose −ELBO after each pass is given.
+func judge(curve []float64, start, optimum float64, failed bool) outcome {
+	inf := math.Inf(1)
+	o := outcome{passes: [2]float64{inf, inf}, status: notReached}
+	gap := start - optimum
+	if failed || len(curve) == 0 || curve[len(curve)-1] > start {
+		o.status = diverged
+		return o
+	}
+	for i, share := range within {
+		for pass, v := range curve {
+			switch in := v <= optimum+share*gap; {
+			case !in && !math.IsInf(o.passes[i], 1):
+				o.passes[i] = inf
+			case in && math.IsInf(o.passes[i], 1):
+				o.passes[i] = float64(pass + 1)
+			}
+			if share == within[1] && v <= optimum+share*gap {
+				o.status = left
+			}
+		}
+		if o.passes[i] > 0.9*float64(len(curve)) {
+			o.passes[i] = inf
+		}
+	}
+	if !math.IsInf(o.passes[1], 1) {
+		o.status = converged
+	}
+	return o
+}
+
+// grid returns step sizes from 10^lo to 10^hi, a number of them for a factor of ten.
+func grid(lo, hi float64, perDecade int) []float64 {
+	var steps []float64
+	for i := range int((hi-lo)*float64(perDecade)+0.5) + 1 {
+		steps = append(steps, math.Pow(10, lo+float64(i)/float64(perDecade)))
+	}
+	return steps
+}
+
+// sweeps returns the methods of figure 1.
+func (o *options) sweeps(p *problem) ([]*sweep, error) {
+	exact := *p.gp
+	exact.Estimator = nil
+	objective, err := exact.Objective()
+	if err != nil {
+		return nil, err
+	}
+	fine := 4
+	if o.quick {
+		fine = 1
+	}
+	steps, n := grid(-3, 1, fine), exact.Len()
+	var all []*sweep
+	for _, s := range []*sweep{
+		{name: "GD", model: objective.Linearized().In(pgsvi.LogCholesky), d: pgsvi.Euclidean{}, batch: n, steps: grid(-4, 0, fine), passes: 10 * o.passes, seeds: 1},
+		{name: "PG", model: &exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
+		{name: "PG-MC", model: p.gp, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
+		{name: "PG-SVI", model: p.gp, batch: p.batch, steps: steps, passes: o.passes, seeds: o.seeds},
+	} {
+		if o.wants(s.name) {
+			all = append(all, s)
+		}
+	}
+	if all == nil {
+		return nil, fmt.Errorf("figure 1 has no methods %v", o.methods)
+	}
+	return all, nil
+}
+
+// figure1 measures and draws how long each method takes to converge.
+func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
+	p, err := readUCI(o.testdata, "ionosphere", ionosphereSettings)
+	if err != nil {
+		return err
+	}
+	start, err := p.solve(ctx)
+	if err != nil {
+		return err
+	}
+	sweeps, err := o.sweeps(p)
+	if err != nil {
+		return err
+	}
+	total := 0
+	for _, s := range sweeps {
+		total += len(s.steps) * s.seeds * s.passes
+	}
+	bar := newBar(total)
+	rows := [][]string{{"method", "step", "seed", "passes_1pct", "passes_0p1pct", "status"}}
+	for _, s := range sweeps {
+		marks := make([]int, s.passes)
+		for i := range marks {
+			marks[i] = i + 1
+		}
+		for _, step := range s.steps {
+			var runs []outcome
+			for seed := range s.seeds {
+				st, err := s.model.NewStepper(s.d)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				solver := pgsvi.Solver{StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(uint64(seed+1), 0)}
+				var curve []float64
+				_, err = follow(ctx, solver, st, marks, bar, func(s state) bool {
+					curve = append(curve, s.negELBO)
+					return true
+				})
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				r := judge(curve, start, p.optimum, err != nil)
+				runs = append(runs, r)
+				rows = append(rows, []string{s.name, number(step), fmt.Sprint(seed + 1), number(r.passes[0]), number(r.passes[1]), r.status})
+			}
+			s.runs = append(s.runs, runs)
+		}
+	}
+	bar.Finish()
+	if err := writeCSV(filepath.Join(o.out, "figure1.csv"), rows); err != nil {
+		return err
+	}
+	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), len(p.y), sweeps); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(stdout, "ionosphere: −ELBO %.4f at the start, %.8f at the optimum; passes, median over seeds\n\n", start, p.optimum)
+	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "method\tstep\tto 1%\tto 0.1%\tstatus\t")
+	for _, s := range sweeps {
+		for i, step := range s.steps {
+			count := make(map[string]int)
+			for _, r := range s.runs[i] {
+				count[r.status]++
+			}
+			var status string
+			for _, name := range []string{converged, left, notReached, diverged} {
+				if count[name] > 0 {
+					status += fmt.Sprintf(" %d %s", count[name], name)
+				}
+			}
+			fmt.Fprintf(tw, "%s\t%.3g\t%s\t%s\t%s\t\n", s.name, step, number(s.median(i, 0)), number(s.median(i, 1)), status)
+		}
+	}
+	return tw.Flush()
+}
+
+// median returns the median, over seeds, of the passes to a band at step size i.
+func (s *sweep) median(i, band int) float64 {
+	var v []float64
+	for _, r := range s.runs[i] {
+		v = append(v, r.passes[band])
+	}
+	return median(v)
+}
+
+// worst returns the most frequent reason why runs at step size i have not converged.
+func (s *sweep) worst(i int) string {
+	count := make(map[string]int)
+	best := notReached
+	for _, r := range s.runs[i] {
+		if count[r.status]++; r.status != converged && count[r.status] > count[best] {
+			best = r.status
+		}
+	}
+	return best
+}
+
+// solve finds the optimum and returns the −ELBO at the start.
+func (p *problem) solve(ctx context.Context) (start float64, err error) {
+	st, err := p.gp.NewStepper(nil)
+	if err != nil {
+		return 0, err
+	}
+	elbo, err := st.ELBO(nil)
+	if err != nil {
+		return 0, err
+	}
+	_, res, err := p.gp.Fit(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.name, err)
+	}
+	p.optimum = -res.ELBO
+	return -elbo, nil
+}
