@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -131,15 +132,20 @@ func (m *CTM) kMeans(rng *rand.Rand) []int {
 		}
 	}
 	cluster := make([]int, len(x))
+	byTerm, cos := make([]float64, m.terms*m.k), make([]float64, m.k) // centres, so that those of a term are adjacent
 	for range 15 {
+		for j, row := range centre {
+			for v, c := range row {
+				byTerm[v*m.k+j] = c
+			}
+		}
 		changed := false
 		for n := range x {
-			best, at := math.Inf(-1), 0
-			for j := range centre {
-				if c := cosine(x[n], centre[j]); c > best {
-					best, at = c, j
-				}
+			clear(cos)
+			for i, v := range x[n].Words {
+				floats.AddScaled(cos, x[n].Counts[i], byTerm[v*m.k:(v+1)*m.k])
 			}
+			at := floats.MaxIdx(cos)
 			changed = changed || cluster[n] != at
 			cluster[n] = at
 		}
@@ -157,9 +163,9 @@ func (m *CTM) kMeans(rng *rand.Rand) []int {
 			for _, c := range row {
 				norm += c * c
 			}
-			if norm > 0 {
+			if norm = math.Sqrt(norm); norm > 0 {
 				for v := range row {
-					row[v] /= math.Sqrt(norm)
+					row[v] /= norm
 				}
 			}
 		}
