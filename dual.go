@@ -15,11 +15,7 @@ type dualStepper struct {
 	g *GLM
 }
 
-func newDualStepper(g *GLM) (*dualStepper, error) {
-	est, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
-	if err != nil {
-		return nil, err
-	}
+func newDualStepper(g *GLM, est SiteEstimator) (*dualStepper, error) {
 	gp := &GP{y: make([]float64, g.Len()), lik: g.terms.likelihood(), MeanUpdate: g.opt.MeanUpdate}
 	for i := range gp.y {
 		gp.y[i] = float64(i)

@@ -425,7 +425,7 @@ func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
 	}
 	switch {
 	case g.Covariance() == FullCovariance && g.Len() <= g.Dim():
-		return newDualStepper(g)
+		return newDualStepper(g, est)
 	case g.Covariance() == FullCovariance:
 		return newPrimalStepper(g, est)
 	}

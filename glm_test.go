@@ -218,7 +218,7 @@ func TestGLMPrimalDual(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dual, err := newDualStepper(g)
+			dual, err := newDualStepper(g, Exact{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,7 +248,7 @@ func TestGLMPrimalDual(t *testing.T) {
 func TestGLMPrimalDualCov(t *testing.T) {
 	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31, &GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
 		g := c.glm(t, SparseOf(c.x))
-		st, err := newDualStepper(g)
+		st, err := newDualStepper(g, Exact{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,16 +135,25 @@ func (a *primalAlgebra) accept() {
 //
 // Where the rows of the block have no sites yet the cavity is the given Gaussian itself.
 type weightBlock struct {
-	alg      primalAlgebra
-	prob     siteProblem
-	base     siteState
-	y        []float64
-	g, h     []float64
+	alg  primalAlgebra
+	prob siteProblem
+	base siteState
+	y    []float64
+	g, h []float64
+	pace pace
+	fine bool // check every step, and solve to weightBlockFine
+}
+
+// pace is what blocks before tell of whether the next step needs a check.
+type pace struct {
 	after    remainder // of the last first step that was checked
 	age      int       // blocks since then
 	measured bool      // there was one
-	checks   int       // evaluations, in rows
-	fine     bool      // solve to weightBlockFine
+}
+
+// unchecked reports whether a first step that promises so much may go unchecked.
+func (p *pace) unchecked(promise float64) bool {
+	return p.measured && p.age < weightBlockUnchecked && p.after.of(promise) < weightBlockTol
 }
 
 // remainder is what a step to the target left to gain, in nats: in the mean as
@@ -202,19 +211,18 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 	if err := p.init(lik, b.y, &b.alg, base); err != nil {
 		return err
 	}
-	b.checks += len(b.y)
 	promise, precision := b.promise(&p.cur.siteState, w)
 	if promise += precision; promise < 1e-15 {
 		return nil
 	}
-	if p.plain && b.measured && b.age < weightBlockUnchecked && b.after.of(promise) < weightBlockTol {
+	if p.plain && !b.fine && b.pace.unchecked(promise) {
 		p.target()
 		for i := range p.delta {
 			p.delta[i] = p.tg[i] - base.gamma[i]
 			p.u[i] = p.tc[i] - base.a[i]
 		}
 		if b.alg.shift(p.delta, p.u) {
-			b.age++
+			b.pace.age++
 			b.alg.accept()
 			x.mul(p.d, b.alg.cur.mean, index)
 			for i, g := range p.tg {
@@ -230,16 +238,12 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 		goal = weightBlockFine
 	}
 	for first := true; p.evaluations < weightBlockEvals; first = false {
-		before := p.evaluations
-		ok := p.iterate()
-		b.checks += (p.evaluations - before) * len(b.y)
-		if !ok {
+		if !p.iterate() {
 			break
 		}
 		mean, precision := b.promise(&p.cur.siteState, &b.alg.cur)
 		if first {
-			b.measured = true
-			b.after, b.age = remainder{mean / promise / promise, precision / promise}, 0
+			b.pace = pace{after: remainder{mean / promise / promise, precision / promise}, measured: true}
 		}
 		if mean+precision < goal {
 			break
@@ -314,11 +318,8 @@ func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
 // Len implements Stepper.
 func (s *primalStepper) Len() int { return s.n }
 
-// firstBlock is the size of the block that a fit begins with.
-func (s *primalStepper) firstBlock() int { return min(max(32, 2*s.g.x.cols), (s.n+3)/4) }
-
-// BatchSize returns the size of blocks where the Solver has none.
-func (s *primalStepper) BatchSize() int { return s.firstBlock() }
+// BatchSize returns the size of the block that a fit begins with where the Solver has none.
+func (s *primalStepper) BatchSize() int { return min(max(32, 2*s.g.x.cols), (s.n+3)/4) }
 
 // Sampler returns what a Solver without options sweeps with: one pass of blocks
 // that grow, to come near, and then all rows at a time.

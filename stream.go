@@ -256,10 +256,10 @@ func (s *GLMStream) again(w *weightState, k *keptRows) error {
 		b.base.a[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
 	}
 	b.number(n)
-	after, age, measured := b.after, b.age, b.measured
-	b.measured = false // there is nothing to go by
+	pace := b.pace
+	b.pace.measured = false // there is nothing to go by
 	err := b.solve(w, x, nil, k.terms(s.g.terms.lik, 0).likelihood())
-	b.after, b.age, b.measured = after, age, measured
+	b.pace = pace
 	copy(k.gamma, b.base.gamma)
 	copy(k.a, b.base.a)
 	copy(k.m, b.base.m)
@@ -357,24 +357,17 @@ func (s *GLMStream) solvePart(w *weightState, lo, hi int) error {
 func (s *GLMStream) Posterior() (*GLMPosterior, error) {
 	w := &weightState{}
 	w.copyFrom(&s.w)
+	pace := s.block.pace
+	s.block.fine = true
+	defer func() { s.block.fine, s.block.pace = false, pace }()
 	if s.buf.rows() > 0 {
-		after, age, measured := s.block.after, s.block.age, s.block.measured
-		s.block.fine = true
-		err := s.solve(w)
-		s.block.fine = false
-		s.block.after, s.block.age, s.block.measured = after, age, measured
-		if err != nil {
+		if err := s.solve(w); err != nil {
 			return nil, err
 		}
 	}
-	if s.kept.rows() > 0 {
-		k := s.kept.clone()
-		s.block.fine = true
-		err := s.again(w, &k)
-		s.block.fine = false
-		if err != nil {
-			return nil, err
-		}
+	k := s.kept.clone()
+	if err := s.again(w, &k); err != nil {
+		return nil, err
 	}
 	mean := slices.Clone(w.mean)
 	for j, m := range s.g.prior.mean {

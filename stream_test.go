@@ -386,3 +386,15 @@ func TestGLMa9a(t *testing.T) {
 		t.Errorf("one streaming pass: %v nats above the optimum, means %v sd off", excess, mean)
 	}
 }
+
+// The posterior of a block that is not complete is solved for to the end, whatever blocks before would let pass.
+func TestStreamLastBlock(t *testing.T) {
+	c := toyGLM("", 900, 4, BernoulliLogit{}, 105, nil)
+	best, _ := fitGLM(t, c.glm(t, c.x), nil)
+	s := newStream(t, 4, c.lik, nil)
+	if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
+		t.Fatal(err)
+	}
+	s.block.pace = pace{measured: true} // as if nothing had been left before
+	checkApart(t, "one block", streamPosterior(t, s), best, 1e-3)
+}
