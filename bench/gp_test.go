@@ -30,33 +30,24 @@ func factorise(k *mat.SymDense) time.Duration {
 	return time.Since(start)
 }
 
-func covariance(p problem) *mat.SymDense {
-	k := pgsvi.Gram(nil, pgsvi.SquaredExp{Scale: p.scale, Length: p.length}, p.x)
-	for i := range k.SymmetricDim() {
-		k.SetSym(i, i, k.At(i, i)+p.jitter)
-	}
-	return k
-}
-
 // BenchmarkGPFit is a fit without any option, from the data to a given accuracy:
 // the time to within 0.001 nats a datum, to within 1e-6 nats, and to the end, in
 // units of one Cholesky factorisation of the same N taken in turn with the fits.
 // The time to compute K is included.
 func BenchmarkGPFit(b *testing.B) {
 	for _, p := range problems(b) {
-		b.Run(p.name, func(b *testing.B) {
+		b.Run(p.Name, func(b *testing.B) {
 			ctx := context.Background()
-			_, best, err := p.model(b).Fit(ctx, nil)
+			_, best, err := p.GP.Fit(ctx, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			k := covariance(p)
-			n := float64(len(p.y))
+			k := p.Cov()
+			n := float64(len(p.Y))
 			var unit, rough, fine, end []time.Duration
 			var passes, roughPasses, finePasses float64
 			for b.Loop() {
 				unit = append(unit, factorise(k))
-				gp := p.model(b)
 				start := time.Now()
 				var r, f time.Duration
 				s := pgsvi.Solver{Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
@@ -68,7 +59,7 @@ func BenchmarkGPFit(b *testing.B) {
 						f, finePasses = time.Since(start), it.Passes
 					}
 				})}
-				_, res, err := gp.Fit(ctx, &s)
+				_, res, err := p.GP.Fit(ctx, &s)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -93,7 +84,7 @@ func BenchmarkGPFit(b *testing.B) {
 // step of PG-SVI as published; and counts the allocations of each after warm-up.
 func BenchmarkGPStep(b *testing.B) {
 	for _, p := range problems(b) {
-		n := len(p.y)
+		n := len(p.Y)
 		blocks := func(size int) [][]int {
 			order := rand.New(rand.NewPCG(1, 1)).Perm(n)
 			return slices.Collect(slices.Chunk(order, size))
@@ -110,8 +101,8 @@ func BenchmarkGPStep(b *testing.B) {
 			{"batch", [][]int{nil}, make([][]int, 8), math.Inf(1), 8, 20},
 			{"PG-SVI", blocks(5), blocks(5)[:10], 2 / float64(n), 10, 10},
 		} {
-			b.Run(p.name+"/"+c.name, func(b *testing.B) {
-				k := covariance(p)
+			b.Run(p.Name+"/"+c.name, func(b *testing.B) {
+				k := p.Cov()
 				rng := rand.New(rand.NewPCG(1, 1))
 				var unit, step []time.Duration
 				var st pgsvi.Stepper
@@ -124,7 +115,7 @@ func BenchmarkGPStep(b *testing.B) {
 				}
 				for b.Loop() {
 					var err error
-					if st, err = p.model(b).NewStepper(nil); err != nil {
+					if st, err = p.GP.NewStepper(nil); err != nil {
 						b.Fatal(err)
 					}
 					do(c.first)
@@ -151,20 +142,20 @@ func BenchmarkGPStep(b *testing.B) {
 // the triangular solve that the variances need, which runs on one core.
 func BenchmarkGPPredict(b *testing.B) {
 	for _, p := range problems(b) {
-		b.Run(p.name, func(b *testing.B) {
-			post, _, err := p.model(b).Fit(context.Background(), nil)
+		b.Run(p.Name, func(b *testing.B) {
+			post, _, err := p.GP.Fit(context.Background(), nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			n, d := p.x.Dims()
-			test, _ := p.xtest.Dims()
+			n, d := p.X.Dims()
+			test, _ := p.XTest.Dims()
 			const rows = 1000
 			x := mat.NewDense(rows, d, nil)
 			for i := range rows {
-				x.SetRow(i, p.xtest.RawRowView(i%test))
+				x.SetRow(i, p.XTest.RawRowView(i%test))
 			}
 			var c mat.Cholesky
-			c.Factorize(covariance(p))
+			c.Factorize(p.Cov())
 			var l mat.TriDense
 			c.LTo(&l)
 			rhs := mat.NewDense(n, rows, nil)
@@ -186,7 +177,7 @@ func BenchmarkGPPredict(b *testing.B) {
 				post.Latent(mean, variance, x)
 				predict = append(predict, time.Since(start))
 				start = time.Now()
-				pgsvi.CrossCov(cross, pgsvi.SquaredExp{Scale: p.scale, Length: p.length}, p.x, x)
+				pgsvi.CrossCov(cross, p.Kernel(), p.X, x)
 				kernel = append(kernel, time.Since(start))
 			}
 			b.ReportMetric(median(predict)/median(solve), "trsm/predict")

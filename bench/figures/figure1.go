@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/schollz/progressbar/v3"
 )
 
 // A sweep is a method of figure 1 with its step sizes.
@@ -86,8 +88,7 @@ func grid(lo, hi float64, perDecade int) []float64 {
 
 // sweeps returns the methods of figure 1.
 func (o *options) sweeps(p *problem) ([]*sweep, error) {
-	exact := *p.gp
-	exact.Estimator = nil
+	exact, noisy := p.GP, p.ScoreFunction()
 	objective, err := exact.Objective()
 	if err != nil {
 		return nil, err
@@ -100,11 +101,11 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 	var all []*sweep
 	for _, s := range []*sweep{
 		{name: "GD", model: objective.Linearized().In(pgsvi.LogCholesky), d: pgsvi.Euclidean{}, batch: n, steps: grid(-4, 0, fine), passes: 10 * o.passes, seeds: 1},
-		{name: "PG", model: &exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
-		{name: "PG-MC", model: p.gp, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
-		{name: "PG-SVI", model: p.gp, batch: p.batch, steps: steps, passes: o.passes, seeds: o.seeds},
+		{name: "PG", model: exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
+		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
+		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes, seeds: o.seeds},
 	} {
-		if o.wants(s.name) {
+		if among(o.methods, s.name) {
 			all = append(all, s)
 		}
 	}
@@ -116,11 +117,11 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 
 // figure1 measures and draws how long each method takes to converge.
 func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
-	p, err := readUCI(o.testdata, "ionosphere", ionosphereSettings)
+	ionosphere, err := paper.Ionosphere(o.testdata)
 	if err != nil {
 		return err
 	}
-	start, err := p.solve(ctx)
+	p, start, err := solve(ctx, ionosphere)
 	if err != nil {
 		return err
 	}
@@ -133,40 +134,34 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 		total += len(s.steps) * s.seeds * s.passes
 	}
 	bar := newBar(total)
-	rows := [][]string{{"method", "step", "seed", "passes_1pct", "passes_0p1pct", "status"}}
+	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status")
+	if err != nil {
+		return err
+	}
 	for _, s := range sweeps {
-		marks := make([]int, s.passes)
-		for i := range marks {
-			marks[i] = i + 1
-		}
 		for _, step := range s.steps {
 			var runs []outcome
 			for seed := range s.seeds {
-				st, err := s.model.NewStepper(s.d)
+				rows, err := table.run([]string{s.name, number(step), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
+					r, err := s.run(ctx, step, uint64(seed+1), start, p.optimum, bar)
+					return [][]string{{number(r.passes[0]), number(r.passes[1]), r.status}}, err
+				})
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
-				solver := pgsvi.Solver{StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(uint64(seed+1), 0)}
-				var curve []float64
-				_, err = follow(ctx, solver, st, marks, bar, func(s state) bool {
-					curve = append(curve, s.negELBO)
-					return true
-				})
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
+				r := outcome{status: rows[0][5]}
+				for band := range r.passes {
+					if r.passes[band], err = value(rows[0][3+band]); err != nil {
+						return err
+					}
 				}
-				r := judge(curve, start, p.optimum, err != nil)
 				runs = append(runs, r)
-				rows = append(rows, []string{s.name, number(step), fmt.Sprint(seed + 1), number(r.passes[0]), number(r.passes[1]), r.status})
 			}
 			s.runs = append(s.runs, runs)
 		}
 	}
 	bar.Finish()
-	if err := writeCSV(filepath.Join(o.out, "figure1.csv"), rows); err != nil {
-		return err
-	}
-	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), len(p.y), sweeps); err != nil {
+	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), len(p.Y), sweeps); err != nil {
 		return err
 	}
 
@@ -191,6 +186,25 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 	return tw.Flush()
 }
 
+// run runs s at a step size.
+func (s *sweep) run(ctx context.Context, step float64, seed uint64, start, optimum float64, bar *progressbar.ProgressBar) (outcome, error) {
+	st, err := s.model.NewStepper(s.d)
+	if err != nil {
+		return outcome{}, err
+	}
+	marks := make([]int, s.passes)
+	for i := range marks {
+		marks[i] = i + 1
+	}
+	solver := pgsvi.Solver{StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(seed, 0)}
+	var curve []float64
+	_, err = follow(ctx, solver, st, marks, bar, func(s state) bool {
+		curve = append(curve, s.negELBO)
+		return true
+	})
+	return judge(curve, start, optimum, err != nil), context.Cause(ctx)
+}
+
 // median returns the median, over seeds, of the passes to a band at step size i.
 func (s *sweep) median(i, band int) float64 {
 	var v []float64
@@ -212,20 +226,25 @@ func (s *sweep) worst(i int) string {
 	return best
 }
 
-// solve finds the optimum and returns the −ELBO at the start.
-func (p *problem) solve(ctx context.Context) (start float64, err error) {
-	st, err := p.gp.NewStepper(nil)
+// A problem is a data set and the least −ELBO on it.
+type problem struct {
+	*paper.Problem
+	optimum float64
+}
+
+// solve finds the optimum of p and returns the −ELBO at the start too.
+func solve(ctx context.Context, p *paper.Problem) (_ *problem, start float64, err error) {
+	st, err := p.GP.NewStepper(nil)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	elbo, err := st.ELBO(nil)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	_, res, err := p.gp.Fit(ctx, nil)
+	_, res, err := p.GP.Fit(ctx, nil)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", p.name, err)
+		return nil, 0, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	p.optimum = -res.ELBO
-	return -elbo, nil
+	return &problem{p, -res.ELBO}, -elbo, nil
 }

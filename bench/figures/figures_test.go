@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
-
-	"github.com/pgsvi/pgsvi"
-	"gonum.org/v1/gonum/mat"
 )
 
 // readTable reads a CSV file that a figure wrote and checks its header.
@@ -152,57 +150,33 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestPredictor: the predictions of a dense q are those of the sites that it is made of.
-func TestPredictor(t *testing.T) {
-	p, err := readUCI("../../testdata", "ionosphere", ionosphereSettings)
-	if err != nil {
+// TestResume: the runs of a table are not repeated, others are added, and the table
+// of another figure is refused.
+func TestResume(t *testing.T) {
+	o := tiny(t, 2, "block")
+	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	d, err := p.predictor()
-	if err != nil {
+	file := filepath.Join(o.out, "figure2.csv")
+	first := readTable(t, file, header2...)[0]
+	first[7] = "12345" // seconds that no run takes
+	if err := os.WriteFile(file, []byte(strings.Join(header2, ",")+"\n"+strings.Join(first, ",")+"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	post, res, err := p.gp.Fit(context.Background(), nil)
-	if err != nil {
+	o.resume, o.methods = true, []string{"block", "batch"}
+	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	want, err := d.stepperBits(res.Stepper)
-	if err != nil {
+	rows := readTable(t, file, header2...)
+	if len(rows) != 2 || !slices.Equal(rows[0], first) || rows[1][1] != "batch" {
+		t.Errorf("resumed table: %v", rows)
+	}
+	o.figure = 1
+	if err := os.Rename(file, filepath.Join(o.out, "figure1.csv")); err != nil {
 		t.Fatal(err)
 	}
-	// V = K − K(K + Γ⁻¹)⁻¹K, K with the jitter.
-	k := pgsvi.Gram(nil, p.kernel(), p.x)
-	gamma, _ := post.Sites(nil, nil)
-	noisy := mat.NewSymDense(len(gamma), nil)
-	for i := range gamma {
-		k.SetSym(i, i, k.At(i, i)+p.jitter)
-	}
-	noisy.CopySym(k)
-	for i, g := range gamma {
-		noisy.SetSym(i, i, k.At(i, i)+1/g)
-	}
-	var chol mat.Cholesky
-	if !chol.Factorize(noisy) {
-		t.Fatal("K + 1/gamma is not positive definite")
-	}
-	var solved, product mat.Dense
-	if err := chol.SolveTo(&solved, k); err != nil {
-		t.Fatal(err)
-	}
-	product.Mul(k, &solved)
-	v := mat.NewSymDense(len(gamma), nil)
-	for i := range gamma {
-		for j := range i + 1 {
-			v.SetSym(i, j, k.At(i, j)-0.5*(product.At(i, j)+product.At(j, i)))
-		}
-	}
-	mean, _ := post.Train(nil, nil)
-	q, err := pgsvi.NewGaussian(mean, v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := d.bits(q); math.Abs(got-want) > 1e-6 {
-		t.Errorf("%v bits, want %v", got, want)
+	if err := o.run(context.Background(), io.Discard); err == nil {
+		t.Error("figure 1 resumes the table of figure 2")
 	}
 }
 
@@ -216,7 +190,7 @@ func TestCanceled(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	o, err := parseFlags([]string{"-figure", "2", "-quick", "-seeds", "3", "-methods", "SGD,Adam"}, io.Discard)
-	if err != nil || o.passes != 10 || o.seeds != 3 || !o.wants("Adam") || o.wants("PG") {
+	if err != nil || o.passes != 10 || o.seeds != 3 || !among(o.methods, "Adam") || among(o.methods, "PG") {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, args := range [][]string{{}, {"-figure", "3"}, {"-figure", "1", "x"}, {"-figure", "1", "-seeds", "0"}} {

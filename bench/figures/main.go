@@ -12,7 +12,8 @@
 //
 // Run it in the root of the repository, where testdata is. USPS, in figure 2, is
 // read from the folder of -data and left out without it. -quick is a matter of
-// seconds; in full a figure takes most of an hour, and USPS adds hours.
+// seconds; in full a figure takes most of an hour, and USPS adds hours. The rows of
+// a run are written when it ends, and -resume goes on from there.
 package main
 
 import (
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	_ "github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -38,7 +40,8 @@ type options struct {
 	data, out     string
 	quick         bool
 	passes, seeds int
-	methods       []string // nil means all
+	resume        bool
+	methods, sets []string // nil means all
 	testdata      string
 }
 
@@ -69,6 +72,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.passes, "passes", 200, "passes over the data; in figure 1 those of PG-SVI, and ten times as many for the batch methods")
 	f.IntVar(&o.seeds, "seeds", 5, "runs of each method that is random")
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
+	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
+	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -84,6 +89,9 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	}
 	if *methods != "" {
 		o.methods = strings.Split(*methods, ",")
+	}
+	if *sets != "" {
+		o.sets = strings.Split(*sets, ",")
 	}
 	switch {
 	case f.NArg() > 0:
@@ -106,9 +114,9 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return o.figure2(ctx, stdout)
 }
 
-// wants reports whether a method was asked for.
-func (o *options) wants(method string) bool {
-	return o.methods == nil || slices.Contains(o.methods, method)
+// among reports whether name was asked for; nil means that everything was.
+func among(names []string, name string) bool {
+	return names == nil || slices.Contains(names, name)
 }
 
 // newBar returns a progress bar of n passes, which is seen on a terminal only.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/bench/paper"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
@@ -97,8 +98,8 @@ func drawFigure2(file string, marks []int, problems []*problem, methods [][]*met
 		var row []*plot.Plot
 		for _, what := range []string{"−ELBO", "log loss"} {
 			var pair []*plot.Plot
-			for _, variant := range []string{published, corrected} {
-				panel := newPanel(fmt.Sprintf("%s, %s; gradient methods %s", p.name, what, variant))
+			for _, variant := range []string{paper.Published, paper.Corrected} {
+				panel := newPanel(fmt.Sprintf("%s, %s; gradient methods %s", p.Name, what, variant))
 				panel.X.Label.Text = "passes over the training data"
 				panel.X.Tick.Marker = passTicks(marks)
 				panel.X.Min, panel.X.Max = 0, math.Log10(float64(marks[len(marks)-1]))
@@ -110,7 +111,7 @@ func drawFigure2(file string, marks []int, problems []*problem, methods [][]*met
 					panel.Y.Min = 0
 				}
 				for _, m := range methods[i] {
-					if m.variant != variant && (m.variant == corrected || slices.Contains(gradientMethods, m.name)) {
+					if m.variant != variant && (m.variant == paper.Corrected || slices.Contains(gradientMethods, m.name)) {
 						continue // the other variant of a gradient method
 					}
 					var curve plotter.XYs

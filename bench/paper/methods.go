@@ -1,0 +1,84 @@
+package paper
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// The variants of the gradient methods.
+const (
+	Published = "published" // the gradient of a mini-batch is not scaled
+	Corrected = "corrected" // it is scaled by N over the size of the mini-batch
+)
+
+// A Method is one of those that PG-SVI is compared with, at the settings of a data set.
+type Method struct {
+	Name, Variant string
+	Model         pgsvi.Objective // −ELBO, in the coordinates of the published scripts
+	Solver        pgsvi.Solver
+}
+
+// GradientMethods returns SGD, AdaGrad, RMSprop, Adadelta and Adam, each in both
+// variants, with the score function that gp estimates with.
+func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Method, error) {
+	scaled, err := gp.Objective()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	plain := scaled
+	plain.F = unscaled{scaled.F}
+	const eps = 1e-8 // in the published scripts
+	var all []Method
+	for _, v := range []struct {
+		name      string
+		objective pgsvi.Objective
+	}{{Published, plain}, {Corrected, scaled}} {
+		for _, m := range []struct {
+			name string
+			d    pgsvi.Divergence
+			step pgsvi.Schedule
+		}{
+			{"SGD", pgsvi.Euclidean{}, pgsvi.RobbinsMonro{Scale: p.SGDN / float64(len(p.Y)), Power: p.SGDPower}},
+			{"AdaGrad", pgsvi.AdaGrad{Epsilon: eps}, pgsvi.ConstantStep(p.AdaGrad)},
+			{"RMSprop", pgsvi.RMSprop{Decay: p.RMSpropDecay, Epsilon: eps}, pgsvi.ConstantStep(p.RMSprop)},
+			{"Adadelta", pgsvi.Adadelta{Decay: 1 - p.AdadeltaForget, Epsilon: eps}, pgsvi.ConstantStep(p.Adadelta)},
+			{"Adam", pgsvi.Adam{}, pgsvi.ConstantStep(p.Adam)},
+		} {
+			all = append(all, Method{m.name, v.name, v.objective.Linearized().In(coords),
+				pgsvi.Solver{Divergence: m.d, StepSize: m.step, BatchSize: p.Batch}})
+		}
+	}
+	return all, nil
+}
+
+// ScoreFunction returns the model with the estimator of the published scripts.
+func (p *Problem) ScoreFunction() *pgsvi.GP {
+	gp := *p.GP
+	gp.Estimator = pgsvi.ScoreFunction{Samples: p.Samples, Baseline: pgsvi.NoBaseline}
+	return &gp
+}
+
+// unscaled is f as the published scripts gave it to the methods that PG-SVI was
+// compared with: the gradient of a mini-batch is not scaled by N/len(batch), so
+// that in the mean they descend KL + (M/N)·f. Its value is that of f.
+type unscaled struct{ pgsvi.Smooth }
+
+func (u unscaled) Grad(dst []float64, q pgsvi.Dist, batch []int, rng *rand.Rand) (float64, error) {
+	v, err := u.Smooth.Grad(dst, q, batch, rng)
+	if batch != nil {
+		scale := float64(len(batch)) / float64(u.Len())
+		for i := range dst {
+			dst[i] *= scale
+		}
+		v *= scale
+	}
+	return v, err
+}
+
+func (u unscaled) Value(q pgsvi.Dist, rng *rand.Rand) (value, stderr float64, err error) {
+	return u.Smooth.(interface {
+		Value(pgsvi.Dist, *rand.Rand) (float64, float64, error)
+	}).Value(q, rng)
+}

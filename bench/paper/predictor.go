@@ -1,0 +1,79 @@
+package paper
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// A Predictor computes the test log loss of a dense q = N(m, V) over the latent
+// values at the training points. With A = K⁻¹k*, the latent values at the test
+// points have means Aᵀm and variances k** − k*ᵀA + diag(AᵀVA).
+type Predictor struct {
+	p    *Problem
+	a    *mat.Dense // N × number of test points
+	rest []float64  // k** − k*ᵀA
+}
+
+// Predictor returns that of p.
+func (p *Problem) Predictor() (*Predictor, error) {
+	k := p.Cov()
+	var chol mat.Cholesky
+	if !chol.Factorize(k) {
+		return nil, fmt.Errorf("%s: %w", p.Name, pgsvi.ErrNotPosDef)
+	}
+	cross := pgsvi.CrossCov(nil, p.Kernel(), p.X, p.XTest)
+	d := &Predictor{p: p, a: new(mat.Dense), rest: pgsvi.PriorVar(nil, p.Kernel(), p.XTest)}
+	if err := chol.SolveTo(d.a, cross); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	subtractProducts(d.rest, cross, d.a, 1)
+	return d, nil
+}
+
+// Bits returns the test log loss, in bits, of the state of st.
+func (d *Predictor) Bits(st pgsvi.Stepper) (float64, error) {
+	gp, ok := st.(*pgsvi.GPStepper)
+	if !ok {
+		return d.bits(st.(interface{ Dist() pgsvi.Dist }).Dist().(*pgsvi.Gaussian)), nil
+	}
+	post, err := gp.Posterior()
+	if err != nil {
+		return math.NaN(), err
+	}
+	var sum float64
+	for _, logp := range post.LogProb(nil, d.p.YTest, d.p.XTest) {
+		sum -= logp
+	}
+	return sum / math.Ln2 / float64(len(d.p.YTest)), nil
+}
+
+// bits returns the mean log loss of q.
+func (d *Predictor) bits(q *pgsvi.Gaussian) float64 {
+	mean := mat.NewVecDense(len(d.rest), nil)
+	mean.MulVec(d.a.T(), mat.NewVecDense(q.Dim(), q.MeanTo(nil)))
+	var va mat.Dense
+	va.Mul(mat.DenseCopyOf(q.Cov()), d.a)
+	variance := slices.Clone(d.rest)
+	subtractProducts(variance, d.a, &va, -1)
+	var sum float64
+	for i, v := range variance {
+		logp, _ := pgsvi.PredictLogProb(pgsvi.BernoulliLogit{}, d.p.YTest[i], mean.AtVec(i), math.Max(v, 0))
+		sum -= logp
+	}
+	return sum / math.Ln2 / float64(len(variance))
+}
+
+// subtractProducts subtracts sign times the products of the columns of a and b from dst.
+func subtractProducts(dst []float64, a, b *mat.Dense, sign float64) {
+	n, _ := a.Dims()
+	for i := range n {
+		ra, rb := a.RawRowView(i), b.RawRowView(i)
+		for j := range dst {
+			dst[j] -= sign * ra[j] * rb[j]
+		}
+	}
+}
