@@ -28,10 +28,12 @@ type sweep struct {
 
 // An outcome is the first pass from which on a run was within 1% and within 0.1%
 // of the way from the start to the optimum, infinite if there is none in the
-// first nine tenths of the run.
+// first nine tenths of the run; and the first pass that changed the −ELBO by less
+// than 0.1% of it, infinite if there is none, with the nats above the optimum then.
 type outcome struct {
-	passes [2]float64
-	status string
+	passes         [2]float64
+	status         string
+	change, excess float64
 }
 
 // within are the bands that count as convergence, as fractions of the gap between
@@ -49,8 +51,16 @@ const (
 // judge returns the outcome of the run whose −ELBO after each pass is given.
 func judge(curve []float64, start, optimum float64, failed bool) outcome {
 	inf := math.Inf(1)
-	o := outcome{passes: [2]float64{inf, inf}, status: notReached}
+	o := outcome{passes: [2]float64{inf, inf}, status: notReached, change: inf, excess: inf}
 	gap := start - optimum
+	last := start
+	for i, v := range curve {
+		if math.Abs(v-last) < 0.001*math.Abs(v) {
+			o.change, o.excess = float64(i+1), v-optimum
+			break
+		}
+		last = v
+	}
 	if failed || len(curve) == 0 || curve[len(curve)-1] > start {
 		o.status = diverged
 		return o
@@ -121,7 +131,7 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, start, err := solve(ctx, ionosphere)
+	p, err := solve(ctx, ionosphere)
 	if err != nil {
 		return err
 	}
@@ -134,7 +144,7 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 		total += len(s.steps) * s.seeds * s.passes
 	}
 	bar := newBar(total)
-	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status")
+	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
 	if err != nil {
 		return err
 	}
@@ -143,15 +153,18 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 			var runs []outcome
 			for seed := range s.seeds {
 				rows, err := table.run([]string{s.name, number(step), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
-					r, err := s.run(ctx, step, uint64(seed+1), start, p.optimum, bar)
-					return [][]string{{number(r.passes[0]), number(r.passes[1]), r.status}}, err
+					r, err := s.run(ctx, step, uint64(seed+1), p, bar)
+					return [][]string{{number(r.passes[0]), number(r.passes[1]), r.status, number(r.change), number(r.excess)}}, err
 				})
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
+				if rows == nil {
+					continue
+				}
 				r := outcome{status: rows[0][5]}
-				for band := range r.passes {
-					if r.passes[band], err = value(rows[0][3+band]); err != nil {
+				for i, v := range map[int]*float64{3: &r.passes[0], 4: &r.passes[1], 6: &r.change, 7: &r.excess} {
+					if *v, err = value(rows[0][i]); err != nil {
 						return err
 					}
 				}
@@ -161,13 +174,13 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 		}
 	}
 	bar.Finish()
-	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), len(p.Y), sweeps); err != nil {
+	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), p, sweeps); err != nil {
 		return err
 	}
 
-	fmt.Fprintf(stdout, "ionosphere: −ELBO %.4f at the start, %.8f at the optimum; passes, median over seeds\n\n", start, p.optimum)
+	fmt.Fprintf(stdout, "ionosphere: −ELBO %.4f at the start, %.8f at the optimum; passes, median over seeds\n\n", p.start, p.optimum)
 	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "method\tstep\tto 1%\tto 0.1%\tstatus\t")
+	fmt.Fprintln(tw, "method\tstep\tto 1%\tto 0.1%\tstatus\tto a change of 0.1%\tnats above then\t")
 	for _, s := range sweeps {
 		for i, step := range s.steps {
 			count := make(map[string]int)
@@ -180,14 +193,15 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 					status += fmt.Sprintf(" %d %s", count[name], name)
 				}
 			}
-			fmt.Fprintf(tw, "%s\t%.3g\t%s\t%s\t%s\t\n", s.name, step, number(s.median(i, 0)), number(s.median(i, 1)), status)
+			change, excess := s.stop(i)
+			fmt.Fprintf(tw, "%s\t%.3g\t%s\t%s\t%s\t%s\t%.3g\t\n", s.name, step, number(s.median(i, 0)), number(s.median(i, 1)), status, number(change), excess)
 		}
 	}
 	return tw.Flush()
 }
 
 // run runs s at a step size.
-func (s *sweep) run(ctx context.Context, step float64, seed uint64, start, optimum float64, bar *progressbar.ProgressBar) (outcome, error) {
+func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem, bar *progressbar.ProgressBar) (outcome, error) {
 	st, err := s.model.NewStepper(s.d)
 	if err != nil {
 		return outcome{}, err
@@ -202,7 +216,7 @@ func (s *sweep) run(ctx context.Context, step float64, seed uint64, start, optim
 		curve = append(curve, s.negELBO)
 		return true
 	})
-	return judge(curve, start, optimum, err != nil), context.Cause(ctx)
+	return judge(curve, p.start, p.optimum, err != nil), context.Cause(ctx)
 }
 
 // median returns the median, over seeds, of the passes to a band at step size i.
@@ -212,6 +226,16 @@ func (s *sweep) median(i, band int) float64 {
 		v = append(v, r.passes[band])
 	}
 	return median(v)
+}
+
+// stop returns the medians, over seeds, of the passes to a small change and of the
+// nats above the optimum then, at step size i.
+func (s *sweep) stop(i int) (passes, excess float64) {
+	var p, e []float64
+	for _, r := range s.runs[i] {
+		p, e = append(p, r.change), append(e, r.excess)
+	}
+	return median(p), median(e)
 }
 
 // worst returns the most frequent reason why runs at step size i have not converged.
@@ -226,25 +250,25 @@ func (s *sweep) worst(i int) string {
 	return best
 }
 
-// A problem is a data set and the least −ELBO on it.
+// A problem is a data set with the −ELBO at the start, q = prior, and the least one.
 type problem struct {
 	*paper.Problem
-	optimum float64
+	start, optimum float64
 }
 
-// solve finds the optimum of p and returns the −ELBO at the start too.
-func solve(ctx context.Context, p *paper.Problem) (_ *problem, start float64, err error) {
+// solve finds the optimum of p.
+func solve(ctx context.Context, p *paper.Problem) (*problem, error) {
 	st, err := p.GP.NewStepper(nil)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	elbo, err := st.ELBO(nil)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	_, res, err := p.GP.Fit(ctx, nil)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", p.Name, err)
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	return &problem{p, -res.ELBO}, -elbo, nil
+	return &problem{p, -elbo, -res.ELBO}, nil
 }

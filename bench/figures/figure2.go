@@ -17,7 +17,7 @@ import (
 )
 
 // marks are the passes after which the methods of figure 2 are evaluated.
-var marks = []int{1, 2, 3, 5, 10, 20, 50, 100, 200}
+var marks = []int{1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200}
 
 // library is the variant of a method that has no other.
 const library = "library" // steps without options
@@ -105,7 +105,7 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 	total := 0
 	problems, methods := make([]*problem, len(sets)), make([][]*method, len(sets))
 	for i, set := range sets {
-		if problems[i], _, err = solve(ctx, set); err != nil {
+		if problems[i], err = solve(ctx, set); err != nil {
 			return err
 		}
 		if methods[i], err = o.methods2(set); err != nil {
@@ -141,6 +141,9 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 				if err != nil {
 					return err
 				}
+				if rows == nil {
+					continue
+				}
 				var run []sample
 				for _, row := range rows {
 					var v [4]float64
@@ -160,20 +163,53 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 
-	last := o.marks()[len(o.marks())-1]
 	for i, p := range problems {
-		fmt.Fprintf(stdout, "\n%s: %d training rows, %d test rows, −ELBO %.8f at the optimum; after %d passes, median over seeds\n\n", p.Name, len(p.Y), len(p.YTest), p.optimum, last)
+		fmt.Fprintf(stdout, "\n%s: %d training rows, %d test rows, −ELBO %.4f at the start, %.8f at the optimum; medians over seeds\n\n", p.Name, len(p.Y), len(p.YTest), p.start, p.optimum)
 		tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(tw, "method\tvariant\t−ELBO\ttest bits\tseconds\t")
+		fmt.Fprintln(tw, "method\tvariant\tseeds\tpasses\t−ELBO\ttest bits\tseconds\tpasses to 1%\tto 0.1%\t")
 		for _, m := range methods[i] {
-			s := m.median(last)
-			fmt.Fprintf(tw, "%s\t%s\t%.6f\t%.5f\t%.2f\t\n", m.name, m.variant, s.negELBO, s.bits, s.seconds)
+			s := m.last()
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.6f\t%.5f\t%.2f", m.name, m.variant, len(m.runs), s.pass, s.negELBO, s.bits, s.seconds)
+			for _, share := range within {
+				fmt.Fprintf(tw, "\t%s", m.passesTo(p.optimum+share*(p.start-p.optimum)))
+			}
+			fmt.Fprintln(tw, "\t")
 		}
 		if err := tw.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// last returns the medians at the end of the runs.
+func (m *method) last() sample {
+	pass := 0
+	for _, run := range m.runs {
+		pass = max(pass, run[len(run)-1].pass)
+	}
+	return m.median(pass)
+}
+
+// passesTo returns the first of the marks from which on the median −ELBO is not
+// above a bound.
+func (m *method) passesTo(bound float64) string {
+	first := 0
+	for _, pass := range marks {
+		if pass > m.last().pass {
+			break
+		}
+		switch above := !(m.median(pass).negELBO <= bound); {
+		case above:
+			first = 0
+		case first == 0:
+			first = pass
+		}
+	}
+	if first == 0 {
+		return "–"
+	}
+	return fmt.Sprint(first)
 }
 
 // run returns the samples of a run at marks. The last of a run that failed is at
@@ -223,8 +259,11 @@ func (m *method) median(pass int) sample {
 	return sample{pass, median(elbo), median(bits), median(seconds)}
 }
 
-// median returns the median of v, the upper one of two.
+// median returns the median of v, the upper one of two, and infinity of nothing.
 func median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.Inf(1)
+	}
 	v = slices.Clone(v)
 	slices.Sort(v)
 	return v[len(v)/2]

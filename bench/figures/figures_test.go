@@ -58,7 +58,7 @@ func TestFigure1(t *testing.T) {
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	rows := readTable(t, filepath.Join(o.out, "figure1.csv"), "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status")
+	rows := readTable(t, filepath.Join(o.out, "figure1.csv"), "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
 	if len(rows) != 4*5 {
 		t.Errorf("%d rows, want 20", len(rows))
 	}
@@ -87,13 +87,13 @@ func TestJudge(t *testing.T) {
 		failed bool
 		want   outcome
 	}{
-		{"both", curve(1100, 105, 100.5), false, outcome{[2]float64{2, 3}, converged}},
-		{"only 1%", curve(1100, 105), false, outcome{[2]float64{2, inf}, notReached}},
-		{"leaves and comes back", curve(100.5, 200, 105, 100.5), false, outcome{[2]float64{3, 4}, converged}},
-		{"leaves", curve(100.5, 105), false, outcome{[2]float64{1, inf}, left}},
-		{"arrives at the very end", append(curve(200)[:19], 100), false, outcome{[2]float64{inf, inf}, left}},
-		{"ends above the start", curve(100, 2000), false, outcome{[2]float64{inf, inf}, diverged}},
-		{"fails", []float64{100}, true, outcome{[2]float64{inf, inf}, diverged}},
+		{"both", curve(1100, 105, 100.5), false, outcome{[2]float64{2, 3}, converged, 1, 1000}},
+		{"only 1%", curve(1101, 105), false, outcome{[2]float64{2, inf}, notReached, 1, 1001}},
+		{"leaves and comes back", curve(100.5, 200, 105, 100.5), false, outcome{[2]float64{3, 4}, converged, 5, 0.5}},
+		{"leaves", curve(100.5, 105), false, outcome{[2]float64{1, inf}, left, 3, 5}},
+		{"arrives at the very end", append(curve(200)[:19], 100), false, outcome{[2]float64{inf, inf}, left, 2, 100}},
+		{"ends above the start", curve(100, 2000), false, outcome{[2]float64{inf, inf}, diverged, 3, 1900}},
+		{"fails", []float64{100}, true, outcome{[2]float64{inf, inf}, diverged, inf, inf}},
 	} {
 		if got := judge(c.curve, 1100, 100, c.failed); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -171,7 +171,18 @@ func TestResume(t *testing.T) {
 	if len(rows) != 2 || !slices.Equal(rows[0], first) || rows[1][1] != "batch" {
 		t.Errorf("resumed table: %v", rows)
 	}
-	o.figure = 1
+	o.resume, o.draw, o.seeds = false, true, 5
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.run(context.Background(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(file); err != nil || !slices.Equal(before, after) {
+		t.Errorf("-draw changes the table (%v)", err)
+	}
+	o.resume, o.draw, o.figure = true, false, 1
 	if err := os.Rename(file, filepath.Join(o.out, "figure1.csv")); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@
 // Run it in the root of the repository, where testdata is. USPS, in figure 2, is
 // read from the folder of -data and left out without it. -quick is a matter of
 // seconds; in full a figure takes most of an hour, and USPS adds hours. The rows of
-// a run are written when it ends, and -resume goes on from there.
+// a run are written when it ends, -resume goes on from there, and -draw draws what there is.
 package main
 
 import (
@@ -40,7 +40,7 @@ type options struct {
 	data, out     string
 	quick         bool
 	passes, seeds int
-	resume        bool
+	resume, draw  bool
 	methods, sets []string // nil means all
 	testdata      string
 }
@@ -74,6 +74,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
 	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes")
+	f.BoolVar(&o.draw, "draw", false, "run nothing, draw what the table in -out has")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"gonum.org/v1/plot"
@@ -42,50 +43,66 @@ func init() {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 }
 
-// drawFigure1 draws examples against step size for both bands. What has not
-// converged is marked above, in a row for each method.
-func drawFigure1(file string, n int, sweeps []*sweep) error {
+// drawFigure1 draws examples against step size, for both bands and for the stop at a
+// small change. What has not converged is marked above, in a row for each method.
+func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 	legend := newLegend()
-	panels := make([]*plot.Plot, len(within))
-	for band, share := range within {
-		p := newPanel(fmt.Sprintf("Ionosphere: to within %g%%", 100*share))
+	n := float64(len(problem.Y))
+	const stop = len(within) // the panel after the bands
+	titles := []string{"to within 1% of the optimum", "to within 0.1% of the optimum", "to a change of 0.1% in a pass"}
+	panels := make([]*plot.Plot, len(titles))
+	for i, title := range titles {
+		p := newPanel("Ionosphere: " + title)
 		p.X.Label.Text, p.Y.Label.Text = "step size", "examples processed"
 		p.X.Tick.Marker = plot.TickerFunc(decades)
 		top := 0.0 // of what converges
 		for _, s := range sweeps {
-			top = math.Max(top, math.Log10(float64(n*s.passes)))
+			top = math.Max(top, math.Log10(n*float64(s.passes)))
 		}
-		p.Y.Min = math.Floor(math.Log10(float64(n)))
+		p.Y.Min = math.Floor(math.Log10(n))
 		ticks := decades(p.Y.Min, top)
 		for row, s := range sweeps {
-			var curve, lost, exploded plotter.XYs
+			var curve, lost, exploded, early plotter.XYs
 			y := top + 0.25*float64(len(sweeps)-row)
-			for i, step := range s.steps {
+			for j, step := range s.steps {
 				x := math.Log10(step)
-				switch m := s.median(i, band); {
-				case !math.IsInf(m, 1):
-					curve = append(curve, plotter.XY{X: x, Y: math.Log10(m * float64(n))})
-				case s.worst(i) == diverged:
+				var passes float64
+				if i == stop {
+					var excess float64
+					if passes, excess = s.stop(j); !math.IsInf(passes, 1) && excess > within[0]*(problem.start-problem.optimum) {
+						early = append(early, plotter.XY{X: x, Y: y})
+						continue
+					}
+				} else {
+					passes = s.median(j, i)
+				}
+				switch {
+				case !math.IsInf(passes, 1):
+					curve = append(curve, plotter.XY{X: x, Y: math.Log10(passes * n)})
+				case s.worst(j) == diverged:
 					exploded = append(exploded, plotter.XY{X: x, Y: y})
 				default:
 					lost = append(lost, plotter.XY{X: x, Y: y})
 				}
 			}
 			st := styles[s.name]
-			if err := addCurve(p, legend, s.name, curve, band == 0); err != nil {
+			if err := addCurve(p, legend, s.name, curve, i == 0); err != nil {
 				return err
 			}
 			addMarks(p, lost, st.color, draw.RingGlyph{})
 			addMarks(p, exploded, st.color, draw.CrossGlyph{})
+			addMarks(p, early, st.color, draw.PlusGlyph{})
 			ticks = append(ticks, plot.Tick{Value: y, Label: s.name})
 		}
 		p.Y.Tick.Marker = plot.ConstantTicks(ticks)
 		p.Y.Max = top + 0.25*float64(len(sweeps)+1)
-		panels[band] = p
+		panels[i] = p
 	}
 	addKey(legend, "too slow or", draw.RingGlyph{})
 	legend.Legend.Add("too noisy")
 	addKey(legend, "diverged", draw.CrossGlyph{})
+	addKey(legend, "stops outside", draw.PlusGlyph{})
+	legend.Legend.Add("of 1%")
 	return savePNG(file, [][]*plot.Plot{panels}, legend)
 }
 
@@ -267,11 +284,16 @@ func decades(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// passTicks marks passes on an axis of logarithms.
+// passTicks marks passes on an axis of logarithms, and labels those that begin
+// with 1, 2 or 5.
 func passTicks(marks []int) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
 	for _, m := range marks {
-		ticks = append(ticks, plot.Tick{Value: math.Log10(float64(m)), Label: fmt.Sprint(m)})
+		t := plot.Tick{Value: math.Log10(float64(m))}
+		if label := fmt.Sprint(m); strings.Contains("125", label[:1]) && m != 15 && m != 150 {
+			t.Label = label
+		}
+		ticks = append(ticks, t)
 	}
 	return ticks
 }

@@ -13,23 +13,24 @@ import (
 	"strings"
 )
 
-// results is the CSV file of a figure. The rows of a run are written when it ends,
-// and those of an earlier file are kept with -resume.
+// results is the CSV file of a figure. The rows of a run are written when it ends;
+// -resume keeps those of an earlier file, and -draw has no others.
 type results struct {
 	file   string
 	header []string
-	key    int // the number of columns that name a run
+	key    int  // the number of columns that name a run
+	draw   bool // whether to run nothing
 	runs   map[string][][]string
 }
 
 // results opens file in the folder of o; the first key columns name a run.
 func (o *options) results(file string, key int, header ...string) (*results, error) {
-	r := &results{file: filepath.Join(o.out, file), header: header, key: key, runs: make(map[string][][]string)}
-	if !o.resume {
+	r := &results{file: filepath.Join(o.out, file), header: header, key: key, draw: o.draw, runs: make(map[string][][]string)}
+	if !o.resume && !o.draw {
 		return r, os.WriteFile(r.file, r.encode([][]string{header}), 0o666)
 	}
 	old, err := os.ReadFile(r.file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !o.draw {
 		return r, os.WriteFile(r.file, r.encode([][]string{header}), 0o666)
 	}
 	if err != nil {
@@ -40,7 +41,7 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
 	if len(rows) == 0 || !slices.Equal(rows[0], header) {
-		return nil, fmt.Errorf("%s is not a table of this figure; remove it or leave -resume out", r.file)
+		return nil, fmt.Errorf("%s is not a table of this figure; leave -resume and -draw out, or remove it", r.file)
 	}
 	for _, row := range rows[1:] {
 		name := strings.Join(row[:key], ",")
@@ -50,9 +51,9 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 }
 
 // run returns the rows of the run that is named, which measure makes unless the
-// file had them.
+// file had them; none with -draw.
 func (r *results) run(name []string, measure func() ([][]string, error)) ([][]string, error) {
-	if rows, ok := r.runs[strings.Join(name, ",")]; ok {
+	if rows, ok := r.runs[strings.Join(name, ",")]; ok || r.draw {
 		return rows, nil
 	}
 	rows, err := measure()
