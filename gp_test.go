@@ -499,6 +499,38 @@ func TestGPNegativeSites(t *testing.T) {
 	}
 }
 
+// TestGPNoiseAtTheEdge: with the update of the appendix, the score function drove
+// the sites of this run to the edge of what is positive definite in its first
+// pass, the mean to 1e11 and the ELBO, by rounding, above zero.
+func TestGPNoiseAtTheEdge(t *testing.T) {
+	gp := gpCases[0].model(t, gpCases[0].load(t))
+	gp.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
+	gp.MeanUpdate = Appendix
+	s := PGSVI(gp.Len(), 2, 5)
+	s.EvalEvery, s.MaxPasses, s.Src = -1, 10, rand.NewPCG(5, 0)
+	st, err := gp.NewStepper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := 0
+	for it, err := range s.Steps(context.Background(), st) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int(it.Passes+1e-9) == pass {
+			continue
+		}
+		pass++
+		elbo, err := st.ELBO(nil)
+		if err != nil || elbo > 0 || elbo < -1e4 || pass == 10 && elbo < -100 {
+			t.Errorf("pass %d: ELBO %v, %v", pass, elbo, err)
+		}
+	}
+	if pass != 10 {
+		t.Errorf("%d passes", pass)
+	}
+}
+
 // TestGPStochasticNegativeSites: with the score function γ̃ is negative at
 // times; the step keeps the sign and stays among the valid states.
 func TestGPStochasticNegativeSites(t *testing.T) {

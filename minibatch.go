@@ -64,9 +64,9 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 			t.b[i] = a + t.gamma[i]*t.mean[i]
 		}
 	}
-	// Go less far where V⁻¹ would not be positive definite.
+	// Go less far where V⁻¹ would not be positive definite, or nearly so.
 	for range 100 {
-		if t.next.factor(s.k, n, t.gamma) {
+		if t.next.factor(s.k, n, t.gamma) && t.next.leastPivot() >= leastPivot {
 			t.mean = resize(t.mean, n)
 			copy(t.w, t.b)
 			t.next.solve(t.w)

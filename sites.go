@@ -96,6 +96,23 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	return !math.IsInf(f.logDet, 0)
 }
 
+// leastPivot is how much a step with noise may leave, of the precision of a
+// variable, to a site with a negative γ: a tenth, so that the variance grows
+// tenfold. Noise alone drives sites to the edge of what is positive definite, where
+// each step could go half of the way that is left, and the mean runs away with V.
+const leastPivot = 0.1
+
+// leastPivot returns the least of what negative changes leave of the precisions of
+// their variables, given the positive changes and the negative ones before.
+func (f *siteFactor) leastPivot() float64 {
+	least := 1.0
+	q := len(f.neg)
+	for i := range q {
+		least = math.Min(least, f.ln[i*q+i]*f.ln[i*q+i])
+	}
+	return least
+}
+
 // at returns element (i, j) of the symmetric matrix whose lower triangle is in c.
 func at(c []float64, n, i, j int) float64 {
 	if i < j {
