@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -107,17 +106,9 @@ func BenchmarkGLM(b *testing.B) {
 			b.Fatal(err)
 		}
 		report := func(b *testing.B, f func()) {
-			var unit, each []time.Duration
-			for b.Loop() {
-				unit = append(unit, gram(p.x))
-				start := time.Now()
-				f()
-				each = append(each, time.Since(start))
-			}
-			slices.Sort(unit)
-			slices.Sort(each)
-			b.ReportMetric(float64(each[len(each)/2])/float64(unit[len(unit)/2]), "XtX")
-			b.ReportMetric(float64(each[len(each)/2])/float64(n), "ns/row")
+			each, unit := inTurn(b, func() time.Duration { return gram(p.x) }, f)
+			b.ReportMetric(each/unit, "XtX")
+			b.ReportMetric(each/float64(n), "ns/row")
 		}
 		b.Run(p.name+"/step", func(b *testing.B) {
 			st, err := g.NewStepper(nil)
@@ -167,6 +158,7 @@ func BenchmarkGLM(b *testing.B) {
 			}
 			dst := make([]float64, n)
 			report(b, func() { post.Prob(dst, 1, p.x) })
+			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 		})
 	}
 }
