@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmarks of two commits in turn and compares them; see README.md.
 set -euo pipefail
+unset CDPATH
 
 usage() {
 	[ $# -eq 0 ] || echo "compare.sh: $*" >&2

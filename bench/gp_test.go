@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// factorise times one Cholesky factorisation of a covariance of the size of x.
+// factorise times one Cholesky factorisation of k.
 func factorise(k *mat.SymDense) time.Duration {
 	var c mat.Cholesky
 	start := time.Now()
@@ -38,10 +38,9 @@ func BenchmarkGPFit(b *testing.B) {
 			}
 			k := p.Cov()
 			n := float64(len(p.Y))
-			var unit, rough, fine, end []time.Duration
+			var rough, fine []time.Duration
 			var passes, roughPasses, finePasses float64
-			for b.Loop() {
-				unit = append(unit, factorise(k))
+			end, u := inTurn(b, func() time.Duration { return factorise(k) }, func() {
 				start := time.Now()
 				var r, f time.Duration
 				s := pgsvi.Solver{Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
@@ -57,14 +56,12 @@ func BenchmarkGPFit(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				end = append(end, time.Since(start))
 				rough, fine = append(rough, r), append(fine, f)
 				passes = res.Passes
-			}
-			u := median(unit)
+			})
 			b.ReportMetric(median(rough)/u, "chol/1e-3-per-datum")
 			b.ReportMetric(median(fine)/u, "chol/1e-6-nats")
-			b.ReportMetric(median(end)/u, "chol/end")
+			b.ReportMetric(end/u, "chol/end")
 			b.ReportMetric(roughPasses, "passes/1e-3-per-datum")
 			b.ReportMetric(finePasses, "passes/1e-6-nats")
 			b.ReportMetric(passes, "passes/end")
@@ -113,10 +110,11 @@ func BenchmarkGPStep(b *testing.B) {
 						b.Fatal(err)
 					}
 					do(c.first)
-					unit = append(unit, factorise(k))
 					start := time.Now()
 					do(c.steps)
-					step = append(step, time.Since(start)/time.Duration(c.count))
+					d := time.Since(start)
+					step = append(step, d/time.Duration(c.count))
+					unit = append(unit, lasting(d, func() time.Duration { return factorise(k) }))
 				}
 				for i := range c.allocs {
 					do(c.steps[i%len(c.steps):][:1])

@@ -12,8 +12,8 @@ func median(ds []time.Duration) float64 {
 	return float64(ds[len(ds)/2])
 }
 
-// inTurn runs f as the benchmark b, with unit after each run, and returns the
-// median times of both, in nanoseconds. Time and allocations of b are those of f alone.
+// inTurn runs f as the benchmark b, in turn with unit, and returns the median times
+// of both, in nanoseconds. Time and allocations of b are those of f alone.
 func inTurn(b *testing.B, unit func() time.Duration, f func()) (each, floor float64) {
 	b.Helper()
 	b.ReportAllocs()
@@ -23,8 +23,20 @@ func inTurn(b *testing.B, unit func() time.Duration, f func()) (each, floor floa
 		f()
 		d := time.Since(start)
 		b.StopTimer()
-		fs, units = append(fs, d), append(units, unit())
+		fs, units = append(fs, d), append(units, lasting(d, unit))
 		b.StartTimer()
 	}
 	return median(fs), median(units)
+}
+
+// lasting repeats unit until that has taken d, and returns the mean time. On a machine
+// that does other things as well what is short is seldom interrupted and what is long
+// always is, so that the ratio is that of the work only where both last as long.
+func lasting(d time.Duration, unit func() time.Duration) time.Duration {
+	total, n := unit(), 1
+	for total < d {
+		total += unit()
+		n++
+	}
+	return total / time.Duration(n)
 }
