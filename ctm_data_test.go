@@ -1,15 +1,12 @@
 package pgsvi
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
-
-	"gonum.org/v1/gonum/floats"
 )
 
 // sortedDoc returns the document with the given counts.
@@ -138,50 +135,5 @@ func TestCTMHeldOutMany(t *testing.T) {
 	t.Logf("AP, 50 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
 	if h.PerToken > 8 {
 		t.Errorf("AP, 50 topics: %.4f", h.PerToken)
-	}
-}
-
-// BenchmarkCTMStep reports nanoseconds a distinct word, topic and draw. The floor is one exponential
-// a topic and draw and K multiply-adds a word, topic and draw, of one long inner product.
-func BenchmarkCTMStep(b *testing.B) {
-	for _, k := range []int{10, 50} {
-		opt := &CTMOptions{}
-		w, prior := randomTerm(k, 134, opt, 1)
-		b.Run(fmt.Sprintf("K=%d", k), func(b *testing.B) {
-			for b.Loop() {
-				w.expect(wantGrad, nil)
-				if _, ok := w.move(prior, 0.5); !ok {
-					b.Fatal("lost")
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*134*k*ctmSamples), "ns/word·topic·draw")
-		})
-		x, y := make([]float64, 134*ctmSamples), make([]float64, 134*ctmSamples)
-		b.Run(fmt.Sprintf("floor/K=%d", k), func(b *testing.B) {
-			var s float64
-			for b.Loop() {
-				for range k * ctmSamples {
-					s += math.Exp(-float64(len(x)) / 1000)
-				}
-				for range k * k {
-					s += floats.Dot(x, y)
-				}
-			}
-			if math.IsNaN(s) {
-				b.Fatal(s)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*134*k*ctmSamples), "ns/word·topic·draw")
-		})
-	}
-}
-
-func BenchmarkCTMPass(b *testing.B) {
-	train, _ := loadAP(b)
-	for _, workers := range []int{1, 2} {
-		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
-			for b.Loop() {
-				fitCTM(b, train, 10, nil, &Solver{MaxPasses: 10, EvalEvery: -1, Workers: workers})
-			}
-		})
 	}
 }

@@ -14,13 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// median returns the median of ds.
-func median(ds []time.Duration) float64 {
-	slices.Sort(ds)
-	return float64(ds[len(ds)/2])
-}
-
-// factorise times one Cholesky factorisation of a covariance of the size of x.
+// factorise times one Cholesky factorisation of k.
 func factorise(k *mat.SymDense) time.Duration {
 	var c mat.Cholesky
 	start := time.Now()
@@ -44,10 +38,9 @@ func BenchmarkGPFit(b *testing.B) {
 			}
 			k := p.Cov()
 			n := float64(len(p.Y))
-			var unit, rough, fine, end []time.Duration
+			var rough, fine []time.Duration
 			var passes, roughPasses, finePasses float64
-			for b.Loop() {
-				unit = append(unit, factorise(k))
+			end, u := inTurn(b, func() time.Duration { return factorise(k) }, func() {
 				start := time.Now()
 				var r, f time.Duration
 				s := pgsvi.Solver{Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
@@ -63,14 +56,12 @@ func BenchmarkGPFit(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				end = append(end, time.Since(start))
 				rough, fine = append(rough, r), append(fine, f)
 				passes = res.Passes
-			}
-			u := median(unit)
+			})
 			b.ReportMetric(median(rough)/u, "chol/1e-3-per-datum")
 			b.ReportMetric(median(fine)/u, "chol/1e-6-nats")
-			b.ReportMetric(median(end)/u, "chol/end")
+			b.ReportMetric(end/u, "chol/end")
 			b.ReportMetric(roughPasses, "passes/1e-3-per-datum")
 			b.ReportMetric(finePasses, "passes/1e-6-nats")
 			b.ReportMetric(passes, "passes/end")
@@ -119,10 +110,11 @@ func BenchmarkGPStep(b *testing.B) {
 						b.Fatal(err)
 					}
 					do(c.first)
-					unit = append(unit, factorise(k))
 					start := time.Now()
 					do(c.steps)
-					step = append(step, time.Since(start)/time.Duration(c.count))
+					d := time.Since(start)
+					step = append(step, d/time.Duration(c.count))
+					unit = append(unit, lasting(d, func() time.Duration { return factorise(k) }))
 				}
 				for i := range c.allocs {
 					do(c.steps[i%len(c.steps):][:1])
@@ -183,47 +175,6 @@ func BenchmarkGPPredict(b *testing.B) {
 			b.ReportMetric(median(predict)/median(solve), "trsm/predict")
 			b.ReportMetric(median(kernel)/median(solve), "trsm/kernel")
 			b.ReportMetric(rows/median(predict)*1e9, "rows/s")
-		})
-	}
-}
-
-// BenchmarkEstimators is the gradient of a batch of 100 logistic terms in 10
-// dimensions by each estimator; sd is the largest standard deviation of an
-// element of the gradient, in nats.
-func BenchmarkEstimators(b *testing.B) {
-	const n, d = 100, 10
-	rng := rand.New(rand.NewPCG(1, 1))
-	s := pgsvi.Sites{Lik: pgsvi.BernoulliLogit{}}
-	for range n {
-		x := make([]float64, d)
-		for j := range x {
-			x[j] = rng.NormFloat64()
-		}
-		s.X, s.Y = append(s.X, x), append(s.Y, math.Copysign(1, x[0]+rng.NormFloat64()))
-	}
-	q := pgsvi.NewIsotropic(d, 0.1)
-	for _, c := range []struct {
-		name string
-		est  pgsvi.VarianceEstimator
-	}{
-		{"Exact", pgsvi.Exact{}},
-		{"GaussHermite", pgsvi.GaussHermite{}},
-		{"ScoreFunction", pgsvi.ScoreFunction{Samples: 100}},
-		{"ScoreFunction-NoBaseline", pgsvi.ScoreFunction{Samples: 100, Baseline: pgsvi.NoBaseline}},
-		{"Pathwise", pgsvi.Pathwise{Samples: 100}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			g, v := make([]float64, q.NumParams()), make([]float64, q.NumParams())
-			if _, err := c.est.GradVar(g, v, q, s.Batch(nil), rng); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := c.est.Grad(g, q, s.Batch(nil), rng); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(math.Sqrt(slices.Max(v)), "sd")
 		})
 	}
 }

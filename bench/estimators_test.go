@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// BenchmarkEstimators is each estimator in the three forms in which models ask, on
+// 100 logistic terms in 10 dimensions: rows, terms that see z through one number
+// each; vector, a log-likelihood over all of z with its gradient; and marginals, the
+// derivatives with respect to the mean and variance of each of the 100 numbers, as for a
+// Gaussian process. Times are also in units of one XᵀX of the 100 rows. Those that sample
+// have 300 draws, enough for the baseline Quadratic; sd is the largest standard
+// deviation of an element of the gradient, in nats.
+func BenchmarkEstimators(b *testing.B) {
+	const n, d, draws = 100, 10, 300
+	rng := rand.New(rand.NewPCG(1, 1))
+	x := mat.NewDense(n, d, nil)
+	s := pgsvi.Sites{Lik: pgsvi.BernoulliLogit{}}
+	for i := range n {
+		row := x.RawRowView(i)
+		for j := range row {
+			row[j] = rng.NormFloat64()
+		}
+		s.X, s.Y = append(s.X, row), append(s.Y, math.Copysign(1, row[0]+rng.NormFloat64()))
+	}
+	lik := pgsvi.BernoulliLogit{}
+	vector := pgsvi.LogLik{N: n, Dim: d,
+		LogProb: func(n int, z []float64) float64 { return lik.LogProb(s.Y[n], floats.Dot(s.X[n], z)) },
+		Grad: func(dst []float64, n int, z []float64) {
+			d1, _ := lik.Derivs(s.Y[n], floats.Dot(s.X[n], z))
+			floats.AddScaled(dst, d1, s.X[n])
+		},
+	}
+	xtx := gram(x)
+	q := pgsvi.NewIsotropic(d, 0.1)
+	mean, variance := make([]float64, n), make([]float64, n)
+	for i, row := range s.X {
+		variance[i] = 0.1 * floats.Dot(row, row)
+	}
+	for _, c := range []struct {
+		name string
+		est  interface {
+			pgsvi.VarianceEstimator
+			pgsvi.SiteEstimator
+		}
+	}{
+		{"Exact", pgsvi.Exact{}},
+		{"GaussHermite", pgsvi.GaussHermite{}},
+		{"ScoreFunction-Quadratic", pgsvi.ScoreFunction{Samples: draws}},
+		{"ScoreFunction-LeaveOneOut", pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.LeaveOneOut}},
+		{"ScoreFunction-NoBaseline", pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.NoBaseline}},
+		{"Pathwise", pgsvi.Pathwise{Samples: draws}},
+	} {
+		report := func(b *testing.B, f func() error) {
+			each, unit := inTurn(b, xtx, func() {
+				if err := f(); err != nil {
+					b.Fatal(err)
+				}
+			})
+			b.ReportMetric(each/unit, "XtX")
+		}
+		for _, form := range []struct {
+			name string
+			l    pgsvi.Integrand
+		}{{"rows", s.Batch(nil)}, {"vector", vector.Batch(nil)}} {
+			if a, ok := c.est.(interface {
+				Accepts(pgsvi.Dist, pgsvi.Integrand) error
+			}); ok && a.Accepts(q, form.l) != nil {
+				continue // Exact and GaussHermite of a vector
+			}
+			b.Run(c.name+"/"+form.name, func(b *testing.B) {
+				g, v := make([]float64, q.NumParams()), make([]float64, q.NumParams())
+				if _, err := c.est.GradVar(g, v, q, form.l, rng); err != nil {
+					b.Fatal(err)
+				}
+				report(b, func() error {
+					_, err := c.est.Grad(g, q, form.l, rng)
+					return err
+				})
+				b.ReportMetric(math.Sqrt(slices.Max(v)), "sd")
+			})
+		}
+		b.Run(c.name+"/marginals", func(b *testing.B) {
+			e, d1, d2 := make([]float64, n), make([]float64, n), make([]float64, n)
+			report(b, func() error {
+				return c.est.EstimateSites(e, d1, d2, s.Lik, s.Y, mean, variance, rng)
+			})
+		})
+	}
+}
