@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
 )
 
 // The variants of the gradient methods.
@@ -81,4 +82,30 @@ func (u unscaled) Value(q pgsvi.Dist, rng *rand.Rand) (value, stderr float64, er
 	return u.Smooth.(interface {
 		Value(pgsvi.Dist, *rand.Rand) (float64, float64, error)
 	}).Value(q, rng)
+}
+
+// Rebuilt returns what the published curves of the gradient methods are of instead
+// of q: the Gaussian with the mean of q and V⁻¹ = K⁻¹ + Γ, Γ the diagonal matrix of
+// −E_q[∂² log p(y_n|z_n)/∂z_n²].
+func (p *Problem) Rebuilt(q *pgsvi.Gaussian) (*pgsvi.Gaussian, error) {
+	mean, variance := q.MeanTo(nil), q.VarTo(nil)
+	var chol mat.Cholesky
+	var prec, cov mat.SymDense
+	invert := func(dst, a *mat.SymDense) error {
+		if !chol.Factorize(a) {
+			return fmt.Errorf("%s: %w", p.Name, pgsvi.ErrNotPosDef)
+		}
+		return chol.InverseTo(dst)
+	}
+	if err := invert(&prec, p.Cov()); err != nil {
+		return nil, err
+	}
+	for i, y := range p.Y {
+		gamma := -pgsvi.ExpectLogProb(pgsvi.BernoulliLogit{}, y, mean[i], variance[i]).D2
+		prec.SetSym(i, i, prec.At(i, i)+gamma)
+	}
+	if err := invert(&cov, &prec); err != nil {
+		return nil, err
+	}
+	return pgsvi.NewGaussian(mean, &cov)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
@@ -123,5 +124,91 @@ func TestPublishedPGSVI(t *testing.T) {
 	}
 	if floor["exact"] >= floor["Pathwise"] {
 		t.Errorf("noise floor of exact expectations: %.3f nats, of Pathwise %.3f", floor["exact"], floor["Pathwise"])
+	}
+}
+
+var rng = rand.New(rand.NewPCG(1, 1)) // not used where the ELBO is exact
+
+// TestRebuilt: at the optimum the rebuilt q is q.
+func TestRebuilt(t *testing.T) {
+	p, err := Ionosphere("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := p.GP.Objective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, res, err := p.GP.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean, variance := post.Train(nil, nil)
+	q, err := pgsvi.NewGaussian(mean, mat.NewDiagDense(len(mean), variance)) // the right marginals suffice
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Init, err = p.Rebuilt(q); err != nil {
+		t.Fatal(err)
+	}
+	st, err := o.NewStepper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if elbo, err := st.ELBO(rng); err != nil || math.Abs(elbo-res.ELBO) > 1e-5 {
+		t.Errorf("ELBO %v, want %v, %v", elbo, res.ELBO, err)
+	}
+}
+
+// TestGDLimit: gradient descent on (m, L) takes no steps longer than twice the least
+// eigenvalue of K, which is about the jitter: the curvature of KL in m is K⁻¹. Shorter
+// ones stay near the start, longer ones explode.
+func TestGDLimit(t *testing.T) {
+	p, err := Ionosphere("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, jitter := range []float64{1e-2, 1e-3} {
+		p.Jitter = jitter
+		gp := *p.GP
+		gp.Jitter = jitter
+		var eigen mat.EigenSym
+		if !eigen.Factorize(p.Cov(), false) {
+			t.Fatal("no eigenvalues")
+		}
+		limit := 2 * slices.Min(eigen.Values(nil))
+		if limit > 2.5*jitter {
+			t.Errorf("limit %v with jitter %v", limit, jitter)
+		}
+		o, err := gp.Objective()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			share float64
+			stays bool
+		}{{0.9, true}, {1.2, false}} {
+			st, err := o.Linearized().In(pgsvi.LogCholesky).NewStepper(pgsvi.Euclidean{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start, err := st.ELBO(rng)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := pgsvi.Solver{StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
+			var failed error
+			for _, err := range s.Steps(context.Background(), st) {
+				if err != nil {
+					failed = err
+				}
+			}
+			elbo, err := st.ELBO(rng)
+			if stays := failed == nil && err == nil && elbo > 2*start; stays != c.stays {
+				t.Errorf("jitter %v, %v × the limit: ELBO %v from %v, %v", jitter, c.share, elbo, start, failed)
+			} else {
+				t.Log(jitter, c.share, elbo, failed)
+			}
+		}
 	}
 }
