@@ -176,7 +176,8 @@ func drawFigure3(file string, cols int, marks []int, settings []*setting) error 
 		unigram := plotter.NewFunction(func(float64) float64 { return s.unigram })
 		unigram.Color, unigram.Width = color.Gray{Y: 0x60}, vg.Points(0.6)
 		p.Add(unigram)
-		p.Y.Max = math.Max(p.Y.Max, s.unigram)
+		p.Y.Min, p.Y.Max = widened(p.Y.Min, math.Max(p.Y.Max, s.unigram))
+		p.X.Min, p.X.Max = widened(p.X.Min, p.X.Max)
 		if i == 0 {
 			legend.Legend.Add("frequencies", unigram)
 		}
@@ -194,6 +195,12 @@ func sameRange(panels []*plot.Plot) {
 	for _, p := range panels {
 		p.Y.Min, p.Y.Max = lo, hi
 	}
+}
+
+// widened returns a range that leaves markers at its ends inside the panel.
+func widened(lo, hi float64) (float64, float64) {
+	margin := 0.04 * (hi - lo)
+	return lo - margin, hi + margin
 }
 
 // newPanel returns an empty plot.
