@@ -212,9 +212,12 @@ func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem, 
 	}
 	solver := pgsvi.Solver{StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(seed, 0)}
 	var curve []float64
-	_, err = follow(ctx, solver, st, marks, bar, func(s state) bool {
-		curve = append(curve, s.negELBO)
-		return true
+	_, err = follow(ctx, solver, st, marks, bar, func(s state) error {
+		v, err := s.negELBO()
+		if err == nil {
+			curve = append(curve, v)
+		}
+		return err
 	})
 	return judge(curve, p.start, p.optimum, err != nil), context.Cause(ctx)
 }

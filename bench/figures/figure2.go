@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -15,9 +14,6 @@ import (
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/schollz/progressbar/v3"
 )
-
-// marks are the passes after which the methods of figure 2 are evaluated.
-var marks = []int{1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200}
 
 // library is the variant of a method that has no other.
 const library = "library" // steps without options
@@ -85,15 +81,6 @@ func (o *options) problems2() ([]*paper.Problem, error) {
 		return nil, fmt.Errorf("figure 2 has no data sets %v, or they need -data", o.sets)
 	}
 	return all, nil
-}
-
-// marks returns the passes after which to evaluate, the last included.
-func (o *options) marks() []int {
-	i, found := slices.BinarySearch(marks, o.passes)
-	if found {
-		return marks[:i+1]
-	}
-	return append(slices.Clone(marks[:i]), o.passes)
 }
 
 // figure2 measures and draws how −ELBO and test log loss fall with the passes.
@@ -195,7 +182,7 @@ func (m *method) last() sample {
 // above a bound.
 func (m *method) passesTo(bound float64) string {
 	first := 0
-	for _, pass := range marks {
+	for _, pass := range marks[2] {
 		if pass > m.last().pass {
 			break
 		}
@@ -220,16 +207,21 @@ func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.
 		return nil, err
 	}
 	var run []sample
-	var bitsErr error
 	solver := m.solver
 	solver.Src = rand.NewPCG(seed, 0)
-	pass, err := follow(ctx, solver, st, marks, bar, func(s state) bool {
-		var bits float64
-		bits, bitsErr = pred.Bits(s.stepper)
-		run = append(run, sample{s.pass, s.negELBO, bits, s.seconds})
-		return bitsErr == nil
+	pass, err := follow(ctx, solver, st, marks, bar, func(s state) error {
+		negELBO, err := s.negELBO()
+		if err != nil {
+			return err
+		}
+		bits, err := pred.Bits(s.stepper)
+		if err != nil {
+			return err
+		}
+		run = append(run, sample{s.pass, negELBO, bits, s.seconds})
+		return nil
 	})
-	if err = errors.Join(err, bitsErr); err != nil {
+	if err != nil {
 		nan := math.NaN()
 		run = append(run, sample{pass + 1, nan, nan, nan})
 		err = fmt.Errorf("in pass %d: %w", pass+1, err)

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // readTable reads a CSV file that a figure wrote and checks its header.
@@ -50,7 +53,7 @@ func drawn(t *testing.T, file string) {
 }
 
 func tiny(t *testing.T, figure int, methods ...string) *options {
-	return &options{figure: figure, out: t.TempDir(), quick: true, passes: 1, seeds: 1, methods: methods, testdata: "../../testdata"}
+	return &options{figure: figure, out: t.TempDir(), quick: true, passes: 1, seeds: 1, methods: methods, topics: []int{10}, testdata: "../../testdata"}
 }
 
 func TestFigure1(t *testing.T) {
@@ -191,11 +194,110 @@ func TestResume(t *testing.T) {
 	}
 }
 
+var header3 = []string{"corpus", "method", "topics", "seed", "pass", "seconds", "heldout_nats"}
+
+// TestFigure3: every method but that of the paper's settings predicts better than
+// frequencies alone, and training takes time.
+func TestFigure3(t *testing.T) {
+	o := tiny(t, 3)
+	o.passes = 2
+	var stdout strings.Builder
+	if err := o.run(context.Background(), &stdout); err != nil {
+		t.Fatal(err)
+	}
+	if out := stdout.String(); !strings.Contains(out, "synthetic") || !strings.Contains(out, "mean field") {
+		t.Errorf("printed:\n%s", out)
+	}
+	corpora, err := o.corpora(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := readTable(t, filepath.Join(o.out, "figure3.csv"), header3...)
+	if len(rows) != 6*2 {
+		t.Errorf("%d rows, want 12", len(rows))
+	}
+	var before float64
+	for i, r := range rows {
+		seconds, nats := parse(t, r[5]), parse(t, r[6])
+		better := nats < corpora[0].unigram-0.05
+		if r[0] != "synthetic" || r[2] != "10" || r[3] != "1" || r[4] != strconv.Itoa(1+i%2) || better != (r[1] != "PG-SVI (paper)") {
+			t.Errorf("%v, by frequencies alone %v", r, corpora[0].unigram)
+		}
+		if seconds <= 0 || r[4] == "2" && seconds <= before {
+			t.Errorf("%v after %v s in pass 1", r, before)
+		}
+		before = seconds
+	}
+	drawn(t, filepath.Join(o.out, "figure3.png"))
+}
+
+// TestUndisturbed: the score of a run that was evaluated on the way is that of a fit
+// that was not, and another seed has another.
+func TestUndisturbed(t *testing.T) {
+	o := tiny(t, 3, "PG-SVI")
+	o.passes, o.seeds = 2, 2
+	if err := o.run(context.Background(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	corpora, err := o.corpora(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := pgsvi.NewCTM(corpora[0].train, 10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, res, err := model.Fit(context.Background(), &pgsvi.Solver{MaxPasses: 2, EvalEvery: -1, Src: rand.NewPCG(1, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := heldOut(model, res.Stepper, corpora[0].test, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := readTable(t, filepath.Join(o.out, "figure3.csv"), header3...)
+	if len(rows) != 4 || rows[1][6] != number(want) || rows[3][6] == number(want) {
+		t.Errorf("%v: want %v after pass 2 of seed 1 alone", rows, want)
+	}
+}
+
+// TestSecondsTo: a run counts from where it is first seen to be good enough.
+func TestSecondsTo(t *testing.T) {
+	e := &eStep{runs: [][]score{{{1, 10, 9}, {2, 20, 8}}, {{1, 11, 8.5}, {2, 21, 7}}, {{1, 12, 9}}}}
+	for _, c := range []struct{ nats, want float64 }{{9, 11}, {8, 21}, {7, math.Inf(1)}} {
+		if got := e.secondsTo(c.nats); got != c.want {
+			t.Errorf("%v s to %v nats, want %v", got, c.nats, c.want)
+		}
+	}
+}
+
+func TestCorpora(t *testing.T) {
+	for _, c := range []struct {
+		data string
+		sets []string
+		want string // empty means an error
+	}{
+		{"", nil, "synthetic"},
+		{"", []string{"ap"}, ""},
+		{t.TempDir(), []string{"synthetic"}, "synthetic"},
+		{t.TempDir(), nil, ""}, // there is no file
+	} {
+		o := tiny(t, 3)
+		o.data, o.sets = c.data, c.sets
+		got, err := o.corpora(io.Discard)
+		if (err != nil) != (c.want == "") || err == nil && (len(got) != 1 || got[0].name != c.want) {
+			t.Errorf("data %q, sets %v: %v, %v", c.data, c.sets, got, err)
+		}
+	}
+}
+
 func TestCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := tiny(t, 2).run(ctx, io.Discard); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
+	for figure := 1; figure <= 3; figure++ {
+		if err := tiny(t, figure).run(ctx, io.Discard); !errors.Is(err, context.Canceled) {
+			t.Errorf("figure %d canceled: %v", figure, err)
+		}
 	}
 }
 
@@ -204,7 +306,14 @@ func TestFlags(t *testing.T) {
 	if err != nil || o.passes != 10 || o.seeds != 3 || !among(o.methods, "Adam") || among(o.methods, "PG") {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, args := range [][]string{{}, {"-figure", "3"}, {"-figure", "1", "x"}, {"-figure", "1", "-seeds", "0"}} {
+	for figure, want := range map[string][2]int{"1": {200, 10}, "2": {200, 10}, "3": {10, 3}} {
+		for i, args := range [][]string{{"-figure", figure}, {"-figure", figure, "-quick"}} {
+			if o, err := parseFlags(args, io.Discard); err != nil || o.passes != want[i] || !slices.Equal(o.topics, []int{10}) {
+				t.Errorf("%v: %+v, %v", args, o, err)
+			}
+		}
+	}
+	for _, args := range [][]string{{}, {"-figure", "4"}, {"-figure", "3", "-topics", "10,x"}, {"-figure", "3", "-topics", "0"}, {"-figure", "3", "-passes", "0"}, {"-figure", "1", "x"}, {"-figure", "1", "-seeds", "0"}} {
 		if _, err := parseFlags(args, io.Discard); err == nil {
 			t.Errorf("%v is no error", args)
 		}

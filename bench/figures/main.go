@@ -1,17 +1,22 @@
-// Command figures measures anew the two figures of Khan et al. (2016) on
-// Gaussian-process classification and draws them:
+// Command figures measures anew the figures of Khan et al. (2016), two on
+// Gaussian-process classification and one on topic models, and draws them:
 //
 //	go run ./bench/figures -figure 1 -out DIR
 //	go run ./bench/figures -figure 2 -out DIR
+//	go run ./bench/figures -figure 3 -out DIR
 //
 // Figure 1 is the number of examples that gradient descent, PG, PG-MC and PG-SVI
 // process until they have converged, against the step size. Figure 2 is the
 // −ELBO and the test log loss of PG-SVI, of stochastic gradient methods and of the
-// steps of this library without options, against passes over the data. Each writes
-// figureN.csv and figureN.png to DIR and prints a table.
+// steps of this library without options, against passes over the data. Figure 3 is
+// how well correlated topic models predict held-out words, against the time that
+// their training took, with the E-steps of PG-SVI, of the delta method, of Laplace's
+// approximation and of mean field. Each writes figureN.csv and figureN.png to DIR
+// and prints a table.
 //
 // Run it in the root of the repository, where testdata is. USPS, in figure 2, is
-// read from the folder of -data and left out without it. -quick is a matter of
+// read from the folder of -data and left out without it; so are NIPS and AP, in
+// figure 3, which without it is of a synthetic corpus. -quick is a matter of
 // seconds; in full a figure takes most of an hour, and USPS adds hours. The rows of
 // a run are written when it ends, -resume goes on from there, and -draw draws what there is.
 package main
@@ -26,6 +31,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +46,7 @@ type options struct {
 	data, out     string
 	quick         bool
 	passes, seeds int
+	topics        []int
 	resume, draw  bool
 	methods, sets []string // nil means all
 	testdata      string
@@ -65,28 +72,41 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	o := &options{testdata: "testdata"}
 	f := flag.NewFlagSet("figures", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.figure, "figure", 0, "which figure: 1 or 2")
-	f.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"), "`folder` that holds usps (default: that of PGSVI_DATA)")
+	f.IntVar(&o.figure, "figure", 0, "which figure: 1, 2 or 3")
+	f.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"), "`folder` that holds usps, nips and ap (default: that of PGSVI_DATA)")
 	f.StringVar(&o.out, "out", ".", "`folder` to write to")
-	f.BoolVar(&o.quick, "quick", false, "ionosphere alone, and the defaults 10 and 1 for -passes and -seeds")
-	f.IntVar(&o.passes, "passes", 200, "passes over the data; in figure 1 those of PG-SVI, and ten times as many for the batch methods")
-	f.IntVar(&o.seeds, "seeds", 5, "runs of each method that is random")
+	f.BoolVar(&o.quick, "quick", false, "ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes and -seeds")
+	f.IntVar(&o.passes, "passes", 0, "passes over the data; in figure 1 those of PG-SVI, and ten times as many for the batch methods\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
+	f.IntVar(&o.seeds, "seeds", 0, "runs of each method that is random (default 5, with -quick 1)")
+	topics := f.String("topics", "10", "numbers of topics, separated by commas, in figure 3")
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
-	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes")
+	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes and -quick")
 	f.BoolVar(&o.draw, "draw", false, "run nothing, draw what the table in -out has")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
+	if o.figure < 1 || o.figure > 3 {
+		return nil, fmt.Errorf("-figure is %d, want 1, 2 or 3", o.figure)
+	}
+	passes, seeds := [...]int{1: 200, 2: 200, 3: 10}, 5
 	if o.quick {
-		given := make(map[string]bool)
-		f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		if !given["passes"] {
-			o.passes = 10
+		passes, seeds = [...]int{1: 10, 2: 10, 3: 3}, 1
+	}
+	given := make(map[string]bool)
+	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["passes"] {
+		o.passes = passes[o.figure]
+	}
+	if !given["seeds"] {
+		o.seeds = seeds
+	}
+	for _, field := range strings.Split(*topics, ",") {
+		k, err := strconv.Atoi(field)
+		if err != nil || k < 1 {
+			return nil, fmt.Errorf("-topics is %q, want positive numbers separated by commas", *topics)
 		}
-		if !given["seeds"] {
-			o.seeds = 1
-		}
+		o.topics = append(o.topics, k)
 	}
 	if *methods != "" {
 		o.methods = strings.Split(*methods, ",")
@@ -97,8 +117,6 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	switch {
 	case f.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case o.figure != 1 && o.figure != 2:
-		return nil, fmt.Errorf("-figure is %d, want 1 or 2", o.figure)
 	case o.passes < 1 || o.seeds < 1:
 		return nil, errors.New("-passes and -seeds must be positive")
 	}
@@ -109,10 +127,13 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if err := os.MkdirAll(o.out, 0o777); err != nil {
 		return err
 	}
-	if o.figure == 1 {
+	switch o.figure {
+	case 1:
 		return o.figure1(ctx, stdout)
+	case 2:
+		return o.figure2(ctx, stdout)
 	}
-	return o.figure2(ctx, stdout)
+	return o.figure3(ctx, stdout)
 }
 
 // among reports whether name was asked for; nil means that everything was.
@@ -133,22 +154,43 @@ func newBar(n int) *progressbar.ProgressBar {
 		progressbar.OptionClearOnFinish())
 }
 
+// marks are the passes after which the methods of figures 2 and 3 are evaluated.
+var marks = map[int][]int{
+	2: {1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200},
+	3: {1, 2, 3, 5, 7, 10, 20, 50, 100, 200},
+}
+
+// marks returns the passes after which to evaluate, the last included.
+func (o *options) marks() []int {
+	all := marks[o.figure]
+	i, found := slices.BinarySearch(all, o.passes)
+	if found {
+		return all[:i+1]
+	}
+	return append(slices.Clone(all[:i]), o.passes)
+}
+
 // A state is what a run has reached after a number of passes.
 type state struct {
 	pass    int
-	negELBO float64
 	seconds float64 // without those of evaluations
 	stepper pgsvi.Stepper
 }
 
+// negELBO evaluates s.
+func (s state) negELBO() (float64, error) {
+	rng := rand.New(rand.NewPCG(1, 0)) // not used where the ELBO is exact
+	elbo, err := s.stepper.ELBO(rng)
+	return -elbo, err
+}
+
 // follow runs s from st and shows the states at the end of the passes in marks,
-// which ascend, to see, until see returns false. The error of a step or of an
-// evaluation, which is how a run diverges, comes with the pass in which it occurred.
-func follow(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, marks []int, bar *progressbar.ProgressBar, see func(state) bool) (pass int, err error) {
+// which ascend, to see, which evaluates them. The error of a step or of see, which is
+// how a run diverges, ends the run and comes with the pass in which it occurred.
+func follow(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
 	last := marks[len(marks)-1]
 	defer func() { bar.Add(last - pass) }() // what a run that ends early leaves
 	s.EvalEvery, s.MaxPasses = -1, float64(last+1)
-	rng := rand.New(rand.NewPCG(1, 0)) // not used where the ELBO is exact
 	var watching time.Duration
 	for it, err := range s.Steps(ctx, st) {
 		if err != nil {
@@ -164,12 +206,8 @@ func follow(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, marks []int, 
 		}
 		marks = marks[1:]
 		start := time.Now()
-		elbo, err := st.ELBO(rng)
-		if err != nil {
+		if err := see(state{pass, (it.Elapsed - watching).Seconds(), st}); err != nil || len(marks) == 0 {
 			return pass, err
-		}
-		if !see(state{pass, -elbo, (it.Elapsed - watching).Seconds(), st}) || len(marks) == 0 {
-			return pass, nil
 		}
 		watching += time.Since(start)
 	}

@@ -37,6 +37,12 @@ var styles = map[string]style{
 	"GD":       {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}, []vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.BoxGlyph{}},
 	"PG":       {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
 	"PG-MC":    {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff}, []vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
+
+	"PG-SVI-MF":      {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, []vg.Length{vg.Points(6), vg.Points(3)}, draw.BoxGlyph{}},
+	"PG-SVI (paper)": {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}, []vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.PlusGlyph{}},
+	"delta":          {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff}, []vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
+	"Laplace":        {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
+	"mean field":     {color.RGBA{R: 0x9a, G: 0x4f, B: 0xa8, A: 0xff}, []vg.Length{vg.Points(8), vg.Points(2)}, draw.CrossGlyph{}},
 }
 
 func init() {
@@ -163,6 +169,40 @@ func drawFigure2(file string, marks []int, problems []*problem, methods [][]*met
 // gradientMethods are those of figure 2 that come in two variants.
 var gradientMethods = []string{"SGD", "AdaGrad", "RMSprop", "Adadelta", "Adam"}
 
+// drawFigure3 draws held-out nats a word against seconds: a panel for each setting,
+// so many in a row.
+func drawFigure3(file string, cols int, marks []int, settings []*setting) error {
+	legend := newLegend()
+	var panels []*plot.Plot
+	for i, s := range settings {
+		p := newPanel(fmt.Sprintf("%s, %d topics", s.name, s.topics))
+		p.X.Label.Text, p.Y.Label.Text = "seconds of training", "held-out nats a word"
+		p.X.Tick.Marker = plot.TickerFunc(secondTicks)
+		for _, e := range s.eSteps {
+			var curve plotter.XYs
+			for _, pass := range marks {
+				seconds, nats := e.after(pass)
+				if x, y := median(seconds), median(nats); !math.IsInf(y, 1) {
+					curve = append(curve, plotter.XY{X: math.Log10(x), Y: y})
+				}
+			}
+			if err := addCurve(p, legend, e.name, curve, i == 0); err != nil {
+				return err
+			}
+		}
+		unigram := plotter.NewFunction(func(float64) float64 { return s.unigram })
+		unigram.Color, unigram.Width = color.Gray{Y: 0x60}, vg.Points(0.6)
+		p.Add(unigram)
+		p.Y.Min, p.Y.Max = widened(p.Y.Min, math.Max(p.Y.Max, s.unigram))
+		p.X.Min, p.X.Max = widened(p.X.Min, p.X.Max)
+		if i == 0 {
+			legend.Legend.Add("frequencies", unigram)
+		}
+		panels = append(panels, p)
+	}
+	return savePNG(file, slices.Collect(slices.Chunk(panels, cols)), legend)
+}
+
 // sameRange gives panels side by side the same vertical axis.
 func sameRange(panels []*plot.Plot) {
 	lo, hi := math.Inf(1), math.Inf(-1)
@@ -172,6 +212,12 @@ func sameRange(panels []*plot.Plot) {
 	for _, p := range panels {
 		p.Y.Min, p.Y.Max = lo, hi
 	}
+}
+
+// widened returns a range that leaves markers at its ends inside the panel.
+func widened(lo, hi float64) (float64, float64) {
+	margin := 0.04 * (hi - lo)
+	return lo - margin, hi + margin
 }
 
 // newPanel returns an empty plot.
@@ -239,7 +285,7 @@ func addKey(legend *plot.Plot, text string, shape draw.GlyphDrawer) {
 
 // savePNG draws rows of panels with a legend to the right of them into a file.
 func savePNG(file string, rows [][]*plot.Plot, legend *plot.Plot) error {
-	const strip = 3.8 * vg.Centimeter
+	const strip = 4.4 * vg.Centimeter
 	cols := len(rows[0])
 	width, height := vg.Length(cols)*11*vg.Centimeter+strip, vg.Length(len(rows))*9*vg.Centimeter
 	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(130))
@@ -294,6 +340,20 @@ func passTicks(marks []int) plot.ConstantTicks {
 			t.Label = label
 		}
 		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// secondTicks marks 1, 2 and 5 times the powers of ten on an axis of logarithms.
+func secondTicks(lo, hi float64) []plot.Tick {
+	var ticks []plot.Tick
+	for e := math.Floor(lo); e <= hi; e++ {
+		for _, m := range []float64{1, 2, 5} {
+			seconds := m * math.Pow(10, e)
+			if x := math.Log10(seconds); x >= lo && x <= hi {
+				ticks = append(ticks, plot.Tick{Value: x, Label: fmt.Sprintf("%.3g", seconds)})
+			}
+		}
 	}
 	return ticks
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// A corpus is one of figure 3: documents of even number train, the odd ones test.
+type corpus struct {
+	name        string
+	train, test *pgsvi.Corpus
+	unigram     float64 // held-out nats a word by the frequencies of words alone
+}
+
+// corpora returns the corpora of figure 3. Without a folder of data there is one,
+// drawn from the model.
+func (o *options) corpora(stdout io.Writer) ([]*corpus, error) {
+	var all []*corpus
+	for _, set := range []struct {
+		name string
+		skip bool
+		read func() (*pgsvi.Corpus, error)
+	}{
+		{"nips", o.data == "" || o.quick, func() (*pgsvi.Corpus, error) {
+			return readCorpus(filepath.Join(o.data, "nips", "docword.nips.txt.gz"), pgsvi.ReadUCI)
+		}},
+		{"ap", o.data == "", func() (*pgsvi.Corpus, error) {
+			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"), func(r io.Reader) (*pgsvi.Corpus, error) { return pgsvi.ReadLDAC(r, 0) })
+		}},
+		{"synthetic", o.data != "" && o.sets == nil, func() (*pgsvi.Corpus, error) { return synthetic(400, 600, 60), nil }},
+	} {
+		if set.skip || !among(o.sets, set.name) {
+			continue
+		}
+		c, err := set.read()
+		if err != nil {
+			return nil, err
+		}
+		split := &corpus{name: set.name}
+		split.train, split.test = c.EvenOdd()
+		if split.unigram, err = unigram(split.train, split.test); err != nil {
+			return nil, fmt.Errorf("%s: %w", set.name, err)
+		}
+		all = append(all, split)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("figure 3 has no corpora %v, or they need -data", o.sets)
+	}
+	if o.data == "" {
+		fmt.Fprintln(stdout, "no folder of data: a synthetic corpus in place of NIPS and AP")
+	}
+	return all, nil
+}
+
+// readCorpus reads a file.
+func readCorpus(file string, read func(io.Reader) (*pgsvi.Corpus, error)) (*pgsvi.Corpus, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, nil
+}
+
+// unigram returns the held-out score of the frequencies of words, which are a model
+// of one topic.
+func unigram(train, test *pgsvi.Corpus) (float64, error) {
+	frequencies := mat.NewDense(1, train.Terms, train.TermFreq())
+	const none = 1e-9 // zero would mean the default
+	model, err := pgsvi.NewCTM(train, 1, &pgsvi.CTMOptions{Topics: frequencies, TopicPrior: none})
+	if err != nil {
+		return 0, err
+	}
+	st, err := model.NewStepper(nil)
+	if err != nil {
+		return 0, err
+	}
+	return heldOut(model, st, test, 2)
+}
+
+// heldOut returns the score of test in nats a word; zero draws mean those of the protocol.
+func heldOut(model *pgsvi.CTM, st pgsvi.Stepper, test *pgsvi.Corpus, draws int) (float64, error) {
+	post, err := model.Posterior(st)
+	if err != nil {
+		return 0, err
+	}
+	h, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: draws})
+	if err != nil {
+		return 0, err
+	}
+	return h.PerToken, nil
+}
+
+// synthetic draws a corpus from a correlated topic model of ten topics, which go
+// together in pairs. It is always the same.
+func synthetic(docs, terms, length int) *pgsvi.Corpus {
+	const topics = 10
+	rng := rand.New(rand.NewPCG(1, 0))
+	words := make([][]float64, topics)
+	for k := range words {
+		words[k] = weights(terms, func(int) float64 { return 2 * rng.NormFloat64() })
+	}
+	c := &pgsvi.Corpus{Terms: terms}
+	for range docs {
+		var shared [topics / 2]float64
+		for i := range shared {
+			shared[i] = rng.NormFloat64()
+		}
+		shares := weights(topics, func(k int) float64 { return 1.2*shared[k/2] + 0.9*rng.NormFloat64() })
+		count := make([]float64, terms)
+		for range length {
+			count[pick(words[pick(shares, rng)], rng)]++
+		}
+		var d pgsvi.Document
+		for v, n := range count {
+			if n > 0 {
+				d.Words, d.Counts = append(d.Words, v), append(d.Counts, n)
+			}
+		}
+		c.Docs = append(c.Docs, d)
+	}
+	return c
+}
+
+// weights returns n positive numbers that add up to 1, from their logarithms.
+func weights(n int, log func(i int) float64) []float64 {
+	w := make([]float64, n)
+	for i := range w {
+		w[i] = math.Exp(log(i))
+	}
+	floats.Scale(1/floats.Sum(w), w)
+	return w
+}
+
+// pick returns i with probability p[i].
+func pick(p []float64, rng *rand.Rand) int {
+	u := rng.Float64()
+	for i, x := range p {
+		if u -= x; u < 0 {
+			return i
+		}
+	}
+	return len(p) - 1
+}
