@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -230,6 +231,50 @@ func TestCTMComparisonBounds(t *testing.T) {
 					t.Errorf("%s: the bound is %v, but %v where number %d is %+v away", name, best, e, i, d)
 				}
 			}
+		}
+	}
+}
+
+// TestCTMWidePrior: under a prior as wide as those of large corpora the way to the
+// optimum begins on a plateau, along which steps become longer; they are not to be
+// taken for going to and fro.
+func TestCTMWidePrior(t *testing.T) {
+	const k, n, variance = 10, 400, 25
+	rng := rand.New(rand.NewPCG(1, 1))
+	prior := &ctmPrior{}
+	mu, cov := make([]float64, k), make([]float64, k*k)
+	for i := range k {
+		mu[i], cov[i*k+i] = -5-rng.Float64(), variance
+	}
+	prior.set(mu, cov, new([]float64))
+	doc := Document{Words: make([]int, n), Counts: make([]float64, n)}
+	topics := make([]float64, k*n)
+	for j := range k {
+		row := topics[j*n : (j+1)*n]
+		for i := range row {
+			row[i] = math.Exp(rng.NormFloat64())
+		}
+		floats.Scale(1/floats.Sum(row), row)
+	}
+	for i := range n {
+		doc.Words[i], doc.Counts[i] = i, math.Ceil(2000*(0.5*topics[i]+0.5*topics[n+i]))
+	}
+	for _, e := range []CTMExpectation{CTMMeanField, CTMDelta} {
+		w := newCTMWork(k, &CTMOptions{Expectation: e})
+		bound := func(steps int) float64 {
+			w.setDoc(doc)
+			copy(w.b, topics)
+			w.setPrior(prior)
+			if err := w.ascend(prior, steps, 0.5, 1e-9); err != nil {
+				t.Fatal(err)
+			}
+			v, _ := w.elbo(prior)
+			return v
+		}
+		if some, many := bound(inferSteps), bound(4000); !(many-some < 12) {
+			t.Errorf("%v: %v after %d steps, %v after 4000", e, some, inferSteps, many)
+		} else {
+			t.Log(e, some, many)
 		}
 	}
 }

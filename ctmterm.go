@@ -74,6 +74,7 @@ type ctmWork struct {
 	value, variance float64
 	grad, hess      []float64
 
+	along                float64 // the force along the step before, negative where that went too far
 	z, e, pi, step, full []float64
 	s, q, r              []float64 // blocks of points
 }
@@ -548,13 +549,16 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 	return math.Sqrt(shift + trace), ok
 }
 
-// force stores Σ⁻¹(μ−m) + E[∇f] in step.
+// force stores Σ⁻¹(μ−m) + E[∇f] in step, and in along the product of that with the
+// step before.
 func (w *ctmWork) force(prior *ctmPrior) {
 	for j, m := range w.m {
 		w.z[j] = prior.mu[j] - m
 	}
-	for j := range w.step {
+	w.along = 0
+	for j, before := range w.step {
 		w.step[j] = w.grad[j] + floats.Dot(prior.prec[j*w.k:(j+1)*w.k], w.z)
+		w.along += before * w.step[j]
 	}
 }
 
@@ -603,11 +607,12 @@ func (w *ctmWork) tolerance() float64 {
 // ascend takes the steps of one visit, of length t each, until one moves q by less than tol. It goes on
 // beyond their number, to at most 100, while q still moves far: at the first visit of a long document P
 // overshoots, ½DVD being large, and falls by a constant factor a step.
-// CTMDelta and CTMMeanField, whose curvature is not that along which m moves, may go to and fro;
-// a step that goes as far as the one before shortens those that follow.
+// CTMDelta and CTMMeanField, whose curvature is not that along which m moves, may go to and fro:
+// a step that went too far shortens those that follow, others lengthen them again.
 func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 	last, whole := math.Inf(1), t
 	swings := w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
+	clear(w.step)
 	for i := range max(steps, ctmSettle) {
 		if i >= steps && (w.opt.Paper || last < ctmRestless*float64(w.k)) {
 			break
@@ -631,8 +636,10 @@ func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 		if moved < tol {
 			break
 		}
-		if swings && moved >= last {
+		if swings && w.along < 0 {
 			t = max(0.7*t, 0.1*whole)
+		} else {
+			t = min(1.1*t, whole)
 		}
 		last = moved
 	}
