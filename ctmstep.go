@@ -393,6 +393,7 @@ func (s *CTMStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 // ELBO implements Stepper: that of all documents, at the topics, μ and Σ of the moment. It is an
 // estimate where expectations are; see ELBOErr.
 func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
+	rng = orFixed(rng)
 	s.start(rng)
 	n := s.Len()
 	s.values = resize(s.values, 2*n)

@@ -101,6 +101,7 @@ func (s *objectiveStepper) Dist() Dist {
 // ELBO implements Stepper. Every evaluation of a run uses the same draws. A
 // value that is not finite is an error wrapping ErrDiverged.
 func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
+	rng = orFixed(rng)
 	if !s.seeded {
 		s.seed, s.seeded = [2]uint64{rng.Uint64(), rng.Uint64()}, true
 	}

@@ -48,7 +48,8 @@ type Stepper interface {
 	// the Stepper, which must then need no tuning. On error λ_k is kept.
 	// Step does not keep batch.
 	Step(batch []int, beta float64, rng *rand.Rand) error
-	// ELBO returns the evidence lower bound at λ_k in nats.
+	// ELBO returns the evidence lower bound at λ_k in nats. Those of this package
+	// take a nil rng for one of a fixed seed.
 	ELBO(rng *rand.Rand) (float64, error)
 }
 
@@ -232,7 +233,7 @@ func (s *Solver) Resume(ctx context.Context, st Stepper) (*Result, error) {
 	}
 	if math.IsNaN(res.ELBO) {
 		// The last step was not evaluated, or there was none.
-		if v, e := st.ELBO(rand.New(rand.NewPCG(seed1, seed2))); e == nil {
+		if v, e := st.ELBO(orFixed(nil)); e == nil {
 			res.ELBO, res.Gap = v, gapOf(st)
 		} else if err == nil {
 			res.Status, err = Failed, fmt.Errorf("pgsvi: ELBO after %d iterations: %w", res.Iterations, e)
@@ -259,6 +260,14 @@ const passSlack = 1e-9
 
 // The seed of a run whose Src is nil.
 const seed1, seed2 = 0x5eed, 0xe1b0
+
+// orFixed returns rng, or where that is nil one of a fixed seed.
+func orFixed(rng *rand.Rand) *rand.Rand {
+	if rng == nil {
+		return rand.New(rand.NewPCG(seed1, seed2))
+	}
+	return rng
+}
 
 func (s *Solver) maxPasses() float64 {
 	if s.MaxPasses == 0 {

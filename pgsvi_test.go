@@ -590,3 +590,37 @@ func TestProgress(t *testing.T) {
 		t.Errorf("a new run shows %q", b.String())
 	}
 }
+
+// TestELBOWithoutGenerator: every Stepper takes a nil rng for one of a fixed seed.
+func TestELBOWithoutGenerator(t *testing.T) {
+	gp := toyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
+	noisy := Objective{F: Expect(LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
+		return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
+	}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
+	ctm, err := NewCTM(toyCorpus(6, 1), 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := map[string]Model{"GP": gp, "Objective": noisy, "CTM": ctm}
+	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
+		c := toyGLM("toy", 10, 3, BernoulliLogit{}, 1, &GLMOptions{Covariance: cov})
+		if models[fmt.Sprint("GLM, ", cov)], err = NewGLM(c.x, c.y, c.lik, c.opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, m := range models {
+		var elbo [2]float64
+		for i := range elbo {
+			st, err := m.NewStepper(nil)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if elbo[i], err = st.ELBO(nil); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		if elbo[0] != elbo[1] {
+			t.Errorf("%s: %v and %v", name, elbo[0], elbo[1])
+		}
+	}
+}
