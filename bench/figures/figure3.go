@@ -73,10 +73,6 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 		}
 	}
 	bar := newBar(total)
-	draws := 0 // as many as the protocol has
-	if o.quick {
-		draws = 200
-	}
 	table, err := o.results("figure3.csv", 4, "corpus", "method", "topics", "seed", "pass", "seconds", "heldout_nats")
 	if err != nil {
 		return err
@@ -85,7 +81,7 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 		for _, e := range s.eSteps {
 			for seed := range o.seeds {
 				rows, err := table.run([]string{s.name, e.name, fmt.Sprint(s.topics), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
-					run, err := e.run(ctx, s, uint64(seed+1), o.marks(), draws, bar)
+					run, err := e.run(ctx, s, uint64(seed+1), o.marks(), o.draws, bar)
 					if err != nil && ctx.Err() == nil {
 						fmt.Fprintf(stdout, "%s, %s, %d topics, seed %d: %v\n", s.name, e.name, s.topics, seed+1, err)
 					}

@@ -53,7 +53,7 @@ func drawn(t *testing.T, file string) {
 }
 
 func tiny(t *testing.T, figure int, methods ...string) *options {
-	return &options{figure: figure, out: t.TempDir(), quick: true, passes: 1, seeds: 1, methods: methods, topics: []int{10}, testdata: "../../testdata"}
+	return &options{figure: figure, out: t.TempDir(), quick: true, passes: 1, seeds: 1, draws: 200, methods: methods, topics: []int{10}, testdata: "../../testdata"}
 }
 
 func TestFigure1(t *testing.T) {

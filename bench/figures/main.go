@@ -46,6 +46,7 @@ type options struct {
 	quick         bool
 	passes, seeds int
 	topics        []int
+	draws         int
 	resume, draw  bool
 	methods, sets []string // nil means all
 	testdata      string
@@ -77,10 +78,11 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.quick, "quick", false, "ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes and -seeds")
 	f.IntVar(&o.passes, "passes", 0, "passes over the data; in figure 1 those of PG-SVI, and ten times as many for the batch methods\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
 	f.IntVar(&o.seeds, "seeds", 0, "runs of each method that is random (default 5, with -quick 1)")
+	f.IntVar(&o.draws, "draws", 0, "draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with -quick 200)")
 	topics := f.String("topics", "10", "numbers of topics, separated by commas, in figure 3")
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
-	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes and -quick")
+	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes and -draws")
 	f.BoolVar(&o.draw, "draw", false, "run nothing, draw what the table in -out has")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -100,6 +102,9 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	if !given["seeds"] {
 		o.seeds = seeds
 	}
+	if o.quick && !given["draws"] {
+		o.draws = 200
+	}
 	for _, field := range strings.Split(*topics, ",") {
 		k, err := strconv.Atoi(field)
 		if err != nil || k < 1 {
@@ -118,6 +123,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.passes < 1 || o.seeds < 1:
 		return nil, errors.New("-passes and -seeds must be positive")
+	case o.draws < 0:
+		return nil, errors.New("-draws must not be negative")
 	}
 	return o, nil
 }
