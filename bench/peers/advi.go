@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// advi compares the Gaussian approximations of logistic regression with those of
+// ADVI, in rstanarm: the model is the same, so that they differ by how near
+// they are to the optimum, and by the family.
+func (o *options) advi(ctx context.Context) ([]row, error) {
+	splits, err := o.splits()
+	if err != nil {
+		return nil, err
+	}
+	var all []row
+	for _, s := range splits {
+		rows, err := o.adviRows(ctx, s, o.repeats)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		all = append(all, rows...)
+	}
+	if o.data == "" {
+		return all, nil
+	}
+	s, err := o.readA9a()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.write(s); err != nil {
+		return nil, err
+	}
+	rows, err := o.adviRows(ctx, s, 1) // minutes each
+	return append(all, rows...), err
+}
+
+// adviRows runs ADVI with some seeds beside this library, and prints how far its
+// posteriors are from the one here.
+func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, error) {
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var post *pgsvi.GLMPosterior
+	ours, err := o.fit(s, "GLM", "full", func() (predictor, *pgsvi.Result, error) {
+		var res *pgsvi.Result
+		var err error
+		post, res, err = g.Fit(ctx, nil)
+		return post, res, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ours.name = "pgsvi, full posterior, nil Solver"
+	moments := filepath.Join(o.temp, s.name)
+	rows, err := o.script(ctx, s.name, "advi.R", s.train, s.test, s.cols(), seeds, moments)
+	if err != nil {
+		return nil, err
+	}
+	objective, err := g.Objective()
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		if err := compare(&rows[i], post, objective, moments); err != nil {
+			return nil, err
+		}
+	}
+	rows = append([]row{ours}, rows...)
+	printADVI(o.stdout, s, rows)
+	return rows, nil
+}
+
+// compare sets the −ELBO of r, and how far its moments are from those of post, from
+// the file that the script left. There is none for draws that were resampled.
+func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective, moments string) error {
+	if strings.HasSuffix(r.variant, "resampled") {
+		return nil
+	}
+	d := post.Dim()
+	v, err := readFloats(fmt.Sprintf("%s-%s-%d", moments, r.variant, r.seed), d+d*d)
+	if err != nil {
+		return err
+	}
+	q, err := pgsvi.NewGaussian(v[:d], mat.NewSymDense(d, v[d:]))
+	if err != nil {
+		return err
+	}
+	if r.negELBO, err = negELBO(objective, q); err != nil {
+		return err
+	}
+	mean, sd := post.Mean(nil), post.SD(nil)
+	meanOff, sdOff := make([]float64, d), make([]float64, d)
+	for i, variance := range q.VarTo(nil) {
+		meanOff[i] = math.Abs(v[i]-mean[i]) / sd[i]
+		sdOff[i] = math.Abs(math.Sqrt(variance)-sd[i]) / sd[i]
+	}
+	r.more["mean_worst"], r.more["mean_median"] = slices.Max(meanOff), median(meanOff)
+	r.more["sd_worst"], r.more["sd_median"] = slices.Max(sdOff), median(sdOff)
+	return nil
+}
+
+// negELBO returns the −ELBO of q, with exact expectations.
+func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
+	f, _, err := objective.F.(interface {
+		Value(pgsvi.Dist, *rand.Rand) (float64, float64, error)
+	}).Value(q, nil)
+	return f + objective.H.Value(q), err
+}
+
+// printADVI prints a table of medians over seeds. The first row is of this library.
+func printADVI(w io.Writer, s *split, rows []row) {
+	fmt.Fprintf(w, "\n%s: logistic regression, prior N(0, I), no intercept, %d training rows, %d weights; medians over seeds, −ELBO %.4f at the optimum\n\n",
+		s.name, len(s.y), s.cols(), rows[0].negELBO)
+	fmt.Fprint(w, "| | seconds | ratio | −ELBO above | test bits | their range | means off, worst (median) | sds off | Pareto k | distinct draws | converged |\n", "|---", strings.Repeat("|---", 10), "|\n")
+	for _, label := range distinct(rows, row.label) {
+		var group []row
+		for _, r := range rows {
+			if r.label() == label {
+				group = append(group, r)
+			}
+		}
+		over := func(f func(row) float64) float64 { return median(values(group, f)) }
+		more := func(name string) float64 {
+			return over(func(r row) float64 {
+				if v, ok := r.more[name]; ok {
+					return v
+				}
+				return math.NaN()
+			})
+		}
+		seconds := over(func(r row) float64 { return r.seconds })
+		bits := values(group, func(r row) float64 { return r.bits })
+		fmt.Fprintf(w, "| %s | %.4f | %.1f | %s | %.4f | %.4f–%.4f |", label, seconds, seconds/rows[0].seconds,
+			number("%.3g", over(func(r row) float64 { return r.negELBO - rows[0].negELBO })), median(bits), slices.Min(bits), slices.Max(bits))
+		fmt.Fprintf(w, " %s%s | %s%s |", number("%.2f", more("mean_worst")), number(" (%.2f)", more("mean_median")),
+			number("%.2f", more("sd_worst")), number(" (%.2f)", more("sd_median")))
+		fmt.Fprintf(w, " %s | %s | %s |\n", number("%.2f", more("pareto_k")), number("%.0f", more("distinct")), number("%.0f", more("converged")))
+	}
+}
+
+// values returns f of the rows.
+func values(rows []row, f func(row) float64) []float64 {
+	v := make([]float64, len(rows))
+	for i, r := range rows {
+		v[i] = f(r)
+	}
+	return v
+}
