@@ -122,31 +122,40 @@ func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
 func printADVI(w io.Writer, s *split, rows []row) {
 	fmt.Fprintf(w, "\n%s: logistic regression, prior N(0, I), no intercept, %d training rows, %d weights; medians over seeds, −ELBO %.4f at the optimum\n\n",
 		s.name, len(s.y), s.cols(), rows[0].negELBO)
-	fmt.Fprint(w, "| | seconds | ratio | −ELBO above | test bits | their range | means off, worst (median) | sds off | Pareto k | distinct draws | converged |\n", "|---", strings.Repeat("|---", 10), "|\n")
+	header := []string{"", "seconds", "ratio", "−ELBO above", "test bits", "their range", "means off, worst (median)",
+		"sds off, worst (median)", "Pareto k", "distinct draws", "converged"}
+	fmt.Fprintf(w, "| %s |\n%s|\n", strings.Join(header, " | "), strings.Repeat("|---", len(header)))
 	for _, label := range distinct(rows, row.label) {
-		var group []row
-		for _, r := range rows {
-			if r.label() == label {
-				group = append(group, r)
-			}
-		}
-		over := func(f func(row) float64) float64 { return median(values(group, f)) }
-		more := func(name string) float64 {
-			return over(func(r row) float64 {
-				if v, ok := r.more[name]; ok {
-					return v
-				}
-				return math.NaN()
-			})
-		}
-		seconds := over(func(r row) float64 { return r.seconds })
-		bits := values(group, func(r row) float64 { return r.bits })
-		fmt.Fprintf(w, "| %s | %.4f | %.1f | %s | %.4f | %.4f–%.4f |", label, seconds, seconds/rows[0].seconds,
-			number("%.3g", over(func(r row) float64 { return r.negELBO - rows[0].negELBO })), median(bits), slices.Min(bits), slices.Max(bits))
-		fmt.Fprintf(w, " %s%s | %s%s |", number("%.2f", more("mean_worst")), number(" (%.2f)", more("mean_median")),
-			number("%.2f", more("sd_worst")), number(" (%.2f)", more("sd_median")))
-		fmt.Fprintf(w, " %s | %s | %s |\n", number("%.2f", more("pareto_k")), number("%.0f", more("distinct")), number("%.0f", more("converged")))
+		group := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.label() != label })
+		fmt.Fprintf(w, "| %s | %s |\n", label, strings.Join(cells(group, rows[0]), " | "))
 	}
+}
+
+// cells returns what printADVI prints of the fits by one program, beside ours.
+func cells(group []row, ours row) []string {
+	bits := values(group, func(r row) float64 { return r.bits })
+	seconds := median(values(group, func(r row) float64 { return r.seconds }))
+	above := median(values(group, func(r row) float64 { return r.negELBO - ours.negELBO }))
+	more := func(format, name string) string {
+		return number(format, median(values(group, func(r row) float64 {
+			if v, ok := r.more[name]; ok {
+				return v
+			}
+			return math.NaN()
+		})))
+	}
+	var converged string
+	if _, ok := group[0].more["converged"]; ok {
+		n := 0.0
+		for _, r := range group {
+			n += r.more["converged"]
+		}
+		converged = fmt.Sprintf("%.0f of %d", n, len(group))
+	}
+	return []string{number("%.4f", seconds), number("%.1f", seconds/ours.seconds), number("%.3g", above),
+		number("%.4f", median(bits)), fmt.Sprintf("%.4f–%.4f", slices.Min(bits), slices.Max(bits)),
+		more("%.2f", "mean_worst") + more(" (%.2f)", "mean_median"), more("%.2f", "sd_worst") + more(" (%.2f)", "sd_median"),
+		more("%.2f", "pareto_k"), more("%.0f", "distinct"), converged}
 }
 
 // values returns f of the rows.
