@@ -36,24 +36,31 @@ moments <- function(fit, draws, kept, variant) {
 # importance weights have chosen among them, which is what rstanarm does if it is not told.
 fit <- function(variant, resample, seed) {
   # stan_glm itself refuses a column that does not vary.
-  time <- system.time(run <- quietly(stan_glm.fit(train$x, train$y, family = binomial(),
+  time <- system.time(run <- quietly(tryCatch(stan_glm.fit(train$x, train$y, family = binomial(),
     prior = normal(0, 1, autoscale = FALSE), prior_intercept = NULL, algorithm = variant,
-    QR = FALSE, seed = seed, importance_resampling = resample)))
+    QR = FALSE, seed = seed, importance_resampling = resample), error = function(e) NULL)))
+  row <- data.frame(method = "ADVI", variant = paste0(variant, if (resample) ", resampled"), seed = seed,
+    pass = NA, logloss_bits = NA, seconds = sum(time[1:2]), predict = NA, note = "",
+    pareto_k = NA, distinct = NA, converged = NA)
+  if (is.null(run$value)) { # it found no step size
+    return(row)
+  }
   all <- as.matrix(run$value)
   kept <- which(colnames(train$x) %in% colnames(all))
   draws <- all[, colnames(train$x)[kept]]
-  predict <- system.time(p <- rowMeans(plogis(test$x[, kept] %*% t(draws))))
   if (!resample) {
     writeBin(moments(run$value, draws, kept, variant), paste(args[5], variant, seed, sep = "-"))
   }
+  predict <- system.time(p <- rowMeans(plogis(test$x[, kept] %*% t(draws))))
+  row$predict <- sum(predict[1:2])
+  row$logloss_bits <- -mean(log2(ifelse(test$y == 1, p, 1 - p)))
   # A line of its progress begins with the number of iterations and an estimate of the ELBO.
   progress <- "^Chain 1: +([0-9]+) +-?[0-9.e+]+ .*"
-  data.frame(method = "ADVI", variant = paste0(variant, if (resample) ", resampled"), seed = seed,
-    pass = as.integer(sub(progress, "\\1", tail(grep(progress, run$printed, value = TRUE), 1))),
-    logloss_bits = -mean(log2(ifelse(test$y == 1, p, 1 - p))),
-    seconds = sum(time[1:2]), predict = sum(predict[1:2]), note = "",
-    pareto_k = run$value@sim$diagnostics$psis$pareto_k, distinct = nrow(unique(draws)),
-    converged = as.integer(any(grepl("ELBO CONVERGED", run$printed))))
+  row$pass <- as.integer(sub(progress, "\\1", tail(grep(progress, run$printed, value = TRUE), 1)))
+  row$pareto_k <- run$value@sim$diagnostics$psis$pareto_k
+  row$distinct <- nrow(unique(draws))
+  row$converged <- as.integer(any(grepl("ELBO CONVERGED", run$printed)))
+  row
 }
 
 train <- read(args[1])

@@ -82,9 +82,10 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 }
 
 // compare sets the −ELBO of r, and how far its moments are from those of post, from
-// the file that the script left. There is none for draws that were resampled.
+// the file that the script left. There is none for draws that were resampled, or of
+// a run that failed.
 func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective, moments string) error {
-	if strings.HasSuffix(r.variant, "resampled") {
+	if strings.HasSuffix(r.variant, "resampled") || failed(*r) {
 		return nil
 	}
 	d := post.Dim()
@@ -131,31 +132,42 @@ func printADVI(w io.Writer, s *split, rows []row) {
 	}
 }
 
+// failed reports whether a run ended without a posterior.
+func failed(r row) bool { return math.IsNaN(r.bits) }
+
 // cells returns what printADVI prints of the fits by one program, beside ours.
 func cells(group []row, ours row) []string {
+	runs := len(group)
+	group = slices.DeleteFunc(group, failed)
+	if len(group) == 0 {
+		return []string{fmt.Sprintf("failed, %d of %d", runs, runs)}
+	}
 	bits := values(group, func(r row) float64 { return r.bits })
 	seconds := median(values(group, func(r row) float64 { return r.seconds }))
 	above := median(values(group, func(r row) float64 { return r.negELBO - ours.negELBO }))
 	more := func(format, name string) string {
-		return number(format, median(values(group, func(r row) float64 {
-			if v, ok := r.more[name]; ok {
-				return v
-			}
-			return math.NaN()
-		})))
+		return number(format, median(values(group, func(r row) float64 { return r.known(name) })))
 	}
-	var converged string
+	var ended string
 	if _, ok := group[0].more["converged"]; ok {
 		n := 0.0
 		for _, r := range group {
 			n += r.more["converged"]
 		}
-		converged = fmt.Sprintf("%.0f of %d", n, len(group))
+		ended = fmt.Sprintf("%.0f, failed %d, of %d", n, runs-len(group), runs)
 	}
 	return []string{number("%.4f", seconds), number("%.1f", seconds/ours.seconds), number("%.3g", above),
 		number("%.4f", median(bits)), fmt.Sprintf("%.4f–%.4f", slices.Min(bits), slices.Max(bits)),
 		more("%.2f", "mean_worst") + more(" (%.2f)", "mean_median"), more("%.2f", "sd_worst") + more(" (%.2f)", "sd_median"),
-		more("%.2f", "pareto_k"), more("%.0f", "distinct"), converged}
+		more("%.2f", "pareto_k"), more("%.0f", "distinct"), ended}
+}
+
+// known returns what a script left in a column of that name, NaN if nothing.
+func (r row) known(name string) float64 {
+	if v, ok := r.more[name]; ok {
+		return v
+	}
+	return math.NaN()
 }
 
 // values returns f of the rows.

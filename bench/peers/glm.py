@@ -16,6 +16,7 @@ warnings.filterwarnings("ignore")  # that max_iter was reached; the iterations a
 
 
 def fit(variant, **options):
+    """Writes a row of the table."""
     model = LogisticRegression(C=1.0, fit_intercept=False, **options)
     model, seconds = cpu(lambda: model.fit(x, y), repeats)
     scores = score(model, read_rows(test, columns), repeats) if test else {}
@@ -24,6 +25,7 @@ def fit(variant, **options):
 
 
 def read_libsvm(path, columns):
+    """Returns the features and responses of a file in the format of LIBSVM."""
     return load_svmlight_file(path, n_features=columns)
 
 

@@ -144,7 +144,7 @@ func TestCompare(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := newRow(s.name, "ADVI", "fullrank")
-		r.seed, r.more = seed, map[string]float64{"converged": float64(seed)}
+		r.seed, r.bits, r.more = seed, 1, map[string]float64{"converged": float64(seed)}
 		if err := compare(&r, post, objective, moments); err != nil {
 			t.Fatal(err)
 		}
@@ -163,8 +163,12 @@ func TestCompare(t *testing.T) {
 	if excess := all[2].negELBO - ours.negELBO; excess < 1 {
 		t.Errorf("a worse q is %v nats from the optimum", excess)
 	}
-	printADVI(stdout, s, all)
-	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "1 of 2") {
+	fails := newRow(s.name, "ADVI", "fullrank")
+	if err := compare(&fails, post, objective, moments); err != nil {
+		t.Fatal(err)
+	}
+	printADVI(stdout, s, append(all, fails))
+	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "1, failed 1, of 3") {
 		t.Errorf("the table has no %q:\n%s", want, stdout)
 	}
 }
