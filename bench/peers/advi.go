@@ -18,7 +18,7 @@ import (
 // ADVI, in rstanarm: the model is the same, so that they differ by how near
 // they are to the optimum, and by the family.
 func (o *options) advi(ctx context.Context) ([]row, error) {
-	splits, err := o.splits()
+	splits, err := o.splits(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,8 @@ func (o *options) advi(ctx context.Context) ([]row, error) {
 		}
 		all = append(all, rows...)
 	}
-	if o.data == "" {
+	if err := o.shared(ctx); err != nil {
+		fmt.Fprintf(o.stderr, "a9a is left out: %v\n", err)
 		return all, nil
 	}
 	s, err := o.readA9a()
@@ -44,18 +45,12 @@ func (o *options) advi(ctx context.Context) ([]row, error) {
 	return append(all, rows...), err
 }
 
-// adviRows runs ADVI with some seeds beside this library, and prints how far its
-// posteriors are from the one here.
+// adviRows runs ADVI with some seeds, and prints beside a fit of this library, whose
+// rows are those of the parts glm and a9a, how far its posteriors are from the one here.
 func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, error) {
-	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
-	if err != nil {
-		return nil, err
-	}
 	var post *pgsvi.GLMPosterior
-	ours, err := o.fit(s, "GLM", "full", func() (predictor, *pgsvi.Result, error) {
-		var res *pgsvi.Result
-		var err error
-		post, res, err = g.Fit(ctx, nil)
+	ours, err := o.fit(s, "GLM", "full", func() (_ predictor, res *pgsvi.Result, err error) {
+		post, res, err = glmFit(ctx, s, nil)
 		return post, res, err
 	})
 	if err != nil {
@@ -64,6 +59,10 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 	ours.name = "pgsvi, full posterior, nil Solver"
 	moments := filepath.Join(o.temp, s.name)
 	rows, err := o.script(ctx, s.name, "advi.R", s.train, s.test, s.cols(), seeds, moments)
+	if err != nil {
+		return nil, err
+	}
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +75,7 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 			return nil, err
 		}
 	}
-	rows = append([]row{ours}, rows...)
-	printADVI(o.stdout, s, rows)
+	printADVI(o.stdout, s, append([]row{ours}, rows...))
 	return rows, nil
 }
 

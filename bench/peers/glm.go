@@ -17,7 +17,7 @@ import (
 
 // glm compares logistic regression on the data sets of the paper with scikit-learn's.
 func (o *options) glm(ctx context.Context) ([]row, error) {
-	splits, err := o.splits()
+	splits, err := o.splits(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +40,7 @@ func (o *options) glm(ctx context.Context) ([]row, error) {
 // glmRows returns fits of this library.
 func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	batch := func(converger pgsvi.Converger) fit {
-		return func() (predictor, *pgsvi.Result, error) {
-			g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
-			if err != nil {
-				return nil, nil, err
-			}
-			return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
-		}
+		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, converger) }
 	}
 	end, err := o.fit(s, "GLM", "full", batch(nil))
 	if err != nil {
@@ -56,27 +50,39 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := o.fit(s, "GLM", "stream", func() (predictor, *pgsvi.Result, error) { return o.stream(ctx, s) })
+	stream, err := o.streamRow(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	rough.note += fmt.Sprintf(", %.4f nats from the optimum", rough.negELBO-end.negELBO)
 	rough.name, end.name = "pgsvi, full posterior to 0.01 nats", "pgsvi, full posterior, nil Solver"
-	stream.name = "pgsvi, full posterior, one streaming pass"
 	return []row{rough, end, stream}, nil
 }
 
-// stream returns the posterior of one pass, without a Result.
-func (o *options) stream(ctx context.Context, s *split) (predictor, *pgsvi.Result, error) {
-	g, err := pgsvi.NewGLMStream(s.cols(), pgsvi.BernoulliLogit{}, nil)
+// glmFit fits a GLM without options.
+func glmFit(ctx context.Context, s *split, converger pgsvi.Converger) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := g.AddAll(ctx, pgsvi.Rows(s.x, s.y)); err != nil {
-		return nil, nil, err
-	}
-	p, err := g.Posterior()
-	return p, nil, err
+	return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
+}
+
+// streamRow returns a fit by one pass.
+func (o *options) streamRow(ctx context.Context, s *split) (row, error) {
+	r, err := o.fit(s, "GLM", "stream", func() (predictor, *pgsvi.Result, error) {
+		g, err := pgsvi.NewGLMStream(s.cols(), pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := g.AddAll(ctx, pgsvi.Rows(s.x, s.y)); err != nil {
+			return nil, nil, err
+		}
+		p, err := g.Posterior()
+		return p, nil, err
+	})
+	r.name = "pgsvi, full posterior, one streaming pass"
+	return r, err
 }
 
 // readA9a returns the data set of that name, sparse.
@@ -162,11 +168,10 @@ func (o *options) dense(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := o.fit(s, "GLM", "stream", func() (predictor, *pgsvi.Result, error) { return o.stream(ctx, s) })
+	stream, err := o.streamRow(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	stream.name = "pgsvi, full posterior, one streaming pass"
 	floor, err := o.floor(s, "one XᵀX with "+benchblas.Name, benchblas.Name, denseGram(x))
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 // gp compares Gaussian-process classification with scikit-learn's.
 func (o *options) gp(ctx context.Context) ([]row, error) {
-	splits, err := o.splits()
+	splits, err := o.splits(ctx)
 	if err != nil {
 		return nil, err
 	}

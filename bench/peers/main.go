@@ -11,7 +11,7 @@
 //
 //	gp     Gaussian-process classification: sonar, ionosphere, USPS
 //	glm    logistic regression on the same rows
-//	advi   the same beside ADVI, and a9a
+//	advi   the same by ADVI, and a9a, how far from the optimum
 //	a9a    logistic regression, sparse rows
 //	dense  logistic regression, generated rows
 //
@@ -152,7 +152,7 @@ func (o *options) missing(ctx context.Context, p part) error {
 	return nil
 }
 
-// shared reports that there are no shared data sets.
+// shared reports that the folder of the shared data sets was not given.
 func (o *options) shared(context.Context) error {
 	if o.data == "" {
 		return errors.New("it needs PGSVI_DATA or -data")

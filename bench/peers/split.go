@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -27,7 +28,7 @@ func (s *split) cols() int {
 }
 
 // splits returns the data sets of the paper, without USPS if there are no shared data.
-func (o *options) splits() ([]*split, error) {
+func (o *options) splits(ctx context.Context) ([]*split, error) {
 	var all []*split
 	for _, set := range []struct {
 		shared bool
@@ -38,7 +39,7 @@ func (o *options) splits() ([]*split, error) {
 		{true, func() (*paper.Problem, error) { return paper.USPS(o.data, 3, 5) }},
 		{true, func() (*paper.Problem, error) { return paper.USPS(o.data, 2, 4) }},
 	} {
-		if set.shared && o.data == "" {
+		if set.shared && o.shared(ctx) != nil {
 			continue
 		}
 		p, err := set.read()
@@ -51,8 +52,8 @@ func (o *options) splits() ([]*split, error) {
 		}
 		all = append(all, s)
 	}
-	if o.data == "" {
-		fmt.Fprintln(o.stderr, "USPS is left out: it needs PGSVI_DATA or -data")
+	if err := o.shared(ctx); err != nil {
+		fmt.Fprintf(o.stderr, "USPS is left out: %v\n", err)
 	}
 	return all, nil
 }
