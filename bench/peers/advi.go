@@ -138,7 +138,7 @@ func cells(group []row, ours row) []string {
 	runs := len(group)
 	group = slices.DeleteFunc(group, failed)
 	if len(group) == 0 {
-		return []string{fmt.Sprintf("failed, %d of %d", runs, runs)}
+		return append(make([]string, 9), fmt.Sprintf("0, failed %d, of %d", runs, runs))
 	}
 	bits := values(group, func(r row) float64 { return r.bits })
 	seconds := median(values(group, func(r row) float64 { return r.seconds }))
