@@ -45,18 +45,13 @@ func (o *options) advi(ctx context.Context) ([]row, error) {
 	return append(all, rows...), err
 }
 
-// adviRows runs ADVI with some seeds, and prints beside a fit of this library, whose
-// rows are those of the parts glm and a9a, how far its posteriors are from the one here.
+// adviRows runs ADVI with some seeds, and prints beside fits of this library, whose
+// full posterior is in the parts glm and a9a, how far its posteriors are from that one.
 func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, error) {
-	var post *pgsvi.GLMPosterior
-	ours, err := o.fit(s, "GLM", "full", func() (_ predictor, res *pgsvi.Result, err error) {
-		post, res, err = glmFit(ctx, s, nil)
-		return post, res, err
-	})
+	ours, post, err := o.ownRows(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	ours.name = "pgsvi, full posterior, nil Solver"
 	moments := filepath.Join(o.temp, s.name)
 	rows, err := o.script(ctx, s.name, "advi.R", s.train, s.test, s.cols(), seeds, moments)
 	if err != nil {
@@ -75,8 +70,25 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 			return nil, err
 		}
 	}
-	printADVI(o.stdout, s, append([]row{ours}, rows...))
+	printADVI(o.stdout, s, append(ours, rows...))
 	return rows, nil
+}
+
+// ownRows returns fits of this library with either covariance, and the full posterior.
+func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPosterior, error) {
+	var post *pgsvi.GLMPosterior
+	full, err := o.fit(s, "GLM", "full", func() (_ predictor, res *pgsvi.Result, err error) {
+		post, res, err = glmFit(ctx, s, nil, nil)
+		return post, res, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	diagonal, err := o.fit(s, "GLM", "diagonal", func() (predictor, *pgsvi.Result, error) {
+		return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, nil)
+	})
+	full.name, diagonal.name = "pgsvi, full posterior, nil Solver", "pgsvi, diagonal posterior, nil Solver"
+	return []row{full, diagonal}, post, err
 }
 
 // compare sets the −ELBO of r, and how far its moments are from those of post, from
@@ -117,7 +129,7 @@ func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
 	return f + objective.H.Value(q), err
 }
 
-// printADVI prints a table of medians over seeds. The first row is of this library.
+// printADVI prints a table of medians over seeds. The first row is of the full posterior.
 func printADVI(w io.Writer, s *split, rows []row) {
 	fmt.Fprintf(w, "\n%s: logistic regression, prior N(0, I), no intercept, %d training rows, %d weights; medians over seeds, −ELBO %.4f at the optimum\n\n",
 		s.name, len(s.y), s.cols(), rows[0].negELBO)
@@ -133,7 +145,7 @@ func printADVI(w io.Writer, s *split, rows []row) {
 // failed reports whether a run ended without a posterior.
 func failed(r row) bool { return math.IsNaN(r.bits) }
 
-// cells returns what printADVI prints of the fits by one program, beside ours.
+// cells returns what printADVI prints of the fits by one program, beside ours, the full posterior.
 func cells(group []row, ours row) []string {
 	runs := len(group)
 	group = slices.DeleteFunc(group, failed)

@@ -40,7 +40,7 @@ func (o *options) glm(ctx context.Context) ([]row, error) {
 // glmRows returns fits of this library.
 func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	batch := func(converger pgsvi.Converger) fit {
-		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, converger) }
+		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, converger) }
 	}
 	end, err := o.fit(s, "GLM", "full", batch(nil))
 	if err != nil {
@@ -59,9 +59,9 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	return []row{rough, end, stream}, nil
 }
 
-// glmFit fits a GLM without options.
-func glmFit(ctx context.Context, s *split, converger pgsvi.Converger) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
-	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
+// glmFit fits a GLM.
+func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions, converger pgsvi.Converger) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {
 		return nil, nil, err
 	}
