@@ -1,46 +1,42 @@
-"""Fits scikit-learn's LogisticRegression to the data that its arguments name and prints, for each
-fit, a line of CSV: name, seconds of CPU, iterations, test log loss in nats.
+"""Fits scikit-learn's LogisticRegression with the penalty ‖w‖²/2, which is the prior N(0, I), and
+without intercept.
 
-    python3 glm.py a9a FOLDER REPEATS     sparse rows of FOLDER/a9a.gz, scored on FOLDER/a9a.t.gz
-    python3 glm.py dense FILE REPEATS     float64 rows of 50 features and a response in FILE
+    python3 glm.py libsvm TRAIN TEST COLUMNS REPEATS    sparse rows in the format of LIBSVM
+    python3 glm.py rows TRAIN TEST COLUMNS REPEATS      float64 rows, the response last
+    python3 glm.py rows TRAIN "" COLUMNS REPEATS        the same without a test, and the time of one XᵀX
 """
-import os
-
-os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 import sys
-import time
 import warnings
 
-import numpy as np
+from peer import cpu, read, score, write  # first, as it chooses the number of threads
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
 
-warnings.filterwarnings("ignore")  # that max_iter was reached; the iterations are printed
-
-
-def fit(name, repeats, x, y, test, **options):
-    for _ in range(repeats):
-        start = time.process_time()
-        # C = 1 is the penalty ‖w‖²/2: the prior N(0, I).
-        model = LogisticRegression(C=1.0, fit_intercept=False, **options).fit(x, y)
-        seconds = time.process_time() - start
-        nats = log_loss(test[1], model.predict_proba(test[0])) if test else float("nan")
-        print(f"{name},{seconds:.6f},{model.n_iter_[0]},{nats:.6f}", flush=True)
+warnings.filterwarnings("ignore")  # that max_iter was reached; the iterations are in the table
 
 
-kind, path, repeats = sys.argv[1], sys.argv[2], int(sys.argv[3])
-if kind == "a9a":
-    x, y = load_svmlight_file(os.path.join(path, "a9a.gz"), n_features=123)
-    test = load_svmlight_file(os.path.join(path, "a9a.t.gz"), n_features=123)
-    fit("lbfgs", repeats, x, y, test, solver="lbfgs")
-    fit("lbfgs, until it converges", repeats, x, y, test, solver="lbfgs", max_iter=10000)
-    fit("newton-cg", repeats, x, y, test, solver="newton-cg")
+def fit(variant, **options):
+    """Writes a row of the table."""
+    model = LogisticRegression(C=1.0, fit_intercept=False, **options)
+    model, seconds = cpu(lambda: model.fit(x, y), repeats)
+    scores = score(model, read_rows(test, columns), repeats) if test else {}
+    iterations = {"pass": model.n_iter_[0], "note": f"point estimate, {model.n_iter_[0]} iterations"}
+    write("LogisticRegression", variant, seconds=seconds, **iterations, **scores)
+
+
+def read_libsvm(path, columns):
+    """Returns the features and responses of a file in the format of LIBSVM."""
+    return load_svmlight_file(path, n_features=columns)
+
+
+kind, train, test = sys.argv[1:4]
+columns, repeats = map(int, sys.argv[4:])
+read_rows = {"libsvm": read_libsvm, "rows": read}[kind]
+x, y = read_rows(train, columns)
+fit("lbfgs", solver="lbfgs")
+if test:
+    fit("lbfgs, until it converges", solver="lbfgs", max_iter=10000)
+    fit("newton-cg", solver="newton-cg")
 else:
-    rows = np.fromfile(path).reshape(-1, 51)
-    x, y = np.ascontiguousarray(rows[:, :50]), rows[:, 50]
-    fit("lbfgs", repeats, x, y, None, solver="lbfgs")
-    for _ in range(repeats):
-        start = time.process_time()
-        x.T @ x
-        print(f"XᵀX with OpenBLAS,{time.process_time() - start:.6f},1,nan", flush=True)
+    _, seconds = cpu(lambda: x.T @ x, repeats)
+    write("XᵀX", "numpy", seconds=seconds)

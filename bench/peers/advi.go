@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// advi compares the Gaussian approximations of logistic regression with those of
+// ADVI, in rstanarm: the model is the same, so that they differ by how near
+// they are to the optimum, and by the family.
+func (o *options) advi(ctx context.Context) ([]row, error) {
+	splits, err := o.splits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []row
+	for _, s := range splits {
+		rows, err := o.adviRows(ctx, s, o.repeats)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		all = append(all, rows...)
+	}
+	if err := o.shared(ctx); err != nil {
+		fmt.Fprintf(o.stderr, "a9a is left out: %v\n", err)
+		return all, nil
+	}
+	s, err := o.readA9a()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.write(s); err != nil {
+		return nil, err
+	}
+	rows, err := o.adviRows(ctx, s, 1) // minutes each
+	return append(all, rows...), err
+}
+
+// adviRows runs ADVI with some seeds, and prints beside fits of this library, whose
+// full posterior is in the parts glm and a9a, how far its posteriors are from that one.
+func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, error) {
+	ours, post, err := o.ownRows(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	moments := filepath.Join(o.temp, s.name)
+	rows, err := o.script(ctx, s.name, "advi.R", s.train, s.test, s.cols(), seeds, moments)
+	if err != nil {
+		return nil, err
+	}
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	objective, err := g.Objective()
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		if err := compare(&rows[i], post, objective, moments); err != nil {
+			return nil, err
+		}
+	}
+	printADVI(o.stdout, s, append(ours, rows...))
+	return rows, nil
+}
+
+// ownRows returns fits of this library with either covariance, and the full posterior.
+func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPosterior, error) {
+	var post *pgsvi.GLMPosterior
+	full, err := o.fit(s, "GLM", "full", func() (_ predictor, res *pgsvi.Result, err error) {
+		post, res, err = glmFit(ctx, s, nil, nil)
+		return post, res, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	diagonal, err := o.fit(s, "GLM", "diagonal", func() (predictor, *pgsvi.Result, error) {
+		return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, nil)
+	})
+	full.name, diagonal.name = "pgsvi, full posterior, nil Solver", "pgsvi, diagonal posterior, nil Solver"
+	return []row{full, diagonal}, post, err
+}
+
+// compare sets the −ELBO of r, and how far its moments are from those of post, from
+// the file that the script left. There is none for draws that were resampled, or of
+// a run that failed.
+func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective, moments string) error {
+	if strings.HasSuffix(r.variant, "resampled") || failed(*r) {
+		return nil
+	}
+	d := post.Dim()
+	v, err := readFloats(fmt.Sprintf("%s-%s-%d", moments, r.variant, r.seed), d+d*d)
+	if err != nil {
+		return err
+	}
+	q, err := pgsvi.NewGaussian(v[:d], mat.NewSymDense(d, v[d:]))
+	if err != nil {
+		return err
+	}
+	if r.negELBO, err = negELBO(objective, q); err != nil {
+		return err
+	}
+	mean, sd := post.Mean(nil), post.SD(nil)
+	meanOff, sdOff := make([]float64, d), make([]float64, d)
+	for i, variance := range q.VarTo(nil) {
+		meanOff[i] = math.Abs(v[i]-mean[i]) / sd[i]
+		sdOff[i] = math.Abs(math.Sqrt(variance)-sd[i]) / sd[i]
+	}
+	r.more["mean_worst"], r.more["mean_median"] = slices.Max(meanOff), median(meanOff)
+	r.more["sd_worst"], r.more["sd_median"] = slices.Max(sdOff), median(sdOff)
+	return nil
+}
+
+// negELBO returns the −ELBO of q, with exact expectations.
+func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
+	f, _, err := objective.F.(interface {
+		Value(pgsvi.Dist, *rand.Rand) (float64, float64, error)
+	}).Value(q, nil)
+	return f + objective.H.Value(q), err
+}
+
+// printADVI prints a table of medians over seeds. The first row is of the full posterior.
+func printADVI(w io.Writer, s *split, rows []row) {
+	fmt.Fprintf(w, "\n%s: logistic regression, prior N(0, I), no intercept, %d training rows, %d weights; medians over seeds, −ELBO %.4f at the optimum\n\n",
+		s.name, len(s.y), s.cols(), rows[0].negELBO)
+	header := []string{"", "seconds", "ratio", "−ELBO above", "test bits", "their range", "means off, worst (median)",
+		"sds off, worst (median)", "Pareto k", "distinct draws", "converged"}
+	fmt.Fprintf(w, "| %s |\n%s|\n", strings.Join(header, " | "), strings.Repeat("|---", len(header)))
+	for _, label := range distinct(rows, row.label) {
+		group := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.label() != label })
+		fmt.Fprintf(w, "| %s | %s |\n", label, strings.Join(cells(group, rows[0]), " | "))
+	}
+}
+
+// failed reports whether a run ended without a posterior.
+func failed(r row) bool { return math.IsNaN(r.bits) }
+
+// cells returns what printADVI prints of the fits by one program, beside ours, the full posterior.
+func cells(group []row, ours row) []string {
+	runs := len(group)
+	group = slices.DeleteFunc(group, failed)
+	if len(group) == 0 {
+		return append(make([]string, 9), fmt.Sprintf("0, failed %d, of %d", runs, runs))
+	}
+	bits := values(group, func(r row) float64 { return r.bits })
+	seconds := median(values(group, func(r row) float64 { return r.seconds }))
+	above := median(values(group, func(r row) float64 { return r.negELBO - ours.negELBO }))
+	more := func(format, name string) string {
+		return number(format, median(values(group, func(r row) float64 { return r.known(name) })))
+	}
+	var ended string
+	if _, ok := group[0].more["converged"]; ok {
+		n := 0.0
+		for _, r := range group {
+			n += r.more["converged"]
+		}
+		ended = fmt.Sprintf("%.0f, failed %d, of %d", n, runs-len(group), runs)
+	}
+	return []string{number("%.4f", seconds), number("%.1f", seconds/ours.seconds), number("%.3g", above),
+		number("%.4f", median(bits)), fmt.Sprintf("%.4f–%.4f", slices.Min(bits), slices.Max(bits)),
+		more("%.2f", "mean_worst") + more(" (%.2f)", "mean_median"), more("%.2f", "sd_worst") + more(" (%.2f)", "sd_median"),
+		more("%.2f", "pareto_k"), more("%.0f", "distinct"), ended}
+}
+
+// known returns what a script left in a column of that name, NaN if nothing.
+func (r row) known(name string) float64 {
+	if v, ok := r.more[name]; ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// values returns f of the rows.
+func values(rows []row, f func(row) float64) []float64 {
+	v := make([]float64, len(rows))
+	for i, r := range rows {
+		v[i] = f(r)
+	}
+	return v
+}

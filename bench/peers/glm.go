@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/pgsvi/pgsvi"
+	benchblas "github.com/pgsvi/pgsvi/bench/blas"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// glm compares logistic regression on the data sets of the paper with scikit-learn's.
+func (o *options) glm(ctx context.Context) ([]row, error) {
+	splits, err := o.splits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []row
+	for _, s := range splits {
+		rows, err := o.script(ctx, s.name, "glm.py", "rows", s.train, s.test, s.cols(), o.repeats)
+		if err != nil {
+			return nil, err
+		}
+		ours, err := o.glmRows(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		all = append(append(all, rows...), ours...)
+	}
+	grid(o.stdout, "Logistic regression, prior N(0, I), no intercept; ratios to scikit-learn as it comes", all, "LogisticRegression, lbfgs")
+	return all, nil
+}
+
+// glmRows returns fits of this library.
+func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
+	batch := func(converger pgsvi.Converger) fit {
+		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, converger) }
+	}
+	end, err := o.fit(s, "GLM", "full", batch(nil))
+	if err != nil {
+		return nil, err
+	}
+	rough, err := o.fit(s, "GLM", "full", batch(within{-end.negELBO - 0.01}))
+	if err != nil {
+		return nil, err
+	}
+	stream, err := o.streamRow(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	rough.note += fmt.Sprintf(", %.4f nats from the optimum", rough.negELBO-end.negELBO)
+	rough.name, end.name = "pgsvi, full posterior to 0.01 nats", "pgsvi, full posterior, nil Solver"
+	return []row{rough, end, stream}, nil
+}
+
+// glmFit fits a GLM.
+func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions, converger pgsvi.Converger) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
+}
+
+// streamRow returns a fit by one pass.
+func (o *options) streamRow(ctx context.Context, s *split) (row, error) {
+	r, err := o.fit(s, "GLM", "stream", func() (predictor, *pgsvi.Result, error) {
+		g, err := pgsvi.NewGLMStream(s.cols(), pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := g.AddAll(ctx, pgsvi.Rows(s.x, s.y)); err != nil {
+			return nil, nil, err
+		}
+		p, err := g.Posterior()
+		return p, nil, err
+	})
+	r.name = "pgsvi, full posterior, one streaming pass"
+	return r, err
+}
+
+// readA9a returns the data set of that name, sparse.
+func (o *options) readA9a() (*split, error) {
+	folder := filepath.Join(o.data, "a9a")
+	s := &split{name: "a9a", train: filepath.Join(folder, "a9a.gz"), test: filepath.Join(folder, "a9a.t.gz")}
+	var err error
+	if s.x, s.y, err = readLIBSVM(s.train); err != nil {
+		return nil, err
+	}
+	s.xTest, s.yTest, err = readLIBSVM(s.test)
+	return s, err
+}
+
+// readLIBSVM reads a file of a9a.
+func readLIBSVM(path string) (*pgsvi.Sparse, []float64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return pgsvi.ReadLIBSVM(f, 123)
+}
+
+// a9a compares fits to the sparse rows of a9a.
+func (o *options) a9a(ctx context.Context) ([]row, error) {
+	s, err := o.readA9a()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := o.script(ctx, s.name, "glm.py", "libsvm", s.train, s.test, s.cols(), o.repeats)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := o.glmRows(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	floor, err := o.floor(s, "one XᵀX of the sparse rows", "sparse", sparseGram(s.x.(*pgsvi.Sparse)))
+	if err != nil {
+		return nil, err
+	}
+	rows = append(append(rows, ours...), floor)
+	list(o.stdout, "a9a: 32,561 rows of 14 non-zeros among 123 columns, logit, prior N(0, I), no intercept", rows)
+	return rows, nil
+}
+
+// floor returns the time of a computation that no fit can do without.
+func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
+	r := newRow(s.name, "XᵀX", variant)
+	r.name = name
+	var err error
+	r.seconds, err = o.seconds(func() error { f(); return nil })
+	return r, err
+}
+
+// sparseGram returns a function that computes XᵀX.
+func sparseGram(x *pgsvi.Sparse) func() {
+	n, d := x.Dims()
+	gram := make([]float64, d*d)
+	return func() {
+		clear(gram)
+		for i := range n {
+			ind, val := x.Row(i)
+			for k, j := range ind {
+				for l, c := range ind[:k+1] {
+					gram[int(j)*d+int(c)] += val[k] * val[l]
+				}
+			}
+		}
+	}
+}
+
+// dense compares a streaming pass over generated rows.
+func (o *options) dense(ctx context.Context) ([]row, error) {
+	const d = 50
+	x, y := generate(o.rows, d)
+	s := &split{name: "dense", x: x, y: y, train: filepath.Join(o.temp, "dense.train")}
+	if err := writeRows(s.train, s.x, s.y); err != nil {
+		return nil, err
+	}
+	rows, err := o.script(ctx, s.name, "glm.py", "rows", s.train, "", d, o.repeats)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := o.streamRow(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	floor, err := o.floor(s, "one XᵀX with "+benchblas.Name, benchblas.Name, denseGram(x))
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, stream, floor)
+	list(o.stdout, fmt.Sprintf("%d dense rows of %d columns, logit, prior N(0, I), no intercept", o.rows, d), rows)
+	return rows, nil
+}
+
+// generate returns n rows of d features and responses of a logistic regression.
+func generate(n, d int) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	w := make([]float64, d)
+	for j := range w {
+		w[j] = 0.3 * rng.NormFloat64()
+	}
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range y {
+		row := x.RawRowView(i)
+		var eta float64
+		for j := range row {
+			row[j] = rng.NormFloat64()
+			eta += row[j] * w[j]
+		}
+		y[i] = -1
+		if rng.Float64() < 1/(1+math.Exp(-eta)) {
+			y[i] = 1
+		}
+	}
+	return x, y
+}
+
+// denseGram returns a function that computes XᵀX, some rows at a time and as columns,
+// which is how Syrk is fastest; the time to lay them out is left aside.
+func denseGram(x *mat.Dense) func() {
+	n, d := x.Dims()
+	var chunks []blas64.General
+	for lo := 0; lo < n; lo += 256 {
+		chunks = append(chunks, mat.DenseCopyOf(x.Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
+	}
+	gram := blas64.Symmetric{Uplo: blas.Lower, N: d, Data: make([]float64, d*d), Stride: d}
+	return func() {
+		for _, c := range chunks {
+			blas64.Syrk(blas.NoTrans, 1, c, 1, gram)
+		}
+	}
+}

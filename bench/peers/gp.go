@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/blas"
+)
+
+// gp compares Gaussian-process classification with scikit-learn's.
+func (o *options) gp(ctx context.Context) ([]row, error) {
+	splits, err := o.splits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []row
+	for _, s := range splits {
+		learned := filepath.Join(o.temp, s.name+".learned")
+		kernel := s.problem.Kernel().(pgsvi.SquaredExp)
+		rows, err := o.script(ctx, s.name, "gp.py", s.train, s.test, s.cols(), o.repeats, kernel.Scale, kernel.Length, learned)
+		if err != nil {
+			return nil, err
+		}
+		ours, err := o.gpRows(ctx, s, learned)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		rows = append(rows, ours...)
+		list(o.stdout, fmt.Sprintf("%s: Gaussian process, logit, %d training rows, %d test rows", s.name, len(s.y), len(s.yTest)), rows)
+		all = append(all, rows...)
+	}
+	grid(o.stdout, "Gaussian-process classification; ratios to scikit-learn with learned hyper-parameters, from 1 and from the fixed ones, and with fixed ones",
+		all, "GPC, learned", "GPC, learned from fixed", "GPC, fixed")
+	return all, nil
+}
+
+// gpRows returns fits of this library at the hyper-parameters of the paper, and one
+// at those in the file learned.
+func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, error) {
+	paper := func(converger pgsvi.Converger) fit {
+		return func() (predictor, *pgsvi.Result, error) {
+			return o.gpFit(ctx, s, s.problem.Kernel(), converger)
+		}
+	}
+	end, err := o.fit(s, "GP", blas.Name, paper(nil))
+	if err != nil {
+		return nil, err
+	}
+	rough, err := o.fit(s, "GP", blas.Name, paper(within{-end.negELBO - 1e-3*float64(len(s.y))}))
+	if err != nil {
+		return nil, err
+	}
+	theta, err := readFloats(learned, 2)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := o.fit(s, "GP", blas.Name+", learned by GPC", func() (predictor, *pgsvi.Result, error) {
+		return o.gpFit(ctx, s, pgsvi.SquaredExp{Scale: math.Exp(theta[0] / 2), Length: math.Exp(theta[1])}, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	rough.name = fmt.Sprintf("pgsvi with %s, to 0.001 nats a datum", blas.Name)
+	end.name = fmt.Sprintf("pgsvi with %s, nil Solver", blas.Name)
+	theirs.name = fmt.Sprintf("pgsvi with %s, nil Solver, hyper-parameters learned by GPC", blas.Name)
+	return []row{rough, end, theirs}, nil
+}
+
+// gpFit fits a Gaussian process from its data, with its covariances.
+func (o *options) gpFit(ctx context.Context, s *split, k pgsvi.Kernel, converger pgsvi.Converger) (predictor, *pgsvi.Result, error) {
+	g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{})
+	if err != nil {
+		return nil, nil, err
+	}
+	g.Jitter = s.problem.Jitter
+	return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
+}

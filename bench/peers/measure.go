@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"syscall"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// newRow returns a row of which nothing is known.
+func newRow(set, method, variant string) row {
+	nan := math.NaN()
+	return row{dataset: set, method: method, variant: variant, seed: 1, pass: nan, negELBO: nan, bits: nan, seconds: nan, predict: nan}
+}
+
+// A fit makes a posterior from data. The Result is nil if there is none.
+type fit func() (predictor, *pgsvi.Result, error)
+
+// A predictor is a posterior of this library.
+type predictor interface {
+	LogProb(dst, y []float64, x mat.Matrix) []float64
+}
+
+// fit measures f, and its predictions if s has rows to test on.
+func (o *options) fit(s *split, method, variant string, f fit) (row, error) {
+	r := newRow(s.name, method, variant)
+	var post predictor
+	var res *pgsvi.Result
+	var err error
+	r.seconds, err = o.seconds(func() (err error) {
+		post, res, err = f()
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	r.pass = 1
+	if res != nil {
+		r.pass, r.negELBO = res.Passes, -res.ELBO
+		r.note = fmt.Sprintf("%.4g passes, gap %.0e nats", res.Passes, res.Gap)
+	}
+	if s.xTest == nil {
+		return r, nil
+	}
+	var logp []float64
+	r.predict, err = o.seconds(func() error {
+		logp = post.LogProb(nil, s.yTest, s.xTest)
+		return nil
+	})
+	r.bits = bits(logp)
+	return r, err
+}
+
+// bits returns the mean log loss, in bits.
+func bits(logp []float64) float64 {
+	var sum float64
+	for _, l := range logp {
+		sum -= l
+	}
+	return sum / math.Ln2 / float64(len(logp))
+}
+
+// seconds returns the median CPU time of f, which stops at an error.
+func (o *options) seconds(f func() error) (float64, error) {
+	t := make([]float64, o.repeats)
+	for i := range t {
+		runtime.GC()
+		start, err := cpu()
+		if err != nil {
+			return 0, err
+		}
+		if err := f(); err != nil {
+			return 0, err
+		}
+		end, err := cpu()
+		if err != nil {
+			return 0, err
+		}
+		t[i] = end - start
+	}
+	return median(t), nil
+}
+
+// cpu returns the CPU seconds of this process.
+func cpu() (float64, error) {
+	var u syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, err
+}
+
+// within stops at an ELBO.
+type within struct{ elbo float64 }
+
+// Init implements pgsvi.Converger.
+func (within) Init() {}
+
+// Converged implements pgsvi.Converger.
+func (w within) Converged(it pgsvi.Iteration) pgsvi.Status {
+	if it.ELBO >= w.elbo {
+		return pgsvi.Converged
+	}
+	return pgsvi.NotTerminated
+}

@@ -1,0 +1,43 @@
+"""What the scripts share: one core, rows from a file, CPU time, and the table that they print."""
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+import csv
+import statistics
+import sys
+import time
+
+import numpy as np
+from sklearn.metrics import log_loss
+
+COLUMNS = ["method", "variant", "seed", "pass", "logloss_bits", "seconds", "predict", "note"]
+_table = csv.DictWriter(sys.stdout, COLUMNS, restval="nan")
+_table.writeheader()
+
+
+def read(path, columns):
+    """Returns the features and responses of a file of float64 rows, the response last."""
+    rows = np.fromfile(path).reshape(-1, columns + 1)
+    return np.ascontiguousarray(rows[:, :columns]), rows[:, columns]
+
+
+def cpu(f, repeats):
+    """Returns what f does, and the median of its CPU seconds."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.process_time()
+        result = f()
+        seconds.append(time.process_time() - start)
+    return result, statistics.median(seconds)
+
+
+def write(method, variant, **values):
+    """Prints a row of the table; what is not given is not known."""
+    _table.writerow({"method": method, "variant": variant, "seed": 1, "note": "", **values})
+    sys.stdout.flush()
+
+
+def score(model, test, repeats):
+    """Returns the test log loss of a classifier, in bits, and the seconds of its predictions."""
+    p, seconds = cpu(lambda: model.predict_proba(test[0]), repeats)
+    return {"logloss_bits": log_loss(test[1], p) / np.log(2), "predict": seconds}

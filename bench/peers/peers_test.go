@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/paper"
+	"gonum.org/v1/gonum/mat"
+)
+
+// testOptions are options that need no other program.
+func testOptions(t *testing.T) (o *options, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	return &options{testdata: "../../testdata", temp: t.TempDir(), out: t.TempDir(), repeats: 1, rows: 10,
+		python: "no-such-python", rscript: "no-such-R", stdout: stdout, stderr: stderr}, stdout, stderr
+}
+
+func ionosphere(t *testing.T, o *options) *split {
+	t.Helper()
+	p, err := paper.Ionosphere(o.testdata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &split{name: p.Name, x: p.X, xTest: p.XTest, y: p.Y, yTest: p.YTest, problem: p}
+}
+
+// TestParse: the table of a script, of Python or of R.
+func TestParse(t *testing.T) {
+	const table = `method,variant,seed,pass,logloss_bits,seconds,predict,note,pareto_k
+GPC,"learned, twice",1,nan,0.5,0.25,0.01,"scale 2, length 3",nan
+"ADVI","meanfield",3,10000,NA,1.5,0.003,"",1.25
+`
+	rows, err := parse(strings.NewReader(table), "set")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2 {
+		t.Fatalf("%d rows, want 2", len(rows))
+	}
+	if r := rows[0]; r.dataset != "set" || r.label() != "GPC, learned, twice" || r.seed != 1 || !math.IsNaN(r.pass) ||
+		r.bits != 0.5 || r.seconds != 0.25 || r.predict != 0.01 || r.note != "scale 2, length 3" {
+		t.Errorf("the first row is %+v", r)
+	}
+	if r := rows[1]; r.seed != 3 || r.pass != 10000 || !math.IsNaN(r.bits) || !math.IsNaN(r.negELBO) || r.more["pareto_k"] != 1.25 {
+		t.Errorf("the second row is %+v", r)
+	}
+	for _, bad := range []string{"", "method,seed\n", "method,seed\nGPC,one\n", "seconds\nfast\n", "seed,seconds\n1\n"} {
+		if _, err := parse(strings.NewReader(bad), "set"); err == nil {
+			t.Errorf("%q gives no error", bad)
+		}
+	}
+}
+
+// TestWriteCSV: the columns are those of the second figure.
+func TestWriteCSV(t *testing.T) {
+	dir := t.TempDir()
+	r := newRow("ionosphere", "GPC", "learned, twice")
+	r.seconds = 0.25
+	if err := writeCSV(dir, []row{r}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "peers.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{{"dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds"},
+		{"ionosphere", "GPC", "learned, twice", "1", "NaN", "NaN", "NaN", "0.25"}}
+	if !slices.EqualFunc(lines, want, slices.Equal) {
+		t.Errorf("peers.csv is %q", lines)
+	}
+}
+
+// TestGP: the rows of this library on ionosphere, at the hyper-parameters of the
+// paper as they are and as a script would leave them.
+func TestGP(t *testing.T) {
+	o, _, _ := testOptions(t)
+	s := ionosphere(t, o)
+	learned := filepath.Join(o.temp, "learned")
+	theta := []float64{2 * s.problem.LogScale, s.problem.LogLength}
+	if err := writeRows(learned, mat.NewDense(1, 1, theta[:1]), theta[1:]); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := o.gpRows(context.Background(), s, learned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rough, end, theirs := rows[0], rows[1], rows[2]
+	if math.Abs(end.bits-0.4177) > 1e-4 || math.Abs(end.negELBO-89.26565163) > 1e-6 {
+		t.Errorf("%v bits at −ELBO %v", end.bits, end.negELBO)
+	}
+	if math.Abs(theirs.bits-end.bits) > 1e-6 {
+		t.Errorf("%v bits at the hyper-parameters of the file, want %v", theirs.bits, end.bits)
+	}
+	if excess := rough.negELBO - end.negELBO; !(excess > 0 && excess <= 1e-3*280) || rough.pass >= end.pass {
+		t.Errorf("%v nats from the optimum after %v passes of %v", excess, rough.pass, end.pass)
+	}
+}
+
+// TestCompare: a q with the moments of the posterior is at the optimum, and one whose
+// means and variances are off is as far off as it is.
+func TestCompare(t *testing.T) {
+	o, stdout, _ := testOptions(t)
+	s := ionosphere(t, o)
+	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, res, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objective, err := g.Objective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := post.Dim()
+	mean, sd, cov := mat.NewDense(1, d, post.Mean(nil)), post.SD(nil), mat.DenseCopyOf(post.Cov())
+	moments := filepath.Join(o.temp, "moments")
+	ours := newRow(s.name, "GLM", "full")
+	ours.negELBO = -res.ELBO
+	all := []row{ours}
+	for seed := range 2 {
+		if seed == 1 {
+			mean.Set(0, 5, mean.At(0, 5)+2*sd[5])
+			cov.Scale(4, cov)
+		}
+		// The moments as one row of numbers, of which the last is the response of writeRows.
+		numbers := slices.Concat(mean.RawRowView(0), cov.RawMatrix().Data)
+		last := len(numbers) - 1
+		if err := writeRows(fmt.Sprintf("%s-fullrank-%d", moments, seed), mat.NewDense(1, last, numbers[:last]), numbers[last:]); err != nil {
+			t.Fatal(err)
+		}
+		r := newRow(s.name, "ADVI", "fullrank")
+		r.seed, r.bits, r.more = seed, 1, map[string]float64{"converged": float64(seed)}
+		if err := compare(&r, post, objective, moments); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	for i, want := range [][4]float64{{0, 0, 0, 0}, {2, 0, 1, 1}} {
+		for j, name := range []string{"mean_worst", "mean_median", "sd_worst", "sd_median"} {
+			if got := all[i+1].more[name]; math.Abs(got-want[j]) > 1e-9 {
+				t.Errorf("%s is %v, want %v", name, got, want[j])
+			}
+		}
+	}
+	if excess := all[1].negELBO - ours.negELBO; math.Abs(excess) > 1e-6 {
+		t.Errorf("the posterior itself is %v nats from the optimum", excess)
+	}
+	if excess := all[2].negELBO - ours.negELBO; excess < 1 {
+		t.Errorf("a worse q is %v nats from the optimum", excess)
+	}
+	fails := newRow(s.name, "ADVI", "fullrank")
+	if err := compare(&fails, post, objective, moments); err != nil {
+		t.Fatal(err)
+	}
+	printADVI(stdout, s, append(all, fails))
+	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "1, failed 1, of 3") {
+		t.Errorf("the table has no %q:\n%s", want, stdout)
+	}
+}
+
+// TestGrid: data sets side by side, with ratios to the programs asked for.
+func TestGrid(t *testing.T) {
+	a := row{dataset: "s", name: "A", seconds: 2, bits: 0.5}
+	b := row{dataset: "s", name: "B", seconds: 1, bits: math.NaN()}
+	c := row{dataset: "u", name: "B", seconds: 3, bits: 0.25}
+	var w bytes.Buffer
+	grid(&w, "title", []row{a, b, c}, "A")
+	const want = `
+title
+
+| | s, seconds (ratios) | bits | u, seconds (ratios) | bits |
+|---|---|---|---|---|
+| A | 2.0000 (1.00) | 0.5000 | | |
+| B | 1.0000 (0.50) |  | 3.0000 | 0.2500 |
+`
+	if w.String() != want {
+		t.Errorf("got %s", w.String())
+	}
+}
+
+// TestMissing: what is not there is left out, with a message.
+func TestMissing(t *testing.T) {
+	o, _, stderr := testOptions(t)
+	if err := o.run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(stderr.String(), p.name+" is left out: no-such-") {
+			t.Errorf("no message about %s in\n%s", p.name, stderr)
+		}
+	}
+	if _, err := parseFlags([]string{"-only", "gp,knitting"}, stderr, stderr); err == nil {
+		t.Error("a part that does not exist gives no error")
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// The programs that are compared with run in scripts, each of which prints a table
+// of CSV with the columns method, variant, seed, pass, logloss_bits, seconds,
+// predict and note, and others of its own, which hold numbers.
+//
+//go:embed *.py *.R
+var scripts embed.FS
+
+// script runs a script and returns its rows, as those of a data set.
+func (o *options) script(ctx context.Context, set, name string, args ...any) ([]row, error) {
+	program := o.python
+	if filepath.Ext(name) == ".R" {
+		program = o.rscript
+	}
+	cmd := exec.CommandContext(ctx, program, filepath.Join(o.temp, name))
+	for _, a := range args {
+		cmd.Args = append(cmd.Args, fmt.Sprint(a))
+	}
+	cmd.Env = append(os.Environ(), "OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1")
+	cmd.Stderr = o.stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", program, name, err)
+	}
+	rows, err := parse(strings.NewReader(string(out)), set)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rows, nil
+}
+
+// unpack writes the scripts to the temporary folder.
+func (o *options) unpack() error {
+	return os.CopyFS(o.temp, scripts)
+}
+
+// parse reads the table of a script.
+func parse(r io.Reader, set string) ([]row, error) {
+	lines, err := csv.NewReader(r).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(lines) < 2 {
+		return nil, fmt.Errorf("%s: a table without rows", set)
+	}
+	var rows []row
+	for _, line := range lines[1:] {
+		w := newRow(set, "", "")
+		for i, name := range lines[0] {
+			if err := w.set(name, line[i]); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", set, name, err)
+			}
+		}
+		rows = append(rows, w)
+	}
+	return rows, nil
+}
+
+// set sets what a column of that name holds.
+func (r *row) set(name, field string) (err error) {
+	switch name {
+	case "method":
+		r.method = field
+	case "variant":
+		r.variant = field
+	case "note":
+		r.note = field
+	case "seed":
+		r.seed, err = strconv.Atoi(field)
+	case "pass":
+		r.pass, err = value(field)
+	case "logloss_bits":
+		r.bits, err = value(field)
+	case "seconds":
+		r.seconds, err = value(field)
+	case "predict":
+		r.predict, err = value(field)
+	default:
+		if r.more == nil {
+			r.more = make(map[string]float64)
+		}
+		r.more[name], err = value(field)
+	}
+	return err
+}
+
+// value reads a number; R writes NA for one that is not known.
+func value(field string) (float64, error) {
+	if field == "NA" {
+		return math.NaN(), nil
+	}
+	return strconv.ParseFloat(field, 64)
+}
+
+// sklearn reports that there is no scikit-learn.
+func (o *options) sklearn(ctx context.Context) error {
+	return o.try(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c", "import sklearn")
+}
+
+// rstanarm reports that there is no rstanarm.
+func (o *options) rstanarm(ctx context.Context) error {
+	return o.try(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e", "loadNamespace('rstanarm')")
+}
+
+// try reports that a program does not run.
+func (o *options) try(ctx context.Context, what, program string, args ...string) error {
+	if err := exec.CommandContext(ctx, program, args...).Run(); err != nil {
+		return fmt.Errorf("%s has no %s: %w", program, what, err)
+	}
+	return nil
+}
