@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/pgsvi/pgsvi"
@@ -34,6 +35,23 @@ type outcome struct {
 	passes         [2]float64
 	status         string
 	change, excess float64
+}
+
+// row returns the columns of the table that o is.
+func (o outcome) row() []string {
+	return []string{number(o.passes[0]), number(o.passes[1]), o.status, number(o.change), number(o.excess)}
+}
+
+// readOutcome is the inverse of row.
+func readOutcome(row []string) (outcome, error) {
+	o := outcome{status: row[2]}
+	for i, v := range map[int]*float64{0: &o.passes[0], 1: &o.passes[1], 3: &o.change, 4: &o.excess} {
+		var err error
+		if *v, err = strconv.ParseFloat(row[i], 64); err != nil {
+			return o, fmt.Errorf("the table of figure 1 has %q for a number", row[i])
+		}
+	}
+	return o, nil
 }
 
 // within are the bands that count as convergence, as fractions of the gap between
@@ -127,57 +145,13 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 
 // figure1 measures and draws how long each method takes to converge.
 func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
-	ionosphere, err := paper.Ionosphere(o.testdata)
+	p, sweeps, err := o.measure1(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := solve(ctx, ionosphere)
-	if err != nil {
-		return err
-	}
-	sweeps, err := o.sweeps(p)
-	if err != nil {
-		return err
-	}
-	total := 0
-	for _, s := range sweeps {
-		total += len(s.steps) * s.seeds * s.passes
-	}
-	bar := newBar(total)
-	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
-	if err != nil {
-		return err
-	}
-	for _, s := range sweeps {
-		for _, step := range s.steps {
-			var runs []outcome
-			for seed := range s.seeds {
-				rows, err := table.run([]string{s.name, number(step), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
-					r, err := s.run(ctx, step, uint64(seed+1), p, bar)
-					return [][]string{{number(r.passes[0]), number(r.passes[1]), r.status, number(r.change), number(r.excess)}}, err
-				})
-				if err != nil {
-					return fmt.Errorf("%s: %w", s.name, err)
-				}
-				if rows == nil {
-					continue
-				}
-				r := outcome{status: rows[0][5]}
-				for i, v := range map[int]*float64{3: &r.passes[0], 4: &r.passes[1], 6: &r.change, 7: &r.excess} {
-					if *v, err = value(rows[0][i]); err != nil {
-						return err
-					}
-				}
-				runs = append(runs, r)
-			}
-			s.runs = append(s.runs, runs)
-		}
-	}
-	bar.Finish()
 	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), p, sweeps); err != nil {
 		return err
 	}
-
 	fmt.Fprintf(stdout, "ionosphere: −ELBO %.4f at the start, %.8f at the optimum; passes, median over seeds\n\n", p.start, p.optimum)
 	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "method\tstep\tto 1%\tto 0.1%\tstatus\tto a change of 0.1%\tnats above then\t")
@@ -198,6 +172,56 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 		}
 	}
 	return tw.Flush()
+}
+
+// measure1 runs the methods of figure 1 at each of their step sizes.
+func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
+	ionosphere, err := paper.Ionosphere(o.testdata)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := solve(ctx, ionosphere)
+	if err != nil {
+		return nil, nil, err
+	}
+	sweeps, err := o.sweeps(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	total := 0
+	for _, s := range sweeps {
+		total += len(s.steps) * s.seeds * s.passes
+	}
+	bar := newBar(total)
+	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range sweeps {
+		for _, step := range s.steps {
+			var runs []outcome
+			for seed := range s.seeds {
+				rows, err := table.run([]string{s.name, number(step), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
+					r, err := s.run(ctx, step, uint64(seed+1), p, bar)
+					return [][]string{r.row()}, err
+				})
+				if err != nil {
+					return nil, nil, fmt.Errorf("%s: %w", s.name, err)
+				}
+				if rows == nil {
+					continue
+				}
+				r, err := readOutcome(rows[0][3:])
+				if err != nil {
+					return nil, nil, err
+				}
+				runs = append(runs, r)
+			}
+			s.runs = append(s.runs, runs)
+		}
+	}
+	bar.Finish()
+	return p, sweeps, nil
 }
 
 // run runs s at a step size.

@@ -85,18 +85,35 @@ func (o *options) problems2() ([]*paper.Problem, error) {
 
 // figure2 measures and draws how −ELBO and test log loss fall with the passes.
 func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
-	sets, err := o.problems2()
+	problems, methods, err := o.measure2(ctx, stdout)
 	if err != nil {
 		return err
+	}
+	if err := drawFigure2(filepath.Join(o.out, "figure2.png"), o.marks(), problems, methods); err != nil {
+		return err
+	}
+	for i, p := range problems {
+		if err := p.print(stdout, methods[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure2 runs the methods of figure 2 on each data set.
+func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [][]*method, error) {
+	sets, err := o.problems2()
+	if err != nil {
+		return nil, nil, err
 	}
 	total := 0
 	problems, methods := make([]*problem, len(sets)), make([][]*method, len(sets))
 	for i, set := range sets {
 		if problems[i], err = solve(ctx, set); err != nil {
-			return err
+			return nil, nil, err
 		}
 		if methods[i], err = o.methods2(set); err != nil {
-			return err
+			return nil, nil, err
 		}
 		for _, m := range methods[i] {
 			total += m.seeds(o) * o.passes
@@ -105,12 +122,12 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 	bar := newBar(total)
 	table, err := o.results("figure2.csv", 4, "dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	for i, p := range problems {
 		pred, err := p.Predictor()
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		for _, m := range methods[i] {
 			for seed := range m.seeds(o) {
@@ -126,19 +143,17 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 					return rows, context.Cause(ctx)
 				})
 				if err != nil {
-					return err
+					return nil, nil, err
 				}
 				if rows == nil {
 					continue
 				}
+				values, err := table.numbers(rows)
+				if err != nil {
+					return nil, nil, err
+				}
 				var run []sample
-				for _, row := range rows {
-					var v [4]float64
-					for k := range v {
-						if v[k], err = value(row[4+k]); err != nil {
-							return err
-						}
-					}
+				for _, v := range values {
 					run = append(run, sample{int(v[0]), v[1], v[2], v[3]})
 				}
 				m.runs = append(m.runs, run)
@@ -146,27 +161,23 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 		}
 	}
 	bar.Finish()
-	if err := drawFigure2(filepath.Join(o.out, "figure2.png"), o.marks(), problems, methods); err != nil {
-		return err
-	}
+	return problems, methods, nil
+}
 
-	for i, p := range problems {
-		fmt.Fprintf(stdout, "\n%s: %d training rows, %d test rows, −ELBO %.4f at the start, %.8f at the optimum; medians over seeds\n\n", p.Name, len(p.Y), len(p.YTest), p.start, p.optimum)
-		tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(tw, "method\tvariant\tseeds\tpasses\t−ELBO\ttest bits\tseconds\tpasses to 1%\tto 0.1%\t")
-		for _, m := range methods[i] {
-			s := m.last()
-			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.6f\t%.5f\t%.2f", m.name, m.variant, len(m.runs), s.pass, s.negELBO, s.bits, s.seconds)
-			for _, share := range within {
-				fmt.Fprintf(tw, "\t%s", m.passesTo(p.optimum+share*(p.start-p.optimum)))
-			}
-			fmt.Fprintln(tw, "\t")
+// print writes the table of p.
+func (p *problem) print(stdout io.Writer, methods []*method) error {
+	fmt.Fprintf(stdout, "\n%s: %d training rows, %d test rows, −ELBO %.4f at the start, %.8f at the optimum; medians over seeds\n\n", p.Name, len(p.Y), len(p.YTest), p.start, p.optimum)
+	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "method\tvariant\tseeds\tpasses\t−ELBO\ttest bits\tseconds\tpasses to 1%\tto 0.1%\t")
+	for _, m := range methods {
+		s := m.last()
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.6f\t%.5f\t%.2f", m.name, m.variant, len(m.runs), s.pass, s.negELBO, s.bits, s.seconds)
+		for _, share := range within {
+			fmt.Fprintf(tw, "\t%s", number(m.passesTo(p.optimum+share*(p.start-p.optimum))))
 		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
+		fmt.Fprintln(tw, "\t")
 	}
-	return nil
+	return tw.Flush()
 }
 
 // last returns the medians at the end of the runs.
@@ -179,24 +190,21 @@ func (m *method) last() sample {
 }
 
 // passesTo returns the first of the marks from which on the median −ELBO is not
-// above a bound.
-func (m *method) passesTo(bound float64) string {
-	first := 0
+// above a bound, infinite if there is none.
+func (m *method) passesTo(bound float64) float64 {
+	first := math.Inf(1)
 	for _, pass := range marks[2] {
 		if pass > m.last().pass {
 			break
 		}
 		switch above := !(m.median(pass).negELBO <= bound); {
 		case above:
-			first = 0
-		case first == 0:
-			first = pass
+			first = math.Inf(1)
+		case math.IsInf(first, 1):
+			first = float64(pass)
 		}
 	}
-	if first == 0 {
-		return "–"
-	}
-	return fmt.Sprint(first)
+	return first
 }
 
 // run returns the samples of a run at marks. The last of a run that failed is at

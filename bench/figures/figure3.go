@@ -97,14 +97,12 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 				if rows == nil {
 					continue
 				}
+				values, err := table.numbers(rows)
+				if err != nil {
+					return err
+				}
 				var run []score
-				for _, row := range rows {
-					var v [3]float64
-					for k := range v {
-						if v[k], err = value(row[4+k]); err != nil {
-							return err
-						}
-					}
+				for _, v := range values {
 					run = append(run, score{int(v[0]), v[1], v[2]})
 				}
 				e.runs = append(e.runs, run)

@@ -80,13 +80,19 @@ func (r *results) encode(rows [][]string) []byte {
 	return b.Bytes()
 }
 
-// value reads a number of a CSV file.
-func value(field string) (float64, error) {
-	v, err := strconv.ParseFloat(field, 64)
-	if err != nil {
-		return 0, fmt.Errorf("the table has %q for a number", field)
+// numbers returns the columns of rows after those that name a run.
+func (r *results) numbers(rows [][]string) ([][]float64, error) {
+	all := make([][]float64, len(rows))
+	for i, row := range rows {
+		for _, field := range row[r.key:] {
+			v, err := strconv.ParseFloat(field, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q is no number", r.file, field)
+			}
+			all[i] = append(all[i], v)
+		}
 	}
-	return v, nil
+	return all, nil
 }
 
 // number formats v for a CSV file.
