@@ -136,7 +136,7 @@ func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 
 const (
 	inferSamples = 32
-	inferSteps   = 300
+	inferSteps   = 100
 	inferSettled = 1e-2 // the distance that the last step may still move q
 )
 

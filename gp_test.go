@@ -531,6 +531,65 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 	}
 }
 
+// wideLik is not log-concave: at its optimum under N(0, 1) a site takes most of the
+// precision of the prior, γ = −0.957.
+type wideLik struct{}
+
+func (wideLik) LogProb(_, eta float64) float64 { return 0.48*eta*eta - 1e-5*eta*eta*eta*eta }
+
+// TestGPWide: steps of exact expectations with a given step size, which are not to
+// be guarded against noise, get to an optimum near the edge, and go on from there;
+// so do steps with noise.
+func TestGPWide(t *testing.T) {
+	ctx := context.Background()
+	gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{1}, SquaredExp{}, wideLik{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, best, err := gp.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := best.Stepper.(*GPStepper).cur.gamma[0]; g > -0.95 {
+		t.Fatalf("γ is %v: the test does not test what it should", g)
+	}
+	_, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)})
+	if err != nil || math.Abs(res.ELBO-best.ELBO) > 1e-6 {
+		t.Errorf("with a step size: ELBO %v, want %v, %v", res.ELBO, best.ELBO, err)
+	}
+	noisy := *gp
+	noisy.Estimator = ScoreFunction{Samples: 2000}
+	st, err := noisy.NewStepper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 20 {
+		if err := st.Step(nil, math.Inf(1), rng); err != nil { // exact
+			t.Fatal(err)
+		}
+	}
+	for range 200 {
+		if err := st.Step(nil, 0.1, rng); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if elbo, err := st.ELBO(nil); err != nil || elbo < best.ELBO-0.1 {
+		t.Errorf("after steps with noise: ELBO %v of %v, %v", elbo, best.ELBO, err)
+	}
+	for _, y := range []float64{19, 20, 20.2, 20.5} {
+		gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{y}, SquaredExp{}, StudentT{DF: 99, Scale: 0.05})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, beta := range []float64{0.1, 1} {
+			if _, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(beta)}); err != nil || res.ELBO < -215 {
+				t.Errorf("outlier %v, β = %v: ELBO %v, %v", y, beta, res.ELBO, err)
+			}
+		}
+	}
+}
+
 // TestGPStochasticNegativeSites: with the score function γ̃ is negative at
 // times; the step keeps the sign and stays among the valid states.
 func TestGPStochasticNegativeSites(t *testing.T) {

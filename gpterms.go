@@ -20,8 +20,7 @@ func (f *marginalTerms) Len() int { return len(f.y) }
 
 // Deterministic reports whether the estimator ignores rng.
 func (f *marginalTerms) Deterministic() bool {
-	d, ok := f.est.(interface{ Deterministic() bool })
-	return ok && d.Deterministic()
+	return deterministic(f.est)
 }
 
 // Accepts returns an error wrapping ErrShape unless q is Gaussian with a dimension a term.

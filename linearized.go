@@ -45,8 +45,7 @@ type linearized struct {
 func (l linearized) Len() int { return l.f.Len() }
 
 func (l linearized) Deterministic() bool {
-	d, ok := l.f.(interface{ Deterministic() bool })
-	return ok && d.Deterministic()
+	return deterministic(l.f)
 }
 
 // Accepts reports what either part says of q.

@@ -64,9 +64,17 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 			t.b[i] = a + t.gamma[i]*t.mean[i]
 		}
 	}
-	// Go less far where V⁻¹ would not be positive definite, or nearly so.
-	for range 100 {
-		if t.next.factor(s.k, n, t.gamma) && t.next.leastPivot() >= leastPivot {
+	// Go less far where V⁻¹ would not be positive definite, and where noise would
+	// have it nearly so: not below the pivot of the state, if that is less.
+	least := 0.0
+	if !deterministic(s.est) {
+		if !t.current {
+			t.current = t.fac.factor(s.k, n, s.cur.gamma)
+		}
+		least = min(leastPivot, t.fac.leastPivot())
+	}
+	for halved := range 100 {
+		if t.next.factor(s.k, n, t.gamma) && (t.next.leastPivot() >= least || halved > 20) {
 			t.mean = resize(t.mean, n)
 			copy(t.w, t.b)
 			t.next.solve(t.w)

@@ -50,9 +50,7 @@ type objectiveStepper struct {
 func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
 		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN(), stderr: math.NaN()}
-	if f, ok := o.F.(interface{ Deterministic() bool }); ok {
-		s.exact = f.Deterministic()
-	}
+	s.exact = deterministic(o.F)
 	_, kl := d.(KL)
 	_, prior := o.H.(*KLTerm)
 	s.infinite = closed && kl && prior

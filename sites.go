@@ -96,7 +96,7 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	return !math.IsInf(f.logDet, 0)
 }
 
-// leastPivot is how much a step with noise may leave, of the precision of a
+// leastPivot is how much a step with noise must leave, of the precision of a
 // variable, to a site with a negative γ: a tenth, so that the variance grows
 // tenfold. Noise alone drives sites to the edge of what is positive definite, where
 // each step could go half of the way that is left, and the mean runs away with V.

@@ -477,9 +477,14 @@ func (f *expectation) Accepts(q Dist) error {
 	return nil
 }
 
-func (f *expectation) Deterministic() bool {
-	d, ok := f.est.(interface{ Deterministic() bool })
+// deterministic reports whether x, an Estimator or a Smooth, says that it ignores rng.
+func deterministic(x any) bool {
+	d, ok := x.(interface{ Deterministic() bool })
 	return ok && d.Deterministic()
+}
+
+func (f *expectation) Deterministic() bool {
+	return deterministic(f.est)
 }
 
 func (f *expectation) SetWorkers(n int) { f.workers = n }
