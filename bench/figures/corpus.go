@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/floats"
@@ -20,42 +22,47 @@ type corpus struct {
 	unigram     float64 // held-out nats a word by the frequencies of words alone
 }
 
-// corpora returns the corpora of figure 3. Without a folder of data there is one,
-// drawn from the model.
+// corpora returns the corpora of figure 3: AP and, without -quick, NIPS, or without
+// a folder of data one that is drawn from the model.
 func (o *options) corpora(stdout io.Writer) ([]*corpus, error) {
-	var all []*corpus
-	for _, set := range []struct {
+	type set struct {
 		name string
-		skip bool
 		read func() (*pgsvi.Corpus, error)
-	}{
-		{"nips", o.data == "" || o.quick, func() (*pgsvi.Corpus, error) {
-			return readCorpus(filepath.Join(o.data, "nips", "docword.nips.txt.gz"), pgsvi.ReadUCI)
-		}},
-		{"ap", o.data == "", func() (*pgsvi.Corpus, error) {
-			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"), func(r io.Reader) (*pgsvi.Corpus, error) { return pgsvi.ReadLDAC(r, 0) })
-		}},
-		{"synthetic", o.data != "" && o.sets == nil, func() (*pgsvi.Corpus, error) { return synthetic(400, 600, 60), nil }},
-	} {
-		if set.skip || !among(o.sets, set.name) {
-			continue
-		}
-		c, err := set.read()
-		if err != nil {
-			return nil, err
-		}
-		split := &corpus{name: set.name}
-		split.train, split.test = c.EvenOdd()
-		if split.unigram, err = unigram(split.train, split.test); err != nil {
-			return nil, fmt.Errorf("%s: %w", set.name, err)
-		}
-		all = append(all, split)
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("figure 3 has no corpora %v, or they need -data", o.sets)
+	made := set{"synthetic", func() (*pgsvi.Corpus, error) { return synthetic(400, 600, 60), nil }}
+	var sets []set
+	if o.data != "" && !o.quick {
+		sets = append(sets, set{"nips", func() (*pgsvi.Corpus, error) {
+			return readCorpus(filepath.Join(o.data, "nips", "docword.nips.txt.gz"), pgsvi.ReadUCI)
+		}})
+	}
+	if o.data != "" {
+		sets = append(sets, set{"ap", func() (*pgsvi.Corpus, error) {
+			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"), func(r io.Reader) (*pgsvi.Corpus, error) { return pgsvi.ReadLDAC(r, 0) })
+		}})
+	}
+	if o.data == "" || slices.Contains(o.sets, made.name) {
+		sets = append(sets, made)
+	}
+	sets, err := choose("data sets", o.sets, sets, func(s set) string { return s.name })
+	if err != nil {
+		return nil, err
 	}
 	if o.data == "" {
 		fmt.Fprintln(stdout, "no folder of data: a synthetic corpus in place of NIPS and AP")
+	}
+	var all []*corpus
+	for _, s := range sets {
+		c, err := s.read()
+		if err != nil {
+			return nil, err
+		}
+		split := &corpus{name: s.name}
+		split.train, split.test = c.EvenOdd()
+		if split.unigram, err = unigram(split.train, split.test); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		all = append(all, split)
 	}
 	return all, nil
 }
@@ -99,6 +106,9 @@ func heldOut(model *pgsvi.CTM, st pgsvi.Stepper, test *pgsvi.Corpus, draws int) 
 	h, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: draws})
 	if err != nil {
 		return 0, err
+	}
+	if math.IsNaN(h.PerToken) {
+		return 0, errors.New("no words are held out")
 	}
 	return h.PerToken, nil
 }

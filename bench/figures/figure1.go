@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -47,9 +49,12 @@ func readOutcome(row []string) (outcome, error) {
 	o := outcome{status: row[2]}
 	for i, v := range map[int]*float64{0: &o.passes[0], 1: &o.passes[1], 3: &o.change, 4: &o.excess} {
 		var err error
-		if *v, err = strconv.ParseFloat(row[i], 64); err != nil {
+		if *v, err = strconv.ParseFloat(row[i], 64); err != nil || math.IsNaN(*v) {
 			return o, fmt.Errorf("the table of figure 1 has %q for a number", row[i])
 		}
+	}
+	if !slices.Contains([]string{converged, left, notReached, diverged}, o.status) {
+		return o, fmt.Errorf("the table of figure 1 has the status %q", o.status)
 	}
 	return o, nil
 }
@@ -63,7 +68,7 @@ const (
 	converged  = "converged"   // within 0.1%, and stayed
 	left       = "left"        // was within 0.1%, but not for all of the last tenth of the run
 	notReached = "not reached" // never within 0.1%
-	diverged   = "diverged"    // failed, or ended above the start
+	diverged   = "diverged"    // failed, ended above the start, or was below the optimum
 )
 
 // judge returns the outcome of the run whose −ELBO after each pass is given.
@@ -79,8 +84,10 @@ func judge(curve []float64, start, optimum float64, failed bool) outcome {
 		}
 		last = v
 	}
-	if failed || len(curve) == 0 || curve[len(curve)-1] > start {
-		o.status = diverged
+	// Below the optimum, but for rounding, is what is left of a −ELBO that overflows.
+	wrong := func(v float64) bool { return !(v > optimum-1e-6*gap) }
+	if failed || len(curve) == 0 || curve[len(curve)-1] > start || slices.ContainsFunc(curve, wrong) {
+		o.status, o.change, o.excess = diverged, inf, inf
 		return o
 	}
 	for i, share := range within {
@@ -126,21 +133,13 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 		fine = 1
 	}
 	steps, n := grid(-3, 1, fine), exact.Len()
-	var all []*sweep
-	for _, s := range []*sweep{
+	all := []*sweep{
 		{name: "GD", model: objective.Linearized().In(pgsvi.LogCholesky), d: pgsvi.Euclidean{}, batch: n, steps: grid(-4, 0, fine), passes: 10 * o.passes, seeds: 1},
 		{name: "PG", model: exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
 		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
 		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes, seeds: o.seeds},
-	} {
-		if among(o.methods, s.name) {
-			all = append(all, s)
-		}
 	}
-	if all == nil {
-		return nil, fmt.Errorf("figure 1 has no methods %v", o.methods)
-	}
-	return all, nil
+	return choose("methods", o.methods, all, func(s *sweep) string { return s.name })
 }
 
 // figure1 measures and draws how long each method takes to converge.
@@ -157,6 +156,9 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 	fmt.Fprintln(tw, "method\tstep\tto 1%\tto 0.1%\tstatus\tto a change of 0.1%\tnats above then\t")
 	for _, s := range sweeps {
 		for i, step := range s.steps {
+			if s.runs[i] == nil {
+				continue
+			}
 			count := make(map[string]int)
 			for _, r := range s.runs[i] {
 				count[r.status]++
@@ -176,6 +178,9 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 
 // measure1 runs the methods of figure 1 at each of their step sizes.
 func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
+	if _, err := choose("data sets", o.sets, []string{"ionosphere"}, func(s string) string { return s }); err != nil {
+		return nil, nil, err
+	}
 	ionosphere, err := paper.Ionosphere(o.testdata)
 	if err != nil {
 		return nil, nil, err
@@ -255,18 +260,15 @@ func (s *sweep) median(i, band int) float64 {
 	return median(v)
 }
 
-// stop returns the medians, over seeds, of the passes to a small change and of the
-// nats above the optimum then, at step size i.
+// stop returns, of the run in the middle at step size i, the passes to a small change
+// and the nats above the optimum then.
 func (s *sweep) stop(i int) (passes, excess float64) {
-	var p, e []float64
-	for _, r := range s.runs[i] {
-		p, e = append(p, r.change), append(e, r.excess)
-	}
-	return median(p), median(e)
+	r := slices.SortedFunc(slices.Values(s.runs[i]), func(a, b outcome) int { return cmp.Compare(a.change, b.change) })
+	return r[len(r)/2].change, r[len(r)/2].excess
 }
 
-// worst returns the most frequent reason why runs at step size i have not converged.
-func (s *sweep) worst(i int) string {
+// reason returns the most frequent reason why runs at step size i have not converged.
+func (s *sweep) reason(i int) string {
 	count := make(map[string]int)
 	best := notReached
 	for _, r := range s.runs[i] {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -24,13 +23,7 @@ type method struct {
 	random        bool
 	model         pgsvi.Model
 	solver        pgsvi.Solver
-	runs          [][]sample // by seed
-}
-
-// A sample is one point of a run.
-type sample struct {
-	pass                   int
-	negELBO, bits, seconds float64
+	runs          runs
 }
 
 // methods2 returns the methods of figure 2 at the settings of p.
@@ -48,37 +41,36 @@ func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 	for _, m := range gradient {
 		all = append(all, &method{name: m.Name, variant: m.Variant, random: true, model: m.Model, solver: m.Solver})
 	}
-	all = slices.DeleteFunc(all, func(m *method) bool { return !among(o.methods, m.name) })
-	if len(all) == 0 {
-		return nil, fmt.Errorf("figure 2 has no methods %v", o.methods)
-	}
-	return all, nil
+	return choose("methods", o.methods, all, func(m *method) string { return m.name })
 }
 
-// problems2 returns the data sets of figure 2.
+// problems2 returns the data sets of figure 2: with -quick ionosphere, without -data
+// those of testdata.
 func (o *options) problems2() ([]*paper.Problem, error) {
+	type set struct {
+		name string
+		read func() (*paper.Problem, error)
+	}
+	sets := []set{{"ionosphere", func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }}}
+	if !o.quick {
+		sets = slices.Insert(sets, 0, set{"sonar", func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }})
+	}
+	if !o.quick && o.data != "" {
+		sets = append(sets,
+			set{"usps2v4", func() (*paper.Problem, error) { return paper.USPS(o.data, 2, 4) }},
+			set{"usps3v5", func() (*paper.Problem, error) { return paper.USPS(o.data, 3, 5) }})
+	}
+	sets, err := choose("data sets", o.sets, sets, func(s set) string { return s.name })
+	if err != nil {
+		return nil, err
+	}
 	var all []*paper.Problem
-	for _, set := range []struct {
-		name       string
-		full, data bool // whether not part of -quick, or of testdata
-		read       func() (*paper.Problem, error)
-	}{
-		{"sonar", true, false, func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }},
-		{"ionosphere", false, false, func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }},
-		{"usps2v4", true, true, func() (*paper.Problem, error) { return paper.USPS(o.data, 2, 4) }},
-		{"usps3v5", true, true, func() (*paper.Problem, error) { return paper.USPS(o.data, 3, 5) }},
-	} {
-		if set.full && o.quick || set.data && o.data == "" || !among(o.sets, set.name) {
-			continue
-		}
-		p, err := set.read()
+	for _, s := range sets {
+		p, err := s.read()
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, p)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("figure 2 has no data sets %v, or they need -data", o.sets)
 	}
 	return all, nil
 }
@@ -131,32 +123,16 @@ func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [
 		}
 		for _, m := range methods[i] {
 			for seed := range m.seeds(o) {
-				rows, err := table.run([]string{p.Name, m.name, m.variant, fmt.Sprint(seed + 1)}, func() ([][]string, error) {
-					run, err := m.run(ctx, uint64(seed+1), o.marks(), pred, bar)
-					if err != nil && ctx.Err() == nil {
-						fmt.Fprintf(stdout, "%s, %s %s, seed %d: %v\n", p.Name, m.name, m.variant, seed+1, err)
-					}
-					var rows [][]string
-					for _, s := range run {
-						rows = append(rows, []string{fmt.Sprint(s.pass), number(s.negELBO), number(s.bits), number(s.seconds)})
-					}
-					return rows, context.Cause(ctx)
+				name := []string{p.Name, m.name, m.variant, fmt.Sprint(seed + 1)}
+				run, err := table.samples(ctx, stdout, name, o.passes, func(add func(sample)) (int, error) {
+					return m.run(ctx, uint64(seed+1), o.marks(), pred, bar, add)
 				})
 				if err != nil {
 					return nil, nil, err
 				}
-				if rows == nil {
-					continue
+				if run != nil {
+					m.runs = append(m.runs, run)
 				}
-				values, err := table.numbers(rows)
-				if err != nil {
-					return nil, nil, err
-				}
-				var run []sample
-				for _, v := range values {
-					run = append(run, sample{int(v[0]), v[1], v[2], v[3]})
-				}
-				m.runs = append(m.runs, run)
 			}
 		}
 	}
@@ -170,71 +146,38 @@ func (p *problem) print(stdout io.Writer, methods []*method) error {
 	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "method\tvariant\tseeds\tpasses\t−ELBO\ttest bits\tseconds\tpasses to 1%\tto 0.1%\t")
 	for _, m := range methods {
-		s := m.last()
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.6f\t%.5f\t%.2f", m.name, m.variant, len(m.runs), s.pass, s.negELBO, s.bits, s.seconds)
+		if m.runs == nil {
+			continue
+		}
+		s := m.runs.median(m.runs.last())
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.6f\t%.5f\t%.2f", m.name, m.variant, len(m.runs), s.pass, s.loss, s.bits, s.seconds)
 		for _, share := range within {
-			fmt.Fprintf(tw, "\t%s", number(m.passesTo(p.optimum+share*(p.start-p.optimum))))
+			fmt.Fprintf(tw, "\t%s", number(m.runs.passesTo(p.optimum+share*(p.start-p.optimum))))
 		}
 		fmt.Fprintln(tw, "\t")
 	}
 	return tw.Flush()
 }
 
-// last returns the medians at the end of the runs.
-func (m *method) last() sample {
-	pass := 0
-	for _, run := range m.runs {
-		pass = max(pass, run[len(run)-1].pass)
-	}
-	return m.median(pass)
-}
-
-// passesTo returns the first of the marks from which on the median −ELBO is not
-// above a bound, infinite if there is none.
-func (m *method) passesTo(bound float64) float64 {
-	first := math.Inf(1)
-	for _, pass := range marks[2] {
-		if pass > m.last().pass {
-			break
-		}
-		switch above := !(m.median(pass).negELBO <= bound); {
-		case above:
-			first = math.Inf(1)
-		case math.IsInf(first, 1):
-			first = float64(pass)
-		}
-	}
-	return first
-}
-
-// run returns the samples of a run at marks. The last of a run that failed is at
-// the pass in which it did, and has no numbers.
-func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor, bar *progressbar.ProgressBar) ([]sample, error) {
+// run runs m, shows what it is at marks to add, and returns the pass that was reached.
+func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor, bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	st, err := m.model.NewStepper(m.solver.Divergence)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	var run []sample
 	solver := m.solver
 	solver.Src = rand.NewPCG(seed, 0)
-	pass, err := follow(ctx, solver, st, marks, bar, func(s state) error {
+	return follow(ctx, solver, st, marks, bar, func(s state) error {
 		negELBO, err := s.negELBO()
 		if err != nil {
 			return err
 		}
 		bits, err := pred.Bits(s.stepper)
-		if err != nil {
-			return err
+		if err == nil {
+			add(sample{s.pass, s.seconds, negELBO, bits})
 		}
-		run = append(run, sample{s.pass, negELBO, bits, s.seconds})
-		return nil
+		return err
 	})
-	if err != nil {
-		nan := math.NaN()
-		run = append(run, sample{pass + 1, nan, nan, nan})
-		err = fmt.Errorf("in pass %d: %w", pass+1, err)
-	}
-	return run, err
 }
 
 // seeds returns the number of runs of m.
@@ -243,28 +186,4 @@ func (m *method) seeds(o *options) int {
 		return o.seeds
 	}
 	return 1
-}
-
-// median returns the medians over seeds after a pass. A run that failed counts
-// as infinitely bad.
-func (m *method) median(pass int) sample {
-	var elbo, bits, seconds []float64
-	for _, run := range m.runs {
-		s := sample{pass, math.Inf(1), math.Inf(1), math.Inf(1)}
-		if i := slices.IndexFunc(run, func(s sample) bool { return s.pass == pass && !math.IsNaN(s.negELBO) }); i >= 0 {
-			s = run[i]
-		}
-		elbo, bits, seconds = append(elbo, s.negELBO), append(bits, s.bits), append(seconds, s.seconds)
-	}
-	return sample{pass, median(elbo), median(bits), median(seconds)}
-}
-
-// median returns the median of v, the upper one of two, and infinity of nothing.
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return math.Inf(1)
-	}
-	v = slices.Clone(v)
-	slices.Sort(v)
-	return v[len(v)/2]
 }

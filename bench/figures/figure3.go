@@ -25,13 +25,7 @@ type setting struct {
 type eStep struct {
 	name string
 	opt  pgsvi.CTMOptions
-	runs [][]score // by seed
-}
-
-// A score is one point of a run.
-type score struct {
-	pass          int
-	seconds, nats float64
+	runs runs
 }
 
 // tolerance is how many nats a word from the best count as having got there.
@@ -47,11 +41,7 @@ func (o *options) eSteps() ([]*eStep, error) {
 		{name: "Laplace", opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMLaplace}},
 		{name: "mean field", opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMMeanField}},
 	}
-	all = slices.DeleteFunc(all, func(e *eStep) bool { return !among(o.methods, e.name) })
-	if len(all) == 0 {
-		return nil, fmt.Errorf("figure 3 has no methods %v", o.methods)
-	}
-	return all, nil
+	return choose("methods", o.methods, all, func(e *eStep) string { return e.name })
 }
 
 // figure3 measures and draws how the held-out score of topic models falls with time.
@@ -80,32 +70,16 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 	for _, s := range settings {
 		for _, e := range s.eSteps {
 			for seed := range o.seeds {
-				rows, err := table.run([]string{s.name, e.name, fmt.Sprint(s.topics), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
-					run, err := e.run(ctx, s, uint64(seed+1), o.marks(), o.draws, bar)
-					if err != nil && ctx.Err() == nil {
-						fmt.Fprintf(stdout, "%s, %s, %d topics, seed %d: %v\n", s.name, e.name, s.topics, seed+1, err)
-					}
-					var rows [][]string
-					for _, r := range run {
-						rows = append(rows, []string{fmt.Sprint(r.pass), number(r.seconds), number(r.nats)})
-					}
-					return rows, context.Cause(ctx)
+				name := []string{s.name, e.name, fmt.Sprint(s.topics), fmt.Sprint(seed + 1)}
+				run, err := table.samples(ctx, stdout, name, o.passes, func(add func(sample)) (int, error) {
+					return e.run(ctx, s, uint64(seed+1), o.marks(), o.draws, bar, add)
 				})
 				if err != nil {
 					return err
 				}
-				if rows == nil {
-					continue
+				if run != nil {
+					e.runs = append(e.runs, run)
 				}
-				values, err := table.numbers(rows)
-				if err != nil {
-					return err
-				}
-				var run []score
-				for _, v := range values {
-					run = append(run, score{int(v[0]), v[1], v[2]})
-				}
-				e.runs = append(e.runs, run)
 			}
 		}
 	}
@@ -114,74 +88,62 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	for _, s := range settings {
-		if err := s.print(stdout, o.passes); err != nil {
+		if err := s.print(stdout); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run returns the scores of a run at marks. Those of a run that failed end before.
-func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, draws int, bar *progressbar.ProgressBar) ([]score, error) {
+// run runs e on s, shows its scores at marks to add, and returns the pass that was reached.
+func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, draws int, bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	model, err := pgsvi.NewCTM(s.train, s.topics, &e.opt)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	st, err := model.NewStepper(nil)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	var run []score
 	solver := pgsvi.Solver{Workers: 1, Src: rand.NewPCG(seed, 0)}
-	pass, err := follow(ctx, solver, st, marks, bar, func(at state) error {
+	return follow(ctx, solver, st, marks, bar, func(at state) error {
 		nats, err := heldOut(model, at.stepper, s.test, draws)
 		if err == nil {
-			run = append(run, score{at.pass, at.seconds, nats})
+			add(sample{pass: at.pass, seconds: at.seconds, loss: nats})
 		}
 		return err
 	})
-	if err != nil {
-		err = fmt.Errorf("in pass %d: %w", pass+1, err)
-	}
-	return run, err
 }
 
 // print writes the table of s.
-func (s *setting) print(w io.Writer, last int) error {
-	best := math.Inf(1)
+func (s *setting) print(w io.Writer) error {
+	last, best := 0, math.Inf(1)
 	for _, e := range s.eSteps {
-		_, nats := e.after(last)
-		best = min(best, median(nats))
+		last = max(last, e.runs.last())
+	}
+	for _, e := range s.eSteps {
+		best = min(best, e.runs.median(last).loss)
 	}
 	fmt.Fprintf(w, "\n%s, %d topics: %d documents to train and %d to test on, %.3f nats a word by frequencies alone; after %d passes, median and range over seeds,\nand the seconds after which a run was first seen within %g of the best median\n\n",
 		s.name, s.topics, len(s.train.Docs), len(s.test.Docs), s.unigram, last, tolerance)
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tw, "method\tnats a word\trange\tseconds\tto within %g\t\n", tolerance)
+	fmt.Fprintf(tw, "method\tseeds\tnats a word\trange\tseconds\tto within %g\t\n", tolerance)
 	for _, e := range s.eSteps {
-		seconds, nats := e.after(last)
-		if nats == nil {
+		if e.runs == nil {
 			continue
+		}
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, r := range e.runs.after(last) {
+			lo, hi = min(lo, r.loss), max(hi, r.loss)
 		}
 		to := "never"
 		if t := e.secondsTo(best + tolerance); !math.IsInf(t, 1) {
 			to = fmt.Sprintf("%.2f", t)
 		}
-		fmt.Fprintf(tw, "%s\t%.3f\t%.3f–%.3f\t%.2f\t%s\t\n", e.name, median(nats), slices.Min(nats), slices.Max(nats), median(seconds), to)
+		m := e.runs.median(last)
+		fmt.Fprintf(tw, "%s\t%d\t%.3f\t%.3f–%.3f\t%.2f\t%s\t\n", e.name, len(e.runs), m.loss, lo, hi, m.seconds, to)
 	}
 	return tw.Flush()
-}
-
-// after returns seconds and scores after a pass, by seed. A run that failed counts
-// as infinitely bad.
-func (e *eStep) after(pass int) (seconds, nats []float64) {
-	for _, run := range e.runs {
-		at := score{pass, math.Inf(1), math.Inf(1)}
-		if i := slices.IndexFunc(run, func(s score) bool { return s.pass == pass }); i >= 0 {
-			at = run[i]
-		}
-		seconds, nats = append(seconds, at.seconds), append(nats, at.nats)
-	}
-	return seconds, nats
 }
 
 // secondsTo returns the seconds after which a run was first seen at so many nats or
@@ -190,7 +152,7 @@ func (e *eStep) secondsTo(nats float64) float64 {
 	var first []float64
 	for _, run := range e.runs {
 		at := math.Inf(1)
-		if i := slices.IndexFunc(run, func(s score) bool { return s.nats <= nats }); i >= 0 {
+		if i := slices.IndexFunc(run, func(s sample) bool { return s.loss <= nats }); i >= 0 && !math.IsInf(nats, 1) {
 			at = run[i].seconds
 		}
 		first = append(first, at)

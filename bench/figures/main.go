@@ -83,7 +83,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
 	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes and -draws")
-	f.BoolVar(&o.draw, "draw", false, "run nothing, draw what the table in -out has")
+	f.BoolVar(&o.draw, "draw", false, "do not run the methods, draw what the table in -out has")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -105,24 +105,21 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	if o.quick && !given["draws"] {
 		o.draws = 200
 	}
-	for _, field := range strings.Split(*topics, ",") {
+	for _, field := range split(*topics) {
 		k, err := strconv.Atoi(field)
-		if err != nil || k < 1 {
-			return nil, fmt.Errorf("-topics is %q, want positive numbers separated by commas", *topics)
+		if err != nil || k < 1 || slices.Contains(o.topics, k) {
+			return nil, fmt.Errorf("-topics is %q, want different positive numbers separated by commas", *topics)
 		}
 		o.topics = append(o.topics, k)
 	}
-	if *methods != "" {
-		o.methods = strings.Split(*methods, ",")
-	}
-	if *sets != "" {
-		o.sets = strings.Split(*sets, ",")
-	}
+	o.methods, o.sets = split(*methods), split(*sets)
 	switch {
 	case f.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.passes < 1 || o.seeds < 1:
 		return nil, errors.New("-passes and -seeds must be positive")
+	case o.figure != 3 && (given["draws"] || given["topics"]):
+		return nil, errors.New("-draws and -topics are of figure 3")
 	case o.draws < 0:
 		return nil, errors.New("-draws must not be negative")
 	}
@@ -142,9 +139,34 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return o.figure3(ctx, stdout)
 }
 
-// among reports whether name was asked for; nil means that everything was.
-func among(names []string, name string) bool {
-	return names == nil || slices.Contains(names, name)
+// choose returns those of all whose names were asked for, all of them where none
+// were, and an error where there is no such name.
+func choose[T any](what string, asked []string, all []T, name func(T) string) ([]T, error) {
+	if asked == nil {
+		return all, nil
+	}
+	known := make([]string, len(all))
+	for i, t := range all {
+		known[i] = name(t)
+	}
+	for _, a := range asked {
+		if !slices.Contains(known, a) {
+			return nil, fmt.Errorf("there is no %q among the %s that are at hand: %s", a, what, strings.Join(slices.Compact(known), ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(t T) bool { return !slices.Contains(asked, name(t)) }), nil
+}
+
+// split returns the names in a list with commas between, nil if it is empty.
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	names := strings.Split(list, ",")
+	for i, n := range names {
+		names[i] = strings.TrimSpace(n)
+	}
+	return names
 }
 
 // newBar returns a progress bar of n passes, which is seen on a terminal only.
@@ -169,6 +191,9 @@ var marks = map[int][]int{
 // marks returns the passes after which to evaluate, the last included.
 func (o *options) marks() []int {
 	all := marks[o.figure]
+	if o.quick && o.figure == 3 {
+		all = all[:1] // scores take longer than training
+	}
 	i, found := slices.BinarySearch(all, o.passes)
 	if found {
 		return all[:i+1]

@@ -71,6 +71,9 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 			var curve, lost, exploded, early plotter.XYs
 			y := top + 0.25*float64(len(sweeps)-row)
 			for j, step := range s.steps {
+				if s.runs[j] == nil {
+					continue
+				}
 				x := math.Log10(step)
 				var passes float64
 				if i == stop {
@@ -85,7 +88,7 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 				switch {
 				case !math.IsInf(passes, 1):
 					curve = append(curve, plotter.XY{X: x, Y: math.Log10(passes * n)})
-				case s.worst(j) == diverged:
+				case s.reason(j) == diverged:
 					exploded = append(exploded, plotter.XY{X: x, Y: y})
 				default:
 					lost = append(lost, plotter.XY{X: x, Y: y})
@@ -134,19 +137,19 @@ func drawFigure2(file string, marks []int, problems []*problem, methods [][]*met
 					panel.Y.Min = 0
 				}
 				for _, m := range methods[i] {
-					if m.variant != variant && (m.variant == paper.Corrected || slices.Contains(gradientMethods, m.name)) {
+					if m.variant != variant && m.variant != library && m.name != "PG-SVI" || m.runs == nil {
 						continue // the other variant of a gradient method
 					}
 					var curve plotter.XYs
 					for _, pass := range marks {
-						s := m.median(pass)
-						if math.IsInf(s.negELBO, 1) {
+						s := m.runs.median(pass)
+						if math.IsInf(s.loss, 1) {
 							break // it has failed
 						}
 						y := s.bits
 						if what == "−ELBO" {
 							const least = 1e-4 // nats that are drawn
-							y = math.Log10(math.Max(s.negELBO-p.optimum, least))
+							y = math.Log10(math.Max(s.loss-p.optimum, least))
 						} else {
 							y = math.Min(y, 2) // bits that are drawn
 						}
@@ -166,9 +169,6 @@ func drawFigure2(file string, marks []int, problems []*problem, methods [][]*met
 	return savePNG(file, rows, legend)
 }
 
-// gradientMethods are those of figure 2 that come in two variants.
-var gradientMethods = []string{"SGD", "AdaGrad", "RMSprop", "Adadelta", "Adam"}
-
 // drawFigure3 draws held-out nats a word against seconds: a panel for each setting,
 // so many in a row.
 func drawFigure3(file string, cols int, marks []int, settings []*setting) error {
@@ -181,9 +181,8 @@ func drawFigure3(file string, cols int, marks []int, settings []*setting) error 
 		for _, e := range s.eSteps {
 			var curve plotter.XYs
 			for _, pass := range marks {
-				seconds, nats := e.after(pass)
-				if x, y := median(seconds), median(nats); !math.IsInf(y, 1) {
-					curve = append(curve, plotter.XY{X: math.Log10(x), Y: y})
+				if s := e.runs.median(pass); !math.IsInf(s.loss, 1) {
+					curve = append(curve, plotter.XY{X: math.Log10(max(s.seconds, 1e-3)), Y: s.loss})
 				}
 			}
 			if err := addCurve(p, legend, e.name, curve, i == 0); err != nil {

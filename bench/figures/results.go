@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +38,9 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 	}
 	if err != nil {
 		return nil, err
+	}
+	if !bytes.HasSuffix(old, []byte("\n")) {
+		return nil, fmt.Errorf("%s ends within a row; remove what there is of it", r.file)
 	}
 	rows, err := csv.NewReader(bytes.NewReader(old)).ReadAll()
 	if err != nil {
@@ -80,19 +86,137 @@ func (r *results) encode(rows [][]string) []byte {
 	return b.Bytes()
 }
 
-// numbers returns the columns of rows after those that name a run.
-func (r *results) numbers(rows [][]string) ([][]float64, error) {
-	all := make([][]float64, len(rows))
-	for i, row := range rows {
-		for _, field := range row[r.key:] {
-			v, err := strconv.ParseFloat(field, 64)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %q is no number", r.file, field)
+// A sample is what a run is after a pass. In the pass in which it fails all but the
+// pass is NaN.
+type sample struct {
+	pass    int
+	seconds float64 // of the steps alone
+	loss    float64 // −ELBO in figure 2, held-out nats a word in figure 3
+	bits    float64 // test log loss, in figure 2
+}
+
+// field returns the number of s in a column.
+func (s *sample) field(column string) *float64 {
+	switch column {
+	case "seconds":
+		return &s.seconds
+	case "logloss_bits":
+		return &s.bits
+	}
+	return &s.loss
+}
+
+// samples is run for figures 2 and 3, whose runs are samples. measure adds them, and
+// returns the pass that was reached and why the run failed, which is printed. A run
+// that the table had must be of as many passes.
+func (r *results) samples(ctx context.Context, stdout io.Writer, name []string, passes int, measure func(add func(sample)) (pass int, err error)) ([]sample, error) {
+	columns := r.header[r.key+1:]
+	rows, err := r.run(name, func() ([][]string, error) {
+		var rows [][]string
+		add := func(s sample) {
+			row := []string{strconv.Itoa(s.pass)}
+			for _, c := range columns {
+				row = append(row, number(*s.field(c)))
 			}
-			all[i] = append(all[i], v)
+			rows = append(rows, row)
+		}
+		if pass, err := measure(add); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(stdout, "%s: in pass %d: %v\n", strings.Join(name, ", "), pass+1, err)
+			nan := math.NaN()
+			add(sample{pass + 1, nan, nan, nan})
+		}
+		return rows, context.Cause(ctx)
+	})
+	if err != nil || rows == nil {
+		return nil, err
+	}
+	run := make([]sample, len(rows))
+	for i, row := range rows {
+		row = row[r.key:]
+		if run[i].pass, err = strconv.Atoi(row[0]); err != nil || run[i].pass < 1 {
+			return nil, fmt.Errorf("%s: pass %q of %v", r.file, row[0], name)
+		}
+		for k, c := range columns {
+			v, err := strconv.ParseFloat(row[1+k], 64)
+			if err != nil || math.IsInf(v, 0) || c == "seconds" && v < 0 {
+				return nil, fmt.Errorf("%s: %s is %q in pass %d of %v", r.file, c, row[1+k], run[i].pass, name)
+			}
+			*run[i].field(c) = v
 		}
 	}
-	return all, nil
+	if end := run[len(run)-1]; end.pass != passes && !math.IsNaN(end.loss) && !r.draw {
+		return nil, fmt.Errorf("%s: %v has %d passes and not %d; choose another folder, or these -passes", r.file, name, end.pass, passes)
+	}
+	return run, nil
+}
+
+// runs are those of a method, by seed.
+type runs [][]sample
+
+// last returns the last pass that there is.
+func (rs runs) last() int {
+	last := 0
+	for _, run := range rs {
+		last = max(last, run[len(run)-1].pass)
+	}
+	return last
+}
+
+// after returns the samples after a pass. A run that failed, or was not evaluated
+// then, counts as infinitely bad.
+func (rs runs) after(pass int) []sample {
+	inf := math.Inf(1)
+	all := make([]sample, len(rs))
+	for i, run := range rs {
+		all[i] = sample{pass, inf, inf, inf}
+		if j := slices.IndexFunc(run, func(s sample) bool { return s.pass == pass && !math.IsNaN(s.loss) }); j >= 0 {
+			all[i] = run[j]
+		}
+	}
+	return all
+}
+
+// median returns the medians after a pass.
+func (rs runs) median(pass int) sample {
+	m := sample{pass: pass}
+	for _, c := range []string{"seconds", "logloss_bits", "loss"} {
+		var v []float64
+		for _, s := range rs.after(pass) {
+			v = append(v, *s.field(c))
+		}
+		*m.field(c) = median(v)
+	}
+	return m
+}
+
+// passesTo returns the first pass from which on the median loss was not seen above a
+// bound, infinite if there is none.
+func (rs runs) passesTo(bound float64) float64 {
+	first := math.Inf(1)
+	for pass := 1; pass <= rs.last(); pass++ {
+		if !slices.ContainsFunc(rs, func(run []sample) bool {
+			return slices.ContainsFunc(run, func(s sample) bool { return s.pass == pass })
+		}) {
+			continue // not evaluated
+		}
+		switch above := !(rs.median(pass).loss <= bound); {
+		case above:
+			first = math.Inf(1)
+		case math.IsInf(first, 1):
+			first = float64(pass)
+		}
+	}
+	return first
+}
+
+// median returns the median of v, the upper one of two, and infinity of nothing.
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.Inf(1)
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
 }
 
 // number formats v for a CSV file.

@@ -144,6 +144,9 @@ func USPS(dir string, plus, minus int) (*Problem, error) {
 			return nil, err
 		}
 	}
+	if len(y) == 0 {
+		return nil, fmt.Errorf("usps: no images in %s", dir)
+	}
 	images := mat.NewDense(len(y), 256, x)
 	var train, test []int
 	for i, row := range order {
@@ -202,5 +205,8 @@ func appendUSPS(x, y []float64, file string) ([]float64, []float64, error) {
 			}
 		}
 	}
-	return x, y, sc.Err()
+	if err := sc.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return x, y, nil
 }

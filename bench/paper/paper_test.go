@@ -1,10 +1,15 @@
 package paper
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
@@ -57,7 +62,7 @@ func TestPredictor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.bits(q); math.Abs(got-want) > 1e-6 {
+	if got := d.gaussian(q); math.Abs(got-want) > 1e-6 {
 		t.Errorf("%v bits, want %v", got, want)
 	}
 }
@@ -207,6 +212,28 @@ func TestGDLimit(t *testing.T) {
 			} else {
 				t.Log(jitter, c.share, elbo, failed)
 			}
+		}
+	}
+}
+
+// TestUSPSFiles: what is no file of images is an error.
+func TestUSPSFiles(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "a short line": "3 0.5\n", "no number": strings.Repeat("x ", 257) + "\n"} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "usps"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		z.Write([]byte(text))
+		z.Close()
+		for file, content := range map[string][]byte{"zip.train.gz": b.Bytes(), "zip.test.gz": b.Bytes(), "standin_resampled_index.txt": []byte("0\n")} {
+			if err := os.WriteFile(filepath.Join(dir, "usps", file), content, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := USPS(dir, 3, 5); err == nil || !strings.Contains(err.Error(), "usps") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

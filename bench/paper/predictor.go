@@ -38,7 +38,7 @@ func (p *Problem) Predictor() (*Predictor, error) {
 func (d *Predictor) Bits(st pgsvi.Stepper) (float64, error) {
 	gp, ok := st.(*pgsvi.GPStepper)
 	if !ok {
-		return d.bits(st.(interface{ Dist() pgsvi.Dist }).Dist().(*pgsvi.Gaussian)), nil
+		return d.gaussian(st.(interface{ Dist() pgsvi.Dist }).Dist().(*pgsvi.Gaussian)), nil
 	}
 	post, err := gp.Posterior()
 	if err != nil {
@@ -51,8 +51,8 @@ func (d *Predictor) Bits(st pgsvi.Stepper) (float64, error) {
 	return sum / math.Ln2 / float64(len(d.p.YTest)), nil
 }
 
-// bits returns the mean log loss of q.
-func (d *Predictor) bits(q *pgsvi.Gaussian) float64 {
+// gaussian returns that of q.
+func (d *Predictor) gaussian(q *pgsvi.Gaussian) float64 {
 	mean := mat.NewVecDense(len(d.rest), nil)
 	mean.MulVec(d.a.T(), mat.NewVecDense(q.Dim(), q.MeanTo(nil)))
 	var va mat.Dense
