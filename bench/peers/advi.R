@@ -32,17 +32,24 @@ moments <- function(fit, draws, kept, variant) {
   c(mean, cov)
 }
 
+# failure returns the error of a run that found no step size, which is a result; any other is none.
+failure <- function(e) {
+  if (grepl("step-sizes failed", conditionMessage(e), fixed = TRUE)) e else stop(e)
+}
+
 # fit returns a row of the table. The draws are those of q or, if it is to resample, those that
 # importance weights have chosen among them, which is what rstanarm does if it is not told.
 fit <- function(variant, resample, seed) {
   # stan_glm itself refuses a column that does not vary.
   time <- system.time(run <- quietly(tryCatch(stan_glm.fit(train$x, train$y, family = binomial(),
     prior = normal(0, 1, autoscale = FALSE), prior_intercept = NULL, algorithm = variant,
-    QR = FALSE, seed = seed, importance_resampling = resample), error = function(e) NULL)))
+    QR = FALSE, seed = seed, importance_resampling = resample), error = failure)))
   row <- data.frame(method = "ADVI", variant = paste0(variant, if (resample) ", resampled"), seed = seed,
     pass = NA, logloss_bits = NA, seconds = sum(time[1:2]), predict = NA, note = "",
     pareto_k = NA, distinct = NA, converged = NA)
-  if (is.null(run$value)) { # it found no step size
+  if (inherits(run$value, "error")) {
+    row$note <- conditionMessage(run$value)
+    message(row$method, ", ", row$variant, ", seed ", seed, ": ", row$note)
     return(row)
   }
   all <- as.matrix(run$value)

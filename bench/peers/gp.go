@@ -7,12 +7,11 @@ import (
 	"path/filepath"
 
 	"github.com/pgsvi/pgsvi"
-	"github.com/pgsvi/pgsvi/bench/blas"
 )
 
 // gp compares Gaussian-process classification with scikit-learn's.
 func (o *options) gp(ctx context.Context) ([]row, error) {
-	splits, err := o.splits(ctx)
+	splits, err := o.splits()
 	if err != nil {
 		return nil, err
 	}
@@ -45,11 +44,12 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 			return o.gpFit(ctx, s, s.problem.Kernel(), converger)
 		}
 	}
-	end, err := o.fit(s, "GP", blas.Name, paper(nil))
+	end, err := o.fit(s, "GP", "", "nil Solver", paper(nil))
 	if err != nil {
 		return nil, err
 	}
-	rough, err := o.fit(s, "GP", blas.Name, paper(within{-end.negELBO - 1e-3*float64(len(s.y))}))
+	const toThousandth = "to 0.001 nats a datum"
+	rough, err := o.fit(s, "GP", toThousandth, toThousandth, paper(within{-end.negELBO - 1e-3*float64(len(s.y))}))
 	if err != nil {
 		return nil, err
 	}
@@ -57,16 +57,10 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := o.fit(s, "GP", blas.Name+", learned by GPC", func() (predictor, *pgsvi.Result, error) {
+	theirs, err := o.fit(s, "GP", "learned by GPC", "nil Solver, hyper-parameters learned by GPC", func() (predictor, *pgsvi.Result, error) {
 		return o.gpFit(ctx, s, pgsvi.SquaredExp{Scale: math.Exp(theta[0] / 2), Length: math.Exp(theta[1])}, nil)
 	})
-	if err != nil {
-		return nil, err
-	}
-	rough.name = fmt.Sprintf("pgsvi with %s, to 0.001 nats a datum", blas.Name)
-	end.name = fmt.Sprintf("pgsvi with %s, nil Solver", blas.Name)
-	theirs.name = fmt.Sprintf("pgsvi with %s, nil Solver, hyper-parameters learned by GPC", blas.Name)
-	return []row{rough, end, theirs}, nil
+	return []row{rough, end, theirs}, err
 }
 
 // gpFit fits a Gaussian process from its data, with its covariances.

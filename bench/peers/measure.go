@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"syscall"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/blas"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -24,9 +24,14 @@ type predictor interface {
 	LogProb(dst, y []float64, x mat.Matrix) []float64
 }
 
-// fit measures f, and its predictions if s has rows to test on.
-func (o *options) fit(s *split, method, variant string, f fit) (row, error) {
-	r := newRow(s.name, method, variant)
+// fit measures f, and its predictions if s has rows to test on. The BLAS is added
+// to the variant and to the name.
+func (o *options) fit(s *split, method, variant, name string, f fit) (row, error) {
+	r := newRow(s.name, method, blas.Name)
+	if variant != "" {
+		r.variant += ", " + variant
+	}
+	r.name = fmt.Sprintf("pgsvi with %s, %s", blas.Name, name)
 	var post predictor
 	var res *pgsvi.Result
 	var err error
@@ -82,13 +87,6 @@ func (o *options) seconds(f func() error) (float64, error) {
 		t[i] = end - start
 	}
 	return median(t), nil
-}
-
-// cpu returns the CPU seconds of this process.
-func cpu() (float64, error) {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, err
 }
 
 // within stops at an ELBO.

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"gonum.org/v1/gonum/mat"
 )
@@ -204,7 +206,150 @@ func TestMissing(t *testing.T) {
 			t.Errorf("no message about %s in\n%s", p.name, stderr)
 		}
 	}
-	if _, err := parseFlags([]string{"-only", "gp,knitting"}, stderr, stderr); err == nil {
-		t.Error("a part that does not exist gives no error")
+}
+
+// TestParseFlags: what cannot be run is an error.
+func TestParseFlags(t *testing.T) {
+	var w bytes.Buffer
+	for _, args := range []string{"-only gp,knitting", "glm", "-only gp glm", "glm -only gp", "-repeats 0", "-rows 999"} {
+		if _, err := parseFlags(strings.Fields(args), &w, &w); err == nil {
+			t.Errorf("%s gives no error", args)
+		}
+	}
+	o, err := parseFlags(strings.Fields("-only advi,gp -rows 1000 -repeats 1"), &w, &w)
+	if err != nil || o.rows != 1000 || !slices.Equal(o.only, []string{"advi", "gp"}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestLeftOut: data sets that are not there are left out, with one message each, and
+// the others are not; one that cannot be read is an error.
+func TestLeftOut(t *testing.T) {
+	ctx := context.Background()
+	for name, data := range map[string]string{"no folder": "", "an empty folder": t.TempDir(), "no such folder": filepath.Join(t.TempDir(), "none")} {
+		t.Run(name, func(t *testing.T) {
+			o, _, stderr := testOptions(t)
+			o.data = data
+			for range 2 {
+				splits, err := o.splits()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(splits) != 2 || splits[0].name != "sonar" || splits[1].name != "ionosphere" {
+					t.Errorf("%d data sets, want sonar and ionosphere", len(splits))
+				}
+				if rows, err := o.a9a(ctx); rows != nil || err != nil {
+					t.Errorf("a9a gives %d rows, %v", len(rows), err)
+				}
+			}
+			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+			if len(lines) != 2 || !strings.HasPrefix(lines[0], "USPS is left out: ") || !strings.HasPrefix(lines[1], "a9a is left out: ") {
+				t.Errorf("the messages are %q", lines)
+			}
+		})
+	}
+
+	o, stdout, stderr := testOptions(t)
+	o.testdata = t.TempDir()
+	for _, part := range []func(context.Context) ([]row, error){o.gp, o.glm, o.advi} {
+		if rows, err := part(ctx); len(rows) != 0 || err != nil {
+			t.Errorf("%d rows without data, %v", len(rows), err)
+		}
+	}
+	if stdout.Len() > 0 {
+		t.Errorf("without data it prints %s", stdout)
+	}
+	if n := strings.Count(stderr.String(), "is left out"); n != 4 {
+		t.Errorf("%d messages, want those of sonar, ionosphere, USPS and a9a:\n%s", n, stderr)
+	}
+
+	o, _, _ = testOptions(t)
+	o.data = t.TempDir()
+	if err := os.CopyFS(o.data, fstest.MapFS{
+		"usps/standin_resampled_index.txt": {Data: []byte("one\n")},
+		"a9a/a9a.gz":                       {Data: []byte("not compressed")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.splits(); err == nil {
+		t.Error("a damaged file of USPS gives no error")
+	}
+	if _, err := o.a9a(ctx); err == nil {
+		t.Error("a damaged file of a9a gives no error")
+	}
+}
+
+// TestVariants: rows and labels say what the BLAS is, different fits have different
+// variants, and of the fits of two parts that are the same one is kept.
+func TestVariants(t *testing.T) {
+	ctx := context.Background()
+	o, _, _ := testOptions(t)
+	s := ionosphere(t, o)
+	learned := filepath.Join(o.temp, "learned")
+	if err := writeRows(learned, mat.NewDense(1, 1, []float64{0}), []float64{0}); err != nil {
+		t.Fatal(err)
+	}
+	gp, err := o.gpRows(ctx, s, learned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glm, err := o.glmRows(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _, err := o.ownRows(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := merge(merge(gp, glm), own)
+	var got []string
+	for _, r := range all {
+		got = append(got, r.method+" | "+r.variant)
+		if prefix := "pgsvi with " + blas.Name + ", "; !strings.HasPrefix(r.label(), prefix) {
+			t.Errorf("the label of %s is %q, want one that begins with %q", r.variant, r.label(), prefix)
+		}
+	}
+	want := []string{
+		"GP | BLAS, to 0.001 nats a datum", "GP | BLAS", "GP | BLAS, learned by GPC",
+		"GLM | BLAS, full, to 0.01 nats", "GLM | BLAS, full", "GLM | BLAS, full, one pass", "GLM | BLAS, diagonal",
+	}
+	for i := range want {
+		want[i] = strings.Replace(want[i], "BLAS", blas.Name, 1)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the fits are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if own := merge(nil, own); len(own) != 2 {
+		t.Errorf("the part advi alone has %d fits of this library, want 2", len(own))
+	}
+}
+
+// TestMedian: the upper one of two, and NaN if one is.
+func TestMedian(t *testing.T) {
+	for _, test := range []struct {
+		v    []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{2, 1}, 2}, {[]float64{3, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 3}} {
+		if got := median(test.v); got != test.want {
+			t.Errorf("the median of %v is %v, want %v", test.v, got, test.want)
+		}
+	}
+	if got := median([]float64{1, math.NaN(), 2}); !math.IsNaN(got) {
+		t.Errorf("the median with NaN is %v", got)
+	}
+}
+
+// TestCPU: the seconds of a loop are more than none and not many.
+func TestCPU(t *testing.T) {
+	o, _, _ := testOptions(t)
+	var sum float64
+	s, err := o.seconds(func() error {
+		for i := range 50_000_000 {
+			sum += math.Sqrt(float64(i))
+		}
+		return nil
+	})
+	if err != nil || !(s > 0 && s < 60) {
+		t.Errorf("%v seconds, %v", s, err)
 	}
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"gonum.org/v1/gonum/mat"
@@ -27,22 +29,43 @@ func (s *split) cols() int {
 	return d
 }
 
-// splits returns the data sets of the paper, without USPS if there are no shared data.
-func (o *options) splits(ctx context.Context) ([]*split, error) {
+// errNoFolder is the error of shared data sets whose folder was not given.
+var errNoFolder = errors.New("it needs PGSVI_DATA or -data")
+
+// leftOut reports whether err is that a data set is not there, and says so once.
+func (o *options) leftOut(name string, err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoFolder) {
+		return false
+	}
+	if !slices.Contains(o.absent, name) {
+		o.absent = append(o.absent, name)
+		fmt.Fprintf(o.stderr, "%s is left out: %v\n", name, err)
+	}
+	return true
+}
+
+// splits returns the data sets of the paper that are there.
+func (o *options) splits() ([]*split, error) {
+	usps := func(plus, minus int) (*paper.Problem, error) {
+		if o.data == "" {
+			return nil, errNoFolder
+		}
+		return paper.USPS(o.data, plus, minus)
+	}
 	var all []*split
 	for _, set := range []struct {
-		shared bool
-		read   func() (*paper.Problem, error)
+		name string
+		read func() (*paper.Problem, error)
 	}{
-		{false, func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }},
-		{false, func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }},
-		{true, func() (*paper.Problem, error) { return paper.USPS(o.data, 3, 5) }},
-		{true, func() (*paper.Problem, error) { return paper.USPS(o.data, 2, 4) }},
+		{"sonar", func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }},
+		{"ionosphere", func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }},
+		{"USPS", func() (*paper.Problem, error) { return usps(3, 5) }},
+		{"USPS", func() (*paper.Problem, error) { return usps(2, 4) }},
 	} {
-		if set.shared && o.shared(ctx) != nil {
+		p, err := set.read()
+		if o.leftOut(set.name, err) {
 			continue
 		}
-		p, err := set.read()
 		if err != nil {
 			return nil, err
 		}
@@ -51,9 +74,6 @@ func (o *options) splits(ctx context.Context) ([]*split, error) {
 			return nil, err
 		}
 		all = append(all, s)
-	}
-	if err := o.shared(ctx); err != nil {
-		fmt.Fprintf(o.stderr, "USPS is left out: %v\n", err)
 	}
 	return all, nil
 }

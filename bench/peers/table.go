@@ -37,6 +37,23 @@ func (r row) label() string {
 	return r.method + ", " + r.variant
 }
 
+// merge appends the rows of a part to those of the parts before. A fit that is among
+// those already, such as that of a full posterior in the part advi, is left out.
+func merge(before, rows []row) []row {
+	all := slices.Clone(before)
+	for _, r := range rows {
+		if !slices.ContainsFunc(before, r.sameFit) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// sameFit reports whether r and s are of the same fit.
+func (r row) sameFit(s row) bool {
+	return r.dataset == s.dataset && r.method == s.method && r.variant == s.variant && r.seed == s.seed
+}
+
 // writeCSV writes peers.csv to the folder out.
 func writeCSV(out string, rows []row) error {
 	f, err := os.Create(filepath.Join(out, "peers.csv"))
@@ -71,8 +88,11 @@ func list(w io.Writer, title string, rows []row) {
 
 // grid prints the rows of several data sets side by side: for each the seconds, in
 // brackets those relative to the programs whose labels are in bases, and the test
-// log loss in bits.
+// log loss in bits. Without rows it prints nothing.
 func grid(w io.Writer, title string, rows []row, bases ...string) {
+	if len(rows) == 0 {
+		return
+	}
 	sets := distinct(rows, func(r row) string { return r.dataset })
 	fmt.Fprintf(w, "\n%s\n\n| |", title)
 	for _, set := range sets {
