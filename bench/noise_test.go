@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/paper"
 )
 
 // oneByOne draws anew for each site of a mini-batch, where ScoreFunction, as the
@@ -58,22 +59,19 @@ func BenchmarkNoiseFloor(b *testing.B) {
 						b.Fatal(err)
 					}
 					s := pgsvi.PGSVI(len(p.Y), p.BetaN, p.Batch)
-					s.Sampler, s.EvalEvery, s.MaxPasses, s.Src = c.sample, -1, last, rand.NewPCG(seed+1, 0)
-					pass := 0
-					for it, err := range s.Steps(context.Background(), st) {
+					s.Sampler, s.Src = c.sample, rand.NewPCG(seed+1, 0)
+					for it, err := range paper.Passes(context.Background(), *s, st, last) {
 						if err != nil {
 							b.Fatal(err)
 						}
-						if int(it.Passes+1e-9) == pass {
+						if it.Passes < first {
 							continue
 						}
-						if pass++; pass >= first {
-							elbo, err := st.ELBO(nil)
-							if err != nil {
-								b.Fatal(err)
-							}
-							above += (best.ELBO - elbo) / seeds / (last - first + 1)
+						elbo, err := st.ELBO(nil)
+						if err != nil {
+							b.Fatal(err)
 						}
+						above += (best.ELBO - elbo) / seeds / (last - first + 1)
 					}
 				}
 			}

@@ -36,6 +36,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	_ "github.com/pgsvi/pgsvi/bench/blas"
+	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -220,23 +221,18 @@ func (s state) negELBO() (float64, error) {
 func follow(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
 	last := marks[len(marks)-1]
 	defer func() { bar.Add(last - pass) }() // what a run that ends early leaves
-	s.EvalEvery, s.MaxPasses = -1, float64(last+1)
 	var watching time.Duration
-	for it, err := range s.Steps(ctx, st) {
+	for it, err := range paper.Passes(ctx, s, st, last) {
 		if err != nil {
 			return pass, err
 		}
-		if int(it.Passes+1e-9) == pass {
-			continue
-		}
 		pass++
 		bar.Add(1)
-		if pass != marks[0] {
+		if !slices.Contains(marks, pass) {
 			continue
 		}
-		marks = marks[1:]
 		start := time.Now()
-		if err := see(state{pass, (it.Elapsed - watching).Seconds(), st}); err != nil || len(marks) == 0 {
+		if err := see(state{pass, (it.Elapsed - watching).Seconds(), st}); err != nil {
 			return pass, err
 		}
 		watching += time.Since(start)
