@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
+	"github.com/pgsvi/pgsvi/bench/blas"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -69,33 +68,10 @@ func sign(rng *rand.Rand, eta float64) float64 {
 
 // gram returns what times one XᵀX.
 func gram(x mat.Matrix) func() time.Duration {
-	n, d := x.Dims()
-	c := blas64.Symmetric{Uplo: blas.Lower, N: d, Data: make([]float64, d*d), Stride: d}
-	if s, ok := x.(*pgsvi.Sparse); ok {
-		return func() time.Duration {
-			start := time.Now()
-			for i := range n {
-				ind, val := s.Row(i)
-				for k, j := range ind {
-					row := c.Data[int(j)*d : int(j)*d+int(j)+1]
-					for l, m := range ind[:k+1] {
-						row[m] += val[k] * val[l]
-					}
-				}
-			}
-			return time.Since(start)
-		}
-	}
-	// Some rows at a time and as columns, laid out before.
-	var chunks []blas64.General
-	for lo := 0; lo < n; lo += 256 {
-		chunks = append(chunks, mat.DenseCopyOf(x.(*mat.Dense).Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
-	}
+	f := blas.Gram(x)
 	return func() time.Duration {
 		start := time.Now()
-		for _, x := range chunks {
-			blas64.Syrk(blas.NoTrans, 1, x, 1, c)
-		}
+		f()
 		return time.Since(start)
 	}
 }

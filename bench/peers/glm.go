@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/pgsvi/pgsvi"
-	benchblas "github.com/pgsvi/pgsvi/bench/blas"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
+	"github.com/pgsvi/pgsvi/bench/blas"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -128,7 +126,7 @@ func (o *options) a9a(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	x := s.x.(*pgsvi.Sparse)
-	floor, err := o.floor(s, "one XᵀX of the sparse rows", "sparse", sparseGram(x))
+	floor, err := o.floor(s, "one XᵀX of the sparse rows", "sparse", blas.Gram(x))
 	if err != nil {
 		return nil, err
 	}
@@ -148,23 +146,6 @@ func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
 	return r, err
 }
 
-// sparseGram returns a function that computes XᵀX.
-func sparseGram(x *pgsvi.Sparse) func() {
-	n, d := x.Dims()
-	gram := make([]float64, d*d)
-	return func() {
-		clear(gram)
-		for i := range n {
-			ind, val := x.Row(i)
-			for k, j := range ind {
-				for l, c := range ind[:k+1] {
-					gram[int(j)*d+int(c)] += val[k] * val[l]
-				}
-			}
-		}
-	}
-}
-
 // dense compares a streaming pass over generated rows.
 func (o *options) dense(ctx context.Context) ([]row, error) {
 	const d = 50
@@ -181,7 +162,7 @@ func (o *options) dense(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, err := o.floor(s, "one XᵀX with "+benchblas.Name, benchblas.Name, denseGram(x))
+	floor, err := o.floor(s, "one XᵀX with "+blas.Name, blas.Name, blas.Gram(x))
 	if err != nil {
 		return nil, err
 	}
@@ -211,20 +192,4 @@ func generate(n, d int) (*mat.Dense, []float64) {
 		}
 	}
 	return x, y
-}
-
-// denseGram returns a function that computes XᵀX, some rows at a time and as columns,
-// which is how Syrk is fastest; the time to lay them out is left aside.
-func denseGram(x *mat.Dense) func() {
-	n, d := x.Dims()
-	var chunks []blas64.General
-	for lo := 0; lo < n; lo += 256 {
-		chunks = append(chunks, mat.DenseCopyOf(x.Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
-	}
-	gram := blas64.Symmetric{Uplo: blas.Lower, N: d, Data: make([]float64, d*d), Stride: d}
-	return func() {
-		for _, c := range chunks {
-			blas64.Syrk(blas.NoTrans, 1, c, 1, gram)
-		}
-	}
 }

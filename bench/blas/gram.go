@@ -1,0 +1,38 @@
+package blas
+
+import (
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Gram returns a function that adds XᵀX to a matrix of its own, a floor for
+// regressions on the rows of x, a *pgsvi.Sparse or *mat.Dense. Dense rows go some at
+// a time and as columns, which is how Syrk is fastest; they are laid out before.
+func Gram(x mat.Matrix) func() {
+	n, d := x.Dims()
+	c := blas64.Symmetric{Uplo: blas.Lower, N: d, Data: make([]float64, d*d), Stride: d}
+	if s, ok := x.(*pgsvi.Sparse); ok {
+		return func() {
+			for i := range n {
+				ind, val := s.Row(i)
+				for k, j := range ind {
+					row := c.Data[int(j)*d : int(j)*d+int(j)+1]
+					for l, m := range ind[:k+1] {
+						row[m] += val[k] * val[l]
+					}
+				}
+			}
+		}
+	}
+	var chunks []blas64.General
+	for lo := 0; lo < n; lo += 256 {
+		chunks = append(chunks, mat.DenseCopyOf(x.(*mat.Dense).Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
+	}
+	return func() {
+		for _, x := range chunks {
+			blas64.Syrk(blas.NoTrans, 1, x, 1, c)
+		}
+	}
+}
