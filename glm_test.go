@@ -83,6 +83,28 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 	return glmCase{name, x, responses(rng, lik, linear(x, w)), lik, opt}
 }
 
+// TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline
+// drove V to the edge of what is positive definite within a pass, and the mean far off.
+func TestGLMNoiseAtTheEdge(t *testing.T) {
+	data := loadUCI(t, "ionosphere")
+	for cov, least := range map[Covariance]float64{FullCovariance: -300, DiagonalCovariance: -5e4} {
+		for seed := range uint64(3) {
+			g, err := NewGLM(data.x, data.y, BernoulliLogit{}, &GLMOptions{
+				PriorSD: 10, Covariance: cov, Estimator: ScoreFunction{Samples: 100, Baseline: NoBaseline},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := PGSVI(len(data.y), 2, 5)
+			s.MaxPasses, s.EvalEvery, s.Src = 10, -1, rand.NewPCG(seed+1, 0)
+			_, res, err := g.Fit(context.Background(), s)
+			if err != nil || !(res.ELBO > least) || res.ELBO > 0 {
+				t.Errorf("covariance %v, seed %d: ELBO %v, %v", cov, seed+1, res.ELBO, err)
+			}
+		}
+	}
+}
+
 // glmCorpus is what every covariance must cope with.
 func glmCorpus() []glmCase {
 	cases := []glmCase{

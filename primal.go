@@ -553,6 +553,7 @@ type weightPG struct {
 	y, m, v, e, d1, d2 []float64
 	w, h               []float64
 	next, metric       weightState
+	rest               []float64
 	buf                []float64
 }
 
@@ -605,9 +606,16 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 			return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
 		}
 	}
-	// Go less far where the precision would not be positive definite.
-	for range 100 {
-		if next.factor() {
+	// Go less far where the precision would not be positive definite, and where noise
+	// would have it nearly so: not below a tenth of that of the prior, leastPivot.
+	guarded := !deterministic(s.est) && m > 0 && slices.Min(t.w) < 0
+	for halved := range 100 {
+		ok := next.factor()
+		if ok && guarded && !t.above(next, s.prior) {
+			guarded = halved < 20 && t.above(&s.run, s.prior)
+			ok = !guarded
+		}
+		if ok {
 			potrs(metric.l, t.h)
 			if j, ok := allFinite(t.h); !ok {
 				return fmt.Errorf("pgsvi: %w: mean of weight %d (%s) would move by %v", ErrNotFinite, j, s.g.names[j], t.h[j])
@@ -624,6 +632,13 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 		floats.Scale(0.5, t.h)
 	}
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
+}
+
+// above reports whether P − leastPivot·Λ0 is positive definite.
+func (t *weightPG) above(s, prior *weightState) bool {
+	t.rest = resize(t.rest, len(s.p))
+	floats.AddScaledTo(t.rest, s.p, -leastPivot, prior.p)
+	return cholesky(t.rest, len(s.mean))
 }
 
 // elbo returns the ELBO of a state without sites, with

@@ -750,7 +750,7 @@ func (f *diagFamily) cov() weightCov {
 // structuredPG is the workspace of the step with a given β.
 type structuredPG struct {
 	y, m, v, e, d1, d2 []float64
-	mean, h, to        []float64
+	mean, h, to, prior []float64
 }
 
 // step takes the step of the paper with a diagonal V (PG-SVI-MF) and step size β
@@ -804,13 +804,20 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 		}
 	}
 	x.addSquares(t.to, t.d2, batch)
-	// Go less far where a precision would not be positive.
+	// Go less far where a precision would not be positive, and where noise would have
+	// it nearly zero: not below a tenth of that of the prior, leastPivot.
+	least := 0.0
+	if !deterministic(s.est) {
+		least = leastPivot
+	}
+	t.prior = resize(t.prior, x.cols)
+	s.g.prior.diagTo(t.prior)
 	length := 1.0
 	for positive := false; !positive; {
 		positive = true
 		for j, p := range f.cur {
 			f.try[j] = p + length*(t.to[j]-p)
-			positive = positive && f.try[j] > 0
+			positive = positive && f.try[j] > 0 && (f.try[j] >= min(least*t.prior[j], p) || length < 1e-6)
 		}
 		if positive {
 			break

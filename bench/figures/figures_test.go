@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/paper"
 )
 
 // readTable reads a CSV file that a figure wrote and checks its header.
@@ -364,6 +365,53 @@ func TestCorpora(t *testing.T) {
 		if (err != nil) != (c.want == "") || err == nil && (len(got) != 1 || got[0].name != c.want) {
 			t.Errorf("data %q, sets %v: %v, %v", c.data, c.sets, got, err)
 		}
+	}
+}
+
+// TestClaims holds what README.md says of the tables in this folder against them:
+// how many passes of the median run it takes to get, and to stay, within 1% and 0.1%
+// of the way from the start to the optimum.
+func TestClaims(t *testing.T) {
+	o := &options{figure: 2, draw: true, out: ".", passes: 200, seeds: 5, testdata: "../../testdata", data: os.Getenv("PGSVI_DATA")}
+	problems, methods, err := o.measure2(context.Background(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range problems {
+		bound := func(share float64) float64 { return p.optimum + share*(p.start-p.optimum) }
+		for _, m := range methods[i] {
+			one, tenth := m.runs.passesTo(bound(0.01)), m.runs.passesTo(bound(0.001))
+			switch {
+			case m.runs == nil:
+				t.Errorf("%s: no runs of %s, %s", p.Name, m.name, m.variant)
+			case m.name == "PG-SVI" && !(one <= 2 && tenth <= 5):
+				t.Errorf("%s: PG-SVI takes %v and %v passes", p.Name, one, tenth)
+			case m.variant == library && m.runs.median(m.runs.last()).loss-p.optimum > 1e-6:
+				t.Errorf("%s: %s ends at %v, the optimum is %v", p.Name, m.name, m.runs.median(m.runs.last()), p.optimum)
+			case m.variant == paper.Published && m.name != "PG-SVI" && !math.IsInf(one, 1),
+				m.variant == paper.Corrected && !(one >= 50 && math.IsInf(tenth, 1)):
+				t.Errorf("%s: %s, %s, takes %v and %v passes", p.Name, m.name, m.variant, one, tenth)
+			}
+		}
+	}
+	// Figure 1: PG-SVI needs as few passes as PG, each at its best step size.
+	o.figure = 1
+	_, sweeps, err := o.measure1(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := make(map[string]float64)
+	for _, s := range sweeps {
+		best[s.name] = math.Inf(1)
+		for i := range s.steps {
+			if s.runs[i] == nil {
+				t.Errorf("no runs of %s at %v", s.name, s.steps[i])
+			}
+			best[s.name] = min(best[s.name], s.median(i, 1))
+		}
+	}
+	if !math.IsInf(best["GD"], 1) || !(best["PG"] <= 4) || !(best["PG-SVI"] <= 1.5*best["PG"]) {
+		t.Errorf("passes to 0.1%% at the best step size: %v", best)
 	}
 }
 
