@@ -25,7 +25,9 @@ type GP struct {
 	Jitter float64
 	// Estimator estimates the gradients of steps with a given Solver.StepSize;
 	// it must be a SiteEstimator. Nil means Exact. Steps without a given step
-	// size, those of a nil Solver, are always exact.
+	// size, those of a nil Solver, are always exact. Steps with noise go less far
+	// where a site of negative γ would take more than nine tenths of the precision
+	// of its variable: noise alone drives V to the edge of what is positive definite.
 	Estimator Estimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
