@@ -58,6 +58,8 @@ type GLMOptions struct {
 	Rank int
 	// Estimator estimates the gradients of steps with a given Solver.StepSize; it
 	// must be a SiteEstimator. Nil means Exact. Steps of a nil Solver are always exact.
+	// Steps with noise go less far where rows of negative γ would take more than nine
+	// tenths of the precision of the prior in some direction; see GP.Estimator.
 	Estimator Estimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
