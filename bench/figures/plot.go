@@ -287,7 +287,7 @@ func savePNG(file string, rows [][]*plot.Plot, legend *plot.Plot) error {
 	const strip = 4.4 * vg.Centimeter
 	cols := len(rows[0])
 	width, height := vg.Length(cols)*11*vg.Centimeter+strip, vg.Length(len(rows))*9*vg.Centimeter
-	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(130))
+	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(100))
 	tiles := draw.Tiles{
 		Rows: len(rows), Cols: cols, PadX: vg.Points(20), PadY: vg.Points(20),
 		PadTop: vg.Points(10), PadBottom: vg.Points(10), PadLeft: vg.Points(10), PadRight: vg.Points(10),
