@@ -71,10 +71,10 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 		if !t.current {
 			t.current = t.fac.factor(s.k, n, s.cur.gamma)
 		}
-		least = min(leastPivot, t.fac.leastPivot())
+		least = min(noisyPivot, t.fac.leastPivot())
 	}
 	for halved := range 100 {
-		if t.next.factor(s.k, n, t.gamma) && (t.next.leastPivot() >= least || halved > 20) {
+		if t.next.factor(s.k, n, t.gamma) && (t.next.leastPivot() >= least || halved >= noisyHalvings) {
 			t.mean = resize(t.mean, n)
 			copy(t.w, t.b)
 			t.next.solve(t.w)

@@ -607,12 +607,12 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 		}
 	}
 	// Go less far where the precision would not be positive definite, and where noise
-	// would have it nearly so: not below a tenth of that of the prior, leastPivot.
+	// would have it nearly so: not below a tenth of that of the prior, noisyPivot.
 	guarded := !deterministic(s.est) && m > 0 && slices.Min(t.w) < 0
 	for halved := range 100 {
 		ok := next.factor()
 		if ok && guarded && !t.above(next, s.prior) {
-			guarded = halved < 20 && t.above(&s.run, s.prior)
+			guarded = halved < noisyHalvings && t.above(&s.run, s.prior)
 			ok = !guarded
 		}
 		if ok {
@@ -634,10 +634,10 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
 }
 
-// above reports whether P − leastPivot·Λ0 is positive definite.
+// above reports whether P − noisyPivot·Λ0 is positive definite.
 func (t *weightPG) above(s, prior *weightState) bool {
 	t.rest = resize(t.rest, len(s.p))
-	floats.AddScaledTo(t.rest, s.p, -leastPivot, prior.p)
+	floats.AddScaledTo(t.rest, s.p, -noisyPivot, prior.p)
 	return cholesky(t.rest, len(s.mean))
 }
 

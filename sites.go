@@ -96,11 +96,15 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	return !math.IsInf(f.logDet, 0)
 }
 
-// leastPivot is how much a step with noise must leave, of the precision of a
+// noisyPivot is how much a step with noise must leave, of the precision of a
 // variable, to a site with a negative γ: a tenth, so that the variance grows
 // tenfold. Noise alone drives sites to the edge of what is positive definite, where
-// each step could go half of the way that is left, and the mean runs away with V.
-const leastPivot = 0.1
+// each step could go half of the way that is left, and the mean runs away with V. A
+// step that was halved noisyHalvings times is taken all the same.
+const (
+	noisyPivot    = 0.1
+	noisyHalvings = 20
+)
 
 // leastPivot returns the least of what negative changes leave of the precisions of
 // their variables, given the positive changes and the negative ones before.

@@ -796,28 +796,27 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 	s.g.prior.mul(t.h, s.cur.mean, 1)
 	floats.Scale(r-1, t.h)
 	x.addMulT(t.h, t.d1, batch)
-	s.g.prior.diagTo(t.to)
+	t.prior = resize(t.prior, x.cols)
+	s.g.prior.diagTo(t.prior)
 	for j, p := range f.cur {
-		t.to[j] = r*p + (1-r)*t.to[j]
+		t.to[j] = r*p + (1-r)*t.prior[j]
 		if s.g.opt.MeanUpdate == Appendix {
 			t.h[j] /= t.to[j]
 		}
 	}
 	x.addSquares(t.to, t.d2, batch)
 	// Go less far where a precision would not be positive, and where noise would have
-	// it nearly zero: not below a tenth of that of the prior, leastPivot.
+	// it nearly zero: not below a tenth of that of the prior, noisyPivot.
 	least := 0.0
 	if !deterministic(s.est) {
-		least = leastPivot
+		least = noisyPivot
 	}
-	t.prior = resize(t.prior, x.cols)
-	s.g.prior.diagTo(t.prior)
 	length := 1.0
 	for positive := false; !positive; {
 		positive = true
 		for j, p := range f.cur {
 			f.try[j] = p + length*(t.to[j]-p)
-			positive = positive && f.try[j] > 0 && (f.try[j] >= min(least*t.prior[j], p) || length < 1e-6)
+			positive = positive && f.try[j] > 0 && (f.try[j] >= min(least*t.prior[j], p) || length <= 1.0/(1<<noisyHalvings))
 		}
 		if positive {
 			break

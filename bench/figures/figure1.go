@@ -76,6 +76,12 @@ func judge(curve []float64, start, optimum float64, failed bool) outcome {
 	inf := math.Inf(1)
 	o := outcome{passes: [2]float64{inf, inf}, status: notReached, change: inf, excess: inf}
 	gap := start - optimum
+	// Below the optimum, but for rounding, is what is left of a −ELBO that overflows.
+	wrong := func(v float64) bool { return !(v > optimum-1e-6*gap) }
+	if failed || len(curve) == 0 || curve[len(curve)-1] > start || slices.ContainsFunc(curve, wrong) {
+		o.status = diverged
+		return o
+	}
 	last := start
 	for i, v := range curve {
 		if math.Abs(v-last) < 0.001*math.Abs(v) {
@@ -83,12 +89,6 @@ func judge(curve []float64, start, optimum float64, failed bool) outcome {
 			break
 		}
 		last = v
-	}
-	// Below the optimum, but for rounding, is what is left of a −ELBO that overflows.
-	wrong := func(v float64) bool { return !(v > optimum-1e-6*gap) }
-	if failed || len(curve) == 0 || curve[len(curve)-1] > start || slices.ContainsFunc(curve, wrong) {
-		o.status, o.change, o.excess = diverged, inf, inf
-		return o
 	}
 	for i, share := range within {
 		for pass, v := range curve {

@@ -63,7 +63,7 @@ func (p *Problem) ScoreFunction() *pgsvi.GP {
 
 // unscaled is f as the published scripts gave it to the methods that PG-SVI was
 // compared with: the gradient of a mini-batch is not scaled by N/len(batch), so
-// that in the mean they descend KL + (M/N)·f. Its value is that of f.
+// that in the mean they descend KL + (M/N)·f. Value is that of f.
 type unscaled struct{ pgsvi.Smooth }
 
 func (u unscaled) Grad(dst []float64, q pgsvi.Dist, batch []int, rng *rand.Rand) (float64, error) {
