@@ -465,7 +465,7 @@ func TestMarginalTerms(t *testing.T) {
 	rng := testRand(12)
 	const n = 3
 	y := []float64{1, -1, 1}
-	x := rows(n, n)
+	x := newRows(n, n)
 	for i := range x {
 		x[i][i] = 1
 	}

@@ -314,7 +314,7 @@ func TestCTMBoundOrder(t *testing.T) {
 // syntheticCTM draws a corpus from known topics and Σ.
 func syntheticCTM(docs, k, terms, length int, corr *mat.SymDense, seed uint64) (*Corpus, [][]float64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	topics := rows(k, terms)
+	topics := newRows(k, terms)
 	for _, row := range topics {
 		var sum float64
 		for v := range row {
@@ -654,7 +654,7 @@ func TestCTMEdgeCases(t *testing.T) {
 func TestCTMOneTopic(t *testing.T) {
 	c := toyCorpus(40, 10)
 	p, _ := fitCTM(t, c, 1, nil, &Solver{BatchSize: 40, MaxPasses: 200, EvalEvery: -1})
-	total := tokens(c.Docs)
+	total := countTokens(c.Docs)
 	count := make([]float64, c.Terms)
 	for _, d := range c.Docs {
 		addDoc(count, d)

@@ -255,7 +255,7 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	}
 	k := len(d.mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	draws := rows(k, proportionDraws)
+	draws := newRows(k, proportionDraws)
 	x := make([]float64, k)
 	mean, lo, hi = make([]float64, k), make([]float64, k), make([]float64, k)
 	for i := range proportionDraws {

@@ -30,7 +30,7 @@ func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
 		}
 	}
 	unigram := make([]float64, m.terms)
-	total := tokens(m.docs)
+	total := countTokens(m.docs)
 	for _, d := range m.docs {
 		for i, v := range d.Words {
 			unigram[v] += d.Counts[i] / total
@@ -41,7 +41,7 @@ func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
 			unigram[v] = 1 / float64(m.terms)
 		}
 	}
-	out := rows(k, m.terms)
+	out := newRows(k, m.terms)
 	switch start {
 	case StartKMeans:
 		for n, j := range m.kMeans(rng) {
@@ -119,7 +119,7 @@ func cosine(x Document, row []float64) (s float64) {
 // from centres that k-means++ draws.
 func (m *CTM) kMeans(rng *rand.Rand) []int {
 	x := m.tfidf()
-	centre := rows(m.k, m.terms)
+	centre := newRows(m.k, m.terms)
 	far := make([]float64, len(x))
 	for n := range far {
 		far[n] = 1
@@ -214,7 +214,7 @@ func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
 	for i := range project {
 		project[i] = float32(rng.NormFloat64())
 	}
-	q := rows(len(words), dim)
+	q := newRows(len(words), dim)
 	weight := make([]float64, len(words))
 	sum := make([]float64, dim)
 	for _, d := range m.docs {
@@ -267,7 +267,7 @@ func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
 			return // fewer directions than topics: the rest start at random
 		}
 		for _, d := range m.docs {
-			if has(d, words[at]) {
+			if hasWord(d, words[at]) {
 				addDoc(out[k], d)
 			}
 		}
@@ -288,8 +288,8 @@ func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
 	}
 }
 
-// has reports whether word v occurs in d.
-func has(d Document, v int) bool {
+// hasWord reports whether word v occurs in d.
+func hasWord(d Document, v int) bool {
 	_, ok := slices.BinarySearch(d.Words, v)
 	return ok
 }

@@ -222,12 +222,12 @@ func (s *CTMStepper) ELBOErr() float64 { return s.elboErr }
 // start sets the first topics.
 func (s *CTMStepper) start(rng *rand.Rand) {
 	if !s.started {
-		s.topics.set(s.m.startTopics(rng), tokens(s.m.docs)/float64(s.m.k))
+		s.topics.set(s.m.startTopics(rng), countTokens(s.m.docs)/float64(s.m.k))
 		s.started = true
 	}
 }
 
-func tokens(docs []Document) (n float64) {
+func countTokens(docs []Document) (n float64) {
 	for _, d := range docs {
 		n += d.Tokens()
 	}
@@ -337,7 +337,7 @@ func (s *CTMStepper) enter(batch []int) {
 		n = s.Len()
 	}
 	for i := range n {
-		d := term(batch, i)
+		d := termAt(batch, i)
 		if at, ok := s.slotOf[d]; ok {
 			s.slots[at].times++
 			continue

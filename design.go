@@ -130,7 +130,7 @@ func (g *design) row(i int) (ind []int32, val []float64) {
 // mul stores Xw in dst.
 func (g *design) mul(dst, w []float64, index []int) {
 	for a := range dst {
-		ind, val := g.row(term(index, a))
+		ind, val := g.row(termAt(index, a))
 		if g.sparse == nil {
 			dst[a] = floats.Dot(val, w)
 			continue
@@ -149,7 +149,7 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 		if ua == 0 {
 			continue
 		}
-		ind, val := g.row(term(index, a))
+		ind, val := g.row(termAt(index, a))
 		if g.sparse == nil {
 			floats.AddScaled(dst, ua, val)
 			continue
@@ -177,7 +177,7 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 			if wa == 0 {
 				continue
 			}
-			ind, val := g.sparse.Row(term(index, a))
+			ind, val := g.sparse.Row(termAt(index, a))
 			for k, j := range ind {
 				x := wa * val[k]
 				row := p[int(j)*d : int(j)*d+int(j)+1]
@@ -200,7 +200,7 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 		}
 		for a, wa := range w {
 			if sign*wa > 0 {
-				scaleInto((*buf)[n:], designStride, math.Sqrt(sign*wa), g.dense[term(index, a)*d:(term(index, a)+1)*d])
+				scaleInto((*buf)[n:], designStride, math.Sqrt(sign*wa), g.dense[termAt(index, a)*d:(termAt(index, a)+1)*d])
 				if n++; n == designChunk {
 					flush()
 				}
@@ -225,7 +225,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 	d := g.cols
 	if g.sparse != nil {
 		for a := range dst {
-			ind, val := g.sparse.Row(term(index, a))
+			ind, val := g.sparse.Row(termAt(index, a))
 			v, size := quadSparse(ind, val, inv, d)
 			if !(v > cancelled*size) {
 				v = g.solvedVariance(l, ind, val, buf)
@@ -238,7 +238,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 	for lo := 0; lo < len(dst); lo += designChunk {
 		n := min(designChunk, len(dst)-lo)
 		for a := range n {
-			i := term(index, lo+a)
+			i := termAt(index, lo+a)
 			scaleInto((*buf)[a:], designStride, 1, g.dense[i*d:(i+1)*d])
 		}
 		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}
@@ -294,7 +294,7 @@ func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]
 // quadDiag stores x_nᵀ diag(v) x_n in dst.
 func (g *design) quadDiag(dst, v []float64, index []int) {
 	for a := range dst {
-		ind, val := g.row(term(index, a))
+		ind, val := g.row(termAt(index, a))
 		var s float64
 		if g.sparse == nil {
 			for j, x := range val {

@@ -444,7 +444,7 @@ func (p Pathwise) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.R
 	logProbs(values, l, draws.z)
 	sites, _ := l.(SiteIntegrand)
 	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
-	var acc *moments
+	var acc *runningMoments
 	g := dst
 	if variance != nil {
 		acc, g = newMoments(dst, variance), make([]float64, len(dst))
@@ -513,21 +513,21 @@ func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []f
 	return nil
 }
 
-// moments accumulates mean and variance of the terms of an estimate (Welford, 1962).
-type moments struct {
+// runningMoments accumulates mean and variance of the terms of an estimate (Welford, 1962).
+type runningMoments struct {
 	mean, m2 []float64
 	n        float64
 }
 
 // newMoments starts with mean and m2 as storage; a nil m2 allocates.
-func newMoments(mean, m2 []float64) *moments {
+func newMoments(mean, m2 []float64) *runningMoments {
 	m2 = dest(m2, len(mean))
 	clear(mean)
 	clear(m2)
-	return &moments{mean: mean, m2: m2}
+	return &runningMoments{mean: mean, m2: m2}
 }
 
-func (a *moments) add(x []float64) {
+func (a *runningMoments) add(x []float64) {
 	a.n++
 	for i, xi := range x {
 		d := xi - a.mean[i]
@@ -538,21 +538,21 @@ func (a *moments) add(x []float64) {
 
 // finish turns the sums of squares into the variance of the mean, which one
 // term leaves unknown: NaN.
-func (a *moments) finish() {
+func (a *runningMoments) finish() {
 	for i := range a.m2 {
 		a.m2[i] /= a.n * (a.n - 1)
 	}
 }
 
-// samples holds draws z from q and, for a Gaussian, the standard normal ε they came from.
-type samples struct {
+// sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from.
+type sampleSet struct {
 	z, eps  [][]float64
 	scratch []float64
 }
 
-func drawSamples(q Dist, n int, rng *rand.Rand) samples {
+func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 	d := q.Dim()
-	s := samples{z: rows(n, d), scratch: make([]float64, d)}
+	s := sampleSet{z: newRows(n, d), scratch: make([]float64, d)}
 	g, ok := q.(normal)
 	if !ok {
 		for _, z := range s.z {
@@ -560,7 +560,7 @@ func drawSamples(q Dist, n int, rng *rand.Rand) samples {
 		}
 		return s
 	}
-	s.eps = rows(n, d)
+	s.eps = newRows(n, d)
 	for i, eps := range s.eps {
 		for j := range eps {
 			eps[j] = rng.NormFloat64()
@@ -571,8 +571,8 @@ func drawSamples(q Dist, n int, rng *rand.Rand) samples {
 	return s
 }
 
-// rows returns n slices of length d in one block of memory.
-func rows(n, d int) [][]float64 {
+// newRows returns n slices of length d in one block of memory.
+func newRows(n, d int) [][]float64 {
 	data := make([]float64, n*d)
 	r := make([][]float64, n)
 	for i := range r {

@@ -225,7 +225,7 @@ func TestLeaveOneOut(t *testing.T) {
 	q := randomMeanField(testRand(64), 2, MeanParams)
 	l := logisticData(65, 4, 2).Batch(nil)
 	const n = 3
-	z, v := rows(n, 2), make([]float64, n)
+	z, v := newRows(n, 2), make([]float64, n)
 	rng := testRand(66)
 	for i := range z {
 		v[i] = l.LogProb(q.Rand(z[i], rng))

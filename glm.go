@@ -493,7 +493,7 @@ func (g *GLM) Objective() (Objective, error) {
 		}
 		prior = q
 	}
-	x := rows(g.Len(), d)
+	x := newRows(g.Len(), d)
 	y := make([]float64, g.Len())
 	for i := range x {
 		ind, val := g.x.row(i)

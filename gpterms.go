@@ -36,7 +36,7 @@ func (f *marginalTerms) Accepts(q Dist) error {
 func (f *marginalTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
 	n := q.(normal)
 	t := newTerms(batch, len(f.y))
-	x := rows(6, t.n)
+	x := newRows(6, t.n)
 	y, m, v, e, d1, d2 := x[0], x[1], x[2], x[3], x[4], x[5]
 	for i := range t.n {
 		j := t.index(i)

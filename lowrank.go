@@ -35,7 +35,7 @@ func (c *lowRankCov) factor() bool {
 		floats.ScaleTo(c.z[j*k:(j+1)*k], 1/d, c.u[j*k:(j+1)*k])
 		c.logDet += math.Log(d)
 	}
-	gram(c.l, c.z, c.u, k)
+	selfProduct(c.l, c.z, c.u, k)
 	for a := range k {
 		c.l[a*k+a]++
 	}
@@ -47,8 +47,8 @@ func (c *lowRankCov) factor() bool {
 	return !math.IsNaN(c.logDet) && !math.IsInf(c.logDet, 0)
 }
 
-// gram stores aᵀb, k×k, in dst, a and b having k columns.
-func gram(dst, a, b []float64, k int) {
+// selfProduct stores aᵀb, k×k, in dst, a and b having k columns.
+func selfProduct(dst, a, b []float64, k int) {
 	clear(dst)
 	for j := 0; j < len(a); j += k {
 		for i, v := range a[j : j+k] {
@@ -81,7 +81,7 @@ func (c *lowRankCov) variance(ind []int32, val, t []float64) float64 {
 func (c *lowRankCov) variances(dst []float64, x *design, index []int) {
 	t := make([]float64, c.rank)
 	for a := range dst {
-		ind, val := x.row(term(index, a))
+		ind, val := x.row(termAt(index, a))
 		dst[a] = c.variance(ind, val, t)
 	}
 }
@@ -200,8 +200,8 @@ func (f *lowRankFamily) gradient(g []float64, a *weightHessian) {
 	blas64.Trsm(blas.Right, blas.NoTrans, 1, lowerTriangle(c.l, k), general(f.w, n, k))
 	a.mul(f.aw, f.w, k)
 	b := f.product
-	gram(b, f.w, f.aw, k)
-	gram(f.k, f.w, c.u, k)
+	selfProduct(b, f.w, f.aw, k)
+	selfProduct(f.k, f.w, c.u, k)
 	gu := g[n:]
 	for j, d := range c.d {
 		u, w, aw := c.u[j*k:(j+1)*k], f.w[j*k:(j+1)*k], f.aw[j*k:(j+1)*k]
@@ -236,7 +236,7 @@ func (f *lowRankFamily) natural(g []float64) {
 	gu := g[n:]
 	blas64.Trsm(blas.Right, blas.Trans, 1, lowerTriangle(f.kc, k), general(gu, n, k))
 	blas64.Trsm(blas.Right, blas.NoTrans, 1, lowerTriangle(f.kc, k), general(gu, n, k))
-	gram(f.product, c.u, gu, k)
+	selfProduct(f.product, c.u, gu, k)
 	for j, d := range c.d {
 		row := gu[j*k : (j+1)*k]
 		floats.Scale(d, row)
@@ -306,7 +306,7 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 	l := make([]float64, k*k)
 	orthonormal := func(x []float64) bool {
 		for range 2 { // by Cholesky factors, twice for their rounding
-			gram(l, x, x, k)
+			selfProduct(l, x, x, k)
 			var trace float64
 			for i := range k {
 				trace += l[i*k+i]
@@ -335,7 +335,7 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 			q, y = y, q
 		}
 	}
-	gram(l, q, y, k)
+	selfProduct(l, q, y, k)
 	var eig mat.EigenSym
 	if !eig.Factorize(fullSym(l, k), true) {
 		return

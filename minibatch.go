@@ -36,7 +36,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	}
 	for i := range t.y {
 		if d := t.d1[i] + t.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.gp.lik, t.y[i], term(batch, i)), t.m[i], t.v[i], t.d1[i], t.d2[i])
+			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.gp.lik, t.y[i], termAt(batch, i)), t.m[i], t.v[i], t.d1[i], t.d2[i])
 		}
 	}
 	n := s.n
@@ -53,7 +53,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 		}
 	}
 	for i := range t.y {
-		j := term(batch, i)
+		j := termAt(batch, i)
 		t.gamma[j] -= scale * t.d2[i]
 		if s.gp.MeanUpdate == MainText {
 			t.b[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])
@@ -99,8 +99,8 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
 }
 
-// term returns the index of the i-th term of batch.
-func term(batch []int, i int) int {
+// termAt returns the index of the i-th term of batch.
+func termAt(batch []int, i int) int {
 	if batch == nil {
 		return i
 	}
@@ -120,7 +120,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	}
 	t.w = resize(t.w, n)
 	for a := range m {
-		i := term(batch, a)
+		i := termAt(batch, a)
 		t.y[a], t.m[a], t.v[a] = s.gp.y[i], s.cur.m[i], s.cur.v[i]
 	}
 	if s.fresh {
@@ -128,7 +128,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	}
 	t.rows = resize(t.rows, n*m)
 	for a := range m {
-		i := term(batch, a)
+		i := termAt(batch, a)
 		t.v[a] = s.k[i*n+i]
 		for j, kij := range s.k[i*n : (i+1)*n] {
 			t.rows[j*m+a] = kij
@@ -137,7 +137,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	t.fac.expand(&t.exp, t.rows, m)
 	t.exp.subVar(t.v)
 	for a, v := range t.v {
-		t.v[a] = s.boundVariance(term(batch, a), v)
+		t.v[a] = s.boundVariance(termAt(batch, a), v)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
 		t.w[i] = (1 - r) * a
 	}
 	for i := range t.y {
-		t.w[term(batch, i)] -= scale * t.d1[i]
+		t.w[termAt(batch, i)] -= scale * t.d1[i]
 	}
 	t.next.solve(t.w)
 	floats.Sub(t.a, t.w)

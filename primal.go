@@ -569,7 +569,7 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 		*p = resize(*p, m)
 	}
 	for k := range m {
-		t.y[k] = float64(term(batch, k))
+		t.y[k] = float64(termAt(batch, k))
 	}
 	x.mul(t.m, s.run.mean, batch)
 	s.run.variances(t.v, x, batch, &t.buf)

@@ -362,7 +362,7 @@ func TestNoProx(t *testing.T) {
 func TestConjugateInOneStep(t *testing.T) {
 	rng := testRand(37)
 	const n, d, noise = 12, 3, 0.3
-	x, y := rows(n, d), normals(rng, n)
+	x, y := newRows(n, d), normals(rng, n)
 	prec := mat.NewSymDense(d, nil)
 	prior := randomGaussian(rng, d, MeanParams)
 	prec.CopySym(prior.Precision())

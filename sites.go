@@ -56,7 +56,7 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	f.lp = room(f.lp, p*p, n*n)
 	for a, i := range f.pos {
 		for b, j := range f.pos[:a+1] {
-			f.lp[a*p+b] = f.sp[a] * f.sp[b] * at(c, n, i, j)
+			f.lp[a*p+b] = f.sp[a] * f.sp[b] * symmetricAt(c, n, i, j)
 		}
 		f.lp[a*p+a]++
 	}
@@ -70,14 +70,14 @@ func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
 	f.zn = room(f.zn, p*q, n*n)
 	for a, i := range f.pos {
 		for b, j := range f.neg {
-			f.zn[a*q+b] = f.sp[a] * at(c, n, i, j)
+			f.zn[a*q+b] = f.sp[a] * symmetricAt(c, n, i, j)
 		}
 	}
 	f.trsm(f.lp, p, f.zn, q)
 	f.ln = room(f.ln, q*q, n*n)
 	for a, i := range f.neg {
 		for b, j := range f.neg[:a+1] {
-			f.ln[a*q+b] = at(c, n, i, j)
+			f.ln[a*q+b] = symmetricAt(c, n, i, j)
 		}
 	}
 	if p > 0 {
@@ -117,8 +117,8 @@ func (f *siteFactor) leastPivot() float64 {
 	return least
 }
 
-// at returns element (i, j) of the symmetric matrix whose lower triangle is in c.
-func at(c []float64, n, i, j int) float64 {
+// symmetricAt returns element (i, j) of the symmetric matrix whose lower triangle is in c.
+func symmetricAt(c []float64, n, i, j int) float64 {
 	if i < j {
 		i, j = j, i
 	}

@@ -263,7 +263,7 @@ func (l LogLik) Len() int { return l.N }
 
 // Batch implements LogLikelihood.
 func (l LogLik) Batch(batch []int) Integrand {
-	return &logLikBatch{LogLik: l, terms: newTerms(batch, l.N)}
+	return &logLikBatch{LogLik: l, batchTerms: newTerms(batch, l.N)}
 }
 
 // Validate returns an error wrapping ErrParam if LogProb is nil, or ErrEmpty if
@@ -278,21 +278,21 @@ func (l LogLik) Validate() error {
 	return nil
 }
 
-// terms is a mini-batch of n terms; a nil batch means all.
-type terms struct {
+// batchTerms is a mini-batch of n terms; a nil batch means all.
+type batchTerms struct {
 	batch []int
 	n     int
 	scale float64 // N/len(batch)
 }
 
-func newTerms(batch []int, n int) terms {
+func newTerms(batch []int, n int) batchTerms {
 	if batch == nil {
-		return terms{nil, n, 1}
+		return batchTerms{nil, n, 1}
 	}
-	return terms{batch, len(batch), float64(n) / float64(len(batch))}
+	return batchTerms{batch, len(batch), float64(n) / float64(len(batch))}
 }
 
-func (t terms) index(i int) int {
+func (t batchTerms) index(i int) int {
 	if t.batch == nil {
 		return i
 	}
@@ -301,7 +301,7 @@ func (t terms) index(i int) int {
 
 type logLikBatch struct {
 	LogLik
-	terms
+	batchTerms
 }
 
 func (b *logLikBatch) Dim() int { return b.LogLik.Dim }
@@ -341,7 +341,7 @@ func (s Sites) Len() int { return len(s.Y) }
 
 // Batch implements LogLikelihood.
 func (s Sites) Batch(batch []int) Integrand {
-	return &siteBatch{Sites: s, terms: newTerms(batch, len(s.Y))}
+	return &siteBatch{Sites: s, batchTerms: newTerms(batch, len(s.Y))}
 }
 
 // Validate returns an error wrapping ErrEmpty, ErrShape, ErrParam, ErrLabel or
@@ -390,7 +390,7 @@ func checkLabels(lik Likelihood, y []float64) error {
 
 type siteBatch struct {
 	Sites
-	terms
+	batchTerms
 }
 
 func (b *siteBatch) Dim() int               { return len(b.X[0]) }

@@ -482,7 +482,7 @@ func (a *weightHessian) mul(dst, z []float64, k int) {
 // addSquares adds Σ_n w_n x_nj² to dst.
 func (g *design) addSquares(dst, w []float64, index []int) {
 	for a, wa := range w {
-		ind, val := g.row(term(index, a))
+		ind, val := g.row(termAt(index, a))
 		if g.sparse == nil {
 			for j, x := range val {
 				dst[j] += wa * x * x
@@ -774,7 +774,7 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 	}
 	t.mean, t.h, t.to = resize(t.mean, x.cols), resize(t.h, x.cols), resize(t.to, x.cols)
 	for k := range m {
-		t.y[k] = float64(term(batch, k))
+		t.y[k] = float64(termAt(batch, k))
 	}
 	x.mul(t.m, s.cur.mean, batch)
 	for j, p := range f.cur {

@@ -94,7 +94,7 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 	for i := range d {
 		kl += prior.p[i*d+i]*v[i] - math.Log(v[i])
 		for j := range d {
-			kl += at(prior.p, d, i, j) * mean[i] * mean[j]
+			kl += symmetricAt(prior.p, d, i, j) * mean[i] * mean[j]
 		}
 	}
 	return s - 0.5*kl

@@ -266,12 +266,12 @@ func (t *Table) Signs() error {
 	t.signed, t.unsigned = true, [2]float64{low, high}
 	t.Labels = []string{fmt.Sprint(low), fmt.Sprint(high)}
 	for i, y := range t.Y {
-		t.Y[i] = sign(y == high)
+		t.Y[i] = signOf(y == high)
 	}
 	return nil
 }
 
-func sign(positive bool) float64 {
+func signOf(positive bool) float64 {
 	if positive {
 		return 1
 	}
@@ -560,7 +560,7 @@ func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
 		known := true
 		if t.Labels != nil && !t.signed {
 			known = slices.Contains(t.Labels, row[j])
-			y[i] = sign(row[j] == t.Labels[1])
+			y[i] = signOf(row[j] == t.Labels[1])
 		} else {
 			v, err := tableFloat(row[j], text.lines[i], t.Response)
 			if err != nil {
@@ -568,7 +568,7 @@ func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
 			}
 			if y[i] = v; t.signed {
 				known = v == t.unsigned[0] || v == t.unsigned[1]
-				y[i] = sign(v == t.unsigned[1])
+				y[i] = signOf(v == t.unsigned[1])
 			}
 		}
 		if !known {

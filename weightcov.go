@@ -113,7 +113,7 @@ func (c *dualCov) variances(dst []float64, x *design, index []int) {
 		z.Reset()
 		z.ReuseAs(t, d)
 		for a := range t {
-			x.dense1(row, term(index, lo+a))
+			x.dense1(row, termAt(index, lo+a))
 			c.prior.solve(z.RawRowView(a), row)
 			dst[lo+a] = floats.Dot(z.RawRowView(a), row)
 		}
