@@ -671,3 +671,10 @@ func appendCount(text []byte, v float64) []byte {
 }
 
 func isWhole(v float64) bool { return v == math.Floor(v) && v < 1e15 }
+
+func countTokens(docs []Document) (n float64) {
+	for _, d := range docs {
+		n += d.Tokens()
+	}
+	return n
+}

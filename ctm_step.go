@@ -227,13 +227,6 @@ func (s *CTMStepper) start(rng *rand.Rand) {
 	}
 }
 
-func countTokens(docs []Document) (n float64) {
-	for _, d := range docs {
-		n += d.Tokens()
-	}
-	return n
-}
-
 // each calls f for 0 … n−1, from as many goroutines as there are workers.
 func (s *CTMStepper) each(n int, f func(w *ctmWork, i int)) {
 	if len(s.works) == 1 || n == 1 {
@@ -427,31 +420,4 @@ func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
 		s.elboErr = math.Sqrt(variance)
 	}
 	return sum, nil
-}
-
-// Posterior returns the posterior at the state of st, a Stepper of this model. The error wraps ErrParam if st is none.
-func (m *CTM) Posterior(st Stepper) (*CTMPosterior, error) {
-	s, ok := st.(*CTMStepper)
-	if !ok || s.m != m {
-		return nil, fmt.Errorf("pgsvi: %w: a %T that is no Stepper of this CTM", ErrParam, st)
-	}
-	s.start(rand.New(rand.NewPCG(seed1, seed2)))
-	p := &CTMPosterior{k: m.k, terms: m.terms, vocab: slices.Clone(m.vocab), opt: m.opt}
-	p.opt.Topics = nil
-	p.beta = s.topics.beta()
-	p.prior.set(slices.Clone(s.prior.mu), slices.Clone(s.prior.cov), new([]float64))
-	p.seen = make([]bool, m.terms)
-	stride := ctmState(m.k, m.opt.diagonal())
-	if !m.opt.Forget {
-		p.docs = make([][]float64, len(m.docs))
-	}
-	for n, d := range m.docs {
-		for _, v := range d.Words {
-			p.seen[v] = true
-		}
-		if s.visited[n] && len(d.Words) > 0 {
-			p.docs[n] = slices.Clone(s.state[n*stride : (n+1)*stride])
-		}
-	}
-	return p, nil
 }

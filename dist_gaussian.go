@@ -12,8 +12,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-const log2Pi = 1.8378770664093454835606594728112352797227949472755668
-
 // Gaussian is the distribution N(m, V) over R^d with a full covariance.
 //
 // Its λ has length d + d(d+1)/2: first the d elements of the vector part, then
@@ -119,15 +117,6 @@ func NewIsotropic(dim int, variance float64) *Gaussian {
 		panic(err)
 	}
 	return g
-}
-
-func checkIsotropic(dim int, variance float64) {
-	if dim < 1 {
-		panic(fmt.Sprintf("pgsvi: dimension %d must be at least 1", dim))
-	}
-	if !(variance > 0) || math.IsInf(variance, 0) || math.IsInf(1/variance, 0) {
-		panic(fmt.Sprintf("pgsvi: variance %v must be positive and finite", variance))
-	}
 }
 
 func newGaussian(d int) *Gaussian {
@@ -356,34 +345,6 @@ func (g *Gaussian) setParamsIn(c Coordinates, lambda []float64) error {
 	return g.commitMoments()
 }
 
-// unpack writes the packed lower triangle p as a full matrix a, with the
-// diagonal and the off-diagonal elements multiplied by the given factors.
-func unpack(a, p []float64, d int, diag, off float64) {
-	k := 0
-	for i := range d {
-		for j := range i {
-			a[i*d+j], a[j*d+i] = off*p[k], off*p[k]
-			k++
-		}
-		a[i*d+i] = diag * p[k]
-		k++
-	}
-}
-
-// pack writes the symmetric part of the full matrix a as a packed lower
-// triangle, with the diagonal and the off-diagonal elements multiplied by the given factors.
-func pack(p, a []float64, d int, diag, off float64) {
-	k := 0
-	for i := range d {
-		for j := range i {
-			p[k] = off * 0.5 * (a[i*d+j] + a[j*d+i])
-			k++
-		}
-		p[k] = diag * a[i*d+i]
-		k++
-	}
-}
-
 // Natural implements ExpFamily.
 func (g *Gaussian) Natural(dst []float64) []float64 { return g.paramsIn(Natural, dst) }
 
@@ -405,10 +366,6 @@ func (g *Gaussian) LogPartition() float64 {
 		quad += g.m[i] * dotRow(p, d, i, g.m)
 	}
 	return 0.5 * (quad + g.logV + float64(d)*log2Pi)
-}
-
-func dotRow(a []float64, d, i int, x []float64) float64 {
-	return blas64.Dot(vector(a[i*d:(i+1)*d]), vector(x))
 }
 
 // LogProb implements Dist.
@@ -539,26 +496,6 @@ func (g *Gaussian) scaleDiag(p []float64, power int) {
 	}
 }
 
-// mulLower stores the lower triangle of al in p, packed, for a full d×d and l lower
-// triangular: a panel of columns at a time, for which the rows above do not matter.
-func mulLower(p, a, l []float64, d int) {
-	const panel = 64
-	w := min(panel, d)
-	in, out := make([]float64, d*w), make([]float64, d*w)
-	for j := 0; j < d; j += w {
-		w, n := min(w, d-j), d-j
-		for i := range n {
-			row := in[i*w : (i+1)*w]
-			clear(row[copy(row, l[(j+i)*d+j:(j+i)*d+j+min(i+1, w)]):])
-		}
-		blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, general(in, n, w), 0, general(out, n, w))
-		for i := range n {
-			r := j + i
-			copy(p[r*(r+1)/2+j:], out[i*w:i*w+min(i+1, w)])
-		}
-	}
-}
-
 // toMomentGrad is the inverse of fromMomentGrad.
 func (g *Gaussian) toMomentGrad(gm, gv, grad []float64) { g.toMomentGradIn(g.coords, gm, gv, grad) }
 
@@ -654,11 +591,6 @@ func (g *Gaussian) factorKL(dst []float64, p normal) (kl float64) {
 	return math.Max(0, 0.5*kl)
 }
 
-// mulSquare stores ab in c, all d×d and full.
-func mulSquare(c, a, b []float64, d int) {
-	blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, general(a, d, d), general(b, d, d), 0, general(c, d, d))
-}
-
 // MeanGrad implements ExpFamily.
 func (g *Gaussian) MeanGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, g.coords, MeanParams)
@@ -694,61 +626,6 @@ func (g *Gaussian) SameFamily(p Dist) bool {
 // KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats,
 // P and μ those of p, a Gaussian or MeanField of the same dimension.
 func (g *Gaussian) KL(p Dist) float64 { return gaussianKL(g, p.(normal)) }
-
-// normal is what Gaussian and MeanField share. Gradients with respect to V
-// have length numGradV: a full d×d matrix, of which the symmetric part counts,
-// or the diagonal.
-type normal interface {
-	ExpFamily
-	Charted
-	Coordinates() Coordinates
-	meanAt(i int) float64
-	covAt(i, j int) float64
-	precisionAt(i, j int) float64
-	mulPrecision(dst, x []float64)
-	logDetV() float64
-	numGradV() int
-	// setState makes q the distribution p, in the coordinates of q, without the
-	// rounding of λ. It reports false and changes nothing if p is of another type or dimension.
-	setState(p Dist) bool
-	// setPrecision replaces q by N(m, V) with V⁻¹ = p, of length numGradV,
-	// under the contract of SetParams.
-	setPrecision(m, p []float64) error
-	fromMomentGrad(dst, gm, gv []float64) []float64
-	toMomentGrad(gm, gv, grad []float64)
-	// marginal returns the mean and the variance of xᵀz.
-	marginal(x []float64) (m, v float64)
-	// addOuter adds c·uwᵀ, and addPrecision c·V⁻¹, to a gradient with respect to V.
-	addOuter(gv []float64, c float64, u, w []float64)
-	addPrecision(gv []float64, c float64)
-	// transform replaces a standard normal ε by a draw z; standardize stores V⁻¹(z − m) in dst.
-	transform(eps []float64)
-	standardize(dst, eps []float64)
-}
-
-func gaussianKL(q, p normal) float64 {
-	d := q.Dim()
-	if p.Dim() != d {
-		panic("pgsvi: KL between distributions of different dimensions")
-	}
-	diff, w := make([]float64, d), make([]float64, d)
-	var trace float64
-	_, qDiag := q.(*MeanField)
-	_, pDiag := p.(*MeanField)
-	for i := range d {
-		diff[i] = q.meanAt(i) - p.meanAt(i)
-		if qDiag || pDiag {
-			trace += p.precisionAt(i, i) * q.covAt(i, i)
-			continue
-		}
-		for j := range d {
-			trace += p.precisionAt(i, j) * q.covAt(i, j)
-		}
-	}
-	p.mulPrecision(w, diff)
-	kl := 0.5 * (trace - float64(d) + blas64.Dot(vector(diff), vector(w)) + p.logDetV() - q.logDetV())
-	return math.Max(0, kl)
-}
 
 func (g *Gaussian) meanAt(i int) float64         { return g.m[i] }
 func (g *Gaussian) precisionAt(i, j int) float64 { return g.prec()[i*g.d+j] }

@@ -283,14 +283,6 @@ func (a *adam) Next(s, g []float64, _ float64) {
 	}
 }
 
-// orDefault returns x, or def where it is zero.
-func orDefault(x, def float64) float64 {
-	if x == 0 {
-		return def
-	}
-	return x
-}
-
 func checkAdaptive(name string, eps float64, decays ...float64) error {
 	ok := eps >= 0 && !math.IsInf(eps, 0)
 	for _, rho := range decays {

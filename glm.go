@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -96,31 +95,6 @@ const (
 	fullLimit    = 4000
 	lowRankLimit = 100000
 )
-
-// weightPrior is N(μ0, Λ0⁻¹).
-type weightPrior struct {
-	mean []float64
-	prec []float64    // Λ0 where it is diagonal, or nil
-	full *weightState // Λ0 where it is not
-}
-
-// state returns the prior as a dense Gaussian about μ0, new.
-func (p *weightPrior) state() (*weightState, error) {
-	s := &weightState{}
-	if p.full != nil {
-		s.copyFrom(p.full)
-		return s, nil
-	}
-	d := len(p.prec)
-	s.resize(d)
-	for j, l := range p.prec {
-		s.p[j*d+j] = l
-	}
-	if !s.factor() {
-		return nil, fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
-	}
-	return s, nil
-}
 
 // NewGLM returns the model of responses y at the rows of x under likelihood lik.
 // The data are copied; of a *Sparse its present rows are kept, which Append leaves
@@ -250,13 +224,6 @@ func (g *GLM) setNames(cols int) error {
 	return nil
 }
 
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // setPrior makes the prior that the options ask for; g.x is used by Autoscale alone.
 func (g *GLM) setPrior() error {
 	d, o := len(g.names), &g.opt
@@ -383,196 +350,4 @@ func (g *GLM) Covariance() Covariance {
 		return LowRankCovariance
 	}
 	return DiagonalCovariance
-}
-
-// glmStepper is a Stepper that knows the posterior of the weights.
-type glmStepper interface {
-	Stepper
-	// model returns the GLM that it is of.
-	model() *GLM
-	// weights returns the mean of w − μ0 and the covariance, both new.
-	weights() ([]float64, weightCov, error)
-}
-
-// NewStepper implements Model.
-//
-// A full covariance with more rows than weights is that of the primal, over the
-// weights; otherwise that of the dual, over the linear predictors: a GPStepper
-// inside. With a divergence other than KL the step is the numeric one of
-// Objective, and with an Adaptive one the gradient step of Objective.Linearized in
-// the coordinates LogCholesky. It returns an error wrapping ErrParam if the estimator
-// is invalid, ErrNoEstimator if it does not apply, ErrNoProx if d does not, or is not
-// KL where the covariance is low-rank, or diagonal with a full prior, and ErrEmpty if there are no rows (Fit
-// returns the prior for these).
-func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
-	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
-	}
-	if _, kl := d.(KL); d != nil && !kl {
-		if cov := g.Covariance(); cov == LowRankCovariance || cov == DiagonalCovariance && g.prior.full != nil {
-			return nil, fmt.Errorf("pgsvi: %w: %T with a %v covariance and this prior", ErrNoProx, d, cov)
-		}
-		o, err := g.Objective()
-		if err != nil {
-			return nil, err
-		}
-		if _, ok := d.(Adaptive); ok {
-			o = o.Linearized().In(LogCholesky)
-		}
-		return o.NewStepper(d)
-	}
-	est, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case g.Covariance() == FullCovariance && g.Len() <= g.Dim():
-		return newDualStepper(g, est)
-	case g.Covariance() == FullCovariance:
-		return newPrimalStepper(g, est)
-	}
-	return newStructuredStepper(g, est)
-}
-
-// siteEstimator returns e, or Exact for nil, if it applies to lik.
-func siteEstimator(e Estimator, lik Likelihood) (SiteEstimator, error) {
-	if e == nil {
-		e = Exact{}
-	}
-	se, ok := e.(SiteEstimator)
-	if !ok {
-		return nil, fmt.Errorf("pgsvi: %w: the Estimator must be a SiteEstimator, %T is not", ErrNoEstimator, e)
-	}
-	if v, ok := e.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	if a, ok := e.(interface{ AcceptsLikelihood(Likelihood) error }); ok {
-		if err := a.AcceptsLikelihood(lik); err != nil {
-			return nil, err
-		}
-	}
-	return se, nil
-}
-
-// Objective returns the model as an Objective over w − μ0, for use with any
-// proximal step whatever: f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)),
-// over a *MeanField if the covariances of q and of the prior are diagonal and a *Gaussian otherwise. It holds
-// X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
-// if the prior covariance is not positive definite to rounding.
-func (g *GLM) Objective() (Objective, error) {
-	if g.Len() == 0 {
-		return Objective{}, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
-	}
-	d := g.Dim()
-	zero := make([]float64, d)
-	var prior interface {
-		ExpFamily
-		Charted
-	}
-	if g.Covariance() == DiagonalCovariance && g.prior.full == nil {
-		v := make([]float64, d)
-		for j, l := range g.prior.prec {
-			v[j] = 1 / l
-		}
-		q, err := NewMeanField(zero, v)
-		if err != nil {
-			return Objective{}, err
-		}
-		prior = q
-	} else {
-		s, err := g.prior.state()
-		if err != nil {
-			return Objective{}, err
-		}
-		s.invert()
-		q, err := NewGaussian(zero, fullSym(s.inv, d))
-		if err != nil {
-			return Objective{}, err
-		}
-		prior = q
-	}
-	x := newRows(g.Len(), d)
-	y := make([]float64, g.Len())
-	for i := range x {
-		ind, val := g.x.row(i)
-		if g.x.sparse == nil {
-			copy(x[i], val)
-		}
-		for k, j := range ind {
-			x[i][j] = val[k]
-		}
-		y[i] = float64(i)
-	}
-	return Objective{F: Expect(Sites{X: x, Y: y, Lik: g.terms.likelihood()}, g.opt.Estimator), H: KLTo(prior), Init: prior}, nil
-}
-
-// fullSym returns a copy of the matrix whose lower triangle is in a.
-func fullSym(a []float64, d int) *mat.SymDense {
-	s := mat.NewSymDense(d, nil)
-	for i := range d {
-		for j := range i + 1 {
-			s.SetSym(i, j, a[i*d+j])
-		}
-	}
-	return s
-}
-
-// Fit runs s on the model; a nil s means a Solver without options, which needs
-// no tuning. The posterior is that of the state reached and is valid even if
-// there is an error after the set-up; it is nil if the set-up failed. Without
-// rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run.
-func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
-	if s == nil {
-		s = &Solver{}
-	}
-	if g.Len() == 0 {
-		if err := s.Validate(); err != nil {
-			return nil, nil, err
-		}
-		if ctx.Err() != nil {
-			return nil, nil, fmt.Errorf("pgsvi: canceled: %w", context.Cause(ctx))
-		}
-		p, err := g.priorPosterior()
-		if err != nil {
-			return nil, nil, err
-		}
-		return p, &Result{Status: Converged, ClosedForm: true}, nil
-	}
-	res, err := s.Run(ctx, g)
-	if res == nil {
-		return nil, nil, err
-	}
-	post, e := g.Posterior(res.Stepper)
-	if err == nil {
-		err = e
-	}
-	return post, res, err
-}
-
-// Posterior returns the posterior at the state of st, a Stepper of this model,
-// for example that of an Iteration. The error wraps ErrParam if st is none.
-func (g *GLM) Posterior(st Stepper) (*GLMPosterior, error) {
-	var mean []float64
-	var cov weightCov
-	var err error
-	switch t := st.(type) {
-	case glmStepper:
-		if t.model() != g {
-			return nil, fmt.Errorf("pgsvi: %w: a Stepper of another GLM", ErrParam)
-		}
-		mean, cov, err = t.weights()
-	case interface{ Dist() Dist }:
-		mean, cov, err = weightsOf(t.Dist())
-	default:
-		err = fmt.Errorf("pgsvi: %w: a %T is no Stepper of a GLM", ErrParam, st)
-	}
-	if err == nil && len(mean) != g.Dim() {
-		err = fmt.Errorf("pgsvi: %w: the Stepper has %d weights, the model %d", ErrParam, len(mean), g.Dim())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return g.posterior(mean, cov, g.Len()), nil
 }

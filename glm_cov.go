@@ -251,29 +251,158 @@ func weightsOf(q Dist) ([]float64, weightCov, error) {
 	return nil, nil, fmt.Errorf("pgsvi: %w: weights with a %T", ErrParam, q)
 }
 
-// solve stores Λ0⁻¹x in dst.
-func (p *weightPrior) solve(dst, x []float64) {
-	copy(dst, x)
-	if p.full != nil {
-		potrs(p.full.l, dst)
-		return
+// lowRankCov is V with V⁻¹ = P = diag(d) + UUᵀ, U being D×R. By Woodbury's
+// identity, with M = I + Uᵀdiag(d)⁻¹U = LLᵀ,
+//
+//	V = diag(d)⁻¹ − ZZᵀ,   Z = diag(d)⁻¹UL⁻ᵀ,   log|P| = Σ log d + log|M|.
+type lowRankCov struct {
+	rank   int
+	d      []float64
+	u, z   []float64 // D×R, row by row
+	l      []float64 // R×R, lower triangle
+	logDet float64
+}
+
+func newLowRankCov(d, rank int) *lowRankCov {
+	return &lowRankCov{rank: rank, d: make([]float64, d), u: make([]float64, d*rank), z: make([]float64, d*rank), l: make([]float64, rank*rank)}
+}
+
+// factor makes z, l and logDet those of d and u, and reports whether they are finite.
+func (c *lowRankCov) factor() bool {
+	k := c.rank
+	c.logDet = 0
+	for j, d := range c.d {
+		floats.ScaleTo(c.z[j*k:(j+1)*k], 1/d, c.u[j*k:(j+1)*k])
+		c.logDet += math.Log(d)
 	}
-	for j, l := range p.prec {
-		dst[j] /= l
+	selfProduct(c.l, c.z, c.u, k)
+	for a := range k {
+		c.l[a*k+a]++
+	}
+	if !cholesky(c.l, k) {
+		return false
+	}
+	c.logDet += logDetChol(c.l, k)
+	blas64.Trsm(blas.Right, blas.Trans, 1, lowerTriangle(c.l, k), general(c.z, len(c.d), k))
+	return !math.IsNaN(c.logDet) && !math.IsInf(c.logDet, 0)
+}
+
+// selfProduct stores aᵀb, k×k, in dst, a and b having k columns.
+func selfProduct(dst, a, b []float64, k int) {
+	clear(dst)
+	for j := 0; j < len(a); j += k {
+		for i, v := range a[j : j+k] {
+			floats.AddScaled(dst[i*k:(i+1)*k], v, b[j:j+k])
+		}
 	}
 }
 
-// draw returns a draw of N(0, Λ0⁻¹).
-func (p *weightPrior) draw(rng *rand.Rand) []float64 {
-	z := make([]float64, len(p.mean))
-	for j := range z {
-		z[j] = rng.NormFloat64()
-		if p.full == nil {
-			z[j] /= math.Sqrt(p.prec[j])
+// variance returns xᵀVx for a row x; t, of length R, is scratch.
+func (c *lowRankCov) variance(ind []int32, val, t []float64) float64 {
+	k := c.rank
+	clear(t)
+	var v float64
+	if ind == nil {
+		for j, x := range val {
+			if x != 0 {
+				v += x * x / c.d[j]
+				floats.AddScaled(t, x, c.z[j*k:(j+1)*k])
+			}
 		}
 	}
-	if p.full != nil {
-		blas64.Trsv(blas.Trans, lowerTriangle(p.full.l, len(z)), vector(z))
+	for l, j := range ind {
+		x := val[l]
+		v += x * x / c.d[j]
+		floats.AddScaled(t, x, c.z[int(j)*k:(int(j)+1)*k])
 	}
-	return z
+	return math.Max(0, v-floats.Dot(t, t))
+}
+
+func (c *lowRankCov) variances(dst []float64, x *design, index []int) {
+	t := make([]float64, c.rank)
+	for a := range dst {
+		ind, val := x.row(termAt(index, a))
+		dst[a] = c.variance(ind, val, t)
+	}
+}
+
+// solve stores Vr in dst; t, of length R, is scratch.
+func (c *lowRankCov) solve(dst, r, t []float64) {
+	k := c.rank
+	clear(t)
+	for j, v := range r {
+		floats.AddScaled(t, v, c.z[j*k:(j+1)*k])
+	}
+	for j, v := range r {
+		dst[j] = v/c.d[j] - floats.Dot(c.z[j*k:(j+1)*k], t)
+	}
+}
+
+func (c *lowRankCov) diag(dst []float64) {
+	k := c.rank
+	for j, d := range c.d {
+		z := c.z[j*k : (j+1)*k]
+		dst[j] = 1/d - floats.Dot(z, z)
+	}
+}
+
+func (c *lowRankCov) sym() *mat.SymDense {
+	n, k := len(c.d), c.rank
+	s := mat.NewSymDense(n, nil)
+	for i := range n {
+		for j := range i {
+			s.SetSym(i, j, -floats.Dot(c.z[i*k:(i+1)*k], c.z[j*k:(j+1)*k]))
+		}
+	}
+	v := make([]float64, n)
+	c.diag(v)
+	for i, x := range v {
+		s.SetSym(i, i, x)
+	}
+	return s
+}
+
+// draw solves P w = diag(d)^½ε + Uε′ with independent ε, ε′ ~ N(0, I), whose
+// right-hand side has covariance P.
+func (c *lowRankCov) draw(dst []float64, rng *rand.Rand) error {
+	k := c.rank
+	e, w := make([]float64, k), make([]float64, len(dst))
+	for a := range e {
+		e[a] = rng.NormFloat64()
+	}
+	for j, d := range c.d {
+		w[j] = math.Sqrt(d)*rng.NormFloat64() + floats.Dot(c.u[j*k:(j+1)*k], e)
+	}
+	c.solve(w, w, e)
+	floats.Add(dst, w)
+	return nil
+}
+
+func (c *lowRankCov) state() (*weightState, error) {
+	n, k := len(c.d), c.rank
+	s := &weightState{}
+	s.resize(n)
+	clear(s.mean)
+	for i := range n {
+		for j := range i + 1 {
+			s.p[i*n+j] = floats.Dot(c.u[i*k:(i+1)*k], c.u[j*k:(j+1)*k])
+		}
+		s.p[i*n+i] += c.d[i]
+	}
+	if !s.factor() {
+		return nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
+	}
+	return s, nil
+}
+
+// covarianceOf returns the family of c.
+func covarianceOf(c weightCov) Covariance {
+	switch c.(type) {
+	case *fullCov, *dualCov:
+		return FullCovariance
+	case diagCov:
+		return DiagonalCovariance
+	default:
+		return LowRankCovariance
+	}
 }

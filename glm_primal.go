@@ -10,68 +10,7 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/lapack/lapack64"
 )
-
-// weightState is a Gaussian over D weights: precision P and mean, about a mean
-// that whoever holds it knows.
-type weightState struct {
-	p      []float64 // P, lower triangle
-	l      []float64 // its Cholesky factor
-	inv    []float64 // V = P⁻¹, lower triangle; valid if hasInv
-	hasInv bool
-	logDet float64 // log|P|
-	mean   []float64
-}
-
-func (s *weightState) resize(d int) {
-	s.p, s.l, s.mean = resize(s.p, d*d), resize(s.l, d*d), resize(s.mean, d)
-}
-
-func (s *weightState) copyFrom(o *weightState) {
-	d := len(o.mean)
-	s.resize(d)
-	copy(s.p, o.p)
-	copy(s.l, o.l)
-	copy(s.mean, o.mean)
-	s.logDet, s.hasInv = o.logDet, o.hasInv
-	if o.hasInv {
-		s.inv = resize(s.inv, d*d)
-		copy(s.inv, o.inv)
-	}
-}
-
-// factor computes the factor of p and reports whether p is positive definite and finite.
-func (s *weightState) factor() bool {
-	d := len(s.mean)
-	copy(s.l, s.p)
-	s.hasInv = false
-	if !cholesky(s.l, d) {
-		return false
-	}
-	s.logDet = logDetChol(s.l, d)
-	return !math.IsNaN(s.logDet)
-}
-
-// invert makes inv valid.
-func (s *weightState) invert() {
-	if s.hasInv {
-		return
-	}
-	d := len(s.mean)
-	s.inv = resize(s.inv, d*d)
-	copy(s.inv, s.l)
-	lapack64.Potri(lowerTriangle(s.inv, d))
-	s.hasInv = true
-}
-
-// variances stores the variances of the rows of x in v.
-func (s *weightState) variances(v []float64, x *design, index []int, buf *[]float64) {
-	if x.sparse != nil {
-		s.invert()
-	}
-	x.variances(v, s.l, s.inv, index, buf)
-}
 
 // primalAlgebra is the siteAlgebra of linear functions η = Xw of D weights whose
 // Gaussian is at hand: a move costs Σ nnz² + D³/3 operations.
@@ -256,12 +195,6 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 		w.moveTo(&b.alg.cur)
 	}
 	return nil
-}
-
-// moveTo makes s the Gaussian t, whose mean is a move from that of s.
-func (s *weightState) moveTo(t *weightState) {
-	floats.Add(t.mean, s.mean)
-	*s, *t = *t, *s
 }
 
 // primalStepper is the Stepper of a GLM with a full covariance of its weights.

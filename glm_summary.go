@@ -56,18 +56,6 @@ func (p *GLMPosterior) Summary() *Summary {
 	return s
 }
 
-// covarianceOf returns the family of c.
-func covarianceOf(c weightCov) Covariance {
-	switch c.(type) {
-	case *fullCov, *dualCov:
-		return FullCovariance
-	case diagCov:
-		return DiagonalCovariance
-	default:
-		return LowRankCovariance
-	}
-}
-
 // likelihoodName returns the type of l, with its fields if they are not all zero.
 func likelihoodName(l Likelihood) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", l), "*"), "pgsvi.")

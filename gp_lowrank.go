@@ -533,21 +533,3 @@ func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
 	}
 	return newLowRankGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
 }
-
-// packLower returns the lower triangle of a, n×n, row by row.
-func packLower(a []float64, n int) []float64 {
-	s := make([]float64, 0, n*(n+1)/2)
-	for i := range n {
-		s = append(s, a[i*n:i*n+i+1]...)
-	}
-	return s
-}
-
-// unpackLower is the inverse of packLower.
-func unpackLower(s []float64, n int) []float64 {
-	a := make([]float64, n*n)
-	for i := range n {
-		copy(a[i*n:], s[i*(i+1)/2:(i+1)*(i+2)/2])
-	}
-	return a
-}

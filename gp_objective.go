@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // marginalTerms is f = −Σ_n E_q[log p(y_n|z_n)] over a Gaussian q, whose terms
@@ -94,4 +96,28 @@ func (f *marginalTerms) Value(q Dist, _ *rand.Rand) (value, bound float64, err e
 		bound += e.Err
 	}
 	return value, bound, nil
+}
+
+// Objective returns the model as an Objective over a dense Gaussian q, for use
+// with any proximal step whatever: f = −E_q[Σ_n log p(y_n|z_n)], with gradients
+// by Estimator and exact values, and h = KL(q‖N(0, K)). A step has a dense N²
+// parameters and costs some products of N×N matrices, of which a gradient step of
+// Linearized in the coordinates Cholesky or LogCholesky needs a third of one; Fit
+// is for all but the smallest N. The error wraps ErrNoEstimator if the Estimator
+// does not apply, and ErrNotPosDef if K is singular without Jitter.
+func (g *GP) Objective() (Objective, error) {
+	se, err := siteEstimator(g.Estimator, g.lik)
+	if err != nil {
+		return Objective{}, err
+	}
+	k, err := g.gram()
+	if err != nil {
+		return Objective{}, err
+	}
+	n := g.Len()
+	prior, err := NewGaussian(nil, mat.NewSymDense(n, k))
+	if err != nil {
+		return Objective{}, fmt.Errorf("pgsvi: covariance of the prior; set Jitter: %w", err)
+	}
+	return Objective{F: &marginalTerms{g.y, g.lik, se}, H: KLTo(prior), Init: prior}, nil
 }

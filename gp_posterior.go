@@ -96,16 +96,6 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 	return g, h
 }
 
-// predictBlock is the number of rows predicted at a time.
-const predictBlock = 128
-
-// predictWork is the memory of one block.
-type predictWork struct {
-	x, k  *mat.Dense
-	exp   expansion
-	known []bool
-}
-
 // Latent stores mean and variance of z(x), without noise and jitter, at each
 // row of x in mean and variance; nil allocates:
 //

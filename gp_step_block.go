@@ -7,26 +7,6 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// blockStep is the workspace of the block step.
-type blockStep struct {
-	promise float64   // decrease that the block promised at the start
-	in      []bool    // membership of the block
-	b       []int     // its members, increasing
-	cov     []float64 // V_BB, full
-	y       []float64
-	base    siteState // of the block
-	rows    []float64 // V[B, :], one row a site
-	prob    siteProblem
-	alg     covAlgebra
-	fac     siteFactor
-	exp     expansion
-	inner   expansion // of the block itself
-	v       []float64 // V_BB after a step
-	next    siteState
-	delta   []float64
-	u       []float64
-}
-
 // The inner problem of a block is solved until the decrease that it promises
 // is this fraction of what it was and this small in nats, in at most so many
 // evaluations.
@@ -158,20 +138,6 @@ func (s *GPStepper) drifted(before *siteState) {
 		}
 	}
 }
-
-// roundingAnew estimates the relative error of a variance computed from the sites.
-func (s *GPStepper) roundingAnew(i int) float64 {
-	k := s.k[i*s.n+i]
-	if s.cur.gamma[i]*k > strongSite {
-		return epsilon
-	}
-	return epsilon * k / s.cur.v[i]
-}
-
-const (
-	epsilon      = 1.1e-16 // of float64
-	elboRounding = 1e-13   // relative change of the ELBO that may be rounding
-)
 
 // distinct stores the distinct terms of batch, in increasing order, in t.b.
 func (t *blockStep) distinct(batch []int, n int) {

@@ -9,17 +9,6 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// pgStep is the workspace of the step with a given β.
-type pgStep struct {
-	fac, next          siteFactor
-	current            bool // fac is that of the sites of the state
-	exp                expansion
-	rows               []float64
-	y, m, v, e, d1, d2 []float64
-	gamma, b, a, w     []float64
-	mean               []float64
-}
-
 // step takes the step of the paper with step size β from the gradient of batch.
 func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) error {
 	s.batched = false
@@ -97,14 +86,6 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 		}
 	}
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
-}
-
-// termAt returns the index of the i-th term of batch.
-func termAt(batch []int, i int) int {
-	if batch == nil {
-		return i
-	}
-	return batch[i]
 }
 
 // marginals stores labels, means and variances of the terms of batch. The mean

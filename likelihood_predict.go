@@ -3,35 +3,9 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/mathext"
 )
-
-// Support is the set that responses live in.
-type Support int
-
-// The supports. A likelihood that does not implement Supporter has RealLine.
-const (
-	RealLine     Support = iota // a density on (−∞, ∞)
-	Counts                      // probabilities of 0, 1, 2, …
-	SignLabels                  // probabilities of −1 and +1
-	UnitInterval                // a density on (0, 1)
-	Positive                    // a density on (0, ∞)
-)
-
-// String returns the name of the constant.
-func (s Support) String() string {
-	names := [...]string{"RealLine", "Counts", "SignLabels", "UnitInterval", "Positive"}
-	if s >= 0 && int(s) < len(names) {
-		return names[s]
-	}
-	return fmt.Sprintf("Support(%d)", int(s))
-}
-
-// Supporter is a Likelihood whose responses are not real numbers at large. With
-// it, and a normalised LogProb, predictions need nothing else.
-type Supporter interface{ Support() Support }
 
 // The closed forms of this package's likelihoods. They are not exported because
 // quadrature reproduces them; they only save time.
@@ -81,55 +55,6 @@ func PredictLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
 	return logp - gaussLogSqrt2Pi, bound
 }
 
-func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
-	if y != 1 && y != -1 {
-		return math.Inf(-1), 0
-	}
-	q, scale := predictLogit(m, v)
-	if y*m < 0 {
-		logp = math.Log(q) + scale
-	} else {
-		logp = math.Log1p(-q * math.Exp(scale))
-	}
-	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*quadEps*math.Abs(logp)
-}
-
-// predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.
-func predictLogit(m, v float64) (q, scale float64) {
-	_, q, _, scale = softplusExpect(math.Abs(m), v)
-	return q, scale
-}
-
-func (BernoulliProbit) predictLogProb(y, m, v float64) (logp, bound float64) {
-	if y != 1 && y != -1 {
-		return math.Inf(-1), 0
-	}
-	logp, _, _ = gaussLogCDF(y * m / math.Sqrt(1+v))
-	return logp, 8 * quadEps * (1 + math.Abs(logp))
-}
-
-func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
-	n := likeDefault(g.Var, 1) + v
-	r := (y - m) / math.Sqrt(n)
-	k := gaussLogSqrt2Pi + math.Log(n)/2
-	return -k - r*r/2, 4 * quadEps * (1 + math.Abs(k) + r*r)
-}
-
-// The convolution of a Laplace density and a Gaussian: with t = |y−m|/s and
-// k = s/b, φ(t) (R(k−t) + R(k+t))/(2b) where R is Mills' ratio.
-func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
-	b, s := likeDefault(l.Scale, 1), math.Sqrt(v)
-	t, k := math.Abs(y-m)/s, s/b
-	if t-k > 8 {
-		logp = -k*(t-k/2) + gaussLogTail(k-t)
-		bound = k * (t + k)
-	} else {
-		logp = math.Log(gaussMills(k-t)+gaussMills(k+t)) - t*t/2 - gaussLogSqrt2Pi
-		bound = t * t
-	}
-	return logp - math.Log(2*b), 4 * quadEps * (2 + bound + math.Abs(math.Log(2*b)))
-}
-
 // PredictMoments returns E[y] and Var[y] for η ~ N(m, v), by the law of total
 // variance: Var[y] = E[Var[y|η]] + Var[E[y|η]].
 //
@@ -168,39 +93,6 @@ func predictCheck(l Likelihood, m, v float64) error {
 		return c.Validate()
 	}
 	return nil
-}
-
-func (BernoulliLogit) predictMoments(m, v float64) (mean, variance float64) {
-	q, scale := predictLogit(m, v)
-	q *= math.Exp(scale)
-	return math.Copysign(1-2*q, m), 4 * q * (1 - q)
-}
-
-func (b BernoulliProbit) predictMoments(m, v float64) (mean, variance float64) {
-	return b.Moments(m / math.Sqrt(1+v))
-}
-
-// The moments of a log-normal mixture: Var[y] = r + r²(e^v − 1).
-func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
-	r := likeDefault(p.Exposure, 1) * math.Exp(m+v/2)
-	if v == 0 || r == 0 {
-		return r, r
-	}
-	return r, r + r*(r*math.Expm1(v))
-}
-
-func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {
-	return m, likeDefault(g.Var, 1) + v
-}
-
-func (t StudentT) predictMoments(m, v float64) (mean, variance float64) {
-	mean, variance = t.Moments(m)
-	return mean, variance + v
-}
-
-func (l Laplace) predictMoments(m, v float64) (mean, variance float64) {
-	mean, variance = l.Moments(m)
-	return mean, variance + v
 }
 
 // predictMix integrates r.Moments over N(m, v).
@@ -324,39 +216,6 @@ func predictSearch(excess func(t float64) float64, support Support, m, v float64
 	return predictRoot(excess, lo, hi), true
 }
 
-// predictRoot returns a zero of f between lo and hi, where its signs differ, by
-// the method of Chandrupatla (1997): inverse quadratic interpolation when it is
-// safe, else bisection.
-func predictRoot(f func(x float64) float64, lo, hi float64) float64 {
-	a, b := hi, lo
-	fa, fb := f(a), f(b)
-	c, fc, t := a, fa, 0.5
-	for {
-		x := a + t*(b-a)
-		fx := f(x)
-		if (fx < 0) == (fa < 0) {
-			c, fc = a, fa
-		} else {
-			c, b, fc, fb = b, a, fb, fa
-		}
-		a, fa = x, fx
-		best := a
-		if math.Abs(fb) < math.Abs(fa) {
-			best = b
-		}
-		edge := (1e-13*math.Abs(best) + 1e-300) / math.Abs(b-a)
-		if !(edge < 0.5) || fa == 0 {
-			return best
-		}
-		xi, phi := (a-b)/(c-b), (fa-fb)/(fc-fb)
-		t = 0.5
-		if phi*phi < xi && (1-phi)*(1-phi) < 1-xi {
-			t = fa/(fb-fa)*fc/(fb-fc) + (c-a)/(b-a)*fa/(fc-fa)*fb/(fc-fb)
-		}
-		t = math.Max(edge, math.Min(1-edge, t))
-	}
-}
-
 // predictCDF returns P(Y ≤ y) for η ~ N(m, v).
 func predictCDF(l Likelihood, r Responder, y, m, v float64) float64 {
 	if v == 0 {
@@ -388,17 +247,6 @@ func predictSupport(l Likelihood) Support {
 		return s.Support()
 	}
 	return RealLine
-}
-
-// fromLine maps the real line to the support; Counts and SignLabels stay.
-func (s Support) fromLine(t float64) float64 {
-	switch s {
-	case UnitInterval:
-		return 1 / (1 + math.Exp(-t))
-	case Positive:
-		return math.Exp(t)
-	}
-	return t
 }
 
 // predictResponder returns l itself, or the responder made of its LogProb.
@@ -526,178 +374,6 @@ func (p *predictNumeric) density(eta float64) func(t float64) float64 {
 	return func(t float64) float64 { return p.l.LogProb(t, eta) }
 }
 
-// quadMode integrates exp(f) over the real line for an f that is −∞ at both
-// ends, by finding its mode and the interval where exp(f) is not negligible.
-type quadMode struct {
-	mode, top float64 // of f
-	width     float64 // distance in which f falls by 1
-	cuts      [64]float64
-	n         int
-}
-
-const (
-	quadDeep    = 45 // e^−45 is negligible
-	quadRatio   = 1.7
-	quadScanMin = 0x1p-12
-	quadScan    = 60
-)
-
-// find scans a geometric grid on both sides of 0 and of the marks, and refines the
-// best point by golden sections. The cuts are 0, the marks, the mode, points at
-// distances unit, 8 unit, … < 3 from the marks, one scale of the peak on either
-// side, and the ends of what counts.
-func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float64) {
-	at := func(x float64) float64 {
-		if y := f(x); !math.IsNaN(y) {
-			return y
-		}
-		return math.Inf(-1)
-	}
-	k.n = 0
-	var grid, vals [3 * (2*quadScan + 1)]float64
-	n := 0
-	for _, c := range [3]float64{0, marks[0], marks[1]} {
-		if math.IsNaN(c) || math.IsInf(c, 0) {
-			continue
-		}
-		grid[n] = c
-		n++
-		d := quadScanMin
-		for range quadScan {
-			grid[n], grid[n+1] = c-d, c+d
-			n += 2
-			d *= quadRatio
-		}
-	}
-	g := grid[:n]
-	slices.Sort(g)
-	g = slices.Compact(g)
-	best := 0
-	for i, x := range g {
-		vals[i] = at(x)
-		if vals[i] > vals[best] {
-			best = i
-		}
-	}
-	k.mode, k.top = g[best], vals[best]
-	if math.IsInf(k.top, 0) {
-		return
-	}
-	// Golden sections around the best grid point.
-	a, b := g[max(best-1, 0)], g[min(best+1, len(g)-1)]
-	const phi = 0.61803398874989484820
-	for range 60 {
-		if b-a <= 1e-9*(math.Abs(a)+math.Abs(b))+1e-300 {
-			break
-		}
-		var x float64
-		if k.mode-a > b-k.mode {
-			x = k.mode - (1-phi)*(k.mode-a)
-		} else {
-			x = k.mode + (1-phi)*(b-k.mode)
-		}
-		y := at(x)
-		switch {
-		case y > k.top:
-			if x < k.mode {
-				b = k.mode
-			} else {
-				a = k.mode
-			}
-			k.mode, k.top = x, y
-		case x < k.mode:
-			a = x
-		default:
-			b = x
-		}
-	}
-	// The hull of what counts, on the grid.
-	lo, hi := len(g), -1
-	for i := range g {
-		if vals[i] > k.top-quadDeep {
-			lo, hi = min(lo, i), i
-		}
-	}
-	lo, hi = min(lo, best), max(hi, best)
-	left, right := g[max(lo-1, 0)], g[min(hi+1, len(g)-1)]
-	// The width of the peak on each side, and where it ends.
-	c := k.cuts[:0]
-	c = append(c, k.mode)
-	k.width = right - left
-	for _, side := range [2]float64{-1, 1} {
-		d := 1e-12 * (math.Abs(k.mode) + 1e-6)
-		for at(k.mode+side*d) > k.top-1 && d < right-left {
-			d *= 2
-		}
-		k.width = math.Min(k.width, d)
-		c = append(c, k.mode+side*d, k.mode+side*8*d)
-		for at(k.mode+side*d) > k.top-quadDeep && d < right-left {
-			d *= 2
-		}
-		if d >= right-left {
-			d = right - left
-		}
-		if side < 0 {
-			left = math.Min(left, k.mode-d)
-		} else {
-			right = math.Max(right, k.mode+d)
-		}
-	}
-	c = append(c, left, right, 0, marks[0], marks[1])
-	for d, n := unit, 0; d > 0 && d < 3 && n < 8; d, n = 8*d, n+1 {
-		c = append(c, marks[0]-d, marks[0]+d, marks[1]-d, marks[1]+d)
-	}
-	for i, x := range c {
-		c[i] = math.Max(left, math.Min(right, x))
-		if math.IsNaN(x) {
-			c[i] = k.mode
-		}
-	}
-	slices.Sort(c)
-	k.n = len(c)
-}
-
-// clip restricts the integral to x ≤ end.
-func (k *quadMode) clip(end float64) {
-	for i := range k.cuts[:k.n] {
-		k.cuts[i] = math.Min(k.cuts[i], end)
-	}
-}
-
-// integrate returns log ∫ exp(f) and the relative error of the integral.
-func (k *quadMode) integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
-	k.find(f, marks, unit)
-	if math.IsInf(k.top, 0) {
-		return k.top, 0
-	}
-	t := quadAdaptive(func(x float64) [3]float64 { return [3]float64{k.exp(f(x))} }, k.cuts[:k.n], 1e-13)
-	return k.top + math.Log(t.sum[0]), t.err[0]/t.sum[0] + 1e-15 + 4*quadEps*math.Abs(k.top)
-}
-
-// exp returns e^{y − top}, 0 for NaN.
-func (k *quadMode) exp(y float64) float64 {
-	if e := math.Exp(y - k.top); e <= math.MaxFloat64 {
-		return e
-	}
-	return 0
-}
-
-// moments returns the integrals of exp(f), g exp(f) and g² exp(f).
-func (k *quadMode) moments(f, g func(x float64) float64) [3]float64 {
-	if math.IsInf(k.top, 0) {
-		return [3]float64{math.NaN(), math.NaN(), math.NaN()}
-	}
-	t := quadAdaptive(func(x float64) [3]float64 {
-		e, y := k.exp(f(x)), g(x)
-		if e == 0 {
-			return [3]float64{}
-		}
-		return [3]float64{e, e * y, e * y * y}
-	}, k.cuts[:k.n], 1e-12)
-	c := math.Exp(k.top)
-	return [3]float64{c * t.sum[0], c * t.sum[1], c * t.sum[2]}
-}
-
 // The predictions of several latent values N(m_i, v_i), the same for every posterior.
 
 // predictProbs replaces m by the probabilities, or densities, of y.
@@ -740,3 +416,6 @@ func predictQuantiles(lik Likelihood, prob float64, m, v []float64) (err error) 
 	}
 	return nil
 }
+
+// predictBlock is the number of rows predicted at a time.
+const predictBlock = 128

@@ -6,6 +6,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/lapack/lapack64"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // Dense symmetric and triangular matrices are n×n, row-major, with the lower
@@ -116,4 +118,100 @@ func dest(dst []float64, n int) []float64 {
 		panic("pgsvi: dst has the wrong length")
 	}
 	return dst
+}
+
+// fullSym returns a copy of the matrix whose lower triangle is in a.
+func fullSym(a []float64, d int) *mat.SymDense {
+	s := mat.NewSymDense(d, nil)
+	for i := range d {
+		for j := range i + 1 {
+			s.SetSym(i, j, a[i*d+j])
+		}
+	}
+	return s
+}
+
+// packLower returns the lower triangle of a, n×n, row by row.
+func packLower(a []float64, n int) []float64 {
+	s := make([]float64, 0, n*(n+1)/2)
+	for i := range n {
+		s = append(s, a[i*n:i*n+i+1]...)
+	}
+	return s
+}
+
+// unpackLower is the inverse of packLower.
+func unpackLower(s []float64, n int) []float64 {
+	a := make([]float64, n*n)
+	for i := range n {
+		copy(a[i*n:], s[i*(i+1)/2:(i+1)*(i+2)/2])
+	}
+	return a
+}
+
+// newRows returns n slices of length d in one block of memory.
+func newRows(n, d int) [][]float64 {
+	data := make([]float64, n*d)
+	r := make([][]float64, n)
+	for i := range r {
+		r[i] = data[i*d : (i+1)*d : (i+1)*d]
+	}
+	return r
+}
+
+// unpack writes the packed lower triangle p as a full matrix a, with the
+// diagonal and the off-diagonal elements multiplied by the given factors.
+func unpack(a, p []float64, d int, diag, off float64) {
+	k := 0
+	for i := range d {
+		for j := range i {
+			a[i*d+j], a[j*d+i] = off*p[k], off*p[k]
+			k++
+		}
+		a[i*d+i] = diag * p[k]
+		k++
+	}
+}
+
+// pack writes the symmetric part of the full matrix a as a packed lower
+// triangle, with the diagonal and the off-diagonal elements multiplied by the given factors.
+func pack(p, a []float64, d int, diag, off float64) {
+	k := 0
+	for i := range d {
+		for j := range i {
+			p[k] = off * 0.5 * (a[i*d+j] + a[j*d+i])
+			k++
+		}
+		p[k] = diag * a[i*d+i]
+		k++
+	}
+}
+
+func dotRow(a []float64, d, i int, x []float64) float64 {
+	return blas64.Dot(vector(a[i*d:(i+1)*d]), vector(x))
+}
+
+// mulLower stores the lower triangle of al in p, packed, for a full d×d and l lower
+// triangular: a panel of columns at a time, for which the rows above do not matter.
+func mulLower(p, a, l []float64, d int) {
+	const panel = 64
+	w := min(panel, d)
+	in, out := make([]float64, d*w), make([]float64, d*w)
+	for j := 0; j < d; j += w {
+		w, n := min(w, d-j), d-j
+		for i := range n {
+			row := in[i*w : (i+1)*w]
+			clear(row[copy(row, l[(j+i)*d+j:(j+i)*d+j+min(i+1, w)]):])
+		}
+		blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, general(in, n, w), 0, general(out, n, w))
+		for i := range n {
+			r := j + i
+			copy(p[r*(r+1)/2+j:], out[i*w:i*w+min(i+1, w)])
+		}
+	}
+}
+
+// mulSquare stores ab in c, all d×d and full.
+func mulSquare(c, a, b []float64, d int) {
+	blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, general(a, d, d), general(b, d, d), 0, general(c, d, d))
 }

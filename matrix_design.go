@@ -320,3 +320,25 @@ func (g *design) dense1(dst []float64, i int) {
 		dst[j] = val[k]
 	}
 }
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// addSquares adds Σ_n w_n x_nj² to dst.
+func (g *design) addSquares(dst, w []float64, index []int) {
+	for a, wa := range w {
+		ind, val := g.row(termAt(index, a))
+		if g.sparse == nil {
+			for j, x := range val {
+				dst[j] += wa * x * x
+			}
+		}
+		for k, j := range ind {
+			dst[j] += wa * val[k] * val[k]
+		}
+	}
+}

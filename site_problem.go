@@ -1,470 +1,14 @@
 package pgsvi
 
 import (
-	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
 
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // A site stands for one likelihood term: it multiplies the density of η_n by
 // exp(b_n η_n − ½ γ_n η_n²). γ_n may be negative where the likelihood is not
 // log-concave.
-
-// siteFactor turns a Gaussian N(m0, C) over n variables into the one whose
-// sites have changed by Δ (in γ) and δ (in b):
-//
-//	V = (C⁻¹ + diag Δ)⁻¹,   m = m0 + V(δ − Δm0).
-//
-// It never forms C⁻¹, so that C may be singular. Positive changes go first,
-// through B = I + S½CS½ with S = Δ, whose eigenvalues are at least 1; negative
-// changes follow through I − S½V₁S½, V₁ the result of the first, which is
-// positive definite exactly when V⁻¹ is. Storage is reused between calls.
-type siteFactor struct {
-	n        int
-	c        []float64 // C, lower triangle of n×n; not owned
-	pos, neg []int     // variables whose Δ is positive, negative
-	sp, sn   []float64 // |Δ|^½ of these
-	lp, ln   []float64 // Cholesky factors of B and of I − S½V₁S½
-	zn       []float64 // L_p⁻¹ S½ C[pos, neg]
-	logDet   float64   // log|I + ΔC| = log|C|/|V|
-	t, u, r  []float64 // scratch of length n
-	inv      []float64 // scratch
-}
-
-// factor prepares for C and Δ and reports whether V is positive definite and finite.
-func (f *siteFactor) factor(c []float64, n int, delta []float64) bool {
-	f.n, f.c = n, c
-	f.t, f.r = resize(f.t, n), resize(f.r, n)
-	f.pos, f.neg, f.sp, f.sn = room(f.pos, 0, n), room(f.neg, 0, n), room(f.sp, 0, n), room(f.sn, 0, n)
-	for i, d := range delta {
-		switch {
-		case d > 0:
-			f.pos, f.sp = append(f.pos, i), append(f.sp, math.Sqrt(d))
-		case d < 0:
-			f.neg, f.sn = append(f.neg, i), append(f.sn, math.Sqrt(-d))
-		case d != 0: // NaN
-			return false
-		}
-	}
-	p, q := len(f.pos), len(f.neg)
-	f.lp = room(f.lp, p*p, n*n)
-	for a, i := range f.pos {
-		for b, j := range f.pos[:a+1] {
-			f.lp[a*p+b] = f.sp[a] * f.sp[b] * symmetricAt(c, n, i, j)
-		}
-		f.lp[a*p+a]++
-	}
-	if !cholesky(f.lp, p) {
-		return false
-	}
-	f.logDet = logDetChol(f.lp, p)
-	if q == 0 {
-		return true
-	}
-	f.zn = room(f.zn, p*q, n*n)
-	for a, i := range f.pos {
-		for b, j := range f.neg {
-			f.zn[a*q+b] = f.sp[a] * symmetricAt(c, n, i, j)
-		}
-	}
-	f.trsm(f.lp, p, f.zn, q)
-	f.ln = room(f.ln, q*q, n*n)
-	for a, i := range f.neg {
-		for b, j := range f.neg[:a+1] {
-			f.ln[a*q+b] = symmetricAt(c, n, i, j)
-		}
-	}
-	if p > 0 {
-		blas64.Syrk(blas.Trans, -1, general(f.zn, p, q), 1, symmetric(f.ln, q))
-	}
-	for a := range q {
-		for b := range a + 1 {
-			f.ln[a*q+b] *= -f.sn[a] * f.sn[b]
-		}
-		f.ln[a*q+a]++
-	}
-	if !cholesky(f.ln, q) {
-		return false
-	}
-	f.logDet += logDetChol(f.ln, q)
-	return !math.IsInf(f.logDet, 0)
-}
-
-// noisyPivot is how much a step with noise must leave, of the precision of a
-// variable, to a site with a negative γ: a tenth, so that the variance grows
-// tenfold. Noise alone drives sites to the edge of what is positive definite, where
-// each step could go half of the way that is left, and the mean runs away with V. A
-// step that was halved noisyHalvings times is taken all the same.
-const (
-	noisyPivot    = 0.1
-	noisyHalvings = 20
-)
-
-// leastPivot returns the least of what negative changes leave of the precisions of
-// their variables, given the positive changes and the negative ones before.
-func (f *siteFactor) leastPivot() float64 {
-	least := 1.0
-	q := len(f.neg)
-	for i := range q {
-		least = math.Min(least, f.ln[i*q+i]*f.ln[i*q+i])
-	}
-	return least
-}
-
-// symmetricAt returns element (i, j) of the symmetric matrix whose lower triangle is in c.
-func symmetricAt(c []float64, n, i, j int) float64 {
-	if i < j {
-		i, j = j, i
-	}
-	return c[i*n+j]
-}
-
-// trsm replaces b, n×cols, by L⁻¹b.
-func (*siteFactor) trsm(l []float64, n int, b []float64, cols int) {
-	if n > 0 && cols > 0 {
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(l, n), general(b, n, cols))
-	}
-}
-
-// expansion holds the rows X_p and X_n with
-//
-//	rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows = X_pᵀX_p − X_nᵀX_n,
-//
-// rows being n×cols. With rows = C this is C − V.
-type expansion struct {
-	cols   int
-	xp, xn []float64 // len(pos)×cols, len(neg)×cols; in buf
-	buf    []float64
-}
-
-// expand computes the expansion of rows into x, whose storage is reused. It
-// only reads f and may run concurrently on different x.
-func (f *siteFactor) expand(x *expansion, rows []float64, cols int) {
-	p, q := len(f.pos), len(f.neg)
-	x.cols = cols
-	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
-	x.xp, x.xn = x.buf[:p*cols], x.buf[p*cols:]
-	for a, i := range f.pos {
-		floats.ScaleTo(x.xp[a*cols:(a+1)*cols], f.sp[a], rows[i*cols:(i+1)*cols])
-	}
-	f.trsm(f.lp, p, x.xp, cols)
-	if q == 0 {
-		return
-	}
-	for a, i := range f.neg {
-		copy(x.xn[a*cols:(a+1)*cols], rows[i*cols:(i+1)*cols])
-	}
-	if p > 0 {
-		gemmTN(x.xn, f.zn, x.xp, p, q, cols)
-	}
-	for a, s := range f.sn {
-		floats.Scale(s, x.xn[a*cols:(a+1)*cols])
-	}
-	f.trsm(f.ln, q, x.xn, cols)
-}
-
-// gemmTN subtracts aᵀb from c, a being p×q, b p×cols and c q×cols. It goes
-// column block by column block, of a size that BLAS keeps on this goroutine.
-func gemmTN(c, a, b []float64, p, q, cols int) {
-	const width = 64
-	for i := 0; i < q; i += width {
-		for j := 0; j < cols; j += width {
-			bi, bj := min(width, q-i), min(width, cols-j)
-			blas64.Gemm(blas.Trans, blas.NoTrans, -1,
-				blas64.General{Rows: p, Cols: bi, Stride: q, Data: a[i:]},
-				blas64.General{Rows: p, Cols: bj, Stride: cols, Data: b[j:]},
-				1, blas64.General{Rows: bi, Cols: bj, Stride: cols, Data: c[i*cols+j:]})
-		}
-	}
-}
-
-// subVar replaces v, of length cols, by v minus the diagonal of X_pᵀX_p − X_nᵀX_n.
-func (x *expansion) subVar(v []float64) {
-	for _, part := range [2]struct {
-		x    []float64
-		sign float64
-	}{{x.xp, -1}, {x.xn, 1}} {
-		for k := 0; k < len(part.x); k += x.cols {
-			for j, e := range part.x[k : k+x.cols] {
-				v[j] += part.sign * e * e
-			}
-		}
-	}
-}
-
-// subCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
-func (x *expansion) subCov(v []float64) {
-	x.addGram(v, -1, x.xp)
-	x.addGram(v, 1, x.xn)
-}
-
-// addGram adds sign·XᵀX to the lower triangle of v for one part X of x.
-func (x *expansion) addGram(v []float64, sign float64, part []float64) {
-	if len(part) > 0 {
-		blas64.Syrk(blas.Trans, sign, general(part, len(part)/x.cols, x.cols), 1, symmetric(v, x.cols))
-	}
-}
-
-// solve replaces w by u = (I + ΔC)⁻¹w. With w = δ − Δm0 the mean moves by Cu.
-//
-// Where Δ > 0, u = S½ B⁻¹(S⁻½w − S½Cw′), w′ being w without these variables: no
-// large terms cancel however large Δ is.
-func (f *siteFactor) solve(w []float64) {
-	if len(f.neg) > 0 {
-		// I + ΔC = (I − S V₁)(I + Δ₊C): first the left factor.
-		f.u = resize(f.u, f.n)
-		copy(f.u, w)
-		f.solvePos(f.u)
-		f.mulC(f.u)
-		r := f.r[:len(f.neg)]
-		for a, i := range f.neg {
-			r[a] = f.sn[a] * f.t[i]
-		}
-		potrs(f.ln, r)
-		for a, i := range f.neg {
-			w[i] += f.sn[a] * r[a]
-		}
-	}
-	f.solvePos(w)
-}
-
-// solvePos is solve for the positive changes alone.
-func (f *siteFactor) solvePos(w []float64) {
-	r := f.r[:len(f.pos)]
-	for a, i := range f.pos {
-		r[a] = w[i] / f.sp[a]
-		w[i] = 0
-	}
-	if len(f.pos) < f.n {
-		f.mulC(w)
-		for a, i := range f.pos {
-			r[a] -= f.sp[a] * f.t[i]
-		}
-	}
-	potrs(f.lp, r)
-	for a, i := range f.pos {
-		w[i] = f.sp[a] * r[a]
-	}
-}
-
-// mulC stores Cw in f.t.
-func (f *siteFactor) mulC(w []float64) {
-	blas64.Symv(1, symmetric(f.c, f.n), vector(w), 0, vector(f.t))
-}
-
-// potrs replaces r by (LLᵀ)⁻¹r.
-func potrs(l, r []float64) {
-	if n := len(r); n > 0 {
-		blas64.Trsv(blas.NoTrans, lowerTriangle(l, n), vector(r))
-		blas64.Trsv(blas.Trans, lowerTriangle(l, n), vector(r))
-	}
-}
-
-// A variance is found as c − ‖x‖², with an error of rounding of size c. Where a
-// site shrinks its own variance by more than strongSite, ΔV = I − B⁻¹ gives it
-// with an error of size 1/Δ instead, up to strongestSite, beyond which the site
-// could not be weakened again; where a variance shrinks by more than
-// leastShrink without a site of its own, it is not resolved.
-const (
-	strongSite    = 1e4
-	strongestSite = 1e15
-	leastShrink   = 1e-10
-)
-
-// strong reports whether some positive change shrinks its variance by more
-// than strongSite.
-func (f *siteFactor) strong() bool {
-	for a, i := range f.pos {
-		if f.sp[a]*f.sp[a]*f.c[i*f.n+i] > strongSite {
-			return true
-		}
-	}
-	return false
-}
-
-// variances stores the diagonal of V in v, given the expansion of C, and
-// reports whether every element is resolved.
-func (f *siteFactor) variances(v []float64, x *expansion) bool {
-	n := f.n
-	for i := range n {
-		v[i] = f.c[i*n+i]
-	}
-	x.subVar(v)
-	if !f.strong() {
-		return f.resolved(v)
-	}
-	// 1 − ‖L⁻¹e_i‖² over Δ_i, plus what the negative changes add back.
-	p := len(f.pos)
-	f.inv = room(f.inv, p*p, f.n*f.n)
-	copy(f.inv, f.lp)
-	lapack64.Trtri(lowerTriangle(f.inv, p))
-	norm := f.r[:p]
-	clear(norm)
-	for a := range p {
-		for b, l := range f.inv[a*p : a*p+a+1] {
-			norm[b] += l * l
-		}
-	}
-	for a, i := range f.pos {
-		d := f.sp[a] * f.sp[a]
-		if d*f.c[i*n+i] <= strongSite {
-			continue
-		}
-		v[i] = (1 - norm[a]) / d
-		for k := i; k < len(x.xn); k += x.cols {
-			v[i] += x.xn[k] * x.xn[k]
-		}
-	}
-	return f.resolved(v)
-}
-
-// resolved reports whether every variance is, other than those of strong sites.
-func (f *siteFactor) resolved(v []float64) bool {
-	next := 0
-	for i, vi := range v {
-		var site float64
-		if next < len(f.pos) && f.pos[next] == i {
-			site = f.sp[next] * f.sp[next] * f.c[i*f.n+i]
-			next++
-		}
-		strong := site > strongSite
-		if site > strongestSite || strong && !(vi > 0) || !strong && !(vi >= leastShrink*f.c[i*f.n+i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// covariance stores V in the lower triangle of v, n×n, given the expansion of C.
-func (f *siteFactor) covariance(v []float64, x *expansion) {
-	n, p := f.n, len(f.pos)
-	copy(v, f.c)
-	x.addGram(v, -1, x.xp)
-	if f.strong() {
-		f.inv = room(f.inv, p*p, f.n*f.n)
-		copy(f.inv, f.lp)
-		invertChol(f.inv, p)
-		for a, i := range f.pos {
-			if f.sp[a]*f.sp[a]*f.c[i*n+i] <= strongSite {
-				continue
-			}
-			for b, j := range f.pos[:a] {
-				if f.sp[b]*f.sp[b]*f.c[j*n+j] > strongSite {
-					v[i*n+j] = -f.inv[a*p+b] / (f.sp[a] * f.sp[b])
-				}
-			}
-			v[i*n+i] = (1 - f.inv[a*p+a]) / (f.sp[a] * f.sp[a])
-		}
-	}
-	x.addGram(v, 1, x.xn)
-}
-
-// siteState is a Gaussian in site form, with the expectations of its terms.
-type siteState struct {
-	gamma []float64 // γ
-	a     []float64 // b − γm: the linear coefficient of the site about the mean, equal to K⁻¹m
-	m, v  []float64 // marginals
-	e     []float64 // E[log p(y_n|η_n)]
-	tg    []float64 // −∂²E/∂m²: where γ would move
-	d1    []float64 // ∂E/∂m: where a would move
-	bound []float64 // on the error of each e
-	err   float64   // and of Σ e
-}
-
-func (s *siteState) resize(n int) {
-	for _, p := range []*[]float64{&s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1} {
-		*p = resize(*p, n)
-	}
-}
-
-func (s *siteState) copyFrom(o *siteState) {
-	s.resize(len(o.m))
-	for _, p := range [][2][]float64{{s.gamma, o.gamma}, {s.a, o.a}, {s.m, o.m}, {s.v, o.v}, {s.e, o.e}, {s.tg, o.tg}, {s.d1, o.d1}} {
-		copy(p[0], p[1])
-	}
-	s.err = o.err
-}
-
-// expect takes the expectations of the terms under the marginals, shared
-// between workers. The error wraps ErrNotFinite and names the first bad term.
-func (s *siteState) expect(lik Likelihood, y []float64, workers int) error {
-	s.bound = resize(s.bound, len(y))
-	if workers <= 1 {
-		for i := range y {
-			s.expectSite(lik, y, i)
-		}
-	} else {
-		s.expectParallel(lik, y, workers)
-	}
-	s.err = 0
-	for i, e := range s.e {
-		s.err += s.bound[i]
-		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has expectation %v and no derivatives that are of use", ErrNotFinite, describeTerm(lik, y[i], i), s.m[i], s.v[i], e)
-		}
-	}
-	return nil
-}
-
-// describeTerm names term i, with response y, in an error.
-func describeTerm(lik Likelihood, y float64, i int) string {
-	if t, ok := lik.(interface{ describe(y float64) string }); ok {
-		return t.describe(y)
-	}
-	return fmt.Sprintf("term %d, with label %v,", i, y)
-}
-
-// expectSite takes the expectation of term i. Where the derivatives are beyond
-// use, those of a narrower marginal stand in: a finite step in the right
-// direction; NaN says that there are none.
-func (s *siteState) expectSite(lik Likelihood, y []float64, i int) {
-	m, v := s.m[i], s.v[i]
-	x := ExpectLogProb(lik, y[i], m, v)
-	s.e[i], s.bound[i] = x.Value, x.Err
-	for k := 0; k < 600 && !usable(x, v); k++ {
-		v /= 8
-		x = ExpectLogProb(lik, y[i], m, v)
-	}
-	s.tg[i], s.d1[i] = -x.D2, x.D1
-	if !usable(x, v) {
-		s.tg[i] = math.NaN()
-	}
-}
-
-func (s *siteState) expectParallel(lik Likelihood, y []float64, workers int) {
-	const chunk = 8
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for {
-				hi := int(next.Add(chunk))
-				for i := hi - chunk; i < min(hi, len(y)); i++ {
-					s.expectSite(lik, y, i)
-				}
-				if hi >= len(y) {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// usable reports whether the derivatives under a marginal of variance v can be
-// a target: finite, and no more than a factor of 1e8 more precise than it.
-func usable(x Expectation, v float64) bool {
-	return math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
-}
-
-// moderate reports whether the derivatives are far from overflow.
-func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
 // siteProblem minimises KL(q‖cavity) + f(q) over q = cavity × sites, where the
 // base N(m0, C) is the cavity with sites (γ0, a0) already in: a proximal step
@@ -485,7 +29,7 @@ type siteProblem struct {
 	t           float64 // length of the next step along the segment
 	delta, u, d []float64
 	tg, tc      []float64 // target of the segment
-	mix         anderson
+	mix         siteMix
 	evaluations int
 }
 
@@ -733,22 +277,18 @@ func (p *siteProblem) halve(times int) bool {
 	return false
 }
 
-// anderson mixes the last iterates of the map from sites to targets (Anderson,
-// 1965; Walker and Ni, 2011), in (log γ, c) where every γ is positive and in
-// (γ, c) otherwise. Residuals are weighted by the Fisher information of the marginals.
-type anderson struct {
-	x, r [][]float64 // last iterates and residuals, oldest first
+// siteMix accelerates the map from sites to targets, in (log γ, c) where every γ is
+// positive and in (γ, c) otherwise. Residuals are weighted by the Fisher information
+// of the marginals.
+type siteMix struct {
+	anderson
 	log  bool
-	w    []float64
+	w, z []float64
 }
-
-const andersonDepth = 4
-
-func (a *anderson) reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
 // propose stores in dst the mixture that the state s and its predecessors
 // suggest and reports whether there is one.
-func (a *anderson) propose(dst, s *problemState, m0 []float64) bool {
+func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	n := len(s.m)
 	positive := true
 	for i, g := range s.gamma {
@@ -759,7 +299,7 @@ func (a *anderson) propose(dst, s *problemState, m0 []float64) bool {
 		a.reset()
 	}
 	x, r := a.next(2 * n)
-	a.w = resize(a.w, 2*n)
+	a.w, a.z = resize(a.w, 2*n), resize(a.z, 2*n)
 	for i, m := range s.m {
 		g, tg, v := s.gamma[i], s.tg[i], s.v[i]
 		d := m - m0[i]
@@ -773,102 +313,19 @@ func (a *anderson) propose(dst, s *problemState, m0 []float64) bool {
 			x[i], r[i] = g, tg-g
 		}
 	}
-	k := len(a.x) - 1
-	if k < 1 {
+	if !a.mix(a.z, a.w) {
 		return false
 	}
-	// Minimise ‖r − Σ_j θ_j (r − r_j)‖ over the mixtures of the last k differences.
-	var g [andersonDepth][andersonDepth + 1]float64
-	for i := range 2 * n {
-		w2 := a.w[i] * a.w[i]
-		for j := range k {
-			dj := r[i] - a.r[j][i]
-			for l := range j + 1 {
-				g[j][l] += w2 * dj * (r[i] - a.r[l][i])
-			}
-			g[j][andersonDepth] += w2 * dj * r[i]
-		}
-	}
-	theta, ok := solveSmall(&g, k)
-	if !ok {
-		return false
-	}
-	for i := range 2 * n {
-		z := x[i] + r[i]
-		for j := range k {
-			z -= theta[j] * (x[i] + r[i] - a.x[j][i] - a.r[j][i])
-		}
+	copy(dst.c, a.z[n:])
+	for i, z := range a.z[:n] {
 		switch {
-		case i >= n:
-			dst.c[i-n] = z
-		case a.log:
-			if math.Abs(z-x[i]) > 5 {
-				return false // too far to believe
-			}
-			dst.gamma[i] = math.Exp(z)
-		default:
+		case !a.log:
 			dst.gamma[i] = z
+		case math.Abs(z-x[i]) > 5:
+			return false // too far to believe
+		default:
+			dst.gamma[i] = math.Exp(z)
 		}
 	}
 	return true
-}
-
-// next returns the places of the newest iterate and residual, of length n.
-func (a *anderson) next(n int) (x, r []float64) {
-	grow := func(s [][]float64) [][]float64 {
-		if len(s) == andersonDepth+1 {
-			first := s[0]
-			copy(s, s[1:])
-			s[len(s)-1] = first
-			return s
-		}
-		if len(s) < cap(s) {
-			s = s[:len(s)+1]
-			s[len(s)-1] = resize(s[len(s)-1], n)
-			return s
-		}
-		return append(s, make([]float64, n))
-	}
-	a.x, a.r = grow(a.x), grow(a.r)
-	last := len(a.x) - 1
-	return a.x[last], a.r[last]
-}
-
-// solveSmall solves the k×k positive semidefinite system whose lower triangle
-// and right-hand side are in g, slightly regularised.
-func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [andersonDepth]float64, ok bool) {
-	var l [andersonDepth][andersonDepth]float64
-	for i := range k {
-		for j := range i + 1 {
-			s := g[i][j]
-			if i == j {
-				s *= 1 + 1e-12
-			}
-			for a := range j {
-				s -= l[i][a] * l[j][a]
-			}
-			if i == j {
-				if !(s > 1e-14*g[i][i]) {
-					return x, false
-				}
-				l[i][i] = math.Sqrt(s)
-			} else {
-				l[i][j] = s / l[j][j]
-			}
-		}
-	}
-	for i := range k {
-		x[i] = g[i][andersonDepth]
-		for a := range i {
-			x[i] -= l[i][a] * x[a]
-		}
-		x[i] /= l[i][i]
-	}
-	for i := k - 1; i >= 0; i-- {
-		for a := i + 1; a < k; a++ {
-			x[i] -= l[a][i] * x[a]
-		}
-		x[i] /= l[i][i]
-	}
-	return x, true
 }

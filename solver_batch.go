@@ -172,3 +172,30 @@ func (a approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		}
 	}
 }
+
+// The seed of a run whose Src is nil.
+const seed1, seed2 = 0x5eed, 0xe1b0
+
+// orFixed returns rng, or where that is nil one of a fixed seed.
+func orFixed(rng *rand.Rand) *rand.Rand {
+	if rng == nil {
+		return rand.New(rand.NewPCG(seed1, seed2))
+	}
+	return rng
+}
+
+// orDefault returns x, or def where it is zero.
+func orDefault(x, def float64) float64 {
+	if x == 0 {
+		return def
+	}
+	return x
+}
+
+// termAt returns the index of the i-th term of batch.
+func termAt(batch []int, i int) int {
+	if batch == nil {
+		return i
+	}
+	return batch[i]
+}

@@ -65,18 +65,6 @@ func (l linearized) withWorkers(n int) Smooth {
 	return l
 }
 
-// smoothWithWorkers tells f to use n workers, or a copy of it where it can be
-// part of a Model that is shared.
-func smoothWithWorkers(f Smooth, n int) Smooth {
-	if c, ok := f.(interface{ withWorkers(int) Smooth }); ok {
-		return c.withWorkers(n)
-	}
-	if w, ok := f.(interface{ SetWorkers(int) }); ok {
-		w.SetWorkers(n)
-	}
-	return f
-}
-
 // Grad implements Smooth.
 func (l linearized) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
 	v, err := l.f.Grad(dst, q, batch, rng)
@@ -103,15 +91,4 @@ func (l linearized) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (fl
 func (l linearized) Value(q Dist, rng *rand.Rand) (value, stderr float64, err error) {
 	v, stderr, err := smoothValue(l.f, q, rng)
 	return v + l.h.Value(q), stderr, err
-}
-
-// smoothValue returns f over all terms as exactly as it is known, and its standard error.
-func smoothValue(f Smooth, q Dist, rng *rand.Rand) (v, stderr float64, err error) {
-	if f, ok := f.(interface {
-		Value(Dist, *rand.Rand) (float64, float64, error)
-	}); ok {
-		return f.Value(q, rng)
-	}
-	v, err = f.Grad(make([]float64, q.NumParams()), q, nil, rng)
-	return v, math.NaN(), err
 }

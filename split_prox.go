@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/optimize"
 )
 
 // DivergenceProxer is a Divergence that knows proximal steps in closed form.
@@ -160,9 +159,9 @@ func NumericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta floa
 	slope := make([]float64, len(x0))
 	gradient(slope, x0)
 	start := floats.Norm(slope, math.Inf(1))
-	x, err := minimize(value, gradient, x0)
-	if err != nil {
-		return orBack(c, q0, err)
+	x, ok := minimize(value, gradient, x0)
+	if !ok {
+		return orBack(c, q0, fmt.Errorf("pgsvi: %w: the objective of the numeric proximal step is %v at its start", ErrNotFinite, value(x0)))
 	}
 	gradient(slope, x)
 	if _, kink := h.(L1); !kink {
@@ -171,34 +170,6 @@ func NumericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta floa
 		}
 	}
 	return orBack(c, q0, c.SetChart(x))
-}
-
-// minimize minimises a smooth function by L-BFGS, restarted until a restart no
-// longer helps. It returns the best point found; the error wraps ErrNotFinite if the value
-// at x0 is not finite.
-func minimize(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64, error) {
-	best := value(x0)
-	if math.IsNaN(best) || math.IsInf(best, 0) {
-		return nil, fmt.Errorf("pgsvi: %w: the objective of the numeric proximal step is %v at its start", ErrNotFinite, best)
-	}
-	x := append([]float64(nil), x0...)
-	for range 8 {
-		// Minimize may return both a useful result and an error, usually because
-		// the line search met the limits of rounding: the value decides.
-		r, _ := optimize.Minimize(optimize.Problem{Func: value, Grad: gradient}, x,
-			&optimize.Settings{GradientThreshold: 1e-11, Converger: optimize.NeverTerminate{}, MajorIterations: 2000},
-			&optimize.LBFGS{Store: 20})
-		if r == nil || !(r.F < best) {
-			break
-		}
-		gain := best - r.F
-		best = r.F
-		copy(x, r.X)
-		if gain < 1e-15*(1+math.Abs(best)) {
-			break
-		}
-	}
-	return x, nil
 }
 
 // Prox implements DivergenceProxer for h = Zero and h = L1.

@@ -119,13 +119,13 @@ func TestProxTable(t *testing.T) {
 // Every row of the table in the comment of Prox is one of closedForms, and
 // the other way round.
 func TestProxTableIsComplete(t *testing.T) {
-	src, err := os.ReadFile("prox.go")
+	src, err := os.ReadFile("split_prox.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, ok := strings.Cut(string(src), "//\tD                 h")
 	if !ok {
-		t.Fatal("no table in prox.go")
+		t.Fatal("no table in split_prox.go")
 	}
 	table, _, _ = strings.Cut(table, "//\n")
 	rows := map[string]bool{}

@@ -440,3 +440,55 @@ func (b *batchMeans) add(mean []float64) {
 
 // averagePower is the power of k with which the weights of the average grow.
 const averagePower = 3
+
+// NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
+// ExpFamily. It returns an error wrapping ErrParam if Init
+// is nil, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
+// proximal step on the family of Init, or what the parts of the objective
+// say of each other.
+func (o Objective) NewStepper(d Divergence) (Stepper, error) {
+	if o.Init == nil {
+		return nil, fmt.Errorf("pgsvi: %w: Objective.Init is nil", ErrParam)
+	}
+	if o.F == nil {
+		o.F = noTerms{}
+	}
+	if o.H == nil {
+		o.H = Zero{}
+	}
+	if d == nil {
+		d = KL{}
+		if _, ok := o.Init.(ExpFamily); !ok {
+			d = Euclidean{}
+		}
+	}
+	if o.F.Len() < 1 {
+		return nil, fmt.Errorf("pgsvi: %w: Objective.F has %d terms", ErrEmpty, o.F.Len())
+	}
+	for _, part := range []any{o.F, o.H} {
+		if a, ok := part.(interface{ Accepts(Dist) error }); ok {
+			if err := a.Accepts(o.Init); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if v, ok := d.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	var metric Metric
+	if a, ok := d.(Adaptive); ok {
+		n := o.Init.NumParams()
+		unit := make([]float64, n)
+		floats.AddConst(1, unit)
+		metric, d = a.Start(n), Diagonal{unit}
+	}
+	closed, err := checkProx(o.Init, o.H, d)
+	if err != nil {
+		return nil, err
+	}
+	s := newObjectiveStepper(o, d, closed)
+	s.metric = metric
+	return s, nil
+}

@@ -1,0 +1,109 @@
+package pgsvi
+
+import (
+	"math"
+)
+
+// anderson mixes the last iterates of a fixed-point map (Anderson, 1965; Walker
+// and Ni, 2011).
+type anderson struct {
+	x, r [][]float64 // last iterates and residuals, oldest first
+}
+
+const andersonDepth = 4
+
+func (a *anderson) reset() { a.x, a.r = a.x[:0], a.r[:0] }
+
+// mix stores in dst the mixture that the newest iterate and those before it
+// suggest, with the squared residuals weighted by w², and reports whether there is one.
+func (a *anderson) mix(dst, w []float64) bool {
+	k := len(a.x) - 1
+	if k < 1 {
+		return false
+	}
+	x, r := a.x[k], a.r[k]
+	// Minimise ‖r − Σ_j θ_j (r − r_j)‖ over the mixtures of the last k differences.
+	var g [andersonDepth][andersonDepth + 1]float64
+	for i := range x {
+		w2 := w[i] * w[i]
+		for j := range k {
+			dj := r[i] - a.r[j][i]
+			for l := range j + 1 {
+				g[j][l] += w2 * dj * (r[i] - a.r[l][i])
+			}
+			g[j][andersonDepth] += w2 * dj * r[i]
+		}
+	}
+	theta, ok := solveSmall(&g, k)
+	if !ok {
+		return false
+	}
+	for i := range x {
+		z := x[i] + r[i]
+		for j := range k {
+			z -= theta[j] * (x[i] + r[i] - a.x[j][i] - a.r[j][i])
+		}
+		dst[i] = z
+	}
+	return true
+}
+
+// next returns the places of the newest iterate and residual, of length n.
+func (a *anderson) next(n int) (x, r []float64) {
+	grow := func(s [][]float64) [][]float64 {
+		if len(s) == andersonDepth+1 {
+			first := s[0]
+			copy(s, s[1:])
+			s[len(s)-1] = first
+			return s
+		}
+		if len(s) < cap(s) {
+			s = s[:len(s)+1]
+			s[len(s)-1] = resize(s[len(s)-1], n)
+			return s
+		}
+		return append(s, make([]float64, n))
+	}
+	a.x, a.r = grow(a.x), grow(a.r)
+	last := len(a.x) - 1
+	return a.x[last], a.r[last]
+}
+
+// solveSmall solves the k×k positive semidefinite system whose lower triangle
+// and right-hand side are in g, slightly regularised.
+func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [andersonDepth]float64, ok bool) {
+	var l [andersonDepth][andersonDepth]float64
+	for i := range k {
+		for j := range i + 1 {
+			s := g[i][j]
+			if i == j {
+				s *= 1 + 1e-12
+			}
+			for a := range j {
+				s -= l[i][a] * l[j][a]
+			}
+			if i == j {
+				if !(s > 1e-14*g[i][i]) {
+					return x, false
+				}
+				l[i][i] = math.Sqrt(s)
+			} else {
+				l[i][j] = s / l[j][j]
+			}
+		}
+	}
+	for i := range k {
+		x[i] = g[i][andersonDepth]
+		for a := range i {
+			x[i] -= l[i][a] * x[a]
+		}
+		x[i] /= l[i][i]
+	}
+	for i := k - 1; i >= 0; i-- {
+		for a := i + 1; a < k; a++ {
+			x[i] -= l[a][i] * x[a]
+		}
+		x[i] /= l[i][i]
+	}
+	return x, true
+}

@@ -1,0 +1,178 @@
+package pgsvi
+
+import (
+	"math"
+	"slices"
+)
+
+// quadMode integrates exp(f) over the real line for an f that is −∞ at both
+// ends, by finding its mode and the interval where exp(f) is not negligible.
+type quadMode struct {
+	mode, top float64 // of f
+	width     float64 // distance in which f falls by 1
+	cuts      [64]float64
+	n         int
+}
+
+const (
+	quadDeep    = 45 // e^−45 is negligible
+	quadRatio   = 1.7
+	quadScanMin = 0x1p-12
+	quadScan    = 60
+)
+
+// find scans a geometric grid on both sides of 0 and of the marks, and refines the
+// best point by golden sections. The cuts are 0, the marks, the mode, points at
+// distances unit, 8 unit, … < 3 from the marks, one scale of the peak on either
+// side, and the ends of what counts.
+func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float64) {
+	at := func(x float64) float64 {
+		if y := f(x); !math.IsNaN(y) {
+			return y
+		}
+		return math.Inf(-1)
+	}
+	k.n = 0
+	var grid, vals [3 * (2*quadScan + 1)]float64
+	n := 0
+	for _, c := range [3]float64{0, marks[0], marks[1]} {
+		if math.IsNaN(c) || math.IsInf(c, 0) {
+			continue
+		}
+		grid[n] = c
+		n++
+		d := quadScanMin
+		for range quadScan {
+			grid[n], grid[n+1] = c-d, c+d
+			n += 2
+			d *= quadRatio
+		}
+	}
+	g := grid[:n]
+	slices.Sort(g)
+	g = slices.Compact(g)
+	best := 0
+	for i, x := range g {
+		vals[i] = at(x)
+		if vals[i] > vals[best] {
+			best = i
+		}
+	}
+	k.mode, k.top = g[best], vals[best]
+	if math.IsInf(k.top, 0) {
+		return
+	}
+	// Golden sections around the best grid point.
+	a, b := g[max(best-1, 0)], g[min(best+1, len(g)-1)]
+	const phi = 0.61803398874989484820
+	for range 60 {
+		if b-a <= 1e-9*(math.Abs(a)+math.Abs(b))+1e-300 {
+			break
+		}
+		var x float64
+		if k.mode-a > b-k.mode {
+			x = k.mode - (1-phi)*(k.mode-a)
+		} else {
+			x = k.mode + (1-phi)*(b-k.mode)
+		}
+		y := at(x)
+		switch {
+		case y > k.top:
+			if x < k.mode {
+				b = k.mode
+			} else {
+				a = k.mode
+			}
+			k.mode, k.top = x, y
+		case x < k.mode:
+			a = x
+		default:
+			b = x
+		}
+	}
+	// The hull of what counts, on the grid.
+	lo, hi := len(g), -1
+	for i := range g {
+		if vals[i] > k.top-quadDeep {
+			lo, hi = min(lo, i), i
+		}
+	}
+	lo, hi = min(lo, best), max(hi, best)
+	left, right := g[max(lo-1, 0)], g[min(hi+1, len(g)-1)]
+	// The width of the peak on each side, and where it ends.
+	c := k.cuts[:0]
+	c = append(c, k.mode)
+	k.width = right - left
+	for _, side := range [2]float64{-1, 1} {
+		d := 1e-12 * (math.Abs(k.mode) + 1e-6)
+		for at(k.mode+side*d) > k.top-1 && d < right-left {
+			d *= 2
+		}
+		k.width = math.Min(k.width, d)
+		c = append(c, k.mode+side*d, k.mode+side*8*d)
+		for at(k.mode+side*d) > k.top-quadDeep && d < right-left {
+			d *= 2
+		}
+		if d >= right-left {
+			d = right - left
+		}
+		if side < 0 {
+			left = math.Min(left, k.mode-d)
+		} else {
+			right = math.Max(right, k.mode+d)
+		}
+	}
+	c = append(c, left, right, 0, marks[0], marks[1])
+	for d, n := unit, 0; d > 0 && d < 3 && n < 8; d, n = 8*d, n+1 {
+		c = append(c, marks[0]-d, marks[0]+d, marks[1]-d, marks[1]+d)
+	}
+	for i, x := range c {
+		c[i] = math.Max(left, math.Min(right, x))
+		if math.IsNaN(x) {
+			c[i] = k.mode
+		}
+	}
+	slices.Sort(c)
+	k.n = len(c)
+}
+
+// clip restricts the integral to x ≤ end.
+func (k *quadMode) clip(end float64) {
+	for i := range k.cuts[:k.n] {
+		k.cuts[i] = math.Min(k.cuts[i], end)
+	}
+}
+
+// integrate returns log ∫ exp(f) and the relative error of the integral.
+func (k *quadMode) integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
+	k.find(f, marks, unit)
+	if math.IsInf(k.top, 0) {
+		return k.top, 0
+	}
+	t := quadAdaptive(func(x float64) [3]float64 { return [3]float64{k.exp(f(x))} }, k.cuts[:k.n], 1e-13)
+	return k.top + math.Log(t.sum[0]), t.err[0]/t.sum[0] + 1e-15 + 4*quadEps*math.Abs(k.top)
+}
+
+// exp returns e^{y − top}, 0 for NaN.
+func (k *quadMode) exp(y float64) float64 {
+	if e := math.Exp(y - k.top); e <= math.MaxFloat64 {
+		return e
+	}
+	return 0
+}
+
+// moments returns the integrals of exp(f), g exp(f) and g² exp(f).
+func (k *quadMode) moments(f, g func(x float64) float64) [3]float64 {
+	if math.IsInf(k.top, 0) {
+		return [3]float64{math.NaN(), math.NaN(), math.NaN()}
+	}
+	t := quadAdaptive(func(x float64) [3]float64 {
+		e, y := k.exp(f(x)), g(x)
+		if e == 0 {
+			return [3]float64{}
+		}
+		return [3]float64{e, e * y, e * y * y}
+	}, k.cuts[:k.n], 1e-12)
+	c := math.Exp(k.top)
+	return [3]float64{c * t.sum[0], c * t.sum[1], c * t.sum[2]}
+}

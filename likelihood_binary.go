@@ -1,0 +1,173 @@
+package pgsvi
+
+import (
+	"math"
+)
+
+// BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
+//
+// Its expectations are E[max(0, −yη)], in closed form, plus the expectation of a
+// bump, by the rule that suits the variance (see Expect).
+type BernoulliLogit struct{}
+
+// LogProb returns −log(1+e^{−yη}), or −Inf if y is not −1 or +1.
+func (BernoulliLogit) LogProb(y, eta float64) float64 {
+	if y != 1 && y != -1 {
+		return math.Inf(-1)
+	}
+	f, _, _ := softplusAt(y * eta)
+	return -f
+}
+
+// Derivs returns yσ(−yη) and −σ(η)σ(−η).
+func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
+	_, f1, f2 := softplusAt(y * eta)
+	return y * f1, -f2
+}
+
+// Expect returns E[log σ(yη)] and its derivatives, D1 = yE[σ(−yη)] and
+// D2 = −E[σ(η)σ(−η)] ≤ 0. Their relative errors are below 2e−13, in the tails
+// too (measured against 32-digit arithmetic: 3e−14, 3e−14, 7e−14 for |m| ≤ 1e3
+// and 1e−4 ≤ √v ≤ 1e3), and Err is that. If y is not −1 or +1 Value is −Inf.
+func (BernoulliLogit) Expect(y, m, v float64) Expectation {
+	if !quadValid(m, v) {
+		return quadNaN()
+	}
+	if y != 1 && y != -1 {
+		return likeNone(m, v)
+	}
+	f0, f1, f2, scale := softplusExpect(math.Abs(m), v)
+	if scale != 0 {
+		c := math.Exp(scale)
+		f0, f1, f2 = c*f0, c*f1, c*f2
+	}
+	if y*m < 0 {
+		// log(1+e^{−x}) = log(1+e^x) − x
+		f0, f1 = f0+math.Abs(m), 1-f1
+	}
+	return Expectation{Value: -f0, D1: y * f1, D2: -f2, Err: logitErr * f0}
+}
+
+const logitErr = 2e-13
+
+// CheckLabel accepts −1 and +1.
+func (BernoulliLogit) CheckLabel(y float64) error { return likeSign("BernoulliLogit", y) }
+
+// Moments returns tanh(η/2) and 4σ(η)σ(−η).
+func (BernoulliLogit) Moments(eta float64) (mean, variance float64) {
+	_, _, f2 := softplusAt(eta)
+	return math.Tanh(eta / 2), 4 * f2
+}
+
+// CDF returns P(Y ≤ y|η): σ(−η) for −1 ≤ y < 1.
+func (BernoulliLogit) CDF(y, eta float64) float64 {
+	_, q, _ := softplusAt(eta)
+	return likeSignCDF(y, q)
+}
+
+// Support returns SignLabels.
+func (BernoulliLogit) Support() Support { return SignLabels }
+
+// BernoulliProbit is p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no parameters.
+type BernoulliProbit struct{}
+
+// LogProb returns log Φ(yη), or −Inf if y is not −1 or +1.
+func (BernoulliProbit) LogProb(y, eta float64) float64 {
+	if y != 1 && y != -1 {
+		return math.Inf(-1)
+	}
+	g, _, _ := gaussLogCDF(y * eta)
+	return g
+}
+
+// Derivs returns yλ and −λ(λ+yη), where λ = φ(yη)/Φ(yη) is the inverse Mills ratio.
+func (BernoulliProbit) Derivs(y, eta float64) (d1, d2 float64) {
+	_, d1, d2 = gaussLogCDF(y * eta)
+	return y * d1, d2
+}
+
+// Expect returns E[log Φ(yη)] and its derivatives, by Gauss–Hermite where the
+// Gaussian is narrow and by Gauss–Legendre on graded panels where it is not:
+// the zeros of Φ nearest the real line are 1.916 ± 2.816i. D2 < 0. The relative
+// error is below 1e−12, and Err is that. If y is not −1 or +1 Value is −Inf.
+func (BernoulliProbit) Expect(y, m, v float64) Expectation {
+	if !quadValid(m, v) {
+		return quadNaN()
+	}
+	if y != 1 && y != -1 {
+		return likeNone(m, v)
+	}
+	m *= y
+	if v == 0 {
+		g, d1, d2 := gaussLogCDF(m)
+		return likeBounded(Expectation{g, y * d1, d2, 1e-14 * math.Abs(g)})
+	}
+	if m > 39*math.Sqrt(1+v) {
+		return Expectation{} // of the order exp(−m²/2(1+v))
+	}
+	s := math.Sqrt(v)
+	w, lo, hi := s, m-9*s, m+9*s
+	if m*s > 0.4*(1+v) {
+		// Right of zero Φ(−x) is like e^{−x²/2} and has its mode against N(m, v) at
+		// m/(1+v); left of zero, where N(m, v) is like e^{xm/v}, it is near zero.
+		w = s / math.Sqrt(1+v)
+		lo = math.Min(m/(1+v)-9*w, -80*v/(m+math.Sqrt(m*m+80*v)))
+		hi = math.Min(m/(1+v)+9*w+3, hi)
+	} else {
+		hi = math.Min(hi, 9.5)
+	}
+	e, _ := quadCentred(gaussLogCDF, m, s, lo, hi, w, 1.916, 2.816)
+	return likeBounded(Expectation{e[0], y * e[1], e[2], 1e-12 * math.Abs(e[0])})
+}
+
+// CheckLabel accepts −1 and +1.
+func (BernoulliProbit) CheckLabel(y float64) error { return likeSign("BernoulliProbit", y) }
+
+// Moments returns 2Φ(η)−1 and 4Φ(η)Φ(−η).
+func (BernoulliProbit) Moments(eta float64) (mean, variance float64) {
+	q := gaussTail(math.Abs(eta))
+	return math.Erf(eta / math.Sqrt2), 4 * q * (1 - q)
+}
+
+// CDF returns P(Y ≤ y|η): Φ(−η) for −1 ≤ y < 1.
+func (BernoulliProbit) CDF(y, eta float64) float64 { return likeSignCDF(y, gaussTail(eta)) }
+
+// Support returns SignLabels.
+func (BernoulliProbit) Support() Support { return SignLabels }
+
+func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
+	if y != 1 && y != -1 {
+		return math.Inf(-1), 0
+	}
+	q, scale := predictLogit(m, v)
+	if y*m < 0 {
+		logp = math.Log(q) + scale
+	} else {
+		logp = math.Log1p(-q * math.Exp(scale))
+	}
+	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*quadEps*math.Abs(logp)
+}
+
+// predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.
+func predictLogit(m, v float64) (q, scale float64) {
+	_, q, _, scale = softplusExpect(math.Abs(m), v)
+	return q, scale
+}
+
+func (BernoulliProbit) predictLogProb(y, m, v float64) (logp, bound float64) {
+	if y != 1 && y != -1 {
+		return math.Inf(-1), 0
+	}
+	logp, _, _ = gaussLogCDF(y * m / math.Sqrt(1+v))
+	return logp, 8 * quadEps * (1 + math.Abs(logp))
+}
+
+func (BernoulliLogit) predictMoments(m, v float64) (mean, variance float64) {
+	q, scale := predictLogit(m, v)
+	q *= math.Exp(scale)
+	return math.Copysign(1-2*q, m), 4 * q * (1 - q)
+}
+
+func (b BernoulliProbit) predictMoments(m, v float64) (mean, variance float64) {
+	return b.Moments(m / math.Sqrt(1+v))
+}

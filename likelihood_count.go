@@ -1,0 +1,397 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// Poisson is p(y|η) = r^y e^{−r}/y!, y = 0, 1, 2, …, with rate r = Exposure e^η.
+type Poisson struct {
+	Exposure float64 // time, area or population that y was counted in; zero means 1
+}
+
+func (p Poisson) counts(y float64) bool {
+	return y >= 0 && y == math.Floor(y) && y <= math.MaxFloat64
+}
+
+// LogProb returns y(η + log Exposure) − Exposure e^η − log y!, or −Inf if y is
+// not a non-negative integer.
+func (p Poisson) LogProb(y, eta float64) float64 {
+	if !p.counts(y) {
+		return math.Inf(-1)
+	}
+	c := likeDefault(p.Exposure, 1)
+	g, _ := math.Lgamma(y + 1)
+	r := c * math.Exp(eta)
+	if math.IsInf(r, 1) {
+		return math.Inf(-1)
+	}
+	return likeTimes(y, eta+math.Log(c)) - r - g
+}
+
+// Derivs returns y − r and −r.
+func (p Poisson) Derivs(y, eta float64) (d1, d2 float64) {
+	r := likeDefault(p.Exposure, 1) * math.Exp(eta)
+	return y - r, -r
+}
+
+// Expect returns, with r = Exposure exp(m + v/2),
+//
+//	Value = y(m + log Exposure) − r − log y!   D1 = y − r   D2 = −r
+//
+// All three are −Inf if r overflows. If y is not a non-negative integer Value
+// is −Inf and the derivatives are zero.
+func (p Poisson) Expect(y, m, v float64) Expectation {
+	if !quadValid(m, v) {
+		return quadNaN()
+	}
+	if !p.counts(y) {
+		return likeNone(m, v)
+	}
+	c := likeDefault(p.Exposure, 1)
+	a := m + v/2
+	r := c * math.Exp(a)
+	if math.IsInf(r, 1) {
+		return Expectation{-r, -r, -r, 0}
+	}
+	g, _ := math.Lgamma(y + 1)
+	t := likeTimes(y, m+math.Log(c))
+	e := Expectation{Value: t - r - g, D1: y - r, D2: -r}
+	// The exponential turns the absolute error of its argument into a relative one.
+	e.Err = 4 * quadEps * (math.Abs(t) + y*math.Abs(math.Log(c)) + g + r*(1+math.Abs(m)+v))
+	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
+		e.Err = 0
+	}
+	return e
+}
+
+// CheckLabel accepts 0, 1, 2, ….
+func (p Poisson) CheckLabel(y float64) error {
+	if !p.counts(y) {
+		return fmt.Errorf("pgsvi: %w: Poisson: y = %v, want a non-negative integer", ErrLabel, y)
+	}
+	return nil
+}
+
+// Moments returns the rate twice.
+func (p Poisson) Moments(eta float64) (mean, variance float64) {
+	r := likeDefault(p.Exposure, 1) * math.Exp(eta)
+	return r, r
+}
+
+// CDF returns P(Y ≤ y|η) = Q(⌊y⌋+1, r), the upper incomplete gamma ratio.
+func (p Poisson) CDF(y, eta float64) float64 {
+	r, _ := p.Moments(eta)
+	switch {
+	case math.IsNaN(y) || math.IsNaN(r):
+		return math.NaN()
+	case y < 0:
+		return 0
+	case math.IsInf(y, 1) || r == 0:
+		return 1
+	case math.IsInf(r, 1):
+		return 0
+	}
+	return mathext.GammaIncRegComp(math.Floor(y)+1, r)
+}
+
+// Support returns Counts.
+func (Poisson) Support() Support { return Counts }
+
+// Validate returns an error that wraps ErrParam unless Exposure is zero or positive and finite.
+func (p Poisson) Validate() error { return likePositive("Poisson.Exposure", p.Exposure) }
+
+// The moments of a log-normal mixture: Var[y] = r + r²(e^v − 1).
+func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
+	r := likeDefault(p.Exposure, 1) * math.Exp(m+v/2)
+	if v == 0 || r == 0 {
+		return r, r
+	}
+	return r, r + r*(r*math.Expm1(v))
+}
+
+// Binomial is p(y|η) = C(n, y) σ(η)^y σ(−η)^{n−y}, y = 0, 1, …, n, with
+// n = Trials and σ(η) = 1/(1+e^{−η}): y successes in n trials whose log odds are η
+// (logit link; McCullagh and Nelder 1989, chapter 4).
+//
+// Its expectations are those of BernoulliLogit, weighted by y and n−y.
+type Binomial struct {
+	Trials float64 // number of trials, an integer ≤ 2^53; zero means 1
+}
+
+func (b Binomial) trials() float64 {
+	n := likeDefault(b.Trials, 1)
+	if n != math.Floor(n) || n > 1<<53 {
+		return math.NaN()
+	}
+	return n
+}
+
+// LogProb returns log C(n, y) − y log(1+e^{−η}) − (n−y) log(1+e^η), or −Inf if y
+// is not an integer from 0 to n.
+func (b Binomial) LogProb(y, eta float64) float64 {
+	n := b.trials()
+	if math.IsNaN(n) {
+		return n
+	}
+	if !likeCount(y) || y > n {
+		return math.Inf(-1)
+	}
+	f0, _, _ := softplusAt(eta)
+	g0, _, _ := softplusAt(-eta)
+	return likeLogChoose(y, n-y) - likeTimes(y, f0) - likeTimes(n-y, g0)
+}
+
+// Derivs returns yσ(−η) − (n−y)σ(η) and −nσ(η)σ(−η).
+func (b Binomial) Derivs(y, eta float64) (d1, d2 float64) {
+	n := b.trials()
+	_, p, f2 := softplusAt(eta)
+	_, q, _ := softplusAt(-eta)
+	return y*p - (n-y)*q, -n * f2
+}
+
+// Expect returns log C(n, y) + yE[log σ(η)] + (n−y)E[log σ(−η)] and its
+// derivatives, D1 = yE[σ(−η)] − (n−y)E[σ(η)] and D2 = −nE[σ(η)σ(−η)] ≤ 0, each
+// term to the relative accuracy of BernoulliLogit. Err is that of both terms and
+// the rounding of log C. If y is not an integer from 0 to n Value is −Inf.
+func (b Binomial) Expect(y, m, v float64) Expectation {
+	n := b.trials()
+	if !quadValid(m, v) || math.IsNaN(n) {
+		return quadNaN()
+	}
+	if !likeCount(y) || y > n {
+		return likeNone(m, v)
+	}
+	f0, g0, p, q, f2 := likeSoftplus(m, v)
+	k := likeLogChoose(y, n-y)
+	t := likeTimes(y, f0) + likeTimes(n-y, g0)
+	return likeBounded(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*quadEps*(k+likeSlack(n-1))})
+}
+
+// likeSlack is the part of the error of likeLogChoose that is not proportional to
+// the result; there is none if the result is zero.
+func likeSlack(n float64) float64 {
+	if n == 0 {
+		return 0
+	}
+	return 40
+}
+
+// CheckLabel accepts 0, 1, …, n.
+func (b Binomial) CheckLabel(y float64) error {
+	if n := b.trials(); !likeCount(y) || y > n {
+		return fmt.Errorf("pgsvi: %w: Binomial: y = %v, want an integer from 0 to %v", ErrLabel, y, n)
+	}
+	return nil
+}
+
+// Moments returns nσ(η) and nσ(η)σ(−η).
+func (b Binomial) Moments(eta float64) (mean, variance float64) {
+	n := b.trials()
+	_, q, f2 := softplusAt(-eta)
+	return n * q, n * f2
+}
+
+// CDF returns P(Y ≤ y|η) = I_{σ(−η)}(n−⌊y⌋, ⌊y⌋+1), the incomplete beta ratio, with
+// an absolute error below 2e−9 up to 10^6 trials and 1e−6 beyond.
+func (b Binomial) CDF(y, eta float64) float64 {
+	n := b.trials()
+	switch {
+	case math.IsNaN(y) || math.IsNaN(n):
+		return math.NaN()
+	case y < 0:
+		return 0
+	case y >= n:
+		return 1
+	}
+	_, p, _ := softplusAt(eta)
+	_, q, _ := softplusAt(-eta)
+	k := math.Floor(y)
+	return likeBeta(n-k, k+1, p, q)
+}
+
+// Support returns Counts; those above n have probability zero.
+func (Binomial) Support() Support { return Counts }
+
+// Validate returns an error that wraps ErrParam unless Trials is zero or a
+// positive integer up to 2^53.
+func (b Binomial) Validate() error {
+	if math.IsNaN(b.trials()) {
+		return fmt.Errorf("pgsvi: %w: Binomial.Trials = %v, want a positive integer, or zero for the default", ErrParam, b.Trials)
+	}
+	return nil
+}
+
+// predictMoments: with q = E[σ(η)], Var[σ(η)] = q(1−q) − E[σ(η)σ(−η)]. The
+// difference is multiplied by n², so it is only used for few trials.
+func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
+	n := b.trials()
+	if n > 64 || v == 0 {
+		return predictMix(b, m, v)
+	}
+	_, _, p, q, f2 := likeSoftplus(m, v)
+	if n == 1 {
+		return q, p * q
+	}
+	return n * q, n*f2 + n*n*math.Max(0, p*q-f2)
+}
+
+// NegativeBinomial is the distribution of counts with mean μ = e^η (log link) and
+// variance μ + μ²/Shape: a Poisson count whose rate has a gamma distribution of
+// shape r = Shape (Lawless 1987),
+//
+//	p(y|η) = Γ(y+r)/(Γ(r) y!) (μ/(μ+r))^y (r/(μ+r))^r,  y = 0, 1, 2, …
+//
+// In ξ = η − log r it is Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so that its expectations
+// are those of BernoulliLogit. Large Shape tends to Poisson.
+type NegativeBinomial struct {
+	Shape float64 // r; the smaller, the more overdispersed; zero means 1
+}
+
+// coef returns log Γ(y+r)/(Γ(r) y!), and the rounding error of it.
+func (NegativeBinomial) coef(y, r float64) (k, err float64) {
+	if y == 0 {
+		return 0, 0
+	}
+	c := likeLogChoose(y, r)
+	var d float64
+	if y > r {
+		d = math.Log(y+r) - math.Log(r)
+		if math.IsInf(y+r, 1) {
+			d = math.Log(y) + math.Log1p(r/y) - math.Log(r)
+		}
+		err = math.Abs(math.Log(r))
+	} else {
+		d = math.Log1p(y / r)
+	}
+	return c - d, 4 * quadEps * (c + math.Abs(d) + err + 40)
+}
+
+// LogProb returns log Γ(y+r)/(Γ(r) y!) − y log(1+e^{−ξ}) − r log(1+e^ξ) with
+// ξ = η − log r, or −Inf if y is not a non-negative integer.
+func (b NegativeBinomial) LogProb(y, eta float64) float64 {
+	r := likeDefault(b.Shape, 1)
+	if math.IsNaN(r) {
+		return r
+	}
+	if !likeCount(y) {
+		return math.Inf(-1)
+	}
+	x := eta - math.Log(r)
+	f0, _, _ := softplusAt(x)
+	g0, _, _ := softplusAt(-x)
+	t := likeTimes(y, f0) + r*g0
+	if math.IsInf(t, 1) {
+		return math.Inf(-1)
+	}
+	k, _ := b.coef(y, r)
+	return k - t
+}
+
+// Derivs returns yσ(−ξ) − rσ(ξ) and −(y+r)σ(ξ)σ(−ξ).
+func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
+	r := likeDefault(b.Shape, 1)
+	x := eta - math.Log(r)
+	_, p, f2 := softplusAt(x)
+	_, q, _ := softplusAt(-x)
+	return y*p - r*q, -(y*f2 + r*f2)
+}
+
+// Expect returns log Γ(y+r)/(Γ(r) y!) + yE[log σ(ξ)] + rE[log σ(−ξ)] and its
+// derivatives, D1 = yE[σ(−ξ)] − rE[σ(ξ)] and D2 = −(y+r)E[σ(ξ)σ(−ξ)] ≤ 0, each
+// term to the relative accuracy of BernoulliLogit at m − log r. If y is not a
+// non-negative integer Value is −Inf.
+func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
+	r := likeDefault(b.Shape, 1)
+	if !quadValid(m, v) || math.IsNaN(r) {
+		return quadNaN()
+	}
+	if !likeCount(y) {
+		return likeNone(m, v)
+	}
+	lr := math.Log(r)
+	x := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-lr))
+	f0, g0, p, q, f2 := likeSoftplus(x, v)
+	t := likeTimes(y, f0) + r*g0
+	e := Expectation{Value: math.Inf(-1), D1: y*p - r*q, D2: -(y*f2 + r*f2)}
+	if math.IsInf(t, 1) {
+		return e
+	}
+	k, err := b.coef(y, r)
+	e.Value = k - t
+	e.Err = err + logitErr*t + 2*quadEps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
+	return likeBounded(e)
+}
+
+// CheckLabel accepts 0, 1, 2, ….
+func (b NegativeBinomial) CheckLabel(y float64) error {
+	if !likeCount(y) {
+		return fmt.Errorf("pgsvi: %w: NegativeBinomial: y = %v, want a non-negative integer", ErrLabel, y)
+	}
+	return nil
+}
+
+// Moments returns μ and μ + μ²/r.
+func (b NegativeBinomial) Moments(eta float64) (mean, variance float64) {
+	r := likeDefault(b.Shape, 1)
+	mu := math.Exp(eta)
+	if math.IsNaN(r) {
+		return r, r
+	}
+	return mu, mu + mu*(mu/r)
+}
+
+// CDF returns P(Y ≤ y|η) = I_{σ(−ξ)}(r, ⌊y⌋+1), the incomplete beta ratio, with the
+// accuracy of that of Binomial.
+func (b NegativeBinomial) CDF(y, eta float64) float64 {
+	r := likeDefault(b.Shape, 1)
+	switch {
+	case math.IsNaN(y) || math.IsNaN(r):
+		return math.NaN()
+	case y < 0:
+		return 0
+	case math.IsInf(y, 1):
+		return 1
+	}
+	if mu := math.Exp(eta); mu < 1e-12*r {
+		// Poisson but for μ/r, in total variation.
+		return 1 - likeGamma(math.Floor(y)+1, mu)
+	}
+	x := eta - math.Log(r)
+	_, p, _ := softplusAt(-x)
+	_, q, _ := softplusAt(x)
+	return likeBeta(r, math.Floor(y)+1, q, p)
+}
+
+// Support returns Counts.
+func (NegativeBinomial) Support() Support { return Counts }
+
+// Validate returns an error that wraps ErrParam unless Shape is zero or positive and finite.
+func (b NegativeBinomial) Validate() error { return likePositive("NegativeBinomial.Shape", b.Shape) }
+
+func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) {
+	mean, square, spread := likeLogNormal(m, v)
+	return mean, mean + square/likeDefault(b.Shape, 1) + spread
+}
+
+// likeSoftplus returns, for η ~ N(m, v) of any sign,
+//
+//	f0 = E[log(1+e^{−η})]   g0 = E[log(1+e^η)]
+//	p = E[σ(−η)]            q = E[σ(η)]          f2 = E[σ(η)σ(−η)]
+//
+// each with the relative error of softplusExpect.
+func likeSoftplus(m, v float64) (f0, g0, p, q, f2 float64) {
+	x := math.Abs(m)
+	f0, p, f2, scale := softplusExpect(x, v)
+	if scale != 0 {
+		c := math.Exp(scale)
+		f0, p, f2 = c*f0, c*p, c*f2
+	}
+	g0, q = f0+x, 1-p
+	if m < 0 {
+		return g0, f0, q, p, f2
+	}
+	return f0, g0, p, q, f2
+}

@@ -1,0 +1,197 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Ordinal is the cumulative logit (proportional odds) model of ordered classes
+// y = 0, 1, …, K with K = len(Cuts) (McCullagh 1980): P(Y ≤ j|η) = σ(c_j − η) with
+// cut points c_0 < … < c_{K−1}, so that
+//
+//	p(y|η) = (1 − e^{−(c_y − c_{y−1})}) σ(c_y − η) σ(η − c_{y−1}),
+//
+// where c_{−1} = −∞ and c_K = +∞ leave one factor. This product is the difference
+// σ(c_y − η) − σ(c_{y−1} − η) without its cancellation, however narrow the class
+// or far the tail. A larger η makes higher classes likelier.
+type Ordinal struct {
+	// Cuts are the cut points, finite and increasing; empty means {0}, which is a
+	// logistic classifier of 0 and 1. The slice is not copied: do not change it
+	// while the likelihood is in use.
+	Cuts []float64
+}
+
+var ordinalZero = []float64{0}
+
+// cuts returns nil if Cuts is out of range.
+func (o Ordinal) cuts() []float64 {
+	if len(o.Cuts) == 0 {
+		return ordinalZero
+	}
+	last := math.Inf(-1)
+	for _, c := range o.Cuts {
+		if !(c > last && c <= math.MaxFloat64) {
+			return nil
+		}
+		last = c
+	}
+	return o.Cuts
+}
+
+// class returns the cut points around class y, infinite at the ends, and
+// log(1 − e^{−(hi − lo)}).
+func (Ordinal) class(cuts []float64, y float64) (lo, hi, gap float64, ok bool) {
+	if !likeCount(y) || y > float64(len(cuts)) {
+		return 0, 0, 0, false
+	}
+	j := int(y)
+	lo, hi = math.Inf(-1), math.Inf(1)
+	if j > 0 {
+		lo = cuts[j-1]
+	}
+	if j < len(cuts) {
+		hi = cuts[j]
+	}
+	if d := hi - lo; d < 1 {
+		gap = math.Log(-math.Expm1(-d))
+	} else {
+		gap = math.Log1p(-math.Exp(-d))
+	}
+	return lo, hi, gap, true
+}
+
+// LogProb returns log(1 − e^{−(c_y − c_{y−1})}) + log σ(c_y − η) + log σ(η − c_{y−1}),
+// or −Inf if y is not an integer from 0 to K.
+func (o Ordinal) LogProb(y, eta float64) float64 {
+	cuts := o.cuts()
+	if cuts == nil {
+		return math.NaN()
+	}
+	lo, hi, g, ok := o.class(cuts, y)
+	if !ok {
+		return math.Inf(-1)
+	}
+	a, _, _ := softplusAt(eta - lo)
+	b, _, _ := softplusAt(hi - eta)
+	return g - a - b
+}
+
+// Derivs returns σ(c_{y−1} − η) − σ(η − c_y) and the sum of −σ(η−c)σ(c−η) over
+// the two cut points.
+func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
+	lo, hi, _, ok := o.class(o.cuts(), y)
+	if !ok {
+		return math.NaN(), math.NaN()
+	}
+	_, a1, a2 := softplusAt(eta - lo)
+	_, b1, b2 := softplusAt(hi - eta)
+	return a1 - b1, -a2 - b2
+}
+
+// Expect returns log(1 − e^{−(c_y − c_{y−1})}) + E[log σ(c_y − η)] +
+// E[log σ(η − c_{y−1})] and its derivatives, D1 = E[σ(c_{y−1} − η)] − E[σ(η − c_y)]
+// and D2 ≤ 0, the sum of −E[σ(η−c)σ(c−η)] over the two cut points: two
+// expectations of BernoulliLogit, with their relative accuracy. If y is not an
+// integer from 0 to K Value is −Inf.
+func (o Ordinal) Expect(y, m, v float64) Expectation {
+	cuts := o.cuts()
+	if !quadValid(m, v) || cuts == nil {
+		return quadNaN()
+	}
+	lo, hi, g, ok := o.class(cuts, y)
+	if !ok {
+		return likeNone(m, v)
+	}
+	e := Expectation{Value: g, Err: 4 * quadEps * math.Abs(g)}
+	side := func(d, c, sign float64) {
+		if math.IsInf(c, 0) {
+			return
+		}
+		d = math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, d))
+		f0, _, p, _, f2 := likeSoftplus(d, v)
+		e.Value -= f0
+		e.D1 += sign * p
+		e.D2 -= f2
+		e.Err += logitErr*f0 + quadEps*(math.Abs(m)*p+math.Abs(c)*p)
+	}
+	side(m-lo, lo, 1)
+	side(hi-m, hi, -1)
+	return likeBounded(e)
+}
+
+// CheckLabel accepts 0, 1, …, K.
+func (o Ordinal) CheckLabel(y float64) error {
+	if k := max(len(o.Cuts), 1); !likeCount(y) || y > float64(k) {
+		return fmt.Errorf("pgsvi: %w: Ordinal: y = %v, want an integer from 0 to %d", ErrLabel, y, k)
+	}
+	return nil
+}
+
+// Moments returns the mean and variance of the class number, Σ_j P(Y > j) and
+// Σ_i P(Y ≤ i)P(Y > i) + 2 Σ_{i<j} P(Y ≤ i)P(Y > j).
+func (o Ordinal) Moments(eta float64) (mean, variance float64) {
+	return o.moments(func(c float64) (below, above float64) {
+		_, above, _ = softplusAt(c - eta)
+		_, below, _ = softplusAt(eta - c)
+		return below, above
+	})
+}
+
+// moments adds up Hoeffding's covariances of the indicators of Y > j, which are
+// not negative: P(Y > max(i, j)) P(Y ≤ min(i, j)).
+func (o Ordinal) moments(at func(c float64) (below, above float64)) (mean, variance float64) {
+	cuts := o.cuts()
+	if cuts == nil {
+		return math.NaN(), math.NaN()
+	}
+	sum := 0.0
+	for _, c := range cuts {
+		below, above := at(c)
+		mean += above
+		variance += above * (below + 2*sum)
+		sum += below
+	}
+	return mean, variance
+}
+
+// CDF returns P(Y ≤ y|η) = σ(c_⌊y⌋ − η).
+func (o Ordinal) CDF(y, eta float64) float64 {
+	cuts := o.cuts()
+	switch {
+	case math.IsNaN(y) || cuts == nil:
+		return math.NaN()
+	case y < 0:
+		return 0
+	case y >= float64(len(cuts)):
+		return 1
+	}
+	_, p, _ := softplusAt(eta - cuts[int(y)])
+	return p
+}
+
+// Support returns Counts; those above K have probability zero.
+func (Ordinal) Support() Support { return Counts }
+
+// Validate returns an error that wraps ErrParam and names every cut point that is
+// not finite or not above the one before it.
+func (o Ordinal) Validate() error {
+	var errs []error
+	for i, c := range o.Cuts {
+		switch {
+		case math.IsNaN(c) || math.IsInf(c, 0):
+			errs = append(errs, fmt.Errorf("pgsvi: %w: Ordinal.Cuts[%d] = %v, want a finite number", ErrParam, i, c))
+		case i > 0 && c <= o.Cuts[i-1]:
+			errs = append(errs, fmt.Errorf("pgsvi: %w: Ordinal.Cuts[%d] = %v, want more than Cuts[%d] = %v", ErrParam, i, c, i-1, o.Cuts[i-1]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o Ordinal) predictMoments(m, v float64) (mean, variance float64) {
+	return o.moments(func(c float64) (below, above float64) {
+		d := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-c))
+		_, _, below, above, _ = likeSoftplus(d, v)
+		return below, above
+	})
+}

@@ -1,0 +1,200 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+)
+
+// Gamma is the gamma density with mean μ = e^η (log link) and variance μ²/Shape
+// (McCullagh and Nelder 1989, chapter 8): with k = Shape,
+//
+//	p(y|η) = (k/μ)^k y^{k−1} e^{−ky/μ}/Γ(k),  y > 0.
+//
+// It is log-concave in η whatever the shape.
+type Gamma struct {
+	Shape float64 // k, 1/k being the squared coefficient of variation; zero means 1
+}
+
+// logNorm returns k log k − k − log Γ(k): log p(y|η) = logNorm − log y −
+// k(z + e^{−z} − 1) with z = η − log y, the last term ≥ 0.
+func (Gamma) logNorm(k float64) float64 {
+	if k >= 16 {
+		return math.Log(k)/2 - gaussLogSqrt2Pi - likeStirling(k)
+	}
+	g, _ := math.Lgamma(k)
+	return k*math.Log(k) - k - g
+}
+
+// LogProb returns k log k − log Γ(k) + (k−1) log y − kη − kye^{−η}, or −Inf if y is
+// not positive and finite.
+func (g Gamma) LogProb(y, eta float64) float64 {
+	k := likeDefault(g.Shape, 1)
+	if math.IsNaN(k) {
+		return k
+	}
+	if !(y > 0 && y <= math.MaxFloat64) {
+		return math.Inf(-1)
+	}
+	l := math.Log(y)
+	z := eta - l
+	e := math.Expm1(-z)
+	if math.IsInf(e, 1) {
+		return math.Inf(-1)
+	}
+	return g.logNorm(k) - l - k*(z+e)
+}
+
+// Derivs returns kye^{−η} − k and −kye^{−η}.
+func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
+	k := likeDefault(g.Shape, 1)
+	z := eta - math.Log(y)
+	return k * math.Expm1(-z), -k * math.Exp(-z)
+}
+
+// Expect returns, with r = ky exp(v/2 − m),
+//
+//	Value = k log k − log Γ(k) + (k−1) log y − km − r   D1 = r − k   D2 = −r
+//
+// If r overflows they are −Inf, +Inf and −Inf. If y is not positive and finite
+// Value is −Inf and the derivatives are zero.
+func (g Gamma) Expect(y, m, v float64) Expectation {
+	k := likeDefault(g.Shape, 1)
+	if !quadValid(m, v) || math.IsNaN(k) {
+		return quadNaN()
+	}
+	if !(y > 0 && y <= math.MaxFloat64) {
+		return likeNone(m, v)
+	}
+	l := math.Log(y)
+	z := m - l
+	a := v/2 - z
+	x, r := math.Expm1(a), k*math.Exp(a)
+	if math.IsInf(r, 1) || math.IsInf(x, 1) {
+		return Expectation{math.Inf(-1), k * x, -r, 0}
+	}
+	c := g.logNorm(k)
+	e := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
+	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
+	e.Err = 4 * quadEps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
+	if k < 16 {
+		e.Err += 4 * quadEps * 40
+	}
+	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
+		e.Err = 0
+	}
+	return e
+}
+
+// CheckLabel accepts positive finite numbers.
+func (g Gamma) CheckLabel(y float64) error {
+	if !(y > 0 && y <= math.MaxFloat64) {
+		return fmt.Errorf("pgsvi: %w: Gamma: y = %v, want a positive number", ErrLabel, y)
+	}
+	return nil
+}
+
+// Moments returns μ and μ²/k.
+func (g Gamma) Moments(eta float64) (mean, variance float64) {
+	k, mu := likeDefault(g.Shape, 1), math.Exp(eta)
+	if math.IsNaN(k) {
+		return k, k
+	}
+	return mu, mu * (mu / k)
+}
+
+// CDF returns P(Y ≤ y|η) = P(k, ky/μ), the lower incomplete gamma ratio.
+func (g Gamma) CDF(y, eta float64) float64 {
+	k := likeDefault(g.Shape, 1)
+	if math.IsNaN(y) || math.IsNaN(k) {
+		return math.NaN()
+	}
+	if y <= 0 {
+		return 0
+	}
+	return likeGamma(k, k*math.Exp(math.Log(y)-eta))
+}
+
+// Support returns Positive.
+func (Gamma) Support() Support { return Positive }
+
+// Validate returns an error that wraps ErrParam unless Shape is zero or positive and finite.
+func (g Gamma) Validate() error { return likePositive("Gamma.Shape", g.Shape) }
+
+func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
+	mean, square, spread := likeLogNormal(m, v)
+	return mean, square/likeDefault(g.Shape, 1) + spread
+}
+
+// Exponential is p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0: the exponential density with
+// mean e^η (log link), which is Gamma with Shape 1 and constant hazard e^{−η}
+// (Cox and Oakes 1984, section 2.3). It has no parameters.
+type Exponential struct{}
+
+func (Exponential) times(y float64) bool { return y >= 0 && y <= math.MaxFloat64 }
+
+// LogProb returns −η − ye^{−η}, or −Inf if y is negative or not finite.
+func (x Exponential) LogProb(y, eta float64) float64 {
+	if !x.times(y) {
+		return math.Inf(-1)
+	}
+	r := likeTimes(y, math.Exp(-eta))
+	if math.IsInf(r, 1) {
+		return math.Inf(-1)
+	}
+	return -eta - r
+}
+
+// Derivs returns ye^{−η} − 1 and −ye^{−η}.
+func (Exponential) Derivs(y, eta float64) (d1, d2 float64) {
+	r := likeTimes(y, math.Exp(-eta))
+	return r - 1, -r
+}
+
+// Expect returns, with r = y exp(v/2 − m), −m − r, r − 1 and −r. If r overflows
+// they are −Inf, +Inf and −Inf. If y is negative or not finite Value is −Inf and
+// the derivatives are zero.
+func (x Exponential) Expect(y, m, v float64) Expectation {
+	if !quadValid(m, v) {
+		return quadNaN()
+	}
+	if !x.times(y) {
+		return likeNone(m, v)
+	}
+	r := likeTimes(y, math.Exp(v/2-m))
+	if math.IsInf(r, 1) {
+		return Expectation{-r, r, -r, 0}
+	}
+	e := Expectation{Value: -m - r, D1: r - 1, D2: -r}
+	e.Err = 4 * quadEps * (math.Abs(m) + likeTimes(r, 1+math.Abs(m)+v))
+	return likeBounded(e)
+}
+
+// CheckLabel accepts finite numbers that are not negative.
+func (x Exponential) CheckLabel(y float64) error {
+	if !x.times(y) {
+		return fmt.Errorf("pgsvi: %w: Exponential: y = %v, want a finite number ≥ 0", ErrLabel, y)
+	}
+	return nil
+}
+
+// Moments returns e^η and e^{2η}.
+func (Exponential) Moments(eta float64) (mean, variance float64) {
+	mu := math.Exp(eta)
+	return mu, mu * mu
+}
+
+// CDF returns P(Y ≤ y|η) = 1 − exp(−ye^{−η}).
+func (Exponential) CDF(y, eta float64) float64 {
+	if y <= 0 {
+		return 0
+	}
+	return -math.Expm1(-math.Exp(math.Log(y) - eta))
+}
+
+// Support returns Positive.
+func (Exponential) Support() Support { return Positive }
+
+func (Exponential) predictMoments(m, v float64) (mean, variance float64) {
+	mean, square, spread := likeLogNormal(m, v)
+	return mean, square + spread
+}

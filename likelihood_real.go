@@ -1,0 +1,285 @@
+package pgsvi
+
+import (
+	"errors"
+	"math"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// GaussianNoise is p(y|η) = N(y|η, Var).
+type GaussianNoise struct {
+	Var float64 // noise variance; zero means 1
+}
+
+// LogProb returns −½ log(2πVar) − (y−η)²/(2Var).
+func (g GaussianNoise) LogProb(y, eta float64) float64 {
+	v := likeDefault(g.Var, 1)
+	r := (y - eta) / math.Sqrt(v)
+	return -gaussLogSqrt2Pi - math.Log(v)/2 - r*r/2
+}
+
+// Derivs returns (y−η)/Var and −1/Var.
+func (g GaussianNoise) Derivs(y, eta float64) (d1, d2 float64) {
+	v := likeDefault(g.Var, 1)
+	return (y - eta) / v, -1 / v
+}
+
+// Expect returns −½ log(2πVar) − ((y−m)²+v)/(2Var), (y−m)/Var and −1/Var.
+func (g GaussianNoise) Expect(y, m, v float64) Expectation {
+	if !quadValid(m, v) {
+		return quadNaN()
+	}
+	n := likeDefault(g.Var, 1)
+	r := (y - m) / math.Sqrt(n)
+	q, k := (r*r+v/n)/2, gaussLogSqrt2Pi+math.Log(n)/2
+	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n, Err: 8 * quadEps * (q + math.Abs(k) + 1)}
+	if math.IsInf(q, 1) {
+		e.Err = 0
+	}
+	return e
+}
+
+// CheckLabel accepts every finite number.
+func (g GaussianNoise) CheckLabel(y float64) error { return likeReal("GaussianNoise", y) }
+
+// Moments returns η and Var.
+func (g GaussianNoise) Moments(eta float64) (mean, variance float64) {
+	return eta, likeDefault(g.Var, 1)
+}
+
+// CDF returns Φ((y−η)/√Var).
+func (g GaussianNoise) CDF(y, eta float64) float64 {
+	return gaussTail((eta - y) / math.Sqrt(likeDefault(g.Var, 1)))
+}
+
+// Validate returns an error that wraps ErrParam unless Var is zero or positive and finite.
+func (g GaussianNoise) Validate() error { return likePositive("GaussianNoise.Var", g.Var) }
+
+// StudentT is the density of y = η + Scale·t, where t has Student's distribution
+// with DF degrees of freedom. It is not log-concave: D2 is positive where |y−η|
+// exceeds Scale √DF.
+type StudentT struct {
+	DF    float64 // degrees of freedom ν; zero means 4
+	Scale float64 // not the standard deviation, which is Scale √(ν/(ν−2)); zero means 1
+}
+
+func (t StudentT) params() (df, scale float64) {
+	return likeDefault(t.DF, 4), likeDefault(t.Scale, 1)
+}
+
+// logNorm returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale.
+func (t StudentT) logNorm() float64 {
+	nu, c := t.params()
+	var r float64
+	if nu > 200 {
+		// Γ(x+½)/(Γ(x)√x) by its asymptotic series, x = ν/2: the difference of
+		// two log Γ would lose digits (Abramowitz and Stegun 1964, 6.1.47).
+		x := 2 / nu
+		r = -x/8 + x*x*x/192 - x*x*x*x*x/640 + 17*math.Pow(x, 7)/14336
+		r -= math.Ln2 / 2
+		return r - math.Log(math.Pi)/2 - math.Log(c)
+	}
+	a, _ := math.Lgamma((nu + 1) / 2)
+	b, _ := math.Lgamma(nu / 2)
+	return a - b - math.Log(math.Pi*nu)/2 - math.Log(c)
+}
+
+// studentKernel returns −(ν+1)/2 log(1+z²) at z = (x−y)/w and its derivatives
+// with respect to x.
+func studentKernel(nu, w, z float64) (g, d1, d2 float64) {
+	if a := math.Abs(z); a > 1e9 {
+		return -(nu + 1) * math.Log(a), -(nu + 1) / (w * z), (nu + 1) / (w * z) / (w * z)
+	}
+	q := z * z
+	r := 1 / (1 + q)
+	k := (nu + 1) * r / w
+	return -(nu + 1) / 2 * math.Log1p(q), -k * z, k * r / w * (q - 1)
+}
+
+// LogProb returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale −
+// (ν+1)/2 log(1 + (y−η)²/(ν Scale²)).
+func (t StudentT) LogProb(y, eta float64) float64 {
+	nu, c := t.params()
+	w := c * math.Sqrt(nu)
+	g, _, _ := studentKernel(nu, w, (eta-y)/w)
+	return t.logNorm() + g
+}
+
+// Derivs returns (ν+1)r/(νScale²+r²) and (ν+1)(r²−νScale²)/(νScale²+r²)², r = y−η.
+func (t StudentT) Derivs(y, eta float64) (d1, d2 float64) {
+	nu, c := t.params()
+	w := c * math.Sqrt(nu)
+	_, d1, d2 = studentKernel(nu, w, (eta-y)/w)
+	return d1, d2
+}
+
+// Expect returns the expectation by Gauss–Hermite where the Gaussian is narrow
+// or far from y, and by Gauss–Legendre on panels graded towards y where it is
+// not: the log density is singular at y ± i Scale √ν. Err is 1e−13 times
+// |log p| at its mode plus the expected distance below it.
+func (t StudentT) Expect(y, m, v float64) Expectation {
+	nu, c := t.params()
+	if !quadValid(m, v) || math.IsNaN(nu+c) {
+		return quadNaN()
+	}
+	w, k := c*math.Sqrt(nu), t.logNorm()
+	// In units of w, with y at zero.
+	z, s := (m-y)/w, math.Min(math.Sqrt(v)/w, 1e300)
+	z = math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, z))
+	f := func(x float64) (g, d1, d2 float64) { return studentKernel(nu, 1, x) }
+	var e [3]float64
+	var abs float64
+	if s > 0 {
+		e, abs = quadCentred(f, z, s, z-9*s, z+9*s, s, 0, 1)
+	} else {
+		e[0], e[1], e[2] = f(z)
+		abs = -e[0]
+	}
+	return Expectation{k + e[0], e[1] / w, e[2] / w / w, 1e-13*abs + 16*quadEps*(1+math.Abs(k))}
+}
+
+// CheckLabel accepts every finite number.
+func (t StudentT) CheckLabel(y float64) error { return likeReal("StudentT", y) }
+
+// Moments returns η, or NaN if ν ≤ 1, and Scale² ν/(ν−2), or +Inf if ν ≤ 2 (NaN if ν ≤ 1).
+func (t StudentT) Moments(eta float64) (mean, variance float64) {
+	nu, c := t.params()
+	switch {
+	case nu > 2:
+		return eta, c * c * (nu / (nu - 2))
+	case nu > 1:
+		return eta, math.Inf(1)
+	}
+	return math.NaN(), math.NaN()
+}
+
+// CDF returns P(Y ≤ y|η), the regularised incomplete beta function.
+func (t StudentT) CDF(y, eta float64) float64 {
+	nu, c := t.params()
+	return likeStudentCDF(nu, (y-eta)/c)
+}
+
+// Validate returns an error that wraps ErrParam for each of DF and Scale that is
+// neither zero nor positive and finite.
+func (t StudentT) Validate() error {
+	return errors.Join(likePositive("StudentT.DF", t.DF), likePositive("StudentT.Scale", t.Scale))
+}
+
+// Laplace is p(y|η) = exp(−|y−η|/Scale)/(2Scale), whose log has a kink at η = y.
+type Laplace struct {
+	Scale float64 // mean absolute deviation b; zero means 1
+}
+
+// LogProb returns −log(2b) − |y−η|/b.
+func (l Laplace) LogProb(y, eta float64) float64 {
+	b := likeDefault(l.Scale, 1)
+	return -math.Log(2*b) - math.Abs(y-eta)/b
+}
+
+// Expect returns, with t = (m−y)/s and s = √v,
+//
+//	Value = −log(2b) − (|m−y| + 2s(φ(t) − |t|Φ(−|t|)))/b
+//	D1 = (1 − 2Φ(t))/b   D2 = −2φ(t)/(bs)
+//
+// At v = 0 D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
+func (l Laplace) Expect(y, m, v float64) Expectation {
+	b := likeDefault(l.Scale, 1)
+	if !quadValid(m, v) || math.IsNaN(b) {
+		return quadNaN()
+	}
+	d, s := m-y, math.Sqrt(v)
+	a := math.Abs(d)
+	k := -math.Log(2 * b)
+	e := Expectation{Value: k - a/b}
+	switch {
+	case s > 0:
+		t := a / s
+		e.Value -= 2 * s * gaussLoss(t) / b
+		e.D1 = -math.Copysign(math.Erf(t/math.Sqrt2), d) / b
+		e.D2 = -2 * gaussPDF(t) / s / b
+	case d == 0:
+		e.D2 = math.Inf(-1)
+	default:
+		e.D1 = -math.Copysign(1, d) / b
+	}
+	if !math.IsInf(e.Value, 0) {
+		e.Err = 8 * quadEps * (1 + math.Abs(k) + math.Abs(e.Value-k))
+	}
+	return e
+}
+
+// CheckLabel accepts every finite number.
+func (l Laplace) CheckLabel(y float64) error { return likeReal("Laplace", y) }
+
+// Moments returns η and 2b².
+func (l Laplace) Moments(eta float64) (mean, variance float64) {
+	b := likeDefault(l.Scale, 1)
+	return eta, 2 * b * b
+}
+
+// CDF returns P(Y ≤ y|η) = ½e^{−|y−η|/b} for y ≤ η, and one minus that for y > η.
+func (l Laplace) CDF(y, eta float64) float64 {
+	b := likeDefault(l.Scale, 1)
+	p := math.Exp(-math.Abs(y-eta)/b) / 2
+	if y > eta {
+		return 1 - p
+	}
+	return p
+}
+
+// Validate returns an error that wraps ErrParam unless Scale is zero or positive and finite.
+func (l Laplace) Validate() error { return likePositive("Laplace.Scale", l.Scale) }
+
+// likeStudentCDF is the distribution function of Student's t.
+func likeStudentCDF(nu, t float64) float64 {
+	if math.IsNaN(t) || math.IsNaN(nu) {
+		return math.NaN()
+	}
+	var tail float64
+	if q := t * t / nu; q < 1 {
+		tail = 0.5 - mathext.RegIncBeta(0.5, nu/2, q/(1+q))/2
+	} else {
+		tail = mathext.RegIncBeta(nu/2, 0.5, 1/(1+q)) / 2
+	}
+	if t > 0 {
+		return 1 - tail
+	}
+	return tail
+}
+
+func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
+	n := likeDefault(g.Var, 1) + v
+	r := (y - m) / math.Sqrt(n)
+	k := gaussLogSqrt2Pi + math.Log(n)/2
+	return -k - r*r/2, 4 * quadEps * (1 + math.Abs(k) + r*r)
+}
+
+// The convolution of a Laplace density and a Gaussian: with t = |y−m|/s and
+// k = s/b, φ(t) (R(k−t) + R(k+t))/(2b) where R is Mills' ratio.
+func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
+	b, s := likeDefault(l.Scale, 1), math.Sqrt(v)
+	t, k := math.Abs(y-m)/s, s/b
+	if t-k > 8 {
+		logp = -k*(t-k/2) + gaussLogTail(k-t)
+		bound = k * (t + k)
+	} else {
+		logp = math.Log(gaussMills(k-t)+gaussMills(k+t)) - t*t/2 - gaussLogSqrt2Pi
+		bound = t * t
+	}
+	return logp - math.Log(2*b), 4 * quadEps * (2 + bound + math.Abs(math.Log(2*b)))
+}
+
+func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {
+	return m, likeDefault(g.Var, 1) + v
+}
+
+func (t StudentT) predictMoments(m, v float64) (mean, variance float64) {
+	mean, variance = t.Moments(m)
+	return mean, variance + v
+}
+
+func (l Laplace) predictMoments(m, v float64) (mean, variance float64) {
+	mean, variance = l.Moments(m)
+	return mean, variance + v
+}

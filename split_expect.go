@@ -1,0 +1,111 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by
+// e; nil means Exact for Sites and ScoreFunction for anything else. Values of f
+// are exact for Sites whatever e is, so that the ELBO curves of different
+// estimators compare; otherwise they are Monte Carlo with draws that are the
+// same at each evaluation. Errors of shape and labels are reported when a run
+// is set up.
+func Expect(l LogLikelihood, e Estimator) Smooth {
+	f := &expectation{ll: l, est: e, workers: 1}
+	if e == nil {
+		f.est = ScoreFunction{}
+		if l != nil && l.Len() > 0 {
+			if _, ok := l.Batch(nil).(SiteIntegrand); ok {
+				f.est = Exact{}
+			}
+		}
+	}
+	return f
+}
+
+// expectation is the Smooth made by Expect.
+type expectation struct {
+	ll      LogLikelihood
+	est     Estimator
+	workers int
+}
+
+func (f *expectation) Len() int {
+	if f.ll == nil {
+		return 0
+	}
+	return f.ll.Len()
+}
+
+// Accepts reports every misfit between the data, the estimator and q.
+func (f *expectation) Accepts(q Dist) error {
+	if err := f.ll.Validate(); err != nil {
+		return err
+	}
+	l := f.ll.Batch(nil)
+	if l.Dim() != q.Dim() {
+		return fmt.Errorf("pgsvi: %w: the log-likelihood is over %d dimensions, q over %d", ErrShape, l.Dim(), q.Dim())
+	}
+	if a, ok := f.est.(interface{ Accepts(Dist, Integrand) error }); ok {
+		return a.Accepts(q, l)
+	}
+	return nil
+}
+
+func (f *expectation) Deterministic() bool {
+	return deterministic(f.est)
+}
+
+func (f *expectation) SetWorkers(n int) { f.workers = n }
+
+func (f *expectation) withWorkers(n int) Smooth {
+	c := *f
+	c.workers = n
+	return &c
+}
+
+func (f *expectation) batch(batch []int) Integrand {
+	l := f.ll.Batch(batch)
+	if f.workers > 1 {
+		if _, sites := l.(SiteIntegrand); !sites {
+			return parallelIntegrand{l, f.workers}
+		}
+	}
+	return l
+}
+
+// Grad implements Smooth.
+func (f *expectation) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
+	v, err := f.est.Grad(dst, q, f.batch(batch), rng)
+	if err != nil {
+		return math.NaN(), err
+	}
+	floats.Scale(-1, dst)
+	if i, ok := allFinite(dst); !ok {
+		return math.NaN(), fmt.Errorf("pgsvi: %w: element %d of the gradient estimate is %v; the log-likelihood may overflow under q", ErrNotFinite, i, dst[i])
+	}
+	return -v, nil
+}
+
+// Value returns f over all terms and its standard error: exactly for Sites
+// under a Gaussian q, with a bound on the numerical error, and otherwise by
+// antithetic draws.
+func (f *expectation) Value(q Dist, rng *rand.Rand) (value, stderr float64, err error) {
+	l := f.batch(nil)
+	if s, ok := l.(SiteIntegrand); ok {
+		if n, ok := q.(normal); ok {
+			value, stderr = siteValue(n, s)
+			return -value, stderr, nil
+		}
+	}
+	samples := 512
+	if s, ok := f.est.(interface{ samples() int }); ok {
+		samples = max(samples, s.samples())
+	}
+	value, stderr = monteCarloValue(q, l, samples, rng)
+	return -value, stderr, nil
+}
