@@ -2,6 +2,8 @@ package pgsvi
 
 import (
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // anderson mixes the last iterates of a fixed-point map (Anderson, 1965; Walker
@@ -59,7 +61,7 @@ func (a *anderson) next(n int) (x, r []float64) {
 		}
 		if len(s) < cap(s) {
 			s = s[:len(s)+1]
-			s[len(s)-1] = resize(s[len(s)-1], n)
+			s[len(s)-1] = dense.Resize(s[len(s)-1], n)
 			return s
 		}
 		return append(s, make([]float64, n))

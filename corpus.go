@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Document is a bag of words: which words of the vocabulary occur in it, and
@@ -90,7 +92,7 @@ func (c *Corpus) Validate() error {
 		if len(d.Words) != len(d.Counts) {
 			return fmt.Errorf("pgsvi: %w: document %d has %d words and %d counts", ErrShape, i, len(d.Words), len(d.Counts))
 		}
-		if k, ok := allFinite(d.Counts); !ok {
+		if k, ok := dense.AllFinite(d.Counts); !ok {
 			return fmt.Errorf("pgsvi: %w: document %d, word %d has count %v", ErrNotFinite, i, d.Words[k], d.Counts[k])
 		}
 		for k, w := range d.Words {

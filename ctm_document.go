@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // ctmPrior is N(μ, Σ) in the forms that an E-step needs.
@@ -22,17 +24,17 @@ type ctmPrior struct {
 // triangle is read, and reports whether it is one; if not, p is as it was but for its scratch.
 func (p *ctmPrior) set(mu, cov []float64, scratch *[]float64) bool {
 	k := len(mu)
-	*scratch = resize(*scratch, k*k)
+	*scratch = dense.Resize(*scratch, k*k)
 	l := *scratch
 	copy(l, cov)
-	if _, ok := allFinite(mu); !ok || !cholesky(l, k) {
+	if _, ok := dense.AllFinite(mu); !ok || !dense.Cholesky(l, k) {
 		return false
 	}
-	p.logDet = logDetChol(l, k)
-	invertChol(l, k)
+	p.logDet = dense.LogDet(l, k)
+	dense.Invert(l, k)
 	p.mu = append(p.mu[:0], mu...)
 	p.cov = append(p.cov[:0], cov...)
-	fillUpper(p.cov, k)
+	dense.FillUpper(p.cov, k)
 	p.prec = append(p.prec[:0], l...)
 	return true
 }
@@ -179,11 +181,11 @@ func kronecker(eps []float64, k int, rng *rand.Rand) {
 func (w *ctmWork) setDoc(d Document) {
 	w.n = len(d.Words)
 	w.y, w.tokens = d.Counts, d.Tokens()
-	w.root = resize(w.root, w.n)
+	w.root = dense.Resize(w.root, w.n)
 	for i, y := range d.Counts {
 		w.root[i] = math.Sqrt(y)
 	}
-	w.b = resize(w.b, w.k*w.n)
+	w.b = dense.Resize(w.b, w.k*w.n)
 }
 
 // setPrior makes q the prior.
@@ -244,7 +246,7 @@ func (w *ctmWork) factor() bool {
 		return true
 	}
 	copy(w.l, w.p)
-	return cholesky(w.l, w.k)
+	return dense.Cholesky(w.l, w.k)
 }
 
 // invert computes v, both triangles, from l.
@@ -256,7 +258,7 @@ func (w *ctmWork) invert() {
 		return
 	}
 	copy(w.v, w.l)
-	invertChol(w.v, w.k)
+	dense.Invert(w.v, w.k)
 }
 
 // cov returns element (i, j) of V.
@@ -279,7 +281,7 @@ func (w *ctmWork) at(z, eps []float64) {
 		return
 	}
 	copy(z, eps)
-	blas64.Trsv(blas.Trans, lowerTriangle(w.l, w.k), vector(z))
+	blas64.Trsv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(z))
 	floats.Add(z, w.m)
 }
 
@@ -331,7 +333,7 @@ func (w *ctmWork) expect(want ctmWant, stat []float64) {
 	for lo := 0; lo < points; lo += per {
 		count := min(per, points-lo)
 		size := count * n
-		w.s, w.q, w.r = resize(w.s, size), resize(w.q, size), resize(w.r, k*size)
+		w.s, w.q, w.r = dense.Resize(w.s, size), dense.Resize(w.q, size), dense.Resize(w.r, k*size)
 		for i := range count {
 			value := w.point(want, lo+i, w.s[i*n:(i+1)*n], w.q[i*n:(i+1)*n], w.r[i*n:], size)
 			w.value += w.weight[lo+i] * value
@@ -519,13 +521,13 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 				w.full[i*k+j], w.full[j*k+i] = a, a
 			}
 		}
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(w.l, k), general(w.full, k, k))
-		before := logDetChol(w.l, k)
-		blas64.Syrk(blas.Trans, 0.5, general(w.full, k, k), 0.5, symmetric(w.p, k))
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(w.l, k), dense.General(w.full, k, k))
+		before := dense.LogDet(w.l, k)
+		blas64.Syrk(blas.Trans, 0.5, dense.General(w.full, k, k), 0.5, dense.Symmetric(w.p, k))
 		if !w.factor() {
 			return 0, false
 		}
-		d := logDetChol(w.l, k) - before
+		d := dense.LogDet(w.l, k) - before
 		trace = d * d
 	}
 	if w.diag && !w.factor() {
@@ -538,14 +540,14 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 			shift += w.step[j] * w.step[j] * w.p[j]
 		}
 	} else {
-		l := lowerTriangle(w.l, k)
-		blas64.Trsv(blas.NoTrans, l, vector(w.step))
+		l := dense.LowerTriangle(w.l, k)
+		blas64.Trsv(blas.NoTrans, l, dense.Vector(w.step))
 		shift = t * t * floats.Dot(w.step, w.step)
-		blas64.Trsv(blas.Trans, l, vector(w.step))
+		blas64.Trsv(blas.Trans, l, dense.Vector(w.step))
 		floats.Scale(t, w.step)
 	}
 	floats.Add(w.m, w.step)
-	_, ok = allFinite(w.m)
+	_, ok = dense.AllFinite(w.m)
 	return math.Sqrt(shift + trace), ok
 }
 
@@ -583,13 +585,13 @@ func (w *ctmWork) movePaper(prior *ctmPrior, t float64) bool {
 				w.p[i*k+j] = w.l[i*k+j] - t*w.hess[i*k+j]
 			}
 		}
-		if !cholesky(w.l, k) {
+		if !dense.Cholesky(w.l, k) {
 			return false
 		}
-		potrs(w.l, w.step)
+		dense.Potrs(w.l, w.step)
 		floats.AddScaled(w.m, t, w.step)
 	}
-	_, ok := allFinite(w.m)
+	_, ok := dense.AllFinite(w.m)
 	return ok && w.factor()
 }
 
@@ -660,7 +662,7 @@ func (w *ctmWork) kl(prior *ctmPrior) float64 {
 		}
 	}
 	if !w.diag {
-		s += logDetChol(w.l, k)
+		s += dense.LogDet(w.l, k)
 	}
 	for i, d := range w.z {
 		s += d * floats.Dot(prior.prec[i*k:(i+1)*k], w.z)

@@ -14,6 +14,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // CTMPosterior is what a run on a CTM reached: the topics, N(μ, Σ), and q(z_n) = N(m_n, V_n)
@@ -53,14 +55,14 @@ func (p *CTMPosterior) Topics() *mat.Dense {
 
 // Mu stores μ, the mean of the topic logits, in dst; nil allocates.
 func (p *CTMPosterior) Mu(dst []float64) []float64 {
-	dst = dest(dst, p.k)
+	dst = dense.Dest(dst, p.k)
 	copy(dst, p.prior.mu)
 	return dst
 }
 
 // Sigma returns Σ, the covariance of the topic logits, K×K and new. Logits are identified
 // only up to a shift that the topics of a document share.
-func (p *CTMPosterior) Sigma() *mat.SymDense { return fullSym(p.prior.cov, p.k) }
+func (p *CTMPosterior) Sigma() *mat.SymDense { return dense.FullSym(p.prior.cov, p.k) }
 
 // Correlations returns the correlations of the topic logits that belong to Σ, K×K and new.
 func (p *CTMPosterior) Correlations() *mat.SymDense {
@@ -199,7 +201,7 @@ func (p *CTMPosterior) doc(w *ctmWork, elbo float64) *CTMDoc {
 			d.l[i*p.k+j] = w.cov(i, j)
 		}
 	}
-	cholesky(d.l, p.k)
+	dense.Cholesky(d.l, p.k)
 	return d
 }
 
@@ -214,7 +216,7 @@ type CTMDoc struct {
 
 // Mean stores m in dst; nil allocates.
 func (d *CTMDoc) Mean(dst []float64) []float64 {
-	dst = dest(dst, len(d.mean))
+	dst = dense.Dest(dst, len(d.mean))
 	copy(dst, d.mean)
 	return dst
 }
@@ -232,12 +234,12 @@ func (d *CTMDoc) ELBO() float64 { return d.elbo }
 // Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
 func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 	k := len(d.mean)
-	dst = dest(dst, k)
+	dst = dense.Dest(dst, k)
 	for j := range dst {
 		dst[j] = rng.NormFloat64()
 	}
 	z := slices.Clone(dst)
-	blas64.Trmv(blas.NoTrans, lowerTriangle(d.l, k), vector(z))
+	blas64.Trmv(blas.NoTrans, dense.LowerTriangle(d.l, k), dense.Vector(z))
 	floats.Add(z, d.mean)
 	softmax(dst, z)
 	return dst
@@ -255,7 +257,7 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	}
 	k := len(d.mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	draws := newRows(k, proportionDraws)
+	draws := dense.NewRows(k, proportionDraws)
 	x := make([]float64, k)
 	mean, lo, hi = make([]float64, k), make([]float64, k), make([]float64, k)
 	for i := range proportionDraws {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"unicode/utf8"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // savedCTM is a CTMPosterior as JSON. Numbers round-trip to the last bit.
@@ -62,7 +64,7 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 	}
 	p := &CTMPosterior{k: k, terms: s.Terms, vocab: s.Vocab, opt: m.opt, beta: s.Beta, seen: s.Seen, docs: s.Docs}
 	for name, x := range map[string][]float64{"beta": s.Beta, "mu": s.Mu, "sigma": s.Sigma} {
-		if i, ok := allFinite(x); !ok { // JSON has no NaN, but 1e999
+		if i, ok := dense.AllFinite(x); !ok { // JSON has no NaN, but 1e999
 			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, x[i])
 		}
 	}
@@ -96,7 +98,7 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 		if len(d) != ctmState(k, w.diag) {
 			return nil, fmt.Errorf("pgsvi: %w: saved document %d has %d numbers, want %d", ErrShape, n, len(d), ctmState(k, w.diag))
 		}
-		if i, ok := allFinite(d); !ok {
+		if i, ok := dense.AllFinite(d); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: saved document %d has %v", ErrNotFinite, n, d[i])
 		}
 		if !w.load(d) {

@@ -7,6 +7,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // ctmMix is the share of a start in the first topics; the rest is the word frequencies of the corpus.
@@ -41,7 +43,7 @@ func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
 			unigram[v] = 1 / float64(m.terms)
 		}
 	}
-	out := newRows(k, m.terms)
+	out := dense.NewRows(k, m.terms)
 	switch start {
 	case StartKMeans:
 		for n, j := range m.kMeans(rng) {
@@ -119,7 +121,7 @@ func cosine(x Document, row []float64) (s float64) {
 // from centres that k-means++ draws.
 func (m *CTM) kMeans(rng *rand.Rand) []int {
 	x := m.tfidf()
-	centre := newRows(m.k, m.terms)
+	centre := dense.NewRows(m.k, m.terms)
 	far := make([]float64, len(x))
 	for n := range far {
 		far[n] = 1
@@ -214,7 +216,7 @@ func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
 	for i := range project {
 		project[i] = float32(rng.NormFloat64())
 	}
-	q := newRows(len(words), dim)
+	q := dense.NewRows(len(words), dim)
 	weight := make([]float64, len(words))
 	sum := make([]float64, dim)
 	for _, d := range m.docs {

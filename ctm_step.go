@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // CTMStepper holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ),
@@ -56,7 +58,7 @@ type ctmSums struct {
 }
 
 func (s *ctmSums) reset(k int) {
-	s.count, s.m, s.v = 0, resize(s.m, k), resize(s.v, k*k)
+	s.count, s.m, s.v = 0, dense.Resize(s.m, k), dense.Resize(s.v, k*k)
 	clear(s.m)
 	clear(s.v)
 }
@@ -361,12 +363,12 @@ func (s *CTMStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 	k, d := w.k, slot.doc
 	w.pcg.Seed(seed, uint64(d))
 	slot.change.reset(k)
-	slot.state, slot.err = resize(slot.state, ctmState(k, w.diag)), nil
+	slot.state, slot.err = dense.Resize(slot.state, ctmState(k, w.diag)), nil
 	if !s.open(w, d) {
 		slot.err = fmt.Errorf("%w: V⁻¹", ErrNotPosDef)
 		return
 	}
-	slot.stat = resize(slot.stat, k*w.n)
+	slot.stat = dense.Resize(slot.stat, k*w.n)
 	if w.n > 0 {
 		if s.visited[d] {
 			slot.change.add(-1, w)
@@ -376,7 +378,7 @@ func (s *CTMStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 		}
 		slot.change.add(1, w)
 		w.expect(wantStat, slot.stat)
-		if i, ok := allFinite(slot.stat); !ok {
+		if i, ok := dense.AllFinite(slot.stat); !ok {
 			slot.err = fmt.Errorf("%w: the topics of word %d are %v", ErrNotFinite, s.m.docs[d].Words[i%w.n], slot.stat[i])
 		}
 	}
@@ -389,7 +391,7 @@ func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
 	rng = orFixed(rng)
 	s.start(rng)
 	n := s.Len()
-	s.values = resize(s.values, 2*n)
+	s.values = dense.Resize(s.values, 2*n)
 	values := s.values
 	seed := rng.Uint64()
 	s.each(n, func(w *ctmWork, i int) {

@@ -14,6 +14,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // smallCTM is the exact case: two topics, prior N(0, I), one document of three words.
@@ -314,7 +316,7 @@ func TestCTMBoundOrder(t *testing.T) {
 // syntheticCTM draws a corpus from known topics and Σ.
 func syntheticCTM(docs, k, terms, length int, corr *mat.SymDense, seed uint64) (*Corpus, [][]float64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	topics := newRows(k, terms)
+	topics := dense.NewRows(k, terms)
 	for _, row := range topics {
 		var sum float64
 		for v := range row {

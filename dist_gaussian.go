@@ -10,6 +10,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Gaussian is the distribution N(m, V) over R^d with a full covariance.
@@ -68,13 +70,13 @@ func (g *Gaussian) fill() {
 		}
 	}
 	copy(g.p, g.l)
-	invertChol(g.p, g.d)
+	dense.Invert(g.p, g.d)
 	g.full.Store(true)
 }
 
 // dotRows returns V_ij from L, j ≤ i.
 func (g *Gaussian) dotRows(i, j int) float64 {
-	return blas64.Dot(vector(g.l[i*g.d:i*g.d+j+1]), vector(g.l[j*g.d:j*g.d+j+1]))
+	return blas64.Dot(dense.Vector(g.l[i*g.d:i*g.d+j+1]), dense.Vector(g.l[j*g.d:j*g.d+j+1]))
 }
 
 // NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
@@ -152,14 +154,14 @@ func (g *Gaussian) Clone() Dist { return g.In(g.coords) }
 
 // MeanTo stores m in dst; nil allocates.
 func (g *Gaussian) MeanTo(dst []float64) []float64 {
-	dst = dest(dst, g.d)
+	dst = dense.Dest(dst, g.d)
 	copy(dst, g.m)
 	return dst
 }
 
 // VarTo stores the diagonal of V in dst; nil allocates.
 func (g *Gaussian) VarTo(dst []float64) []float64 {
-	dst = dest(dst, g.d)
+	dst = dense.Dest(dst, g.d)
 	for i := range dst {
 		dst[i] = g.covAt(i, i)
 	}
@@ -183,12 +185,12 @@ func (g *Gaussian) commitMoments() error {
 		return err
 	}
 	copy(s.l, s.v)
-	if !cholesky(s.l, d) {
+	if !dense.Cholesky(s.l, d) {
 		return fmt.Errorf("pgsvi: covariance of dimension %d: %w", d, ErrNotPosDef)
 	}
-	s.logV = logDetChol(s.l, d)
+	s.logV = dense.LogDet(s.l, d)
 	copy(s.p, s.l)
-	invertChol(s.p, d)
+	dense.Invert(s.p, d)
 	return g.commit()
 }
 
@@ -199,25 +201,25 @@ func (g *Gaussian) commitNatural() error {
 		return err
 	}
 	copy(s.v, s.p)
-	if !cholesky(s.v, d) {
+	if !dense.Cholesky(s.v, d) {
 		return fmt.Errorf("pgsvi: precision of dimension %d: %w", d, ErrNotPosDef)
 	}
-	s.logV = -logDetChol(s.v, d)
-	blas64.Trsv(blas.NoTrans, lowerTriangle(s.v, d), vector(s.m))
-	blas64.Trsv(blas.Trans, lowerTriangle(s.v, d), vector(s.m))
-	invertChol(s.v, d)
+	s.logV = -dense.LogDet(s.v, d)
+	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
+	blas64.Trsv(blas.Trans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
+	dense.Invert(s.v, d)
 	copy(s.l, s.v)
-	if !cholesky(s.l, d) {
+	if !dense.Cholesky(s.l, d) {
 		return fmt.Errorf("pgsvi: covariance of dimension %d: %w", d, ErrNotPosDef)
 	}
 	return g.commit()
 }
 
 func (s *gaussianState) checkFinite(matrix []float64) error {
-	if i, ok := allFinite(s.m); !ok {
+	if i, ok := dense.AllFinite(s.m); !ok {
 		return fmt.Errorf("pgsvi: %w: element %d of the vector parameter is %v", ErrNotFinite, i, s.m[i])
 	}
-	if i, ok := allFinite(matrix); !ok {
+	if i, ok := dense.AllFinite(matrix); !ok {
 		d := len(s.m)
 		return fmt.Errorf("pgsvi: %w: element (%d, %d) of the matrix parameter is %v", ErrNotFinite, i/d, i%d, matrix[i])
 	}
@@ -227,7 +229,7 @@ func (s *gaussianState) checkFinite(matrix []float64) error {
 func (g *Gaussian) commit() error {
 	s := &g.next
 	for _, x := range [][]float64{s.m, s.v, s.p} {
-		if _, ok := allFinite(x); !ok {
+		if _, ok := dense.AllFinite(x); !ok {
 			return fmt.Errorf("pgsvi: %w: the distribution overflows", ErrNotFinite)
 		}
 	}
@@ -242,20 +244,20 @@ func (g *Gaussian) commitCholesky() error {
 	s, d := &g.next, g.d
 	for i := range d {
 		row := s.l[i*d : i*d+i+1]
-		if j, ok := allFinite(row); !ok {
+		if j, ok := dense.AllFinite(row); !ok {
 			return fmt.Errorf("pgsvi: %w: element (%d, %d) of the matrix parameter is %v", ErrNotFinite, i, j, row[j])
 		}
 		if row[i] <= 0 {
 			return fmt.Errorf("pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d, row[i], i, ErrNotPosDef)
 		}
-		if v := blas64.Dot(vector(row), vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
+		if v := blas64.Dot(dense.Vector(row), dense.Vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
 			return fmt.Errorf("pgsvi: %w: the scale of dimension %d over- or underflows", ErrNotFinite, i)
 		}
 	}
-	if i, ok := allFinite(s.m); !ok {
+	if i, ok := dense.AllFinite(s.m); !ok {
 		return fmt.Errorf("pgsvi: %w: element %d of the vector parameter is %v", ErrNotFinite, i, s.m[i])
 	}
-	s.logV = logDetChol(s.l, d)
+	s.logV = dense.LogDet(s.l, d)
 	g.gaussianState, g.next = g.next, g.gaussianState
 	g.full.Store(false)
 	return nil
@@ -265,7 +267,7 @@ func (g *Gaussian) commitCholesky() error {
 func (g *Gaussian) Params(dst []float64) []float64 { return g.paramsIn(g.coords, dst) }
 
 func (g *Gaussian) paramsIn(c Coordinates, dst []float64) []float64 {
-	dst = dest(dst, g.NumParams())
+	dst = dense.Dest(dst, g.NumParams())
 	switch d := g.d; c {
 	case Moments:
 		copy(dst, g.m)
@@ -285,7 +287,7 @@ func (g *Gaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 		}
 	case Natural:
 		p := g.prec()
-		blas64.Gemv(blas.NoTrans, 1, general(p, d, d), vector(g.m), 0, vector(dst[:d]))
+		blas64.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(g.m), 0, dense.Vector(dst[:d]))
 		k := d
 		for i := range d {
 			for j := range i {
@@ -319,7 +321,7 @@ func (g *Gaussian) setParamsIn(c Coordinates, lambda []float64) error {
 	copy(s.m, lambda)
 	switch c {
 	case Natural:
-		unpack(s.p, lambda[d:], d, -2, -1)
+		dense.Unpack(s.p, lambda[d:], d, -2, -1)
 		return g.commitNatural()
 	case Cholesky, LogCholesky:
 		k := d
@@ -334,7 +336,7 @@ func (g *Gaussian) setParamsIn(c Coordinates, lambda []float64) error {
 		}
 		return g.commitCholesky()
 	}
-	unpack(s.v, lambda[d:], d, 1, 1)
+	dense.Unpack(s.v, lambda[d:], d, 1, 1)
 	if c == MeanParams {
 		for i := range d {
 			for j := range d {
@@ -363,7 +365,7 @@ func (g *Gaussian) LogPartition() float64 {
 	p := g.prec()
 	var quad float64
 	for i := range d {
-		quad += g.m[i] * dotRow(p, d, i, g.m)
+		quad += g.m[i] * dense.DotRow(p, d, i, g.m)
 	}
 	return 0.5 * (quad + g.logV + float64(d)*log2Pi)
 }
@@ -396,7 +398,7 @@ func (g *Gaussian) Score(dst, z []float64) []float64 {
 		u[i] = z[i] - g.m[i]
 	}
 	p := g.prec()
-	blas64.Gemv(blas.NoTrans, 1, general(p, d, d), vector(u), 0, vector(gm))
+	blas64.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(u), 0, dense.Vector(gm))
 	for i := range d {
 		for j := range d {
 			gv[i*d+j] = 0.5 * (gm[i]*gm[j] - p[i*d+j])
@@ -407,7 +409,7 @@ func (g *Gaussian) Score(dst, z []float64) []float64 {
 
 // Rand implements Dist: m + Lε.
 func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
-	dst = dest(dst, g.d)
+	dst = dense.Dest(dst, g.d)
 	for i := range dst {
 		dst[i] = rng.NormFloat64()
 	}
@@ -417,7 +419,7 @@ func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
 
 // transform replaces the standard normal ε by m + Lε.
 func (g *Gaussian) transform(eps []float64) {
-	blas64.Trmv(blas.NoTrans, lowerTriangle(g.l, g.d), vector(eps))
+	blas64.Trmv(blas.NoTrans, dense.LowerTriangle(g.l, g.d), dense.Vector(eps))
 	for i, m := range g.m {
 		eps[i] += m
 	}
@@ -426,7 +428,7 @@ func (g *Gaussian) transform(eps []float64) {
 // standardize stores V⁻¹(z − m) = L⁻ᵀε in dst for z = m + Lε.
 func (g *Gaussian) standardize(dst, eps []float64) {
 	copy(dst, eps)
-	blas64.Trsv(blas.Trans, lowerTriangle(g.l, g.d), vector(dst))
+	blas64.Trsv(blas.Trans, dense.LowerTriangle(g.l, g.d), dense.Vector(dst))
 }
 
 // fromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
@@ -436,15 +438,15 @@ func (g *Gaussian) fromMomentGrad(dst, gm, gv []float64) []float64 {
 }
 
 func (g *Gaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []float64 {
-	dst = dest(dst, g.NumParams())
+	dst = dense.Dest(dst, g.NumParams())
 	d := g.d
 	switch c {
 	case Moments:
 		copy(dst, gm)
-		pack(dst[d:], gv, d, 1, 2)
+		dense.Pack(dst[d:], gv, d, 1, 2)
 	case MeanParams:
 		// V = M − mmᵀ: ∂/∂m = g_m − 2 G m, ∂/∂M = G.
-		pack(dst[d:], gv, d, 1, 2)
+		dense.Pack(dst[d:], gv, d, 1, 2)
 		for i := range d {
 			s := gm[i]
 			for j := range d {
@@ -461,11 +463,11 @@ func (g *Gaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []floa
 			}
 		}
 		v := g.cov()
-		mulSquare(w, v, t, d)
-		mulSquare(t, w, v, d)
-		blas64.Gemv(blas.NoTrans, 1, general(v, d, d), vector(gm), 0, vector(dst[:d]))
-		blas64.Ger(1, vector(dst[:d]), vector(g.m), general(t, d, d))
-		pack(dst[d:], t, d, 2, 2)
+		dense.MulSquare(w, v, t, d)
+		dense.MulSquare(t, w, v, d)
+		blas64.Gemv(blas.NoTrans, 1, dense.General(v, d, d), dense.Vector(gm), 0, dense.Vector(dst[:d]))
+		blas64.Ger(1, dense.Vector(dst[:d]), dense.Vector(g.m), dense.General(t, d, d))
+		dense.Pack(dst[d:], t, d, 2, 2)
 	case Cholesky, LogCholesky:
 		// V = LLᵀ: ∂/∂L = 2GL.
 		t := make([]float64, d*d)
@@ -475,7 +477,7 @@ func (g *Gaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []floa
 			}
 		}
 		copy(dst, gm)
-		mulLower(dst[d:], t, g.l, d)
+		dense.MulLower(dst[d:], t, g.l, d)
 		if c == LogCholesky {
 			g.scaleDiag(dst[d:], 1)
 		}
@@ -504,24 +506,24 @@ func (g *Gaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 	switch c {
 	case Moments, MeanParams:
 		copy(gm, grad)
-		unpack(gv, grad[d:], d, 1, 0.5)
+		dense.Unpack(gv, grad[d:], d, 1, 0.5)
 		if c == MeanParams {
 			for i := range d {
-				gm[i] += 2 * dotRow(gv, d, i, g.m)
+				gm[i] += 2 * dense.DotRow(gv, d, i, g.m)
 			}
 		}
 	case Natural:
 		t, w := make([]float64, d*d), make([]float64, d*d)
-		unpack(t, grad[d:], d, 0.5, 0.5)
+		dense.Unpack(t, grad[d:], d, 0.5, 0.5)
 		for i := range d {
 			for j := range d {
 				t[i*d+j] -= 0.5 * (grad[i]*g.m[j] + g.m[i]*grad[j])
 			}
 		}
 		p := g.prec()
-		mulSquare(w, p, t, d)
-		mulSquare(gv, w, p, d)
-		blas64.Gemv(blas.NoTrans, 1, general(p, d, d), vector(grad[:d]), 0, vector(gm))
+		dense.MulSquare(w, p, t, d)
+		dense.MulSquare(gv, w, p, d)
+		blas64.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(grad[:d]), 0, dense.Vector(gm))
 	case Cholesky, LogCholesky:
 		// With A = ∂/∂L and Φ(X) the lower triangle of X with half its diagonal,
 		// ∂/∂V is the symmetric part of L⁻ᵀΦ(LᵀA)L⁻¹ (Murray, 2016).
@@ -536,14 +538,14 @@ func (g *Gaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 			copy(gv[i*d:], a[k:k+i+1])
 			k += i + 1
 		}
-		l := lowerTriangle(g.l, d)
-		blas64.Trmm(blas.Left, blas.Trans, 1, l, general(gv, d, d))
+		l := dense.LowerTriangle(g.l, d)
+		blas64.Trmm(blas.Left, blas.Trans, 1, l, dense.General(gv, d, d))
 		for i := range d {
 			gv[i*d+i] /= 2
 			clear(gv[i*d+i+1 : (i+1)*d])
 		}
-		blas64.Trsm(blas.Left, blas.Trans, 1, l, general(gv, d, d))
-		blas64.Trsm(blas.Right, blas.NoTrans, 1, l, general(gv, d, d))
+		blas64.Trsm(blas.Left, blas.Trans, 1, l, dense.General(gv, d, d))
+		blas64.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(gv, d, d))
 		for i := range d {
 			for j := range i {
 				t := 0.5 * (gv[i*d+j] + gv[j*d+i])
@@ -568,7 +570,7 @@ func (g *Gaussian) factorKL(dst []float64, p normal) (kl float64) {
 	p.mulPrecision(dst[:d], diff)
 	a := dst[d:]
 	if full, ok := p.(*Gaussian); ok {
-		mulLower(a, full.prec(), g.l, d)
+		dense.MulLower(a, full.prec(), g.l, d)
 	} else {
 		k := 0
 		for i := range d {
@@ -578,10 +580,10 @@ func (g *Gaussian) factorKL(dst []float64, p normal) (kl float64) {
 			}
 		}
 	}
-	kl = blas64.Dot(vector(diff), vector(dst[:d])) - float64(d) + p.logDetV() - g.logV
+	kl = blas64.Dot(dense.Vector(diff), dense.Vector(dst[:d])) - float64(d) + p.logDetV() - g.logV
 	k := 0
 	for i := range d {
-		kl += blas64.Dot(vector(a[k:k+i+1]), vector(g.l[i*d:i*d+i+1])) // tr(PV)
+		kl += blas64.Dot(dense.Vector(a[k:k+i+1]), dense.Vector(g.l[i*d:i*d+i+1])) // tr(PV)
 		k += i + 1
 		a[k-1] -= 1 / g.l[i*d+i]
 	}
@@ -607,7 +609,7 @@ func (g *Gaussian) FromNaturalGrad(dst, grad []float64) []float64 {
 }
 
 func (g *Gaussian) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
-	dst = dest(dst, g.NumParams())
+	dst = dense.Dest(dst, g.NumParams())
 	if from == to {
 		copy(dst, grad)
 		return dst
@@ -632,7 +634,7 @@ func (g *Gaussian) precisionAt(i, j int) float64 { return g.prec()[i*g.d+j] }
 func (g *Gaussian) logDetV() float64             { return g.logV }
 func (g *Gaussian) numGradV() int                { return g.d * g.d }
 func (g *Gaussian) mulPrecision(dst, x []float64) {
-	blas64.Gemv(blas.NoTrans, 1, general(g.prec(), g.d, g.d), vector(x), 0, vector(dst))
+	blas64.Gemv(blas.NoTrans, 1, dense.General(g.prec(), g.d, g.d), dense.Vector(x), 0, dense.Vector(dst))
 }
 
 func (g *Gaussian) covAt(i, j int) float64 {
@@ -662,7 +664,7 @@ func (g *Gaussian) setState(p Dist) bool {
 func (g *Gaussian) setPrecision(m, p []float64) error {
 	s := &g.next
 	copy(s.p, p)
-	blas64.Gemv(blas.NoTrans, 1, general(s.p, g.d, g.d), vector(m), 0, vector(s.m))
+	blas64.Gemv(blas.NoTrans, 1, dense.General(s.p, g.d, g.d), dense.Vector(m), 0, dense.Vector(s.m))
 	return g.commitNatural()
 }
 
@@ -676,15 +678,15 @@ func (g *Gaussian) marginal(x []float64) (m, v float64) {
 		}
 		v += s * s
 	}
-	return blas64.Dot(vector(g.m), vector(x)), v
+	return blas64.Dot(dense.Vector(g.m), dense.Vector(x)), v
 }
 
 func (g *Gaussian) addOuter(gv []float64, c float64, u, w []float64) {
-	blas64.Ger(c, vector(u), vector(w), general(gv, g.d, g.d))
+	blas64.Ger(c, dense.Vector(u), dense.Vector(w), dense.General(gv, g.d, g.d))
 }
 
 func (g *Gaussian) addPrecision(gv []float64, c float64) {
-	blas64.Axpy(c, vector(g.prec()), vector(gv))
+	blas64.Axpy(c, dense.Vector(g.prec()), dense.Vector(gv))
 }
 
 // Chart implements Charted by the coordinates LogCholesky.

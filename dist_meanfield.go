@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // MeanField is the Gaussian N(m, diag(v)) over R^d. Its λ has length 2d: the d
@@ -71,14 +73,14 @@ func (q *MeanField) Clone() Dist { return q.In(q.coords) }
 
 // MeanTo stores m in dst; nil allocates.
 func (q *MeanField) MeanTo(dst []float64) []float64 {
-	dst = dest(dst, len(q.m))
+	dst = dense.Dest(dst, len(q.m))
 	copy(dst, q.m)
 	return dst
 }
 
 // VarTo stores v in dst; nil allocates.
 func (q *MeanField) VarTo(dst []float64) []float64 {
-	dst = dest(dst, len(q.v))
+	dst = dense.Dest(dst, len(q.v))
 	copy(dst, q.v)
 	return dst
 }
@@ -87,7 +89,7 @@ func (q *MeanField) VarTo(dst []float64) []float64 {
 func (q *MeanField) Params(dst []float64) []float64 { return q.paramsIn(q.coords, dst) }
 
 func (q *MeanField) paramsIn(c Coordinates, dst []float64) []float64 {
-	dst = dest(dst, q.NumParams())
+	dst = dense.Dest(dst, q.NumParams())
 	d := len(q.m)
 	for i, m := range q.m {
 		v := q.v[i]
@@ -183,7 +185,7 @@ func (q *MeanField) LogProb(z []float64) float64 {
 // Score implements Dist.
 func (q *MeanField) Score(dst, z []float64) []float64 {
 	d := len(q.m)
-	dst = dest(dst, 2*d)
+	dst = dense.Dest(dst, 2*d)
 	for i, m := range q.m {
 		u := (z[i] - m) / q.v[i]
 		dst[i], dst[d+i] = u, 0.5*(u*u-1/q.v[i])
@@ -193,7 +195,7 @@ func (q *MeanField) Score(dst, z []float64) []float64 {
 
 // Rand implements Dist.
 func (q *MeanField) Rand(dst []float64, rng *rand.Rand) []float64 {
-	dst = dest(dst, len(q.m))
+	dst = dense.Dest(dst, len(q.m))
 	for i := range dst {
 		dst[i] = rng.NormFloat64()
 	}
@@ -218,7 +220,7 @@ func (q *MeanField) FromNaturalGrad(dst, grad []float64) []float64 {
 
 func (q *MeanField) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
 	d := len(q.m)
-	dst = dest(dst, 2*d)
+	dst = dense.Dest(dst, 2*d)
 	q.toMomentGradIn(from, dst[:d], dst[d:], grad)
 	return q.fromMomentGradIn(to, dst, dst[:d], dst[d:])
 }
@@ -251,7 +253,7 @@ func (q *MeanField) fromMomentGrad(dst, gm, gv []float64) []float64 {
 
 func (q *MeanField) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []float64 {
 	d := len(q.m)
-	dst = dest(dst, 2*d)
+	dst = dense.Dest(dst, 2*d)
 	for i, m := range q.m {
 		a, b, v := gm[i], gv[i], q.v[i]
 		switch c {

@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/blas/blas64"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 const log2Pi = 1.8378770664093454835606594728112352797227949472755668
@@ -68,6 +70,6 @@ func gaussianKL(q, p normal) float64 {
 		}
 	}
 	p.mulPrecision(w, diff)
-	kl := 0.5 * (trace - float64(d) + blas64.Dot(vector(diff), vector(w)) + p.logDetV() - q.logDetV())
+	kl := 0.5 * (trace - float64(d) + blas64.Dot(dense.Vector(diff), dense.Vector(w)) + p.logDetV() - q.logDetV())
 	return math.Max(0, kl)
 }

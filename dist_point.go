@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Point is the point mass at z = λ. With it the iteration is plain
@@ -21,7 +23,7 @@ func (p *Point) NumParams() int { return len(p.z) }
 
 // Params implements Dist.
 func (p *Point) Params(dst []float64) []float64 {
-	dst = dest(dst, len(p.z))
+	dst = dense.Dest(dst, len(p.z))
 	copy(dst, p.z)
 	return dst
 }
@@ -31,7 +33,7 @@ func (p *Point) SetParams(z []float64) error {
 	if len(z) != len(p.z) {
 		panic("pgsvi: λ has the wrong length")
 	}
-	if i, ok := allFinite(z); !ok {
+	if i, ok := dense.AllFinite(z); !ok {
 		return fmt.Errorf("pgsvi: %w: element %d is %v", ErrNotFinite, i, z[i])
 	}
 	copy(p.z, z)
@@ -50,7 +52,7 @@ func (p *Point) LogProb(z []float64) float64 {
 
 // Score returns zeros: a point mass has no density to differentiate.
 func (p *Point) Score(dst, _ []float64) []float64 {
-	dst = dest(dst, len(p.z))
+	dst = dense.Dest(dst, len(p.z))
 	clear(dst)
 	return dst
 }
@@ -69,7 +71,7 @@ func (p *Point) SetChart(x []float64) error { return p.SetParams(x) }
 
 // ChartGrad implements Charted.
 func (p *Point) ChartGrad(dst, g []float64) []float64 {
-	dst = dest(dst, len(p.z))
+	dst = dense.Dest(dst, len(p.z))
 	copy(dst, g)
 	return dst
 }

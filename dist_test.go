@@ -133,7 +133,7 @@ func momentsOf(q normal) []float64 {
 }
 
 // dense returns q with a full covariance, in its coordinates.
-func dense(q normal) *Gaussian {
+func toDense(q normal) *Gaussian {
 	d := q.Dim()
 	v := mat.NewSymDense(d, nil)
 	m := make([]float64, d)
@@ -147,7 +147,7 @@ func dense(q normal) *Gaussian {
 }
 
 func oracleNormal(q normal) *distmv.Normal {
-	g := dense(q)
+	g := toDense(q)
 	n, ok := distmv.NewNormal(g.MeanTo(nil), g.Cov(), nil)
 	if !ok {
 		panic("not positive definite")
@@ -182,7 +182,7 @@ func TestParamsRoundTrip(t *testing.T) {
 				checkNear(t, name+": KL", p.KL(q), 0, 1e-13)
 			}
 			// The parameters mean what the comments say.
-			g, m, v := dense(q), dense(q).MeanTo(nil), dense(q).Cov()
+			g, m, v := toDense(q), toDense(q).MeanTo(nil), toDense(q).Cov()
 			var prec mat.Dense
 			if err := prec.Inverse(v); err != nil {
 				t.Fatal(err)
@@ -444,8 +444,8 @@ func TestKLMixed(t *testing.T) {
 	rng := testRand(7)
 	for _, d := range []int{1, 3} {
 		g, p := randomGaussian(rng, d, Moments), randomMeanField(rng, d, Natural)
-		checkNear(t, "KL(full‖diagonal)", g.KL(p), g.KL(dense(p)), 1e-13)
-		checkNear(t, "KL(diagonal‖full)", p.KL(g), dense(p).KL(g), 1e-13)
+		checkNear(t, "KL(full‖diagonal)", g.KL(p), g.KL(toDense(p)), 1e-13)
+		checkNear(t, "KL(diagonal‖full)", p.KL(g), toDense(p).KL(g), 1e-13)
 		checkNear(t, "KL(q‖q), full", g.KL(g), 0, 1e-14)
 		checkNear(t, "KL(q‖q), diagonal", p.KL(p), 0, 1e-14)
 		if g.SameFamily(p) || p.SameFamily(g) || !g.SameFamily(g.Clone()) || !p.SameFamily(p.Clone()) || g.SameFamily(NewIsotropic(d+1, 1)) {

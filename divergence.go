@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Divergence is D(q‖q0), the term that keeps a step close to where it started.
@@ -121,7 +123,7 @@ func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
 // P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
 func normalKLGrad(dst []float64, q, p normal) []float64 {
 	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
-		dst = dest(dst, g.NumParams())
+		dst = dense.Dest(dst, g.NumParams())
 		g.factorKL(dst, p)
 		return dst
 	}
@@ -209,7 +211,7 @@ func (NegEntropy) Value(lambda []float64) float64 {
 
 // Grad implements Potential.
 func (NegEntropy) Grad(dst, lambda []float64) []float64 {
-	dst = dest(dst, len(lambda))
+	dst = dense.Dest(dst, len(lambda))
 	for i, x := range lambda {
 		dst[i] = math.Log(x)
 	}
@@ -218,7 +220,7 @@ func (NegEntropy) Grad(dst, lambda []float64) []float64 {
 
 // InvGrad returns e^y.
 func (NegEntropy) InvGrad(dst, y []float64) []float64 {
-	dst = dest(dst, len(y))
+	dst = dense.Dest(dst, len(y))
 	for i, x := range y {
 		dst[i] = math.Exp(x)
 	}
@@ -244,7 +246,7 @@ func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 // differences of fourth order. Where a step would leave the set of valid λ it is shortened.
 func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
 	lambda := q.Params(nil)
-	dst = dest(dst, len(lambda))
+	dst = dense.Dest(dst, len(lambda))
 	p := q.Clone()
 	x := append([]float64(nil), lambda...)
 	at := func(i int, h float64) (float64, bool) {

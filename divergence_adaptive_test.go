@@ -14,6 +14,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // adaptives are the Adaptive divergences, with a step size at which each moves
@@ -465,7 +467,7 @@ func TestMarginalTerms(t *testing.T) {
 	rng := testRand(12)
 	const n = 3
 	y := []float64{1, -1, 1}
-	x := newRows(n, n)
+	x := dense.NewRows(n, n)
 	for i := range x {
 		x[i][i] = 1
 	}
@@ -574,7 +576,7 @@ func TestMulLower(t *testing.T) {
 	for _, d := range []int{1, 63, 64, 300} {
 		a, l := normals(rng, d*d), normals(rng, d*d) // the upper triangle of l does not count
 		got := make([]float64, d*(d+1)/2)
-		mulLower(got, a, l, d)
+		dense.MulLower(got, a, l, d)
 		var want []float64
 		for i := range d {
 			for j := range i + 1 {
@@ -588,9 +590,9 @@ func TestMulLower(t *testing.T) {
 		checkClose(t, fmt.Sprint("d = ", d), got, want, 1e-12)
 		before := runtime.GOMAXPROCS(1)
 		one := make([]float64, len(got))
-		mulLower(one, a, l, d)
+		dense.MulLower(one, a, l, d)
 		runtime.GOMAXPROCS(4)
-		mulLower(got, a, l, d)
+		dense.MulLower(got, a, l, d)
 		runtime.GOMAXPROCS(before)
 		if !slices.Equal(one, got) {
 			t.Errorf("d = %d: the bits depend on GOMAXPROCS", d)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // quadratic is the potential ½ Σ a_i λ_i².
@@ -21,7 +23,7 @@ func (a quadratic) Value(l []float64) (v float64) {
 }
 
 func (a quadratic) Grad(dst, l []float64) []float64 {
-	dst = dest(dst, len(l))
+	dst = dense.Dest(dst, len(l))
 	for i, x := range l {
 		dst[i] = a[i%len(a)] * x
 	}
@@ -29,7 +31,7 @@ func (a quadratic) Grad(dst, l []float64) []float64 {
 }
 
 func (a quadratic) InvGrad(dst, y []float64) []float64 {
-	dst = dest(dst, len(y))
+	dst = dense.Dest(dst, len(y))
 	for i, x := range y {
 		dst[i] = x / a[i%len(a)]
 	}

@@ -2,6 +2,8 @@ package pgsvi
 
 import (
 	"gonum.org/v1/gonum/blas/blas64"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Baseline is what ScoreFunction subtracts from the values of the integrand to
@@ -36,9 +38,9 @@ type regression struct {
 
 func (r *regression) init(n, p int) {
 	r.p = p
-	r.phi = resize(r.phi, n*p)
-	r.gram = resize(r.gram, p*p)
-	r.coef = resize(r.coef, p)
+	r.phi = dense.Resize(r.phi, n*p)
+	r.gram = dense.Resize(r.gram, p*p)
+	r.coef = dense.Resize(r.coef, p)
 }
 
 // row returns the features of value i, to be filled in.
@@ -48,29 +50,29 @@ func (r *regression) row(i int) []float64 { return r.phi[i*r.p : (i+1)*r.p] }
 func (r *regression) residuals(values []float64) bool {
 	p := r.p
 	for h := range r.half {
-		c := resize(r.half[h], p)
+		c := dense.Resize(r.half[h], p)
 		r.half[h] = c
 		clear(c)
 		clear(r.gram)
 		for i := h; i < len(values); i += 2 {
 			row := r.row(i)
-			blas64.Axpy(values[i], vector(row), vector(c))
-			blas64.Syr(1, vector(row), symmetric(r.gram, p))
+			blas64.Axpy(values[i], dense.Vector(row), dense.Vector(c))
+			blas64.Syr(1, dense.Vector(row), dense.Symmetric(r.gram, p))
 		}
 		for j := range p {
 			r.gram[j*p+j] *= 1 + 1e-10
 		}
-		if !cholesky(r.gram, p) {
+		if !dense.Cholesky(r.gram, p) {
 			return false
 		}
-		potrs(r.gram, c)
+		dense.Potrs(r.gram, c)
 	}
 	n := len(values)
 	clear(r.coef)
-	blas64.Axpy(float64(n/2)/float64(n), vector(r.half[0]), vector(r.coef))
-	blas64.Axpy(float64(n-n/2)/float64(n), vector(r.half[1]), vector(r.coef))
+	blas64.Axpy(float64(n/2)/float64(n), dense.Vector(r.half[0]), dense.Vector(r.coef))
+	blas64.Axpy(float64(n-n/2)/float64(n), dense.Vector(r.half[1]), dense.Vector(r.coef))
 	for i := range values {
-		values[i] -= blas64.Dot(vector(r.row(i)), vector(r.half[1-i%2]))
+		values[i] -= blas64.Dot(dense.Vector(r.row(i)), dense.Vector(r.half[1-i%2]))
 	}
 	return true
 }
@@ -131,7 +133,7 @@ func (f *quadraticFit) addGrad(gm, gv []float64, q normal) {
 		}
 	}
 	q.standardize(u, linear)
-	blas64.Axpy(1, vector(u), vector(gm))
+	blas64.Axpy(1, dense.Vector(u), dense.Vector(gm))
 	for j := range d {
 		clear(e)
 		e[j] = 1

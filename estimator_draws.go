@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // runningMoments accumulates mean and variance of the terms of an estimate (Welford, 1962).
@@ -17,7 +19,7 @@ type runningMoments struct {
 
 // newMoments starts with mean and m2 as storage; a nil m2 allocates.
 func newMoments(mean, m2 []float64) *runningMoments {
-	m2 = dest(m2, len(mean))
+	m2 = dense.Dest(m2, len(mean))
 	clear(mean)
 	clear(m2)
 	return &runningMoments{mean: mean, m2: m2}
@@ -48,7 +50,7 @@ type sampleSet struct {
 
 func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 	d := q.Dim()
-	s := sampleSet{z: newRows(n, d), scratch: make([]float64, d)}
+	s := sampleSet{z: dense.NewRows(n, d), scratch: make([]float64, d)}
 	g, ok := q.(normal)
 	if !ok {
 		for _, z := range s.z {
@@ -56,7 +58,7 @@ func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 		}
 		return s
 	}
-	s.eps = newRows(n, d)
+	s.eps = dense.NewRows(n, d)
 	for i, eps := range s.eps {
 		for j := range eps {
 			eps[j] = rng.NormFloat64()
@@ -77,7 +79,7 @@ var siteDrawPool = sync.Pool{New: func() any { return new(siteDraws) }}
 
 func getDraws(n int, rng *rand.Rand) *siteDraws {
 	d := siteDrawPool.Get().(*siteDraws)
-	d.x, d.values = resize(d.x, n), resize(d.values, n)
+	d.x, d.values = dense.Resize(d.x, n), dense.Resize(d.values, n)
 	for i := range d.x {
 		d.x[i] = rng.NormFloat64()
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // exactGrad is the gradient of E_q[l] by differences of the exact expectation,
@@ -225,7 +227,7 @@ func TestLeaveOneOut(t *testing.T) {
 	q := randomMeanField(testRand(64), 2, MeanParams)
 	l := logisticData(65, 4, 2).Batch(nil)
 	const n = 3
-	z, v := newRows(n, 2), make([]float64, n)
+	z, v := dense.NewRows(n, 2), make([]float64, n)
 	rng := testRand(66)
 	for i := range z {
 		v[i] = l.LogProb(q.Rand(z[i], rng))
@@ -272,7 +274,7 @@ func TestDiagonalIsFull(t *testing.T) {
 	s := logisticData(62, 5, 3)
 	for _, c := range allCoordinates {
 		q := randomMeanField(rng, 3, c)
-		full := dense(q)
+		full := toDense(q)
 		for name, p := range noisyEstimators(s) {
 			if name == "Quadratic" {
 				continue // fits the products of draws for the full q only

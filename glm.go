@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // GLM is a generalised linear model: responses y_n ~ p(y_n|η_n) of linear
@@ -128,7 +130,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		if v.x != nil && len(v.x) != n {
 			return nil, fmt.Errorf("pgsvi: %w: x has %d rows, GLMOptions.%s has %d elements", ErrShape, n, v.name, len(v.x))
 		}
-		if i, ok := allFinite(v.x); !ok {
+		if i, ok := dense.AllFinite(v.x); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: GLMOptions.%s[%d] is %v", ErrNotFinite, v.name, i, v.x[i])
 		}
 	}

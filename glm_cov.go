@@ -10,6 +10,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // weightCov is the covariance V of the weights of a GLM, in one of several
@@ -53,7 +55,7 @@ func (c *fullCov) diag(dst []float64) {
 	}
 }
 
-func (c *fullCov) sym() *mat.SymDense { return fullSym(c.inverse(), len(c.s.mean)) }
+func (c *fullCov) sym() *mat.SymDense { return dense.FullSym(c.inverse(), len(c.s.mean)) }
 
 func (c *fullCov) draw(dst []float64, rng *rand.Rand) error {
 	d := len(dst)
@@ -61,7 +63,7 @@ func (c *fullCov) draw(dst []float64, rng *rand.Rand) error {
 	for j := range z {
 		z[j] = rng.NormFloat64()
 	}
-	blas64.Trsv(blas.Trans, lowerTriangle(c.s.l, d), vector(z)) // V = L⁻ᵀL⁻¹
+	blas64.Trsv(blas.Trans, dense.LowerTriangle(c.s.l, d), dense.Vector(z)) // V = L⁻ᵀL⁻¹
 	floats.Add(dst, z)
 	return nil
 }
@@ -81,7 +83,7 @@ func (c *fullCov) state() (*weightState, error) {
 type dualCov struct {
 	x     *design
 	gamma []float64
-	fac   *siteFactor
+	fac   *dense.Sites
 	prior *weightPrior
 }
 
@@ -89,9 +91,9 @@ type dualCov struct {
 const dualChunk = 128
 
 // expand computes the expansion of Xzᵀ, for t rows z.
-func (c *dualCov) expand(e *expansion, z *mat.Dense, cross *[]float64) {
+func (c *dualCov) expand(e *dense.Expansion, z *mat.Dense, cross *[]float64) {
 	n, t := c.x.rows, z.RawMatrix().Rows
-	*cross = resize(*cross, n*t)
+	*cross = dense.Resize(*cross, n*t)
 	col := make([]float64, n)
 	for a := range t {
 		c.x.mul(col, z.RawRowView(a), nil)
@@ -99,13 +101,13 @@ func (c *dualCov) expand(e *expansion, z *mat.Dense, cross *[]float64) {
 			(*cross)[i*t+a] = v
 		}
 	}
-	c.fac.expand(e, *cross, t)
+	c.fac.Expand(e, *cross, t)
 }
 
 func (c *dualCov) variances(dst []float64, x *design, index []int) {
 	d := c.x.cols
 	z := mat.NewDense(1, d, nil)
-	var e expansion
+	var e dense.Expansion
 	var cross []float64
 	row := make([]float64, d)
 	for lo := 0; lo < len(dst); lo += dualChunk {
@@ -118,7 +120,7 @@ func (c *dualCov) variances(dst []float64, x *design, index []int) {
 			dst[lo+a] = floats.Dot(z.RawRowView(a), row)
 		}
 		c.expand(&e, z, &cross)
-		e.subVar(dst[lo : lo+t])
+		e.SubVar(dst[lo : lo+t])
 		for a := range t {
 			dst[lo+a] = math.Max(0, dst[lo+a])
 		}
@@ -150,31 +152,31 @@ func (c *dualCov) sym() *mat.SymDense {
 		row[j] = 0
 	}
 	v := append([]float64(nil), z.RawMatrix().Data...)
-	var e expansion
+	var e dense.Expansion
 	var cross []float64
 	c.expand(&e, z, &cross)
-	e.subCov(v)
-	return fullSym(v, d)
+	e.SubCov(v)
+	return dense.FullSym(v, d)
 }
 
 // draw conditions a draw w0 of the prior on the sites, taken as observations
 // with noise (Matheron's rule): w0 − Λ0⁻¹XᵀS½ B⁻¹ (S½Xw0 + ε), ε ~ N(0, I).
 func (c *dualCov) draw(dst []float64, rng *rand.Rand) error {
-	if len(c.fac.neg) > 0 {
+	if len(c.fac.Neg) > 0 {
 		return fmt.Errorf("pgsvi: draws from a posterior with more weights than rows under a likelihood that is not log-concave: %w", ErrNotPosDef)
 	}
 	w0 := c.prior.draw(rng)
 	n := c.x.rows
 	eta := make([]float64, n)
 	c.x.mul(eta, w0, nil)
-	r := make([]float64, len(c.fac.pos))
-	for a, i := range c.fac.pos {
-		r[a] = c.fac.sp[a]*eta[i] + rng.NormFloat64()
+	r := make([]float64, len(c.fac.Pos))
+	for a, i := range c.fac.Pos {
+		r[a] = c.fac.Sp[a]*eta[i] + rng.NormFloat64()
 	}
-	potrs(c.fac.lp, r)
+	dense.Potrs(c.fac.Lp, r)
 	clear(eta)
-	for a, i := range c.fac.pos {
-		eta[i] = -c.fac.sp[a] * r[a]
+	for a, i := range c.fac.Pos {
+		eta[i] = -c.fac.Sp[a] * r[a]
 	}
 	h, z := make([]float64, len(dst)), make([]float64, len(dst))
 	c.x.addMulT(h, eta, nil)
@@ -279,11 +281,11 @@ func (c *lowRankCov) factor() bool {
 	for a := range k {
 		c.l[a*k+a]++
 	}
-	if !cholesky(c.l, k) {
+	if !dense.Cholesky(c.l, k) {
 		return false
 	}
-	c.logDet += logDetChol(c.l, k)
-	blas64.Trsm(blas.Right, blas.Trans, 1, lowerTriangle(c.l, k), general(c.z, len(c.d), k))
+	c.logDet += dense.LogDet(c.l, k)
+	blas64.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(c.l, k), dense.General(c.z, len(c.d), k))
 	return !math.IsNaN(c.logDet) && !math.IsInf(c.logDet, 0)
 }
 

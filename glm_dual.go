@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // dualStepper is the Stepper of a GLM with at least as many weights as rows: a
@@ -62,21 +64,21 @@ func (s *dualStepper) weights() ([]float64, weightCov, error) {
 	for i, a := range s.cur.a {
 		b[i] = a + gamma[i]*s.cur.m[i]
 	}
-	cov := &dualCov{x: s.g.x, gamma: gamma, prior: &s.g.prior, fac: new(siteFactor)}
+	cov := &dualCov{x: s.g.x, gamma: gamma, prior: &s.g.prior, fac: new(dense.Sites)}
 	h, mean := make([]float64, d), make([]float64, d)
 	if d <= primalWeights {
 		if w, err := cov.state(); err == nil {
 			s.g.x.addMulT(mean, b, nil)
-			potrs(w.l, mean)
+			dense.Potrs(w.l, mean)
 			clear(w.mean)
 			return mean, &fullCov{s: w}, nil
 		}
 	}
-	if !cov.fac.factor(s.k, n, gamma) {
+	if !cov.fac.Factor(s.k, n, gamma) {
 		return nil, nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	cov.fac.solve(b) // K⁻¹ times the linear predictors
-	cov.fac.c = nil  // K is not needed any more
+	cov.fac.Solve(b) // K⁻¹ times the linear predictors
+	cov.fac.C = nil  // K is not needed any more
 	s.g.x.addMulT(h, b, nil)
 	s.g.prior.solve(mean, h)
 	return mean, cov, nil

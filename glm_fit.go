@@ -3,6 +3,8 @@ package pgsvi
 import (
 	"context"
 	"fmt"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // glmStepper is a Stepper that knows the posterior of the weights.
@@ -85,13 +87,13 @@ func (g *GLM) Objective() (Objective, error) {
 			return Objective{}, err
 		}
 		s.invert()
-		q, err := NewGaussian(zero, fullSym(s.inv, d))
+		q, err := NewGaussian(zero, dense.FullSym(s.inv, d))
 		if err != nil {
 			return Objective{}, err
 		}
 		prior = q
 	}
-	x := newRows(g.Len(), d)
+	x := dense.NewRows(g.Len(), d)
 	y := make([]float64, g.Len())
 	for i := range x {
 		ind, val := g.x.row(i)

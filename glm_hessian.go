@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // covFamily is a family of covariances V, with a current one and one that is
@@ -50,7 +52,7 @@ type weightHessian struct {
 
 // set sets the weights, which are kept, and computes the diagonal.
 func (a *weightHessian) set(w []float64) {
-	a.w, a.diag = w, resize(a.diag, a.x.cols)
+	a.w, a.diag = w, dense.Resize(a.diag, a.x.cols)
 	a.prior.diagTo(a.diag)
 	a.x.addSquares(a.diag, w, nil)
 }
@@ -77,7 +79,7 @@ func (a *weightHessian) mul(dst, z []float64, k int) {
 		}
 		return
 	}
-	a.buf = resize(a.buf, k)
+	a.buf = dense.Resize(a.buf, k)
 	for i, w := range a.w {
 		if w == 0 {
 			continue
@@ -116,7 +118,7 @@ const maxCG = 1000
 // (Dembo, Eisenstat and Steihaug, 1982). It returns an estimate of ½gᵀA⁻¹g.
 func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float64, m covFamily, tol float64) float64 {
 	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
-		*p = resize(*p, len(g))
+		*p = dense.Resize(*p, len(g))
 	}
 	clear(delta)
 	copy(c.r, g)

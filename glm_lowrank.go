@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // lowRankFamily is the family of V with V⁻¹ = P = diag(d) + UUᵀ. Its coordinates
@@ -52,7 +54,7 @@ func (f *lowRankFamily) gradient(g []float64, a *weightHessian) {
 	c := f.cur
 	n, k := len(c.d), c.rank
 	copy(f.w, c.z)
-	blas64.Trsm(blas.Right, blas.NoTrans, 1, lowerTriangle(c.l, k), general(f.w, n, k))
+	blas64.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(c.l, k), dense.General(f.w, n, k))
 	a.mul(f.aw, f.w, k)
 	b := f.product
 	selfProduct(b, f.w, f.aw, k)
@@ -78,7 +80,7 @@ func (f *lowRankFamily) gradient(g []float64, a *weightHessian) {
 	for i := range k {
 		f.kc[i*k+i] += 0.4
 	}
-	cholesky(f.kc, k)
+	dense.Cholesky(f.kc, k)
 }
 
 // natural applies F⁻¹: 2/(e_jV_jj)² to log e, and g ↦ Pg(K + 0.4I)⁻¹ to U: weak factors are not to run away.
@@ -89,8 +91,8 @@ func (f *lowRankFamily) natural(g []float64) {
 		g[j] = math.Max(-3, math.Min(3, g[j]*m))
 	}
 	gu := g[n:]
-	blas64.Trsm(blas.Right, blas.Trans, 1, lowerTriangle(f.kc, k), general(gu, n, k))
-	blas64.Trsm(blas.Right, blas.NoTrans, 1, lowerTriangle(f.kc, k), general(gu, n, k))
+	blas64.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(f.kc, k), dense.General(gu, n, k))
+	blas64.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(f.kc, k), dense.General(gu, n, k))
 	selfProduct(f.product, c.u, gu, k)
 	for j, d := range c.d {
 		row := gu[j*k : (j+1)*k]
@@ -169,10 +171,10 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 			for i := range k {
 				l[i*k+i] += 1e-14 * trace
 			}
-			if !cholesky(l, k) {
+			if !dense.Cholesky(l, k) {
 				return false
 			}
-			blas64.Trsm(blas.Right, blas.Trans, 1, lowerTriangle(l, k), general(x, n, k))
+			blas64.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, k), dense.General(x, n, k))
 		}
 		return true
 	}
@@ -192,7 +194,7 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 	}
 	selfProduct(l, q, y, k)
 	var eig mat.EigenSym
-	if !eig.Factorize(fullSym(l, k), true) {
+	if !eig.Factorize(dense.FullSym(l, k), true) {
 		return
 	}
 	var vec mat.Dense

@@ -11,6 +11,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that
@@ -69,14 +71,14 @@ func (p *GLMPosterior) Names() []string { return slices.Clone(p.names) }
 
 // Mean stores the means of the weights in dst; nil allocates.
 func (p *GLMPosterior) Mean(dst []float64) []float64 {
-	dst = dest(dst, p.Dim())
+	dst = dense.Dest(dst, p.Dim())
 	copy(dst, p.mean)
 	return dst
 }
 
 // SD stores the standard deviations of the weights in dst; nil allocates.
 func (p *GLMPosterior) SD(dst []float64) []float64 {
-	dst = dest(dst, p.Dim())
+	dst = dense.Dest(dst, p.Dim())
 	p.cov.diag(dst)
 	for j, v := range dst {
 		dst[j] = math.Sqrt(v)
@@ -143,7 +145,7 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 	if rows > 0 && cols != p.Cols() {
 		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Cols()))
 	}
-	m, v = dest(mean, rows), dest(variance, rows)
+	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
 	const block = 4 * predictBlock
 	blocks := (rows + block - 1) / block
 	s, sparse := x.(*Sparse)

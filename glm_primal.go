@@ -10,6 +10,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // primalAlgebra is the siteAlgebra of linear functions η = Xw of D weights whose
@@ -40,9 +42,9 @@ func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet, square float64, 
 			return 0, 0, false
 		}
 	}
-	a.w = resize(a.w, n)
+	a.w = dense.Resize(a.w, n)
 	copy(a.w, t.mean)
-	blas64.Trmv(blas.Trans, lowerTriangle(a.base.l, n), vector(a.w))
+	blas64.Trmv(blas.Trans, dense.LowerTriangle(a.base.l, n), dense.Vector(a.w))
 	return t.logDet - a.base.logDet, floats.Dot(a.w, a.w), true
 }
 
@@ -57,8 +59,8 @@ func (a *primalAlgebra) shift(delta, u []float64) bool {
 	}
 	clear(t.mean)
 	a.x.addMulT(t.mean, u, a.index)
-	potrs(t.l, t.mean)
-	_, ok := allFinite(t.mean)
+	dense.Potrs(t.l, t.mean)
+	_, ok := dense.AllFinite(t.mean)
 	return ok
 }
 
@@ -118,12 +120,12 @@ const (
 // it only sees the trace, ¼ tr(VΔP)²/D ≤ ¼ tr((VΔP)²).
 func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision float64) {
 	d := b.alg.x.cols
-	b.g = resize(b.g, d)
-	b.h = resize(b.h, len(s.d1))
+	b.g = dense.Resize(b.g, d)
+	b.h = dense.Resize(b.h, len(s.d1))
 	floats.SubTo(b.h, s.d1, s.a)
 	clear(b.g)
 	b.alg.x.addMulT(b.g, b.h, b.alg.index)
-	blas64.Trsv(blas.NoTrans, lowerTriangle(at.l, d), vector(b.g))
+	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(at.l, d), dense.Vector(b.g))
 	var trace float64
 	for i, v := range s.v {
 		trace += math.Abs(s.tg[i]-s.gamma[i]) * v
@@ -133,7 +135,7 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 
 // number makes the responses the numbers of n rows.
 func (b *weightBlock) number(n int) {
-	b.y = resize(b.y, n)
+	b.y = dense.Resize(b.y, n)
 	for i := range b.y {
 		b.y[i] = float64(i)
 	}
@@ -389,7 +391,7 @@ func (s *primalStepper) blockStep(batch []int) error {
 	batch = s.distinct(batch)
 	m := len(batch)
 	b.base.resize(m)
-	b.y = resize(b.y, m)
+	b.y = dense.Resize(b.y, m)
 	s.g.x.mul(b.base.m, s.run.mean, batch)
 	for k, i := range batch {
 		b.y[k] = float64(i)
@@ -499,7 +501,7 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 		m = s.n
 	}
 	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2, &t.w} {
-		*p = resize(*p, m)
+		*p = dense.Resize(*p, m)
 	}
 	for k := range m {
 		t.y[k] = float64(termAt(batch, k))
@@ -519,8 +521,8 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 		t.d1[k] *= scale
 	}
 	// h = (1−r)(Xᵀα̂ − Λ0 m), and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X).
-	t.h = resize(t.h, d)
-	blas64.Symv(r-1, symmetric(s.prior.p, d), vector(s.run.mean), 0, vector(t.h))
+	t.h = dense.Resize(t.h, d)
+	blas64.Symv(r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
 	x.addMulT(t.h, t.d1, batch)
 	next := &t.next
 	next.resize(d)
@@ -549,8 +551,8 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 			ok = !guarded
 		}
 		if ok {
-			potrs(metric.l, t.h)
-			if j, ok := allFinite(t.h); !ok {
+			dense.Potrs(metric.l, t.h)
+			if j, ok := dense.AllFinite(t.h); !ok {
 				return fmt.Errorf("pgsvi: %w: mean of weight %d (%s) would move by %v", ErrNotFinite, j, s.g.names[j], t.h[j])
 			}
 			s.gradMap = floats.Norm(t.h, 2) / beta
@@ -569,9 +571,9 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 
 // above reports whether P − noisyPivot·Λ0 is positive definite.
 func (t *weightPG) above(s, prior *weightState) bool {
-	t.rest = resize(t.rest, len(s.p))
+	t.rest = dense.Resize(t.rest, len(s.p))
 	floats.AddScaledTo(t.rest, s.p, -noisyPivot, prior.p)
-	return cholesky(t.rest, len(s.mean))
+	return dense.Cholesky(t.rest, len(s.mean))
 }
 
 // elbo returns the ELBO of a state without sites, with
@@ -589,8 +591,8 @@ func (t *weightPG) elbo(s *primalStepper) (float64, error) {
 	s.run.invert()
 	d := s.g.x.cols
 	kl := s.run.logDet - s.prior.logDet - float64(d)
-	t.h = resize(t.h, d)
-	blas64.Symv(1, symmetric(s.prior.p, d), vector(s.run.mean), 0, vector(t.h))
+	t.h = dense.Resize(t.h, d)
+	blas64.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
 	kl += floats.Dot(t.h, s.run.mean)
 	for i := range d {
 		for j := range i {

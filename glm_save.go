@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // savedGLM is a GLMPosterior as JSON: its weights with the prior that they
@@ -63,11 +65,11 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	s := savedGLM{Format: savedGLMFormat, Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean}
 	s.Prior = savedPrior{Mean: p.prior.mean, Diag: p.prior.prec}
 	if p.prior.full != nil {
-		s.Prior.Full = packLower(p.prior.full.p, p.Dim())
+		s.Prior.Full = dense.PackLower(p.prior.full.p, p.Dim())
 	}
 	switch c := p.cov.(type) {
 	case *fullCov:
-		s.Cov.Full = packLower(c.s.p, p.Dim())
+		s.Cov.Full = dense.PackLower(c.s.p, p.Dim())
 	case diagCov:
 		s.Cov.Diagonal = c
 	case *dualCov:
@@ -120,7 +122,7 @@ func LoadGLMPosterior(r io.Reader) (*GLMPosterior, error) {
 		}
 	}
 	for _, v := range [][]float64{s.Mean, s.Prior.Mean} { // JSON has no NaN, but 1e999
-		if j, ok := allFinite(v); !ok {
+		if j, ok := dense.AllFinite(v); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: saved mean of weight %d (%s) is %v", ErrNotFinite, j, s.Names[j], v[j])
 		}
 	}
@@ -172,16 +174,16 @@ func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
 		return nil, fmt.Errorf("pgsvi: %w: the data of a saved posterior are not %d rows of %d columns", ErrShape, x.rows, x.cols)
 	}
 	for name, v := range map[string][]float64{"value": s.Dense, "sparse value": s.Val, "gamma": s.Gamma} {
-		if i, ok := allFinite(v); !ok {
+		if i, ok := dense.AllFinite(v); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, v[i])
 		}
 	}
 	g := &GLM{x: x, prior: *prior, names: make([]string, x.cols)}
-	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(siteFactor)}
-	if !c.fac.factor(g.gram(), x.rows, s.Gamma) {
+	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(dense.Sites)}
+	if !c.fac.Factor(g.gram(), x.rows, s.Gamma) {
 		return nil, fmt.Errorf("pgsvi: saved posterior covariance: %w", ErrNotPosDef)
 	}
-	c.fac.c = nil // K is not needed any more
+	c.fac.C = nil // K is not needed any more
 	return c, nil
 }
 
@@ -192,7 +194,7 @@ func (s *savedLowRank) load(d int) (weightCov, error) {
 	if s.Rank < 1 || s.Rank > d || len(s.U) != d*s.Rank {
 		return nil, fmt.Errorf("pgsvi: %w: saved precision of %d weights and rank %d has %d factors", ErrShape, d, s.Rank, len(s.U))
 	}
-	if k, ok := allFinite(s.U); !ok {
+	if k, ok := dense.AllFinite(s.U); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: saved factor %d of the precision is %v", ErrNotFinite, k, s.U[k])
 	}
 	c := newLowRankCov(d, s.Rank)
@@ -201,7 +203,7 @@ func (s *savedLowRank) load(d int) (weightCov, error) {
 	v := make([]float64, d)
 	ok := c.factor()
 	if c.diag(v); ok {
-		_, ok = allFinite(v)
+		_, ok = dense.AllFinite(v)
 	}
 	for _, x := range v {
 		ok = ok && x >= 0
@@ -234,12 +236,12 @@ func loadPrecision(l []float64, d int, name string) (*weightState, error) {
 	if len(l) != d*(d+1)/2 {
 		return nil, fmt.Errorf("pgsvi: %w: saved %s of %d weights has %d numbers, want %d", ErrShape, name, d, len(l), d*(d+1)/2)
 	}
-	if k, ok := allFinite(l); !ok {
+	if k, ok := dense.AllFinite(l); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: number %d of the saved %s is %v", ErrNotFinite, k, name, l[k])
 	}
 	w := &weightState{}
 	w.resize(d)
-	w.p = unpackLower(l, d)
+	w.p = dense.UnpackLower(l, d)
 	if !w.factor() {
 		return nil, fmt.Errorf("pgsvi: saved %s: %w", name, ErrNotPosDef)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // savedData are rows with responses that lik can have.
@@ -104,8 +106,8 @@ func TestSaveGLM(t *testing.T) {
 func dualOf(t *testing.T, g *GLM, res *Result) weightCov {
 	t.Helper()
 	gamma := res.Stepper.(*dualStepper).cur.gamma
-	c := &dualCov{x: g.x, gamma: gamma, prior: &g.prior, fac: new(siteFactor)}
-	if !c.fac.factor(g.gram(), len(gamma), gamma) {
+	c := &dualCov{x: g.x, gamma: gamma, prior: &g.prior, fac: new(dense.Sites)}
+	if !c.fac.Factor(g.gram(), len(gamma), gamma) {
 		t.Fatal("no covariance")
 	}
 	return c

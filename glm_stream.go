@@ -7,6 +7,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // GLMStream is the posterior of a generalised linear model with a full
@@ -310,7 +312,7 @@ func (s *GLMStream) check(row Row) error {
 			return fmt.Errorf("pgsvi: %w: row %d has column %d; columns must increase and be below %d", ErrShape, n, j, cols)
 		}
 	}
-	if k, ok := allFinite(row.Val); !ok {
+	if k, ok := dense.AllFinite(row.Val); !ok {
 		return fmt.Errorf("pgsvi: %w: row %d, column %d is %v", ErrNotFinite, n, columnOf(row.Ind, k), row.Val[k])
 	}
 	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {
@@ -455,8 +457,8 @@ func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	if removed > s.rows || !next.factor() {
 		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
 	}
-	potrs(next.l, g)
-	if j, ok := allFinite(g); !ok {
+	dense.Potrs(next.l, g)
+	if j, ok := dense.AllFinite(g); !ok {
 		return fmt.Errorf("pgsvi: %w: mean of weight %d (%s) without these rows", ErrNotFinite, j, s.g.names[j])
 	}
 	for j, v := range g {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // structuredStepper is the Stepper of a GLM whose q(w) = N(m, V) has its V in a
@@ -317,7 +319,7 @@ func (s *structuredStepper) aim() {
 		concave = concave && w >= 0
 	}
 	if !concave {
-		s.convex = resize(s.convex, s.n)
+		s.convex = dense.Resize(s.convex, s.n)
 		for i, w := range c.tg {
 			s.convex[i] = math.Max(0, w)
 		}
@@ -405,9 +407,9 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 		m = s.n
 	}
 	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
-		*p = resize(*p, m)
+		*p = dense.Resize(*p, m)
 	}
-	t.mean, t.h, t.to = resize(t.mean, x.cols), resize(t.h, x.cols), resize(t.to, x.cols)
+	t.mean, t.h, t.to = dense.Resize(t.mean, x.cols), dense.Resize(t.h, x.cols), dense.Resize(t.to, x.cols)
 	for k := range m {
 		t.y[k] = float64(termAt(batch, k))
 	}
@@ -431,7 +433,7 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 	s.g.prior.mul(t.h, s.cur.mean, 1)
 	floats.Scale(r-1, t.h)
 	x.addMulT(t.h, t.d1, batch)
-	t.prior = resize(t.prior, x.cols)
+	t.prior = dense.Resize(t.prior, x.cols)
 	s.g.prior.diagTo(t.prior)
 	for j, p := range f.cur {
 		t.to[j] = r*p + (1-r)*t.prior[j]

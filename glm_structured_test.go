@@ -15,6 +15,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // structuredFit fits g and returns what was reached; it must converge with an ELBO that never falls.
@@ -94,7 +96,7 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 	for i := range d {
 		kl += prior.p[i*d+i]*v[i] - math.Log(v[i])
 		for j := range d {
-			kl += symmetricAt(prior.p, d, i, j) * mean[i] * mean[j]
+			kl += dense.SymmetricAt(prior.p, d, i, j) * mean[i] * mean[j]
 		}
 	}
 	return s - 0.5*kl
@@ -216,7 +218,7 @@ func TestStructuredCorpus(t *testing.T) {
 		t.Fatal(err)
 	}
 	sigma := mat.NewSymDense(6, []float64{2, 1, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1})
-	dense, err := NewGaussian([]float64{1, 0, 0, 0, 0, 1}, sigma)
+	full, err := NewGaussian([]float64{1, 0, 0, 0, 0, 1}, sigma)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,14 +247,14 @@ func TestStructuredCorpus(t *testing.T) {
 		{"one row", mat.DenseCopyOf(x.Slice(0, 1, 0, 6)), y[:1], BernoulliLogit{}, GLMOptions{}},
 		{"weights and offsets", x, y, BernoulliLogit{}, GLMOptions{Weights: weights, Offset: offset}},
 		{"prior mean", x, y, BernoulliLogit{}, GLMOptions{Prior: prior}},
-		{"dense prior", x, counts, Poisson{}, GLMOptions{Prior: dense}},
+		{"full prior", x, counts, Poisson{}, GLMOptions{Prior: full}},
 	} {
 		for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance} {
 			t.Run(fmt.Sprintf("%s/%v", c.name, cov), func(t *testing.T) {
 				c.opt.Covariance, c.opt.Rank = cov, 3
 				g := mustGLM(t, c.x, c.y, c.lik, c.opt)
 				p, res := structuredFit(t, g, nil)
-				if k, ok := allFinite(p.SD(nil)); !ok {
+				if k, ok := dense.AllFinite(p.SD(nil)); !ok {
 					t.Errorf("standard deviation of weight %d", k)
 				}
 				if res.Passes > 300 {
@@ -467,7 +469,7 @@ func TestLowRankCov(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !mat.EqualApprox(fullSym(s.p, d), p, 1e-12) || math.Abs(s.logDet-c.logDet) > 1e-12 {
+	if !mat.EqualApprox(dense.FullSym(s.p, d), p, 1e-12) || math.Abs(s.logDet-c.logDet) > 1e-12 {
 		t.Error("state")
 	}
 	const draws = 200000

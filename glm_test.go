@@ -11,6 +11,8 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // glmCase is a data set with a known likelihood.
@@ -275,8 +277,8 @@ func TestGLMPrimalDualCov(t *testing.T) {
 			t.Fatal(err)
 		}
 		runStepper(t, g, st)
-		cov := &dualCov{x: g.x, gamma: st.cur.gamma, prior: &g.prior, fac: new(siteFactor)}
-		if !cov.fac.factor(st.k, g.Len(), st.cur.gamma) {
+		cov := &dualCov{x: g.x, gamma: st.cur.gamma, prior: &g.prior, fac: new(dense.Sites)}
+		if !cov.fac.Factor(st.k, g.Len(), st.cur.gamma) {
 			t.Fatal("not positive definite")
 		}
 		w, err := cov.state()
@@ -297,7 +299,7 @@ func TestGLMPrimalDualCov(t *testing.T) {
 				t.Errorf("variance %d: %v, %v, %v", j, va[j], vb[j], a.At(j, j))
 			}
 		}
-		if len(cov.fac.neg) > 0 {
+		if len(cov.fac.Neg) > 0 {
 			if err := cov.draw(va, rand.New(rand.NewPCG(1, 1))); !errors.Is(err, ErrNotPosDef) {
 				t.Errorf("draw with negative sites: %v", err)
 			}

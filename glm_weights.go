@@ -10,6 +10,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/lapack/lapack64"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // weightPrior is N(μ0, Λ0⁻¹).
@@ -49,7 +51,7 @@ type weightState struct {
 }
 
 func (s *weightState) resize(d int) {
-	s.p, s.l, s.mean = resize(s.p, d*d), resize(s.l, d*d), resize(s.mean, d)
+	s.p, s.l, s.mean = dense.Resize(s.p, d*d), dense.Resize(s.l, d*d), dense.Resize(s.mean, d)
 }
 
 func (s *weightState) copyFrom(o *weightState) {
@@ -60,7 +62,7 @@ func (s *weightState) copyFrom(o *weightState) {
 	copy(s.mean, o.mean)
 	s.logDet, s.hasInv = o.logDet, o.hasInv
 	if o.hasInv {
-		s.inv = resize(s.inv, d*d)
+		s.inv = dense.Resize(s.inv, d*d)
 		copy(s.inv, o.inv)
 	}
 }
@@ -70,10 +72,10 @@ func (s *weightState) factor() bool {
 	d := len(s.mean)
 	copy(s.l, s.p)
 	s.hasInv = false
-	if !cholesky(s.l, d) {
+	if !dense.Cholesky(s.l, d) {
 		return false
 	}
-	s.logDet = logDetChol(s.l, d)
+	s.logDet = dense.LogDet(s.l, d)
 	return !math.IsNaN(s.logDet)
 }
 
@@ -83,9 +85,9 @@ func (s *weightState) invert() {
 		return
 	}
 	d := len(s.mean)
-	s.inv = resize(s.inv, d*d)
+	s.inv = dense.Resize(s.inv, d*d)
 	copy(s.inv, s.l)
-	lapack64.Potri(lowerTriangle(s.inv, d))
+	lapack64.Potri(dense.LowerTriangle(s.inv, d))
 	s.hasInv = true
 }
 
@@ -122,7 +124,7 @@ func (p *weightPrior) mul(dst, z []float64, k int) {
 			floats.ScaleTo(dst[j*k:(j+1)*k], l, z[j*k:(j+1)*k])
 		}
 	case k == 1:
-		blas64.Symv(1, symmetric(p.full.p, d), vector(z), 0, vector(dst))
+		blas64.Symv(1, dense.Symmetric(p.full.p, d), dense.Vector(z), 0, dense.Vector(dst))
 	default:
 		clear(dst[:d*k])
 		for i := range d {
@@ -151,7 +153,7 @@ func (p *weightPrior) logDet() (s float64) {
 func (p *weightPrior) solve(dst, x []float64) {
 	copy(dst, x)
 	if p.full != nil {
-		potrs(p.full.l, dst)
+		dense.Potrs(p.full.l, dst)
 		return
 	}
 	for j, l := range p.prec {
@@ -169,7 +171,7 @@ func (p *weightPrior) draw(rng *rand.Rand) []float64 {
 		}
 	}
 	if p.full != nil {
-		blas64.Trsv(blas.Trans, lowerTriangle(p.full.l, len(z)), vector(z))
+		blas64.Trsv(blas.Trans, dense.LowerTriangle(p.full.l, len(z)), dense.Vector(z))
 	}
 	return z
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // GP is a Gaussian-process model: latent values z_n = z(x_n) with prior
@@ -64,7 +66,7 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
 	}
 	g := &GP{x: mat.DenseCopyOf(x), y: append([]float64(nil), y...), kernel: k, lik: lik}
 	for i := range n {
-		if j, ok := allFinite(g.x.RawRowView(i)); !ok {
+		if j, ok := dense.AllFinite(g.x.RawRowView(i)); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, i, j, g.x.At(i, j))
 		}
 	}
@@ -92,7 +94,7 @@ func (g *GP) gram() ([]float64, error) {
 		}
 		k[i*n+i] += g.Jitter
 	}
-	if i, ok := allFinite(k); !ok {
+	if i, ok := dense.AllFinite(k); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i/n, i%n, k[i])
 	}
 	for i := range n {

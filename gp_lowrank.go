@@ -14,6 +14,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // LowRankGP is a Gaussian-process model with more data than GP can hold: the
@@ -99,7 +101,7 @@ func NewInducingGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, z mat.Ma
 	}
 	zs := mat.DenseCopyOf(z)
 	for i := range rows {
-		if j, ok := allFinite(zs.RawRowView(i)); !ok {
+		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of z is %v", ErrNotFinite, i, j, zs.At(i, j))
 		}
 	}
@@ -121,7 +123,7 @@ func NewInducingGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, z mat.Ma
 // newLowRankGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
 func newLowRankGP(gp *GP, z *inducing, f []float64) (*LowRankGP, error) {
 	n, m := gp.Len(), z.rank()
-	if i, ok := allFinite(f); !ok {
+	if i, ok := dense.AllFinite(f); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: covariance of row %d and inducing input %d", ErrNotFinite, i/m, i%m)
 	}
 	g := &LowRankGP{z: z}
@@ -325,16 +327,16 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 	if w.x == nil || w.x.RawMatrix().Rows != t {
 		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(m, t, nil)
 	}
-	w.known = resize(w.known, t)
+	w.known = dense.Resize(w.known, t)
 	for i := range t {
 		row := w.x.RawRowView(i)
 		mat.Row(row, lo+i, x)
-		if _, w.known[i] = allFinite(row); !w.known[i] {
+		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
 			clear(row)
 		}
 	}
 	CrossCov(w.k, u.kernel, u.x, w.x)
-	blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(u.l, m), w.k.RawMatrix())
+	blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
 }
 
 // LowRankGPPosterior is the approximation q(w) = N(m, V) of a LowRankGP that a
@@ -382,7 +384,7 @@ func (p *LowRankGPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, 
 	if rows > 0 && cols != p.Dim() {
 		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Dim()))
 	}
-	m, v = dest(mean, rows), dest(variance, rows)
+	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
 	inBlocks(rows, func(lo, hi int) {
 		w := p.workspaces.Get().(*predictWork)
 		defer p.workspaces.Put(w)
@@ -405,7 +407,7 @@ func (p *LowRankGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.M
 	for i := range v {
 		v[i] = math.Max(0, v[i])
 	}
-	blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(p.q.l, f.Rows), f)
+	blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.l, f.Rows), f)
 	for j := range f.Rows {
 		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
 			v[i] += e * e
@@ -471,7 +473,7 @@ const savedLowRankGPFormat = "pgsvi low-rank GP posterior 1"
 func (p *LowRankGPPosterior) Save(w io.Writer) error {
 	m := p.Rank()
 	s := savedLowRankGP{Format: savedLowRankGPFormat, Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
-		Z: p.z.x.RawMatrix().Data, L: packLower(p.z.l, m), Mean: p.mean, Precision: packLower(p.q.p, m)}
+		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m)}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
 		return err
@@ -519,10 +521,10 @@ func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
 			return nil, err
 		}
 	}
-	z := &inducing{kernel: k, x: mat.NewDense(m, s.Cols, s.Z), l: unpackLower(s.L, m)}
+	z := &inducing{kernel: k, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
 	q := new(weightState)
 	q.resize(m)
-	q.p = unpackLower(s.Precision, m)
+	q.p = dense.UnpackLower(s.Precision, m)
 	for j := range m {
 		if !(z.l[j*m+j] > 0) {
 			return nil, fmt.Errorf("pgsvi: diagonal element %d of the saved factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)

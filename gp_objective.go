@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // marginalTerms is f = −Σ_n E_q[log p(y_n|z_n)] over a Gaussian q, whose terms
@@ -38,7 +40,7 @@ func (f *marginalTerms) Accepts(q Dist) error {
 func (f *marginalTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
 	n := q.(normal)
 	t := newTerms(batch, len(f.y))
-	x := newRows(6, t.n)
+	x := dense.NewRows(6, t.n)
 	y, m, v, e, d1, d2 := x[0], x[1], x[2], x[3], x[4], x[5]
 	for i := range t.n {
 		j := t.index(i)

@@ -12,6 +12,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
@@ -33,7 +35,7 @@ type GPPosterior struct {
 	m, v             []float64 // marginals at the training points
 	gamma            []float64
 	jitter, maxPrior float64
-	fac              *siteFactor
+	fac              *dense.Sites
 	workspaces       *sync.Pool
 }
 
@@ -42,8 +44,8 @@ type GPPosterior struct {
 func (s *GPStepper) Posterior() (*GPPosterior, error) {
 	if err := s.refresh(false); err != nil {
 		// Where only the expectations overflow, m and V are what they are.
-		_, mean := allFinite(s.cur.m)
-		_, variance := allFinite(s.cur.v)
+		_, mean := dense.AllFinite(s.cur.m)
+		_, variance := dense.AllFinite(s.cur.v)
 		if !errors.Is(err, ErrNotFinite) || !mean || !variance {
 			return nil, err
 		}
@@ -54,12 +56,12 @@ func (s *GPStepper) Posterior() (*GPPosterior, error) {
 // newGPPosterior returns the posterior of state q under the prior covariance k;
 // it copies what it keeps of q.
 func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, jitter: g.Jitter, fac: new(siteFactor),
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, jitter: g.Jitter, fac: new(dense.Sites),
 		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
-	if !p.fac.factor(k, len(p.a), p.gamma) {
+	if !p.fac.Factor(k, len(p.a), p.gamma) {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	p.fac.c = nil // K is not needed any more
+	p.fac.C = nil // K is not needed any more
 	for _, v := range PriorVar(nil, g.kernel, g.x) {
 		p.maxPrior = math.Max(p.maxPrior, v)
 	}
@@ -79,7 +81,7 @@ func (p *GPPosterior) Dim() int {
 // Train stores mean and variance of the latent values at the training points,
 // under the prior with jitter, in mean and variance; nil allocates.
 func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
-	m, v = dest(mean, p.Len()), dest(variance, p.Len())
+	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
 	copy(m, p.m)
 	copy(v, p.v)
 	return m, v
@@ -88,7 +90,7 @@ func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
 // Sites stores the site parameters γ and b in gamma and b; nil allocates. The
 // posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b.
 func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
-	g, h = dest(gamma, p.Len()), dest(b, p.Len())
+	g, h = dense.Dest(gamma, p.Len()), dense.Dest(b, p.Len())
 	copy(g, p.gamma)
 	for i, a := range p.a {
 		h[i] = a + g[i]*p.m[i]
@@ -105,7 +107,7 @@ func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []flo
 	if rows > 0 {
 		p.checkCols(cols)
 	}
-	m, v = dest(mean, rows), dest(variance, rows)
+	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
 	blocks := (rows + predictBlock - 1) / predictBlock
 	workers := min(blocks, runtime.GOMAXPROCS(0))
 	run := func(first int) {
@@ -139,10 +141,10 @@ func (p *GPPosterior) checkCols(cols int) {
 func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
 	t, n := len(m), p.Len()
 	p.cross(w, x, lo, t)
-	blas64.Gemv(blas.Trans, 1, general(w.k.RawMatrix().Data, n, t), vector(p.a), 0, vector(m))
+	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
 	PriorVar(v, p.kernel, w.x)
-	p.fac.expand(&w.exp, w.k.RawMatrix().Data, t)
-	w.exp.subVar(v)
+	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.SubVar(v)
 	for i, known := range w.known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
 			m[i], v[i] = 0, p.maxPrior
@@ -157,7 +159,7 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 	if w.x == nil || w.x.RawMatrix().Rows != t {
 		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
 	}
-	w.known = resize(w.known, t)
+	w.known = dense.Resize(w.known, t)
 	raw, isRaw := x.(mat.RawRowViewer)
 	for i := range t {
 		row := w.x.RawRowView(i)
@@ -168,7 +170,7 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 				row[j] = x.At(lo+i, j)
 			}
 		}
-		if _, w.known[i] = allFinite(row); !w.known[i] {
+		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
 			clear(row)
 		}
 	}
@@ -222,13 +224,13 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 		}
 	}
 	mean = make([]float64, t)
-	blas64.Gemv(blas.Trans, 1, general(w.k.RawMatrix().Data, p.Len(), t), vector(p.a), 0, vector(mean))
+	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
 	prior := mat.NewDense(t, t, nil)
 	CrossCov(prior, p.kernel, w.x, w.x)
 	c := prior.RawMatrix().Data
-	p.fac.expand(&w.exp, w.k.RawMatrix().Data, t)
-	w.exp.subCov(c)
-	fillUpper(c, t)
+	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.SubCov(c)
+	dense.FillUpper(c, t)
 	return mean, mat.NewSymDense(t, c), nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // savedGP is a GPPosterior as JSON: the inputs, what they were modelled with,
@@ -85,7 +87,7 @@ func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 		}
 	}
 	for name, x := range map[string][]float64{"input": s.X, "gamma": s.Gamma, "a": s.A, "mean": s.M, "variance": s.V} {
-		if i, ok := allFinite(x); !ok { // JSON has no NaN, but 1e999
+		if i, ok := dense.AllFinite(x); !ok { // JSON has no NaN, but 1e999
 			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, x[i])
 		}
 	}

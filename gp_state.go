@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // newGPStepper returns a Stepper at the prior, with covariances k, which has yet
@@ -114,13 +116,13 @@ func (s *GPStepper) refresh(dense bool) error {
 		return nil
 	}
 	p := &s.pg
-	if p.current = p.fac.factor(s.k, s.n, s.cur.gamma); !p.current {
+	if p.current = p.fac.Factor(s.k, s.n, s.cur.gamma); !p.current {
 		return fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	p.fac.expand(&p.exp, s.k, s.n)
+	p.fac.Expand(&p.exp, s.k, s.n)
 	if !s.fresh {
-		s.logDet = p.fac.logDet
-		s.unresolved = !p.fac.variances(s.cur.v, &p.exp)
+		s.logDet = p.fac.LogDet
+		s.unresolved = !p.fac.Variances(s.cur.v, &p.exp)
 		for i, v := range s.cur.v {
 			s.cur.v[i] = s.boundVariance(i, v)
 		}
@@ -130,7 +132,7 @@ func (s *GPStepper) refresh(dense bool) error {
 		s.fresh = true
 	}
 	if dense {
-		p.fac.covariance(s.cov, &p.exp)
+		p.fac.Covariance(s.cov, &p.exp)
 		s.dense = true
 		for i := range s.rounding {
 			s.rounding[i] = s.roundingAnew(i)
@@ -199,9 +201,9 @@ func (s *GPStepper) batchStep() error {
 
 // pgStep is the workspace of the step with a given β.
 type pgStep struct {
-	fac, next          siteFactor
+	fac, next          dense.Sites
 	current            bool // fac is that of the sites of the state
-	exp                expansion
+	exp                dense.Expansion
 	rows               []float64
 	y, m, v, e, d1, d2 []float64
 	gamma, b, a, w     []float64
@@ -219,10 +221,10 @@ type blockStep struct {
 	rows    []float64 // V[B, :], one row a site
 	prob    siteProblem
 	alg     covAlgebra
-	fac     siteFactor
-	exp     expansion
-	inner   expansion // of the block itself
-	v       []float64 // V_BB after a step
+	fac     dense.Sites
+	exp     dense.Expansion
+	inner   dense.Expansion // of the block itself
+	v       []float64       // V_BB after a step
 	next    siteState
 	delta   []float64
 	u       []float64
@@ -248,8 +250,8 @@ type curveProx struct {
 	q, q0  *Gaussian
 	tg, tb []float64
 	try    siteState
-	fac    siteFactor
-	exp    expansion
+	fac    dense.Sites
+	exp    dense.Expansion
 	pg     pgStep
 	logDet float64
 }
@@ -257,7 +259,7 @@ type curveProx struct {
 // roundingAnew estimates the relative error of a variance computed from the sites.
 func (s *GPStepper) roundingAnew(i int) float64 {
 	k := s.k[i*s.n+i]
-	if s.cur.gamma[i]*k > strongSite {
+	if s.cur.gamma[i]*k > dense.StrongSite {
 		return epsilon
 	}
 	return epsilon * k / s.cur.v[i]

@@ -5,6 +5,8 @@ import (
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // The inner problem of a block is solved until the decrease that it promises
@@ -58,22 +60,22 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 // true if the ELBO does not fall; otherwise nothing changes.
 func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 	p, n, m := &t.prob, s.n, len(t.b)
-	t.delta, t.u = resize(t.delta, m), resize(t.u, m)
+	t.delta, t.u = dense.Resize(t.delta, m), dense.Resize(t.u, m)
 	for a := range t.b {
 		t.delta[a] = fraction * (p.cur.gamma[a] - t.base.gamma[a])
 		t.u[a] = fraction * (p.cur.c[a] - t.base.a[a])
 	}
-	if !t.fac.factor(t.cov, m, t.delta) {
+	if !t.fac.Factor(t.cov, m, t.delta) {
 		return false
 	}
-	t.fac.expand(&t.exp, t.rows, n)
+	t.fac.Expand(&t.exp, t.rows, n)
 	next := &t.next
 	next.resize(n)
 	copy(next.v, s.cur.v)
-	t.exp.subVar(next.v)
-	t.fac.solve(t.u)
+	t.exp.SubVar(next.v)
+	t.fac.Solve(t.u)
 	clear(next.m)
-	blas64.Gemv(blas.Trans, 1, general(t.rows, m, n), vector(t.u), 0, vector(next.m))
+	blas64.Gemv(blas.Trans, 1, dense.General(t.rows, m, n), dense.Vector(t.u), 0, dense.Vector(next.m))
 	for i, d := range next.m {
 		next.gamma[i] = s.cur.gamma[i]
 		next.a[i] = s.cur.a[i] - s.cur.gamma[i]*d
@@ -83,12 +85,12 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 		next.gamma[i] += t.delta[a]
 		next.a[i] += t.u[a]
 	}
-	strong := t.fac.strong()
+	strong := t.fac.Strong()
 	if strong {
 		// Within the block there are ways to keep the digits.
-		t.fac.expand(&t.inner, t.cov, m)
-		t.v = resize(t.v, m*m)
-		if !t.fac.variances(t.v[:m], &t.inner) {
+		t.fac.Expand(&t.inner, t.cov, m)
+		t.v = dense.Resize(t.v, m*m)
+		if !t.fac.Variances(t.v[:m], &t.inner) {
 			return false
 		}
 		for a, i := range t.b {
@@ -96,14 +98,14 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 		}
 	}
 	for i, v := range next.v {
-		if !(v >= leastShrink*s.cur.v[i]) && !(strong && t.in[i]) {
+		if !(v >= dense.LeastShrink*s.cur.v[i]) && !(strong && t.in[i]) {
 			return false
 		}
 	}
 	if next.expect(s.gp.lik, s.gp.y, s.workers) != nil {
 		return false
 	}
-	logDet := s.logDet + t.fac.logDet
+	logDet := s.logDet + t.fac.LogDet
 	before, after := s.elbo(&s.cur, s.logDet), s.elbo(next, logDet)
 	if !(after >= before-elboRounding*math.Abs(before)) {
 		return false
@@ -111,9 +113,9 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 	s.gradMap = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
 	s.logDet, s.unresolved = logDet, false
-	t.exp.subCov(s.cov)
+	t.exp.SubCov(s.cov)
 	if strong {
-		t.fac.covariance(t.v, &t.inner)
+		t.fac.Covariance(t.v, &t.inner)
 		for a, i := range t.b {
 			for c, j := range t.b[:a+1] {
 				s.cov[i*n+j] = t.v[a*m+c]
@@ -159,7 +161,7 @@ func (t *blockStep) distinct(batch []int, n int) {
 // gather copies what concerns the block.
 func (t *blockStep) gather(s *GPStepper) {
 	m, n := len(t.b), s.n
-	t.cov, t.y, t.rows = resize(t.cov, m*m), resize(t.y, m), resize(t.rows, m*n)
+	t.cov, t.y, t.rows = dense.Resize(t.cov, m*m), dense.Resize(t.y, m), dense.Resize(t.rows, m*n)
 	t.base.resize(m)
 	for a, i := range t.b {
 		t.y[a] = s.gp.y[i]
@@ -174,5 +176,5 @@ func (t *blockStep) gather(s *GPStepper) {
 			row[j] = s.cov[j*n+i]
 		}
 	}
-	fillUpper(t.cov, m)
+	dense.FillUpper(t.cov, m)
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/blas/blas64"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // check returns an error if the divergence cannot be evaluated at the prior.
@@ -27,7 +29,7 @@ func (c *curveProx) check(s *GPStepper) error {
 }
 
 // at computes c.try, and c.q if dense, at the fraction t of the way to the target.
-func (c *curveProx) at(s *GPStepper, t float64, dense bool) error {
+func (c *curveProx) at(s *GPStepper, t float64, full bool) error {
 	n := s.n
 	c.try.resize(n)
 	for i, g := range s.cur.gamma {
@@ -35,20 +37,20 @@ func (c *curveProx) at(s *GPStepper, t float64, dense bool) error {
 		c.try.gamma[i] = g + t*(c.tg[i]-g)
 		c.try.a[i] = b + t*(c.tb[i]-b)
 	}
-	if !c.fac.factor(s.k, n, c.try.gamma) {
+	if !c.fac.Factor(s.k, n, c.try.gamma) {
 		return fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	c.logDet = c.fac.logDet
-	c.fac.expand(&c.exp, s.k, n)
-	c.fac.solve(c.try.a)
-	blas64.Symv(1, symmetric(s.k, n), vector(c.try.a), 0, vector(c.try.m))
-	c.fac.variances(c.try.v, &c.exp)
-	if !dense {
+	c.logDet = c.fac.LogDet
+	c.fac.Expand(&c.exp, s.k, n)
+	c.fac.Solve(c.try.a)
+	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(c.try.a), 0, dense.Vector(c.try.m))
+	c.fac.Variances(c.try.v, &c.exp)
+	if !full {
 		return nil
 	}
 	copy(c.q.next.m, c.try.m)
-	c.fac.covariance(c.q.next.v, &c.exp)
-	fillUpper(c.q.next.v, n)
+	c.fac.Covariance(c.q.next.v, &c.exp)
+	dense.FillUpper(c.q.next.v, n)
 	return c.q.commitMoments()
 }
 
@@ -61,7 +63,7 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 		beta = c.beta
 	}
 	before := math.Inf(-1)
-	c.tg, c.tb = resize(c.tg, n), resize(c.tb, n)
+	c.tg, c.tb = dense.Resize(c.tg, n), dense.Resize(c.tb, n)
 	if auto {
 		if err := s.refresh(false); err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // step takes the step of the paper with step size β from the gradient of batch.
@@ -32,7 +34,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	r := 1 / (1 + beta)
 	scale := (1 - r) * float64(n) / float64(len(t.y))
 	// Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
-	t.gamma, t.b = resize(t.gamma, n), resize(t.b, n)
+	t.gamma, t.b = dense.Resize(t.gamma, n), dense.Resize(t.b, n)
 	for i, g := range s.cur.gamma {
 		t.gamma[i], t.b[i] = r*g, r*(s.cur.a[i]+g*s.cur.m[i])
 	}
@@ -58,17 +60,17 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	least := 0.0
 	if !deterministic(s.est) {
 		if !t.current {
-			t.current = t.fac.factor(s.k, n, s.cur.gamma)
+			t.current = t.fac.Factor(s.k, n, s.cur.gamma)
 		}
-		least = min(noisyPivot, t.fac.leastPivot())
+		least = min(noisyPivot, t.fac.LeastPivot())
 	}
 	for halved := range 100 {
-		if t.next.factor(s.k, n, t.gamma) && (t.next.leastPivot() >= least || halved >= noisyHalvings) {
-			t.mean = resize(t.mean, n)
+		if t.next.Factor(s.k, n, t.gamma) && (t.next.LeastPivot() >= least || halved >= noisyHalvings) {
+			t.mean = dense.Resize(t.mean, n)
 			copy(t.w, t.b)
-			t.next.solve(t.w)
-			blas64.Symv(1, symmetric(s.k, n), vector(t.w), 0, vector(t.mean))
-			if i, ok := allFinite(t.mean); !ok {
+			t.next.Solve(t.w)
+			blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.w), 0, dense.Vector(t.mean))
+			if i, ok := dense.AllFinite(t.mean); !ok {
 				return fmt.Errorf("pgsvi: %w: mean of term %d would be %v", ErrNotFinite, i, t.mean[i])
 			}
 			t.fac, t.next, t.current = t.next, t.fac, true
@@ -76,7 +78,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 			copy(s.cur.gamma, t.gamma)
 			copy(s.cur.a, t.w)
 			copy(s.cur.m, t.mean)
-			s.logDet = t.fac.logDet
+			s.logDet = t.fac.LogDet
 			s.fresh, s.dense = false, false
 			return nil
 		}
@@ -97,9 +99,9 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 		m = n
 	}
 	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
-		*p = resize(*p, m)
+		*p = dense.Resize(*p, m)
 	}
-	t.w = resize(t.w, n)
+	t.w = dense.Resize(t.w, n)
 	for a := range m {
 		i := termAt(batch, a)
 		t.y[a], t.m[a], t.v[a] = s.gp.y[i], s.cur.m[i], s.cur.v[i]
@@ -107,7 +109,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	if s.fresh {
 		return nil
 	}
-	t.rows = resize(t.rows, n*m)
+	t.rows = dense.Resize(t.rows, n*m)
 	for a := range m {
 		i := termAt(batch, a)
 		t.v[a] = s.k[i*n+i]
@@ -115,8 +117,8 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 			t.rows[j*m+a] = kij
 		}
 	}
-	t.fac.expand(&t.exp, t.rows, m)
-	t.exp.subVar(t.v)
+	t.fac.Expand(&t.exp, t.rows, m)
+	t.exp.SubVar(t.v)
 	for a, v := range t.v {
 		t.v[a] = s.boundVariance(termAt(batch, a), v)
 	}
@@ -129,10 +131,10 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 //	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
 func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
 	n := s.n
-	if !t.next.factor(s.k, n, t.gamma) {
+	if !t.next.Factor(s.k, n, t.gamma) {
 		return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
 	}
-	t.a, t.mean = resize(t.a, n), resize(t.mean, n)
+	t.a, t.mean = dense.Resize(t.a, n), dense.Resize(t.mean, n)
 	copy(t.a, s.cur.a)
 	for i, a := range t.a {
 		t.w[i] = (1 - r) * a
@@ -140,8 +142,8 @@ func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
 	for i := range t.y {
 		t.w[termAt(batch, i)] -= scale * t.d1[i]
 	}
-	t.next.solve(t.w)
+	t.next.Solve(t.w)
 	floats.Sub(t.a, t.w)
-	blas64.Symv(1, symmetric(s.k, n), vector(t.a), 0, vector(t.mean))
+	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.a), 0, dense.Vector(t.mean))
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Gram stores the training covariance K(X, X), N×N for the N rows of x, in dst
@@ -520,6 +522,6 @@ func (k Linear) fill(dst []float64, t *kernelTile) {
 // predictWork is the memory of one block.
 type predictWork struct {
 	x, k  *mat.Dense
-	exp   expansion
+	exp   dense.Expansion
 	known []bool
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // ScanLIBSVM returns the rows of text in the format of LIBSVM and SVMlight, one
@@ -98,7 +100,7 @@ func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 		if math.IsNaN(row.Y) || math.IsInf(row.Y, 0) {
 			return fmt.Errorf("pgsvi: row %d has the response %v: %w", i, row.Y, ErrNotFinite)
 		}
-		if k, ok := allFinite(row.Val); !ok {
+		if k, ok := dense.AllFinite(row.Val); !ok {
 			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
 		}
 		text = strconv.AppendFloat(text[:0], row.Y, 'g', -1, 64)

@@ -15,6 +15,8 @@ import (
 	"testing/iotest"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // zipped returns b as gzip.
@@ -304,7 +306,7 @@ func FuzzLIBSVM(f *testing.F) {
 				}
 			}
 			width = max(width, last+1)
-			if _, ok := allFinite(append(row.Val, row.Y)); !ok {
+			if _, ok := dense.AllFinite(append(row.Val, row.Y)); !ok {
 				t.Fatalf("row %d is %+v", i, row)
 			}
 		}

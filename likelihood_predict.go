@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mathext"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // The closed forms of this package's likelihoods. They are not exported because
@@ -390,7 +392,7 @@ func predictLogProbs(dst []float64, lik Likelihood, y, m, v []float64) []float64
 	if len(y) != len(m) {
 		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", len(m), len(y)))
 	}
-	dst = dest(dst, len(m))
+	dst = dense.Dest(dst, len(m))
 	for i := range m {
 		dst[i], _ = PredictLogProb(lik, y[i], m[i], v[i])
 	}

@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // design is a design matrix X, rows×cols, dense or sparse. Rows are named by a
@@ -52,7 +54,7 @@ func (g *design) check() error {
 	if g.sparse != nil {
 		return nil // checked by Append
 	}
-	if k, ok := allFinite(g.dense); !ok {
+	if k, ok := dense.AllFinite(g.dense); !ok {
 		return fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, k/g.cols, k%g.cols, g.dense[k])
 	}
 	return nil
@@ -189,12 +191,12 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 		}
 		return
 	}
-	*buf = resize(*buf, d*designStride)
+	*buf = dense.Resize(*buf, d*designStride)
 	for _, sign := range [2]float64{1, -1} {
 		n := 0
 		flush := func() {
 			if n > 0 {
-				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}, 1, symmetric(p, d))
+				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}, 1, dense.Symmetric(p, d))
 			}
 			n = 0
 		}
@@ -234,7 +236,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 		}
 		return
 	}
-	*buf = resize(*buf, d*designStride)
+	*buf = dense.Resize(*buf, d*designStride)
 	for lo := 0; lo < len(dst); lo += designChunk {
 		n := min(designChunk, len(dst)-lo)
 		for a := range n {
@@ -242,7 +244,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 			scaleInto((*buf)[a:], designStride, 1, g.dense[i*d:(i+1)*d])
 		}
 		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, lowerTriangle(l, d), b)
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, d), b)
 		v := dst[lo : lo+n]
 		clear(v)
 		for j := range d {
@@ -281,13 +283,13 @@ func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]
 	}
 	d, first := g.cols, int(ind[0])
 	n := d - first
-	*buf = resize(*buf, n)
+	*buf = dense.Resize(*buf, n)
 	x := *buf
 	clear(x)
 	for k, j := range ind {
 		x[int(j)-first] = val[k]
 	}
-	blas64.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, vector(x))
+	blas64.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, dense.Vector(x))
 	return floats.Dot(x, x)
 }
 

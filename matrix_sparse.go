@@ -9,6 +9,8 @@ import (
 	"sort"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Row is one datum of a generalised linear model as it arrives from a reader
@@ -70,7 +72,7 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	if ind != nil && len(ind) != len(val) {
 		return fmt.Errorf("pgsvi: %w: row %d has %d columns and %d values", ErrShape, row, len(ind), len(val))
 	}
-	if k, ok := allFinite(val); !ok {
+	if k, ok := dense.AllFinite(val); !ok {
 		return fmt.Errorf("pgsvi: %w: row %d, column %d is %v", ErrNotFinite, row, columnOf(ind, k), val[k])
 	}
 	sorted := true
@@ -187,7 +189,7 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 		for i := range n {
 			if sparse {
 				ind, val := s.Row(i)
-				row.Ind, row.Val = resize(row.Ind, len(ind)), val
+				row.Ind, row.Val = dense.Resize(row.Ind, len(ind)), val
 				for k, j := range ind {
 					row.Ind[k] = int(j)
 				}

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/exp/mmap"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // A row file, all numbers little-endian:
@@ -196,7 +198,7 @@ func (w *RowWriter) check(row Row) (width int, err error) {
 			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
 		}
 	}
-	if _, ok := allFinite([]float64{row.Y, row.Offset, row.Weight}); !ok {
+	if _, ok := dense.AllFinite([]float64{row.Y, row.Offset, row.Weight}); !ok {
 		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows, row.Y, row.Offset, row.Weight, ErrNotFinite)
 	}
 	if row.Weight < 0 || row.Weight != 0 && row.Weight != 1 && !w.opts.Weight {
@@ -535,7 +537,7 @@ func (f *RowFile) RowAt(i int, dst *Row) error {
 	off := rowHeader + int64(i)*stride + (int64(i)/rowsPerBlock(stride)+1)*rowBlockHeader
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.buf = resize(f.buf, int(stride))
+	f.buf = dense.Resize(f.buf, int(stride))
 	if err := f.window.read(f.buf, off); err != nil {
 		return err
 	}

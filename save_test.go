@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // savedLinear is a user's kernel, with a registered type.
@@ -15,7 +17,7 @@ type savedLinear struct{ S float64 }
 func (k savedLinear) Cov(x, y []float64) float64 { return k.S * k.S * x[0] * y[0] }
 func (k savedLinear) NumParams() int             { return 1 }
 func (k savedLinear) Params(dst []float64) []float64 {
-	dst = dest(dst, 1)
+	dst = dense.Dest(dst, 1)
 	dst[0] = math.Log(k.S)
 	return dst
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // A site stands for one likelihood term: it multiplies the density of η_n by
@@ -50,22 +52,22 @@ type siteAlgebra interface {
 type covAlgebra struct {
 	n   int
 	cov []float64 // C, both triangles; not owned
-	fac siteFactor
-	exp expansion
+	fac dense.Sites
+	exp dense.Expansion
 }
 
 func (a *covAlgebra) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
-	if !a.fac.factor(a.cov, a.n, delta) {
+	if !a.fac.Factor(a.cov, a.n, delta) {
 		return 0, 0, false
 	}
-	a.fac.expand(&a.exp, a.cov, a.n)
-	if !a.fac.variances(v, &a.exp) {
+	a.fac.Expand(&a.exp, a.cov, a.n)
+	if !a.fac.Variances(v, &a.exp) {
 		return 0, 0, false
 	}
-	a.fac.solve(u)
-	a.fac.mulC(u)
-	copy(d, a.fac.t)
-	return a.fac.logDet, floats.Dot(u, d), true
+	a.fac.Solve(u)
+	a.fac.MulC(u)
+	copy(d, a.fac.T)
+	return a.fac.LogDet, floats.Dot(u, d), true
 }
 
 func (a *covAlgebra) accept() {}
@@ -91,10 +93,10 @@ func (p *siteProblem) prepare(lik Likelihood, y []float64, alg siteAlgebra, base
 	p.base.copyFrom(base)
 	for _, s := range []*problemState{&p.cur, &p.try} {
 		s.resize(n)
-		s.c = resize(s.c, n)
+		s.c = dense.Resize(s.c, n)
 	}
-	p.delta, p.u, p.d = resize(p.delta, n), resize(p.u, n), resize(p.d, n)
-	p.tg, p.tc = resize(p.tg, n), resize(p.tc, n)
+	p.delta, p.u, p.d = dense.Resize(p.delta, n), dense.Resize(p.u, n), dense.Resize(p.d, n)
+	p.tg, p.tc = dense.Resize(p.tg, n), dense.Resize(p.tc, n)
 	p.t = 1
 	p.mix.reset()
 	p.evaluations = 0
@@ -299,7 +301,7 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 		a.reset()
 	}
 	x, r := a.next(2 * n)
-	a.w, a.z = resize(a.w, 2*n), resize(a.z, 2*n)
+	a.w, a.z = dense.Resize(a.w, 2*n), dense.Resize(a.z, 2*n)
 	for i, m := range s.m {
 		g, tg, v := s.gamma[i], s.tg[i], s.v[i]
 		d := m - m0[i]

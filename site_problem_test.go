@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // TestSiteFactor compares the site algebra with dense inverses, for changes of
@@ -51,20 +53,20 @@ func TestSiteFactor(t *testing.T) {
 		v.Mul(&c, &inv)
 
 		full := append([]float64(nil), c.RawMatrix().Data...)
-		var f siteFactor
-		if !f.factor(full, n, delta) {
+		var f dense.Sites
+		if !f.Factor(full, n, delta) {
 			t.Fatalf("trial %d: not positive definite", trial)
 		}
-		if want := math.Log(mat.Det(ic)); math.Abs(f.logDet-want) > 1e-10*math.Max(1, math.Abs(want)) {
-			t.Errorf("trial %d: log determinant %v, want %v", trial, f.logDet, want)
+		if want := math.Log(mat.Det(ic)); math.Abs(f.LogDet-want) > 1e-10*math.Max(1, math.Abs(want)) {
+			t.Errorf("trial %d: log determinant %v, want %v", trial, f.LogDet, want)
 		}
-		var x expansion
-		f.expand(&x, full, n)
+		var x dense.Expansion
+		f.Expand(&x, full, n)
 		variance, cov := make([]float64, n), make([]float64, n*n)
-		if !f.variances(variance, &x) {
+		if !f.Variances(variance, &x) {
 			t.Fatalf("trial %d: not resolved", trial)
 		}
-		f.covariance(cov, &x)
+		f.Covariance(cov, &x)
 		for i := range n {
 			scale := c.At(i, i)
 			if math.Abs(variance[i]-v.At(i, i)) > 1e-10*scale {
@@ -78,7 +80,7 @@ func TestSiteFactor(t *testing.T) {
 		}
 		var want mat.VecDense
 		want.MulVec(&inv, mat.NewVecDense(n, w))
-		f.solve(w)
+		f.Solve(w)
 		for i := range w {
 			if math.Abs(w[i]-want.AtVec(i)) > 1e-9*(1+mat.Norm(&want, 2)) {
 				t.Errorf("trial %d: solution %d is %v, want %v", trial, i, w[i], want.AtVec(i))
@@ -93,9 +95,9 @@ func TestSiteFactor(t *testing.T) {
 		q.Mul(&inv, d)
 		b := mat.NewDense(n, 2, append([]float64(nil), rows...))
 		r.Product(b.T(), &q, b)
-		f.expand(&x, rows, 2)
+		f.Expand(&x, rows, 2)
 		got := []float64{0, 0}
-		x.subVar(got)
+		x.SubVar(got)
 		for j := range got {
 			if math.Abs(got[j]+r.At(j, j)) > 1e-9*(1+math.Abs(r.At(j, j))) {
 				t.Errorf("trial %d: reduction %v, want %v", trial, -got[j], r.At(j, j))
@@ -109,8 +111,8 @@ func TestSiteFactorInvalid(t *testing.T) {
 	for name, delta := range map[string][]float64{
 		"too negative": {-0.6, 0}, "both": {1, -1}, "NaN": {math.NaN(), 0}, "Inf": {math.Inf(1), 0},
 	} {
-		var f siteFactor
-		if f.factor([]float64{2, 1, 1, 2}, 2, delta) {
+		var f dense.Sites
+		if f.Factor([]float64{2, 1, 1, 2}, 2, delta) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -122,17 +124,17 @@ func TestStrongSites(t *testing.T) {
 	for _, s := range []float64{1e3, 1e6, 1e10, 1e14} {
 		c := []float64{1, 0, 0, 4}
 		delta := []float64{s, 2 * s}
-		var f siteFactor
-		if !f.factor(c, 2, delta) {
+		var f dense.Sites
+		if !f.Factor(c, 2, delta) {
 			t.Fatal("not positive definite")
 		}
-		var x expansion
-		f.expand(&x, c, 2)
+		var x dense.Expansion
+		f.Expand(&x, c, 2)
 		v, cov := make([]float64, 2), make([]float64, 4)
-		if !f.variances(v, &x) {
+		if !f.Variances(v, &x) {
 			t.Fatalf("Δ = %g is not resolved", s)
 		}
-		f.covariance(cov, &x)
+		f.Covariance(cov, &x)
 		for i := range 2 {
 			want := 1 / (1/c[3*i] + delta[i])
 			if math.Abs(v[i]/want-1) > 1e-11 || math.Abs(cov[3*i]/want-1) > 1e-11 {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // noisyPivot is how much a step with noise must leave, of the precision of a
@@ -31,7 +33,7 @@ type siteState struct {
 
 func (s *siteState) resize(n int) {
 	for _, p := range []*[]float64{&s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1} {
-		*p = resize(*p, n)
+		*p = dense.Resize(*p, n)
 	}
 }
 
@@ -46,7 +48,7 @@ func (s *siteState) copyFrom(o *siteState) {
 // expect takes the expectations of the terms under the marginals, shared
 // between workers. The error wraps ErrNotFinite and names the first bad term.
 func (s *siteState) expect(lik Likelihood, y []float64, workers int) error {
-	s.bound = resize(s.bound, len(y))
+	s.bound = dense.Resize(s.bound, len(y))
 	if workers <= 1 {
 		for i := range y {
 			s.expectSite(lik, y, i)

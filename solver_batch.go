@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Sampler draws mini-batches.
@@ -102,7 +104,7 @@ func (t *allTerms) all(batch []int, n int) bool {
 	if len(batch) != n {
 		return false
 	}
-	t.seen = resize(t.seen, n)
+	t.seen = dense.Resize(t.seen, n)
 	clear(t.seen)
 	for _, i := range batch {
 		if t.seen[i] {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Smooth is f, the difficult part of the negative ELBO: a sum of N terms,
@@ -61,7 +63,7 @@ func (Zero) Value(Dist) float64 { return 0 }
 
 // Grad stores zeros.
 func (Zero) Grad(dst []float64, q Dist) []float64 {
-	dst = dest(dst, q.NumParams())
+	dst = dense.Dest(dst, q.NumParams())
 	clear(dst)
 	return dst
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by
@@ -85,7 +87,7 @@ func (f *expectation) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (
 		return math.NaN(), err
 	}
 	floats.Scale(-1, dst)
-	if i, ok := allFinite(dst); !ok {
+	if i, ok := dense.AllFinite(dst); !ok {
 		return math.NaN(), fmt.Errorf("pgsvi: %w: element %d of the gradient estimate is %v; the log-likelihood may overflow under q", ErrNotFinite, i, dst[i])
 	}
 	return -v, nil

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Linearized returns the same negative ELBO with h moved into f, which steps
@@ -81,7 +83,7 @@ func (l linearized) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (fl
 		v += l.h.Value(q)
 	}
 	floats.Add(dst, g)
-	if i, ok := allFinite(dst); !ok {
+	if i, ok := dense.AllFinite(dst); !ok {
 		return math.NaN(), fmt.Errorf("pgsvi: %w: element %d of the gradient is %v", ErrNotFinite, i, dst[i])
 	}
 	return v, nil

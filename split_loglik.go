@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // LogLikelihood is a sum of N log-likelihood terms over z ∈ R^Dim: a LogLik,
@@ -157,7 +159,7 @@ func (s Sites) Validate() error {
 		if len(x) != len(s.X[0]) {
 			return fmt.Errorf("pgsvi: %w: row %d has %d columns, row 0 has %d", ErrShape, n, len(x), len(s.X[0]))
 		}
-		if j, ok := allFinite(x); !ok {
+		if j, ok := dense.AllFinite(x); !ok {
 			return fmt.Errorf("pgsvi: %w: row %d, column %d is %v", ErrNotFinite, n, j, x[j])
 		}
 	}

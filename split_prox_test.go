@@ -11,6 +11,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // proxGrad is the gradient of what a proximal step minimises: it vanishes there.
@@ -243,12 +245,12 @@ func TestProxDiagonalPrior(t *testing.T) {
 	rng := testRand(34)
 	for _, c := range []Coordinates{MeanParams, Moments} {
 		q0, prior := randomGaussian(rng, 3, c), randomMeanField(rng, 3, c)
-		g := gradFor(nearby(q0, randomGaussian(rng, 3, c), 0.1), KLTo(dense(prior)), KL{}, q0, 0.7)
+		g := gradFor(nearby(q0, randomGaussian(rng, 3, c), 0.1), KLTo(toDense(prior)), KL{}, q0, 0.7)
 		q, want := q0.Clone().(normal), q0.Clone().(normal)
 		if closed, err := Prox(q, g, KLTo(prior), KL{}, q0, 0.7); err != nil || !closed {
 			t.Errorf("%v: closed = %v, %v", c, closed, err)
 		}
-		if _, err := Prox(want, g, KLTo(dense(prior)), KL{}, q0, 0.7); err != nil {
+		if _, err := Prox(want, g, KLTo(toDense(prior)), KL{}, q0, 0.7); err != nil {
 			t.Fatal(err)
 		}
 		checkClose(t, c.String(), momentsOf(q), momentsOf(want), 1e-12)
@@ -362,7 +364,7 @@ func TestNoProx(t *testing.T) {
 func TestConjugateInOneStep(t *testing.T) {
 	rng := testRand(37)
 	const n, d, noise = 12, 3, 0.3
-	x, y := newRows(n, d), normals(rng, n)
+	x, y := dense.NewRows(n, d), normals(rng, n)
 	prec := mat.NewSymDense(d, nil)
 	prior := randomGaussian(rng, d, MeanParams)
 	prec.CopySym(prior.Precision())

@@ -13,6 +13,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // lineFit is a Smooth as a user writes it: f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.
@@ -203,7 +205,7 @@ func TestZeroSolver(t *testing.T) {
 				if e := long.ELBO - res.ELBO; !(e < 5*res.Gap+1e-9*math.Max(1, math.Abs(res.ELBO))) {
 					t.Errorf("gap reported as %.3g is %.3g", res.Gap, e)
 				}
-				full := dense(q)
+				full := toDense(q)
 				z := logEvidence(p, full)
 				if !(res.ELBO <= z+1e-9) {
 					t.Errorf("ELBO %v above the log evidence %v", res.ELBO, z)
@@ -702,7 +704,7 @@ func TestNotFinite(t *testing.T) {
 			t.Errorf("%s: %v, error %v, want %v", c.name, res.Status, err, c.want)
 			continue
 		}
-		if i, ok := allFinite(res.Q.Params(nil)); !ok {
+		if i, ok := dense.AllFinite(res.Q.Params(nil)); !ok {
 			t.Errorf("%s: element %d of λ is not finite", c.name, i)
 		}
 	}

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // logisticData is a small data set with labels −1 and +1.
 func logisticData(seed uint64, n, d int) Sites {
 	rng := testRand(seed)
-	s := Sites{X: newRows(n, d), Y: make([]float64, n), Lik: BernoulliLogit{}}
+	s := Sites{X: dense.NewRows(n, d), Y: make([]float64, n), Lik: BernoulliLogit{}}
 	for i, x := range s.X {
 		copy(x, normals(rng, d))
 		s.Y[i] = 1

@@ -14,6 +14,8 @@ import (
 	"testing/iotest"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 const people = "age,colour,smokes,ill\n31,red,1,yes\n52,blue,0,no\n40,green,0,yes\n"
@@ -323,7 +325,7 @@ func FuzzReadTable(f *testing.F) {
 		}
 		for i := range n {
 			row := mat.Row(nil, i, table.X)
-			if _, ok := allFinite(append(row, table.Y[i])); !ok || table.Labels != nil && math.Abs(table.Y[i]) != 1 {
+			if _, ok := dense.AllFinite(append(row, table.Y[i])); !ok || table.Labels != nil && math.Abs(table.Y[i]) != 1 {
 				t.Fatalf("row %d is %v, %v", i, row, table.Y[i])
 			}
 			for _, c := range table.columns {

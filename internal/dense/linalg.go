@@ -1,4 +1,4 @@
-package pgsvi
+package dense
 
 import (
 	"math"
@@ -13,27 +13,27 @@ import (
 // Dense symmetric and triangular matrices are n×n, row-major, with the lower
 // triangle significant. The functions below do not allocate.
 
-func symmetric(a []float64, n int) blas64.Symmetric {
+func Symmetric(a []float64, n int) blas64.Symmetric {
 	return blas64.Symmetric{Uplo: blas.Lower, N: n, Data: a, Stride: max(1, n)}
 }
 
-func lowerTriangle(a []float64, n int) blas64.Triangular {
+func LowerTriangle(a []float64, n int) blas64.Triangular {
 	return blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: a, Stride: max(1, n)}
 }
 
-func general(a []float64, rows, cols int) blas64.General {
+func General(a []float64, rows, cols int) blas64.General {
 	return blas64.General{Rows: rows, Cols: cols, Data: a, Stride: max(1, cols)}
 }
 
-func vector(a []float64) blas64.Vector { return blas64.Vector{N: len(a), Data: a, Inc: 1} }
+func Vector(a []float64) blas64.Vector { return blas64.Vector{N: len(a), Data: a, Inc: 1} }
 
-// cholesky replaces the lower triangle of a by L with a = LLᵀ and reports
+// Cholesky replaces the lower triangle of a by L with a = LLᵀ and reports
 // whether a is positive definite and finite.
 //
 // It factorises a panel at a time, so that every call into LAPACK and BLAS is
 // of a size that stays on this goroutine: the same bits on any number of cores
 // and nothing allocated.
-func cholesky(a []float64, n int) bool {
+func Cholesky(a []float64, n int) bool {
 	const panel = 64
 	for k := 0; k < n; k += panel {
 		p := min(panel, n-k)
@@ -57,8 +57,8 @@ func cholesky(a []float64, n int) bool {
 	return true
 }
 
-// logDetChol returns log|LLᵀ|.
-func logDetChol(l []float64, n int) float64 {
+// LogDet returns log|LLᵀ|.
+func LogDet(l []float64, n int) float64 {
 	var s float64
 	for i := range n {
 		s += math.Log(l[i*n+i])
@@ -66,14 +66,14 @@ func logDetChol(l []float64, n int) float64 {
 	return 2 * s
 }
 
-// invertChol replaces L by the full symmetric (LLᵀ)⁻¹.
-func invertChol(l []float64, n int) {
-	lapack64.Potri(lowerTriangle(l, n))
-	fillUpper(l, n)
+// Invert replaces L by the full symmetric (LLᵀ)⁻¹.
+func Invert(l []float64, n int) {
+	lapack64.Potri(LowerTriangle(l, n))
+	FillUpper(l, n)
 }
 
-// fillUpper copies the lower triangle of a to the upper.
-func fillUpper(a []float64, n int) {
+// FillUpper copies the lower triangle of a to the upper.
+func FillUpper(a []float64, n int) {
 	for i := range n {
 		for j := range i {
 			a[j*n+i] = a[i*n+j]
@@ -81,9 +81,9 @@ func fillUpper(a []float64, n int) {
 	}
 }
 
-// allFinite reports whether no element is NaN or infinite, and otherwise the
+// AllFinite reports whether no element is NaN or infinite, and otherwise the
 // index of the first that is.
-func allFinite(x []float64) (int, bool) {
+func AllFinite(x []float64) (int, bool) {
 	for i, v := range x {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return i, false
@@ -92,9 +92,9 @@ func allFinite(x []float64) (int, bool) {
 	return 0, true
 }
 
-// resize returns a slice of length n, reusing s where its capacity allows; the
+// Resize returns a slice of length n, reusing s where its capacity allows; the
 // contents are unspecified.
-func resize[T any](s []T, n int) []T {
+func Resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
 	}
@@ -109,8 +109,8 @@ func room[T any](s []T, n, most int) []T {
 	return s[:n]
 }
 
-// dest returns dst if it has length n, a new slice if it is nil, and panics otherwise.
-func dest(dst []float64, n int) []float64 {
+// Dest returns dst if it has length n, a new slice if it is nil, and panics otherwise.
+func Dest(dst []float64, n int) []float64 {
 	if dst == nil {
 		return make([]float64, n)
 	}
@@ -120,8 +120,8 @@ func dest(dst []float64, n int) []float64 {
 	return dst
 }
 
-// fullSym returns a copy of the matrix whose lower triangle is in a.
-func fullSym(a []float64, d int) *mat.SymDense {
+// FullSym returns a copy of the matrix whose lower triangle is in a.
+func FullSym(a []float64, d int) *mat.SymDense {
 	s := mat.NewSymDense(d, nil)
 	for i := range d {
 		for j := range i + 1 {
@@ -131,8 +131,8 @@ func fullSym(a []float64, d int) *mat.SymDense {
 	return s
 }
 
-// packLower returns the lower triangle of a, n×n, row by row.
-func packLower(a []float64, n int) []float64 {
+// PackLower returns the lower triangle of a, n×n, row by row.
+func PackLower(a []float64, n int) []float64 {
 	s := make([]float64, 0, n*(n+1)/2)
 	for i := range n {
 		s = append(s, a[i*n:i*n+i+1]...)
@@ -140,8 +140,8 @@ func packLower(a []float64, n int) []float64 {
 	return s
 }
 
-// unpackLower is the inverse of packLower.
-func unpackLower(s []float64, n int) []float64 {
+// UnpackLower is the inverse of packLower.
+func UnpackLower(s []float64, n int) []float64 {
 	a := make([]float64, n*n)
 	for i := range n {
 		copy(a[i*n:], s[i*(i+1)/2:(i+1)*(i+2)/2])
@@ -149,8 +149,8 @@ func unpackLower(s []float64, n int) []float64 {
 	return a
 }
 
-// newRows returns n slices of length d in one block of memory.
-func newRows(n, d int) [][]float64 {
+// NewRows returns n slices of length d in one block of memory.
+func NewRows(n, d int) [][]float64 {
 	data := make([]float64, n*d)
 	r := make([][]float64, n)
 	for i := range r {
@@ -159,9 +159,9 @@ func newRows(n, d int) [][]float64 {
 	return r
 }
 
-// unpack writes the packed lower triangle p as a full matrix a, with the
+// Unpack writes the packed lower triangle p as a full matrix a, with the
 // diagonal and the off-diagonal elements multiplied by the given factors.
-func unpack(a, p []float64, d int, diag, off float64) {
+func Unpack(a, p []float64, d int, diag, off float64) {
 	k := 0
 	for i := range d {
 		for j := range i {
@@ -173,9 +173,9 @@ func unpack(a, p []float64, d int, diag, off float64) {
 	}
 }
 
-// pack writes the symmetric part of the full matrix a as a packed lower
+// Pack writes the symmetric part of the full matrix a as a packed lower
 // triangle, with the diagonal and the off-diagonal elements multiplied by the given factors.
-func pack(p, a []float64, d int, diag, off float64) {
+func Pack(p, a []float64, d int, diag, off float64) {
 	k := 0
 	for i := range d {
 		for j := range i {
@@ -187,13 +187,13 @@ func pack(p, a []float64, d int, diag, off float64) {
 	}
 }
 
-func dotRow(a []float64, d, i int, x []float64) float64 {
-	return blas64.Dot(vector(a[i*d:(i+1)*d]), vector(x))
+func DotRow(a []float64, d, i int, x []float64) float64 {
+	return blas64.Dot(Vector(a[i*d:(i+1)*d]), Vector(x))
 }
 
-// mulLower stores the lower triangle of al in p, packed, for a full d×d and l lower
+// MulLower stores the lower triangle of al in p, packed, for a full d×d and l lower
 // triangular: a panel of columns at a time, for which the rows above do not matter.
-func mulLower(p, a, l []float64, d int) {
+func MulLower(p, a, l []float64, d int) {
 	const panel = 64
 	w := min(panel, d)
 	in, out := make([]float64, d*w), make([]float64, d*w)
@@ -203,7 +203,7 @@ func mulLower(p, a, l []float64, d int) {
 			row := in[i*w : (i+1)*w]
 			clear(row[copy(row, l[(j+i)*d+j:(j+i)*d+j+min(i+1, w)]):])
 		}
-		blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, general(in, n, w), 0, general(out, n, w))
+		blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, General(in, n, w), 0, General(out, n, w))
 		for i := range n {
 			r := j + i
 			copy(p[r*(r+1)/2+j:], out[i*w:i*w+min(i+1, w)])
@@ -211,7 +211,7 @@ func mulLower(p, a, l []float64, d int) {
 	}
 }
 
-// mulSquare stores ab in c, all d×d and full.
-func mulSquare(c, a, b []float64, d int) {
-	blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, general(a, d, d), general(b, d, d), 0, general(c, d, d))
+// MulSquare stores ab in c, all d×d and full.
+func MulSquare(c, a, b []float64, d int) {
+	blas64.Gemm(blas.NoTrans, blas.NoTrans, 1, General(a, d, d), General(b, d, d), 0, General(c, d, d))
 }

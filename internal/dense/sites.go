@@ -1,0 +1,349 @@
+package dense
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/lapack/lapack64"
+)
+
+// Sites turns a Gaussian N(m0, C) over n variables into the one whose
+// sites have changed by Δ (in γ) and δ (in b):
+//
+//	V = (C⁻¹ + diag Δ)⁻¹,   m = m0 + V(δ − Δm0).
+//
+// It never forms C⁻¹, so that C may be singular. Positive changes go first,
+// through B = I + S½CS½ with S = Δ, whose eigenvalues are at least 1; negative
+// changes follow through I − S½V₁S½, V₁ the result of the first, which is
+// positive definite exactly when V⁻¹ is. Storage is reused between calls.
+type Sites struct {
+	n        int
+	C        []float64 // C, lower triangle of n×n; not owned
+	Pos, Neg []int     // variables whose Δ is positive, negative
+	Sp, sn   []float64 // |Δ|^½ of these
+	Lp, ln   []float64 // Cholesky factors of B and of I − S½V₁S½
+	zn       []float64 // L_p⁻¹ S½ C[pos, neg]
+	LogDet   float64   // log|I + ΔC| = log|C|/|V|
+	T, u, r  []float64 // scratch of length n
+	inv      []float64 // scratch
+}
+
+// Factor prepares for C and Δ and reports whether V is positive definite and finite.
+func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
+	f.n, f.C = n, c
+	f.T, f.r = Resize(f.T, n), Resize(f.r, n)
+	f.Pos, f.Neg, f.Sp, f.sn = room(f.Pos, 0, n), room(f.Neg, 0, n), room(f.Sp, 0, n), room(f.sn, 0, n)
+	for i, d := range delta {
+		switch {
+		case d > 0:
+			f.Pos, f.Sp = append(f.Pos, i), append(f.Sp, math.Sqrt(d))
+		case d < 0:
+			f.Neg, f.sn = append(f.Neg, i), append(f.sn, math.Sqrt(-d))
+		case d != 0: // NaN
+			return false
+		}
+	}
+	p, q := len(f.Pos), len(f.Neg)
+	f.Lp = room(f.Lp, p*p, n*n)
+	for a, i := range f.Pos {
+		for b, j := range f.Pos[:a+1] {
+			f.Lp[a*p+b] = f.Sp[a] * f.Sp[b] * SymmetricAt(c, n, i, j)
+		}
+		f.Lp[a*p+a]++
+	}
+	if !Cholesky(f.Lp, p) {
+		return false
+	}
+	f.LogDet = LogDet(f.Lp, p)
+	if q == 0 {
+		return true
+	}
+	f.zn = room(f.zn, p*q, n*n)
+	for a, i := range f.Pos {
+		for b, j := range f.Neg {
+			f.zn[a*q+b] = f.Sp[a] * SymmetricAt(c, n, i, j)
+		}
+	}
+	f.trsm(f.Lp, p, f.zn, q)
+	f.ln = room(f.ln, q*q, n*n)
+	for a, i := range f.Neg {
+		for b, j := range f.Neg[:a+1] {
+			f.ln[a*q+b] = SymmetricAt(c, n, i, j)
+		}
+	}
+	if p > 0 {
+		blas64.Syrk(blas.Trans, -1, General(f.zn, p, q), 1, Symmetric(f.ln, q))
+	}
+	for a := range q {
+		for b := range a + 1 {
+			f.ln[a*q+b] *= -f.sn[a] * f.sn[b]
+		}
+		f.ln[a*q+a]++
+	}
+	if !Cholesky(f.ln, q) {
+		return false
+	}
+	f.LogDet += LogDet(f.ln, q)
+	return !math.IsInf(f.LogDet, 0)
+}
+
+// LeastPivot returns the least of what negative changes leave of the precisions of
+// their variables, given the positive changes and the negative ones before.
+func (f *Sites) LeastPivot() float64 {
+	least := 1.0
+	q := len(f.Neg)
+	for i := range q {
+		least = math.Min(least, f.ln[i*q+i]*f.ln[i*q+i])
+	}
+	return least
+}
+
+// SymmetricAt returns element (i, j) of the symmetric matrix whose lower triangle is in c.
+func SymmetricAt(c []float64, n, i, j int) float64 {
+	if i < j {
+		i, j = j, i
+	}
+	return c[i*n+j]
+}
+
+// trsm replaces b, n×cols, by L⁻¹b.
+func (*Sites) trsm(l []float64, n int, b []float64, cols int) {
+	if n > 0 && cols > 0 {
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, LowerTriangle(l, n), General(b, n, cols))
+	}
+}
+
+// Expansion holds the rows X_p and X_n with
+//
+//	rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows = X_pᵀX_p − X_nᵀX_n,
+//
+// rows being n×cols. With rows = C this is C − V.
+type Expansion struct {
+	cols   int
+	xp, xn []float64 // len(pos)×cols, len(neg)×cols; in buf
+	buf    []float64
+}
+
+// Expand computes the expansion of rows into x, whose storage is reused. It
+// only reads f and may run concurrently on different x.
+func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
+	p, q := len(f.Pos), len(f.Neg)
+	x.cols = cols
+	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
+	x.xp, x.xn = x.buf[:p*cols], x.buf[p*cols:]
+	for a, i := range f.Pos {
+		floats.ScaleTo(x.xp[a*cols:(a+1)*cols], f.Sp[a], rows[i*cols:(i+1)*cols])
+	}
+	f.trsm(f.Lp, p, x.xp, cols)
+	if q == 0 {
+		return
+	}
+	for a, i := range f.Neg {
+		copy(x.xn[a*cols:(a+1)*cols], rows[i*cols:(i+1)*cols])
+	}
+	if p > 0 {
+		gemmTN(x.xn, f.zn, x.xp, p, q, cols)
+	}
+	for a, s := range f.sn {
+		floats.Scale(s, x.xn[a*cols:(a+1)*cols])
+	}
+	f.trsm(f.ln, q, x.xn, cols)
+}
+
+// gemmTN subtracts aᵀb from c, a being p×q, b p×cols and c q×cols. It goes
+// column block by column block, of a size that BLAS keeps on this goroutine.
+func gemmTN(c, a, b []float64, p, q, cols int) {
+	const width = 64
+	for i := 0; i < q; i += width {
+		for j := 0; j < cols; j += width {
+			bi, bj := min(width, q-i), min(width, cols-j)
+			blas64.Gemm(blas.Trans, blas.NoTrans, -1,
+				blas64.General{Rows: p, Cols: bi, Stride: q, Data: a[i:]},
+				blas64.General{Rows: p, Cols: bj, Stride: cols, Data: b[j:]},
+				1, blas64.General{Rows: bi, Cols: bj, Stride: cols, Data: c[i*cols+j:]})
+		}
+	}
+}
+
+// SubVar replaces v, of length cols, by v minus the diagonal of X_pᵀX_p − X_nᵀX_n.
+func (x *Expansion) SubVar(v []float64) {
+	for _, part := range [2]struct {
+		x    []float64
+		sign float64
+	}{{x.xp, -1}, {x.xn, 1}} {
+		for k := 0; k < len(part.x); k += x.cols {
+			for j, e := range part.x[k : k+x.cols] {
+				v[j] += part.sign * e * e
+			}
+		}
+	}
+}
+
+// SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
+func (x *Expansion) SubCov(v []float64) {
+	x.addGram(v, -1, x.xp)
+	x.addGram(v, 1, x.xn)
+}
+
+// addGram adds sign·XᵀX to the lower triangle of v for one part X of x.
+func (x *Expansion) addGram(v []float64, sign float64, part []float64) {
+	if len(part) > 0 {
+		blas64.Syrk(blas.Trans, sign, General(part, len(part)/x.cols, x.cols), 1, Symmetric(v, x.cols))
+	}
+}
+
+// Solve replaces w by u = (I + ΔC)⁻¹w. With w = δ − Δm0 the mean moves by Cu.
+//
+// Where Δ > 0, u = S½ B⁻¹(S⁻½w − S½Cw′), w′ being w without these variables: no
+// large terms cancel however large Δ is.
+func (f *Sites) Solve(w []float64) {
+	if len(f.Neg) > 0 {
+		// I + ΔC = (I − S V₁)(I + Δ₊C): first the left factor.
+		f.u = Resize(f.u, f.n)
+		copy(f.u, w)
+		f.solvePos(f.u)
+		f.MulC(f.u)
+		r := f.r[:len(f.Neg)]
+		for a, i := range f.Neg {
+			r[a] = f.sn[a] * f.T[i]
+		}
+		Potrs(f.ln, r)
+		for a, i := range f.Neg {
+			w[i] += f.sn[a] * r[a]
+		}
+	}
+	f.solvePos(w)
+}
+
+// solvePos is solve for the positive changes alone.
+func (f *Sites) solvePos(w []float64) {
+	r := f.r[:len(f.Pos)]
+	for a, i := range f.Pos {
+		r[a] = w[i] / f.Sp[a]
+		w[i] = 0
+	}
+	if len(f.Pos) < f.n {
+		f.MulC(w)
+		for a, i := range f.Pos {
+			r[a] -= f.Sp[a] * f.T[i]
+		}
+	}
+	Potrs(f.Lp, r)
+	for a, i := range f.Pos {
+		w[i] = f.Sp[a] * r[a]
+	}
+}
+
+// MulC stores Cw in f.t.
+func (f *Sites) MulC(w []float64) {
+	blas64.Symv(1, Symmetric(f.C, f.n), Vector(w), 0, Vector(f.T))
+}
+
+// Potrs replaces r by (LLᵀ)⁻¹r.
+func Potrs(l, r []float64) {
+	if n := len(r); n > 0 {
+		blas64.Trsv(blas.NoTrans, LowerTriangle(l, n), Vector(r))
+		blas64.Trsv(blas.Trans, LowerTriangle(l, n), Vector(r))
+	}
+}
+
+// A variance is found as c − ‖x‖², with an error of rounding of size c. Where a
+// site shrinks its own variance by more than strongSite, ΔV = I − B⁻¹ gives it
+// with an error of size 1/Δ instead, up to strongestSite, beyond which the site
+// could not be weakened again; where a variance shrinks by more than
+// leastShrink without a site of its own, it is not resolved.
+const (
+	StrongSite    = 1e4
+	strongestSite = 1e15
+	LeastShrink   = 1e-10
+)
+
+// Strong reports whether some positive change shrinks its variance by more
+// than strongSite.
+func (f *Sites) Strong() bool {
+	for a, i := range f.Pos {
+		if f.Sp[a]*f.Sp[a]*f.C[i*f.n+i] > StrongSite {
+			return true
+		}
+	}
+	return false
+}
+
+// Variances stores the diagonal of V in v, given the expansion of C, and
+// reports whether every element is resolved.
+func (f *Sites) Variances(v []float64, x *Expansion) bool {
+	n := f.n
+	for i := range n {
+		v[i] = f.C[i*n+i]
+	}
+	x.SubVar(v)
+	if !f.Strong() {
+		return f.resolved(v)
+	}
+	// 1 − ‖L⁻¹e_i‖² over Δ_i, plus what the negative changes add back.
+	p := len(f.Pos)
+	f.inv = room(f.inv, p*p, f.n*f.n)
+	copy(f.inv, f.Lp)
+	lapack64.Trtri(LowerTriangle(f.inv, p))
+	norm := f.r[:p]
+	clear(norm)
+	for a := range p {
+		for b, l := range f.inv[a*p : a*p+a+1] {
+			norm[b] += l * l
+		}
+	}
+	for a, i := range f.Pos {
+		d := f.Sp[a] * f.Sp[a]
+		if d*f.C[i*n+i] <= StrongSite {
+			continue
+		}
+		v[i] = (1 - norm[a]) / d
+		for k := i; k < len(x.xn); k += x.cols {
+			v[i] += x.xn[k] * x.xn[k]
+		}
+	}
+	return f.resolved(v)
+}
+
+// resolved reports whether every variance is, other than those of strong sites.
+func (f *Sites) resolved(v []float64) bool {
+	next := 0
+	for i, vi := range v {
+		var site float64
+		if next < len(f.Pos) && f.Pos[next] == i {
+			site = f.Sp[next] * f.Sp[next] * f.C[i*f.n+i]
+			next++
+		}
+		strong := site > StrongSite
+		if site > strongestSite || strong && !(vi > 0) || !strong && !(vi >= LeastShrink*f.C[i*f.n+i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Covariance stores V in the lower triangle of v, n×n, given the expansion of C.
+func (f *Sites) Covariance(v []float64, x *Expansion) {
+	n, p := f.n, len(f.Pos)
+	copy(v, f.C)
+	x.addGram(v, -1, x.xp)
+	if f.Strong() {
+		f.inv = room(f.inv, p*p, f.n*f.n)
+		copy(f.inv, f.Lp)
+		Invert(f.inv, p)
+		for a, i := range f.Pos {
+			if f.Sp[a]*f.Sp[a]*f.C[i*n+i] <= StrongSite {
+				continue
+			}
+			for b, j := range f.Pos[:a] {
+				if f.Sp[b]*f.Sp[b]*f.C[j*n+j] > StrongSite {
+					v[i*n+j] = -f.inv[a*p+b] / (f.Sp[a] * f.Sp[b])
+				}
+			}
+			v[i*n+i] = (1 - f.inv[a*p+a]) / (f.Sp[a] * f.Sp[a])
+		}
+	}
+	x.addGram(v, 1, x.xn)
+}
