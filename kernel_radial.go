@@ -2,6 +2,8 @@ package pgsvi
 
 import (
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // kernelScaled holds what the stationary kernels share: a signal standard
@@ -189,7 +191,7 @@ func (k SquaredExp) embed(dst []float64, inc int, x, centre []float64) {
 }
 
 func (k SquaredExp) values(r2 []float64) {
-	kernelExp(r2, -0.5, k.scaled().variance())
+	special.ExpScaled(r2, -0.5, k.scaled().variance())
 }
 
 func (k SquaredExp) slope(r2, val float64) float64 {
@@ -257,7 +259,7 @@ func (k Matern12) values(r2 []float64) {
 	for i, r := range r2 {
 		r2[i] = math.Sqrt(r)
 	}
-	kernelExp(r2, -1, k.scaled().variance())
+	special.ExpScaled(r2, -1, k.scaled().variance())
 }
 
 func (k Matern12) slope(r2, val float64) float64 {
@@ -325,7 +327,7 @@ func (k Matern32) embed(dst []float64, inc int, x, centre []float64) {
 }
 
 func (k Matern32) values(r2 []float64) {
-	kernelPolyExp(r2, 3, k.scaled().variance(), 0)
+	special.PolyExp(r2, 3, k.scaled().variance(), 0)
 }
 
 func (k Matern32) slope(r2, val float64) float64 {
@@ -390,7 +392,7 @@ func (k Matern52) embed(dst []float64, inc int, x, centre []float64) {
 }
 
 func (k Matern52) values(r2 []float64) {
-	kernelPolyExp(r2, 5, k.scaled().variance(), 1.0/3)
+	special.PolyExp(r2, 5, k.scaled().variance(), 1.0/3)
 }
 
 func (k Matern52) slope(r2, val float64) float64 {
@@ -477,7 +479,7 @@ func (k RationalQuadratic) values(r2 []float64) {
 	for i, r := range r2 {
 		r2[i] = math.Log1p(r / (2 * alpha))
 	}
-	kernelExp(r2, -alpha, s2)
+	special.ExpScaled(r2, -alpha, s2)
 }
 
 func (k RationalQuadratic) slope(r2, val float64) float64 {

@@ -3,6 +3,8 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // Likelihood is the probability of a response y given its latent value η. It is
@@ -93,7 +95,7 @@ func likeReal(name string, y float64) error {
 
 // likeNone is the expectation for a y outside the support.
 func likeNone(m, v float64) Expectation {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	return Expectation{Value: math.Inf(-1)}

@@ -2,6 +2,10 @@ package pgsvi
 
 import (
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
@@ -15,13 +19,13 @@ func (BernoulliLogit) LogProb(y, eta float64) float64 {
 	if y != 1 && y != -1 {
 		return math.Inf(-1)
 	}
-	f, _, _ := softplusAt(y * eta)
+	f, _, _ := expect.SoftplusAt(y * eta)
 	return -f
 }
 
 // Derivs returns yσ(−yη) and −σ(η)σ(−η).
 func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
-	_, f1, f2 := softplusAt(y * eta)
+	_, f1, f2 := expect.SoftplusAt(y * eta)
 	return y * f1, -f2
 }
 
@@ -30,13 +34,13 @@ func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
 // too (measured against 32-digit arithmetic: 3e−14, 3e−14, 7e−14 for |m| ≤ 1e3
 // and 1e−4 ≤ √v ≤ 1e3), and Err is that. If y is not −1 or +1 Value is −Inf.
 func (BernoulliLogit) Expect(y, m, v float64) Expectation {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	if y != 1 && y != -1 {
 		return likeNone(m, v)
 	}
-	f0, f1, f2, scale := softplusExpect(math.Abs(m), v)
+	f0, f1, f2, scale := expect.SoftplusExpect(math.Abs(m), v)
 	if scale != 0 {
 		c := math.Exp(scale)
 		f0, f1, f2 = c*f0, c*f1, c*f2
@@ -55,13 +59,13 @@ func (BernoulliLogit) CheckLabel(y float64) error { return likeSign("BernoulliLo
 
 // Moments returns tanh(η/2) and 4σ(η)σ(−η).
 func (BernoulliLogit) Moments(eta float64) (mean, variance float64) {
-	_, _, f2 := softplusAt(eta)
+	_, _, f2 := expect.SoftplusAt(eta)
 	return math.Tanh(eta / 2), 4 * f2
 }
 
 // CDF returns P(Y ≤ y|η): σ(−η) for −1 ≤ y < 1.
 func (BernoulliLogit) CDF(y, eta float64) float64 {
-	_, q, _ := softplusAt(eta)
+	_, q, _ := expect.SoftplusAt(eta)
 	return likeSignCDF(y, q)
 }
 
@@ -76,13 +80,13 @@ func (BernoulliProbit) LogProb(y, eta float64) float64 {
 	if y != 1 && y != -1 {
 		return math.Inf(-1)
 	}
-	g, _, _ := gaussLogCDF(y * eta)
+	g, _, _ := special.NormalLogCDF(y * eta)
 	return g
 }
 
 // Derivs returns yλ and −λ(λ+yη), where λ = φ(yη)/Φ(yη) is the inverse Mills ratio.
 func (BernoulliProbit) Derivs(y, eta float64) (d1, d2 float64) {
-	_, d1, d2 = gaussLogCDF(y * eta)
+	_, d1, d2 = special.NormalLogCDF(y * eta)
 	return y * d1, d2
 }
 
@@ -91,7 +95,7 @@ func (BernoulliProbit) Derivs(y, eta float64) (d1, d2 float64) {
 // the zeros of Φ nearest the real line are 1.916 ± 2.816i. D2 < 0. The relative
 // error is below 1e−12, and Err is that. If y is not −1 or +1 Value is −Inf.
 func (BernoulliProbit) Expect(y, m, v float64) Expectation {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	if y != 1 && y != -1 {
@@ -99,7 +103,7 @@ func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 	}
 	m *= y
 	if v == 0 {
-		g, d1, d2 := gaussLogCDF(m)
+		g, d1, d2 := special.NormalLogCDF(m)
 		return likeBounded(Expectation{g, y * d1, d2, 1e-14 * math.Abs(g)})
 	}
 	if m > 39*math.Sqrt(1+v) {
@@ -116,7 +120,7 @@ func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 	} else {
 		hi = math.Min(hi, 9.5)
 	}
-	e, _ := quadCentred(gaussLogCDF, m, s, lo, hi, w, 1.916, 2.816)
+	e, _ := expect.Centred(special.NormalLogCDF, m, s, lo, hi, w, 1.916, 2.816)
 	return likeBounded(Expectation{e[0], y * e[1], e[2], 1e-12 * math.Abs(e[0])})
 }
 
@@ -125,12 +129,12 @@ func (BernoulliProbit) CheckLabel(y float64) error { return likeSign("BernoulliP
 
 // Moments returns 2Φ(η)−1 and 4Φ(η)Φ(−η).
 func (BernoulliProbit) Moments(eta float64) (mean, variance float64) {
-	q := gaussTail(math.Abs(eta))
+	q := special.NormalTail(math.Abs(eta))
 	return math.Erf(eta / math.Sqrt2), 4 * q * (1 - q)
 }
 
 // CDF returns P(Y ≤ y|η): Φ(−η) for −1 ≤ y < 1.
-func (BernoulliProbit) CDF(y, eta float64) float64 { return likeSignCDF(y, gaussTail(eta)) }
+func (BernoulliProbit) CDF(y, eta float64) float64 { return likeSignCDF(y, special.NormalTail(eta)) }
 
 // Support returns SignLabels.
 func (BernoulliProbit) Support() Support { return SignLabels }
@@ -145,12 +149,12 @@ func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	} else {
 		logp = math.Log1p(-q * math.Exp(scale))
 	}
-	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*quadEps*math.Abs(logp)
+	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*special.Eps*math.Abs(logp)
 }
 
 // predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.
 func predictLogit(m, v float64) (q, scale float64) {
-	_, q, _, scale = softplusExpect(math.Abs(m), v)
+	_, q, _, scale = expect.SoftplusExpect(math.Abs(m), v)
 	return q, scale
 }
 
@@ -158,8 +162,8 @@ func (BernoulliProbit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	if y != 1 && y != -1 {
 		return math.Inf(-1), 0
 	}
-	logp, _, _ = gaussLogCDF(y * m / math.Sqrt(1+v))
-	return logp, 8 * quadEps * (1 + math.Abs(logp))
+	logp, _, _ = special.NormalLogCDF(y * m / math.Sqrt(1+v))
+	return logp, 8 * special.Eps * (1 + math.Abs(logp))
 }
 
 func (BernoulliLogit) predictMoments(m, v float64) (mean, variance float64) {

@@ -5,6 +5,10 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mathext"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // Poisson is p(y|η) = r^y e^{−r}/y!, y = 0, 1, 2, …, with rate r = Exposure e^η.
@@ -28,7 +32,7 @@ func (p Poisson) LogProb(y, eta float64) float64 {
 	if math.IsInf(r, 1) {
 		return math.Inf(-1)
 	}
-	return likeTimes(y, eta+math.Log(c)) - r - g
+	return special.Times(y, eta+math.Log(c)) - r - g
 }
 
 // Derivs returns y − r and −r.
@@ -44,7 +48,7 @@ func (p Poisson) Derivs(y, eta float64) (d1, d2 float64) {
 // All three are −Inf if r overflows. If y is not a non-negative integer Value
 // is −Inf and the derivatives are zero.
 func (p Poisson) Expect(y, m, v float64) Expectation {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	if !p.counts(y) {
@@ -57,10 +61,10 @@ func (p Poisson) Expect(y, m, v float64) Expectation {
 		return Expectation{-r, -r, -r, 0}
 	}
 	g, _ := math.Lgamma(y + 1)
-	t := likeTimes(y, m+math.Log(c))
+	t := special.Times(y, m+math.Log(c))
 	e := Expectation{Value: t - r - g, D1: y - r, D2: -r}
 	// The exponential turns the absolute error of its argument into a relative one.
-	e.Err = 4 * quadEps * (math.Abs(t) + y*math.Abs(math.Log(c)) + g + r*(1+math.Abs(m)+v))
+	e.Err = 4 * special.Eps * (math.Abs(t) + y*math.Abs(math.Log(c)) + g + r*(1+math.Abs(m)+v))
 	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
 		e.Err = 0
 	}
@@ -139,16 +143,16 @@ func (b Binomial) LogProb(y, eta float64) float64 {
 	if !likeCount(y) || y > n {
 		return math.Inf(-1)
 	}
-	f0, _, _ := softplusAt(eta)
-	g0, _, _ := softplusAt(-eta)
-	return likeLogChoose(y, n-y) - likeTimes(y, f0) - likeTimes(n-y, g0)
+	f0, _, _ := expect.SoftplusAt(eta)
+	g0, _, _ := expect.SoftplusAt(-eta)
+	return special.LogChoose(y, n-y) - special.Times(y, f0) - special.Times(n-y, g0)
 }
 
 // Derivs returns yσ(−η) − (n−y)σ(η) and −nσ(η)σ(−η).
 func (b Binomial) Derivs(y, eta float64) (d1, d2 float64) {
 	n := b.trials()
-	_, p, f2 := softplusAt(eta)
-	_, q, _ := softplusAt(-eta)
+	_, p, f2 := expect.SoftplusAt(eta)
+	_, q, _ := expect.SoftplusAt(-eta)
 	return y*p - (n-y)*q, -n * f2
 }
 
@@ -158,16 +162,16 @@ func (b Binomial) Derivs(y, eta float64) (d1, d2 float64) {
 // the rounding of log C. If y is not an integer from 0 to n Value is −Inf.
 func (b Binomial) Expect(y, m, v float64) Expectation {
 	n := b.trials()
-	if !quadValid(m, v) || math.IsNaN(n) {
+	if !expect.Valid(m, v) || math.IsNaN(n) {
 		return quadNaN()
 	}
 	if !likeCount(y) || y > n {
 		return likeNone(m, v)
 	}
 	f0, g0, p, q, f2 := likeSoftplus(m, v)
-	k := likeLogChoose(y, n-y)
-	t := likeTimes(y, f0) + likeTimes(n-y, g0)
-	return likeBounded(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*quadEps*(k+likeSlack(n-1))})
+	k := special.LogChoose(y, n-y)
+	t := special.Times(y, f0) + special.Times(n-y, g0)
+	return likeBounded(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*special.Eps*(k+likeSlack(n-1))})
 }
 
 // likeSlack is the part of the error of likeLogChoose that is not proportional to
@@ -190,7 +194,7 @@ func (b Binomial) CheckLabel(y float64) error {
 // Moments returns nσ(η) and nσ(η)σ(−η).
 func (b Binomial) Moments(eta float64) (mean, variance float64) {
 	n := b.trials()
-	_, q, f2 := softplusAt(-eta)
+	_, q, f2 := expect.SoftplusAt(-eta)
 	return n * q, n * f2
 }
 
@@ -206,10 +210,10 @@ func (b Binomial) CDF(y, eta float64) float64 {
 	case y >= n:
 		return 1
 	}
-	_, p, _ := softplusAt(eta)
-	_, q, _ := softplusAt(-eta)
+	_, p, _ := expect.SoftplusAt(eta)
+	_, q, _ := expect.SoftplusAt(-eta)
 	k := math.Floor(y)
-	return likeBeta(n-k, k+1, p, q)
+	return special.Beta(n-k, k+1, p, q)
 }
 
 // Support returns Counts; those above n have probability zero.
@@ -255,7 +259,7 @@ func (NegativeBinomial) coef(y, r float64) (k, err float64) {
 	if y == 0 {
 		return 0, 0
 	}
-	c := likeLogChoose(y, r)
+	c := special.LogChoose(y, r)
 	var d float64
 	if y > r {
 		d = math.Log(y+r) - math.Log(r)
@@ -266,7 +270,7 @@ func (NegativeBinomial) coef(y, r float64) (k, err float64) {
 	} else {
 		d = math.Log1p(y / r)
 	}
-	return c - d, 4 * quadEps * (c + math.Abs(d) + err + 40)
+	return c - d, 4 * special.Eps * (c + math.Abs(d) + err + 40)
 }
 
 // LogProb returns log Γ(y+r)/(Γ(r) y!) − y log(1+e^{−ξ}) − r log(1+e^ξ) with
@@ -280,9 +284,9 @@ func (b NegativeBinomial) LogProb(y, eta float64) float64 {
 		return math.Inf(-1)
 	}
 	x := eta - math.Log(r)
-	f0, _, _ := softplusAt(x)
-	g0, _, _ := softplusAt(-x)
-	t := likeTimes(y, f0) + r*g0
+	f0, _, _ := expect.SoftplusAt(x)
+	g0, _, _ := expect.SoftplusAt(-x)
+	t := special.Times(y, f0) + r*g0
 	if math.IsInf(t, 1) {
 		return math.Inf(-1)
 	}
@@ -294,8 +298,8 @@ func (b NegativeBinomial) LogProb(y, eta float64) float64 {
 func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 	r := likeDefault(b.Shape, 1)
 	x := eta - math.Log(r)
-	_, p, f2 := softplusAt(x)
-	_, q, _ := softplusAt(-x)
+	_, p, f2 := expect.SoftplusAt(x)
+	_, q, _ := expect.SoftplusAt(-x)
 	return y*p - r*q, -(y*f2 + r*f2)
 }
 
@@ -305,7 +309,7 @@ func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 // non-negative integer Value is −Inf.
 func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
 	r := likeDefault(b.Shape, 1)
-	if !quadValid(m, v) || math.IsNaN(r) {
+	if !expect.Valid(m, v) || math.IsNaN(r) {
 		return quadNaN()
 	}
 	if !likeCount(y) {
@@ -314,14 +318,14 @@ func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
 	lr := math.Log(r)
 	x := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-lr))
 	f0, g0, p, q, f2 := likeSoftplus(x, v)
-	t := likeTimes(y, f0) + r*g0
+	t := special.Times(y, f0) + r*g0
 	e := Expectation{Value: math.Inf(-1), D1: y*p - r*q, D2: -(y*f2 + r*f2)}
 	if math.IsInf(t, 1) {
 		return e
 	}
 	k, err := b.coef(y, r)
 	e.Value = k - t
-	e.Err = err + logitErr*t + 2*quadEps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
+	e.Err = err + logitErr*t + 2*special.Eps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
 	return likeBounded(e)
 }
 
@@ -357,12 +361,12 @@ func (b NegativeBinomial) CDF(y, eta float64) float64 {
 	}
 	if mu := math.Exp(eta); mu < 1e-12*r {
 		// Poisson but for μ/r, in total variation.
-		return 1 - likeGamma(math.Floor(y)+1, mu)
+		return 1 - special.Gamma(math.Floor(y)+1, mu)
 	}
 	x := eta - math.Log(r)
-	_, p, _ := softplusAt(-x)
-	_, q, _ := softplusAt(x)
-	return likeBeta(r, math.Floor(y)+1, q, p)
+	_, p, _ := expect.SoftplusAt(-x)
+	_, q, _ := expect.SoftplusAt(x)
+	return special.Beta(r, math.Floor(y)+1, q, p)
 }
 
 // Support returns Counts.
@@ -372,7 +376,7 @@ func (NegativeBinomial) Support() Support { return Counts }
 func (b NegativeBinomial) Validate() error { return likePositive("NegativeBinomial.Shape", b.Shape) }
 
 func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) {
-	mean, square, spread := likeLogNormal(m, v)
+	mean, square, spread := special.LogNormal(m, v)
 	return mean, mean + square/likeDefault(b.Shape, 1) + spread
 }
 
@@ -384,7 +388,7 @@ func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) 
 // each with the relative error of softplusExpect.
 func likeSoftplus(m, v float64) (f0, g0, p, q, f2 float64) {
 	x := math.Abs(m)
-	f0, p, f2, scale := softplusExpect(x, v)
+	f0, p, f2, scale := expect.SoftplusExpect(x, v)
 	if scale != 0 {
 		c := math.Exp(scale)
 		f0, p, f2 = c*f0, c*p, c*f2

@@ -2,6 +2,10 @@ package pgsvi
 
 import (
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v) with its derivatives.
@@ -27,7 +31,7 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	if e, ok := l.(Expecter); ok {
 		return e.Expect(y, m, v)
 	}
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	return quadExpect(l, y, m, v)
@@ -48,7 +52,7 @@ func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	g := func(u float64) float64 { return l.LogProb(y, m+s*u) - g0 }
 	f := func(u float64) [3]float64 {
 		x := m + s*u
-		p := gaussPDF(u)
+		p := special.NormalPDF(u)
 		q := l.LogProb(y, x) - g0
 		if math.IsNaN(q) || math.IsInf(q, 0) {
 			hole = hole || p > 0
@@ -62,13 +66,13 @@ func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	}
 	var buf [64]float64
 	scale := math.Abs(g0) + math.Abs(g(1)) + math.Abs(g(-1))
-	cuts := quadReach(buf[:0], g, scale, y, m, s)
-	t := quadAdaptive(f, cuts, 1e-14)
+	cuts := expect.Reach(buf[:0], g, scale, y, m, s)
+	t := expect.Adaptive(f, cuts, 1e-14)
 	if hole {
 		return Expectation{Value: math.Inf(-1), Err: math.Inf(1)}
 	}
-	e := Expectation{Value: g0 + t.sum[0], D1: t.sum[1], D2: t.sum[2],
-		Err: t.err[0] + 2*quadEps*math.Abs(g0) + 1e-18*(1+scale)}
+	e := Expectation{Value: g0 + t.Sum[0], D1: t.Sum[1], D2: t.Sum[2],
+		Err: t.Err[0] + 2*special.Eps*math.Abs(g0) + 1e-18*(1+scale)}
 	if !smooth {
 		if s < 1e-6 {
 			p := quadPoint(l, y, m, g0)
@@ -82,7 +86,7 @@ func quadExpect(l Likelihood, y, m, v float64) Expectation {
 
 // quadPoint is quadExpect at v = 0, where g0 = log p(y|m).
 func quadPoint(l Likelihood, y, m, g0 float64) Expectation {
-	e := Expectation{Value: g0, Err: quadEps * math.Abs(g0)}
+	e := Expectation{Value: g0, Err: special.Eps * math.Abs(g0)}
 	if math.IsNaN(g0) || math.IsInf(g0, 0) {
 		return Expectation{Value: math.Inf(-1), Err: math.Inf(1)}
 	}

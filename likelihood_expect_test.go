@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/integrate/quad"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // bareLikelihood hides everything but LogProb; smoothLikelihood leaves Derivs.
@@ -397,7 +401,7 @@ func TestExpectUser(t *testing.T) {
 		}
 		return 0
 	})
-	p := -1000 * gaussTail(0.1)
+	p := -1000 * special.NormalTail(0.1)
 	if e := ExpectLogProb(step, 0, 0.2, 1); math.Abs(e.Value-p) > e.Err || e.Err > 1e-9 {
 		t.Errorf("step: %v, want %v", e, p)
 	}
@@ -568,7 +572,7 @@ func FuzzExpectLogProb(f *testing.F) {
 	f.Add(0.0, 1e308, 1e308)
 	f.Add(47.2, 6e307, 2.9e306)
 	f.Fuzz(func(t *testing.T, y, m, v float64) {
-		if !quadValid(m, v) || math.IsNaN(y) || math.IsInf(y, 0) {
+		if !expect.Valid(m, v) || math.IsNaN(y) || math.IsInf(y, 0) {
 			t.Skip()
 		}
 		for _, c := range likeCases {

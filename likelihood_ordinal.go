@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // Ordinal is the cumulative logit (proportional odds) model of ordered classes
@@ -72,8 +76,8 @@ func (o Ordinal) LogProb(y, eta float64) float64 {
 	if !ok {
 		return math.Inf(-1)
 	}
-	a, _, _ := softplusAt(eta - lo)
-	b, _, _ := softplusAt(hi - eta)
+	a, _, _ := expect.SoftplusAt(eta - lo)
+	b, _, _ := expect.SoftplusAt(hi - eta)
 	return g - a - b
 }
 
@@ -84,8 +88,8 @@ func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 	if !ok {
 		return math.NaN(), math.NaN()
 	}
-	_, a1, a2 := softplusAt(eta - lo)
-	_, b1, b2 := softplusAt(hi - eta)
+	_, a1, a2 := expect.SoftplusAt(eta - lo)
+	_, b1, b2 := expect.SoftplusAt(hi - eta)
 	return a1 - b1, -a2 - b2
 }
 
@@ -96,14 +100,14 @@ func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 // integer from 0 to K Value is −Inf.
 func (o Ordinal) Expect(y, m, v float64) Expectation {
 	cuts := o.cuts()
-	if !quadValid(m, v) || cuts == nil {
+	if !expect.Valid(m, v) || cuts == nil {
 		return quadNaN()
 	}
 	lo, hi, g, ok := o.class(cuts, y)
 	if !ok {
 		return likeNone(m, v)
 	}
-	e := Expectation{Value: g, Err: 4 * quadEps * math.Abs(g)}
+	e := Expectation{Value: g, Err: 4 * special.Eps * math.Abs(g)}
 	side := func(d, c, sign float64) {
 		if math.IsInf(c, 0) {
 			return
@@ -113,7 +117,7 @@ func (o Ordinal) Expect(y, m, v float64) Expectation {
 		e.Value -= f0
 		e.D1 += sign * p
 		e.D2 -= f2
-		e.Err += logitErr*f0 + quadEps*(math.Abs(m)*p+math.Abs(c)*p)
+		e.Err += logitErr*f0 + special.Eps*(math.Abs(m)*p+math.Abs(c)*p)
 	}
 	side(m-lo, lo, 1)
 	side(hi-m, hi, -1)
@@ -132,8 +136,8 @@ func (o Ordinal) CheckLabel(y float64) error {
 // Σ_i P(Y ≤ i)P(Y > i) + 2 Σ_{i<j} P(Y ≤ i)P(Y > j).
 func (o Ordinal) Moments(eta float64) (mean, variance float64) {
 	return o.moments(func(c float64) (below, above float64) {
-		_, above, _ = softplusAt(c - eta)
-		_, below, _ = softplusAt(eta - c)
+		_, above, _ = expect.SoftplusAt(c - eta)
+		_, below, _ = expect.SoftplusAt(eta - c)
 		return below, above
 	})
 }
@@ -166,7 +170,7 @@ func (o Ordinal) CDF(y, eta float64) float64 {
 	case y >= float64(len(cuts)):
 		return 1
 	}
-	_, p, _ := softplusAt(eta - cuts[int(y)])
+	_, p, _ := expect.SoftplusAt(eta - cuts[int(y)])
 	return p
 }
 

@@ -3,6 +3,10 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // Gamma is the gamma density with mean μ = e^η (log link) and variance μ²/Shape
@@ -19,7 +23,7 @@ type Gamma struct {
 // k(z + e^{−z} − 1) with z = η − log y, the last term ≥ 0.
 func (Gamma) logNorm(k float64) float64 {
 	if k >= 16 {
-		return math.Log(k)/2 - gaussLogSqrt2Pi - likeStirling(k)
+		return math.Log(k)/2 - special.LogSqrt2Pi - special.Stirling(k)
 	}
 	g, _ := math.Lgamma(k)
 	return k*math.Log(k) - k - g
@@ -59,7 +63,7 @@ func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
 // Value is −Inf and the derivatives are zero.
 func (g Gamma) Expect(y, m, v float64) Expectation {
 	k := likeDefault(g.Shape, 1)
-	if !quadValid(m, v) || math.IsNaN(k) {
+	if !expect.Valid(m, v) || math.IsNaN(k) {
 		return quadNaN()
 	}
 	if !(y > 0 && y <= math.MaxFloat64) {
@@ -75,9 +79,9 @@ func (g Gamma) Expect(y, m, v float64) Expectation {
 	c := g.logNorm(k)
 	e := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
 	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
-	e.Err = 4 * quadEps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
+	e.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
 	if k < 16 {
-		e.Err += 4 * quadEps * 40
+		e.Err += 4 * special.Eps * 40
 	}
 	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
 		e.Err = 0
@@ -111,7 +115,7 @@ func (g Gamma) CDF(y, eta float64) float64 {
 	if y <= 0 {
 		return 0
 	}
-	return likeGamma(k, k*math.Exp(math.Log(y)-eta))
+	return special.Gamma(k, k*math.Exp(math.Log(y)-eta))
 }
 
 // Support returns Positive.
@@ -121,7 +125,7 @@ func (Gamma) Support() Support { return Positive }
 func (g Gamma) Validate() error { return likePositive("Gamma.Shape", g.Shape) }
 
 func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
-	mean, square, spread := likeLogNormal(m, v)
+	mean, square, spread := special.LogNormal(m, v)
 	return mean, square/likeDefault(g.Shape, 1) + spread
 }
 
@@ -137,7 +141,7 @@ func (x Exponential) LogProb(y, eta float64) float64 {
 	if !x.times(y) {
 		return math.Inf(-1)
 	}
-	r := likeTimes(y, math.Exp(-eta))
+	r := special.Times(y, math.Exp(-eta))
 	if math.IsInf(r, 1) {
 		return math.Inf(-1)
 	}
@@ -146,7 +150,7 @@ func (x Exponential) LogProb(y, eta float64) float64 {
 
 // Derivs returns ye^{−η} − 1 and −ye^{−η}.
 func (Exponential) Derivs(y, eta float64) (d1, d2 float64) {
-	r := likeTimes(y, math.Exp(-eta))
+	r := special.Times(y, math.Exp(-eta))
 	return r - 1, -r
 }
 
@@ -154,18 +158,18 @@ func (Exponential) Derivs(y, eta float64) (d1, d2 float64) {
 // they are −Inf, +Inf and −Inf. If y is negative or not finite Value is −Inf and
 // the derivatives are zero.
 func (x Exponential) Expect(y, m, v float64) Expectation {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	if !x.times(y) {
 		return likeNone(m, v)
 	}
-	r := likeTimes(y, math.Exp(v/2-m))
+	r := special.Times(y, math.Exp(v/2-m))
 	if math.IsInf(r, 1) {
 		return Expectation{-r, r, -r, 0}
 	}
 	e := Expectation{Value: -m - r, D1: r - 1, D2: -r}
-	e.Err = 4 * quadEps * (math.Abs(m) + likeTimes(r, 1+math.Abs(m)+v))
+	e.Err = 4 * special.Eps * (math.Abs(m) + special.Times(r, 1+math.Abs(m)+v))
 	return likeBounded(e)
 }
 
@@ -195,6 +199,6 @@ func (Exponential) CDF(y, eta float64) float64 {
 func (Exponential) Support() Support { return Positive }
 
 func (Exponential) predictMoments(m, v float64) (mean, variance float64) {
-	mean, square, spread := likeLogNormal(m, v)
+	mean, square, spread := special.LogNormal(m, v)
 	return mean, square + spread
 }

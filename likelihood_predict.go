@@ -7,6 +7,10 @@ import (
 	"gonum.org/v1/gonum/mathext"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // The closed forms of this package's likelihoods. They are not exported because
@@ -31,30 +35,30 @@ type (
 // and the bound is an estimate by adaptive quadrature. Both results are NaN
 // unless m is finite and v finite and not negative.
 func PredictLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return math.NaN(), math.NaN()
 	}
 	if v == 0 {
 		logp = l.LogProb(y, m)
-		return logp, 4 * quadEps * math.Abs(logp)
+		return logp, 4 * special.Eps * math.Abs(logp)
 	}
 	if p, ok := l.(predictLogProber); ok {
 		return p.predictLogProb(y, m, v)
 	}
 	s := math.Sqrt(v)
-	var k quadMode
+	var k expect.Mode
 	// N(m, v) has its mode at u = 0; p(y|η) may have its own near η = 0 or η = y.
 	marks := [2]float64{-m / s, (y - m) / s}
-	logp, bound = k.integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, marks, 1/s)
+	logp, bound = k.Integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, marks, 1/s)
 	// η = m + su is rounded, which moves log p by its slope over the peak.
 	at := func(u float64) float64 { return l.LogProb(y, m+s*u) }
-	top := at(k.mode)
-	rise := math.Max(math.Abs(at(k.mode+k.width)-top), math.Abs(at(k.mode-k.width)-top))
+	top := at(k.Mode)
+	rise := math.Max(math.Abs(at(k.Mode+k.Width)-top), math.Abs(at(k.Mode-k.Width)-top))
 	rise = math.Min(rise, 2)
-	if round := quadEps * (math.Abs(m/s) + math.Abs(k.mode)) * 2 * rise / k.width; round > 0 {
+	if round := special.Eps * (math.Abs(m/s) + math.Abs(k.Mode)) * 2 * rise / k.Width; round > 0 {
 		bound += round
 	}
-	return logp - gaussLogSqrt2Pi, bound
+	return logp - special.LogSqrt2Pi, bound
 }
 
 // PredictMoments returns E[y] and Var[y] for η ~ N(m, v), by the law of total
@@ -88,7 +92,7 @@ func PredictMoments(l Likelihood, m, v float64) (mean, variance float64, err err
 }
 
 func predictCheck(l Likelihood, m, v float64) error {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return fmt.Errorf("pgsvi: %w: latent N(%v, %v), want a finite mean and a finite variance ≥ 0", ErrParam, m, v)
 	}
 	if c, ok := l.(Validator); ok {
@@ -107,7 +111,7 @@ func predictMix(r Responder, m, v float64) (mean, variance float64) {
 	f := func(u float64) [3]float64 {
 		a, b := r.Moments(m + s*u)
 		a -= mu
-		p := gaussPDF(u)
+		p := special.NormalPDF(u)
 		if p == 0 {
 			return [3]float64{}
 		}
@@ -118,9 +122,9 @@ func predictMix(r Responder, m, v float64) (mean, variance float64) {
 		return (a-mu)*(a-mu) + b
 	}
 	var buf [64]float64
-	t := quadAdaptive(f, quadReach(buf[:0], grow, sigma2+grow(1)+grow(-1), 0, m, s), predictTol(r))
-	d := t.sum[0]
-	return mu + d, t.sum[2] + math.Max(0, t.sum[1]-d*d)
+	t := expect.Adaptive(f, expect.Reach(buf[:0], grow, sigma2+grow(1)+grow(-1), 0, m, s), predictTol(r))
+	d := t.Sum[0]
+	return mu + d, t.Sum[2] + math.Max(0, t.Sum[1]-d*d)
 }
 
 // predictTol is looser for a responder that integrates over y at every node.
@@ -237,10 +241,10 @@ func predictCDF(l Likelihood, r Responder, y, m, v float64) float64 {
 		return r.CDF(y, m/math.Sqrt(1+v))
 	}
 	s := math.Sqrt(v)
-	f := func(u float64) [3]float64 { return [3]float64{gaussPDF(u) * r.CDF(y, m+s*u)} }
+	f := func(u float64) [3]float64 { return [3]float64{special.NormalPDF(u) * r.CDF(y, m+s*u)} }
 	flat := func(float64) float64 { return 0 }
 	var buf [64]float64
-	return quadAdaptive(f, quadReach(buf[:0], flat, 1, y, m, s), predictTol(r)).sum[0]
+	return expect.Adaptive(f, expect.Reach(buf[:0], flat, 1, y, m, s), predictTol(r)).Sum[0]
 }
 
 // predictSupport returns the support that l declares.
@@ -296,11 +300,11 @@ func (p *predictNumeric) Moments(eta float64) (mean, variance float64) {
 		p.check(eta, total)
 		return mean, m2 / total
 	}
-	var k quadMode
+	var k expect.Mode
 	f := p.density(eta)
-	k.find(f, [2]float64{0, eta}, 0)
-	c := p.support.fromLine(k.mode)
-	t := k.moments(f, func(t float64) float64 { return p.support.fromLine(t) - c })
+	k.Find(f, [2]float64{0, eta}, 0)
+	c := p.support.fromLine(k.Mode)
+	t := k.Moments(f, func(t float64) float64 { return p.support.fromLine(t) - c })
 	p.check(eta, t[0])
 	d := t[1] / t[0]
 	return c + d, t[2]/t[0] - d*d
@@ -332,13 +336,13 @@ func (p *predictNumeric) CDF(y, eta float64) float64 {
 	if math.IsNaN(at) || math.IsInf(at, -1) {
 		return 0
 	}
-	var k quadMode
+	var k expect.Mode
 	f := p.density(eta)
-	k.find(f, [2]float64{0, eta}, 0)
-	total := k.moments(f, func(float64) float64 { return 0 })[0]
+	k.Find(f, [2]float64{0, eta}, 0)
+	total := k.Moments(f, func(float64) float64 { return 0 })[0]
 	p.check(eta, total)
-	k.clip(at)
-	return math.Min(1, k.moments(f, func(float64) float64 { return 0 })[0])
+	k.Clip(at)
+	return math.Min(1, k.Moments(f, func(float64) float64 { return 0 })[0])
 }
 
 // each calls f with every y ≤ last that counts and its probability.
@@ -368,8 +372,8 @@ func (p *predictNumeric) density(eta float64) func(t float64) float64 {
 		return func(t float64) float64 { return p.l.LogProb(math.Exp(t), eta) + t }
 	case UnitInterval:
 		return func(t float64) float64 {
-			a, _, _ := softplusAt(t)
-			b, _, _ := softplusAt(-t)
+			a, _, _ := expect.SoftplusAt(t)
+			b, _, _ := expect.SoftplusAt(-t)
 			return p.l.LogProb(1/(1+math.Exp(-t)), eta) - a - b
 		}
 	}

@@ -5,6 +5,10 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mathext"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+
+	"github.com/pgsvi/pgsvi/internal/expect"
 )
 
 // GaussianNoise is p(y|η) = N(y|η, Var).
@@ -16,7 +20,7 @@ type GaussianNoise struct {
 func (g GaussianNoise) LogProb(y, eta float64) float64 {
 	v := likeDefault(g.Var, 1)
 	r := (y - eta) / math.Sqrt(v)
-	return -gaussLogSqrt2Pi - math.Log(v)/2 - r*r/2
+	return -special.LogSqrt2Pi - math.Log(v)/2 - r*r/2
 }
 
 // Derivs returns (y−η)/Var and −1/Var.
@@ -27,13 +31,13 @@ func (g GaussianNoise) Derivs(y, eta float64) (d1, d2 float64) {
 
 // Expect returns −½ log(2πVar) − ((y−m)²+v)/(2Var), (y−m)/Var and −1/Var.
 func (g GaussianNoise) Expect(y, m, v float64) Expectation {
-	if !quadValid(m, v) {
+	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	n := likeDefault(g.Var, 1)
 	r := (y - m) / math.Sqrt(n)
-	q, k := (r*r+v/n)/2, gaussLogSqrt2Pi+math.Log(n)/2
-	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n, Err: 8 * quadEps * (q + math.Abs(k) + 1)}
+	q, k := (r*r+v/n)/2, special.LogSqrt2Pi+math.Log(n)/2
+	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n, Err: 8 * special.Eps * (q + math.Abs(k) + 1)}
 	if math.IsInf(q, 1) {
 		e.Err = 0
 	}
@@ -50,7 +54,7 @@ func (g GaussianNoise) Moments(eta float64) (mean, variance float64) {
 
 // CDF returns Φ((y−η)/√Var).
 func (g GaussianNoise) CDF(y, eta float64) float64 {
-	return gaussTail((eta - y) / math.Sqrt(likeDefault(g.Var, 1)))
+	return special.NormalTail((eta - y) / math.Sqrt(likeDefault(g.Var, 1)))
 }
 
 // Validate returns an error that wraps ErrParam unless Var is zero or positive and finite.
@@ -120,7 +124,7 @@ func (t StudentT) Derivs(y, eta float64) (d1, d2 float64) {
 // |log p| at its mode plus the expected distance below it.
 func (t StudentT) Expect(y, m, v float64) Expectation {
 	nu, c := t.params()
-	if !quadValid(m, v) || math.IsNaN(nu+c) {
+	if !expect.Valid(m, v) || math.IsNaN(nu+c) {
 		return quadNaN()
 	}
 	w, k := c*math.Sqrt(nu), t.logNorm()
@@ -131,12 +135,12 @@ func (t StudentT) Expect(y, m, v float64) Expectation {
 	var e [3]float64
 	var abs float64
 	if s > 0 {
-		e, abs = quadCentred(f, z, s, z-9*s, z+9*s, s, 0, 1)
+		e, abs = expect.Centred(f, z, s, z-9*s, z+9*s, s, 0, 1)
 	} else {
 		e[0], e[1], e[2] = f(z)
 		abs = -e[0]
 	}
-	return Expectation{k + e[0], e[1] / w, e[2] / w / w, 1e-13*abs + 16*quadEps*(1+math.Abs(k))}
+	return Expectation{k + e[0], e[1] / w, e[2] / w / w, 1e-13*abs + 16*special.Eps*(1+math.Abs(k))}
 }
 
 // CheckLabel accepts every finite number.
@@ -185,7 +189,7 @@ func (l Laplace) LogProb(y, eta float64) float64 {
 // At v = 0 D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
 func (l Laplace) Expect(y, m, v float64) Expectation {
 	b := likeDefault(l.Scale, 1)
-	if !quadValid(m, v) || math.IsNaN(b) {
+	if !expect.Valid(m, v) || math.IsNaN(b) {
 		return quadNaN()
 	}
 	d, s := m-y, math.Sqrt(v)
@@ -195,16 +199,16 @@ func (l Laplace) Expect(y, m, v float64) Expectation {
 	switch {
 	case s > 0:
 		t := a / s
-		e.Value -= 2 * s * gaussLoss(t) / b
+		e.Value -= 2 * s * special.NormalLoss(t) / b
 		e.D1 = -math.Copysign(math.Erf(t/math.Sqrt2), d) / b
-		e.D2 = -2 * gaussPDF(t) / s / b
+		e.D2 = -2 * special.NormalPDF(t) / s / b
 	case d == 0:
 		e.D2 = math.Inf(-1)
 	default:
 		e.D1 = -math.Copysign(1, d) / b
 	}
 	if !math.IsInf(e.Value, 0) {
-		e.Err = 8 * quadEps * (1 + math.Abs(k) + math.Abs(e.Value-k))
+		e.Err = 8 * special.Eps * (1 + math.Abs(k) + math.Abs(e.Value-k))
 	}
 	return e
 }
@@ -251,8 +255,8 @@ func likeStudentCDF(nu, t float64) float64 {
 func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
 	n := likeDefault(g.Var, 1) + v
 	r := (y - m) / math.Sqrt(n)
-	k := gaussLogSqrt2Pi + math.Log(n)/2
-	return -k - r*r/2, 4 * quadEps * (1 + math.Abs(k) + r*r)
+	k := special.LogSqrt2Pi + math.Log(n)/2
+	return -k - r*r/2, 4 * special.Eps * (1 + math.Abs(k) + r*r)
 }
 
 // The convolution of a Laplace density and a Gaussian: with t = |y−m|/s and
@@ -261,13 +265,13 @@ func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 	b, s := likeDefault(l.Scale, 1), math.Sqrt(v)
 	t, k := math.Abs(y-m)/s, s/b
 	if t-k > 8 {
-		logp = -k*(t-k/2) + gaussLogTail(k-t)
+		logp = -k*(t-k/2) + special.NormalLogTail(k-t)
 		bound = k * (t + k)
 	} else {
-		logp = math.Log(gaussMills(k-t)+gaussMills(k+t)) - t*t/2 - gaussLogSqrt2Pi
+		logp = math.Log(special.Mills(k-t)+special.Mills(k+t)) - t*t/2 - special.LogSqrt2Pi
 		bound = t * t
 	}
-	return logp - math.Log(2*b), 4 * quadEps * (2 + bound + math.Abs(math.Log(2*b)))
+	return logp - math.Log(2*b), 4 * special.Eps * (2 + bound + math.Abs(math.Log(2*b)))
 }
 
 func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {

@@ -1,27 +1,27 @@
-package pgsvi
+package special
 
 import (
 	"math"
 )
 
 const (
-	gaussInvSqrt2Pi = 0.39894228040143267794 // 1/√(2π)
+	GaussInvSqrt2Pi = 0.39894228040143267794 // 1/√(2π)
 	gaussSqrt2Pi    = 2.50662827463100050242 // √(2π)
-	gaussLogSqrt2Pi = 0.91893853320467274178 // log √(2π)
-	quadEps         = 0x1p-52
+	LogSqrt2Pi      = 0.91893853320467274178 // log √(2π)
+	Eps         = 0x1p-52
 )
 
-// gaussPDF returns φ(t) = exp(−t²/2)/√(2π). The rounding of t² is put back, for
+// NormalPDF returns φ(t) = exp(−t²/2)/√(2π). The rounding of t² is put back, for
 // it is the largest error in the tails.
-func gaussPDF(t float64) float64 {
+func NormalPDF(t float64) float64 {
 	if math.Abs(t) > 39 {
 		return 0
 	}
 	q := t * t
-	return gaussInvSqrt2Pi * math.Exp(-q/2) * (1 - math.FMA(t, t, -q)/2)
+	return GaussInvSqrt2Pi * math.Exp(-q/2) * (1 - math.FMA(t, t, -q)/2)
 }
 
-// gaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, what the hazard of the
+// GaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, what the hazard of the
 // Gaussian has above its asymptote. It falls from √(2/π) to 1/t and is never
 // computed as a difference, so that everything about a Gaussian tail follows
 // from it to a few units in the last place:
@@ -31,7 +31,7 @@ func gaussPDF(t float64) float64 {
 // (t+4) c(t) is a polynomial in (t−4)/(t+4), the interpolant at 96 Chebyshev
 // points cut at degree 27; relative error 1.4e−17 before rounding. The variable
 // is that of Shepherd and Laframboise (1981), who expand erfc in it.
-func gaussGap(t float64) float64 {
+func GaussGap(t float64) float64 {
 	if t > 1e8 {
 		return 1 / t
 	}
@@ -55,49 +55,49 @@ func gaussGap(t float64) float64 {
 	return r * math.FMA(z, math.FMA(y, d, c), math.FMA(y, b, a))
 }
 
-// gaussTail returns Φ(−t).
-func gaussTail(t float64) float64 {
+// NormalTail returns Φ(−t).
+func NormalTail(t float64) float64 {
 	if t < 0 {
-		return 1 - gaussTail(-t)
+		return 1 - NormalTail(-t)
 	}
-	return gaussPDF(t) / (t + gaussGap(t))
+	return NormalPDF(t) / (t + GaussGap(t))
 }
 
-// gaussLogTail returns log Φ(−t).
-func gaussLogTail(t float64) float64 {
+// NormalLogTail returns log Φ(−t).
+func NormalLogTail(t float64) float64 {
 	if t < 0 {
-		return math.Log1p(-gaussTail(-t))
+		return math.Log1p(-NormalTail(-t))
 	}
-	return -t*t/2 - math.Log(gaussSqrt2Pi*(t+gaussGap(t)))
+	return -t*t/2 - math.Log(gaussSqrt2Pi*(t+GaussGap(t)))
 }
 
-// gaussMills returns Mills' ratio Φ(−t)/φ(t); it overflows below t = −37.6.
-func gaussMills(t float64) float64 {
+// Mills returns Mills' ratio Φ(−t)/φ(t); it overflows below t = −37.6.
+func Mills(t float64) float64 {
 	if t < 0 {
-		return gaussTail(t) / gaussPDF(t)
+		return NormalTail(t) / NormalPDF(t)
 	}
-	return 1 / (t + gaussGap(t))
+	return 1 / (t + GaussGap(t))
 }
 
-// gaussLoss returns E[max(0, u−t)] = φ(t) − tΦ(−t) for u ~ N(0, 1).
-func gaussLoss(t float64) float64 {
+// NormalLoss returns E[max(0, u−t)] = φ(t) − tΦ(−t) for u ~ N(0, 1).
+func NormalLoss(t float64) float64 {
 	if t < 0 {
-		return gaussLoss(-t) - t
+		return NormalLoss(-t) - t
 	}
-	c := gaussGap(t)
-	return gaussPDF(t) * c / (t + c)
+	c := GaussGap(t)
+	return NormalPDF(t) * c / (t + c)
 }
 
-// gaussLogCDF returns log Φ(x) and its first two derivatives, the inverse Mills
+// NormalLogCDF returns log Φ(x) and its first two derivatives, the inverse Mills
 // ratio λ = φ/Φ and −λ(λ+x) < 0, each to full relative accuracy.
-func gaussLogCDF(x float64) (g, d1, d2 float64) {
+func NormalLogCDF(x float64) (g, d1, d2 float64) {
 	if x < 0 {
-		c := gaussGap(-x)
+		c := GaussGap(-x)
 		h := c - x
 		return -x*x/2 - math.Log(gaussSqrt2Pi*h), h, -c * h
 	}
-	p := gaussPDF(x)
-	q := p / (x + gaussGap(x))
+	p := NormalPDF(x)
+	q := p / (x + GaussGap(x))
 	h := p / (1 - q)
 	return math.Log1p(-q), h, -h * (h + x)
 }

@@ -1,15 +1,17 @@
-package pgsvi
+package expect
 
 import (
 	"math"
 	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// quadMode integrates exp(f) over the real line for an f that is −∞ at both
+// Mode integrates exp(f) over the real line for an f that is −∞ at both
 // ends, by finding its mode and the interval where exp(f) is not negligible.
-type quadMode struct {
-	mode, top float64 // of f
-	width     float64 // distance in which f falls by 1
+type Mode struct {
+	Mode, top float64 // of f
+	Width     float64 // distance in which f falls by 1
 	cuts      [64]float64
 	n         int
 }
@@ -21,11 +23,11 @@ const (
 	quadScan    = 60
 )
 
-// find scans a geometric grid on both sides of 0 and of the marks, and refines the
+// Find scans a geometric grid on both sides of 0 and of the marks, and refines the
 // best point by golden sections. The cuts are 0, the marks, the mode, points at
 // distances unit, 8 unit, … < 3 from the marks, one scale of the peak on either
 // side, and the ends of what counts.
-func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float64) {
+func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	at := func(x float64) float64 {
 		if y := f(x); !math.IsNaN(y) {
 			return y
@@ -58,7 +60,7 @@ func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float6
 			best = i
 		}
 	}
-	k.mode, k.top = g[best], vals[best]
+	k.Mode, k.top = g[best], vals[best]
 	if math.IsInf(k.top, 0) {
 		return
 	}
@@ -70,21 +72,21 @@ func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float6
 			break
 		}
 		var x float64
-		if k.mode-a > b-k.mode {
-			x = k.mode - (1-phi)*(k.mode-a)
+		if k.Mode-a > b-k.Mode {
+			x = k.Mode - (1-phi)*(k.Mode-a)
 		} else {
-			x = k.mode + (1-phi)*(b-k.mode)
+			x = k.Mode + (1-phi)*(b-k.Mode)
 		}
 		y := at(x)
 		switch {
 		case y > k.top:
-			if x < k.mode {
-				b = k.mode
+			if x < k.Mode {
+				b = k.Mode
 			} else {
-				a = k.mode
+				a = k.Mode
 			}
-			k.mode, k.top = x, y
-		case x < k.mode:
+			k.Mode, k.top = x, y
+		case x < k.Mode:
 			a = x
 		default:
 			b = x
@@ -101,25 +103,25 @@ func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float6
 	left, right := g[max(lo-1, 0)], g[min(hi+1, len(g)-1)]
 	// The width of the peak on each side, and where it ends.
 	c := k.cuts[:0]
-	c = append(c, k.mode)
-	k.width = right - left
+	c = append(c, k.Mode)
+	k.Width = right - left
 	for _, side := range [2]float64{-1, 1} {
-		d := 1e-12 * (math.Abs(k.mode) + 1e-6)
-		for at(k.mode+side*d) > k.top-1 && d < right-left {
+		d := 1e-12 * (math.Abs(k.Mode) + 1e-6)
+		for at(k.Mode+side*d) > k.top-1 && d < right-left {
 			d *= 2
 		}
-		k.width = math.Min(k.width, d)
-		c = append(c, k.mode+side*d, k.mode+side*8*d)
-		for at(k.mode+side*d) > k.top-quadDeep && d < right-left {
+		k.Width = math.Min(k.Width, d)
+		c = append(c, k.Mode+side*d, k.Mode+side*8*d)
+		for at(k.Mode+side*d) > k.top-quadDeep && d < right-left {
 			d *= 2
 		}
 		if d >= right-left {
 			d = right - left
 		}
 		if side < 0 {
-			left = math.Min(left, k.mode-d)
+			left = math.Min(left, k.Mode-d)
 		} else {
-			right = math.Max(right, k.mode+d)
+			right = math.Max(right, k.Mode+d)
 		}
 	}
 	c = append(c, left, right, 0, marks[0], marks[1])
@@ -129,44 +131,44 @@ func (k *quadMode) find(f func(x float64) float64, marks [2]float64, unit float6
 	for i, x := range c {
 		c[i] = math.Max(left, math.Min(right, x))
 		if math.IsNaN(x) {
-			c[i] = k.mode
+			c[i] = k.Mode
 		}
 	}
 	slices.Sort(c)
 	k.n = len(c)
 }
 
-// clip restricts the integral to x ≤ end.
-func (k *quadMode) clip(end float64) {
+// Clip restricts the integral to x ≤ end.
+func (k *Mode) Clip(end float64) {
 	for i := range k.cuts[:k.n] {
 		k.cuts[i] = math.Min(k.cuts[i], end)
 	}
 }
 
-// integrate returns log ∫ exp(f) and the relative error of the integral.
-func (k *quadMode) integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
-	k.find(f, marks, unit)
+// Integrate returns log ∫ exp(f) and the relative error of the integral.
+func (k *Mode) Integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
+	k.Find(f, marks, unit)
 	if math.IsInf(k.top, 0) {
 		return k.top, 0
 	}
-	t := quadAdaptive(func(x float64) [3]float64 { return [3]float64{k.exp(f(x))} }, k.cuts[:k.n], 1e-13)
-	return k.top + math.Log(t.sum[0]), t.err[0]/t.sum[0] + 1e-15 + 4*quadEps*math.Abs(k.top)
+	t := Adaptive(func(x float64) [3]float64 { return [3]float64{k.exp(f(x))} }, k.cuts[:k.n], 1e-13)
+	return k.top + math.Log(t.Sum[0]), t.Err[0]/t.Sum[0] + 1e-15 + 4*special.Eps*math.Abs(k.top)
 }
 
 // exp returns e^{y − top}, 0 for NaN.
-func (k *quadMode) exp(y float64) float64 {
+func (k *Mode) exp(y float64) float64 {
 	if e := math.Exp(y - k.top); e <= math.MaxFloat64 {
 		return e
 	}
 	return 0
 }
 
-// moments returns the integrals of exp(f), g exp(f) and g² exp(f).
-func (k *quadMode) moments(f, g func(x float64) float64) [3]float64 {
+// Moments returns the integrals of exp(f), g exp(f) and g² exp(f).
+func (k *Mode) Moments(f, g func(x float64) float64) [3]float64 {
 	if math.IsInf(k.top, 0) {
 		return [3]float64{math.NaN(), math.NaN(), math.NaN()}
 	}
-	t := quadAdaptive(func(x float64) [3]float64 {
+	t := Adaptive(func(x float64) [3]float64 {
 		e, y := k.exp(f(x)), g(x)
 		if e == 0 {
 			return [3]float64{}
@@ -174,5 +176,5 @@ func (k *quadMode) moments(f, g func(x float64) float64) [3]float64 {
 		return [3]float64{e, e * y, e * y * y}
 	}, k.cuts[:k.n], 1e-12)
 	c := math.Exp(k.top)
-	return [3]float64{c * t.sum[0], c * t.sum[1], c * t.sum[2]}
+	return [3]float64{c * t.Sum[0], c * t.Sum[1], c * t.Sum[2]}
 }

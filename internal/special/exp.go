@@ -1,12 +1,12 @@
-package pgsvi
+package special
 
 import (
 	"math"
 	"math/big"
 )
 
-// kernelPolyExp replaces every r² by s2 (1 + a + q a²) exp(−a), a = √(c r²).
-func kernelPolyExp(r2 []float64, c, s2, q float64) {
+// PolyExp replaces every r² by s2 (1 + a + q a²) exp(−a), a = √(c r²).
+func PolyExp(r2 []float64, c, s2, q float64) {
 	var a [64]float64
 	for len(r2) > 0 {
 		r := r2[:min(len(a), len(r2))]
@@ -15,7 +15,7 @@ func kernelPolyExp(r2 []float64, c, s2, q float64) {
 			a[i] = min(math.Sqrt(c*v), 800) // exp(−800) is 0, and 0·∞ is avoided
 		}
 		copy(r, a[:])
-		kernelExp(r, -1, s2)
+		ExpScaled(r, -1, s2)
 		for i, e := range r {
 			r[i] = (1 + a[i] + q*(a[i]*a[i])) * e
 		}
@@ -41,11 +41,11 @@ var kernelExpTable = func() (table [1 << kernelExpBits][2]float64) {
 	return table
 }()
 
-// kernelExp replaces every v by scale·exp(rate·v), for rate·v ≤ 0: exp(x) =
+// ExpScaled replaces every v by scale·exp(rate·v), for rate·v ≤ 0: exp(x) =
 // 2^(n/128) e^ρ with |ρ| ≤ ln 2/256, the first factor from a table and the second
 // from its series (after Tang 1989). exp is within 0.6 units in the last place
 // for x > −700, where that of package math may be off by twenty, and exp(0) is 1.
-func kernelExp(v []float64, rate, scale float64) {
+func ExpScaled(v []float64, rate, scale float64) {
 	const (
 		size  = 1 << kernelExpBits
 		magic = 0x1.8p52              // adding it leaves the nearest integer in the low bits

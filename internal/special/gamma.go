@@ -1,4 +1,4 @@
-package pgsvi
+package special
 
 import (
 	"math"
@@ -6,16 +6,16 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// likeStirling returns log Γ(x) − (x−½) log x + x − log √(2π) for x ≥ 16
+// Stirling returns log Γ(x) − (x−½) log x + x − log √(2π) for x ≥ 16
 // (Abramowitz and Stegun 1964, 6.1.41).
-func likeStirling(x float64) float64 {
+func Stirling(x float64) float64 {
 	z := 1 / (x * x)
 	return (1.0/12 - z*(1.0/360-z*(1.0/1260-z*(1.0/1680-z/1188)))) / x
 }
 
-// likeLogChoose returns log Γ(a+b+1)/(Γ(a+1)Γ(b+1)) for a, b ≥ 0. Differences of
+// LogChoose returns log Γ(a+b+1)/(Γ(a+1)Γ(b+1)) for a, b ≥ 0. Differences of
 // large log Γ are avoided: the error is a few units of 1e−16 (|result| + 40).
-func likeLogChoose(a, b float64) float64 {
+func LogChoose(a, b float64) float64 {
 	if a > b {
 		a, b = b, a
 	}
@@ -30,16 +30,16 @@ func likeLogChoose(a, b float64) float64 {
 	case a < 16:
 		x := b + 1
 		g, _ := math.Lgamma(a + 1)
-		return a*math.Log(x+a) - a + (x-0.5)*math.Log1p(a/x) + likeStirling(x+a) - likeStirling(x) - g
+		return a*math.Log(x+a) - a + (x-0.5)*math.Log1p(a/x) + Stirling(x+a) - Stirling(x) - g
 	}
 	// Loader (2000): nothing but entropies and Stirling's corrections.
-	return a*math.Log1p(b/a) + b*math.Log1p(a/b) + math.Log(1/a+1/b)/2 - gaussLogSqrt2Pi +
-		likeStirling(a+b) - likeStirling(a) - likeStirling(b)
+	return a*math.Log1p(b/a) + b*math.Log1p(a/b) + math.Log(1/a+1/b)/2 - LogSqrt2Pi +
+		Stirling(a+b) - Stirling(a) - Stirling(b)
 }
 
-// likeBeta returns the regularised incomplete beta function I_x(a, b), given x
+// Beta returns the regularised incomplete beta function I_x(a, b), given x
 // and 1−x of which the smaller is accurate.
-func likeBeta(a, b, x, rest float64) float64 {
+func Beta(a, b, x, rest float64) float64 {
 	switch {
 	case math.IsNaN(x):
 		return x
@@ -48,13 +48,13 @@ func likeBeta(a, b, x, rest float64) float64 {
 	case rest <= 0:
 		return 1
 	case x > 0.5:
-		return 1 - likeBeta(b, a, rest, x)
+		return 1 - Beta(b, a, rest, x)
 	}
 	var p float64
 	switch low := math.Min(a, b); {
 	case b > 1e6 && a < b && a*a*math.Sqrt(a)/24 < 1e-9*b*b:
 		// Rare events: nearly Poisson (Wise 1950), with an error of about a^2.5/24b².
-		p = likeGamma(a, -(b+(a-1)/2)*math.Log1p(-x))
+		p = Gamma(a, -(b+(a-1)/2)*math.Log1p(-x))
 	case low < 1e5 || low < 1e6 && a+b < 1e7:
 		p = mathext.RegIncBeta(a, b, x)
 	default:
@@ -64,7 +64,7 @@ func likeBeta(a, b, x, rest float64) float64 {
 		delta := b - 0.5 - n*rest
 		d := delta + 1.0/6 - rest/3 + 0.02*(x/b-rest/a+(x-0.5)/(a+b))
 		r := 2 * (likeEntropy(delta/(n*rest))/rest + likeEntropy(-delta/(n*x))/x)
-		p = gaussTail(-d / math.Sqrt(n) * math.Sqrt(r))
+		p = NormalTail(-d / math.Sqrt(n) * math.Sqrt(r))
 	}
 	if math.IsNaN(p) { // numbers near the largest there are
 		p = 0
@@ -78,7 +78,7 @@ func likeBeta(a, b, x, rest float64) float64 {
 // likeEntropy returns ((1+e) log(1+e) − e)/e² for e ≥ −1.
 func likeEntropy(e float64) float64 {
 	if math.Abs(e) > 0.1 {
-		return (likeTimes(1+e, math.Log1p(e)) - e) / e / e
+		return (Times(1+e, math.Log1p(e)) - e) / e / e
 	}
 	sum := 0.0
 	for k := 16.0; k >= 0; k-- {
@@ -87,8 +87,8 @@ func likeEntropy(e float64) float64 {
 	return sum
 }
 
-// likeGamma returns the regularised lower incomplete gamma function P(k, x), x ≥ 0.
-func likeGamma(k, x float64) float64 {
+// Gamma returns the regularised lower incomplete gamma function P(k, x), x ≥ 0.
+func Gamma(k, x float64) float64 {
 	switch {
 	case math.IsNaN(x):
 		return x
@@ -99,21 +99,21 @@ func likeGamma(k, x float64) float64 {
 	}
 	p := mathext.GammaIncReg(k, x)
 	if math.IsNaN(p) || k > 1e15 { // Gaussian
-		p = gaussTail((k - x) / math.Sqrt(k))
+		p = NormalTail((k - x) / math.Sqrt(k))
 	}
 	return math.Max(0, math.Min(1, p))
 }
 
-// likeTimes is xy with 0·∞ = 0.
-func likeTimes(x, y float64) float64 {
+// Times is xy with 0·∞ = 0.
+func Times(x, y float64) float64 {
 	if x == 0 && !math.IsNaN(y) {
 		return 0
 	}
 	return x * y
 }
 
-// likeLogNormal returns E[e^η], E[e^{2η}] and Var[e^η] for η ~ N(m, v).
-func likeLogNormal(m, v float64) (mean, square, spread float64) {
+// LogNormal returns E[e^η], E[e^{2η}] and Var[e^η] for η ~ N(m, v).
+func LogNormal(m, v float64) (mean, square, spread float64) {
 	square = math.Exp(2 * (m + v))
-	return math.Exp(m + v/2), square, likeTimes(-math.Expm1(-v), square)
+	return math.Exp(m + v/2), square, Times(-math.Expm1(-v), square)
 }

@@ -1,21 +1,23 @@
-package pgsvi
+package expect
 
 import (
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// quadValid reports whether N(m, v) is a Gaussian or a point mass.
-func quadValid(m, v float64) bool {
+// Valid reports whether N(m, v) is a Gaussian or a point mass.
+func Valid(m, v float64) bool {
 	return math.Abs(m) <= math.MaxFloat64 && v >= 0 && v <= math.MaxFloat64
 }
 
 // ---- Bernoulli, logit link ------------------------------------------------
 
-// softplusAt returns log(1+e^{−x}), minus its derivative σ(−x), and its second
+// SoftplusAt returns log(1+e^{−x}), minus its derivative σ(−x), and its second
 // derivative σ(x)σ(−x).
-func softplusAt(x float64) (f0, f1, f2 float64) {
+func SoftplusAt(x float64) (f0, f1, f2 float64) {
 	e := math.Exp(-math.Abs(x))
 	r := 1 / (1 + e)
 	f0, f1, f2 = math.Log1p(e), e*r, e*r*r
@@ -25,7 +27,7 @@ func softplusAt(x float64) (f0, f1, f2 float64) {
 	return f0, f1, f2
 }
 
-// softplusExpect returns, for η ~ N(m, v) with m ≥ 0,
+// SoftplusExpect returns, for η ~ N(m, v) with m ≥ 0,
 //
 //	F0 = E[log(1+e^{−η})]   F1 = −∂F0/∂m = E[σ(−η)]   F2 = ∂²F0/∂m² = E[σ(η)σ(−η)]
 //
@@ -37,11 +39,11 @@ func softplusAt(x float64) (f0, f1, f2 float64) {
 //	s < 0.42          Gauss–Hermite; 8 nodes below 0.18, else 16
 //	s < 10            the trapezoidal rule on softplusTable
 //	otherwise         softplusSeries
-func softplusExpect(m, v float64) (f0, f1, f2, scale float64) {
+func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 	s := math.Sqrt(v)
 	switch {
 	case v == 0 && m < 600:
-		f0, f1, f2 = softplusAt(m)
+		f0, f1, f2 = SoftplusAt(m)
 		return f0, f1, f2, 0
 	case m >= v+8.5*s && (m < 2*v || m >= 38+1.5*v):
 		scale = v/2 - m
@@ -116,8 +118,8 @@ var softplusTable = sync.OnceValue(func() *[softplusLen][3]float64 {
 	t := new([softplusLen][3]float64)
 	for j := range t {
 		x := softplusStep * float64(j)
-		f0, f1, f2 := softplusAt(x)
-		t[j] = [3]float64{f0 - gaussLoss(x), f1 - gaussTail(x), f2}
+		f0, f1, f2 := SoftplusAt(x)
+		t[j] = [3]float64{f0 - special.NormalLoss(x), f1 - special.NormalTail(x), f2}
 	}
 	return t
 })
@@ -169,9 +171,9 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 		g *= r
 		r *= q
 	}
-	c := gaussPDF(x0/s) * h / s
+	c := special.NormalPDF(x0/s) * h / s
 	S := math.Sqrt(v + 1)
-	return math.FMA(c, f0, S*gaussLoss(m/S)), math.FMA(c, f1, gaussTail(m/S)), c * f2
+	return math.FMA(c, f0, S*special.NormalLoss(m/S)), math.FMA(c, f1, special.NormalTail(m/S)), c * f2
 }
 
 // softplusEta[a][j] = Σ_{k>4a} (−1)^{k+1} k^{−j}: Dirichlet's η(j), and the same
@@ -232,7 +234,7 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 	if exact {
 		sign := 1.0
 		for j := 1.0; j <= 4; j++ {
-			p, n := gaussMills(j*s-t), gaussMills(j*s+t)
+			p, n := special.Mills(j*s-t), special.Mills(j*s+t)
 			f0 += sign * (p + n) / j
 			f1 += sign * (p - n)
 			f2 += sign * (p + n) * j
@@ -240,16 +242,16 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 		}
 	}
 	if t < 30 {
-		p := gaussPDF(t)
-		return math.FMA(p, f0, s*gaussLoss(t)), math.FMA(p, f1, gaussTail(t)), p * f2, 0
+		p := special.NormalPDF(t)
+		return math.FMA(p, f0, s*special.NormalLoss(t)), math.FMA(p, f1, special.NormalTail(t)), p * f2, 0
 	}
-	c := gaussGap(t)
-	return f0 + s*c/(t+c), f1 + 1/(t+c), f2, -t*t/2 - gaussLogSqrt2Pi
+	c := special.GaussGap(t)
+	return f0 + s*c/(t+c), f1 + 1/(t+c), f2, -t*t/2 - special.LogSqrt2Pi
 }
 
 // ---- Smooth functions with one centre -------------------------------------
 
-// quadCentred returns the expectations of g, g' and g” under N(m, v), s = √v > 0,
+// Centred returns the expectations of g, g' and g” under N(m, v), s = √v > 0,
 // over [lo, hi], for a g that is smooth but for singularities near c ± id in the
 // complex plane and grows at most like a polynomial: log Φ, the log density of
 // Student's t. w < s is the standard deviation of a mode of g N(m, v) away from
@@ -260,7 +262,7 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 // step h makes that e^−37. Else [lo, hi] is cut at c into panels whose lengths
 // grow in proportion to their distance from c, so that 16 Gauss–Legendre nodes
 // resolve g on each, but stay below 4s (4w), so that they resolve the Gaussian.
-func quadCentred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64, abs float64) {
+func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64, abs float64) {
 	var rule []quadNode
 	switch r := math.Hypot(m-c, d); {
 	case w < s:
@@ -289,7 +291,7 @@ func quadCentred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d fl
 		h := 2 * math.Pi * a / (37 + a*a/2) // in units of s
 		for i := 0.0; ; i++ {
 			l, r := m-i*h*s, m+i*h*s
-			p := gaussPDF(i*h) * h
+			p := special.NormalPDF(i*h) * h
 			if lo <= l && l <= hi {
 				add(p, l)
 			}
@@ -317,7 +319,7 @@ func quadCentred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d fl
 				b = end
 			}
 			mid, half := a+(b-a)/2, (b-a)/2
-			k := half / s * gaussInvSqrt2Pi
+			k := half / s * special.GaussInvSqrt2Pi
 			for i := range legendre16 {
 				n := &legendre16[i]
 				l, r := c+side*(mid-half*n.x), c+side*(mid+half*n.x)
@@ -335,7 +337,7 @@ func quadCentred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d fl
 
 // quadSum is the integral of three functions, of their absolute values, and an
 // estimate of the error of each.
-type quadSum struct{ sum, abs, err [3]float64 }
+type quadSum struct{ Sum, abs, Err [3]float64 }
 
 type quadPanel struct {
 	a, b float64
@@ -344,11 +346,11 @@ type quadPanel struct {
 
 const quadPanels = 128
 
-// quadAdaptive integrates the three components of f over [cuts[0], cuts[n−1]],
+// Adaptive integrates the three components of f over [cuts[0], cuts[n−1]],
 // starting from the panels between the cuts, which must not decrease. The panel
 // with the largest error, relative to the integrals of absolute values, is
 // bisected until every component is within tol or there are 128 panels.
-func quadAdaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum {
+func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum {
 	var panels [quadPanels]quadPanel
 	n := 0
 	for i := 1; i < len(cuts); i++ {
@@ -361,21 +363,21 @@ func quadAdaptive(f func(x float64) [3]float64, cuts []float64, tol float64) qua
 		var t quadSum
 		for i := range n {
 			for k := range 3 {
-				t.sum[k] += panels[i].sum[k]
+				t.Sum[k] += panels[i].Sum[k]
 				t.abs[k] += panels[i].abs[k]
-				t.err[k] += panels[i].err[k]
+				t.Err[k] += panels[i].Err[k]
 			}
 		}
 		var inv [3]float64
 		for k := range 3 {
-			if t.err[k] > tol*t.abs[k] {
+			if t.Err[k] > tol*t.abs[k] {
 				inv[k] = 1 / t.abs[k]
 			}
 		}
 		worst, most := -1, 0.0
 		for i := range n {
 			p := &panels[i]
-			if e := max(p.err[0]*inv[0], p.err[1]*inv[1], p.err[2]*inv[2]); e > most {
+			if e := max(p.Err[0]*inv[0], p.Err[1]*inv[1], p.Err[2]*inv[2]); e > most {
 				if mid := p.a + (p.b-p.a)/2; p.a < mid && mid < p.b {
 					worst, most = i, e
 				}
@@ -383,7 +385,7 @@ func quadAdaptive(f func(x float64) [3]float64, cuts []float64, tol float64) qua
 		}
 		if worst < 0 || n == quadPanels {
 			for k := range 3 {
-				t.err[k] += 4 * quadEps * t.abs[k]
+				t.Err[k] += 4 * special.Eps * t.abs[k]
 			}
 			return t
 		}
@@ -428,30 +430,30 @@ func quadKronrod(f func(x float64) [3]float64, a, b float64) quadPanel {
 		if e > 0 && dev > 0 {
 			e = dev * math.Min(1, math.Pow(200*e/dev, 1.5))
 		}
-		if e < 8*quadEps*abs {
+		if e < 8*special.Eps*abs {
 			e = 0 // nothing but rounding, which quadAdaptive adds
 		}
-		p.sum[k], p.abs[k], p.err[k] = half*sum, half*abs, half*e
+		p.Sum[k], p.abs[k], p.Err[k] = half*sum, half*abs, half*e
 	}
 	return p
 }
 
-// quadReach writes to dst the increasing points at which to cut an integral over
+// Reach writes to dst the increasing points at which to cut an integral over
 // u against φ(u), where η = m + su: −9, −3, 0, 3, 9; further out as long as
 // |grow(u)| φ(u) u² is not negligible against scale; and, if s is large, η = 0
 // and η = y with points at distances 1, 8, 64, … from both, lest a layer of
 // width one between two wide panels goes unseen.
-func quadReach(dst []float64, grow func(u float64) float64, scale, y, m, s float64) []float64 {
+func Reach(dst []float64, grow func(u float64) float64, scale, y, m, s float64) []float64 {
 	far := [...]float64{9, 13, 18, 24, 31, 39}
 	dst = append(dst, -9, -3, 0, 3, 9)
 	lo, hi := -9.0, 9.0
 	for k := 0; k+1 < len(far); k++ {
 		u := far[k]
-		if lo == -u && math.Abs(grow(-u))*gaussPDF(u)*u*u > 1e-18*scale {
+		if lo == -u && math.Abs(grow(-u))*special.NormalPDF(u)*u*u > 1e-18*scale {
 			lo = -far[k+1]
 			dst = append(dst, lo)
 		}
-		if hi == u && math.Abs(grow(u))*gaussPDF(u)*u*u > 1e-18*scale {
+		if hi == u && math.Abs(grow(u))*special.NormalPDF(u)*u*u > 1e-18*scale {
 			hi = far[k+1]
 			dst = append(dst, hi)
 		}
