@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
 )
 
 // check returns an error if the divergence cannot be evaluated at the prior.
@@ -147,7 +149,7 @@ func (c *curveProx) estimate(s *GPStepper, batch []int, rng *rand.Rand) error {
 // length returns the minimiser over the curve, to the given accuracy.
 func (c *curveProx) length(s *GPStepper, beta, tol float64) (float64, error) {
 	var failure error
-	t := minimizeUnit(beta/(1+beta), tol, func(t float64) float64 {
+	t := accel.Minimize1(beta/(1+beta), tol, func(t float64) float64 {
 		if err := c.at(s, t, true); err != nil {
 			failure = err
 			return math.Inf(1)

@@ -11,6 +11,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
 )
 
 // The closed forms of this package's likelihoods. They are not exported because
@@ -219,7 +221,7 @@ func predictSearch(excess func(t float64) float64, support Support, m, v float64
 			}
 		}
 	}
-	return predictRoot(excess, lo, hi), true
+	return accel.Root(excess, lo, hi), true
 }
 
 // predictCDF returns P(Y ≤ y) for η ~ N(m, v).

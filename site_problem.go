@@ -6,6 +6,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
 )
 
 // A site stands for one likelihood term: it multiplies the density of η_n by
@@ -98,7 +100,7 @@ func (p *siteProblem) prepare(lik Likelihood, y []float64, alg siteAlgebra, base
 	p.delta, p.u, p.d = dense.Resize(p.delta, n), dense.Resize(p.u, n), dense.Resize(p.d, n)
 	p.tg, p.tc = dense.Resize(p.tg, n), dense.Resize(p.tc, n)
 	p.t = 1
-	p.mix.reset()
+	p.mix.Reset()
 	p.evaluations = 0
 }
 
@@ -283,7 +285,7 @@ func (p *siteProblem) halve(times int) bool {
 // positive and in (γ, c) otherwise. Residuals are weighted by the Fisher information
 // of the marginals.
 type siteMix struct {
-	anderson
+	accel.Anderson
 	log  bool
 	w, z []float64
 }
@@ -298,9 +300,9 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	}
 	if positive != a.log {
 		a.log = positive
-		a.reset()
+		a.Reset()
 	}
-	x, r := a.next(2 * n)
+	x, r := a.Next(2 * n)
 	a.w, a.z = dense.Resize(a.w, 2*n), dense.Resize(a.z, 2*n)
 	for i, m := range s.m {
 		g, tg, v := s.gamma[i], s.tg[i], s.v[i]
@@ -315,7 +317,7 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 			x[i], r[i] = g, tg-g
 		}
 	}
-	if !a.mix(a.z, a.w) {
+	if !a.Mix(a.z, a.w) {
 		return false
 	}
 	copy(dst.c, a.z[n:])

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
 )
 
 // DivergenceProxer is a Divergence that knows proximal steps in closed form.
@@ -159,7 +161,7 @@ func NumericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta floa
 	slope := make([]float64, len(x0))
 	gradient(slope, x0)
 	start := floats.Norm(slope, math.Inf(1))
-	x, ok := minimize(value, gradient, x0)
+	x, ok := accel.LBFGS(value, gradient, x0)
 	if !ok {
 		return orBack(c, q0, fmt.Errorf("pgsvi: %w: the objective of the numeric proximal step is %v at its start", ErrNotFinite, value(x0)))
 	}

@@ -1,4 +1,4 @@
-package pgsvi
+package accel
 
 import (
 	"math"
@@ -6,9 +6,9 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// minimize minimises a smooth function by L-BFGS, restarted until a restart no
+// LBFGS minimises a smooth function by L-BFGS, restarted until a restart no
 // longer helps. It returns the best point found, and false if the value at x0 is not finite.
-func minimize(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64, bool) {
+func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64, bool) {
 	best := value(x0)
 	if math.IsNaN(best) || math.IsInf(best, 0) {
 		return nil, false

@@ -1,13 +1,13 @@
-package pgsvi
+package accel
 
 import (
 	"math"
 )
 
-// predictRoot returns a zero of f between lo and hi, where its signs differ, by
+// Root returns a zero of f between lo and hi, where its signs differ, by
 // the method of Chandrupatla (1997): inverse quadratic interpolation when it is
 // safe, else bisection.
-func predictRoot(f func(x float64) float64, lo, hi float64) float64 {
+func Root(f func(x float64) float64, lo, hi float64) float64 {
 	a, b := hi, lo
 	fa, fb := f(a), f(b)
 	c, fc, t := a, fa, 0.5

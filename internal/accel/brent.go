@@ -1,13 +1,13 @@
-package pgsvi
+package accel
 
 import (
 	"math"
 )
 
-// minimizeUnit minimises a function over [0, 1] from the guess t by golden
+// Minimize1 minimises a function over [0, 1] from the guess t by golden
 // sections and parabolas (Brent, 1973, chapter 5), to about tol·t; below 1e-5
 // rounding hides what is lower.
-func minimizeUnit(t, tol float64, f func(float64) float64) float64 {
+func Minimize1(t, tol float64, f func(float64) float64) float64 {
 	const golden = 0.3819660112501051
 	lo, hi := 0.0, 1.0
 	x, w, v := t, t, t

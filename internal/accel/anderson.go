@@ -1,4 +1,4 @@
-package pgsvi
+package accel
 
 import (
 	"math"
@@ -6,19 +6,19 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
-// anderson mixes the last iterates of a fixed-point map (Anderson, 1965; Walker
+// Anderson mixes the last iterates of a fixed-point map (Anderson, 1965; Walker
 // and Ni, 2011).
-type anderson struct {
+type Anderson struct {
 	x, r [][]float64 // last iterates and residuals, oldest first
 }
 
 const andersonDepth = 4
 
-func (a *anderson) reset() { a.x, a.r = a.x[:0], a.r[:0] }
+func (a *Anderson) Reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
-// mix stores in dst the mixture that the newest iterate and those before it
+// Mix stores in dst the mixture that the newest iterate and those before it
 // suggest, with the squared residuals weighted by w², and reports whether there is one.
-func (a *anderson) mix(dst, w []float64) bool {
+func (a *Anderson) Mix(dst, w []float64) bool {
 	k := len(a.x) - 1
 	if k < 1 {
 		return false
@@ -50,8 +50,8 @@ func (a *anderson) mix(dst, w []float64) bool {
 	return true
 }
 
-// next returns the places of the newest iterate and residual, of length n.
-func (a *anderson) next(n int) (x, r []float64) {
+// Next returns the places of the newest iterate and residual, of length n.
+func (a *Anderson) Next(n int) (x, r []float64) {
 	grow := func(s [][]float64) [][]float64 {
 		if len(s) == andersonDepth+1 {
 			first := s[0]
