@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -29,15 +28,6 @@ var corpusFormats = []corpusFormat{
 	{"lda-c", ReadLDAC, WriteLDAC},
 	{"UCI docword", func(r io.Reader, _ int) (*Corpus, error) { return ReadUCI(r) }, WriteUCI},
 	{"Matrix Market", func(r io.Reader, _ int) (*Corpus, error) { return ReadMatrixMarket(r) }, WriteMatrixMarket},
-}
-
-// smallCorpus has a document without words and a word without documents.
-func smallCorpus() *Corpus {
-	return &Corpus{Terms: 5, Docs: []Document{
-		{Words: []int{0, 2}, Counts: []float64{3, 1}},
-		{},
-		{Words: []int{0, 1, 4}, Counts: []float64{2, 12, 1}},
-	}}
 }
 
 func TestCorpusCounts(t *testing.T) {
@@ -478,34 +468,6 @@ func FuzzReadVocab(f *testing.F) {
 }
 
 // loadCorpus reads ap or nips with its vocabulary.
-func loadCorpus(t testing.TB, name string) *Corpus {
-	t.Helper()
-	dir := filepath.Join(sharedData(t), name)
-	file := func(name string) io.Reader {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	words := map[string]string{"ap": "vocab.txt", "nips": "vocab.nips.txt"}[name]
-	vocab, err := ReadVocab(file(words))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c *Corpus
-	if name == "ap" {
-		c, err = ReadLDAC(file("ap.dat.gz"), len(vocab))
-	} else {
-		c, err = ReadUCI(file("docword.nips.txt.gz"))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Vocab = vocab
-	return c
-}
 
 // unigramScore returns the mean negative log-probability of the second halves of
 // the test documents under prob, of a word by its frequency among all tokens of

@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -25,10 +24,7 @@ func sortedDoc(count map[int]float64) Document {
 // loadAP reads the AP corpus: documents of even index, which train, and odd ones.
 func loadAP(t testing.TB) (train, test *Corpus) {
 	t.Helper()
-	c, err := ReadLDAC(open(t, filepath.Join(sharedData(t), "ap", "ap.dat.gz")), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := loadCorpus(t, "ap")
 	if len(c.Docs) != 2246 {
 		t.Fatalf("AP has %d documents", len(c.Docs))
 	}
@@ -38,11 +34,7 @@ func loadAP(t testing.TB) (train, test *Corpus) {
 // loadNIPS reads the NIPS corpus.
 func loadNIPS(t testing.TB) (train, test *Corpus) {
 	t.Helper()
-	c, err := ReadUCI(open(t, filepath.Join(sharedData(t), "nips", "docword.nips.txt.gz")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.EvenOdd()
+	return loadCorpus(t, "nips").EvenOdd()
 }
 
 // score fits a model with a seed and returns its scores.

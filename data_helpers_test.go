@@ -2,12 +2,9 @@ package pgsvi
 
 import (
 	"bufio"
-	"compress/gzip"
 	"encoding/csv"
 	"encoding/json"
-	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,52 +19,13 @@ type split struct {
 	y, ytest []float64
 }
 
-// sharedData returns the folder of PGSVI_DATA, or skips the test if it is not
-// set. A file missing from it is a failure.
-func sharedData(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("PGSVI_DATA")
-	if dir == "" {
-		t.Skip("PGSVI_DATA is not set")
-	}
-	return dir
-}
-
-func open(t testing.TB, path string) io.Reader {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if !strings.HasSuffix(path, ".gz") {
-		return f
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
-}
-
 // loadUCI reads sonar or ionosphere from testdata.
 func loadUCI(t testing.TB, name string) split {
 	t.Helper()
 	dir := filepath.Join("testdata", name)
-	x, y, err := ReadCSV(open(t, filepath.Join(dir, name+".csv")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	x, y := readCSV(t, open(t, filepath.Join(dir, name+".csv")))
 	part := func(file string) (*mat.Dense, []float64) {
-		index, err := ReadIndex(open(t, filepath.Join(dir, file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		xs, ys, err := SelectRows(x, y, index)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return xs, ys
+		return selectRows(x, y, readIndex(t, open(t, filepath.Join(dir, file))))
 	}
 	var s split
 	s.x, s.y = part("train_index.txt")
@@ -98,10 +56,7 @@ func loadUSPS(t testing.TB, small, large float64) split {
 			t.Fatal(sc.Err())
 		}
 	}
-	order, err := ReadIndex(open(t, filepath.Join(dir, "standin_resampled_index.txt")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	order := readIndex(t, open(t, filepath.Join(dir, "standin_resampled_index.txt")))
 	var train, test, ytrain, ytest []float64
 	for i, r := range order {
 		row := rows[r]

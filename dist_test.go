@@ -17,8 +17,6 @@ import (
 
 var allCoordinates = []Coordinates{MeanParams, Moments, Natural, Cholesky, LogCholesky}
 
-func testRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
-
 func normals(rng *rand.Rand, n int) []float64 {
 	x := make([]float64, n)
 	for i := range x {

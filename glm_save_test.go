@@ -27,7 +27,7 @@ func savedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float
 		}
 		y[i] = rng.NormFloat64()
 		if s, ok := lik.(Supporter); ok && s.Support() == SignLabels {
-			y[i] = signOf(y[i] > 0)
+			y[i] = plusMinus(y[i] > 0)
 		}
 		if s, ok := lik.(Supporter); ok && s.Support() == Counts {
 			y[i] = math.Floor(3 * math.Abs(y[i]))

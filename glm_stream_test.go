@@ -318,14 +318,8 @@ func TestStreamErrors(t *testing.T) {
 // a9a, as its reference has it: no option is set in any case.
 func TestGLMa9a(t *testing.T) {
 	dir := sharedData(t)
-	x, y, err := ReadLIBSVM(open(t, filepath.Join(dir, "a9a", "a9a.gz")), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	xt, yt, err := ReadLIBSVM(open(t, filepath.Join(dir, "a9a", "a9a.t.gz")), 123)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x, y := readLIBSVM(t, open(t, filepath.Join(dir, "a9a", "a9a.gz")), 123)
+	xt, yt := readLIBSVM(t, open(t, filepath.Join(dir, "a9a", "a9a.t.gz")), 123)
 	var truth struct {
 		NegELBO float64 `json:"neg_elbo"`
 		Nats    float64 `json:"test_logloss_nats"`

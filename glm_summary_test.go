@@ -58,7 +58,7 @@ func TestSummaryRows(t *testing.T) {
 			for j := range c.cols {
 				x = append(x, math.Sin(float64(i*i+3*j*i+7*j)))
 			}
-			y[i] = signOf(math.Sin(float64(5*i*i)) > 0)
+			y[i] = plusMinus(math.Sin(float64(5*i*i)) > 0)
 		}
 		g, err := NewGLM(mat.NewDense(c.rows, c.cols, x), y, BernoulliLogit{}, &GLMOptions{Intercept: c.intercept, Covariance: c.family})
 		if err != nil {

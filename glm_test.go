@@ -629,10 +629,7 @@ func TestGLMOptions(t *testing.T) {
 			index = append(index, i)
 		}
 	}
-	x2, y2, err := SelectRows(c.x, c.y, index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x2, y2 := selectRows(c.x, c.y, index)
 	checkApart(t, "weights", fit(c.x, c.y, &GLMOptions{Weights: w}), fit(x2, y2, nil), 1e-6)
 	if p := fit(c.x, c.y, &GLMOptions{Weights: w}); p.Len() != 40 {
 		t.Errorf("%d rows of positive weight, want 40", p.Len())

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"iter"
 	"math"
 	"path/filepath"
 	"slices"
@@ -26,35 +25,6 @@ func zipped(b []byte) []byte {
 	z.Write(b)
 	z.Close()
 	return out.Bytes()
-}
-
-// collectRows returns copies of the rows before an error, and the error.
-func collectRows(rows iter.Seq2[Row, error]) (all []Row, err error) {
-	for row, err := range rows {
-		if err != nil {
-			return all, err
-		}
-		row.Val = append([]float64{}, row.Val...)
-		if row.Ind != nil {
-			row.Ind = append([]int{}, row.Ind...)
-		}
-		all = append(all, row)
-	}
-	return all, nil
-}
-
-// sameRows reports whether rows are equal to the last bit, a nil Ind and an empty one being different.
-func sameRows(a, b []Row) bool {
-	bits := func(x []float64) (u []uint64) {
-		for _, v := range x {
-			u = append(u, math.Float64bits(v))
-		}
-		return u
-	}
-	return slices.EqualFunc(a, b, func(a, b Row) bool {
-		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) && slices.Equal(bits(a.Val), bits(b.Val)) &&
-			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}), bits([]float64{b.Y, b.Offset, b.Weight}))
-	})
 }
 
 func TestReadLIBSVM(t *testing.T) {
@@ -239,10 +209,6 @@ func TestWriteLIBSVM(t *testing.T) {
 		t.Errorf("failing writer: %v", err)
 	}
 }
-
-type failingWriter struct{}
-
-func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // Adult, against the fields of its lines.
 func TestReadLIBSVMa9a(t *testing.T) {

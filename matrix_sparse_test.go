@@ -24,16 +24,6 @@ func randomSparse(rng *rand.Rand, n, d int, filled float64) *mat.Dense {
 	return x
 }
 
-func mustPanic(t *testing.T, what string, f func()) {
-	t.Helper()
-	defer func() {
-		if recover() == nil {
-			t.Errorf("%s: no panic", what)
-		}
-	}()
-	f()
-}
-
 func TestSparseOf(t *testing.T) {
 	rng := testRand(3)
 	for _, filled := range []float64{0, 0.1, 0.7, 1} {
