@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // plants are leaf lengths in cm and heights in m of two kinds of plants.
@@ -34,7 +36,7 @@ const plants = `leaf,height,kind
 
 // From a table of text to a table of weights.
 func ExampleGLMPosterior_Summary() {
-	t, err := pgsvi.ReadTable(strings.NewReader(plants), &pgsvi.TableOptions{Positive: "ash"})
+	t, err := data.ReadTable(strings.NewReader(plants), &data.TableOptions{Positive: "ash"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func ExampleGLMPosterior_Summary() {
 
 // A posterior on file predicts as it did before, and can be given more data.
 func ExampleGLMPosterior_Save() {
-	t, err := pgsvi.ReadTable(strings.NewReader(plants), nil)
+	t, err := data.ReadTable(strings.NewReader(plants), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

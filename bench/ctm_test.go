@@ -14,6 +14,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // ctmWords is the number of distinct words of a document of typical length, the mean of AP.
@@ -36,7 +38,7 @@ func ctmCorpora(b *testing.B) []ctmCorpus {
 			b.Fatal(err)
 		}
 		defer f.Close()
-		c, err := pgsvi.ReadLDAC(f, 0)
+		c, err := data.ReadLDAC(f, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

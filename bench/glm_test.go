@@ -12,6 +12,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/blas"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // glmProblem is a logistic regression.
@@ -49,7 +51,7 @@ func glmProblems(b *testing.B) []glmProblem {
 			b.Fatal(err)
 		}
 		defer f.Close()
-		x, y, err := pgsvi.ReadLIBSVM(f, 0)
+		x, y, err := data.ReadLIBSVM(f, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

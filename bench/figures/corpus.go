@@ -13,6 +13,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // A corpus is one of figure 3: documents of even number train, the odd ones test.
@@ -33,12 +35,12 @@ func (o *options) corpora(stdout io.Writer) ([]*corpus, error) {
 	var sets []set
 	if o.data != "" && !o.quick {
 		sets = append(sets, set{"nips", func() (*pgsvi.Corpus, error) {
-			return readCorpus(filepath.Join(o.data, "nips", "docword.nips.txt.gz"), pgsvi.ReadUCI)
+			return readCorpus(filepath.Join(o.data, "nips", "docword.nips.txt.gz"), data.ReadUCI)
 		}})
 	}
 	if o.data != "" {
 		sets = append(sets, set{"ap", func() (*pgsvi.Corpus, error) {
-			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"), func(r io.Reader) (*pgsvi.Corpus, error) { return pgsvi.ReadLDAC(r, 0) })
+			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"), func(r io.Reader) (*pgsvi.Corpus, error) { return data.ReadLDAC(r, 0) })
 		}})
 	}
 	if o.data == "" || slices.Contains(o.sets, made.name) {

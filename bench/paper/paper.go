@@ -17,6 +17,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // Settings are those for a data set: hyper-parameters and, from the appendix, what
@@ -94,7 +96,7 @@ func readUCI(dir, name string, s Settings) (*Problem, error) {
 		return nil, err
 	}
 	defer f.Close()
-	x, y, err := pgsvi.ReadCSV(f)
+	x, y, err := data.ReadCSV(f)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +116,7 @@ func readRows(x *mat.Dense, y []float64, file string) (*mat.Dense, []float64, er
 	if err != nil {
 		return nil, nil, err
 	}
-	return pgsvi.SelectRows(x, y, index)
+	return data.SelectRows(x, y, index)
 }
 
 func readIndex(file string) ([]int, error) {
@@ -123,7 +125,7 @@ func readIndex(file string) ([]int, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return pgsvi.ReadIndex(f)
+	return data.ReadIndex(f)
 }
 
 // uspsTrain is the number of images to train on, of all digits.
@@ -167,10 +169,10 @@ func USPS(dir string, plus, minus int) (*Problem, error) {
 		}
 	}
 	p := &Problem{Name: fmt.Sprintf("usps%dv%d", plus, minus), Settings: usps}
-	if p.X, p.Y, err = pgsvi.SelectRows(images, y, train); err != nil {
+	if p.X, p.Y, err = data.SelectRows(images, y, train); err != nil {
 		return nil, err
 	}
-	if p.XTest, p.YTest, err = pgsvi.SelectRows(images, y, test); err != nil {
+	if p.XTest, p.YTest, err = data.SelectRows(images, y, test); err != nil {
 		return nil, err
 	}
 	return p.init()

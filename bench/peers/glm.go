@@ -11,6 +11,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/blas"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // glm compares logistic regression on the data sets of the paper with scikit-learn's.
@@ -105,7 +107,7 @@ func readLIBSVM(path string) (*pgsvi.Sparse, []float64, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	return pgsvi.ReadLIBSVM(f, 123)
+	return data.ReadLIBSVM(f, 123)
 }
 
 // a9a compares fits to the sparse rows of a9a.

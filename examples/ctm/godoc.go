@@ -11,13 +11,15 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // goDocumentation returns the doc comments of the Go standard library, a document for each
 // source file that has enough of them.
 func goDocumentation() (*pgsvi.Corpus, error) {
 	root := filepath.Join(build.Default.GOROOT, "src")
-	b := pgsvi.CorpusBuilder{MinDocs: 5, MaxDocs: 0.3}
+	b := data.CorpusBuilder{MinDocs: 5, MaxDocs: 0.3}
 	set := token.NewFileSet()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

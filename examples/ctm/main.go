@@ -35,6 +35,8 @@ import (
 	"strings"
 	"time"
 
+	files "github.com/pgsvi/pgsvi/data"
+
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
 )
@@ -198,15 +200,15 @@ func (o *options) read() (*pgsvi.Corpus, error) {
 			return nil, err
 		}
 		defer f.Close()
-		if vocab, err = pgsvi.ReadVocab(f); err != nil {
+		if vocab, err = files.ReadVocab(f); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.vocab, err)
 		}
 	}
 	// A file is what can be read as it; docword begins with three numbers, each on a line of its own.
-	c, err := pgsvi.ReadUCI(bytes.NewReader(data))
+	c, err := files.ReadUCI(bytes.NewReader(data))
 	if err != nil {
 		var e error
-		if c, e = pgsvi.ReadLDAC(bytes.NewReader(data), len(vocab)); e != nil {
+		if c, e = files.ReadLDAC(bytes.NewReader(data), len(vocab)); e != nil {
 			return nil, fmt.Errorf("%s is neither docword (%w) nor lda-c (%w)", o.corpus, err, e)
 		}
 	}

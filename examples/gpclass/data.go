@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	files "github.com/pgsvi/pgsvi/data"
+
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -196,7 +198,7 @@ func readCSV(file string) (data, error) {
 		return data{}, err
 	}
 	defer f.Close()
-	x, y, err := pgsvi.ReadCSV(f)
+	x, y, err := files.ReadCSV(f)
 	if err != nil {
 		return data{}, fmt.Errorf("%s: %w", file, err)
 	}
@@ -210,11 +212,11 @@ func (d data) rows(file string) (data, error) {
 		return data{}, err
 	}
 	defer f.Close()
-	index, err := pgsvi.ReadIndex(f)
+	index, err := files.ReadIndex(f)
 	if err != nil {
 		return data{}, fmt.Errorf("%s: %w", file, err)
 	}
-	x, y, err := pgsvi.SelectRows(d.x, d.y, index)
+	x, y, err := files.SelectRows(d.x, d.y, index)
 	if err != nil {
 		return data{}, fmt.Errorf("%s: %w", file, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	files "github.com/pgsvi/pgsvi/data"
+
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
 )
@@ -67,9 +69,9 @@ func isCSV(file string) bool {
 // loadCSV makes columns of numbers of the categories, and labels of -1 and +1 of
 // two texts or numbers. What stands for what is settled by the training data.
 func (s *source) loadCSV() (train, test data, err error) {
-	var t, e *pgsvi.Table
+	var t, e *files.Table
 	err = withFile(s.train, func(r io.Reader) error {
-		t, err = pgsvi.ReadTable(r, &pgsvi.TableOptions{Response: s.response, Positive: s.positive, Missing: pgsvi.DropRows})
+		t, err = files.ReadTable(r, &files.TableOptions{Response: s.response, Positive: s.positive, Missing: files.DropRows})
 		if err == nil {
 			err = t.Signs()
 		}
@@ -116,7 +118,7 @@ func (s *source) loadLIBSVM() (train, test data, err error) {
 
 func readLIBSVM(file string, cols int) (d data, err error) {
 	err = withFile(file, func(r io.Reader) error {
-		d.x, d.y, err = pgsvi.ReadLIBSVM(r, cols)
+		d.x, d.y, err = files.ReadLIBSVM(r, cols)
 		if err != nil && cols == 0 {
 			err = fmt.Errorf("%w (read as LIBSVM; the names of CSV files end in .csv or .csv.gz)", err)
 		}
@@ -164,7 +166,7 @@ func (d data) split(seed uint64) (train, test data, err error) {
 func (d data) rows(index []int) (s data, err error) {
 	s = d
 	if x, dense := d.x.(*mat.Dense); dense {
-		s.x, s.y, err = pgsvi.SelectRows(x, d.y, index)
+		s.x, s.y, err = files.SelectRows(x, d.y, index)
 		return s, err
 	}
 	sparse := d.x.(*pgsvi.Sparse)
@@ -198,7 +200,7 @@ func (s *source) loadTestdata() (train, test data, err error) {
 	dir := filepath.Join("testdata", s.data)
 	var all data
 	err = withFile(filepath.Join(dir, s.data+".csv"), func(r io.Reader) error {
-		all.x, all.y, err = pgsvi.ReadCSV(r)
+		all.x, all.y, err = files.ReadCSV(r)
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +209,7 @@ func (s *source) loadTestdata() (train, test data, err error) {
 	for name, d := range map[string]*data{"train_index.txt": &train, "test_index.txt": &test} {
 		if err == nil {
 			err = withFile(filepath.Join(dir, name), func(r io.Reader) error {
-				index, err := pgsvi.ReadIndex(r)
+				index, err := files.ReadIndex(r)
 				if err == nil {
 					*d, err = all.rows(index)
 				}

@@ -30,6 +30,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 func main() {
@@ -49,19 +51,19 @@ func main() {
 
 // portfolio is the policies as a table of numbers.
 type portfolio struct {
-	*pgsvi.Table
+	*data.Table
 	offset []float64 // log of the exposure in years
 }
 
 // readPortfolio reads the claims and features of a CSV file with the columns of header.
 func readPortfolio(csv string) (*portfolio, error) {
 	// Categories become indicators of all of them but the first: region=north, ….
-	t, err := pgsvi.ReadTable(strings.NewReader(csv), &pgsvi.TableOptions{Response: "claims", Drop: []string{"years"}})
+	t, err := data.ReadTable(strings.NewReader(csv), &data.TableOptions{Response: "claims", Drop: []string{"years"}})
 	if err != nil {
 		return nil, err
 	}
 	// The exposure is no feature. Read it as if it were the response.
-	years, err := pgsvi.ReadTable(strings.NewReader(csv), &pgsvi.TableOptions{Response: "years", Drop: []string{"claims"}})
+	years, err := data.ReadTable(strings.NewReader(csv), &data.TableOptions{Response: "years", Drop: []string{"claims"}})
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 func main() {
@@ -156,13 +158,13 @@ func (s source) all() iter.Seq2[pgsvi.Row, error] {
 }
 
 // open opens a file of the rows, which it writes if there is none.
-func (s source) open(ctx context.Context, file string) (*pgsvi.RowFile, error) {
-	f, err := pgsvi.OpenRows(file)
+func (s source) open(ctx context.Context, file string) (*data.RowFile, error) {
+	f, err := data.OpenRows(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.write(ctx, file); err != nil {
 			return nil, err
 		}
-		f, err = pgsvi.OpenRows(file)
+		f, err = data.OpenRows(file)
 	}
 	if err != nil {
 		return nil, err
@@ -183,8 +185,8 @@ func (s source) write(ctx context.Context, file string) error {
 	}
 	defer os.Remove(part) // does nothing once it has been renamed
 	defer f.Close()
-	w := pgsvi.NewRowWriter(f, s.cols, nil)
-	if _, err := pgsvi.CopyRows(w, watch(ctx, newBar("writing", s.rows), s.all())); err != nil {
+	w := data.NewRowWriter(f, s.cols, nil)
+	if _, err := data.CopyRows(w, watch(ctx, newBar("writing", s.rows), s.all())); err != nil {
 		return err
 	}
 	if err := w.Close(); err != nil {

@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bufio"
@@ -13,6 +13,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // ScanLIBSVM returns the rows of text in the format of LIBSVM and SVMlight, one
@@ -31,11 +33,11 @@ import (
 // ErrShape where something else is not index:value with an index above the one
 // before it and at most math.MaxInt32, ErrEmpty if there are no rows, and
 // ErrParam if the rows are ranged over again. A failure of r is wrapped as it is.
-func ScanLIBSVM(r io.Reader) iter.Seq2[Row, error] {
+func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 	used := false
-	return func(yield func(Row, error) bool) {
+	return func(yield func(pgsvi.Row, error) bool) {
 		if used {
-			yield(Row{}, fmt.Errorf("pgsvi: LIBSVM rows ranged over a second time; scan the file anew: %w", ErrParam))
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: LIBSVM rows ranged over a second time; scan the file anew: %w", pgsvi.ErrParam))
 			return
 		}
 		used = true
@@ -46,7 +48,7 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[Row, error] {
 			}
 		}
 		if err != io.EOF {
-			yield(Row{}, err)
+			yield(pgsvi.Row{}, err)
 		}
 	}
 }
@@ -55,9 +57,9 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[Row, error] {
 // new. The matrix has cols columns, or with cols 0 as many as the largest index.
 // The errors are those of ScanLIBSVM; besides, an index beyond cols wraps
 // ErrShape and a cols that is negative or above math.MaxInt32 wraps ErrParam.
-func ReadLIBSVM(r io.Reader, cols int) (x *Sparse, y []float64, err error) {
+func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error) {
 	if cols < 0 || cols > math.MaxInt32 {
-		return nil, nil, fmt.Errorf("pgsvi: LIBSVM with %d columns: %w", cols, ErrParam)
+		return nil, nil, fmt.Errorf("pgsvi: LIBSVM with %d columns: %w", cols, pgsvi.ErrParam)
 	}
 	most := cols
 	if cols == 0 {
@@ -67,7 +69,7 @@ func ReadLIBSVM(r io.Reader, cols int) (x *Sparse, y []float64, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	x = NewSparse(cols)
+	x = pgsvi.NewSparse(cols)
 	for {
 		if err = s.next(); err == nil {
 			err = x.Append(s.row.Ind, s.row.Val)
@@ -91,17 +93,17 @@ func ReadLIBSVM(r io.Reader, cols int) (x *Sparse, y []float64, err error) {
 // infinite. A failure of w is wrapped as it is.
 func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 	if n, _ := x.Dims(); y != nil && len(y) != n {
-		return fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, ErrShape)
+		return fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, pgsvi.ErrShape)
 	}
 	bw := bufio.NewWriterSize(w, 1<<16)
 	var text []byte
 	i := 0
-	for row := range Rows(x, y) {
+	for row := range pgsvi.Rows(x, y) {
 		if math.IsNaN(row.Y) || math.IsInf(row.Y, 0) {
-			return fmt.Errorf("pgsvi: row %d has the response %v: %w", i, row.Y, ErrNotFinite)
+			return fmt.Errorf("pgsvi: row %d has the response %v: %w", i, row.Y, pgsvi.ErrNotFinite)
 		}
 		if k, ok := dense.AllFinite(row.Val); !ok {
-			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
+			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k), row.Val[k], pgsvi.ErrNotFinite)
 		}
 		text = strconv.AppendFloat(text[:0], row.Y, 'g', -1, 64)
 		for k, v := range row.Val {
@@ -142,7 +144,7 @@ type libsvmScanner struct {
 	line  int    // of row, from 1
 	long  []byte // a line that the buffer of br does not hold
 	found bool   // there has been a row
-	row   Row
+	row   pgsvi.Row
 }
 
 func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
@@ -151,7 +153,7 @@ func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
 		return nil, err
 	}
 	// Not nil, for a row without values is not a dense one.
-	return &libsvmScanner{br: csvSkipBOM(br), most: most, row: Row{Ind: []int{}, Val: []float64{}}}, nil
+	return &libsvmScanner{br: csvSkipBOM(br), most: most, row: pgsvi.Row{Ind: []int{}, Val: []float64{}}}, nil
 }
 
 // next reads the next row. It returns io.EOF after the last, if there was one.
@@ -167,7 +169,7 @@ func (s *libsvmScanner) next() error {
 			return s.parse(label, rest)
 		}
 		if err != nil && !s.found {
-			return fmt.Errorf("pgsvi: LIBSVM without a line of data: %w", ErrEmpty)
+			return fmt.Errorf("pgsvi: LIBSVM without a line of data: %w", pgsvi.ErrEmpty)
 		}
 		if err != nil {
 			return err
@@ -196,7 +198,7 @@ func (s *libsvmScanner) readLine() ([]byte, error) {
 func (s *libsvmScanner) parse(label, text []byte) error {
 	y, ok := libsvmFloat(label)
 	if !ok {
-		return fmt.Errorf("pgsvi: line %d: found the label %s, want a finite number: %w", s.line, csvQuote(string(label)), ErrNotFinite)
+		return fmt.Errorf("pgsvi: line %d: found the label %s, want a finite number: %w", s.line, csvQuote(string(label)), pgsvi.ErrNotFinite)
 	}
 	ind, val := s.row.Ind[:0], s.row.Val[:0]
 	last := int64(0)
@@ -218,23 +220,23 @@ func (s *libsvmScanner) parse(label, text []byte) error {
 			if bytes.HasPrefix(field, []byte("qid:")) {
 				continue
 			}
-			return fmt.Errorf("pgsvi: line %d: found %s, want index:value: %w", s.line, csvQuote(string(field)), ErrShape)
+			return fmt.Errorf("pgsvi: line %d: found %s, want index:value: %w", s.line, csvQuote(string(field)), pgsvi.ErrShape)
 		}
 		if index <= last || index > int64(s.most) {
 			want := fmt.Sprintf("from 1 to %d", s.most)
 			if index > 0 && index <= last {
 				want = fmt.Sprintf("above the one before it, %d", last)
 			}
-			return fmt.Errorf("pgsvi: line %d: found the index %s, want one %s: %w", s.line, csvQuote(string(field[:k])), want, ErrShape)
+			return fmt.Errorf("pgsvi: line %d: found the index %s, want one %s: %w", s.line, csvQuote(string(field[:k])), want, pgsvi.ErrShape)
 		}
 		last = index
 		v, ok := libsvmFloat(field[k+1:])
 		if !ok {
-			return fmt.Errorf("pgsvi: line %d, index %d: found %s, want a finite number: %w", s.line, index, csvQuote(string(field[k+1:])), ErrNotFinite)
+			return fmt.Errorf("pgsvi: line %d, index %d: found %s, want a finite number: %w", s.line, index, csvQuote(string(field[k+1:])), pgsvi.ErrNotFinite)
 		}
 		ind, val = append(ind, int(index-1)), append(val, v)
 	}
-	s.row = Row{Ind: ind, Val: val, Y: y}
+	s.row = pgsvi.Row{Ind: ind, Val: val, Y: y}
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 func TestTokenizer(t *testing.T) {
@@ -72,7 +74,7 @@ func TestEnglishStopWords(t *testing.T) {
 
 func TestCorpusBuilder(t *testing.T) {
 	texts := []string{"zebra apple apple, the", "", "apple cherry zebra!", "banana apple cherry zebra", "apple apple zebra"}
-	build := func(b *CorpusBuilder) *Corpus {
+	build := func(b *CorpusBuilder) *pgsvi.Corpus {
 		t.Helper()
 		for i, s := range texts {
 			b.Add(fmt.Sprint("no. ", i), s)
@@ -87,7 +89,7 @@ func TestCorpusBuilder(t *testing.T) {
 		return c
 	}
 	got := build(&CorpusBuilder{})
-	want := &Corpus{Terms: 4, Vocab: []string{"apple", "banana", "cherry", "zebra"}, Docs: []Document{
+	want := &pgsvi.Corpus{Terms: 4, Vocab: []string{"apple", "banana", "cherry", "zebra"}, Docs: []pgsvi.Document{
 		{[]int{0, 3}, []float64{2, 1}}, {}, {[]int{0, 2, 3}, []float64{1, 1, 1}}, {[]int{0, 1, 2, 3}, []float64{1, 1, 1, 1}}, {[]int{0, 3}, []float64{2, 1}},
 	}}
 	if !reflect.DeepEqual(got, want) {
@@ -143,7 +145,7 @@ func TestCorpusBuilder(t *testing.T) {
 	first, _ := b.Corpus()
 	b.AddWords("second", slices.Values([]string{"The", "北京", "The"}))
 	second, names := b.Corpus()
-	if !reflect.DeepEqual(first, &Corpus{Terms: 1, Vocab: []string{"apple"}, Docs: []Document{{[]int{0}, []float64{1}}}}) {
+	if !reflect.DeepEqual(first, &pgsvi.Corpus{Terms: 1, Vocab: []string{"apple"}, Docs: []pgsvi.Document{{[]int{0}, []float64{1}}}}) {
 		t.Errorf("first %+v", first)
 	}
 	if !slices.Equal(names, []string{"first", "second"}) || !slices.Equal(second.Vocab, []string{"The", "apple", "北京"}) || !slices.Equal(second.Docs[1].Counts, []float64{2, 1}) {

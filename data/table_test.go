@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 const people = "age,colour,smokes,ill\n31,red,1,yes\n52,blue,0,no\n40,green,0,yes\n"
@@ -112,37 +114,37 @@ func TestReadTableErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", TableOptions{}, ErrEmpty, "without a line of data"},
-		{"a,b,y\n\n", TableOptions{}, ErrEmpty, "without a line of data"},
-		{"a,b\n1,2,3\n", TableOptions{}, ErrShape, "line 2 has 3 fields, want 2"},
-		{"a,b,a\n1,2,3\n", TableOptions{}, ErrShape, `line 1: two columns are named "a"`},
-		{"a,,x2\n1,2,3\n", TableOptions{}, ErrShape, `two columns are named "x2"`},
-		{"a,b\n1,\"2\n", TableOptions{}, ErrShape, "line 2"},
+		{"", TableOptions{}, pgsvi.ErrEmpty, "without a line of data"},
+		{"a,b,y\n\n", TableOptions{}, pgsvi.ErrEmpty, "without a line of data"},
+		{"a,b\n1,2,3\n", TableOptions{}, pgsvi.ErrShape, "line 2 has 3 fields, want 2"},
+		{"a,b,a\n1,2,3\n", TableOptions{}, pgsvi.ErrShape, `line 1: two columns are named "a"`},
+		{"a,,x2\n1,2,3\n", TableOptions{}, pgsvi.ErrShape, `two columns are named "x2"`},
+		{"a,b\n1,\"2\n", TableOptions{}, pgsvi.ErrShape, "line 2"},
 		{"a,b\n1,2\"\n", TableOptions{}, csv.ErrBareQuote, "line 2"},
-		{"y\n1\n2\n", TableOptions{}, ErrShape, `no column with different values besides "y"`},
-		{"a,y\nx,1\nx,2\n", TableOptions{}, ErrShape, `no column with different values besides "y"`},
-		{"5.1,3.5,setosa\n", TableOptions{}, ErrParam, `line 1 has "setosa", as names of columns do, and the number "3.5"`},
-		{"a,y\n1,2\n\ninf,3\n", TableOptions{}, ErrNotFinite, `line 4, column "a": found "inf"`},
-		{"a,y\n1,2\n3,1e999\n", TableOptions{}, ErrNotFinite, `line 3, column "y": found "1e999"`},
-		{"a,b,y\n1,2,0\n\n?,3,1\n,NA,null\n", TableOptions{}, ErrNotFinite, `line 4 has the first of 4 missing values in 3 columns (2 of "a", 1 of "b", 1 of "y")`},
-		{"a,b,c,d,e,f,y\n,,,,,,\n", TableOptions{}, ErrNotFinite, `7 missing values in 7 columns (1 of "a", 1 of "b", 1 of "c", 1 of "d", 1 of "e", …)`},
-		{"a,y\n1,2\n?,0\ninf,3\n", TableOptions{Missing: DropRows}, ErrNotFinite, `line 4, column "a": found "inf"`},
-		{"a,y\n?,0\n", TableOptions{Missing: DropRows}, ErrEmpty, "no missing value"},
-		{"a,y\n1,p\n2,q\n3,r\n", TableOptions{}, ErrLabel, `line 2, column "y": found the response "p", but there are 3 different`},
-		{"a,y\n1,1\n2,q\n3,2\n", TableOptions{}, ErrLabel, `line 3, column "y": found the response "q", but there are 3 different`},
-		{"a,y\n1,p\n2,p\n", TableOptions{}, ErrLabel, "there are 1 different"},
-		{"a,y\n1,p\n2,q\n", TableOptions{Positive: "r"}, ErrParam, `Positive is "r", but column "y" has "p" and "q"`},
-		{"a,y\n1,p\n2,q\n", TableOptions{Response: "z"}, ErrParam, `no column "z"`},
-		{"a,y\n1,p\n2,q\n", TableOptions{Drop: []string{"z"}}, ErrParam, `no column "z"`},
-		{"a,y\n1,p\n2,q\n", TableOptions{Categorical: []string{"z"}}, ErrParam, `no column "z"`},
-		{"a,y\n1,p\n2,q\n", TableOptions{Drop: []string{"y"}}, ErrParam, `"y", of the responses, is among those to drop`},
-		{"a,y\n1,1\n2,2\nx,3\n", TableOptions{MaxLevels: 2}, ErrParam, `line 4, column "a": found "x", so it is categorical, but it has 3`},
-		{"a,y\n1,2\n", TableOptions{Comma: '"'}, ErrParam, "Comma"},
-		{"a,y\n1,2\n", TableOptions{Comma: '\n'}, ErrParam, "Comma"},
-		{"a,y\n1,2\n", TableOptions{Comma: -1}, ErrParam, "Comma"},
-		{"a,y\n1,2\n", TableOptions{MaxLevels: -1}, ErrParam, "MaxLevels is -1"},
-		{"a,y\n1,2\n", TableOptions{Header: 3}, ErrParam, "Header is 3"},
-		{"a,y\n1,2\n", TableOptions{Missing: 2}, ErrParam, "Missing is 2"},
+		{"y\n1\n2\n", TableOptions{}, pgsvi.ErrShape, `no column with different values besides "y"`},
+		{"a,y\nx,1\nx,2\n", TableOptions{}, pgsvi.ErrShape, `no column with different values besides "y"`},
+		{"5.1,3.5,setosa\n", TableOptions{}, pgsvi.ErrParam, `line 1 has "setosa", as names of columns do, and the number "3.5"`},
+		{"a,y\n1,2\n\ninf,3\n", TableOptions{}, pgsvi.ErrNotFinite, `line 4, column "a": found "inf"`},
+		{"a,y\n1,2\n3,1e999\n", TableOptions{}, pgsvi.ErrNotFinite, `line 3, column "y": found "1e999"`},
+		{"a,b,y\n1,2,0\n\n?,3,1\n,NA,null\n", TableOptions{}, pgsvi.ErrNotFinite, `line 4 has the first of 4 missing values in 3 columns (2 of "a", 1 of "b", 1 of "y")`},
+		{"a,b,c,d,e,f,y\n,,,,,,\n", TableOptions{}, pgsvi.ErrNotFinite, `7 missing values in 7 columns (1 of "a", 1 of "b", 1 of "c", 1 of "d", 1 of "e", …)`},
+		{"a,y\n1,2\n?,0\ninf,3\n", TableOptions{Missing: DropRows}, pgsvi.ErrNotFinite, `line 4, column "a": found "inf"`},
+		{"a,y\n?,0\n", TableOptions{Missing: DropRows}, pgsvi.ErrEmpty, "no missing value"},
+		{"a,y\n1,p\n2,q\n3,r\n", TableOptions{}, pgsvi.ErrLabel, `line 2, column "y": found the response "p", but there are 3 different`},
+		{"a,y\n1,1\n2,q\n3,2\n", TableOptions{}, pgsvi.ErrLabel, `line 3, column "y": found the response "q", but there are 3 different`},
+		{"a,y\n1,p\n2,p\n", TableOptions{}, pgsvi.ErrLabel, "there are 1 different"},
+		{"a,y\n1,p\n2,q\n", TableOptions{Positive: "r"}, pgsvi.ErrParam, `Positive is "r", but column "y" has "p" and "q"`},
+		{"a,y\n1,p\n2,q\n", TableOptions{Response: "z"}, pgsvi.ErrParam, `no column "z"`},
+		{"a,y\n1,p\n2,q\n", TableOptions{Drop: []string{"z"}}, pgsvi.ErrParam, `no column "z"`},
+		{"a,y\n1,p\n2,q\n", TableOptions{Categorical: []string{"z"}}, pgsvi.ErrParam, `no column "z"`},
+		{"a,y\n1,p\n2,q\n", TableOptions{Drop: []string{"y"}}, pgsvi.ErrParam, `"y", of the responses, is among those to drop`},
+		{"a,y\n1,1\n2,2\nx,3\n", TableOptions{MaxLevels: 2}, pgsvi.ErrParam, `line 4, column "a": found "x", so it is categorical, but it has 3`},
+		{"a,y\n1,2\n", TableOptions{Comma: '"'}, pgsvi.ErrParam, "Comma"},
+		{"a,y\n1,2\n", TableOptions{Comma: '\n'}, pgsvi.ErrParam, "Comma"},
+		{"a,y\n1,2\n", TableOptions{Comma: -1}, pgsvi.ErrParam, "Comma"},
+		{"a,y\n1,2\n", TableOptions{MaxLevels: -1}, pgsvi.ErrParam, "MaxLevels is -1"},
+		{"a,y\n1,2\n", TableOptions{Header: 3}, pgsvi.ErrParam, "Header is 3"},
+		{"a,y\n1,2\n", TableOptions{Missing: 2}, pgsvi.ErrParam, "Missing is 2"},
 	} {
 		table, err := ReadTable(strings.NewReader(c.in), &c.opts)
 		if table != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
@@ -165,7 +167,7 @@ func TestReadTableSparse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, sparse := table.X.(*Sparse)
+	x, sparse := table.X.(*pgsvi.Sparse)
 	if !sparse {
 		t.Fatalf("X is a %T", table.X)
 	}
@@ -190,7 +192,7 @@ func TestReadTableSparse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, sparse := test.X.(*Sparse); !sparse || test.X.At(0, 0) != 1 || test.X.At(0, levels-1) != 3 {
+	if _, sparse := test.X.(*pgsvi.Sparse); !sparse || test.X.At(0, 0) != 1 || test.X.At(0, levels-1) != 3 {
 		t.Errorf("X of Encode is a %T", test.X)
 	}
 }
@@ -225,13 +227,13 @@ func TestTableEncode(t *testing.T) {
 		want error
 		says string
 	}{
-		{"age,colour,smokes,ill\n1,white,1,no\n", ErrParam, `line 2, column "colour": found the unknown category "white"`},
-		{"age,colour,smokes,ill\n1,red,1,no\n1,red,1,perhaps\n", ErrLabel, `line 3, column "ill": found the response "perhaps", want "yes" or "no"`},
-		{"age,smokes,ill\n1,1,no\n", ErrShape, `no column "colour"`},
-		{"age,colour,smokes,ill\nold,red,1,no\n", ErrNotFinite, `line 2, column "age": found "old"`},
-		{"age,colour,smokes,ill\n1,?,1,no\n", ErrNotFinite, `1 missing values in 1 columns (1 of "colour")`},
-		{"age,colour,smokes,ill\n", ErrEmpty, "without a line of data"},
-		{"1,red,2,no\n", ErrEmpty, "without a line of data"},
+		{"age,colour,smokes,ill\n1,white,1,no\n", pgsvi.ErrParam, `line 2, column "colour": found the unknown category "white"`},
+		{"age,colour,smokes,ill\n1,red,1,no\n1,red,1,perhaps\n", pgsvi.ErrLabel, `line 3, column "ill": found the response "perhaps", want "yes" or "no"`},
+		{"age,smokes,ill\n1,1,no\n", pgsvi.ErrShape, `no column "colour"`},
+		{"age,colour,smokes,ill\nold,red,1,no\n", pgsvi.ErrNotFinite, `line 2, column "age": found "old"`},
+		{"age,colour,smokes,ill\n1,?,1,no\n", pgsvi.ErrNotFinite, `1 missing values in 1 columns (1 of "colour")`},
+		{"age,colour,smokes,ill\n", pgsvi.ErrEmpty, "without a line of data"},
+		{"1,red,2,no\n", pgsvi.ErrEmpty, "without a line of data"},
 	} {
 		if test, err := train.Encode(strings.NewReader(c.in)); test != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: error %v, want %q", c.in, err, c.says)
@@ -252,7 +254,7 @@ func TestTableEncode(t *testing.T) {
 	if train.Dropped != 1 || len(train.Missing) != 1 {
 		t.Errorf("Encode has changed the table: %+v", train)
 	}
-	if _, err := train.Encode(strings.NewReader("5,b\n")); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "line 1 has 2 fields, want 3") {
+	if _, err := train.Encode(strings.NewReader("5,b\n")); !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "line 1 has 2 fields, want 3") {
 		t.Errorf("fewer columns: %v", err)
 	}
 }
@@ -278,7 +280,7 @@ func TestTableSigns(t *testing.T) {
 				t.Errorf("%v: Encode: %v", c, err)
 			}
 		}
-		if _, err := table.Encode(strings.NewReader("a,y\n1,7\n")); !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), `line 2, column "y": found the response "7", want`) {
+		if _, err := table.Encode(strings.NewReader("a,y\n1,7\n")); !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `line 2, column "y": found the response "7", want`) {
 			t.Errorf("%v: Encode of another: %v", c, err)
 		}
 	}
@@ -289,11 +291,11 @@ func TestTableSigns(t *testing.T) {
 	for _, in := range []string{"a,y\n1,0\n2,1\n3,2\n", "a,y\n1,0\n2,0\n"} {
 		table := read(in)
 		before := slices.Clone(table.Y)
-		if err := table.Signs(); !errors.Is(err, ErrLabel) || !slices.Equal(before, table.Y) || table.Labels != nil {
+		if err := table.Signs(); !errors.Is(err, pgsvi.ErrLabel) || !slices.Equal(before, table.Y) || table.Labels != nil {
 			t.Errorf("%q: %v, %v", in, table.Y, err)
 		}
 	}
-	if err := new(Table).Signs(); !errors.Is(err, ErrLabel) {
+	if err := new(Table).Signs(); !errors.Is(err, pgsvi.ErrLabel) {
 		t.Errorf("no responses: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package pgsvi_test
+package data_test
 
 import (
 	"fmt"
@@ -8,15 +8,17 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 func ExampleReadTable() {
-	t, err := pgsvi.ReadTable(strings.NewReader(`age,colour,ill
+	t, err := data.ReadTable(strings.NewReader(`age,colour,ill
 31,red,yes
 52,blue,no
 40,?,yes
 28,green,yes
-`), &pgsvi.TableOptions{Missing: pgsvi.DropRows})
+`), &data.TableOptions{Missing: data.DropRows})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -43,14 +45,14 @@ func ExampleReadTable() {
 }
 
 func ExampleReadLIBSVM() {
-	x, y, err := pgsvi.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3  # the control\n"), 0)
+	x, y, err := data.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3  # the control\n"), 0)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Printf("%v\n%v, %d non-zeros\n", mat.Formatted(x), y, x.NNZ())
 
-	_, _, err = pgsvi.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 0:3\n"), 4)
+	_, _, err = data.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 0:3\n"), 4)
 	fmt.Println(err)
 	// Output:
 	// ⎡0.5    0    0    1⎤
@@ -60,7 +62,7 @@ func ExampleReadLIBSVM() {
 }
 
 func ExampleScanLIBSVM() {
-	for row, err := range pgsvi.ScanLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3\n+1 2:x\n")) {
+	for row, err := range data.ScanLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3\n+1 2:x\n")) {
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -89,8 +91,8 @@ func ExampleRowWriter() {
 		return
 	}
 	defer file.Close()
-	w := pgsvi.NewRowWriter(file, 0, &pgsvi.RowOptions{Sparse: true})
-	n, err := pgsvi.CopyRows(w, pgsvi.ScanLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3\n")))
+	w := data.NewRowWriter(file, 0, &data.RowOptions{Sparse: true})
+	n, err := data.CopyRows(w, data.ScanLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3\n")))
 	if err == nil {
 		err = w.Close()
 	}
@@ -99,7 +101,7 @@ func ExampleRowWriter() {
 		return
 	}
 
-	f, err := pgsvi.OpenRows(path)
+	f, err := data.OpenRows(path)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -134,8 +136,8 @@ func ExampleRowFile_RowAt() {
 	}
 	defer file.Close()
 	x := mat.NewDense(3, 2, []float64{1, 2, 3, 4, 5, 6})
-	w := pgsvi.NewRowWriter(file, 2, nil)
-	if _, err = pgsvi.CopyRows(w, pgsvi.Rows(x, []float64{1, -1, 1})); err == nil {
+	w := data.NewRowWriter(file, 2, nil)
+	if _, err = data.CopyRows(w, pgsvi.Rows(x, []float64{1, -1, 1})); err == nil {
 		err = w.Close()
 	}
 	if err != nil {
@@ -143,7 +145,7 @@ func ExampleRowFile_RowAt() {
 		return
 	}
 
-	f, err := pgsvi.OpenRows(path)
+	f, err := data.OpenRows(path)
 	if err != nil {
 		fmt.Println(err)
 		return

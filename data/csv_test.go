@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"testing/iotest"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 func TestReadCSV(t *testing.T) {
@@ -49,25 +51,25 @@ func TestReadCSVErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", ErrEmpty, "without a line of data"},
-		{"\ufeff", ErrEmpty, "without a line of data"},
-		{"\n \n\r\n", ErrEmpty, "without a line of data"},
-		{"a,b,y\n", ErrEmpty, "without a line of data"},
-		{"1,2\n3,4,5\n", ErrShape, "line 2 has 3 fields, want 2"},
-		{"a,b,y\n1,2\n", ErrShape, "line 2 has 2 fields, want 3"},
-		{"1,2\n\n3\n", ErrShape, "line 3 has 1 fields, want 2"},
-		{"1\n2\n", ErrShape, "line 1 has a single field, \"1\""},
-		{"1;2;3\n", ErrShape, "line 1 has a single field, \"1;2;3\""},
-		{"1,2\n3,x\n", ErrNotFinite, "line 2, column 2: found \"x\""},
-		{"1,2\n,4\n", ErrNotFinite, "line 2, column 1: found \"\""},
-		{",,\n1,2,3\n", ErrNotFinite, "line 1, column 1: found \"\""},
-		{"1,2,label\n3,4,5\n", ErrNotFinite, "line 1, column 3: found \"label\""},
-		{"a,b\nc,d\n", ErrNotFinite, "line 2, column 1: found \"c\""},
-		{"1,2\nNaN,4\n", ErrNotFinite, "line 2, column 1: found \"NaN\""},
-		{"1,2\n3,-inf\n", ErrNotFinite, "line 2, column 2: found \"-inf\""},
-		{"1,2\n1e999,4\n", ErrNotFinite, "line 2, column 1: found \"1e999\""},
-		{"1,2\n3,4\n\n5," + strings.Repeat("q", 1000) + "\n", ErrNotFinite, "line 4, column 2: found \"qqqq"},
-		{"1,\"2\n3,4\n", ErrShape, "line 2"},
+		{"", pgsvi.ErrEmpty, "without a line of data"},
+		{"\ufeff", pgsvi.ErrEmpty, "without a line of data"},
+		{"\n \n\r\n", pgsvi.ErrEmpty, "without a line of data"},
+		{"a,b,y\n", pgsvi.ErrEmpty, "without a line of data"},
+		{"1,2\n3,4,5\n", pgsvi.ErrShape, "line 2 has 3 fields, want 2"},
+		{"a,b,y\n1,2\n", pgsvi.ErrShape, "line 2 has 2 fields, want 3"},
+		{"1,2\n\n3\n", pgsvi.ErrShape, "line 3 has 1 fields, want 2"},
+		{"1\n2\n", pgsvi.ErrShape, "line 1 has a single field, \"1\""},
+		{"1;2;3\n", pgsvi.ErrShape, "line 1 has a single field, \"1;2;3\""},
+		{"1,2\n3,x\n", pgsvi.ErrNotFinite, "line 2, column 2: found \"x\""},
+		{"1,2\n,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"\""},
+		{",,\n1,2,3\n", pgsvi.ErrNotFinite, "line 1, column 1: found \"\""},
+		{"1,2,label\n3,4,5\n", pgsvi.ErrNotFinite, "line 1, column 3: found \"label\""},
+		{"a,b\nc,d\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"c\""},
+		{"1,2\nNaN,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"NaN\""},
+		{"1,2\n3,-inf\n", pgsvi.ErrNotFinite, "line 2, column 2: found \"-inf\""},
+		{"1,2\n1e999,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"1e999\""},
+		{"1,2\n3,4\n\n5," + strings.Repeat("q", 1000) + "\n", pgsvi.ErrNotFinite, "line 4, column 2: found \"qqqq"},
+		{"1,\"2\n3,4\n", pgsvi.ErrShape, "line 2"},
 		{"1,2\n3,4\"5\n", csv.ErrBareQuote, "line 2"},
 	} {
 		x, y, err := ReadCSV(strings.NewReader(c.in))
@@ -94,12 +96,12 @@ func TestReadIndex(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", ErrEmpty, "without a row number"},
-		{" \n\n", ErrEmpty, "without a row number"},
-		{"1\n-2\n", ErrParam, "line 2: found \"-2\""},
-		{"1\n\n2.0\n", ErrParam, "line 3: found \"2.0\""},
-		{"1,2\n", ErrParam, "line 1: found \"1,2\""},
-		{"99999999999999999999\n", ErrParam, "line 1: found"},
+		{"", pgsvi.ErrEmpty, "without a row number"},
+		{" \n\n", pgsvi.ErrEmpty, "without a row number"},
+		{"1\n-2\n", pgsvi.ErrParam, "line 2: found \"-2\""},
+		{"1\n\n2.0\n", pgsvi.ErrParam, "line 3: found \"2.0\""},
+		{"1,2\n", pgsvi.ErrParam, "line 1: found \"1,2\""},
+		{"99999999999999999999\n", pgsvi.ErrParam, "line 1: found"},
 	} {
 		got, err := ReadIndex(strings.NewReader(c.in))
 		if got != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -131,10 +133,10 @@ func TestSelectRows(t *testing.T) {
 		want  error
 		says  string
 	}{
-		{y[:2], []int{0}, ErrShape, "2 responses for 3 rows"},
-		{y, nil, ErrEmpty, "no rows"},
-		{y, []int{0, 3}, ErrParam, "index[1] is 3, want a row of 0 to 2"},
-		{y, []int{-1}, ErrParam, "index[0] is -1"},
+		{y[:2], []int{0}, pgsvi.ErrShape, "2 responses for 3 rows"},
+		{y, nil, pgsvi.ErrEmpty, "no rows"},
+		{y, []int{0, 3}, pgsvi.ErrParam, "index[1] is 3, want a row of 0 to 2"},
+		{y, []int{-1}, pgsvi.ErrParam, "index[0] is -1"},
 	} {
 		if _, _, err := SelectRows(x, c.y, c.index); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: error %v, want %q", c.index, err, c.says)

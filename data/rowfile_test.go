@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bytes"
@@ -17,10 +17,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/pgsvi/pgsvi"
 )
 
-func seqOf(rows []Row) iter.Seq2[Row, error] {
-	return func(yield func(Row, error) bool) {
+func seqOf(rows []pgsvi.Row) iter.Seq2[pgsvi.Row, error] {
+	return func(yield func(pgsvi.Row, error) bool) {
 		for _, row := range rows {
 			if !yield(row, nil) {
 				return
@@ -30,7 +32,7 @@ func seqOf(rows []Row) iter.Seq2[Row, error] {
 }
 
 // rowBytes returns the file of the rows.
-func rowBytes(t testing.TB, cols int, opts *RowOptions, rows []Row) []byte {
+func rowBytes(t testing.TB, cols int, opts *RowOptions, rows []pgsvi.Row) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := NewRowWriter(&out, cols, opts)
@@ -58,9 +60,9 @@ func openBytes(t testing.TB, b []byte) (*RowFile, error) {
 }
 
 // randomRows returns rows of all kinds that a file with the options can keep.
-func randomRows(seed uint64, n, cols int, o RowOptions) []Row {
+func randomRows(seed uint64, n, cols int, o RowOptions) []pgsvi.Row {
 	rng := testRand(seed)
-	rows := make([]Row, n)
+	rows := make([]pgsvi.Row, n)
 	number := func() float64 {
 		v := rng.NormFloat64() * math.Exp(10*rng.NormFloat64())
 		if o.Float32 {
@@ -69,7 +71,7 @@ func randomRows(seed uint64, n, cols int, o RowOptions) []Row {
 		return v
 	}
 	for i := range rows {
-		row := Row{Y: rng.NormFloat64()}
+		row := pgsvi.Row{Y: rng.NormFloat64()}
 		if o.Offset && i%3 > 0 {
 			row.Offset = rng.NormFloat64()
 		}
@@ -120,19 +122,19 @@ func TestRowFile(t *testing.T) {
 					t.Errorf("%+v, %v: %d rows that differ, %v", o, size, len(got), err)
 				}
 			}
-			row := Row{Ind: []int{1}, Val: make([]float64, 1), Offset: 7, Weight: 7}
+			row := pgsvi.Row{Ind: []int{1}, Val: make([]float64, 1), Offset: 7, Weight: 7}
 			for _, i := range testRand(1).Perm(n)[:min(n, 500)] {
 				err := f.RowAt(i, &row)
 				if o.Sparse {
-					if !errors.Is(err, ErrParam) {
+					if !errors.Is(err, pgsvi.ErrParam) {
 						t.Errorf("RowAt of sparse rows: %v", err)
 					}
-				} else if err != nil || !sameRows([]Row{row}, rows[i:i+1]) {
+				} else if err != nil || !sameRows([]pgsvi.Row{row}, rows[i:i+1]) {
 					t.Fatalf("%+v, %v: RowAt(%d): %v", o, size, i, err)
 				}
 			}
 			for _, i := range []int{-1, n} {
-				if err := f.RowAt(i, &row); !errors.Is(err, ErrParam) {
+				if err := f.RowAt(i, &row); !errors.Is(err, pgsvi.ErrParam) {
 					t.Errorf("RowAt(%d): %v", i, err)
 				}
 			}
@@ -142,13 +144,13 @@ func TestRowFile(t *testing.T) {
 
 // Rows written to a file of the other kind.
 func TestRowFileKinds(t *testing.T) {
-	dense := []Row{{Val: []float64{1, 0, 2}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1}, {Val: []float64{0, 1, 1}, Y: 2}}
-	sparse := []Row{{Ind: []int{0, 2}, Val: []float64{1, 2}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1, 2}, Val: []float64{1, 1}, Y: 2}}
-	for _, rows := range [][]Row{dense, sparse} {
+	dense := []pgsvi.Row{{Val: []float64{1, 0, 2}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1}, {Val: []float64{0, 1, 1}, Y: 2}}
+	sparse := []pgsvi.Row{{Ind: []int{0, 2}, Val: []float64{1, 2}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1, 2}, Val: []float64{1, 1}, Y: 2}}
+	for _, rows := range [][]pgsvi.Row{dense, sparse} {
 		for _, c := range []struct {
 			opts *RowOptions
 			cols int
-			want []Row
+			want []pgsvi.Row
 		}{{nil, 3, dense}, {&RowOptions{Sparse: true}, 3, sparse}, {&RowOptions{Sparse: true}, 0, sparse}} {
 			f, err := openBytes(t, rowBytes(t, c.cols, c.opts, rows))
 			if err != nil {
@@ -160,7 +162,7 @@ func TestRowFileKinds(t *testing.T) {
 		}
 	}
 	// What a block before has left in the buffer is not in the way.
-	f, err := openBytes(t, rowBytes(t, rowBlock/8-1, nil, []Row{{Ind: []int{5}, Val: []float64{1}}, {Ind: []int{6}, Val: []float64{1}}}))
+	f, err := openBytes(t, rowBytes(t, rowBlock/8-1, nil, []pgsvi.Row{{Ind: []int{5}, Val: []float64{1}}, {Ind: []int{6}, Val: []float64{1}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +170,7 @@ func TestRowFileKinds(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Zeros that are given are kept, and rounding is that of float32.
-	kept := []Row{{Ind: []int{0, 4}, Val: []float64{0, math.Copysign(0, -1)}}, {Ind: []int{2}, Val: []float64{0.1}, Y: 0.1}}
+	kept := []pgsvi.Row{{Ind: []int{0, 4}, Val: []float64{0, math.Copysign(0, -1)}}, {Ind: []int{2}, Val: []float64{0.1}, Y: 0.1}}
 	f, err = openBytes(t, rowBytes(t, 5, &RowOptions{Sparse: true, Float32: true}, kept))
 	if err != nil {
 		t.Fatal(err)
@@ -178,11 +180,11 @@ func TestRowFileKinds(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	// Ones cost a byte each.
-	ones := Row{Ind: make([]int, 100), Val: make([]float64, 100)}
+	ones := pgsvi.Row{Ind: make([]int, 100), Val: make([]float64, 100)}
 	for k := range ones.Ind {
 		ones.Ind[k], ones.Val[k] = 100*k, 1
 	}
-	if size := len(rowBytes(t, 0, &RowOptions{Sparse: true}, []Row{ones})); size > 8+2+100+rowHeader+rowBlockHeader+rowTrailer {
+	if size := len(rowBytes(t, 0, &RowOptions{Sparse: true}, []pgsvi.Row{ones})); size > 8+2+100+rowHeader+rowBlockHeader+rowTrailer {
 		t.Errorf("a row with 100 ones takes %d bytes", size)
 	}
 }
@@ -191,29 +193,29 @@ func TestRowWriterErrors(t *testing.T) {
 	for _, c := range []struct {
 		cols int
 		opts RowOptions
-		row  Row
+		row  pgsvi.Row
 		want error
 		says string
 	}{
-		{3, RowOptions{}, Row{Val: []float64{1, 2}}, ErrShape, "dense row 1 has 2 values, want 3"},
-		{3, RowOptions{Sparse: true}, Row{Val: []float64{1, 2, 3, 4}}, ErrShape, "dense row 1 has 4 values, want 3"},
-		{3, RowOptions{}, Row{Ind: []int{1}, Val: []float64{1, 2}}, ErrShape, "row 1 has 1 columns and 2 values"},
-		{3, RowOptions{}, Row{Ind: []int{1, 3}, Val: []float64{1, 2}}, ErrShape, "row 1 has column 3"},
-		{3, RowOptions{}, Row{Ind: []int{1, 1}, Val: []float64{1, 2}}, ErrShape, "row 1 has column 1"},
-		{3, RowOptions{Sparse: true}, Row{Ind: []int{2, 1}, Val: []float64{1, 2}}, ErrShape, "row 1 has column 1"},
-		{0, RowOptions{Sparse: true}, Row{Ind: []int{-1}, Val: []float64{1}}, ErrShape, "row 1 has column -1"},
-		{0, RowOptions{Sparse: true}, Row{Ind: []int{math.MaxInt32}, Val: []float64{1}}, ErrShape, "row 1 has column 2147483647"},
-		{3, RowOptions{}, Row{Val: []float64{1, math.NaN(), 3}}, ErrNotFinite, "row 1, column 1 is NaN"},
-		{3, RowOptions{}, Row{Ind: []int{2}, Val: []float64{math.Inf(1)}}, ErrNotFinite, "row 1, column 2 is +Inf"},
-		{3, RowOptions{Float32: true}, Row{Ind: []int{2}, Val: []float64{1e39}}, ErrNotFinite, "row 1, column 2 is 1e+39"},
-		{3, RowOptions{}, Row{Ind: []int{}, Y: math.NaN()}, ErrNotFinite, "row 1 has response NaN"},
-		{3, RowOptions{Offset: true}, Row{Ind: []int{}, Offset: math.Inf(1)}, ErrNotFinite, "offset +Inf"},
-		{3, RowOptions{Weight: true}, Row{Ind: []int{}, Weight: math.NaN()}, ErrNotFinite, "weight NaN"},
-		{3, RowOptions{Weight: true}, Row{Ind: []int{}, Weight: -1}, ErrParam, "row 1 has the weight -1"},
-		{3, RowOptions{}, Row{Ind: []int{}, Weight: 2}, ErrParam, "row 1 has the weight 2"},
-		{3, RowOptions{}, Row{Ind: []int{}, Offset: 2}, ErrParam, "row 1 has the offset 2"},
+		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, 2}}, pgsvi.ErrShape, "dense row 1 has 2 values, want 3"},
+		{3, RowOptions{Sparse: true}, pgsvi.Row{Val: []float64{1, 2, 3, 4}}, pgsvi.ErrShape, "dense row 1 has 4 values, want 3"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{1}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has 1 columns and 2 values"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 3}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has column 3"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has column 1"},
+		{3, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{2, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has column 1"},
+		{0, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{-1}, Val: []float64{1}}, pgsvi.ErrShape, "row 1 has column -1"},
+		{0, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{math.MaxInt32}, Val: []float64{1}}, pgsvi.ErrShape, "row 1 has column 2147483647"},
+		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, math.NaN(), 3}}, pgsvi.ErrNotFinite, "row 1, column 1 is NaN"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{2}, Val: []float64{math.Inf(1)}}, pgsvi.ErrNotFinite, "row 1, column 2 is +Inf"},
+		{3, RowOptions{Float32: true}, pgsvi.Row{Ind: []int{2}, Val: []float64{1e39}}, pgsvi.ErrNotFinite, "row 1, column 2 is 1e+39"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Y: math.NaN()}, pgsvi.ErrNotFinite, "row 1 has response NaN"},
+		{3, RowOptions{Offset: true}, pgsvi.Row{Ind: []int{}, Offset: math.Inf(1)}, pgsvi.ErrNotFinite, "offset +Inf"},
+		{3, RowOptions{Weight: true}, pgsvi.Row{Ind: []int{}, Weight: math.NaN()}, pgsvi.ErrNotFinite, "weight NaN"},
+		{3, RowOptions{Weight: true}, pgsvi.Row{Ind: []int{}, Weight: -1}, pgsvi.ErrParam, "row 1 has the weight -1"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Weight: 2}, pgsvi.ErrParam, "row 1 has the weight 2"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Offset: 2}, pgsvi.ErrParam, "row 1 has the offset 2"},
 	} {
-		good := Row{Ind: []int{0, 2}, Val: []float64{3, 4}, Y: 5, Weight: 1}
+		good := pgsvi.Row{Ind: []int{0, 2}, Val: []float64{3, 4}, Y: 5, Weight: 1}
 		var out bytes.Buffer
 		w := NewRowWriter(&out, c.cols, &c.opts)
 		if err := w.Write(good); err != nil {
@@ -226,7 +228,7 @@ func TestRowWriterErrors(t *testing.T) {
 		if err := errors.Join(w.Write(good), w.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(out.Bytes(), rowBytes(t, c.cols, &c.opts, []Row{good, good})) {
+		if !bytes.Equal(out.Bytes(), rowBytes(t, c.cols, &c.opts, []pgsvi.Row{good, good})) {
 			t.Errorf("%+v: the error has left something in the file", c.row)
 		}
 		if err := w.Write(good); !errors.Is(err, os.ErrClosed) {
@@ -243,20 +245,20 @@ func TestRowWriterErrors(t *testing.T) {
 	w := NewRowWriter(failingWriter{}, 1000, nil)
 	var first error
 	for first == nil {
-		first = w.Write(Row{Val: make([]float64, 1000)})
+		first = w.Write(pgsvi.Row{Val: make([]float64, 1000)})
 	}
-	if err := w.Write(Row{Val: make([]float64, 1000)}); !errors.Is(first, io.ErrClosedPipe) || err != first || w.Close() != first {
+	if err := w.Write(pgsvi.Row{Val: make([]float64, 1000)}); !errors.Is(first, io.ErrClosedPipe) || err != first || w.Close() != first {
 		t.Errorf("failing writer: %v, then %v", first, err)
 	}
 	if err := NewRowWriter(failingWriter{}, 1, nil).Close(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("failing writer: %v", err)
 	}
 	n, err := CopyRows(NewRowWriter(io.Discard, 1, nil), ScanLIBSVM(strings.NewReader("1 1:1\n1 1:2\n1 1:x\n")))
-	if n != 2 || !errors.Is(err, ErrNotFinite) {
+	if n != 2 || !errors.Is(err, pgsvi.ErrNotFinite) {
 		t.Errorf("copied %d, %v", n, err)
 	}
 	n, err = CopyRows(NewRowWriter(io.Discard, 1, nil), ScanLIBSVM(strings.NewReader("1 1:1\n1 2:2\n")))
-	if n != 1 || !errors.Is(err, ErrShape) {
+	if n != 1 || !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("copied %d, %v", n, err)
 	}
 }
@@ -290,21 +292,21 @@ func TestOpenRowsErrors(t *testing.T) {
 			want error
 			says string
 		}{
-			"empty":            {nil, ErrParam, "not a row file"},
-			"text":             {[]byte(strings.Repeat("1,2,3\n", 100)), ErrParam, "not a row file"},
-			"begins alike":     {[]byte("pgsvirow"), ErrParam, "not a row file"},
-			"version":          {resealed(good, func(b []byte) { b[8] = 2 }), ErrParam, "has version 2, want 1"},
-			"flags":            {resealed(good, func(b []byte) { b[12] |= 16 }), ErrParam, "unknown flags"},
-			"header alone":     {good[:rowHeader], ErrShape, "truncated"},
-			"without its end":  {good[:len(good)-1], ErrShape, "truncated"},
-			"without its half": {good[:len(good)/2], ErrShape, "truncated"},
-			"with more":        {append(slices.Clone(good), 0), ErrShape, "truncated"},
-			"something within": {slices.Insert(slices.Clone(good), rowHeader+20, 1), ErrShape, "says it has"},
-			"without a part":   {slices.Delete(slices.Clone(good), rowHeader+20, rowHeader+24), ErrShape, "says it has"},
-			"other rows":       {put(good, -24, 5), ErrShape, "truncated"},
-			"many rows":        {resealed(good, put64(-24, 1<<60)), ErrShape, "says it has"},
-			"most rows":        {resealed(good, put64(-24, math.MaxUint64)), ErrShape, "says it has"},
-			"many columns":     {resealed(good, put64(-32, 1<<40)), ErrShape, "says it has"},
+			"empty":            {nil, pgsvi.ErrParam, "not a row file"},
+			"text":             {[]byte(strings.Repeat("1,2,3\n", 100)), pgsvi.ErrParam, "not a row file"},
+			"begins alike":     {[]byte("pgsvirow"), pgsvi.ErrParam, "not a row file"},
+			"version":          {resealed(good, func(b []byte) { b[8] = 2 }), pgsvi.ErrParam, "has version 2, want 1"},
+			"flags":            {resealed(good, func(b []byte) { b[12] |= 16 }), pgsvi.ErrParam, "unknown flags"},
+			"header alone":     {good[:rowHeader], pgsvi.ErrShape, "truncated"},
+			"without its end":  {good[:len(good)-1], pgsvi.ErrShape, "truncated"},
+			"without its half": {good[:len(good)/2], pgsvi.ErrShape, "truncated"},
+			"with more":        {append(slices.Clone(good), 0), pgsvi.ErrShape, "truncated"},
+			"something within": {slices.Insert(slices.Clone(good), rowHeader+20, 1), pgsvi.ErrShape, "says it has"},
+			"without a part":   {slices.Delete(slices.Clone(good), rowHeader+20, rowHeader+24), pgsvi.ErrShape, "says it has"},
+			"other rows":       {put(good, -24, 5), pgsvi.ErrShape, "truncated"},
+			"many rows":        {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "says it has"},
+			"most rows":        {resealed(good, put64(-24, math.MaxUint64)), pgsvi.ErrShape, "says it has"},
+			"many columns":     {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "says it has"},
 		} {
 			f, err := openBytes(t, c.b)
 			if f != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
@@ -321,7 +323,7 @@ func TestOpenRowsErrors(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if got, err := collectRows(f.All()); !errors.Is(err, ErrShape) || len(got) != 0 || !strings.Contains(err.Error(), "row") {
+			if got, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || len(got) != 0 || !strings.Contains(err.Error(), "row") {
 				t.Fatalf("%+v: bit %d: %d rows, %v", o, at, len(got), err)
 			}
 			f.Close()
@@ -345,7 +347,7 @@ func put(b []byte, at int, v byte) []byte {
 // Files that are wrong though their checksums are right.
 func TestRowFileNonsense(t *testing.T) {
 	sparse := RowOptions{Sparse: true}
-	good := rowBytes(t, 10, &sparse, []Row{{Ind: []int{1, 5}, Val: []float64{1, 1}}, {Ind: []int{2}, Val: []float64{3}}})
+	good := rowBytes(t, 10, &sparse, []pgsvi.Row{{Ind: []int{1, 5}, Val: []float64{1, 1}}, {Ind: []int{2}, Val: []float64{3}}})
 	const first = rowHeader + rowBlockHeader + 8 // the values of row 0
 	for name, b := range map[string][]byte{
 		"too many values":   reblocked(good, func(b []byte) { b[first] = 0x7f }),
@@ -367,7 +369,7 @@ func TestRowFileNonsense(t *testing.T) {
 			t.Errorf("%s: not opened: %v", name, err)
 			continue
 		}
-		if _, err := collectRows(f.All()); !errors.Is(err, ErrShape) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+		if _, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -393,7 +395,7 @@ func TestRowFileClosed(t *testing.T) {
 	if got, err := collectRows(f.All()); len(got) > 0 || !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after Close: %d rows, %v", len(got), err)
 	}
-	if err := f.RowAt(0, &Row{}); !errors.Is(err, os.ErrClosed) {
+	if err := f.RowAt(0, &pgsvi.Row{}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("RowAt after Close: %v", err)
 	}
 	if err := f.Close(); err != nil {
@@ -407,7 +409,7 @@ func TestRowFileClosed(t *testing.T) {
 	if err := os.WriteFile(f.path, rowBytes(t, 50, nil, rows[1:]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := collectRows(f.All()); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "when it was opened") {
+	if _, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "when it was opened") {
 		t.Errorf("a changed file: %v", err)
 	}
 }
@@ -423,14 +425,14 @@ func TestRowFileConcurrent(t *testing.T) {
 		for g := range 4 {
 			wg.Go(func() {
 				i := 0
-				var at Row
+				var at pgsvi.Row
 				for row, err := range f.All() {
-					if err != nil || !sameRows([]Row{row}, rows[i:i+1]) {
+					if err != nil || !sameRows([]pgsvi.Row{row}, rows[i:i+1]) {
 						t.Errorf("row %d: %v", i, err)
 						return
 					}
 					if k := (i*(g+3) + g) % len(rows); !o.Sparse && i%7 == 0 {
-						if err := f.RowAt(k, &at); err != nil || !sameRows([]Row{at}, rows[k:k+1]) {
+						if err := f.RowAt(k, &at); err != nil || !sameRows([]pgsvi.Row{at}, rows[k:k+1]) {
 							t.Errorf("RowAt(%d): %v", k, err)
 							return
 						}
@@ -453,7 +455,7 @@ func TestRowFileAllocs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var row Row
+			var row pgsvi.Row
 			return testing.AllocsPerRun(3, func() {
 				for i := range n * 10 {
 					if !o.Sparse {
@@ -503,7 +505,7 @@ func TestRowFileResident(t *testing.T) {
 	}
 	defer file.Close()
 	w := NewRowWriter(file, cols, nil)
-	row := Row{Val: make([]float64, cols)}
+	row := pgsvi.Row{Val: make([]float64, cols)}
 	for i := range n {
 		row.Y = float64(i)
 		if err := w.Write(row); err != nil {
@@ -585,7 +587,7 @@ func FuzzOpenRows(f *testing.F) {
 			n := 0
 			for row, err := range f.All() {
 				if err != nil {
-					if !errors.Is(err, ErrShape) {
+					if !errors.Is(err, pgsvi.ErrShape) {
 						t.Fatal(err)
 					}
 					n = -1
@@ -631,9 +633,9 @@ func FuzzRowFile(f *testing.F) {
 			in = in[1:]
 			return v
 		}
-		var rows []Row
+		var rows []pgsvi.Row
 		for len(in) > 0 {
-			row := Row{Y: next()}
+			row := pgsvi.Row{Y: next()}
 			if o.Offset {
 				row.Offset = next()
 			}
@@ -699,7 +701,7 @@ func benchRows(b *testing.B, o RowOptions) {
 	}
 	b.Run("at", func(b *testing.B) {
 		b.SetBytes(o.stride(cols))
-		var row Row
+		var row pgsvi.Row
 		i := 0
 		for b.Loop() {
 			if i += 7919; i >= n {

@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // ReadLDAC reads a corpus in the format of Blei's programs lda-c and ctm-c, one
@@ -30,9 +32,9 @@ import (
 // not a finite number, ErrParam where it is negative or terms is negative or
 // above math.MaxInt32, and ErrEmpty if there are no documents. A failure of r is
 // wrapped as it is.
-func ReadLDAC(r io.Reader, terms int) (*Corpus, error) {
+func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 	if terms < 0 || terms > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: lda-c with %d terms: %w", terms, ErrParam)
+		return nil, fmt.Errorf("pgsvi: lda-c with %d terms: %w", terms, pgsvi.ErrParam)
 	}
 	most := terms
 	if terms == 0 {
@@ -61,7 +63,7 @@ func ReadLDAC(r io.Reader, terms int) (*Corpus, error) {
 		for field, text = libsvmField(text); len(field) > 0; field, text = libsvmField(text) {
 			word, count, ok := bytes.Cut(field, []byte{':'})
 			if !ok {
-				return nil, s.fail(ErrShape, "found %s, want word:count", csvQuote(string(field)))
+				return nil, s.fail(pgsvi.ErrShape, "found %s, want word:count", csvQuote(string(field)))
 			}
 			w, err := s.integer(word, "word", 0, most-1)
 			if err != nil {
@@ -77,10 +79,10 @@ func ReadLDAC(r io.Reader, terms int) (*Corpus, error) {
 		line := entries[start:]
 		slices.SortFunc(line, corpusEntry.compare) // faster than all of them at the end
 		if found := len(line); found != n {
-			return nil, s.fail(ErrShape, "found %d words, want %d as the line begins", found, n)
+			return nil, s.fail(pgsvi.ErrShape, "found %d words, want %d as the line begins", found, n)
 		}
 		if docs == math.MaxInt32 {
-			return nil, s.fail(ErrShape, "found more than %d documents", docs)
+			return nil, s.fail(pgsvi.ErrShape, "found more than %d documents", docs)
 		}
 		docs++
 	}
@@ -104,7 +106,7 @@ func ReadLDAC(r io.Reader, terms int) (*Corpus, error) {
 // damaged header, lest it cost memory. They wrap ErrNotFinite where a count is
 // not a finite number, ErrParam where it is negative, and ErrEmpty if there are
 // no documents. A failure of r is wrapped as it is.
-func ReadUCI(r io.Reader) (*Corpus, error) {
+func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	s, err := newCorpusScanner(r, "UCI docword")
 	if err != nil {
 		return nil, err
@@ -113,10 +115,10 @@ func ReadUCI(r io.Reader) (*Corpus, error) {
 	for i, what := range corpusSizes {
 		text, err := s.next()
 		if err == io.EOF && i == 0 {
-			return nil, fmt.Errorf("pgsvi: %s without documents: %w", s.format, ErrEmpty)
+			return nil, fmt.Errorf("pgsvi: %s without documents: %w", s.format, pgsvi.ErrEmpty)
 		}
 		if err == io.EOF {
-			return nil, s.fail(ErrShape, "found the end, want the %s", what)
+			return nil, s.fail(pgsvi.ErrShape, "found the end, want the %s", what)
 		}
 		if err != nil {
 			return nil, err
@@ -140,14 +142,14 @@ func ReadUCI(r io.Reader) (*Corpus, error) {
 //
 // The errors are those of ReadUCI; the first line, if it is another than these,
 // wraps ErrShape.
-func ReadMatrixMarket(r io.Reader) (*Corpus, error) {
+func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 	s, err := newCorpusScanner(r, "Matrix Market")
 	if err != nil {
 		return nil, err
 	}
 	text, err := s.next()
 	if err == io.EOF {
-		return nil, fmt.Errorf("pgsvi: %s without documents: %w", s.format, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: %s without documents: %w", s.format, pgsvi.ErrEmpty)
 	}
 	if err != nil {
 		return nil, err
@@ -157,11 +159,11 @@ func ReadMatrixMarket(r io.Reader) (*Corpus, error) {
 		kind = f[3]
 	}
 	if kind != "integer" && kind != "real" && kind != "pattern" {
-		return nil, s.fail(ErrShape, "found %s, want %%%%MatrixMarket matrix coordinate integer, real or pattern general", csvQuote(string(bytes.TrimSpace(text))))
+		return nil, s.fail(pgsvi.ErrShape, "found %s, want %%%%MatrixMarket matrix coordinate integer, real or pattern general", csvQuote(string(bytes.TrimSpace(text))))
 	}
 	s.comment = '%'
 	if text, err = s.next(); err == io.EOF {
-		return nil, s.fail(ErrShape, "found the end, want the numbers of rows, columns and entries")
+		return nil, s.fail(pgsvi.ErrShape, "found the end, want the numbers of rows, columns and entries")
 	}
 	if err != nil {
 		return nil, err
@@ -175,7 +177,7 @@ func ReadMatrixMarket(r io.Reader) (*Corpus, error) {
 		}
 	}
 	if field, _ := libsvmField(text); len(field) > 0 {
-		return nil, s.fail(ErrShape, "found %s after rows, columns and entries", csvQuote(string(field)))
+		return nil, s.fail(pgsvi.ErrShape, "found %s after rows, columns and entries", csvQuote(string(field)))
 	}
 	return s.coordinates(size, kind == "pattern")
 }
@@ -184,8 +186,8 @@ func ReadMatrixMarket(r io.Reader) (*Corpus, error) {
 // Documents without words are kept; Terms and Vocab leave no trace. The errors
 // are those of Validate, upon which nothing has been written. A failure of w is
 // wrapped as it is.
-func WriteLDAC(w io.Writer, c *Corpus) error {
-	return writeCorpus(w, c, "lda-c", "", func(text []byte, _ int, d Document) []byte {
+func WriteLDAC(w io.Writer, c *pgsvi.Corpus) error {
+	return writeCorpus(w, c, "lda-c", "", func(text []byte, _ int, d pgsvi.Document) []byte {
 		text = strconv.AppendInt(text, int64(len(d.Words)), 10)
 		for k, word := range d.Words {
 			text = append(text, ' ')
@@ -200,7 +202,7 @@ func WriteLDAC(w io.Writer, c *Corpus) error {
 // WriteUCI writes c in the format that ReadUCI reads, counts to the last bit.
 // Vocab leaves no trace. The errors are those of Validate, upon which nothing has
 // been written. A failure of w is wrapped as it is.
-func WriteUCI(w io.Writer, c *Corpus) error {
+func WriteUCI(w io.Writer, c *pgsvi.Corpus) error {
 	header := fmt.Sprintf("%d\n%d\n%d\n", len(c.Docs), c.Terms, corpusEntries(c))
 	return writeCorpus(w, c, "UCI docword", header, appendEntries)
 }
@@ -209,7 +211,7 @@ func WriteUCI(w io.Writer, c *Corpus) error {
 // the last bit: of integers if all counts are whole numbers below 1e15, and else
 // of reals. Vocab leaves no trace. The errors are those of Validate, upon which
 // nothing has been written. A failure of w is wrapped as it is.
-func WriteMatrixMarket(w io.Writer, c *Corpus) error {
+func WriteMatrixMarket(w io.Writer, c *pgsvi.Corpus) error {
 	kind := "integer"
 	for _, d := range c.Docs {
 		if slices.ContainsFunc(d.Counts, func(v float64) bool { return !isWhole(v) }) {
@@ -241,12 +243,12 @@ func ReadVocab(r io.Reader) ([]string, error) {
 			return nil, err
 		}
 		if s.line != len(vocab)+1 {
-			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: found nothing, want a word: %w", len(vocab)+1, ErrShape)
+			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: found nothing, want a word: %w", len(vocab)+1, pgsvi.ErrShape)
 		}
 		vocab = append(vocab, string(bytes.Trim(text, vocabSpace)))
 	}
 	if len(vocab) == 0 {
-		return nil, fmt.Errorf("pgsvi: vocabulary without a word: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: vocabulary without a word: %w", pgsvi.ErrEmpty)
 	}
 	return vocab, nil
 }
@@ -260,7 +262,7 @@ func WriteVocab(w io.Writer, vocab []string) error {
 	for i, word := range vocab {
 		if word == "" || strings.Trim(word, vocabSpace) != word || strings.Contains(word, "\n") ||
 			i == 0 && (strings.HasPrefix(word, "\ufeff") || strings.HasPrefix(word, "\x1f\x8b")) {
-			return fmt.Errorf("pgsvi: vocabulary: word %d is %s, want a line of text: %w", i, csvQuote(word), ErrParam)
+			return fmt.Errorf("pgsvi: vocabulary: word %d is %s, want a line of text: %w", i, csvQuote(word), pgsvi.ErrParam)
 		}
 	}
 	bw := bufio.NewWriterSize(w, 1<<16)
@@ -290,14 +292,14 @@ func (e corpusEntry) compare(f corpusEntry) int {
 
 // newCorpus returns the corpus of entries, which it puts in order. Its documents
 // are pieces of two slices.
-func newCorpus(format string, entries []corpusEntry, docs, terms int) (*Corpus, error) {
+func newCorpus(format string, entries []corpusEntry, docs, terms int) (*pgsvi.Corpus, error) {
 	if docs == 0 {
-		return nil, fmt.Errorf("pgsvi: %s without documents: %w", format, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: %s without documents: %w", format, pgsvi.ErrEmpty)
 	}
 	if !slices.IsSortedFunc(entries, corpusEntry.compare) {
 		slices.SortFunc(entries, corpusEntry.compare)
 	}
-	c := &Corpus{Docs: make([]Document, docs), Terms: terms}
+	c := &pgsvi.Corpus{Docs: make([]pgsvi.Document, docs), Terms: terms}
 	words, counts := make([]int, 0, len(entries)), make([]float64, 0, len(entries))
 	for k := 0; k < len(entries); {
 		doc, start := entries[k].doc, len(words)
@@ -310,7 +312,7 @@ func newCorpus(format string, entries []corpusEntry, docs, terms int) (*Corpus, 
 			}
 		}
 		if end := len(words); end > start {
-			c.Docs[doc] = Document{Words: words[start:end:end], Counts: counts[start:end:end]}
+			c.Docs[doc] = pgsvi.Document{Words: words[start:end:end], Counts: counts[start:end:end]}
 		}
 	}
 	if err := c.Validate(); err != nil { // the sum of counts may be infinite
@@ -360,7 +362,7 @@ func (s *corpusScanner) fail(sentinel error, format string, args ...any) error {
 func (s *corpusScanner) integer(field []byte, what string, least, most int) (int, error) {
 	n, ok := parseDigits(field)
 	if !ok || n < least || n > most {
-		return 0, s.fail(ErrShape, "found the %s %s, want one from %d to %d", what, csvQuote(string(field)), least, most)
+		return 0, s.fail(pgsvi.ErrShape, "found the %s %s, want one from %d to %d", what, csvQuote(string(field)), least, most)
 	}
 	return n, nil
 }
@@ -372,10 +374,10 @@ func (s *corpusScanner) count(field []byte) (float64, error) {
 	}
 	v, ok := libsvmFloat(field)
 	if !ok {
-		return 0, s.fail(ErrNotFinite, "found the count %s, want a finite number", csvQuote(string(field)))
+		return 0, s.fail(pgsvi.ErrNotFinite, "found the count %s, want a finite number", csvQuote(string(field)))
 	}
 	if v < 0 {
-		return 0, s.fail(ErrParam, "found the count %s, want none below 0", csvQuote(string(field)))
+		return 0, s.fail(pgsvi.ErrParam, "found the count %s, want none below 0", csvQuote(string(field)))
 	}
 	return v, nil
 }
@@ -402,7 +404,7 @@ var (
 )
 
 // coordinates reads size[2] entries of a matrix of size[0] documents and size[1] terms.
-func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*Corpus, error) {
+func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, error) {
 	width := 3
 	if pattern {
 		width = 2
@@ -417,7 +419,7 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*Corpus, error) 
 			return nil, err
 		}
 		if len(entries) == size[2] {
-			return nil, s.fail(ErrShape, "found more entries than the %d of the header", size[2])
+			return nil, s.fail(pgsvi.ErrShape, "found more entries than the %d of the header", size[2])
 		}
 		var fields [3][]byte
 		found := 0
@@ -428,7 +430,7 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*Corpus, error) 
 			found++
 		}
 		if found != width {
-			return nil, s.fail(ErrShape, "found %d fields, want %d", found, width)
+			return nil, s.fail(pgsvi.ErrShape, "found %d fields, want %d", found, width)
 		}
 		doc, err := s.integer(fields[0], "document", 1, size[0])
 		if err != nil {
@@ -447,16 +449,16 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*Corpus, error) 
 		entries = append(entries, corpusEntry{int32(doc - 1), int32(word - 1), count})
 	}
 	if len(entries) < size[2] {
-		return nil, s.fail(ErrShape, "found the end after %d entries, want %d as in the header", len(entries), size[2])
+		return nil, s.fail(pgsvi.ErrShape, "found the end after %d entries, want %d as in the header", len(entries), size[2])
 	}
 	if most := 1<<16 + 16*len(entries); size[0] > most {
-		return nil, fmt.Errorf("pgsvi: %s: the header has %d documents, want at most %d for %d entries: %w", s.format, size[0], most, len(entries), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %s: the header has %d documents, want at most %d for %d entries: %w", s.format, size[0], most, len(entries), pgsvi.ErrShape)
 	}
 	return newCorpus(s.format, entries, size[0], size[1])
 }
 
 // corpusEntries returns the number of different words of each document, summed.
-func corpusEntries(c *Corpus) (n int) {
+func corpusEntries(c *pgsvi.Corpus) (n int) {
 	for _, d := range c.Docs {
 		n += len(d.Words)
 	}
@@ -464,7 +466,7 @@ func corpusEntries(c *Corpus) (n int) {
 }
 
 // writeCorpus writes the header and what line appends for each document.
-func writeCorpus(w io.Writer, c *Corpus, format, header string, line func(text []byte, i int, d Document) []byte) error {
+func writeCorpus(w io.Writer, c *pgsvi.Corpus, format, header string, line func(text []byte, i int, d pgsvi.Document) []byte) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -484,7 +486,7 @@ func writeCorpus(w io.Writer, c *Corpus, format, header string, line func(text [
 }
 
 // appendEntries appends a line for each word of document i.
-func appendEntries(text []byte, i int, d Document) []byte {
+func appendEntries(text []byte, i int, d pgsvi.Document) []byte {
 	for k, word := range d.Words {
 		text = strconv.AppendInt(text, int64(i)+1, 10)
 		text = append(text, ' ')

@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"iter"
@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // Tokenizer cuts plain text into words. The zero value is made for English; for
@@ -79,7 +81,7 @@ type CorpusBuilder struct {
 
 	ids   map[string]int // of words, in the order they were found or that of Vocab
 	words []string
-	docs  []Document // words by ids
+	docs  []pgsvi.Document // words by ids
 	names []string
 }
 
@@ -119,7 +121,7 @@ func (b *CorpusBuilder) begin() {
 	}
 }
 
-func bagDocument(bag map[int]float64) (d Document) {
+func bagDocument(bag map[int]float64) (d pgsvi.Document) {
 	d.Words = slices.Sorted(maps.Keys(bag))
 	for _, w := range d.Words {
 		d.Counts = append(d.Counts, bag[w])
@@ -131,10 +133,10 @@ func bagDocument(bag map[int]float64) (d Document) {
 // their names, both new. The vocabulary is in alphabetical order, or is Vocab.
 // Documents stay even if all their words are dropped. More documents may be added
 // afterwards.
-func (b *CorpusBuilder) Corpus() (c *Corpus, names []string) {
+func (b *CorpusBuilder) Corpus() (c *pgsvi.Corpus, names []string) {
 	b.begin()
 	kept := b.prune()
-	c = &Corpus{Docs: make([]Document, len(b.docs)), Terms: len(kept), Vocab: make([]string, len(kept))}
+	c = &pgsvi.Corpus{Docs: make([]pgsvi.Document, len(b.docs)), Terms: len(kept), Vocab: make([]string, len(kept))}
 	index := map[int]int{} // of id in the vocabulary
 	for i, id := range kept {
 		index[id], c.Vocab[i] = i, b.words[id]
@@ -159,7 +161,7 @@ func (b *CorpusBuilder) prune() (kept []int) {
 		}
 		return kept
 	}
-	freq := (&Corpus{Docs: b.docs, Terms: len(b.words)}).DocFreq()
+	freq := (&pgsvi.Corpus{Docs: b.docs, Terms: len(b.words)}).DocFreq()
 	for id, n := range freq {
 		common := b.MaxDocs > 0 && float64(n)/float64(len(b.docs)) > b.MaxDocs
 		if n >= b.MinDocs && !common {

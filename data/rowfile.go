@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"encoding/binary"
@@ -16,6 +16,8 @@ import (
 	"golang.org/x/exp/mmap"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // A row file, all numbers little-endian:
@@ -132,7 +134,7 @@ func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 // the writer can be used on. A failure of the underlying writer, which is
 // wrapped as it is, is final, and so is Close, after which the error wraps
 // os.ErrClosed.
-func (w *RowWriter) Write(row Row) error {
+func (w *RowWriter) Write(row pgsvi.Row) error {
 	if w.err != nil {
 		return w.err
 	}
@@ -169,13 +171,13 @@ func (w *RowWriter) Write(row Row) error {
 }
 
 // check returns the number of columns that a row needs, or what is wrong with it.
-func (w *RowWriter) check(row Row) (width int, err error) {
+func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 	width = len(row.Val)
 	switch {
 	case row.Ind != nil && len(row.Ind) != len(row.Val):
-		return 0, fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", w.rows, len(row.Ind), len(row.Val), ErrShape)
+		return 0, fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", w.rows, len(row.Ind), len(row.Val), pgsvi.ErrShape)
 	case row.Ind == nil && len(row.Val) != w.cols && !w.widen || width > math.MaxInt32:
-		return 0, fmt.Errorf("pgsvi: dense row %d has %d values, want %d: %w", w.rows, len(row.Val), w.cols, ErrShape)
+		return 0, fmt.Errorf("pgsvi: dense row %d has %d values, want %d: %w", w.rows, len(row.Val), w.cols, pgsvi.ErrShape)
 	}
 	if row.Ind != nil {
 		most := w.cols
@@ -185,7 +187,7 @@ func (w *RowWriter) check(row Row) (width int, err error) {
 		width = 0
 		for _, j := range row.Ind {
 			if j < width || j >= most {
-				return 0, fmt.Errorf("pgsvi: row %d has column %d, want strictly increasing columns from 0 to %d: %w", w.rows, j, most-1, ErrShape)
+				return 0, fmt.Errorf("pgsvi: row %d has column %d, want strictly increasing columns from 0 to %d: %w", w.rows, j, most-1, pgsvi.ErrShape)
 			}
 			width = j + 1
 		}
@@ -195,17 +197,17 @@ func (w *RowWriter) check(row Row) (width int, err error) {
 			v = float64(float32(v))
 		}
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
+			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k), row.Val[k], pgsvi.ErrNotFinite)
 		}
 	}
 	if _, ok := dense.AllFinite([]float64{row.Y, row.Offset, row.Weight}); !ok {
-		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows, row.Y, row.Offset, row.Weight, ErrNotFinite)
+		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows, row.Y, row.Offset, row.Weight, pgsvi.ErrNotFinite)
 	}
 	if row.Weight < 0 || row.Weight != 0 && row.Weight != 1 && !w.opts.Weight {
-		return 0, fmt.Errorf("pgsvi: row %d has the weight %v; weights must not be negative, and be kept only with RowOptions.Weight: %w", w.rows, row.Weight, ErrParam)
+		return 0, fmt.Errorf("pgsvi: row %d has the weight %v; weights must not be negative, and be kept only with RowOptions.Weight: %w", w.rows, row.Weight, pgsvi.ErrParam)
 	}
 	if row.Offset != 0 && !w.opts.Offset {
-		return 0, fmt.Errorf("pgsvi: row %d has the offset %v, kept only with RowOptions.Offset: %w", w.rows, row.Offset, ErrParam)
+		return 0, fmt.Errorf("pgsvi: row %d has the offset %v, kept only with RowOptions.Offset: %w", w.rows, row.Offset, pgsvi.ErrParam)
 	}
 	return width, nil
 }
@@ -214,7 +216,7 @@ func rowPut(b []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }
 
-func (w *RowWriter) putDense(b []byte, row Row) []byte {
+func (w *RowWriter) putDense(b []byte, row pgsvi.Row) []byte {
 	n := len(b)
 	end := n + int(w.opts.stride(w.cols)-w.opts.fixed())
 	b = slices.Grow(b, end-n)[:end]
@@ -233,7 +235,7 @@ func (w *RowWriter) putDense(b []byte, row Row) []byte {
 	return b
 }
 
-func (w *RowWriter) putSparse(b []byte, row Row) []byte {
+func (w *RowWriter) putSparse(b []byte, row pgsvi.Row) []byte {
 	keep := func(v float64) bool { return row.Ind != nil || v != 0 }
 	n, ones := uint64(0), uint64(1)
 	for _, v := range row.Val {
@@ -336,7 +338,7 @@ func rowFileSum(header, trailer []byte) uint32 {
 
 // CopyRows writes the rows to w, which it does not close, and returns how many.
 // It stops at the first error, that of the rows or of Write, and returns it.
-func CopyRows(w *RowWriter, rows iter.Seq2[Row, error]) (n int, err error) {
+func CopyRows(w *RowWriter, rows iter.Seq2[pgsvi.Row, error]) (n int, err error) {
 	for row, err := range rows {
 		if err == nil {
 			err = w.Write(row)
@@ -391,11 +393,11 @@ func OpenRows(path string) (*RowFile, error) {
 	version, flags := binary.LittleEndian.Uint32(header[8:]), binary.LittleEndian.Uint32(header[12:])
 	switch {
 	case string(header[:8]) != rowMagic:
-		return nil, fmt.Errorf("pgsvi: %s is not a row file: %w", path, ErrParam)
+		return nil, fmt.Errorf("pgsvi: %s is not a row file: %w", path, pgsvi.ErrParam)
 	case version != rowVersion:
-		return nil, fmt.Errorf("pgsvi: row file %s has version %d, want %d: %w", path, version, rowVersion, ErrParam)
+		return nil, fmt.Errorf("pgsvi: row file %s has version %d, want %d: %w", path, version, rowVersion, pgsvi.ErrParam)
 	case flags >= 2*rowWeight:
-		return nil, fmt.Errorf("pgsvi: row file %s has the unknown flags %#x: %w", path, flags, ErrParam)
+		return nil, fmt.Errorf("pgsvi: row file %s has the unknown flags %#x: %w", path, flags, pgsvi.ErrParam)
 	case f.size < rowHeader+rowTrailer:
 		return nil, f.truncated()
 	}
@@ -408,7 +410,7 @@ func OpenRows(path string) (*RowFile, error) {
 		return nil, f.truncated()
 	}
 	if size != uint64(f.size) || cols > math.MaxInt32 || !f.holds(int(cols), rows) {
-		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but says it has %d with %d rows of %d columns: %w", path, f.size, size, rows, cols, ErrShape)
+		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but says it has %d with %d rows of %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
 	}
 	f.cols, f.rows = int(cols), int(rows)
 	f.window.file = f
@@ -416,7 +418,7 @@ func OpenRows(path string) (*RowFile, error) {
 }
 
 func (f *RowFile) truncated() error {
-	return fmt.Errorf("pgsvi: row file %s is truncated, or its RowWriter was not closed: %w", f.path, ErrShape)
+	return fmt.Errorf("pgsvi: row file %s is truncated, or its RowWriter was not closed: %w", f.path, pgsvi.ErrShape)
 }
 
 // holds reports whether there can be so many rows in the bytes of the file.
@@ -459,11 +461,11 @@ func (f *RowFile) Close() error {
 // ErrShape and names the rows if the checksum of a block of them is wrong or
 // what is in it is not rows, before any of such a block is yielded in the former
 // case.
-func (f *RowFile) All() iter.Seq2[Row, error] {
-	return func(yield func(Row, error) bool) {
+func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] {
+	return func(yield func(pgsvi.Row, error) bool) {
 		window := rowWindow{file: f}
 		defer window.close()
-		row := Row{Val: []float64{}}
+		row := pgsvi.Row{Val: []float64{}}
 		if f.opts.Sparse {
 			row.Ind = []int{}
 		}
@@ -474,7 +476,7 @@ func (f *RowFile) All() iter.Seq2[Row, error] {
 			var err error
 			block, count, err = f.readBlock(&window, block, off, first)
 			if err != nil {
-				yield(Row{}, err)
+				yield(pgsvi.Row{}, err)
 				return
 			}
 			off += int64(len(block))
@@ -483,7 +485,7 @@ func (f *RowFile) All() iter.Seq2[Row, error] {
 				var ok bool
 				b, ok = f.decode(b, &row)
 				if !ok || i == count-1 && len(b) > 0 {
-					yield(Row{}, fmt.Errorf("pgsvi: row file %s: row %d makes no sense: %w", f.path, first+i, ErrShape))
+					yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: row %d makes no sense: %w", f.path, first+i, pgsvi.ErrShape))
 					return
 				}
 				if !yield(row, nil) {
@@ -493,7 +495,7 @@ func (f *RowFile) All() iter.Seq2[Row, error] {
 			first += count
 		}
 		if off != f.size-rowTrailer {
-			yield(Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w", f.path, f.size-rowTrailer-off, f.rows, ErrShape))
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w", f.path, f.size-rowTrailer-off, f.rows, pgsvi.ErrShape))
 		}
 	}
 }
@@ -503,7 +505,7 @@ func (f *RowFile) All() iter.Seq2[Row, error] {
 func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int) ([]byte, int, error) {
 	rest := f.size - rowTrailer - off - rowBlockHeader
 	if rest < 0 {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s ends at row %d, want %d: %w", f.path, first, f.rows, ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s ends at row %d, want %d: %w", f.path, first, f.rows, pgsvi.ErrShape)
 	}
 	buf = slices.Grow(buf[:0], rowBlockHeader)[:rowBlockHeader]
 	if err := window.read(buf, off); err != nil {
@@ -511,14 +513,14 @@ func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int)
 	}
 	size, count := binary.LittleEndian.Uint64(buf), int64(binary.LittleEndian.Uint32(buf[8:]))
 	if size > uint64(rest) || count == 0 || count > int64(f.rows-first) || !f.opts.Sparse && int64(size) != count*f.opts.stride(f.cols) {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s: the block from row %d on is damaged: %w", f.path, first, ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: the block from row %d on is damaged: %w", f.path, first, pgsvi.ErrShape)
 	}
 	buf = slices.Grow(buf, int(size))[:rowBlockHeader+int(size)]
 	if err := window.read(buf[rowBlockHeader:], off+rowBlockHeader); err != nil {
 		return nil, 0, err
 	}
 	if rowBlockSum(buf) != binary.LittleEndian.Uint32(buf[12:]) {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d are damaged, by their checksum: %w", f.path, first, int64(first)+count-1, ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d are damaged, by their checksum: %w", f.path, first, int64(first)+count-1, pgsvi.ErrShape)
 	}
 	return buf, int(count), nil
 }
@@ -526,12 +528,12 @@ func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int)
 // RowAt sets dst to row i of a file of dense rows, using dst.Val again if it is
 // large enough. It does not check the checksum. The error wraps ErrParam if there
 // is no row i or the rows are sparse.
-func (f *RowFile) RowAt(i int, dst *Row) error {
+func (f *RowFile) RowAt(i int, dst *pgsvi.Row) error {
 	if f.opts.Sparse {
-		return fmt.Errorf("pgsvi: RowAt of row file %s, whose rows are sparse: %w", f.path, ErrParam)
+		return fmt.Errorf("pgsvi: RowAt of row file %s, whose rows are sparse: %w", f.path, pgsvi.ErrParam)
 	}
 	if i < 0 || i >= f.rows {
-		return fmt.Errorf("pgsvi: row file %s: row %d, want 0 to %d: %w", f.path, i, f.rows-1, ErrParam)
+		return fmt.Errorf("pgsvi: row file %s: row %d, want 0 to %d: %w", f.path, i, f.rows-1, pgsvi.ErrParam)
 	}
 	stride := f.opts.stride(f.cols)
 	off := rowHeader + int64(i)*stride + (int64(i)/rowsPerBlock(stride)+1)*rowBlockHeader
@@ -547,7 +549,7 @@ func (f *RowFile) RowAt(i int, dst *Row) error {
 
 // decode sets row to the first one in b, and returns what follows it. It reports
 // whether there is such a row.
-func (f *RowFile) decode(b []byte, row *Row) ([]byte, bool) {
+func (f *RowFile) decode(b []byte, row *pgsvi.Row) ([]byte, bool) {
 	if int64(len(b)) < f.opts.fixed() {
 		return b, false
 	}
@@ -678,7 +680,7 @@ func (w *rowWindow) open() error {
 	}
 	if int64(m.Len()) != w.file.size {
 		defer m.Close()
-		return fmt.Errorf("pgsvi: row file %s had %d bytes when it was opened and has %d now: %w", w.file.path, w.file.size, m.Len(), ErrShape)
+		return fmt.Errorf("pgsvi: row file %s had %d bytes when it was opened and has %d now: %w", w.file.path, w.file.size, m.Len(), pgsvi.ErrShape)
 	}
 	w.m, w.touched = m, 0
 	return nil

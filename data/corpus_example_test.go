@@ -1,4 +1,4 @@
-package pgsvi_test
+package data_test
 
 import (
 	"fmt"
@@ -8,10 +8,12 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi/data"
 )
 
 func ExampleCorpusBuilder() {
-	b := pgsvi.CorpusBuilder{MinDocs: 2}
+	b := data.CorpusBuilder{MinDocs: 2}
 	b.Add("monday.txt", "The senate's vote on the budget was delayed. A vote is due.")
 	b.Add("tuesday.txt", "Budget talks: the senate will vote on Friday.")
 	b.Add("wednesday.txt", "The cup final ended in a draw.")
@@ -23,7 +25,7 @@ func ExampleCorpusBuilder() {
 	}
 
 	// A new document, over the same vocabulary.
-	unseen := pgsvi.CorpusBuilder{Vocab: c.Vocab}
+	unseen := data.CorpusBuilder{Vocab: c.Vocab}
 	unseen.Add("friday.txt", "Senate to vote after the final")
 	c, _ = unseen.Corpus()
 	fmt.Println(c.Docs[0].Words)
@@ -38,27 +40,27 @@ func ExampleCorpusBuilder() {
 
 func ExampleTokenizer() {
 	const text = "Don’t miss Anna's well-kept café of the 1990s."
-	fmt.Println(slices.Collect(pgsvi.Tokenizer{}.Words(text)))
+	fmt.Println(slices.Collect(data.Tokenizer{}.Words(text)))
 
-	stop := pgsvi.EnglishStopWords()
+	stop := data.EnglishStopWords()
 	stop["miss"] = true
-	fmt.Println(slices.Collect(pgsvi.Tokenizer{Stop: stop, MinLen: 4}.Words(text)))
+	fmt.Println(slices.Collect(data.Tokenizer{Stop: stop, MinLen: 4}.Words(text)))
 	// Output:
 	// [miss anna well kept café 1990s]
 	// [anna well kept café 1990s]
 }
 
 func ExampleReadLDAC() {
-	c, err := pgsvi.ReadLDAC(strings.NewReader("3 0:2 4:1 1:1\n0\n1 2:3\n"), 0)
+	c, err := data.ReadLDAC(strings.NewReader("3 0:2 4:1 1:1\n0\n1 2:3\n"), 0)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(len(c.Docs), "documents,", c.Terms, "terms,", c.Tokens(), "tokens")
 	fmt.Println(c.DocFreq(), c.TermFreq())
-	pgsvi.WriteUCI(os.Stdout, c)
+	data.WriteUCI(os.Stdout, c)
 
-	_, err = pgsvi.ReadLDAC(strings.NewReader("1 0:2\n2 2:3\n"), 0)
+	_, err = data.ReadLDAC(strings.NewReader("1 0:2\n2 2:3\n"), 0)
 	fmt.Println(err)
 	// Output:
 	// 3 documents, 5 terms, 7 tokens

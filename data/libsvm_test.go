@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // zipped returns b as gzip.
@@ -55,13 +57,13 @@ func TestReadLIBSVM(t *testing.T) {
 			}
 		}
 	}
-	if x, _, err := ReadLIBSVM(strings.NewReader(plain), 7); err != nil || x.cols != 7 || x.At(2, 1) != 300 || x.At(2, 6) != 0 {
+	if x, _, err := ReadLIBSVM(strings.NewReader(plain), 7); err != nil || cols(x) != 7 || x.At(2, 1) != 300 || x.At(2, 6) != 0 {
 		t.Errorf("seven columns: %v", err)
 	}
-	if x, y, err := ReadLIBSVM(strings.NewReader("1\n0\n"), 0); err != nil || x.rows() != 2 || x.cols != 0 || len(y) != 2 {
+	if x, y, err := ReadLIBSVM(strings.NewReader("1\n0\n"), 0); err != nil || rowsOf(x) != 2 || cols(x) != 0 || len(y) != 2 {
 		t.Errorf("rows without values: %v", err)
 	}
-	if x, _, err := ReadLIBSVM(strings.NewReader("1 2147483647:1\n"), 0); err != nil || x.cols != math.MaxInt32 {
+	if x, _, err := ReadLIBSVM(strings.NewReader("1 2147483647:1\n"), 0); err != nil || cols(x) != math.MaxInt32 {
 		t.Errorf("the largest index: %v", err)
 	}
 }
@@ -73,31 +75,31 @@ func TestReadLIBSVMErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", ErrEmpty, "without a line of data"},
-		{"\ufeff", ErrEmpty, "without a line of data"},
-		{"\n # 1 1:1\n\r\n", ErrEmpty, "without a line of data"},
-		{"1\nx 1:1\n", ErrNotFinite, `line 2: found the label "x"`},
-		{"1\n1:1 2:1\n", ErrNotFinite, `line 2: found the label "1:1"`},
-		{"1\n1,2 2:1\n", ErrNotFinite, `line 2: found the label "1,2"`},
-		{"1\n\n nan 2:1\n", ErrNotFinite, `line 3: found the label "nan"`},
-		{"1\n-1 1:1 2:inf\n", ErrNotFinite, `line 2, index 2: found "inf"`},
-		{"1\n-1 1:1e999\n", ErrNotFinite, `line 2, index 1: found "1e999"`},
-		{"1\n-1 1:\n", ErrNotFinite, `line 2, index 1: found ""`},
-		{"1\n-1 1: 2:1\n", ErrNotFinite, `line 2, index 1: found ""`},
-		{"1\n-1 1:1:1\n", ErrNotFinite, `line 2, index 1: found "1:1"`},
-		{"1\n-1 1\n", ErrShape, `line 2: found "1", want index:value`},
-		{"1\n-1 a:1\n", ErrShape, `line 2: found "a:1", want index:value`},
-		{"1\n-1 -1:1\n", ErrShape, `line 2: found "-1:1", want index:value`},
-		{"1\n-1 :1\n", ErrShape, `line 2: found ":1", want index:value`},
-		{"1\n-1 1=1\n", ErrShape, `line 2: found "1=1", want index:value`},
-		{"1\n-1 0:1\n", ErrShape, `line 2: found the index "0", want one from 1 to 9`},
-		{"1\n-1 2:1 0:1\n", ErrShape, `line 2: found the index "0", want one from 1 to 9`},
-		{"1\n-1 2:1 2:1\n", ErrShape, `line 2: found the index "2", want one above the one before it, 2`},
-		{"1\n-1 3:1 2:1\n", ErrShape, `line 2: found the index "2", want one above the one before it, 3`},
-		{"1\n-1 3:1 10:1\n", ErrShape, `line 2: found the index "10", want one from 1 to 9`},
-		{"1\n-1 2147483648:1\n", ErrShape, `line 2: found the index "2147483648"`},
-		{"1\n-1 18446744073709551617:1\n", ErrShape, `line 2: found the index "18446744073709551617"`},
-		{"1\n-1 " + strings.Repeat("q", 1000) + "\n", ErrShape, `line 2: found "qqqq`},
+		{"", pgsvi.ErrEmpty, "without a line of data"},
+		{"\ufeff", pgsvi.ErrEmpty, "without a line of data"},
+		{"\n # 1 1:1\n\r\n", pgsvi.ErrEmpty, "without a line of data"},
+		{"1\nx 1:1\n", pgsvi.ErrNotFinite, `line 2: found the label "x"`},
+		{"1\n1:1 2:1\n", pgsvi.ErrNotFinite, `line 2: found the label "1:1"`},
+		{"1\n1,2 2:1\n", pgsvi.ErrNotFinite, `line 2: found the label "1,2"`},
+		{"1\n\n nan 2:1\n", pgsvi.ErrNotFinite, `line 3: found the label "nan"`},
+		{"1\n-1 1:1 2:inf\n", pgsvi.ErrNotFinite, `line 2, index 2: found "inf"`},
+		{"1\n-1 1:1e999\n", pgsvi.ErrNotFinite, `line 2, index 1: found "1e999"`},
+		{"1\n-1 1:\n", pgsvi.ErrNotFinite, `line 2, index 1: found ""`},
+		{"1\n-1 1: 2:1\n", pgsvi.ErrNotFinite, `line 2, index 1: found ""`},
+		{"1\n-1 1:1:1\n", pgsvi.ErrNotFinite, `line 2, index 1: found "1:1"`},
+		{"1\n-1 1\n", pgsvi.ErrShape, `line 2: found "1", want index:value`},
+		{"1\n-1 a:1\n", pgsvi.ErrShape, `line 2: found "a:1", want index:value`},
+		{"1\n-1 -1:1\n", pgsvi.ErrShape, `line 2: found "-1:1", want index:value`},
+		{"1\n-1 :1\n", pgsvi.ErrShape, `line 2: found ":1", want index:value`},
+		{"1\n-1 1=1\n", pgsvi.ErrShape, `line 2: found "1=1", want index:value`},
+		{"1\n-1 0:1\n", pgsvi.ErrShape, `line 2: found the index "0", want one from 1 to 9`},
+		{"1\n-1 2:1 0:1\n", pgsvi.ErrShape, `line 2: found the index "0", want one from 1 to 9`},
+		{"1\n-1 2:1 2:1\n", pgsvi.ErrShape, `line 2: found the index "2", want one above the one before it, 2`},
+		{"1\n-1 3:1 2:1\n", pgsvi.ErrShape, `line 2: found the index "2", want one above the one before it, 3`},
+		{"1\n-1 3:1 10:1\n", pgsvi.ErrShape, `line 2: found the index "10", want one from 1 to 9`},
+		{"1\n-1 2147483648:1\n", pgsvi.ErrShape, `line 2: found the index "2147483648"`},
+		{"1\n-1 18446744073709551617:1\n", pgsvi.ErrShape, `line 2: found the index "18446744073709551617"`},
+		{"1\n-1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: found "qqqq`},
 		{"\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "line"},
 	} {
@@ -115,7 +117,7 @@ func TestReadLIBSVMErrors(t *testing.T) {
 			}
 		}
 	}
-	if rows, err := collectRows(ScanLIBSVM(strings.NewReader("1 10:1\n1 2147483648:1\n"))); len(rows) != 1 || !errors.Is(err, ErrShape) {
+	if rows, err := collectRows(ScanLIBSVM(strings.NewReader("1 10:1\n1 2147483648:1\n"))); len(rows) != 1 || !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("scan of large indices: %d rows, %v", len(rows), err)
 	}
 	if _, _, err := ReadLIBSVM(io.MultiReader(strings.NewReader("1 1:1\n1 2"), iotest.ErrReader(io.ErrClosedPipe)), 0); !errors.Is(err, io.ErrClosedPipe) || !strings.Contains(err.Error(), "line 2") {
@@ -123,7 +125,7 @@ func TestReadLIBSVMErrors(t *testing.T) {
 	}
 	most := int64(math.MaxInt32)
 	for _, cols := range []int{-1, int(most + 1)} {
-		if _, _, err := ReadLIBSVM(strings.NewReader("1"), cols); !errors.Is(err, ErrParam) {
+		if _, _, err := ReadLIBSVM(strings.NewReader("1"), cols); !errors.Is(err, pgsvi.ErrParam) {
 			t.Errorf("%d columns: %v", cols, err)
 		}
 	}
@@ -132,11 +134,11 @@ func TestReadLIBSVMErrors(t *testing.T) {
 func TestScanLIBSVM(t *testing.T) {
 	rows := ScanLIBSVM(strings.NewReader("1 1:1 3:0\n-1\n"))
 	got, err := collectRows(rows)
-	want := []Row{{Ind: []int{0, 2}, Val: []float64{1, 0}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}}
+	want := []pgsvi.Row{{Ind: []int{0, 2}, Val: []float64{1, 0}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}}
 	if err != nil || !sameRows(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := collectRows(rows); len(got) != 0 || !errors.Is(err, ErrParam) {
+	if got, err := collectRows(rows); len(got) != 0 || !errors.Is(err, pgsvi.ErrParam) {
 		t.Errorf("again: %v, %v", got, err)
 	}
 	for range ScanLIBSVM(strings.NewReader("1\n2\n3\n")) {
@@ -182,7 +184,7 @@ func TestWriteLIBSVM(t *testing.T) {
 	x := mat.NewDense(3, 3, []float64{0, 1, 0.1, 0, 0, 0, math.MaxFloat64, -5e-324, 0})
 	y := []float64{1, -1, 1. / 3}
 	const want = "1 2:1 3:0.1\n-1\n0.3333333333333333 1:1.7976931348623157e+308 2:-5e-324\n"
-	for _, m := range []mat.Matrix{x, SparseOf(x)} {
+	for _, m := range []mat.Matrix{x, pgsvi.SparseOf(x)} {
 		var out strings.Builder
 		if err := WriteLIBSVM(&out, m, y); err != nil || out.String() != want {
 			t.Errorf("%T: %q, %v", m, out.String(), err)
@@ -196,13 +198,13 @@ func TestWriteLIBSVM(t *testing.T) {
 		t.Errorf("nil y: %q, %v", out.String(), err)
 	}
 	out.Reset()
-	if err := WriteLIBSVM(&out, x, y[:2]); !errors.Is(err, ErrShape) || out.Len() > 0 {
+	if err := WriteLIBSVM(&out, x, y[:2]); !errors.Is(err, pgsvi.ErrShape) || out.Len() > 0 {
 		t.Errorf("short y: %v", err)
 	}
-	if err := WriteLIBSVM(&out, x, []float64{1, math.NaN(), 1}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 1") {
+	if err := WriteLIBSVM(&out, x, []float64{1, math.NaN(), 1}); !errors.Is(err, pgsvi.ErrNotFinite) || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("label NaN: %v", err)
 	}
-	if err := WriteLIBSVM(&out, mat.NewDense(2, 2, []float64{0, 0, 0, math.Inf(1)}), nil); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 1, column 1") {
+	if err := WriteLIBSVM(&out, mat.NewDense(2, 2, []float64{0, 0, 0, math.Inf(1)}), nil); !errors.Is(err, pgsvi.ErrNotFinite) || !strings.Contains(err.Error(), "row 1, column 1") {
 		t.Errorf("value Inf: %v", err)
 	}
 	if err := WriteLIBSVM(failingWriter{}, x, y); !errors.Is(err, io.ErrClosedPipe) {
@@ -286,7 +288,7 @@ func FuzzLIBSVM(f *testing.F) {
 			t.Fatalf("%d×%d, %d responses, want %d×%d", n, d, len(y), len(rows), width)
 		}
 		if narrow := width - 1; narrow > 0 {
-			if _, _, err := ReadLIBSVM(bytes.NewReader(in), narrow); !errors.Is(err, ErrShape) {
+			if _, _, err := ReadLIBSVM(bytes.NewReader(in), narrow); !errors.Is(err, pgsvi.ErrShape) {
 				t.Fatalf("%d columns in %d: %v", width, narrow, err)
 			}
 		}
@@ -295,7 +297,7 @@ func FuzzLIBSVM(f *testing.F) {
 			t.Fatal(err)
 		}
 		x2, y2, err := ReadLIBSVM(&out, width)
-		if err != nil || !slices.Equal(x.ptr, x2.ptr) || !slices.Equal(x.ind, x2.ind) || !slices.Equal(x.val, x2.val) || !slices.Equal(y, y2) || width > 0 && x.cols != x2.cols {
+		if err != nil || !mat.Equal(x, x2) || x.NNZ() != x2.NNZ() || !slices.Equal(y, y2) || width > 0 && cols(x) != cols(x2) {
 			t.Fatalf("no round trip: %v", err)
 		}
 	})
@@ -330,4 +332,14 @@ func BenchmarkReadLIBSVM(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func cols(x *pgsvi.Sparse) int {
+	_, c := x.Dims()
+	return c
+}
+
+func rowsOf(x *pgsvi.Sparse) int {
+	r, _ := x.Dims()
+	return r
 }

@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"encoding/csv"
@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // MissingPolicy says what ReadTable does about missing values.
@@ -166,12 +168,12 @@ func ReadTable(r io.Reader, opts *TableOptions) (*Table, error) {
 	for _, list := range [][]string{{t.Response}, t.opts.Drop, t.opts.Categorical} {
 		for _, name := range list {
 			if !slices.Contains(text.names, name) {
-				return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(name), ErrParam)
+				return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(name), pgsvi.ErrParam)
 			}
 		}
 	}
 	if slices.Contains(t.opts.Drop, t.Response) {
-		return nil, fmt.Errorf("pgsvi: the column %s, of the responses, is among those to drop: %w", csvQuote(t.Response), ErrParam)
+		return nil, fmt.Errorf("pgsvi: the column %s, of the responses, is among those to drop: %w", csvQuote(t.Response), pgsvi.ErrParam)
 	}
 	for _, name := range text.names {
 		if name != t.Response && !slices.Contains(t.opts.Drop, name) {
@@ -222,11 +224,11 @@ func (t *Table) Encode(r io.Reader) (*Table, error) {
 		return nil, err
 	}
 	if !text.header && len(text.names) != t.width {
-		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the table before: %w", text.lines[0], len(text.names), t.width, ErrShape)
+		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the table before: %w", text.lines[0], len(text.names), t.width, pgsvi.ErrShape)
 	}
 	for _, c := range t.columns {
 		if !slices.Contains(text.names, c.name) {
-			return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(c.name), ErrShape)
+			return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(c.name), pgsvi.ErrShape)
 		}
 	}
 	if err := e.dropMissing(text); err != nil {
@@ -255,12 +257,12 @@ func (t *Table) Signs() error {
 		return nil
 	}
 	if len(t.Y) == 0 {
-		return fmt.Errorf("pgsvi: Signs without responses: %w", ErrLabel)
+		return fmt.Errorf("pgsvi: Signs without responses: %w", pgsvi.ErrLabel)
 	}
 	low, high := slices.Min(t.Y), slices.Max(t.Y)
 	for i, y := range t.Y {
 		if low == high || y != low && y != high {
-			return fmt.Errorf("pgsvi: the responses are %v to %v, with %v in row %d, want two different numbers: %w", low, high, y, i, ErrLabel)
+			return fmt.Errorf("pgsvi: the responses are %v to %v, with %v in row %d, want two different numbers: %w", low, high, y, i, pgsvi.ErrLabel)
 		}
 	}
 	t.signed, t.unsigned = true, [2]float64{low, high}
@@ -288,13 +290,13 @@ func (t *Table) checkOptions() error {
 	}
 	switch {
 	case strings.ContainsRune("\"\r\n", o.Comma) || !utf8.ValidRune(o.Comma) || o.Comma == utf8.RuneError:
-		return fmt.Errorf("pgsvi: TableOptions.Comma is %q: %w", o.Comma, ErrParam)
+		return fmt.Errorf("pgsvi: TableOptions.Comma is %q: %w", o.Comma, pgsvi.ErrParam)
 	case o.MaxLevels < 0:
-		return fmt.Errorf("pgsvi: TableOptions.MaxLevels is %d: %w", o.MaxLevels, ErrParam)
+		return fmt.Errorf("pgsvi: TableOptions.MaxLevels is %d: %w", o.MaxLevels, pgsvi.ErrParam)
 	case o.Header < HeaderAuto || o.Header > HeaderNo:
-		return fmt.Errorf("pgsvi: TableOptions.Header is %d: %w", o.Header, ErrParam)
+		return fmt.Errorf("pgsvi: TableOptions.Header is %d: %w", o.Header, pgsvi.ErrParam)
 	case o.Missing < ErrorOnMissing || o.Missing > DropRows:
-		return fmt.Errorf("pgsvi: TableOptions.Missing is %d: %w", o.Missing, ErrParam)
+		return fmt.Errorf("pgsvi: TableOptions.Missing is %d: %w", o.Missing, pgsvi.ErrParam)
 	}
 	return nil
 }
@@ -316,7 +318,7 @@ func (t *Table) read(r io.Reader) (*tableText, error) {
 			break
 		}
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, ErrShape)
+			return nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pgsvi: reading a table: %w", err)
@@ -340,12 +342,12 @@ func (t *Table) read(r io.Reader) (*tableText, error) {
 			}
 		}
 		if len(record) != len(text.names) {
-			return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), len(text.names), ErrShape)
+			return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), len(text.names), pgsvi.ErrShape)
 		}
 		text.rows, text.lines = append(text.rows, record), append(text.lines, line)
 	}
 	if len(text.rows) == 0 {
-		return nil, fmt.Errorf("pgsvi: table without a line of data: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
 	}
 	return text, nil
 }
@@ -366,7 +368,7 @@ func (t *Table) isHeader(record []string, line int) (bool, error) {
 		}
 	}
 	if number != "" && name != "" {
-		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number %s, as data do; set TableOptions.Header: %w", line, csvQuote(name), csvQuote(number), ErrParam)
+		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number %s, as data do; set TableOptions.Header: %w", line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
 	}
 	return name != "", nil
 }
@@ -389,7 +391,7 @@ func tableNames(record []string, header bool, line int) ([]string, error) {
 			names[j] = "y"
 		}
 		if seen[names[j]] {
-			return nil, fmt.Errorf("pgsvi: line %d: two columns are named %s; see TableOptions.Header if these are no names: %w", line, csvQuote(names[j]), ErrShape)
+			return nil, fmt.Errorf("pgsvi: line %d: two columns are named %s; see TableOptions.Header if these are no names: %w", line, csvQuote(names[j]), pgsvi.ErrShape)
 		}
 		seen[names[j]] = true
 	}
@@ -440,11 +442,11 @@ func (t *Table) dropMissing(text *tableText) error {
 			}
 			where = append(where, fmt.Sprintf("%d of %s", t.Missing[name], csvQuote(name)))
 		}
-		return fmt.Errorf("pgsvi: line %d has the first of %d missing values in %d columns (%s); see TableOptions.Missing: %w", first, total, len(t.Missing), strings.Join(where, ", "), ErrNotFinite)
+		return fmt.Errorf("pgsvi: line %d has the first of %d missing values in %d columns (%s); see TableOptions.Missing: %w", first, total, len(t.Missing), strings.Join(where, ", "), pgsvi.ErrNotFinite)
 	}
 	text.rows, text.lines = text.rows[:kept], text.lines[:kept]
 	if kept == 0 {
-		return fmt.Errorf("pgsvi: table without a row that has no missing value: %w", ErrEmpty)
+		return fmt.Errorf("pgsvi: table without a row that has no missing value: %w", pgsvi.ErrEmpty)
 	}
 	return nil
 }
@@ -477,7 +479,7 @@ func (t *Table) findLevels(text *tableText) error {
 		levels := text.levels(j)
 		if len(levels) > t.opts.MaxLevels {
 			odd = max(odd, 0)
-			return fmt.Errorf("pgsvi: line %d, column %s: found %s, so it is categorical, but it has %d categories; drop the column, or see TableOptions.MaxLevels: %w", text.lines[odd], csvQuote(c.name), csvQuote(text.rows[odd][j]), len(levels), ErrParam)
+			return fmt.Errorf("pgsvi: line %d, column %s: found %s, so it is categorical, but it has %d categories; drop the column, or see TableOptions.MaxLevels: %w", text.lines[odd], csvQuote(c.name), csvQuote(text.rows[odd][j]), len(levels), pgsvi.ErrParam)
 		}
 		c.levels = levels
 		for _, level := range levels[1:] {
@@ -485,7 +487,7 @@ func (t *Table) findLevels(text *tableText) error {
 		}
 	}
 	if len(t.Names) == 0 {
-		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses: %w", csvQuote(t.Response), ErrShape)
+		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses: %w", csvQuote(t.Response), pgsvi.ErrShape)
 	}
 	return nil
 }
@@ -500,22 +502,22 @@ func (t *Table) findLabels(text *tableText) error {
 	levels := text.levels(j)
 	if len(levels) != 2 {
 		odd = max(odd, 0)
-		return fmt.Errorf("pgsvi: line %d, column %s: found the response %s, but there are %d different ones, want numbers or two texts: %w", text.lines[odd], csvQuote(t.Response), csvQuote(text.rows[odd][j]), len(levels), ErrLabel)
+		return fmt.Errorf("pgsvi: line %d, column %s: found the response %s, but there are %d different ones, want numbers or two texts: %w", text.lines[odd], csvQuote(t.Response), csvQuote(text.rows[odd][j]), len(levels), pgsvi.ErrLabel)
 	}
 	switch t.opts.Positive {
 	case "", levels[1]:
 	case levels[0]:
 		slices.Reverse(levels)
 	default:
-		return fmt.Errorf("pgsvi: TableOptions.Positive is %s, but column %s has %s and %s: %w", csvQuote(t.opts.Positive), csvQuote(t.Response), csvQuote(levels[0]), csvQuote(levels[1]), ErrParam)
+		return fmt.Errorf("pgsvi: TableOptions.Positive is %s, but column %s has %s and %s: %w", csvQuote(t.opts.Positive), csvQuote(t.Response), csvQuote(levels[0]), csvQuote(levels[1]), pgsvi.ErrParam)
 	}
 	t.Labels = levels
 	return nil
 }
 
 // encodeFeatures returns the features.
-func (t *Table) encodeFeatures(text *tableText) (*Sparse, error) {
-	x := NewSparse(len(t.Names))
+func (t *Table) encodeFeatures(text *tableText) (*pgsvi.Sparse, error) {
+	x := pgsvi.NewSparse(len(t.Names))
 	places := make([]int, len(t.columns))
 	for k, c := range t.columns {
 		places[k] = slices.Index(text.names, c.name)
@@ -536,7 +538,7 @@ func (t *Table) encodeFeatures(text *tableText) (*Sparse, error) {
 			}
 			level, known := slices.BinarySearch(c.levels, field)
 			if !known {
-				return nil, fmt.Errorf("pgsvi: line %d, column %s: found the unknown category %s: %w", text.lines[i], csvQuote(c.name), csvQuote(field), ErrParam)
+				return nil, fmt.Errorf("pgsvi: line %d, column %s: found the unknown category %s: %w", text.lines[i], csvQuote(c.name), csvQuote(field), pgsvi.ErrParam)
 			}
 			if level > 0 {
 				ind, val = append(ind, c.at+level-1), append(val, 1)
@@ -572,7 +574,7 @@ func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
 			}
 		}
 		if !known {
-			return nil, fmt.Errorf("pgsvi: line %d, column %s: found the response %s, want %s or %s: %w", text.lines[i], csvQuote(t.Response), csvQuote(row[j]), csvQuote(t.Labels[0]), csvQuote(t.Labels[1]), ErrLabel)
+			return nil, fmt.Errorf("pgsvi: line %d, column %s: found the response %s, want %s or %s: %w", text.lines[i], csvQuote(t.Response), csvQuote(row[j]), csvQuote(t.Labels[0]), csvQuote(t.Labels[1]), pgsvi.ErrLabel)
 		}
 	}
 	return y, nil
@@ -581,13 +583,13 @@ func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
 func tableFloat(field string, line int, name string) (float64, error) {
 	v, err := csvFloat(field)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("pgsvi: line %d, column %s: found %s, want a finite number: %w", line, csvQuote(name), csvQuote(field), ErrNotFinite)
+		return 0, fmt.Errorf("pgsvi: line %d, column %s: found %s, want a finite number: %w", line, csvQuote(name), csvQuote(field), pgsvi.ErrNotFinite)
 	}
 	return v, nil
 }
 
 // matrix returns x as what X is.
-func (t *Table) matrix(x *Sparse) mat.Matrix {
+func (t *Table) matrix(x *pgsvi.Sparse) mat.Matrix {
 	if t.sparse {
 		return x
 	}

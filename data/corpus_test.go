@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bytes"
@@ -14,20 +14,22 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // corpusFormat is a format with its reader and writer. Terms are given only to
 // the reader that does not find them in the file.
 type corpusFormat struct {
 	name  string
-	read  func(r io.Reader, terms int) (*Corpus, error)
-	write func(w io.Writer, c *Corpus) error
+	read  func(r io.Reader, terms int) (*pgsvi.Corpus, error)
+	write func(w io.Writer, c *pgsvi.Corpus) error
 }
 
 var corpusFormats = []corpusFormat{
 	{"lda-c", ReadLDAC, WriteLDAC},
-	{"UCI docword", func(r io.Reader, _ int) (*Corpus, error) { return ReadUCI(r) }, WriteUCI},
-	{"Matrix Market", func(r io.Reader, _ int) (*Corpus, error) { return ReadMatrixMarket(r) }, WriteMatrixMarket},
+	{"UCI docword", func(r io.Reader, _ int) (*pgsvi.Corpus, error) { return ReadUCI(r) }, WriteUCI},
+	{"Matrix Market", func(r io.Reader, _ int) (*pgsvi.Corpus, error) { return ReadMatrixMarket(r) }, WriteMatrixMarket},
 }
 
 func TestCorpusCounts(t *testing.T) {
@@ -62,32 +64,32 @@ func TestCorpusCounts(t *testing.T) {
 		break
 	}
 	s := c.Subset([]int{2, 0, 2})
-	if s.Terms != 5 || len(s.Vocab) != 5 || !reflect.DeepEqual(s.Docs, []Document{c.Docs[2], c.Docs[0], c.Docs[2]}) {
+	if s.Terms != 5 || len(s.Vocab) != 5 || !reflect.DeepEqual(s.Docs, []pgsvi.Document{c.Docs[2], c.Docs[0], c.Docs[2]}) {
 		t.Errorf("subset %v", s)
 	}
 	even, odd := c.EvenOdd()
 	if !reflect.DeepEqual(even, c.Subset([]int{0, 2})) || !reflect.DeepEqual(odd, c.Subset([]int{1})) {
 		t.Errorf("even %v, odd %v", even, odd)
 	}
-	if even, odd := new(Corpus).EvenOdd(); len(even.Docs)+len(odd.Docs) != 0 || new(Corpus).Validate() != nil {
+	if even, odd := new(pgsvi.Corpus).EvenOdd(); len(even.Docs)+len(odd.Docs) != 0 || new(pgsvi.Corpus).Validate() != nil {
 		t.Error("halves of nothing")
 	}
 }
 
 func TestCorpusValidate(t *testing.T) {
 	for name, c := range map[string]struct {
-		c    Corpus
+		c    pgsvi.Corpus
 		want error
 		says string
 	}{
-		"terms":   {Corpus{Terms: -1}, ErrShape, "-1 terms"},
-		"vocab":   {Corpus{Terms: 2, Vocab: []string{"a"}}, ErrShape, "1 names"},
-		"lengths": {Corpus{Terms: 2, Docs: []Document{{}, {Words: []int{1}}}}, ErrShape, "document 1"},
-		"range":   {Corpus{Terms: 2, Docs: []Document{{[]int{2}, []float64{1}}}}, ErrShape, "word 2"},
-		"below":   {Corpus{Terms: 2, Docs: []Document{{[]int{-1}, []float64{1}}}}, ErrShape, "word -1"},
-		"twice":   {Corpus{Terms: 2, Docs: []Document{{[]int{1, 1}, []float64{1, 1}}}}, ErrShape, "increase"},
-		"NaN":     {Corpus{Terms: 2, Docs: []Document{{[]int{1}, []float64{math.NaN()}}}}, ErrNotFinite, "word 1"},
-		"zero":    {Corpus{Terms: 2, Docs: []Document{{[]int{1}, []float64{0}}}}, ErrParam, "count 0"},
+		"terms":   {pgsvi.Corpus{Terms: -1}, pgsvi.ErrShape, "-1 terms"},
+		"vocab":   {pgsvi.Corpus{Terms: 2, Vocab: []string{"a"}}, pgsvi.ErrShape, "1 names"},
+		"lengths": {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{}, {Words: []int{1}}}}, pgsvi.ErrShape, "document 1"},
+		"range":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{2}, []float64{1}}}}, pgsvi.ErrShape, "word 2"},
+		"below":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{-1}, []float64{1}}}}, pgsvi.ErrShape, "word -1"},
+		"twice":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{1, 1}, []float64{1, 1}}}}, pgsvi.ErrShape, "increase"},
+		"NaN":     {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{1}, []float64{math.NaN()}}}}, pgsvi.ErrNotFinite, "word 1"},
+		"zero":    {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{1}, []float64{0}}}}, pgsvi.ErrParam, "count 0"},
 	} {
 		err := c.c.Validate()
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -104,15 +106,15 @@ func TestCorpusValidate(t *testing.T) {
 
 // The halves are those of the tokens written out one by one.
 func TestDocumentHalves(t *testing.T) {
-	first, second := Document{Words: []int{1, 4, 6, 7}, Counts: []float64{3, 1, 2, 1}}.Halves()
+	first, second := pgsvi.Document{Words: []int{1, 4, 6, 7}, Counts: []float64{3, 1, 2, 1}}.Halves()
 	// 1 1 1 4 6 6 7
-	want1 := Document{Words: []int{1, 6, 7}, Counts: []float64{2, 1, 1}}
-	want2 := Document{Words: []int{1, 4, 6}, Counts: []float64{1, 1, 1}}
+	want1 := pgsvi.Document{Words: []int{1, 6, 7}, Counts: []float64{2, 1, 1}}
+	want2 := pgsvi.Document{Words: []int{1, 4, 6}, Counts: []float64{1, 1, 1}}
 	if !reflect.DeepEqual(first, want1) || !reflect.DeepEqual(second, want2) {
 		t.Errorf("halves %v and %v", first, second)
 	}
 	for seed := range 200 {
-		var d Document
+		var d pgsvi.Document
 		for k := range seed % 7 {
 			d.Words, d.Counts = append(d.Words, 3*k+1), append(d.Counts, float64((seed*31+k*17)%5+1))
 		}
@@ -126,8 +128,8 @@ func TestDocumentHalves(t *testing.T) {
 			}
 		}
 		first, second := d.Halves()
-		for i, h := range []Document{first, second} {
-			c := Corpus{Docs: []Document{h}, Terms: 30}
+		for i, h := range []pgsvi.Document{first, second} {
+			c := pgsvi.Corpus{Docs: []pgsvi.Document{h}, Terms: 30}
 			if err := c.Validate(); err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +138,7 @@ func TestDocumentHalves(t *testing.T) {
 			}
 		}
 	}
-	if first, second := (Document{[]int{0}, []float64{1 << 53}}).Halves(); first.Counts[0] != 1<<52 || second.Counts[0] != 1<<52 {
+	if first, second := (pgsvi.Document{[]int{0}, []float64{1 << 53}}).Halves(); first.Counts[0] != 1<<52 || second.Counts[0] != 1<<52 {
 		t.Errorf("halves of many: %v, %v", first, second)
 	}
 	defer func() {
@@ -144,7 +146,7 @@ func TestDocumentHalves(t *testing.T) {
 			t.Error("no panic at a fraction")
 		}
 	}()
-	Document{[]int{0}, []float64{1.5}}.Halves()
+	pgsvi.Document{[]int{0}, []float64{1.5}}.Halves()
 }
 
 func TestReadCorpus(t *testing.T) {
@@ -191,7 +193,7 @@ func TestReadCorpus(t *testing.T) {
 		t.Errorf("no terms: %v, %v", c, err)
 	}
 	c, err := ReadMatrixMarket(strings.NewReader("%%MatrixMarket matrix coordinate pattern general\n2 3 3\n2 3\n1 2\n2 1\n"))
-	if want := []Document{{[]int{1}, []float64{1}}, {[]int{0, 2}, []float64{1, 1}}}; err != nil || !reflect.DeepEqual(c.Docs, want) {
+	if want := []pgsvi.Document{{[]int{1}, []float64{1}}, {[]int{0, 2}, []float64{1, 1}}}; err != nil || !reflect.DeepEqual(c.Docs, want) {
 		t.Errorf("pattern: %v, %v", c, err)
 	}
 	// Appending to a document leaves the next one alone.
@@ -213,62 +215,62 @@ func TestReadCorpusErrors(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"lda-c", "", ErrEmpty, "without documents"},
-		{"lda-c", "\ufeff\n \r\n", ErrEmpty, "without documents"},
-		{"lda-c", "0\nx 1:1\n", ErrShape, `line 2: found the number of words "x"`},
-		{"lda-c", "0\n-1\n", ErrShape, `line 2: found the number of words "-1"`},
-		{"lda-c", "0\n\n1:1\n", ErrShape, `line 3: found the number of words "1:1"`},
-		{"lda-c", "0\n2 1:1\n", ErrShape, "line 2: found 1 words, want 2"},
-		{"lda-c", "0\n1 1:1 2:1\n", ErrShape, "line 2: found 2 words, want 1"},
-		{"lda-c", "0\n1 1\n", ErrShape, `line 2: found "1", want word:count`},
-		{"lda-c", "0\n1 a:1\n", ErrShape, `line 2: found the word "a", want one from 0 to 8`},
-		{"lda-c", "0\n1 :1\n", ErrShape, `line 2: found the word ""`},
-		{"lda-c", "0\n1 9:1\n", ErrShape, `line 2: found the word "9"`},
-		{"lda-c", "0\n1 -1:1\n", ErrShape, `line 2: found the word "-1"`},
-		{"lda-c", "0\n1 18446744073709551617:1\n", ErrShape, `line 2: found the word "18446744073709551617"`},
-		{"lda-c", "0\n1 1:x\n", ErrNotFinite, `line 2: found the count "x"`},
-		{"lda-c", "0\n1 1:\n", ErrNotFinite, `line 2: found the count ""`},
-		{"lda-c", "0\n1 1:inf\n", ErrNotFinite, `line 2: found the count "inf"`},
-		{"lda-c", "0\n1 1:1e999\n", ErrNotFinite, `line 2: found the count "1e999"`},
-		{"lda-c", "0\n1 1:-2\n", ErrParam, `line 2: found the count "-2"`},
-		{"lda-c", "0\n2 1:1e308 1:1e308\n", ErrNotFinite, "document 1, word 1"},
-		{"lda-c", "0\n1 " + strings.Repeat("q", 1000) + "\n", ErrShape, `line 2: found "qqqq`},
+		{"lda-c", "", pgsvi.ErrEmpty, "without documents"},
+		{"lda-c", "\ufeff\n \r\n", pgsvi.ErrEmpty, "without documents"},
+		{"lda-c", "0\nx 1:1\n", pgsvi.ErrShape, `line 2: found the number of words "x"`},
+		{"lda-c", "0\n-1\n", pgsvi.ErrShape, `line 2: found the number of words "-1"`},
+		{"lda-c", "0\n\n1:1\n", pgsvi.ErrShape, `line 3: found the number of words "1:1"`},
+		{"lda-c", "0\n2 1:1\n", pgsvi.ErrShape, "line 2: found 1 words, want 2"},
+		{"lda-c", "0\n1 1:1 2:1\n", pgsvi.ErrShape, "line 2: found 2 words, want 1"},
+		{"lda-c", "0\n1 1\n", pgsvi.ErrShape, `line 2: found "1", want word:count`},
+		{"lda-c", "0\n1 a:1\n", pgsvi.ErrShape, `line 2: found the word "a", want one from 0 to 8`},
+		{"lda-c", "0\n1 :1\n", pgsvi.ErrShape, `line 2: found the word ""`},
+		{"lda-c", "0\n1 9:1\n", pgsvi.ErrShape, `line 2: found the word "9"`},
+		{"lda-c", "0\n1 -1:1\n", pgsvi.ErrShape, `line 2: found the word "-1"`},
+		{"lda-c", "0\n1 18446744073709551617:1\n", pgsvi.ErrShape, `line 2: found the word "18446744073709551617"`},
+		{"lda-c", "0\n1 1:x\n", pgsvi.ErrNotFinite, `line 2: found the count "x"`},
+		{"lda-c", "0\n1 1:\n", pgsvi.ErrNotFinite, `line 2: found the count ""`},
+		{"lda-c", "0\n1 1:inf\n", pgsvi.ErrNotFinite, `line 2: found the count "inf"`},
+		{"lda-c", "0\n1 1:1e999\n", pgsvi.ErrNotFinite, `line 2: found the count "1e999"`},
+		{"lda-c", "0\n1 1:-2\n", pgsvi.ErrParam, `line 2: found the count "-2"`},
+		{"lda-c", "0\n2 1:1e308 1:1e308\n", pgsvi.ErrNotFinite, "document 1, word 1"},
+		{"lda-c", "0\n1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: found "qqqq`},
 		{"lda-c", "\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{"lda-c", string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "lda-c, line "},
 
-		{"UCI docword", "\n\n", ErrEmpty, "without documents"},
-		{"UCI docword", "0\n3\n0\n", ErrEmpty, "without documents"},
-		{"UCI docword", "3\n", ErrShape, "found the end, want the number of terms"},
-		{"UCI docword", "3\n5\n", ErrShape, "found the end, want the number of entries"},
-		{"UCI docword", "3 5 5\n", ErrShape, `line 1: found the number of documents "3 5 5"`},
-		{"UCI docword", "3\n-5\n5\n", ErrShape, `line 2: found the number of terms "-5"`},
-		{"UCI docword", "3\n2147483648\n5\n", ErrShape, `line 2: found the number of terms "2147483648"`},
-		{"UCI docword", "3\n5\nx\n", ErrShape, `line 3: found the number of entries "x"`},
-		{"UCI docword", "3\n5\n1\n0 1 1\n", ErrShape, `line 4: found the document "0", want one from 1 to 3`},
-		{"UCI docword", "3\n5\n1\n4 1 1\n", ErrShape, `line 4: found the document "4", want one from 1 to 3`},
-		{"UCI docword", "3\n5\n1\n1 0 1\n", ErrShape, `line 4: found the word "0", want one from 1 to 5`},
-		{"UCI docword", "3\n5\n1\n1 6 1\n", ErrShape, `line 4: found the word "6", want one from 1 to 5`},
-		{"UCI docword", "3\n5\n1\n1 1\n", ErrShape, "line 4: found 2 fields, want 3"},
-		{"UCI docword", "3\n5\n1\n1 1 1 1 1\n", ErrShape, "line 4: found 5 fields, want 3"},
-		{"UCI docword", "3\n5\n1\n1 1 nan\n", ErrNotFinite, `line 4: found the count "nan"`},
-		{"UCI docword", "3\n5\n1\n1 1 -1\n", ErrParam, `line 4: found the count "-1"`},
-		{"UCI docword", "3\n5\n2\n\n1 1 1\n", ErrShape, "found the end after 1 entries, want 2"},
-		{"UCI docword", "3\n5\n1\n1 1 1\n2 1 1\n", ErrShape, "line 5: found more entries than the 1"},
-		{"UCI docword", "1000000000\n5\n1\n1 1 1\n", ErrShape, "the header has 1000000000 documents"},
+		{"UCI docword", "\n\n", pgsvi.ErrEmpty, "without documents"},
+		{"UCI docword", "0\n3\n0\n", pgsvi.ErrEmpty, "without documents"},
+		{"UCI docword", "3\n", pgsvi.ErrShape, "found the end, want the number of terms"},
+		{"UCI docword", "3\n5\n", pgsvi.ErrShape, "found the end, want the number of entries"},
+		{"UCI docword", "3 5 5\n", pgsvi.ErrShape, `line 1: found the number of documents "3 5 5"`},
+		{"UCI docword", "3\n-5\n5\n", pgsvi.ErrShape, `line 2: found the number of terms "-5"`},
+		{"UCI docword", "3\n2147483648\n5\n", pgsvi.ErrShape, `line 2: found the number of terms "2147483648"`},
+		{"UCI docword", "3\n5\nx\n", pgsvi.ErrShape, `line 3: found the number of entries "x"`},
+		{"UCI docword", "3\n5\n1\n0 1 1\n", pgsvi.ErrShape, `line 4: found the document "0", want one from 1 to 3`},
+		{"UCI docword", "3\n5\n1\n4 1 1\n", pgsvi.ErrShape, `line 4: found the document "4", want one from 1 to 3`},
+		{"UCI docword", "3\n5\n1\n1 0 1\n", pgsvi.ErrShape, `line 4: found the word "0", want one from 1 to 5`},
+		{"UCI docword", "3\n5\n1\n1 6 1\n", pgsvi.ErrShape, `line 4: found the word "6", want one from 1 to 5`},
+		{"UCI docword", "3\n5\n1\n1 1\n", pgsvi.ErrShape, "line 4: found 2 fields, want 3"},
+		{"UCI docword", "3\n5\n1\n1 1 1 1 1\n", pgsvi.ErrShape, "line 4: found 5 fields, want 3"},
+		{"UCI docword", "3\n5\n1\n1 1 nan\n", pgsvi.ErrNotFinite, `line 4: found the count "nan"`},
+		{"UCI docword", "3\n5\n1\n1 1 -1\n", pgsvi.ErrParam, `line 4: found the count "-1"`},
+		{"UCI docword", "3\n5\n2\n\n1 1 1\n", pgsvi.ErrShape, "found the end after 1 entries, want 2"},
+		{"UCI docword", "3\n5\n1\n1 1 1\n2 1 1\n", pgsvi.ErrShape, "line 5: found more entries than the 1"},
+		{"UCI docword", "1000000000\n5\n1\n1 1 1\n", pgsvi.ErrShape, "the header has 1000000000 documents"},
 
-		{"Matrix Market", "", ErrEmpty, "without documents"},
-		{"Matrix Market", "1 1 1\n", ErrShape, `line 1: found "1 1 1", want %%MatrixMarket matrix`},
-		{"Matrix Market", "%%MatrixMarket matrix array real general\n", ErrShape, "line 1: found"},
-		{"Matrix Market", "%%MatrixMarket matrix coordinate complex general\n", ErrShape, "line 1: found"},
-		{"Matrix Market", "%%MatrixMarket matrix coordinate real symmetric\n", ErrShape, "line 1: found"},
-		{"Matrix Market", "%%MatrixMarket vector coordinate real general\n", ErrShape, "line 1: found"},
-		{"Matrix Market", mm + "%\n", ErrShape, "found the end, want the numbers"},
-		{"Matrix Market", mm + "%\n3 5\n", ErrShape, `line 3: found the number of entries ""`},
-		{"Matrix Market", mm + "3 5 1 1\n", ErrShape, `line 2: found "1" after`},
-		{"Matrix Market", mm + "0 5 0\n", ErrEmpty, "without documents"},
-		{"Matrix Market", mm + "3 5 1\n%\n1 6 1\n", ErrShape, `line 4: found the word "6"`},
-		{"Matrix Market", mm + "3 5 9999999999\n1 5 1\n", ErrShape, "found the end after 1 entries"},
-		{"Matrix Market", strings.Replace(mm, "integer", "pattern", 1) + "3 5 1\n1 5 1\n", ErrShape, "line 3: found 3 fields, want 2"},
+		{"Matrix Market", "", pgsvi.ErrEmpty, "without documents"},
+		{"Matrix Market", "1 1 1\n", pgsvi.ErrShape, `line 1: found "1 1 1", want %%MatrixMarket matrix`},
+		{"Matrix Market", "%%MatrixMarket matrix array real general\n", pgsvi.ErrShape, "line 1: found"},
+		{"Matrix Market", "%%MatrixMarket matrix coordinate complex general\n", pgsvi.ErrShape, "line 1: found"},
+		{"Matrix Market", "%%MatrixMarket matrix coordinate real symmetric\n", pgsvi.ErrShape, "line 1: found"},
+		{"Matrix Market", "%%MatrixMarket vector coordinate real general\n", pgsvi.ErrShape, "line 1: found"},
+		{"Matrix Market", mm + "%\n", pgsvi.ErrShape, "found the end, want the numbers"},
+		{"Matrix Market", mm + "%\n3 5\n", pgsvi.ErrShape, `line 3: found the number of entries ""`},
+		{"Matrix Market", mm + "3 5 1 1\n", pgsvi.ErrShape, `line 2: found "1" after`},
+		{"Matrix Market", mm + "0 5 0\n", pgsvi.ErrEmpty, "without documents"},
+		{"Matrix Market", mm + "3 5 1\n%\n1 6 1\n", pgsvi.ErrShape, `line 4: found the word "6"`},
+		{"Matrix Market", mm + "3 5 9999999999\n1 5 1\n", pgsvi.ErrShape, "found the end after 1 entries"},
+		{"Matrix Market", strings.Replace(mm, "integer", "pattern", 1) + "3 5 1\n1 5 1\n", pgsvi.ErrShape, "line 3: found 3 fields, want 2"},
 	} {
 		f := corpusFormats[slices.IndexFunc(corpusFormats, func(f corpusFormat) bool { return f.name == c.format })]
 		got, err := f.read(strings.NewReader(c.in), 9)
@@ -294,7 +296,7 @@ func TestReadCorpusErrors(t *testing.T) {
 	}
 	most := int64(math.MaxInt32)
 	for _, terms := range []int{-1, int(most + 1)} {
-		if _, err := ReadLDAC(strings.NewReader("0\n"), terms); !errors.Is(err, ErrParam) {
+		if _, err := ReadLDAC(strings.NewReader("0\n"), terms); !errors.Is(err, pgsvi.ErrParam) {
 			t.Errorf("%d terms: %v", terms, err)
 		}
 	}
@@ -302,13 +304,13 @@ func TestReadCorpusErrors(t *testing.T) {
 
 // A header may claim what it likes: memory is that of what follows it.
 func TestReadCorpusMemory(t *testing.T) {
-	for in, read := range map[string]func(io.Reader) (*Corpus, error){
+	for in, read := range map[string]func(io.Reader) (*pgsvi.Corpus, error){
 		"2000000000\n2000000000\n9000000000000000000\n1 1 1\n":                                              ReadUCI,
 		"60000\n2000000000\n1\n60000 1 1\n":                                                                 ReadUCI,
 		"1000000000\n2000000000\n1\n999999999 1 1\n":                                                        ReadUCI,
 		"%%MatrixMarket matrix coordinate real general\n2000000000 2000000000 2000000000\n1 2000000000 1\n": ReadMatrixMarket,
-		"1 2000000000:1\n": func(r io.Reader) (*Corpus, error) { return ReadLDAC(r, 0) },
-		"2147483647 1:1\n": func(r io.Reader) (*Corpus, error) { return ReadLDAC(r, 0) },
+		"1 2000000000:1\n": func(r io.Reader) (*pgsvi.Corpus, error) { return ReadLDAC(r, 0) },
+		"2147483647 1:1\n": func(r io.Reader) (*pgsvi.Corpus, error) { return ReadLDAC(r, 0) },
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -369,7 +371,7 @@ func TestVocab(t *testing.T) {
 	if got, err := ReadVocab(&out); err != nil || !slices.Equal(got, want) {
 		t.Errorf("round trip: %q, %v", got, err)
 	}
-	for in, want := range map[string]error{"": ErrEmpty, "\n \n": ErrEmpty, "a\n\nb\n": ErrShape, "\na\n": ErrShape} {
+	for in, want := range map[string]error{"": pgsvi.ErrEmpty, "\n \n": pgsvi.ErrEmpty, "a\n\nb\n": pgsvi.ErrShape, "\na\n": pgsvi.ErrShape} {
 		if got, err := ReadVocab(strings.NewReader(in)); got != nil || !errors.Is(err, want) {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}
@@ -382,7 +384,7 @@ func TestVocab(t *testing.T) {
 	}
 	for _, bad := range []string{"", " a", "a\t", "a\nb", "\ufeffa", "\x1f\x8ba", "\r"} {
 		out.Reset()
-		if err := WriteVocab(&out, []string{bad, "fine"}); !errors.Is(err, ErrParam) || out.Len() > 0 {
+		if err := WriteVocab(&out, []string{bad, "fine"}); !errors.Is(err, pgsvi.ErrParam) || out.Len() > 0 {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -472,7 +474,7 @@ func FuzzReadVocab(f *testing.F) {
 // unigramScore returns the mean negative log-probability of the second halves of
 // the test documents under prob, of a word by its frequency among all tokens of
 // the training documents and the number of terms.
-func unigramScore(train, test *Corpus, prob func(freq, total, terms float64) float64) float64 {
+func unigramScore(train, test *pgsvi.Corpus, prob func(freq, total, terms float64) float64) float64 {
 	freq, total := train.TermFreq(), train.Tokens()
 	var score, tokens float64
 	for _, d := range test.All() {
@@ -527,9 +529,9 @@ func TestSharedCorpora(t *testing.T) {
 }
 
 func BenchmarkReadCorpus(b *testing.B) {
-	c := &Corpus{Terms: 20000}
+	c := &pgsvi.Corpus{Terms: 20000}
 	for i := range 2000 {
-		var d Document
+		var d pgsvi.Document
 		for k := range 150 {
 			d.Words, d.Counts = append(d.Words, 130*k+(i*k)%97), append(d.Counts, float64(1+(i*k)%11/9))
 		}

@@ -1,4 +1,4 @@
-package pgsvi
+package data
 
 import (
 	"bufio"
@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // ReadCSV reads comma-separated numbers: one datum a line, D ≥ 1 features and
@@ -37,7 +39,7 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 			break
 		}
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, ErrShape)
+			return nil, nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("pgsvi: reading CSV: %w", err)
@@ -52,9 +54,9 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 		}
 		switch {
 		case width < 2:
-			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features and a response separated by commas: %w", line, csvQuote(record[0]), ErrShape)
+			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features and a response separated by commas: %w", line, csvQuote(record[0]), pgsvi.ErrShape)
 		case len(record) != width:
-			return nil, nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), width, ErrShape)
+			return nil, nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), width, pgsvi.ErrShape)
 		case first && csvIsHeader(record):
 			continue
 		}
@@ -62,7 +64,7 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 			v, err := csvFloat(field)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				line, _ := cr.FieldPos(i)
-				return nil, nil, fmt.Errorf("pgsvi: line %d, column %d: found %s, want a finite number: %w", line, i+1, csvQuote(field), ErrNotFinite)
+				return nil, nil, fmt.Errorf("pgsvi: line %d, column %d: found %s, want a finite number: %w", line, i+1, csvQuote(field), pgsvi.ErrNotFinite)
 			}
 			if i < width-1 {
 				data = append(data, v)
@@ -72,7 +74,7 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 		}
 	}
 	if len(y) == 0 {
-		return nil, nil, fmt.Errorf("pgsvi: CSV without a line of data: %w", ErrEmpty)
+		return nil, nil, fmt.Errorf("pgsvi: CSV without a line of data: %w", pgsvi.ErrEmpty)
 	}
 	return mat.NewDense(len(y), width-1, data), y, nil
 }
@@ -132,7 +134,7 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line, csvQuote(text), ErrParam)
+			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line, csvQuote(text), pgsvi.ErrParam)
 		}
 		index = append(index, n)
 	}
@@ -140,7 +142,7 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		return nil, fmt.Errorf("pgsvi: index, line %d: %w", line+1, err)
 	}
 	if len(index) == 0 {
-		return nil, fmt.Errorf("pgsvi: index without a row number: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: index without a row number: %w", pgsvi.ErrEmpty)
 	}
 	return index, nil
 }
@@ -152,14 +154,14 @@ func ReadIndex(r io.Reader) ([]int, error) {
 func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, error) {
 	n, d := x.Dims()
 	if y != nil && len(y) != n {
-		return nil, nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, ErrShape)
+		return nil, nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, pgsvi.ErrShape)
 	}
 	if len(index) == 0 {
-		return nil, nil, fmt.Errorf("pgsvi: no rows selected: %w", ErrEmpty)
+		return nil, nil, fmt.Errorf("pgsvi: no rows selected: %w", pgsvi.ErrEmpty)
 	}
 	for at, i := range index {
 		if i < 0 || i >= n {
-			return nil, nil, fmt.Errorf("pgsvi: index[%d] is %d, want a row of 0 to %d: %w", at, i, n-1, ErrParam)
+			return nil, nil, fmt.Errorf("pgsvi: index[%d] is %d, want a row of 0 to %d: %w", at, i, n-1, pgsvi.ErrParam)
 		}
 	}
 	sx := mat.NewDense(len(index), d, nil)
@@ -174,4 +176,12 @@ func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, 
 		}
 	}
 	return sx, sy, nil
+}
+
+// columnOf returns the column of the k-th value of a row; see pgsvi.Row.
+func columnOf(ind []int, k int) int {
+	if ind == nil {
+		return k
+	}
+	return ind[k]
 }

@@ -1,0 +1,136 @@
+package data
+
+import (
+	"compress/gzip"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+
+	"iter"
+
+	"math/rand/v2"
+)
+
+// smallCorpus has a document without words and a word without documents.
+func smallCorpus() *pgsvi.Corpus {
+	return &pgsvi.Corpus{Terms: 5, Docs: []pgsvi.Document{
+		{Words: []int{0, 2}, Counts: []float64{3, 1}},
+		{},
+		{Words: []int{0, 1, 4}, Counts: []float64{2, 12, 1}},
+	}}
+}
+
+// collectRows returns copies of the rows before an error, and the error.
+func collectRows(rows iter.Seq2[pgsvi.Row, error]) (all []pgsvi.Row, err error) {
+	for row, err := range rows {
+		if err != nil {
+			return all, err
+		}
+		row.Val = append([]float64{}, row.Val...)
+		if row.Ind != nil {
+			row.Ind = append([]int{}, row.Ind...)
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// sameRows reports whether rows are equal to the last bit, a nil Ind and an empty one being different.
+func sameRows(a, b []pgsvi.Row) bool {
+	bits := func(x []float64) (u []uint64) {
+		for _, v := range x {
+			u = append(u, math.Float64bits(v))
+		}
+		return u
+	}
+	return slices.EqualFunc(a, b, func(a, b pgsvi.Row) bool {
+		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) && slices.Equal(bits(a.Val), bits(b.Val)) &&
+			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}), bits([]float64{b.Y, b.Offset, b.Weight}))
+	})
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func testRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+}
+
+// sharedData returns the folder of PGSVI_DATA, or skips the test if it is not
+// set. A file missing from it is a failure.
+func sharedData(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("PGSVI_DATA")
+	if dir == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	return dir
+}
+
+func open(t testing.TB, path string) io.Reader {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if !strings.HasSuffix(path, ".gz") {
+		return f
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+// plusMinus is a label.
+func plusMinus(positive bool) float64 {
+	if positive {
+		return 1
+	}
+	return -1
+}
+func loadCorpus(t testing.TB, name string) *pgsvi.Corpus {
+	t.Helper()
+	dir := filepath.Join(sharedData(t), name)
+	file := func(name string) io.Reader {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	words := map[string]string{"ap": "vocab.txt", "nips": "vocab.nips.txt"}[name]
+	vocab, err := ReadVocab(file(words))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c *pgsvi.Corpus
+	if name == "ap" {
+		c, err = ReadLDAC(file("ap.dat.gz"), len(vocab))
+	} else {
+		c, err = ReadUCI(file("docword.nips.txt.gz"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Vocab = vocab
+	return c
+}
