@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -370,33 +370,33 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	h := &HeldOut{DocumentScores: make([]float64, n)}
 	in := make([]float64, n) // of words in the training data
 	errs := make([]error, n)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(n, o.Workers) {
-		wg.Go(func() {
-			w := p.inferrer(0)
-			mean, scratch := make([]float64, p.k), make([]float64, 3*p.k)
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				first, second, err := c.Docs[i].halves()
-				if err == nil {
-					err = p.infer(w, first, mix)
-				}
-				if err != nil {
-					errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, err)
-					continue
-				}
-				p.doc(w, 0).expectedSoftmax(mean, eps, scratch)
-				for j, v := range second.Words {
-					l := -second.Counts[j] * math.Log((1-mix)*floats.Dot(mean, p.beta[v*p.k:(v+1)*p.k])+mix/float64(p.terms))
-					h.DocumentScores[i] += l
-					if p.seen[v] {
-						in[i] += l
-					}
-				}
-			}
-		})
+	type scratch struct {
+		*ctmWork
+		mean, all []float64
 	}
-	wg.Wait()
+	works := make([]scratch, o.Workers)
+	parallel.For(n, 1, o.Workers, func(worker, i, _ int) {
+		w := &works[worker]
+		if w.ctmWork == nil {
+			*w = scratch{p.inferrer(0), make([]float64, p.k), make([]float64, 3*p.k)}
+		}
+		first, second, err := c.Docs[i].halves()
+		if err == nil {
+			err = p.infer(w.ctmWork, first, mix)
+		}
+		if err != nil {
+			errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, err)
+			return
+		}
+		p.doc(w.ctmWork, 0).expectedSoftmax(w.mean, eps, w.all)
+		for j, v := range second.Words {
+			l := -second.Counts[j] * math.Log((1-mix)*floats.Dot(w.mean, p.beta[v*p.k:(v+1)*p.k])+mix/float64(p.terms))
+			h.DocumentScores[i] += l
+			if p.seen[v] {
+				in[i] += l
+			}
+		}
+	})
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -6,8 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
@@ -231,22 +231,7 @@ func (s *CTMStepper) start(rng *rand.Rand) {
 
 // each calls f for 0 … n−1, from as many goroutines as there are workers.
 func (s *CTMStepper) each(n int, f func(w *ctmWork, i int)) {
-	if len(s.works) == 1 || n == 1 {
-		for i := range n {
-			f(s.works[0], i)
-		}
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for _, w := range s.works[:min(n, len(s.works))] {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				f(w, i)
-			}
-		})
-	}
-	wg.Wait()
+	parallel.For(n, 1, len(s.works), func(worker, i, _ int) { f(s.works[worker], i) })
 }
 
 // Step implements Stepper. A beta of +Inf leaves the step size inside to the CTM: β = 1,

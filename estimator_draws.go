@@ -4,7 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"gonum.org/v1/gonum/floats"
 
@@ -112,16 +113,7 @@ func logProbs(dst []float64, l Integrand, zs [][]float64) {
 		}
 		return
 	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(p.workers, len(zs)) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(zs); i = int(next.Add(1)) - 1 {
-				dst[i] = p.Integrand.LogProb(zs[i])
-			}
-		})
-	}
-	wg.Wait()
+	parallel.For(len(zs), 1, p.workers, func(_, i, _ int) { dst[i] = p.Integrand.LogProb(zs[i]) })
 }
 
 // monteCarloValue returns an estimate of E_q[l] and its standard error, from at

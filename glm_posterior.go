@@ -6,7 +6,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -147,14 +148,12 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 	}
 	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
 	const block = 4 * predictBlock
-	blocks := (rows + block - 1) / block
 	s, sparse := x.(*Sparse)
 	var all *design
 	if sparse {
 		all = newDesign(s, p.opt.Intercept)
 	}
-	run := func(b int) {
-		lo, hi := b*block, min(rows, (b+1)*block)
+	parallel.For(rows, block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		g, index := all, make([]int, hi-lo)
 		for i := range index {
 			index[i] = lo + i
@@ -170,23 +169,7 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 			}
 			v[i] = math.Max(0, v[i])
 		}
-	}
-	workers := min(blocks, runtime.GOMAXPROCS(0))
-	if workers <= 1 {
-		for b := range blocks {
-			run(b)
-		}
-		return m, v
-	}
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for b := w; b < blocks; b += workers {
-				run(b)
-			}
-		})
-	}
-	wg.Wait()
+	})
 	return m, v
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
+
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -302,22 +304,7 @@ func checkPriorVar(i int, v float64) error {
 
 // inBlocks calls f(lo, hi) for blocks of rows that make up all n, on all cores.
 func inBlocks(n int, f func(lo, hi int)) {
-	blocks := (n + predictBlock - 1) / predictBlock
-	workers := min(blocks, runtime.GOMAXPROCS(0))
-	run := func(first int) {
-		for b := first; b < blocks; b += workers {
-			f(b*predictBlock, min(n, (b+1)*predictBlock))
-		}
-	}
-	if workers <= 1 {
-		run(0)
-		return
-	}
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() { run(w) })
-	}
-	wg.Wait()
+	parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) { f(lo, hi) })
 }
 
 // features stores rows lo … lo+t−1 of x in w.x and their features L⁻¹k(Z, x) in

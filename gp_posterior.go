@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
+
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
@@ -108,27 +110,19 @@ func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []flo
 		p.checkCols(cols)
 	}
 	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
-	blocks := (rows + predictBlock - 1) / predictBlock
-	workers := min(blocks, runtime.GOMAXPROCS(0))
-	run := func(first int) {
-		w := p.workspaces.Get().(*predictWork)
-		defer p.workspaces.Put(w)
-		for b := first; b < blocks; b += workers {
-			lo, hi := b*predictBlock, min(rows, (b+1)*predictBlock)
-			p.latentBlock(w, m[lo:hi], v[lo:hi], x, lo)
+	workers := runtime.GOMAXPROCS(0)
+	works := make([]*predictWork, workers)
+	parallel.For(rows, predictBlock, workers, func(i, lo, hi int) {
+		if works[i] == nil {
+			works[i] = p.workspaces.Get().(*predictWork)
+		}
+		p.latentBlock(works[i], m[lo:hi], v[lo:hi], x, lo)
+	})
+	for _, w := range works {
+		if w != nil {
+			p.workspaces.Put(w)
 		}
 	}
-	if workers <= 1 {
-		if blocks > 0 {
-			run(0)
-		}
-		return m, v
-	}
-	var wg sync.WaitGroup
-	for i := range workers {
-		wg.Go(func() { run(i) })
-	}
-	wg.Wait()
 	return m, v
 }
 

@@ -6,7 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -165,8 +166,7 @@ type kernelJob struct {
 	part   []float64      // the sum over each tile, tasks × np
 	np     int
 	centre []float64 // the column means of x
-	next   atomic.Int64
-	wg     sync.WaitGroup
+	loop   parallel.Loop
 }
 
 var (
@@ -204,22 +204,14 @@ func (j *kernelJob) tasks() int { return (j.x.Rows + kernelRows - 1) / kernelRow
 
 // run deals the tiles out to the workers.
 func (j *kernelJob) run() {
-	j.next.Store(0)
-	for range min(runtime.GOMAXPROCS(0), j.tasks()) - 1 {
-		j.wg.Add(1)
-		go func() {
-			defer j.wg.Done()
-			j.work()
-		}()
-	}
-	j.work()
-	j.wg.Wait()
+	j.loop.Run(j.tasks(), 1, runtime.GOMAXPROCS(0), j)
 }
 
-func (j *kernelJob) work() {
+// Do implements parallel.Task: one tile.
+func (j *kernelJob) Do(_, task, _ int) {
 	t := kernelTiles.Get().(*kernelTile)
 	t.centre = j.centre
-	for task := int(j.next.Add(1)) - 1; task < j.tasks(); task = int(j.next.Add(1)) - 1 {
+	for range 1 {
 		i0, j0 := task/j.cols()*kernelRows, task%j.cols()*kernelCols
 		i1, j1 := min(i0+kernelRows, j.x.Rows), min(j0+kernelCols, j.y.Rows)
 		if j.sym {

@@ -3,8 +3,8 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
@@ -92,23 +92,11 @@ func (s *siteState) expectSite(lik Likelihood, y []float64, i int) {
 }
 
 func (s *siteState) expectParallel(lik Likelihood, y []float64, workers int) {
-	const chunk = 8
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for {
-				hi := int(next.Add(chunk))
-				for i := hi - chunk; i < min(hi, len(y)); i++ {
-					s.expectSite(lik, y, i)
-				}
-				if hi >= len(y) {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
+	parallel.For(len(y), 8, workers, func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			s.expectSite(lik, y, i)
+		}
+	})
 }
 
 // usable reports whether the derivatives under a marginal of variance v can be
