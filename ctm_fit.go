@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"iter"
+	"math"
 )
 
 // Fit runs s on the model. A nil s means ten passes in batches of 16 documents,
@@ -163,5 +166,134 @@ func (m *CTM) Posterior(st Stepper) (*CTMPosterior, error) {
 			p.docs[n] = slices.Clone(s.state[n*stride : (n+1)*stride])
 		}
 	}
+	return p, nil
+}
+
+// CTMStream is a correlated topic model of documents that arrive one at a time, in any
+// number and each once. It keeps the topics, μ and Σ, and nothing of the documents: each is met with
+// the prior, CTMOptions.FirstInner steps are taken, and the M-step at the end of every
+// 16 documents averages over the past. The first 256 documents are kept until the topics start from them.
+// All randomness is from a fixed seed, and the result does not depend on how the documents are handed over.
+//
+// A CTMStream is not safe for concurrent use.
+type CTMStream struct {
+	m    *CTM
+	st   *CTMStepper
+	rng  *rand.Rand
+	buf  []Document
+	seen []bool
+	n    int // documents handed over
+}
+
+// ctmWarmUp is the number of documents from which the topics of a stream start.
+const ctmWarmUp = 256
+
+// NewCTMStream returns a stream of documents over a vocabulary of the given number of terms. See
+// NewCTM for topics, opt and the errors; CTMOptions.Starts is not used and Paper refused.
+func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
+	o := CTMOptions{}
+	if opt != nil {
+		o = *opt
+	}
+	o.Forget = true
+	m, err := newCTM(terms, topics, &o)
+	if err != nil {
+		return nil, err
+	}
+	return &CTMStream{m: m, rng: rand.New(rand.NewPCG(seed1, seed2)), seen: make([]bool, terms)}, nil
+}
+
+// Len returns the number of documents that the stream was given.
+func (s *CTMStream) Len() int { return s.n }
+
+// Add adds a document, which it copies. The error names the number of the document, and wraps what Corpus.Validate returns, upon which
+// the document is left out, or is that of CTMStepper.Step, upon which the documents since the last step are.
+func (s *CTMStream) Add(d Document) error {
+	if err := (&Corpus{Docs: []Document{d}, Terms: s.m.terms}).Validate(); err != nil {
+		return fmt.Errorf("pgsvi: document %d of the stream: %w", s.n, err)
+	}
+	s.n++
+	if len(d.Words) == 0 {
+		return nil // of which nothing is learnt
+	}
+	for _, v := range d.Words {
+		s.seen[v] = true
+	}
+	s.buf = append(s.buf, Document{slices.Clone(d.Words), slices.Clone(d.Counts)})
+	if len(s.buf) < ctmWarmUp && s.st == nil || len(s.buf) < ctmBatch {
+		return nil
+	}
+	return s.flush()
+}
+
+// flush learns from the documents in the buffer.
+func (s *CTMStream) flush() error {
+	all := s.buf
+	s.buf = nil
+	model := *s.m
+	model.docs = all
+	if s.st == nil {
+		st, err := newCTMStepper(&model)
+		if err != nil {
+			return err
+		}
+		s.st = st
+		st.start(s.rng)
+	}
+	s.st.docs = float64(s.n)
+	s.st.m, s.st.visited = &model, make([]bool, len(all))
+	index := make([]int, len(all))
+	for i := range index {
+		index[i] = i
+	}
+	for batch := range slices.Chunk(index, ctmBatch) {
+		if err := s.st.Step(batch, math.Inf(1), s.rng); err != nil {
+			return fmt.Errorf("pgsvi: documents %d to %d of the stream: %w", s.n-len(all), s.n-1, err)
+		}
+	}
+	return nil
+}
+
+// AddAll adds documents until there are no more. It returns the first error, that of ctx, of
+// docs or of Add; documents before it are in the posterior.
+func (s *CTMStream) AddAll(ctx context.Context, docs iter.Seq2[Document, error]) error {
+	for d, err := range docs {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("pgsvi: canceled after %d documents: %w", s.n, context.Cause(ctx))
+		}
+		if err := s.Add(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Posterior returns the posterior of all documents so far, without any q(z_n). It steps first for the documents since
+// the last step, so that calling it shortens a batch. The error is that of Add, or wraps ErrEmpty if no document
+// had a word.
+func (s *CTMStream) Posterior() (*CTMPosterior, error) {
+	if !slices.Contains(s.seen, true) {
+		return nil, fmt.Errorf("pgsvi: %w: no document of the stream has words", ErrEmpty)
+	}
+	if s.st == nil { // too few to start from for good
+		early := &CTMStream{m: s.m, rng: rand.New(rand.NewPCG(seed1, seed2)), seen: s.seen, n: s.n, buf: s.buf}
+		if err := early.flush(); err != nil {
+			return nil, err
+		}
+		return early.Posterior()
+	}
+	if len(s.buf) > 0 {
+		if err := s.flush(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := s.st.m.Posterior(s.st)
+	if err != nil {
+		return nil, err
+	}
+	p.seen = slices.Clone(s.seen)
 	return p, nil
 }

@@ -21,6 +21,7 @@ import (
 // batch, so that the result does not depend on the number of workers. A document that
 // the batch repeats is visited once and counts as often in the topics.
 type CTMStepper struct {
+	loop    ctmLoop
 	m       *CTM
 	docs    float64 // N: the number of documents, of a stream those so far
 	prior   ctmPrior
@@ -229,9 +230,20 @@ func (s *CTMStepper) start(rng *rand.Rand) {
 	}
 }
 
+// ctmLoop is a loop over documents.
+type ctmLoop struct {
+	parallel.Loop
+	works []*ctmWork
+	body  func(w *ctmWork, i int)
+}
+
+// Do implements parallel.Task.
+func (l *ctmLoop) Do(worker, i, _ int) { l.body(l.works[worker], i) }
+
 // each calls f for 0 … n−1, from as many goroutines as there are workers.
 func (s *CTMStepper) each(n int, f func(w *ctmWork, i int)) {
-	parallel.For(n, 1, len(s.works), func(worker, i, _ int) { f(s.works[worker], i) })
+	s.loop.works, s.loop.body = s.works, f
+	s.loop.Run(n, 1, len(s.works), &s.loop)
 }
 
 // Step implements Stepper. A beta of +Inf leaves the step size inside to the CTM: β = 1,
@@ -317,7 +329,7 @@ func (s *CTMStepper) enter(batch []int) {
 		n = s.Len()
 	}
 	for i := range n {
-		d := termAt(batch, i)
+		d := dense.Index(batch, i)
 		if at, ok := s.slotOf[d]; ok {
 			s.slots[at].times++
 			continue

@@ -115,7 +115,7 @@ func (c *dualCov) variances(dst []float64, x *design, index []int) {
 		z.Reset()
 		z.ReuseAs(t, d)
 		for a := range t {
-			x.dense1(row, termAt(index, lo+a))
+			x.dense1(row, dense.Index(index, lo+a))
 			c.prior.solve(z.RawRowView(a), row)
 			dst[lo+a] = floats.Dot(z.RawRowView(a), row)
 		}
@@ -323,7 +323,7 @@ func (c *lowRankCov) variance(ind []int32, val, t []float64) float64 {
 func (c *lowRankCov) variances(dst []float64, x *design, index []int) {
 	t := make([]float64, c.rank)
 	for a := range dst {
-		ind, val := x.row(termAt(index, a))
+		ind, val := x.row(dense.Index(index, a))
 		dst[a] = c.variance(ind, val, t)
 	}
 }

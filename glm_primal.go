@@ -504,7 +504,7 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 		*p = dense.Resize(*p, m)
 	}
 	for k := range m {
-		t.y[k] = float64(termAt(batch, k))
+		t.y[k] = float64(dense.Index(batch, k))
 	}
 	x.mul(t.m, s.run.mean, batch)
 	s.run.variances(t.v, x, batch, &t.buf)

@@ -411,7 +411,7 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 	}
 	t.mean, t.h, t.to = dense.Resize(t.mean, x.cols), dense.Resize(t.h, x.cols), dense.Resize(t.to, x.cols)
 	for k := range m {
-		t.y[k] = float64(termAt(batch, k))
+		t.y[k] = float64(dense.Index(batch, k))
 	}
 	x.mul(t.m, s.cur.mean, batch)
 	for j, p := range f.cur {

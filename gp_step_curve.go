@@ -139,7 +139,7 @@ func (c *curveProx) estimate(s *GPStepper, batch []int, rng *rand.Rand) error {
 	clear(c.tb)
 	scale := float64(s.n) / float64(len(t.y))
 	for i := range t.y {
-		j := termAt(batch, i)
+		j := dense.Index(batch, i)
 		c.tg[j] -= scale * t.d2[i]
 		c.tb[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])
 	}

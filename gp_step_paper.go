@@ -27,7 +27,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 	}
 	for i := range t.y {
 		if d := t.d1[i] + t.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.gp.lik, t.y[i], termAt(batch, i)), t.m[i], t.v[i], t.d1[i], t.d2[i])
+			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.gp.lik, t.y[i], dense.Index(batch, i)), t.m[i], t.v[i], t.d1[i], t.d2[i])
 		}
 	}
 	n := s.n
@@ -44,7 +44,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 		}
 	}
 	for i := range t.y {
-		j := termAt(batch, i)
+		j := dense.Index(batch, i)
 		t.gamma[j] -= scale * t.d2[i]
 		if s.gp.MeanUpdate == MainText {
 			t.b[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])
@@ -103,7 +103,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	}
 	t.w = dense.Resize(t.w, n)
 	for a := range m {
-		i := termAt(batch, a)
+		i := dense.Index(batch, a)
 		t.y[a], t.m[a], t.v[a] = s.gp.y[i], s.cur.m[i], s.cur.v[i]
 	}
 	if s.fresh {
@@ -111,7 +111,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	}
 	t.rows = dense.Resize(t.rows, n*m)
 	for a := range m {
-		i := termAt(batch, a)
+		i := dense.Index(batch, a)
 		t.v[a] = s.k[i*n+i]
 		for j, kij := range s.k[i*n : (i+1)*n] {
 			t.rows[j*m+a] = kij
@@ -120,7 +120,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 	t.fac.Expand(&t.exp, t.rows, m)
 	t.exp.SubVar(t.v)
 	for a, v := range t.v {
-		t.v[a] = s.boundVariance(termAt(batch, a), v)
+		t.v[a] = s.boundVariance(dense.Index(batch, a), v)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
 		t.w[i] = (1 - r) * a
 	}
 	for i := range t.y {
-		t.w[termAt(batch, i)] -= scale * t.d1[i]
+		t.w[dense.Index(batch, i)] -= scale * t.d1[i]
 	}
 	t.next.Solve(t.w)
 	floats.Sub(t.a, t.w)

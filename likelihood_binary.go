@@ -175,3 +175,21 @@ func (BernoulliLogit) predictMoments(m, v float64) (mean, variance float64) {
 func (b BernoulliProbit) predictMoments(m, v float64) (mean, variance float64) {
 	return b.Moments(m / math.Sqrt(1+v))
 }
+
+// predictCDF returns P(Y ≤ y) for η ~ N(m, v).
+func (b BernoulliLogit) predictCDF(y, m, v float64) float64 {
+	if !(y >= -1 && y < 1) {
+		return b.CDF(y, m)
+	}
+	q, scale := predictLogit(m, v)
+	q *= math.Exp(scale)
+	if m < 0 {
+		return 1 - q
+	}
+	return q
+}
+
+// predictCDF returns P(Y ≤ y) for η ~ N(m, v).
+func (b BernoulliProbit) predictCDF(y, m, v float64) float64 {
+	return b.CDF(y, m/math.Sqrt(1+v))
+}

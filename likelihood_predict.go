@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/mathext"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
 
 	"github.com/pgsvi/pgsvi/internal/special"
@@ -23,6 +21,12 @@ type (
 	}
 	predictMomenter interface {
 		predictMoments(m, v float64) (mean, variance float64)
+	}
+	predictCDFer interface {
+		predictCDF(y, m, v float64) float64
+	}
+	predictQuantiler interface {
+		predictQuantile(p, m, v float64) float64
 	}
 )
 
@@ -154,8 +158,8 @@ func PredictQuantile(l Likelihood, p, m, v float64) (float64, error) {
 	if err := predictCheck(l, m, v); err != nil {
 		return math.NaN(), err
 	}
-	if g, ok := l.(GaussianNoise); ok {
-		return m + math.Sqrt(likeDefault(g.Var, 1)+v)*mathext.NormalQuantile(p), nil
+	if q, ok := l.(predictQuantiler); ok {
+		return q.predictQuantile(p, m, v), nil
 	}
 	r, n := predictResponder(l)
 	support := predictSupport(l)
@@ -229,18 +233,8 @@ func predictCDF(l Likelihood, r Responder, y, m, v float64) float64 {
 	if v == 0 {
 		return r.CDF(y, m)
 	}
-	switch l.(type) {
-	case BernoulliLogit:
-		if y >= -1 && y < 1 {
-			q, scale := predictLogit(m, v)
-			q *= math.Exp(scale)
-			if m < 0 {
-				return 1 - q
-			}
-			return q
-		}
-	case BernoulliProbit:
-		return r.CDF(y, m/math.Sqrt(1+v))
+	if p, ok := l.(predictCDFer); ok {
+		return p.predictCDF(y, m, v)
 	}
 	s := math.Sqrt(v)
 	f := func(u float64) [3]float64 { return [3]float64{special.NormalPDF(u) * r.CDF(y, m+s*u)} }

@@ -287,3 +287,8 @@ func (l Laplace) predictMoments(m, v float64) (mean, variance float64) {
 	mean, variance = l.Moments(m)
 	return mean, variance + v
 }
+
+// predictQuantile returns the quantile of y for η ~ N(m, v).
+func (g GaussianNoise) predictQuantile(p, m, v float64) float64 {
+	return m + math.Sqrt(likeDefault(g.Var, 1)+v)*mathext.NormalQuantile(p)
+}

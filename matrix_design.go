@@ -132,7 +132,7 @@ func (g *design) row(i int) (ind []int32, val []float64) {
 // mul stores Xw in dst.
 func (g *design) mul(dst, w []float64, index []int) {
 	for a := range dst {
-		ind, val := g.row(termAt(index, a))
+		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
 			dst[a] = floats.Dot(val, w)
 			continue
@@ -151,7 +151,7 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 		if ua == 0 {
 			continue
 		}
-		ind, val := g.row(termAt(index, a))
+		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
 			floats.AddScaled(dst, ua, val)
 			continue
@@ -179,7 +179,7 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 			if wa == 0 {
 				continue
 			}
-			ind, val := g.sparse.Row(termAt(index, a))
+			ind, val := g.sparse.Row(dense.Index(index, a))
 			for k, j := range ind {
 				x := wa * val[k]
 				row := p[int(j)*d : int(j)*d+int(j)+1]
@@ -202,7 +202,7 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 		}
 		for a, wa := range w {
 			if sign*wa > 0 {
-				scaleInto((*buf)[n:], designStride, math.Sqrt(sign*wa), g.dense[termAt(index, a)*d:(termAt(index, a)+1)*d])
+				scaleInto((*buf)[n:], designStride, math.Sqrt(sign*wa), g.dense[dense.Index(index, a)*d:(dense.Index(index, a)+1)*d])
 				if n++; n == designChunk {
 					flush()
 				}
@@ -227,7 +227,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 	d := g.cols
 	if g.sparse != nil {
 		for a := range dst {
-			ind, val := g.sparse.Row(termAt(index, a))
+			ind, val := g.sparse.Row(dense.Index(index, a))
 			v, size := quadSparse(ind, val, inv, d)
 			if !(v > cancelled*size) {
 				v = g.solvedVariance(l, ind, val, buf)
@@ -240,7 +240,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
 	for lo := 0; lo < len(dst); lo += designChunk {
 		n := min(designChunk, len(dst)-lo)
 		for a := range n {
-			i := termAt(index, lo+a)
+			i := dense.Index(index, lo+a)
 			scaleInto((*buf)[a:], designStride, 1, g.dense[i*d:(i+1)*d])
 		}
 		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}
@@ -296,7 +296,7 @@ func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]
 // quadDiag stores x_nᵀ diag(v) x_n in dst.
 func (g *design) quadDiag(dst, v []float64, index []int) {
 	for a := range dst {
-		ind, val := g.row(termAt(index, a))
+		ind, val := g.row(dense.Index(index, a))
 		var s float64
 		if g.sparse == nil {
 			for j, x := range val {
@@ -333,7 +333,7 @@ func b2i(b bool) int {
 // addSquares adds Σ_n w_n x_nj² to dst.
 func (g *design) addSquares(dst, w []float64, index []int) {
 	for a, wa := range w {
-		ind, val := g.row(termAt(index, a))
+		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
 			for j, x := range val {
 				dst[j] += wa * x * x

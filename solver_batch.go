@@ -193,11 +193,3 @@ func orDefault(x, def float64) float64 {
 	}
 	return x
 }
-
-// termAt returns the index of the i-th term of batch.
-func termAt(batch []int, i int) int {
-	if batch == nil {
-		return i
-	}
-	return batch[i]
-}

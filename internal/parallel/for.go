@@ -37,13 +37,16 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 	}
 	l.next.Store(0)
 	for w := range workers - 1 {
-		l.wg.Go(func() { l.work(w+1, n, chunk, t) })
+		l.wg.Add(1)
+		go l.work(w+1, n, chunk, t)
 	}
+	l.wg.Add(1)
 	l.work(0, n, chunk, t)
 	l.wg.Wait()
 }
 
 func (l *Loop) work(worker, n, chunk int, t Task) {
+	defer l.wg.Done()
 	for {
 		hi := int(l.next.Add(int64(chunk)))
 		if hi-chunk >= n {

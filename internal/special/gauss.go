@@ -8,7 +8,7 @@ const (
 	GaussInvSqrt2Pi = 0.39894228040143267794 // 1/√(2π)
 	gaussSqrt2Pi    = 2.50662827463100050242 // √(2π)
 	LogSqrt2Pi      = 0.91893853320467274178 // log √(2π)
-	Eps         = 0x1p-52
+	Eps             = 0x1p-52
 )
 
 // NormalPDF returns φ(t) = exp(−t²/2)/√(2π). The rounding of t² is put back, for

@@ -1,0 +1,574 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/floats"
+
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/blas/blas64"
+)
+
+// ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q
+// (Glynn, 1990; Williams, 1992; Ranganath et al., 2014). It needs LogProb alone
+// and applies to every family. The draws are shared by all terms of a batch.
+type ScoreFunction struct {
+	// Samples is the number of draws. Zero means 100; one is enough only with NoBaseline.
+	Samples int
+	// Baseline reduces the variance.
+	Baseline Baseline
+}
+
+func (s ScoreFunction) samples() int {
+	if s.Samples == 0 {
+		return 100
+	}
+	return s.Samples
+}
+
+// Accepts returns an error wrapping ErrParam if there are too few samples, or
+// ErrNoEstimator if q is a Point, which has no score.
+func (s ScoreFunction) Accepts(q Dist, _ Integrand) error {
+	if _, ok := q.(*Point); ok {
+		return fmt.Errorf("pgsvi: %w: ScoreFunction needs a density, and a Point has none; write f as a Smooth", ErrNoEstimator)
+	}
+	return s.Validate()
+}
+
+// Validate returns an error wrapping ErrParam if there are too few samples or
+// Baseline is unknown.
+func (s ScoreFunction) Validate() error {
+	least := 1
+	if s.Baseline != NoBaseline {
+		least = 2
+	}
+	if s.samples() < least || s.Baseline < Quadratic || s.Baseline > NoBaseline {
+		return fmt.Errorf("pgsvi: %w: %+v needs Samples >= %d and a known Baseline", ErrParam, s, least)
+	}
+	return nil
+}
+
+// center turns values of the integrand into the weights of the score, such
+// that their mean with the scores is the estimate, and returns the mean of the values.
+func (s ScoreFunction) center(values []float64) (mean float64) {
+	mean = floats.Sum(values) / float64(len(values))
+	if s.Baseline != NoBaseline {
+		// v_s − mean of the others = S/(S−1)·(v_s − mean).
+		c := float64(len(values)) / float64(len(values)-1)
+		for i, v := range values {
+			values[i] = c * (v - mean)
+		}
+	}
+	return mean
+}
+
+// Grad implements Estimator.
+func (s ScoreFunction) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	return s.grad(dst, nil, q, l, rng)
+}
+
+// GradVar implements VarianceEstimator. With the baseline Quadratic it takes the
+// fitted coefficients as given, which errs by little where draws are many.
+func (s ScoreFunction) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	return s.grad(dst, variance, q, l, rng)
+}
+
+func (s ScoreFunction) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	if err := s.Accepts(q, l); err != nil {
+		return math.NaN(), err
+	}
+	draws := drawSamples(q, s.samples(), rng)
+	values := make([]float64, len(draws.z))
+	logProbs(values, l, draws.z)
+	n, isNormal := q.(normal)
+	var fit quadraticFit
+	var mean float64
+	fitted := false
+	if s.Baseline == Quadratic && isNormal {
+		_, diagonal := q.(*MeanField)
+		fitted = fit.fit(values, draws.eps, !diagonal)
+	}
+	if fitted {
+		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
+	} else {
+		mean = s.center(values)
+	}
+	if variance != nil || !isNormal {
+		acc := newMoments(dst, variance)
+		g := make([]float64, len(dst))
+		for i, z := range draws.z {
+			q.Score(g, z)
+			floats.Scale(values[i], g)
+			acc.add(g)
+		}
+		acc.finish()
+		if fitted {
+			gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
+			fit.addGrad(gm, gv, n)
+			floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
+		}
+		return mean, nil
+	}
+	// In (m, V) the score is u = V⁻¹(z − m) and ½(uuᵀ − V⁻¹).
+	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
+	var sum float64
+	for i, eps := range draws.eps {
+		w := values[i] / float64(len(values))
+		sum += w
+		n.standardize(u, eps)
+		floats.AddScaled(gm, w, u)
+		n.addOuter(gv, 0.5*w, u, u)
+	}
+	n.addPrecision(gv, -0.5*sum)
+	if fitted {
+		fit.addGrad(gm, gv, n)
+	}
+	n.fromMomentGrad(dst, gm, gv)
+	return mean, nil
+}
+
+// EstimateSites implements SiteEstimator.
+func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error {
+	eps := getDraws(s.samples(), rng)
+	defer putDraws(eps)
+	n := len(eps.x)
+	values, fit := eps.values, &eps.fit
+	quadratic := s.Baseline == Quadratic && n >= 12
+	if quadratic {
+		fit.init(n, 3)
+		for j, x := range eps.x {
+			row := fit.row(j)
+			row[0], row[1], row[2] = 1, x, x*x-1
+		}
+	}
+	for i := range y {
+		sd := math.Sqrt(v[i])
+		for j, x := range eps.x {
+			values[j] = lik.LogProb(y[i], m[i]+sd*x)
+		}
+		// E[c1 ε + c2 (ε² − 1)] has the derivatives c1/sd and 2c2/v.
+		var c1, c2 float64
+		if quadratic && fit.residuals(values) {
+			e[i] = floats.Sum(values)/float64(n) + fit.coef[0]
+			c1, c2 = fit.coef[1], 2*fit.coef[2]
+		} else {
+			e[i] = s.center(values)
+		}
+		var a, b float64
+		for j, x := range eps.x {
+			a += values[j] * x
+			b += values[j] * (x*x - 1)
+		}
+		d1[i], d2[i] = (a/float64(n)+c1)/sd, (b/float64(n)+c2)/v[i]
+	}
+	return nil
+}
+
+// Pathwise estimates, by the identities of Bonnet (1964) and Price (1958),
+//
+//	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)]
+//
+// from draws of a Gaussian or MeanField q. The Hessian is used for a
+// SiteIntegrand whose likelihood is Differentiable; for a Gradienter it is
+// replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation. It needs far
+// fewer draws than ScoreFunction.
+type Pathwise struct {
+	// Samples is the number of draws. Zero means 20.
+	Samples int
+}
+
+func (p Pathwise) samples() int {
+	if p.Samples == 0 {
+		return 20
+	}
+	return p.Samples
+}
+
+// Accepts returns an error wrapping ErrNoEstimator or ErrParam.
+func (p Pathwise) Accepts(q Dist, l Integrand) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	if _, ok := q.(normal); !ok {
+		return fmt.Errorf("pgsvi: %w: Pathwise needs a Gaussian or MeanField q, not %T; use ScoreFunction", ErrNoEstimator, q)
+	}
+	if s, ok := l.(SiteIntegrand); ok {
+		return p.AcceptsLikelihood(s.Likelihood())
+	}
+	if g, ok := l.(Gradienter); ok && g.GradLogProb(make([]float64, l.Dim()), q.Rand(nil, rand.New(rand.NewPCG(1, 1)))) {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: %w: Pathwise needs the gradient of the log-likelihood: set LogLik.Grad, or use ScoreFunction", ErrNoEstimator)
+}
+
+// AcceptsLikelihood returns an error wrapping ErrNoEstimator unless lik is Differentiable.
+func (p Pathwise) AcceptsLikelihood(lik Likelihood) error {
+	if _, ok := lik.(Differentiable); !ok {
+		return fmt.Errorf("pgsvi: %w: Pathwise needs the derivatives of %T: implement Differentiable, or use Exact or ScoreFunction", ErrNoEstimator, lik)
+	}
+	return nil
+}
+
+// Validate returns an error wrapping ErrParam if Samples is negative.
+func (p Pathwise) Validate() error {
+	if p.Samples < 0 {
+		return fmt.Errorf("pgsvi: %w: Pathwise.Samples is %d", ErrParam, p.Samples)
+	}
+	return nil
+}
+
+// Grad implements Estimator.
+func (p Pathwise) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	return p.grad(dst, nil, q, l, rng)
+}
+
+// GradVar implements VarianceEstimator.
+func (p Pathwise) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	return p.grad(dst, variance, q, l, rng)
+}
+
+func (p Pathwise) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+	if err := p.Accepts(q, l); err != nil {
+		return math.NaN(), err
+	}
+	n := q.(normal)
+	draws := drawSamples(q, p.samples(), rng)
+	values := make([]float64, len(draws.z))
+	logProbs(values, l, draws.z)
+	sites, _ := l.(SiteIntegrand)
+	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
+	var acc *runningMoments
+	g := dst
+	if variance != nil {
+		acc, g = newMoments(dst, variance), make([]float64, len(dst))
+	}
+	w := 1 / float64(len(draws.z))
+	for i, z := range draws.z {
+		if acc != nil {
+			clear(gm)
+			clear(gv)
+			w = 1
+		}
+		if sites != nil {
+			addSiteDerivs(n, gm, gv, w, sites, z)
+		} else {
+			n.standardize(u, draws.eps[i])
+			dl := draws.scratch
+			l.(Gradienter).GradLogProb(dl, z)
+			floats.AddScaled(gm, w, dl)
+			n.addOuter(gv, 0.25*w, dl, u)
+			n.addOuter(gv, 0.25*w, u, dl)
+		}
+		if acc != nil {
+			acc.add(n.fromMomentGrad(g, gm, gv))
+		}
+	}
+	if acc != nil {
+		acc.finish()
+	} else {
+		n.fromMomentGrad(dst, gm, gv)
+	}
+	return floats.Sum(values) / float64(len(values)), nil
+}
+
+// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z.
+func addSiteDerivs(n normal, gm, gv []float64, w float64, s SiteIntegrand, z []float64) {
+	lik := s.Likelihood().(Differentiable)
+	for i := range s.Len() {
+		x, y, weight := s.Site(i)
+		d1, d2 := lik.Derivs(y, floats.Dot(x, z))
+		floats.AddScaled(gm, w*weight*d1, x)
+		n.addOuter(gv, 0.5*w*weight*d2, x, x)
+	}
+}
+
+// EstimateSites implements SiteEstimator. The value is the mean of LogProb over the draws.
+func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error {
+	d, ok := lik.(Differentiable)
+	if !ok {
+		return p.AcceptsLikelihood(lik)
+	}
+	eps := getDraws(p.samples(), rng)
+	defer putDraws(eps)
+	n := float64(len(eps.x))
+	for i := range y {
+		sd := math.Sqrt(v[i])
+		var l, a, b float64
+		for _, x := range eps.x {
+			eta := m[i] + sd*x
+			g, h := d.Derivs(y[i], eta)
+			l += lik.LogProb(y[i], eta)
+			a += g
+			b += h
+		}
+		e[i], d1[i], d2[i] = l/n, a/n, b/n
+	}
+	return nil
+}
+
+// runningMoments accumulates mean and variance of the terms of an estimate (Welford, 1962).
+type runningMoments struct {
+	mean, m2 []float64
+	n        float64
+}
+
+// newMoments starts with mean and m2 as storage; a nil m2 allocates.
+func newMoments(mean, m2 []float64) *runningMoments {
+	m2 = dense.Dest(m2, len(mean))
+	clear(mean)
+	clear(m2)
+	return &runningMoments{mean: mean, m2: m2}
+}
+
+func (a *runningMoments) add(x []float64) {
+	a.n++
+	for i, xi := range x {
+		d := xi - a.mean[i]
+		a.mean[i] += d / a.n
+		a.m2[i] += d * (xi - a.mean[i])
+	}
+}
+
+// finish turns the sums of squares into the variance of the mean, which one
+// term leaves unknown: NaN.
+func (a *runningMoments) finish() {
+	for i := range a.m2 {
+		a.m2[i] /= a.n * (a.n - 1)
+	}
+}
+
+// sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from.
+type sampleSet struct {
+	z, eps  [][]float64
+	scratch []float64
+}
+
+func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
+	d := q.Dim()
+	s := sampleSet{z: dense.NewRows(n, d), scratch: make([]float64, d)}
+	g, ok := q.(normal)
+	if !ok {
+		for _, z := range s.z {
+			q.Rand(z, rng)
+		}
+		return s
+	}
+	s.eps = dense.NewRows(n, d)
+	for i, eps := range s.eps {
+		for j := range eps {
+			eps[j] = rng.NormFloat64()
+		}
+		copy(s.z[i], eps)
+		g.transform(s.z[i])
+	}
+	return s
+}
+
+// siteDraws are standard normal draws shared by the sites of a batch.
+type siteDraws struct {
+	x, values []float64
+	fit       regression
+}
+
+var siteDrawPool = sync.Pool{New: func() any { return new(siteDraws) }}
+
+func getDraws(n int, rng *rand.Rand) *siteDraws {
+	d := siteDrawPool.Get().(*siteDraws)
+	d.x, d.values = dense.Resize(d.x, n), dense.Resize(d.values, n)
+	for i := range d.x {
+		d.x[i] = rng.NormFloat64()
+	}
+	return d
+}
+
+func putDraws(d *siteDraws) { siteDrawPool.Put(d) }
+
+// parallelIntegrand shares the evaluations of an Integrand between goroutines.
+type parallelIntegrand struct {
+	Integrand
+	workers int
+}
+
+// GradLogProb implements Gradienter where the integrand does.
+func (p parallelIntegrand) GradLogProb(dst, z []float64) bool {
+	g, ok := p.Integrand.(Gradienter)
+	return ok && g.GradLogProb(dst, z)
+}
+
+// logProbs stores l(z) for each z. Each value is computed by one goroutine
+// alone, so that the result does not depend on their number.
+func logProbs(dst []float64, l Integrand, zs [][]float64) {
+	p, ok := l.(parallelIntegrand)
+	if !ok {
+		for i, z := range zs {
+			dst[i] = l.LogProb(z)
+		}
+		return
+	}
+	parallel.For(len(zs), 1, p.workers, func(_, i, _ int) { dst[i] = p.Integrand.LogProb(zs[i]) })
+}
+
+// monteCarloValue returns an estimate of E_q[l] and its standard error, from at
+// least n draws, less a quadratic control variate where q is Gaussian.
+func monteCarloValue(q Dist, l Integrand, n int, rng *rand.Rand) (mean, stderr float64) {
+	d := q.Dim()
+	n = max(n, min(4*(1+2*d+d*(d-1)/2), 4096))
+	draws := drawSamples(q, n, rng)
+	values := make([]float64, n)
+	logProbs(values, l, draws.z)
+	var offset float64
+	if _, ok := q.(normal); ok {
+		var fit quadraticFit
+		if fit.fit(values, draws.eps, true) {
+			offset = fit.coef[0]
+		}
+	}
+	mean = floats.Sum(values) / float64(n)
+	var ss float64
+	for _, v := range values {
+		ss += (v - mean) * (v - mean)
+	}
+	return offset + mean, math.Sqrt(ss / float64(n) / float64(n-1))
+}
+
+// Baseline is what ScoreFunction subtracts from the values of the integrand to
+// make the estimate less noisy. With each of them it stays unbiased.
+type Baseline int
+
+const (
+	// Quadratic subtracts from each value a quadratic function of the draw,
+	// fitted by least squares to the other half of the draws, and adds the exact
+	// gradient of its expectation. What a log-likelihood is beyond a quadratic is
+	// little where the posterior is close to Gaussian, so that most of the
+	// variance goes. It is a control variate (Ranganath et al., 2014; Salimans and
+	// Knowles, 2013, regress likewise) for a Gaussian or MeanField q with enough
+	// draws: 4 for each coefficient, 1 + d + d(d+1)/2 in full or else 1 + 2d.
+	// Otherwise it is LeaveOneOut.
+	Quadratic Baseline = iota
+	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
+	LeaveOneOut
+	// NoBaseline subtracts nothing: the estimator of the paper.
+	NoBaseline
+)
+
+// regression fits a linear function of features to values, each half of the
+// rows with the coefficients of the other. Storage is reused.
+type regression struct {
+	p    int
+	phi  []float64 // features, one row of p a value; the first is 1, the others have mean 0 under q
+	coef []float64 // mean of the coefficients of the halves, weighted by where they are used
+	half [2][]float64
+	gram []float64
+}
+
+func (r *regression) init(n, p int) {
+	r.p = p
+	r.phi = dense.Resize(r.phi, n*p)
+	r.gram = dense.Resize(r.gram, p*p)
+	r.coef = dense.Resize(r.coef, p)
+}
+
+// row returns the features of value i, to be filled in.
+func (r *regression) row(i int) []float64 { return r.phi[i*r.p : (i+1)*r.p] }
+
+// residuals replaces values by their residuals and reports whether there is a fit.
+func (r *regression) residuals(values []float64) bool {
+	p := r.p
+	for h := range r.half {
+		c := dense.Resize(r.half[h], p)
+		r.half[h] = c
+		clear(c)
+		clear(r.gram)
+		for i := h; i < len(values); i += 2 {
+			row := r.row(i)
+			blas64.Axpy(values[i], dense.Vector(row), dense.Vector(c))
+			blas64.Syr(1, dense.Vector(row), dense.Symmetric(r.gram, p))
+		}
+		for j := range p {
+			r.gram[j*p+j] *= 1 + 1e-10
+		}
+		if !dense.Cholesky(r.gram, p) {
+			return false
+		}
+		dense.Potrs(r.gram, c)
+	}
+	n := len(values)
+	clear(r.coef)
+	blas64.Axpy(float64(n/2)/float64(n), dense.Vector(r.half[0]), dense.Vector(r.coef))
+	blas64.Axpy(float64(n-n/2)/float64(n), dense.Vector(r.half[1]), dense.Vector(r.coef))
+	for i := range values {
+		values[i] -= blas64.Dot(dense.Vector(r.row(i)), dense.Vector(r.half[1-i%2]))
+	}
+	return true
+}
+
+// quadraticFit is the regression of values on polynomials of whitened draws ε:
+// 1, ε_i, ε_i² − 1 and, if full, ε_iε_j for j < i.
+type quadraticFit struct {
+	regression
+	d    int
+	full bool
+}
+
+// fit replaces values by their residuals, or reports false without a change if
+// there are too few of them.
+func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
+	f.d, f.full = len(eps[0]), full
+	p := 1 + 2*f.d + f.d*(f.d-1)/2
+	if !full || len(values) < 4*p {
+		f.full = false
+		p = 1 + 2*f.d
+	}
+	if len(values) < 4*p {
+		return false
+	}
+	f.init(len(values), p)
+	for i, e := range eps {
+		row := f.row(i)
+		row[0] = 1
+		k := 1 + 2*f.d
+		for j, x := range e {
+			row[1+j], row[1+f.d+j] = x, x*x-1
+			if f.full {
+				for _, y := range e[:j] {
+					row[k] = x * y
+					k++
+				}
+			}
+		}
+	}
+	return f.residuals(values)
+}
+
+// addGrad adds the gradients of the expectation of the fitted function under q
+// to those with respect to m and V: with ε = L⁻¹(z − m), linear coefficients c
+// and Hessian H in ε, L⁻ᵀc and ½L⁻ᵀHL⁻¹.
+func (f *quadraticFit) addGrad(gm, gv []float64, q normal) {
+	d := f.d
+	linear, square := f.coef[1:1+d], f.coef[1+d:1+2*d]
+	h, e, u, w := make([]float64, d*d), make([]float64, d), make([]float64, d), make([]float64, d)
+	k := 1 + 2*d
+	for i := range d {
+		h[i*d+i] = 2 * square[i]
+		if f.full {
+			for j := range i {
+				h[i*d+j], h[j*d+i] = f.coef[k], f.coef[k]
+				k++
+			}
+		}
+	}
+	q.standardize(u, linear)
+	blas64.Axpy(1, dense.Vector(u), dense.Vector(gm))
+	for j := range d {
+		clear(e)
+		e[j] = 1
+		q.standardize(u, h[j*d:(j+1)*d])
+		q.standardize(w, e)
+		q.addOuter(gv, 0.5, u, w)
+	}
+}

@@ -1,0 +1,9 @@
+package dense
+
+// Index returns the index of the i-th term of batch.
+func Index(batch []int, i int) int {
+	if batch == nil {
+		return i
+	}
+	return batch[i]
+}
