@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/save"
+
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
@@ -14,7 +16,7 @@ import (
 // had. Numbers round-trip to the last bit.
 type savedGLM struct {
 	Format     string     `json:"format"`
-	Likelihood savedValue `json:"likelihood"`
+	Likelihood save.Value `json:"likelihood"`
 	Names      []string   `json:"names"` // of the weights
 	Intercept  bool       `json:"intercept"`
 	Rows       int        `json:"rows"`

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/save"
+
 	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"gonum.org/v1/gonum/blas"
@@ -443,8 +445,8 @@ type savedLowRankGP struct {
 	Rows       int        `json:"rows"`
 	Rank       int        `json:"rank"`
 	Cols       int        `json:"cols"`
-	Kernel     savedValue `json:"kernel"`
-	Likelihood savedValue `json:"likelihood"`
+	Kernel     save.Value `json:"kernel"`
+	Likelihood save.Value `json:"likelihood"`
 	MaxPrior   float64    `json:"maxPrior"`
 	Z          []float64  `json:"z"`         // row by row
 	L          []float64  `json:"l"`         // lower triangle, row by row

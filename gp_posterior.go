@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/save"
+
 	"github.com/pgsvi/pgsvi/internal/parallel"
 
 	"gonum.org/v1/gonum/blas"
@@ -275,8 +277,8 @@ type savedGP struct {
 	Format     string     `json:"format"`
 	Rows       int        `json:"rows"`
 	Cols       int        `json:"cols"`
-	Kernel     savedValue `json:"kernel"`
-	Likelihood savedValue `json:"likelihood"`
+	Kernel     save.Value `json:"kernel"`
+	Likelihood save.Value `json:"likelihood"`
 	Jitter     float64    `json:"jitter"`
 	X          []float64  `json:"x"` // row by row
 	Gamma      []float64  `json:"gamma"`

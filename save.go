@@ -1,31 +1,47 @@
 package pgsvi
 
 import (
-	"encoding/json"
 	"fmt"
-	"reflect"
-	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// A saved value of an interface type is its type's name and its JSON. Sum and
-// Product are lists of such values.
-type savedValue struct {
-	Type  string          `json:"type"`
-	Value json.RawMessage `json:"value"`
-}
+// savedTypes are the kernels and likelihoods that can be saved.
+var savedTypes = savedOwn()
 
-var savedTypes = struct {
-	sync.RWMutex
-	byName map[string]reflect.Type
-}{byName: map[string]reflect.Type{}}
-
-func init() {
-	for _, v := range []any{
+func savedOwn() *save.Registry {
+	r := save.New(
 		SquaredExp{}, Matern12{}, Matern32{}, Matern52{}, RationalQuadratic{}, Periodic{}, Linear{}, Constant{}, White{},
 		BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, StudentT{}, Laplace{},
 		Binomial{}, NegativeBinomial{}, Gamma{}, Exponential{}, Ordinal{},
-	} {
-		RegisterType(v)
+	)
+	r.AddList(Sum{}, func(v any) []any { return savedParts(v.(Sum)) }, savedJoin("pgsvi.Sum", func(k []Kernel) any { return Sum(k) }))
+	r.AddList(Product{}, func(v any) []any { return savedParts(v.(Product)) }, savedJoin("pgsvi.Product", func(k []Kernel) any { return Product(k) }))
+	return r
+}
+
+func savedParts(ks []Kernel) (parts []any) {
+	for _, k := range ks {
+		parts = append(parts, k)
+	}
+	return parts
+}
+
+func savedJoin(name string, join func([]Kernel) any) func([]save.Value, func(save.Value) (any, error)) (any, error) {
+	return func(parts []save.Value, load func(save.Value) (any, error)) (any, error) {
+		ks := make([]Kernel, len(parts))
+		for i, p := range parts {
+			v, err := load(p)
+			if err != nil {
+				return nil, err
+			}
+			k, ok := v.(Kernel)
+			if !ok {
+				return nil, fmt.Errorf("part %d of %s is a %s and no Kernel", i, name, p.Type)
+			}
+			ks[i] = k
+		}
+		return join(ks), nil
 	}
 }
 
@@ -33,73 +49,20 @@ func init() {
 // caller's that encoding/json can write and read, known to Save, LoadGPPosterior
 // and LoadGLMPosterior under the name that %T prints. The types of this package are
 // known. It is safe for concurrent use.
-func RegisterType(v any) {
-	savedTypes.Lock()
-	defer savedTypes.Unlock()
-	savedTypes.byName[fmt.Sprintf("%T", v)] = reflect.TypeOf(v)
-}
+func RegisterType(v any) { savedTypes.Add(v) }
 
-func saveValue(v any) (s savedValue, err error) {
-	s.Type = fmt.Sprintf("%T", v)
-	var parts []Kernel
-	switch k := v.(type) {
-	case Sum:
-		parts = k
-	case Product:
-		parts = k
-	default:
-		savedTypes.RLock()
-		_, known := savedTypes.byName[s.Type]
-		savedTypes.RUnlock()
-		if !known {
-			return s, fmt.Errorf("pgsvi: %w: %s cannot be saved; see RegisterType", ErrParam, s.Type)
-		}
-		s.Value, err = json.Marshal(v)
-		return s, err
+func saveValue(v any) (save.Value, error) {
+	s, known, err := savedTypes.Marshal(v)
+	if err == nil && !known {
+		err = fmt.Errorf("pgsvi: %w: %s cannot be saved; see RegisterType", ErrParam, s.Type)
 	}
-	list := make([]savedValue, len(parts))
-	for i, p := range parts {
-		if list[i], err = saveValue(p); err != nil {
-			return s, err
-		}
-	}
-	s.Value, err = json.Marshal(list)
 	return s, err
 }
 
-func loadValue(s savedValue) (any, error) {
-	switch s.Type {
-	case "pgsvi.Sum", "pgsvi.Product":
-		var list []savedValue
-		if err := json.Unmarshal(s.Value, &list); err != nil {
-			return nil, fmt.Errorf("pgsvi: %w: parts of %s: %w", ErrParam, s.Type, err)
-		}
-		parts := make([]Kernel, len(list))
-		for i, p := range list {
-			v, err := loadValue(p)
-			if err != nil {
-				return nil, err
-			}
-			k, ok := v.(Kernel)
-			if !ok {
-				return nil, fmt.Errorf("pgsvi: %w: part %d of %s is a %s and no Kernel", ErrParam, i, s.Type, p.Type)
-			}
-			parts[i] = k
-		}
-		if s.Type == "pgsvi.Sum" {
-			return Sum(parts), nil
-		}
-		return Product(parts), nil
+func loadValue(s save.Value) (any, error) {
+	v, err := savedTypes.Unmarshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: %w: %w", ErrParam, err)
 	}
-	savedTypes.RLock()
-	t := savedTypes.byName[s.Type]
-	savedTypes.RUnlock()
-	if t == nil {
-		return nil, fmt.Errorf("pgsvi: %w: saved type %q is not known; see RegisterType", ErrParam, s.Type)
-	}
-	v := reflect.New(t)
-	if err := json.Unmarshal(s.Value, v.Interface()); err != nil {
-		return nil, fmt.Errorf("pgsvi: %w: value of %s: %w", ErrParam, s.Type, err)
-	}
-	return v.Elem().Interface(), nil
+	return v, nil
 }

@@ -17,7 +17,7 @@ import (
 // same at each evaluation. Errors of shape and labels are reported when a run
 // is set up.
 func Expect(l LogLikelihood, e Estimator) Smooth {
-	f := &expectation{ll: l, est: e, workers: 1}
+	f := &expectedTerms{ll: l, est: e, workers: 1}
 	if e == nil {
 		f.est = ScoreFunction{}
 		if l != nil && l.Len() > 0 {
@@ -29,14 +29,14 @@ func Expect(l LogLikelihood, e Estimator) Smooth {
 	return f
 }
 
-// expectation is the Smooth made by Expect.
-type expectation struct {
+// expectedTerms is the Smooth made by Expect.
+type expectedTerms struct {
 	ll      LogLikelihood
 	est     Estimator
 	workers int
 }
 
-func (f *expectation) Len() int {
+func (f *expectedTerms) Len() int {
 	if f.ll == nil {
 		return 0
 	}
@@ -44,7 +44,7 @@ func (f *expectation) Len() int {
 }
 
 // Accepts reports every misfit between the data, the estimator and q.
-func (f *expectation) Accepts(q Dist) error {
+func (f *expectedTerms) Accepts(q Dist) error {
 	if err := f.ll.Validate(); err != nil {
 		return err
 	}
@@ -58,19 +58,19 @@ func (f *expectation) Accepts(q Dist) error {
 	return nil
 }
 
-func (f *expectation) Deterministic() bool {
+func (f *expectedTerms) Deterministic() bool {
 	return deterministic(f.est)
 }
 
-func (f *expectation) SetWorkers(n int) { f.workers = n }
+func (f *expectedTerms) SetWorkers(n int) { f.workers = n }
 
-func (f *expectation) withWorkers(n int) Smooth {
+func (f *expectedTerms) withWorkers(n int) Smooth {
 	c := *f
 	c.workers = n
 	return &c
 }
 
-func (f *expectation) batch(batch []int) Integrand {
+func (f *expectedTerms) batch(batch []int) Integrand {
 	l := f.ll.Batch(batch)
 	if f.workers > 1 {
 		if _, sites := l.(SiteIntegrand); !sites {
@@ -81,7 +81,7 @@ func (f *expectation) batch(batch []int) Integrand {
 }
 
 // Grad implements Smooth.
-func (f *expectation) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
+func (f *expectedTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
 	v, err := f.est.Grad(dst, q, f.batch(batch), rng)
 	if err != nil {
 		return math.NaN(), err
@@ -96,7 +96,7 @@ func (f *expectation) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (
 // Value returns f over all terms and its standard error: exactly for Sites
 // under a Gaussian q, with a bound on the numerical error, and otherwise by
 // antithetic draws.
-func (f *expectation) Value(q Dist, rng *rand.Rand) (value, stderr float64, err error) {
+func (f *expectedTerms) Value(q Dist, rng *rand.Rand) (value, stderr float64, err error) {
 	l := f.batch(nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n, ok := q.(normal); ok {
