@@ -5,11 +5,10 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // ctmPrior is N(μ, Σ) in the forms that an E-step needs.

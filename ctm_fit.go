@@ -3,12 +3,11 @@ package pgsvi
 import (
 	"context"
 	"fmt"
+	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"iter"
-	"math"
 )
 
 // Fit runs s on the model. A nil s means ten passes in batches of 16 documents,

@@ -5,10 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // ctmMix is the share of a start in the first topics; the rest is the word frequencies of the corpus.

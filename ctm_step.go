@@ -7,9 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/parallel"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
 // CTMStepper holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ),

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // smallCTM is the exact case: two topics, prior N(0, I), one document of three words.

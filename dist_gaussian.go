@@ -7,11 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // Gaussian is the distribution N(m, V) over R^d with a full covariance.

@@ -12,10 +12,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // adaptives are the Adaptive divergences, with a step size at which each moves

@@ -6,12 +6,11 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // weightCov is the covariance V of the weights of a GLM, in one of several

@@ -3,9 +3,8 @@ package pgsvi
 import (
 	"math"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 )
 
 // covFamily is a family of covariances V, with a current one and one that is

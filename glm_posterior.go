@@ -2,24 +2,21 @@ package pgsvi
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"slices"
-
-	"github.com/pgsvi/pgsvi/internal/parallel"
-
-	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/mathext"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
-	"io"
-	"reflect"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that

@@ -7,11 +7,10 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // primalAlgebra is the siteAlgebra of linear functions η = Xw of D weights whose

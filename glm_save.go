@@ -7,9 +7,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/save"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // savedGLM is a GLMPosterior as JSON: its weights with the prior that they

@@ -5,9 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 )
 
 // structuredStepper is the Stepper of a GLM whose q(w) = N(m, V) has its V in a

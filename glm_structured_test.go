@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // structuredFit fits g and returns what was reached; it must converge with an ELBO that never falls.

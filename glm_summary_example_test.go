@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
-
 	"github.com/pgsvi/pgsvi/data"
 )
 

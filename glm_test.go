@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // glmCase is a data set with a known likelihood.

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
 )
 
 // GP is a Gaussian-process model: latent values z_n = z(x_n) with prior

@@ -10,16 +10,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/save"
-
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // LowRankGP is a Gaussian-process model with more data than GP can hold: the

@@ -5,9 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
 )
 
 // marginalTerms is f = −Σ_n E_q[log p(y_n|z_n)] over a Gaussian q, whose terms

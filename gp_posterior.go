@@ -1,26 +1,22 @@
 package pgsvi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/save"
-
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
-	"encoding/json"
-	"io"
 )
 
 // GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,

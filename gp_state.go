@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 )
 
 // newGPStepper returns a Stepper at the prior, with covariances k, which has yet

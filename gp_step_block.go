@@ -3,10 +3,9 @@ package pgsvi
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // The inner problem of a block is solved until the decrease that it promises

@@ -5,11 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/blas/blas64"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 // check returns an error if the divergence cannot be evaluated at the prior.

@@ -5,10 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // step takes the step of the paper with step size β from the gradient of batch.

@@ -3,15 +3,13 @@ package pgsvi
 import (
 	"compress/gzip"
 	"io"
+	"iter"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-
-	"iter"
-
-	"math/rand/v2"
 )
 
 // smallCorpus has a document without words and a word without documents.

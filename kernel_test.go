@@ -17,11 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // userKernel knows nothing but the five methods; it goes the generic way.

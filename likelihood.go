@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
-
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 

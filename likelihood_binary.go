@@ -3,9 +3,8 @@ package pgsvi
 import (
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/special"
-
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.

@@ -7,11 +7,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"gonum.org/v1/gonum/integrate/quad"
-
-	"github.com/pgsvi/pgsvi/internal/special"
-
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/integrate/quad"
 )
 
 // bareLikelihood hides everything but LogProb; smoothLikelihood leaves Derivs.

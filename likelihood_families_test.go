@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Values by arithmetic with 50 digits or more.

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/special"
-
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // Ordinal is the cumulative logit (proportional odds) model of ordered classes

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/special"
-
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // Gamma is the gamma density with mean μ = e^η (log link) and variance μ²/Shape

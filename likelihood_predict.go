@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
-
-	"github.com/pgsvi/pgsvi/internal/special"
-
-	"github.com/pgsvi/pgsvi/internal/expect"
-
 	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // The closed forms of this package's likelihoods. They are not exported because

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"math"
 
-	"gonum.org/v1/gonum/mathext"
-
-	"github.com/pgsvi/pgsvi/internal/special"
-
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // GaussianNoise is p(y|η) = N(y|η, Var).

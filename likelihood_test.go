@@ -11,9 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/gonum/diff/fd"
-
 	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/diff/fd"
 )
 
 // likeCase is a likelihood with labels it accepts and labels it does not.

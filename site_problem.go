@@ -3,11 +3,9 @@ package pgsvi
 import (
 	"math"
 
-	"gonum.org/v1/gonum/floats"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 )
 
 // A site stands for one likelihood term: it multiplies the density of η_n by

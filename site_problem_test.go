@@ -5,9 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
 )
 
 // TestSiteFactor compares the site algebra with dense inverses, for changes of

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/parallel"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
 // noisyPivot is how much a step with noise must leave, of the precision of a

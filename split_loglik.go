@@ -3,9 +3,8 @@ package pgsvi
 import (
 	"fmt"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 )
 
 // LogLikelihood is a sum of N log-likelihood terms over z ∈ R^Dim: a LogLik,

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/internal/accel"
+	"gonum.org/v1/gonum/floats"
 )
 
 // DivergenceProxer is a Divergence that knows proximal steps in closed form.

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/floats"
 )
 
 // ctmWords is the number of distinct words of a document of typical length, the mean of AP.

@@ -11,9 +11,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/blas"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/mat"
 )
 
 // glmProblem is a logistic regression.

@@ -85,11 +85,11 @@ func TestCorpusValidate(t *testing.T) {
 		"terms":   {pgsvi.Corpus{Terms: -1}, pgsvi.ErrShape, "-1 terms"},
 		"vocab":   {pgsvi.Corpus{Terms: 2, Vocab: []string{"a"}}, pgsvi.ErrShape, "1 names"},
 		"lengths": {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{}, {Words: []int{1}}}}, pgsvi.ErrShape, "document 1"},
-		"range":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{2}, []float64{1}}}}, pgsvi.ErrShape, "word 2"},
-		"below":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{-1}, []float64{1}}}}, pgsvi.ErrShape, "word -1"},
-		"twice":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{1, 1}, []float64{1, 1}}}}, pgsvi.ErrShape, "increase"},
-		"NaN":     {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{1}, []float64{math.NaN()}}}}, pgsvi.ErrNotFinite, "word 1"},
-		"zero":    {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{[]int{1}, []float64{0}}}}, pgsvi.ErrParam, "count 0"},
+		"range":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{2}, Counts: []float64{1}}}}, pgsvi.ErrShape, "word 2"},
+		"below":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{-1}, Counts: []float64{1}}}}, pgsvi.ErrShape, "word -1"},
+		"twice":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{1, 1}, Counts: []float64{1, 1}}}}, pgsvi.ErrShape, "increase"},
+		"NaN":     {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{1}, Counts: []float64{math.NaN()}}}}, pgsvi.ErrNotFinite, "word 1"},
+		"zero":    {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{1}, Counts: []float64{0}}}}, pgsvi.ErrParam, "count 0"},
 	} {
 		err := c.c.Validate()
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -138,7 +138,7 @@ func TestDocumentHalves(t *testing.T) {
 			}
 		}
 	}
-	if first, second := (pgsvi.Document{[]int{0}, []float64{1 << 53}}).Halves(); first.Counts[0] != 1<<52 || second.Counts[0] != 1<<52 {
+	if first, second := (pgsvi.Document{Words: []int{0}, Counts: []float64{1 << 53}}).Halves(); first.Counts[0] != 1<<52 || second.Counts[0] != 1<<52 {
 		t.Errorf("halves of many: %v, %v", first, second)
 	}
 	defer func() {
@@ -146,7 +146,7 @@ func TestDocumentHalves(t *testing.T) {
 			t.Error("no panic at a fraction")
 		}
 	}()
-	pgsvi.Document{[]int{0}, []float64{1.5}}.Halves()
+	pgsvi.Document{Words: []int{0}, Counts: []float64{1.5}}.Halves()
 }
 
 func TestReadCorpus(t *testing.T) {
@@ -193,7 +193,7 @@ func TestReadCorpus(t *testing.T) {
 		t.Errorf("no terms: %v, %v", c, err)
 	}
 	c, err := ReadMatrixMarket(strings.NewReader("%%MatrixMarket matrix coordinate pattern general\n2 3 3\n2 3\n1 2\n2 1\n"))
-	if want := []pgsvi.Document{{[]int{1}, []float64{1}}, {[]int{0, 2}, []float64{1, 1}}}; err != nil || !reflect.DeepEqual(c.Docs, want) {
+	if want := []pgsvi.Document{{Words: []int{1}, Counts: []float64{1}}, {Words: []int{0, 2}, Counts: []float64{1, 1}}}; err != nil || !reflect.DeepEqual(c.Docs, want) {
 		t.Errorf("pattern: %v, %v", c, err)
 	}
 	// Appending to a document leaves the next one alone.

@@ -1,3 +1,5 @@
+// Package data reads what models of pgsvi take in: tables with categories (CSV), LIBSVM and binary
+// row files for regressions, and corpora (lda-c, UCI, Matrix Market, plain text) for topics.
 package data
 
 import (
@@ -10,9 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
 )
 
 // ReadCSV reads comma-separated numbers: one datum a line, D ≥ 1 features and

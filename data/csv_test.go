@@ -13,9 +13,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
 )
 
 func TestReadCSV(t *testing.T) {

@@ -3,7 +3,9 @@ package data
 import (
 	"compress/gzip"
 	"io"
+	"iter"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,10 +13,6 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
-
-	"iter"
-
-	"math/rand/v2"
 )
 
 // smallCorpus has a document without words and a word without documents.
@@ -99,13 +97,7 @@ func open(t testing.TB, path string) io.Reader {
 	return z
 }
 
-// plusMinus is a label.
-func plusMinus(positive bool) float64 {
-	if positive {
-		return 1
-	}
-	return -1
-}
+// loadCorpus reads one of the shared corpora.
 func loadCorpus(t testing.TB, name string) *pgsvi.Corpus {
 	t.Helper()
 	dir := filepath.Join(sharedData(t), name)

@@ -10,11 +10,9 @@ import (
 	"math"
 	"strconv"
 
-	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
 )
 
 // ScanLIBSVM returns the rows of text in the format of LIBSVM and SVMlight, one

@@ -13,11 +13,9 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
 )
 
 // zipped returns b as gzip.

@@ -7,9 +7,8 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/mat"
 )
 
 func ExampleReadTable() {

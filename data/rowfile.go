@@ -13,11 +13,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/exp/mmap"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"golang.org/x/exp/mmap"
 )
 
 // A row file, all numbers little-endian:

@@ -13,11 +13,9 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
 )
 
 const people = "age,colour,smokes,ill\n31,red,1,yes\n52,blue,0,no\n40,green,0,yes\n"

@@ -9,9 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/pgsvi/pgsvi"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Tokenizer cuts plain text into words. The zero value is made for English; for

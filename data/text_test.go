@@ -90,7 +90,7 @@ func TestCorpusBuilder(t *testing.T) {
 	}
 	got := build(&CorpusBuilder{})
 	want := &pgsvi.Corpus{Terms: 4, Vocab: []string{"apple", "banana", "cherry", "zebra"}, Docs: []pgsvi.Document{
-		{[]int{0, 3}, []float64{2, 1}}, {}, {[]int{0, 2, 3}, []float64{1, 1, 1}}, {[]int{0, 1, 2, 3}, []float64{1, 1, 1, 1}}, {[]int{0, 3}, []float64{2, 1}},
+		{Words: []int{0, 3}, Counts: []float64{2, 1}}, {}, {Words: []int{0, 2, 3}, Counts: []float64{1, 1, 1}}, {Words: []int{0, 1, 2, 3}, Counts: []float64{1, 1, 1, 1}}, {Words: []int{0, 3}, Counts: []float64{2, 1}},
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -145,7 +145,7 @@ func TestCorpusBuilder(t *testing.T) {
 	first, _ := b.Corpus()
 	b.AddWords("second", slices.Values([]string{"The", "北京", "The"}))
 	second, names := b.Corpus()
-	if !reflect.DeepEqual(first, &pgsvi.Corpus{Terms: 1, Vocab: []string{"apple"}, Docs: []pgsvi.Document{{[]int{0}, []float64{1}}}}) {
+	if !reflect.DeepEqual(first, &pgsvi.Corpus{Terms: 1, Vocab: []string{"apple"}, Docs: []pgsvi.Document{{Words: []int{0}, Counts: []float64{1}}}}) {
 		t.Errorf("first %+v", first)
 	}
 	if !slices.Equal(names, []string{"first", "second"}) || !slices.Equal(second.Vocab, []string{"The", "apple", "北京"}) || !slices.Equal(second.Docs[1].Counts, []float64{2, 1}) {

@@ -11,10 +11,9 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/data"
 )
 
 // A corpus is one of figure 3: documents of even number train, the odd ones test.

@@ -16,9 +16,8 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Settings are those for a data set: hyper-parameters and, from the appendix, what

@@ -10,9 +10,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/blas"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/mat"
 )
 
 // glm compares logistic regression on the data sets of the paper with scikit-learn's.

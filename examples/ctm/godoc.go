@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
-
 	"github.com/pgsvi/pgsvi/data"
 )
 

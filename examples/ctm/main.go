@@ -35,9 +35,8 @@ import (
 	"strings"
 	"time"
 
-	files "github.com/pgsvi/pgsvi/data"
-
 	"github.com/pgsvi/pgsvi"
+	files "github.com/pgsvi/pgsvi/data"
 	"gonum.org/v1/gonum/mat"
 )
 

@@ -12,9 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	files "github.com/pgsvi/pgsvi/data"
-
 	"github.com/pgsvi/pgsvi"
+	files "github.com/pgsvi/pgsvi/data"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )

@@ -11,9 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	files "github.com/pgsvi/pgsvi/data"
-
 	"github.com/pgsvi/pgsvi"
+	files "github.com/pgsvi/pgsvi/data"
 	"gonum.org/v1/gonum/mat"
 )
 

@@ -29,9 +29,8 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/mat"
 )
 
 func main() {

@@ -35,9 +35,8 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/schollz/progressbar/v3"
 )
 
 func main() {

@@ -1,3 +1,5 @@
+// Package accel accelerates and minimises functions of numbers: Anderson mixing, L-BFGS,
+// Brent's minimisation and Chandrupatla's root.
 package accel
 
 import (

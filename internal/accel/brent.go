@@ -1,8 +1,6 @@
 package accel
 
-import (
-	"math"
-)
+import "math"
 
 // Minimize1 minimises a function over [0, 1] from the guess t by golden
 // sections and parabolas (Brent, 1973, chapter 5), to about tol·t; below 1e-5

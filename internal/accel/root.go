@@ -1,8 +1,6 @@
 package accel
 
-import (
-	"math"
-)
+import "math"
 
 // Root returns a zero of f between lo and hi, where its signs differ, by
 // the method of Chandrupatla (1997): inverse quadratic interpolation when it is

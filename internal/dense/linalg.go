@@ -1,3 +1,5 @@
+// Package dense is linear algebra on row-major slices, over gonum's BLAS and LAPACK: Cholesky
+// factors, packed triangles, and the algebra of Gaussian sites.
 package dense
 
 import (
@@ -6,7 +8,6 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/lapack/lapack64"
-
 	"gonum.org/v1/gonum/mat"
 )
 

@@ -1,3 +1,4 @@
+// Package expect takes integrals against a Gaussian with a bound on their error.
 package expect
 
 import (

@@ -1,3 +1,5 @@
+// Package special has the special functions that likelihoods and kernels need: gamma and beta,
+// tails of the Gaussian, exponentials of slices.
 package special
 
 import (

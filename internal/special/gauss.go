@@ -1,8 +1,6 @@
 package special
 
-import (
-	"math"
-)
+import "math"
 
 const (
 	GaussInvSqrt2Pi = 0.39894228040143267794 // 1/√(2π)

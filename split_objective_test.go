@@ -11,10 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // lineFit is a Smooth as a user writes it: f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.

@@ -5,9 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by

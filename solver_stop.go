@@ -3,13 +3,12 @@ package pgsvi
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
 
 	"golang.org/x/exp/stats"
-
-	"io"
 )
 
 // DefaultConverger returns what a nil Solver.Converger means: stop when the
