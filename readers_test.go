@@ -109,12 +109,12 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 	c.Terms = len(c.Vocab)
 	if name == "ap" {
 		for _, f := range readLines(t, open(t, filepath.Join(dir, "ap.dat.gz"))) {
-			var d Document
+			count := make(map[int]float64)
 			for _, p := range f[1:] {
 				w, n, _ := strings.Cut(p, ":")
-				d.Words, d.Counts = append(d.Words, int(number(t, w))), append(d.Counts, number(t, n))
+				count[int(number(t, w))] += number(t, n)
 			}
-			c.Docs = append(c.Docs, d)
+			c.Docs = append(c.Docs, sortedDoc(count))
 		}
 		return c
 	}
