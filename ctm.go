@@ -58,9 +58,6 @@ type CTMOptions struct {
 	// Topics, if it is not nil, is where the topics start from: K rows that sum to
 	// any positive number, one column a term. It is copied.
 	Topics mat.Matrix
-	// Starts is the number of starts of which Fit keeps the one with the highest
-	// ELBO after two passes. Zero means 1.
-	Starts int
 	// TopicPrior is the count that is added to every word of every topic. Zero
 	// means 0.03; it must not be negative.
 	TopicPrior float64
@@ -170,7 +167,7 @@ func (o *CTMOptions) Validate() error {
 	for _, v := range []struct {
 		name string
 		n    int
-	}{{"Samples", o.Samples}, {"Inner", o.Inner}, {"FirstInner", o.FirstInner}, {"Starts", o.Starts}} {
+	}{{"Samples", o.Samples}, {"Inner", o.Inner}, {"FirstInner", o.FirstInner}} {
 		if v.n < 0 {
 			bad("%s is %d; it must not be negative", v.name, v.n)
 		}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -107,27 +106,6 @@ func TestCTMStreamStart(t *testing.T) {
 				t.Errorf("%v, first %s: topics differ by %g", e, first, diff)
 			}
 		}
-	}
-}
-
-// Several starts count as one run: in passes, in what is recorded, and in time.
-func TestCTMStarts(t *testing.T) {
-	c := blockCorpus(64, 50)
-	var recorded Iteration
-	_, res, err := mustCTM(t, c, 3, &CTMOptions{Starts: 3}).Fit(context.Background(), &Solver{MaxPasses: 5, Recorder: RecorderFunc(func(it Iteration) { recorded = it })})
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := res.Trace[len(res.Trace)-1]
-	if last.K != res.Iterations || last.Passes != res.Passes || recorded.K != res.Iterations || recorded.Elapsed > res.Elapsed {
-		t.Errorf("trace ends at %+v, recorder at %+v, result %+v", last, recorded, res)
-	}
-	big := blockCorpus(3000, 100)
-	m := mustCTM(t, big, 10, &CTMOptions{Starts: 50})
-	begun := time.Now()
-	_, res, err = m.Fit(context.Background(), &Solver{MaxPasses: 20, EvalEvery: -1, Converger: Deadline(50 * time.Millisecond)})
-	if took := time.Since(begun); err != nil || res.Status != TimeLimit || took > 5*time.Second {
-		t.Errorf("%v after %v, %v", res.Status, took, err)
 	}
 }
 

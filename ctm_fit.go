@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"time"
 )
 
 // Fit runs s on the model. A nil s means ten passes in batches of 16 documents,
@@ -22,7 +21,7 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 	if s == nil {
 		s = &Solver{MaxPasses: ctmPasses, EvalEvery: -1}
 	}
-	res, err := m.run(ctx, s)
+	res, err := s.Run(ctx, m)
 	if res == nil {
 		return nil, nil, err
 	}
@@ -32,105 +31,6 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 	}
 	return post, res, err
 }
-
-// ctmTrial is the number of passes after which starts are compared.
-const ctmTrial = 2
-
-// run is Solver.Run on the best of several starts.
-func (m *CTM) run(ctx context.Context, s *Solver) (*Result, error) {
-	if m.opt.Starts <= 1 {
-		return s.Run(ctx, m)
-	}
-	src := s.Src
-	if src == nil {
-		src = rand.NewPCG(seed1, seed2)
-	}
-	var best *Result
-	var bestSrc rand.Source
-	begun := time.Now()
-	late := &lateStart{inner: s.Converger, begun: begun}
-	if s.Converger != nil {
-		s.Converger.Init()
-	}
-	trial := *s
-	trial.MaxPasses, trial.EvalEvery, trial.Converger, trial.Recorder = min(ctmTrial, s.maxPasses()), -1, late, nil
-	for range m.opt.Starts {
-		trial.Src = rand.NewPCG(src.Uint64(), src.Uint64())
-		res, err := trial.Run(ctx, m)
-		if err != nil {
-			return res, err
-		}
-		if best == nil || res.ELBO > best.ELBO {
-			best, bestSrc = res, trial.Src
-		}
-		if res.Status == TimeLimit {
-			best.Status, best.Elapsed = TimeLimit, time.Since(begun)
-			return best, nil
-		}
-	}
-	rest := *s
-	rest.Src = bestSrc
-	rest.MaxPasses = s.maxPasses() - best.Passes
-	if s.MaxIter > 0 {
-		rest.MaxIter = s.MaxIter - best.Iterations
-	}
-	if rest.MaxPasses <= passSlack || rest.MaxIter < 0 || s.MaxIter > 0 && rest.MaxIter == 0 {
-		best.Elapsed = time.Since(begun)
-		return best, nil
-	}
-	// What follows counts on from the trial that it goes on from.
-	spent := time.Since(begun)
-	on := func(it Iteration) Iteration {
-		it.K, it.Passes, it.Elapsed = it.K+best.Iterations, it.Passes+best.Passes, it.Elapsed+spent
-		return it
-	}
-	if s.Recorder != nil {
-		rest.Recorder = RecorderFunc(func(it Iteration) { s.Recorder.Record(on(it)) })
-	}
-	if s.Converger != nil {
-		rest.Converger = convergerFunc{s.Converger.Init, func(it Iteration) Status { return s.Converger.Converged(on(it)) }}
-	}
-	res, err := rest.Resume(ctx, best.Stepper)
-	if res != nil {
-		for i, it := range res.Trace {
-			res.Trace[i] = on(it)
-		}
-		res.Trace = append(slices.Clone(best.Trace), res.Trace...)
-		res.Passes += best.Passes
-		res.Iterations += best.Iterations
-		res.Elapsed += spent
-	}
-	return res, err
-}
-
-// lateStart stops a trial where inner says that time is up since begun, and for no other reason.
-type lateStart struct {
-	inner Converger
-	begun time.Time
-}
-
-func (c *lateStart) Init() {}
-
-func (c *lateStart) Converged(it Iteration) Status {
-	if c.inner == nil {
-		return NotTerminated
-	}
-	it.Elapsed = time.Since(c.begun)
-	if c.inner.Converged(it) == TimeLimit {
-		return TimeLimit
-	}
-	return NotTerminated
-}
-
-// convergerFunc makes a Converger of two functions.
-type convergerFunc struct {
-	init      func()
-	converged func(it Iteration) Status
-}
-
-func (c convergerFunc) Init() { c.init() }
-
-func (c convergerFunc) Converged(it Iteration) Status { return c.converged(it) }
 
 // NewStepper implements Model. Its optional methods: BatchSize, SetWorkers and ELBOErr.
 // It returns an error wrapping ErrNoProx if d is another divergence than KL.
@@ -188,7 +88,7 @@ type CTMStream struct {
 const ctmWarmUp = 256
 
 // NewCTMStream returns a stream of documents over a vocabulary of the given number of terms. See
-// NewCTM for topics, opt and the errors; CTMOptions.Starts is not used and Paper refused.
+// NewCTM for topics, opt and the errors; Paper is refused.
 func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 	o := CTMOptions{}
 	if opt != nil {
