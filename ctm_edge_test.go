@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,22 +46,29 @@ func TestCTMLongDocuments(t *testing.T) {
 	for _, tokens := range []float64{100, 1e4, 1e5} {
 		for _, forget := range []bool{false, true} {
 			c := blockCorpus(100, tokens)
-			p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var best float64
-			for _, d := range c.Docs {
-				q, err := p.Infer(d)
+			// The topics still move when a document is visited last, by how much depends on the
+			// draws: the median of five seeds.
+			var gaps []float64
+			for seed := range uint64(5) {
+				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 1)})
 				if err != nil {
 					t.Fatal(err)
 				}
-				best += q.ELBO()
+				var best float64
+				for _, d := range c.Docs {
+					q, err := p.Infer(d)
+					if err != nil {
+						t.Fatal(err)
+					}
+					best += q.ELBO()
+				}
+				gaps = append(gaps, (best-res.ELBO)/100)
 			}
-			if gap := (best - res.ELBO) / 100; gap > 10 {
-				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches", tokens, forget, gap)
+			slices.Sort(gaps)
+			if gaps[2] > 10 {
+				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches", tokens, forget, gaps)
 			} else {
-				t.Logf("%v tokens, forget %v: %.2f", tokens, forget, gap)
+				t.Logf("%v tokens, forget %v: %.2f", tokens, forget, gaps)
 			}
 		}
 	}

@@ -9,45 +9,33 @@ import (
 	"slices"
 )
 
-// Fit runs s on the model. A nil s means ten passes in batches of 16 documents,
+// Fit runs s on the model; a nil s means a Solver without options. That is ten passes in batches of 16 documents,
 // with the ELBO evaluated at the end alone: more passes raise the ELBO, but no longer the
-// probability of words held out. With a Solver of the caller's, a nil StepSize leaves the
+// probability of words held out. A Solver.Converger makes it one evaluation a pass. A nil StepSize leaves the
 // steps inside to the model; a StepSize is their β_k, and BatchSize and Sampler
 // then are the Solver's own. The topics are those of the last steps, which are noisy:
 // a Converger does not see a gap. The posterior is that of the state reached and is valid
 // even if there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error) {
-	if s == nil {
-		s = &Solver{MaxPasses: ctmPasses, EvalEvery: -1}
-	}
-	res, err := s.Run(ctx, m)
-	if res == nil {
-		return nil, nil, err
-	}
-	post, e := m.Posterior(res.Stepper)
-	if err == nil {
-		err = e
-	}
-	return post, res, err
+	return fit[*CTMPosterior](ctx, s, m)
 }
 
-// NewStepper implements Model. Its optional methods: BatchSize, SetWorkers and ELBOErr.
+// NewStepper implements Model. The first topics are drawn from env.
 // It returns an error wrapping ErrNoProx if d is another divergence than KL.
-func (m *CTM) NewStepper(d Divergence) (Stepper, error) {
+func (m *CTM) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, kl := d.(KL); d != nil && !kl {
 		return nil, fmt.Errorf("pgsvi: %w: a CTM steps with the KL divergence, not with %T", ErrNoProx, d)
 	}
-	return newCTMStepper(m)
+	return newCTMStepper(m, env.rng()), nil
 }
 
-// Posterior returns the posterior at the state of st, a Stepper of this model. The error wraps ErrParam if st is none.
-func (m *CTM) Posterior(st Stepper) (*CTMPosterior, error) {
-	s, ok := st.(*CTMStepper)
+// Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if it is none.
+func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
+	s, ok := st.(*ctmStepper)
 	if !ok || s.m != m {
-		return nil, fmt.Errorf("pgsvi: %w: a %T that is no Stepper of this CTM", ErrParam, st)
+		return nil, fmt.Errorf("pgsvi: %w: a %T that is no state of this CTM", ErrParam, st)
 	}
-	s.start(rand.New(rand.NewPCG(seed1, seed2)))
 	p := &CTMPosterior{k: m.k, terms: m.terms, vocab: slices.Clone(m.vocab), opt: m.opt}
 	p.opt.Topics = nil
 	p.beta = s.topics.beta()
@@ -77,7 +65,7 @@ func (m *CTM) Posterior(st Stepper) (*CTMPosterior, error) {
 // A CTMStream is not safe for concurrent use.
 type CTMStream struct {
 	m    *CTM
-	st   *CTMStepper
+	st   *ctmStepper
 	rng  *rand.Rand
 	buf  []Document
 	seen []bool
@@ -106,7 +94,7 @@ func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 func (s *CTMStream) Len() int { return s.n }
 
 // Add adds a document, which it copies. The error names the number of the document, and wraps what Corpus.Validate returns, upon which
-// the document is left out, or is that of CTMStepper.Step, upon which the documents since the last step are.
+// the document is left out, or is that of ctmStepper.Step, upon which the documents since the last step are.
 func (s *CTMStream) Add(d Document) error {
 	if err := (&Corpus{Docs: []Document{d}, Terms: s.m.terms}).Validate(); err != nil {
 		return fmt.Errorf("pgsvi: document %d of the stream: %w", s.n, err)
@@ -132,12 +120,7 @@ func (s *CTMStream) flush() error {
 	model := *s.m
 	model.docs = all
 	if s.st == nil {
-		st, err := newCTMStepper(&model)
-		if err != nil {
-			return err
-		}
-		s.st = st
-		st.start(s.rng)
+		s.st = newCTMStepper(&model, s.rng)
 	}
 	s.st.docs = float64(s.n)
 	s.st.m, s.st.visited = &model, make([]bool, len(all))
@@ -146,7 +129,7 @@ func (s *CTMStream) flush() error {
 		index[i] = i
 	}
 	for batch := range slices.Chunk(index, ctmBatch) {
-		if err := s.st.Step(batch, math.Inf(1), s.rng); err != nil {
+		if _, err := s.st.Step(context.Background(), &Env{Rng: s.rng}, batch, math.Inf(1)); err != nil {
 			return fmt.Errorf("pgsvi: documents %d to %d of the stream: %w", s.n-len(all), s.n-1, err)
 		}
 	}

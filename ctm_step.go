@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,7 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// CTMStepper holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ),
+// ctmStepper holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ),
 // and q(z_n) of every document visited so far, as m_n and V_n⁻¹: K + K(K+1)/2 floats
 // a document, 2K where V_n is diagonal. A document that was not visited has the prior.
 //
@@ -19,7 +20,7 @@ import (
 // Each document draws from a stream of its own and sums are taken in the order of the
 // batch, so that the result does not depend on the number of workers. A document that
 // the batch repeats is visited once and counts as often in the topics.
-type CTMStepper struct {
+type ctmStepper struct {
 	loop    ctmLoop
 	m       *CTM
 	docs    float64 // N: the number of documents, of a stream those so far
@@ -30,13 +31,11 @@ type CTMStepper struct {
 	sums    ctmSums // over the visited documents with words
 	next    ctmSums
 	steps   int
-	started bool
 	works   []*ctmWork
 	slots   []ctmSlot
 	used    int         // slots of this step
 	order   []int       // in which they are visited
 	slotOf  map[int]int // document → slot
-	elboErr float64
 	values  []float64
 	chol    []float64
 }
@@ -183,9 +182,10 @@ func (t *ctmTopics) beta() []float64 {
 	return b
 }
 
-func newCTMStepper(m *CTM) (*CTMStepper, error) {
+// newCTMStepper returns a Stepper at the prior, with topics to begin with drawn from rng.
+func newCTMStepper(m *CTM, rng *rand.Rand) *ctmStepper {
 	k := m.k
-	s := &CTMStepper{m: m, docs: float64(len(m.docs)), elboErr: math.NaN(), slotOf: map[int]int{}}
+	s := &ctmStepper{m: m, docs: float64(len(m.docs)), slotOf: map[int]int{}}
 	s.topics = ctmTopics{k: k, terms: m.terms, smooth: orDefault(m.opt.TopicPrior, ctmTopicPrior)}
 	s.visited = make([]bool, len(m.docs))
 	if !m.opt.Forget {
@@ -194,39 +194,30 @@ func newCTMStepper(m *CTM) (*CTMStepper, error) {
 	s.sums.reset(k)
 	s.next.reset(k)
 	s.sums.prior(&s.prior, 1, &s.chol)
-	s.SetWorkers(1)
-	return s, nil
+	s.topics.set(m.startTopics(rng), countTokens(m.docs)/float64(k))
+	s.use(nil)
+	return s
 }
 
-// Len returns the number of documents.
-func (s *CTMStepper) Len() int { return len(s.m.docs) }
+// Len implements State: the number of documents.
+func (s *ctmStepper) Len() int { return len(s.m.docs) }
 
-// BatchSize returns 16, or 2 for CTMOptions.Paper.
-func (s *CTMStepper) BatchSize() int {
+// Plan implements Stepper: ten passes in batches of 16 documents, or 2 for CTMOptions.Paper.
+func (s *ctmStepper) Plan() Plan {
+	p := Plan{Batch: ctmBatch, MaxPasses: ctmPasses, EvalEvery: -1}
 	if s.m.opt.Paper {
-		return ctmPaperBatch
+		p.Batch = ctmPaperBatch
 	}
-	return ctmBatch
+	return p
 }
 
-// SetWorkers sets the number of goroutines that share the documents of a batch.
-func (s *CTMStepper) SetWorkers(n int) {
+// use lets the workers of env share the documents of a batch.
+func (s *ctmStepper) use(env *Env) {
+	n := env.Workers()
 	for len(s.works) < n {
 		s.works = append(s.works, newCTMWork(s.m.k, &s.m.opt))
 	}
-	s.works = s.works[:max(1, n)]
-}
-
-// ELBOErr returns the standard error of the last ELBO that is due to draws, and NaN
-// where its expectations were not of draws.
-func (s *CTMStepper) ELBOErr() float64 { return s.elboErr }
-
-// start sets the first topics.
-func (s *CTMStepper) start(rng *rand.Rand) {
-	if !s.started {
-		s.topics.set(s.m.startTopics(rng), countTokens(s.m.docs)/float64(s.m.k))
-		s.started = true
-	}
+	s.works = s.works[:n]
 }
 
 // ctmLoop is a loop over documents.
@@ -240,18 +231,27 @@ type ctmLoop struct {
 func (l *ctmLoop) Do(worker, i, _ int) { l.body(l.works[worker], i) }
 
 // each calls f for 0 … n−1, from as many goroutines as there are workers.
-func (s *CTMStepper) each(n int, f func(w *ctmWork, i int)) {
+func (s *ctmStepper) each(n int, f func(w *ctmWork, i int)) {
 	s.loop.works, s.loop.body = s.works, f
 	s.loop.Run(n, 1, len(s.works), &s.loop)
 }
 
 // Step implements Stepper. A beta of +Inf leaves the step size inside to the CTM: β = 1,
 // which is r = ½, or that of the paper. The error wraps ErrNotPosDef or ErrNotFinite and names the document.
-func (s *CTMStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
-	s.start(rng)
+func (s *ctmStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	s.use(env)
+	if math.IsInf(beta, 1) {
+		beta = s.ownBeta()
+	}
+	if err := s.step(batch, beta, env.rng().Uint64()); err != nil {
+		return Step{}, err
+	}
+	return Step{Beta: beta, ClosedForm: true}, nil
+}
+
+func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 	s.enter(batch)
-	t := s.length(beta)
-	seed := rng.Uint64()
+	t := stepLength(beta)
 	// The longest first, so that the workers end together.
 	s.order = s.order[:0]
 	for i := range s.used {
@@ -291,7 +291,7 @@ func (s *CTMStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
 
 // updatePrior is the M-step for μ and Σ: over all documents visited so far, or where q is
 // forgotten over the running average of the batches that the topics use, too.
-func (s *CTMStepper) updatePrior(rho, size float64) error {
+func (s *ctmStepper) updatePrior(rho, size float64) error {
 	old, change := 1.0, 1.0
 	if s.m.opt.Forget {
 		old, change = 1-rho, rho*s.docs/size
@@ -308,19 +308,19 @@ func (s *CTMStepper) updatePrior(rho, size float64) error {
 	return nil
 }
 
-// length returns 1 − r for the step size beta.
-func (s *CTMStepper) length(beta float64) float64 {
-	if math.IsInf(beta, 1) {
-		beta = ctmBeta
-		if s.m.opt.Paper {
-			beta = ctmPaperBeta
-		}
+// ownBeta returns the step size of a CTM without one.
+func (s *ctmStepper) ownBeta() float64 {
+	if s.m.opt.Paper {
+		return ctmPaperBeta
 	}
-	return beta / (1 + beta)
+	return ctmBeta
 }
 
+// stepLength returns 1 − r = β/(1 + β).
+func stepLength(beta float64) float64 { return beta / (1 + beta) }
+
 // enter fills the slots with the documents of batch.
-func (s *CTMStepper) enter(batch []int) {
+func (s *ctmStepper) enter(batch []int) {
 	s.used = 0
 	clear(s.slotOf)
 	n := len(batch)
@@ -343,7 +343,7 @@ func (s *CTMStepper) enter(batch []int) {
 }
 
 // open makes w the E-step of document d at its present q.
-func (s *CTMStepper) open(w *ctmWork, d int) bool {
+func (s *ctmStepper) open(w *ctmWork, d int) bool {
 	doc := s.m.docs[d]
 	w.setDoc(doc)
 	s.topics.gather(w.b, doc.Words)
@@ -355,7 +355,7 @@ func (s *CTMStepper) open(w *ctmWork, d int) bool {
 }
 
 // visit is the E-step of a document.
-func (s *CTMStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
+func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 	k, d := w.k, slot.doc
 	w.pcg.Seed(seed, uint64(d))
 	slot.change.reset(k)
@@ -381,21 +381,20 @@ func (s *CTMStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 	w.save(slot.state)
 }
 
-// ELBO implements Stepper: that of all documents, at the topics, μ and Σ of the moment. It is an
-// estimate where expectations are; see ELBOErr.
-func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
-	rng = orFixed(rng)
-	s.start(rng)
+// Evaluate implements Stepper. The ELBO is that of all documents, at the topics, μ and Σ of the moment. It is an
+// estimate where expectations are, with the standard error that is due to their draws.
+func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
+	s.use(env)
 	n := s.Len()
 	s.values = dense.Resize(s.values, 2*n)
 	values := s.values
-	seed := rng.Uint64()
+	seed := env.rng().Uint64()
 	s.each(n, func(w *ctmWork, i int) {
 		w.pcg.Seed(seed, uint64(i))
 		values[i], values[n+i] = 0, 0
 		if len(s.m.docs[i].Words) > 0 {
 			if s.open(w, i) {
-				if s.m.opt.Forget && w.ascend(&s.prior, w.opt.inner(true), s.length(math.Inf(1)), w.tolerance()) != nil {
+				if s.m.opt.Forget && w.ascend(&s.prior, w.opt.inner(true), stepLength(s.ownBeta()), w.tolerance()) != nil {
 					values[i] = math.NaN()
 					return
 				}
@@ -408,14 +407,15 @@ func (s *CTMStepper) ELBO(rng *rand.Rand) (float64, error) {
 	var sum, variance float64
 	for i := range n {
 		if math.IsNaN(values[i]) {
-			return math.NaN(), fmt.Errorf("pgsvi: %w: ELBO of document %d", ErrNotFinite, i)
+			return Evaluation{}, fmt.Errorf("pgsvi: %w: ELBO of document %d", ErrNotFinite, i)
 		}
 		sum += values[i]
 		variance += values[n+i]
 	}
-	s.elboErr = math.NaN()
-	if e := s.m.opt.Expectation; (e == CTMAntithetic || e == CTMQuasi) && s.m.opt.samples() > 2 { // of one pair there is no error
-		s.elboErr = math.Sqrt(variance)
+	x := s.m.opt.Expectation
+	e := Evaluation{ELBO: sum, Random: x == CTMAntithetic || x == CTMQuasi}
+	if e.Random && s.m.opt.samples() > 2 { // of one pair there is no error
+		e.ELBOErr = known(math.Sqrt(variance))
 	}
-	return sum, nil
+	return e, nil
 }

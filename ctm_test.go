@@ -467,7 +467,7 @@ func TestCTMWorkers(t *testing.T) {
 	} {
 		var first string
 		for _, workers := range []int{1, 2, 7} {
-			p, res := fitCTM(t, c, 3, &o, &Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2)})
+			p, res := fitCTM(t, c, 3, &o, &Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2), Converger: Never{}})
 			if res.Passes < 3 || math.IsNaN(res.ELBO) {
 				t.Errorf("%+v: %v passes, ELBO %v", o, res.Passes, res.ELBO)
 			}
@@ -495,7 +495,7 @@ func TestCTMStepAllocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := m.NewStepper(nil)
+	st, err := m.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +505,7 @@ func TestCTMStepAllocs(t *testing.T) {
 		batch[i] = 2 * i
 	}
 	step := func() {
-		if err := st.Step(batch, math.Inf(1), rng); err != nil {
+		if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -553,7 +553,7 @@ func TestCTMErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.NewStepper(Euclidean{}); !errors.Is(err, ErrNoProx) {
+	if _, err := m.NewStepper(context.Background(), nil, Euclidean{}); !errors.Is(err, ErrNoProx) {
 		t.Error(err)
 	}
 	if _, err := m.Posterior(nil); !errors.Is(err, ErrParam) {

@@ -38,11 +38,11 @@ func Example() {
 		Init: pgsvi.NewIsotropic(3, 0.1),
 	}
 	s := pgsvi.Solver{BatchSize: 8, MaxPasses: 200}
-	res, err := s.Run(context.Background(), m)
+	fitted, res, err := m.Fit(context.Background(), &s)
 	if err != nil {
 		log.Fatal(err)
 	}
-	q := res.Q.(*pgsvi.Gaussian)
+	q := fitted.(*pgsvi.Gaussian)
 	fmt.Printf("slope %.1f, sd %.1f\n", q.MeanTo(nil)[1], math.Sqrt(q.VarTo(nil)[1]))
 	fmt.Printf("ELBO %.0f\n", res.ELBO)
 	// Output:
@@ -60,11 +60,11 @@ func ExampleSites() {
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
 	}
-	res, err := new(pgsvi.Solver).Run(context.Background(), m)
+	fitted, res, err := m.Fit(context.Background(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	q := res.Q.(*pgsvi.Gaussian)
+	q := fitted.(*pgsvi.Gaussian)
 	fmt.Println(res.Status)
 	fmt.Printf("mean %.3f\n", q.MeanTo(nil))
 	fmt.Printf("ELBO %.4f, gap below 1e-8: %v\n", res.ELBO, res.Gap < 1e-8)
@@ -95,7 +95,7 @@ func ExampleSolver() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v after %d iterations, ELBO %.1f\n", res.Status, res.Iterations, res.ELBO)
+	fmt.Printf("%v after %d iterations, ELBO %.1f\n", res.Status, res.K, res.ELBO)
 	// Output: pass limit after 400 iterations, ELBO -9.7
 }
 
@@ -108,12 +108,12 @@ func ExampleSolver_Steps() {
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
 	}
-	st, err := m.NewStepper(nil)
+	s := pgsvi.Solver{StepSize: pgsvi.ConstantStep(1)}
+	run, err := s.Start(context.Background(), m)
 	if err != nil {
 		log.Fatal(err)
 	}
-	s := pgsvi.Solver{StepSize: pgsvi.ConstantStep(1)}
-	for it, err := range s.Steps(context.Background(), st) {
+	for it, err := range s.Steps(context.Background(), run) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -207,11 +207,11 @@ func ExampleL1() {
 		StepSize:   pgsvi.ConstantStep(0.1),
 		Converger:  &pgsvi.GradientMap{Tol: 1e-9},
 	}
-	res, err := s.Run(context.Background(), m)
+	q, _, err := m.Fit(context.Background(), &s)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%.4f\n", res.Q.Params(nil))
+	fmt.Printf("%.4f\n", q.Params(nil))
 	// Output: [1.8333 0.0000 0.0000]
 }
 
@@ -224,11 +224,11 @@ func ExampleBregman() {
 		StepSize:   pgsvi.ConstantStep(0.1),
 		Converger:  &pgsvi.GradientMap{Tol: 1e-9},
 	}
-	res, err := s.Run(context.Background(), m)
+	q, res, err := m.Fit(context.Background(), &s)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v: %.4f\n", res.Status, res.Q.Params(nil))
+	fmt.Printf("%v: %.4f\n", res.Status, q.Params(nil))
 	// Output: converged: [2.8333 0.3333]
 }
 
@@ -325,7 +325,7 @@ func ExampleGP() {
 
 // PG-SVI as published, for comparison: a step size, a batch size and a number
 // of samples tuned to the data.
-func ExamplePGSVI() {
+func ExampleGP_published() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
 	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{})
@@ -334,7 +334,7 @@ func ExamplePGSVI() {
 		return
 	}
 	gp.Estimator = pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline}
-	_, res, err := gp.Fit(context.Background(), pgsvi.PGSVI(6, 1, 2))
+	_, res, err := gp.Fit(context.Background(), &pgsvi.Solver{StepSize: pgsvi.ConstantStep(1. / 6), BatchSize: 2, MaxPasses: 10})
 	if err != nil {
 		fmt.Println(err)
 		return

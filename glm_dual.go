@@ -12,7 +12,7 @@ import (
 // Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ, whose
 // sites are those of the rows.
 type dualStepper struct {
-	*GPStepper
+	*gpStepper
 	g *GLM
 }
 

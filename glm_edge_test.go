@@ -188,12 +188,12 @@ func TestGLMAutoscale(t *testing.T) {
 func TestGLMRepeatedRow(t *testing.T) {
 	c := toyGLM("", 500, 5, BernoulliLogit{}, 3, nil)
 	g := c.glm(t, c.x)
-	st, err := g.NewStepper(nil)
+	st, err := g.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := st.(*primalStepper)
-	if err := s.Step([]int{0, 0, 0, 0, 1, 1, 1, 2, 2}, math.Inf(1), nil); err != nil {
+	if _, err := s.Step(context.Background(), nil, []int{0, 0, 0, 0, 1, 1, 1, 2, 2}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
 	var w weightState
@@ -245,7 +245,7 @@ func TestGLMOddities(t *testing.T) {
 		}
 	}
 	a, b := toyGLM("", 30, 2, BernoulliLogit{}, 1, nil), toyGLM("", 30, 2, BernoulliLogit{}, 2, nil)
-	st, err := a.glm(t, a.x).NewStepper(nil)
+	st, err := a.glm(t, a.x).NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,11 +270,11 @@ func TestGLMLook(t *testing.T) {
 	_, want := fitGLM(t, g, nil)
 	looked := 0
 	_, res := fitGLM(t, g, &Solver{Recorder: RecorderFunc(func(it Iteration) {
-		if p, err := g.Posterior(it.Stepper); err == nil && p.Dim() == 4 {
+		if p, err := g.Posterior(it.State); err == nil && p.Dim() == 4 {
 			looked++
 		}
 	})})
-	if res.ELBO != want.ELBO || looked != res.Iterations {
+	if res.ELBO != want.ELBO || looked != res.K {
 		t.Errorf("ELBO %v, %v without a look; %d looks", res.ELBO, want.ELBO, looked)
 	}
 	var buf bytes.Buffer

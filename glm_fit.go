@@ -19,14 +19,14 @@ type glmStepper interface {
 // NewStepper implements Model.
 //
 // A full covariance with more rows than weights is that of the primal, over the
-// weights; otherwise that of the dual, over the linear predictors: a GPStepper
+// weights; otherwise that of the dual, over the linear predictors: a gpStepper
 // inside. With a divergence other than KL the step is the numeric one of
 // Objective, and with an Adaptive one the gradient step of Objective.Linearized in
 // the coordinates LogCholesky. It returns an error wrapping ErrParam if the estimator
 // is invalid, ErrNoEstimator if it does not apply, ErrNoProx if d does not, or is not
 // KL where the covariance is low-rank, or diagonal with a full prior, and ErrEmpty if there are no rows (Fit
 // returns the prior for these).
-func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
+func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
 	}
@@ -41,7 +41,7 @@ func (g *GLM) NewStepper(d Divergence) (Stepper, error) {
 		if _, ok := d.(Adaptive); ok {
 			o = o.Linearized().In(LogCholesky)
 		}
-		return o.NewStepper(d)
+		return o.NewStepper(ctx, env, d)
 	}
 	est, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
 	if err != nil {
@@ -127,38 +127,30 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 		if err != nil {
 			return nil, nil, err
 		}
-		return p, &Result{Status: Converged, ClosedForm: true}, nil
+		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}}, nil
 	}
-	res, err := s.Run(ctx, g)
-	if res == nil {
-		return nil, nil, err
-	}
-	post, e := g.Posterior(res.Stepper)
-	if err == nil {
-		err = e
-	}
-	return post, res, err
+	return fit[*GLMPosterior](ctx, s, g)
 }
 
-// Posterior returns the posterior at the state of st, a Stepper of this model,
+// Posterior returns the posterior at st, a state of this model,
 // for example that of an Iteration. The error wraps ErrParam if st is none.
-func (g *GLM) Posterior(st Stepper) (*GLMPosterior, error) {
+func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	var mean []float64
 	var cov weightCov
 	var err error
 	switch t := st.(type) {
 	case glmStepper:
 		if t.model() != g {
-			return nil, fmt.Errorf("pgsvi: %w: a Stepper of another GLM", ErrParam)
+			return nil, fmt.Errorf("pgsvi: %w: a state of another GLM", ErrParam)
 		}
 		mean, cov, err = t.weights()
-	case interface{ Dist() Dist }:
-		mean, cov, err = weightsOf(t.Dist())
+	case *objectiveStepper:
+		mean, cov, err = weightsOf(t.dist())
 	default:
-		err = fmt.Errorf("pgsvi: %w: a %T is no Stepper of a GLM", ErrParam, st)
+		err = fmt.Errorf("pgsvi: %w: a %T is no state of a GLM", ErrParam, st)
 	}
 	if err == nil && len(mean) != g.Dim() {
-		err = fmt.Errorf("pgsvi: %w: the Stepper has %d weights, the model %d", ErrParam, len(mean), g.Dim())
+		err = fmt.Errorf("pgsvi: %w: the state has %d weights, the model %d", ErrParam, len(mean), g.Dim())
 	}
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -229,7 +230,6 @@ type primalStepper struct {
 	before  []float64 // the mean before a step
 	in      []bool    // scratch of distinct
 	unique  []int
-	last    [2]float64 // the ELBO at the last two calls of Gap
 	err     float64
 }
 
@@ -238,7 +238,7 @@ func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &primalStepper{g: g, est: est, n: g.x.rows, lik: g.terms.likelihood(), prior: prior, last: [2]float64{math.NaN(), math.NaN()}}
+	s := &primalStepper{g: g, est: est, n: g.x.rows, lik: g.terms.likelihood(), prior: prior}
 	s.y = make([]float64, s.n)
 	for i := range s.y {
 		s.y[i] = float64(i)
@@ -249,39 +249,37 @@ func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
 	return s, nil
 }
 
-// Len implements Stepper.
+// Len implements State.
 func (s *primalStepper) Len() int { return s.n }
 
-// BatchSize returns the size of the block that a fit begins with where the Solver has none.
-func (s *primalStepper) BatchSize() int { return min(max(32, 2*s.g.x.cols), (s.n+3)/4) }
+// Plan implements Stepper: one pass of blocks that grow, to come near, and then all rows at a time.
+func (s *primalStepper) Plan() Plan {
+	first := min(max(32, 2*s.g.x.cols), (s.n+3)/4)
+	return Plan{Batch: first, Sampler: approach{first}}
+}
 
-// Sampler returns what a Solver without options sweeps with: one pass of blocks
-// that grow, to come near, and then all rows at a time.
-func (s *primalStepper) Sampler() Sampler { return approach{s.BatchSize()} }
-
-// SetWorkers lets n goroutines share the expectations of a step.
-func (s *primalStepper) SetWorkers(n int) {
+// use lets the workers of env share the expectations of a step.
+func (s *primalStepper) use(env *Env) {
+	n := env.Workers()
 	s.workers, s.batch.workers, s.block.prob.workers = n, n, n
 }
 
-// ClosedForm reports that the steps are in closed form.
-func (s *primalStepper) ClosedForm() bool { return true }
-
-// GradMap returns the norm of the change of the mean of the weights in the last step, divided by β.
-func (s *primalStepper) GradMap() float64 { return s.gradMap }
-
-// ELBOErr returns a bound on the error of the expectations in the ELBO.
-func (s *primalStepper) ELBOErr() float64 { return s.err }
-
 // Step implements Stepper.
-func (s *primalStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+func (s *primalStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	s.use(env)
+	var err error
 	switch {
 	case !math.IsInf(beta, 1):
-		return s.pg.step(s, batch, beta, rng)
+		err = s.pg.step(s, batch, beta, env.rng())
 	case s.checker.all(batch, s.n):
-		return s.batchStep()
+		err = s.batchStep()
+	default:
+		err = s.blockStep(batch)
 	}
-	return s.blockStep(batch)
+	if err != nil {
+		return Step{}, err
+	}
+	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: true}, nil
 }
 
 // begin prepares the problem of all rows.
@@ -432,31 +430,24 @@ func (s *primalStepper) distinct(batch []int) []int {
 	return s.unique
 }
 
-// ELBO implements Stepper. It is exact, and its argument is not used. Blocks
-// that have made it fall are taken back.
-func (s *primalStepper) ELBO(*rand.Rand) (float64, error) {
+// Evaluate implements Stepper. The ELBO is exact. Blocks that have made it fall are taken
+// back. The gap is ½δᵀFδ in natural parameters, with the gradient g of the ELBO in the mean and
+// the distance ΔP of the precision from its target,
+//
+//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²;
+//
+// after a step with a given β it is not known.
+func (s *primalStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
+	s.use(env)
 	if s.free {
-		return s.pg.elbo(s)
+		elbo, err := s.pg.elbo(s)
+		return Evaluation{ELBO: elbo, ELBOErr: known(s.err)}, err
 	}
 	if err := s.settle(); err != nil {
-		return math.NaN(), err
-	}
-	s.err = s.batch.cur.err
-	return -s.batch.cur.value, nil
-}
-
-// Gap estimates how far the ELBO is below its maximum: ½δᵀFδ in natural
-// parameters, with the gradient g of the ELBO in the mean and the distance ΔP
-// of the precision from its target,
-//
-//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²,
-//
-// and at least what the last changes of the ELBO, taken as a geometric series, add up to.
-func (s *primalStepper) Gap() float64 {
-	if s.free || s.settle() != nil {
-		return math.NaN()
+		return Evaluation{}, err
 	}
 	c := &s.batch.cur
+	s.err = c.err
 	s.block.alg.x, s.block.alg.index = s.g.x, nil
 	gap, _ := s.block.promise(&c.siteState, &s.alg.cur)
 	var precision float64
@@ -464,13 +455,7 @@ func (s *primalStepper) Gap() float64 {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
 	}
 	gap += 0.25 * precision * precision
-	elbo := -c.value
-	now, before := elbo-s.last[1], s.last[1]-s.last[0]
-	if rate := now / before; rate > 0 && rate < 1 {
-		gap = math.Max(gap, now*rate/(1-rate))
-	}
-	s.last[0], s.last[1] = s.last[1], elbo
-	return gap
+	return Evaluation{ELBO: -c.value, ELBOErr: known(c.err), Gap: known(gap)}, nil
 }
 
 func (s *primalStepper) model() *GLM { return s.g }

@@ -156,7 +156,7 @@ func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 		st.run.mean[j] = m - g.prior.mean[j]
 	}
 	st.free = true
-	v, err := st.ELBO(nil)
+	v, err := elboOf(st, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -54,8 +55,6 @@ type structuredStepper struct {
 	checker allTerms
 	workers int
 	gradMap float64
-	last    [2]float64 // the ELBO at the last two calls of Gap
-	err     float64
 }
 
 // structuredState is a mean, about μ0, with the expectations under it and a V
@@ -68,7 +67,7 @@ type structuredState struct {
 
 func newStructuredStepper(g *GLM, est SiteEstimator) (Stepper, error) {
 	n, d := g.Len(), g.Dim()
-	s := &structuredStepper{g: g, est: est, n: n, lik: g.terms.likelihood(), t: 1, last: [2]float64{math.NaN(), math.NaN()}}
+	s := &structuredStepper{g: g, est: est, n: n, lik: g.terms.likelihood(), t: 1}
 	s.y = make([]float64, n)
 	for i := range s.y {
 		s.y[i] = float64(i)
@@ -94,32 +93,38 @@ func newStructuredStepper(g *GLM, est SiteEstimator) (Stepper, error) {
 	return s, nil
 }
 
-// Len implements Stepper.
+// Len implements State.
 func (s *structuredStepper) Len() int { return s.n }
 
-// SetWorkers lets n goroutines share the expectations of a step.
-func (s *structuredStepper) SetWorkers(n int) { s.workers = n }
+// Plan implements Stepper: all rows in every step.
+func (s *structuredStepper) Plan() Plan { return Plan{} }
 
-// ClosedForm reports whether V̂ has a closed form.
-func (s *structuredStepper) ClosedForm() bool {
+// closedForm reports whether V̂ has a closed form.
+func (s *structuredStepper) closedForm() bool {
 	_, ok := s.fam.(*diagFamily)
 	return ok
 }
 
-// GradMap returns the norm of the change of the mean of the weights in the last step, divided by β.
-func (s *structuredStepper) GradMap() float64 { return s.gradMap }
-
-// ELBOErr returns a bound on the error of the expectations in the ELBO.
-func (s *structuredStepper) ELBOErr() float64 { return s.err }
-
 // Step implements Stepper.
-func (s *structuredStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+func (s *structuredStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	s.workers = env.Workers()
+	var err error
 	switch {
 	case !math.IsInf(beta, 1):
-		return s.pg.step(s, batch, beta, rng)
+		err = s.pg.step(s, batch, beta, env.rng())
 	case !s.checker.all(batch, s.n):
-		return fmt.Errorf("pgsvi: %w: a batch of %d of %d rows without a step size: blocks need FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize", ErrParam, len(batch), s.n)
+		err = fmt.Errorf("a batch of %d of %d rows without a step size: blocks need FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.n, ErrParam)
+	default:
+		err = s.ascend()
 	}
+	if err != nil {
+		return Step{}, err
+	}
+	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: s.closedForm()}, nil
+}
+
+// ascend takes one accepted step.
+func (s *structuredStepper) ascend() error {
 	if err := s.evaluate(); err != nil {
 		return err
 	}
@@ -308,7 +313,7 @@ func (s *structuredStepper) aim() {
 	floats.Scale(-1, s.grad[:d])
 	s.fam.gradient(s.grad[d:], a)
 	s.history.complete(s.grad)
-	if s.promise > farOff && !s.ClosedForm() {
+	if s.promise > farOff && !s.closedForm() {
 		s.history.reset()
 	}
 
@@ -336,44 +341,32 @@ func (s *structuredStepper) aim() {
 	s.history.fold(s.delta)
 	s.promise = 0.5 * floats.Dot(s.delta, s.grad)
 	floats.Scale(-1, s.delta)
-	if !s.fam.begun() || s.promise > farOff && !s.ClosedForm() {
+	if !s.fam.begun() || s.promise > farOff && !s.closedForm() {
 		s.fam.begin(s.delta[d:], a)
 	}
 	s.aimed = true
 }
 
-// Goal returns the gap at which a nil Solver.Converger is content: the last digits of a
-// low-rank V take many passes, and other maxima of its ELBO are further away.
-func (s *structuredStepper) Goal() float64 {
-	if s.ClosedForm() {
-		return 0
-	}
-	return 1e-7
-}
+// lowRankGoal is the gap at which a low-rank V is good enough: its last digits take many passes,
+// and other maxima of its ELBO are further away.
+const lowRankGoal = 1e-7
 
-// ELBO implements Stepper. It is exact, and its argument is not used.
-func (s *structuredStepper) ELBO(*rand.Rand) (float64, error) {
+// Evaluate implements Stepper. The ELBO is exact. The gap is what the next step promises,
+// −½gᵀδ, where the last step kept to its promise; after a step with a given β it is not known.
+func (s *structuredStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
+	s.workers = env.Workers()
 	if err := s.evaluate(); err != nil {
-		return math.NaN(), err
+		return Evaluation{}, err
 	}
-	s.err = s.cur.err
-	return s.cur.elbo, nil
-}
-
-// Gap estimates how far the ELBO is below its maximum: what the next step promises,
-// −½gᵀδ, where the last step kept to its promise, and at least what the last changes of the ELBO, taken as a geometric series, add up to.
-func (s *structuredStepper) Gap() float64 {
-	if s.free || s.evaluate() != nil || math.IsInf(s.cur.elbo, 0) {
-		return math.NaN()
+	e := Evaluation{ELBO: s.cur.elbo, ELBOErr: known(s.cur.err)}
+	if !s.closedForm() {
+		e.Goal = lowRankGoal
 	}
-	s.aim()
-	gap, elbo := math.Max(s.promise, s.beyond), s.cur.elbo
-	now, before := elbo-s.last[1], s.last[1]-s.last[0]
-	if rate := now / before; rate > 0 && rate < 1 {
-		gap = math.Max(gap, now*rate/(1-rate))
+	if !s.free && !math.IsInf(e.ELBO, 0) {
+		s.aim()
+		e.Gap = known(math.Max(s.promise, s.beyond))
 	}
-	s.last[0], s.last[1] = s.last[1], elbo
-	return gap
+	return e, nil
 }
 
 func (s *structuredStepper) model() *GLM { return s.g }

@@ -305,7 +305,7 @@ func TestMeanFieldPGStep(t *testing.T) {
 	x, y := structuredData(30, 4, 9)
 	for _, update := range []MeanUpdate{MainText, Appendix} {
 		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, MeanUpdate: update, PriorSD: 2})
-		st, err := g.NewStepper(nil)
+		st, err := g.NewStepper(context.Background(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +342,7 @@ func TestMeanFieldPGStep(t *testing.T) {
 				m[j] -= (1 - r) / metric * (prior*m[j] + alpha[j])
 				prec[j] = next
 			}
-			if err := st.Step(batch, beta, nil); err != nil {
+			if _, err := st.Step(context.Background(), nil, batch, beta); err != nil {
 				t.Fatal(err)
 			}
 			mean, cov, _ := st.(glmStepper).weights()
@@ -353,17 +353,17 @@ func TestMeanFieldPGStep(t *testing.T) {
 					t.Errorf("step %d, weight %d: N(%v, %v), want N(%v, %v)", k, j, mean[j], v[j], m[j], 1/prec[j])
 				}
 			}
-			if e, _ := st.ELBO(nil); math.Abs(e-plainELBO(g, mean, v)) > 1e-11*math.Abs(e) {
+			if e, _ := elboOf(st, nil); math.Abs(e-plainELBO(g, mean, v)) > 1e-11*math.Abs(e) {
 				t.Errorf("ELBO %v, computed anew %v", e, plainELBO(g, mean, v))
 			}
 		}
 		// A run with a step size approaches the optimum, and one without continues from there.
 		_, want := structuredFit(t, g, nil)
-		res, err := (&Solver{StepSize: ConstantStep(0.5), MaxPasses: 100}).Resume(context.Background(), st)
+		res, err := (&Solver{StepSize: ConstantStep(0.5), MaxPasses: 100}).Resume(context.Background(), &Result{Stepper: st})
 		if err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-3 {
 			t.Errorf("%v: ELBO %v with a step size, %v without (%v)", update, res.ELBO, want.ELBO, err)
 		}
-		if res, err = (&Solver{}).Resume(context.Background(), st); err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-9 || res.Status != Converged {
+		if res, err = (&Solver{}).Resume(context.Background(), &Result{Stepper: st}); err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-9 || res.Status != Converged {
 			t.Errorf("ELBO %v after both, %v at once (%v, %v)", res.ELBO, want.ELBO, res.Status, err)
 		}
 	}
@@ -395,15 +395,15 @@ func TestStructuredAllocs(t *testing.T) {
 	x, y := structuredData(200, 6, 10)
 	for _, beta := range []float64{math.Inf(1), 0.1} {
 		g := mustGLM(t, SparseOf(x), y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 100})
-		st, _ := g.NewStepper(nil)
+		st, _ := g.NewStepper(context.Background(), nil, nil)
+		env := NewEnv(nil, 1)
 		step := func() {
-			if err := st.Step(nil, beta, nil); err != nil {
+			if _, err := st.Step(context.Background(), env, nil, beta); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := st.ELBO(nil); err != nil {
+			if _, err := st.Evaluate(context.Background(), env); err != nil {
 				t.Fatal(err)
 			}
-			gapOf(st)
 		}
 		for range 12 {
 			step()

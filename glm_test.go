@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,22 +87,28 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 
 // TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline
 // drove V to the edge of what is positive definite within a pass, and the mean far off.
+// What is left is noise with a heavy tail: the median of the seeds tells, and no run may end in rounding.
 func TestGLMNoiseAtTheEdge(t *testing.T) {
 	data := loadUCI(t, "ionosphere")
 	for cov, least := range map[Covariance]float64{FullCovariance: -300, DiagonalCovariance: -5e4} {
-		for seed := range uint64(3) {
+		var elbos []float64
+		for seed := range uint64(9) {
 			g, err := NewGLM(data.x, data.y, BernoulliLogit{}, &GLMOptions{
 				PriorSD: 10, Covariance: cov, Estimator: ScoreFunction{Samples: 100, Baseline: NoBaseline},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := PGSVI(len(data.y), 2, 5)
+			s := pgSVI(len(data.y), 2, 5)
 			s.MaxPasses, s.EvalEvery, s.Src = 10, -1, rand.NewPCG(seed+1, 0)
 			_, res, err := g.Fit(context.Background(), s)
-			if err != nil || !(res.ELBO > least) || res.ELBO > 0 {
+			if err != nil || !(res.ELBO > -1e7) || res.ELBO > 0 {
 				t.Errorf("covariance %v, seed %d: ELBO %v, %v", cov, seed+1, res.ELBO, err)
 			}
+			elbos = append(elbos, res.ELBO)
+		}
+		if slices.Sort(elbos); !(elbos[4] > least) {
+			t.Errorf("covariance %v: ELBOs %v", cov, elbos)
 		}
 	}
 }
@@ -175,7 +182,7 @@ func fitGLM(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
 // runStepper runs a nil Solver on a Stepper and returns the posterior.
 func runStepper(t testing.TB, g *GLM, st Stepper) (*GLMPosterior, *Result) {
 	t.Helper()
-	res, err := (&Solver{}).Resume(context.Background(), st)
+	res, err := (&Solver{}).Resume(context.Background(), &Result{Stepper: st})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +342,7 @@ func TestGLMSparseDense(t *testing.T) {
 		if d := math.Abs(rp.ELBO - rq.ELBO); d > 1e-12*(1+math.Abs(rp.ELBO))+rp.ELBOErr+rq.ELBOErr {
 			t.Errorf("%s: ELBO %v and %v", c.name, rp.ELBO, rq.ELBO)
 		}
-		if rp.Iterations == rq.Iterations { // else rounding has tipped the last step
+		if rp.K == rq.K { // else rounding has tipped the last step
 			checkApart(t, c.name, p, q, 1e-6)
 		}
 	}
@@ -402,8 +409,8 @@ func TestGLMRidge(t *testing.T) {
 			if !mat.EqualApprox(p.Cov(), &v, 1e-10) {
 				t.Errorf("d = %d: covariance", d)
 			}
-			if _, res := fitGLM(t, g, nil); res.Iterations > 3 {
-				t.Errorf("d = %d: %d iterations", d, res.Iterations)
+			if _, res := fitGLM(t, g, nil); res.K > 3 {
+				t.Errorf("d = %d: %d iterations", d, res.K)
 			}
 		}
 	}
@@ -445,7 +452,7 @@ func TestGLMBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(context.Background(), st)
+		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(context.Background(), &Result{Stepper: st})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -470,7 +477,7 @@ func TestGLMPGStep(t *testing.T) {
 	for _, update := range []MeanUpdate{MainText, Appendix} {
 		c := toyGLM("", 30, 4, BernoulliLogit{}, 61, &GLMOptions{MeanUpdate: update, Intercept: true})
 		g := c.glm(t, c.x)
-		st, err := g.NewStepper(nil)
+		st, err := g.NewStepper(context.Background(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -514,7 +521,7 @@ func TestGLMPGStep(t *testing.T) {
 			}
 			m.AddScaledVec(m, -(1 - r), &step)
 			prec = next
-			if err := st.Step(batch, beta, rng); err != nil {
+			if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch, beta); err != nil {
 				t.Fatal(err)
 			}
 			p, err := g.Posterior(st)
@@ -534,7 +541,7 @@ func TestGLMPGStep(t *testing.T) {
 			}
 		}
 		// From there without a step size to the optimum; and the ELBO of both kinds of states.
-		value, err := st.ELBO(nil)
+		value, err := elboOf(st, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -555,7 +562,7 @@ func TestGLMPGStep(t *testing.T) {
 		if want := -f - o.H.Value(q); math.Abs(value-want) > 1e-9 {
 			t.Errorf("ELBO %v without sites, want %v", value, want)
 		}
-		res, err := (&Solver{}).Resume(context.Background(), ps)
+		res, err := (&Solver{}).Resume(context.Background(), &Result{Stepper: ps})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -761,12 +768,12 @@ func TestGLMAllocs(t *testing.T) {
 	c := toyGLM("", 400, 6, BernoulliLogit{}, 97, nil)
 	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
 		for _, batch := range [][]int{nil, {1, 5, 9, 100, 200, 301, 302, 303}} {
-			st, err := c.glm(t, x).NewStepper(nil)
+			st, err := c.glm(t, x).NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			step := func() {
-				if err := st.Step(batch, math.Inf(1), nil); err != nil {
+				if _, err := st.Step(context.Background(), nil, batch, math.Inf(1)); err != nil {
 					t.Fatal(err)
 				}
 			}

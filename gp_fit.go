@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 )
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
@@ -12,35 +11,10 @@ import (
 // there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
-	if s == nil {
-		s = &Solver{}
-	}
-	res, err := s.Run(ctx, g)
-	if res == nil {
-		return nil, nil, err
-	}
-	post, e := res.Stepper.(*GPStepper).Posterior()
-	if err == nil {
-		err = e
-	}
-	return post, res, err
+	return fit[*GPPosterior](ctx, s, g)
 }
 
-// PGSVI returns the Solver of PG-SVI as published, for n data: the constant step
-// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
-// The published settings (Khan et al., 2016, Section 6) are, for sonar,
-// ionosphere and USPS, betaN 0.2, 2 and 2.5, batches of 5, 5 and 20, and
-// GP.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
-// samples. It exists to be compared with: a nil Solver converges without any
-// of these numbers. It panics if n or batch is not positive.
-func PGSVI(n int, betaN float64, batch int) *Solver {
-	if n < 1 || batch < 1 {
-		panic("pgsvi: PGSVI needs positive n and batch")
-	}
-	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
-}
-
-// NewStepper implements Model; the Stepper is a *GPStepper.
+// NewStepper implements Model.
 //
 // With d nil or KL every step is in closed form. With any other divergence the
 // proximal step is taken along the curve on which natural parameters are
@@ -51,7 +25,7 @@ func PGSVI(n int, betaN float64, batch int) *Solver {
 // if an option or a covariance is invalid, ErrNoEstimator if the Estimator
 // does not apply, ErrNotPosDef if d is not KL and K is singular, and ErrNoProx if d
 // is Adaptive, which is for Objective.
-func (g *GP) NewStepper(d Divergence) (Stepper, error) {
+func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: %w: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective", ErrNoProx, d)
 	}
@@ -73,86 +47,72 @@ func (g *GP) NewStepper(d Divergence) (Stepper, error) {
 			return nil, err
 		}
 	}
-	if err := s.cur.expect(g.lik, g.y, 1); err != nil {
+	if err := s.cur.expect(g.lik, g.y, env.Workers()); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Len implements Stepper.
-func (s *GPStepper) Len() int { return s.n }
+// Len implements State.
+func (s *gpStepper) Len() int { return s.n }
 
-// BatchSize returns the size of the blocks that a Solver without options sweeps.
-func (s *GPStepper) BatchSize() int {
+// Plan implements Stepper: sweeps of block steps over blocks that stay the same, which
+// converge faster than blocks drawn anew, or steps of all terms along a curve.
+func (s *gpStepper) Plan() Plan {
 	if s.curve != nil {
-		return s.n
+		return Plan{}
 	}
-	const size = 32
-	blocks := (s.n + size - 1) / size
-	return (s.n + blocks - 1) / blocks
+	blocks := (s.n + gpBlock - 1) / gpBlock
+	return Plan{Batch: (s.n + blocks - 1) / blocks, Sampler: ShuffleOnce{}}
 }
 
-// SetWorkers lets n goroutines share the expectations of a step; each term is
-// computed by one of them, so that the result does not depend on n.
-func (s *GPStepper) SetWorkers(n int) {
+// gpBlock is the number of terms in a block step, about: the product that puts a block back costs
+// O(gpBlock N²), and smaller ones take more passes.
+const gpBlock = 32
+
+// use lets the workers of env share the expectations of a step; each term is
+// computed by one of them, so that the result does not depend on their number.
+func (s *gpStepper) use(env *Env) {
+	n := env.Workers()
 	s.workers, s.block.prob.workers, s.batch.workers = n, n, n
 }
 
-// ClosedForm reports whether the steps are in closed form.
-func (s *GPStepper) ClosedForm() bool { return s.curve == nil }
-
-// GradMap returns the norm of the change of the sites in the last step, divided by β.
-func (s *GPStepper) GradMap() float64 { return s.gradMap }
-
-// ELBOErr returns a bound on the error of the expectations in the ELBO.
-func (s *GPStepper) ELBOErr() float64 { return s.cur.err }
-
 // Step implements Stepper.
-func (s *GPStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+func (s *gpStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	s.use(env)
+	var err error
 	switch {
 	case s.curve != nil:
-		return s.curve.step(s, batch, beta, rng)
+		err = s.curve.step(s, batch, beta, env.rng())
 	case !math.IsInf(beta, 1):
-		return s.pg.step(s, batch, beta, rng)
+		err = s.pg.step(s, batch, beta, env.rng())
 	case s.checker.all(batch, s.n):
-		return s.batchStep()
+		err = s.batchStep()
+	default:
+		err = s.block.step(s, batch)
 	}
-	return s.block.step(s, batch)
+	if err != nil {
+		return Step{}, err
+	}
+	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: s.curve == nil}, nil
 }
 
-// ELBO implements Stepper. It is exact: the expectations are certified
-// whatever the Estimator is, and the argument, which may be nil, is not used.
-func (s *GPStepper) ELBO(*rand.Rand) (float64, error) {
-	if err := s.refresh(false); err != nil {
-		return math.NaN(), err
-	}
-	return s.elbo(&s.cur, s.logDet), nil
-}
-
-// Sampler returns what a Solver without options sweeps with: block steps
-// converge faster over blocks that stay the same.
-func (s *GPStepper) Sampler() Sampler { return ShuffleOnce{} }
-
-// Gap returns an estimate of how far the ELBO is below its maximum: the larger
-// of what the problem linearised at the current state promises and what the
-// last two changes of the ELBO between calls, taken as a geometric series, add
-// up to in the end. The first is ½δᵀFδ, with δ the distance of the sites from
+// Evaluate implements Stepper. The ELBO is exact: the expectations are certified
+// whatever the Estimator is. The gap is what the problem linearised at the current state
+// promises, ½δᵀFδ, with δ the distance of the sites from
 // their targets and F the Fisher information of q: with c = δ_b − δ_γ m,
 //
 //	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
-func (s *GPStepper) Gap() float64 {
+func (s *gpStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
+	s.use(env)
+	if err := s.refresh(false); err != nil {
+		return Evaluation{}, err
+	}
+	e := Evaluation{ELBO: s.elbo(&s.cur, s.logDet), ELBOErr: known(s.cur.err), Gap: math.Inf(1)}
 	if s.refresh(true) != nil {
-		return math.NaN()
+		e.Gap = 0
+	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
+		e.Gap = known(s.decrement())
 	}
-	gap := s.decrement()
-	elbo := s.elbo(&s.cur, s.logDet)
-	if s.unresolved || math.IsInf(elbo, 0) {
-		return math.Inf(1)
-	}
-	now, before := elbo-s.last[1], s.last[1]-s.last[0]
-	if rate := now / before; rate > 0 && rate < 1 {
-		gap = math.Max(gap, now*rate/(1-rate))
-	}
-	s.last[0], s.last[1] = s.last[1], elbo
-	return gap
+	return e, nil
 }

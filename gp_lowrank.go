@@ -177,31 +177,22 @@ func (g *LowRankGP) Residual() float64 { return g.residual }
 // NewStepper implements Model, by that of the GLM of the features: blocks of rows
 // and then all of them, with nothing to tune. Steps with a given step size use the
 // exact gradients of their batch. The errors are those of GLM.NewStepper.
-func (g *LowRankGP) NewStepper(d Divergence) (Stepper, error) { return g.glm.NewStepper(d) }
+func (g *LowRankGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	return g.glm.NewStepper(ctx, env, d)
+}
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
 // no tuning. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (g *LowRankGP) Fit(ctx context.Context, s *Solver) (*LowRankGPPosterior, *Result, error) {
-	if s == nil {
-		s = &Solver{}
-	}
-	res, err := s.Run(ctx, g)
-	if res == nil {
-		return nil, nil, err
-	}
-	post, e := g.Posterior(res.Stepper)
-	if err == nil {
-		err = e
-	}
-	return post, res, err
+	return fit[*LowRankGPPosterior](ctx, s, g)
 }
 
-// Posterior returns the posterior at the state of st, a Stepper of this model,
+// Posterior returns the posterior at st, a state of this model,
 // for example that of an Iteration. The error wraps ErrParam if st is none, and
 // ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
-func (g *LowRankGP) Posterior(st Stepper) (*LowRankGPPosterior, error) {
+func (g *LowRankGP) Posterior(st State) (*LowRankGPPosterior, error) {
 	w, err := g.glm.Posterior(st)
 	if err != nil {
 		return nil, err

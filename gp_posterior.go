@@ -42,9 +42,14 @@ type GPPosterior struct {
 	workspaces       *sync.Pool
 }
 
-// Posterior returns the posterior at the current state. The error wraps
-// ErrNotPosDef or ErrNotFinite and cannot occur after a successful step.
-func (s *GPStepper) Posterior() (*GPPosterior, error) {
+// Posterior returns the posterior at st, a state of this model, for example that of an
+// Iteration. The error wraps ErrParam if st is none, and ErrNotPosDef or
+// ErrNotFinite, which cannot occur after a successful step.
+func (g *GP) Posterior(st State) (*GPPosterior, error) {
+	s, ok := st.(*gpStepper)
+	if !ok || s.gp != g {
+		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
+	}
 	if err := s.refresh(false); err != nil {
 		// Where only the expectations overflow, m and V are what they are.
 		_, mean := dense.AllFinite(s.cur.m)
@@ -53,7 +58,7 @@ func (s *GPStepper) Posterior() (*GPPosterior, error) {
 			return nil, err
 		}
 	}
-	return newGPPosterior(s.gp, s.k, &s.cur)
+	return newGPPosterior(g, s.k, &s.cur)
 }
 
 // newGPPosterior returns the posterior of state q under the prior covariance k;

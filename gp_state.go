@@ -10,16 +10,15 @@ import (
 
 // newGPStepper returns a Stepper at the prior, with covariances k, which has yet
 // to take expectations there. Of g only labels, likelihood and update are used.
-func newGPStepper(g *GP, k []float64, est SiteEstimator) *GPStepper {
+func newGPStepper(g *GP, k []float64, est SiteEstimator) *gpStepper {
 	n := len(g.y)
-	s := &GPStepper{gp: g, est: est, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+	s := &gpStepper{gp: g, est: est, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
 	s.cur = s.prior()
 	s.dense, s.fresh = true, true
-	s.last = [2]float64{math.NaN(), math.NaN()}
 	return s
 }
 
-// GPStepper holds the approximation q(z) = N(m, V) of a GP in site form,
+// gpStepper holds the approximation q(z) = N(m, V) of a GP in site form,
 //
 //	V⁻¹ = K⁻¹ + diag(γ),   V⁻¹m = b,
 //
@@ -33,7 +32,7 @@ func newGPStepper(g *GP, k []float64, est SiteEstimator) *GPStepper {
 //
 // to a tolerance, and puts the new sites back: an exact block step with memory,
 // which needs no step size and has no noise. A block step never lowers the ELBO.
-type GPStepper struct {
+type gpStepper struct {
 	gp  *GP
 	est SiteEstimator
 	n   int
@@ -57,12 +56,11 @@ type GPStepper struct {
 	workers  int
 	checker  allTerms
 	gradMap  float64
-	rounding []float64  // estimated relative error of the diagonal of cov
-	last     [2]float64 // the ELBO at the last two calls of Gap
+	rounding []float64 // estimated relative error of the diagonal of cov
 }
 
 // prior returns the state without sites.
-func (s *GPStepper) prior() (p siteState) {
+func (s *gpStepper) prior() (p siteState) {
 	p.resize(s.n)
 	clear(p.gamma)
 	clear(p.a)
@@ -76,7 +74,7 @@ func (s *GPStepper) prior() (p siteState) {
 // elbo returns the ELBO of c: with a = K⁻¹m,
 //
 //	Σe − KL,   KL = ½(aᵀm − Σγv + log|K|/|V|).
-func (s *GPStepper) elbo(c *siteState, logDet float64) float64 {
+func (s *gpStepper) elbo(c *siteState, logDet float64) float64 {
 	kl := logDet
 	for i, m := range c.m {
 		kl += c.a[i]*m - c.gamma[i]*c.v[i]
@@ -84,8 +82,8 @@ func (s *GPStepper) elbo(c *siteState, logDet float64) float64 {
 	return floats.Sum(c.e) - 0.5*kl
 }
 
-// decrement returns ½δᵀFδ; see Gap.
-func (s *GPStepper) decrement() float64 {
+// decrement returns ½δᵀFδ; see Evaluate.
+func (s *gpStepper) decrement() float64 {
 	n := s.n
 	dg, c := make([]float64, n), make([]float64, n)
 	for i := range n {
@@ -110,7 +108,7 @@ func (s *GPStepper) decrement() float64 {
 
 // refresh makes the marginals and expectations, and if dense also V, those of
 // the sites.
-func (s *GPStepper) refresh(dense bool) error {
+func (s *gpStepper) refresh(dense bool) error {
 	if s.fresh && (s.dense || !dense) {
 		return nil
 	}
@@ -142,7 +140,7 @@ func (s *GPStepper) refresh(dense bool) error {
 
 // boundVariance returns the variance v of term i, or a bound on it where
 // rounding has left nothing of it.
-func (s *GPStepper) boundVariance(i int, v float64) float64 {
+func (s *gpStepper) boundVariance(i int, v float64) float64 {
 	if v > 0 {
 		return v
 	}
@@ -161,7 +159,7 @@ func siteDistance(p, q *siteState) float64 {
 }
 
 // batchStep takes one accepted step of the whole objective.
-func (s *GPStepper) batchStep() error {
+func (s *gpStepper) batchStep() error {
 	if err := s.refresh(false); err != nil {
 		return err
 	}
@@ -256,7 +254,7 @@ type curveProx struct {
 }
 
 // roundingAnew estimates the relative error of a variance computed from the sites.
-func (s *GPStepper) roundingAnew(i int) float64 {
+func (s *gpStepper) roundingAnew(i int) float64 {
 	k := s.k[i*s.n+i]
 	if s.cur.gamma[i]*k > dense.StrongSite {
 		return epsilon

@@ -17,7 +17,7 @@ const (
 	blockEvals = 40
 )
 
-func (t *blockStep) step(s *GPStepper, batch []int) error {
+func (t *blockStep) step(s *gpStepper, batch []int) error {
 	if err := s.refresh(true); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (t *blockStep) step(s *GPStepper, batch []int) error {
 // putBack moves the sites of the block the given fraction of the way to the
 // solution of its problem, with rank-m corrections of m, v and V, and reports
 // true if the ELBO does not fall; otherwise nothing changes.
-func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
+func (t *blockStep) putBack(s *gpStepper, fraction float64) bool {
 	p, n, m := &t.prob, s.n, len(t.b)
 	t.delta, t.u = dense.Resize(t.delta, m), dense.Resize(t.u, m)
 	for a := range t.b {
@@ -128,7 +128,7 @@ func (t *blockStep) putBack(s *GPStepper, fraction float64) bool {
 // drifted keeps account of the rounding of V: whether a variance shrinks or
 // grows by some factor, its relative error grows by the same. Where so many
 // digits are gone that it pays, V is computed anew from the sites.
-func (s *GPStepper) drifted(before *siteState) {
+func (s *gpStepper) drifted(before *siteState) {
 	const most = 1e-9
 	for i, v := range s.cur.v {
 		s.rounding[i] = s.rounding[i]*math.Max(v/before.v[i], before.v[i]/v) + epsilon
@@ -158,7 +158,7 @@ func (t *blockStep) distinct(batch []int, n int) {
 }
 
 // gather copies what concerns the block.
-func (t *blockStep) gather(s *GPStepper) {
+func (t *blockStep) gather(s *gpStepper) {
 	m, n := len(t.b), s.n
 	t.cov, t.y, t.rows = dense.Resize(t.cov, m*m), dense.Resize(t.y, m), dense.Resize(t.rows, m*n)
 	t.base.resize(m)

@@ -11,7 +11,7 @@ import (
 )
 
 // check returns an error if the divergence cannot be evaluated at the prior.
-func (c *curveProx) check(s *GPStepper) error {
+func (c *curveProx) check(s *gpStepper) error {
 	c.q, c.q0 = newGaussian(s.n), newGaussian(s.n)
 	copy(c.q0.next.v, s.k)
 	if err := c.q0.commitMoments(); err != nil {
@@ -29,7 +29,7 @@ func (c *curveProx) check(s *GPStepper) error {
 }
 
 // at computes c.try, and c.q if dense, at the fraction t of the way to the target.
-func (c *curveProx) at(s *GPStepper, t float64, full bool) error {
+func (c *curveProx) at(s *gpStepper, t float64, full bool) error {
 	n := s.n
 	c.try.resize(n)
 	for i, g := range s.cur.gamma {
@@ -56,7 +56,7 @@ func (c *curveProx) at(s *GPStepper, t float64, full bool) error {
 
 // step takes a step with step size beta, or with one of its own, at which the
 // ELBO does not fall, where beta is +Inf.
-func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) error {
+func (c *curveProx) step(s *gpStepper, batch []int, beta float64, rng *rand.Rand) error {
 	n := s.n
 	auto := math.IsInf(beta, 1)
 	if auto {
@@ -122,7 +122,7 @@ func (c *curveProx) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand
 const mostBeta = 1e12
 
 // estimate stores the target that the batch suggests in c.tg and c.tb.
-func (c *curveProx) estimate(s *GPStepper, batch []int, rng *rand.Rand) error {
+func (c *curveProx) estimate(s *gpStepper, batch []int, rng *rand.Rand) error {
 	if err := s.refresh(false); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *curveProx) estimate(s *GPStepper, batch []int, rng *rand.Rand) error {
 }
 
 // length returns the minimiser over the curve, to the given accuracy.
-func (c *curveProx) length(s *GPStepper, beta, tol float64) (float64, error) {
+func (c *curveProx) length(s *gpStepper, beta, tol float64) (float64, error) {
 	var failure error
 	t := accel.Minimize1(beta/(1+beta), tol, func(t float64) float64 {
 		if err := c.at(s, t, true); err != nil {

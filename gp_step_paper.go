@@ -11,7 +11,7 @@ import (
 )
 
 // step takes the step of the paper with step size β from the gradient of batch.
-func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) error {
+func (t *pgStep) step(s *gpStepper, batch []int, beta float64, rng *rand.Rand) error {
 	s.batched = false
 	if !s.fresh && !t.current { // V is to be computed anew
 		if err := s.refresh(false); err != nil {
@@ -91,7 +91,7 @@ func (t *pgStep) step(s *GPStepper, batch []int, beta float64, rng *rand.Rand) e
 
 // marginals stores labels, means and variances of the terms of batch. The mean
 // of all terms is current in s.cur.m whenever the factor is.
-func (t *pgStep) marginals(s *GPStepper, batch []int) error {
+func (t *pgStep) marginals(s *gpStepper, batch []int) error {
 	n := s.n
 	m := len(batch)
 	if batch == nil {
@@ -128,7 +128,7 @@ func (t *pgStep) marginals(s *GPStepper, batch []int) error {
 // t.gamma = rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so that
 //
 //	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
-func (t *pgStep) appendix(s *GPStepper, batch []int, r, scale float64) error {
+func (t *pgStep) appendix(s *gpStepper, batch []int, r, scale float64) error {
 	n := s.n
 	if !t.next.Factor(s.k, n, t.gamma) {
 		return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)

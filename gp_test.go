@@ -98,12 +98,12 @@ func TestGPInvariants(t *testing.T) {
 							}
 							prev = it.ELBO
 						}
-						g := res.Stepper.(*GPStepper)
+						g := res.Stepper.(*gpStepper)
 						var kept siteState
 						kept.copyFrom(&g.cur)
 						logDet := g.logDet
 						g.fresh, g.dense = false, false
-						elbo, err := g.ELBO(nil)
+						elbo, err := elboOf(g, nil)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -198,15 +198,18 @@ func TestGPFixedPoint(t *testing.T) {
 			_, res := mustFit(t, gp, &Solver{Converger: &GapBelow{Nats: 1e-13}})
 			st := res.Stepper
 			rng := rand.New(rand.NewPCG(1, 1))
-			for name, step := range map[string]func() error{
-				"block": func() error { return st.Step([]int{3, 9, 20, 41}, math.Inf(1), rng) },
-				"batch": func() error { return st.Step(nil, math.Inf(1), rng) },
-				"PG":    func() error { return st.Step(nil, 0.7, rng) },
+			for name, step := range map[string]struct {
+				batch []int
+				beta  float64
+			}{
+				"block": {[]int{3, 9, 20, 41}, math.Inf(1)},
+				"batch": {nil, math.Inf(1)},
+				"PG":    {nil, 0.7},
 			} {
-				if err := step(); err != nil {
+				if _, err := st.Step(context.Background(), &Env{Rng: rng}, step.batch, step.beta); err != nil {
 					t.Fatal(err)
 				}
-				elbo, err := st.ELBO(nil)
+				elbo, err := elboOf(st, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -231,30 +234,30 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.Init = o.Init.(*Gaussian).In(coords)
-			dense, err := o.NewStepper(nil)
+			dense, err := o.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sites, err := gp.NewStepper(nil)
+			sites, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			rng := rand.New(rand.NewPCG(1, 1))
 			for k, batch := range [][]int{{0, 1, 2}, {4}, {2, 8}, {5, 6, 7, 3}, {0, 8}} {
 				for _, st := range []Stepper{dense, sites} {
-					if err := st.Step(batch, 0.2, rng); err != nil {
+					if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch, 0.2); err != nil {
 						t.Fatal(err)
 					}
 				}
-				a, err := dense.ELBO(rng)
+				a, err := elboOf(dense, rng)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := sites.ELBO(rng)
+				b, err := elboOf(sites, rng)
 				if err != nil {
 					t.Fatal(err)
 				}
-				q, s := dense.(*objectiveStepper).q.(*Gaussian), sites.(*GPStepper)
+				q, s := dense.(*objectiveStepper).q.(*Gaussian), sites.(*gpStepper)
 				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.cur.m, q.MeanTo(nil)) > 1e-10 || maxRel(s.cur.v, q.VarTo(nil)) > 1e-10 {
 					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b, a)
 				}
@@ -268,25 +271,25 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 func TestGPCurve(t *testing.T) {
 	gp := toyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 6)
 	kl := DivergenceFunc(func(q, q0 Dist) float64 { return q.(ExpFamily).KL(q0) })
-	a, err := gp.NewStepper(nil)
+	a, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := gp.NewStepper(kl)
+	b, err := gp.NewStepper(context.Background(), nil, kl)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for k := range 4 {
 		for _, st := range []Stepper{a, b} {
-			if err := st.Step([]int{k, k + 1, k + 5}, 0.3, rng); err != nil {
+			if _, err := st.Step(context.Background(), &Env{Rng: rng}, []int{k, k + 1, k + 5}, 0.3); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := st.ELBO(rng); err != nil { // brings the marginals up to date
+			if _, err := elboOf(st, rng); err != nil { // brings the marginals up to date
 				t.Fatal(err)
 			}
 		}
-		if ea, eb := maxRel(b.(*GPStepper).cur.m, a.(*GPStepper).cur.m), maxRel(b.(*GPStepper).cur.v, a.(*GPStepper).cur.v); ea > 1e-7 || eb > 1e-7 {
+		if ea, eb := maxRel(b.(*gpStepper).cur.m, a.(*gpStepper).cur.m), maxRel(b.(*gpStepper).cur.v, a.(*gpStepper).cur.v); ea > 1e-7 || eb > 1e-7 {
 			t.Errorf("step %d: numeric KL off by %.2g in m and %.2g in v", k, ea, eb)
 		}
 	}
@@ -310,7 +313,7 @@ func TestGPCurve(t *testing.T) {
 			t.Errorf("%T claims a closed form", d)
 		}
 		if math.Abs(res.ELBO-want.ELBO) > 1e-6 || res.Status != Converged {
-			t.Errorf("%T: %v at %.10g after %d steps, want %.10g", d, res.Status, res.ELBO, res.Iterations, want.ELBO)
+			t.Errorf("%T: %v at %.10g after %d steps, want %.10g", d, res.Status, res.ELBO, res.K, want.ELBO)
 		}
 	}
 	// At set-up: a divergence that needs an inverse on a singular prior.
@@ -318,10 +321,10 @@ func TestGPCurve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := same.NewStepper(SymKL{}); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Jitter") {
+	if _, err := same.NewStepper(context.Background(), nil, SymKL{}); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Jitter") {
 		t.Errorf("singular prior under SymKL: %v", err)
 	}
-	if _, err := gp.NewStepper(Bregman{}); !errors.Is(err, ErrParam) {
+	if _, err := gp.NewStepper(context.Background(), nil, Bregman{}); !errors.Is(err, ErrParam) {
 		t.Errorf("Bregman without potential: %v", err)
 	}
 }
@@ -506,14 +509,14 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 	gp := gpCases[0].model(t, gpCases[0].load(t))
 	gp.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
 	gp.MeanUpdate = Appendix
-	s := PGSVI(gp.Len(), 2, 5)
+	s := pgSVI(gp.Len(), 2, 5)
 	s.EvalEvery, s.MaxPasses, s.Src = -1, 10, rand.NewPCG(5, 0)
-	st, err := gp.NewStepper(nil)
+	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pass := 0
-	for it, err := range s.Steps(context.Background(), st) {
+	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -521,7 +524,7 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 			continue
 		}
 		pass++
-		elbo, err := st.ELBO(nil)
+		elbo, err := elboOf(st, nil)
 		if err != nil || elbo > 0 || elbo < -1e4 || pass == 10 && elbo < -100 {
 			t.Errorf("pass %d: ELBO %v, %v", pass, elbo, err)
 		}
@@ -550,7 +553,7 @@ func TestGPWide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := best.Stepper.(*GPStepper).cur.gamma[0]; g > -0.95 {
+	if g := best.Stepper.(*gpStepper).cur.gamma[0]; g > -0.95 {
 		t.Fatalf("γ is %v: the test does not test what it should", g)
 	}
 	_, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)})
@@ -559,22 +562,22 @@ func TestGPWide(t *testing.T) {
 	}
 	noisy := *gp
 	noisy.Estimator = ScoreFunction{Samples: 2000}
-	st, err := noisy.NewStepper(nil)
+	st, err := noisy.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
-		if err := st.Step(nil, math.Inf(1), rng); err != nil { // exact
+		if _, err := st.Step(context.Background(), &Env{Rng: rng}, nil, math.Inf(1)); err != nil { // exact
 			t.Fatal(err)
 		}
 	}
 	for range 200 {
-		if err := st.Step(nil, 0.1, rng); err != nil {
+		if _, err := st.Step(context.Background(), &Env{Rng: rng}, nil, 0.1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if elbo, err := st.ELBO(nil); err != nil || elbo < best.ELBO-0.1 {
+	if elbo, err := elboOf(st, nil); err != nil || elbo < best.ELBO-0.1 {
 		t.Errorf("after steps with noise: ELBO %v of %v, %v", elbo, best.ELBO, err)
 	}
 	for _, y := range []float64{19, 20, 20.2, 20.5} {
@@ -595,17 +598,17 @@ func TestGPWide(t *testing.T) {
 func TestGPStochasticNegativeSites(t *testing.T) {
 	gp := toyGP(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8)
 	gp.Estimator = ScoreFunction{Samples: 30, Baseline: NoBaseline}
-	st, err := gp.NewStepper(nil)
+	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	negative := 0
 	s := &Solver{StepSize: ConstantStep(0.2), BatchSize: 5, MaxPasses: 20}
-	for it, err := range s.Steps(context.Background(), st) {
+	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
 			t.Fatalf("iteration %d: %v", it.K, err)
 		}
-		for _, g := range st.(*GPStepper).cur.gamma {
+		for _, g := range st.(*gpStepper).cur.gamma {
 			if g < 0 {
 				negative++
 				break
@@ -637,13 +640,13 @@ func TestGPNoAllocation(t *testing.T) {
 		} {
 			gp := toyGP(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9)
 			gp.Estimator = c.est
-			st, err := gp.NewStepper(nil)
+			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			rng := rand.New(rand.NewPCG(1, 1))
+			env := NewEnv(rand.NewPCG(1, 1), 1)
 			step := func() {
-				if err := st.Step(c.batch, c.beta, rng); err != nil {
+				if _, err := st.Step(context.Background(), env, c.batch, c.beta); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -825,19 +828,19 @@ func TestGPMixedSteps(t *testing.T) {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
 			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)
 			gp.MeanUpdate = update
-			st, err := gp.NewStepper(nil)
+			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := st.(*GPStepper)
+			g := st.(*gpStepper)
 			rng := rand.New(rand.NewPCG(2, 2))
 			for k := range 60 {
 				// A stepper made anew at the same sites must take the same step.
-				fresh, err := gp.NewStepper(nil)
+				fresh, err := gp.NewStepper(context.Background(), nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				f := fresh.(*GPStepper)
+				f := fresh.(*gpStepper)
 				f.cur.copyFrom(&g.cur)
 				f.fresh, f.dense, f.pg.current = false, false, false
 				var batch []int
@@ -850,16 +853,16 @@ func TestGPMixedSteps(t *testing.T) {
 				case 2:
 					batch = []int{k % 40, (k + 3) % 40, (k + 19) % 40}
 				}
-				for _, s := range []*GPStepper{g, f} {
-					if err := s.Step(batch, beta, rng); err != nil {
+				for _, s := range []*gpStepper{g, f} {
+					if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch, beta); err != nil {
 						t.Fatal(err)
 					}
 				}
-				a, err := g.ELBO(nil)
+				a, err := elboOf(g, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := f.ELBO(nil)
+				b, err := elboOf(f, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -934,20 +937,20 @@ func TestGPAwkwardRows(t *testing.T) {
 // term that was not drawn keeps its site.
 func TestGPDrawsAreNotAll(t *testing.T) {
 	gp := toyGP(t, 4, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 19)
-	st, err := gp.NewStepper(nil)
+	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Step([]int{0, 2, 2, 3}, math.Inf(1), nil); err != nil {
+	if _, err := st.Step(context.Background(), nil, []int{0, 2, 2, 3}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if g := st.(*GPStepper).cur.gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
+	if g := st.(*gpStepper).cur.gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
 		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
 	}
-	if err := st.Step([]int{3, 1, 0, 2}, math.Inf(1), nil); err != nil { // all, in some order
+	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil { // all, in some order
 		t.Fatal(err)
 	}
-	if g := st.(*GPStepper); !g.batched || g.cur.gamma[1] == 0 {
+	if g := st.(*gpStepper); !g.batched || g.cur.gamma[1] == 0 {
 		t.Errorf("a step on all terms in another order was not one: γ = %v", g.cur.gamma)
 	}
 }
@@ -963,8 +966,8 @@ func TestGPCancel(t *testing.T) {
 		}
 	})}
 	post, res, err := gp.Fit(ctx, s)
-	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.Iterations != 2 || post == nil {
-		t.Fatalf("%v after %d iterations: %v", res.Status, res.Iterations, err)
+	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 2 || post == nil {
+		t.Fatalf("%v after %d iterations: %v", res.Status, res.K, err)
 	}
 	if math.IsNaN(res.ELBO) {
 		t.Error("the ELBO of the state reached is NaN")
@@ -972,7 +975,7 @@ func TestGPCancel(t *testing.T) {
 	if p := post.Prob(nil, 1, gp.x); math.IsNaN(p[0]) {
 		t.Error("the posterior reached is not usable")
 	}
-	again, err := (&Solver{}).Resume(context.Background(), res.Stepper)
+	again, err := (&Solver{}).Resume(context.Background(), res)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,17 +164,17 @@ func TestGPTraces(t *testing.T) {
 			s := gc.load(t)
 			gp := gc.model(t, s)
 			gp.MeanUpdate = c.update
-			st, err := gp.NewStepper(nil)
+			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			check := func(row int) {
 				t.Helper()
-				elbo, err := st.ELBO(nil)
+				elbo, err := elboOf(st, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := st.(*GPStepper)
+				g := st.(*gpStepper)
 				var sum [3]float64
 				for i := range g.cur.m {
 					sum[0] += g.cur.m[i]
@@ -191,7 +191,7 @@ func TestGPTraces(t *testing.T) {
 			check(0)
 			solver := c.solver(len(s.y))
 			solver.MaxIter = len(ref[0]) - 1
-			for it, err := range solver.Steps(context.Background(), st) {
+			for it, err := range solver.Steps(context.Background(), &Result{Stepper: st}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -208,7 +208,7 @@ func TestGPPaperSettings(t *testing.T) {
 	s := c.load(t)
 	gp := c.model(t, s)
 	gp.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
-	solver := *PGSVI(len(s.y), 2, 5)
+	solver := *pgSVI(len(s.y), 2, 5)
 	solver.MaxPasses = 2
 	_, res, err := gp.Fit(context.Background(), &solver)
 	if err != nil {

@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"compress/gzip"
+	"context"
 	"io"
 	"iter"
 	"math"
@@ -100,4 +101,19 @@ func plusMinus(positive bool) float64 {
 		return 1
 	}
 	return -1
+}
+
+// qOf returns q(z|λ) at the state that a run of an Objective reached.
+func qOf(res *Result) Dist { return res.Stepper.(*objectiveStepper).dist().Clone() }
+
+// elboOf evaluates a state by hand; a nil rng is one of a fixed seed.
+func elboOf(st Stepper, rng *rand.Rand) (float64, error) {
+	e, err := st.Evaluate(context.Background(), &Env{Rng: rng})
+	return e.ELBO, err
+}
+
+// pgSVI returns the Solver of PG-SVI as published, for n data: the constant step
+// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
+func pgSVI(n int, betaN float64, batch int) *Solver {
+	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
 }

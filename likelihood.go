@@ -53,13 +53,6 @@ type Responder interface {
 	CDF(y, eta float64) float64
 }
 
-// Validator is a Likelihood with parameters.
-type Validator interface {
-	// Validate returns an error that wraps ErrParam and names every parameter
-	// outside its range.
-	Validate() error
-}
-
 // likeDefault returns x, or d if x is zero, or NaN if x is not a positive
 // finite number.
 func likeDefault(x, d float64) float64 {

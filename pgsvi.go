@@ -1,22 +1,139 @@
 package pgsvi
 
 import (
+	"context"
+	"encoding"
+	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"time"
 )
 
-// Iteration describes one step of the loop.
+// Model says how to begin. A Model is immutable once handed to a Solver and
+// may be shared between goroutines; every run gets a Stepper of its own.
+//
+// Objective, GP, GLM, CTM and any user type with this method are Models.
+type Model interface {
+	// NewStepper returns λ_0 together with the rule λ_k → λ_{k+1} under the
+	// divergence d; nil means KL. A pair of convex term and divergence for
+	// which no proximal step is known is an error here, wrapping ErrNoProx,
+	// and not in the middle of a run. What is drawn to begin with comes from env.
+	NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error)
+}
+
+// State is a λ_k to look at: what a Recorder is shown, and what the Posterior of
+// a model reads. Nothing that can be asked of it changes the run.
+type State interface {
+	// Len returns N, the number of terms of f.
+	Len() int
+}
+
+// Stepper holds λ_k and takes steps. It is not safe for concurrent use. A Solver
+// asks it for nothing but these methods.
+type Stepper interface {
+	State
+	// Plan says how a Solver without options runs it. It does not change during a run.
+	Plan() Plan
+	// Step replaces λ_k by
+	//
+	//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β
+	//
+	// with the gradient estimated from the terms in batch, scaled by N/len(batch).
+	// A nil batch means all terms. beta = +Inf leaves the length of the step to
+	// the Stepper, which must then need no tuning. On error λ_k is kept.
+	// Step keeps neither batch nor env. Its result does not depend on env.Workers.
+	Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error)
+	// Evaluate says how good λ_k is. It may replace λ_k by a better one that it meets, such
+	// as that before steps which made the ELBO fall, and then speaks of that one.
+	// Given the same randomness in env it draws the same whenever it is called.
+	Evaluate(ctx context.Context, env *Env) (Evaluation, error)
+}
+
+// Snapshotter is a Stepper whose whole state can be written and put back, to the
+// bit, into a new Stepper of the same model.
+type Snapshotter interface {
+	Stepper
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// Plan is how a Stepper wants to be run where the Solver has no option set. The zero
+// Plan is all terms in every batch, Reshuffle, 1000 passes and an evaluation a pass.
+// Batch and Sampler are for steps whose length the Stepper chooses: with a
+// Solver.StepSize they are not used.
+type Plan struct {
+	Batch     int     // terms in a mini-batch; 0 means all
+	Sampler   Sampler // nil means Reshuffle
+	MaxPasses float64 // 0 means 1000
+	// EvalEvery is the number of steps between evaluations: 0 means once a pass, negative
+	// only at the end. With a Solver.Converger, which lives on evaluations, negative means 0.
+	EvalEvery int
+}
+
+// Step says what a step did. A zero Beta or GradMap means that it is not known; in an
+// Iteration it is then NaN. A step of length zero reports a GradMap just above 0.
+type Step struct {
+	// Beta is the step size taken: that asked for, or what was left of it where it led
+	// too far, or the Stepper's own; +Inf where the divergence had no weight.
+	Beta float64
+	// GradMap is ‖λ_k − λ_{k+1}‖/β of this step alone, with β = 1 for a Beta of +Inf.
+	GradMap float64
+	// ClosedForm reports whether the minimiser was found in closed form.
+	ClosedForm bool
+}
+
+// Evaluation says how good a λ is. A zero ELBOErr, Gap or GapBound means that it is not
+// known, and is NaN in an Iteration: a Stepper at its optimum reports how far
+// rounding lets it see, never 0.
+type Evaluation struct {
+	// ELBO is the evidence lower bound, in nats.
+	ELBO float64
+	// ELBOErr is the standard error of ELBO where that is Random, and otherwise a
+	// bound on the numerical error of its expectations.
+	ELBOErr float64
+	// Random reports that ELBO is a Monte Carlo estimate.
+	Random bool
+	// Gap estimates how many nats the ELBO is below its maximum, from this λ alone. The Steppers
+	// of this package report the decrease that the model of the objective (f
+	// linearised, h exact) still promises, ½δᵀFδ to second order, δ the distance to its minimiser in
+	// natural parameters and F the Fisher information, which bounds the true gap
+	// to second order where f is convex in the mean parameters. In an Iteration it is at
+	// least what the last two changes of the ELBO, taken as a geometric series, add up to.
+	Gap float64
+	// GapBound is a proved bound on the nats to the maximum.
+	GapBound float64
+	// Goal is the gap below which it is not worth going on; 0 leaves that to the
+	// Solver. DefaultConverger stops there.
+	Goal float64
+}
+
+// notEvaluated is the Evaluation of an Iteration that was not evaluated.
+func notEvaluated() Evaluation {
+	nan := math.NaN()
+	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
+}
+
+// known returns x, or for 0 the least number above it: a zero of a Step or an Evaluation
+// would mean that it is not known.
+func known(x float64) float64 {
+	if x == 0 {
+		return math.SmallestNonzeroFloat64
+	}
+	return x
+}
+
+// Iteration describes one step of the loop and, where it was due, its evaluation.
 type Iteration struct {
-	K       int           // number of steps taken, from 1
-	Passes  float64       // number of terms visited, divided by N
-	Beta    float64       // β_k as scheduled; +Inf if the Stepper chose the length of the step
-	ELBO    float64       // in nats; NaN if it was not evaluated
-	Gap     float64       // estimate of the nats to the optimum; NaN if it was not evaluated or is not known
-	GradMap float64       // ‖λ_k − λ_{k+1}‖/β_k of this step alone (β_k = 1 where Beta is +Inf); NaN if not known
-	Elapsed time.Duration // since the start of the run
-	Stepper Stepper       // the state reached; valid until the next step
+	K          int     // number of steps taken, from 1
+	Passes     float64 // number of terms visited, divided by N
+	Step               // what the step did
+	Evaluation         // of the state reached; NaN where it was not evaluated
+	// Elapsed is the time since the start of the run, without that of Model.NewStepper.
+	Elapsed time.Duration
+	// State is the λ reached, valid until the next step.
+	State State
 }
 
 // Status says why a run ended.
@@ -45,118 +162,64 @@ func (s Status) String() string {
 	return statusNames[s]
 }
 
-// Converger decides when a run ends. A Converger holds the history of one run
-// and must not be shared between runs that overlap.
-type Converger interface {
-	// Init prepares for a new run.
-	Init()
-	// Converged is called after every iteration and returns NotTerminated to go on.
-	Converged(it Iteration) Status
+// Result is what a run reached, complete even where Run returns an error, and all that
+// is needed to go on with it: see Solver.Resume. A Result with nothing but a Stepper is
+// a run about to begin.
+type Result struct {
+	Status    Status
+	Iteration             // the last one, always evaluated unless that failed
+	Trace     []Iteration // those that were evaluated, without their State
+	Stepper   Stepper     // the state reached
+
+	begun   bool
+	src     rand.Source // of the steps
+	seeds   [4]uint64   // two of the Sampler and two of the evaluations
+	batches int         // drawn so far
+	visited int         // terms visited so far
+	forced  bool        // the last evaluation was not due but made because the run ended
 }
 
-// Recorder is shown every iteration of a run, from the first step on; the state
-// before it is that of Model.NewStepper. What a Recorder learns from
-// Iteration.Stepper it must copy, and an error that it meets it must keep until
-// the run is over.
-type Recorder interface{ Record(it Iteration) }
-
-// Model says how to begin. A Model is immutable once handed to a Solver and
-// may be shared between goroutines; every run gets a Stepper of its own.
-//
-// Objective, GP and any user type with this method are Models.
-type Model interface {
-	// NewStepper returns λ_0 together with the rule λ_k → λ_{k+1} under the
-	// divergence d; nil means KL. A pair of convex term and divergence for
-	// which no proximal step is known is an error here, wrapping ErrNoProx,
-	// and not in the middle of a run.
-	NewStepper(d Divergence) (Stepper, error)
-}
-
-// Stepper holds λ_k and takes steps. It is not safe for concurrent use.
-//
-// A Stepper may also have any of the following methods, which Solver finds by
-// type assertion:
-//
-//	BatchSize() int     the mini-batch to use when Solver.BatchSize is 0 (otherwise all N terms)
-//	Sampler() Sampler   how to draw the mini-batches when Solver.Sampler and Solver.StepSize are nil
-//	Gap() float64       an estimate of the nats between λ_k and the optimum (see Result.Gap)
-//	Goal() float64      the gap at which a nil Converger is content, if it is above that of DefaultConverger
-//	ELBOErr() float64   the standard error, or a bound on the numerical error, of the last ELBO
-//	GradMap() float64   the norm of the gradient map at the last step (see Iteration.GradMap)
-//	ClosedForm() bool   whether the last step was in closed form
-//	SetWorkers(n int)   how many goroutines may share the work of a step; results must not depend on it
-//	Dist() Dist         q(z|λ_k), for Result.Q
-type Stepper interface {
-	// Len returns N, the number of terms of f.
-	Len() int
-	// Step replaces λ_k by
-	//
-	//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β
-	//
-	// with the gradient estimated from the terms in batch, scaled by N/len(batch).
-	// A nil batch means all terms. beta = +Inf leaves the length of the step to
-	// the Stepper, which must then need no tuning. On error λ_k is kept.
-	// Step does not keep batch.
-	Step(batch []int, beta float64, rng *rand.Rand) error
-	// ELBO returns the evidence lower bound at λ_k in nats. Those of this package
-	// take a nil rng for one of a fixed seed.
-	ELBO(rng *rand.Rand) (float64, error)
+// Sampler draws mini-batches.
+type Sampler interface {
+	// Batches returns a sequence of mini-batches of at most size terms out of
+	// 0 … n−1. The sequence may be endless. A batch is valid until the next
+	// one and must not be empty; where n or size is not positive there is none. All
+	// its randomness comes from rng, which is its own: a run that is resumed draws the
+	// sequence again.
+	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
 }
 
 // Schedule gives the step sizes β_0, β_1, …; each must be positive. A large β
 // is a long step; β = +Inf asks the Stepper for its own, accepted step.
 type Schedule interface{ StepSize(k int) float64 }
 
-// Auto leaves the length of every step to the Stepper. It is what a nil
-// Solver.StepSize means.
-type Auto struct{}
-
-// StepSize returns +Inf.
-func (Auto) StepSize(int) float64 { return math.Inf(1) }
-
-// ConstantStep is the schedule β_k = β. The zero value is invalid.
-type ConstantStep float64
-
-// StepSize returns c.
-func (c ConstantStep) StepSize(int) float64 { return float64(c) }
-
-// Validate returns an error wrapping ErrParam unless c is positive.
-func (c ConstantStep) Validate() error {
-	if !(c > 0) {
-		return fmt.Errorf("pgsvi: %w: ConstantStep %v must be positive", ErrParam, float64(c))
-	}
-	return nil
+// Converger decides when a run ends.
+type Converger interface {
+	// Init is called at the start of a run, also of one that is resumed, which then shows it
+	// the Trace so far.
+	Init()
+	// Converged returns NotTerminated to go on, or why the run ends.
+	Converged(it Iteration) Status
 }
 
-// RobbinsMonro is the schedule β_k = Scale·(1 + k/Delay)^−Power (Robbins and
-// Monro, 1951), whose sum diverges while the sum of its squares converges for
-// ½ < Power ≤ 1. Zero fields mean Scale 1, Delay 1 and Power 0.6.
-type RobbinsMonro struct{ Scale, Delay, Power float64 }
+// Recorder is shown every iteration of a run, from the first step on; the state
+// before it is that of Model.NewStepper. What a Recorder learns from
+// Iteration.State it must copy, and an error that it meets it must keep until
+// the run is over. It cannot change the run.
+type Recorder interface{ Record(it Iteration) }
 
-// StepSize returns β_k.
-func (r RobbinsMonro) StepSize(k int) float64 {
-	return orOne(r.Scale) * math.Pow(1+float64(k)/orOne(r.Delay), -r.power())
-}
+// Validator is an option that can be out of range: a Schedule, a Sampler, a Converger, an
+// Estimator or whatever else a Solver or a model is given. Validate reports every
+// violation at once, wrapping ErrParam.
+type Validator interface{ Validate() error }
 
-func (r RobbinsMonro) power() float64 {
-	if r.Power == 0 {
-		return 0.6
+// validate asks every option that is a Validator.
+func validate(options ...any) error {
+	var errs []error
+	for _, o := range options {
+		if v, ok := o.(Validator); ok {
+			errs = append(errs, v.Validate())
+		}
 	}
-	return r.Power
-}
-
-// Validate returns an error wrapping ErrParam unless Scale and Delay are
-// positive or zero and Power is in [0, 1].
-func (r RobbinsMonro) Validate() error {
-	if !(r.Scale >= 0) || !(r.Delay >= 0) || !(r.Power >= 0 && r.Power <= 1) || math.IsInf(r.Scale, 0) || math.IsInf(r.Delay, 0) {
-		return fmt.Errorf("pgsvi: %w: %+v needs Scale and Delay >= 0 and Power in [0, 1]", ErrParam, r)
-	}
-	return nil
-}
-
-func orOne(x float64) float64 {
-	if x == 0 {
-		return 1
-	}
-	return x
+	return errors.Join(errs...)
 }

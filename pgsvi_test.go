@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -28,15 +27,18 @@ type counter struct {
 	evals   []int // the steps at which the ELBO was asked for
 	workers int
 	onStep  func()
+	plan    Plan
 }
 
 func newCounter(n int) *counter { return &counter{n: n, gap: math.NaN(), gradMap: math.NaN()} }
 
 func (c *counter) Len() int { return c.n }
 
-func (c *counter) Step(batch []int, beta float64, _ *rand.Rand) error {
+func (c *counter) Plan() Plan { return c.plan }
+
+func (c *counter) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	if c.fail != nil && c.k+1 == c.failAt {
-		return c.fail
+		return Step{}, c.fail
 	}
 	if c.onStep != nil {
 		c.onStep()
@@ -44,20 +46,17 @@ func (c *counter) Step(batch []int, beta float64, _ *rand.Rand) error {
 	c.k++
 	c.batches = append(c.batches, slices.Clone(batch))
 	c.betas = append(c.betas, beta)
-	return nil
+	c.workers = env.Workers()
+	return Step{Beta: beta, GradMap: known(c.gradMap)}, nil
 }
 
-func (c *counter) ELBO(*rand.Rand) (float64, error) {
+func (c *counter) Evaluate(context.Context, *Env) (Evaluation, error) {
 	c.evals = append(c.evals, c.k)
 	if c.noELBO != nil {
-		return math.NaN(), c.noELBO
+		return Evaluation{}, c.noELBO
 	}
-	return -1 / float64(max(1, c.k)), nil
+	return Evaluation{ELBO: -1 / float64(max(1, c.k)), Gap: c.gap}, nil
 }
-
-func (c *counter) Gap() float64     { return c.gap }
-func (c *counter) GradMap() float64 { return c.gradMap }
-func (c *counter) SetWorkers(n int) { c.workers = n }
 
 // asModel makes a Model of a Stepper.
 type asModel struct {
@@ -65,7 +64,7 @@ type asModel struct {
 	err error
 }
 
-func (m asModel) NewStepper(Divergence) (Stepper, error) { return m.st, m.err }
+func (m asModel) NewStepper(context.Context, *Env, Divergence) (Stepper, error) { return m.st, m.err }
 
 func always(batch ...int) Order {
 	return func(yield func([]int) bool) {
@@ -107,7 +106,7 @@ func TestStatus(t *testing.T) {
 		{name: "context deadline", ctx: late, want: Canceled, errs: []error{context.DeadlineExceeded}},
 		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never{}}, st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3, errs: []error{errUser}, inText: "iteration 4, beta 2:"},
 		{name: "failed ELBO", s: Solver{Converger: Never{}}, st: func(c *counter) { c.noELBO = errUser }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
-		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: &GradientMap{Tol: 1}}, st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO after 1"},
+		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: &GradientMap{Tol: 1}}, st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
 		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
 		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed, errs: []error{ErrShape}, inText: "term 4 of 4"},
 		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed, errs: []error{ErrShape}, inText: "term -1"},
@@ -128,8 +127,8 @@ func TestStatus(t *testing.T) {
 			if res == nil {
 				t.Fatal("no result", err)
 			}
-			if res.Status != c.want || res.Iterations != c.k || st.k != c.k {
-				t.Errorf("%v after %d iterations, want %v after %d (%v)", res.Status, res.Iterations, c.want, c.k, err)
+			if res.Status != c.want || res.K != c.k || st.k != c.k {
+				t.Errorf("%v after %d iterations, want %v after %d (%v)", res.Status, res.K, c.want, c.k, err)
 			}
 			if (err != nil) != (c.errs != nil) {
 				t.Errorf("error %v", err)
@@ -172,12 +171,12 @@ func TestCancelAndResume(t *testing.T) {
 	}
 	s := Solver{Converger: Never{}, MaxPasses: 10}
 	res, err := s.Run(ctx, asModel{st: st})
-	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.Iterations != 5 || res.ELBO != -0.2 || len(res.Trace) != 5 {
+	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 5 || res.ELBO != -0.2 || len(res.Trace) != 5 {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	res, err = s.Resume(context.Background(), res.Stepper)
-	if err != nil || res.Iterations != 10 || st.k != 15 {
-		t.Errorf("resumed for %d iterations to %d, %v", res.Iterations, st.k, err)
+	res, err = s.Resume(context.Background(), res)
+	if err != nil || res.K != 10 || st.k != 10 || res.Status != PassLimit || len(res.Trace) != 10 {
+		t.Errorf("resumed to %d iterations, %d steps taken, %v, %v", res.K, st.k, res.Status, err)
 	}
 }
 
@@ -206,7 +205,10 @@ func TestSolverValidate(t *testing.T) {
 	if res, e := bad.Run(context.Background(), asModel{st: st}); res != nil || e == nil || st.k != 0 {
 		t.Errorf("an invalid Solver ran: %v, %v", res, e)
 	}
-	if _, e := bad.Resume(context.Background(), st); e == nil || e.Error() != err.Error() {
+	if _, e := new(Solver).Resume(context.Background(), &Result{}); !errors.Is(e, ErrParam) {
+		t.Errorf("a Result without a Stepper: %v", e)
+	}
+	if _, e := bad.Resume(context.Background(), &Result{Stepper: st}); e == nil || e.Error() != err.Error() {
 		t.Errorf("Resume: %v", e)
 	}
 	if err := new(Solver).Validate(); err != nil {
@@ -219,6 +221,84 @@ func TestSolverValidate(t *testing.T) {
 	}
 	if err := (RobbinsMonro{}).Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a Stepper leaves at zero is not known, and a gap of zero does not end a run.
+func TestZeroIsUnknown(t *testing.T) {
+	res, err := (&Solver{MaxPasses: 4}).Run(context.Background(), asModel{st: bare{}})
+	if err != nil || res.Status != PassLimit || res.K != 4 {
+		t.Errorf("%v after %d iterations, %v", res.Status, res.K, err)
+	}
+	for name, x := range map[string]float64{"gap": res.Gap, "bound": res.GapBound, "error": res.ELBOErr, "beta": res.Beta, "gradient map": res.GradMap} {
+		if !math.IsNaN(x) {
+			t.Errorf("the %s is %v", name, x)
+		}
+	}
+}
+
+// bare is a Stepper that says no more than it must.
+type bare struct{}
+
+func (bare) Len() int                                                 { return 3 }
+func (bare) Plan() Plan                                               { return Plan{} }
+func (bare) Step(context.Context, *Env, []int, float64) (Step, error) { return Step{}, nil }
+func (bare) Evaluate(context.Context, *Env) (Evaluation, error)       { return Evaluation{ELBO: -1}, nil }
+
+// Whoever looks on does not change a run: neither its bits nor the gap that it reports.
+func TestLookingOnChangesNothing(t *testing.T) {
+	glm := toyGLM("toy", 60, 4, BernoulliLogit{}, 1, nil)
+	g, err := NewGLM(glm.x, glm.y, glm.lik, glm.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := corpus()[0]
+	o := Objective{F: Expect(p.s, ScoreFunction{Samples: 30}), H: KLTo(p.prior), Init: p.init}
+	gp := toyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
+	ctm := mustCTM(t, toyCorpus(40, 4), 3, nil)
+	for name, c := range map[string]struct {
+		m    Model
+		look func(State) error
+	}{
+		"GP":        {gp, func(st State) error { _, err := gp.Posterior(st); return err }},
+		"GLM":       {g, func(st State) error { _, err := g.Posterior(st); return err }},
+		"CTM":       {ctm, func(st State) error { _, err := ctm.Posterior(st); return err }},
+		"Objective": {o, func(st State) error { _, err := o.Posterior(st); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Solver{MaxPasses: 8, Converger: Never{}}
+			alone, err := s.Run(context.Background(), c.m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Recorder = RecorderFunc(func(it Iteration) {
+				if err := c.look(it.State); err != nil {
+					t.Error(err)
+				}
+			})
+			watched, err := s.Run(context.Background(), c.m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(alone.Trace) != len(watched.Trace) {
+				t.Fatalf("%d evaluations, watched %d", len(alone.Trace), len(watched.Trace))
+			}
+			for i, it := range alone.Trace {
+				was := watched.Trace[i]
+				it.Elapsed, was.Elapsed = 0, 0
+				if fmt.Sprintf("%x %x %x", it.ELBO, it.Gap, it.GradMap) != fmt.Sprintf("%x %x %x", was.ELBO, was.Gap, was.GradMap) {
+					t.Errorf("pass %v: %+v, watched %+v", it.Passes, it, was)
+				}
+			}
+			// Evaluations by hand, as often as one likes, are the same.
+			e, err := watched.Stepper.Evaluate(context.Background(), nil)
+			for range 3 {
+				again, e2 := watched.Stepper.Evaluate(context.Background(), nil)
+				if again != e || err != nil || e2 != nil {
+					t.Errorf("evaluated again: %+v, %+v (%v, %v)", e, again, err, e2)
+				}
+			}
+		})
 	}
 }
 
@@ -256,7 +336,7 @@ func TestEvalEvery(t *testing.T) {
 		var trace []int
 		for _, it := range res.Trace {
 			trace = append(trace, it.K)
-			if it.Stepper != nil {
+			if it.State != nil {
 				t.Error("a Trace holds a Stepper")
 			}
 		}
@@ -274,12 +354,12 @@ func TestPassesAndBatches(t *testing.T) {
 	st := newCounter(5)
 	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro{}, Converger: Never{}, Workers: 3}
 	var passes []float64
-	for it, err := range s.Steps(context.Background(), st) {
+	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		passes = append(passes, it.Passes)
-		if it.K != len(passes) || it.Beta != math.Pow(float64(it.K), -0.6) || it.Stepper != Stepper(st) || it.Elapsed < 0 {
+		if it.K != len(passes) || it.Beta != math.Pow(float64(it.K), -0.6) || it.State != Stepper(st) || it.Elapsed < 0 {
 			t.Errorf("iteration %+v", it)
 		}
 	}
@@ -297,7 +377,7 @@ func TestPassesAndBatches(t *testing.T) {
 		t.Errorf("batch %v, β %v, %d workers, %v", st.batches[0], st.betas[0], st.workers, err)
 	}
 	// The caller may stop by breaking out.
-	for range (&Solver{}).Steps(context.Background(), st) {
+	for range (&Solver{}).Steps(context.Background(), &Result{Stepper: st}) {
 		break
 	}
 	if st.k != 2 {
@@ -305,13 +385,8 @@ func TestPassesAndBatches(t *testing.T) {
 	}
 }
 
-// blocky is a Stepper with wishes, which hold as far as the Solver has none.
-type blocky struct{ *counter }
-
-func (blocky) BatchSize() int   { return 2 }
-func (blocky) Sampler() Sampler { return InOrder{} }
-
-func TestStepperWishes(t *testing.T) {
+// The Plan of a Stepper holds as far as the Solver has no options.
+func TestPlan(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		s       Solver
@@ -323,7 +398,8 @@ func TestStepperWishes(t *testing.T) {
 		{"own sampler", Solver{Sampler: always(9)}, 1, false},
 		{"own steps", Solver{StepSize: ConstantStep(1)}, 10, false},
 	} {
-		st := blocky{newCounter(10)}
+		st := newCounter(10)
+		st.plan = Plan{Batch: 2, Sampler: InOrder{}}
 		c.s.MaxIter = 1
 		if _, err := c.s.Run(context.Background(), asModel{st: st}); err != nil {
 			t.Fatal(err)
@@ -466,7 +542,7 @@ func TestELBOChange(t *testing.T) {
 			c.rule.Init()
 			stop := -1
 			for i, e := range c.elbos {
-				if c.rule.Converged(Iteration{ELBO: e}) == Converged {
+				if c.rule.Converged(evaluated(e, math.NaN())) == Converged {
 					stop = i
 					break
 				}
@@ -478,10 +554,17 @@ func TestELBOChange(t *testing.T) {
 	}
 }
 
+// evaluated is an Iteration with an ELBO and a gap.
+func evaluated(elbo, gap float64) Iteration {
+	return Iteration{Evaluation: Evaluation{ELBO: elbo, Gap: gap}}
+}
+
 func TestStopRules(t *testing.T) {
 	nan := math.NaN()
 	at := func(elbo, gap, gradMap float64, d time.Duration) Iteration {
-		return Iteration{K: 1, ELBO: elbo, Gap: gap, GradMap: gradMap, Elapsed: d}
+		it := evaluated(elbo, gap)
+		it.K, it.GradMap, it.Elapsed = 1, gradMap, d
+		return it
 	}
 	for _, c := range []struct {
 		name string
@@ -565,11 +648,10 @@ func TestProgress(t *testing.T) {
 	if b.Len() > 0 {
 		t.Errorf("Done before the first line writes %q", b.String())
 	}
-	nan := math.NaN()
 	for _, it := range []Iteration{
-		{K: 1, Passes: 0.5, ELBO: -123.456, Gap: 0.25, Elapsed: 0},
-		{K: 2, Passes: 1, ELBO: -1, Gap: 3, Elapsed: time.Second / 2},
-		{K: 3, Passes: 1.5, ELBO: nan, Gap: nan, Elapsed: 3 * time.Second},
+		{K: 1, Passes: 0.5, Evaluation: Evaluation{ELBO: -123.456, Gap: 0.25}, Elapsed: 0},
+		{K: 2, Passes: 1, Evaluation: Evaluation{ELBO: -1, Gap: 3}, Elapsed: time.Second / 2},
+		{K: 3, Passes: 1.5, Evaluation: notEvaluated(), Elapsed: 3 * time.Second},
 	} {
 		p.Record(it)
 	}
@@ -585,8 +667,8 @@ func TestProgress(t *testing.T) {
 		t.Errorf("Done writes %q, want %q", got, want)
 	}
 	b.Reset()
-	p.Record(Iteration{K: 1, ELBO: nan, Elapsed: 0}) // a second run
-	if strings.Contains(b.String(), "ELBO") {        // not yet known
+	p.Record(Iteration{K: 1, Evaluation: notEvaluated()}) // a second run
+	if strings.Contains(b.String(), "ELBO") {             // not yet known
 		t.Errorf("a new run shows %q", b.String())
 	}
 }
@@ -611,11 +693,11 @@ func TestELBOWithoutGenerator(t *testing.T) {
 	for name, m := range models {
 		var elbo [2]float64
 		for i := range elbo {
-			st, err := m.NewStepper(nil)
+			st, err := m.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			if elbo[i], err = st.ELBO(nil); err != nil {
+			if elbo[i], err = elboOf(st, nil); err != nil {
 				t.Fatal(name, err)
 			}
 		}

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -171,14 +172,14 @@ func TestSolveSite(t *testing.T) {
 // b − γm from K⁻¹m, and from c about the base mean.
 func TestSiteProblem(t *testing.T) {
 	gp := toyGP(t, 12, SquaredExp{Scale: 3, Length: 1}, Poisson{}, 18)
-	st, err := gp.NewStepper(nil)
+	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := st.(*GPStepper)
+	s := st.(*gpStepper)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, batch := range [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}} {
-		if err := s.Step(batch, math.Inf(1), rng); err != nil {
+		if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,22 +19,23 @@ type Solver struct {
 	Divergence Divergence
 	// StepSize is β_k. Nil means Auto: the Stepper chooses.
 	StepSize Schedule
-	// BatchSize is the number of terms in a mini-batch. Zero means the
-	// Stepper's own choice, or all N terms where it has none. A value above N means N.
+	// BatchSize is the number of terms in a mini-batch. Zero means that of the Stepper's Plan
+	// where StepSize is nil, and otherwise all N terms. A value above N means N.
 	BatchSize int
-	// Sampler draws the mini-batches. Nil means the Stepper's own choice where
-	// StepSize is nil too, and otherwise Reshuffle, which visits every term once
+	// Sampler draws the mini-batches. Nil means that of the Plan where StepSize
+	// is nil, and otherwise Reshuffle, which visits every term once
 	// a pass in a new random order.
 	Sampler Sampler
-	// MaxPasses bounds the passes over the data. Zero means 1000.
+	// MaxPasses bounds the passes over the data. Zero means that of the Plan, 1000 where it has none.
 	MaxPasses float64
 	// MaxIter bounds the number of steps. Zero means no bound.
 	MaxIter int
 	// EvalEvery is the number of steps between evaluations of the ELBO. Zero
-	// means once a pass; a negative value means only at the end.
+	// means that of the Plan, or once a pass where it has none, and where it has evaluations
+	// at the end alone but there is a Converger; a negative value means only at the end.
 	EvalEvery int
-	// Workers is the number of goroutines that share the evaluations of
-	// log-likelihoods and their expectations within a step; above 1 those
+	// Workers is the number of goroutines that share the work of a step and of an
+	// evaluation, log-likelihoods and their expectations above all; above 1 those
 	// that the user wrote are called concurrently. Zero means 1, which is best
 	// where a term is cheap. The result does not depend on it.
 	Workers int
@@ -47,37 +48,27 @@ type Solver struct {
 	Src rand.Source
 }
 
-// Result is what a run reached. It is complete even when Run returns an error.
-type Result struct {
-	Status     Status
-	Iterations int
-	Passes     float64
-	// ELBO at the state reached, in nats; NaN if it could not be evaluated.
-	ELBO float64
-	// ELBOErr is the standard error of ELBO where it is a Monte Carlo estimate,
-	// and a bound on the error of its expectations where they are certified;
-	// NaN if not known.
-	ELBOErr float64
-	// Gap estimates how many nats the ELBO is below its maximum. It starts from
-	// the decrease that the model of the objective (f linearised, h exact) still
-	// promises, ½δᵀFδ to second order, δ the distance to its minimiser in natural
-	// parameters and F the Fisher information, which bounds the true gap to
-	// second order where f is convex in the mean parameters. NaN if not known.
-	Gap float64
-	// GradMap is that of the last iteration.
-	GradMap float64
-	// ClosedForm reports whether the last step had a closed form.
-	ClosedForm bool
-	// Elapsed is the time of the loop, without that of Model.NewStepper, in which
-	// a GP computes its covariances.
-	Elapsed time.Duration
-	// Trace holds the iterations at which the ELBO was evaluated, without their Stepper.
-	Trace []Iteration
-	// Q is q(z|λ) at the state reached, owned by the caller; nil for models
-	// whose posterior has a type of its own.
-	Q Dist
-	// Stepper is the state reached; Resume continues from it.
-	Stepper Stepper
+// poster is a Model that makes a posterior of a state.
+type poster[P any] interface {
+	Model
+	Posterior(st State) (P, error)
+}
+
+// fit is every Fit of the package: it runs s, nil for none of its options, on m. The posterior
+// is that of the state reached, also where there is an error after the set-up.
+func fit[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
+	if s == nil {
+		s = &Solver{}
+	}
+	res, err = s.Run(ctx, m)
+	if res == nil {
+		return post, nil, err
+	}
+	post, e := m.Posterior(res.Stepper)
+	if err == nil {
+		err = e
+	}
+	return post, res, err
 }
 
 // Run fits m from its initial λ until the Converger is satisfied, a limit is
@@ -89,62 +80,81 @@ type Result struct {
 // ErrDiverged), or if ctx is canceled (wrapping its cause). After a valid set-up the result is never nil and holds the state
 // reached. A limit is not an error but a Status.
 func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
+	res, err := s.Start(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return s.Resume(ctx, res)
+}
+
+// Start returns the run of s on m before its first step, for Steps and Resume. The
+// errors are those of the set-up: an invalid option, or what m says of itself.
+func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
 	if m == nil {
-		return nil, fmt.Errorf("pgsvi: %w: nil Model", ErrParam)
+		return nil, fmt.Errorf("pgsvi: nil Model: %w", ErrParam)
 	}
-	st, err := m.NewStepper(s.Divergence)
+	res := &Result{}
+	res.begin(s.Src)
+	st, err := m.NewStepper(ctx, NewEnv(res.src, s.Workers), s.Divergence)
 	if err != nil {
 		return nil, err
 	}
-	return s.Resume(ctx, st)
+	res.Stepper = st
+	return res, nil
 }
 
-// Resume runs the loop from a Stepper that already holds a λ_k, for example
-// Result.Stepper of an earlier run. It is otherwise as Run; Divergence is not
-// used, for it belongs to the Stepper.
-func (s *Solver) Resume(ctx context.Context, st Stepper) (*Result, error) {
-	res := &Result{Stepper: st, ELBO: math.NaN(), ELBOErr: math.NaN(), Gap: math.NaN(), GradMap: math.NaN(), ClosedForm: true}
+// Resume goes on with the run of from under the options of s: with its counters, its
+// randomness, its mini-batches and what its Converger has seen, as if it had not
+// stopped. Limits count from its beginning. A Result with nothing but a Stepper is a run about
+// to begin; Divergence is not used, for it belongs to the Stepper, and neither is
+// Src where the run has begun. The result is from, changed; the errors are
+// those of Run, and one wrapping ErrParam if from has no Stepper.
+//
+// A run whose last evaluation was made only because the run ended goes on as if that had not been asked
+// for. A Stepper that has met a better state there keeps that one.
+func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
+	res := from
+	if err := s.Validate(); err != nil {
+		return res, err
+	}
+	if res == nil || res.Stepper == nil {
+		return res, fmt.Errorf("pgsvi: a Result without a Stepper cannot be resumed: %w", ErrParam)
+	}
+	res.begin(s.Src)
 	conv := s.Converger
 	if conv == nil {
 		conv = DefaultConverger()
-		if g, ok := st.(interface{ Goal() float64 }); ok {
-			conv = AnyOf(goalReached{g.Goal}, conv)
-		}
 	}
 	conv.Init()
-	start := time.Now()
+	res.forget()
+	for _, it := range res.Trace {
+		conv.Converged(it)
+	}
+	res.Status = NotTerminated
 	var err error
-	for it, e := range s.Steps(ctx, st) {
-		err = e
-		res.Iterations, res.Passes, res.GradMap = it.K, it.Passes, it.GradMap
-		res.ELBO, res.Gap = it.ELBO, it.Gap
-		if err != nil {
+	for it, e := range s.Steps(ctx, res) {
+		if err = e; err != nil {
 			res.Status = Failed
 			break
 		}
 		if s.Recorder != nil {
 			s.Recorder.Record(it)
 		}
-		if !math.IsNaN(it.ELBO) {
-			it.Stepper = nil
-			res.Trace = append(res.Trace, it)
-		}
 		if res.Status = conv.Converged(it); res.Status != NotTerminated {
 			break
 		}
 	}
-	res.Elapsed = time.Since(start)
 	if res.Status == NotTerminated {
 		switch {
 		case ctx.Err() != nil:
 			res.Status = Canceled
-			err = fmt.Errorf("pgsvi: canceled after %d iterations: %w", res.Iterations, context.Cause(ctx))
-		case s.MaxIter > 0 && res.Iterations >= s.MaxIter:
+			err = fmt.Errorf("pgsvi: canceled after %d iterations: %w", res.K, context.Cause(ctx))
+		case s.MaxIter > 0 && res.K >= s.MaxIter:
 			res.Status = IterationLimit
-		case res.Passes >= s.maxPasses()-passSlack:
+		case res.Passes >= s.options(res.Stepper).MaxPasses-passSlack:
 			res.Status = PassLimit
 		default:
 			res.Status = Exhausted
@@ -152,149 +162,191 @@ func (s *Solver) Resume(ctx context.Context, st Stepper) (*Result, error) {
 	}
 	if math.IsNaN(res.ELBO) {
 		// The last step was not evaluated, or there was none.
-		if v, e := st.ELBO(orFixed(nil)); e == nil {
-			res.ELBO, res.Gap = v, gapOf(st)
-		} else if err == nil {
-			res.Status, err = Failed, fmt.Errorf("pgsvi: ELBO after %d iterations: %w", res.Iterations, e)
+		res.forced = true
+		if e := res.evaluate(context.WithoutCancel(ctx), s.Workers); e != nil && err == nil {
+			res.Status, err = Failed, e
 		}
 	}
 	if math.IsInf(res.ELBO, 0) && err == nil {
 		res.Status = Failed
-		err = fmt.Errorf("pgsvi: %w: the ELBO is %v after %d iterations: a log-likelihood is -Inf or overflows under every q that was reached", ErrDiverged, res.ELBO, res.Iterations)
-	}
-	if c, ok := st.(interface{ ClosedForm() bool }); ok {
-		res.ClosedForm = c.ClosedForm()
-	}
-	if e, ok := st.(interface{ ELBOErr() float64 }); ok {
-		res.ELBOErr = e.ELBOErr()
-	}
-	if d, ok := st.(interface{ Dist() Dist }); ok {
-		res.Q = d.Dist().Clone()
+		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations, as a log-likelihood is -Inf or overflows under every q that was reached: %w", res.ELBO, res.K, ErrDiverged)
 	}
 	return res, err
+}
+
+// begin gives a run that has not begun its randomness: the Sampler and the evaluations have
+// seeds of their own, so that neither changes what the steps draw.
+func (r *Result) begin(src rand.Source) {
+	if r.begun {
+		return
+	}
+	if src == nil {
+		src = rand.NewPCG(seed1, seed2)
+	}
+	r.begun, r.src = true, src
+	for i := range r.seeds {
+		r.seeds[i] = src.Uint64()
+	}
+	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()}, Evaluation: notEvaluated()}
+}
+
+// forget takes an evaluation that was made only because the run ended out of its history.
+func (r *Result) forget() {
+	if r.forced {
+		r.Trace, r.forced = r.Trace[:len(r.Trace)-1], false
+		r.Evaluation = notEvaluated()
+	}
+}
+
+// evaluate evaluates the state. Every evaluation of a run has the same draws, so that
+// their differences are those of the states.
+func (r *Result) evaluate(ctx context.Context, workers int) error {
+	ev, err := r.Stepper.Evaluate(ctx, NewEnv(rand.NewPCG(r.seeds[2], r.seeds[3]), workers))
+	if err != nil {
+		r.forced = false
+		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, err)
+	}
+	orNaN(&ev.ELBOErr, &ev.Gap, &ev.GapBound)
+	if n := len(r.Trace); n >= 2 && !ev.Random && !math.IsNaN(ev.Gap) {
+		// What the last two changes of the ELBO, taken as a geometric series, add up to.
+		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
+		if rate := now / before; rate > 0 && rate < 1 {
+			ev.Gap = math.Max(ev.Gap, now*rate/(1-rate))
+		}
+	}
+	r.Evaluation = ev
+	it := r.Iteration
+	it.State = nil
+	r.Trace = append(r.Trace, it)
+	return nil
+}
+
+// orNaN replaces zeros, which say that a number is not known, by NaN.
+func orNaN(numbers ...*float64) {
+	for _, x := range numbers {
+		if *x == 0 {
+			*x = math.NaN()
+		}
+	}
 }
 
 // passSlack absorbs the rounding of Passes, a sum of fractions.
 const passSlack = 1e-9
 
-func (s *Solver) maxPasses() float64 {
-	if s.MaxPasses == 0 {
-		return 1000
+// options returns how s runs st: the Plan, less what s says otherwise.
+func (s *Solver) options(st Stepper) Plan {
+	p := st.Plan()
+	if s.StepSize != nil {
+		p.Batch, p.Sampler = 0, nil
 	}
-	return s.MaxPasses
+	if s.BatchSize > 0 {
+		p.Batch = s.BatchSize
+	}
+	if p.Batch == 0 || p.Batch > st.Len() {
+		p.Batch = st.Len()
+	}
+	if s.Sampler != nil {
+		p.Sampler = s.Sampler
+	}
+	if p.Sampler == nil {
+		p.Sampler = Reshuffle{}
+	}
+	if s.MaxPasses > 0 {
+		p.MaxPasses = s.MaxPasses
+	}
+	if p.MaxPasses == 0 {
+		p.MaxPasses = 1000
+	}
+	if s.Converger != nil && p.EvalEvery < 0 {
+		p.EvalEvery = 0
+	}
+	if s.EvalEvery != 0 {
+		p.EvalEvery = s.EvalEvery
+	}
+	return p
 }
 
-func gapOf(st Stepper) float64 {
-	if c, ok := st.(interface{ Gap() float64 }); ok {
-		return c.Gap()
-	}
-	return math.NaN()
-}
-
-// Steps is the loop itself, as an iterator over the steps of st: the caller
-// decides when to stop by breaking out of it. It ends at MaxPasses or MaxIter,
+// Steps is the loop itself, as an iterator over the steps of the run res, for example that of Start: the caller
+// decides when to stop by breaking out of it, and res is then the run so far. It ends at MaxPasses or MaxIter,
 // when ctx is canceled, when the Sampler has no further batch, and after an
 // iteration that carries an error. Converger and Recorder are Run's affair.
-func (s *Solver) Steps(ctx context.Context, st Stepper) iter.Seq2[Iteration, error] {
+func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
 	return func(yield func(Iteration, error) bool) {
-		nan := math.NaN()
-		it := Iteration{ELBO: nan, Gap: nan, GradMap: nan, Stepper: st}
 		if err := s.Validate(); err != nil {
-			yield(it, err)
+			yield(res.Iteration, err)
 			return
 		}
+		st := res.Stepper
 		n := st.Len()
 		if n < 1 {
-			yield(it, fmt.Errorf("pgsvi: %w: the Stepper has %d terms", ErrEmpty, n))
+			yield(res.Iteration, fmt.Errorf("pgsvi: the Stepper has %d terms: %w", n, ErrEmpty))
 			return
 		}
-		if w, ok := st.(interface{ SetWorkers(int) }); ok {
-			w.SetWorkers(max(1, s.Workers))
+		res.begin(s.Src)
+		res.forget()
+		plan := s.options(st)
+		schedule := s.StepSize
+		if schedule == nil {
+			schedule = Auto{}
 		}
-		mapper, _ := st.(interface{ GradMap() float64 })
-		src := s.Src
-		if src == nil {
-			src = rand.NewPCG(seed1, seed2)
+		atEnd := func() bool {
+			return res.Passes >= plan.MaxPasses-passSlack || s.MaxIter > 0 && res.K >= s.MaxIter
 		}
-		rng := rand.New(src)
-		evalRng := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
-		var schedule Schedule = Auto{}
-		if s.StepSize != nil {
-			schedule = s.StepSize
+		if atEnd() {
+			return
 		}
-		start := time.Now()
-		var visited int
-		limit := s.maxPasses() - passSlack
-		for batch := range s.sampler(st).Batches(n, s.batchSize(st), rng) {
+		env := NewEnv(res.src, s.Workers)
+		start := time.Now().Add(-res.Elapsed)
+		drawn := 0
+		for batch := range plan.Sampler.Batches(n, plan.Batch, rand.New(rand.NewPCG(res.seeds[0], res.seeds[1]))) {
+			if drawn++; drawn <= res.batches {
+				continue // taken before the run was resumed
+			}
 			if ctx.Err() != nil {
 				return
 			}
 			if err := checkBatch(batch, n); err != nil {
-				yield(it, err)
+				yield(res.Iteration, err)
 				return
 			}
-			beta := schedule.StepSize(it.K)
+			beta := schedule.StepSize(res.K)
 			if !(beta > 0) {
-				yield(it, fmt.Errorf("pgsvi: %w: step size %v at iteration %d must be positive", ErrParam, beta, it.K))
+				yield(res.Iteration, fmt.Errorf("pgsvi: step size %v at iteration %d must be positive: %w", beta, res.K, ErrParam))
 				return
 			}
-			if err := st.Step(batch, beta, rng); err != nil {
-				yield(it, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", it.K+1, beta, err))
-				return
-			}
-			before := visited / n
-			visited += len(batch)
-			it.K++
-			it.Passes = float64(visited) / float64(n)
-			it.Beta = beta
-			it.ELBO, it.Gap, it.GradMap = nan, nan, nan
-			if mapper != nil {
-				it.GradMap = mapper.GradMap()
-			}
-			last := it.Passes >= limit || s.MaxIter > 0 && it.K >= s.MaxIter
-			due := s.EvalEvery == 0 && visited/n > before || s.EvalEvery > 0 && it.K%s.EvalEvery == 0
-			var err error
-			if due || last {
-				it.ELBO, err = st.ELBO(evalRng)
-				if err != nil {
-					err = fmt.Errorf("pgsvi: ELBO at iteration %d: %w", it.K, err)
+			step, err := st.Step(ctx, env, batch, beta)
+			if err != nil {
+				if ctx.Err() == nil {
+					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, err))
 				}
-				it.Gap = gapOf(st)
+				return
 			}
-			it.Elapsed = time.Since(start)
-			if !yield(it, err) || err != nil || last {
+			orNaN(&step.Beta, &step.GradMap)
+			before := res.visited / n
+			res.batches = drawn
+			res.visited += len(batch)
+			res.K++
+			res.Passes = float64(res.visited) / float64(n)
+			res.Step, res.Evaluation, res.State = step, notEvaluated(), st
+			last := atEnd()
+			due := plan.EvalEvery == 0 && res.visited/n > before || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0
+			if due || last {
+				res.forced = !due
+				err = res.evaluate(ctx, s.Workers)
+			}
+			res.Elapsed = time.Since(start)
+			if !yield(res.Iteration, err) || err != nil || last {
 				return
 			}
 		}
 	}
-}
-
-func (s *Solver) sampler(st Stepper) Sampler {
-	if s.Sampler != nil {
-		return s.Sampler
-	}
-	if p, ok := st.(interface{ Sampler() Sampler }); ok && s.StepSize == nil {
-		return p.Sampler()
-	}
-	return Reshuffle{}
-}
-
-func (s *Solver) batchSize(st Stepper) int {
-	m := s.BatchSize
-	if m == 0 {
-		m = st.Len()
-		if b, ok := st.(interface{ BatchSize() int }); ok && s.StepSize == nil {
-			m = b.BatchSize()
-		}
-	}
-	return min(m, st.Len())
 }
 
 // Validate reports every invalid option at once, wrapping ErrParam.
 func (s *Solver) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: "+format, append([]any{ErrParam}, args...)...))
+		errs = append(errs, fmt.Errorf("pgsvi: "+format+": %w", append(args, ErrParam)...))
 	}
 	if s.BatchSize < 0 {
 		bad("Solver.BatchSize is %d; it must not be negative", s.BatchSize)
@@ -308,12 +360,6 @@ func (s *Solver) Validate() error {
 	if s.Workers < 0 {
 		bad("Solver.Workers is %d; it must not be negative", s.Workers)
 	}
-	for _, o := range []any{s.StepSize, s.Sampler, s.Converger, s.Divergence} {
-		if v, ok := o.(interface{ Validate() error }); ok {
-			if err := v.Validate(); err != nil {
-				errs = append(errs, err)
-			}
-		}
-	}
+	errs = append(errs, validate(s.StepSize, s.Sampler, s.Converger, s.Divergence))
 	return errors.Join(errs...)
 }

@@ -9,14 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
-// Sampler draws mini-batches.
-type Sampler interface {
-	// Batches returns a sequence of mini-batches of at most size terms out of
-	// 0 … n−1. The sequence may be endless. A batch is valid until the next
-	// one and must not be empty; where n or size is not positive there is none.
-	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
-}
-
 // Reshuffle visits every term exactly once a pass, in an order drawn anew for
 // each pass. The last batch of a pass is shorter where size does not divide n.
 type Reshuffle struct{}
@@ -173,17 +165,6 @@ func (a approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		for yield(order) {
 		}
 	}
-}
-
-// The seed of a run whose Src is nil.
-const seed1, seed2 = 0x5eed, 0xe1b0
-
-// orFixed returns rng, or where that is nil one of a fixed seed.
-func orFixed(rng *rand.Rand) *rand.Rand {
-	if rng == nil {
-		return rand.New(rand.NewPCG(seed1, seed2))
-	}
-	return rng
 }
 
 // orDefault returns x, or def where it is zero.

@@ -1,9 +1,7 @@
 package pgsvi
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"time"
@@ -12,13 +10,13 @@ import (
 )
 
 // DefaultConverger returns what a nil Solver.Converger means: stop when the
-// estimated gap to the optimum is below 1e-10 nats or below what rounding lets
-// one resolve, 1e-13 of the ELBO, where the Stepper knows the gap; or, with
+// estimated gap to the optimum is below 1e-10 nats, below what rounding lets
+// one resolve, 1e-13 of the ELBO, or below the Evaluation.Goal of the Stepper, where it knows the gap; or, with
 // status Stalled, when the ELBO has stayed the same to rounding over ten
 // evaluations; and where the gap is not known when the relative change of the
 // ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
-	return AnyOf(&GapBelow{Nats: 1e-10, Relative: 1e-13}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
+	return AnyOf(goalReached{}, &GapBelow{Nats: 1e-10, Relative: 1e-13}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
 }
 
 // stall stops when ten evaluations in a row leave the ELBO where it was.
@@ -62,13 +60,13 @@ func (c *GapBelow) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// goalReached stops when the gap is at most the goal of the Stepper.
-type goalReached struct{ goal func() float64 }
+// goalReached stops when the gap is at most the Stepper's own goal.
+type goalReached struct{}
 
 func (goalReached) Init() {}
 
-func (c goalReached) Converged(it Iteration) Status {
-	if it.Gap <= c.goal() {
+func (goalReached) Converged(it Iteration) Status {
+	if it.Gap <= it.Goal {
 		return Converged
 	}
 	return NotTerminated
@@ -189,13 +187,11 @@ func (a anyOf) Init() {
 
 // Validate reports what every rule says of itself.
 func (a anyOf) Validate() error {
-	var errs []error
-	for _, c := range a {
-		if v, ok := c.(interface{ Validate() error }); ok {
-			errs = append(errs, v.Validate())
-		}
+	options := make([]any, len(a))
+	for i, c := range a {
+		options[i] = c
 	}
-	return errors.Join(errs...)
+	return validate(options...)
 }
 
 func (a anyOf) Converged(it Iteration) Status {
@@ -206,72 +202,4 @@ func (a anyOf) Converged(it Iteration) Status {
 		}
 	}
 	return status
-}
-
-// RecorderFunc makes a Recorder of a function.
-type RecorderFunc func(it Iteration)
-
-// Record calls f.
-func (f RecorderFunc) Record(it Iteration) { f(it) }
-
-// Tee shows every iteration to each of the given recorders, in order.
-func Tee(recorders ...Recorder) Recorder {
-	rs := slices.Clone(recorders)
-	return RecorderFunc(func(it Iteration) {
-		for _, r := range rs {
-			r.Record(it)
-		}
-	})
-}
-
-// Progress is a Recorder that keeps one line on a terminal up to date.
-type Progress struct {
-	W io.Writer
-	// Every is the least time between two updates. Zero means a tenth of a second.
-	Every time.Duration
-
-	width int
-	next  time.Duration
-	elbo  float64
-	gap   float64
-}
-
-// Record implements Recorder.
-func (p *Progress) Record(it Iteration) {
-	if it.K == 1 {
-		p.next, p.elbo, p.gap = 0, math.NaN(), math.NaN()
-	}
-	if !math.IsNaN(it.ELBO) {
-		p.elbo, p.gap = it.ELBO, it.Gap
-	}
-	if it.Elapsed < p.next {
-		return
-	}
-	every := p.Every
-	if every == 0 {
-		every = 100 * time.Millisecond
-	}
-	p.next = it.Elapsed + every
-	line := fmt.Sprintf("iteration %d, pass %.2f", it.K, it.Passes)
-	if !math.IsNaN(p.elbo) {
-		line += fmt.Sprintf(", ELBO %.6g", p.elbo)
-	}
-	if !math.IsNaN(p.gap) {
-		line += fmt.Sprintf(", gap %.1g", p.gap)
-	}
-	p.print(line + fmt.Sprintf(", %v", it.Elapsed.Round(time.Millisecond)))
-}
-
-// Done clears the line.
-func (p *Progress) Done() {
-	if p.width > 0 {
-		p.print("")
-		fmt.Fprint(p.W, "\r")
-		p.width = 0
-	}
-}
-
-func (p *Progress) print(line string) {
-	fmt.Fprintf(p.W, "\r%-*s", p.width, line)
-	p.width = max(p.width, len(line))
 }

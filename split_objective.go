@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -38,9 +39,6 @@ type objectiveStepper struct {
 	blocks   batchMeans
 	gap      float64
 	gradMap  float64
-	stderr   float64
-	seed     [2]uint64
-	seeded   bool
 	checker  allTerms
 
 	lastEta, lastMu []float64 // the last step, while k is 0
@@ -49,7 +47,7 @@ type objectiveStepper struct {
 
 func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
-		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN(), stderr: math.NaN()}
+		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN()}
 	s.exact = deterministic(o.F)
 	_, kl := d.(KL)
 	_, prior := o.H.(*KLTerm)
@@ -64,60 +62,55 @@ func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepp
 // Len implements Stepper.
 func (s *objectiveStepper) Len() int { return s.o.F.Len() }
 
-// ClosedForm reports whether the proximal step has a closed form.
-func (s *objectiveStepper) ClosedForm() bool { return s.closed }
+// Plan implements Stepper: all terms, or the Solver's BatchSize of them.
+func (s *objectiveStepper) Plan() Plan { return Plan{} }
 
-// GradMap returns ‖λ_k − λ_{k+1}‖/β of the last step.
-func (s *objectiveStepper) GradMap() float64 { return s.gradMap }
+// objectiveGoal is the gap, in nats a dimension, at which a run with noisy gradients is
+// content: the loss of a mean that is off by 0.06 posterior standard deviations.
+const objectiveGoal = 2e-3
 
-// Gap returns the estimated distance to the optimum in nats.
-func (s *objectiveStepper) Gap() float64 { return s.gap }
+// goal returns the gap at which averages of noisy steps are good enough.
+func (s *objectiveStepper) goal() float64 { return objectiveGoal * float64(s.q.Dim()) }
 
-// ELBOErr returns the standard error of the last ELBO.
-func (s *objectiveStepper) ELBOErr() float64 { return s.stderr }
-
-// Goal returns the gap at which a run with noisy gradients is content: 0.002
-// nats per dimension, the loss of a mean that is off by 0.06 posterior sd.
-func (s *objectiveStepper) Goal() float64 {
-	if s.avg == nil {
-		return 0
-	}
-	return 2e-3 * float64(s.q.Dim())
-}
-
-// SetWorkers passes n on to f.
-func (s *objectiveStepper) SetWorkers(n int) { s.o.F = smoothWithWorkers(s.o.F, n) }
-
-// Dist returns the state reached: the average of the iterates where there is one.
-func (s *objectiveStepper) Dist() Dist {
+// dist returns the state reached: the average of the iterates where there is one.
+func (s *objectiveStepper) dist() Dist {
 	if s.avg != nil {
 		return s.avg
 	}
 	return s.q
 }
 
-// ELBO implements Stepper. Every evaluation of a run uses the same draws. A
-// value that is not finite is an error wrapping ErrDiverged.
-func (s *objectiveStepper) ELBO(rng *rand.Rand) (float64, error) {
-	rng = orFixed(rng)
-	if !s.seeded {
-		s.seed, s.seeded = [2]uint64{rng.Uint64(), rng.Uint64()}, true
-	}
-	q := s.Dist()
-	v, stderr, err := smoothValue(s.o.F, q, rand.New(rand.NewPCG(s.seed[0], s.seed[1])))
+// Evaluate implements Stepper. A value that is not finite is an error wrapping ErrDiverged.
+func (s *objectiveStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
+	s.use(env)
+	q := s.dist()
+	v, stderr, err := smoothValue(s.o.F, q, env.rng())
 	if err != nil {
-		return math.NaN(), err
+		return Evaluation{}, err
 	}
-	s.stderr = stderr
-	elbo := -v - s.o.H.Value(q)
-	if math.IsNaN(elbo) || math.IsInf(elbo, 0) {
-		return math.NaN(), fmt.Errorf("pgsvi: %w: the ELBO is %v; take smaller steps, or leave Solver.StepSize nil", ErrDiverged, elbo)
+	e := Evaluation{ELBO: -v - s.o.H.Value(q), ELBOErr: known(stderr), Random: !s.exact, Gap: known(s.gap)}
+	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
+		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
 	}
-	return elbo, nil
+	if s.avg != nil {
+		e.Goal = s.goal()
+	}
+	return e, nil
 }
 
+// use lets the workers of env share the evaluations of f.
+func (s *objectiveStepper) use(env *Env) { s.o.F = smoothWithWorkers(s.o.F, env.Workers()) }
+
 // Step implements Stepper.
-func (s *objectiveStepper) Step(batch []int, beta float64, rng *rand.Rand) error {
+func (s *objectiveStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	s.use(env)
+	if err := s.step(batch, beta, env.rng()); err != nil {
+		return Step{}, err
+	}
+	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: s.closed}, nil
+}
+
+func (s *objectiveStepper) step(batch []int, beta float64, rng *rand.Rand) error {
 	if !math.IsInf(beta, 1) {
 		if err := s.leaveAverage(); err != nil {
 			return err
@@ -365,7 +358,7 @@ func (s *objectiveStepper) endPass(rng *rand.Rand) error {
 		w := math.Pow(hi, averagePower+1) - math.Pow(lo, averagePower+1)
 		s.gap += w * w * s.distance(a, eta, mean)
 	}
-	if s.gap > s.Goal() {
+	if s.gap > s.goal() {
 		return nil
 	}
 	if _, err := s.o.F.Grad(s.g, s.avg, nil, rng); err != nil {
@@ -375,7 +368,7 @@ func (s *objectiveStepper) endPass(rng *rand.Rand) error {
 	target := naturalIn(a, s.o.H.(*KLTerm).prior) // η_p − ∇_μ f
 	floats.Sub(target, a.MeanGrad(nil, s.g))
 	s.gap = math.Max(s.gap, s.distance(a, eta, target))
-	if s.gap > s.Goal() {
+	if s.gap > s.goal() {
 		// The noise of the iterates has moved their average: start anew from here.
 		if err := setDist(s.q, s.avg); err != nil {
 			return err
@@ -441,12 +434,29 @@ func (b *batchMeans) add(mean []float64) {
 // averagePower is the power of k with which the weights of the average grow.
 const averagePower = 3
 
+// Fit runs s on the objective; a nil s means a Solver without options, which needs no
+// tuning. It returns q(z|λ) at the state reached, owned by the caller and valid even if there is an error after
+// the set-up; it is nil if the set-up failed. The errors are those of Solver.Run.
+func (o Objective) Fit(ctx context.Context, s *Solver) (Dist, *Result, error) {
+	return fit[Dist](ctx, s, o)
+}
+
+// Posterior returns a copy of q(z|λ) at st, a state of an Objective: the average of the iterates where there is
+// one. The error wraps ErrParam if st is none.
+func (o Objective) Posterior(st State) (Dist, error) {
+	s, ok := st.(*objectiveStepper)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: a %T that is no state of an Objective: %w", st, ErrParam)
+	}
+	return s.dist().Clone(), nil
+}
+
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
 // ExpFamily. It returns an error wrapping ErrParam if Init
 // is nil, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
 // proximal step on the family of Init, or what the parts of the objective
 // say of each other.
-func (o Objective) NewStepper(d Divergence) (Stepper, error) {
+func (o Objective) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
 	if o.Init == nil {
 		return nil, fmt.Errorf("pgsvi: %w: Objective.Init is nil", ErrParam)
 	}

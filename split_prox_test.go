@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -327,11 +328,11 @@ func (userConvex) Prox(q Dist, _ []float64, _ Divergence, q0 Dist, _ float64) (b
 func TestNoProx(t *testing.T) {
 	q := chartless{NewPoint([]float64{1, 2})}
 	f := lineFit{{1, 0}, {0, 1}}
-	_, err := Objective{F: f, H: KLTo(NewIsotropic(2, 1)), Init: q}.NewStepper(Euclidean{})
+	_, err := Objective{F: f, H: KLTo(NewIsotropic(2, 1)), Init: q}.NewStepper(context.Background(), nil, Euclidean{})
 	if !errors.Is(err, ErrShape) {
 		t.Errorf("KLTo a Gaussian: %v", err)
 	}
-	_, err = Objective{F: f, H: Zero{}, Init: q}.NewStepper(Bregman{slope{quadratic{1}}})
+	_, err = Objective{F: f, H: Zero{}, Init: q}.NewStepper(context.Background(), nil, Bregman{slope{quadratic{1}}})
 	if !errors.Is(err, ErrNoProx) {
 		t.Fatalf("error %v, want ErrNoProx", err)
 	}
@@ -344,18 +345,18 @@ func TestNoProx(t *testing.T) {
 		t.Errorf("NumericProx: %v", err)
 	}
 	for _, d := range []Divergence{KL{}, ReverseKL{}, SymKL{}} {
-		if _, err := (Objective{F: f, Init: NewPoint([]float64{1, 2})}).NewStepper(d); !errors.Is(err, ErrNoProx) {
+		if _, err := (Objective{F: f, Init: NewPoint([]float64{1, 2})}).NewStepper(context.Background(), nil, d); !errors.Is(err, ErrNoProx) {
 			t.Errorf("%T on a Point: %v", d, err)
 		}
 	}
-	st, err := Objective{F: f, H: userConvex{}, Init: q}.NewStepper(Bregman{slope{quadratic{1}}})
+	st, err := Objective{F: f, H: userConvex{}, Init: q}.NewStepper(context.Background(), nil, Bregman{slope{quadratic{1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Step(nil, 1, testRand(1)); err != nil {
+	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1); err != nil {
 		t.Fatal(err)
 	}
-	checkClose(t, "ConvexProxer", st.(*objectiveStepper).Dist().Params(nil), []float64{0.5, 1}, 0)
+	checkClose(t, "ConvexProxer", st.(*objectiveStepper).dist().Params(nil), []float64{0.5, 1}, 0)
 }
 
 // A conjugate model is solved by one step with r = 0, from anywhere: the

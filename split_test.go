@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -143,7 +144,7 @@ func TestObjectiveSetupErrors(t *testing.T) {
 		{"score function at a Point", Objective{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
 		{"Pathwise at a Point", Objective{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
 	} {
-		_, err := c.o.NewStepper(c.d)
+		_, err := c.o.NewStepper(context.Background(), nil, c.d)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
 		} else if err != nil && (!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {

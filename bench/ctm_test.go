@@ -187,7 +187,7 @@ func ctmStepper(b *testing.B, c *pgsvi.Corpus, k int, opt pgsvi.CTMOptions) pgsv
 	if err != nil {
 		b.Fatal(err)
 	}
-	st, err := m.NewStepper(nil)
+	st, err := m.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func BenchmarkCTMStep(b *testing.B) {
 				st := ctmStepper(b, c, k, opt)
 				rng := rand.New(rand.NewPCG(1, 1))
 				step := func() {
-					if err := st.Step(batch, beta, rng); err != nil {
+					if _, err := st.Step(context.Background(), &pgsvi.Env{Rng: rng}, batch, beta); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -242,7 +242,7 @@ func BenchmarkCTMVisit(b *testing.B) {
 					rng := rand.New(rand.NewPCG(1, 1))
 					i := 0
 					step := func() {
-						if err := st.Step(batches[i%len(batches)], math.Inf(1), rng); err != nil {
+						if _, err := st.Step(context.Background(), &pgsvi.Env{Rng: rng}, batches[i%len(batches)], math.Inf(1)); err != nil {
 							b.Fatal(err)
 						}
 						i++

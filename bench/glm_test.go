@@ -93,17 +93,13 @@ func BenchmarkGLM(b *testing.B) {
 			b.ReportMetric(each/float64(n), "ns/row")
 		}
 		b.Run(p.name+"/step", func(b *testing.B) {
-			st, err := g.NewStepper(nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			res, err := (&pgsvi.Solver{MaxPasses: 3}).Resume(ctx, st)
+			res, err := (&pgsvi.Solver{MaxPasses: 3}).Run(ctx, g)
 			if err != nil {
 				b.Fatal(err)
 			}
 			rng := rand.New(rand.NewPCG(1, 1))
 			report(b, func() {
-				if err := res.Stepper.Step(nil, math.Inf(1), rng); err != nil {
+				if _, err := res.Stepper.Step(context.Background(), &pgsvi.Env{Rng: rng}, nil, math.Inf(1)); err != nil {
 					b.Fatal(err)
 				}
 			})

@@ -99,14 +99,14 @@ func BenchmarkGPStep(b *testing.B) {
 				var st pgsvi.Stepper
 				do := func(batches [][]int) {
 					for _, batch := range batches {
-						if err := st.Step(batch, c.beta, rng); err != nil {
+						if _, err := st.Step(context.Background(), &pgsvi.Env{Rng: rng}, batch, c.beta); err != nil {
 							b.Fatal(err)
 						}
 					}
 				}
 				for b.Loop() {
 					var err error
-					if st, err = p.GP.NewStepper(nil); err != nil {
+					if st, err = p.GP.NewStepper(context.Background(), nil, nil); err != nil {
 						b.Fatal(err)
 					}
 					do(c.first)

@@ -31,11 +31,12 @@ func BenchmarkGradientMethods(b *testing.B) {
 		for _, m := range methods {
 			b.Run(m.Variant+c.suffix+"/"+m.Name, func(b *testing.B) {
 				for b.Loop() {
-					st, err := m.Model.NewStepper(m.Solver.Divergence)
+					run, err := m.Solver.Start(context.Background(), m.Model)
 					if err != nil {
 						b.Fatal(err)
 					}
-					for it, err := range paper.Passes(context.Background(), m.Solver, st, *gradientPasses) {
+					st := run.Stepper
+					for it, err := range paper.Passes(context.Background(), m.Solver, run, *gradientPasses) {
 						if err != nil {
 							b.Log(err)
 							break
@@ -44,21 +45,25 @@ func BenchmarkGradientMethods(b *testing.B) {
 						if pass != 10 && pass != 50 && pass != 200 {
 							continue
 						}
-						elbo, err := st.ELBO(nil)
+						elbo, err := paper.ELBO(st)
 						if err != nil {
 							b.Fatal(err)
 						}
-						q, err := p.Rebuilt(st.(interface{ Dist() pgsvi.Dist }).Dist().(*pgsvi.Gaussian))
+						at, err := m.Model.Posterior(st)
+						if err != nil {
+							b.Fatal(err)
+						}
+						q, err := p.Rebuilt(at.(*pgsvi.Gaussian))
 						if err != nil {
 							b.Fatal(err)
 						}
 						model := m.Model
 						model.Init = q
-						other, err := model.NewStepper(pgsvi.Euclidean{})
+						other, err := model.NewStepper(context.Background(), nil, pgsvi.Euclidean{})
 						if err != nil {
 							b.Fatal(err)
 						}
-						rebuilt, err := other.ELBO(nil)
+						rebuilt, err := paper.ELBO(other)
 						if err != nil {
 							b.Fatal(err)
 						}

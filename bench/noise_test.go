@@ -54,20 +54,20 @@ func BenchmarkNoiseFloor(b *testing.B) {
 			for b.Loop() {
 				above = 0
 				for seed := range uint64(seeds) {
-					st, err := gp.NewStepper(nil)
+					s := paper.PGSVI(len(p.Y), p.BetaN, p.Batch)
+					s.Sampler, s.Src = c.sample, rand.NewPCG(seed+1, 0)
+					run, err := s.Start(context.Background(), &gp)
 					if err != nil {
 						b.Fatal(err)
 					}
-					s := pgsvi.PGSVI(len(p.Y), p.BetaN, p.Batch)
-					s.Sampler, s.Src = c.sample, rand.NewPCG(seed+1, 0)
-					for it, err := range paper.Passes(context.Background(), *s, st, last) {
+					for it, err := range paper.Passes(context.Background(), *s, run, last) {
 						if err != nil {
 							b.Fatal(err)
 						}
 						if it.Passes < first {
 							continue
 						}
-						elbo, err := st.ELBO(nil)
+						elbo, err := paper.ELBO(run.Stepper)
 						if err != nil {
 							b.Fatal(err)
 						}

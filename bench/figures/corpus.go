@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -91,7 +92,7 @@ func unigram(train, test *pgsvi.Corpus) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	st, err := model.NewStepper(nil)
+	st, err := model.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		return 0, err
 	}

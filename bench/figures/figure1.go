@@ -231,7 +231,8 @@ func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
 
 // run runs s at a step size.
 func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem, bar *progressbar.ProgressBar) (outcome, error) {
-	st, err := s.model.NewStepper(s.d)
+	solver := pgsvi.Solver{Divergence: s.d, StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(seed, 0)}
+	begun, err := solver.Start(ctx, s.model)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -239,9 +240,8 @@ func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem, 
 	for i := range marks {
 		marks[i] = i + 1
 	}
-	solver := pgsvi.Solver{StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(seed, 0)}
 	var curve []float64
-	_, err = follow(ctx, solver, st, marks, bar, func(s state) error {
+	_, err = follow(ctx, solver, begun, marks, bar, func(s state) error {
 		v, err := s.negELBO()
 		if err == nil {
 			curve = append(curve, v)
@@ -287,11 +287,11 @@ type problem struct {
 
 // solve finds the optimum of p.
 func solve(ctx context.Context, p *paper.Problem) (*problem, error) {
-	st, err := p.GP.NewStepper(nil)
+	st, err := p.GP.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	elbo, err := st.ELBO(nil)
+	elbo, err := paper.ELBO(st)
 	if err != nil {
 		return nil, err
 	}

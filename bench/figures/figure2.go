@@ -30,7 +30,7 @@ type method struct {
 func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 	n, gp := len(p.Y), p.ScoreFunction()
 	all := []*method{
-		{name: "PG-SVI", variant: paper.Published, random: true, model: gp, solver: *pgsvi.PGSVI(n, p.BetaN, p.Batch)},
+		{name: "PG-SVI", variant: paper.Published, random: true, model: gp, solver: *paper.PGSVI(n, p.BetaN, p.Batch)},
 		{name: "block", variant: library, random: true, model: p.GP},
 		{name: "batch", variant: library, model: p.GP, solver: pgsvi.Solver{BatchSize: n}},
 	}
@@ -161,18 +161,18 @@ func (p *problem) print(stdout io.Writer, methods []*method) error {
 
 // run runs m, shows what it is at marks to add, and returns the pass that was reached.
 func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor, bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
-	st, err := m.model.NewStepper(m.solver.Divergence)
+	solver := m.solver
+	solver.Src = rand.NewPCG(seed, 0)
+	begun, err := solver.Start(ctx, m.model)
 	if err != nil {
 		return 0, err
 	}
-	solver := m.solver
-	solver.Src = rand.NewPCG(seed, 0)
-	return follow(ctx, solver, st, marks, bar, func(s state) error {
+	return follow(ctx, solver, begun, marks, bar, func(s state) error {
 		negELBO, err := s.negELBO()
 		if err != nil {
 			return err
 		}
-		bits, err := pred.Bits(s.stepper)
+		bits, err := pred.Bits(m.model, s.stepper)
 		if err == nil {
 			add(sample{s.pass, s.seconds, negELBO, bits})
 		}

@@ -101,12 +101,12 @@ func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, d
 	if err != nil {
 		return 0, err
 	}
-	st, err := model.NewStepper(nil)
+	solver := pgsvi.Solver{Workers: 1, Src: rand.NewPCG(seed, 0)}
+	begun, err := solver.Start(ctx, model)
 	if err != nil {
 		return 0, err
 	}
-	solver := pgsvi.Solver{Workers: 1, Src: rand.NewPCG(seed, 0)}
-	return follow(ctx, solver, st, marks, bar, func(at state) error {
+	return follow(ctx, solver, begun, marks, bar, func(at state) error {
 		nats, err := heldOut(model, at.stepper, s.test, draws)
 		if err == nil {
 			add(sample{pass: at.pass, seconds: at.seconds, loss: nats})

@@ -211,18 +211,18 @@ type state struct {
 
 // negELBO evaluates s.
 func (s state) negELBO() (float64, error) {
-	elbo, err := s.stepper.ELBO(nil)
+	elbo, err := paper.ELBO(s.stepper)
 	return -elbo, err
 }
 
-// follow runs s from st and shows the states at the end of the passes in marks,
+// follow runs s from where run is and shows the states at the end of the passes in marks,
 // which ascend, to see, which evaluates them. The error of a step or of see, which is
 // how a run diverges, ends the run and comes with the pass in which it occurred.
-func follow(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
+func follow(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
 	last := marks[len(marks)-1]
 	defer func() { bar.Add(last - pass) }() // what a run that ends early leaves
 	var watching time.Duration
-	for it, err := range paper.Passes(ctx, s, st, last) {
+	for it, err := range paper.Passes(ctx, s, run, last) {
 		if err != nil {
 			return pass, err
 		}
@@ -232,7 +232,7 @@ func follow(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, marks []int, 
 			continue
 		}
 		start := time.Now()
-		if err := see(state{pass, (it.Elapsed - watching).Seconds(), st}); err != nil {
+		if err := see(state{pass, (it.Elapsed - watching).Seconds(), run.Stepper}); err != nil {
 			return pass, err
 		}
 		watching += time.Since(start)

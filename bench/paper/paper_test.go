@@ -30,7 +30,7 @@ func TestPredictor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := d.Bits(res.Stepper)
+	want, err := d.Bits(p.GP, res.Stepper)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,17 +90,17 @@ func TestPublishedPGSVI(t *testing.T) {
 		gp.Estimator = est
 		curve := make([]float64, passes+1) // mean −ELBO by pass
 		for seed := range uint64(seeds) {
-			st, err := gp.NewStepper(nil)
+			s := PGSVI(len(p.Y), p.BetaN, p.Batch)
+			s.Src = rand.NewPCG(seed+1, 0)
+			run, err := s.Start(context.Background(), &gp)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := pgsvi.PGSVI(len(p.Y), p.BetaN, p.Batch)
-			s.Src = rand.NewPCG(seed+1, 0)
-			for it, err := range Passes(context.Background(), *s, st, passes) {
+			for it, err := range Passes(context.Background(), *s, run, passes) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				elbo, err := st.ELBO(nil)
+				elbo, err := ELBO(run.Stepper)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,11 +150,11 @@ func TestRebuilt(t *testing.T) {
 	if o.Init, err = p.Rebuilt(q); err != nil {
 		t.Fatal(err)
 	}
-	st, err := o.NewStepper(nil)
+	st, err := o.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if elbo, err := st.ELBO(nil); err != nil || math.Abs(elbo-res.ELBO) > 1e-5 {
+	if elbo, err := ELBO(st); err != nil || math.Abs(elbo-res.ELBO) > 1e-5 {
 		t.Errorf("ELBO %v, want %v, %v", elbo, res.ELBO, err)
 	}
 }
@@ -187,22 +187,22 @@ func TestGDLimit(t *testing.T) {
 			share float64
 			stays bool
 		}{{0.9, true}, {1.2, false}} {
-			st, err := o.Linearized().In(pgsvi.LogCholesky).NewStepper(pgsvi.Euclidean{})
+			s := pgsvi.Solver{Divergence: pgsvi.Euclidean{}, StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
+			run, err := s.Start(context.Background(), o.Linearized().In(pgsvi.LogCholesky))
 			if err != nil {
 				t.Fatal(err)
 			}
-			start, err := st.ELBO(nil)
+			start, err := ELBO(run.Stepper)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := pgsvi.Solver{StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
 			var failed error
-			for _, err := range s.Steps(context.Background(), st) {
+			for _, err := range s.Steps(context.Background(), run) {
 				if err != nil {
 					failed = err
 				}
 			}
-			elbo, err := st.ELBO(nil)
+			elbo, err := ELBO(run.Stepper)
 			if stays := failed == nil && err == nil && elbo > 2*start; stays != c.stays {
 				t.Errorf("jitter %v, %v × the limit: ELBO %v from %v, %v", jitter, c.share, elbo, start, failed)
 			} else {

@@ -7,14 +7,14 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// Passes runs n passes of s from st and yields the iteration with which each ends,
+// Passes runs n passes of s from where run is and yields the iteration with which each ends,
 // with Passes a whole number, for the caller to evaluate: the run does not. An error
 // ends it.
-func Passes(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, n int) iter.Seq2[pgsvi.Iteration, error] {
+func Passes(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result, n int) iter.Seq2[pgsvi.Iteration, error] {
 	s.EvalEvery, s.MaxPasses = -1, float64(n+1)
 	return func(yield func(pgsvi.Iteration, error) bool) {
 		pass := 0
-		for it, err := range s.Steps(ctx, st) {
+		for it, err := range s.Steps(ctx, run) {
 			if err != nil {
 				yield(it, err)
 				return
@@ -30,4 +30,20 @@ func Passes(ctx context.Context, s pgsvi.Solver, st pgsvi.Stepper, n int) iter.S
 			}
 		}
 	}
+}
+
+// ELBO evaluates a state.
+func ELBO(st pgsvi.Stepper) (float64, error) {
+	e, err := st.Evaluate(context.Background(), nil)
+	return e.ELBO, err
+}
+
+// PGSVI returns the Solver of PG-SVI as published, for n data: the constant step
+// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
+// The published settings (Khan et al., 2016, Section 6) are, for sonar,
+// ionosphere and USPS, betaN 0.2, 2 and 2.5, batches of 5, 5 and 20, and
+// GP.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
+// samples.
+func PGSVI(n int, betaN float64, batch int) *pgsvi.Solver {
+	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
 }

@@ -34,13 +34,17 @@ func (p *Problem) Predictor() (*Predictor, error) {
 	return d, nil
 }
 
-// Bits returns the test log loss, in bits, of the state of st.
-func (d *Predictor) Bits(st pgsvi.Stepper) (float64, error) {
-	gp, ok := st.(*pgsvi.GPStepper)
-	if !ok {
-		return d.gaussian(st.(interface{ Dist() pgsvi.Dist }).Dist().(*pgsvi.Gaussian)), nil
+// Bits returns the test log loss, in bits, of st, a state of model: a *pgsvi.GP or a
+// pgsvi.Objective over a Gaussian.
+func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
+	if o, ok := model.(pgsvi.Objective); ok {
+		q, err := o.Posterior(st)
+		if err != nil {
+			return math.NaN(), err
+		}
+		return d.gaussian(q.(*pgsvi.Gaussian)), nil
 	}
-	post, err := gp.Posterior()
+	post, err := model.(*pgsvi.GP).Posterior(st)
 	if err != nil {
 		return math.NaN(), err
 	}

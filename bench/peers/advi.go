@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/paper"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -122,11 +123,11 @@ func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective, moment
 // negELBO returns the −ELBO of q, with exact expectations.
 func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
 	objective.Init = q
-	st, err := objective.NewStepper(nil)
+	st, err := objective.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	elbo, err := st.ELBO(nil)
+	elbo, err := paper.ELBO(st)
 	return -elbo, err
 }
 

@@ -70,13 +70,13 @@ func run(ctx context.Context, seed uint64) error {
 	prior := pgsvi.NewIsotropic(3, 25)
 	m := pgsvi.Objective{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
 		H: pgsvi.KLTo(prior), Init: pgsvi.NewIsotropic(3, 0.1)}
-	res, err := (&pgsvi.Solver{BatchSize: 50}).Run(ctx, m)
+	fitted, res, err := m.Fit(ctx, &pgsvi.Solver{BatchSize: 50})
 	if err != nil {
 		return err
 	}
 
 	// The posterior has the type of Init.
-	q := res.Q.(*pgsvi.Gaussian)
+	q := fitted.(*pgsvi.Gaussian)
 	check := importance(ll, prior, q, 20000, rng)
 
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)

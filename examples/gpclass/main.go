@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	}{
 		{"block", &pgsvi.Solver{}},
 		{"batch", &pgsvi.Solver{BatchSize: gp.Len()}},
-		{"PG-SVI", pgsvi.PGSVI(gp.Len(), set.betaN, 5)}, // step size betaN/N, mini-batches of 5, 10 passes
+		{"PG-SVI", published(gp.Len(), set.betaN)}, // step size betaN/N, mini-batches of 5, 10 passes
 	}
 
 	fmt.Fprintf(stdout, "%s: %d training rows, %d test rows, length %.4g, scale %.4g, jitter %.4g\n\n",
@@ -104,6 +104,12 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	return err
 }
 
+// published returns the Solver of PG-SVI as published, for n data: a constant step size
+// and reshuffled mini-batches of 5, for 10 passes.
+func published(n int, betaN float64) *pgsvi.Solver {
+	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: 5, MaxPasses: 10}
+}
+
 // A fit is what one method reached and how it got there.
 type fit struct {
 	name    string
@@ -125,18 +131,18 @@ func fitGP(ctx context.Context, name string, gp *pgsvi.GP, s *pgsvi.Solver, test
 	// posterior to predict with.
 	var watching time.Duration // is not part of the fit
 	var watchErr error
-	watch := func(passes, elbo float64, st pgsvi.Stepper) {
+	watch := func(passes, elbo float64, st pgsvi.State) {
 		if math.IsNaN(elbo) || watchErr != nil {
 			return
 		}
 		start := time.Now()
 		var post *pgsvi.GPPosterior
-		if post, watchErr = st.(*pgsvi.GPStepper).Posterior(); watchErr == nil {
+		if post, watchErr = gp.Posterior(st); watchErr == nil {
 			f.curve = append(f.curve, point{passes, -elbo, test.score(post).bits})
 		}
 		watching += time.Since(start)
 	}
-	s.Recorder = pgsvi.RecorderFunc(func(it pgsvi.Iteration) { watch(it.Passes, it.ELBO, it.Stepper) })
+	s.Recorder = pgsvi.RecorderFunc(func(it pgsvi.Iteration) { watch(it.Passes, it.ELBO, it.State) })
 	if isTerminal(stderr) {
 		progress := &pgsvi.Progress{W: stderr}
 		defer progress.Done()
@@ -144,23 +150,23 @@ func fitGP(ctx context.Context, name string, gp *pgsvi.GP, s *pgsvi.Solver, test
 	}
 
 	// The curves begin with the state before the first step, the prior.
-	prior, err := gp.NewStepper(nil)
+	prior, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	elbo, err := prior.ELBO(nil)
+	start, err := prior.Evaluate(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
-	watch(0, elbo, prior)
+	watch(0, start.ELBO, prior)
 
 	watching = 0
-	start := time.Now()
+	begun := time.Now()
 	post, res, err := gp.Fit(ctx, s)
 	if err := errors.Join(err, watchErr); err != nil {
 		return nil, err
 	}
-	f.seconds = (time.Since(start) - watching).Seconds()
+	f.seconds = (time.Since(begun) - watching).Seconds()
 	f.res, f.score = res, test.score(post)
 	return f, nil
 }

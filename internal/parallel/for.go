@@ -2,6 +2,9 @@
 package parallel
 
 import (
+	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -18,16 +21,28 @@ type Func func(worker, lo, hi int)
 // Do implements Task.
 func (f Func) Do(worker, lo, hi int) { f(worker, lo, hi) }
 
+// Panic is what the caller of a loop panics with where a Task panicked on another
+// goroutine: the value and the stack of that goroutine.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+// Error makes a Panic an error, whose text has the stack.
+func (p *Panic) Error() string { return fmt.Sprintf("%v\n%s", p.Value, p.Stack) }
+
 // A Loop runs one loop at a time; it can be part of what is used again and again,
 // for which no memory is then allocated but that of goroutines.
 type Loop struct {
-	next atomic.Int64
-	wg   sync.WaitGroup
+	next   atomic.Int64
+	wg     sync.WaitGroup
+	caught atomic.Pointer[Panic]
 }
 
 // Run makes t do ranges of at most chunk that make up 0 … n−1, in any order, from as
 // many goroutines as there are workers, the caller's among them. With one worker or
-// one range it makes the calls itself, in order.
+// one range it makes the calls itself, in order. A panic of t on whatever goroutine is
+// one of the caller's, with a *Panic where there are several, and ends the loop.
 func (l *Loop) Run(n, chunk, workers int, t Task) {
 	if workers = min(workers, (n+chunk-1)/chunk); workers <= 1 {
 		for lo := 0; lo < n; lo += chunk {
@@ -36,6 +51,7 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 		return
 	}
 	l.next.Store(0)
+	l.caught.Store(nil)
 	for w := range workers - 1 {
 		l.wg.Add(1)
 		go l.work(w+1, n, chunk, t)
@@ -43,10 +59,19 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 	l.wg.Add(1)
 	l.work(0, n, chunk, t)
 	l.wg.Wait()
+	if p := l.caught.Load(); p != nil {
+		panic(p)
+	}
 }
 
 func (l *Loop) work(worker, n, chunk int, t Task) {
 	defer l.wg.Done()
+	defer func() {
+		if r := recover(); r != nil {
+			l.caught.CompareAndSwap(nil, &Panic{r, debug.Stack()})
+			l.next.Store(int64(n)) // the others come to an end
+		}
+	}()
 	for {
 		hi := int(l.next.Add(int64(chunk)))
 		if hi-chunk >= n {
@@ -58,3 +83,29 @@ func (l *Loop) work(worker, n, chunk int, t Task) {
 
 // For is Run for a loop that comes once.
 func For(n, chunk, workers int, f Func) { new(Loop).Run(n, chunk, workers, f) }
+
+// Each calls f for 0 … n−1, from as many goroutines as there are workers, and returns the
+// error of the least index that failed, whatever the number of workers. Once f has failed, no
+// greater index is begun; once ctx is done none is, and its cause is returned.
+func Each(ctx context.Context, n, workers int, f func(worker, i int) error) error {
+	var failed atomic.Int64 // the least index that failed
+	failed.Store(int64(n))
+	errs := make([]error, n)
+	For(n, 1, workers, func(worker, i, _ int) {
+		if int64(i) > failed.Load() || ctx.Err() != nil {
+			return
+		}
+		if errs[i] = f(worker, i); errs[i] == nil {
+			return
+		}
+		for least := failed.Load(); int64(i) < least; least = failed.Load() {
+			if failed.CompareAndSwap(least, int64(i)) {
+				return
+			}
+		}
+	})
+	if i := int(failed.Load()); i < n {
+		return errs[i]
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,52 @@
+package pgsvi
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
+
+// Env is what a Solver lends a Stepper for the time of a call: randomness and
+// workers. A nil Env has a fixed seed and one worker.
+type Env struct {
+	// Rng is the source of all randomness of the call. Nil means one of a fixed seed.
+	Rng     *rand.Rand
+	workers int
+}
+
+// NewEnv returns an Env for those who drive a Stepper by hand. A nil src means a
+// fixed seed, and less than one worker one.
+func NewEnv(src rand.Source, workers int) *Env {
+	if src == nil {
+		src = rand.NewPCG(seed1, seed2)
+	}
+	return &Env{rand.New(src), max(1, workers)}
+}
+
+// Workers returns the number of goroutines that Each uses.
+func (e *Env) Workers() int {
+	if e == nil {
+		return 1
+	}
+	return max(1, e.workers)
+}
+
+// Each calls f for 0 … n−1 from the workers, each of which has one call at a time, and
+// returns the error of the least index that failed, whatever the number of workers. Once f
+// has failed, or ctx is done, no further index is begun; in the latter case it
+// returns the cause. A panic of f reaches the caller.
+func (e *Env) Each(ctx context.Context, n int, f func(worker, i int) error) error {
+	return parallel.Each(ctx, n, e.Workers(), f)
+}
+
+// rng returns the generator of e.
+func (e *Env) rng() *rand.Rand {
+	if e == nil || e.Rng == nil {
+		return rand.New(rand.NewPCG(seed1, seed2))
+	}
+	return e.Rng
+}
+
+// The seed of whatever has no source of randomness of the caller's.
+const seed1, seed2 = 0x5eed, 0xe1b0

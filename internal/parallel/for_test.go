@@ -1,0 +1,103 @@
+package parallel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+func TestForVisitsEveryIndexOnce(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 2, 3, 17} {
+		for _, n := range []int{0, 1, 2, 7, 64, 65} {
+			for _, chunk := range []int{1, 3, 8} {
+				times := make([]atomic.Int32, n)
+				For(n, chunk, workers, func(worker, lo, hi int) {
+					if worker < 0 || worker >= workers || hi-lo > chunk {
+						t.Errorf("worker %d of %d does %d … %d", worker, workers, lo, hi)
+					}
+					for i := lo; i < hi; i++ {
+						times[i].Add(1)
+					}
+				})
+				for i := range times {
+					if k := times[i].Load(); k != 1 {
+						t.Errorf("%d workers, chunks of %d: %d of %d was done %d times", workers, chunk, i, n, k)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestPanicReachesTheCaller(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 4} {
+		func() {
+			defer func() {
+				r := recover()
+				if p, ok := r.(*Panic); workers > 1 && (!ok || p.Value != "of the body" || !strings.Contains(p.Error(), "for_test.go")) {
+					t.Errorf("%d workers: recovered %v", workers, r)
+				} else if workers == 1 && r != "of the body" {
+					t.Errorf("1 worker: recovered %v", r)
+				}
+			}()
+			var l Loop
+			l.Run(100, 1, workers, Func(func(_, i, _ int) {
+				if i == 40 {
+					panic("of the body")
+				}
+			}))
+			t.Errorf("%d workers: no panic", workers)
+		}()
+	}
+	// A Loop can be used again.
+	var l Loop
+	func() {
+		defer func() { _ = recover() }()
+		l.Run(4, 1, 2, Func(func(_, _, _ int) { panic(1) }))
+	}()
+	var sum atomic.Int64
+	l.Run(10, 1, 2, Func(func(_, i, _ int) { sum.Add(int64(i)) }))
+	if sum.Load() != 45 {
+		t.Errorf("after a panic the sum is %d", sum.Load())
+	}
+}
+
+func TestEachReturnsTheLeastError(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 2, 8} {
+		for range 50 {
+			err := Each(context.Background(), 200, workers, func(_, i int) error {
+				if i%60 == 59 {
+					return fmt.Errorf("index %d", i)
+				}
+				return nil
+			})
+			if err == nil || err.Error() != "index 59" {
+				t.Fatalf("%d workers: %v", workers, err)
+			}
+		}
+	}
+}
+
+func TestEachEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	why := errors.New("enough")
+	for _, workers := range []int{1, 3} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		var done atomic.Int32
+		err := Each(ctx, 1000, workers, func(_, i int) error {
+			if done.Add(1) == 10 {
+				cancel(why)
+			}
+			return nil
+		})
+		if !errors.Is(err, why) || done.Load() > 20 {
+			t.Errorf("%d workers: %v after %d", workers, err, done.Load())
+		}
+	}
+}
