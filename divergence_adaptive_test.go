@@ -37,9 +37,11 @@ func adaptives() map[string]struct {
 // bowl is the Smooth ½ Σ_i c_i (z_i − 1)² over a Point.
 type bowl []float64
 
-func (b bowl) Len() int            { return 1 }
-func (b bowl) Deterministic() bool { return true }
-func (b bowl) Grad(dst []float64, q Dist, _ []int, _ *rand.Rand) (float64, error) {
+func (b bowl) Setup(Dist) (Terms, error) { return Terms{1, true}, nil }
+func (b bowl) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
+	return valueByGrad(ctx, env, b, q)
+}
+func (b bowl) Grad(_ context.Context, _ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 	var v float64
 	for i, z := range q.Params(nil) {
 		dst[i] = b[i] * (z - 1)
@@ -317,7 +319,7 @@ func TestAdaptiveProx(t *testing.T) {
 	p := must(gp.Objective()).In(LogCholesky)
 	res = solve(t, Solver{Divergence: AdaGrad{}, StepSize: ConstantStep(0.05), MaxIter: 1}, p)
 	g := make([]float64, p.Init.NumParams())
-	if _, err := p.F.Grad(g, p.Init, nil, nil); err != nil {
+	if _, err := p.F.Grad(context.Background(), nil, g, p.Init, nil); err != nil {
 		t.Fatal(err)
 	}
 	slope := p.H.Grad(nil, qOf(res))
@@ -338,20 +340,20 @@ func TestLinearized(t *testing.T) {
 		o := Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: nearby(p.prior, randomGaussian(testRand(4), p.prior.Dim(), c), 0.3).(*Gaussian)}.In(c)
 		l := o.Linearized()
 		g := make([]float64, o.Init.NumParams())
-		v, err := o.F.Grad(g, o.Init, nil, nil)
+		v, err := o.F.Grad(context.Background(), nil, g, o.Init, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		floats.Add(g, o.H.Grad(nil, o.Init))
 		v += o.H.Value(o.Init)
 		h := make([]float64, len(g))
-		lv, err := l.F.Grad(h, o.Init, nil, nil)
+		lv, err := l.F.Grad(context.Background(), nil, h, o.Init, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkClose(t, fmt.Sprintf("gradient, %v", c), h, g, 1e-13)
 		checkNear(t, "value", lv, v, 1e-13)
-		lv, _, err = smoothValue(l.F, o.Init, nil)
+		lv, _, err = l.F.Value(context.Background(), nil, o.Init)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -470,11 +472,11 @@ func TestMarginalTerms(t *testing.T) {
 	for i := range x {
 		x[i][i] = 1
 	}
-	f := &marginalTerms{y, BernoulliLogit{}, Exact{}}
+	f := &marginalTerms{y, BernoulliLogit{}, Exact{}, true}
 	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
 	for _, c := range testFamilies() {
 		if c.dim != n {
-			if err := f.Accepts(c.rand(rng)); !errors.Is(err, ErrShape) {
+			if _, err := f.Setup(c.rand(rng)); !errors.Is(err, ErrShape) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			continue
@@ -482,31 +484,31 @@ func TestMarginalTerms(t *testing.T) {
 		q := c.rand(rng)
 		got, want := make([]float64, q.NumParams()), make([]float64, q.NumParams())
 		for _, batch := range [][]int{nil, {1}, {2, 0}, {0, 0}} {
-			v, err := f.Grad(got, q, batch, nil)
-			w, err2 := slow.Grad(want, q, batch, nil)
+			v, err := f.Grad(context.Background(), nil, got, q, batch)
+			w, err2 := slow.Grad(context.Background(), nil, want, q, batch)
 			if err != nil || err2 != nil {
 				t.Fatal(err, err2)
 			}
 			checkClose(t, fmt.Sprintf("%s, %v", c.name, batch), got, want, 1e-12)
 			checkNear(t, "value", v, w, 1e-13)
 		}
-		v, _, err := f.Value(q, nil)
-		w, _, err2 := smoothValue(slow, q, nil)
+		v, _, err := f.Value(context.Background(), nil, q)
+		w, _, err2 := slow.Value(context.Background(), nil, q)
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
 		checkNear(t, "Value", v, w, 1e-13)
 
-		noisy := &marginalTerms{y, BernoulliLogit{}, ScoreFunction{Samples: 10}}
+		noisy := &marginalTerms{y, BernoulliLogit{}, ScoreFunction{Samples: 10}, false}
 		acc := newMoments(make([]float64, len(got)), nil)
 		for i := range 4000 {
-			if _, err := noisy.Grad(want, q, []int{i % n}, rng); err != nil {
+			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q, []int{i % n}); err != nil {
 				t.Fatal(err)
 			}
 			acc.add(want)
 		}
 		acc.finish()
-		if _, err := f.Grad(got, q, nil, nil); err != nil {
+		if _, err := f.Grad(context.Background(), nil, got, q, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, g := range got {
@@ -515,8 +517,8 @@ func TestMarginalTerms(t *testing.T) {
 			}
 		}
 	}
-	bad := &marginalTerms{y, spiky{}, Exact{}}
-	if _, err := bad.Grad(make([]float64, 9), NewIsotropic(n, 1), []int{2}, nil); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "term 2") {
+	bad := &marginalTerms{y, spiky{}, Exact{}, true}
+	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1), []int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "term 2") {
 		t.Errorf("a NaN: %v", err)
 	}
 }

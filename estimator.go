@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,30 +11,25 @@ import (
 	"gonum.org/v1/gonum/integrate/quad"
 )
 
-// Estimator estimates E_q[l(z)] and its gradient.
-//
-// The four estimators of the package also implement VarianceEstimator and
-// SiteEstimator. One that does not apply to every pair of family and integrand
-// has a method Accepts(q Dist, l Integrand) error, asked at set-up.
+// Estimator estimates E_q[l(z)] and its gradient. The four of the package are also SiteEstimators.
 type Estimator interface {
+	// Setup is called at the start of a run. It reports whether Grad ignores the randomness of env; the
+	// error says why the estimator does not apply to l and the family of q.
+	Setup(q Dist, l Integrand) (exact bool, err error)
 	// Grad stores an unbiased estimate of ∇_λ E_q[l(z)] in dst, of length
-	// q.NumParams, and returns an estimate of E_q[l(z)] in nats.
-	Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (value float64, err error)
-}
-
-// VarianceEstimator is an Estimator that can report how noisy it is.
-type VarianceEstimator interface {
-	Estimator
-	// GradVar is as Grad and also stores the estimated variance of each element
-	// of dst, over repetitions of the whole estimate, in variance, which must
-	// have the same length. Deterministic estimators store zeros, and an
-	// estimator with a single draw NaN.
-	GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (value float64, err error)
+	// q.NumParams, and returns an estimate of E_q[l(z)] in nats. A variance that is not nil, of
+	// the same length, receives the estimated variance of each element
+	// of dst over repetitions of the whole estimate: zeros where nothing is
+	// random, and NaN from a single draw.
+	Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (value float64, err error)
 }
 
 // SiteEstimator is an Estimator for one-dimensional terms, the form in which a
-// GP asks.
+// GP and a GLM ask.
 type SiteEstimator interface {
+	Estimator
+	// SetupSites is Setup for terms of lik.
+	SetupSites(lik Likelihood) (exact bool, err error)
 	// EstimateSites stores, for each site i, estimates of E[log p(y_i|η)] and
 	// its first and second derivative with respect to m_i, under η ~ N(m_i, v_i),
 	// in e, d1 and d2; the second derivative is twice that with respect to v_i.
@@ -44,23 +40,16 @@ type SiteEstimator interface {
 // It applies to a SiteIntegrand under a Gaussian or MeanField q.
 type Exact struct{}
 
-// Accepts returns an error wrapping ErrNoEstimator unless Exact applies.
-func (Exact) Accepts(q Dist, l Integrand) error { return acceptsSites("Exact", q, l) }
+// Setup implements Estimator. The error wraps ErrNoEstimator.
+func (Exact) Setup(q Dist, l Integrand) (bool, error) { return true, forSites("Exact", q, l) }
 
-// Deterministic returns true.
-func (Exact) Deterministic() bool { return true }
+// SetupSites implements SiteEstimator: every likelihood will do.
+func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
 
 // Grad implements Estimator.
-func (Exact) Grad(dst []float64, q Dist, l Integrand, _ *rand.Rand) (float64, error) {
-	return siteGrad(dst, q, l, func(lik Likelihood, y, m, v float64) Expectation {
-		return ExpectLogProb(lik, y, m, v)
-	})
-}
-
-// GradVar implements VarianceEstimator.
-func (e Exact) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
 	clear(variance)
-	return e.Grad(dst, q, l, rng)
+	return siteGrad(ctx, dst, q, l, ExpectLogProb)
 }
 
 // EstimateSites implements SiteEstimator.
@@ -79,13 +68,16 @@ func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float6
 // term for a logit at standard deviation 8 and 20 nodes.
 type GaussHermite struct{ Nodes int }
 
-// Accepts returns an error wrapping ErrNoEstimator or ErrParam.
-func (g GaussHermite) Accepts(q Dist, l Integrand) error {
+// Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
+func (g GaussHermite) Setup(q Dist, l Integrand) (bool, error) {
 	if err := g.Validate(); err != nil {
-		return err
+		return true, err
 	}
-	return acceptsSites("GaussHermite", q, l)
+	return true, forSites("GaussHermite", q, l)
 }
+
+// SetupSites implements SiteEstimator. The error is that of Validate.
+func (g GaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.Validate() }
 
 // Validate returns an error wrapping ErrParam if Nodes is negative.
 func (g GaussHermite) Validate() error {
@@ -94,9 +86,6 @@ func (g GaussHermite) Validate() error {
 	}
 	return nil
 }
-
-// Deterministic returns true.
-func (GaussHermite) Deterministic() bool { return true }
 
 // hermiteRules caches the rules by number of nodes.
 var hermiteRules sync.Map
@@ -138,14 +127,9 @@ func (r hermiteRule) expect(lik Likelihood, y, m, v float64) Expectation {
 }
 
 // Grad implements Estimator.
-func (g GaussHermite) Grad(dst []float64, q Dist, l Integrand, _ *rand.Rand) (float64, error) {
-	return siteGrad(dst, q, l, g.rule().expect)
-}
-
-// GradVar implements VarianceEstimator.
-func (g GaussHermite) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
+func (g GaussHermite) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
 	clear(variance)
-	return g.Grad(dst, q, l, rng)
+	return siteGrad(ctx, dst, q, l, g.rule().expect)
 }
 
 // EstimateSites implements SiteEstimator.
@@ -158,12 +142,13 @@ func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v
 	return nil
 }
 
-func acceptsSites(name string, q Dist, l Integrand) error {
+// forSites returns an error unless l has sites and q is Gaussian.
+func forSites(name string, q Dist, l Integrand) error {
 	if _, ok := l.(SiteIntegrand); !ok {
-		return fmt.Errorf("pgsvi: %w: %s needs terms that depend on z through one number each, such as Sites, not %T; use ScoreFunction or Pathwise", ErrNoEstimator, name, l)
+		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such as Sites, not %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
 	if _, ok := q.(normal); !ok {
-		return fmt.Errorf("pgsvi: %w: %s needs a Gaussian or MeanField q, not %T; use ScoreFunction", ErrNoEstimator, name, q)
+		return fmt.Errorf("pgsvi: %s needs a Gaussian or MeanField q, not %T; use ScoreFunction: %w", name, q, ErrNoEstimator)
 	}
 	return nil
 }
@@ -171,21 +156,24 @@ func acceptsSites(name string, q Dist, l Integrand) error {
 // siteGrad adds up the gradients of the sites of l, each from the expectation
 // under its marginal: with α and γ the first two derivatives with respect to
 // the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
-func siteGrad(dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y, m, v float64) Expectation) (float64, error) {
+func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y, m, v float64) Expectation) (float64, error) {
 	s, ok := l.(SiteIntegrand)
 	n, ok2 := q.(normal)
 	if !ok || !ok2 {
-		return math.NaN(), acceptsSites("the estimator", q, l)
+		return math.NaN(), forSites("the estimator", q, l)
 	}
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
 	var value float64
 	lik := s.Likelihood()
 	for i := range s.Len() {
-		x, y, w := s.Site(i)
+		if i%ctxEvery == 0 && ctx.Err() != nil {
+			return math.NaN(), context.Cause(ctx)
+		}
+		term, x, y, w := s.Site(i)
 		m, v := n.marginal(x)
 		e := expect(lik, y, m, v)
 		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return math.NaN(), fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, siteIndex(s, i), y, m, v, e.Value, e.D1, e.D2)
+			return math.NaN(), fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, term, y, m, v, e.Value, e.D1, e.D2)
 		}
 		value += w * e.Value
 		floats.AddScaled(gm, w*e.D1, x)
@@ -195,18 +183,13 @@ func siteGrad(dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y,
 	return value, nil
 }
 
-// siteIndex returns the term of the data that site i is, where the integrand tells.
-func siteIndex(s SiteIntegrand, i int) int {
-	if x, ok := s.(interface{ Index(i int) int }); ok {
-		return x.Index(i)
-	}
-	return i
-}
+// ctxEvery is the number of terms between two looks at a context.
+const ctxEvery = 64
 
 // siteValue returns E_q[l] exactly, and a bound on the error of that.
 func siteValue(q normal, s SiteIntegrand) (value, bound float64) {
 	for i := range s.Len() {
-		x, y, w := s.Site(i)
+		_, x, y, w := s.Site(i)
 		m, v := q.marginal(x)
 		e := ExpectLogProb(s.Likelihood(), y, m, v)
 		value += w * e.Value
@@ -215,30 +198,18 @@ func siteValue(q normal, s SiteIntegrand) (value, bound float64) {
 	return value, bound
 }
 
-// deterministic reports whether x, an Estimator or a Smooth, says that it ignores rng.
-func deterministic(x any) bool {
-	d, ok := x.(interface{ Deterministic() bool })
-	return ok && d.Deterministic()
-}
-
-// siteEstimator returns e, or Exact for nil, if it applies to lik.
-func siteEstimator(e Estimator, lik Likelihood) (SiteEstimator, error) {
+// siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to lik.
+func siteEstimator(e Estimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
 	if e == nil {
 		e = Exact{}
 	}
 	se, ok := e.(SiteEstimator)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: %w: the Estimator must be a SiteEstimator, %T is not", ErrNoEstimator, e)
+		return nil, false, fmt.Errorf("pgsvi: the Estimator must be a SiteEstimator, %T is not: %w", e, ErrNoEstimator)
 	}
-	if v, ok := e.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
+	if err := validate(e); err != nil {
+		return nil, false, err
 	}
-	if a, ok := e.(interface{ AcceptsLikelihood(Likelihood) error }); ok {
-		if err := a.AcceptsLikelihood(lik); err != nil {
-			return nil, err
-		}
-	}
-	return se, nil
+	exact, err = se.SetupSites(lik)
+	return se, exact, err
 }

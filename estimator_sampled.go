@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -29,14 +30,17 @@ func (s ScoreFunction) samples() int {
 	return s.Samples
 }
 
-// Accepts returns an error wrapping ErrParam if there are too few samples, or
+// Setup implements Estimator. The error wraps ErrParam if there are too few samples, or
 // ErrNoEstimator if q is a Point, which has no score.
-func (s ScoreFunction) Accepts(q Dist, _ Integrand) error {
+func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
-		return fmt.Errorf("pgsvi: %w: ScoreFunction needs a density, and a Point has none; write f as a Smooth", ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has none; write f as a Smooth: %w", ErrNoEstimator)
 	}
-	return s.Validate()
+	return false, s.Validate()
 }
+
+// SetupSites implements SiteEstimator. The error is that of Validate.
+func (s ScoreFunction) SetupSites(Likelihood) (bool, error) { return false, s.Validate() }
 
 // Validate returns an error wrapping ErrParam if there are too few samples or
 // Baseline is unknown.
@@ -65,24 +69,17 @@ func (s ScoreFunction) center(values []float64) (mean float64) {
 	return mean
 }
 
-// Grad implements Estimator.
-func (s ScoreFunction) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	return s.grad(dst, nil, q, l, rng)
-}
-
-// GradVar implements VarianceEstimator. With the baseline Quadratic it takes the
+// Grad implements Estimator. With the baseline Quadratic the variance takes the
 // fitted coefficients as given, which errs by little where draws are many.
-func (s ScoreFunction) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	return s.grad(dst, variance, q, l, rng)
-}
-
-func (s ScoreFunction) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	if err := s.Accepts(q, l); err != nil {
+func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
+	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	draws := drawSamples(q, s.samples(), rng)
+	draws := drawSamples(q, s.samples(), env.rng())
 	values := make([]float64, len(draws.z))
-	logProbs(values, l, draws.z)
+	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
+		return math.NaN(), err
+	}
 	n, isNormal := q.(normal)
 	var fit quadraticFit
 	var mean float64
@@ -172,7 +169,7 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 //	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)]
 //
 // from draws of a Gaussian or MeanField q. The Hessian is used for a
-// SiteIntegrand whose likelihood is Differentiable; for a Gradienter it is
+// SiteIntegrand whose likelihood is Differentiable; for other integrands it is
 // replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation. It needs far
 // fewer draws than ScoreFunction.
 type Pathwise struct {
@@ -187,29 +184,29 @@ func (p Pathwise) samples() int {
 	return p.Samples
 }
 
-// Accepts returns an error wrapping ErrNoEstimator or ErrParam.
-func (p Pathwise) Accepts(q Dist, l Integrand) error {
+// Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
+func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if err := p.Validate(); err != nil {
-		return err
+		return false, err
 	}
 	if _, ok := q.(normal); !ok {
-		return fmt.Errorf("pgsvi: %w: Pathwise needs a Gaussian or MeanField q, not %T; use ScoreFunction", ErrNoEstimator, q)
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian or MeanField q, not %T; use ScoreFunction: %w", q, ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
-		return p.AcceptsLikelihood(s.Likelihood())
+		return p.SetupSites(s.Likelihood())
 	}
-	if g, ok := l.(Gradienter); ok && g.GradLogProb(make([]float64, l.Dim()), q.Rand(nil, rand.New(rand.NewPCG(1, 1)))) {
-		return nil
+	if l.GradLogProb(make([]float64, l.Dim()), q.Rand(nil, rand.New(rand.NewPCG(1, 1)))) {
+		return false, nil
 	}
-	return fmt.Errorf("pgsvi: %w: Pathwise needs the gradient of the log-likelihood: set LogLik.Grad, or use ScoreFunction", ErrNoEstimator)
+	return false, fmt.Errorf("pgsvi: Pathwise needs the gradient of the log-likelihood: set LogLik.Grad, or use ScoreFunction: %w", ErrNoEstimator)
 }
 
-// AcceptsLikelihood returns an error wrapping ErrNoEstimator unless lik is Differentiable.
-func (p Pathwise) AcceptsLikelihood(lik Likelihood) error {
+// SetupSites implements SiteEstimator. The error wraps ErrNoEstimator unless lik is Differentiable.
+func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 	if _, ok := lik.(Differentiable); !ok {
-		return fmt.Errorf("pgsvi: %w: Pathwise needs the derivatives of %T: implement Differentiable, or use Exact or ScoreFunction", ErrNoEstimator, lik)
+		return false, fmt.Errorf("pgsvi: Pathwise needs the derivatives of %T: implement Differentiable, or use Exact or ScoreFunction: %w", lik, ErrNoEstimator)
 	}
-	return nil
+	return false, p.Validate()
 }
 
 // Validate returns an error wrapping ErrParam if Samples is negative.
@@ -221,23 +218,16 @@ func (p Pathwise) Validate() error {
 }
 
 // Grad implements Estimator.
-func (p Pathwise) Grad(dst []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	return p.grad(dst, nil, q, l, rng)
-}
-
-// GradVar implements VarianceEstimator.
-func (p Pathwise) GradVar(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	return p.grad(dst, variance, q, l, rng)
-}
-
-func (p Pathwise) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.Rand) (float64, error) {
-	if err := p.Accepts(q, l); err != nil {
+func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
+	if _, err := p.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
 	n := q.(normal)
-	draws := drawSamples(q, p.samples(), rng)
+	draws := drawSamples(q, p.samples(), env.rng())
 	values := make([]float64, len(draws.z))
-	logProbs(values, l, draws.z)
+	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
+		return math.NaN(), err
+	}
 	sites, _ := l.(SiteIntegrand)
 	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
 	var acc *runningMoments
@@ -257,7 +247,7 @@ func (p Pathwise) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.R
 		} else {
 			n.standardize(u, draws.eps[i])
 			dl := draws.scratch
-			l.(Gradienter).GradLogProb(dl, z)
+			l.GradLogProb(dl, z)
 			floats.AddScaled(gm, w, dl)
 			n.addOuter(gv, 0.25*w, dl, u)
 			n.addOuter(gv, 0.25*w, u, dl)
@@ -278,7 +268,7 @@ func (p Pathwise) grad(dst, variance []float64, q Dist, l Integrand, rng *rand.R
 func addSiteDerivs(n normal, gm, gv []float64, w float64, s SiteIntegrand, z []float64) {
 	lik := s.Likelihood().(Differentiable)
 	for i := range s.Len() {
-		x, y, weight := s.Site(i)
+		_, x, y, weight := s.Site(i)
 		d1, d2 := lik.Derivs(y, floats.Dot(x, z))
 		floats.AddScaled(gm, w*weight*d1, x)
 		n.addOuter(gv, 0.5*w*weight*d2, x, x)
@@ -289,7 +279,8 @@ func addSiteDerivs(n normal, gm, gv []float64, w float64, s SiteIntegrand, z []f
 func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error {
 	d, ok := lik.(Differentiable)
 	if !ok {
-		return p.AcceptsLikelihood(lik)
+		_, err := p.SetupSites(lik)
+		return err
 	}
 	eps := getDraws(p.samples(), rng)
 	defer putDraws(eps)
@@ -386,39 +377,37 @@ func getDraws(n int, rng *rand.Rand) *siteDraws {
 
 func putDraws(d *siteDraws) { siteDrawPool.Put(d) }
 
-// parallelIntegrand shares the evaluations of an Integrand between goroutines.
-type parallelIntegrand struct {
-	Integrand
-	workers int
-}
-
-// GradLogProb implements Gradienter where the integrand does.
-func (p parallelIntegrand) GradLogProb(dst, z []float64) bool {
-	g, ok := p.Integrand.(Gradienter)
-	return ok && g.GradLogProb(dst, z)
-}
-
-// logProbs stores l(z) for each z. Each value is computed by one goroutine
-// alone, so that the result does not depend on their number.
-func logProbs(dst []float64, l Integrand, zs [][]float64) {
-	p, ok := l.(parallelIntegrand)
-	if !ok {
-		for i, z := range zs {
-			dst[i] = l.LogProb(z)
-		}
-		return
+// logProbs stores l(z) for each z. The workers of env share them; each value is computed by one
+// of them alone, so that the result does not depend on their number. It ends early, with its
+// cause, when ctx is done.
+func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]float64) error {
+	if workers := env.Workers(); workers > 1 {
+		parallel.For(len(zs), 1, workers, func(_, i, _ int) {
+			if ctx.Err() == nil {
+				dst[i] = l.LogProb(zs[i])
+			}
+		})
+		return context.Cause(ctx)
 	}
-	parallel.For(len(zs), 1, p.workers, func(_, i, _ int) { dst[i] = p.Integrand.LogProb(zs[i]) })
+	for i, z := range zs {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		dst[i] = l.LogProb(z)
+	}
+	return nil
 }
 
 // monteCarloValue returns an estimate of E_q[l] and its standard error, from at
 // least n draws, less a quadratic control variate where q is Gaussian.
-func monteCarloValue(q Dist, l Integrand, n int, rng *rand.Rand) (mean, stderr float64) {
+func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) (mean, stderr float64, err error) {
 	d := q.Dim()
 	n = max(n, min(4*(1+2*d+d*(d-1)/2), 4096))
-	draws := drawSamples(q, n, rng)
+	draws := drawSamples(q, n, env.rng())
 	values := make([]float64, n)
-	logProbs(values, l, draws.z)
+	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
+		return math.NaN(), math.NaN(), err
+	}
 	var offset float64
 	if _, ok := q.(normal); ok {
 		var fit quadraticFit
@@ -431,7 +420,7 @@ func monteCarloValue(q Dist, l Integrand, n int, rng *rand.Rand) (mean, stderr f
 	for _, v := range values {
 		ss += (v - mean) * (v - mean)
 	}
-	return offset + mean, math.Sqrt(ss / float64(n) / float64(n-1))
+	return offset + mean, math.Sqrt(ss / float64(n) / float64(n-1)), nil
 }
 
 // Baseline is what ScoreFunction subtracts from the values of the integrand to

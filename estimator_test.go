@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -17,7 +18,7 @@ func exactGrad(q normal, l SiteIntegrand) []float64 {
 
 func exactValue(q normal, l SiteIntegrand) (v float64) {
 	for i := range l.Len() {
-		x, y, w := l.Site(i)
+		_, x, y, w := l.Site(i)
 		m, s2 := q.marginal(x)
 		v += w * ExpectLogProb(l.Likelihood(), y, m, s2).Value
 	}
@@ -42,17 +43,17 @@ func TestDeterministicEstimators(t *testing.T) {
 			for _, batch := range [][]int{nil, {3, 1}} {
 				l := s.Batch(batch).(SiteIntegrand)
 				want, value := exactGrad(q, l), exactValue(q, l)
-				for _, e := range []VarianceEstimator{Exact{}, GaussHermite{Nodes: 100}} {
+				for _, e := range []Estimator{Exact{}, GaussHermite{Nodes: 100}} {
 					what := fmt.Sprintf("%T, %s, %T, batch %v", e, f.name, lik, batch)
 					g, v2, variance := make([]float64, len(want)), make([]float64, len(want)), make([]float64, len(want))
-					v, err := e.Grad(g, q, l, nil)
+					v, err := e.Grad(context.Background(), nil, g, nil, q, l)
 					if err != nil {
 						t.Fatal(what, err)
 					}
 					checkNear(t, what+": value", v, value, 1e-7)
 					checkClose(t, what, g, want, 1e-7)
 					variance[0] = 9
-					if _, err := e.GradVar(v2, variance, q, l, nil); err != nil || floats.Norm(variance, 1) != 0 {
+					if _, err := e.Grad(context.Background(), &Env{Rng: nil}, v2, variance, q, l); err != nil || floats.Norm(variance, 1) != 0 {
 						t.Errorf("%s: variance %v, %v", what, variance, err)
 					}
 					checkClose(t, what+": GradVar", v2, g, 0)
@@ -91,11 +92,11 @@ func TestGaussHermiteError(t *testing.T) {
 // noisyEstimators are the sampling estimators with 20 draws each, and the
 // log-likelihoods they apply to.
 func noisyEstimators(s Sites) map[string]struct {
-	e VarianceEstimator
+	e Estimator
 	l LogLikelihood
 } {
 	type pair = struct {
-		e VarianceEstimator
+		e Estimator
 		l LogLikelihood
 	}
 	return map[string]pair{
@@ -141,7 +142,7 @@ func TestSamplingEstimators(t *testing.T) {
 			reported := make([]float64, n)
 			g, variance := make([]float64, n), make([]float64, n)
 			for range reps {
-				v, err := c.e.GradVar(g, variance, q, l, rng)
+				v, err := c.e.Grad(context.Background(), &Env{Rng: rng}, g, variance, q, l)
 				if err != nil {
 					t.Fatal(what, err)
 				}
@@ -169,11 +170,11 @@ func TestSamplingEstimators(t *testing.T) {
 			}
 			// Grad and GradVar are the same estimate.
 			a, b := make([]float64, n), make([]float64, n)
-			va, err := c.e.Grad(a, q, l, testRand(55))
+			va, err := c.e.Grad(context.Background(), &Env{Rng: testRand(55)}, a, nil, q, l)
 			if err != nil {
 				t.Fatal(what, err)
 			}
-			vb, _ := c.e.GradVar(b, variance, q, l, testRand(55))
+			vb, _ := c.e.Grad(context.Background(), &Env{Rng: testRand(55)}, b, variance, q, l)
 			checkClose(t, what+": Grad and GradVar", a, b, 1e-11)
 			checkNear(t, what+": Grad and GradVar", va, vb, 1e-12)
 		}
@@ -193,9 +194,9 @@ func TestSamplingEstimators(t *testing.T) {
 func TestVarianceOfOneDraw(t *testing.T) {
 	s := logisticData(56, 3, 1)
 	q := NewIsotropic(1, 1)
-	for _, e := range []VarianceEstimator{ScoreFunction{Samples: 1, Baseline: NoBaseline}, Pathwise{Samples: 1}} {
+	for _, e := range []Estimator{ScoreFunction{Samples: 1, Baseline: NoBaseline}, Pathwise{Samples: 1}} {
 		g, v := make([]float64, 2), make([]float64, 2)
-		if _, err := e.GradVar(g, v, q, s.Batch(nil), testRand(1)); err != nil {
+		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(1)}, g, v, q, s.Batch(nil)); err != nil {
 			t.Fatal(err)
 		}
 		if v[0] == 0 {
@@ -210,10 +211,10 @@ func TestScoreFunctionAnyFamily(t *testing.T) {
 	l := logisticData(58, 4, 2).Batch(nil)
 	for _, e := range []ScoreFunction{{Samples: 7}, {Samples: 7, Baseline: NoBaseline}} {
 		a, b := make([]float64, 5), make([]float64, 5)
-		if _, err := e.Grad(a, q, l, testRand(59)); err != nil {
+		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(59)}, a, nil, q, l); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.Grad(b, onlyExpFamily{q}, l, testRand(59)); err != nil {
+		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(59)}, b, nil, onlyExpFamily{q}, l); err != nil {
 			t.Fatal(err)
 		}
 		checkClose(t, fmt.Sprintf("%+v", e), b, a, 1e-12)
@@ -237,7 +238,7 @@ func TestLeaveOneOut(t *testing.T) {
 		floats.AddScaled(want, (v[i]-others)/n, q.Score(nil, z[i]))
 	}
 	got := make([]float64, 4)
-	value, err := ScoreFunction{Samples: n}.Grad(got, q, l, testRand(66))
+	value, err := ScoreFunction{Samples: n}.Grad(context.Background(), &Env{Rng: testRand(66)}, got, nil, q, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func TestEstimateSites(t *testing.T) {
 		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}} {
 			s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: lik}
 			g := make([]float64, 2)
-			value, err := est.Grad(g, q, s.Batch(nil), testRand(60))
+			value, err := est.Grad(context.Background(), &Env{Rng: testRand(60)}, g, nil, q, s.Batch(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,11 +280,11 @@ func TestDiagonalIsFull(t *testing.T) {
 				continue // fits the products of draws for the full q only
 			}
 			a, b := make([]float64, 6), make([]float64, 9)
-			va, err := p.e.Grad(a, q, p.l.Batch(nil), testRand(63))
+			va, err := p.e.Grad(context.Background(), &Env{Rng: testRand(63)}, a, nil, q, p.l.Batch(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
-			vb, _ := p.e.Grad(b, full, p.l.Batch(nil), testRand(63))
+			vb, _ := p.e.Grad(context.Background(), &Env{Rng: testRand(63)}, b, nil, full, p.l.Batch(nil))
 			diag := []float64{b[0], b[1], b[2], b[3], b[5], b[8]}
 			if c == MeanParams { // ∂/∂m_i at fixed V + mmᵀ sees the off-diagonal elements
 				gm, gv := make([]float64, 3), make([]float64, 9)

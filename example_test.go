@@ -158,18 +158,18 @@ func ExampleDivergenceFunc() {
 	// Output: converged, closed form: false, ELBO -9.674
 }
 
-// leastSquares is a user's own Smooth over a Point: ½ Σ_n (x_nᵀz − y_n)².
+// leastSquares is a function of the user's own over a Point: ½ Σ_n (x_nᵀz − y_n)².
 type leastSquares struct {
 	x [][]float64
 	y []float64
 }
 
-func (l leastSquares) Len() int { return len(l.y) }
+// smooth makes it an f. Exact says that it makes no use of randomness.
+func (l leastSquares) smooth() pgsvi.Smooth {
+	return pgsvi.SmoothFunc{N: len(l.y), Exact: true, Func: l.grad}
+}
 
-// Deterministic says that Grad makes no use of rng.
-func (l leastSquares) Deterministic() bool { return true }
-
-func (l leastSquares) Grad(dst []float64, q pgsvi.Dist, batch []int, _ *rand.Rand) (float64, error) {
+func (l leastSquares) grad(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64, error) {
 	z := q.Params(nil)
 	clear(dst)
 	var f float64
@@ -201,7 +201,7 @@ func ExampleL1() {
 		x: [][]float64{{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {2, -1, 0}},
 		y: []float64{2, 0, 2, 4},
 	}
-	m := pgsvi.Objective{F: f, H: pgsvi.L1{Weight: 1}, Init: pgsvi.NewPoint(make([]float64, 3))}
+	m := pgsvi.Objective{F: f.smooth(), H: pgsvi.L1{Weight: 1}, Init: pgsvi.NewPoint(make([]float64, 3))}
 	s := pgsvi.Solver{
 		Divergence: pgsvi.Euclidean{},
 		StepSize:   pgsvi.ConstantStep(0.1),
@@ -218,7 +218,7 @@ func ExampleL1() {
 // Mirror descent keeps the parameters positive.
 func ExampleBregman() {
 	f := leastSquares{x: [][]float64{{1, 0}, {0, 1}, {1, 1}}, y: []float64{3, 0.5, 3}}
-	m := pgsvi.Objective{F: f, Init: pgsvi.NewPoint([]float64{1, 1})}
+	m := pgsvi.Objective{F: f.smooth(), Init: pgsvi.NewPoint([]float64{1, 1})}
 	s := pgsvi.Solver{
 		Divergence: pgsvi.Bregman{Potential: pgsvi.NegEntropy{}},
 		StepSize:   pgsvi.ConstantStep(0.1),
@@ -258,7 +258,7 @@ func ExampleProx() {
 	}, nil)
 	q := pgsvi.NewIsotropic(1, 1)
 	g := make([]float64, q.NumParams())
-	if _, err := f.Grad(g, q, nil, nil); err != nil {
+	if _, err := f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		log.Fatal(err)
 	}
 	closed, err := pgsvi.Prox(q, g, pgsvi.KLTo(prior), pgsvi.KL{}, prior, math.Inf(1))

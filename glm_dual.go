@@ -16,12 +16,12 @@ type dualStepper struct {
 	g *GLM
 }
 
-func newDualStepper(g *GLM, est SiteEstimator) (*dualStepper, error) {
+func newDualStepper(g *GLM, est SiteEstimator, exact bool) (*dualStepper, error) {
 	gp := &GP{y: make([]float64, g.Len()), lik: g.terms.likelihood(), MeanUpdate: g.opt.MeanUpdate}
 	for i := range gp.y {
 		gp.y[i] = float64(i)
 	}
-	s := newGPStepper(gp, g.gram(), est)
+	s := newGPStepper(gp, g.gram(), est, exact)
 	if err := s.cur.expect(gp.lik, gp.y, 1); err != nil {
 		return nil, err
 	}

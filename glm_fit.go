@@ -43,17 +43,17 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		}
 		return o.NewStepper(ctx, env, d)
 	}
-	est, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
+	est, exact, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case g.Covariance() == FullCovariance && g.Len() <= g.Dim():
-		return newDualStepper(g, est)
+		return newDualStepper(g, est, exact)
 	case g.Covariance() == FullCovariance:
-		return newPrimalStepper(g, est)
+		return newPrimalStepper(g, est, exact)
 	}
-	return newStructuredStepper(g, est)
+	return newStructuredStepper(g, est, exact)
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any

@@ -208,6 +208,7 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likeliho
 type primalStepper struct {
 	g     *GLM
 	est   SiteEstimator
+	exact bool // est ignores randomness
 	n     int
 	lik   Likelihood
 	y     []float64 // the numbers of the rows
@@ -233,12 +234,12 @@ type primalStepper struct {
 	err     float64
 }
 
-func newPrimalStepper(g *GLM, est SiteEstimator) (*primalStepper, error) {
+func newPrimalStepper(g *GLM, est SiteEstimator, exact bool) (*primalStepper, error) {
 	prior, err := g.prior.state()
 	if err != nil {
 		return nil, err
 	}
-	s := &primalStepper{g: g, est: est, n: g.x.rows, lik: g.terms.likelihood(), prior: prior}
+	s := &primalStepper{g: g, est: est, exact: exact, n: g.x.rows, lik: g.terms.likelihood(), prior: prior}
 	s.y = make([]float64, s.n)
 	for i := range s.y {
 		s.y[i] = float64(i)
@@ -527,7 +528,7 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 	}
 	// Go less far where the precision would not be positive definite, and where noise
 	// would have it nearly so: not below a tenth of that of the prior, noisyPivot.
-	guarded := !deterministic(s.est) && m > 0 && slices.Min(t.w) < 0
+	guarded := !s.exact && m > 0 && slices.Min(t.w) < 0
 	for halved := range 100 {
 		ok := next.factor()
 		if ok && guarded && !t.above(next, s.prior) {

@@ -143,7 +143,7 @@ func TestStreamOffsets(t *testing.T) {
 // elboAt returns the ELBO of a posterior with a full covariance under the model g.
 func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 	t.Helper()
-	st, err := newPrimalStepper(g, Exact{})
+	st, err := newPrimalStepper(g, Exact{}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

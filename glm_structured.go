@@ -26,11 +26,12 @@ import (
 // A is used in products only, of O(nnz) for each column. A step along δ is halved until
 // the exact ELBO rises.
 type structuredStepper struct {
-	g   *GLM
-	est SiteEstimator
-	n   int
-	lik Likelihood
-	y   []float64 // the numbers of the rows
+	g     *GLM
+	est   SiteEstimator
+	exact bool // est ignores randomness
+	n     int
+	lik   Likelihood
+	y     []float64 // the numbers of the rows
 
 	fam      covFamily
 	cur, try structuredState
@@ -65,9 +66,9 @@ type structuredState struct {
 	elbo float64
 }
 
-func newStructuredStepper(g *GLM, est SiteEstimator) (Stepper, error) {
+func newStructuredStepper(g *GLM, est SiteEstimator, exact bool) (Stepper, error) {
 	n, d := g.Len(), g.Dim()
-	s := &structuredStepper{g: g, est: est, n: n, lik: g.terms.likelihood(), t: 1}
+	s := &structuredStepper{g: g, est: est, exact: exact, n: n, lik: g.terms.likelihood(), t: 1}
 	s.y = make([]float64, n)
 	for i := range s.y {
 		s.y[i] = float64(i)
@@ -437,7 +438,7 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 	// Go less far where a precision would not be positive, and where noise would have
 	// it nearly zero: not below a tenth of that of the prior, noisyPivot.
 	least := 0.0
-	if !deterministic(s.est) {
+	if !s.exact {
 		least = noisyPivot
 	}
 	length := 1.0

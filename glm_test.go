@@ -244,11 +244,11 @@ func TestGLMPrimalDual(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			g := c.glm(t, c.x)
-			primal, err := newPrimalStepper(g, Exact{})
+			primal, err := newPrimalStepper(g, Exact{}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			dual, err := newDualStepper(g, Exact{})
+			dual, err := newDualStepper(g, Exact{}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,7 +278,7 @@ func TestGLMPrimalDual(t *testing.T) {
 func TestGLMPrimalDualCov(t *testing.T) {
 	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31, &GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
 		g := c.glm(t, SparseOf(c.x))
-		st, err := newDualStepper(g, Exact{})
+		st, err := newDualStepper(g, Exact{}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -448,7 +448,7 @@ func TestGLMBlocks(t *testing.T) {
 	for _, c := range glmCorpus() {
 		g := c.glm(t, c.x)
 		p, res := fitGLM(t, g, nil)
-		st, err := newPrimalStepper(g, Exact{})
+		st, err := newPrimalStepper(g, Exact{}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -555,7 +555,7 @@ func TestGLMPGStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := o.F.Grad(make([]float64, q.NumParams()), q, nil, nil)
+		f, err := o.F.Grad(context.Background(), nil, make([]float64, q.NumParams()), q, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

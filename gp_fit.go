@@ -29,7 +29,7 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: %w: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective", ErrNoProx, d)
 	}
-	se, err := siteEstimator(g.Estimator, g.lik)
+	se, exact, err := siteEstimator(g.Estimator, g.lik)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 	if err != nil {
 		return nil, err
 	}
-	s := newGPStepper(g, k, se)
+	s := newGPStepper(g, k, se, exact)
 	if _, kl := d.(KL); d != nil && !kl {
 		s.curve = &curveProx{d: d, beta: 1}
 		if err := s.curve.check(s); err != nil {

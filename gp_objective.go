@@ -1,9 +1,9 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/mat"
@@ -16,27 +16,21 @@ type marginalTerms struct {
 	y   []float64
 	lik Likelihood
 	est SiteEstimator
+	// exact reports that est ignores randomness.
+	exact bool
 }
 
-// Len implements Smooth.
-func (f *marginalTerms) Len() int { return len(f.y) }
-
-// Deterministic reports whether the estimator ignores rng.
-func (f *marginalTerms) Deterministic() bool {
-	return deterministic(f.est)
-}
-
-// Accepts returns an error wrapping ErrShape unless q is Gaussian with a dimension a term.
-func (f *marginalTerms) Accepts(q Dist) error {
+// Setup implements Smooth. The error wraps ErrShape unless q is Gaussian with a dimension a term.
+func (f *marginalTerms) Setup(q Dist) (Terms, error) {
 	if _, ok := q.(normal); !ok || q.Dim() != len(f.y) {
-		return fmt.Errorf("pgsvi: %w: a GP of %d terms needs a Gaussian or MeanField q of that dimension, not a %T of dimension %d", ErrShape, len(f.y), q, q.Dim())
+		return Terms{}, fmt.Errorf("pgsvi: a GP of %d terms needs a Gaussian or MeanField q of that dimension, not a %T of dimension %d: %w", len(f.y), q, q.Dim(), ErrShape)
 	}
-	return nil
+	return Terms{len(f.y), f.exact}, nil
 }
 
 // Grad implements Smooth: with e_i = E_q[log p(y_i|z_i)], −∂e_i/∂m_i and
 // −∂e_i/∂V_ii = −½∂²e_i/∂m_i².
-func (f *marginalTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
+func (f *marginalTerms) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	n := q.(normal)
 	t := newTerms(batch, len(f.y))
 	x := dense.NewRows(6, t.n)
@@ -45,7 +39,7 @@ func (f *marginalTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand)
 		j := t.index(i)
 		y[i], m[i], v[i] = f.y[j], n.meanAt(j), n.covAt(j, j)
 	}
-	if err := f.est.EstimateSites(e, d1, d2, f.lik, y, m, v, rng); err != nil {
+	if err := f.est.EstimateSites(e, d1, d2, f.lik, y, m, v, env.rng()); err != nil {
 		return math.NaN(), err
 	}
 	var value float64
@@ -89,7 +83,7 @@ func (f *marginalTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand)
 }
 
 // Value returns f over all terms, and a bound on its error.
-func (f *marginalTerms) Value(q Dist, _ *rand.Rand) (value, bound float64, err error) {
+func (f *marginalTerms) Value(_ context.Context, _ *Env, q Dist) (value, bound float64, err error) {
 	n := q.(normal)
 	for i, y := range f.y {
 		e := ExpectLogProb(f.lik, y, n.meanAt(i), n.covAt(i, i))
@@ -107,7 +101,7 @@ func (f *marginalTerms) Value(q Dist, _ *rand.Rand) (value, bound float64, err e
 // is for all but the smallest N. The error wraps ErrNoEstimator if the Estimator
 // does not apply, and ErrNotPosDef if K is singular without Jitter.
 func (g *GP) Objective() (Objective, error) {
-	se, err := siteEstimator(g.Estimator, g.lik)
+	se, exact, err := siteEstimator(g.Estimator, g.lik)
 	if err != nil {
 		return Objective{}, err
 	}
@@ -120,5 +114,5 @@ func (g *GP) Objective() (Objective, error) {
 	if err != nil {
 		return Objective{}, fmt.Errorf("pgsvi: covariance of the prior; set Jitter: %w", err)
 	}
-	return Objective{F: &marginalTerms{g.y, g.lik, se}, H: KLTo(prior), Init: prior}, nil
+	return Objective{F: &marginalTerms{g.y, g.lik, se, exact}, H: KLTo(prior), Init: prior}, nil
 }

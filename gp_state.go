@@ -10,9 +10,9 @@ import (
 
 // newGPStepper returns a Stepper at the prior, with covariances k, which has yet
 // to take expectations there. Of g only labels, likelihood and update are used.
-func newGPStepper(g *GP, k []float64, est SiteEstimator) *gpStepper {
+func newGPStepper(g *GP, k []float64, est SiteEstimator, exact bool) *gpStepper {
 	n := len(g.y)
-	s := &gpStepper{gp: g, est: est, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+	s := &gpStepper{gp: g, est: est, exact: exact, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
 	s.cur = s.prior()
 	s.dense, s.fresh = true, true
 	return s
@@ -33,10 +33,11 @@ func newGPStepper(g *GP, k []float64, est SiteEstimator) *gpStepper {
 // to a tolerance, and puts the new sites back: an exact block step with memory,
 // which needs no step size and has no noise. A block step never lowers the ELBO.
 type gpStepper struct {
-	gp  *GP
-	est SiteEstimator
-	n   int
-	k   []float64 // K, full
+	gp    *GP
+	est   SiteEstimator
+	exact bool // est ignores randomness
+	n     int
+	k     []float64 // K, full
 
 	cur    siteState
 	logDet float64 // log|K|/|V|

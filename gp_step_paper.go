@@ -57,7 +57,7 @@ func (t *pgStep) step(s *gpStepper, batch []int, beta float64, rng *rand.Rand) e
 	// Go less far where V⁻¹ would not be positive definite, and where noise would
 	// have it nearly so: not below the pivot of the state, if that is less.
 	least := 0.0
-	if !deterministic(s.est) {
+	if !s.exact {
 		if !t.current {
 			t.current = t.fac.Factor(s.k, n, s.cur.gamma)
 		}

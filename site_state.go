@@ -65,9 +65,12 @@ func (s *siteState) expect(lik Likelihood, y []float64, workers int) error {
 	return nil
 }
 
+// describer is a likelihood that knows which term a response is of.
+type describer interface{ describe(y float64) string }
+
 // describeTerm names term i, with response y, in an error.
 func describeTerm(lik Likelihood, y float64, i int) string {
-	if t, ok := lik.(interface{ describe(y float64) string }); ok {
+	if t, ok := lik.(describer); ok {
 		return t.describe(y)
 	}
 	return fmt.Sprintf("term %d, with label %v,", i, y)

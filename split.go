@@ -1,31 +1,70 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 )
 
+// Terms is what a Smooth says of itself at set-up.
+type Terms struct {
+	N     int  // the number of terms
+	Exact bool // Grad over all terms ignores the randomness of env
+}
+
 // Smooth is f, the difficult part of the negative ELBO: a sum of N terms,
-// differentiable in λ, which the iteration linearises. Any user type may be one.
-//
-// A Smooth may also have any of
-//
-//	Value(q Dist, rng *rand.Rand) (value, stderr float64, err error)   f over all terms, as exactly as it is known
-//	Deterministic() bool                                               whether Grad ignores rng
-//	Accepts(q Dist) error                                              asked at set-up
-//	SetWorkers(n int)                                                  see Stepper
+// differentiable in λ, which the iteration linearises. Expect makes one of a log-likelihood,
+// SmoothFunc one of a function, and any user type may be one.
 type Smooth interface {
-	// Len returns N.
-	Len() int
+	// Setup is called once a run, before all others. The error says why f is not defined for the family of q.
+	Setup(q Dist) (Terms, error)
 	// Grad stores an unbiased estimate of ∇_λ f(λ), the gradient of the terms in
 	// batch scaled by N/len(batch), in dst, of length q.NumParams, and returns
 	// an estimate of f scaled alike. A nil batch means all terms. Given the same
-	// state of rng it returns the same bits. The error names the term.
-	Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (value float64, err error)
+	// randomness in env it returns the same bits, for any number of workers. The error names the term.
+	Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
+	// Value returns f over all terms, as exactly as it is known, with its standard error or a
+	// bound on its error, NaN if that is not known.
+	Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error)
+}
+
+// SmoothFunc makes a Smooth of a function.
+type SmoothFunc struct {
+	// N is the number of terms.
+	N int
+	// Exact says that Func ignores the randomness of env.
+	Exact bool
+	// Func is Smooth.Grad.
+	Func func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
+	// Check, where not nil, returns an error if Func is not defined for the family of q.
+	Check func(q Dist) error
+}
+
+// Setup implements Smooth. The error wraps ErrParam if Func is nil, or is that of Check.
+func (f SmoothFunc) Setup(q Dist) (Terms, error) {
+	if f.Func == nil {
+		return Terms{}, fmt.Errorf("pgsvi: SmoothFunc.Func is nil: %w", ErrParam)
+	}
+	if f.Check != nil {
+		if err := f.Check(q); err != nil {
+			return Terms{}, err
+		}
+	}
+	return Terms{f.N, f.Exact}, nil
+}
+
+// Grad implements Smooth.
+func (f SmoothFunc) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	return f.Func(env, dst, q, batch)
+}
+
+// Value implements Smooth, by the value that Func returns. Its error is not known.
+func (f SmoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+	value, err = f.Func(env, make([]float64, q.NumParams()), q, nil)
+	return value, math.NaN(), err
 }
 
 // Convex is h, the easy part of the negative ELBO, which the iteration keeps
@@ -45,13 +84,11 @@ type Objective struct {
 }
 
 // noTerms is f = 0.
-type noTerms struct{}
-
-func (noTerms) Len() int            { return 1 }
-func (noTerms) Deterministic() bool { return true }
-func (noTerms) Grad(dst []float64, _ Dist, _ []int, _ *rand.Rand) (float64, error) {
-	clear(dst)
-	return 0, nil
+func noTerms() Smooth {
+	return SmoothFunc{N: 1, Exact: true, Func: func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
+		clear(dst)
+		return 0, nil
+	}}
 }
 
 // Zero is h = 0.
@@ -155,25 +192,13 @@ func (h *KLTerm) Accepts(q Dist) error {
 	return nil
 }
 
-// smoothWithWorkers tells f to use n workers, or a copy of it where it can be
-// part of a Model that is shared.
-func smoothWithWorkers(f Smooth, n int) Smooth {
-	if c, ok := f.(interface{ withWorkers(int) Smooth }); ok {
-		return c.withWorkers(n)
-	}
-	if w, ok := f.(interface{ SetWorkers(int) }); ok {
-		w.SetWorkers(n)
-	}
-	return f
-}
+// accepter is a part of an objective that does not suit every q.
+type accepter interface{ Accepts(q Dist) error }
 
-// smoothValue returns f over all terms as exactly as it is known, and its standard error.
-func smoothValue(f Smooth, q Dist, rng *rand.Rand) (v, stderr float64, err error) {
-	if f, ok := f.(interface {
-		Value(Dist, *rand.Rand) (float64, float64, error)
-	}); ok {
-		return f.Value(q, rng)
+// accepted asks part whether it suits q.
+func accepted(part any, q Dist) error {
+	if a, ok := part.(accepter); ok {
+		return a.Accepts(q)
 	}
-	v, err = f.Grad(make([]float64, q.NumParams()), q, nil, rng)
-	return v, math.NaN(), err
+	return nil
 }

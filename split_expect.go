@@ -1,9 +1,9 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
@@ -16,7 +16,7 @@ import (
 // same at each evaluation. Errors of shape and labels are reported when a run
 // is set up.
 func Expect(l LogLikelihood, e Estimator) Smooth {
-	f := &expectedTerms{ll: l, est: e, workers: 1}
+	f := &expectedTerms{ll: l, est: e}
 	if e == nil {
 		f.est = ScoreFunction{}
 		if l != nil && l.Len() > 0 {
@@ -30,58 +30,29 @@ func Expect(l LogLikelihood, e Estimator) Smooth {
 
 // expectedTerms is the Smooth made by Expect.
 type expectedTerms struct {
-	ll      LogLikelihood
-	est     Estimator
-	workers int
+	ll  LogLikelihood
+	est Estimator
 }
 
-func (f *expectedTerms) Len() int {
+// Setup reports every misfit between the data, the estimator and q.
+func (f *expectedTerms) Setup(q Dist) (Terms, error) {
 	if f.ll == nil {
-		return 0
+		return Terms{}, fmt.Errorf("pgsvi: Expect needs a log-likelihood: %w", ErrEmpty)
 	}
-	return f.ll.Len()
-}
-
-// Accepts reports every misfit between the data, the estimator and q.
-func (f *expectedTerms) Accepts(q Dist) error {
 	if err := f.ll.Validate(); err != nil {
-		return err
+		return Terms{}, err
 	}
 	l := f.ll.Batch(nil)
 	if l.Dim() != q.Dim() {
-		return fmt.Errorf("pgsvi: %w: the log-likelihood is over %d dimensions, q over %d", ErrShape, l.Dim(), q.Dim())
+		return Terms{}, fmt.Errorf("pgsvi: the log-likelihood is over %d dimensions, q over %d: %w", l.Dim(), q.Dim(), ErrShape)
 	}
-	if a, ok := f.est.(interface{ Accepts(Dist, Integrand) error }); ok {
-		return a.Accepts(q, l)
-	}
-	return nil
-}
-
-func (f *expectedTerms) Deterministic() bool {
-	return deterministic(f.est)
-}
-
-func (f *expectedTerms) SetWorkers(n int) { f.workers = n }
-
-func (f *expectedTerms) withWorkers(n int) Smooth {
-	c := *f
-	c.workers = n
-	return &c
-}
-
-func (f *expectedTerms) batch(batch []int) Integrand {
-	l := f.ll.Batch(batch)
-	if f.workers > 1 {
-		if _, sites := l.(SiteIntegrand); !sites {
-			return parallelIntegrand{l, f.workers}
-		}
-	}
-	return l
+	exact, err := f.est.Setup(q, l)
+	return Terms{f.ll.Len(), exact}, err
 }
 
 // Grad implements Smooth.
-func (f *expectedTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
-	v, err := f.est.Grad(dst, q, f.batch(batch), rng)
+func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := f.est.Grad(ctx, env, dst, nil, q, f.ll.Batch(batch))
 	if err != nil {
 		return math.NaN(), err
 	}
@@ -92,24 +63,31 @@ func (f *expectedTerms) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand)
 	return -v, nil
 }
 
+// drawing is an Estimator that says how many draws of q it takes.
+type drawing interface{ samples() int }
+
 // Value returns f over all terms and its standard error: exactly for Sites
 // under a Gaussian q, with a bound on the numerical error, and otherwise by
 // antithetic draws.
-func (f *expectedTerms) Value(q Dist, rng *rand.Rand) (value, stderr float64, err error) {
-	l := f.batch(nil)
+func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+	l := f.ll.Batch(nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n, ok := q.(normal); ok {
 			value, stderr = siteValue(n, s)
 			return -value, stderr, nil
 		}
 	}
-	samples := 512
-	if s, ok := f.est.(interface{ samples() int }); ok {
+	samples := leastDraws
+	if s, ok := f.est.(drawing); ok {
 		samples = max(samples, s.samples())
 	}
-	value, stderr = monteCarloValue(q, l, samples, rng)
-	return -value, stderr, nil
+	value, stderr, err = monteCarloValue(ctx, env, q, l, samples)
+	return -value, stderr, err
 }
+
+// leastDraws is the number of draws for a value of f, where it has no closed form: enough for the
+// quadratic control variate of some twenty dimensions.
+const leastDraws = 512
 
 // Linearized returns the same negative ELBO with h moved into f, which steps
 // linearise: f ← f + h, h ← 0. That is the split of gradient, mirror and natural
@@ -119,7 +97,7 @@ func (o Objective) Linearized() Objective {
 		return o
 	}
 	if o.F == nil {
-		o.F = noTerms{}
+		o.F = noTerms()
 	}
 	o.F, o.H = linearized{o.F, o.H}, nil
 	return o
@@ -145,39 +123,29 @@ type linearized struct {
 	h Convex
 }
 
-func (l linearized) Len() int { return l.f.Len() }
-
-func (l linearized) Deterministic() bool {
-	return deterministic(l.f)
-}
-
-// Accepts reports what either part says of q.
-func (l linearized) Accepts(q Dist) error {
-	for _, part := range []any{l.f, l.h} {
-		if a, ok := part.(interface{ Accepts(Dist) error }); ok {
-			if err := a.Accepts(q); err != nil {
-				return err
-			}
-		}
+// Setup reports what either part says of q.
+func (l linearized) Setup(q Dist) (Terms, error) {
+	t, err := l.f.Setup(q)
+	if err != nil {
+		return t, err
 	}
-	return nil
+	return t, accepted(l.h, q)
 }
 
-func (l linearized) withWorkers(n int) Smooth {
-	l.f = smoothWithWorkers(l.f, n)
-	return l
+// valuer is a Convex whose value and gradient have work in common.
+type valuer interface {
+	// valueGrad stores ∇_λ h in dst and returns h.
+	valueGrad(dst []float64, q Dist) float64
 }
 
 // Grad implements Smooth.
-func (l linearized) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
-	v, err := l.f.Grad(dst, q, batch, rng)
+func (l linearized) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := l.f.Grad(ctx, env, dst, q, batch)
 	if err != nil {
 		return math.NaN(), err
 	}
 	g := make([]float64, len(dst))
-	if h, ok := l.h.(interface {
-		valueGrad(dst []float64, q Dist) float64
-	}); ok {
+	if h, ok := l.h.(valuer); ok {
 		v += h.valueGrad(g, q)
 	} else {
 		l.h.Grad(g, q)
@@ -191,7 +159,7 @@ func (l linearized) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (fl
 }
 
 // Value returns f + h over all terms and the standard error of f.
-func (l linearized) Value(q Dist, rng *rand.Rand) (value, stderr float64, err error) {
-	v, stderr, err := smoothValue(l.f, q, rng)
+func (l linearized) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+	v, stderr, err := l.f.Value(ctx, env, q)
 	return v + l.h.Value(q), stderr, err
 }

@@ -20,19 +20,15 @@ type LogLikelihood interface {
 }
 
 // Integrand is the function of z whose expectation an Estimator takes. It may
-// also be a Gradienter or a SiteIntegrand.
+// also be a SiteIntegrand.
 type Integrand interface {
 	// Dim returns the dimension of z.
 	Dim() int
-	// LogProb returns the value at z, in nats; it must not keep or change z.
+	// LogProb returns the value at z, in nats; it must not keep or change z. It
+	// is called concurrently where there are several workers.
 	LogProb(z []float64) float64
-}
-
-// Gradienter is an Integrand that knows its gradient.
-type Gradienter interface {
-	Integrand
 	// GradLogProb stores the gradient at z in dst. It returns false, having
-	// stored nothing, if the gradient is not known after all.
+	// stored nothing, if the gradient is not known.
 	GradLogProb(dst, z []float64) bool
 }
 
@@ -41,8 +37,8 @@ type SiteIntegrand interface {
 	Integrand
 	// Len returns the number of sites.
 	Len() int
-	// Site returns x_i, which must not be changed, y_i and w_i.
-	Site(i int) (x []float64, y, weight float64)
+	// Site returns the term of the data that site i is, which errors name, x_i, which must not be changed, y_i and w_i.
+	Site(i int) (term int, x []float64, y, weight float64)
 	// Likelihood returns p.
 	Likelihood() Likelihood
 }
@@ -176,12 +172,9 @@ func (b *siteBatch) Len() int { return b.n }
 
 func (b *siteBatch) Likelihood() Likelihood { return b.Lik }
 
-// Index returns the term of the data that site i is.
-func (b *siteBatch) Index(i int) int { return b.index(i) }
-
-func (b *siteBatch) Site(i int) (x []float64, y, weight float64) {
+func (b *siteBatch) Site(i int) (term int, x []float64, y, weight float64) {
 	n := b.index(i)
-	return b.X[n], b.Y[n], b.scale
+	return n, b.X[n], b.Y[n], b.scale
 }
 
 func (b *siteBatch) LogProb(z []float64) float64 {
@@ -193,7 +186,7 @@ func (b *siteBatch) LogProb(z []float64) float64 {
 	return b.scale * s
 }
 
-// GradLogProb implements Gradienter where the likelihood is Differentiable.
+// GradLogProb implements Integrand where the likelihood is Differentiable.
 func (b *siteBatch) GradLogProb(dst, z []float64) bool {
 	lik, ok := b.Lik.(Differentiable)
 	if !ok {

@@ -24,6 +24,7 @@ type objectiveStepper struct {
 	d        Divergence
 	metric   Metric // of an Adaptive divergence, whose diagonal d then holds; else nil
 	closed   bool   // the proximal step has a closed form
+	n        int    // number of terms
 	exact    bool   // f is deterministic
 	infinite bool   // β = +Inf is a valid step: the minimiser of the linearised f plus h
 	q, trial Dist
@@ -48,7 +49,6 @@ type objectiveStepper struct {
 func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
 		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN()}
-	s.exact = deterministic(o.F)
 	_, kl := d.(KL)
 	_, prior := o.H.(*KLTerm)
 	s.infinite = closed && kl && prior
@@ -60,7 +60,7 @@ func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepp
 }
 
 // Len implements Stepper.
-func (s *objectiveStepper) Len() int { return s.o.F.Len() }
+func (s *objectiveStepper) Len() int { return s.n }
 
 // Plan implements Stepper: all terms, or the Solver's BatchSize of them.
 func (s *objectiveStepper) Plan() Plan { return Plan{} }
@@ -81,10 +81,9 @@ func (s *objectiveStepper) dist() Dist {
 }
 
 // Evaluate implements Stepper. A value that is not finite is an error wrapping ErrDiverged.
-func (s *objectiveStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
-	s.use(env)
+func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	q := s.dist()
-	v, stderr, err := smoothValue(s.o.F, q, env.rng())
+	v, stderr, err := s.o.F.Value(ctx, env, q)
 	if err != nil {
 		return Evaluation{}, err
 	}
@@ -98,24 +97,20 @@ func (s *objectiveStepper) Evaluate(_ context.Context, env *Env) (Evaluation, er
 	return e, nil
 }
 
-// use lets the workers of env share the evaluations of f.
-func (s *objectiveStepper) use(env *Env) { s.o.F = smoothWithWorkers(s.o.F, env.Workers()) }
-
 // Step implements Stepper.
-func (s *objectiveStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
-	s.use(env)
-	if err := s.step(batch, beta, env.rng()); err != nil {
+func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	if err := s.step(ctx, env, batch, beta); err != nil {
 		return Step{}, err
 	}
 	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: s.closed}, nil
 }
 
-func (s *objectiveStepper) step(batch []int, beta float64, rng *rand.Rand) error {
+func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta float64) error {
 	if !math.IsInf(beta, 1) {
 		if err := s.leaveAverage(); err != nil {
 			return err
 		}
-		if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
+		if _, err := s.o.F.Grad(ctx, env, s.g, s.q, batch); err != nil {
 			return err
 		}
 		s.adapt(beta)
@@ -129,12 +124,12 @@ func (s *objectiveStepper) step(batch []int, beta float64, rng *rand.Rand) error
 	}
 	noisy := !s.exact || !s.checker.all(batch, s.Len())
 	if _, ok := s.q.(ExpFamily); ok && s.infinite && noisy {
-		return s.average(batch, rng)
+		return s.average(ctx, env, batch)
 	}
 	if err := s.leaveAverage(); err != nil {
 		return err
 	}
-	return s.descend(batch, noisy, rng)
+	return s.descend(ctx, env, batch, noisy)
 }
 
 // leaveAverage goes on from the average, where there is one, without averaging.
@@ -191,9 +186,11 @@ func (s *objectiveStepper) accept(beta float64) {
 
 // descend takes an accepted step: the objective of the batch, with the same
 // draws before and after, does not rise. A step of length zero is a step.
-func (s *objectiveStepper) descend(batch []int, noisy bool, rng *rand.Rand) error {
+func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, noisy bool) error {
+	rng := env.rng()
 	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
-	f, err := s.o.F.Grad(s.g, s.q, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
+	same := func() *Env { return NewEnv(rand.NewPCG(seed[0], seed[1]), env.Workers()) }
+	f, err := s.o.F.Grad(ctx, same(), s.g, s.q, batch)
 	if err != nil {
 		return err
 	}
@@ -203,7 +200,7 @@ func (s *objectiveStepper) descend(batch []int, noisy bool, rng *rand.Rand) erro
 	}
 	scratch := make([]float64, len(s.g))
 	falls := func() bool {
-		f, err := s.o.F.Grad(scratch, s.trial, batch, rand.New(rand.NewPCG(seed[0], seed[1])))
+		f, err := s.o.F.Grad(ctx, same(), scratch, s.trial, batch)
 		v := f + s.o.H.Value(s.trial)
 		return err == nil && v <= start+1e-13*math.Abs(start)
 	}
@@ -270,8 +267,8 @@ func (s *objectiveStepper) wanders() bool {
 }
 
 // average takes a noisy step and adds it to the average.
-func (s *objectiveStepper) average(batch []int, rng *rand.Rand) error {
-	if _, err := s.o.F.Grad(s.g, s.q, batch, rng); err != nil {
+func (s *objectiveStepper) average(ctx context.Context, env *Env, batch []int) error {
+	if _, err := s.o.F.Grad(ctx, env, s.g, s.q, batch); err != nil {
 		return err
 	}
 	terms := len(batch)
@@ -316,7 +313,7 @@ func (s *objectiveStepper) average(batch []int, rng *rand.Rand) error {
 		return err
 	}
 	if s.terms >= s.Len() {
-		return s.endPass(rng)
+		return s.endPass(ctx, env)
 	}
 	return nil
 }
@@ -341,7 +338,7 @@ func (s *objectiveStepper) addTarget(rho float64, terms int) {
 // that noise which cancels in the long run, as that of batches drawn without
 // replacement does, counts for what it is. Once the estimate is at its goal,
 // the target at the average itself, over all terms, must agree.
-func (s *objectiveStepper) endPass(rng *rand.Rand) error {
+func (s *objectiveStepper) endPass(ctx context.Context, env *Env) error {
 	floats.Scale(1/float64(s.terms), s.target)
 	s.blocks.add(s.target)
 	clear(s.target)
@@ -361,7 +358,7 @@ func (s *objectiveStepper) endPass(rng *rand.Rand) error {
 	if s.gap > s.goal() {
 		return nil
 	}
-	if _, err := s.o.F.Grad(s.g, s.avg, nil, rng); err != nil {
+	if _, err := s.o.F.Grad(ctx, env, s.g, s.avg, nil); err != nil {
 		s.gap = math.Inf(1) // the step itself stands
 		return nil
 	}
@@ -461,7 +458,7 @@ func (o Objective) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper,
 		return nil, fmt.Errorf("pgsvi: %w: Objective.Init is nil", ErrParam)
 	}
 	if o.F == nil {
-		o.F = noTerms{}
+		o.F = noTerms()
 	}
 	if o.H == nil {
 		o.H = Zero{}
@@ -472,20 +469,18 @@ func (o Objective) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper,
 			d = Euclidean{}
 		}
 	}
-	if o.F.Len() < 1 {
-		return nil, fmt.Errorf("pgsvi: %w: Objective.F has %d terms", ErrEmpty, o.F.Len())
+	t, err := o.F.Setup(o.Init)
+	if err != nil {
+		return nil, err
 	}
-	for _, part := range []any{o.F, o.H} {
-		if a, ok := part.(interface{ Accepts(Dist) error }); ok {
-			if err := a.Accepts(o.Init); err != nil {
-				return nil, err
-			}
-		}
+	if t.N < 1 {
+		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms: %w", t.N, ErrEmpty)
 	}
-	if v, ok := d.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
+	if err := accepted(o.H, o.Init); err != nil {
+		return nil, err
+	}
+	if err := validate(d); err != nil {
+		return nil, err
 	}
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
@@ -499,6 +494,6 @@ func (o Objective) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper,
 		return nil, err
 	}
 	s := newObjectiveStepper(o, d, closed)
-	s.metric = metric
+	s.n, s.exact, s.metric = t.N, t.Exact, metric
 	return s, nil
 }

@@ -19,9 +19,11 @@ import (
 // lineFit is a Smooth as a user writes it: f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.
 type lineFit [][]float64
 
-func (f lineFit) Len() int            { return len(f) }
-func (f lineFit) Deterministic() bool { return true }
-func (f lineFit) Grad(dst []float64, q Dist, batch []int, _ *rand.Rand) (float64, error) {
+func (f lineFit) Setup(Dist) (Terms, error) { return Terms{len(f), true}, nil }
+func (f lineFit) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
+	return valueByGrad(ctx, env, f, q)
+}
+func (f lineFit) Grad(_ context.Context, _ *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	b := newTerms(batch, len(f))
 	z := q.Params(nil)
 	clear(dst)
@@ -33,6 +35,12 @@ func (f lineFit) Grad(dst []float64, q Dist, batch []int, _ *rand.Rand) (float64
 		floats.AddScaled(dst, b.scale*r, x)
 	}
 	return v, nil
+}
+
+// valueByGrad is the Value of a Smooth that has no better one.
+func valueByGrad(ctx context.Context, env *Env, f Smooth, q Dist) (float64, float64, error) {
+	v, err := f.Grad(ctx, env, make([]float64, q.NumParams()), q, nil)
+	return v, math.NaN(), err
 }
 
 func solve(t *testing.T, s Solver, m Model) *Result {
@@ -133,7 +141,7 @@ func promised(t *testing.T, p problem, q normal) float64 {
 	t.Helper()
 	f := Expect(p.s, Exact{})
 	g := make([]float64, q.NumParams())
-	if _, err := f.Grad(g, q, nil, nil); err != nil {
+	if _, err := f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		t.Fatal(err)
 	}
 	eta := naturalIn(q, p.prior)
@@ -316,7 +324,7 @@ type negELBO struct {
 }
 
 func (o negELBO) Value(q Dist) float64 {
-	v, err := o.f.Grad(make([]float64, q.NumParams()), q, nil, nil)
+	v, err := o.f.Grad(context.Background(), nil, make([]float64, q.NumParams()), q, nil)
 	if err != nil {
 		return math.NaN()
 	}
@@ -326,7 +334,7 @@ func (o negELBO) Value(q Dist) float64 {
 func (o negELBO) Grad(dst []float64, q Dist) []float64 {
 	dst = o.h.Grad(dst, q)
 	g := make([]float64, q.NumParams())
-	if _, err := o.f.Grad(g, q, nil, nil); err != nil {
+	if _, err := o.f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		g[0] = math.NaN()
 	}
 	floats.Add(dst, g)
@@ -449,7 +457,7 @@ func TestMiniBatchPoint(t *testing.T) {
 	f := lineFit(logisticData(77, 60, 2).X)
 	want := lassoOracle(f, 0)
 	st := must(Objective{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(context.Background(), nil, Euclidean{}))
-	best, _ := f.Grad(make([]float64, 2), NewPoint(want), nil, nil)
+	best, _ := f.Grad(context.Background(), nil, make([]float64, 2), NewPoint(want), nil)
 	res, err := (&Solver{BatchSize: 5, MaxPasses: 200, Converger: Never{}}).Resume(context.Background(), &Result{Stepper: st})
 	if err != nil {
 		t.Fatal(err)
@@ -484,7 +492,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 	q := qOf(res)
 	st := res.Stepper.(*objectiveStepper)
 	// The reference: one proximal step from the average, with the same draws.
-	if _, err := st.o.F.Grad(g, q, []int{1, 2}, testRand(3)); err != nil {
+	if _, err := st.o.F.Grad(context.Background(), &Env{Rng: testRand(3)}, g, q, []int{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	want := q.Clone()
@@ -531,12 +539,16 @@ type failing struct {
 
 var errUser = errors.New("the disk is full")
 
-func (f *failing) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
+func (f *failing) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
+	return valueByGrad(ctx, env, f, q)
+}
+
+func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	if f.calls++; f.calls >= f.at {
 		clear(dst)
 		return 0, errUser
 	}
-	return f.Smooth.Grad(dst, q, batch, rng)
+	return f.Smooth.Grad(ctx, env, dst, q, batch)
 }
 
 // An error of a Smooth is returned wrapped with the iteration and β, together
@@ -555,14 +567,12 @@ func TestSmoothError(t *testing.T) {
 	checkClose(t, "state", momentsOf(qOf(res).(normal)), momentsOf(qOf(want).(normal)), 0)
 }
 
-// lineFitAsSmooth hides everything but the interface Smooth.
-func lineFitAsSmooth(s Sites) Smooth { return onlySmooth{Expect(s, nil)} }
-
-type onlySmooth struct{ f Smooth }
-
-func (o onlySmooth) Len() int { return o.f.Len() }
-func (o onlySmooth) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
-	return o.f.Grad(dst, q, batch, rng)
+// lineFitAsSmooth does not say that it is exact, and has its values from Grad.
+func lineFitAsSmooth(s Sites) Smooth {
+	f := Expect(s, nil)
+	return SmoothFunc{N: s.Len(), Func: func(env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+		return f.Grad(context.Background(), env, dst, q, batch)
+	}}
 }
 
 // The same seed gives the same bits for any number of workers; another seed
@@ -676,9 +686,17 @@ type spoilt struct {
 	value, grad bool
 }
 
-func (s spoilt) Deterministic() bool { return true }
-func (s spoilt) Grad(dst []float64, q Dist, batch []int, rng *rand.Rand) (float64, error) {
-	v, err := s.Smooth.Grad(dst, q, batch, rng)
+func (s spoilt) Setup(q Dist) (Terms, error) {
+	t, err := s.Smooth.Setup(q)
+	return Terms{t.N, true}, err
+}
+
+func (s spoilt) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
+	return valueByGrad(ctx, env, s, q)
+}
+
+func (s spoilt) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := s.Smooth.Grad(ctx, env, dst, q, batch)
 	if s.value {
 		v = math.NaN()
 	}

@@ -386,7 +386,7 @@ func TestConjugateInOneStep(t *testing.T) {
 	for _, beta := range []float64{math.Inf(1), 1e300} { // r = 0
 		q0 := randomGaussian(rng, d, MeanParams)
 		g := make([]float64, q0.NumParams())
-		if _, err := f.Grad(g, q0, nil, rng); err != nil {
+		if _, err := f.Grad(context.Background(), &Env{Rng: rng}, g, q0, nil); err != nil {
 			t.Fatal(err)
 		}
 		q := q0.Clone().(*Gaussian)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -68,23 +67,23 @@ func TestLogLikelihoodBatches(t *testing.T) {
 			what := fmt.Sprint(name, c.batch)
 			checkNear(t, what, b.LogProb(z), c.want, 1e-14)
 			g := []float64{9, 9, 9}
-			if !b.(Gradienter).GradLogProb(g, z) || b.Dim() != 3 {
+			if !b.GradLogProb(g, z) || b.Dim() != 3 {
 				t.Fatalf("%s: no gradient, or dimension %d", what, b.Dim())
 			}
 			checkClose(t, what+": gradient", g, numGrad(b.LogProb, z), 1e-9)
 		}
 	}
 	b := s.Batch([]int{6, 1}).(SiteIntegrand)
-	x, y, w := b.Site(1)
+	_, x, y, w := b.Site(1)
 	if b.Len() != 2 || &x[0] != &s.X[1][0] || y != s.Y[1] || w != 3.5 || b.Likelihood() != s.Lik {
 		t.Errorf("site 1 of the batch {6, 1} is %v, %v, %v", x, y, w)
 	}
 	g := []float64{9, 9, 9}
-	if asLogLik(s, false).Batch(nil).(Gradienter).GradLogProb(g, z) || g[0] != 9 {
+	if asLogLik(s, false).Batch(nil).GradLogProb(g, z) || g[0] != 9 {
 		t.Error("a gradient that is not known was stored")
 	}
 	s.Lik = Laplace{}
-	if s.Batch(nil).(Gradienter).GradLogProb(g, z) || g[0] != 9 {
+	if s.Batch(nil).GradLogProb(g, z) || g[0] != 9 {
 		t.Error("a gradient of a kink was stored")
 	}
 }
@@ -109,15 +108,15 @@ func TestObjectiveSetupErrors(t *testing.T) {
 		say  string
 	}{
 		{"no Init", Objective{F: Expect(ll, nil), H: h}, nil, ErrParam, "Init"},
-		{"nil log-likelihood", Objective{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty, "F"},
-		{"no terms", Objective{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "0 terms"},
+		{"nil log-likelihood", Objective{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty, "log-likelihood"},
+		{"no terms", Objective{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "N = 0"},
 		{"negative N", Objective{F: Expect(LogLik{N: -1, Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "-1"},
 		{"no LogProb", Objective{F: Expect(LogLik{N: 3, Dim: 2}, nil), H: h, Init: q}, nil, ErrParam, "LogProb"},
 		{"no Dim", Objective{F: Expect(LogLik{N: 3, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "Dim"},
 		{"other dimension", Objective{F: Expect(ll, nil), H: h, Init: NewIsotropic(3, 1)}, nil, ErrShape, "3"},
 		{"prior of other dimension", Objective{F: Expect(ll, nil), H: KLTo(NewIsotropic(3, 1)), Init: q}, nil, ErrShape, "3"},
 		{"prior of a Point", Objective{F: lineFit{{1, 1}}, H: h, Init: NewPoint([]float64{1, 1})}, Euclidean{}, ErrShape, "Point"},
-		{"no rows", Objective{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil, ErrEmpty, "terms"},
+		{"no rows", Objective{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil, ErrEmpty, "one row"},
 		{"no columns", Objective{F: with(func(s *Sites) { s.X[0] = nil }), H: h, Init: q}, nil, ErrEmpty, "column"},
 		{"rows and labels", Objective{F: with(func(s *Sites) { s.Y = s.Y[:3] }), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
 		{"ragged", Objective{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q}, nil, ErrShape, "row 2"},
@@ -183,11 +182,11 @@ func TestExpectDefault(t *testing.T) {
 	}{{s, Exact{}, true}, {asLogLik(s, true), ScoreFunction{}, true}, {s, ScoreFunction{}, false}} {
 		a, b := make([]float64, 5), make([]float64, 5)
 		f := Expect(c.l, nil)
-		v, err := f.Grad(a, q, nil, testRand(1))
+		v, err := f.Grad(context.Background(), &Env{Rng: testRand(1)}, a, q, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := c.e.Grad(b, q, c.l.Batch(nil), testRand(1))
+		w, err := c.e.Grad(context.Background(), &Env{Rng: testRand(1)}, b, nil, q, c.l.Batch(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +221,7 @@ func TestMiniBatchesAverage(t *testing.T) {
 			}
 			grad := func(batch []int) ([]float64, float64) {
 				g := make([]float64, q.NumParams())
-				v, err := f.Grad(g, q, batch, testRand(45))
+				v, err := f.Grad(context.Background(), &Env{Rng: testRand(45)}, g, q, batch)
 				if err != nil {
 					t.Fatal(name, err)
 				}
@@ -251,21 +250,18 @@ func TestExpectValue(t *testing.T) {
 	s := logisticData(47, 9, 2)
 	q := must(NewGaussian([]float64{0.5, -0.5}, randomCov(testRand(48), 2)))
 	g := make([]float64, 5)
-	exact, err := Expect(s, nil).Grad(g, q, nil, nil)
+	exact, err := Expect(s, nil).Grad(context.Background(), nil, g, q, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	type valuer interface {
-		Value(Dist, *rand.Rand) (float64, float64, error)
-	}
-	v, stderr, err := Expect(s, ScoreFunction{}).(valuer).Value(q, testRand(1))
+	v, stderr, err := Expect(s, ScoreFunction{}).Value(context.Background(), &Env{Rng: testRand(1)}, q)
 	if err != nil || stderr > 1e-9 {
 		t.Errorf("Sites: standard error %v, %v", stderr, err)
 	}
 	checkNear(t, "Sites", v, exact, 1e-13)
 	var chi2, n float64
 	for seed := range uint64(60) {
-		v, stderr, err := Expect(asLogLik(s, false), nil).(valuer).Value(q, testRand(seed))
+		v, stderr, err := Expect(asLogLik(s, false), nil).Value(context.Background(), &Env{Rng: testRand(seed)}, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,13 +278,13 @@ func TestExpectValue(t *testing.T) {
 // A log-likelihood that is not finite under q is an error that says so.
 func TestExpectNotFinite(t *testing.T) {
 	half := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return math.Log(z[0]) }}
-	_, err := Expect(half, nil).Grad(make([]float64, 2), NewIsotropic(1, 1), nil, testRand(1))
+	_, err := Expect(half, nil).Grad(context.Background(), &Env{Rng: testRand(1)}, make([]float64, 2), NewIsotropic(1, 1), nil)
 	if !errors.Is(err, ErrNotFinite) {
 		t.Errorf("LogLik: %v", err)
 	}
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
 	for _, e := range []Estimator{Exact{}, GaussHermite{}, ScoreFunction{}} {
-		_, err := Expect(s, e).Grad(make([]float64, 2), NewIsotropic(1, 1), nil, testRand(1))
+		_, err := Expect(s, e).Grad(context.Background(), &Env{Rng: testRand(1)}, make([]float64, 2), NewIsotropic(1, 1), nil)
 		if !errors.Is(err, ErrNotFinite) {
 			t.Errorf("Sites with %T: %v", e, err)
 		}

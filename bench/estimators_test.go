@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -47,7 +48,7 @@ func BenchmarkEstimators(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		est  interface {
-			pgsvi.VarianceEstimator
+			pgsvi.Estimator
 			pgsvi.SiteEstimator
 		}
 	}{
@@ -77,11 +78,11 @@ func BenchmarkEstimators(b *testing.B) {
 			}
 			b.Run(c.name+"/"+form.name, func(b *testing.B) {
 				g, v := make([]float64, q.NumParams()), make([]float64, q.NumParams())
-				if _, err := c.est.GradVar(g, v, q, form.l, rng); err != nil {
+				if _, err := c.est.Grad(context.Background(), &pgsvi.Env{Rng: rng}, g, v, q, form.l); err != nil {
 					b.Fatal(err)
 				}
 				report(b, func() error {
-					_, err := c.est.Grad(g, q, form.l, rng)
+					_, err := c.est.Grad(context.Background(), &pgsvi.Env{Rng: rng}, g, nil, q, form.l)
 					return err
 				})
 				b.ReportMetric(math.Sqrt(slices.Max(v)), "sd")

@@ -1,8 +1,8 @@
 package paper
 
 import (
+	"context"
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
@@ -29,7 +29,7 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
 	plain := scaled
-	plain.F = unscaled{scaled.F}
+	plain.F = unscaled{scaled.F, gp.Len()}
 	const eps = 1e-8 // in the published scripts
 	var all []Method
 	for _, v := range []struct {
@@ -64,24 +64,29 @@ func (p *Problem) ScoreFunction() *pgsvi.GP {
 // unscaled is f as the published scripts gave it to the methods that PG-SVI was
 // compared with: the gradient of a mini-batch is not scaled by N/len(batch), so
 // that in the mean they descend KL + (M/N)·f. Value is that of f.
-type unscaled struct{ pgsvi.Smooth }
+type unscaled struct {
+	pgsvi.Smooth
+	terms int // N
+}
 
-func (u unscaled) Grad(dst []float64, q pgsvi.Dist, batch []int, rng *rand.Rand) (float64, error) {
-	v, err := u.Smooth.Grad(dst, q, batch, rng)
+func (u unscaled) Setup(q pgsvi.Dist) (pgsvi.Terms, error) {
+	t, err := u.Smooth.Setup(q)
+	if err == nil && t.N != u.terms {
+		err = fmt.Errorf("%d terms, not %d", t.N, u.terms)
+	}
+	return t, err
+}
+
+func (u unscaled) Grad(ctx context.Context, env *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64, error) {
+	v, err := u.Smooth.Grad(ctx, env, dst, q, batch)
 	if batch != nil {
-		scale := float64(len(batch)) / float64(u.Len())
+		scale := float64(len(batch)) / float64(u.terms)
 		for i := range dst {
 			dst[i] *= scale
 		}
 		v *= scale
 	}
 	return v, err
-}
-
-func (u unscaled) Value(q pgsvi.Dist, rng *rand.Rand) (value, stderr float64, err error) {
-	return u.Smooth.(interface {
-		Value(pgsvi.Dist, *rand.Rand) (float64, float64, error)
-	}).Value(q, rng)
 }
 
 // Rebuilt returns what the published curves of the gradient methods are of instead
