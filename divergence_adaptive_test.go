@@ -464,7 +464,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 
 // The terms of GP.Objective are those of Expect with unit rows, for every family
 // and all coordinates; batches are unbiased, and so is the score function.
-func TestMarginalTerms(t *testing.T) {
+func TestSiteSmooth(t *testing.T) {
 	rng := testRand(12)
 	const n = 3
 	y := []float64{1, -1, 1}
@@ -472,7 +472,8 @@ func TestMarginalTerms(t *testing.T) {
 	for i := range x {
 		x[i][i] = 1
 	}
-	f := &marginalTerms{y, BernoulliLogit{}, Exact{}, true}
+	all := &terms{lik: BernoulliLogit{}, y: y}
+	f := &siteSmooth{terms: all, est: Exact{}, exact: true}
 	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
 	for _, c := range testFamilies() {
 		if c.dim != n {
@@ -499,7 +500,7 @@ func TestMarginalTerms(t *testing.T) {
 		}
 		checkNear(t, "Value", v, w, 1e-13)
 
-		noisy := &marginalTerms{y, BernoulliLogit{}, ScoreFunction{Samples: 10}, false}
+		noisy := &siteSmooth{terms: all, est: ScoreFunction{Samples: 10}}
 		acc := newMoments(make([]float64, len(got)), nil)
 		for i := range 4000 {
 			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q, []int{i % n}); err != nil {
@@ -517,8 +518,8 @@ func TestMarginalTerms(t *testing.T) {
 			}
 		}
 	}
-	bad := &marginalTerms{y, spiky{}, Exact{}, true}
-	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1), []int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "term 2") {
+	bad := &siteSmooth{terms: &terms{lik: spiky{}, y: y}, est: Exact{}, exact: true}
+	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1), []int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 2") {
 		t.Errorf("a NaN: %v", err)
 	}
 }

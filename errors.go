@@ -1,6 +1,9 @@
 package pgsvi
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The sentinels below are matched with errors.Is. Every error of the package
 // wraps one of them, is prefixed "pgsvi: ", and names what it is about: the
@@ -26,3 +29,12 @@ var (
 	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
 	ErrDiverged = errors.New("diverged")
 )
+
+// prefixed adds the name of the package to an error of the engines, which have none, where it
+// leaves the package; the Solver does so for its steps.
+func prefixed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: %w", err)
+}

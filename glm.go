@@ -24,7 +24,7 @@ import (
 // A GLM is immutable and may be shared between goroutines.
 type GLM struct {
 	x     *design
-	terms rowTerms
+	terms *terms
 	prior weightPrior
 	names []string
 	opt   GLMOptions
@@ -147,13 +147,13 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.x.check(); err != nil {
 		return nil, err
 	}
-	if err := checkLabels(g.terms.lik, y); err != nil {
+	if g.terms, err = newTerms(g.terms.lik, slices.Clone(y)); err != nil {
 		return nil, err
 	}
 	if err := g.setNames(cols); err != nil {
 		return nil, err
 	}
-	g.terms.y, g.terms.offset, g.terms.weight = slices.Clone(y), slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
+	g.terms.offset, g.terms.weight = slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
 	g.opt.Offset, g.opt.Weights = nil, nil
 	g.dropWeightless()
 	if err := g.setPrior(); err != nil {
@@ -165,7 +165,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 
 // newGLM returns a GLM without data, whose options are checked as far as that goes.
 func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
-	g := &GLM{}
+	g := &GLM{terms: &terms{}}
 	if opt != nil {
 		g.opt = *opt
 	}
@@ -291,7 +291,7 @@ func (g *GLM) setPrior() error {
 
 // dropWeightless removes the rows of weight 0.
 func (g *GLM) dropWeightless() {
-	t := &g.terms
+	t := g.terms
 	if t.weight == nil {
 		return
 	}
@@ -326,7 +326,7 @@ func (g *GLM) addPriorMean() {
 	if zero {
 		return
 	}
-	t := &g.terms
+	t := g.terms
 	o := make([]float64, g.x.rows)
 	g.x.mul(o, g.prior.mean, nil)
 	for i := range t.offset {
@@ -356,91 +356,6 @@ func (g *GLM) Covariance() Covariance {
 		return LowRankCovariance
 	}
 	return DiagonalCovariance
-}
-
-// rowTerms is the likelihood of the rows of a data set as a Likelihood whose
-// response is the number of the row:
-//
-//	w_n E[log p(y_n | o_n + η + ε_n)],   ε_n ~ N(0, c_n) independent of η.
-//
-// It lets what knows nothing of offsets and weights serve where there are some.
-type rowTerms struct {
-	lik    Likelihood
-	y      []float64
-	offset []float64 // o; nil means 0
-	weight []float64 // w > 0; nil means 1
-	extra  []float64 // c; nil means 0
-	row    []int     // the caller's number of each row; nil means first + n
-	first  int
-}
-
-func (t *rowTerms) at(n float64) (y, offset, weight, extra float64) {
-	i := int(n)
-	y, weight = t.y[i], 1
-	if t.offset != nil {
-		offset = t.offset[i]
-	}
-	if t.weight != nil {
-		weight = t.weight[i]
-	}
-	if t.extra != nil {
-		extra = t.extra[i]
-	}
-	return y, offset, weight, extra
-}
-
-// LogProb implements Likelihood. It knows nothing of ε.
-func (t *rowTerms) LogProb(n, eta float64) float64 {
-	y, o, w, _ := t.at(n)
-	return w * t.lik.LogProb(y, o+eta)
-}
-
-// Expect implements Expecter.
-func (t *rowTerms) Expect(n, m, v float64) Expectation {
-	y, o, w, c := t.at(n)
-	x := ExpectLogProb(t.lik, y, m+o, v+c)
-	if w != 1 {
-		x.Value, x.D1, x.D2, x.Err = w*x.Value, w*x.D1, w*x.D2, w*x.Err
-	}
-	return x
-}
-
-// describe names term n in an error.
-func (t *rowTerms) describe(n float64) string {
-	y, o, w, c := t.at(n)
-	i := t.first + int(n)
-	if t.row != nil {
-		i = t.row[int(n)]
-	}
-	s := fmt.Sprintf("row %d, with response %v", i, y)
-	if t.offset != nil {
-		s += fmt.Sprintf(", offset %v", o)
-	}
-	if t.weight != nil {
-		s += fmt.Sprintf(", weight %v", w)
-	}
-	if t.extra != nil {
-		s += fmt.Sprintf(", residual variance %v (less with a higher rank)", c)
-	}
-	return s
-}
-
-// smoothTerms are terms whose likelihood is Differentiable.
-type smoothTerms struct{ *rowTerms }
-
-// Derivs implements Differentiable.
-func (t smoothTerms) Derivs(n, eta float64) (d1, d2 float64) {
-	y, o, w, _ := t.at(n)
-	d1, d2 = t.lik.(Differentiable).Derivs(y, o+eta)
-	return w * d1, w * d2
-}
-
-// likelihood returns t as the Likelihood that it is.
-func (t *rowTerms) likelihood() Likelihood {
-	if _, ok := t.lik.(Differentiable); ok {
-		return smoothTerms{t}
-	}
-	return t
 }
 
 // weightPrior is N(μ0, Λ0⁻¹).

@@ -17,13 +17,9 @@ type dualStepper struct {
 }
 
 func newDualStepper(g *GLM, est SiteEstimator, exact bool) (*dualStepper, error) {
-	gp := &GP{y: make([]float64, g.Len()), lik: g.terms.likelihood(), MeanUpdate: g.opt.MeanUpdate}
-	for i := range gp.y {
-		gp.y[i] = float64(i)
-	}
-	s := newGPStepper(gp, g.gram(), est, exact)
-	if err := s.cur.expect(gp.lik, gp.y, 1); err != nil {
-		return nil, err
+	s := newGPStepper(g.terms, g.gram(), est, exact, g.opt.MeanUpdate)
+	if err := g.terms.expect(&s.cur, nil, 1); err != nil {
+		return nil, fmt.Errorf("pgsvi: under the prior, %w", err)
 	}
 	return &dualStepper{s, g}, nil
 }

@@ -43,7 +43,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		}
 		return o.NewStepper(ctx, env, d)
 	}
-	est, exact, err := siteEstimator(g.opt.Estimator, g.terms.likelihood())
+	est, exact, err := siteEstimator(g.opt.Estimator, g.terms.lik)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,6 @@ func (g *GLM) Objective() (Objective, error) {
 		prior = q
 	}
 	x := dense.NewRows(g.Len(), d)
-	y := make([]float64, g.Len())
 	for i := range x {
 		ind, val := g.x.row(i)
 		if g.x.sparse == nil {
@@ -103,9 +102,12 @@ func (g *GLM) Objective() (Objective, error) {
 		for k, j := range ind {
 			x[i][j] = val[k]
 		}
-		y[i] = float64(i)
 	}
-	return Objective{F: Expect(Sites{X: x, Y: y, Lik: g.terms.likelihood()}, g.opt.Estimator), H: KLTo(prior), Init: prior}, nil
+	est, exact, err := siteEstimator(g.opt.Estimator, g.terms.lik)
+	if err != nil {
+		return Objective{}, err
+	}
+	return Objective{F: &siteSmooth{g.terms, x, est, exact}, H: KLTo(prior), Init: prior}, nil
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs

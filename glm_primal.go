@@ -79,7 +79,6 @@ type weightBlock struct {
 	alg  primalAlgebra
 	prob siteProblem
 	base siteState
-	y    []float64
 	g, h []float64
 	pace pace
 	fine bool // check every step, and solve to weightBlockFine
@@ -133,23 +132,15 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 	return 0.5 * floats.Dot(b.g, b.g), 0.25 * trace * trace / float64(d)
 }
 
-// number makes the responses the numbers of n rows.
-func (b *weightBlock) number(n int) {
-	b.y = dense.Resize(b.y, n)
-	for i := range b.y {
-		b.y[i] = float64(i)
-	}
-}
-
 // solve moves w to the solution, for the rows of x that index names, with
-// responses b.y under lik and with the sites of b.base (γ, and a about its m),
-// which it replaces by those of the solution.
-func (b *weightBlock) solve(w *weightState, x *design, index []int, lik Likelihood) error {
+// whose terms are t, with the sites of b.base (γ, and a about its m),
+// which it replaces by those of the solution. The sites that b.base has say how many rows there are.
+func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) error {
 	p, base := &b.prob, &b.base
 	b.alg.x, b.alg.index, b.alg.base, b.alg.moved = x, index, w, false
 	w.variances(base.v, x, index, &b.alg.buf)
-	p.plain = len(b.y) > 4*x.cols
-	if err := p.init(lik, b.y, &b.alg, base); err != nil {
+	p.plain = len(base.m) > 4*x.cols
+	if err := p.init(t, index, &b.alg, base); err != nil {
 		return err
 	}
 	promise, precision := b.promise(&p.cur.siteState, w)
@@ -210,8 +201,7 @@ type primalStepper struct {
 	est   SiteEstimator
 	exact bool // est ignores randomness
 	n     int
-	lik   Likelihood
-	y     []float64 // the numbers of the rows
+	terms *terms
 	prior *weightState
 
 	batch   siteProblem // of all rows; its state is the best that was evaluated
@@ -239,11 +229,7 @@ func newPrimalStepper(g *GLM, est SiteEstimator, exact bool) (*primalStepper, er
 	if err != nil {
 		return nil, err
 	}
-	s := &primalStepper{g: g, est: est, exact: exact, n: g.x.rows, lik: g.terms.likelihood(), prior: prior}
-	s.y = make([]float64, s.n)
-	for i := range s.y {
-		s.y[i] = float64(i)
-	}
+	s := &primalStepper{g: g, est: est, exact: exact, n: g.x.rows, terms: g.terms, prior: prior}
 	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
 	s.run.copyFrom(s.prior)
 	s.ahead = true
@@ -296,7 +282,7 @@ func (s *primalStepper) begin() {
 	clear(base.m)
 	s.prior.variances(base.v, s.g.x, nil, &s.alg.buf)
 	s.batch.plain = s.n > 100000
-	s.batch.prepare(s.lik, s.y, &s.alg, &base)
+	s.batch.prepare(s.terms, nil, &s.alg, &base)
 }
 
 // settle evaluates the current state and makes it that of batch, if it is no
@@ -356,7 +342,7 @@ func (s *primalStepper) sitesHere() error {
 	t.resize(s.n)
 	s.g.x.mul(t.m, s.run.mean, nil)
 	s.run.variances(t.v, s.g.x, nil, &s.alg.buf)
-	if err := t.expect(s.lik, s.y, s.workers); err != nil {
+	if err := s.terms.expect(&t, nil, s.workers); err != nil {
 		return err
 	}
 	copy(s.gamma, t.tg)
@@ -389,15 +375,13 @@ func (s *primalStepper) blockStep(batch []int) error {
 	batch = s.distinct(batch)
 	m := len(batch)
 	b.base.resize(m)
-	b.y = dense.Resize(b.y, m)
 	s.g.x.mul(b.base.m, s.run.mean, batch)
 	for k, i := range batch {
-		b.y[k] = float64(i)
 		b.base.gamma[k] = s.gamma[i]
 		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
 	}
 	s.before = append(s.before[:0], s.run.mean...)
-	if err := b.solve(&s.run, s.g.x, batch, s.lik); errors.Is(err, ErrNotFinite) {
+	if err := b.solve(&s.run, s.g.x, batch, s.terms); errors.Is(err, ErrNotFinite) {
 		// Where the other rows have led, this block has no expectations: it is left
 		// out, and all rows together will tell.
 		s.gradMap, s.ahead = 0, true
@@ -470,11 +454,11 @@ func (s *primalStepper) weights() ([]float64, weightCov, error) {
 
 // weightPG is the workspace of the step with a given β.
 type weightPG struct {
-	y, m, v, e, d1, d2 []float64
-	w, h               []float64
-	next, metric       weightState
-	rest               []float64
-	buf                []float64
+	estimates
+	w, h         []float64
+	next, metric weightState
+	rest         []float64
+	buf          []float64
 }
 
 // step takes the step of the paper with step size β from the gradient of batch;
@@ -485,23 +469,16 @@ func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.R
 	if batch == nil {
 		m = s.n
 	}
-	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2, &t.w} {
-		*p = dense.Resize(*p, m)
-	}
-	for k := range m {
-		t.y[k] = float64(dense.Index(batch, k))
-	}
+	t.resize(m)
+	t.w = dense.Resize(t.w, m)
 	x.mul(t.m, s.run.mean, batch)
 	s.run.variances(t.v, x, batch, &t.buf)
-	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.lik, t.y, t.m, t.v, rng); err != nil {
+	if err := s.terms.estimate(&t.estimates, batch, s.est, rng); err != nil {
 		return err
 	}
 	r := 1 / (1 + beta)
 	scale := (1 - r) * float64(s.n) / float64(m)
 	for k := range m {
-		if c := t.d1[k] + t.d2[k]; math.IsNaN(c) || math.IsInf(c, 0) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.lik, t.y[k], 0), t.m[k], t.v[k], t.d1[k], t.d2[k])
-		}
 		t.w[k] = -scale * t.d2[k]
 		t.d1[k] *= scale
 	}
@@ -569,7 +546,7 @@ func (t *weightPG) elbo(s *primalStepper) (float64, error) {
 	c.resize(s.n)
 	s.g.x.mul(c.m, s.run.mean, nil)
 	s.run.variances(c.v, s.g.x, nil, &t.buf)
-	if err := c.expect(s.lik, s.y, s.workers); err != nil {
+	if err := s.terms.expect(&c, nil, s.workers); err != nil {
 		return math.NaN(), err
 	}
 	s.err = c.err

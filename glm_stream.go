@@ -120,7 +120,7 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{terms: rowTerms{lik: p.lik}, prior: *p.prior, names: p.names, opt: p.opt}
+	g := &GLM{terms: &terms{lik: p.lik}, prior: *p.prior, names: p.names, opt: p.opt}
 	s := newGLMStream(g)
 	s.w.copyFrom(w)
 	copy(s.w.mean, p.mean)
@@ -257,10 +257,9 @@ func (s *GLMStream) again(w *weightState, k *keptRows) error {
 		b.base.gamma[i] = k.gamma[i]
 		b.base.a[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
 	}
-	b.number(n)
 	pace := b.pace
 	b.pace.measured = false // there is nothing to go by
-	err := b.solve(w, x, nil, k.terms(s.g.terms.lik, 0).likelihood())
+	err := prefixed(b.solve(w, x, nil, k.terms(s.g.terms.lik, 0)))
 	b.pace = pace
 	copy(k.gamma, b.base.gamma)
 	copy(k.a, b.base.a)
@@ -345,12 +344,7 @@ func (s *GLMStream) solvePart(w *weightState, lo, hi int) error {
 	x.mul(b.base.m, w.mean, index)
 	clear(b.base.gamma)
 	clear(b.base.a)
-	b.number(hi - lo)
-	for k, i := range index {
-		b.y[k] = float64(i)
-	}
-	terms := t.terms(s.g.terms.lik, s.seen-x.rows)
-	return b.solve(w, x, index, terms.likelihood())
+	return prefixed(b.solve(w, x, index, t.terms(s.g.terms.lik, s.seen-x.rows)))
 }
 
 // Posterior returns the posterior of all rows so far; the stream goes on as if it had not
@@ -410,12 +404,8 @@ func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		site.resize(n)
 		x.mul(site.m, s.w.mean, nil)
 		s.w.variances(site.v, x, nil, &s.block.alg.buf)
-		y := make([]float64, n)
-		for i := range y {
-			y[i] = float64(i)
-		}
-		if err := site.expect(t.terms(s.g.terms.lik, removed).likelihood(), y, 1); err != nil {
-			return err
+		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, 1); err != nil {
+			return prefixed(err)
 		}
 		for i := range site.tg {
 			site.tg[i] = -site.tg[i]
@@ -593,8 +583,8 @@ func (t *rowBuffer) design() *design {
 }
 
 // terms returns the terms of the rows, the first of which is number first of the stream.
-func (t *rowBuffer) terms(lik Likelihood, first int) *rowTerms {
-	r := &rowTerms{lik: lik, y: t.y, first: first}
+func (t *rowBuffer) terms(lik Likelihood, first int) *terms {
+	r := &terms{lik: lik, y: t.y, first: first}
 	if !t.plain {
 		r.offset, r.weight = t.offset, t.weight
 	}

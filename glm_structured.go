@@ -30,8 +30,7 @@ type structuredStepper struct {
 	est   SiteEstimator
 	exact bool // est ignores randomness
 	n     int
-	lik   Likelihood
-	y     []float64 // the numbers of the rows
+	terms *terms
 
 	fam      covFamily
 	cur, try structuredState
@@ -68,11 +67,7 @@ type structuredState struct {
 
 func newStructuredStepper(g *GLM, est SiteEstimator, exact bool) (Stepper, error) {
 	n, d := g.Len(), g.Dim()
-	s := &structuredStepper{g: g, est: est, exact: exact, n: n, lik: g.terms.likelihood(), t: 1}
-	s.y = make([]float64, n)
-	for i := range s.y {
-		s.y[i] = float64(i)
-	}
+	s := &structuredStepper{g: g, est: est, exact: exact, n: n, terms: g.terms, t: 1}
 	for _, c := range []*structuredState{&s.cur, &s.try} {
 		c.m, c.v, c.e, c.tg, c.d1 = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 		c.mean = make([]float64, d)
@@ -181,7 +176,7 @@ func (s *structuredStepper) begin() {
 	c, d := &s.try, s.g.x.cols
 	copy(c.m, s.cur.m)
 	clear(c.v)
-	if c.expect(s.lik, s.y, s.workers) != nil {
+	if s.terms.expect(&c.siteState, nil, s.workers) != nil {
 		return
 	}
 	for i, w := range c.tg {
@@ -228,10 +223,10 @@ func (s *structuredStepper) look(tm, tv float64) error {
 	s.fam.variances(c.v, x)
 	for i, v := range c.v {
 		if bad := c.m[i] + v; !(v >= 0) || math.IsInf(bad, 0) || math.IsNaN(bad) {
-			return fmt.Errorf("pgsvi: %w: the linear predictor of %s is N(%.4g, %.4g)", ErrNotFinite, describeTerm(s.lik, s.y[i], i), c.m[i], v)
+			return fmt.Errorf("pgsvi: %w: the linear predictor of %s is N(%.4g, %.4g)", ErrNotFinite, s.terms.describe(i), c.m[i], v)
 		}
 	}
-	if err := c.expect(s.lik, s.y, s.workers); err != nil {
+	if err := s.terms.expect(&c.siteState, nil, s.workers); err != nil {
 		return err
 	}
 	p := &s.g.prior
@@ -379,7 +374,7 @@ func (s *structuredStepper) weights() ([]float64, weightCov, error) {
 
 // structuredPG is the workspace of the step with a given β.
 type structuredPG struct {
-	y, m, v, e, d1, d2 []float64
+	estimates
 	mean, h, to, prior []float64
 }
 
@@ -399,27 +394,19 @@ func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng
 	if batch == nil {
 		m = s.n
 	}
-	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
-		*p = dense.Resize(*p, m)
-	}
+	t.resize(m)
 	t.mean, t.h, t.to = dense.Resize(t.mean, x.cols), dense.Resize(t.h, x.cols), dense.Resize(t.to, x.cols)
-	for k := range m {
-		t.y[k] = float64(dense.Index(batch, k))
-	}
 	x.mul(t.m, s.cur.mean, batch)
 	for j, p := range f.cur {
 		t.h[j] = 1 / p
 	}
 	x.quadDiag(t.v, t.h, batch)
-	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.lik, t.y, t.m, t.v, rng); err != nil {
+	if err := s.terms.estimate(&t.estimates, batch, s.est, rng); err != nil {
 		return err
 	}
 	r := 1 / (1 + beta)
 	scale := (1 - r) * float64(s.n) / float64(m)
 	for k := range m {
-		if c := t.d1[k] + t.d2[k]; math.IsNaN(c) || math.IsInf(c, 0) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.lik, t.y[k], 0), t.m[k], t.v[k], t.d1[k], t.d2[k])
-		}
 		t.d1[k] *= scale
 		t.d2[k] *= -scale
 	}

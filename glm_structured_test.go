@@ -84,7 +84,7 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 			m += x * mean[j]
 			q += x * x * v[j]
 		}
-		s += ExpectLogProb(g.terms.likelihood(), float64(i), m, q).Value
+		s += g.terms.expectation(i, m, q).Value
 	}
 	prior, err := g.prior.state()
 	if err != nil {

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/mat"
@@ -31,9 +32,8 @@ type GP struct {
 	MeanUpdate MeanUpdate
 
 	x      *mat.Dense
-	y      []float64
 	kernel Kernel
-	lik    Likelihood
+	terms  *terms
 }
 
 // NewGP returns the model of labels y at the rows of x, under covariance
@@ -60,23 +60,21 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
 	if err := ValidateKernel(k, d); err != nil {
 		return nil, err
 	}
-	if lik == nil {
-		lik = GaussianNoise{}
-	}
-	g := &GP{x: mat.DenseCopyOf(x), y: append([]float64(nil), y...), kernel: k, lik: lik}
+	g := &GP{x: mat.DenseCopyOf(x), kernel: k}
 	for i := range n {
 		if j, ok := dense.AllFinite(g.x.RawRowView(i)); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, i, j, g.x.At(i, j))
 		}
 	}
-	if err := checkLabels(lik, y); err != nil {
+	var err error
+	if g.terms, err = newTerms(lik, slices.Clone(y)); err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
 // Len returns N, the number of observations.
-func (g *GP) Len() int { return len(g.y) }
+func (g *GP) Len() int { return g.terms.len() }
 
 // gram returns K with the jitter, full.
 func (g *GP) gram() ([]float64, error) {

@@ -29,7 +29,7 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: %w: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective", ErrNoProx, d)
 	}
-	se, exact, err := siteEstimator(g.Estimator, g.lik)
+	se, exact, err := siteEstimator(g.Estimator, g.terms.lik)
 	if err != nil {
 		return nil, err
 	}
@@ -40,15 +40,15 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 	if err != nil {
 		return nil, err
 	}
-	s := newGPStepper(g, k, se, exact)
+	s := newGPStepper(g.terms, k, se, exact, g.MeanUpdate)
 	if _, kl := d.(KL); d != nil && !kl {
 		s.curve = &curveProx{d: d, beta: 1}
 		if err := s.curve.check(s); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.cur.expect(g.lik, g.y, env.Workers()); err != nil {
-		return nil, err
+	if err := g.terms.expect(&s.cur, nil, env.Workers()); err != nil {
+		return nil, fmt.Errorf("pgsvi: under the prior, %w", err)
 	}
 	return s, nil
 }

@@ -146,7 +146,7 @@ func newLowRankGP(gp *GP, z *inducing, f []float64) (*LowRankGP, error) {
 	}
 	g.glm = &GLM{
 		x:     &design{rows: n, cols: m, dense: f},
-		terms: rowTerms{lik: gp.lik, y: gp.y, extra: c},
+		terms: &terms{lik: gp.terms.lik, y: gp.terms.y, extra: c},
 		prior: weightPrior{mean: make([]float64, m), prec: make([]float64, m)},
 		names: make([]string, m),
 		opt:   GLMOptions{Covariance: FullCovariance},

@@ -64,9 +64,9 @@ func TestLowRankGPFullRank(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := NewLowRankGP(gp.x, gp.y, k, lik, gp.Len())
+			a, err := NewLowRankGP(gp.x, gp.terms.y, k, lik, gp.Len())
 			a = mustLowRank(t, a, err)
-			b, err := NewInducingGP(gp.x, gp.y, k, lik, gp.x)
+			b, err := NewInducingGP(gp.x, gp.terms.y, k, lik, gp.x)
 			b = mustLowRank(t, b, err)
 			for i, g := range []*LowRankGP{a, b} {
 				if g.Residual() > 1e-10 {
@@ -105,9 +105,9 @@ func TestLowRankGPRegression(t *testing.T) {
 	for i := range 9 {
 		z.SetRow(i, []float64{2 * rng.NormFloat64(), 2 * rng.NormFloat64()})
 	}
-	given, err := NewInducingGP(gp.x, gp.y, k, gp.lik, z)
+	given, err := NewInducingGP(gp.x, gp.terms.y, k, gp.terms.lik, z)
 	given = mustLowRank(t, given, err)
-	chosen, err := NewLowRankGP(gp.x, gp.y, k, gp.lik, 25)
+	chosen, err := NewLowRankGP(gp.x, gp.terms.y, k, gp.terms.lik, 25)
 	chosen = mustLowRank(t, chosen, err)
 	for _, g := range []*LowRankGP{given, chosen} {
 		n := gp.Len()
@@ -135,7 +135,7 @@ func TestLowRankGPRegression(t *testing.T) {
 			t.Fatal("Q + σ²I is singular")
 		}
 		var u mat.VecDense
-		y := mat.NewVecDense(n, gp.y)
+		y := mat.NewVecDense(n, gp.terms.y)
 		if err := c.SolveVecTo(&u, y); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestLowRankGPNested(t *testing.T) {
 		elbo, residual := math.Inf(-1), math.Inf(1)
 		var z *mat.Dense
 		for _, rank := range []int{1, 2, 5, 10, 20, 40, 80} {
-			g, err := NewLowRankGP(gp.x, gp.y, k, lik, rank)
+			g, err := NewLowRankGP(gp.x, gp.terms.y, k, lik, rank)
 			g = mustLowRank(t, g, err)
 			if g.Rank() != rank || g.Len() != 90 {
 				t.Fatalf("rank %d, len %d, want %d, 90", g.Rank(), g.Len(), rank)
@@ -189,7 +189,7 @@ func TestLowRankGPNested(t *testing.T) {
 func TestLowRankGPGivenStep(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 40, k, Poisson{}, 3)
-	g, err := NewLowRankGP(gp.x, gp.y, k, Poisson{}, 8)
+	g, err := NewLowRankGP(gp.x, gp.terms.y, k, Poisson{}, 8)
 	g = mustLowRank(t, g, err)
 	_, want := fitLowRank(t, g, nil)
 	_, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
@@ -239,7 +239,7 @@ type badStepper struct{ Stepper }
 func TestLowRankGPPrior(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 50, k, BernoulliLogit{}, 4)
-	g, err := NewLowRankGP(gp.x, gp.y, k, BernoulliLogit{}, 10)
+	g, err := NewLowRankGP(gp.x, gp.terms.y, k, BernoulliLogit{}, 10)
 	g = mustLowRank(t, g, err)
 	post, _ := fitLowRank(t, g, nil)
 	far := mat.NewDense(4, 2, []float64{1e3, 1e3, -1e6, 0, math.NaN(), 0, 0, math.Inf(1)})
@@ -271,7 +271,7 @@ func TestLowRankGPSingular(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 6)
 	twice := mat.NewDense(60, 2, nil)
 	twice.Stack(gp.x, gp.x)
-	y := append(slices.Clone(gp.y), gp.y...)
+	y := append(slices.Clone(gp.terms.y), gp.terms.y...)
 	for _, c := range []struct {
 		k    Kernel
 		rank int
@@ -326,9 +326,9 @@ func TestLowRankGPSingular(t *testing.T) {
 // the ELBO is that of the likelihood averaged over it.
 func TestLowRankGPNoise(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, GaussianNoise{Var: 0.5}, 6)
-	plain, err := NewLowRankGP(gp.x, gp.y, SquaredExp{}, gp.lik, 12)
+	plain, err := NewLowRankGP(gp.x, gp.terms.y, SquaredExp{}, gp.terms.lik, 12)
 	plain = mustLowRank(t, plain, err)
-	noisy, err := NewLowRankGP(gp.x, gp.y, Sum{SquaredExp{}, White{Scale: 0.5}}, gp.lik, 12)
+	noisy, err := NewLowRankGP(gp.x, gp.terms.y, Sum{SquaredExp{}, White{Scale: 0.5}}, gp.terms.lik, 12)
 	noisy = mustLowRank(t, noisy, err)
 	if d := noisy.Residual() - plain.Residual(); math.Abs(d-30*0.25) > 1e-9 {
 		t.Errorf("noise adds %v to the residual, want 7.5", d)
@@ -409,10 +409,10 @@ func TestLowRankGPSameBits(t *testing.T) {
 	for _, procs := range []int{1, 2, 7} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			g, err := NewLowRankGP(gp.x, gp.y, k, BernoulliLogit{}, 40)
+			g, err := NewLowRankGP(gp.x, gp.terms.y, k, BernoulliLogit{}, 40)
 			post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
 			m, v := post.Latent(nil, nil, gp.x)
-			h, err := NewInducingGP(gp.x, gp.y, k, BernoulliLogit{}, gp.x.Slice(0, 30, 0, 2))
+			h, err := NewInducingGP(gp.x, gp.terms.y, k, BernoulliLogit{}, gp.x.Slice(0, 30, 0, 2))
 			got := fmt.Sprint(res.ELBO, m, v, mustLowRank(t, h, err).glm.x.dense)
 			if want == "" {
 				want = got
@@ -435,7 +435,7 @@ func TestLowRankGPSameBits(t *testing.T) {
 func TestLowRankGPPredict(t *testing.T) {
 	lik := Poisson{}
 	gp := toyGP(t, 60, SquaredExp{}, lik, 10)
-	g, err := NewLowRankGP(gp.x, gp.y, SquaredExp{}, lik, 20)
+	g, err := NewLowRankGP(gp.x, gp.terms.y, SquaredExp{}, lik, 20)
 	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
 	m, v := post.Latent(nil, nil, gp.x)
 	mean, variance, err := post.Predict(nil, nil, gp.x)
@@ -446,12 +446,12 @@ func TestLowRankGPPredict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, lp := post.Prob(nil, 2, gp.x), post.LogProb(nil, gp.y, gp.x)
+	p, lp := post.Prob(nil, 2, gp.x), post.LogProb(nil, gp.terms.y, gp.x)
 	for i := range m {
 		wm, wv, _ := PredictMoments(lik, m[i], v[i])
 		wq, _ := PredictQuantile(lik, 0.9, m[i], v[i])
 		l2, _ := PredictLogProb(lik, 2, m[i], v[i])
-		ly, _ := PredictLogProb(lik, gp.y[i], m[i], v[i])
+		ly, _ := PredictLogProb(lik, gp.terms.y[i], m[i], v[i])
 		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
 			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i], p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
 		}
@@ -462,7 +462,7 @@ func TestLowRankGPPredict(t *testing.T) {
 func TestSaveLowRankGP(t *testing.T) {
 	k := Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Linear{}}
 	gp := toyGP(t, 40, k, StudentT{DF: 4, Scale: 0.3}, 12)
-	g, err := NewLowRankGP(gp.x, gp.y, k, gp.lik, 15)
+	g, err := NewLowRankGP(gp.x, gp.terms.y, k, gp.terms.lik, 15)
 	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
 	var file bytes.Buffer
 	if err := post.Save(&file); err != nil {

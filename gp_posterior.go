@@ -47,7 +47,7 @@ type GPPosterior struct {
 // ErrNotFinite, which cannot occur after a successful step.
 func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	s, ok := st.(*gpStepper)
-	if !ok || s.gp != g {
+	if !ok || s.terms != g.terms {
 		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
 	}
 	if err := s.refresh(false); err != nil {
@@ -64,7 +64,7 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 // newGPPosterior returns the posterior of state q under the prior covariance k;
 // it copies what it keeps of q.
 func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.lik, jitter: g.Jitter, fac: new(dense.Sites),
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.Jitter, fac: new(dense.Sites),
 		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
 	if !p.fac.Factor(k, len(p.a), p.gamma) {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
@@ -332,17 +332,17 @@ func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GP{Jitter: s.Jitter, x: mat.NewDense(n, s.Cols, s.X), y: make([]float64, n)}
+	g := &GP{Jitter: s.Jitter, x: mat.NewDense(n, s.Cols, s.X), terms: &terms{y: make([]float64, n)}}
 	var isKernel, isLik bool
 	g.kernel, isKernel = kernel.(Kernel)
-	g.lik, isLik = lik.(Likelihood)
+	g.terms.lik, isLik = lik.(Likelihood)
 	if !isKernel || !isLik {
 		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a kernel and a %s for a likelihood", ErrParam, s.Kernel.Type, s.Likelihood.Type)
 	}
 	if err := ValidateKernel(g.kernel, s.Cols); err != nil {
 		return nil, err
 	}
-	if v, ok := g.lik.(Validator); ok {
+	if v, ok := g.terms.lik.(Validator); ok {
 		if err := v.Validate(); err != nil {
 			return nil, err
 		}

@@ -10,9 +10,9 @@ import (
 
 // newGPStepper returns a Stepper at the prior, with covariances k, which has yet
 // to take expectations there. Of g only labels, likelihood and update are used.
-func newGPStepper(g *GP, k []float64, est SiteEstimator, exact bool) *gpStepper {
-	n := len(g.y)
-	s := &gpStepper{gp: g, est: est, exact: exact, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+func newGPStepper(t *terms, k []float64, est SiteEstimator, exact bool, update MeanUpdate) *gpStepper {
+	n := t.len()
+	s := &gpStepper{terms: t, est: est, exact: exact, update: update, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
 	s.cur = s.prior()
 	s.dense, s.fresh = true, true
 	return s
@@ -33,11 +33,12 @@ func newGPStepper(g *GP, k []float64, est SiteEstimator, exact bool) *gpStepper 
 // to a tolerance, and puts the new sites back: an exact block step with memory,
 // which needs no step size and has no noise. A block step never lowers the ELBO.
 type gpStepper struct {
-	gp    *GP
-	est   SiteEstimator
-	exact bool // est ignores randomness
-	n     int
-	k     []float64 // K, full
+	terms  *terms
+	update MeanUpdate
+	est    SiteEstimator
+	exact  bool // est ignores randomness
+	n      int
+	k      []float64 // K, full
 
 	cur    siteState
 	logDet float64 // log|K|/|V|
@@ -124,7 +125,7 @@ func (s *gpStepper) refresh(dense bool) error {
 		for i, v := range s.cur.v {
 			s.cur.v[i] = s.boundVariance(i, v)
 		}
-		if err := s.cur.expect(s.gp.lik, s.gp.y, s.workers); err != nil {
+		if err := s.terms.expect(&s.cur, nil, s.workers); err != nil {
 			return err
 		}
 		s.fresh = true
@@ -170,7 +171,7 @@ func (s *gpStepper) batchStep() error {
 			s.base = s.prior()
 		}
 		s.alg.n, s.alg.cov = s.n, s.k
-		if err := p.init(s.gp.lik, s.gp.y, &s.alg, &s.base); err != nil {
+		if err := p.init(s.terms, nil, &s.alg, &s.base); err != nil {
 			return err
 		}
 		started := false
@@ -199,13 +200,13 @@ func (s *gpStepper) batchStep() error {
 
 // pgStep is the workspace of the step with a given β.
 type pgStep struct {
-	fac, next          dense.Sites
-	current            bool // fac is that of the sites of the state
-	exp                dense.Expansion
-	rows               []float64
-	y, m, v, e, d1, d2 []float64
-	gamma, b, a, w     []float64
-	mean               []float64
+	fac, next dense.Sites
+	current   bool // fac is that of the sites of the state
+	exp       dense.Expansion
+	rows      []float64
+	estimates
+	gamma, b, a, w []float64
+	mean           []float64
 }
 
 // blockStep is the workspace of the block step.
@@ -214,7 +215,6 @@ type blockStep struct {
 	in      []bool    // membership of the block
 	b       []int     // its members, increasing
 	cov     []float64 // V_BB, full
-	y       []float64
 	base    siteState // of the block
 	rows    []float64 // V[B, :], one row a site
 	prob    siteProblem

@@ -26,7 +26,7 @@ func (t *blockStep) step(s *gpStepper, batch []int) error {
 	t.gather(s)
 	p := &t.prob
 	t.alg.n, t.alg.cov = len(t.b), t.cov
-	if err := p.init(s.gp.lik, t.y, &t.alg, &t.base); err != nil {
+	if err := p.init(s.terms, t.b, &t.alg, &t.base); err != nil {
 		return err
 	}
 	t.promise = p.decrement()
@@ -101,7 +101,7 @@ func (t *blockStep) putBack(s *gpStepper, fraction float64) bool {
 			return false
 		}
 	}
-	if next.expect(s.gp.lik, s.gp.y, s.workers) != nil {
+	if s.terms.expect(next, nil, s.workers) != nil {
 		return false
 	}
 	logDet := s.logDet + t.fac.LogDet
@@ -160,10 +160,9 @@ func (t *blockStep) distinct(batch []int, n int) {
 // gather copies what concerns the block.
 func (t *blockStep) gather(s *gpStepper) {
 	m, n := len(t.b), s.n
-	t.cov, t.y, t.rows = dense.Resize(t.cov, m*m), dense.Resize(t.y, m), dense.Resize(t.rows, m*n)
+	t.cov, t.rows = dense.Resize(t.cov, m*m), dense.Resize(t.rows, m*n)
 	t.base.resize(m)
 	for a, i := range t.b {
-		t.y[a] = s.gp.y[i]
 		t.base.gamma[a], t.base.a[a], t.base.m[a] = s.cur.gamma[i], s.cur.a[i], s.cur.m[i]
 		t.base.v[a] = s.cov[i*n+i]
 		for c, j := range t.b[:a+1] {

@@ -90,7 +90,7 @@ func (c *curveProx) step(s *gpStepper, batch []int, beta float64, rng *rand.Rand
 			err = c.at(s, t, false)
 		}
 		if err == nil {
-			err = c.try.expect(s.gp.lik, s.gp.y, s.workers)
+			err = s.terms.expect(&c.try, nil, s.workers)
 		}
 		if err != nil && !auto {
 			return err
@@ -130,13 +130,13 @@ func (c *curveProx) estimate(s *gpStepper, batch []int, rng *rand.Rand) error {
 	if err := t.marginals(s, batch); err != nil {
 		return err
 	}
-	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.gp.lik, t.y, t.m, t.v, rng); err != nil {
+	if err := s.terms.estimate(&t.estimates, batch, s.est, rng); err != nil {
 		return err
 	}
 	clear(c.tg)
 	clear(c.tb)
-	scale := float64(s.n) / float64(len(t.y))
-	for i := range t.y {
+	scale := float64(s.n) / float64(len(t.d1))
+	for i := range t.d1 {
 		j := dense.Index(batch, i)
 		c.tg[j] -= scale * t.d2[i]
 		c.tb[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])

@@ -2,7 +2,6 @@ package pgsvi
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -21,35 +20,30 @@ func (t *pgStep) step(s *gpStepper, batch []int, beta float64, rng *rand.Rand) e
 	if err := t.marginals(s, batch); err != nil {
 		return err
 	}
-	if err := s.est.EstimateSites(t.e, t.d1, t.d2, s.gp.lik, t.y, t.m, t.v, rng); err != nil {
+	if err := s.terms.estimate(&t.estimates, batch, s.est, rng); err != nil {
 		return err
-	}
-	for i := range t.y {
-		if d := t.d1[i] + t.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help", ErrNotFinite, describeTerm(s.gp.lik, t.y[i], dense.Index(batch, i)), t.m[i], t.v[i], t.d1[i], t.d2[i])
-		}
 	}
 	n := s.n
 	r := 1 / (1 + beta)
-	scale := (1 - r) * float64(n) / float64(len(t.y))
+	scale := (1 - r) * float64(n) / float64(len(t.d1))
 	// Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
 	t.gamma, t.b = dense.Resize(t.gamma, n), dense.Resize(t.b, n)
 	for i, g := range s.cur.gamma {
 		t.gamma[i], t.b[i] = r*g, r*(s.cur.a[i]+g*s.cur.m[i])
 	}
-	if s.gp.MeanUpdate == Appendix {
+	if s.update == Appendix {
 		if err := t.appendix(s, batch, r, scale); err != nil {
 			return err
 		}
 	}
-	for i := range t.y {
+	for i := range t.d1 {
 		j := dense.Index(batch, i)
 		t.gamma[j] -= scale * t.d2[i]
-		if s.gp.MeanUpdate == MainText {
+		if s.update == MainText {
 			t.b[j] += scale * (t.d1[i] - t.d2[i]*t.m[i])
 		}
 	}
-	if s.gp.MeanUpdate == Appendix {
+	if s.update == Appendix {
 		for i, a := range t.a {
 			t.b[i] = a + t.gamma[i]*t.mean[i]
 		}
@@ -89,7 +83,7 @@ func (t *pgStep) step(s *gpStepper, batch []int, beta float64, rng *rand.Rand) e
 	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
 }
 
-// marginals stores labels, means and variances of the terms of batch. The mean
+// marginals stores means and variances of the terms of batch. The mean
 // of all terms is current in s.cur.m whenever the factor is.
 func (t *pgStep) marginals(s *gpStepper, batch []int) error {
 	n := s.n
@@ -97,13 +91,11 @@ func (t *pgStep) marginals(s *gpStepper, batch []int) error {
 	if batch == nil {
 		m = n
 	}
-	for _, p := range []*[]float64{&t.y, &t.m, &t.v, &t.e, &t.d1, &t.d2} {
-		*p = dense.Resize(*p, m)
-	}
+	t.resize(m)
 	t.w = dense.Resize(t.w, n)
 	for a := range m {
 		i := dense.Index(batch, a)
-		t.y[a], t.m[a], t.v[a] = s.gp.y[i], s.cur.m[i], s.cur.v[i]
+		t.m[a], t.v[a] = s.cur.m[i], s.cur.v[i]
 	}
 	if s.fresh {
 		return nil
@@ -138,7 +130,7 @@ func (t *pgStep) appendix(s *gpStepper, batch []int, r, scale float64) error {
 	for i, a := range t.a {
 		t.w[i] = (1 - r) * a
 	}
-	for i := range t.y {
+	for i := range t.d1 {
 		t.w[dense.Index(batch, i)] -= scale * t.d1[i]
 	}
 	t.next.Solve(t.w)

@@ -127,7 +127,7 @@ func TestGPInvariants(t *testing.T) {
 func TestGPUserLikelihood(t *testing.T) {
 	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, logProbOnly{}, 3)
 	_, user := mustFit(t, gp, nil)
-	gp.lik = BernoulliLogit{}
+	gp.terms.lik = BernoulliLogit{}
 	_, own := mustFit(t, gp, nil)
 	if math.Abs(user.ELBO-own.ELBO) > 1e-8 {
 		t.Errorf("LogProb alone reaches %v, BernoulliLogit %v", user.ELBO, own.ELBO)
@@ -150,7 +150,7 @@ func TestGPExactRegression(t *testing.T) {
 	if !chol.Factorize(ky) {
 		t.Fatal("not positive definite")
 	}
-	y := mat.NewVecDense(n, gp.y)
+	y := mat.NewVecDense(n, gp.terms.y)
 	var w, m mat.VecDense
 	var kk, v mat.Dense
 	if err := chol.SolveVecTo(&w, y); err != nil {
@@ -489,7 +489,7 @@ func TestGPNegativeSites(t *testing.T) {
 	m, v := post.Train(nil, nil)
 	negative := 0
 	for i, g := range gamma {
-		e := ExpectLogProb(gp.lik, gp.y[i], m[i], v[i])
+		e := ExpectLogProb(gp.terms.lik, gp.terms.y[i], m[i], v[i])
 		if math.Abs(g+e.D2) > 1e-4*math.Max(1, math.Abs(g)) || math.Abs(b[i]-g*m[i]-e.D1) > 1e-4 {
 			t.Errorf("site %d is not at its fixed point: γ = %v, want %v", i, g, -e.D2)
 		}
@@ -697,7 +697,7 @@ func TestGPPosterior(t *testing.T) {
 		if _, ok := lik.(logProbOnly); ok {
 			continue
 		}
-		y := append([]float64(nil), gp.y...)
+		y := append([]float64(nil), gp.terms.y...)
 		lp := post.LogProb(nil, y, gp.x)
 		for i := range y {
 			if want, _ := PredictLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
@@ -924,7 +924,7 @@ func TestGPAwkwardRows(t *testing.T) {
 	if m, v := post.Latent(nil, nil, &mat.Dense{}); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
 	}
-	y := append([]float64(nil), gp.y...)
+	y := append([]float64(nil), gp.terms.y...)
 	want := post.LogProb(nil, y, gp.x)
 	for i, got := range post.LogProb(y, y, gp.x) {
 		if got != want[i] {

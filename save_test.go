@@ -54,7 +54,7 @@ func TestSaveGP(t *testing.T) {
 		}
 		m, v := post.Latent(nil, nil, gp.x)
 		lm, lv := loaded.Latent(nil, nil, gp.x)
-		a, b := fmt.Sprint(m, v, post.LogProb(nil, gp.y, gp.x)), fmt.Sprint(lm, lv, loaded.LogProb(nil, gp.y, gp.x))
+		a, b := fmt.Sprint(m, v, post.LogProb(nil, gp.terms.y, gp.x)), fmt.Sprint(lm, lv, loaded.LogProb(nil, gp.terms.y, gp.x))
 		if a != b {
 			t.Errorf("%T, %T: loaded posterior predicts differently", k, lik)
 		}
@@ -98,7 +98,7 @@ func TestSaveErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-	gp.lik = unregistered{}
+	gp.terms.lik = unregistered{}
 	post, _ = mustFit(t, gp, nil)
 	if err := post.Save(&file); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "RegisterType") {
 		t.Errorf("unregistered likelihood: %v", err)

@@ -23,8 +23,8 @@ type siteProblem struct {
 	n           int
 	base        siteState // its expectations are not used
 	alg         siteAlgebra
-	y           []float64
-	lik         Likelihood
+	terms       *terms
+	index       []int // of the terms; nil means all
 	workers     int
 	plain       bool // no Anderson steps
 	cur, try    problemState
@@ -80,16 +80,16 @@ type problemState struct {
 	logDet float64 // log|C|/|V|
 }
 
-// init starts from a base with marginals m0, v0 and sites γ0, a0, which alg moves.
-func (p *siteProblem) init(lik Likelihood, y []float64, alg siteAlgebra, base *siteState) error {
-	p.prepare(lik, y, alg, base)
+// init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which alg moves.
+func (p *siteProblem) init(t *terms, index []int, alg siteAlgebra, base *siteState) error {
+	p.prepare(t, index, alg, base)
 	return p.start()
 }
 
 // prepare is init without the expectations at the base.
-func (p *siteProblem) prepare(lik Likelihood, y []float64, alg siteAlgebra, base *siteState) {
-	n := len(y)
-	p.n, p.lik, p.y, p.alg = n, lik, y, alg
+func (p *siteProblem) prepare(t *terms, index []int, alg siteAlgebra, base *siteState) {
+	n := len(base.m)
+	p.n, p.terms, p.index, p.alg = n, t, index, alg
 	p.base.copyFrom(base)
 	for _, s := range []*problemState{&p.cur, &p.try} {
 		s.resize(n)
@@ -107,7 +107,7 @@ func (p *siteProblem) start() error {
 	p.cur.copyFrom(&p.base)
 	copy(p.cur.c, p.base.a)
 	p.cur.logDet = 0
-	if err := p.cur.expect(p.lik, p.y, p.workers); err != nil {
+	if err := p.terms.expect(&p.cur.siteState, p.index, p.workers); err != nil {
 		return err
 	}
 	p.cur.value = -floats.Sum(p.cur.e)
@@ -147,7 +147,7 @@ func (p *siteProblem) eval() bool {
 			return false
 		}
 	}
-	if s.expect(p.lik, p.y, p.workers) != nil {
+	if p.terms.expect(&s.siteState, p.index, p.workers) != nil {
 		return false
 	}
 	s.value = 0.5*kl - floats.Sum(s.e)
@@ -220,46 +220,10 @@ func (p *siteProblem) targetAlone() {
 		mc := m - s.a[i]*vc
 		g, d1, at := s.tg[i], s.d1[i], m
 		if vc > 0 && !math.IsInf(vc, 0) {
-			g, d1, at = solveSite(p.lik, p.y[i], mc, vc, m, s.v[i])
+			g, d1, at = p.terms.solve(dense.Index(p.index, i), mc, vc, m, s.v[i])
 		}
 		p.tg[i], p.tc[i] = g, d1+g*(at-p.base.m[i])
 	}
-}
-
-// solveSite minimises KL(N(m, v)‖N(mc, vc)) − E[log p(y|η)] over m and v from
-// the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
-// are Newton's in m with the fixed point of v, halved in (m, log v) until the
-// value falls. As a target it need not be accurate: it ends where steps are small.
-func solveSite(lik Likelihood, y, mc, vc, m, v float64) (gamma, d1, at float64) {
-	value := func(x Expectation, m, v float64) float64 {
-		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
-	}
-	x := ExpectLogProb(lik, y, m, v)
-	for k := 0; k < 600 && (!moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {
-		v /= 8
-		x = ExpectLogProb(lik, y, m, v)
-	}
-	f := value(x, m, v)
-	for range 1000 {
-		v1 := 1 / (1/vc - x.D2)
-		if !(v1 > 0) || math.IsInf(v1, 0) {
-			v1 = 2 * v
-		}
-		dm, dl := v1*(x.D1-(m-mc)/vc), math.Log(v1/v)
-		t := 1.0
-		for ; t > 1e-12; t /= 2 {
-			mt, vt := m+t*dm, v*math.Exp(t*dl)
-			xt := ExpectLogProb(lik, y, mt, vt)
-			if ft := value(xt, mt, vt); moderate(xt) && ft <= f {
-				m, v, x, f = mt, vt, xt, ft
-				break
-			}
-		}
-		if math.Abs(dm) < 1e-3*math.Sqrt(v) && math.Abs(dl) < 1e-3 || t <= 1e-12 {
-			break
-		}
-	}
-	return -x.D2, x.D1, m
 }
 
 // halve tries p.t and its halves along the segment to the target.

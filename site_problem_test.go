@@ -155,7 +155,8 @@ func TestSolveSite(t *testing.T) {
 		{BernoulliLogit{}, 1, -1000, 1e6, -1000}, {BernoulliProbit{}, -1, 1000, 1e6, 1000},
 		{StudentT{DF: 4, Scale: 0.1}, 5, 0, 100, 0}, {Laplace{Scale: 0.1}, 5, 0, 100, 0},
 	} {
-		gamma, d1, m := solveSite(c.lik, c.y, c.mc, c.vc, c.m, c.vc)
+		one := &terms{lik: c.lik, y: []float64{c.y}}
+		gamma, d1, m := one.solve(0, c.mc, c.vc, c.m, c.vc)
 		v := 1 / (1/c.vc + gamma)
 		if r := (m-c.mc)/c.vc - d1; math.Abs(r) > 0.05/math.Sqrt(v) || !(v > 0) {
 			t.Errorf("%T y = %v: m = %v, v = %v, residual %v of %v", c.lik, c.y, m, v, r, 1/math.Sqrt(v))
@@ -187,7 +188,7 @@ func TestSiteProblem(t *testing.T) {
 	b.distinct([]int{1, 3, 5, 7, 9, 11}, s.n)
 	b.gather(s)
 	var p siteProblem
-	if err := p.init(gp.lik, b.y, &covAlgebra{n: len(b.y), cov: b.cov}, &b.base); err != nil {
+	if err := p.init(gp.terms, b.b, &covAlgebra{n: len(b.b), cov: b.cov}, &b.base); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {

@@ -1,11 +1,7 @@
 package pgsvi
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
 // noisyPivot is how much a step with noise must leave, of the precision of a
@@ -43,72 +39,6 @@ func (s *siteState) copyFrom(o *siteState) {
 	}
 	s.err = o.err
 }
-
-// expect takes the expectations of the terms under the marginals, shared
-// between workers. The error wraps ErrNotFinite and names the first bad term.
-func (s *siteState) expect(lik Likelihood, y []float64, workers int) error {
-	s.bound = dense.Resize(s.bound, len(y))
-	if workers <= 1 {
-		for i := range y {
-			s.expectSite(lik, y, i)
-		}
-	} else {
-		s.expectParallel(lik, y, workers)
-	}
-	s.err = 0
-	for i, e := range s.e {
-		s.err += s.bound[i]
-		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("pgsvi: %w: %s under N(%.4g, %.4g) has expectation %v and no derivatives that are of use", ErrNotFinite, describeTerm(lik, y[i], i), s.m[i], s.v[i], e)
-		}
-	}
-	return nil
-}
-
-// describer is a likelihood that knows which term a response is of.
-type describer interface{ describe(y float64) string }
-
-// describeTerm names term i, with response y, in an error.
-func describeTerm(lik Likelihood, y float64, i int) string {
-	if t, ok := lik.(describer); ok {
-		return t.describe(y)
-	}
-	return fmt.Sprintf("term %d, with label %v,", i, y)
-}
-
-// expectSite takes the expectation of term i. Where the derivatives are beyond
-// use, those of a narrower marginal stand in: a finite step in the right
-// direction; NaN says that there are none.
-func (s *siteState) expectSite(lik Likelihood, y []float64, i int) {
-	m, v := s.m[i], s.v[i]
-	x := ExpectLogProb(lik, y[i], m, v)
-	s.e[i], s.bound[i] = x.Value, x.Err
-	for k := 0; k < 600 && !usable(x, v); k++ {
-		v /= 8
-		x = ExpectLogProb(lik, y[i], m, v)
-	}
-	s.tg[i], s.d1[i] = -x.D2, x.D1
-	if !usable(x, v) {
-		s.tg[i] = math.NaN()
-	}
-}
-
-func (s *siteState) expectParallel(lik Likelihood, y []float64, workers int) {
-	parallel.For(len(y), 8, workers, func(_, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			s.expectSite(lik, y, i)
-		}
-	})
-}
-
-// usable reports whether the derivatives under a marginal of variance v can be
-// a target: finite, and no more than a factor of 1e8 more precise than it.
-func usable(x Expectation, v float64) bool {
-	return math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
-}
-
-// moderate reports whether the derivatives are far from overflow.
-func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
 // MeanUpdate selects one of the two published updates of the mean of a GP.
 // With r = 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and

@@ -60,7 +60,7 @@ func (l LogLik) Len() int { return l.N }
 
 // Batch implements LogLikelihood.
 func (l LogLik) Batch(batch []int) Integrand {
-	return &logLikBatch{LogLik: l, batchTerms: newTerms(batch, l.N)}
+	return &logLikBatch{LogLik: l, batchTerms: newBatch(batch, l.N)}
 }
 
 // Validate returns an error wrapping ErrParam if LogProb is nil, or ErrEmpty if
@@ -82,7 +82,7 @@ type batchTerms struct {
 	scale float64 // N/len(batch)
 }
 
-func newTerms(batch []int, n int) batchTerms {
+func newBatch(batch []int, n int) batchTerms {
 	if batch == nil {
 		return batchTerms{nil, n, 1}
 	}
@@ -138,7 +138,7 @@ func (s Sites) Len() int { return len(s.Y) }
 
 // Batch implements LogLikelihood.
 func (s Sites) Batch(batch []int) Integrand {
-	return &siteBatch{Sites: s, batchTerms: newTerms(batch, len(s.Y))}
+	return &siteBatch{Sites: s, batchTerms: newBatch(batch, len(s.Y))}
 }
 
 // Validate returns an error wrapping ErrEmpty, ErrShape, ErrParam, ErrLabel or

@@ -24,7 +24,7 @@ func (f lineFit) Value(ctx context.Context, env *Env, q Dist) (float64, float64,
 	return valueByGrad(ctx, env, f, q)
 }
 func (f lineFit) Grad(_ context.Context, _ *Env, dst []float64, q Dist, batch []int) (float64, error) {
-	b := newTerms(batch, len(f))
+	b := newBatch(batch, len(f))
 	z := q.Params(nil)
 	clear(dst)
 	var v float64

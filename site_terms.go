@@ -1,0 +1,219 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
+
+// terms are N log-likelihood terms of one latent value each,
+//
+//	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
+//
+// They are the one place where a Likelihood meets its responses: every model by sites comes in
+// through newTerms, and every step and evaluation goes out through expect or
+// estimate. Of a mini-batch or block, terms are named by their indices.
+type terms struct {
+	lik    Likelihood
+	y      []float64
+	offset []float64 // o; nil means 0
+	weight []float64 // w > 0; nil means 1
+	extra  []float64 // c; nil means 0
+	row    []int     // the caller's number of each term; nil means first + n
+	first  int
+}
+
+// newTerms returns the terms of responses y, which it keeps, under lik, nil for GaussianNoise{}. It returns what
+// the likelihood says of its parameters and of the responses.
+func newTerms(lik Likelihood, y []float64) (*terms, error) {
+	if lik == nil {
+		lik = GaussianNoise{}
+	}
+	if err := checkLabels(lik, y); err != nil {
+		return nil, err
+	}
+	return &terms{lik: lik, y: y}, nil
+}
+
+// len returns N.
+func (t *terms) len() int { return len(t.y) }
+
+// term returns y_n, o_n, w_n and c_n.
+func (t *terms) term(n int) (y, offset, weight, extra float64) {
+	y, weight = t.y[n], 1
+	if t.offset != nil {
+		offset = t.offset[n]
+	}
+	if t.weight != nil {
+		weight = t.weight[n]
+	}
+	if t.extra != nil {
+		extra = t.extra[n]
+	}
+	return y, offset, weight, extra
+}
+
+// describe names term n in an error.
+func (t *terms) describe(n int) string {
+	y, o, w, c := t.term(n)
+	i := t.first + n
+	if t.row != nil {
+		i = t.row[n]
+	}
+	s := fmt.Sprintf("row %d, with response %v", i, y)
+	if t.offset != nil {
+		s += fmt.Sprintf(", offset %v", o)
+	}
+	if t.weight != nil {
+		s += fmt.Sprintf(", weight %v", w)
+	}
+	if t.extra != nil {
+		s += fmt.Sprintf(", residual variance %v (less with a higher rank)", c)
+	}
+	return s + ","
+}
+
+// expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
+func (t *terms) expectation(n int, m, v float64) Expectation {
+	y, o, w, c := t.term(n)
+	x := ExpectLogProb(t.lik, y, m+o, v+c)
+	if w != 1 {
+		x.Value, x.D1, x.D2, x.Err = w*x.Value, w*x.D1, w*x.D2, w*x.Err
+	}
+	return x
+}
+
+// expect takes the expectations of the terms in batch (nil means all) under the marginals of s, which has
+// an element for each of them, shared between workers: each is computed by one of them, so that the
+// result does not depend on their number. The error wraps ErrNotFinite and names the first bad term.
+func (t *terms) expect(s *siteState, batch []int, workers int) error {
+	s.bound = dense.Resize(s.bound, len(s.m))
+	if workers <= 1 {
+		for i := range s.m {
+			t.expectSite(s, i, dense.Index(batch, i))
+		}
+	} else {
+		t.expectParallel(s, batch, workers)
+	}
+	s.err = 0
+	for i, e := range s.e {
+		s.err += s.bound[i]
+		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
+			return fmt.Errorf("%s under N(%.4g, %.4g) has expectation %v and no derivatives that are of use: %w", t.describe(dense.Index(batch, i)), s.m[i], s.v[i], e, ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+func (t *terms) expectParallel(s *siteState, batch []int, workers int) {
+	parallel.For(len(s.m), 8, workers, func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			t.expectSite(s, i, dense.Index(batch, i))
+		}
+	})
+}
+
+// expectSite takes the expectation of term n, element i of s. Where the derivatives are beyond
+// use, those of a narrower marginal stand in: a finite step in the right
+// direction; NaN says that there are none.
+func (t *terms) expectSite(s *siteState, i, n int) {
+	m, v := s.m[i], s.v[i]
+	x := t.expectation(n, m, v)
+	s.e[i], s.bound[i] = x.Value, x.Err
+	for k := 0; k < mostNarrowed && !usable(x, v); k++ {
+		v /= 8
+		x = t.expectation(n, m, v)
+	}
+	s.tg[i], s.d1[i] = -x.D2, x.D1
+	if !usable(x, v) {
+		s.tg[i] = math.NaN()
+	}
+}
+
+// mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
+const mostNarrowed = 600
+
+// usable reports whether the derivatives under a marginal of variance v can be
+// a target: finite, and no more than a factor of 1e8 more precise than it.
+func usable(x Expectation, v float64) bool {
+	return math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
+}
+
+// moderate reports whether the derivatives are far from overflow.
+func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
+
+// solve minimises KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from
+// the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
+// are Newton's in m with the fixed point of v, halved in (m, log v) until the
+// value falls. As a target it need not be accurate: it ends where steps are small.
+func (t *terms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
+	value := func(x Expectation, m, v float64) float64 {
+		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
+	}
+	x := t.expectation(n, m, v)
+	for k := 0; k < mostNarrowed && (!moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {
+		v /= 8
+		x = t.expectation(n, m, v)
+	}
+	f := value(x, m, v)
+	for range 1000 {
+		v1 := 1 / (1/vc - x.D2)
+		if !(v1 > 0) || math.IsInf(v1, 0) {
+			v1 = 2 * v
+		}
+		dm, dl := v1*(x.D1-(m-mc)/vc), math.Log(v1/v)
+		step := 1.0
+		for ; step > 1e-12; step /= 2 {
+			mt, vt := m+step*dm, v*math.Exp(step*dl)
+			xt := t.expectation(n, mt, vt)
+			if ft := value(xt, mt, vt); moderate(xt) && ft <= f {
+				m, v, x, f = mt, vt, xt, ft
+				break
+			}
+		}
+		if math.Abs(dm) < 1e-3*math.Sqrt(v) && math.Abs(dl) < 1e-3 || step <= 1e-12 {
+			break
+		}
+	}
+	return -x.D2, x.D1, m
+}
+
+// estimates are what an estimator says of the terms of a batch: expectations and their
+// derivatives with respect to the mean, under the marginals N(m, v).
+type estimates struct {
+	m, v, e, d1, d2 []float64
+	y, at, wide     []float64 // scratch: what the estimator is shown
+}
+
+// resize makes room for n terms.
+func (x *estimates) resize(n int) {
+	for _, p := range []*[]float64{&x.m, &x.v, &x.e, &x.d1, &x.d2, &x.y, &x.at, &x.wide} {
+		*p = dense.Resize(*p, n)
+	}
+}
+
+// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. The error
+// wraps ErrNotFinite and names the first term whose derivatives are of no use, or is that of est.
+func (t *terms) estimate(x *estimates, batch []int, est SiteEstimator, rng *rand.Rand) error {
+	for i := range x.m {
+		y, o, _, c := t.term(dense.Index(batch, i))
+		x.y[i], x.at[i], x.wide[i] = y, x.m[i]+o, x.v[i]+c
+	}
+	if err := est.EstimateSites(x.e, x.d1, x.d2, t.lik, x.y, x.at, x.wide, rng); err != nil {
+		return err
+	}
+	for i := range x.m {
+		n := dense.Index(batch, i)
+		if t.weight != nil {
+			w := t.weight[n]
+			x.e[i], x.d1[i], x.d2[i] = w*x.e[i], w*x.d1[i], w*x.d2[i]
+		}
+		if d := x.d1[i] + x.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
+			return fmt.Errorf("%s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help: %w", t.describe(n), x.m[i], x.v[i], x.d1[i], x.d2[i], ErrNotFinite)
+		}
+	}
+	return nil
+}
