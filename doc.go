@@ -23,7 +23,7 @@
 //	D                Divergence; KL, Euclidean, Diagonal, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
 //	the ELBO, −f−h   Stepper.ELBO, Result.ELBO (natural logarithms: nats)
-//	γ̃_n, b_n         the site parameters of gpStepper and of the rows of a GLM; γ̃ is a precision
+//	γ̃_n, b_n         the site parameters of a GP and of the rows of a GLM; γ̃ is a precision
 //	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (this α is not that of A6)
 //	G_k              Iteration.GradMap
 //	mini-batch       Sampler, Solver.BatchSize

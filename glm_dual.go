@@ -8,20 +8,20 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// dualStepper is the Stepper of a GLM with at least as many weights as rows: a
+// dualAlgebra is that of a GLM with at least as many weights as rows: a
 // Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ, whose
 // sites are those of the rows.
-type dualStepper struct {
-	*gpStepper
+type dualAlgebra struct {
+	*denseAlgebra
 	g *GLM
 }
 
-func newDualStepper(g *GLM, est SiteEstimator, exact bool) (*dualStepper, error) {
-	s := newGPStepper(g.terms, g.gram(), est, exact, g.opt.MeanUpdate)
-	if err := g.terms.expect(&s.cur, nil, 1); err != nil {
-		return nil, fmt.Errorf("pgsvi: under the prior, %w", err)
+func newDualAlgebra(g *GLM, workers int) (*dualAlgebra, error) {
+	s, err := newDenseAlgebra(g.terms, g.gram(), workers)
+	if err != nil {
+		return nil, err
 	}
-	return &dualStepper{s, g}, nil
+	return &dualAlgebra{s, g}, nil
 }
 
 // gram returns K = XΛ0⁻¹Xᵀ, full.
@@ -47,9 +47,7 @@ func (g *GLM) gram() []float64 {
 // dual is turned into one of the primal.
 const primalWeights = 2000
 
-func (s *dualStepper) model() *GLM { return s.g }
-
-func (s *dualStepper) weights() ([]float64, weightCov, error) {
+func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	if err := s.refresh(false); err != nil {
 		return nil, nil, err
 	}

@@ -192,8 +192,8 @@ func TestGLMRepeatedRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := st.(*primalStepper)
-	if _, err := s.Step(context.Background(), nil, []int{0, 0, 0, 0, 1, 1, 1, 2, 2}, math.Inf(1)); err != nil {
+	s := algOf[*weightAlgebra](st)
+	if _, err := st.Step(context.Background(), nil, []int{0, 0, 0, 0, 1, 1, 1, 2, 2}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
 	var w weightState

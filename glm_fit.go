@@ -7,11 +7,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
-// glmStepper is a Stepper that knows the posterior of the weights.
-type glmStepper interface {
-	Stepper
-	// model returns the GLM that it is of.
-	model() *GLM
+// weighted is an algebra of a GLM.
+type weighted interface {
+	algebra
 	// weights returns the mean of w − μ0 and the covariance, both new.
 	weights() ([]float64, weightCov, error)
 }
@@ -19,7 +17,7 @@ type glmStepper interface {
 // NewStepper implements Model.
 //
 // A full covariance with more rows than weights is that of the primal, over the
-// weights; otherwise that of the dual, over the linear predictors: a gpStepper
+// weights; otherwise that of the dual, over the linear predictors: that of a Gaussian process
 // inside. With a divergence other than KL the step is the numeric one of
 // Objective, and with an Adaptive one the gradient step of Objective.Linearized in
 // the coordinates LogCholesky. It returns an error wrapping ErrParam if the estimator
@@ -43,17 +41,22 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		}
 		return o.NewStepper(ctx, env, d)
 	}
-	est, exact, err := siteEstimator(g.opt.Estimator, g.terms.lik)
+	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case g.Covariance() == FullCovariance && g.Len() <= g.Dim():
-		return newDualStepper(g, est, exact)
-	case g.Covariance() == FullCovariance:
-		return newPrimalStepper(g, est, exact)
+	case g.Covariance() != FullCovariance:
+		s.alg = newFactoredAlgebra(g)
+	case g.Len() <= g.Dim():
+		s.alg, err = newDualAlgebra(g, env.Workers())
+	default:
+		s.alg, err = newWeightAlgebra(g)
 	}
-	return newStructuredStepper(g, est, exact)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any
@@ -141,15 +144,16 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	var cov weightCov
 	var err error
 	switch t := st.(type) {
-	case glmStepper:
-		if t.model() != g {
-			return nil, fmt.Errorf("pgsvi: %w: a state of another GLM", ErrParam)
+	case *siteStepper:
+		alg, ok := t.alg.(weighted)
+		if !ok || t.terms != g.terms {
+			return nil, fmt.Errorf("pgsvi: a state of another model: %w", ErrParam)
 		}
-		mean, cov, err = t.weights()
+		mean, cov, err = alg.weights()
 	case *objectiveStepper:
 		mean, cov, err = weightsOf(t.dist())
 	default:
-		err = fmt.Errorf("pgsvi: %w: a %T is no state of a GLM", ErrParam, st)
+		err = fmt.Errorf("pgsvi: a %T is no state of a GLM: %w", st, ErrParam)
 	}
 	if err == nil && len(mean) != g.Dim() {
 		err = fmt.Errorf("pgsvi: %w: the state has %d weights, the model %d", ErrParam, len(mean), g.Dim())

@@ -104,7 +104,7 @@ func TestSaveGLM(t *testing.T) {
 // dualOf returns the covariance that a posterior of many more weights has.
 func dualOf(t *testing.T, g *GLM, res *Result) weightCov {
 	t.Helper()
-	gamma := res.Stepper.(*dualStepper).cur.gamma
+	gamma := algOf[*dualAlgebra](res.Stepper).cur.gamma
 	c := &dualCov{x: g.x, gamma: gamma, prior: &g.prior, fac: new(dense.Sites)}
 	if !c.fac.Factor(g.gram(), len(gamma), gamma) {
 		t.Fatal("no covariance")

@@ -206,7 +206,7 @@ func (s *GLMStream) flush() error {
 	}
 	// Keep the half of the largest variances.
 	v := make([]float64, k.rows())
-	s.w.variances(v, k.design(), nil, &s.block.alg.buf)
+	s.w.variances(v, k.design(), nil, &s.block.mover.buf)
 	sorted := slices.Sorted(slices.Values(v))
 	k.least = sorted[len(sorted)-mostKept/2]
 	n := 0
@@ -403,14 +403,14 @@ func (s *GLMStream) RemoveAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		}
 		site.resize(n)
 		x.mul(site.m, s.w.mean, nil)
-		s.w.variances(site.v, x, nil, &s.block.alg.buf)
+		s.w.variances(site.v, x, nil, &s.block.mover.buf)
 		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, 1); err != nil {
 			return prefixed(err)
 		}
 		for i := range site.tg {
 			site.tg[i] = -site.tg[i]
 		}
-		x.addGram(next.p, site.tg, nil, &s.block.alg.buf)
+		x.addGram(next.p, site.tg, nil, &s.block.mover.buf)
 		x.addMulT(g, site.d1, nil)
 		removed += n
 		t.reset(d)

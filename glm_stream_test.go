@@ -143,19 +143,17 @@ func TestStreamOffsets(t *testing.T) {
 // elboAt returns the ELBO of a posterior with a full covariance under the model g.
 func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 	t.Helper()
-	st, err := newPrimalStepper(g, Exact{}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := overWeights(t, g)
+	alg := algOf[*weightAlgebra](st)
 	w, err := p.cov.state()
 	if err != nil {
 		t.Fatal(err)
 	}
-	st.run.copyFrom(w)
+	alg.run.copyFrom(w)
 	for j, m := range p.Mean(nil) {
-		st.run.mean[j] = m - g.prior.mean[j]
+		alg.run.mean[j] = m - g.prior.mean[j]
 	}
-	st.free = true
+	alg.free = true
 	v, err := elboOf(st, nil)
 	if err != nil {
 		t.Fatal(err)

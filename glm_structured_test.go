@@ -133,7 +133,7 @@ func TestStructuredOptimum(t *testing.T) {
 			opt.Covariance = DiagonalCovariance
 			g := mustGLM(t, x, y, lik, opt)
 			_, res := structuredFit(t, g, &Solver{Converger: &GapBelow{Nats: 1e-15}})
-			mean, cov, _ := res.Stepper.(glmStepper).weights()
+			mean, cov, _ := algOf[weighted](res.Stepper).weights()
 			v := make([]float64, 5)
 			cov.diag(v)
 			if e := plainELBO(g, mean, v); math.Abs(e-res.ELBO) > 1e-11*math.Abs(e) {
@@ -345,7 +345,7 @@ func TestMeanFieldPGStep(t *testing.T) {
 			if _, err := st.Step(context.Background(), nil, batch, beta); err != nil {
 				t.Fatal(err)
 			}
-			mean, cov, _ := st.(glmStepper).weights()
+			mean, cov, _ := algOf[weighted](st).weights()
 			v := make([]float64, 4)
 			cov.diag(v)
 			for j := range m {

@@ -244,16 +244,8 @@ func TestGLMPrimalDual(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			g := c.glm(t, c.x)
-			primal, err := newPrimalStepper(g, Exact{}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dual, err := newDualStepper(g, Exact{}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, rp := runStepper(t, g, primal)
-			q, rq := runStepper(t, g, dual)
+			p, rp := runStepper(t, g, overWeights(t, g))
+			q, rq := runStepper(t, g, overRows(t, g))
 			tol := 1e-8*(1+1e-3*math.Abs(rp.ELBO)) + rp.ELBOErr + rq.ELBOErr
 			if c.name == "wide prior" {
 				tol = 1e-7 // K is of size 1e7 and of rank 6 only
@@ -278,11 +270,9 @@ func TestGLMPrimalDual(t *testing.T) {
 func TestGLMPrimalDualCov(t *testing.T) {
 	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31, &GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
 		g := c.glm(t, SparseOf(c.x))
-		st, err := newDualStepper(g, Exact{}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runStepper(t, g, st)
+		over := overRows(t, g)
+		runStepper(t, g, over)
+		st := algOf[*dualAlgebra](over)
 		cov := &dualCov{x: g.x, gamma: st.cur.gamma, prior: &g.prior, fac: new(dense.Sites)}
 		if !cov.fac.Factor(st.k, g.Len(), st.cur.gamma) {
 			t.Fatal("not positive definite")
@@ -448,10 +438,7 @@ func TestGLMBlocks(t *testing.T) {
 	for _, c := range glmCorpus() {
 		g := c.glm(t, c.x)
 		p, res := fitGLM(t, g, nil)
-		st, err := newPrimalStepper(g, Exact{}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := overWeights(t, g)
 		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(context.Background(), &Result{Stepper: st})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -545,7 +532,6 @@ func TestGLMPGStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ps := st.(*primalStepper)
 		w, _ := g.Posterior(st)
 		q, err := NewGaussian(w.Mean(nil), w.Cov())
 		if err != nil {
@@ -562,7 +548,7 @@ func TestGLMPGStep(t *testing.T) {
 		if want := -f - o.H.Value(q); math.Abs(value-want) > 1e-9 {
 			t.Errorf("ELBO %v without sites, want %v", value, want)
 		}
-		res, err := (&Solver{}).Resume(context.Background(), &Result{Stepper: ps})
+		res, err := (&Solver{}).Resume(context.Background(), &Result{Stepper: st})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,8 +46,8 @@ type GPPosterior struct {
 // Iteration. The error wraps ErrParam if st is none, and ErrNotPosDef or
 // ErrNotFinite, which cannot occur after a successful step.
 func (g *GP) Posterior(st State) (*GPPosterior, error) {
-	s, ok := st.(*gpStepper)
-	if !ok || s.terms != g.terms {
+	s, ok := denseOf(st, g.terms)
+	if !ok {
 		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
 	}
 	if err := s.refresh(false); err != nil {

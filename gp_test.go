@@ -98,12 +98,12 @@ func TestGPInvariants(t *testing.T) {
 							}
 							prev = it.ELBO
 						}
-						g := res.Stepper.(*gpStepper)
+						g := algOf[*denseAlgebra](res.Stepper)
 						var kept siteState
 						kept.copyFrom(&g.cur)
 						logDet := g.logDet
 						g.fresh, g.dense = false, false
-						elbo, err := elboOf(g, nil)
+						elbo, err := elboOf(res.Stepper, nil)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -257,7 +257,7 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				q, s := dense.(*objectiveStepper).q.(*Gaussian), sites.(*gpStepper)
+				q, s := dense.(*objectiveStepper).q.(*Gaussian), algOf[*denseAlgebra](sites)
 				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.cur.m, q.MeanTo(nil)) > 1e-10 || maxRel(s.cur.v, q.VarTo(nil)) > 1e-10 {
 					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b, a)
 				}
@@ -289,7 +289,7 @@ func TestGPCurve(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if ea, eb := maxRel(b.(*gpStepper).cur.m, a.(*gpStepper).cur.m), maxRel(b.(*gpStepper).cur.v, a.(*gpStepper).cur.v); ea > 1e-7 || eb > 1e-7 {
+		if ea, eb := maxRel(algOf[*denseAlgebra](b).cur.m, algOf[*denseAlgebra](a).cur.m), maxRel(algOf[*denseAlgebra](b).cur.v, algOf[*denseAlgebra](a).cur.v); ea > 1e-7 || eb > 1e-7 {
 			t.Errorf("step %d: numeric KL off by %.2g in m and %.2g in v", k, ea, eb)
 		}
 	}
@@ -553,7 +553,7 @@ func TestGPWide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := best.Stepper.(*gpStepper).cur.gamma[0]; g > -0.95 {
+	if g := algOf[*denseAlgebra](best.Stepper).cur.gamma[0]; g > -0.95 {
 		t.Fatalf("γ is %v: the test does not test what it should", g)
 	}
 	_, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)})
@@ -608,7 +608,7 @@ func TestGPStochasticNegativeSites(t *testing.T) {
 		if err != nil {
 			t.Fatalf("iteration %d: %v", it.K, err)
 		}
-		for _, g := range st.(*gpStepper).cur.gamma {
+		for _, g := range algOf[*denseAlgebra](st).cur.gamma {
 			if g < 0 {
 				negative++
 				break
@@ -832,7 +832,7 @@ func TestGPMixedSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := st.(*gpStepper)
+			g := algOf[*denseAlgebra](st)
 			rng := rand.New(rand.NewPCG(2, 2))
 			for k := range 60 {
 				// A stepper made anew at the same sites must take the same step.
@@ -840,7 +840,7 @@ func TestGPMixedSteps(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				f := fresh.(*gpStepper)
+				f := algOf[*denseAlgebra](fresh)
 				f.cur.copyFrom(&g.cur)
 				f.fresh, f.dense, f.pg.current = false, false, false
 				var batch []int
@@ -853,16 +853,16 @@ func TestGPMixedSteps(t *testing.T) {
 				case 2:
 					batch = []int{k % 40, (k + 3) % 40, (k + 19) % 40}
 				}
-				for _, s := range []*gpStepper{g, f} {
+				for _, s := range []Stepper{st, fresh} {
 					if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch, beta); err != nil {
 						t.Fatal(err)
 					}
 				}
-				a, err := elboOf(g, nil)
+				a, err := elboOf(st, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := elboOf(f, nil)
+				b, err := elboOf(fresh, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -944,13 +944,13 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 	if _, err := st.Step(context.Background(), nil, []int{0, 2, 2, 3}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if g := st.(*gpStepper).cur.gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
+	if g := algOf[*denseAlgebra](st).cur.gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
 		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
 	}
 	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil { // all, in some order
 		t.Fatal(err)
 	}
-	if g := st.(*gpStepper); !g.batched || g.cur.gamma[1] == 0 {
+	if g := algOf[*denseAlgebra](st); !g.batched || g.cur.gamma[1] == 0 {
 		t.Errorf("a step on all terms in another order was not one: γ = %v", g.cur.gamma)
 	}
 }

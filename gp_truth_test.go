@@ -174,7 +174,7 @@ func TestGPTraces(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := st.(*gpStepper)
+				g := algOf[*denseAlgebra](st)
 				var sum [3]float64
 				for i := range g.cur.m {
 					sum[0] += g.cur.m[i]

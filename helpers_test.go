@@ -117,3 +117,36 @@ func elboOf(st Stepper, rng *rand.Rand) (float64, error) {
 func pgSVI(n int, betaN float64, batch int) *Solver {
 	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
 }
+
+// algOf returns the algebra of a state by sites.
+func algOf[A algebra](st State) A { return st.(*siteStepper).alg.(A) }
+
+// overWeights returns a Stepper of g over its weights, whatever g would choose.
+func overWeights(t testing.TB, g *GLM) *siteStepper {
+	t.Helper()
+	alg, err := newWeightAlgebra(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stepperOver(t, g, alg)
+}
+
+// overRows returns a Stepper of g over its linear predictors, whatever g would choose.
+func overRows(t testing.TB, g *GLM) *siteStepper {
+	t.Helper()
+	alg, err := newDualAlgebra(g, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stepperOver(t, g, alg)
+}
+
+func stepperOver(t testing.TB, g *GLM, alg algebra) *siteStepper {
+	t.Helper()
+	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.alg = alg
+	return s
+}

@@ -22,7 +22,7 @@ import (
 type siteProblem struct {
 	n           int
 	base        siteState // its expectations are not used
-	alg         siteAlgebra
+	mover       siteMover
 	terms       *terms
 	index       []int // of the terms; nil means all
 	workers     int
@@ -35,10 +35,10 @@ type siteProblem struct {
 	evaluations int
 }
 
-// siteAlgebra moves the base N(m0, C) of the variables η to the Gaussian whose
+// siteMover moves the base N(m0, C) of the variables η to the Gaussian whose
 // sites have changed. There is one for variables whose covariance is at hand,
 // and one for linear functions of fewer weights.
-type siteAlgebra interface {
+type siteMover interface {
 	// move takes the changes Δ of γ and u of the linear coefficients about the
 	// base mean. It stores the variances in v, the moves of the means, d, and
 	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and dᵀC⁻¹d, and reports
@@ -48,15 +48,15 @@ type siteAlgebra interface {
 	accept()
 }
 
-// covAlgebra is the siteAlgebra of variables with covariance C.
-type covAlgebra struct {
+// covMover is the siteMover of variables with covariance C.
+type covMover struct {
 	n   int
 	cov []float64 // C, both triangles; not owned
 	fac dense.Sites
 	exp dense.Expansion
 }
 
-func (a *covAlgebra) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
+func (a *covMover) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
 	if !a.fac.Factor(a.cov, a.n, delta) {
 		return 0, 0, false
 	}
@@ -70,7 +70,7 @@ func (a *covAlgebra) move(d, v, delta, u []float64) (logDet, square float64, ok 
 	return a.fac.LogDet, floats.Dot(u, d), true
 }
 
-func (a *covAlgebra) accept() {}
+func (a *covMover) accept() {}
 
 // problemState is a state with its sites about the base mean and its value.
 type problemState struct {
@@ -80,16 +80,16 @@ type problemState struct {
 	logDet float64 // log|C|/|V|
 }
 
-// init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which alg moves.
-func (p *siteProblem) init(t *terms, index []int, alg siteAlgebra, base *siteState) error {
-	p.prepare(t, index, alg, base)
+// init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which mover moves.
+func (p *siteProblem) init(t *terms, index []int, mover siteMover, base *siteState) error {
+	p.prepare(t, index, mover, base)
 	return p.start()
 }
 
 // prepare is init without the expectations at the base.
-func (p *siteProblem) prepare(t *terms, index []int, alg siteAlgebra, base *siteState) {
+func (p *siteProblem) prepare(t *terms, index []int, mover siteMover, base *siteState) {
 	n := len(base.m)
-	p.n, p.terms, p.index, p.alg = n, t, index, alg
+	p.n, p.terms, p.index, p.mover = n, t, index, mover
 	p.base.copyFrom(base)
 	for _, s := range []*problemState{&p.cur, &p.try} {
 		s.resize(n)
@@ -127,7 +127,7 @@ func (p *siteProblem) eval() bool {
 	}
 	var square float64
 	var ok bool
-	if s.logDet, square, ok = p.alg.move(p.d, s.v, p.delta, p.u); !ok {
+	if s.logDet, square, ok = p.mover.move(p.d, s.v, p.delta, p.u); !ok {
 		return false
 	}
 	d, kl := p.d, s.logDet+square // twice KL(q‖base), which is not negative but for rounding
@@ -160,7 +160,7 @@ func (p *siteProblem) accept() bool {
 		return false
 	}
 	p.cur, p.try = p.try, p.cur
-	p.alg.accept()
+	p.mover.accept()
 	return true
 }
 

@@ -177,18 +177,18 @@ func TestSiteProblem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := st.(*gpStepper)
+	s := algOf[*denseAlgebra](st)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, batch := range [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}} {
-		if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
+		if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := &s.block
+	b := &s.blocks
 	b.distinct([]int{1, 3, 5, 7, 9, 11}, s.n)
 	b.gather(s)
 	var p siteProblem
-	if err := p.init(gp.terms, b.b, &covAlgebra{n: len(b.b), cov: b.cov}, &b.base); err != nil {
+	if err := p.init(gp.terms, b.b, &covMover{n: len(b.b), cov: b.cov}, &b.base); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {

@@ -181,6 +181,32 @@ func (t *terms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	return -x.D2, x.D1, m
 }
 
+// siteState is a Gaussian in site form, with the expectations of its terms.
+type siteState struct {
+	gamma []float64 // γ
+	a     []float64 // b − γm: the linear coefficient of the site about the mean, equal to K⁻¹m
+	m, v  []float64 // marginals
+	e     []float64 // E[log p(y_n|η_n)]
+	tg    []float64 // −∂²E/∂m²: where γ would move
+	d1    []float64 // ∂E/∂m: where a would move
+	bound []float64 // on the error of each e
+	err   float64   // and of Σ e
+}
+
+func (s *siteState) resize(n int) {
+	for _, p := range []*[]float64{&s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1} {
+		*p = dense.Resize(*p, n)
+	}
+}
+
+func (s *siteState) copyFrom(o *siteState) {
+	s.resize(len(o.m))
+	for _, p := range [][2][]float64{{s.gamma, o.gamma}, {s.a, o.a}, {s.m, o.m}, {s.v, o.v}, {s.e, o.e}, {s.tg, o.tg}, {s.d1, o.d1}} {
+		copy(p[0], p[1])
+	}
+	s.err = o.err
+}
+
 // estimates are what an estimator says of the terms of a batch: expectations and their
 // derivatives with respect to the mean, under the marginals N(m, v).
 type estimates struct {

@@ -17,7 +17,29 @@ const (
 	blockEvals = 40
 )
 
-func (t *blockStep) step(s *gpStepper, batch []int) error {
+// blockStep is the workspace of the block step.
+type blockStep struct {
+	promise float64   // decrease that the block promised at the start
+	in      []bool    // membership of the block
+	b       []int     // its members, increasing
+	cov     []float64 // V_BB, full
+	base    siteState // of the block
+	rows    []float64 // V[B, :], one row a site
+	prob    siteProblem
+	mover   covMover
+	fac     dense.Sites
+	exp     dense.Expansion
+	inner   dense.Expansion // of the block itself
+	v       []float64       // V_BB after a step
+	next    siteState
+	delta   []float64
+	u       []float64
+}
+
+// block implements algebra.
+func (s *denseAlgebra) block(batch []int) error { return s.blocks.step(s, batch) }
+
+func (t *blockStep) step(s *denseAlgebra, batch []int) error {
 	if err := s.refresh(true); err != nil {
 		return err
 	}
@@ -25,13 +47,13 @@ func (t *blockStep) step(s *gpStepper, batch []int) error {
 	t.distinct(batch, s.n)
 	t.gather(s)
 	p := &t.prob
-	t.alg.n, t.alg.cov = len(t.b), t.cov
-	if err := p.init(s.terms, t.b, &t.alg, &t.base); err != nil {
+	t.mover.n, t.mover.cov = len(t.b), t.cov
+	if err := p.init(s.terms, t.b, &t.mover, &t.base); err != nil {
 		return err
 	}
 	t.promise = p.decrement()
 	if t.promise < 1e-15 { // nothing that rounding would not hide
-		s.gradMap = 0
+		s.distance = 0
 		return nil
 	}
 	for goal := math.Min(blockGoal, blockTol*t.promise); p.decrement() > goal && p.evaluations < blockEvals; {
@@ -40,24 +62,24 @@ func (t *blockStep) step(s *gpStepper, batch []int) error {
 		}
 	}
 	// The problem of the block treats the other terms as their sites. Should the
-	// ELBO itself fall, go less far, and failing that step on all sites together,
-	// which but for rounding does not fail before the optimum.
+	// ELBO itself fall, go less far. If that does not help either, step on all sites together: short of the
+	// optimum, only rounding can keep such a step from raising the ELBO.
 	for fraction := 1.0; fraction > 0.2; fraction /= 2 {
 		if t.putBack(s, fraction) {
 			return nil
 		}
 	}
 	if t.promise < 1e-9 { // rounding
-		s.gradMap = 0
+		s.distance = 0
 		return nil
 	}
-	return s.batchStep()
+	return s.ascend()
 }
 
 // putBack moves the sites of the block the given fraction of the way to the
 // solution of its problem, with rank-m corrections of m, v and V, and reports
 // true if the ELBO does not fall; otherwise nothing changes.
-func (t *blockStep) putBack(s *gpStepper, fraction float64) bool {
+func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 	p, n, m := &t.prob, s.n, len(t.b)
 	t.delta, t.u = dense.Resize(t.delta, m), dense.Resize(t.u, m)
 	for a := range t.b {
@@ -109,7 +131,7 @@ func (t *blockStep) putBack(s *gpStepper, fraction float64) bool {
 	if !(after >= before-elboRounding*math.Abs(before)) {
 		return false
 	}
-	s.gradMap = siteDistance(next, &s.cur)
+	s.distance = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
 	s.logDet, s.unresolved = logDet, false
 	t.exp.SubCov(s.cov)
@@ -128,7 +150,7 @@ func (t *blockStep) putBack(s *gpStepper, fraction float64) bool {
 // drifted keeps account of the rounding of V: whether a variance shrinks or
 // grows by some factor, its relative error grows by the same. Where so many
 // digits are gone that it pays, V is computed anew from the sites.
-func (s *gpStepper) drifted(before *siteState) {
+func (s *denseAlgebra) drifted(before *siteState) {
 	const most = 1e-9
 	for i, v := range s.cur.v {
 		s.rounding[i] = s.rounding[i]*math.Max(v/before.v[i], before.v[i]/v) + epsilon
@@ -158,7 +180,7 @@ func (t *blockStep) distinct(batch []int, n int) {
 }
 
 // gather copies what concerns the block.
-func (t *blockStep) gather(s *gpStepper) {
+func (t *blockStep) gather(s *denseAlgebra) {
 	m, n := len(t.b), s.n
 	t.cov, t.rows = dense.Resize(t.cov, m*m), dense.Resize(t.rows, m*n)
 	t.base.resize(m)

@@ -1,11 +1,9 @@
 package pgsvi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -14,9 +12,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// primalAlgebra is the siteAlgebra of linear functions η = Xw of D weights whose
+// weightMover is the siteMover of linear functions η = Xw of D weights whose
 // Gaussian is at hand: a move costs Σ nnz² + D³/3 operations.
-type primalAlgebra struct {
+type weightMover struct {
 	x        *design
 	index    []int
 	base     *weightState // not owned
@@ -25,7 +23,7 @@ type primalAlgebra struct {
 	buf, w   []float64
 }
 
-func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
+func (a *weightMover) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
 	if !a.shift(delta, u) {
 		return 0, 0, false
 	}
@@ -49,7 +47,7 @@ func (a *primalAlgebra) move(d, v, delta, u []float64) (logDet, square float64, 
 }
 
 // shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
-func (a *primalAlgebra) shift(delta, u []float64) bool {
+func (a *weightMover) shift(delta, u []float64) bool {
 	t, n := &a.try, a.x.cols
 	t.resize(n)
 	copy(t.p, a.base.p)
@@ -64,7 +62,7 @@ func (a *primalAlgebra) shift(delta, u []float64) bool {
 	return ok
 }
 
-func (a *primalAlgebra) accept() {
+func (a *weightMover) accept() {
 	a.cur, a.try = a.try, a.cur
 	a.moved = true
 }
@@ -76,12 +74,12 @@ func (a *primalAlgebra) accept() {
 //
 // Where the rows of the block have no sites yet the cavity is the given Gaussian itself.
 type weightBlock struct {
-	alg  primalAlgebra
-	prob siteProblem
-	base siteState
-	g, h []float64
-	pace pace
-	fine bool // check every step, and solve to weightBlockFine
+	mover weightMover
+	prob  siteProblem
+	base  siteState
+	g, h  []float64
+	pace  pace
+	fine  bool // check every step, and solve to weightBlockFine
 }
 
 // pace is what blocks before tell of whether the next step needs a check.
@@ -118,12 +116,12 @@ const (
 // ½gᵀP⁻¹g, g = Xᵀ(d1 − a) the gradient of the ELBO, and in the precision, of which
 // it only sees the trace, ¼ tr(VΔP)²/D ≤ ¼ tr((VΔP)²).
 func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision float64) {
-	d := b.alg.x.cols
+	d := b.mover.x.cols
 	b.g = dense.Resize(b.g, d)
 	b.h = dense.Resize(b.h, len(s.d1))
 	floats.SubTo(b.h, s.d1, s.a)
 	clear(b.g)
-	b.alg.x.addMulT(b.g, b.h, b.alg.index)
+	b.mover.x.addMulT(b.g, b.h, b.mover.index)
 	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(at.l, d), dense.Vector(b.g))
 	var trace float64
 	for i, v := range s.v {
@@ -137,10 +135,10 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 // which it replaces by those of the solution. The sites that b.base has say how many rows there are.
 func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) error {
 	p, base := &b.prob, &b.base
-	b.alg.x, b.alg.index, b.alg.base, b.alg.moved = x, index, w, false
-	w.variances(base.v, x, index, &b.alg.buf)
+	b.mover.x, b.mover.index, b.mover.base, b.mover.moved = x, index, w, false
+	w.variances(base.v, x, index, &b.mover.buf)
 	p.plain = len(base.m) > 4*x.cols
-	if err := p.init(t, index, &b.alg, base); err != nil {
+	if err := p.init(t, index, &b.mover, base); err != nil {
 		return err
 	}
 	promise, precision := b.promise(&p.cur.siteState, w)
@@ -153,15 +151,15 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) er
 			p.delta[i] = p.tg[i] - base.gamma[i]
 			p.u[i] = p.tc[i] - base.a[i]
 		}
-		if b.alg.shift(p.delta, p.u) {
+		if b.mover.shift(p.delta, p.u) {
 			b.pace.age++
-			b.alg.accept()
-			x.mul(p.d, b.alg.cur.mean, index)
+			b.mover.accept()
+			x.mul(p.d, b.mover.cur.mean, index)
 			for i, g := range p.tg {
 				base.gamma[i], base.a[i] = g, p.tc[i]-g*p.d[i]
 				base.m[i] += p.d[i]
 			}
-			w.moveTo(&b.alg.cur)
+			w.moveTo(&b.mover.cur)
 			return nil
 		}
 	}
@@ -173,7 +171,7 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) er
 		if !p.iterate() {
 			break
 		}
-		mean, precision := b.promise(&p.cur.siteState, &b.alg.cur)
+		mean, precision := b.promise(&p.cur.siteState, &b.mover.cur)
 		if first {
 			b.pace = pace{after: remainder{mean / promise / promise, precision / promise}, measured: true}
 		}
@@ -181,113 +179,89 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) er
 			break
 		}
 	}
-	if b.alg.moved {
+	if b.mover.moved {
 		copy(base.gamma, p.cur.gamma)
 		copy(base.a, p.cur.a)
 		copy(base.m, p.cur.m)
-		w.moveTo(&b.alg.cur)
+		w.moveTo(&b.mover.cur)
 	}
 	return nil
 }
 
-// primalStepper is the Stepper of a GLM with a full covariance of its weights.
-// Its state is that of the sites of the rows,
+// weightAlgebra is the Gaussian over the weights of a GLM with a full covariance, whose sites are those of the rows,
 //
 //	V⁻¹ = Λ0 + Xᵀ diag(γ) X,   V⁻¹(m − μ0) = Xᵀb,
 //
-// unless a step with a given β has left it.
-type primalStepper struct {
+// unless a step with a given β has left them.
+type weightAlgebra struct {
 	g     *GLM
-	est   SiteEstimator
-	exact bool // est ignores randomness
 	n     int
 	terms *terms
 	prior *weightState
 
 	batch   siteProblem // of all rows; its state is the best that was evaluated
-	alg     primalAlgebra
-	started bool // batch has a state
+	mover   weightMover // of batch
+	started bool        // batch has a state
 
 	run           weightState // the current state, its mean about μ0
 	gamma, a, eta []float64   // its sites: γ, and the linear coefficient about η
 	ahead         bool        // run has left the state of batch
 	free          bool        // run has no sites
 
-	block   weightBlock
-	pg      weightPG
-	checker allTerms
-	workers int
-	gradMap float64
-	before  []float64 // the mean before a step
-	in      []bool    // scratch of distinct
-	unique  []int
-	err     float64
+	blocks   weightBlock
+	pg       weightPaper
+	workers  int
+	distance float64   // that the last step went
+	before   []float64 // the mean before a step
+	in       []bool    // scratch of distinct
+	unique   []int
 }
 
-func newPrimalStepper(g *GLM, est SiteEstimator, exact bool) (*primalStepper, error) {
+func newWeightAlgebra(g *GLM) (*weightAlgebra, error) {
 	prior, err := g.prior.state()
 	if err != nil {
 		return nil, err
 	}
-	s := &primalStepper{g: g, est: est, exact: exact, n: g.x.rows, terms: g.terms, prior: prior}
+	s := &weightAlgebra{g: g, n: g.x.rows, terms: g.terms, prior: prior}
 	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
 	s.run.copyFrom(s.prior)
 	s.ahead = true
 	return s, nil
 }
 
-// Len implements State.
-func (s *primalStepper) Len() int { return s.n }
-
-// Plan implements Stepper: one pass of blocks that grow, to come near, and then all rows at a time.
-func (s *primalStepper) Plan() Plan {
+// plan is one pass of blocks that grow, to come near, and then all rows at a time.
+func (s *weightAlgebra) plan() Plan {
 	first := min(max(32, 2*s.g.x.cols), (s.n+3)/4)
 	return Plan{Batch: first, Sampler: approach{first}}
 }
 
-// use lets the workers of env share the expectations of a step.
-func (s *primalStepper) use(env *Env) {
-	n := env.Workers()
-	s.workers, s.batch.workers, s.block.prob.workers = n, n, n
-}
+func (s *weightAlgebra) closedForm() bool { return true }
 
-// Step implements Stepper.
-func (s *primalStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
-	s.use(env)
-	var err error
-	switch {
-	case !math.IsInf(beta, 1):
-		err = s.pg.step(s, batch, beta, env.rng())
-	case s.checker.all(batch, s.n):
-		err = s.batchStep()
-	default:
-		err = s.blockStep(batch)
-	}
-	if err != nil {
-		return Step{}, err
-	}
-	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: true}, nil
+func (s *weightAlgebra) moved() float64 { return s.distance }
+
+func (s *weightAlgebra) use(workers int) {
+	s.workers, s.batch.workers, s.blocks.prob.workers = workers, workers, workers
 }
 
 // begin prepares the problem of all rows.
-func (s *primalStepper) begin() {
-	if s.alg.x != nil {
+func (s *weightAlgebra) begin() {
+	if s.mover.x != nil {
 		return
 	}
-	s.alg.x, s.alg.base = s.g.x, s.prior
+	s.mover.x, s.mover.base = s.g.x, s.prior
 	var base siteState
 	base.resize(s.n)
 	clear(base.gamma)
 	clear(base.a)
 	clear(base.m)
-	s.prior.variances(base.v, s.g.x, nil, &s.alg.buf)
+	s.prior.variances(base.v, s.g.x, nil, &s.mover.buf)
 	s.batch.plain = s.n > 100000
-	s.batch.prepare(s.terms, nil, &s.alg, &base)
+	s.batch.prepare(s.terms, nil, &s.mover, &base)
 }
 
 // settle evaluates the current state and makes it that of batch, if it is no
 // worse than that; otherwise it steps from there on all rows together.
-func (s *primalStepper) settle() error {
+func (s *weightAlgebra) settle() error {
 	if !s.ahead {
 		return nil
 	}
@@ -308,7 +282,7 @@ func (s *primalStepper) settle() error {
 		p.iterate() // the blocks were no good
 	case ok:
 		p.cur, p.try = p.try, p.cur
-		s.alg.accept()
+		s.mover.accept()
 	case !s.started:
 		// From the prior.
 		if err := p.start(); err != nil {
@@ -317,10 +291,10 @@ func (s *primalStepper) settle() error {
 		clear(p.try.gamma)
 		clear(p.try.c)
 		if !p.eval() {
-			return fmt.Errorf("pgsvi: expectations under the prior: %w", ErrNotFinite)
+			return fmt.Errorf("expectations under the prior: %w", ErrNotFinite)
 		}
 		p.cur, p.try = p.try, p.cur
-		s.alg.accept()
+		s.mover.accept()
 	}
 	s.started, s.ahead, s.free = true, false, false
 	s.sync()
@@ -328,20 +302,20 @@ func (s *primalStepper) settle() error {
 }
 
 // sync makes the running state that of batch.
-func (s *primalStepper) sync() {
+func (s *weightAlgebra) sync() {
 	p := &s.batch
-	s.run.copyFrom(&s.alg.cur)
+	s.run.copyFrom(&s.mover.cur)
 	copy(s.gamma, p.cur.gamma)
 	copy(s.a, p.cur.a)
 	copy(s.eta, p.cur.m)
 }
 
 // sitesHere gives a state without sites those that it would move to.
-func (s *primalStepper) sitesHere() error {
+func (s *weightAlgebra) sitesHere() error {
 	var t siteState
 	t.resize(s.n)
 	s.g.x.mul(t.m, s.run.mean, nil)
-	s.run.variances(t.v, s.g.x, nil, &s.alg.buf)
+	s.run.variances(t.v, s.g.x, nil, &s.mover.buf)
 	if err := s.terms.expect(&t, nil, s.workers); err != nil {
 		return err
 	}
@@ -351,27 +325,26 @@ func (s *primalStepper) sitesHere() error {
 	return nil
 }
 
-// batchStep takes one accepted step of the whole objective.
-func (s *primalStepper) batchStep() error {
+// ascend implements algebra.
+func (s *weightAlgebra) ascend() error {
 	if err := s.settle(); err != nil {
 		return err
 	}
 	s.before = append(s.before[:0], s.run.mean...)
 	s.batch.iterate()
-	s.gradMap = floats.Distance(s.before, s.alg.cur.mean, 2)
+	s.distance = floats.Distance(s.before, s.mover.cur.mean, 2)
 	s.sync()
 	return nil
 }
 
-// blockStep solves the problem of a block with the other sites held fixed. What
-// it does to the ELBO is seen when that is evaluated.
-func (s *primalStepper) blockStep(batch []int) error {
+// block implements algebra. What it does to the ELBO is seen when that is evaluated.
+func (s *weightAlgebra) block(batch []int) error {
 	if s.free {
 		if err := s.settle(); err != nil {
 			return err
 		}
 	}
-	b := &s.block
+	b := &s.blocks
 	batch = s.distinct(batch)
 	m := len(batch)
 	b.base.resize(m)
@@ -384,7 +357,7 @@ func (s *primalStepper) blockStep(batch []int) error {
 	if err := b.solve(&s.run, s.g.x, batch, s.terms); errors.Is(err, ErrNotFinite) {
 		// Where the other rows have led, this block has no expectations: it is left
 		// out, and all rows together will tell.
-		s.gradMap, s.ahead = 0, true
+		s.distance, s.ahead = 0, true
 		return nil
 	} else if err != nil {
 		return err
@@ -392,13 +365,13 @@ func (s *primalStepper) blockStep(batch []int) error {
 	for k, i := range batch {
 		s.gamma[i], s.a[i], s.eta[i] = b.base.gamma[k], b.base.a[k], b.base.m[k]
 	}
-	s.gradMap = floats.Distance(s.before, s.run.mean, 2)
+	s.distance = floats.Distance(s.before, s.run.mean, 2)
 	s.ahead = true
 	return nil
 }
 
 // distinct returns batch without repetitions.
-func (s *primalStepper) distinct(batch []int) []int {
+func (s *weightAlgebra) distinct(batch []int) []int {
 	if s.in == nil {
 		s.in = make([]bool, s.n)
 	}
@@ -415,26 +388,24 @@ func (s *primalStepper) distinct(batch []int) []int {
 	return s.unique
 }
 
-// Evaluate implements Stepper. The ELBO is exact. Blocks that have made it fall are taken
+// evaluate implements algebra. Blocks that have made the ELBO fall are taken
 // back. The gap is ½δᵀFδ in natural parameters, with the gradient g of the ELBO in the mean and
 // the distance ΔP of the precision from its target,
 //
 //	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²;
 //
 // after a step with a given β it is not known.
-func (s *primalStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
-	s.use(env)
+func (s *weightAlgebra) evaluate() (Evaluation, error) {
 	if s.free {
-		elbo, err := s.pg.elbo(s)
-		return Evaluation{ELBO: elbo, ELBOErr: known(s.err)}, err
+		elbo, bound, err := s.freeELBO()
+		return Evaluation{ELBO: elbo, ELBOErr: known(bound)}, err
 	}
 	if err := s.settle(); err != nil {
 		return Evaluation{}, err
 	}
 	c := &s.batch.cur
-	s.err = c.err
-	s.block.alg.x, s.block.alg.index = s.g.x, nil
-	gap, _ := s.block.promise(&c.siteState, &s.alg.cur)
+	s.blocks.mover.x, s.blocks.mover.index = s.g.x, nil
+	gap, _ := s.blocks.promise(&c.siteState, &s.mover.cur)
 	var precision float64
 	for i, v := range c.v {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
@@ -443,113 +414,118 @@ func (s *primalStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error
 	return Evaluation{ELBO: -c.value, ELBOErr: known(c.err), Gap: known(gap)}, nil
 }
 
-func (s *primalStepper) model() *GLM { return s.g }
-
-// weights implements glmStepper.
-func (s *primalStepper) weights() ([]float64, weightCov, error) {
+// weights implements weighted.
+func (s *weightAlgebra) weights() ([]float64, weightCov, error) {
 	w := &weightState{}
 	w.copyFrom(&s.run)
 	return append([]float64(nil), w.mean...), &fullCov{s: w}, nil
 }
 
-// weightPG is the workspace of the step with a given β.
-type weightPG struct {
-	estimates
-	w, h         []float64
-	next, metric weightState
-	rest         []float64
+// weightPaper is the workspace of the step with a given β.
+type weightPaper struct {
+	w, h, rest   []float64
+	next, metric weightState // the target, about the current mean, and the metric of h
+	appendix     bool
+	negative     bool // some γ̂ is
 	buf          []float64
 }
 
-// step takes the step of the paper with step size β from the gradient of batch;
-// see MeanUpdate, with XᵀΓX and Xᵀa in the places of Γ and a.
-func (t *weightPG) step(s *primalStepper, batch []int, beta float64, rng *rand.Rand) error {
-	x, d := s.g.x, s.g.x.cols
+// marginals implements algebra.
+func (s *weightAlgebra) marginals(x *estimates, batch []int) error {
 	m := len(batch)
 	if batch == nil {
 		m = s.n
 	}
-	t.resize(m)
-	t.w = dense.Resize(t.w, m)
-	x.mul(t.m, s.run.mean, batch)
-	s.run.variances(t.v, x, batch, &t.buf)
-	if err := s.terms.estimate(&t.estimates, batch, s.est, rng); err != nil {
-		return err
+	x.resize(m)
+	s.g.x.mul(x.m, s.run.mean, batch)
+	s.run.variances(x.v, s.g.x, batch, &s.pg.buf)
+	return nil
+}
+
+// aim implements algebra: h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X), of which h is moved by the
+// metric to the move of the mean.
+func (s *weightAlgebra) aim(x *estimates, batch []int, m paperMove) error {
+	t, d := &s.pg, s.g.x.cols
+	t.w, t.h = dense.Resize(t.w, len(x.m)), dense.Resize(t.h, d)
+	for k := range x.m {
+		t.w[k] = -m.scale * x.d2[k]
+		x.d1[k] *= m.scale
 	}
-	r := 1 / (1 + beta)
-	scale := (1 - r) * float64(s.n) / float64(m)
-	for k := range m {
-		t.w[k] = -scale * t.d2[k]
-		t.d1[k] *= scale
-	}
-	// h = (1−r)(Xᵀα̂ − Λ0 m), and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X).
-	t.h = dense.Resize(t.h, d)
-	blas64.Symv(r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
-	x.addMulT(t.h, t.d1, batch)
+	blas64.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
+	s.g.x.addMulT(t.h, x.d1, batch)
 	next := &t.next
 	next.resize(d)
 	for j := range next.p {
-		next.p[j] = r*s.run.p[j] + (1-r)*s.prior.p[j]
+		next.p[j] = m.r*s.run.p[j] + (1-m.r)*s.prior.p[j]
 	}
-	x.addGram(next.p, t.w, batch, &t.buf)
-	metric := next
-	if s.g.opt.MeanUpdate == Appendix {
-		metric = &t.metric
-		metric.resize(d)
-		for j := range metric.p {
-			metric.p[j] = r*s.run.p[j] + (1-r)*s.prior.p[j]
-		}
-		if !metric.factor() {
-			return fmt.Errorf("pgsvi: metric of the mean update: %w", ErrNotPosDef)
+	if t.appendix = m.appendix; t.appendix {
+		t.metric.resize(d)
+		copy(t.metric.p, next.p)
+		if !t.metric.factor() {
+			return fmt.Errorf("metric of the mean update: %w", ErrNotPosDef)
 		}
 	}
-	// Go less far where the precision would not be positive definite, and where noise
-	// would have it nearly so: not below a tenth of that of the prior, noisyPivot.
-	guarded := !s.exact && m > 0 && slices.Min(t.w) < 0
-	for halved := range 100 {
-		ok := next.factor()
-		if ok && guarded && !t.above(next, s.prior) {
-			guarded = halved < noisyHalvings && t.above(&s.run, s.prior)
-			ok = !guarded
-		}
-		if ok {
-			dense.Potrs(metric.l, t.h)
-			if j, ok := dense.AllFinite(t.h); !ok {
-				return fmt.Errorf("pgsvi: %w: mean of weight %d (%s) would move by %v", ErrNotFinite, j, s.g.names[j], t.h[j])
-			}
-			s.gradMap = floats.Norm(t.h, 2) / beta
-			floats.AddTo(next.mean, s.run.mean, t.h)
-			s.run, t.next = t.next, s.run
-			s.free, s.ahead, s.started = true, true, false
-			return nil
-		}
-		for j, p := range s.run.p {
-			next.p[j] = 0.5 * (next.p[j] + p)
-		}
-		floats.Scale(0.5, t.h)
+	s.g.x.addGram(next.p, t.w, batch, &t.buf)
+	t.negative = len(t.w) > 0 && slices.Min(t.w) < 0
+	return nil
+}
+
+// try implements algebra.
+func (s *weightAlgebra) try(noisy bool) (valid, edge bool) {
+	t := &s.pg
+	if !t.next.factor() {
+		return false, false
 	}
-	return fmt.Errorf("pgsvi: posterior covariance at every step size: %w", ErrNotPosDef)
+	return true, noisy && t.negative && !s.above(&t.next) && s.above(&s.run)
 }
 
 // above reports whether P − noisyPivot·Λ0 is positive definite.
-func (t *weightPG) above(s, prior *weightState) bool {
-	t.rest = dense.Resize(t.rest, len(s.p))
-	floats.AddScaledTo(t.rest, s.p, -noisyPivot, prior.p)
-	return dense.Cholesky(t.rest, len(s.mean))
+func (s *weightAlgebra) above(w *weightState) bool {
+	t := &s.pg
+	t.rest = dense.Resize(t.rest, len(w.p))
+	floats.AddScaledTo(t.rest, w.p, -noisyPivot, s.prior.p)
+	return dense.Cholesky(t.rest, len(w.mean))
 }
 
-// elbo returns the ELBO of a state without sites, with
+// halve implements algebra.
+func (s *weightAlgebra) halve() {
+	t := &s.pg
+	for j, p := range s.run.p {
+		t.next.p[j] = 0.5 * (t.next.p[j] + p)
+	}
+	floats.Scale(0.5, t.h)
+}
+
+// take implements algebra.
+func (s *weightAlgebra) take() error {
+	t := &s.pg
+	metric := &t.next
+	if t.appendix {
+		metric = &t.metric
+	}
+	dense.Potrs(metric.l, t.h)
+	if j, ok := dense.AllFinite(t.h); !ok {
+		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.g.names[j], t.h[j], ErrNotFinite)
+	}
+	s.distance = floats.Norm(t.h, 2)
+	floats.AddTo(t.next.mean, s.run.mean, t.h)
+	s.run, t.next = t.next, s.run
+	s.free, s.ahead, s.started = true, true, false
+	return nil
+}
+
+// freeELBO returns the ELBO of a state without sites, and a bound on its error, with
 //
 //	KL = ½(tr(Λ0V) − D + mᵀΛ0m + log|P| − log|Λ0|).
-func (t *weightPG) elbo(s *primalStepper) (float64, error) {
+func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
+	t := &s.pg
 	var c siteState
 	c.resize(s.n)
 	s.g.x.mul(c.m, s.run.mean, nil)
 	s.run.variances(c.v, s.g.x, nil, &t.buf)
 	if err := s.terms.expect(&c, nil, s.workers); err != nil {
-		return math.NaN(), err
+		return math.NaN(), math.NaN(), err
 	}
-	s.err = c.err
 	s.run.invert()
 	d := s.g.x.cols
 	kl := s.run.logDet - s.prior.logDet - float64(d)
@@ -562,5 +538,5 @@ func (t *weightPG) elbo(s *primalStepper) (float64, error) {
 		}
 		kl += s.prior.p[i*d+i] * s.run.inv[i*d+i]
 	}
-	return floats.Sum(c.e) - 0.5*kl, nil
+	return floats.Sum(c.e) - 0.5*kl, c.err, nil
 }

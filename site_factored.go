@@ -1,16 +1,14 @@
 package pgsvi
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 )
 
-// structuredStepper is the Stepper of a GLM whose q(w) = N(m, V) has its V in a
+// factoredAlgebra is that of a GLM whose q(w) = N(m, V) has its V in a
 // family of few coordinates φ. With the expectations of all rows at (m, V) and
 //
 //	A = Λ0 + Xᵀ diag(γ̂) X,   γ̂_n = −∂²E_n/∂m_n²,   α̂_n = ∂E_n/∂m_n,
@@ -25,20 +23,18 @@ import (
 // above all how α̂ and γ̂ change with V, is learnt from the steps (L-BFGS; Nocedal, 1980).
 // A is used in products only, of O(nnz) for each column. A step along δ is halved until
 // the exact ELBO rises.
-type structuredStepper struct {
+type factoredAlgebra struct {
 	g     *GLM
-	est   SiteEstimator
-	exact bool // est ignores randomness
 	n     int
 	terms *terms
 
-	fam      covFamily
-	cur, try structuredState
-	fresh    bool // the expectations of cur hold
-	aimed    bool // so do grad and delta
-	started  bool // cur is no longer the prior
-	settled  bool // V need not be renewed
-	free     bool // the last step was one with a given β
+	fam       covFamily
+	cur, next factoredState
+	fresh     bool // the expectations of cur hold
+	aimed     bool // so do grad and delta
+	started   bool // cur is no longer the prior
+	settled   bool // V need not be renewed
+	free      bool // the last step was one with a given β
 
 	hess    weightHessian
 	convex  []float64 // the weights of A with those below 0 replaced by 0; scratch
@@ -51,24 +47,23 @@ type structuredStepper struct {
 	t       float64 // length of the next step along δ
 	buf     []float64
 
-	pg      structuredPG
-	checker allTerms
-	workers int
-	gradMap float64
+	pg       factoredPaper
+	workers  int
+	distance float64 // that the last step went
 }
 
-// structuredState is a mean, about μ0, with the expectations under it and a V
+// factoredState is a mean, about μ0, with the expectations under it and a V
 // that its family keeps. Of its siteState the sites are not used.
-type structuredState struct {
+type factoredState struct {
 	siteState
 	mean []float64
 	elbo float64
 }
 
-func newStructuredStepper(g *GLM, est SiteEstimator, exact bool) (Stepper, error) {
+func newFactoredAlgebra(g *GLM) *factoredAlgebra {
 	n, d := g.Len(), g.Dim()
-	s := &structuredStepper{g: g, est: est, exact: exact, n: n, terms: g.terms, t: 1}
-	for _, c := range []*structuredState{&s.cur, &s.try} {
+	s := &factoredAlgebra{g: g, n: n, terms: g.terms, t: 1}
+	for _, c := range []*factoredState{&s.cur, &s.next} {
 		c.m, c.v, c.e, c.tg, c.d1 = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 		c.mean = make([]float64, d)
 	}
@@ -77,7 +72,7 @@ func newStructuredStepper(g *GLM, est SiteEstimator, exact bool) (Stepper, error
 	if g.Covariance() == LowRankCovariance {
 		rank := g.opt.Rank
 		if rank == 0 {
-			rank = 20
+			rank = defaultRank
 		}
 		s.fam = newLowRankFamily(prec, min(rank, d))
 	} else {
@@ -86,47 +81,38 @@ func newStructuredStepper(g *GLM, est SiteEstimator, exact bool) (Stepper, error
 	k := d + s.fam.size()
 	s.grad, s.delta, s.buf = make([]float64, k), make([]float64, k), make([]float64, d)
 	s.hess = weightHessian{x: g.x, prior: &g.prior}
-	return s, nil
+	return s
 }
 
-// Len implements State.
-func (s *structuredStepper) Len() int { return s.n }
+// defaultRank is what a zero GLMOptions.Rank means.
+const defaultRank = 20
 
-// Plan implements Stepper: all rows in every step.
-func (s *structuredStepper) Plan() Plan { return Plan{} }
+// plan is all rows in every step.
+func (s *factoredAlgebra) plan() Plan { return Plan{} }
 
 // closedForm reports whether V̂ has a closed form.
-func (s *structuredStepper) closedForm() bool {
+func (s *factoredAlgebra) closedForm() bool {
 	_, ok := s.fam.(*diagFamily)
 	return ok
 }
 
-// Step implements Stepper.
-func (s *structuredStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
-	s.workers = env.Workers()
-	var err error
-	switch {
-	case !math.IsInf(beta, 1):
-		err = s.pg.step(s, batch, beta, env.rng())
-	case !s.checker.all(batch, s.n):
-		err = fmt.Errorf("a batch of %d of %d rows without a step size: blocks need FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.n, ErrParam)
-	default:
-		err = s.ascend()
-	}
-	if err != nil {
-		return Step{}, err
-	}
-	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: s.closedForm()}, nil
+func (s *factoredAlgebra) use(workers int) { s.workers = workers }
+
+func (s *factoredAlgebra) moved() float64 { return s.distance }
+
+// block implements algebra: there is none.
+func (s *factoredAlgebra) block(batch []int) error {
+	return fmt.Errorf("a batch of %d of %d rows without a step size: blocks need FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.n, ErrParam)
 }
 
-// ascend takes one accepted step.
-func (s *structuredStepper) ascend() error {
-	if err := s.evaluate(); err != nil {
+// ascend implements algebra.
+func (s *factoredAlgebra) ascend() error {
+	if err := s.renewed(); err != nil {
 		return err
 	}
 	s.free = false
-	s.gradMap = 0
-	s.aim()
+	s.distance = 0
+	s.direct()
 	if s.promise < nearOptimum && !s.settled && s.renew() {
 		return nil
 	}
@@ -135,7 +121,7 @@ func (s *structuredStepper) ascend() error {
 	}
 	if s.history.len() > 0 {
 		s.history.reset()
-		s.aim()
+		s.direct()
 		if s.search(6, 1, 1) {
 			return nil
 		}
@@ -147,15 +133,15 @@ func (s *structuredStepper) ascend() error {
 		return nil
 	}
 	s.aimed = false
-	s.aim()
+	s.direct()
 	if !s.search(50, 1, 1) && !s.search(50, 1, 0) {
 		s.search(50, 0, 1)
 	}
 	return nil
 }
 
-// evaluate makes the expectations of the current state valid.
-func (s *structuredStepper) evaluate() error {
+// renewed makes the expectations of the current state valid.
+func (s *factoredAlgebra) renewed() error {
 	if s.fresh {
 		return nil
 	}
@@ -172,8 +158,8 @@ func (s *structuredStepper) evaluate() error {
 
 // begin goes from the prior to the V of the curvature at its mean, if that is
 // better: the prior may be so wide that the curvature under it means little.
-func (s *structuredStepper) begin() {
-	c, d := &s.try, s.g.x.cols
+func (s *factoredAlgebra) begin() {
+	c, d := &s.next, s.g.x.cols
 	copy(c.m, s.cur.m)
 	clear(c.v)
 	if s.terms.expect(&c.siteState, nil, s.workers) != nil {
@@ -184,7 +170,7 @@ func (s *structuredStepper) begin() {
 	}
 	s.hess.set(c.tg)
 	s.fam.begin(s.delta[d:], &s.hess)
-	if s.look(0, 1) == nil && s.try.elbo > s.cur.elbo {
+	if s.look(0, 1) == nil && s.next.elbo > s.cur.elbo {
 		s.accept()
 	}
 }
@@ -197,10 +183,10 @@ const (
 )
 
 // renew leaves a stationary point of the ELBO that is no maximum, and reports whether it did.
-func (s *structuredStepper) renew() bool {
+func (s *factoredAlgebra) renew() bool {
 	d, old := s.g.x.cols, s.cur.elbo
 	delta := append([]float64(nil), s.delta[d:]...)
-	if s.fam.renew(s.delta[d:], &s.hess) && s.look(0, 1) == nil && s.try.elbo > old+worthRenewing {
+	if s.fam.renew(s.delta[d:], &s.hess) && s.look(0, 1) == nil && s.next.elbo > old+worthRenewing {
 		s.accept()
 		s.history.reset()
 		s.beyond = s.cur.elbo - old
@@ -212,8 +198,8 @@ func (s *structuredStepper) renew() bool {
 }
 
 // look evaluates the state at m + tmδ_m and φ + tvδ_φ.
-func (s *structuredStepper) look(tm, tv float64) error {
-	c, x, d := &s.try, s.g.x, s.g.x.cols
+func (s *factoredAlgebra) look(tm, tv float64) error {
+	c, x, d := &s.next, s.g.x, s.g.x.cols
 	copy(c.mean, s.cur.mean)
 	if tm != 0 {
 		floats.AddScaled(c.mean, tm, s.delta[:d])
@@ -223,7 +209,7 @@ func (s *structuredStepper) look(tm, tv float64) error {
 	s.fam.variances(c.v, x)
 	for i, v := range c.v {
 		if bad := c.m[i] + v; !(v >= 0) || math.IsInf(bad, 0) || math.IsNaN(bad) {
-			return fmt.Errorf("pgsvi: %w: the linear predictor of %s is N(%.4g, %.4g)", ErrNotFinite, s.terms.describe(i), c.m[i], v)
+			return fmt.Errorf("the linear predictor of %s is N(%.4g, %.4g): %w", s.terms.describe(i), c.m[i], v, ErrNotFinite)
 		}
 	}
 	if err := s.terms.expect(&c.siteState, nil, s.workers); err != nil {
@@ -233,21 +219,21 @@ func (s *structuredStepper) look(tm, tv float64) error {
 	p.mul(s.buf, c.mean, 1)
 	c.elbo = floats.Sum(c.e) - s.fam.divergence(p) - 0.5*floats.Dot(s.buf, c.mean)
 	if math.IsNaN(c.elbo) {
-		return fmt.Errorf("pgsvi: %w: the ELBO is %v", ErrNotFinite, c.elbo)
+		return fmt.Errorf("the ELBO is %v: %w", c.elbo, ErrNotFinite)
 	}
 	return nil
 }
 
 // accept makes the state that was looked at the current one, and the other way round.
-func (s *structuredStepper) accept() {
-	s.cur, s.try = s.try, s.cur
+func (s *factoredAlgebra) accept() {
+	s.cur, s.next = s.next, s.cur
 	s.fam.accept()
 	s.fresh, s.aimed = true, false
 }
 
 // search tries the step of length t in m, in V or in both, and its
 // halves, until the ELBO is finite and rises, or does not fall where rounding hides a rise.
-func (s *structuredStepper) search(times int, mean, cov float64) bool {
+func (s *factoredAlgebra) search(times int, mean, cov float64) bool {
 	t := s.t
 	if mean*cov == 0 {
 		t = 1
@@ -258,7 +244,7 @@ func (s *structuredStepper) search(times int, mean, cov float64) bool {
 		least = old - 1e-14*math.Abs(old)
 	}
 	for k := range times {
-		if s.look(t*mean, t*cov) == nil && !math.IsInf(s.try.elbo, 0) && s.try.elbo >= least {
+		if s.look(t*mean, t*cov) == nil && !math.IsInf(s.next.elbo, 0) && s.next.elbo >= least {
 			s.accept()
 			if k == 0 {
 				t *= 4
@@ -280,24 +266,24 @@ func (s *structuredStepper) search(times int, mean, cov float64) bool {
 }
 
 // remember takes the step from the state that was current before into the history.
-func (s *structuredStepper) remember(far bool) {
+func (s *factoredAlgebra) remember(far bool) {
 	d := s.g.x.cols
 	if far {
 		s.history.reset()
 	}
 	p := s.history.next(len(s.grad))
-	floats.SubTo(p.s[:d], s.cur.mean, s.try.mean)
+	floats.SubTo(p.s[:d], s.cur.mean, s.next.mean)
 	s.fam.secant(p.s[d:])
 	copy(p.y, s.grad)
-	s.gradMap = floats.Norm(p.s[:d], 2)
+	s.distance = floats.Norm(p.s[:d], 2)
 }
 
 // farOff is the number of nats beyond which a low-rank V follows the curvature, which
 // changes by orders of magnitude there, rather than gradients.
 const farOff = 1e4
 
-// aim finds where the current state would move to.
-func (s *structuredStepper) aim() {
+// direct finds where the current state would move to.
+func (s *factoredAlgebra) direct() {
 	if s.aimed {
 		return
 	}
@@ -347,11 +333,10 @@ func (s *structuredStepper) aim() {
 // and other maxima of its ELBO are further away.
 const lowRankGoal = 1e-7
 
-// Evaluate implements Stepper. The ELBO is exact. The gap is what the next step promises,
+// evaluate implements algebra. The gap is what the next step promises,
 // −½gᵀδ, where the last step kept to its promise; after a step with a given β it is not known.
-func (s *structuredStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
-	s.workers = env.Workers()
-	if err := s.evaluate(); err != nil {
+func (s *factoredAlgebra) evaluate() (Evaluation, error) {
+	if err := s.renewed(); err != nil {
 		return Evaluation{}, err
 	}
 	e := Evaluation{ELBO: s.cur.elbo, ELBOErr: known(s.cur.err)}
@@ -359,101 +344,110 @@ func (s *structuredStepper) Evaluate(_ context.Context, env *Env) (Evaluation, e
 		e.Goal = lowRankGoal
 	}
 	if !s.free && !math.IsInf(e.ELBO, 0) {
-		s.aim()
+		s.direct()
 		e.Gap = known(math.Max(s.promise, s.beyond))
 	}
 	return e, nil
 }
 
-func (s *structuredStepper) model() *GLM { return s.g }
-
-// weights implements glmStepper.
-func (s *structuredStepper) weights() ([]float64, weightCov, error) {
+// weights implements weighted.
+func (s *factoredAlgebra) weights() ([]float64, weightCov, error) {
 	return append([]float64(nil), s.cur.mean...), s.fam.cov(), nil
 }
 
-// structuredPG is the workspace of the step with a given β.
-type structuredPG struct {
-	estimates
-	mean, h, to, prior []float64
+// factoredPaper is the workspace of the step with a given β.
+type factoredPaper struct {
+	h, to, prior []float64 // move of the mean, yet without the metric of the main text; target of V⁻¹; diagonal of Λ0
+	mean         []float64
+	appendix     bool
 }
 
-// step takes the step of the paper with a diagonal V (PG-SVI-MF) and step size β
-// from the gradient of batch: with r = 1/(1+β) and the estimates α̂, γ̂ of the rows
-// of the batch, scaled by N/M,
+// marginals implements algebra. The error wraps ErrNoProx where V is not diagonal.
+func (s *factoredAlgebra) marginals(x *estimates, batch []int) error {
+	f, ok := s.fam.(*diagFamily)
+	if !ok {
+		return fmt.Errorf("a step size with LowRankCovariance; leave Solver.StepSize nil, or choose DiagonalCovariance or FullCovariance: %w", ErrNoProx)
+	}
+	m := len(batch)
+	if batch == nil {
+		m = s.n
+	}
+	x.resize(m)
+	s.g.x.mul(x.m, s.cur.mean, batch)
+	v := dense.Resize(s.pg.h, s.g.x.cols)
+	for j, p := range f.cur {
+		v[j] = 1 / p
+	}
+	s.g.x.quadDiag(x.v, v, batch)
+	s.pg.h = v
+	return nil
+}
+
+// aim implements algebra: the step of the paper with a diagonal V (PG-SVI-MF),
 //
 //	V₊⁻¹ = rV⁻¹ + (1−r)(Λ0 + diag XᵀΓ̂X),   m₊ = m − (1−r) B⁻¹(Λ0(m − μ0) − Xᵀα̂),
 //
 // of Λ0 the diagonal alone in V₊⁻¹ and in B, which is V₊⁻¹ or, in the appendix, (1−r)Λ0 + rV⁻¹.
-func (t *structuredPG) step(s *structuredStepper, batch []int, beta float64, rng *rand.Rand) error {
-	f, ok := s.fam.(*diagFamily)
-	if !ok {
-		return fmt.Errorf("pgsvi: %w: a step size with LowRankCovariance; leave Solver.StepSize nil, or choose DiagonalCovariance or FullCovariance", ErrNoProx)
-	}
-	x, m := s.g.x, len(batch)
-	if batch == nil {
-		m = s.n
-	}
-	t.resize(m)
-	t.mean, t.h, t.to = dense.Resize(t.mean, x.cols), dense.Resize(t.h, x.cols), dense.Resize(t.to, x.cols)
-	x.mul(t.m, s.cur.mean, batch)
-	for j, p := range f.cur {
-		t.h[j] = 1 / p
-	}
-	x.quadDiag(t.v, t.h, batch)
-	if err := s.terms.estimate(&t.estimates, batch, s.est, rng); err != nil {
-		return err
-	}
-	r := 1 / (1 + beta)
-	scale := (1 - r) * float64(s.n) / float64(m)
-	for k := range m {
-		t.d1[k] *= scale
-		t.d2[k] *= -scale
+func (s *factoredAlgebra) aim(x *estimates, batch []int, m paperMove) error {
+	t, f, d := &s.pg, s.fam.(*diagFamily), s.g.x.cols
+	for k := range x.m {
+		x.d1[k] *= m.scale
+		x.d2[k] *= -m.scale
 	}
 	s.g.prior.mul(t.h, s.cur.mean, 1)
-	floats.Scale(r-1, t.h)
-	x.addMulT(t.h, t.d1, batch)
-	t.prior = dense.Resize(t.prior, x.cols)
+	floats.Scale(m.r-1, t.h)
+	s.g.x.addMulT(t.h, x.d1, batch)
+	t.to, t.prior = dense.Resize(t.to, d), dense.Resize(t.prior, d)
 	s.g.prior.diagTo(t.prior)
+	t.appendix = m.appendix
 	for j, p := range f.cur {
-		t.to[j] = r*p + (1-r)*t.prior[j]
-		if s.g.opt.MeanUpdate == Appendix {
+		t.to[j] = m.r*p + (1-m.r)*t.prior[j]
+		if t.appendix {
 			t.h[j] /= t.to[j]
 		}
 	}
-	x.addSquares(t.to, t.d2, batch)
-	// Go less far where a precision would not be positive, and where noise would have
-	// it nearly zero: not below a tenth of that of the prior, noisyPivot.
-	least := 0.0
-	if !s.exact {
-		least = noisyPivot
+	s.g.x.addSquares(t.to, x.d2, batch)
+	return nil
+}
+
+// try implements algebra.
+func (s *factoredAlgebra) try(noisy bool) (valid, edge bool) {
+	t, f := &s.pg, s.fam.(*diagFamily)
+	for j, p := range f.cur {
+		if !(t.to[j] > 0) {
+			return false, false
+		}
+		edge = edge || noisy && t.to[j] < min(noisyPivot*t.prior[j], p)
 	}
-	length := 1.0
-	for positive := false; !positive; {
-		positive = true
-		for j, p := range f.cur {
-			f.try[j] = p + length*(t.to[j]-p)
-			positive = positive && f.try[j] > 0 && (f.try[j] >= min(least*t.prior[j], p) || length <= 1.0/(1<<noisyHalvings))
-		}
-		if positive {
-			break
-		}
-		if length /= 2; length < 1e-30 {
-			return fmt.Errorf("pgsvi: posterior precision at every step size: %w", ErrNotPosDef)
-		}
+	return true, edge
+}
+
+// halve implements algebra.
+func (s *factoredAlgebra) halve() {
+	t := &s.pg
+	for j, p := range s.fam.(*diagFamily).cur {
+		t.to[j] = p + 0.5*(t.to[j]-p)
 	}
-	for j, p := range f.try {
-		h := length * t.h[j]
-		if s.g.opt.MeanUpdate == MainText {
+	floats.Scale(0.5, t.h)
+}
+
+// take implements algebra.
+func (s *factoredAlgebra) take() error {
+	t, f := &s.pg, s.fam.(*diagFamily)
+	t.mean = dense.Resize(t.mean, len(t.to))
+	for j, p := range t.to {
+		h := t.h[j]
+		if !t.appendix {
 			h /= p
 		}
 		t.mean[j] = s.cur.mean[j] + h
 		if math.IsNaN(t.mean[j]+p) || math.IsInf(t.mean[j]+p, 0) {
-			return fmt.Errorf("pgsvi: %w: weight %d (%s) would move to N(%v, %v)", ErrNotFinite, j, s.g.names[j], t.mean[j], 1/p)
+			return fmt.Errorf("weight %d (%s) would move to N(%v, %v): %w", j, s.g.names[j], t.mean[j], 1/p, ErrNotFinite)
 		}
 	}
-	s.gradMap = floats.Distance(t.mean, s.cur.mean, 2) / beta
+	s.distance = floats.Distance(t.mean, s.cur.mean, 2)
 	s.cur.mean, t.mean = t.mean, s.cur.mean
+	copy(f.try, t.to)
 	f.accept()
 	s.history.reset()
 	s.fresh, s.aimed, s.started, s.free = false, false, true, true

@@ -1,0 +1,180 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas/blas64"
+)
+
+// curveProx takes the proximal steps of a GP under a divergence that has no
+// closed form. The objective linearised at λ_k, f linear plus h, is least at the
+// sites γ̂ = −∂²E/∂m², b̂ = γ̂m + ∂E/∂m; natural parameters averaged between these
+// and λ_k form a curve q_t, and the step is the minimiser on it,
+//
+//	argmin_{0≤t≤1}  λ(t)ᵀ∇f(λ_k) + h(λ(t)) + D(λ(t)‖λ_k)/β.
+//
+// On the curve the first two terms fall monotonically, and D is flat at t = 0,
+// so that only a fixed point of the iteration takes a step of length zero.
+type curveProx struct {
+	d      Divergence
+	sites  *denseAlgebra
+	beta   float64 // the next step size to try where the caller gives none
+	q, q0  *Gaussian
+	tg, tb []float64
+	try    siteState
+	fac    dense.Sites
+	exp    dense.Expansion
+	logDet float64
+}
+
+// newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
+func newCurve(s *denseAlgebra, d Divergence) (*curveProx, error) {
+	c := &curveProx{d: d, sites: s, beta: 1, q: newGaussian(s.n), q0: newGaussian(s.n)}
+	copy(c.q0.next.v, s.k)
+	if err := c.q0.commitMoments(); err != nil {
+		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GP.Jitter: %w", d, err)
+	}
+	if err := validate(d); err != nil {
+		return nil, err
+	}
+	return c, accepted(d, c.q0)
+}
+
+// at computes c.try, and c.q if dense, at the fraction t of the way to the target.
+func (c *curveProx) at(t float64, full bool) error {
+	s, n := c.sites, c.sites.n
+	c.try.resize(n)
+	for i, g := range s.cur.gamma {
+		b := s.cur.a[i] + g*s.cur.m[i]
+		c.try.gamma[i] = g + t*(c.tg[i]-g)
+		c.try.a[i] = b + t*(c.tb[i]-b)
+	}
+	if !c.fac.Factor(s.k, n, c.try.gamma) {
+		return fmt.Errorf("posterior covariance: %w", ErrNotPosDef)
+	}
+	c.logDet = c.fac.LogDet
+	c.fac.Expand(&c.exp, s.k, n)
+	c.fac.Solve(c.try.a)
+	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(c.try.a), 0, dense.Vector(c.try.m))
+	c.fac.Variances(c.try.v, &c.exp)
+	if !full {
+		return nil
+	}
+	copy(c.q.next.m, c.try.m)
+	c.fac.Covariance(c.q.next.v, &c.exp)
+	dense.FillUpper(c.q.next.v, n)
+	return c.q.commitMoments()
+}
+
+// aim stores the target in c.tg and c.tb: that of all terms, as exactly as it is known, or what the estimator of st
+// says of the terms in batch.
+func (c *curveProx) aim(st *siteStepper, batch []int, exact bool, rng *rand.Rand) error {
+	s := c.sites
+	c.tg, c.tb = dense.Resize(c.tg, s.n), dense.Resize(c.tb, s.n)
+	if err := s.refresh(false); err != nil {
+		return err
+	}
+	if exact {
+		for i, g := range s.cur.tg {
+			c.tg[i], c.tb[i] = g, s.cur.d1[i]+g*s.cur.m[i]
+		}
+		return nil
+	}
+	if err := st.estimate(batch, rng); err != nil {
+		return err
+	}
+	clear(c.tg)
+	clear(c.tb)
+	x := &st.x
+	scale := float64(s.n) / float64(len(x.m))
+	for i := range x.m {
+		j := dense.Index(batch, i)
+		c.tg[j] -= scale * x.d2[i]
+		c.tb[j] += scale * (x.d1[i] - x.d2[i]*x.m[i])
+	}
+	return nil
+}
+
+// step goes towards the target with step size beta, or with one of its own, at which the
+// ELBO does not fall, where beta is +Inf. It returns the step size taken.
+func (c *curveProx) step(beta float64) (float64, error) {
+	s := c.sites
+	auto := math.IsInf(beta, 1)
+	before := math.Inf(-1)
+	if auto {
+		beta, before = c.beta, s.elbo(&s.cur, s.logDet)
+	}
+	if err := c.at(0, true); err != nil {
+		return 0, err
+	}
+	c.q, c.q0 = c.q0, c.q
+	tol := 1e-5
+	if auto {
+		tol = 1e-2 // the step is checked: it need not be exact
+	}
+	var failure error
+	for range 60 {
+		t, err := c.length(beta, tol)
+		if err == nil {
+			err = c.at(t, false)
+		}
+		if err == nil {
+			err = s.terms.expect(&c.try, nil, s.workers)
+		}
+		if err != nil && !auto {
+			return 0, err
+		}
+		if err != nil {
+			failure = err
+			beta /= 2
+			continue
+		}
+		failure = nil
+		if after := s.elbo(&c.try, c.logDet); !auto || after >= before-elboRounding*math.Abs(before) {
+			s.distance = siteDistance(&c.try, &s.cur)
+			s.cur, c.try = c.try, s.cur
+			s.logDet = c.logDet
+			s.fresh, s.dense, s.batched, s.unresolved = true, false, false, false
+			c.beta = math.Min(2*beta, mostBeta)
+			return beta, nil
+		}
+		beta /= 2
+	}
+	s.distance = 0
+	return beta, failure
+}
+
+// mostBeta bounds the step sizes that grow on their own: D has no weight left.
+const mostBeta = 1e12
+
+// length returns the minimiser over the curve, to the given accuracy.
+func (c *curveProx) length(beta, tol float64) (float64, error) {
+	var failure error
+	t := accel.Minimize1(beta/(1+beta), tol, func(t float64) float64 {
+		if err := c.at(t, true); err != nil {
+			failure = err
+			return math.Inf(1)
+		}
+		// f linear plus KL(q‖N(0, K)), and D/β.
+		v := c.logDet
+		for i, m := range c.try.m {
+			vi := c.try.v[i]
+			v += c.try.a[i]*m - c.try.gamma[i]*vi
+			v += c.tg[i]*(vi+m*m) - 2*c.tb[i]*m
+		}
+		d := c.d.Value(c.q, c.q0)
+		if math.IsNaN(d) {
+			failure = fmt.Errorf("the divergence is NaN: %w", ErrNotFinite)
+			return math.Inf(1)
+		}
+		return 0.5*v + d/beta
+	})
+	if t == 0 && failure != nil {
+		return 0, failure
+	}
+	return t, nil
+}

@@ -1,0 +1,393 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// denseAlgebra is the approximation q(z) = N(m, V) of N variables with prior N(0, K) in site form,
+//
+//	V⁻¹ = K⁻¹ + diag(γ),   V⁻¹m = b,
+//
+// two numbers a term. It needs no K⁻¹ and no jitter. A block step puts the sites of the block
+// back by corrections of rank M, and never lowers the ELBO.
+type denseAlgebra struct {
+	terms *terms
+	n     int
+	k     []float64 // K, full
+
+	cur    siteState
+	logDet float64 // log|K|/|V|
+	cov    []float64
+	dense  bool // cov holds V (lower triangle)
+	fresh  bool // m, v and the expectations of cur are those of its sites
+
+	unresolved bool // rounding hides some of v
+
+	blocks   blockStep
+	batch    siteProblem
+	mover    covMover  // of batch
+	base     siteState // the prior, once batch needs it
+	batched  bool      // batch is at the current sites
+	pg       densePaper
+	workers  int
+	distance float64   // that the last step went
+	rounding []float64 // estimated relative error of the diagonal of cov
+}
+
+// newDenseAlgebra returns the prior of t, with covariances k. The error says which term has no
+// expectation there.
+func newDenseAlgebra(t *terms, k []float64, workers int) (*denseAlgebra, error) {
+	n := t.len()
+	s := &denseAlgebra{terms: t, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+	s.use(workers)
+	s.cur = s.prior()
+	s.dense, s.fresh = true, true
+	if err := t.expect(&s.cur, nil, workers); err != nil {
+		return nil, fmt.Errorf("pgsvi: under the prior, %w", err)
+	}
+	return s, nil
+}
+
+// denseBlock is the number of terms in a block step, about: the product that puts a block back costs
+// O(denseBlock N²), and smaller ones take more passes.
+const denseBlock = 32
+
+// plan is sweeps of block steps over blocks that stay the same, which converge faster than blocks drawn anew.
+func (s *denseAlgebra) plan() Plan {
+	blocks := (s.n + denseBlock - 1) / denseBlock
+	return Plan{Batch: (s.n + blocks - 1) / blocks, Sampler: ShuffleOnce{}}
+}
+
+func (s *denseAlgebra) closedForm() bool { return true }
+
+func (s *denseAlgebra) moved() float64 { return s.distance }
+
+func (s *denseAlgebra) use(workers int) {
+	s.workers, s.blocks.prob.workers, s.batch.workers = workers, workers, workers
+}
+
+// evaluate implements algebra. The gap is what the problem linearised at the current state
+// promises, ½δᵀFδ, with δ the distance of the sites from
+// their targets and F the Fisher information of q: with c = δ_b − δ_γ m,
+//
+//	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
+func (s *denseAlgebra) evaluate() (Evaluation, error) {
+	if err := s.refresh(false); err != nil {
+		return Evaluation{}, err
+	}
+	e := Evaluation{ELBO: s.elbo(&s.cur, s.logDet), ELBOErr: known(s.cur.err), Gap: math.Inf(1)}
+	if s.refresh(true) != nil {
+		e.Gap = 0
+	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
+		e.Gap = known(s.decrement())
+	}
+	return e, nil
+}
+
+// prior returns the state without sites.
+func (s *denseAlgebra) prior() (p siteState) {
+	p.resize(s.n)
+	clear(p.gamma)
+	clear(p.a)
+	clear(p.m)
+	for i := range p.v {
+		p.v[i] = s.k[i*s.n+i]
+	}
+	return p
+}
+
+// elbo returns the ELBO of c: with a = K⁻¹m,
+//
+//	Σe − KL,   KL = ½(aᵀm − Σγv + log|K|/|V|).
+func (s *denseAlgebra) elbo(c *siteState, logDet float64) float64 {
+	kl := logDet
+	for i, m := range c.m {
+		kl += c.a[i]*m - c.gamma[i]*c.v[i]
+	}
+	return floats.Sum(c.e) - 0.5*kl
+}
+
+// decrement returns ½δᵀFδ; see Evaluate.
+func (s *denseAlgebra) decrement() float64 {
+	n := s.n
+	dg, c := make([]float64, n), make([]float64, n)
+	for i := range n {
+		dg[i] = s.cur.tg[i] - s.cur.gamma[i]
+		c[i] = s.cur.d1[i] - s.cur.a[i]
+	}
+	var gap, mean, precision float64 // and the latter two bounds on its rounding
+	for i := range n {
+		var linear, square float64
+		for j, v := range s.cov[i*n : i*n+i] {
+			linear += c[j] * v
+			square += dg[j] * v * v
+		}
+		v := s.cov[i*n+i]
+		gap += c[i]*(linear+0.5*c[i]*v) + 0.5*dg[i]*v*v*0.5*dg[i] + 0.5*dg[i]*square
+		v = math.Abs(v)
+		mean += math.Abs(c[i]) * math.Sqrt(s.rounding[i]*v)
+		precision += math.Abs(dg[i]) * v * math.Sqrt(s.rounding[i])
+	}
+	return math.Max(gap, 0.5*mean*mean+0.25*precision*precision)
+}
+
+// refresh makes the marginals and expectations, and if dense also V, those of
+// the sites.
+func (s *denseAlgebra) refresh(dense bool) error {
+	if s.fresh && (s.dense || !dense) {
+		return nil
+	}
+	p := &s.pg
+	if p.current = p.fac.Factor(s.k, s.n, s.cur.gamma); !p.current {
+		return fmt.Errorf("posterior covariance: %w", ErrNotPosDef)
+	}
+	p.fac.Expand(&p.exp, s.k, s.n)
+	if !s.fresh {
+		s.logDet = p.fac.LogDet
+		s.unresolved = !p.fac.Variances(s.cur.v, &p.exp)
+		for i, v := range s.cur.v {
+			s.cur.v[i] = s.boundVariance(i, v)
+		}
+		if err := s.terms.expect(&s.cur, nil, s.workers); err != nil {
+			return err
+		}
+		s.fresh = true
+	}
+	if dense {
+		p.fac.Covariance(s.cov, &p.exp)
+		s.dense = true
+		for i := range s.rounding {
+			s.rounding[i] = s.roundingAnew(i)
+		}
+	}
+	return nil
+}
+
+// boundVariance returns the variance v of term i, or a bound on it where
+// rounding has left nothing of it.
+func (s *denseAlgebra) boundVariance(i int, v float64) float64 {
+	if v > 0 {
+		return v
+	}
+	return math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
+}
+
+// siteDistance returns the Euclidean distance between two states in the sites (γ, b).
+func siteDistance(p, q *siteState) float64 {
+	var s float64
+	for i := range p.m {
+		g := p.gamma[i] - q.gamma[i]
+		b := p.a[i] + p.gamma[i]*p.m[i] - q.a[i] - q.gamma[i]*q.m[i]
+		s += g*g + b*b
+	}
+	return math.Sqrt(s)
+}
+
+// ascend implements algebra.
+func (s *denseAlgebra) ascend() error {
+	if err := s.refresh(false); err != nil {
+		return err
+	}
+	p := &s.batch
+	if !s.batched {
+		if s.base.m == nil {
+			s.base = s.prior()
+		}
+		s.mover.n, s.mover.cov = s.n, s.k
+		if err := p.init(s.terms, nil, &s.mover, &s.base); err != nil {
+			return err
+		}
+		started := false
+		for i, g := range s.cur.gamma {
+			p.try.gamma[i], p.try.c[i] = g, s.cur.a[i]+g*s.cur.m[i]
+			started = started || g != 0 || s.cur.a[i] != 0
+		}
+		if started && p.eval() {
+			p.cur, p.try = p.try, p.cur
+		}
+		s.batched = true
+	}
+	before := s.elbo(&s.cur, s.logDet)
+	p.iterate()
+	if s.elbo(&p.cur.siteState, p.cur.logDet) < before-elboRounding*math.Abs(before) {
+		// Less accurate here than the state from blocks, which stands.
+		s.batched, s.distance = false, 0
+		return nil
+	}
+	s.distance = siteDistance(&p.cur.siteState, &s.cur)
+	s.cur.copyFrom(&p.cur.siteState)
+	s.logDet = p.cur.logDet
+	s.fresh, s.dense, s.unresolved = true, false, false
+	return nil
+}
+
+const (
+	epsilon      = 1.1e-16 // of float64
+	elboRounding = 1e-13   // relative change of the ELBO that may be rounding
+)
+
+// roundingAnew estimates the relative error of a variance computed from the sites.
+func (s *denseAlgebra) roundingAnew(i int) float64 {
+	k := s.k[i*s.n+i]
+	if s.cur.gamma[i]*k > dense.StrongSite {
+		return epsilon
+	}
+	return epsilon * k / s.cur.v[i]
+}
+
+// densePaper is the workspace of the step with a given β.
+type densePaper struct {
+	fac, next dense.Sites
+	current   bool // fac is that of the sites of the state
+	exp       dense.Expansion
+	rows      []float64
+	gamma, b  []float64 // the target, γ₊ and b₊
+	a, mean   []float64 // of the appendix, K⁻¹m₊ and m₊
+	w         []float64
+}
+
+// marginals implements algebra. The mean of all terms is current in s.cur.m whenever the factor is.
+func (s *denseAlgebra) marginals(x *estimates, batch []int) error {
+	t, n := &s.pg, s.n
+	s.batched = false
+	if !s.fresh && !t.current { // V is to be computed anew
+		if err := s.refresh(false); err != nil {
+			return err
+		}
+	}
+	m := len(batch)
+	if batch == nil {
+		m = n
+	}
+	x.resize(m)
+	for a := range m {
+		i := dense.Index(batch, a)
+		x.m[a], x.v[a] = s.cur.m[i], s.cur.v[i]
+	}
+	if s.fresh {
+		return nil
+	}
+	t.rows = dense.Resize(t.rows, n*m)
+	for a := range m {
+		i := dense.Index(batch, a)
+		x.v[a] = s.k[i*n+i]
+		for j, kij := range s.k[i*n : (i+1)*n] {
+			t.rows[j*m+a] = kij
+		}
+	}
+	t.fac.Expand(&t.exp, t.rows, m)
+	t.exp.SubVar(x.v)
+	for a, v := range x.v {
+		x.v[a] = s.boundVariance(dense.Index(batch, a), v)
+	}
+	return nil
+}
+
+// aim implements algebra: Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
+func (s *denseAlgebra) aim(x *estimates, batch []int, m paperMove) error {
+	t, n := &s.pg, s.n
+	t.gamma, t.b, t.w = dense.Resize(t.gamma, n), dense.Resize(t.b, n), dense.Resize(t.w, n)
+	for i, g := range s.cur.gamma {
+		t.gamma[i], t.b[i] = m.r*g, m.r*(s.cur.a[i]+g*s.cur.m[i])
+	}
+	if m.appendix {
+		if err := s.appendix(x, batch, m); err != nil {
+			return err
+		}
+	}
+	for i := range x.m {
+		j := dense.Index(batch, i)
+		t.gamma[j] -= m.scale * x.d2[i]
+		if !m.appendix {
+			t.b[j] += m.scale * (x.d1[i] - x.d2[i]*x.m[i])
+		}
+	}
+	if m.appendix {
+		for i, a := range t.a {
+			t.b[i] = a + t.gamma[i]*t.mean[i]
+		}
+	}
+	return nil
+}
+
+// appendix stores a₊ = K⁻¹m₊ and m₊ of the appendix in t.a and t.mean. On entry
+// t.gamma = rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so that
+//
+//	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
+func (s *denseAlgebra) appendix(x *estimates, batch []int, m paperMove) error {
+	t, n := &s.pg, s.n
+	if !t.next.Factor(s.k, n, t.gamma) {
+		return fmt.Errorf("metric of the mean update: %w", ErrNotPosDef)
+	}
+	t.a, t.mean = dense.Resize(t.a, n), dense.Resize(t.mean, n)
+	copy(t.a, s.cur.a)
+	for i, a := range t.a {
+		t.w[i] = (1 - m.r) * a
+	}
+	for i := range x.m {
+		t.w[dense.Index(batch, i)] -= m.scale * x.d1[i]
+	}
+	t.next.Solve(t.w)
+	floats.Sub(t.a, t.w)
+	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.a), 0, dense.Vector(t.mean))
+	return nil
+}
+
+// try implements algebra. A pivot is what a site leaves of the precision of its variable.
+func (s *denseAlgebra) try(noisy bool) (valid, edge bool) {
+	t := &s.pg
+	if !t.next.Factor(s.k, s.n, t.gamma) {
+		return false, false
+	}
+	if !noisy {
+		return true, false
+	}
+	if !t.current {
+		t.current = t.fac.Factor(s.k, s.n, s.cur.gamma)
+	}
+	return true, t.next.LeastPivot() < min(noisyPivot, t.fac.LeastPivot())
+}
+
+// halve implements algebra.
+func (s *denseAlgebra) halve() {
+	t := &s.pg
+	for i, g := range s.cur.gamma {
+		t.gamma[i] = 0.5 * (t.gamma[i] + g)
+		t.b[i] = 0.5 * (t.b[i] + s.cur.a[i] + g*s.cur.m[i])
+	}
+}
+
+// take implements algebra.
+func (s *denseAlgebra) take() error {
+	t, n := &s.pg, s.n
+	t.mean = dense.Resize(t.mean, n)
+	copy(t.w, t.b)
+	t.next.Solve(t.w)
+	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.w), 0, dense.Vector(t.mean))
+	if i, ok := dense.AllFinite(t.mean); !ok {
+		return fmt.Errorf("mean of term %d would be %v: %w", i, t.mean[i], ErrNotFinite)
+	}
+	t.fac, t.next, t.current = t.next, t.fac, true
+	s.distance = siteDistance(&siteState{gamma: t.gamma, a: t.w, m: t.mean}, &s.cur)
+	copy(s.cur.gamma, t.gamma)
+	copy(s.cur.a, t.w)
+	copy(s.cur.m, t.mean)
+	s.logDet = t.fac.LogDet
+	s.fresh, s.dense = false, false
+	return nil
+}
+
+// denseOf returns the algebra of st, if that is a state of t with a dense one.
+func denseOf(st State, t *terms) (*denseAlgebra, bool) {
+	s, ok := st.(*siteStepper)
+	if !ok || s.terms != t {
+		return nil, false
+	}
+	d, ok := s.alg.(*denseAlgebra)
+	return d, ok
+}
