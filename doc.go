@@ -3,6 +3,24 @@
 // Stochastic Variational Inference using Proximal-Gradient Methods with General
 // Divergence Functions", UAI 2016).
 //
+// # Where to start
+//
+//	you have                                       use
+//	labels, counts or values at points             NewGP, and NewLowRankGP beyond some thousands
+//	rows of features, dense or sparse              NewGLM
+//	more rows than memory holds, or a stream       NewGLMStream
+//	documents                                      NewCTM, NewCTMStream
+//	a log-likelihood of your own                   Objective with Expect and LogLik
+//	posteriors that are not Gaussian               Objective with a Family of yours and NewExp
+//	a divergence of your own                       DivergenceFunc, Solver.Divergence
+//	a file                                         package data
+//
+// Fit with a nil Solver needs no tuning and says how close to the optimum it got:
+//
+//	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{})
+//	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.Gap in nats
+//	p := post.Prob(nil, +1, xnew)
+//
 // # The iteration
 //
 // An approximation q(z|λ) of a posterior maximises the evidence lower bound
@@ -22,7 +40,7 @@
 //	h                Convex; KLTo, L1, Zero
 //	D                Divergence; KL, Euclidean, Diagonal, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
-//	the ELBO, −f−h   Stepper.ELBO, Result.ELBO (natural logarithms: nats)
+//	the ELBO, −f−h   Evaluation.ELBO, Result.ELBO (natural logarithms: nats)
 //	γ̃_n, b_n         the site parameters of a GP and of the rows of a GLM; γ̃ is a precision
 //	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (this α is not that of A6)
 //	G_k              Iteration.GradMap
