@@ -61,7 +61,7 @@ const savedGLMFormat = "pgsvi GLM posterior 1"
 // same predictions, to the last bit, which can be updated as p can. A full
 // covariance takes D²/2 numbers; that of more weights than rows, if there are more
 // than 2000 weights, takes the data as well. The error is that of w, or wraps
-// ErrParam if the likelihood is of a type that RegisterType was not told of.
+// ErrParam if the likelihood is of a type that Register was not told of.
 func (p *GLMPosterior) Save(w io.Writer) error {
 	s := savedGLM{Format: savedGLMFormat, Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean}
 	s.Prior = savedPrior{Mean: p.prior.mean, Diag: p.prior.prec}

@@ -261,7 +261,7 @@ func TestSaveGLMErrors(t *testing.T) {
 		t.Errorf("full disk: %v", err)
 	}
 	p.lik = unregistered{}
-	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "RegisterType") {
+	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "see Register") {
 		t.Errorf("unregistered likelihood: %v", err)
 	}
 }

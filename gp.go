@@ -57,7 +57,7 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
 	if k == nil {
 		return nil, fmt.Errorf("pgsvi: %w: nil Kernel", ErrParam)
 	}
-	if err := ValidateKernel(k, d); err != nil {
+	if err := checkKernel(k, d); err != nil {
 		return nil, err
 	}
 	g := &GP{x: mat.DenseCopyOf(x), kernel: k}

@@ -446,7 +446,7 @@ const savedLowRankGPFormat = "pgsvi low-rank GP posterior 1"
 
 // Save writes p as JSON, from which LoadLowRankGPPosterior makes a posterior with
 // the same predictions. The error is that of w, or wraps ErrParam if the kernel or
-// the likelihood is of a type that RegisterType was not told of.
+// the likelihood is of a type that Register was not told of.
 func (p *LowRankGPPosterior) Save(w io.Writer) error {
 	m := p.Rank()
 	s := savedLowRankGP{Format: savedLowRankGPFormat, Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
@@ -490,7 +490,7 @@ func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
 	if !isKernel || !isLik {
 		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a kernel and a %s for a likelihood", ErrParam, s.Kernel.Type, s.Likelihood.Type)
 	}
-	if err := ValidateKernel(k, s.Cols); err != nil {
+	if err := checkKernel(k, s.Cols); err != nil {
 		return nil, err
 	}
 	if v, ok := lik.(Validator); ok {

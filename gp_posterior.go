@@ -292,7 +292,7 @@ const savedGPFormat = "pgsvi GP posterior 1"
 
 // Save writes p as JSON, from which LoadGPPosterior makes a posterior with the
 // same predictions. The error is that of w, or wraps ErrParam if the kernel or
-// the likelihood is of a type that RegisterType was not told of.
+// the likelihood is of a type that Register was not told of.
 func (p *GPPosterior) Save(w io.Writer) error {
 	rows, cols := p.x.Dims()
 	s := savedGP{Format: savedGPFormat, Rows: rows, Cols: cols, Jitter: p.jitter,
@@ -339,7 +339,7 @@ func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 	if !isKernel || !isLik {
 		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a kernel and a %s for a likelihood", ErrParam, s.Kernel.Type, s.Likelihood.Type)
 	}
-	if err := ValidateKernel(g.kernel, s.Cols); err != nil {
+	if err := checkKernel(g.kernel, s.Cols); err != nil {
 		return nil, err
 	}
 	if v, ok := g.terms.lik.(Validator); ok {

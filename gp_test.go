@@ -902,7 +902,7 @@ func TestGPUserMistakes(t *testing.T) {
 	if !errors.Is(err, ErrDiverged) || res.Status != Failed || res.Gap == 0 {
 		t.Errorf("impossible likelihood: %v, gap %v, %v", res.Status, res.Gap, err)
 	}
-	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{}, GaussianNoise{}); err != nil {
+	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{savedLinear{1}}, GaussianNoise{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "rows 1 and 0") {

@@ -88,17 +88,18 @@ func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
 	return dst
 }
 
-// GramGrad stores Σ_ij w_ij ∂K_ij/∂log θ_p for the training Gram matrix K, noise
-// included, in dst of length P and returns it; nil allocates. The sum is over
-// all N² pairs. With w = ∂f/∂K, both triangles counted, it is the gradient of f
-// with respect to the log-parameters, in one pass over the pairs and without
-// storing the derivatives.
+// GramGrad stores Σ_ij w_ij ∂K_ij/∂θ_p for the training Gram matrix K, noise
+// included, in dst of length P and returns it; nil allocates. The derivatives
+// are in log θ_p where its Min ≥ 0, as those of Kernel.Grad. The sum is over all
+// N² pairs. With w = ∂f/∂K, both triangles counted, it is the gradient of f with
+// respect to the P parameters, in one pass over the pairs and without storing
+// the derivatives.
 //
 // The sum is taken in an order that does not depend on GOMAXPROCS. It panics if
 // x is empty, if w is not N×N, if dst is neither nil nor of length P, or where
-// k.GradParams panics.
+// k.Grad panics.
 func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 {
-	np := k.NumParams()
+	np := numParams(k)
 	dst = kernelDst(dst, np)
 	n, _ := x.Dims()
 	kernelSize(w.SymmetricDim(), w.SymmetricDim(), n, n)
@@ -209,17 +210,13 @@ func (j *kernelJob) run() {
 func (j *kernelJob) Do(_, task, _ int) {
 	t := kernelTiles.Get().(*kernelTile)
 	t.centre = j.centre
-	for range 1 {
-		i0, j0 := task/j.cols()*kernelRows, task%j.cols()*kernelCols
-		i1, j1 := min(i0+kernelRows, j.x.Rows), min(j0+kernelCols, j.y.Rows)
-		if j.sym {
-			j0 = max(j0, i0)
-		}
-		if j0 >= j1 {
-			continue
-		}
+	i0, j0 := task/j.cols()*kernelRows, task%j.cols()*kernelCols
+	i1, j1 := min(i0+kernelRows, j.x.Rows), min(j0+kernelCols, j.y.Rows)
+	if j.sym {
+		j0 = max(j0, i0)
+	}
+	if j0 < j1 {
 		t.x, t.y = kernelSlice(j.x, i0, i1), kernelSlice(j.y, j0, j1)
-		mark := t.top
 		buf := t.get(t.len())
 		if j.w == nil {
 			kernelFill(j.k, buf, t)
@@ -236,10 +233,9 @@ func (j *kernelJob) Do(_, task, _ int) {
 			kernelWeights(buf, j.w, i0, i1, j0, j1)
 			kernelPull(j.k, j.part[task*j.np:(task+1)*j.np], buf, t)
 		}
-		t.top = mark
 	}
 	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
-	kernelTiles.Put(t)
+	t.free()
 }
 
 func kernelSlice(x blas64.General, lo, hi int) blas64.General {
@@ -262,13 +258,20 @@ func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 // kernelTile is one tile: some rows of X, some rows of Y, and scratch memory
 // that is handed out like a stack.
 type kernelTile struct {
-	x, y   blas64.General
-	centre []float64
-	bufs   [][]float64
-	top    int
+	x, y    blas64.General
+	centre  []float64
+	bufs    [][]float64
+	top     int
+	profile any // the memory of shapeOf
 }
 
 func (t *kernelTile) len() int { return t.x.Rows * t.y.Rows }
+
+// free gives the tile back.
+func (t *kernelTile) free() {
+	t.top = 0
+	kernelTiles.Put(t)
+}
 
 // get returns scratch with unspecified contents; resetting top gives it back.
 func (t *kernelTile) get(n int) []float64 {
@@ -280,47 +283,44 @@ func (t *kernelTile) get(n int) []float64 {
 	return t.bufs[t.top-1]
 }
 
+// tiled is a kernel that is computed a tile at a time.
+type tiled interface {
+	Kernel
+	// is reports whether k is of this very type. A user's type that embeds one of
+	// these, and has a Cov of its own, has the unexported methods, too.
+	is(k Kernel) bool
+	// numParams is the length of Params.
+	numParams() int
+	// fill stores the covariances of the tile in dst, row after row.
+	fill(dst []float64, t *kernelTile)
+	// pull adds Σ w ∂k/∂θ, with derivatives as in Grad, over the pairs of the tile
+	// to dst.
+	pull(dst, w []float64, t *kernelTile)
+}
+
+// asTiled returns k as a tiled kernel, unless it only embeds one.
+func asTiled(k Kernel) (own tiled, ok bool) {
+	if own, ok = k.(tiled); ok && own.is(k) {
+		return own, true
+	}
+	return nil, false
+}
+
+// isType reports whether k is a K or a pointer to one.
+func isType[K Kernel](k Kernel) bool {
+	switch any(k).(type) {
+	case K, *K:
+		return true
+	}
+	return false
+}
+
 // kernelFill stores the covariances of the tile in dst, row after row.
-//
-// The types are spelt out because a user's type that embeds one of them, and
-// has a Cov of its own, has the unexported methods too.
 func kernelFill(k Kernel, dst []float64, t *kernelTile) {
 	mark := t.top
-	switch k := k.(type) {
-	case SquaredExp, Matern12, Matern32, Matern52, RationalQuadratic, Periodic:
-		r := k.(kernelRadial)
-		kernelDist2(r, dst, t)
-		r.values(dst)
-	case Linear:
-		k.fill(dst, t)
-	case Constant:
-		s := kernelOne(k.Scale)
-		for i := range dst {
-			dst[i] = s * s
-		}
-	case White:
-		clear(dst)
-	case Sum:
-		clear(dst)
-		buf := t.get(len(dst))
-		for _, term := range k {
-			kernelFill(term, buf, t)
-			for i, v := range buf {
-				dst[i] += v
-			}
-		}
-	case Product:
-		for i := range dst {
-			dst[i] = 1
-		}
-		buf := t.get(len(dst))
-		for _, factor := range k {
-			kernelFill(factor, buf, t)
-			for i, v := range buf {
-				dst[i] *= v
-			}
-		}
-	default:
+	if own, ok := asTiled(k); ok {
+		own.fill(dst, t)
+	} else {
 		for i := range t.x.Rows {
 			for j := range t.y.Rows {
 				dst[i*t.y.Rows+j] = k.Cov(kernelRow(t.x, i), kernelRow(t.y, j))
@@ -330,107 +330,55 @@ func kernelFill(k Kernel, dst []float64, t *kernelTile) {
 	t.top = mark
 }
 
-// kernelPull adds Σ w ∂k/∂log θ over the pairs of the tile to dst.
+// kernelPull adds Σ w ∂k/∂θ over the pairs of the tile to dst.
 func kernelPull(k Kernel, dst, w []float64, t *kernelTile) {
 	mark := t.top
-	switch k := k.(type) {
-	case SquaredExp, Matern12, Matern32, Matern52, RationalQuadratic, Periodic:
-		kernelPullRadial(k.(kernelRadial), dst, w, t)
-	case White:
-	case Sum:
-		for _, term := range k {
-			n := term.NumParams()
-			kernelPull(term, dst[:n:n], w, t)
-			dst = dst[n:]
-		}
-	case Product:
-		buf, val := t.get(len(w)), t.get(len(w))
-		for f, factor := range k {
-			copy(buf, w)
-			for g, other := range k {
-				if g == f {
-					continue
-				}
-				kernelFill(other, val, t)
-				for i, v := range val {
-					buf[i] *= v
-				}
-			}
-			n := factor.NumParams()
-			kernelPull(factor, dst[:n:n], buf, t)
-			dst = dst[n:]
-		}
-	default:
-		grad := t.get(k.NumParams())
-		for i := range t.x.Rows {
-			for j := range t.y.Rows {
-				wij := w[i*t.y.Rows+j]
-				if wij == 0 {
-					continue
-				}
-				k.GradParams(grad, kernelRow(t.x, i), kernelRow(t.y, j))
-				for p, v := range grad {
-					dst[p] += wij * v
-				}
-			}
-		}
+	if own, ok := asTiled(k); ok {
+		own.pull(dst, w, t)
+	} else {
+		pullPairs(k, dst, w, t)
 	}
 	t.top = mark
 }
 
-func kernelPullRadial(k kernelRadial, dst, w []float64, t *kernelTile) {
-	r2, val := t.get(len(w)), t.get(len(w))
-	kernelDist2(k, r2, t)
-	copy(val, r2)
-	k.values(val)
-	s := k.scaled()
-	sum := t.get(len(s.Lengths))
-	clear(sum)
-	var dScale, dLength, dShape float64
+// pullPairs is pull, pair by pair.
+func pullPairs[K Kernel](k K, dst, w []float64, t *kernelTile) {
+	grad := t.get(len(dst))
 	for i := range t.x.Rows {
-		x := kernelRow(t.x, i)
 		for j := range t.y.Rows {
-			at := i*t.y.Rows + j
-			if w[at] == 0 {
+			wij := w[i*t.y.Rows+j]
+			if wij == 0 {
 				continue
 			}
-			y, r2, val := kernelRow(t.y, j), r2[at], val[at]
-			g := w[at] * k.slope(r2, val)
-			dScale += w[at] * val
-			dLength += g * r2
-			if s.Lengths != nil {
-				y, sum := y[:len(x)], sum[:len(x)]
-				for d, v := range x {
-					u := v - y[d]
-					sum[d] += g * (u * u)
-				}
-			}
-			if v, ok := k.shape(x, y, r2, val); ok {
-				dShape += w[at] * v
+			k.Grad(grad, kernelRow(t.x, i), kernelRow(t.y, j))
+			for p, v := range grad {
+				dst[p] += wij * v
 			}
 		}
 	}
-	dst[0] += 2 * dScale
-	if s.Lengths == nil {
-		dst[1] += dLength
-	}
-	for d, v := range sum {
-		l := kernelOne(s.Lengths[d])
-		dst[1+d] += v / (l * l)
-	}
-	if n := s.numParams(); n < len(dst) {
-		dst[n] += dShape
-	}
 }
 
-// kernelDist2 stores r² of every pair of the tile in dst.
+// metric is a squared distance r².
+type metric interface {
+	// dist2 returns r² by differences: free of cancellation, and exactly zero for
+	// equal arguments.
+	dist2(x, y []float64) float64
+	// features returns the number of coordinates in which r² is a plain squared
+	// distance, or 0 where dist2 is faster than the detour over them.
+	features(d int) int
+	// embed stores the coordinates of x, which may be taken from centre, in every
+	// inc-th element of dst.
+	embed(dst []float64, inc int, x, centre []float64)
+}
+
+// fillDist2 stores r² of every pair of the tile in dst.
 //
 // It is |a|² + |b|² − 2aᵀb in coordinates a, b relative to the mean of X, one
 // matrix product; where cancellation or large coordinates would show in k it is
 // computed anew, by differences. With u = 2⁻⁵³ the rounding error ε of the former
 // stays below (2√D + 8) u (|a|² + |b|²) unless errors conspire, and the relative
 // error of k below 0.6 ε max(1, 1/r), whichever the profile.
-func kernelDist2(k kernelRadial, dst []float64, t *kernelTile) {
+func fillDist2[M metric](k M, dst []float64, t *kernelTile) {
 	n, m := t.x.Rows, t.y.Rows
 	dim := k.features(t.x.Cols)
 	if dim == 0 {
@@ -488,25 +436,6 @@ func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
 		blas64.General{Rows: n, Cols: dim, Stride: dim, Data: a},
 		blas64.General{Rows: dim, Cols: m, Stride: m, Data: bt},
 		0, blas64.General{Rows: n, Cols: m, Stride: m, Data: dst})
-}
-
-// fill stores the covariances of the tile in dst, in the order of Cov.
-func (k Linear) fill(dst []float64, t *kernelTile) {
-	n, m, dim := t.x.Rows, t.y.Rows, t.x.Cols
-	mark := t.top
-	a, bt := t.get(n*dim), t.get(dim*m)
-	for i := range n {
-		for d, v := range kernelRow(t.x, i) {
-			a[i*dim+d] = k.scale(d) * v
-		}
-	}
-	for j := range m {
-		for d, v := range kernelRow(t.y, j) {
-			bt[d*m+j] = k.scale(d) * v
-		}
-	}
-	kernelGemm(1, dst, a, bt, n, m, dim)
-	t.top = mark
 }
 
 // predictWork is the memory of one block.

@@ -11,13 +11,18 @@ var savedTypes = savedOwn()
 
 func savedOwn() *save.Registry {
 	r := save.New(
-		SquaredExp{}, Matern12{}, Matern32{}, Matern52{}, RationalQuadratic{}, Periodic{}, Linear{}, Constant{}, White{},
 		BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, StudentT{}, Laplace{},
 		Binomial{}, NegativeBinomial{}, Gamma{}, Exponential{}, Ordinal{},
 	)
-	r.AddList(Sum{}, func(v any) []any { return savedParts(v.(Sum)) }, savedJoin("pgsvi.Sum", func(k []Kernel) any { return Sum(k) }))
-	r.AddList(Product{}, func(v any) []any { return savedParts(v.(Product)) }, savedJoin("pgsvi.Product", func(k []Kernel) any { return Product(k) }))
 	return r
+}
+
+// registerParts is Register of a composite kernel.
+func registerParts[K Sum | Product](name string) {
+	err := savedTypes.AddList(name, K(nil), func(v any) []any { return savedParts(v.(K)) }, savedJoin(name, func(k []Kernel) any { return K(k) }))
+	if err != nil {
+		panic("pgsvi: " + err.Error())
+	}
 }
 
 func savedParts(ks []Kernel) (parts []any) {
@@ -45,16 +50,24 @@ func savedJoin(name string, join func([]Kernel) any) func([]save.Value, func(sav
 	}
 }
 
-// RegisterType makes values of the type of v, a Kernel or Likelihood of the
-// caller's that encoding/json can write and read, known to Save, LoadGPPosterior
-// and LoadGLMPosterior under the name that %T prints. The types of this package are
-// known. It is safe for concurrent use.
-func RegisterType(v any) { savedTypes.Add(v) }
+// Register gives the type of v, a Kernel or Likelihood of the caller's that
+// encoding/json can write and read, the name under which Save writes values of it
+// and the Load functions know them. What is behind the last dot of the name is
+// also the name of a Kernel in messages and in the names of its parameters, such
+// as Matern72 of "example.com/kernels.Matern72". A name is for ever: files keep
+// it. The types of this package are registered. Register panics if the name is
+// that of another type, or if the type has another name. It is safe for
+// concurrent use.
+func Register(name string, v any) {
+	if err := savedTypes.Add(name, v); err != nil {
+		panic("pgsvi: " + err.Error())
+	}
+}
 
 func saveValue(v any) (save.Value, error) {
 	s, known, err := savedTypes.Marshal(v)
 	if err == nil && !known {
-		err = fmt.Errorf("pgsvi: %w: %s cannot be saved; see RegisterType", ErrParam, s.Type)
+		err = fmt.Errorf("pgsvi: %w: %s cannot be saved; see Register", ErrParam, s.Type)
 	}
 	return s, err
 }

@@ -7,32 +7,27 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // savedLinear is a user's kernel, with a registered type.
 type savedLinear struct{ S float64 }
 
 func (k savedLinear) Cov(x, y []float64) float64 { return k.S * k.S * x[0] * y[0] }
-func (k savedLinear) NumParams() int             { return 1 }
-func (k savedLinear) Params(dst []float64) []float64 {
-	dst = dense.Dest(dst, 1)
-	dst[0] = math.Log(k.S)
-	return dst
+func (k savedLinear) Params() []Param {
+	return []Param{{"S", k.S, 0, math.Inf(1)}}
 }
-func (k savedLinear) WithParams(p []float64) Kernel { return savedLinear{math.Exp(p[0])} }
-func (k savedLinear) GradParams(dst, x, y []float64) float64 {
+func (k savedLinear) WithParams(v []float64) Kernel { return savedLinear{v[0]} }
+func (k savedLinear) Grad(dst, x, y []float64) float64 {
 	dst[0] = 2 * k.Cov(x, y)
 	return k.Cov(x, y)
 }
 
 // TestSaveGP: a loaded posterior gives the same bits, for every kind of kernel and likelihood.
 func TestSaveGP(t *testing.T) {
-	RegisterType(savedLinear{})
-	RegisterType(logProbOnly{})
+	Register("test.savedLinear", savedLinear{})
+	Register("test.logProbOnly", logProbOnly{})
 	kernels := []Kernel{
-		SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Matern12{Length: 2}, Matern32{}, Matern52{}, RationalQuadratic{Alpha: 0.7},
+		SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Matern12{Length: 2}, Matern32{}, Matern52{}, RationalQuadratic{Profile: Rational{Alpha: 0.7}},
 		Periodic{Period: 3}, Sum{Linear{Scale: 0.3}, Constant{}, Product{SquaredExp{}, savedLinear{0.5}}, White{Scale: 0.1}},
 	}
 	for i, k := range kernels {
@@ -100,7 +95,7 @@ func TestSaveErrors(t *testing.T) {
 	}
 	gp.terms.lik = unregistered{}
 	post, _ = mustFit(t, gp, nil)
-	if err := post.Save(&file); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "RegisterType") {
+	if err := post.Save(&file); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "see Register") {
 		t.Errorf("unregistered likelihood: %v", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// PolyExp replaces every r² by s2 (1 + a + q a²) exp(−a), a = √(c r²).
-func PolyExp(r2 []float64, c, s2, q float64) {
+// PolyExp replaces every r² by (1 + a + q a²) exp(−a), a = √(c r²).
+func PolyExp(r2 []float64, c, q float64) {
 	var a [64]float64
 	for len(r2) > 0 {
 		r := r2[:min(len(a), len(r2))]
@@ -15,20 +15,20 @@ func PolyExp(r2 []float64, c, s2, q float64) {
 			a[i] = min(math.Sqrt(c*v), 800) // exp(−800) is 0, and 0·∞ is avoided
 		}
 		copy(r, a[:])
-		ExpScaled(r, -1, s2)
+		ExpRate(r, -1)
 		for i, e := range r {
 			r[i] = (1 + a[i] + q*(a[i]*a[i])) * e
 		}
 	}
 }
 
-// kernelExpBits sets the size of the table behind kernelExp.
-const kernelExpBits = 7
+// expBits sets the size of the table behind ExpRate.
+const expBits = 7
 
-// kernelExpTable holds 2^(i/128) as a rounded value and what it lacks.
-var kernelExpTable = func() (table [1 << kernelExpBits][2]float64) {
+// expTable holds 2^(i/128) as a rounded value and what it lacks.
+var expTable = func() (table [1 << expBits][2]float64) {
 	root := big.NewFloat(2).SetPrec(160)
-	for range kernelExpBits {
+	for range expBits {
 		root.Sqrt(root)
 	}
 	v := big.NewFloat(1).SetPrec(160)
@@ -41,13 +41,13 @@ var kernelExpTable = func() (table [1 << kernelExpBits][2]float64) {
 	return table
 }()
 
-// ExpScaled replaces every v by scale·exp(rate·v), for rate·v ≤ 0: exp(x) =
+// ExpRate replaces every v by exp(rate·v), for rate·v ≤ 0: exp(x) =
 // 2^(n/128) e^ρ with |ρ| ≤ ln 2/256, the first factor from a table and the second
 // from its series (after Tang 1989). exp is within 0.6 units in the last place
 // for x > −700, where that of package math may be off by twenty, and exp(0) is 1.
-func ExpScaled(v []float64, rate, scale float64) {
+func ExpRate(v []float64, rate float64) {
 	const (
-		size  = 1 << kernelExpBits
+		size  = 1 << expBits
 		magic = 0x1.8p52              // adding it leaves the nearest integer in the low bits
 		hi    = 0x1.62e42fep-1 / size // short enough for n·hi to be exact
 		lo    = 0x1.f473de6af278ece600fcbdp-30 / size
@@ -55,7 +55,7 @@ func ExpScaled(v []float64, rate, scale float64) {
 	for i, x := range v {
 		x *= rate
 		if !(x > -700) {
-			v[i] = scale * math.Exp(x) // NaN, 0, or close to it
+			v[i] = math.Exp(x) // NaN, 0, or close to it
 			continue
 		}
 		t := x*(size/math.Ln2) + magic
@@ -63,8 +63,8 @@ func ExpScaled(v []float64, rate, scale float64) {
 		f := t - magic
 		r := (x - f*hi) - f*lo
 		p := r + r*r*(0.5+r*(1./6+r*(1./24+r*(1./120))))
-		s := &kernelExpTable[n&(size-1)]
+		s := &expTable[n&(size-1)]
 		y := s[0] + (s[1] + s[0]*p)
-		v[i] = scale * math.Float64frombits(math.Float64bits(y)+uint64(n>>kernelExpBits)<<52)
+		v[i] = math.Float64frombits(math.Float64bits(y) + uint64(n>>expBits)<<52)
 	}
 }

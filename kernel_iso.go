@@ -1,0 +1,402 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+)
+
+func init() {
+	Register("pgsvi.SquaredExp", SquaredExp{})
+	Register("pgsvi.Matern12", Matern12{})
+	Register("pgsvi.Matern32", Matern32{})
+	Register("pgsvi.Matern52", Matern52{})
+	Register("pgsvi.RationalQuadratic", RationalQuadratic{})
+}
+
+// Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso.
+// It is given many squared distances at a time, from several goroutines.
+type Profile interface {
+	// Values replaces every r² by ρ(r²). Each result depends on its own r² only,
+	// to the last bit, wherever it stands in the slice.
+	Values(r2 []float64)
+	// Slopes stores −2ρ′(r²) in dst, given r² and ρ(r²). The derivative of the
+	// kernel in log ℓ_d is Scale² times this times (x_d − x′_d)²/ℓ_d². Where it
+	// grows without bound towards r² = 0, it is 0 there.
+	Slopes(dst, r2, rho []float64)
+}
+
+// ShapedProfile is a Profile with a parameter of its own, such as Rational.
+type ShapedProfile interface {
+	Profile
+	// Shape returns the parameter. A field that is zero and counts as a default
+	// is given as that default.
+	Shape() Param
+	// WithShape returns a Profile of the same type with that value.
+	WithShape(value float64) Profile
+	// GradShape stores ∂ρ/∂θ of the parameter θ in dst, given r² and ρ(r²), or
+	// ∂ρ/∂log θ where its Min ≥ 0.
+	GradShape(dst, r2, rho []float64)
+}
+
+// Iso is the kernel
+//
+//	k(x, x′) = Scale² ρ(r²),  r² = Σ_d (x_d − x′_d)²/ℓ_d²,
+//
+// of a Profile ρ, with ℓ_d = Length, or ℓ_d = Lengths[d] where there are Lengths
+// ("automatic relevance determination", Neal 1996); Length is then ignored.
+// Scale is the standard deviation of the latent function. Zero fields and
+// entries mean 1. The parameters are Scale, then Length, or Length[d] for each of
+// Lengths, then the Shape of a ShapedProfile.
+//
+// A kernel of one's own takes a Profile and a name for it,
+//
+//	type Matern72 = pgsvi.Iso[matern72]
+//
+// and is as fast as those of this package. Register gives it the name under
+// which it is saved.
+type Iso[P Profile] struct {
+	Scale, Length float64
+	Lengths       []float64
+	Profile       P `json:",omitzero"`
+}
+
+// SquaredExp is the squared exponential (Gaussian, RBF) covariance function,
+// Scale² exp(−r²/2). Its fields are those of Iso.
+type SquaredExp = Iso[squaredExp]
+
+// Matern12 is the Matérn covariance function with ν = 1/2, the exponential or
+// Ornstein–Uhlenbeck kernel, Scale² exp(−r) (Matérn 1960). Its fields are those
+// of Iso.
+type Matern12 = Iso[matern12]
+
+// Matern32 is the Matérn covariance function with ν = 3/2,
+// Scale² (1 + √3 r) exp(−√3 r) (Matérn 1960). Its fields are those of Iso.
+type Matern32 = Iso[matern32]
+
+// Matern52 is the Matérn covariance function with ν = 5/2,
+// Scale² (1 + √5 r + 5r²/3) exp(−√5 r) (Matérn 1960). Its fields are those of Iso.
+type Matern52 = Iso[matern52]
+
+// RationalQuadratic is Scale² (1 + r²/(2α))^(−α), a scale mixture of squared
+// exponentials (Rasmussen & Williams 2006, eq. 4.19). Its fields are those of
+// Iso; α is in the Profile, as in
+//
+//	RationalQuadratic{Length: 2, Profile: Rational{Alpha: 0.5}}
+type RationalQuadratic = Iso[Rational]
+
+// Cov implements Kernel.
+func (k Iso[P]) Cov(x, y []float64) float64 {
+	t := kernelTiles.Get().(*kernelTile)
+	val := t.get(1)
+	val[0] = k.lengths().dist2(x, y)
+	k.values(val)
+	cov := val[0]
+	t.free()
+	return cov
+}
+
+// Params implements Kernel.
+func (k Iso[P]) Params() []Param {
+	params := append(scaleParams("Scale", k.Scale, nil), scaleParams("Length", k.Length, k.Lengths)...)
+	if s, ok := any(k.Profile).(ShapedProfile); ok {
+		params = append(params, s.Shape())
+	}
+	return params
+}
+
+// WithParams implements Kernel.
+func (k Iso[P]) WithParams(values []float64) Kernel {
+	n := k.numParams()
+	kernelLen(values, n)
+	k.Scale = values[0]
+	k.Length, k.Lengths = withScales(k.Length, k.Lengths, values[1:])
+	if s, ok := any(k.Profile).(ShapedProfile); ok {
+		k.Profile = s.WithShape(values[n-1]).(P)
+	}
+	return k
+}
+
+// Grad implements Kernel.
+func (k Iso[P]) Grad(dst, x, y []float64) float64 {
+	kernelLen(dst, k.numParams())
+	t := kernelTiles.Get().(*kernelTile)
+	r2, rho, slope := t.get(1), t.get(1), t.get(1)
+	r2[0] = k.lengths().dist2(x, y)
+	rho[0] = r2[0]
+	k.Profile.Values(rho)
+	k.Profile.Slopes(slope, r2, rho)
+	s2 := k.variance()
+	val, g := s2*rho[0], s2*slope[0]
+	dst[0] = 2 * val
+	if len(k.Lengths) == 0 {
+		dst[1] = g * r2[0]
+	}
+	for d, l := range k.Lengths {
+		u := (x[d] - y[d]) / kernelOne(l)
+		dst[1+d] = g * u * u
+	}
+	if s, ok := shapeOf(k.Profile, &t.profile); ok {
+		s.GradShape(slope, r2, rho)
+		dst[len(dst)-1] = s2 * slope[0]
+	}
+	t.free()
+	return val
+}
+
+// Dim implements Dimensional: the number of Lengths.
+func (k Iso[P]) Dim() int { return len(k.Lengths) }
+
+func (k Iso[P]) lengths() lengthScales { return lengthScales{kernelOne(k.Length), k.Lengths} }
+
+func (k Iso[P]) variance() float64 {
+	s := kernelOne(k.Scale)
+	return s * s
+}
+
+// values replaces every r² by k.
+func (k Iso[P]) values(r2 []float64) {
+	k.Profile.Values(r2)
+	scaleBy(r2, k.variance())
+}
+
+func scaleBy(v []float64, by float64) {
+	if by == 1 {
+		return
+	}
+	for i := range v {
+		v[i] *= by
+	}
+}
+
+func (Iso[P]) is(k Kernel) bool { return isType[Iso[P]](k) }
+
+func (k Iso[P]) profileName() string { return fmt.Sprintf("%T", k.Profile) }
+
+func (k Iso[P]) numParams() int {
+	n := 1 + max(1, len(k.Lengths))
+	var p P
+	if _, ok := any(p).(ShapedProfile); ok {
+		n++
+	}
+	return n
+}
+
+func (k Iso[P]) fill(dst []float64, t *kernelTile) {
+	fillDist2(k.lengths(), dst, t)
+	k.values(dst)
+}
+
+func (k Iso[P]) pull(dst, w []float64, t *kernelTile) {
+	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
+	fillDist2(k.lengths(), r2, t)
+	copy(rho, r2)
+	k.Profile.Values(rho)
+	k.Profile.Slopes(slope, r2, rho)
+	sum := t.get(len(k.Lengths))
+	clear(sum)
+	var dScale, dLength float64
+	for i := range t.x.Rows {
+		x := kernelRow(t.x, i)
+		for j := range t.y.Rows {
+			at := i*t.y.Rows + j
+			if w[at] == 0 {
+				continue
+			}
+			g := w[at] * slope[at]
+			dScale += w[at] * rho[at]
+			if len(sum) == 0 {
+				dLength += g * r2[at]
+				continue
+			}
+			y := kernelRow(t.y, j)
+			y, sum := y[:len(x)], sum[:len(x)]
+			for d, v := range x {
+				u := v - y[d]
+				sum[d] += g * (u * u)
+			}
+		}
+	}
+	s2 := k.variance()
+	dst[0] += 2 * s2 * dScale
+	if len(sum) == 0 {
+		dst[1] += s2 * dLength
+	}
+	for d, v := range sum {
+		l := kernelOne(k.Lengths[d])
+		dst[1+d] += s2 * v / (l * l)
+	}
+	if s, ok := shapeOf(k.Profile, &t.profile); ok {
+		s.GradShape(slope, r2, rho)
+		var dShape float64
+		for i, wi := range w {
+			if wi != 0 {
+				dShape += wi * slope[i]
+			}
+		}
+		dst[len(dst)-1] += s2 * dShape
+	}
+}
+
+// profiled is an Iso, whatever its Profile.
+type profiled interface {
+	// profileName is the type of the Profile.
+	profileName() string
+}
+
+// shapeOf returns p as a ShapedProfile, if it is one, in memory that box keeps
+// between calls.
+func shapeOf[P Profile](p P, box *any) (s ShapedProfile, ok bool) {
+	if _, ok := any(p).(ShapedProfile); !ok {
+		return nil, false
+	}
+	b, ok := (*box).(*P)
+	if !ok {
+		b = new(P)
+		*box = b
+	}
+	*b = p
+	if s, ok = any(b).(ShapedProfile); !ok {
+		s, ok = any(p).(ShapedProfile) // P is a pointer
+	}
+	return s, ok
+}
+
+// lengthScales is r² = Σ_d (x_d − x′_d)²/ℓ_d², with ℓ_d = one, or each[d] where
+// there are any.
+type lengthScales struct {
+	one  float64
+	each []float64
+}
+
+func (l lengthScales) dist2(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	var r2 float64
+	if len(l.each) == 0 {
+		for d, v := range x {
+			t := v - y[d]
+			r2 += t * t
+		}
+		return r2 / (l.one * l.one)
+	}
+	kernelLen(l.each, len(x))
+	for d, v := range x {
+		t := (v - y[d]) / kernelOne(l.each[d])
+		r2 += t * t
+	}
+	return r2
+}
+
+// features: up to four columns dist2 is faster than the detour.
+func (l lengthScales) features(d int) int {
+	if d <= 4 {
+		return 0
+	}
+	return d
+}
+
+func (l lengthScales) embed(dst []float64, inc int, x, centre []float64) {
+	centre = centre[:len(x)]
+	if len(l.each) == 0 {
+		inverse := 1 / l.one
+		for d, v := range x {
+			dst[d*inc] = (v - centre[d]) * inverse
+		}
+		return
+	}
+	for d, v := range x {
+		dst[d*inc] = (v - centre[d]) / kernelOne(l.each[d])
+	}
+}
+
+// squaredExp is exp(−r²/2).
+type squaredExp struct{}
+
+func (squaredExp) Values(r2 []float64) { special.ExpRate(r2, -0.5) }
+
+func (squaredExp) Slopes(dst, _, rho []float64) { copy(dst, rho) }
+
+// matern12 is exp(−r).
+type matern12 struct{}
+
+func (matern12) Values(r2 []float64) {
+	for i, x := range r2 {
+		r2[i] = math.Sqrt(x)
+	}
+	special.ExpRate(r2, -1)
+}
+
+func (matern12) Slopes(dst, r2, rho []float64) {
+	for i, x := range r2 {
+		if x == 0 {
+			dst[i] = 0 // ρ has a kink here, but slope · (x − x′)² tends to 0
+		} else {
+			dst[i] = rho[i] / math.Sqrt(x)
+		}
+	}
+}
+
+// matern32 is (1 + a) exp(−a) with a = √3 r.
+type matern32 struct{}
+
+func (matern32) Values(r2 []float64) { special.PolyExp(r2, 3, 0) }
+
+func (matern32) Slopes(dst, r2, rho []float64) {
+	for i, x := range r2 {
+		dst[i] = 3 * rho[i] / (1 + math.Sqrt(3*x))
+	}
+}
+
+// matern52 is (1 + a + a²/3) exp(−a) with a = √5 r.
+type matern52 struct{}
+
+func (matern52) Values(r2 []float64) { special.PolyExp(r2, 5, 1.0/3) }
+
+func (matern52) Slopes(dst, r2, rho []float64) {
+	for i, x := range r2 {
+		a := math.Sqrt(5 * x)
+		dst[i] = 5. / 3 * (1 + a) * rho[i] / (1 + a + a*a/3)
+	}
+}
+
+// Rational is the ShapedProfile (1 + r²/(2 Alpha))^(−Alpha) of RationalQuadratic.
+// A zero Alpha means 1.
+type Rational struct{ Alpha float64 }
+
+// Values implements Profile.
+func (p Rational) Values(r2 []float64) {
+	alpha := kernelOne(p.Alpha)
+	if alpha == 1 {
+		for i, x := range r2 {
+			r2[i] = 1 / (1 + x/2)
+		}
+		return
+	}
+	for i, x := range r2 {
+		r2[i] = math.Log1p(x / (2 * alpha))
+	}
+	special.ExpRate(r2, -alpha)
+}
+
+// Slopes implements Profile.
+func (p Rational) Slopes(dst, r2, rho []float64) {
+	for i, x := range r2 {
+		dst[i] = rho[i] / (1 + x/(2*kernelOne(p.Alpha)))
+	}
+}
+
+// Shape implements ShapedProfile: Alpha.
+func (p Rational) Shape() Param { return Param{"Alpha", kernelOne(p.Alpha), 0, math.Inf(1)} }
+
+// WithShape implements ShapedProfile.
+func (p Rational) WithShape(value float64) Profile { return Rational{value} }
+
+// GradShape implements ShapedProfile.
+func (p Rational) GradShape(dst, r2, rho []float64) {
+	alpha := kernelOne(p.Alpha)
+	for i, x := range r2 {
+		u := x / (2 * alpha)
+		dst[i] = alpha * rho[i] * (u/(1+u) - math.Log1p(u))
+	}
+}
