@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 func init() {
@@ -50,12 +51,9 @@ type ShapedProfile interface {
 // entries mean 1. The parameters are Scale, then Length, or Length[d] for each of
 // Lengths, then the Shape of a ShapedProfile.
 //
-// A kernel of one's own takes a Profile and a name for it,
-//
-//	type Matern72 = pgsvi.Iso[matern72]
-//
-// and is as fast as those of this package. Register gives it the name under
-// which it is saved.
+// A kernel of one's own takes a Profile and a name for it, as in the example, and
+// is as fast as those of this package. Register gives it the name under which it
+// is saved.
 type Iso[P Profile] struct {
 	Scale, Length float64
 	Lengths       []float64
@@ -194,39 +192,8 @@ func (k Iso[P]) pull(dst, w []float64, t *kernelTile) {
 	copy(rho, r2)
 	k.Profile.Values(rho)
 	k.Profile.Slopes(slope, r2, rho)
-	sum := t.get(len(k.Lengths))
-	clear(sum)
-	var dScale, dLength float64
-	for i := range t.x.Rows {
-		x := kernelRow(t.x, i)
-		for j := range t.y.Rows {
-			at := i*t.y.Rows + j
-			if w[at] == 0 {
-				continue
-			}
-			g := w[at] * slope[at]
-			dScale += w[at] * rho[at]
-			if len(sum) == 0 {
-				dLength += g * r2[at]
-				continue
-			}
-			y := kernelRow(t.y, j)
-			y, sum := y[:len(x)], sum[:len(x)]
-			for d, v := range x {
-				u := v - y[d]
-				sum[d] += g * (u * u)
-			}
-		}
-	}
 	s2 := k.variance()
-	dst[0] += 2 * s2 * dScale
-	if len(sum) == 0 {
-		dst[1] += s2 * dLength
-	}
-	for d, v := range sum {
-		l := kernelOne(k.Lengths[d])
-		dst[1+d] += s2 * v / (l * l)
-	}
+	k.lengths().pull(dst, w, r2, rho, slope, s2, t)
 	if s, ok := shapeOf(k.Profile, &t.profile); ok {
 		s.GradShape(slope, r2, rho)
 		var dShape float64
@@ -310,6 +277,49 @@ func (l lengthScales) embed(dst []float64, inc int, x, centre []float64) {
 	}
 }
 
+// pull adds Σ w ∂(s2 ρ)/∂θ over the pairs of the tile to dst, for θ = log s, with
+// s2 = s², and the logarithms of the lengths. It overwrites slope.
+func (l lengthScales) pull(dst, w, r2, rho, slope []float64, s2 float64, t *kernelTile) {
+	var dScale, dLength float64
+	for i, wi := range w {
+		g := 0.0
+		if wi != 0 {
+			g = wi * slope[i]
+			dScale += wi * rho[i]
+			dLength += g * r2[i]
+		}
+		slope[i] = g
+	}
+	dst[0] += 2 * s2 * dScale
+	if len(l.each) == 0 {
+		dst[1] += s2 * dLength
+		return
+	}
+	sum := t.get(len(l.each))
+	clear(sum)
+	for i := range t.x.Rows {
+		addSquaredDiffs(sum, slope[i*t.y.Rows:(i+1)*t.y.Rows], kernelRow(t.x, i), t.y)
+	}
+	for d, v := range sum {
+		l := kernelOne(l.each[d])
+		dst[1+d] += s2 * v / (l * l)
+	}
+}
+
+// addSquaredDiffs adds Σ_j g_j (x_d − y_jd)² to each sum_d.
+func addSquaredDiffs(sum, g, x []float64, y blas64.General) {
+	for j, gj := range g {
+		if gj == 0 {
+			continue
+		}
+		row, sum := kernelRow(y, j)[:len(x)], sum[:len(x)]
+		for d, v := range x {
+			u := v - row[d]
+			sum[d] += gj * (u * u)
+		}
+	}
+}
+
 // squaredExp is exp(−r²/2).
 type squaredExp struct{}
 
@@ -340,7 +350,7 @@ func (matern12) Slopes(dst, r2, rho []float64) {
 // matern32 is (1 + a) exp(−a) with a = √3 r.
 type matern32 struct{}
 
-func (matern32) Values(r2 []float64) { special.PolyExp(r2, 3, 0) }
+func (matern32) Values(r2 []float64) { PolyExp(r2, 3, 1, 1) }
 
 func (matern32) Slopes(dst, r2, rho []float64) {
 	for i, x := range r2 {
@@ -351,7 +361,7 @@ func (matern32) Slopes(dst, r2, rho []float64) {
 // matern52 is (1 + a + a²/3) exp(−a) with a = √5 r.
 type matern52 struct{}
 
-func (matern52) Values(r2 []float64) { special.PolyExp(r2, 5, 1.0/3) }
+func (matern52) Values(r2 []float64) { PolyExp(r2, 5, 1, 1, 1.0/3) }
 
 func (matern52) Slopes(dst, r2, rho []float64) {
 	for i, x := range r2 {
@@ -359,6 +369,12 @@ func (matern52) Slopes(dst, r2, rho []float64) {
 		dst[i] = 5. / 3 * (1 + a) * rho[i] / (1 + a + a*a/3)
 	}
 }
+
+// PolyExp replaces every r² by p(a) exp(−a), with a = √(c r²) and the polynomial
+// p(a) = p[0] + p[1] a + p[2] a² + …: the Profile of a Matérn kernel of half-integer
+// ν has c = 2ν and degree ν − ½. Its relative error is about 1e-15, and it is
+// faster than a loop over math.Exp.
+func PolyExp(r2 []float64, c float64, p ...float64) { special.PolyExp(r2, c, p) }
 
 // Rational is the ShapedProfile (1 + r²/(2 Alpha))^(−Alpha) of RationalQuadratic.
 // A zero Alpha means 1.

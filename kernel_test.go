@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,18 +46,11 @@ func (k halfCov) Cov(x, y []float64) float64 { return k.SquaredExp.Cov(x, y) / 2
 // matern72 is a user's Profile, (1 + a + 2a²/5 + a³/15) exp(−a) with a = √7 r.
 type matern72 struct{}
 
-func (matern72) Values(r2 []float64) {
-	for i, x := range r2 {
-		a := math.Min(math.Sqrt(7*x), 1e3)
-		r2[i] = (1 + a + 2*a*a/5 + a*a*a/15) * math.Exp(-a)
-	}
-}
+func (matern72) Values(r2 []float64) { PolyExp(r2, 7, 1, 1, 2./5, 1./15) }
 
-func (matern72) Slopes(dst, r2, rho []float64) {
-	for i, x := range r2 {
-		a := math.Min(math.Sqrt(7*x), 1e3)
-		dst[i] = 7. / 5 * (1 + a + a*a/3) * math.Exp(-a)
-	}
+func (matern72) Slopes(dst, r2, _ []float64) {
+	copy(dst, r2)
+	PolyExp(dst, 7, 7./5, 7./5, 7./15)
 }
 
 type Matern72 = Iso[matern72]
@@ -616,6 +610,45 @@ func TestGram(t *testing.T) {
 	}
 }
 
+// counted is a user's Profile that counts the calls of Values and Slopes.
+type counted struct{ calls *atomic.Int64 }
+
+func (c counted) Values(r2 []float64) {
+	c.calls.Add(1)
+	matern72{}.Values(r2)
+}
+
+func (c counted) Slopes(dst, r2, rho []float64) {
+	c.calls.Add(1)
+	matern72{}.Slopes(dst, r2, rho)
+}
+
+// TestIsoTiles: a user's Profile is called a few times for each tile and not for
+// each pair, alone and in a Sum.
+func TestIsoTiles(t *testing.T) {
+	var calls atomic.Int64
+	k := Iso[counted]{Length: 2, Profile: counted{&calls}}
+	x := kernelPoints(90, 280, 6, 1)
+	w := Gram(nil, White{}, x)
+	tiles := int64((280 + kernelRows - 1) / kernelRows * ((280 + kernelCols - 1) / kernelCols))
+	for _, c := range []struct {
+		name string
+		f    func()
+		most int64
+	}{
+		{"Gram", func() { Gram(nil, k, x) }, tiles + 1},
+		{"CrossCov", func() { CrossCov(nil, k, x, x) }, tiles + 1},
+		{"Gram of a Sum", func() { Gram(nil, Sum{Linear{}, k}, x) }, tiles + 281},
+		{"Gram of a pointer", func() { Gram(nil, &k, x) }, tiles + 1},
+		{"GramGrad", func() { GramGrad(nil, k, x, w) }, 2*tiles + 2*281},
+	} {
+		calls.Store(0)
+		if c.f(); calls.Load() == 0 || calls.Load() > c.most {
+			t.Errorf("%s: %d calls, want at most %d", c.name, calls.Load(), c.most)
+		}
+	}
+}
+
 func TestGramPositiveSemidefinite(t *testing.T) {
 	for name, x := range kernelData() {
 		n, d := x.Dims()
@@ -903,6 +936,31 @@ func TestKernelExp(t *testing.T) {
 	}
 }
 
+// TestPolyExp compares with the formula, for polynomials of every length.
+func TestPolyExp(t *testing.T) {
+	p := []float64{2, -1, 0.5, 0.25, 3, 0.125}
+	for n := range len(p) + 1 {
+		v := make([]float64, 150)
+		for i := range v {
+			v[i] = float64(i*i) / 100
+		}
+		v[149] = math.Inf(1)
+		PolyExp(v, 3, p[:n]...)
+		for i, got := range v[:149] {
+			a, poly := math.Sqrt(3*float64(i*i)/100), 0.0
+			for k := n - 1; k >= 0; k-- {
+				poly = poly*a + p[k]
+			}
+			if want := poly * math.Exp(-a); !kernelClose(got, want, 2e-14, 1e-14) {
+				t.Errorf("%d coefficients, a = %v: %v, want %v", n, a, got, want)
+			}
+		}
+		if v[149] != 0 {
+			t.Errorf("%d coefficients at infinity: %v", n, v[149])
+		}
+	}
+}
+
 // kernelBigExp sums the series of exp(x/1024) and squares it ten times.
 func kernelBigExp(x float64) *big.Float {
 	const prec = 200
@@ -1027,6 +1085,27 @@ func BenchmarkGram(b *testing.B) {
 				Gram(dst, k, x)
 			}
 		})
+	}
+}
+
+// BenchmarkGramProfile compares a user's Profile with one of the package, and with
+// the same kernel pair by pair.
+func BenchmarkGramProfile(b *testing.B) {
+	for _, d := range []int{3, 34} {
+		x := kernelPoints(80, 280, d, 0.5)
+		length := math.Sqrt(float64(d)) / 2
+		for name, k := range map[string]Kernel{
+			"Matern52": Matern52{Scale: 2, Length: length}, "Matern72": Matern72{Scale: 2, Length: length},
+			"pairs": newUserKernel(Matern72{Scale: 2, Length: length}),
+		} {
+			b.Run(fmt.Sprintf("D=%d/%s", d, name), func(b *testing.B) {
+				dst := Gram(nil, k, x)
+				b.ReportAllocs()
+				for b.Loop() {
+					Gram(dst, k, x)
+				}
+			})
+		}
 	}
 }
 

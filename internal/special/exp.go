@@ -5,9 +5,12 @@ import (
 	"math/big"
 )
 
-// PolyExp replaces every r² by (1 + a + q a²) exp(−a), a = √(c r²).
-func PolyExp(r2 []float64, c, q float64) {
+// PolyExp replaces every r² by p(a) exp(−a), a = √(c r²), for the polynomial with
+// the coefficients p, those of the lowest powers first.
+func PolyExp(r2 []float64, c float64, p []float64) {
 	var a [64]float64
+	var low [3]float64
+	tail := p[copy(low[:], p):]
 	for len(r2) > 0 {
 		r := r2[:min(len(a), len(r2))]
 		r2 = r2[len(r):]
@@ -16,8 +19,18 @@ func PolyExp(r2 []float64, c, q float64) {
 		}
 		copy(r, a[:])
 		ExpRate(r, -1)
+		if len(tail) == 0 {
+			for i, e := range r {
+				r[i] = (low[0] + low[1]*a[i] + low[2]*(a[i]*a[i])) * e
+			}
+			continue
+		}
 		for i, e := range r {
-			r[i] = (1 + a[i] + q*(a[i]*a[i])) * e
+			x, high := a[i], 0.0
+			for k := len(tail) - 1; k >= 0; k-- {
+				high = high*x + tail[k]
+			}
+			r[i] = (low[0] + low[1]*x + (x*x)*(low[2]+x*high)) * e
 		}
 	}
 }
