@@ -195,11 +195,17 @@ func (k Iso[P]) pull(dst, w []float64, t *kernelTile) {
 	s2 := k.variance()
 	k.lengths().pull(dst, w, r2, rho, slope, s2, t)
 	if s, ok := shapeOf(k.Profile, &t.profile); ok {
-		s.GradShape(slope, r2, rho)
 		var dShape float64
-		for i, wi := range w {
-			if wi != 0 {
-				dShape += wi * slope[i]
+		for m := t.y.Rows; len(w) > 0; w, r2, rho, slope = w[m:], r2[m:], rho[m:], slope[m:] {
+			lo := 0 // the pairs left of the diagonal have no weight
+			for lo < m && w[lo] == 0 {
+				lo++
+			}
+			s.GradShape(slope[lo:m], r2[lo:m], rho[lo:m])
+			for i, wi := range w[lo:m] {
+				if wi != 0 {
+					dShape += wi * slope[lo+i]
+				}
 			}
 		}
 		dst[len(dst)-1] += s2 * dShape
