@@ -396,20 +396,30 @@ func predictLogProbs(dst []float64, lik Likelihood, y, m, v []float64) []float64
 	return dst
 }
 
-// predictAllMoments replaces m and v by mean and variance of y.
+// predictAllMoments replaces m and v by mean and variance of y, NaN from a row that fails on.
 func predictAllMoments(lik Likelihood, m, v []float64) (err error) {
 	for i := range m {
 		if m[i], v[i], err = PredictMoments(lik, m[i], v[i]); err != nil {
+			fillNaN(m[i:])
+			fillNaN(v[i:])
 			return fmt.Errorf("pgsvi: row %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// predictQuantiles replaces m by the quantiles of y.
+// fillNaN fills x with NaN.
+func fillNaN(x []float64) {
+	for i := range x {
+		x[i] = math.NaN()
+	}
+}
+
+// predictQuantiles replaces m by the quantiles of y, NaN from a row that fails on.
 func predictQuantiles(lik Likelihood, prob float64, m, v []float64) (err error) {
 	for i := range m {
 		if m[i], err = PredictQuantile(lik, prob, m[i], v[i]); err != nil {
+			fillNaN(m[i:])
 			return fmt.Errorf("pgsvi: row %d: %w", i, err)
 		}
 	}
