@@ -202,9 +202,7 @@ func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	default:
 		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a %T, want a *MeanField or a *Gaussian", ErrParam, o.Prior))
 	}
-	if v, ok := lik.(Validator); ok {
-		errs = append(errs, v.Validate())
-	}
+	errs = append(errs, checkLikelihood(lik))
 	return g, errors.Join(errs...)
 }
 

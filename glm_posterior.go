@@ -254,7 +254,7 @@ func (p *GLMPosterior) Summary() *Summary {
 
 // likelihoodName returns the type of l, with its fields if they are not all zero.
 func likelihoodName(l Likelihood) string {
-	name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", l), "*"), "pgsvi.")
+	name := typeName(l)
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Struct && !v.IsZero() {
 		name += fmt.Sprintf("%+v", l)
 	}

@@ -117,10 +117,8 @@ func LoadGLMPosterior(r io.Reader) (*GLMPosterior, error) {
 	if p.lik, isLik = lik.(Likelihood); !isLik {
 		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a likelihood", ErrParam, s.Likelihood.Type)
 	}
-	if v, ok := p.lik.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
+	if err := checkLikelihood(p.lik); err != nil {
+		return nil, err
 	}
 	for _, v := range [][]float64{s.Mean, s.Prior.Mean} { // JSON has no NaN, but 1e999
 		if j, ok := dense.AllFinite(v); !ok {

@@ -25,10 +25,10 @@ func savedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float
 			}
 		}
 		y[i] = rng.NormFloat64()
-		if s, ok := lik.(Supporter); ok && s.Support() == SignLabels {
+		switch factsOf(lik).Support {
+		case SignLabels:
 			y[i] = plusMinus(y[i] > 0)
-		}
-		if s, ok := lik.(Supporter); ok && s.Support() == Counts {
+		case Counts:
 			y[i] = math.Floor(3 * math.Abs(y[i]))
 		}
 	}

@@ -319,10 +319,8 @@ func (s *GLMStream) check(row Row) error {
 			return fmt.Errorf("pgsvi: %w: row %d has response %v, offset %v, weight %v", ErrNotFinite, n, row.Y, row.Offset, row.Weight)
 		}
 	}
-	if c, ok := s.g.terms.lik.(LabelChecker); ok {
-		if err := c.CheckLabel(row.Y); err != nil {
-			return fmt.Errorf("pgsvi: row %d: %w", n, err)
-		}
+	if err := checkLabel(s.g.terms.lik, row.Y); err != nil {
+		return fmt.Errorf("pgsvi: row %d: %w", n, err)
 	}
 	return nil
 }

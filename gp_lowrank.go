@@ -493,10 +493,8 @@ func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
 	if err := checkKernel(k, s.Cols); err != nil {
 		return nil, err
 	}
-	if v, ok := lik.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
+	if err := checkLikelihood(lik); err != nil {
+		return nil, err
 	}
 	z := &inducing{kernel: k, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
 	q := new(weightState)

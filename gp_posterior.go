@@ -342,10 +342,8 @@ func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 	if err := checkKernel(g.kernel, s.Cols); err != nil {
 		return nil, err
 	}
-	if v, ok := g.terms.lik.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
+	if err := checkLikelihood(g.terms.lik); err != nil {
+		return nil, err
 	}
 	for name, x := range map[string][]float64{"input": s.X, "gamma": s.Gamma, "a": s.A, "mean": s.M, "variance": s.V} {
 		if i, ok := dense.AllFinite(x); !ok { // JSON has no NaN, but 1e999

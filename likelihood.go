@@ -1,61 +1,91 @@
 package pgsvi
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Likelihood is the probability of a response y given its latent value η. It is
-// the only thing that a user has to write. The interfaces below are optional;
-// they are found by type assertion and make the same things faster, more
-// accurate, or possible.
+// Likelihood is the probability of a response y given its latent value η. LogProb
+// is all that a user has to write.
 //
-// Every implementation must be safe for concurrent use. Those of this package
-// are structs of parameters: the zero value is usable, a parameter that is zero
-// takes its default, and one outside its range (see Validate) makes every result
-// NaN.
+// The interfaces below are optional. Each makes the same results faster, more
+// accurate or possible. They are found by their methods, so a misspelt method is
+// not missed by the compiler unless the type says what it means to be:
+//
+//	var _ pgsvi.Factual = MyLikelihood{}
+//
+// Implementations must be safe for concurrent use. Those of this package are
+// structs of parameters. Their zero values are usable: a parameter that is zero
+// takes its default. A parameter out of its range (see Parametric) makes every
+// result NaN, and models refuse it.
 type Likelihood interface {
-	// LogProb returns log p(y|η), natural logarithm. It need not be normalised
-	// over y to fit, but must be to predict. It is −Inf where p = 0; a NaN counts
-	// as −Inf.
+	// LogProb returns log p(y|η) in nats. It is −Inf where p = 0; NaN counts as
+	// −Inf. For predictions exp(LogProb) must sum or integrate to 1 over y; for
+	// fits it need not.
 	LogProb(y, eta float64) float64
 }
 
-// Differentiable is a Likelihood that is twice continuously differentiable in η.
-// One with a kink must not implement it: the mass that the kink contributes to
+// Factual is a Likelihood that says where its responses live and what shape it has.
+type Factual interface {
+	Likelihood
+	// Facts returns what holds for the given parameters.
+	Facts() Facts
+}
+
+// Facts describe a Likelihood. The zero Facts are those of one that is not
+// Factual: any finite number is a response, and nothing else is known.
+type Facts struct {
+	// Support is the set of responses. Models refuse others with ErrLabel, and
+	// predictions for them are NaN.
+	Support Support
+	// Most is the largest response of Counts; zero means that there is none. It is
+	// not used for other supports.
+	Most float64
+	// LogConcave says that log p(y|η) is concave in η for every response y.
+	LogConcave bool
+}
+
+// factsOf returns the Facts of l.
+func factsOf(l Likelihood) Facts {
+	if f, ok := l.(Factual); ok {
+		return f.Facts()
+	}
+	return Facts{}
+}
+
+// Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives
+// in η. One with a kink must not implement it: the mass that the kink adds to
 // E[∂² log p] would be lost.
 type Differentiable interface {
+	Likelihood
 	// Derivs returns ∂ log p(y|η)/∂η and ∂² log p(y|η)/∂η².
 	Derivs(y, eta float64) (d1, d2 float64)
 }
 
 // Expecter is a Likelihood that computes its Gaussian expectations itself.
 type Expecter interface {
+	Likelihood
 	// Expect returns E[log p(y|η)] for η ~ N(m, v), as ExpectLogProb does.
 	Expect(y, m, v float64) Expectation
 }
 
-// LabelChecker is a Likelihood that not every y is a response of.
-type LabelChecker interface {
-	// CheckLabel returns an error that wraps ErrLabel if p(y|η) is zero or
-	// undefined for every η. Constructors call it for each datum.
-	CheckLabel(y float64) error
-}
-
 // Responder is a Likelihood that knows the distribution of y given η.
 type Responder interface {
-	// Moments returns E[y|η] and Var[y|η], NaN where they do not exist.
+	Likelihood
+	// Moments returns E[y|η] and Var[y|η]. They are NaN where they do not exist.
 	Moments(eta float64) (mean, variance float64)
 	// CDF returns P(Y ≤ y|η).
 	CDF(y, eta float64) float64
 }
 
-// likeDefault returns x, or d if x is zero, or NaN if x is not a positive
-// finite number.
-func likeDefault(x, d float64) float64 {
+// positiveOr returns x, or d if x is zero, or NaN if x is not a positive finite
+// number.
+func positiveOr(x, d float64) float64 {
 	switch {
 	case x == 0:
 		return d
@@ -65,46 +95,24 @@ func likeDefault(x, d float64) float64 {
 	return math.NaN()
 }
 
-// likePositive is the error for a parameter that likeDefault refuses.
-func likePositive(name string, x float64) error {
-	if math.IsNaN(likeDefault(x, 1)) {
-		return fmt.Errorf("pgsvi: %w: %s = %v, want a positive number, or zero for the default", ErrParam, name, x)
-	}
-	return nil
-}
-
-func likeSign(name string, y float64) error {
-	if y != 1 && y != -1 {
-		return fmt.Errorf("pgsvi: %w: %s: y = %v, want −1 or +1", ErrLabel, name, y)
-	}
-	return nil
-}
-
-func likeReal(name string, y float64) error {
-	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return fmt.Errorf("pgsvi: %w: %s: y = %v, want a finite number", ErrLabel, name, y)
-	}
-	return nil
-}
-
-// likeNone is the expectation for a y outside the support.
-func likeNone(m, v float64) Expectation {
+// offSupport is the expectation for a y outside the support.
+func offSupport(m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
 	return Expectation{Value: math.Inf(-1)}
 }
 
-// likeBounded sets Err to 0 where Value overflowed.
-func likeBounded(e Expectation) Expectation {
+// dropInfErr sets Err to 0 where Value overflowed.
+func dropInfErr(e Expectation) Expectation {
 	if math.IsInf(e.Value, 0) {
 		e.Err = 0
 	}
 	return e
 }
 
-// likeSignCDF is P(Y ≤ y) for Y in {−1, +1} with P(Y = −1) = q.
-func likeSignCDF(y, q float64) float64 {
+// signCDF is P(Y ≤ y) for Y in {−1, +1} with P(Y = −1) = q.
+func signCDF(y, q float64) float64 {
 	switch {
 	case y < -1:
 		return 0
@@ -116,61 +124,118 @@ func likeSignCDF(y, q float64) float64 {
 	return math.NaN()
 }
 
+// checkLikelihood reports a nil Likelihood and every parameter out of range.
+func checkLikelihood(l Likelihood) error {
+	if l == nil {
+		return fmt.Errorf("pgsvi: nil Likelihood: %w", ErrParam)
+	}
+	errs := []error{validate(l)}
+	if p, ok := l.(Parametric); ok {
+		errs = append(errs, checkParams(typeName(l), p.Params()))
+	}
+	return errors.Join(errs...)
+}
+
+// checkLabel reports a response outside the support of l. The caller adds its
+// place, and "pgsvi: " before it.
+func checkLabel(l Likelihood, y float64) error {
+	f := factsOf(l)
+	if f.Support.Contains(y, f.Most) {
+		return nil
+	}
+	return fmt.Errorf("y = %v, and %s wants %s: %w", y, typeName(l), f.Support.describe(f.Most), ErrLabel)
+}
+
 // checkLabels checks a likelihood and its labels.
 func checkLabels(lik Likelihood, y []float64) error {
-	if lik == nil {
-		return fmt.Errorf("pgsvi: %w: nil Likelihood", ErrParam)
+	if err := checkLikelihood(lik); err != nil {
+		return err
 	}
-	if v, ok := lik.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return err
-		}
-	}
-	checker, _ := lik.(LabelChecker)
 	for n, yn := range y {
 		if math.IsNaN(yn) || math.IsInf(yn, 0) {
-			return fmt.Errorf("pgsvi: %w: label %d is %v", ErrNotFinite, n, yn)
+			return fmt.Errorf("pgsvi: label %d is %v: %w", n, yn, ErrNotFinite)
 		}
-		if checker != nil {
-			if err := checker.CheckLabel(yn); err != nil {
-				return fmt.Errorf("pgsvi: label %d: %w", n, err)
-			}
+		if err := checkLabel(lik, yn); err != nil {
+			return fmt.Errorf("pgsvi: label %d: %w", n, err)
 		}
 	}
 	return nil
 }
 
-// Support is the set that responses live in.
+// typeName returns the name of the type of v, without that of this package.
+func typeName(v any) string {
+	return strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "pgsvi.")
+}
+
+// Support is the set of responses of a Likelihood.
 type Support int
 
-// The supports. A likelihood that does not implement Supporter has RealLine.
 const (
 	RealLine     Support = iota // a density on (−∞, ∞)
-	Counts                      // probabilities of 0, 1, 2, …
+	Counts                      // probabilities of 0, 1, 2, …, up to Facts.Most
 	SignLabels                  // probabilities of −1 and +1
 	UnitInterval                // a density on (0, 1)
 	Positive                    // a density on (0, ∞)
+	NonNegative                 // a density on [0, ∞)
 )
 
 // String returns the name of the constant.
 func (s Support) String() string {
-	names := [...]string{"RealLine", "Counts", "SignLabels", "UnitInterval", "Positive"}
+	names := [...]string{"RealLine", "Counts", "SignLabels", "UnitInterval", "Positive", "NonNegative"}
 	if s >= 0 && int(s) < len(names) {
 		return names[s]
 	}
 	return fmt.Sprintf("Support(%d)", int(s))
 }
 
-// Supporter is a Likelihood whose responses are not real numbers at large. With
-// it, and a normalised LogProb, predictions need nothing else.
-type Supporter interface{ Support() Support }
+// Contains reports whether y is in the support. Most is the largest of Counts, as
+// in Facts; zero means that there is none. NaN and ±Inf are in no support.
+func (s Support) Contains(y, most float64) bool {
+	switch s {
+	case RealLine:
+		return !math.IsNaN(y) && !math.IsInf(y, 0)
+	case Counts:
+		return isCount(y) && (most == 0 || y <= most)
+	case SignLabels:
+		return y == -1 || y == 1
+	case UnitInterval:
+		return y > 0 && y < 1
+	case Positive:
+		return y > 0 && y <= math.MaxFloat64
+	case NonNegative:
+		return y >= 0 && y <= math.MaxFloat64
+	}
+	return false
+}
+
+// describe says in words what is in the support.
+func (s Support) describe(most float64) string {
+	switch s {
+	case RealLine:
+		return "a finite number"
+	case Counts:
+		if most != 0 {
+			return fmt.Sprintf("an integer from 0 to %v", most)
+		}
+		return "a non-negative integer"
+	case SignLabels:
+		return "−1 or +1"
+	case UnitInterval:
+		return "a number strictly between 0 and 1"
+	case Positive:
+		return "a positive number"
+	case NonNegative:
+		return "a number that is not negative"
+	}
+	return s.String()
+}
 
 // fromLine maps the real line to the support; Counts and SignLabels stay.
 func (s Support) fromLine(t float64) float64 {
 	switch s {
 	case UnitInterval:
 		return 1 / (1 + math.Exp(-t))
-	case Positive:
+	case Positive, NonNegative:
 		return math.Exp(t)
 	}
 	return t
@@ -196,8 +261,8 @@ func quadNaN() Expectation {
 	return Expectation{n, n, n, n}
 }
 
-// likeCount reports whether y is a non-negative integer.
-func likeCount(y float64) bool {
+// isCount reports whether y is a non-negative integer.
+func isCount(y float64) bool {
 	return y >= 0 && y == math.Floor(y) && y <= math.MaxFloat64
 }
 

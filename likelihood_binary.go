@@ -37,7 +37,7 @@ func (BernoulliLogit) Expect(y, m, v float64) Expectation {
 		return quadNaN()
 	}
 	if y != 1 && y != -1 {
-		return likeNone(m, v)
+		return offSupport(m, v)
 	}
 	f0, f1, f2, scale := expect.SoftplusExpect(math.Abs(m), v)
 	if scale != 0 {
@@ -53,9 +53,6 @@ func (BernoulliLogit) Expect(y, m, v float64) Expectation {
 
 const logitErr = 2e-13
 
-// CheckLabel accepts −1 and +1.
-func (BernoulliLogit) CheckLabel(y float64) error { return likeSign("BernoulliLogit", y) }
-
 // Moments returns tanh(η/2) and 4σ(η)σ(−η).
 func (BernoulliLogit) Moments(eta float64) (mean, variance float64) {
 	_, _, f2 := expect.SoftplusAt(eta)
@@ -65,11 +62,11 @@ func (BernoulliLogit) Moments(eta float64) (mean, variance float64) {
 // CDF returns P(Y ≤ y|η): σ(−η) for −1 ≤ y < 1.
 func (BernoulliLogit) CDF(y, eta float64) float64 {
 	_, q, _ := expect.SoftplusAt(eta)
-	return likeSignCDF(y, q)
+	return signCDF(y, q)
 }
 
-// Support returns SignLabels.
-func (BernoulliLogit) Support() Support { return SignLabels }
+// Facts implements Factual.
+func (BernoulliLogit) Facts() Facts { return Facts{Support: SignLabels, LogConcave: true} }
 
 // BernoulliProbit is p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no parameters.
 type BernoulliProbit struct{}
@@ -98,12 +95,12 @@ func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 		return quadNaN()
 	}
 	if y != 1 && y != -1 {
-		return likeNone(m, v)
+		return offSupport(m, v)
 	}
 	m *= y
 	if v == 0 {
 		g, d1, d2 := special.NormalLogCDF(m)
-		return likeBounded(Expectation{g, y * d1, d2, 1e-14 * math.Abs(g)})
+		return dropInfErr(Expectation{g, y * d1, d2, 1e-14 * math.Abs(g)})
 	}
 	if m > 39*math.Sqrt(1+v) {
 		return Expectation{} // of the order exp(−m²/2(1+v))
@@ -120,11 +117,8 @@ func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 		hi = math.Min(hi, 9.5)
 	}
 	e, _ := expect.Centred(special.NormalLogCDF, m, s, lo, hi, w, 1.916, 2.816)
-	return likeBounded(Expectation{e[0], y * e[1], e[2], 1e-12 * math.Abs(e[0])})
+	return dropInfErr(Expectation{e[0], y * e[1], e[2], 1e-12 * math.Abs(e[0])})
 }
-
-// CheckLabel accepts −1 and +1.
-func (BernoulliProbit) CheckLabel(y float64) error { return likeSign("BernoulliProbit", y) }
 
 // Moments returns 2Φ(η)−1 and 4Φ(η)Φ(−η).
 func (BernoulliProbit) Moments(eta float64) (mean, variance float64) {
@@ -133,10 +127,10 @@ func (BernoulliProbit) Moments(eta float64) (mean, variance float64) {
 }
 
 // CDF returns P(Y ≤ y|η): Φ(−η) for −1 ≤ y < 1.
-func (BernoulliProbit) CDF(y, eta float64) float64 { return likeSignCDF(y, special.NormalTail(eta)) }
+func (BernoulliProbit) CDF(y, eta float64) float64 { return signCDF(y, special.NormalTail(eta)) }
 
-// Support returns SignLabels.
-func (BernoulliProbit) Support() Support { return SignLabels }
+// Facts implements Factual.
+func (BernoulliProbit) Facts() Facts { return Facts{Support: SignLabels, LogConcave: true} }
 
 func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	if y != 1 && y != -1 {

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -14,17 +15,13 @@ type Poisson struct {
 	Exposure float64 // time, area or population that y was counted in; zero means 1
 }
 
-func (p Poisson) counts(y float64) bool {
-	return y >= 0 && y == math.Floor(y) && y <= math.MaxFloat64
-}
-
 // LogProb returns y(η + log Exposure) − Exposure e^η − log y!, or −Inf if y is
 // not a non-negative integer.
 func (p Poisson) LogProb(y, eta float64) float64 {
-	if !p.counts(y) {
+	if !isCount(y) {
 		return math.Inf(-1)
 	}
-	c := likeDefault(p.Exposure, 1)
+	c := positiveOr(p.Exposure, 1)
 	g, _ := math.Lgamma(y + 1)
 	r := c * math.Exp(eta)
 	if math.IsInf(r, 1) {
@@ -35,7 +32,7 @@ func (p Poisson) LogProb(y, eta float64) float64 {
 
 // Derivs returns y − r and −r.
 func (p Poisson) Derivs(y, eta float64) (d1, d2 float64) {
-	r := likeDefault(p.Exposure, 1) * math.Exp(eta)
+	r := positiveOr(p.Exposure, 1) * math.Exp(eta)
 	return y - r, -r
 }
 
@@ -49,10 +46,10 @@ func (p Poisson) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
-	if !p.counts(y) {
-		return likeNone(m, v)
+	if !isCount(y) {
+		return offSupport(m, v)
 	}
-	c := likeDefault(p.Exposure, 1)
+	c := positiveOr(p.Exposure, 1)
 	a := m + v/2
 	r := c * math.Exp(a)
 	if math.IsInf(r, 1) {
@@ -69,17 +66,9 @@ func (p Poisson) Expect(y, m, v float64) Expectation {
 	return e
 }
 
-// CheckLabel accepts 0, 1, 2, ….
-func (p Poisson) CheckLabel(y float64) error {
-	if !p.counts(y) {
-		return fmt.Errorf("pgsvi: %w: Poisson: y = %v, want a non-negative integer", ErrLabel, y)
-	}
-	return nil
-}
-
 // Moments returns the rate twice.
 func (p Poisson) Moments(eta float64) (mean, variance float64) {
-	r := likeDefault(p.Exposure, 1) * math.Exp(eta)
+	r := positiveOr(p.Exposure, 1) * math.Exp(eta)
 	return r, r
 }
 
@@ -99,15 +88,20 @@ func (p Poisson) CDF(y, eta float64) float64 {
 	return mathext.GammaIncRegComp(math.Floor(y)+1, r)
 }
 
-// Support returns Counts.
-func (Poisson) Support() Support { return Counts }
+// Facts implements Factual.
+func (Poisson) Facts() Facts { return Facts{Support: Counts, LogConcave: true} }
 
-// Validate returns an error that wraps ErrParam unless Exposure is zero or positive and finite.
-func (p Poisson) Validate() error { return likePositive("Poisson.Exposure", p.Exposure) }
+// Params implements Parametric.
+func (p Poisson) Params() []Param {
+	return []Param{{Name: "Exposure", Value: cmp.Or(p.Exposure, 1), Max: math.Inf(1)}}
+}
+
+// WithParams implements Parametric.
+func (p Poisson) WithParams(values []float64) Likelihood { return Poisson{Exposure: values[0]} }
 
 // The moments of a log-normal mixture: Var[y] = r + r²(e^v − 1).
 func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
-	r := likeDefault(p.Exposure, 1) * math.Exp(m+v/2)
+	r := positiveOr(p.Exposure, 1) * math.Exp(m+v/2)
 	if v == 0 || r == 0 {
 		return r, r
 	}
@@ -124,7 +118,7 @@ type Binomial struct {
 }
 
 func (b Binomial) trials() float64 {
-	n := likeDefault(b.Trials, 1)
+	n := positiveOr(b.Trials, 1)
 	if n != math.Floor(n) || n > 1<<53 {
 		return math.NaN()
 	}
@@ -138,7 +132,7 @@ func (b Binomial) LogProb(y, eta float64) float64 {
 	if math.IsNaN(n) {
 		return n
 	}
-	if !likeCount(y) || y > n {
+	if !isCount(y) || y > n {
 		return math.Inf(-1)
 	}
 	f0, _, _ := expect.SoftplusAt(eta)
@@ -163,30 +157,22 @@ func (b Binomial) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) || math.IsNaN(n) {
 		return quadNaN()
 	}
-	if !likeCount(y) || y > n {
-		return likeNone(m, v)
+	if !isCount(y) || y > n {
+		return offSupport(m, v)
 	}
-	f0, g0, p, q, f2 := likeSoftplus(m, v)
+	f0, g0, p, q, f2 := softplusBoth(m, v)
 	k := special.LogChoose(y, n-y)
 	t := special.Times(y, f0) + special.Times(n-y, g0)
-	return likeBounded(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*special.Eps*(k+likeSlack(n-1))})
+	return dropInfErr(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*special.Eps*(k+logChooseSlack(n-1))})
 }
 
-// likeSlack is the part of the error of likeLogChoose that is not proportional to
+// logChooseSlack is the part of the error of LogChoose that is not proportional to
 // the result; there is none if the result is zero.
-func likeSlack(n float64) float64 {
+func logChooseSlack(n float64) float64 {
 	if n == 0 {
 		return 0
 	}
 	return 40
-}
-
-// CheckLabel accepts 0, 1, …, n.
-func (b Binomial) CheckLabel(y float64) error {
-	if n := b.trials(); !likeCount(y) || y > n {
-		return fmt.Errorf("pgsvi: %w: Binomial: y = %v, want an integer from 0 to %v", ErrLabel, y, n)
-	}
-	return nil
 }
 
 // Moments returns nσ(η) and nσ(η)σ(−η).
@@ -214,14 +200,16 @@ func (b Binomial) CDF(y, eta float64) float64 {
 	return special.Beta(n-k, k+1, p, q)
 }
 
-// Support returns Counts; those above n have probability zero.
-func (Binomial) Support() Support { return Counts }
+// Facts implements Factual.
+func (b Binomial) Facts() Facts {
+	return Facts{Support: Counts, Most: b.trials(), LogConcave: true}
+}
 
 // Validate returns an error that wraps ErrParam unless Trials is zero or a
-// positive integer up to 2^53.
+// positive integer up to 2^53. Trials is a part of the data and no Param.
 func (b Binomial) Validate() error {
 	if math.IsNaN(b.trials()) {
-		return fmt.Errorf("pgsvi: %w: Binomial.Trials = %v, want a positive integer, or zero for the default", ErrParam, b.Trials)
+		return fmt.Errorf("pgsvi: Binomial.Trials is %v, want a positive integer, or zero for the default: %w", b.Trials, ErrParam)
 	}
 	return nil
 }
@@ -233,7 +221,7 @@ func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
 	if n > 64 || v == 0 {
 		return predictMix(b, m, v)
 	}
-	_, _, p, q, f2 := likeSoftplus(m, v)
+	_, _, p, q, f2 := softplusBoth(m, v)
 	if n == 1 {
 		return q, p * q
 	}
@@ -274,11 +262,11 @@ func (NegativeBinomial) coef(y, r float64) (k, err float64) {
 // LogProb returns log Γ(y+r)/(Γ(r) y!) − y log(1+e^{−ξ}) − r log(1+e^ξ) with
 // ξ = η − log r, or −Inf if y is not a non-negative integer.
 func (b NegativeBinomial) LogProb(y, eta float64) float64 {
-	r := likeDefault(b.Shape, 1)
+	r := positiveOr(b.Shape, 1)
 	if math.IsNaN(r) {
 		return r
 	}
-	if !likeCount(y) {
+	if !isCount(y) {
 		return math.Inf(-1)
 	}
 	x := eta - math.Log(r)
@@ -294,7 +282,7 @@ func (b NegativeBinomial) LogProb(y, eta float64) float64 {
 
 // Derivs returns yσ(−ξ) − rσ(ξ) and −(y+r)σ(ξ)σ(−ξ).
 func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
-	r := likeDefault(b.Shape, 1)
+	r := positiveOr(b.Shape, 1)
 	x := eta - math.Log(r)
 	_, p, f2 := expect.SoftplusAt(x)
 	_, q, _ := expect.SoftplusAt(-x)
@@ -306,16 +294,16 @@ func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 // term to the relative accuracy of BernoulliLogit at m − log r. If y is not a
 // non-negative integer Value is −Inf.
 func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
-	r := likeDefault(b.Shape, 1)
+	r := positiveOr(b.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(r) {
 		return quadNaN()
 	}
-	if !likeCount(y) {
-		return likeNone(m, v)
+	if !isCount(y) {
+		return offSupport(m, v)
 	}
 	lr := math.Log(r)
 	x := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-lr))
-	f0, g0, p, q, f2 := likeSoftplus(x, v)
+	f0, g0, p, q, f2 := softplusBoth(x, v)
 	t := special.Times(y, f0) + r*g0
 	e := Expectation{Value: math.Inf(-1), D1: y*p - r*q, D2: -(y*f2 + r*f2)}
 	if math.IsInf(t, 1) {
@@ -324,20 +312,12 @@ func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
 	k, err := b.coef(y, r)
 	e.Value = k - t
 	e.Err = err + logitErr*t + 2*special.Eps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
-	return likeBounded(e)
-}
-
-// CheckLabel accepts 0, 1, 2, ….
-func (b NegativeBinomial) CheckLabel(y float64) error {
-	if !likeCount(y) {
-		return fmt.Errorf("pgsvi: %w: NegativeBinomial: y = %v, want a non-negative integer", ErrLabel, y)
-	}
-	return nil
+	return dropInfErr(e)
 }
 
 // Moments returns μ and μ + μ²/r.
 func (b NegativeBinomial) Moments(eta float64) (mean, variance float64) {
-	r := likeDefault(b.Shape, 1)
+	r := positiveOr(b.Shape, 1)
 	mu := math.Exp(eta)
 	if math.IsNaN(r) {
 		return r, r
@@ -348,7 +328,7 @@ func (b NegativeBinomial) Moments(eta float64) (mean, variance float64) {
 // CDF returns P(Y ≤ y|η) = I_{σ(−ξ)}(r, ⌊y⌋+1), the incomplete beta ratio, with the
 // accuracy of that of Binomial.
 func (b NegativeBinomial) CDF(y, eta float64) float64 {
-	r := likeDefault(b.Shape, 1)
+	r := positiveOr(b.Shape, 1)
 	switch {
 	case math.IsNaN(y) || math.IsNaN(r):
 		return math.NaN()
@@ -367,24 +347,31 @@ func (b NegativeBinomial) CDF(y, eta float64) float64 {
 	return special.Beta(r, math.Floor(y)+1, q, p)
 }
 
-// Support returns Counts.
-func (NegativeBinomial) Support() Support { return Counts }
+// Facts implements Factual.
+func (NegativeBinomial) Facts() Facts { return Facts{Support: Counts, LogConcave: true} }
 
-// Validate returns an error that wraps ErrParam unless Shape is zero or positive and finite.
-func (b NegativeBinomial) Validate() error { return likePositive("NegativeBinomial.Shape", b.Shape) }
+// Params implements Parametric.
+func (b NegativeBinomial) Params() []Param {
+	return []Param{{Name: "Shape", Value: cmp.Or(b.Shape, 1), Max: math.Inf(1)}}
+}
+
+// WithParams implements Parametric.
+func (b NegativeBinomial) WithParams(values []float64) Likelihood {
+	return NegativeBinomial{Shape: values[0]}
+}
 
 func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
-	return mean, mean + square/likeDefault(b.Shape, 1) + spread
+	return mean, mean + square/positiveOr(b.Shape, 1) + spread
 }
 
-// likeSoftplus returns, for η ~ N(m, v) of any sign,
+// softplusBoth returns, for η ~ N(m, v) of any sign,
 //
 //	f0 = E[log(1+e^{−η})]   g0 = E[log(1+e^η)]
 //	p = E[σ(−η)]            q = E[σ(η)]          f2 = E[σ(η)σ(−η)]
 //
 // each with the relative error of softplusExpect.
-func likeSoftplus(m, v float64) (f0, g0, p, q, f2 float64) {
+func softplusBoth(m, v float64) (f0, g0, p, q, f2 float64) {
 	x := math.Abs(m)
 	f0, p, f2, scale := expect.SoftplusExpect(x, v)
 	if scale != 0 {

@@ -268,7 +268,7 @@ func TestFamilyParams(t *testing.T) {
 		Binomial{2.5}, Binomial{1e17}, Binomial{-3}, NegativeBinomial{-1}, Gamma{inf},
 		Ordinal{[]float64{1, 1}}, Ordinal{[]float64{2, 1, 3}}, Ordinal{[]float64{nan}}, Ordinal{[]float64{0, inf}},
 	} {
-		if err := l.(Validator).Validate(); !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+		if err := checkLikelihood(l); !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%#v: %v, want ErrParam", l, err)
 		}
 		r := l.(Responder)
@@ -284,8 +284,8 @@ func TestFamilyParams(t *testing.T) {
 			t.Errorf("%#v: Derivs %v, %v, want NaN", l, d1, d2)
 		}
 	}
-	err := Ordinal{[]float64{1, 0, inf}}.Validate()
-	if err == nil || !strings.Contains(err.Error(), "Cuts[1] = 0") || !strings.Contains(err.Error(), "Cuts[2] = +Inf") {
+	err := checkLikelihood(Ordinal{[]float64{1, 0, inf}})
+	if err == nil || !strings.Contains(err.Error(), "Ordinal.Cuts[1] is 0") || !strings.Contains(err.Error(), "Ordinal.Cuts[2] is +Inf") {
 		t.Errorf("both violations should be named: %v", err)
 	}
 }
@@ -307,7 +307,7 @@ func TestFamilyOverflow(t *testing.T) {
 		NegativeBinomial{}, Exponential{}, Gamma{},
 	} {
 		for _, y := range []float64{0, 1, 2, 1e15, 1e305, math.MaxFloat64, 5e-324, 1e-300} {
-			if l.(LabelChecker).CheckLabel(y) != nil {
+			if checkLabel(l, y) != nil {
 				continue
 			}
 			for _, m := range []float64{0, 3, -700, 700, 1e200, -1e200, math.MaxFloat64, -math.MaxFloat64} {

@@ -1,9 +1,9 @@
 package pgsvi
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/special"
@@ -45,7 +45,7 @@ func (o Ordinal) cuts() []float64 {
 // class returns the cut points around class y, infinite at the ends, and
 // log(1 − e^{−(hi − lo)}).
 func (Ordinal) class(cuts []float64, y float64) (lo, hi, gap float64, ok bool) {
-	if !likeCount(y) || y > float64(len(cuts)) {
+	if !isCount(y) || y > float64(len(cuts)) {
 		return 0, 0, 0, false
 	}
 	j := int(y)
@@ -104,7 +104,7 @@ func (o Ordinal) Expect(y, m, v float64) Expectation {
 	}
 	lo, hi, g, ok := o.class(cuts, y)
 	if !ok {
-		return likeNone(m, v)
+		return offSupport(m, v)
 	}
 	e := Expectation{Value: g, Err: 4 * special.Eps * math.Abs(g)}
 	side := func(d, c, sign float64) {
@@ -112,7 +112,7 @@ func (o Ordinal) Expect(y, m, v float64) Expectation {
 			return
 		}
 		d = math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, d))
-		f0, _, p, _, f2 := likeSoftplus(d, v)
+		f0, _, p, _, f2 := softplusBoth(d, v)
 		e.Value -= f0
 		e.D1 += sign * p
 		e.D2 -= f2
@@ -120,15 +120,7 @@ func (o Ordinal) Expect(y, m, v float64) Expectation {
 	}
 	side(m-lo, lo, 1)
 	side(hi-m, hi, -1)
-	return likeBounded(e)
-}
-
-// CheckLabel accepts 0, 1, …, K.
-func (o Ordinal) CheckLabel(y float64) error {
-	if k := max(len(o.Cuts), 1); !likeCount(y) || y > float64(k) {
-		return fmt.Errorf("pgsvi: %w: Ordinal: y = %v, want an integer from 0 to %d", ErrLabel, y, k)
-	}
-	return nil
+	return dropInfErr(e)
 }
 
 // Moments returns the mean and variance of the class number, Σ_j P(Y > j) and
@@ -173,28 +165,36 @@ func (o Ordinal) CDF(y, eta float64) float64 {
 	return p
 }
 
-// Support returns Counts; those above K have probability zero.
-func (Ordinal) Support() Support { return Counts }
+// Facts implements Factual.
+func (o Ordinal) Facts() Facts {
+	return Facts{Support: Counts, Most: float64(max(1, len(o.Cuts))), LogConcave: true}
+}
 
-// Validate returns an error that wraps ErrParam and names every cut point that is
-// not finite or not above the one before it.
-func (o Ordinal) Validate() error {
-	var errs []error
-	for i, c := range o.Cuts {
-		switch {
-		case math.IsNaN(c) || math.IsInf(c, 0):
-			errs = append(errs, fmt.Errorf("pgsvi: %w: Ordinal.Cuts[%d] = %v, want a finite number", ErrParam, i, c))
-		case i > 0 && c <= o.Cuts[i-1]:
-			errs = append(errs, fmt.Errorf("pgsvi: %w: Ordinal.Cuts[%d] = %v, want more than Cuts[%d] = %v", ErrParam, i, c, i-1, o.Cuts[i-1]))
+// Params implements Parametric. Each cut point lies between the one before it and +∞.
+func (o Ordinal) Params() []Param {
+	cuts := o.Cuts
+	if len(cuts) == 0 {
+		cuts = ordinalZero
+	}
+	params, last := make([]Param, len(cuts)), math.Inf(-1)
+	for i, c := range cuts {
+		params[i] = Param{Name: fmt.Sprintf("Cuts[%d]", i), Value: c, Min: last, Max: math.Inf(1)}
+		if c > last && c <= math.MaxFloat64 {
+			last = c
 		}
 	}
-	return errors.Join(errs...)
+	return params
+}
+
+// WithParams implements Parametric.
+func (o Ordinal) WithParams(values []float64) Likelihood {
+	return Ordinal{Cuts: slices.Clone(values)}
 }
 
 func (o Ordinal) predictMoments(m, v float64) (mean, variance float64) {
 	return o.moments(func(c float64) (below, above float64) {
 		d := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-c))
-		_, _, below, above, _ = likeSoftplus(d, v)
+		_, _, below, above, _ = softplusBoth(d, v)
 		return below, above
 	})
 }

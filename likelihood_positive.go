@@ -1,7 +1,7 @@
 package pgsvi
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
@@ -31,11 +31,11 @@ func (Gamma) logNorm(k float64) float64 {
 // LogProb returns k log k − log Γ(k) + (k−1) log y − kη − kye^{−η}, or −Inf if y is
 // not positive and finite.
 func (g Gamma) LogProb(y, eta float64) float64 {
-	k := likeDefault(g.Shape, 1)
+	k := positiveOr(g.Shape, 1)
 	if math.IsNaN(k) {
 		return k
 	}
-	if !(y > 0 && y <= math.MaxFloat64) {
+	if !Positive.Contains(y, 0) {
 		return math.Inf(-1)
 	}
 	l := math.Log(y)
@@ -49,7 +49,7 @@ func (g Gamma) LogProb(y, eta float64) float64 {
 
 // Derivs returns kye^{−η} − k and −kye^{−η}.
 func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
-	k := likeDefault(g.Shape, 1)
+	k := positiveOr(g.Shape, 1)
 	z := eta - math.Log(y)
 	return k * math.Expm1(-z), -k * math.Exp(-z)
 }
@@ -61,12 +61,12 @@ func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
 // If r overflows they are −Inf, +Inf and −Inf. If y is not positive and finite
 // Value is −Inf and the derivatives are zero.
 func (g Gamma) Expect(y, m, v float64) Expectation {
-	k := likeDefault(g.Shape, 1)
+	k := positiveOr(g.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(k) {
 		return quadNaN()
 	}
-	if !(y > 0 && y <= math.MaxFloat64) {
-		return likeNone(m, v)
+	if !Positive.Contains(y, 0) {
+		return offSupport(m, v)
 	}
 	l := math.Log(y)
 	z := m - l
@@ -88,17 +88,9 @@ func (g Gamma) Expect(y, m, v float64) Expectation {
 	return e
 }
 
-// CheckLabel accepts positive finite numbers.
-func (g Gamma) CheckLabel(y float64) error {
-	if !(y > 0 && y <= math.MaxFloat64) {
-		return fmt.Errorf("pgsvi: %w: Gamma: y = %v, want a positive number", ErrLabel, y)
-	}
-	return nil
-}
-
 // Moments returns μ and μ²/k.
 func (g Gamma) Moments(eta float64) (mean, variance float64) {
-	k, mu := likeDefault(g.Shape, 1), math.Exp(eta)
+	k, mu := positiveOr(g.Shape, 1), math.Exp(eta)
 	if math.IsNaN(k) {
 		return k, k
 	}
@@ -107,7 +99,7 @@ func (g Gamma) Moments(eta float64) (mean, variance float64) {
 
 // CDF returns P(Y ≤ y|η) = P(k, ky/μ), the lower incomplete gamma ratio.
 func (g Gamma) CDF(y, eta float64) float64 {
-	k := likeDefault(g.Shape, 1)
+	k := positiveOr(g.Shape, 1)
 	if math.IsNaN(y) || math.IsNaN(k) {
 		return math.NaN()
 	}
@@ -117,15 +109,20 @@ func (g Gamma) CDF(y, eta float64) float64 {
 	return special.Gamma(k, k*math.Exp(math.Log(y)-eta))
 }
 
-// Support returns Positive.
-func (Gamma) Support() Support { return Positive }
+// Facts implements Factual.
+func (Gamma) Facts() Facts { return Facts{Support: Positive, LogConcave: true} }
 
-// Validate returns an error that wraps ErrParam unless Shape is zero or positive and finite.
-func (g Gamma) Validate() error { return likePositive("Gamma.Shape", g.Shape) }
+// Params implements Parametric.
+func (g Gamma) Params() []Param {
+	return []Param{{Name: "Shape", Value: cmp.Or(g.Shape, 1), Max: math.Inf(1)}}
+}
+
+// WithParams implements Parametric.
+func (g Gamma) WithParams(values []float64) Likelihood { return Gamma{Shape: values[0]} }
 
 func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
-	return mean, square/likeDefault(g.Shape, 1) + spread
+	return mean, square/positiveOr(g.Shape, 1) + spread
 }
 
 // Exponential is p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0: the exponential density with
@@ -133,11 +130,9 @@ func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
 // (Cox and Oakes 1984, section 2.3). It has no parameters.
 type Exponential struct{}
 
-func (Exponential) times(y float64) bool { return y >= 0 && y <= math.MaxFloat64 }
-
 // LogProb returns −η − ye^{−η}, or −Inf if y is negative or not finite.
 func (x Exponential) LogProb(y, eta float64) float64 {
-	if !x.times(y) {
+	if !NonNegative.Contains(y, 0) {
 		return math.Inf(-1)
 	}
 	r := special.Times(y, math.Exp(-eta))
@@ -160,8 +155,8 @@ func (x Exponential) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
-	if !x.times(y) {
-		return likeNone(m, v)
+	if !NonNegative.Contains(y, 0) {
+		return offSupport(m, v)
 	}
 	r := special.Times(y, math.Exp(v/2-m))
 	if math.IsInf(r, 1) {
@@ -169,15 +164,7 @@ func (x Exponential) Expect(y, m, v float64) Expectation {
 	}
 	e := Expectation{Value: -m - r, D1: r - 1, D2: -r}
 	e.Err = 4 * special.Eps * (math.Abs(m) + special.Times(r, 1+math.Abs(m)+v))
-	return likeBounded(e)
-}
-
-// CheckLabel accepts finite numbers that are not negative.
-func (x Exponential) CheckLabel(y float64) error {
-	if !x.times(y) {
-		return fmt.Errorf("pgsvi: %w: Exponential: y = %v, want a finite number ≥ 0", ErrLabel, y)
-	}
-	return nil
+	return dropInfErr(e)
 }
 
 // Moments returns e^η and e^{2η}.
@@ -194,8 +181,8 @@ func (Exponential) CDF(y, eta float64) float64 {
 	return -math.Expm1(-math.Exp(math.Log(y) - eta))
 }
 
-// Support returns Positive.
-func (Exponential) Support() Support { return Positive }
+// Facts implements Factual.
+func (Exponential) Facts() Facts { return Facts{Support: NonNegative, LogConcave: true} }
 
 func (Exponential) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)

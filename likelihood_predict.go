@@ -98,10 +98,7 @@ func predictCheck(l Likelihood, m, v float64) error {
 	if !expect.Valid(m, v) {
 		return fmt.Errorf("pgsvi: %w: latent N(%v, %v), want a finite mean and a finite variance ≥ 0", ErrParam, m, v)
 	}
-	if c, ok := l.(Validator); ok {
-		return c.Validate()
-	}
-	return nil
+	return checkLikelihood(l)
 }
 
 // predictMix integrates r.Moments over N(m, v).
@@ -144,7 +141,7 @@ func predictTol(r Responder) float64 {
 // It is exact for Counts (an integer) and SignLabels, and otherwise found by
 // root-finding in E[P(Y ≤ y|η)] to a relative accuracy of about 1e−12. P(Y ≤ y|η)
 // comes from Responder, or from LogProb by integration over y. A Responder for
-// counts has to be a Supporter as well to get integers.
+// counts has to be Factual as well to get integers.
 //
 // It returns an error that wraps ErrParam if p is not in (0, 1) or as
 // PredictMoments does, and ErrNotFinite if no y was found.
@@ -241,12 +238,7 @@ func predictCDF(l Likelihood, r Responder, y, m, v float64) float64 {
 }
 
 // predictSupport returns the support that l declares.
-func predictSupport(l Likelihood) Support {
-	if s, ok := l.(Supporter); ok {
-		return s.Support()
-	}
-	return RealLine
-}
+func predictSupport(l Likelihood) Support { return factsOf(l).Support }
 
 // predictResponder returns l itself, or the responder made of its LogProb.
 func predictResponder(l Likelihood) (Responder, *predictNumeric) {
@@ -270,9 +262,12 @@ const predictCounts = 1 << 20 // the largest count that is summed up to
 func (p *predictNumeric) check(eta, total float64) {
 	if p.err == nil && !(math.Abs(total-1) <= 1e-6) {
 		p.err = fmt.Errorf("pgsvi: %w: LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y in %v; "+
-			"normalise it, or implement Supporter if y lives elsewhere, or Responder", ErrParam, p.l, eta, total, p.support)
+			"normalise it, or give its Support in Facts if y lives elsewhere, or Responder", ErrParam, p.l, eta, total, p.support)
 	}
 }
+
+// LogProb implements Likelihood.
+func (p *predictNumeric) LogProb(y, eta float64) float64 { return p.l.LogProb(y, eta) }
 
 // Moments implements Responder.
 func (p *predictNumeric) Moments(eta float64) (mean, variance float64) {
@@ -321,7 +316,7 @@ func (p *predictNumeric) CDF(y, eta float64) float64 {
 	}
 	at := y
 	switch p.support {
-	case Positive:
+	case Positive, NonNegative:
 		at = math.Log(y)
 	case UnitInterval:
 		at = math.Log(y) - math.Log1p(-y)
@@ -361,7 +356,7 @@ func (p *predictNumeric) each(last, eta float64, f func(y, q float64)) {
 // density returns the log density of y on the real line.
 func (p *predictNumeric) density(eta float64) func(t float64) float64 {
 	switch p.support {
-	case Positive:
+	case Positive, NonNegative:
 		return func(t float64) float64 { return p.l.LogProb(math.Exp(t), eta) + t }
 	case UnitInterval:
 		return func(t float64) float64 {

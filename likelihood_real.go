@@ -1,7 +1,7 @@
 package pgsvi
 
 import (
-	"errors"
+	"cmp"
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
@@ -16,14 +16,14 @@ type GaussianNoise struct {
 
 // LogProb returns −½ log(2πVar) − (y−η)²/(2Var).
 func (g GaussianNoise) LogProb(y, eta float64) float64 {
-	v := likeDefault(g.Var, 1)
+	v := positiveOr(g.Var, 1)
 	r := (y - eta) / math.Sqrt(v)
 	return -special.LogSqrt2Pi - math.Log(v)/2 - r*r/2
 }
 
 // Derivs returns (y−η)/Var and −1/Var.
 func (g GaussianNoise) Derivs(y, eta float64) (d1, d2 float64) {
-	v := likeDefault(g.Var, 1)
+	v := positiveOr(g.Var, 1)
 	return (y - eta) / v, -1 / v
 }
 
@@ -32,7 +32,7 @@ func (g GaussianNoise) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
-	n := likeDefault(g.Var, 1)
+	n := positiveOr(g.Var, 1)
 	r := (y - m) / math.Sqrt(n)
 	q, k := (r*r+v/n)/2, special.LogSqrt2Pi+math.Log(n)/2
 	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n, Err: 8 * special.Eps * (q + math.Abs(k) + 1)}
@@ -42,21 +42,26 @@ func (g GaussianNoise) Expect(y, m, v float64) Expectation {
 	return e
 }
 
-// CheckLabel accepts every finite number.
-func (g GaussianNoise) CheckLabel(y float64) error { return likeReal("GaussianNoise", y) }
-
 // Moments returns η and Var.
 func (g GaussianNoise) Moments(eta float64) (mean, variance float64) {
-	return eta, likeDefault(g.Var, 1)
+	return eta, positiveOr(g.Var, 1)
 }
 
 // CDF returns Φ((y−η)/√Var).
 func (g GaussianNoise) CDF(y, eta float64) float64 {
-	return special.NormalTail((eta - y) / math.Sqrt(likeDefault(g.Var, 1)))
+	return special.NormalTail((eta - y) / math.Sqrt(positiveOr(g.Var, 1)))
 }
 
-// Validate returns an error that wraps ErrParam unless Var is zero or positive and finite.
-func (g GaussianNoise) Validate() error { return likePositive("GaussianNoise.Var", g.Var) }
+// Facts implements Factual.
+func (GaussianNoise) Facts() Facts { return Facts{Support: RealLine, LogConcave: true} }
+
+// Params implements Parametric.
+func (g GaussianNoise) Params() []Param {
+	return []Param{{Name: "Var", Value: cmp.Or(g.Var, 1), Max: math.Inf(1)}}
+}
+
+// WithParams implements Parametric.
+func (g GaussianNoise) WithParams(values []float64) Likelihood { return GaussianNoise{Var: values[0]} }
 
 // StudentT is the density of y = η + Scale·t, where t has Student's distribution
 // with DF degrees of freedom. It is not log-concave: D2 is positive where |y−η|
@@ -67,7 +72,7 @@ type StudentT struct {
 }
 
 func (t StudentT) params() (df, scale float64) {
-	return likeDefault(t.DF, 4), likeDefault(t.Scale, 1)
+	return positiveOr(t.DF, 4), positiveOr(t.Scale, 1)
 }
 
 // logNorm returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale.
@@ -141,9 +146,6 @@ func (t StudentT) Expect(y, m, v float64) Expectation {
 	return Expectation{k + e[0], e[1] / w, e[2] / w / w, 1e-13*abs + 16*special.Eps*(1+math.Abs(k))}
 }
 
-// CheckLabel accepts every finite number.
-func (t StudentT) CheckLabel(y float64) error { return likeReal("StudentT", y) }
-
 // Moments returns η, or NaN if ν ≤ 1, and Scale² ν/(ν−2), or +Inf if ν ≤ 2 (NaN if ν ≤ 1).
 func (t StudentT) Moments(eta float64) (mean, variance float64) {
 	nu, c := t.params()
@@ -159,13 +161,23 @@ func (t StudentT) Moments(eta float64) (mean, variance float64) {
 // CDF returns P(Y ≤ y|η), the regularised incomplete beta function.
 func (t StudentT) CDF(y, eta float64) float64 {
 	nu, c := t.params()
-	return likeStudentCDF(nu, (y-eta)/c)
+	return studentCDF(nu, (y-eta)/c)
 }
 
-// Validate returns an error that wraps ErrParam for each of DF and Scale that is
-// neither zero nor positive and finite.
-func (t StudentT) Validate() error {
-	return errors.Join(likePositive("StudentT.DF", t.DF), likePositive("StudentT.Scale", t.Scale))
+// Facts implements Factual.
+func (StudentT) Facts() Facts { return Facts{Support: RealLine} }
+
+// Params implements Parametric.
+func (t StudentT) Params() []Param {
+	return []Param{
+		{Name: "DF", Value: cmp.Or(t.DF, 4), Max: math.Inf(1)},
+		{Name: "Scale", Value: cmp.Or(t.Scale, 1), Max: math.Inf(1)},
+	}
+}
+
+// WithParams implements Parametric.
+func (t StudentT) WithParams(values []float64) Likelihood {
+	return StudentT{DF: values[0], Scale: values[1]}
 }
 
 // Laplace is p(y|η) = exp(−|y−η|/Scale)/(2Scale), whose log has a kink at η = y.
@@ -175,7 +187,7 @@ type Laplace struct {
 
 // LogProb returns −log(2b) − |y−η|/b.
 func (l Laplace) LogProb(y, eta float64) float64 {
-	b := likeDefault(l.Scale, 1)
+	b := positiveOr(l.Scale, 1)
 	return -math.Log(2*b) - math.Abs(y-eta)/b
 }
 
@@ -186,7 +198,7 @@ func (l Laplace) LogProb(y, eta float64) float64 {
 //
 // At v = 0 D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
 func (l Laplace) Expect(y, m, v float64) Expectation {
-	b := likeDefault(l.Scale, 1)
+	b := positiveOr(l.Scale, 1)
 	if !expect.Valid(m, v) || math.IsNaN(b) {
 		return quadNaN()
 	}
@@ -211,18 +223,15 @@ func (l Laplace) Expect(y, m, v float64) Expectation {
 	return e
 }
 
-// CheckLabel accepts every finite number.
-func (l Laplace) CheckLabel(y float64) error { return likeReal("Laplace", y) }
-
 // Moments returns η and 2b².
 func (l Laplace) Moments(eta float64) (mean, variance float64) {
-	b := likeDefault(l.Scale, 1)
+	b := positiveOr(l.Scale, 1)
 	return eta, 2 * b * b
 }
 
 // CDF returns P(Y ≤ y|η) = ½e^{−|y−η|/b} for y ≤ η, and one minus that for y > η.
 func (l Laplace) CDF(y, eta float64) float64 {
-	b := likeDefault(l.Scale, 1)
+	b := positiveOr(l.Scale, 1)
 	p := math.Exp(-math.Abs(y-eta)/b) / 2
 	if y > eta {
 		return 1 - p
@@ -230,11 +239,19 @@ func (l Laplace) CDF(y, eta float64) float64 {
 	return p
 }
 
-// Validate returns an error that wraps ErrParam unless Scale is zero or positive and finite.
-func (l Laplace) Validate() error { return likePositive("Laplace.Scale", l.Scale) }
+// Facts implements Factual.
+func (Laplace) Facts() Facts { return Facts{Support: RealLine, LogConcave: true} }
 
-// likeStudentCDF is the distribution function of Student's t.
-func likeStudentCDF(nu, t float64) float64 {
+// Params implements Parametric.
+func (l Laplace) Params() []Param {
+	return []Param{{Name: "Scale", Value: cmp.Or(l.Scale, 1), Max: math.Inf(1)}}
+}
+
+// WithParams implements Parametric.
+func (l Laplace) WithParams(values []float64) Likelihood { return Laplace{Scale: values[0]} }
+
+// studentCDF is the distribution function of Student's t.
+func studentCDF(nu, t float64) float64 {
 	if math.IsNaN(t) || math.IsNaN(nu) {
 		return math.NaN()
 	}
@@ -251,7 +268,7 @@ func likeStudentCDF(nu, t float64) float64 {
 }
 
 func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
-	n := likeDefault(g.Var, 1) + v
+	n := positiveOr(g.Var, 1) + v
 	r := (y - m) / math.Sqrt(n)
 	k := special.LogSqrt2Pi + math.Log(n)/2
 	return -k - r*r/2, 4 * special.Eps * (1 + math.Abs(k) + r*r)
@@ -260,7 +277,7 @@ func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
 // The convolution of a Laplace density and a Gaussian: with t = |y−m|/s and
 // k = s/b, φ(t) (R(k−t) + R(k+t))/(2b) where R is Mills' ratio.
 func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
-	b, s := likeDefault(l.Scale, 1), math.Sqrt(v)
+	b, s := positiveOr(l.Scale, 1), math.Sqrt(v)
 	t, k := math.Abs(y-m)/s, s/b
 	if t-k > 8 {
 		logp = -k*(t-k/2) + special.NormalLogTail(k-t)
@@ -273,7 +290,7 @@ func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 }
 
 func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {
-	return m, likeDefault(g.Var, 1) + v
+	return m, positiveOr(g.Var, 1) + v
 }
 
 func (t StudentT) predictMoments(m, v float64) (mean, variance float64) {
@@ -288,5 +305,5 @@ func (l Laplace) predictMoments(m, v float64) (mean, variance float64) {
 
 // predictQuantile returns the quantile of y for η ~ N(m, v).
 func (g GaussianNoise) predictQuantile(p, m, v float64) float64 {
-	return m + math.Sqrt(likeDefault(g.Var, 1)+v)*mathext.NormalQuantile(p)
+	return m + math.Sqrt(positiveOr(g.Var, 1)+v)*mathext.NormalQuantile(p)
 }

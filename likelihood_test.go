@@ -2,52 +2,52 @@ package pgsvi
 
 import (
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"math"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/diff/fd"
 )
 
 // likeCase is a likelihood with labels it accepts and labels it does not.
 type likeCase struct {
-	l       Likelihood
-	good    []float64
-	bad     []float64
-	concave bool    // in η
-	centre  float64 // kink or kernel at y + this; NaN: at 0
-	scale   float64 // of the structure of log p in η
+	l      Likelihood
+	good   []float64
+	bad    []float64
+	centre float64 // kink or kernel at y + this; NaN: at 0
+	scale  float64 // of the structure of log p in η
 }
 
 var likeCases = []likeCase{
-	{BernoulliLogit{}, []float64{-1, 1}, []float64{0, 0.5, 2, math.NaN()}, true, math.NaN(), 2},
-	{BernoulliProbit{}, []float64{-1, 1}, []float64{0, 0.5, 2, math.NaN()}, true, math.NaN(), 1},
-	{Poisson{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
-	{Poisson{Exposure: 2.5}, []float64{3}, []float64{-1}, true, math.NaN(), 1},
-	{GaussianNoise{}, []float64{-1.3, 4}, []float64{math.NaN(), math.Inf(1)}, true, 0, 1},
-	{GaussianNoise{Var: 0.01}, []float64{2}, []float64{math.Inf(-1)}, true, 0, 0.1},
-	{StudentT{}, []float64{-0.7, 12}, []float64{math.NaN(), math.Inf(1)}, false, 0, 1},
-	{StudentT{DF: 1.5, Scale: 0.2}, []float64{1}, []float64{math.NaN()}, false, 0, 0.1},
-	{StudentT{DF: 400, Scale: 3}, []float64{1}, []float64{math.NaN()}, false, 0, 10},
-	{Laplace{}, []float64{0.5, -6}, []float64{math.NaN(), math.Inf(1)}, true, 0, 1},
-	{Laplace{Scale: 0.05}, []float64{3}, []float64{math.Inf(-1)}, true, 0, 0.05},
-	{Binomial{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, true, math.NaN(), 2},
-	{Binomial{Trials: 40}, []float64{0, 13, 40}, []float64{-1, 12.5, 41, math.Inf(1)}, true, math.NaN(), 0.3},
-	{NegativeBinomial{}, []float64{0, 1, 9}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
-	{NegativeBinomial{Shape: 0.3}, []float64{0, 30}, []float64{-1}, true, math.NaN(), 1},
-	{NegativeBinomial{Shape: 25}, []float64{0, 6}, []float64{2.5}, true, math.NaN(), 0.3},
-	{Gamma{}, []float64{0.2, 3}, []float64{0, -1, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
-	{Gamma{Shape: 0.4}, []float64{1e-3, 2}, []float64{0, -1}, true, math.NaN(), 1},
-	{Gamma{Shape: 30}, []float64{0.5, 11}, []float64{0, math.NaN()}, true, math.NaN(), 0.2},
-	{Exponential{}, []float64{0, 0.7, 5}, []float64{-1, math.NaN(), math.Inf(1)}, true, math.NaN(), 1},
-	{Ordinal{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, true, math.NaN(), 2},
-	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4}, []float64{-1, 1.5, 5, math.Inf(1)}, true, math.NaN(), 1},
+	{BernoulliLogit{}, []float64{-1, 1}, []float64{0, 0.5, 2, math.NaN()}, math.NaN(), 2},
+	{BernoulliProbit{}, []float64{-1, 1}, []float64{0, 0.5, 2, math.NaN()}, math.NaN(), 1},
+	{Poisson{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{Poisson{Exposure: 2.5}, []float64{3}, []float64{-1}, math.NaN(), 1},
+	{GaussianNoise{}, []float64{-1.3, 4}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
+	{GaussianNoise{Var: 0.01}, []float64{2}, []float64{math.Inf(-1)}, 0, 0.1},
+	{StudentT{}, []float64{-0.7, 12}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
+	{StudentT{DF: 1.5, Scale: 0.2}, []float64{1}, []float64{math.NaN()}, 0, 0.1},
+	{StudentT{DF: 400, Scale: 3}, []float64{1}, []float64{math.NaN()}, 0, 10},
+	{Laplace{}, []float64{0.5, -6}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
+	{Laplace{Scale: 0.05}, []float64{3}, []float64{math.Inf(-1)}, 0, 0.05},
+	{Binomial{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
+	{Binomial{Trials: 40}, []float64{0, 13, 40}, []float64{-1, 12.5, 41, math.Inf(1)}, math.NaN(), 0.3},
+	{NegativeBinomial{}, []float64{0, 1, 9}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{NegativeBinomial{Shape: 0.3}, []float64{0, 30}, []float64{-1}, math.NaN(), 1},
+	{NegativeBinomial{Shape: 25}, []float64{0, 6}, []float64{2.5}, math.NaN(), 0.3},
+	{Gamma{}, []float64{0.2, 3}, []float64{0, -1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{Gamma{Shape: 0.4}, []float64{1e-3, 2}, []float64{0, -1}, math.NaN(), 1},
+	{Gamma{Shape: 30}, []float64{0.5, 11}, []float64{0, math.NaN()}, math.NaN(), 0.2},
+	{Exponential{}, []float64{0, 0.7, 5}, []float64{-1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{Ordinal{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
+	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4}, []float64{-1, 1.5, 5, math.Inf(1)}, math.NaN(), 1},
 }
 
 // likeGrowth is +1 if log p has a term e^η, −1 if it has a term e^{−η}: its
@@ -72,15 +72,15 @@ func (c likeCase) at(y float64) float64 {
 	return y + c.centre
 }
 
-// TestLikelihoodsListed fails if a type of likelihood.go or families.go with a
-// LogProb method is not in likeCases.
-func TestLikelihoodsListed(t *testing.T) {
-	var decls []ast.Decl
-	names, err := filepath.Glob("likelihood_*[a-z].go")
+// declaredLikelihoods returns the names of the exported types of the package with
+// a method LogProb of two numbers, from its sources.
+func declaredLikelihoods(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
+	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
@@ -88,23 +88,67 @@ func TestLikelihoodsListed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		decls = append(decls, f.Decls...)
-	}
-	listed := map[string]bool{}
-	for _, c := range likeCases {
-		listed[strings.TrimPrefix(fmt.Sprintf("%T", c.l), "pgsvi.")] = true
-	}
-	seen := 0
-	for _, d := range decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && fn.Name.Name == "LogProb" {
-			seen++
-			if name := fn.Recv.List[0].Type.(*ast.Ident).Name; !listed[name] {
-				t.Errorf("%s is not in likeCases", name)
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil || fn.Name.Name != "LogProb" || fn.Type.Params.NumFields() != 2 {
+				continue
+			}
+			recv := fn.Recv.List[0].Type
+			if star, ok := recv.(*ast.StarExpr); ok {
+				recv = star.X
+			}
+			if id, ok := recv.(*ast.Ident); ok && id.IsExported() {
+				names = append(names, id.Name)
 			}
 		}
 	}
-	if seen != len(listed) {
-		t.Errorf("%d likelihoods in the files, %d in likeCases", seen, len(listed))
+	return names
+}
+
+// allLikelihoods returns the likelihoods of likeCases and the zero value of every
+// likelihood of the package. They have to be registered to be found.
+func allLikelihoods(t *testing.T) (all []Likelihood) {
+	t.Helper()
+	for _, c := range likeCases {
+		all = append(all, c.l)
+	}
+	for _, name := range declaredLikelihoods(t) {
+		v, err := loadValue(save.Value{Type: "pgsvi." + name, Value: []byte("{}")})
+		if err != nil {
+			t.Fatalf("%s cannot be saved and loaded: %v", name, err)
+		}
+		all = append(all, v.(Likelihood))
+	}
+	return all
+}
+
+// TestLikelihoodsComplete: every likelihood of the package is Factual, can be saved
+// and loaded, and those with expectations of their own are in likeCases. The tests
+// below run on all of them.
+func TestLikelihoodsComplete(t *testing.T) {
+	listed := map[string]bool{}
+	for _, c := range likeCases {
+		listed[typeName(c.l)] = true
+	}
+	names := declaredLikelihoods(t)
+	if len(names) < 11 {
+		t.Errorf("found only %v", names)
+	}
+	for _, l := range allLikelihoods(t) {
+		if _, ok := l.(Factual); !ok {
+			t.Errorf("%T has no Facts", l)
+		}
+		if _, ok := l.(Expecter); ok && !listed[typeName(l)] {
+			t.Errorf("%T computes expectations and is not in likeCases", l)
+		}
+		saved, err := saveValue(l)
+		if err != nil {
+			t.Errorf("%T: %v", l, err)
+			continue
+		}
+		if again, err := loadValue(saved); err != nil || !reflect.DeepEqual(again, l) {
+			t.Errorf("%#v: loaded as %#v, %v", l, again, err)
+		}
 	}
 }
 
@@ -113,9 +157,6 @@ func TestLikelihoodCapabilities(t *testing.T) {
 	for _, c := range likeCases {
 		if _, ok := c.l.(Expecter); !ok {
 			t.Errorf("%T is no Expecter", c.l)
-		}
-		if _, ok := c.l.(LabelChecker); !ok {
-			t.Errorf("%T is no LabelChecker", c.l)
 		}
 		if _, ok := c.l.(Responder); !ok {
 			t.Errorf("%T is no Responder", c.l)
@@ -127,47 +168,158 @@ func TestLikelihoodCapabilities(t *testing.T) {
 	}
 }
 
-func TestLabels(t *testing.T) {
-	for _, c := range likeCases {
-		check := c.l.(LabelChecker)
-		for _, y := range c.good {
-			if err := check.CheckLabel(y); err != nil {
-				t.Errorf("%T: y = %v: %v", c.l, y, err)
-			}
-			if p := c.l.LogProb(y, 0.3); math.IsInf(p, 0) || math.IsNaN(p) {
-				t.Errorf("%T: log p(%v) = %v", c.l, y, p)
-			}
+// someLabels are responses at the ends and in the middle of the support of l.
+func someLabels(l Likelihood) (y []float64) {
+	f := factsOf(l)
+	for _, x := range []float64{-3, -1, 0, 1e-3, 0.4, 0.9, 1, 2, 4, 7.5, f.Most, f.Most - 1} {
+		if f.Support.Contains(x, f.Most) {
+			y = append(y, x)
 		}
-		for _, y := range c.bad {
-			err := check.CheckLabel(y)
-			if !errors.Is(err, ErrLabel) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
-				t.Errorf("%T: y = %v: %v, want ErrLabel", c.l, y, err)
+	}
+	return y
+}
+
+// TestLikelihoodSupport: p(y|η) > 0 for the responses in the support and for no others.
+func TestLikelihoodSupport(t *testing.T) {
+	inf := math.Inf(1)
+	for _, l := range allLikelihoods(t) {
+		f := factsOf(l)
+		for _, y := range []float64{-inf, -1e9, -3, -1.5, -1, -0.5, 0, 5e-324, 0.3, 0.5, 1, 1.5, 2, 3, 12.5, 40, 41, 1e6, inf, math.NaN(), f.Most, f.Most + 1} {
+			p := l.LogProb(y, 0.3)
+			if in := f.Support.Contains(y, f.Most); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
+				t.Errorf("%#v: log p(%v) = %v, and %v (most %v) contains it: %v", l, y, p, f.Support, f.Most, in)
 			}
 		}
 	}
 }
 
-func TestLikelihoodValidate(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, x := range []float64{-1, nan, inf, -inf} {
-		for _, l := range []Likelihood{Poisson{x}, GaussianNoise{x}, StudentT{DF: x}, StudentT{Scale: x}, Laplace{x},
-			Binomial{x}, NegativeBinomial{x}, Gamma{x}, Ordinal{[]float64{0, x, 0}}} {
-			err := l.(Validator).Validate()
-			if !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
-				t.Errorf("%#v: %v, want ErrParam", l, err)
+// TestLikelihoodLogConcave: the second differences of log p over a grid of η are not
+// positive where LogConcave says so, and somewhere are where it does not.
+func TestLikelihoodLogConcave(t *testing.T) {
+	for _, l := range allLikelihoods(t) {
+		concave, convex := factsOf(l).LogConcave, false
+		for _, y := range someLabels(l) {
+			for _, h := range []float64{0.03, 0.4, 3, 30} {
+				for eta := -max(25, 20*h); eta <= max(25, 20*h); eta += h / 2 {
+					a, b, c := l.LogProb(y, eta-h), l.LogProb(y, eta), l.LogProb(y, eta+h)
+					rounding := 1e-14 * (1 + math.Abs(a) + 2*math.Abs(b) + math.Abs(c))
+					if b, ok := l.(Binomial); ok {
+						rounding += 1e-13 * b.Trials // of log C(n, y)
+					}
+					if a-2*b+c > rounding {
+						convex = true
+						if concave {
+							t.Errorf("%#v y=%v η=%v: second difference %v over %v", l, y, eta, a-2*b+c, h)
+						}
+					}
+				}
 			}
-			if e := ExpectLogProb(l, 1, 0, 1); !math.IsNaN(e.Value) {
-				t.Errorf("%#v: expectation %v, want NaN", l, e)
+		}
+		if !concave && !convex {
+			t.Errorf("%#v seems to be log-concave, and its Facts do not say so", l)
+		}
+	}
+}
+
+// TestLikelihoodParams: parameters are inside their ranges, make the same likelihood
+// again, and are refused outside; every number that a type has is checked.
+func TestLikelihoodParams(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, l := range allLikelihoods(t) {
+		if err := checkLikelihood(l); err != nil {
+			t.Errorf("%#v: %v", l, err)
+		}
+		for i := range reflect.TypeOf(l).NumField() {
+			for _, x := range []float64{-1, nan, inf, -inf} {
+				v := reflect.New(reflect.TypeOf(l)).Elem()
+				switch f := v.Field(i); f.Kind() {
+				case reflect.Float64:
+					f.SetFloat(x)
+				case reflect.Slice:
+					f.Set(reflect.ValueOf([]float64{0, x, 0}))
+				}
+				bad := v.Interface().(Likelihood)
+				name := typeName(l) + "." + v.Type().Field(i).Name
+				if err := checkLikelihood(bad); !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: "+name) {
+					t.Errorf("%#v: %v, want ErrParam", bad, err)
+				}
+				for _, y := range someLabels(bad) {
+					if e := ExpectLogProb(bad, y, 0, 1); !math.IsNaN(e.Value) {
+						t.Errorf("%#v: expectation %v, want NaN", bad, e)
+					}
+				}
+			}
+		}
+		p, ok := l.(Parametric)
+		if !ok {
+			continue
+		}
+		params := p.Params()
+		values := make([]float64, len(params))
+		for i, x := range params {
+			values[i] = x.Value
+		}
+		same := p.WithParams(values)
+		for i := range values {
+			values[i] = values[i]*1.5 + 0.1
+		}
+		other := p.WithParams(values) // which must not keep values
+		again := other.(Parametric).Params()
+		clear(values)
+		differs := false
+		for i, x := range other.(Parametric).Params() {
+			if x != again[i] || x.Name != params[i].Name || math.Abs(x.Value-params[i].Value*1.5-0.1) > 1e-15*math.Abs(x.Value) {
+				t.Errorf("%#v: parameter %d of WithParams is %v", l, i, x)
+			}
+		}
+		for _, y := range someLabels(l) {
+			for _, eta := range []float64{-2, 0.3, 4} {
+				want := l.LogProb(y, eta)
+				if got := same.LogProb(y, eta); got != want {
+					t.Errorf("%#v made again: log p(%v|%v) = %v, want %v", l, y, eta, got, want)
+				}
+				differs = differs || other.LogProb(y, eta) != want
+			}
+		}
+		if reflect.TypeOf(same) != reflect.TypeOf(l) || !differs {
+			t.Errorf("%#v: WithParams is %#v with its own values, %#v with others", l, same, other)
+		}
+	}
+	err := checkLikelihood(StudentT{DF: -1, Scale: -2})
+	if err == nil || !strings.Contains(err.Error(), "StudentT.DF is -1") || !strings.Contains(err.Error(), "StudentT.Scale is -2") {
+		t.Errorf("both violations should be named: %v", err)
+	}
+	if err := checkLikelihood(nil); !errors.Is(err, ErrParam) {
+		t.Errorf("nil: %v, want ErrParam", err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for _, c := range likeCases {
+		for _, y := range c.good {
+			if err := checkLabels(c.l, []float64{y}); err != nil {
+				t.Errorf("%T: y = %v: %v", c.l, y, err)
+			}
+		}
+		for _, y := range c.bad {
+			err := checkLabels(c.l, []float64{c.good[0], y})
+			want := ErrLabel
+			if math.IsNaN(y) || math.IsInf(y, 0) {
+				want = ErrNotFinite
+			}
+			if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: label 1") {
+				t.Errorf("%T: y = %v: %v, want %v at label 1", c.l, y, err, want)
+			}
+			if err := checkLabel(c.l, y); !errors.Is(err, ErrLabel) {
+				t.Errorf("%T: y = %v: %v, want ErrLabel", c.l, y, err)
 			}
 		}
 	}
-	err := StudentT{DF: -1, Scale: -2}.Validate()
-	if err == nil || !strings.Contains(err.Error(), "DF = -1") || !strings.Contains(err.Error(), "Scale = -2") {
-		t.Errorf("both violations should be named: %v", err)
-	}
-	for _, c := range likeCases {
-		if v, ok := c.l.(Validator); ok && v.Validate() != nil {
-			t.Errorf("%#v: %v", c.l, v.Validate())
+	for s, want := range map[Support]string{RealLine: "a finite number", Counts: "from 0 to 3", SignLabels: "−1 or +1",
+		UnitInterval: "between 0 and 1", Positive: "a positive number", NonNegative: "not negative", 99: "Support(99)"} {
+		err := checkLabel(supported{bareLikelihood{GaussianNoise{}}, Facts{Support: s, Most: 3}}, math.NaN())
+		if !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", s, err, want)
 		}
 	}
 }
@@ -192,7 +344,7 @@ func TestDerivs(t *testing.T) {
 				if e := math.Abs(d2 - n2); e > 3e-6*(math.Abs(d2)+1/c.scale/c.scale) {
 					t.Errorf("%#v y=%v η=%v: d2 = %v, differences %v", c.l, y, eta, d2, n2)
 				}
-				if c.concave && d2 > 0 {
+				if factsOf(c.l).LogConcave && d2 > 0 {
 					t.Errorf("%#v y=%v η=%v: d2 = %v > 0", c.l, y, eta, d2)
 				}
 			}
