@@ -142,8 +142,8 @@ func TestGLMSparseCancellation(t *testing.T) {
 		}
 		_, r1 := fitGLM(t, a, nil)
 		q, r2 := fitGLM(t, b, nil)
-		_, v1 := q.Latent(nil, nil, x)
-		_, v2 := q.Latent(nil, nil, SparseOf(x))
+		_, v1 := q.At(x).Latent(nil, nil)
+		_, v2 := q.At(SparseOf(x)).Latent(nil, nil)
 		tol := 1e-3
 		if sd > 1e4 {
 			tol = 1 // the columns add up to the intercept: log|P| has no more digits

@@ -22,11 +22,10 @@ import (
 // GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that
 // a run reached, ready for predictions. It is immutable and safe for concurrent use.
 //
-// Methods that predict take new points as the rows of x, dense or sparse, with
-// the columns of the training data (the intercept is added inside); they panic
-// if the number of columns differs, or if dst has the wrong length. They know of no offset:
-// add it to the means of Latent and use PredictLogProb and its like. A row
-// with a NaN or an infinity has no linear predictor; what is computed from it is NaN.
+// At takes new points as the rows of x, dense or sparse, with the columns of the
+// training data (the intercept is added inside). It panics if the number of columns
+// differs. A row with a NaN or an infinity has no linear predictor; what is computed
+// from it is NaN.
 type GLMPosterior struct {
 	names []string
 	opt   GLMOptions
@@ -142,21 +141,28 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	return nil
 }
 
-// Latent stores mean and variance of the linear predictor at each row of x, without
-// offset, in mean and variance; nil allocates.
-func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
-	rows, cols := x.Dims()
-	if rows > 0 && cols != p.Cols() {
-		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Cols()))
-	}
-	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
+// At returns the prediction for each row of x. Its latent values are the
+// linear predictors without offset; for rows with offsets see Prediction.Offset.
+func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, p.lik, p.Cols(), x)
+	return &q
+}
+
+// Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
+func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	q := predictAt(p, p.lik, p.Cols(), x)
+	return q.Prob(dst, y)
+}
+
+// latent implements latents: xᵀm and xᵀVx.
+func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 	const block = 4 * predictBlock
 	s, sparse := x.(*Sparse)
 	var all *design
 	if sparse {
 		all = newDesign(s, p.opt.Intercept)
 	}
-	parallel.For(rows, block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+	parallel.For(len(m), block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		g, index := all, make([]int, hi-lo)
 		for i := range index {
 			index[i] = lo + i
@@ -173,37 +179,6 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 			v[i] = math.Max(0, v[i])
 		}
 	})
-	return m, v
-}
-
-// Prob stores P(y|x) at each row of x in dst; nil allocates: the predictive
-// probability of a label, or density of a real y.
-func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	m, v := p.Latent(dst, nil, x)
-	return predictProbs(p.lik, y, m, v)
-}
-
-// LogProb stores the predictive log density log P(y_i|x_i) in nats at each row
-// of x in dst; nil allocates. It panics if y has another length than x.
-func (p *GLMPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
-	m, v := p.Latent(nil, nil, x) // dst may be y
-	return predictLogProbs(dst, p.lik, y, m, v)
-}
-
-// Predict stores the predictive mean and variance of y at each row of x in
-// mean and variance; nil allocates. The error is that of PredictMoments, with
-// the row.
-func (p *GLMPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []float64, err error) {
-	m, v = p.Latent(mean, variance, x)
-	return m, v, predictAllMoments(p.lik, m, v)
-}
-
-// Quantile stores the quantile at level prob, in (0, 1), of the predictive
-// distribution of y at each row of x in dst; nil allocates. The error is that
-// of PredictQuantile, with the row.
-func (p *GLMPosterior) Quantile(dst []float64, prob float64, x mat.Matrix) ([]float64, error) {
-	m, v := p.Latent(dst, nil, x)
-	return m, predictQuantiles(p.lik, prob, m, v)
 }
 
 // Summary is a table of the weights of a GLMPosterior. Its rows may be sorted,

@@ -165,10 +165,10 @@ func saveAndLoad(t *testing.T, name string, p *GLMPosterior) *GLMPosterior {
 // savedBehaviour is what p answers, as text to the last bit.
 func savedBehaviour(t *testing.T, p *GLMPosterior, x mat.Matrix, y []float64) string {
 	t.Helper()
-	m, v := p.Latent(nil, nil, x)
+	m, v := p.At(x).Latent(nil, nil)
 	draw := mat.NewDense(2, p.Dim(), nil)
 	err := p.RandWeights(draw, rand.New(rand.NewPCG(3, 0)))
-	out := fmt.Sprint(m, v, p.LogProb(nil, y, x), p.SD(nil), p.Len(), p.Cols(), draw.RawMatrix().Data, err, p.Summary())
+	out := fmt.Sprint(m, v, p.At(x).LogProb(nil, y), p.SD(nil), p.Len(), p.Cols(), draw.RawMatrix().Data, err, p.Summary())
 	more, err := p.Update(context.Background(), Rows(x, y))
 	if err != nil {
 		t.Errorf("update: %v", err)
@@ -290,7 +290,7 @@ func FuzzLoadGLMPosterior(f *testing.F) {
 			x.Set(0, j, float64(j%3)-0.7)
 		}
 		if p.Cols() > 0 {
-			m, v := p.Latent(nil, nil, x)
+			m, v := p.At(x).Latent(nil, nil)
 			if v[0] < 0 || math.IsNaN(m[0]) != math.IsNaN(v[0]) {
 				t.Errorf("N(%v, %v)", m[0], v[0])
 			}

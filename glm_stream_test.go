@@ -356,7 +356,7 @@ func TestGLMa9a(t *testing.T) {
 		}
 	}
 	var nats, errs float64
-	prob := p.LogProb(nil, yt, xt)
+	prob := p.At(xt).LogProb(nil, yt)
 	for _, l := range prob {
 		nats -= l / float64(len(yt))
 		if l < math.Log(0.5) {

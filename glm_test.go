@@ -255,8 +255,8 @@ func TestGLMPrimalDual(t *testing.T) {
 			}
 			checkApart(t, "primal and dual", p, q, 2e-4)
 			x := normalMatrix(rand.New(rand.NewPCG(1, 1)), 9, p.Cols())
-			m, v := p.Latent(nil, nil, x)
-			m2, v2 := q.Latent(nil, nil, x)
+			m, v := p.At(x).Latent(nil, nil)
+			m2, v2 := q.At(x).Latent(nil, nil)
 			for i := range m {
 				if math.Abs(m[i]-m2[i]) > 1e-3*math.Sqrt(v[i]) || math.Abs(v[i]-v2[i]) > 1e-3*v[i] {
 					t.Errorf("point %d: N(%v, %v) and N(%v, %v)", i, m[i], v[i], m2[i], v2[i])
@@ -423,8 +423,8 @@ func TestGLMLinearKernel(t *testing.T) {
 			t.Errorf("%T: ELBO %.2e apart", lik, d)
 		}
 		x := normalMatrix(rand.New(rand.NewPCG(2, 2)), 7, 5)
-		m, v := p.Latent(nil, nil, x)
-		m2, v2 := q.Latent(nil, nil, x)
+		m, v := p.At(x).Latent(nil, nil)
+		m2, v2 := q.At(x).Latent(nil, nil)
 		for i := range m {
 			if math.Abs(m[i]-m2[i]) > 1e-4*math.Sqrt(v[i]) || math.Abs(v[i]-v2[i]) > 1e-4*v[i] {
 				t.Errorf("%T, point %d: N(%v, %v) and N(%v, %v)", lik, i, m[i], v[i], m2[i], v2[i])
@@ -702,7 +702,7 @@ func TestGLMErrors(t *testing.T) {
 func TestGLMPredict(t *testing.T) {
 	c := toyGLM("", 200, 3, BernoulliLogit{}, 95, &GLMOptions{Intercept: true})
 	p, _ := fitGLM(t, c.glm(t, c.x), nil)
-	m, v := p.Latent(nil, nil, c.x)
+	m, v := p.At(c.x).Latent(nil, nil)
 	cov, w := p.Cov(), p.Mean(nil)
 	for i := range m {
 		row := mat.NewVecDense(4, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
@@ -713,14 +713,14 @@ func TestGLMPredict(t *testing.T) {
 			t.Errorf("variance %d off by %v", i, e)
 		}
 	}
-	m2, v2 := p.Latent(nil, nil, SparseOf(c.x))
+	m2, v2 := p.At(SparseOf(c.x)).Latent(nil, nil)
 	for i := range m {
 		if math.Abs(m[i]-m2[i]) > 1e-12 || math.Abs(v[i]-v2[i]) > 1e-12 {
 			t.Errorf("row %d: sparse and dense differ", i)
 		}
 	}
-	prob, lp := p.Prob(nil, 1, c.x), p.LogProb(nil, c.y, c.x)
-	mean, _, err := p.Predict(nil, nil, c.x)
+	prob, lp := p.Prob(nil, 1, c.x), p.At(c.x).LogProb(nil, c.y)
+	mean, _, err := p.At(c.x).Moments(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -744,7 +744,7 @@ func TestGLMPredict(t *testing.T) {
 		t.Error("correlations")
 	}
 	nan := mat.NewDense(2, 3, []float64{1, math.NaN(), 0, 0, 0, 0})
-	if m, v := p.Latent(nil, nil, nan); !math.IsNaN(m[0]) || !math.IsNaN(v[0]) || m[1] != w[3] {
+	if m, v := p.At(nan).Latent(nil, nil); !math.IsNaN(m[0]) || !math.IsNaN(v[0]) || m[1] != w[3] {
 		t.Errorf("a NaN among the features: %v, %v", m, v)
 	}
 }

@@ -352,22 +352,28 @@ func (p *LowRankGPPosterior) Rank() int { return p.z.rank() }
 // Dim returns the number of columns that new points must have.
 func (p *LowRankGPPosterior) Dim() int { return p.z.x.RawMatrix().Cols }
 
-// Latent stores mean and variance of z(x), without noise, at each row of x in
-// mean and variance; nil allocates. With the features x* = L⁻¹k(Z, x):
+// At returns the prediction for each row of x. Its latent values are
+// those of z(x), without noise.
+func (p *LowRankGPPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, p.lik, p.Dim(), x)
+	return &q
+}
+
+// Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
+func (p *LowRankGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	q := predictAt(p, p.lik, p.Dim(), x)
+	return q.Prob(dst, y)
+}
+
+// latent implements latents. With the features x* = L⁻¹k(Z, x):
 //
 //	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
-func (p *LowRankGPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
-	rows, cols := x.Dims()
-	if rows > 0 && cols != p.Dim() {
-		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Dim()))
-	}
-	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
-	inBlocks(rows, func(lo, hi int) {
+func (p *LowRankGPPosterior) latent(m, v []float64, x mat.Matrix) {
+	inBlocks(len(m), func(lo, hi int) {
 		w := p.workspaces.Get().(*predictWork)
 		defer p.workspaces.Put(w)
 		p.latentBlock(w, m[lo:hi], v[lo:hi], x, lo)
 	})
-	return m, v
 }
 
 func (p *LowRankGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
@@ -395,36 +401,6 @@ func (p *LowRankGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.M
 			m[i], v[i] = 0, p.maxPrior
 		}
 	}
-}
-
-// Prob stores P(y|x) at each row of x in dst; nil allocates: the predictive
-// probability of a label, or density of a real y.
-func (p *LowRankGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	m, v := p.Latent(dst, nil, x)
-	return predictProbs(p.lik, y, m, v)
-}
-
-// LogProb stores the predictive log density log P(y_i|x_i) in nats at each row
-// of x in dst; nil allocates. It panics if y has another length than x.
-func (p *LowRankGPPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
-	m, v := p.Latent(nil, nil, x) // dst may be y
-	return predictLogProbs(dst, p.lik, y, m, v)
-}
-
-// Predict stores the predictive mean and variance of y at each row of x in
-// mean and variance; nil allocates. The error is that of PredictMoments, with
-// the row.
-func (p *LowRankGPPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []float64, err error) {
-	m, v = p.Latent(mean, variance, x)
-	return m, v, predictAllMoments(p.lik, m, v)
-}
-
-// Quantile stores the quantile at level prob, in (0, 1), of the predictive
-// distribution of y at each row of x in dst; nil allocates. The error is that
-// of PredictQuantile, with the row.
-func (p *LowRankGPPosterior) Quantile(dst []float64, prob float64, x mat.Matrix) ([]float64, error) {
-	m, v := p.Latent(dst, nil, x)
-	return m, predictQuantiles(p.lik, prob, m, v)
 }
 
 // savedLowRankGP is a LowRankGPPosterior as JSON. Numbers round-trip to the last bit.

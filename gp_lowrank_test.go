@@ -82,8 +82,8 @@ func TestLowRankGPFullRank(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, x := range []*mat.Dense{gp.x, xnew} {
-					m, v := post.Latent(nil, nil, x)
-					wm, wv := dense.Latent(nil, nil, x)
+					m, v := post.At(x).Latent(nil, nil)
+					wm, wv := dense.At(x).Latent(nil, nil)
 					for n := range m {
 						if !(math.Abs(m[n]-wm[n]) < 1e-6*(1+math.Abs(wm[n])) && math.Abs(v[n]-wv[n]) < 1e-6*(1+wv[n])) {
 							t.Errorf("%T, %T, %d: row %d is %g ± %g, want %g ± %g", k, lik, i, n, m[n], v[n], wm[n], wv[n])
@@ -222,7 +222,7 @@ func TestLowRankGPGivenStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, v := post.Latent(nil, nil, gp.x)
+	m, v := post.At(gp.x).Latent(nil, nil)
 	for i := range m {
 		if math.Abs(m[i]) > 1e-12 || math.Abs(v[i]-2.25) > 1e-9 {
 			t.Fatalf("row %d is %g ± %g under the prior", i, m[i], v[i])
@@ -243,7 +243,7 @@ func TestLowRankGPPrior(t *testing.T) {
 	g = mustLowRank(t, g, err)
 	post, _ := fitLowRank(t, g, nil)
 	far := mat.NewDense(4, 2, []float64{1e3, 1e3, -1e6, 0, math.NaN(), 0, 0, math.Inf(1)})
-	m, v := post.Latent(nil, nil, far)
+	m, v := post.At(far).Latent(nil, nil)
 	for i := range m {
 		if math.Abs(m[i]) > 1e-12 || math.Abs(v[i]-2.25) > 1e-12 {
 			t.Errorf("row %d is %g ± %g, want 0 ± 2.25", i, m[i], v[i])
@@ -257,12 +257,12 @@ func TestLowRankGPPrior(t *testing.T) {
 	if post.Len() != 50 || post.Dim() != 2 || post.Rank() != 10 {
 		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Dim(), post.Rank())
 	}
-	if m, v := post.Latent(nil, nil, &mat.Dense{}); len(m)+len(v) != 0 {
+	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
 	}
-	mustPanic(t, "bad shape", func() { post.Latent(nil, nil, mat.NewDense(1, 3, nil)) })
-	mustPanic(t, "bad shape", func() { post.Latent(make([]float64, 2), nil, mat.NewDense(1, 2, nil)) })
-	mustPanic(t, "bad shape", func() { post.LogProb(nil, []float64{1, 1}, mat.NewDense(1, 2, nil)) })
+	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 3, nil)).Latent(nil, nil) })
+	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 2, nil)).Latent(make([]float64, 2), nil) })
+	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 2, nil)).LogProb(nil, []float64{1, 1}) })
 }
 
 // TestLowRankGPSingular: duplicated rows, covariances of low rank, no variance at
@@ -312,8 +312,8 @@ func TestLowRankGPSingular(t *testing.T) {
 			t.Errorf("%v: ELBO %v of one datum, want %v", k, res.ELBO, want.ELBO)
 		}
 		at := mat.NewDense(2, 1, []float64{0, 3})
-		m, v := post.Latent(nil, nil, at)
-		wm, wv := dense.Latent(nil, nil, at)
+		m, v := post.At(at).Latent(nil, nil)
+		wm, wv := dense.At(at).Latent(nil, nil)
 		for i := range m {
 			if !(math.Abs(m[i]-wm[i])+math.Abs(v[i]-wv[i]) < 1e-5) {
 				t.Errorf("%v: %g ± %g, want %g ± %g", k, m[i], v[i], wm[i], wv[i])
@@ -411,7 +411,7 @@ func TestLowRankGPSameBits(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			g, err := NewLowRankGP(gp.x, gp.terms.y, k, BernoulliLogit{}, 40)
 			post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
-			m, v := post.Latent(nil, nil, gp.x)
+			m, v := post.At(gp.x).Latent(nil, nil)
 			h, err := NewInducingGP(gp.x, gp.terms.y, k, BernoulliLogit{}, gp.x.Slice(0, 30, 0, 2))
 			got := fmt.Sprint(res.ELBO, m, v, mustLowRank(t, h, err).glm.x.dense)
 			if want == "" {
@@ -422,7 +422,7 @@ func TestLowRankGPSameBits(t *testing.T) {
 			}
 			for _, lo := range []int{0, 1, 130, 699} {
 				pm, pv := slices.Repeat([]float64{7}, 700-lo), slices.Repeat([]float64{7}, 700-lo)
-				post.Latent(pm, pv, gp.x.Slice(lo, 700, 0, 2))
+				post.At(gp.x.Slice(lo, 700, 0, 2)).Latent(pm, pv)
 				if !slices.Equal(pm, m[lo:]) || !slices.Equal(pv, v[lo:]) {
 					t.Errorf("other bits from row %d on", lo)
 				}
@@ -437,21 +437,21 @@ func TestLowRankGPPredict(t *testing.T) {
 	gp := toyGP(t, 60, SquaredExp{}, lik, 10)
 	g, err := NewLowRankGP(gp.x, gp.terms.y, SquaredExp{}, lik, 20)
 	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
-	m, v := post.Latent(nil, nil, gp.x)
-	mean, variance, err := post.Predict(nil, nil, gp.x)
+	m, v := post.At(gp.x).Latent(nil, nil)
+	mean, variance, err := post.At(gp.x).Moments(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := post.Quantile(nil, 0.9, gp.x)
+	q, err := post.At(gp.x).Quantile(nil, 0.9)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, lp := post.Prob(nil, 2, gp.x), post.LogProb(nil, gp.terms.y, gp.x)
+	p, lp := post.Prob(nil, 2, gp.x), post.At(gp.x).LogProb(nil, gp.terms.y)
 	for i := range m {
-		wm, wv, _ := PredictMoments(lik, m[i], v[i])
-		wq, _ := PredictQuantile(lik, 0.9, m[i], v[i])
-		l2, _ := PredictLogProb(lik, 2, m[i], v[i])
-		ly, _ := PredictLogProb(lik, gp.terms.y[i], m[i], v[i])
+		wm, wv, _ := predictiveMoments(lik, m[i], v[i])
+		wq, _ := predictiveQuantile(lik, 0.9, m[i], v[i])
+		l2, _ := predictiveLogProb(lik, 2, m[i], v[i])
+		ly, _ := predictiveLogProb(lik, gp.terms.y[i], m[i], v[i])
 		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
 			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i], p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
 		}
@@ -477,8 +477,8 @@ func TestSaveLowRankGP(t *testing.T) {
 		t.Errorf("saved again it differs (%v)", err)
 	}
 	gp.x.Set(0, 0, math.NaN())
-	m, v := post.Latent(nil, nil, gp.x)
-	lm, lv := loaded.Latent(nil, nil, gp.x)
+	m, v := post.At(gp.x).Latent(nil, nil)
+	lm, lv := loaded.At(gp.x).Latent(nil, nil)
 	if fmt.Sprint(m, v, post.Len()) != fmt.Sprint(lm, lv, loaded.Len()) {
 		t.Error("loaded posterior predicts differently")
 	}
@@ -528,7 +528,7 @@ func TestLowRankGPUSPS(t *testing.T) {
 		post, res := fitLowRank(t, g, nil)
 		total := time.Since(start)
 		var bits float64
-		for _, l := range post.LogProb(nil, s.ytest, s.xtest) {
+		for _, l := range post.At(s.xtest).LogProb(nil, s.ytest) {
 			bits -= l / math.Ln2 / float64(len(s.ytest))
 		}
 		t.Logf("rank %d: −ELBO %.4f, %.5f bits, residual %.4g, set-up %v, %.1f passes, in all %v", rank, -res.ELBO, bits, g.Residual(), setup, res.Passes, total)

@@ -106,16 +106,24 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 	return g, h
 }
 
-// Latent stores mean and variance of z(x), without noise and jitter, at each
-// row of x in mean and variance; nil allocates:
+// At returns the prediction for each row of x. Its latent values are
+// those of z(x), without noise and jitter.
+func (p *GPPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, p.lik, p.Dim(), x)
+	return &q
+}
+
+// Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
+func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	q := predictAt(p, p.lik, p.Dim(), x)
+	return q.Prob(dst, y)
+}
+
+// latent implements latents:
 //
 //	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
-func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
-	rows, cols := x.Dims()
-	if rows > 0 {
-		p.checkCols(cols)
-	}
-	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
+func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
+	rows := len(m)
 	workers := runtime.GOMAXPROCS(0)
 	works := make([]*predictWork, workers)
 	parallel.For(rows, predictBlock, workers, func(i, lo, hi int) {
@@ -128,13 +136,6 @@ func (p *GPPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []flo
 		if w != nil {
 			p.workspaces.Put(w)
 		}
-	}
-	return m, v
-}
-
-func (p *GPPosterior) checkCols(cols int) {
-	if cols != p.Dim() {
-		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", cols, p.Dim()))
 	}
 }
 
@@ -177,50 +178,19 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 	CrossCov(w.k, p.kernel, p.x, w.x)
 }
 
-// Prob stores P(y|x) at each row of x in dst; nil allocates: the predictive
-// probability of a label, or density of a real y.
-func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	m, v := p.Latent(dst, nil, x)
-	return predictProbs(p.lik, y, m, v)
-}
-
-// LogProb stores the predictive log density log P(y_i|x_i) in nats at each row
-// of x in dst; nil allocates. It panics if y has another length than x.
-func (p *GPPosterior) LogProb(dst, y []float64, x mat.Matrix) []float64 {
-	m, v := p.Latent(nil, nil, x) // dst may be y
-	return predictLogProbs(dst, p.lik, y, m, v)
-}
-
-// Predict stores the predictive mean and variance of y at each row of x in
-// mean and variance; nil allocates. The error is that of PredictMoments, with
-// the row.
-func (p *GPPosterior) Predict(mean, variance []float64, x mat.Matrix) (m, v []float64, err error) {
-	m, v = p.Latent(mean, variance, x)
-	return m, v, predictAllMoments(p.lik, m, v)
-}
-
-// Quantile stores the quantile at level prob, in (0, 1), of the predictive
-// distribution of y at each row of x in dst; nil allocates. The error is that
-// of PredictQuantile, with the row.
-func (p *GPPosterior) Quantile(dst []float64, prob float64, x mat.Matrix) ([]float64, error) {
-	m, v := p.Latent(dst, nil, x)
-	return m, predictQuantiles(p.lik, prob, m, v)
-}
-
 // Joint returns mean and covariance of the latent values at the rows of x
 // together. It takes memory for rows × (rows + N) numbers. The error wraps
 // ErrEmpty if x has no rows and ErrNotFinite if a value of x is not finite.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
-	t, cols := x.Dims()
+	t := checkColumns(x, p.Dim())
 	if t == 0 {
-		return nil, nil, fmt.Errorf("pgsvi: %w: x has no rows", ErrEmpty)
+		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
 	}
-	p.checkCols(cols)
 	w := new(predictWork)
 	p.cross(w, x, 0, t)
 	for i, known := range w.known {
 		if !known {
-			return nil, nil, fmt.Errorf("pgsvi: %w: row %d of x", ErrNotFinite, i)
+			return nil, nil, fmt.Errorf("pgsvi: row %d of x: %w", i, ErrNotFinite)
 		}
 	}
 	mean = make([]float64, t)

@@ -668,7 +668,7 @@ func TestGPSameBits(t *testing.T) {
 		gp := toyGP(t, 300, SquaredExp{Scale: 3, Length: 1}, BernoulliLogit{}, 10)
 		var out bytes.Buffer
 		post, res := mustFit(t, gp, &Solver{Workers: procs})
-		m, v := post.Latent(nil, nil, gp.x)
+		m, v := post.At(gp.x).Latent(nil, nil)
 		fmt.Fprintf(&out, "%x %x %x\n", res.ELBO, m, v)
 		gp.Estimator = ScoreFunction{Samples: 40}
 		_, res = mustFit(t, gp, &Solver{Workers: procs, StepSize: ConstantStep(0.01), BatchSize: 20, MaxPasses: 1, Src: rand.NewPCG(3, 4)})
@@ -690,7 +690,7 @@ func TestGPPosterior(t *testing.T) {
 		gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 11)
 		post, _ := mustFit(t, gp, nil)
 		m, v := post.Train(nil, nil)
-		lm, lv := post.Latent(nil, nil, gp.x)
+		lm, lv := post.At(gp.x).Latent(nil, nil)
 		if em, ev := maxRel(lm, m), maxRel(lv, v); em > 1e-7 || ev > 1e-7 {
 			t.Errorf("%T: Latent at the training points off by %.2g and %.2g", lik, em, ev)
 		}
@@ -698,22 +698,22 @@ func TestGPPosterior(t *testing.T) {
 			continue
 		}
 		y := append([]float64(nil), gp.terms.y...)
-		lp := post.LogProb(nil, y, gp.x)
+		lp := post.At(gp.x).LogProb(nil, y)
 		for i := range y {
-			if want, _ := PredictLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
+			if want, _ := predictiveLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
 				t.Fatalf("%T: LogProb of row %d is %v, want %v", lik, i, lp[i], want)
 			}
 		}
 		few := gp.x.Slice(0, 5, 0, 2)
-		mean, variance, err := post.Predict(nil, nil, few)
+		mean, variance, err := post.At(few).Moments(nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lo, err := post.Quantile(nil, 0.1, few)
+		lo, err := post.At(few).Quantile(nil, 0.1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		hi, err := post.Quantile(nil, 0.9, few)
+		hi, err := post.At(few).Quantile(nil, 0.9)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -732,8 +732,8 @@ func TestGPPosterior(t *testing.T) {
 			t.Errorf("row %d: probabilities add up to %v", i, plus[i]+minus[i])
 		}
 	}
-	// A label outside the support has probability 0.
-	if p := post.Prob(nil, 3, gp.x); p[0] != 0 {
+	// A label outside the support has no probability.
+	if p := post.Prob(nil, 3, gp.x); !math.IsNaN(p[0]) {
 		t.Errorf("P(y = 3) = %v", p[0])
 	}
 }
@@ -748,10 +748,10 @@ func TestGPPredictionBlocks(t *testing.T) {
 		x.RawMatrix().Data[i] = 3 * rng.NormFloat64()
 	}
 	x.Set(200, 1, math.NaN())
-	m, v := post.Latent(nil, nil, x)
+	m, v := post.At(x).Latent(nil, nil)
 	n, _ := x.Dims()
 	for _, i := range []int{0, 1, predictBlock, 200, n - 1} {
-		m1, v1 := post.Latent(nil, nil, x.Slice(i, i+1, 0, 2))
+		m1, v1 := post.At(x.Slice(i, i+1, 0, 2)).Latent(nil, nil)
 		if m1[0] != m[i] || v1[0] != v[i] {
 			t.Errorf("row %d: N(%v, %v) alone, N(%v, %v) in company", i, m1[0], v1[0], m[i], v[i])
 		}
@@ -760,7 +760,7 @@ func TestGPPredictionBlocks(t *testing.T) {
 		t.Errorf("a row with NaN is N(%v, %v), want the prior N(0, 4)", m[200], v[200])
 	}
 	// Far from the data: the prior, without the white noise.
-	fm, fv := post.Latent(nil, nil, mat.NewDense(1, 2, []float64{1e6, 1e6}))
+	fm, fv := post.At(mat.NewDense(1, 2, []float64{1e6, 1e6})).Latent(nil, nil)
 	if fm[0] != 0 || fv[0] != 4 {
 		t.Errorf("far away N(%v, %v), want N(0, 4)", fm[0], fv[0])
 	}
@@ -773,7 +773,7 @@ func TestGPPredictionBlocks(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if m, v := post.Latent(nil, nil, x.Slice(0, 1, 0, 2)); len(m) != 1 || len(v) != 1 {
+	if m, v := post.At(x.Slice(0, 1, 0, 2)).Latent(nil, nil); len(m) != 1 || len(v) != 1 {
 		t.Error("one row")
 	}
 }
@@ -787,7 +787,7 @@ func TestGPJointSamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lm, lv := post.Latent(nil, nil, x)
+	lm, lv := post.At(x).Latent(nil, nil)
 	const draws = 20000
 	z := mat.NewDense(draws, 4, nil)
 	if err := post.Rand(z, x, rand.New(rand.NewPCG(1, 2))); err != nil {
@@ -917,16 +917,16 @@ func TestGPUserMistakes(t *testing.T) {
 func TestGPAwkwardRows(t *testing.T) {
 	gp := toyGP(t, 10, Linear{Scale: 2}, GaussianNoise{Var: 0.1}, 17)
 	post, _ := mustFit(t, gp, nil)
-	m, v := post.Latent(nil, nil, mat.NewDense(1, 2, []float64{1e300, 1}))
+	m, v := post.At(mat.NewDense(1, 2, []float64{1e300, 1})).Latent(nil, nil)
 	if m[0] != 0 || v[0] != post.maxPrior {
 		t.Errorf("a row that overflows is N(%v, %v)", m[0], v[0])
 	}
-	if m, v := post.Latent(nil, nil, &mat.Dense{}); len(m)+len(v) != 0 {
+	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
 	}
 	y := append([]float64(nil), gp.terms.y...)
-	want := post.LogProb(nil, y, gp.x)
-	for i, got := range post.LogProb(y, y, gp.x) {
+	want := post.At(gp.x).LogProb(nil, y)
+	for i, got := range post.At(gp.x).LogProb(y, y) {
 		if got != want[i] {
 			t.Fatalf("row %d: %v into y itself, %v elsewhere", i, got, want[i])
 		}

@@ -20,7 +20,7 @@ type gpTruth struct {
 
 // testBits returns the mean predictive log loss in bits and the number of errors.
 func testBits(p *GPPosterior, s split) (bits float64, errors int) {
-	for _, l := range p.LogProb(nil, s.ytest, s.xtest) {
+	for _, l := range p.At(s.xtest).LogProb(nil, s.ytest) {
 		bits -= l / math.Ln2 / float64(len(s.ytest))
 		if l < -math.Ln2 {
 			errors++
@@ -124,12 +124,12 @@ func TestGPOptimumMarginals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, v := post.Latent(nil, nil, s.xtest)
+			m, v := post.At(s.xtest).Latent(nil, nil)
 			if em, ev := maxRel(m, test[0]), maxRel(v, test[1]); em > 1e-5 || ev > 1e-5 {
 				t.Errorf("test latents off by %.2g in mean, %.2g in variance", em, ev)
 			}
 			for i, y := range s.ytest {
-				if p := math.Exp(post.LogProb(nil, s.ytest, s.xtest)[i]); math.Abs(p-test[2][i]) > 1e-6 || y != test[3][i] {
+				if p := math.Exp(post.At(s.xtest).LogProb(nil, s.ytest)[i]); math.Abs(p-test[2][i]) > 1e-6 || y != test[3][i] {
 					t.Fatalf("test row %d: p = %v of label %v, want %v of %v", i, p, y, test[2][i], test[3][i])
 				}
 			}

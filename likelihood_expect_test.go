@@ -424,11 +424,11 @@ func TestPredict(t *testing.T) {
 	o := newPanelOracle()
 	forGrid(t, func(c likeCase, y, m, v float64) {
 		s := math.Sqrt(v)
-		logp, bound := PredictLogProb(c.l, y, m, v)
+		logp, bound := predictiveLogProb(c.l, y, m, v)
 		if math.IsNaN(logp) || !(bound <= 1e-11*(1+math.Abs(logp))) {
 			t.Errorf("%#v y=%v m=%v sd=%v: log p = %v ± %v", c.l, y, m, s, logp, bound)
 		}
-		a, abound := PredictLogProb(bareLikelihood{c.l}, y, m, v)
+		a, abound := predictiveLogProb(bareLikelihood{c.l}, y, m, v)
 		expectNear(t, "log predictive", c, y, m, v, a, logp, bound+abound)
 		reach := 12.0
 		if _, ok := c.l.(Exponential); ok && y == 0 { // E[e^{−η}], whose mass is at m − v
@@ -445,14 +445,14 @@ func TestPredict(t *testing.T) {
 func TestPredictMoments(t *testing.T) {
 	for _, c := range likeCases {
 		if st, ok := c.l.(StudentT); ok && st.DF == 1.5 {
-			if mean, variance, err := PredictMoments(c.l, 2, 3); mean != 2 || !math.IsInf(variance, 1) || err != nil {
+			if mean, variance, err := predictiveMoments(c.l, 2, 3); mean != 2 || !math.IsInf(variance, 1) || err != nil {
 				t.Errorf("%#v: %v, %v, %v", c.l, mean, variance, err)
 			}
 			continue
 		}
 		for _, m := range []float64{-2, 0, 1.2} {
 			for _, v := range []float64{0, 0.01, 1, 6} {
-				mean, variance, err := PredictMoments(c.l, m, v)
+				mean, variance, err := predictiveMoments(c.l, m, v)
 				if err != nil {
 					t.Errorf("%#v: %v", c.l, err)
 				}
@@ -463,14 +463,11 @@ func TestPredictMoments(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := PredictMoments(StudentT{DF: 1}, 0, 1); !errors.Is(err, ErrNotFinite) {
+	if _, _, err := predictiveMoments(StudentT{DF: 1}, 0, 1); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("Cauchy: %v, want ErrNotFinite", err)
 	}
-	if _, _, err := PredictMoments(GaussianNoise{}, 0, -1); !errors.Is(err, ErrParam) {
+	if _, _, err := predictiveMoments(GaussianNoise{}, 0, -1); !errors.Is(err, ErrParam) {
 		t.Errorf("v < 0: %v, want ErrParam", err)
-	}
-	if _, _, err := PredictMoments(Laplace{-1}, 0, 1); !errors.Is(err, ErrParam) {
-		t.Errorf("scale < 0: %v, want ErrParam", err)
 	}
 }
 
@@ -484,10 +481,10 @@ func (s supported) Facts() Facts { return s.facts }
 
 func TestPredictUser(t *testing.T) {
 	twice := likeFunc(func(y, eta float64) float64 { return GaussianNoise{}.LogProb(y, eta) + math.Ln2 })
-	if _, _, err := PredictMoments(twice, 0, 1); !errors.Is(err, ErrParam) {
+	if _, _, err := predictiveMoments(twice, 0, 1); !errors.Is(err, ErrParam) {
 		t.Errorf("not normalised: %v, want ErrParam", err)
 	}
-	if _, err := PredictQuantile(twice, 0.5, 0, 1); !errors.Is(err, ErrParam) {
+	if _, err := predictiveQuantile(twice, 0.5, 0, 1); !errors.Is(err, ErrParam) {
 		t.Errorf("not normalised: %v, want ErrParam", err)
 	}
 	logNormal := likeFunc(func(y, eta float64) float64 { return GaussianNoise{}.LogProb(math.Log(y), eta) - math.Log(y) })
@@ -509,11 +506,11 @@ func TestPredictUser(t *testing.T) {
 		{"poisson", supported{bareLikelihood{Poisson{}}, Facts{Support: Counts}}, 1, 0.3, math.Exp(1.15), math.Exp(1.15) + math.Exp(2.3)*math.Expm1(0.3), 0.5, math.NaN(), 1e-8},
 		{"sign", supported{bareLikelihood{BernoulliProbit{}}, Facts{Support: SignLabels}}, 1, 1, math.Erf(0.5), 1 - math.Pow(math.Erf(0.5), 2), 0.5, 1, 1e-8},
 	} {
-		mean, variance, err := PredictMoments(c.l, c.m, c.v)
+		mean, variance, err := predictiveMoments(c.l, c.m, c.v)
 		if err != nil || math.Abs(mean-c.mean) > c.relTol*(1+c.mean) || math.Abs(variance-c.var_) > c.relTol*(1+c.var_) {
 			t.Errorf("%s: %v, %v, %v, want %v, %v", c.name, mean, variance, err, c.mean, c.var_)
 		}
-		q, err := PredictQuantile(c.l, c.p, c.m, c.v)
+		q, err := predictiveQuantile(c.l, c.p, c.m, c.v)
 		if err != nil || math.Abs(q-c.quantile) > c.relTol*(1+c.quantile) {
 			t.Errorf("%s: quantile %v, %v, want %v", c.name, q, err, c.quantile)
 		}
@@ -530,19 +527,19 @@ func TestPredictQuantile(t *testing.T) {
 				}
 				last := math.Inf(-1)
 				for _, p := range []float64{0.01, 0.3, 0.5, 0.95} {
-					q, err := PredictQuantile(c.l, p, m, v)
+					q, err := predictiveQuantile(c.l, p, m, v)
 					if err != nil || q < last {
 						t.Errorf("%#v N(%v, %v): quantile(%v) = %v, %v", c.l, m, v, p, q, err)
 					}
 					last = q
-					at := predictCDF(c.l, r, q, m, v)
-					switch predictSupport(c.l) {
+					at := predictiveCDF(c.l, r, q, m, v)
+					switch factsOf(c.l).Support {
 					case Counts, SignLabels:
 						step := 1.0
-						if predictSupport(c.l) == SignLabels {
+						if factsOf(c.l).Support == SignLabels {
 							step = 2
 						}
-						if below := predictCDF(c.l, r, q-step, m, v); at < p || below >= p || q != math.Trunc(q) {
+						if below := predictiveCDF(c.l, r, q-step, m, v); at < p || below >= p || q != math.Trunc(q) {
 							t.Errorf("%#v N(%v, %v): quantile(%v) = %v, CDF %v and %v", c.l, m, v, p, q, below, at)
 						}
 					default:
@@ -552,11 +549,6 @@ func TestPredictQuantile(t *testing.T) {
 					}
 				}
 			}
-		}
-	}
-	for _, p := range []float64{0, 1, -0.1, math.NaN()} {
-		if _, err := PredictQuantile(Laplace{}, p, 0, 1); !errors.Is(err, ErrParam) {
-			t.Errorf("p = %v: %v, want ErrParam", p, err)
 		}
 	}
 }
@@ -584,7 +576,7 @@ func FuzzExpectLogProb(f *testing.F) {
 			if e := ExpectLogProb(c.l, y, m, v); factsOf(c.l).LogConcave && e.D2 > 0 {
 				t.Fatalf("%#v y=%v m=%v v=%v: D2 = %v > 0", c.l, y, m, v, e.D2)
 			}
-			if p, _ := PredictLogProb(c.l, y, m, v); math.IsNaN(p) {
+			if p, _ := predictiveLogProb(c.l, y, m, v); math.IsNaN(p) {
 				t.Fatalf("%#v y=%v m=%v v=%v: predictive %v", c.l, y, m, v, p)
 			}
 		}
@@ -628,13 +620,13 @@ func BenchmarkExpect(b *testing.B) {
 		b.Run(fmt.Sprintf("PredictLogProb logit/sd=%v", s), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				PredictLogProb(BernoulliLogit{}, 1, 0.4, s*s)
+				predictiveLogProb(BernoulliLogit{}, 1, 0.4, s*s)
 			}
 		})
 		b.Run(fmt.Sprintf("PredictLogProb StudentT/sd=%v", s), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				PredictLogProb(StudentT{}, 1, 0.4, s*s)
+				predictiveLogProb(StudentT{}, 1, 0.4, s*s)
 			}
 		})
 	}
@@ -656,9 +648,9 @@ func (cauchit) Facts() Facts                   { return Facts{Support: SignLabel
 
 func ExampleLikelihood() {
 	e := ExpectLogProb(cauchit{}, +1, 1, 4)
-	p, _ := PredictLogProb(cauchit{}, +1, 1, 4)
+	p := NewPrediction(cauchit{}, []float64{1}, []float64{4}).Prob(nil, +1)
 	fmt.Printf("%.6f within %.0e: %t\n", e.Value, 1e-12, e.Err < 1e-12)
-	fmt.Printf("%.6f\n", math.Exp(p))
+	fmt.Printf("%.6f\n", p[0])
 	// Output:
 	// -0.611444 within 1e-12: true
 	// 0.635640

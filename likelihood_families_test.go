@@ -170,8 +170,8 @@ func TestFamilyRelations(t *testing.T) {
 				near("one trial", ExpectLogProb(Binomial{}, y, m, v), b, 0, 1e-14)
 				near("two classes", ExpectLogProb(Ordinal{}, y, m, v), b, 0, 1e-14)
 				for _, l := range []Likelihood{Binomial{}, Ordinal{}} {
-					mean, variance, err := PredictMoments(l, m, v)
-					bm, bv, _ := PredictMoments(BernoulliLogit{}, m, v)
+					mean, variance, err := predictiveMoments(l, m, v)
+					bm, bv, _ := predictiveMoments(BernoulliLogit{}, m, v)
 					if err != nil || math.Abs(mean-(1+bm)/2) > 1e-14 || math.Abs(variance-bv/4) > 1e-13*bv {
 						t.Errorf("%T: moments %v, %v, want %v, %v", l, mean, variance, (1+bm)/2, bv/4)
 					}
@@ -348,7 +348,7 @@ func TestFamilyGP(t *testing.T) {
 				x.Set(i, 0, -3+6*float64(i)/(n-1))
 				f[i] = 1.5 * math.Sin(1.7*x.At(i, 0))
 				u := rng.Float64()
-				q, err := PredictQuantile(l, u, f[i], 0) // inverse transform sampling
+				q, err := predictiveQuantile(l, u, f[i], 0) // inverse transform sampling
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -369,7 +369,7 @@ func TestFamilyGP(t *testing.T) {
 				}
 				prev = it.ELBO
 			}
-			lm, lv := post.Latent(nil, nil, x)
+			lm, lv := post.At(x).Latent(nil, nil)
 			out := 0
 			for i := range lm {
 				if math.Abs(lm[i]-f[i]) > 3*math.Sqrt(lv[i]) {
@@ -379,19 +379,19 @@ func TestFamilyGP(t *testing.T) {
 			if out > 3 {
 				t.Errorf("%d of %d true values are outside three standard deviations", out, n)
 			}
-			mean, variance, err := post.Predict(nil, nil, x)
+			mean, variance, err := post.At(x).Moments(nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			lo, err := post.Quantile(nil, 0.05, x)
+			lo, err := post.At(x).Quantile(nil, 0.05)
 			if err != nil {
 				t.Fatal(err)
 			}
-			hi, err := post.Quantile(nil, 0.95, x)
+			hi, err := post.At(x).Quantile(nil, 0.95)
 			if err != nil {
 				t.Fatal(err)
 			}
-			logp := post.LogProb(nil, y, x)
+			logp := post.At(x).LogProb(nil, y)
 			out = 0
 			for i := range mean {
 				if !(variance[i] > 0) || !(lo[i] <= hi[i]) || !(logp[i] <= 5) {
@@ -433,13 +433,21 @@ func BenchmarkFamilies(b *testing.B) {
 func ExampleOrdinal() {
 	// Answers on a scale from 0 to 4, at a latent value η ~ N(0.3, 0.25).
 	l := Ordinal{Cuts: []float64{-2, -0.5, 0.5, 2}}
-	for y := range 5 {
-		logp, _ := PredictLogProb(l, float64(y), 0.3, 0.25)
-		fmt.Printf("P(Y = %d) = %.4f\n", y, math.Exp(logp))
+	p := NewPrediction(l, []float64{0.3}, []float64{0.25})
+	for y, prob := range p.Probs().RawRowView(0) {
+		fmt.Printf("P(Y = %d) = %.4f\n", y, prob)
 	}
-	mean, variance, _ := PredictMoments(l, 0.3, 0.25)
-	median, _ := PredictQuantile(l, 0.5, 0.3, 0.25)
-	fmt.Printf("mean %.3f, variance %.3f, median %.0f\n", mean, variance, median)
+	mean, variance, err := p.Moments(nil, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	median, err := p.Quantile(nil, 0.5)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("mean %.3f, variance %.3f, median %.0f\n", mean[0], variance[0], median[0])
 	// Output:
 	// P(Y = 0) = 0.0996
 	// P(Y = 1) = 0.2197

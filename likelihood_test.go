@@ -93,6 +93,9 @@ func declaredLikelihoods(t *testing.T) (names []string) {
 			if !ok || fn.Recv == nil || fn.Name.Name != "LogProb" || fn.Type.Params.NumFields() != 2 {
 				continue
 			}
+			if arg, ok := fn.Type.Params.List[0].Type.(*ast.Ident); !ok || arg.Name != "float64" {
+				continue
+			}
 			recv := fn.Recv.List[0].Type
 			if star, ok := recv.(*ast.StarExpr); ok {
 				recv = star.X
@@ -378,7 +381,7 @@ func TestGaussTails(t *testing.T) {
 // TestNormalised checks that probabilities sum to one and agree with CDF and Moments.
 func TestNormalised(t *testing.T) {
 	for _, c := range likeCases {
-		n := &predictNumeric{l: c.l, support: predictSupport(c.l)}
+		n := &predictNumeric{l: c.l, support: factsOf(c.l).Support}
 		r := c.l.(Responder)
 		for _, eta := range []float64{-1.3, 0, 0.4, 2} {
 			for _, y := range c.good {

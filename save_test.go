@@ -47,9 +47,9 @@ func TestSaveGP(t *testing.T) {
 		if err := loaded.Save(&again); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
 			t.Errorf("%T, %T: saved again it differs (%v)", k, lik, err)
 		}
-		m, v := post.Latent(nil, nil, gp.x)
-		lm, lv := loaded.Latent(nil, nil, gp.x)
-		a, b := fmt.Sprint(m, v, post.LogProb(nil, gp.terms.y, gp.x)), fmt.Sprint(lm, lv, loaded.LogProb(nil, gp.terms.y, gp.x))
+		m, v := post.At(gp.x).Latent(nil, nil)
+		lm, lv := loaded.At(gp.x).Latent(nil, nil)
+		a, b := fmt.Sprint(m, v, post.At(gp.x).LogProb(nil, gp.terms.y)), fmt.Sprint(lm, lv, loaded.At(gp.x).LogProb(nil, gp.terms.y))
 		if a != b {
 			t.Errorf("%T, %T: loaded posterior predicts differently", k, lik)
 		}
@@ -115,7 +115,7 @@ func FuzzLoadGPPosterior(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m, v := p.Latent(nil, nil, p.x)
+		m, v := p.At(p.x).Latent(nil, nil)
 		for i := range m {
 			if !(v[i] >= 0) || math.IsNaN(v[i]) {
 				t.Errorf("row %d: N(%v, %v)", i, m[i], v[i])

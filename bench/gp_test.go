@@ -166,7 +166,7 @@ func BenchmarkGPPredict(b *testing.B) {
 				blas64.Trsm(blas.Left, blas.NoTrans, 1, l.RawTriangular(), work.RawMatrix())
 				solve = append(solve, time.Since(start))
 				start = time.Now()
-				post.Latent(mean, variance, x)
+				post.At(x).Latent(mean, variance)
 				predict = append(predict, time.Since(start))
 				start = time.Now()
 				pgsvi.CrossCov(cross, p.Kernel(), p.X, x)

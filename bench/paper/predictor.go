@@ -49,7 +49,7 @@ func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
 		return math.NaN(), err
 	}
 	var sum float64
-	for _, logp := range post.LogProb(nil, d.p.YTest, d.p.XTest) {
+	for _, logp := range post.At(d.p.XTest).LogProb(nil, d.p.YTest) {
 		sum -= logp
 	}
 	return sum / math.Ln2 / float64(len(d.p.YTest)), nil
@@ -63,9 +63,11 @@ func (d *Predictor) gaussian(q *pgsvi.Gaussian) float64 {
 	va.Mul(mat.DenseCopyOf(q.Cov()), d.a)
 	variance := slices.Clone(d.rest)
 	subtractProducts(variance, d.a, &va, -1)
-	var sum float64
 	for i, v := range variance {
-		logp, _ := pgsvi.PredictLogProb(pgsvi.BernoulliLogit{}, d.p.YTest[i], mean.AtVec(i), math.Max(v, 0))
+		variance[i] = math.Max(v, 0)
+	}
+	var sum float64
+	for _, logp := range pgsvi.NewPrediction(pgsvi.BernoulliLogit{}, mean.RawVector().Data, variance).LogProb(nil, d.p.YTest) {
 		sum -= logp
 	}
 	return sum / math.Ln2 / float64(len(variance))

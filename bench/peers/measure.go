@@ -21,7 +21,7 @@ type fit func() (predictor, *pgsvi.Result, error)
 
 // A predictor is a posterior of this library.
 type predictor interface {
-	LogProb(dst, y []float64, x mat.Matrix) []float64
+	At(x mat.Matrix) *pgsvi.Prediction
 }
 
 // fit measures f, and its predictions if s has rows to test on. The BLAS is added
@@ -52,7 +52,7 @@ func (o *options) fit(s *split, method, variant, name string, f fit) (row, error
 	}
 	var logp []float64
 	r.predict, err = o.seconds(func() error {
-		logp = post.LogProb(nil, s.yTest, s.xTest)
+		logp = post.At(s.xTest).LogProb(nil, s.yTest)
 		return nil
 	})
 	r.bits = bits(logp)

@@ -99,25 +99,25 @@ func fitCounts(ctx context.Context, rng *rand.Rand) (*counts, error) {
 	c.res = res
 
 	// Latent is the posterior of the log rate. A quantile of the rate is the
-	// exponential of that of its logarithm; the mean is not, so ask Predict, as
+	// exponential of that of its logarithm; the mean is not, so ask Moments, as
 	// the mean of a count is that of the rate.
 	c.grid = floats.Span(make([]float64, 400), 1846, 1965)
-	x := column(c.grid)
-	m, v := post.Latent(nil, nil, x)
+	at := post.At(column(c.grid))
+	m, v := at.Latent(nil, nil)
 	for i, year := range c.grid {
 		sd := math.Sqrt(v[i])
 		c.lo = append(c.lo, math.Exp(m[i]-1.96*sd))
 		c.hi = append(c.hi, math.Exp(m[i]+1.96*sd))
 		c.truth = append(c.truth, rate(year))
 	}
-	if c.mean, _, err = post.Predict(nil, nil, x); err != nil {
+	if c.mean, _, err = at.Moments(nil, nil); err != nil {
 		return nil, err
 	}
 	// Quantiles of a count add the spread of the Poisson distribution.
-	if c.countLo, err = post.Quantile(nil, 0.025, x); err != nil {
+	if c.countLo, err = at.Quantile(nil, 0.025); err != nil {
 		return nil, err
 	}
-	if c.countHi, err = post.Quantile(nil, 0.975, x); err != nil {
+	if c.countHi, err = at.Quantile(nil, 0.975); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -184,7 +184,7 @@ func (r *robust) best(ctx context.Context, liks []pgsvi.Likelihood) (*regression
 			continue
 		}
 		best = &regression{lik: lik, res: res}
-		m, v := post.Latent(nil, nil, column(r.grid))
+		m, v := post.At(column(r.grid)).Latent(nil, nil)
 		best.mean = m
 		for _, vi := range v {
 			best.sd = append(best.sd, math.Sqrt(vi))

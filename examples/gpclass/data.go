@@ -262,7 +262,7 @@ func (d data) score(post *pgsvi.GPPosterior) score {
 		return score{math.NaN(), math.NaN()}
 	}
 	var s score
-	for _, logp := range post.LogProb(nil, d.y, d.x) {
+	for _, logp := range post.At(d.x).LogProb(nil, d.y) {
 		s.bits -= logp / math.Ln2
 		if logp < -math.Ln2 {
 			s.errors++

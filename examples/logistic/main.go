@@ -198,7 +198,7 @@ func number(x float64) string {
 type score struct{ nats, error float64 }
 
 func (d data) score(post *pgsvi.GLMPosterior) score {
-	return meanScore(post.LogProb(nil, d.y, d.x))
+	return meanScore(post.At(d.x).LogProb(nil, d.y))
 }
 
 // scoreOf is the score of one probability of +1 for all rows.

@@ -154,13 +154,12 @@ func printWeights(poisson, negbin *fit) {
 
 // pearson returns Σ (y − μ)²/μ over the degrees of freedom.
 func (p *portfolio) pearson(f *fit) (sum float64, err error) {
-	m, v := f.post.Latent(nil, nil, p.X)
+	mean, _, err := f.post.At(p.X).Offset(p.offset).Moments(nil, nil)
+	if err != nil {
+		return 0, err
+	}
 	for i, y := range p.Y {
-		mean, _, err := pgsvi.PredictMoments(f.lik, m[i]+p.offset[i], v[i])
-		if err != nil {
-			return 0, err
-		}
-		sum += (y - mean) * (y - mean) / mean
+		sum += (y - mean[i]) * (y - mean[i]) / mean[i]
 	}
 	return sum / float64(len(p.Y)-f.post.Dim()), nil
 }

@@ -92,7 +92,7 @@ func (a *artist) rate(plt *plot.Plot, p *portfolio, f *fit, s rateStyle) {
 	}
 	// Latent is the posterior of the log rate; a quantile of the rate is the
 	// exponential of that of its logarithm.
-	m, v := f.post.Latent(nil, nil, t.X)
+	m, v := f.post.At(t.X).Latent(nil, nil)
 	var mid, lo, hi plotter.XYs
 	for i, age := range ages {
 		sd := math.Sqrt(v[i])
