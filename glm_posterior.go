@@ -141,8 +141,9 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	return nil
 }
 
-// At returns the prediction for each row of x. Its latent values are the
-// linear predictors without offset; for rows with offsets see Prediction.Offset.
+// At returns the prediction for each row of x. The latent value is the linear
+// predictor, with mean xᵀm and variance xᵀVx. It has no offset; for rows with offsets
+// see Prediction.Offset.
 func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, p.lik, p.Cols(), x)
 	return &q
@@ -154,7 +155,7 @@ func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return q.Prob(dst, y)
 }
 
-// latent implements latents: xᵀm and xᵀVx.
+// latent implements latents.
 func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 	const block = 4 * predictBlock
 	s, sparse := x.(*Sparse)

@@ -321,13 +321,11 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 // use. It keeps M inducing inputs and matrices of M² numbers, and nothing of the
 // size of the data.
 //
-// Its methods take new points as the rows of x, which must have as many
-// columns as the training inputs; they panic if it has not, or if dst has the
-// wrong length. Rows are treated in blocks of bounded memory that are shared
-// between cores, with results that depend on neither. A row with a NaN or an
-// infinity, or where a covariance overflows, is a place about which nothing is
-// known: its latent value has mean 0 and the largest variance that the prior has
-// at a training point.
+// Its methods take new points as the rows of x, and panic if x has not as many
+// columns as the training inputs. Rows are shared between cores in blocks of bounded
+// memory, on which the results do not depend. Of a row with a NaN or an infinity, or
+// where a covariance overflows, nothing is known: its latent value has mean 0 and the
+// largest variance that the prior has at a training point.
 type LowRankGPPosterior struct {
 	z          *inducing
 	lik        Likelihood
@@ -352,8 +350,10 @@ func (p *LowRankGPPosterior) Rank() int { return p.z.rank() }
 // Dim returns the number of columns that new points must have.
 func (p *LowRankGPPosterior) Dim() int { return p.z.x.RawMatrix().Cols }
 
-// At returns the prediction for each row of x. Its latent values are
-// those of z(x), without noise.
+// At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the
+// latent value z(x), without noise, has mean and variance
+//
+//	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
 func (p *LowRankGPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, p.lik, p.Dim(), x)
 	return &q
@@ -365,9 +365,7 @@ func (p *LowRankGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []floa
 	return q.Prob(dst, y)
 }
 
-// latent implements latents. With the features x* = L⁻¹k(Z, x):
-//
-//	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
+// latent implements latents.
 func (p *LowRankGPPosterior) latent(m, v []float64, x mat.Matrix) {
 	inBlocks(len(m), func(lo, hi int) {
 		w := p.workspaces.Get().(*predictWork)

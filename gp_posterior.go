@@ -23,13 +23,11 @@ import (
 // ready for predictions. It is immutable and safe for concurrent use. It keeps
 // the training inputs and one triangular matrix, about half of N².
 //
-// Its methods take new points as the rows of x, which must have as many
-// columns as the training inputs; they panic if it has not, or if dst has the
-// wrong length. Rows are treated in blocks of bounded memory that are shared
-// between cores, with results that depend on neither. A row with a NaN or an
-// infinity, or where a covariance overflows, is a place about which nothing is
-// known: its latent value has mean 0 and the largest variance that the prior has
-// at a training point.
+// Its methods take new points as the rows of x, and panic if x has not as many
+// columns as the training inputs. Rows are shared between cores in blocks of bounded
+// memory, on which the results do not depend. Of a row with a NaN or an infinity, or
+// where a covariance overflows, nothing is known: its latent value has mean 0 and the
+// largest variance that the prior has at a training point.
 type GPPosterior struct {
 	x                *mat.Dense
 	kernel           Kernel
@@ -106,8 +104,10 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 	return g, h
 }
 
-// At returns the prediction for each row of x. Its latent values are
-// those of z(x), without noise and jitter.
+// At returns the prediction for each row of x. The latent value z(x), without noise
+// and jitter, has mean and variance
+//
+//	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, p.lik, p.Dim(), x)
 	return &q
@@ -119,9 +119,7 @@ func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return q.Prob(dst, y)
 }
 
-// latent implements latents:
-//
-//	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
+// latent implements latents.
 func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
 	rows := len(m)
 	workers := runtime.GOMAXPROCS(0)
@@ -190,7 +188,7 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	p.cross(w, x, 0, t)
 	for i, known := range w.known {
 		if !known {
-			return nil, nil, fmt.Errorf("pgsvi: row %d of x: %w", i, ErrNotFinite)
+			return nil, nil, fmt.Errorf("pgsvi: row %d of x has a value that is not finite: %w", i, ErrNotFinite)
 		}
 	}
 	mean = make([]float64, t)

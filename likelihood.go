@@ -50,6 +50,9 @@ type Facts struct {
 	LogConcave bool
 }
 
+// contain reports whether y is a response.
+func (f Facts) contain(y float64) bool { return f.Support.Contains(y, f.Most) }
+
 // factsOf returns the Facts of l.
 func factsOf(l Likelihood) Facts {
 	if f, ok := l.(Factual); ok {
@@ -95,7 +98,7 @@ func positiveOr(x, d float64) float64 {
 	return math.NaN()
 }
 
-// offSupport is the expectation for a y outside the support.
+// offSupport is the expectation for a y outside the support: −Inf, exactly.
 func offSupport(m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -103,7 +106,7 @@ func offSupport(m, v float64) Expectation {
 	return Expectation{Value: math.Inf(-1)}
 }
 
-// dropInfErr sets Err to 0 where Value overflowed.
+// dropInfErr sets Err to 0 where Value is infinite.
 func dropInfErr(e Expectation) Expectation {
 	if math.IsInf(e.Value, 0) {
 		e.Err = 0
@@ -140,7 +143,7 @@ func checkLikelihood(l Likelihood) error {
 // place, and "pgsvi: " before it.
 func checkLabel(l Likelihood, y float64) error {
 	f := factsOf(l)
-	if f.Support.Contains(y, f.Most) {
+	if f.contain(y) {
 		return nil
 	}
 	return fmt.Errorf("y = %v, and %s wants %s: %w", y, typeName(l), f.Support.describe(f.Most), ErrLabel)
@@ -241,21 +244,22 @@ func (s Support) fromLine(t float64) float64 {
 	return t
 }
 
-// Expectation is E[log p(y|η)] under η ~ N(m, v) and how it changes with m and v.
+// Expectation is E[log p(y|η)] for η ~ N(m, v), in nats, with its derivatives.
 type Expectation struct {
 	Value float64 // E[log p(y|η)]
 	D1    float64 // ∂Value/∂m
 	D2    float64 // ∂²Value/∂m² = 2 ∂Value/∂v (Price 1958)
-	// Err bounds |Value − E[log p(y|η)]|, the expectation being exact for the given
-	// m and v. For the likelihoods of this package it covers rounding and, where
-	// there is no closed form, the error of rules fixed in advance; for those it
-	// was checked against independent quadrature for |m| ≤ 1e3 and √v from 1e−4 to
-	// 1e3, not proved beyond. For others see ExpectLogProb. Infinite values that
-	// are exact have Err = 0; +Inf means that nothing is known.
+	// Err bounds |Value − E[log p(y|η)]| for exactly the given m and v. It is 0
+	// where Value is infinite and right, and +Inf where nothing is known.
+	//
+	// For the likelihoods of this package Err covers rounding and, where there is
+	// no closed form, the error of a fixed quadrature rule. The latter was checked
+	// against independent quadrature for |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3. It is not
+	// proved beyond. For other likelihoods see ExpectLogProb.
 	Err float64
 }
 
-// quadNaN is the answer to a question that has none.
+// quadNaN is the expectation where m or v is not valid.
 func quadNaN() Expectation {
 	n := math.NaN()
 	return Expectation{n, n, n, n}
@@ -266,25 +270,25 @@ func isCount(y float64) bool {
 	return y >= 0 && y == math.Floor(y) && y <= math.MaxFloat64
 }
 
-// ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v) with its derivatives.
+// ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v), with its derivatives.
 //
-// m must be finite and v finite and not negative; v = 0 is the point mass at m.
-// Otherwise every field is NaN. A likelihood that implements Expecter answers
-// itself. For any other, the Gaussian integral is taken by adaptive
-// Gauss–Kronrod quadrature (Piessens et al. 1983) on panels that are cut at m
-// and at η = y, and bisected where the estimated error is largest. Err is then
-// that estimate, floored by the rounding error; it is an estimate, not a proof.
+// m must be finite, and v finite and not negative. Otherwise every field is NaN.
+// v = 0 is the point mass at m.
 //
-// The derivatives are E[∂ log p] and E[∂² log p] if l implements
-// Differentiable, and otherwise the score forms E[g u]/s and E[g (u²−1)]/s²
-// with u = (η−m)/s, s = √v and g = log p(y|η) − log p(y|m), which need no
-// smoothness. Their rounding errors are about 1e−16 |log p|/s and
-// 1e−16 |log p|/s², so below s = 1e−6 (and at v = 0) fourth-order differences
-// of log p about m are used.
+// A likelihood that implements Expecter is asked. For any other, the integral is
+// taken by adaptive Gauss–Kronrod quadrature (Piessens et al. 1983), on panels cut
+// at m and at η = y that are bisected where the estimated error is largest. Err is
+// the sum of these estimates, and at least the rounding error. It is no proof.
 //
-// Mass is looked for out to 9 standard deviations, and further only while the
-// growth of log p makes it count. If log p is −Inf or NaN at a point with mass
-// the expectation is taken to be −Inf, with zero derivatives and Err = +Inf.
+// The derivatives are E[∂ log p] and E[∂² log p] if l implements Differentiable.
+// Otherwise they are E[g u]/s and E[g (u²−1)]/s², where u = (η−m)/s, s = √v and
+// g = log p(y|η) − log p(y|m). These forms need no smoothness. Their rounding
+// errors are about 1e−16 |log p|/s and 1e−16 |log p|/s², so that below s = 1e−6,
+// and at v = 0, fourth-order differences of log p about m are used instead.
+//
+// The integral covers 9 standard deviations on each side, and more where log p
+// grows so fast that what is beyond counts. If log p is −Inf or NaN at a point with
+// mass, Value is −Inf, the derivatives are 0 and Err is +Inf.
 func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	if e, ok := l.(Expecter); ok {
 		return e.Expect(y, m, v)
@@ -295,7 +299,7 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	return quadExpect(l, y, m, v)
 }
 
-// quadExpect is ExpectLogProb for a likelihood that knows nothing.
+// quadExpect is ExpectLogProb for a likelihood that is no Expecter.
 func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	s := math.Sqrt(v)
 	d, smooth := l.(Differentiable)

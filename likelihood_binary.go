@@ -9,8 +9,8 @@ import (
 
 // BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
 //
-// Its expectations are E[max(0, −yη)], in closed form, plus the expectation of a
-// bump, by the rule that suits the variance (see Expect).
+// Its expectations are those of max(0, −yη), in closed form, plus those of the
+// remaining bump log(1+e^{−|η|}), by a quadrature rule that depends on the variance.
 type BernoulliLogit struct{}
 
 // LogProb returns −log(1+e^{−yη}), or −Inf if y is not −1 or +1.
@@ -28,10 +28,11 @@ func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
 	return y * f1, -f2
 }
 
-// Expect returns E[log σ(yη)] and its derivatives, D1 = yE[σ(−yη)] and
-// D2 = −E[σ(η)σ(−η)] ≤ 0. Their relative errors are below 2e−13, in the tails
-// too (measured against 32-digit arithmetic: 3e−14, 3e−14, 7e−14 for |m| ≤ 1e3
-// and 1e−4 ≤ √v ≤ 1e3), and Err is that. If y is not −1 or +1 Value is −Inf.
+// Expect returns E[log σ(yη)], D1 = yE[σ(−yη)] and D2 = −E[σ(η)σ(−η)] ≤ 0.
+//
+// The relative errors are below 2e−13, in the tails too, and Err says so. Against
+// 32-digit arithmetic they were at most 3e−14, 3e−14 and 7e−14 for |m| ≤ 1e3 and
+// 1e−4 ≤ √v ≤ 1e3. If y is not −1 or +1, Value is −Inf.
 func (BernoulliLogit) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -51,7 +52,14 @@ func (BernoulliLogit) Expect(y, m, v float64) Expectation {
 	return Expectation{Value: -f0, D1: y * f1, D2: -f2, Err: logitErr * f0}
 }
 
-const logitErr = 2e-13
+const (
+	logitErr  = 2e-13 // relative error of the expectations of BernoulliLogit
+	probitErr = 1e-12 // of those of BernoulliProbit
+
+	// The zeros of Φ nearest the real line are at 1.916 ± 2.816i. There log Φ is
+	// singular, which sets the panels of its quadrature.
+	probitZeroRe, probitZeroIm = 1.916, 2.816
+)
 
 // Moments returns tanh(η/2) and 4σ(η)σ(−η).
 func (BernoulliLogit) Moments(eta float64) (mean, variance float64) {
@@ -86,10 +94,10 @@ func (BernoulliProbit) Derivs(y, eta float64) (d1, d2 float64) {
 	return y * d1, d2
 }
 
-// Expect returns E[log Φ(yη)] and its derivatives, by Gauss–Hermite where the
-// Gaussian is narrow and by Gauss–Legendre on graded panels where it is not:
-// the zeros of Φ nearest the real line are 1.916 ± 2.816i. D2 < 0. The relative
-// error is below 1e−12, and Err is that. If y is not −1 or +1 Value is −Inf.
+// Expect returns E[log Φ(yη)] and its derivatives, D2 < 0. It uses Gauss–Hermite
+// quadrature where the Gaussian is narrow, and elsewhere Gauss–Legendre quadrature
+// on panels that are shorter near the zeros of Φ at 1.916 ± 2.816i. The relative
+// error is below 1e−12, and Err says so. If y is not −1 or +1, Value is −Inf.
 func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -103,7 +111,7 @@ func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 		return dropInfErr(Expectation{g, y * d1, d2, 1e-14 * math.Abs(g)})
 	}
 	if m > 39*math.Sqrt(1+v) {
-		return Expectation{} // of the order exp(−m²/2(1+v))
+		return Expectation{} // of the order exp(−m²/2(1+v)), which underflows
 	}
 	s := math.Sqrt(v)
 	w, lo, hi := s, m-9*s, m+9*s
@@ -116,8 +124,8 @@ func (BernoulliProbit) Expect(y, m, v float64) Expectation {
 	} else {
 		hi = math.Min(hi, 9.5)
 	}
-	e, _ := expect.Centred(special.NormalLogCDF, m, s, lo, hi, w, 1.916, 2.816)
-	return dropInfErr(Expectation{e[0], y * e[1], e[2], 1e-12 * math.Abs(e[0])})
+	e, _ := expect.Centred(special.NormalLogCDF, m, s, lo, hi, w, probitZeroRe, probitZeroIm)
+	return dropInfErr(Expectation{e[0], y * e[1], e[2], probitErr * math.Abs(e[0])})
 }
 
 // Moments returns 2Φ(η)−1 and 4Φ(η)Φ(−η).

@@ -40,8 +40,8 @@ func (p Poisson) Derivs(y, eta float64) (d1, d2 float64) {
 //
 //	Value = y(m + log Exposure) − r − log y!   D1 = y − r   D2 = −r
 //
-// All three are −Inf if r overflows. If y is not a non-negative integer Value
-// is −Inf and the derivatives are zero.
+// All three are −Inf if r overflows. If y is not a non-negative integer, Value is
+// −Inf and the derivatives are 0.
 func (p Poisson) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -72,7 +72,7 @@ func (p Poisson) Moments(eta float64) (mean, variance float64) {
 	return r, r
 }
 
-// CDF returns P(Y ≤ y|η) = Q(⌊y⌋+1, r), the upper incomplete gamma ratio.
+// CDF returns P(Y ≤ y|η) = Q(⌊y⌋+1, r), the regularised upper incomplete gamma function.
 func (p Poisson) CDF(y, eta float64) float64 {
 	r, _ := p.Moments(eta)
 	switch {
@@ -99,7 +99,7 @@ func (p Poisson) Params() []Param {
 // WithParams implements Parametric.
 func (p Poisson) WithParams(values []float64) Likelihood { return Poisson{Exposure: values[0]} }
 
-// The moments of a log-normal mixture: Var[y] = r + r²(e^v − 1).
+// predictMoments returns r and r + r²(e^v − 1), where r = E[rate] = Exposure e^{m+v/2}.
 func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
 	r := positiveOr(p.Exposure, 1) * math.Exp(m+v/2)
 	if v == 0 || r == 0 {
@@ -148,10 +148,13 @@ func (b Binomial) Derivs(y, eta float64) (d1, d2 float64) {
 	return y*p - (n-y)*q, -n * f2
 }
 
-// Expect returns log C(n, y) + yE[log σ(η)] + (n−y)E[log σ(−η)] and its
-// derivatives, D1 = yE[σ(−η)] − (n−y)E[σ(η)] and D2 = −nE[σ(η)σ(−η)] ≤ 0, each
-// term to the relative accuracy of BernoulliLogit. Err is that of both terms and
-// the rounding of log C. If y is not an integer from 0 to n Value is −Inf.
+// Expect returns
+//
+//	Value = log C(n, y) + yE[log σ(η)] + (n−y)E[log σ(−η)]
+//	D1 = yE[σ(−η)] − (n−y)E[σ(η)]   D2 = −nE[σ(η)σ(−η)] ≤ 0
+//
+// Each expectation has the relative accuracy of BernoulliLogit. Err adds up their
+// errors and the rounding of log C. If y is not an integer from 0 to n, Value is −Inf.
 func (b Binomial) Expect(y, m, v float64) Expectation {
 	n := b.trials()
 	if !expect.Valid(m, v) || math.IsNaN(n) {
@@ -166,8 +169,8 @@ func (b Binomial) Expect(y, m, v float64) Expectation {
 	return dropInfErr(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*special.Eps*(k+logChooseSlack(n-1))})
 }
 
-// logChooseSlack is the part of the error of LogChoose that is not proportional to
-// the result; there is none if the result is zero.
+// logChooseSlack is the part of the error of special.LogChoose, in roundings, that
+// is not proportional to its result. It is 0 where the result is.
 func logChooseSlack(n float64) float64 {
 	if n == 0 {
 		return 0
@@ -182,8 +185,8 @@ func (b Binomial) Moments(eta float64) (mean, variance float64) {
 	return n * q, n * f2
 }
 
-// CDF returns P(Y ≤ y|η) = I_{σ(−η)}(n−⌊y⌋, ⌊y⌋+1), the incomplete beta ratio, with
-// an absolute error below 2e−9 up to 10^6 trials and 1e−6 beyond.
+// CDF returns P(Y ≤ y|η) = I_{σ(−η)}(n−⌊y⌋, ⌊y⌋+1), the regularised incomplete beta
+// function. Its absolute error is below 2e−9 for up to 10^6 trials, and 1e−6 for more.
 func (b Binomial) CDF(y, eta float64) float64 {
 	n := b.trials()
 	switch {
@@ -214,11 +217,15 @@ func (b Binomial) Validate() error {
 	return nil
 }
 
-// predictMoments: with q = E[σ(η)], Var[σ(η)] = q(1−q) − E[σ(η)σ(−η)]. The
-// difference is multiplied by n², so it is only used for few trials.
+// binomialFewTrials is how many trials may magnify the rounding of a difference by n².
+const binomialFewTrials = 64
+
+// predictMoments returns nq and nE[σ(η)σ(−η)] + n² Var[σ(η)], where q = E[σ(η)] and
+// Var[σ(η)] = q(1−q) − E[σ(η)σ(−η)]. For many trials that difference would be too
+// inaccurate, and the moments given η are integrated.
 func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
 	n := b.trials()
-	if n > 64 || v == 0 {
+	if n > binomialFewTrials || v == 0 {
 		return predictMix(b, m, v)
 	}
 	_, _, p, q, f2 := softplusBoth(m, v)
@@ -234,14 +241,14 @@ func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
 //
 //	p(y|η) = Γ(y+r)/(Γ(r) y!) (μ/(μ+r))^y (r/(μ+r))^r,  y = 0, 1, 2, …
 //
-// In ξ = η − log r it is Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so that its expectations
-// are those of BernoulliLogit. Large Shape tends to Poisson.
+// With ξ = η − log r it is Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so that its expectations
+// are sums of those of BernoulliLogit. It tends to Poisson for large Shape.
 type NegativeBinomial struct {
-	Shape float64 // r; the smaller, the more overdispersed; zero means 1
+	Shape float64 // r; the smaller it is, the larger the variance; zero means 1
 }
 
-// coef returns log Γ(y+r)/(Γ(r) y!), and the rounding error of it.
-func (NegativeBinomial) coef(y, r float64) (k, err float64) {
+// logCoefficient returns log Γ(y+r)/(Γ(r) y!) and a bound on its rounding error.
+func (NegativeBinomial) logCoefficient(y, r float64) (k, err float64) {
 	if y == 0 {
 		return 0, 0
 	}
@@ -276,7 +283,7 @@ func (b NegativeBinomial) LogProb(y, eta float64) float64 {
 	if math.IsInf(t, 1) {
 		return math.Inf(-1)
 	}
-	k, _ := b.coef(y, r)
+	k, _ := b.logCoefficient(y, r)
 	return k - t
 }
 
@@ -289,10 +296,13 @@ func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 	return y*p - r*q, -(y*f2 + r*f2)
 }
 
-// Expect returns log Γ(y+r)/(Γ(r) y!) + yE[log σ(ξ)] + rE[log σ(−ξ)] and its
-// derivatives, D1 = yE[σ(−ξ)] − rE[σ(ξ)] and D2 = −(y+r)E[σ(ξ)σ(−ξ)] ≤ 0, each
-// term to the relative accuracy of BernoulliLogit at m − log r. If y is not a
-// non-negative integer Value is −Inf.
+// Expect returns, with ξ = η − log r,
+//
+//	Value = log Γ(y+r)/(Γ(r) y!) + yE[log σ(ξ)] + rE[log σ(−ξ)]
+//	D1 = yE[σ(−ξ)] − rE[σ(ξ)]   D2 = −(y+r)E[σ(ξ)σ(−ξ)] ≤ 0
+//
+// Each expectation has the relative accuracy of BernoulliLogit at m − log r. If y is
+// not a non-negative integer, Value is −Inf.
 func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
 	r := positiveOr(b.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(r) {
@@ -309,7 +319,7 @@ func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
 	if math.IsInf(t, 1) {
 		return e
 	}
-	k, err := b.coef(y, r)
+	k, err := b.logCoefficient(y, r)
 	e.Value = k - t
 	e.Err = err + logitErr*t + 2*special.Eps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
 	return dropInfErr(e)
@@ -325,8 +335,12 @@ func (b NegativeBinomial) Moments(eta float64) (mean, variance float64) {
 	return mu, mu + mu*(mu/r)
 }
 
-// CDF returns P(Y ≤ y|η) = I_{σ(−ξ)}(r, ⌊y⌋+1), the incomplete beta ratio, with the
-// accuracy of that of Binomial.
+// poissonLimit is the μ/r below which the distribution is taken to be Poisson's; they
+// differ by less than μ/r in total variation.
+const poissonLimit = 1e-12
+
+// CDF returns P(Y ≤ y|η) = I_{σ(−ξ)}(r, ⌊y⌋+1), the regularised incomplete beta
+// function, as accurately as Binomial does.
 func (b NegativeBinomial) CDF(y, eta float64) float64 {
 	r := positiveOr(b.Shape, 1)
 	switch {
@@ -337,8 +351,7 @@ func (b NegativeBinomial) CDF(y, eta float64) float64 {
 	case math.IsInf(y, 1):
 		return 1
 	}
-	if mu := math.Exp(eta); mu < 1e-12*r {
-		// Poisson but for μ/r, in total variation.
+	if mu := math.Exp(eta); mu < poissonLimit*r {
 		return 1 - special.Gamma(math.Floor(y)+1, mu)
 	}
 	x := eta - math.Log(r)
@@ -360,17 +373,18 @@ func (b NegativeBinomial) WithParams(values []float64) Likelihood {
 	return NegativeBinomial{Shape: values[0]}
 }
 
+// predictMoments returns E[μ] and E[μ] + E[μ²]/r + Var[μ] of the log-normal mean μ.
 func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
 	return mean, mean + square/positiveOr(b.Shape, 1) + spread
 }
 
-// softplusBoth returns, for η ~ N(m, v) of any sign,
+// softplusBoth returns, for η ~ N(m, v) and m of either sign,
 //
 //	f0 = E[log(1+e^{−η})]   g0 = E[log(1+e^η)]
 //	p = E[σ(−η)]            q = E[σ(η)]          f2 = E[σ(η)σ(−η)]
 //
-// each with the relative error of softplusExpect.
+// each with the relative error of expect.SoftplusExpect.
 func softplusBoth(m, v float64) (f0, g0, p, q, f2 float64) {
 	x := math.Abs(m)
 	f0, p, f2, scale := expect.SoftplusExpect(x, v)

@@ -47,7 +47,7 @@ func TestLogChoose(t *testing.T) {
 		{40, 1e300, 27520.700476213790815},
 		{1e300, 1e-3, -696.9919312556993452},
 	} {
-		if got, err := (NegativeBinomial{}).coef(c.y, c.r); !(math.Abs(got-c.want) <= err) || err > 1e-12*(1+math.Abs(c.want)) {
+		if got, err := (NegativeBinomial{}).logCoefficient(c.y, c.r); !(math.Abs(got-c.want) <= err) || err > 1e-12*(1+math.Abs(c.want)) {
 			t.Errorf("coefficient at y = %v, r = %v: %.17g ± %.1g, want %.17g", c.y, c.r, got, err, c.want)
 		}
 	}

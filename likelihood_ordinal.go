@@ -15,20 +15,20 @@ import (
 //
 //	p(y|η) = (1 − e^{−(c_y − c_{y−1})}) σ(c_y − η) σ(η − c_{y−1}),
 //
-// where c_{−1} = −∞ and c_K = +∞ leave one factor. This product is the difference
-// σ(c_y − η) − σ(c_{y−1} − η) without its cancellation, however narrow the class
-// or far the tail. A larger η makes higher classes likelier.
+// where the factors of c_{−1} = −∞ and c_K = +∞ are 1. The product equals
+// σ(c_y − η) − σ(c_{y−1} − η), and does not cancel for narrow classes or in the
+// tails. The larger η, the likelier are the higher classes.
 type Ordinal struct {
-	// Cuts are the cut points, finite and increasing; empty means {0}, which is a
-	// logistic classifier of 0 and 1. The slice is not copied: do not change it
-	// while the likelihood is in use.
+	// Cuts are the cut points, finite and increasing. Empty means {0}, which is
+	// logistic regression with the classes 0 and 1. The slice is not copied and must
+	// not be changed while the likelihood is in use.
 	Cuts []float64
 }
 
 var ordinalZero = []float64{0}
 
-// cuts returns nil if Cuts is out of range.
-func (o Ordinal) cuts() []float64 {
+// cutPoints returns Cuts or their default, nil if they are out of range.
+func (o Ordinal) cutPoints() []float64 {
 	if len(o.Cuts) == 0 {
 		return ordinalZero
 	}
@@ -42,9 +42,9 @@ func (o Ordinal) cuts() []float64 {
 	return o.Cuts
 }
 
-// class returns the cut points around class y, infinite at the ends, and
-// log(1 − e^{−(hi − lo)}).
-func (Ordinal) class(cuts []float64, y float64) (lo, hi, gap float64, ok bool) {
+// classBounds returns the cut points around class y, infinite at the ends, and
+// log(1 − e^{−(hi − lo)}). It is not ok if y is no class.
+func (Ordinal) classBounds(cuts []float64, y float64) (lo, hi, gap float64, ok bool) {
 	if !isCount(y) || y > float64(len(cuts)) {
 		return 0, 0, 0, false
 	}
@@ -67,11 +67,11 @@ func (Ordinal) class(cuts []float64, y float64) (lo, hi, gap float64, ok bool) {
 // LogProb returns log(1 − e^{−(c_y − c_{y−1})}) + log σ(c_y − η) + log σ(η − c_{y−1}),
 // or −Inf if y is not an integer from 0 to K.
 func (o Ordinal) LogProb(y, eta float64) float64 {
-	cuts := o.cuts()
+	cuts := o.cutPoints()
 	if cuts == nil {
 		return math.NaN()
 	}
-	lo, hi, g, ok := o.class(cuts, y)
+	lo, hi, g, ok := o.classBounds(cuts, y)
 	if !ok {
 		return math.Inf(-1)
 	}
@@ -83,7 +83,7 @@ func (o Ordinal) LogProb(y, eta float64) float64 {
 // Derivs returns σ(c_{y−1} − η) − σ(η − c_y) and the sum of −σ(η−c)σ(c−η) over
 // the two cut points.
 func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
-	lo, hi, _, ok := o.class(o.cuts(), y)
+	lo, hi, _, ok := o.classBounds(o.cutPoints(), y)
 	if !ok {
 		return math.NaN(), math.NaN()
 	}
@@ -92,17 +92,20 @@ func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 	return a1 - b1, -a2 - b2
 }
 
-// Expect returns log(1 − e^{−(c_y − c_{y−1})}) + E[log σ(c_y − η)] +
-// E[log σ(η − c_{y−1})] and its derivatives, D1 = E[σ(c_{y−1} − η)] − E[σ(η − c_y)]
-// and D2 ≤ 0, the sum of −E[σ(η−c)σ(c−η)] over the two cut points: two
+// Expect returns
+//
+//	Value = log(1 − e^{−(c_y − c_{y−1})}) + E[log σ(c_y − η)] + E[log σ(η − c_{y−1})]
+//	D1 = E[σ(c_{y−1} − η)] − E[σ(η − c_y)]
+//
+// and for D2 ≤ 0 the sum of −E[σ(η−c)σ(c−η)] over the two cut points. These are two
 // expectations of BernoulliLogit, with their relative accuracy. If y is not an
-// integer from 0 to K Value is −Inf.
+// integer from 0 to K, Value is −Inf.
 func (o Ordinal) Expect(y, m, v float64) Expectation {
-	cuts := o.cuts()
+	cuts := o.cutPoints()
 	if !expect.Valid(m, v) || cuts == nil {
 		return quadNaN()
 	}
-	lo, hi, g, ok := o.class(cuts, y)
+	lo, hi, g, ok := o.classBounds(cuts, y)
 	if !ok {
 		return offSupport(m, v)
 	}
@@ -126,17 +129,18 @@ func (o Ordinal) Expect(y, m, v float64) Expectation {
 // Moments returns the mean and variance of the class number, Σ_j P(Y > j) and
 // Σ_i P(Y ≤ i)P(Y > i) + 2 Σ_{i<j} P(Y ≤ i)P(Y > j).
 func (o Ordinal) Moments(eta float64) (mean, variance float64) {
-	return o.moments(func(c float64) (below, above float64) {
+	return o.indicatorMoments(func(c float64) (below, above float64) {
 		_, above, _ = expect.SoftplusAt(c - eta)
 		_, below, _ = expect.SoftplusAt(eta - c)
 		return below, above
 	})
 }
 
-// moments adds up Hoeffding's covariances of the indicators of Y > j, which are
-// not negative: P(Y > max(i, j)) P(Y ≤ min(i, j)).
-func (o Ordinal) moments(at func(c float64) (below, above float64)) (mean, variance float64) {
-	cuts := o.cuts()
+// indicatorMoments returns the moments of Y = Σ_j 1[Y > j]. The covariances of these
+// indicators, P(Y > max(i, j)) P(Y ≤ min(i, j)), are not negative, so that nothing
+// cancels (Hoeffding 1940).
+func (o Ordinal) indicatorMoments(at func(c float64) (below, above float64)) (mean, variance float64) {
+	cuts := o.cutPoints()
 	if cuts == nil {
 		return math.NaN(), math.NaN()
 	}
@@ -152,7 +156,7 @@ func (o Ordinal) moments(at func(c float64) (below, above float64)) (mean, varia
 
 // CDF returns P(Y ≤ y|η) = σ(c_⌊y⌋ − η).
 func (o Ordinal) CDF(y, eta float64) float64 {
-	cuts := o.cuts()
+	cuts := o.cutPoints()
 	switch {
 	case math.IsNaN(y) || cuts == nil:
 		return math.NaN()
@@ -192,7 +196,7 @@ func (o Ordinal) WithParams(values []float64) Likelihood {
 }
 
 func (o Ordinal) predictMoments(m, v float64) (mean, variance float64) {
-	return o.moments(func(c float64) (below, above float64) {
+	return o.indicatorMoments(func(c float64) (below, above float64) {
 		d := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-c))
 		_, _, below, above, _ = softplusBoth(d, v)
 		return below, above

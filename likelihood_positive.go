@@ -13,15 +13,22 @@ import (
 //
 //	p(y|η) = (k/μ)^k y^{k−1} e^{−ky/μ}/Γ(k),  y > 0.
 //
-// It is log-concave in η whatever the shape.
+// It is log-concave in η for every shape.
 type Gamma struct {
-	Shape float64 // k, 1/k being the squared coefficient of variation; zero means 1
+	Shape float64 // k, where 1/k is the squared coefficient of variation; zero means 1
 }
 
-// logNorm returns k log k − k − log Γ(k): log p(y|η) = logNorm − log y −
-// k(z + e^{−z} − 1) with z = η − log y, the last term ≥ 0.
+// gammaStirling is the shape from which Stirling's series, which does not cancel, is
+// accurate to rounding.
+const gammaStirling = 16
+
+// logNorm returns k log k − k − log Γ(k), of which, with z = η − log y,
+//
+//	log p(y|η) = logNorm − log y − k(z + e^{−z} − 1).
+//
+// The last term is not negative.
 func (Gamma) logNorm(k float64) float64 {
-	if k >= 16 {
+	if k >= gammaStirling {
 		return math.Log(k)/2 - special.LogSqrt2Pi - special.Stirling(k)
 	}
 	g, _ := math.Lgamma(k)
@@ -58,8 +65,8 @@ func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
 //
 //	Value = k log k − log Γ(k) + (k−1) log y − km − r   D1 = r − k   D2 = −r
 //
-// If r overflows they are −Inf, +Inf and −Inf. If y is not positive and finite
-// Value is −Inf and the derivatives are zero.
+// If r overflows they are −Inf, +Inf and −Inf. If y is not positive and finite,
+// Value is −Inf and the derivatives are 0.
 func (g Gamma) Expect(y, m, v float64) Expectation {
 	k := positiveOr(g.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(k) {
@@ -79,7 +86,7 @@ func (g Gamma) Expect(y, m, v float64) Expectation {
 	e := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
 	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
 	e.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
-	if k < 16 {
+	if k < gammaStirling {
 		e.Err += 4 * special.Eps * 40
 	}
 	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
@@ -97,7 +104,7 @@ func (g Gamma) Moments(eta float64) (mean, variance float64) {
 	return mu, mu * (mu / k)
 }
 
-// CDF returns P(Y ≤ y|η) = P(k, ky/μ), the lower incomplete gamma ratio.
+// CDF returns P(Y ≤ y|η) = P(k, ky/μ), the regularised lower incomplete gamma function.
 func (g Gamma) CDF(y, eta float64) float64 {
 	k := positiveOr(g.Shape, 1)
 	if math.IsNaN(y) || math.IsNaN(k) {
@@ -120,6 +127,7 @@ func (g Gamma) Params() []Param {
 // WithParams implements Parametric.
 func (g Gamma) WithParams(values []float64) Likelihood { return Gamma{Shape: values[0]} }
 
+// predictMoments returns E[μ] and E[μ²]/k + Var[μ] of the log-normal mean μ.
 func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
 	return mean, square/positiveOr(g.Shape, 1) + spread
@@ -148,9 +156,12 @@ func (Exponential) Derivs(y, eta float64) (d1, d2 float64) {
 	return r - 1, -r
 }
 
-// Expect returns, with r = y exp(v/2 − m), −m − r, r − 1 and −r. If r overflows
-// they are −Inf, +Inf and −Inf. If y is negative or not finite Value is −Inf and
-// the derivatives are zero.
+// Expect returns, with r = y exp(v/2 − m),
+//
+//	Value = −m − r   D1 = r − 1   D2 = −r
+//
+// If r overflows they are −Inf, +Inf and −Inf. If y is negative or not finite, Value
+// is −Inf and the derivatives are 0.
 func (x Exponential) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -184,6 +195,7 @@ func (Exponential) CDF(y, eta float64) float64 {
 // Facts implements Factual.
 func (Exponential) Facts() Facts { return Facts{Support: NonNegative, LogConcave: true} }
 
+// predictMoments returns E[μ] and E[μ²] + Var[μ] of the log-normal mean μ.
 func (Exponential) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
 	return mean, square + spread

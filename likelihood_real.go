@@ -63,25 +63,31 @@ func (g GaussianNoise) Params() []Param {
 // WithParams implements Parametric.
 func (g GaussianNoise) WithParams(values []float64) Likelihood { return GaussianNoise{Var: values[0]} }
 
-// StudentT is the density of y = η + Scale·t, where t has Student's distribution
-// with DF degrees of freedom. It is not log-concave: D2 is positive where |y−η|
-// exceeds Scale √DF.
+// StudentT is the density of y = η + Scale·t, where t has Student's t distribution
+// with DF degrees of freedom. It is not log-concave in η: its second derivative is
+// positive where |y−η| exceeds Scale √DF.
 type StudentT struct {
 	DF    float64 // degrees of freedom ν; zero means 4
-	Scale float64 // not the standard deviation, which is Scale √(ν/(ν−2)); zero means 1
+	Scale float64 // zero means 1; the standard deviation is Scale √(ν/(ν−2))
 }
 
-func (t StudentT) params() (df, scale float64) {
+// dfScale returns the parameters, NaN where they are out of range.
+func (t StudentT) dfScale() (df, scale float64) {
 	return positiveOr(t.DF, 4), positiveOr(t.Scale, 1)
 }
 
+const (
+	studentSeries = 200   // degrees of freedom from which the asymptotic series is used
+	studentErr    = 1e-13 // relative error of the quadrature
+)
+
 // logNorm returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale.
 func (t StudentT) logNorm() float64 {
-	nu, c := t.params()
+	nu, c := t.dfScale()
 	var r float64
-	if nu > 200 {
-		// Γ(x+½)/(Γ(x)√x) by its asymptotic series, x = ν/2: the difference of
-		// two log Γ would lose digits (Abramowitz and Stegun 1964, 6.1.47).
+	if nu > studentSeries {
+		// The difference of two log Γ would lose digits. This is Γ(x+½)/(Γ(x)√x),
+		// x = ν/2, by its asymptotic series (Abramowitz and Stegun 1964, 6.1.47).
 		x := 2 / nu
 		r = -x/8 + x*x*x/192 - x*x*x*x*x/640 + 17*math.Pow(x, 7)/14336
 		r -= math.Ln2 / 2
@@ -92,8 +98,7 @@ func (t StudentT) logNorm() float64 {
 	return a - b - math.Log(math.Pi*nu)/2 - math.Log(c)
 }
 
-// studentKernel returns −(ν+1)/2 log(1+z²) at z = (x−y)/w and its derivatives
-// with respect to x.
+// studentKernel returns −(ν+1)/2 log(1+z²) at z = (x−y)/w and its derivatives in x.
 func studentKernel(nu, w, z float64) (g, d1, d2 float64) {
 	if a := math.Abs(z); a > 1e9 {
 		return -(nu + 1) * math.Log(a), -(nu + 1) / (w * z), (nu + 1) / (w * z) / (w * z)
@@ -107,7 +112,7 @@ func studentKernel(nu, w, z float64) (g, d1, d2 float64) {
 // LogProb returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale −
 // (ν+1)/2 log(1 + (y−η)²/(ν Scale²)).
 func (t StudentT) LogProb(y, eta float64) float64 {
-	nu, c := t.params()
+	nu, c := t.dfScale()
 	w := c * math.Sqrt(nu)
 	g, _, _ := studentKernel(nu, w, (eta-y)/w)
 	return t.logNorm() + g
@@ -115,18 +120,18 @@ func (t StudentT) LogProb(y, eta float64) float64 {
 
 // Derivs returns (ν+1)r/(νScale²+r²) and (ν+1)(r²−νScale²)/(νScale²+r²)², r = y−η.
 func (t StudentT) Derivs(y, eta float64) (d1, d2 float64) {
-	nu, c := t.params()
+	nu, c := t.dfScale()
 	w := c * math.Sqrt(nu)
 	_, d1, d2 = studentKernel(nu, w, (eta-y)/w)
 	return d1, d2
 }
 
-// Expect returns the expectation by Gauss–Hermite where the Gaussian is narrow
-// or far from y, and by Gauss–Legendre on panels graded towards y where it is
-// not: the log density is singular at y ± i Scale √ν. Err is 1e−13 times
-// |log p| at its mode plus the expected distance below it.
+// Expect uses Gauss–Hermite quadrature where the Gaussian is narrow or far from y,
+// and elsewhere Gauss–Legendre quadrature on panels that are shorter near y, because
+// the log density is singular at y ± i Scale √ν. Err is 1e−13 times the expected
+// distance of log p below its largest value, plus the rounding of that value.
 func (t StudentT) Expect(y, m, v float64) Expectation {
-	nu, c := t.params()
+	nu, c := t.dfScale()
 	if !expect.Valid(m, v) || math.IsNaN(nu+c) {
 		return quadNaN()
 	}
@@ -143,12 +148,13 @@ func (t StudentT) Expect(y, m, v float64) Expectation {
 		e[0], e[1], e[2] = f(z)
 		abs = -e[0]
 	}
-	return Expectation{k + e[0], e[1] / w, e[2] / w / w, 1e-13*abs + 16*special.Eps*(1+math.Abs(k))}
+	return Expectation{k + e[0], e[1] / w, e[2] / w / w, studentErr*abs + 16*special.Eps*(1+math.Abs(k))}
 }
 
-// Moments returns η, or NaN if ν ≤ 1, and Scale² ν/(ν−2), or +Inf if ν ≤ 2 (NaN if ν ≤ 1).
+// Moments returns η and Scale² ν/(ν−2). The variance is +Inf if 1 < ν ≤ 2, and both are
+// NaN if ν ≤ 1.
 func (t StudentT) Moments(eta float64) (mean, variance float64) {
-	nu, c := t.params()
+	nu, c := t.dfScale()
 	switch {
 	case nu > 2:
 		return eta, c * c * (nu / (nu - 2))
@@ -158,9 +164,9 @@ func (t StudentT) Moments(eta float64) (mean, variance float64) {
 	return math.NaN(), math.NaN()
 }
 
-// CDF returns P(Y ≤ y|η), the regularised incomplete beta function.
+// CDF returns P(Y ≤ y|η), by the regularised incomplete beta function.
 func (t StudentT) CDF(y, eta float64) float64 {
-	nu, c := t.params()
+	nu, c := t.dfScale()
 	return studentCDF(nu, (y-eta)/c)
 }
 
@@ -196,7 +202,7 @@ func (l Laplace) LogProb(y, eta float64) float64 {
 //	Value = −log(2b) − (|m−y| + 2s(φ(t) − |t|Φ(−|t|)))/b
 //	D1 = (1 − 2Φ(t))/b   D2 = −2φ(t)/(bs)
 //
-// At v = 0 D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
+// At v = 0, D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
 func (l Laplace) Expect(y, m, v float64) Expectation {
 	b := positiveOr(l.Scale, 1)
 	if !expect.Valid(m, v) || math.IsNaN(b) {
@@ -274,8 +280,8 @@ func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return -k - r*r/2, 4 * special.Eps * (1 + math.Abs(k) + r*r)
 }
 
-// The convolution of a Laplace density and a Gaussian: with t = |y−m|/s and
-// k = s/b, φ(t) (R(k−t) + R(k+t))/(2b) where R is Mills' ratio.
+// predictLogProb is the log of the convolution of a Laplace density and a Gaussian,
+// φ(t) (R(k−t) + R(k+t))/(2b) with t = |y−m|/s, k = s/b and Mills' ratio R.
 func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 	b, s := positiveOr(l.Scale, 1), math.Sqrt(v)
 	t, k := math.Abs(y-m)/s, s/b

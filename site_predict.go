@@ -46,6 +46,16 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	return &Prediction{lik, m, v, checkLikelihood(lik)}
 }
 
+const (
+	predictBlock    = 128     // rows whose latent moments are taken at a time
+	mixTol          = 1e-13   // error of an integral over η, where y|η is known
+	mixTolNumeric   = 1e-10   // the same where y|η is integrated itself
+	normalisedTol   = 1e-6    // by how much a sum of exp(LogProb) may differ from 1
+	mostCounts      = 1 << 20 // counts that are summed up
+	countsRemainder = 1e-17   // part of the sum that may be left out
+	mostQuantile    = 0x1p53  // largest count that is a quantile
+)
+
 // latents is a posterior of latent values.
 type latents interface {
 	// latent stores mean and variance of the latent value at each row of x. Neither
@@ -77,9 +87,6 @@ func latentSlices(n int) (m, v []float64) {
 	both := make([]float64, 2*n)
 	return both[:n:n], both[n:]
 }
-
-// predictBlock is the number of rows predicted at a time.
-const predictBlock = 128
 
 // Len returns the number of rows.
 func (p *Prediction) Len() int { return len(p.m) }
@@ -140,6 +147,10 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 // for labels −1 and +1.
 func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
+	if !factsOf(p.lik).contain(y) {
+		fillNaN(dst)
+		return dst
+	}
 	for i := range dst {
 		l, _ := predictiveLogProb(p.lik, y, p.m[i], p.v[i])
 		dst[i] = math.Exp(l)
@@ -161,8 +172,12 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 		panic(fmt.Sprintf("pgsvi: %d responses for %d rows", len(y), p.Len()))
 	}
 	dst = dense.Dest(dst, p.Len())
-	for i := range dst {
-		dst[i], _ = predictiveLogProb(p.lik, y[i], p.m[i], p.v[i])
+	facts := factsOf(p.lik)
+	for i, yi := range y {
+		dst[i] = math.NaN()
+		if facts.contain(yi) {
+			dst[i], _ = predictiveLogProb(p.lik, yi, p.m[i], p.v[i])
+		}
 	}
 	return dst
 }
@@ -276,11 +291,10 @@ type (
 )
 
 // predictiveLogProb returns log ∫ p(y|η) N(η|m, v) dη and a bound on its absolute
-// error, which is the relative error of the probability. Both are NaN if m is not
-// finite, v not finite and ≥ 0, or y outside the support.
+// error, which is the relative error of the probability, for a y in the support. Both
+// are NaN unless m is finite and v finite and not negative.
 func predictiveLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
-	f := factsOf(l)
-	if !expect.Valid(m, v) || !f.Support.Contains(y, f.Most) {
+	if !expect.Valid(m, v) {
 		return math.NaN(), math.NaN()
 	}
 	if v == 0 {
@@ -355,9 +369,9 @@ func predictMix(r Responder, m, v float64) (mean, variance float64) {
 // predictTol is looser for a responder that integrates over y at every node.
 func predictTol(r Responder) float64 {
 	if _, ok := r.(*predictNumeric); ok {
-		return 1e-10
+		return mixTolNumeric
 	}
-	return 1e-13
+	return mixTol
 }
 
 // predictiveQuantile returns the p-quantile of y for η ~ N(m, v), 0 < p < 1.
@@ -398,7 +412,7 @@ func predictSearch(excess func(t float64) float64, support Support, m, v float64
 		}
 		lo, hi := 0.0, 1.0
 		for below(hi) {
-			if lo, hi = hi, 2*hi; hi > 0x1p53 {
+			if lo, hi = hi, 2*hi; hi > mostQuantile {
 				return 0, false
 			}
 		}
@@ -467,10 +481,8 @@ type predictNumeric struct {
 	err     error
 }
 
-const predictCounts = 1 << 20 // the largest count that is summed up to
-
 func (p *predictNumeric) check(eta, total float64) {
-	if p.err == nil && !(math.Abs(total-1) <= 1e-6) {
+	if p.err == nil && !(math.Abs(total-1) <= normalisedTol) {
 		p.err = fmt.Errorf("pgsvi: %w: LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y in %v; "+
 			"normalise it, or give its Support in Facts if y lives elsewhere, or Responder", ErrParam, p.l, eta, total, p.support)
 	}
@@ -551,12 +563,12 @@ func (p *predictNumeric) each(last, eta float64, f func(y, q float64)) {
 		return
 	}
 	var total, before float64
-	for y := 0.0; y <= last && y < predictCounts; y++ {
+	for y := 0.0; y <= last && y < mostCounts; y++ {
 		q := math.Exp(p.l.LogProb(y, eta))
 		f(y, q)
 		total += q
 		// Past the mode the rest is less than a geometric series.
-		if q < before && q*q < 1e-17*total*(before-q) {
+		if q < before && q*q < countsRemainder*total*(before-q) {
 			return
 		}
 		before = q
