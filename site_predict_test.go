@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -128,7 +130,7 @@ func TestPredictionErrors(t *testing.T) {
 // TestPrediction: every method agrees with those of one row, and nothing that is
 // passed in or given back is shared.
 func TestPrediction(t *testing.T) {
-	for _, c := range likeCases {
+	for _, c := range allCases(t) {
 		mean, variance := []float64{0.4, -1, 0.7}, []float64{0.3, 0, 2}
 		p := NewPrediction(c.l, mean, variance)
 		mean[0], variance[0] = 9, 9
@@ -233,6 +235,57 @@ func TestPredictionAllocs(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(10, f); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestPredictionWorkers: the same bits on any number of cores, and from many
+// goroutines that share a posterior and a Prediction.
+func TestPredictionWorkers(t *testing.T) {
+	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 31)
+	dense, _ := mustFit(t, gp, nil)
+	g, err := NewLowRankGP(gp.x, gp.terms.y, gp.kernel, gp.terms.lik, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowRank, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glm, err := NewGLM(gp.x, gp.terms.y, gp.terms.lik, &GLMOptions{Intercept: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	linear, _, err := glm.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := testRand(32)
+	x := mat.NewDense(11*predictBlock+5, 2, nil)
+	for i := range x.RawMatrix().Data {
+		x.RawMatrix().Data[i] = rng.NormFloat64()
+	}
+	for _, post := range []interface {
+		At(mat.Matrix) *Prediction
+		Prob([]float64, float64, mat.Matrix) []float64
+	}{dense, lowRank, linear} {
+		for _, x := range []mat.Matrix{x, SparseOf(x)} {
+			before := runtime.GOMAXPROCS(1)
+			p := post.At(x)
+			m, v := p.Latent(nil, nil)
+			prob := p.Prob(nil, 1)
+			runtime.GOMAXPROCS(5)
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					m5, v5 := post.At(x).Latent(nil, nil)
+					if !slices.Equal(m, m5) || !slices.Equal(v, v5) || !slices.Equal(prob, post.Prob(nil, 1, x)) || !slices.Equal(prob, p.Prob(nil, 1)) {
+						t.Errorf("%T of a %T: other bits on five cores", post, x)
+					}
+				})
+			}
+			wg.Wait()
+			runtime.GOMAXPROCS(before)
 		}
 	}
 }
