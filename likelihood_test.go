@@ -250,8 +250,11 @@ func TestLikelihoodParams(t *testing.T) {
 					t.Errorf("%#v: %v, want ErrParam", bad, err)
 				}
 				for _, y := range someLabels(bad) {
-					if e := ExpectLogProb(bad, y, 0, 1); !math.IsNaN(e.Value) {
-						t.Errorf("%#v: expectation %v, want NaN", bad, e)
+					if p := bad.LogProb(y, 0.1); !math.IsNaN(p) {
+						t.Errorf("%#v: log p(%v) = %v, want NaN", bad, y, p)
+					}
+					if l, ok := bad.(Expecter); ok && !math.IsNaN(l.Expect(y, 0, 1).Value) {
+						t.Errorf("%#v: expectation %v, want NaN", bad, l.Expect(y, 0, 1))
 					}
 				}
 			}
