@@ -49,10 +49,27 @@ type CTMOptions struct {
 	// Forget keeps no q(z_n): a document starts from the prior at every visit, with FirstInner
 	// steps, and μ and Σ follow the batches as the topics do. It is how a CTMStream works.
 	Forget bool
-	// Paper selects the experiment of Khan et al. (2016): 2 documents a batch, one
-	// step a visit with β = 0.001, V⁻¹ ← rV⁻¹ + (1−r)(Σ⁻¹ − E[H]) as it stands and
-	// m moved in the metric [(1−r)Σ⁻¹ + rV⁻¹]⁻¹ of its appendix. It is slow: see the README.
+	// Paper selects the experiment of Khan et al. (2016) on topic models: 2 documents a batch,
+	// one step a visit with β = 0.001. Document n of the batch takes the step of the paper's
+	// appendix,
+	//
+	//	argmin_{m,V} mᵀ∇_m f_n + tr(V ∇_V f_n) + KL(q‖N(μ, Σ)) + KL(q‖q_n)/β
+	//
+	// with f_n its −E_q[log-likelihood], without the factor N/M of the paper's mini-batch
+	// gradient (N/M) Σ_n ∇f_n: the step is that of the document's own ELBO. V⁻¹ need not stay
+	// positive definite; where it does not, the step fails. So read, the experiment hardly
+	// moves q: see PaperScaled.
 	Paper bool
+	// PaperScaled, with Paper, reads the experiment with the factor N/M, M being the number
+	// of documents in the batch. The objective is a sum over documents, and the batch
+	// estimates both of its parts:
+	//
+	//	argmin_{m,V} (N/M) (mᵀ∇_m f_n + tr(V ∇_V f_n) + KL(q‖N(μ, Σ))) + KL(q‖q_n)/β
+	//
+	// which is the step of the document with βN/M in place of β. At such lengths V⁻¹ as the
+	// appendix has it is not positive definite from the first batches on, so that q moves as
+	// it does without Paper, and takes further steps at a visit where one moves it far.
+	PaperScaled bool
 	// Start is where the topics start from.
 	Start CTMStart
 	// Topics, if it is not nil, is where the topics start from: K rows that sum to
@@ -185,6 +202,9 @@ func (o *CTMOptions) Validate() error {
 	}
 	if o.Start < StartAuto || o.Start > StartRandom {
 		bad("Start is %v", o.Start)
+	}
+	if o.PaperScaled && !o.Paper {
+		bad("PaperScaled is without Paper")
 	}
 	if o.Paper && o.Forget {
 		bad("Paper takes one step a visit and cannot Forget")

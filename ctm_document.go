@@ -90,9 +90,10 @@ func newCTMWork(k int, opt *CTMOptions) *ctmWork {
 	for _, p := range []*[]float64{&w.m, &w.grad, &w.z, &w.e, &w.pi, &w.step} {
 		*p = make([]float64, k)
 	}
-	for _, p := range []*[]float64{&w.p, &w.l, &w.v, &w.hess, &w.full} {
+	for _, p := range []*[]float64{&w.p, &w.l, &w.v, &w.hess} {
 		*p = make([]float64, size)
 	}
+	w.full = make([]float64, k*k)
 	w.setPoints()
 	return w
 }
@@ -563,33 +564,44 @@ func (w *ctmWork) force(prior *ctmPrior) {
 	}
 }
 
-// movePaper takes the step of the appendix of the paper, with r = 1 − t:
+// movePaper takes the proximal step in (m, V) of Khan et al. (2016, appendix) from q_k:
+//
+//	argmin_{m,V} −mᵀE[∇f] − ½tr(V E[∇²f]) + KL(q‖N(μ, Σ)) + KL(q‖q_k)/β
+//
+// which with t = β/(1+β) and r = 1 − t is
 //
 //	V⁻¹ ← rV⁻¹ + t(Σ⁻¹ − E[∇²f])
 //	m   ← m + t [tΣ⁻¹ + rV⁻¹]⁻¹ (Σ⁻¹(μ−m) + E[∇f])     with the old V
 //
+// Where V is diagonal, so are Σ⁻¹ and E[∇²f] in the first line, and not in the second.
 // It returns false where V⁻¹ would not be positive definite; q is lost then.
 func (w *ctmWork) movePaper(prior *ctmPrior, t float64) bool {
 	k := w.k
 	w.force(prior)
+	metric := w.full // tΣ⁻¹ + rV⁻¹
+	for i := range k {
+		for j := range i + 1 {
+			metric[i*k+j] = t * prior.prec[i*k+j]
+		}
+	}
 	if w.diag {
-		for j, p := range w.p {
-			w.m[j] += t * w.step[j] / (t*prior.prec[j*k+j] + (1-t)*p)
-			w.p[j] = (1-t)*p + t*(prior.prec[j*k+j]-w.hess[j])
+		for j := range k {
+			metric[j*k+j] += (1 - t) * w.p[j]
+			w.p[j] = metric[j*k+j] - t*w.hess[j]
 		}
 	} else {
 		for i := range k {
 			for j := range i + 1 {
-				w.l[i*k+j] = t*prior.prec[i*k+j] + (1-t)*w.p[i*k+j]
-				w.p[i*k+j] = w.l[i*k+j] - t*w.hess[i*k+j]
+				metric[i*k+j] += (1 - t) * w.p[i*k+j]
+				w.p[i*k+j] = metric[i*k+j] - t*w.hess[i*k+j]
 			}
 		}
-		if !dense.Cholesky(w.l, k) {
-			return false
-		}
-		dense.Potrs(w.l, w.step)
-		floats.AddScaled(w.m, t, w.step)
 	}
+	if !dense.Cholesky(metric, k) {
+		return false
+	}
+	dense.Potrs(metric, w.step)
+	floats.AddScaled(w.m, t, w.step)
 	_, ok := dense.AllFinite(w.m)
 	return ok && w.factor()
 }
@@ -613,22 +625,23 @@ func (w *ctmWork) tolerance() float64 {
 func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 	last, whole := math.Inf(1), t
 	swings := w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
+	plain := w.opt.Paper && !w.opt.PaperScaled
 	clear(w.step)
 	for i := range max(steps, ctmSettle) {
-		if i >= steps && (w.opt.Paper || last < ctmRestless*float64(w.k)) {
+		if i >= steps && (plain || last < ctmRestless*float64(w.k)) {
 			break
 		}
 		w.expect(wantGrad, nil)
 		var moved float64
 		var ok bool
-		if w.opt.Paper {
+		if plain {
 			moved, ok = math.Inf(1), w.movePaper(prior, t)
 		} else {
 			moved, ok = w.move(prior, t)
 		}
 		if !ok {
 			advice := "use a smaller step size, or fewer words of a kind"
-			if w.opt.Paper {
+			if plain {
 				advice = "leave out CTMOptions.Paper"
 			}
 			return fmt.Errorf("%w: V⁻¹ after a step of length %.3g; %s", ErrNotPosDef, t, advice)

@@ -146,7 +146,7 @@ const (
 // inferOptions returns the options of the E-step of a new document with at least so many points.
 func (p *CTMPosterior) inferOptions(samples int) *CTMOptions {
 	o := p.opt
-	o.Paper = false
+	o.Paper, o.PaperScaled = false, false
 	if o.Expectation == CTMAntithetic || o.Expectation == CTMQuasi {
 		o.Expectation, o.Samples = CTMQuasi, max(o.Samples, samples)
 	}

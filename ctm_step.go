@@ -251,6 +251,13 @@ func (s *ctmStepper) Step(_ context.Context, env *Env, batch []int, beta float64
 
 func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 	s.enter(batch)
+	var size float64
+	for i := range s.used {
+		size += s.slots[i].times
+	}
+	if s.m.opt.PaperScaled {
+		beta *= s.docs / size
+	}
 	t := stepLength(beta)
 	// The longest first, so that the workers end together.
 	s.order = s.order[:0]
@@ -261,13 +268,10 @@ func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 		return cmp.Or(len(s.m.docs[s.slots[j].doc].Words)-len(s.m.docs[s.slots[i].doc].Words), i-j)
 	})
 	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[s.order[i]], t, seed) })
-	var size float64
 	for i := range s.used {
-		slot := &s.slots[i]
-		if slot.err != nil {
+		if slot := &s.slots[i]; slot.err != nil {
 			return fmt.Errorf("pgsvi: document %d: %w", slot.doc, slot.err)
 		}
-		size += slot.times
 	}
 	rho := math.Pow(10+float64(s.steps), -0.7)
 	if err := s.updatePrior(rho, size); err != nil {
