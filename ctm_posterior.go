@@ -276,16 +276,15 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	return mean, lo, hi
 }
 
-// expectedSoftmax stores E[softmax(z)] in mean, from the points in the rows of eps and their negatives.
-// With z = m ± δ one exponential a coordinate serves both.
-func (d *CTMDoc) expectedSoftmax(mean, eps, scratch []float64) {
+// eachPair calls f for the points in the rows of eps and their negatives: up/a and down/b are
+// softmax(z) at z = m ± δ. One exponential a coordinate serves both. Scratch has 3K elements.
+func (d *CTMDoc) eachPair(eps, scratch []float64, f func(up, down []float64, a, b float64)) {
 	k := len(d.mean)
 	top := floats.Max(d.mean)
 	base, up, down := scratch[:k], scratch[k:2*k], scratch[2*k:3*k]
 	for j, m := range d.mean {
 		base[j] = math.Exp(m - top)
 	}
-	clear(mean)
 	for i := 0; i < len(eps); i += k {
 		x := eps[i : i+k]
 		var a, b float64
@@ -299,11 +298,46 @@ func (d *CTMDoc) expectedSoftmax(mean, eps, scratch []float64) {
 			a += up[j]
 			b += down[j]
 		}
+		f(up, down, a, b)
+	}
+}
+
+// expectedSoftmax stores E[softmax(z)] in mean, from the points of eachPair.
+func (d *CTMDoc) expectedSoftmax(mean, eps, scratch []float64) {
+	clear(mean)
+	d.eachPair(eps, scratch, func(up, down []float64, a, b float64) {
 		for j := range mean {
 			mean[j] += up[j]/a + down[j]/b
 		}
+	})
+	floats.Scale(float64(len(mean))/float64(2*len(eps)), mean)
+}
+
+// softmaxes stores softmax(z) at the points of eachPair in the rows of dst.
+func (d *CTMDoc) softmaxes(dst, eps, scratch []float64) {
+	k, i := len(d.mean), 0
+	d.eachPair(eps, scratch, func(up, down []float64, a, b float64) {
+		row, next := dst[i:i+k], dst[i+k:i+2*k]
+		for j := range row {
+			row[j], next[j] = up[j]/a, down[j]/b
+		}
+		i += 2 * k
+	})
+}
+
+// logMeanPower returns the logarithm of the mean of (a πᵀx + b)^y over the rows π of pi.
+func logMeanPower(pi, x []float64, a, b, y float64) float64 {
+	k := len(x)
+	top, sum := math.Inf(-1), 0.0 // Σ is e^top·sum, lest small probabilities underflow
+	for i := 0; i < len(pi); i += k {
+		l := y * math.Log(a*floats.Dot(pi[i:i+k], x)+b)
+		if l > top {
+			sum *= math.Exp(top - l)
+			top = l
+		}
+		sum += math.Exp(l - top)
 	}
-	floats.Scale(float64(k)/float64(2*len(eps)), mean)
+	return top + math.Log(sum*float64(k)/float64(len(pi)))
 }
 
 // maxDraws bounds HeldOutOptions.Draws.
@@ -315,6 +349,13 @@ type HeldOutOptions struct {
 	Draws int
 	// Smoothing is the share of the uniform distribution that is mixed into each topic. Zero means 0.01.
 	Smoothing float64
+	// ByWord scores the tokens of a word together, as Khan et al. (2016) write it,
+	//
+	//	−Σ_v log E_q[(Σ_k β_kv softmax(z)_k)^y²_v]
+	//
+	// and not each on its own. The score is never larger, by Jensen's inequality, and is the same where
+	// no word occurs twice.
+	ByWord bool
 	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on it.
 	Workers int
 }
@@ -331,11 +372,11 @@ type HeldOut struct {
 
 // HeldOut scores the documents of c, which should not be those of the training data. The tokens
 // of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y²; q(z) is
-// inferred from y¹, and scored is
+// inferred from y¹, and each token of y² is scored on its own,
 //
-//	− Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
+//	−Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
 //
-// with every topic smoothed, β ← (1−s)β + s/terms, so that words unseen in training have a score too. Counts
+// unless HeldOutOptions.ByWord says otherwise. Every topic is smoothed, β ← (1−s)β + s/terms, so that words unseen in training have a score too. Counts
 // must be whole numbers. A nil opt means the zero HeldOutOptions. The error wraps ErrShape if c has another number of
 // terms, ErrEmpty if it has no document, ErrParam if a count is not whole or an option out of range, and otherwise is that of Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
@@ -373,13 +414,13 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	errs := make([]error, n)
 	type scratch struct {
 		*ctmWork
-		mean, all []float64
+		mean, all, pi []float64
 	}
 	works := make([]scratch, o.Workers)
 	parallel.For(n, 1, o.Workers, func(worker, i, _ int) {
 		w := &works[worker]
 		if w.ctmWork == nil {
-			*w = scratch{p.inferrer(0), make([]float64, p.k), make([]float64, 3*p.k)}
+			*w = scratch{p.inferrer(0), make([]float64, p.k), make([]float64, 3*p.k), nil}
 		}
 		first, second, err := c.Docs[i].halves()
 		if err == nil {
@@ -389,9 +430,18 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 			errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, err)
 			return
 		}
-		p.doc(w.ctmWork, 0).expectedSoftmax(w.mean, eps, w.all)
+		q := p.doc(w.ctmWork, 0)
+		q.expectedSoftmax(w.mean, eps, w.all)
+		if o.ByWord {
+			w.pi = dense.Resize(w.pi, 2*len(eps))
+			q.softmaxes(w.pi, eps, w.all)
+		}
 		for j, v := range second.Words {
-			l := -second.Counts[j] * math.Log((1-mix)*floats.Dot(w.mean, p.beta[v*p.k:(v+1)*p.k])+mix/float64(p.terms))
+			beta, y := p.beta[v*p.k:(v+1)*p.k], second.Counts[j]
+			l := -y * math.Log((1-mix)*floats.Dot(w.mean, beta)+mix/float64(p.terms))
+			if o.ByWord && y > 1 {
+				l = -logMeanPower(w.pi, beta, 1-mix, mix/float64(p.terms), y)
+			}
 			h.DocumentScores[i] += l
 			if p.seen[v] {
 				in[i] += l

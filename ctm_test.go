@@ -706,6 +706,59 @@ func TestCTMHeldOut(t *testing.T) {
 	}
 }
 
+// Both scores are what draws of the topic proportions, by their own formulas, say.
+func TestCTMHeldOutDraws(t *testing.T) {
+	const draws = 400000
+	p := smallPosterior(t, nil)
+	c := &Corpus{Terms: 3, Docs: []Document{
+		{[]int{0, 1, 2}, []float64{9, 6, 5}},
+		{[]int{1, 2}, []float64{1, 1}},
+		{[]int{0, 2}, []float64{5000, 5000}},
+	}}
+	each, err := p.HeldOut(c, &HeldOutOptions{Draws: 100000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byWord, err := p.HeldOut(c, &HeldOutOptions{Draws: 100000, ByWord: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, _ := c.Docs[0].halves() // 5, 3, 2 and 4, 3, 3
+	w := p.inferrer(0)
+	if err := p.infer(w, first, 0.01); err != nil {
+		t.Fatal(err)
+	}
+	d := p.doc(w, 0)
+	rng := rand.New(rand.NewPCG(7, 7))
+	pi := make([]float64, 2)
+	var mean, power [3]float64
+	for range draws {
+		d.Rand(pi, rng)
+		for j, v := range second.Words {
+			x := 0.99*(pi[0]*p.beta[2*v]+pi[1]*p.beta[2*v+1]) + 0.01/3
+			mean[j] += x / draws
+			power[j] += math.Pow(x, second.Counts[j]) / draws
+		}
+	}
+	var wantEach, wantByWord float64
+	for j, y := range second.Counts {
+		wantEach -= y * math.Log(mean[j])
+		wantByWord -= math.Log(power[j])
+	}
+	near(t, "score of each token", each.DocumentScores[0], wantEach, 0.01)
+	near(t, "score by word", byWord.DocumentScores[0], wantByWord, 0.01)
+	if !(wantByWord < wantEach-0.2) {
+		t.Errorf("%v by word and %v by token do not differ", wantByWord, wantEach)
+	}
+	near(t, "score by word of one token", byWord.DocumentScores[1], each.DocumentScores[1], 1e-12)
+	if !(byWord.DocumentScores[2] < each.DocumentScores[2] && byWord.DocumentScores[2] > 1000) {
+		t.Errorf("of 2500 tokens of a word: %v by word, %v by token", byWord.DocumentScores[2], each.DocumentScores[2])
+	}
+	if byWord.Tokens != each.Tokens || !(byWord.PerToken < each.PerToken) || !(byWord.InVocab < each.InVocab) {
+		t.Errorf("by word %+v, by token %+v", byWord, each)
+	}
+}
+
 func TestCTMSave(t *testing.T) {
 	for _, o := range []CTMOptions{{}, {Diagonal: true}, {Forget: true}, {Expectation: CTMMeanField}} {
 		c := toyCorpus(20, 11)
