@@ -9,19 +9,20 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// CTM is the correlated topic model (Blei and Lafferty, "A correlated topic model
+// CTM is the correlated topic model of Blei and Lafferty ("A correlated topic model
 // of Science", Annals of Applied Statistics 2007). Document n has topic logits
-// z_n ~ N(μ, Σ) in R^K, and each of its words is v with probability
-// Σ_k softmax(z_n)_k β_kv, where the rows of β are the topics. It is a Model whose terms are the
-// documents. With q(z_n) = N(m_n, V_n) for each it maximises the ELBO, in nats,
+// z_n ~ N(μ, Σ) in R^K. Each of its words is word v with probability
+// Σ_k softmax(z_n)_k β_kv; the rows of β are the topics. With q(z_n) = N(m_n, V_n) for
+// each document the model maximises the ELBO, in nats,
 //
 //	Σ_n E_q[Σ_v y_nv log Σ_k β_kv e^{z_nk} − W_n log Σ_k e^{z_nk}] − KL(q(z_n)‖N(μ, Σ))
 //
-// over m_n and V_n by proximal-gradient steps, and over β, μ and Σ by a stochastic M-step at the
-// end of each mini-batch. y_nv counts word v and W_n = Σ_v y_nv. Words are
-// exchangeable: the multinomial coefficient, a constant, is left out.
+// where y_nv counts word v and W_n = Σ_v y_nv. Proximal-gradient steps move m_n and V_n; a
+// stochastic M-step at the end of each mini-batch moves β, μ and Σ. The multinomial
+// coefficient, a constant, is left out.
 //
-// A CTM is immutable and may be shared between goroutines.
+// It is a Model whose terms are the documents. A CTM is immutable and may be shared between
+// goroutines.
 type CTM struct {
 	docs  []Document
 	terms int
@@ -30,10 +31,10 @@ type CTM struct {
 	opt   CTMOptions
 }
 
-// CTMOptions are the options of a CTM. The zero value, and a nil pointer, are what
-// works on every corpus that was tried.
+// CTMOptions are the options of a CTM. The zero value and a nil pointer mean the
+// defaults, which worked on every corpus that was tried.
 type CTMOptions struct {
-	// Diagonal restricts the V_n to diagonal matrices. Σ is full all the same.
+	// Diagonal restricts the V_n to diagonal matrices. Σ stays full.
 	Diagonal bool
 	// Expectation is how expectations over q(z_n) are taken.
 	Expectation CTMExpectation
@@ -42,12 +43,13 @@ type CTMOptions struct {
 	// CTMQuasi, where zero means 4 and 16; for CTMQuadrature points in each of the K
 	// directions, where zero means 20 and Samples^K may be at most 100,000.
 	Samples int
-	// Inner is the number of proximal steps at a visit of a document, and
-	// FirstInner that at its first; where q still moves far there are more, up to 100. Zero means 3 and 10; for CTMDelta, CTMLaplace and CTMMeanField, whose
-	// steps are not random, as many as it takes, but at most 100.
+	// Inner is the number of proximal steps at a visit of a document, FirstInner that at
+	// its first visit. While a step still moves q far, further ones follow, up to 100 in all.
+	// Zero means 3 and 10. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not
+	// random, zero means steps until q settles, at most 100.
 	Inner, FirstInner int
-	// Forget keeps no q(z_n): a document starts from the prior at every visit, with FirstInner
-	// steps, and μ and Σ follow the batches as the topics do. It is how a CTMStream works.
+	// Forget keeps no q(z_n). A document starts from the prior at every visit and takes
+	// FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream works so.
 	Forget bool
 	// Paper selects the experiment of Khan et al. (2016) on topic models: 2 documents a batch,
 	// one step a visit with β = 0.001. Document n of the batch takes the step of the paper's
@@ -75,40 +77,56 @@ type CTMOptions struct {
 	// Topics, if it is not nil, is where the topics start from: K rows that sum to
 	// any positive number, one column a term. It is copied.
 	Topics mat.Matrix
-	// TopicPrior is the count that is added to every word of every topic. Zero
-	// means 0.03; it must not be negative.
+	// TopicPrior is the count added to every word of every topic. Zero means 0.03; it
+	// must not be negative.
 	TopicPrior float64
-	// PseudoDocs is the number of imagined documents with z ~ N(0, I) that
-	// shrink μ and Σ. K logits are identified only up to a common shift, so that
-	// without any Σ would drift to rank K−1. Zero means 20; it must not be negative.
+	// PseudoDocs is the number of imagined documents with z ~ N(0, I) that shrink μ
+	// and Σ. The logits of a document are identified only up to a common shift, so that
+	// without such documents Σ drifts to rank K−1. Zero means 20; it must not be negative.
 	PseudoDocs float64
 }
 
-// CTMExpectation is how the expectations over q(z) of a document are taken. What
-// follows from it is a step of the same form: only E[log-likelihood] and its derivatives differ.
+// CTMExpectation is how E_q[f] of a document is taken, where
+//
+//	f(z) = Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}
+//
+// is its log-likelihood. The E-step of a document is
+//
+//	argmax_{m,V}  E_q[f] − KL(N(m, V)‖N(μ, Σ))
+//
+// and the steps towards it have the same form whatever stands for E_q[f].
 type CTMExpectation int
 
 const (
-	// CTMAntithetic is a Monte Carlo estimate from antithetic pairs of draws.
+	// CTMAntithetic estimates E_q[f] by the mean over antithetic pairs of draws.
 	CTMAntithetic CTMExpectation = iota
-	// CTMQuasi is a quasi-Monte-Carlo estimate: a Kronecker sequence with a random
+	// CTMQuasi estimates E_q[f] by quasi-Monte Carlo: a Kronecker sequence with a random
 	// shift, in antithetic pairs.
 	CTMQuasi
-	// CTMQuadrature is a product of Gauss–Hermite rules, for few topics.
+	// CTMQuadrature takes E_q[f] by a product of Gauss–Hermite rules. It is for few topics.
 	CTMQuadrature
-	// CTMDelta expands log Σ_k e^{z_k} to second order about m and moves the expectation inside
-	// the logarithm of the words to m, as CTMMeanField does (delta-method variational
-	// inference; Wang and Blei, 2013). It approximates the bound and is none. Expanding
-	// the words, too, would give an objective without a maximum in V.
+	// CTMDelta puts
+	//
+	//	f(m) − ½W tr(V ∇² log Σ_k e^{m_k})
+	//
+	// in place of E_q[f]: the normaliser to second order about m, the words at m
+	// (delta-method variational inference; Wang and Blei, 2013). The result
+	// approximates the ELBO and is no bound. With the words to second order, too, the
+	// objective has no maximum in V.
 	CTMDelta
-	// CTMLaplace takes m at the mode of p(z|document) and V⁻¹ from the second
-	// derivatives there (Laplace variational inference; Wang and Blei, 2013). Its
-	// ELBO is the Laplace approximation of the log evidence.
+	// CTMLaplace takes
+	//
+	//	m = argmax_z f(z) − ½(z − μ)ᵀΣ⁻¹(z − μ),   V⁻¹ = Σ⁻¹ − ∇²f(m)
+	//
+	// (Laplace variational inference; Wang and Blei, 2013). Its ELBO is the Laplace
+	// approximation of the log evidence.
 	CTMLaplace
-	// CTMMeanField bounds E[log Σ_k e^{z_k}] by log Σ_k e^{m_k+V_kk/2} and moves the
-	// expectation inside the other logarithm to m, which is what the φ of Blei
-	// and Lafferty (2007) come to at their optimum; V is diagonal. It is a lower
-	// bound of the ELBO.
+	// CTMMeanField puts
+	//
+	//	Σ_v y_v log Σ_k β_kv e^{m_k} − W log Σ_k e^{m_k + V_kk/2}
+	//
+	// in place of E_q[f], with V diagonal. It is the bound of Blei and Lafferty (2007) at its
+	// optimal φ, and a lower bound of the ELBO.
 	CTMMeanField
 )
 
@@ -118,17 +136,19 @@ type CTMStart int
 const (
 	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
 	StartAuto CTMStart = iota
-	// StartKMeans clusters the documents by the cosine of their TF-IDF weights; a
-	// topic is 0.2 times the words of a cluster plus 0.8 times those of the corpus. So weak
-	// a hint leaves the topics room to move, which on AP raised the ELBO and the score of words held out.
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. A topic is
+	// 0.2 times the word frequencies of a cluster plus 0.8 times those of the corpus. So weak a
+	// hint leaves the topics room to move: on AP the ELBO is higher, and held-out words are
+	// predicted better, than from the clusters themselves.
 	StartKMeans
-	// StartAnchors finds words whose company is far from that of any mixture of
-	// the others (Arora et al., 2013), and takes in place of a cluster the documents with such a word.
+	// StartAnchors finds anchor words, whose company is far from that of any mixture of the
+	// others (Arora et al., 2013). The documents with such a word take the place of a cluster.
 	StartAnchors
-	// StartDocs takes in place of a cluster three documents drawn at random.
+	// StartDocs puts three documents drawn at random in place of a cluster.
 	StartDocs
 	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as
-	// good as any where topics are many and documents long, but with few topics may leave two of them the same.
+	// good as any where topics are many and documents long. With few topics it may leave two
+	// of them the same.
 	StartRandom
 )
 
@@ -166,8 +186,10 @@ const (
 	ctmMaxHermite = 1000 // in each direction
 	ctmInner      = 3
 	ctmFirstInner = 10
-	ctmSettle     = 100 // most steps of an E-step that is not random
+	ctmSettle     = 100 // most steps of a visit
 	ctmRestless   = 0.2 // a move of q, for each topic, that calls for another step
+	ctmDelay      = 10  // with ctmDecay: the M-step t has the weight ρ_t = (10 + t)^−0.7
+	ctmDecay      = 0.7 // (Hoffman et al., 2013), which converges as it is above ½
 	ctmTopicPrior = 0.03
 	ctmPseudoDocs = 20
 	ctmBeta       = 1.0
@@ -179,7 +201,7 @@ const (
 func (o *CTMOptions) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: CTMOptions."+format, append([]any{ErrParam}, args...)...))
+		errs = append(errs, fmt.Errorf("pgsvi: CTMOptions."+format+": %w", append(args, ErrParam)...))
 	}
 	for _, v := range []struct {
 		name string
@@ -221,7 +243,7 @@ func (o *CTMOptions) Validate() error {
 // checkNodes returns an error if a quadrature has too many points for k topics.
 func (o *CTMOptions) checkNodes(k int) error {
 	if n := o.samples(); o.Expectation == CTMQuadrature && math.Pow(float64(n), float64(k)) > ctmMaxNodes {
-		return fmt.Errorf("pgsvi: %w: a quadrature of %d^%d points, at most %d; use CTMQuasi", ErrParam, n, k, ctmMaxNodes)
+		return fmt.Errorf("pgsvi: a quadrature of %d^%d points, at most %d; use CTMQuasi: %w", n, k, ctmMaxNodes, ErrParam)
 	}
 	return nil
 }
@@ -263,15 +285,15 @@ func (o *CTMOptions) inner(first bool) int {
 func (o *CTMOptions) diagonal() bool { return o.Diagonal || o.Expectation == CTMMeanField }
 
 // NewCTM returns the model of the documents of c with the given number of topics. The
-// documents are copied. Nil opt means the zero CTMOptions. Documents without words
-// are data, too, of which nothing is learnt.
+// documents are copied. A nil opt means the zero CTMOptions. Documents without words are
+// allowed; nothing is learnt from them.
 //
 // It returns an error wrapping ErrEmpty if there is no document, no word or no term; what
 // Corpus.Validate returns; ErrParam if topics < 1 or an option is out of range;
 // ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite.
 func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: a corpus without documents", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
 	}
 	m, err := newCTM(c.Terms, topics, opt)
 	if err != nil {
@@ -288,10 +310,10 @@ func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 		words += len(d.Words)
 	}
 	if words == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: the %d documents have no words", ErrEmpty, len(c.Docs))
+		return nil, fmt.Errorf("pgsvi: the %d documents have no words: %w", len(c.Docs), ErrEmpty)
 	}
 	if n := c.Tokens(); n > 1e100 {
-		return nil, fmt.Errorf("pgsvi: %w: the counts of the corpus add up to %v", ErrNotFinite, n)
+		return nil, fmt.Errorf("pgsvi: the counts of the corpus add up to %v: %w", n, ErrNotFinite)
 	}
 	return m, nil
 }
@@ -304,20 +326,20 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	}
 	o := &m.opt
 	if terms < 1 {
-		return nil, fmt.Errorf("pgsvi: %w: a vocabulary without terms", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a vocabulary without terms: %w", ErrEmpty)
 	}
 	if topics < 1 {
-		return nil, fmt.Errorf("pgsvi: %w: %d topics", ErrParam, topics)
+		return nil, fmt.Errorf("pgsvi: %d topics: %w", topics, ErrParam)
 	}
 	if err := errors.Join(o.Validate(), o.checkNodes(topics)); err != nil {
 		return nil, err
 	}
 	if d, ok := o.Topics.(*mat.Dense); ok && d == nil {
-		return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics is a nil *mat.Dense", ErrParam)
+		return nil, fmt.Errorf("pgsvi: CTMOptions.Topics is a nil *mat.Dense: %w", ErrParam)
 	}
 	if o.Topics != nil {
 		if r, c := o.Topics.Dims(); r != topics || c != terms {
-			return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d", ErrShape, r, c, topics, terms)
+			return nil, fmt.Errorf("pgsvi: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, topics, terms, ErrShape)
 		}
 		t := mat.DenseCopyOf(o.Topics)
 		for k := range topics {
@@ -325,15 +347,15 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 			var sum float64
 			for v, x := range row {
 				if math.IsNaN(x) || math.IsInf(x, 0) {
-					return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics(%d, %d) is %v", ErrNotFinite, k, v, x)
+					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrNotFinite)
 				}
 				if x < 0 {
-					return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics(%d, %d) is %v", ErrParam, k, v, x)
+					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrParam)
 				}
 				sum += x
 			}
 			if !(sum > 0) || math.IsInf(sum, 0) {
-				return nil, fmt.Errorf("pgsvi: %w: CTMOptions.Topics: row %d sums to %v", ErrParam, k, sum)
+				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v: %w", k, sum, ErrParam)
 			}
 		}
 		o.Topics = t

@@ -494,15 +494,20 @@ func addProduct(dst, x, y []float64) {
 	}
 }
 
-// move takes the proximal step of length t = 1 − r from the expectations:
+// move takes the proximal step of length t = β/(1+β) from q_k,
+//
+//	argmin_q −⟨∇E[f], q⟩ + KL(q‖N(μ, Σ)) + KL(q‖q_k)/β
+//
+// with E[f] linearised in the mean parameters (m, V + mmᵀ), made to keep V⁻¹ positive definite:
 //
 //	D    = t (Σ⁻¹ − E[∇²f] − V⁻¹)
 //	V⁻¹ ← V⁻¹ + D + ½ D V D
 //	m   ← m + t V (Σ⁻¹(μ−m) + E[∇f])      with the new V
 //
-// The term of second order keeps V⁻¹ positive definite, whatever D is (Lin, Schmidt and Khan,
-// 2020). It returns how far q has moved, about twice the root of the KL divergence in nats, and false
-// where rounding makes the new V⁻¹ no precision; q is lost then.
+// Without ½DVD it is the minimiser (Khan et al., 2016, main text, for the full V). With it V⁻¹ is
+// positive definite whatever D is (Lin, Schmidt and Khan, 2020). Where V is diagonal, so are
+// Σ⁻¹ and E[∇²f] in D. It returns how far q has moved, about twice the root of the KL divergence in
+// nats, and false where rounding makes the new V⁻¹ no precision; q is lost then.
 func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 	k := w.k
 	w.force(prior)
@@ -617,11 +622,15 @@ func (w *ctmWork) tolerance() float64 {
 	return settled
 }
 
-// ascend takes the steps of one visit, of length t each, until one moves q by less than tol. It goes on
-// beyond their number, to at most 100, while q still moves far: at the first visit of a long document P
-// overshoots, ½DVD being large, and falls by a constant factor a step.
-// CTMDelta and CTMMeanField, whose curvature is not that along which m moves, may go to and fro:
-// a step that went too far shortens those that follow, others lengthen them again.
+// ascend takes the steps of one visit, of length t each, towards
+//
+//	argmax_{m,V} E_q[f] − KL(q‖N(μ, Σ))
+//
+// and ends early where one moves q by less than tol. While q still moves far it goes on, to at
+// most 100 steps: at the first visit of a long document ½DVD is large, P overshoots, and falls by a
+// constant factor a step. With CTMDelta and CTMMeanField, whose curvature is not that along which m
+// moves, steps may go to and fro; one that went too far shortens those that follow, others lengthen
+// them again. The error wraps ErrNotPosDef.
 func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 	last, whole := math.Inf(1), t
 	swings := w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
@@ -644,7 +653,7 @@ func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 			if plain {
 				advice = "leave out CTMOptions.Paper"
 			}
-			return fmt.Errorf("%w: V⁻¹ after a step of length %.3g; %s", ErrNotPosDef, t, advice)
+			return fmt.Errorf("V⁻¹ after a step of length %.3g; %s: %w", t, advice, ErrNotPosDef)
 		}
 		moved *= whole / t
 		if moved < tol {

@@ -25,7 +25,7 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 // It returns an error wrapping ErrNoProx if d is another divergence than KL.
 func (m *CTM) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, kl := d.(KL); d != nil && !kl {
-		return nil, fmt.Errorf("pgsvi: %w: a CTM steps with the KL divergence, not with %T", ErrNoProx, d)
+		return nil, fmt.Errorf("pgsvi: a CTM steps with the KL divergence, not with %T: %w", d, ErrNoProx)
 	}
 	return newCTMStepper(m, env.rng()), nil
 }
@@ -34,7 +34,7 @@ func (m *CTM) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, er
 func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
 	s, ok := st.(*ctmStepper)
 	if !ok || s.m != m {
-		return nil, fmt.Errorf("pgsvi: %w: a %T that is no state of this CTM", ErrParam, st)
+		return nil, fmt.Errorf("pgsvi: a %T that is no state of this CTM: %w", st, ErrParam)
 	}
 	p := &CTMPosterior{k: m.k, terms: m.terms, vocab: slices.Clone(m.vocab), opt: m.opt}
 	p.opt.Topics = nil
@@ -158,7 +158,7 @@ func (s *CTMStream) AddAll(ctx context.Context, docs iter.Seq2[Document, error])
 // had a word.
 func (s *CTMStream) Posterior() (*CTMPosterior, error) {
 	if !slices.Contains(s.seen, true) {
-		return nil, fmt.Errorf("pgsvi: %w: no document of the stream has words", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: no document of the stream has words: %w", ErrEmpty)
 	}
 	if s.st == nil { // too few to start from for good
 		early := &CTMStream{m: s.m, rng: rand.New(rand.NewPCG(seed1, seed2)), seen: s.seen, n: s.n, buf: s.buf}

@@ -79,14 +79,16 @@ func (p *CTMPosterior) Correlations() *mat.SymDense {
 	return c
 }
 
-// Proportions returns, for the prior, a document of which no word is known, what CTMDoc.Proportions returns.
+// Proportions returns what CTMDoc.Proportions returns for q = N(μ, Σ), that of a document of
+// which no word is known.
 func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
 	w := newCTMWork(p.k, p.inferOptions(0))
 	w.setPrior(&p.prior)
 	return p.doc(w, 0).Proportions(level)
 }
 
-// Doc returns q(z_n) of document n of the training data. Its ELBO is NaN. It panics if there is no such document.
+// Doc returns q(z_n) of document n of the training data. Its ELBO is NaN. It panics if q of such a
+// document is not kept.
 func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	if n < 0 || n >= len(p.docs) {
 		panic(fmt.Sprintf("pgsvi: document %d of %d", n, len(p.docs)))
@@ -98,8 +100,9 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	return p.doc(w, math.NaN())
 }
 
-// DocTopics returns the mean topic proportions of the documents of the training data, one row of K
-// each and new, from 400 draws of a fixed seed. It is what WriteLDAvis takes. It is nil if no q is kept.
+// DocTopics returns the mean topic proportions of the documents of the training data, a new matrix
+// with one row of K for each, from 400 draws of a fixed seed. WriteLDAvis takes it. It is nil if no
+// q is kept.
 func (p *CTMPosterior) DocTopics() *mat.Dense {
 	if len(p.docs) == 0 {
 		return nil
@@ -117,11 +120,14 @@ func (p *CTMPosterior) DocTopics() *mat.Dense {
 	return t
 }
 
-// Infer returns q(z) of a new document by proximal steps of its own, at the topics, μ and Σ of p. Expectations
-// by draws are over points that do not change from step to step, 32 of them unless CTMOptions.Samples is
-// larger, so that the steps converge and the result is always the same. Words that did not occur
-// in the training data count as what they are: improbable in every topic. The error is that
-// of Corpus.Validate, or wraps ErrNotPosDef.
+// Infer returns q(z) of a new document at the topics, μ and Σ of p,
+//
+//	argmax_{m,V} E_q[Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}] − KL(N(m, V)‖N(μ, Σ))
+//
+// by at most 100 proximal steps from the prior. Expectations by draws are over points that do not
+// change from step to step, 32 of them unless CTMOptions.Samples is larger, so that the steps
+// converge and the result is always the same. A word that did not occur in the training data is
+// improbable in every topic. The error is that of Corpus.Validate, or wraps ErrNotPosDef.
 func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	if err := (&Corpus{Docs: []Document{d}, Terms: p.terms}).Validate(); err != nil {
 		return nil, err
@@ -163,7 +169,7 @@ func (p *CTMPosterior) inferrer(samples int) *ctmWork {
 	return w
 }
 
-// infer makes w the E-step of d at its optimum, with topics (1−mix)β + mix/terms.
+// infer makes w the E-step of d at its optimum, with the topics (1−mix)β + mix/terms.
 func (p *CTMPosterior) infer(w *ctmWork, d Document, mix float64) error {
 	w.setDoc(d)
 	for i, v := range d.Words {
@@ -347,7 +353,7 @@ const maxDraws = 10000000
 type HeldOutOptions struct {
 	// Draws is the number of draws of z for each document, in antithetic pairs, at most 10,000,000. Zero means 10,000.
 	Draws int
-	// Smoothing is the share of the uniform distribution that is mixed into each topic. Zero means 0.01.
+	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero means 0.01.
 	Smoothing float64
 	// ByWord scores the tokens of a word together, as Khan et al. (2016) write it,
 	//
@@ -371,27 +377,30 @@ type HeldOut struct {
 }
 
 // HeldOut scores the documents of c, which should not be those of the training data. The tokens
-// of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y²; q(z) is
-// inferred from y¹, and each token of y² is scored on its own,
+// of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y².
+// q(z) is inferred from y¹, and each token of y² is scored on its own,
 //
 //	−Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
 //
-// unless HeldOutOptions.ByWord says otherwise. Every topic is smoothed, β ← (1−s)β + s/terms, so that words unseen in training have a score too. Counts
-// must be whole numbers. A nil opt means the zero HeldOutOptions. The error wraps ErrShape if c has another number of
-// terms, ErrEmpty if it has no document, ErrParam if a count is not whole or an option out of range, and otherwise is that of Corpus.Validate or Infer.
+// unless HeldOutOptions.ByWord says otherwise. Every topic is smoothed, β ← (1−s)β + s/terms, so
+// that words unseen in training have a score too. A nil opt means the zero HeldOutOptions.
+//
+// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
+// ErrParam if a count is not a whole number or an option is out of range, and otherwise is that of
+// Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o := HeldOutOptions{}
 	if opt != nil {
 		o = *opt
 	}
 	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
-		return nil, fmt.Errorf("pgsvi: %w: HeldOutOptions %+v", ErrParam, o)
+		return nil, fmt.Errorf("pgsvi: HeldOutOptions %+v: %w", o, ErrParam)
 	}
 	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: a corpus without documents", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
 	}
 	if c.Terms != p.terms {
-		return nil, fmt.Errorf("pgsvi: %w: the corpus has %d terms, the model %d", ErrShape, c.Terms, p.terms)
+		return nil, fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, p.terms, ErrShape)
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -490,7 +499,7 @@ const savedCTMFormat = "pgsvi CTM posterior 1"
 func (p *CTMPosterior) Save(w io.Writer) error {
 	for v, word := range p.vocab {
 		if !utf8.ValidString(word) {
-			return fmt.Errorf("pgsvi: %w: word %d of the vocabulary, %q, is not UTF-8", ErrParam, v, word)
+			return fmt.Errorf("pgsvi: word %d of the vocabulary, %q, is not UTF-8: %w", v, word, ErrParam)
 		}
 	}
 	return json.NewEncoder(w).Encode(savedCTM{Format: savedCTMFormat, Topics: p.k, Terms: p.terms, Vocab: p.vocab,
@@ -507,12 +516,12 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 		return nil, fmt.Errorf("pgsvi: %w: not a saved topic model: %w", ErrParam, err)
 	}
 	if s.Format != savedCTMFormat {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved topic model: format %q, want %q", ErrParam, s.Format, savedCTMFormat)
+		return nil, fmt.Errorf("pgsvi: not a saved topic model: format %q, want %q: %w", s.Format, savedCTMFormat, ErrParam)
 	}
 	k := s.Topics
 	if k < 1 || s.Terms < 1 || len(s.Mu) != k || len(s.Sigma)%k != 0 || len(s.Sigma)/k != k ||
 		len(s.Beta)%k != 0 || len(s.Beta)/k != s.Terms || len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
-		return nil, fmt.Errorf("pgsvi: %w: saved topic model of %d topics and %d terms has %d, %d, %d, %d and %d elements in beta, mu, sigma, seen and vocab", ErrShape, k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen), len(s.Vocab))
+		return nil, fmt.Errorf("pgsvi: saved topic model of %d topics and %d terms has %d, %d, %d, %d and %d elements in beta, mu, sigma, seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen), len(s.Vocab), ErrShape)
 	}
 	opt := &CTMOptions{Expectation: s.Expectation, Diagonal: s.Diagonal, Samples: s.Samples}
 	m, err := newCTM(s.Terms, k, opt)
@@ -522,19 +531,19 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 	p := &CTMPosterior{k: k, terms: s.Terms, vocab: s.Vocab, opt: m.opt, beta: s.Beta, seen: s.Seen, docs: s.Docs}
 	for name, x := range map[string][]float64{"beta": s.Beta, "mu": s.Mu, "sigma": s.Sigma} {
 		if i, ok := dense.AllFinite(x); !ok { // JSON has no NaN, but 1e999
-			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, x[i])
+			return nil, fmt.Errorf("pgsvi: saved %s %d is %v: %w", name, i, x[i], ErrNotFinite)
 		}
 	}
 	sum := make([]float64, k)
 	for i, b := range s.Beta {
 		if !(b > 0 && b <= 1) {
-			return nil, fmt.Errorf("pgsvi: %w: saved probability of term %d in topic %d is %v", ErrParam, i/k, i%k, b)
+			return nil, fmt.Errorf("pgsvi: saved probability of term %d in topic %d is %v: %w", i/k, i%k, b, ErrParam)
 		}
 		sum[i%k] += b
 	}
 	for j, total := range sum {
 		if math.Abs(total-1) > 1e-6 {
-			return nil, fmt.Errorf("pgsvi: %w: the saved probabilities of topic %d add up to %v", ErrParam, j, total)
+			return nil, fmt.Errorf("pgsvi: the saved probabilities of topic %d add up to %v: %w", j, total, ErrParam)
 		}
 	}
 	for i := range k {
@@ -553,10 +562,10 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 			continue
 		}
 		if len(d) != ctmState(k, w.diag) {
-			return nil, fmt.Errorf("pgsvi: %w: saved document %d has %d numbers, want %d", ErrShape, n, len(d), ctmState(k, w.diag))
+			return nil, fmt.Errorf("pgsvi: saved document %d has %d numbers, want %d: %w", n, len(d), ctmState(k, w.diag), ErrShape)
 		}
 		if i, ok := dense.AllFinite(d); !ok {
-			return nil, fmt.Errorf("pgsvi: %w: saved document %d has %v", ErrNotFinite, n, d[i])
+			return nil, fmt.Errorf("pgsvi: saved document %d has %v: %w", n, d[i], ErrNotFinite)
 		}
 		if !w.load(d) {
 			return nil, fmt.Errorf("pgsvi: saved document %d: %w", n, ErrNotPosDef)

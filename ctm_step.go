@@ -16,7 +16,13 @@ import (
 // and q(z_n) of every document visited so far, as m_n and V_n⁻¹: K + K(K+1)/2 floats
 // a document, 2K where V_n is diagonal. A document that was not visited has the prior.
 //
-// A Step visits the documents of the batch, a few proximal steps each, and ends with the M-step.
+// A Step visits the documents of the batch, takes a few proximal steps for each, and ends with
+// the M-step, of weight ρ_t = (10 + t)^−0.7 at step t,
+//
+//	S ← (1−ρ_t)S + ρ_t (N/M) Σ_n y_nv E_q[ρ_nvk],   β = argmax_β Σ_kv (S_kv + TopicPrior) log β_kv
+//	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)), with PseudoDocs more documents of q = N(0, I)
+//
+// the sums being over the M documents of the batch, and over all that were visited so far.
 // Each document draws from a stream of its own and sums are taken in the order of the
 // batch, so that the result does not depend on the number of workers. A document that
 // the batch repeats is visited once and counts as often in the topics.
@@ -236,8 +242,9 @@ func (s *ctmStepper) each(n int, f func(w *ctmWork, i int)) {
 	s.loop.Run(n, 1, len(s.works), &s.loop)
 }
 
-// Step implements Stepper. A beta of +Inf leaves the step size inside to the CTM: β = 1,
-// which is r = ½, or that of the paper. The error wraps ErrNotPosDef or ErrNotFinite and names the document.
+// Step implements Stepper. A beta of +Inf leaves the step size of the documents to the CTM: β = 1,
+// which is r = ½, or 0.001 for CTMOptions.Paper. The error names the document and wraps ErrNotPosDef
+// or ErrNotFinite; the state is then as it was.
 func (s *ctmStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	s.use(env)
 	if math.IsInf(beta, 1) {
@@ -273,7 +280,7 @@ func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 			return fmt.Errorf("pgsvi: document %d: %w", slot.doc, slot.err)
 		}
 	}
-	rho := math.Pow(10+float64(s.steps), -0.7)
+	rho := math.Pow(ctmDelay+float64(s.steps), -ctmDecay)
 	if err := s.updatePrior(rho, size); err != nil {
 		return err
 	}
@@ -306,7 +313,7 @@ func (s *ctmStepper) updatePrior(rho, size float64) error {
 		s.next.addScaled(change, &s.slots[i].change)
 	}
 	if !s.next.prior(&s.prior, orDefault(s.m.opt.PseudoDocs, ctmPseudoDocs), &s.chol) {
-		return fmt.Errorf("pgsvi: Sigma after the documents of the batch: %w; use a smaller step size or more PseudoDocs", ErrNotPosDef)
+		return fmt.Errorf("pgsvi: Sigma after the documents of the batch; use a smaller step size or more PseudoDocs: %w", ErrNotPosDef)
 	}
 	s.sums, s.next = s.next, s.sums
 	return nil
@@ -358,14 +365,15 @@ func (s *ctmStepper) open(w *ctmWork, d int) bool {
 	return w.load(s.state[d*stride : (d+1)*stride])
 }
 
-// visit is the E-step of a document.
+// visit is the E-step of a document: proximal steps of length t from its present q, and the
+// statistics y_v E_q[ρ_vk] at the q that they reach.
 func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 	k, d := w.k, slot.doc
 	w.pcg.Seed(seed, uint64(d))
 	slot.change.reset(k)
 	slot.state, slot.err = dense.Resize(slot.state, ctmState(k, w.diag)), nil
 	if !s.open(w, d) {
-		slot.err = fmt.Errorf("%w: V⁻¹", ErrNotPosDef)
+		slot.err = fmt.Errorf("V⁻¹: %w", ErrNotPosDef)
 		return
 	}
 	slot.stat = dense.Resize(slot.stat, k*w.n)
@@ -379,7 +387,7 @@ func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 		slot.change.add(1, w)
 		w.expect(wantStat, slot.stat)
 		if i, ok := dense.AllFinite(slot.stat); !ok {
-			slot.err = fmt.Errorf("%w: the topics of word %d are %v", ErrNotFinite, s.m.docs[d].Words[i%w.n], slot.stat[i])
+			slot.err = fmt.Errorf("the topics of word %d are %v: %w", s.m.docs[d].Words[i%w.n], slot.stat[i], ErrNotFinite)
 		}
 	}
 	w.save(slot.state)
@@ -411,7 +419,7 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 	var sum, variance float64
 	for i := range n {
 		if math.IsNaN(values[i]) {
-			return Evaluation{}, fmt.Errorf("pgsvi: %w: ELBO of document %d", ErrNotFinite, i)
+			return Evaluation{}, fmt.Errorf("pgsvi: ELBO of document %d: %w", i, ErrNotFinite)
 		}
 		sum += values[i]
 		variance += values[n+i]
