@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/blas"
+	"github.com/pgsvi/pgsvi/internal/cputime"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -73,18 +74,11 @@ func (o *options) seconds(f func() error) (float64, error) {
 	t := make([]float64, o.repeats)
 	for i := range t {
 		runtime.GC()
-		start, err := cpu()
-		if err != nil {
-			return 0, err
-		}
+		start := cputime.Seconds()
 		if err := f(); err != nil {
 			return 0, err
 		}
-		end, err := cpu()
-		if err != nil {
-			return 0, err
-		}
-		t[i] = end - start
+		t[i] = cputime.Seconds() - start
 	}
 	return median(t), nil
 }

@@ -31,12 +31,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pgsvi/pgsvi"
 	files "github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/cputime"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -72,7 +74,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of all randomness")
 	fs.StringVar(&o.method, "method", "pgsvi", "E-step: pgsvi, delta, laplace or meanfield")
 	fs.BoolVar(&o.diagonal, "diagonal", false, "diagonal covariances of the documents")
-	fs.StringVar(&o.protocol, "protocol", "", "`paper` means the settings of Khan et al. (2016)")
+	fs.StringVar(&o.protocol, "protocol", "", "`paper` means the settings of Khan et al. (2016), paper-scaled the same with the factor N/M")
 	fs.IntVar(&o.words, "words", 8, "top words of a topic to print")
 	fs.IntVar(&o.workers, "workers", 0, "goroutines for training; 0 means one for each core")
 	fs.IntVar(&o.draws, "draws", 0, "draws a document when scoring; 0 means the 10,000 of the protocol")
@@ -119,8 +121,10 @@ func (o *options) model() (*pgsvi.CTMOptions, error) {
 	case "":
 	case "paper":
 		m.Paper = true
+	case "paper-scaled":
+		m.Paper, m.PaperScaled = true, true
 	default:
-		return nil, fmt.Errorf("-protocol %s: want paper", o.protocol)
+		return nil, fmt.Errorf("-protocol %s: want paper or paper-scaled", o.protocol)
 	}
 	return m, nil
 }
@@ -153,15 +157,15 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 		solver.MaxPasses = o.passes
 	}
 	if o.workers == 0 {
-		solver.Workers = cores()
+		solver.Workers = runtime.GOMAXPROCS(0)
 	}
 	progress := &pgsvi.Progress{W: stderr}
 	if info, err := stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		solver.Recorder = progress
 	}
-	start, used := time.Now(), cpuSeconds()
+	start, used := time.Now(), cputime.Seconds()
 	post, res, err := ctm.Fit(ctx, solver)
-	seconds, cpu := time.Since(start).Seconds(), cpuSeconds()-used
+	seconds, cpu := time.Since(start).Seconds(), cputime.Seconds()-used
 	progress.Done()
 	if err != nil {
 		return err
