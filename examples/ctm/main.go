@@ -42,6 +42,43 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
+// What this program asks of the library is in fit and find. The rest is files, flags and the picture.
+
+// fit learns topics from the documents.
+func fit(ctx context.Context, train *pgsvi.Corpus, topics int, opt *pgsvi.CTMOptions, s *pgsvi.Solver) (*pgsvi.CTMPosterior, *pgsvi.Result, error) {
+	model, err := pgsvi.NewCTM(train, topics, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	return model.Fit(ctx, s)
+}
+
+// findings is what a posterior says of the documents that it was fitted to, and how well it predicts others.
+type findings struct {
+	post      *pgsvi.CTMPosterior
+	score     *pgsvi.HeldOut
+	words     [][]string // top words of each topic
+	coherence []float64  // NPMI of each topic
+}
+
+func find(post *pgsvi.CTMPosterior, train, test *pgsvi.Corpus, words, draws int) (*findings, error) {
+	score, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: draws})
+	if err != nil {
+		return nil, err
+	}
+	topics := post.Topics()
+	top, err := pgsvi.TopTerms(topics, train.TermFreq(), 10, pgsvi.ByProbability)
+	if err != nil {
+		return nil, err
+	}
+	coherence, err := pgsvi.NPMI(top, train)
+	if err != nil {
+		return nil, err
+	}
+	names, err := pgsvi.TopWords(topics, train, words, pgsvi.ByFREX)
+	return &findings{post, score, names, coherence}, err
+}
+
 func main() {
 	// Ctrl-C ends a fit early, with an error that says so.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -148,10 +185,6 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	train, test := corpus.EvenOdd()
 	fmt.Fprintf(stdout, "%d documents, %d words in the vocabulary, %.0f in all\n", len(corpus.Docs), corpus.Terms, corpus.Tokens())
 
-	ctm, err := pgsvi.NewCTM(train, o.topics, opt)
-	if err != nil {
-		return err
-	}
 	solver := &pgsvi.Solver{MaxPasses: 10, EvalEvery: -1, Workers: o.workers, Src: rand.NewPCG(o.seed, 0)}
 	if o.passes > 0 {
 		solver.MaxPasses = o.passes
@@ -164,7 +197,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 		solver.Recorder = progress
 	}
 	start, used := time.Now(), cputime.Seconds()
-	post, res, err := ctm.Fit(ctx, solver)
+	post, res, err := fit(ctx, train, o.topics, opt, solver)
 	seconds, cpu := time.Since(start).Seconds(), cputime.Seconds()-used
 	progress.Done()
 	if err != nil {
@@ -175,13 +208,14 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 			return err
 		}
 	}
-	score, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: o.draws})
+	found, err := find(post, train, test, o.words, o.draws)
 	if err != nil {
 		return err
 	}
-	if err := o.describe(stdout, post, train); err != nil {
+	if err := o.describe(stdout, found); err != nil {
 		return err
 	}
+	score := found.score
 	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f\n", score.PerToken, score.InVocab, unigram(train, test))
 	fmt.Fprintf(stdout, "heldout=%.4f iv=%.4f passes=%.0f cpu_seconds=%.2f seconds=%.2f\n", score.PerToken, score.InVocab, res.Passes, cpu, seconds)
 	return nil
@@ -225,21 +259,8 @@ func (o *options) read() (*pgsvi.Corpus, error) {
 }
 
 // describe prints the topics, the most frequent first, and their correlations, and draws these.
-func (o *options) describe(w io.Writer, post *pgsvi.CTMPosterior, train *pgsvi.Corpus) error {
-	topics := post.Topics()
-	words, err := pgsvi.TopWords(topics, train, o.words, pgsvi.ByFREX)
-	if err != nil {
-		return err
-	}
-	top, err := pgsvi.TopTerms(topics, train.TermFreq(), 10, pgsvi.ByProbability)
-	if err != nil {
-		return err
-	}
-	coherence, err := pgsvi.NPMI(top, train)
-	if err != nil {
-		return err
-	}
-	share, _, _ := post.Proportions(0.95)
+func (o *options) describe(w io.Writer, f *findings) error {
+	share, _, _ := f.post.Proportions(0.95)
 	order := make([]int, len(share))
 	for k := range order {
 		order[k] = k
@@ -248,10 +269,10 @@ func (o *options) describe(w io.Writer, post *pgsvi.CTMPosterior, train *pgsvi.C
 	name := make([]string, len(share)) // by three words
 	fmt.Fprintf(w, "\ntopic  share  coherence  words\n")
 	for rank, k := range order {
-		name[k] = strings.Join(words[k][:min(3, len(words[k]))], " ")
-		fmt.Fprintf(w, "%5d  %5.3f  %9.3f  %s\n", rank+1, share[k], coherence[k], strings.Join(words[k], " "))
+		name[k] = strings.Join(f.words[k][:min(3, len(f.words[k]))], " ")
+		fmt.Fprintf(w, "%5d  %5.3f  %9.3f  %s\n", rank+1, share[k], f.coherence[k], strings.Join(f.words[k], " "))
 	}
-	corr := centred(post.Sigma())
+	corr := centred(f.post.Sigma())
 	fmt.Fprintf(w, "\nstrongest correlations\n")
 	pairs := strongest(corr, 8)
 	for _, p := range pairs {
