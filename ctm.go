@@ -188,8 +188,11 @@ const (
 	ctmFirstInner = 10
 	ctmSettle     = 100 // most steps of a visit
 	ctmRestless   = 0.2 // a move of q, for each topic, that calls for another step
-	ctmDelay      = 10  // with ctmDecay: the M-step t has the weight ρ_t = (10 + t)^−0.7
-	ctmDecay      = 0.7 // (Hoffman et al., 2013), which converges as it is above ½
+	ctmShorten    = 0.7 // factor of the length of the next step after one that went too far
+	ctmLengthen   = 1.1 // the same after any other step
+	ctmShortest   = 0.1 // least length, as a fraction of that of the visit
+	ctmDelay      = 10  // with ctmDecay: M-step t has the weight ρ_t = (10 + t)^−0.7
+	ctmDecay      = 0.7 // between ½ and 1, for which the M-steps converge (Hoffman et al., 2013)
 	ctmTopicPrior = 0.03
 	ctmPseudoDocs = 20
 	ctmBeta       = 1.0

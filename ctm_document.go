@@ -660,9 +660,9 @@ func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 			break
 		}
 		if swings && w.along < 0 {
-			t = max(0.7*t, 0.1*whole)
+			t = max(ctmShorten*t, ctmShortest*whole)
 		} else {
-			t = min(1.1*t, whole)
+			t = min(ctmLengthen*t, whole)
 		}
 		last = moved
 	}

@@ -10,8 +10,15 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ctmMix is the share of a start in the first topics; the rest is the word frequencies of the corpus.
-const ctmMix = 0.2
+const (
+	ctmMix       = 0.2 // share of a start in the first topics, the rest being the word frequencies of the corpus
+	ctmDocs      = 3   // documents for a topic of StartDocs
+	ctmRounds    = 15  // most rounds of k-means
+	ctmAnchorDim = 400 // dimensions of the random projection of anchor words, which keeps distances to some 5%
+	// An anchor word occurs in at least so many documents, and in at least this fraction of
+	// them: a word of few documents has a row of much noise.
+	ctmAnchorMin, ctmAnchorPart = 3, 0.01
+)
 
 // startTopics returns where the topics start from, K rows of positive sum.
 func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
@@ -52,7 +59,7 @@ func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
 		m.anchorTopics(out, rng)
 	case StartDocs:
 		for _, row := range out {
-			for range 3 {
+			for range ctmDocs {
 				addDoc(row, m.docs[rng.IntN(len(m.docs))])
 			}
 		}
@@ -134,7 +141,7 @@ func (m *CTM) kMeans(rng *rand.Rand) []int {
 	}
 	cluster := make([]int, len(x))
 	byTerm, cos := make([]float64, m.terms*m.k), make([]float64, m.k) // centres, so that those of a term are adjacent
-	for range 15 {
+	for range ctmRounds {
 		for j, row := range centre {
 			for v, c := range row {
 				byTerm[v*m.k+j] = c
@@ -193,15 +200,14 @@ func pick(weight []float64, rng *rand.Rand) int {
 // matrix of word pairs, which says with which words v occurs, is projected at random to
 // few dimensions; anchors are found one at a time as the row furthest from the span of those before.
 func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
-	const dim = 400
+	const dim = ctmAnchorDim
 	freq := make([]float64, m.terms)
 	for _, d := range m.docs {
 		for _, v := range d.Words {
 			freq[v]++
 		}
 	}
-	// A word of few documents has a row of much noise.
-	least := max(3, math.Ceil(0.01*float64(len(m.docs))))
+	least := max(ctmAnchorMin, math.Ceil(ctmAnchorPart*float64(len(m.docs))))
 	var words []int
 	index := make([]int, m.terms)
 	for v, n := range freq {
