@@ -653,7 +653,7 @@ func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 			if plain {
 				advice = "leave out CTMOptions.Paper"
 			}
-			return fmt.Errorf("V⁻¹ after a step of length %.3g; %s: %w", t, advice, ErrNotPosDef)
+			return fmt.Errorf("precision of q after a step of length %.3g; %s: %w", t, advice, ErrNotPosDef)
 		}
 		moved *= whole / t
 		if moved < tol {

@@ -373,7 +373,7 @@ func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 	slot.change.reset(k)
 	slot.state, slot.err = dense.Resize(slot.state, ctmState(k, w.diag)), nil
 	if !s.open(w, d) {
-		slot.err = fmt.Errorf("V⁻¹: %w", ErrNotPosDef)
+		slot.err = fmt.Errorf("precision of q: %w", ErrNotPosDef)
 		return
 	}
 	slot.stat = dense.Resize(slot.stat, k*w.n)
