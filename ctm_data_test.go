@@ -93,17 +93,18 @@ func TestCTMHeldOutAP(t *testing.T) {
 	if h.PerToken > 8.15 {
 		t.Errorf("after two passes %.4f", h.PerToken)
 	}
-	for _, e := range []CTMExpectation{CTMDelta, CTMLaplace, CTMMeanField} {
+	for e, most := range map[CTMExpectation]float64{CTMDelta: 8.22, CTMLaplace: 8.125, CTMMeanField: 8.115} {
 		h, used := score(t, train, test, 10, &CTMOptions{Expectation: e}, 1, Solver{})
 		t.Logf("%v: %.4f, in vocabulary %.4f, in %v", e, h.PerToken, h.InVocab, used)
-		if h.PerToken > 8.2 {
-			t.Errorf("%v: %.4f", e, h.PerToken)
+		if h.PerToken > most {
+			t.Errorf("%v: %.4f, want at most %v", e, h.PerToken, most)
 		}
 	}
 	h, used = score(t, train, test, 10, &CTMOptions{Forget: true}, 1, Solver{})
 	t.Logf("without memory: %.4f, in %v", h.PerToken, used)
-	h, used = score(t, train, test, 10, &CTMOptions{Paper: true}, 1, Solver{MaxPasses: 5})
-	t.Logf("the paper's settings, 5 passes: %.4f, in %v", h.PerToken, used)
+	if h.PerToken > 8.2 {
+		t.Errorf("without memory: %.4f, want at most 8.2", h.PerToken)
+	}
 }
 
 func TestCTMHeldOutNIPS(t *testing.T) {

@@ -208,9 +208,9 @@ func BenchmarkCTMStep(b *testing.B) {
 				opt := e.opt
 				opt.Forget, opt.FirstInner, opt.Start = true, steps, pgsvi.StartRandom
 				st := ctmStepper(b, c, k, opt)
-				rng := rand.New(rand.NewPCG(1, 1))
+				env := &pgsvi.Env{Rng: rand.New(rand.NewPCG(1, 1))}
 				step := func() {
-					if _, err := st.Step(context.Background(), &pgsvi.Env{Rng: rng}, batch, beta); err != nil {
+					if _, err := st.Step(context.Background(), env, batch, beta); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -239,10 +239,10 @@ func BenchmarkCTMVisit(b *testing.B) {
 			for _, e := range eSteps() {
 				b.Run(fmt.Sprintf("%s/K=%d/%s", c.name, k, e.name), func(b *testing.B) {
 					st := ctmStepper(b, c.typical, k, e.opt)
-					rng := rand.New(rand.NewPCG(1, 1))
+					env := &pgsvi.Env{Rng: rand.New(rand.NewPCG(1, 1))}
 					i := 0
 					step := func() {
-						if _, err := st.Step(context.Background(), &pgsvi.Env{Rng: rng}, batches[i%len(batches)], math.Inf(1)); err != nil {
+						if _, err := st.Step(context.Background(), env, batches[i%len(batches)], math.Inf(1)); err != nil {
 							b.Fatal(err)
 						}
 						i++
