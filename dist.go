@@ -41,7 +41,8 @@ type Charted interface {
 	Dist
 	// Chart stores x in dst; nil allocates.
 	Chart(dst []float64) []float64
-	// SetChart replaces λ by λ(x). It fails only when λ(x) overflows, wrapping ErrNotFinite.
+	// SetChart replaces λ by λ(x), under the contract of SetParams: where the chart
+	// has no edges it fails only when λ(x) overflows, wrapping ErrNotFinite.
 	SetChart(x []float64) error
 	// ChartGrad stores (∂λ/∂x)ᵀ g in dst: the gradient with respect to x of a
 	// function whose gradient with respect to λ is g. Nil allocates; dst may be g.
@@ -50,12 +51,19 @@ type Charted interface {
 
 // ExpFamily is a Dist of exponential family,
 //
-//	q(z|η) = exp(ηᵀT(z) − A(η)),   μ = E_q[T(z)] = ∇A(η),
+//	q(z|η) = h(z) exp(ηᵀT(z) − A(η)),   μ = E_q[T(z)] = ∇A(η),
 //
 // with natural parameters η and mean parameters μ, both of length NumParams
-// whatever the coordinates of λ are.
+// whatever λ is. What λ is, Coordinates says; closed forms of the proximal step
+// are looked up by it, and a step that is right in one is wrong in another.
+//
+// It is not for other packages to implement, and has unexported methods: the
+// Gaussians and Exp are the only ones. A family of your own is a Family, said in
+// η alone, and NewExp makes an ExpFamily of it.
 type ExpFamily interface {
-	Dist
+	Charted
+	// Coordinates returns the meaning of λ.
+	Coordinates() Coordinates
 	// Natural stores η in dst; nil allocates.
 	Natural(dst []float64) []float64
 	// SetNatural replaces λ by that of the natural parameters eta, under the
@@ -76,23 +84,29 @@ type ExpFamily interface {
 	FromNaturalGrad(dst, g []float64) []float64
 	// KL returns KL(q‖p) in nats. It panics if p is of another family or dimension.
 	KL(p Dist) float64
-	// SameFamily reports whether p is of this family and dimension, so that
-	// their natural parameters can be mixed.
-	SameFamily(p Dist) bool
+
+	// naturalOf returns the natural parameters of p as a member of this family and
+	// dimension, in a new slice, or nil if it is none.
+	naturalOf(p ExpFamily) []float64
+	// setState makes q the distribution p, in the coordinates of q, without the
+	// rounding of λ. It reports false and changes nothing if p is of another type,
+	// family or dimension.
+	setState(p Dist) bool
 }
 
-// Coordinates names the meaning of λ for a Gaussian q = N(m, V), diagonal or
-// full. It decides at which point of the geometry f is linearised and so which
-// of the published updates the proximal step is.
+// Coordinates names the meaning of λ for an ExpFamily: MeanParams and Natural for
+// any, the others for a Gaussian q = N(m, V), diagonal or full. It decides at which
+// point of the geometry f is linearised and so which of the published updates the
+// proximal step is.
 type Coordinates int
 
 const (
-	// MeanParams is λ = μ = (m, V + mmᵀ), in which the proximal step with a KL
-	// divergence averages natural parameters: the update of the paper's main text.
+	// MeanParams is λ = μ, (m, V + mmᵀ) for a Gaussian, in which the proximal step
+	// with a KL divergence averages natural parameters: the update of the paper's main text.
 	MeanParams Coordinates = iota
 	// Moments is λ = (m, V): the update of the paper's appendix.
 	Moments
-	// Natural is λ = η = (V⁻¹m, −½V⁻¹).
+	// Natural is λ = η, (V⁻¹m, −½V⁻¹) for a Gaussian.
 	Natural
 	// Cholesky is λ = (m, L), L the lower triangular factor of V = LLᵀ with a
 	// positive diagonal. A λ with an element of the diagonal that is not positive

@@ -618,10 +618,26 @@ func (g *Gaussian) convertGrad(dst, grad []float64, from, to Coordinates) []floa
 	return g.fromMomentGradIn(to, dst, gm, gv)
 }
 
-// SameFamily implements ExpFamily.
-func (g *Gaussian) SameFamily(p Dist) bool {
-	o, ok := p.(*Gaussian)
-	return ok && o.d == g.d
+// naturalOf takes a MeanField for the Gaussian that it is.
+func (g *Gaussian) naturalOf(p ExpFamily) []float64 {
+	if p.Dim() != g.d {
+		return nil
+	}
+	switch p := p.(type) {
+	case *Gaussian:
+		return p.Natural(nil)
+	case *MeanField:
+		eta := make([]float64, g.NumParams())
+		k := g.d
+		for i, m := range p.m {
+			eta[i] = m / p.v[i]
+			k += i
+			eta[k] = -0.5 / p.v[i]
+			k++
+		}
+		return eta
+	}
+	return nil
 }
 
 // KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats,
@@ -715,17 +731,12 @@ func checkIsotropic(dim int, variance float64) {
 // or the diagonal.
 type normal interface {
 	ExpFamily
-	Charted
-	Coordinates() Coordinates
 	meanAt(i int) float64
 	covAt(i, j int) float64
 	precisionAt(i, j int) float64
 	mulPrecision(dst, x []float64)
 	logDetV() float64
 	numGradV() int
-	// setState makes q the distribution p, in the coordinates of q, without the
-	// rounding of λ. It reports false and changes nothing if p is of another type or dimension.
-	setState(p Dist) bool
 	// setPrecision replaces q by N(m, V) with V⁻¹ = p, of length numGradV,
 	// under the contract of SetParams.
 	setPrecision(m, p []float64) error

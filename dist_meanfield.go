@@ -225,10 +225,11 @@ func (q *MeanField) convertGrad(dst, grad []float64, from, to Coordinates) []flo
 	return q.fromMomentGradIn(to, dst, dst[:d], dst[d:])
 }
 
-// SameFamily implements ExpFamily.
-func (q *MeanField) SameFamily(p Dist) bool {
-	o, ok := p.(*MeanField)
-	return ok && o.Dim() == q.Dim()
+func (q *MeanField) naturalOf(p ExpFamily) []float64 {
+	if o, ok := p.(*MeanField); ok && o.Dim() == q.Dim() {
+		return o.Natural(nil)
+	}
+	return nil
 }
 
 // KL returns KL(q‖p) in nats; p is a MeanField or Gaussian of the same dimension.

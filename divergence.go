@@ -241,6 +241,11 @@ func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 	return differences(dst, q, func(q Dist) float64 { return f(q, q0) })
 }
 
+const (
+	differenceStep  = 2e-4 // step of differences of fourth order, relative to the size of the element
+	differenceScale = 5e-3 // least size of an element
+)
+
 // differences stores the gradient of f with respect to λ in dst, by central
 // differences of fourth order. Where a step would leave the set of valid λ it is shortened.
 func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
@@ -258,7 +263,7 @@ func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
 		return f(p), true
 	}
 	for i, l := range lambda {
-		h := 2e-4 * math.Max(math.Abs(l), 5e-3)
+		h := differenceStep * math.Max(math.Abs(l), differenceScale)
 		for range 40 {
 			var v [4]float64
 			valid := true

@@ -103,9 +103,11 @@ func TestKLGradientsMixed(t *testing.T) {
 type onlyExpFamily struct{ ExpFamily }
 
 func (e onlyExpFamily) KL(p Dist) float64 { return e.ExpFamily.KL(p.(onlyExpFamily).ExpFamily) }
-func (e onlyExpFamily) SameFamily(p Dist) bool {
-	o, ok := p.(onlyExpFamily)
-	return ok && o.Dim() == e.Dim()
+func (e onlyExpFamily) naturalOf(p ExpFamily) []float64 {
+	if o, ok := p.(onlyExpFamily); ok {
+		return e.ExpFamily.naturalOf(o.ExpFamily)
+	}
+	return nil
 }
 func (e onlyExpFamily) Clone() Dist { return onlyExpFamily{e.ExpFamily.Clone().(ExpFamily)} }
 

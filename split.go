@@ -186,7 +186,7 @@ func (h *KLTerm) Accepts(q Dist) error {
 	e, ok := q.(ExpFamily)
 	_, qn := q.(normal)
 	_, pn := h.prior.(normal)
-	if !ok || q.Dim() != h.prior.Dim() || !e.SameFamily(h.prior) && !(qn && pn) {
+	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
 		return fmt.Errorf("pgsvi: %w: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d", ErrShape, h.prior, h.prior.Dim(), q, q.Dim())
 	}
 	return nil

@@ -362,7 +362,7 @@ func (s *objectiveStepper) endPass(ctx context.Context, env *Env) error {
 		s.gap = math.Inf(1) // the step itself stands
 		return nil
 	}
-	target := naturalIn(a, s.o.H.(*KLTerm).prior) // η_p − ∇_μ f
+	target := a.naturalOf(s.o.H.(*KLTerm).prior) // η_p − ∇_μ f
 	floats.Sub(target, a.MeanGrad(nil, s.g))
 	s.gap = math.Max(s.gap, s.distance(a, eta, target))
 	if s.gap > s.goal() {

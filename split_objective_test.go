@@ -144,7 +144,7 @@ func promised(t *testing.T, p problem, q normal) float64 {
 	if _, err := f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		t.Fatal(err)
 	}
-	eta := naturalIn(q, p.prior)
+	eta := q.naturalOf(p.prior)
 	if eta == nil { // a diagonal q with a full, isotropic prior
 		d := q.Dim()
 		eta = make([]float64, 2*d)

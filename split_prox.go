@@ -76,7 +76,7 @@ func Prox(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) (c
 
 // setDist makes q equal to q0.
 func setDist(q, q0 Dist) error {
-	if n, ok := q.(normal); ok && n.setState(q0) {
+	if e, ok := q.(ExpFamily); ok && e.setState(q0) {
 		return nil
 	}
 	return q.SetParams(q0.Params(nil))
@@ -195,7 +195,7 @@ func (b Bregman) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (boo
 // the mean parameters move by −βg.
 func (ReverseKL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, error) {
 	e, ok := q.(ExpFamily)
-	if _, zero := h.(Zero); !ok || !zero || coordinatesOf(q) != Natural {
+	if _, zero := h.(Zero); !ok || !zero || e.Coordinates() != Natural {
 		return false, nil
 	}
 	mu := q0.(ExpFamily).MeanParams(nil)
@@ -220,10 +220,10 @@ func (KL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, erro
 		return false, nil
 	}
 	switch n, isNormal := q.(normal); {
-	case coordinatesOf(q) == MeanParams:
+	case e.Coordinates() == MeanParams:
 		var etaP []float64
 		if prior != nil {
-			if etaP = naturalIn(e, prior); etaP == nil {
+			if etaP = e.naturalOf(prior); etaP == nil {
 				return false, nil
 			}
 		}
@@ -232,28 +232,6 @@ func (KL) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, erro
 		return klProxMoments(n, g, prior, q0.(normal), beta)
 	}
 	return false, nil
-}
-
-// naturalIn returns the natural parameters of prior as a member of the family
-// of q, or nil if it is not one. A MeanField is a Gaussian.
-func naturalIn(q, prior ExpFamily) []float64 {
-	if q.SameFamily(prior) {
-		return prior.Natural(nil)
-	}
-	g, full := q.(*Gaussian)
-	p, diag := prior.(*MeanField)
-	if !full || !diag || g.d != p.Dim() {
-		return nil
-	}
-	eta := make([]float64, g.NumParams())
-	k := g.d
-	for i, m := range p.m {
-		eta[i] = m / p.v[i]
-		k += i
-		eta[k] = -0.5 / p.v[i]
-		k++
-	}
-	return eta
 }
 
 // klProxNatural returns the natural parameters of the step from eta under KL
@@ -292,7 +270,7 @@ func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float
 		return true, q.setPrecision(m, p)
 	}
 	pr, ok := prior.(normal)
-	if _, diag := q.(*MeanField); !ok || diag && !q.SameFamily(pr) {
+	if !ok || pr.numGradV() > q.numGradV() { // of a full prior a diagonal q has no closed form
 		return false, nil
 	}
 	r := 1 / (1 + beta)
@@ -316,11 +294,4 @@ func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float
 	}
 	floats.AddScaled(p, 2*(1-r), gv)
 	return true, q.setPrecision(m, p)
-}
-
-func coordinatesOf(q Dist) Coordinates {
-	if c, ok := q.(interface{ Coordinates() Coordinates }); ok {
-		return c.Coordinates()
-	}
-	return MeanParams
 }

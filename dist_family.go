@@ -1,0 +1,458 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Family is an exponential family,
+//
+//	q(z|η) = h(z) exp(ηᵀT(z) − A(η)),
+//
+// said in functions of its natural parameters η. NewExp makes distributions of
+// it; score, KL, coordinates and steps follow. CheckFamily proves that the
+// functions belong together.
+//
+// A Family is immutable and safe for concurrent use. No function may keep or
+// change its arguments, other than dst and z where they receive the result. The
+// elements of T must be linearly independent, so that the Fisher information is
+// positive definite: a distribution over K categories has K−1 natural parameters.
+// Two members are of one family if their Family values are equal by reflect.DeepEqual.
+type Family interface {
+	// Dim returns the length of z.
+	Dim() int
+	// NumParams returns the length of η and of T(z).
+	NumParams() int
+	// LogPartition returns A(η). It must return +Inf, or NaN, wherever η is not
+	// valid: that is how steps that lead too far are found out and shortened.
+	LogPartition(eta []float64) float64
+	// Mean stores the mean parameters μ = E[T(z)] = ∇A(η) in dst.
+	Mean(dst, eta []float64)
+	// Fisher stores the Fisher information ∇²A(η), the covariance of T(z), in
+	// dst, which holds zeros.
+	Fisher(dst *mat.SymDense, eta []float64)
+	// Stat stores the sufficient statistics T(z) in dst.
+	Stat(dst, z []float64)
+	// LogBase returns log h(z), −Inf outside the support.
+	LogBase(z []float64) float64
+	// Rand stores a draw from q(z|η) in z.
+	Rand(z, eta []float64, rng *rand.Rand)
+}
+
+// ChartFamily is a Family with a chart x ∈ R^NumParams of the valid η, such as
+// the logarithm of a rate. Without one the chart is η itself, whose set has
+// edges. The numeric proximal step works in the chart.
+type ChartFamily interface {
+	Family
+	// Chart stores x in dst.
+	Chart(dst, eta []float64)
+	// FromChart stores η(x) in dst. Every finite x has a valid η, until it overflows.
+	FromChart(dst, x []float64)
+	// ChartGrad stores (∂η/∂x)ᵀg in dst, at the x of eta; dst may be g.
+	ChartGrad(dst, g, eta []float64)
+}
+
+// Exp is the member q(z|η) of a Family. It stores η. Its λ are the mean
+// parameters μ, or η itself after In(Natural). With λ = μ and the KL divergence
+// a step averages natural parameters, without ever computing η from μ.
+type Exp struct {
+	f      Family
+	coords Coordinates
+	expState
+	next expState // scratch: becomes the state once it is known to be valid
+
+	factored atomic.Bool // l is that of eta
+	lock     sync.Mutex  // held while l is computed: readers may be concurrent
+	l        []float64   // lower Cholesky factor of the Fisher information; NaN where it has none
+	info     *mat.SymDense
+}
+
+// expState is a valid η with what Family says of it.
+type expState struct {
+	eta, mu []float64
+	a       float64 // A(η)
+}
+
+// NewExp returns the member of f with the natural parameters eta, which are
+// copied, in the coordinates MeanParams. It returns an error wrapping ErrParam if
+// f is nil, ErrEmpty if it has no dimensions or no parameters, ErrShape if eta does
+// not have NumParams elements, ErrNotFinite if an element of η or of μ is not
+// finite, or ErrNotPosDef if A(η) is not finite or the Fisher information is not
+// positive definite.
+func NewExp(f Family, eta []float64) (*Exp, error) {
+	if f == nil {
+		return nil, fmt.Errorf("pgsvi: NewExp needs a Family: %w", ErrParam)
+	}
+	n := f.NumParams()
+	if n < 1 || f.Dim() < 1 {
+		return nil, fmt.Errorf("pgsvi: %T has dimension %d and %d parameters: %w", f, f.Dim(), n, ErrEmpty)
+	}
+	if len(eta) != n {
+		return nil, fmt.Errorf("pgsvi: %T has %d natural parameters, eta has %d elements: %w", f, n, len(eta), ErrShape)
+	}
+	q := newExp(f, MeanParams)
+	if err := q.SetNatural(eta); err != nil {
+		return nil, err
+	}
+	if l := q.fisherFactor(); math.IsNaN(l[0]) {
+		return nil, fmt.Errorf("pgsvi: Fisher information of %T at eta = %v: %w", f, eta, ErrNotPosDef)
+	}
+	return q, nil
+}
+
+func newExp(f Family, c Coordinates) *Exp {
+	n := f.NumParams()
+	return &Exp{f: f, coords: c, expState: newExpState(n), next: newExpState(n)}
+}
+
+func newExpState(n int) expState {
+	return expState{eta: make([]float64, n), mu: make([]float64, n)}
+}
+
+// Family returns the family of q.
+func (q *Exp) Family() Family { return q.f }
+
+// In returns a copy of q whose λ is expressed in the coordinates c. It panics
+// unless c is MeanParams or Natural.
+func (q *Exp) In(c Coordinates) *Exp {
+	if c != MeanParams && c != Natural {
+		panic(fmt.Sprintf("pgsvi: an Exp has no λ in the coordinates %v", c))
+	}
+	p := newExp(q.f, c)
+	p.setState(q)
+	return p
+}
+
+// Coordinates returns the meaning of λ: MeanParams or Natural.
+func (q *Exp) Coordinates() Coordinates { return q.coords }
+
+// Dim implements Dist.
+func (q *Exp) Dim() int { return q.f.Dim() }
+
+// NumParams implements Dist.
+func (q *Exp) NumParams() int { return len(q.eta) }
+
+// Clone implements Dist.
+func (q *Exp) Clone() Dist { return q.In(q.coords) }
+
+// Params implements Dist.
+func (q *Exp) Params(dst []float64) []float64 {
+	if q.coords == Natural {
+		return q.Natural(dst)
+	}
+	return q.MeanParams(dst)
+}
+
+// SetParams implements Dist. In the coordinates MeanParams it solves ∇A(η) = μ.
+func (q *Exp) SetParams(p []float64) error {
+	if q.coords == Natural {
+		return q.SetNatural(p)
+	}
+	return q.SetMeanParams(p)
+}
+
+// Natural implements ExpFamily.
+func (q *Exp) Natural(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(q.eta))
+	copy(dst, q.eta)
+	return dst
+}
+
+// SetNatural implements ExpFamily.
+func (q *Exp) SetNatural(eta []float64) error {
+	if err := q.propose(eta); err != nil {
+		return err
+	}
+	q.accept()
+	return nil
+}
+
+// propose makes eta, which must be valid, the next state.
+func (q *Exp) propose(eta []float64) error {
+	s := &q.next
+	if len(eta) != len(s.eta) {
+		panic("pgsvi: natural parameters have the wrong length")
+	}
+	if i, ok := dense.AllFinite(eta); !ok {
+		return fmt.Errorf("pgsvi: natural parameter %d of %T is %v: %w", i, q.f, eta[i], ErrNotFinite)
+	}
+	copy(s.eta, eta)
+	s.a = q.f.LogPartition(s.eta)
+	if math.IsNaN(s.a) || math.IsInf(s.a, 0) {
+		return fmt.Errorf("pgsvi: natural parameters %v are outside the set of %T: %w", eta, q.f, ErrNotPosDef)
+	}
+	q.f.Mean(s.mu, s.eta)
+	if i, ok := dense.AllFinite(s.mu); !ok {
+		return fmt.Errorf("pgsvi: mean parameter %d of %T is %v at eta = %v: %w", i, q.f, s.mu[i], eta, ErrNotFinite)
+	}
+	return nil
+}
+
+// accept makes the next state the state.
+func (q *Exp) accept() {
+	q.expState, q.next = q.next, q.expState
+	q.factored.Store(false)
+}
+
+// MeanParams implements ExpFamily.
+func (q *Exp) MeanParams(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(q.mu))
+	copy(dst, q.mu)
+	return dst
+}
+
+const (
+	// newtonSteps is the most steps of SetMeanParams; from a start far off the
+	// guarded ones take some tens.
+	newtonSteps = 200
+	// newtonNear is the Newton decrement, in nats, below which full steps converge.
+	newtonNear = 1e-4
+	// newtonFar is the decrement above which rounding does not account for a μ that is not reached.
+	newtonFar = 1e-12
+)
+
+// SetMeanParams implements ExpFamily: it solves ∇A(η) = μ, which is to minimise
+// the convex A(η) − ηᵀμ, by Newton's method with the Fisher information from the
+// η of q. A step is halved until it is valid and falls. If mu is not attained
+// the error wraps ErrNotPosDef.
+func (q *Exp) SetMeanParams(mu []float64) error {
+	n := len(q.mu)
+	if len(mu) != n {
+		panic("pgsvi: mean parameters have the wrong length")
+	}
+	if i, ok := dense.AllFinite(mu); !ok {
+		return fmt.Errorf("pgsvi: mean parameter %d of %T is %v: %w", i, q.f, mu[i], ErrNotFinite)
+	}
+	p := newExp(q.f, q.coords)
+	p.setState(q)
+	var (
+		g, d, x = make([]float64, n), make([]float64, n), make([]float64, n)
+		last    = math.Inf(1)
+	)
+	slope := func(s *expState) float64 { // stores ∇ and the step, and returns the decrement
+		floats.SubTo(g, s.mu, mu)
+		copy(d, g)
+		p.fisherSolve(d)
+		return 0.5 * floats.Dot(g, d)
+	}
+	attained := func() error {
+		if !(last <= newtonFar) {
+			return fmt.Errorf("pgsvi: %v are no mean parameters of %T: %w", mu, q.f, ErrNotPosDef)
+		}
+		q.setState(p)
+		return nil
+	}
+	for range newtonSteps {
+		dec := slope(&p.expState)
+		if !(dec >= 0) {
+			return attained() // the Fisher information is not positive definite here
+		}
+		if dec == 0 {
+			last = 0
+			return attained()
+		}
+		if dec < newtonNear && last < newtonNear && dec > 0.25*last {
+			return attained() // it no longer converges: this is rounding
+		}
+		last = dec
+		value := p.a - floats.Dot(p.eta, mu)
+		t := 1.0
+		for ; t > 1e-12; t /= 2 {
+			floats.AddScaledTo(x, p.eta, -t, d)
+			if p.propose(x) != nil {
+				continue
+			}
+			if dec < newtonNear || p.next.a-floats.Dot(x, mu) <= value-0.1*t*dec {
+				break
+			}
+		}
+		if t <= 1e-12 {
+			return attained()
+		}
+		p.accept()
+	}
+	return attained()
+}
+
+// LogPartition implements ExpFamily.
+func (q *Exp) LogPartition() float64 { return q.a }
+
+// LogProb implements Dist.
+func (q *Exp) LogProb(z []float64) float64 {
+	if len(z) != q.Dim() {
+		panic("pgsvi: z has the wrong length")
+	}
+	base := q.f.LogBase(z)
+	if math.IsInf(base, -1) {
+		return base
+	}
+	t := make([]float64, len(q.eta))
+	q.f.Stat(t, z)
+	return floats.Dot(q.eta, t) - q.a + base
+}
+
+// Score implements Dist. In natural parameters it is T(z) − μ.
+func (q *Exp) Score(dst, z []float64) []float64 {
+	dst = dense.Dest(dst, len(q.eta))
+	q.f.Stat(dst, z)
+	floats.Sub(dst, q.mu)
+	return q.FromNaturalGrad(dst, dst)
+}
+
+// Rand implements Dist.
+func (q *Exp) Rand(dst []float64, rng *rand.Rand) []float64 {
+	dst = dense.Dest(dst, q.Dim())
+	q.f.Rand(dst, q.eta, rng)
+	return dst
+}
+
+// fisherFactor returns the lower Cholesky factor of the Fisher information, or
+// NaN where it is not positive definite.
+func (q *Exp) fisherFactor() []float64 {
+	if q.factored.Load() {
+		return q.l
+	}
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	if q.factored.Load() {
+		return q.l
+	}
+	n := len(q.eta)
+	if q.info == nil {
+		q.info, q.l = mat.NewSymDense(n, nil), make([]float64, n*n)
+	}
+	q.info.Zero()
+	q.f.Fisher(q.info, q.eta)
+	for i := range n {
+		for j := range n {
+			q.l[i*n+j] = q.info.At(i, j)
+		}
+	}
+	if !dense.Cholesky(q.l, n) {
+		floats.AddConst(math.NaN(), q.l)
+	}
+	q.factored.Store(true)
+	return q.l
+}
+
+// fisherSolve replaces g by F⁻¹g: ∇_η becomes ∇_μ.
+func (q *Exp) fisherSolve(g []float64) {
+	l := dense.LowerTriangle(q.fisherFactor(), len(g))
+	blas64.Trsv(blas.NoTrans, l, dense.Vector(g))
+	blas64.Trsv(blas.Trans, l, dense.Vector(g))
+}
+
+// fisherMul replaces g by Fg: ∇_μ becomes ∇_η.
+func (q *Exp) fisherMul(g []float64) {
+	l := dense.LowerTriangle(q.fisherFactor(), len(g))
+	blas64.Trmv(blas.Trans, l, dense.Vector(g))
+	blas64.Trmv(blas.NoTrans, l, dense.Vector(g))
+}
+
+// MeanGrad implements ExpFamily.
+func (q *Exp) MeanGrad(dst, grad []float64) []float64 {
+	return q.convertGrad(dst, grad, q.coords, MeanParams)
+}
+
+// FromMeanGrad implements ExpFamily.
+func (q *Exp) FromMeanGrad(dst, grad []float64) []float64 {
+	return q.convertGrad(dst, grad, MeanParams, q.coords)
+}
+
+// FromNaturalGrad implements ExpFamily.
+func (q *Exp) FromNaturalGrad(dst, grad []float64) []float64 {
+	return q.convertGrad(dst, grad, Natural, q.coords)
+}
+
+func (q *Exp) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
+	dst = dense.Dest(dst, len(q.eta))
+	copy(dst, grad)
+	switch {
+	case from == to:
+	case to == Natural:
+		q.fisherMul(dst)
+	default:
+		q.fisherSolve(dst)
+	}
+	return dst
+}
+
+// KL returns KL(q‖p) = A(η_p) − A(η) − (η_p − η)ᵀμ in nats. It panics if p is
+// not of the same Family.
+func (q *Exp) KL(p Dist) float64 {
+	o, ok := p.(*Exp)
+	if !ok || !q.sameFamily(o) {
+		panic(fmt.Sprintf("pgsvi: KL from a %T to a distribution of another family, a %T", q.f, p))
+	}
+	kl := o.a - q.a
+	for i, mu := range q.mu {
+		kl -= (o.eta[i] - q.eta[i]) * mu
+	}
+	return math.Max(0, kl)
+}
+
+func (q *Exp) sameFamily(p *Exp) bool {
+	return len(q.eta) == len(p.eta) && reflect.DeepEqual(q.f, p.f)
+}
+
+// Chart implements Charted by ChartFamily, or by η.
+func (q *Exp) Chart(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(q.eta))
+	if c, ok := q.f.(ChartFamily); ok {
+		c.Chart(dst, q.eta)
+		return dst
+	}
+	copy(dst, q.eta)
+	return dst
+}
+
+// SetChart implements Charted.
+func (q *Exp) SetChart(x []float64) error {
+	if c, ok := q.f.(ChartFamily); ok {
+		if len(x) != len(q.eta) {
+			panic("pgsvi: x has the wrong length")
+		}
+		eta := make([]float64, len(x))
+		c.FromChart(eta, x)
+		x = eta
+	}
+	return q.SetNatural(x)
+}
+
+// ChartGrad implements Charted.
+func (q *Exp) ChartGrad(dst, grad []float64) []float64 {
+	dst = q.convertGrad(dst, grad, q.coords, Natural)
+	if c, ok := q.f.(ChartFamily); ok {
+		c.ChartGrad(dst, dst, q.eta)
+	}
+	return dst
+}
+
+func (q *Exp) naturalOf(p ExpFamily) []float64 {
+	if o, ok := p.(*Exp); ok && q.sameFamily(o) {
+		return o.Natural(nil)
+	}
+	return nil
+}
+
+func (q *Exp) setState(p Dist) bool {
+	o, ok := p.(*Exp)
+	if !ok || !q.sameFamily(o) {
+		return false
+	}
+	copy(q.eta, o.eta)
+	copy(q.mu, o.mu)
+	q.a = o.a
+	q.factored.Store(false)
+	return true
+}

@@ -1,0 +1,442 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+const (
+	// checkDraws is the number of draws of CheckFamily at each η, enough for a mean to 1% of a standard deviation.
+	checkDraws = 20000
+	// checkErrors is the number of standard errors that a mean of draws may be off:
+	// one in 5e8 means is.
+	checkErrors = 6
+	// checkSlope is the relative accuracy of differences of fourth order, with room.
+	checkSlope = 1e-5
+	// checkTrip is the relative accuracy of η → μ → η where the Fisher information is not near singular.
+	checkTrip = 1e-6
+)
+
+// CheckFamily proves that the functions of f belong together, at each of the
+// given natural parameters:
+//
+//   - Mean is the gradient of LogPartition, and Fisher the Jacobian of Mean, by differences;
+//   - LogPartition is convex on a line through η in every direction, and stays infinite once it is;
+//   - Mean is the mean of Stat over draws of Rand, and so is every KL of the given members, which is not negative;
+//   - exp(ηᵀT − A)·h, with h by LogBase, sums or integrates to one over the region of the draws,
+//     unless these lie in a subspace, as those on a simplex do;
+//   - Score is the gradient of LogProb, and η → μ → η comes back, as Exp computes them;
+//   - the chart of a ChartFamily comes back, and its ChartGrad is that of differences.
+//
+// Where two functions disagree, a third tells which of them is wrong where one
+// can; otherwise the error names both. Several η that are not close to each
+// other prove more than one. A nil rng means a fixed seed; what fails by chance
+// does so once in a hundred million times. The error joins every violation, each
+// wrapping ErrParam; it wraps ErrEmpty if there are no etas, and ErrShape if one
+// does not have NumParams elements.
+func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
+	if f == nil {
+		return fmt.Errorf("pgsvi: CheckFamily needs a Family: %w", ErrParam)
+	}
+	if len(etas) == 0 {
+		return fmt.Errorf("pgsvi: CheckFamily needs natural parameters: %w", ErrEmpty)
+	}
+	d, n := f.Dim(), f.NumParams()
+	if d < 1 || n < 1 {
+		return fmt.Errorf("pgsvi: %T: Dim is %d and NumParams is %d; both must be positive: %w", f, d, n, ErrParam)
+	}
+	for i, eta := range etas {
+		if len(eta) != n {
+			return fmt.Errorf("pgsvi: %T: eta %d has %d elements, NumParams is %d: %w", f, i, len(eta), n, ErrShape)
+		}
+	}
+	var (
+		errs    []error
+		members []*familyMember
+	)
+	for i, eta := range etas {
+		c := &familyMember{f: f, index: i, eta: slices.Clone(eta)}
+		if c.setup((&Env{Rng: rng}).rng()) {
+			c.checkSlopes()
+			c.checkConvex()
+			c.checkDensity()
+			c.checkChart()
+			members = append(members, c)
+		}
+		errs = append(errs, c.errs...)
+	}
+	if len(errs) == 0 { // what follows is computed from all of the functions
+		for _, c := range members {
+			c.checkExp(members)
+			errs = append(errs, c.errs...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// familyMember is a Family at one η, under test.
+type familyMember struct {
+	f     Family
+	index int
+	eta   []float64
+	errs  []error
+
+	q     *Exp        // in natural parameters
+	draws [][]float64 // z
+	stats [][]float64 // T(z)
+	mean  []float64   // of the stats, with their standard errors
+	se    []float64
+}
+
+// bad adds a violation; it begins with the methods to blame.
+func (c *familyMember) bad(format string, args ...any) {
+	args = append([]any{c.f, c.index}, args...)
+	c.errs = append(c.errs, fmt.Errorf("pgsvi: %T at eta %d: "+format+": %w", append(args, ErrParam)...))
+}
+
+// setup takes the draws. It reports false if nothing else can be checked.
+func (c *familyMember) setup(rng *rand.Rand) bool {
+	n := len(c.eta)
+	if a := c.f.LogPartition(slices.Clone(c.eta)); math.IsNaN(a) || math.IsInf(a, 0) {
+		c.bad("LogPartition is %v; give eta inside the set", a)
+		return false
+	}
+	c.q = newExp(c.f, Natural)
+	if err := c.q.SetNatural(c.eta); err != nil {
+		c.bad("Mean: %v", err)
+		return false
+	}
+	c.draws, c.stats = make([][]float64, checkDraws), make([][]float64, checkDraws)
+	c.mean, c.se = make([]float64, n), make([]float64, n)
+	for i := range c.draws {
+		z, t := make([]float64, c.f.Dim()), make([]float64, n)
+		c.f.Rand(z, c.eta, rng)
+		before := slices.Clone(z)
+		c.f.Stat(t, z)
+		base := c.f.LogBase(z)
+		switch {
+		case !slices.Equal(z, before) || !slices.Equal(c.eta, c.q.eta):
+			c.bad("Rand, Stat or LogBase changed its arguments")
+			return false
+		case math.IsNaN(floats.Sum(t)) || math.IsInf(floats.Sum(t), 0):
+			c.bad("Stat or Rand: T(z) is %v at the draw z = %v", t, z)
+			return false
+		case math.IsNaN(base) || math.IsInf(base, 0):
+			c.bad("LogBase or Rand: log h(z) is %v at the draw z = %v", base, z)
+			return false
+		}
+		c.draws[i], c.stats[i] = z, t
+		floats.Add(c.mean, t)
+	}
+	floats.Scale(1./checkDraws, c.mean)
+	for _, t := range c.stats {
+		for j, x := range t {
+			c.se[j] += (x - c.mean[j]) * (x - c.mean[j]) / (checkDraws * (checkDraws - 1.))
+		}
+	}
+	for j, v := range c.se {
+		c.se[j] = math.Sqrt(v)
+	}
+	return true
+}
+
+// rounding is the error of differences of a function of about the size v in the direction j.
+func (c *familyMember) rounding(v float64, j int) float64 {
+	const eps = 1e-14 // of a function, some tens of roundings
+	return eps * (1 + math.Abs(v)) / (differenceStep * math.Max(math.Abs(c.eta[j]), differenceScale))
+}
+
+// checkSlopes compares Mean with LogPartition and with the draws, and Fisher with either.
+func (c *familyMember) checkSlopes() {
+	n := len(c.eta)
+	fisher := mat.NewSymDense(n, nil)
+	c.f.Fisher(fisher, slices.Clone(c.eta))
+	slopes := func(p Dist) []float64 {
+		return differences(nil, p, func(p Dist) float64 { return p.(*Exp).a })
+	}
+	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or -1.
+	rowOff := func(i int, slope []float64, tol float64) int {
+		at, most := -1, 1.0
+		for j, want := range slope {
+			scale := math.Sqrt(math.Abs(fisher.At(i, i) * fisher.At(j, j)))
+			e := math.Abs(fisher.At(i, j)-want) / (tol*math.Max(math.Abs(want), scale) + c.rounding(c.q.mu[i], j))
+			if !(e <= most) {
+				at, most = j, e
+			}
+		}
+		return at
+	}
+	ofMean := func(i int) []float64 {
+		return differences(nil, c.q, func(p Dist) float64 { return p.(*Exp).mu[i] })
+	}
+	ofPartition := func(i int) []float64 {
+		return differences(nil, c.q, func(p Dist) float64 { return slopes(p)[i] })
+	}
+	const twice = 1e-4 // accuracy of differences of differences
+	meanBad, partitionBad := false, false
+	slope := slopes(c.q)
+	for i, m := range c.q.mu {
+		noise := checkErrors*c.se[i] + checkSlope*math.Abs(c.mean[i])
+		meanOff := !(math.Abs(c.mean[i]-m) <= noise)
+		slopeOff := !(math.Abs(c.mean[i]-slope[i]) <= noise)
+		if math.Abs(slope[i]-m) <= checkSlope*math.Abs(slope[i])+c.rounding(c.q.a, i) {
+			if meanOff {
+				c.bad("Stat or Rand: the mean of element %d of Stat over %d draws is %v, Mean and LogPartition say %v, %.0f standard errors off", i, checkDraws, c.mean[i], m, math.Abs(c.mean[i]-m)/c.se[i])
+			}
+			continue
+		}
+		judge := "draws of Stat"
+		if meanOff == slopeOff { // draws cannot tell
+			judge = "Fisher"
+			meanOff, slopeOff = rowOff(i, ofMean(i), checkSlope) >= 0, rowOff(i, ofPartition(i), twice) >= 0
+		}
+		switch {
+		case meanOff == slopeOff:
+			meanBad, partitionBad = true, true
+			c.bad("Mean or LogPartition: element %d of Mean is %v, the slope of LogPartition %v, the mean of Stat over draws %v", i, m, slope[i], c.mean[i])
+		case meanOff:
+			meanBad = true
+			c.bad("Mean: element %d is %v, the slope of LogPartition is %v, and %s agrees with that", i, m, slope[i], judge)
+		default:
+			partitionBad = true
+			c.bad("LogPartition: its slope in element %d is %v, Mean is %v, and %s agrees with Mean", i, slope[i], m, judge)
+		}
+	}
+	if meanBad && partitionBad {
+		return // nothing is left to compare Fisher with
+	}
+	for i := range n {
+		row, tol := ofMean, checkSlope
+		if meanBad {
+			row, tol = ofPartition, twice
+		}
+		want := row(i)
+		if j := rowOff(i, want, tol); j >= 0 {
+			c.bad("Fisher: element (%d, %d) is %v, the slope of the mean %v", i, j, fisher.At(i, j), want[j])
+		}
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(fisher) {
+		c.bad("Fisher is not positive definite: the elements of Stat must be linearly independent")
+	}
+}
+
+// checkConvex looks along every axis for an A that is concave, or finite again
+// beyond the edge of the set of valid η: what it says outside the set.
+func (c *familyMember) checkConvex() {
+	const points = 400
+	for j := range c.eta {
+		for _, sign := range []float64{-1, 1} {
+			h := sign * 4 * math.Max(1, math.Abs(c.eta[j])) / points
+			x := slices.Clone(c.eta)
+			var v [3]float64 // the last three values
+			outside := false
+			for k := range points {
+				x[j] = c.eta[j] + h*float64(k)
+				v[0], v[1], v[2] = v[1], v[2], c.f.LogPartition(slices.Clone(x))
+				if math.IsNaN(v[2]) || math.IsInf(v[2], 1) {
+					outside = true
+					continue
+				}
+				concave := k >= 2 && v[0]+v[2]-2*v[1] < -1e-9*(1+math.Abs(v[0])+math.Abs(v[1])+math.Abs(v[2]))
+				if outside || concave || math.IsInf(v[2], -1) {
+					c.bad("LogPartition is not convex on the way to element %d = %v, where it is %v; it must be +Inf or NaN where eta is not valid", j, x[j], v[2])
+					break
+				}
+			}
+		}
+	}
+}
+
+// checkDensity tests that the density is normalised: E[r(z)/q(z)] = 1 for any
+// density r inside the support, here the uniform one over a box in the middle
+// of the draws, or over the values that are drawn more than once.
+func (c *familyMember) checkDensity() {
+	if len(c.errs) > 0 {
+		return // the density is wrong for a reason that is known
+	}
+	logProb := func(i int) float64 {
+		return floats.Dot(c.eta, c.stats[i]) - c.q.a + c.f.LogBase(c.draws[i])
+	}
+	half := checkDraws / 2
+	inside, logVolume := c.atoms(half)
+	if inside == nil {
+		if inside, logVolume = c.box(half); inside == nil {
+			return
+		}
+	}
+	var sum, square float64
+	for i := half; i < checkDraws; i++ {
+		if inside(c.draws[i]) {
+			w := math.Exp(-logVolume - logProb(i))
+			sum, square = sum+w, square+w*w
+		}
+	}
+	n := float64(checkDraws - half)
+	mean := sum / n
+	se := math.Sqrt((square/n - mean*mean) / n)
+	if !(math.Abs(mean-1) <= checkErrors*se+checkSlope) {
+		c.bad("LogBase, or a constant in LogPartition: draws of Rand say that the density is %.4g ± %.2g times too small", mean, se)
+	}
+}
+
+// atoms returns the set of the values that make up a discrete distribution, in
+// the first half of the draws, and the logarithm of their number; nil if it is not discrete.
+func (c *familyMember) atoms(half int) (inside func(z []float64) bool, logVolume float64) {
+	count := map[string]int{}
+	for _, z := range c.draws[:half] {
+		count[fmt.Sprint(z)]++
+	}
+	often := map[string]bool{}
+	for z, n := range count {
+		if n > half/1000 {
+			often[z] = true
+		}
+	}
+	if len(often) == 0 {
+		return nil, 0
+	}
+	return func(z []float64) bool { return often[fmt.Sprint(z)] }, math.Log(float64(len(often)))
+}
+
+// box returns the box between the quartiles of the first half of the draws and
+// the logarithm of its volume; nil if the draws are in a subspace or too few in the box.
+func (c *familyMember) box(half int) (inside func(z []float64) bool, logVolume float64) {
+	d := c.f.Dim()
+	lo, hi := make([]float64, d), make([]float64, d)
+	cov := mat.NewSymDense(d, nil)
+	center := make([]float64, d)
+	for _, z := range c.draws[:half] {
+		floats.AddScaled(center, 1/float64(half), z)
+	}
+	for _, z := range c.draws[:half] {
+		x := slices.Clone(z)
+		floats.Sub(x, center)
+		cov.SymRankOne(cov, 1/float64(half), mat.NewVecDense(d, x))
+	}
+	sd := make([]float64, d)
+	for i := range sd {
+		sd[i] = math.Sqrt(cov.At(i, i))
+	}
+	for i := range d {
+		for j := range i + 1 {
+			cov.SetSym(i, j, cov.At(i, j)/(sd[i]*sd[j]))
+		}
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(cov) || chol.Cond() > 1e10 {
+		return nil, 0
+	}
+	for j := range d {
+		var x []float64
+		for _, z := range c.draws[:half] {
+			x = append(x, z[j])
+		}
+		slices.Sort(x)
+		lo[j], hi[j] = x[half/4], x[3*half/4]
+		logVolume += math.Log(hi[j] - lo[j])
+	}
+	inside = func(z []float64) bool {
+		for j, x := range z {
+			if x < lo[j] || x > hi[j] {
+				return false
+			}
+		}
+		return true
+	}
+	n := 0
+	for _, z := range c.draws[:half] {
+		if inside(z) {
+			n++
+		}
+	}
+	if n < 100 {
+		return nil, 0
+	}
+	return inside, logVolume
+}
+
+// checkChart tests the chart of a ChartFamily.
+func (c *familyMember) checkChart() {
+	f, ok := c.f.(ChartFamily)
+	if !ok {
+		return
+	}
+	n := len(c.eta)
+	x, eta, g := make([]float64, n), make([]float64, n), make([]float64, n)
+	f.Chart(x, slices.Clone(c.eta))
+	f.FromChart(eta, slices.Clone(x))
+	if e := floats.Distance(eta, c.eta, math.Inf(1)); !(e <= checkTrip*(1+floats.Norm(c.eta, math.Inf(1)))) {
+		c.bad("Chart or FromChart: FromChart of Chart is %v, not %v", eta, c.eta)
+		return
+	}
+	for i := range n {
+		w := make([]float64, n)
+		w[i] = 1
+		f.ChartGrad(g, w, slices.Clone(c.eta))
+		want := differences(nil, NewPoint(x), func(p Dist) float64 {
+			f.FromChart(eta, p.Params(nil))
+			return eta[i]
+		})
+		if e := floats.Distance(g, want, math.Inf(1)); !(e <= checkSlope*(1+floats.Norm(want, math.Inf(1)))) {
+			c.bad("ChartGrad: the gradient of element %d of eta is %v, by differences of FromChart %v", i, g, want)
+		}
+	}
+}
+
+// checkExp tests what Exp makes of the functions.
+func (c *familyMember) checkExp(members []*familyMember) {
+	n := len(c.eta)
+	for _, z := range c.draws[:3] {
+		want := differences(nil, c.q, func(p Dist) float64 { return p.LogProb(z) })
+		got := c.q.Score(nil, z)
+		for j := range want {
+			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.q.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z), j)) {
+				c.bad("Stat or Mean: element %d of Score is %v at z = %v, by differences of LogProb %v", j, got[j], z, want[j])
+			}
+		}
+	}
+	for _, other := range members {
+		p := other.q.Clone().(*Exp)
+		if err := p.SetMeanParams(c.q.mu); err != nil {
+			c.bad("Mean or Fisher: no way back to eta from its mean parameters, from eta %d: %v", other.index, err)
+		} else {
+			for j := range n {
+				if e := math.Abs(p.eta[j] - c.eta[j]); !(e <= checkTrip*(1+math.Abs(c.eta[j]))) {
+					c.bad("Mean or Fisher: the way back from its mean parameters leads to element %d = %v, not %v", j, p.eta[j], c.eta[j])
+				}
+			}
+		}
+		if other == c {
+			continue
+		}
+		var sum, square float64
+		for _, t := range c.stats {
+			var v float64
+			for j, x := range t {
+				v += (c.eta[j] - other.eta[j]) * x
+			}
+			v += other.q.a - c.q.a
+			sum, square = sum+v, square+v*v
+		}
+		mean := sum / checkDraws
+		se := math.Sqrt((square/checkDraws - mean*mean) / checkDraws)
+		kl := other.q.a - c.q.a
+		for j, mu := range c.q.mu {
+			kl -= (other.eta[j] - c.eta[j]) * mu
+		}
+		size := math.Abs(other.q.a) + math.Abs(c.q.a)
+		if !(kl >= -1e-12*(1+size)) {
+			c.bad("LogPartition or Mean: KL to eta %d is %v, which is negative", other.index, kl)
+		}
+		if !(math.Abs(kl-mean) <= checkErrors*se+1e-9*(1+size)) {
+			c.bad("LogPartition, Mean or Stat: KL to eta %d is %v, by draws %v ± %.2g", other.index, kl, mean, se)
+		}
+	}
+}
