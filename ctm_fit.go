@@ -24,7 +24,7 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 // NewStepper implements Model. The first topics are drawn from env.
 // It returns an error wrapping ErrNoProx if d is another divergence than KL.
 func (m *CTM) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
-	if _, kl := d.(KL); d != nil && !kl {
+	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: a CTM steps with the KL divergence, not with %T: %w", d, ErrNoProx)
 	}
 	return newCTMStepper(m, env.rng()), nil

@@ -73,7 +73,7 @@ func TestCTMPaperStep(t *testing.T) {
 			}
 			q0 := w.gaussian(t, Moments)
 			g, q := w.linearised(q0), q0.Clone().(normal)
-			if err := NumericProx(q, g, KLTo(p), KL{}, q0, beta); err != nil {
+			if err := (&Prox{Grad: g, H: KLTo(p), D: KL{}, From: q0, Beta: beta}).Numeric(q); err != nil {
 				t.Fatal(err)
 			}
 			if !w.movePaper(prior, beta/(1+beta)) {

@@ -555,7 +555,7 @@ func TestFarMean(t *testing.T) {
 		p := q.Clone()
 		h := KLTo(NewIsotropic(2, 1))
 		// With g = 0 and β tiny the step is of length zero.
-		if _, err := Prox(p, make([]float64, 5), h, KL{}, q, 1e-300); err != nil {
+		if _, err := solveProx(p, make([]float64, 5), h, KL{}, q, 1e-300); err != nil {
 			t.Errorf("%v: %v", c, err)
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/accel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -16,10 +16,15 @@ import (
 //
 // which CheckDivergence tests. A Divergence is stateless and safe to share.
 //
-// A Divergence that knows closed forms also implements DivergenceProxer, and
-// one that is defined for some families only has a method Accepts(q Dist) error,
-// asked at set-up. One that changes from step to step is Adaptive.
+// A Divergence that knows closed forms is also a Proxer. One that changes from
+// step to step is Adaptive. A type that embeds KL is KL to the library, with its
+// closed forms, and one that embeds Euclidean has those of Euclidean: do not
+// embed them to define another divergence.
 type Divergence interface {
+	// Check is asked at set-up. The error says why D cannot be used at q: it wraps
+	// ErrNoProx if D is not defined on the family of q, ErrShape if it is of another
+	// dimension, or ErrParam if a parameter of D itself is not valid.
+	Check(q Dist) error
 	// Value returns D(q‖q0) ≥ 0, in nats for the Kullback–Leibler family.
 	Value(q, q0 Dist) float64
 	// Grad stores ∇_λ D(q‖q0), the gradient with respect to the λ of q, in
@@ -27,321 +32,175 @@ type Divergence interface {
 	Grad(dst []float64, q, q0 Dist) []float64
 }
 
-// Euclidean is D(q‖q0) = ½‖λ − λ0‖², whose proximal steps are gradient
-// descent (h = 0) and ISTA (h = L1).
-type Euclidean struct{}
-
-// Value implements Divergence.
-func (Euclidean) Value(q, q0 Dist) float64 {
-	d := floats.Distance(q.Params(nil), q0.Params(nil), 2)
-	return 0.5 * d * d
+// Prox is the problem of one proximal step from q0 = From,
+//
+//	argmin_λ  Gradᵀλ + H(λ) + D(λ‖λ0)/Beta,
+//
+// which Solve solves. Closed forms are known for
+//
+//	D                 H      coordinates      step                                        known as
+//	Euclidean         Zero   any              λ − βg                                      gradient descent
+//	Euclidean         L1     any              soft(λ − βg, βw)                            ISTA
+//	Diagonal(s)       Zero   any              λ − βg/s                                    AdaGrad and others, see Adaptive
+//	Diagonal(s)       L1     any              soft(λ − βg/s, βw/s)
+//	Bregman(F)        Zero   any              ∇F⁻¹(∇F(λ) − βg), F with InvGrad            mirror descent
+//	KL                Zero   MeanParams       η − βg                                      natural gradient
+//	KL                Zero   Moments          V⁻¹ + 2βG,  m − βVg                         natural gradient
+//	KL                KLTo   MeanParams       rη + (1−r)(η_p − g)                         PG-SVI, main text
+//	KL                KLTo   Moments          see below                                   PG-SVI, appendix
+//	ReverseKL         Zero   Natural          μ − βg                                      mirror descent in A
+//
+// with r = 1/(1+β), (g, G) the gradients with respect to (m, V), and for the appendix
+// V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G), m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g),
+// N(μ, P⁻¹) the prior. Beta = +Inf is allowed in the rows with KLTo: r = 0.
+type Prox struct {
+	Grad []float64  // g, an estimate of ∇f, in the coordinates of From
+	H    Convex     // h; nil means Zero
+	D    Divergence // must not be nil
+	From Dist       // q0
+	Beta float64    // β > 0; +Inf leaves D out
 }
 
-// Grad implements Divergence.
-func (Euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
-	dst = q.Params(dst)
-	floats.Sub(dst, q0.Params(nil))
-	return dst
+// Proxer is a Divergence or a Convex that knows proximal steps in closed form.
+// The Divergence is asked first.
+type Proxer interface {
+	// Prox replaces q, which holds p.From on entry, by the solution of p and
+	// reports true, or reports false without changing q if it does not know the
+	// closed form for these H and D in the coordinates of q. If the minimiser is
+	// not a valid λ it returns true and the error of SetParams. It does not keep p.
+	Prox(q Dist, p *Prox) (known bool, err error)
 }
 
-// KL is D(q‖q0) = KL(q‖q0) in nats, for an ExpFamily. In mean parameters it is
-// a Bregman divergence, of the negative entropy, and with h = KLTo its proximal
-// step averages natural parameters.
-type KL struct{}
-
-// Value implements Divergence.
-func (KL) Value(q, q0 Dist) float64 { return q.(ExpFamily).KL(q0) }
-
-// Grad implements Divergence.
-func (KL) Grad(dst []float64, q, q0 Dist) []float64 { return klGrad(dst, q.(ExpFamily), q0) }
-
-// Accepts returns an error wrapping ErrNoProx unless q is an ExpFamily.
-func (KL) Accepts(q Dist) error { return acceptsExpFamily("KL", q) }
-
-// ReverseKL is D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural
-// parameters it is a Bregman divergence, of the log-partition function, and
-// with h = 0 its proximal step moves the mean parameters.
-type ReverseKL struct{}
-
-// Value implements Divergence.
-func (ReverseKL) Value(q, q0 Dist) float64 { return q0.(ExpFamily).KL(q) }
-
-// Grad implements Divergence.
-func (ReverseKL) Grad(dst []float64, q, q0 Dist) []float64 {
-	// ∇_η (A(η) − ηᵀμ0) = μ − μ0.
-	e := q.(ExpFamily)
-	g := e.MeanParams(nil)
-	floats.Sub(g, q0.(ExpFamily).MeanParams(nil))
-	return e.FromNaturalGrad(dst, g)
+// Solve replaces q, of the family and in the coordinates of p.From, by the
+// solution. It asks D for a closed form, then H, and otherwise minimises
+// numerically; closed says which it was. On an error q holds p.From. The error
+// wraps ErrParam if D is nil, ErrNoProx if there is neither a closed form nor a
+// chart, and ErrNotPosDef or ErrNotFinite if the minimiser is not a valid λ.
+func (p *Prox) Solve(q Dist) (closed bool, err error) {
+	p, err = p.begin(q)
+	if err != nil {
+		return false, err
+	}
+	if known, err := p.ask(q); known {
+		return true, p.orBack(q, err)
+	}
+	return false, p.minimise(q)
 }
 
-// Accepts returns an error wrapping ErrNoProx unless q is an ExpFamily.
-func (ReverseKL) Accepts(q Dist) error { return acceptsExpFamily("ReverseKL", q) }
-
-// SymKL is D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)) in nats, for an ExpFamily: half
-// the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to
-// second order. Hoffman et al. (2013) read the natural gradient as the steepest
-// descent of this divergence; see KL for the form of it that is exact at every step size.
-type SymKL struct{}
-
-// Value implements Divergence.
-func (SymKL) Value(q, q0 Dist) float64 {
-	return 0.5 * (KL{}.Value(q, q0) + ReverseKL{}.Value(q, q0))
+// Numeric is Solve without the closed forms: it minimises by L-BFGS in the
+// chart of q, which must be Charted, from p.From. It is the fallback for any pair
+// (H, D) and the oracle of the closed forms. The error wraps ErrParam if D is nil,
+// ErrNoProx if q has no chart, and ErrNotFinite if the objective is not finite at
+// p.From or has no minimum that the descent finds; q then holds p.From.
+func (p *Prox) Numeric(q Dist) error {
+	p, err := p.begin(q)
+	if err != nil {
+		return err
+	}
+	return p.minimise(q)
 }
 
-// Grad implements Divergence.
-func (SymKL) Grad(dst []float64, q, q0 Dist) []float64 {
-	dst = KL{}.Grad(dst, q, q0)
-	floats.Add(dst, ReverseKL{}.Grad(nil, q, q0))
-	floats.Scale(0.5, dst)
-	return dst
+// begin sets q to p.From and returns p with an H.
+func (p *Prox) begin(q Dist) (*Prox, error) {
+	if p.D == nil {
+		return nil, fmt.Errorf("pgsvi: Prox.D is nil: %w", ErrParam)
+	}
+	if p.H == nil {
+		with := *p
+		with.H = Zero{}
+		p = &with
+	}
+	return p, setDist(q, p.From)
 }
 
-// Accepts returns an error wrapping ErrNoProx unless q is an ExpFamily.
-func (SymKL) Accepts(q Dist) error { return acceptsExpFamily("SymKL", q) }
+// ask asks D and then H for the closed form.
+func (p *Prox) ask(q Dist) (known bool, err error) {
+	if x, ok := p.D.(Proxer); ok {
+		if known, err := x.Prox(q, p); known {
+			return true, err
+		}
+	}
+	if x, ok := p.H.(Proxer); ok {
+		return x.Prox(q, p)
+	}
+	return false, nil
+}
 
-func acceptsExpFamily(name string, q Dist) error {
-	if _, ok := q.(ExpFamily); !ok {
-		return fmt.Errorf("pgsvi: %w: %s needs an ExpFamily, not %T", ErrNoProx, name, q)
+// checkProx returns whether the pair (h, d) has a closed form at q, or an error
+// wrapping ErrNoProx if it has no proximal step at all.
+func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
+	p := &Prox{Grad: make([]float64, q.NumParams()), H: h, D: d, From: q, Beta: 1}
+	if known, _ := p.ask(q.Clone()); known {
+		return true, nil
+	}
+	if _, ok := q.(Charted); !ok {
+		return false, fmt.Errorf("pgsvi: h = %T with D = %T on %T has no closed form, and %T has no chart for a numeric step; implement Proxer or Charted: %w", h, d, q, q, ErrNoProx)
+	}
+	return false, nil
+}
+
+// setDist makes q equal to q0.
+func setDist(q, q0 Dist) error {
+	if e, ok := q.(ExpFamily); ok && e.setState(q0) {
+		return nil
+	}
+	return q.SetParams(q0.Params(nil))
+}
+
+// orBack returns err, having put q back to p.From if it is not nil.
+func (p *Prox) orBack(q Dist, err error) error {
+	if err != nil {
+		return errors.Join(err, setDist(q, p.From))
 	}
 	return nil
 }
 
-// klGrad stores ∇_λ KL(q‖p) in dst.
-func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
-	if n, ok := q.(normal); ok {
-		return normalKLGrad(dst, n, p.(normal))
+// minimise is the numeric step; q holds p.From.
+func (p *Prox) minimise(q Dist) error {
+	c, ok := q.(Charted)
+	if !ok {
+		return fmt.Errorf("pgsvi: %T has no chart: %w", q, ErrNoProx)
 	}
-	// ∇_μ KL(q‖p) = η − η_p.
-	g := q.Natural(nil)
-	floats.Sub(g, p.(ExpFamily).Natural(nil))
-	return q.FromMeanGrad(dst, g)
-}
-
-// normalKLGrad is klGrad for Gaussians, either of which may be diagonal: with
-// P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
-func normalKLGrad(dst []float64, q, p normal) []float64 {
-	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
-		dst = dense.Dest(dst, g.NumParams())
-		g.factorKL(dst, p)
-		return dst
-	}
-	d := q.Dim()
-	diff, gm, gv := make([]float64, d), make([]float64, d), make([]float64, q.numGradV())
-	for i := range d {
-		diff[i] = q.meanAt(i) - p.meanAt(i)
-	}
-	p.mulPrecision(gm, diff)
-	halfPrecision(gv, p, d)
-	q.addPrecision(gv, -0.5)
-	return q.fromMomentGrad(dst, gm, gv)
-}
-
-// halfPrecision stores ½P in gv, all of it or the diagonal, as len(gv) says.
-func halfPrecision(gv []float64, p normal, d int) {
-	for i := range d {
-		if len(gv) == d {
-			gv[i] = 0.5 * p.precisionAt(i, i)
-			continue
-		}
-		for j := range d {
-			gv[i*d+j] = 0.5 * p.precisionAt(i, j)
-		}
-	}
-}
-
-// Potential is a strictly convex function F of λ. If it also has a method
-//
-//	InvGrad(dst, y []float64) []float64
-//
-// that solves ∇F(λ) = y, mirror descent with it is in closed form.
-type Potential interface {
-	Value(lambda []float64) float64
-	Grad(dst, lambda []float64) []float64
-}
-
-// Bregman is D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0), whose proximal step
-// with h = 0 is mirror descent (Nemirovski and Yudin, 1983; Beck and Teboulle, 2003).
-type Bregman struct{ Potential Potential }
-
-// Value implements Divergence.
-func (b Bregman) Value(q, q0 Dist) float64 {
-	l, l0 := q.Params(nil), q0.Params(nil)
-	g := b.Potential.Grad(nil, l0)
-	v := b.Potential.Value(l) - b.Potential.Value(l0)
-	for i, gi := range g {
-		v -= gi * (l[i] - l0[i])
-	}
-	return v
-}
-
-// Grad implements Divergence.
-func (b Bregman) Grad(dst []float64, q, q0 Dist) []float64 {
-	dst = b.Potential.Grad(dst, q.Params(nil))
-	floats.Sub(dst, b.Potential.Grad(nil, q0.Params(nil)))
-	return dst
-}
-
-// Validate returns an error wrapping ErrParam if Potential is nil.
-func (b Bregman) Validate() error {
-	if b.Potential == nil {
-		return fmt.Errorf("pgsvi: %w: Bregman.Potential is nil", ErrParam)
-	}
-	return nil
-}
-
-// NegEntropy is the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0, with
-// which mirror descent is the exponentiated gradient.
-type NegEntropy struct{}
-
-// Value implements Potential; it is +Inf where some λ_i < 0.
-func (NegEntropy) Value(lambda []float64) float64 {
-	var s float64
-	for _, x := range lambda {
-		switch {
-		case x > 0:
-			s += x*math.Log(x) - x
-		case x < 0:
+	lambda0 := p.From.Params(nil)
+	lambda, grad := make([]float64, len(lambda0)), make([]float64, len(lambda0))
+	value := func(x []float64) float64 {
+		if c.SetChart(x) != nil {
 			return math.Inf(1)
 		}
-	}
-	return s
-}
-
-// Grad implements Potential.
-func (NegEntropy) Grad(dst, lambda []float64) []float64 {
-	dst = dense.Dest(dst, len(lambda))
-	for i, x := range lambda {
-		dst[i] = math.Log(x)
-	}
-	return dst
-}
-
-// InvGrad returns e^y.
-func (NegEntropy) InvGrad(dst, y []float64) []float64 {
-	dst = dense.Dest(dst, len(y))
-	for i, x := range y {
-		dst[i] = math.Exp(x)
-	}
-	return dst
-}
-
-// DivergenceFunc makes a Divergence of a function that returns D(q‖q0). Both
-// arguments have the type of Objective.Init; for a GP they are *Gaussian of
-// dimension N. The function must not change them; a NaN says that D cannot be
-// evaluated. The gradient is taken by central differences, 4·NumParams
-// evaluations, to about ten digits where D is smooth; a GP needs none.
-type DivergenceFunc func(q, q0 Dist) float64
-
-// Value implements Divergence.
-func (f DivergenceFunc) Value(q, q0 Dist) float64 { return f(q, q0) }
-
-// Grad implements Divergence.
-func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
-	return differences(dst, q, func(q Dist) float64 { return f(q, q0) })
-}
-
-const (
-	differenceStep  = 2e-4 // step of differences of fourth order, relative to the size of the element
-	differenceScale = 5e-3 // least size of an element
-)
-
-// differences stores the gradient of f with respect to λ in dst, by central
-// differences of fourth order. Where a step would leave the set of valid λ it is shortened.
-func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
-	lambda := q.Params(nil)
-	dst = dense.Dest(dst, len(lambda))
-	p := q.Clone()
-	x := append([]float64(nil), lambda...)
-	at := func(i int, h float64) (float64, bool) {
-		x[i] = lambda[i] + h
-		err := p.SetParams(x)
-		x[i] = lambda[i]
-		if err != nil {
-			return 0, false
+		c.Params(lambda)
+		var v float64
+		for i, gi := range p.Grad {
+			v += gi * (lambda[i] - lambda0[i])
 		}
-		return f(p), true
+		v += p.H.Value(c) + p.D.Value(c, p.From)/p.Beta
+		if math.IsNaN(v) {
+			return math.Inf(1)
+		}
+		return v
 	}
-	for i, l := range lambda {
-		h := differenceStep * math.Max(math.Abs(l), differenceScale)
-		for range 40 {
-			var v [4]float64
-			valid := true
-			for j, k := range [4]float64{-2, -1, 1, 2} {
-				var ok bool
-				v[j], ok = at(i, k*h)
-				valid = valid && ok
-			}
-			if valid {
-				dst[i] = (8*(v[2]-v[1]) - (v[3] - v[0])) / (12 * h)
-				break
-			}
-			h /= 4
-			dst[i] = math.NaN()
+	gradient := func(dst, x []float64) {
+		if c.SetChart(x) != nil {
+			floats.AddConst(math.NaN(), dst)
+			return
+		}
+		p.H.Grad(dst, c)
+		floats.Add(dst, p.Grad)
+		floats.AddScaled(dst, 1/p.Beta, p.D.Grad(grad, c, p.From))
+		c.ChartGrad(dst, dst)
+	}
+	x0 := c.Chart(nil)
+	slope := make([]float64, len(x0))
+	gradient(slope, x0)
+	start := floats.Norm(slope, math.Inf(1))
+	x, ok := accel.LBFGS(value, gradient, x0)
+	if !ok {
+		return p.orBack(c, fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w", value(x0), ErrNotFinite))
+	}
+	gradient(slope, x)
+	if _, kink := p.H.(absTerm); !kink {
+		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
+			return p.orBack(c, fmt.Errorf("pgsvi: the numeric proximal step found no minimum; the gradient is still %.3g: %w", end, ErrNotFinite))
 		}
 	}
-	return dst
-}
-
-// CheckDivergence tests d on every ordered pair of the given distributions, all
-// of one family: that it vanishes for equal arguments and is positive for
-// distinct ones (A5), that Grad agrees with differences of Value, and that
-//
-//	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
-//
-// for some α > 0 (A6). It returns the largest α that holds on these pairs,
-// which bounds the step sizes for which the method converges: β < α/L for an f
-// whose gradient has the Lipschitz constant L (Khan et al., 2016, Theorem 1).
-// The error joins every violation, wrapping ErrParam; it wraps ErrEmpty if
-// there are fewer than two distributions.
-func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
-	if len(qs) < 2 {
-		return math.NaN(), fmt.Errorf("pgsvi: %w: CheckDivergence needs at least two distributions", ErrEmpty)
-	}
-	if v, ok := d.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return math.NaN(), err
-		}
-	}
-	if a, ok := d.(interface{ Accepts(Dist) error }); ok {
-		for _, q := range qs {
-			if err := a.Accepts(q); err != nil {
-				return math.NaN(), err
-			}
-		}
-	}
-	var errs []error
-	bad := func(i, j int, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: %T of distributions %d and %d: "+format, append([]any{ErrParam, d, i, j}, args...)...))
-	}
-	alpha = math.Inf(1)
-	for i, q := range qs {
-		for j, q0 := range qs {
-			v, g := d.Value(q, q0), d.Grad(nil, q, q0)
-			diff := q.Params(nil)
-			floats.Sub(diff, q0.Params(nil))
-			dist := floats.Norm(diff, 2)
-			if dist == 0 {
-				if math.Abs(v) > 1e-9 {
-					bad(i, j, "D = %v for equal arguments, not 0", v)
-				}
-				if n := floats.Norm(g, math.Inf(1)); !(n < 1e-6) {
-					bad(i, j, "gradient %v for equal arguments, not 0", n)
-				}
-				continue
-			}
-			if !(v > 0) {
-				bad(i, j, "D = %v for distinct arguments, not positive", v)
-			}
-			num := differences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
-			if e := floats.Distance(g, num, math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
-				bad(i, j, "Grad is off by %.3g from differences of Value", e)
-			}
-			alpha = math.Min(alpha, floats.Dot(diff, g)/(dist*dist))
-		}
-	}
-	if !(alpha > 0) {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: %T: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v", ErrParam, d, alpha))
-	}
-	return alpha, errors.Join(errs...)
+	return p.orBack(c, c.SetChart(x))
 }

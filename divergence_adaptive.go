@@ -30,58 +30,21 @@ func (d Diagonal) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Prox implements DivergenceProxer for h = Zero and h = L1.
-func (d Diagonal) Prox(q Dist, g []float64, h Convex, q0 Dist, beta float64) (bool, error) {
-	return diagonalProx(q, g, h, q0, beta, d.Scale)
-}
+// Prox implements Proxer for H = Zero and H = L1.
+func (d Diagonal) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
 
-// Accepts returns an error wrapping ErrShape unless Scale has one element for
-// each of λ.
-func (d Diagonal) Accepts(q Dist) error {
-	if len(d.Scale) != q.NumParams() {
-		return fmt.Errorf("pgsvi: %w: Diagonal.Scale has %d elements, λ has %d", ErrShape, len(d.Scale), q.NumParams())
-	}
-	return nil
-}
-
-// Validate returns an error wrapping ErrParam unless Scale is positive and finite.
-func (d Diagonal) Validate() error {
+// Check returns an error wrapping ErrParam unless Scale is positive and finite,
+// or ErrShape unless it has one element for each of λ.
+func (d Diagonal) Check(q Dist) error {
 	for i, s := range d.Scale {
 		if !(s > 0) || math.IsInf(s, 0) {
-			return fmt.Errorf("pgsvi: %w: Diagonal.Scale[%d] is %v; it must be positive and finite", ErrParam, i, s)
+			return fmt.Errorf("pgsvi: Diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)
 		}
+	}
+	if len(d.Scale) != q.NumParams() {
+		return fmt.Errorf("pgsvi: Diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale), q.NumParams(), ErrShape)
 	}
 	return nil
-}
-
-// diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.
-func diagonalProx(q Dist, g []float64, h Convex, q0 Dist, beta float64, scale []float64) (bool, error) {
-	var weight float64
-	n := 0
-	switch h := h.(type) {
-	case Zero:
-	case L1:
-		weight, n = h.Weight, h.count(q0)
-	default:
-		return false, nil
-	}
-	l := q0.Params(nil)
-	for i, gi := range g {
-		step := beta
-		if scale != nil {
-			step /= scale[i]
-		}
-		l[i] -= step * gi
-		if i >= n {
-			continue
-		}
-		if a, t := math.Abs(l[i]), step*weight; a > t {
-			l[i] = math.Copysign(a-t, l[i])
-		} else if a <= t {
-			l[i] = 0
-		}
-	}
-	return true, q.SetParams(l)
 }
 
 // Adaptive is a Divergence that a run makes anew for every step from the
@@ -137,8 +100,8 @@ func (AdaGrad) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
 // Grad implements Divergence as Euclidean does.
 func (AdaGrad) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
-// Validate returns an error wrapping ErrParam if Epsilon is negative or not finite.
-func (a AdaGrad) Validate() error {
+// Check returns an error wrapping ErrParam if Epsilon is negative or not finite.
+func (a AdaGrad) Check(Dist) error {
 	return checkAdaptive("AdaGrad", a.Epsilon)
 }
 
@@ -164,9 +127,9 @@ func (RMSprop) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
 // Grad implements Divergence as Euclidean does.
 func (RMSprop) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
-// Validate returns an error wrapping ErrParam unless Decay is in [0, 1) and
+// Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
 // Epsilon is finite and not negative.
-func (r RMSprop) Validate() error {
+func (r RMSprop) Check(Dist) error {
 	return checkAdaptive("RMSprop", r.Epsilon, r.Decay)
 }
 
@@ -207,9 +170,9 @@ func (Adadelta) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
 // Grad implements Divergence as Euclidean does.
 func (Adadelta) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
-// Validate returns an error wrapping ErrParam unless Decay is in [0, 1) and
+// Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
 // Epsilon is finite and not negative.
-func (a Adadelta) Validate() error {
+func (a Adadelta) Check(Dist) error {
 	return checkAdaptive("Adadelta", a.Epsilon, a.Decay)
 }
 
@@ -252,9 +215,9 @@ func (Adam) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
 // Grad implements Divergence as Euclidean does.
 func (Adam) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
-// Validate returns an error wrapping ErrParam unless Mean and Square are in
+// Check returns an error wrapping ErrParam unless Mean and Square are in
 // [0, 1) and Epsilon is finite and not negative.
-func (a Adam) Validate() error {
+func (a Adam) Check(Dist) error {
 	return checkAdaptive("Adam", a.Epsilon, a.Mean, a.Square)
 }
 
@@ -289,7 +252,7 @@ func checkAdaptive(name string, eps float64, decays ...float64) error {
 		ok = ok && rho >= 0 && rho < 1
 	}
 	if !ok {
-		return fmt.Errorf("pgsvi: %w: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0", ErrParam, name, decays, eps)
+		return fmt.Errorf("pgsvi: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0: %w", name, decays, eps, ErrParam)
 	}
 	return nil
 }

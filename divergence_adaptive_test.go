@@ -148,8 +148,8 @@ func TestAdaptiveDefaults(t *testing.T) {
 	}
 }
 
-// Invalid parameters are errors of the Solver and of NewStepper.
-func TestAdaptiveValidate(t *testing.T) {
+// Invalid parameters are errors of Check, NewStepper and Run.
+func TestAdaptiveCheck(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, d := range []Divergence{
 		AdaGrad{-1}, AdaGrad{nan}, AdaGrad{inf},
@@ -160,7 +160,8 @@ func TestAdaptiveValidate(t *testing.T) {
 	} {
 		o := Objective{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
 		_, err := o.NewStepper(context.Background(), nil, d)
-		for _, err := range []error{(&Solver{Divergence: d}).Validate(), err} {
+		_, ofRun := (&Solver{Divergence: d}).Run(context.Background(), o)
+		for _, err := range []error{d.Check(o.Init), err, ofRun} {
 			if !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
 				t.Errorf("%+v: %v", d, err)
 			}
@@ -457,7 +458,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 		m := want.In(Moments)
 		m.toMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
 		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy), lazy.fromMomentGrad(nil, gm, gv), 1e-11)
-		value := KLTo(p).valueGrad(make([]float64, lazy.NumParams()), lazy)
+		value := KLTo(p).(valuer).valueGrad(make([]float64, lazy.NumParams()), lazy)
 		checkNear(t, "value with the gradient", value, want.KL(p), 1e-11)
 	}
 }

@@ -37,8 +37,10 @@ func (a quadratic) InvGrad(dst, y []float64) []float64 {
 	return dst
 }
 
-// slope is the potential of f without InvGrad.
+// slope is a potential without InvGrad.
 type slope struct{ Potential }
+
+func (slope) InvGrad(_, _ []float64) []float64 { return nil }
 
 func testDivergences(n int) map[string]Divergence {
 	scale := make([]float64, n)
@@ -157,7 +159,7 @@ func TestNegEntropy(t *testing.T) {
 	if v := f.Value([]float64{1, -1}); !math.IsInf(v, 1) {
 		t.Errorf("F = %v outside its domain, want +Inf", v)
 	}
-	if err := (Bregman{}).Validate(); !errors.Is(err, ErrParam) {
+	if err := (Bregman{}).Check(NewPoint(x)); !errors.Is(err, ErrParam) {
 		t.Errorf("Bregman without a potential: %v", err)
 	}
 }

@@ -251,7 +251,7 @@ func ExampleCheckDivergence() {
 
 // One proximal step by hand: with a Gaussian likelihood and β = +Inf it is the
 // exact posterior.
-func ExampleProx() {
+func ExampleProx_Solve() {
 	prior := pgsvi.NewIsotropic(1, 1)
 	f := pgsvi.Expect(pgsvi.Sites{
 		X: [][]float64{{1}, {1}, {1}}, Y: []float64{1, 2, 3}, Lik: pgsvi.GaussianNoise{Var: 1},
@@ -261,7 +261,8 @@ func ExampleProx() {
 	if _, err := f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		log.Fatal(err)
 	}
-	closed, err := pgsvi.Prox(q, g, pgsvi.KLTo(prior), pgsvi.KL{}, prior, math.Inf(1))
+	p := pgsvi.Prox{Grad: g, H: pgsvi.KLTo(prior), D: pgsvi.KL{}, From: prior, Beta: math.Inf(1)}
+	closed, err := p.Solve(q)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
 	}
-	if _, kl := d.(KL); d != nil && !kl {
+	if !isKL(d) {
 		if cov := g.Covariance(); cov == LowRankCovariance || cov == DiagonalCovariance && g.prior.full != nil {
 			return nil, fmt.Errorf("pgsvi: %w: %T with a %v covariance and this prior", ErrNoProx, d, cov)
 		}

@@ -41,7 +41,7 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 		return nil, err
 	}
 	s.alg = alg
-	if _, kl := d.(KL); d != nil && !kl {
+	if !isKL(d) {
 		if s.curve, err = newCurve(alg, d); err != nil {
 			return nil, err
 		}

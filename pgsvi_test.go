@@ -189,14 +189,14 @@ func TestSolverValidate(t *testing.T) {
 		t.Errorf("failing Model: %v, %v", res, err)
 	}
 	bad := Solver{
-		Divergence: Bregman{}, StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
+		StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
 		Converger: AnyOf(&ELBOChange{Tol: -1}, &ELBOChange{Window: -4}),
 	}
 	err := bad.Validate()
 	if !errors.Is(err, ErrParam) {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"Potential", "ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN", "MaxIter is -2", "Workers is -3", "Tol: -1", "Window: -4"} {
+	for _, s := range []string{"ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN", "MaxIter is -2", "Workers is -3", "Tol: -1", "Window: -4"} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("%q is not reported in\n%v", s, err)
 		}

@@ -38,10 +38,7 @@ func newCurve(s *denseAlgebra, d Divergence) (*curveProx, error) {
 	if err := c.q0.commitMoments(); err != nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GP.Jitter: %w", d, err)
 	}
-	if err := validate(d); err != nil {
-		return nil, err
-	}
-	return c, accepted(d, c.q0)
+	return c, d.Check(c.q0)
 }
 
 // at computes c.try, and c.q if dense, at the fraction t of the way to the target.

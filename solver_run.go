@@ -342,7 +342,8 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 	}
 }
 
-// Validate reports every invalid option at once, wrapping ErrParam.
+// Validate reports every invalid option at once, wrapping ErrParam; a Divergence is asked at
+// set-up, by its Check.
 func (s *Solver) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -360,6 +361,6 @@ func (s *Solver) Validate() error {
 	if s.Workers < 0 {
 		bad("Solver.Workers is %d; it must not be negative", s.Workers)
 	}
-	errs = append(errs, validate(s.StepSize, s.Sampler, s.Converger, s.Divergence))
+	errs = append(errs, validate(s.StepSize, s.Sampler, s.Converger))
 	return errors.Join(errs...)
 }

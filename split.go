@@ -68,8 +68,13 @@ func (f SmoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr fl
 }
 
 // Convex is h, the easy part of the negative ELBO, which the iteration keeps
-// exact. Any user type may be one; a Convex with closed forms also implements ConvexProxer.
+// exact. Any user type may be one; a Convex that knows closed forms is also a
+// Proxer. A type that embeds Zero or L1 is that to the library.
 type Convex interface {
+	// Check is asked at set-up. The error says why h is not defined at q: it wraps
+	// ErrShape if q is of another family or dimension, or ErrParam if a parameter of h
+	// itself is not valid.
+	Check(q Dist) error
 	// Value returns h(λ).
 	Value(q Dist) float64
 	// Grad stores ∇_λ h in dst; nil allocates.
@@ -91,8 +96,34 @@ func noTerms() Smooth {
 	}}
 }
 
+// What h is as a value, behind a pointer or embedded, so that no question about
+// it depends on which.
+type (
+	zeroTerm  interface{ isZero() }              // h = 0
+	absTerm   interface{ abs() L1 }              // h = L1, which has a kink
+	priorTerm interface{ priorDist() ExpFamily } // h = KL(q‖p)
+)
+
+func isZero(h Convex) bool {
+	_, ok := h.(zeroTerm)
+	return ok
+}
+
+// priorOf returns the prior of an h that is KL to one, or nil.
+func priorOf(h Convex) ExpFamily {
+	if t, ok := h.(priorTerm); ok {
+		return t.priorDist()
+	}
+	return nil
+}
+
 // Zero is h = 0.
 type Zero struct{}
+
+func (Zero) isZero() {}
+
+// Check returns nil: it is defined for any q.
+func (Zero) Check(Dist) error { return nil }
 
 // Value returns 0.
 func (Zero) Value(Dist) float64 { return 0 }
@@ -110,6 +141,8 @@ type L1 struct {
 	Weight float64
 	Count  int
 }
+
+func (h L1) abs() L1 { return h }
 
 func (h L1) count(q Dist) int {
 	if h.Count == 0 {
@@ -138,67 +171,50 @@ func (h L1) Grad(dst []float64, q Dist) []float64 {
 	return dst
 }
 
-// Accepts returns an error wrapping ErrParam if Weight is negative or not
-// finite, and ErrShape if q has fewer than Count parameters.
-func (h L1) Accepts(q Dist) error {
+// Check returns an error wrapping ErrParam if Weight is negative or not finite,
+// and ErrShape if q has fewer than Count parameters.
+func (h L1) Check(q Dist) error {
 	if !(h.Weight >= 0) || math.IsInf(h.Weight, 0) {
-		return fmt.Errorf("pgsvi: %w: L1.Weight is %v; it must be finite and not negative", ErrParam, h.Weight)
+		return fmt.Errorf("pgsvi: L1.Weight is %v; it must be finite and not negative: %w", h.Weight, ErrParam)
 	}
 	if h.Count < 0 || h.Count > q.NumParams() {
-		return fmt.Errorf("pgsvi: %w: L1.Count is %d, λ has %d elements", ErrShape, h.Count, q.NumParams())
+		return fmt.Errorf("pgsvi: L1.Count is %d, λ has %d elements: %w", h.Count, q.NumParams(), ErrShape)
 	}
 	return nil
 }
 
-// KLTerm is h(λ) = KL(q‖p), made by KLTo.
-type KLTerm struct{ prior ExpFamily }
-
 // KLTo returns h(λ) = KL(q‖p) in nats, p the prior. It keeps a copy of prior.
-// It panics if prior is nil.
-func KLTo(prior ExpFamily) *KLTerm {
+// It panics if prior is nil. Its Check wraps ErrShape unless q is of the family of
+// the prior, or both are Gaussian, and of the same dimension.
+func KLTo(prior ExpFamily) Convex {
 	if prior == nil {
 		panic("pgsvi: KLTo needs a prior")
 	}
-	return &KLTerm{prior.Clone().(ExpFamily)}
+	return klTo{prior.Clone().(ExpFamily)}
 }
 
-// Prior returns a copy of p.
-func (h *KLTerm) Prior() ExpFamily { return h.prior.Clone().(ExpFamily) }
+type klTo struct{ prior ExpFamily }
 
-// Value implements Convex.
-func (h *KLTerm) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
+func (h klTo) priorDist() ExpFamily { return h.prior }
 
-// Grad implements Convex.
-func (h *KLTerm) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
+func (h klTo) Check(q Dist) error {
+	e, ok := q.(ExpFamily)
+	_, qn := q.(normal)
+	_, pn := h.prior.(normal)
+	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
+		return fmt.Errorf("pgsvi: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d: %w", h.prior, h.prior.Dim(), q, q.Dim(), ErrShape)
+	}
+	return nil
+}
 
-// valueGrad stores ∇_λ h in dst and returns h.
-func (h *KLTerm) valueGrad(dst []float64, q Dist) float64 {
+func (h klTo) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
+
+func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
+
+func (h klTo) valueGrad(dst []float64, q Dist) float64 {
 	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
 		return g.factorKL(dst, h.prior.(normal))
 	}
 	h.Grad(dst, q)
 	return h.Value(q)
-}
-
-// Accepts returns an error wrapping ErrShape unless q is of the family of the
-// prior or both are Gaussian, and of the same dimension.
-func (h *KLTerm) Accepts(q Dist) error {
-	e, ok := q.(ExpFamily)
-	_, qn := q.(normal)
-	_, pn := h.prior.(normal)
-	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
-		return fmt.Errorf("pgsvi: %w: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d", ErrShape, h.prior, h.prior.Dim(), q, q.Dim())
-	}
-	return nil
-}
-
-// accepter is a part of an objective that does not suit every q.
-type accepter interface{ Accepts(q Dist) error }
-
-// accepted asks part whether it suits q.
-func accepted(part any, q Dist) error {
-	if a, ok := part.(accepter); ok {
-		return a.Accepts(q)
-	}
-	return nil
 }

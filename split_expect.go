@@ -131,7 +131,7 @@ func (l linearized) Setup(q Dist) (Terms, error) {
 	if err != nil {
 		return t, err
 	}
-	return t, accepted(l.h, q)
+	return t, l.h.Check(q)
 }
 
 // valuer is a Convex whose value and gradient have work in common.

@@ -23,6 +23,7 @@ type objectiveStepper struct {
 	o        Objective
 	d        Divergence
 	metric   Metric // of an Adaptive divergence, whose diagonal d then holds; else nil
+	prox     Prox   // the step that is tried
 	closed   bool   // the proximal step has a closed form
 	n        int    // number of terms
 	exact    bool   // f is deterministic
@@ -49,9 +50,7 @@ type objectiveStepper struct {
 func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
 		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN()}
-	_, kl := d.(KL)
-	_, prior := o.H.(*KLTerm)
-	s.infinite = closed && kl && prior
+	s.infinite = closed && isKL(d) && priorOf(o.H) != nil
 	s.beta = 1
 	if s.infinite {
 		s.beta = math.Inf(1)
@@ -156,7 +155,8 @@ func (s *objectiveStepper) adapt(beta float64) {
 func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, error) {
 	var err error
 	for range 100 {
-		_, err = Prox(s.trial, s.g, s.o.H, s.d, s.q, beta)
+		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta}
+		_, err = s.prox.Solve(s.trial)
 		if err == nil && (check == nil || check()) {
 			return beta, nil
 		}
@@ -362,7 +362,7 @@ func (s *objectiveStepper) endPass(ctx context.Context, env *Env) error {
 		s.gap = math.Inf(1) // the step itself stands
 		return nil
 	}
-	target := a.naturalOf(s.o.H.(*KLTerm).prior) // η_p − ∇_μ f
+	target := a.naturalOf(priorOf(s.o.H)) // η_p − ∇_μ f
 	floats.Sub(target, a.MeanGrad(nil, s.g))
 	s.gap = math.Max(s.gap, s.distance(a, eta, target))
 	if s.gap > s.goal() {
@@ -476,10 +476,10 @@ func (o Objective) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper,
 	if t.N < 1 {
 		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms: %w", t.N, ErrEmpty)
 	}
-	if err := accepted(o.H, o.Init); err != nil {
+	if err := o.H.Check(o.Init); err != nil {
 		return nil, err
 	}
-	if err := validate(d); err != nil {
+	if err := d.Check(o.Init); err != nil {
 		return nil, err
 	}
 	var metric Metric

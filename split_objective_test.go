@@ -323,6 +323,8 @@ type negELBO struct {
 	h Convex
 }
 
+func (negELBO) Check(Dist) error { return nil }
+
 func (o negELBO) Value(q Dist) float64 {
 	v, err := o.f.Grad(context.Background(), nil, make([]float64, q.NumParams()), q, nil)
 	if err != nil {
@@ -496,7 +498,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := q.Clone()
-	if _, err := Prox(want, g, KLTo(p.prior), KL{}, q, 0.1); err != nil {
+	if _, err := solveProx(want, g, KLTo(p.prior), KL{}, q, 0.1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(3)}, []int{1, 2}, 0.1); err != nil {

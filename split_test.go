@@ -152,16 +152,14 @@ func TestObjectiveSetupErrors(t *testing.T) {
 	}
 }
 
-// The prior of KLTo is a copy, both ways.
+// The prior of KLTo is a copy.
 func TestKLToCopies(t *testing.T) {
 	p := NewIsotropicMeanField(1, 2)
 	h := KLTo(p)
 	q := NewIsotropic(1, 1)
 	want := h.Value(q)
-	for _, c := range []ExpFamily{p, h.Prior()} {
-		if err := c.SetMeanParams([]float64{5, 26}); err != nil {
-			t.Fatal(err)
-		}
+	if err := p.SetMeanParams([]float64{5, 26}); err != nil {
+		t.Fatal(err)
 	}
 	checkNear(t, "KLTo", h.Value(q), want, 0)
 	checkNear(t, "KL", want, 0.5*(0.5-1+math.Log(2)), 1e-15)

@@ -15,6 +15,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
+func solveProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) (closed bool, err error) {
+	return (&Prox{Grad: g, H: h, D: d, From: q0, Beta: beta}).Solve(q)
+}
+
+func numericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) error {
+	return (&Prox{Grad: g, H: h, D: d, From: q0, Beta: beta}).Numeric(q)
+}
+
 // proxGrad is the gradient of what a proximal step minimises: it vanishes there.
 func proxGrad(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) []float64 {
 	r := h.Grad(nil, q)
@@ -77,7 +85,7 @@ func TestProxTable(t *testing.T) {
 					what := fmt.Sprintf("%s, %s, β = %v", f.name, pair, beta)
 					g := gradFor(target, h, d, q0, beta)
 					q, num := q0.Clone().(normal), q0.Clone().(normal)
-					closed, err := Prox(q, g, h, d, q0, beta)
+					closed, err := solveProx(q, g, h, d, q0, beta)
 					if closed != want {
 						t.Errorf("%s: closed = %v, the table says %v", what, closed, want)
 					}
@@ -102,7 +110,7 @@ func TestProxTable(t *testing.T) {
 					if hn == "L1" {
 						continue
 					}
-					if err := NumericProx(num, g, h, d, q0, beta); err != nil {
+					if err := numericProx(num, g, h, d, q0, beta); err != nil {
 						t.Errorf("%s: numeric: %v", what, err)
 						continue
 					}
@@ -121,13 +129,13 @@ func TestProxTable(t *testing.T) {
 // Every row of the table in the comment of Prox is one of closedForms, and
 // the other way round.
 func TestProxTableIsComplete(t *testing.T) {
-	src, err := os.ReadFile("split_prox.go")
+	src, err := os.ReadFile("divergence.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, ok := strings.Cut(string(src), "//\tD                 h")
+	_, table, ok := strings.Cut(string(src), "//\tD                 H")
 	if !ok {
-		t.Fatal("no table in split_prox.go")
+		t.Fatal("no table in divergence.go")
 	}
 	table, _, _ = strings.Cut(table, "//\n")
 	rows := map[string]bool{}
@@ -175,7 +183,7 @@ func TestProxFormulas(t *testing.T) {
 		q0 := must(NewMeanField([]float64{m}, []float64{v})).In(c.coords)
 		q := q0.Clone().(*MeanField)
 		g := q0.fromMomentGrad(nil, []float64{gm}, []float64{gv})
-		if closed, err := Prox(q, g, c.h, c.d, q0, beta); err != nil || !closed {
+		if closed, err := solveProx(q, g, c.h, c.d, q0, beta); err != nil || !closed {
 			t.Errorf("%s: closed = %v, %v", c.name, closed, err)
 		}
 		checkClose(t, c.name, []float64{q.m[0], q.v[0]}, []float64{c.wantM, c.wantV}, 1e-14)
@@ -190,7 +198,7 @@ func TestSoftThreshold(t *testing.T) {
 	q0 := NewPoint([]float64{2, -2, 0.1, -0.1, 0, 0.1})
 	g := []float64{0.3, 0.3, 0.3, -0.3, 5, 0.3}
 	q := NewPoint(make([]float64, 6))
-	if closed, err := Prox(q, g, h, Euclidean{}, q0, beta); err != nil || !closed {
+	if closed, err := solveProx(q, g, h, Euclidean{}, q0, beta); err != nil || !closed {
 		t.Fatal(closed, err)
 	}
 	for i, l := range q.z {
@@ -228,12 +236,12 @@ func TestProxInfiniteStep(t *testing.T) {
 		h, target := KLTo(prior), nearby(prior, f.rand(rng), 0.2)
 		g := gradFor(target, h, KL{}, q0, math.Inf(1))
 		q := q0.Clone().(normal)
-		closed, err := Prox(q, g, h, KL{}, q0, math.Inf(1))
+		closed, err := solveProx(q, g, h, KL{}, q0, math.Inf(1))
 		if err != nil || !closed {
 			t.Errorf("%s: closed = %v, %v", f.name, closed, err)
 		}
 		checkClose(t, f.name, momentsOf(q), momentsOf(target), 1e-12)
-		if err := NumericProx(q, g, h, KL{}, q0, math.Inf(1)); err != nil {
+		if err := numericProx(q, g, h, KL{}, q0, math.Inf(1)); err != nil {
 			t.Errorf("%s: numeric: %v", f.name, err)
 		}
 		checkClose(t, f.name+": numeric", momentsOf(q), momentsOf(target), 1e-7)
@@ -247,10 +255,10 @@ func TestProxDiagonalPrior(t *testing.T) {
 		q0, prior := randomGaussian(rng, 3, c), randomMeanField(rng, 3, c)
 		g := gradFor(nearby(q0, randomGaussian(rng, 3, c), 0.1), KLTo(toDense(prior)), KL{}, q0, 0.7)
 		q, want := q0.Clone().(normal), q0.Clone().(normal)
-		if closed, err := Prox(q, g, KLTo(prior), KL{}, q0, 0.7); err != nil || !closed {
+		if closed, err := solveProx(q, g, KLTo(prior), KL{}, q0, 0.7); err != nil || !closed {
 			t.Errorf("%v: closed = %v, %v", c, closed, err)
 		}
-		if _, err := Prox(want, g, KLTo(toDense(prior)), KL{}, q0, 0.7); err != nil {
+		if _, err := solveProx(want, g, KLTo(toDense(prior)), KL{}, q0, 0.7); err != nil {
 			t.Fatal(err)
 		}
 		checkClose(t, c.String(), momentsOf(q), momentsOf(want), 1e-12)
@@ -290,7 +298,7 @@ func TestProxInvalid(t *testing.T) {
 						g[0], want = math.NaN(), ErrNotFinite
 					}
 					q := f.rand(rng)
-					_, err := Prox(q, g, c.h, c.d, q0, 10)
+					_, err := solveProx(q, g, c.h, c.d, q0, 10)
 					if !errors.Is(err, want) {
 						t.Errorf("%s, %s: error %v, want %v", f.name, c.name, err, want)
 					}
@@ -303,7 +311,7 @@ func TestProxInvalid(t *testing.T) {
 	q0 := randomGaussian(rng, 2, MeanParams)
 	bad := DivergenceFunc(func(q, q0 Dist) float64 { return math.NaN() })
 	q := randomGaussian(rng, 2, MeanParams)
-	if _, err := Prox(q, make([]float64, 5), Zero{}, bad, q0, 1); !errors.Is(err, ErrNotFinite) {
+	if _, err := solveProx(q, make([]float64, 5), Zero{}, bad, q0, 1); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("NaN divergence: error %v", err)
 	}
 	checkClose(t, "NaN divergence: q", momentsOf(q), momentsOf(q0), 0)
@@ -317,8 +325,8 @@ func (c chartless) Clone() Dist { return chartless{c.Dist.Clone()} }
 // userConvex is a Convex with a closed form of its own.
 type userConvex struct{ Zero }
 
-func (userConvex) Prox(q Dist, _ []float64, _ Divergence, q0 Dist, _ float64) (bool, error) {
-	l := q0.Params(nil)
+func (userConvex) Prox(q Dist, p *Prox) (bool, error) {
+	l := p.From.Params(nil)
 	floats.Scale(0.5, l)
 	return true, q.SetParams(l)
 }
@@ -341,7 +349,7 @@ func TestNoProx(t *testing.T) {
 			t.Errorf("%q does not name %s", err, s)
 		}
 	}
-	if err := NumericProx(q, make([]float64, 2), Zero{}, Euclidean{}, q, 1); !errors.Is(err, ErrNoProx) {
+	if err := numericProx(q, make([]float64, 2), Zero{}, Euclidean{}, q, 1); !errors.Is(err, ErrNoProx) {
 		t.Errorf("NumericProx: %v", err)
 	}
 	for _, d := range []Divergence{KL{}, ReverseKL{}, SymKL{}} {
@@ -356,7 +364,7 @@ func TestNoProx(t *testing.T) {
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1); err != nil {
 		t.Fatal(err)
 	}
-	checkClose(t, "ConvexProxer", st.(*objectiveStepper).dist().Params(nil), []float64{0.5, 1}, 0)
+	checkClose(t, "a Convex that is a Proxer", st.(*objectiveStepper).dist().Params(nil), []float64{0.5, 1}, 0)
 }
 
 // A conjugate model is solved by one step with r = 0, from anywhere: the
@@ -390,10 +398,116 @@ func TestConjugateInOneStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := q0.Clone().(*Gaussian)
-		if _, err := Prox(q, g, KLTo(prior), KL{}, q0, beta); err != nil {
+		if _, err := solveProx(q, g, KLTo(prior), KL{}, q0, beta); err != nil {
 			t.Fatal(err)
 		}
 		checkClose(t, "mean", q.m, mean.RawVector().Data, 1e-9)
 		checkClose(t, "covariance", q.v, cov.RawMatrix().Data, 1e-9)
 	}
+}
+
+// embedsKL and the like are user types that add something to a type of the package.
+type (
+	embedsKL        struct{ KL }
+	embedsEuclidean struct {
+		Euclidean
+		name string
+	}
+	embedsZero struct{ Zero }
+	embedsL1   struct{ L1 }
+	embedsKLTo struct{ klTo }
+)
+
+// A divergence or an h is what it is, whether as a value, behind a pointer or
+// embedded in a struct: the same closed form, and the same steps of every model.
+func TestRecognised(t *testing.T) {
+	rng := testRand(38)
+	q0, prior := randomGaussian(rng, 2, MeanParams), randomGaussian(rng, 2, MeanParams)
+	h := klTo{prior}
+	g := gradFor(nearby(q0, prior, 0.2), h, KL{}, q0, 1)
+	kls := []Divergence{KL{}, &KL{}, embedsKL{}, &embedsKL{}}
+	zeros := []Convex{nil, Zero{}, &Zero{}, embedsZero{}, &embedsZero{}}
+	step := func(h Convex, d Divergence) []float64 {
+		t.Helper()
+		q := q0.Clone().(*Gaussian)
+		if closed, err := solveProx(q, g, h, d, q0, 0.01); err != nil || !closed {
+			t.Errorf("%T with %T: closed = %v, %v", h, d, closed, err)
+		}
+		if c, err := checkProx(q0, h, d); h != nil && (err != nil || !c) {
+			t.Errorf("%T with %T: at set-up closed = %v, %v", h, d, c, err)
+		}
+		return momentsOf(q)
+	}
+	for _, d := range kls {
+		for _, h := range zeros {
+			checkClose(t, fmt.Sprintf("%T with %T", h, d), step(h, d), step(Zero{}, KL{}), 0)
+		}
+		for _, h := range []Convex{h, &h, embedsKLTo{h}, &embedsKLTo{h}} {
+			checkClose(t, fmt.Sprintf("%T with %T", h, d), step(h, d), step(KLTo(prior), KL{}), 0)
+			if st := must(Objective{H: h, Init: q0}.NewStepper(context.Background(), nil, d)).(*objectiveStepper); !st.infinite || !math.IsInf(st.beta, 1) {
+				t.Errorf("%T with %T: an Objective steps with β = %v", h, d, st.beta)
+			}
+		}
+	}
+	l1 := L1{Weight: 0.1}
+	for _, d := range []Divergence{Euclidean{}, &Euclidean{}, embedsEuclidean{name: "mine"}, &embedsEuclidean{}} {
+		for _, h := range zeros {
+			checkClose(t, fmt.Sprintf("%T with %T", h, d), step(h, d), step(Zero{}, Euclidean{}), 0)
+		}
+		for _, h := range []Convex{l1, &l1, embedsL1{l1}, &embedsL1{l1}} {
+			checkClose(t, fmt.Sprintf("%T with %T", h, d), step(h, d), step(l1, Euclidean{}), 0)
+			if err := numericProx(q0.Clone(), g, h, d, q0, 0.01); err != nil {
+				t.Errorf("%T has a kink: %v", h, err)
+			}
+		}
+	}
+	// An adaptive divergence is in another metric, and has not the closed form of Euclidean.
+	for name, a := range adaptives() {
+		if _, ok := a.d.(Proxer); ok {
+			t.Errorf("%s has a closed form outside of a run", name)
+		}
+	}
+
+	x, y := mat.NewDense(4, 1, []float64{-2, -1, 1, 2}), []float64{-1, 1, -1, 1}
+	gp := must(NewGP(x, y, SquaredExp{}, BernoulliLogit{}))
+	glm := must(NewGLM(x, y, BernoulliLogit{}, nil))
+	ctm := must(NewCTM(smallCorpus(), 2, nil))
+	for _, d := range kls {
+		if s := must(gp.NewStepper(context.Background(), nil, d)).(*siteStepper); s.curve != nil {
+			t.Errorf("%T: a GP takes it for another divergence", d)
+		}
+		if s, ok := must(glm.NewStepper(context.Background(), nil, d)).(*objectiveStepper); ok {
+			t.Errorf("%T: a GLM takes it for another divergence: %v", d, s)
+		}
+		if _, err := ctm.NewStepper(context.Background(), nil, d); err != nil {
+			t.Errorf("%T: %v", d, err)
+		}
+	}
+	if s := must(gp.NewStepper(context.Background(), nil, ReverseKL{})).(*siteStepper); s.curve == nil {
+		t.Error("a GP takes ReverseKL for KL")
+	}
+	if _, err := ctm.NewStepper(context.Background(), nil, &ReverseKL{}); !errors.Is(err, ErrNoProx) {
+		t.Errorf("a CTM takes ReverseKL: %v", err)
+	}
+}
+
+// A Prox without a divergence is an error; one without an h has Zero.
+func TestProxZeroValue(t *testing.T) {
+	q0 := NewPoint([]float64{1, 2})
+	q := NewPoint([]float64{0, 0})
+	p := &Prox{Grad: []float64{1, 1}, From: q0, Beta: 1}
+	if _, err := p.Solve(q); !errors.Is(err, ErrParam) {
+		t.Errorf("no divergence: %v", err)
+	}
+	if err := p.Numeric(q); !errors.Is(err, ErrParam) {
+		t.Errorf("no divergence: %v", err)
+	}
+	p.D = Euclidean{}
+	if closed, err := p.Solve(q); err != nil || !closed || !slices.Equal(q.z, []float64{0, 1}) || p.H != nil {
+		t.Errorf("no h: closed = %v, %v at %v, p is %v", closed, err, q.z, p)
+	}
+	if err := p.Numeric(q); err != nil || p.H != nil {
+		t.Errorf("no h: %v", err)
+	}
+	checkClose(t, "numeric", q.z, []float64{0, 1}, 1e-9)
 }
