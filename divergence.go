@@ -41,6 +41,7 @@ type Divergence interface {
 //	D                 H      coordinates      step                                        known as
 //	Euclidean         Zero   any              λ − βg                                      gradient descent
 //	Euclidean         L1     any              soft(λ − βg, βw)                            ISTA
+//	Euclidean         KLTo   Cholesky         see below                                   proximal gradient (Domke, 2020)
 //	Diagonal(s)       Zero   any              λ − βg/s                                    AdaGrad and others, see Adaptive
 //	Diagonal(s)       L1     any              soft(λ − βg/s, βw/s)
 //	Bregman(F)        Zero   any              ∇F⁻¹(∇F(λ) − βg), F with InvGrad            mirror descent
@@ -50,9 +51,18 @@ type Divergence interface {
 //	KL                KLTo   Moments          see below                                   PG-SVI, appendix
 //	ReverseKL         Zero   Natural          μ − βg                                      mirror descent in A
 //
-// with r = 1/(1+β), (g, G) the gradients with respect to (m, V), and for the appendix
-// V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G), m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g),
-// N(μ, P⁻¹) the prior. Beta = +Inf is allowed in the rows with KLTo: r = 0.
+// with r = 1/(1+β) and (g, G) the gradients with respect to (m, V). With N(μ, P⁻¹)
+// the prior, the appendix is
+//
+//	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g),
+//
+// and the step in Cholesky, for G with respect to L, any P, and a diagonal q with
+// standard deviations s and p_i = P_ii,
+//
+//	m₊ = m − (P + I/β)⁻¹(P(m−μ) + g),   s₊ = (b + √(b² + 4(p + 1/β)))/(2(p + 1/β)),   b = s/β − G,
+//
+// while for a full one the diagonal of L solves such a quadratic equation column by
+// column. Beta = +Inf is allowed in the rows with KLTo: 1/β = 0 and r = 0.
 type Prox struct {
 	Grad []float64  // g, an estimate of ∇f, in the coordinates of From
 	H    Convex     // h; nil means Zero
