@@ -33,18 +33,25 @@ func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 
 // CheckDivergence tests d on every ordered pair of the given distributions, all
 // of one family: that it vanishes for equal arguments and is positive for
-// distinct ones (A5), that Grad agrees with differences of Value, and that
+// distinct ones (A5), that Grad agrees with differences of Value, that a closed form
+// for h = 0, if d is a Proxer, leads to where the gradient of the step vanishes, and that
 //
 //	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
 //
-// for some α > 0 (A6). It returns the largest α that holds on these pairs,
-// which bounds the step sizes for which the method converges: β < α/L for an f
-// whose gradient has the Lipschitz constant L (Khan et al., 2016, Theorem 1).
+// for some α > 0 (A6). It returns the largest α that holds on these pairs; on
+// others it may be smaller. Where f has a gradient with the Lipschitz constant L
+// and the step is exact, with ∇f known without noise,
+//
+//	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖²,
+//
+// so that the objective does not rise for step sizes β ≤ 2α/L (Khan et al., 2016,
+// Proposition 2), and the bound is best at β = α/L (Proposition 1).
+//
 // The error joins every violation, wrapping ErrParam; it wraps ErrEmpty if
-// there are fewer than two distributions.
+// there are fewer than two distributions, or is that of d.Check.
 func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	if len(qs) < 2 {
-		return math.NaN(), fmt.Errorf("pgsvi: %w: CheckDivergence needs at least two distributions", ErrEmpty)
+		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w", ErrEmpty)
 	}
 	for _, q := range qs {
 		if err := d.Check(q); err != nil {
@@ -53,7 +60,7 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	}
 	var errs []error
 	bad := func(i, j int, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: %T of distributions %d and %d: "+format, append([]any{ErrParam, d, i, j}, args...)...))
+		errs = append(errs, fmt.Errorf("pgsvi: %T of distributions %d and %d: "+format+": %w", append(append([]any{d, i, j}, args...), ErrParam)...))
 	}
 	alpha = math.Inf(1)
 	for i, q := range qs {
@@ -79,10 +86,23 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 				bad(i, j, "Grad is off by %.3g from differences of Value", e)
 			}
 			alpha = math.Min(alpha, floats.Dot(diff, g)/(dist*dist))
+			if x, ok := d.(Proxer); ok {
+				// The step with the gradient −∇D(q‖q0) leads from q0 to q.
+				floats.Scale(-1, g)
+				p := q0.Clone()
+				known, err := x.Prox(p, &Prox{Grad: g, H: Zero{}, D: d, From: q0, Beta: 1})
+				want := q.Params(nil)
+				if !known {
+					continue
+				}
+				if e := floats.Distance(p.Params(nil), want, math.Inf(1)); err != nil || !(e <= 1e-6*(1+floats.Norm(want, math.Inf(1)))) {
+					bad(i, j, "the closed form of its step is not that of its Grad (error %v); a type that embeds another divergence has the closed forms of that", err)
+				}
+			}
 		}
 	}
 	if !(alpha > 0) {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: %T: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v", ErrParam, d, alpha))
+		errs = append(errs, fmt.Errorf("pgsvi: %T: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v: %w", d, alpha, ErrParam))
 	}
 	return alpha, errors.Join(errs...)
 }

@@ -169,6 +169,17 @@ type noGrad struct{ Euclidean }
 
 func (noGrad) Grad(dst []float64, q, _ Dist) []float64 { return Zero{}.Grad(dst, q) }
 
+// twiceKL means to be another divergence, but has the closed form of KL.
+type twiceKL struct{ KL }
+
+func (twiceKL) Value(q, q0 Dist) float64 { return 2 * KL{}.Value(q, q0) }
+
+func (twiceKL) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = KL{}.Grad(dst, q, q0)
+	floats.Scale(2, dst)
+	return dst
+}
+
 func TestCheckDivergence(t *testing.T) {
 	rng := testRand(23)
 	var points, gaussians []Dist
@@ -210,6 +221,8 @@ func TestCheckDivergence(t *testing.T) {
 		{"negative", DivergenceFunc(func(q, q0 Dist) float64 { return -Euclidean{}.Value(q, q0) }), points, ErrParam, []string{"not positive", "α"}},
 		{"not zero", DivergenceFunc(func(q, q0 Dist) float64 { return 1 + Euclidean{}.Value(q, q0) }), points, ErrParam, []string{"equal arguments"}},
 		{"wrong gradient", noGrad{}, points, ErrParam, []string{"differences", "α"}},
+		{"the closed form of another", twiceKL{}, gaussians, ErrParam, []string{"closed form", "embeds"}},
+		{"nil function", DivergenceFunc(nil), points, ErrParam, []string{"nil"}},
 		{"a linear term", DivergenceFunc(func(q, q0 Dist) float64 {
 			a, b := q.Params(nil), q0.Params(nil)
 			return Euclidean{}.Value(q, q0) + 1e-3*math.Abs(a[0]-b[0]) + 0.01*(a[0]-b[0])

@@ -245,7 +245,7 @@ func ExampleCheckDivergence() {
 	alpha, err := pgsvi.CheckDivergence(pgsvi.Euclidean{}, p, q)
 	fmt.Println(alpha, err)
 	// Output:
-	// true pgsvi: parameter out of range: pgsvi.DivergenceFunc of distributions 0 and 1: D = -1 for distinct arguments, not positive
+	// true pgsvi: pgsvi.DivergenceFunc of distributions 0 and 1: D = -1 for distinct arguments, not positive: parameter out of range
 	// 1 <nil>
 }
 
