@@ -27,7 +27,7 @@ func movedTerm(t *testing.T, k int, opt *CTMOptions, seed uint64) (*ctmWork, *ct
 }
 
 // gaussian returns q as a Dist in the coordinates (m, V).
-func (w *ctmWork) gaussian(t *testing.T, c Coordinates) normal {
+func (w *ctmWork) gaussian(t *testing.T, c Coordinates) *Gaussian {
 	t.Helper()
 	w.invert()
 	if w.diag {
@@ -45,7 +45,7 @@ func (w *ctmWork) gaussian(t *testing.T, c Coordinates) normal {
 }
 
 // linearised returns the gradient of −E[f] with respect to the parameters of q.
-func (w *ctmWork) linearised(q normal) []float64 {
+func (w *ctmWork) linearised(q *Gaussian) []float64 {
 	k := w.k
 	gm, gv := make([]float64, k), make([]float64, q.numGradV())
 	floats.SubTo(gm, gm, w.grad)
@@ -72,7 +72,7 @@ func TestCTMPaperStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			q0 := w.gaussian(t, Moments)
-			g, q := w.linearised(q0), q0.Clone().(normal)
+			g, q := w.linearised(q0), q0.Clone().(*Gaussian)
 			if err := (&Prox{Grad: g, H: KLTo(p), D: KL{}, From: q0, Beta: beta}).Numeric(q); err != nil {
 				t.Fatal(err)
 			}

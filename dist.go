@@ -196,7 +196,7 @@ func (p *Point) SetParams(z []float64) error {
 		panic("pgsvi: λ has the wrong length")
 	}
 	if i, ok := dense.AllFinite(z); !ok {
-		return fmt.Errorf("pgsvi: %w: element %d is %v", ErrNotFinite, i, z[i])
+		return fmt.Errorf("pgsvi: element %d is %v: %w", i, z[i], ErrNotFinite)
 	}
 	copy(p.z, z)
 	return nil

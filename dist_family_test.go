@@ -3,6 +3,7 @@ package pgsvi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -435,6 +436,61 @@ func TestBetaConjugate(t *testing.T) {
 			evidence := betaFamily{}.LogPartition(want) - prior.LogPartition()
 			if !(math.Abs(e.ELBO-evidence) <= 1e-12) {
 				t.Errorf("ELBO %v, log evidence %v: %v", e.ELBO, evidence, err)
+			}
+		}
+	}
+}
+
+// The closed forms of an Exp are the numeric steps, in its own chart and in η.
+func TestExpProx(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, f := range []struct {
+		family      pgsvi.Family
+		from, prior []float64
+	}{
+		{gammaFamily{}, []float64{3, -2}, []float64{5, -4}},
+		{betaFamily{}, []float64{3, 2}, []float64{2, 5}},
+		{categories{}, []float64{1, -1}, []float64{-1, 0.5}},
+	} {
+		from, prior := mustExp(t, f.family, f.from...), mustExp(t, f.family, f.prior...)
+		for _, c := range []struct {
+			h      pgsvi.Convex
+			d      pgsvi.Divergence
+			coords pgsvi.Coordinates
+			beta   float64
+			closed bool
+		}{
+			{pgsvi.Zero{}, pgsvi.KL{}, pgsvi.MeanParams, 0.1, true},
+			{pgsvi.KLTo(prior), pgsvi.KL{}, pgsvi.MeanParams, 0.7, true},
+			{pgsvi.KLTo(prior), pgsvi.KL{}, pgsvi.MeanParams, math.Inf(1), true},
+			{pgsvi.Zero{}, pgsvi.ReverseKL{}, pgsvi.Natural, 0.1, true},
+			{pgsvi.KLTo(prior), pgsvi.KL{}, pgsvi.Natural, 0.1, false},
+			{pgsvi.KLTo(prior), pgsvi.ReverseKL{}, pgsvi.MeanParams, 0.1, false},
+		} {
+			q0 := from.In(c.coords)
+			what := fmt.Sprintf("%T, h = %T, D = %T, %v, β = %v", f.family, c.h, c.d, c.coords, c.beta)
+			g := []float64{0.1 * rng.NormFloat64(), 0.1 * rng.NormFloat64()}
+			q, num := q0.Clone().(*pgsvi.Exp), q0.Clone().(*pgsvi.Exp)
+			p := &pgsvi.Prox{Grad: g, H: c.h, D: c.d, From: q0, Beta: c.beta}
+			closed, err := p.Solve(q)
+			if err != nil || closed != c.closed {
+				t.Errorf("%s: closed = %v, %v", what, closed, err)
+				continue
+			}
+			if err := p.Numeric(num); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			a, b := q.Natural(nil), num.Natural(nil)
+			if e := floats.Distance(a, b, math.Inf(1)); !(e <= 1e-7*(1+floats.Norm(a, math.Inf(1)))) {
+				t.Errorf("%s: %v, numerically %v", what, a, b)
+			}
+			// It is stationary: ∇_λ of what it minimises vanishes, in terms of η.
+			r := c.h.Grad(nil, q)
+			floats.Add(r, g)
+			floats.AddScaled(r, 1/c.beta, c.d.Grad(nil, q, q0))
+			if n := floats.Norm(r, math.Inf(1)); !(n <= 1e-6) {
+				t.Errorf("%s: the slope at the step is %v", what, n)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func randomGaussian(rng *rand.Rand, d int, c Coordinates) *Gaussian {
 	return must(NewGaussian(normals(rng, d), randomCov(rng, d))).In(c)
 }
 
-func randomMeanField(rng *rand.Rand, d int, c Coordinates) *MeanField {
+func randomMeanField(rng *rand.Rand, d int, c Coordinates) *Gaussian {
 	v := normals(rng, d)
 	for i := range v {
 		v[i] = math.Exp(0.5 * v[i])
@@ -59,7 +59,7 @@ func randomMeanField(rng *rand.Rand, d int, c Coordinates) *MeanField {
 type testFamily struct {
 	name string
 	dim  int
-	rand func(*rand.Rand) normal
+	rand func(*rand.Rand) *Gaussian
 }
 
 func testFamilies() []testFamily {
@@ -67,8 +67,8 @@ func testFamilies() []testFamily {
 	for _, c := range allCoordinates {
 		for _, d := range []int{1, 3} {
 			fs = append(fs,
-				testFamily{fmt.Sprintf("Gaussian %d, %v", d, c), d, func(r *rand.Rand) normal { return randomGaussian(r, d, c) }},
-				testFamily{fmt.Sprintf("MeanField %d, %v", d, c), d, func(r *rand.Rand) normal { return randomMeanField(r, d, c) }})
+				testFamily{fmt.Sprintf("Gaussian %d, %v", d, c), d, func(r *rand.Rand) *Gaussian { return randomGaussian(r, d, c) }},
+				testFamily{fmt.Sprintf("MeanField %d, %v", d, c), d, func(r *rand.Rand) *Gaussian { return randomMeanField(r, d, c) }})
 		}
 	}
 	return fs
@@ -119,7 +119,7 @@ func checkNear(t *testing.T, what string, got, want, tol float64) {
 	checkClose(t, what, []float64{got}, []float64{want}, tol)
 }
 
-func momentsOf(q normal) []float64 {
+func momentsOf(q *Gaussian) []float64 {
 	var x []float64
 	for i := range q.Dim() {
 		x = append(x, q.meanAt(i))
@@ -131,7 +131,7 @@ func momentsOf(q normal) []float64 {
 }
 
 // dense returns q with a full covariance, in its coordinates.
-func toDense(q normal) *Gaussian {
+func toDense(q *Gaussian) *Gaussian {
 	d := q.Dim()
 	v := mat.NewSymDense(d, nil)
 	m := make([]float64, d)
@@ -144,7 +144,7 @@ func toDense(q normal) *Gaussian {
 	return must(NewGaussian(m, v)).In(q.Coordinates())
 }
 
-func oracleNormal(q normal) *distmv.Normal {
+func oracleNormal(q *Gaussian) *distmv.Normal {
 	g := toDense(q)
 	n, ok := distmv.NewNormal(g.MeanTo(nil), g.Cov(), nil)
 	if !ok {
@@ -159,11 +159,11 @@ func TestParamsRoundTrip(t *testing.T) {
 	for _, f := range testFamilies() {
 		t.Run(f.name, func(t *testing.T) {
 			q := f.rand(rng)
-			ways := map[string]func(dst, src normal) error{
-				"Params":  func(dst, src normal) error { return dst.SetParams(src.Params(nil)) },
-				"Natural": func(dst, src normal) error { return dst.SetNatural(src.Natural(nil)) },
-				"Mean":    func(dst, src normal) error { return dst.SetMeanParams(src.MeanParams(nil)) },
-				"Chart":   func(dst, src normal) error { return dst.SetChart(src.Chart(nil)) },
+			ways := map[string]func(dst, src *Gaussian) error{
+				"Params":  func(dst, src *Gaussian) error { return dst.SetParams(src.Params(nil)) },
+				"Natural": func(dst, src *Gaussian) error { return dst.SetNatural(src.Natural(nil)) },
+				"Mean":    func(dst, src *Gaussian) error { return dst.SetMeanParams(src.MeanParams(nil)) },
+				"Chart":   func(dst, src *Gaussian) error { return dst.SetChart(src.Chart(nil)) },
 			}
 			for name, way := range ways {
 				p := f.rand(rng)
@@ -208,13 +208,7 @@ func TestInAndClone(t *testing.T) {
 		q := f.rand(rng)
 		before := momentsOf(q)
 		for _, c := range allCoordinates {
-			var p normal
-			switch q := q.(type) {
-			case *Gaussian:
-				p = q.In(c)
-			case *MeanField:
-				p = q.In(c)
-			}
+			p := q.In(c)
 			if p.Coordinates() != c || !slices.Equal(momentsOf(p), before) {
 				t.Errorf("%s: In(%v) is %v with moments %v, want %v", f.name, c, p.Coordinates(), momentsOf(p), before)
 			}
@@ -361,7 +355,7 @@ func TestDensity(t *testing.T) {
 		stat := make([]float64, 0, q.NumParams()) // T(z): the mean parameters of a point mass
 		stat = append(stat, z...)
 		for i := range z {
-			if _, diag := q.(*MeanField); diag {
+			if q.Diagonal() {
 				stat = append(stat, z[i]*z[i])
 				continue
 			}
@@ -378,7 +372,7 @@ func TestLogPartitionAndScore(t *testing.T) {
 	rng := testRand(5)
 	for _, f := range testFamilies() {
 		q := f.rand(rng)
-		p := q.Clone().(normal)
+		p := q.Clone().(*Gaussian)
 		g := numGrad(func(eta []float64) float64 {
 			if err := p.SetNatural(eta); err != nil {
 				return math.NaN()
@@ -398,11 +392,11 @@ func TestGradientCoordinates(t *testing.T) {
 	for _, f := range testFamilies() {
 		q := f.rand(rng)
 		a := normals(rng, f.dim)
-		value := func(q normal) float64 { // nothing special: smooth in m and V
+		value := func(q *Gaussian) float64 { // nothing special: smooth in m and V
 			m, v := q.marginal(a)
 			return math.Sin(m) + 0.3*m*v + 0.1*v*v + q.LogProb(a)
 		}
-		p := q.Clone().(normal)
+		p := q.Clone().(*Gaussian)
 		in := func(set func([]float64) error, at []float64) []float64 {
 			return numGrad(func(x []float64) float64 {
 				if err := set(x); err != nil {
@@ -559,7 +553,31 @@ func TestFarMean(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 			continue
 		}
-		checkClose(t, c.String(), momentsOf(p.(normal)), momentsOf(q), 1e-14)
-		checkNear(t, c.String()+": variance", p.(normal).covAt(0, 1), 0.5, 1e-9)
+		checkClose(t, c.String(), momentsOf(p.(*Gaussian)), momentsOf(q), 1e-14)
+		checkNear(t, c.String()+": variance", p.(*Gaussian).covAt(0, 1), 0.5, 1e-9)
+	}
+}
+
+// A diagonal Gaussian takes storage of order d: with a matrix this one would take 8 terabytes.
+func TestDiagonalGaussian(t *testing.T) {
+	const d = 1 << 20
+	q, p := NewIsotropicMeanField(d, 2), NewIsotropicMeanField(d, 1)
+	checkNear(t, "KL", q.KL(p), 0.5*d*(1-math.Log(2)), 1e-9)
+	if err := q.Clone().(*Gaussian).SetNatural(p.Natural(nil)); err != nil || q.NumParams() != 2*d {
+		t.Errorf("%d parameters, %v", q.NumParams(), err)
+	}
+	rng := testRand(10)
+	m := randomMeanField(rng, 3, Moments)
+	full := toDense(m)
+	if !m.Diagonal() || full.Diagonal() || m.In(Cholesky).full() != nil || !m.Clone().(*Gaussian).Diagonal() {
+		t.Error("Diagonal is wrong")
+	}
+	if !mat.EqualApprox(m.Cov(), full.Cov(), 1e-15) || !mat.EqualApprox(m.Precision(), full.Precision(), 1e-13) {
+		t.Errorf("V is %v with inverse %v", m.Cov(), m.Precision())
+	}
+	// As a member of the full family it is the same distribution, and not the other way round.
+	checkClose(t, "natural parameters", full.naturalOf(m), full.Natural(nil), 1e-13)
+	if m.naturalOf(full) != nil || full.setState(m) || m.setState(full) {
+		t.Error("a full Gaussian passes for a diagonal one")
 	}
 }

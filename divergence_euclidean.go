@@ -51,8 +51,8 @@ func (Euclidean) Prox(q Dist, p *Prox) (bool, error) {
 // order the blocks of M are leading ones: one Cholesky factor serves all columns.
 // Of a diagonal q the columns are single elements.
 func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
-	n, ok := q.(normal)
-	pr, okPrior := prior.(normal)
+	n, ok := q.(*Gaussian)
+	pr, okPrior := prior.(*Gaussian)
 	if !ok || !okPrior || n.Coordinates() != Cholesky {
 		return false, nil
 	}
@@ -71,7 +71,7 @@ func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
 	for i, g := range p.Grad[d:] {
 		b[i] = inv*b[i] - g
 	}
-	diagonal, diagonalPrior := n.numGradV() == d, pr.numGradV() == d
+	diagonal, diagonalPrior := n.Diagonal(), pr.Diagonal()
 	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
 	if !diagonalPrior {
 		m = make([]float64, d*d)

@@ -55,7 +55,7 @@ func (KL) Prox(q Dist, p *Prox) (bool, error) {
 		}
 		return true, e.SetNatural(klProxNatural(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
 	case Moments:
-		return klProxMoments(e.(normal), p.Grad, prior, p.From.(normal), p.Beta)
+		return klProxMoments(e.(*Gaussian).normal, p.Grad, prior, p.From.(*Gaussian).normal, p.Beta)
 	}
 	return false, nil
 }
@@ -123,8 +123,8 @@ func checkExpFamily(name string, q Dist) error {
 
 // klGrad stores ∇_λ KL(q‖p) in dst.
 func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
-	if n, ok := q.(normal); ok {
-		return normalKLGrad(dst, n, p.(normal))
+	if n, ok := q.(*Gaussian); ok {
+		return gaussianKLGrad(dst, n.normal, p.(*Gaussian).normal)
 	}
 	// ∇_μ KL(q‖p) = η − η_p.
 	g := q.Natural(nil)
@@ -132,10 +132,10 @@ func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
 	return q.FromMeanGrad(dst, g)
 }
 
-// normalKLGrad is klGrad for Gaussians, either of which may be diagonal: with
+// gaussianKLGrad is klGrad for Gaussians, either of which may be diagonal: with
 // P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
-func normalKLGrad(dst []float64, q, p normal) []float64 {
-	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
+func gaussianKLGrad(dst []float64, q, p normal) []float64 {
+	if g, ok := q.(*fullGaussian); ok && g.hasFactor() {
 		dst = dense.Dest(dst, g.NumParams())
 		g.factorKL(dst, p)
 		return dst
@@ -199,10 +199,11 @@ func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float
 		}
 		return true, q.setPrecision(m, p)
 	}
-	pr, ok := prior.(normal)
-	if !ok || pr.numGradV() > q.numGradV() { // of a full prior a diagonal q has no closed form
-		return false, nil
+	gp, ok := prior.(*Gaussian)
+	if _, diagonal := q.(*diagonalGaussian); !ok || diagonal && !gp.Diagonal() {
+		return false, nil // of a full prior a diagonal q has no closed form
 	}
+	pr := gp.normal
 	r := 1 / (1 + beta)
 	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
 	diff, rhs := make([]float64, d), make([]float64, d)

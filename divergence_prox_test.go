@@ -34,11 +34,11 @@ func proxGrad(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64
 }
 
 // nearby returns the distribution a fraction t of the way from q to p, in natural parameters.
-func nearby(q, p normal, t float64) normal {
+func nearby(q, p *Gaussian, t float64) *Gaussian {
 	eta := q.Natural(nil)
 	floats.Scale(1-t, eta)
 	floats.AddScaled(eta, t, p.Natural(nil))
-	r := q.Clone().(normal)
+	r := q.Clone().(*Gaussian)
 	if err := r.SetNatural(eta); err != nil {
 		panic(err)
 	}
@@ -53,7 +53,7 @@ func gradFor(q Dist, h Convex, d Divergence, q0 Dist, beta float64) []float64 {
 }
 
 // closedForms lists the table in the comment of Prox, by D and h, with the
-// coordinates in which the step is closed for Gaussian and MeanField.
+// coordinates in which the step is closed for a Gaussian, full or diagonal.
 var closedForms = map[string][]Coordinates{
 	"Euclidean/Zero": allCoordinates,
 	"Euclidean/L1":   allCoordinates,
@@ -87,7 +87,7 @@ func TestProxTable(t *testing.T) {
 				for _, beta := range []float64{0.02, 1} {
 					what := fmt.Sprintf("%s, %s, β = %v", f.name, pair, beta)
 					g := gradFor(target, h, d, q0, beta)
-					q, num := q0.Clone().(normal), q0.Clone().(normal)
+					q, num := q0.Clone().(*Gaussian), q0.Clone().(*Gaussian)
 					closed, err := solveProx(q, g, h, d, q0, beta)
 					if closed != want {
 						t.Errorf("%s: closed = %v, the table says %v", what, closed, want)
@@ -184,12 +184,12 @@ func TestProxFormulas(t *testing.T) {
 			m - (1-r)/((1-r)/pv+r/v)*((m-mu)/pv+gm), 1 / newPrec},
 	} {
 		q0 := must(NewMeanField([]float64{m}, []float64{v})).In(c.coords)
-		q := q0.Clone().(*MeanField)
+		q := q0.Clone().(*Gaussian)
 		g := q0.fromMomentGrad(nil, []float64{gm}, []float64{gv})
 		if closed, err := solveProx(q, g, c.h, c.d, q0, beta); err != nil || !closed {
 			t.Errorf("%s: closed = %v, %v", c.name, closed, err)
 		}
-		checkClose(t, c.name, []float64{q.m[0], q.v[0]}, []float64{c.wantM, c.wantV}, 1e-14)
+		checkClose(t, c.name, []float64{q.meanAt(0), q.covAt(0, 0)}, []float64{c.wantM, c.wantV}, 1e-14)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestProxInfiniteStep(t *testing.T) {
 			}
 			h, target := KLTo(prior), nearby(prior, f.rand(rng), 0.2)
 			g := gradFor(target, h, d, q0, math.Inf(1))
-			q := q0.Clone().(normal)
+			q := q0.Clone().(*Gaussian)
 			closed, err := solveProx(q, g, h, d, q0, math.Inf(1))
 			if err != nil || !closed {
 				t.Errorf("%s: closed = %v, %v", f.name, closed, err)
@@ -259,7 +259,7 @@ func TestProxDiagonalPrior(t *testing.T) {
 	for _, c := range []Coordinates{MeanParams, Moments} {
 		q0, prior := randomGaussian(rng, 3, c), randomMeanField(rng, 3, c)
 		g := gradFor(nearby(q0, randomGaussian(rng, 3, c), 0.1), KLTo(toDense(prior)), KL{}, q0, 0.7)
-		q, want := q0.Clone().(normal), q0.Clone().(normal)
+		q, want := q0.Clone().(*Gaussian), q0.Clone().(*Gaussian)
 		if closed, err := solveProx(q, g, KLTo(prior), KL{}, q0, 0.7); err != nil || !closed {
 			t.Errorf("%v: closed = %v, %v", c, closed, err)
 		}
@@ -406,8 +406,8 @@ func TestConjugateInOneStep(t *testing.T) {
 		if _, err := solveProx(q, g, KLTo(prior), KL{}, q0, beta); err != nil {
 			t.Fatal(err)
 		}
-		checkClose(t, "mean", q.m, mean.RawVector().Data, 1e-9)
-		checkClose(t, "covariance", q.v, cov.RawMatrix().Data, 1e-9)
+		checkClose(t, "mean", q.MeanTo(nil), mean.RawVector().Data, 1e-9)
+		checkClose(t, "covariance", q.Cov().RawSymmetric().Data, cov.RawMatrix().Data, 1e-9)
 	}
 }
 
@@ -524,14 +524,14 @@ func TestProxCholesky(t *testing.T) {
 	rng := testRand(39)
 	for _, d := range []int{1, 2, 5} {
 		full, diag := randomGaussian(rng, d, Cholesky), randomMeanField(rng, d, Cholesky)
-		for _, q0 := range []normal{full, diag} {
-			for _, prior := range []normal{randomGaussian(rng, d, Moments), randomMeanField(rng, d, Natural)} {
+		for _, q0 := range []*Gaussian{full, diag} {
+			for _, prior := range []*Gaussian{randomGaussian(rng, d, Moments), randomMeanField(rng, d, Natural)} {
 				for _, beta := range []float64{1e-3, 0.3, 50, math.Inf(1)} {
 					what := fmt.Sprintf("%d: %T to %T, β = %v", d, q0, prior, beta)
 					h := KLTo(prior)
 					g := normals(rng, q0.NumParams())
 					floats.Scale(4, g)
-					q, num := q0.Clone().(normal), q0.Clone().(normal)
+					q, num := q0.Clone().(*Gaussian), q0.Clone().(*Gaussian)
 					if closed, err := solveProx(q, g, h, Euclidean{}, q0, beta); err != nil || !closed {
 						t.Errorf("%s: closed = %v, %v", what, closed, err)
 						continue

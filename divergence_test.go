@@ -86,7 +86,7 @@ func TestKLGradientsMixed(t *testing.T) {
 	rng := testRand(21)
 	for _, f := range testFamilies() {
 		q := f.rand(rng)
-		for _, p := range []normal{randomGaussian(rng, f.dim, Moments), randomMeanField(rng, f.dim, Natural)} {
+		for _, p := range []*Gaussian{randomGaussian(rng, f.dim, Moments), randomMeanField(rng, f.dim, Natural)} {
 			what := fmt.Sprintf("%s to %T", f.name, p)
 			h := KLTo(p)
 			checkNear(t, what, h.Value(q), q.KL(p), 1e-15)
@@ -125,13 +125,13 @@ func TestKLRelations(t *testing.T) {
 		checkNear(t, f.name+": SymKL", SymKL{}.Value(q, p), 0.5*(a+b), 1e-15)
 
 		// KL is the Bregman divergence in μ of A*(μ) = ηᵀμ − A(η), ∇A* = η.
-		conj := func(q normal) float64 { return floats.Dot(q.Natural(nil), q.MeanParams(nil)) - q.LogPartition() }
+		conj := func(q *Gaussian) float64 { return floats.Dot(q.Natural(nil), q.MeanParams(nil)) - q.LogPartition() }
 		diff := q.MeanParams(nil)
 		floats.Sub(diff, p.MeanParams(nil))
 		checkNear(t, f.name+": KL as Bregman", a, conj(q)-conj(p)-floats.Dot(p.Natural(nil), diff), 1e-12)
 
 		// Closer by a factor of 100 in η the relative difference is 100 times less.
-		near := q.Clone().(normal)
+		near := q.Clone().(*Gaussian)
 		differ := func(step float64) float64 {
 			eta := q.Natural(nil)
 			for i := range eta {

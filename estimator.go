@@ -37,7 +37,7 @@ type SiteEstimator interface {
 }
 
 // Exact takes expectations exactly, to the certified error of ExpectLogProb.
-// It applies to a SiteIntegrand under a Gaussian or MeanField q.
+// It applies to a SiteIntegrand under a Gaussian q.
 type Exact struct{}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator.
@@ -148,7 +148,7 @@ func forSites(name string, q Dist, l Integrand) error {
 		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such as Sites, not %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
 	if _, ok := q.(normal); !ok {
-		return fmt.Errorf("pgsvi: %s needs a Gaussian or MeanField q, not %T; use ScoreFunction: %w", name, q, ErrNoEstimator)
+		return fmt.Errorf("pgsvi: %s needs a Gaussian q, not %T; use ScoreFunction: %w", name, q, ErrNoEstimator)
 	}
 	return nil
 }

@@ -85,8 +85,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	var mean float64
 	fitted := false
 	if s.Baseline == Quadratic && isNormal {
-		_, diagonal := q.(*MeanField)
-		fitted = fit.fit(values, draws.eps, !diagonal)
+		fitted = fit.fit(values, draws.eps, !q.(*Gaussian).Diagonal())
 	}
 	if fitted {
 		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
@@ -168,7 +167,7 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 //
 //	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)]
 //
-// from draws of a Gaussian or MeanField q. The Hessian is used for a
+// from draws of a Gaussian q. The Hessian is used for a
 // SiteIntegrand whose likelihood is Differentiable; for other integrands it is
 // replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation. It needs far
 // fewer draws than ScoreFunction.
@@ -190,7 +189,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 		return false, err
 	}
 	if _, ok := q.(normal); !ok {
-		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian or MeanField q, not %T; use ScoreFunction: %w", q, ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian q, not %T; use ScoreFunction: %w", q, ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
 		return p.SetupSites(s.Likelihood())
@@ -433,7 +432,7 @@ const (
 	// gradient of its expectation. What a log-likelihood is beyond a quadratic is
 	// little where the posterior is close to Gaussian, so that most of the
 	// variance goes. It is a control variate (Ranganath et al., 2014; Salimans and
-	// Knowles, 2013, regress likewise) for a Gaussian or MeanField q with enough
+	// Knowles, 2013, regress likewise) for a Gaussian q with enough
 	// draws: 4 for each coefficient, 1 + d + d(d+1)/2 in full or else 1 + 2d.
 	// Otherwise it is LeaveOneOut.
 	Quadratic Baseline = iota

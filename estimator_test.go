@@ -12,11 +12,11 @@ import (
 
 // exactGrad is the gradient of E_q[l] by differences of the exact expectation,
 // which are taken in the parameters and know nothing of gradients.
-func exactGrad(q normal, l SiteIntegrand) []float64 {
-	return paramGrad(q, func(p Dist) float64 { return exactValue(p.(normal), l) })
+func exactGrad(q *Gaussian, l SiteIntegrand) []float64 {
+	return paramGrad(q, func(p Dist) float64 { return exactValue(p.(*Gaussian), l) })
 }
 
-func exactValue(q normal, l SiteIntegrand) (v float64) {
+func exactValue(q *Gaussian, l SiteIntegrand) (v float64) {
 	for i := range l.Len() {
 		_, x, y, w := l.Site(i)
 		m, s2 := q.marginal(x)

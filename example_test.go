@@ -140,7 +140,7 @@ func ExampleDivergenceFunc() {
 	}
 	// The squared Hellinger distance of diagonal Gaussians.
 	hellinger := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
-		a, b := q.(*pgsvi.MeanField), q0.(*pgsvi.MeanField)
+		a, b := q.(*pgsvi.Gaussian), q0.(*pgsvi.Gaussian)
 		ma, mb, va, vb := a.MeanTo(nil), b.MeanTo(nil), a.VarTo(nil), b.VarTo(nil)
 		affinity := 1.0
 		for i := range ma {

@@ -46,8 +46,8 @@ type GLMOptions struct {
 	// that do not vary are left alone. A stream does not know its columns and refuses it.
 	Autoscale bool
 	// Prior is a prior over all weights, the intercept last, that takes the place of
-	// PriorSD, InterceptSD and Autoscale: a *MeanField, or a *Gaussian.
-	Prior Dist
+	// PriorSD, InterceptSD and Autoscale. Nil means these.
+	Prior *Gaussian
 	// Offset is o_n, one for each row; nil means 0. For counts of different
 	// exposures it is the logarithm of the exposure.
 	Offset []float64
@@ -189,19 +189,6 @@ func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
 		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.MeanUpdate is %d", ErrParam, o.MeanUpdate))
 	}
-	switch q := o.Prior.(type) {
-	case nil:
-	case *Gaussian:
-		if q == nil {
-			errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a nil *Gaussian", ErrParam))
-		}
-	case *MeanField:
-		if q == nil {
-			errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a nil *MeanField", ErrParam))
-		}
-	default:
-		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Prior is a %T, want a *MeanField or a *Gaussian", ErrParam, o.Prior))
-	}
 	errs = append(errs, checkLikelihood(lik))
 	return g, errors.Join(errs...)
 }
@@ -232,19 +219,17 @@ func (g *GLM) setNames(cols int) error {
 func (g *GLM) setPrior() error {
 	d, o := len(g.names), &g.opt
 	p := &g.prior
-	switch q := o.Prior.(type) {
-	case *MeanField:
-		if q.Dim() != d {
-			return fmt.Errorf("pgsvi: %w: GLMOptions.Prior has %d dimensions, the model %d weights", ErrShape, q.Dim(), d)
-		}
+	q := o.Prior
+	if q != nil && q.Dim() != d {
+		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights: %w", q.Dim(), d, ErrShape)
+	}
+	switch {
+	case q != nil && q.Diagonal():
 		p.mean, p.prec = q.MeanTo(nil), q.VarTo(nil)
 		for j, v := range p.prec {
 			p.prec[j] = 1 / v
 		}
-	case *Gaussian:
-		if q.Dim() != d {
-			return fmt.Errorf("pgsvi: %w: GLMOptions.Prior has %d dimensions, the model %d weights", ErrShape, q.Dim(), d)
-		}
+	case q != nil:
 		p.mean, p.full = q.MeanTo(nil), &weightState{}
 		p.full.resize(d)
 		prec := q.Precision()

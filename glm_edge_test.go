@@ -219,12 +219,6 @@ func TestGLMOddities(t *testing.T) {
 	if q := p.WeightQuantile(nil, 1e-17)[0]; math.IsInf(q, 0) {
 		t.Error("an infinite quantile")
 	}
-	one := mat.NewDense(1, 1, []float64{1})
-	for _, prior := range []Dist{(*Gaussian)(nil), (*MeanField)(nil)} {
-		if _, err := NewGLM(one, []float64{1}, nil, &GLMOptions{Prior: prior}); !errors.Is(err, ErrParam) {
-			t.Errorf("nil %T: %v", prior, err)
-		}
-	}
 	for _, x := range []mat.Matrix{(*mat.Dense)(nil), (*Sparse)(nil)} {
 		if _, err := NewGLM(x, nil, nil, nil); !errors.Is(err, ErrEmpty) {
 			t.Errorf("nil %T: %v", x, err)

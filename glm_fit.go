@@ -61,7 +61,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 
 // Objective returns the model as an Objective over w − μ0, for use with any
 // proximal step whatever: f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)),
-// over a *MeanField if the covariances of q and of the prior are diagonal and a *Gaussian otherwise. It holds
+// over a *Gaussian that is diagonal if the covariances of q and of the prior are. It holds
 // X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
 // if the prior covariance is not positive definite to rounding.
 func (g *GLM) Objective() (Objective, error) {
@@ -70,10 +70,7 @@ func (g *GLM) Objective() (Objective, error) {
 	}
 	d := g.Dim()
 	zero := make([]float64, d)
-	var prior interface {
-		ExpFamily
-		Charted
-	}
+	var prior *Gaussian
 	if g.Covariance() == DiagonalCovariance && g.prior.full == nil {
 		v := make([]float64, d)
 		for j, l := range g.prior.prec {

@@ -230,26 +230,27 @@ func (c diagCov) state() (*weightState, error) {
 
 // weightsOf returns mean and covariance of q.
 func weightsOf(q Dist) ([]float64, weightCov, error) {
-	switch q := q.(type) {
-	case *MeanField:
-		return q.MeanTo(nil), diagCov(q.VarTo(nil)), nil
-	case *Gaussian:
-		d := q.Dim()
-		s := &weightState{}
-		s.resize(d)
-		clear(s.mean)
-		p := q.Precision()
-		for i := range d {
-			for j := range i + 1 {
-				s.p[i*d+j] = p.At(i, j)
-			}
-		}
-		if !s.factor() {
-			return nil, nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
-		}
-		return q.MeanTo(nil), &fullCov{s: s}, nil
+	g, ok := q.(*Gaussian)
+	if !ok {
+		return nil, nil, fmt.Errorf("pgsvi: weights with a %T: %w", q, ErrParam)
 	}
-	return nil, nil, fmt.Errorf("pgsvi: %w: weights with a %T", ErrParam, q)
+	if g.Diagonal() {
+		return g.MeanTo(nil), diagCov(g.VarTo(nil)), nil
+	}
+	d := g.Dim()
+	s := &weightState{}
+	s.resize(d)
+	clear(s.mean)
+	p := g.Precision()
+	for i := range d {
+		for j := range i + 1 {
+			s.p[i*d+j] = p.At(i, j)
+		}
+	}
+	if !s.factor() {
+		return nil, nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
+	}
+	return g.MeanTo(nil), &fullCov{s: s}, nil
 }
 
 // lowRankCov is V with V⁻¹ = P = diag(d) + UUᵀ, U being D×R. By Woodbury's

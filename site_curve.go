@@ -33,9 +33,10 @@ type curveProx struct {
 
 // newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
 func newCurve(s *denseAlgebra, d Divergence) (*curveProx, error) {
-	c := &curveProx{d: d, sites: s, beta: 1, q: newGaussian(s.n), q0: newGaussian(s.n)}
-	copy(c.q0.next.v, s.k)
-	if err := c.q0.commitMoments(); err != nil {
+	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{newFullGaussian(s.n)}, q0: &Gaussian{newFullGaussian(s.n)}}
+	prior := c.q0.full()
+	copy(prior.next.v, s.k)
+	if err := prior.commitMoments(); err != nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GP.Jitter: %w", d, err)
 	}
 	return c, d.Check(c.q0)
@@ -61,10 +62,11 @@ func (c *curveProx) at(t float64, full bool) error {
 	if !full {
 		return nil
 	}
-	copy(c.q.next.m, c.try.m)
-	c.fac.Covariance(c.q.next.v, &c.exp)
-	dense.FillUpper(c.q.next.v, n)
-	return c.q.commitMoments()
+	q := c.q.full()
+	copy(q.next.m, c.try.m)
+	c.fac.Covariance(q.next.v, &c.exp)
+	dense.FillUpper(q.next.v, n)
+	return q.commitMoments()
 }
 
 // aim stores the target in c.tg and c.tb: that of all terms, as exactly as it is known, or what the estimator of st

@@ -64,7 +64,7 @@ func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, ba
 		x.d1[i] *= -b.scale
 		x.d2[i] *= -b.scale
 	}
-	if g, ok := q.(*Gaussian); ok && f.x == nil && g.hasFactor() {
+	if g := factorOf(q); g != nil && f.x == nil {
 		// V_nn = Σ_j L_nj²: the gradient of term n has row n of L alone.
 		clear(dst)
 		for i := range b.n {

@@ -199,8 +199,8 @@ func (h klTo) priorDist() ExpFamily { return h.prior }
 
 func (h klTo) Check(q Dist) error {
 	e, ok := q.(ExpFamily)
-	_, qn := q.(normal)
-	_, pn := h.prior.(normal)
+	_, qn := q.(*Gaussian)
+	_, pn := h.prior.(*Gaussian)
 	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
 		return fmt.Errorf("pgsvi: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d: %w", h.prior, h.prior.Dim(), q, q.Dim(), ErrShape)
 	}
@@ -212,8 +212,8 @@ func (h klTo) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
 func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
 
 func (h klTo) valueGrad(dst []float64, q Dist) float64 {
-	if g, ok := q.(*Gaussian); ok && g.hasFactor() {
-		return g.factorKL(dst, h.prior.(normal))
+	if g := factorOf(q); g != nil {
+		return g.factorKL(dst, h.prior.(*Gaussian).normal)
 	}
 	h.Grad(dst, q)
 	return h.Value(q)

@@ -104,12 +104,10 @@ func (o Objective) Linearized() Objective {
 }
 
 // In returns the same objective with λ in the coordinates c. It panics unless
-// Init is a Gaussian, a MeanField or an Exp that has the coordinates c.
+// Init is a Gaussian or an Exp that has the coordinates c.
 func (o Objective) In(c Coordinates) Objective {
 	switch q := o.Init.(type) {
 	case *Gaussian:
-		o.Init = q.In(c)
-	case *MeanField:
 		o.Init = q.In(c)
 	case *Exp:
 		o.Init = q.In(c)
