@@ -43,7 +43,7 @@ func TestStreamHardBlocks(t *testing.T) {
 		for seed := range uint64(20) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			x := normalMatrix(rng, 1000, 3)
-			y := responses(rng, lik, linear(x, []float64{1, -1, 0.5}))
+			y := responses(rng, lik, predictors(x, []float64{1, -1, 0.5}))
 			o := &GLMOptions{PriorSD: 10, Intercept: true}
 			g, err := NewGLM(x, y, lik, o)
 			if err != nil {

@@ -177,9 +177,9 @@ func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
 			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, v[i])
 		}
 	}
-	g := &GLM{x: x, prior: *prior, names: make([]string, x.cols)}
+	l := &linear{x: x, prior: *prior, names: make([]string, x.cols)}
 	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(dense.Sites)}
-	if !c.fac.Factor(g.gram(), x.rows, s.Gamma) {
+	if !c.fac.Factor(l.gram(), x.rows, s.Gamma) {
 		return nil, fmt.Errorf("pgsvi: saved posterior covariance: %w", ErrNotPosDef)
 	}
 	c.fac.C = nil // K is not needed any more

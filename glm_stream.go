@@ -120,7 +120,7 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{terms: &terms{lik: p.lik}, prior: *p.prior, names: p.names, opt: p.opt}
+	g := &GLM{linear{terms: &terms{lik: p.lik}, prior: *p.prior, names: p.names}, p.opt}
 	s := newGLMStream(g)
 	s.w.copyFrom(w)
 	copy(s.w.mean, p.mean)

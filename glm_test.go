@@ -64,7 +64,7 @@ func normalMatrix(rng *rand.Rand, rows, cols int) *mat.Dense {
 	return x
 }
 
-func linear(x mat.Matrix, w []float64) []float64 {
+func predictors(x mat.Matrix, w []float64) []float64 {
 	n, d := x.Dims()
 	eta := make([]float64, n)
 	for i := range eta {
@@ -82,7 +82,7 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 	for j := range w {
 		w[j] = rng.NormFloat64() / math.Sqrt(float64(d))
 	}
-	return glmCase{name, x, responses(rng, lik, linear(x, w)), lik, opt}
+	return glmCase{name, x, responses(rng, lik, predictors(x, w)), lik, opt}
 }
 
 // TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline

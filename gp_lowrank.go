@@ -42,7 +42,7 @@ import (
 // The noise of a kernel that is Noisy counts among the c_n, about which nothing
 // is learnt: noise is better a part of the likelihood.
 type LowRankGP struct {
-	glm      *GLM
+	lin      linear // of the features
 	z        *inducing
 	residual float64
 	maxPrior float64
@@ -144,22 +144,21 @@ func newLowRankGP(gp *GP, z *inducing, f []float64) (*LowRankGP, error) {
 		}
 		g.residual += c[i]
 	}
-	g.glm = &GLM{
+	g.lin = linear{
 		x:     &design{rows: n, cols: m, dense: f},
 		terms: &terms{lik: gp.terms.lik, y: gp.terms.y, extra: c},
 		prior: weightPrior{mean: make([]float64, m), prec: make([]float64, m)},
 		names: make([]string, m),
-		opt:   GLMOptions{Covariance: FullCovariance},
 	}
 	for j := range m {
-		g.glm.prior.prec[j] = 1
-		g.glm.names[j] = fmt.Sprintf("feature %d", j)
+		g.lin.prior.prec[j] = 1
+		g.lin.names[j] = fmt.Sprintf("feature %d", j)
 	}
 	return g, nil
 }
 
 // Len returns N, the number of observations.
-func (g *LowRankGP) Len() int { return g.glm.Len() }
+func (g *LowRankGP) Len() int { return g.lin.x.rows }
 
 // Rank returns M, the number of inducing inputs.
 func (g *LowRankGP) Rank() int { return g.z.rank() }
@@ -178,7 +177,7 @@ func (g *LowRankGP) Residual() float64 { return g.residual }
 // and then all of them, with nothing to tune. Steps with a given step size use the
 // exact gradients of their batch. The errors are those of GLM.NewStepper.
 func (g *LowRankGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	return g.glm.NewStepper(ctx, env, d)
+	return g.lin.newStepper(ctx, env, d, linearOptions{covariance: FullCovariance})
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
@@ -193,15 +192,15 @@ func (g *LowRankGP) Fit(ctx context.Context, s *Solver) (*LowRankGPPosterior, *R
 // for example that of an Iteration. The error wraps ErrParam if st is none, and
 // ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
 func (g *LowRankGP) Posterior(st State) (*LowRankGPPosterior, error) {
-	w, err := g.glm.Posterior(st)
+	mean, cov, err := g.lin.weightsAt(st)
 	if err != nil {
 		return nil, err
 	}
-	q, err := w.cov.state()
+	q, err := cov.state()
 	if err != nil {
 		return nil, err
 	}
-	return newLowRankGPPosterior(g.z, g.glm.terms.lik, w.mean, q, g.maxPrior, g.Len()), nil
+	return newLowRankGPPosterior(g.z, g.lin.terms.lik, mean, q, g.maxPrior, g.Len()), nil
 }
 
 // inducing is a set of M inputs and the factor of their covariance, K(Z, Z) = LLᵀ.

@@ -282,7 +282,7 @@ func TestLowRankGPSingular(t *testing.T) {
 		}
 		_, want := mustFit(t, dense, nil)
 		chosen, err := NewLowRankGP(twice, y, c.k, nil, 0)
-		if chosen = mustLowRank(t, chosen, err); chosen.glm.terms.lik != (GaussianNoise{}) {
+		if chosen = mustLowRank(t, chosen, err); chosen.lin.terms.lik != (GaussianNoise{}) {
 			t.Error("nil likelihood is not GaussianNoise")
 		}
 		chosen, err = NewLowRankGP(twice, y, c.k, BernoulliLogit{}, 0)
@@ -413,7 +413,7 @@ func TestLowRankGPSameBits(t *testing.T) {
 			post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
 			m, v := post.At(gp.x).Latent(nil, nil)
 			h, err := NewInducingGP(gp.x, gp.terms.y, k, BernoulliLogit{}, gp.x.Slice(0, 30, 0, 2))
-			got := fmt.Sprint(res.ELBO, m, v, mustLowRank(t, h, err).glm.x.dense)
+			got := fmt.Sprint(res.ELBO, m, v, mustLowRank(t, h, err).lin.x.dense)
 			if want == "" {
 				want = got
 			}

@@ -124,7 +124,7 @@ func algOf[A algebra](st State) A { return st.(*siteStepper).alg.(A) }
 // overWeights returns a Stepper of g over its weights, whatever g would choose.
 func overWeights(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newWeightAlgebra(g)
+	alg, err := newWeightAlgebra(&g.linear)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func overWeights(t testing.TB, g *GLM) *siteStepper {
 // overRows returns a Stepper of g over its linear predictors, whatever g would choose.
 func overRows(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newDualAlgebra(g, 1)
+	alg, err := newDualAlgebra(&g.linear, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,6 @@
 package pgsvi
 
-import (
-	"fmt"
-)
+import "fmt"
 
 func init() {
 	registerParts[Sum]("pgsvi.Sum")

@@ -24,7 +24,7 @@ import (
 // A is used in products only, of O(nnz) for each column. A step along δ is halved until
 // the exact ELBO rises.
 type factoredAlgebra struct {
-	g     *GLM
+	lin   *linear
 	n     int
 	terms *terms
 
@@ -60,32 +60,26 @@ type factoredState struct {
 	elbo float64
 }
 
-func newFactoredAlgebra(g *GLM) *factoredAlgebra {
-	n, d := g.Len(), g.Dim()
-	s := &factoredAlgebra{g: g, n: n, terms: g.terms, t: 1}
+// newFactoredAlgebra returns the prior of l with a low-rank covariance, or a diagonal one for rank 0.
+func newFactoredAlgebra(l *linear, rank int) *factoredAlgebra {
+	n, d := l.x.rows, len(l.names)
+	s := &factoredAlgebra{lin: l, n: n, terms: l.terms, t: 1}
 	for _, c := range []*factoredState{&s.cur, &s.next} {
 		c.m, c.v, c.e, c.tg, c.d1 = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 		c.mean = make([]float64, d)
 	}
 	prec := make([]float64, d)
-	g.prior.diagTo(prec)
-	if g.Covariance() == LowRankCovariance {
-		rank := g.opt.Rank
-		if rank == 0 {
-			rank = defaultRank
-		}
+	l.prior.diagTo(prec)
+	if rank > 0 {
 		s.fam = newLowRankFamily(prec, min(rank, d))
 	} else {
 		s.fam = newDiagFamily(prec)
 	}
 	k := d + s.fam.size()
 	s.grad, s.delta, s.buf = make([]float64, k), make([]float64, k), make([]float64, d)
-	s.hess = weightHessian{x: g.x, prior: &g.prior}
+	s.hess = weightHessian{x: l.x, prior: &l.prior}
 	return s
 }
-
-// defaultRank is what a zero GLMOptions.Rank means.
-const defaultRank = 20
 
 // plan is all rows in every step.
 func (s *factoredAlgebra) plan() Plan { return Plan{} }
@@ -128,7 +122,7 @@ func (s *factoredAlgebra) ascend() error {
 	}
 	// Far from the optimum: towards the V of the curvature here.
 	s.history.reset()
-	s.fam.begin(s.delta[s.g.x.cols:], &s.hess)
+	s.fam.begin(s.delta[s.lin.x.cols:], &s.hess)
 	if s.search(6, 1, 1) {
 		return nil
 	}
@@ -159,7 +153,7 @@ func (s *factoredAlgebra) renewed() error {
 // begin goes from the prior to the V of the curvature at its mean, if that is
 // better: the prior may be so wide that the curvature under it means little.
 func (s *factoredAlgebra) begin() {
-	c, d := &s.next, s.g.x.cols
+	c, d := &s.next, s.lin.x.cols
 	copy(c.m, s.cur.m)
 	clear(c.v)
 	if s.terms.expect(&c.siteState, nil, s.workers) != nil {
@@ -184,7 +178,7 @@ const (
 
 // renew leaves a stationary point of the ELBO that is no maximum, and reports whether it did.
 func (s *factoredAlgebra) renew() bool {
-	d, old := s.g.x.cols, s.cur.elbo
+	d, old := s.lin.x.cols, s.cur.elbo
 	delta := append([]float64(nil), s.delta[d:]...)
 	if s.fam.renew(s.delta[d:], &s.hess) && s.look(0, 1) == nil && s.next.elbo > old+worthRenewing {
 		s.accept()
@@ -199,7 +193,7 @@ func (s *factoredAlgebra) renew() bool {
 
 // look evaluates the state at m + tmδ_m and φ + tvδ_φ.
 func (s *factoredAlgebra) look(tm, tv float64) error {
-	c, x, d := &s.next, s.g.x, s.g.x.cols
+	c, x, d := &s.next, s.lin.x, s.lin.x.cols
 	copy(c.mean, s.cur.mean)
 	if tm != 0 {
 		floats.AddScaled(c.mean, tm, s.delta[:d])
@@ -215,7 +209,7 @@ func (s *factoredAlgebra) look(tm, tv float64) error {
 	if err := s.terms.expect(&c.siteState, nil, s.workers); err != nil {
 		return err
 	}
-	p := &s.g.prior
+	p := &s.lin.prior
 	p.mul(s.buf, c.mean, 1)
 	c.elbo = floats.Sum(c.e) - s.fam.divergence(p) - 0.5*floats.Dot(s.buf, c.mean)
 	if math.IsNaN(c.elbo) {
@@ -267,7 +261,7 @@ func (s *factoredAlgebra) search(times int, mean, cov float64) bool {
 
 // remember takes the step from the state that was current before into the history.
 func (s *factoredAlgebra) remember(far bool) {
-	d := s.g.x.cols
+	d := s.lin.x.cols
 	if far {
 		s.history.reset()
 	}
@@ -287,11 +281,11 @@ func (s *factoredAlgebra) direct() {
 	if s.aimed {
 		return
 	}
-	c, a, p, d := &s.cur, &s.hess, &s.g.prior, s.g.x.cols
+	c, a, p, d := &s.cur, &s.hess, &s.lin.prior, s.lin.x.cols
 	a.set(c.tg)
 	p.mul(s.grad[:d], c.mean, 1)
 	floats.Scale(-1, s.grad[:d])
-	s.g.x.addMulT(s.grad[:d], c.d1, nil)
+	s.lin.x.addMulT(s.grad[:d], c.d1, nil)
 	floats.Scale(-1, s.grad[:d])
 	s.fam.gradient(s.grad[d:], a)
 	s.history.complete(s.grad)
@@ -373,12 +367,12 @@ func (s *factoredAlgebra) marginals(x *estimates, batch []int) error {
 		m = s.n
 	}
 	x.resize(m)
-	s.g.x.mul(x.m, s.cur.mean, batch)
-	v := dense.Resize(s.pg.h, s.g.x.cols)
+	s.lin.x.mul(x.m, s.cur.mean, batch)
+	v := dense.Resize(s.pg.h, s.lin.x.cols)
 	for j, p := range f.cur {
 		v[j] = 1 / p
 	}
-	s.g.x.quadDiag(x.v, v, batch)
+	s.lin.x.quadDiag(x.v, v, batch)
 	s.pg.h = v
 	return nil
 }
@@ -389,16 +383,16 @@ func (s *factoredAlgebra) marginals(x *estimates, batch []int) error {
 //
 // of Λ0 the diagonal alone in V₊⁻¹ and in B, which is V₊⁻¹ or, in the appendix, (1−r)Λ0 + rV⁻¹.
 func (s *factoredAlgebra) aim(x *estimates, batch []int, m paperMove) error {
-	t, f, d := &s.pg, s.fam.(*diagFamily), s.g.x.cols
+	t, f, d := &s.pg, s.fam.(*diagFamily), s.lin.x.cols
 	for k := range x.m {
 		x.d1[k] *= m.scale
 		x.d2[k] *= -m.scale
 	}
-	s.g.prior.mul(t.h, s.cur.mean, 1)
+	s.lin.prior.mul(t.h, s.cur.mean, 1)
 	floats.Scale(m.r-1, t.h)
-	s.g.x.addMulT(t.h, x.d1, batch)
+	s.lin.x.addMulT(t.h, x.d1, batch)
 	t.to, t.prior = dense.Resize(t.to, d), dense.Resize(t.prior, d)
-	s.g.prior.diagTo(t.prior)
+	s.lin.prior.diagTo(t.prior)
 	t.appendix = m.appendix
 	for j, p := range f.cur {
 		t.to[j] = m.r*p + (1-m.r)*t.prior[j]
@@ -406,7 +400,7 @@ func (s *factoredAlgebra) aim(x *estimates, batch []int, m paperMove) error {
 			t.h[j] /= t.to[j]
 		}
 	}
-	s.g.x.addSquares(t.to, x.d2, batch)
+	s.lin.x.addSquares(t.to, x.d2, batch)
 	return nil
 }
 
@@ -442,7 +436,7 @@ func (s *factoredAlgebra) take() error {
 		}
 		t.mean[j] = s.cur.mean[j] + h
 		if math.IsNaN(t.mean[j]+p) || math.IsInf(t.mean[j]+p, 0) {
-			return fmt.Errorf("weight %d (%s) would move to N(%v, %v): %w", j, s.g.names[j], t.mean[j], 1/p, ErrNotFinite)
+			return fmt.Errorf("weight %d (%s) would move to N(%v, %v): %w", j, s.lin.names[j], t.mean[j], 1/p, ErrNotFinite)
 		}
 	}
 	s.distance = floats.Distance(t.mean, s.cur.mean, 2)

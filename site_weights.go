@@ -4,13 +4,177 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/lapack/lapack64"
 )
+
+// weightPrior is N(μ0, Λ0⁻¹).
+type weightPrior struct {
+	mean []float64
+	prec []float64    // Λ0 where it is diagonal, or nil
+	full *weightState // Λ0 where it is not
+}
+
+// state returns the prior as a dense Gaussian about μ0, new.
+func (p *weightPrior) state() (*weightState, error) {
+	s := &weightState{}
+	if p.full != nil {
+		s.copyFrom(p.full)
+		return s, nil
+	}
+	d := len(p.prec)
+	s.resize(d)
+	for j, l := range p.prec {
+		s.p[j*d+j] = l
+	}
+	if !s.factor() {
+		return nil, fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
+	}
+	return s, nil
+}
+
+// weightState is a Gaussian over D weights: precision P and mean, about a mean
+// that whoever holds it knows.
+type weightState struct {
+	p      []float64 // P, lower triangle
+	l      []float64 // its Cholesky factor
+	inv    []float64 // V = P⁻¹, lower triangle; valid if hasInv
+	hasInv bool
+	logDet float64 // log|P|
+	mean   []float64
+}
+
+func (s *weightState) resize(d int) {
+	s.p, s.l, s.mean = dense.Resize(s.p, d*d), dense.Resize(s.l, d*d), dense.Resize(s.mean, d)
+}
+
+func (s *weightState) copyFrom(o *weightState) {
+	d := len(o.mean)
+	s.resize(d)
+	copy(s.p, o.p)
+	copy(s.l, o.l)
+	copy(s.mean, o.mean)
+	s.logDet, s.hasInv = o.logDet, o.hasInv
+	if o.hasInv {
+		s.inv = dense.Resize(s.inv, d*d)
+		copy(s.inv, o.inv)
+	}
+}
+
+// factor computes the factor of p and reports whether p is positive definite and finite.
+func (s *weightState) factor() bool {
+	d := len(s.mean)
+	copy(s.l, s.p)
+	s.hasInv = false
+	if !dense.Cholesky(s.l, d) {
+		return false
+	}
+	s.logDet = dense.LogDet(s.l, d)
+	return !math.IsNaN(s.logDet)
+}
+
+// invert makes inv valid.
+func (s *weightState) invert() {
+	if s.hasInv {
+		return
+	}
+	d := len(s.mean)
+	s.inv = dense.Resize(s.inv, d*d)
+	copy(s.inv, s.l)
+	lapack64.Potri(dense.LowerTriangle(s.inv, d))
+	s.hasInv = true
+}
+
+// variances stores the variances of the rows of x in v.
+func (s *weightState) variances(v []float64, x *design, index []int, buf *[]float64) {
+	if x.sparse != nil {
+		s.invert()
+	}
+	x.variances(v, s.l, s.inv, index, buf)
+}
+
+// moveTo makes s the Gaussian t, whose mean is a move from that of s.
+func (s *weightState) moveTo(t *weightState) {
+	floats.Add(t.mean, s.mean)
+	*s, *t = *t, *s
+}
+
+// diagTo stores the diagonal of Λ0 in dst.
+func (p *weightPrior) diagTo(dst []float64) {
+	copy(dst, p.prec)
+	if p.full != nil {
+		for j := range dst {
+			dst[j] = p.full.p[j*len(dst)+j]
+		}
+	}
+}
+
+// mul stores Λ0z in dst, both D×k.
+func (p *weightPrior) mul(dst, z []float64, k int) {
+	d := len(p.mean)
+	switch {
+	case p.full == nil:
+		for j, l := range p.prec {
+			floats.ScaleTo(dst[j*k:(j+1)*k], l, z[j*k:(j+1)*k])
+		}
+	case k == 1:
+		blas64.Symv(1, dense.Symmetric(p.full.p, d), dense.Vector(z), 0, dense.Vector(dst))
+	default:
+		clear(dst[:d*k])
+		for i := range d {
+			di, zi := dst[i*k:(i+1)*k], z[i*k:(i+1)*k]
+			for j, l := range p.full.p[i*d : i*d+i] {
+				floats.AddScaled(di, l, z[j*k:(j+1)*k])
+				floats.AddScaled(dst[j*k:(j+1)*k], l, zi)
+			}
+			floats.AddScaled(di, p.full.p[i*d+i], zi)
+		}
+	}
+}
+
+// logDet returns log|Λ0|.
+func (p *weightPrior) logDet() (s float64) {
+	if p.full != nil {
+		return p.full.logDet
+	}
+	for _, l := range p.prec {
+		s += math.Log(l)
+	}
+	return s
+}
+
+// solve stores Λ0⁻¹x in dst.
+func (p *weightPrior) solve(dst, x []float64) {
+	copy(dst, x)
+	if p.full != nil {
+		dense.Potrs(p.full.l, dst)
+		return
+	}
+	for j, l := range p.prec {
+		dst[j] /= l
+	}
+}
+
+// draw returns a draw of N(0, Λ0⁻¹).
+func (p *weightPrior) draw(rng *rand.Rand) []float64 {
+	z := make([]float64, len(p.mean))
+	for j := range z {
+		z[j] = rng.NormFloat64()
+		if p.full == nil {
+			z[j] /= math.Sqrt(p.prec[j])
+		}
+	}
+	if p.full != nil {
+		blas64.Trsv(blas.Trans, dense.LowerTriangle(p.full.l, len(z)), dense.Vector(z))
+	}
+	return z
+}
 
 // weightMover is the siteMover of linear functions η = Xw of D weights whose
 // Gaussian is at hand: a move costs Σ nnz² + D³/3 operations.
@@ -194,7 +358,7 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) er
 //
 // unless a step with a given β has left them.
 type weightAlgebra struct {
-	g     *GLM
+	lin   *linear
 	n     int
 	terms *terms
 	prior *weightState
@@ -217,12 +381,12 @@ type weightAlgebra struct {
 	unique   []int
 }
 
-func newWeightAlgebra(g *GLM) (*weightAlgebra, error) {
-	prior, err := g.prior.state()
+func newWeightAlgebra(l *linear) (*weightAlgebra, error) {
+	prior, err := l.prior.state()
 	if err != nil {
 		return nil, err
 	}
-	s := &weightAlgebra{g: g, n: g.x.rows, terms: g.terms, prior: prior}
+	s := &weightAlgebra{lin: l, n: l.x.rows, terms: l.terms, prior: prior}
 	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
 	s.run.copyFrom(s.prior)
 	s.ahead = true
@@ -231,7 +395,7 @@ func newWeightAlgebra(g *GLM) (*weightAlgebra, error) {
 
 // plan is one pass of blocks that grow, to come near, and then all rows at a time.
 func (s *weightAlgebra) plan() Plan {
-	first := min(max(32, 2*s.g.x.cols), (s.n+3)/4)
+	first := min(max(32, 2*s.lin.x.cols), (s.n+3)/4)
 	return Plan{Batch: first, Sampler: approach{first}}
 }
 
@@ -248,13 +412,13 @@ func (s *weightAlgebra) begin() {
 	if s.mover.x != nil {
 		return
 	}
-	s.mover.x, s.mover.base = s.g.x, s.prior
+	s.mover.x, s.mover.base = s.lin.x, s.prior
 	var base siteState
 	base.resize(s.n)
 	clear(base.gamma)
 	clear(base.a)
 	clear(base.m)
-	s.prior.variances(base.v, s.g.x, nil, &s.mover.buf)
+	s.prior.variances(base.v, s.lin.x, nil, &s.mover.buf)
 	s.batch.plain = s.n > 100000
 	s.batch.prepare(s.terms, nil, &s.mover, &base)
 }
@@ -314,8 +478,8 @@ func (s *weightAlgebra) sync() {
 func (s *weightAlgebra) sitesHere() error {
 	var t siteState
 	t.resize(s.n)
-	s.g.x.mul(t.m, s.run.mean, nil)
-	s.run.variances(t.v, s.g.x, nil, &s.mover.buf)
+	s.lin.x.mul(t.m, s.run.mean, nil)
+	s.run.variances(t.v, s.lin.x, nil, &s.mover.buf)
 	if err := s.terms.expect(&t, nil, s.workers); err != nil {
 		return err
 	}
@@ -348,13 +512,13 @@ func (s *weightAlgebra) block(batch []int) error {
 	batch = s.distinct(batch)
 	m := len(batch)
 	b.base.resize(m)
-	s.g.x.mul(b.base.m, s.run.mean, batch)
+	s.lin.x.mul(b.base.m, s.run.mean, batch)
 	for k, i := range batch {
 		b.base.gamma[k] = s.gamma[i]
 		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
 	}
 	s.before = append(s.before[:0], s.run.mean...)
-	if err := b.solve(&s.run, s.g.x, batch, s.terms); errors.Is(err, ErrNotFinite) {
+	if err := b.solve(&s.run, s.lin.x, batch, s.terms); errors.Is(err, ErrNotFinite) {
 		// Where the other rows have led, this block has no expectations: it is left
 		// out, and all rows together will tell.
 		s.distance, s.ahead = 0, true
@@ -404,7 +568,7 @@ func (s *weightAlgebra) evaluate() (Evaluation, error) {
 		return Evaluation{}, err
 	}
 	c := &s.batch.cur
-	s.blocks.mover.x, s.blocks.mover.index = s.g.x, nil
+	s.blocks.mover.x, s.blocks.mover.index = s.lin.x, nil
 	gap, _ := s.blocks.promise(&c.siteState, &s.mover.cur)
 	var precision float64
 	for i, v := range c.v {
@@ -437,22 +601,22 @@ func (s *weightAlgebra) marginals(x *estimates, batch []int) error {
 		m = s.n
 	}
 	x.resize(m)
-	s.g.x.mul(x.m, s.run.mean, batch)
-	s.run.variances(x.v, s.g.x, batch, &s.pg.buf)
+	s.lin.x.mul(x.m, s.run.mean, batch)
+	s.run.variances(x.v, s.lin.x, batch, &s.pg.buf)
 	return nil
 }
 
 // aim implements algebra: h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X), of which h is moved by the
 // metric to the move of the mean.
 func (s *weightAlgebra) aim(x *estimates, batch []int, m paperMove) error {
-	t, d := &s.pg, s.g.x.cols
+	t, d := &s.pg, s.lin.x.cols
 	t.w, t.h = dense.Resize(t.w, len(x.m)), dense.Resize(t.h, d)
 	for k := range x.m {
 		t.w[k] = -m.scale * x.d2[k]
 		x.d1[k] *= m.scale
 	}
 	blas64.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
-	s.g.x.addMulT(t.h, x.d1, batch)
+	s.lin.x.addMulT(t.h, x.d1, batch)
 	next := &t.next
 	next.resize(d)
 	for j := range next.p {
@@ -465,7 +629,7 @@ func (s *weightAlgebra) aim(x *estimates, batch []int, m paperMove) error {
 			return fmt.Errorf("metric of the mean update: %w", ErrNotPosDef)
 		}
 	}
-	s.g.x.addGram(next.p, t.w, batch, &t.buf)
+	s.lin.x.addGram(next.p, t.w, batch, &t.buf)
 	t.negative = len(t.w) > 0 && slices.Min(t.w) < 0
 	return nil
 }
@@ -505,7 +669,7 @@ func (s *weightAlgebra) take() error {
 	}
 	dense.Potrs(metric.l, t.h)
 	if j, ok := dense.AllFinite(t.h); !ok {
-		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.g.names[j], t.h[j], ErrNotFinite)
+		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.lin.names[j], t.h[j], ErrNotFinite)
 	}
 	s.distance = floats.Norm(t.h, 2)
 	floats.AddTo(t.next.mean, s.run.mean, t.h)
@@ -521,13 +685,13 @@ func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
 	t := &s.pg
 	var c siteState
 	c.resize(s.n)
-	s.g.x.mul(c.m, s.run.mean, nil)
-	s.run.variances(c.v, s.g.x, nil, &t.buf)
+	s.lin.x.mul(c.m, s.run.mean, nil)
+	s.run.variances(c.v, s.lin.x, nil, &t.buf)
 	if err := s.terms.expect(&c, nil, s.workers); err != nil {
 		return math.NaN(), math.NaN(), err
 	}
 	s.run.invert()
-	d := s.g.x.cols
+	d := s.lin.x.cols
 	kl := s.run.logDet - s.prior.logDet - float64(d)
 	t.h = dense.Resize(t.h, d)
 	blas64.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))

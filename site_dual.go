@@ -8,31 +8,31 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// dualAlgebra is that of a GLM with at least as many weights as rows: a
+// dualAlgebra is that of a linear model with at least as many weights as rows: a
 // Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ, whose
 // sites are those of the rows.
 type dualAlgebra struct {
 	*denseAlgebra
-	g *GLM
+	lin *linear
 }
 
-func newDualAlgebra(g *GLM, workers int) (*dualAlgebra, error) {
-	s, err := newDenseAlgebra(g.terms, g.gram(), workers)
+func newDualAlgebra(l *linear, workers int) (*dualAlgebra, error) {
+	s, err := newDenseAlgebra(l.terms, l.gram(), workers)
 	if err != nil {
 		return nil, err
 	}
-	return &dualAlgebra{s, g}, nil
+	return &dualAlgebra{s, l}, nil
 }
 
 // gram returns K = XΛ0⁻¹Xᵀ, full.
-func (g *GLM) gram() []float64 {
-	n, d := g.Len(), g.Dim()
+func (l *linear) gram() []float64 {
+	n, d := l.x.rows, len(l.names)
 	k := make([]float64, n*n)
 	x, z := make([]float64, d), make([]float64, d)
 	for i := range n {
-		g.x.dense1(x, i)
-		g.prior.solve(z, x)
-		g.x.mul(k[i*n:(i+1)*n], z, nil)
+		l.x.dense1(x, i)
+		l.prior.solve(z, x)
+		l.x.mul(k[i*n:(i+1)*n], z, nil)
 		k[i*n+i] = math.Max(0, floats.Dot(x, z))
 	}
 	for i := range n { // symmetric to the last bit
@@ -51,17 +51,17 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	if err := s.refresh(false); err != nil {
 		return nil, nil, err
 	}
-	n, d := s.g.Len(), s.g.Dim()
+	n, d := s.n, len(s.lin.names)
 	gamma := append([]float64(nil), s.cur.gamma...)
 	b := make([]float64, n) // V⁻¹m = Xᵀb
 	for i, a := range s.cur.a {
 		b[i] = a + gamma[i]*s.cur.m[i]
 	}
-	cov := &dualCov{x: s.g.x, gamma: gamma, prior: &s.g.prior, fac: new(dense.Sites)}
+	cov := &dualCov{x: s.lin.x, gamma: gamma, prior: &s.lin.prior, fac: new(dense.Sites)}
 	h, mean := make([]float64, d), make([]float64, d)
 	if d <= primalWeights {
 		if w, err := cov.state(); err == nil {
-			s.g.x.addMulT(mean, b, nil)
+			s.lin.x.addMulT(mean, b, nil)
 			dense.Potrs(w.l, mean)
 			clear(w.mean)
 			return mean, &fullCov{s: w}, nil
@@ -72,7 +72,7 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	}
 	cov.fac.Solve(b) // K⁻¹ times the linear predictors
 	cov.fac.C = nil  // K is not needed any more
-	s.g.x.addMulT(h, b, nil)
-	s.g.prior.solve(mean, h)
+	s.lin.x.addMulT(h, b, nil)
+	s.lin.prior.solve(mean, h)
 	return mean, cov, nil
 }
