@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -12,10 +13,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// output runs the program and returns what it printed.
+// output runs the program in a folder of its own, so that what it writes goes with the test, and returns
+// what it printed.
 func output(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	t.Chdir(t.TempDir())
+	out, err := os.Create("out")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +81,28 @@ func TestRun(t *testing.T) {
 	}
 	if last[0] != last[1] {
 		t.Errorf("lda-c %q, docword %q", last[0], last[1])
+	}
+}
+
+// No test may overwrite the committed picture: what is written without -out is written to the current folder.
+func TestPictureIsKept(t *testing.T) {
+	before, err := os.ReadFile("ctm.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed, err := filepath.Abs("ctm.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var corpus strings.Builder
+	for n := range 8 {
+		fmt.Fprintf(&corpus, "2 %d:3 %d:2\n", n%4, 4+n%3)
+	}
+	if out, err := output(t, "-corpus", write(t, "corpus", corpus.String()), "-vocab", write(t, "vocab", "a\nb\nc\nd\ne\nf\ng\n"), "-topics", "2", "-draws", "10"); err != nil {
+		t.Fatalf("%v, printed %s", err, out)
+	}
+	if after, err := os.ReadFile(committed); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a test has overwritten %s (%v)", committed, err)
 	}
 }
 
