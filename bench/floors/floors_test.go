@@ -1,0 +1,79 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+// most are the counts of the library. They may only fall: when one has, lower it here.
+var most = map[string]int{
+	"files in the root":                   61,
+	"rooms":                               64,
+	"arrows":                              395,
+	"arrows, those to errors.go left out": 344,
+	"floors":                              11,
+	"circles":                             0,
+	"arrows from model to model":          7,
+	"assertions to unnamed interfaces":    35,
+	"exported types":                      131,
+	"exported names":                      864,
+}
+
+// TestHouse: the library gets no more tangled than it is, and has no more names.
+func TestHouse(t *testing.T) {
+	m, err := load("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, c := range m.counts() {
+		limit, ok := most[c.what]
+		if !ok {
+			continue
+		}
+		seen++
+		switch {
+		case c.n > limit:
+			t.Errorf("%s: %d, at most %d; go run ./bench/floors -v shows them", c.what, c.n, limit)
+		case c.n < limit:
+			t.Logf("%s: %d; lower the limit, which is %d", c.what, c.n, limit)
+		}
+	}
+	if seen != len(most) {
+		t.Errorf("%d of %d limits are of something that is counted", seen, len(most))
+	}
+}
+
+// TestSmallHouse: the counts of a module that is small enough to count by hand.
+func TestSmallHouse(t *testing.T) {
+	m, err := load("testdata/small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := m.house()
+	var arrows []string
+	for _, a := range h.sorted() {
+		arrows = append(arrows, a.from+" "+a.to)
+	}
+	want := []string{"glm.go errors.go", "glm.go gp_fit.go", "gp.go gp_fit.go", "gp_fit.go gp.go", "gp_fit.go internal/"}
+	if !slices.Equal(arrows, want) {
+		t.Errorf("arrows %q, want %q", arrows, want)
+	}
+	if c := h.circles(); len(c) != 1 || !slices.Equal(c[0], []string{"gp.go", "gp_fit.go"}) {
+		t.Errorf("circles %q", c)
+	}
+	got := make(map[string]int)
+	for _, c := range m.counts() {
+		got[c.what] = c.n
+	}
+	for what, n := range map[string]int{
+		"files in the root": 4, "rooms": 5, "arrows": 5, "arrows, those to errors.go left out": 4,
+		"floors": 3, "circles": 1, "arrows from model to model": 1, "assertions to unnamed interfaces": 2,
+		// Fitter, GLM, GP and Names; GP.X, GP.Fit, Fit and ErrGP.
+		"exported types": 4, "exported names": 8, "methods of exported interfaces": 2,
+	} {
+		if got[what] != n {
+			t.Errorf("%s: %d, want %d", what, got[what], n)
+		}
+	}
+}

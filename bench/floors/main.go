@@ -1,0 +1,50 @@
+// Command floors draws the library as a house: each file of the root is a room, and so are the folders
+// internal, data and bench as a whole. A room that uses a name which another one declares has an arrow to
+// it. A room stands one floor above the highest of those that it uses; rooms in a circle are one room.
+//
+//	go run ./bench/floors        # the floors, the circles and the counts
+//	go run ./bench/floors -v     # each arrow with the names that make it
+//
+// Uses are those that the type checker resolves, fields and methods included. Tests and examples are left
+// out. The test of this package holds the counts against a table, in which they may only fall.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	verbose := flag.Bool("v", false, "print each arrow and the names that make it")
+	dir := flag.String("dir", ".", "`folder` of the module")
+	flag.Parse()
+	m, err := load(*dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "floors:", err)
+		os.Exit(1)
+	}
+	h := m.house()
+	if *verbose {
+		for _, a := range h.sorted() {
+			fmt.Printf("%s → %s: %s\n", a.from, a.to, strings.Join(h.names(a), " "))
+		}
+		fmt.Println()
+	}
+	for i, floor := range h.floors() {
+		fmt.Printf("%2d  %s\n", i+1, strings.Join(floor, " "))
+	}
+	for _, c := range h.circles() {
+		fmt.Printf("circle: %s\n", strings.Join(c, " "))
+	}
+	for _, a := range h.between() {
+		fmt.Printf("from model to model: %s → %s: %s\n", a.from, a.to, strings.Join(h.names(a), " "))
+	}
+	for _, pos := range m.unnamed() {
+		fmt.Printf("asserts an unnamed interface: %s\n", pos)
+	}
+	for _, c := range m.counts() {
+		fmt.Printf("%5d  %s\n", c.n, c.what)
+	}
+}

@@ -1,0 +1,5 @@
+package small
+
+import "errors"
+
+var ErrGP = errors.New("small: no process")

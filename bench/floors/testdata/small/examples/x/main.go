@@ -1,0 +1,5 @@
+package main
+
+import "small"
+
+func main() { _ = small.ErrGP }

@@ -1,0 +1,3 @@
+package deep
+
+const Zero = 0
