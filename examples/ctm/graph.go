@@ -5,25 +5,24 @@ import (
 	"math"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/examples/internal/draw"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
 // drawGraph draws the topics on a circle, as large as they are frequent, joined where they are correlated:
 // a solid line where they go together, a dashed one where they avoid each other, the wider the stronger.
 func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) error {
 	k := len(name)
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	p := plot.New()
-	p.Title.Text = "Topics, as large as they are frequent. Solid: they go together; dashed: they avoid each other"
-	p.Title.TextStyle.Font.Size = vg.Points(11)
-	p.Title.Padding = vg.Points(6)
+	p := draw.New("Topics, as large as they are frequent. Solid: they go together; dashed: they avoid each other", "", "")
+	p.Title.TextStyle.Font.Size = vg.Points(10)
 	p.HideAxes()
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks{}, plot.ConstantTicks{} // no grid
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -1.75, 1.75, -1.45, 1.45
 
 	at := make(plotter.XYs, k)
@@ -31,7 +30,7 @@ func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) 
 		angle := 2 * math.Pi * (float64(i) + 0.5) / float64(k)
 		at[t] = plotter.XY{X: math.Cos(angle), Y: math.Sin(angle)}
 	}
-	together, apart := color.RGBA{0, 64, 128, 255}, color.RGBA{196, 88, 0, 255}
+	together, apart := draw.Blue, draw.Orange
 	for _, e := range strongest(corr, 2*k) {
 		c := corr.At(e[0], e[1])
 		if math.Abs(c) < 0.1 {
@@ -46,7 +45,7 @@ func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) 
 		if c < 0 {
 			line.Width = vg.Points(0.5 + 3*math.Abs(c))
 			line.Color = fade(apart, math.Abs(c))
-			line.Dashes = []vg.Length{vg.Points(5), vg.Points(4)}
+			line.Dashes = draw.Dashed
 		}
 		p.Add(line)
 	}
@@ -54,8 +53,8 @@ func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) 
 	if err != nil {
 		return err
 	}
-	nodes.GlyphStyleFunc = func(i int) draw.GlyphStyle {
-		return draw.GlyphStyle{Color: color.RGBA{30, 30, 30, 255}, Shape: draw.CircleGlyph{}, Radius: vg.Points(3 + 18*math.Sqrt(share[i]))}
+	nodes.GlyphStyleFunc = func(i int) vgdraw.GlyphStyle {
+		return vgdraw.GlyphStyle{Color: draw.Black, Shape: vgdraw.CircleGlyph{}, Radius: vg.Points(3 + 18*math.Sqrt(share[i]))}
 	}
 	p.Add(nodes)
 	for i, xy := range at {
@@ -77,7 +76,7 @@ func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) 
 		label.TextStyle[0] = style
 		p.Add(label)
 	}
-	return p.Save(7*vg.Inch, 5.6*vg.Inch, path)
+	return draw.Save(path, 18, 14, p)
 }
 
 // fade mixes a colour with white, the less of it the weaker the correlation.

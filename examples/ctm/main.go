@@ -79,18 +79,6 @@ func find(post *pgsvi.CTMPosterior, train, test *pgsvi.Corpus, words, draws int)
 	return &findings{post, score, names, coherence}, err
 }
 
-func main() {
-	// Ctrl-C ends a fit early, with an error that says so.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "ctm:", err)
-		os.Exit(1)
-	}
-}
-
 // options are the flags.
 type options struct {
 	corpus, vocab, method, protocol, out, save string
@@ -115,7 +103,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.words, "words", 8, "top words of a topic to print")
 	fs.IntVar(&o.workers, "workers", 0, "goroutines for training; 0 means one for each core")
 	fs.IntVar(&o.draws, "draws", 0, "draws a document when scoring; 0 means the 10,000 of the protocol")
-	fs.StringVar(&o.out, "out", "ctm.png", "picture of the correlations; empty means none")
+	fs.StringVar(&o.out, "out", "ctm.png", "PNG `FILE` for the picture of the correlations; empty means none")
 	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.LoadCTM reads")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -129,8 +117,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		return nil, errors.New("-vocab without -corpus")
 	}
 	// A file that cannot be written is better found out before the fit.
-	if ext := filepath.Ext(o.out); o.out != "" && !slices.Contains([]string{".png", ".pdf", ".svg", ".jpg", ".eps", ".tif"}, ext) {
-		return nil, fmt.Errorf("-out %s: unknown kind of picture %q", o.out, ext)
+	if o.out != "" && filepath.Ext(o.out) != ".png" {
+		return nil, fmt.Errorf("-out %s: want a name that ends in .png", o.out)
 	}
 	for _, path := range []string{o.out, o.save} {
 		if info, err := os.Stat(filepath.Dir(path)); path != "" && (err != nil || !info.IsDir()) {
@@ -360,4 +348,18 @@ func saveTo(path string, post *pgsvi.CTMPosterior) (err error) {
 		return err
 	}
 	return w.Flush()
+}
+
+//go:generate go run -C ../.. ./examples/ctm -out examples/ctm/ctm.png
+
+func main() {
+	// Ctrl-C ends a fit early, with an error that says so.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "ctm:", err)
+		os.Exit(1)
+	}
 }

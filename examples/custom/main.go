@@ -28,21 +28,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-func main() {
-	seed := flag.Uint64("seed", 1, "seed of the data and of the check")
-	flag.Parse()
-	if err := run(context.Background(), *seed); err != nil {
-		fmt.Fprintln(os.Stderr, "custom:", err)
-		os.Exit(1)
-	}
-}
-
 const scale = 0.2 // of the noise
-
-var (
-	names = []string{"a", "log tau", "c"}
-	truth = []float64{3, math.Log(2), 0.5}
-)
 
 // curve returns the mean of an observation at time t.
 func curve(z []float64, t float64) float64 {
@@ -111,15 +97,6 @@ func generate(n int, rng *rand.Rand) (t, y []float64) {
 	return t, y
 }
 
-// estimate is what importance sampling says of the exact posterior.
-type estimate struct {
-	mean, sd            []float64
-	elbo, elboErr       float64
-	logEvidence, stderr float64
-	effective           float64 // draws that would be as good, were they from the posterior
-	draws               int
-}
-
 // importance weights draws from q by p(y, z)/q(z): the weighted draws are from
 // the exact posterior, whatever q is, the mean weight is the evidence, and the
 // mean of its logarithm is the ELBO of q. It works if q is close to the
@@ -154,4 +131,27 @@ func importance(ll pgsvi.LogLik, prior, q pgsvi.Dist, draws int, rng *rand.Rand)
 	e.effective = 1 / squares
 	e.stderr = math.Sqrt(1/e.effective - 1/float64(draws))
 	return e
+}
+
+// estimate is what importance sampling says of the exact posterior.
+type estimate struct {
+	mean, sd            []float64
+	elbo, elboErr       float64
+	logEvidence, stderr float64
+	effective           float64 // draws that would be as good, were they from the posterior
+	draws               int
+}
+
+var (
+	names = []string{"a", "log tau", "c"}
+	truth = []float64{3, math.Log(2), 0.5}
+)
+
+func main() {
+	seed := flag.Uint64("seed", 1, "seed of the data and of the check")
+	flag.Parse()
+	if err := run(context.Background(), *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "custom:", err)
+		os.Exit(1)
+	}
 }

@@ -26,16 +26,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-func main() {
-	out := flag.String("out", "divergence.png", "PNG `file` to draw to; empty for none")
-	seed := flag.Uint64("seed", 1, "seed of the data")
-	flag.Parse()
-	if err := run(context.Background(), *out, *seed); err != nil {
-		fmt.Fprintln(os.Stderr, "divergence:", err)
-		os.Exit(1)
-	}
-}
-
 // renyi returns Rényi's divergence of order alpha in (0, 1) between Gaussians,
 //
 //	D(q‖q0) = log ∫ q^α q0^(1−α) dz / (α − 1)
@@ -67,8 +57,6 @@ func renyi(alpha float64) pgsvi.DivergenceFunc {
 		return 0.5*alpha*mat.Dot(d, &x) + logs/(2*(1-alpha))
 	}
 }
-
-const steps = 15
 
 func run(ctx context.Context, out string, seed uint64) error {
 	gp, err := model(seed)
@@ -136,6 +124,8 @@ func run(ctx context.Context, out string, seed uint64) error {
 	return err
 }
 
+const steps = 15
+
 // path is the excess of −ELBO after each step.
 type path struct {
 	name    string
@@ -201,4 +191,14 @@ func printTable(w io.Writer, paths []path) error {
 	}
 	fmt.Fprintln(tw)
 	return tw.Flush()
+}
+
+func main() {
+	out := flag.String("out", "divergence.png", "PNG `file` to draw to; empty for none")
+	seed := flag.Uint64("seed", 1, "seed of the data")
+	flag.Parse()
+	if err := run(context.Background(), *out, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "divergence:", err)
+		os.Exit(1)
+	}
 }

@@ -29,56 +29,6 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-func main() {
-	out := flag.String("out", "gp1d.png", "PNG `file` to draw to; empty for none")
-	seed := flag.Uint64("seed", 1, "seed of the data")
-	flag.Parse()
-	if err := run(context.Background(), *out, *seed); err != nil {
-		fmt.Fprintln(os.Stderr, "gp1d:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, out string, seed uint64) error {
-	counts, err := fitCounts(ctx, rand.New(rand.NewPCG(seed, 1)))
-	if err != nil {
-		return fmt.Errorf("counts: %w", err)
-	}
-	robust, err := fitRobust(ctx, rand.New(rand.NewPCG(seed, 2)))
-	if err != nil {
-		return fmt.Errorf("outliers: %w", err)
-	}
-	if err := printTable(os.Stdout, counts, robust); err != nil {
-		return err
-	}
-	if out == "" {
-		return nil
-	}
-	if err := savePlot(out, counts, robust); err != nil {
-		return err
-	}
-	_, err = fmt.Println("\nwrote", out)
-	return err
-}
-
-// column makes a matrix of one column: the inputs of a function of one variable.
-func column(x []float64) *mat.Dense { return mat.NewDense(len(x), 1, x) }
-
-// counts is the first panel.
-type counts struct {
-	x, y             []float64
-	grid, truth      []float64
-	mean, lo, hi     []float64 // of the rate
-	countLo, countHi []float64 // of a count
-	res              *pgsvi.Result
-}
-
-// rate is the true rate of accidents a year.
-func rate(year float64) float64 {
-	fall := 1 / (1 + math.Exp((year-1892)/4)) // safer, within a few years
-	return 0.8 + 2.6*fall + 0.9*math.Exp(-math.Pow((year-1935)/9, 2)/2)
-}
-
 func fitCounts(ctx context.Context, rng *rand.Rand) (*counts, error) {
 	c := &counts{}
 	for year := 1851.0; year <= 1960; year++ {
@@ -123,20 +73,8 @@ func fitCounts(ctx context.Context, rng *rand.Rand) (*counts, error) {
 	return c, nil
 }
 
-// robust is the second panel.
-type robust struct {
-	x, y               []float64
-	grid, truth        []float64
-	studentT, gaussian *regression
-}
-
-// regression is a fit of the second panel.
-type regression struct {
-	lik      pgsvi.Likelihood
-	res      *pgsvi.Result
-	mean, sd []float64 // of the function on the grid
-	rms      float64   // distance of the mean from the truth
-}
+// column makes a matrix of one column: the inputs of a function of one variable.
+func column(x []float64) *mat.Dense { return mat.NewDense(len(x), 1, x) }
 
 func fitRobust(ctx context.Context, rng *rand.Rand) (*robust, error) {
 	f := func(x float64) float64 { return math.Sin(x) + 0.3*x }
@@ -194,9 +132,61 @@ func (r *robust) best(ctx context.Context, liks []pgsvi.Likelihood) (*regression
 	return best, nil
 }
 
+// counts is the first panel.
+type counts struct {
+	x, y             []float64
+	grid, truth      []float64
+	mean, lo, hi     []float64 // of the rate
+	countLo, countHi []float64 // of a count
+	res              *pgsvi.Result
+}
+
+// rate is the true rate of accidents a year.
+func rate(year float64) float64 {
+	fall := 1 / (1 + math.Exp((year-1892)/4)) // safer, within a few years
+	return 0.8 + 2.6*fall + 0.9*math.Exp(-math.Pow((year-1935)/9, 2)/2)
+}
+
+// robust is the second panel.
+type robust struct {
+	x, y               []float64
+	grid, truth        []float64
+	studentT, gaussian *regression
+}
+
+// regression is a fit of the second panel.
+type regression struct {
+	lik      pgsvi.Likelihood
+	res      *pgsvi.Result
+	mean, sd []float64 // of the function on the grid
+	rms      float64   // distance of the mean from the truth
+}
+
 // rms returns the root mean square of the differences.
 func rms(a, b []float64) float64 {
 	return floats.Distance(a, b, 2) / math.Sqrt(float64(len(a)))
+}
+
+func run(ctx context.Context, out string, seed uint64) error {
+	counts, err := fitCounts(ctx, rand.New(rand.NewPCG(seed, 1)))
+	if err != nil {
+		return fmt.Errorf("counts: %w", err)
+	}
+	robust, err := fitRobust(ctx, rand.New(rand.NewPCG(seed, 2)))
+	if err != nil {
+		return fmt.Errorf("outliers: %w", err)
+	}
+	if err := printTable(os.Stdout, counts, robust); err != nil {
+		return err
+	}
+	if out == "" {
+		return nil
+	}
+	if err := savePlot(out, counts, robust); err != nil {
+		return err
+	}
+	_, err = fmt.Println("\nwrote", out)
+	return err
 }
 
 func printTable(w io.Writer, c *counts, r *robust) error {
@@ -211,4 +201,16 @@ func printTable(w io.Writer, c *counts, r *robust) error {
 		row("outliers", f.lik, len(r.y), f.res, f.rms)
 	}
 	return tw.Flush()
+}
+
+//go:generate go run -C ../.. ./examples/gp1d -out examples/gp1d/gp1d.png
+
+func main() {
+	out := flag.String("out", "gp1d.png", "PNG `file` to draw to; empty for none")
+	seed := flag.Uint64("seed", 1, "seed of the data")
+	flag.Parse()
+	if err := run(context.Background(), *out, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "gp1d:", err)
+		os.Exit(1)
+	}
 }

@@ -35,33 +35,12 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-func main() {
-	// Ctrl-C ends a fit early, with an error that says so.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "gpclass:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
-	opt, err := parseFlags(args, stderr)
-	if err != nil {
-		return err
-	}
-	train, test, err := opt.load()
-	if err != nil {
-		return err
-	}
-	set := opt.settings(train)
-
+// fit fits one model by three kinds of steps.
+func (o *options) fit(ctx context.Context, train, test data, set settings, stderr *os.File) ([]*fit, error) {
 	kernel := pgsvi.SquaredExp{Scale: set.scale, Length: set.length}
-	gp, err := pgsvi.NewGP(train.x, train.y, kernel, opt.likelihood)
+	gp, err := pgsvi.NewGP(train.x, train.y, kernel, o.likelihood)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	gp.Jitter = set.jitter
 	// The Estimator is for steps with a given step size, the third method below.
@@ -74,53 +53,20 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	}{
 		{"block", &pgsvi.Solver{}},
 		{"batch", &pgsvi.Solver{BatchSize: gp.Len()}},
-		{"PG-SVI", published(gp.Len(), set.betaN)}, // step size betaN/N, mini-batches of 5, 10 passes
+		// As published: a constant step size and reshuffled mini-batches.
+		{"PG-SVI", &pgsvi.Solver{StepSize: pgsvi.ConstantStep(set.betaN / float64(gp.Len())), BatchSize: 5, MaxPasses: 10}},
 	}
-
-	fmt.Fprintf(stdout, "%s: %d training rows, %d test rows, length %.4g, scale %.4g, jitter %.4g\n\n",
-		opt.name(), gp.Len(), test.len(), set.length, set.scale, set.jitter)
 	var fits []*fit
 	for _, m := range methods {
-		m.solver.Src = rand.NewPCG(opt.seed, 0)
+		m.solver.Src = rand.NewPCG(o.seed, 0)
 		f, err := fitGP(ctx, m.name, gp, m.solver, test, stderr)
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
 		fits = append(fits, f)
 	}
-
-	if err := printTable(stdout, fits); err != nil {
-		return err
-	}
-	if opt.out != "" {
-		if err := savePlot(opt.out, opt.name(), fits); err != nil {
-			return err
-		}
-		fmt.Fprintf(stdout, "\nwrote %s\n", opt.out)
-	}
-	f := fits[0]
-	_, err = fmt.Fprintf(stdout, "\nneg_elbo=%.6f test_bits=%.6f error=%.4f passes=%g seconds=%.2f\n",
-		-f.res.ELBO, f.score.bits, f.score.errors, f.res.Passes, f.seconds)
-	return err
+	return fits, nil
 }
-
-// published returns the Solver of PG-SVI as published, for n data: a constant step size
-// and reshuffled mini-batches of 5, for 10 passes.
-func published(n int, betaN float64) *pgsvi.Solver {
-	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: 5, MaxPasses: 10}
-}
-
-// A fit is what one method reached and how it got there.
-type fit struct {
-	name    string
-	res     *pgsvi.Result
-	score   score
-	seconds float64
-	curve   []point // one point a pass, from the prior on
-}
-
-// A point of a curve.
-type point struct{ passes, negELBO, bits float64 }
 
 // fitGP runs s on gp, scoring the predictions on test after every pass.
 func fitGP(ctx context.Context, name string, gp *pgsvi.GP, s *pgsvi.Solver, test data, stderr *os.File) (*fit, error) {
@@ -171,6 +117,51 @@ func fitGP(ctx context.Context, name string, gp *pgsvi.GP, s *pgsvi.Solver, test
 	return f, nil
 }
 
+// A fit is what one method reached and how it got there.
+type fit struct {
+	name    string
+	res     *pgsvi.Result
+	score   score
+	seconds float64
+	curve   []point // one point a pass, from the prior on
+}
+
+// A point of a curve.
+type point struct{ passes, negELBO, bits float64 }
+
+func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
+	opt, err := parseFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	train, test, err := opt.load()
+	if err != nil {
+		return err
+	}
+	set := opt.settings(train)
+
+	fmt.Fprintf(stdout, "%s: %d training rows, %d test rows, length %.4g, scale %.4g, jitter %.4g\n\n",
+		opt.name(), train.len(), test.len(), set.length, set.scale, set.jitter)
+	fits, err := opt.fit(ctx, train, test, set, stderr)
+	if err != nil {
+		return err
+	}
+
+	if err := printTable(stdout, fits); err != nil {
+		return err
+	}
+	if opt.out != "" {
+		if err := savePlot(opt.out, opt.name(), fits); err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "\nwrote %s\n", opt.out)
+	}
+	f := fits[0]
+	_, err = fmt.Fprintf(stdout, "\nneg_elbo=%.6f test_bits=%.6f error=%.4f passes=%g seconds=%.2f\n",
+		-f.res.ELBO, f.score.bits, f.score.errors, f.res.Passes, f.seconds)
+	return err
+}
+
 func printTable(w io.Writer, fits []*fit) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "method\tpasses\t-ELBO\tgap\ttest bits\terror\tseconds\tended\t")
@@ -185,4 +176,18 @@ func printTable(w io.Writer, fits []*fit) error {
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+//go:generate go run -C ../.. ./examples/gpclass -out examples/gpclass/gpclass.png
+
+func main() {
+	// Ctrl-C ends a fit early, with an error that says so.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "gpclass:", err)
+		os.Exit(1)
+	}
 }

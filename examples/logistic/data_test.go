@@ -146,7 +146,7 @@ func TestScores(t *testing.T) {
 }
 
 func TestBins(t *testing.T) {
-	bins := binned([]float64{0, 0.1, 0.5, 1}, []float64{-1, 1, 1, 1})
+	bins := binned(5, []float64{0, 0.1, 0.5, 1}, []float64{-1, 1, 1, 1})
 	if len(bins) != 5 || bins[0].rows != 2 || bins[0].ones != 1 || bins[2].rows != 1 || bins[4].rows != 1 || bins[4].predictions != 1 {
 		t.Errorf("bins %+v", bins)
 	}

@@ -38,72 +38,28 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-func main() {
-	log.SetFlags(0)
-	log.SetPrefix("logistic: ")
-	// Ctrl-C ends a fit early, with an error that says so.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	opt, err := parseFlags()
-	if err == nil {
-		err = run(ctx, opt)
-	}
+// fit sees the rows as often as it takes. Nothing has to be tuned: a nil Solver
+// stops when the ELBO is as good as at its maximum.
+func fit(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+	glm, err := pgsvi.NewGLM(train.x, train.y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {
-		log.Fatal(err)
+		return nil, nil, err
 	}
+	return glm.Fit(ctx, nil)
 }
 
-// options are what the command line says.
-type options struct {
-	source
-	glm    pgsvi.GLMOptions
-	stream bool
-	out    string
-}
-
-func parseFlags() (*options, error) {
-	o := &options{}
-	flag.StringVar(&o.data, "data", "ionosphere", "data set of testdata: ionosphere or sonar")
-	flag.StringVar(&o.train, "train", "", "CSV or LIBSVM `file` to train on instead, which may be packed by gzip")
-	flag.StringVar(&o.test, "test", "", "`file` to test on, with -train (default: a fifth of the rows of -train)")
-	flag.StringVar(&o.response, "response", "", "`name` of the column of labels of a CSV file (default: the last column)")
-	flag.StringVar(&o.positive, "positive", "", "`label` of a CSV file whose probability is predicted (default: the second in sorted order)")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the rows held out without -test")
-	flag.Float64Var(&o.glm.PriorSD, "prior-sd", 1, "prior standard deviation of the weights: how many logits a feature may well move the odds,\n"+
-		"for each standard deviation of the feature with -autoscale, for each unit of it without")
-	flag.BoolVar(&o.glm.Intercept, "intercept", true, "have an intercept, with a prior standard deviation of 10")
-	flag.BoolVar(&o.glm.Autoscale, "autoscale", true, "measure features in their standard deviations\n"+
-		"(default: true for CSV; false for LIBSVM, whose features mostly are of one scale, and with -stream)")
-	flag.BoolVar(&o.stream, "stream", false, "see each row once, in one pass, as if there were too many for memory")
-	covariance := flag.String("covariance", "auto", "covariance of the weights: auto, full, lowrank or diagonal")
-	flag.StringVar(&o.out, "out", "logistic.png", "PNG `file` to draw to; empty for none")
-	flag.Parse()
-
-	given := map[string]bool{}
-	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if !given["autoscale"] {
-		o.glm.Autoscale = !o.stream && (o.train == "" || isCSV(o.train))
+// fitStream sees each row once. The rows need not be in memory, as they are here:
+// AddAll takes those of a file as well; see examples/stream.
+func fitStream(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.GLMPosterior, error) {
+	_, cols := train.x.Dims()
+	s, err := pgsvi.NewGLMStream(cols, pgsvi.BernoulliLogit{}, opt)
+	if err != nil {
+		return nil, err
 	}
-	var known bool
-	o.glm.Covariance, known = map[string]pgsvi.Covariance{
-		"auto": pgsvi.AutoCovariance, "full": pgsvi.FullCovariance,
-		"lowrank": pgsvi.LowRankCovariance, "diagonal": pgsvi.DiagonalCovariance,
-	}[*covariance]
-	switch {
-	case flag.NArg() > 0:
-		return nil, fmt.Errorf("unexpected argument %q", flag.Arg(0))
-	case !known:
-		return nil, fmt.Errorf("-covariance is %q, want auto, full, lowrank or diagonal", *covariance)
-	case given["data"] && o.train != "":
-		return nil, fmt.Errorf("give -data or -train, not both")
-	case (o.response != "" || o.positive != "") && !isCSV(o.train):
-		return nil, fmt.Errorf("-response and -positive need a -train in CSV")
-	case o.test != "" && o.train == "":
-		return nil, fmt.Errorf("-test needs -train")
-	case !(o.glm.PriorSD > 0): // the library reads 0 as 1
-		return nil, fmt.Errorf("-prior-sd is %v, want a positive number", o.glm.PriorSD)
+	if err := s.AddAll(ctx, pgsvi.Rows(train.x, train.y)); err != nil {
+		return nil, err
 	}
-	return o, nil
+	return s.Posterior()
 }
 
 func run(ctx context.Context, opt *options) error {
@@ -146,30 +102,6 @@ func run(ctx context.Context, opt *options) error {
 	_, err = fmt.Printf("\nneg_elbo=%s test_nats=%.6f error=%.6f passes=%g seconds=%.2f\n",
 		number(-elbo), m.nats, m.error, passes, seconds)
 	return err
-}
-
-// fit sees the rows as often as it takes. Nothing has to be tuned: a nil Solver
-// stops when the ELBO is as good as at its maximum.
-func fit(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
-	glm, err := pgsvi.NewGLM(train.x, train.y, pgsvi.BernoulliLogit{}, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	return glm.Fit(ctx, nil)
-}
-
-// fitStream sees each row once. The rows need not be in memory, as they are here:
-// AddAll takes those of a file as well; see examples/stream.
-func fitStream(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.GLMPosterior, error) {
-	_, cols := train.x.Dims()
-	s, err := pgsvi.NewGLMStream(cols, pgsvi.BernoulliLogit{}, opt)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.AddAll(ctx, pgsvi.Rows(train.x, train.y)); err != nil {
-		return nil, err
-	}
-	return s.Posterior()
 }
 
 // printWeights prints the table of the weights, or of those that stand out of many.
@@ -230,4 +162,74 @@ func (d data) baseRate() float64 {
 		}
 	}
 	return k / float64(len(d.y)+1)
+}
+
+// options are what the command line says.
+type options struct {
+	source
+	glm    pgsvi.GLMOptions
+	stream bool
+	out    string
+}
+
+func parseFlags() (*options, error) {
+	o := &options{}
+	flag.StringVar(&o.data, "data", "ionosphere", "data set of testdata: ionosphere or sonar")
+	flag.StringVar(&o.train, "train", "", "CSV or LIBSVM `file` to train on instead, which may be packed by gzip")
+	flag.StringVar(&o.test, "test", "", "`file` to test on, with -train (default: a fifth of the rows of -train)")
+	flag.StringVar(&o.response, "response", "", "`name` of the column of labels of a CSV file (default: the last column)")
+	flag.StringVar(&o.positive, "positive", "", "`label` of a CSV file whose probability is predicted (default: the second in sorted order)")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the rows held out without -test")
+	flag.Float64Var(&o.glm.PriorSD, "prior-sd", 1, "prior standard deviation of the weights: how many logits a feature may well move the odds,\n"+
+		"for each standard deviation of the feature with -autoscale, for each unit of it without")
+	flag.BoolVar(&o.glm.Intercept, "intercept", true, "have an intercept, with a prior standard deviation of 10")
+	flag.BoolVar(&o.glm.Autoscale, "autoscale", true, "measure features in their standard deviations\n"+
+		"(default: true for CSV; false for LIBSVM, whose features mostly are of one scale, and with -stream)")
+	flag.BoolVar(&o.stream, "stream", false, "see each row once, in one pass, as if there were too many for memory")
+	covariance := flag.String("covariance", "auto", "covariance of the weights: auto, full, lowrank or diagonal")
+	flag.StringVar(&o.out, "out", "logistic.png", "PNG `file` to draw to; empty for none")
+	flag.Parse()
+
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["autoscale"] {
+		o.glm.Autoscale = !o.stream && (o.train == "" || isCSV(o.train))
+	}
+	var known bool
+	o.glm.Covariance, known = map[string]pgsvi.Covariance{
+		"auto": pgsvi.AutoCovariance, "full": pgsvi.FullCovariance,
+		"lowrank": pgsvi.LowRankCovariance, "diagonal": pgsvi.DiagonalCovariance,
+	}[*covariance]
+	switch {
+	case flag.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case !known:
+		return nil, fmt.Errorf("-covariance is %q, want auto, full, lowrank or diagonal", *covariance)
+	case given["data"] && o.train != "":
+		return nil, fmt.Errorf("give -data or -train, not both")
+	case (o.response != "" || o.positive != "") && !isCSV(o.train):
+		return nil, fmt.Errorf("-response and -positive need a -train in CSV")
+	case o.test != "" && o.train == "":
+		return nil, fmt.Errorf("-test needs -train")
+	case !(o.glm.PriorSD > 0): // the library reads 0 as 1
+		return nil, fmt.Errorf("-prior-sd is %v, want a positive number", o.glm.PriorSD)
+	}
+	return o, nil
+}
+
+//go:generate go run -C ../.. ./examples/logistic -out examples/logistic/logistic.png
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("logistic: ")
+	// Ctrl-C ends a fit early, with an error that says so.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	opt, err := parseFlags()
+	if err == nil {
+		err = run(ctx, opt)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -33,21 +33,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-func main() {
-	log.SetFlags(0)
-	log.SetPrefix("poisson: ")
-	out := flag.String("out", "poisson.png", "PNG `file` to draw to; empty for none")
-	policies := flag.Int("policies", 20000, "number of policies")
-	seed := flag.Uint64("seed", 1, "seed of the data")
-	flag.Parse()
-	if *policies < 100 || flag.NArg() > 0 {
-		log.Fatal("want -policies of at least 100, and nothing besides flags")
-	}
-	if err := run(context.Background(), *out, *policies, *seed); err != nil {
-		log.Fatal(err)
-	}
-}
-
 // portfolio is the policies as a table of numbers.
 type portfolio struct {
 	*data.Table
@@ -91,6 +76,43 @@ func (p *portfolio) fit(ctx context.Context, lik pgsvi.Likelihood) (*fit, error)
 		return nil, fmt.Errorf("%+v: %w", lik, err)
 	}
 	return &fit{lik, post, res.ELBO}, nil
+}
+
+// pearson returns Σ (y − μ)²/μ over the degrees of freedom.
+func (p *portfolio) pearson(f *fit) (sum float64, err error) {
+	mean, _, err := f.post.At(p.X).Offset(p.offset).Moments(nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	for i, y := range p.Y {
+		sum += (y - mean[i]) * (y - mean[i]) / mean[i]
+	}
+	return sum / float64(len(p.Y)-f.post.Dim()), nil
+}
+
+// frequencies returns how many policies have 0, 1, … most claims, and how many the
+// fit expects to have: a posterior predictive check, averaged over draws of the weights.
+func (p *portfolio) frequencies(f *fit, most int, rng *rand.Rand) (seen, expected []float64, err error) {
+	const draws = 20
+	w := mat.NewDense(draws, f.post.Dim(), nil)
+	if err := f.post.RandWeights(w, rng); err != nil {
+		return nil, nil, err
+	}
+	cols := f.post.Cols()
+	var eta mat.Dense // without intercept, the last weight
+	eta.Mul(p.X, w.Slice(0, draws, 0, cols).T())
+	seen, expected = make([]float64, most+1), make([]float64, most+1)
+	for i, y := range p.Y {
+		if int(y) <= most {
+			seen[int(y)]++
+		}
+		for k := range expected {
+			for s := range draws {
+				expected[k] += math.Exp(f.lik.LogProb(float64(k), eta.At(i, s)+w.At(s, cols)+p.offset[i])) / draws
+			}
+		}
+	}
+	return seen, expected, nil
 }
 
 func run(ctx context.Context, out string, policies int, seed uint64) error {
@@ -152,39 +174,19 @@ func printWeights(poisson, negbin *fit) {
 	w.Flush()
 }
 
-// pearson returns Σ (y − μ)²/μ over the degrees of freedom.
-func (p *portfolio) pearson(f *fit) (sum float64, err error) {
-	mean, _, err := f.post.At(p.X).Offset(p.offset).Moments(nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	for i, y := range p.Y {
-		sum += (y - mean[i]) * (y - mean[i]) / mean[i]
-	}
-	return sum / float64(len(p.Y)-f.post.Dim()), nil
-}
+//go:generate go run -C ../.. ./examples/poisson -out examples/poisson/poisson.png
 
-// frequencies returns how many policies have 0, 1, … most claims, and how many the
-// fit expects to have: a posterior predictive check, averaged over draws of the weights.
-func (p *portfolio) frequencies(f *fit, most int, rng *rand.Rand) (seen, expected []float64, err error) {
-	const draws = 20
-	w := mat.NewDense(draws, f.post.Dim(), nil)
-	if err := f.post.RandWeights(w, rng); err != nil {
-		return nil, nil, err
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("poisson: ")
+	out := flag.String("out", "poisson.png", "PNG `file` to draw to; empty for none")
+	policies := flag.Int("policies", 20000, "number of policies")
+	seed := flag.Uint64("seed", 1, "seed of the data")
+	flag.Parse()
+	if *policies < 100 || flag.NArg() > 0 {
+		log.Fatal("want -policies of at least 100, and nothing besides flags")
 	}
-	cols := f.post.Cols()
-	var eta mat.Dense // without intercept, the last weight
-	eta.Mul(p.X, w.Slice(0, draws, 0, cols).T())
-	seen, expected = make([]float64, most+1), make([]float64, most+1)
-	for i, y := range p.Y {
-		if int(y) <= most {
-			seen[int(y)]++
-		}
-		for k := range expected {
-			for s := range draws {
-				expected[k] += math.Exp(f.lik.LogProb(float64(k), eta.At(i, s)+w.At(s, cols)+p.offset[i])) / draws
-			}
-		}
+	if err := run(context.Background(), *out, *policies, *seed); err != nil {
+		log.Fatal(err)
 	}
-	return seen, expected, nil
 }

@@ -39,26 +39,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-func main() {
-	log.SetFlags(0)
-	log.SetPrefix("stream: ")
-	rows := flag.Int("rows", 2000000, "number of rows")
-	cols := flag.Int("cols", 30, "number of columns")
-	file := flag.String("file", "", "binary `file` of rows, written first if it does not exist; it must be of the same -rows, -cols and -seed\n"+
-		"(default: no file)")
-	seed := flag.Uint64("seed", 1, "seed of the data")
-	flag.Parse()
-	if *rows < 1 || *cols < 1 || flag.NArg() > 0 {
-		log.Fatal("want positive -rows and -cols, and nothing besides flags")
-	}
-	// Ctrl-C ends the run early, with an error that says so.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, source{*rows, *cols, *seed}, *file); err != nil {
-		log.Fatal(err)
-	}
-}
-
 func run(ctx context.Context, src source, file string) error {
 	rows := src.all()
 	if file != "" {
@@ -251,4 +231,24 @@ func peakMB() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.Sys) / 1e6
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("stream: ")
+	rows := flag.Int("rows", 2000000, "number of rows")
+	cols := flag.Int("cols", 30, "number of columns")
+	file := flag.String("file", "", "binary `file` of rows, written first if it does not exist; it must be of the same -rows, -cols and -seed\n"+
+		"(default: no file)")
+	seed := flag.Uint64("seed", 1, "seed of the data")
+	flag.Parse()
+	if *rows < 1 || *cols < 1 || flag.NArg() > 0 {
+		log.Fatal("want positive -rows and -cols, and nothing besides flags")
+	}
+	// Ctrl-C ends the run early, with an error that says so.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, source{*rows, *cols, *seed}, *file); err != nil {
+		log.Fatal(err)
+	}
 }
