@@ -10,10 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -128,13 +129,13 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 	if err != nil {
 		return nil, err
 	}
-	fine := 4
+	fine, long := 4, 150 // GD takes more than 10,000 passes
 	if o.quick {
-		fine = 1
+		fine, long = 1, 10
 	}
 	steps, n := grid(-3, 1, fine), exact.Len()
 	all := []*sweep{
-		{name: "GD", model: objective.Linearized().In(pgsvi.LogCholesky), d: pgsvi.Euclidean{}, batch: n, steps: grid(-4, 0, fine), passes: 10 * o.passes, seeds: 1},
+		{name: "GD", model: objective.Linearized().In(pgsvi.LogCholesky), d: pgsvi.Euclidean{}, batch: n, steps: grid(-3, 0, fine), passes: long * o.passes, seeds: 1},
 		{name: "PG", model: exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
 		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
 		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes, seeds: o.seeds},
@@ -151,29 +152,85 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 	if err := drawFigure1(filepath.Join(o.out, "figure1.png"), p, sweeps); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "ionosphere: −ELBO %.4f at the start, %.8f at the optimum; passes, median over seeds\n\n", p.start, p.optimum)
-	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "method\tstep\tto 1%\tto 0.1%\tstatus\tto a change of 0.1%\tnats above then\t")
+	return o.publish(stdout, tables1(sweeps))
+}
+
+// tables1 returns the tables of figure 1, by name.
+func tables1(sweeps []*sweep) map[string]string {
+	return map[string]string{"figure 1": tableOfSteps(sweeps), "figure 1, all steps": tableOfAllSteps(sweeps)}
+}
+
+// tableOfSteps returns, for each method, which step sizes converge and how soon the best one does.
+func tableOfSteps(sweeps []*sweep) string {
+	var rows [][]string
+	for _, s := range sweeps {
+		var good, noisy []float64 // all seeds, or most but not all
+		best, explodes := -1, math.Inf(1)
+		for i, step := range s.steps {
+			if s.runs[i] == nil {
+				continue
+			}
+			switch n := s.count(i, converged); {
+			case n == len(s.runs[i]):
+				good = append(good, step)
+			case 2*n > len(s.runs[i]):
+				noisy = append(noisy, step)
+			}
+			if passes := s.median(i, 1); !math.IsInf(passes, 1) && (best < 0 || passes < s.median(best, 1)) {
+				best = i
+			}
+			if 2*s.count(i, diverged) > len(s.runs[i]) {
+				explodes = math.Min(explodes, step)
+			}
+		}
+		row := []string{s.name, "none", "–", "–", "–"}
+		if len(good) > 0 {
+			row[1] = fmt.Sprintf("%.2g … %.2g", good[0], good[len(good)-1])
+		}
+		if len(noisy) > 0 {
+			row[1] += fmt.Sprintf(", and %.2g with most seeds", noisy[len(noisy)-1])
+		}
+		if best >= 0 {
+			row[2], row[3] = fmt.Sprintf("%v, at %.2g", s.median(best, 1), s.steps[best]), fmt.Sprint(s.median(best, 0))
+		}
+		if !math.IsInf(explodes, 1) {
+			row[4] = fmt.Sprintf("%.2g", explodes)
+		}
+		rows = append(rows, row)
+	}
+	return tables.Markdown([]string{"method", "step sizes that reach 0.1% and stay", "best, passes to 0.1%", "passes to 1% there", "diverges from"}, rows)
+}
+
+// tableOfAllSteps returns all that was measured, medians over seeds.
+func tableOfAllSteps(sweeps []*sweep) string {
+	var rows [][]string
 	for _, s := range sweeps {
 		for i, step := range s.steps {
 			if s.runs[i] == nil {
 				continue
 			}
-			count := make(map[string]int)
-			for _, r := range s.runs[i] {
-				count[r.status]++
-			}
-			var status string
+			var status []string
 			for _, name := range []string{converged, left, notReached, diverged} {
-				if count[name] > 0 {
-					status += fmt.Sprintf(" %d %s", count[name], name)
+				if n := s.count(i, name); n > 0 {
+					status = append(status, fmt.Sprintf("%d %s", n, name))
 				}
 			}
 			change, excess := s.stop(i)
-			fmt.Fprintf(tw, "%s\t%.3g\t%s\t%s\t%s\t%s\t%.3g\t\n", s.name, step, number(s.median(i, 0)), number(s.median(i, 1)), status, number(change), excess)
+			rows = append(rows, []string{s.name, fmt.Sprintf("%.3g", step), finite(s.median(i, 0)), finite(s.median(i, 1)),
+				strings.Join(status, ", "), finite(change), finite(excess)})
 		}
 	}
-	return tw.Flush()
+	return tables.Markdown([]string{"method", "step", "to 1%", "to 0.1%", "status", "to a change of 0.1%", "nats above then"}, rows)
+}
+
+// count returns how many runs at step size i ended so.
+func (s *sweep) count(i int, status string) (n int) {
+	for _, r := range s.runs[i] {
+		if r.status == status {
+			n++
+		}
+	}
+	return n
 }
 
 // measure1 runs the methods of figure 1 at each of their step sizes.
@@ -267,21 +324,10 @@ func (s *sweep) stop(i int) (passes, excess float64) {
 	return r[len(r)/2].change, r[len(r)/2].excess
 }
 
-// reason returns the most frequent reason why runs at step size i have not converged.
-func (s *sweep) reason(i int) string {
-	count := make(map[string]int)
-	best := notReached
-	for _, r := range s.runs[i] {
-		if count[r.status]++; r.status != converged && count[r.status] > count[best] {
-			best = r.status
-		}
-	}
-	return best
-}
-
 // A problem is a data set with the −ELBO at the start, q = prior, and the least one.
 type problem struct {
-	*paper.Problem
+	*paper.Problem // nil for one that a table has
+	name           string
 	start, optimum float64
 }
 
@@ -299,5 +345,5 @@ func solve(ctx context.Context, p *paper.Problem) (*problem, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	return &problem{p, -elbo, -res.ELBO}, nil
+	return &problem{p, p.Name, -elbo, -res.ELBO}, nil
 }

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -75,25 +78,37 @@ func (o *options) problems2() ([]*paper.Problem, error) {
 	return all, nil
 }
 
-// figure2 measures and draws how −ELBO and test log loss fall with the passes.
+// figure2 measures and draws how −ELBO and test log loss fall with the passes: the panels of the first
+// page of the README, and a picture for each data set.
 func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 	problems, methods, err := o.measure2(ctx, stdout)
 	if err != nil {
 		return err
 	}
-	if err := drawFigure2(filepath.Join(o.out, "figure2.png"), o.marks(), problems, methods); err != nil {
+	if err := drawOverview(filepath.Join(o.out, "figure2.png"), problems, methods); err != nil {
 		return err
 	}
 	for i, p := range problems {
-		if err := p.print(stdout, methods[i]); err != nil {
+		if err := drawFigure2(filepath.Join(o.out, "figure2-"+p.name+".png"), p, methods[i]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return o.publish(stdout, tables2(problems, methods))
+}
+
+// What the table of figure 2 calls the −ELBO of q = prior and the least one.
+const startName, optimumName = "start", "optimum"
+
+// open2 returns the table of figure 2.
+func (o *options) open2() (*results, error) {
+	return o.results("figure2.csv", 4, "dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds")
 }
 
 // measure2 runs the methods of figure 2 on each data set.
 func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [][]*method, error) {
+	if o.draw {
+		return o.stored2()
+	}
 	sets, err := o.problems2()
 	if err != nil {
 		return nil, nil, err
@@ -112,27 +127,28 @@ func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [
 		}
 	}
 	bar := newBar(total)
-	table, err := o.results("figure2.csv", 4, "dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds")
+	table, err := o.open2()
 	if err != nil {
 		return nil, nil, err
 	}
 	for i, p := range problems {
+		if err := p.refer(table); err != nil {
+			return nil, nil, err
+		}
 		pred, err := p.Predictor()
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, m := range methods[i] {
 			for seed := range m.seeds(o) {
-				name := []string{p.Name, m.name, m.variant, fmt.Sprint(seed + 1)}
+				name := []string{p.name, m.name, m.variant, fmt.Sprint(seed + 1)}
 				run, err := table.samples(ctx, stdout, name, o.passes, func(add func(sample)) (int, error) {
 					return m.run(ctx, uint64(seed+1), o.marks(), pred, bar, add)
 				})
 				if err != nil {
 					return nil, nil, err
 				}
-				if run != nil {
-					m.runs = append(m.runs, run)
-				}
+				m.runs = append(m.runs, run)
 			}
 		}
 	}
@@ -140,23 +156,153 @@ func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [
 	return problems, methods, nil
 }
 
-// print writes the table of p.
-func (p *problem) print(stdout io.Writer, methods []*method) error {
-	fmt.Fprintf(stdout, "\n%s: %d training rows, %d test rows, −ELBO %.4f at the start, %.8f at the optimum; medians over seeds\n\n", p.Name, len(p.Y), len(p.YTest), p.start, p.optimum)
-	tw := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "method\tvariant\tseeds\tpasses\t−ELBO\ttest bits\tseconds\tpasses to 1%\tto 0.1%\t")
-	for _, m := range methods {
-		if m.runs == nil {
-			continue
-		}
-		s := m.runs.median(m.runs.last())
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.6f\t%.5f\t%.2f", m.name, m.variant, len(m.runs), s.pass, s.loss, s.bits, s.seconds)
-		for _, share := range within {
-			fmt.Fprintf(tw, "\t%s", number(m.runs.passesTo(p.optimum+share*(p.start-p.optimum))))
-		}
-		fmt.Fprintln(tw, "\t")
+// stored2 returns what the table of figure 2 has, which takes no data.
+func (o *options) stored2() ([]*problem, [][]*method, error) {
+	table, err := o.open2()
+	if err != nil {
+		return nil, nil, err
 	}
-	return tw.Flush()
+	sets, err := choose("data sets", o.sets, column(table.names, 0), func(s string) string { return s })
+	if err != nil {
+		return nil, nil, err
+	}
+	// As they are in the paper, and not as they were measured.
+	order := []string{"sonar", "ionosphere", "usps2v4", "usps3v5"}
+	slices.SortStableFunc(sets, func(a, b string) int { return cmp.Compare(slices.Index(order, a), slices.Index(order, b)) })
+	var problems []*problem
+	var methods [][]*method
+	for _, set := range sets {
+		p := &problem{name: set}
+		if err := p.refer(table); err != nil {
+			return nil, nil, err
+		}
+		var all []*method
+		for _, name := range table.stored(set) {
+			if name[1] == startName || name[1] == optimumName || o.methods != nil && !slices.Contains(o.methods, name[1]) {
+				continue
+			}
+			run, err := table.samples(context.Background(), io.Discard, name, 0, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			i := slices.IndexFunc(all, func(m *method) bool { return m.name == name[1] && m.variant == name[2] })
+			if i < 0 {
+				i, all = len(all), append(all, &method{name: name[1], variant: name[2]})
+			}
+			all[i].runs = append(all[i].runs, run)
+		}
+		problems, methods = append(problems, p), append(methods, all)
+	}
+	return problems, methods, nil
+}
+
+// refer keeps the start and the optimum of p in a table, or reads them.
+func (p *problem) refer(table *results) (err error) {
+	name := func(what string) []string { return []string{p.name, what, library, "1"} }
+	if p.start, err = table.reference(name(startName), "neg_elbo", func() float64 { return p.start }); err != nil {
+		return err
+	}
+	p.optimum, err = table.reference(name(optimumName), "neg_elbo", func() float64 { return p.optimum })
+	return err
+}
+
+// label returns the name of m in tables.
+func (m *method) label() string {
+	if m.variant == library || m.name == "PG-SVI" {
+		return m.name
+	}
+	return m.name + ", " + m.variant
+}
+
+// tables2 returns the tables of figure 2, by name.
+func tables2(problems []*problem, methods [][]*method) map[string]string {
+	return map[string]string{"figure 2": tableOfELBOs(problems, methods), "figure 2, bits": tableOfBits(problems, methods)}
+}
+
+// tableOfELBOs returns −ELBO in the end, the range over seeds, and the passes to each band.
+func tableOfELBOs(problems []*problem, methods [][]*method) string {
+	first := []string{"start → optimum"}
+	for _, p := range problems {
+		first = append(first, fmt.Sprintf("%.5g → %.3f", p.start, p.optimum))
+	}
+	return sideBySide(problems, methods, first, func(p *problem, m *method) string {
+		last := m.runs.last()
+		s := m.runs.median(last)
+		if math.IsInf(s.loss, 1) {
+			return "fails"
+		}
+		digits := 0
+		switch above := s.loss - p.optimum; {
+		case above < 10:
+			digits = 3
+		case above < 1000:
+			digits = 1
+		}
+		lo, hi := m.runs.spread(last, "neg_elbo")
+		text := fmt.Sprintf("%.*f", digits, s.loss)
+		if l, h := fmt.Sprintf("%.*f", digits, lo), fmt.Sprintf("%.*f", digits, hi); l != h {
+			text += fmt.Sprintf(" [%s–%s]", l, h)
+		}
+		var to []string
+		for _, share := range within {
+			to = append(to, finite(m.runs.passesTo(p.optimum+share*(p.start-p.optimum))))
+		}
+		return fmt.Sprintf("%s (%s)", text, strings.Join(to, ", "))
+	})
+}
+
+// tableOfBits returns the test log loss in the end, and the range over seeds.
+func tableOfBits(problems []*problem, methods [][]*method) string {
+	return sideBySide(problems, methods, nil, func(_ *problem, m *method) string {
+		last := m.runs.last()
+		s := m.runs.median(last)
+		if math.IsInf(s.bits, 1) {
+			return "fails"
+		}
+		text := fmt.Sprintf("%.3f", s.bits)
+		if lo, hi := m.runs.spread(last, "logloss_bits"); hi-lo >= 0.0005 {
+			text += fmt.Sprintf(" [%.3f–%.3f]", lo, hi)
+		}
+		return text
+	})
+}
+
+// sideBySide returns a table with a row for each method and a column for each data set.
+func sideBySide(problems []*problem, methods [][]*method, first []string, cell func(*problem, *method) string) string {
+	header := []string{""}
+	var labels []string
+	for i, p := range problems {
+		passes, seeds := 0, 0
+		for _, m := range methods[i] {
+			passes, seeds = max(passes, m.runs.last()), max(seeds, len(m.runs))
+			if !slices.Contains(labels, m.label()) {
+				labels = append(labels, m.label())
+			}
+		}
+		text := fmt.Sprintf("%s, %d passes, 1 seed", titles[p.name], passes)
+		if seeds > 1 {
+			text = fmt.Sprintf("%s, %d passes, %d seeds", titles[p.name], passes, seeds)
+		}
+		header = append(header, text)
+	}
+	var rows [][]string
+	if first != nil {
+		rows = append(rows, first)
+	}
+	for _, label := range labels {
+		row := []string{label}
+		for i, p := range problems {
+			text := ""
+			for _, m := range methods[i] {
+				if m.label() == label && m.runs != nil {
+					text = cell(p, m)
+				}
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	return tables.Markdown(header, rows)
 }
 
 // run runs m, shows what it is at marks to add, and returns the pass that was reached.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,9 +9,10 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -46,9 +48,32 @@ func (o *options) eSteps() ([]*eStep, error) {
 
 // figure3 measures and draws how the held-out score of topic models falls with time.
 func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
-	corpora, err := o.corpora(stdout)
+	settings, err := o.measure3(ctx, stdout)
 	if err != nil {
 		return err
+	}
+	if err := drawFigure3(filepath.Join(o.out, "figure3.png"), settings); err != nil {
+		return err
+	}
+	return o.publish(stdout, tables3(settings))
+}
+
+// What the table of figure 3 calls the score of the frequencies of words.
+const frequencies = "frequencies"
+
+// open3 returns the table of figure 3.
+func (o *options) open3() (*results, error) {
+	return o.results("figure3.csv", 4, "corpus", "method", "topics", "seed", "pass", "seconds", "heldout_nats")
+}
+
+// measure3 runs the methods of figure 3 on each corpus.
+func (o *options) measure3(ctx context.Context, stdout io.Writer) ([]*setting, error) {
+	if o.draw {
+		return o.stored3()
+	}
+	corpora, err := o.corpora(stdout)
+	if err != nil {
+		return nil, err
 	}
 	var settings []*setting
 	total := 0
@@ -56,18 +81,21 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 		for _, c := range corpora {
 			s := &setting{corpus: c, topics: topics}
 			if s.eSteps, err = o.eSteps(); err != nil {
-				return err
+				return nil, err
 			}
 			settings = append(settings, s)
 			total += len(s.eSteps) * o.seeds * o.passes
 		}
 	}
 	bar := newBar(total)
-	table, err := o.results("figure3.csv", 4, "corpus", "method", "topics", "seed", "pass", "seconds", "heldout_nats")
+	table, err := o.open3()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, s := range settings {
+		if err := s.refer(table); err != nil {
+			return nil, err
+		}
 		for _, e := range s.eSteps {
 			for seed := range o.seeds {
 				name := []string{s.name, e.name, fmt.Sprint(s.topics), fmt.Sprint(seed + 1)}
@@ -75,24 +103,64 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 					return e.run(ctx, s, uint64(seed+1), o.marks(), o.draws, bar, add)
 				})
 				if err != nil {
-					return err
+					return nil, err
 				}
-				if run != nil {
-					e.runs = append(e.runs, run)
-				}
+				e.runs = append(e.runs, run)
 			}
 		}
 	}
 	bar.Finish()
-	if err := drawFigure3(filepath.Join(o.out, "figure3.png"), len(corpora), o.marks(), settings); err != nil {
-		return err
+	return settings, nil
+}
+
+// stored3 returns what the table of figure 3 has, which takes no data.
+func (o *options) stored3() ([]*setting, error) {
+	table, err := o.open3()
+	if err != nil {
+		return nil, err
 	}
-	for _, s := range settings {
-		if err := s.print(stdout); err != nil {
-			return err
+	sets, err := choose("data sets", o.sets, column(table.names, 0), func(s string) string { return s })
+	if err != nil {
+		return nil, err
+	}
+	order := []string{"nips", "ap"}
+	slices.SortStableFunc(sets, func(a, b string) int { return cmp.Compare(slices.Index(order, a), slices.Index(order, b)) })
+	var settings []*setting
+	for _, set := range sets {
+		for _, topics := range column(table.stored(set), 2) {
+			k, err := strconv.Atoi(topics)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q topics", table.file, topics)
+			}
+			s := &setting{corpus: &corpus{name: set}, topics: k}
+			if err := s.refer(table); err != nil {
+				return nil, err
+			}
+			for _, name := range table.stored(set) {
+				if name[2] != topics || name[1] == frequencies || o.methods != nil && !slices.Contains(o.methods, name[1]) {
+					continue
+				}
+				run, err := table.samples(context.Background(), io.Discard, name, 0, nil)
+				if err != nil {
+					return nil, err
+				}
+				i := slices.IndexFunc(s.eSteps, func(e *eStep) bool { return e.name == name[1] })
+				if i < 0 {
+					i, s.eSteps = len(s.eSteps), append(s.eSteps, &eStep{name: name[1]})
+				}
+				s.eSteps[i].runs = append(s.eSteps[i].runs, run)
+			}
+			settings = append(settings, s)
 		}
 	}
-	return nil
+	return settings, nil
+}
+
+// refer keeps the score of the frequencies of words in a table, or reads it.
+func (s *setting) refer(table *results) (err error) {
+	name := []string{s.name, frequencies, fmt.Sprint(s.topics), "1"}
+	s.unigram, err = table.reference(name, "heldout_nats", func() float64 { return s.unigram })
+	return err
 }
 
 // run runs e on s, shows its scores at marks to add, and returns the pass that was reached.
@@ -115,35 +183,59 @@ func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, d
 	})
 }
 
-// print writes the table of s.
-func (s *setting) print(w io.Writer) error {
-	last, best := 0, math.Inf(1)
+// last returns the last pass of s, and the best median score then.
+func (s *setting) last() (pass int, best float64) {
 	for _, e := range s.eSteps {
-		last = max(last, e.runs.last())
+		pass = max(pass, e.runs.last())
 	}
+	best = math.Inf(1)
 	for _, e := range s.eSteps {
-		best = min(best, e.runs.median(last).loss)
+		best = min(best, e.runs.median(pass).loss)
 	}
-	fmt.Fprintf(w, "\n%s, %d topics: %d documents to train and %d to test on, %.3f nats a word by frequencies alone; after %d passes, median and range over seeds,\nand the seconds after which a run was first seen within %g of the best median\n\n",
-		s.name, s.topics, len(s.train.Docs), len(s.test.Docs), s.unigram, last, tolerance)
-	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tw, "method\tseeds\tnats a word\trange\tseconds\tto within %g\t\n", tolerance)
-	for _, e := range s.eSteps {
-		if e.runs == nil {
-			continue
+	return pass, best
+}
+
+// tables3 returns the table of figure 3, by name.
+func tables3(settings []*setting) map[string]string {
+	return map[string]string{"figure 3": tableOfScores(settings)}
+}
+
+// tableOfScores returns the score after the last pass, median and range over seeds, the seconds to there,
+// and those after which a run was first seen within the tolerance of the best median.
+func tableOfScores(settings []*setting) string {
+	header, scores := []string{""}, []string{"frequencies alone"}
+	var names []string
+	for _, s := range settings {
+		header = append(header, fmt.Sprintf("%s, K = %d: nats a word", titles[s.name], s.topics), "seconds", fmt.Sprintf("to within %g", tolerance))
+		scores = append(scores, fmt.Sprintf("%.3f", s.unigram), "", "")
+		for _, e := range s.eSteps {
+			if !slices.Contains(names, e.name) {
+				names = append(names, e.name)
+			}
 		}
-		lo, hi := math.Inf(1), math.Inf(-1)
-		for _, r := range e.runs.after(last) {
-			lo, hi = min(lo, r.loss), max(hi, r.loss)
-		}
-		to := "never"
-		if t := e.secondsTo(best + tolerance); !math.IsInf(t, 1) {
-			to = fmt.Sprintf("%.2f", t)
-		}
-		m := e.runs.median(last)
-		fmt.Fprintf(tw, "%s\t%d\t%.3f\t%.3f–%.3f\t%.2f\t%s\t\n", e.name, len(e.runs), m.loss, lo, hi, m.seconds, to)
 	}
-	return tw.Flush()
+	var rows [][]string
+	for _, name := range names {
+		row := []string{name}
+		for _, s := range settings {
+			last, best := s.last()
+			i := slices.IndexFunc(s.eSteps, func(e *eStep) bool { return e.name == name })
+			if i < 0 {
+				row = append(row, "", "", "")
+				continue
+			}
+			e := s.eSteps[i]
+			m := e.runs.median(last)
+			lo, hi := e.runs.spread(last, "heldout_nats")
+			to := "never"
+			if t := e.secondsTo(best + tolerance); !math.IsInf(t, 1) {
+				to = fmt.Sprintf("%.2f", t)
+			}
+			row = append(row, fmt.Sprintf("%.3f (%.3f–%.3f) of %d", m.loss, lo, hi, len(e.runs)), fmt.Sprintf("%.1f", m.seconds), to)
+		}
+		rows = append(rows, row)
+	}
+	return tables.Markdown(header, append(rows, scores))
 }
 
 // secondsTo returns the seconds after which a run was first seen at so many nats or

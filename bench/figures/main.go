@@ -27,6 +27,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -37,6 +38,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	_ "github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -44,6 +46,7 @@ import (
 type options struct {
 	figure        int
 	data, out     string
+	readme        string
 	quick         bool
 	passes, seeds int
 	topics        []int
@@ -52,6 +55,10 @@ type options struct {
 	methods, sets []string // nil means all
 	testdata      string
 }
+
+//go:generate go run -C ../.. ./bench/figures -figure 1 -draw -out bench/figures -readme bench/README.md
+//go:generate go run -C ../.. ./bench/figures -figure 2 -draw -out bench/figures -readme bench/README.md
+//go:generate go run -C ../.. ./bench/figures -figure 3 -draw -out bench/figures -readme bench/README.md
 
 func main() {
 	// Ctrl-C ends a figure early, with an error that says so.
@@ -77,7 +84,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"), "`folder` that holds usps, nips and ap (default: that of PGSVI_DATA)")
 	f.StringVar(&o.out, "out", ".", "`folder` to write to")
 	f.BoolVar(&o.quick, "quick", false, "ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes and -seeds")
-	f.IntVar(&o.passes, "passes", 0, "passes over the data; in figure 1 those of PG-SVI, and ten times as many for the batch methods\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
+	f.IntVar(&o.passes, "passes", 0, "passes over the data; in figure 1 those of PG-SVI, ten times as many for PG and PG-MC and 150 times for GD\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
 	f.IntVar(&o.seeds, "seeds", 0, "runs of each method that is random (default 5, with -quick 1)")
 	f.IntVar(&o.draws, "draws", 0, "draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with -quick 200)")
 	topics := f.String("topics", "10", "numbers of topics, separated by commas, in figure 3")
@@ -85,6 +92,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
 	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes and -draws")
 	f.BoolVar(&o.draw, "draw", false, "do not run the methods, draw what the table in -out has")
+	f.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables of the figure to replace")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -138,6 +146,17 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 		return o.figure2(ctx, stdout)
 	}
 	return o.figure3(ctx, stdout)
+}
+
+// publish prints tables, and replaces those that the file of -readme has.
+func (o *options) publish(stdout io.Writer, texts map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		fmt.Fprintf(stdout, "\n%s\n\n%s", name, texts[name])
+	}
+	if o.readme == "" {
+		return nil
+	}
+	return tables.Replace(o.readme, texts)
 }
 
 // choose returns those of all whose names were asked for, all of them where none

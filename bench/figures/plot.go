@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"gonum.org/v1/plot"
@@ -49,10 +50,11 @@ func init() {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 }
 
-// drawFigure1 draws examples against step size, for both bands and for the stop at a
-// small change. What has not converged is marked above, in a row for each method.
+// drawFigure1 draws examples against step size, for both bands and for the stop at a small change. A
+// vertical line is where a method begins to diverge; what has not converged for another reason is marked
+// above, in a row for each method.
 func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
-	legend := newLegend()
+	var keys legend
 	n := float64(len(problem.Y))
 	const stop = len(within) // the panel after the bands
 	titles := []string{"to within 1% of the optimum", "to within 0.1% of the optimum", "to a change of 0.1% in a pass"}
@@ -61,145 +63,224 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 		p := newPanel("Ionosphere: " + title)
 		p.X.Label.Text, p.Y.Label.Text = "step size", "examples processed"
 		p.X.Tick.Marker = plot.TickerFunc(decades)
+		// passes returns how many a method takes at step size j, and whether it is then outside of 1%.
+		passes := func(s *sweep, j int) (passes float64, early bool) {
+			if i < stop {
+				return s.median(j, i), false
+			}
+			passes, excess := s.stop(j)
+			return passes, excess > within[0]*(problem.start-problem.optimum)
+		}
 		top := 0.0 // of what converges
 		for _, s := range sweeps {
-			top = math.Max(top, math.Log10(n*float64(s.passes)))
+			for j := range s.steps {
+				if v, early := passes(s, j); s.runs[j] != nil && !early && !math.IsInf(v, 1) {
+					top = math.Max(top, math.Log10(n*v))
+				}
+			}
 		}
+		top = math.Ceil(top)
 		p.Y.Min = math.Floor(math.Log10(n))
+		space := 0.09 * (top - p.Y.Min) // between the rows of marks
+		p.Y.Max = top + space*float64(len(sweeps)+1)
 		ticks := decades(p.Y.Min, top)
 		for row, s := range sweeps {
-			var curve, lost, exploded, early plotter.XYs
-			y := top + 0.25*float64(len(sweeps)-row)
+			var curve, lost, outside plotter.XYs
+			y, explodes := top+space*float64(len(sweeps)-row), math.Inf(1)
 			for j, step := range s.steps {
 				if s.runs[j] == nil {
 					continue
 				}
 				x := math.Log10(step)
-				var passes float64
-				if i == stop {
-					var excess float64
-					if passes, excess = s.stop(j); !math.IsInf(passes, 1) && excess > within[0]*(problem.start-problem.optimum) {
-						early = append(early, plotter.XY{X: x, Y: y})
-						continue
-					}
-				} else {
-					passes = s.median(j, i)
-				}
-				switch {
-				case !math.IsInf(passes, 1):
-					curve = append(curve, plotter.XY{X: x, Y: math.Log10(passes * n)})
-				case s.reason(j) == diverged:
-					exploded = append(exploded, plotter.XY{X: x, Y: y})
-				default:
+				switch v, early := passes(s, j); {
+				case 2*s.count(j, diverged) > len(s.runs[j]):
+					explodes = math.Min(explodes, x)
+				case math.IsInf(v, 1):
 					lost = append(lost, plotter.XY{X: x, Y: y})
+				case early:
+					outside = append(outside, plotter.XY{X: x, Y: y})
+				default:
+					curve = append(curve, plotter.XY{X: x, Y: math.Log10(v * n)})
 				}
 			}
 			st := styles[s.name]
-			if err := addCurve(p, legend, s.name, curve, i == 0); err != nil {
+			if !math.IsInf(explodes, 1) {
+				wall, err := plotter.NewLine(plotter.XYs{{X: explodes, Y: p.Y.Min}, {X: explodes, Y: y}})
+				if err != nil {
+					return err
+				}
+				wall.Color, wall.Width, wall.Dashes = st.color, vg.Points(1.3), st.dashes
+				p.Add(wall)
+				keys.add(s.name+" diverges", wall)
+			}
+			if err := addCurve(p, &keys, s.name, curve); err != nil {
 				return err
 			}
 			addMarks(p, lost, st.color, draw.RingGlyph{})
-			addMarks(p, exploded, st.color, draw.CrossGlyph{})
-			addMarks(p, early, st.color, draw.PlusGlyph{})
+			addMarks(p, outside, st.color, draw.PlusGlyph{})
 			ticks = append(ticks, plot.Tick{Value: y, Label: s.name})
 		}
 		p.Y.Tick.Marker = plot.ConstantTicks(ticks)
-		p.Y.Max = top + 0.25*float64(len(sweeps)+1)
 		panels[i] = p
 	}
-	addKey(legend, "too slow or", draw.RingGlyph{})
-	legend.Legend.Add("too noisy")
-	addKey(legend, "diverged", draw.CrossGlyph{})
-	addKey(legend, "stops outside", draw.PlusGlyph{})
-	legend.Legend.Add("of 1%")
-	return savePNG(file, [][]*plot.Plot{panels}, legend)
+	keys.mark("too slow or too noisy", draw.RingGlyph{})
+	keys.mark("stops outside of 1%", draw.PlusGlyph{})
+	return savePNG(file, 9.5, 8, [][]*plot.Plot{panels}, &keys)
 }
 
-// drawFigure2 draws −ELBO above the optimum and test log loss against passes: a
-// row for each data set, a pair of panels for each variant of the gradient methods.
-func drawFigure2(file string, marks []int, problems []*problem, methods [][]*method) error {
-	legend := newLegend()
-	var rows [][]*plot.Plot
-	for i, p := range problems {
-		var row []*plot.Plot
-		for _, what := range []string{"−ELBO", "log loss"} {
-			var pair []*plot.Plot
-			for _, variant := range []string{paper.Published, paper.Corrected} {
-				panel := newPanel(fmt.Sprintf("%s, %s; gradient methods %s", p.Name, what, variant))
-				panel.X.Label.Text = "passes over the training data"
-				panel.X.Tick.Marker = passTicks(marks)
-				panel.X.Min, panel.X.Max = 0, math.Log10(float64(marks[len(marks)-1]))
-				panel.Y.Label.Text = "test log loss (bits)"
-				if what == "−ELBO" {
-					panel.Y.Label.Text = "nats above the optimum"
-					panel.Y.Tick.Marker = plot.TickerFunc(decades)
-				} else {
-					panel.Y.Min = 0
-				}
-				for _, m := range methods[i] {
-					if m.variant != variant && m.variant != library && m.name != "PG-SVI" || m.runs == nil {
-						continue // the other variant of a gradient method
-					}
-					var curve plotter.XYs
-					for _, pass := range marks {
-						s := m.runs.median(pass)
-						if math.IsInf(s.loss, 1) {
-							break // it has failed
-						}
-						y := s.bits
-						if what == "−ELBO" {
-							const least = 1e-4 // nats that are drawn
-							y = math.Log10(math.Max(s.loss-p.optimum, least))
-						} else {
-							y = math.Min(y, 2) // bits that are drawn
-						}
-						curve = append(curve, plotter.XY{X: math.Log10(float64(pass)), Y: y})
-					}
-					if err := addCurve(panel, legend, m.name, curve, i == 0 && len(row)+len(pair) == 0); err != nil {
-						return err
-					}
-				}
-				pair = append(pair, panel)
-			}
-			sameRange(pair)
-			row = append(row, pair...)
-		}
-		rows = append(rows, row)
+// A measure is what a panel of figure 2 shows.
+type measure struct {
+	column, label string
+	below         func(*problem) float64 // what is subtracted
+	least         float64                // that is drawn
+}
+
+var (
+	nats = measure{"neg_elbo", "nats above the optimum", func(p *problem) float64 { return p.optimum }, 1e-4}
+	bits = measure{"logloss_bits", "test log loss (bits)", func(*problem) float64 { return 0 }, 0}
+)
+
+// panel draws a measure against passes, of the methods that have no variant and of the others in this
+// one: medians over seeds, and bands from the least to the largest.
+func (m measure) panel(title string, p *problem, methods []*method, variant string, keys *legend) (*plot.Plot, error) {
+	panel := newPanel(title)
+	panel.X.Label.Text, panel.Y.Label.Text = "passes over the training data", m.label
+	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.TickerFunc(logTicks), plot.TickerFunc(logTicks)
+	if m.least > 0 {
+		panel.Y.Tick.Marker = plot.TickerFunc(decades)
 	}
-	return savePNG(file, rows, legend)
+	defer func() {
+		if m.least == 0 {
+			panel.Y.Min, panel.Y.Max = widened(panel.Y.Min, panel.Y.Max)
+		}
+	}()
+	height := func(v float64) float64 { return math.Log10(math.Max(v-m.below(p), m.least)) }
+	for _, of := range methods {
+		if of.variant != variant && of.variant != library && of.name != "PG-SVI" || of.runs == nil {
+			continue // the other variant of a gradient method
+		}
+		var curve plotter.XYs
+		var lo, hi []float64
+		for _, pass := range of.runs.passes() {
+			s := of.runs.median(pass)
+			if math.IsInf(s.loss, 1) {
+				break // most have failed
+			}
+			l, h := of.runs.spread(pass, m.column)
+			curve = append(curve, plotter.XY{X: math.Log10(float64(pass)), Y: height(*s.field(m.column))})
+			lo, hi = append(lo, height(l)), append(hi, height(h))
+		}
+		if err := addBand(panel, of.name, curve, lo, hi); err != nil {
+			return nil, err
+		}
+		if err := addCurve(panel, keys, of.name, curve); err != nil {
+			return nil, err
+		}
+	}
+	return panel, nil
 }
 
-// drawFigure3 draws held-out nats a word against seconds: a panel for each setting,
-// so many in a row.
-func drawFigure3(file string, cols int, marks []int, settings []*setting) error {
-	legend := newLegend()
+// drawOverview draws one row of panels: −ELBO and test log loss on ionosphere and on another data set if
+// there is one, with every method scaled as it should be.
+func drawOverview(file string, problems []*problem, methods [][]*method) error {
+	var keys legend
+	var row []*plot.Plot
+	for _, name := range []string{"ionosphere", "usps3v5"} {
+		i := slices.IndexFunc(problems, func(p *problem) bool { return p.name == name })
+		if i < 0 {
+			continue
+		}
+		for _, m := range []measure{nats, bits} {
+			panel, err := m.panel(titles[name], problems[i], methods[i], paper.Corrected, &keys)
+			if err != nil {
+				return err
+			}
+			row = append(row, panel)
+		}
+	}
+	if row == nil {
+		return nil // neither was measured
+	}
+	return savePNG(file, 8.2, 7, [][]*plot.Plot{row}, &keys)
+}
+
+// titles are the names of data sets for people.
+var titles = map[string]string{"sonar": "Sonar", "ionosphere": "Ionosphere", "usps2v4": "USPS 2 vs 4", "usps3v5": "USPS 3 vs 5", "nips": "NIPS", "ap": "AP", "synthetic": "Synthetic"}
+
+// drawFigure2 draws −ELBO above the optimum and test log loss against passes, each with the gradient
+// methods as published and corrected.
+func drawFigure2(file string, p *problem, methods []*method) error {
+	var keys legend
+	var rows [][]*plot.Plot
+	for _, m := range []measure{nats, bits} {
+		var pair []*plot.Plot
+		for _, variant := range []string{paper.Published, paper.Corrected} {
+			panel, err := m.panel(fmt.Sprintf("%s; gradient methods %s", titles[p.name], variant), p, methods, variant, &keys)
+			if err != nil {
+				return err
+			}
+			pair = append(pair, panel)
+		}
+		sameRange(pair)
+		rows = append(rows, pair)
+	}
+	return savePNG(file, 10.5, 7.5, rows, &keys)
+}
+
+// drawFigure3 draws held-out nats a word against seconds, a panel for each setting: medians over seeds, and
+// bands from the least to the largest. The axes are those of the methods that end near the best one; the
+// others are named above if they do not reach into the panel.
+func drawFigure3(file string, settings []*setting) error {
+	const near = 0.15 // nats a word
+	var keys legend
 	var panels []*plot.Plot
-	for i, s := range settings {
-		p := newPanel(fmt.Sprintf("%s, %d topics", s.name, s.topics))
+	for _, s := range settings {
+		p := newPanel(fmt.Sprintf("%s, %d topics", titles[s.name], s.topics))
 		p.X.Label.Text, p.Y.Label.Text = "seconds of training", "held-out nats a word"
-		p.X.Tick.Marker = plot.TickerFunc(secondTicks)
+		p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(logTicks), plot.TickerFunc(roundTicks)
+		last, best := s.last()
+		var above []string
+		top := math.Inf(-1)
 		for _, e := range s.eSteps {
 			var curve plotter.XYs
-			for _, pass := range marks {
-				if s := e.runs.median(pass); !math.IsInf(s.loss, 1) {
-					curve = append(curve, plotter.XY{X: math.Log10(max(s.seconds, 1e-3)), Y: s.loss})
+			var lo, hi []float64
+			for _, pass := range e.runs.passes() {
+				if m := e.runs.median(pass); !math.IsInf(m.loss, 1) {
+					l, h := e.runs.spread(pass, "heldout_nats")
+					curve = append(curve, plotter.XY{X: math.Log10(max(m.seconds, 1e-3)), Y: m.loss})
+					lo, hi = append(lo, l), append(hi, h)
 				}
 			}
-			if err := addCurve(p, legend, e.name, curve, i == 0); err != nil {
+			if end := e.runs.median(last).loss; end > best+near {
+				if !math.IsInf(end, 1) {
+					above = append(above, fmt.Sprintf("%s %.2f", e.name, end))
+				}
+				continue
+			}
+			top = math.Max(top, slices.Max(hi))
+			if err := addBand(p, e.name, curve, lo, hi); err != nil {
+				return err
+			}
+			if err := addCurve(p, &keys, e.name, curve); err != nil {
 				return err
 			}
 		}
-		unigram := plotter.NewFunction(func(float64) float64 { return s.unigram })
-		unigram.Color, unigram.Width = color.Gray{Y: 0x60}, vg.Points(0.6)
-		p.Add(unigram)
-		p.Y.Min, p.Y.Max = widened(p.Y.Min, math.Max(p.Y.Max, s.unigram))
-		p.X.Min, p.X.Max = widened(p.X.Min, p.X.Max)
-		if i == 0 {
-			legend.Legend.Add("frequencies", unigram)
+		if s.unigram > top {
+			above = append(above, fmt.Sprintf("%s %.2f", frequencies, s.unigram))
+		} else {
+			level := plotter.NewFunction(func(float64) float64 { return s.unigram })
+			level.Color, level.Width = color.Gray{Y: 0x60}, vg.Points(0.6)
+			p.Add(level)
+			keys.add(frequencies, level)
 		}
+		if above != nil {
+			p.Title.Text += "\nabove: " + strings.Join(above, ", ")
+		}
+		p.Y.Min, p.Y.Max = widened(p.Y.Min, p.Y.Max)
+		p.X.Min, p.X.Max = widened(p.X.Min, p.X.Max)
 		panels = append(panels, p)
 	}
-	return savePNG(file, slices.Collect(slices.Chunk(panels, cols)), legend)
+	return savePNG(file, 12, 9, slices.Collect(slices.Chunk(panels, 2)), &keys)
 }
 
 // sameRange gives panels side by side the same vertical axis.
@@ -223,9 +304,10 @@ func widened(lo, hi float64) (float64, float64) {
 func newPanel(title string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text = title
-	p.Title.Padding = vg.Points(8)
+	p.Title.Padding = vg.Points(6)
 	p.Title.TextStyle.Font.Size = vg.Points(11)
-	p.X.Label.Padding, p.Y.Label.Padding = vg.Points(4), vg.Points(6)
+	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = vg.Points(11), vg.Points(11)
+	p.X.Label.Padding, p.Y.Label.Padding = vg.Points(3), vg.Points(4)
 	p.X.Padding, p.Y.Padding = 0, 0
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{Y: 0xe4}, color.Gray{Y: 0xe4}
@@ -233,40 +315,90 @@ func newPanel(title string) *plot.Plot {
 	return p
 }
 
-// newLegend returns a plot that is only a legend.
-func newLegend() *plot.Plot {
-	p := plot.New()
-	p.HideAxes()
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.TextStyle.Font.Size = vg.Points(10)
-	p.Legend.ThumbnailWidth = vg.Points(32)
-	p.Legend.Padding = vg.Points(3)
-	p.Legend.YOffs = -vg.Points(24)
-	return p
+// A legend is what a picture explains below its panels, each name once.
+type legend struct{ keys []key }
+
+type key struct {
+	name   string
+	thumbs []plot.Thumbnailer
+}
+
+func (l *legend) add(name string, thumbs ...plot.Thumbnailer) {
+	if !slices.ContainsFunc(l.keys, func(k key) bool { return k.name == name }) {
+		l.keys = append(l.keys, key{name, thumbs})
+	}
+}
+
+// mark explains a marker.
+func (l *legend) mark(name string, shape draw.GlyphDrawer) {
+	l.add(name, &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: color.Black, Radius: vg.Points(2.8), Shape: shape}})
+}
+
+// size returns the height of the keys and how many there are in a row of some width.
+func (l *legend) size(width vg.Length) (height vg.Length, perRow int) {
+	longest := 0
+	for _, k := range l.keys {
+		longest = max(longest, utf8.RuneCountInString(k.name))
+	}
+	perRow = max(1, min(len(l.keys), int(width/vg.Points(52+5.2*float64(longest)))))
+	rows := (len(l.keys) + perRow - 1) / perRow
+	return vg.Points(10 + 16*float64(rows)), perRow
+}
+
+// draw draws the keys in rows of so many.
+func (l *legend) draw(c draw.Canvas, cols int) {
+	tiles := draw.Tiles{Rows: 1, Cols: cols}
+	for j := range cols {
+		p := plot.New()
+		p.HideAxes()
+		p.Legend.Top, p.Legend.Left = true, true
+		p.Legend.TextStyle.Font.Size = vg.Points(10)
+		p.Legend.ThumbnailWidth = vg.Points(32)
+		p.Legend.Padding = vg.Points(3)
+		for i := j; i < len(l.keys); i += cols {
+			p.Legend.Add(l.keys[i].name, l.keys[i].thumbs...)
+		}
+		p.Draw(tiles.At(c, j, 0))
+	}
 }
 
 // addCurve adds a line with markers in the style of a method, and names it in the legend.
-func addCurve(p, legend *plot.Plot, name string, xys plotter.XYs, named bool) error {
-	if len(xys) == 0 && !named {
+func addCurve(p *plot.Plot, keys *legend, name string, xys plotter.XYs) error {
+	if len(xys) == 0 {
 		return nil
 	}
-	entry := xys
-	if len(entry) == 0 {
-		entry = plotter.XYs{{}}
-	}
-	line, marks, err := plotter.NewLinePoints(entry)
+	line, marks, err := plotter.NewLinePoints(xys)
 	if err != nil {
 		return fmt.Errorf("curve of %s: %w", name, err)
 	}
 	style := styles[name]
 	line.Color, line.Width, line.Dashes = style.color, vg.Points(1.3), style.dashes
-	marks.Color, marks.Radius, marks.Shape = style.color, vg.Points(2.8), style.marker
-	if len(xys) > 0 {
-		p.Add(line, marks)
+	marks.Color, marks.Radius, marks.Shape = style.color, vg.Points(2.5), style.marker
+	p.Add(line, marks)
+	keys.add(name, line, marks)
+	return nil
+}
+
+// addBand fills the area from lo to hi about a curve, in a pale shade of the colour of a method.
+func addBand(p *plot.Plot, name string, curve plotter.XYs, lo, hi []float64) error {
+	if len(curve) < 2 || slices.Equal(lo, hi) {
+		return nil
 	}
-	if named {
-		legend.Legend.Add(name, line, marks)
+	var around plotter.XYs
+	for i, xy := range curve {
+		around = append(around, plotter.XY{X: xy.X, Y: lo[i]})
 	}
+	for i := len(curve) - 1; i >= 0; i-- {
+		around = append(around, plotter.XY{X: curve[i].X, Y: hi[i]})
+	}
+	band, err := plotter.NewPolygon(around)
+	if err != nil {
+		return fmt.Errorf("band of %s: %w", name, err)
+	}
+	c := color.NRGBAModel.Convert(styles[name].color).(color.NRGBA)
+	c.A = 0x38
+	band.Color, band.Width = c, 0
+	p.Add(band)
 	return nil
 }
 
@@ -277,29 +409,26 @@ func addMarks(p *plot.Plot, xys plotter.XYs, c color.Color, shape draw.GlyphDraw
 	}
 }
 
-// addKey explains a marker in the legend.
-func addKey(legend *plot.Plot, text string, shape draw.GlyphDrawer) {
-	legend.Legend.Add(text, &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: color.Black, Radius: vg.Points(2.8), Shape: shape}})
-}
-
-// savePNG draws rows of panels with a legend to the right of them into a file.
-func savePNG(file string, rows [][]*plot.Plot, legend *plot.Plot) error {
-	const strip = 4.4 * vg.Centimeter
+// savePNG draws rows of panels, of a size in centimetres, with a legend below them into a file.
+func savePNG(file string, panelWidth, panelHeight float64, rows [][]*plot.Plot, keys *legend) error {
 	cols := len(rows[0])
-	width, height := vg.Length(cols)*11*vg.Centimeter+strip, vg.Length(len(rows))*9*vg.Centimeter
-	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(100))
+	width := vg.Length(float64(cols)*panelWidth) * vg.Centimeter
+	strip, perRow := keys.size(width - vg.Points(24))
+	img := vgimg.NewWith(vgimg.UseWH(width, vg.Length(float64(len(rows))*panelHeight)*vg.Centimeter+strip), vgimg.UseDPI(130))
 	tiles := draw.Tiles{
-		Rows: len(rows), Cols: cols, PadX: vg.Points(20), PadY: vg.Points(20),
-		PadTop: vg.Points(10), PadBottom: vg.Points(10), PadLeft: vg.Points(10), PadRight: vg.Points(10),
+		Rows: len(rows), Cols: cols, PadX: vg.Points(14), PadY: vg.Points(14),
+		PadTop: vg.Points(8), PadBottom: vg.Points(6), PadLeft: vg.Points(8), PadRight: vg.Points(10),
 	}
 	canvas := draw.New(img)
-	plots := draw.Crop(canvas, 0, -strip, 0, 0)
+	plots := draw.Crop(canvas, 0, 0, strip, 0)
 	for i, row := range rows {
 		for j, p := range row {
 			p.Draw(tiles.At(plots, j, i))
 		}
 	}
-	legend.Draw(draw.Crop(canvas, width-strip, 0, 0, 0))
+	below := draw.Crop(canvas, vg.Points(24), 0, 0, 0)
+	below.Max.Y = below.Min.Y + strip
+	keys.draw(below, perRow)
 	f, err := os.Create(file)
 	if err != nil {
 		return err
@@ -329,30 +458,38 @@ func decades(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// passTicks marks passes on an axis of logarithms, and labels those that begin
-// with 1, 2 or 5.
-func passTicks(marks []int) plot.ConstantTicks {
-	var ticks plot.ConstantTicks
-	for _, m := range marks {
-		t := plot.Tick{Value: math.Log10(float64(m))}
-		if label := fmt.Sprint(m); strings.Contains("125", label[:1]) && m != 15 && m != 150 {
-			t.Label = label
+// logTicks marks an axis of logarithms: 1, 2 and 5 times the powers of ten, or round numbers where the
+// ends are near each other.
+func logTicks(lo, hi float64) []plot.Tick {
+	var ticks []plot.Tick
+	mark := func(v float64) {
+		if x := math.Log10(v); x >= lo-1e-9 && x <= hi+1e-9 {
+			ticks = append(ticks, plot.Tick{Value: x, Label: fmt.Sprintf("%.3g", v)})
 		}
-		ticks = append(ticks, t)
+	}
+	if from, to := math.Pow(10, lo), math.Pow(10, hi); to < 4*from {
+		for _, t := range roundTicks(from, to) {
+			mark(t.Value)
+		}
+		return ticks
+	}
+	for e := math.Floor(lo); e <= hi; e++ {
+		for _, m := range []float64{1, 2, 5} {
+			mark(m * math.Pow(10, e))
+		}
 	}
 	return ticks
 }
 
-// secondTicks marks 1, 2 and 5 times the powers of ten on an axis of logarithms.
-func secondTicks(lo, hi float64) []plot.Tick {
+// roundTicks marks about five multiples of 1, 2 or 5 times a power of ten.
+func roundTicks(lo, hi float64) []plot.Tick {
+	step := math.Pow10(int(math.Floor(math.Log10((hi - lo) / 6))))
+	for i := 0; (hi-lo)/step > 6; i++ {
+		step *= []float64{2, 2.5, 2}[i%3]
+	}
 	var ticks []plot.Tick
-	for e := math.Floor(lo); e <= hi; e++ {
-		for _, m := range []float64{1, 2, 5} {
-			seconds := m * math.Pow(10, e)
-			if x := math.Log10(seconds); x >= lo && x <= hi {
-				ticks = append(ticks, plot.Tick{Value: x, Label: fmt.Sprintf("%.3g", seconds)})
-			}
-		}
+	for i := math.Ceil(lo / step); i*step <= hi; i++ {
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: fmt.Sprintf("%.4g", i*step)})
 	}
 	return ticks
 }

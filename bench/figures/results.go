@@ -24,6 +24,7 @@ type results struct {
 	key    int  // the number of columns that name a run
 	draw   bool // whether to run nothing
 	runs   map[string][][]string
+	names  [][]string // of the runs that the file had, in its order
 }
 
 // results opens file in the folder of o; the first key columns name a run.
@@ -51,6 +52,9 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 	}
 	for _, row := range rows[1:] {
 		name := strings.Join(row[:key], ",")
+		if r.runs[name] == nil {
+			r.names = append(r.names, row[:key])
+		}
 		r.runs[name] = append(r.runs[name], row)
 	}
 	return r, nil
@@ -78,6 +82,55 @@ func (r *results) run(name []string, measure func() ([][]string, error)) ([][]st
 		return nil, err
 	}
 	return rows, f.Close()
+}
+
+// stored returns the names of the runs that the file had and that begin with prefix.
+func (r *results) stored(prefix ...string) [][]string {
+	var all [][]string
+	for _, name := range r.names {
+		if slices.Equal(name[:len(prefix)], prefix) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// column returns the different values of a column of names, in their order.
+func column(names [][]string, i int) []string {
+	var all []string
+	for _, name := range names {
+		if !slices.Contains(all, name[i]) {
+			all = append(all, name[i])
+		}
+	}
+	return all
+}
+
+// reference returns a number that runs are compared with, such as the optimum, which the table keeps as a
+// run of that name at pass 0.
+func (r *results) reference(name []string, column string, measure func() float64) (float64, error) {
+	rows, err := r.run(name, func() ([][]string, error) {
+		row := []string{"0"}
+		for _, c := range r.header[r.key+1:] {
+			v := math.NaN()
+			if c == column {
+				v = measure()
+			}
+			row = append(row, number(v))
+		}
+		return [][]string{row}, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if rows == nil {
+		return 0, fmt.Errorf("%s has no row of %v", r.file, name)
+	}
+	v, err := strconv.ParseFloat(rows[0][slices.Index(r.header, column)], 64)
+	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+		return 0, fmt.Errorf("%s: %v of %v", r.file, rows[0], name)
+	}
+	return v, nil
 }
 
 func (r *results) encode(rows [][]string) []byte {
@@ -162,6 +215,20 @@ func (rs runs) last() int {
 	return last
 }
 
+// passes returns those after which a run was evaluated, in order.
+func (rs runs) passes() []int {
+	var all []int
+	for _, run := range rs {
+		for _, s := range run {
+			if !math.IsNaN(s.loss) {
+				all = append(all, s.pass)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // after returns the samples after a pass. A run that failed, or was not evaluated
 // then, counts as infinitely bad.
 func (rs runs) after(pass int) []sample {
@@ -187,6 +254,22 @@ func (rs runs) median(pass int) sample {
 		*m.field(c) = median(v)
 	}
 	return m
+}
+
+// spread returns the least and the largest values of a column after a pass, of the runs that have not
+// failed; they are NaN if there is none.
+func (rs runs) spread(pass int, column string) (lo, hi float64) {
+	lo, hi = math.NaN(), math.NaN()
+	for _, s := range rs.after(pass) {
+		switch v := *s.field(column); {
+		case math.IsInf(v, 1):
+		case math.IsNaN(lo):
+			lo, hi = v, v
+		default:
+			lo, hi = min(lo, v), max(hi, v)
+		}
+	}
+	return lo, hi
 }
 
 // passesTo returns the first pass from which on the median loss was not seen above a
@@ -221,3 +304,11 @@ func median(v []float64) float64 {
 
 // number formats v for a CSV file.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 10, 64) }
+
+// finite formats v for a table, where infinite means never.
+func finite(v float64) string {
+	if math.IsInf(v, 1) {
+		return "–"
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64)
+}
