@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -44,7 +44,7 @@ func (o *options) advi(ctx context.Context) ([]row, error) {
 	return append(all, rows...), err
 }
 
-// adviRows returns fits of this library and of ADVI with some seeds, and prints how
+// adviRows returns fits of this library and of ADVI with some seeds, and says how
 // far their posteriors are from the full one.
 func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, error) {
 	ours, post, err := o.ownRows(ctx, s)
@@ -70,7 +70,7 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 		}
 	}
 	rows = append(ours, rows...)
-	printADVI(o.stdout, s, rows)
+	relate(rows, ours[0].label())
 	return rows, nil
 }
 
@@ -131,23 +131,25 @@ func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
 	return -elbo, err
 }
 
-// printADVI prints a table of medians over the seeds that did not fail. The first row is of the full posterior.
-func printADVI(w io.Writer, s *split, rows []row) {
-	fmt.Fprintf(w, "\n%s: logistic regression, prior N(0, I), no intercept, %d training rows, %d weights; medians over the seeds that did not fail, −ELBO %.4f at the optimum\n\n",
-		s.name, len(s.y), s.cols(), rows[0].negELBO)
-	header := []string{"", "seconds", "ratio", "−ELBO above", "test bits", "their range", "means off, worst (median)",
+// adviTable returns the table of the part advi: medians over the seeds that did not fail.
+func adviTable(rows []row) string {
+	header := []string{"data", "", "seconds", "ratio", "−ELBO above", "test bits", "their range", "means off, worst (median)",
 		"sds off, worst (median)", "Pareto k", "distinct draws", "converged"}
-	fmt.Fprintf(w, "| %s |\n%s|\n", strings.Join(header, " | "), strings.Repeat("|---", len(header)))
-	for _, label := range distinct(rows, row.label) {
-		group := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.label() != label })
-		fmt.Fprintf(w, "| %s | %s |\n", label, strings.Join(cells(group, rows[0]), " | "))
+	var lines [][]string
+	for _, set := range distinct(rows, func(r row) string { return r.work }) {
+		of := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.work != set })
+		for _, label := range distinct(of, row.label) {
+			group := slices.DeleteFunc(slices.Clone(of), func(r row) bool { return r.label() != label })
+			lines = append(lines, append([]string{set, label}, cells(group, of[0])...))
+		}
 	}
+	return tables.Markdown(header, lines)
 }
 
 // failed reports whether a run ended without a posterior.
 func failed(r row) bool { return math.IsNaN(r.bits) }
 
-// cells returns what printADVI prints of the fits by one program, beside ours, the full posterior.
+// cells returns what the table has of the fits by one program, beside ours, the full posterior.
 func cells(group []row, ours row) []string {
 	runs := len(group)
 	group = slices.DeleteFunc(group, failed)
@@ -168,18 +170,10 @@ func cells(group []row, ours row) []string {
 		}
 		ended = fmt.Sprintf("%.0f, failed %d, of %d", n, runs-len(group), runs)
 	}
-	return []string{number("%.4f", seconds), number("%.1f", seconds/ours.seconds), number("%.3g", above),
+	return []string{number("%.4f", seconds), number("%.1f", median(values(group, func(r row) float64 { return r.ratio }))), number("%.3g", above),
 		number("%.4f", median(bits)), fmt.Sprintf("%.4f–%.4f", slices.Min(bits), slices.Max(bits)),
 		more("%.2f", "mean_worst") + more(" (%.2f)", "mean_median"), more("%.2f", "sd_worst") + more(" (%.2f)", "sd_median"),
 		more("%.2f", "pareto_k"), more("%.0f", "distinct"), ended}
-}
-
-// known returns what a script left in a column of that name, NaN if nothing.
-func (r row) known(name string) float64 {
-	if v, ok := r.more[name]; ok {
-		return v
-	}
-	return math.NaN()
 }
 
 // values returns f of the rows.

@@ -30,11 +30,15 @@ func (o *options) glm(ctx context.Context) ([]row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
-		all = append(append(all, rows...), ours...)
+		rows = append(rows, ours...)
+		relate(rows, pointEstimate)
+		all = append(all, rows...)
 	}
-	grid(o.stdout, "Logistic regression, prior N(0, I), no intercept; ratios to scikit-learn as it comes", all, "LogisticRegression, lbfgs")
 	return all, nil
 }
+
+// pointEstimate is the program that fits of GLM are compared with.
+const pointEstimate = "LogisticRegression, lbfgs"
 
 // What the fit of a GLM without options is called, in the part advi too.
 const fullVariant, fullName = "full", "full posterior, nil Solver"
@@ -48,7 +52,7 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rough, err := o.fit(s, "GLM", "full, to 0.01 nats", "full posterior to 0.01 nats", batch(within{-end.negELBO - 0.01}))
+	rough, err := o.fit(s, "GLM", "full, gap 0.01 nats", "full posterior, until its gap is 0.01 nats", batch(&pgsvi.GapBelow{Nats: 0.01}))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +60,7 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rough.note += fmt.Sprintf(", %.4f nats from the optimum", rough.negELBO-end.negELBO)
+	rough.note += fmt.Sprintf(", %.1g nats from the optimum", rough.negELBO-end.negELBO)
 	return []row{rough, end, stream}, nil
 }
 
@@ -132,15 +136,13 @@ func (o *options) a9a(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	rows = append(append(rows, ours...), floor)
-	n, d := x.Dims()
-	list(o.stdout, fmt.Sprintf("a9a: %d rows of %.1f non-zeros on average among %d columns, logit, prior N(0, I), no intercept",
-		n, float64(x.NNZ())/float64(n), d), rows)
+	relate(rows, pointEstimate)
 	return rows, nil
 }
 
 // floor returns the time of a computation that no fit can do without.
 func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
-	r := newRow(s.name, "XᵀX", variant)
+	r := o.newRow(s.name, "XᵀX", variant)
 	r.name = name
 	var err error
 	r.seconds, err = o.seconds(func() error { f(); return nil })
@@ -151,7 +153,7 @@ func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
 func (o *options) dense(ctx context.Context) ([]row, error) {
 	const d = 50
 	x, y := generate(o.rows, d)
-	s := &split{name: "dense", x: x, y: y, train: filepath.Join(o.temp, "dense.train")}
+	s := &split{name: fmt.Sprintf("%d dense rows × %d", o.rows, d), x: x, y: y, train: filepath.Join(o.temp, "dense.train")}
 	if err := writeRows(s.train, s.x, s.y); err != nil {
 		return nil, err
 	}
@@ -168,7 +170,7 @@ func (o *options) dense(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	rows = append(rows, stream, floor)
-	list(o.stdout, fmt.Sprintf("%d dense rows of %d columns, logit, prior N(0, I), no intercept", o.rows, d), rows)
+	relate(rows, pointEstimate)
 	return rows, nil
 }
 

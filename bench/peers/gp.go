@@ -28,11 +28,9 @@ func (o *options) gp(ctx context.Context) ([]row, error) {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		rows = append(rows, ours...)
-		list(o.stdout, fmt.Sprintf("%s: Gaussian process, logit, %d training rows, %d test rows", s.name, len(s.y), len(s.yTest)), rows)
+		relate(rows, "GPC, fixed") // the same hyper-parameters
 		all = append(all, rows...)
 	}
-	grid(o.stdout, "Gaussian-process classification; ratios to scikit-learn with learned hyper-parameters, from 1 and from the fixed ones, and with fixed ones",
-		all, "GPC, learned", "GPC, learned from fixed", "GPC, fixed")
 	return all, nil
 }
 
@@ -48,11 +46,11 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	const toThousandth = "to 0.001 nats a datum"
-	rough, err := o.fit(s, "GP", toThousandth, toThousandth, paper(within{-end.negELBO - 1e-3*float64(len(s.y))}))
+	rough, err := o.fit(s, "GP", "gap 0.001 nats a datum", "until its gap is 0.001 nats a datum", paper(&pgsvi.GapBelow{Nats: 1e-3 * float64(len(s.y))}))
 	if err != nil {
 		return nil, err
 	}
+	rough.note += fmt.Sprintf(", %.1g nats from the optimum", rough.negELBO-end.negELBO)
 	theta, err := readFloats(learned, 2)
 	if err != nil {
 		return nil, err

@@ -14,13 +14,15 @@
 //	a9a    logistic regression, sparse rows
 //	dense  logistic regression, generated rows
 //	advi   the data of glm and a9a by ADVI, how far from the optimum
+//	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //
-// Markdown tables are printed, and peers.csv is written to -out, with the columns of
-// the second figure (see bench/figures). With
+// The rows of peers.csv in -out are replaced by those of the fits that are made again, and Markdown tables
+// of all of them are printed. -tables makes no fits; -readme FILE puts the tables where FILE has them. With
 //
 //	go run -tags openblas ./bench/peers
 //
-// pgsvi computes with OpenBLAS, as scikit-learn does, and not with gonum's pure-Go BLAS.
+// pgsvi computes with OpenBLAS, as scikit-learn does, and not with gonum's pure-Go BLAS; its rows are
+// others, so that both stand in the tables when it is run with each. The ratios are those of each run.
 package main
 
 import (
@@ -29,6 +31,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
@@ -36,6 +39,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/bench/blas"
+	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
 // options are what the command line says, and what follows from it.
@@ -43,6 +47,11 @@ type options struct {
 	data, out, testdata string
 	python, rscript     string
 	repeats, rows       int
+	streamed            int  // rows of the part stream
+	tables              bool // no fits
+	readme              string
+	part                string // that runs
+	versions            map[string]string
 	only                []string // nil means all
 	absent              []string // data sets that were said to be left out
 	temp                string   // a folder for scripts and rows
@@ -54,15 +63,20 @@ type part struct {
 	name string
 	need func(*options, context.Context) error // reports that its program is missing
 	run  func(*options, context.Context) ([]row, error)
+	// table returns the table of the rows of the part.
+	table func([]row) string
 }
 
 var parts = []part{
-	{"gp", (*options).sklearn, (*options).gp},
-	{"glm", (*options).sklearn, (*options).glm},
-	{"a9a", (*options).sklearn, (*options).a9a},
-	{"dense", (*options).sklearn, (*options).dense},
-	{"advi", (*options).rstanarm, (*options).advi},
+	{"gp", (*options).sklearn, (*options).gp, grid},
+	{"glm", (*options).sklearn, (*options).glm, grid},
+	{"a9a", (*options).sklearn, (*options).a9a, list},
+	{"dense", (*options).sklearn, (*options).dense, list},
+	{"advi", (*options).rstanarm, (*options).advi, adviTable},
+	{"stream", (*options).itself, (*options).stream, streamTable},
 }
+
+//go:generate go run -C ../.. ./bench/peers -tables -out bench/peers -readme bench/README.md
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -92,7 +106,10 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with rstanarm")
 	fs.IntVar(&o.repeats, "repeats", 5, "fits by each program, of which the median time counts; for ADVI seeds")
 	fs.IntVar(&o.rows, "rows", 1000000, "rows of the dense data set, at least 1000")
-	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, advi")
+	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
+	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
+	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
+	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, advi, stream")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -101,8 +118,8 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("there are no arguments but flags: %q; parts are named by -only", fs.Args())
 	case o.repeats < 1:
 		return nil, errors.New("-repeats must be at least 1")
-	case o.rows < 1000:
-		return nil, errors.New("-rows must be at least 1000")
+	case o.rows < 1000 || o.streamed < 1000:
+		return nil, errors.New("-rows and -streamed must be at least 1000")
 	}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
@@ -117,6 +134,13 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 
 // run runs the parts; peers.csv is written anew after each.
 func (o *options) run(ctx context.Context) (err error) {
+	all, err := readCSV(o.out)
+	if err != nil {
+		return err
+	}
+	if o.tables {
+		return o.publish(all)
+	}
 	if o.temp, err = os.MkdirTemp("", "peers"); err != nil {
 		return err
 	}
@@ -127,7 +151,6 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(o.out, 0o777); err != nil {
 		return err
 	}
-	var all []row
 	for _, p := range parts {
 		if o.only != nil && !slices.Contains(o.only, p.name) {
 			continue
@@ -136,14 +159,30 @@ func (o *options) run(ctx context.Context) (err error) {
 			fmt.Fprintf(o.stderr, "%s is left out: %v\n", p.name, err)
 			continue
 		}
+		o.part = p.name
 		rows, err := p.run(o, ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if len(rows) == 0 {
+			continue // its data are not there
 		}
 		all = merge(all, rows)
 		if err := writeCSV(o.out, all); err != nil {
 			return err
 		}
 	}
-	return nil
+	return o.publish(all)
+}
+
+// publish prints the tables, and replaces those that the file of -readme has.
+func (o *options) publish(rows []row) error {
+	texts := tablesOf(rows)
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		fmt.Fprintf(o.stdout, "\n%s\n\n%s", name, texts[name])
+	}
+	if o.readme == "" || len(texts) == 0 {
+		return nil
+	}
+	return tables.Replace(o.readme, texts)
 }

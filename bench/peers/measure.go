@@ -11,10 +11,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// newRow returns a row of which nothing is known.
-func newRow(set, method, variant string) row {
+// newRow returns a row of the part that runs, of which nothing is known.
+func (o *options) newRow(set, method, variant string) row {
 	nan := math.NaN()
-	return row{dataset: set, method: method, variant: variant, seed: 1, pass: nan, negELBO: nan, bits: nan, seconds: nan, predict: nan}
+	return row{part: o.part, work: set, method: method, variant: variant, version: o.version("pgsvi"), threads: 1, seed: 1,
+		pass: nan, negELBO: nan, bits: nan, seconds: nan, ratio: nan, predict: nan}
 }
 
 // A fit makes a posterior from data. The Result is nil if there is none.
@@ -28,7 +29,7 @@ type predictor interface {
 // fit measures f, and its predictions if s has rows to test on. The BLAS is added
 // to the variant and to the name.
 func (o *options) fit(s *split, method, variant, name string, f fit) (row, error) {
-	r := newRow(s.name, method, blas.Name)
+	r := o.newRow(s.name, method, blas.Name)
 	if variant != "" {
 		r.variant += ", " + variant
 	}
@@ -81,18 +82,4 @@ func (o *options) seconds(f func() error) (float64, error) {
 		t[i] = cputime.Seconds() - start
 	}
 	return median(t), nil
-}
-
-// within stops at an ELBO.
-type within struct{ elbo float64 }
-
-// Init implements pgsvi.Converger.
-func (within) Init() {}
-
-// Converged implements pgsvi.Converger.
-func (w within) Converged(it pgsvi.Iteration) pgsvi.Status {
-	if it.ELBO >= w.elbo {
-		return pgsvi.Converged
-	}
-	return pgsvi.NotTerminated
 }

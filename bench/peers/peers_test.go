@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"math"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -41,14 +41,16 @@ func TestParse(t *testing.T) {
 GPC,"learned, twice",1,nan,0.5,0.25,0.01,"scale 2, length 3",nan
 "ADVI","meanfield",3,10000,NA,1.5,0.003,"",1.25
 `
-	rows, err := parse(strings.NewReader(table), "set")
+	o, _, _ := testOptions(t)
+	o.part, o.versions = "gp", map[string]string{"python3": "scikit-learn 1.2"}
+	rows, err := o.parse(strings.NewReader(table), "set", "python3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) != 2 {
 		t.Fatalf("%d rows, want 2", len(rows))
 	}
-	if r := rows[0]; r.dataset != "set" || r.label() != "GPC, learned, twice" || r.seed != 1 || !math.IsNaN(r.pass) ||
+	if r := rows[0]; r.work != "set" || r.part != "gp" || r.version != "scikit-learn 1.2" || r.threads != 1 || r.label() != "GPC, learned, twice" || r.seed != 1 || !math.IsNaN(r.pass) ||
 		r.bits != 0.5 || r.seconds != 0.25 || r.predict != 0.01 || r.note != "scale 2, length 3" {
 		t.Errorf("the first row is %+v", r)
 	}
@@ -56,32 +58,114 @@ GPC,"learned, twice",1,nan,0.5,0.25,0.01,"scale 2, length 3",nan
 		t.Errorf("the second row is %+v", r)
 	}
 	for _, bad := range []string{"", "method,seed\n", "method,seed\nGPC,one\n", "seconds\nfast\n", "seed,seconds\n1\n"} {
-		if _, err := parse(strings.NewReader(bad), "set"); err == nil {
+		if _, err := o.parse(strings.NewReader(bad), "set", "python3"); err == nil {
 			t.Errorf("%q gives no error", bad)
 		}
 	}
 }
 
-// TestWriteCSV: the columns are those of the second figure.
-func TestWriteCSV(t *testing.T) {
-	dir := t.TempDir()
-	r := newRow("ionosphere", "GPC", "learned, twice")
-	r.seconds = 0.25
-	if err := writeCSV(dir, []row{r}); err != nil {
+// TestCSV: what is written is read again, and another table is refused.
+func TestCSV(t *testing.T) {
+	o, _, _ := testOptions(t)
+	o.part = "gp"
+	r := o.newRow("ionosphere", "GPC", "learned, twice")
+	r.seconds, r.ratio, r.note, r.more = 0.25, 2, "scale 2, length 3", map[string]float64{"pareto_k": 1.5}
+	if err := writeCSV(o.out, []row{r, o.newRow("sonar", "GPC", "")}); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "peers.csv"))
+	rows, err := readCSV(o.out)
+	if err != nil || len(rows) != 2 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	if got, want := fmt.Sprintf("%+v", rows[0]), fmt.Sprintf("%+v", r); got != want {
+		t.Errorf("read %s, want %s", got, want)
+	}
+	if rows, err := readCSV(t.TempDir()); rows != nil || err != nil {
+		t.Errorf("%v, %v without a file", rows, err)
+	}
+	for name, content := range map[string]string{"other columns": "a,b\n1,2\n", "no number": strings.Join(header, ",") + "\n" + strings.Repeat("x,", len(header)-1) + "x\n"} {
+		if err := os.WriteFile(filepath.Join(o.out, "peers.csv"), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readCSV(o.out); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestStored: the tables of README.md are those of peers.csv, where it has them.
+func TestStored(t *testing.T) {
+	rows, err := readCSV(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := [][]string{{"dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds"},
-		{"ionosphere", "GPC", "learned, twice", "1", "NaN", "NaN", "NaN", "0.25"}}
-	if !slices.EqualFunc(lines, want, slices.Equal) {
-		t.Errorf("peers.csv is %q", lines)
+	for name, want := range tablesOf(rows) {
+		_, block, _, ok := tables.Lookup(string(readme), name)
+		if !ok {
+			t.Errorf("README.md has no table %s", name)
+		} else if strings.TrimSpace(block) != strings.TrimSpace(want) {
+			t.Errorf("%s is not that of peers.csv: go generate ./bench/...", name)
+		}
+	}
+}
+
+// TestTables: tables are printed from a file without a fit, and the rows of another run replace theirs.
+func TestTables(t *testing.T) {
+	o, stdout, _ := testOptions(t)
+	var rows []row
+	for _, p := range parts {
+		o.part = p.name
+		for i, method := range []string{"A", "B"} {
+			r := o.newRow("set", method, "")
+			r.seconds, r.bits, r.negELBO = float64(2-i), 0.5, 10
+			rows = append(rows, r)
+		}
+		relate(rows[len(rows)-2:], "A")
+	}
+	if err := writeCSV(o.out, rows); err != nil {
+		t.Fatal(err)
+	}
+	o.tables, o.readme = true, filepath.Join(o.out, "README.md")
+	if err := os.WriteFile(o.readme, []byte("<!-- begin peers glm -->\n<!-- end peers glm -->\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"peers gp\n\n|  | set, seconds (ratio) | bits |\n|---|---|---|\n| A | 2.0000 (1.00) | 0.5000 |\n| B | 1.0000 (0.50) | 0.5000 |\n",
+		"| B | 1.0000 | 0.50 |  | 0.5000 |  |\n",
+		"| set | B | 1.0000 | 0.5 | 0 | 0.5000 | 0.5000–0.5000 |",
+	} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, stdout)
+		}
+	}
+	readme, err := os.ReadFile(o.readme)
+	if err != nil || !strings.Contains(string(readme), "| A | 2.0000 (1.00) | 0.5000 |") {
+		t.Errorf("the file has %s, %v", readme, err)
+	}
+	again := rows[1]
+	again.seconds = 7
+	if all := merge(rows, []row{again}); len(all) != len(rows) || all[1].seconds != 7 {
+		t.Errorf("%d rows after a fit is made again, want %d", len(all), len(rows))
+	}
+}
+
+// TestStream: the part stream runs the example.
+func TestStream(t *testing.T) {
+	o, _, _ := testOptions(t)
+	o.streamed = 1000
+	rows, err := o.stream(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1 || !(rows[0].seconds >= 0) || !(rows[0].known("peak_mb") > 1) || rows[0].work != "1000 rows × 30 from a file" {
+		t.Errorf("rows %+v", rows)
 	}
 }
 
@@ -114,7 +198,7 @@ func TestGP(t *testing.T) {
 // TestCompare: a q with the moments of the posterior is at the optimum, and one whose
 // means and variances are off is as far off as it is.
 func TestCompare(t *testing.T) {
-	o, stdout, _ := testOptions(t)
+	o, _, _ := testOptions(t)
 	s := ionosphere(t, o)
 	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
@@ -131,7 +215,7 @@ func TestCompare(t *testing.T) {
 	d := post.Dim()
 	mean, sd, cov := mat.NewDense(1, d, post.Mean(nil)), post.SD(nil), mat.DenseCopyOf(post.Cov())
 	moments := filepath.Join(o.temp, "moments")
-	ours := newRow(s.name, "GLM", "full")
+	ours := o.newRow(s.name, "GLM", "full")
 	ours.negELBO = -res.ELBO
 	all := []row{ours}
 	for seed := range 2 {
@@ -145,7 +229,7 @@ func TestCompare(t *testing.T) {
 		if err := writeRows(fmt.Sprintf("%s-fullrank-%d", moments, seed), mat.NewDense(1, last, numbers[:last]), numbers[last:]); err != nil {
 			t.Fatal(err)
 		}
-		r := newRow(s.name, "ADVI", "fullrank")
+		r := o.newRow(s.name, "ADVI", "fullrank")
 		r.seed, r.bits, r.more = seed, 1, map[string]float64{"converged": float64(seed)}
 		if err := compare(&r, post, objective, moments); err != nil {
 			t.Fatal(err)
@@ -165,43 +249,40 @@ func TestCompare(t *testing.T) {
 	if excess := all[2].negELBO - ours.negELBO; excess < 1 {
 		t.Errorf("a worse q is %v nats from the optimum", excess)
 	}
-	fails := newRow(s.name, "ADVI", "fullrank")
+	fails := o.newRow(s.name, "ADVI", "fullrank")
 	if err := compare(&fails, post, objective, moments); err != nil {
 		t.Fatal(err)
 	}
-	printADVI(stdout, s, append(all, fails))
-	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "1, failed 1, of 3") {
-		t.Errorf("the table has no %q:\n%s", want, stdout)
+	table := adviTable(append(all, fails))
+	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(table, want) || !strings.Contains(table, "1, failed 1, of 3") {
+		t.Errorf("the table has no %q:\n%s", want, table)
 	}
 }
 
-// TestGrid: data sets side by side, with ratios to the programs asked for.
+// TestGrid: data sets side by side, with the ratios that the rows have.
 func TestGrid(t *testing.T) {
-	a := row{dataset: "s", name: "A", seconds: 2, bits: 0.5}
-	b := row{dataset: "s", name: "B", seconds: 1, bits: math.NaN()}
-	c := row{dataset: "u", name: "B", seconds: 3, bits: 0.25}
-	var w bytes.Buffer
-	grid(&w, "title", []row{a, b, c}, "A")
-	const want = `
-title
-
-| | s, seconds (ratios) | bits | u, seconds (ratios) | bits |
+	nan := math.NaN()
+	a := row{work: "s", name: "A", seconds: 2, ratio: 1, bits: 0.5}
+	b := row{work: "s", name: "B", seconds: 1, ratio: 0.5, bits: nan}
+	c := row{work: "u", name: "B", seconds: 3, ratio: nan, bits: 0.25}
+	const want = `|  | s, seconds (ratio) | bits | u, seconds (ratio) | bits |
 |---|---|---|---|---|
-| A | 2.0000 (1.00) | 0.5000 | | |
+| A | 2.0000 (1.00) | 0.5000 |  |  |
 | B | 1.0000 (0.50) |  | 3.0000 | 0.2500 |
 `
-	if w.String() != want {
-		t.Errorf("got %s", w.String())
+	if got := grid([]row{a, b, c}); got != want {
+		t.Errorf("got %s", got)
 	}
 }
 
 // TestMissing: what is not there is left out, with a message.
 func TestMissing(t *testing.T) {
 	o, _, stderr := testOptions(t)
+	o.only = []string{"gp", "glm", "a9a", "dense", "advi"}
 	if err := o.run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range parts {
+	for _, p := range parts[:5] {
 		if !strings.Contains(stderr.String(), p.name+" is left out: no-such-") {
 			t.Errorf("no message about %s in\n%s", p.name, stderr)
 		}
@@ -211,7 +292,7 @@ func TestMissing(t *testing.T) {
 // TestParseFlags: what cannot be run is an error.
 func TestParseFlags(t *testing.T) {
 	var w bytes.Buffer
-	for _, args := range []string{"-only gp,knitting", "glm", "-only gp glm", "glm -only gp", "-repeats 0", "-rows 999"} {
+	for _, args := range []string{"-only gp,knitting", "glm", "-only gp glm", "glm -only gp", "-repeats 0", "-rows 999", "-streamed 999"} {
 		if _, err := parseFlags(strings.Fields(args), &w, &w); err == nil {
 			t.Errorf("%s gives no error", args)
 		}
@@ -279,8 +360,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestVariants: rows and labels say what the BLAS is, different fits have different
-// variants, and of the fits of two parts that are the same one is kept.
+// TestVariants: rows and labels say what the BLAS is, and different fits of a part have different variants.
 func TestVariants(t *testing.T) {
 	ctx := context.Background()
 	o, _, _ := testOptions(t)
@@ -301,7 +381,7 @@ func TestVariants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := merge(merge(gp, glm), own)
+	all := slices.Concat(gp, glm, own)
 	var got []string
 	for _, r := range all {
 		got = append(got, r.method+" | "+r.variant)
@@ -310,17 +390,14 @@ func TestVariants(t *testing.T) {
 		}
 	}
 	want := []string{
-		"GP | BLAS, to 0.001 nats a datum", "GP | BLAS", "GP | BLAS, learned by GPC",
-		"GLM | BLAS, full, to 0.01 nats", "GLM | BLAS, full", "GLM | BLAS, full, one pass", "GLM | BLAS, diagonal",
+		"GP | BLAS, gap 0.001 nats a datum", "GP | BLAS", "GP | BLAS, learned by GPC",
+		"GLM | BLAS, full, gap 0.01 nats", "GLM | BLAS, full", "GLM | BLAS, full, one pass", "GLM | BLAS, full", "GLM | BLAS, diagonal",
 	}
 	for i := range want {
 		want[i] = strings.Replace(want[i], "BLAS", blas.Name, 1)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the fits are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	if own := merge(nil, own); len(own) != 2 {
-		t.Errorf("the part advi alone has %d fits of this library, want 2", len(own))
 	}
 }
 

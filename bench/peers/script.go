@@ -37,7 +37,7 @@ func (o *options) script(ctx context.Context, set, name string, args ...any) ([]
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", program, name, err)
 	}
-	rows, err := parse(strings.NewReader(string(out)), set)
+	rows, err := o.parse(strings.NewReader(string(out)), set, program)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -49,8 +49,8 @@ func (o *options) unpack() error {
 	return os.CopyFS(o.temp, scripts)
 }
 
-// parse reads the table of a script.
-func parse(r io.Reader, set string) ([]row, error) {
+// parse reads the table of a script of a program.
+func (o *options) parse(r io.Reader, set, program string) ([]row, error) {
 	lines, err := csv.NewReader(r).ReadAll()
 	if err != nil {
 		return nil, err
@@ -60,7 +60,8 @@ func parse(r io.Reader, set string) ([]row, error) {
 	}
 	var rows []row
 	for _, line := range lines[1:] {
-		w := newRow(set, "", "")
+		w := o.newRow(set, "", "")
+		w.version = o.version(program)
 		for i, name := range lines[0] {
 			if err := w.set(name, line[i]); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", set, name, err)
@@ -109,18 +110,40 @@ func value(field string) (float64, error) {
 
 // sklearn reports that there is no scikit-learn.
 func (o *options) sklearn(ctx context.Context) error {
-	return o.try(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c", "import sklearn")
+	return o.try(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c", "import sklearn; print('scikit-learn', sklearn.__version__)")
 }
 
 // rstanarm reports that there is no rstanarm.
 func (o *options) rstanarm(ctx context.Context) error {
-	return o.try(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e", "loadNamespace('rstanarm')")
+	return o.try(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e", "cat('rstanarm', format(packageVersion('rstanarm')))")
 }
 
-// try reports that a program does not run.
+// itself is for parts that need no other program.
+func (o *options) itself(context.Context) error { return nil }
+
+// try reports that a program does not run, and keeps the version that it prints.
 func (o *options) try(ctx context.Context, what, program string, args ...string) error {
-	if err := exec.CommandContext(ctx, program, args...).Run(); err != nil {
+	out, err := exec.CommandContext(ctx, program, args...).Output()
+	if err != nil {
 		return fmt.Errorf("%s has no %s: %w", program, what, err)
 	}
+	o.setVersion(program, string(out))
 	return nil
+}
+
+func (o *options) setVersion(program, version string) {
+	if o.versions == nil {
+		o.versions = make(map[string]string)
+	}
+	o.versions[program] = strings.TrimSpace(version)
+}
+
+// version returns the version of a program that has been tried, and of this library the commit that the
+// files are of; empty if it is not known.
+func (o *options) version(program string) string {
+	if _, ok := o.versions[program]; !ok && program == "pgsvi" {
+		out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
+		o.setVersion(program, string(out))
+	}
+	return o.versions[program]
 }

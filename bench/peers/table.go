@@ -2,29 +2,42 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
 // A row is a line of peers.csv: a fit of a program to a data set. What is not known
 // is NaN.
 type row struct {
-	dataset, method, variant     string
-	seed                         int
-	pass, negELBO, bits, seconds float64
-
-	// Of the printed tables only.
-	name    string  // instead of method and variant
-	predict float64 // seconds of the predictions of the test rows
-	note    string
-	more    map[string]float64 // the other columns of a script
+	part, work      string // the comparison, and the data set
+	method, variant string // the program
+	name            string // of the program in tables, instead of method and variant
+	version         string
+	threads, seed   int
+	pass, negELBO   float64
+	seconds         float64 // of CPU; in the part stream of the clock
+	ratio           float64 // to the seconds of the program that the part compares with, in the same run
+	predict         float64 // seconds of the predictions of the test rows
+	bits            float64 // test log loss
+	note            string
+	more            map[string]float64 // the other columns of a script
 }
+
+// header names the columns of peers.csv.
+var header = slices.Concat([]string{"part", "work", "program", "variant", "label", "version", "threads", "seed", "passes",
+	"neg_elbo", "cpu_seconds", "ratio", "predict_seconds", "score_bits", "note"}, extra)
+
+// extra are the columns of row.more.
+var extra = []string{"pareto_k", "distinct", "converged", "mean_worst", "mean_median", "sd_worst", "sd_median", "rows_per_second", "peak_mb"}
 
 // label returns the name of the program.
 func (r row) label() string {
@@ -37,37 +50,90 @@ func (r row) label() string {
 	return r.method + ", " + r.variant
 }
 
-// merge appends the rows of a part to those of the parts before. A fit that is among
-// those already, such as that of a full posterior in the part advi, is left out.
-func merge(before, rows []row) []row {
-	all := slices.Clone(before)
-	for _, r := range rows {
-		if !slices.ContainsFunc(before, r.sameFit) {
-			all = append(all, r)
+// known returns what a script left in a column of that name, NaN if nothing.
+func (r row) known(name string) float64 {
+	if v, ok := r.more[name]; ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// fields returns the line of r.
+func (r row) fields() []string {
+	f := func(v float64) string { return strconv.FormatFloat(v, 'g', 10, 64) }
+	line := []string{r.part, r.work, r.method, r.variant, r.name, r.version, strconv.Itoa(r.threads), strconv.Itoa(r.seed), f(r.pass),
+		f(r.negELBO), f(r.seconds), f(r.ratio), f(r.predict), f(r.bits), r.note}
+	for _, name := range extra {
+		line = append(line, f(r.known(name)))
+	}
+	return line
+}
+
+// readFields is the inverse of fields.
+func readFields(line []string) (r row, err error) {
+	r = row{part: line[0], work: line[1], method: line[2], variant: line[3], name: line[4], version: line[5], note: line[14]}
+	whole := func(field string) int {
+		n, e := strconv.Atoi(field)
+		err = errors.Join(err, e)
+		return n
+	}
+	number := func(field string) float64 {
+		v, e := strconv.ParseFloat(field, 64)
+		err = errors.Join(err, e)
+		return v
+	}
+	r.threads, r.seed, r.pass, r.negELBO = whole(line[6]), whole(line[7]), number(line[8]), number(line[9])
+	r.seconds, r.ratio, r.predict, r.bits = number(line[10]), number(line[11]), number(line[12]), number(line[13])
+	for i, name := range extra {
+		if v := number(line[15+i]); !math.IsNaN(v) {
+			if r.more == nil {
+				r.more = make(map[string]float64)
+			}
+			r.more[name] = v
 		}
 	}
-	return all
+	return r, err
 }
 
-// sameFit reports whether r and s are of the same fit.
-func (r row) sameFit(s row) bool {
-	return r.dataset == s.dataset && r.method == s.method && r.variant == s.variant && r.seed == s.seed
+// readCSV reads peers.csv in a folder; there are no rows if there is no file.
+func readCSV(folder string) ([]row, error) {
+	path := filepath.Join(folder, "peers.csv")
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(lines) == 0 || !slices.Equal(lines[0], header) {
+		return nil, fmt.Errorf("%s has other columns; remove it", path)
+	}
+	var all []row
+	for i, line := range lines[1:] {
+		r, err := readFields(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, i+2, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
-// writeCSV writes peers.csv to the folder out.
-func writeCSV(out string, rows []row) error {
-	f, err := os.Create(filepath.Join(out, "peers.csv"))
+// writeCSV writes peers.csv to a folder.
+func writeCSV(folder string, rows []row) error {
+	f, err := os.Create(filepath.Join(folder, "peers.csv"))
 	if err != nil {
 		return err
 	}
 	w := csv.NewWriter(f)
-	w.Write([]string{"dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds"})
+	w.Write(header)
 	for _, r := range rows {
-		line := []string{r.dataset, r.method, r.variant, strconv.Itoa(r.seed)}
-		for _, v := range []float64{r.pass, r.negELBO, r.bits, r.seconds} {
-			line = append(line, strconv.FormatFloat(v, 'g', 10, 64))
-		}
-		w.Write(line)
+		w.Write(r.fields())
 	}
 	w.Flush()
 	if err := w.Error(); err != nil {
@@ -77,63 +143,77 @@ func writeCSV(out string, rows []row) error {
 	return f.Close()
 }
 
-// list prints the rows of one data set, with their times relative to the first.
-func list(w io.Writer, title string, rows []row) {
-	fmt.Fprintf(w, "\n%s\n\n| | seconds | ratio | to predict | test bits | |\n|---|---|---|---|---|---|\n", title)
+// merge replaces the rows of fits that are made again, and appends the others.
+func merge(before, rows []row) []row {
+	all := slices.Clone(before)
 	for _, r := range rows {
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", r.label(), number("%.4f", r.seconds),
-			number("%.2f", r.seconds/rows[0].seconds), number("%.4f", r.predict), number("%.4f", r.bits), r.note)
+		if i := slices.IndexFunc(all, r.sameFit); i >= 0 {
+			all[i] = r
+		} else {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// sameFit reports whether r and s are of the same fit.
+func (r row) sameFit(s row) bool {
+	return r.part == s.part && r.work == s.work && r.method == s.method && r.variant == s.variant && r.seed == s.seed
+}
+
+// relate sets the ratios of rows of one data set to the one with the label base.
+func relate(rows []row, base string) {
+	i := slices.IndexFunc(rows, func(r row) bool { return r.label() == base })
+	for j := range rows {
+		if i >= 0 {
+			rows[j].ratio = rows[j].seconds / rows[i].seconds
+		}
 	}
 }
 
-// grid prints the rows of several data sets side by side: for each the seconds, in
-// brackets those relative to the programs whose labels are in bases, and the test
-// log loss in bits. Without rows it prints nothing.
-func grid(w io.Writer, title string, rows []row, bases ...string) {
-	if len(rows) == 0 {
-		return
+// tablesOf returns the tables of the rows, by the names of their parts.
+func tablesOf(rows []row) map[string]string {
+	all := make(map[string]string)
+	for _, p := range parts {
+		if of := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.part != p.name }); len(of) > 0 {
+			all["peers "+p.name] = p.table(of)
+		}
 	}
-	sets := distinct(rows, func(r row) string { return r.dataset })
-	fmt.Fprintf(w, "\n%s\n\n| |", title)
+	return all
+}
+
+// list returns the table of one data set.
+func list(rows []row) string {
+	var lines [][]string
+	for _, r := range rows {
+		lines = append(lines, []string{r.label(), number("%.4f", r.seconds), number("%.2f", r.ratio), number("%.4f", r.predict), number("%.4f", r.bits), r.note})
+	}
+	return tables.Markdown([]string{"", "seconds", "ratio", "to predict", "test bits", ""}, lines)
+}
+
+// grid returns the table of several data sets side by side: for each the seconds, in brackets the ratio,
+// and the test log loss in bits.
+func grid(rows []row) string {
+	first := []string{""}
+	sets := distinct(rows, func(r row) string { return r.work })
 	for _, set := range sets {
-		fmt.Fprintf(w, " %s, seconds (ratios) | bits |", set)
+		first = append(first, set+", seconds (ratio)", "bits")
 	}
-	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---|---|", len(sets)))
+	var lines [][]string
 	for _, label := range distinct(rows, row.label) {
-		fmt.Fprintf(w, "| %s |", label)
+		line := []string{label}
 		for _, set := range sets {
-			r, ok := find(rows, set, label)
-			if !ok {
-				fmt.Fprint(w, " | |")
+			i := slices.IndexFunc(rows, func(r row) bool { return r.work == set && r.label() == label })
+			if i < 0 {
+				line = append(line, "", "")
 				continue
 			}
-			fmt.Fprintf(w, " %s%s | %s |", number("%.4f", r.seconds), ratios(rows, r, bases), number("%.4f", r.bits))
+			r := rows[i]
+			line = append(line, strings.TrimSpace(number("%.4f", r.seconds)+number(" (%.2f)", r.ratio)), number("%.4f", r.bits))
 		}
-		fmt.Fprintln(w)
+		lines = append(lines, line)
 	}
-}
-
-// ratios returns the time of r relative to the programs bases on the same data, in brackets.
-func ratios(rows []row, r row, bases []string) string {
-	var all []string
-	for _, base := range bases {
-		if b, ok := find(rows, r.dataset, base); ok {
-			all = append(all, number("%.2f", r.seconds/b.seconds))
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(all, ", ") + ")"
-}
-
-// find returns the row of a program on a data set.
-func find(rows []row, set, label string) (row, bool) {
-	i := slices.IndexFunc(rows, func(r row) bool { return r.dataset == set && r.label() == label })
-	if i < 0 {
-		return row{}, false
-	}
-	return rows[i], true
+	return tables.Markdown(first, lines)
 }
 
 // distinct returns the values of f in the order in which they first occur.
