@@ -341,19 +341,21 @@ func TestGLMa9a(t *testing.T) {
 	p, res := fitGLM(t, g, nil)
 	mean, sd := worst(p)
 	t.Logf("batch: −ELBO − reference %.1e nats, means within %.1e sd, sds within %.1e, %v passes, gap %.0e", -res.ELBO-truth.NegELBO, mean, sd, res.Passes, res.Gap)
-	if math.Abs(res.ELBO+truth.NegELBO) > 1e-5 || mean > 1e-4 || sd > 1e-3 || res.Status != Converged {
-		t.Errorf("batch fit: %v, −ELBO %v, want %v; means %v, sds %v off", res.Status, -res.ELBO, truth.NegELBO, mean, sd)
+	if math.Abs(res.ELBO+truth.NegELBO) > 1e-9 || mean > 2e-5 || sd > 2e-5 || res.Status != Converged || res.Passes > 10 {
+		t.Errorf("batch fit: %v after %v passes, −ELBO %.12f, want %.12f; means %v, sds %v off", res.Status, res.Passes, -res.ELBO, truth.NegELBO, mean, sd)
 	}
+	two := math.NaN()
 	for _, it := range res.Trace {
 		if it.Passes == 2 {
-			t.Logf("two passes with memory: %.1e nats above the optimum", -it.ELBO-truth.NegELBO)
-			if -it.ELBO-truth.NegELBO > 0.01 {
-				t.Errorf("after two passes −ELBO is %v, want within 0.01 of %v", -it.ELBO, truth.NegELBO)
-			}
+			two = -it.ELBO - truth.NegELBO
 		}
-		if true := -it.ELBO - truth.NegELBO; it.Gap < true-1e-7 {
+		if true := -it.ELBO - truth.NegELBO; it.Gap < true-1e-9 {
 			t.Errorf("pass %v: gap %v reported, %v measured", it.Passes, it.Gap, true)
 		}
+	}
+	t.Logf("two passes with memory: %.1e nats above the optimum", two)
+	if !(two <= 0.01) {
+		t.Errorf("after two passes −ELBO is %v nats above the optimum, want 0.01", two)
 	}
 	var nats, errs float64
 	prob := p.At(xt).LogProb(nil, yt)
@@ -374,8 +376,77 @@ func TestGLMa9a(t *testing.T) {
 	mean, sd = worst(q)
 	excess := -elboAt(t, g, q) - truth.NegELBO
 	t.Logf("one streaming pass: %.3f nats above the optimum, means within %.3f sd, sds within %.3f", excess, mean, sd)
-	if excess > 0.5 || mean > 0.1 {
-		t.Errorf("one streaming pass: %v nats above the optimum, means %v sd off", excess, mean)
+	if !(excess <= 0.1 && mean <= 0.1 && sd <= 0.05) {
+		t.Errorf("one streaming pass: %v nats above the optimum, means %v sd off, sds %v", excess, mean, sd)
+	}
+}
+
+// sparseRows returns the rows from lo up to hi.
+func sparseRows(t testing.TB, x *Sparse, lo, hi int) *Sparse {
+	t.Helper()
+	_, d := x.Dims()
+	part := NewSparse(d)
+	for i := lo; i < hi; i++ {
+		ind32, val := x.Row(i)
+		ind := make([]int, len(ind32))
+		for k, j := range ind32 {
+			ind[k] = int(j)
+		}
+		if err := part.Append(ind, val); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return part
+}
+
+// Rows of a9a that come later, and rows that are taken out again: how far that is from a fit to what is left.
+func TestGLMa9aUpdate(t *testing.T) {
+	x, y := readLIBSVM(t, open(t, filepath.Join(sharedData(t), "a9a", "a9a.gz")), 123)
+	const first = 16000
+	ctx := context.Background()
+	begin, late := sparseRows(t, x, 0, first), Rows(sparseRows(t, x, first, len(y)), y[first:])
+	half, all := mustGLM(t, begin, y[:first], BernoulliLogit{}, GLMOptions{}), mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{})
+	halfPost, halfRes := fitGLM(t, half, nil)
+	allPost, allRes := fitGLM(t, all, nil)
+	more, err := halfPost.Update(ctx, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	less, err := more.Remove(ctx, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fewer, err := allPost.Remove(ctx, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twenty := Rows(sparseRows(t, x, first, first+20), y[first:first+20])
+	back, err := halfPost.Update(ctx, twenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err = back.Remove(ctx, twenty); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what            string
+		g               *GLM
+		got, want       *GLMPosterior
+		res             *Result
+		nats, mostNats  float64 // that the README says, and the most that passes
+		means, mostMean float64
+	}{
+		{"16,561 rows added", all, more, allPost, allRes, 0.046, 0.15, 0.046, 0.15},
+		{"and taken out again", half, less, halfPost, halfRes, 0.01, 0.05, 0.025, 0.1},
+		{"16,561 rows taken out of a fit to all", half, fewer, halfPost, halfRes, 0.42, 1.2, 0.11, 0.3},
+		{"twenty rows in and out", half, back, halfPost, halfRes, 2e-8, 1e-6, 4e-5, 4e-4},
+	} {
+		excess := c.res.ELBO - elboAt(t, c.g, c.got)
+		mean, sd := apart(c.got, c.want)
+		t.Logf("%s: %.2g nats above the optimum, means within %.2g sd, sds within %.2g", c.what, excess, mean, sd)
+		if !(excess > -1e-6 && excess <= c.mostNats && mean <= c.mostMean) {
+			t.Errorf("%s: %v nats above the optimum, means %v sd off, want about %v and %v", c.what, excess, mean, c.nats, c.means)
+		}
 	}
 }
 

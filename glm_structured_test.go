@@ -562,11 +562,12 @@ func TestStructuredA9a(t *testing.T) {
 	full, _ := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{}), nil)
 	const optimum = 10724.99614504753
 	for _, c := range []struct {
-		opt  GLMOptions
-		most float64 // nats below the full optimum
+		opt      GLMOptions
+		gap, off float64 // nats below the full optimum, and how far that may be off
+		ratio    float64 // mean of the standard deviations to those of the full fit, to 0.05
 	}{
-		{GLMOptions{Covariance: DiagonalCovariance}, 52},
-		{GLMOptions{Covariance: LowRankCovariance}, 17.5},
+		{GLMOptions{Covariance: DiagonalCovariance}, 51.70, 0.05, 0.495},
+		{GLMOptions{Covariance: LowRankCovariance}, 16.88, 0.5, 0.645}, // a local optimum
 	} {
 		start := time.Now()
 		p, res := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, c.opt), nil)
@@ -577,8 +578,8 @@ func TestStructuredA9a(t *testing.T) {
 			least = math.Min(least, sd[j]/fullSD[j])
 		}
 		t.Logf("%v: %.4f nats below, sd ratio %.3f (least %.3f), %v passes, %v", c.opt.Covariance, -res.ELBO-optimum, ratio, least, res.Passes, time.Since(start))
-		if gap := -res.ELBO - optimum; gap < 0 || gap > c.most {
-			t.Errorf("%v: %v nats below the full optimum", c.opt.Covariance, gap)
+		if gap := -res.ELBO - optimum; !(math.Abs(gap-c.gap) <= c.off && math.Abs(ratio-c.ratio) <= 0.05) {
+			t.Errorf("%v: %v nats below the full optimum, want %v; sd ratio %v, want %v", c.opt.Covariance, gap, c.gap, ratio, c.ratio)
 		}
 	}
 	_, res := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 1000}), nil)

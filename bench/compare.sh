@@ -10,13 +10,14 @@ usage: bench/compare.sh OLD NEW [BENCH-REGEXP [COUNT]]
 
 OLD and NEW are commits; NEW may be . for the files as they are. BENCH-REGEXP is
 that of go test -bench, all without it, and COUNT how often each is run, 6 without it.
-BENCHTIME=100ms is go test -benchtime, and GOFLAGS=-tags=openblas chooses the BLAS.
+BENCHTIME=100ms is go test -benchtime, PACKAGE=. is the folder of the benchmarks, ./bench
+without it, and GOFLAGS=-tags=openblas chooses the BLAS.
 END
 	exit 2
 }
 
 [ $# -ge 2 ] && [ $# -le 4 ] || usage
-regexp=${3:-.} count=${4:-6}
+regexp=${3:-.} count=${4:-6} package=${PACKAGE:-./bench}
 [[ $count =~ ^[1-9][0-9]{0,3}$ ]] || usage "COUNT is '$count', not a positive number"
 if [ -n "${PGSVI_DATA:-}" ]; then
 	PGSVI_DATA=$(cd "$PGSVI_DATA" && pwd) || usage "PGSVI_DATA is no folder"
@@ -51,9 +52,9 @@ build() {
 		folder[$1]=$tmp/$1
 		git worktree add --quiet --detach "$tmp/$1" "$2"
 	fi
-	(cd "${folder[$1]}" && go test -c -o "$tmp/$1.test" ./bench)
+	(cd "${folder[$1]}" && go test -c -o "$tmp/$1.test" "$package")
 	if [ ! -e "$tmp/$1.test" ]; then
-		echo "compare.sh: $1 has no benchmarks in ./bench" >&2
+		echo "compare.sh: $1 has no benchmarks in $package" >&2
 		exit 1
 	fi
 }
@@ -63,7 +64,7 @@ build new "$new"
 for ((i = 1; i <= count; i++)); do
 	for name in old new; do
 		echo "compare.sh: run $i of $count, $name" >&2
-		if ! (cd "${folder[$name]}/bench" && "$tmp/$name.test" -test.run '^$' -test.timeout 0 \
+		if ! (cd "${folder[$name]}/$package" && "$tmp/$name.test" -test.run '^$' -test.timeout 0 -test.benchmem \
 			-test.bench "$regexp" -test.benchtime "${BENCHTIME:-1s}" >"$tmp/out"); then
 			cat "$tmp/out" >&2
 			exit 1
