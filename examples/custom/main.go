@@ -35,10 +35,11 @@ func curve(z []float64, t float64) float64 {
 	return z[0]*math.Exp(-t*math.Exp(-z[1])) + z[2]
 }
 
-func run(ctx context.Context, seed uint64) error {
-	rng := rand.New(rand.NewPCG(seed, 0))
-	t, y := generate(100, rng)
+// prior is that of (a, log τ, c).
+var prior = pgsvi.NewIsotropic(3, 25)
 
+// fit returns the posterior of the curve, how the run went, and the log-likelihood.
+func fit(ctx context.Context, t, y []float64) (*pgsvi.Gaussian, *pgsvi.Result, pgsvi.LogLik, error) {
 	// The log-likelihood of one observation, a Student t with 4 degrees of freedom
 	// and scale 0.2. Keep the constants if the ELBO is to be compared with that
 	// of another model.
@@ -53,16 +54,22 @@ func run(ctx context.Context, seed uint64) error {
 	// to choose: the Solver takes shorter and shorter steps and averages them,
 	// until it estimates to be within 0.002 nats a dimension of the optimum.
 	// Converger: &pgsvi.GapBelow{Nats: 0.1} would end the run earlier.
-	prior := pgsvi.NewIsotropic(3, 25)
 	m := pgsvi.Objective{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
 		H: pgsvi.KLTo(prior), Init: pgsvi.NewIsotropic(3, 0.1)}
-	fitted, res, err := m.Fit(ctx, &pgsvi.Solver{BatchSize: 50})
+	q, res, err := m.Fit(ctx, &pgsvi.Solver{BatchSize: 50})
+	if err != nil {
+		return nil, nil, ll, err
+	}
+	return q.(*pgsvi.Gaussian), res, ll, nil // the posterior has the type of Init
+}
+
+func run(ctx context.Context, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t, y := generate(100, rng)
+	q, res, ll, err := fit(ctx, t, y)
 	if err != nil {
 		return err
 	}
-
-	// The posterior has the type of Init.
-	q := fitted.(*pgsvi.Gaussian)
 	check := importance(ll, prior, q, 20000, rng)
 
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
