@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -26,56 +27,6 @@ import (
 // Cholesky and (m, ½ log v) in LogCholesky. The two kinds have KL from one to the
 // other, and a diagonal Gaussian may be the prior of a full one and the other way round.
 type Gaussian struct{ normal }
-
-// normal is what the two kinds of Gaussian do in their own way: *fullGaussian and
-// *diagonalGaussian. Gradients with respect to V have length numGradV: a full d×d
-// matrix, of which the symmetric part counts, or the diagonal.
-type normal interface {
-	Coordinates() Coordinates
-	Dim() int
-	NumParams() int
-	Params(dst []float64) []float64
-	SetParams(lambda []float64) error
-	LogProb(z []float64) float64
-	Score(dst, z []float64) []float64
-	Natural(dst []float64) []float64
-	SetNatural(eta []float64) error
-	MeanParams(dst []float64) []float64
-	SetMeanParams(mu []float64) error
-	LogPartition() float64
-	MeanGrad(dst, grad []float64) []float64
-	FromMeanGrad(dst, grad []float64) []float64
-	FromNaturalGrad(dst, grad []float64) []float64
-	Chart(dst []float64) []float64
-	SetChart(x []float64) error
-	ChartGrad(dst, grad []float64) []float64
-
-	// in returns a copy in the coordinates c.
-	in(c Coordinates) normal
-	// setForm makes it the distribution p, in its own coordinates, without the rounding
-	// of λ. It reports false and changes nothing if p is of the other kind or another dimension.
-	setForm(p normal) bool
-	mean() []float64 // not a copy
-	meanAt(i int) float64
-	covAt(i, j int) float64
-	precisionAt(i, j int) float64
-	mulPrecision(dst, x []float64)
-	logDetV() float64
-	numGradV() int
-	// setPrecision replaces q by N(m, V) with V⁻¹ = p, of length numGradV,
-	// under the contract of SetParams.
-	setPrecision(m, p []float64) error
-	fromMomentGrad(dst, gm, gv []float64) []float64
-	toMomentGrad(gm, gv, grad []float64)
-	// marginal returns the mean and the variance of xᵀz.
-	marginal(x []float64) (m, v float64)
-	// addOuter adds c·uwᵀ, and addPrecision c·V⁻¹, to a gradient with respect to V.
-	addOuter(gv []float64, c float64, u, w []float64)
-	addPrecision(gv []float64, c float64)
-	// transform replaces a standard normal ε by a draw z; standardize stores V⁻¹(z − m) in dst.
-	transform(eps []float64)
-	standardize(dst, eps []float64)
-}
 
 // NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
 // means zero. The arguments are copied. It returns an error wrapping ErrShape,
@@ -327,8 +278,6 @@ func (g *Gaussian) setState(p Dist) bool {
 	return ok && g.setForm(o.normal)
 }
 
-const log2Pi = 1.8378770664093454835606594728112352797227949472755668
-
 func checkIsotropic(dim int, variance float64) {
 	if dim < 1 {
 		panic(fmt.Sprintf("pgsvi: dimension %d must be at least 1", dim))
@@ -359,4 +308,110 @@ func gaussianKL(q, p normal) float64 {
 	p.mulPrecision(w, diff)
 	kl := 0.5 * (trace - float64(d) + blas64.Dot(dense.Vector(diff), dense.Vector(w)) + p.logDetV() - q.logDetV())
 	return math.Max(0, kl)
+}
+
+// klGrad stores ∇_λ KL(q‖p) in dst.
+func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
+	if n, ok := q.(*Gaussian); ok {
+		return gaussianKLGrad(dst, n.normal, p.(*Gaussian).normal)
+	}
+	// ∇_μ KL(q‖p) = η − η_p.
+	g := q.Natural(nil)
+	floats.Sub(g, p.(ExpFamily).Natural(nil))
+	return q.FromMeanGrad(dst, g)
+}
+
+// gaussianKLGrad is klGrad for Gaussians, either of which may be diagonal: with
+// P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
+func gaussianKLGrad(dst []float64, q, p normal) []float64 {
+	if g, ok := q.(*fullGaussian); ok && g.hasFactor() {
+		dst = dense.Dest(dst, g.NumParams())
+		g.factorKL(dst, p)
+		return dst
+	}
+	d := q.Dim()
+	diff, gm, gv := make([]float64, d), make([]float64, d), make([]float64, q.numGradV())
+	for i := range d {
+		diff[i] = q.meanAt(i) - p.meanAt(i)
+	}
+	p.mulPrecision(gm, diff)
+	halfPrecision(gv, p, d)
+	q.addPrecision(gv, -0.5)
+	return q.fromMomentGrad(dst, gm, gv)
+}
+
+// halfPrecision stores ½P in gv, all of it or the diagonal, as len(gv) says.
+func halfPrecision(gv []float64, p normal, d int) {
+	for i := range d {
+		if len(gv) == d {
+			gv[i] = 0.5 * p.precisionAt(i, i)
+			continue
+		}
+		for j := range d {
+			gv[i*d+j] = 0.5 * p.precisionAt(i, j)
+		}
+	}
+}
+
+// klProxNatural returns the natural parameters of the step from eta under KL
+// in mean parameters: η − βg, or with a prior of natural parameters etaP
+// rη + (1−r)(η_p − g). It overwrites eta.
+func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
+	if etaP == nil {
+		floats.AddScaled(eta, -beta, g)
+		return eta
+	}
+	r := 1 / (1 + beta)
+	for i := range eta {
+		eta[i] = r*eta[i] + (1-r)*(etaP[i]-g[i])
+	}
+	return eta
+}
+
+// klProxMoments is the step under KL in the coordinates (m, V).
+func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float64) (bool, error) {
+	d := q.Dim()
+	gm, gv := make([]float64, d), make([]float64, q.numGradV())
+	q.toMomentGrad(gm, gv, g)
+	m, p := make([]float64, d), make([]float64, q.numGradV())
+	for i := range m {
+		m[i] = n0.meanAt(i)
+	}
+	if prior == nil {
+		// V₊⁻¹ = V⁻¹ + 2βG, m₊ = m − βVg.
+		n0.addPrecision(p, 1)
+		floats.AddScaled(p, 2*beta, gv)
+		for i := range m {
+			for j := range d {
+				m[i] -= beta * n0.covAt(i, j) * gm[j]
+			}
+		}
+		return true, q.setPrecision(m, p)
+	}
+	gp, ok := prior.(*Gaussian)
+	if _, diagonal := q.(*diagonalGaussian); !ok || diagonal && !gp.Diagonal() {
+		return false, nil // of a full prior a diagonal q has no closed form
+	}
+	pr := gp.normal
+	r := 1 / (1 + beta)
+	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
+	diff, rhs := make([]float64, d), make([]float64, d)
+	for i := range d {
+		diff[i] = m[i] - pr.meanAt(i)
+	}
+	pr.mulPrecision(rhs, diff)
+	floats.Add(rhs, gm)
+	halfPrecision(p, pr, d)
+	floats.Scale(2*(1-r), p)
+	n0.addPrecision(p, r)
+	if err := q.setPrecision(make([]float64, d), p); err != nil {
+		return true, err
+	}
+	for i := range m {
+		for j := range d {
+			m[i] -= (1 - r) * q.covAt(i, j) * rhs[j]
+		}
+	}
+	floats.AddScaled(p, 2*(1-r), gv)
+	return true, q.setPrecision(m, p)
 }

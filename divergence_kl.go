@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"fmt"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -119,110 +118,4 @@ func checkExpFamily(name string, q Dist) error {
 		return fmt.Errorf("pgsvi: %s needs an ExpFamily, not a %T: %w", name, q, ErrNoProx)
 	}
 	return nil
-}
-
-// klGrad stores ∇_λ KL(q‖p) in dst.
-func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
-	if n, ok := q.(*Gaussian); ok {
-		return gaussianKLGrad(dst, n.normal, p.(*Gaussian).normal)
-	}
-	// ∇_μ KL(q‖p) = η − η_p.
-	g := q.Natural(nil)
-	floats.Sub(g, p.(ExpFamily).Natural(nil))
-	return q.FromMeanGrad(dst, g)
-}
-
-// gaussianKLGrad is klGrad for Gaussians, either of which may be diagonal: with
-// P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
-func gaussianKLGrad(dst []float64, q, p normal) []float64 {
-	if g, ok := q.(*fullGaussian); ok && g.hasFactor() {
-		dst = dense.Dest(dst, g.NumParams())
-		g.factorKL(dst, p)
-		return dst
-	}
-	d := q.Dim()
-	diff, gm, gv := make([]float64, d), make([]float64, d), make([]float64, q.numGradV())
-	for i := range d {
-		diff[i] = q.meanAt(i) - p.meanAt(i)
-	}
-	p.mulPrecision(gm, diff)
-	halfPrecision(gv, p, d)
-	q.addPrecision(gv, -0.5)
-	return q.fromMomentGrad(dst, gm, gv)
-}
-
-// halfPrecision stores ½P in gv, all of it or the diagonal, as len(gv) says.
-func halfPrecision(gv []float64, p normal, d int) {
-	for i := range d {
-		if len(gv) == d {
-			gv[i] = 0.5 * p.precisionAt(i, i)
-			continue
-		}
-		for j := range d {
-			gv[i*d+j] = 0.5 * p.precisionAt(i, j)
-		}
-	}
-}
-
-// klProxNatural returns the natural parameters of the step from eta under KL
-// in mean parameters: η − βg, or with a prior of natural parameters etaP
-// rη + (1−r)(η_p − g). It overwrites eta.
-func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
-	if etaP == nil {
-		floats.AddScaled(eta, -beta, g)
-		return eta
-	}
-	r := 1 / (1 + beta)
-	for i := range eta {
-		eta[i] = r*eta[i] + (1-r)*(etaP[i]-g[i])
-	}
-	return eta
-}
-
-// klProxMoments is the step under KL in the coordinates (m, V).
-func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float64) (bool, error) {
-	d := q.Dim()
-	gm, gv := make([]float64, d), make([]float64, q.numGradV())
-	q.toMomentGrad(gm, gv, g)
-	m, p := make([]float64, d), make([]float64, q.numGradV())
-	for i := range m {
-		m[i] = n0.meanAt(i)
-	}
-	if prior == nil {
-		// V₊⁻¹ = V⁻¹ + 2βG, m₊ = m − βVg.
-		n0.addPrecision(p, 1)
-		floats.AddScaled(p, 2*beta, gv)
-		for i := range m {
-			for j := range d {
-				m[i] -= beta * n0.covAt(i, j) * gm[j]
-			}
-		}
-		return true, q.setPrecision(m, p)
-	}
-	gp, ok := prior.(*Gaussian)
-	if _, diagonal := q.(*diagonalGaussian); !ok || diagonal && !gp.Diagonal() {
-		return false, nil // of a full prior a diagonal q has no closed form
-	}
-	pr := gp.normal
-	r := 1 / (1 + beta)
-	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
-	diff, rhs := make([]float64, d), make([]float64, d)
-	for i := range d {
-		diff[i] = m[i] - pr.meanAt(i)
-	}
-	pr.mulPrecision(rhs, diff)
-	floats.Add(rhs, gm)
-	halfPrecision(p, pr, d)
-	floats.Scale(2*(1-r), p)
-	n0.addPrecision(p, r)
-	if err := q.setPrecision(make([]float64, d), p); err != nil {
-		return true, err
-	}
-	for i := range m {
-		for j := range d {
-			m[i] -= (1 - r) * q.covAt(i, j) * rhs[j]
-		}
-	}
-	floats.AddScaled(p, 2*(1-r), gv)
-	return true, q.setPrecision(m, p)
 }

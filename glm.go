@@ -62,33 +62,8 @@ type GLMOptions struct {
 	MeanUpdate MeanUpdate
 }
 
-// Covariance is the family of the covariance V of the weights of a GLM.
-type Covariance int
-
-const (
-	// AutoCovariance is FullCovariance where the smaller of rows and weights is at
-	// most 4000, LowRankCovariance up to 100,000 weights, and DiagonalCovariance beyond.
-	AutoCovariance Covariance = iota
-	// FullCovariance is any V. A pass costs of the order of N·D² + D³ operations
-	// where N > D, and N³ otherwise (with sparse rows of k values, N·k² + D³).
-	FullCovariance
-	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass.
-	LowRankCovariance
-	// DiagonalCovariance is mean field, in O(nnz) a pass. Its standard deviations
-	// are too small where features are correlated.
-	DiagonalCovariance
-)
-
-var covarianceNames = [...]string{"auto", "full", "low-rank", "diagonal"}
-
-// String returns the name in words.
-func (c Covariance) String() string {
-	if c < 0 || int(c) >= len(covarianceNames) {
-		return fmt.Sprintf("Covariance(%d)", int(c))
-	}
-	return covarianceNames[c]
-}
-
+// What AutoCovariance chooses by: D² or N² numbers are 128 MB at the first, and a low-rank covariance of the default rank
+// is as much at the second.
 const (
 	fullLimit    = 4000
 	lowRankLimit = 100000

@@ -329,3 +329,13 @@ func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 	}
 	return newGPPosterior(g, k, &siteState{gamma: s.Gamma, a: s.A, m: s.M, v: s.V})
 }
+
+// denseOf returns the algebra of st, if that is a state of t with a dense one.
+func denseOf(st State, t *terms) (*denseAlgebra, bool) {
+	s, ok := st.(*siteStepper)
+	if !ok || s.terms != t {
+		return nil, false
+	}
+	d, ok := s.alg.(*denseAlgebra)
+	return d, ok
+}

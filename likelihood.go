@@ -79,6 +79,17 @@ type Expecter interface {
 	Expect(y, m, v float64) Expectation
 }
 
+// Parametric is a Likelihood with parameters that can be learned.
+type Parametric interface {
+	Likelihood
+	// Params returns the parameters in a fixed order. A field that is zero and
+	// counts as a default is given as that default. The slice is the caller's.
+	Params() []Param
+	// WithParams returns a copy of the Likelihood with the values of its
+	// parameters, in the order of Params; values is not kept.
+	WithParams(values []float64) Likelihood
+}
+
 // Responder is a Likelihood that knows the distribution of y given η.
 type Responder interface {
 	Likelihood

@@ -19,17 +19,6 @@ type Param struct {
 	Value, Min, Max float64
 }
 
-// Parametric is a Likelihood with parameters that can be learned.
-type Parametric interface {
-	Likelihood
-	// Params returns the parameters in a fixed order. A field that is zero and
-	// counts as a default is given as that default. The slice is the caller's.
-	Params() []Param
-	// WithParams returns a copy of the Likelihood with the values of its
-	// parameters, in the order of Params; values is not kept.
-	WithParams(values []float64) Likelihood
-}
-
 // paramName is the name of a parameter of something of the type named of:
 // SquaredExp.Scale, Sum[0].SquaredExp.Scale.
 func paramName(of, name string) string {
@@ -55,6 +44,22 @@ func checkParams(of string, params []Param) error {
 			want = "a finite number"
 		}
 		errs = append(errs, fmt.Errorf("pgsvi: %s is %v, want %s: %w", paramName(of, p.Name), p.Value, want, ErrParam))
+	}
+	return errors.Join(errs...)
+}
+
+// Validator is an option that can be out of range: a Schedule, a Sampler, a Converger, an
+// Estimator or whatever else a Solver or a model is given. Validate reports every
+// violation at once, wrapping ErrParam.
+type Validator interface{ Validate() error }
+
+// validate asks every option that is a Validator.
+func validate(options ...any) error {
+	var errs []error
+	for _, o := range options {
+		if v, ok := o.(Validator); ok {
+			errs = append(errs, v.Validate())
+		}
 	}
 	return errors.Join(errs...)
 }

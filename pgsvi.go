@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"context"
 	"encoding"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -207,19 +206,3 @@ type Converger interface {
 // Iteration.State it must copy, and an error that it meets it must keep until
 // the run is over. It cannot change the run.
 type Recorder interface{ Record(it Iteration) }
-
-// Validator is an option that can be out of range: a Schedule, a Sampler, a Converger, an
-// Estimator or whatever else a Solver or a model is given. Validate reports every
-// violation at once, wrapping ErrParam.
-type Validator interface{ Validate() error }
-
-// validate asks every option that is a Validator.
-func validate(options ...any) error {
-	var errs []error
-	for _, o := range options {
-		if v, ok := o.(Validator); ok {
-			errs = append(errs, v.Validate())
-		}
-	}
-	return errors.Join(errs...)
-}

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 // MeanUpdate selects one of the two published updates of the mean of a GP or a GLM.
@@ -22,61 +26,6 @@ const (
 	// step in the coordinates (m, V) (Khan et al., 2016, appendix).
 	Appendix
 )
-
-// Steps with noise, from a mini-batch or an estimator that draws.
-const (
-	// noisyPivot is how much such a step must leave, of the precision of a
-	// variable, to a site with a negative γ: a tenth, so that the variance grows
-	// tenfold. Noise alone drives sites to the edge of what is positive definite, where
-	// each step could go half of the way that is left, and the mean runs away with V.
-	noisyPivot = 0.1
-	// noisyHalvings is how often a step is halved for that reason; then it is taken all the same.
-	noisyHalvings = 20
-	// mostHalvings is how often a step is halved until V is positive definite: to 1e-30 of its length.
-	mostHalvings = 100
-)
-
-// algebra is q in natural parameters, kept as it likes: a site for every term, or
-// their sum over the weights. Whatever knows how a covariance is stored is behind it.
-type algebra interface {
-	// plan says how a Solver without options runs the algebra.
-	plan() Plan
-	// closedForm reports whether its steps are in closed form.
-	closedForm() bool
-	// use lets so many goroutines share the expectations of what follows.
-	use(workers int)
-
-	// marginals makes room in x for the terms in batch and stores their means and variances under q.
-	marginals(x *estimates, batch []int) error
-	// aim makes the target of the step of m from what x says of the terms in batch.
-	aim(x *estimates, batch []int, m paperMove) error
-	// try reports whether the target is a valid q, and whether it is nearer to the edge of these than noise may
-	// drive it, by noisyPivot, where q itself is not.
-	try(noisy bool) (valid, edge bool)
-	// halve moves the target half of the way back to q.
-	halve()
-	// take makes the target, which is valid, the current q.
-	take() error
-
-	// ascend takes one accepted step of all terms: the ELBO does not fall.
-	ascend() error
-	// block takes the step
-	//
-	//	argmin KL(q_B‖cavity_B) − Σ_{n∈B} w_n E_q[log p(y_n|η_n)],
-	//
-	// with the sites of the terms not in batch held fixed.
-	block(batch []int) error
-	// moved returns the distance that the last step went.
-	moved() float64
-	// evaluate says how good q is.
-	evaluate() (Evaluation, error)
-}
-
-// paperMove is a step with a given β: with r = 1/(1+β) and the estimates scaled by N/M.
-type paperMove struct {
-	r, scale float64
-	appendix bool // the update of the mean
-}
 
 // siteStepper is the Stepper of every model by sites. With a given β it takes the step of the paper, from
 // the gradient of the batch. With β = +Inf and a batch of all terms it takes one accepted step of
@@ -125,9 +74,7 @@ func (s *siteStepper) Step(_ context.Context, env *Env, batch []int, beta float6
 	var err error
 	switch {
 	case s.curve != nil:
-		if err = s.curve.aim(s, batch, auto, env.rng()); err == nil {
-			step.Beta, err = s.curve.step(beta)
-		}
+		step.Beta, err = s.alongCurve(batch, beta, env.rng())
 	case !auto:
 		step.Beta, err = s.paper(batch, beta, env.rng())
 	case s.checker.all(batch, s.Len()):
@@ -152,6 +99,22 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 		return err
 	}
 	return s.terms.estimate(&s.x, batch, s.est, rng)
+}
+
+// alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as exactly as they are
+// known, whatever the batch is. It returns the step size taken.
+func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (float64, error) {
+	var x *estimates
+	if !math.IsInf(beta, 1) {
+		if err := s.estimate(batch, rng); err != nil {
+			return 0, err
+		}
+		x = &s.x
+	}
+	if err := s.curve.aim(x, batch); err != nil {
+		return 0, err
+	}
+	return s.curve.step(beta)
 }
 
 // paper takes the step of the paper with step size β from the gradient of batch; see MeanUpdate. It
@@ -184,4 +147,168 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 func (s *siteStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 	s.alg.use(env.Workers())
 	return s.alg.evaluate()
+}
+
+// curveProx takes the proximal steps of a GP under a divergence that has no
+// closed form. The objective linearised at λ_k, f linear plus h, is least at the
+// sites γ̂ = −∂²E/∂m², b̂ = γ̂m + ∂E/∂m; natural parameters averaged between these
+// and λ_k form a curve q_t, and the step is the minimiser on it,
+//
+//	argmin_{0≤t≤1}  λ(t)ᵀ∇f(λ_k) + h(λ(t)) + D(λ(t)‖λ_k)/β.
+//
+// On the curve the first two terms fall monotonically, and D is flat at t = 0,
+// so that only a fixed point of the iteration takes a step of length zero.
+type curveProx struct {
+	d      Divergence
+	sites  *denseAlgebra
+	beta   float64 // the next step size to try where the caller gives none
+	q, q0  *Gaussian
+	tg, tb []float64
+	try    siteState
+	fac    dense.Sites
+	exp    dense.Expansion
+	logDet float64
+}
+
+// newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
+func newCurve(s *denseAlgebra, d Divergence) (*curveProx, error) {
+	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{newFullGaussian(s.n)}, q0: &Gaussian{newFullGaussian(s.n)}}
+	prior := c.q0.full()
+	copy(prior.next.v, s.k)
+	if err := prior.commitMoments(); err != nil {
+		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GP.Jitter: %w", d, err)
+	}
+	return c, d.Check(c.q0)
+}
+
+// at computes c.try, and c.q if dense, at the fraction t of the way to the target.
+func (c *curveProx) at(t float64, full bool) error {
+	s, n := c.sites, c.sites.n
+	c.try.resize(n)
+	for i, g := range s.cur.gamma {
+		b := s.cur.a[i] + g*s.cur.m[i]
+		c.try.gamma[i] = g + t*(c.tg[i]-g)
+		c.try.a[i] = b + t*(c.tb[i]-b)
+	}
+	if !c.fac.Factor(s.k, n, c.try.gamma) {
+		return fmt.Errorf("posterior covariance: %w", ErrNotPosDef)
+	}
+	c.logDet = c.fac.LogDet
+	c.fac.Expand(&c.exp, s.k, n)
+	c.fac.Solve(c.try.a)
+	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(c.try.a), 0, dense.Vector(c.try.m))
+	c.fac.Variances(c.try.v, &c.exp)
+	if !full {
+		return nil
+	}
+	q := c.q.full()
+	copy(q.next.m, c.try.m)
+	c.fac.Covariance(q.next.v, &c.exp)
+	dense.FillUpper(q.next.v, n)
+	return q.commitMoments()
+}
+
+// aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of all terms, as
+// exactly as it is known.
+func (c *curveProx) aim(x *estimates, batch []int) error {
+	s := c.sites
+	c.tg, c.tb = dense.Resize(c.tg, s.n), dense.Resize(c.tb, s.n)
+	if err := s.refresh(false); err != nil {
+		return err
+	}
+	if x == nil {
+		for i, g := range s.cur.tg {
+			c.tg[i], c.tb[i] = g, s.cur.d1[i]+g*s.cur.m[i]
+		}
+		return nil
+	}
+	clear(c.tg)
+	clear(c.tb)
+	scale := float64(s.n) / float64(len(x.m))
+	for i := range x.m {
+		j := dense.Index(batch, i)
+		c.tg[j] -= scale * x.d2[i]
+		c.tb[j] += scale * (x.d1[i] - x.d2[i]*x.m[i])
+	}
+	return nil
+}
+
+// step goes towards the target with step size beta, or with one of its own, at which the
+// ELBO does not fall, where beta is +Inf. It returns the step size taken.
+func (c *curveProx) step(beta float64) (float64, error) {
+	s := c.sites
+	auto := math.IsInf(beta, 1)
+	before := math.Inf(-1)
+	if auto {
+		beta, before = c.beta, s.elbo(&s.cur, s.logDet)
+	}
+	if err := c.at(0, true); err != nil {
+		return 0, err
+	}
+	c.q, c.q0 = c.q0, c.q
+	tol := 1e-5
+	if auto {
+		tol = 1e-2 // the step is checked: it need not be exact
+	}
+	var failure error
+	for range 60 {
+		t, err := c.length(beta, tol)
+		if err == nil {
+			err = c.at(t, false)
+		}
+		if err == nil {
+			err = s.terms.expect(&c.try, nil, s.workers)
+		}
+		if err != nil && !auto {
+			return 0, err
+		}
+		if err != nil {
+			failure = err
+			beta /= 2
+			continue
+		}
+		failure = nil
+		if after := s.elbo(&c.try, c.logDet); !auto || after >= before-elboRounding*math.Abs(before) {
+			s.distance = siteDistance(&c.try, &s.cur)
+			s.cur, c.try = c.try, s.cur
+			s.logDet = c.logDet
+			s.fresh, s.dense, s.batched, s.unresolved = true, false, false, false
+			c.beta = math.Min(2*beta, mostBeta)
+			return beta, nil
+		}
+		beta /= 2
+	}
+	s.distance = 0
+	return beta, failure
+}
+
+// mostBeta bounds the step sizes that grow on their own: D has no weight left.
+const mostBeta = 1e12
+
+// length returns the minimiser over the curve, to the given accuracy.
+func (c *curveProx) length(beta, tol float64) (float64, error) {
+	var failure error
+	t := accel.Minimize1(beta/(1+beta), tol, func(t float64) float64 {
+		if err := c.at(t, true); err != nil {
+			failure = err
+			return math.Inf(1)
+		}
+		// f linear plus KL(q‖N(0, K)), and D/β.
+		v := c.logDet
+		for i, m := range c.try.m {
+			vi := c.try.v[i]
+			v += c.try.a[i]*m - c.try.gamma[i]*vi
+			v += c.tg[i]*(vi+m*m) - 2*c.tb[i]*m
+		}
+		d := c.d.Value(c.q, c.q0)
+		if math.IsNaN(d) {
+			failure = fmt.Errorf("the divergence is NaN: %w", ErrNotFinite)
+			return math.Inf(1)
+		}
+		return 0.5*v + d/beta
+	})
+	if t == 0 && failure != nil {
+		return 0, failure
+	}
+	return t, nil
 }

@@ -7,13 +7,13 @@ import (
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
-	"files in the root":                   75,
-	"rooms":                               78,
-	"arrows":                              473,
-	"arrows, those to errors.go left out": 417,
-	"floors":                              18,
-	"circles":                             5,
-	"arrows from model to model":          4,
+	"files in the root":                   74,
+	"rooms":                               77,
+	"arrows":                              463,
+	"arrows, those to errors.go left out": 408,
+	"floors":                              15,
+	"circles":                             1,
+	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      144,
 	"exported names":                      835,

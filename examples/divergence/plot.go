@@ -1,8 +1,6 @@
 package main
 
-import (
-	"github.com/pgsvi/pgsvi/examples/internal/draw"
-)
+import "github.com/pgsvi/pgsvi/examples/internal/draw"
 
 // savePlot draws the excess of −ELBO after each step.
 func savePlot(file string, paths []path) error {

@@ -1,12 +1,79 @@
 package pgsvi
 
 import (
-	"math"
-
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
+	"math"
 )
+
+// Steps with noise, from a mini-batch or an estimator that draws.
+const (
+	// noisyPivot is how much such a step must leave, of the precision of a
+	// variable, to a site with a negative γ: a tenth, so that the variance grows
+	// tenfold. Noise alone drives sites to the edge of what is positive definite, where
+	// each step could go half of the way that is left, and the mean runs away with V.
+	noisyPivot = 0.1
+	// noisyHalvings is how often a step is halved for that reason; then it is taken all the same.
+	noisyHalvings = 20
+	// mostHalvings is how often a step is halved until V is positive definite: to 1e-30 of its length.
+	mostHalvings = 100
+)
+
+// algebra is q in natural parameters, kept as it likes: a site for every term, or
+// their sum over the weights. Whatever knows how a covariance is stored is behind it.
+type algebra interface {
+	// plan says how a Solver without options runs the algebra.
+	plan() Plan
+	// closedForm reports whether its steps are in closed form.
+	closedForm() bool
+	// use lets so many goroutines share the expectations of what follows.
+	use(workers int)
+
+	// marginals makes room in x for the terms in batch and stores their means and variances under q.
+	marginals(x *estimates, batch []int) error
+	// aim makes the target of the step of m from what x says of the terms in batch.
+	aim(x *estimates, batch []int, m paperMove) error
+	// try reports whether the target is a valid q, and whether it is nearer to the edge of these than noise may
+	// drive it, by noisyPivot, where q itself is not.
+	try(noisy bool) (valid, edge bool)
+	// halve moves the target half of the way back to q.
+	halve()
+	// take makes the target, which is valid, the current q.
+	take() error
+
+	// ascend takes one accepted step of all terms: the ELBO does not fall.
+	ascend() error
+	// block takes the step
+	//
+	//	argmin KL(q_B‖cavity_B) − Σ_{n∈B} w_n E_q[log p(y_n|η_n)],
+	//
+	// with the sites of the terms not in batch held fixed.
+	block(batch []int) error
+	// moved returns the distance that the last step went.
+	moved() float64
+	// evaluate says how good q is.
+	evaluate() (Evaluation, error)
+}
+
+// paperMove is a step with a given β: with r = 1/(1+β) and the estimates scaled by N/M.
+type paperMove struct {
+	r, scale float64
+	appendix bool // the update of the mean
+}
+
+// siteMover moves the base N(m0, C) of the variables η to the Gaussian whose
+// sites have changed. There is one for variables whose covariance is at hand,
+// and one for linear functions of fewer weights.
+type siteMover interface {
+	// move takes the changes Δ of γ and u of the linear coefficients about the
+	// base mean. It stores the variances in v, the moves of the means, d, and
+	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and dᵀC⁻¹d, and reports
+	// whether V is positive definite and resolved.
+	move(d, v, delta, u []float64) (logDet, square float64, ok bool)
+	// accept makes what the last move computed the current state.
+	accept()
+}
 
 // A site stands for one likelihood term: it multiplies the density of η_n by
 // exp(b_n η_n − ½ γ_n η_n²). γ_n may be negative where the likelihood is not
@@ -33,19 +100,6 @@ type siteProblem struct {
 	tg, tc      []float64 // target of the segment
 	mix         siteMix
 	evaluations int
-}
-
-// siteMover moves the base N(m0, C) of the variables η to the Gaussian whose
-// sites have changed. There is one for variables whose covariance is at hand,
-// and one for linear functions of fewer weights.
-type siteMover interface {
-	// move takes the changes Δ of γ and u of the linear coefficients about the
-	// base mean. It stores the variances in v, the moves of the means, d, and
-	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and dᵀC⁻¹d, and reports
-	// whether V is positive definite and resolved.
-	move(d, v, delta, u []float64) (logDet, square float64, ok bool)
-	// accept makes what the last move computed the current state.
-	accept()
 }
 
 // covMover is the siteMover of variables with covariance C.
