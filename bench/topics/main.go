@@ -1,0 +1,190 @@
+// Command topics measures how well correlated topic models predict words that were
+// held out, and what their training costs, and prints the table of the README:
+//
+//	go run ./bench/topics -out bench/topics/topics.csv
+//	go run ./bench/topics -table bench/topics/topics.csv
+//
+// The first fits every row of the table anew, on AP and NIPS from the folder of -data,
+// writes a line for each fit to -out and prints the table. The second prints the table of
+// such a file. Documents of even number, from 0, train, and of the odd ones each
+// token at an odd position is predicted from those at even ones, as CTMPosterior.HeldOut
+// does it, from 1000 draws of q unless -draws says otherwise: the 10,000 of the protocol change
+// the third decimal. Scores are in nats a token, the lower the better. Training runs
+// on one goroutine; its CPU seconds are those of the process.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/cputime"
+)
+
+func main() {
+	// Ctrl-C ends a measurement early, with an error that says so.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "topics:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("topics", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	folder := f.String("data", os.Getenv("PGSVI_DATA"), "`folder` that holds ap and nips (default: that of PGSVI_DATA)")
+	out := f.String("out", "topics.csv", "`file` to write the measurements to")
+	stored := f.String("table", "", "measure nothing, print the table of this `file`")
+	draws := f.Int("draws", 1000, "draws from q of a test document; the protocol has 10,000, which take four times as long")
+	resume := f.Bool("resume", false, "go on after the last line of -out")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case f.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case *draws < 1:
+		return fmt.Errorf("-draws is %d, want a positive number", *draws)
+	}
+	if *stored == "" {
+		if *folder == "" {
+			return errors.New("no folder of data: set PGSVI_DATA or -data")
+		}
+		corpora, err := read(*folder)
+		if err != nil {
+			return err
+		}
+		if err := measure(ctx, *out, corpora, settings, *draws, *resume, stderr); err != nil {
+			return err
+		}
+		*stored = *out
+	}
+	fits, err := load(*stored)
+	if err != nil {
+		return err
+	}
+	return printTable(stdout, fits)
+}
+
+// A setting is a row of the table: a model and the number of seeds, from 1, that it is fitted with.
+type setting struct {
+	corpus, method        string
+	topics, passes, seeds int
+	opt                   pgsvi.CTMOptions
+	byWord                bool // scored with HeldOutOptions.ByWord, too
+}
+
+// frequencies is the method of the rows that the others are compared with.
+const frequencies = "frequencies alone"
+
+var settings = []setting{
+	{corpus: "ap", method: frequencies, topics: 1, seeds: 1},
+	{corpus: "ap", method: "PG-SVI", topics: 10, passes: 10, seeds: 5, byWord: true},
+	{corpus: "ap", method: "PG-SVI, diagonal V", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Diagonal: true}},
+	{corpus: "ap", method: "mean-field E-step", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMMeanField}},
+	{corpus: "ap", method: "Laplace E-step", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMLaplace}},
+	{corpus: "ap", method: "delta E-step", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMDelta}},
+	{corpus: "ap", method: "Khan et al. (2016) without N/M", topics: 10, passes: 5, seeds: 5, opt: pgsvi.CTMOptions{Paper: true}},
+	{corpus: "ap", method: "Khan et al. (2016) with N/M", topics: 10, passes: 5, seeds: 5, opt: pgsvi.CTMOptions{Paper: true, PaperScaled: true}},
+	{corpus: "nips", method: frequencies, topics: 1, seeds: 1},
+	{corpus: "nips", method: "PG-SVI", topics: 10, passes: 10, seeds: 5},
+	{corpus: "ap", method: "PG-SVI", topics: 50, passes: 10, seeds: 2},
+}
+
+// A corpus is divided into documents to train and to test on.
+type corpus struct {
+	name        string
+	train, test *pgsvi.Corpus
+}
+
+// read reads AP and NIPS.
+func read(folder string) ([]corpus, error) {
+	var all []corpus
+	for _, c := range []struct {
+		name, file string
+		read       func(io.Reader) (*pgsvi.Corpus, error)
+	}{
+		{"ap", "ap.dat.gz", func(r io.Reader) (*pgsvi.Corpus, error) { return data.ReadLDAC(r, 0) }},
+		{"nips", "docword.nips.txt.gz", data.ReadUCI},
+	} {
+		path := filepath.Join(folder, c.name, c.file)
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		docs, err := c.read(f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		train, test := docs.EvenOdd()
+		all = append(all, corpus{c.name, train, test})
+	}
+	return all, nil
+}
+
+// fit fits s with a seed and scores it.
+func (s *setting) fit(ctx context.Context, c corpus, seed uint64, draws int) (fit, error) {
+	r := fit{corpus: s.corpus, method: s.method, topics: s.topics, passes: s.passes, seed: int(seed), draws: draws, byWord: math.NaN()}
+	if s.method == frequencies {
+		r.heldOut, r.inVocab = unigram(c)
+		r.byWord = r.heldOut
+		return r, nil
+	}
+	model, err := pgsvi.NewCTM(c.train, s.topics, &s.opt)
+	if err != nil {
+		return r, err
+	}
+	solver := &pgsvi.Solver{MaxPasses: float64(s.passes), EvalEvery: -1, Workers: 1, Src: rand.NewPCG(seed, 0)}
+	before := cputime.Seconds()
+	post, _, err := model.Fit(ctx, solver)
+	if err != nil {
+		return r, err
+	}
+	r.seconds = cputime.Seconds() - before
+	h, err := post.HeldOut(c.test, &pgsvi.HeldOutOptions{Draws: draws})
+	if err != nil {
+		return r, err
+	}
+	r.heldOut, r.inVocab = h.PerToken, h.InVocab
+	if s.byWord {
+		if h, err = post.HeldOut(c.test, &pgsvi.HeldOutOptions{Draws: draws, ByWord: true}); err != nil {
+			return r, err
+		}
+		r.byWord = h.PerToken
+	}
+	return r, nil
+}
+
+// unigram returns the scores of the frequencies of words, smoothed as topics are, over all tokens and
+// over those that occur in training.
+func unigram(c corpus) (all, inVocab float64) {
+	freq, total := c.train.TermFreq(), c.train.Tokens()
+	var n, in float64
+	for _, d := range c.test.Docs {
+		_, second := d.Halves()
+		for i, v := range second.Words {
+			y := second.Counts[i]
+			nats := -y * math.Log(0.99*freq[v]/total+0.01/float64(c.train.Terms))
+			all, n = all+nats, n+y
+			if freq[v] > 0 {
+				inVocab, in = inVocab+nats, in+y
+			}
+		}
+	}
+	return all / n, inVocab / in
+}
