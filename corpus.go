@@ -44,7 +44,7 @@ func (d Document) halves() (first, second Document, err error) {
 	for k, w := range d.Words {
 		n := d.Counts[k]
 		if n != math.Floor(n) {
-			return first, second, fmt.Errorf("pgsvi: %w: word %d has count %v, and cannot be dealt token by token", ErrParam, w, n)
+			return first, second, fmt.Errorf("pgsvi: word %d has count %v, and cannot be dealt token by token: %w", w, n, ErrParam)
 		}
 		less, more := math.Floor(n/2), math.Ceil(n/2)
 		if odd {
@@ -78,24 +78,24 @@ type Corpus struct {
 // or ErrParam if a count is not a positive finite number, and ErrEmpty if c is nil.
 func (c *Corpus) Validate() error {
 	if c == nil {
-		return fmt.Errorf("pgsvi: %w: a nil *Corpus", ErrEmpty)
+		return fmt.Errorf("pgsvi: a nil *Corpus: %w", ErrEmpty)
 	}
 	if c.Terms < 0 || c.Vocab != nil && len(c.Vocab) != c.Terms {
-		return fmt.Errorf("pgsvi: %w: a vocabulary of %d terms has %d names", ErrShape, c.Terms, len(c.Vocab))
+		return fmt.Errorf("pgsvi: a vocabulary of %d terms has %d names: %w", c.Terms, len(c.Vocab), ErrShape)
 	}
 	for i, d := range c.Docs {
 		if len(d.Words) != len(d.Counts) {
-			return fmt.Errorf("pgsvi: %w: document %d has %d words and %d counts", ErrShape, i, len(d.Words), len(d.Counts))
+			return fmt.Errorf("pgsvi: document %d has %d words and %d counts: %w", i, len(d.Words), len(d.Counts), ErrShape)
 		}
 		if k, ok := dense.AllFinite(d.Counts); !ok {
-			return fmt.Errorf("pgsvi: %w: document %d, word %d has count %v", ErrNotFinite, i, d.Words[k], d.Counts[k])
+			return fmt.Errorf("pgsvi: document %d, word %d has count %v: %w", i, d.Words[k], d.Counts[k], ErrNotFinite)
 		}
 		for k, w := range d.Words {
 			if w < 0 || w >= c.Terms || k > 0 && w <= d.Words[k-1] {
-				return fmt.Errorf("pgsvi: %w: document %d has word %d; words must increase and be below %d", ErrShape, i, w, c.Terms)
+				return fmt.Errorf("pgsvi: document %d has word %d; words must increase and be below %d: %w", i, w, c.Terms, ErrShape)
 			}
 			if !(d.Counts[k] > 0) {
-				return fmt.Errorf("pgsvi: %w: document %d, word %d has count %v", ErrParam, i, w, d.Counts[k])
+				return fmt.Errorf("pgsvi: document %d, word %d has count %v: %w", i, w, d.Counts[k], ErrParam)
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (g GaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.Vali
 // Validate returns an error wrapping ErrParam if Nodes is negative.
 func (g GaussHermite) Validate() error {
 	if g.Nodes < 0 {
-		return fmt.Errorf("pgsvi: %w: GaussHermite.Nodes is %d", ErrParam, g.Nodes)
+		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d: %w", g.Nodes, ErrParam)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect fu
 		m, v := n.marginal(x)
 		e := expect(lik, y, m, v)
 		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return math.NaN(), fmt.Errorf("pgsvi: %w: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v", ErrNotFinite, term, y, m, v, e.Value, e.D1, e.D2)
+			return math.NaN(), fmt.Errorf("pgsvi: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v: %w", term, y, m, v, e.Value, e.D1, e.D2, ErrNotFinite)
 		}
 		value += w * e.Value
 		floats.AddScaled(gm, w*e.D1, x)

@@ -50,7 +50,7 @@ func (s ScoreFunction) Validate() error {
 		least = 2
 	}
 	if s.samples() < least || s.Baseline < Quadratic || s.Baseline > NoBaseline {
-		return fmt.Errorf("pgsvi: %w: %+v needs Samples >= %d and a known Baseline", ErrParam, s, least)
+		return fmt.Errorf("pgsvi: %+v needs Samples >= %d and a known Baseline: %w", s, least, ErrParam)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 // Validate returns an error wrapping ErrParam if Samples is negative.
 func (p Pathwise) Validate() error {
 	if p.Samples < 0 {
-		return fmt.Errorf("pgsvi: %w: Pathwise.Samples is %d", ErrParam, p.Samples)
+		return fmt.Errorf("pgsvi: Pathwise.Samples is %d: %w", p.Samples, ErrParam)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (g *design) check() error {
 		return nil // checked by Append
 	}
 	if k, ok := dense.AllFinite(g.dense); !ok {
-		return fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, k/g.cols, k%g.cols, g.dense[k])
+		return fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", k/g.cols, k%g.cols, g.dense[k], ErrNotFinite)
 	}
 	return nil
 }

@@ -69,15 +69,15 @@ func SparseOf(x mat.Matrix) *Sparse {
 func (s *Sparse) Append(ind []int, val []float64) error {
 	row := s.rows()
 	if ind != nil && len(ind) != len(val) {
-		return fmt.Errorf("pgsvi: %w: row %d has %d columns and %d values", ErrShape, row, len(ind), len(val))
+		return fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", row, len(ind), len(val), ErrShape)
 	}
 	if k, ok := dense.AllFinite(val); !ok {
-		return fmt.Errorf("pgsvi: %w: row %d, column %d is %v", ErrNotFinite, row, columnOf(ind, k), val[k])
+		return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", row, columnOf(ind, k), val[k], ErrNotFinite)
 	}
 	sorted := true
 	for k, j := range ind {
 		if j < 0 || j >= math.MaxInt32 {
-			return fmt.Errorf("pgsvi: %w: row %d has column %d", ErrShape, row, j)
+			return fmt.Errorf("pgsvi: row %d has column %d: %w", row, j, ErrShape)
 		}
 		sorted = sorted && (k == 0 || ind[k-1] < j)
 	}
@@ -91,7 +91,7 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 		for k, o := range order {
 			i2[k], v2[k] = ind[o], val[o]
 			if k > 0 && i2[k-1] == i2[k] {
-				return fmt.Errorf("pgsvi: %w: row %d has column %d twice", ErrShape, row, i2[k])
+				return fmt.Errorf("pgsvi: row %d has column %d twice: %w", row, i2[k], ErrShape)
 			}
 		}
 		ind, val = i2, v2

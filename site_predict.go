@@ -483,8 +483,8 @@ type predictNumeric struct {
 
 func (p *predictNumeric) check(eta, total float64) {
 	if p.err == nil && !(math.Abs(total-1) <= normalisedTol) {
-		p.err = fmt.Errorf("pgsvi: %w: LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y in %v; "+
-			"normalise it, or give its Support in Facts if y lives elsewhere, or Responder", ErrParam, p.l, eta, total, p.support)
+		p.err = fmt.Errorf("pgsvi: LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y in %v; "+
+			"normalise it, or give its Support in Facts if y lives elsewhere, or Responder: %w", p.l, eta, total, p.support, ErrParam)
 	}
 }
 

@@ -80,7 +80,7 @@ func (o Order) Batches(int, int, *rand.Rand) iter.Seq[[]int] { return iter.Seq[[
 // Validate returns an error wrapping ErrParam if o is nil.
 func (o Order) Validate() error {
 	if o == nil {
-		return fmt.Errorf("pgsvi: %w: Order is nil", ErrParam)
+		return fmt.Errorf("pgsvi: Order is nil: %w", ErrParam)
 	}
 	return nil
 }
@@ -110,11 +110,11 @@ func (t *allTerms) all(batch []int, n int) bool {
 // checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
 func checkBatch(batch []int, n int) error {
 	if len(batch) == 0 {
-		return fmt.Errorf("pgsvi: %w: the Sampler gave an empty batch", ErrEmpty)
+		return fmt.Errorf("pgsvi: the Sampler gave an empty batch: %w", ErrEmpty)
 	}
 	for _, i := range batch {
 		if i < 0 || i >= n {
-			return fmt.Errorf("pgsvi: %w: batch has term %d of %d", ErrShape, i, n)
+			return fmt.Errorf("pgsvi: batch has term %d of %d: %w", i, n, ErrShape)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (c ConstantStep) StepSize(int) float64 { return float64(c) }
 // Validate returns an error wrapping ErrParam unless c is positive.
 func (c ConstantStep) Validate() error {
 	if !(c > 0) {
-		return fmt.Errorf("pgsvi: %w: ConstantStep %v must be positive", ErrParam, float64(c))
+		return fmt.Errorf("pgsvi: ConstantStep %v must be positive: %w", float64(c), ErrParam)
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (r RobbinsMonro) power() float64 {
 // positive or zero and Power is in [0, 1].
 func (r RobbinsMonro) Validate() error {
 	if !(r.Scale >= 0) || !(r.Delay >= 0) || !(r.Power >= 0 && r.Power <= 1) || math.IsInf(r.Scale, 0) || math.IsInf(r.Delay, 0) {
-		return fmt.Errorf("pgsvi: %w: %+v needs Scale and Delay >= 0 and Power in [0, 1]", ErrParam, r)
+		return fmt.Errorf("pgsvi: %+v needs Scale and Delay >= 0 and Power in [0, 1]: %w", r, ErrParam)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func (c *ELBOChange) Converged(it Iteration) Status {
 // Validate returns an error wrapping ErrParam if a field is negative.
 func (c *ELBOChange) Validate() error {
 	if !(c.Tol >= 0) || c.Window < 0 {
-		return fmt.Errorf("pgsvi: %w: ELBOChange{Tol: %v, Window: %d} must not be negative", ErrParam, c.Tol, c.Window)
+		return fmt.Errorf("pgsvi: ELBOChange{Tol: %v, Window: %d} must not be negative: %w", c.Tol, c.Window, ErrParam)
 	}
 	return nil
 }

@@ -68,9 +68,9 @@ func (l LogLik) Batch(batch []int) Integrand {
 func (l LogLik) Validate() error {
 	switch {
 	case l.LogProb == nil:
-		return fmt.Errorf("pgsvi: %w: LogLik.LogProb is nil", ErrParam)
+		return fmt.Errorf("pgsvi: LogLik.LogProb is nil: %w", ErrParam)
 	case l.N < 1 || l.Dim < 1:
-		return fmt.Errorf("pgsvi: %w: LogLik has N = %d and Dim = %d", ErrEmpty, l.N, l.Dim)
+		return fmt.Errorf("pgsvi: LogLik has N = %d and Dim = %d: %w", l.N, l.Dim, ErrEmpty)
 	}
 	return nil
 }
@@ -145,17 +145,17 @@ func (s Sites) Batch(batch []int) Integrand {
 // ErrNotFinite, with the index of the datum.
 func (s Sites) Validate() error {
 	if len(s.Y) == 0 || len(s.X) == 0 || len(s.X[0]) == 0 {
-		return fmt.Errorf("pgsvi: %w: Sites needs at least one row and one column", ErrEmpty)
+		return fmt.Errorf("pgsvi: Sites needs at least one row and one column: %w", ErrEmpty)
 	}
 	if len(s.X) != len(s.Y) {
-		return fmt.Errorf("pgsvi: %w: %d rows, %d labels", ErrShape, len(s.X), len(s.Y))
+		return fmt.Errorf("pgsvi: %d rows, %d labels: %w", len(s.X), len(s.Y), ErrShape)
 	}
 	for n, x := range s.X {
 		if len(x) != len(s.X[0]) {
-			return fmt.Errorf("pgsvi: %w: row %d has %d columns, row 0 has %d", ErrShape, n, len(x), len(s.X[0]))
+			return fmt.Errorf("pgsvi: row %d has %d columns, row 0 has %d: %w", n, len(x), len(s.X[0]), ErrShape)
 		}
 		if j, ok := dense.AllFinite(x); !ok {
-			return fmt.Errorf("pgsvi: %w: row %d, column %d is %v", ErrNotFinite, n, j, x[j])
+			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", n, j, x[j], ErrNotFinite)
 		}
 	}
 	return checkLabels(s.Lik, s.Y)
