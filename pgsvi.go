@@ -171,11 +171,13 @@ type Result struct {
 	Stepper   Stepper     // the state reached
 
 	begun   bool
-	src     rand.Source // of the steps
-	seeds   [4]uint64   // two of the Sampler and two of the evaluations
-	batches int         // drawn so far
-	visited int         // terms visited so far
-	forced  bool        // the last evaluation was not due but made because the run ended
+	env     *Env      // of the steps
+	eval    *Env      // of the evaluations
+	evalPCG *rand.PCG // its source, seeded anew for each
+	seeds   [4]uint64 // two of the Sampler and two of the evaluations
+	batches int       // drawn so far
+	visited int       // terms visited so far
+	forced  bool      // the last evaluation was not due but made because the run ended
 }
 
 // Sampler draws mini-batches.

@@ -98,7 +98,7 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	}
 	res := &Result{}
 	res.begin(s.Src)
-	st, err := m.NewStepper(ctx, NewEnv(res.src, s.Workers), s.Divergence)
+	st, err := m.NewStepper(ctx, res.lend(s.Workers), s.Divergence)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	if math.IsNaN(res.ELBO) {
 		// The last step was not evaluated, or there was none.
 		res.forced = true
-		if e := res.evaluate(context.WithoutCancel(ctx), s.Workers); e != nil && err == nil {
+		if e := res.evaluate(context.WithoutCancel(ctx)); e != nil && err == nil {
 			res.Status, err = Failed, e
 		}
 	}
@@ -183,11 +183,20 @@ func (r *Result) begin(src rand.Source) {
 	if src == nil {
 		src = rand.NewPCG(seed1, seed2)
 	}
-	r.begun, r.src = true, src
+	r.begun, r.env = true, NewEnv(src, 1)
 	for i := range r.seeds {
 		r.seeds[i] = src.Uint64()
 	}
+	r.evalPCG = rand.NewPCG(r.seeds[2], r.seeds[3])
+	r.eval = NewEnv(r.evalPCG, 1)
 	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()}, Evaluation: notEvaluated()}
+}
+
+// lend returns the Env of the steps, with so many workers.
+func (r *Result) lend(workers int) *Env {
+	r.env.workers = max(1, workers)
+	r.eval.workers = r.env.workers
+	return r.env
 }
 
 // forget takes an evaluation that was made only because the run ended out of its history.
@@ -200,8 +209,9 @@ func (r *Result) forget() {
 
 // evaluate evaluates the state. Every evaluation of a run has the same draws, so that
 // their differences are those of the states.
-func (r *Result) evaluate(ctx context.Context, workers int) error {
-	ev, err := r.Stepper.Evaluate(ctx, NewEnv(rand.NewPCG(r.seeds[2], r.seeds[3]), workers))
+func (r *Result) evaluate(ctx context.Context) error {
+	r.evalPCG.Seed(r.seeds[2], r.seeds[3])
+	ev, err := r.Stepper.Evaluate(ctx, r.eval)
 	if err != nil {
 		r.forced = false
 		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, err)
@@ -295,7 +305,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		if atEnd() {
 			return
 		}
-		env := NewEnv(res.src, s.Workers)
+		env := res.lend(s.Workers)
 		start := time.Now().Add(-res.Elapsed)
 		drawn := 0
 		for batch := range plan.Sampler.Batches(n, plan.Batch, rand.New(rand.NewPCG(res.seeds[0], res.seeds[1]))) {
@@ -332,7 +342,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			due := plan.EvalEvery == 0 && res.visited/n > before || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0
 			if due || last {
 				res.forced = !due
-				err = res.evaluate(ctx, s.Workers)
+				err = res.evaluate(ctx)
 			}
 			res.Elapsed = time.Since(start)
 			if !yield(res.Iteration, err) || err != nil || last {

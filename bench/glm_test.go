@@ -98,8 +98,9 @@ func BenchmarkGLM(b *testing.B) {
 				b.Fatal(err)
 			}
 			rng := rand.New(rand.NewPCG(1, 1))
+			env := &pgsvi.Env{Rng: rng}
 			report(b, func() {
-				if _, err := res.Stepper.Step(context.Background(), &pgsvi.Env{Rng: rng}, nil, math.Inf(1)); err != nil {
+				if _, err := res.Stepper.Step(context.Background(), env, nil, math.Inf(1)); err != nil {
 					b.Fatal(err)
 				}
 			})

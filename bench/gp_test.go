@@ -95,11 +95,12 @@ func BenchmarkGPStep(b *testing.B) {
 			b.Run(p.Name+"/"+c.name, func(b *testing.B) {
 				k := p.Cov()
 				rng := rand.New(rand.NewPCG(1, 1))
+				env := &pgsvi.Env{Rng: rng}
 				var unit, step []time.Duration
 				var st pgsvi.Stepper
 				do := func(batches [][]int) {
 					for _, batch := range batches {
-						if _, err := st.Step(context.Background(), &pgsvi.Env{Rng: rng}, batch, c.beta); err != nil {
+						if _, err := st.Step(context.Background(), env, batch, c.beta); err != nil {
 							b.Fatal(err)
 						}
 					}
