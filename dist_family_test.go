@@ -405,12 +405,11 @@ func TestBetaConjugate(t *testing.T) {
 	prior := mustExp(t, betaFamily{}, 2, 2)
 	for _, c := range []pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.Natural} {
 		for _, start := range [][]float64{{2, 2}, {0.3, 40}} {
-			o := pgsvi.Objective{F: f, H: pgsvi.KLTo(prior), Init: mustExp(t, betaFamily{}, start...).In(c)}
-			fitted, res, err := o.Fit(ctx, nil)
+			o := pgsvi.Objective[*pgsvi.Exp]{F: f, H: pgsvi.KLTo(prior), Init: mustExp(t, betaFamily{}, start...).In(c)}
+			q, res, err := o.Fit(ctx, nil)
 			if err != nil {
 				t.Fatalf("%v: %v", c, err)
 			}
-			q := fitted.(*pgsvi.Exp)
 			if e := floats.Distance(q.Natural(nil), want, math.Inf(1)); !(e <= 1e-3) || q.Coordinates() != c {
 				t.Errorf("%v, from %v: Beta%.9g in %v after %d iterations, want Beta%v", c, start, q.Natural(nil), q.Coordinates(), res.K, want)
 			}
@@ -425,10 +424,9 @@ func TestBetaConjugate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if fitted, err = o.Posterior(st); err != nil {
+			if q, err = o.Posterior(st); err != nil {
 				t.Fatal(err)
 			}
-			q = fitted.(*pgsvi.Exp)
 			if e := floats.Distance(q.Natural(nil), want, math.Inf(1)); !(e <= 1e-13) || !step.ClosedForm {
 				t.Errorf("one step from %v is Beta%.17g, closed %v, want Beta%v in closed form", start, q.Natural(nil), step.ClosedForm, want)
 			}
@@ -504,14 +502,14 @@ func TestGammaFromDraws(t *testing.T) {
 	ll := pgsvi.LogLik{N: len(y), Dim: 1, LogProb: func(n int, z []float64) float64 {
 		return y[n]*math.Log(z[0]) - z[0] - logGamma(y[n]+1)
 	}}
-	o := pgsvi.Objective{F: pgsvi.Expect(ll, nil), H: pgsvi.KLTo(prior), Init: prior}
+	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, nil), H: pgsvi.KLTo(prior), Init: prior}
 	q, res, err := o.Fit(context.Background(), &pgsvi.Solver{Src: rand.NewPCG(5, 6)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := mustExp(t, gammaFamily{}, 2+15, -(1 + 6))
-	if kl := q.(*pgsvi.Exp).KL(want); !(kl <= 5e-3) || res.Status != pgsvi.Converged {
-		t.Errorf("%v: KL to the posterior %v, Gamma%v", res.Status, kl, q.(*pgsvi.Exp).Natural(nil))
+	if kl := q.KL(want); !(kl <= 5e-3) || res.Status != pgsvi.Converged {
+		t.Errorf("%v: KL to the posterior %v, Gamma%v", res.Status, kl, q.Natural(nil))
 	}
 	evidence := want.LogPartition() - prior.LogPartition()
 	for _, c := range y {
@@ -582,7 +580,7 @@ func TestExpInvalid(t *testing.T) {
 			do()
 		}()
 	}
-	_, err := pgsvi.Objective{F: tosses(1, 1), H: pgsvi.KLTo(mustExp(t, gammaFamily{}, 1, -1)), Init: mustExp(t, betaFamily{}, 1, 1)}.NewStepper(context.Background(), nil, nil)
+	_, err := pgsvi.Objective[*pgsvi.Exp]{F: tosses(1, 1), H: pgsvi.KLTo(mustExp(t, gammaFamily{}, 1, -1)), Init: mustExp(t, betaFamily{}, 1, 1)}.NewStepper(context.Background(), nil, nil)
 	if !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("a Gamma prior of a Beta: %v", err)
 	}

@@ -57,11 +57,13 @@ func (d Diagonal) Check(q Dist) error {
 // of a run, each of them is Euclidean.
 //
 // They are made for f = −ELBO and h = 0 (Objective.Linearized) in coordinates
-// that are not constrained (Objective.In, LogCholesky):
+// that are not constrained (Gaussian.In, LogCholesky):
 //
 //	o, err := gp.Objective()
 //	s := pgsvi.Solver{Divergence: pgsvi.Adam{}, StepSize: pgsvi.ConstantStep(0.1), BatchSize: 5}
-//	res, err := s.Run(ctx, o.Linearized().In(pgsvi.LogCholesky))
+//	o = o.Linearized()
+//	o.Init = o.Init.In(pgsvi.LogCholesky)
+//	q, res, err := o.Fit(ctx, &s)
 //
 // A GLM sees to that itself. Any other h is kept exact, as ever: L1 in closed
 // form, others numerically. The length of a step is Solver.StepSize, published as

@@ -35,7 +35,9 @@ func ExampleAdam() {
 		MaxPasses:  500,
 		Converger:  pgsvi.Never{},
 	}
-	res, err := s.Run(ctx, o.Linearized().In(pgsvi.LogCholesky))
+	o = o.Linearized()
+	o.Init = o.Init.In(pgsvi.LogCholesky)
+	res, err := s.Run(ctx, o)
 	if err != nil {
 		log.Fatal(err)
 	}

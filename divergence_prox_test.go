@@ -341,11 +341,11 @@ func (userConvex) Prox(q Dist, p *Prox) (bool, error) {
 func TestNoProx(t *testing.T) {
 	q := chartless{NewPoint([]float64{1, 2})}
 	f := lineFit{{1, 0}, {0, 1}}
-	_, err := Objective{F: f, H: KLTo(NewIsotropic(2, 1)), Init: q}.NewStepper(context.Background(), nil, Euclidean{})
+	_, err := Objective[chartless]{F: f, H: KLTo(NewIsotropic(2, 1)), Init: q}.NewStepper(context.Background(), nil, Euclidean{})
 	if !errors.Is(err, ErrShape) {
 		t.Errorf("KLTo a Gaussian: %v", err)
 	}
-	_, err = Objective{F: f, H: Zero{}, Init: q}.NewStepper(context.Background(), nil, Bregman{slope{quadratic{1}}})
+	_, err = Objective[chartless]{F: f, H: Zero{}, Init: q}.NewStepper(context.Background(), nil, Bregman{slope{quadratic{1}}})
 	if !errors.Is(err, ErrNoProx) {
 		t.Fatalf("error %v, want ErrNoProx", err)
 	}
@@ -358,11 +358,11 @@ func TestNoProx(t *testing.T) {
 		t.Errorf("NumericProx: %v", err)
 	}
 	for _, d := range []Divergence{KL{}, ReverseKL{}, SymKL{}} {
-		if _, err := (Objective{F: f, Init: NewPoint([]float64{1, 2})}).NewStepper(context.Background(), nil, d); !errors.Is(err, ErrNoProx) {
+		if _, err := (Objective[*Point]{F: f, Init: NewPoint([]float64{1, 2})}).NewStepper(context.Background(), nil, d); !errors.Is(err, ErrNoProx) {
 			t.Errorf("%T on a Point: %v", d, err)
 		}
 	}
-	st, err := Objective{F: f, H: userConvex{}, Init: q}.NewStepper(context.Background(), nil, Bregman{slope{quadratic{1}}})
+	st, err := Objective[chartless]{F: f, H: userConvex{}, Init: q}.NewStepper(context.Background(), nil, Bregman{slope{quadratic{1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +449,7 @@ func TestRecognised(t *testing.T) {
 		}
 		for _, h := range []Convex{h, &h, embedsKLTo{h}, &embedsKLTo{h}} {
 			checkClose(t, fmt.Sprintf("%T with %T", h, d), step(h, d), step(KLTo(prior), KL{}), 0)
-			if st := must(Objective{H: h, Init: q0}.NewStepper(context.Background(), nil, d)).(*objectiveStepper); !st.infinite || !math.IsInf(st.beta, 1) {
+			if st := must(Objective[*Gaussian]{H: h, Init: q0}.NewStepper(context.Background(), nil, d)).(*objectiveStepper); !st.infinite || !math.IsInf(st.beta, 1) {
 				t.Errorf("%T with %T: an Objective steps with β = %v", h, d, st.beta)
 			}
 		}
@@ -589,7 +589,7 @@ func TestProxCholeskyTruth(t *testing.T) {
 	}
 	ctx := context.Background()
 	prior := NewIsotropicMeanField(3, 1)
-	o := Objective{F: Expect(s, nil), H: KLTo(prior), Init: prior.In(Cholesky)}
+	o := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior.In(Cholesky)}
 	st := must(o.NewStepper(ctx, nil, Euclidean{}))
 	negELBO := func() float64 { return -must(st.Evaluate(ctx, nil)).ELBO }
 	for k := range 240 {

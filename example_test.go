@@ -32,17 +32,16 @@ func Example() {
 		p := 1 / (1 + math.Exp(-y[n]*(z[0]*x[n][0]+z[1]*x[n][1])))
 		return math.Log(0.5*lapse + (1-lapse)*p)
 	}}
-	m := pgsvi.Objective{
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
 		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
 		H:    pgsvi.KLTo(pgsvi.NewIsotropic(3, 4)),
 		Init: pgsvi.NewIsotropic(3, 0.1),
 	}
 	s := pgsvi.Solver{BatchSize: 8, MaxPasses: 200}
-	fitted, res, err := m.Fit(context.Background(), &s)
+	q, res, err := m.Fit(context.Background(), &s)
 	if err != nil {
 		log.Fatal(err)
 	}
-	q := fitted.(*pgsvi.Gaussian)
 	fmt.Printf("slope %.1f, sd %.1f\n", q.MeanTo(nil)[1], math.Sqrt(q.VarTo(nil)[1]))
 	fmt.Printf("ELBO %.0f\n", res.ELBO)
 	// Output:
@@ -55,16 +54,15 @@ func Example() {
 func ExampleSites() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropic(2, 4)
-	m := pgsvi.Objective{
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
 		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
 	}
-	fitted, res, err := m.Fit(context.Background(), nil)
+	q, res, err := m.Fit(context.Background(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	q := fitted.(*pgsvi.Gaussian)
 	fmt.Println(res.Status)
 	fmt.Printf("mean %.3f\n", q.MeanTo(nil))
 	fmt.Printf("ELBO %.4f, gap below 1e-8: %v\n", res.ELBO, res.Gap < 1e-8)
@@ -79,7 +77,7 @@ func ExampleSites() {
 func ExampleSolver() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropicMeanField(2, 4)
-	m := pgsvi.Objective{
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
 		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, pgsvi.ScoreFunction{Samples: 500}),
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
@@ -103,7 +101,7 @@ func ExampleSolver() {
 func ExampleSolver_Steps() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropic(2, 4)
-	m := pgsvi.Objective{
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
 		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
@@ -133,7 +131,7 @@ func ExampleSolver_Steps() {
 func ExampleDivergenceFunc() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropicMeanField(2, 4)
-	m := pgsvi.Objective{
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
 		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
@@ -201,7 +199,7 @@ func ExampleL1() {
 		x: [][]float64{{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {2, -1, 0}},
 		y: []float64{2, 0, 2, 4},
 	}
-	m := pgsvi.Objective{F: f.smooth(), H: pgsvi.L1{Weight: 1}, Init: pgsvi.NewPoint(make([]float64, 3))}
+	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), H: pgsvi.L1{Weight: 1}, Init: pgsvi.NewPoint(make([]float64, 3))}
 	s := pgsvi.Solver{
 		Divergence: pgsvi.Euclidean{},
 		StepSize:   pgsvi.ConstantStep(0.1),
@@ -218,7 +216,7 @@ func ExampleL1() {
 // Mirror descent keeps the parameters positive.
 func ExampleBregman() {
 	f := leastSquares{x: [][]float64{{1, 0}, {0, 1}, {1, 1}}, y: []float64{3, 0.5, 3}}
-	m := pgsvi.Objective{F: f.smooth(), Init: pgsvi.NewPoint([]float64{1, 1})}
+	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), Init: pgsvi.NewPoint([]float64{1, 1})}
 	s := pgsvi.Solver{
 		Divergence: pgsvi.Bregman{Potential: pgsvi.NegEntropy{}},
 		StepSize:   pgsvi.ConstantStep(0.1),
@@ -279,7 +277,7 @@ func ExampleGaussian_KL() {
 func ExampleTee() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropic(2, 4)
-	m := pgsvi.Objective{
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
 		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
 		H:    pgsvi.KLTo(prior),
 		Init: prior,

@@ -31,9 +31,9 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 // over a *Gaussian that is diagonal if the covariances of q and of the prior are. It holds
 // X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
 // if the prior covariance is not positive definite to rounding.
-func (g *GLM) Objective() (Objective, error) {
+func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if g.Len() == 0 {
-		return Objective{}, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
 	}
 	return g.objective(g.Covariance() == DiagonalCovariance, g.opt.Estimator)
 }

@@ -13,19 +13,19 @@ import (
 // Linearized in the coordinates Cholesky or LogCholesky needs a third of one; Fit
 // is for all but the smallest N. The error wraps ErrNoEstimator if the Estimator
 // does not apply, and ErrNotPosDef if K is singular without Jitter.
-func (g *GP) Objective() (Objective, error) {
+func (g *GP) Objective() (Objective[*Gaussian], error) {
 	se, exact, err := siteEstimator(g.Estimator, g.terms.lik)
 	if err != nil {
-		return Objective{}, err
+		return Objective[*Gaussian]{}, err
 	}
 	k, err := g.gram()
 	if err != nil {
-		return Objective{}, err
+		return Objective[*Gaussian]{}, err
 	}
 	n := g.Len()
 	prior, err := NewGaussian(nil, mat.NewSymDense(n, k))
 	if err != nil {
-		return Objective{}, fmt.Errorf("pgsvi: covariance of the prior; set Jitter: %w", err)
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: covariance of the prior; set Jitter: %w", err)
 	}
-	return Objective{F: &siteSmooth{terms: g.terms, est: se, exact: exact}, H: KLTo(prior), Init: prior}, nil
+	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact}, H: KLTo(prior), Init: prior}, nil
 }

@@ -233,7 +233,7 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Init = o.Init.(*Gaussian).In(coords)
+			o.Init = o.Init.In(coords)
 			dense, err := o.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)

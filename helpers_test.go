@@ -103,8 +103,14 @@ func plusMinus(positive bool) float64 {
 	return -1
 }
 
+// inCoords returns o with λ in the coordinates c.
+func inCoords(o Objective[*Gaussian], c Coordinates) Objective[*Gaussian] {
+	o.Init = o.Init.In(c)
+	return o
+}
+
 // qOf returns q(z|λ) at the state that a run of an Objective reached.
-func qOf(res *Result) Dist { return res.Stepper.(*objectiveStepper).dist().Clone() }
+func qOf[Q Dist](res *Result) Q { return res.Stepper.(*objectiveStepper).dist().Clone().(Q) }
 
 // elboOf evaluates a state by hand; a nil rng is one of a fixed seed.
 func elboOf(st Stepper, rng *rand.Rand) (float64, error) {

@@ -253,7 +253,7 @@ func TestLookingOnChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := corpus()[0]
-	o := Objective{F: Expect(p.s, ScoreFunction{Samples: 30}), H: KLTo(p.prior), Init: p.init}
+	o := Objective[*Gaussian]{F: Expect(p.s, ScoreFunction{Samples: 30}), H: KLTo(p.prior), Init: p.init}
 	gp := toyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
 	ctm := mustCTM(t, toyCorpus(40, 4), 3, nil)
 	for name, c := range map[string]struct {
@@ -676,7 +676,7 @@ func TestProgress(t *testing.T) {
 // TestELBOWithoutGenerator: every Stepper takes a nil rng for one of a fixed seed.
 func TestELBOWithoutGenerator(t *testing.T) {
 	gp := toyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
-	noisy := Objective{F: Expect(LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
+	noisy := Objective[*Gaussian]{F: Expect(LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
 		return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
 	}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
 	ctm, err := NewCTM(toyCorpus(6, 1), 2, nil)

@@ -36,7 +36,8 @@ func (l *linear) newStepper(ctx context.Context, env *Env, d Divergence, o linea
 			return nil, err
 		}
 		if _, ok := d.(Adaptive); ok {
-			f = f.Linearized().In(LogCholesky)
+			f = f.Linearized()
+			f.Init = f.Init.In(LogCholesky)
 		}
 		return f.NewStepper(ctx, env, d)
 	}
@@ -61,7 +62,7 @@ func (l *linear) newStepper(ctx context.Context, env *Env, d Divergence, o linea
 }
 
 // objective returns l as an Objective over w − μ0, with dense rows.
-func (l *linear) objective(diagonal bool, e Estimator) (Objective, error) {
+func (l *linear) objective(diagonal bool, e Estimator) (Objective[*Gaussian], error) {
 	d := len(l.names)
 	zero := make([]float64, d)
 	var prior *Gaussian
@@ -72,18 +73,18 @@ func (l *linear) objective(diagonal bool, e Estimator) (Objective, error) {
 		}
 		q, err := NewMeanField(zero, v)
 		if err != nil {
-			return Objective{}, err
+			return Objective[*Gaussian]{}, err
 		}
 		prior = q
 	} else {
 		s, err := l.prior.state()
 		if err != nil {
-			return Objective{}, err
+			return Objective[*Gaussian]{}, err
 		}
 		s.invert()
 		q, err := NewGaussian(zero, dense.FullSym(s.inv, d))
 		if err != nil {
-			return Objective{}, err
+			return Objective[*Gaussian]{}, err
 		}
 		prior = q
 	}
@@ -99,9 +100,9 @@ func (l *linear) objective(diagonal bool, e Estimator) (Objective, error) {
 	}
 	est, exact, err := siteEstimator(e, l.terms.lik)
 	if err != nil {
-		return Objective{}, err
+		return Objective[*Gaussian]{}, err
 	}
-	return Objective{F: &siteSmooth{l.terms, x, est, exact}, H: KLTo(prior), Init: prior}, nil
+	return Objective[*Gaussian]{F: &siteSmooth{l.terms, x, est, exact}, H: KLTo(prior), Init: prior}, nil
 }
 
 // weightsAt returns the mean of w − μ0 and the covariance at st, a state of l; both are new.

@@ -81,11 +81,13 @@ type Convex interface {
 	Grad(dst []float64, q Dist) []float64
 }
 
-// Objective is the negative ELBO f(λ) + h(λ) and where to begin. It is a Model.
-type Objective struct {
+// Objective is the negative ELBO f(λ) + h(λ) over the distributions of a type Q, such as
+// *Gaussian or *Exp, and where to begin. It is a Model. Init has the coordinates in which
+// steps are taken: see Gaussian.In and Exp.In.
+type Objective[Q Dist] struct {
 	F    Smooth // nil means 0, as in a trust-region method
 	H    Convex // nil means Zero
-	Init Dist   // λ_0; cloned at the start of each run
+	Init Q      // λ_0; cloned at the start of each run
 }
 
 // noTerms is f = 0.

@@ -92,7 +92,7 @@ const leastDraws = 512
 // Linearized returns the same negative ELBO with h moved into f, which steps
 // linearise: f ← f + h, h ← 0. That is the split of gradient, mirror and natural
 // gradient descent; see Prox. The gradient of h is exact whatever the batch is.
-func (o Objective) Linearized() Objective {
+func (o Objective[Q]) Linearized() Objective[Q] {
 	if o.H == nil {
 		return o
 	}
@@ -100,20 +100,6 @@ func (o Objective) Linearized() Objective {
 		o.F = noTerms()
 	}
 	o.F, o.H = linearized{o.F, o.H}, nil
-	return o
-}
-
-// In returns the same objective with λ in the coordinates c. It panics unless
-// Init is a Gaussian or an Exp that has the coordinates c.
-func (o Objective) In(c Coordinates) Objective {
-	switch q := o.Init.(type) {
-	case *Gaussian:
-		o.Init = q.In(c)
-	case *Exp:
-		o.Init = q.In(c)
-	default:
-		panic(fmt.Sprintf("pgsvi: a %T has no Coordinates", q))
-	}
 	return o
 }
 

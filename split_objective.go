@@ -6,9 +6,93 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 
 	"gonum.org/v1/gonum/floats"
 )
+
+// Fit runs s on the objective; a nil s means a Solver without options, which needs no
+// tuning. It returns q(z|λ) at the state reached, owned by the caller and valid even if
+// there is an error after the set-up; it is the zero Q, nil for a pointer, if the set-up
+// failed. The errors are those of Solver.Run.
+func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
+	return fit[Q](ctx, s, o)
+}
+
+// Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q: the
+// average of the iterates where there is one. The error wraps ErrParam if st is none.
+func (o Objective[Q]) Posterior(st State) (q Q, err error) {
+	s, ok := st.(*objectiveStepper)
+	if !ok {
+		return q, fmt.Errorf("pgsvi: a %T that is no state of an Objective: %w", st, ErrParam)
+	}
+	reached := s.dist().Clone()
+	if q, ok = reached.(Q); !ok {
+		return q, fmt.Errorf("pgsvi: a state over a %T, of another Objective: %w", reached, ErrParam)
+	}
+	return q, nil
+}
+
+// NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
+// ExpFamily. It returns an error wrapping ErrParam if Init
+// is nil, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
+// proximal step on the family of Init, or what the parts of the objective
+// say of each other.
+func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
+	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)
+	}
+	return problem{o.F, o.H, o.Init}.newStepper(d)
+}
+
+// problem is an Objective over a Dist of any type, which does the work.
+type problem struct {
+	F    Smooth
+	H    Convex
+	Init Dist
+}
+
+func (o problem) newStepper(d Divergence) (Stepper, error) {
+	if o.F == nil {
+		o.F = noTerms()
+	}
+	if o.H == nil {
+		o.H = Zero{}
+	}
+	if d == nil {
+		d = KL{}
+		if _, ok := o.Init.(ExpFamily); !ok {
+			d = Euclidean{}
+		}
+	}
+	t, err := o.F.Setup(o.Init)
+	if err != nil {
+		return nil, err
+	}
+	if t.N < 1 {
+		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms: %w", t.N, ErrEmpty)
+	}
+	if err := o.H.Check(o.Init); err != nil {
+		return nil, err
+	}
+	if err := d.Check(o.Init); err != nil {
+		return nil, err
+	}
+	var metric Metric
+	if a, ok := d.(Adaptive); ok {
+		n := o.Init.NumParams()
+		unit := make([]float64, n)
+		floats.AddConst(1, unit)
+		metric, d = a.Start(n), Diagonal{unit}
+	}
+	closed, err := checkProx(o.Init, o.H, d)
+	if err != nil {
+		return nil, err
+	}
+	s := newObjectiveStepper(o, d, closed)
+	s.n, s.exact, s.metric = t.N, t.Exact, metric
+	return s, nil
+}
 
 // objectiveStepper takes the steps of an Objective, for any f, h and D.
 //
@@ -20,7 +104,7 @@ import (
 // wander; and the natural parameters are averaged with weights that grow as k³,
 // which removes most of the noise (Polyak and Juditsky, 1992).
 type objectiveStepper struct {
-	o        Objective
+	o        problem
 	d        Divergence
 	metric   Metric // of an Adaptive divergence, whose diagonal d then holds; else nil
 	prox     Prox   // the step that is tried
@@ -47,7 +131,7 @@ type objectiveStepper struct {
 	agree           float64   // running mean of the cosine between successive steps
 }
 
-func newObjectiveStepper(o Objective, d Divergence, closed bool) *objectiveStepper {
+func newObjectiveStepper(o problem, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
 		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN()}
 	s.infinite = closed && isKL(d) && priorOf(o.H) != nil
@@ -430,70 +514,3 @@ func (b *batchMeans) add(mean []float64) {
 
 // averagePower is the power of k with which the weights of the average grow.
 const averagePower = 3
-
-// Fit runs s on the objective; a nil s means a Solver without options, which needs no
-// tuning. It returns q(z|λ) at the state reached, owned by the caller and valid even if there is an error after
-// the set-up; it is nil if the set-up failed. The errors are those of Solver.Run.
-func (o Objective) Fit(ctx context.Context, s *Solver) (Dist, *Result, error) {
-	return fit[Dist](ctx, s, o)
-}
-
-// Posterior returns a copy of q(z|λ) at st, a state of an Objective: the average of the iterates where there is
-// one. The error wraps ErrParam if st is none.
-func (o Objective) Posterior(st State) (Dist, error) {
-	s, ok := st.(*objectiveStepper)
-	if !ok {
-		return nil, fmt.Errorf("pgsvi: a %T that is no state of an Objective: %w", st, ErrParam)
-	}
-	return s.dist().Clone(), nil
-}
-
-// NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
-// ExpFamily. It returns an error wrapping ErrParam if Init
-// is nil, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
-// proximal step on the family of Init, or what the parts of the objective
-// say of each other.
-func (o Objective) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
-	if o.Init == nil {
-		return nil, fmt.Errorf("pgsvi: %w: Objective.Init is nil", ErrParam)
-	}
-	if o.F == nil {
-		o.F = noTerms()
-	}
-	if o.H == nil {
-		o.H = Zero{}
-	}
-	if d == nil {
-		d = KL{}
-		if _, ok := o.Init.(ExpFamily); !ok {
-			d = Euclidean{}
-		}
-	}
-	t, err := o.F.Setup(o.Init)
-	if err != nil {
-		return nil, err
-	}
-	if t.N < 1 {
-		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms: %w", t.N, ErrEmpty)
-	}
-	if err := o.H.Check(o.Init); err != nil {
-		return nil, err
-	}
-	if err := d.Check(o.Init); err != nil {
-		return nil, err
-	}
-	var metric Metric
-	if a, ok := d.(Adaptive); ok {
-		n := o.Init.NumParams()
-		unit := make([]float64, n)
-		floats.AddConst(1, unit)
-		metric, d = a.Start(n), Diagonal{unit}
-	}
-	closed, err := checkProx(o.Init, o.H, d)
-	if err != nil {
-		return nil, err
-	}
-	s := newObjectiveStepper(o, d, closed)
-	s.n, s.exact, s.metric = t.N, t.Exact, metric
-	return s, nil
-}

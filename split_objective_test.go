@@ -52,15 +52,15 @@ func solve(t *testing.T, s Solver, m Model) *Result {
 	return res
 }
 
-// problem is a Bayesian model of one or two parameters, whose evidence can be integrated.
-type problem struct {
+// toyProblem is a Bayesian model of one or two parameters, whose evidence can be integrated.
+type toyProblem struct {
 	name  string
 	s     Sites
 	prior *Gaussian
 	init  *Gaussian // nil means the prior
 }
 
-func corpus() []problem {
+func corpus() []toyProblem {
 	normalAt := func(m, v float64) *Gaussian {
 		return must(NewGaussian([]float64{m, -m}, mat.NewSymDense(2, []float64{v, 0, 0, v})))
 	}
@@ -91,7 +91,7 @@ func corpus() []problem {
 		separable.Y[i] = math.Copysign(1, x[0])
 	}
 	one := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: BernoulliLogit{}}
-	ps := []problem{
+	ps := []toyProblem{
 		{"logistic", logisticData(75, 40, 2), NewIsotropic(2, 4), nil},
 		{"Poisson from a bad start", counts, NewIsotropic(2, 10), normalAt(4, 3)},
 		{"not log-concave", robust, NewIsotropic(2, 4), nil},
@@ -114,7 +114,7 @@ func corpus() []problem {
 
 // logEvidence integrates the joint density by the trapezoidal rule on a grid
 // that q places and scales.
-func logEvidence(p problem, q *Gaussian) float64 {
+func logEvidence(p toyProblem, q *Gaussian) float64 {
 	l := p.s.Batch(nil)
 	var logs []float64
 	const half, step = 12.0, 0.16
@@ -137,7 +137,7 @@ func logEvidence(p problem, q *Gaussian) float64 {
 
 // promised is the decrease of the objective that the model at q still promises,
 // KL(q*‖q) with q* the minimiser of the linearised f plus h: zero at the optimum only.
-func promised(t *testing.T, p problem, q *Gaussian) float64 {
+func promised(t *testing.T, p toyProblem, q *Gaussian) float64 {
 	t.Helper()
 	f := Expect(p.s, Exact{})
 	g := make([]float64, q.NumParams())
@@ -160,7 +160,7 @@ func promised(t *testing.T, p problem, q *Gaussian) float64 {
 	return best.KL(q)
 }
 
-func exactELBO(p problem, q *Gaussian) float64 {
+func exactELBO(p toyProblem, q *Gaussian) float64 {
 	return exactValue(q, p.s.Batch(nil).(SiteIntegrand)) - q.KL(p.prior)
 }
 
@@ -184,10 +184,10 @@ func TestZeroSolver(t *testing.T) {
 			{"diagonal, moments", diag.In(Moments), diagPrior},
 		} {
 			t.Run(p.name+"/"+c.name, func(t *testing.T) {
-				m := Objective{F: Expect(p.s, nil), H: KLTo(c.prior), Init: c.q}
+				m := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(c.prior), Init: c.q}
 				before := momentsOf(c.q)
 				res := solve(t, Solver{}, m)
-				q := qOf(res).(*Gaussian)
+				q := qOf[*Gaussian](res)
 				// With a wide prior the update of the appendix is a badly
 				// conditioned descent, and may end at the limit.
 				slow := c.q.Coordinates() == Moments && p.name == "not log-concave"
@@ -230,9 +230,9 @@ func TestZeroSolver(t *testing.T) {
 func TestConjugateEvidence(t *testing.T) {
 	p := corpus()[2]
 	p.s.Lik = GaussianNoise{Var: 0.7}
-	res := solve(t, Solver{MaxIter: 1}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
-	checkNear(t, "ELBO", res.ELBO, logEvidence(p, qOf(res).(*Gaussian)), 1e-11)
-	next := solve(t, Solver{}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: qOf(res)})
+	res := solve(t, Solver{MaxIter: 1}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
+	checkNear(t, "ELBO", res.ELBO, logEvidence(p, qOf[*Gaussian](res)), 1e-11)
+	next := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: qOf[*Gaussian](res)})
 	checkNear(t, "a step at the optimum", next.Trace[0].ELBO, res.ELBO, 1e-11)
 	if next.K != 1 || next.Status != Converged {
 		t.Errorf("from the optimum: %v after %d iterations", next.Status, next.K)
@@ -245,8 +245,8 @@ func TestNoisyGradients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("several seconds")
 	}
-	for _, p := range []problem{corpus()[0], corpus()[1], corpus()[2], corpus()[9]} {
-		best := solve(t, Solver{}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
+	for _, p := range []toyProblem{corpus()[0], corpus()[1], corpus()[2], corpus()[9]} {
+		best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 		batch := max(1, len(p.s.Y)/5)
 		for _, c := range []struct {
 			name string
@@ -259,8 +259,8 @@ func TestNoisyGradients(t *testing.T) {
 			{"exact, batches", Expect(p.s, Exact{}), batch},
 		} {
 			name := p.name + ", " + c.name
-			res := solve(t, Solver{BatchSize: c.m}, Objective{F: c.f, H: KLTo(p.prior), Init: p.init})
-			gap := best - exactELBO(p, qOf(res).(*Gaussian))
+			res := solve(t, Solver{BatchSize: c.m}, Objective[*Gaussian]{F: c.f, H: KLTo(p.prior), Init: p.init})
+			gap := best - exactELBO(p, qOf[*Gaussian](res))
 			t.Logf("%-50s %v, %5d iterations, gap %.2g reported as %.2g, ELBO ± %.2g", name, res.Status, res.K, gap, res.Gap, res.ELBOErr)
 			if !(gap < 1e-2) {
 				t.Errorf("%s: %v nats from the optimum", name, gap)
@@ -280,12 +280,12 @@ func TestNoisyGradients(t *testing.T) {
 // start all the same, and the reported gap stay honest.
 func TestNoiseAboveOneNat(t *testing.T) {
 	const d = 10
-	p := problem{s: logisticData(68, 300, d), prior: NewIsotropic(d, 25)}
+	p := toyProblem{s: logisticData(68, 300, d), prior: NewIsotropic(d, 25)}
 	init := NewIsotropic(d, 0.1)
-	best := solve(t, Solver{}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: init}).ELBO
+	best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: init}).ELBO
 	for name, f := range map[string]Smooth{"exact": Expect(p.s, nil), "pathwise": Expect(p.s, Pathwise{})} {
-		res := solve(t, Solver{BatchSize: 15, MaxPasses: 40}, Objective{F: f, H: KLTo(p.prior), Init: init})
-		gap := best - exactELBO(p, qOf(res).(*Gaussian))
+		res := solve(t, Solver{BatchSize: 15, MaxPasses: 40}, Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: init})
+		gap := best - exactELBO(p, qOf[*Gaussian](res))
 		t.Logf("%s: gap %.2g reported as %.2g", name, gap, res.Gap)
 		if !(gap < 0.1) || !(gap < 3*res.Gap) {
 			t.Errorf("%s: gap %v, reported as %v", name, gap, res.Gap)
@@ -296,7 +296,7 @@ func TestNoiseAboveOneNat(t *testing.T) {
 // Every pair of divergence and coordinates leads to the same optimum.
 func TestDivergencesSameOptimum(t *testing.T) {
 	p := corpus()[0]
-	want := solve(t, Solver{}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
+	want := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 	for name, d := range testDivergences(p.init.NumParams()) {
 		for _, c := range allCoordinates {
 			if testing.Short() && (name == "DivergenceFunc" || c == Natural) {
@@ -305,7 +305,7 @@ func TestDivergencesSameOptimum(t *testing.T) {
 			if c == Natural && (name == "Euclidean" || name == "Diagonal" || name == "Bregman") {
 				continue // a geometry so ill-conditioned that 300 passes do not suffice
 			}
-			res := solve(t, Solver{Divergence: d, MaxPasses: 300}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init.In(c)})
+			res := solve(t, Solver{Divergence: d, MaxPasses: 300}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init.In(c)})
 			t.Logf("%s, %v: %v after %d iterations, %.2g below", name, c, res.Status, res.K, want-res.ELBO)
 			if !(math.Abs(want-res.ELBO) < 1e-4) {
 				t.Errorf("%s, %v: ELBO %v, want %v (%v after %d iterations)", name, c, res.ELBO, want, res.Status, res.K)
@@ -347,14 +347,14 @@ func (o negELBO) Grad(dst []float64, q Dist) []float64 {
 func TestTrustRegion(t *testing.T) {
 	p := corpus()[0]
 	h := negELBO{Expect(p.s, nil), KLTo(p.prior)}
-	want := solve(t, Solver{}, Objective{F: h.f, H: h.h, Init: p.init})
-	res := solve(t, Solver{}, Objective{H: h, Init: p.init})
+	want := solve(t, Solver{}, Objective[*Gaussian]{F: h.f, H: h.h, Init: p.init})
+	res := solve(t, Solver{}, Objective[*Gaussian]{H: h, Init: p.init})
 	checkNear(t, "ELBO", res.ELBO, want.ELBO, 1e-6)
 	if res.Status != Converged || res.ClosedForm || !math.IsNaN(res.Gap) {
 		t.Errorf("%v, closed form %v, gap %v", res.Status, res.ClosedForm, res.Gap)
 	}
 	// A fixed β is the exact step: its optimality equation holds.
-	st := must(Objective{H: h, Init: p.init}.NewStepper(context.Background(), nil, nil))
+	st := must(Objective[*Gaussian]{H: h, Init: p.init}.NewStepper(context.Background(), nil, nil))
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 0.3); err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +386,7 @@ func TestISTA(t *testing.T) {
 	if slices.Index(want, 0) < 0 || floats.Norm(want, 1) == 0 {
 		t.Fatalf("the problem is trivial: %v", want)
 	}
-	o := Objective{F: f, H: L1{Weight: w}, Init: NewPoint(make([]float64, 6))}
+	o := Objective[*Point]{F: f, H: L1{Weight: w}, Init: NewPoint(make([]float64, 6))}
 	for name, s := range map[string]Solver{
 		"fixed step": {StepSize: ConstantStep(0.02), Converger: &GradientMap{Tol: 1e-11}},
 		"own step":   {Converger: &GradientMap{Tol: 1e-5}}, // it sees values alone, and they are flat here
@@ -396,7 +396,7 @@ func TestISTA(t *testing.T) {
 		if res.Status != Converged || !res.ClosedForm {
 			t.Errorf("%s: %v after %d iterations", name, res.Status, res.K)
 		}
-		got := qOf(res).Params(nil)
+		got := qOf[Dist](res).Params(nil)
 		tol := 1e-10
 		if s.StepSize == nil {
 			tol = 1e-6
@@ -416,7 +416,7 @@ func TestGradientDescent(t *testing.T) {
 	z := []float64{3, -1}
 	const beta = 0.1
 	s := Solver{Divergence: Euclidean{}, StepSize: ConstantStep(beta), MaxIter: 50}
-	st := must(Objective{F: f, Init: NewPoint(z)}.NewStepper(context.Background(), nil, s.Divergence))
+	st := must(Objective[*Point]{F: f, Init: NewPoint(z)}.NewStepper(context.Background(), nil, s.Divergence))
 	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
 			t.Fatal(err)
@@ -437,19 +437,19 @@ func TestMirrorDescent(t *testing.T) {
 	for _, s := range []Solver{{}, {StepSize: ConstantStep(0.2)}} {
 		s.Divergence, s.MaxPasses = Bregman{NegEntropy{}}, 5000
 		s.Converger = &GradientMap{Tol: 1e-12}
-		res := solve(t, s, Objective{F: f, Init: NewPoint([]float64{5, 5})})
+		res := solve(t, s, Objective[*Point]{F: f, Init: NewPoint([]float64{5, 5})})
 		tol := 1e-9
 		if s.StepSize == nil {
 			tol = 1e-6 // values alone are flat at the optimum
 		}
-		checkClose(t, "interior", qOf(res).Params(nil), want, tol)
+		checkClose(t, "interior", qOf[Dist](res).Params(nil), want, tol)
 		s.Recorder = RecorderFunc(func(it Iteration) {
 			if z := it.State.(*objectiveStepper).dist().Params(nil); !(z[0] > 0 && z[1] >= 0) {
 				t.Fatalf("iteration %d left the orthant: %v", it.K, z)
 			}
 		})
-		res = solve(t, s, Objective{F: edge, Init: NewPoint([]float64{1, 1})})
-		checkClose(t, "edge", qOf(res).Params(nil), []float64{1.2 / 1.04, 0}, 1e-6)
+		res = solve(t, s, Objective[*Point]{F: edge, Init: NewPoint([]float64{1, 1})})
+		checkClose(t, "edge", qOf[Dist](res).Params(nil), []float64{1.2 / 1.04, 0}, 1e-6)
 	}
 }
 
@@ -458,7 +458,7 @@ func TestMirrorDescent(t *testing.T) {
 func TestMiniBatchPoint(t *testing.T) {
 	f := lineFit(logisticData(77, 60, 2).X)
 	want := lassoOracle(f, 0)
-	st := must(Objective{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(context.Background(), nil, Euclidean{}))
+	st := must(Objective[*Point]{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(context.Background(), nil, Euclidean{}))
 	best, _ := f.Grad(context.Background(), nil, make([]float64, 2), NewPoint(want), nil)
 	res, err := (&Solver{BatchSize: 5, MaxPasses: 200, Converger: Never{}}).Resume(context.Background(), &Result{Stepper: st})
 	if err != nil {
@@ -473,7 +473,7 @@ func TestMiniBatchPoint(t *testing.T) {
 func TestGradMapOfShortenedStep(t *testing.T) {
 	// Gradient descent in (m, v) from v = 1 with ∂f/∂v = ½·10 leaves v > 0 for β ≥ 0.2.
 	s := Sites{X: [][]float64{{math.Sqrt(10)}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
-	st := must(Objective{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(Moments)}.NewStepper(context.Background(), nil, Euclidean{}))
+	st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(Moments)}.NewStepper(context.Background(), nil, Euclidean{}))
 	step, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -489,9 +489,9 @@ func TestGradMapOfShortenedStep(t *testing.T) {
 func TestFixedStepAfterAveraging(t *testing.T) {
 	p := corpus()[0]
 	s := Solver{BatchSize: 8, MaxPasses: 3}
-	res := solve(t, s, Objective{F: Expect(p.s, Pathwise{}), H: KLTo(p.prior), Init: p.init})
+	res := solve(t, s, Objective[*Gaussian]{F: Expect(p.s, Pathwise{}), H: KLTo(p.prior), Init: p.init})
 	g := make([]float64, 5)
-	q := qOf(res)
+	q := qOf[Dist](res)
 	st := res.Stepper.(*objectiveStepper)
 	// The reference: one proximal step from the average, with the same draws.
 	if _, err := st.o.F.Grad(context.Background(), &Env{Rng: testRand(3)}, g, q, []int{1, 2}); err != nil {
@@ -510,7 +510,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 // A nil batch is all terms, and a batch of N terms drawn with replacement is not.
 func TestStepBatches(t *testing.T) {
 	p := corpus()[0]
-	o := Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
+	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
 	all := make([]int, len(p.s.Y))
 	for i := range all {
 		all[i] = i
@@ -558,15 +558,15 @@ func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 func TestSmoothError(t *testing.T) {
 	p := corpus()[0]
 	f := &failing{Smooth: lineFitAsSmooth(p.s), at: 5} // each step and each ELBO is a call
-	res, err := (&Solver{StepSize: ConstantStep(0.25), Converger: Never{}}).Run(context.Background(), Objective{F: f, H: KLTo(p.prior), Init: p.init})
+	res, err := (&Solver{StepSize: ConstantStep(0.25), Converger: Never{}}).Run(context.Background(), Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
 	if !errors.Is(err, errUser) || !strings.Contains(err.Error(), "iteration 3") || !strings.Contains(err.Error(), "beta 0.25") || !strings.HasPrefix(err.Error(), "pgsvi: ") {
 		t.Errorf("error %v", err)
 	}
-	if res == nil || res.Status != Failed || res.K != 2 || qOf(res) == nil {
+	if res == nil || res.Status != Failed || res.K != 2 || qOf[Dist](res) == nil {
 		t.Fatalf("result %+v", res)
 	}
-	want := solve(t, Solver{StepSize: ConstantStep(0.25), MaxIter: 2}, Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
-	checkClose(t, "state", momentsOf(qOf(res).(*Gaussian)), momentsOf(qOf(want).(*Gaussian)), 0)
+	want := solve(t, Solver{StepSize: ConstantStep(0.25), MaxIter: 2}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
+	checkClose(t, "state", momentsOf(qOf[*Gaussian](res)), momentsOf(qOf[*Gaussian](want)), 0)
 }
 
 // lineFitAsSmooth does not say that it is exact, and has its values from Grad.
@@ -584,10 +584,10 @@ func TestWorkersAndSeeds(t *testing.T) {
 	for name, e := range map[string]Estimator{"score function": ScoreFunction{Samples: 40}, "pathwise": Pathwise{Samples: 10}} {
 		run := func(workers int, src rand.Source) *Result {
 			return solve(t, Solver{BatchSize: 7, MaxPasses: 4, Workers: workers, Src: src},
-				Objective{F: Expect(asLogLik(s, true), e), H: KLTo(NewIsotropic(3, 4)), Init: NewIsotropic(3, 0.1)})
+				Objective[*Gaussian]{F: Expect(asLogLik(s, true), e), H: KLTo(NewIsotropic(3, 4)), Init: NewIsotropic(3, 0.1)})
 		}
 		bits := func(r *Result) []uint64 {
-			x := append(momentsOf(qOf(r).(*Gaussian)), r.ELBO, r.ELBOErr, r.Gap)
+			x := append(momentsOf(qOf[*Gaussian](r)), r.ELBO, r.ELBOErr, r.Gap)
 			for _, it := range r.Trace {
 				x = append(x, it.ELBO)
 			}
@@ -615,14 +615,14 @@ func TestWorkersAndSeeds(t *testing.T) {
 // A Model, its f and its prior are shared by concurrent runs.
 func TestSharedModel(t *testing.T) {
 	s := logisticData(79, 20, 2)
-	o := Objective{F: Expect(asLogLik(s, false), ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 4).In(Moments)), Init: NewIsotropic(2, 1)}
+	o := Objective[*Gaussian]{F: Expect(asLogLik(s, false), ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 4).In(Moments)), Init: NewIsotropic(2, 1)}
 	run := func(workers int) []float64 {
 		res, err := (&Solver{BatchSize: 5, MaxPasses: 5, Workers: workers}).Run(context.Background(), o)
 		if err != nil {
 			t.Error(err)
 			return nil
 		}
-		return append(momentsOf(qOf(res).(*Gaussian)), res.ELBO)
+		return append(momentsOf(qOf[*Gaussian](res)), res.ELBO)
 	}
 	want := run(1)
 	var wg sync.WaitGroup
@@ -652,7 +652,7 @@ func TestResume(t *testing.T) {
 		if strings.HasPrefix(name, "noisy") {
 			est = ScoreFunction{Samples: 20}
 		}
-		o := Objective{F: Expect(p.s, est), H: KLTo(p.prior), Init: p.init}
+		o := Objective[*Gaussian]{F: Expect(p.s, est), H: KLTo(p.prior), Init: p.init}
 		s.MaxPasses = 6
 		want := solve(t, s, o)
 		s.MaxPasses = 2
@@ -662,7 +662,7 @@ func TestResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkClose(t, name, momentsOf(qOf(res).(*Gaussian)), momentsOf(qOf(want).(*Gaussian)), 0)
+		checkClose(t, name, momentsOf(qOf[*Gaussian](res)), momentsOf(qOf[*Gaussian](want)), 0)
 		checkNear(t, name+": ELBO", res.ELBO, want.ELBO, 0)
 		if res.K != want.K || res.Passes != want.Passes || len(res.Trace) != len(want.Trace) {
 			t.Errorf("%s: %d iterations, %v passes and a Trace of %d, want %d, %v and %d", name, res.K, res.Passes, len(res.Trace), want.K, want.Passes, len(want.Trace))
@@ -675,7 +675,7 @@ func TestInfiniteELBO(t *testing.T) {
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
 	q := NewIsotropic(1, 1)
 	for _, e := range []Estimator{nil, ScoreFunction{}} {
-		res, err := new(Solver).Run(context.Background(), Objective{F: Expect(s, e), H: KLTo(q), Init: q})
+		res, err := new(Solver).Run(context.Background(), Objective[*Gaussian]{F: Expect(s, e), H: KLTo(q), Init: q})
 		if !errors.Is(err, ErrNotFinite) || res == nil || res.Status != Failed {
 			t.Errorf("%T: error %v, result %+v", e, err, res)
 		}
@@ -713,17 +713,17 @@ func (s spoilt) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch
 func TestNotFinite(t *testing.T) {
 	p := corpus()[0]
 	good := lineFitAsSmooth(p.s)
-	blowUp := Objective{F: lineFit{{10, 0}, {0, 1}}, Init: NewPoint([]float64{1, 1})}
+	blowUp := Objective[*Point]{F: lineFit{{10, 0}, {0, 1}}, Init: NewPoint([]float64{1, 1})}
 	for _, c := range []struct {
 		name string
 		s    Solver
-		o    Objective
+		o    Model
 		want error
 	}{
-		{"value", Solver{}, Objective{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
-		{"value, fixed step", Solver{StepSize: ConstantStep(1)}, Objective{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrDiverged},
-		{"gradient", Solver{}, Objective{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
-		{"gradient, fixed step", Solver{StepSize: ConstantStep(1)}, Objective{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
+		{"value", Solver{}, Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
+		{"value, fixed step", Solver{StepSize: ConstantStep(1)}, Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrDiverged},
+		{"gradient", Solver{}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
+		{"gradient, fixed step", Solver{StepSize: ConstantStep(1)}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
 		{"exploding descent", Solver{StepSize: ConstantStep(1), Divergence: Euclidean{}}, blowUp, ErrDiverged},
 	} {
 		res, err := c.s.Run(context.Background(), c.o)
@@ -731,7 +731,7 @@ func TestNotFinite(t *testing.T) {
 			t.Errorf("%s: %v, error %v, want %v", c.name, res.Status, err, c.want)
 			continue
 		}
-		if i, ok := dense.AllFinite(qOf(res).Params(nil)); !ok {
+		if i, ok := dense.AllFinite(qOf[Dist](res).Params(nil)); !ok {
 			t.Errorf("%s: element %d of λ is not finite", c.name, i)
 		}
 	}
@@ -740,7 +740,7 @@ func TestNotFinite(t *testing.T) {
 // An estimator by quadrature is deterministic: its run is as exact as it is.
 func TestGaussHermiteRun(t *testing.T) {
 	p := corpus()[0]
-	o := Objective{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
+	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
 	want := solve(t, Solver{}, o)
 	o.F = Expect(p.s, GaussHermite{Nodes: 60})
 	res := solve(t, Solver{}, o)
@@ -755,7 +755,7 @@ func TestGaussHermiteRun(t *testing.T) {
 func TestELBOErr(t *testing.T) {
 	p := corpus()[0]
 	run := func(f Smooth) *Result {
-		return solve(t, Solver{MaxIter: 3}, Objective{F: f, H: KLTo(p.prior), Init: p.init})
+		return solve(t, Solver{MaxIter: 3}, Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
 	}
 	if e := run(Expect(p.s, nil)).ELBOErr; !(e > 0 && e < 1e-9) {
 		t.Errorf("Sites: ELBOErr is %v", e)
@@ -764,7 +764,7 @@ func TestELBOErr(t *testing.T) {
 		t.Errorf("user's Smooth: ELBOErr is %v", e)
 	}
 	r := run(Expect(asLogLik(p.s, false), nil))
-	if e := math.Abs(r.ELBO-exactELBO(p, qOf(r).(*Gaussian))) / r.ELBOErr; !(e < 4) {
+	if e := math.Abs(r.ELBO-exactELBO(p, qOf[*Gaussian](r))) / r.ELBOErr; !(e < 4) {
 		t.Errorf("LogLik: ELBO is %v standard errors off", e)
 	}
 }

@@ -102,46 +102,47 @@ func TestObjectiveSetupErrors(t *testing.T) {
 	h := KLTo(q)
 	for _, c := range []struct {
 		name string
-		o    Objective
+		o    Objective[Dist]
 		d    Divergence
 		want error
 		say  string
 	}{
-		{"no Init", Objective{F: Expect(ll, nil), H: h}, nil, ErrParam, "Init"},
-		{"nil log-likelihood", Objective{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty, "log-likelihood"},
-		{"no terms", Objective{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "N = 0"},
-		{"negative N", Objective{F: Expect(LogLik{N: -1, Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "-1"},
-		{"no LogProb", Objective{F: Expect(LogLik{N: 3, Dim: 2}, nil), H: h, Init: q}, nil, ErrParam, "LogProb"},
-		{"no Dim", Objective{F: Expect(LogLik{N: 3, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "Dim"},
-		{"other dimension", Objective{F: Expect(ll, nil), H: h, Init: NewIsotropic(3, 1)}, nil, ErrShape, "3"},
-		{"prior of other dimension", Objective{F: Expect(ll, nil), H: KLTo(NewIsotropic(3, 1)), Init: q}, nil, ErrShape, "3"},
-		{"prior of a Point", Objective{F: lineFit{{1, 1}}, H: h, Init: NewPoint([]float64{1, 1})}, Euclidean{}, ErrShape, "Point"},
-		{"no rows", Objective{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil, ErrEmpty, "one row"},
-		{"no columns", Objective{F: with(func(s *Sites) { s.X[0] = nil }), H: h, Init: q}, nil, ErrEmpty, "column"},
-		{"rows and labels", Objective{F: with(func(s *Sites) { s.Y = s.Y[:3] }), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
-		{"ragged", Objective{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q}, nil, ErrShape, "row 2"},
-		{"NaN in X", Objective{F: with(func(s *Sites) { s.X[3][1] = nan }), H: h, Init: q}, nil, ErrNotFinite, "row 3, column 1"},
-		{"Inf in Y", Objective{F: with(func(s *Sites) { s.Y[1] = inf }), H: h, Init: q}, nil, ErrNotFinite, "label 1"},
-		{"label", Objective{F: with(func(s *Sites) { s.Y[2] = 0 }), H: h, Init: q}, nil, ErrLabel, "label 2"},
-		{"no likelihood", Objective{F: with(func(s *Sites) { s.Lik = nil }), H: h, Init: q}, nil, ErrParam, "Likelihood"},
-		{"likelihood's parameter", Objective{F: with(func(s *Sites) { s.Lik = GaussianNoise{Var: -1} }), H: h, Init: q}, nil, ErrParam, "Var"},
-		{"L1 weight", Objective{F: lineFit{{1}}, H: L1{Weight: -1}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrParam, "Weight"},
-		{"L1 weight NaN", Objective{F: lineFit{{1}}, H: L1{Weight: nan}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrParam, "Weight"},
-		{"L1 count", Objective{F: lineFit{{1}}, H: L1{Weight: 1, Count: 2}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrShape, "Count"},
-		{"no potential", Objective{F: lineFit{{1}}, Init: NewPoint([]float64{0})}, Bregman{}, ErrParam, "Potential"},
-		{"Exact with LogLik", Objective{F: Expect(ll, Exact{}), H: h, Init: q}, nil, ErrNoEstimator, "ScoreFunction"},
-		{"GaussHermite with LogLik", Objective{F: Expect(ll, GaussHermite{}), H: h, Init: q}, nil, ErrNoEstimator, "Sites"},
-		{"GaussHermite nodes", Objective{F: with(func(*Sites) {}), H: h, Init: q}, nil, nil, ""},
-		{"negative nodes", Objective{F: Expect(good(), GaussHermite{Nodes: -1}), H: h, Init: q}, nil, ErrParam, "Nodes"},
-		{"Pathwise without gradient", Objective{F: Expect(ll, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "LogLik.Grad"},
-		{"Pathwise with a kink", Objective{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "Laplace"},
-		{"Pathwise samples", Objective{F: Expect(good(), Pathwise{Samples: -1}), H: h, Init: q}, nil, ErrParam, "Samples"},
-		{"one sample", Objective{F: Expect(ll, ScoreFunction{Samples: 1}), H: h, Init: q}, nil, ErrParam, "Samples"},
-		{"negative samples", Objective{F: Expect(ll, ScoreFunction{Samples: -1, Baseline: NoBaseline}), H: h, Init: q}, nil, ErrParam, "Samples"},
-		{"unknown baseline", Objective{F: Expect(ll, ScoreFunction{Baseline: 5}), H: h, Init: q}, nil, ErrParam, "Baseline"},
-		{"Exact at a Point", Objective{F: Expect(good(), nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
-		{"score function at a Point", Objective{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
-		{"Pathwise at a Point", Objective{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
+		{"no Init", Objective[Dist]{F: Expect(ll, nil), H: h}, nil, ErrParam, "Init"},
+		{"typed nil Init", Objective[Dist]{F: Expect(ll, nil), H: h, Init: (*Gaussian)(nil)}, nil, ErrParam, "Init"},
+		{"nil log-likelihood", Objective[Dist]{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty, "log-likelihood"},
+		{"no terms", Objective[Dist]{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "N = 0"},
+		{"negative N", Objective[Dist]{F: Expect(LogLik{N: -1, Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "-1"},
+		{"no LogProb", Objective[Dist]{F: Expect(LogLik{N: 3, Dim: 2}, nil), H: h, Init: q}, nil, ErrParam, "LogProb"},
+		{"no Dim", Objective[Dist]{F: Expect(LogLik{N: 3, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "Dim"},
+		{"other dimension", Objective[Dist]{F: Expect(ll, nil), H: h, Init: NewIsotropic(3, 1)}, nil, ErrShape, "3"},
+		{"prior of other dimension", Objective[Dist]{F: Expect(ll, nil), H: KLTo(NewIsotropic(3, 1)), Init: q}, nil, ErrShape, "3"},
+		{"prior of a Point", Objective[Dist]{F: lineFit{{1, 1}}, H: h, Init: NewPoint([]float64{1, 1})}, Euclidean{}, ErrShape, "Point"},
+		{"no rows", Objective[Dist]{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil, ErrEmpty, "one row"},
+		{"no columns", Objective[Dist]{F: with(func(s *Sites) { s.X[0] = nil }), H: h, Init: q}, nil, ErrEmpty, "column"},
+		{"rows and labels", Objective[Dist]{F: with(func(s *Sites) { s.Y = s.Y[:3] }), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
+		{"ragged", Objective[Dist]{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q}, nil, ErrShape, "row 2"},
+		{"NaN in X", Objective[Dist]{F: with(func(s *Sites) { s.X[3][1] = nan }), H: h, Init: q}, nil, ErrNotFinite, "row 3, column 1"},
+		{"Inf in Y", Objective[Dist]{F: with(func(s *Sites) { s.Y[1] = inf }), H: h, Init: q}, nil, ErrNotFinite, "label 1"},
+		{"label", Objective[Dist]{F: with(func(s *Sites) { s.Y[2] = 0 }), H: h, Init: q}, nil, ErrLabel, "label 2"},
+		{"no likelihood", Objective[Dist]{F: with(func(s *Sites) { s.Lik = nil }), H: h, Init: q}, nil, ErrParam, "Likelihood"},
+		{"likelihood's parameter", Objective[Dist]{F: with(func(s *Sites) { s.Lik = GaussianNoise{Var: -1} }), H: h, Init: q}, nil, ErrParam, "Var"},
+		{"L1 weight", Objective[Dist]{F: lineFit{{1}}, H: L1{Weight: -1}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrParam, "Weight"},
+		{"L1 weight NaN", Objective[Dist]{F: lineFit{{1}}, H: L1{Weight: nan}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrParam, "Weight"},
+		{"L1 count", Objective[Dist]{F: lineFit{{1}}, H: L1{Weight: 1, Count: 2}, Init: NewPoint([]float64{0})}, Euclidean{}, ErrShape, "Count"},
+		{"no potential", Objective[Dist]{F: lineFit{{1}}, Init: NewPoint([]float64{0})}, Bregman{}, ErrParam, "Potential"},
+		{"Exact with LogLik", Objective[Dist]{F: Expect(ll, Exact{}), H: h, Init: q}, nil, ErrNoEstimator, "ScoreFunction"},
+		{"GaussHermite with LogLik", Objective[Dist]{F: Expect(ll, GaussHermite{}), H: h, Init: q}, nil, ErrNoEstimator, "Sites"},
+		{"GaussHermite nodes", Objective[Dist]{F: with(func(*Sites) {}), H: h, Init: q}, nil, nil, ""},
+		{"negative nodes", Objective[Dist]{F: Expect(good(), GaussHermite{Nodes: -1}), H: h, Init: q}, nil, ErrParam, "Nodes"},
+		{"Pathwise without gradient", Objective[Dist]{F: Expect(ll, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "LogLik.Grad"},
+		{"Pathwise with a kink", Objective[Dist]{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "Laplace"},
+		{"Pathwise samples", Objective[Dist]{F: Expect(good(), Pathwise{Samples: -1}), H: h, Init: q}, nil, ErrParam, "Samples"},
+		{"one sample", Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: 1}), H: h, Init: q}, nil, ErrParam, "Samples"},
+		{"negative samples", Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: -1, Baseline: NoBaseline}), H: h, Init: q}, nil, ErrParam, "Samples"},
+		{"unknown baseline", Objective[Dist]{F: Expect(ll, ScoreFunction{Baseline: 5}), H: h, Init: q}, nil, ErrParam, "Baseline"},
+		{"Exact at a Point", Objective[Dist]{F: Expect(good(), nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
+		{"score function at a Point", Objective[Dist]{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
+		{"Pathwise at a Point", Objective[Dist]{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})}, Euclidean{}, ErrNoEstimator, "Point"},
 	} {
 		_, err := c.o.NewStepper(context.Background(), nil, c.d)
 		if !errors.Is(err, c.want) {
@@ -149,6 +150,29 @@ func TestObjectiveSetupErrors(t *testing.T) {
 		} else if err != nil && (!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {
 			t.Errorf("%s: error %q does not say %q", c.name, err, c.say)
 		}
+	}
+}
+
+// An Objective is over one type of distribution: without an Init there is none, and a
+// state of another type is not its own.
+func TestObjectiveOfOneType(t *testing.T) {
+	ctx, q := context.Background(), NewIsotropic(1, 1)
+	o := Objective[*Gaussian]{F: Expect(logisticData(41, 4, 1), nil), H: KLTo(q)}
+	if q, res, err := o.Fit(ctx, nil); q != nil || res != nil || !errors.Is(err, ErrParam) {
+		t.Errorf("nil Init: %v, %v, %v", q, res, err)
+	}
+	o.Init = q
+	fitted, res, err := o.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := o.Posterior(res.Stepper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkClose(t, "posterior", momentsOf(again), momentsOf(fitted), 0)
+	if _, err := (Objective[*Point]{}).Posterior(res.Stepper); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "*pgsvi.Gaussian") {
+		t.Errorf("a state over a Gaussian for one over a Point: %v", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func BenchmarkGradientMethods(b *testing.B) {
 						if err != nil {
 							b.Fatal(err)
 						}
-						q, err := p.Rebuilt(at.(*pgsvi.Gaussian))
+						q, err := p.Rebuilt(at)
 						if err != nil {
 							b.Fatal(err)
 						}

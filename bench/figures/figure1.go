@@ -129,13 +129,15 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 	if err != nil {
 		return nil, err
 	}
+	objective = objective.Linearized()
+	objective.Init = objective.Init.In(pgsvi.LogCholesky)
 	fine, long := 4, 150 // GD takes more than 10,000 passes
 	if o.quick {
 		fine, long = 1, 10
 	}
 	steps, n := grid(-3, 1, fine), exact.Len()
 	all := []*sweep{
-		{name: "GD", model: objective.Linearized().In(pgsvi.LogCholesky), d: pgsvi.Euclidean{}, batch: n, steps: grid(-3, 0, fine), passes: long * o.passes, seeds: 1},
+		{name: "GD", model: objective, d: pgsvi.Euclidean{}, batch: n, steps: grid(-3, 0, fine), passes: long * o.passes, seeds: 1},
 		{name: "PG", model: exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
 		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
 		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes, seeds: o.seeds},

@@ -17,7 +17,7 @@ const (
 // A Method is one of those that PG-SVI is compared with, at the settings of a data set.
 type Method struct {
 	Name, Variant string
-	Model         pgsvi.Objective // −ELBO, in the coordinates of the published scripts
+	Model         pgsvi.Objective[*pgsvi.Gaussian] // −ELBO, in the coordinates of the published scripts
 	Solver        pgsvi.Solver
 }
 
@@ -34,7 +34,7 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 	var all []Method
 	for _, v := range []struct {
 		name      string
-		objective pgsvi.Objective
+		objective pgsvi.Objective[*pgsvi.Gaussian]
 	}{{Published, plain}, {Corrected, scaled}} {
 		for _, m := range []struct {
 			name string
@@ -47,7 +47,9 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 			{"Adadelta", pgsvi.Adadelta{Decay: 1 - p.AdadeltaForget, Epsilon: eps}, pgsvi.ConstantStep(p.Adadelta)},
 			{"Adam", pgsvi.Adam{}, pgsvi.ConstantStep(p.Adam)},
 		} {
-			all = append(all, Method{m.name, v.name, v.objective.Linearized().In(coords),
+			o := v.objective.Linearized()
+			o.Init = o.Init.In(coords)
+			all = append(all, Method{m.name, v.name, o,
 				pgsvi.Solver{Divergence: m.d, StepSize: m.step, BatchSize: p.Batch}})
 		}
 	}

@@ -188,7 +188,9 @@ func TestGDLimit(t *testing.T) {
 			stays bool
 		}{{0.9, true}, {1.2, false}} {
 			s := pgsvi.Solver{Divergence: pgsvi.Euclidean{}, StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
-			run, err := s.Start(context.Background(), o.Linearized().In(pgsvi.LogCholesky))
+			o = o.Linearized()
+			o.Init = o.Init.In(pgsvi.LogCholesky)
+			run, err := s.Start(context.Background(), o)
 			if err != nil {
 				t.Fatal(err)
 			}

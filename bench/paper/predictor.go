@@ -35,14 +35,14 @@ func (p *Problem) Predictor() (*Predictor, error) {
 }
 
 // Bits returns the test log loss, in bits, of st, a state of model: a *pgsvi.GP or a
-// pgsvi.Objective over a Gaussian.
+// pgsvi.Objective[*pgsvi.Gaussian] over a Gaussian.
 func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
-	if o, ok := model.(pgsvi.Objective); ok {
+	if o, ok := model.(pgsvi.Objective[*pgsvi.Gaussian]); ok {
 		q, err := o.Posterior(st)
 		if err != nil {
 			return math.NaN(), err
 		}
-		return d.gaussian(q.(*pgsvi.Gaussian)), nil
+		return d.gaussian(q), nil
 	}
 	post, err := model.(*pgsvi.GP).Posterior(st)
 	if err != nil {

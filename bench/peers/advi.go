@@ -93,7 +93,7 @@ func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPoste
 // compare sets the −ELBO of r, and how far its moments are from those of post, from
 // the file that the script left. There is none for draws that were resampled, or of
 // a run that failed.
-func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective, moments string) error {
+func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective[*pgsvi.Gaussian], moments string) error {
 	if strings.HasSuffix(r.variant, "resampled") || failed(*r) {
 		return nil
 	}
@@ -121,7 +121,7 @@ func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective, moment
 }
 
 // negELBO returns the −ELBO of q, with exact expectations.
-func negELBO(objective pgsvi.Objective, q *pgsvi.Gaussian) (float64, error) {
+func negELBO(objective pgsvi.Objective[*pgsvi.Gaussian], q *pgsvi.Gaussian) (float64, error) {
 	objective.Init = q
 	st, err := objective.NewStepper(context.Background(), nil, nil)
 	if err != nil {

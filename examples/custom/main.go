@@ -54,13 +54,10 @@ func fit(ctx context.Context, t, y []float64) (*pgsvi.Gaussian, *pgsvi.Result, p
 	// to choose: the Solver takes shorter and shorter steps and averages them,
 	// until it estimates to be within 0.002 nats a dimension of the optimum.
 	// Converger: &pgsvi.GapBelow{Nats: 0.1} would end the run earlier.
-	m := pgsvi.Objective{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
+	m := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
 		H: pgsvi.KLTo(prior), Init: pgsvi.NewIsotropic(3, 0.1)}
 	q, res, err := m.Fit(ctx, &pgsvi.Solver{BatchSize: 50})
-	if err != nil {
-		return nil, nil, ll, err
-	}
-	return q.(*pgsvi.Gaussian), res, ll, nil // the posterior has the type of Init
+	return q, res, ll, err // q has the type of Init
 }
 
 func run(ctx context.Context, seed uint64) error {

@@ -27,12 +27,12 @@ func main() {
 	ll := pgsvi.LogLik{N: len(tosses), Dim: 1, LogProb: func(n int, z []float64) float64 {
 		return math.Log(1 - tosses[n] + (2*tosses[n]-1)*z[0])
 	}}
-	o := pgsvi.Objective{F: pgsvi.Expect(ll, nil), H: pgsvi.KLTo(prior), Init: prior}
+	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, nil), H: pgsvi.KLTo(prior), Init: prior}
 	q, res, err := o.Fit(context.Background(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	eta := q.(*pgsvi.Exp).Natural(nil)
+	eta := q.Natural(nil)
 	fmt.Printf("%v: Beta(%.2f, %.2f), exactly Beta(5, 11); ELBO %.3f ± %.3f nats\n", res.Status, eta[0], eta[1], res.ELBO, res.ELBOErr)
 }
 
