@@ -124,11 +124,10 @@ var gpCases = []gpCase{
 
 func (c gpCase) model(t testing.TB, s split) *GP {
 	t.Helper()
-	gp, err := NewGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{})
+	gp, err := NewGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, &GPOptions{Jitter: c.jitt})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gp.Jitter = c.jitt
 	return gp
 }
 

@@ -14,11 +14,10 @@ import (
 func ExampleAdam() {
 	x := mat.NewDense(8, 1, []float64{-3, -2, -1, -0.5, 0.5, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{})
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 0.01})
 	if err != nil {
 		log.Fatal(err)
 	}
-	gp.Jitter = 0.01
 	ctx := context.Background()
 	_, best, err := gp.Fit(ctx, nil)
 	if err != nil {

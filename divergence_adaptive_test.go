@@ -183,7 +183,7 @@ func TestAdaptiveCheck(t *testing.T) {
 // do mini-batches, less near.
 func TestAdaptiveGP(t *testing.T) {
 	gp := toyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
-	gp.Jitter = 0.1
+	gp.opt.Jitter = 0.1
 	_, best := mustFit(t, gp, nil)
 	o, err := gp.Objective()
 	if err != nil {
@@ -264,7 +264,7 @@ func TestAdaptiveModels(t *testing.T) {
 // evaluations on the way; another seed does not.
 func TestAdaptiveSameBits(t *testing.T) {
 	gp := toyGP(t, 15, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
-	gp.Jitter, gp.Estimator = 0.01, ScoreFunction{Samples: 50}
+	gp.opt.Jitter, gp.opt.Estimator = 0.01, ScoreFunction{Samples: 50}
 	o, err := gp.Objective()
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestAdaptiveProx(t *testing.T) {
 		t.Error("L1: not a closed form")
 	}
 	gp := toyGP(t, 4, SquaredExp{}, BernoulliLogit{}, 3)
-	gp.Jitter = 0.1
+	gp.opt.Jitter = 0.1
 	p := inCoords(must(gp.Objective()), LogCholesky)
 	res = solve(t, Solver{Divergence: AdaGrad{}, StepSize: ConstantStep(0.05), MaxIter: 1}, p)
 	g := make([]float64, p.Init.NumParams())

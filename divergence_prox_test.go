@@ -474,7 +474,7 @@ func TestRecognised(t *testing.T) {
 	}
 
 	x, y := mat.NewDense(4, 1, []float64{-2, -1, 1, 2}), []float64{-1, 1, -1, 1}
-	gp := must(NewGP(x, y, SquaredExp{}, BernoulliLogit{}))
+	gp := must(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil))
 	glm := must(NewGLM(x, y, BernoulliLogit{}, nil))
 	ctm := must(NewCTM(smallCorpus(), 2, nil))
 	for _, d := range kls {

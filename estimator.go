@@ -199,17 +199,13 @@ func siteValue(q normal, s SiteIntegrand) (value, bound float64) {
 }
 
 // siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to lik.
-func siteEstimator(e Estimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
+func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
 	if e == nil {
 		e = Exact{}
-	}
-	se, ok := e.(SiteEstimator)
-	if !ok {
-		return nil, false, fmt.Errorf("pgsvi: the Estimator must be a SiteEstimator, %T is not: %w", e, ErrNoEstimator)
 	}
 	if err := validate(e); err != nil {
 		return nil, false, err
 	}
-	exact, err = se.SetupSites(lik)
-	return se, exact, err
+	exact, err = e.SetupSites(lik)
+	return e, exact, err
 }

@@ -305,7 +305,7 @@ func ExampleTee() {
 func ExampleGP() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{})
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -327,12 +327,13 @@ func ExampleGP() {
 func ExampleGP_published() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{})
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{
+		Estimator: pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline},
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	gp.Estimator = pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline}
 	_, res, err := gp.Fit(context.Background(), &pgsvi.Solver{StepSize: pgsvi.ConstantStep(1. / 6), BatchSize: 2, MaxPasses: 10})
 	if err != nil {
 		fmt.Println(err)

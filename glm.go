@@ -53,11 +53,11 @@ type GLMOptions struct {
 	Covariance Covariance
 	// Rank is that of LowRankCovariance. Zero means 20.
 	Rank int
-	// Estimator estimates the gradients of steps with a given Solver.StepSize; it
-	// must be a SiteEstimator. Nil means Exact. Steps of a nil Solver are always exact.
+	// Estimator estimates the gradients of steps with a given Solver.StepSize.
+	// Nil means Exact. Steps of a nil Solver are always exact.
 	// Steps with noise go less far where rows of negative γ would take more than nine
-	// tenths of the precision of the prior in some direction; see GP.Estimator.
-	Estimator Estimator
+	// tenths of the precision of the prior in some direction; see GPOptions.Estimator.
+	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
 }

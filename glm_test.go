@@ -411,7 +411,7 @@ func TestGLMLinearKernel(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{}} {
 		c := toyGLM("", 40, 5, lik, 51, &GLMOptions{PriorSD: 0.7})
 		p, res := fitGLM(t, c.glm(t, c.x), nil)
-		gp, err := NewGP(c.x, c.y, Linear{Scale: 0.7}, lik)
+		gp, err := NewGP(c.x, c.y, Linear{Scale: 0.7}, lik, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,35 +15,40 @@ import (
 //
 //	Σ_n E_q[log p(y_n|z_n)] − KL(q‖N(0, K))   (nats).
 //
-// The exported fields are options. Set them before the GP is first used;
-// from then on it is immutable and may be shared between goroutines.
+// A GP is immutable and may be shared between goroutines.
 type GP struct {
+	x      *mat.Dense
+	kernel Kernel
+	terms  *terms
+	opt    GPOptions
+}
+
+// GPOptions are the options of a GP. The zero value, and a nil pointer, mean no
+// jitter and exact expectations.
+type GPOptions struct {
 	// Jitter is added to the diagonal of K in training and not in predictions.
 	// A singular K is handled as it is and needs none, except under a Divergence
 	// other than KL, which is a function of V⁻¹.
 	Jitter float64
-	// Estimator estimates the gradients of steps with a given Solver.StepSize;
-	// it must be a SiteEstimator. Nil means Exact. Steps without a given step
+	// Estimator estimates the gradients of steps with a given Solver.StepSize.
+	// Nil means Exact. Steps without a given step
 	// size, those of a nil Solver, are always exact. Steps with noise go less far
 	// where a site of negative γ would take more than nine tenths of the precision
 	// of its variable: noise alone drives V to the edge of what is positive definite.
-	Estimator Estimator
+	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
-
-	x      *mat.Dense
-	kernel Kernel
-	terms  *terms
 }
 
 // NewGP returns the model of labels y at the rows of x, under covariance
 // function k and likelihood lik. The data are copied; nil lik means
-// GaussianNoise{}. A zero field of a kernel or likelihood counts as its documented
+// GaussianNoise{}, nil opt the zero GPOptions. A zero field of a kernel or likelihood counts as its documented
 // default, such as a Length of 1. It returns an error, with the index of the datum, wrapping
 // ErrEmpty if there is no row, ErrShape if lengths disagree, ErrNotFinite if a
 // value is NaN or infinite, ErrLabel if a label is outside the support of lik,
-// and ErrParam if a parameter of k or lik is out of range.
-func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
+// ErrParam if an option or a parameter of k or lik is out of range, and ErrNoEstimator
+// if the Estimator does not apply to lik.
+func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	if x == nil || len(y) == 0 {
 		return nil, fmt.Errorf("pgsvi: %w: a GP needs at least one row", ErrEmpty)
 	}
@@ -61,6 +66,9 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
 		return nil, err
 	}
 	g := &GP{x: mat.DenseCopyOf(x), kernel: k}
+	if opt != nil {
+		g.opt = *opt
+	}
 	for i := range n {
 		if j, ok := dense.AllFinite(g.x.RawRowView(i)); !ok {
 			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, i, j, g.x.At(i, j))
@@ -70,7 +78,20 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood) (*GP, error) {
 	if g.terms, err = newTerms(lik, slices.Clone(y)); err != nil {
 		return nil, err
 	}
+	if err := g.checkJitter(); err != nil {
+		return nil, err
+	}
+	if _, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate); err != nil {
+		return nil, err
+	}
 	return g, nil
+}
+
+func (g *GP) checkJitter() error {
+	if j := g.opt.Jitter; !(j >= 0) || math.IsInf(j, 0) {
+		return fmt.Errorf("pgsvi: GPOptions.Jitter is %v; it must be finite and not negative: %w", j, ErrParam)
+	}
+	return nil
 }
 
 // Len returns N, the number of observations.
@@ -78,8 +99,8 @@ func (g *GP) Len() int { return g.terms.len() }
 
 // gram returns K with the jitter, full.
 func (g *GP) gram() ([]float64, error) {
-	if !(g.Jitter >= 0) || math.IsInf(g.Jitter, 0) {
-		return nil, fmt.Errorf("pgsvi: %w: GP.Jitter is %v; it must be finite and not negative", ErrParam, g.Jitter)
+	if err := g.checkJitter(); err != nil {
+		return nil, err
 	}
 	n := g.Len()
 	sym := Gram(nil, g.kernel, g.x)
@@ -89,7 +110,7 @@ func (g *GP) gram() ([]float64, error) {
 			k[i*n+j] = sym.At(i, j)
 			k[j*n+i] = k[i*n+j]
 		}
-		k[i*n+i] += g.Jitter
+		k[i*n+i] += g.opt.Jitter
 	}
 	if i, ok := dense.AllFinite(k); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i/n, i%n, k[i])

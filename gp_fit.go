@@ -20,15 +20,14 @@ func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) 
 // averaged between λ_k and the minimiser of the linearised objective: its
 // length minimises λᵀ∇f + h + D/β on the curve, numerically. For KL the exact
 // step lies on the curve; for others it is the best point there, and the fixed
-// points are the same. It returns an error wrapping ErrParam or ErrNotFinite
-// if an option or a covariance is invalid, ErrNoEstimator if the Estimator
-// does not apply, ErrNotPosDef if d is not KL and K is singular, and ErrNoProx if d
-// is Adaptive, which is for Objective.
+// points are the same. It returns an error wrapping ErrNotFinite if a covariance is
+// not finite, ErrNotPosDef if the Kernel is seen not to be positive definite or d is not KL
+// and K is singular, and ErrNoProx if d is Adaptive, which is for Objective.
 func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: %w: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective", ErrNoProx, d)
 	}
-	s, err := newSiteStepper(g.terms, g.Estimator, g.MeanUpdate)
+	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {
 		return nil, err
 	}

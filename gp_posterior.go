@@ -62,7 +62,7 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 // newGPPosterior returns the posterior of state q under the prior covariance k;
 // it copies what it keeps of q.
 func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.Jitter, fac: new(dense.Sites),
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.opt.Jitter, fac: new(dense.Sites),
 		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
 	if !p.fac.Factor(k, len(p.a), p.gamma) {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
@@ -300,7 +300,7 @@ func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GP{Jitter: s.Jitter, x: mat.NewDense(n, s.Cols, s.X), terms: &terms{y: make([]float64, n)}}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), terms: &terms{y: make([]float64, n)}}
 	var isKernel, isLik bool
 	g.kernel, isKernel = kernel.(Kernel)
 	g.terms.lik, isLik = lik.(Likelihood)

@@ -68,7 +68,7 @@ func NewLowRankGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, rank int)
 	case rank == 0:
 		rank, leave = 500, 1e-8
 	}
-	gp, err := NewGP(x, y, k, lik)
+	gp, err := NewGP(x, y, k, lik, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func NewLowRankGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, rank int)
 // numbers of columns, ErrEmpty if z is nil or has no rows, and ErrNotFinite if a
 // value of z is not finite.
 func NewInducingGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, z mat.Matrix) (*LowRankGP, error) {
-	gp, err := NewGP(x, y, k, lik)
+	gp, err := NewGP(x, y, k, lik, nil)
 	if err != nil {
 		return nil, err
 	}

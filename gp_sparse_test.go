@@ -276,7 +276,7 @@ func TestLowRankGPSingular(t *testing.T) {
 		k    Kernel
 		rank int
 	}{{Matern32{}, 30}, {Linear{}, 2}, {Sum{Linear{}, Constant{}}, 3}, {Constant{}, 1}} {
-		dense, err := NewGP(twice, y, c.k, BernoulliLogit{})
+		dense, err := NewGP(twice, y, c.k, BernoulliLogit{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func TestLowRankGPSingular(t *testing.T) {
 	// One datum, with and without prior variance.
 	for _, k := range []Kernel{SquaredExp{Scale: 2}, Linear{}} {
 		x := mat.NewDense(1, 1, nil)
-		gp, err := NewGP(x, []float64{1}, k, BernoulliLogit{})
+		gp, err := NewGP(x, []float64{1}, k, BernoulliLogit{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

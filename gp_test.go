@@ -39,7 +39,7 @@ func toyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
 			}
 		}
 	}
-	gp, err := NewGP(x, y, k, lik)
+	gp, err := NewGP(x, y, k, lik, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestGPFixedPoint(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
 			gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2)
-			gp.MeanUpdate = update
+			gp.opt.MeanUpdate = update
 			_, res := mustFit(t, gp, &Solver{Converger: &GapBelow{Nats: 1e-13}})
 			st := res.Stepper
 			rng := rand.New(rand.NewPCG(1, 1))
@@ -228,7 +228,7 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams, Appendix: Moments} {
 			gp := toyGP(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4)
-			gp.MeanUpdate = update
+			gp.opt.MeanUpdate = update
 			o, err := gp.Objective()
 			if err != nil {
 				t.Fatal(err)
@@ -317,7 +317,7 @@ func TestGPCurve(t *testing.T) {
 		}
 	}
 	// At set-up: a divergence that needs an inverse on a singular prior.
-	same, err := NewGP(mat.NewDense(3, 1, []float64{1, 1, 2}), []float64{1, 1, -1}, SquaredExp{}, BernoulliLogit{})
+	same, err := NewGP(mat.NewDense(3, 1, []float64{1, 1, 2}), []float64{1, 1, -1}, SquaredExp{}, BernoulliLogit{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestGPEvidence(t *testing.T) {
 		}
 		const rho, scale2 = 0.6, 4.0 // k(x0, x1) = scale² exp(−½d²)
 		d := math.Sqrt(-2 * math.Log(rho))
-		gp, err := NewGP(mat.NewDense(2, 1, []float64{0, d}), y, SquaredExp{Scale: 2, Length: 1}, lik)
+		gp, err := NewGP(mat.NewDense(2, 1, []float64{0, d}), y, SquaredExp{Scale: 2, Length: 1}, lik, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,28 +388,29 @@ func TestGPIllPosed(t *testing.T) {
 		{"Inf x", mat.NewDense(2, 1, []float64{inf, 0}), ok, SquaredExp{}, BernoulliLogit{}, ErrNotFinite, "row 0, column 0"},
 		{"bad likelihood", one, ok, SquaredExp{}, GaussianNoise{Var: -1}, ErrParam, ""},
 	} {
-		gp, err := NewGP(c.x, c.y, c.k, c.lik)
+		gp, err := NewGP(c.x, c.y, c.k, c.lik, nil)
 		if gp != nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %v with %q", c.name, err, c.want, c.text)
 		}
 	}
 
-	options := func(set func(*GP)) error {
-		gp := toyGP(t, 5, SquaredExp{}, logProbOnly{}, 1)
-		set(gp)
-		_, _, err := gp.Fit(context.Background(), nil)
+	options := func(o GPOptions) error {
+		gp, err := NewGP(one, ok, SquaredExp{}, logProbOnly{}, &o)
+		if gp != nil {
+			t.Error("a model with invalid options")
+		}
 		return err
 	}
 	for name, c := range map[string]struct {
 		err  error
 		want error
 	}{
-		"jitter":     {options(func(g *GP) { g.Jitter = -1 }), ErrParam},
-		"NaN jitter": {options(func(g *GP) { g.Jitter = nan }), ErrParam},
-		"update":     {options(func(g *GP) { g.MeanUpdate = 7 }), ErrParam},
-		"samples":    {options(func(g *GP) { g.Estimator = ScoreFunction{Samples: 1} }), ErrParam},
-		"nodes":      {options(func(g *GP) { g.Estimator = GaussHermite{Nodes: -1} }), ErrParam},
-		"pathwise":   {options(func(g *GP) { g.Estimator = Pathwise{} }), ErrNoEstimator},
+		"jitter":     {options(GPOptions{Jitter: -1}), ErrParam},
+		"NaN jitter": {options(GPOptions{Jitter: nan}), ErrParam},
+		"update":     {options(GPOptions{MeanUpdate: 7}), ErrParam},
+		"samples":    {options(GPOptions{Estimator: ScoreFunction{Samples: 1}}), ErrParam},
+		"nodes":      {options(GPOptions{Estimator: GaussHermite{Nodes: -1}}), ErrParam},
+		"pathwise":   {options(GPOptions{Estimator: Pathwise{}}), ErrNoEstimator},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %v", name, c.err, c.want)
@@ -431,7 +432,7 @@ func TestGPIllPosed(t *testing.T) {
 		"linear, collinear": {mat.NewDense(4, 2, []float64{1, 2, 2, 4, 3, 6, 4, 8}), []float64{1, 1, -1, -1}, Linear{Scale: 1000}},
 	}
 	for name, c := range fits {
-		gp, err := NewGP(c.x, c.y, c.k, BernoulliLogit{})
+		gp, err := NewGP(c.x, c.y, c.k, BernoulliLogit{}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -450,7 +451,7 @@ func TestGPIllPosed(t *testing.T) {
 	}
 
 	// A covariance that overflows is an error, not a NaN.
-	gp, err := NewGP(mat.NewDense(2, 1, []float64{1e200, 2}), ok, Linear{}, BernoulliLogit{})
+	gp, err := NewGP(mat.NewDense(2, 1, []float64{1e200, 2}), ok, Linear{}, BernoulliLogit{}, nil)
 	if err == nil {
 		_, _, err = gp.Fit(context.Background(), nil)
 	}
@@ -469,7 +470,7 @@ func TestGPHarshPrior(t *testing.T) {
 			y[i] = math.Floor(3 + 2*math.Sin(float64(i)/5))
 		}
 		y[30] = 10000
-		gp, err := NewGP(x, y, SquaredExp{Scale: scale, Length: 0.3}, Poisson{})
+		gp, err := NewGP(x, y, SquaredExp{Scale: scale, Length: 0.3}, Poisson{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -507,8 +508,8 @@ func TestGPNegativeSites(t *testing.T) {
 // pass, the mean to 1e11 and the ELBO, by rounding, above zero.
 func TestGPNoiseAtTheEdge(t *testing.T) {
 	gp := gpCases[0].model(t, gpCases[0].load(t))
-	gp.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
-	gp.MeanUpdate = Appendix
+	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
+	gp.opt.MeanUpdate = Appendix
 	s := pgSVI(gp.Len(), 2, 5)
 	s.EvalEvery, s.MaxPasses, s.Src = -1, 10, rand.NewPCG(5, 0)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
@@ -545,7 +546,7 @@ func (wideLik) LogProb(_, eta float64) float64 { return 0.48*eta*eta - 1e-5*eta*
 // so do steps with noise.
 func TestGPWide(t *testing.T) {
 	ctx := context.Background()
-	gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{1}, SquaredExp{}, wideLik{})
+	gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{1}, SquaredExp{}, wideLik{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -561,7 +562,7 @@ func TestGPWide(t *testing.T) {
 		t.Errorf("with a step size: ELBO %v, want %v, %v", res.ELBO, best.ELBO, err)
 	}
 	noisy := *gp
-	noisy.Estimator = ScoreFunction{Samples: 2000}
+	noisy.opt.Estimator = ScoreFunction{Samples: 2000}
 	st, err := noisy.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -581,7 +582,7 @@ func TestGPWide(t *testing.T) {
 		t.Errorf("after steps with noise: ELBO %v of %v, %v", elbo, best.ELBO, err)
 	}
 	for _, y := range []float64{19, 20, 20.2, 20.5} {
-		gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{y}, SquaredExp{}, StudentT{DF: 99, Scale: 0.05})
+		gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{y}, SquaredExp{}, StudentT{DF: 99, Scale: 0.05}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -597,7 +598,7 @@ func TestGPWide(t *testing.T) {
 // times; the step keeps the sign and stays among the valid states.
 func TestGPStochasticNegativeSites(t *testing.T) {
 	gp := toyGP(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8)
-	gp.Estimator = ScoreFunction{Samples: 30, Baseline: NoBaseline}
+	gp.opt.Estimator = ScoreFunction{Samples: 30, Baseline: NoBaseline}
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -627,7 +628,7 @@ func TestGPNoAllocation(t *testing.T) {
 	}
 	for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 4, Scale: 0.3}} {
 		for name, c := range map[string]struct {
-			est   Estimator
+			est   SiteEstimator
 			batch []int
 			beta  float64
 		}{
@@ -639,7 +640,7 @@ func TestGPNoAllocation(t *testing.T) {
 			"PG Gauss–Hermite": {GaussHermite{}, []int{1, 5, 17}, 0.01},
 		} {
 			gp := toyGP(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9)
-			gp.Estimator = c.est
+			gp.opt.Estimator = c.est
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -670,7 +671,7 @@ func TestGPSameBits(t *testing.T) {
 		post, res := mustFit(t, gp, &Solver{Workers: procs})
 		m, v := post.At(gp.x).Latent(nil, nil)
 		fmt.Fprintf(&out, "%x %x %x\n", res.ELBO, m, v)
-		gp.Estimator = ScoreFunction{Samples: 40}
+		gp.opt.Estimator = ScoreFunction{Samples: 40}
 		_, res = mustFit(t, gp, &Solver{Workers: procs, StepSize: ConstantStep(0.01), BatchSize: 20, MaxPasses: 1, Src: rand.NewPCG(3, 4)})
 		fmt.Fprintf(&out, "%x\n", res.ELBO)
 		_, res = mustFit(t, toyGP(t, 60, SquaredExp{Scale: 3, Length: 1}, logProbOnly{}, 10), &Solver{Workers: procs})
@@ -827,7 +828,7 @@ func TestGPMixedSteps(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
 			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)
-			gp.MeanUpdate = update
+			gp.opt.MeanUpdate = update
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -894,7 +895,7 @@ func (badKernel) Cov(x, y []float64) float64 {
 // TestGPUserMistakes: what a user's own types can get wrong is said.
 func TestGPUserMistakes(t *testing.T) {
 	x := mat.NewDense(3, 1, []float64{1, 2, 3})
-	gp, err := NewGP(x, []float64{1, 2, 3}, SquaredExp{}, impossible{})
+	gp, err := NewGP(x, []float64{1, 2, 3}, SquaredExp{}, impossible{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -902,7 +903,7 @@ func TestGPUserMistakes(t *testing.T) {
 	if !errors.Is(err, ErrDiverged) || res.Status != Failed || res.Gap == 0 {
 		t.Errorf("impossible likelihood: %v, gap %v, %v", res.Status, res.Gap, err)
 	}
-	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{savedLinear{1}}, GaussianNoise{}); err != nil {
+	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{savedLinear{1}}, GaussianNoise{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "rows 1 and 0") {

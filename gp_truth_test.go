@@ -163,7 +163,7 @@ func TestGPTraces(t *testing.T) {
 			gc := gpCases[c.data]
 			s := gc.load(t)
 			gp := gc.model(t, s)
-			gp.MeanUpdate = c.update
+			gp.opt.MeanUpdate = c.update
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -207,7 +207,7 @@ func TestGPPaperSettings(t *testing.T) {
 	c := gpCases[0]
 	s := c.load(t)
 	gp := c.model(t, s)
-	gp.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
+	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
 	solver := *pgSVI(len(s.y), 2, 5)
 	solver.MaxPasses = 2
 	_, res, err := gp.Fit(context.Background(), &solver)
@@ -237,11 +237,10 @@ func TestGPRegressionTruth(t *testing.T) {
 		x.Set(i, 0, ref[0][i])
 		x.Set(i, 1, ref[1][i])
 	}
-	gp, err := NewGP(x, ref[2], SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, GaussianNoise{Var: truth.Noise})
+	gp, err := NewGP(x, ref[2], SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, GaussianNoise{Var: truth.Noise}, &GPOptions{Jitter: truth.Jitter})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gp.Jitter = truth.Jitter
 	post, res, err := gp.Fit(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -264,11 +263,10 @@ func TestGPPoissonTruth(t *testing.T) {
 	}
 	readTruthJSON(t, "gp_poisson.json", &truth)
 	ref := readTruth(t, "gp_poisson.csv")
-	gp, err := NewGP(mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, Poisson{})
+	gp, err := NewGP(mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, Poisson{}, &GPOptions{Jitter: truth.Jitter})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gp.Jitter = truth.Jitter
 	post, res, err := gp.Fit(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)

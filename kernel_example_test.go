@@ -27,7 +27,7 @@ func ExampleIso() {
 	k := Matern72{Scale: 2, Lengths: []float64{1, 10}}
 	x := mat.NewDense(3, 2, []float64{0, 0, 1, 0, 1, 20})
 	fmt.Printf("%.3f\n", mat.Formatted(pgsvi.Gram(nil, k, x)))
-	_, err := pgsvi.NewGP(x, []float64{1, 2, 3}, Matern72{Length: -1}, pgsvi.GaussianNoise{})
+	_, err := pgsvi.NewGP(x, []float64{1, 2, 3}, Matern72{Length: -1}, pgsvi.GaussianNoise{}, nil)
 	fmt.Println(err)
 	// Output:
 	// ⎡4.000  2.180  0.374⎤

@@ -354,7 +354,7 @@ func TestFamilyGP(t *testing.T) {
 				}
 				y[i] = q
 			}
-			gp, err := NewGP(x, y, SquaredExp{Scale: 2, Length: 1}, l)
+			gp, err := NewGP(x, y, SquaredExp{Scale: 2, Length: 1}, l, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -406,7 +406,7 @@ func TestFamilyGP(t *testing.T) {
 			}
 			// A wrong label is refused, with its index.
 			y[7] = -2
-			if _, err := NewGP(x, y, SquaredExp{}, l); !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), "7") {
+			if _, err := NewGP(x, y, SquaredExp{}, l, nil); !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), "7") {
 				t.Errorf("label −2: %v, want ErrLabel at 7", err)
 			}
 			t.Logf("%v after %v passes", res.Status, res.Passes)

@@ -33,7 +33,7 @@ func TestSaveGP(t *testing.T) {
 	for i, k := range kernels {
 		lik := gpLikelihoods[i%len(gpLikelihoods)]
 		gp := toyGP(t, 20, k, lik, 21)
-		gp.Jitter = 1e-3
+		gp.opt.Jitter = 1e-3
 		post, _ := mustFit(t, gp, nil)
 		var file bytes.Buffer
 		if err := post.Save(&file); err != nil {

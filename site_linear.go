@@ -13,7 +13,7 @@ import (
 type linearOptions struct {
 	covariance Covariance // not AutoCovariance
 	rank       int
-	estimator  Estimator
+	estimator  SiteEstimator
 	update     MeanUpdate
 }
 
@@ -62,7 +62,7 @@ func (l *linear) newStepper(ctx context.Context, env *Env, d Divergence, o linea
 }
 
 // objective returns l as an Objective over w − μ0, with dense rows.
-func (l *linear) objective(diagonal bool, e Estimator) (Objective[*Gaussian], error) {
+func (l *linear) objective(diagonal bool, e SiteEstimator) (Objective[*Gaussian], error) {
 	d := len(l.names)
 	zero := make([]float64, d)
 	var prior *Gaussian

@@ -44,7 +44,7 @@ type siteStepper struct {
 
 // newSiteStepper returns a Stepper of t whose algebra is yet to be set. Estimator and update are
 // those of steps with a given β. The error says why the estimator does not apply to the terms.
-func newSiteStepper(t *terms, e Estimator, update MeanUpdate) (*siteStepper, error) {
+func newSiteStepper(t *terms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {
 	if update < MainText || update > Appendix {
 		return nil, fmt.Errorf("pgsvi: MeanUpdate is %d: %w", update, ErrParam)
 	}
@@ -176,7 +176,7 @@ func newCurve(s *denseAlgebra, d Divergence) (*curveProx, error) {
 	prior := c.q0.full()
 	copy(prior.next.v, s.k)
 	if err := prior.commitMoments(); err != nil {
-		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GP.Jitter: %w", d, err)
+		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GPOptions.Jitter: %w", d, err)
 	}
 	return c, d.Check(c.q0)
 }

@@ -24,7 +24,7 @@ func BenchmarkGradientMethods(b *testing.B) {
 		suffix string
 		coords pgsvi.Coordinates
 	}{{"", pgsvi.LogCholesky}, {"-plain", pgsvi.Cholesky}} {
-		methods, err := p.GradientMethods(p.ScoreFunction(), c.coords)
+		methods, err := p.GradientMethods(p.Noisy, c.coords)
 		if err != nil {
 			b.Fatal(err)
 		}

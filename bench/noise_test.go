@@ -31,10 +31,10 @@ func BenchmarkNoiseFloor(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	published := pgsvi.ScoreFunction{Samples: p.Samples, Baseline: pgsvi.NoBaseline}
+	published := p.ScoreFunction()
 	for _, c := range []struct {
 		name   string
-		est    pgsvi.Estimator
+		est    pgsvi.SiteEstimator
 		update pgsvi.MeanUpdate
 		sample pgsvi.Sampler
 	}{
@@ -47,8 +47,10 @@ func BenchmarkNoiseFloor(b *testing.B) {
 		{"exact", pgsvi.Exact{}, pgsvi.MainText, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			gp := *p.GP
-			gp.Estimator, gp.MeanUpdate = c.est, c.update
+			gp, err := p.Model(pgsvi.GPOptions{Estimator: c.est, MeanUpdate: c.update})
+			if err != nil {
+				b.Fatal(err)
+			}
 			const seeds, first, last = 5, 11, 30
 			var above float64
 			for b.Loop() {
@@ -56,7 +58,7 @@ func BenchmarkNoiseFloor(b *testing.B) {
 				for seed := range uint64(seeds) {
 					s := paper.PGSVI(len(p.Y), p.BetaN, p.Batch)
 					s.Sampler, s.Src = c.sample, rand.NewPCG(seed+1, 0)
-					run, err := s.Start(context.Background(), &gp)
+					run, err := s.Start(context.Background(), gp)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -124,7 +124,7 @@ func grid(lo, hi float64, perDecade int) []float64 {
 
 // sweeps returns the methods of figure 1.
 func (o *options) sweeps(p *problem) ([]*sweep, error) {
-	exact, noisy := p.GP, p.ScoreFunction()
+	exact, noisy := p.GP, p.Noisy
 	objective, err := exact.Objective()
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ type method struct {
 
 // methods2 returns the methods of figure 2 at the settings of p.
 func (o *options) methods2(p *paper.Problem) ([]*method, error) {
-	n, gp := len(p.Y), p.ScoreFunction()
+	n, gp := len(p.Y), p.Noisy
 	all := []*method{
 		{name: "PG-SVI", variant: paper.Published, random: true, model: gp, solver: *paper.PGSVI(n, p.BetaN, p.Batch)},
 		{name: "block", variant: library, random: true, model: p.GP},

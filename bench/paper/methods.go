@@ -56,11 +56,9 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 	return all, nil
 }
 
-// ScoreFunction returns the model with the estimator of the published scripts.
-func (p *Problem) ScoreFunction() *pgsvi.GP {
-	gp := *p.GP
-	gp.Estimator = pgsvi.ScoreFunction{Samples: p.Samples, Baseline: pgsvi.NoBaseline}
-	return &gp
+// ScoreFunction returns the estimator of the published scripts.
+func (p *Problem) ScoreFunction() pgsvi.ScoreFunction {
+	return pgsvi.ScoreFunction{Samples: p.Samples, Baseline: pgsvi.NoBaseline}
 }
 
 // unscaled is f as the published scripts gave it to the methods that PG-SVI was

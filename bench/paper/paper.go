@@ -49,16 +49,27 @@ type Problem struct {
 	X, XTest *mat.Dense
 	Y, YTest []float64
 	GP       *pgsvi.GP // with exact expectations
+	Noisy    *pgsvi.GP // with the estimator of the published scripts
 }
 
 // init makes the model.
 func (p *Problem) init() (*Problem, error) {
 	var err error
-	if p.GP, err = pgsvi.NewGP(p.X, p.Y, p.Kernel(), pgsvi.BernoulliLogit{}); err != nil {
+	if p.GP, err = p.Model(pgsvi.GPOptions{}); err != nil {
+		return nil, err
+	}
+	p.Noisy, err = p.Model(pgsvi.GPOptions{Estimator: p.ScoreFunction()})
+	return p, err
+}
+
+// Model returns the GP with the options opt and the jitter of the settings.
+func (p *Problem) Model(opt pgsvi.GPOptions) (*pgsvi.GP, error) {
+	opt.Jitter = p.Jitter
+	gp, err := pgsvi.NewGP(p.X, p.Y, p.Kernel(), pgsvi.BernoulliLogit{}, &opt)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	p.GP.Jitter = p.Jitter
-	return p, nil
+	return gp, nil
 }
 
 // Kernel returns the covariance function.

@@ -83,16 +83,18 @@ func TestPublishedPGSVI(t *testing.T) {
 	published := map[int]float64{1: 104.7, 2: 93.6, 4: 90.7, 10: 90.0}
 	const seeds, passes = 5, 20
 	floor := make(map[string]float64)
-	for name, est := range map[string]pgsvi.Estimator{
-		"score function": p.ScoreFunction().Estimator, "Pathwise": pgsvi.Pathwise{Samples: p.Samples}, "exact": nil,
+	for name, est := range map[string]pgsvi.SiteEstimator{
+		"score function": p.ScoreFunction(), "Pathwise": pgsvi.Pathwise{Samples: p.Samples}, "exact": nil,
 	} {
-		gp := *p.GP
-		gp.Estimator = est
+		gp, err := p.Model(pgsvi.GPOptions{Estimator: est})
+		if err != nil {
+			t.Fatal(err)
+		}
 		curve := make([]float64, passes+1) // mean −ELBO by pass
 		for seed := range uint64(seeds) {
 			s := PGSVI(len(p.Y), p.BetaN, p.Batch)
 			s.Src = rand.NewPCG(seed+1, 0)
-			run, err := s.Start(context.Background(), &gp)
+			run, err := s.Start(context.Background(), gp)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,8 +171,10 @@ func TestGDLimit(t *testing.T) {
 	}
 	for _, jitter := range []float64{1e-2, 1e-3} {
 		p.Jitter = jitter
-		gp := *p.GP
-		gp.Jitter = jitter
+		gp, err := p.Model(pgsvi.GPOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		var eigen mat.EigenSym
 		if !eigen.Factorize(p.Cov(), false) {
 			t.Fatal("no eigenvalues")

@@ -42,7 +42,7 @@ func ELBO(st pgsvi.Stepper) (float64, error) {
 // size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
 // The published settings (Khan et al., 2016, Section 6) are, for sonar,
 // ionosphere and USPS, betaN 0.2, 2 and 2.5, batches of 5, 5 and 20, and
-// GP.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
+// GPOptions.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
 // samples.
 func PGSVI(n int, betaN float64, batch int) *pgsvi.Solver {
 	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}

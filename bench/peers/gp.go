@@ -63,10 +63,9 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 
 // gpFit fits a Gaussian process from its data, with its covariances.
 func (o *options) gpFit(ctx context.Context, s *split, k pgsvi.Kernel, converger pgsvi.Converger) (predictor, *pgsvi.Result, error) {
-	g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{})
+	g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: s.problem.Jitter})
 	if err != nil {
 		return nil, nil, err
 	}
-	g.Jitter = s.problem.Jitter
 	return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
 }

@@ -145,14 +145,9 @@ func model(seed uint64) (*pgsvi.GP, error) {
 			y[i] = 1
 		}
 	}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.Matern32{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{})
-	if err != nil {
-		return nil, err
-	}
 	// Divergences without a closed form look at dense covariances, and need one
 	// that is not singular.
-	gp.Jitter = 1e-6
-	return gp, nil
+	return pgsvi.NewGP(x, y, pgsvi.Matern32{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 1e-6})
 }
 
 // gaussians returns some distributions over the plane to test a divergence on.

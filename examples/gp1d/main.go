@@ -38,7 +38,7 @@ func fitCounts(ctx context.Context, rng *rand.Rand) (*counts, error) {
 
 	// The log rate is a constant, its level, plus a smooth function of the year.
 	kernel := pgsvi.Sum{pgsvi.Constant{Scale: 1}, pgsvi.Matern52{Scale: 1, Length: 20}}
-	gp, err := pgsvi.NewGP(column(c.x), c.y, kernel, pgsvi.Poisson{})
+	gp, err := pgsvi.NewGP(column(c.x), c.y, kernel, pgsvi.Poisson{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func fitRobust(ctx context.Context, rng *rand.Rand) (*robust, error) {
 func (r *robust) best(ctx context.Context, liks []pgsvi.Likelihood) (*regression, error) {
 	var best *regression
 	for _, lik := range liks {
-		gp, err := pgsvi.NewGP(column(r.x), r.y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, lik)
+		gp, err := pgsvi.NewGP(column(r.x), r.y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, lik, nil)
 		if err != nil {
 			return nil, err
 		}

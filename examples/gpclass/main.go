@@ -38,14 +38,15 @@ import (
 // fit fits one model by three kinds of steps.
 func (o *options) fit(ctx context.Context, train, test data, set settings, stderr *os.File) ([]*fit, error) {
 	kernel := pgsvi.SquaredExp{Scale: set.scale, Length: set.length}
-	gp, err := pgsvi.NewGP(train.x, train.y, kernel, o.likelihood)
+	gp, err := pgsvi.NewGP(train.x, train.y, kernel, o.likelihood, &pgsvi.GPOptions{
+		Jitter: set.jitter,
+		// It is for steps with a given step size, the third method below. The other two
+		// take their expectations exactly.
+		Estimator: pgsvi.ScoreFunction{Samples: set.samples, Baseline: pgsvi.NoBaseline},
+	})
 	if err != nil {
 		return nil, err
 	}
-	gp.Jitter = set.jitter
-	// The Estimator is for steps with a given step size, the third method below.
-	// The other two take their expectations exactly.
-	gp.Estimator = pgsvi.ScoreFunction{Samples: set.samples, Baseline: pgsvi.NoBaseline}
 
 	methods := []struct {
 		name   string
