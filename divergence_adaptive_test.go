@@ -242,7 +242,7 @@ func TestAdaptiveModels(t *testing.T) {
 			t.Errorf("%v: ELBO %v, of the Objective %v", cov, res.ELBO, again.ELBO)
 		}
 	}
-	low, err := NewLowRankGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, 4)
+	low, err := NewSparseGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, &SparseGPOptions{Rank: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@
 // # Where to start
 //
 //	you have                                       use
-//	labels, counts or values at points             NewGP, and NewLowRankGP beyond some thousands
+//	labels, counts or values at points             NewGP, and NewSparseGP beyond some thousands
 //	rows of features, dense or sparse              NewGLM
 //	more rows than memory holds, or a stream       NewGLMStream
 //	documents                                      NewCTM, NewCTMStream
@@ -48,7 +48,7 @@
 //
 // # Three nouns
 //
-// A Model says how to begin: an Objective, a GP, a LowRankGP, a GLM or a CTM. A Stepper holds λ_k and
+// A Model says how to begin: an Objective, a GP, a SparseGP, a GLM or a CTM. A Stepper holds λ_k and
 // takes steps. A Solver owns the one loop of the package: mini-batches, step
 // sizes, stopping, recording, cancellation. The zero Solver needs no tuning:
 // with a nil StepSize the Stepper chooses its steps and accepts only those that

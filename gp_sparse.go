@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LowRankGP is a Gaussian-process model with more data than GP can hold: the
+// SparseGP is a Gaussian-process model with more data than GP can hold: the
 // prior is seen through its values at M inducing inputs Z. With the factor of
 // their covariance, K(Z, Z) = LLᵀ, and features
 //
@@ -41,72 +42,78 @@ import (
 //
 // The noise of a kernel that is Noisy counts among the c_n, about which nothing
 // is learnt: noise is better a part of the likelihood.
-type LowRankGP struct {
+type SparseGP struct {
 	lin      linear // of the features
 	z        *inducing
 	residual float64
 	maxPrior float64
 }
 
-// NewLowRankGP returns the model of labels y at the rows of x, under covariance
-// function k and likelihood lik, with at most rank inducing inputs. They are
-// rows of x: each is the one whose latent value those before it determine least,
+// SparseGPOptions are the options of a SparseGP. The zero value, and a nil pointer,
+// choose the inducing inputs among the rows of x.
+type SparseGPOptions struct {
+	// Rank is the largest number M of inducing inputs. Zero means all of Inducing or,
+	// where that is nil, as many rows of x as leave 1e−8 of the prior variance of all,
+	// and at most 500.
+	Rank int
+	// Inducing has as rows the inputs to choose from, which are copied and need not be
+	// among those of x. Nil means the rows of x.
+	Inducing mat.Matrix
+}
+
+// NewSparseGP returns the model of labels y at the rows of x, under covariance
+// function k and likelihood lik. Of the rows that its inducing inputs are chosen from
+// each is the one whose latent value those before it determine least,
 // as in a Cholesky factor of K with complete pivoting that is cut off (Fine and
-// Scheinberg 2001). There are fewer than rank where these leave no more than
+// Scheinberg 2001). There are fewer than opt.Rank where these leave no more than
 // 1e−12 of the prior variance of all rows, so that nothing is left to
-// approximate; duplicate rows and a singular K do no harm. A rank of 0 means as
-// many as leave 1e−8 of the prior variance, and at most 500.
+// approximate; duplicate rows and a singular K do no harm.
 //
-// The data are copied; nil lik means GaussianNoise{}. The errors are those of
-// NewGP, and wrap ErrParam if rank is negative, ErrNotFinite if a covariance is
-// not finite and ErrNotPosDef if k is seen not to be positive definite.
-func NewLowRankGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, rank int) (*LowRankGP, error) {
-	leave := negligible
-	switch {
-	case rank < 0:
-		return nil, fmt.Errorf("pgsvi: %w: rank is %d; 0 is the default", ErrParam, rank)
-	case rank == 0:
-		rank, leave = 500, 1e-8
+// The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions.
+// The errors are those of NewGP, and wrap ErrParam if opt.Rank is negative, ErrShape if x and
+// opt.Inducing differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if a
+// value of it or a covariance is not finite, and ErrNotPosDef if k is seen not to be positive definite.
+func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+	if opt == nil {
+		opt = &SparseGPOptions{}
+	}
+	if opt.Rank < 0 {
+		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", opt.Rank, ErrParam)
 	}
 	gp, err := NewGP(x, y, k, lik, nil)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Inducing != nil {
+		return newInducedGP(gp, opt.Inducing, opt.Rank)
+	}
+	rank, leave := opt.Rank, negligible
+	if rank == 0 {
+		rank, leave = mostInducing, leaveInducing
 	}
 	z, f, err := newInducing(k, gp.x, rank, leave)
 	if err != nil {
 		return nil, err
 	}
-	return newLowRankGP(gp, z, f)
+	return newSparseGP(gp, z, f)
 }
 
-// NewInducingGP is NewLowRankGP with the rows of z as inducing inputs, which are
-// copied and need not be among those of x. Those whose latent values are
-// determined by others are left out, so that the Rank of the model may be less
-// than the rows of z. Its errors wrap ErrShape, too, if x and z differ in their
-// numbers of columns, ErrEmpty if z is nil or has no rows, and ErrNotFinite if a
-// value of z is not finite.
-func NewInducingGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, z mat.Matrix) (*LowRankGP, error) {
-	gp, err := NewGP(x, y, k, lik, nil)
-	if err != nil {
-		return nil, err
-	}
-	if z == nil {
-		return nil, fmt.Errorf("pgsvi: %w: nil z; for inducing inputs among the rows of x use NewLowRankGP", ErrEmpty)
-	}
+// newInducedGP is NewSparseGP with inducing inputs among the rows of z.
+func newInducedGP(gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
 	rows, cols := z.Dims()
 	if rows == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: z has no rows", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Inducing has no rows: %w", ErrEmpty)
 	}
 	if _, d := gp.x.Dims(); cols != d {
-		return nil, fmt.Errorf("pgsvi: %w: x has %d columns, z has %d", ErrShape, d, cols)
+		return nil, fmt.Errorf("pgsvi: x has %d columns, SparseGPOptions.Inducing has %d: %w", d, cols, ErrShape)
 	}
 	zs := mat.DenseCopyOf(z)
 	for i := range rows {
 		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of z is %v", ErrNotFinite, i, j, zs.At(i, j))
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of SparseGPOptions.Inducing is %v: %w", i, j, zs.At(i, j), ErrNotFinite)
 		}
 	}
-	u, _, err := newInducing(k, zs, rows, negligible)
+	u, _, err := newInducing(gp.kernel, zs, cmp.Or(rank, rows), negligible)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: inducing inputs: %w", err)
 	}
@@ -118,16 +125,16 @@ func NewInducingGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, z mat.Ma
 			mat.Col(f[i*u.rank():(i+1)*u.rank()], i-lo, w.k)
 		}
 	})
-	return newLowRankGP(gp, u, f)
+	return newSparseGP(gp, u, f)
 }
 
-// newLowRankGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
-func newLowRankGP(gp *GP, z *inducing, f []float64) (*LowRankGP, error) {
+// newSparseGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
+func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 	n, m := gp.Len(), z.rank()
 	if i, ok := dense.AllFinite(f); !ok {
 		return nil, fmt.Errorf("pgsvi: %w: covariance of row %d and inducing input %d", ErrNotFinite, i/m, i%m)
 	}
-	g := &LowRankGP{z: z}
+	g := &SparseGP{z: z}
 	c := PriorVar(nil, gp.kernel, gp.x)
 	for i, v := range c {
 		if err := checkPriorVar(i, v); err != nil {
@@ -158,25 +165,25 @@ func newLowRankGP(gp *GP, z *inducing, f []float64) (*LowRankGP, error) {
 }
 
 // Len returns N, the number of observations.
-func (g *LowRankGP) Len() int { return g.lin.x.rows }
+func (g *SparseGP) Len() int { return g.lin.x.rows }
 
 // Rank returns M, the number of inducing inputs.
-func (g *LowRankGP) Rank() int { return g.z.rank() }
+func (g *SparseGP) Rank() int { return g.z.rank() }
 
 // Inducing returns the inducing inputs, M×D and new, in the order of the factor.
-func (g *LowRankGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.x) }
+func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.x) }
 
 // Residual returns Σ_n c_n, what the inducing inputs leave of the prior variance
 // of the latent values, in their units squared. A datum whose log-likelihood has
 // the expected curvature −γ_n loses about ½γ_n c_n nats, γ_n being at most ¼ for
 // BernoulliLogit and 1/σ² for GaussianNoise: where the sum of these is not
 // small, a higher rank will do better.
-func (g *LowRankGP) Residual() float64 { return g.residual }
+func (g *SparseGP) Residual() float64 { return g.residual }
 
 // NewStepper implements Model, by that of the GLM of the features: blocks of rows
 // and then all of them, with nothing to tune. Steps with a given step size use the
 // exact gradients of their batch. The errors are those of GLM.NewStepper.
-func (g *LowRankGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	return g.lin.newStepper(ctx, env, d, linearOptions{covariance: FullCovariance})
 }
 
@@ -184,14 +191,14 @@ func (g *LowRankGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Ste
 // no tuning. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
-func (g *LowRankGP) Fit(ctx context.Context, s *Solver) (*LowRankGPPosterior, *Result, error) {
-	return fit[*LowRankGPPosterior](ctx, s, g)
+func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Result, error) {
+	return fit[*SparseGPPosterior](ctx, s, g)
 }
 
 // Posterior returns the posterior at st, a state of this model,
 // for example that of an Iteration. The error wraps ErrParam if st is none, and
 // ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
-func (g *LowRankGP) Posterior(st State) (*LowRankGPPosterior, error) {
+func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	mean, cov, err := g.lin.weightsAt(st)
 	if err != nil {
 		return nil, err
@@ -200,7 +207,7 @@ func (g *LowRankGP) Posterior(st State) (*LowRankGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLowRankGPPosterior(g.z, g.lin.terms.lik, mean, q, g.maxPrior, g.Len()), nil
+	return newSparseGPPosterior(g.z, g.lin.terms.lik, mean, q, g.maxPrior, g.Len()), nil
 }
 
 // inducing is a set of M inputs and the factor of their covariance, K(Z, Z) = LLᵀ.
@@ -213,8 +220,10 @@ type inducing struct {
 func (u *inducing) rank() int { return u.x.RawMatrix().Rows }
 
 const (
-	negligible = 1e-12 // part of a total variance that is as good as nothing
-	notPosDef  = 1e-6  // part of a variance that is more than rounding
+	negligible    = 1e-12 // part of a total variance that is as good as nothing
+	notPosDef     = 1e-6  // part of a variance that is more than rounding
+	mostInducing  = 500   // inducing inputs, where their number is ours to choose
+	leaveInducing = 1e-8  // part of the total variance that these may leave
 )
 
 // newInducing chooses rows of x, the one with the largest variance given those
@@ -315,7 +324,7 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 	blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
 }
 
-// LowRankGPPosterior is the approximation q(w) = N(m, V) of a LowRankGP that a
+// SparseGPPosterior is the approximation q(w) = N(m, V) of a SparseGP that a
 // run reached, ready for predictions. It is immutable and safe for concurrent
 // use. It keeps M inducing inputs and matrices of M² numbers, and nothing of the
 // size of the data.
@@ -325,7 +334,7 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 // memory, on which the results do not depend. Of a row with a NaN or an infinity, or
 // where a covariance overflows, nothing is known: its latent value has mean 0 and the
 // largest variance that the prior has at a training point.
-type LowRankGPPosterior struct {
+type SparseGPPosterior struct {
 	z          *inducing
 	lik        Likelihood
 	mean       []float64
@@ -335,37 +344,37 @@ type LowRankGPPosterior struct {
 	workspaces *sync.Pool
 }
 
-func newLowRankGPPosterior(z *inducing, lik Likelihood, mean []float64, q *weightState, maxPrior float64, rows int) *LowRankGPPosterior {
-	return &LowRankGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
+func newSparseGPPosterior(z *inducing, lik Likelihood, mean []float64, q *weightState, maxPrior float64, rows int) *SparseGPPosterior {
+	return &SparseGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
 		workspaces: &sync.Pool{New: func() any { return new(predictWork) }}}
 }
 
 // Len returns N, the number of training points.
-func (p *LowRankGPPosterior) Len() int { return p.rows }
+func (p *SparseGPPosterior) Len() int { return p.rows }
 
 // Rank returns M, the number of inducing inputs.
-func (p *LowRankGPPosterior) Rank() int { return p.z.rank() }
+func (p *SparseGPPosterior) Rank() int { return p.z.rank() }
 
 // Dim returns the number of columns that new points must have.
-func (p *LowRankGPPosterior) Dim() int { return p.z.x.RawMatrix().Cols }
+func (p *SparseGPPosterior) Dim() int { return p.z.x.RawMatrix().Cols }
 
 // At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the
 // latent value z(x), without noise, has mean and variance
 //
 //	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
-func (p *LowRankGPPosterior) At(x mat.Matrix) *Prediction {
+func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, p.lik, p.Dim(), x)
 	return &q
 }
 
 // Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
-func (p *LowRankGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	q := predictAt(p, p.lik, p.Dim(), x)
 	return q.Prob(dst, y)
 }
 
 // latent implements latents.
-func (p *LowRankGPPosterior) latent(m, v []float64, x mat.Matrix) {
+func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
 	inBlocks(len(m), func(lo, hi int) {
 		w := p.workspaces.Get().(*predictWork)
 		defer p.workspaces.Put(w)
@@ -373,7 +382,7 @@ func (p *LowRankGPPosterior) latent(m, v []float64, x mat.Matrix) {
 	})
 }
 
-func (p *LowRankGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
+func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
 	p.z.features(w, x, lo, len(m))
 	f := w.k.RawMatrix()
 	PriorVar(v, p.z.kernel, w.x)
@@ -400,8 +409,8 @@ func (p *LowRankGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.M
 	}
 }
 
-// savedLowRankGP is a LowRankGPPosterior as JSON. Numbers round-trip to the last bit.
-type savedLowRankGP struct {
+// savedSparseGP is a SparseGPPosterior as JSON. Numbers round-trip to the last bit.
+type savedSparseGP struct {
 	Format     string     `json:"format"`
 	Rows       int        `json:"rows"`
 	Rank       int        `json:"rank"`
@@ -415,14 +424,14 @@ type savedLowRankGP struct {
 	Precision  []float64  `json:"precision"` // lower triangle, row by row
 }
 
-const savedLowRankGPFormat = "pgsvi low-rank GP posterior 1"
+const savedSparseGPFormat = "pgsvi low-rank GP posterior 1"
 
-// Save writes p as JSON, from which LoadLowRankGPPosterior makes a posterior with
+// Save writes p as JSON, from which LoadSparseGPPosterior makes a posterior with
 // the same predictions. The error is that of w, or wraps ErrParam if the kernel or
 // the likelihood is of a type that Register was not told of.
-func (p *LowRankGPPosterior) Save(w io.Writer) error {
+func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.Rank()
-	s := savedLowRankGP{Format: savedLowRankGPFormat, Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
+	s := savedSparseGP{Format: savedSparseGPFormat, Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
 		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m)}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
@@ -434,16 +443,16 @@ func (p *LowRankGPPosterior) Save(w io.Writer) error {
 	return json.NewEncoder(w).Encode(s)
 }
 
-// LoadLowRankGPPosterior reads what LowRankGPPosterior.Save has written. The error
+// LoadSparseGPPosterior reads what SparseGPPosterior.Save has written. The error
 // wraps ErrParam if it is not such a file, ErrShape if its lengths disagree, and
 // ErrNotPosDef if its numbers make no posterior.
-func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
-	var s savedLowRankGP
+func LoadSparseGPPosterior(r io.Reader) (*SparseGPPosterior, error) {
+	var s savedSparseGP
 	if err := json.NewDecoder(r).Decode(&s); err != nil {
 		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: %w", ErrParam, err)
 	}
-	if s.Format != savedLowRankGPFormat {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: format %q, want %q", ErrParam, s.Format, savedLowRankGPFormat)
+	if s.Format != savedSparseGPFormat {
+		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: format %q, want %q", ErrParam, s.Format, savedSparseGPFormat)
 	}
 	m := len(s.Mean)
 	if s.Rows < 1 || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
@@ -481,5 +490,5 @@ func LoadLowRankGPPosterior(r io.Reader) (*LowRankGPPosterior, error) {
 	if !(s.MaxPrior >= 0) || !q.factor() {
 		return nil, fmt.Errorf("pgsvi: saved precision: %w", ErrNotPosDef)
 	}
-	return newLowRankGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
+	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
 }

@@ -14,7 +14,7 @@ import (
 // A classifier of 5000 points, whose covariance would have 25 million numbers:
 // inducing inputs are chosen among the points until they leave nothing to speak
 // of, and a nil Solver needs no tuning.
-func ExampleLowRankGP() {
+func ExampleSparseGP() {
 	rng := rand.New(rand.NewPCG(1, 2))
 	x, y := mat.NewDense(5000, 1, nil), make([]float64, 5000)
 	for i := range y {
@@ -25,7 +25,7 @@ func ExampleLowRankGP() {
 			y[i] = 1
 		}
 	}
-	gp, err := pgsvi.NewLowRankGP(x, y, pgsvi.SquaredExp{Scale: 3, Length: 1.5}, pgsvi.BernoulliLogit{}, 0)
+	gp, err := pgsvi.NewSparseGP(x, y, pgsvi.SquaredExp{Scale: 3, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-func mustLowRank(t testing.TB, g *LowRankGP, err error) *LowRankGP {
+func mustSparse(t testing.TB, g *SparseGP, err error) *SparseGP {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func mustLowRank(t testing.TB, g *LowRankGP, err error) *LowRankGP {
 	return g
 }
 
-func fitLowRank(t testing.TB, g *LowRankGP, s *Solver) (*LowRankGPPosterior, *Result) {
+func fitSparse(t testing.TB, g *SparseGP, s *Solver) (*SparseGPPosterior, *Result) {
 	t.Helper()
 	post, res, err := g.Fit(context.Background(), s)
 	if err != nil {
@@ -51,9 +51,9 @@ func polish(t testing.TB, st Stepper) (elbo float64) {
 	return elbo
 }
 
-// TestLowRankGPFullRank: with all the rows as inducing inputs the model is the
+// TestSparseGPFullRank: with all the rows as inducing inputs the model is the
 // dense GP, chosen among the rows or given, with and without an optimum in common.
-func TestLowRankGPFullRank(t *testing.T) {
+func TestSparseGPFullRank(t *testing.T) {
 	xnew := mat.NewDense(5, 2, []float64{0, 0, 1, -1, 3, 2, -2, 0.5, 40, -40})
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, k := range []Kernel{SquaredExp{Scale: 2, Length: 1.5}, Matern32{Scale: 1.5, Length: 2}, Sum{Linear{}, Constant{}}} {
@@ -64,15 +64,15 @@ func TestLowRankGPFullRank(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := NewLowRankGP(gp.x, gp.terms.y, k, lik, gp.Len())
-			a = mustLowRank(t, a, err)
-			b, err := NewInducingGP(gp.x, gp.terms.y, k, lik, gp.x)
-			b = mustLowRank(t, b, err)
-			for i, g := range []*LowRankGP{a, b} {
+			a, err := NewSparseGP(gp.x, gp.terms.y, k, lik, &SparseGPOptions{Rank: gp.Len()})
+			a = mustSparse(t, a, err)
+			b, err := NewSparseGP(gp.x, gp.terms.y, k, lik, &SparseGPOptions{Inducing: gp.x})
+			b = mustSparse(t, b, err)
+			for i, g := range []*SparseGP{a, b} {
 				if g.Residual() > 1e-10 {
 					t.Errorf("%T, %T: residual %g at rank %d", k, lik, g.Residual(), g.Rank())
 				}
-				_, res := fitLowRank(t, g, nil)
+				_, res := fitSparse(t, g, nil)
 				got := polish(t, res.Stepper)
 				if d := math.Abs(got - elbo); !(d < 1e-7) {
 					t.Errorf("%T, %T, %d: ELBO %v, want %v: %g", k, lik, i, got, elbo, d)
@@ -95,9 +95,9 @@ func TestLowRankGPFullRank(t *testing.T) {
 	}
 }
 
-// TestLowRankGPRegression: under Gaussian noise the optimum is the bound of
+// TestSparseGPRegression: under Gaussian noise the optimum is the bound of
 // Titsias (2009), log N(y|0, Q + σ²I) − ½ tr(K − Q)/σ², computed here densely.
-func TestLowRankGPRegression(t *testing.T) {
+func TestSparseGPRegression(t *testing.T) {
 	k, noise := SquaredExp{Scale: 1.3, Length: 0.8}, 0.04
 	gp := toyGP(t, 80, k, GaussianNoise{Var: noise}, 8)
 	z := mat.NewDense(9, 2, nil)
@@ -105,11 +105,11 @@ func TestLowRankGPRegression(t *testing.T) {
 	for i := range 9 {
 		z.SetRow(i, []float64{2 * rng.NormFloat64(), 2 * rng.NormFloat64()})
 	}
-	given, err := NewInducingGP(gp.x, gp.terms.y, k, gp.terms.lik, z)
-	given = mustLowRank(t, given, err)
-	chosen, err := NewLowRankGP(gp.x, gp.terms.y, k, gp.terms.lik, 25)
-	chosen = mustLowRank(t, chosen, err)
-	for _, g := range []*LowRankGP{given, chosen} {
+	given, err := NewSparseGP(gp.x, gp.terms.y, k, gp.terms.lik, &SparseGPOptions{Inducing: z})
+	given = mustSparse(t, given, err)
+	chosen, err := NewSparseGP(gp.x, gp.terms.y, k, gp.terms.lik, &SparseGPOptions{Rank: 25})
+	chosen = mustSparse(t, chosen, err)
+	for _, g := range []*SparseGP{given, chosen} {
 		n := gp.Len()
 		z := g.Inducing()
 		var c mat.Cholesky
@@ -140,7 +140,7 @@ func TestLowRankGPRegression(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := -0.5*(mat.Dot(y, &u)+c.LogDet()+float64(n)*math.Log(2*math.Pi)) - 0.5*trace/noise
-		_, res := fitLowRank(t, g, nil)
+		_, res := fitSparse(t, g, nil)
 		if d := math.Abs(res.ELBO - want); !(d < 1e-8*math.Abs(want)) {
 			t.Errorf("rank %d: ELBO %v, want %v: %g", g.Rank(), res.ELBO, want, d)
 		}
@@ -150,9 +150,9 @@ func TestLowRankGPRegression(t *testing.T) {
 	}
 }
 
-// TestLowRankGPNested: more of the same inducing inputs raise the ELBO towards
+// TestSparseGPNested: more of the same inducing inputs raise the ELBO towards
 // that of the dense GP, never past it, and leave less variance.
-func TestLowRankGPNested(t *testing.T) {
+func TestSparseGPNested(t *testing.T) {
 	k := Matern52{Scale: 2, Length: 1.5}
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
 		gp := toyGP(t, 90, k, lik, 11)
@@ -160,8 +160,8 @@ func TestLowRankGPNested(t *testing.T) {
 		elbo, residual := math.Inf(-1), math.Inf(1)
 		var z *mat.Dense
 		for _, rank := range []int{1, 2, 5, 10, 20, 40, 80} {
-			g, err := NewLowRankGP(gp.x, gp.terms.y, k, lik, rank)
-			g = mustLowRank(t, g, err)
+			g, err := NewSparseGP(gp.x, gp.terms.y, k, lik, &SparseGPOptions{Rank: rank})
+			g = mustSparse(t, g, err)
 			if g.Rank() != rank || g.Len() != 90 {
 				t.Fatalf("rank %d, len %d, want %d, 90", g.Rank(), g.Len(), rank)
 			}
@@ -169,7 +169,7 @@ func TestLowRankGPNested(t *testing.T) {
 				t.Errorf("inducing inputs of rank %d are not nested", rank)
 			}
 			z = g.Inducing()
-			_, res := fitLowRank(t, g, nil)
+			_, res := fitSparse(t, g, nil)
 			if res.ELBO < elbo-1e-7 || res.ELBO > dense.ELBO+1e-7 {
 				t.Errorf("%T, rank %d: ELBO %v after %v, dense %v", lik, rank, res.ELBO, elbo, dense.ELBO)
 			}
@@ -184,14 +184,14 @@ func TestLowRankGPNested(t *testing.T) {
 	}
 }
 
-// TestLowRankGPGivenStep: steps with a given β, and the Objective of another
+// TestSparseGPGivenStep: steps with a given β, and the Objective of another
 // divergence, have the residual variances in them, too.
-func TestLowRankGPGivenStep(t *testing.T) {
+func TestSparseGPGivenStep(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 40, k, Poisson{}, 3)
-	g, err := NewLowRankGP(gp.x, gp.terms.y, k, Poisson{}, 8)
-	g = mustLowRank(t, g, err)
-	_, want := fitLowRank(t, g, nil)
+	g, err := NewSparseGP(gp.x, gp.terms.y, k, Poisson{}, &SparseGPOptions{Rank: 8})
+	g = mustSparse(t, g, err)
+	_, want := fitSparse(t, g, nil)
 	_, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -235,13 +235,13 @@ func TestLowRankGPGivenStep(t *testing.T) {
 
 type badStepper struct{ Stepper }
 
-// TestLowRankGPPrior: far from the data the predictions are those of the prior.
-func TestLowRankGPPrior(t *testing.T) {
+// TestSparseGPPrior: far from the data the predictions are those of the prior.
+func TestSparseGPPrior(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 50, k, BernoulliLogit{}, 4)
-	g, err := NewLowRankGP(gp.x, gp.terms.y, k, BernoulliLogit{}, 10)
-	g = mustLowRank(t, g, err)
-	post, _ := fitLowRank(t, g, nil)
+	g, err := NewSparseGP(gp.x, gp.terms.y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 10})
+	g = mustSparse(t, g, err)
+	post, _ := fitSparse(t, g, nil)
 	far := mat.NewDense(4, 2, []float64{1e3, 1e3, -1e6, 0, math.NaN(), 0, 0, math.Inf(1)})
 	m, v := post.At(far).Latent(nil, nil)
 	for i := range m {
@@ -265,9 +265,9 @@ func TestLowRankGPPrior(t *testing.T) {
 	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 2, nil)).LogProb(nil, []float64{1, 1}) })
 }
 
-// TestLowRankGPSingular: duplicated rows, covariances of low rank, no variance at
+// TestSparseGPSingular: duplicated rows, covariances of low rank, no variance at
 // all and a single datum.
-func TestLowRankGPSingular(t *testing.T) {
+func TestSparseGPSingular(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 6)
 	twice := mat.NewDense(60, 2, nil)
 	twice.Stack(gp.x, gp.x)
@@ -281,19 +281,19 @@ func TestLowRankGPSingular(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, want := mustFit(t, dense, nil)
-		chosen, err := NewLowRankGP(twice, y, c.k, nil, 0)
-		if chosen = mustLowRank(t, chosen, err); chosen.lin.terms.lik != (GaussianNoise{}) {
+		chosen, err := NewSparseGP(twice, y, c.k, nil, nil)
+		if chosen = mustSparse(t, chosen, err); chosen.lin.terms.lik != (GaussianNoise{}) {
 			t.Error("nil likelihood is not GaussianNoise")
 		}
-		chosen, err = NewLowRankGP(twice, y, c.k, BernoulliLogit{}, 0)
-		chosen = mustLowRank(t, chosen, err)
-		given, err := NewInducingGP(twice, y, c.k, BernoulliLogit{}, twice)
-		given = mustLowRank(t, given, err)
-		for _, g := range []*LowRankGP{chosen, given} {
+		chosen, err = NewSparseGP(twice, y, c.k, BernoulliLogit{}, nil)
+		chosen = mustSparse(t, chosen, err)
+		given, err := NewSparseGP(twice, y, c.k, BernoulliLogit{}, &SparseGPOptions{Inducing: twice})
+		given = mustSparse(t, given, err)
+		for _, g := range []*SparseGP{chosen, given} {
 			if g.Rank() != c.rank {
 				t.Errorf("%v: rank %d, want %d", c.k, g.Rank(), c.rank)
 			}
-			if _, res := fitLowRank(t, g, nil); !(math.Abs(res.ELBO-want.ELBO) < 1e-7) {
+			if _, res := fitSparse(t, g, nil); !(math.Abs(res.ELBO-want.ELBO) < 1e-7) {
 				t.Errorf("%v: ELBO %v, want %v", c.k, res.ELBO, want.ELBO)
 			}
 		}
@@ -306,8 +306,8 @@ func TestLowRankGPSingular(t *testing.T) {
 			t.Fatal(err)
 		}
 		dense, want := mustFit(t, gp, nil)
-		g, err := NewLowRankGP(x, []float64{1}, k, BernoulliLogit{}, 0)
-		post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
+		g, err := NewSparseGP(x, []float64{1}, k, BernoulliLogit{}, nil)
+		post, res := fitSparse(t, mustSparse(t, g, err), nil)
 		if !(math.Abs(res.ELBO-want.ELBO) < 1e-9) {
 			t.Errorf("%v: ELBO %v of one datum, want %v", k, res.ELBO, want.ELBO)
 		}
@@ -322,35 +322,35 @@ func TestLowRankGPSingular(t *testing.T) {
 	}
 }
 
-// TestLowRankGPNoise: the noise of a kernel stays a residual variance, so that
+// TestSparseGPNoise: the noise of a kernel stays a residual variance, so that
 // the ELBO is that of the likelihood averaged over it.
-func TestLowRankGPNoise(t *testing.T) {
+func TestSparseGPNoise(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, GaussianNoise{Var: 0.5}, 6)
-	plain, err := NewLowRankGP(gp.x, gp.terms.y, SquaredExp{}, gp.terms.lik, 12)
-	plain = mustLowRank(t, plain, err)
-	noisy, err := NewLowRankGP(gp.x, gp.terms.y, Sum{SquaredExp{}, White{Scale: 0.5}}, gp.terms.lik, 12)
-	noisy = mustLowRank(t, noisy, err)
+	plain, err := NewSparseGP(gp.x, gp.terms.y, SquaredExp{}, gp.terms.lik, &SparseGPOptions{Rank: 12})
+	plain = mustSparse(t, plain, err)
+	noisy, err := NewSparseGP(gp.x, gp.terms.y, Sum{SquaredExp{}, White{Scale: 0.5}}, gp.terms.lik, &SparseGPOptions{Rank: 12})
+	noisy = mustSparse(t, noisy, err)
 	if d := noisy.Residual() - plain.Residual(); math.Abs(d-30*0.25) > 1e-9 {
 		t.Errorf("noise adds %v to the residual, want 7.5", d)
 	}
-	_, a := fitLowRank(t, plain, nil)
-	_, b := fitLowRank(t, noisy, nil)
+	_, a := fitSparse(t, plain, nil)
+	_, b := fitSparse(t, noisy, nil)
 	if d := a.ELBO - b.ELBO; math.Abs(d-30*0.25/(2*0.5)) > 1e-7 {
 		t.Errorf("noise costs %v nats, want 7.5", d)
 	}
 }
 
-func TestLowRankGPErrors(t *testing.T) {
+func TestSparseGPErrors(t *testing.T) {
 	x := mat.NewDense(3, 1, []float64{0, 1, 2})
 	y := []float64{1, -1, 1}
 	bad := mat.NewDense(3, 1, []float64{0, math.NaN(), 2})
 	k, lik := SquaredExp{}, BernoulliLogit{}
 	low := func(x mat.Matrix, y []float64, k Kernel, rank int) error {
-		_, err := NewLowRankGP(x, y, k, lik, rank)
+		_, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: rank})
 		return err
 	}
 	with := func(x, z mat.Matrix) error {
-		_, err := NewInducingGP(x, y, k, lik, z)
+		_, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Inducing: z})
 		return err
 	}
 	for i, c := range []struct {
@@ -364,26 +364,32 @@ func TestLowRankGPErrors(t *testing.T) {
 		{low(x, []float64{1, 0, 1}, k, 0), ErrLabel, "1"},
 		{low(x, y, nil, 0), ErrParam, "nil Kernel"},
 		{low(x, y, SquaredExp{Scale: -1}, 0), ErrParam, "Scale"},
-		{low(x, y, k, -1), ErrParam, "rank is -1"},
+		{low(x, y, k, -1), ErrParam, "Rank is -1"},
 		{low(x, y, SquaredExp{Scale: 1e200}, 0), ErrNotFinite, "rows 0 and 0"},
 		{low(x, y, indefinite{}, 0), ErrNotPosDef, "rows 0 and 1"},
 		{with(bad, x), ErrNotFinite, "of x"},
-		{with(x, bad), ErrNotFinite, "row 1, column 0 of z"},
-		{with(x, nil), ErrEmpty, "nil z"},
+		{with(x, bad), ErrNotFinite, "row 1, column 0 of SparseGPOptions.Inducing"},
 		{with(x, &mat.Dense{}), ErrEmpty, "no rows"},
-		{with(x, mat.NewDense(1, 2, nil)), ErrShape, "z has 2"},
+		{with(x, mat.NewDense(1, 2, nil)), ErrShape, "Inducing has 2"},
 	} {
 		if !errors.Is(c.err, c.want) || !strings.Contains(c.err.Error(), c.text) || !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
 			t.Errorf("%d: %v, want %v with %q", i, c.err, c.want, c.text)
 		}
 	}
-	if _, err := NewInducingGP(x, y, indefinite{}, lik, mat.NewDense(1, 1, nil)); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "row 1") {
+	if _, err := NewSparseGP(x, y, indefinite{}, lik, &SparseGPOptions{Inducing: mat.NewDense(1, 1, nil)}); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("indefinite kernel against inducing inputs: %v", err)
 	}
-	g, err := NewLowRankGP(x, y, k, lik, 0)
-	g = mustLowRank(t, g, err)
+	g, err := NewSparseGP(x, y, k, lik, nil)
+	g = mustSparse(t, g, err)
 	if post, res, err := g.Fit(context.Background(), &Solver{BatchSize: -1}); post != nil || res != nil || !errors.Is(err, ErrParam) {
 		t.Errorf("bad Solver: %v", err)
+	}
+	g, err = NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 2, Inducing: mat.NewDense(4, 1, []float64{7, 7, 8, 9})})
+	if g = mustSparse(t, g, err); g.Rank() != 2 || g.Inducing().At(0, 0) != 7 || g.Inducing().At(1, 0) != 9 {
+		t.Errorf("two of four inducing inputs are %v", mat.Formatted(g.Inducing().T()))
+	}
+	if g, err = NewSparseGP(x, y, k, lik, nil); err != nil {
+		t.Fatal(err)
 	}
 	x.Set(0, 0, 50) // the model has a copy
 	if z := g.Inducing(); z.At(0, 0) != 0 {
@@ -401,19 +407,19 @@ func (indefinite) Cov(x, y []float64) float64 {
 	return 1.5
 }
 
-// TestLowRankGPSameBits: neither the cores nor the batches of predictions show.
-func TestLowRankGPSameBits(t *testing.T) {
+// TestSparseGPSameBits: neither the cores nor the batches of predictions show.
+func TestSparseGPSameBits(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 700, k, BernoulliLogit{}, 9)
 	var want string
 	for _, procs := range []int{1, 2, 7} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			g, err := NewLowRankGP(gp.x, gp.terms.y, k, BernoulliLogit{}, 40)
-			post, res := fitLowRank(t, mustLowRank(t, g, err), nil)
+			g, err := NewSparseGP(gp.x, gp.terms.y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
+			post, res := fitSparse(t, mustSparse(t, g, err), nil)
 			m, v := post.At(gp.x).Latent(nil, nil)
-			h, err := NewInducingGP(gp.x, gp.terms.y, k, BernoulliLogit{}, gp.x.Slice(0, 30, 0, 2))
-			got := fmt.Sprint(res.ELBO, m, v, mustLowRank(t, h, err).lin.x.dense)
+			h, err := NewSparseGP(gp.x, gp.terms.y, k, BernoulliLogit{}, &SparseGPOptions{Inducing: gp.x.Slice(0, 30, 0, 2)})
+			got := fmt.Sprint(res.ELBO, m, v, mustSparse(t, h, err).lin.x.dense)
 			if want == "" {
 				want = got
 			}
@@ -431,12 +437,12 @@ func TestLowRankGPSameBits(t *testing.T) {
 	}
 }
 
-// TestLowRankGPPredict: what is derived from Latent is so.
-func TestLowRankGPPredict(t *testing.T) {
+// TestSparseGPPredict: what is derived from Latent is so.
+func TestSparseGPPredict(t *testing.T) {
 	lik := Poisson{}
 	gp := toyGP(t, 60, SquaredExp{}, lik, 10)
-	g, err := NewLowRankGP(gp.x, gp.terms.y, SquaredExp{}, lik, 20)
-	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
+	g, err := NewSparseGP(gp.x, gp.terms.y, SquaredExp{}, lik, &SparseGPOptions{Rank: 20})
+	post, _ := fitSparse(t, mustSparse(t, g, err), nil)
 	m, v := post.At(gp.x).Latent(nil, nil)
 	mean, variance, err := post.At(gp.x).Moments(nil, nil)
 	if err != nil {
@@ -458,17 +464,17 @@ func TestLowRankGPPredict(t *testing.T) {
 	}
 }
 
-// TestSaveLowRankGP: a loaded posterior gives the same bits, and damage is an error.
-func TestSaveLowRankGP(t *testing.T) {
+// TestSaveSparseGP: a loaded posterior gives the same bits, and damage is an error.
+func TestSaveSparseGP(t *testing.T) {
 	k := Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Linear{}}
 	gp := toyGP(t, 40, k, StudentT{DF: 4, Scale: 0.3}, 12)
-	g, err := NewLowRankGP(gp.x, gp.terms.y, k, gp.terms.lik, 15)
-	post, _ := fitLowRank(t, mustLowRank(t, g, err), nil)
+	g, err := NewSparseGP(gp.x, gp.terms.y, k, gp.terms.lik, &SparseGPOptions{Rank: 15})
+	post, _ := fitSparse(t, mustSparse(t, g, err), nil)
 	var file bytes.Buffer
 	if err := post.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := LoadLowRankGPPosterior(bytes.NewReader(file.Bytes()))
+	loaded, err := LoadSparseGPPosterior(bytes.NewReader(file.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,14 +508,14 @@ func TestSaveLowRankGP(t *testing.T) {
 		if s == file.String() {
 			t.Errorf("no %s in the file", c.old)
 		}
-		if _, err := LoadLowRankGPPosterior(strings.NewReader(s)); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+		if _, err := LoadSparseGPPosterior(strings.NewReader(s)); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%s for %s: %v, want %v", c.new, c.old, err, c.want)
 		}
 	}
 }
 
-// TestLowRankGPUSPS: digits of USPS against the dense GP.
-func TestLowRankGPUSPS(t *testing.T) {
+// TestSparseGPUSPS: digits of USPS against the dense GP.
+func TestSparseGPUSPS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
 	}
@@ -522,10 +528,10 @@ func TestLowRankGPUSPS(t *testing.T) {
 	last := math.Inf(1)
 	for _, rank := range []int{50, 100, 200, 400} {
 		start := time.Now()
-		g, err := NewLowRankGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, rank)
-		g = mustLowRank(t, g, err)
+		g, err := NewSparseGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, &SparseGPOptions{Rank: rank})
+		g = mustSparse(t, g, err)
 		setup := time.Since(start)
-		post, res := fitLowRank(t, g, nil)
+		post, res := fitSparse(t, g, nil)
 		total := time.Since(start)
 		var bits float64
 		for _, l := range post.At(s.xtest).LogProb(nil, s.ytest) {
@@ -539,8 +545,8 @@ func TestLowRankGPUSPS(t *testing.T) {
 	}
 }
 
-// TestLowRankGPLarge: 20,000 data in one and two dimensions take seconds.
-func TestLowRankGPLarge(t *testing.T) {
+// TestSparseGPLarge: 20,000 data in one and two dimensions take seconds.
+func TestSparseGPLarge(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("slow")
 	}
@@ -561,10 +567,10 @@ func TestLowRankGPLarge(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		g, err := NewLowRankGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, 0)
-		g = mustLowRank(t, g, err)
+		g, err := NewSparseGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, nil)
+		g = mustSparse(t, g, err)
 		setup := time.Since(start)
-		post, res := fitLowRank(t, g, nil)
+		post, res := fitSparse(t, g, nil)
 		fit := time.Since(start)
 		var worst float64
 		for i, q := range post.Prob(nil, 1, x) {

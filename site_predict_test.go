@@ -244,7 +244,7 @@ func TestPredictionAllocs(t *testing.T) {
 func TestPredictionWorkers(t *testing.T) {
 	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 31)
 	dense, _ := mustFit(t, gp, nil)
-	g, err := NewLowRankGP(gp.x, gp.terms.y, gp.kernel, gp.terms.lik, 10)
+	g, err := NewSparseGP(gp.x, gp.terms.y, gp.kernel, gp.terms.lik, &SparseGPOptions{Rank: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
