@@ -9,14 +9,14 @@ import (
 var most = map[string]int{
 	"files in the root":                   74,
 	"rooms":                               77,
-	"arrows":                              463,
-	"arrows, those to errors.go left out": 408,
+	"arrows":                              462,
+	"arrows, those to errors.go left out": 407,
 	"floors":                              15,
 	"circles":                             1,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
-	"exported types":                      144,
-	"exported names":                      835,
+	"exported types":                      146,
+	"exported names":                      837,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.
