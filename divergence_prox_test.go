@@ -355,7 +355,7 @@ func TestNoProx(t *testing.T) {
 		}
 	}
 	if err := numericProx(q, make([]float64, 2), Zero{}, Euclidean{}, q, 1); !errors.Is(err, ErrNoProx) {
-		t.Errorf("NumericProx: %v", err)
+		t.Errorf("Numeric: %v", err)
 	}
 	for _, d := range []Divergence{KL{}, ReverseKL{}, SymKL{}} {
 		if _, err := (Objective[*Point]{F: f, Init: NewPoint([]float64{1, 2})}).NewStepper(context.Background(), nil, d); !errors.Is(err, ErrNoProx) {

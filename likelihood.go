@@ -19,7 +19,7 @@ import (
 //
 //	var _ pgsvi.Factual = MyLikelihood{}
 //
-// A posterior can be saved if RegisterType knows the type of its Likelihood.
+// A posterior can be saved if Register knows the type of its Likelihood.
 //
 // Implementations must be safe for concurrent use. Those of this package are
 // structs of parameters. Their zero values are usable: a parameter that is zero

@@ -120,7 +120,7 @@ func allCases(t *testing.T) []likeCase {
 	for _, name := range declaredLikelihoods(t) {
 		v, err := loadValue(save.Value{Type: "pgsvi." + name, Value: []byte("{}")})
 		if err != nil {
-			t.Fatalf("%s cannot be saved and loaded; call RegisterType: %v", name, err)
+			t.Fatalf("%s cannot be saved and loaded; call Register: %v", name, err)
 		}
 		if !listed[name] {
 			l := v.(Likelihood)
