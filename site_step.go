@@ -20,7 +20,7 @@ type MeanUpdate int
 const (
 	// MainText is m₊ = m − (1−r)V₊(K⁻¹m + a): the exact proximal step in the
 	// mean parameters (m, V + mmᵀ), which averages natural parameters
-	// (Khan et al., 2016, Section 5, with Γ = diag(2 ∂f/∂v)).
+	// (Khan et al., 2016, the update of the main text, with Γ = diag(2 ∂f/∂v)).
 	MainText MeanUpdate = iota
 	// Appendix is m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a): the exact proximal
 	// step in the coordinates (m, V) (Khan et al., 2016, appendix).

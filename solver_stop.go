@@ -134,7 +134,7 @@ func (c *ELBOChange) Validate() error {
 
 // GradientMap stops when the norm of the gradient map, ‖λ_k − λ_{k+1}‖/β_k, is
 // at most Tol. It is the measure in which the convergence rates of the method
-// are stated (Khan et al., 2016, Section 4). It sees one step at a time, so it is
+// are stated (Khan et al., 2016, Propositions 1 to 3). It sees one step at a time, so it is
 // for steps of the whole data set: the step of a mini-batch or block may be short
 // far from the optimum. It never stops a Stepper that does not report the norm.
 type GradientMap struct{ Tol float64 }

@@ -40,7 +40,7 @@ func ELBO(st pgsvi.Stepper) (float64, error) {
 
 // PGSVI returns the Solver of PG-SVI as published, for n data: the constant step
 // size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
-// The published settings (Khan et al., 2016, Section 6) are, for sonar,
+// The published settings (Khan et al., 2016, the experiments) are, for sonar,
 // ionosphere and USPS, betaN 0.2, 2 and 2.5, batches of 5, 5 and 20, and
 // GPOptions.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
 // samples.
