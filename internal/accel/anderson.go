@@ -8,18 +8,24 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
-// Anderson mixes the last iterates of a fixed-point map (Anderson, 1965; Walker
-// and Ni, 2011).
+// Anderson mixes the last five iterates of a fixed-point map (Anderson, 1965; Walker and
+// Ni, 2011). The zero value has no iterates.
 type Anderson struct {
 	x, r [][]float64 // last iterates and residuals, oldest first
 }
 
-const andersonDepth = 4
+const (
+	andersonDepth = 4     // differences of iterates that are mixed
+	andersonRidge = 1e-12 // relative addition to the diagonal of the normal equations
+	andersonPivot = 1e-14 // relative pivot below which the differences count as dependent
+)
 
+// Reset forgets the iterates and keeps their storage.
 func (a *Anderson) Reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
-// Mix stores in dst the mixture that the newest iterate and those before it
-// suggest, with the squared residuals weighted by w², and reports whether there is one.
+// Mix stores in dst the mixture Σ_j α_j (x_j + r_j) of the iterates x_j and their residuals
+// r_j, for α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. It reports whether there
+// is one: not for fewer than two iterates or dependent differences of residuals.
 func (a *Anderson) Mix(dst, w []float64) bool {
 	k := len(a.x) - 1
 	if k < 1 {
@@ -52,7 +58,8 @@ func (a *Anderson) Mix(dst, w []float64) bool {
 	return true
 }
 
-// Next returns the places of the newest iterate and residual, of length n.
+// Next makes room for a new iterate, of length n, and returns the slices where the caller
+// stores it and its residual. From the sixth on it takes the place of the oldest.
 func (a *Anderson) Next(n int) (x, r []float64) {
 	grow := func(s [][]float64) [][]float64 {
 		if len(s) == andersonDepth+1 {
@@ -81,13 +88,13 @@ func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [anderso
 		for j := range i + 1 {
 			s := g[i][j]
 			if i == j {
-				s *= 1 + 1e-12
+				s *= 1 + andersonRidge
 			}
 			for a := range j {
 				s -= l[i][a] * l[j][a]
 			}
 			if i == j {
-				if !(s > 1e-14*g[i][i]) {
+				if !(s > andersonPivot*g[i][i]) {
 					return x, false
 				}
 				l[i][i] = math.Sqrt(s)

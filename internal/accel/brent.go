@@ -2,19 +2,31 @@ package accel
 
 import "math"
 
-// Minimize1 minimises a function over [0, 1] from the guess t by golden
-// sections and parabolas (Brent, 1973, chapter 5), to about tol·t; below 1e-5
-// rounding hides what is lower.
+const (
+	golden        = 0.3819660112501051 // (3 − √5)/2, the smaller part of a golden section
+	minimizeFloor = 1e-12              // absolute accuracy of Minimize1, for a minimum near 0
+	minimizeSteps = 100                // most evaluations between the first and the last
+)
+
+// Minimize1 returns the argmin of f over [0, 1], searched from the guess t by golden
+// sections and parabolas (Brent, 1973, chapter 5), to about tol·t. A tol below 1e-8 gains
+// nothing, because rounding hides the differences of f. It returns exactly 0 if f(0) is lower than
+// what the search reaches at the left end. NaN counts as +Inf.
 func Minimize1(t, tol float64, f func(float64) float64) float64 {
-	const golden = 0.3819660112501051
+	at := func(t float64) float64 {
+		if y := f(t); !math.IsNaN(y) {
+			return y
+		}
+		return math.Inf(1)
+	}
 	lo, hi := 0.0, 1.0
 	x, w, v := t, t, t
-	fx := f(x)
+	fx := at(x)
 	fw, fv := fx, fx
 	var step, last float64
-	for range 100 {
+	for range minimizeSteps {
 		mid := 0.5 * (lo + hi)
-		eps := tol*x + 1e-12
+		eps := tol*x + minimizeFloor
 		if math.Abs(x-mid) <= 2*eps-0.5*(hi-lo) {
 			break
 		}
@@ -46,7 +58,7 @@ func Minimize1(t, tol float64, f func(float64) float64) float64 {
 		if math.Abs(step) < eps {
 			u = x + math.Copysign(eps, step)
 		}
-		fu := f(u)
+		fu := at(u)
 		if fu <= fx {
 			if u < x {
 				hi = x
@@ -67,7 +79,7 @@ func Minimize1(t, tol float64, f func(float64) float64) float64 {
 			v, fv = u, fu
 		}
 	}
-	if lo == 0 && !(fx <= f(0)) {
+	if lo == 0 && !(fx <= at(0)) {
 		return 0
 	}
 	return x

@@ -6,27 +6,35 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// LBFGS minimises a smooth function by L-BFGS, restarted until a restart no
-// longer helps. It returns the best point found, and false if the value at x0 is not finite.
+const (
+	lbfgsRestarts  = 8     // most runs; each forgets the curvature that the last has seen
+	lbfgsSteps     = 2000  // most steps of a run
+	lbfgsMemory    = 20    // pairs of steps and gradients kept
+	lbfgsGradient  = 1e-11 // largest element of the gradient at which a run stops
+	lbfgsLeastGain = 1e-15 // relative gain of a run below which the next is not tried
+)
+
+// LBFGS minimises a smooth function by L-BFGS (Liu and Nocedal, 1989), restarted until a
+// restart no longer helps. gradient stores the gradient at x in dst. x0 is not changed. It returns the best point found, and false if the value at x0 is not finite.
 func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64, bool) {
 	best := value(x0)
 	if math.IsNaN(best) || math.IsInf(best, 0) {
 		return nil, false
 	}
 	x := append([]float64(nil), x0...)
-	for range 8 {
+	for range lbfgsRestarts {
 		// Minimize may return both a useful result and an error, usually because
 		// the line search met the limits of rounding: the value decides.
 		r, _ := optimize.Minimize(optimize.Problem{Func: value, Grad: gradient}, x,
-			&optimize.Settings{GradientThreshold: 1e-11, Converger: optimize.NeverTerminate{}, MajorIterations: 2000},
-			&optimize.LBFGS{Store: 20})
+			&optimize.Settings{GradientThreshold: lbfgsGradient, Converger: optimize.NeverTerminate{}, MajorIterations: lbfgsSteps},
+			&optimize.LBFGS{Store: lbfgsMemory})
 		if r == nil || !(r.F < best) {
 			break
 		}
 		gain := best - r.F
 		best = r.F
 		copy(x, r.X)
-		if gain < 1e-15*(1+math.Abs(best)) {
+		if gain < lbfgsLeastGain*(1+math.Abs(best)) {
 			break
 		}
 	}

@@ -2,12 +2,25 @@ package accel
 
 import "math"
 
-// Root returns a zero of f between lo and hi, where its signs differ, by
-// the method of Chandrupatla (1997): inverse quadratic interpolation when it is
-// safe, else bisection.
+const (
+	rootTol   = 1e-13   // relative accuracy of Root
+	rootFloor = 1e-300  // absolute accuracy of Root, for a zero at 0
+	leastStep = 0x1p-52 // least part of the bracket that Root moves by, so that rounding cannot stop it
+)
+
+// Root returns a zero of f between lo and hi to a relative 1e-13, by the method of
+// Chandrupatla (1997): inverse quadratic interpolation where it is safe, else bisection.
+// The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo must
+// be finite.
 func Root(f func(x float64) float64, lo, hi float64) float64 {
 	a, b := hi, lo
 	fa, fb := f(a), f(b)
+	switch {
+	case fa == 0:
+		return a
+	case fb == 0:
+		return b
+	}
 	c, fc, t := a, fa, 0.5
 	for {
 		x := a + t*(b-a)
@@ -22,7 +35,7 @@ func Root(f func(x float64) float64, lo, hi float64) float64 {
 		if math.Abs(fb) < math.Abs(fa) {
 			best = b
 		}
-		edge := (1e-13*math.Abs(best) + 1e-300) / math.Abs(b-a)
+		edge := (rootTol*math.Abs(best) + rootFloor) / math.Abs(b-a)
 		if !(edge < 0.5) || fa == 0 {
 			return best
 		}
@@ -31,6 +44,7 @@ func Root(f func(x float64) float64, lo, hi float64) float64 {
 		if phi*phi < xi && (1-phi)*(1-phi) < 1-xi {
 			t = fa/(fb-fa)*fc/(fb-fc) + (c-a)/(b-a)*fa/(fc-fa)*fb/(fc-fb)
 		}
+		edge = math.Max(edge, leastStep)
 		t = math.Max(edge, math.Min(1-edge, t))
 	}
 }
