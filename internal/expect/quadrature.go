@@ -135,8 +135,13 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	}
 	h := softplusStep * float64(stride)
 	// e^{−x} N(x|m,v) is proportional to N(x|m−v,v): start at that mode, or at
-	// the peak of the table if the mode is beyond it, and walk both ways.
-	hi := math.Min(m+9*s, math.Max(m-v+9*s, 40))
+	// the peak of the table if the mode is beyond it, and walk both ways. With the mode
+	// left of 0, the end is where e^{−x} N(x|m,v) is below e^−37 of what it is at 0.
+	hi := math.Max(m-v+9*s, 40)
+	if m < v {
+		hi = math.Max(hi, m-v+math.Sqrt((m-v)*(m-v)+2*37*v))
+	}
+	hi = math.Min(m+9*s, hi)
 	lo := math.Max(m-v-9*s, -40)
 	i0 := int(math.Max(m-v, 0) / h)
 	iHi := min(int(hi/h), (softplusLen-1)/stride)
