@@ -11,21 +11,29 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Dense symmetric and triangular matrices are n×n, row-major, with the lower
-// triangle significant. The functions below do not allocate.
+// Dense symmetric and triangular matrices are n×n, row-major, and only their lower triangle
+// is read.
 
+// panel is the number of columns that a call of BLAS or LAPACK gets at a time: few enough for
+// gonum to keep it on this goroutine.
+const panel = 64
+
+// Symmetric returns a as a symmetric matrix for BLAS. It does not copy.
 func Symmetric(a []float64, n int) blas64.Symmetric {
 	return blas64.Symmetric{Uplo: blas.Lower, N: n, Data: a, Stride: max(1, n)}
 }
 
+// LowerTriangle returns the lower triangle of a as a matrix for BLAS. It does not copy.
 func LowerTriangle(a []float64, n int) blas64.Triangular {
 	return blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: a, Stride: max(1, n)}
 }
 
+// General returns a as a matrix for BLAS. It does not copy.
 func General(a []float64, rows, cols int) blas64.General {
 	return blas64.General{Rows: rows, Cols: cols, Data: a, Stride: max(1, cols)}
 }
 
+// Vector returns a as a vector for BLAS. It does not copy.
 func Vector(a []float64) blas64.Vector { return blas64.Vector{N: len(a), Data: a, Inc: 1} }
 
 // Cholesky replaces the lower triangle of a by L with a = LLᵀ and reports
@@ -35,7 +43,6 @@ func Vector(a []float64) blas64.Vector { return blas64.Vector{N: len(a), Data: a
 // of a size that stays on this goroutine: the same bits on any number of cores
 // and nothing allocated.
 func Cholesky(a []float64, n int) bool {
-	const panel = 64
 	for k := 0; k < n; k += panel {
 		p := min(panel, n-k)
 		diag := blas64.Symmetric{Uplo: blas.Lower, N: p, Data: a[k*n+k:], Stride: n}
@@ -58,7 +65,7 @@ func Cholesky(a []float64, n int) bool {
 	return true
 }
 
-// LogDet returns log|LLᵀ|.
+// LogDet returns log|LLᵀ| = 2 Σ log L_ii.
 func LogDet(l []float64, n int) float64 {
 	var s float64
 	for i := range n {
@@ -93,7 +100,7 @@ func AllFinite(x []float64) (int, bool) {
 	return 0, true
 }
 
-// Resize returns a slice of length n, reusing s where its capacity allows; the
+// Resize returns a slice of length n. It reuses s where its capacity allows. The
 // contents are unspecified.
 func Resize[T any](s []T, n int) []T {
 	if cap(s) < n {
@@ -102,7 +109,7 @@ func Resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// room is resize with room for later sizes up to most.
+// room is Resize with room for later sizes up to most.
 func room[T any](s []T, n, most int) []T {
 	if cap(s) < n || s == nil {
 		return make([]T, n, max(n, most))
@@ -121,7 +128,7 @@ func Dest(dst []float64, n int) []float64 {
 	return dst
 }
 
-// FullSym returns a copy of the matrix whose lower triangle is in a.
+// FullSym returns a copy of the d×d matrix whose lower triangle is in a, d ≥ 1.
 func FullSym(a []float64, d int) *mat.SymDense {
 	s := mat.NewSymDense(d, nil)
 	for i := range d {
@@ -141,7 +148,7 @@ func PackLower(a []float64, n int) []float64 {
 	return s
 }
 
-// UnpackLower is the inverse of packLower.
+// UnpackLower is the inverse of PackLower; the upper triangle is zero.
 func UnpackLower(s []float64, n int) []float64 {
 	a := make([]float64, n*n)
 	for i := range n {
@@ -150,7 +157,7 @@ func UnpackLower(s []float64, n int) []float64 {
 	return a
 }
 
-// NewRows returns n slices of length d in one block of memory.
+// NewRows returns n slices of zeros, of length and capacity d, in one block of memory.
 func NewRows(n, d int) [][]float64 {
 	data := make([]float64, n*d)
 	r := make([][]float64, n)
@@ -188,14 +195,15 @@ func Pack(p, a []float64, d int, diag, off float64) {
 	}
 }
 
+// DotRow returns the inner product of row i of a, which has d columns, and x.
 func DotRow(a []float64, d, i int, x []float64) float64 {
 	return blas64.Dot(Vector(a[i*d:(i+1)*d]), Vector(x))
 }
 
 // MulLower stores the lower triangle of al in p, packed, for a full d×d and l lower
-// triangular: a panel of columns at a time, for which the rows above do not matter.
+// triangular. It takes a panel of columns at a time and leaves out the rows above it, which
+// are not part of the lower triangle. It allocates two panels.
 func MulLower(p, a, l []float64, d int) {
-	const panel = 64
 	w := min(panel, d)
 	in, out := make([]float64, d*w), make([]float64, d*w)
 	for j := 0; j < d; j += w {

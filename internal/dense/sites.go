@@ -21,16 +21,18 @@ import (
 type Sites struct {
 	n        int
 	C        []float64 // C, lower triangle of n×n; not owned
-	Pos, Neg []int     // variables whose Δ is positive, negative
-	Sp, sn   []float64 // |Δ|^½ of these
+	Pos, Neg []int     // variables whose Δ is positive and negative, increasing
+	Sp, sn   []float64 // |Δ|^½ of Pos and of Neg
 	Lp, ln   []float64 // Cholesky factors of B and of I − S½V₁S½
-	zn       []float64 // L_p⁻¹ S½ C[pos, neg]
-	LogDet   float64   // log|I + ΔC| = log|C|/|V|
-	T, u, r  []float64 // scratch of length n
+	zn       []float64 // Lp⁻¹ S½ C[Pos, Neg]
+	LogDet   float64   // log|I + ΔC| = log |C|/|V|
+	T        []float64 // product of the last MulC, of length n
+	u, r     []float64 // scratch of length n
 	inv      []float64 // scratch
 }
 
-// Factor prepares for C and Δ and reports whether V is positive definite and finite.
+// Factor prepares for C, n×n, and Δ, of length n, and reports whether V is positive definite
+// and finite. The lower triangle of c is kept and must not change while f is in use.
 func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	f.n, f.C = n, c
 	f.T, f.r = Resize(f.T, n), Resize(f.r, n)
@@ -89,8 +91,9 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	return !math.IsInf(f.LogDet, 0)
 }
 
-// LeastPivot returns the least of what negative changes leave of the precisions of
-// their variables, given the positive changes and the negative ones before.
+// LeastPivot returns the least fraction that a negative change leaves of the precision of its
+// variable, after the positive changes and the negative changes before it. It is 1 if there
+// are no negative changes.
 func (f *Sites) LeastPivot() float64 {
 	least := 1.0
 	q := len(f.Neg)
@@ -122,7 +125,7 @@ func (*Sites) trsm(l []float64, n int, b []float64, cols int) {
 // rows being n×cols. With rows = C this is C − V.
 type Expansion struct {
 	cols   int
-	xp, xn []float64 // len(pos)×cols, len(neg)×cols; in buf
+	xp, xn []float64 // len(Pos)×cols and len(Neg)×cols; in buf
 	buf    []float64
 }
 
@@ -217,7 +220,7 @@ func (f *Sites) Solve(w []float64) {
 	f.solvePos(w)
 }
 
-// solvePos is solve for the positive changes alone.
+// solvePos is Solve for the positive changes alone.
 func (f *Sites) solvePos(w []float64) {
 	r := f.r[:len(f.Pos)]
 	for a, i := range f.Pos {
@@ -236,12 +239,12 @@ func (f *Sites) solvePos(w []float64) {
 	}
 }
 
-// MulC stores Cw in f.t.
+// MulC stores Cw in T.
 func (f *Sites) MulC(w []float64) {
 	blas64.Symv(1, Symmetric(f.C, f.n), Vector(w), 0, Vector(f.T))
 }
 
-// Potrs replaces r by (LLᵀ)⁻¹r.
+// Potrs replaces r by (LLᵀ)⁻¹r, for L of the size of r.
 func Potrs(l, r []float64) {
 	if n := len(r); n > 0 {
 		blas64.Trsv(blas.NoTrans, LowerTriangle(l, n), Vector(r))
@@ -249,19 +252,17 @@ func Potrs(l, r []float64) {
 	}
 }
 
-// A variance is found as c − ‖x‖², with an error of rounding of size c. Where a
-// site shrinks its own variance by more than strongSite, ΔV = I − B⁻¹ gives it
-// with an error of size 1/Δ instead, up to strongestSite, beyond which the site
-// could not be weakened again; where a variance shrinks by more than
-// leastShrink without a site of its own, it is not resolved.
+// A variance is found as c − ‖x‖², with a rounding error of the size of c. Where a site
+// shrinks its own variance by more than StrongSite, ΔV = I − B⁻¹ gives the variance with an
+// error of the size of 1/Δ instead.
 const (
-	StrongSite    = 1e4
-	strongestSite = 1e15
-	LeastShrink   = 1e-10
+	StrongSite    = 1e4   // ΔC_ii above which a site is strong
+	strongestSite = 1e15  // ΔC_ii above which rounding keeps a site from being weakened again
+	LeastShrink   = 1e-10 // V_ii/C_ii below which a variance without a strong site is not resolved
 )
 
 // Strong reports whether some positive change shrinks its variance by more
-// than strongSite.
+// than StrongSite.
 func (f *Sites) Strong() bool {
 	for a, i := range f.Pos {
 		if f.Sp[a]*f.Sp[a]*f.C[i*f.n+i] > StrongSite {
@@ -272,7 +273,7 @@ func (f *Sites) Strong() bool {
 }
 
 // Variances stores the diagonal of V in v, given the expansion of C, and
-// reports whether every element is resolved.
+// reports whether every element is resolved: larger than its rounding error.
 func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	n := f.n
 	for i := range n {
@@ -307,7 +308,8 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	return f.resolved(v)
 }
 
-// resolved reports whether every variance is, other than those of strong sites.
+// resolved reports whether every variance in v is larger than its rounding error: positive
+// for a strong site, at least LeastShrink of what it was for any other variable.
 func (f *Sites) resolved(v []float64) bool {
 	next := 0
 	for i, vi := range v {

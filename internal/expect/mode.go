@@ -7,26 +7,27 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Mode integrates exp(f) over the real line for an f that is −∞ at both
-// ends, by finding its mode and the interval where exp(f) is not negligible.
+// Mode integrates exp(f) over the real line for an f that tends to −∞ at both ends. It finds
+// the mode of f and the interval where exp(f) is not negligible. NaN counts as −∞.
 type Mode struct {
-	Mode, top float64 // of f
-	Width     float64 // distance in which f falls by 1
+	Mode, top float64 // argmax and maximum of f
+	Width     float64 // distance from the mode in which f falls by 1, to a factor of 2
 	cuts      [64]float64
 	n         int
 }
 
 const (
-	quadDeep    = 45 // e^−45 is negligible
-	quadRatio   = 1.7
-	quadScanMin = 0x1p-12
-	quadScan    = 60
+	quadDeep    = 45      // e^−45 is negligible
+	quadRatio   = 1.7     // ratio of neighbouring distances of the grid
+	quadScanMin = 0x1p-12 // least distance of the grid, from 0 and from the marks
+	quadScan    = 60      // distances on each side, up to 1.7^59/4096 = 1e10
 )
 
-// Find scans a geometric grid on both sides of 0 and of the marks, and refines the
-// best point by golden sections. The cuts are 0, the marks, the mode, points at
-// distances unit, 8 unit, … < 3 from the marks, one scale of the peak on either
-// side, and the ends of what counts.
+// Find finds the mode of f: it scans a geometric grid on both sides of 0 and of the marks,
+// which are guesses or points where f changes fast, and refines the best point by golden
+// sections. It cuts the integral at 0, the marks, the mode, points at distances unit, 8 unit,
+// … < 3 from the marks, Width and 8 Width on either side of the mode, and where exp(f) becomes
+// negligible. A mark that is not finite is ignored.
 func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	at := func(x float64) float64 {
 		if y := f(x); !math.IsNaN(y) {
@@ -138,14 +139,15 @@ func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	k.n = len(c)
 }
 
-// Clip restricts the integral to x ≤ end.
+// Clip restricts the integrals of Moments to x ≤ end.
 func (k *Mode) Clip(end float64) {
 	for i := range k.cuts[:k.n] {
 		k.cuts[i] = math.Min(k.cuts[i], end)
 	}
 }
 
-// Integrate returns log ∫ exp(f) and the relative error of the integral.
+// Integrate calls Find and returns log ∫ exp(f) and an estimate of the relative error of the
+// integral, without the rounding of x. If f is −∞ on the grid, they are −∞ and 0.
 func (k *Mode) Integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
 	k.Find(f, marks, unit)
 	if math.IsInf(k.top, 0) {
@@ -163,7 +165,8 @@ func (k *Mode) exp(y float64) float64 {
 	return 0
 }
 
-// Moments returns the integrals of exp(f), g exp(f) and g² exp(f).
+// Moments returns the integrals of exp(f), g exp(f) and g² exp(f), for the f of the last call
+// of Find or Integrate. They are NaN if that f is −∞ on the grid.
 func (k *Mode) Moments(f, g func(x float64) float64) [3]float64 {
 	if math.IsInf(k.top, 0) {
 		return [3]float64{math.NaN(), math.NaN(), math.NaN()}

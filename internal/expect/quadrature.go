@@ -1,4 +1,4 @@
-// Package expect takes integrals against a Gaussian with a bound on their error.
+// Package expect takes expectations under a Gaussian, and says how large their errors are.
 package expect
 
 import (
@@ -9,7 +9,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Valid reports whether N(m, v) is a Gaussian or a point mass.
+// Valid reports whether m is finite and v is finite and not negative, so that N(m, v) is a
+// Gaussian or a point mass.
 func Valid(m, v float64) bool {
 	return math.Abs(m) <= math.MaxFloat64 && v >= 0 && v <= math.MaxFloat64
 }
@@ -257,7 +258,7 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 
 // ---- Smooth functions with one centre -------------------------------------
 
-// Centred returns the expectations of g, g' and g” under N(m, v), s = √v > 0,
+// Centred returns the expectations of g, g′ and g″ under N(m, v), s = √v > 0,
 // over [lo, hi], for a g that is smooth but for singularities near c ± id in the
 // complex plane and grows at most like a polynomial: log Φ, the log density of
 // Student's t. w < s is the standard deviation of a mode of g N(m, v) away from
@@ -341,8 +342,8 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 
 // ---- Adaptive quadrature for everything else -------------------------------
 
-// quadSum is the integral of three functions, of their absolute values, and an
-// estimate of the error of each.
+// quadSum holds the integrals of three functions and of their absolute values, and an
+// estimate of the error of each integral.
 type quadSum struct{ Sum, abs, Err [3]float64 }
 
 type quadPanel struct {
@@ -350,12 +351,16 @@ type quadPanel struct {
 	quadSum
 }
 
+// quadPanels is the largest number of panels.
 const quadPanels = 128
 
 // Adaptive integrates the three components of f over [cuts[0], cuts[n−1]],
 // starting from the panels between the cuts, which must not decrease. The panel
 // with the largest error, relative to the integrals of absolute values, is
 // bisected until every component is within tol or there are 128 panels.
+//
+// Err bounds the error of a smooth f, by experience. A corner or a jump of f must be a cut:
+// elsewhere Err may be too small.
 func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum {
 	var panels [quadPanels]quadPanel
 	n := 0
@@ -437,18 +442,18 @@ func quadKronrod(f func(x float64) [3]float64, a, b float64) quadPanel {
 			e = dev * math.Min(1, math.Pow(200*e/dev, 1.5))
 		}
 		if e < 8*special.Eps*abs {
-			e = 0 // nothing but rounding, which quadAdaptive adds
+			e = 0 // nothing but rounding, which Adaptive adds
 		}
 		p.Sum[k], p.abs[k], p.Err[k] = half*sum, half*abs, half*e
 	}
 	return p
 }
 
-// Reach writes to dst the increasing points at which to cut an integral over
+// Reach writes to dst, which is empty, the increasing points at which to cut an integral over
 // u against φ(u), where η = m + su: −9, −3, 0, 3, 9; further out as long as
-// |grow(u)| φ(u) u² is not negligible against scale; and, if s is large, η = 0
-// and η = y with points at distances 1, 8, 64, … from both, lest a layer of
-// width one between two wide panels goes unseen.
+// |grow(u)| φ(u) u² is not negligible against scale; and η = 0 and η = y. If s is large it
+// adds points at distances 1, 8, 64, … from both, because two wide panels could miss a layer
+// of width one between them.
 func Reach(dst []float64, grow func(u float64) float64, scale, y, m, s float64) []float64 {
 	far := [...]float64{9, 13, 18, 24, 31, 39}
 	dst = append(dst, -9, -3, 0, 3, 9)

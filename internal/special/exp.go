@@ -5,8 +5,11 @@ import (
 	"math/big"
 )
 
-// PolyExp replaces every r² by p(a) exp(−a), a = √(c r²), for the polynomial with
-// the coefficients p, those of the lowest powers first.
+// expZero is a number whose exp(−x) is 0.
+const expZero = 800
+
+// PolyExp replaces every r² ≥ 0 by p(a) exp(−a), a = √(c r²), for the polynomial p(a) = Σ_k
+// p[k] aᵏ. At r² = +Inf the result is 0.
 func PolyExp(r2 []float64, c float64, p []float64) {
 	var a [64]float64
 	var low [3]float64
@@ -15,7 +18,7 @@ func PolyExp(r2 []float64, c float64, p []float64) {
 		r := r2[:min(len(a), len(r2))]
 		r2 = r2[len(r):]
 		for i, v := range r {
-			a[i] = min(math.Sqrt(c*v), 800) // exp(−800) is 0, and 0·∞ is avoided
+			a[i] = min(math.Sqrt(c*v), expZero) // avoids 0·∞
 		}
 		copy(r, a[:])
 		ExpRate(r, -1)
@@ -54,10 +57,13 @@ var expTable = func() (table [1 << expBits][2]float64) {
 	return table
 }()
 
+// expLeast is the exponent above which ExpRate stays clear of subnormal numbers.
+const expLeast = -700
+
 // ExpRate replaces every v by exp(rate·v), for rate·v ≤ 0: exp(x) =
 // 2^(n/128) e^ρ with |ρ| ≤ ln 2/256, the first factor from a table and the second
-// from its series (after Tang 1989). exp is within 0.6 units in the last place
-// for x > −700, where that of package math may be off by twenty, and exp(0) is 1.
+// from its series (after Tang 1989). For x > −700 the result is within 0.6 units in the
+// last place, where that of package math may be off by twenty. exp(0) is 1.
 func ExpRate(v []float64, rate float64) {
 	const (
 		size  = 1 << expBits
@@ -67,7 +73,7 @@ func ExpRate(v []float64, rate float64) {
 	)
 	for i, x := range v {
 		x *= rate
-		if !(x > -700) {
+		if !(x > expLeast) {
 			v[i] = math.Exp(x) // NaN, 0, or close to it
 			continue
 		}

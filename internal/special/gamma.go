@@ -15,6 +15,9 @@ func Stirling(x float64) float64 {
 	return (1.0/12 - z*(1.0/360-z*(1.0/1260-z*(1.0/1680-z/1188)))) / x
 }
 
+// stirlingLeast is the least argument of Stirling and of what uses it.
+const stirlingLeast = 16
+
 // LogChoose returns log Γ(a+b+1)/(Γ(a+1)Γ(b+1)) for a, b ≥ 0. Differences of
 // large log Γ are avoided: the error is a few units of 1e−16 (|result| + 40).
 func LogChoose(a, b float64) float64 {
@@ -24,12 +27,12 @@ func LogChoose(a, b float64) float64 {
 	switch {
 	case a == 0:
 		return 0
-	case b < 16:
+	case b < stirlingLeast:
 		n, _ := math.Lgamma(a + b + 1)
 		x, _ := math.Lgamma(a + 1)
 		y, _ := math.Lgamma(b + 1)
 		return n - x - y
-	case a < 16:
+	case a < stirlingLeast:
 		x := b + 1
 		g, _ := math.Lgamma(a + 1)
 		return a*math.Log(x+a) - a + (x-0.5)*math.Log1p(a/x) + Stirling(x+a) - Stirling(x) - g
@@ -39,8 +42,18 @@ func LogChoose(a, b float64) float64 {
 		Stirling(a+b) - Stirling(a) - Stirling(b)
 }
 
-// Beta returns the regularised incomplete beta function I_x(a, b), given x
-// and 1−x of which the smaller is accurate.
+// Limits of Beta and Gamma.
+const (
+	wiseLeast     = 1e6  // least b of Wise's approximation
+	wiseErr       = 1e-9 // largest error of Wise's approximation where it is used
+	regIncReach   = 1e5  // min(a, b) up to which RegIncBeta converges whatever the other
+	regIncReachLo = 1e6  // min(a, b) up to which it converges if a + b < regIncReachHi
+	regIncReachHi = 1e7
+	gammaReach    = 1e15 // shape from which a gamma variable is Gaussian to double precision
+)
+
+// Beta returns the regularised incomplete beta function I_x(a, b) for a, b > 0, given x and
+// rest = 1 − x. The smaller of the two must be accurate. NaN gives NaN.
 func Beta(a, b, x, rest float64) float64 {
 	switch {
 	case math.IsNaN(x):
@@ -54,10 +67,10 @@ func Beta(a, b, x, rest float64) float64 {
 	}
 	var p float64
 	switch low := math.Min(a, b); {
-	case b > 1e6 && a < b && a*a*math.Sqrt(a)/24 < 1e-9*b*b:
+	case b > wiseLeast && a < b && a*a*math.Sqrt(a)/24 < wiseErr*b*b:
 		// Rare events: nearly Poisson (Wise 1950), with an error of about a^2.5/24b².
 		p = Gamma(a, -(b+(a-1)/2)*math.Log1p(-x))
-	case low < 1e5 || low < 1e6 && a+b < 1e7:
+	case low < regIncReach || low < regIncReachLo && a+b < regIncReachHi:
 		p = mathext.RegIncBeta(a, b, x)
 	default:
 		// Beyond the reach of that algorithm. Peizer and Pratt (1968), written
@@ -89,7 +102,8 @@ func likeEntropy(e float64) float64 {
 	return sum
 }
 
-// Gamma returns the regularised lower incomplete gamma function P(k, x), x ≥ 0.
+// Gamma returns the regularised lower incomplete gamma function P(k, x), k > 0, x ≥ 0. NaN
+// gives NaN.
 func Gamma(k, x float64) float64 {
 	switch {
 	case math.IsNaN(x):
@@ -100,13 +114,13 @@ func Gamma(k, x float64) float64 {
 		return 0
 	}
 	p := mathext.GammaIncReg(k, x)
-	if math.IsNaN(p) || k > 1e15 { // Gaussian
+	if math.IsNaN(p) || k > gammaReach {
 		p = NormalTail((k - x) / math.Sqrt(k))
 	}
 	return math.Max(0, math.Min(1, p))
 }
 
-// Times is xy with 0·∞ = 0.
+// Times returns xy, where 0·y is 0 for an infinite y and NaN for NaN.
 func Times(x, y float64) float64 {
 	if x == 0 && !math.IsNaN(y) {
 		return 0

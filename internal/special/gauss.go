@@ -6,23 +6,25 @@ const (
 	GaussInvSqrt2Pi = 0.39894228040143267794 // 1/√(2π)
 	gaussSqrt2Pi    = 2.50662827463100050242 // √(2π)
 	LogSqrt2Pi      = 0.91893853320467274178 // log √(2π)
-	Eps             = 0x1p-52
+	Eps             = 0x1p-52                // distance from 1 to the next number
+	pdfReach        = 39                     // NormalPDF is 0 beyond
+	gapReach        = 1e8                    // beyond, c(t) is 1/t to double precision
 )
 
-// NormalPDF returns φ(t) = exp(−t²/2)/√(2π). The rounding of t² is put back, for
-// it is the largest error in the tails.
+// NormalPDF returns φ(t) = exp(−t²/2)/√(2π). It corrects for the rounding of t², which is
+// the largest error in the tails.
 func NormalPDF(t float64) float64 {
-	if math.Abs(t) > 39 {
+	if math.Abs(t) > pdfReach {
 		return 0
 	}
 	q := t * t
 	return GaussInvSqrt2Pi * math.Exp(-q/2) * (1 - math.FMA(t, t, -q)/2)
 }
 
-// GaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, what the hazard of the
-// Gaussian has above its asymptote. It falls from √(2/π) to 1/t and is never
-// computed as a difference, so that everything about a Gaussian tail follows
-// from it to a few units in the last place:
+// GaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, the difference between the hazard of the
+// Gaussian and its asymptote t. It falls from √(2/π) at 0 and is about 1/t for large t. No
+// difference is taken, so that all functions of a Gaussian tail follow from it to a few
+// units in the last place:
 //
 //	Φ(−t) = φ(t)/(t+c)   φ(t) − tΦ(−t) = φ(t) c/(t+c)   (log Φ)''(−t) = −c(t+c)
 //
@@ -30,7 +32,7 @@ func NormalPDF(t float64) float64 {
 // points cut at degree 27; relative error 1.4e−17 before rounding. The variable
 // is that of Shepherd and Laframboise (1981), who expand erfc in it.
 func GaussGap(t float64) float64 {
-	if t > 1e8 {
+	if t > gapReach {
 		return 1 / t
 	}
 	r := 1 / (t + 4)
@@ -53,7 +55,7 @@ func GaussGap(t float64) float64 {
 	return r * math.FMA(z, math.FMA(y, d, c), math.FMA(y, b, a))
 }
 
-// NormalTail returns Φ(−t).
+// NormalTail returns Φ(−t), the probability that a standard Gaussian variable exceeds t.
 func NormalTail(t float64) float64 {
 	if t < 0 {
 		return 1 - NormalTail(-t)
@@ -61,7 +63,7 @@ func NormalTail(t float64) float64 {
 	return NormalPDF(t) / (t + GaussGap(t))
 }
 
-// NormalLogTail returns log Φ(−t).
+// NormalLogTail returns log Φ(−t) in nats, also where Φ(−t) underflows.
 func NormalLogTail(t float64) float64 {
 	if t < 0 {
 		return math.Log1p(-NormalTail(-t))
