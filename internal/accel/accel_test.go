@@ -366,8 +366,8 @@ func TestRoot(t *testing.T) {
 	check("huge values", 1e-200, 1e200, 1, 1500, func(x float64) float64 { return 1e300 * (x - 1) })
 	// A zero at either end, where the function may have either sign elsewhere.
 	for _, sign := range []float64{-1, 1} {
-		check("zero at lo", 2, 5, 2, 120, func(x float64) float64 { return sign * (x - 2) })
-		check("zero at hi", 2, 5, 5, 120, func(x float64) float64 { return sign * (x - 5) })
+		check("zero at lo", 2, 5, 2, 2, func(x float64) float64 { return sign * (x - 2) })
+		check("zero at hi", 2, 5, 5, 2, func(x float64) float64 { return sign * (x - 5) })
 	}
 	// NaN must not keep it.
 	accel.Root(func(float64) float64 { return math.NaN() }, 0, 1)

@@ -137,6 +137,9 @@ func TestBeta(t *testing.T) {
 	if special.Beta(2, 3, 0, 1) != 0 || special.Beta(2, 3, 1, 0) != 1 || !math.IsNaN(special.Beta(2, 3, math.NaN(), math.NaN())) {
 		t.Error("Beta at the ends")
 	}
+	if lo, hi := special.Beta(1e308, 1.5e308, 0.3, 0.7), special.Beta(1e308, 1.5e308, 0.45, 0.55); lo != 0 || hi != 1 {
+		t.Errorf("Beta of numbers whose sum overflows is %v and %v", lo, hi)
+	}
 	if lo, hi := special.Beta(1e300, 2e300, 0.2, 0.8), special.Beta(1e300, 2e300, 0.4, 0.6); lo != 0 || hi != 1 {
 		t.Errorf("Beta of huge numbers is %v and %v", lo, hi)
 	}
