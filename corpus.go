@@ -84,19 +84,28 @@ func (c *Corpus) Validate() error {
 		return fmt.Errorf("pgsvi: a vocabulary of %d terms has %d names: %w", c.Terms, len(c.Vocab), ErrShape)
 	}
 	for i, d := range c.Docs {
-		if len(d.Words) != len(d.Counts) {
-			return fmt.Errorf("pgsvi: document %d has %d words and %d counts: %w", i, len(d.Words), len(d.Counts), ErrShape)
+		if err := d.check(c.Terms); err != nil {
+			return fmt.Errorf("pgsvi: document %d %w", i, err)
 		}
-		if k, ok := dense.AllFinite(d.Counts); !ok {
-			return fmt.Errorf("pgsvi: document %d, word %d has count %v: %w", i, d.Words[k], d.Counts[k], ErrNotFinite)
+	}
+	return nil
+}
+
+// check returns what is wrong with d as a document over a vocabulary of so many terms. The caller
+// says of which document.
+func (d Document) check(terms int) error {
+	if len(d.Words) != len(d.Counts) {
+		return fmt.Errorf("has %d words and %d counts: %w", len(d.Words), len(d.Counts), ErrShape)
+	}
+	if k, ok := dense.AllFinite(d.Counts); !ok {
+		return fmt.Errorf("has word %d with count %v: %w", d.Words[k], d.Counts[k], ErrNotFinite)
+	}
+	for k, w := range d.Words {
+		if w < 0 || w >= terms || k > 0 && w <= d.Words[k-1] {
+			return fmt.Errorf("has word %d; words must increase and be below %d: %w", w, terms, ErrShape)
 		}
-		for k, w := range d.Words {
-			if w < 0 || w >= c.Terms || k > 0 && w <= d.Words[k-1] {
-				return fmt.Errorf("pgsvi: document %d has word %d; words must increase and be below %d: %w", i, w, c.Terms, ErrShape)
-			}
-			if !(d.Counts[k] > 0) {
-				return fmt.Errorf("pgsvi: document %d, word %d has count %v: %w", i, w, d.Counts[k], ErrParam)
-			}
+		if !(d.Counts[k] > 0) {
+			return fmt.Errorf("has word %d with count %v: %w", w, d.Counts[k], ErrParam)
 		}
 	}
 	return nil

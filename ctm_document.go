@@ -38,6 +38,22 @@ func (p *ctmPrior) set(mu, cov []float64, scratch *[]float64) bool {
 	return true
 }
 
+// load makes p the Gaussian of a saved mu and sigma.
+func (p *ctmPrior) load(mu, sigma []float64) error {
+	k := len(mu)
+	for i := range k {
+		for j := range i {
+			if sigma[i*k+j] != sigma[j*k+i] {
+				return fmt.Errorf("sigma is not symmetric at (%d, %d): %w", i, j, ErrNotPosDef)
+			}
+		}
+	}
+	if !p.set(mu, sigma, new([]float64)) || math.IsInf(p.logDet, 0) {
+		return fmt.Errorf("sigma: %w", ErrNotPosDef)
+	}
+	return nil
+}
+
 // ctmWork is the E-step of one document: q(z) = N(m, V) and the expectations under
 // it of the log-likelihood
 //

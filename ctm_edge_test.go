@@ -156,7 +156,8 @@ func TestCTMOddities(t *testing.T) {
 	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) {
 		t.Errorf("a word that is not UTF-8: %v", err)
 	}
-	if _, err := LoadCTM(strings.NewReader(`{"format":"pgsvi CTM posterior 1","topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)); !errors.Is(err, ErrParam) {
+	two := fileOf(t, ctmFile, `{"topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)
+	if _, err := LoadCTMPosterior(strings.NewReader(two)); !errors.Is(err, ErrParam) {
 		t.Errorf("probabilities that add up to 2: %v", err)
 	}
 	// An enormous count is inferred, or refused, but not wrong.

@@ -2,11 +2,16 @@ package pgsvi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Fit runs s on the model; a nil s means a Solver without options. That is ten passes in batches of 16 documents,
@@ -56,20 +61,21 @@ func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
 	return p, nil
 }
 
-// CTMStream is a correlated topic model of documents that arrive one at a time, in any
-// number and each once. It keeps the topics, μ and Σ, and nothing of the documents: each is met with
-// the prior, CTMOptions.FirstInner steps are taken, and the M-step at the end of every
-// 16 documents averages over the past. The first 256 documents are kept until the topics start from them.
-// All randomness is from a fixed seed, and the result does not depend on how the documents are handed over.
-//
-// A CTMStream is not safe for concurrent use.
-type CTMStream struct {
-	m    *CTM
-	st   *ctmStepper
-	rng  *rand.Rand
-	buf  []Document
-	seen []bool
-	n    int // documents handed over
+// CTMStream is the Stream of a correlated topic model. It keeps the topics, μ and Σ, and nothing of
+// the documents: each is met with the prior, CTMOptions.FirstInner steps are taken, and the M-step at
+// the end of every 16 documents averages over the past. The first 256 documents are kept until the
+// topics start from them. The posterior has no q(z_n). Documents cannot be removed.
+type CTMStream = Stream[Document, *CTMPosterior]
+
+// ctmStream is the engine of a CTMStream.
+type ctmStream struct {
+	m     *CTM        // without documents
+	st    *ctmStepper // nil until the topics start
+	pcg   *rand.PCG
+	buf   []Document // with words; since the last step
+	seen  []bool     // whether a term has occurred
+	docs  int        // in the posterior or in buf, those without words included
+	items int        // handed over
 }
 
 // ctmWarmUp is the number of documents from which the topics of a stream start.
@@ -87,19 +93,19 @@ func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CTMStream{m: m, rng: rand.New(rand.NewPCG(seed1, seed2)), seen: make([]bool, terms)}, nil
+	return &CTMStream{&ctmStream{m: m, pcg: rand.NewPCG(seed1, seed2), seen: make([]bool, terms)}}, nil
 }
 
-// Len returns the number of documents that the stream was given.
-func (s *CTMStream) Len() int { return s.n }
+func (s *ctmStream) len() int { return s.docs }
 
-// Add adds a document, which it copies. The error names the number of the document, and wraps what Corpus.Validate returns, upon which
-// the document is left out, or is that of ctmStepper.Step, upon which the documents since the last step are.
-func (s *CTMStream) Add(d Document) error {
-	if err := (&Corpus{Docs: []Document{d}, Terms: s.m.terms}).Validate(); err != nil {
-		return fmt.Errorf("pgsvi: document %d of the stream: %w", s.n, err)
+func (s *ctmStream) given() int { return s.items }
+
+func (s *ctmStream) add(d Document) error {
+	s.items++
+	if err := d.check(s.m.terms); err != nil {
+		return fmt.Errorf("document %d of the stream %w", s.items-1, err)
 	}
-	s.n++
+	s.docs++
 	if len(d.Words) == 0 {
 		return nil // of which nothing is learnt
 	}
@@ -114,63 +120,50 @@ func (s *CTMStream) Add(d Document) error {
 }
 
 // flush learns from the documents in the buffer.
-func (s *CTMStream) flush() error {
+func (s *ctmStream) flush() error {
 	all := s.buf
 	s.buf = nil
 	model := *s.m
 	model.docs = all
+	rng := rand.New(s.pcg)
 	if s.st == nil {
-		s.st = newCTMStepper(&model, s.rng)
+		s.st = newCTMStepper(&model, rng)
 	}
-	s.st.docs = float64(s.n)
+	s.st.docs = float64(s.docs)
 	s.st.m, s.st.visited = &model, make([]bool, len(all))
 	index := make([]int, len(all))
 	for i := range index {
 		index[i] = i
 	}
 	for batch := range slices.Chunk(index, ctmBatch) {
-		if _, err := s.st.Step(context.Background(), &Env{Rng: s.rng}, batch, math.Inf(1)); err != nil {
-			return fmt.Errorf("pgsvi: documents %d to %d of the stream: %w", s.n-len(all), s.n-1, err)
+		if _, err := s.st.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
+			lost := len(all) - batch[0]
+			s.docs -= lost
+			return fmt.Errorf("the last %d documents with words of the %d of the stream: %w", lost, s.items, err)
 		}
 	}
 	return nil
 }
 
-// AddAll adds documents until there are no more. It returns the first error, that of ctx, of
-// docs or of Add; documents before it are in the posterior.
-func (s *CTMStream) AddAll(ctx context.Context, docs iter.Seq2[Document, error]) error {
-	for d, err := range docs {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("pgsvi: canceled after %d documents: %w", s.n, context.Cause(ctx))
-		}
-		if err := s.Add(d); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *ctmStream) removeAll(context.Context, iter.Seq2[Document, error]) error {
+	return fmt.Errorf("pgsvi: documents cannot be removed from a CTMStream, which keeps nothing of them: %w", errors.ErrUnsupported)
 }
 
-// Posterior returns the posterior of all documents so far, without any q(z_n). It steps first for the documents since
-// the last step, so that calling it shortens a batch. The error is that of Add, or wraps ErrEmpty if no document
-// had a word.
-func (s *CTMStream) Posterior() (*CTMPosterior, error) {
+// posterior steps for the documents in the buffer with a copy of the stream.
+func (s *ctmStream) posterior() (*CTMPosterior, error) {
 	if !slices.Contains(s.seen, true) {
-		return nil, fmt.Errorf("pgsvi: no document of the stream has words: %w", ErrEmpty)
-	}
-	if s.st == nil { // too few to start from for good
-		early := &CTMStream{m: s.m, rng: rand.New(rand.NewPCG(seed1, seed2)), seen: s.seen, n: s.n, buf: s.buf}
-		if err := early.flush(); err != nil {
-			return nil, err
-		}
-		return early.Posterior()
+		return nil, fmt.Errorf("no document of the stream has words: %w", ErrEmpty)
 	}
 	if len(s.buf) > 0 {
-		if err := s.flush(); err != nil {
+		pcg := *s.pcg
+		ahead := &ctmStream{m: s.m, pcg: &pcg, buf: s.buf, seen: s.seen, docs: s.docs, items: s.items}
+		if s.st != nil {
+			ahead.st = s.st.clone()
+		}
+		if err := ahead.flush(); err != nil {
 			return nil, err
 		}
+		s = ahead
 	}
 	p, err := s.st.m.Posterior(s.st)
 	if err != nil {
@@ -178,4 +171,87 @@ func (s *CTMStream) Posterior() (*CTMPosterior, error) {
 	}
 	p.seen = slices.Clone(s.seen)
 	return p, nil
+}
+
+// ctmStreamFile is the file of a CTMStream.
+var ctmStreamFile = save.Kind{Name: "CTMStream", Version: 1}
+
+// savedCTMStream is a ctmStream as JSON.
+type savedCTMStream struct {
+	Terms   int              `json:"terms"`
+	Topics  int              `json:"topics"`
+	Options CTMOptions       `json:"options"`         // but for Topics,
+	Start   []float64        `json:"start,omitempty"` // which are here, row by row, unless State is
+	Rng     []byte           `json:"rng"`             // a rand.PCG
+	Docs    int              `json:"docs"`
+	Items   int              `json:"items"`
+	Seen    []bool           `json:"seen"`
+	Buffer  []Document       `json:"buffer"`
+	State   *savedCTMStepper `json:"state,omitempty"`
+}
+
+func (s *ctmStream) save(w io.Writer) error {
+	rng, err := s.pcg.MarshalBinary()
+	if err != nil {
+		return prefixed(err)
+	}
+	saved := &savedCTMStream{Terms: s.m.terms, Topics: s.m.k, Options: s.m.opt, Rng: rng, Docs: s.docs, Items: s.items, Seen: s.seen, Buffer: s.buf}
+	saved.Options.Topics = nil
+	switch st := s.st; {
+	case st != nil:
+		saved.State = st.save()
+	case s.m.opt.Topics != nil:
+		saved.Start = mat.DenseCopyOf(s.m.opt.Topics).RawMatrix().Data
+	}
+	return saveTo(w, ctmStreamFile, saved)
+}
+
+// LoadCTMStream reads what Save of a CTMStream has written, which must be all of r. The stream
+// goes on as the one that was saved would have, to the last bit. The error wraps ErrFile if r has no
+// such file, or one that is damaged or of a newer release, or whose numbers make no stream. A
+// failure of r is wrapped as it is.
+func LoadCTMStream(r io.Reader) (*CTMStream, error) {
+	return loadFrom(r, ctmStreamFile, (*savedCTMStream).load)
+}
+
+func (s *savedCTMStream) load() (*CTMStream, error) {
+	k, terms := s.Topics, s.Terms
+	if k < 1 || terms < 1 || len(s.Seen) != terms || s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
+		s.Items < s.Docs || s.Docs < len(s.Buffer) {
+		return nil, fmt.Errorf("%d topics and %d terms, %d known, with %d starting probabilities and %d documents, %d of them waiting, of %d: %w", k, terms, len(s.Seen), len(s.Start), s.Docs, len(s.Buffer), s.Items, ErrShape)
+	}
+	opt := s.Options
+	if s.Start != nil {
+		opt.Topics = mat.NewDense(k, terms, s.Start)
+	}
+	if !opt.Forget {
+		return nil, fmt.Errorf("a stream that does not forget: %w", ErrParam)
+	}
+	m, err := newCTM(terms, k, &opt)
+	if err != nil {
+		return nil, err
+	}
+	t := &ctmStream{m: m, pcg: new(rand.PCG), buf: s.Buffer, seen: s.Seen, docs: s.Docs, items: s.Items}
+	if err := t.pcg.UnmarshalBinary(s.Rng); err != nil {
+		return nil, err
+	}
+	for i, d := range s.Buffer {
+		if err := d.check(terms); err != nil {
+			return nil, fmt.Errorf("waiting document %d %w", i, err)
+		}
+		if len(d.Words) == 0 {
+			return nil, fmt.Errorf("waiting document %d has no words: %w", i, ErrEmpty)
+		}
+		for _, v := range d.Words {
+			if !s.Seen[v] {
+				return nil, fmt.Errorf("waiting document %d has word %d, which is not among those seen: %w", i, v, ErrParam)
+			}
+		}
+	}
+	if s.State != nil {
+		t.st, err = s.State.load(m)
+	} else if len(s.Buffer) == 0 && slices.Contains(s.Seen, true) {
+		err = fmt.Errorf("words without documents: %w", ErrShape)
+	}
+	return &CTMStream{t}, err
 }

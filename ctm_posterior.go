@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,10 +8,10 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -476,9 +475,11 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	return h, nil
 }
 
-// savedCTM is a CTMPosterior as JSON. Numbers round-trip to the last bit.
+// ctmFile is the file of a CTMPosterior.
+var ctmFile = save.Kind{Name: "CTMPosterior", Version: 1}
+
+// savedCTM is a CTMPosterior as JSON.
 type savedCTM struct {
-	Format      string         `json:"format"`
 	Topics      int            `json:"topics"`
 	Terms       int            `json:"terms"`
 	Vocab       []string       `json:"vocab,omitempty"`
@@ -492,36 +493,30 @@ type savedCTM struct {
 	Docs        [][]float64    `json:"docs"` // m, and V⁻¹ row by row up to the diagonal, or its diagonal
 }
 
-const savedCTMFormat = "pgsvi CTM posterior 1"
-
-// Save writes p as JSON, from which LoadCTM makes the same posterior. The error is that of w, or wraps
-// ErrParam if a word of the vocabulary is not UTF-8, which JSON is.
+// Save writes p, from which LoadCTMPosterior makes the same posterior, to the last bit: a line
+// that names the kind of file, JSON, and a checksum. The error is that of w, or wraps ErrParam if a
+// word of the vocabulary is not UTF-8, which JSON is.
 func (p *CTMPosterior) Save(w io.Writer) error {
-	for v, word := range p.vocab {
-		if !utf8.ValidString(word) {
-			return fmt.Errorf("pgsvi: word %d of the vocabulary, %q, is not UTF-8: %w", v, word, ErrParam)
-		}
+	if err := checkText("word", p.vocab); err != nil {
+		return err
 	}
-	return json.NewEncoder(w).Encode(savedCTM{Format: savedCTMFormat, Topics: p.k, Terms: p.terms, Vocab: p.vocab,
+	return saveTo(w, ctmFile, &savedCTM{Topics: p.k, Terms: p.terms, Vocab: p.vocab,
 		Expectation: p.opt.Expectation, Diagonal: p.opt.Diagonal, Samples: p.opt.Samples,
 		Beta: p.beta, Mu: p.prior.mu, Sigma: p.prior.cov, Seen: p.seen, Docs: p.docs})
 }
 
-// LoadCTM reads what CTMPosterior.Save has written. The error wraps ErrParam if it is
-// not such a file or an option or a probability is out of range, ErrShape if its lengths disagree,
-// ErrNotFinite or ErrNotPosDef if its numbers make no posterior.
-func LoadCTM(r io.Reader) (*CTMPosterior, error) {
-	var s savedCTM
-	if err := json.NewDecoder(r).Decode(&s); err != nil {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved topic model: %w", ErrParam, err)
-	}
-	if s.Format != savedCTMFormat {
-		return nil, fmt.Errorf("pgsvi: not a saved topic model: format %q, want %q: %w", s.Format, savedCTMFormat, ErrParam)
-	}
+// LoadCTMPosterior reads what CTMPosterior.Save has written, which must be all of r. The error wraps
+// ErrFile if r has no such file, or one that is damaged or of a newer release, or whose numbers make
+// no posterior. A failure of r is wrapped as it is.
+func LoadCTMPosterior(r io.Reader) (*CTMPosterior, error) {
+	return loadFrom(r, ctmFile, (*savedCTM).load)
+}
+
+func (s *savedCTM) load() (*CTMPosterior, error) {
 	k := s.Topics
 	if k < 1 || s.Terms < 1 || len(s.Mu) != k || len(s.Sigma)%k != 0 || len(s.Sigma)/k != k ||
 		len(s.Beta)%k != 0 || len(s.Beta)/k != s.Terms || len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
-		return nil, fmt.Errorf("pgsvi: saved topic model of %d topics and %d terms has %d, %d, %d, %d and %d elements in beta, mu, sigma, seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen), len(s.Vocab), ErrShape)
+		return nil, fmt.Errorf("%d topics and %d terms with %d, %d, %d, %d and %d elements in beta, mu, sigma, seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen), len(s.Vocab), ErrShape)
 	}
 	opt := &CTMOptions{Expectation: s.Expectation, Diagonal: s.Diagonal, Samples: s.Samples}
 	m, err := newCTM(s.Terms, k, opt)
@@ -529,50 +524,35 @@ func LoadCTM(r io.Reader) (*CTMPosterior, error) {
 		return nil, err
 	}
 	p := &CTMPosterior{k: k, terms: s.Terms, vocab: s.Vocab, opt: m.opt, beta: s.Beta, seen: s.Seen, docs: s.Docs}
-	for name, x := range map[string][]float64{"beta": s.Beta, "mu": s.Mu, "sigma": s.Sigma} {
-		if i, ok := dense.AllFinite(x); !ok { // JSON has no NaN, but 1e999
-			return nil, fmt.Errorf("pgsvi: saved %s %d is %v: %w", name, i, x[i], ErrNotFinite)
-		}
-	}
 	sum := make([]float64, k)
 	for i, b := range s.Beta {
 		if !(b > 0 && b <= 1) {
-			return nil, fmt.Errorf("pgsvi: saved probability of term %d in topic %d is %v: %w", i/k, i%k, b, ErrParam)
+			return nil, fmt.Errorf("probability of term %d in topic %d is %v: %w", i/k, i%k, b, ErrParam)
 		}
 		sum[i%k] += b
 	}
 	for j, total := range sum {
-		if math.Abs(total-1) > 1e-6 {
-			return nil, fmt.Errorf("pgsvi: the saved probabilities of topic %d add up to %v: %w", j, total, ErrParam)
+		if math.Abs(total-1) > topicSumTol {
+			return nil, fmt.Errorf("the probabilities of topic %d add up to %v: %w", j, total, ErrParam)
 		}
 	}
-	for i := range k {
-		for j := range i {
-			if s.Sigma[i*k+j] != s.Sigma[j*k+i] {
-				return nil, fmt.Errorf("pgsvi: saved sigma is not symmetric at (%d, %d): %w", i, j, ErrNotPosDef)
-			}
-		}
+	if err := p.prior.load(s.Mu, s.Sigma); err != nil {
+		return nil, err
 	}
-	if !p.prior.set(s.Mu, s.Sigma, new([]float64)) {
-		return nil, fmt.Errorf("pgsvi: saved sigma: %w", ErrNotPosDef)
-	}
-	w := newCTMWork(k, p.inferOptions(0))
+	w := newCTMWork(k, &CTMOptions{Expectation: CTMDelta, Diagonal: m.opt.diagonal()}) // which has no points
 	for n, d := range s.Docs {
 		if d == nil {
 			continue
 		}
 		if len(d) != ctmState(k, w.diag) {
-			return nil, fmt.Errorf("pgsvi: saved document %d has %d numbers, want %d: %w", n, len(d), ctmState(k, w.diag), ErrShape)
-		}
-		if i, ok := dense.AllFinite(d); !ok {
-			return nil, fmt.Errorf("pgsvi: saved document %d has %v: %w", n, d[i], ErrNotFinite)
+			return nil, fmt.Errorf("document %d has %d numbers, want %d: %w", n, len(d), ctmState(k, w.diag), ErrShape)
 		}
 		if !w.load(d) {
-			return nil, fmt.Errorf("pgsvi: saved document %d: %w", n, ErrNotPosDef)
+			return nil, fmt.Errorf("document %d: %w", n, ErrNotPosDef)
 		}
-	}
-	if math.IsInf(p.prior.logDet, 0) {
-		return nil, fmt.Errorf("pgsvi: saved sigma: %w", ErrNotPosDef)
 	}
 	return p, nil
 }
+
+// topicSumTol is how far the saved probabilities of a topic may add up to other than 1, for rounding.
+const topicSumTol = 1e-6

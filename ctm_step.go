@@ -277,7 +277,7 @@ func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[s.order[i]], t, seed) })
 	for i := range s.used {
 		if slot := &s.slots[i]; slot.err != nil {
-			return fmt.Errorf("pgsvi: document %d: %w", slot.doc, slot.err)
+			return fmt.Errorf("document %d: %w", slot.doc, slot.err)
 		}
 	}
 	rho := math.Pow(ctmDelay+float64(s.steps), -ctmDecay)
@@ -313,7 +313,7 @@ func (s *ctmStepper) updatePrior(rho, size float64) error {
 		s.next.addScaled(change, &s.slots[i].change)
 	}
 	if !s.next.prior(&s.prior, orDefault(s.m.opt.PseudoDocs, ctmPseudoDocs), &s.chol) {
-		return fmt.Errorf("pgsvi: Sigma after the documents of the batch; use a smaller step size or more PseudoDocs: %w", ErrNotPosDef)
+		return fmt.Errorf("Sigma after the documents of the batch; use a smaller step size or more PseudoDocs: %w", ErrNotPosDef)
 	}
 	s.sums, s.next = s.next, s.sums
 	return nil
@@ -419,7 +419,7 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 	var sum, variance float64
 	for i := range n {
 		if math.IsNaN(values[i]) {
-			return Evaluation{}, fmt.Errorf("pgsvi: ELBO of document %d: %w", i, ErrNotFinite)
+			return Evaluation{}, fmt.Errorf("ELBO of document %d: %w", i, ErrNotFinite)
 		}
 		sum += values[i]
 		variance += values[n+i]
@@ -430,4 +430,57 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 		e.ELBOErr = known(math.Sqrt(variance))
 	}
 	return e, nil
+}
+
+// clone returns a stepper that goes on as s does, of a model that forgets its documents. It has the
+// scratch of s, so that only one of them may be in use at a time.
+func (s *ctmStepper) clone() *ctmStepper {
+	c := &ctmStepper{m: s.m, docs: s.docs, topics: s.topics, steps: s.steps, works: s.works, slots: s.slots, slotOf: s.slotOf}
+	c.prior = ctmPrior{slices.Clone(s.prior.mu), slices.Clone(s.prior.cov), slices.Clone(s.prior.prec), s.prior.logDet}
+	c.topics.stat, c.topics.sum, c.topics.inv = slices.Clone(s.topics.stat), slices.Clone(s.topics.sum), slices.Clone(s.topics.inv)
+	c.sums = ctmSums{s.sums.count, slices.Clone(s.sums.m), slices.Clone(s.sums.v)}
+	return c
+}
+
+// savedCTMStepper is a ctmStepper of a CTMStream between two steps.
+type savedCTMStepper struct {
+	Steps  int       `json:"steps"`
+	Mu     []float64 `json:"mu"`
+	Sigma  []float64 `json:"sigma"` // row by row
+	Count  float64   `json:"count"`
+	SumM   []float64 `json:"sumM"`
+	SumV   []float64 `json:"sumV"`
+	Scale  float64   `json:"scale"`
+	Stat   []float64 `json:"stat"`   // term by term
+	Totals []float64 `json:"totals"` // of Stat, topic by topic
+}
+
+// save returns s as it is saved.
+func (s *ctmStepper) save() *savedCTMStepper {
+	t := &s.topics
+	return &savedCTMStepper{s.steps, s.prior.mu, s.prior.cov, s.sums.count, s.sums.m, s.sums.v, t.scale, t.stat, t.sum}
+}
+
+// load returns the stepper of m.
+func (s *savedCTMStepper) load(m *CTM) (*ctmStepper, error) {
+	k, terms := m.k, m.terms
+	if s.Steps < 0 || len(s.Mu) != k || len(s.Sigma) != k*k || len(s.SumM) != k || len(s.SumV) != k*k || len(s.Totals) != k ||
+		len(s.Stat)%k != 0 || len(s.Stat)/k != terms {
+		return nil, fmt.Errorf("%d topics and %d terms with %d, %d, %d, %d, %d and %d elements in mu, sigma, sumM, sumV, totals and stat: %w", k, terms, len(s.Mu), len(s.Sigma), len(s.SumM), len(s.SumV), len(s.Totals), len(s.Stat), ErrShape)
+	}
+	st := &ctmStepper{m: m, steps: s.Steps, slotOf: map[int]int{}, sums: ctmSums{s.Count, s.SumM, s.SumV}}
+	if err := st.prior.load(s.Mu, s.Sigma); err != nil {
+		return nil, err
+	}
+	st.topics = ctmTopics{k: k, terms: terms, smooth: orDefault(m.opt.TopicPrior, ctmTopicPrior), scale: s.Scale, stat: s.Stat, sum: s.Totals, inv: make([]float64, k)}
+	if i := slices.IndexFunc(s.Stat, func(x float64) bool { return x < 0 }); i >= 0 || !(s.Scale > 0) || !(s.Count >= 0) {
+		return nil, fmt.Errorf("negative statistics, %v documents or scale %v: %w", s.Count, s.Scale, ErrParam)
+	}
+	st.topics.normalise()
+	for j, x := range st.topics.inv {
+		if !(x > 0) || math.IsInf(x, 0) {
+			return nil, fmt.Errorf("words of topic %d: %v: %w", j, s.Totals[j], ErrParam)
+		}
+	}
+	return st, nil
 }

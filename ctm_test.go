@@ -765,7 +765,7 @@ func TestCTMSave(t *testing.T) {
 		c.Docs[2] = Document{}
 		p, _ := fitCTM(t, c, 3, &o, nil)
 		text := saved(t, p)
-		q, err := LoadCTM(strings.NewReader(text))
+		q, err := LoadCTMPosterior(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -780,14 +780,14 @@ func TestCTMSave(t *testing.T) {
 		if err != nil || a.ELBO() != b.ELBO() {
 			t.Errorf("Infer of a loaded model: ELBO %v, want %v, %v", b.ELBO(), a.ELBO(), err)
 		}
-		// Whatever happens to a file, there is a model or an error.
+		// Whatever is in a file, there is a model or an error.
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 300 {
-			b := []byte(text)
+			b := []byte(bodyOf(t, ctmFile, text))
 			for range 1 + rng.IntN(3) {
 				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]
 			}
-			if q, err := LoadCTM(bytes.NewReader(b)); err == nil {
+			if q, err := LoadCTMPosterior(strings.NewReader(fileOf(t, ctmFile, string(b)))); err == nil {
 				if _, err := q.Infer(c.Docs[0]); err != nil && !errors.Is(err, ErrNotPosDef) {
 					t.Error(err)
 				}
@@ -798,13 +798,13 @@ func TestCTMSave(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", ErrParam}, {"{}", ErrParam}, {`{"format":"pgsvi CTM posterior 1"}`, ErrShape},
-		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[-1],"seen":[true]}`, ErrNotPosDef},
-		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[2],"mu":[0],"sigma":[1],"seen":[true]}`, ErrParam},
-		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1]]}`, ErrShape},
-		{`{"format":"pgsvi CTM posterior 1","topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`, ErrNotPosDef},
+		{"", ErrFile}, {"{}", ErrShape},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[-1],"seen":[true]}`, ErrNotPosDef},
+		{`{"topics":1,"terms":1,"beta":[2],"mu":[0],"sigma":[1],"seen":[true]}`, ErrParam},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1]]}`, ErrShape},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`, ErrNotPosDef},
 	} {
-		if _, err := LoadCTM(strings.NewReader(s.text)); !errors.Is(err, s.want) {
+		if _, err := LoadCTMPosterior(strings.NewReader(fileOf(t, ctmFile, s.text))); !errors.Is(err, s.want) || !errors.Is(err, ErrFile) {
 			t.Errorf("%s: %v, want %v", s.text, err, s.want)
 		}
 	}

@@ -26,6 +26,10 @@ var (
 	ErrNoProx = errors.New("no proximal step")
 	// ErrNoEstimator reports an estimator that cannot handle the integrand or the family.
 	ErrNoEstimator = errors.New("estimator does not apply")
+	// ErrFile reports a file that a Load function cannot read: one of another kind or of a newer
+	// release, one that is cut short or damaged, or one whose contents make no value of the
+	// kind. The message names the kind and says what to do.
+	ErrFile = errors.New("damaged or foreign file")
 	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
 	ErrDiverged = errors.New("diverged")
 )

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
@@ -317,4 +318,155 @@ func splitPoint(cell string, number bool) (whole, part int) {
 		return at, n - at
 	}
 	return n, 0
+}
+
+// glmFile is the file of a GLMPosterior.
+var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
+
+// savedGLM is a GLMPosterior as JSON: its weights with the prior that they had.
+type savedGLM struct {
+	Likelihood save.Value `json:"likelihood"`
+	Names      []string   `json:"names"` // of the weights
+	Intercept  bool       `json:"intercept"`
+	Rows       int        `json:"rows"`
+	Mean       []float64  `json:"mean"`
+	Cov        savedCov   `json:"covariance"`
+	Prior      savedPrior `json:"prior"`
+}
+
+// savedCov is one of the forms of a weightCov.
+type savedCov struct {
+	Full     []float64     `json:"precision,omitempty"` // V⁻¹, lower triangle, row by row
+	Diagonal []float64     `json:"variances,omitempty"` // a diagonal V
+	Dual     *savedDual    `json:"dual,omitempty"`
+	LowRank  *savedLowRank `json:"lowrank,omitempty"`
+}
+
+// savedLowRank is a lowRankCov.
+type savedLowRank struct {
+	Rank int       `json:"rank"`
+	D    []float64 `json:"d"`
+	U    []float64 `json:"u"` // row by row
+}
+
+// savedDual is a dualCov: the rows of the data and their sites.
+type savedDual struct {
+	savedRows
+	Gamma []float64 `json:"gamma"`
+}
+
+// Save writes p, from which LoadGLMPosterior makes a posterior with the same predictions, to
+// the last bit, which can be updated as p can: a line that names the kind of file, JSON, and
+// a checksum. A full covariance takes D²/2 numbers; that of more weights than rows, if there
+// are more than 2000 weights, takes the data as well. The error is that of w, or wraps ErrParam
+// if the name of a weight is not UTF-8, or if the likelihood is of a type that Register was not
+// told of, or that encoding/json does not write and read.
+func (p *GLMPosterior) Save(w io.Writer) error {
+	if err := checkText("the name of weight", p.names); err != nil {
+		return err
+	}
+	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.save()}
+	switch c := p.cov.(type) {
+	case *fullCov:
+		s.Cov.Full = dense.PackLower(c.s.p, p.Dim())
+	case diagCov:
+		s.Cov.Diagonal = c
+	case *dualCov:
+		s.Cov.Dual = &savedDual{c.x.save(), c.gamma}
+	case *lowRankCov:
+		s.Cov.LowRank = &savedLowRank{c.rank, c.d, c.u}
+	default:
+		return fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
+	}
+	var err error
+	if s.Likelihood, err = saveValue(p.lik); err != nil {
+		return err
+	}
+	return saveTo(w, glmFile, s)
+}
+
+// LoadGLMPosterior reads what GLMPosterior.Save has written, which must be all of r, and
+// factorises its covariance anew, in about D³/3 operations for a full one. The error wraps ErrFile
+// if r has no such file, or one that is damaged or of a newer release, or whose numbers make no
+// posterior; it wraps ErrParam as well if the likelihood is of a type that Register was not told
+// of. A failure of r is wrapped as it is.
+func LoadGLMPosterior(r io.Reader) (*GLMPosterior, error) {
+	return loadFrom(r, glmFile, (*savedGLM).load)
+}
+
+func (s *savedGLM) load() (*GLMPosterior, error) {
+	d := len(s.Names)
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 {
+		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
+	}
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	if err != nil {
+		return nil, err
+	}
+	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept}}
+	if p.prior, err = s.Prior.load(); err != nil {
+		return nil, err
+	}
+	if p.cov, err = s.Cov.load(p.prior); err != nil {
+		return nil, err
+	}
+	p.opt.Covariance = covarianceOf(p.cov)
+	return p, nil
+}
+
+func (s *savedCov) load(prior *weightPrior) (weightCov, error) {
+	d := len(prior.mean)
+	switch {
+	case s.Full != nil:
+		w, err := loadPrecision(s.Full, d, "precision")
+		return &fullCov{s: w}, err
+	case s.Dual != nil:
+		return s.Dual.load(prior)
+	case s.LowRank != nil:
+		return s.LowRank.load(d)
+	case s.Diagonal != nil:
+		return diagCov(s.Diagonal), checkDiagonal(s.Diagonal, d, "variance")
+	}
+	return nil, fmt.Errorf("no covariance: %w", ErrShape)
+}
+
+func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
+	if len(s.Gamma) == 0 {
+		return nil, fmt.Errorf("sites of no rows: %w", ErrShape)
+	}
+	x, err := s.savedRows.load(len(s.Gamma), len(prior.mean))
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{x: x, prior: *prior, names: make([]string, x.cols)}
+	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(dense.Sites)}
+	if !c.fac.Factor(l.gram(), x.rows, s.Gamma) {
+		return nil, fmt.Errorf("covariance: %w", ErrNotPosDef)
+	}
+	c.fac.C = nil // K is not needed any more
+	return c, nil
+}
+
+func (s *savedLowRank) load(d int) (weightCov, error) {
+	if err := checkDiagonal(s.D, d, "unique precision"); err != nil {
+		return nil, err
+	}
+	if s.Rank < 1 || s.Rank > d || len(s.U) != d*s.Rank {
+		return nil, fmt.Errorf("precision of %d weights and rank %d with %d factors: %w", d, s.Rank, len(s.U), ErrShape)
+	}
+	c := newLowRankCov(d, s.Rank)
+	copy(c.d, s.D)
+	copy(c.u, s.U)
+	v := make([]float64, d)
+	ok := c.factor()
+	if c.diag(v); ok {
+		_, ok = dense.AllFinite(v)
+	}
+	for _, x := range v {
+		ok = ok && x >= 0
+	}
+	if !ok {
+		return nil, fmt.Errorf("precision of low rank: %w", ErrNotPosDef)
+	}
+	return c, nil
 }

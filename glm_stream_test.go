@@ -104,7 +104,7 @@ func TestStreamCorpus(t *testing.T) {
 		_, res := fitGLM(t, g, nil)
 		_, cols := c.x.Dims()
 		s := newStream(t, cols, c.lik, c.opt)
-		s.size = 16
+		s.engine.(*glmStream).size = 16
 		if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -276,7 +276,7 @@ func TestStreamErrors(t *testing.T) {
 		}
 		n := s.Len()
 		err := s.Add(c.row)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), fmt.Sprintf("row %d", s.seen-1)) {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), fmt.Sprintf("row %d", s.engine.given()-1)) {
 			t.Errorf("%+v: %v, want %v", c.row, err, c.want)
 		}
 		if s.Len() != n {
@@ -458,6 +458,6 @@ func TestStreamLastBlock(t *testing.T) {
 	if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
 		t.Fatal(err)
 	}
-	s.block.pace = pace{measured: true} // as if nothing had been left before
+	s.engine.(*glmStream).block.pace = pace{measured: true} // as if nothing had been left before
 	checkApart(t, "one block", streamPosterior(t, s), best, 1e-3)
 }

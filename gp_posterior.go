@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -240,10 +239,12 @@ func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	return nil
 }
 
+// gpFile is the file of a GPPosterior.
+var gpFile = save.Kind{Name: "GPPosterior", Version: 1}
+
 // savedGP is a GPPosterior as JSON: the inputs, what they were modelled with,
-// and q in site form. Numbers round-trip to the last bit.
+// and q in site form.
 type savedGP struct {
-	Format     string     `json:"format"`
 	Rows       int        `json:"rows"`
 	Cols       int        `json:"cols"`
 	Kernel     save.Value `json:"kernel"`
@@ -256,14 +257,13 @@ type savedGP struct {
 	V          []float64  `json:"v"`
 }
 
-const savedGPFormat = "pgsvi GP posterior 1"
-
-// Save writes p as JSON, from which LoadGPPosterior makes a posterior with the
-// same predictions. The error is that of w, or wraps ErrParam if the kernel or
-// the likelihood is of a type that Register was not told of.
+// Save writes p, from which LoadGPPosterior makes a posterior with the same predictions,
+// to the last bit: a line that names the kind of file, JSON, and a checksum. The error is
+// that of w, or wraps ErrParam if the kernel or the likelihood is of a type that Register was
+// not told of, or that encoding/json does not write and read.
 func (p *GPPosterior) Save(w io.Writer) error {
 	rows, cols := p.x.Dims()
-	s := savedGP{Format: savedGPFormat, Rows: rows, Cols: cols, Jitter: p.jitter,
+	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,
 		X: p.x.RawMatrix().Data, Gamma: p.gamma, A: p.a, M: p.m, V: p.v}
 	var err error
 	if s.Kernel, err = saveValue(p.kernel); err != nil {
@@ -272,57 +272,38 @@ func (p *GPPosterior) Save(w io.Writer) error {
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
 		return err
 	}
-	return json.NewEncoder(w).Encode(s)
+	return saveTo(w, gpFile, s)
 }
 
-// LoadGPPosterior reads what Save has written and factorises its covariance
-// anew, in about N³/3 operations. The error wraps ErrParam if it is not such a
-// file, ErrShape if its lengths disagree, ErrNotFinite or ErrNotPosDef if its
-// numbers make no posterior.
+// LoadGPPosterior reads what GPPosterior.Save has written, which must be all of r, and
+// factorises its covariance anew, in about N³/3 operations. The error wraps ErrFile if
+// r has no such file, or one that is damaged or of a newer release, or whose numbers make no
+// posterior; it wraps ErrParam as well if the kernel or the likelihood is of a type that
+// Register was not told of. A failure of r is wrapped as it is.
 func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
-	var s savedGP
-	if err := json.NewDecoder(r).Decode(&s); err != nil {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: %w", ErrParam, err)
-	}
-	if s.Format != savedGPFormat {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: format %q, want %q", ErrParam, s.Format, savedGPFormat)
-	}
+	return loadFrom(r, gpFile, (*savedGP).load)
+}
+
+func (s *savedGP) load() (*GPPosterior, error) {
 	n := s.Rows
 	if n < 1 || s.Cols < 1 || len(s.X)%n != 0 || len(s.X)/n != s.Cols ||
 		len(s.Gamma) != n || len(s.A) != n || len(s.M) != n || len(s.V) != n {
-		return nil, fmt.Errorf("pgsvi: %w: saved posterior of %d rows and %d columns has %d inputs and %d, %d, %d, %d site parameters and marginals", ErrShape, n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V))
+		return nil, fmt.Errorf("%d rows and %d columns with %d inputs and %d, %d, %d, %d site parameters and marginals: %w", n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V), ErrShape)
 	}
-	kernel, err := loadValue(s.Kernel)
+	kernel, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
 	if err != nil {
 		return nil, err
 	}
-	lik, err := loadValue(s.Likelihood)
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
 		return nil, err
-	}
-	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), terms: &terms{y: make([]float64, n)}}
-	var isKernel, isLik bool
-	g.kernel, isKernel = kernel.(Kernel)
-	g.terms.lik, isLik = lik.(Likelihood)
-	if !isKernel || !isLik {
-		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a kernel and a %s for a likelihood", ErrParam, s.Kernel.Type, s.Likelihood.Type)
-	}
-	if err := checkKernel(g.kernel, s.Cols); err != nil {
-		return nil, err
-	}
-	if err := checkLikelihood(g.terms.lik); err != nil {
-		return nil, err
-	}
-	for name, x := range map[string][]float64{"input": s.X, "gamma": s.Gamma, "a": s.A, "mean": s.M, "variance": s.V} {
-		if i, ok := dense.AllFinite(x); !ok { // JSON has no NaN, but 1e999
-			return nil, fmt.Errorf("pgsvi: %w: saved %s %d is %v", ErrNotFinite, name, i, x[i])
-		}
 	}
 	for i, v := range s.V {
-		if !(v >= 0) || math.IsInf(s.Gamma[i], 0) {
-			return nil, fmt.Errorf("pgsvi: %w: saved variance %d is %v", ErrParam, i, v)
+		if !(v >= 0) {
+			return nil, fmt.Errorf("variance %d is %v: %w", i, v, ErrParam)
 		}
 	}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &terms{lik: lik, y: make([]float64, n)}}
 	k, err := g.gram()
 	if err != nil {
 		return nil, err

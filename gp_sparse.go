@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -409,9 +408,11 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 	}
 }
 
-// savedSparseGP is a SparseGPPosterior as JSON. Numbers round-trip to the last bit.
+// sparseGPFile is the file of a SparseGPPosterior.
+var sparseGPFile = save.Kind{Name: "SparseGPPosterior", Version: 1}
+
+// savedSparseGP is a SparseGPPosterior as JSON.
 type savedSparseGP struct {
-	Format     string     `json:"format"`
 	Rows       int        `json:"rows"`
 	Rank       int        `json:"rank"`
 	Cols       int        `json:"cols"`
@@ -424,14 +425,12 @@ type savedSparseGP struct {
 	Precision  []float64  `json:"precision"` // lower triangle, row by row
 }
 
-const savedSparseGPFormat = "pgsvi low-rank GP posterior 1"
-
-// Save writes p as JSON, from which LoadSparseGPPosterior makes a posterior with
-// the same predictions. The error is that of w, or wraps ErrParam if the kernel or
-// the likelihood is of a type that Register was not told of.
+// Save writes p, from which LoadSparseGPPosterior makes a posterior with the same
+// predictions, to the last bit: a line that names the kind of file, JSON, and a checksum.
+// The errors are those of GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.Rank()
-	s := savedSparseGP{Format: savedSparseGPFormat, Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
+	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
 		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m)}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
@@ -440,55 +439,42 @@ func (p *SparseGPPosterior) Save(w io.Writer) error {
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
 		return err
 	}
-	return json.NewEncoder(w).Encode(s)
+	return saveTo(w, sparseGPFile, s)
 }
 
-// LoadSparseGPPosterior reads what SparseGPPosterior.Save has written. The error
-// wraps ErrParam if it is not such a file, ErrShape if its lengths disagree, and
-// ErrNotPosDef if its numbers make no posterior.
+// LoadSparseGPPosterior reads what SparseGPPosterior.Save has written, which must be all
+// of r, and factorises its covariance anew, in about M³/3 operations. The errors are those of
+// LoadGPPosterior.
 func LoadSparseGPPosterior(r io.Reader) (*SparseGPPosterior, error) {
-	var s savedSparseGP
-	if err := json.NewDecoder(r).Decode(&s); err != nil {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: %w", ErrParam, err)
-	}
-	if s.Format != savedSparseGPFormat {
-		return nil, fmt.Errorf("pgsvi: %w: not a saved posterior: format %q, want %q", ErrParam, s.Format, savedSparseGPFormat)
-	}
+	return loadFrom(r, sparseGPFile, (*savedSparseGP).load)
+}
+
+func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	m := len(s.Mean)
 	if s.Rows < 1 || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
 		len(s.L) != m*(m+1)/2 || len(s.Precision) != m*(m+1)/2 {
-		return nil, fmt.Errorf("pgsvi: %w: saved posterior of rank %d and %d columns, of %d rows, has %d inputs, %d and %d elements of factor and precision and %d means", ErrShape, s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m)
+		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m, ErrShape)
 	}
-	kernel, err := loadValue(s.Kernel)
+	k, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
 	if err != nil {
 		return nil, err
 	}
-	likelihood, err := loadValue(s.Likelihood)
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
-		return nil, err
-	}
-	k, isKernel := kernel.(Kernel)
-	lik, isLik := likelihood.(Likelihood)
-	if !isKernel || !isLik {
-		return nil, fmt.Errorf("pgsvi: %w: saved posterior has a %s for a kernel and a %s for a likelihood", ErrParam, s.Kernel.Type, s.Likelihood.Type)
-	}
-	if err := checkKernel(k, s.Cols); err != nil {
-		return nil, err
-	}
-	if err := checkLikelihood(lik); err != nil {
 		return nil, err
 	}
 	z := &inducing{kernel: k, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
-	q := new(weightState)
-	q.resize(m)
-	q.p = dense.UnpackLower(s.Precision, m)
 	for j := range m {
 		if !(z.l[j*m+j] > 0) {
-			return nil, fmt.Errorf("pgsvi: diagonal element %d of the saved factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)
+			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)
 		}
 	}
-	if !(s.MaxPrior >= 0) || !q.factor() {
-		return nil, fmt.Errorf("pgsvi: saved precision: %w", ErrNotPosDef)
+	if !(s.MaxPrior >= 0) {
+		return nil, fmt.Errorf("largest prior variance %v: %w", s.MaxPrior, ErrParam)
+	}
+	q, err := loadPrecision(s.Precision, m, "precision")
+	if err != nil {
+		return nil, err
 	}
 	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // smallCorpus has a document without words and a word without documents.
@@ -155,4 +157,39 @@ func stepperOver(t testing.TB, g *GLM, alg algebra) *siteStepper {
 	}
 	s.alg = alg
 	return s
+}
+
+// bodyOf returns the body of a file of that kind.
+func bodyOf(t testing.TB, kind save.Kind, file string) string {
+	t.Helper()
+	body, err := kind.Read(strings.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// fileOf returns a file of that kind.
+func fileOf(t testing.TB, kind save.Kind, body string) string {
+	t.Helper()
+	var file strings.Builder
+	if err := kind.Write(&file, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	return file.String()
+}
+
+// changed returns a file with something else in its body.
+func changed(t testing.TB, kind save.Kind, file, old, new string) string {
+	t.Helper()
+	body := bodyOf(t, kind, file)
+	if !strings.Contains(body, old) {
+		t.Fatalf("no %q in %.2000s", old, body)
+	}
+	return fileOf(t, kind, strings.Replace(body, old, new, 1))
+}
+
+// prefixedOnce reports whether an error has the name of the package once, where it begins.
+func prefixedOnce(err error) bool {
+	return strings.HasPrefix(err.Error(), "pgsvi: ") && strings.Count(err.Error(), "pgsvi: ") == 1
 }

@@ -7,6 +7,28 @@ func init() {
 	registerParts[Product]("pgsvi.Product")
 }
 
+// registerParts is Register of a composite kernel.
+func registerParts[K Sum | Product](name string) {
+	parts := func(v any) (parts []any) {
+		for _, k := range v.(K) {
+			parts = append(parts, k)
+		}
+		return parts
+	}
+	join := func(parts []any) (any, error) {
+		ks := make(K, len(parts))
+		for i, p := range parts {
+			k, ok := p.(Kernel)
+			if !ok {
+				return nil, fmt.Errorf("part %d of %s is a %T and no Kernel", i, name, p)
+			}
+			ks[i] = k
+		}
+		return ks, nil
+	}
+	registerComposite(name, K(nil), parts, join)
+}
+
 // Sum is k(x, x′) = Σ_i k_i(x, x′), the covariance function of a sum of
 // independent functions. Its parameters are those of its terms, in order. It
 // must not be empty.

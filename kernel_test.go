@@ -273,7 +273,7 @@ func TestKernelTable(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 				continue
 			}
-			if back, err := loadValue(s); err != nil || !reflect.DeepEqual(back, c.k) {
+			if back, err := loadAny[Kernel](s); err != nil || !reflect.DeepEqual(back, c.k) {
 				t.Errorf("%s: %#v comes back as %#v, %v", c.name, c.k, back, err)
 			}
 		}
@@ -325,6 +325,7 @@ func TestRegisterPanics(t *testing.T) {
 		"own kernel":   func() { Register("test.SE", SquaredExp{}) },
 		"own name":     func() { Register("pgsvi.Sum", second{}) },
 		"nil":          func() { Register("test.Nil", nil) },
+		"no name":      func() { Register("", first{}) },
 	} {
 		func() {
 			defer func() {

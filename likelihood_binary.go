@@ -7,6 +7,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
+func init() {
+	Register("pgsvi.BernoulliLogit", BernoulliLogit{})
+	Register("pgsvi.BernoulliProbit", BernoulliProbit{})
+}
+
 // BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
 //
 // Its expectations are those of max(0, −yη), in closed form, plus those of the

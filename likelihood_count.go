@@ -10,6 +10,12 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
+func init() {
+	Register("pgsvi.Poisson", Poisson{})
+	Register("pgsvi.Binomial", Binomial{})
+	Register("pgsvi.NegativeBinomial", NegativeBinomial{})
+}
+
 // Poisson is p(y|η) = r^y e^{−r}/y!, y = 0, 1, 2, …, with rate r = Exposure e^η.
 type Poisson struct {
 	Exposure float64 // time, area or population that y was counted in; zero means 1

@@ -9,6 +9,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
+func init() { Register("pgsvi.Ordinal", Ordinal{}) }
+
 // Ordinal is the cumulative logit (proportional odds) model of ordered classes
 // y = 0, 1, …, K with K = len(Cuts) (McCullagh 1980): P(Y ≤ j|η) = σ(c_j − η) with
 // cut points c_0 < … < c_{K−1}, so that

@@ -8,6 +8,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
+func init() {
+	Register("pgsvi.Gamma", Gamma{})
+	Register("pgsvi.Exponential", Exponential{})
+}
+
 // Gamma is the gamma density with mean μ = e^η (log link) and variance μ²/Shape
 // (McCullagh and Nelder 1989, chapter 8): with k = Shape,
 //

@@ -9,6 +9,12 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
+func init() {
+	Register("pgsvi.GaussianNoise", GaussianNoise{})
+	Register("pgsvi.StudentT", StudentT{})
+	Register("pgsvi.Laplace", Laplace{})
+}
+
 // GaussianNoise is p(y|η) = N(y|η, Var).
 type GaussianNoise struct {
 	Var float64 // noise variance; zero means 1

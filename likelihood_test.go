@@ -118,12 +118,11 @@ func allCases(t *testing.T) []likeCase {
 		listed[typeName(c.l)] = true
 	}
 	for _, name := range declaredLikelihoods(t) {
-		v, err := loadValue(save.Value{Type: "pgsvi." + name, Value: []byte("{}")})
+		l, err := loadAny[Likelihood](save.Value{Type: "pgsvi." + name, Value: []byte("{}")})
 		if err != nil {
 			t.Fatalf("%s cannot be saved and loaded; call Register: %v", name, err)
 		}
 		if !listed[name] {
-			l := v.(Likelihood)
 			all = append(all, likeCase{l: l, good: someLabels(l), centre: math.NaN(), scale: 1})
 		}
 	}
@@ -149,7 +148,7 @@ func TestLikelihoodsComplete(t *testing.T) {
 			t.Errorf("%T: %v", c.l, err)
 			continue
 		}
-		if again, err := loadValue(saved); err != nil || !reflect.DeepEqual(again, c.l) {
+		if again, err := loadAny[Likelihood](saved); err != nil || !reflect.DeepEqual(again, c.l) {
 			t.Errorf("%#v: loaded as %#v, %v", c.l, again, err)
 		}
 	}

@@ -343,3 +343,34 @@ func (g *design) addSquares(dst, w []float64, index []int) {
 		}
 	}
 }
+
+// savedRows is a design.
+type savedRows struct {
+	Dense []float64 `json:"dense,omitempty"` // X row by row, or
+	Ptr   []int     `json:"ptr,omitempty"`   // its sparse rows
+	Ind   []int32   `json:"ind,omitempty"`
+	Val   []float64 `json:"val,omitempty"`
+}
+
+// save returns the rows of x as they are saved.
+func (x *design) save() savedRows {
+	if s := x.sparse; s != nil {
+		end := s.ptr[x.rows]
+		return savedRows{Ptr: s.ptr[:x.rows+1], Ind: s.ind[:end], Val: s.val[:end]}
+	}
+	return savedRows{Dense: x.dense}
+}
+
+// load returns so many rows of so many columns.
+func (s *savedRows) load(rows, cols int) (*design, error) {
+	x := &design{rows: rows, cols: cols, dense: s.Dense}
+	good := len(s.Dense)%cols == 0 && len(s.Dense)/cols == rows
+	if s.Ptr != nil {
+		x.sparse, x.dense = &Sparse{cols, s.Ptr, s.Ind, s.Val}, nil
+		good = x.sparse.valid(rows)
+	}
+	if !good {
+		return nil, fmt.Errorf("the data are not %d rows of %d columns: %w", rows, cols, ErrShape)
+	}
+	return x, nil
+}

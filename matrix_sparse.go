@@ -207,3 +207,20 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 		}
 	}
 }
+
+// valid reports whether s is a matrix of so many rows.
+func (s *Sparse) valid(rows int) bool {
+	n := len(s.ind)
+	if len(s.ptr) != rows+1 || len(s.val) != n || s.ptr[0] != 0 || s.ptr[rows] != n || !slices.IsSorted(s.ptr) {
+		return false
+	}
+	for i := range rows {
+		ind, _ := s.Row(i)
+		for k, j := range ind {
+			if j < 0 || int(j) >= s.cols || k > 0 && j <= ind[k-1] {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,81 +1,135 @@
 package pgsvi
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// savedTypes are the kernels and likelihoods that can be saved.
-var savedTypes = savedOwn()
-
-func savedOwn() *save.Registry {
-	r := save.New(
-		BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, StudentT{}, Laplace{},
-		Binomial{}, NegativeBinomial{}, Gamma{}, Exponential{}, Ordinal{},
-	)
-	return r
-}
-
-// registerParts is Register of a composite kernel.
-func registerParts[K Sum | Product](name string) {
-	err := savedTypes.AddList(name, K(nil), func(v any) []any { return savedParts(v.(K)) }, savedJoin(name, func(k []Kernel) any { return K(k) }))
-	if err != nil {
-		panic("pgsvi: " + err.Error())
-	}
-}
-
-func savedParts(ks []Kernel) (parts []any) {
-	for _, k := range ks {
-		parts = append(parts, k)
-	}
-	return parts
-}
-
-func savedJoin(name string, join func([]Kernel) any) func([]save.Value, func(save.Value) (any, error)) (any, error) {
-	return func(parts []save.Value, load func(save.Value) (any, error)) (any, error) {
-		ks := make([]Kernel, len(parts))
-		for i, p := range parts {
-			v, err := load(p)
-			if err != nil {
-				return nil, err
-			}
-			k, ok := v.(Kernel)
-			if !ok {
-				return nil, fmt.Errorf("part %d of %s is a %s and no Kernel", i, name, p.Type)
-			}
-			ks[i] = k
-		}
-		return join(ks), nil
-	}
-}
+// savedTypes are the kernels and likelihoods that can be saved. Each is registered
+// where it is declared.
+var savedTypes save.Registry
 
 // Register gives the type of v, a Kernel or Likelihood of the caller's that
 // encoding/json can write and read, the name under which Save writes values of it
 // and the Load functions know them. What is behind the last dot of the name is
 // also the name of a Kernel in messages and in the names of its parameters, such
 // as Matern72 of "example.com/kernels.Matern72". A name is for ever: files keep
-// it. The types of this package are registered. Register panics if the name is
-// that of another type, or if the type has another name. It is safe for
-// concurrent use.
+// it. The types of this package are registered. Register panics if v is nil, if the
+// name is empty or that of another type, or if the type has another name. It is
+// safe for concurrent use.
 func Register(name string, v any) {
 	if err := savedTypes.Add(name, v); err != nil {
 		panic("pgsvi: " + err.Error())
 	}
 }
 
-func saveValue(v any) (save.Value, error) {
-	s, known, err := savedTypes.Marshal(v)
-	if err == nil && !known {
-		err = fmt.Errorf("pgsvi: %w: %s cannot be saved; see Register", ErrParam, s.Type)
+// registerComposite is Register of a list of values that are registered; see save.Registry.
+func registerComposite(name string, v any, parts func(v any) []any, join func(parts []any) (any, error)) {
+	if err := savedTypes.AddComposite(name, v, parts, join); err != nil {
+		panic("pgsvi: " + err.Error())
 	}
-	return s, err
 }
 
-func loadValue(s save.Value) (any, error) {
+// saveValue returns a Kernel or Likelihood as it is saved. The error wraps ErrParam.
+func saveValue(v any) (save.Value, error) {
+	s, err := savedTypes.Marshal(v)
+	if err != nil {
+		return s, fmt.Errorf("pgsvi: a %T cannot be saved: %w: %w", v, err, ErrParam)
+	}
+	// What encoding/json does not see, such as a field that is not exported, must not be lost.
+	back, err := savedTypes.Unmarshal(s)
+	if err == nil && !slices.Equal(paramsOf(back), paramsOf(v)) {
+		err = errors.New("encoding/json does not keep its parameters; export its fields, or give it MarshalJSON and UnmarshalJSON")
+	}
+	if err != nil {
+		return s, fmt.Errorf("pgsvi: a %T cannot be saved: %w: %w", v, err, ErrParam)
+	}
+	return s, nil
+}
+
+// parametrised is what a Kernel and a Parametric have in common.
+type parametrised interface{ Params() []Param }
+
+// paramsOf returns the parameters of a Kernel or Likelihood.
+func paramsOf(v any) []Param {
+	if p, ok := v.(parametrised); ok {
+		return p.Params()
+	}
+	return nil
+}
+
+// loadValue returns what saveValue was given, which must be a T that check has nothing to say
+// of. The error wraps ErrParam where the type is not known.
+func loadValue[T any](s save.Value, check func(T) error) (value T, err error) {
 	v, err := savedTypes.Unmarshal(s)
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: %w: %w", ErrParam, err)
+		return value, fmt.Errorf("%w: %w", err, ErrParam)
 	}
-	return v, nil
+	value, ok := v.(T)
+	if !ok {
+		return value, fmt.Errorf("%s is no %s: %w", s.Type, reflect.TypeFor[T]().Name(), ErrParam)
+	}
+	return value, check(value)
 }
+
+// checkText returns an error unless texts are UTF-8, which JSON is.
+func checkText(what string, texts []string) error {
+	for i, s := range texts {
+		if !utf8.ValidString(s) {
+			return fmt.Errorf("pgsvi: %s %d, %q, is not UTF-8 and cannot be saved: %w", what, i, s, ErrParam)
+		}
+	}
+	return nil
+}
+
+// saveTo writes a file with v as JSON. The error of w is returned as it is.
+func saveTo(w io.Writer, kind save.Kind, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("pgsvi: saving a %s: %w: %w", kind.Name, err, ErrNotFinite)
+	}
+	return kind.Write(w, body)
+}
+
+// loadFrom reads a file that saveTo has written from an S, in which every number is finite, as
+// encoding/json has it. All errors but those of r wrap ErrFile.
+func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (none P, err error) {
+	body, err := kind.Read(r)
+	var fault save.Fault
+	switch {
+	case errors.As(err, &fault):
+		return none, &fileError{kind, err}
+	case err != nil:
+		return none, fmt.Errorf("pgsvi: reading a saved %s: %w", kind.Name, err)
+	}
+	s := new(S)
+	if err := json.Unmarshal(body, s); err != nil {
+		return none, &fileError{kind, err}
+	}
+	p, err := load(s)
+	if err != nil {
+		return none, &fileError{kind, err}
+	}
+	return p, nil
+}
+
+// fileError is an ErrFile: err is what is wrong with a file or with what it holds, and may have the
+// name of the package already.
+type fileError struct {
+	kind save.Kind
+	err  error
+}
+
+func (e *fileError) Error() string {
+	return fmt.Sprintf("pgsvi: saved %s: %s: %v", e.kind.Name, strings.ReplaceAll(e.err.Error(), "pgsvi: ", ""), ErrFile)
+}
+
+func (e *fileError) Unwrap() []error { return []error{e.err, ErrFile} }

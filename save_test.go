@@ -2,11 +2,21 @@ package pgsvi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
+
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
 )
 
 // savedLinear is a user's kernel, with a registered type.
@@ -22,39 +32,419 @@ func (k savedLinear) Grad(dst, x, y []float64) float64 {
 	return k.Cov(x, y)
 }
 
-// TestSaveGP: a loaded posterior gives the same bits, for every kind of kernel and likelihood.
-func TestSaveGP(t *testing.T) {
+// isFileError reports whether err is that of a file of that kind.
+func isFileError(err error, kind string) bool {
+	return errors.Is(err, ErrFile) && prefixedOnce(err) && strings.Contains(err.Error(), kind) && strings.HasSuffix(err.Error(), ErrFile.Error())
+}
+
+// loadAny loads a value that nothing is to be said of.
+func loadAny[T any](s save.Value) (T, error) {
+	return loadValue(s, func(T) error { return nil })
+}
+
+// saver is what can be saved.
+type saver interface{ Save(w io.Writer) error }
+
+// again returns what comes back, and fails if that is saved as another file.
+func again[P saver](t testing.TB, name string, p P, load func(io.Reader) (P, error)) P {
+	t.Helper()
+	var file, second bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	q, err := load(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := q.Save(&second); err != nil || !bytes.Equal(file.Bytes(), second.Bytes()) {
+		t.Errorf("%s: saved again it differs (%v)", name, err)
+	}
+	return q
+}
+
+// predictor is a posterior that predicts responses.
+type predictor interface {
+	saver
+	At(x mat.Matrix) *Prediction
+}
+
+// samePredictions fails unless p comes back from a file with the same predictions, to the last bit.
+func samePredictions[P predictor](t *testing.T, name string, p P, load func(io.Reader) (P, error), x mat.Matrix, y []float64) {
+	t.Helper()
+	q := again(t, name, p, load)
+	says := func(p P) string {
+		at := p.At(x)
+		m, v := at.Latent(nil, nil)
+		mean, variance, err := at.Moments(nil, nil)
+		return fmt.Sprint(m, v, at.LogProb(nil, y), mean, variance, err)
+	}
+	if a, b := says(p), says(q); a != b {
+		t.Errorf("%s: predicts %s, and loaded %s", name, a, b)
+	}
+}
+
+// awkward returns p with values that take all the digits that there are.
+func awkward(params []Param) []float64 {
+	values := make([]float64, len(params))
+	for i, p := range params {
+		values[i] = math.Nextafter(1.1*p.Value, math.Inf(1))
+	}
+	return values
+}
+
+// TestSaveRegistered: a posterior of every type that has a kernel or a likelihood comes back with the
+// same predictions, for everything that is registered.
+func TestSaveRegistered(t *testing.T) {
 	Register("test.savedLinear", savedLinear{})
 	Register("test.logProbOnly", logProbOnly{})
-	kernels := []Kernel{
-		SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Matern12{Length: 2}, Matern32{}, Matern52{}, RationalQuadratic{Profile: Rational{Alpha: 0.7}},
-		Periodic{Period: 3}, Sum{Linear{Scale: 0.3}, Constant{}, Product{SquaredExp{}, savedLinear{0.5}}, White{Scale: 0.1}},
+	met := map[string]bool{}
+	meet := func(v any) {
+		if name, ok := savedTypes.Name(v); ok {
+			met[name] = true
+		}
 	}
-	for i, k := range kernels {
-		lik := gpLikelihoods[i%len(gpLikelihoods)]
-		gp := toyGP(t, 20, k, lik, 21)
-		gp.opt.Jitter = 1e-3
-		post, _ := mustFit(t, gp, nil)
-		var file bytes.Buffer
-		if err := post.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := LoadGPPosterior(bytes.NewReader(file.Bytes()))
+	ctx := context.Background()
+	rng := testRand(41)
+	x := mat.NewDense(8, 2, nil)
+	for i := range 8 {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
+	}
+	gps := func(name string, k Kernel, lik Likelihood, y []float64) {
+		meet(k)
+		meet(lik)
+		gp, err := NewGP(x, y, k, lik, &GPOptions{Jitter: 1e-3})
 		if err != nil {
-			t.Fatalf("%v: %v", k, err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		var again bytes.Buffer
-		if err := loaded.Save(&again); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
-			t.Errorf("%T, %T: saved again it differs (%v)", k, lik, err)
+		post, _, err := gp.Fit(ctx, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
-		m, v := post.At(gp.x).Latent(nil, nil)
-		lm, lv := loaded.At(gp.x).Latent(nil, nil)
-		a, b := fmt.Sprint(m, v, post.At(gp.x).LogProb(nil, gp.terms.y)), fmt.Sprint(lm, lv, loaded.At(gp.x).LogProb(nil, gp.terms.y))
-		if a != b {
-			t.Errorf("%T, %T: loaded posterior predicts differently", k, lik)
+		samePredictions(t, name, post, LoadGPPosterior, x, y)
+		sparse, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 4})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		sparsePost, _, err := sparse.Fit(ctx, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		samePredictions(t, "sparse, "+name, sparsePost, LoadSparseGPPosterior, x, y)
+	}
+	kernels := kernelCases(2)
+	kernels = append(kernels, kernelCase{name: "registered", k: Sum{Linear{Scale: 0.3}, Constant{}, Product{SquaredExp{}, savedLinear{0.5}}, White{Scale: 0.1}}})
+	for _, c := range kernels {
+		if _, ok := savedTypes.Name(c.k); !ok || strings.Contains(c.name, "user") {
+			continue // is not registered, or has a part that is not
+		}
+		k := c.k.WithParams(awkward(c.k.Params()))
+		gps(c.name, k, StudentT{DF: math.Pi}, []float64{0.1, -1.0 / 3, 0.7, 2, -1, 0, 1e-3, 0.2})
+	}
+	likelihoods := allCases(t)
+	likelihoods = append(likelihoods, likeCase{l: logProbOnly{}, good: []float64{-1, 1}})
+	for _, c := range likelihoods {
+		lik := c.l
+		if p, ok := lik.(Parametric); ok {
+			lik = p.WithParams(awkward(p.Params()))
+		}
+		y := make([]float64, 8)
+		for i := range y {
+			y[i] = c.good[i%len(c.good)]
+		}
+		name := fmt.Sprintf("%#v", lik)
+		gps(name, SquaredExp{}, lik, y)
+		g, err := NewGLM(x, y, lik, &GLMOptions{Intercept: true})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		post, _, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		samePredictions(t, "GLM, "+name, post, LoadGLMPosterior, x, y)
+		s, err := NewGLMStream(2, lik, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := s.AddAll(ctx, Rows(x, y)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		loaded := again(t, "stream, "+name, s, LoadGLMStream)
+		a, err := s.Posterior()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		b, err := loaded.Posterior()
+		if err != nil || fmt.Sprint(a.Mean(nil), a.SD(nil)) != fmt.Sprint(b.Mean(nil), b.SD(nil)) {
+			t.Errorf("%s: the loaded stream has another posterior, %v", name, err)
+		}
+	}
+	for _, name := range savedTypes.Names() {
+		if strings.HasPrefix(name, "pgsvi.") && !met[name] {
+			t.Errorf("%s is registered and was not tried", name)
 		}
 	}
 }
+
+// savedFile is a small file and how to load it.
+type savedFile struct {
+	kind save.Kind
+	data []byte
+	load func(r io.Reader) (saver, error)
+}
+
+func savedFileOf[P saver](t testing.TB, kind save.Kind, p P, load func(io.Reader) (P, error)) savedFile {
+	t.Helper()
+	var file bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	return savedFile{kind, file.Bytes(), func(r io.Reader) (saver, error) { return load(r) }}
+}
+
+// savedFiles returns a file of every kind.
+func savedFiles(t testing.TB) []savedFile {
+	t.Helper()
+	ctx := context.Background()
+	x, y := savedData(3, 2, BernoulliLogit{}, 1)
+	gp, err := NewGP(x, y, Sum{SquaredExp{}, White{}}, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _ := mustFit(t, gp, nil)
+	sparse, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sparsePost, _ := fitSparse(t, sparse, nil)
+	glm, err := NewGLM(x, y, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glmPost, _ := fitGLM(t, glm, nil)
+	ctmPost, _ := fitCTM(t, smallCorpus(), 2, nil, &Solver{MaxPasses: 1})
+	rows, err := NewGLMStream(2, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := NewCTMStream(5, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(rows.AddAll(ctx, Rows(x, y)), docs.AddAll(ctx, documents(smallCorpus()))); err != nil {
+		t.Fatal(err)
+	}
+	return []savedFile{
+		savedFileOf(t, gpFile, post, LoadGPPosterior),
+		savedFileOf(t, sparseGPFile, sparsePost, LoadSparseGPPosterior),
+		savedFileOf(t, glmFile, glmPost, LoadGLMPosterior),
+		savedFileOf(t, ctmFile, ctmPost, LoadCTMPosterior),
+		savedFileOf(t, glmStreamFile, rows, LoadGLMStream),
+		savedFileOf(t, ctmStreamFile, docs, LoadCTMStream),
+	}
+}
+
+// TestSavedKinds: savedFiles has every kind of file that the sources declare.
+func TestSavedKinds(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`save\.Kind\{Name: "(\w+)"`).FindAllSubmatch(text, -1) {
+			names[string(m[1])] = true
+		}
+	}
+	for _, f := range savedFiles(t) {
+		delete(names, f.kind.Name)
+		if _, err := f.load(bytes.NewReader(f.data)); err != nil {
+			t.Error(err)
+		}
+		if want := fmt.Sprintf("pgsvi %s %d ", f.kind.Name, f.kind.Version); !bytes.HasPrefix(f.data, []byte(want)) {
+			t.Errorf("the file begins with %.30q, want %q", f.data, want)
+		}
+	}
+	if len(names) > 0 {
+		t.Errorf("savedFiles has no %v", names)
+	}
+}
+
+// TestSaveDamage: a file that is cut short, longer, of another kind or version, or has one bit that is not as it was,
+// is an error that names the kind.
+func TestSaveDamage(t *testing.T) {
+	t.Parallel()
+	all := savedFiles(t)
+	for _, f := range all {
+		name := f.kind.Name
+		bad := func(what string, data []byte) {
+			t.Helper()
+			if p, err := f.load(bytes.NewReader(data)); err == nil || !isFileError(err, name) {
+				t.Errorf("%s, %s: %v, %v", name, what, p, err)
+			}
+		}
+		for n := range f.data {
+			bad(fmt.Sprintf("%d of %d bytes", n, len(f.data)), f.data[:n])
+		}
+		bad("a byte more", append(bytes.Clone(f.data), 'x'))
+		first, last := bytes.IndexByte(f.data, '\n')+1, len(f.data)-len("\ncrc64 0123456789abcdef\n")
+		var bits []int
+		for i := range 8 * len(f.data) {
+			if i < 8*first || i >= 8*last {
+				bits = append(bits, i)
+			}
+		}
+		rng := testRand(5)
+		for range 2000 {
+			bits = append(bits, 8*first+rng.IntN(8*(last-first)))
+		}
+		for _, i := range bits {
+			data := bytes.Clone(f.data)
+			data[i/8] ^= 1 << (i % 8)
+			bad(fmt.Sprintf("bit %d of byte %d", i%8, i/8), data)
+		}
+		for _, o := range all {
+			if o.kind != f.kind {
+				bad("a "+o.kind.Name, o.data)
+				if _, err := f.load(bytes.NewReader(o.data)); !strings.Contains(err.Error(), o.kind.Name) {
+					t.Errorf("%v does not say that it is a %s", err, o.kind.Name)
+				}
+			}
+		}
+		body := bodyOf(t, f.kind, string(f.data))
+		newer := save.Kind{Name: name, Version: f.kind.Version + 1}
+		bad("a newer version", []byte(fileOf(t, newer, body)))
+		if _, err := f.load(strings.NewReader(fileOf(t, newer, body))); !strings.Contains(err.Error(), "newer release") {
+			t.Errorf("%v does not say what to do", err)
+		}
+		bad("no version", []byte(fileOf(t, save.Kind{Name: name}, body)))
+		bad("no body", []byte(fileOf(t, f.kind, "")))
+		bad("null", []byte(fileOf(t, f.kind, "null")))
+		failure := errors.New("broken pipe")
+		for _, n := range []int{0, first, len(f.data) - 1} {
+			_, err := f.load(io.MultiReader(bytes.NewReader(f.data[:n]), iotest.ErrReader(failure)))
+			if !errors.Is(err, failure) || errors.Is(err, ErrFile) || !prefixedOnce(err) {
+				t.Errorf("%s, a reader that fails after %d bytes: %v", name, n, err)
+			}
+		}
+		if _, err := f.load(iotest.OneByteReader(bytes.NewReader(f.data))); err != nil {
+			t.Errorf("byte by byte: %v", err)
+		}
+		for _, room := range []int{0, first, last} {
+			p, err := f.load(bytes.NewReader(f.data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Save(&fixedRoom{room}); err != errFullDisk {
+				t.Errorf("%s, a disk with room for %d bytes: %v", name, room, err)
+			}
+		}
+	}
+}
+
+// TestSaveLength: a length that is not there allocates nothing, and is an error. Others' memory would count, so it
+// does not run in parallel.
+func TestSaveLength(t *testing.T) {
+	for _, f := range savedFiles(t) {
+		body := bodyOf(t, f.kind, string(f.data))
+		for _, size := range []string{"1", "99999999999", "9223372036854775807", "9223372036854775808", "-1", "007"} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := f.load(strings.NewReader(fmt.Sprintf("pgsvi %s 1 %s\n%s", f.kind.Name, size, body)))
+			if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<18 {
+				t.Errorf("%s, length %s: %d bytes allocated", f.kind.Name, size, after.TotalAlloc-before.TotalAlloc)
+			}
+			if err == nil || !isFileError(err, f.kind.Name) {
+				t.Errorf("%s, length %s: %v", f.kind.Name, size, err)
+			}
+		}
+	}
+}
+
+// fixedRoom is a writer that has room for so many bytes in all.
+type fixedRoom struct{ left int }
+
+func (w *fixedRoom) Write(b []byte) (int, error) {
+	if len(b) > w.left {
+		return w.left, errFullDisk
+	}
+	w.left -= len(b)
+	return len(b), nil
+}
+
+// forgetfulKernel is a user's kernel with a field that encoding/json does not see.
+type forgetfulKernel struct {
+	savedLinear
+	s float64
+}
+
+func (k forgetfulKernel) Params() []Param { return []Param{{"s", k.s, 0, math.Inf(1)}} }
+
+// TestSaveValueErrors: what would not come back as it was is not saved.
+func TestSaveValueErrors(t *testing.T) {
+	Register("test.forgetfulKernel", forgetfulKernel{})
+	Register("test.pointerKernel", &pointerKernel{})
+	deep := Kernel(SquaredExp{})
+	for range 200 {
+		deep = Sum{deep}
+	}
+	for name, c := range map[string]struct {
+		v    any
+		want string
+	}{
+		"hidden field": {forgetfulKernel{s: 2}, "does not keep its parameters"},
+		"not finite":   {SquaredExp{Scale: math.Inf(1)}, "unsupported value"},
+		"nested":       {deep, "nested"},
+		"unknown part": {Sum{SquaredExp{}, Matern72{}}, "see Register"},
+		"nil part":     {Product{nil}, "see Register"},
+		"nil":          {nil, "see Register"},
+	} {
+		if _, err := saveValue(c.v); !errors.Is(err, ErrParam) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if s, err := saveValue(&pointerKernel{savedLinear{3}}); err != nil {
+		t.Error(err)
+	} else if k, err := loadAny[Kernel](s); err != nil || k.Params()[0].Value != 3 {
+		t.Errorf("a pointer: %v, %v", k, err)
+	}
+	part := save.Value{Type: "pgsvi.SquaredExp", Value: []byte("{}")}
+	nested := part
+	for range 200 {
+		nested = save.Value{Type: "pgsvi.Sum", Parts: []save.Value{nested}}
+	}
+	for name, c := range map[string]struct {
+		v    save.Value
+		want string
+	}{
+		"null pointer":     {save.Value{Type: "test.pointerKernel", Value: []byte("null")}, "nil pointer"},
+		"nested":           {nested, "nested"},
+		"likelihood in it": {save.Value{Type: "pgsvi.Sum", Parts: []save.Value{part, {Type: "pgsvi.Laplace", Value: []byte("{}")}}}, "part 1"},
+		"no value":         {save.Value{Type: "pgsvi.SquaredExp"}, "value of pgsvi.SquaredExp"},
+		"a likelihood":     {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")}, "pgsvi.Laplace is no Kernel"},
+		"unknown":          {save.Value{Type: "pgsvi.Cubic"}, "pgsvi.SquaredExp"}, // lists the known
+	} {
+		if _, err := loadAny[Kernel](c.v); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// pointerKernel is a user's kernel with methods of a pointer.
+type pointerKernel struct{ L savedLinear }
+
+func (k *pointerKernel) Cov(x, y []float64) float64       { return k.L.Cov(x, y) }
+func (k *pointerKernel) Params() []Param                  { return k.L.Params() }
+func (k *pointerKernel) WithParams(v []float64) Kernel    { return &pointerKernel{savedLinear{v[0]}} }
+func (k *pointerKernel) Grad(dst, x, y []float64) float64 { return k.L.Grad(dst, x, y) }
 
 type unregistered struct{ BernoulliLogit }
 
@@ -65,32 +455,26 @@ func TestSaveErrors(t *testing.T) {
 	if err := post.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	good := file.String()
-	change := func(old, new string) string {
-		if !strings.Contains(good, old) {
-			t.Fatalf("no %q in %s", old, good)
-		}
-		return strings.Replace(good, old, new, 1)
-	}
-	for name, c := range map[string]struct {
-		text string
-		want error
+	for _, c := range []struct {
+		name, old, new string
+		want           error
 	}{
-		"empty":        {"", ErrParam},
-		"not JSON":     {"neg_elbo=89", ErrParam},
-		"other JSON":   {`{"format": "CSV"}`, ErrParam},
-		"rows":         {change(`"rows":4`, `"rows":5`), ErrShape},
-		"no rows":      {change(`"rows":4`, `"rows":0`), ErrShape},
-		"cols":         {change(`"cols":2`, `"cols":3`), ErrShape},
-		"kernel":       {change(`pgsvi.SquaredExp`, `pgsvi.Cubic`), ErrParam},
-		"kernel value": {change(`"Scale":0`, `"Scale":-1`), ErrParam},
-		"kernel is":    {change(`{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{"type":"pgsvi.Laplace","value":{}}`), ErrParam},
-		"variance":     {change(`"v":[`, `"v":[-`), ErrParam},
-		"jitter":       {change(`"jitter":0`, `"jitter":-1`), ErrParam},
-		"not definite": {change(`"gamma":[0.`, `"gamma":[-99999990.`), ErrNotPosDef},
+		{"not JSON", `{"rows"`, `"rows"`, ErrFile},
+		{"rows", `"rows":4`, `"rows":5`, ErrShape},
+		{"no rows", `"rows":4`, `"rows":0`, ErrShape},
+		{"cols", `"cols":2`, `"cols":3`, ErrShape},
+		{"kernel", `pgsvi.SquaredExp`, `pgsvi.Cubic`, ErrParam},
+		{"kernel value", `"Scale":0`, `"Scale":-1`, ErrParam},
+		{"kernel is", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{"type":"pgsvi.Laplace","value":{}}`, ErrParam},
+		{"no kernel", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{}`, ErrParam},
+		{"empty sum", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{"type":"pgsvi.Sum"}`, ErrParam},
+		{"variance", `"v":[`, `"v":[-`, ErrParam},
+		{"jitter", `"jitter":0`, `"jitter":-1`, ErrParam},
+		{"not definite", `"gamma":[0.`, `"gamma":[-99999990.`, ErrNotPosDef},
 	} {
-		if _, err := LoadGPPosterior(strings.NewReader(c.text)); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
+		text := changed(t, gpFile, file.String(), c.old, c.new)
+		if _, err := LoadGPPosterior(strings.NewReader(text)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
 	gp.terms.lik = unregistered{}
@@ -100,26 +484,113 @@ func TestSaveErrors(t *testing.T) {
 	}
 }
 
-// FuzzLoadGPPosterior: whatever is read is refused with an error or predicts.
-func FuzzLoadGPPosterior(f *testing.F) {
-	gp := toyGP(f, 3, Sum{SquaredExp{}, White{}}, StudentT{}, 23)
-	post, _ := mustFit(f, gp, nil)
-	var file bytes.Buffer
-	if err := post.Save(&file); err != nil {
-		f.Fatal(err)
+// fuzzLoad loads whatever is read, as it is and as the body of a file, and hands what it makes to use.
+func fuzzLoad[P saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, error), use func(t *testing.T, p P), bodies ...string) {
+	for _, s := range savedFiles(f) {
+		if s.kind == kind {
+			f.Add(string(s.data), false)
+			bodies = append(bodies, bodyOf(f, kind, string(s.data)))
+		}
 	}
-	f.Add(file.String())
-	f.Add(strings.Replace(file.String(), `"a":[`, `"a":[1e308,`, 1))
-	f.Fuzz(func(t *testing.T, s string) {
-		p, err := LoadGPPosterior(strings.NewReader(s))
-		if err != nil {
+	for _, b := range bodies {
+		f.Add(b, true)
+	}
+	f.Fuzz(func(t *testing.T, s string, isBody bool) {
+		if isBody {
+			s = fileOf(t, kind, s)
+		}
+		p, err := load(strings.NewReader(s))
+		if err == nil {
+			use(t, p)
+		} else if !isFileError(err, kind.Name) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func FuzzLoadGPPosterior(f *testing.F) {
+	fuzzLoad(f, gpFile, LoadGPPosterior, func(t *testing.T, p *GPPosterior) { checkVariances(t, p, p.x) })
+}
+
+func FuzzLoadSparseGPPosterior(f *testing.F) {
+	fuzzLoad(f, sparseGPFile, LoadSparseGPPosterior, func(t *testing.T, p *SparseGPPosterior) { checkVariances(t, p, p.z.x) })
+}
+
+// checkVariances fails unless the variances at x are not negative.
+func checkVariances(t *testing.T, p predictor, x mat.Matrix) {
+	m, v := p.At(x).Latent(nil, nil)
+	for i := range m {
+		if !(v[i] >= 0) {
+			t.Errorf("row %d: N(%v, %v)", i, m[i], v[i])
+		}
+	}
+}
+
+func FuzzLoadGLMPosterior(f *testing.F) {
+	var bodies []string
+	for _, s := range []string{
+		`"names":["a","(Intercept)"],"intercept":true,"mean":[1,2],"covariance":{"precision":[2,0.5,1]},"prior":{"mean":[0,0],"diagonal":[1,0.01]}`,
+		`"names":["a","b"],"mean":[1,2],"covariance":{"variances":[2,0.5]},"prior":{"mean":[0,0],"precision":[1,-0.5,2]}`,
+		`"names":["a","b"],"mean":[1,2],"covariance":{"lowrank":{"rank":1,"d":[1,2],"u":[3,4]}},"prior":{"mean":[0,0],"diagonal":[1,1]}`,
+		`"names":["a","b"],"mean":[1,2],"covariance":{"dual":{"dense":[1,2,3,4],"gamma":[1,-0.01]}},"prior":{"mean":[0,0],"diagonal":[1,1]}`,
+		`"names":["a","b"],"mean":[1,2],"covariance":{"dual":{"ptr":[0,1,3],"ind":[0,0,1],"val":[1,2,1],"gamma":[1,2]}},"prior":{"mean":[0,0],"precision":[1,0,1]}`,
+	} {
+		body := `{"likelihood":{"type":"pgsvi.StudentT","value":{"DF":3}},"rows":9,` + s + "}"
+		if _, err := LoadGLMPosterior(strings.NewReader(fileOf(f, glmFile, body))); err != nil {
+			f.Fatal(err)
+		}
+		bodies = append(bodies, body)
+	}
+	fuzzLoad(f, glmFile, LoadGLMPosterior, func(t *testing.T, p *GLMPosterior) {
+		x := mat.NewDense(1, max(1, p.Cols()), nil)
+		for j := range p.Cols() {
+			x.Set(0, j, float64(j%3)-0.7)
+		}
+		if p.Cols() > 0 {
+			m, v := p.At(x).Latent(nil, nil)
+			if v[0] < 0 || math.IsNaN(m[0]) != math.IsNaN(v[0]) {
+				t.Errorf("N(%v, %v)", m[0], v[0])
+			}
+		}
+		if text := p.Summary().String(); text == "" {
+			t.Error("no summary")
+		}
+		p.Cov()
+		p.RandWeights(mat.NewDense(1, p.Dim(), nil), testRand(1))
+		if q, err := p.Update(context.Background(), Rows(x, []float64{1})); err == nil && p.Cols() > 0 {
+			q.SD(nil)
+		}
+	}, bodies...)
+}
+
+func FuzzLoadCTMPosterior(f *testing.F) {
+	fuzzLoad(f, ctmFile, LoadCTMPosterior, func(t *testing.T, p *CTMPosterior) {
+		if p.K() > 10 {
 			return
 		}
-		m, v := p.At(p.x).Latent(nil, nil)
-		for i := range m {
-			if !(v[i] >= 0) || math.IsNaN(v[i]) {
-				t.Errorf("row %d: N(%v, %v)", i, m[i], v[i])
-			}
+		if _, err := p.Infer(Document{[]int{0}, []float64{2}}); err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
+			t.Error(err)
+		}
+	})
+}
+
+func FuzzLoadGLMStream(f *testing.F) {
+	fuzzLoad(f, glmStreamFile, LoadGLMStream, func(t *testing.T, s *GLMStream) {
+		if p, err := s.Posterior(); err == nil {
+			p.SD(nil)
+		} else if !prefixedOnce(err) {
+			t.Error(err)
+		}
+	})
+}
+
+func FuzzLoadCTMStream(f *testing.F) {
+	fuzzLoad(f, ctmStreamFile, LoadCTMStream, func(t *testing.T, s *CTMStream) {
+		if e := s.engine.(*ctmStream); e.m.k > 10 || e.m.terms > 1000 || e.m.opt.Samples > 100 || e.m.opt.Inner+e.m.opt.FirstInner > 100 {
+			return
+		}
+		if _, err := s.Posterior(); err != nil && !prefixedOnce(err) {
+			t.Error(err)
 		}
 	})
 }

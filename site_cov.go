@@ -607,3 +607,58 @@ type linear struct {
 	prior weightPrior
 	names []string // of the weights
 }
+
+// savedPrior is a weightPrior.
+type savedPrior struct {
+	Mean []float64 `json:"mean"`
+	Diag []float64 `json:"diagonal,omitempty"`  // of Λ0, or
+	Full []float64 `json:"precision,omitempty"` // its lower triangle, row by row
+}
+
+// save returns p as it is saved.
+func (p *weightPrior) save() savedPrior {
+	s := savedPrior{Mean: p.mean, Diag: p.prec}
+	if p.full != nil {
+		s.Full = dense.PackLower(p.full.p, len(p.mean))
+	}
+	return s
+}
+
+func (s *savedPrior) load() (*weightPrior, error) {
+	p := &weightPrior{mean: s.Mean}
+	if s.Full != nil {
+		w, err := loadPrecision(s.Full, len(s.Mean), "prior precision")
+		p.full = w
+		return p, err
+	}
+	p.prec = s.Diag
+	return p, checkDiagonal(s.Diag, len(s.Mean), "prior precision")
+}
+
+// loadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed.
+func loadPrecision(l []float64, d int, name string) (*weightState, error) {
+	if len(l) != d*(d+1)/2 {
+		return nil, fmt.Errorf("%s of %d weights with %d numbers, want %d: %w", name, d, len(l), d*(d+1)/2, ErrShape)
+	}
+	w := &weightState{}
+	w.resize(d)
+	w.p = dense.UnpackLower(l, d)
+	if !w.factor() {
+		return nil, fmt.Errorf("%s: %w", name, ErrNotPosDef)
+	}
+	return w, nil
+}
+
+// checkDiagonal returns an error unless v is the diagonal of a positive definite
+// matrix of dimension d.
+func checkDiagonal(v []float64, d int, name string) error {
+	if len(v) != d {
+		return fmt.Errorf("%s of %d weights with %d numbers: %w", name, d, len(v), ErrShape)
+	}
+	for j, x := range v {
+		if !(x > 0) {
+			return fmt.Errorf("%s of weight %d is %v: %w", name, j, x, ErrNotPosDef)
+		}
+	}
+	return nil
+}

@@ -233,7 +233,7 @@ func TestReadCorpusErrors(t *testing.T) {
 		{"lda-c", "0\n1 1:inf\n", pgsvi.ErrNotFinite, `line 2: found the count "inf"`},
 		{"lda-c", "0\n1 1:1e999\n", pgsvi.ErrNotFinite, `line 2: found the count "1e999"`},
 		{"lda-c", "0\n1 1:-2\n", pgsvi.ErrParam, `line 2: found the count "-2"`},
-		{"lda-c", "0\n2 1:1e308 1:1e308\n", pgsvi.ErrNotFinite, "document 1, word 1"},
+		{"lda-c", "0\n2 1:1e308 1:1e308\n", pgsvi.ErrNotFinite, "document 1 has word 1"},
 		{"lda-c", "0\n1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: found "qqqq`},
 		{"lda-c", "\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{"lda-c", string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "lda-c, line "},

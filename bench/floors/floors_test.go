@@ -10,12 +10,12 @@ var most = map[string]int{
 	"files in the root":                   74,
 	"rooms":                               77,
 	"arrows":                              462,
-	"arrows, those to errors.go left out": 407,
+	"arrows, those to errors.go left out": 406,
 	"floors":                              15,
 	"circles":                             1,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
-	"exported types":                      146,
+	"exported types":                      147,
 	"exported names":                      837,
 }
 

@@ -104,7 +104,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.workers, "workers", 0, "goroutines for training; 0 means one for each core")
 	fs.IntVar(&o.draws, "draws", 0, "draws a document when scoring; 0 means the 10,000 of the protocol")
 	fs.StringVar(&o.out, "out", "ctm.png", "PNG `FILE` for the picture of the correlations; empty means none")
-	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.LoadCTM reads")
+	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.LoadCTMPosterior reads")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

@@ -1,40 +1,39 @@
-// Package save writes values of interface types as JSON, each with the name of its type.
 package save
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 )
 
-// A Value is the name of a type and the JSON of a value.
+// A Value is a value of an interface type: the name of its type, and its JSON or, of a
+// composite, its parts.
 type Value struct {
 	Type  string          `json:"type"`
-	Value json.RawMessage `json:"value"`
+	Value json.RawMessage `json:"value,omitempty"`
+	Parts []Value         `json:"parts,omitempty"`
 }
 
-// A Registry knows types by their names. It is safe for concurrent use.
+// mostDepth is how deep composites may be nested, so that what is said about a value, such
+// as the path to a part of it, stays small.
+const mostDepth = 100
+
+// A Registry knows types by their names. It is safe for concurrent use. The zero value
+// knows none.
 type Registry struct {
-	mu     sync.RWMutex
-	byName map[string]reflect.Type
-	byType map[reflect.Type]string
-	lists  map[string]list
+	mu         sync.RWMutex
+	byName     map[string]reflect.Type
+	byType     map[reflect.Type]string
+	composites map[string]composite
 }
 
-type list struct {
+type composite struct {
 	parts func(v any) []any
-	join  func(parts []Value, load func(Value) (any, error)) (any, error)
-}
-
-// New returns a Registry of the types of values, each with the name that %T prints.
-func New(values ...any) *Registry {
-	r := &Registry{byName: map[string]reflect.Type{}, byType: map[reflect.Type]string{}, lists: map[string]list{}}
-	for _, v := range values {
-		r.byName[fmt.Sprintf("%T", v)] = reflect.TypeOf(v)
-		r.byType[reflect.TypeOf(v)] = fmt.Sprintf("%T", v)
-	}
-	return r
+	join  func(parts []any) (any, error)
 }
 
 // Add gives the type of v, which encoding/json can write and read, a name. It is
@@ -42,6 +41,10 @@ func New(values ...any) *Registry {
 func (r *Registry) Add(name string, v any) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.add(name, v)
+}
+
+func (r *Registry) add(name string, v any) error {
 	t := reflect.TypeOf(v)
 	if t == nil || name == "" {
 		return fmt.Errorf("a %T cannot have the name %q", v, name)
@@ -52,18 +55,22 @@ func (r *Registry) Add(name string, v any) error {
 	if old, ok := r.byType[t]; ok && old != name {
 		return fmt.Errorf("%v has the name %q, not %q", t, old, name)
 	}
+	if r.byName == nil {
+		r.byName, r.byType, r.composites = map[string]reflect.Type{}, map[reflect.Type]string{}, map[string]composite{}
+	}
 	r.byName[name], r.byType[t] = t, name
 	return nil
 }
 
-// AddList adds the type of v, a list of values of types that are known.
-func (r *Registry) AddList(name string, v any, parts func(v any) []any, join func(parts []Value, load func(Value) (any, error)) (any, error)) error {
-	if err := r.Add(name, v); err != nil {
-		return err
-	}
+// AddComposite adds the type of v, whose values are made of others that are saved by
+// the names of their types: parts takes them apart, and join puts them together.
+func (r *Registry) AddComposite(name string, v any, parts func(v any) []any, join func(parts []any) (any, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lists[name] = list{parts, join}
+	if err := r.add(name, v); err != nil {
+		return err
+	}
+	r.composites[name] = composite{parts, join}
 	return nil
 }
 
@@ -75,50 +82,79 @@ func (r *Registry) Name(v any) (name string, ok bool) {
 	return name, ok
 }
 
-// Marshal returns v with the name of its type. The second result is false if the
-// type of v, or of a part of it, is not known; the Value then has what %T prints.
-func (r *Registry) Marshal(v any) (s Value, known bool, err error) {
-	if s.Type, known = r.Name(v); !known {
-		s.Type = fmt.Sprintf("%T", v)
-		return s, false, nil
-	}
+// Names returns the names of all types, sorted.
+func (r *Registry) Names() []string {
 	r.mu.RLock()
-	l, isList := r.lists[s.Type]
-	r.mu.RUnlock()
-	if !isList {
-		s.Value, err = json.Marshal(v)
-		return s, true, err
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.byName))
+}
+
+// lookup returns what is known of a name.
+func (r *Registry) lookup(name string) (t reflect.Type, c composite, isComposite bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	c, isComposite = r.composites[name]
+	return r.byName[name], c, isComposite
+}
+
+// Marshal returns v with the name of its type. It is an error if the type of v, or of a
+// part of it, is not known.
+func (r *Registry) Marshal(v any) (Value, error) { return r.marshal(v, 0) }
+
+func (r *Registry) marshal(v any, depth int) (s Value, err error) {
+	if depth > mostDepth {
+		return s, fmt.Errorf("values nested deeper than %d", mostDepth)
 	}
-	parts := l.parts(v)
-	out := make([]Value, len(parts))
-	for i, p := range parts {
-		if out[i], known, err = r.Marshal(p); err != nil || !known {
-			return out[i], known, err
+	name, known := r.Name(v)
+	if !known {
+		return s, fmt.Errorf("%T is not registered; see Register", v)
+	}
+	s.Type = name
+	_, c, isComposite := r.lookup(name)
+	if !isComposite {
+		if s.Value, err = json.Marshal(v); err != nil {
+			err = fmt.Errorf("value of %s: %w", name, err)
 		}
+		return s, err
 	}
-	s.Value, err = json.Marshal(out)
-	return s, true, err
+	for _, p := range c.parts(v) {
+		part, err := r.marshal(p, depth+1)
+		if err != nil {
+			return s, err
+		}
+		s.Parts = append(s.Parts, part)
+	}
+	return s, nil
 }
 
 // Unmarshal returns the value of s.
-func (r *Registry) Unmarshal(s Value) (any, error) {
-	r.mu.RLock()
-	t := r.byName[s.Type]
-	l, isList := r.lists[s.Type]
-	r.mu.RUnlock()
-	if isList {
-		var parts []Value
-		if err := json.Unmarshal(s.Value, &parts); err != nil {
-			return nil, fmt.Errorf("parts of %s: %w", s.Type, err)
-		}
-		return l.join(parts, r.Unmarshal)
+func (r *Registry) Unmarshal(s Value) (any, error) { return r.unmarshal(s, 0) }
+
+func (r *Registry) unmarshal(s Value, depth int) (any, error) {
+	if depth > mostDepth {
+		return nil, fmt.Errorf("values nested deeper than %d", mostDepth)
 	}
+	t, c, isComposite := r.lookup(s.Type)
 	if t == nil {
-		return nil, fmt.Errorf("saved type %q is not known; see Register", s.Type)
+		return nil, fmt.Errorf("type %q is not registered; see Register; known are %s", s.Type, strings.Join(r.Names(), ", "))
+	}
+	if isComposite {
+		parts := make([]any, len(s.Parts))
+		for i, p := range s.Parts {
+			v, err := r.unmarshal(p, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			parts[i] = v
+		}
+		return c.join(parts)
 	}
 	v := reflect.New(t)
 	if err := json.Unmarshal(s.Value, v.Interface()); err != nil {
 		return nil, fmt.Errorf("value of %s: %w", s.Type, err)
 	}
-	return v.Elem().Interface(), nil
+	if v = v.Elem(); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("value of %s: a nil pointer", s.Type)
+	}
+	return v.Interface(), nil
 }

@@ -1,0 +1,108 @@
+// Package save is the one file format of the library and its registry of types.
+//
+// A file is a line that names what is in it, a body, and a checksum of both:
+//
+//	pgsvi GLMPosterior 1 5341
+//	{"likelihood":{"type":"pgsvi.StudentT","value":{"DF":4,"Scale":0}},…}
+//	crc64 9a0c74e3b1d5f286
+//
+// The first line has the kind, its version, and the number of bytes of the body. The
+// library writes JSON there, in which numbers round-trip to the last bit.
+package save
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"hash/crc64"
+	"io"
+	"strings"
+)
+
+// A Fault is what is wrong with a file, and what to do.
+type Fault string
+
+func (f Fault) Error() string { return string(f) }
+
+// A Kind is what a file holds, such as a GLMPosterior, and the newest version of it
+// that is known, which is the one that is written. A name is for ever.
+type Kind struct {
+	Name    string
+	Version int
+}
+
+const (
+	magic     = "pgsvi "
+	mostLine  = 200 // bytes of a first line
+	lastBytes = len("\ncrc64 ") + 16 + len("\n")
+)
+
+// table is that of ECMA-182, which notices every burst of up to 64 bits.
+var table = crc64.MakeTable(crc64.ECMA)
+
+func firstLine(name string, version, size int) string {
+	return fmt.Sprintf("%s%s %d %d\n", magic, name, version, size)
+}
+
+// lastLine returns the last line of a file, with the checksum of the others.
+func lastLine(first string, body []byte) string {
+	sum := crc64.Update(crc64.Checksum([]byte(first), table), table, body)
+	return fmt.Sprintf("\ncrc64 %016x\n", sum)
+}
+
+// Write writes a file of the kind. The error is that of w as it is.
+func (k Kind) Write(w io.Writer, body []byte) error {
+	first := firstLine(k.Name, k.Version, len(body))
+	for _, part := range [][]byte{[]byte(first), body, []byte(lastLine(first, body))} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Read returns the body of a file of the kind. All of r must be that file. It holds no more
+// memory than a few times what r gives, whatever the first line says. The error is a Fault, or
+// that of r.
+func (k Kind) Read(r io.Reader) ([]byte, error) {
+	b := bufio.NewReaderSize(r, 4096)
+	head, err := b.Peek(mostLine)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	end := bytes.IndexByte(head, '\n') + 1
+	if end == 0 || !bytes.HasPrefix(head, []byte(magic)) {
+		return nil, fault("it does not begin as a file that Save has written")
+	}
+	var name string
+	var version, size int
+	first := string(head[:end])
+	if n, err := fmt.Sscanf(first[len(magic):], "%s %d %d\n", &name, &version, &size); n != 3 || err != nil || first != firstLine(name, version, size) || size < 0 {
+		return nil, fault("its first line is %q; save it again", first)
+	}
+	if name != k.Name {
+		return nil, fault("it holds a %q; use the Load function of that type", name)
+	}
+	b.Discard(end)
+	var rest bytes.Buffer
+	if _, err := rest.ReadFrom(io.LimitReader(b, int64(size)+int64(lastBytes)+1)); err != nil {
+		return nil, err
+	}
+	all := rest.Bytes()
+	switch n := len(all); {
+	case n < size || n-size < lastBytes:
+		return nil, fault("it ends after %d bytes of %d; copy or save it again", end+n, uint64(end)+uint64(size)+uint64(lastBytes))
+	case n-size > lastBytes:
+		return nil, fault("it goes on after its end; copy or save it again")
+	}
+	body := all[:size]
+	if has, want := string(all[size:]), lastLine(first, body); has != want {
+		return nil, fault("its checksum is %q, and that of what it holds %q; copy or save it again", strings.TrimSpace(has), strings.TrimSpace(want))
+	}
+	if version < 1 || version > k.Version {
+		return nil, fault("it has version %d, and this release reads versions up to %d; use a newer release", version, k.Version)
+	}
+	return body, nil
+}
+
+func fault(format string, args ...any) Fault { return Fault(fmt.Sprintf(format, args...)) }
