@@ -37,7 +37,7 @@ const (
 	lastBytes = len("\ncrc64 ") + 16 + len("\n")
 )
 
-// table is that of ECMA-182, which notices every burst of up to 64 bits.
+// table is that of CRC-64/XZ, which notices every burst of up to 64 bits.
 var table = crc64.MakeTable(crc64.ECMA)
 
 func firstLine(name string, version, size int) string {

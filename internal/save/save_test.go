@@ -1,0 +1,115 @@
+package save
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var kind = Kind{Name: "Thing", Version: 2}
+
+func written(t testing.TB, k Kind, body string) string {
+	t.Helper()
+	var file strings.Builder
+	if err := k.Write(&file, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	return file.String()
+}
+
+// The format is that of the comment on the package, for ever. The checksum is that of xz, CRC-64/XZ.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	want := "pgsvi Thing 2 7\n{\"a\":1}\ncrc64 5debc55bda37f32f\n"
+	if got := written(t, kind, `{"a":1}`); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, body := range []string{`{"a":1}`, "", "\n", strings.Repeat("long\n", 5000), "\ncrc64 0000000000000000\n"} {
+		for version := 1; version <= 2; version++ {
+			got, err := kind.Read(strings.NewReader(written(t, Kind{"Thing", version}, body)))
+			if err != nil || string(got) != body {
+				t.Errorf("%.40q comes back as %.40q, %v", body, got, err)
+			}
+		}
+	}
+}
+
+// What is wrong with a file is a Fault that says so.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	good := written(t, kind, `{"a":1}`)
+	for _, c := range []struct{ file, want string }{
+		{"", "does not begin"},
+		{`{"a":1}`, "does not begin"},
+		{"pgsvi Thing 2 7", "does not begin"},
+		{"pgsvi " + strings.Repeat("x", 300) + "\n", "does not begin"},
+		{"pgsvi Thing\n", "first line"},
+		{"pgsvi Thing 02 7\n", "first line"},
+		{"pgsvi Thing 2 7 \n", "first line"},
+		{"pgsvi Thing 2 -7\n", "first line"},
+		{"pgsvi Thing 2 99999999999999999999\n", "first line"},
+		{written(t, Kind{"Other", 1}, ""), `holds a "Other"`},
+		{written(t, Kind{"Thing", 3}, ""), "newer release"},
+		{written(t, Kind{"Thing", 0}, ""), "version 0"},
+		{good[:len(good)-1], "ends after 46 bytes of 47"},
+		{good + "\n", "goes on after its end"},
+		{strings.Replace(good, "1}", "2}", 1), "checksum"},
+		{strings.ToUpper(good[len(good)-17:]), "does not begin"},
+		{good[:len(good)-17] + strings.ToUpper(good[len(good)-17:]), "checksum"},
+	} {
+		body, err := kind.Read(strings.NewReader(c.file))
+		var fault Fault
+		if !errors.As(err, &fault) || !strings.Contains(string(fault), c.want) || body != nil {
+			t.Errorf("%.40q: %v, want %q", c.file, err, c.want)
+		}
+	}
+}
+
+type (
+	number struct{ X float64 }
+	list   []any
+)
+
+// A value comes back as it was, with the name of its type, parts and all.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	if _, ok := r.Name(number{}); ok || len(r.Names()) > 0 {
+		t.Error("an empty Registry knows a type")
+	}
+	join := func(parts []any) (any, error) { return list(parts), nil }
+	if err := errors.Join(
+		r.Add("number", number{}),
+		r.Add("number", number{2}),
+		r.AddComposite("list", list(nil), func(v any) []any { return v.(list) }, join),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"no name": r.Add("", list{}), "nil": r.Add("nil", nil), "taken": r.Add("number", ""), "second name": r.Add("two", number{}),
+		"composite": r.AddComposite("number", "", nil, nil),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if names := r.Names(); !slices.Equal(names, []string{"list", "number"}) {
+		t.Errorf("names %v", names)
+	}
+	want := list{number{0.1}, list{number{5e-324}, number{-1.7976931348623157e308}}}
+	s, err := r.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Unmarshal(s); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := r.Marshal(list{number{1}, "text"}); err == nil || !strings.Contains(err.Error(), "string is not registered") {
+		t.Errorf("a part that is not known: %v", err)
+	}
+	if _, err := r.Unmarshal(Value{Type: "list", Parts: []Value{{Type: "word"}}}); err == nil || !strings.Contains(err.Error(), "known are list, number") {
+		t.Errorf("a part that is not known: %v", err)
+	}
+}
