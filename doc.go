@@ -75,6 +75,11 @@
 // Concurrency. A Model and a posterior are immutable and safe to share; a
 // Stepper, a Solver and a Dist that is being changed are not.
 //
+// Files. A posterior and a Stream have Save, and LoadX reads what Save of an X has
+// written, to the same bits. A file that is not one, is damaged, or is of a newer
+// release is an error that wraps ErrFile. See Register for kernels and likelihoods of
+// your own.
+//
 // Scale. N belongs to the data: gradients of mini-batches are scaled by
 // N/len(batch) inside, and there is no scale argument.
 package pgsvi

@@ -262,7 +262,12 @@ func TestSaveGLMErrors(t *testing.T) {
 	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
 		t.Errorf("a name that is not UTF-8: %v", err)
 	}
-	p.names[0], p.lik = "x1", unregistered{}
+	mean := p.mean[0]
+	p.names[0], p.mean[0] = "x1", math.Inf(1)
+	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrNotFinite) || !prefixedOnce(err) {
+		t.Errorf("an infinite mean: %v", err)
+	}
+	p.mean[0], p.lik = mean, unregistered{}
 	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "see Register") {
 		t.Errorf("unregistered likelihood: %v", err)
 	}
