@@ -200,8 +200,8 @@ const (
 	ctmPaperBeta  = 0.001
 )
 
-// Validate reports every invalid option at once, wrapping ErrParam, or ErrNotFinite for Topics.
-func (o *CTMOptions) Validate() error {
+// validate reports every invalid option at once, wrapping ErrParam, or ErrNotFinite for Topics.
+func (o *CTMOptions) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("pgsvi: CTMOptions."+format+": %w", append(args, ErrParam)...))
@@ -334,7 +334,7 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	if topics < 1 {
 		return nil, fmt.Errorf("pgsvi: %d topics: %w", topics, ErrParam)
 	}
-	if err := errors.Join(o.Validate(), o.checkNodes(topics)); err != nil {
+	if err := errors.Join(o.validate(), o.checkNodes(topics)); err != nil {
 		return nil, err
 	}
 	if d, ok := o.Topics.(*mat.Dense); ok && d == nil {
@@ -368,9 +368,3 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 
 // Len returns the number of documents.
 func (m *CTM) Len() int { return len(m.docs) }
-
-// K returns the number of topics.
-func (m *CTM) K() int { return m.k }
-
-// Terms returns the size of the vocabulary.
-func (m *CTM) Terms() int { return m.terms }

@@ -36,9 +36,6 @@ func (p *CTMPosterior) Len() int { return len(p.docs) }
 // K returns the number of topics.
 func (p *CTMPosterior) K() int { return p.k }
 
-// Terms returns the size of the vocabulary.
-func (p *CTMPosterior) Terms() int { return p.terms }
-
 // Vocab returns the words of the vocabulary, or nil if they are not known.
 func (p *CTMPosterior) Vocab() []string { return slices.Clone(p.vocab) }
 
@@ -64,8 +61,8 @@ func (p *CTMPosterior) Mu(dst []float64) []float64 {
 // only up to a shift that the topics of a document share.
 func (p *CTMPosterior) Sigma() *mat.SymDense { return dense.FullSym(p.prior.cov, p.k) }
 
-// Correlations returns the correlations of the topic logits that belong to Σ, K×K and new.
-func (p *CTMPosterior) Correlations() *mat.SymDense {
+// Corr returns the correlations of the topic logits that belong to Σ, K×K and new.
+func (p *CTMPosterior) Corr() *mat.SymDense {
 	c := p.Sigma()
 	for i := range p.k {
 		for j := range i {

@@ -407,7 +407,7 @@ func TestCTMSynthetic(t *testing.T) {
 		if least < 0.95 {
 			t.Errorf("diagonal %v: least cosine of a topic is %.4f", diag, least)
 		}
-		got := p.Correlations()
+		got := p.Corr()
 		for i := range 5 {
 			for j := range i {
 				a, b := corr.At(i, j), got.At(index[i], index[j])

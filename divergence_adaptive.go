@@ -7,14 +7,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Diagonal is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another
+// diagonal is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another
 // metric, whose proximal steps are gradient descent with a step size for each
 // element of λ, and ISTA with as many thresholds. Scale has NumParams elements,
 // all positive.
-type Diagonal struct{ Scale []float64 }
+type diagonal struct{ Scale []float64 }
 
 // Value implements Divergence.
-func (d Diagonal) Value(q, q0 Dist) float64 {
+func (d diagonal) Value(q, q0 Dist) float64 {
 	l, l0 := q.Params(nil), q0.Params(nil)
 	var v float64
 	for i, s := range d.Scale {
@@ -24,25 +24,25 @@ func (d Diagonal) Value(q, q0 Dist) float64 {
 }
 
 // Grad implements Divergence.
-func (d Diagonal) Grad(dst []float64, q, q0 Dist) []float64 {
+func (d diagonal) Grad(dst []float64, q, q0 Dist) []float64 {
 	dst = Euclidean{}.Grad(dst, q, q0)
 	floats.Mul(dst, d.Scale)
 	return dst
 }
 
 // Prox implements Proxer for H = Zero and H = L1.
-func (d Diagonal) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
+func (d diagonal) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
 
 // Check returns an error wrapping ErrParam unless Scale is positive and finite,
 // or ErrShape unless it has one element for each of λ.
-func (d Diagonal) Check(q Dist) error {
+func (d diagonal) Check(q Dist) error {
 	for i, s := range d.Scale {
 		if !(s > 0) || math.IsInf(s, 0) {
-			return fmt.Errorf("pgsvi: Diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)
+			return fmt.Errorf("pgsvi: diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)
 		}
 	}
 	if len(d.Scale) != q.NumParams() {
-		return fmt.Errorf("pgsvi: Diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale), q.NumParams(), ErrShape)
+		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale), q.NumParams(), ErrShape)
 	}
 	return nil
 }
@@ -86,6 +86,16 @@ type Metric interface {
 	Next(s, g []float64, beta float64)
 }
 
+// betweenSteps is what an Adaptive divergence is between two given distributions. It is Euclidean
+// without its closed form, which is that of another metric.
+type betweenSteps struct{}
+
+// Value implements Divergence.
+func (betweenSteps) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
+
+// Grad implements Divergence.
+func (betweenSteps) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
+
 // AdaGrad is the Adaptive divergence
 //
 //	s_k = √(ε + Σ_{j≤k} g_j²)
@@ -93,14 +103,9 @@ type Metric interface {
 // element by element (Duchi, Hazan and Singer, 2011, with ε inside the root, as
 // RMSprop and Adadelta have it). The zero value means an Epsilon of 1e-8.
 type AdaGrad struct {
+	betweenSteps
 	Epsilon float64 // ε; zero means 1e-8
 }
-
-// Value implements Divergence as Euclidean does.
-func (AdaGrad) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
-
-// Grad implements Divergence as Euclidean does.
-func (AdaGrad) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
 // Check returns an error wrapping ErrParam if Epsilon is negative or not finite.
 func (a AdaGrad) Check(Dist) error {
@@ -119,15 +124,10 @@ func (a AdaGrad) Start(n int) Metric {
 // element by element, e_{−1} = 0 (Tieleman and Hinton, 2012, lecture 6.5, who have
 // no ε). The zero value means a Decay of 0.9 and an Epsilon of 1e-8.
 type RMSprop struct {
+	betweenSteps
 	Decay   float64 // ρ; zero means 0.9
 	Epsilon float64 // ε; zero means 1e-8
 }
-
-// Value implements Divergence as Euclidean does.
-func (RMSprop) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
-
-// Grad implements Divergence as Euclidean does.
-func (RMSprop) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
 // Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
 // Epsilon is finite and not negative.
@@ -162,15 +162,10 @@ func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
 // steps as scheduled; as each is a multiple of the root of the last d, a β above 1
 // compounds. The zero value means a Decay of 0.95 and an Epsilon of 1e-6.
 type Adadelta struct {
+	betweenSteps
 	Decay   float64 // ρ; zero means 0.95
 	Epsilon float64 // ε; zero means 1e-6
 }
-
-// Value implements Divergence as Euclidean does.
-func (Adadelta) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
-
-// Grad implements Divergence as Euclidean does.
-func (Adadelta) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
 // Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
 // Epsilon is finite and not negative.
@@ -206,16 +201,11 @@ func (a *adadelta) Next(s, g []float64, beta float64) {
 // ρ_s is β₂ and the β of the step is α). The zero value means a Mean of 0.9, a
 // Square of 0.999 and an Epsilon of 1e-8.
 type Adam struct {
+	betweenSteps
 	Mean    float64 // ρ_μ; zero means 0.9
 	Square  float64 // ρ_s; zero means 0.999
 	Epsilon float64 // ε; zero means 1e-8
 }
-
-// Value implements Divergence as Euclidean does.
-func (Adam) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
-
-// Grad implements Divergence as Euclidean does.
-func (Adam) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
 
 // Check returns an error wrapping ErrParam unless Mean and Square are in
 // [0, 1) and Epsilon is finite and not negative.

@@ -152,11 +152,11 @@ func TestAdaptiveDefaults(t *testing.T) {
 func TestAdaptiveCheck(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, d := range []Divergence{
-		AdaGrad{-1}, AdaGrad{nan}, AdaGrad{inf},
+		AdaGrad{Epsilon: -1}, AdaGrad{Epsilon: nan}, AdaGrad{Epsilon: inf},
 		RMSprop{Decay: 1}, RMSprop{Decay: -0.1}, RMSprop{Decay: nan}, RMSprop{Epsilon: -1},
 		Adadelta{Decay: 1}, Adadelta{Epsilon: inf},
 		Adam{Mean: 1}, Adam{Square: 1}, Adam{Square: -1}, Adam{Mean: nan}, Adam{Epsilon: -1e-9},
-		Diagonal{[]float64{1, 0, 1}}, Diagonal{[]float64{1, inf, 1}}, Diagonal{[]float64{1, 1, nan}},
+		diagonal{[]float64{1, 0, 1}}, diagonal{[]float64{1, inf, 1}}, diagonal{[]float64{1, 1, nan}},
 	} {
 		o := Objective[*Point]{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
 		_, err := o.NewStepper(context.Background(), nil, d)
@@ -167,7 +167,7 @@ func TestAdaptiveCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(context.Background(), nil, Diagonal{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
+	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(context.Background(), nil, diagonal{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
 		t.Errorf("Diagonal of another length: %v", err)
 	}
 	// Between two distributions they are Euclidean, and pass its check.

@@ -52,7 +52,7 @@ func testDivergences(n int) map[string]Divergence {
 		"KL":             KL{},
 		"ReverseKL":      ReverseKL{},
 		"SymKL":          SymKL{},
-		"Diagonal":       Diagonal{scale},
+		"Diagonal":       diagonal{scale},
 		"Bregman":        Bregman{quadratic{1, 3, 0.5}},
 		"DivergenceFunc": DivergenceFunc(ReverseKL{}.Value),
 	}

@@ -70,17 +70,17 @@ type GaussHermite struct{ Nodes int }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
 func (g GaussHermite) Setup(q Dist, l Integrand) (bool, error) {
-	if err := g.Validate(); err != nil {
+	if err := g.validate(); err != nil {
 		return true, err
 	}
 	return true, forSites("GaussHermite", q, l)
 }
 
-// SetupSites implements SiteEstimator. The error is that of Validate.
-func (g GaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.Validate() }
+// SetupSites implements SiteEstimator. The error is that of the parameters.
+func (g GaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.validate() }
 
-// Validate returns an error wrapping ErrParam if Nodes is negative.
-func (g GaussHermite) Validate() error {
+// validate returns an error wrapping ErrParam if Nodes is negative.
+func (g GaussHermite) validate() error {
 	if g.Nodes < 0 {
 		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d: %w", g.Nodes, ErrParam)
 	}

@@ -36,15 +36,15 @@ func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
 		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has none; write f as a Smooth: %w", ErrNoEstimator)
 	}
-	return false, s.Validate()
+	return false, s.validate()
 }
 
-// SetupSites implements SiteEstimator. The error is that of Validate.
-func (s ScoreFunction) SetupSites(Likelihood) (bool, error) { return false, s.Validate() }
+// SetupSites implements SiteEstimator. The error is that of the parameters.
+func (s ScoreFunction) SetupSites(Likelihood) (bool, error) { return false, s.validate() }
 
-// Validate returns an error wrapping ErrParam if there are too few samples or
+// validate returns an error wrapping ErrParam if there are too few samples or
 // Baseline is unknown.
-func (s ScoreFunction) Validate() error {
+func (s ScoreFunction) validate() error {
 	least := 1
 	if s.Baseline != NoBaseline {
 		least = 2
@@ -185,7 +185,7 @@ func (p Pathwise) samples() int {
 
 // Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
 func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
-	if err := p.Validate(); err != nil {
+	if err := p.validate(); err != nil {
 		return false, err
 	}
 	if _, ok := q.(normal); !ok {
@@ -205,11 +205,11 @@ func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 	if _, ok := lik.(Differentiable); !ok {
 		return false, fmt.Errorf("pgsvi: Pathwise needs the derivatives of %T: implement Differentiable, or use Exact or ScoreFunction: %w", lik, ErrNoEstimator)
 	}
-	return false, p.Validate()
+	return false, p.validate()
 }
 
-// Validate returns an error wrapping ErrParam if Samples is negative.
-func (p Pathwise) Validate() error {
+// validate returns an error wrapping ErrParam if Samples is negative.
+func (p Pathwise) validate() error {
 	if p.Samples < 0 {
 		return fmt.Errorf("pgsvi: Pathwise.Samples is %d: %w", p.Samples, ErrParam)
 	}

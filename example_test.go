@@ -316,7 +316,7 @@ func ExampleGP() {
 		return
 	}
 	fmt.Printf("%v, ELBO %.4f\n", res.Status, res.ELBO)
-	fmt.Printf("%.3f\n", post.Prob(nil, +1, mat.NewDense(3, 1, []float64{-2.5, 0, 2.5})))
+	fmt.Printf("%.3f\n", post.At(mat.NewDense(3, 1, []float64{-2.5, 0, 2.5})).Prob(nil, +1))
 	// Output:
 	// converged, ELBO -4.6718
 	// [0.290 0.500 0.710]

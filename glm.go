@@ -291,9 +291,6 @@ func (g *GLM) Len() int { return g.x.rows }
 // Dim returns D, the number of weights, that of the intercept included.
 func (g *GLM) Dim() int { return len(g.names) }
 
-// Names returns the names of the weights, the last "(Intercept)" if there is one.
-func (g *GLM) Names() []string { return slices.Clone(g.names) }
-
 // Covariance returns the family of V: that of the options, or what AutoCovariance chooses.
 func (g *GLM) Covariance() Covariance {
 	d := g.Dim()

@@ -146,15 +146,12 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 // predictor, with mean xᵀm and variance xᵀVx. It has no offset; for rows with offsets
 // see Prediction.Offset.
 func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
-	q := predictAt(p, p.lik, p.Cols(), x)
+	q := predictAt(p, x)
 	return &q
 }
 
-// Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
-func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	q := predictAt(p, p.lik, p.Cols(), x)
-	return q.Prob(dst, y)
-}
+// likelihood implements latents.
+func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
 
 // latent implements latents.
 func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {

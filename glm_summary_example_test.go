@@ -81,7 +81,7 @@ func ExampleGLMPosterior_Save() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(loaded.Prob(nil, +1, t.X)[0] == post.Prob(nil, +1, t.X)[0])
+	fmt.Println(loaded.At(t.X).Prob(nil, +1)[0] == post.At(t.X).Prob(nil, +1)[0])
 	more, err := loaded.Update(context.Background(), pgsvi.Rows(t.X, t.Y))
 	if err != nil {
 		log.Fatal(err)

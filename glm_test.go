@@ -719,7 +719,7 @@ func TestGLMPredict(t *testing.T) {
 			t.Errorf("row %d: sparse and dense differ", i)
 		}
 	}
-	prob, lp := p.Prob(nil, 1, c.x), p.At(c.x).LogProb(nil, c.y)
+	prob, lp := p.At(c.x).Prob(nil, 1), p.At(c.x).LogProb(nil, c.y)
 	mean, _, err := p.At(c.x).Moments(nil, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -77,8 +77,8 @@ func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
 // Len returns N, the number of training points.
 func (p *GPPosterior) Len() int { return len(p.a) }
 
-// Dim returns the number of columns that new points must have.
-func (p *GPPosterior) Dim() int {
+// Cols returns the number of columns that new points must have.
+func (p *GPPosterior) Cols() int {
 	_, d := p.x.Dims()
 	return d
 }
@@ -108,15 +108,12 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 //
 //	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
-	q := predictAt(p, p.lik, p.Dim(), x)
+	q := predictAt(p, x)
 	return &q
 }
 
-// Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
-func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	q := predictAt(p, p.lik, p.Dim(), x)
-	return q.Prob(dst, y)
-}
+// likelihood implements latents.
+func (p *GPPosterior) likelihood() Likelihood { return p.lik }
 
 // latent implements latents.
 func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
@@ -153,7 +150,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 
 // cross stores rows lo … lo+t−1 of x in w.x and K(X, x) for them, N×t, in w.k.
 func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
-	d := p.Dim()
+	d := p.Cols()
 	if w.x == nil || w.x.RawMatrix().Rows != t {
 		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
 	}
@@ -179,7 +176,7 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 // together. It takes memory for rows × (rows + N) numbers. The error wraps
 // ErrEmpty if x has no rows and ErrNotFinite if a value of x is not finite.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
-	t := checkColumns(x, p.Dim())
+	t := checkColumns(x, p.Cols())
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
 	}

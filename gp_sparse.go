@@ -354,23 +354,20 @@ func (p *SparseGPPosterior) Len() int { return p.rows }
 // Rank returns M, the number of inducing inputs.
 func (p *SparseGPPosterior) Rank() int { return p.z.rank() }
 
-// Dim returns the number of columns that new points must have.
-func (p *SparseGPPosterior) Dim() int { return p.z.x.RawMatrix().Cols }
+// Cols returns the number of columns that new points must have.
+func (p *SparseGPPosterior) Cols() int { return p.z.x.RawMatrix().Cols }
 
 // At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the
 // latent value z(x), without noise, has mean and variance
 //
 //	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
 func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
-	q := predictAt(p, p.lik, p.Dim(), x)
+	q := predictAt(p, x)
 	return &q
 }
 
-// Prob is At(x).Prob(dst, y): the probability of y, or its density, at each row of x.
-func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	q := predictAt(p, p.lik, p.Dim(), x)
-	return q.Prob(dst, y)
-}
+// likelihood implements latents.
+func (p *SparseGPPosterior) likelihood() Likelihood { return p.lik }
 
 // latent implements latents.
 func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
@@ -430,7 +427,7 @@ type savedSparseGP struct {
 // The errors are those of GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.Rank()
-	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Dim(), MaxPrior: p.maxPrior,
+	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), MaxPrior: p.maxPrior,
 		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m)}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {

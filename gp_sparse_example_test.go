@@ -35,7 +35,7 @@ func ExampleSparseGP() {
 	}
 	fmt.Printf("%v, %d inducing inputs, %.0e of the variance left\n", res.Status, gp.Rank(), gp.Residual()/(9*5000))
 	xnew := mat.NewDense(3, 1, []float64{math.Pi / 2, 3 * math.Pi / 2, 1000})
-	for i, p := range post.Prob(nil, 1, xnew) {
+	for i, p := range post.At(xnew).Prob(nil, 1) {
 		fmt.Printf("P(+1) at %.2f: %.2f\n", xnew.At(i, 0), p)
 	}
 	// Output:

@@ -249,13 +249,13 @@ func TestSparseGPPrior(t *testing.T) {
 			t.Errorf("row %d is %g ± %g, want 0 ± 2.25", i, m[i], v[i])
 		}
 	}
-	for i, p := range post.Prob(nil, 1, far) {
+	for i, p := range post.At(far).Prob(nil, 1) {
 		if math.Abs(p-0.5) > 1e-12 {
 			t.Errorf("row %d: P = %v", i, p)
 		}
 	}
-	if post.Len() != 50 || post.Dim() != 2 || post.Rank() != 10 {
-		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Dim(), post.Rank())
+	if post.Len() != 50 || post.Cols() != 2 || post.Rank() != 10 {
+		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(), post.Rank())
 	}
 	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
@@ -452,7 +452,7 @@ func TestSparseGPPredict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, lp := post.Prob(nil, 2, gp.x), post.At(gp.x).LogProb(nil, gp.terms.y)
+	p, lp := post.At(gp.x).Prob(nil, 2), post.At(gp.x).LogProb(nil, gp.terms.y)
 	for i := range m {
 		wm, wv, _ := predictiveMoments(lik, m[i], v[i])
 		wq, _ := predictiveQuantile(lik, 0.9, m[i], v[i])
@@ -569,7 +569,7 @@ func TestSparseGPLarge(t *testing.T) {
 		post, res := fitSparse(t, g, nil)
 		fit := time.Since(start)
 		var worst float64
-		for i, q := range post.Prob(nil, 1, x) {
+		for i, q := range post.At(x).Prob(nil, 1) {
 			worst = math.Max(worst, math.Abs(q-p[i]))
 		}
 		t.Logf("%d-D: rank %d, residual %.3g, set-up %v, %.1f passes, fit %v, predictions %v; largest error of P %.3f", d, g.Rank(), g.Residual(), setup, res.Passes, fit, time.Since(start)-fit, worst)

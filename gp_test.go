@@ -442,7 +442,7 @@ func TestGPIllPosed(t *testing.T) {
 			continue
 		}
 		m, v := post.Train(nil, nil)
-		p := post.Prob(nil, 1, c.x)
+		p := post.At(c.x).Prob(nil, 1)
 		for i := range m {
 			if !(v[i] >= 0) || math.IsNaN(m[i]) || !(p[i] > 0 && p[i] < 1) {
 				t.Errorf("%s: N(%v, %v), p = %v", name, m[i], v[i], p[i])
@@ -727,14 +727,14 @@ func TestGPPosterior(t *testing.T) {
 	}
 	gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 11)
 	post, _ := mustFit(t, gp, nil)
-	plus, minus := post.Prob(nil, 1, gp.x), post.Prob(nil, -1, gp.x)
+	plus, minus := post.At(gp.x).Prob(nil, 1), post.At(gp.x).Prob(nil, -1)
 	for i := range plus {
 		if math.Abs(plus[i]+minus[i]-1) > 1e-14 {
 			t.Errorf("row %d: probabilities add up to %v", i, plus[i]+minus[i])
 		}
 	}
 	// A label outside the support has no probability.
-	if p := post.Prob(nil, 3, gp.x); !math.IsNaN(p[0]) {
+	if p := post.At(gp.x).Prob(nil, 3); !math.IsNaN(p[0]) {
 		t.Errorf("P(y = 3) = %v", p[0])
 	}
 }
@@ -768,7 +768,7 @@ func TestGPPredictionBlocks(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if got := post.Prob(nil, 1, x); len(got) != n {
+			if got := post.At(x).Prob(nil, 1); len(got) != n {
 				t.Error("lost rows")
 			}
 		})
@@ -909,9 +909,6 @@ func TestGPUserMistakes(t *testing.T) {
 	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "rows 1 and 0") {
 		t.Errorf("kernel that is no covariance: %v", err)
 	}
-	if _, err := (&Solver{Sampler: Order(nil)}).Run(context.Background(), gp); !errors.Is(err, ErrParam) {
-		t.Errorf("nil Order: %v", err)
-	}
 }
 
 // TestGPAwkwardRows: rows that overflow, no rows, and dst that is y.
@@ -973,7 +970,7 @@ func TestGPCancel(t *testing.T) {
 	if math.IsNaN(res.ELBO) {
 		t.Error("the ELBO of the state reached is NaN")
 	}
-	if p := post.Prob(nil, 1, gp.x); math.IsNaN(p[0]) {
+	if p := post.At(gp.x).Prob(nil, 1); math.IsNaN(p[0]) {
 		t.Error("the posterior reached is not usable")
 	}
 	again, err := (&Solver{}).Resume(context.Background(), res)

@@ -53,7 +53,7 @@ type Facts struct {
 }
 
 // contain reports whether y is a response.
-func (f Facts) contain(y float64) bool { return f.Support.Contains(y, f.Most) }
+func (f Facts) contain(y float64) bool { return f.Support.contains(y, f.Most) }
 
 // factsOf returns the Facts of l.
 func factsOf(l Likelihood) Facts {
@@ -204,9 +204,9 @@ func (s Support) String() string {
 	return fmt.Sprintf("Support(%d)", int(s))
 }
 
-// Contains reports whether y is in the support. Most is the largest of Counts, as
+// contains reports whether y is in the support. Most is the largest of Counts, as
 // in Facts; zero means that there is none. NaN and ±Inf are in no support.
-func (s Support) Contains(y, most float64) bool {
+func (s Support) contains(y, most float64) bool {
 	switch s {
 	case RealLine:
 		return !math.IsNaN(y) && !math.IsInf(y, 0)

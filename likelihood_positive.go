@@ -47,7 +47,7 @@ func (g Gamma) LogProb(y, eta float64) float64 {
 	if math.IsNaN(k) {
 		return k
 	}
-	if !Positive.Contains(y, 0) {
+	if !Positive.contains(y, 0) {
 		return math.Inf(-1)
 	}
 	l := math.Log(y)
@@ -77,7 +77,7 @@ func (g Gamma) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) || math.IsNaN(k) {
 		return quadNaN()
 	}
-	if !Positive.Contains(y, 0) {
+	if !Positive.contains(y, 0) {
 		return offSupport(m, v)
 	}
 	l := math.Log(y)
@@ -145,7 +145,7 @@ type Exponential struct{}
 
 // LogProb returns −η − ye^{−η}, or −Inf if y is negative or not finite.
 func (x Exponential) LogProb(y, eta float64) float64 {
-	if !NonNegative.Contains(y, 0) {
+	if !NonNegative.contains(y, 0) {
 		return math.Inf(-1)
 	}
 	r := special.Times(y, math.Exp(-eta))
@@ -171,7 +171,7 @@ func (x Exponential) Expect(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
-	if !NonNegative.Contains(y, 0) {
+	if !NonNegative.contains(y, 0) {
 		return offSupport(m, v)
 	}
 	r := special.Times(y, math.Exp(v/2-m))

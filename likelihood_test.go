@@ -174,7 +174,7 @@ func TestLikelihoodCapabilities(t *testing.T) {
 func someLabels(l Likelihood) (y []float64) {
 	f := factsOf(l)
 	for _, x := range []float64{-3, -1, 0, 1e-3, 0.4, 0.9, 1, 2, 4, 7.5, f.Most, f.Most - 1} {
-		if f.Support.Contains(x, f.Most) {
+		if f.Support.contains(x, f.Most) {
 			y = append(y, x)
 		}
 	}
@@ -189,7 +189,7 @@ func TestLikelihoodSupport(t *testing.T) {
 		f := factsOf(l)
 		for _, y := range []float64{-inf, -1e9, -3, -1.5, -1, -0.5, 0, 5e-324, 0.3, 0.5, 1, 1.5, 2, 3, 12.5, 40, 41, 1e6, inf, math.NaN(), f.Most, f.Most + 1} {
 			p := l.LogProb(y, 0.3)
-			if in := f.Support.Contains(y, f.Most); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
+			if in := f.Support.contains(y, f.Most); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
 				t.Errorf("%#v: log p(%v) = %v, and %v (most %v) contains it: %v", l, y, p, f.Support, f.Most, in)
 			}
 		}

@@ -48,8 +48,8 @@ func checkParams(of string, params []Param) error {
 	return errors.Join(errs...)
 }
 
-// Validator is an option that can be out of range: a Schedule, a Sampler, a Converger, an
-// Estimator or whatever else a Solver or a model is given. Validate reports every
+// Validator is an option that can be out of range: a Schedule, a Sampler, a Converger or
+// whatever else a Solver or a model is given. Validate reports every
 // violation at once, wrapping ErrParam.
 type Validator interface{ Validate() error }
 

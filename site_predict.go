@@ -58,18 +58,21 @@ const (
 
 // latents is a posterior of latent values.
 type latents interface {
+	// Cols returns the number of columns that new points must have.
+	Cols() int
+	likelihood() Likelihood
 	// latent stores mean and variance of the latent value at each row of x. Neither
 	// the blocks of rows that it works in nor the number of its workers change a bit.
 	latent(m, v []float64, x mat.Matrix)
 }
 
-// predictAt is the method At of every posterior. It returns no pointer so that Prob
-// needs no Prediction on the heap.
-func predictAt(post latents, lik Likelihood, cols int, x mat.Matrix) Prediction {
-	rows := checkColumns(x, cols)
+// predictAt is the method At of every posterior. It returns no pointer so that At
+// is inlined, and post.At(x).Prob(…) needs no Prediction on the heap.
+func predictAt(post latents, x mat.Matrix) Prediction {
+	rows := checkColumns(x, post.Cols())
 	m, v := latentSlices(rows)
 	post.latent(m, v, x)
-	return Prediction{lik: lik, m: m, v: v}
+	return Prediction{lik: post.likelihood(), m: m, v: v}
 }
 
 // checkColumns returns the number of rows of x. It panics if there are any and they

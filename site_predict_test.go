@@ -218,7 +218,7 @@ func TestPredictionAllocs(t *testing.T) {
 	x := mat.NewDense(100, 1, nil)
 	dst, v := make([]float64, 100), make([]float64, 100)
 	latent := testing.AllocsPerRun(10, func() { post.latent(dst, v, x) })
-	if n := testing.AllocsPerRun(10, func() { post.Prob(dst, 1, x) }); n > latent+1 {
+	if n := testing.AllocsPerRun(10, func() { post.At(x).Prob(dst, 1) }); n > latent+1 {
 		t.Errorf("Prob: %v allocations, %v of which for the latent values", n, latent)
 	}
 	p := post.At(x)
@@ -267,7 +267,6 @@ func TestPredictionWorkers(t *testing.T) {
 	}
 	for _, post := range []interface {
 		At(mat.Matrix) *Prediction
-		Prob([]float64, float64, mat.Matrix) []float64
 	}{dense, lowRank, linear} {
 		for _, x := range []mat.Matrix{x, SparseOf(x)} {
 			before := runtime.GOMAXPROCS(1)
@@ -279,7 +278,7 @@ func TestPredictionWorkers(t *testing.T) {
 			for range 4 {
 				wg.Go(func() {
 					m5, v5 := post.At(x).Latent(nil, nil)
-					if !slices.Equal(m, m5) || !slices.Equal(v, v5) || !slices.Equal(prob, post.Prob(nil, 1, x)) || !slices.Equal(prob, p.Prob(nil, 1)) {
+					if !slices.Equal(m, m5) || !slices.Equal(v, v5) || !slices.Equal(prob, post.At(x).Prob(nil, 1)) || !slices.Equal(prob, p.Prob(nil, 1)) {
 						t.Errorf("%T of a %T: other bits on five cores", post, x)
 					}
 				})
@@ -348,11 +347,11 @@ func TestPredictionOutsideSupport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := post.Prob(nil, c.good, x)[0]; !(p > 0) {
+		if p := post.At(x).Prob(nil, c.good)[0]; !(p > 0) {
 			t.Errorf("%#v: P(%v) = %v", c.l, c.good, p)
 		}
 		for _, bad := range c.y {
-			if p := post.Prob(nil, bad, x); !math.IsNaN(p[0]) || !math.IsNaN(p[1]) {
+			if p := post.At(x).Prob(nil, bad); !math.IsNaN(p[0]) || !math.IsNaN(p[1]) {
 				t.Errorf("%#v: P(%v) = %v, want NaN", c.l, bad, p)
 			}
 			p := post.At(x).LogProb(nil, []float64{bad, c.good})

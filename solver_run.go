@@ -17,7 +17,7 @@ import (
 type Solver struct {
 	// Divergence is D. Nil means KL.
 	Divergence Divergence
-	// StepSize is β_k. Nil means Auto: the Stepper chooses.
+	// StepSize is β_k. Nil means +Inf: the Stepper chooses.
 	StepSize Schedule
 	// BatchSize is the number of terms in a mini-batch. Zero means that of the Stepper's Plan
 	// where StepSize is nil, and otherwise all N terms. A value above N means N.
@@ -297,7 +297,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		plan := s.options(st)
 		schedule := s.StepSize
 		if schedule == nil {
-			schedule = Auto{}
+			schedule = auto{}
 		}
 		atEnd := func() bool {
 			return res.Passes >= plan.MaxPasses-passSlack || s.MaxIter > 0 && res.K >= s.MaxIter

@@ -70,21 +70,6 @@ func (WithReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	}
 }
 
-// Order is the caller's own sequence of batches; the run ends with it.
-// Solver.BatchSize is not used. An index out of range is an error of the run.
-type Order iter.Seq[[]int]
-
-// Batches implements Sampler.
-func (o Order) Batches(int, int, *rand.Rand) iter.Seq[[]int] { return iter.Seq[[]int](o) }
-
-// Validate returns an error wrapping ErrParam if o is nil.
-func (o Order) Validate() error {
-	if o == nil {
-		return fmt.Errorf("pgsvi: Order is nil: %w", ErrParam)
-	}
-	return nil
-}
-
 // allTerms tells a batch of all terms from one with repetitions. It holds scratch memory.
 type allTerms struct{ seen []bool }
 

@@ -5,12 +5,11 @@ import (
 	"math"
 )
 
-// Auto leaves the length of every step to the Stepper. It is what a nil
-// Solver.StepSize means.
-type Auto struct{}
+// auto leaves the length of every step to the Stepper: a nil Solver.StepSize.
+type auto struct{}
 
 // StepSize returns +Inf.
-func (Auto) StepSize(int) float64 { return math.Inf(1) }
+func (auto) StepSize(int) float64 { return math.Inf(1) }
 
 // ConstantStep is the schedule β_k = β. The zero value is invalid.
 type ConstantStep float64

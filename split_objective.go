@@ -83,7 +83,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
 		floats.AddConst(1, unit)
-		metric, d = a.Start(n), Diagonal{unit}
+		metric, d = a.Start(n), diagonal{unit}
 	}
 	closed, err := checkProx(o.Init, o.H, d)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *objectiveStepper) leaveAverage() error {
 // adapt shows the gradient to the metric of an Adaptive divergence.
 func (s *objectiveStepper) adapt(beta float64) {
 	if s.metric != nil {
-		s.metric.Next(s.d.(Diagonal).Scale, s.g, beta)
+		s.metric.Next(s.d.(diagonal).Scale, s.g, beta)
 	}
 }
 
@@ -292,7 +292,7 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, n
 		g := append([]float64(nil), s.g...)
 		s.adapt(1)
 		var slope float64
-		for i, scale := range s.d.(Diagonal).Scale {
+		for i, scale := range s.d.(diagonal).Scale {
 			slope += g[i] * s.g[i] / scale
 		}
 		if !(slope > 0) {

@@ -136,7 +136,7 @@ func BenchmarkGLM(b *testing.B) {
 				b.Fatal(err)
 			}
 			dst := make([]float64, n)
-			report(b, func() { post.Prob(dst, 1, p.x) })
+			report(b, func() { post.At(p.x).Prob(dst, 1) })
 			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 		})
 	}

@@ -93,7 +93,7 @@ func run(ctx context.Context, opt *options) error {
 	fmt.Printf("base rate     %9.6f  %8.6f   (P = %.4f for every row)\n", base.nats, base.error, train.baseRate())
 
 	if opt.out != "" {
-		prob := post.Prob(nil, +1, test.x)
+		prob := post.At(test.x).Prob(nil, +1)
 		if err := savePlot(opt.out, train.name, prob, test.y); err != nil {
 			return err
 		}
