@@ -570,8 +570,9 @@ func (p *predictNumeric) each(last, eta float64, f func(y, q float64)) {
 		q := math.Exp(p.l.LogProb(y, eta))
 		f(y, q)
 		total += q
-		// Past the mode the rest is less than a geometric series.
-		if q < before && q*q < countsRemainder*total*(before-q) {
+		// Past the mode the rest is less than a geometric series. Past a first mode it
+		// is not: what is missing from 1 is still to come.
+		if q < before && q*q < countsRemainder*total*(before-q) && total > 1-normalisedTol {
 			return
 		}
 		before = q

@@ -361,3 +361,26 @@ func TestPredictionOutsideSupport(t *testing.T) {
 		}
 	}
 }
+
+// twoModes is a likelihood of counts with a mode at 0 and one at the rate e^η.
+type twoModes struct{ Poisson }
+
+func (twoModes) LogProb(y, eta float64) float64 {
+	p := Poisson{}.LogProb(y, eta)
+	if y == 0 {
+		return math.Log(0.3 + 0.7*math.Exp(p))
+	}
+	return math.Log(0.7) + p
+}
+
+// Sums over counts go on past a first mode.
+func TestPredictTwoModes(t *testing.T) {
+	type likelihood struct{ Factual } // without what else a Poisson knows
+	p := NewPrediction(likelihood{twoModes{}}, []float64{5.6, 1}, []float64{0.01, 0.2})
+	mean, _, err := p.Moments(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkClose(t, "mean", mean, []float64{0.7 * math.Exp(5.605), 0.7 * math.Exp(1.1)}, 1e-9)
+	checkClose(t, "P(0)", p.Prob(nil, 0)[:1], []float64{0.3}, 1e-9)
+}
