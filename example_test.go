@@ -1,12 +1,14 @@
 package pgsvi_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
@@ -342,4 +344,132 @@ func ExampleGP_published() {
 	fmt.Printf("%v after %v passes, ELBO %.1f\n", res.Status, res.Passes, res.ELBO)
 	// Output:
 	// pass limit after 10 passes, ELBO -4.7
+}
+
+// zeroInflated is a likelihood of one's own: Poisson counts of which a share is zero
+// whatever the rate is.
+type zeroInflated struct{ Share float64 }
+
+func (z zeroInflated) LogProb(y, eta float64) float64 {
+	g, _ := math.Lgamma(y + 1)
+	p := y*eta - math.Exp(eta) - g
+	if y > 0 {
+		return math.Log(1-z.Share) + p
+	}
+	return math.Log(z.Share + (1-z.Share)*math.Exp(p))
+}
+
+func (zeroInflated) Facts() pgsvi.Facts { return pgsvi.Facts{Support: pgsvi.Counts} }
+
+var _ pgsvi.Factual = zeroInflated{} // a misspelt method is an error here
+
+// A likelihood is one method. Facts says which responses there are: others are
+// refused, and predictions sum over them.
+func ExampleFactual() {
+	x := mat.NewDense(10, 1, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
+	y := []float64{0, 2, 3, 0, 4, 5, 0, 7, 0, 9}
+	gp, err := pgsvi.NewGP(x, y, pgsvi.Matern52{Scale: 1, Length: 4}, zeroInflated{0.3}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, res, err := gp.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	p := post.At(mat.NewDense(2, 1, []float64{0, 9}))
+	mean, _, err := p.Moments(nil, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v; P(0) %.2f, mean %.1f\n", res.Status, p.Prob(nil, 0), mean)
+	// Output: converged; P(0) [0.48 0.30], mean [1.2 5.2]
+}
+
+// A posterior that is not Gaussian: the rate of waiting times under a Gamma q, of a
+// family of the user's. The exact one is Gamma(2 + 3, 1 + 2.3).
+func ExampleNewExp() {
+	prior, err := pgsvi.NewExp(gammaFamily{}, []float64{2, -1}) // η = (a, −b)
+	if err != nil {
+		log.Fatal(err)
+	}
+	waits := []float64{0.3, 1.2, 0.8}
+	ll := pgsvi.LogLik{N: len(waits), Dim: 1, LogProb: func(n int, z []float64) float64 {
+		return math.Log(z[0]) - z[0]*waits[n]
+	}}
+	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, nil), H: pgsvi.KLTo(prior), Init: prior}
+	q, res, err := o.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v: Gamma(%.1f, %.1f)\n", res.Status, q.Natural(nil)[0], -q.Natural(nil)[1])
+	// Output: converged: Gamma(5.0, 3.2)
+}
+
+// Rows that arrive in any number, each seen once.
+func ExampleGLMStream() {
+	s, err := pgsvi.NewGLMStream(1, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
+	if err := s.AddAll(context.Background(), pgsvi.Rows(x, []float64{-1, -1, 1, -1, 1, 1})); err != nil {
+		log.Fatal(err)
+	}
+	post, err := s.Posterior()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d rows: %.3f\n", s.Len(), post.At(x).Prob(nil, +1))
+	// Output: 6 rows: [0.179 0.246 0.354 0.646 0.754 0.821]
+}
+
+// Topics that go together, from documents of two kinds.
+func ExampleCTM() {
+	c := &pgsvi.Corpus{Terms: 6, Vocab: []string{"ball", "goal", "team", "law", "party", "vote"}}
+	for n := range 20 {
+		k := 3 * (n % 2)
+		c.Docs = append(c.Docs, pgsvi.Document{Words: []int{k, k + 1, k + 2}, Counts: []float64{6, 5, 4}})
+	}
+	ctm, err := pgsvi.NewCTM(c, 2, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := ctm.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	words, err := pgsvi.TopWords(post.Topics(), c, 3, pgsvi.ByProbability)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, topic := range words {
+		fmt.Println(topic)
+	}
+	// Unordered output:
+	// [law party vote]
+	// [ball goal team]
+}
+
+// A loaded posterior predicts the same bits. Rows of three ordered classes.
+func ExampleGPPosterior_Save() {
+	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
+	gp, err := pgsvi.NewGP(x, []float64{0, 0, 1, 1, 2, 2}, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.Ordinal{Cuts: []float64{-1, 1}}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := gp.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := post.Save(&file); err != nil {
+		log.Fatal(err)
+	}
+	again, err := pgsvi.LoadGPPosterior(&file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	p, loaded := post.At(x).Prob(nil, 1), again.At(x).Prob(nil, 1)
+	fmt.Printf("%.3f, the same: %v\n", p, slices.Equal(p, loaded))
+	// Output: [0.231 0.265 0.345 0.345 0.265 0.231], the same: true
 }
