@@ -2,9 +2,7 @@ package pgsvi
 
 import (
 	"fmt"
-	"iter"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -110,9 +108,6 @@ func (d Document) check(terms int) error {
 	}
 	return nil
 }
-
-// All returns the documents and their indices, in order.
-func (c *Corpus) All() iter.Seq2[int, Document] { return slices.All(c.Docs) }
 
 // Tokens returns the number of words in all documents, each counted as often as
 // it occurs.

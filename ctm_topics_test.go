@@ -252,7 +252,7 @@ func TestTopicsOfAP(t *testing.T) {
 	for k, seed := range seeds {
 		at := slices.Index(c.Vocab, seed)
 		var with []int
-		for i, d := range c.All() {
+		for i, d := range c.Docs {
 			if slices.Contains(d.Words, at) {
 				with = append(with, i)
 			}

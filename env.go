@@ -1,11 +1,6 @@
 package pgsvi
 
-import (
-	"context"
-	"math/rand/v2"
-
-	"github.com/pgsvi/pgsvi/internal/parallel"
-)
+import "math/rand/v2"
 
 // Env is what a Solver lends a Stepper for the time of a call: randomness and
 // workers. A nil Env has a fixed seed and one worker.
@@ -24,20 +19,12 @@ func NewEnv(src rand.Source, workers int) *Env {
 	return &Env{rand.New(src), max(1, workers)}
 }
 
-// Workers returns the number of goroutines that Each uses.
+// Workers returns the number of goroutines that the call may use.
 func (e *Env) Workers() int {
 	if e == nil {
 		return 1
 	}
 	return max(1, e.workers)
-}
-
-// Each calls f for 0 … n−1 from the workers, each of which has one call at a time, and
-// returns the error of the least index that failed, whatever the number of workers. Once f
-// has failed, or ctx is done, no further index is begun; in the latter case it
-// returns the cause. A panic of f reaches the caller.
-func (e *Env) Each(ctx context.Context, n int, f func(worker, i int) error) error {
-	return parallel.Each(ctx, n, e.Workers(), f)
 }
 
 // rng returns the generator of e.

@@ -291,8 +291,8 @@ func (g *GLM) Len() int { return g.x.rows }
 // Dim returns D, the number of weights, that of the intercept included.
 func (g *GLM) Dim() int { return len(g.names) }
 
-// Covariance returns the family of V: that of the options, or what AutoCovariance chooses.
-func (g *GLM) Covariance() Covariance {
+// covariance returns the family of V: that of the options, or what AutoCovariance chooses.
+func (g *GLM) covariance() Covariance {
 	d := g.Dim()
 	switch {
 	case g.opt.Covariance != AutoCovariance:

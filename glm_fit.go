@@ -23,7 +23,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
 	}
-	return g.newStepper(ctx, env, d, linearOptions{g.Covariance(), cmp.Or(g.opt.Rank, defaultRank), g.opt.Estimator, g.opt.MeanUpdate})
+	return g.newStepper(ctx, env, d, linearOptions{g.covariance(), cmp.Or(g.opt.Rank, defaultRank), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any
@@ -35,7 +35,7 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if g.Len() == 0 {
 		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
 	}
-	return g.objective(g.Covariance() == DiagonalCovariance, g.opt.Estimator)
+	return g.objective(g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
@@ -47,7 +47,7 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 		s = &Solver{}
 	}
 	if g.Len() == 0 {
-		if err := s.Validate(); err != nil {
+		if err := s.validate(); err != nil {
 			return nil, nil, err
 		}
 		if ctx.Err() != nil {

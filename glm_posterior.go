@@ -204,9 +204,9 @@ type SummaryRow struct {
 	Lo, Hi   float64 // quantiles at 2.5% and 97.5%: 95% of the probability lie between
 }
 
-// Sure reports whether the interval from Lo to Hi does not contain 0, so that the
+// sure reports whether the interval from Lo to Hi does not contain 0, so that the
 // sign of the weight is known.
-func (r SummaryRow) Sure() bool { return r.Lo > 0 || r.Hi < 0 }
+func (r SummaryRow) sure() bool { return r.Lo > 0 || r.Hi < 0 }
 
 // Summary returns the table of the weights of p, new.
 func (p *GLMPosterior) Summary() *Summary {
@@ -235,18 +235,12 @@ func likelihoodName(l Likelihood) string {
 	return name
 }
 
-// String returns the table as text, all rows of it, as WriteTo writes it.
-func (s *Summary) String() string {
-	var b strings.Builder
-	s.WriteTo(&b) // cannot fail
-	return b.String()
-}
-
-// WriteTo writes the table as text: a line on the model, the names of the
-// columns, a line for each row, with a star at the end where Sure, and what the
+// String returns the table as text: a line on the model, the names of the
+// columns, a line for each row, with a star at the end where zero is outside of the
+// interval from Lo to Hi, and what the
 // star means. All numbers of a row have the decimals that give its standard
-// deviation four significant digits. It implements io.WriterTo; the error is that of w.
-func (s *Summary) WriteTo(w io.Writer) (int64, error) {
+// deviation four significant digits.
+func (s *Summary) String() string {
 	lines := [][]string{{"", "mean", "sd", "2.5%", "97.5%"}}
 	sure := make([]bool, 1, len(s.Rows)+1)
 	for _, r := range s.Rows {
@@ -254,7 +248,7 @@ func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 		for _, v := range []float64{r.Mean, r.SD, r.Lo, r.Hi} {
 			line = append(line, summaryNumber(v, r.SD))
 		}
-		lines, sure = append(lines, line), append(sure, r.Sure())
+		lines, sure = append(lines, line), append(sure, r.sure())
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d rows, %d weights, %v covariance\n", s.Likelihood, s.Data, s.Weights, s.Covariance)
@@ -267,8 +261,7 @@ func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
-	n, err := io.WriteString(w, b.String())
-	return int64(n), err
+	return b.String()
 }
 
 // summaryNumber formats x to four significant digits of sd.

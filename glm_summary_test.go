@@ -2,7 +2,6 @@ package pgsvi
 
 import (
 	"context"
-	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -94,31 +93,8 @@ func TestSummarySure(t *testing.T) {
 		lo, hi float64
 		want   bool
 	}{{1, 2, true}, {-2, -1, true}, {-1, 1, false}, {0, 1, false}, {math.NaN(), math.NaN(), false}} {
-		if got := (SummaryRow{Lo: c.lo, Hi: c.hi}).Sure(); got != c.want {
+		if got := (SummaryRow{Lo: c.lo, Hi: c.hi}).sure(); got != c.want {
 			t.Errorf("[%v, %v]: %v", c.lo, c.hi, got)
 		}
-	}
-}
-
-// fullDisk is a writer that has room for so many bytes.
-type fullDisk int
-
-var errFullDisk = errors.New("full")
-
-func (w fullDisk) Write(b []byte) (int, error) {
-	if len(b) > int(w) {
-		return int(w), errFullDisk
-	}
-	return len(b), nil
-}
-
-func TestSummaryWriteTo(t *testing.T) {
-	s := summaryPosterior([]string{"a"}, []float64{1}, []float64{1}, false, StudentT{}).Summary()
-	if n, err := s.WriteTo(fullDisk(10)); n != 10 || err != errFullDisk {
-		t.Errorf("full disk: %d, %v", n, err)
-	}
-	var b strings.Builder
-	if n, err := s.WriteTo(&b); err != nil || int(n) != b.Len() || b.String() != s.String() {
-		t.Errorf("%d of %d bytes, %v", n, b.Len(), err)
 	}
 }

@@ -351,9 +351,6 @@ func newSparseGPPosterior(z *inducing, lik Likelihood, mean []float64, q *weight
 // Len returns N, the number of training points.
 func (p *SparseGPPosterior) Len() int { return p.rows }
 
-// Rank returns M, the number of inducing inputs.
-func (p *SparseGPPosterior) Rank() int { return p.z.rank() }
-
 // Cols returns the number of columns that new points must have.
 func (p *SparseGPPosterior) Cols() int { return p.z.x.RawMatrix().Cols }
 
@@ -426,7 +423,7 @@ type savedSparseGP struct {
 // predictions, to the last bit: a line that names the kind of file, JSON, and a checksum.
 // The errors are those of GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
-	m := p.Rank()
+	m := p.z.rank()
 	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), MaxPrior: p.maxPrior,
 		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m)}
 	var err error

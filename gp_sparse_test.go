@@ -254,8 +254,8 @@ func TestSparseGPPrior(t *testing.T) {
 			t.Errorf("row %d: P = %v", i, p)
 		}
 	}
-	if post.Len() != 50 || post.Cols() != 2 || post.Rank() != 10 {
-		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(), post.Rank())
+	if post.Len() != 50 || post.Cols() != 2 || post.z.rank() != 10 {
+		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(), post.z.rank())
 	}
 	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"math"
@@ -192,4 +193,16 @@ func changed(t testing.TB, kind save.Kind, file, old, new string) string {
 // prefixedOnce reports whether an error has the name of the package once, where it begins.
 func prefixedOnce(err error) bool {
 	return strings.HasPrefix(err.Error(), "pgsvi: ") && strings.Count(err.Error(), "pgsvi: ") == 1
+}
+
+// fullDisk is a writer that has room for so many bytes.
+type fullDisk int
+
+var errFullDisk = errors.New("full")
+
+func (w fullDisk) Write(b []byte) (int, error) {
+	if len(b) > int(w) {
+		return int(w), errFullDisk
+	}
+	return len(b), nil
 }

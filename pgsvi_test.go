@@ -198,7 +198,7 @@ func TestSolverValidate(t *testing.T) {
 		StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
 		Converger: AnyOf(&ELBOChange{Tol: -1}, &ELBOChange{Window: -4}),
 	}
-	err := bad.Validate()
+	err := bad.validate()
 	if !errors.Is(err, ErrParam) {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestSolverValidate(t *testing.T) {
 	if _, e := bad.Resume(context.Background(), &Result{Stepper: st}); e == nil || e.Error() != err.Error() {
 		t.Errorf("Resume: %v", e)
 	}
-	if err := new(Solver).Validate(); err != nil {
+	if err := new(Solver).validate(); err != nil {
 		t.Errorf("the zero Solver: %v", err)
 	}
 	for _, r := range []RobbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1}, {Scale: math.NaN()}, {Delay: math.Inf(1)}} {

@@ -90,7 +90,7 @@ func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 // Start returns the run of s on m before its first step, for Steps and Resume. The
 // errors are those of the set-up: an invalid option, or what m says of itself.
 func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	if m == nil {
@@ -117,7 +117,7 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 // for. A Stepper that has met a better state there keeps that one.
 func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	res := from
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return res, err
 	}
 	if res == nil || res.Stepper == nil {
@@ -282,7 +282,7 @@ func (s *Solver) options(st Stepper) Plan {
 // iteration that carries an error. Converger and Recorder are Run's affair.
 func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
 	return func(yield func(Iteration, error) bool) {
-		if err := s.Validate(); err != nil {
+		if err := s.validate(); err != nil {
 			yield(res.Iteration, err)
 			return
 		}
@@ -352,9 +352,9 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 	}
 }
 
-// Validate reports every invalid option at once, wrapping ErrParam; a Divergence is asked at
+// validate reports every invalid option at once, wrapping ErrParam; a Divergence is asked at
 // set-up, by its Check.
-func (s *Solver) Validate() error {
+func (s *Solver) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("pgsvi: "+format+": %w", append(args, ErrParam)...))

@@ -19,7 +19,7 @@ func ExampleCorpusBuilder() {
 	b.Add("thursday.txt", "A goal decided the final!")
 	c, names := b.Corpus()
 	fmt.Println(c.Vocab)
-	for i, d := range c.All() {
+	for i, d := range c.Docs {
 		fmt.Println(names[i], d.Words, d.Counts)
 	}
 

@@ -51,7 +51,7 @@ func TestCorpusCounts(t *testing.T) {
 		t.Errorf("word 3 is %q", w)
 	}
 	next := 0
-	for i, d := range c.All() {
+	for i, d := range c.Docs {
 		if i != next || !reflect.DeepEqual(d, c.Docs[i]) {
 			t.Errorf("document %d comes as %d: %v", next, i, d)
 		}
@@ -60,7 +60,7 @@ func TestCorpusCounts(t *testing.T) {
 	if next != 3 {
 		t.Errorf("%d documents", next)
 	}
-	for range c.All() {
+	for range c.Docs {
 		break
 	}
 	s := c.Subset([]int{2, 0, 2})
@@ -477,7 +477,7 @@ func FuzzReadVocab(f *testing.F) {
 func unigramScore(train, test *pgsvi.Corpus, prob func(freq, total, terms float64) float64) float64 {
 	freq, total := train.TermFreq(), train.Tokens()
 	var score, tokens float64
-	for _, d := range test.All() {
+	for _, d := range test.Docs {
 		_, second := d.Halves()
 		for k, w := range second.Words {
 			score -= second.Counts[k] * math.Log(prob(freq[w], total, float64(train.Terms)))

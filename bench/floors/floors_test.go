@@ -9,14 +9,14 @@ import (
 var most = map[string]int{
 	"files in the root":                   74,
 	"rooms":                               77,
-	"arrows":                              462,
+	"arrows":                              461,
 	"arrows, those to errors.go left out": 406,
 	"floors":                              15,
 	"circles":                             1,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
-	"exported types":                      147,
-	"exported names":                      837,
+	"exported types":                      143,
+	"exported names":                      799,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.
