@@ -145,15 +145,15 @@ func (g *Gaussian) Dim() int { return g.normal.Dim() }
 // NumParams returns d + d(d+1)/2, or 2d if V is diagonal.
 func (g *Gaussian) NumParams() int { return g.normal.NumParams() }
 
-// MeanTo stores m in dst; nil allocates.
-func (g *Gaussian) MeanTo(dst []float64) []float64 {
+// Mean stores m in dst; nil allocates.
+func (g *Gaussian) Mean(dst []float64) []float64 {
 	dst = dense.Dest(dst, g.Dim())
 	copy(dst, g.mean())
 	return dst
 }
 
-// VarTo stores the diagonal of V in dst; nil allocates.
-func (g *Gaussian) VarTo(dst []float64) []float64 {
+// Var stores the diagonal of V in dst; nil allocates.
+func (g *Gaussian) Var(dst []float64) []float64 {
 	dst = dense.Dest(dst, g.Dim())
 	for i := range dst {
 		dst[i] = g.covAt(i, i)
@@ -225,7 +225,7 @@ func (g *Gaussian) Natural(dst []float64) []float64 { return g.normal.Natural(ds
 // SetNatural implements ExpFamily.
 func (g *Gaussian) SetNatural(eta []float64) error { return g.normal.SetNatural(eta) }
 
-// MeanParams implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). MeanTo is m alone.
+// MeanParams implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). Mean is m alone.
 func (g *Gaussian) MeanParams(dst []float64) []float64 { return g.normal.MeanParams(dst) }
 
 // SetMeanParams implements ExpFamily.

@@ -146,7 +146,7 @@ func toDense(q *Gaussian) *Gaussian {
 
 func oracleNormal(q *Gaussian) *distmv.Normal {
 	g := toDense(q)
-	n, ok := distmv.NewNormal(g.MeanTo(nil), g.Cov(), nil)
+	n, ok := distmv.NewNormal(g.Mean(nil), g.Cov(), nil)
 	if !ok {
 		panic("not positive definite")
 	}
@@ -180,7 +180,7 @@ func TestParamsRoundTrip(t *testing.T) {
 				checkNear(t, name+": KL", p.KL(q), 0, 1e-13)
 			}
 			// The parameters mean what the comments say.
-			g, m, v := toDense(q), toDense(q).MeanTo(nil), toDense(q).Cov()
+			g, m, v := toDense(q), toDense(q).Mean(nil), toDense(q).Cov()
 			var prec mat.Dense
 			if err := prec.Inverse(v); err != nil {
 				t.Fatal(err)

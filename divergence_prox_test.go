@@ -382,7 +382,7 @@ func TestConjugateInOneStep(t *testing.T) {
 	prior := randomGaussian(rng, d, MeanParams)
 	prec.CopySym(prior.Precision())
 	rhs := mat.NewVecDense(d, nil)
-	rhs.MulVec(prec, mat.NewVecDense(d, prior.MeanTo(nil)))
+	rhs.MulVec(prec, mat.NewVecDense(d, prior.Mean(nil)))
 	for i := range x {
 		copy(x[i], normals(rng, d))
 		v := mat.NewVecDense(d, x[i])
@@ -406,7 +406,7 @@ func TestConjugateInOneStep(t *testing.T) {
 		if _, err := solveProx(q, g, KLTo(prior), KL{}, q0, beta); err != nil {
 			t.Fatal(err)
 		}
-		checkClose(t, "mean", q.MeanTo(nil), mean.RawVector().Data, 1e-9)
+		checkClose(t, "mean", q.Mean(nil), mean.RawVector().Data, 1e-9)
 		checkClose(t, "covariance", q.Cov().RawSymmetric().Data, cov.RawMatrix().Data, 1e-9)
 	}
 }

@@ -44,7 +44,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("slope %.1f, sd %.1f\n", q.MeanTo(nil)[1], math.Sqrt(q.VarTo(nil)[1]))
+	fmt.Printf("slope %.1f, sd %.1f\n", q.Mean(nil)[1], math.Sqrt(q.Var(nil)[1]))
 	fmt.Printf("ELBO %.0f\n", res.ELBO)
 	// Output:
 	// slope 2.2, sd 0.9
@@ -66,7 +66,7 @@ func ExampleSites() {
 		log.Fatal(err)
 	}
 	fmt.Println(res.Status)
-	fmt.Printf("mean %.3f\n", q.MeanTo(nil))
+	fmt.Printf("mean %.3f\n", q.Mean(nil))
 	fmt.Printf("ELBO %.4f, gap below 1e-8: %v\n", res.ELBO, res.Gap < 1e-8)
 	// Output:
 	// converged
@@ -141,7 +141,7 @@ func ExampleDivergenceFunc() {
 	// The squared Hellinger distance of diagonal Gaussians.
 	hellinger := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
 		a, b := q.(*pgsvi.Gaussian), q0.(*pgsvi.Gaussian)
-		ma, mb, va, vb := a.MeanTo(nil), b.MeanTo(nil), a.VarTo(nil), b.VarTo(nil)
+		ma, mb, va, vb := a.Mean(nil), b.Mean(nil), a.Var(nil), b.Var(nil)
 		affinity := 1.0
 		for i := range ma {
 			v, d := va[i]+vb[i], ma[i]-mb[i]
@@ -266,7 +266,7 @@ func ExampleProx_Solve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("mean %.4f, variance %.4f, closed form: %v\n", q.MeanTo(nil)[0], q.VarTo(nil)[0], closed)
+	fmt.Printf("mean %.4f, variance %.4f, closed form: %v\n", q.Mean(nil)[0], q.Var(nil)[0], closed)
 	// Output: mean 1.5000, variance 0.2500, closed form: true
 }
 

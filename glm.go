@@ -192,12 +192,12 @@ func (g *GLM) setPrior() error {
 	}
 	switch {
 	case q != nil && q.Diagonal():
-		p.mean, p.prec = q.MeanTo(nil), q.VarTo(nil)
+		p.mean, p.prec = q.Mean(nil), q.Var(nil)
 		for j, v := range p.prec {
 			p.prec[j] = 1 / v
 		}
 	case q != nil:
-		p.mean, p.full = q.MeanTo(nil), &weightState{}
+		p.mean, p.full = q.Mean(nil), &weightState{}
 		p.full.resize(d)
 		prec := q.Precision()
 		for i := range d {

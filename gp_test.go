@@ -258,7 +258,7 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 					t.Fatal(err)
 				}
 				q, s := dense.(*objectiveStepper).q.(*Gaussian), algOf[*denseAlgebra](sites)
-				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.cur.m, q.MeanTo(nil)) > 1e-10 || maxRel(s.cur.v, q.VarTo(nil)) > 1e-10 {
+				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.cur.m, q.Mean(nil)) > 1e-10 || maxRel(s.cur.v, q.Var(nil)) > 1e-10 {
 					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b, a)
 				}
 			}

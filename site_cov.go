@@ -263,7 +263,7 @@ func weightsOf(q Dist) ([]float64, weightCov, error) {
 		return nil, nil, fmt.Errorf("pgsvi: weights with a %T: %w", q, ErrParam)
 	}
 	if g.Diagonal() {
-		return g.MeanTo(nil), diagCov(g.VarTo(nil)), nil
+		return g.Mean(nil), diagCov(g.Var(nil)), nil
 	}
 	d := g.Dim()
 	s := &weightState{}
@@ -278,7 +278,7 @@ func weightsOf(q Dist) ([]float64, weightCov, error) {
 	if !s.factor() {
 		return nil, nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
 	}
-	return g.MeanTo(nil), &fullCov{s: s}, nil
+	return g.Mean(nil), &fullCov{s: s}, nil
 }
 
 // lowRankCov is V with V⁻¹ = P = diag(d) + UUᵀ, U being D×R. By Woodbury's

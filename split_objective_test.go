@@ -170,8 +170,8 @@ func exactELBO(p toyProblem, q *Gaussian) float64 {
 func TestZeroSolver(t *testing.T) {
 	for _, p := range corpus() {
 		d := p.prior.Dim()
-		diag := must(NewMeanField(p.init.MeanTo(nil), p.init.VarTo(nil)))
-		diagPrior := must(NewMeanField(p.prior.MeanTo(nil), p.prior.VarTo(nil)))
+		diag := must(NewMeanField(p.init.Mean(nil), p.init.Var(nil)))
+		diagPrior := must(NewMeanField(p.prior.Mean(nil), p.prior.Var(nil)))
 		for _, c := range []struct {
 			name  string
 			q     *Gaussian

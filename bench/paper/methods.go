@@ -93,7 +93,7 @@ func (u unscaled) Grad(ctx context.Context, env *pgsvi.Env, dst []float64, q pgs
 // of q: the Gaussian with the mean of q and V⁻¹ = K⁻¹ + Γ, Γ the diagonal matrix of
 // −E_q[∂² log p(y_n|z_n)/∂z_n²].
 func (p *Problem) Rebuilt(q *pgsvi.Gaussian) (*pgsvi.Gaussian, error) {
-	mean, variance := q.MeanTo(nil), q.VarTo(nil)
+	mean, variance := q.Mean(nil), q.Var(nil)
 	var chol mat.Cholesky
 	var prec, cov mat.SymDense
 	invert := func(dst, a *mat.SymDense) error {

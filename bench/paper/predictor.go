@@ -58,7 +58,7 @@ func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
 // gaussian returns that of q.
 func (d *Predictor) gaussian(q *pgsvi.Gaussian) float64 {
 	mean := mat.NewVecDense(len(d.rest), nil)
-	mean.MulVec(d.a.T(), mat.NewVecDense(q.Dim(), q.MeanTo(nil)))
+	mean.MulVec(d.a.T(), mat.NewVecDense(q.Dim(), q.Mean(nil)))
 	var va mat.Dense
 	va.Mul(mat.DenseCopyOf(q.Cov()), d.a)
 	variance := slices.Clone(d.rest)

@@ -111,7 +111,7 @@ func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective[*pgsvi.
 	}
 	mean, sd := post.Mean(nil), post.SD(nil)
 	meanOff, sdOff := make([]float64, d), make([]float64, d)
-	for i, variance := range q.VarTo(nil) {
+	for i, variance := range q.Var(nil) {
 		meanOff[i] = math.Abs(v[i]-mean[i]) / sd[i]
 		sdOff[i] = math.Abs(math.Sqrt(variance)-sd[i]) / sd[i]
 	}

@@ -71,7 +71,7 @@ func run(ctx context.Context, seed uint64) error {
 
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "\ttrue\tq: mean ± sd\timportance sampling\t")
-	mean, variance := q.MeanTo(nil), q.VarTo(nil)
+	mean, variance := q.Mean(nil), q.Var(nil)
 	for i, name := range names {
 		fmt.Fprintf(tw, "%s\t%.3f\t%.4f ± %.4f\t%.4f ± %.4f\t\n", name, truth[i],
 			mean[i], math.Sqrt(variance[i]), check.mean[i], check.sd[i])

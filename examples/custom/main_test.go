@@ -21,7 +21,7 @@ func TestFit(t *testing.T) {
 		}
 		check := importance(ll, prior, q, 20000, rng)
 		var worst float64
-		mean, variance := q.MeanTo(nil), q.VarTo(nil)
+		mean, variance := q.Mean(nil), q.Var(nil)
 		for i := range mean {
 			worst = math.Max(worst, math.Abs(mean[i]-check.mean[i])/check.sd[i])
 			worst = math.Max(worst, math.Abs(math.Sqrt(variance[i])/check.sd[i]-1))

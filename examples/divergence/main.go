@@ -46,8 +46,8 @@ func renyi(alpha float64) pgsvi.DivergenceFunc {
 		if !chol.Factorize(&w) || !cholV.Factorize(v) || !cholV0.Factorize(v0) {
 			return math.NaN() // the library reports it as an error
 		}
-		delta := g.MeanTo(nil)
-		floats.Sub(delta, g0.MeanTo(nil))
+		delta := g.Mean(nil)
+		floats.Sub(delta, g0.Mean(nil))
 		d := mat.NewVecDense(len(delta), delta)
 		var x mat.VecDense
 		if err := chol.SolveVecTo(&x, d); err != nil {
