@@ -629,3 +629,32 @@ func TestExpConcurrentReaders(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// Numeric steps under noise: where the steps that are valid do not lower the objective
+// of the draws, the run goes on with others, and does not fail for the rounding of
+// ever shorter ones.
+func TestNumericStepsUnderNoise(t *testing.T) {
+	t.Parallel()
+	// Rényi's divergence of order ½ within a family.
+	renyi := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
+		a, b := q.(*pgsvi.Exp), q0.(*pgsvi.Exp)
+		eta := a.Natural(nil)
+		floats.Add(eta, b.Natural(nil))
+		floats.Scale(0.5, eta)
+		return a.LogPartition() + b.LogPartition() - 2*a.Family().LogPartition(eta)
+	})
+	prior := mustExp(t, gammaFamily{}, 2, -1)
+	waits := []float64{0.3, 1.2, 0.8}
+	ll := pgsvi.LogLik{N: len(waits), Dim: 1, LogProb: func(n int, z []float64) float64 { return math.Log(z[0]) - z[0]*waits[n] }}
+	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior), Init: prior}
+	want := mustExp(t, gammaFamily{}, 5, -3.3)
+	for seed := range uint64(2) {
+		q, res, err := o.Fit(context.Background(), &pgsvi.Solver{Divergence: renyi, MaxPasses: 20, Src: rand.NewPCG(seed, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kl := q.KL(want); !(kl < 0.5) {
+			t.Errorf("seed %d, %v: KL to the posterior %v", seed, res.Status, kl)
+		}
+	}
+}

@@ -235,15 +235,18 @@ func (s *objectiveStepper) adapt(beta float64) {
 }
 
 // tryFrom computes the proximal step with beta, halving it until the result
-// is valid and passes check, and returns the step size it ended with.
+// is valid and passes check, and returns the step size it ended with: 0 if there are valid
+// results but none that passes.
 func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, error) {
 	var err error
+	valid := false
 	for range 100 {
 		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta}
 		_, err = s.prox.Solve(s.trial)
 		if err == nil && (check == nil || check()) {
 			return beta, nil
 		}
+		valid = valid || err == nil
 		if err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
 			return 0, err
 		}
@@ -253,7 +256,7 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 			beta /= 2
 		}
 	}
-	if err != nil {
+	if err != nil && !valid { // where steps were valid but did not pass, shorter ones are lost to rounding
 		return 0, fmt.Errorf("pgsvi: no step size gives a valid distribution: %w", err)
 	}
 	return 0, nil
@@ -300,6 +303,9 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, n
 		}
 	}
 	beta, err := s.tryFrom(s.beta, falls)
+	if err != nil && s.beta < 1 { // the last step may have been so short that this one begins in rounding
+		beta, err = s.tryFrom(1, falls)
+	}
 	if err != nil || beta == 0 {
 		s.gradMap, s.beta = 0, 1
 		return err
