@@ -10,12 +10,12 @@ var most = map[string]int{
 	"files in the root":                   74,
 	"rooms":                               77,
 	"arrows":                              461,
-	"arrows, those to errors.go left out": 406,
+	"arrows, those to errors.go left out": 405,
 	"floors":                              15,
 	"circles":                             1,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
-	"exported types":                      143,
+	"exported types":                      144,
 	"exported names":                      799,
 }
 
