@@ -33,9 +33,6 @@ type CTMPosterior struct {
 // Len returns the number of documents of the training data whose q is kept; none if they were streamed.
 func (p *CTMPosterior) Len() int { return len(p.docs) }
 
-// K returns the number of topics.
-func (p *CTMPosterior) K() int { return p.k }
-
 // Vocab returns the words of the vocabulary, or nil if they are not known.
 func (p *CTMPosterior) Vocab() []string { return slices.Clone(p.vocab) }
 

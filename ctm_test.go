@@ -584,14 +584,14 @@ func checkFinite(t *testing.T, what string, p *CTMPosterior) {
 		var sum float64
 		for j := range mean {
 			sum += mean[j]
-			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && p.K() > 1 && hi[j]-lo[j] > 1e-3 {
+			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && p.k > 1 && hi[j]-lo[j] > 1e-3 {
 				t.Logf("%s: document %d, topic %d: %v outside %v to %v", what, n, j, mean[j], lo[j], hi[j])
 			}
 		}
 		near(t, what+": sum of the proportions", sum, 1, 1e-9)
 	}
 	topics := p.Topics()
-	for k := range p.K() {
+	for k := range p.k {
 		var sum float64
 		for _, b := range topics.RawRowView(k) {
 			sum += b

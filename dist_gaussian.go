@@ -124,8 +124,8 @@ func factorOf(q Dist) *fullGaussian {
 	return nil
 }
 
-// Diagonal reports whether V stays diagonal.
-func (g *Gaussian) Diagonal() bool { return g.full() == nil }
+// isDiagonal reports whether V stays diagonal.
+func (g *Gaussian) isDiagonal() bool { return g.full() == nil }
 
 // In returns a copy of g whose λ is expressed in the coordinates c, any of those
 // that there are. It panics if c is none.
@@ -169,8 +169,8 @@ func (g *Gaussian) Cov() *mat.SymDense {
 	return g.diagonalMatrix(g.covAt)
 }
 
-// Precision returns a copy of V⁻¹.
-func (g *Gaussian) Precision() *mat.SymDense {
+// precisionMatrix returns a copy of V⁻¹.
+func (g *Gaussian) precisionMatrix() *mat.SymDense {
 	if f := g.full(); f != nil {
 		return mat.NewSymDense(f.d, append([]float64(nil), f.prec()...))
 	}
@@ -258,9 +258,9 @@ func (g *Gaussian) naturalOf(p ExpFamily) []float64 {
 	switch {
 	case !ok || o.Dim() != g.Dim():
 		return nil
-	case o.Diagonal() == g.Diagonal():
+	case o.isDiagonal() == g.isDiagonal():
 		return o.Natural(nil)
-	case g.Diagonal():
+	case g.isDiagonal():
 		return nil
 	}
 	d := g.Dim()
@@ -389,7 +389,7 @@ func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float
 		return true, q.setPrecision(m, p)
 	}
 	gp, ok := prior.(*Gaussian)
-	if _, diagonal := q.(*diagonalGaussian); !ok || diagonal && !gp.Diagonal() {
+	if _, diagonal := q.(*diagonalGaussian); !ok || diagonal && !gp.isDiagonal() {
 		return false, nil // of a full prior a diagonal q has no closed form
 	}
 	pr := gp.normal

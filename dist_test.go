@@ -196,7 +196,7 @@ func TestParamsRoundTrip(t *testing.T) {
 			}[q.Coordinates()]
 			l := q.Params(nil)
 			checkClose(t, "λ", []float64{l[i], l[len(l)-1]}, want[:], 1e-13)
-			checkClose(t, "Precision", mat.DenseCopyOf(g.Precision()).RawMatrix().Data, prec.RawMatrix().Data, 1e-12)
+			checkClose(t, "Precision", mat.DenseCopyOf(g.precisionMatrix()).RawMatrix().Data, prec.RawMatrix().Data, 1e-12)
 		})
 	}
 }
@@ -355,7 +355,7 @@ func TestDensity(t *testing.T) {
 		stat := make([]float64, 0, q.NumParams()) // T(z): the mean parameters of a point mass
 		stat = append(stat, z...)
 		for i := range z {
-			if q.Diagonal() {
+			if q.isDiagonal() {
 				stat = append(stat, z[i]*z[i])
 				continue
 			}
@@ -569,11 +569,11 @@ func TestDiagonalGaussian(t *testing.T) {
 	rng := testRand(10)
 	m := randomMeanField(rng, 3, Moments)
 	full := toDense(m)
-	if !m.Diagonal() || full.Diagonal() || m.In(Cholesky).full() != nil || !m.Clone().(*Gaussian).Diagonal() {
+	if !m.isDiagonal() || full.isDiagonal() || m.In(Cholesky).full() != nil || !m.Clone().(*Gaussian).isDiagonal() {
 		t.Error("Diagonal is wrong")
 	}
-	if !mat.EqualApprox(m.Cov(), full.Cov(), 1e-15) || !mat.EqualApprox(m.Precision(), full.Precision(), 1e-13) {
-		t.Errorf("V is %v with inverse %v", m.Cov(), m.Precision())
+	if !mat.EqualApprox(m.Cov(), full.Cov(), 1e-15) || !mat.EqualApprox(m.precisionMatrix(), full.precisionMatrix(), 1e-13) {
+		t.Errorf("V is %v with inverse %v", m.Cov(), m.precisionMatrix())
 	}
 	// As a member of the full family it is the same distribution, and not the other way round.
 	checkClose(t, "natural parameters", full.naturalOf(m), full.Natural(nil), 1e-13)

@@ -435,7 +435,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				if !mat.EqualApprox(lazy.Cov(), a, 1e-10) || !mat.EqualApprox(lazy.Precision(), want.Precision(), 1e-10) {
+				if !mat.EqualApprox(lazy.Cov(), a, 1e-10) || !mat.EqualApprox(lazy.precisionMatrix(), want.precisionMatrix(), 1e-10) {
 					t.Errorf("%v: V or V⁻¹ is off", c)
 				}
 			})

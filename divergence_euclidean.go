@@ -71,7 +71,7 @@ func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
 	for i, g := range p.Grad[d:] {
 		b[i] = inv*b[i] - g
 	}
-	diagonal, diagonalPrior := n.Diagonal(), pr.Diagonal()
+	diagonal, diagonalPrior := n.isDiagonal(), pr.isDiagonal()
 	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
 	if !diagonalPrior {
 		m = make([]float64, d*d)

@@ -380,7 +380,7 @@ func TestConjugateInOneStep(t *testing.T) {
 	x, y := dense.NewRows(n, d), normals(rng, n)
 	prec := mat.NewSymDense(d, nil)
 	prior := randomGaussian(rng, d, MeanParams)
-	prec.CopySym(prior.Precision())
+	prec.CopySym(prior.precisionMatrix())
 	rhs := mat.NewVecDense(d, nil)
 	rhs.MulVec(prec, mat.NewVecDense(d, prior.Mean(nil)))
 	for i := range x {

@@ -19,7 +19,7 @@
 //
 //	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
 //	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.Gap in nats
-//	p := post.At(xnew).Prob(nil, +1)
+//	p := post.Prob(nil, +1, xnew) // post.At(xnew) says more
 //
 // # The iteration
 //

@@ -1,6 +1,11 @@
 package pgsvi
 
-import "math/rand/v2"
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
 
 // Env is what a Solver lends a Stepper for the time of a call: randomness and
 // workers. A nil Env has a fixed seed and one worker.
@@ -25,6 +30,14 @@ func (e *Env) Workers() int {
 		return 1
 	}
 	return max(1, e.workers)
+}
+
+// Each calls f for 0 … n−1 from the workers, each of which has one call at a time, and
+// returns the error of the least index that failed, whatever the number of workers. Once f
+// has failed, or ctx is done, no further index is begun; in the latter case it
+// returns the cause. A panic of f reaches the caller.
+func (e *Env) Each(ctx context.Context, n int, f func(worker, i int) error) error {
+	return parallel.Each(ctx, n, e.Workers(), f)
 }
 
 // rng returns the generator of e.

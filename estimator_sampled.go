@@ -85,7 +85,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	var mean float64
 	fitted := false
 	if s.Baseline == Quadratic && isNormal {
-		fitted = fit.fit(values, draws.eps, !q.(*Gaussian).Diagonal())
+		fitted = fit.fit(values, draws.eps, !q.(*Gaussian).isDiagonal())
 	}
 	if fitted {
 		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]

@@ -191,7 +191,7 @@ func (g *GLM) setPrior() error {
 		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights: %w", q.Dim(), d, ErrShape)
 	}
 	switch {
-	case q != nil && q.Diagonal():
+	case q != nil && q.isDiagonal():
 		p.mean, p.prec = q.Mean(nil), q.Var(nil)
 		for j, v := range p.prec {
 			p.prec[j] = 1 / v
@@ -199,7 +199,7 @@ func (g *GLM) setPrior() error {
 	case q != nil:
 		p.mean, p.full = q.Mean(nil), &weightState{}
 		p.full.resize(d)
-		prec := q.Precision()
+		prec := q.precisionMatrix()
 		for i := range d {
 			for j := range i + 1 {
 				p.full.p[i*d+j] = prec.At(i, j)
@@ -288,12 +288,12 @@ func (g *GLM) addPriorMean() {
 // Len returns N, the number of rows of positive weight.
 func (g *GLM) Len() int { return g.x.rows }
 
-// Dim returns D, the number of weights, that of the intercept included.
-func (g *GLM) Dim() int { return len(g.names) }
+// dim returns D, the number of weights, that of the intercept included.
+func (g *GLM) dim() int { return len(g.names) }
 
 // covariance returns the family of V: that of the options, or what AutoCovariance chooses.
 func (g *GLM) covariance() Covariance {
-	d := g.Dim()
+	d := g.dim()
 	switch {
 	case g.opt.Covariance != AutoCovariance:
 		return g.opt.Covariance

@@ -45,9 +45,9 @@ func (g *GLM) posterior(mean []float64, cov weightCov, rows int) *GLMPosterior {
 
 // priorPosterior returns the posterior of no data.
 func (g *GLM) priorPosterior() (*GLMPosterior, error) {
-	mean := make([]float64, g.Dim())
+	mean := make([]float64, g.dim())
 	if g.prior.full == nil {
-		v := make(diagCov, g.Dim())
+		v := make(diagCov, g.dim())
 		for j, l := range g.prior.prec {
 			v[j] = 1 / l
 		}
@@ -148,6 +148,12 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
+}
+
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
+// Err says which row could not be predicted and is NaN here.
+func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	return p.At(x).Prob(dst, y)
 }
 
 // likelihood implements latents.

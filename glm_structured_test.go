@@ -76,7 +76,7 @@ func blockData(n, d int) (*mat.Dense, []float64) {
 // plainELBO is an ELBO of a diagonal q, computed anew.
 func plainELBO(g *GLM, mean, v []float64) float64 {
 	var s float64
-	row := make([]float64, g.Dim())
+	row := make([]float64, g.dim())
 	for i := range g.Len() {
 		g.x.dense1(row, i)
 		var m, q float64
@@ -90,7 +90,7 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 	if err != nil {
 		return math.NaN()
 	}
-	d := g.Dim()
+	d := g.dim()
 	kl := -prior.logDet - float64(d)
 	for i := range d {
 		kl += prior.p[i*d+i]*v[i] - math.Log(v[i])

@@ -286,7 +286,7 @@ func TestGLMPrimalDualCov(t *testing.T) {
 		if !mat.EqualApprox(a, b, 1e-12) {
 			t.Error("covariances differ")
 		}
-		d := g.Dim()
+		d := g.dim()
 		va, vb := make([]float64, d), make([]float64, d)
 		cov.diag(va)
 		full.diag(vb)
@@ -357,7 +357,7 @@ func TestGLMRidge(t *testing.T) {
 			g := c.glm(t, c.x)
 			p, _ := fitGLM(t, g, &Solver{MaxIter: 1, Sampler: InOrder{}, BatchSize: 12})
 			// P = Λ0 + XᵀWX/σ², P(m − μ0) = XᵀW(y − o)/σ².
-			dim := g.Dim()
+			dim := g.dim()
 			prec, h := mat.NewSymDense(dim, nil), mat.NewVecDense(dim, nil)
 			for j, l := range g.prior.prec {
 				prec.SetSym(j, j, l)
@@ -468,7 +468,7 @@ func TestGLMPGStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := g.Dim()
+		d := g.dim()
 		m, prec := mat.NewVecDense(d, nil), mat.NewSymDense(d, nil)
 		lambda := mat.NewSymDense(d, nil)
 		for j, l := range g.prior.prec {

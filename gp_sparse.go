@@ -363,6 +363,12 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
+// Err says which row could not be predicted and is NaN here.
+func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	return p.At(x).Prob(dst, y)
+}
+
 // likelihood implements latents.
 func (p *SparseGPPosterior) likelihood() Likelihood { return p.lik }
 

@@ -30,7 +30,7 @@ func ExampleNewGLM() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%v %.2f ± %.2f\n", post.Names(), post.Mean(nil), post.SD(nil)) // post.Summary() is a table
-	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n", post.At(mat.NewDense(1, 1, []float64{4})).Prob(nil, +1)[0])
+	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{4}))[0])
 	// Output:
 	// [dose (Intercept)] [0.81 -2.02] ± [0.52 1.55]
 	// P(y = +1 at a dose of 4) = 0.73
@@ -49,7 +49,7 @@ func ExampleNewGP() {
 		log.Fatal(err)
 	}
 	fmt.Printf("ELBO %.4f, within 1e-9 nats of its maximum: %v\n", res.ELBO, res.Gap < 1e-9)
-	fmt.Printf("P(y = +1 at 2.5) = %.3f\n", post.At(mat.NewDense(1, 1, []float64{2.5})).Prob(nil, +1)[0])
+	fmt.Printf("P(y = +1 at 2.5) = %.3f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{2.5}))[0])
 	// Output:
 	// ELBO -4.6718, within 1e-9 nats of its maximum: true
 	// P(y = +1 at 2.5) = 0.710

@@ -565,7 +565,7 @@ func FuzzLoadGLMPosterior(f *testing.F) {
 
 func FuzzLoadCTMPosterior(f *testing.F) {
 	fuzzLoad(f, ctmFile, LoadCTMPosterior, func(t *testing.T, p *CTMPosterior) {
-		if p.K() > 10 {
+		if p.k > 10 {
 			return
 		}
 		if _, err := p.Infer(Document{[]int{0}, []float64{2}}); err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {

@@ -262,14 +262,14 @@ func weightsOf(q Dist) ([]float64, weightCov, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("pgsvi: weights with a %T: %w", q, ErrParam)
 	}
-	if g.Diagonal() {
+	if g.isDiagonal() {
 		return g.Mean(nil), diagCov(g.Var(nil)), nil
 	}
 	d := g.Dim()
 	s := &weightState{}
 	s.resize(d)
 	clear(s.mean)
-	p := g.Precision()
+	p := g.precisionMatrix()
 	for i := range d {
 		for j := range i + 1 {
 			s.p[i*d+j] = p.At(i, j)

@@ -9,8 +9,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   74,
 	"rooms":                               77,
-	"arrows":                              461,
-	"arrows, those to errors.go left out": 405,
+	"arrows":                              462,
+	"arrows, those to errors.go left out": 406,
 	"floors":                              15,
 	"circles":                             1,
 	"arrows from model to model":          0,
