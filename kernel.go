@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -67,7 +68,7 @@ func kernelName(k Kernel) string {
 	name, registered := savedTypes.Name(k)
 	if !registered {
 		name = fmt.Sprintf("%T", k)
-		own, _ := asTiled(k)
+		own, _ := asNative(k)
 		if p, ok := own.(profiled); ok {
 			name = p.profileName()
 		}
@@ -131,7 +132,7 @@ func kernelLen(s []float64, n int) {
 // numParams returns the number of parameters of k, without a list of them where
 // it is a kernel of this package.
 func numParams(k Kernel) int {
-	if t, ok := asTiled(k); ok {
+	if t, ok := asNative(k); ok {
 		return t.numParams()
 	}
 	return len(k.Params())
@@ -151,4 +152,71 @@ func kernelGradSelf(k Kernel, dst, x, _ []float64) float64 {
 		return n.GradSelf(dst, x)
 	}
 	return k.Grad(dst, x, x)
+}
+
+// native is a kernel of this package.
+type native interface {
+	Kernel
+	// is reports whether k is of this very type. A user's type that embeds one of
+	// these, and has a Cov of its own, has the unexported methods, too.
+	is(k Kernel) bool
+	// numParams is the length of Params.
+	numParams() int
+}
+
+// asNative returns k as a kernel of this package, unless it only embeds one.
+func asNative(k Kernel) (own native, ok bool) {
+	if own, ok = k.(native); ok && own.is(k) {
+		return own, true
+	}
+	return nil, false
+}
+
+// isType reports whether k is a K or a pointer to one.
+func isType[K Kernel](k Kernel) bool {
+	switch any(k).(type) {
+	case K, *K:
+		return true
+	}
+	return false
+}
+
+// profiled is an Iso, whatever its Profile.
+type profiled interface {
+	// profileName is the type of the Profile.
+	profileName() string
+}
+
+// composite is a kernel made of others: a Sum or a Product.
+type composite interface{ parts() []Kernel }
+
+// kernelParts returns the parts of a composite kernel; ok is false for any other.
+func kernelParts(k Kernel) (parts []Kernel, ok bool) {
+	own, _ := asNative(k)
+	c, ok := own.(composite)
+	if !ok {
+		return nil, false
+	}
+	return c.parts(), true
+}
+
+// scaleParams are the parameters of one scale, or of a list of them, one per
+// column, that replaces it.
+func scaleParams(name string, one float64, list []float64) []Param {
+	if len(list) == 0 {
+		return []Param{{name, kernelOne(one), 0, math.Inf(1)}}
+	}
+	params := make([]Param, len(list))
+	for d, v := range list {
+		params[d] = Param{fmt.Sprintf("%s[%d]", name, d), kernelOne(v), 0, math.Inf(1)}
+	}
+	return params
+}
+
+// withScales are the fields of scaleParams with the first of values.
+func withScales(one float64, list, values []float64) (float64, []float64) {
+	if len(list) == 0 {
+		return values[0], nil
+	}
+	return one, append([]float64(nil), values[:len(list)]...)
 }

@@ -285,12 +285,7 @@ func (t *kernelTile) get(n int) []float64 {
 
 // tiled is a kernel that is computed a tile at a time.
 type tiled interface {
-	Kernel
-	// is reports whether k is of this very type. A user's type that embeds one of
-	// these, and has a Cov of its own, has the unexported methods, too.
-	is(k Kernel) bool
-	// numParams is the length of Params.
-	numParams() int
+	native
 	// fill stores the covariances of the tile in dst, row after row.
 	fill(dst []float64, t *kernelTile)
 	// pull adds Σ w ∂k/∂θ, with derivatives as in Grad, over the pairs of the tile
@@ -300,19 +295,11 @@ type tiled interface {
 
 // asTiled returns k as a tiled kernel, unless it only embeds one.
 func asTiled(k Kernel) (own tiled, ok bool) {
-	if own, ok = k.(tiled); ok && own.is(k) {
-		return own, true
+	if n, ok := asNative(k); ok {
+		own, ok = n.(tiled)
+		return own, ok
 	}
 	return nil, false
-}
-
-// isType reports whether k is a K or a pointer to one.
-func isType[K Kernel](k Kernel) bool {
-	switch any(k).(type) {
-	case K, *K:
-		return true
-	}
-	return false
 }
 
 // kernelFill stores the covariances of the tile in dst, row after row.

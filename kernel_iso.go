@@ -212,12 +212,6 @@ func (k Iso[P]) pull(dst, w []float64, t *kernelTile) {
 	}
 }
 
-// profiled is an Iso, whatever its Profile.
-type profiled interface {
-	// profileName is the type of the Profile.
-	profileName() string
-}
-
 // shapeOf returns p as a ShapedProfile, if it is one, in memory that box keeps
 // between calls.
 func shapeOf[P Profile](p P, box *any) (s ShapedProfile, ok bool) {

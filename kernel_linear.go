@@ -1,10 +1,5 @@
 package pgsvi
 
-import (
-	"fmt"
-	"math"
-)
-
 func init() {
 	Register("pgsvi.Linear", Linear{})
 	Register("pgsvi.Constant", Constant{})
@@ -97,27 +92,6 @@ func (k Linear) fill(dst []float64, t *kernelTile) {
 }
 
 func (k Linear) pull(dst, w []float64, t *kernelTile) { pullPairs(k, dst, w, t) }
-
-// scaleParams are the parameters of one scale, or of a list of them, one per
-// column, that replaces it.
-func scaleParams(name string, one float64, list []float64) []Param {
-	if len(list) == 0 {
-		return []Param{{name, kernelOne(one), 0, math.Inf(1)}}
-	}
-	params := make([]Param, len(list))
-	for d, v := range list {
-		params[d] = Param{fmt.Sprintf("%s[%d]", name, d), kernelOne(v), 0, math.Inf(1)}
-	}
-	return params
-}
-
-// withScales are the fields of scaleParams with the first of values.
-func withScales(one float64, list, values []float64) (float64, []float64) {
-	if len(list) == 0 {
-		return values[0], nil
-	}
-	return one, append([]float64(nil), values[:len(list)]...)
-}
 
 // Constant is k(x, x′) = Scale², the covariance function of an unknown offset
 // with standard deviation Scale; zero means 1. Its parameter is Scale.

@@ -83,6 +83,8 @@ func (Sum) is(k Kernel) bool { return isType[Sum](k) }
 
 func (k Sum) numParams() int { return partsNum(k) }
 
+func (k Sum) parts() []Kernel { return k }
+
 func (k Sum) fill(dst []float64, t *kernelTile) {
 	clear(dst)
 	buf := t.get(len(dst))
@@ -166,6 +168,8 @@ func (Product) is(k Kernel) bool { return isType[Product](k) }
 
 func (k Product) numParams() int { return partsNum(k) }
 
+func (k Product) parts() []Kernel { return k }
+
 func (k Product) fill(dst []float64, t *kernelTile) {
 	for i := range dst {
 		dst[i] = 1
@@ -196,22 +200,6 @@ func (k Product) pull(dst, w []float64, t *kernelTile) {
 		kernelPull(factor, dst[:n:n], buf, t)
 		dst = dst[n:]
 	}
-}
-
-// kernelParts returns the parts of a Sum or a Product; ok is false for any other
-// kernel.
-func kernelParts(k Kernel) (parts []Kernel, ok bool) {
-	switch k := k.(type) {
-	case Sum:
-		return k, true
-	case *Sum:
-		return *k, true
-	case Product:
-		return k, true
-	case *Product:
-		return *k, true
-	}
-	return nil, false
 }
 
 func partParams(parts []Kernel) []Param {

@@ -1,10 +1,11 @@
 package pgsvi
 
 import (
+	"math"
+
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
-	"math"
 )
 
 // Steps with noise, from a mini-batch or an estimator that draws.

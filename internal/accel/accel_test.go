@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
-
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-
 	"gonum.org/v1/gonum/mat"
 )
 

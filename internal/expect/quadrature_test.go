@@ -8,7 +8,6 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/special"
-
 	"gonum.org/v1/gonum/mathext"
 )
 
