@@ -7,12 +7,12 @@ import (
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
-	"files in the root":                   74,
-	"rooms":                               77,
-	"arrows":                              462,
-	"arrows, those to errors.go left out": 406,
+	"files in the root":                   72,
+	"rooms":                               75,
+	"arrows":                              450,
+	"arrows, those to errors.go left out": 394,
 	"floors":                              15,
-	"circles":                             1,
+	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      144,
