@@ -24,8 +24,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/internal/cputime"
 )
@@ -43,11 +45,14 @@ func main() {
 	}
 }
 
+//go:generate go run -C ../.. ./bench/topics -table bench/topics/topics.csv -readme bench/README.md
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("topics", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	folder := f.String("data", os.Getenv("PGSVI_DATA"), "`folder` that holds ap and nips (default: that of PGSVI_DATA)")
 	out := f.String("out", "topics.csv", "`file` to write the measurements to")
+	readme := f.String("readme", "", "Markdown `file` whose table to replace")
 	stored := f.String("table", "", "measure nothing, print the table of this `file`")
 	draws := f.Int("draws", 1000, "draws from q of a test document; the protocol has 10,000, which take four times as long")
 	resume := f.Bool("resume", false, "go on after the last line of -out")
@@ -77,7 +82,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return printTable(stdout, fits)
+	var table strings.Builder
+	if err := printTable(&table, fits); err != nil {
+		return err
+	}
+	if *readme != "" {
+		if err := tables.Replace(*readme, map[string]string{"topics": table.String()}); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(stdout, table.String())
+	return err
 }
 
 // A setting is a row of the table: a model and the number of seeds, from 1, that it is fitted with.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
 // toy draws documents from one of two topics each.
@@ -109,6 +110,21 @@ func TestStored(t *testing.T) {
 	}
 	if len(fits) > 0 {
 		t.Errorf("%d more lines", len(fits))
+	}
+	// bench/README.md has its table.
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fits, err = load("topics.csv"); err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := printTable(&table, fits); err != nil {
+		t.Fatal(err)
+	}
+	if _, block, _, ok := tables.Lookup(string(readme), "topics"); !ok || strings.TrimSpace(block) != strings.TrimSpace(table.String()) {
+		t.Error("the table of bench/README.md is not that of topics.csv; go generate ./bench/topics")
 	}
 }
 
