@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // The sentinels below are matched with errors.Is. Every error of the package
@@ -40,5 +41,12 @@ func prefixed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: %w", err)
+	return fmt.Errorf("pgsvi: %w", bare{err})
 }
+
+// bare is an error without the name of the package in front, for those who wrap it and put that there.
+type bare struct{ error }
+
+func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }
+
+func (b bare) Unwrap() error { return b.error }

@@ -81,10 +81,10 @@ const (
 // ErrParam if an option or a parameter of lik is out of range.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if d, ok := x.(*mat.Dense); x == nil || ok && d == nil {
-		return nil, fmt.Errorf("pgsvi: %w: nil x; for no rows use NewSparse(columns)", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: nil x; for no rows use NewSparse(columns): %w", ErrEmpty)
 	}
 	if s, ok := x.(*Sparse); ok && s == nil {
-		return nil, fmt.Errorf("pgsvi: %w: nil x; for no rows use NewSparse(columns)", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: nil x; for no rows use NewSparse(columns): %w", ErrEmpty)
 	}
 	g, err := newGLM(lik, opt)
 	if err != nil {
@@ -92,22 +92,22 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	}
 	n, cols := x.Dims()
 	if n != len(y) {
-		return nil, fmt.Errorf("pgsvi: %w: x has %d rows, y has %d responses", ErrShape, n, len(y))
+		return nil, fmt.Errorf("pgsvi: x has %d rows, y has %d responses: %w", n, len(y), ErrShape)
 	}
 	for _, v := range []struct {
 		name string
 		x    []float64
 	}{{"Offset", g.opt.Offset}, {"Weights", g.opt.Weights}} {
 		if v.x != nil && len(v.x) != n {
-			return nil, fmt.Errorf("pgsvi: %w: x has %d rows, GLMOptions.%s has %d elements", ErrShape, n, v.name, len(v.x))
+			return nil, fmt.Errorf("pgsvi: x has %d rows, GLMOptions.%s has %d elements: %w", n, v.name, len(v.x), ErrShape)
 		}
 		if i, ok := dense.AllFinite(v.x); !ok {
-			return nil, fmt.Errorf("pgsvi: %w: GLMOptions.%s[%d] is %v", ErrNotFinite, v.name, i, v.x[i])
+			return nil, fmt.Errorf("pgsvi: GLMOptions.%s[%d] is %v: %w", v.name, i, v.x[i], ErrNotFinite)
 		}
 	}
 	for i, w := range g.opt.Weights {
 		if w < 0 {
-			return nil, fmt.Errorf("pgsvi: %w: GLMOptions.Weights[%d] is %v", ErrParam, i, w)
+			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v: %w", i, w, ErrParam)
 		}
 	}
 	g.x = newDesign(x, g.opt.Intercept)
@@ -144,17 +144,17 @@ func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	var errs []error
 	positive := func(name string, x float64) {
 		if !(x >= 0) || math.IsInf(x, 0) {
-			errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.%s is %v", ErrParam, name, x))
+			errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.%s is %v: %w", name, x, ErrParam))
 		}
 	}
 	positive("PriorSD", o.PriorSD)
 	positive("InterceptSD", o.InterceptSD)
 	positive("Rank", float64(o.Rank))
 	if o.Covariance < AutoCovariance || o.Covariance > DiagonalCovariance {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.Covariance is %d", ErrParam, o.Covariance))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d: %w", o.Covariance, ErrParam))
 	}
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
-		errs = append(errs, fmt.Errorf("pgsvi: %w: GLMOptions.MeanUpdate is %d", ErrParam, o.MeanUpdate))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d: %w", o.MeanUpdate, ErrParam))
 	}
 	errs = append(errs, checkLikelihood(lik))
 	return g, errors.Join(errs...)
@@ -163,7 +163,7 @@ func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
 // setNames names the weights of cols features and the intercept.
 func (g *GLM) setNames(cols int) error {
 	if cols+b2i(g.opt.Intercept) == 0 {
-		return fmt.Errorf("pgsvi: %w: a GLM needs at least one column or an intercept", ErrEmpty)
+		return fmt.Errorf("pgsvi: a GLM needs at least one column or an intercept: %w", ErrEmpty)
 	}
 	names := slices.Clone(g.opt.Names)
 	if names == nil {
@@ -173,7 +173,7 @@ func (g *GLM) setNames(cols int) error {
 		}
 	}
 	if len(names) != cols {
-		return fmt.Errorf("pgsvi: %w: x has %d columns, GLMOptions.Names has %d", ErrShape, cols, len(names))
+		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Names has %d: %w", cols, len(names), ErrShape)
 	}
 	if g.opt.Intercept {
 		names = append(names, "(Intercept)")

@@ -21,7 +21,7 @@ const defaultRank = 20
 // returns the prior for these).
 func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
 	return g.newStepper(ctx, env, d, linearOptions{g.covariance(), cmp.Or(g.opt.Rank, defaultRank), g.opt.Estimator, g.opt.MeanUpdate})
 }
@@ -33,7 +33,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 // if the prior covariance is not positive definite to rounding.
 func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if g.Len() == 0 {
-		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: %w: a GLM without rows", ErrEmpty)
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
 	return g.objective(g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }

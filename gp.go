@@ -50,17 +50,17 @@ type GPOptions struct {
 // if the Estimator does not apply to lik.
 func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	if x == nil || len(y) == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: a GP needs at least one row", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a GP needs at least one row: %w", ErrEmpty)
 	}
 	n, d := x.Dims()
 	if n == 0 || d == 0 {
-		return nil, fmt.Errorf("pgsvi: %w: x is %d×%d", ErrEmpty, n, d)
+		return nil, fmt.Errorf("pgsvi: x is %d×%d: %w", n, d, ErrEmpty)
 	}
 	if n != len(y) {
-		return nil, fmt.Errorf("pgsvi: %w: x has %d rows, y has %d labels", ErrShape, n, len(y))
+		return nil, fmt.Errorf("pgsvi: x has %d rows, y has %d labels: %w", n, len(y), ErrShape)
 	}
 	if k == nil {
-		return nil, fmt.Errorf("pgsvi: %w: nil Kernel", ErrParam)
+		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
 	}
 	if err := checkKernel(k, d); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	}
 	for i := range n {
 		if j, ok := dense.AllFinite(g.x.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: %w: row %d, column %d of x is %v", ErrNotFinite, i, j, g.x.At(i, j))
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", i, j, g.x.At(i, j), ErrNotFinite)
 		}
 	}
 	var err error
@@ -113,7 +113,7 @@ func (g *GP) gram() ([]float64, error) {
 		k[i*n+i] += g.opt.Jitter
 	}
 	if i, ok := dense.AllFinite(k); !ok {
-		return nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i/n, i%n, k[i])
+		return nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i/n, i%n, k[i], ErrNotFinite)
 	}
 	for i := range n {
 		for j := range i + 1 { // what a kernel of the user's can get wrong, as far as pairs show it

@@ -25,7 +25,7 @@ func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) 
 // and K is singular, and ErrNoProx if d is Adaptive, which is for Objective.
 func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
-		return nil, fmt.Errorf("pgsvi: %w: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective", ErrNoProx, d)
+		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", d, ErrNoProx)
 	}
 	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {

@@ -131,7 +131,7 @@ func newInducedGP(gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
 func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 	n, m := gp.Len(), z.rank()
 	if i, ok := dense.AllFinite(f); !ok {
-		return nil, fmt.Errorf("pgsvi: %w: covariance of row %d and inducing input %d", ErrNotFinite, i/m, i%m)
+		return nil, fmt.Errorf("pgsvi: covariance of row %d and inducing input %d: %w", i/m, i%m, ErrNotFinite)
 	}
 	g := &SparseGP{z: z}
 	c := PriorVar(nil, gp.kernel, gp.x)
@@ -260,7 +260,7 @@ func newInducing(k Kernel, x *mat.Dense, rank int, leave float64) (u *inducing, 
 		})
 		for i, l := range left {
 			if v := c[i]; math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, nil, fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, p, i, v)
+				return nil, nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", p, i, v, ErrNotFinite)
 			}
 			if l < -notPosDef*prior[i] {
 				return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", c[i], p, i, prior[p], prior[i], l, j, ErrNotPosDef)
@@ -292,7 +292,7 @@ func newInducing(k Kernel, x *mat.Dense, rank int, leave float64) (u *inducing, 
 func checkPriorVar(i int, v float64) error {
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		return fmt.Errorf("pgsvi: %w: covariance of rows %d and %d is %v", ErrNotFinite, i, i, v)
+		return fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i, i, v, ErrNotFinite)
 	case v < 0:
 		return fmt.Errorf("pgsvi: variance of row %d is %v: %w", i, v, ErrNotPosDef)
 	}

@@ -232,7 +232,7 @@ func TestSolverValidate(t *testing.T) {
 
 // What a Stepper leaves at zero is not known, and a gap of zero does not end a run.
 func TestZeroIsUnknown(t *testing.T) {
-	res, err := (&Solver{MaxPasses: 4}).Run(context.Background(), asModel{st: bare{}})
+	res, err := (&Solver{MaxPasses: 4}).Run(context.Background(), asModel{st: frugal{}})
 	if err != nil || res.Status != PassLimit || res.K != 4 {
 		t.Errorf("%v after %d iterations, %v", res.Status, res.K, err)
 	}
@@ -243,13 +243,13 @@ func TestZeroIsUnknown(t *testing.T) {
 	}
 }
 
-// bare is a Stepper that says no more than it must.
-type bare struct{}
+// frugal is a Stepper that says no more than it must.
+type frugal struct{}
 
-func (bare) Len() int                                                 { return 3 }
-func (bare) Plan() Plan                                               { return Plan{} }
-func (bare) Step(context.Context, *Env, []int, float64) (Step, error) { return Step{}, nil }
-func (bare) Evaluate(context.Context, *Env) (Evaluation, error)       { return Evaluation{ELBO: -1}, nil }
+func (frugal) Len() int                                                 { return 3 }
+func (frugal) Plan() Plan                                               { return Plan{} }
+func (frugal) Step(context.Context, *Env, []int, float64) (Step, error) { return Step{}, nil }
+func (frugal) Evaluate(context.Context, *Env) (Evaluation, error)       { return Evaluation{ELBO: -1}, nil }
 
 // Whoever looks on does not change a run: neither its bits nor the gap that it reports.
 func TestLookingOnChangesNothing(t *testing.T) {

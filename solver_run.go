@@ -214,7 +214,7 @@ func (r *Result) evaluate(ctx context.Context) error {
 	ev, err := r.Stepper.Evaluate(ctx, r.eval)
 	if err != nil {
 		r.forced = false
-		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, err)
+		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, bare{err})
 	}
 	orNaN(&ev.ELBOErr, &ev.Gap, &ev.GapBound)
 	if n := len(r.Trace); n >= 2 && !ev.Random && !math.IsNaN(ev.Gap) {
@@ -327,7 +327,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			step, err := st.Step(ctx, env, batch, beta)
 			if err != nil {
 				if ctx.Err() == nil {
-					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, err))
+					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, bare{err}))
 				}
 				return
 			}

@@ -58,7 +58,7 @@ func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dis
 	}
 	floats.Scale(-1, dst)
 	if i, ok := dense.AllFinite(dst); !ok {
-		return math.NaN(), fmt.Errorf("pgsvi: %w: element %d of the gradient estimate is %v; the log-likelihood may overflow under q", ErrNotFinite, i, dst[i])
+		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient estimate is %v; the log-likelihood may overflow under q: %w", i, dst[i], ErrNotFinite)
 	}
 	return -v, nil
 }
@@ -139,7 +139,7 @@ func (l linearized) Grad(ctx context.Context, env *Env, dst []float64, q Dist, b
 	}
 	floats.Add(dst, g)
 	if i, ok := dense.AllFinite(dst); !ok {
-		return math.NaN(), fmt.Errorf("pgsvi: %w: element %d of the gradient is %v", ErrNotFinite, i, dst[i])
+		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient is %v: %w", i, dst[i], ErrNotFinite)
 	}
 	return v, nil
 }

@@ -257,7 +257,7 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 		}
 	}
 	if err != nil && !valid { // where steps were valid but did not pass, shorter ones are lost to rounding
-		return 0, fmt.Errorf("pgsvi: no step size gives a valid distribution: %w", err)
+		return 0, fmt.Errorf("no step size gives a valid distribution: %w", bare{err})
 	}
 	return 0, nil
 }
@@ -283,7 +283,7 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, n
 	}
 	start := f + s.o.H.Value(s.q)
 	if math.IsNaN(start) || math.IsInf(start, 0) {
-		return fmt.Errorf("pgsvi: %w: the objective of the batch is %v", ErrNotFinite, start)
+		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, ErrNotFinite)
 	}
 	scratch := make([]float64, len(s.g))
 	falls := func() bool {
