@@ -387,6 +387,8 @@ func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
 	return index, least
 }
 
+// Topics that were drawn from are found again, and which of them go together, in at least four
+// runs of five: the ELBO has other maxima, lower ones, in which two topics that go together share a place.
 func TestCTMSynthetic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -398,24 +400,31 @@ func TestCTMSynthetic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 30, EvalEvery: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		index, least := match(truth, p.Topics())
-		t.Logf("diagonal %v: least cosine %.4f, matched %v, ELBO %.0f, %v", diag, least, index, res.ELBO, res.Elapsed)
-		if least < 0.95 {
-			t.Errorf("diagonal %v: least cosine of a topic is %.4f", diag, least)
-		}
-		got := p.Corr()
-		for i := range 5 {
-			for j := range i {
-				a, b := corr.At(i, j), got.At(index[i], index[j])
-				t.Logf("correlation %d, %d: %.2f, want %.2f", i, j, b, a)
-				if math.Abs(a) > 0.3 && a*b <= 0 {
-					t.Errorf("diagonal %v: correlation of topics %d and %d is %.2f, want %.2f", diag, i, j, b, a)
+		const runs = 5
+		found := 0
+		for seed := range uint64(runs) {
+			p, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 30, EvalEvery: -1, Src: rand.NewPCG(seed, 7)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			index, least := match(truth, p.Topics())
+			t.Logf("diagonal %v, seed %d: least cosine %.4f, matched %v, ELBO %.0f, %v", diag, seed, least, index, res.ELBO, res.Elapsed)
+			good := least >= 0.95
+			got := p.Corr()
+			for i := range 5 {
+				for j := range i {
+					if a, b := corr.At(i, j), got.At(index[i], index[j]); math.Abs(a) > 0.3 && a*b <= 0 {
+						t.Logf("correlation %d, %d: %.2f, want %.2f", i, j, b, a)
+						good = false
+					}
 				}
 			}
+			if good {
+				found++
+			}
+		}
+		if found < runs-1 {
+			t.Errorf("diagonal %v: the topics are found in %d of %d runs", diag, found, runs)
 		}
 	}
 }
