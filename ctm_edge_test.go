@@ -43,6 +43,7 @@ func mustCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions) *CTM {
 
 // However long the documents are, their q is near the best one for the topics.
 func TestCTMLongDocuments(t *testing.T) {
+	t.Parallel()
 	for _, tokens := range []float64{100, 1e4, 1e5} {
 		for _, forget := range []bool{false, true} {
 			c := blockCorpus(100, tokens)

@@ -610,6 +610,7 @@ func checkFinite(t *testing.T, what string, p *CTMPosterior) {
 }
 
 func TestCTMEdgeCases(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(8, 9))
 	long := Document{}
 	for v := range 60 {

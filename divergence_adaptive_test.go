@@ -182,6 +182,7 @@ func TestAdaptiveCheck(t *testing.T) {
 // and decreasing steps, in both coordinates and with steps of its own choice; and so
 // do mini-batches, less near.
 func TestAdaptiveGP(t *testing.T) {
+	t.Parallel()
 	gp := toyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
 	gp.opt.Jitter = 0.1
 	_, best := mustFit(t, gp, nil)

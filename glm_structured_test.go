@@ -633,6 +633,7 @@ func TestLowRankTopics(t *testing.T) {
 
 // TestStructuredRandom fits random models of every likelihood.
 func TestStructuredRandom(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		x, y := structuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)

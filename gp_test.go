@@ -71,6 +71,7 @@ func mustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
 // converge, never lower the ELBO, agree where the problem has one solution,
 // and keep a state that agrees with one computed anew from the sites.
 func TestGPInvariants(t *testing.T) {
+	t.Parallel()
 	kernels := []Kernel{
 		SquaredExp{Scale: 1, Length: 1}, SquaredExp{Scale: 10, Length: 0.01}, SquaredExp{Scale: 0.1, Length: 100},
 		SquaredExp{Scale: 300, Length: 3}, Matern32{Scale: 3, Length: 2}, Sum{Linear{Scale: 1}, Constant{Scale: 2}},
@@ -507,6 +508,7 @@ func TestGPNegativeSites(t *testing.T) {
 // the sites of this run to the edge of what is positive definite in its first
 // pass, the mean to 1e11 and the ELBO, by rounding, above zero.
 func TestGPNoiseAtTheEdge(t *testing.T) {
+	t.Parallel()
 	gp := gpCases[0].model(t, gpCases[0].load(t))
 	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
 	gp.opt.MeanUpdate = Appendix

@@ -480,6 +480,7 @@ type supported struct {
 func (s supported) Facts() Facts { return s.facts }
 
 func TestPredictUser(t *testing.T) {
+	t.Parallel()
 	twice := likeFunc(func(y, eta float64) float64 { return GaussianNoise{}.LogProb(y, eta) + math.Ln2 })
 	if _, _, err := predictiveMoments(twice, 0, 1); !errors.Is(err, ErrParam) {
 		t.Errorf("not normalised: %v, want ErrParam", err)

@@ -168,6 +168,7 @@ func exactELBO(p toyProblem, q *Gaussian) float64 {
 // point, the ELBO never falls on the way, is what it claims to be and is below
 // the log evidence; and the gap it reports is honest.
 func TestZeroSolver(t *testing.T) {
+	t.Parallel()
 	for _, p := range corpus() {
 		d := p.prior.Dim()
 		diag := must(NewMeanField(p.init.Mean(nil), p.init.Var(nil)))
