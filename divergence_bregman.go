@@ -3,8 +3,11 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -97,4 +100,159 @@ func (NegEntropy) InvGrad(dst, y []float64) []float64 {
 		dst[i] = math.Exp(x)
 	}
 	return dst
+}
+
+// Euclidean is D(q‖q0) = ½‖λ − λ0‖², whose proximal steps are gradient
+// descent (h = 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the
+// proximal gradient method of Domke (2020).
+type Euclidean struct{}
+
+// Check returns nil: it is defined for any q.
+func (Euclidean) Check(Dist) error { return nil }
+
+// Value implements Divergence.
+func (Euclidean) Value(q, q0 Dist) float64 {
+	d := floats.Distance(q.Params(nil), q0.Params(nil), 2)
+	return 0.5 * d * d
+}
+
+// Grad implements Divergence.
+func (Euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = q.Params(dst)
+	floats.Sub(dst, q0.Params(nil))
+	return dst
+}
+
+// Prox implements Proxer for H = Zero and H = L1, and for H = KLTo where q is a
+// Gaussian in the coordinates Cholesky.
+func (Euclidean) Prox(q Dist, p *Prox) (bool, error) {
+	if prior := priorOf(p.H); prior != nil {
+		return choleskyProx(q, p, prior)
+	}
+	return diagonalProx(q, p, nil)
+}
+
+// choleskyProx is the step of Euclidean with h = KL(q‖N(μ, P⁻¹)) for λ = (m, L).
+//
+// h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns
+// of L, and so is D. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g).
+// Column j, of rows j and below, solves M_j x = b + e/x_j, where M_j is the block of
+// M of these rows, b = L/β − G there and e the first unit vector. Its element j is
+// the positive root of x² − cx − a with c = (M_j⁻¹b)_j and a = (M_j⁻¹)_jj. In reversed
+// order the blocks of M are leading ones: one Cholesky factor serves all columns.
+// Of a diagonal q the columns are single elements.
+func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
+	n, ok := q.(*Gaussian)
+	pr, okPrior := prior.(*Gaussian)
+	if !ok || !okPrior || n.Coordinates() != Cholesky {
+		return false, nil
+	}
+	d := q.Dim()
+	inv := 1 / p.Beta
+	x, rhs := p.From.Params(nil), make([]float64, d)
+	for i := range rhs {
+		rhs[i] = x[i] - pr.meanAt(i)
+	}
+	step := make([]float64, d)
+	pr.mulPrecision(step, rhs)
+	for i := range step {
+		step[i] = -(step[i] + p.Grad[i])
+	}
+	b := x[d:]
+	for i, g := range p.Grad[d:] {
+		b[i] = inv*b[i] - g
+	}
+	diagonal, diagonalPrior := n.isDiagonal(), pr.isDiagonal()
+	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
+	if !diagonalPrior {
+		m = make([]float64, d*d)
+		for i := range d {
+			for j := range d {
+				m[i*d+j] = pr.precisionAt(d-1-i, d-1-j)
+			}
+			m[i*d+i] += inv
+		}
+		if !dense.Cholesky(m, d) {
+			return true, fmt.Errorf("pgsvi: precision of the prior plus 1/β: %w", ErrNotPosDef)
+		}
+		slices.Reverse(step)
+		dense.Potrs(m, step)
+		slices.Reverse(step)
+	} else {
+		for i := range step {
+			step[i] /= pr.precisionAt(i, i) + inv
+		}
+	}
+	floats.Add(x[:d], step)
+	switch {
+	case diagonal:
+		for i := range b {
+			a := 1 / (pr.precisionAt(i, i) + inv)
+			b[i] = positiveRoot(a*b[i], a)
+		}
+	case diagonalPrior:
+		k := 0
+		for i := range d {
+			a := 1 / (pr.precisionAt(i, i) + inv)
+			floats.Scale(a, b[k:k+i+1])
+			k += i + 1
+			b[k-1] = positiveRoot(b[k-1], a)
+		}
+	default:
+		col := rhs
+		for j := range d {
+			n := d - j
+			for i := j; i < d; i++ {
+				col[d-1-i] = b[i*(i+1)/2+j]
+			}
+			l := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: m, Stride: d}
+			blas64.Trsv(blas.NoTrans, l, dense.Vector(col[:n]))
+			last := m[(n-1)*d+n-1]
+			root := positiveRoot(col[n-1]/last, 1/(last*last))
+			col[n-1] += 1 / (last * root)
+			blas64.Trsv(blas.Trans, l, dense.Vector(col[:n]))
+			for i := j; i < d; i++ {
+				b[i*(i+1)/2+j] = col[d-1-i]
+			}
+		}
+	}
+	return true, q.SetParams(x)
+}
+
+// positiveRoot returns the positive root of x² − cx − a, a > 0, without cancellation.
+func positiveRoot(c, a float64) float64 {
+	r := math.Hypot(c/2, math.Sqrt(a))
+	if c < 0 {
+		return a / (r - c/2)
+	}
+	return r + c/2
+}
+
+// diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.
+func diagonalProx(q Dist, p *Prox, scale []float64) (bool, error) {
+	var weight float64
+	n := 0
+	if h, ok := p.H.(absTerm); ok {
+		l1 := h.abs()
+		weight, n = l1.Weight, l1.count(q)
+	} else if !isZero(p.H) {
+		return false, nil
+	}
+	l := p.From.Params(nil)
+	for i, gi := range p.Grad {
+		step := p.Beta
+		if scale != nil {
+			step /= scale[i]
+		}
+		l[i] -= step * gi
+		if i >= n {
+			continue
+		}
+		if a, t := math.Abs(l[i]), step*weight; a > t {
+			l[i] = math.Copysign(a-t, l[i])
+		} else if a <= t {
+			l[i] = 0
+		}
+	}
+	return true, q.SetParams(l)
 }

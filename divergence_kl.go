@@ -119,3 +119,39 @@ func checkExpFamily(name string, q Dist) error {
 	}
 	return nil
 }
+
+// KLTo returns h(λ) = KL(q‖p) in nats, p the prior. It keeps a copy of prior.
+// It panics if prior is nil. Its Check wraps ErrShape unless q is of the family of
+// the prior, or both are Gaussian, and of the same dimension.
+func KLTo(prior ExpFamily) Convex {
+	if prior == nil {
+		panic("pgsvi: KLTo needs a prior")
+	}
+	return klTo{prior.Clone().(ExpFamily)}
+}
+
+type klTo struct{ prior ExpFamily }
+
+func (h klTo) priorDist() ExpFamily { return h.prior }
+
+func (h klTo) Check(q Dist) error {
+	e, ok := q.(ExpFamily)
+	_, qn := q.(*Gaussian)
+	_, pn := h.prior.(*Gaussian)
+	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
+		return fmt.Errorf("pgsvi: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d: %w", h.prior, h.prior.Dim(), q, q.Dim(), ErrShape)
+	}
+	return nil
+}
+
+func (h klTo) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
+
+func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
+
+func (h klTo) valueGrad(dst []float64, q Dist) float64 {
+	if g := factorOf(q); g != nil {
+		return g.factorKL(dst, h.prior.(*Gaussian).normal)
+	}
+	h.Grad(dst, q)
+	return h.Value(q)
+}

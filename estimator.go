@@ -209,3 +209,27 @@ func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact boo
 	exact, err = e.SetupSites(lik)
 	return e, exact, err
 }
+
+// Integrand is the function of z whose expectation an Estimator takes. It may
+// also be a SiteIntegrand.
+type Integrand interface {
+	// Dim returns the dimension of z.
+	Dim() int
+	// LogProb returns the value at z, in nats; it must not keep or change z. It
+	// is called concurrently where there are several workers.
+	LogProb(z []float64) float64
+	// GradLogProb stores the gradient at z in dst. It returns false, having
+	// stored nothing, if the gradient is not known.
+	GradLogProb(dst, z []float64) bool
+}
+
+// SiteIntegrand is an Integrand of the form Σ_i w_i log p(y_i|x_iᵀz).
+type SiteIntegrand interface {
+	Integrand
+	// Len returns the number of sites.
+	Len() int
+	// Site returns the term of the data that site i is, which errors name, x_i, which must not be changed, y_i and w_i.
+	Site(i int) (term int, x []float64, y, weight float64)
+	// Likelihood returns p.
+	Likelihood() Likelihood
+}

@@ -1,13 +1,22 @@
 package pgsvi
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // GLM is a generalised linear model: responses y_n ~ p(y_n|η_n) of linear
@@ -303,4 +312,405 @@ func (g *GLM) covariance() Covariance {
 		return LowRankCovariance
 	}
 	return DiagonalCovariance
+}
+
+// defaultRank is what a zero GLMOptions.Rank means.
+const defaultRank = 20
+
+// NewStepper implements Model.
+//
+// A full covariance with more rows than weights is that of the primal, over the
+// weights; otherwise that of the dual, over the linear predictors: that of a Gaussian process
+// inside. With a divergence other than KL the step is the numeric one of
+// Objective, and with an Adaptive one the gradient step of Objective.Linearized in
+// the coordinates LogCholesky. It returns an error wrapping ErrParam if the estimator
+// is invalid, ErrNoEstimator if it does not apply, ErrNoProx if d does not, or is not
+// KL where the covariance is low-rank, or diagonal with a full prior, and ErrEmpty if there are no rows (Fit
+// returns the prior for these).
+func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	return g.newStepper(ctx, env, d, linearOptions{g.covariance(), cmp.Or(g.opt.Rank, defaultRank), g.opt.Estimator, g.opt.MeanUpdate})
+}
+
+// Objective returns the model as an Objective over w − μ0, for use with any
+// proximal step whatever: f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)),
+// over a *Gaussian that is diagonal if the covariances of q and of the prior are. It holds
+// X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
+// if the prior covariance is not positive definite to rounding.
+func (g *GLM) Objective() (Objective[*Gaussian], error) {
+	if g.Len() == 0 {
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	return g.objective(g.covariance() == DiagonalCovariance, g.opt.Estimator)
+}
+
+// Fit runs s on the model; a nil s means a Solver without options, which needs
+// no tuning. The posterior is that of the state reached and is valid even if
+// there is an error after the set-up; it is nil if the set-up failed. Without
+// rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run.
+func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
+	if s == nil {
+		s = &Solver{}
+	}
+	if g.Len() == 0 {
+		if err := s.validate(); err != nil {
+			return nil, nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("pgsvi: canceled: %w", context.Cause(ctx))
+		}
+		p, err := g.priorPosterior()
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}}, nil
+	}
+	return fit[*GLMPosterior](ctx, s, g)
+}
+
+// Posterior returns the posterior at st, a state of this model,
+// for example that of an Iteration. The error wraps ErrParam if st is none.
+func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
+	mean, cov, err := g.weightsAt(st)
+	if err != nil {
+		return nil, err
+	}
+	return g.posterior(mean, cov, g.Len()), nil
+}
+
+// GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that
+// a run reached, ready for predictions. It is immutable and safe for concurrent use.
+//
+// At takes new points as the rows of x, dense or sparse, with the columns of the
+// training data (the intercept is added inside). It panics if the number of columns
+// differs. A row with a NaN or an infinity has no linear predictor; what is computed
+// from it is NaN.
+type GLMPosterior struct {
+	names []string
+	opt   GLMOptions
+	lik   Likelihood
+	prior *weightPrior
+	mean  []float64 // of w
+	cov   weightCov
+	rows  int
+}
+
+// posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
+func (g *GLM) posterior(mean []float64, cov weightCov, rows int) *GLMPosterior {
+	floats.Add(mean, g.prior.mean)
+	return &GLMPosterior{names: g.names, opt: g.opt, lik: g.terms.lik, prior: &g.prior, mean: mean, cov: cov, rows: rows}
+}
+
+// priorPosterior returns the posterior of no data.
+func (g *GLM) priorPosterior() (*GLMPosterior, error) {
+	mean := make([]float64, g.dim())
+	if g.prior.full == nil {
+		v := make(diagCov, g.dim())
+		for j, l := range g.prior.prec {
+			v[j] = 1 / l
+		}
+		return g.posterior(mean, v, 0), nil
+	}
+	s, err := g.prior.state()
+	if err != nil {
+		return nil, err
+	}
+	return g.posterior(mean, &fullCov{s: s}, 0), nil
+}
+
+// Len returns the number of rows that the posterior has seen: those of positive
+// weight, less those removed.
+func (p *GLMPosterior) Len() int { return p.rows }
+
+// Dim returns D, the number of weights, that of the intercept included.
+func (p *GLMPosterior) Dim() int { return len(p.mean) }
+
+// Cols returns the number of columns that new points must have.
+func (p *GLMPosterior) Cols() int { return len(p.mean) - b2i(p.opt.Intercept) }
+
+// Names returns the names of the weights, the last "(Intercept)" if there is one.
+func (p *GLMPosterior) Names() []string { return slices.Clone(p.names) }
+
+// Mean stores the means of the weights in dst; nil allocates.
+func (p *GLMPosterior) Mean(dst []float64) []float64 {
+	dst = dense.Dest(dst, p.Dim())
+	copy(dst, p.mean)
+	return dst
+}
+
+// SD stores the standard deviations of the weights in dst; nil allocates.
+func (p *GLMPosterior) SD(dst []float64) []float64 {
+	dst = dense.Dest(dst, p.Dim())
+	p.cov.diag(dst)
+	for j, v := range dst {
+		dst[j] = math.Sqrt(v)
+	}
+	return dst
+}
+
+// Cov returns V, D×D and new.
+func (p *GLMPosterior) Cov() *mat.SymDense { return p.cov.sym() }
+
+// Corr returns the correlations of the weights, D×D and new.
+func (p *GLMPosterior) Corr() *mat.SymDense {
+	c := p.cov.sym()
+	d := p.Dim()
+	sd := make([]float64, d)
+	for j := range d {
+		sd[j] = math.Sqrt(c.At(j, j))
+	}
+	for i := range d {
+		for j := range i {
+			c.SetSym(i, j, c.At(i, j)/(sd[i]*sd[j]))
+		}
+		c.SetSym(i, i, 1)
+	}
+	return c
+}
+
+// WeightQuantile stores the quantile at level prob, in (0, 1), of each weight
+// in dst; nil allocates. It panics if prob is outside (0, 1).
+func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
+	if !(prob > 0 && prob < 1) {
+		panic(fmt.Sprintf("pgsvi: quantile at level %v", prob))
+	}
+	dst = p.SD(dst)
+	z := mathext.NormalQuantile(prob)
+	for j, m := range p.mean {
+		dst[j] = m + z*dst[j]
+	}
+	return dst
+}
+
+// RandWeights stores draws of the weights in the rows of dst, of size draws × D.
+// The error wraps ErrNotPosDef where more than 2000 weights outnumber the rows
+// under a likelihood that is not log-concave, for which there is no sampler.
+func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
+	draws, d := dst.Dims()
+	if d != p.Dim() {
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, the model has %d weights", d, p.Dim()))
+	}
+	for i := range draws {
+		row := dst.RawRowView(i)
+		copy(row, p.mean)
+		if err := p.cov.draw(row, rng); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// At returns the prediction for each row of x. The latent value is the linear
+// predictor, with mean xᵀm and variance xᵀVx. It has no offset; for rows with offsets
+// see Prediction.Offset.
+func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, x)
+	return &q
+}
+
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
+// Err says which row could not be predicted and is NaN here.
+func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	return p.At(x).Prob(dst, y)
+}
+
+// likelihood implements latents.
+func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
+
+// latent implements latents.
+func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
+	const block = 4 * predictBlock
+	s, sparse := x.(*Sparse)
+	var all *design
+	if sparse {
+		all = newDesign(s, p.opt.Intercept)
+	}
+	parallel.For(len(m), block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+		g, index := all, make([]int, hi-lo)
+		for i := range index {
+			index[i] = lo + i
+		}
+		if !sparse {
+			g, index = denseRows(x, lo, hi, p.opt.Intercept), nil
+		}
+		g.mul(m[lo:hi], p.mean, index)
+		p.cov.variances(v[lo:hi], g, index)
+		for i := lo; i < hi; i++ {
+			if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
+				m[i], v[i] = math.NaN(), math.NaN()
+			}
+			v[i] = math.Max(0, v[i])
+		}
+	})
+}
+
+// Summary returns the table of the weights of p, new.
+func (p *GLMPosterior) Summary() *Summary {
+	d := p.Dim()
+	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d, Covariance: covarianceOf(p.cov)}
+	sd := p.SD(nil)
+	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
+	add := func(j int) {
+		s.Rows = append(s.Rows, SummaryRow{p.names[j], p.mean[j], sd[j], lo[j], hi[j]})
+	}
+	if p.opt.Intercept {
+		add(d - 1)
+	}
+	for j := range p.Cols() {
+		add(j)
+	}
+	return s
+}
+
+// glmFile is the file of a GLMPosterior.
+var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
+
+// savedGLM is a GLMPosterior as JSON: its weights with the prior that they had.
+type savedGLM struct {
+	Likelihood save.Value `json:"likelihood"`
+	Names      []string   `json:"names"` // of the weights
+	Intercept  bool       `json:"intercept"`
+	Rows       int        `json:"rows"`
+	Mean       []float64  `json:"mean"`
+	Cov        savedCov   `json:"covariance"`
+	Prior      savedPrior `json:"prior"`
+}
+
+// savedCov is one of the forms of a weightCov.
+type savedCov struct {
+	Full     []float64     `json:"precision,omitempty"` // V⁻¹, lower triangle, row by row
+	Diagonal []float64     `json:"variances,omitempty"` // a diagonal V
+	Dual     *savedDual    `json:"dual,omitempty"`
+	LowRank  *savedLowRank `json:"lowrank,omitempty"`
+}
+
+// savedLowRank is a lowRankCov.
+type savedLowRank struct {
+	Rank int       `json:"rank"`
+	D    []float64 `json:"d"`
+	U    []float64 `json:"u"` // row by row
+}
+
+// savedDual is a dualCov: the rows of the data and their sites.
+type savedDual struct {
+	savedRows
+	Gamma []float64 `json:"gamma"`
+}
+
+// Save writes p, from which LoadGLMPosterior makes a posterior with the same predictions, to
+// the last bit, which can be updated as p can: a line that names the kind of file, JSON, and
+// a checksum. A full covariance takes D²/2 numbers; that of more weights than rows, if there
+// are more than 2000 weights, takes the data as well. The error is that of w, or wraps ErrParam
+// if the name of a weight is not UTF-8, or if the likelihood is of a type that Register was not
+// told of, or that encoding/json does not write and read.
+func (p *GLMPosterior) Save(w io.Writer) error {
+	if err := checkText("the name of weight", p.names); err != nil {
+		return err
+	}
+	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.save()}
+	switch c := p.cov.(type) {
+	case *fullCov:
+		s.Cov.Full = dense.PackLower(c.s.p, p.Dim())
+	case diagCov:
+		s.Cov.Diagonal = c
+	case *dualCov:
+		s.Cov.Dual = &savedDual{c.x.save(), c.gamma}
+	case *lowRankCov:
+		s.Cov.LowRank = &savedLowRank{c.rank, c.d, c.u}
+	default:
+		return fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
+	}
+	var err error
+	if s.Likelihood, err = saveValue(p.lik); err != nil {
+		return err
+	}
+	return saveTo(w, glmFile, s)
+}
+
+// LoadGLMPosterior reads what GLMPosterior.Save has written, which must be all of r, and
+// factorises its covariance anew, in about D³/3 operations for a full one. The error wraps ErrFile
+// if r has no such file, or one that is damaged or of a newer release, or whose numbers make no
+// posterior; it wraps ErrParam as well if the likelihood is of a type that Register was not told
+// of. A failure of r is wrapped as it is.
+func LoadGLMPosterior(r io.Reader) (*GLMPosterior, error) {
+	return loadFrom(r, glmFile, (*savedGLM).load)
+}
+
+func (s *savedGLM) load() (*GLMPosterior, error) {
+	d := len(s.Names)
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 {
+		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
+	}
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	if err != nil {
+		return nil, err
+	}
+	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept}}
+	if p.prior, err = s.Prior.load(); err != nil {
+		return nil, err
+	}
+	if p.cov, err = s.Cov.load(p.prior); err != nil {
+		return nil, err
+	}
+	p.opt.Covariance = covarianceOf(p.cov)
+	return p, nil
+}
+
+func (s *savedCov) load(prior *weightPrior) (weightCov, error) {
+	d := len(prior.mean)
+	switch {
+	case s.Full != nil:
+		w, err := loadPrecision(s.Full, d, "precision")
+		return &fullCov{s: w}, err
+	case s.Dual != nil:
+		return s.Dual.load(prior)
+	case s.LowRank != nil:
+		return s.LowRank.load(d)
+	case s.Diagonal != nil:
+		return diagCov(s.Diagonal), checkDiagonal(s.Diagonal, d, "variance")
+	}
+	return nil, fmt.Errorf("no covariance: %w", ErrShape)
+}
+
+func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
+	if len(s.Gamma) == 0 {
+		return nil, fmt.Errorf("sites of no rows: %w", ErrShape)
+	}
+	x, err := s.savedRows.load(len(s.Gamma), len(prior.mean))
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{x: x, prior: *prior, names: make([]string, x.cols)}
+	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(dense.Sites)}
+	if !c.fac.Factor(l.gram(), x.rows, s.Gamma) {
+		return nil, fmt.Errorf("covariance: %w", ErrNotPosDef)
+	}
+	c.fac.C = nil // K is not needed any more
+	return c, nil
+}
+
+func (s *savedLowRank) load(d int) (weightCov, error) {
+	if err := checkDiagonal(s.D, d, "unique precision"); err != nil {
+		return nil, err
+	}
+	if s.Rank < 1 || s.Rank > d || len(s.U) != d*s.Rank {
+		return nil, fmt.Errorf("precision of %d weights and rank %d with %d factors: %w", d, s.Rank, len(s.U), ErrShape)
+	}
+	c := newLowRankCov(d, s.Rank)
+	copy(c.d, s.D)
+	copy(c.u, s.U)
+	v := make([]float64, d)
+	ok := c.factor()
+	if c.diag(v); ok {
+		_, ok = dense.AllFinite(v)
+	}
+	for _, x := range v {
+		ok = ok && x >= 0
+	}
+	if !ok {
+		return nil, fmt.Errorf("precision of low rank: %w", ErrNotPosDef)
+	}
+	return c, nil
 }

@@ -1,11 +1,21 @@
 package pgsvi
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -146,4 +156,353 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: covariance of the prior; set GPOptions.Jitter: %w", err)
 	}
 	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact}, H: KLTo(prior), Init: prior}, nil
+}
+
+// Fit runs s on the model; a nil s means a Solver without options, which needs
+// no tuning. The posterior is that of the state reached and is valid even if
+// there is an error after the set-up; it is nil if the set-up failed. The
+// errors are those of Solver.Run.
+func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
+	return fit[*GPPosterior](ctx, s, g)
+}
+
+// NewStepper implements Model.
+//
+// With d nil or KL every step is in closed form. With any other divergence the
+// proximal step is taken along the curve on which natural parameters are
+// averaged between λ_k and the minimiser of the linearised objective: its
+// length minimises λᵀ∇f + h + D/β on the curve, numerically. For KL the exact
+// step lies on the curve; for others it is the best point there, and the fixed
+// points are the same. It returns an error wrapping ErrNotFinite if a covariance is
+// not finite, ErrNotPosDef if the Kernel is seen not to be positive definite or d is not KL
+// and K is singular, and ErrNoProx if d is Adaptive, which is for Objective.
+func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
+	if _, ok := d.(Adaptive); ok {
+		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", d, ErrNoProx)
+	}
+	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
+	if err != nil {
+		return nil, err
+	}
+	k, err := g.gram()
+	if err != nil {
+		return nil, err
+	}
+	alg, err := newDenseAlgebra(g.terms, k, env.Workers())
+	if err != nil {
+		return nil, err
+	}
+	s.alg = alg
+	if !isKL(d) {
+		if s.curve, err = newCurve(alg, d); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
+// ready for predictions. It is immutable and safe for concurrent use. It keeps
+// the training inputs and one triangular matrix, about half of N².
+//
+// Its methods take new points as the rows of x, and panic if x has not as many
+// columns as the training inputs. Rows are shared between cores in blocks of bounded
+// memory, on which the results do not depend. Of a row with a NaN or an infinity, or
+// where a covariance overflows, nothing is known: its latent value has mean 0 and the
+// largest variance that the prior has at a training point.
+type GPPosterior struct {
+	x                *mat.Dense
+	kernel           Kernel
+	lik              Likelihood
+	a                []float64 // K⁻¹m
+	m, v             []float64 // marginals at the training points
+	gamma            []float64
+	jitter, maxPrior float64
+	fac              *dense.Sites
+	workspaces       *sync.Pool
+}
+
+// Posterior returns the posterior at st, a state of this model, for example that of an
+// Iteration. The error wraps ErrParam if st is none, and ErrNotPosDef or
+// ErrNotFinite, which cannot occur after a successful step.
+func (g *GP) Posterior(st State) (*GPPosterior, error) {
+	s, ok := denseOf(st, g.terms)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
+	}
+	if err := s.refresh(false); err != nil {
+		// Where only the expectations overflow, m and V are what they are.
+		_, mean := dense.AllFinite(s.cur.m)
+		_, variance := dense.AllFinite(s.cur.v)
+		if !errors.Is(err, ErrNotFinite) || !mean || !variance {
+			return nil, err
+		}
+	}
+	return newGPPosterior(g, s.k, &s.cur)
+}
+
+// newGPPosterior returns the posterior of state q under the prior covariance k;
+// it copies what it keeps of q.
+func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.opt.Jitter, fac: new(dense.Sites),
+		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
+	if !p.fac.Factor(k, len(p.a), p.gamma) {
+		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
+	}
+	p.fac.C = nil // K is not needed any more
+	for _, v := range PriorVar(nil, g.kernel, g.x) {
+		p.maxPrior = math.Max(p.maxPrior, v)
+	}
+	p.workspaces = &sync.Pool{New: func() any { return new(predictWork) }}
+	return p, nil
+}
+
+// Len returns N, the number of training points.
+func (p *GPPosterior) Len() int { return len(p.a) }
+
+// Cols returns the number of columns that new points must have.
+func (p *GPPosterior) Cols() int {
+	_, d := p.x.Dims()
+	return d
+}
+
+// Train stores mean and variance of the latent values at the training points,
+// under the prior with jitter, in mean and variance; nil allocates.
+func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
+	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
+	copy(m, p.m)
+	copy(v, p.v)
+	return m, v
+}
+
+// Sites stores the site parameters γ and b in gamma and b; nil allocates. The
+// posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b.
+func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
+	g, h = dense.Dest(gamma, p.Len()), dense.Dest(b, p.Len())
+	copy(g, p.gamma)
+	for i, a := range p.a {
+		h[i] = a + g[i]*p.m[i]
+	}
+	return g, h
+}
+
+// At returns the prediction for each row of x. The latent value z(x), without noise
+// and jitter, has mean and variance
+//
+//	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
+func (p *GPPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, x)
+	return &q
+}
+
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
+// Err says which row could not be predicted and is NaN here.
+func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	return p.At(x).Prob(dst, y)
+}
+
+// likelihood implements latents.
+func (p *GPPosterior) likelihood() Likelihood { return p.lik }
+
+// latent implements latents.
+func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
+	rows := len(m)
+	workers := runtime.GOMAXPROCS(0)
+	works := make([]*predictWork, workers)
+	parallel.For(rows, predictBlock, workers, func(i, lo, hi int) {
+		if works[i] == nil {
+			works[i] = p.workspaces.Get().(*predictWork)
+		}
+		p.latentBlock(works[i], m[lo:hi], v[lo:hi], x, lo)
+	})
+	for _, w := range works {
+		if w != nil {
+			p.workspaces.Put(w)
+		}
+	}
+}
+
+func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
+	t, n := len(m), p.Len()
+	p.cross(w, x, lo, t)
+	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
+	PriorVar(v, p.kernel, w.x)
+	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.SubVar(v)
+	for i, known := range w.known {
+		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
+			m[i], v[i] = 0, p.maxPrior
+		}
+		v[i] = math.Max(0, v[i])
+	}
+}
+
+// cross stores rows lo … lo+t−1 of x in w.x and K(X, x) for them, N×t, in w.k.
+func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
+	d := p.Cols()
+	if w.x == nil || w.x.RawMatrix().Rows != t {
+		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
+	}
+	w.known = dense.Resize(w.known, t)
+	raw, isRaw := x.(mat.RawRowViewer)
+	for i := range t {
+		row := w.x.RawRowView(i)
+		if isRaw {
+			copy(row, raw.RawRowView(lo+i))
+		} else {
+			for j := range row {
+				row[j] = x.At(lo+i, j)
+			}
+		}
+		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
+			clear(row)
+		}
+	}
+	CrossCov(w.k, p.kernel, p.x, w.x)
+}
+
+// Joint returns mean and covariance of the latent values at the rows of x
+// together. It takes memory for rows × (rows + N) numbers. The error wraps
+// ErrEmpty if x has no rows and ErrNotFinite if a value of x is not finite.
+func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
+	t := checkColumns(x, p.Cols())
+	if t == 0 {
+		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
+	}
+	w := new(predictWork)
+	p.cross(w, x, 0, t)
+	for i, known := range w.known {
+		if !known {
+			return nil, nil, fmt.Errorf("pgsvi: row %d of x has a value that is not finite: %w", i, ErrNotFinite)
+		}
+	}
+	mean = make([]float64, t)
+	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
+	prior := mat.NewDense(t, t, nil)
+	CrossCov(prior, p.kernel, w.x, w.x)
+	c := prior.RawMatrix().Data
+	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.SubCov(c)
+	dense.FillUpper(c, t)
+	return mean, mat.NewSymDense(t, c), nil
+}
+
+// Rand stores joint draws of the latent values at the rows of x in the rows of
+// dst, of size draws × rows of x; the number of draws is that of the rows of
+// dst, which must not be nil. A covariance that is singular to rounding is
+// factorised as far as it goes. The errors are those of Joint.
+func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
+	mean, cov, err := p.Joint(x)
+	if err != nil {
+		return err
+	}
+	draws, cols := dst.Dims()
+	if cols != len(mean) {
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, x has %d rows", cols, len(mean)))
+	}
+	var chol mat.PivotedCholesky
+	chol.Factorize(cov, -1)
+	var u mat.TriDense
+	chol.UTo(&u)
+	piv := chol.ColumnPivots(nil)
+	eps := make([]float64, cols)
+	for i := range draws {
+		row := dst.RawRowView(i)
+		for j := range eps {
+			eps[j] = 0
+			if j < chol.Rank() {
+				eps[j] = rng.NormFloat64()
+			}
+		}
+		for j := range row { // PᵀCP = UᵀU
+			s := 0.0
+			for k := range min(j+1, chol.Rank()) {
+				s += u.At(k, j) * eps[k]
+			}
+			row[piv[j]] = mean[piv[j]] + s
+		}
+	}
+	return nil
+}
+
+// gpFile is the file of a GPPosterior.
+var gpFile = save.Kind{Name: "GPPosterior", Version: 1}
+
+// savedGP is a GPPosterior as JSON: the inputs, what they were modelled with,
+// and q in site form.
+type savedGP struct {
+	Rows       int        `json:"rows"`
+	Cols       int        `json:"cols"`
+	Kernel     save.Value `json:"kernel"`
+	Likelihood save.Value `json:"likelihood"`
+	Jitter     float64    `json:"jitter"`
+	X          []float64  `json:"x"` // row by row
+	Gamma      []float64  `json:"gamma"`
+	A          []float64  `json:"a"` // K⁻¹m
+	M          []float64  `json:"m"`
+	V          []float64  `json:"v"`
+}
+
+// Save writes p, from which LoadGPPosterior makes a posterior with the same predictions,
+// to the last bit: a line that names the kind of file, JSON, and a checksum. The error is
+// that of w, or wraps ErrParam if the kernel or the likelihood is of a type that Register was
+// not told of, or that encoding/json does not write and read.
+func (p *GPPosterior) Save(w io.Writer) error {
+	rows, cols := p.x.Dims()
+	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,
+		X: p.x.RawMatrix().Data, Gamma: p.gamma, A: p.a, M: p.m, V: p.v}
+	var err error
+	if s.Kernel, err = saveValue(p.kernel); err != nil {
+		return err
+	}
+	if s.Likelihood, err = saveValue(p.lik); err != nil {
+		return err
+	}
+	return saveTo(w, gpFile, s)
+}
+
+// LoadGPPosterior reads what GPPosterior.Save has written, which must be all of r, and
+// factorises its covariance anew, in about N³/3 operations. The error wraps ErrFile if
+// r has no such file, or one that is damaged or of a newer release, or whose numbers make no
+// posterior; it wraps ErrParam as well if the kernel or the likelihood is of a type that
+// Register was not told of. A failure of r is wrapped as it is.
+func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
+	return loadFrom(r, gpFile, (*savedGP).load)
+}
+
+func (s *savedGP) load() (*GPPosterior, error) {
+	n := s.Rows
+	if n < 1 || s.Cols < 1 || len(s.X)%n != 0 || len(s.X)/n != s.Cols ||
+		len(s.Gamma) != n || len(s.A) != n || len(s.M) != n || len(s.V) != n {
+		return nil, fmt.Errorf("%d rows and %d columns with %d inputs and %d, %d, %d, %d site parameters and marginals: %w", n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V), ErrShape)
+	}
+	kernel, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
+	if err != nil {
+		return nil, err
+	}
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range s.V {
+		if !(v >= 0) {
+			return nil, fmt.Errorf("variance %d is %v: %w", i, v, ErrParam)
+		}
+	}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &terms{lik: lik, y: make([]float64, n)}}
+	k, err := g.gram()
+	if err != nil {
+		return nil, err
+	}
+	return newGPPosterior(g, k, &siteState{gamma: s.Gamma, a: s.A, m: s.M, v: s.V})
+}
+
+// denseOf returns the algebra of st, if that is a state of t with a dense one.
+func denseOf(st State, t *terms) (*denseAlgebra, bool) {
+	s, ok := st.(*siteStepper)
+	if !ok || s.terms != t {
+		return nil, false
+	}
+	d, ok := s.alg.(*denseAlgebra)
+	return d, ok
 }

@@ -4,7 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Kernel is an immutable covariance function k(x, x′): symmetric, and positive
@@ -219,4 +228,423 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 		return values[0], nil
 	}
 	return one, append([]float64(nil), values[:len(list)]...)
+}
+
+// Gram stores the training covariance K(X, X), N×N for the N rows of x, in dst
+// and returns it; a nil dst allocates and an empty one is resized. Only the
+// upper triangle is written. The diagonal includes the noise of kernels that
+// are Noisy.
+//
+// Every entry agrees with k.Cov to a relative error of about 1e-12, equal rows
+// give exactly the entry of the diagonal without noise, and the result does not
+// depend on GOMAXPROCS. Rows that are not finite give entries that are NaN or 0.
+// It panics if x is empty, if dst has another size, or where k.Cov panics.
+func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
+	n, _ := x.Dims()
+	if dst == nil {
+		dst = new(mat.SymDense)
+	}
+	if dst.IsEmpty() {
+		kernelNotEmpty(n)
+		dst.ReuseAsSym(n)
+	}
+	out := dst.RawSymmetric()
+	j := kernelNewJob(k, x, x)
+	j.sym = true
+	j.out = blas64.General{Rows: out.N, Cols: out.N, Stride: out.Stride, Data: out.Data}
+	kernelSize(out.N, out.N, n, n)
+	j.run()
+	if _, ok := k.(Noisy); ok {
+		for i := range n {
+			out.Data[i*out.Stride+i] = kernelSelf(k, kernelRow(j.x, i))
+		}
+	}
+	j.free()
+	return dst
+}
+
+// CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the
+// M rows of y, in dst and returns it; a nil dst allocates and an empty one is
+// resized. With the training rows as x, the columns of the result are what a
+// triangular solve from the left needs. Noise is left out; see Noisy.
+//
+// Accuracy is that of Gram. An entry depends on x and its own row of y only, to
+// the last bit, so that predictions may be split into batches at will. It panics
+// if x or y is empty, if their numbers of columns differ, if dst has another
+// size, or where k.Cov panics. dst must not share memory with x or y.
+func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
+	n, _ := x.Dims()
+	m, _ := y.Dims()
+	if dst == nil {
+		dst = new(mat.Dense)
+	}
+	if dst.IsEmpty() {
+		kernelNotEmpty(min(n, m))
+		dst.ReuseAs(n, m)
+	}
+	j := kernelNewJob(k, x, y)
+	j.out = dst.RawMatrix()
+	kernelSize(j.out.Rows, j.out.Cols, n, m)
+	j.run()
+	j.free()
+	return dst
+}
+
+// PriorVar stores the prior variances of the latent function, k(x_i, x_i)
+// without noise, in dst and returns it; nil allocates. It panics if dst is
+// neither nil nor of the length of the number of rows, or where k.Cov panics.
+func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
+	n, _ := x.Dims()
+	dst = kernelDst(dst, n)
+	raw := x.RawMatrix()
+	for i := range dst {
+		row := kernelRow(raw, i)
+		dst[i] = k.Cov(row, row)
+	}
+	return dst
+}
+
+// GramGrad stores Σ_ij w_ij ∂K_ij/∂θ_p for the training Gram matrix K, noise
+// included, in dst of length P and returns it; nil allocates. The derivatives
+// are in log θ_p where its Min ≥ 0, as those of Kernel.Grad. The sum is over all
+// N² pairs. With w = ∂f/∂K, both triangles counted, it is the gradient of f with
+// respect to the P parameters, in one pass over the pairs and without storing
+// the derivatives.
+//
+// The sum is taken in an order that does not depend on GOMAXPROCS. It panics if
+// x is empty, if w is not N×N, if dst is neither nil nor of length P, or where
+// k.Grad panics.
+func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 {
+	np := numParams(k)
+	dst = kernelDst(dst, np)
+	n, _ := x.Dims()
+	kernelSize(w.SymmetricDim(), w.SymmetricDim(), n, n)
+	j := kernelNewJob(k, x, x)
+	j.sym, j.w, j.np = true, w, np
+	j.part = kernelGrow(j.part, j.tasks()*np)
+	clear(j.part)
+	j.run()
+	clear(dst)
+	for t := range j.tasks() {
+		for p, v := range j.part[t*np : (t+1)*np] {
+			dst[p] += v
+		}
+	}
+	self := j.part[:np]
+	for i := range n {
+		row := kernelRow(j.x, i)
+		kernelGradSelf(k, self, row, row)
+		wii := w.At(i, i)
+		for p, v := range self {
+			dst[p] += wii * v
+		}
+	}
+	j.free()
+	return dst
+}
+
+func kernelNotEmpty(n int) {
+	if n == 0 {
+		panic("pgsvi: kernel: matrix without rows")
+	}
+}
+
+func kernelSize(r, c, n, m int) {
+	if r != n || c != m {
+		panic(fmt.Sprintf("pgsvi: kernel: %d×%d matrix, want %d×%d", r, c, n, m))
+	}
+}
+
+func kernelRow(x blas64.General, i int) []float64 {
+	return x.Data[i*x.Stride : i*x.Stride+x.Cols]
+}
+
+func kernelGrow(s []float64, n int) []float64 {
+	return slices.Grow(s[:0], n)[:n]
+}
+
+// Covariances are computed in tiles of at most kernelRows × kernelCols pairs, so
+// that all of a tile's intermediate results stay in the cache. No entry depends
+// on the tile it is in.
+const (
+	kernelRows = 64
+	kernelCols = 128
+)
+
+// kernelJob is one call of Gram, CrossCov or GramGrad, shared by its workers.
+type kernelJob struct {
+	k      Kernel
+	x, y   blas64.General
+	sym    bool           // y is x, and only pairs i ≤ j are wanted
+	out    blas64.General // the covariances, or
+	w      mat.Symmetric  // the weights, and
+	part   []float64      // the sum over each tile, tasks × np
+	np     int
+	centre []float64 // the column means of x
+	loop   parallel.Loop
+}
+
+var (
+	kernelJobs  = sync.Pool{New: func() any { return new(kernelJob) }}
+	kernelTiles = sync.Pool{New: func() any { return new(kernelTile) }}
+)
+
+// kernelNewJob checks what can make a worker panic, in the caller's goroutine.
+func kernelNewJob(k Kernel, x, y *mat.Dense) *kernelJob {
+	j := kernelJobs.Get().(*kernelJob)
+	j.k, j.x, j.y = k, x.RawMatrix(), y.RawMatrix()
+	kernelNotEmpty(min(j.x.Rows, j.y.Rows))
+	k.Cov(kernelRow(j.x, 0), kernelRow(j.y, 0))
+	j.centre = kernelGrow(j.centre, j.x.Cols)
+	clear(j.centre)
+	for i := range j.x.Rows {
+		for d, v := range kernelRow(j.x, i) {
+			j.centre[d] += v
+		}
+	}
+	for d := range j.centre {
+		j.centre[d] /= float64(j.x.Rows)
+	}
+	return j
+}
+
+func (j *kernelJob) free() {
+	*j = kernelJob{part: j.part, centre: j.centre}
+	kernelJobs.Put(j)
+}
+
+// cols returns the number of columns of tiles, tasks the number of tiles.
+func (j *kernelJob) cols() int { return (j.y.Rows + kernelCols - 1) / kernelCols }
+
+func (j *kernelJob) tasks() int { return (j.x.Rows + kernelRows - 1) / kernelRows * j.cols() }
+
+// run deals the tiles out to the workers.
+func (j *kernelJob) run() {
+	j.loop.Run(j.tasks(), 1, runtime.GOMAXPROCS(0), j)
+}
+
+// Do implements parallel.Task: one tile.
+func (j *kernelJob) Do(_, task, _ int) {
+	t := kernelTiles.Get().(*kernelTile)
+	t.centre = j.centre
+	i0, j0 := task/j.cols()*kernelRows, task%j.cols()*kernelCols
+	i1, j1 := min(i0+kernelRows, j.x.Rows), min(j0+kernelCols, j.y.Rows)
+	if j.sym {
+		j0 = max(j0, i0)
+	}
+	if j0 < j1 {
+		t.x, t.y = kernelSlice(j.x, i0, i1), kernelSlice(j.y, j0, j1)
+		buf := t.get(t.len())
+		if j.w == nil {
+			kernelFill(j.k, buf, t)
+			for i := i0; i < i1; i++ {
+				lo := j0
+				if j.sym {
+					lo = max(lo, i)
+				}
+				if lo < j1 {
+					copy(j.out.Data[i*j.out.Stride+lo:i*j.out.Stride+j1], buf[(i-i0)*(j1-j0)+lo-j0:])
+				}
+			}
+		} else {
+			kernelWeights(buf, j.w, i0, i1, j0, j1)
+			kernelPull(j.k, j.part[task*j.np:(task+1)*j.np], buf, t)
+		}
+	}
+	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+	t.free()
+}
+
+func kernelSlice(x blas64.General, lo, hi int) blas64.General {
+	x.Data = x.Data[lo*x.Stride : (hi-1)*x.Stride+x.Cols]
+	x.Rows = hi - lo
+	return x
+}
+
+// kernelWeights collects the weights of the pairs i < j, which count twice.
+func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
+	clear(dst)
+	m := j1 - j0
+	for i := i0; i < i1; i++ {
+		for j := max(i+1, j0); j < j1; j++ {
+			dst[(i-i0)*m+j-j0] = 2 * w.At(i, j)
+		}
+	}
+}
+
+// kernelTile is one tile: some rows of X, some rows of Y, and scratch memory
+// that is handed out like a stack.
+type kernelTile struct {
+	x, y    blas64.General
+	centre  []float64
+	bufs    [][]float64
+	top     int
+	profile any // the memory of shapeOf
+}
+
+func (t *kernelTile) len() int { return t.x.Rows * t.y.Rows }
+
+// free gives the tile back.
+func (t *kernelTile) free() {
+	t.top = 0
+	kernelTiles.Put(t)
+}
+
+// get returns scratch with unspecified contents; resetting top gives it back.
+func (t *kernelTile) get(n int) []float64 {
+	if t.top == len(t.bufs) {
+		t.bufs = append(t.bufs, nil)
+	}
+	t.bufs[t.top] = kernelGrow(t.bufs[t.top], n)
+	t.top++
+	return t.bufs[t.top-1]
+}
+
+// tiled is a kernel that is computed a tile at a time.
+type tiled interface {
+	native
+	// fill stores the covariances of the tile in dst, row after row.
+	fill(dst []float64, t *kernelTile)
+	// pull adds Σ w ∂k/∂θ, with derivatives as in Grad, over the pairs of the tile
+	// to dst.
+	pull(dst, w []float64, t *kernelTile)
+}
+
+// asTiled returns k as a tiled kernel, unless it only embeds one.
+func asTiled(k Kernel) (own tiled, ok bool) {
+	if n, ok := asNative(k); ok {
+		own, ok = n.(tiled)
+		return own, ok
+	}
+	return nil, false
+}
+
+// kernelFill stores the covariances of the tile in dst, row after row.
+func kernelFill(k Kernel, dst []float64, t *kernelTile) {
+	mark := t.top
+	if own, ok := asTiled(k); ok {
+		own.fill(dst, t)
+	} else {
+		for i := range t.x.Rows {
+			for j := range t.y.Rows {
+				dst[i*t.y.Rows+j] = k.Cov(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+	}
+	t.top = mark
+}
+
+// kernelPull adds Σ w ∂k/∂θ over the pairs of the tile to dst.
+func kernelPull(k Kernel, dst, w []float64, t *kernelTile) {
+	mark := t.top
+	if own, ok := asTiled(k); ok {
+		own.pull(dst, w, t)
+	} else {
+		pullPairs(k, dst, w, t)
+	}
+	t.top = mark
+}
+
+// pullPairs is pull, pair by pair.
+func pullPairs[K Kernel](k K, dst, w []float64, t *kernelTile) {
+	grad := t.get(len(dst))
+	for i := range t.x.Rows {
+		for j := range t.y.Rows {
+			wij := w[i*t.y.Rows+j]
+			if wij == 0 {
+				continue
+			}
+			k.Grad(grad, kernelRow(t.x, i), kernelRow(t.y, j))
+			for p, v := range grad {
+				dst[p] += wij * v
+			}
+		}
+	}
+}
+
+// metric is a squared distance r².
+type metric interface {
+	// dist2 returns r² by differences: free of cancellation, and exactly zero for
+	// equal arguments.
+	dist2(x, y []float64) float64
+	// features returns the number of coordinates in which r² is a plain squared
+	// distance, or 0 where dist2 is faster than the detour over them.
+	features(d int) int
+	// embed stores the coordinates of x, which may be taken from centre, in every
+	// inc-th element of dst.
+	embed(dst []float64, inc int, x, centre []float64)
+}
+
+// fillDist2 stores r² of every pair of the tile in dst.
+//
+// It is |a|² + |b|² − 2aᵀb in coordinates a, b relative to the mean of X, one
+// matrix product; where cancellation or large coordinates would show in k it is
+// computed anew, by differences. With u = 2⁻⁵³ the rounding error ε of the former
+// stays below (2√D + 8) u (|a|² + |b|²) unless errors conspire, and the relative
+// error of k below 0.6 ε max(1, 1/r), whichever the profile.
+func fillDist2[M metric](k M, dst []float64, t *kernelTile) {
+	n, m := t.x.Rows, t.y.Rows
+	dim := k.features(t.x.Cols)
+	if dim == 0 {
+		for i := range n {
+			for j := range m {
+				dst[i*m+j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+		return
+	}
+	mark := t.top
+	a, bt, na, nb := t.get(n*dim), t.get(dim*m), t.get(n), t.get(m)
+	for i := range n {
+		row := a[i*dim : (i+1)*dim]
+		k.embed(row, 1, kernelRow(t.x, i), t.centre)
+		na[i] = 0
+		for _, v := range row {
+			na[i] += v * v
+		}
+	}
+	for j := range m {
+		k.embed(bt[j:], m, kernelRow(t.y, j), t.centre)
+	}
+	clear(nb)
+	for d := range dim {
+		for j, v := range bt[d*m : (d+1)*m] {
+			nb[j] += v * v
+		}
+	}
+	kernelGemm(-2, dst, a, bt, n, m, dim)
+
+	const tol = 1.5e-12
+	c := (2*math.Sqrt(float64(dim)) + 8) * 0x1p-53 / tol
+	for i := range n {
+		row := dst[i*m : (i+1)*m]
+		for j, ab := range row {
+			norms := na[i] + nb[j]
+			r2 := norms + ab
+			// ε ≤ tol and ε ≤ tol·r, with ε = tol·c·norms; NaN fails.
+			if c*norms <= 1 && r2 > norms*(1e-6+c*c*norms) {
+				row[j] = r2
+			} else {
+				row[j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+	}
+	t.top = mark
+}
+
+// kernelGemm stores α A Bᵀ in dst, n×m, given A, n×dim, and B transposed. In this
+// form gonum sums over the features in order whatever n and m are, so that an
+// entry has the same bits in every tile. At the size of a tile Gemm is serial.
+func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
+	blas64.Gemm(blas.NoTrans, blas.NoTrans, alpha,
+		blas64.General{Rows: n, Cols: dim, Stride: dim, Data: a},
+		blas64.General{Rows: dim, Cols: m, Stride: m, Data: bt},
+		0, blas64.General{Rows: n, Cols: m, Stride: m, Data: dst})
+}
+
+// predictWork is the memory of one block.
+type predictWork struct {
+	x, k  *mat.Dense
+	exp   dense.Expansion
+	known []bool
 }

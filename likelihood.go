@@ -382,3 +382,32 @@ func quadPoint(l Likelihood, y, m, g0 float64) Expectation {
 	}
 	return e
 }
+
+// softplusBoth returns, for η ~ N(m, v) and m of either sign,
+//
+//	f0 = E[log(1+e^{−η})]   g0 = E[log(1+e^η)]
+//	p = E[σ(−η)]            q = E[σ(η)]          f2 = E[σ(η)σ(−η)]
+//
+// each with the relative error of expect.SoftplusExpect.
+func softplusBoth(m, v float64) (f0, g0, p, q, f2 float64) {
+	x := math.Abs(m)
+	f0, p, f2, scale := expect.SoftplusExpect(x, v)
+	if scale != 0 {
+		c := math.Exp(scale)
+		f0, p, f2 = c*f0, c*p, c*f2
+	}
+	g0, q = f0+x, 1-p
+	if m < 0 {
+		return g0, f0, q, p, f2
+	}
+	return f0, g0, p, q, f2
+}
+
+const (
+	logitErr  = 2e-13 // relative error of the expectations of BernoulliLogit
+	probitErr = 1e-12 // of those of BernoulliProbit
+
+	// The zeros of Φ nearest the real line are at 1.916 ± 2.816i. There log Φ is
+	// singular, which sets the panels of its quadrature.
+	probitZeroRe, probitZeroIm = 1.916, 2.816
+)

@@ -384,23 +384,3 @@ func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) 
 	mean, square, spread := special.LogNormal(m, v)
 	return mean, mean + square/positiveOr(b.Shape, 1) + spread
 }
-
-// softplusBoth returns, for η ~ N(m, v) and m of either sign,
-//
-//	f0 = E[log(1+e^{−η})]   g0 = E[log(1+e^η)]
-//	p = E[σ(−η)]            q = E[σ(η)]          f2 = E[σ(η)σ(−η)]
-//
-// each with the relative error of expect.SoftplusExpect.
-func softplusBoth(m, v float64) (f0, g0, p, q, f2 float64) {
-	x := math.Abs(m)
-	f0, p, f2, scale := expect.SoftplusExpect(x, v)
-	if scale != 0 {
-		c := math.Exp(scale)
-		f0, p, f2 = c*f0, c*p, c*f2
-	}
-	g0, q = f0+x, 1-p
-	if m < 0 {
-		return g0, f0, q, p, f2
-	}
-	return f0, g0, p, q, f2
-}

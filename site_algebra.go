@@ -350,3 +350,12 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	}
 	return true
 }
+
+// linear is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the weights: what a
+// GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
+type linear struct {
+	terms *terms
+	x     *design
+	prior weightPrior
+	names []string // of the weights
+}

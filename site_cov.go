@@ -599,15 +599,6 @@ func (p *weightPrior) draw(rng *rand.Rand) []float64 {
 	return z
 }
 
-// linear is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the weights: what a
-// GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
-type linear struct {
-	terms *terms
-	x     *design
-	prior weightPrior
-	names []string // of the weights
-}
-
 // savedPrior is a weightPrior.
 type savedPrior struct {
 	Mean []float64 `json:"mean"`

@@ -2,7 +2,12 @@ package pgsvi
 
 import (
 	"fmt"
+	"iter"
 	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
 // auto leaves the length of every step to the Stepper: a nil Solver.StepSize.
@@ -54,6 +59,157 @@ func (r RobbinsMonro) Validate() error {
 func orOne(x float64) float64 {
 	if x == 0 {
 		return 1
+	}
+	return x
+}
+
+// Reshuffle visits every term exactly once a pass, in an order drawn anew for
+// each pass. The last batch of a pass is shorter where size does not divide n.
+type Reshuffle struct{}
+
+// Batches implements Sampler.
+func (Reshuffle) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return passes(n, size, func(order []int) {
+		rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	})
+}
+
+// InOrder visits the terms in the order of their indices, pass after pass.
+type InOrder struct{}
+
+// Batches implements Sampler.
+func (InOrder) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
+	return passes(n, size, func([]int) {})
+}
+
+// passes cuts an order of the n terms into batches, calling arrange before each pass.
+func passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		for {
+			arrange(order)
+			for i := 0; i < n; i += size {
+				if !yield(order[i:min(i+size, n)]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// WithReplacement draws every term of every batch independently and uniformly.
+type WithReplacement struct{}
+
+// Batches implements Sampler.
+func (WithReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
+		batch := make([]int, size)
+		for {
+			for i := range batch {
+				batch[i] = rng.IntN(n)
+			}
+			if !yield(batch) {
+				return
+			}
+		}
+	}
+}
+
+// allTerms tells a batch of all terms from one with repetitions. It holds scratch memory.
+type allTerms struct{ seen []bool }
+
+// all reports whether batch has each of the n terms once, in any order; nil has.
+func (t *allTerms) all(batch []int, n int) bool {
+	if batch == nil {
+		return true
+	}
+	if len(batch) != n {
+		return false
+	}
+	t.seen = dense.Resize(t.seen, n)
+	clear(t.seen)
+	for _, i := range batch {
+		if t.seen[i] {
+			return false
+		}
+		t.seen[i] = true
+	}
+	return true
+}
+
+// checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
+func checkBatch(batch []int, n int) error {
+	if len(batch) == 0 {
+		return fmt.Errorf("pgsvi: the Sampler gave an empty batch: %w", ErrEmpty)
+	}
+	for _, i := range batch {
+		if i < 0 || i >= n {
+			return fmt.Errorf("pgsvi: batch has term %d of %d: %w", i, n, ErrShape)
+		}
+	}
+	return nil
+}
+
+// ShuffleOnce visits every term exactly once a pass, in an order drawn at the
+// start of the run and kept: the same batches pass after pass. It is what block
+// sweeps want.
+type ShuffleOnce struct{}
+
+// Batches implements Sampler.
+func (ShuffleOnce) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	drawn := false
+	return passes(n, size, func(order []int) {
+		if !drawn {
+			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			drawn = true
+		}
+	})
+}
+
+// approach visits every term once in blocks that grow with the number of terms
+// visited, in an order drawn at the start, and from then on takes all terms
+// together. Blocks of another size than its own are those of ShuffleOnce.
+type approach struct{ first int }
+
+func (a approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	if size != a.first {
+		return ShuffleOnce{}.Batches(n, size, rng)
+	}
+	return func(yield func([]int) bool) {
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		if size < n {
+			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			for lo := 0; lo < n; {
+				hi := min(n, lo+max(size, lo))
+				slices.Sort(order[lo:hi]) // rows that are near each other in memory
+				if !yield(order[lo:hi]) {
+					return
+				}
+				lo = hi
+			}
+			slices.Sort(order)
+		}
+		for yield(order) {
+		}
+	}
+}
+
+// orDefault returns x, or def where it is zero.
+func orDefault(x, def float64) float64 {
+	if x == 0 {
+		return def
 	}
 	return x
 }

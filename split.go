@@ -185,38 +185,23 @@ func (h L1) Check(q Dist) error {
 	return nil
 }
 
-// KLTo returns h(λ) = KL(q‖p) in nats, p the prior. It keeps a copy of prior.
-// It panics if prior is nil. Its Check wraps ErrShape unless q is of the family of
-// the prior, or both are Gaussian, and of the same dimension.
-func KLTo(prior ExpFamily) Convex {
-	if prior == nil {
-		panic("pgsvi: KLTo needs a prior")
-	}
-	return klTo{prior.Clone().(ExpFamily)}
+// batchTerms is a mini-batch of n terms; a nil batch means all.
+type batchTerms struct {
+	batch []int
+	n     int
+	scale float64 // N/len(batch)
 }
 
-type klTo struct{ prior ExpFamily }
-
-func (h klTo) priorDist() ExpFamily { return h.prior }
-
-func (h klTo) Check(q Dist) error {
-	e, ok := q.(ExpFamily)
-	_, qn := q.(*Gaussian)
-	_, pn := h.prior.(*Gaussian)
-	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
-		return fmt.Errorf("pgsvi: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d: %w", h.prior, h.prior.Dim(), q, q.Dim(), ErrShape)
+func newBatch(batch []int, n int) batchTerms {
+	if batch == nil {
+		return batchTerms{nil, n, 1}
 	}
-	return nil
+	return batchTerms{batch, len(batch), float64(n) / float64(len(batch))}
 }
 
-func (h klTo) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
-
-func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
-
-func (h klTo) valueGrad(dst []float64, q Dist) float64 {
-	if g := factorOf(q); g != nil {
-		return g.factorKL(dst, h.prior.(*Gaussian).normal)
+func (t batchTerms) index(i int) int {
+	if t.batch == nil {
+		return i
 	}
-	h.Grad(dst, q)
-	return h.Value(q)
+	return t.batch[i]
 }

@@ -7,11 +7,11 @@ import (
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
-	"files in the root":                   72,
-	"rooms":                               75,
-	"arrows":                              450,
-	"arrows, those to errors.go left out": 394,
-	"floors":                              15,
+	"files in the root":                   55,
+	"rooms":                               58,
+	"arrows":                              342,
+	"arrows, those to errors.go left out": 298,
+	"floors":                              11,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
