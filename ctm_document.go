@@ -627,15 +627,15 @@ func (w *ctmWork) movePaper(prior *ctmPrior, t float64) bool {
 	return ok && w.factor()
 }
 
-// settled is the distance that a step of an E-step without randomness may still move q.
-const settled = 1e-7
+// settledDistance is the distance that a step of an E-step without randomness may still move q.
+const settledDistance = 1e-7
 
 // tolerance returns the distance below which ascend stops early: none where steps are random.
 func (w *ctmWork) tolerance() float64 {
 	if w.opt.Expectation.monteCarlo() && !w.fixed {
 		return 0
 	}
-	return settled
+	return settledDistance
 }
 
 // ascend takes the steps of one visit, of length t each, towards

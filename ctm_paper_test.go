@@ -71,7 +71,7 @@ func TestCTMPaperStep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q0 := w.gaussian(t, Moments)
+			q0 := w.gaussian(t, MeanCov)
 			g, q := w.linearised(q0), q0.Clone().(*Gaussian)
 			if err := (&Prox{Grad: g, H: KLTo(p), D: KL{}, From: q0, Beta: beta}).Numeric(q); err != nil {
 				t.Fatal(err)
@@ -79,7 +79,7 @@ func TestCTMPaperStep(t *testing.T) {
 			if !w.movePaper(prior, beta/(1+beta)) {
 				t.Fatalf("%s: V⁻¹ is not positive definite", what)
 			}
-			got := w.gaussian(t, Moments)
+			got := w.gaussian(t, MeanCov)
 			checkClose(t, what, momentsOf(got), momentsOf(q), 1e-7)
 			checkClose(t, what+": optimality", proxGrad(got, g, KLTo(p), KL{}, q0, beta), make([]float64, len(g)), 1e-9/beta)
 			var moved float64

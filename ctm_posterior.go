@@ -176,7 +176,7 @@ func (p *CTMPosterior) infer(w *ctmWork, d Document, mix float64) error {
 	if w.n == 0 {
 		return nil
 	}
-	tol := settled
+	tol := settledDistance
 	if w.opt.Expectation == CTMQuasi {
 		tol = inferSettled // the points are further from the truth than that
 	}

@@ -432,7 +432,7 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 	x := s.m.opt.Expectation
 	e := Evaluation{ELBO: sum, Random: x == CTMAntithetic || x == CTMQuasi}
 	if e.Random && s.m.opt.samples() > 2 { // of one pair there is no error
-		e.ELBOErr = known(math.Sqrt(variance))
+		e.ELBOErr = neverZero(math.Sqrt(variance))
 	}
 	return e, nil
 }
@@ -500,7 +500,7 @@ func (s *savedCTMStepper) load(m *CTM) (*ctmStepper, error) {
 // even if there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error) {
-	return fit[*CTMPosterior](ctx, s, m)
+	return fitModel[*CTMPosterior](ctx, s, m)
 }
 
 // NewStepper implements Model. The first topics are drawn from env.

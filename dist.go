@@ -104,8 +104,8 @@ const (
 	// MeanParams is λ = μ, (m, V + mmᵀ) for a Gaussian, in which the proximal step
 	// with a KL divergence averages natural parameters: the update of the paper's main text.
 	MeanParams Coordinates = iota
-	// Moments is λ = (m, V): the update of the paper's appendix.
-	Moments
+	// MeanCov is λ = (m, V): the update of the paper's appendix.
+	MeanCov
 	// Natural is λ = η, (V⁻¹m, −½V⁻¹) for a Gaussian.
 	Natural
 	// Cholesky is λ = (m, L), L the lower triangular factor of V = LLᵀ with a
@@ -133,9 +133,9 @@ const (
 	differenceScale = 5e-3 // least size of an element
 )
 
-// differences stores the gradient of f with respect to λ in dst, by central
+// gradientByDifferences stores the gradient of f with respect to λ in dst, by central
 // differences of fourth order. Where a step would leave the set of valid λ it is shortened.
-func differences(dst []float64, q Dist, f func(Dist) float64) []float64 {
+func gradientByDifferences(dst []float64, q Dist, f func(Dist) float64) []float64 {
 	lambda := q.Params(nil)
 	dst = dense.Dest(dst, len(lambda))
 	p := q.Clone()
@@ -238,10 +238,10 @@ func (p *Point) ChartGrad(dst, g []float64) []float64 {
 	return dst
 }
 
-// normal is what the two kinds of Gaussian do in their own way: *fullGaussian and
+// normalForm is what the two kinds of Gaussian do in their own way: *fullGaussian and
 // *diagonalGaussian. Gradients with respect to V have length numGradV: a full d×d
 // matrix, of which the symmetric part counts, or the diagonal.
-type normal interface {
+type normalForm interface {
 	Coordinates() Coordinates
 	Dim() int
 	NumParams() int
@@ -262,10 +262,10 @@ type normal interface {
 	ChartGrad(dst, grad []float64) []float64
 
 	// in returns a copy in the coordinates c.
-	in(c Coordinates) normal
+	in(c Coordinates) normalForm
 	// setForm makes it the distribution p, in its own coordinates, without the rounding
 	// of λ. It reports false and changes nothing if p is of the other kind or another dimension.
-	setForm(p normal) bool
+	setForm(p normalForm) bool
 	mean() []float64 // not a copy
 	meanAt(i int) float64
 	covAt(i, j int) float64

@@ -158,7 +158,7 @@ func (c *familyMember) checkSlopes() {
 	fisher := mat.NewSymDense(n, nil)
 	c.f.Fisher(fisher, slices.Clone(c.eta))
 	slopes := func(p Dist) []float64 {
-		return differences(nil, p, func(p Dist) float64 { return p.(*Exp).a })
+		return gradientByDifferences(nil, p, func(p Dist) float64 { return p.(*Exp).a })
 	}
 	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
@@ -173,10 +173,10 @@ func (c *familyMember) checkSlopes() {
 		return at
 	}
 	ofMean := func(i int) []float64 {
-		return differences(nil, c.q, func(p Dist) float64 { return p.(*Exp).mu[i] })
+		return gradientByDifferences(nil, c.q, func(p Dist) float64 { return p.(*Exp).mu[i] })
 	}
 	ofPartition := func(i int) []float64 {
-		return differences(nil, c.q, func(p Dist) float64 { return slopes(p)[i] })
+		return gradientByDifferences(nil, c.q, func(p Dist) float64 { return slopes(p)[i] })
 	}
 	const twice = 1e-4 // accuracy of differences of differences
 	meanBad, partitionBad := false, false
@@ -380,7 +380,7 @@ func (c *familyMember) checkChart() {
 		w := make([]float64, n)
 		w[i] = 1
 		f.ChartGrad(g, w, slices.Clone(c.eta))
-		want := differences(nil, NewPoint(x), func(p Dist) float64 {
+		want := gradientByDifferences(nil, NewPoint(x), func(p Dist) float64 {
 			f.FromChart(eta, p.Params(nil))
 			return eta[i]
 		})
@@ -394,7 +394,7 @@ func (c *familyMember) checkChart() {
 func (c *familyMember) checkExp(members []*familyMember) {
 	n := len(c.eta)
 	for _, z := range c.draws[:3] {
-		want := differences(nil, c.q, func(p Dist) float64 { return p.LogProb(z) })
+		want := gradientByDifferences(nil, c.q, func(p Dist) float64 { return p.LogProb(z) })
 		got := c.q.Score(nil, z)
 		for j := range want {
 			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.q.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z), j)) {

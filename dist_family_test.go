@@ -386,7 +386,7 @@ func mustExp(t testing.TB, f pgsvi.Family, eta ...float64) *pgsvi.Exp {
 
 // tosses is f = −E[log p(heads, tails|z)] of a coin with P(head) = z, exactly.
 func tosses(heads, tails float64) pgsvi.Smooth {
-	return pgsvi.SmoothFunc{N: 1, Exact: true, Func: func(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, _ []int) (float64, error) {
+	return pgsvi.SmoothFunc{N: 1, Deterministic: true, Func: func(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, _ []int) (float64, error) {
 		e := q.(pgsvi.ExpFamily)
 		mu := e.MeanParams(nil)
 		e.FromMeanGrad(dst, []float64{-heads, -tails})
@@ -565,7 +565,7 @@ func TestExpInvalid(t *testing.T) {
 		}
 	}
 	for name, do := range map[string]func(){
-		"moments":         func() { q.In(pgsvi.Moments) },
+		"moments":         func() { q.In(pgsvi.MeanCov) },
 		"another family":  func() { q.KL(mustExp(t, betaFamily{}, 1, 1)) },
 		"not of a family": func() { q.KL(pgsvi.NewPoint([]float64{1})) },
 		"short λ":         func() { _ = q.SetParams([]float64{1}) },

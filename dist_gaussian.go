@@ -23,10 +23,10 @@ import (
 // coordinates Cholesky and LogCholesky the matrix part is L itself.
 //
 // With a diagonal V its λ has length 2d: the vector part, then the diagonal: (m, v + m²)
-// in the coordinates MeanParams, (m, v) in Moments, (m/v, −1/(2v)) in Natural, (m, √v) in
+// in the coordinates MeanParams, (m, v) in MeanCov, (m/v, −1/(2v)) in Natural, (m, √v) in
 // Cholesky and (m, ½ log v) in LogCholesky. The two kinds have KL from one to the
 // other, and a diagonal Gaussian may be the prior of a full one and the other way round.
-type Gaussian struct{ normal }
+type Gaussian struct{ normalForm }
 
 // NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
 // means zero. The arguments are copied. It returns an error wrapping ErrShape,
@@ -85,7 +85,7 @@ func NewMeanField(mean, variance []float64) (*Gaussian, error) {
 	if len(mean) != d {
 		return nil, fmt.Errorf("pgsvi: mean has %d elements, variance has %d: %w", len(mean), d, ErrShape)
 	}
-	q := &diagonalGaussian{coords: Moments, m: make([]float64, d), v: make([]float64, d)}
+	q := &diagonalGaussian{coords: MeanCov, m: make([]float64, d), v: make([]float64, d)}
 	if err := q.SetParams(append(append([]float64(nil), mean...), variance...)); err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func NewIsotropicMeanField(dim int, variance float64) *Gaussian {
 
 // full returns the form of a full covariance, nil if g is diagonal.
 func (g *Gaussian) full() *fullGaussian {
-	f, _ := g.normal.(*fullGaussian)
+	f, _ := g.normalForm.(*fullGaussian)
 	return f
 }
 
@@ -137,13 +137,13 @@ func (g *Gaussian) In(c Coordinates) *Gaussian {
 }
 
 // Coordinates returns the meaning of λ.
-func (g *Gaussian) Coordinates() Coordinates { return g.normal.Coordinates() }
+func (g *Gaussian) Coordinates() Coordinates { return g.normalForm.Coordinates() }
 
 // Dim returns d.
-func (g *Gaussian) Dim() int { return g.normal.Dim() }
+func (g *Gaussian) Dim() int { return g.normalForm.Dim() }
 
 // NumParams returns d + d(d+1)/2, or 2d if V is diagonal.
-func (g *Gaussian) NumParams() int { return g.normal.NumParams() }
+func (g *Gaussian) NumParams() int { return g.normalForm.NumParams() }
 
 // Mean stores m in dst; nil allocates.
 func (g *Gaussian) Mean(dst []float64) []float64 {
@@ -186,16 +186,16 @@ func (g *Gaussian) diagonalMatrix(at func(i, j int) float64) *mat.SymDense {
 }
 
 // Params implements Dist.
-func (g *Gaussian) Params(dst []float64) []float64 { return g.normal.Params(dst) }
+func (g *Gaussian) Params(dst []float64) []float64 { return g.normalForm.Params(dst) }
 
 // SetParams implements Dist.
-func (g *Gaussian) SetParams(lambda []float64) error { return g.normal.SetParams(lambda) }
+func (g *Gaussian) SetParams(lambda []float64) error { return g.normalForm.SetParams(lambda) }
 
 // LogProb implements Dist.
-func (g *Gaussian) LogProb(z []float64) float64 { return g.normal.LogProb(z) }
+func (g *Gaussian) LogProb(z []float64) float64 { return g.normalForm.LogProb(z) }
 
 // Score implements Dist.
-func (g *Gaussian) Score(dst, z []float64) []float64 { return g.normal.Score(dst, z) }
+func (g *Gaussian) Score(dst, z []float64) []float64 { return g.normalForm.Score(dst, z) }
 
 // Rand implements Dist: m + Lε.
 func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
@@ -211,46 +211,46 @@ func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
 func (g *Gaussian) Clone() Dist { return g.In(g.Coordinates()) }
 
 // Chart implements Charted by the coordinates LogCholesky.
-func (g *Gaussian) Chart(dst []float64) []float64 { return g.normal.Chart(dst) }
+func (g *Gaussian) Chart(dst []float64) []float64 { return g.normalForm.Chart(dst) }
 
 // SetChart implements Charted.
-func (g *Gaussian) SetChart(x []float64) error { return g.normal.SetChart(x) }
+func (g *Gaussian) SetChart(x []float64) error { return g.normalForm.SetChart(x) }
 
 // ChartGrad implements Charted.
-func (g *Gaussian) ChartGrad(dst, grad []float64) []float64 { return g.normal.ChartGrad(dst, grad) }
+func (g *Gaussian) ChartGrad(dst, grad []float64) []float64 { return g.normalForm.ChartGrad(dst, grad) }
 
 // Natural implements ExpFamily.
-func (g *Gaussian) Natural(dst []float64) []float64 { return g.normal.Natural(dst) }
+func (g *Gaussian) Natural(dst []float64) []float64 { return g.normalForm.Natural(dst) }
 
 // SetNatural implements ExpFamily.
-func (g *Gaussian) SetNatural(eta []float64) error { return g.normal.SetNatural(eta) }
+func (g *Gaussian) SetNatural(eta []float64) error { return g.normalForm.SetNatural(eta) }
 
 // MeanParams implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). Mean is m alone.
-func (g *Gaussian) MeanParams(dst []float64) []float64 { return g.normal.MeanParams(dst) }
+func (g *Gaussian) MeanParams(dst []float64) []float64 { return g.normalForm.MeanParams(dst) }
 
 // SetMeanParams implements ExpFamily.
-func (g *Gaussian) SetMeanParams(mu []float64) error { return g.normal.SetMeanParams(mu) }
+func (g *Gaussian) SetMeanParams(mu []float64) error { return g.normalForm.SetMeanParams(mu) }
 
 // LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
-func (g *Gaussian) LogPartition() float64 { return g.normal.LogPartition() }
+func (g *Gaussian) LogPartition() float64 { return g.normalForm.LogPartition() }
 
 // MeanGrad implements ExpFamily.
-func (g *Gaussian) MeanGrad(dst, grad []float64) []float64 { return g.normal.MeanGrad(dst, grad) }
+func (g *Gaussian) MeanGrad(dst, grad []float64) []float64 { return g.normalForm.MeanGrad(dst, grad) }
 
 // FromMeanGrad implements ExpFamily.
 func (g *Gaussian) FromMeanGrad(dst, grad []float64) []float64 {
-	return g.normal.FromMeanGrad(dst, grad)
+	return g.normalForm.FromMeanGrad(dst, grad)
 }
 
 // FromNaturalGrad implements ExpFamily.
 func (g *Gaussian) FromNaturalGrad(dst, grad []float64) []float64 {
-	return g.normal.FromNaturalGrad(dst, grad)
+	return g.normalForm.FromNaturalGrad(dst, grad)
 }
 
 // KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats,
 // P and μ those of p, a Gaussian of the same dimension, full or diagonal. It panics
 // if p is none.
-func (g *Gaussian) KL(p Dist) float64 { return gaussianKL(g.normal, p.(*Gaussian).normal) }
+func (g *Gaussian) KL(p Dist) float64 { return gaussianKL(g.normalForm, p.(*Gaussian).normalForm) }
 
 // naturalOf takes a diagonal Gaussian for the full one that it is.
 func (g *Gaussian) naturalOf(p ExpFamily) []float64 {
@@ -275,7 +275,7 @@ func (g *Gaussian) naturalOf(p ExpFamily) []float64 {
 
 func (g *Gaussian) setState(p Dist) bool {
 	o, ok := p.(*Gaussian)
-	return ok && g.setForm(o.normal)
+	return ok && g.setForm(o.normalForm)
 }
 
 func checkIsotropic(dim int, variance float64) {
@@ -287,7 +287,7 @@ func checkIsotropic(dim int, variance float64) {
 	}
 }
 
-func gaussianKL(q, p normal) float64 {
+func gaussianKL(q, p normalForm) float64 {
 	d := q.Dim()
 	if p.Dim() != d {
 		panic("pgsvi: KL between distributions of different dimensions")
@@ -313,7 +313,7 @@ func gaussianKL(q, p normal) float64 {
 // klGrad stores ∇_λ KL(q‖p) in dst.
 func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
 	if n, ok := q.(*Gaussian); ok {
-		return gaussianKLGrad(dst, n.normal, p.(*Gaussian).normal)
+		return gaussianKLGrad(dst, n.normalForm, p.(*Gaussian).normalForm)
 	}
 	// ∇_μ KL(q‖p) = η − η_p.
 	g := q.Natural(nil)
@@ -323,7 +323,7 @@ func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
 
 // gaussianKLGrad is klGrad for Gaussians, either of which may be diagonal: with
 // P and μ those of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
-func gaussianKLGrad(dst []float64, q, p normal) []float64 {
+func gaussianKLGrad(dst []float64, q, p normalForm) []float64 {
 	if g, ok := q.(*fullGaussian); ok && g.hasFactor() {
 		dst = dense.Dest(dst, g.NumParams())
 		g.factorKL(dst, p)
@@ -341,7 +341,7 @@ func gaussianKLGrad(dst []float64, q, p normal) []float64 {
 }
 
 // halfPrecision stores ½P in gv, all of it or the diagonal, as len(gv) says.
-func halfPrecision(gv []float64, p normal, d int) {
+func halfPrecision(gv []float64, p normalForm, d int) {
 	for i := range d {
 		if len(gv) == d {
 			gv[i] = 0.5 * p.precisionAt(i, i)
@@ -369,7 +369,7 @@ func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
 }
 
 // klProxMoments is the step under KL in the coordinates (m, V).
-func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float64) (bool, error) {
+func klProxMoments(q normalForm, g []float64, prior ExpFamily, n0 normalForm, beta float64) (bool, error) {
 	d := q.Dim()
 	gm, gv := make([]float64, d), make([]float64, q.numGradV())
 	q.toMomentGrad(gm, gv, g)
@@ -392,7 +392,7 @@ func klProxMoments(q normal, g []float64, prior ExpFamily, n0 normal, beta float
 	if _, diagonal := q.(*diagonalGaussian); !ok || diagonal && !gp.isDiagonal() {
 		return false, nil // of a full prior a diagonal q has no closed form
 	}
-	pr := gp.normal
+	pr := gp.normalForm
 	r := 1 / (1 + beta)
 	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
 	diff, rhs := make([]float64, d), make([]float64, d)

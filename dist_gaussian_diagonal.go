@@ -13,7 +13,7 @@ type diagonalGaussian struct {
 	m, v   []float64
 }
 
-func (q *diagonalGaussian) in(c Coordinates) normal {
+func (q *diagonalGaussian) in(c Coordinates) normalForm {
 	return &diagonalGaussian{coords: c, m: append([]float64(nil), q.m...), v: append([]float64(nil), q.v...)}
 }
 
@@ -31,7 +31,7 @@ func (q *diagonalGaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 	for i, m := range q.m {
 		v := q.v[i]
 		switch c {
-		case Moments:
+		case MeanCov:
 			dst[i], dst[d+i] = m, v
 		case MeanParams:
 			dst[i], dst[d+i] = m, v+m*m
@@ -200,7 +200,7 @@ func (q *diagonalGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64)
 	}
 }
 
-func (q *diagonalGaussian) setForm(p normal) bool {
+func (q *diagonalGaussian) setForm(p normalForm) bool {
 	o, ok := p.(*diagonalGaussian)
 	if !ok || len(o.m) != len(q.m) {
 		return false
@@ -215,7 +215,7 @@ func (q *diagonalGaussian) setPrecision(m, p []float64) error {
 	for _, pi := range p {
 		x = append(x, 1/pi)
 	}
-	return q.setParamsIn(Moments, x)
+	return q.setParamsIn(MeanCov, x)
 }
 
 func (q *diagonalGaussian) mean() []float64 { return q.m }

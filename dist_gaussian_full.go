@@ -77,7 +77,7 @@ func newGaussianState(d int) gaussianState {
 	return gaussianState{m: make([]float64, d), v: make([]float64, d*d), p: make([]float64, d*d), l: make([]float64, d*d)}
 }
 
-func (g *fullGaussian) in(c Coordinates) normal {
+func (g *fullGaussian) in(c Coordinates) normalForm {
 	q := newFullGaussian(g.d)
 	q.coords = c
 	q.setForm(g)
@@ -180,7 +180,7 @@ func (g *fullGaussian) Params(dst []float64) []float64 { return g.paramsIn(g.coo
 func (g *fullGaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	switch d := g.d; c {
-	case Moments:
+	case MeanCov:
 		copy(dst, g.m)
 		k := d
 		for i := range d {
@@ -335,7 +335,7 @@ func (g *fullGaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []
 	dst = dense.Dest(dst, g.NumParams())
 	d := g.d
 	switch c {
-	case Moments:
+	case MeanCov:
 		copy(dst, gm)
 		dense.Pack(dst[d:], gv, d, 1, 2)
 	case MeanParams:
@@ -398,7 +398,7 @@ func (g *fullGaussian) toMomentGrad(gm, gv, grad []float64) { g.toMomentGradIn(g
 func (g *fullGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 	d := g.d
 	switch c {
-	case Moments, MeanParams:
+	case MeanCov, MeanParams:
 		copy(gm, grad)
 		dense.Unpack(gv, grad[d:], d, 1, 0.5)
 		if c == MeanParams {
@@ -455,7 +455,7 @@ func (g *fullGaussian) hasFactor() bool { return g.coords == Cholesky || g.coord
 // factorKL returns KL(q‖p) and stores its gradient ∇_λ in dst where λ is (m, L):
 // with P and μ those of p, ∇_m = P(m − μ) and ∇_L is the lower triangle of
 // PL − L⁻ᵀ, for which neither V nor V⁻¹ is needed.
-func (g *fullGaussian) factorKL(dst []float64, p normal) (kl float64) {
+func (g *fullGaussian) factorKL(dst []float64, p normalForm) (kl float64) {
 	d := g.d
 	diff := make([]float64, d)
 	for i, m := range g.m {
@@ -526,7 +526,7 @@ func (g *fullGaussian) covAt(i, j int) float64 {
 	return g.cov()[i*g.d+j]
 }
 
-func (g *fullGaussian) setForm(p normal) bool {
+func (g *fullGaussian) setForm(p normalForm) bool {
 	o, ok := p.(*fullGaussian)
 	if !ok || o.d != g.d {
 		return false

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/gonum/stat/distmv"
 )
 
-var allCoordinates = []Coordinates{MeanParams, Moments, Natural, Cholesky, LogCholesky}
+var allCoordinates = []Coordinates{MeanParams, MeanCov, Natural, Cholesky, LogCholesky}
 
 func normals(rng *rand.Rand, n int) []float64 {
 	x := make([]float64, n)
@@ -187,7 +187,7 @@ func TestParamsRoundTrip(t *testing.T) {
 			}
 			i := f.dim - 1
 			want := map[Coordinates][2]float64{
-				Moments:    {m[i], v.At(i, i)},
+				MeanCov:    {m[i], v.At(i, i)},
 				MeanParams: {m[i], v.At(i, i) + m[i]*m[i]},
 				Natural:    {mat.Dot(prec.RowView(i), mat.NewVecDense(f.dim, m)), -0.5 * prec.At(i, i)},
 				// The last pivot of V is the inverse of the last element of V⁻¹.
@@ -305,7 +305,7 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 		sets := []set{
 			{"SetMean", q.SetMeanParams, q.MeanParams(nil), -1},
 			{"SetNatural", q.SetNatural, q.Natural(nil), 1},
-			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, Moments: -1, Natural: 1, Cholesky: -1, LogCholesky: -800}[q.Coordinates()]},
+			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, MeanCov: -1, Natural: 1, Cholesky: -1, LogCholesky: -800}[q.Coordinates()]},
 		}
 		check := func(what string, err, want error) {
 			t.Helper()
@@ -435,7 +435,7 @@ func TestGradientCoordinates(t *testing.T) {
 func TestKLMixed(t *testing.T) {
 	rng := testRand(7)
 	for _, d := range []int{1, 3} {
-		g, p := randomGaussian(rng, d, Moments), randomMeanField(rng, d, Natural)
+		g, p := randomGaussian(rng, d, MeanCov), randomMeanField(rng, d, Natural)
 		checkNear(t, "KL(full‖diagonal)", g.KL(p), g.KL(toDense(p)), 1e-13)
 		checkNear(t, "KL(diagonal‖full)", p.KL(g), toDense(p).KL(g), 1e-13)
 		checkNear(t, "KL(q‖q), full", g.KL(g), 0, 1e-14)
@@ -544,7 +544,7 @@ func TestDistConcurrentReads(t *testing.T) {
 // A state whose mean is huge against its standard deviation, so that V is lost
 // in V + mmᵀ, is still a valid starting point of a closed step.
 func TestFarMean(t *testing.T) {
-	for _, c := range []Coordinates{MeanParams, Moments} {
+	for _, c := range []Coordinates{MeanParams, MeanCov} {
 		q := must(NewGaussian([]float64{1e9, -1e9}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(c)
 		p := q.Clone()
 		h := KLTo(NewIsotropic(2, 1))
@@ -567,7 +567,7 @@ func TestDiagonalGaussian(t *testing.T) {
 		t.Errorf("%d parameters, %v", q.NumParams(), err)
 	}
 	rng := testRand(10)
-	m := randomMeanField(rng, 3, Moments)
+	m := randomMeanField(rng, 3, MeanCov)
 	full := toDense(m)
 	if !m.isDiagonal() || full.isDiagonal() || m.In(Cholesky).full() != nil || !m.Clone().(*Gaussian).isDiagonal() {
 		t.Error("Diagonal is wrong")

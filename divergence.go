@@ -46,9 +46,9 @@ type Divergence interface {
 //	Diagonal(s)       L1     any              soft(λ − βg/s, βw/s)
 //	Bregman(F)        Zero   any              ∇F⁻¹(∇F(λ) − βg), F with InvGrad            mirror descent
 //	KL                Zero   MeanParams       η − βg                                      natural gradient
-//	KL                Zero   Moments          V⁻¹ + 2βG,  m − βVg                         natural gradient
+//	KL                Zero   MeanCov          V⁻¹ + 2βG,  m − βVg                         natural gradient
 //	KL                KLTo   MeanParams       rη + (1−r)(η_p − g)                         PG-SVI, main text
-//	KL                KLTo   Moments          see below                                   PG-SVI, appendix
+//	KL                KLTo   MeanCov          see below                                   PG-SVI, appendix
 //	ReverseKL         Zero   Natural          μ − βg                                      mirror descent in A
 //
 // with r = 1/(1+β) and (g, G) the gradients with respect to (m, V). With N(μ, P⁻¹)

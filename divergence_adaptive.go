@@ -7,14 +7,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// diagonal is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another
+// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another
 // metric, whose proximal steps are gradient descent with a step size for each
 // element of λ, and ISTA with as many thresholds. Scale has NumParams elements,
 // all positive.
-type diagonal struct{ Scale []float64 }
+type diagonalMetric struct{ Scale []float64 }
 
 // Value implements Divergence.
-func (d diagonal) Value(q, q0 Dist) float64 {
+func (d diagonalMetric) Value(q, q0 Dist) float64 {
 	l, l0 := q.Params(nil), q0.Params(nil)
 	var v float64
 	for i, s := range d.Scale {
@@ -24,18 +24,18 @@ func (d diagonal) Value(q, q0 Dist) float64 {
 }
 
 // Grad implements Divergence.
-func (d diagonal) Grad(dst []float64, q, q0 Dist) []float64 {
+func (d diagonalMetric) Grad(dst []float64, q, q0 Dist) []float64 {
 	dst = Euclidean{}.Grad(dst, q, q0)
 	floats.Mul(dst, d.Scale)
 	return dst
 }
 
 // Prox implements Proxer for H = Zero and H = L1.
-func (d diagonal) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
+func (d diagonalMetric) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
 
 // Check returns an error wrapping ErrParam unless Scale is positive and finite,
 // or ErrShape unless it has one element for each of λ.
-func (d diagonal) Check(q Dist) error {
+func (d diagonalMetric) Check(q Dist) error {
 	for i, s := range d.Scale {
 		if !(s > 0) || math.IsInf(s, 0) {
 			return fmt.Errorf("pgsvi: diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)

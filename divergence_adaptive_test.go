@@ -37,7 +37,7 @@ func adaptives() map[string]struct {
 // bowl is the Smooth ½ Σ_i c_i (z_i − 1)² over a Point.
 type bowl []float64
 
-func (b bowl) Setup(Dist) (Terms, error) { return Terms{1, true}, nil }
+func (b bowl) Setup(Dist) (SmoothTerms, error) { return SmoothTerms{1, true}, nil }
 func (b bowl) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
 	return valueByGrad(ctx, env, b, q)
 }
@@ -156,7 +156,7 @@ func TestAdaptiveCheck(t *testing.T) {
 		RMSprop{Decay: 1}, RMSprop{Decay: -0.1}, RMSprop{Decay: nan}, RMSprop{Epsilon: -1},
 		Adadelta{Decay: 1}, Adadelta{Epsilon: inf},
 		Adam{Mean: 1}, Adam{Square: 1}, Adam{Square: -1}, Adam{Mean: nan}, Adam{Epsilon: -1e-9},
-		diagonal{[]float64{1, 0, 1}}, diagonal{[]float64{1, inf, 1}}, diagonal{[]float64{1, 1, nan}},
+		diagonalMetric{[]float64{1, 0, 1}}, diagonalMetric{[]float64{1, inf, 1}}, diagonalMetric{[]float64{1, 1, nan}},
 	} {
 		o := Objective[*Point]{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
 		_, err := o.NewStepper(context.Background(), nil, d)
@@ -167,7 +167,7 @@ func TestAdaptiveCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(context.Background(), nil, diagonal{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
+	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(context.Background(), nil, diagonalMetric{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
 		t.Errorf("Diagonal of another length: %v", err)
 	}
 	// Between two distributions they are Euclidean, and pass its check.
@@ -426,7 +426,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 		if err := q.SetParams(want.In(c).Params(nil)); err != nil {
 			t.Fatal(err)
 		}
-		p := randomMeanField(rng, d, Moments)
+		p := randomMeanField(rng, d, MeanCov)
 		lazy := q.Clone().(*Gaussian)
 		checkClose(t, "variances", lazy.Var(nil), want.Var(nil), 1e-12)
 		checkClose(t, "∇KL to full", KLTo(want).Grad(nil, lazy), KLTo(want).Grad(nil, q), 1e-12)
@@ -448,7 +448,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 		checkNear(t, "KL", lazy.KL(p), want.KL(p), 1e-11)
 		// Against the gradient by way of (m, V).
 		gm, gv := make([]float64, d), make([]float64, d*d)
-		m := want.In(Moments)
+		m := want.In(MeanCov)
 		m.toMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
 		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy), lazy.fromMomentGrad(nil, gm, gv), 1e-11)
 		value := KLTo(p).(valuer).valueGrad(make([]float64, lazy.NumParams()), lazy)
@@ -466,7 +466,7 @@ func TestSiteSmooth(t *testing.T) {
 	for i := range x {
 		x[i][i] = 1
 	}
-	all := &terms{lik: BernoulliLogit{}, y: y}
+	all := &siteTerms{lik: BernoulliLogit{}, y: y}
 	f := &siteSmooth{terms: all, est: Exact{}, exact: true}
 	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
 	for _, c := range testFamilies() {
@@ -512,7 +512,7 @@ func TestSiteSmooth(t *testing.T) {
 			}
 		}
 	}
-	bad := &siteSmooth{terms: &terms{lik: spiky{}, y: y}, est: Exact{}, exact: true}
+	bad := &siteSmooth{terms: &siteTerms{lik: spiky{}, y: y}, est: Exact{}, exact: true}
 	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1), []int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 2") {
 		t.Errorf("a NaN: %v", err)
 	}

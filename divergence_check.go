@@ -28,7 +28,7 @@ func (f DivergenceFunc) Value(q, q0 Dist) float64 { return f(q, q0) }
 
 // Grad implements Divergence.
 func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
-	return differences(dst, q, func(q Dist) float64 { return f(q, q0) })
+	return gradientByDifferences(dst, q, func(q Dist) float64 { return f(q, q0) })
 }
 
 // CheckDivergence tests d on every ordered pair of the given distributions, all
@@ -81,7 +81,7 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 			if !(v > 0) {
 				bad(i, j, "D = %v for distinct arguments, not positive", v)
 			}
-			num := differences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
+			num := gradientByDifferences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
 			if e := floats.Distance(g, num, math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
 				bad(i, j, "Grad is off by %.3g from differences of Value", e)
 			}

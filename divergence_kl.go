@@ -53,8 +53,8 @@ func (KL) Prox(q Dist, p *Prox) (bool, error) {
 			}
 		}
 		return true, e.SetNatural(klProxNatural(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
-	case Moments:
-		return klProxMoments(e.(*Gaussian).normal, p.Grad, prior, p.From.(*Gaussian).normal, p.Beta)
+	case MeanCov:
+		return klProxMoments(e.(*Gaussian).normalForm, p.Grad, prior, p.From.(*Gaussian).normalForm, p.Beta)
 	}
 	return false, nil
 }
@@ -150,7 +150,7 @@ func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpF
 
 func (h klTo) valueGrad(dst []float64, q Dist) float64 {
 	if g := factorOf(q); g != nil {
-		return g.factorKL(dst, h.prior.(*Gaussian).normal)
+		return g.factorKL(dst, h.prior.(*Gaussian).normalForm)
 	}
 	h.Grad(dst, q)
 	return h.Value(q)

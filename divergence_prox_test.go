@@ -61,8 +61,8 @@ var closedForms = map[string][]Coordinates{
 	"Diagonal/Zero":  allCoordinates,
 	"Diagonal/L1":    allCoordinates,
 	"Bregman/Zero":   allCoordinates,
-	"KL/Zero":        {MeanParams, Moments},
-	"KL/KLTo":        {MeanParams, Moments},
+	"KL/Zero":        {MeanParams, MeanCov},
+	"KL/KLTo":        {MeanParams, MeanCov},
 	"ReverseKL/Zero": {Natural},
 }
 
@@ -173,14 +173,14 @@ func TestProxFormulas(t *testing.T) {
 		coords       Coordinates
 		wantM, wantV float64
 	}{
-		{"gradient descent", Zero{}, Euclidean{}, Moments, m - beta*gm, v - beta*gv},
+		{"gradient descent", Zero{}, Euclidean{}, MeanCov, m - beta*gm, v - beta*gv},
 		{"natural gradient in mean parameters", Zero{}, KL{}, MeanParams,
 			// V₊⁻¹ = V⁻¹ + 2βG and V₊⁻¹m₊ = V⁻¹m − β(g − 2Gm)
 			(m/v - beta*(gm-2*gv*m)) / (1/v + 2*beta*gv), 1 / (1/v + 2*beta*gv)},
-		{"natural gradient in moments", Zero{}, KL{}, Moments, m - beta*v*gm, 1 / (1/v + 2*beta*gv)},
+		{"natural gradient in moments", Zero{}, KL{}, MeanCov, m - beta*v*gm, 1 / (1/v + 2*beta*gv)},
 		{"main text", KLTo(must(NewMeanField([]float64{mu}, []float64{pv}))), KL{}, MeanParams,
 			m - (1-r)/newPrec*((m-mu)/pv+gm), 1 / newPrec},
-		{"appendix", KLTo(must(NewMeanField([]float64{mu}, []float64{pv}))), KL{}, Moments,
+		{"appendix", KLTo(must(NewMeanField([]float64{mu}, []float64{pv}))), KL{}, MeanCov,
 			m - (1-r)/((1-r)/pv+r/v)*((m-mu)/pv+gm), 1 / newPrec},
 	} {
 		q0 := must(NewMeanField([]float64{m}, []float64{v})).In(c.coords)
@@ -256,7 +256,7 @@ func TestProxInfiniteStep(t *testing.T) {
 // A diagonal prior is a special case of a full one.
 func TestProxDiagonalPrior(t *testing.T) {
 	rng := testRand(34)
-	for _, c := range []Coordinates{MeanParams, Moments} {
+	for _, c := range []Coordinates{MeanParams, MeanCov} {
 		q0, prior := randomGaussian(rng, 3, c), randomMeanField(rng, 3, c)
 		g := gradFor(nearby(q0, randomGaussian(rng, 3, c), 0.1), KLTo(toDense(prior)), KL{}, q0, 0.7)
 		q, want := q0.Clone().(*Gaussian), q0.Clone().(*Gaussian)
@@ -288,9 +288,9 @@ func TestProxInvalid(t *testing.T) {
 			in   []Coordinates
 			want error
 		}{
-			{"KL/Zero", down, Zero{}, KL{}, []Coordinates{MeanParams, Moments}, ErrNotPosDef},
-			{"KL/KLTo", down, KLTo(prior), KL{}, []Coordinates{MeanParams, Moments}, ErrNotPosDef},
-			{"Euclidean/Zero", up, Zero{}, Euclidean{}, []Coordinates{Moments}, ErrNotPosDef},
+			{"KL/Zero", down, Zero{}, KL{}, []Coordinates{MeanParams, MeanCov}, ErrNotPosDef},
+			{"KL/KLTo", down, KLTo(prior), KL{}, []Coordinates{MeanParams, MeanCov}, ErrNotPosDef},
+			{"Euclidean/Zero", up, Zero{}, Euclidean{}, []Coordinates{MeanCov}, ErrNotPosDef},
 			{"ReverseKL/Zero", up, Zero{}, ReverseKL{}, []Coordinates{Natural}, ErrNotPosDef},
 		} {
 			for _, in := range c.in {
@@ -525,7 +525,7 @@ func TestProxCholesky(t *testing.T) {
 	for _, d := range []int{1, 2, 5} {
 		full, diag := randomGaussian(rng, d, Cholesky), randomMeanField(rng, d, Cholesky)
 		for _, q0 := range []*Gaussian{full, diag} {
-			for _, prior := range []*Gaussian{randomGaussian(rng, d, Moments), randomMeanField(rng, d, Natural)} {
+			for _, prior := range []*Gaussian{randomGaussian(rng, d, MeanCov), randomMeanField(rng, d, Natural)} {
 				for _, beta := range []float64{1e-3, 0.3, 50, math.Inf(1)} {
 					what := fmt.Sprintf("%d: %T to %T, β = %v", d, q0, prior, beta)
 					h := KLTo(prior)

@@ -52,7 +52,7 @@ func testDivergences(n int) map[string]Divergence {
 		"KL":             KL{},
 		"ReverseKL":      ReverseKL{},
 		"SymKL":          SymKL{},
-		"Diagonal":       diagonal{scale},
+		"Diagonal":       diagonalMetric{scale},
 		"Bregman":        Bregman{quadratic{1, 3, 0.5}},
 		"DivergenceFunc": DivergenceFunc(ReverseKL{}.Value),
 	}
@@ -86,7 +86,7 @@ func TestKLGradientsMixed(t *testing.T) {
 	rng := testRand(21)
 	for _, f := range testFamilies() {
 		q := f.rand(rng)
-		for _, p := range []*Gaussian{randomGaussian(rng, f.dim, Moments), randomMeanField(rng, f.dim, Natural)} {
+		for _, p := range []*Gaussian{randomGaussian(rng, f.dim, MeanCov), randomMeanField(rng, f.dim, Natural)} {
 			what := fmt.Sprintf("%s to %T", f.name, p)
 			h := KLTo(p)
 			checkNear(t, what, h.Value(q), q.KL(p), 1e-15)

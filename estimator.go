@@ -147,7 +147,7 @@ func forSites(name string, q Dist, l Integrand) error {
 	if _, ok := l.(SiteIntegrand); !ok {
 		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such as Sites, not %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
-	if _, ok := q.(normal); !ok {
+	if _, ok := q.(normalForm); !ok {
 		return fmt.Errorf("pgsvi: %s needs a Gaussian q, not %T; use ScoreFunction: %w", name, q, ErrNoEstimator)
 	}
 	return nil
@@ -158,7 +158,7 @@ func forSites(name string, q Dist, l Integrand) error {
 // the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
 func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y, m, v float64) Expectation) (float64, error) {
 	s, ok := l.(SiteIntegrand)
-	n, ok2 := q.(normal)
+	n, ok2 := q.(normalForm)
 	if !ok || !ok2 {
 		return math.NaN(), forSites("the estimator", q, l)
 	}
@@ -187,7 +187,7 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect fu
 const ctxEvery = 64
 
 // siteValue returns E_q[l] exactly, and a bound on the error of that.
-func siteValue(q normal, s SiteIntegrand) (value, bound float64) {
+func siteValue(q normalForm, s SiteIntegrand) (value, bound float64) {
 	for i := range s.Len() {
 		_, x, y, w := s.Site(i)
 		m, v := q.marginal(x)
@@ -203,7 +203,7 @@ func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact boo
 	if e == nil {
 		e = Exact{}
 	}
-	if err := validate(e); err != nil {
+	if err := validateOption(e); err != nil {
 		return nil, false, err
 	}
 	exact, err = e.SetupSites(lik)

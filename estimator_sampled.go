@@ -80,7 +80,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
 	}
-	n, isNormal := q.(normal)
+	n, isNormal := q.(normalForm)
 	var fit quadraticFit
 	var mean float64
 	fitted := false
@@ -188,7 +188,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if err := p.validate(); err != nil {
 		return false, err
 	}
-	if _, ok := q.(normal); !ok {
+	if _, ok := q.(normalForm); !ok {
 		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian q, not %T; use ScoreFunction: %w", q, ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
@@ -221,7 +221,7 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	if _, err := p.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	n := q.(normal)
+	n := q.(normalForm)
 	draws := drawSamples(q, p.samples(), env.rng())
 	values := make([]float64, len(draws.z))
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
@@ -264,7 +264,7 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 }
 
 // addSiteDerivs adds w times the gradient and half the Hessian of the sites at z.
-func addSiteDerivs(n normal, gm, gv []float64, w float64, s SiteIntegrand, z []float64) {
+func addSiteDerivs(n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) {
 	lik := s.Likelihood().(Differentiable)
 	for i := range s.Len() {
 		_, x, y, weight := s.Site(i)
@@ -339,7 +339,7 @@ type sampleSet struct {
 func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 	d := q.Dim()
 	s := sampleSet{z: dense.NewRows(n, d), scratch: make([]float64, d)}
-	g, ok := q.(normal)
+	g, ok := q.(normalForm)
 	if !ok {
 		for _, z := range s.z {
 			q.Rand(z, rng)
@@ -408,7 +408,7 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 		return math.NaN(), math.NaN(), err
 	}
 	var offset float64
-	if _, ok := q.(normal); ok {
+	if _, ok := q.(normalForm); ok {
 		var fit quadraticFit
 		if fit.fit(values, draws.eps, true) {
 			offset = fit.coef[0]
@@ -534,7 +534,7 @@ func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
 // addGrad adds the gradients of the expectation of the fitted function under q
 // to those with respect to m and V: with ε = L⁻¹(z − m), linear coefficients c
 // and Hessian H in ε, L⁻ᵀc and ½L⁻ᵀHL⁻¹.
-func (f *quadraticFit) addGrad(gm, gv []float64, q normal) {
+func (f *quadraticFit) addGrad(gm, gv []float64, q normalForm) {
 	d := f.d
 	linear, square := f.coef[1:1+d], f.coef[1+d:1+2*d]
 	h, e, u, w := make([]float64, d*d), make([]float64, d), make([]float64, d), make([]float64, d)

@@ -207,7 +207,7 @@ func TestVarianceOfOneDraw(t *testing.T) {
 
 // The score function applies to any family, by way of Score alone.
 func TestScoreFunctionAnyFamily(t *testing.T) {
-	q := randomGaussian(testRand(57), 2, Moments)
+	q := randomGaussian(testRand(57), 2, MeanCov)
 	l := logisticData(58, 4, 2).Batch(nil)
 	for _, e := range []ScoreFunction{{Samples: 7}, {Samples: 7, Baseline: NoBaseline}} {
 		a, b := make([]float64, 5), make([]float64, 5)
@@ -250,7 +250,7 @@ func TestLeaveOneOut(t *testing.T) {
 // ∇_m = D1 and ∇_v = ½ D2, from the same draws where there are any.
 func TestEstimateSites(t *testing.T) {
 	const m, v = 0.4, 1.7
-	q := must(NewMeanField([]float64{m}, []float64{v})).In(Moments)
+	q := must(NewMeanField([]float64{m}, []float64{v})).In(MeanCov)
 	for _, est := range []Estimator{Exact{}, GaussHermite{Nodes: 9}, ScoreFunction{Samples: 11}, ScoreFunction{Samples: 11, Baseline: NoBaseline}, Pathwise{Samples: 3}} {
 		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}} {
 			s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: lik}

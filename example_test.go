@@ -166,7 +166,7 @@ type leastSquares struct {
 
 // smooth makes it an f. Exact says that it makes no use of randomness.
 func (l leastSquares) smooth() pgsvi.Smooth {
-	return pgsvi.SmoothFunc{N: len(l.y), Exact: true, Func: l.grad}
+	return pgsvi.SmoothFunc{N: len(l.y), Deterministic: true, Func: l.grad}
 }
 
 func (l leastSquares) grad(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64, error) {

@@ -27,7 +27,7 @@ import (
 //
 // A GLM is immutable and may be shared between goroutines.
 type GLM struct {
-	linear
+	linearModel
 	opt GLMOptions
 }
 
@@ -123,7 +123,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.x.check(); err != nil {
 		return nil, err
 	}
-	if g.terms, err = newTerms(g.terms.lik, slices.Clone(y)); err != nil {
+	if g.terms, err = newSiteTerms(g.terms.lik, slices.Clone(y)); err != nil {
 		return nil, err
 	}
 	if err := g.setNames(cols); err != nil {
@@ -141,7 +141,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 
 // newGLM returns a GLM without data, whose options are checked as far as that goes.
 func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
-	g := &GLM{linear: linear{terms: &terms{}}}
+	g := &GLM{linearModel: linearModel{terms: &siteTerms{}}}
 	if opt != nil {
 		g.opt = *opt
 	}
@@ -367,7 +367,7 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 		}
 		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}}, nil
 	}
-	return fit[*GLMPosterior](ctx, s, g)
+	return fitModel[*GLMPosterior](ctx, s, g)
 }
 
 // Posterior returns the posterior at st, a state of this model,
@@ -682,7 +682,7 @@ func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &linear{x: x, prior: *prior, names: make([]string, x.cols)}
+	l := &linearModel{x: x, prior: *prior, names: make([]string, x.cols)}
 	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(dense.Sites)}
 	if !c.fac.Factor(l.gram(), x.rows, s.Gamma) {
 		return nil, fmt.Errorf("covariance: %w", ErrNotPosDef)

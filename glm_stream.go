@@ -122,7 +122,7 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{linear{terms: &terms{lik: p.lik}, prior: *p.prior, names: p.names}, p.opt}
+	g := &GLM{linearModel{terms: &siteTerms{lik: p.lik}, prior: *p.prior, names: p.names}, p.opt}
 	s := newGLMStream(g)
 	s.w.copyFrom(w)
 	copy(s.w.mean, p.mean)
@@ -559,8 +559,8 @@ func (t *rowBuffer) save() savedBuffer {
 }
 
 // terms returns the terms of the rows, the first of which is number first of the stream.
-func (t *rowBuffer) terms(lik Likelihood, first int) *terms {
-	r := &terms{lik: lik, y: t.y, first: first}
+func (t *rowBuffer) terms(lik Likelihood, first int) *siteTerms {
+	r := &siteTerms{lik: lik, y: t.y, first: first}
 	if !t.plain {
 		r.offset, r.weight = t.offset, t.weight
 	}
@@ -654,7 +654,7 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{linear{terms: &terms{lik: lik}, prior: *prior, names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
+	g := &GLM{linearModel{terms: &siteTerms{lik: lik}, prior: *prior, names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
 	t := newGLMStream(g)
 	copy(w.mean, s.Mean)
 	t.w, t.rows, t.seen = *w, s.Rows, s.Given

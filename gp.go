@@ -29,7 +29,7 @@ import (
 type GP struct {
 	x      *mat.Dense
 	kernel Kernel
-	terms  *terms
+	terms  *siteTerms
 	opt    GPOptions
 }
 
@@ -85,7 +85,7 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 		}
 	}
 	var err error
-	if g.terms, err = newTerms(lik, slices.Clone(y)); err != nil {
+	if g.terms, err = newSiteTerms(lik, slices.Clone(y)); err != nil {
 		return nil, err
 	}
 	if err := g.checkJitter(); err != nil {
@@ -163,7 +163,7 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 // there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
-	return fit[*GPPosterior](ctx, s, g)
+	return fitModel[*GPPosterior](ctx, s, g)
 }
 
 // NewStepper implements Model.
@@ -489,7 +489,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 			return nil, fmt.Errorf("variance %d is %v: %w", i, v, ErrParam)
 		}
 	}
-	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &terms{lik: lik, y: make([]float64, n)}}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &siteTerms{lik: lik, y: make([]float64, n)}}
 	k, err := g.gram()
 	if err != nil {
 		return nil, err
@@ -498,7 +498,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 }
 
 // denseOf returns the algebra of st, if that is a state of t with a dense one.
-func denseOf(st State, t *terms) (*denseAlgebra, bool) {
+func denseOf(st State, t *siteTerms) (*denseAlgebra, bool) {
 	s, ok := st.(*siteStepper)
 	if !ok || s.terms != t {
 		return nil, false

@@ -42,7 +42,7 @@ import (
 // The noise of a kernel that is Noisy counts among the c_n, about which nothing
 // is learnt: noise is better a part of the likelihood.
 type SparseGP struct {
-	lin      linear // of the features
+	lin      linearModel // of the features
 	z        *inducing
 	residual float64
 	maxPrior float64
@@ -150,9 +150,9 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 		}
 		g.residual += c[i]
 	}
-	g.lin = linear{
+	g.lin = linearModel{
 		x:     &design{rows: n, cols: m, dense: f},
-		terms: &terms{lik: gp.terms.lik, y: gp.terms.y, extra: c},
+		terms: &siteTerms{lik: gp.terms.lik, y: gp.terms.y, extra: c},
 		prior: weightPrior{mean: make([]float64, m), prec: make([]float64, m)},
 		names: make([]string, m),
 	}
@@ -191,7 +191,7 @@ func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Step
 // there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Result, error) {
-	return fit[*SparseGPPosterior](ctx, s, g)
+	return fitModel[*SparseGPPosterior](ctx, s, g)
 }
 
 // Posterior returns the posterior at st, a state of this model,

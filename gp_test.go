@@ -227,7 +227,7 @@ func TestGPFixedPoint(t *testing.T) {
 // appendix in moments.
 func TestGPSiteFormIsDenseForm(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
-		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams, Appendix: Moments} {
+		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams, Appendix: MeanCov} {
 			gp := toyGP(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4)
 			gp.opt.MeanUpdate = update
 			o, err := gp.Objective()

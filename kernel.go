@@ -562,8 +562,8 @@ func pullPairs[K Kernel](k K, dst, w []float64, t *kernelTile) {
 	}
 }
 
-// metric is a squared distance r².
-type metric interface {
+// tileMetric is a squared distance r².
+type tileMetric interface {
 	// dist2 returns r² by differences: free of cancellation, and exactly zero for
 	// equal arguments.
 	dist2(x, y []float64) float64
@@ -582,7 +582,7 @@ type metric interface {
 // computed anew, by differences. With u = 2⁻⁵³ the rounding error ε of the former
 // stays below (2√D + 8) u (|a|² + |b|²) unless errors conspire, and the relative
 // error of k below 0.6 ε max(1, 1/r), whichever the profile.
-func fillDist2[M metric](k M, dst []float64, t *kernelTile) {
+func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 	n, m := t.x.Rows, t.y.Rows
 	dim := k.features(t.x.Cols)
 	if dim == 0 {

@@ -1,10 +1,10 @@
 package pgsvi
 
-func init() {
-	Register("pgsvi.Linear", Linear{})
-	Register("pgsvi.Constant", Constant{})
-	Register("pgsvi.White", White{})
-}
+var _ = builtin{
+	"pgsvi.Linear":   Linear{},
+	"pgsvi.Constant": Constant{},
+	"pgsvi.White":    White{},
+}.register()
 
 // Linear is the covariance function of linear regression without an intercept
 // (add a Constant for one),

@@ -8,13 +8,14 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-func init() {
-	Register("pgsvi.SquaredExp", SquaredExp{})
-	Register("pgsvi.Matern12", Matern12{})
-	Register("pgsvi.Matern32", Matern32{})
-	Register("pgsvi.Matern52", Matern52{})
-	Register("pgsvi.RationalQuadratic", RationalQuadratic{})
-}
+var _ = builtin{
+	"pgsvi.SquaredExp":        SquaredExp{},
+	"pgsvi.Matern12":          Matern12{},
+	"pgsvi.Matern32":          Matern32{},
+	"pgsvi.Matern52":          Matern52{},
+	"pgsvi.RationalQuadratic": RationalQuadratic{},
+	"pgsvi.Periodic":          Periodic{},
+}.register()
 
 // Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso.
 // It is given many squared distances at a time, from several goroutines.
@@ -416,8 +417,6 @@ func (p Rational) GradShape(dst, r2, rho []float64) {
 		dst[i] = alpha * rho[i] * (u/(1+u) - math.Log1p(u))
 	}
 }
-
-func init() { Register("pgsvi.Periodic", Periodic{}) }
 
 // Periodic is the periodic covariance function (MacKay 1998)
 //

@@ -2,13 +2,13 @@ package pgsvi
 
 import "fmt"
 
-func init() {
-	registerParts[Sum]("pgsvi.Sum")
-	registerParts[Product]("pgsvi.Product")
-}
+var (
+	_ = registerParts[Sum]("pgsvi.Sum")
+	_ = registerParts[Product]("pgsvi.Product")
+)
 
 // registerParts is Register of a composite kernel.
-func registerParts[K Sum | Product](name string) {
+func registerParts[K Sum | Product](name string) struct{} {
 	parts := func(v any) (parts []any) {
 		for _, k := range v.(K) {
 			parts = append(parts, k)
@@ -27,6 +27,7 @@ func registerParts[K Sum | Product](name string) {
 		return ks, nil
 	}
 	registerComposite(name, K(nil), parts, join)
+	return struct{}{}
 }
 
 // Sum is k(x, x′) = Σ_i k_i(x, x′), the covariance function of a sum of

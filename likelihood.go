@@ -75,8 +75,8 @@ type Differentiable interface {
 // Expecter is a Likelihood that computes its Gaussian expectations itself.
 type Expecter interface {
 	Likelihood
-	// Expect returns E[log p(y|η)] for η ~ N(m, v), as ExpectLogProb does.
-	Expect(y, m, v float64) Expectation
+	// ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v), as the function ExpectLogProb does.
+	ExpectLogProb(y, m, v float64) Expectation
 }
 
 // Parametric is a Likelihood with parameters that can be learned.
@@ -145,7 +145,7 @@ func checkLikelihood(l Likelihood) error {
 	if l == nil {
 		return fmt.Errorf("pgsvi: nil Likelihood: %w", ErrParam)
 	}
-	errs := []error{validate(l)}
+	errs := []error{validateOption(l)}
 	if p, ok := l.(Parametric); ok {
 		errs = append(errs, checkParams(typeName(l), p.Params()))
 	}
@@ -304,7 +304,7 @@ func isCount(y float64) bool {
 // mass, Value is −Inf, the derivatives are 0 and Err is +Inf.
 func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	if e, ok := l.(Expecter); ok {
-		return e.Expect(y, m, v)
+		return e.ExpectLogProb(y, m, v)
 	}
 	if !expect.Valid(m, v) {
 		return quadNaN()

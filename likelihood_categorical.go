@@ -9,10 +9,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-func init() {
-	Register("pgsvi.BernoulliLogit", BernoulliLogit{})
-	Register("pgsvi.BernoulliProbit", BernoulliProbit{})
-}
+var _ = builtin{
+	"pgsvi.BernoulliLogit":  BernoulliLogit{},
+	"pgsvi.BernoulliProbit": BernoulliProbit{},
+	"pgsvi.Ordinal":         Ordinal{},
+}.register()
 
 // BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
 //
@@ -35,12 +36,12 @@ func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
 	return y * f1, -f2
 }
 
-// Expect returns E[log σ(yη)], D1 = yE[σ(−yη)] and D2 = −E[σ(η)σ(−η)] ≤ 0.
+// ExpectLogProb returns E[log σ(yη)], D1 = yE[σ(−yη)] and D2 = −E[σ(η)σ(−η)] ≤ 0.
 //
 // The relative errors are below 2e−13, in the tails too, and Err says so. Against
 // 32-digit arithmetic they were at most 3e−14, 3e−14 and 7e−14 for |m| ≤ 1e3 and
 // 1e−4 ≤ √v ≤ 1e3. If y is not −1 or +1, Value is −Inf.
-func (BernoulliLogit) Expect(y, m, v float64) Expectation {
+func (BernoulliLogit) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
@@ -92,11 +93,11 @@ func (BernoulliProbit) Derivs(y, eta float64) (d1, d2 float64) {
 	return y * d1, d2
 }
 
-// Expect returns E[log Φ(yη)] and its derivatives, D2 < 0. It uses Gauss–Hermite
+// ExpectLogProb returns E[log Φ(yη)] and its derivatives, D2 < 0. It uses Gauss–Hermite
 // quadrature where the Gaussian is narrow, and elsewhere Gauss–Legendre quadrature
 // on panels that are shorter near the zeros of Φ at 1.916 ± 2.816i. The relative
 // error is below 1e−12, and Err says so. If y is not −1 or +1, Value is −Inf.
-func (BernoulliProbit) Expect(y, m, v float64) Expectation {
+func (BernoulliProbit) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
@@ -193,8 +194,6 @@ func (b BernoulliProbit) predictCDF(y, m, v float64) float64 {
 	return b.CDF(y, m/math.Sqrt(1+v))
 }
 
-func init() { Register("pgsvi.Ordinal", Ordinal{}) }
-
 // Ordinal is the cumulative logit (proportional odds) model of ordered classes
 // y = 0, 1, …, K with K = len(Cuts) (McCullagh 1980): P(Y ≤ j|η) = σ(c_j − η) with
 // cut points c_0 < … < c_{K−1}, so that
@@ -278,7 +277,7 @@ func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 	return a1 - b1, -a2 - b2
 }
 
-// Expect returns
+// ExpectLogProb returns
 //
 //	Value = log(1 − e^{−(c_y − c_{y−1})}) + E[log σ(c_y − η)] + E[log σ(η − c_{y−1})]
 //	D1 = E[σ(c_{y−1} − η)] − E[σ(η − c_y)]
@@ -286,7 +285,7 @@ func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 // and for D2 ≤ 0 the sum of −E[σ(η−c)σ(c−η)] over the two cut points. These are two
 // expectations of BernoulliLogit, with their relative accuracy. If y is not an
 // integer from 0 to K, Value is −Inf.
-func (o Ordinal) Expect(y, m, v float64) Expectation {
+func (o Ordinal) ExpectLogProb(y, m, v float64) Expectation {
 	cuts := o.cutPoints()
 	if !expect.Valid(m, v) || cuts == nil {
 		return quadNaN()

@@ -10,11 +10,11 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-func init() {
-	Register("pgsvi.Poisson", Poisson{})
-	Register("pgsvi.Binomial", Binomial{})
-	Register("pgsvi.NegativeBinomial", NegativeBinomial{})
-}
+var _ = builtin{
+	"pgsvi.Poisson":          Poisson{},
+	"pgsvi.Binomial":         Binomial{},
+	"pgsvi.NegativeBinomial": NegativeBinomial{},
+}.register()
 
 // Poisson is p(y|η) = r^y e^{−r}/y!, y = 0, 1, 2, …, with rate r = Exposure e^η.
 type Poisson struct {
@@ -42,13 +42,13 @@ func (p Poisson) Derivs(y, eta float64) (d1, d2 float64) {
 	return y - r, -r
 }
 
-// Expect returns, with r = Exposure exp(m + v/2),
+// ExpectLogProb returns, with r = Exposure exp(m + v/2),
 //
 //	Value = y(m + log Exposure) − r − log y!   D1 = y − r   D2 = −r
 //
 // All three are −Inf if r overflows. If y is not a non-negative integer, Value is
 // −Inf and the derivatives are 0.
-func (p Poisson) Expect(y, m, v float64) Expectation {
+func (p Poisson) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
@@ -154,14 +154,14 @@ func (b Binomial) Derivs(y, eta float64) (d1, d2 float64) {
 	return y*p - (n-y)*q, -n * f2
 }
 
-// Expect returns
+// ExpectLogProb returns
 //
 //	Value = log C(n, y) + yE[log σ(η)] + (n−y)E[log σ(−η)]
 //	D1 = yE[σ(−η)] − (n−y)E[σ(η)]   D2 = −nE[σ(η)σ(−η)] ≤ 0
 //
 // Each expectation has the relative accuracy of BernoulliLogit. Err adds up their
 // errors and the rounding of log C. If y is not an integer from 0 to n, Value is −Inf.
-func (b Binomial) Expect(y, m, v float64) Expectation {
+func (b Binomial) ExpectLogProb(y, m, v float64) Expectation {
 	n := b.trials()
 	if !expect.Valid(m, v) || math.IsNaN(n) {
 		return quadNaN()
@@ -302,14 +302,14 @@ func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 	return y*p - r*q, -(y*f2 + r*f2)
 }
 
-// Expect returns, with ξ = η − log r,
+// ExpectLogProb returns, with ξ = η − log r,
 //
 //	Value = log Γ(y+r)/(Γ(r) y!) + yE[log σ(ξ)] + rE[log σ(−ξ)]
 //	D1 = yE[σ(−ξ)] − rE[σ(ξ)]   D2 = −(y+r)E[σ(ξ)σ(−ξ)] ≤ 0
 //
 // Each expectation has the relative accuracy of BernoulliLogit at m − log r. If y is
 // not a non-negative integer, Value is −Inf.
-func (b NegativeBinomial) Expect(y, m, v float64) Expectation {
+func (b NegativeBinomial) ExpectLogProb(y, m, v float64) Expectation {
 	r := positiveOr(b.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(r) {
 		return quadNaN()

@@ -119,7 +119,7 @@ func TestExpectAgainstPanels(t *testing.T) {
 			want = o.mean(func(x float64) float64 { return math.Copysign(1, y-x) / b }, m, s, at, d, reach)
 			expectNear(t, "D1", c, y, m, v, e.D1, want, 1e-12/b)
 			h := 1e-4 * s
-			want = (c.l.(Expecter).Expect(y, m+h, v).D1 - c.l.(Expecter).Expect(y, m-h, v).D1) / (2 * h)
+			want = (c.l.(Expecter).ExpectLogProb(y, m+h, v).D1 - c.l.(Expecter).ExpectLogProb(y, m-h, v).D1) / (2 * h)
 			expectNear(t, "D2", c, y, m, v, e.D2, want, 1e-6*(math.Abs(e.D2)+1/b)+1e-16*(1+math.Abs(m))/(h*s*b))
 			return
 		}
@@ -179,7 +179,7 @@ func TestExpectTails(t *testing.T) {
 		if r.probit {
 			l, tol = BernoulliProbit{}, 1e-12
 		}
-		e := l.Expect(1, r.m, r.v)
+		e := l.ExpectLogProb(1, r.m, r.v)
 		for i, p := range [3][2]float64{{e.Value, r.value}, {e.D1, r.d1}, {e.D2, r.d2}} {
 			if rel := math.Abs(p[0]/p[1] - 1); !(rel <= tol) {
 				t.Errorf("%T m=%v v=%v: derivative %d = %v, want %v, relative %.1e", l, r.m, r.v, i, p[0], p[1], rel)
@@ -333,18 +333,18 @@ func TestExpectPointMass(t *testing.T) {
 			}
 		}
 	}
-	if e := (Laplace{}).Expect(2, 2, 0); e.D1 != 0 || !math.IsInf(e.D2, -1) {
+	if e := (Laplace{}).ExpectLogProb(2, 2, 0); e.D1 != 0 || !math.IsInf(e.D2, -1) {
 		t.Errorf("Laplace on the kink: %v", e)
 	}
 }
 
 func TestExpectOverflow(t *testing.T) {
 	for _, p := range [][2]float64{{710, 0}, {0, 1500}, {1e308, 1e308}, {-1e300, 1e301}} {
-		if e := (Poisson{}).Expect(3, p[0], p[1]); e != (Expectation{math.Inf(-1), math.Inf(-1), math.Inf(-1), 0}) {
+		if e := (Poisson{}).ExpectLogProb(3, p[0], p[1]); e != (Expectation{math.Inf(-1), math.Inf(-1), math.Inf(-1), 0}) {
 			t.Errorf("Poisson at %v: %v, want −Inf thrice", p, e)
 		}
 	}
-	if e := (Poisson{}).Expect(3, -1e308, 1); e.Value >= -1e308 || e.D1 != 3 || e.D2 != 0 {
+	if e := (Poisson{}).ExpectLogProb(3, -1e308, 1); e.Value >= -1e308 || e.D1 != 3 || e.D2 != 0 {
 		t.Errorf("Poisson at −1e308: %v", e)
 	}
 	for _, c := range likeCases {
@@ -386,7 +386,7 @@ func TestExpectUser(t *testing.T) {
 	}
 	// A kink that is neither at m nor at y, a step, and an integrable pole.
 	kink := likeFunc(func(y, eta float64) float64 { return -math.Abs(eta - 0.77) })
-	w := Laplace{}.Expect(0.77, 0.2, 1.44)
+	w := Laplace{}.ExpectLogProb(0.77, 0.2, 1.44)
 	if e := ExpectLogProb(kink, 0, 0.2, 1.44); math.Abs(e.Value-w.Value-math.Ln2) > e.Err+w.Err ||
 		math.Abs(e.D1-w.D1) > 1e-12 || math.Abs(e.D2-w.D2) > 1e-12 {
 		t.Errorf("kink: %v, want %v", e, w)

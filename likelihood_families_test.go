@@ -257,7 +257,7 @@ func TestOrdinalNarrow(t *testing.T) {
 	if mean, variance := o.Moments(1300); math.Abs(mean-5) > 1e-15 || math.Abs(variance/want-1) > 1e-12 {
 		t.Errorf("moments far up: %v, %v", mean, variance)
 	}
-	if e := o.Expect(1, 20, 4); !(math.Abs(e.Err) < 1e-11) || math.Abs(e.D1+1) > 1e-6 || e.D2 > 0 {
+	if e := o.ExpectLogProb(1, 20, 4); !(math.Abs(e.Err) < 1e-11) || math.Abs(e.D1+1) > 1e-6 || e.D2 > 0 {
 		t.Errorf("expectation of a narrow class: %v", e)
 	}
 }

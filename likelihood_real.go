@@ -9,13 +9,13 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-func init() {
-	Register("pgsvi.GaussianNoise", GaussianNoise{})
-	Register("pgsvi.StudentT", StudentT{})
-	Register("pgsvi.Laplace", Laplace{})
-	Register("pgsvi.Gamma", Gamma{})
-	Register("pgsvi.Exponential", Exponential{})
-}
+var _ = builtin{
+	"pgsvi.GaussianNoise": GaussianNoise{},
+	"pgsvi.StudentT":      StudentT{},
+	"pgsvi.Laplace":       Laplace{},
+	"pgsvi.Gamma":         Gamma{},
+	"pgsvi.Exponential":   Exponential{},
+}.register()
 
 // GaussianNoise is p(y|η) = N(y|η, Var).
 type GaussianNoise struct {
@@ -35,8 +35,8 @@ func (g GaussianNoise) Derivs(y, eta float64) (d1, d2 float64) {
 	return (y - eta) / v, -1 / v
 }
 
-// Expect returns −½ log(2πVar) − ((y−m)²+v)/(2Var), (y−m)/Var and −1/Var.
-func (g GaussianNoise) Expect(y, m, v float64) Expectation {
+// ExpectLogProb returns −½ log(2πVar) − ((y−m)²+v)/(2Var), (y−m)/Var and −1/Var.
+func (g GaussianNoise) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}
@@ -138,7 +138,7 @@ func (t StudentT) Derivs(y, eta float64) (d1, d2 float64) {
 // and elsewhere Gauss–Legendre quadrature on panels that are shorter near y, because
 // the log density is singular at y ± i Scale √ν. Err is 1e−13 times the expected
 // distance of log p below its largest value, plus the rounding of that value.
-func (t StudentT) Expect(y, m, v float64) Expectation {
+func (t StudentT) ExpectLogProb(y, m, v float64) Expectation {
 	nu, c := t.dfScale()
 	if !expect.Valid(m, v) || math.IsNaN(nu+c) {
 		return quadNaN()
@@ -205,13 +205,13 @@ func (l Laplace) LogProb(y, eta float64) float64 {
 	return -math.Log(2*b) - math.Abs(y-eta)/b
 }
 
-// Expect returns, with t = (m−y)/s and s = √v,
+// ExpectLogProb returns, with t = (m−y)/s and s = √v,
 //
 //	Value = −log(2b) − (|m−y| + 2s(φ(t) − |t|Φ(−|t|)))/b
 //	D1 = (1 − 2Φ(t))/b   D2 = −2φ(t)/(bs)
 //
 // At v = 0, D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
-func (l Laplace) Expect(y, m, v float64) Expectation {
+func (l Laplace) ExpectLogProb(y, m, v float64) Expectation {
 	b := positiveOr(l.Scale, 1)
 	if !expect.Valid(m, v) || math.IsNaN(b) {
 		return quadNaN()
@@ -375,13 +375,13 @@ func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
 	return k * math.Expm1(-z), -k * math.Exp(-z)
 }
 
-// Expect returns, with r = ky exp(v/2 − m),
+// ExpectLogProb returns, with r = ky exp(v/2 − m),
 //
 //	Value = k log k − log Γ(k) + (k−1) log y − km − r   D1 = r − k   D2 = −r
 //
 // If r overflows they are −Inf, +Inf and −Inf. If y is not positive and finite,
 // Value is −Inf and the derivatives are 0.
-func (g Gamma) Expect(y, m, v float64) Expectation {
+func (g Gamma) ExpectLogProb(y, m, v float64) Expectation {
 	k := positiveOr(g.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(k) {
 		return quadNaN()
@@ -470,13 +470,13 @@ func (Exponential) Derivs(y, eta float64) (d1, d2 float64) {
 	return r - 1, -r
 }
 
-// Expect returns, with r = y exp(v/2 − m),
+// ExpectLogProb returns, with r = y exp(v/2 − m),
 //
 //	Value = −m − r   D1 = r − 1   D2 = −r
 //
 // If r overflows they are −Inf, +Inf and −Inf. If y is negative or not finite, Value
 // is −Inf and the derivatives are 0.
-func (x Exponential) Expect(y, m, v float64) Expectation {
+func (x Exponential) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
 	}

@@ -252,8 +252,8 @@ func TestLikelihoodParams(t *testing.T) {
 					if p := bad.LogProb(y, 0.1); !math.IsNaN(p) {
 						t.Errorf("%#v: log p(%v) = %v, want NaN", bad, y, p)
 					}
-					if l, ok := bad.(Expecter); ok && !math.IsNaN(l.Expect(y, 0, 1).Value) {
-						t.Errorf("%#v: expectation %v, want NaN", bad, l.Expect(y, 0, 1))
+					if l, ok := bad.(Expecter); ok && !math.IsNaN(l.ExpectLogProb(y, 0, 1).Value) {
+						t.Errorf("%#v: expectation %v, want NaN", bad, l.ExpectLogProb(y, 0, 1))
 					}
 				}
 			}

@@ -53,8 +53,8 @@ func checkParams(of string, params []Param) error {
 // violation at once, wrapping ErrParam.
 type Validator interface{ Validate() error }
 
-// validate asks every option that is a Validator.
-func validate(options ...any) error {
+// validateOption asks every option that is a Validator.
+func validateOption(options ...any) error {
 	var errs []error
 	for _, o := range options {
 		if v, ok := o.(Validator); ok {

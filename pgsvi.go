@@ -114,9 +114,9 @@ func notEvaluated() Evaluation {
 	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
 }
 
-// known returns x, or for 0 the least number above it: a zero of a Step or an Evaluation
+// neverZero returns x, or for 0 the least number above it: a zero of a Step or an Evaluation
 // would mean that it is not known.
-func known(x float64) float64 {
+func neverZero(x float64) float64 {
 	if x == 0 {
 		return math.SmallestNonzeroFloat64
 	}

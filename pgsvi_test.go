@@ -48,7 +48,7 @@ func (c *counter) Step(_ context.Context, env *Env, batch []int, beta float64) (
 	c.batches = append(c.batches, slices.Clone(batch))
 	c.betas = append(c.betas, beta)
 	c.workers = env.Workers()
-	return Step{Beta: beta, GradMap: known(c.gradMap)}, nil
+	return Step{Beta: beta, GradMap: neverZero(c.gradMap)}, nil
 }
 
 func (c *counter) Evaluate(context.Context, *Env) (Evaluation, error) {
@@ -422,7 +422,7 @@ func TestSchedules(t *testing.T) {
 		s    Schedule
 		want [3]float64 // k = 0, 1, 9
 	}{
-		{auto{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)}},
+		{autoStep{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)}},
 		{ConstantStep(0.3), [3]float64{0.3, 0.3, 0.3}},
 		{RobbinsMonro{}, [3]float64{1, math.Pow(2, -0.6), math.Pow(10, -0.6)}},
 		{RobbinsMonro{Scale: 2, Delay: 3, Power: 1}, [3]float64{2, 1.5, 0.5}},

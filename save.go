@@ -31,6 +31,16 @@ func Register(name string, v any) {
 	}
 }
 
+// builtin are types of the package by name. Each file registers its own as it is initialised.
+type builtin map[string]any
+
+func (b builtin) register() struct{} {
+	for name, v := range b {
+		Register(name, v)
+	}
+	return struct{}{}
+}
+
 // registerComposite is Register of a list of values that are registered; see save.Registry.
 func registerComposite(name string, v any, parts func(v any) []any, join func(parts []any) (any, error)) {
 	if err := savedTypes.AddComposite(name, v, parts, join); err != nil {

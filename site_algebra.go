@@ -32,9 +32,9 @@ type algebra interface {
 	use(workers int)
 
 	// marginals makes room in x for the terms in batch and stores their means and variances under q.
-	marginals(x *estimates, batch []int) error
+	marginals(x *siteEstimates, batch []int) error
 	// aim makes the target of the step of m from what x says of the terms in batch.
-	aim(x *estimates, batch []int, m paperMove) error
+	aim(x *siteEstimates, batch []int, m paperMove) error
 	// try reports whether the target is a valid q, and whether it is nearer to the edge of these than noise may
 	// drive it, by noisyPivot, where q itself is not.
 	try(noisy bool) (valid, edge bool)
@@ -91,7 +91,7 @@ type siteProblem struct {
 	n           int
 	base        siteState // its expectations are not used
 	mover       siteMover
-	terms       *terms
+	terms       *siteTerms
 	index       []int // of the terms; nil means all
 	workers     int
 	plain       bool // no Anderson steps
@@ -136,13 +136,13 @@ type problemState struct {
 }
 
 // init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which mover moves.
-func (p *siteProblem) init(t *terms, index []int, mover siteMover, base *siteState) error {
+func (p *siteProblem) init(t *siteTerms, index []int, mover siteMover, base *siteState) error {
 	p.prepare(t, index, mover, base)
 	return p.start()
 }
 
 // prepare is init without the expectations at the base.
-func (p *siteProblem) prepare(t *terms, index []int, mover siteMover, base *siteState) {
+func (p *siteProblem) prepare(t *siteTerms, index []int, mover siteMover, base *siteState) {
 	n := len(base.m)
 	p.n, p.terms, p.index, p.mover = n, t, index, mover
 	p.base.copyFrom(base)
@@ -351,10 +351,10 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	return true
 }
 
-// linear is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the weights: what a
+// linearModel is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the weights: what a
 // GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
-type linear struct {
-	terms *terms
+type linearModel struct {
+	terms *siteTerms
 	x     *design
 	prior weightPrior
 	names []string // of the weights

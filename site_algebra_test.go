@@ -155,7 +155,7 @@ func TestSolveSite(t *testing.T) {
 		{BernoulliLogit{}, 1, -1000, 1e6, -1000}, {BernoulliProbit{}, -1, 1000, 1e6, 1000},
 		{StudentT{DF: 4, Scale: 0.1}, 5, 0, 100, 0}, {Laplace{Scale: 0.1}, 5, 0, 100, 0},
 	} {
-		one := &terms{lik: c.lik, y: []float64{c.y}}
+		one := &siteTerms{lik: c.lik, y: []float64{c.y}}
 		gamma, d1, m := one.solve(0, c.mc, c.vc, c.m, c.vc)
 		v := 1 / (1/c.vc + gamma)
 		if r := (m-c.mc)/c.vc - d1; math.Abs(r) > 0.05/math.Sqrt(v) || !(v > 0) {

@@ -17,7 +17,7 @@ import (
 // two numbers a term. It needs no K⁻¹ and no jitter. A block step puts the sites of the block
 // back by corrections of rank M, and never lowers the ELBO.
 type denseAlgebra struct {
-	terms *terms
+	terms *siteTerms
 	n     int
 	k     []float64 // K, full
 
@@ -42,7 +42,7 @@ type denseAlgebra struct {
 
 // newDenseAlgebra returns the prior of t, with covariances k. The error says which term has no
 // expectation there.
-func newDenseAlgebra(t *terms, k []float64, workers int) (*denseAlgebra, error) {
+func newDenseAlgebra(t *siteTerms, k []float64, workers int) (*denseAlgebra, error) {
 	n := t.len()
 	s := &denseAlgebra{terms: t, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
 	s.use(workers)
@@ -81,11 +81,11 @@ func (s *denseAlgebra) evaluate() (Evaluation, error) {
 	if err := s.refresh(false); err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: s.elbo(&s.cur, s.logDet), ELBOErr: known(s.cur.err), Gap: math.Inf(1)}
+	e := Evaluation{ELBO: s.elbo(&s.cur, s.logDet), ELBOErr: neverZero(s.cur.err), Gap: math.Inf(1)}
 	if s.refresh(true) != nil {
 		e.Gap = 0
 	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
-		e.Gap = known(s.decrement())
+		e.Gap = neverZero(s.decrement())
 	}
 	return e, nil
 }
@@ -444,7 +444,7 @@ type densePaper struct {
 }
 
 // marginals implements algebra. The mean of all terms is current in s.cur.m whenever the factor is.
-func (s *denseAlgebra) marginals(x *estimates, batch []int) error {
+func (s *denseAlgebra) marginals(x *siteEstimates, batch []int) error {
 	t, n := &s.pg, s.n
 	s.batched = false
 	if !s.fresh && !t.current { // V is to be computed anew
@@ -481,7 +481,7 @@ func (s *denseAlgebra) marginals(x *estimates, batch []int) error {
 }
 
 // aim implements algebra: Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
-func (s *denseAlgebra) aim(x *estimates, batch []int, m paperMove) error {
+func (s *denseAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
 	t, n := &s.pg, s.n
 	t.gamma, t.b, t.w = dense.Resize(t.gamma, n), dense.Resize(t.b, n), dense.Resize(t.w, n)
 	for i, g := range s.cur.gamma {
@@ -511,7 +511,7 @@ func (s *denseAlgebra) aim(x *estimates, batch []int, m paperMove) error {
 // t.gamma = rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so that
 //
 //	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
-func (s *denseAlgebra) appendix(x *estimates, batch []int, m paperMove) error {
+func (s *denseAlgebra) appendix(x *siteEstimates, batch []int, m paperMove) error {
 	t, n := &s.pg, s.n
 	if !t.next.Factor(s.k, n, t.gamma) {
 		return fmt.Errorf("metric of the mean update: %w", ErrNotPosDef)
@@ -579,10 +579,10 @@ func (s *denseAlgebra) take() error {
 // sites are those of the rows.
 type dualAlgebra struct {
 	*denseAlgebra
-	lin *linear
+	lin *linearModel
 }
 
-func newDualAlgebra(l *linear, workers int) (*dualAlgebra, error) {
+func newDualAlgebra(l *linearModel, workers int) (*dualAlgebra, error) {
 	s, err := newDenseAlgebra(l.terms, l.gram(), workers)
 	if err != nil {
 		return nil, err
@@ -591,7 +591,7 @@ func newDualAlgebra(l *linear, workers int) (*dualAlgebra, error) {
 }
 
 // gram returns K = XΛ0⁻¹Xᵀ, full.
-func (l *linear) gram() []float64 {
+func (l *linearModel) gram() []float64 {
 	n, d := l.x.rows, len(l.names)
 	k := make([]float64, n*n)
 	x, z := make([]float64, d), make([]float64, d)

@@ -24,9 +24,9 @@ import (
 // A is used in products only, of O(nnz) for each column. A step along δ is halved until
 // the exact ELBO rises.
 type factoredAlgebra struct {
-	lin   *linear
+	lin   *linearModel
 	n     int
-	terms *terms
+	terms *siteTerms
 
 	fam       covFamily
 	cur, next factoredState
@@ -61,7 +61,7 @@ type factoredState struct {
 }
 
 // newFactoredAlgebra returns the prior of l with a low-rank covariance, or a diagonal one for rank 0.
-func newFactoredAlgebra(l *linear, rank int) *factoredAlgebra {
+func newFactoredAlgebra(l *linearModel, rank int) *factoredAlgebra {
 	n, d := l.x.rows, len(l.names)
 	s := &factoredAlgebra{lin: l, n: n, terms: l.terms, t: 1}
 	for _, c := range []*factoredState{&s.cur, &s.next} {
@@ -333,13 +333,13 @@ func (s *factoredAlgebra) evaluate() (Evaluation, error) {
 	if err := s.renewed(); err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: s.cur.elbo, ELBOErr: known(s.cur.err)}
+	e := Evaluation{ELBO: s.cur.elbo, ELBOErr: neverZero(s.cur.err)}
 	if !s.closedForm() {
 		e.Goal = lowRankGoal
 	}
 	if !s.free && !math.IsInf(e.ELBO, 0) {
 		s.direct()
-		e.Gap = known(math.Max(s.promise, s.beyond))
+		e.Gap = neverZero(math.Max(s.promise, s.beyond))
 	}
 	return e, nil
 }
@@ -357,7 +357,7 @@ type factoredPaper struct {
 }
 
 // marginals implements algebra. The error wraps ErrNoProx where V is not diagonal.
-func (s *factoredAlgebra) marginals(x *estimates, batch []int) error {
+func (s *factoredAlgebra) marginals(x *siteEstimates, batch []int) error {
 	f, ok := s.fam.(*diagFamily)
 	if !ok {
 		return fmt.Errorf("a step size with LowRankCovariance; leave Solver.StepSize nil, or choose DiagonalCovariance or FullCovariance: %w", ErrNoProx)
@@ -382,7 +382,7 @@ func (s *factoredAlgebra) marginals(x *estimates, batch []int) error {
 //	V₊⁻¹ = rV⁻¹ + (1−r)(Λ0 + diag XᵀΓ̂X),   m₊ = m − (1−r) B⁻¹(Λ0(m − μ0) − Xᵀα̂),
 //
 // of Λ0 the diagonal alone in V₊⁻¹ and in B, which is V₊⁻¹ or, in the appendix, (1−r)Λ0 + rV⁻¹.
-func (s *factoredAlgebra) aim(x *estimates, batch []int, m paperMove) error {
+func (s *factoredAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
 	t, f, d := &s.pg, s.fam.(*diagFamily), s.lin.x.cols
 	for k := range x.m {
 		x.d1[k] *= m.scale

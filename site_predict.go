@@ -166,7 +166,7 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 // Support of the Likelihood. It panics if there are not Len responses; dst may be y.
 //
 // Closed forms are used for BernoulliProbit, GaussianNoise and Laplace, and the sums
-// of Expect for BernoulliLogit. For all others the integral is taken by adaptive
+// of ExpectLogProb for BernoulliLogit. For all others the integral is taken by adaptive
 // quadrature about the mode of its integrand, which has to be the only one, or to
 // have the others near η = m, 0 or y. The relative error of the probability is below
 // 1e−11 for the likelihoods of this package, as tests against other quadrature show.

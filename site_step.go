@@ -32,19 +32,19 @@ const (
 // the whole objective, and with a smaller batch a block step, which has memory, needs no step
 // size and has no noise. With a divergence other than KL steps go along a curve.
 type siteStepper struct {
-	terms   *terms
+	terms   *siteTerms
 	alg     algebra
 	est     SiteEstimator
 	exact   bool // est ignores randomness
 	update  MeanUpdate
 	curve   *curveProx // nil for KL
-	x       estimates
+	x       siteEstimates
 	checker allTerms
 }
 
 // newSiteStepper returns a Stepper of t whose algebra is yet to be set. Estimator and update are
 // those of steps with a given β. The error says why the estimator does not apply to the terms.
-func newSiteStepper(t *terms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {
+func newSiteStepper(t *siteTerms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {
 	if update < MainText || update > Appendix {
 		return nil, fmt.Errorf("pgsvi: MeanUpdate is %d: %w", update, ErrParam)
 	}
@@ -89,7 +89,7 @@ func (s *siteStepper) Step(_ context.Context, env *Env, batch []int, beta float6
 	if !math.IsInf(step.Beta, 1) {
 		step.GradMap /= step.Beta
 	}
-	step.GradMap = known(step.GradMap)
+	step.GradMap = neverZero(step.GradMap)
 	return step, nil
 }
 
@@ -104,7 +104,7 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 // alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as exactly as they are
 // known, whatever the batch is. It returns the step size taken.
 func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (float64, error) {
-	var x *estimates
+	var x *siteEstimates
 	if !math.IsInf(beta, 1) {
 		if err := s.estimate(batch, rng); err != nil {
 			return 0, err
@@ -210,7 +210,7 @@ func (c *curveProx) at(t float64, full bool) error {
 
 // aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of all terms, as
 // exactly as it is known.
-func (c *curveProx) aim(x *estimates, batch []int) error {
+func (c *curveProx) aim(x *siteEstimates, batch []int) error {
 	s := c.sites
 	c.tg, c.tb = dense.Resize(c.tg, s.n), dense.Resize(c.tb, s.n)
 	if err := s.refresh(false); err != nil {
@@ -330,7 +330,7 @@ type weighted interface {
 
 // newStepper returns a Stepper of l at its prior. A full covariance with more rows than weights is kept over the
 // weights, and otherwise over the linear predictors. Divergences other than KL step by the Objective.
-func (l *linear) newStepper(ctx context.Context, env *Env, d Divergence, o linearOptions) (Stepper, error) {
+func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o linearOptions) (Stepper, error) {
 	if !isKL(d) {
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance && l.prior.full != nil {
 			return nil, fmt.Errorf("pgsvi: %T with a %v covariance and this prior: %w", d, o.covariance, ErrNoProx)
@@ -366,7 +366,7 @@ func (l *linear) newStepper(ctx context.Context, env *Env, d Divergence, o linea
 }
 
 // objective returns l as an Objective over w − μ0, with dense rows.
-func (l *linear) objective(diagonal bool, e SiteEstimator) (Objective[*Gaussian], error) {
+func (l *linearModel) objective(diagonal bool, e SiteEstimator) (Objective[*Gaussian], error) {
 	d := len(l.names)
 	zero := make([]float64, d)
 	var prior *Gaussian
@@ -410,7 +410,7 @@ func (l *linear) objective(diagonal bool, e SiteEstimator) (Objective[*Gaussian]
 }
 
 // weightsAt returns the mean of w − μ0 and the covariance at st, a state of l; both are new.
-func (l *linear) weightsAt(st State) (mean []float64, cov weightCov, err error) {
+func (l *linearModel) weightsAt(st State) (mean []float64, cov weightCov, err error) {
 	switch t := st.(type) {
 	case *siteStepper:
 		alg, ok := t.alg.(weighted)

@@ -11,14 +11,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// terms are N log-likelihood terms of one latent value each,
+// siteTerms are N log-likelihood terms of one latent value each,
 //
 //	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
 //
 // They are the one place where a Likelihood meets its responses: every model by sites comes in
 // through newTerms, and every step and evaluation goes out through expect or
 // estimate. Of a mini-batch or block, terms are named by their indices.
-type terms struct {
+type siteTerms struct {
 	lik    Likelihood
 	y      []float64
 	offset []float64 // o; nil means 0
@@ -28,23 +28,23 @@ type terms struct {
 	first  int
 }
 
-// newTerms returns the terms of responses y, which it keeps, under lik, nil for GaussianNoise{}. It returns what
+// newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for GaussianNoise{}. It returns what
 // the likelihood says of its parameters and of the responses.
-func newTerms(lik Likelihood, y []float64) (*terms, error) {
+func newSiteTerms(lik Likelihood, y []float64) (*siteTerms, error) {
 	if lik == nil {
 		lik = GaussianNoise{}
 	}
 	if err := checkLabels(lik, y); err != nil {
 		return nil, err
 	}
-	return &terms{lik: lik, y: y}, nil
+	return &siteTerms{lik: lik, y: y}, nil
 }
 
 // len returns N.
-func (t *terms) len() int { return len(t.y) }
+func (t *siteTerms) len() int { return len(t.y) }
 
 // term returns y_n, o_n, w_n and c_n.
-func (t *terms) term(n int) (y, offset, weight, extra float64) {
+func (t *siteTerms) term(n int) (y, offset, weight, extra float64) {
 	y, weight = t.y[n], 1
 	if t.offset != nil {
 		offset = t.offset[n]
@@ -59,7 +59,7 @@ func (t *terms) term(n int) (y, offset, weight, extra float64) {
 }
 
 // describe names term n in an error.
-func (t *terms) describe(n int) string {
+func (t *siteTerms) describe(n int) string {
 	y, o, w, c := t.term(n)
 	i := t.first + n
 	if t.row != nil {
@@ -79,7 +79,7 @@ func (t *terms) describe(n int) string {
 }
 
 // expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
-func (t *terms) expectation(n int, m, v float64) Expectation {
+func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 	y, o, w, c := t.term(n)
 	x := ExpectLogProb(t.lik, y, m+o, v+c)
 	if w != 1 {
@@ -91,7 +91,7 @@ func (t *terms) expectation(n int, m, v float64) Expectation {
 // expect takes the expectations of the terms in batch (nil means all) under the marginals of s, which has
 // an element for each of them, shared between workers: each is computed by one of them, so that the
 // result does not depend on their number. The error wraps ErrNotFinite and names the first bad term.
-func (t *terms) expect(s *siteState, batch []int, workers int) error {
+func (t *siteTerms) expect(s *siteState, batch []int, workers int) error {
 	s.bound = dense.Resize(s.bound, len(s.m))
 	if workers <= 1 {
 		for i := range s.m {
@@ -110,7 +110,7 @@ func (t *terms) expect(s *siteState, batch []int, workers int) error {
 	return nil
 }
 
-func (t *terms) expectParallel(s *siteState, batch []int, workers int) {
+func (t *siteTerms) expectParallel(s *siteState, batch []int, workers int) {
 	parallel.For(len(s.m), 8, workers, func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			t.expectSite(s, i, dense.Index(batch, i))
@@ -121,7 +121,7 @@ func (t *terms) expectParallel(s *siteState, batch []int, workers int) {
 // expectSite takes the expectation of term n, element i of s. Where the derivatives are beyond
 // use, those of a narrower marginal stand in: a finite step in the right
 // direction; NaN says that there are none.
-func (t *terms) expectSite(s *siteState, i, n int) {
+func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	m, v := s.m[i], s.v[i]
 	x := t.expectation(n, m, v)
 	s.e[i], s.bound[i] = x.Value, x.Err
@@ -151,7 +151,7 @@ func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150
 // the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
 // are Newton's in m with the fixed point of v, halved in (m, log v) until the
 // value falls. As a target it need not be accurate: it ends where steps are small.
-func (t *terms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
+func (t *siteTerms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	value := func(x Expectation, m, v float64) float64 {
 		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
 	}
@@ -209,15 +209,15 @@ func (s *siteState) copyFrom(o *siteState) {
 	s.err = o.err
 }
 
-// estimates are what an estimator says of the terms of a batch: expectations and their
+// siteEstimates are what an estimator says of the terms of a batch: expectations and their
 // derivatives with respect to the mean, under the marginals N(m, v).
-type estimates struct {
+type siteEstimates struct {
 	m, v, e, d1, d2 []float64
 	y, at, wide     []float64 // scratch: what the estimator is shown
 }
 
 // resize makes room for n terms.
-func (x *estimates) resize(n int) {
+func (x *siteEstimates) resize(n int) {
 	for _, p := range []*[]float64{&x.m, &x.v, &x.e, &x.d1, &x.d2, &x.y, &x.at, &x.wide} {
 		*p = dense.Resize(*p, n)
 	}
@@ -225,7 +225,7 @@ func (x *estimates) resize(n int) {
 
 // estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. The error
 // wraps ErrNotFinite and names the first term whose derivatives are of no use, or is that of est.
-func (t *terms) estimate(x *estimates, batch []int, est SiteEstimator, rng *rand.Rand) error {
+func (t *siteTerms) estimate(x *siteEstimates, batch []int, est SiteEstimator, rng *rand.Rand) error {
 	for i := range x.m {
 		y, o, _, c := t.term(dense.Index(batch, i))
 		x.y[i], x.at[i], x.wide[i] = y, x.m[i]+o, x.v[i]+c
@@ -250,7 +250,7 @@ func (t *terms) estimate(x *estimates, batch []int, est SiteEstimator, rng *rand
 // see one marginal of q each: expectations are taken of one number at a time,
 // whatever the estimator is. Values are exact.
 type siteSmooth struct {
-	terms *terms
+	terms *siteTerms
 	x     [][]float64 // x_n; nil means the unit vectors
 	est   SiteEstimator
 	exact bool // est ignores randomness
@@ -265,7 +265,7 @@ func (f *siteSmooth) dim() int {
 }
 
 // marginal returns the mean and the variance of η_n under q.
-func (f *siteSmooth) marginal(q normal, n int) (m, v float64) {
+func (f *siteSmooth) marginal(q normalForm, n int) (m, v float64) {
 	if f.x == nil {
 		return q.meanAt(n), q.covAt(n, n)
 	}
@@ -273,19 +273,19 @@ func (f *siteSmooth) marginal(q normal, n int) (m, v float64) {
 }
 
 // Setup implements Smooth. The error wraps ErrShape unless q is Gaussian of the dimension of z.
-func (f *siteSmooth) Setup(q Dist) (Terms, error) {
-	if _, ok := q.(normal); !ok || q.Dim() != f.dim() {
-		return Terms{}, fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
+func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
+	if _, ok := q.(normalForm); !ok || q.Dim() != f.dim() {
+		return SmoothTerms{}, fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
 	}
-	return Terms{f.terms.len(), f.exact}, nil
+	return SmoothTerms{f.terms.len(), f.exact}, nil
 }
 
 // Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect to the
 // mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
 func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
-	n := q.(normal)
+	n := q.(normalForm)
 	b := newBatch(batch, f.terms.len())
-	var x estimates
+	var x siteEstimates
 	x.resize(b.n)
 	for i := range b.n {
 		x.m[i], x.v[i] = f.marginal(n, b.index(i))
@@ -344,7 +344,7 @@ func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, ba
 
 // Value returns f over all terms, and a bound on its error.
 func (f *siteSmooth) Value(_ context.Context, _ *Env, q Dist) (value, bound float64, err error) {
-	g := q.(normal)
+	g := q.(normalForm)
 	for n := range f.terms.len() {
 		m, v := f.marginal(g, n)
 		e := f.terms.expectation(n, m, v)

@@ -133,7 +133,7 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 // solve moves w to the solution, for the rows of x that index names, with
 // whose terms are t, with the sites of b.base (γ, and a about its m),
 // which it replaces by those of the solution. The sites that b.base has say how many rows there are.
-func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) error {
+func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms) error {
 	p, base := &b.prob, &b.base
 	b.mover.x, b.mover.index, b.mover.base, b.mover.moved = x, index, w, false
 	w.variances(base.v, x, index, &b.mover.buf)
@@ -194,9 +194,9 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *terms) er
 //
 // unless a step with a given β has left them.
 type weightAlgebra struct {
-	lin   *linear
+	lin   *linearModel
 	n     int
-	terms *terms
+	terms *siteTerms
 	prior *weightState
 
 	batch   siteProblem // of all rows; its state is the best that was evaluated
@@ -217,7 +217,7 @@ type weightAlgebra struct {
 	unique   []int
 }
 
-func newWeightAlgebra(l *linear) (*weightAlgebra, error) {
+func newWeightAlgebra(l *linearModel) (*weightAlgebra, error) {
 	prior, err := l.prior.state()
 	if err != nil {
 		return nil, err
@@ -398,7 +398,7 @@ func (s *weightAlgebra) distinct(batch []int) []int {
 func (s *weightAlgebra) evaluate() (Evaluation, error) {
 	if s.free {
 		elbo, bound, err := s.freeELBO()
-		return Evaluation{ELBO: elbo, ELBOErr: known(bound)}, err
+		return Evaluation{ELBO: elbo, ELBOErr: neverZero(bound)}, err
 	}
 	if err := s.settle(); err != nil {
 		return Evaluation{}, err
@@ -411,7 +411,7 @@ func (s *weightAlgebra) evaluate() (Evaluation, error) {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
 	}
 	gap += 0.25 * precision * precision
-	return Evaluation{ELBO: -c.value, ELBOErr: known(c.err), Gap: known(gap)}, nil
+	return Evaluation{ELBO: -c.value, ELBOErr: neverZero(c.err), Gap: neverZero(gap)}, nil
 }
 
 // weights implements weighted.
@@ -431,7 +431,7 @@ type weightPaper struct {
 }
 
 // marginals implements algebra.
-func (s *weightAlgebra) marginals(x *estimates, batch []int) error {
+func (s *weightAlgebra) marginals(x *siteEstimates, batch []int) error {
 	m := len(batch)
 	if batch == nil {
 		m = s.n
@@ -444,7 +444,7 @@ func (s *weightAlgebra) marginals(x *estimates, batch []int) error {
 
 // aim implements algebra: h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X), of which h is moved by the
 // metric to the move of the mean.
-func (s *weightAlgebra) aim(x *estimates, batch []int, m paperMove) error {
+func (s *weightAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
 	t, d := &s.pg, s.lin.x.cols
 	t.w, t.h = dense.Resize(t.w, len(x.m)), dense.Resize(t.h, d)
 	for k := range x.m {

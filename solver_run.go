@@ -58,9 +58,9 @@ type poster[P any] interface {
 	Posterior(st State) (P, error)
 }
 
-// fit is every Fit of the package: it runs s, nil for none of its options, on m. The posterior
+// fitModel is every Fit of the package: it runs s, nil for none of its options, on m. The posterior
 // is that of the state reached, also where there is an error after the set-up.
-func fit[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
+func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
 	if s == nil {
 		s = &Solver{}
 	}
@@ -301,7 +301,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		plan := s.options(st)
 		schedule := s.StepSize
 		if schedule == nil {
-			schedule = auto{}
+			schedule = autoStep{}
 		}
 		atEnd := func() bool {
 			return res.Passes >= plan.MaxPasses-passSlack || s.MaxIter > 0 && res.K >= s.MaxIter
@@ -375,7 +375,7 @@ func (s *Solver) validate() error {
 	if s.Workers < 0 {
 		bad("Solver.Workers is %d; it must not be negative", s.Workers)
 	}
-	errs = append(errs, validate(s.StepSize, s.Sampler, s.Converger))
+	errs = append(errs, validateOption(s.StepSize, s.Sampler, s.Converger))
 	return errors.Join(errs...)
 }
 
@@ -561,7 +561,7 @@ func (a anyOf) Validate() error {
 	for i, c := range a {
 		options[i] = c
 	}
-	return validate(options...)
+	return validateOption(options...)
 }
 
 func (a anyOf) Converged(it Iteration) Status {

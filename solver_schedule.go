@@ -10,11 +10,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
-// auto leaves the length of every step to the Stepper: a nil Solver.StepSize.
-type auto struct{}
+// autoStep leaves the length of every step to the Stepper: a nil Solver.StepSize.
+type autoStep struct{}
 
 // StepSize returns +Inf.
-func (auto) StepSize(int) float64 { return math.Inf(1) }
+func (autoStep) StepSize(int) float64 { return math.Inf(1) }
 
 // ConstantStep is the schedule β_k = β. The zero value is invalid.
 type ConstantStep float64

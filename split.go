@@ -9,10 +9,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Terms is what a Smooth says of itself at set-up.
-type Terms struct {
-	N     int  // the number of terms
-	Exact bool // Grad over all terms ignores the randomness of env
+// SmoothTerms is what a Smooth says of itself at set-up.
+type SmoothTerms struct {
+	N             int  // the number of terms
+	Deterministic bool // Grad over all terms ignores the randomness of env
 }
 
 // Smooth is f, the difficult part of the negative ELBO: a sum of N terms,
@@ -20,7 +20,7 @@ type Terms struct {
 // SmoothFunc one of a function, and any user type may be one.
 type Smooth interface {
 	// Setup is called once a run, before all others. The error says why f is not defined for the family of q.
-	Setup(q Dist) (Terms, error)
+	Setup(q Dist) (SmoothTerms, error)
 	// Grad stores an unbiased estimate of ∇_λ f(λ), the gradient of the terms in
 	// batch scaled by N/len(batch), in dst, of length q.NumParams, and returns
 	// an estimate of f scaled alike. A nil batch means all terms. Given the same
@@ -35,8 +35,8 @@ type Smooth interface {
 type SmoothFunc struct {
 	// N is the number of terms.
 	N int
-	// Exact says that Func ignores the randomness of env.
-	Exact bool
+	// Deterministic says that Func ignores the randomness of env.
+	Deterministic bool
 	// Func is Smooth.Grad.
 	Func func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
 	// Check, where not nil, returns an error if Func is not defined for the family of q.
@@ -44,16 +44,16 @@ type SmoothFunc struct {
 }
 
 // Setup implements Smooth. The error wraps ErrParam if Func is nil, or is that of Check.
-func (f SmoothFunc) Setup(q Dist) (Terms, error) {
+func (f SmoothFunc) Setup(q Dist) (SmoothTerms, error) {
 	if f.Func == nil {
-		return Terms{}, fmt.Errorf("pgsvi: SmoothFunc.Func is nil: %w", ErrParam)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: SmoothFunc.Func is nil: %w", ErrParam)
 	}
 	if f.Check != nil {
 		if err := f.Check(q); err != nil {
-			return Terms{}, err
+			return SmoothTerms{}, err
 		}
 	}
-	return Terms{f.N, f.Exact}, nil
+	return SmoothTerms{f.N, f.Deterministic}, nil
 }
 
 // Grad implements Smooth.
@@ -92,7 +92,7 @@ type Objective[Q Dist] struct {
 
 // noTerms is f = 0.
 func noTerms() Smooth {
-	return SmoothFunc{N: 1, Exact: true, Func: func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
+	return SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
 		clear(dst)
 		return 0, nil
 	}}

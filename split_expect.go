@@ -35,19 +35,19 @@ type expectedTerms struct {
 }
 
 // Setup reports every misfit between the data, the estimator and q.
-func (f *expectedTerms) Setup(q Dist) (Terms, error) {
+func (f *expectedTerms) Setup(q Dist) (SmoothTerms, error) {
 	if f.ll == nil {
-		return Terms{}, fmt.Errorf("pgsvi: Expect needs a log-likelihood: %w", ErrEmpty)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: Expect needs a log-likelihood: %w", ErrEmpty)
 	}
 	if err := f.ll.Validate(); err != nil {
-		return Terms{}, err
+		return SmoothTerms{}, err
 	}
 	l := f.ll.Batch(nil)
 	if l.Dim() != q.Dim() {
-		return Terms{}, fmt.Errorf("pgsvi: the log-likelihood is over %d dimensions, q over %d: %w", l.Dim(), q.Dim(), ErrShape)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: the log-likelihood is over %d dimensions, q over %d: %w", l.Dim(), q.Dim(), ErrShape)
 	}
 	exact, err := f.est.Setup(q, l)
-	return Terms{f.ll.Len(), exact}, err
+	return SmoothTerms{f.ll.Len(), exact}, err
 }
 
 // Grad implements Smooth.
@@ -72,7 +72,7 @@ type drawing interface{ samples() int }
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
 	l := f.ll.Batch(nil)
 	if s, ok := l.(SiteIntegrand); ok {
-		if n, ok := q.(normal); ok {
+		if n, ok := q.(normalForm); ok {
 			value, stderr = siteValue(n, s)
 			return -value, stderr, nil
 		}
@@ -110,7 +110,7 @@ type linearized struct {
 }
 
 // Setup reports what either part says of q.
-func (l linearized) Setup(q Dist) (Terms, error) {
+func (l linearized) Setup(q Dist) (SmoothTerms, error) {
 	t, err := l.f.Setup(q)
 	if err != nil {
 		return t, err

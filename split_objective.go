@@ -16,7 +16,7 @@ import (
 // there is an error after the set-up; it is the zero Q, nil for a pointer, if the set-up
 // failed. The errors are those of Solver.Run.
 func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
-	return fit[Q](ctx, s, o)
+	return fitModel[Q](ctx, s, o)
 }
 
 // Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q: the
@@ -83,14 +83,14 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
 		floats.AddConst(1, unit)
-		metric, d = a.Start(n), diagonal{unit}
+		metric, d = a.Start(n), diagonalMetric{unit}
 	}
 	closed, err := checkProx(o.Init, o.H, d)
 	if err != nil {
 		return nil, err
 	}
 	s := newObjectiveStepper(o, d, closed)
-	s.n, s.exact, s.metric = t.N, t.Exact, metric
+	s.n, s.exact, s.metric = t.N, t.Deterministic, metric
 	return s, nil
 }
 
@@ -170,7 +170,7 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: -v - s.o.H.Value(q), ELBOErr: known(stderr), Random: !s.exact, Gap: known(s.gap)}
+	e := Evaluation{ELBO: -v - s.o.H.Value(q), ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
 	}
@@ -185,7 +185,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	if err := s.step(ctx, env, batch, beta); err != nil {
 		return Step{}, err
 	}
-	return Step{Beta: beta, GradMap: known(s.gradMap), ClosedForm: s.closed}, nil
+	return Step{Beta: beta, GradMap: neverZero(s.gradMap), ClosedForm: s.closed}, nil
 }
 
 func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta float64) error {
@@ -230,7 +230,7 @@ func (s *objectiveStepper) leaveAverage() error {
 // adapt shows the gradient to the metric of an Adaptive divergence.
 func (s *objectiveStepper) adapt(beta float64) {
 	if s.metric != nil {
-		s.metric.Next(s.d.(diagonal).Scale, s.g, beta)
+		s.metric.Next(s.d.(diagonalMetric).Scale, s.g, beta)
 	}
 }
 
@@ -295,7 +295,7 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, n
 		g := append([]float64(nil), s.g...)
 		s.adapt(1)
 		var slope float64
-		for i, scale := range s.d.(diagonal).Scale {
+		for i, scale := range s.d.(diagonalMetric).Scale {
 			slope += g[i] * s.g[i] / scale
 		}
 		if !(slope > 0) {

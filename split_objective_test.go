@@ -19,7 +19,7 @@ import (
 // lineFit is a Smooth as a user writes it: f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.
 type lineFit [][]float64
 
-func (f lineFit) Setup(Dist) (Terms, error) { return Terms{len(f), true}, nil }
+func (f lineFit) Setup(Dist) (SmoothTerms, error) { return SmoothTerms{len(f), true}, nil }
 func (f lineFit) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
 	return valueByGrad(ctx, env, f, q)
 }
@@ -179,10 +179,10 @@ func TestZeroSolver(t *testing.T) {
 			prior ExpFamily
 		}{
 			{"full, mean parameters", p.init, p.prior},
-			{"full, moments", p.init.In(Moments), p.prior},
+			{"full, moments", p.init.In(MeanCov), p.prior},
 			{"full, diagonal prior", p.init, diagPrior},
 			{"diagonal, mean parameters", diag, diagPrior},
-			{"diagonal, moments", diag.In(Moments), diagPrior},
+			{"diagonal, moments", diag.In(MeanCov), diagPrior},
 		} {
 			t.Run(p.name+"/"+c.name, func(t *testing.T) {
 				m := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(c.prior), Init: c.q}
@@ -191,7 +191,7 @@ func TestZeroSolver(t *testing.T) {
 				q := qOf[*Gaussian](res)
 				// With a wide prior the update of the appendix is a badly
 				// conditioned descent, and may end at the limit.
-				slow := c.q.Coordinates() == Moments && p.name == "not log-concave"
+				slow := c.q.Coordinates() == MeanCov && p.name == "not log-concave"
 				if res.Status != Converged && !slow || !res.ClosedForm {
 					t.Errorf("status %v after %d iterations, gap %v, closed form %v", res.Status, res.K, res.Gap, res.ClosedForm)
 				}
@@ -474,7 +474,7 @@ func TestMiniBatchPoint(t *testing.T) {
 func TestGradMapOfShortenedStep(t *testing.T) {
 	// Gradient descent in (m, v) from v = 1 with ∂f/∂v = ½·10 leaves v > 0 for β ≥ 0.2.
 	s := Sites{X: [][]float64{{math.Sqrt(10)}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
-	st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(Moments)}.NewStepper(context.Background(), nil, Euclidean{}))
+	st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(MeanCov)}.NewStepper(context.Background(), nil, Euclidean{}))
 	step, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -616,7 +616,7 @@ func TestWorkersAndSeeds(t *testing.T) {
 // A Model, its f and its prior are shared by concurrent runs.
 func TestSharedModel(t *testing.T) {
 	s := logisticData(79, 20, 2)
-	o := Objective[*Gaussian]{F: Expect(asLogLik(s, false), ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 4).In(Moments)), Init: NewIsotropic(2, 1)}
+	o := Objective[*Gaussian]{F: Expect(asLogLik(s, false), ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 4).In(MeanCov)), Init: NewIsotropic(2, 1)}
 	run := func(workers int) []float64 {
 		res, err := (&Solver{BatchSize: 5, MaxPasses: 5, Workers: workers}).Run(context.Background(), o)
 		if err != nil {
@@ -689,9 +689,9 @@ type spoilt struct {
 	value, grad bool
 }
 
-func (s spoilt) Setup(q Dist) (Terms, error) {
+func (s spoilt) Setup(q Dist) (SmoothTerms, error) {
 	t, err := s.Smooth.Setup(q)
-	return Terms{t.N, true}, err
+	return SmoothTerms{t.N, true}, err
 }
 
 func (s spoilt) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {

@@ -69,7 +69,7 @@ type unscaled struct {
 	terms int // N
 }
 
-func (u unscaled) Setup(q pgsvi.Dist) (pgsvi.Terms, error) {
+func (u unscaled) Setup(q pgsvi.Dist) (pgsvi.SmoothTerms, error) {
 	t, err := u.Smooth.Setup(q)
 	if err == nil && t.N != u.terms {
 		err = fmt.Errorf("%d terms, not %d", t.N, u.terms)
