@@ -95,7 +95,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if s, ok := x.(*Sparse); ok && s == nil {
 		return nil, fmt.Errorf("pgsvi: nil x; for no rows use NewSparse(columns): %w", ErrEmpty)
 	}
-	g, err := newGLM(lik, opt)
+	g, err := newGLM(lik, slices.Clone(y), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +123,6 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.x.check(); err != nil {
 		return nil, err
 	}
-	if g.terms, err = newSiteTerms(g.terms.lik, slices.Clone(y)); err != nil {
-		return nil, err
-	}
 	if err := g.setNames(cols); err != nil {
 		return nil, err
 	}
@@ -139,18 +136,16 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	return g, nil
 }
 
-// newGLM returns a GLM without data, whose options are checked as far as that goes.
-func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
-	g := &GLM{linearModel: linearModel{terms: &siteTerms{}}}
+// newGLM returns a GLM of the responses y, which it keeps, without rows, whose options are checked as far as
+// that goes.
+func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
+	terms, err := newSiteTerms(lik, y)
+	g := &GLM{linearModel: linearModel{terms: terms}}
 	if opt != nil {
 		g.opt = *opt
 	}
 	o := &g.opt
-	if lik == nil {
-		lik = GaussianNoise{}
-	}
-	g.terms.lik = lik
-	var errs []error
+	errs := []error{err}
 	positive := func(name string, x float64) {
 		if !(x >= 0) || math.IsInf(x, 0) {
 			errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.%s is %v: %w", name, x, ErrParam))
@@ -165,7 +160,6 @@ func newGLM(lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
 		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d: %w", o.MeanUpdate, ErrParam))
 	}
-	errs = append(errs, checkLikelihood(lik))
 	return g, errors.Join(errs...)
 }
 

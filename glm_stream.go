@@ -72,7 +72,7 @@ func (k *keptRows) clone() keptRows {
 // for Autoscale, or for another covariance than a full one, which the D² numbers of the
 // stream are.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
-	g, err := newGLM(lik, opt)
+	g, err := newGLM(lik, nil, opt)
 	if err != nil {
 		return nil, err
 	}
