@@ -2,8 +2,10 @@ package pgsvi
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
@@ -50,3 +52,17 @@ func (e *Env) rng() *rand.Rand {
 
 // The seed of whatever has no source of randomness of the caller's.
 const seed1, seed2 = 0x5eed, 0xe1b0
+
+// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which is most
+// where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
+func checkMemory(most int64, need float64, what, instead string) error {
+	if err := memory.Check(most, need, what, instead); err != nil {
+		return fmt.Errorf("pgsvi: %w: %w", err, ErrMemory)
+	}
+	return nil
+}
+
+// bytesOf returns the memory of so many matrices of rows × cols numbers, in float64 as products of sizes overflow.
+func bytesOf(matrices float64, rows, cols int) float64 {
+	return 8 * matrices * float64(rows) * float64(cols)
+}

@@ -31,6 +31,13 @@ var (
 	// release, one that is cut short or damaged, or one whose contents make no value of the
 	// kind. The message names the kind and says what to do.
 	ErrFile = errors.New("damaged or foreign file")
+	// ErrMemory reports a model, a result or a file that needs more memory than it may have, before
+	// any of it is taken: out of memory is the one failure that a program does not survive. The message
+	// says how much, and what to use instead. The limit is MaxMemory of the options where there are such and it is
+	// not 0. Otherwise it is the memory limit of the Go runtime (GOMEMLIMIT, or
+	// debug.SetMemoryLimit), if one is set, and 8 GB if not: the same on every machine, so that what fits
+	// does not depend on where it was tried.
+	ErrMemory = errors.New("more memory than allowed")
 	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
 	ErrDiverged = errors.New("diverged")
 )

@@ -16,7 +16,7 @@ import (
 //	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
 //
 // They are the one place where a Likelihood meets its responses: every model by sites comes in
-// through newSiteTerms, and every step and evaluation goes out through expect or
+// through newTerms, and every step and evaluation goes out through expect or
 // estimate. Of a mini-batch or block, terms are named by their indices.
 type siteTerms struct {
 	lik    Likelihood

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/memory"
 )
 
 // ReadLDAC reads a corpus in the format of Blei's programs lda-c and ctm-c, one
@@ -30,8 +31,10 @@ import (
 // The errors name the line and what was found. They wrap ErrShape where that is
 // not of this form or a word is not below terms, ErrNotFinite where a count is
 // not a finite number, ErrParam where it is negative or terms is negative or
-// above math.MaxInt32, and ErrEmpty if there are no documents. A failure of r is
-// wrapped as it is.
+// above math.MaxInt32, ErrEmpty if there are no documents, and ErrMemory where a
+// line or the file as a whole is more than there is memory for, gzip unpacks to more than 300
+// times its size, or, with terms 0, a word is so large that the smallest of models would
+// not have the memory for so many terms, at 120 bytes each. A failure of r is wrapped as it is.
 func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 	if terms < 0 || terms > math.MaxInt32 {
 		return nil, fmt.Errorf("pgsvi: lda-c with %d terms: %w", terms, pgsvi.ErrParam)
@@ -45,6 +48,7 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 		return nil, err
 	}
 	var entries []corpusEntry
+	asked := terms > 0
 	docs := 0
 	for {
 		text, err := s.next()
@@ -85,6 +89,14 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 			return nil, s.fail(pgsvi.ErrShape, "found more than %d documents", docs)
 		}
 		docs++
+		if err := s.keep(1, n); err != nil {
+			return nil, err
+		}
+		if !asked {
+			if err := s.checkTerms(terms, "renumber the words, or say how many terms there are"); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return newCorpus(s.format, entries, docs, terms)
 }
@@ -104,8 +116,9 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 // header, or there are more or fewer entries than it says, or nearly all
 // documents have none — more than 65,536 + 16·entries documents are taken for a
 // damaged header, lest it cost memory. They wrap ErrNotFinite where a count is
-// not a finite number, ErrParam where it is negative, and ErrEmpty if there are
-// no documents. A failure of r is wrapped as it is.
+// not a finite number, ErrParam where it is negative, ErrEmpty if there are
+// no documents, and ErrMemory as at ReadLDAC, the terms being those of the header.
+// A failure of r is wrapped as it is.
 func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	s, err := newCorpusScanner(r, "UCI docword")
 	if err != nil {
@@ -123,7 +136,10 @@ func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 		if err != nil {
 			return nil, err
 		}
-		if size[i], err = s.integer(bytes.TrimSpace(text), what, 0, corpusMost[i]); err != nil {
+		if size[i], err = s.integer(bytes.TrimSpace(text), what, 0, corpusMost[i]); err == nil && i == 1 {
+			err = s.checkTerms(size[i], headerTerms)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -176,6 +192,9 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 			return nil, err
 		}
 	}
+	if err := s.checkTerms(size[1], headerTerms); err != nil {
+		return nil, err
+	}
 	if field, _ := libsvmField(text); len(field) > 0 {
 		return nil, s.fail(pgsvi.ErrShape, "found %s after rows, columns and entries", csvQuote(string(field)))
 	}
@@ -226,8 +245,8 @@ func WriteMatrixMarket(w io.Writer, c *pgsvi.Corpus) error {
 // ReadVocab reads the words of a vocabulary, one a line, in the order of their
 // indices. Spaces around them, blank lines at the end, CRLF line ends and a UTF-8
 // byte order mark are skipped, and gzip is unpacked. The errors wrap ErrShape,
-// naming the line, at a blank line before the last word, and ErrEmpty if there
-// are no words. A failure of r is wrapped as it is.
+// naming the line, at a blank line before the last word, ErrEmpty if there
+// are no words, and ErrMemory as at ReadLDAC. A failure of r is wrapped as it is.
 func ReadVocab(r io.Reader) ([]string, error) {
 	s, err := newCorpusScanner(r, "vocabulary")
 	if err != nil {
@@ -245,7 +264,11 @@ func ReadVocab(r io.Reader) ([]string, error) {
 		if s.line != len(vocab)+1 {
 			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: found nothing, want a word: %w", len(vocab)+1, pgsvi.ErrShape)
 		}
-		vocab = append(vocab, string(bytes.Trim(text, vocabSpace)))
+		word := string(bytes.Trim(text, vocabSpace))
+		if err := s.budget.Keep(16 + len(word)); err != nil {
+			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: %w: %w", s.line, err, pgsvi.ErrMemory)
+		}
+		vocab = append(vocab, word)
 	}
 	if len(vocab) == 0 {
 		return nil, fmt.Errorf("pgsvi: vocabulary without a word: %w", pgsvi.ErrEmpty)
@@ -326,6 +349,7 @@ type corpusScanner struct {
 	*libsvmScanner
 	format  string
 	comment byte // lines that begin with it are skipped; 0 for none
+	budget  *memory.Budget
 }
 
 func newCorpusScanner(r io.Reader, format string) (*corpusScanner, error) {
@@ -333,7 +357,29 @@ func newCorpusScanner(r io.Reader, format string) (*corpusScanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &corpusScanner{libsvmScanner: s, format: format}, nil
+	return &corpusScanner{libsvmScanner: s, format: format, budget: memory.NewBudget("the corpus", corpusTooLarge)}, nil
+}
+
+// What to do about a corpus that is larger than memory, and about a header of too many terms.
+const (
+	corpusTooLarge = "read fewer documents and stream the rest, or raise the limit (GOMEMLIMIT)"
+	headerTerms    = "renumber the words, or raise the limit (GOMEMLIMIT)"
+)
+
+// keep takes documents and entries out of the budget.
+func (s *corpusScanner) keep(docs, entries int) error {
+	if err := s.budget.Keep(48*docs + 32*entries); err != nil { // a Document; an entry, and its word and count
+		return fmt.Errorf("pgsvi: %s, line %d: %w: %w", s.format, s.line, err, pgsvi.ErrMemory)
+	}
+	return nil
+}
+
+// checkTerms is checkWidth of terms that nobody has asked for.
+func (s *corpusScanner) checkTerms(terms int, instead string) error {
+	if err := checkWidth(terms, "terms", instead); err != nil {
+		return fmt.Errorf("pgsvi: %s, line %d: %w", s.format, s.line, err)
+	}
+	return nil
 }
 
 // next returns the next line that is neither blank nor a comment, valid until
@@ -446,6 +492,9 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 				return nil, err
 			}
 		}
+		if err := s.keep(0, 1); err != nil {
+			return nil, err
+		}
 		entries = append(entries, corpusEntry{int32(doc - 1), int32(word - 1), count})
 	}
 	if len(entries) < size[2] {
@@ -453,6 +502,9 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 	}
 	if most := 1<<16 + 16*len(entries); size[0] > most {
 		return nil, fmt.Errorf("pgsvi: %s: the header has %d documents, want at most %d for %d entries: %w", s.format, size[0], most, len(entries), pgsvi.ErrShape)
+	}
+	if err := s.keep(size[0], 0); err != nil {
+		return nil, err
 	}
 	return newCorpus(s.format, entries, size[0], size[1])
 }

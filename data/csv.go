@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -25,16 +26,20 @@ import (
 //
 // The errors name line, column and what was found. They wrap ErrNotFinite where
 // a field is not a finite number, ErrShape where a line has another number of
-// fields than the first or fewer than two, or quotes do not match, and ErrEmpty
+// fields than the first or fewer than two, or quotes do not match, ErrMemory where
+// a line or the file as a whole has more than there is memory for, and ErrEmpty
 // if there are no data. A failure of r is wrapped as it is.
 func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
-	cr := csv.NewReader(csvSkipBOM(r))
+	in := newRecordReader(skipBOM(r))
+	cr := csv.NewReader(in)
 	cr.FieldsPerRecord = -1 // checked here, for better messages
 	cr.TrimLeadingSpace = true
 	cr.ReuseRecord = true
 	var data []float64
+	budget := memory.NewBudget("the CSV file", textTooLarge)
 	width := 0
 	for {
+		in.n = 0
 		record, err := cr.Read()
 		if err == io.EOF {
 			break
@@ -60,6 +65,9 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 			return nil, nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), width, pgsvi.ErrShape)
 		case first && csvIsHeader(record):
 			continue
+		}
+		if err := budget.Keep(8 * width); err != nil {
+			return nil, nil, fmt.Errorf("pgsvi: line %d: %w: %w", line, err, pgsvi.ErrMemory)
 		}
 		for i, field := range record {
 			v, err := csvFloat(field)
@@ -109,23 +117,16 @@ func csvIsHeader(record []string) bool {
 	return named
 }
 
-// csvSkipBOM returns r without a leading UTF-8 byte order mark.
-func csvSkipBOM(r io.Reader) *bufio.Reader {
-	br := bufio.NewReader(r)
-	if head, _ := br.Peek(3); string(head) == "\ufeff" {
-		br.Discard(3) // cannot fail: the bytes are buffered
-	}
-	return br
-}
-
 // ReadIndex reads row numbers counted from 0, one a line, in the order of the
 // file. Blank lines, spaces, CRLF line ends and a UTF-8 byte order mark are
 // accepted. The errors name the line and what was found; they wrap ErrParam
-// where that is not a row number and ErrEmpty if there are none. A failure of r
+// where that is not a row number, ErrEmpty if there are none, and ErrMemory if there
+// are more than there is memory for. A failure of r
 // is wrapped as it is.
 func ReadIndex(r io.Reader) ([]int, error) {
 	var index []int
-	sc := bufio.NewScanner(csvSkipBOM(r))
+	budget := memory.NewBudget("the index", textTooLarge)
+	sc := bufio.NewScanner(skipBOM(r))
 	line := 0
 	for sc.Scan() {
 		line++
@@ -137,9 +138,14 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		if err != nil || n < 0 {
 			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line, csvQuote(text), pgsvi.ErrParam)
 		}
+		if err := budget.Keep(8); err != nil {
+			return nil, fmt.Errorf("pgsvi: index, line %d: %w: %w", line, err, pgsvi.ErrMemory)
+		}
 		index = append(index, n)
 	}
-	if err := sc.Err(); err != nil {
+	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("pgsvi: line %d has more than %d bytes, want a row number ≥ 0: %w", line+1, bufio.MaxScanTokenSize, pgsvi.ErrParam)
+	} else if err != nil {
 		return nil, fmt.Errorf("pgsvi: index, line %d: %w", line+1, err)
 	}
 	if len(index) == 0 {

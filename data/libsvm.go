@@ -3,7 +3,6 @@ package data
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
 	"iter"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -23,13 +23,15 @@ import (
 // Indices count from 1 and increase strictly; Row.Ind counts from 0. Values of
 // zero are kept. Lines without anything but a comment, "qid:" fields, CRLF line
 // ends and a UTF-8 byte order mark are skipped, and gzip, known by its first
-// bytes, is unpacked. Memory is that of the longest line.
+// bytes, is unpacked. Memory is that of the longest line, which may have
+// a 64th of the bytes of the limit that ErrMemory tells of.
 //
 // The rows can be ranged over once, and the slices of a row are valid until the
 // next one. An error is the last that is yielded. It names the line and what was
 // found, and wraps ErrNotFinite where a label or a value is not a finite number,
 // ErrShape where something else is not index:value with an index above the one
-// before it and at most math.MaxInt32, ErrEmpty if there are no rows, and
+// before it and at most math.MaxInt32, ErrEmpty if there are no rows, ErrMemory at a
+// line that is too long and where gzip unpacks to more than 300 times its size, and
 // ErrParam if the rows are ranged over again. A failure of r is wrapped as it is.
 func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 	used := false
@@ -54,7 +56,9 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 // ReadLIBSVM reads what ScanLIBSVM does into a matrix and its responses, both
 // new. The matrix has cols columns, or with cols 0 as many as the largest index.
 // The errors are those of ScanLIBSVM; besides, an index beyond cols wraps
-// ErrShape and a cols that is negative or above math.MaxInt32 wraps ErrParam.
+// ErrShape, and a cols that is negative or above math.MaxInt32 wraps ErrParam. With cols 0
+// an index wraps ErrMemory if the smallest of models would not have the memory
+// for so many columns, at 120 bytes each; so does a file of more rows than there is memory for.
 func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error) {
 	if cols < 0 || cols > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("pgsvi: LIBSVM with %d columns: %w", cols, pgsvi.ErrParam)
@@ -68,9 +72,16 @@ func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error)
 		return nil, nil, err
 	}
 	x = pgsvi.NewSparse(cols)
+	budget := memory.NewBudget("the LIBSVM file", textTooLarge)
 	for {
 		if err = s.next(); err == nil {
 			err = x.Append(s.row.Ind, s.row.Val)
+		}
+		if err == nil {
+			err = s.keep(budget, len(s.row.Ind))
+		}
+		if err == nil && cols == 0 && len(s.row.Ind) > 0 {
+			err = s.checkWidth(s.row.Ind[len(s.row.Ind)-1] + 1)
 		}
 		if err == io.EOF {
 			return x, y, nil
@@ -123,26 +134,14 @@ func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 	return nil
 }
 
-// gunzip returns r buffered, and unpacked if it begins as gzip does.
-func gunzip(r io.Reader) (*bufio.Reader, error) {
-	br := bufio.NewReaderSize(r, 1<<16)
-	if head, _ := br.Peek(2); string(head) != "\x1f\x8b" {
-		return br, nil
-	}
-	z, err := gzip.NewReader(br)
-	if err != nil {
-		return nil, fmt.Errorf("pgsvi: unpacking gzip: %w", err)
-	}
-	return bufio.NewReaderSize(z, 1<<16), nil
-}
-
 type libsvmScanner struct {
-	br    *bufio.Reader
-	most  int    // largest index
-	line  int    // of row, from 1
-	long  []byte // a line that the buffer of br does not hold
-	found bool   // there has been a row
-	row   pgsvi.Row
+	br       *bufio.Reader
+	most     int    // largest index
+	mostLine int    // bytes of a line
+	line     int    // of row, from 1
+	long     []byte // a line that the buffer of br does not hold
+	found    bool   // there has been a row
+	row      pgsvi.Row
 }
 
 func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
@@ -151,7 +150,7 @@ func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
 		return nil, err
 	}
 	// Not nil, for a row without values is not a dense one.
-	return &libsvmScanner{br: csvSkipBOM(br), most: most, row: pgsvi.Row{Ind: []int{}, Val: []float64{}}}, nil
+	return &libsvmScanner{br: skipBOM(br), most: most, mostLine: longestLine(), row: pgsvi.Row{Ind: []int{}, Val: []float64{}}}, nil
 }
 
 // next reads the next row. It returns io.EOF after the last, if there was one.
@@ -186,10 +185,29 @@ func (s *libsvmScanner) readLine() ([]byte, error) {
 	s.long = s.long[:0]
 	for err == bufio.ErrBufferFull {
 		s.long = append(s.long, text...)
+		if len(s.long) > s.mostLine {
+			return nil, tooLong(s.mostLine)
+		}
 		text, err = s.br.ReadSlice('\n')
 	}
 	s.long = append(s.long, text...)
 	return s.long, err
+}
+
+// keep takes a row of so many values out of the budget.
+func (s *libsvmScanner) keep(budget *memory.Budget, values int) error {
+	if err := budget.Keep(24 + 12*values); err != nil { // as in a Sparse and its responses
+		return fmt.Errorf("pgsvi: line %d: %w: %w", s.line, err, pgsvi.ErrMemory)
+	}
+	return nil
+}
+
+// checkWidth is checkWidth of the largest index so far, which nobody has asked for.
+func (s *libsvmScanner) checkWidth(width int) error {
+	if err := checkWidth(width, "columns", "renumber the features, or say how many columns there are"); err != nil {
+		return fmt.Errorf("pgsvi: line %d: %w", s.line, err)
+	}
+	return nil
 }
 
 // parse sets the row to a label and the fields in text.

@@ -61,7 +61,7 @@ func TestReadLIBSVM(t *testing.T) {
 	if x, y, err := ReadLIBSVM(strings.NewReader("1\n0\n"), 0); err != nil || rowsOf(x) != 2 || cols(x) != 0 || len(y) != 2 {
 		t.Errorf("rows without values: %v", err)
 	}
-	if x, _, err := ReadLIBSVM(strings.NewReader("1 2147483647:1\n"), 0); err != nil || cols(x) != math.MaxInt32 {
+	if x, _, err := ReadLIBSVM(strings.NewReader("1 2147483647:1\n"), math.MaxInt32); err != nil || cols(x) != math.MaxInt32 {
 		t.Errorf("the largest index: %v", err)
 	}
 }
@@ -253,6 +253,9 @@ func FuzzLIBSVM(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		rows, err := collectRows(ScanLIBSVM(bytes.NewReader(in)))
 		x, y, err2 := ReadLIBSVM(bytes.NewReader(in), 0)
+		if errors.Is(err2, pgsvi.ErrMemory) {
+			return // of so many columns that rows alone have no trouble with
+		}
 		if (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
 			t.Fatalf("scan says %v, read says %v", err, err2)
 		}

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -112,7 +113,22 @@ type tableText struct {
 	names  []string
 	rows   [][]string // trimmed fields
 	lines  []int      // of each row
+	size   int        // bytes of all fields
 }
+
+// What a table takes besides its text, in bytes: a row, and a field as text, as a value of a
+// sparse matrix, and as one of a dense matrix.
+const (
+	tableRow   = 32
+	tableField = 16 + 12 + 8
+)
+
+// The names of indicators repeat that of their column. Together they may have so many bytes for a byte of text, once
+// they have more than mostNames: the rest is a name that is too long.
+const (
+	mostNamesPart = 4
+	mostNames     = 16 << 20
+)
 
 // ReadTable reads a table of comma-separated numbers and texts into the features
 // and responses of a regression or classification. A nil opts means the zero
@@ -139,8 +155,10 @@ type tableText struct {
 // ErrNotFinite where a number is not finite or a value is missing; ErrLabel where
 // the responses are neither numbers nor two texts; ErrParam where an option names
 // a column or response that there is not or is out of its range, names and
-// numbers are mixed in the first line, and a column has too many categories; and
-// ErrEmpty if there are no data. A failure of r is wrapped as it is. The memory
+// numbers are mixed in the first line, and a column has too many categories; ErrMemory
+// where a line, the file as a whole or the names of categories take more memory than
+// there is, and gzip unpacks to more than 300 times its size; and ErrEmpty if there are
+// no data. A failure of r is wrapped as it is. The memory
 // that is used while reading is some times the size of the file.
 func ReadTable(r io.Reader, opts *TableOptions) (*Table, error) {
 	t := &Table{}
@@ -306,12 +324,15 @@ func (t *Table) read(r io.Reader) (*tableText, error) {
 	if err != nil {
 		return nil, err
 	}
-	cr := csv.NewReader(csvSkipBOM(br))
+	in := newRecordReader(skipBOM(br))
+	cr := csv.NewReader(in)
 	cr.Comma = t.opts.Comma
 	cr.FieldsPerRecord = -1 // checked here, for better messages
 	cr.TrimLeadingSpace = !unicode.IsSpace(t.opts.Comma)
 	text := &tableText{}
+	budget := memory.NewBudget("the table", textTooLarge)
 	for {
+		in.n = 0
 		record, err := cr.Read()
 		if err == io.EOF {
 			break
@@ -342,6 +363,14 @@ func (t *Table) read(r io.Reader) (*tableText, error) {
 		}
 		if len(record) != len(text.names) {
 			return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), len(text.names), pgsvi.ErrShape)
+		}
+		size := 0
+		for _, field := range record {
+			size += len(field)
+		}
+		text.size += size
+		if err := budget.Keep(size + tableRow + tableField*len(record)); err != nil {
+			return nil, fmt.Errorf("pgsvi: line %d: %w: %w", line, err, pgsvi.ErrMemory)
 		}
 		text.rows, text.lines = append(text.rows, record), append(text.lines, line)
 	}
@@ -466,6 +495,7 @@ func (text *tableText) levels(j int) []string {
 
 // findLevels sets the levels and places of the columns, and the names of those of X.
 func (t *Table) findLevels(text *tableText) error {
+	names := 0 // bytes
 	for k := range t.columns {
 		c := &t.columns[k]
 		c.at = len(t.Names)
@@ -482,6 +512,9 @@ func (t *Table) findLevels(text *tableText) error {
 		}
 		c.levels = levels
 		for _, level := range levels[1:] {
+			if names += len(c.name) + 1 + len(level); names > mostNames+mostNamesPart*text.size {
+				return fmt.Errorf("pgsvi: the column %s: the names of its %d categories take more than %s; give it a shorter name, or drop it: %w", csvQuote(c.name), len(levels), memory.Size(mostNames), pgsvi.ErrMemory)
+			}
 			t.Names = append(t.Names, c.name+"="+level)
 		}
 	}

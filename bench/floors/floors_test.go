@@ -16,7 +16,7 @@ var most = map[string]int{
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      144,
-	"exported names":                      799,
+	"exported names":                      800,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.

@@ -1,0 +1,114 @@
+package data
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"io"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/memory"
+)
+
+// What a file can make a reader hold is bounded in three ways. Long lines: no line or record may take more than a
+// part of the memory that there is. Packed files: what gzip unpacks has to be in proportion. And the file as a whole: what
+// is kept of it comes out of a memory.Budget.
+const (
+	// A line may have this part of the bytes that there are in memory. One of a CSV file with numbers of one
+	// digit takes some 40 times as many.
+	linePart = 64
+
+	// Text seldom packs to less than a twentieth, and a table of one non-zero in a thousand columns to a
+	// two-hundredth. The most that gzip can do is a thousandth: what comes near it is made to.
+	mostUnpacked = 300     // bytes of text for a byte of gzip, once there are
+	freeUnpacked = 1 << 20 // more bytes than these
+)
+
+// gunzip returns r buffered, and unpacked if it begins as gzip does.
+func gunzip(r io.Reader) (*bufio.Reader, error) {
+	br := bufio.NewReaderSize(r, 1<<16)
+	if head, _ := br.Peek(2); string(head) != "\x1f\x8b" {
+		return br, nil
+	}
+	u := &unpacker{packed: counter{r: br}}
+	z, err := gzip.NewReader(&u.packed)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: unpacking gzip: %w", err)
+	}
+	u.z = z
+	return bufio.NewReaderSize(u, 1<<16), nil
+}
+
+// unpacker is the text of a gzip file, as long as it is in proportion to that.
+type unpacker struct {
+	z        *gzip.Reader
+	packed   counter
+	unpacked int64
+}
+
+func (u *unpacker) Read(b []byte) (int, error) {
+	n, err := u.z.Read(b)
+	u.unpacked += int64(n)
+	if u.unpacked > freeUnpacked+mostUnpacked*u.packed.n {
+		return 0, fmt.Errorf("%d bytes of gzip unpack to more than %d times as much text; if that is meant so, unpack it first: %w", u.packed.n, mostUnpacked, pgsvi.ErrMemory)
+	}
+	return n, err
+}
+
+// counter counts the bytes read.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// skipBOM returns r without a leading UTF-8 byte order mark.
+func skipBOM(r io.Reader) *bufio.Reader {
+	br := bufio.NewReader(r)
+	if head, _ := br.Peek(3); string(head) == "\ufeff" {
+		br.Discard(3) // cannot fail: the bytes are buffered
+	}
+	return br
+}
+
+// longestLine is how many bytes a line or record may have.
+func longestLine() int { return int(memory.Limit(0) / linePart) }
+
+// tooLong is the error of a line or record that has more.
+func tooLong(most int) error {
+	return fmt.Errorf("%s without the end of a line: %w", memory.Size(float64(most)), pgsvi.ErrMemory)
+}
+
+// recordReader is a reader of records that bounds the length of each: whoever reads one sets n to 0.
+type recordReader struct {
+	counter
+	most int
+}
+
+func newRecordReader(r io.Reader) *recordReader {
+	return &recordReader{counter{r: r}, longestLine()}
+}
+
+func (r *recordReader) Read(b []byte) (int, error) {
+	if r.n > int64(r.most) {
+		return 0, tooLong(r.most)
+	}
+	return r.counter.Read(b)
+}
+
+// textTooLarge is what to do about a file that memory does not hold.
+const textTooLarge = "read fewer rows, write them to a RowWriter as they come and stream them, or raise the limit (GOMEMLIMIT)"
+
+// checkWidth returns an error if so many columns, of features or of terms, would take more memory than there is in
+// the smallest of models. That they are in a file, where one number says so, is no sign that they are meant.
+func checkWidth(width int, what, instead string) error {
+	if err := memory.Check(0, memory.Column*float64(width), fmt.Sprintf("a model of %d %s", width, what), instead); err != nil {
+		return fmt.Errorf("%w: %w", err, pgsvi.ErrMemory)
+	}
+	return nil
+}
