@@ -49,6 +49,7 @@ type ctmStepper struct {
 	slotOf  map[int]int // document → slot
 	values  []float64
 	chol    []float64
+	print   fingerprint
 }
 
 // ctmSlot is what a step learns from one document of its batch.
@@ -445,6 +446,52 @@ func (s *ctmStepper) clone() *ctmStepper {
 	c.topics.stat, c.topics.sum, c.topics.inv = slices.Clone(s.topics.stat), slices.Clone(s.topics.sum), slices.Clone(s.topics.inv)
 	c.sums = ctmSums{s.sums.count, slices.Clone(s.sums.m), slices.Clone(s.sums.v)}
 	return c
+}
+
+// MarshalBinary implements Snapshotter. The bytes are not for long storage: see Result.Save.
+func (s *ctmStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.snapshot) }
+
+// UnmarshalBinary implements Snapshotter. The error wraps ErrFile if b is not the state of a Stepper
+// of the same CTM; s is then of no use.
+func (s *ctmStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.snapshot) }
+
+// constant reports that Evaluate changes nothing.
+func (s *ctmStepper) constant() bool { return true }
+
+// snapshot writes or reads all that later steps depend on.
+func (s *ctmStepper) snapshot(c *save.State) {
+	k, t := s.m.k, &s.topics
+	s.print.state(c, s.m.digest)
+	c.Int(&s.steps)
+	c.Floats(k, &s.prior.mu, &s.sums.m, &t.sum)
+	c.Floats(k*k, &s.prior.cov, &s.prior.prec, &s.sums.v)
+	c.Float(&s.prior.logDet, &s.sums.count, &t.scale)
+	c.Floats(len(t.stat), &t.stat)
+	stride := ctmState(k, s.m.opt.diagonal())
+	for n := range s.visited {
+		c.Bool(&s.visited[n])
+		c.Check(!s.visited[n] || s.state != nil, "document %d of those that are forgotten is kept", n)
+		if s.visited[n] && c.Err() == nil {
+			q := s.state[n*stride : (n+1)*stride]
+			c.Floats(stride, &q)
+		}
+	}
+	if c.Reading() {
+		t.normalise()
+	}
+}
+
+// digest shows d the documents and the options.
+func (m *CTM) digest(d *save.Digest) {
+	o := m.opt
+	o.Topics = nil // where a run starts is not what it is of
+	d.Text(fmt.Sprintf("%+v", o))
+	d.Int(m.k, m.terms, len(m.docs))
+	for _, doc := range m.docs {
+		d.Int(len(doc.Words))
+		d.Int(doc.Words...)
+		d.Float(doc.Counts...)
+	}
 }
 
 // savedCTMStepper is a ctmStepper of a CTMStream between two steps.

@@ -1,11 +1,13 @@
 package pgsvi
 
 import (
+	"encoding"
 	"fmt"
 	"math"
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // Dist is a member q(z|λ) of a parametric family of distributions over z ∈ R^d.
@@ -286,6 +288,50 @@ type normalForm interface {
 	// transform replaces a standard normal ε by a draw z; standardize stores V⁻¹(z − m) in dst.
 	transform(eps []float64)
 	standardize(dst, eps []float64)
+	// state writes or reads all of it but the coordinates.
+	state(c *save.State)
 }
 
 const log2Pi = 1.8378770664093454835606594728112352797227949472755668 // log 2π
+
+// statePart is a part of a run whose state can be written, or read back, to the bit.
+type statePart interface{ state(c *save.State) }
+
+// binaryPart is a statePart of another package.
+type binaryPart interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// partState writes or reads the state of part, which is to be a statePart or a binaryPart.
+func partState(c *save.State, part any) {
+	switch x := part.(type) {
+	case statePart:
+		x.state(c)
+	case binaryPart:
+		b, err := x.MarshalBinary()
+		c.Fail(err)
+		c.Bytes(&b)
+		if c.Reading() {
+			c.Fail(x.UnmarshalBinary(b))
+		}
+	default:
+		c.Fail(fmt.Errorf("a %T cannot be saved; give it MarshalBinary and UnmarshalBinary: %w", part, ErrParam))
+	}
+}
+
+// distState writes or reads q: every bit where it is a statePart or a binaryPart, and otherwise λ.
+func distState(c *save.State, q Dist) {
+	switch q.(type) {
+	case statePart, binaryPart:
+		partState(c, q)
+		return
+	}
+	lambda := q.Params(nil)
+	c.Floats(len(lambda), &lambda)
+	if c.Reading() {
+		c.Fail(q.SetParams(lambda))
+	}
+}
+
+func (p *Point) state(c *save.State) { c.Floats(len(p.z), &p.z) }

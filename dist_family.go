@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -455,4 +456,12 @@ func (q *Exp) setState(p Dist) bool {
 	q.a = o.a
 	q.factored.Store(false)
 	return true
+}
+
+func (q *Exp) state(c *save.State) {
+	c.Floats(len(q.eta), &q.eta, &q.mu)
+	c.Float(&q.a)
+	if c.Reading() {
+		q.factored.Store(false)
+	}
 }

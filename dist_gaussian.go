@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -415,3 +416,5 @@ func klProxMoments(q normalForm, g []float64, prior ExpFamily, n0 normalForm, be
 	floats.AddScaled(p, 2*(1-r), gv)
 	return true, q.setPrecision(m, p)
 }
+
+func (g *Gaussian) state(c *save.State) { g.normalForm.state(c) }

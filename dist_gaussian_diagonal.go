@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // diagonalGaussian is N(m, diag(v)).
@@ -283,3 +284,5 @@ func (q *diagonalGaussian) standardize(dst, eps []float64) {
 		dst[i] = eps[i] / math.Sqrt(v)
 	}
 }
+
+func (q *diagonalGaussian) state(c *save.State) { c.Floats(len(q.m), &q.m, &q.v) }

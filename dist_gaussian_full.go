@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 )
@@ -577,4 +578,19 @@ func (g *fullGaussian) SetChart(x []float64) error { return g.setParamsIn(LogCho
 
 func (g *fullGaussian) ChartGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, g.coords, LogCholesky)
+}
+
+func (g *fullGaussian) state(c *save.State) {
+	d := g.d
+	filled := g.filled.Load()
+	c.Bool(&filled)
+	c.Floats(d, &g.m)
+	c.Lower(d, g.l)
+	c.Float(&g.logV)
+	if filled { // by other ways than L
+		c.Floats(d*d, &g.v, &g.p)
+	}
+	if c.Reading() {
+		g.filled.Store(filled)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -78,7 +79,8 @@ type Adaptive interface {
 	Start(n int) Metric
 }
 
-// Metric is the state of an Adaptive divergence in a run.
+// Metric is the state of an Adaptive divergence in a run. One of another package makes a run that can be saved
+// if it is an encoding.BinaryMarshaler and encoding.BinaryUnmarshaler, too.
 type Metric interface {
 	// Next is called once a step with g = ∇̂f(λ_k) and the step size β_k, which
 	// is 1 where the Stepper chooses it. It stores the diagonal s_k, which must be
@@ -247,4 +249,13 @@ func checkAdaptive(name string, eps float64, decays ...float64) error {
 		return fmt.Errorf("pgsvi: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0: %w", name, decays, eps, ErrParam)
 	}
 	return nil
+}
+
+func (r *rootMeanSquare) state(c *save.State) { c.Floats(len(r.square), &r.square) }
+
+func (a *adadelta) state(c *save.State) { c.Floats(len(a.square), &a.square, &a.step) }
+
+func (a *adam) state(c *save.State) {
+	c.Float(&a.powMean, &a.powSquare)
+	c.Floats(len(a.mean), &a.mean, &a.square)
 }

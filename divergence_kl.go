@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"fmt"
 
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -154,4 +155,9 @@ func (h klTo) valueGrad(dst []float64, q Dist) float64 {
 	}
 	h.Grad(dst, q)
 	return h.Value(q)
+}
+
+func (p klTo) digest(d *save.Digest) {
+	d.Text(fmt.Sprintf("%T", p.prior))
+	d.Float(p.prior.Params(nil)...)
 }

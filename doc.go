@@ -78,7 +78,8 @@
 // Files. A posterior and a Stream have Save, and LoadX reads what Save of an X has
 // written, to the same bits. A file that is not one, is damaged, or is of a newer
 // release is an error that wraps ErrFile. See Register for kernels and likelihoods of
-// your own.
+// your own. A run that is under way is saved by Result.Save, or as it goes by
+// Solver.Checkpoint, and goes on from Solver.LoadResult to the bits that it would have had.
 //
 // Scale. N belongs to the data: gradients of mini-batches are scaled by
 // N/len(batch) inside, and there is no scale argument.

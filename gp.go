@@ -192,7 +192,7 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 	if err != nil {
 		return nil, err
 	}
-	s.alg = alg
+	s.alg, s.model = alg, g
 	if !isKL(d) {
 		if s.curve, err = newCurve(alg, d); err != nil {
 			return nil, err
@@ -505,4 +505,14 @@ func denseOf(st State, t *siteTerms) (*denseAlgebra, bool) {
 	}
 	d, ok := s.alg.(*denseAlgebra)
 	return d, ok
+}
+
+func (g *GP) digest(d *save.Digest) {
+	n, cols := g.x.Dims()
+	d.Int(n, cols)
+	d.Float(g.opt.Jitter)
+	for i := range n {
+		d.Float(g.x.RawRowView(i)...)
+	}
+	digestValue(d, g.kernel)
 }

@@ -156,7 +156,7 @@ func stepperOver(t testing.TB, g *GLM, alg algebra) *siteStepper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.alg = alg
+	s.alg, s.model = alg, &g.linearModel
 	return s
 }
 

@@ -51,7 +51,8 @@ type Stepper interface {
 }
 
 // Snapshotter is a Stepper whose whole state can be written and put back, to the
-// bit, into a new Stepper of the same model.
+// bit, into a new Stepper of the same model or into one that has gone on. All Steppers of this package
+// are. See Result.Save.
 type Snapshotter interface {
 	Stepper
 	encoding.BinaryMarshaler
@@ -171,13 +172,18 @@ type Result struct {
 	Stepper   Stepper     // the state reached
 
 	begun   bool
-	env     *Env      // of the steps
+	src     rand.Source
+	env     *Env      // of the steps, whose generator is src
 	eval    *Env      // of the evaluations
 	evalPCG *rand.PCG // its source, seeded anew for each
 	seeds   [4]uint64 // two of the Sampler and two of the evaluations
 	batches int       // drawn so far
 	visited int       // terms visited so far
 	forced  bool      // the last evaluation was not due but made because the run ended
+	before  []byte    // the Stepper before an evaluation that was not due, if that may have changed it
+	owed    bool      // the evaluation of the last step was canceled,
+	due     bool      // which was due
+	mark    []byte    // scratch of rewind
 }
 
 // Sampler draws mini-batches.

@@ -143,3 +143,59 @@ func (e *fileError) Error() string {
 }
 
 func (e *fileError) Unwrap() []error { return []error{e.err, ErrFile} }
+
+// unmarshalState is save.Unmarshal with an error that wraps ErrFile.
+func unmarshalState(b []byte, state func(*save.State)) error {
+	if err := save.Unmarshal(b, state); err != nil {
+		return fmt.Errorf("pgsvi: state of a run: %w: %w", bare{err}, ErrFile)
+	}
+	return nil
+}
+
+// digester is a model, or a part of one, that can say what it is made of.
+type digester interface{ digest(d *save.Digest) }
+
+// fingerprint is the digest of a model, of data and options alike, once it has been computed.
+type fingerprint struct {
+	sum   uint64
+	known bool
+}
+
+// state writes the digest that digest makes, or makes another one a fault.
+func (f *fingerprint) state(c *save.State, digest func(*save.Digest)) {
+	if !f.known {
+		var d save.Digest
+		digest(&d)
+		f.sum, f.known = d.Sum(), true
+	}
+	sum := f.sum
+	c.Uint64(&sum)
+	c.Check(sum == f.sum, "it is of another model: other data, options or divergence")
+}
+
+// digestValue shows d a Kernel or Likelihood: as it is saved, or by type and parameters.
+func digestValue(d *save.Digest, v any) {
+	s, err := savedTypes.Marshal(v)
+	if err != nil {
+		d.Text(fmt.Sprintf("%T %v", v, paramsOf(v)))
+		return
+	}
+	digestSaved(d, s)
+}
+
+func digestSaved(d *save.Digest, s save.Value) {
+	d.Text(s.Type)
+	d.Text(string(s.Value))
+	d.Int(len(s.Parts))
+	for _, p := range s.Parts {
+		digestSaved(d, p)
+	}
+}
+
+// digestPart shows d a part of an Objective, by its type alone if it is not a digester.
+func digestPart(d *save.Digest, v any) {
+	d.Text(fmt.Sprintf("%T", v))
+	if x, ok := v.(digester); ok {
+		x.digest(d)
+	}
+}

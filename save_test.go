@@ -234,7 +234,13 @@ func savedFiles(t testing.TB) []savedFile {
 	if err := errors.Join(rows.AddAll(ctx, Rows(x, y)), docs.AddAll(ctx, documents(smallCorpus()))); err != nil {
 		t.Fatal(err)
 	}
+	loadRun := func(r io.Reader) (*Result, error) { return new(Solver).LoadResult(ctx, r, glm) }
+	started, err := new(Solver).Run(ctx, glm)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []savedFile{
+		savedFileOf(t, runFile, started, loadRun),
 		savedFileOf(t, gpFile, post, LoadGPPosterior),
 		savedFileOf(t, sparseGPFile, sparsePost, LoadSparseGPPosterior),
 		savedFileOf(t, glmFile, glmPost, LoadGLMPosterior),

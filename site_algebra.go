@@ -5,6 +5,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -55,6 +56,11 @@ type algebra interface {
 	moved() float64
 	// evaluate says how good q is.
 	evaluate() (Evaluation, error)
+
+	// state writes or reads all that later steps depend on.
+	state(c *save.State)
+	// constant reports whether evaluate would change nothing of that.
+	constant() bool
 }
 
 // paperMove is a step with a given β: with r = 1/(1+β) and the estimates scaled by N/M.
@@ -358,4 +364,38 @@ type linearModel struct {
 	x     *design
 	prior weightPrior
 	names []string // of the weights
+}
+
+func (l *linearModel) digest(d *save.Digest) {
+	d.Int(l.x.rows, l.x.cols)
+	for i := range l.x.rows {
+		ind, val := l.x.row(i)
+		d.Int(len(ind))
+		for _, j := range ind {
+			d.Int(int(j))
+		}
+		d.Float(val...)
+	}
+	d.Floats(l.prior.mean)
+	d.Floats(l.prior.prec)
+	if w := l.prior.full; w != nil {
+		for i := range len(w.mean) {
+			d.Float(w.p[i*len(w.mean) : i*len(w.mean)+i+1]...)
+		}
+	}
+}
+
+func (p *siteProblem) state(c *save.State, started bool) {
+	c.Float(&p.t)
+	p.mix.state(c, 2*p.n)
+	if started {
+		p.cur.state(c, p.n)
+		c.Floats(p.n, &p.cur.c)
+		c.Float(&p.cur.value, &p.cur.logDet)
+	}
+}
+
+func (a *siteMix) state(c *save.State, n int) {
+	c.Bool(&a.log)
+	a.Anderson.State(c, n)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -652,4 +653,16 @@ func checkDiagonal(v []float64, d int, name string) error {
 		}
 	}
 	return nil
+}
+
+// state is that of a Gaussian of d weights.
+func (s *weightState) state(c *save.State, d int) {
+	if c.Reading() {
+		s.resize(d)
+		s.hasInv = false
+	}
+	c.Lower(d, s.p)
+	c.Lower(d, s.l)
+	c.Floats(d, &s.mean)
+	c.Float(&s.logDet)
 }

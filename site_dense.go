@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -189,6 +190,15 @@ func siteDistance(p, q *siteState) float64 {
 	return math.Sqrt(s)
 }
 
+// prepare begins the problem of all terms, about the prior.
+func (s *denseAlgebra) prepare() {
+	if s.base.m == nil {
+		s.base = s.prior()
+	}
+	s.mover.n, s.mover.cov = s.n, s.k
+	s.batch.prepare(s.terms, nil, &s.mover, &s.base)
+}
+
 // ascend implements algebra.
 func (s *denseAlgebra) ascend() error {
 	if err := s.refresh(false); err != nil {
@@ -196,11 +206,8 @@ func (s *denseAlgebra) ascend() error {
 	}
 	p := &s.batch
 	if !s.batched {
-		if s.base.m == nil {
-			s.base = s.prior()
-		}
-		s.mover.n, s.mover.cov = s.n, s.k
-		if err := p.init(s.terms, nil, &s.mover, &s.base); err != nil {
+		s.prepare()
+		if err := p.start(); err != nil {
 			return err
 		}
 		started := false
@@ -223,7 +230,7 @@ func (s *denseAlgebra) ascend() error {
 	s.distance = siteDistance(&p.cur.siteState, &s.cur)
 	s.cur.copyFrom(&p.cur.siteState)
 	s.logDet = p.cur.logDet
-	s.fresh, s.dense, s.unresolved = true, false, false
+	s.fresh, s.dense, s.unresolved, s.pg.current = true, false, false, false
 	return nil
 }
 
@@ -366,7 +373,7 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 	}
 	s.distance = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
-	s.logDet, s.unresolved = logDet, false
+	s.logDet, s.unresolved, s.pg.current = logDet, false, false
 	t.exp.SubCov(s.cov)
 	if strong {
 		t.fac.Covariance(t.v, &t.inner)
@@ -642,3 +649,24 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	s.lin.prior.solve(mean, h)
 	return mean, cov, nil
 }
+
+func (s *denseAlgebra) state(c *save.State) {
+	s.cur.state(c, s.n)
+	c.Float(&s.logDet)
+	c.Bool(&s.dense, &s.fresh, &s.unresolved, &s.batched, &s.pg.current)
+	c.Floats(s.n, &s.rounding)
+	if s.dense {
+		c.Lower(s.n, s.cov)
+	}
+	if c.Reading() && s.pg.current {
+		c.Check(s.pg.fac.Factor(s.k, s.n, s.cur.gamma), "its sites do not leave a positive definite covariance")
+	}
+	if s.batched {
+		if c.Reading() {
+			s.prepare()
+		}
+		s.batch.state(c, true)
+	}
+}
+
+func (s *denseAlgebra) constant() bool { return s.fresh && s.dense }

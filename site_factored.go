@@ -3,8 +3,10 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -293,18 +295,7 @@ func (s *factoredAlgebra) direct() {
 		s.history.reset()
 	}
 
-	// The metric is positive definite.
-	concave := true
-	for _, w := range c.tg {
-		concave = concave && w >= 0
-	}
-	if !concave {
-		s.convex = dense.Resize(s.convex, s.n)
-		for i, w := range c.tg {
-			s.convex[i] = math.Max(0, w)
-		}
-		a.set(s.convex)
-	}
+	s.convexify()
 	// What is far below the rounding of the ELBO need not be sought.
 	tol := 1e-5 * math.Max(1e-10, 1e-13*math.Abs(c.elbo))
 	if math.IsInf(c.elbo, 0) {
@@ -321,6 +312,18 @@ func (s *factoredAlgebra) direct() {
 		s.fam.begin(s.delta[d:], a)
 	}
 	s.aimed = true
+}
+
+// convexify makes s.hess, that of the current state, the metric, which is positive definite.
+func (s *factoredAlgebra) convexify() {
+	if slices.Min(s.cur.tg) >= 0 {
+		return
+	}
+	s.convex = dense.Resize(s.convex, s.n)
+	for i, w := range s.cur.tg {
+		s.convex[i] = math.Max(0, w)
+	}
+	s.hess.set(s.convex)
 }
 
 // lowRankGoal is the gap at which a low-rank V is good enough: its last digits take many passes,
@@ -543,3 +546,24 @@ func (f *diagFamily) cov() weightCov {
 	}
 	return v
 }
+
+func (s *factoredAlgebra) state(c *save.State) {
+	d, k := s.lin.x.cols, len(s.grad)
+	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free)
+	c.Float(&s.promise, &s.beyond, &s.t, &s.cur.elbo, &s.cur.err)
+	c.Floats(d, &s.cur.mean)
+	c.Floats(s.n, &s.cur.m, &s.cur.v, &s.cur.e, &s.cur.tg, &s.cur.d1)
+	s.fam.state(c)
+	s.history.state(c, k)
+	if s.aimed {
+		c.Floats(k, &s.grad, &s.delta)
+		if c.Reading() {
+			s.hess.set(s.cur.tg)
+			s.convexify()
+		}
+	}
+}
+
+func (s *factoredAlgebra) constant() bool { return s.fresh && (s.free || s.aimed) }
+
+func (f *diagFamily) state(c *save.State) { c.Floats(len(f.try), &f.cur) }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -310,6 +311,8 @@ type covFamily interface {
 	precondition(dst, r []float64, a *weightHessian)
 	// cov returns the current V, new.
 	cov() weightCov
+	// state writes or reads the current V.
+	state(c *save.State)
 }
 
 // weightHessian is A = Λ0 + Xᵀ diag(w) X, known by its products.
@@ -485,5 +488,34 @@ func (h *secants) unfold(dst, g []float64) {
 func (h *secants) fold(dst []float64) {
 	for _, p := range h.pairs {
 		floats.AddScaled(dst, p.alp-floats.Dot(p.y, dst)/p.sy, p.s)
+	}
+}
+
+func (h *secants) state(c *save.State, n int) {
+	size := len(h.pairs)
+	c.Int(&size)
+	c.Bool(&h.open)
+	c.Check(size <= secantDepth, "%d secants, of at most %d", size, secantDepth)
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		h.pairs = nil
+		for range size {
+			h.pairs = append(h.pairs, &secant{})
+		}
+	}
+	for _, p := range h.pairs {
+		c.Floats(n, &p.s, &p.y)
+		c.Float(&p.sy)
+	}
+}
+
+func (f *lowRankFamily) state(c *save.State) {
+	n, k := len(f.cur.d), f.cur.rank
+	c.Floats(n, &f.cur.d, &f.e)
+	c.Floats(n*k, &f.cur.u)
+	if c.Reading() {
+		c.Check(f.cur.factor(), "its covariance overflows")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
@@ -40,6 +41,9 @@ type siteStepper struct {
 	curve   *curveProx // nil for KL
 	x       siteEstimates
 	checker allTerms
+
+	model digester // what the terms are not
+	print fingerprint
 }
 
 // newSiteStepper returns a Stepper of t whose algebra is yet to be set. Estimator and update are
@@ -272,7 +276,7 @@ func (c *curveProx) step(beta float64) (float64, error) {
 			s.distance = siteDistance(&c.try, &s.cur)
 			s.cur, c.try = c.try, s.cur
 			s.logDet = c.logDet
-			s.fresh, s.dense, s.batched, s.unresolved = true, false, false, false
+			s.fresh, s.dense, s.batched, s.unresolved, s.pg.current = true, false, false, false, false
 			c.beta = math.Min(2*beta, mostBeta)
 			return beta, nil
 		}
@@ -349,6 +353,7 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 	if err != nil {
 		return nil, err
 	}
+	s.model = l
 	switch {
 	case o.covariance == LowRankCovariance:
 		s.alg = newFactoredAlgebra(l, max(1, o.rank))
@@ -427,4 +432,40 @@ func (l *linearModel) weightsAt(st State) (mean []float64, cov weightCov, err er
 		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), len(l.names), ErrParam)
 	}
 	return mean, cov, err
+}
+
+// MarshalBinary implements Snapshotter. The bytes are not for long storage: see Result.Save.
+func (s *siteStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
+
+// UnmarshalBinary implements Snapshotter. The error wraps ErrFile if b is not the state of a
+// Stepper of the same model; s is then of no use.
+func (s *siteStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
+
+// constant reports whether Evaluate would change nothing which later steps depend on.
+func (s *siteStepper) constant() bool { return s.alg.constant() }
+
+func (s *siteStepper) state(c *save.State) {
+	s.print.state(c, func(d *save.Digest) {
+		d.Text(fmt.Sprintf("%T %T %+v %d %t", s.alg, s.est, s.est, s.update, s.curve != nil))
+		s.terms.digest(d)
+		s.model.digest(d)
+		if s.curve != nil {
+			d.Text(fmt.Sprintf("%T", s.curve.d))
+		}
+	})
+	s.alg.state(c)
+	if s.curve != nil {
+		c.Float(&s.curve.beta)
+		c.Check(s.curve.beta > 0, "a step size is %v", s.curve.beta)
+	}
+}
+
+// digest shows d the terms and the estimator.
+func (f *siteSmooth) digest(d *save.Digest) {
+	d.Text(fmt.Sprintf("%T %+v", f.est, f.est))
+	f.terms.digest(d)
+	d.Int(len(f.x))
+	for _, x := range f.x {
+		d.Float(x...)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -352,4 +353,17 @@ func (f *siteSmooth) Value(_ context.Context, _ *Env, q Dist) (value, bound floa
 		bound += e.Err
 	}
 	return value, bound, nil
+}
+
+func (t *siteTerms) digest(d *save.Digest) {
+	digestValue(d, t.lik)
+	for _, x := range [][]float64{t.y, t.offset, t.weight, t.extra} {
+		d.Floats(x)
+	}
+}
+
+// state is that of n terms with their expectations.
+func (s *siteState) state(c *save.State, n int) {
+	c.Floats(n, &s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1)
+	c.Float(&s.err)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -540,3 +541,26 @@ func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
 	}
 	return floats.Sum(c.e) - 0.5*kl, c.err, nil
 }
+
+func (s *weightAlgebra) state(c *save.State) {
+	d := s.lin.x.cols
+	s.run.state(c, d)
+	c.Floats(s.n, &s.gamma, &s.a, &s.eta)
+	begun := s.mover.x != nil
+	c.Bool(&s.ahead, &s.free, &s.started, &begun, &s.blocks.pace.measured)
+	c.Check(begun || !s.started, "a problem that has not begun has a state")
+	c.Int(&s.blocks.pace.age)
+	c.Float(&s.blocks.pace.after.mean, &s.blocks.pace.after.precision)
+	if !begun || c.Err() != nil {
+		s.mover.x = nil
+		return
+	}
+	s.begin()
+	s.batch.state(c, s.started)
+	if s.started {
+		s.mover.cur.state(c, d)
+		s.mover.moved = true
+	}
+}
+
+func (s *weightAlgebra) constant() bool { return s.free || !s.ahead }

@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/exp/stats"
+
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // Solver runs the proximal-gradient iteration on a Model. It owns the loop:
@@ -47,6 +50,8 @@ type Solver struct {
 	Converger Converger
 	// Recorder is shown every iteration. Nil records nothing beyond Result.Trace.
 	Recorder Recorder
+	// Checkpoint saves the run as it goes. The zero value does not.
+	Checkpoint Checkpoint
 	// Src is the source of all randomness of a run. Nil means a fixed seed, so
 	// that two runs agree to the last bit.
 	Src rand.Source
@@ -128,17 +133,31 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		return res, fmt.Errorf("pgsvi: a Result without a Stepper cannot be resumed: %w", ErrParam)
 	}
 	res.begin(s.Src)
+	if s.Checkpoint.Path != "" {
+		if _, err := res.savable(); err != nil {
+			return res, err
+		}
+	}
 	conv := s.Converger
 	if conv == nil {
 		conv = DefaultConverger()
 	}
 	conv.Init()
-	res.forget()
-	for _, it := range res.Trace {
-		conv.Converged(it)
+	if err := res.forget(); err != nil {
+		return res, err
 	}
 	res.Status = NotTerminated
-	var err error
+	for _, it := range res.Trace {
+		if status := conv.Converged(it); it.K == res.K {
+			res.Status = status
+		}
+	}
+	if res.Status != NotTerminated {
+		return res, nil
+	}
+	file := checkpointWriter{Checkpoint: s.Checkpoint}
+	file.start(res)
+	var err, unsaved error
 	for it, e := range s.Steps(ctx, res) {
 		if err = e; err != nil {
 			res.Status = Failed
@@ -148,6 +167,10 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 			s.Recorder.Record(it)
 		}
 		if res.Status = conv.Converged(it); res.Status != NotTerminated {
+			break
+		}
+		if unsaved = file.due(res); unsaved != nil {
+			res.Status, err = Failed, unsaved
 			break
 		}
 	}
@@ -166,8 +189,17 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	}
 	if math.IsNaN(res.ELBO) {
 		// The last step was not evaluated, or there was none.
-		res.forced = true
-		if e := res.evaluate(context.WithoutCancel(ctx)); e != nil && err == nil {
+		last, stop := context.WithoutCancel(ctx), func() {}
+		if res.Status == Canceled {
+			last, stop = context.WithTimeout(last, canceledEvaluation)
+		}
+		e := res.force(last)
+		if stop(); e != nil && err == nil {
+			res.Status, err = Failed, e
+		}
+	}
+	if unsaved == nil {
+		if e := file.write(res); e != nil && err == nil {
 			res.Status, err = Failed, e
 		}
 	}
@@ -178,6 +210,69 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	return res, err
 }
 
+// LoadResult reads what Result.Save, or a Checkpoint, has written of a run on m, for Resume to go
+// on with under the options of s. All of r must be that file. The model must be made of
+// the same data with the same options, and Divergence be that of the run; Src, where it is
+// not nil, of the same type, and it is left where the run was.
+//
+// The error is that of m, or wraps ErrFile if r has no such file, or one that is
+// damaged, of a newer release or of another model, and ErrParam if an option is
+// invalid or the Stepper or source cannot be put back. A failure of r is wrapped as it is.
+func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("pgsvi: nil Model: %w", ErrParam)
+	}
+	body, err := runFile.Read(r)
+	var damage save.Fault
+	switch {
+	case errors.As(err, &damage):
+		return nil, &fileError{runFile, err}
+	case err != nil:
+		return nil, fmt.Errorf("pgsvi: reading a saved %s: %w", runFile.Name, err)
+	}
+	saved := savedRun{Result: &Result{}}
+	if err := save.Unmarshal(body, saved.state); err != nil {
+		return nil, &fileError{runFile, err}
+	}
+	res := saved.Result
+	st, err := m.NewStepper(ctx, NewEnv(nil, s.Workers), s.Divergence)
+	if err != nil {
+		return nil, err
+	}
+	snap, ok := st.(Snapshotter)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, for that is no Snapshotter: %w", st, ErrParam)
+	}
+	if err := snap.UnmarshalBinary(saved.stepper); errors.Is(err, ErrFile) {
+		return nil, err
+	} else if err != nil {
+		return nil, &fileError{runFile, err}
+	}
+	res.Stepper = st
+	if !res.begun {
+		return res, nil
+	}
+	src := s.Src
+	if src == nil {
+		src = rand.NewPCG(0, 0)
+	}
+	u, ok := src.(encoding.BinaryUnmarshaler)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, which has no UnmarshalBinary: %w", src, ErrParam)
+	}
+	if err := u.UnmarshalBinary(saved.src); err != nil {
+		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, and that of the saved run was another: %w: %w", src, err, ErrParam)
+	}
+	res.use(src)
+	return res, nil
+}
+
+// canceledEvaluation is the time that the last evaluation of a run may take after ctx is done.
+const canceledEvaluation = 50 * time.Millisecond
+
 // begin gives a run that has not begun its randomness: the Sampler and the evaluations have
 // seeds of their own, so that neither changes what the steps draw.
 func (r *Result) begin(src rand.Source) {
@@ -187,13 +282,42 @@ func (r *Result) begin(src rand.Source) {
 	if src == nil {
 		src = rand.NewPCG(seed1, seed2)
 	}
-	r.begun, r.env = true, NewEnv(src, 1)
 	for i := range r.seeds {
 		r.seeds[i] = src.Uint64()
 	}
+	r.begun = true
+	r.use(src)
+	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()}, Evaluation: notEvaluated()}
+}
+
+// use makes src, and the seeds, the randomness of the run.
+func (r *Result) use(src rand.Source) {
+	r.src, r.env = src, NewEnv(src, 1)
 	r.evalPCG = rand.NewPCG(r.seeds[2], r.seeds[3])
 	r.eval = NewEnv(r.evalPCG, 1)
-	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()}, Evaluation: notEvaluated()}
+}
+
+// rewinder is a source of randomness that can be put back to where it was.
+type rewinder interface {
+	encoding.BinaryAppender
+	encoding.BinaryUnmarshaler
+}
+
+// marked keeps where the source of randomness is, before a step that may be canceled.
+func (r *Result) marked() {
+	r.mark = r.mark[:0]
+	if src, ok := r.src.(rewinder); ok {
+		if b, err := src.AppendBinary(r.mark); err == nil {
+			r.mark = b
+		}
+	}
+}
+
+// rewind puts the source back to there.
+func (r *Result) rewind() {
+	if src, ok := r.src.(rewinder); ok && len(r.mark) > 0 {
+		src.UnmarshalBinary(r.mark)
+	}
 }
 
 // lend returns the Env of the steps, with so many workers.
@@ -203,12 +327,12 @@ func (r *Result) lend(workers int) *Env {
 	return r.env
 }
 
-// forget takes an evaluation that was made only because the run ended out of its history.
-func (r *Result) forget() {
-	if r.forced {
-		r.Trace, r.forced = r.Trace[:len(r.Trace)-1], false
-		r.Evaluation = notEvaluated()
-	}
+// force evaluates the state only because the run ends.
+func (r *Result) force(ctx context.Context) error {
+	r.remember()
+	err := r.evaluate(ctx)
+	r.forced = err == nil
+	return err
 }
 
 // evaluate evaluates the state. Every evaluation of a run has the same draws, so that
@@ -217,7 +341,6 @@ func (r *Result) evaluate(ctx context.Context) error {
 	r.evalPCG.Seed(r.seeds[2], r.seeds[3])
 	ev, err := r.Stepper.Evaluate(ctx, r.eval)
 	if err != nil {
-		r.forced = false
 		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, bare{err})
 	}
 	orNaN(&ev.ELBOErr, &ev.Gap, &ev.GapBound)
@@ -297,7 +420,10 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			return
 		}
 		res.begin(s.Src)
-		res.forget()
+		if err := res.forget(); err != nil {
+			yield(res.Iteration, err)
+			return
+		}
 		plan := s.options(st)
 		schedule := s.StepSize
 		if schedule == nil {
@@ -306,11 +432,28 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		atEnd := func() bool {
 			return res.Passes >= plan.MaxPasses-passSlack || s.MaxIter > 0 && res.K >= s.MaxIter
 		}
-		if atEnd() {
-			return
-		}
 		env := res.lend(s.Workers)
 		start := time.Now().Add(-res.Elapsed)
+		// shown evaluates the last step where it is time to, and yields it.
+		shown := func(due bool) (more bool) {
+			last := atEnd()
+			var err error
+			switch {
+			case due:
+				err = res.evaluate(ctx)
+			case last:
+				err = res.force(ctx)
+			}
+			res.owed, res.due = err != nil && ctx.Err() != nil, due
+			if res.owed {
+				return false
+			}
+			res.Elapsed = time.Since(start)
+			return yield(res.Iteration, err) && err == nil && !last
+		}
+		if res.owed && !shown(res.due) || atEnd() {
+			return
+		}
 		drawn := 0
 		for batch := range plan.Sampler.Batches(n, plan.Batch, rand.New(rand.NewPCG(res.seeds[0], res.seeds[1]))) {
 			if drawn++; drawn <= res.batches {
@@ -328,9 +471,14 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 				yield(res.Iteration, fmt.Errorf("pgsvi: step size %v at iteration %d must be positive: %w", beta, res.K, ErrParam))
 				return
 			}
+			if ctx.Done() != nil {
+				res.marked()
+			}
 			step, err := st.Step(ctx, env, batch, beta)
 			if err != nil {
-				if ctx.Err() == nil {
+				if ctx.Err() != nil {
+					res.rewind()
+				} else {
 					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, bare{err}))
 				}
 				return
@@ -342,14 +490,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			res.K++
 			res.Passes = float64(res.visited) / float64(n)
 			res.Step, res.Evaluation, res.State = step, notEvaluated(), st
-			last := atEnd()
-			due := plan.EvalEvery == 0 && res.visited/n > before || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0
-			if due || last {
-				res.forced = !due
-				err = res.evaluate(ctx)
-			}
-			res.Elapsed = time.Since(start)
-			if !yield(res.Iteration, err) || err != nil || last {
+			if !shown(plan.EvalEvery == 0 && res.visited/n > before || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0) {
 				return
 			}
 		}
@@ -375,7 +516,7 @@ func (s *Solver) validate() error {
 	if s.Workers < 0 {
 		bad("Solver.Workers is %d; it must not be negative", s.Workers)
 	}
-	errs = append(errs, validateOption(s.StepSize, s.Sampler, s.Converger))
+	errs = append(errs, validateOption(s.StepSize, s.Sampler, s.Converger, s.Checkpoint))
 	return errors.Join(errs...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -297,4 +298,22 @@ func (b *siteBatch) GradLogProb(dst, z []float64) bool {
 		floats.AddScaled(dst, b.scale*d1, b.X[n])
 	}
 	return true
+}
+
+func (f *expectedTerms) digest(d *save.Digest) {
+	digestPart(d, f.ll)
+	d.Text(fmt.Sprintf("%T", f.est))
+}
+
+func (l linearized) digest(d *save.Digest) {
+	digestPart(d, l.f)
+	digestPart(d, l.h)
+}
+
+func (s Sites) digest(d *save.Digest) {
+	digestValue(d, s.Lik)
+	for i, x := range s.X {
+		d.Float(s.Y[i])
+		d.Float(x...)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -126,6 +127,8 @@ type objectiveStepper struct {
 	gap      float64
 	gradMap  float64
 	checker  allTerms
+
+	print fingerprint
 
 	lastEta, lastMu []float64 // the last step, while k is 0
 	agree           float64   // running mean of the cosine between successive steps
@@ -506,17 +509,78 @@ func (b *batchMeans) add(mean []float64) {
 	clear(b.sum)
 	b.passes = 0
 	b.means = append(b.means, block)
-	if len(b.means) < 16 {
+	if len(b.means) < mostMeans {
 		return
 	}
-	for i := range 8 {
+	for i := range mostMeans / 2 {
 		m := b.means[2*i]
 		floats.Add(m, b.means[2*i+1])
 		floats.Scale(0.5, m)
 		b.means[i] = m
 	}
-	b.means, b.span = b.means[:8], 2*b.span
+	b.means, b.span = b.means[:mostMeans/2], 2*b.span
 }
+
+// mostMeans is the number of blocks at which two become one.
+const mostMeans = 16
 
 // averagePower is the power of k with which the weights of the average grow.
 const averagePower = 3
+
+// MarshalBinary implements Snapshotter. The bytes are not for long storage: see Result.Save. The error wraps
+// ErrParam if the Metric of an Adaptive divergence is no encoding.BinaryMarshaler and
+// encoding.BinaryUnmarshaler.
+func (s *objectiveStepper) MarshalBinary() ([]byte, error) {
+	b, err := save.Marshal(s.state)
+	return b, prefixed(err)
+}
+
+// UnmarshalBinary implements Snapshotter. The error wraps ErrFile if b is not the state of a Stepper
+// of the same Objective, as far as can be seen: of functions of the caller's only the
+// types are known; s is then of no use.
+func (s *objectiveStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
+
+// constant reports that Evaluate changes nothing.
+func (s *objectiveStepper) constant() bool { return true }
+
+func (s *objectiveStepper) state(c *save.State) {
+	n := len(s.g)
+	s.print.state(c, func(d *save.Digest) {
+		d.Int(s.n, n)
+		d.Text(fmt.Sprintf("%T %T %T %T %t %t", s.q, s.o.H, s.d, s.metric, s.exact, s.closed))
+		digestPart(d, s.o.F)
+		d.Float(s.o.H.Value(s.o.Init))
+		d.Float(s.o.Init.Params(nil)...)
+	})
+	distState(c, s.q)
+	averages := s.avg != nil
+	if c.Bool(&averages); averages {
+		if s.avg == nil {
+			s.avg = s.q.Clone()
+		}
+		distState(c, s.avg)
+	} else {
+		s.avg = nil
+	}
+	c.Float(&s.beta, &s.averaged, &s.gap, &s.gradMap, &s.agree)
+	c.Int(&s.k, &s.terms, &s.usual)
+	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
+	s.blocks.state(c, n)
+	if s.metric != nil {
+		partState(c, s.metric)
+	}
+}
+
+func (b *batchMeans) state(c *save.State, n int) {
+	size := len(b.means)
+	c.Int(&size, &b.span, &b.passes)
+	c.Check(size < mostMeans, "%d means of blocks, of fewer than %d", size, mostMeans)
+	c.Floats(n, &b.sum)
+	c.Check(b.span == 0 || b.sum != nil, "blocks of passes without a sum")
+	if c.Reading() {
+		b.means = make([][]float64, size)
+	}
+	for i := range b.means {
+		c.Floats(n, &b.means[i])
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // Anderson mixes the last five iterates of a fixed-point map (Anderson, 1965; Walker and
@@ -117,4 +118,20 @@ func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [anderso
 		x[i] /= l[i][i]
 	}
 	return x, true
+}
+
+// State is that of a, for iterates of length n.
+func (a *Anderson) State(c *save.State, n int) {
+	k := len(a.x)
+	c.Int(&k)
+	c.Check(k <= andersonDepth+1, "%d iterates, of at most %d", k, andersonDepth+1)
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		a.x, a.r = make([][]float64, k), make([][]float64, k)
+	}
+	for i := range k {
+		c.Floats(n, &a.x[i], &a.r[i])
+	}
 }

@@ -7,7 +7,8 @@
 //	crc64 9a0c74e3b1d5f286
 //
 // The first line has the kind, its version, and the number of bytes of the body. The
-// library writes JSON there, in which numbers round-trip to the last bit.
+// library writes JSON there, in which numbers round-trip to the last bit, and for a run that
+// is under way the bytes of a State.
 package save
 
 import (

@@ -1,0 +1,192 @@
+package save
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// A State is written to bytes, or read back from them, by one function that names its parts
+// in order: each method writes what its argument points to or, reading, stores there what was
+// written. Numbers keep every bit. What is read is bounded by the bytes that there are,
+// and after a first fault nothing more is stored.
+type State struct {
+	b       []byte // written so far, or yet to be read
+	reading bool
+	err     error
+}
+
+// Marshal returns what f names. The error is that of Fail.
+func Marshal(f func(*State)) ([]byte, error) {
+	s := &State{}
+	f(s)
+	return s.b, s.err
+}
+
+// Append is Marshal that appends to b.
+func Append(b []byte, f func(*State)) ([]byte, error) {
+	s := &State{b: b}
+	f(s)
+	return s.b, s.err
+}
+
+// Unmarshal stores what Marshal has written in what f names. The error is a Fault, or that of Fail.
+func Unmarshal(b []byte, f func(*State)) error {
+	s := &State{b: b, reading: true}
+	f(s)
+	if s.err == nil && len(s.b) > 0 {
+		s.err = fault("%d bytes of the state are left over", len(s.b))
+	}
+	return s.err
+}
+
+// Reading reports whether parts are read, and no fault has been met.
+func (s *State) Reading() bool { return s.reading && s.err == nil }
+
+// Err returns the first fault.
+func (s *State) Err() error { return s.err }
+
+// Fail makes err the fault, unless it is nil or there is one already.
+func (s *State) Fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// Check is a fault, of which format and args say what is wrong, unless ok.
+func (s *State) Check(ok bool, format string, args ...any) {
+	if !ok && s.err == nil {
+		s.err = fault(format, args...)
+	}
+}
+
+// take returns the next n bytes, nil if there are fewer.
+func (s *State) take(n int) []byte {
+	if s.err != nil {
+		return nil
+	}
+	if n < 0 || n > len(s.b) {
+		s.err = fault("the state ends too early")
+		return nil
+	}
+	b := s.b[:n]
+	s.b = s.b[n:]
+	return b
+}
+
+func (s *State) word(x uint64) uint64 {
+	if !s.reading {
+		s.b = binary.LittleEndian.AppendUint64(s.b, x)
+		return x
+	}
+	if b := s.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return x
+}
+
+// Uint64 is for bits that are no number, such as seeds.
+func (s *State) Uint64(xs ...*uint64) {
+	for _, x := range xs {
+		*x = s.word(*x)
+	}
+}
+
+// Int is for numbers that are not negative.
+func (s *State) Int(xs ...*int) {
+	for _, x := range xs {
+		n := int(s.word(uint64(*x)))
+		s.Check(n >= 0, "a number of the state is negative")
+		if s.Reading() {
+			*x = n
+		}
+	}
+}
+
+// Bool is for flags.
+func (s *State) Bool(xs ...*bool) {
+	for _, x := range xs {
+		var n uint64
+		if *x {
+			n = 1
+		}
+		n = s.word(n)
+		s.Check(n <= 1, "a flag of the state is %d", n)
+		if s.Reading() {
+			*x = n == 1
+		}
+	}
+}
+
+// Float is for numbers of any kind, NaN among them.
+func (s *State) Float(xs ...*float64) {
+	for _, x := range xs {
+		*x = math.Float64frombits(s.word(math.Float64bits(*x)))
+	}
+}
+
+// Bytes is for any number of bytes.
+func (s *State) Bytes(x *[]byte) {
+	n := int(s.word(uint64(len(*x))))
+	if !s.reading {
+		s.b = append(s.b, *x...)
+		return
+	}
+	if b := s.take(n); b != nil {
+		*x = slices.Clone(b)
+	}
+}
+
+// Text is for names.
+func (s *State) Text(x *string) {
+	b := []byte(*x)
+	s.Bytes(&b)
+	if s.Reading() {
+		*x = string(b)
+	}
+}
+
+// Floats is for slices of n elements each. A nil one stays nil.
+func (s *State) Floats(n int, xs ...*[]float64) {
+	for _, x := range xs {
+		has := *x != nil
+		if s.Bool(&has); !has {
+			if s.Reading() {
+				*x = nil
+			}
+			continue
+		}
+		if s.reading {
+			if n > len(s.b)/8 {
+				s.take(len(s.b) + 1)
+				return
+			}
+			*x = slices.Grow((*x)[:0], n)[:n]
+		} else {
+			s.Check(len(*x) == n, "a part of the state has %d numbers, not %d", len(*x), n)
+		}
+		s.row(*x)
+	}
+}
+
+// Lower is for the lower triangle of an n×n matrix, row by row. Reading makes no room.
+func (s *State) Lower(n int, a []float64) {
+	for i := range n {
+		s.row(a[i*n : i*n+i+1])
+	}
+}
+
+func (s *State) row(x []float64) {
+	if !s.reading {
+		s.b = slices.Grow(s.b, 8*len(x))
+		for _, v := range x {
+			s.b = binary.LittleEndian.AppendUint64(s.b, math.Float64bits(v))
+		}
+		return
+	}
+	if b := s.take(8 * len(x)); b != nil {
+		for i := range x {
+			x[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+	}
+}

@@ -1,0 +1,590 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// run is a model and how it is run, to be interrupted.
+type run struct {
+	name   string
+	model  Model
+	solver Solver
+}
+
+// interruptedRuns returns one run of each way to step that there is.
+func interruptedRuns(t testing.TB) []run {
+	t.Helper()
+	rng := testRand(61)
+	const n, d = 36, 3
+	x := mat.NewDense(n, d, nil)
+	classes, counts, robust := make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()})
+		f := math.Sin(2*x.At(i, 0)) + x.At(i, 1)
+		classes[i] = plusMinus(f+0.3*rng.NormFloat64() > 0)
+		counts[i] = math.Round(math.Exp(f))
+		robust[i] = f
+		if i%5 == 0 {
+			robust[i] += 6
+		}
+	}
+	sparse := NewSparse(9)
+	for i := range n {
+		if err := sparse.Append([]int{i % 4, 4 + i%5}, []float64{x.At(i, 0), x.At(i, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gp := func(lik Likelihood, y []float64, o *GPOptions) *GP {
+		return must(NewGP(x, y, SquaredExp{Scale: 2}, lik, o))
+	}
+	glm := func(lik Likelihood, y []float64, o *GLMOptions) *GLM { return must(NewGLM(x, y, lik, o)) }
+	wide := mat.NewDense(n, 60, nil)
+	for i := range n {
+		for j := range 60 {
+			wide.Set(i, j, rng.NormFloat64())
+		}
+	}
+	rows := make([][]float64, n)
+	for i := range rows {
+		rows[i] = x.RawRowView(i)
+	}
+	logistic := Sites{rows, classes, BernoulliLogit{}}
+	ll := LogLik{N: n, Dim: d, LogProb: func(i int, z []float64) float64 {
+		var eta float64
+		for j, v := range rows[i] {
+			eta += v * z[j]
+		}
+		return -math.Log1p(math.Exp(-classes[i] * eta))
+	}}
+	objective := func(ll LogLikelihood, e Estimator, q *Gaussian) Objective[*Gaussian] {
+		return Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropic(d, 4)), Init: q}
+	}
+	linear := objective(logistic, Exact{}, NewIsotropic(d, 1).In(LogCholesky)).Linearized()
+	waits := Objective[*Exp]{F: SmoothFunc{N: n, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
+		rate := q.(*Exp).MeanParams(nil)[0]
+		b := newBatch(batch, n)
+		clear(dst)
+		for i := range b.n {
+			v += b.scale * (math.Abs(robust[b.index(i)])*rate - math.Log1p(rate))
+			dst[0] += b.scale * (math.Abs(robust[b.index(i)]) - 1/(1+rate))
+		}
+		q.(*Exp).FromMeanGrad(dst, dst)
+		return v, nil
+	}}, H: KLTo(must(NewExp(waiting{}, []float64{-1}))), Init: must(NewExp(waiting{}, []float64{-2}))}
+	point := Objective[*Point]{F: SmoothFunc{N: n, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
+		w := q.Params(nil)
+		b := newBatch(batch, n)
+		clear(dst)
+		for i := range b.n {
+			row, r := rows[b.index(i)], -robust[b.index(i)]
+			for j, xj := range row {
+				r += xj * w[j]
+			}
+			for j, xj := range row {
+				dst[j] += b.scale * r * xj
+			}
+			v += 0.5 * b.scale * r * r
+		}
+		return v, nil
+	}}, H: L1{Weight: 0.5}, Init: NewPoint(make([]float64, d))}
+	topics := func(o *CTMOptions) *CTM { return must(NewCTM(savedCorpus(), 3, o)) }
+	steps := RobbinsMonro{Scale: 0.3}
+	mini := Solver{StepSize: steps, BatchSize: 7, MaxPasses: 6}
+	return []run{
+		{"GP, blocks", gp(BernoulliLogit{}, classes, nil), Solver{}},
+		{"GP, small blocks", gp(Poisson{}, counts, nil), Solver{BatchSize: 5, EvalEvery: 3}},
+		{"GP, all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: n}},
+		{"GP, blocks and all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: -1}},
+		{"GP, step size", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
+		{"GP, step size, appendix", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}), Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement{}, EvalEvery: 4}},
+		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}), Solver{Divergence: SymKL{}, MaxPasses: 5}},
+		{"GP, now and then a step size", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
+		{"GLM", glm(Poisson{}, counts, nil), Solver{}},
+		{"GLM, small blocks", glm(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: 4, MaxPasses: 8, EvalEvery: 4}},
+		{"GLM, step size", glm(BernoulliLogit{}, classes, &GLMOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
+		{"GLM, now and then a step size", glm(BernoulliLogit{}, classes, nil), Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
+		{"GLM, sparse", must(NewGLM(sparse, classes, BernoulliLogit{}, nil)), Solver{}},
+		{"GLM, more weights than rows", must(NewGLM(wide, classes, BernoulliLogit{}, nil)), Solver{}},
+		{"GLM, diagonal", glm(Poisson{}, counts, &GLMOptions{Covariance: DiagonalCovariance}), Solver{}},
+		{"GLM, diagonal, step size", glm(BernoulliLogit{}, classes, &GLMOptions{Covariance: DiagonalCovariance, Estimator: Pathwise{}}), mini},
+		{"GLM, low rank", must(NewGLM(wide, classes, BernoulliLogit{}, &GLMOptions{Covariance: LowRankCovariance, Rank: 3})), Solver{}},
+		{"GLM, another divergence", glm(BernoulliLogit{}, classes, nil), Solver{Divergence: ReverseKL{}, MaxPasses: 3}},
+		{"SparseGP", must(NewSparseGP(x, classes, SquaredExp{Scale: 2}, BernoulliLogit{}, &SparseGPOptions{Rank: 8})), Solver{}},
+		{"Objective", objective(logistic, Exact{}, NewIsotropic(d, 1)), Solver{}},
+		{"Objective, draws", objective(ll, ScoreFunction{Samples: 40}, NewIsotropic(d, 1)), Solver{MaxPasses: 40, EvalEvery: 6}},
+		{"Objective, draws and batches", objective(ll, ScoreFunction{Samples: 20}, NewIsotropicMeanField(d, 1)), Solver{BatchSize: 9, MaxPasses: 30, EvalEvery: 25}},
+		{"Objective, step size", objective(logistic, Pathwise{Samples: 5}, NewIsotropic(d, 1)), mini},
+		{"Objective, Adam", linear, Solver{Divergence: Adam{}, StepSize: ConstantStep(0.05), BatchSize: 9, MaxPasses: 6}},
+		{"Objective, AdaGrad", linear, Solver{Divergence: AdaGrad{}, MaxPasses: 6}},
+		{"Objective, Adadelta", linear, Solver{Divergence: Adadelta{}, StepSize: ConstantStep(1), BatchSize: 9, MaxPasses: 6}},
+		{"Objective, a family", waits, Solver{}},
+		{"Objective, a point", point, Solver{MaxPasses: 8}},
+		{"CTM", topics(nil), Solver{BatchSize: 4}},
+		{"CTM, evaluated", topics(&CTMOptions{Expectation: CTMDelta, Diagonal: true}), Solver{BatchSize: 5, MaxPasses: 4, EvalEvery: 2}},
+		{"CTM, forgetful", topics(&CTMOptions{Forget: true}), Solver{BatchSize: 4, MaxPasses: 4}},
+		{"CTM, paper", topics(&CTMOptions{Paper: true}), Solver{MaxPasses: 2}},
+	}
+}
+
+// savedCorpus returns documents of two kinds.
+func savedCorpus() *Corpus {
+	rng := testRand(62)
+	c := &Corpus{Terms: 12}
+	for i := range 24 {
+		doc := Document{}
+		for v := range 12 {
+			if (v < 6) == (i%2 == 0) && rng.IntN(2) == 0 || rng.IntN(8) == 0 {
+				doc.Words = append(doc.Words, v)
+				doc.Counts = append(doc.Counts, float64(1+rng.IntN(4)))
+			}
+		}
+		c.Docs = append(c.Docs, doc)
+	}
+	return c
+}
+
+// waiting is the exponential distribution, η < 0 being minus its rate.
+type waiting struct{}
+
+func (waiting) Dim() int                           { return 1 }
+func (waiting) NumParams() int                     { return 1 }
+func (waiting) LogPartition(eta []float64) float64 { return -math.Log(-eta[0]) }
+func (waiting) Mean(dst, eta []float64)            { dst[0] = -1 / eta[0] }
+func (waiting) Fisher(dst *mat.SymDense, eta []float64) {
+	dst.SetSym(0, 0, 1/(eta[0]*eta[0]))
+}
+func (waiting) Stat(dst, z []float64)       { dst[0] = z[0] }
+func (waiting) LogBase(z []float64) float64 { return 0 }
+func (waiting) Rand(dst, eta []float64, rng *rand.Rand) {
+	dst[0] = -rng.ExpFloat64() / eta[0]
+}
+
+// nowAndThen has batches of a few terms, and of all.
+type nowAndThen struct{}
+
+func (nowAndThen) Batches(n, _ int, rng *rand.Rand) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for {
+			all := rng.Perm(n)
+			for _, size := range []int{5, n, n, 3, 7, n} {
+				if !yield(all[:size]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sometimes leaves every third step, in runs of three, to the Stepper.
+type sometimes struct{}
+
+func (sometimes) StepSize(k int) float64 {
+	if k%9 < 3 {
+		return math.Inf(1)
+	}
+	return 0.2
+}
+
+// bitsOf returns every bit of a run but for its times.
+func bitsOf(t testing.TB, r *Result) string {
+	t.Helper()
+	c := *r
+	c.Elapsed, c.Trace = 0, append([]Iteration(nil), r.Trace...)
+	for i := range c.Trace {
+		c.Trace[i].Elapsed = 0
+	}
+	var b bytes.Buffer
+	if err := c.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// cancelAfter is a Recorder that cancels a run after so many iterations.
+type cancelAfter struct {
+	left   int
+	cancel context.CancelFunc
+}
+
+func (c *cancelAfter) Record(Iteration) {
+	if c.left--; c.left <= 0 {
+		c.cancel()
+	}
+}
+
+// uninterrupted returns the bits of r, and its number of iterations.
+func (r run) uninterrupted(t testing.TB) (bits string, iterations int) {
+	t.Helper()
+	s := r.solver
+	res, err := s.Run(context.Background(), r.model)
+	if err != nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+	return bitsOf(t, res), res.K
+}
+
+// interruptions returns how many of a kind of interruption each of the runs has, so that there are all in all.
+func interruptions(all, short, runs int) int {
+	if testing.Short() {
+		all = short
+	}
+	return (all + runs - 1) / runs
+}
+
+// TestResumeInterrupted: a run that is canceled at any step, and goes on at once, or in another Result from what was saved, ends
+// with the bits of one that was not, for any number of workers.
+func TestResumeInterrupted(t *testing.T) {
+	t.Parallel()
+	runs := interruptedRuns(t)
+	times := interruptions(600, 64, len(runs))
+	total := 0
+	for at, r := range runs {
+		rng := rand.New(rand.NewPCG(uint64(at), 9))
+		want, k := r.uninterrupted(t)
+		for done := 0; done < times; {
+			s := r.solver
+			res, err := s.Start(context.Background(), r.model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var story []string
+			for res.Status == NotTerminated || res.Status == Canceled {
+				ctx, cancel := context.WithCancel(context.Background())
+				s.Recorder, s.Workers = nil, 1+2*rng.IntN(2)
+				if len(story) < 6 {
+					s.Recorder = &cancelAfter{1 + rng.IntN(max(1, k)), cancel}
+				}
+				if rng.IntN(2) == 0 {
+					story = append(story, fmt.Sprintf("saved at %d", res.K))
+					var file bytes.Buffer
+					if err := res.Save(&file); err != nil {
+						t.Fatalf("%s: %v", r.name, err)
+					}
+					if res, err = s.LoadResult(ctx, &file, r.model); err != nil {
+						t.Fatalf("%s: %v", r.name, err)
+					}
+				}
+				if res, err = s.Resume(ctx, res); err != nil && !errors.Is(err, context.Canceled) {
+					t.Fatalf("%s: %v", r.name, err)
+				}
+				if res.Status == Canceled {
+					done++
+					total++
+					story = append(story, fmt.Sprintf("canceled at %d", res.K))
+				}
+				cancel()
+			}
+			if got := bitsOf(t, res); got != want {
+				t.Errorf("%s: another end after %d of %d iterations with %v after %v", r.name, res.K, k, res.Status, story)
+				break
+			}
+			if len(story) == 0 || k < 2 {
+				break
+			}
+		}
+	}
+	t.Logf("%d interruptions of %d runs", total, len(runs))
+}
+
+const (
+	killedRun  = "PGSVI_TEST_KILLED_RUN"  // the name of the run that the process is to make
+	killedFile = "PGSVI_TEST_KILLED_FILE" // and its checkpoint
+)
+
+// TestKilledRun is the process that TestResumeKilled kills.
+func TestKilledRun(t *testing.T) {
+	name, path := os.Getenv(killedRun), os.Getenv(killedFile)
+	if name == "" {
+		t.Skip("for TestResumeKilled")
+	}
+	for _, r := range interruptedRuns(t) {
+		if r.name != name {
+			continue
+		}
+		ctx, s := context.Background(), r.solver
+		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}
+		s.Recorder = RecorderFunc(func(Iteration) { fmt.Print(".") })
+		var res *Result
+		file, err := os.Open(path)
+		if err == nil {
+			res, err = s.LoadResult(ctx, file, r.model)
+			file.Close()
+		} else {
+			res, err = s.Start(ctx, r.model)
+		}
+		if err == nil && res.Status == NotTerminated {
+			res, err = s.Resume(ctx, res)
+		}
+		if err == nil {
+			err = os.WriteFile(path+".bits", []byte(bitsOf(t, res)), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestResumeKilled: a run whose process is killed at any moment goes on from its checkpoint, in another process, to the same bits.
+func TestResumeKilled(t *testing.T) {
+	if runtime.GOOS == "windows" || runtime.GOOS == "js" {
+		t.Skip("no SIGKILL")
+	}
+	t.Parallel()
+	runs := interruptedRuns(t)
+	if testing.Short() {
+		runs = []run{runs[0], runs[10], runs[21], runs[28]}
+	}
+	times := interruptions(120, 12, len(runs))
+	total, resumed := 0, 0
+	for at, r := range runs {
+		rng := rand.New(rand.NewPCG(uint64(at), 10))
+		want, _ := r.uninterrupted(t)
+		path := filepath.Join(t.TempDir(), "checkpoint")
+		for kills := 0; ; {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestKilledRun$")
+			cmd.Env = append(os.Environ(), killedRun+"="+r.name, killedFile+"="+path, "GOCOVERDIR="+t.TempDir())
+			var said bytes.Buffer
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = &said
+			_, none := os.Stat(path)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if kills < times {
+				io.CopyN(&said, out, int64(2+rng.IntN(12))) // so many steps
+				time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
+				cmd.Process.Kill()
+			}
+			io.Copy(&said, out)
+			err = cmd.Wait()
+			switch state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); {
+			case ok && state.Signaled() && state.Signal() == syscall.SIGKILL:
+				kills++
+				total++
+				if none == nil {
+					resumed++
+				}
+				continue
+			case err != nil:
+				t.Fatalf("%s: %v\n%s", r.name, err, said.String())
+			}
+			got, err := os.ReadFile(path + ".bits")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != want {
+				t.Fatalf("%s: another end", r.name)
+			}
+			if kills >= times {
+				break
+			}
+			os.Remove(path)
+		}
+		if left, _ := filepath.Glob(path + "*.tmp"); len(left) > 1 {
+			t.Errorf("%s: files are left: %v", r.name, left)
+		}
+	}
+	t.Logf("%d processes killed, %d of them with a checkpoint before", total, resumed)
+}
+
+// noSnapshot is a Stepper that cannot be saved.
+type noSnapshot struct{ Stepper }
+
+type noSnapshotModel struct{ Model }
+
+func (m noSnapshotModel) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	st, err := m.Model.NewStepper(ctx, env, d)
+	return noSnapshot{st}, err
+}
+
+// anonymous is a source of randomness that cannot be saved.
+type anonymous struct{ rand.Source }
+
+// momentum is a user's Adaptive divergence without a saved state.
+type momentum struct{ AdaGrad }
+
+func (momentum) Start(n int) Metric { return anyMetric{} }
+
+type anyMetric struct{}
+
+func (anyMetric) Next(s, _ []float64, _ float64) {
+	for i := range s {
+		s[i] = 1
+	}
+}
+
+// TestSaveResultErrors: what cannot be saved or loaded is said, with what to do.
+func TestSaveResultErrors(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	x, y := savedData(12, 2, BernoulliLogit{}, 1)
+	glm := must(NewGLM(x, y, BernoulliLogit{}, nil))
+	logistic := Sites{Y: y, Lik: BernoulliLogit{}}
+	for i := range y {
+		logistic.X = append(logistic.X, x.RawRowView(i))
+	}
+	objective := Objective[*Gaussian]{F: Expect(logistic, Exact{}), H: KLTo(NewIsotropic(2, 4)), Init: NewIsotropic(2, 1).In(LogCholesky)}.Linearized()
+	for name, c := range map[string]struct {
+		model Model
+		s     Solver
+		want  string
+	}{
+		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "no Snapshotter"},
+		"source":         {glm, Solver{Src: anonymous{rand.NewPCG(1, 2)}}, "no MarshalBinary"},
+		"metric":         {objective, Solver{Divergence: momentum{}, StepSize: ConstantStep(0.1)}, "give it MarshalBinary"},
+	} {
+		c.s.MaxPasses = 2
+		res, err := c.s.Run(ctx, c.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Save(io.Discard); !errors.Is(err, ErrParam) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.s.Checkpoint = Checkpoint{Path: filepath.Join(t.TempDir(), "run"), Passes: 1}
+		res, err = c.s.Run(ctx, c.model)
+		if !errors.Is(err, ErrParam) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.want) || res == nil || res.K != 0 {
+			t.Errorf("%s: a checkpoint: %v, %v", name, res, err)
+		}
+	}
+
+	var file bytes.Buffer
+	s := &Solver{MaxPasses: 3}
+	res, err := s.Run(ctx, glm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	load := func(s *Solver, m Model) error {
+		_, err := s.LoadResult(ctx, bytes.NewReader(file.Bytes()), m)
+		return err
+	}
+	other := mat.DenseCopyOf(x)
+	other.Set(3, 1, math.Nextafter(other.At(3, 1), 9))
+	for name, m := range map[string]Model{
+		"data":     must(NewGLM(other, y, BernoulliLogit{}, nil)),
+		"prior":    must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{PriorSD: 2})),
+		"link":     must(NewGLM(x, y, BernoulliProbit{}, nil)),
+		"offset":   must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Offset: make([]float64, len(y))})),
+		"columns":  must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Intercept: true})),
+		"family":   must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Covariance: DiagonalCovariance})),
+		"GP":       must(NewGP(x, y, Linear{}, BernoulliLogit{}, nil)),
+		"topics":   must(NewCTM(savedCorpus(), 2, nil)),
+		"function": objective,
+	} {
+		if err := load(s, m); !isFileError(err, "") || !strings.Contains(err.Error(), "another model") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := load(&Solver{Src: anonymous{rand.NewPCG(1, 2)}}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		t.Errorf("a source without UnmarshalBinary: %v", err)
+	}
+	if err := load(&Solver{Src: rand.NewChaCha8([32]byte{})}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		t.Errorf("another source: %v", err)
+	}
+	if err := load(s, noSnapshotModel{glm}); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		t.Errorf("no Snapshotter: %v", err)
+	}
+	if err := load(s, nil); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		t.Errorf("no Model: %v", err)
+	}
+	if err := load(&Solver{Checkpoint: Checkpoint{Every: -1}}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		t.Errorf("an option: %v", err)
+	}
+	if err := load(&Solver{Divergence: SymKL{}}, must(NewGLM(x, y, BernoulliLogit{}, nil))); !isFileError(err, "") {
+		t.Errorf("another divergence: %v", err)
+	}
+	if err := load(s, must(NewGLM(x, y, BernoulliLogit{}, nil))); err != nil {
+		t.Errorf("the same model made again: %v", err)
+	}
+}
+
+// TestCheckpoint: the file is that of the run, and stays what it was where it cannot be written; the run then ends.
+func TestCheckpoint(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	r := interruptedRuns(t)[0]
+	want, k := r.uninterrupted(t)
+	path := filepath.Join(t.TempDir(), "run")
+	s := r.solver
+	s.Checkpoint = Checkpoint{Path: path, Passes: 1}
+	written := map[string]bool{}
+	s.Recorder = RecorderFunc(func(it Iteration) {
+		if data, err := os.ReadFile(path); err == nil {
+			written[string(data)] = true
+		}
+	})
+	res, err := s.Run(ctx, r.model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := bitsOf(t, res); got != want {
+		t.Error("checkpoints change the run")
+	}
+	if len(written) < 2 || len(written) > k/2 {
+		t.Errorf("%d checkpoints in %d passes and %d steps", len(written), int(res.Passes), k)
+	}
+	last, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now bytes.Buffer
+	if err := res.Save(&now); err != nil || !bytes.Equal(last, now.Bytes()) {
+		t.Errorf("the last checkpoint is not that of the end: %v", err)
+	}
+	end, err := s.LoadResult(ctx, bytes.NewReader(last), r.model)
+	if err != nil || end.Status != res.Status || bitsOf(t, end) != want {
+		t.Errorf("the end is read as %v, %v", end, err)
+	}
+	if end, err = s.Resume(ctx, end); err != nil || end.K != res.K || end.Status != Converged {
+		t.Errorf("a run that was at its end goes on: %d, %v, %v", end.K, end.Status, err)
+	}
+
+	// What is not a file is not replaced, a folder that is not there is not made.
+	for _, bad := range []string{filepath.Dir(path), filepath.Join(path, "run"), filepath.Join(t.TempDir(), "none", "run")} {
+		s.Checkpoint = Checkpoint{Path: bad, Passes: 1}
+		res, err := s.Run(ctx, r.model)
+		if err == nil || !prefixedOnce(err) || res.Status != Failed || math.IsNaN(res.ELBO) || res.Passes > 2 {
+			t.Errorf("%s: %v, %v", bad, res, err)
+		}
+	}
+	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, last) {
+		t.Errorf("the checkpoint has changed: %v", err)
+	}
+	for _, c := range []Checkpoint{{Every: -1}, {Passes: -1}, {Passes: math.NaN()}} {
+		if _, err := (&Solver{Checkpoint: c}).Run(ctx, r.model); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if err := res.Save(failingWriter{}); err != io.ErrClosedPipe {
+		t.Errorf("a writer that fails: %v", err)
+	}
+	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil {
+		defer full.Close()
+		if err := res.Save(full); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a full disk: %v", err)
+		}
+	}
+}
