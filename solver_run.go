@@ -12,9 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/exp/stats"
-
 	"github.com/pgsvi/pgsvi/internal/save"
+	"golang.org/x/exp/stats"
 )
 
 // Solver runs the proximal-gradient iteration on a Model. It owns the loop:
