@@ -143,7 +143,7 @@ func overWeights(t testing.TB, g *GLM) *siteStepper {
 // overRows returns a Stepper of g over its linear predictors, whatever g would choose.
 func overRows(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newDualAlgebra(&g.linearModel, 1)
+	alg, err := newDualAlgebra(&g.linearModel, g.gram(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

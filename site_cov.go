@@ -98,10 +98,8 @@ func (c *fullCov) draw(dst []float64, rng *rand.Rand) error {
 
 func (c *fullCov) state() (*weightState, error) {
 	s := &weightState{}
-	s.resize(len(c.s.mean))
-	copy(s.p, c.s.p)
-	copy(s.l, c.s.l)
-	s.logDet = c.s.logDet
+	s.copyFrom(c.s)
+	clear(s.mean)
 	return s, nil
 }
 
@@ -220,11 +218,11 @@ func (c *dualCov) state() (*weightState, error) {
 		return nil, err
 	}
 	var buf []float64
-	c.x.addGram(s.p, c.gamma, nil, &buf)
-	if !s.factor() {
+	post := &weightState{}
+	if !post.add(s, c.x, c.gamma, nil, &buf) {
 		return nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
 	}
-	return s, nil
+	return post, nil
 }
 
 // diagCov is a diagonal V.
@@ -464,7 +462,8 @@ func (p *weightPrior) state() (*weightState, error) {
 }
 
 // weightState is a Gaussian over D weights: precision P and mean, about a mean
-// that whoever holds it knows.
+// that whoever holds it knows. Where features are collinear in float64, or nearly, P, its factor and what
+// comes from them have twice the digits: of Hi + Lo, the parts Hi are in p, l and mean.
 type weightState struct {
 	p      []float64 // P, lower triangle
 	l      []float64 // its Cholesky factor
@@ -472,18 +471,56 @@ type weightState struct {
 	hasInv bool
 	logDet float64 // log|P|
 	mean   []float64
+
+	double              bool      // the following are valid
+	pLow, lLow, meanLow []float64 // Lo of P and its factor and, after solve, of the mean
 }
+
+// Of a diagonal element of P the weights before leave L_jj². A factor in float64 has about
+// 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 31 + log₁₀.
+const (
+	leastPivot       = 1e-8  // least part for which float64 will do
+	leastDoublePivot = 1e-24 // and below which V would not be right to six digits
+)
 
 func (s *weightState) resize(d int) {
 	s.p, s.l, s.mean = dense.Resize(s.p, d*d), dense.Resize(s.l, d*d), dense.Resize(s.mean, d)
 }
 
+// precision, cholesky and shift return P, its factor and the mean with all digits, if s has twice as many.
+func (s *weightState) precision() dense.Double { return dense.Double{Hi: s.p, Lo: s.pLow} }
+func (s *weightState) cholesky() dense.Double  { return dense.Double{Hi: s.l, Lo: s.lLow} }
+func (s *weightState) shift() dense.Double     { return dense.Double{Hi: s.mean, Lo: s.meanLow} }
+
+// widen makes s one with twice the digits, of which those of P are zero if they were not there.
+func (s *weightState) widen() {
+	d := len(s.mean)
+	s.pLow, s.lLow, s.meanLow = dense.Resize(s.pLow, d*d), dense.Resize(s.lLow, d*d), dense.Resize(s.meanLow, d)
+	if !s.double {
+		clear(s.pLow)
+		s.double = true
+	}
+}
+
+// copyPrecision makes P that of o.
+func (s *weightState) copyPrecision(o *weightState) {
+	s.resize(len(o.mean))
+	copy(s.p, o.p)
+	if s.double = o.double; s.double {
+		s.widen()
+		copy(s.pLow, o.pLow)
+	}
+}
+
 func (s *weightState) copyFrom(o *weightState) {
 	d := len(o.mean)
-	s.resize(d)
-	copy(s.p, o.p)
+	s.copyPrecision(o)
 	copy(s.l, o.l)
 	copy(s.mean, o.mean)
+	if s.double {
+		copy(s.lLow, o.lLow)
+		copy(s.meanLow, o.meanLow)
+	}
 	s.logDet, s.hasInv = o.logDet, o.hasInv
 	if o.hasInv {
 		s.inv = dense.Resize(s.inv, d*d)
@@ -494,13 +531,111 @@ func (s *weightState) copyFrom(o *weightState) {
 // factor computes the factor of p and reports whether p is positive definite and finite.
 func (s *weightState) factor() bool {
 	d := len(s.mean)
-	copy(s.l, s.p)
 	s.hasInv = false
-	if !dense.Cholesky(s.l, d) {
+	copy(s.l, s.p)
+	if s.double {
+		copy(s.lLow, s.pLow)
+		if !(s.cholesky().Cholesky(d) > leastDoublePivot) {
+			return false
+		}
+	} else if !dense.Cholesky(s.l, d) {
 		return false
 	}
 	s.logDet = dense.LogDet(s.l, d)
 	return !math.IsNaN(s.logDet)
+}
+
+// pivot returns the least part of a diagonal element of P that the weights before leave.
+func (s *weightState) pivot() float64 {
+	least, d := 1.0, len(s.mean)
+	for j := 0; j < d*d; j += d + 1 {
+		least = math.Min(least, s.l[j]*s.l[j]/s.p[j])
+	}
+	return least
+}
+
+// add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is
+// positive definite and resolved. It takes twice the digits where float64 has too few. The weights w may have any sign;
+// buf is scratch.
+func (s *weightState) add(base *weightState, x *design, w []float64, index []int, buf *[]float64) bool {
+	s.copyPrecision(base)
+	if !s.double {
+		x.addGram(s.p, w, index, buf)
+		if s.factor() && s.pivot() >= leastPivot {
+			return true
+		}
+		copy(s.p, base.p)
+	}
+	s.widen()
+	p := s.precision()
+	for a, wa := range w {
+		if wa != 0 {
+			ind, val := x.row(dense.Index(index, a))
+			p.AddOuter(x.cols, wa, ind, val)
+		}
+	}
+	p.Round()
+	ok := s.factor()
+	if ok && s.pivot() >= leastPivot || !ok && !base.double {
+		s.double = false
+	}
+	return ok
+}
+
+// solve makes the mean P⁻¹Xᵀu.
+func (s *weightState) solve(x *design, u []float64, index []int) {
+	if !s.double {
+		clear(s.mean)
+		x.addMulT(s.mean, u, index)
+		dense.Potrs(s.l, s.mean)
+		return
+	}
+	h := s.shift()
+	h.Clear()
+	for a, ua := range u {
+		ind, val := x.row(dense.Index(index, a))
+		if ind == nil {
+			h.AddScaled(ua, val)
+		}
+		for k, j := range ind {
+			h.AddAt(int(j), ua, val[k])
+		}
+	}
+	s.cholesky().Potrs(h)
+	h.Round()
+}
+
+// predict stores X times the mean in dst.
+func (s *weightState) predict(dst []float64, x *design, index []int) {
+	if !s.double {
+		x.mul(dst, s.mean, index)
+		return
+	}
+	for a := range dst {
+		ind, val := x.row(dense.Index(index, a))
+		if x.sparse == nil {
+			dst[a] = s.shift().Dot(val)
+			continue
+		}
+		dst[a] = s.shift().DotAt(ind, val)
+	}
+}
+
+// square returns δᵀPδ for the mean δ of t; w is scratch.
+func (s *weightState) square(t *weightState, w *dense.Double) float64 {
+	n := len(s.mean)
+	w.Resize(n)
+	copy(w.Hi, t.mean)
+	if s.double {
+		clear(w.Lo)
+		if t.double {
+			copy(w.Lo, t.meanLow)
+		}
+		s.cholesky().MulTrans(*w)
+	} else {
+		blas64.Trmv(blas.Trans, dense.LowerTriangle(s.l, n), dense.Vector(w.Hi))
+	}
+	return floats.Dot(w.Hi, w.Hi)
 }
 
 // invert makes inv valid.
@@ -510,9 +645,13 @@ func (s *weightState) invert() {
 	}
 	d := len(s.mean)
 	s.inv = dense.Resize(s.inv, d*d)
+	s.hasInv = true
+	if s.double {
+		s.cholesky().Inverse(s.inv, d)
+		return
+	}
 	copy(s.inv, s.l)
 	lapack64.Potri(dense.LowerTriangle(s.inv, d))
-	s.hasInv = true
 }
 
 // variances stores the variances of the rows of x in v.

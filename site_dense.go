@@ -586,15 +586,53 @@ func (s *denseAlgebra) take() error {
 // sites are those of the rows.
 type dualAlgebra struct {
 	*denseAlgebra
-	lin *linearModel
+	lin     *linearModel
+	rounded bool // the rows are not conditioned for it, and the gap has to say so
 }
 
-func newDualAlgebra(l *linearModel, workers int) (*dualAlgebra, error) {
-	s, err := newDenseAlgebra(l.terms, l.gram(), workers)
+// evaluate implements algebra. Rounding of K of the relative size ε moves log|B| by up to ε Σ γ_n K_nn, B having no
+// eigenvalue below 1.
+func (s *dualAlgebra) evaluate() (Evaluation, error) {
+	e, err := s.denseAlgebra.evaluate()
+	if err != nil || !s.rounded {
+		return e, err
+	}
+	var size float64
+	for i, g := range s.cur.gamma {
+		size += math.Abs(g) * s.k[i*s.n+i]
+	}
+	e.Gap = math.Max(e.Gap, epsilon*size)
+	return e, nil
+}
+
+func newDualAlgebra(l *linearModel, k []float64, workers int) (*dualAlgebra, error) {
+	s, err := newDenseAlgebra(l.terms, k, workers)
 	if err != nil {
 		return nil, err
 	}
-	return &dualAlgebra{s, l}, nil
+	return &dualAlgebra{denseAlgebra: s, lin: l}, nil
+}
+
+// conditioned reports whether B = I + Γ^½KΓ^½, of which no eigenvalue is below 1, leaves the rows their
+// digits, with the γ that each row has alone under the prior.
+func (l *linearModel) conditioned(k []float64) bool {
+	n := l.x.rows
+	gamma := make([]float64, n)
+	var total float64
+	for i := range gamma {
+		v := k[i*n+i]
+		if v == 0 {
+			continue
+		}
+		g, _, _ := l.terms.solve(i, 0, v, 0, v)
+		gamma[i] = math.Abs(g)
+		total += gamma[i] * v
+	}
+	if total*leastPivot <= 1 {
+		return true
+	}
+	var f dense.Sites
+	return !(total > dense.StrongestSite) && f.Factor(k, n, gamma) && f.LeastPart() >= leastPivot
 }
 
 // gram returns K = XΛ0⁻¹Xᵀ, full.
@@ -634,8 +672,8 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	h, mean := make([]float64, d), make([]float64, d)
 	if d <= primalWeights {
 		if w, err := cov.state(); err == nil {
-			s.lin.x.addMulT(mean, b, nil)
-			dense.Potrs(w.l, mean)
+			w.solve(s.lin.x, b, nil)
+			copy(mean, w.mean)
 			clear(w.mean)
 			return mean, &fullCov{s: w}, nil
 		}

@@ -333,7 +333,7 @@ type weighted interface {
 }
 
 // newStepper returns a Stepper of l at its prior. A full covariance with more rows than weights is kept over the
-// weights, and otherwise over the linear predictors. Divergences other than KL step by the Objective.
+// weights, and otherwise over the linear predictors, unless these are too nearly collinear. Divergences other than KL step by the Objective.
 func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o linearOptions) (Stepper, error) {
 	if !isKL(d) {
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance && l.prior.full != nil {
@@ -359,14 +359,31 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 		s.alg = newFactoredAlgebra(l, max(1, o.rank))
 	case o.covariance == DiagonalCovariance:
 		s.alg = newFactoredAlgebra(l, 0)
-	case l.x.rows <= len(l.names):
-		s.alg, err = newDualAlgebra(l, env.Workers())
-	default:
+	case l.x.rows > len(l.names):
 		s.alg, err = newWeightAlgebra(l)
+	default:
+		s.alg, err = l.newRowAlgebra(env.Workers())
 	}
 	if err != nil {
 		return nil, err
 	}
+	return s, nil
+}
+
+// newRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one where float64 has
+// digits enough for it, and otherwise, unless there are too many, that of the weights, which takes twice the digits
+// where it has to. A feature far from zero makes all of K one number, from which the others cannot be told.
+func (l *linearModel) newRowAlgebra(workers int) (algebra, error) {
+	k := l.gram()
+	good := l.conditioned(k)
+	if !good && len(l.names) <= primalWeights {
+		return newWeightAlgebra(l)
+	}
+	s, err := newDualAlgebra(l, k, workers)
+	if err != nil {
+		return nil, err
+	}
+	s.rounded = !good
 	return s, nil
 }
 

@@ -21,15 +21,16 @@ type weightMover struct {
 	base     *weightState // not owned
 	cur, try weightState  // after the move accepted last and the last move; their means are moves from that of the base
 	moved    bool         // cur is valid
-	buf, w   []float64
+	buf      []float64
+	w        dense.Double
 }
 
 func (a *weightMover) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
 	if !a.shift(delta, u) {
 		return 0, 0, false
 	}
-	t, n := &a.try, a.x.cols
-	a.x.mul(d, t.mean, a.index)
+	t := &a.try
+	t.predict(d, a.x, a.index)
 	t.variances(v, a.x, a.index, &a.buf)
 	limit := 1 + 1e-6 // which a site of positive Δ does not exceed, but for rounding,
 	if len(delta) > 0 && slices.Min(delta) < 0 {
@@ -41,24 +42,16 @@ func (a *weightMover) move(d, v, delta, u []float64) (logDet, square float64, ok
 			return 0, 0, false
 		}
 	}
-	a.w = dense.Resize(a.w, n)
-	copy(a.w, t.mean)
-	blas64.Trmv(blas.Trans, dense.LowerTriangle(a.base.l, n), dense.Vector(a.w))
-	return t.logDet - a.base.logDet, floats.Dot(a.w, a.w), true
+	return t.logDet - a.base.logDet, a.base.square(t, &a.w), true
 }
 
 // shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
 func (a *weightMover) shift(delta, u []float64) bool {
-	t, n := &a.try, a.x.cols
-	t.resize(n)
-	copy(t.p, a.base.p)
-	a.x.addGram(t.p, delta, a.index, &a.buf)
-	if !t.factor() {
+	t := &a.try
+	if !t.add(a.base, a.x, delta, a.index, &a.buf) {
 		return false
 	}
-	clear(t.mean)
-	a.x.addMulT(t.mean, u, a.index)
-	dense.Potrs(t.l, t.mean)
+	t.solve(a.x, u, a.index)
 	_, ok := dense.AllFinite(t.mean)
 	return ok
 }
@@ -155,7 +148,7 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms
 		if b.mover.shift(p.delta, p.u) {
 			b.pace.age++
 			b.mover.accept()
-			x.mul(p.d, b.mover.cur.mean, index)
+			b.mover.cur.predict(p.d, x, index)
 			for i, g := range p.tg {
 				base.gamma[i], base.a[i] = g, p.tc[i]-g*p.d[i]
 				base.m[i] += p.d[i]

@@ -103,6 +103,16 @@ func (f *Sites) LeastPivot() float64 {
 	return least
 }
 
+// LeastPart returns the least part that the positive changes before leave of 1 + ΔC_ii.
+func (f *Sites) LeastPart() float64 {
+	least, p := 1.0, len(f.Pos)
+	for a, i := range f.Pos {
+		l := f.Lp[a*p+a]
+		least = math.Min(least, l*l/(1+f.Sp[a]*f.Sp[a]*f.C[i*f.n+i]))
+	}
+	return least
+}
+
 // SymmetricAt returns element (i, j) of the symmetric matrix whose lower triangle is in c.
 func SymmetricAt(c []float64, n, i, j int) float64 {
 	if i < j {
@@ -257,7 +267,7 @@ func Potrs(l, r []float64) {
 // error of the size of 1/Δ instead.
 const (
 	StrongSite    = 1e4   // ΔC_ii above which a site is strong
-	strongestSite = 1e15  // ΔC_ii above which rounding keeps a site from being weakened again
+	StrongestSite = 1e15  // ΔC_ii above which rounding keeps a site from being weakened again
 	LeastShrink   = 1e-10 // V_ii/C_ii below which a variance without a strong site is not resolved
 )
 
@@ -319,7 +329,7 @@ func (f *Sites) resolved(v []float64) bool {
 			next++
 		}
 		strong := site > StrongSite
-		if site > strongestSite || strong && !(vi > 0) || !strong && !(vi >= LeastShrink*f.C[i*f.n+i]) {
+		if site > StrongestSite || strong && !(vi > 0) || !strong && !(vi >= LeastShrink*f.C[i*f.n+i]) {
 			return false
 		}
 	}

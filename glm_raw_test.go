@@ -1,0 +1,239 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// bigPosterior is the exact posterior of a linear model with Gaussian noise, in 400 bits.
+type bigPosterior struct {
+	mean, sd         []float64 // of the weights
+	m, v             []float64 // of the linear predictors
+	logDet, evidence float64   // log|V⁻¹|, log p(y)
+}
+
+func bigNum(x float64) *big.Float { return new(big.Float).SetPrec(400).SetFloat64(x) }
+
+// bigDot returns Σ a_i b_i.
+func bigDot(a, b []*big.Float) *big.Float {
+	s, t := bigNum(0), bigNum(0)
+	for i, x := range a {
+		s.Add(s, t.Mul(x, b[i]))
+	}
+	return s
+}
+
+// bigSolve replaces b by L⁻¹b.
+func bigSolve(l [][]*big.Float, b []*big.Float) {
+	for i := range b {
+		b[i] = new(big.Float).Sub(b[i], bigDot(l[i][:i], b[:i]))
+		b[i].Quo(b[i], l[i][i])
+	}
+}
+
+// newBigPosterior is for a prior with mean zero and diagonal precision prec.
+func newBigPosterior(x mat.Matrix, y, prec []float64, noise float64) *bigPosterior {
+	n, d := x.Dims()
+	rows := make([][]*big.Float, n)
+	gram, h := make([][]*big.Float, d), make([]*big.Float, d)
+	for j := range d {
+		gram[j], h[j] = make([]*big.Float, j+1), bigNum(0)
+		for k := range gram[j] {
+			gram[j][k] = bigNum(0)
+		}
+		gram[j][j].SetFloat64(prec[j])
+	}
+	inv, t := new(big.Float).Quo(bigNum(1), bigNum(noise)), bigNum(0)
+	squares := bigNum(0)
+	for i := range n {
+		rows[i] = make([]*big.Float, d)
+		for j := range d {
+			rows[i][j] = bigNum(x.At(i, j))
+		}
+		for j, a := range rows[i] {
+			a := new(big.Float).Mul(a, inv)
+			if a.Sign() == 0 {
+				continue
+			}
+			for k := range j + 1 {
+				gram[j][k].Add(gram[j][k], t.Mul(a, rows[i][k]))
+			}
+			h[j].Add(h[j], t.Mul(a, bigNum(y[i])))
+		}
+		squares.Add(squares, t.Mul(t.Mul(bigNum(y[i]), bigNum(y[i])), inv))
+	}
+	p := &bigPosterior{mean: make([]float64, d), sd: make([]float64, d), m: make([]float64, n), v: make([]float64, n)}
+	var prior float64
+	for j := range d {
+		row := gram[j]
+		bigSolve(gram, row[:j:j])
+		row[j].Sub(row[j], bigDot(row[:j], row[:j])).Sqrt(row[j])
+		l, _ := row[j].Float64()
+		p.logDet += 2 * math.Log(l)
+		prior += math.Log(prec[j])
+	}
+	bigSolve(gram, h) // L⁻¹Xᵀy/σ²
+	squares.Sub(squares, bigDot(h, h))
+	s, _ := squares.Float64()
+	p.evidence = -0.5 * (float64(n)*math.Log(2*math.Pi*noise) + p.logDet - prior + s)
+	moments := func(z []*big.Float) (m, v float64) {
+		bigSolve(gram, z)
+		m, _ = bigDot(z, h).Float64()
+		v, _ = bigDot(z, z).Float64()
+		return m, v
+	}
+	for i, z := range rows {
+		p.m[i], p.v[i] = moments(z)
+	}
+	for j := range d {
+		z := make([]*big.Float, d)
+		for k := range z {
+			z[k] = bigNum(0)
+		}
+		z[j].SetFloat64(1)
+		var v float64
+		p.mean[j], v = moments(z)
+		p.sd[j] = math.Sqrt(v)
+	}
+	return p
+}
+
+// rawCase is a regression in raw units.
+type rawCase struct {
+	name string
+	x    *mat.Dense
+	y    []float64
+	opt  GLMOptions
+	lik  GaussianNoise
+}
+
+// columns returns the matrix of n rows whose columns are functions of the row and of a normal number that they share.
+func rawMatrix(rng *rand.Rand, n int, column ...func(i int, z float64) float64) *mat.Dense {
+	x := mat.NewDense(n, len(column), nil)
+	for i := range n {
+		z := rng.NormFloat64()
+		for j, f := range column {
+			x.Set(i, j, f(i, z))
+		}
+	}
+	return x
+}
+
+// rawCases are features in the units that people have them in.
+func rawCases() (cases []rawCase) {
+	add := func(name string, x *mat.Dense, opt GLMOptions, noise float64) {
+		rng := rand.New(rand.NewPCG(uint64(len(cases)), 3))
+		n, _ := x.Dims()
+		y := make([]float64, n)
+		for i := range y {
+			y[i] = math.Sqrt(noise) * rng.NormFloat64()
+			if opt.Intercept {
+				y[i] += 3
+			}
+		}
+		cases = append(cases, rawCase{name, x, y, opt, GaussianNoise{Var: noise}})
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	normal := func(scale float64) func(int, float64) float64 {
+		return func(int, float64) float64 { return scale * rng.NormFloat64() }
+	}
+	times := func(c float64) func(int, float64) float64 { return func(_ int, z float64) float64 { return c * z } }
+	stamp := func(spread float64) func(int, float64) float64 {
+		return func(int, float64) float64 { return math.Round(1.7e9 + spread*rng.NormFloat64()) }
+	}
+	normals := func(d int, more ...func(int, float64) float64) []func(int, float64) float64 {
+		for range d {
+			more = append(more, normal(1))
+		}
+		return more
+	}
+	for _, c := range []float64{1, 1e4, 1e6, 1e8} {
+		add(fmt.Sprintf("x and 100x, 2000 rows at %g", c), rawMatrix(rng, 2000, times(c), times(100*c)), GLMOptions{}, 1)
+		add(fmt.Sprintf("duplicates, 50 rows at %g", c), rawMatrix(rng, 50, times(c), normal(c), times(c)), GLMOptions{Intercept: true, PriorSD: 10}, 1)
+	}
+	for _, spread := range []float64{1, 1e4, 1e7} {
+		add(fmt.Sprintf("39 columns and a time stamp within %g s, 30 rows", spread), rawMatrix(rng, 30, normals(39, stamp(spread))...), GLMOptions{}, 1)
+		add(fmt.Sprintf("time stamp within %g s and an intercept, 300 rows", spread), rawMatrix(rng, 300, normals(3, stamp(spread))...), GLMOptions{Intercept: true}, 1)
+		add(fmt.Sprintf("two time stamps within %g s, wide prior", spread), rawMatrix(rng, 100, stamp(spread), stamp(spread), normal(1)), GLMOptions{Intercept: true, PriorSD: 1e3}, 0.01)
+	}
+	add("39 columns at 1 and one at 1e7, 40 rows", rawMatrix(rng, 40, normals(39, normal(1e7))...), GLMOptions{}, 1)
+	for _, sd := range []float64{1e-3, 1, 1e3} {
+		var mixed []func(int, float64) float64
+		for e := -8.0; e <= 8; e++ {
+			mixed = append(mixed, normal(math.Pow(10, e)))
+		}
+		add(fmt.Sprintf("columns from 1e-8 to 1e8, prior sd %g, 200 rows", sd), rawMatrix(rng, 200, mixed...), GLMOptions{Intercept: true, PriorSD: sd}, 1)
+		add(fmt.Sprintf("columns from 1e-8 to 1e8, prior sd %g, 7 rows", sd), rawMatrix(rng, 7, mixed...), GLMOptions{Intercept: true, PriorSD: sd}, 1)
+		add(fmt.Sprintf("little noise, prior sd %g, 10 rows", sd), rawMatrix(rng, 10, normals(20)...), GLMOptions{PriorSD: sd}, 1e-12)
+	}
+	a := func(_ int, z float64) float64 { return 1e5 * z }
+	b := func(i int, z float64) float64 { return 1e5*z + math.Mod(float64(i), 3) }
+	c := func(i int, _ float64) float64 { return math.Mod(float64(i), 3) }
+	add("differences of columns", rawMatrix(rng, 90, a, b, c), GLMOptions{PriorSD: 100}, 1)
+	one := mat.NewDense(1, 1, []float64{1e8})
+	cases = append(cases, rawCase{"one strong row", one, []float64{3}, GLMOptions{}, GaussianNoise{}})
+	cases = append(cases, rawCase{"one strong row of three columns", mat.NewDense(1, 3, []float64{1e8, 1, 1e-8}), []float64{3}, GLMOptions{}, GaussianNoise{}})
+	// Rows that repeat, fewer than columns.
+	repeated := rawMatrix(rng, 12, normals(30, stamp(1e4), normal(1e6))...)
+	for i := 1; i < 12; i += 2 {
+		repeated.SetRow(i, repeated.RawRowView(i-1))
+	}
+	add("repeated rows", repeated, GLMOptions{Intercept: true}, 1)
+	return cases
+}
+
+// TestRawUnits: features in raw units, collinear, or far from zero give the posterior that
+// arithmetic of 400 bits gives: standard deviations to 1e−6, means to 1e−6 of a standard deviation or of themselves.
+func TestRawUnits(t *testing.T) {
+	for _, c := range rawCases() {
+		for _, sparse := range []bool{false, true} {
+			name := c.name
+			var x mat.Matrix = c.x
+			if sparse {
+				x, name = SparseOf(c.x), name+", sparse"
+			}
+			t.Run(name, func(t *testing.T) { checkRaw(t, c, x) })
+		}
+	}
+}
+
+func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
+	g := mustGLM(t, x, c.y, c.lik, c.opt)
+	p, res, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := mat.NewDense(g.Len(), g.dim(), nil)
+	for i := range g.Len() {
+		g.x.dense1(full.RawRowView(i), i)
+	}
+	want := newBigPosterior(full, c.y, g.prior.prec, positiveOr(c.lik.Var, 1))
+	if res.Status != Converged || !(res.Gap < 1e-6) {
+		t.Errorf("%v after %v passes, gap %v", res.Status, res.Passes, res.Gap)
+	}
+	const tol = 1e-6
+	if d := math.Abs(res.ELBO - want.evidence); !(d <= tol*math.Max(1, math.Abs(want.evidence))) {
+		t.Errorf("ELBO %v, want %v", res.ELBO, want.evidence)
+	}
+	mean, sd := p.Mean(nil), p.SD(nil)
+	m, v := p.At(x).Latent(nil, nil)
+	check := func(what string, i int, got, want, scale float64) {
+		if !(math.Abs(got-want) <= tol*scale) {
+			t.Errorf("%s %d is %v, want %v", what, i, got, want)
+		}
+	}
+	for j, s := range want.sd {
+		check("mean", j, mean[j], want.mean[j], s+math.Abs(want.mean[j]))
+		check("sd", j, sd[j], s, s)
+	}
+	for i, s := range want.v {
+		check("latent mean", i, m[i], want.m[i], math.Sqrt(s)+math.Abs(want.m[i]))
+		check("latent variance", i, v[i], s, s)
+	}
+}

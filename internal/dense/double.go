@@ -1,0 +1,226 @@
+package dense
+
+import "math"
+
+// Double is a slice of numbers of 106 bits, each the sum of two of 53: Hi + Lo (Dekker 1971; Ogita, Rump and
+// Oishi 2005 for inner products). A matrix that is singular to float64 may have all its digits in it. Matrices are those of
+// this package: n×n, row by row, of which the lower triangle is read.
+type Double struct{ Hi, Lo []float64 }
+
+// Resize makes d of length n. The contents are unspecified.
+func (d *Double) Resize(n int) { d.Hi, d.Lo = Resize(d.Hi, n), Resize(d.Lo, n) }
+
+// Clear makes all of d zero.
+func (d Double) Clear() {
+	clear(d.Hi)
+	clear(d.Lo)
+}
+
+// Slice returns elements lo … hi−1 of d. It does not copy.
+func (d Double) Slice(lo, hi int) Double { return Double{d.Hi[lo:hi], d.Lo[lo:hi]} }
+
+// twoSum returns a + b and its rounding error.
+func twoSum(a, b float64) (s, e float64) {
+	s = a + b
+	t := s - a
+	return s, (a - (s - t)) + (b - t)
+}
+
+// twoProduct returns ab and its rounding error.
+func twoProduct(a, b float64) (p, e float64) {
+	p = a * b
+	return p, math.FMA(a, b, -p)
+}
+
+// quotient returns (ah + al)/(bh + bl).
+func quotient(ah, al, bh, bl float64) (h, l float64) {
+	q := ah / bh
+	p, e := twoProduct(q, bh)
+	return twoSum(q, ((ah-p)-e+al-q*bl)/bh)
+}
+
+// Round makes Hi the numbers rounded to float64, and Lo what is left.
+func (d Double) Round() {
+	for i, h := range d.Hi {
+		d.Hi[i], d.Lo[i] = twoSum(h, d.Lo[i])
+	}
+}
+
+// AddScaled adds c·x.
+func (d Double) AddScaled(c float64, x []float64) {
+	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
+	for i, v := range x {
+		p, e := twoProduct(c, v)
+		s, t := twoSum(hi[i], p)
+		hi[i], lo[i] = s, lo[i]+(e+t)
+	}
+}
+
+// AddAt adds c·x to element i.
+func (d Double) AddAt(i int, c, x float64) {
+	p, e := twoProduct(c, x)
+	s, t := twoSum(d.Hi[i], p)
+	d.Hi[i], d.Lo[i] = s, d.Lo[i]+(e+t)
+}
+
+// addDouble adds (ch + cl)·x.
+func (d Double) addDouble(ch, cl float64, x []float64) {
+	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
+	for i, v := range x {
+		p := ch * v
+		e := math.FMA(ch, v, -p) + cl*v
+		s, t := twoSum(hi[i], p)
+		hi[i], lo[i] = s, lo[i]+(e+t)
+	}
+}
+
+// Dot returns the inner product of d and x, rounded.
+func (d Double) Dot(x []float64) float64 {
+	var h, l float64
+	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
+	for i, v := range x {
+		p := hi[i] * v
+		e := math.FMA(hi[i], v, -p) + lo[i]*v
+		s, t := twoSum(h, p)
+		h, l = s, l+(e+t)
+	}
+	return h + l
+}
+
+// DotAt is Dot for the values of a vector at ind alone.
+func (d Double) DotAt(ind []int32, val []float64) float64 {
+	var h, l float64
+	for k, j := range ind {
+		p, e := twoProduct(d.Hi[j], val[k])
+		s, t := twoSum(h, p)
+		h, l = s, l+(e+t+d.Lo[j]*val[k])
+	}
+	return h + l
+}
+
+// dot returns the inner product of a and b.
+func dot(a, b Double) (h, l float64) {
+	ah := a.Hi
+	n := len(ah)
+	al, bh, bl := a.Lo[:n], b.Hi[:n], b.Lo[:n]
+	for i, x := range ah {
+		p := x * bh[i]
+		e := math.FMA(x, bh[i], -p) + (x*bl[i] + al[i]*bh[i])
+		s, t := twoSum(h, p)
+		h, l = s, l+(e+t)
+	}
+	return h, l
+}
+
+// AddOuter adds w·xxᵀ to the lower triangle, for a row x of n values, or of the values at ind.
+func (d Double) AddOuter(n int, w float64, ind []int32, val []float64) {
+	for k, x := range val {
+		h, l := twoProduct(w, x)
+		if h == 0 {
+			continue
+		}
+		if ind == nil {
+			d.Slice(k*n, k*n+k+1).addDouble(h, l, val[:k+1])
+			continue
+		}
+		row := d.Slice(int(ind[k])*n, int(ind[k])*n+int(ind[k])+1)
+		for m, v := range val[:k+1] {
+			j := ind[m]
+			p := h * v
+			e := math.FMA(h, v, -p) + l*v
+			s, t := twoSum(row.Hi[j], p)
+			row.Hi[j], row.Lo[j] = s, row.Lo[j]+(e+t)
+		}
+	}
+}
+
+// Cholesky replaces the lower triangle by L with a = LLᵀ. It returns the least L_ii²/a_ii, the part
+// of the diagonal that the rows before leave, and 0 if a is not positive definite.
+func (d Double) Cholesky(n int) (least float64) {
+	least = 1
+	for i := range n {
+		row := d.Slice(i*n, i*n+i+1)
+		diag := row.Hi[i]
+		for j := range i + 1 {
+			h, l := dot(d.Slice(j*n, j*n+j), row.Slice(0, j))
+			s, t := twoSum(row.Hi[j], -h)
+			s, t = twoSum(s, t+(row.Lo[j]-l))
+			if j < i {
+				row.Hi[j], row.Lo[j] = quotient(s, t, d.Hi[j*n+j], d.Lo[j*n+j])
+				continue
+			}
+			if !(s > 0) || math.IsInf(s, 0) {
+				return 0
+			}
+			least = math.Min(least, s/diag)
+			r := math.Sqrt(s)
+			p, e := twoProduct(r, r)
+			row.Hi[i], row.Lo[i] = twoSum(r, ((s-p)-e+t)/(2*r))
+		}
+	}
+	return least
+}
+
+// Potrs replaces r by (LLᵀ)⁻¹r, d being L of the size of r.
+func (d Double) Potrs(r Double) {
+	n := len(r.Hi)
+	for i := range n {
+		h, l := dot(d.Slice(i*n, i*n+i), r.Slice(0, i))
+		d.divide(r, i, h, l)
+	}
+	for i := n - 1; i >= 0; i-- {
+		var h, l float64
+		for k := i + 1; k < n; k++ {
+			h, l = accumulate(h, l, d.Hi[k*n+i], d.Lo[k*n+i], r.Hi[k], r.Lo[k])
+		}
+		d.divide(r, i, h, l)
+	}
+}
+
+// divide replaces r_i by (r_i − h − l)/L_ii.
+func (d Double) divide(r Double, i int, h, l float64) {
+	n := len(r.Hi)
+	s, t := twoSum(r.Hi[i], -h)
+	s, t = twoSum(s, t+(r.Lo[i]-l))
+	r.Hi[i], r.Lo[i] = quotient(s, t, d.Hi[i*n+i], d.Lo[i*n+i])
+}
+
+// Inverse stores the lower triangle of (LLᵀ)⁻¹, rounded, in v, d being L. It allocates two matrices.
+func (d Double) Inverse(v []float64, n int) {
+	var m Double // row j is column j of L⁻¹
+	m.Resize(n * n)
+	for j := range n {
+		col := m.Slice(j*n, (j+1)*n)
+		col.Hi[j], col.Lo[j] = quotient(1, 0, d.Hi[j*n+j], d.Lo[j*n+j])
+		for k := j + 1; k < n; k++ {
+			h, l := dot(d.Slice(k*n+j, k*n+k), col.Slice(j, k))
+			col.Hi[k], col.Lo[k] = quotient(-h, -l, d.Hi[k*n+k], d.Lo[k*n+k])
+		}
+	}
+	for i := range n {
+		for j := range i + 1 {
+			h, l := dot(m.Slice(i*n+i, (i+1)*n), m.Slice(j*n+i, (j+1)*n))
+			v[i*n+j] = h + l
+		}
+	}
+}
+
+// MulTrans replaces x by Lᵀx, d being L of the size of x.
+func (d Double) MulTrans(x Double) {
+	n := len(x.Hi)
+	for i := range n {
+		var h, l float64
+		for k := i; k < n; k++ {
+			h, l = accumulate(h, l, d.Hi[k*n+i], d.Lo[k*n+i], x.Hi[k], x.Lo[k])
+		}
+		x.Hi[i], x.Lo[i] = twoSum(h, l)
+	}
+}
+
+// accumulate returns (h + l) + (ah + al)(bh + bl).
+func accumulate(h, l, ah, al, bh, bl float64) (float64, float64) {
+	p := ah * bh
+	e := math.FMA(ah, bh, -p) + (ah*bl + al*bh)
+	s, t := twoSum(h, p)
+	return s, l + (e + t)
+}

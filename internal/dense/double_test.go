@@ -1,0 +1,182 @@
+package dense_test
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+)
+
+func bigOf(x float64) *big.Float { return new(big.Float).SetPrec(400).SetFloat64(x) }
+
+// TestDouble compares with arithmetic of 400 bits: P = DI + XᵀWX, of a condition that float64 does not have, its
+// factor, inverse and solutions, for dense rows and the same as sparse ones.
+func TestDouble(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 6))
+	for trial := range 60 {
+		n := 1 + rng.IntN(9)
+		rows := 1 + rng.IntN(12)
+		var p, q, b dense.Double
+		p.Resize(n * n)
+		p.Clear()
+		want := make([][]*big.Float, n)
+		for i := range n {
+			p.Hi[i*n+i] = 1
+			want[i] = make([]*big.Float, n)
+			for j := range n {
+				want[i][j] = bigOf(0)
+			}
+			want[i][i] = bigOf(1)
+		}
+		q.Resize(n * n)
+		copy(q.Hi, p.Hi)
+		copy(q.Lo, p.Lo)
+		scale := math.Pow(10, 8*rng.Float64())
+		for range rows {
+			x, w := make([]float64, n), rng.ExpFloat64()
+			common := scale * rng.NormFloat64()
+			for j := range x {
+				x[j] = common + math.Round(rng.NormFloat64())
+			}
+			x[rng.IntN(n)] = 0
+			var ind []int32
+			var val []float64
+			for j, v := range x {
+				if v != 0 {
+					ind, val = append(ind, int32(j)), append(val, v)
+				}
+			}
+			p.AddOuter(n, w, nil, x)
+			q.AddOuter(n, w, ind, val)
+			for i := range n {
+				for j := range n {
+					f := new(big.Float).Mul(bigOf(w), bigOf(x[i]))
+					want[i][j].Add(want[i][j], f.Mul(f, bigOf(x[j])))
+				}
+			}
+		}
+		for i := range n {
+			for j := range i + 1 {
+				for _, a := range []dense.Double{p, q} {
+					d := new(big.Float).Sub(want[i][j], bigOf(a.Hi[i*n+j]))
+					f, _ := d.Sub(d, bigOf(a.Lo[i*n+j])).Float64()
+					if size := math.Sqrt(p.Hi[i*n+i]) * math.Sqrt(p.Hi[j*n+j]); !(math.Abs(f) <= 1e-29*size) {
+						t.Fatalf("trial %d: element (%d, %d) is off by %v of %v", trial, i, j, f, size)
+					}
+				}
+			}
+		}
+		p.Round()
+		var l dense.Double
+		l.Resize(n * n)
+		copy(l.Hi, p.Hi)
+		copy(l.Lo, p.Lo)
+		if least := l.Cholesky(n); !(least > 1e-24 && least <= 1) {
+			t.Fatalf("trial %d: least part %v", trial, least)
+		}
+		b.Resize(n)
+		for j := range n {
+			b.Hi[j], b.Lo[j] = rng.NormFloat64(), 0
+		}
+		x := dense.Double{Hi: append([]float64(nil), b.Hi...), Lo: append([]float64(nil), b.Lo...)}
+		l.Potrs(x)
+		v := make([]float64, n*n)
+		l.Inverse(v, n)
+		inv := bigInverse(want)
+		for i := range n {
+			sum := bigOf(0)
+			for j := range n {
+				sum.Add(sum, new(big.Float).Mul(inv[i][j], bigOf(b.Hi[j])))
+				ij, _ := inv[i][j].Float64()
+				ii, _ := inv[i][i].Float64()
+				jj, _ := inv[j][j].Float64()
+				if j <= i && !(math.Abs(v[i*n+j]-ij) <= 1e-10*math.Sqrt(ii*jj)) {
+					t.Errorf("trial %d: inverse (%d, %d) is %v, want %v", trial, i, j, v[i*n+j], ij)
+				}
+			}
+			ii, _ := inv[i][i].Float64()
+			if s, _ := sum.Float64(); !(math.Abs(x.Hi[i]-s) <= 1e-10*math.Sqrt(ii)) {
+				t.Errorf("trial %d: solution %d is %v, want %v", trial, i, x.Hi[i], s)
+			}
+		}
+		// Lᵀ(LLᵀ)⁻¹b has the square bᵀP⁻¹b.
+		square := 0.0
+		for j := range n {
+			square += b.Hi[j] * x.Hi[j]
+		}
+		l.MulTrans(x)
+		got := 0.0
+		for _, z := range x.Hi {
+			got += z * z
+		}
+		if !(math.Abs(got-square) <= 1e-9*got) {
+			t.Errorf("trial %d: square %v, want %v", trial, got, square)
+		}
+	}
+	bad := dense.Double{Hi: []float64{1, 0, 2, 3}, Lo: make([]float64, 4)}
+	if least := bad.Cholesky(2); least != 0 {
+		t.Errorf("not positive definite: %v", least)
+	}
+}
+
+// TestDoubleDot: what cancels to the last of 53 bits is not lost.
+func TestDoubleDot(t *testing.T) {
+	d := dense.Double{Hi: []float64{1e16, 1, -1e16}, Lo: []float64{0, 1e-17, 0.5}}
+	x := []float64{3, 7, 3}
+	if got, want := d.Dot(x), 8.5; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := d.DotAt([]int32{0, 2}, []float64{3, 3}), 1.5; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	var h dense.Double
+	h.Resize(3)
+	h.Clear()
+	h.AddScaled(1e8, []float64{1e8, 0, 1})
+	h.AddScaled(-1e8, []float64{1e8, 0, 1})
+	h.AddAt(0, 0x1p-30, 0x1p-30)
+	h.Round()
+	if h.Hi[0] != 0x1p-60 || h.Hi[1] != 0 || h.Hi[2] != 0 {
+		t.Errorf("%v", h.Hi)
+	}
+}
+
+// bigInverse is Gauss and Jordan's.
+func bigInverse(a [][]*big.Float) [][]*big.Float {
+	n := len(a)
+	rows := make([][]*big.Float, n)
+	for i := range n {
+		for j := range n {
+			rows[i] = append(rows[i], new(big.Float).Copy(a[i][j]))
+		}
+		for j := range n {
+			one := 0.0
+			if i == j {
+				one = 1
+			}
+			rows[i] = append(rows[i], bigOf(one))
+		}
+	}
+	for i := range n {
+		pivot := new(big.Float).Copy(rows[i][i])
+		for j := range rows[i] {
+			rows[i][j].Quo(rows[i][j], pivot)
+		}
+		for k := range n {
+			if k == i {
+				continue
+			}
+			f := new(big.Float).Copy(rows[k][i])
+			for j := range rows[k] {
+				rows[k][j].Sub(rows[k][j], new(big.Float).Mul(f, rows[i][j]))
+			}
+		}
+	}
+	for i := range rows {
+		rows[i] = rows[i][n:]
+	}
+	return rows
+}
