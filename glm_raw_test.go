@@ -237,3 +237,96 @@ func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
 		check("latent variance", i, v[i], s, s)
 	}
 }
+
+// TestRawZeroRows: rows without features, as many as weights or fewer, leave the gap a number: the prior is the posterior.
+func TestRawZeroRows(t *testing.T) {
+	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliLogit{}, Poisson{}, StudentT{}} {
+		for _, some := range []bool{false, true} {
+			x := mat.NewDense(3, 4, nil)
+			if some {
+				x.Set(1, 2, 1)
+			}
+			p, res, err := mustGLM(t, x, []float64{1, 1, 1}, lik, GLMOptions{}).Fit(context.Background(), nil)
+			if err != nil {
+				t.Fatalf("%T: %v", lik, err)
+			}
+			want := 3 * lik.LogProb(1, 0)
+			if res.Status != Converged || !(res.Gap < 1e-9) || !some && math.Abs(res.ELBO-want) > 1e-12 {
+				t.Errorf("%T, some %v: %v, gap %v, ELBO %v, without features %v", lik, some, res.Status, res.Gap, res.ELBO, want)
+			}
+			if sd := p.SD(nil); sd[0] != 1 || sd[2] > 1 {
+				t.Errorf("%T, some %v: sd %v", lik, some, sd)
+			}
+		}
+	}
+}
+
+// TestRawStrongSites: a Gaussian process of a few rows whose prior is far wider than the noise is the exact
+// posterior, too.
+func TestRawStrongSites(t *testing.T) {
+	for _, scale := range []float64{1, 1e4, 1e8, 1e12} {
+		for _, noise := range []float64{1e-8, 1} {
+			x := mat.NewDense(3, 1, []float64{0, 3, 50})
+			y := []float64{3 * math.Sqrt(noise), -1, 2}
+			gp, err := NewGP(x, y, SquaredExp{Scale: scale}, GaussianNoise{Var: noise}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			post, res, err := gp.Fit(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// log p(y) of three rows: the third is apart from the others.
+			s2, r := scale*scale, math.Exp(-4.5)
+			a := s2 + noise
+			det := a*a - s2*s2*r*r
+			want := -0.5 * (3*math.Log(2*math.Pi) + math.Log(det) + math.Log(a) + (a*(y[0]*y[0]+y[1]*y[1])-2*s2*r*y[0]*y[1])/det + y[2]*y[2]/a)
+			if res.Status != Converged || math.Abs(res.ELBO-want) > 1e-9*math.Abs(want) {
+				t.Errorf("scale %v, noise %v: %v, gap %v, ELBO %v, want %v", scale, noise, res.Status, res.Gap, res.ELBO, want)
+			}
+			m, v := post.Train(nil, nil)
+			pm, pv := post.At(x).Latent(nil, nil)
+			for i := range m {
+				if math.Abs(m[i]-pm[i]) > 1e-9*(math.Sqrt(v[i])+math.Abs(m[i])) || math.Abs(v[i]-pv[i]) > 1e-9*v[i] {
+					t.Errorf("scale %v, noise %v, row %d: trained N(%v, %v), predicted N(%v, %v)", scale, noise, i, m[i], v[i], pm[i], pv[i])
+				}
+			}
+		}
+	}
+}
+
+// TestRawTrainingRows: what a Gaussian process predicts at its training rows is what it knows there, and next to them nearly so.
+func TestRawTrainingRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	x := normalMatrix(rng, 40, 2)
+	y := predictors(x, []float64{1, -2})
+	next := mat.DenseCopyOf(x)
+	for i := range 40 {
+		next.Set(i, 0, x.At(i, 0)*(1+1e-12))
+	}
+	for _, lik := range []Likelihood{GaussianNoise{Var: 1e-8}, StudentT{Scale: 1e-4}} {
+		for _, jitter := range []float64{0, 1e-6} {
+			gp, err := NewGP(x, y, Matern52{Scale: 1e3}, lik, &GPOptions{Jitter: jitter})
+			if err != nil {
+				t.Fatal(err)
+			}
+			post, _, err := gp.Fit(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, v := post.Train(nil, nil)
+			m1, v1 := post.At(x).Latent(nil, nil)
+			m2, v2 := post.At(next).Latent(nil, nil)
+			for i := range m {
+				s := math.Sqrt(v[i])
+				if jitter == 0 && (math.Abs(m1[i]-m[i]) > 1e-9*s || math.Abs(v1[i]-v[i]) > 1e-9*v[i]) {
+					t.Errorf("%T, row %d: N(%v, %v) in training, N(%v, %v) in prediction", lik, i, m[i], v[i], m1[i], v1[i])
+				}
+				// With jitter the prediction is of the latent function without it; but next rows are alike.
+				if math.Abs(m2[i]-m1[i]) > 1e-2*s || math.Abs(v2[i]-v1[i]) > 5e-10 { // a few units in the last place of k = 1e6
+					t.Errorf("%T, jitter %v, row %d: N(%v, %v) there, N(%v, %v) next to it", lik, jitter, i, m1[i], v1[i], m2[i], v2[i])
+				}
+			}
+		}
+	}
+}

@@ -218,6 +218,8 @@ type GPPosterior struct {
 	m, v             []float64 // marginals at the training points
 	gamma            []float64
 	jitter, maxPrior float64
+	self             []float64 // diagonal of K
+	strong           bool      // some sites are far more precise than the prior
 	fac              *dense.Sites
 	workspaces       *sync.Pool
 }
@@ -249,7 +251,11 @@ func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
 	if !p.fac.Factor(k, len(p.a), p.gamma) {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
-	p.fac.C = nil // K is not needed any more
+	p.strong, p.fac.C = p.fac.Strong(), nil // K is not needed any more
+	p.self = make([]float64, len(p.a))
+	for i := range p.self {
+		p.self[i] = k[i*len(p.a)+i]
+	}
 	for _, v := range PriorVar(nil, g.kernel, g.x) {
 		p.maxPrior = math.Max(p.maxPrior, v)
 	}
@@ -327,13 +333,90 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 	p.cross(w, x, lo, t)
 	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
 	PriorVar(v, p.kernel, w.x)
+	if p.strong {
+		w.near.prior = append(w.near.prior[:0], v...)
+	}
 	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
 	w.exp.SubVar(v)
+	if p.strong {
+		p.latentNear(w, m, v)
+	}
 	for i, known := range w.known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
 			m[i], v[i] = 0, p.maxPrior
 		}
 		v[i] = math.Max(0, v[i])
+	}
+}
+
+// nearWork is the workspace of latentNear.
+type nearWork struct {
+	prior         []float64 // k**
+	point, site   []int     // points that are near, and to which training points
+	rest          []float64 // k_dd
+	x, diff, unit *mat.Dense
+	diffs, units  dense.Expansion
+	cross         []float64
+}
+
+// nearPart is the part of its prior variance that the difference from a training point has where that serves as reference.
+const nearPart = 1e-2
+
+// latentNear takes the points near training points i of strong sites from there. What k** − k*ᵀ(…)k* leaves of
+// k** may be less than its rounding; with k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹, the same is
+//
+//	m_i + k_dᵀK⁻¹m,   V_ii + 2(Wk_d)_i/γ_i + k_dd − k_dᵀWk_d,   k_dd = k** − 2k*_i + K_ii,
+//
+// of which at the training point itself nothing is left but m_i and V_ii.
+func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
+	t, n, k := &w.near, p.Len(), w.k.RawMatrix()
+	t.point, t.site, t.rest = t.point[:0], t.site[:0], t.rest[:0]
+	for a, prior := range t.prior {
+		best, at := 0.0, -1
+		for i, self := range p.self {
+			if p.gamma[i]*self > dense.StrongSite {
+				if c := k.Data[i*k.Stride+a]; c > 0 && c*c > best*self {
+					best, at = c*c/self, i
+				}
+			}
+		}
+		if at < 0 {
+			continue
+		}
+		if rest := prior - 2*k.Data[at*k.Stride+a] + p.self[at]; rest < nearPart*prior {
+			t.point, t.site, t.rest = append(t.point, a), append(t.site, at), append(t.rest, math.Max(0, rest))
+		}
+	}
+	r := len(t.point)
+	if r == 0 {
+		return
+	}
+	if t.x == nil || t.x.RawMatrix().Rows != r {
+		t.x, t.diff, t.unit = mat.NewDense(r, p.Cols(), nil), mat.NewDense(n, r, nil), mat.NewDense(n, r, nil)
+	}
+	t.unit.Zero()
+	for b, i := range t.site {
+		t.x.SetRow(b, p.x.RawRowView(i))
+		t.unit.Set(i, b, 1)
+	}
+	CrossCov(t.diff, p.kernel, p.x, t.x)
+	for b, a := range t.point {
+		t.diff.Set(t.site[b], b, p.self[t.site[b]])
+		m[a] = p.m[t.site[b]]
+		for i, ai := range p.a {
+			d := k.Data[i*k.Stride+a] - t.diff.At(i, b)
+			t.diff.Set(i, b, d)
+			m[a] += d * ai
+		}
+	}
+	p.fac.Expand(&t.diffs, t.diff.RawMatrix().Data, r)
+	p.fac.Expand(&t.units, t.unit.RawMatrix().Data, r)
+	t.cross = dense.Resize(t.cross, r)
+	t.diffs.Cross(t.cross, &t.units)
+	t.diffs.SubVar(t.rest)
+	for b, a := range t.point {
+		i := t.site[b]
+		v[a] = p.v[i] + 2*t.cross[b]/p.gamma[i] + math.Max(0, t.rest[b])
 	}
 }
 

@@ -647,4 +647,5 @@ type predictWork struct {
 	x, k  *mat.Dense
 	exp   dense.Expansion
 	known []bool
+	near  nearWork
 }

@@ -111,14 +111,15 @@ type siteProblem struct {
 
 // covMover is the siteMover of variables with covariance C.
 type covMover struct {
-	n   int
-	cov []float64 // C, both triangles; not owned
-	fac dense.Sites
-	exp dense.Expansion
+	n     int
+	cov   []float64 // C, both triangles; not owned
+	again bool      // further moves will start from V, which must not lose C
+	fac   dense.Sites
+	exp   dense.Expansion
 }
 
 func (a *covMover) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
-	if !a.fac.Factor(a.cov, a.n, delta) {
+	if !a.fac.Factor(a.cov, a.n, delta) || a.again && a.fac.Strongest() > dense.StrongestSite {
 		return 0, 0, false
 	}
 	a.fac.Expand(&a.exp, a.cov, a.n)

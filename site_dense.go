@@ -242,7 +242,7 @@ const (
 // roundingAnew estimates the relative error of a variance computed from the sites.
 func (s *denseAlgebra) roundingAnew(i int) float64 {
 	k := s.k[i*s.n+i]
-	if s.cur.gamma[i]*k > dense.StrongSite {
+	if k == 0 || s.cur.gamma[i]*k > dense.StrongSite {
 		return epsilon
 	}
 	return epsilon * k / s.cur.v[i]
@@ -287,7 +287,7 @@ func (t *blockStep) step(s *denseAlgebra, batch []int) error {
 	t.distinct(batch, s.n)
 	t.gather(s)
 	p := &t.prob
-	t.mover.n, t.mover.cov = len(t.b), t.cov
+	t.mover.n, t.mover.cov, t.mover.again = len(t.b), t.cov, true
 	if err := p.init(s.terms, t.b, &t.mover, &t.base); err != nil {
 		return err
 	}
@@ -326,7 +326,7 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 		t.delta[a] = fraction * (p.cur.gamma[a] - t.base.gamma[a])
 		t.u[a] = fraction * (p.cur.c[a] - t.base.a[a])
 	}
-	if !t.fac.Factor(t.cov, m, t.delta) {
+	if !t.fac.Factor(t.cov, m, t.delta) || t.fac.Strongest() > dense.StrongestSite {
 		return false
 	}
 	t.fac.Expand(&t.exp, t.rows, n)
@@ -393,6 +393,9 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 func (s *denseAlgebra) drifted(before *siteState) {
 	const most = 1e-9
 	for i, v := range s.cur.v {
+		if v == 0 {
+			continue // and always was
+		}
 		s.rounding[i] = s.rounding[i]*math.Max(v/before.v[i], before.v[i]/v) + epsilon
 		// The mean has lost the digits that it had where it was large.
 		lost := epsilon*math.Abs(before.m[i]) > most*math.Sqrt(v) && math.Abs(before.m[i]) > 1e3*math.Abs(s.cur.m[i])

@@ -194,6 +194,18 @@ func (x *Expansion) SubVar(v []float64) {
 	}
 }
 
+// Cross stores the diagonal of X_pᵀY_p − X_nᵀY_n, for expansions of as many rows, in dst: of rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows
+// for the rows of x and those of y.
+func (x *Expansion) Cross(dst []float64, y *Expansion) {
+	clear(dst)
+	for k, e := range x.xp {
+		dst[k%x.cols] += e * y.xp[k]
+	}
+	for k, e := range x.xn {
+		dst[k%x.cols] -= e * y.xn[k]
+	}
+}
+
 // SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
 func (x *Expansion) SubCov(v []float64) {
 	x.addGram(v, -1, x.xp)
@@ -267,19 +279,21 @@ func Potrs(l, r []float64) {
 // error of the size of 1/Δ instead.
 const (
 	StrongSite    = 1e4   // ΔC_ii above which a site is strong
-	StrongestSite = 1e15  // ΔC_ii above which rounding keeps a site from being weakened again
+	StrongestSite = 1e15  // ΔC_ii above which V has lost C, so that the site cannot be weakened again but from C itself
+	leastPart     = 1e-10 // LeastPart below which sites as strong as that are not resolved
 	LeastShrink   = 1e-10 // V_ii/C_ii below which a variance without a strong site is not resolved
 )
 
 // Strong reports whether some positive change shrinks its variance by more
 // than StrongSite.
-func (f *Sites) Strong() bool {
+func (f *Sites) Strong() bool { return f.Strongest() > StrongSite }
+
+// Strongest returns the largest ΔC_ii, which is 0 if no change is positive.
+func (f *Sites) Strongest() (most float64) {
 	for a, i := range f.Pos {
-		if f.Sp[a]*f.Sp[a]*f.C[i*f.n+i] > StrongSite {
-			return true
-		}
+		most = math.Max(most, f.Sp[a]*f.Sp[a]*f.C[i*f.n+i])
 	}
-	return false
+	return most
 }
 
 // Variances stores the diagonal of V in v, given the expansion of C, and
@@ -321,6 +335,9 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 // resolved reports whether every variance in v is larger than its rounding error: positive
 // for a strong site, at least LeastShrink of what it was for any other variable.
 func (f *Sites) resolved(v []float64) bool {
+	if f.Strongest() > StrongestSite && f.LeastPart() < leastPart {
+		return false
+	}
 	next := 0
 	for i, vi := range v {
 		var site float64
@@ -329,7 +346,7 @@ func (f *Sites) resolved(v []float64) bool {
 			next++
 		}
 		strong := site > StrongSite
-		if site > StrongestSite || strong && !(vi > 0) || !strong && !(vi >= LeastShrink*f.C[i*f.n+i]) {
+		if strong && !(vi > 0) || !strong && !(vi >= LeastShrink*f.C[i*f.n+i]) {
 			return false
 		}
 	}

@@ -345,8 +345,8 @@ func TestSitesRefuse(t *testing.T) {
 }
 
 // Strong sites are those that shrink their variance by more than StrongSite; what shrinks
-// by more than 1/LeastShrink without a strong site of its own is not resolved, nor is a
-// site beyond 1e15.
+// by more than 1/LeastShrink without a strong site of its own is not resolved, nor are
+// sites beyond 1e15 that others nearly determine.
 func TestSitesResolution(t *testing.T) {
 	t.Parallel()
 	var f dense.Sites
@@ -359,7 +359,8 @@ func TestSitesResolution(t *testing.T) {
 		{0.5, []float64{0.9 * dense.StrongSite, 0}, false, true},
 		{0.5, []float64{1.1 * dense.StrongSite, 0}, true, true},
 		{0.5, []float64{1e14, 0}, true, true},
-		{0.5, []float64{1e16, 0}, true, false},
+		{0.5, []float64{1e16, 0}, true, true},
+		{1, []float64{4e15, 4e15}, true, false}, // rounding has left nothing of their difference
 		{1, []float64{1e9, 0}, true, true},
 		{1, []float64{1e12, 0}, true, false}, // the second has no site and all but 1e-12 is gone
 		{1, []float64{1e12, 1e12}, true, true},
