@@ -5,8 +5,10 @@ package dense
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
+	lapack "gonum.org/v1/gonum/lapack/gonum"
 	"gonum.org/v1/gonum/lapack/lapack64"
 	"gonum.org/v1/gonum/mat"
 )
@@ -42,19 +44,24 @@ func Vector(a []float64) blas64.Vector { return blas64.Vector{N: len(a), Data: a
 // It factorises a panel at a time, so that every call into LAPACK and BLAS is
 // of a size that stays on this goroutine: the same bits on any number of cores
 // and nothing allocated.
-func Cholesky(a []float64, n int) bool {
+func Cholesky(a []float64, n int) bool { return CholeskyUntil(nil, a, n) }
+
+// CholeskyUntil is Cholesky, which also reports false where h has stopped.
+func CholeskyUntil(h *parallel.Halt, a []float64, n int) bool {
 	for k := 0; k < n; k += panel {
 		p := min(panel, n-k)
 		diag := blas64.Symmetric{Uplo: blas.Lower, N: p, Data: a[k*n+k:], Stride: n}
 		l, ok := lapack64.Potrf(diag)
-		if !ok {
+		if !ok || h.Stopped() {
 			return false
 		}
 		if k+p < n {
 			below := blas64.General{Rows: n - k - p, Cols: p, Data: a[(k+p)*n+k:], Stride: n}
-			rest := blas64.Symmetric{Uplo: blas.Lower, N: n - k - p, Data: a[(k+p)*n+k+p:], Stride: n}
 			blas64.Trsm(blas.Right, blas.Trans, 1, l, below)
-			blas64.Syrk(blas.NoTrans, -1, below, 1, rest)
+			rest := blas64.General{Rows: n - k - p, Cols: n - k - p, Data: a[(k+p)*n+k+p:], Stride: n}
+			if !addSquare(h, rest, -1, below, blas.NoTrans) {
+				return false
+			}
 		}
 	}
 	for i := range n {
@@ -63,6 +70,74 @@ func Cholesky(a []float64, n int) bool {
 		}
 	}
 	return true
+}
+
+// wide is the number of columns that a call of BLAS gets at most where the other dimension is a panel.
+const wide = 3 * panel
+
+// addSquare adds sign·xxᵀ, or for Trans sign·xᵀx, to the lower triangle of c, which is square: to a panel of rows at a
+// time, between which it reports false where h has stopped. The bits are those of Syrk.
+func addSquare(h *parallel.Halt, c blas64.General, sign float64, x blas64.General, t blas.Transpose) bool {
+	at, u := func(i, n int) blas64.General { return slice(x, i, 0, n, x.Cols) }, blas.Trans
+	if t == blas.Trans {
+		at, u = func(i, n int) blas64.General { return slice(x, 0, i, x.Rows, n) }, blas.NoTrans
+	}
+	for i := 0; i < c.Rows; i += panel {
+		if h.Stopped() {
+			return false
+		}
+		p := min(panel, c.Rows-i)
+		rows := at(i, p)
+		for j := 0; j < i; j += wide {
+			q := min(wide, i-j)
+			blas64.Gemm(t, u, sign, rows, at(j, q), 1, slice(c, i, j, p, q))
+		}
+		blas64.Syrk(t, sign, rows, 1, blas64.Symmetric{Uplo: blas.Lower, N: p, Data: c.Data[i*c.Stride+i:], Stride: c.Stride})
+	}
+	return true
+}
+
+// slice returns the n×m part of x from row i and column j on.
+func slice(x blas64.General, i, j, n, m int) blas64.General {
+	return blas64.General{Rows: n, Cols: m, Data: x.Data[i*x.Stride+j:], Stride: x.Stride}
+}
+
+// solveLower replaces b, n×cols, by L⁻¹b, and returns early where h has stopped. The bits are those of Trsm.
+func solveLower(h *parallel.Halt, l []float64, n int, b blas64.General) {
+	for j := 0; j < b.Cols; j += wide {
+		q := min(wide, b.Cols-j)
+		for i := 0; i < n; i += panel {
+			if h.Stopped() {
+				return
+			}
+			p := min(panel, n-i)
+			rows := slice(b, i, j, p, q)
+			if i > 0 {
+				blas64.Gemm(blas.NoTrans, blas.NoTrans, -1, slice(General(l, n, n), i, 0, p, i), slice(b, 0, j, i, q), 1, rows)
+			}
+			blas64.Trsm(blas.Left, blas.NoTrans, 1, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: p, Data: l[i*n+i:], Stride: n}, rows)
+		}
+	}
+}
+
+// invertLower replaces L by L⁻¹, and returns early where h has stopped. The bits are those of Trtri.
+func invertLower(h *parallel.Halt, l []float64, n int) {
+	lower := func(i, n2 int) blas64.Triangular {
+		return blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n2, Data: l[i*n+i:], Stride: n}
+	}
+	for j := (n - 1) / panel * panel; j >= 0; j -= panel {
+		p := min(panel, n-j)
+		if rest := n - j - p; rest > 0 {
+			for c := 0; c < p; c += panel / 4 {
+				if h.Stopped() {
+					return
+				}
+				blas64.Trmm(blas.Left, blas.NoTrans, 1, lower(j+p, rest), slice(General(l, n, n), j+p, j+c, rest, min(panel/4, p-c)))
+			}
+			blas64.Trsm(blas.Right, blas.NoTrans, -1, lower(j, p), slice(General(l, n, n), j+p, j, rest, p))
+		}
+		lapack64.Trtri(lower(j, p))
+	}
 }
 
 // LogDet returns log|LLᵀ| = 2 Σ log L_ii.
@@ -76,8 +151,29 @@ func LogDet(l []float64, n int) float64 {
 
 // Invert replaces L by the full symmetric (LLᵀ)⁻¹.
 func Invert(l []float64, n int) {
-	lapack64.Potri(LowerTriangle(l, n))
+	InvertUntil(nil, l, n)
 	FillUpper(l, n)
+}
+
+// InvertUntil replaces L by the lower triangle of (LLᵀ)⁻¹, and returns early where h has stopped. The bits are those of Potri.
+func InvertUntil(h *parallel.Halt, l []float64, n int) {
+	invertLower(h, l, n)
+	var own lapack.Implementation
+	for i := 0; i < n; i += panel { // L⁻ᵀL⁻¹
+		if h.Stopped() {
+			return
+		}
+		p, rest := min(panel, n-i), max(0, n-i-panel)
+		blas64.Trmm(blas.Left, blas.Trans, 1, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: p, Data: l[i*n+i:], Stride: n}, slice(General(l, n, n), i, 0, p, i))
+		own.Dlauum(blas.Lower, p, l[i*n+i:], n)
+		if rest > 0 {
+			below := slice(General(l, n, n), i+p, i, rest, p)
+			if i > 0 {
+				blas64.Gemm(blas.Trans, blas.NoTrans, 1, below, slice(General(l, n, n), i+p, 0, rest, i), 1, slice(General(l, n, n), i, 0, p, i))
+			}
+			blas64.Syrk(blas.Trans, 1, below, 1, blas64.Symmetric{Uplo: blas.Lower, N: p, Data: l[i*n+i:], Stride: n})
+		}
+	}
 }
 
 // FillUpper copies the lower triangle of a to the upper.

@@ -3,10 +3,10 @@ package dense
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // Sites turns a Gaussian N(m0, C) over n variables into the one whose
@@ -19,6 +19,7 @@ import (
 // changes follow through I − S½V₁S½, V₁ the result of the first, which is
 // positive definite exactly when V⁻¹ is. Storage is reused between calls.
 type Sites struct {
+	Halt     *parallel.Halt // once it has stopped, Factor reports false and other results are of no use
 	n        int
 	C        []float64 // C, lower triangle of n×n; not owned
 	Pos, Neg []int     // variables whose Δ is positive and negative, increasing
@@ -55,7 +56,7 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		}
 		f.Lp[a*p+a]++
 	}
-	if !Cholesky(f.Lp, p) {
+	if !CholeskyUntil(f.Halt, f.Lp, p) {
 		return false
 	}
 	f.LogDet = LogDet(f.Lp, p)
@@ -76,7 +77,7 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		}
 	}
 	if p > 0 {
-		blas64.Syrk(blas.Trans, -1, General(f.zn, p, q), 1, Symmetric(f.ln, q))
+		addSquare(f.Halt, General(f.ln, q, q), -1, General(f.zn, p, q), blas.Trans)
 	}
 	for a := range q {
 		for b := range a + 1 {
@@ -84,7 +85,7 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		}
 		f.ln[a*q+a]++
 	}
-	if !Cholesky(f.ln, q) {
+	if !CholeskyUntil(f.Halt, f.ln, q) {
 		return false
 	}
 	f.LogDet += LogDet(f.ln, q)
@@ -122,9 +123,9 @@ func SymmetricAt(c []float64, n, i, j int) float64 {
 }
 
 // trsm replaces b, n×cols, by L⁻¹b.
-func (*Sites) trsm(l []float64, n int, b []float64, cols int) {
+func (f *Sites) trsm(l []float64, n int, b []float64, cols int) {
 	if n > 0 && cols > 0 {
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, LowerTriangle(l, n), General(b, n, cols))
+		solveLower(f.Halt, l, n, General(b, n, cols))
 	}
 }
 
@@ -135,6 +136,7 @@ func (*Sites) trsm(l []float64, n int, b []float64, cols int) {
 // rows being n×cols. With rows = C this is C − V.
 type Expansion struct {
 	cols   int
+	halt   *parallel.Halt
 	xp, xn []float64 // len(Pos)×cols and len(Neg)×cols; in buf
 	buf    []float64
 }
@@ -143,7 +145,7 @@ type Expansion struct {
 // only reads f and may run concurrently on different x.
 func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
 	p, q := len(f.Pos), len(f.Neg)
-	x.cols = cols
+	x.cols, x.halt = cols, f.Halt
 	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
 	x.xp, x.xn = x.buf[:p*cols], x.buf[p*cols:]
 	for a, i := range f.Pos {
@@ -157,7 +159,7 @@ func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
 		copy(x.xn[a*cols:(a+1)*cols], rows[i*cols:(i+1)*cols])
 	}
 	if p > 0 {
-		gemmTN(x.xn, f.zn, x.xp, p, q, cols)
+		f.gemmTN(x.xn, f.zn, x.xp, p, q, cols)
 	}
 	for a, s := range f.sn {
 		floats.Scale(s, x.xn[a*cols:(a+1)*cols])
@@ -167,9 +169,9 @@ func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
 
 // gemmTN subtracts aᵀb from c, a being p×q, b p×cols and c q×cols. It goes
 // column block by column block, of a size that BLAS keeps on this goroutine.
-func gemmTN(c, a, b []float64, p, q, cols int) {
+func (f *Sites) gemmTN(c, a, b []float64, p, q, cols int) {
 	const width = 64
-	for i := 0; i < q; i += width {
+	for i := 0; i < q && !f.Halt.Stopped(); i += width {
 		for j := 0; j < cols; j += width {
 			bi, bj := min(width, q-i), min(width, cols-j)
 			blas64.Gemm(blas.Trans, blas.NoTrans, -1,
@@ -214,8 +216,9 @@ func (x *Expansion) SubCov(v []float64) {
 
 // addGram adds sign·XᵀX to the lower triangle of v for one part X of x.
 func (x *Expansion) addGram(v []float64, sign float64, part []float64) {
-	if len(part) > 0 {
-		blas64.Syrk(blas.Trans, sign, General(part, len(part)/x.cols, x.cols), 1, Symmetric(v, x.cols))
+	rows := len(part) / max(1, x.cols)
+	for i := 0; i < rows; i += panel { // that many stay in the cache
+		addSquare(x.halt, General(v, x.cols, x.cols), sign, slice(General(part, rows, x.cols), i, 0, min(panel, rows-i), x.cols), blas.Trans)
 	}
 }
 
@@ -311,7 +314,7 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	p := len(f.Pos)
 	f.inv = room(f.inv, p*p, f.n*f.n)
 	copy(f.inv, f.Lp)
-	lapack64.Trtri(LowerTriangle(f.inv, p))
+	invertLower(f.Halt, f.inv, p)
 	norm := f.r[:p]
 	clear(norm)
 	for a := range p {
@@ -361,7 +364,7 @@ func (f *Sites) Covariance(v []float64, x *Expansion) {
 	if f.Strong() {
 		f.inv = room(f.inv, p*p, f.n*f.n)
 		copy(f.inv, f.Lp)
-		Invert(f.inv, p)
+		InvertUntil(f.Halt, f.inv, p)
 		for a, i := range f.Pos {
 			if f.Sp[a]*f.Sp[a]*f.C[i*n+i] <= StrongSite {
 				continue

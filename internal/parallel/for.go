@@ -34,6 +34,7 @@ func (p *Panic) Error() string { return fmt.Sprintf("%v\n%s", p.Value, p.Stack) 
 // A Loop runs one loop at a time; it can be part of what is used again and again,
 // for which no memory is then allocated but that of goroutines.
 type Loop struct {
+	Halt   *Halt // once it has stopped no further range is begun
 	next   atomic.Int64
 	wg     sync.WaitGroup
 	caught atomic.Pointer[Panic]
@@ -45,7 +46,7 @@ type Loop struct {
 // one of the caller's, with a *Panic where there are several, and ends the loop.
 func (l *Loop) Run(n, chunk, workers int, t Task) {
 	if workers = min(workers, (n+chunk-1)/chunk); workers <= 1 {
-		for lo := 0; lo < n; lo += chunk {
+		for lo := 0; lo < n && !l.Halt.Stopped(); lo += chunk {
 			t.Do(0, lo, min(n, lo+chunk))
 		}
 		return
@@ -74,7 +75,7 @@ func (l *Loop) work(worker, n, chunk int, t Task) {
 	}()
 	for {
 		hi := int(l.next.Add(int64(chunk)))
-		if hi-chunk >= n {
+		if hi-chunk >= n || l.Halt.Stopped() {
 			return
 		}
 		t.Do(worker, hi-chunk, min(n, hi))
