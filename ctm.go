@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
@@ -84,6 +85,53 @@ type CTMOptions struct {
 	// and Σ. The logits of a document are identified only up to a common shift, so that
 	// without such documents Σ drifts to rank K−1. Zero means 20; it must not be negative.
 	PseudoDocs float64
+	// MaxMemory is how many bytes the model may take: some 64 for each of K × Terms numbers, 3,200 for each term
+	// where StartAnchors is used, 16 for each number of the q(z_n), and what K² numbers take on every core. Zero
+	// means the limit that ErrMemory tells of.
+	MaxMemory int64 `json:"-"`
+}
+
+// What a CTM has at its most, in vectors and matrices: of K × Terms the topics, their statistics and where they start
+// from; for a term the projections of anchor words; of K² what belongs to a document that is under way, in each of the
+// workers; and the m_n and V_n⁻¹, of the model and of its posterior.
+const (
+	ctmTopicMatrices = 8
+	ctmWorkMatrices  = 24
+	ctmAnchorDim     = 400 // dimensions of the random projection of anchor words, which keeps distances to some 5%
+	ctmStates        = 2
+)
+
+// checkMemory returns an error if a model of so many documents, whose q are kept unless they are forgotten, terms and
+// topics takes more memory than it may.
+func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
+	cores := float64(runtime.GOMAXPROCS(0))
+	need := bytesOf(ctmTopicMatrices, terms, topics) + cores*(bytesOf(ctmWorkMatrices, topics, topics)+bytesOf(2, o.samples(), topics))
+	if o.starts(topics) == StartAnchors {
+		need += bytesOf(ctmAnchorDim, 1, terms)
+	}
+	what := fmt.Sprintf("a CTM of %d topics and %d terms", topics, terms)
+	if docs > 0 && !o.Forget {
+		state := float64(topics) * 2
+		if !o.diagonal() {
+			state = float64(topics) * (float64(topics) + 3) / 2
+		}
+		need += 8 * ctmStates * state * float64(docs)
+		what += fmt.Sprintf(" with q(z) of %d documents", docs)
+	}
+	return checkMemory(o.MaxMemory, need, what, "use fewer topics or terms, CTMOptions.Forget or Diagonal, or raise CTMOptions.MaxMemory")
+}
+
+// starts returns where the topics start from.
+func (o *CTMOptions) starts(topics int) CTMStart {
+	switch {
+	case o.Topics != nil:
+		return StartRandom // from there, and so with nothing to find
+	case o.Start == StartAuto && topics > 20:
+		return StartAnchors
+	case o.Start == StartAuto:
+		return StartKMeans
+	}
+	return o.Start
 }
 
 // CTMExpectation is how E_q[f] of a document is taken, where
@@ -222,6 +270,9 @@ func (o *CTMOptions) validate() error {
 			bad("%s is %v; it must not be negative, nor above 1e100", v.name, v.x)
 		}
 	}
+	if o.MaxMemory < 0 {
+		bad("MaxMemory is %d; it must not be negative", o.MaxMemory)
+	}
 	if o.Expectation < CTMAntithetic || o.Expectation > CTMMeanField {
 		bad("Expectation is %v", o.Expectation)
 	}
@@ -293,7 +344,8 @@ func (o *CTMOptions) diagonal() bool { return o.Diagonal || o.Expectation == CTM
 //
 // It returns an error wrapping ErrEmpty if there is no document, no word or no term; what
 // Corpus.Validate returns; ErrParam if topics < 1 or an option is out of range;
-// ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite.
+// ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite; ErrMemory if
+// documents, terms and topics are too many for CTMOptions.MaxMemory.
 func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 	if c == nil || len(c.Docs) == 0 {
 		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
@@ -303,6 +355,9 @@ func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := m.opt.checkMemory(len(c.Docs), c.Terms, topics); err != nil {
 		return nil, err
 	}
 	m.vocab = slices.Clone(c.Vocab)
@@ -335,6 +390,9 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 		return nil, fmt.Errorf("pgsvi: %d topics: %w", topics, ErrParam)
 	}
 	if err := errors.Join(o.validate(), o.checkNodes(topics)); err != nil {
+		return nil, err
+	}
+	if err := o.checkMemory(0, terms, topics); err != nil {
 		return nil, err
 	}
 	if d, ok := o.Topics.(*mat.Dense); ok && d == nil {

@@ -379,8 +379,8 @@ type HeldOut struct {
 // that words unseen in training have a score too. A nil opt means the zero HeldOutOptions.
 //
 // The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
-// ErrParam if a count is not a whole number or an option is out of range, and otherwise is that of
-// Corpus.Validate or Infer.
+// ErrParam if a count is not a whole number or an option is out of range, ErrMemory if there are too many
+// draws, and otherwise is that of Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o := HeldOutOptions{}
 	if opt != nil {
@@ -404,6 +404,14 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	mix := orDefault(o.Smoothing, 0.01)
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	o.Workers = min(o.Workers, len(c.Docs))
+	points := bytesOf(0.5, o.Draws+1, p.k)
+	if o.ByWord {
+		points *= float64(1 + 2*o.Workers)
+	}
+	if err := checkMemory(p.opt.MaxMemory, points, fmt.Sprintf("a score by %d draws of %d topics", o.Draws, p.k), "take fewer HeldOutOptions.Draws, or raise the limit (GOMEMLIMIT)"); err != nil {
+		return nil, err
 	}
 	eps := make([]float64, (o.Draws+1)/2*p.k)
 	rng := rand.New(rand.NewPCG(seed1, seed2))

@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	ctmMix       = 0.2 // share of a start in the first topics, the rest being the word frequencies of the corpus
-	ctmDocs      = 3   // documents for a topic of StartDocs
-	ctmRounds    = 15  // most rounds of k-means
-	ctmAnchorDim = 400 // dimensions of the random projection of anchor words, which keeps distances to some 5%
+	ctmMix    = 0.2 // share of a start in the first topics, the rest being the word frequencies of the corpus
+	ctmDocs   = 3   // documents for a topic of StartDocs
+	ctmRounds = 15  // most rounds of k-means
 	// An anchor word occurs in at least so many documents, and in at least this fraction of
 	// them: a word of few documents has a row of much noise.
 	ctmAnchorMin, ctmAnchorPart = 3, 0.01
@@ -30,13 +29,7 @@ func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
 		}
 		return out
 	}
-	start := m.opt.Start
-	if start == StartAuto {
-		start = StartKMeans
-		if k > 20 {
-			start = StartAnchors
-		}
-	}
+	start := m.opt.starts(k)
 	unigram := make([]float64, m.terms)
 	total := countTokens(m.docs)
 	for _, d := range m.docs {

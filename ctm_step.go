@@ -516,7 +516,7 @@ func (s *ctmStepper) save() *savedCTMStepper {
 // load returns the stepper of m.
 func (s *savedCTMStepper) load(m *CTM) (*ctmStepper, error) {
 	k, terms := m.k, m.terms
-	if s.Steps < 0 || len(s.Mu) != k || len(s.Sigma) != k*k || len(s.SumM) != k || len(s.SumV) != k*k || len(s.Totals) != k ||
+	if s.Steps < 0 || s.Steps > mostSaved || len(s.Mu) != k || len(s.Sigma) != k*k || len(s.SumM) != k || len(s.SumV) != k*k || len(s.Totals) != k ||
 		len(s.Stat)%k != 0 || len(s.Stat)/k != terms {
 		return nil, fmt.Errorf("%d topics and %d terms with %d, %d, %d, %d, %d and %d elements in mu, sigma, sumM, sumV, totals and stat: %w", k, terms, len(s.Mu), len(s.Sigma), len(s.SumM), len(s.SumV), len(s.Totals), len(s.Stat), ErrShape)
 	}
@@ -741,7 +741,7 @@ func LoadCTMStream(r io.Reader) (*CTMStream, error) {
 func (s *savedCTMStream) load() (*CTMStream, error) {
 	k, terms := s.Topics, s.Terms
 	if k < 1 || terms < 1 || len(s.Seen) != terms || s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
-		s.Items < s.Docs || s.Docs < len(s.Buffer) {
+		s.Items < s.Docs || s.Items > mostSaved || s.Docs < len(s.Buffer) {
 		return nil, fmt.Errorf("%d topics and %d terms, %d known, with %d starting probabilities and %d documents, %d of them waiting, of %d: %w", k, terms, len(s.Seen), len(s.Start), s.Docs, len(s.Buffer), s.Items, ErrShape)
 	}
 	opt := s.Options

@@ -31,12 +31,16 @@ type Gaussian struct{ normalForm }
 
 // NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
 // means zero. The arguments are copied. It returns an error wrapping ErrShape,
-// ErrEmpty, ErrNotFinite or ErrNotPosDef.
+// ErrEmpty, ErrNotFinite or ErrNotPosDef, and ErrMemory if a full covariance of so many
+// dimensions would take more than the limit.
 func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 	if cov == nil || cov.SymmetricDim() == 0 {
 		return nil, fmt.Errorf("pgsvi: NewGaussian needs a covariance: %w", ErrEmpty)
 	}
 	d := cov.SymmetricDim()
+	if err := checkFull(d); err != nil {
+		return nil, err
+	}
 	if mean == nil {
 		mean = make([]float64, d)
 	}
@@ -58,9 +62,13 @@ func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 
 // NewIsotropic returns N(0, variance·I) over R^dim with a full covariance, in
 // the coordinates MeanParams. It panics if dim < 1 or variance is not positive
-// and finite.
+// and finite, and with an error that wraps ErrMemory if a full covariance of so many
+// dimensions would take more than the limit.
 func NewIsotropic(dim int, variance float64) *Gaussian {
 	checkIsotropic(dim, variance)
+	if err := checkFull(dim); err != nil {
+		panic(err)
+	}
 	g := newFullGaussian(dim)
 	for i := range dim {
 		g.next.v[i*dim+i] = variance
@@ -69,6 +77,14 @@ func NewIsotropic(dim int, variance float64) *Gaussian {
 		panic(err)
 	}
 	return &Gaussian{g}
+}
+
+// gaussianMatrices is the number of D×D matrices of a full Gaussian: V, V⁻¹ and a factor, now and next.
+const gaussianMatrices = 6
+
+// checkFull returns an error if a full covariance of d dimensions takes more memory than it may.
+func checkFull(d int) error {
+	return checkMemory(0, bytesOf(gaussianMatrices, d, d), fmt.Sprintf("a full covariance of %d dimensions", d), "use a mean field (NewMeanField, NewIsotropicMeanField), or raise the limit (GOMEMLIMIT)")
 }
 
 // NewMeanField returns N(mean, diag(variance)), whose V stays diagonal, in the

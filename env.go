@@ -62,6 +62,14 @@ func checkMemory(most int64, need float64, what, instead string) error {
 	return nil
 }
 
+// mustMemory is checkMemory for those who return no error: it panics with it, which a caller can recover from, and
+// not from being out of memory.
+func mustMemory(most int64, need float64, what, instead string) {
+	if err := checkMemory(most, need, what, instead); err != nil {
+		panic(err)
+	}
+}
+
 // bytesOf returns the memory of so many matrices of rows × cols numbers, in float64 as products of sizes overflow.
 func bytesOf(matrices float64, rows, cols int) float64 {
 	return 8 * matrices * float64(rows) * float64(cols)

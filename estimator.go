@@ -84,7 +84,7 @@ func (g GaussHermite) validate() error {
 	if g.Nodes < 0 {
 		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d: %w", g.Nodes, ErrParam)
 	}
-	return nil
+	return checkMemory(0, bytesOf(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes), "take fewer Nodes, or Exact")
 }
 
 // hermiteRules caches the rules by number of nodes.

@@ -36,7 +36,10 @@ func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
 		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has none; write f as a Smooth: %w", ErrNoEstimator)
 	}
-	return false, s.validate()
+	if err := s.validate(); err != nil {
+		return false, err
+	}
+	return false, checkSamples(s.samples(), q.Dim())
 }
 
 // SetupSites implements SiteEstimator. The error is that of the parameters.
@@ -52,7 +55,7 @@ func (s ScoreFunction) validate() error {
 	if s.samples() < least || s.Baseline < Quadratic || s.Baseline > NoBaseline {
 		return fmt.Errorf("pgsvi: %+v needs Samples >= %d and a known Baseline: %w", s, least, ErrParam)
 	}
-	return nil
+	return checkSamples(s.samples(), 1)
 }
 
 // center turns values of the integrand into the weights of the score, such
@@ -183,9 +186,12 @@ func (p Pathwise) samples() int {
 	return p.Samples
 }
 
-// Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
+// Setup implements Estimator. The error wraps ErrNoEstimator, ErrParam or ErrMemory.
 func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if err := p.validate(); err != nil {
+		return false, err
+	}
+	if err := checkSamples(p.samples(), q.Dim()); err != nil {
 		return false, err
 	}
 	if _, ok := q.(normalForm); !ok {
@@ -213,7 +219,15 @@ func (p Pathwise) validate() error {
 	if p.Samples < 0 {
 		return fmt.Errorf("pgsvi: Pathwise.Samples is %d: %w", p.Samples, ErrParam)
 	}
-	return nil
+	return checkSamples(p.samples(), 1)
+}
+
+// sampleVectors is the least that a draw takes: it, the standard normal that it came from, and a value.
+const sampleVectors = 3
+
+// checkSamples returns an error, wrapping ErrMemory, if n draws of d numbers each take more memory than they may.
+func checkSamples(n, d int) error {
+	return checkMemory(0, bytesOf(sampleVectors, n, d), fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d), "take fewer Samples, or raise the limit (GOMEMLIMIT)")
 }
 
 // Grad implements Estimator.

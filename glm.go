@@ -69,6 +69,39 @@ type GLMOptions struct {
 	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
+	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 100 D² for a full covariance with more
+	// rows than weights, 64 N² for one with fewer, or 64 D·Rank for one of low rank. Zero means the limit
+	// that ErrMemory tells of.
+	MaxMemory int64
+}
+
+// What a GLM has at its most, measured: besides the matrices of its algebra: vectors of D numbers (names, prior and all), and
+// matrices D×Rank.
+const (
+	weightVectors   = 38
+	lowRankMatrices = 8
+)
+
+// checkMemory returns an error if a model of n rows, which take so many bytes, d weights and that family of covariance
+// takes more memory than it may.
+func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) error {
+	if o.MaxMemory < 0 {
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+	}
+	need := rows + bytesOf(weightVectors, 1, d)
+	instead := "renumber or hash the features to fewer columns"
+	switch {
+	case family == LowRankCovariance:
+		need += bytesOf(lowRankMatrices, d, min(d, cmp.Or(o.Rank, defaultRank)))
+		instead = "use a smaller GLMOptions.Rank or DiagonalCovariance"
+	case family == FullCovariance && n <= d:
+		need += bytesOf(denseMatrices, n, n)
+		instead = "use DiagonalCovariance or LowRankCovariance"
+	case family == FullCovariance:
+		need += bytesOf(weightMatrices, d, d)
+		instead = "use DiagonalCovariance or LowRankCovariance"
+	}
+	return checkMemory(o.MaxMemory, need, fmt.Sprintf("a GLM of %d rows and %d weights with a %v covariance", n, d, family), instead+", or raise GLMOptions.MaxMemory")
 }
 
 // What AutoCovariance chooses by: D² or N² numbers are 128 MB at the first, and a low-rank covariance of the default rank
@@ -86,8 +119,9 @@ const (
 // It returns an error, with the index of the datum, wrapping ErrEmpty if there is
 // no weight, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or
 // infinite, ErrLabel if a response is outside the support of lik, ErrNotPosDef
-// if the precision of the prior is, to rounding, not positive definite, and
-// ErrParam if an option or a parameter of lik is out of range.
+// if the precision of the prior is, to rounding, not positive definite,
+// ErrParam if an option or a parameter of lik is out of range, and ErrMemory if there are too many rows or
+// columns for GLMOptions.MaxMemory and the covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if d, ok := x.(*mat.Dense); x == nil || ok && d == nil {
 		return nil, fmt.Errorf("pgsvi: nil x; for no rows use NewSparse(columns): %w", ErrEmpty)
@@ -119,6 +153,15 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v: %w", i, w, ErrParam)
 		}
 	}
+	d := cols + b2i(g.opt.Intercept)
+	rows := 0.0 // bytes; those of a Sparse are shared
+	if _, sparse := x.(*Sparse); !sparse {
+		rows = bytesOf(1, n, d)
+	}
+	if err := g.opt.checkMemory(rows, n, d, g.opt.family(n, d)); err != nil {
+		return nil, err
+	}
+	g.maxMemory = g.opt.MaxMemory
 	g.x = newDesign(x, g.opt.Intercept)
 	if err := g.x.check(); err != nil {
 		return nil, err
@@ -295,12 +338,14 @@ func (g *GLM) Len() int { return g.x.rows }
 func (g *GLM) dim() int { return len(g.names) }
 
 // covariance returns the family of V: that of the options, or what AutoCovariance chooses.
-func (g *GLM) covariance() Covariance {
-	d := g.dim()
+func (g *GLM) covariance() Covariance { return g.opt.family(g.Len(), g.dim()) }
+
+// family returns the family of V for n rows and d weights.
+func (o *GLMOptions) family(n, d int) Covariance {
 	switch {
-	case g.opt.Covariance != AutoCovariance:
-		return g.opt.Covariance
-	case min(g.Len(), d) <= fullLimit:
+	case o.Covariance != AutoCovariance:
+		return o.Covariance
+	case min(n, d) <= fullLimit:
 		return FullCovariance
 	case d <= lowRankLimit:
 		return LowRankCovariance
@@ -444,12 +489,17 @@ func (p *GLMPosterior) SD(dst []float64) []float64 {
 	return dst
 }
 
-// Cov returns V, D×D and new.
-func (p *GLMPosterior) Cov() *mat.SymDense { return p.cov.sym() }
+// Cov returns V, D×D and new. It panics with an error that wraps ErrMemory if that takes more than
+// GLMOptions.MaxMemory; SD and RandWeights do not need it.
+func (p *GLMPosterior) Cov() *mat.SymDense {
+	d := p.Dim()
+	mustMemory(p.opt.MaxMemory, bytesOf(2, d, d), fmt.Sprintf("the covariance of %d weights", d), "use SD or RandWeights, or raise GLMOptions.MaxMemory")
+	return p.cov.sym()
+}
 
-// Corr returns the correlations of the weights, D×D and new.
+// Corr returns the correlations of the weights, D×D and new. It panics as Cov does.
 func (p *GLMPosterior) Corr() *mat.SymDense {
-	c := p.cov.sym()
+	c := p.Cov()
 	d := p.Dim()
 	sd := make([]float64, d)
 	for j := range d {
@@ -627,14 +677,14 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 // factorises its covariance anew, in about D³/3 operations for a full one. The error wraps ErrFile
 // if r has no such file, or one that is damaged or of a newer release, or whose numbers make no
 // posterior; it wraps ErrParam as well if the likelihood is of a type that Register was not told
-// of. A failure of r is wrapped as it is.
+// of. It wraps ErrMemory, and not ErrFile, if there are too many rows for the limit. A failure of r is wrapped as it is.
 func LoadGLMPosterior(r io.Reader) (*GLMPosterior, error) {
 	return loadFrom(r, glmFile, (*savedGLM).load)
 }
 
 func (s *savedGLM) load() (*GLMPosterior, error) {
 	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 {
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > mostSaved {
 		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
@@ -669,10 +719,14 @@ func (s *savedCov) load(prior *weightPrior) (weightCov, error) {
 }
 
 func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
-	if len(s.Gamma) == 0 {
+	n := len(s.Gamma)
+	if n == 0 {
 		return nil, fmt.Errorf("sites of no rows: %w", ErrShape)
 	}
-	x, err := s.savedRows.load(len(s.Gamma), len(prior.mean))
+	if err := checkMemory(0, bytesOf(denseMatrices, n, n), fmt.Sprintf("the covariance of %d rows", n), "raise the limit (GOMEMLIMIT)"); err != nil {
+		return nil, err
+	}
+	x, err := s.savedRows.load(n, len(prior.mean))
 	if err != nil {
 		return nil, err
 	}

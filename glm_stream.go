@@ -70,7 +70,7 @@ func (k *keptRows) clone() keptRows {
 // number of columns (without the intercept). See NewGLM for lik, opt and the errors; Offset and
 // Weights belong to the rows. It also returns an error wrapping ErrParam if opt asks
 // for Autoscale, or for another covariance than a full one, which the D² numbers of the
-// stream are.
+// stream are, and wrapping ErrMemory if these are too many for GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
 	g, err := newGLM(lik, nil, opt)
 	if err != nil {
@@ -86,6 +86,9 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 		return nil, fmt.Errorf("pgsvi: Autoscale needs to know the columns, which a stream does not; set PriorSD or Prior: %w", ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf("pgsvi: a stream with a %v covariance; it has a full one: %w", o.Covariance, ErrParam)
+	}
+	if err := g.opt.checkStream(cols + b2i(g.opt.Intercept)); err != nil {
+		return nil, err
 	}
 	if err := g.setNames(cols); err != nil {
 		return nil, err
@@ -104,6 +107,14 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	return &GLMStream{s}, nil
 }
 
+// checkStream returns an error if a stream of d weights takes more memory than it may.
+func (o *GLMOptions) checkStream(d int) error {
+	if o.MaxMemory < 0 {
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+	}
+	return checkMemory(o.MaxMemory, bytesOf(weightMatrices, d, d), fmt.Sprintf("a stream of %d weights", d), "fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
+}
+
 // newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
 func newGLMStream(g *GLM) *glmStream {
 	d := len(g.names)
@@ -115,9 +126,12 @@ func newGLMStream(g *GLM) *glmStream {
 
 // Stream returns a stream that starts from p, which it leaves as it is: the
 // posterior of more rows, or of fewer. The error wraps ErrNotPosDef if the precision of p
-// is, to rounding, not positive definite. It takes D² numbers and D³/3 operations
-// whatever the form of the covariance is.
+// is, to rounding, not positive definite, and ErrMemory if D is too large for GLMOptions.MaxMemory.
+// It takes some 12 D² numbers and D³/3 operations whatever the form of the covariance is.
 func (p *GLMPosterior) Stream() (*GLMStream, error) {
+	if err := p.opt.checkStream(p.Dim()); err != nil {
+		return nil, err
+	}
 	w, err := p.cov.state()
 	if err != nil {
 		return nil, err
@@ -639,7 +653,7 @@ func LoadGLMStream(r io.Reader) (*GLMStream, error) {
 
 func (s *savedGLMStream) load() (*GLMStream, error) {
 	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 {
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 || max(s.Rows, s.Given) > mostSaved {
 		return nil, fmt.Errorf("%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d, s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)

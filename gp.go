@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
@@ -48,6 +49,9 @@ type GPOptions struct {
 	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
+	// MaxMemory is how many bytes the model may take, which are some 64 N²: K, V, and
+	// what steps need. Zero means the limit that ErrMemory tells of.
+	MaxMemory int64
 }
 
 // NewGP returns the model of labels y at the rows of x, under covariance
@@ -56,9 +60,28 @@ type GPOptions struct {
 // default, such as a Length of 1. It returns an error, with the index of the datum, wrapping
 // ErrEmpty if there is no row, ErrShape if lengths disagree, ErrNotFinite if a
 // value is NaN or infinite, ErrLabel if a label is outside the support of lik,
-// ErrParam if an option or a parameter of k or lik is out of range, and ErrNoEstimator
-// if the Estimator does not apply to lik.
+// ErrParam if an option or a parameter of k or lik is out of range, ErrNoEstimator
+// if the Estimator does not apply to lik, and ErrMemory if there are too many rows for
+// GPOptions.MaxMemory, which NewSparseGP is for.
 func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
+	g, err := newGP(x, y, k, lik, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.checkMemory("use NewSparseGP, or raise GPOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// checkMemory returns an error if the matrices of g would take more memory than they may.
+func (g *GP) checkMemory(instead string) error {
+	n := g.Len()
+	return checkMemory(g.opt.MaxMemory, bytesOf(denseMatrices, n, n), fmt.Sprintf("a GP of %d rows, with %d matrices of %s each,", n, denseMatrices, memory.Size(bytesOf(1, n, n))), instead)
+}
+
+// newGP is NewGP of any number of rows.
+func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	if x == nil || len(y) == 0 {
 		return nil, fmt.Errorf("pgsvi: a GP needs at least one row: %w", ErrEmpty)
 	}
@@ -90,6 +113,9 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	}
 	if err := g.checkJitter(); err != nil {
 		return nil, err
+	}
+	if g.opt.MaxMemory < 0 {
+		return nil, fmt.Errorf("pgsvi: GPOptions.MaxMemory is %d: %w", g.opt.MaxMemory, ErrParam)
 	}
 	if _, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate); err != nil {
 		return nil, err
@@ -140,10 +166,14 @@ func (g *GP) gram() ([]float64, error) {
 // by Estimator and exact values, and h = KL(q‖N(0, K)). A step has a dense N²
 // parameters and costs some products of N×N matrices, of which a gradient step of
 // Linearized in the coordinates Cholesky or LogCholesky needs a third of one; Fit
-// is for all but the smallest N. The error wraps ErrNotPosDef if K is singular without Jitter.
+// is for all but the smallest N. The error wraps ErrNotPosDef if K is singular without Jitter, and
+// ErrMemory if N is too large for GPOptions.MaxMemory.
 func (g *GP) Objective() (Objective[*Gaussian], error) {
 	se, exact, err := siteEstimator(g.opt.Estimator, g.terms.lik)
 	if err != nil {
+		return Objective[*Gaussian]{}, err
+	}
+	if err := checkObjective(g.opt.MaxMemory, g.Len(), "use Fit, or raise GPOptions.MaxMemory"); err != nil {
 		return Objective[*Gaussian]{}, err
 	}
 	k, err := g.gram()
@@ -445,12 +475,16 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 }
 
 // Joint returns mean and covariance of the latent values at the rows of x
-// together. It takes memory for rows × (rows + N) numbers. The error wraps
-// ErrEmpty if x has no rows and ErrNotFinite if a value of x is not finite.
+// together. It takes memory for some rows × (rows + N) numbers. The error wraps
+// ErrEmpty if x has no rows, ErrNotFinite if a value of x is not finite, and ErrMemory
+// if there are too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	t := checkColumns(x, p.Cols())
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
+	}
+	if err := checkMemory(0, bytesOf(2, t, t)+bytesOf(3, t, p.Len()), fmt.Sprintf("the joint posterior at %d rows", t), "take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
+		return nil, nil, err
 	}
 	w := new(predictWork)
 	p.cross(w, x, 0, t)
@@ -548,7 +582,8 @@ func (p *GPPosterior) Save(w io.Writer) error {
 // factorises its covariance anew, in about N³/3 operations. The error wraps ErrFile if
 // r has no such file, or one that is damaged or of a newer release, or whose numbers make no
 // posterior; it wraps ErrParam as well if the kernel or the likelihood is of a type that
-// Register was not told of. A failure of r is wrapped as it is.
+// Register was not told of. It wraps ErrMemory, and not ErrFile, if there are too many rows for the limit.
+// A failure of r is wrapped as it is.
 func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
 	return loadFrom(r, gpFile, (*savedGP).load)
 }
@@ -573,6 +608,9 @@ func (s *savedGP) load() (*GPPosterior, error) {
 		}
 	}
 	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &siteTerms{lik: lik, y: make([]float64, n)}}
+	if err := g.checkMemory("raise the limit (GOMEMLIMIT)"); err != nil {
+		return nil, err
+	}
 	k, err := g.gram()
 	if err != nil {
 		return nil, err

@@ -58,7 +58,14 @@ type SparseGPOptions struct {
 	// Inducing has as rows the inputs to choose from, which are copied and need not be
 	// among those of x. Nil means the rows of x.
 	Inducing mat.Matrix
+	// MaxMemory is how many bytes the model may take, which are some 12 N·M + 100 M², M being at
+	// most Rank. Zero means the limit that ErrMemory tells of.
+	MaxMemory int64
 }
+
+// What a SparseGP has at its most, in matrices: of the features, N×M, all of them and one more in chunks while they are
+// chosen, and of M×M those of a full covariance over the weights.
+const featureMatrices = 1.5
 
 // NewSparseGP returns the model of labels y at the rows of x, under covariance
 // function k and likelihood lik. Of the rows that its inducing inputs are chosen from
@@ -71,7 +78,8 @@ type SparseGPOptions struct {
 // The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions.
 // The errors are those of NewGP, and wrap ErrParam if opt.Rank is negative, ErrShape if x and
 // opt.Inducing differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if a
-// value of it or a covariance is not finite, and ErrNotPosDef if k is seen not to be positive definite.
+// value of it or a covariance is not finite, ErrNotPosDef if k is seen not to be positive definite, and
+// ErrMemory if the rows and inducing inputs are too many for opt.MaxMemory; N alone is not.
 func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	if opt == nil {
 		opt = &SparseGPOptions{}
@@ -79,8 +87,22 @@ func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *Spars
 	if opt.Rank < 0 {
 		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", opt.Rank, ErrParam)
 	}
-	gp, err := NewGP(x, y, k, lik, nil)
+	if opt.MaxMemory < 0 {
+		return nil, fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d: %w", opt.MaxMemory, ErrParam)
+	}
+	gp, err := newGP(x, y, k, lik, nil)
 	if err != nil {
+		return nil, err
+	}
+	n, m := gp.Len(), cmp.Or(opt.Rank, mostInducing)
+	from := n // rows that the inducing inputs are chosen from
+	if opt.Inducing != nil {
+		from, _ = opt.Inducing.Dims()
+		m = cmp.Or(opt.Rank, from)
+	}
+	m = min(m, from)
+	need := bytesOf(featureMatrices, max(n, from), m) + bytesOf(weightMatrices, m, m)
+	if err := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	if opt.Inducing != nil {
@@ -451,7 +473,7 @@ func LoadSparseGPPosterior(r io.Reader) (*SparseGPPosterior, error) {
 
 func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	m := len(s.Mean)
-	if s.Rows < 1 || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
+	if s.Rows < 1 || s.Rows > mostSaved || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
 		len(s.L) != m*(m+1)/2 || len(s.Precision) != m*(m+1)/2 {
 		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m, ErrShape)
 	}

@@ -238,7 +238,8 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 // Every entry agrees with k.Cov to a relative error of about 1e-12, equal rows
 // give exactly the entry of the diagonal without noise, and the result does not
 // depend on GOMAXPROCS. Rows that are not finite give entries that are NaN or 0.
-// It panics if x is empty, if dst has another size, or where k.Cov panics.
+// It panics if x is empty, if dst has another size, or where k.Cov panics, and, with an error that
+// wraps ErrMemory, if it would allocate more than the limit; for that make dst yourself.
 func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	n, _ := x.Dims()
 	if dst == nil {
@@ -246,6 +247,7 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	}
 	if dst.IsEmpty() {
 		kernelNotEmpty(n)
+		mustMemory(0, bytesOf(1, n, n), fmt.Sprintf("the covariance of %d rows", n), "give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAsSym(n)
 	}
 	out := dst.RawSymmetric()
@@ -271,7 +273,8 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 // Accuracy is that of Gram. An entry depends on x and its own row of y only, to
 // the last bit, so that predictions may be split into batches at will. It panics
 // if x or y is empty, if their numbers of columns differ, if dst has another
-// size, or where k.Cov panics. dst must not share memory with x or y.
+// size, or where k.Cov panics, and, with an error that wraps ErrMemory, if it would allocate more
+// than the limit. dst must not share memory with x or y.
 func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	n, _ := x.Dims()
 	m, _ := y.Dims()
@@ -280,6 +283,7 @@ func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	}
 	if dst.IsEmpty() {
 		kernelNotEmpty(min(n, m))
+		mustMemory(0, bytesOf(1, n, m), fmt.Sprintf("the covariance of %d and %d rows", n, m), "take fewer rows at a time, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAs(n, m)
 	}
 	j := kernelNewJob(k, x, y)

@@ -109,8 +109,13 @@ func saveTo(w io.Writer, kind save.Kind, v any) error {
 	return kind.Write(w, body)
 }
 
+// mostSaved is more rows, documents or steps than there can have been: a saved count above it is none. Up to it
+// a float64 counts by one.
+const mostSaved = 1 << 53
+
 // loadFrom reads a file that saveTo has written from an S, in which every number is finite, as
-// encoding/json has it. All errors but those of r wrap ErrFile.
+// encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that is only
+// too large nothing is wrong.
 func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (none P, err error) {
 	body, err := kind.Read(r)
 	var fault save.Fault
@@ -125,6 +130,9 @@ func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (
 		return none, &fileError{kind, err}
 	}
 	p, err := load(s)
+	if errors.Is(err, ErrMemory) {
+		return none, fmt.Errorf("pgsvi: saved %s: %w", kind.Name, bare{err})
+	}
 	if err != nil {
 		return none, &fileError{kind, err}
 	}

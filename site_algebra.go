@@ -365,6 +365,8 @@ type linearModel struct {
 	x     *design
 	prior weightPrior
 	names []string // of the weights
+
+	maxMemory int64 // bytes; 0 is the limit of ErrMemory
 }
 
 func (l *linearModel) digest(d *save.Digest) {

@@ -41,6 +41,10 @@ type denseAlgebra struct {
 	rounding []float64 // estimated relative error of the diagonal of cov
 }
 
+// denseMatrices is the number of N×N matrices that a model with this algebra has at its most, measured: K, V, a factor and what
+// solves with it, what is made of them before the next is, and those of a posterior.
+const denseMatrices = 8
+
 // newDenseAlgebra returns the prior of t, with covariances k. The error says which term has no
 // expectation there.
 func newDenseAlgebra(t *siteTerms, k []float64, workers int) (*denseAlgebra, error) {

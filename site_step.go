@@ -387,12 +387,31 @@ func (l *linearModel) newRowAlgebra(workers int) (algebra, error) {
 	return s, nil
 }
 
+// objectiveMatrices is the number of D×D matrices of a run of an Objective over a full Gaussian: three of these, the prior,
+// gradients and targets.
+const objectiveMatrices = 4 * gaussianMatrices
+
+// checkObjective returns an error if an Objective over a full Gaussian of d dimensions takes more memory than it may.
+func checkObjective(most int64, d int, instead string) error {
+	return checkMemory(most, bytesOf(objectiveMatrices, d, d), fmt.Sprintf("an Objective over a full covariance of %d dimensions", d), instead)
+}
+
 // objective returns l as an Objective over w − μ0, with dense rows.
 func (l *linearModel) objective(diagonal bool, e SiteEstimator) (Objective[*Gaussian], error) {
 	d := len(l.names)
+	diagonal = diagonal && l.prior.full == nil
+	instead := "use Fit with a nil Divergence, or raise GLMOptions.MaxMemory"
+	if !diagonal {
+		if err := checkObjective(l.maxMemory, d, instead); err != nil {
+			return Objective[*Gaussian]{}, err
+		}
+	}
+	if err := checkMemory(l.maxMemory, bytesOf(1, l.x.rows, d), fmt.Sprintf("an Objective with %d dense rows of %d columns", l.x.rows, d), instead); err != nil {
+		return Objective[*Gaussian]{}, err
+	}
 	zero := make([]float64, d)
 	var prior *Gaussian
-	if diagonal && l.prior.full == nil {
+	if diagonal {
 		v := make([]float64, d)
 		for j, p := range l.prior.prec {
 			v[j] = 1 / p

@@ -182,6 +182,10 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms
 	return nil
 }
 
+// weightMatrices is the number of D×D matrices that a model with a weightAlgebra has at its most, measured: three weightStates, the
+// prior, and those of a step and a posterior.
+const weightMatrices = 13
+
 // weightAlgebra is the Gaussian over the weights of a GLM with a full covariance, whose sites are those of the rows,
 //
 //	V⁻¹ = Λ0 + Xᵀ diag(γ) X,   V⁻¹(m − μ0) = Xᵀb,
