@@ -637,3 +637,11 @@ func (g *GP) digest(d *save.Digest) {
 	}
 	digestValue(d, g.kernel)
 }
+
+// predictWork is the memory of one block.
+type predictWork struct {
+	x, k  *mat.Dense
+	exp   dense.Expansion
+	known []bool
+	near  nearWork
+}

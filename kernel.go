@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -644,12 +643,4 @@ func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
 		blas64.General{Rows: n, Cols: dim, Stride: dim, Data: a},
 		blas64.General{Rows: dim, Cols: m, Stride: m, Data: bt},
 		0, blas64.General{Rows: n, Cols: m, Stride: m, Data: dst})
-}
-
-// predictWork is the memory of one block.
-type predictWork struct {
-	x, k  *mat.Dense
-	exp   dense.Expansion
-	known []bool
-	near  nearWork
 }

@@ -147,7 +147,8 @@ type fileError struct {
 }
 
 func (e *fileError) Error() string {
-	return fmt.Sprintf("pgsvi: saved %s: %s: %v", e.kind.Name, strings.ReplaceAll(e.err.Error(), "pgsvi: ", ""), ErrFile)
+	what := strings.TrimSuffix(strings.ReplaceAll(e.err.Error(), "pgsvi: ", ""), ": "+ErrFile.Error())
+	return fmt.Sprintf("pgsvi: saved %s: %s: %v", e.kind.Name, what, ErrFile)
 }
 
 func (e *fileError) Unwrap() []error { return []error{e.err, ErrFile} }

@@ -804,4 +804,13 @@ func (s *weightState) state(c *save.State, d int) {
 	c.Lower(d, s.l)
 	c.Floats(d, &s.mean)
 	c.Float(&s.logDet)
+	if c.Bool(&s.double); !s.double || c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		s.widen()
+	}
+	c.Lower(d, s.pLow)
+	c.Lower(d, s.lLow)
+	c.Floats(d, &s.meanLow)
 }

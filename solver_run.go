@@ -245,9 +245,7 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, for that is no Snapshotter: %w", st, ErrParam)
 	}
-	if err := snap.UnmarshalBinary(saved.stepper); errors.Is(err, ErrFile) {
-		return nil, err
-	} else if err != nil {
+	if err := snap.UnmarshalBinary(saved.stepper); err != nil {
 		return nil, &fileError{runFile, err}
 	}
 	res.Stepper = st
@@ -262,7 +260,9 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, which has no UnmarshalBinary: %w", src, ErrParam)
 	}
-	if err := u.UnmarshalBinary(saved.src); err != nil {
+	if err := u.UnmarshalBinary(saved.src); err != nil && s.Src == nil {
+		return nil, &fileError{runFile, fmt.Errorf("the source of the run, where Solver.Src is nil: %w", err)}
+	} else if err != nil {
 		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, and that of the saved run was another: %w: %w", src, err, ErrParam)
 	}
 	res.use(src)

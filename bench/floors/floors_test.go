@@ -9,10 +9,10 @@ import (
 var most = map[string]int{
 	"files in the root":                   56,
 	"rooms":                               59,
-	"arrows":                              362,
-	"arrows, those to errors.go left out": 316,
+	"arrows":                              361,
+	"arrows, those to errors.go left out": 315,
 	"floors":                              12,
-	"circles":                             1,
+	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      145,

@@ -169,8 +169,12 @@ func (s *State) Floats(n int, xs ...*[]float64) {
 	}
 }
 
-// Lower is for the lower triangle of an n×n matrix, row by row. Reading makes no room.
+// Lower is for the lower triangle of an n×n matrix, row by row. Reading makes no room, and nothing is
+// looked at after a fault.
 func (s *State) Lower(n int, a []float64) {
+	if s.err != nil {
+		return
+	}
 	for i := range n {
 		s.row(a[i*n : i*n+i+1])
 	}
