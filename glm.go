@@ -624,8 +624,9 @@ type savedGLM struct {
 
 // savedCov is one of the forms of a weightCov.
 type savedCov struct {
-	Full     []float64     `json:"precision,omitempty"` // V⁻¹, lower triangle, row by row
-	Diagonal []float64     `json:"variances,omitempty"` // a diagonal V
+	Full     []float64     `json:"precision,omitempty"`    // V⁻¹, lower triangle, row by row
+	FullLow  []float64     `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Diagonal []float64     `json:"variances,omitempty"`    // a diagonal V
 	Dual     *savedDual    `json:"dual,omitempty"`
 	LowRank  *savedLowRank `json:"lowrank,omitempty"`
 }
@@ -656,7 +657,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.save()}
 	switch c := p.cov.(type) {
 	case *fullCov:
-		s.Cov.Full = dense.PackLower(c.s.p, p.Dim())
+		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.s.p, p.Dim()), c.s.packLow()
 	case diagCov:
 		s.Cov.Diagonal = c
 	case *dualCov:
@@ -706,7 +707,7 @@ func (s *savedCov) load(prior *weightPrior) (weightCov, error) {
 	d := len(prior.mean)
 	switch {
 	case s.Full != nil:
-		w, err := loadPrecision(s.Full, d, "precision")
+		w, err := loadPrecision(s.Full, s.FullLow, d, "precision")
 		return &fullCov{s: w}, err
 	case s.Dual != nil:
 		return s.Dual.load(prior)

@@ -1,11 +1,14 @@
 package pgsvi
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -204,37 +207,110 @@ func TestRawUnits(t *testing.T) {
 }
 
 func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
+	t.Helper()
 	g := mustGLM(t, x, c.y, c.lik, c.opt)
 	p, res, err := g.Fit(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := c.posterior(g)
+	if res.Status != Converged || !(res.Gap < 1e-6) {
+		t.Errorf("%v after %v passes, gap %v", res.Status, res.Passes, res.Gap)
+	}
+	if d := math.Abs(res.ELBO - want.evidence); !(d <= rawTol*math.Max(1, math.Abs(want.evidence))) {
+		t.Errorf("ELBO %v, want %v", res.ELBO, want.evidence)
+	}
+	want.check(t, p, x)
+}
+
+// rawTol is how much of themselves results may be off.
+const rawTol = 1e-6
+
+// posterior returns the exact posterior of g, a model of c.
+func (c *rawCase) posterior(g *GLM) *bigPosterior {
 	full := mat.NewDense(g.Len(), g.dim(), nil)
 	for i := range g.Len() {
 		g.x.dense1(full.RawRowView(i), i)
 	}
-	want := newBigPosterior(full, c.y, g.prior.prec, positiveOr(c.lik.Var, 1))
-	if res.Status != Converged || !(res.Gap < 1e-6) {
-		t.Errorf("%v after %v passes, gap %v", res.Status, res.Passes, res.Gap)
-	}
-	const tol = 1e-6
-	if d := math.Abs(res.ELBO - want.evidence); !(d <= tol*math.Max(1, math.Abs(want.evidence))) {
-		t.Errorf("ELBO %v, want %v", res.ELBO, want.evidence)
-	}
+	return newBigPosterior(full, c.y, g.prior.prec, positiveOr(c.lik.Var, 1))
+}
+
+// check compares p with q and what p says of the rows of x, those of q, with what q does.
+func (q *bigPosterior) check(t *testing.T, p *GLMPosterior, x mat.Matrix) {
+	t.Helper()
 	mean, sd := p.Mean(nil), p.SD(nil)
 	m, v := p.At(x).Latent(nil, nil)
+	seen := map[string]bool{}
 	check := func(what string, i int, got, want, scale float64) {
-		if !(math.Abs(got-want) <= tol*scale) {
+		t.Helper()
+		if !(math.Abs(got-want) <= rawTol*scale) && !seen[what] {
 			t.Errorf("%s %d is %v, want %v", what, i, got, want)
+			seen[what] = true
 		}
 	}
-	for j, s := range want.sd {
-		check("mean", j, mean[j], want.mean[j], s+math.Abs(want.mean[j]))
+	for j, s := range q.sd {
+		check("mean", j, mean[j], q.mean[j], s+math.Abs(q.mean[j]))
 		check("sd", j, sd[j], s, s)
 	}
-	for i, s := range want.v {
-		check("latent mean", i, m[i], want.m[i], math.Sqrt(s)+math.Abs(want.m[i]))
+	for i, s := range q.v {
+		check("latent mean", i, m[i], q.m[i], math.Sqrt(s)+math.Abs(q.m[i]))
 		check("latent variance", i, v[i], s, s)
+	}
+}
+
+// TestRawStream: the same of streams, of posteriors that are updated, saved, loaded and rid of rows again, and of the steps of the
+// paper.
+func TestRawStream(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range rawCases() {
+		t.Run(c.name, func(t *testing.T) {
+			g := mustGLM(t, c.x, c.y, c.lik, c.opt)
+			want := c.posterior(g)
+			n, d := c.x.Dims()
+			s, err := NewGLMStream(d, c.lik, &c.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.AddAll(ctx, Rows(c.x, c.y)); err != nil {
+				t.Fatal(err)
+			}
+			p := streamPosterior(t, s)
+			want.check(t, p, c.x)
+			var file bytes.Buffer
+			if err := p.Save(&file); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := LoadGLMPosterior(&file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := p.SD(nil), loaded.SD(nil); !slices.Equal(a, b) {
+				t.Errorf("sd %v, loaded %v", a, b)
+			}
+
+			if n < 2 {
+				return
+			}
+			half := n / 2
+			first := mat.DenseCopyOf(c.x.Slice(0, half, 0, d))
+			g = mustGLM(t, first, c.y[:half], c.lik, c.opt)
+			q, _ := fitGLM(t, g, nil)
+			rest := Rows(c.x.Slice(half, n, 0, d), c.y[half:])
+			all, err := q.Update(ctx, rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.check(t, all, c.x)
+			back, err := all.Remove(ctx, rest)
+			if errors.Is(err, ErrNotPosDef) {
+				return // it says so
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := rawCase{x: first, y: c.y[:half], lik: c.lik}
+			h.posterior(g).check(t, back, first)
+		})
 	}
 }
 
@@ -328,5 +404,97 @@ func TestRawTrainingRows(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestRawRelations: other likelihoods, in raw units, against themselves in others. A column times c under a prior times 1/c is the same model,
+// and so are x and 128x instead of x under a prior as wide as both. Few rows go either way, dense or sparse.
+func TestRawRelations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 4))
+	prior := func(v ...float64) *Gaussian {
+		q, err := NewMeanField(make([]float64, len(v)), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, StudentT{}, NegativeBinomial{}, GaussianNoise{Var: 0.01}} {
+		for _, n := range []int{5, 60} {
+			const d = 6
+			x := normalMatrix(rng, n, d)
+			y := responses(rng, lik, predictors(x, []float64{0.5, -0.5, 1, 0, 0.2, -0.1}))
+			v := []float64{1, 2, 0.5, 1, 1, 4}
+			plain := mustGLM(t, x, y, lik, GLMOptions{Prior: prior(v...)})
+			p, want := fitGLM(t, plain, nil)
+			sd := p.SD(nil)
+			for trial := range 4 {
+				scaled, u, c := mat.DenseCopyOf(x), slices.Clone(v), make([]float64, d)
+				for j := range d {
+					if c[j] = math.Pow(10, 16*rng.Float64()-8); trial == 0 {
+						c[j] = math.Ldexp(1, rng.IntN(53)-26)
+					}
+					u[j] /= c[j] * c[j]
+					for i := range n {
+						scaled.Set(i, j, c[j]*x.At(i, j))
+					}
+				}
+				var m mat.Matrix = scaled
+				if trial%2 == 1 {
+					m = SparseOf(scaled)
+				}
+				q, res := fitGLM(t, mustGLM(t, m, y, lik, GLMOptions{Prior: prior(u...)}), nil)
+				if res.Status != Converged || math.Abs(res.ELBO-want.ELBO) > 1e-9*math.Abs(want.ELBO) {
+					t.Errorf("%T, %d rows, scaled: %v, gap %v, ELBO %v, want %v", lik, n, res.Status, res.Gap, res.ELBO, want.ELBO)
+				}
+				for j, s := range q.SD(nil) {
+					if math.Abs(s*c[j]-sd[j]) > 1e-5*sd[j] {
+						t.Errorf("%T, %d rows, scaled: sd %d is %v, want %v", lik, n, j, s*c[j], sd[j])
+					}
+				}
+			}
+
+			// x and 128x at scale c: the same as x alone with prior variance 1 + 128².
+			for _, c := range []float64{1e-8, 1, 1e4, 1e6, 1e8} {
+				one, two := mat.NewDense(n, 2, nil), mat.NewDense(n, 3, nil)
+				for i := range n {
+					one.SetRow(i, []float64{c * x.At(i, 0), x.At(i, 1)})
+					two.SetRow(i, []float64{c * x.At(i, 0), 128 * (c * x.At(i, 0)), x.At(i, 1)})
+				}
+				a, ra := fitGLM(t, mustGLM(t, one, y, lik, GLMOptions{Prior: prior(1+128*128, 1)}), nil)
+				b, rb := fitGLM(t, mustGLM(t, two, y, lik, GLMOptions{}), nil)
+				if ra.Status != Converged || rb.Status != Converged || math.Abs(ra.ELBO-rb.ELBO) > 1e-8*math.Abs(ra.ELBO) {
+					t.Errorf("%T, %d rows at %g: %v at %v, gap %v; of two columns %v at %v, gap %v, %v passes", lik, n, c, ra.Status, ra.ELBO, ra.Gap, rb.Status, rb.ELBO, rb.Gap, rb.Passes)
+				}
+				ma, va := a.At(one).Latent(nil, nil)
+				mb, vb := b.At(two).Latent(nil, nil)
+				for i := range n {
+					if s := math.Sqrt(va[i]); math.Abs(ma[i]-mb[i]) > 1e-4*s || math.Abs(vb[i]-va[i]) > 1e-4*va[i] { // the ELBO is flat
+						t.Errorf("%T, %d rows at %g: row %d is N(%v, %v), of two columns N(%v, %v)", lik, n, c, i, ma[i], va[i], mb[i], vb[i])
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRawSteps: the steps of the paper in raw units lead to the same posterior.
+func TestRawSteps(t *testing.T) {
+	for _, c := range rawCases() {
+		n, d := c.x.Dims()
+		if n <= d {
+			continue
+		}
+		g := mustGLM(t, c.x, c.y, c.lik, c.opt)
+		p, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(9), BatchSize: n, MaxPasses: 40})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		want := c.posterior(g)
+		if !(math.Abs(res.ELBO-want.evidence) < 1e-6*math.Abs(want.evidence)) {
+			t.Errorf("%s: %v after %v passes, ELBO %v, want %v", c.name, res.Status, res.Passes, res.ELBO, want.evidence)
+		}
+		t.Run(c.name, func(t *testing.T) { want.check(t, p, c.x) })
 	}
 }

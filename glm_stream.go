@@ -57,6 +57,9 @@ func (k *keptRows) drop(d int) {
 	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
 }
 
+// leastLeft is the least part of a precision that rows may leave that are taken out: what stays has lost as many of its 16 digits.
+const leastLeft = 1e-10
+
 // keptRows holds at most so many rows.
 const mostKept = 4096
 
@@ -377,7 +380,9 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	d := s.dim()
 	next := &weightState{}
 	next.copyFrom(&s.w)
-	g := make([]float64, d)
+	var g dense.Double
+	g.Resize(d)
+	g.Clear()
 	var site siteState
 	removed := 0
 	flush := func() error {
@@ -395,8 +400,8 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		for i := range site.tg {
 			site.tg[i] = -site.tg[i]
 		}
-		x.addGram(next.p, site.tg, nil, &s.block.mover.buf)
-		x.addMulT(g, site.d1, nil)
+		next.addRows(x, site.tg, nil, &s.block.mover.buf)
+		x.addMulTDouble(g, site.d1, nil)
 		removed += n
 		t.reset(d)
 		return nil
@@ -432,12 +437,19 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	if removed > s.rows || !next.factor() {
 		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
 	}
-	dense.Potrs(next.l, g)
-	if j, ok := dense.AllFinite(g); !ok {
+	least := leastLeft
+	if s.w.double {
+		least = leastDoublePivot
+	}
+	if !(next.pivot(&s.w) >= least) {
+		return fmt.Errorf("pgsvi: rounding leaves nothing of what is known without these %d rows; fit the rows that stay: %w", removed, ErrNotPosDef)
+	}
+	next.apply(g)
+	if j, ok := dense.AllFinite(g.Hi); !ok {
 		return fmt.Errorf("pgsvi: mean of weight %d (%s) without these rows: %w", j, s.g.names[j], ErrNotFinite)
 	}
-	for j, v := range g {
-		next.mean[j] -= v
+	for j, v := range g.Hi {
+		next.mean[j] = s.w.mean[j] - v
 	}
 	s.w = *next
 	s.rows -= removed
@@ -586,17 +598,18 @@ var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
 
 // savedGLMStream is a glmStream as JSON.
 type savedGLMStream struct {
-	Likelihood save.Value  `json:"likelihood"`
-	Names      []string    `json:"names"` // of the weights
-	Intercept  bool        `json:"intercept"`
-	Prior      savedPrior  `json:"prior"`
-	Given      int         `json:"given"`
-	Rows       int         `json:"rows"`
-	Mean       []float64   `json:"mean"`
-	Precision  []float64   `json:"precision"` // lower triangle, row by row
-	Buffer     savedBuffer `json:"buffer"`
-	Kept       savedKept   `json:"kept"`
-	Pace       *savedPace  `json:"pace,omitempty"` // nil if none was measured
+	Likelihood   save.Value  `json:"likelihood"`
+	Names        []string    `json:"names"` // of the weights
+	Intercept    bool        `json:"intercept"`
+	Prior        savedPrior  `json:"prior"`
+	Given        int         `json:"given"`
+	Rows         int         `json:"rows"`
+	Mean         []float64   `json:"mean"`
+	Precision    []float64   `json:"precision"`              // lower triangle, row by row
+	PrecisionLow []float64   `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Buffer       savedBuffer `json:"buffer"`
+	Kept         savedKept   `json:"kept"`
+	Pace         *savedPace  `json:"pace,omitempty"` // nil if none was measured
 }
 
 // savedBuffer is a rowBuffer.
@@ -633,7 +646,7 @@ func (s *glmStream) save(w io.Writer) error {
 	}
 	k, p := &s.kept, &s.block.pace
 	saved := &savedGLMStream{Likelihood: lik, Names: s.g.names, Intercept: s.g.opt.Intercept, Prior: s.g.prior.save(),
-		Given: s.seen, Rows: s.rows, Mean: s.w.mean, Precision: dense.PackLower(s.w.p, s.dim()),
+		Given: s.seen, Rows: s.rows, Mean: s.w.mean, Precision: dense.PackLower(s.w.p, s.dim()), PrecisionLow: s.w.packLow(),
 		Buffer: s.buf.save(), Kept: savedKept{k.save(), k.gamma, k.a, k.m, k.least}}
 	after := []float64{p.after.mean, p.after.precision}
 	if _, finite := dense.AllFinite(after); p.measured && finite { // if not, every step is checked, as without a measurement
@@ -664,7 +677,7 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := loadPrecision(s.Precision, d, "precision")
+	w, err := loadPrecision(s.Precision, s.PrecisionLow, d, "precision")
 	if err != nil {
 		return nil, err
 	}

@@ -435,16 +435,17 @@ var sparseGPFile = save.Kind{Name: "SparseGPPosterior", Version: 1}
 
 // savedSparseGP is a SparseGPPosterior as JSON.
 type savedSparseGP struct {
-	Rows       int        `json:"rows"`
-	Rank       int        `json:"rank"`
-	Cols       int        `json:"cols"`
-	Kernel     save.Value `json:"kernel"`
-	Likelihood save.Value `json:"likelihood"`
-	MaxPrior   float64    `json:"maxPrior"`
-	Z          []float64  `json:"z"`         // row by row
-	L          []float64  `json:"l"`         // lower triangle, row by row
-	Mean       []float64  `json:"mean"`      // of the weights
-	Precision  []float64  `json:"precision"` // lower triangle, row by row
+	Rows         int        `json:"rows"`
+	Rank         int        `json:"rank"`
+	Cols         int        `json:"cols"`
+	Kernel       save.Value `json:"kernel"`
+	Likelihood   save.Value `json:"likelihood"`
+	MaxPrior     float64    `json:"maxPrior"`
+	Z            []float64  `json:"z"`                      // row by row
+	L            []float64  `json:"l"`                      // lower triangle, row by row
+	Mean         []float64  `json:"mean"`                   // of the weights
+	Precision    []float64  `json:"precision"`              // lower triangle, row by row
+	PrecisionLow []float64  `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
 }
 
 // Save writes p, from which LoadSparseGPPosterior makes a posterior with the same
@@ -453,7 +454,7 @@ type savedSparseGP struct {
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.rank()
 	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), MaxPrior: p.maxPrior,
-		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m)}
+		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m), PrecisionLow: p.q.packLow()}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
 		return err
@@ -494,7 +495,7 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	if !(s.MaxPrior >= 0) {
 		return nil, fmt.Errorf("largest prior variance %v: %w", s.MaxPrior, ErrParam)
 	}
-	q, err := loadPrecision(s.Precision, m, "precision")
+	q, err := loadPrecision(s.Precision, s.PrecisionLow, m, "precision")
 	if err != nil {
 		return nil, err
 	}

@@ -378,6 +378,20 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 	}
 }
 
+// addMulTDouble is addMulT in twice the digits.
+func (g *design) addMulTDouble(dst dense.Double, u []float64, index []int) {
+	for a, ua := range u {
+		ind, val := g.row(dense.Index(index, a))
+		if g.sparse == nil {
+			dst.AddScaled(ua, val)
+			continue
+		}
+		for k, j := range ind {
+			dst.AddAt(int(j), ua, val[k])
+		}
+	}
+}
+
 // designChunk is the number of dense rows that are treated together, and
 // designStride the distance between their columns in memory, which is not a
 // power of two lest they compete for the same places in the cache.

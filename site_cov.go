@@ -528,6 +528,36 @@ func (s *weightState) copyFrom(o *weightState) {
 	}
 }
 
+// average makes P ta's P and (1 − t) times b's, and leaves its factor to be computed. It may be s itself that is averaged.
+func (s *weightState) average(t float64, a, b *weightState) {
+	if !a.double && !b.double {
+		s.resize(len(a.mean))
+		s.double = false
+		for j, p := range a.p {
+			s.p[j] = t*p + (1-t)*b.p[j]
+		}
+		return
+	}
+	var sum dense.Double
+	sum.Resize(len(a.p))
+	sum.Clear()
+	for _, part := range []struct {
+		weight float64
+		of     *weightState
+	}{{t, a}, {1 - t, b}} {
+		if part.of.double {
+			sum.AddDouble(part.weight, part.of.precision())
+		} else {
+			sum.AddScaled(part.weight, part.of.p)
+		}
+	}
+	sum.Round()
+	s.resize(len(a.mean))
+	s.widen()
+	copy(s.p, sum.Hi)
+	copy(s.pLow, sum.Lo)
+}
+
 // factor computes the factor of p and reports whether p is positive definite and finite.
 func (s *weightState) factor() bool {
 	d := len(s.mean)
@@ -545,11 +575,11 @@ func (s *weightState) factor() bool {
 	return !math.IsNaN(s.logDet)
 }
 
-// pivot returns the least part of a diagonal element of P that the weights before leave.
-func (s *weightState) pivot() float64 {
+// pivot returns the least part that the weights before leave of a diagonal element of the precision of o.
+func (s *weightState) pivot(o *weightState) float64 {
 	least, d := 1.0, len(s.mean)
 	for j := 0; j < d*d; j += d + 1 {
-		least = math.Min(least, s.l[j]*s.l[j]/s.p[j])
+		least = math.Min(least, s.l[j]*s.l[j]/o.p[j])
 	}
 	return least
 }
@@ -560,13 +590,27 @@ func (s *weightState) pivot() float64 {
 func (s *weightState) add(base *weightState, x *design, w []float64, index []int, buf *[]float64) bool {
 	s.copyPrecision(base)
 	if !s.double {
-		x.addGram(s.p, w, index, buf)
-		if s.factor() && s.pivot() >= leastPivot {
+		s.addRows(x, w, index, buf)
+		if s.factor() && s.pivot(s) >= leastPivot {
 			return true
 		}
 		copy(s.p, base.p)
+		s.widen()
 	}
-	s.widen()
+	s.addRows(x, w, index, buf)
+	ok := s.factor()
+	if ok && s.pivot(s) >= leastPivot || !ok && !base.double {
+		s.double = false
+	}
+	return ok
+}
+
+// addRows adds Xᵀ diag(w) X to P, with the digits that s has, and leaves its factor to be computed.
+func (s *weightState) addRows(x *design, w []float64, index []int, buf *[]float64) {
+	if !s.double {
+		x.addGram(s.p, w, index, buf)
+		return
+	}
 	p := s.precision()
 	for a, wa := range w {
 		if wa != 0 {
@@ -575,11 +619,6 @@ func (s *weightState) add(base *weightState, x *design, w []float64, index []int
 		}
 	}
 	p.Round()
-	ok := s.factor()
-	if ok && s.pivot() >= leastPivot || !ok && !base.double {
-		s.double = false
-	}
-	return ok
 }
 
 // solve makes the mean P⁻¹Xᵀu.
@@ -592,17 +631,27 @@ func (s *weightState) solve(x *design, u []float64, index []int) {
 	}
 	h := s.shift()
 	h.Clear()
-	for a, ua := range u {
-		ind, val := x.row(dense.Index(index, a))
-		if ind == nil {
-			h.AddScaled(ua, val)
-		}
-		for k, j := range ind {
-			h.AddAt(int(j), ua, val[k])
-		}
+	x.addMulTDouble(h, u, index)
+	s.apply(h)
+}
+
+// apply replaces h by P⁻¹h.
+func (s *weightState) apply(h dense.Double) {
+	if s.double {
+		s.cholesky().Potrs(h)
 	}
-	s.cholesky().Potrs(h)
 	h.Round()
+	if !s.double {
+		dense.Potrs(s.l, h.Hi)
+	}
+}
+
+// packLow returns what PackLower of p leaves of P, nil if that is nothing.
+func (s *weightState) packLow() []float64 {
+	if !s.double {
+		return nil
+	}
+	return dense.PackLower(s.pLow, len(s.mean))
 }
 
 // predict stores X times the mean in dst.
@@ -758,7 +807,7 @@ func (p *weightPrior) save() savedPrior {
 func (s *savedPrior) load() (*weightPrior, error) {
 	p := &weightPrior{mean: s.Mean}
 	if s.Full != nil {
-		w, err := loadPrecision(s.Full, len(s.Mean), "prior precision")
+		w, err := loadPrecision(s.Full, nil, len(s.Mean), "prior precision")
 		p.full = w
 		return p, err
 	}
@@ -766,14 +815,18 @@ func (s *savedPrior) load() (*weightPrior, error) {
 	return p, checkDiagonal(s.Diag, len(s.Mean), "prior precision")
 }
 
-// loadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed.
-func loadPrecision(l []float64, d int, name string) (*weightState, error) {
-	if len(l) != d*(d+1)/2 {
-		return nil, fmt.Errorf("%s of %d weights with %d numbers, want %d: %w", name, d, len(l), d*(d+1)/2, ErrShape)
+// loadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed, and packLow the rest of it.
+func loadPrecision(l, low []float64, d int, name string) (*weightState, error) {
+	if len(l) != d*(d+1)/2 || low != nil && len(low) != len(l) {
+		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w", name, d, len(l), len(low), d*(d+1)/2, ErrShape)
 	}
 	w := &weightState{}
 	w.resize(d)
 	w.p = dense.UnpackLower(l, d)
+	if low != nil {
+		w.widen()
+		w.pLow = dense.UnpackLower(low, d)
+	}
 	if !w.factor() {
 		return nil, fmt.Errorf("%s: %w", name, ErrNotPosDef)
 	}

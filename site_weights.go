@@ -421,8 +421,11 @@ func (s *weightAlgebra) weights() ([]float64, weightCov, error) {
 
 // weightPaper is the workspace of the step with a given β.
 type weightPaper struct {
-	w, h, rest   []float64
+	w, rest      []float64
+	h            dense.Double
 	next, metric weightState // the target, about the current mean, and the metric of h
+	base         weightState // the target without the batch
+	valid, tried bool        // the target is positive definite; that is known no more
 	appendix     bool
 	negative     bool // some γ̂ is
 	buf          []float64
@@ -444,34 +447,38 @@ func (s *weightAlgebra) marginals(x *siteEstimates, batch []int) error {
 // metric to the move of the mean.
 func (s *weightAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
 	t, d := &s.pg, s.lin.x.cols
-	t.w, t.h = dense.Resize(t.w, len(x.m)), dense.Resize(t.h, d)
+	t.w = dense.Resize(t.w, len(x.m))
 	for k := range x.m {
 		t.w[k] = -m.scale * x.d2[k]
 		x.d1[k] *= m.scale
 	}
-	blas64.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
-	s.lin.x.addMulT(t.h, x.d1, batch)
-	next := &t.next
-	next.resize(d)
-	for j := range next.p {
-		next.p[j] = m.r*s.run.p[j] + (1-m.r)*s.prior.p[j]
-	}
+	t.base.average(m.r, &s.run, s.prior)
 	if t.appendix = m.appendix; t.appendix {
-		t.metric.resize(d)
-		copy(t.metric.p, next.p)
+		t.metric.copyPrecision(&t.base)
 		if !t.metric.factor() {
 			return fmt.Errorf("metric of the mean update: %w", ErrNotPosDef)
 		}
 	}
-	s.lin.x.addGram(next.p, t.w, batch, &t.buf)
+	t.valid, t.tried = t.next.add(&t.base, s.lin.x, t.w, batch, &t.buf), false
 	t.negative = len(t.w) > 0 && slices.Min(t.w) < 0
+	t.h.Resize(d)
+	clear(t.h.Lo)
+	blas64.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
+	if t.next.double {
+		s.lin.x.addMulTDouble(t.h, x.d1, batch)
+	} else {
+		s.lin.x.addMulT(t.h.Hi, x.d1, batch)
+	}
 	return nil
 }
 
 // try implements algebra.
 func (s *weightAlgebra) try(noisy bool) (valid, edge bool) {
 	t := &s.pg
-	if !t.next.factor() {
+	if t.tried {
+		t.valid = t.next.factor()
+	}
+	if t.tried = true; !t.valid {
 		return false, false
 	}
 	return true, noisy && t.negative && !s.above(&t.next) && s.above(&s.run)
@@ -488,10 +495,9 @@ func (s *weightAlgebra) above(w *weightState) bool {
 // halve implements algebra.
 func (s *weightAlgebra) halve() {
 	t := &s.pg
-	for j, p := range s.run.p {
-		t.next.p[j] = 0.5 * (t.next.p[j] + p)
-	}
-	floats.Scale(0.5, t.h)
+	t.next.average(0.5, &t.next, &s.run)
+	floats.Scale(0.5, t.h.Hi)
+	floats.Scale(0.5, t.h.Lo)
 }
 
 // take implements algebra.
@@ -501,12 +507,12 @@ func (s *weightAlgebra) take() error {
 	if t.appendix {
 		metric = &t.metric
 	}
-	dense.Potrs(metric.l, t.h)
-	if j, ok := dense.AllFinite(t.h); !ok {
-		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.lin.names[j], t.h[j], ErrNotFinite)
+	metric.apply(t.h)
+	if j, ok := dense.AllFinite(t.h.Hi); !ok {
+		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.lin.names[j], t.h.Hi[j], ErrNotFinite)
 	}
-	s.distance = floats.Norm(t.h, 2)
-	floats.AddTo(t.next.mean, s.run.mean, t.h)
+	s.distance = floats.Norm(t.h.Hi, 2)
+	floats.AddTo(t.next.mean, s.run.mean, t.h.Hi)
 	s.run, t.next = t.next, s.run
 	s.free, s.ahead, s.started = true, true, false
 	return nil
@@ -527,9 +533,9 @@ func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
 	s.run.invert()
 	d := s.lin.x.cols
 	kl := s.run.logDet - s.prior.logDet - float64(d)
-	t.h = dense.Resize(t.h, d)
-	blas64.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h))
-	kl += floats.Dot(t.h, s.run.mean)
+	t.h.Resize(d)
+	blas64.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
+	kl += floats.Dot(t.h.Hi, s.run.mean)
 	for i := range d {
 		for j := range i {
 			kl += 2 * s.prior.p[i*d+j] * s.run.inv[i*d+j]

@@ -56,6 +56,14 @@ func (d Double) AddScaled(c float64, x []float64) {
 	}
 }
 
+// AddDouble adds c·x.
+func (d Double) AddDouble(c float64, x Double) {
+	d.AddScaled(c, x.Hi)
+	for i, v := range x.Lo {
+		d.Lo[i] += c * v
+	}
+}
+
 // AddAt adds c·x to element i.
 func (d Double) AddAt(i int, c, x float64) {
 	p, e := twoProduct(c, x)
