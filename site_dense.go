@@ -593,23 +593,34 @@ func (s *denseAlgebra) take() error {
 // sites are those of the rows.
 type dualAlgebra struct {
 	*denseAlgebra
-	lin     *linearModel
-	rounded bool // the rows are not conditioned for it, and the gap has to say so
+	lin *linearModel
 }
 
-// evaluate implements algebra. Rounding of K of the relative size ε moves log|B| by up to ε Σ γ_n K_nn, B having no
-// eigenvalue below 1.
+// evaluate implements algebra. Where B does not leave the rows their digits, the gap says so: rounding of the relative size ε in
+// K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B is below 1.
 func (s *dualAlgebra) evaluate() (Evaluation, error) {
 	e, err := s.denseAlgebra.evaluate()
-	if err != nil || !s.rounded {
-		return e, err
+	if err == nil && !conditioned(s.k, s.cur.gamma) {
+		e.Gap = math.Max(e.Gap, epsilon*siteSize(s.k, s.cur.gamma))
 	}
-	var size float64
-	for i, g := range s.cur.gamma {
-		size += math.Abs(g) * s.k[i*s.n+i]
+	return e, err
+}
+
+// siteSize returns Σ |γ_n| K_nn.
+func siteSize(k, gamma []float64) (total float64) {
+	for i, g := range gamma {
+		total += math.Abs(g) * k[i*len(gamma)+i]
 	}
-	e.Gap = math.Max(e.Gap, epsilon*size)
-	return e, nil
+	return total
+}
+
+// conditioned reports whether B = I + Γ^½KΓ^½, of which no eigenvalue is below 1, leaves the rows their digits.
+func conditioned(k, gamma []float64) bool {
+	if siteSize(k, gamma)*leastPivot <= 1 {
+		return true
+	}
+	var f dense.Sites
+	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= leastPivot
 }
 
 func newDualAlgebra(l *linearModel, k []float64, workers int) (*dualAlgebra, error) {
@@ -620,12 +631,11 @@ func newDualAlgebra(l *linearModel, k []float64, workers int) (*dualAlgebra, err
 	return &dualAlgebra{denseAlgebra: s, lin: l}, nil
 }
 
-// conditioned reports whether B = I + Γ^½KΓ^½, of which no eigenvalue is below 1, leaves the rows their
-// digits, with the γ that each row has alone under the prior.
-func (l *linearModel) conditioned(k []float64) bool {
+// precisions returns of each row about the largest γ that it may come to have under the prior covariance k: that which it has alone, and
+// that of its likelihood where the linear predictor is near 0 with and without its offset, as other rows may hold it.
+func (l *linearModel) precisions(k []float64) []float64 {
 	n := l.x.rows
 	gamma := make([]float64, n)
-	var total float64
 	for i := range gamma {
 		v := k[i*n+i]
 		if v == 0 {
@@ -633,13 +643,14 @@ func (l *linearModel) conditioned(k []float64) bool {
 		}
 		g, _, _ := l.terms.solve(i, 0, v, 0, v)
 		gamma[i] = math.Abs(g)
-		total += gamma[i] * v
+		_, o, _, _ := l.terms.term(i)
+		for _, m := range [2]float64{0, -o} {
+			if d2 := math.Abs(l.terms.expectation(i, m, math.Min(v, 1)).D2); !math.IsInf(d2, 0) {
+				gamma[i] = max(gamma[i], d2)
+			}
+		}
 	}
-	if total*leastPivot <= 1 {
-		return true
-	}
-	var f dense.Sites
-	return !(total > dense.StrongestSite) && f.Factor(k, n, gamma) && f.LeastPart() >= leastPivot
+	return gamma
 }
 
 // gram returns K = XΛ0⁻¹Xᵀ, full.

@@ -375,16 +375,10 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 // where it has to. A feature far from zero makes all of K one number, from which the others cannot be told.
 func (l *linearModel) newRowAlgebra(workers int) (algebra, error) {
 	k := l.gram()
-	good := l.conditioned(k)
-	if !good && len(l.names) <= primalWeights {
+	if len(l.names) <= primalWeights && !conditioned(k, l.precisions(k)) {
 		return newWeightAlgebra(l)
 	}
-	s, err := newDualAlgebra(l, k, workers)
-	if err != nil {
-		return nil, err
-	}
-	s.rounded = !good
-	return s, nil
+	return newDualAlgebra(l, k, workers)
 }
 
 // objectiveMatrices is the number of D×D matrices of a run of an Objective over a full Gaussian: three of these, the prior,
