@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -147,10 +148,9 @@ func (p *trustProblem) String() string {
 
 // trustFit is what a fit says.
 type trustFit struct {
-	result     *Result   // nil for a stream, which has none
-	mean, sd   []float64 // of the weights; nil for a GP
-	m, v       []float64 // latent moments at the rows of x, with offsets
-	parameters bool
+	result   *Result   // nil for a stream, which has none
+	mean, sd []float64 // of the weights; nil for a GP
+	m, v     []float64 // latent moments at the rows of x, with offsets
 }
 
 // ---- problems
@@ -752,7 +752,14 @@ func fitTrustObjective(ctx context.Context, p *trustProblem) (*trustFit, error) 
 		f.mean[j] += p.mean[j]
 		f.sd[j] = math.Sqrt(f.sd[j])
 	}
-	return f, nil
+	n, _ := p.dims()
+	m, v := make([]float64, n), make([]float64, n)
+	cov := q.Cov()
+	for i := range n {
+		x := p.x.RowView(i)
+		m[i], v[i] = mat.Dot(x, mat.NewVecDense(len(f.mean), f.mean)), mat.Inner(x, cov, x)
+	}
+	return f.latents(p, m, v), nil
 }
 
 func fitTrustGP(ctx context.Context, p *trustProblem) (*trustFit, error) {
@@ -1058,8 +1065,7 @@ func sentinelOf(err error) string {
 	return "untyped"
 }
 
-// solve returns the optimum of the reference and, where spread is asked for, how far the ELBO and the marginals move if each
-// number of the data moves by half a unit of its last place.
+// solve returns the optimum of the reference, sought from where the fit is, or from the prior.
 func (v *verdict) solve(s *subject, p *trustProblem, f *trustFit) (sol *refSolution, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -1133,11 +1139,11 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 	if err != nil {
 		sol, e := v.solve(s, p, nil)
 		if e != nil {
-			v.add(faultRefused, 0, "%s (%v); reference: %v", sentinelOf(err), err, e)
+			v.add(faultRefused, 0, "%s: %v; reference: %v", sentinelOf(err), err, e)
 			return nil
 		}
 		if elbo, z := v.spread(s, p, sol); elbo > 1e-3 || z > 1e-3 {
-			v.add(faultRefused, 0, "%s (%v); rounding the data moves the answer by %.2g nats, %.2g sd", sentinelOf(err), err, elbo, z)
+			v.add(faultRefused, 0, "%s: %v; rounding the data moves the answer by %.2g nats, %.2g sd", sentinelOf(err), err, elbo, z)
 			return nil
 		}
 		v.add(faultError, 1, "%s: %v; the reference has ELBO %.10g ± %.2g after %d steps", sentinelOf(err), err, sol.elbo, sol.err+sol.gap, sol.steps)
@@ -1416,7 +1422,8 @@ func summary(verdicts []*verdict) string {
 			}
 			seen[f.kind] = true
 			if f.kind == faultError || f.kind == faultRefused {
-				errorsBy[f.kind+": "+strings.SplitN(f.detail, " (", 2)[0]]++
+				sentinel, _, _ := strings.Cut(f.detail, ": ")
+				errorsBy[f.kind+": "+sentinel]++
 			}
 		}
 	}
@@ -1434,13 +1441,19 @@ func summary(verdicts []*verdict) string {
 		}
 		b.WriteString("\n")
 		if len(models) > 0 {
-			names := make([]string, 0, len(models))
-			for m, c := range models {
-				names = append(names, fmt.Sprintf("%s %d", m, c))
-			}
-			slices.Sort(names)
-			fmt.Fprintf(&b, "    %s\n", strings.Join(names, ", "))
+			fmt.Fprintf(&b, "    %s\n", counted(models))
 		}
 	}
+	if len(errorsBy) > 0 {
+		fmt.Fprintf(&b, "errors: %s\n", counted(errorsBy))
+	}
 	return b.String()
+}
+
+func counted(n map[string]int) string {
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(n)) {
+		all = append(all, fmt.Sprintf("%s %d", k, n[k]))
+	}
+	return strings.Join(all, ", ")
 }
