@@ -1441,16 +1441,16 @@ func summary(verdicts []*verdict) string {
 		}
 		b.WriteString("\n")
 		if len(models) > 0 {
-			fmt.Fprintf(&b, "    %s\n", counted(models))
+			fmt.Fprintf(&b, "    %s\n", tally(models))
 		}
 	}
 	if len(errorsBy) > 0 {
-		fmt.Fprintf(&b, "errors: %s\n", counted(errorsBy))
+		fmt.Fprintf(&b, "errors: %s\n", tally(errorsBy))
 	}
 	return b.String()
 }
 
-func counted(n map[string]int) string {
+func tally(n map[string]int) string {
 	var all []string
 	for _, k := range slices.Sorted(maps.Keys(n)) {
 		all = append(all, fmt.Sprintf("%s %d", k, n[k]))
