@@ -9,8 +9,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   56,
 	"rooms":                               59,
-	"arrows":                              361,
-	"arrows, those to errors.go left out": 315,
+	"arrows":                              362,
+	"arrows, those to errors.go left out": 316,
 	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
