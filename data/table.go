@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,7 +26,7 @@ const (
 	// ErrorOnMissing makes missing values an error that says how many there are
 	// in which columns, and the line of the first.
 	ErrorOnMissing MissingPolicy = iota
-	// DropRows leaves out the rows with a missing value.
+	// DropRows leaves out the rows with a missing value. Table.Kept says which are left.
 	DropRows
 )
 
@@ -57,11 +58,13 @@ type TableOptions struct {
 	Header HeaderPolicy
 	// Drop has the names of columns to leave out.
 	Drop []string
-	// Categorical has the names of columns that are categories even if they are numbers.
+	// Categorical has the names of columns that are categories even if they are numbers, or
+	// look like dates or identifiers.
 	Categorical []string
 	// MaxLevels is the largest number of categories of a column, beyond which it is
-	// taken for a name, a date or a number with something odd among its values, and
-	// is an error; 0 means 1000.
+	// taken for an identifier, or for numbers with something odd among them, and is an
+	// error. 0 means a quarter of the number of rows, but at least 10 and at most 1000,
+	// and 1000 for columns that are named in Categorical.
 	MaxLevels int
 	// NA has texts that mean a missing value, besides no text at all, "NA", "N/A",
 	// "?", and "NaN" and "null" in upper or lower case.
@@ -86,6 +89,9 @@ type Table struct {
 	// Labels has the responses that are -1 and +1 in Y if they were texts, or
 	// numbers before Signs; otherwise it is nil.
 	Labels []string
+	// Kept has, for each row of X, the number of its row in the file, from 0: the header and
+	// blank lines are not counted. It says whose prediction is whose where rows are left out.
+	Kept []int
 	// Dropped is the number of rows left out for a missing value.
 	Dropped int
 	// Missing has the number of missing values of each column of the table, by its
@@ -144,7 +150,10 @@ const (
 // k categories, sorted as texts, become k−1 columns that are 1 in the rows of
 // the second to the last category and 0 otherwise; the first is what the others
 // are compared to. So a column with one category becomes no column. Rows with
-// a missing value, if they are dropped, have no part in any of this.
+// a missing value, if they are dropped, have no part in any of this. A column of texts
+// that are all dates, or of so many categories that it looks like an identifier (see
+// MaxLevels), would become one weight a row or nearly so, and is refused; name it in
+// Drop, or in Categorical to insist.
 //
 // The response is a column of numbers, or of two texts, which become -1 and +1.
 // Numbers stay what they are: see Signs for the likelihoods of binary responses.
@@ -155,7 +164,7 @@ const (
 // ErrNotFinite where a number is not finite or a value is missing; ErrLabel where
 // the responses are neither numbers nor two texts; ErrParam where an option names
 // a column or response that there is not or is out of its range, names and
-// numbers are mixed in the first line, and a column has too many categories; ErrMemory
+// numbers are mixed in the first line, and columns look like identifiers or dates; ErrMemory
 // where a line, the file as a whole or the names of categories take more memory than
 // there is, and gzip unpacks to more than 300 times its size; and ErrEmpty if there are
 // no data. A failure of r is wrapped as it is. The memory
@@ -224,8 +233,9 @@ func ReadTable(r io.Reader, opts *TableOptions) (*Table, error) {
 // same options, the categories and the labels of t, and Y as Signs has made it.
 // Columns are found by their names, in any order, and other ones are left out;
 // without names there have to be as many as there were. Without a column of
-// responses, Y is nil. The table returned is new; X is of the type of that of t,
-// and t is as it was. Encode may be called concurrently.
+// responses, Y is nil. With DropRows there are fewer rows than in the file where values
+// are missing, and Kept says which. The table returned is new; X is of the type of that
+// of t, and t is as it was. Encode may be called concurrently.
 //
 // The errors are those of ReadTable. Besides, they wrap ErrShape if a column of
 // features is not there, ErrNotFinite where there is no number in a column of
@@ -301,9 +311,6 @@ func (t *Table) checkOptions() error {
 	o := &t.opts
 	if o.Comma == 0 {
 		o.Comma = ','
-	}
-	if o.MaxLevels == 0 {
-		o.MaxLevels = 1000
 	}
 	switch {
 	case strings.ContainsRune("\"\r\n", o.Comma) || !utf8.ValidRune(o.Comma) || o.Comma == utf8.RuneError:
@@ -453,6 +460,7 @@ func (t *Table) dropMissing(text *tableText) error {
 		}
 		if whole {
 			text.rows[kept], text.lines[kept] = row, text.lines[i]
+			t.Kept = append(t.Kept, i)
 			kept++
 		} else if first == 0 {
 			first = text.lines[i]
@@ -493,22 +501,69 @@ func (text *tableText) levels(j int) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// findLevels sets the levels and places of the columns, and the names of those of X.
+const (
+	mostLevels  = 1000 // categories of a column that is one for sure
+	surelyFew   = 10   // categories that are no identifiers however few the rows
+	rowsALevel  = 4    // rows for each category below which it is more likely an identifier
+	mostRefused = 5    // columns that one error describes
+)
+
+// dateLayouts are ways to write dates, with or without the time of day.
+var dateLayouts = func() (all []string) {
+	for _, d := range []string{"2006-1-2", "2006/1/2", "2006.1.2", "2.1.2006", "2.1.06", "1/2/2006", "2/1/2006", "1/2/06", "2/1/06", "2-1-2006", "1-2-2006",
+		"2-Jan-2006", "2-Jan-06", "2 Jan 2006", "2 January 2006", "Jan 2, 2006", "January 2, 2006", "Jan 2 2006"} {
+		all = append(all, d, d+" 15:04", d+" 15:04:05", d+" 3:04 PM", d+" 3:04:05 PM")
+	}
+	return append(all, time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 MST",
+		"2006-01", "2006/01", "01/2006", "Jan 2006", "January 2006", time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate)
+}()
+
+// areDates reports whether every one of levels is a date.
+func areDates(levels []string) bool {
+	last := 0 // a column has one layout, as a rule
+	for _, level := range levels {
+		if _, err := time.Parse(dateLayouts[last], level); err == nil {
+			continue
+		}
+		if last = slices.IndexFunc(dateLayouts, func(layout string) bool { _, err := time.Parse(layout, level); return err == nil }); last < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// findLevels sets the levels and places of the columns, and the names of those of X. The
+// error is of all columns that cannot be meant as categories.
 func (t *Table) findLevels(text *tableText) error {
 	names := 0 // bytes
+	var refused []string
 	for k := range t.columns {
 		c := &t.columns[k]
 		c.at = len(t.Names)
 		j := slices.Index(text.names, c.name)
-		odd := text.odd(j)
-		if odd < 0 && !slices.Contains(t.opts.Categorical, c.name) {
+		odd, named := text.odd(j), slices.Contains(t.opts.Categorical, c.name)
+		if odd < 0 && !named {
 			t.Names = append(t.Names, c.name)
 			continue
 		}
+		odd = max(odd, 0)
 		levels := text.levels(j)
-		if len(levels) > t.opts.MaxLevels {
-			odd = max(odd, 0)
-			return fmt.Errorf("pgsvi: line %d, column %s: found %s, so it is categorical, but it has %d categories; drop the column, or see TableOptions.MaxLevels: %w", text.lines[odd], csvQuote(c.name), csvQuote(text.rows[odd][j]), len(levels), pgsvi.ErrParam)
+		most := t.opts.MaxLevels
+		switch {
+		case most > 0:
+		case named:
+			most = mostLevels
+		default:
+			most = min(mostLevels, max(surelyFew, len(text.rows)/rowsALevel))
+		}
+		found := fmt.Sprintf("line %d, column %s: found %s, so it is categorical, but", text.lines[odd], csvQuote(c.name), csvQuote(text.rows[odd][j]))
+		switch {
+		case len(levels) > 1 && !named && areDates(levels):
+			refused = append(refused, fmt.Sprintf("%s it has dates, %d different ones in %d rows", found, len(levels), len(text.rows)))
+			continue
+		case len(levels) > most:
+			refused = append(refused, fmt.Sprintf("%s it has %d categories in %d rows, more than %d, as identifiers have", found, len(levels), len(text.rows), most))
+			continue
 		}
 		c.levels = levels
 		for _, level := range levels[1:] {
@@ -517,6 +572,12 @@ func (t *Table) findLevels(text *tableText) error {
 			}
 			t.Names = append(t.Names, c.name+"="+level)
 		}
+	}
+	if n := len(refused); n > 0 {
+		if n > mostRefused {
+			refused = append(refused[:mostRefused], fmt.Sprintf("and %d more columns", n-mostRefused))
+		}
+		return fmt.Errorf("pgsvi: %s; leave such columns out by TableOptions.Drop, make numbers of them, or name them in TableOptions.Categorical and set MaxLevels if they are meant: %w", strings.Join(refused, "; "), pgsvi.ErrParam)
 	}
 	if len(t.Names) == 0 {
 		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses: %w", csvQuote(t.Response), pgsvi.ErrShape)

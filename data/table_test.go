@@ -154,6 +154,91 @@ func TestReadTableErrors(t *testing.T) {
 	}
 }
 
+// TestTableKept: with rows dropped, Kept says which rows of the file the rows of X are.
+func TestTableKept(t *testing.T) {
+	in := "age,colour,ill\n31,red,yes\n\n?,red,no\n52,blue,no\n40,,yes\n28,red,yes\n"
+	train, err := ReadTable(strings.NewReader(in), &TableOptions{Missing: DropRows})
+	if err != nil || !slices.Equal(train.Kept, []int{0, 2, 4}) || train.Dropped != 2 {
+		t.Fatalf("kept %v, dropped %d, %v", train.Kept, train.Dropped, err)
+	}
+	customers := []string{"a", "b", "c", "d", "e"}
+	test, err := train.Encode(strings.NewReader("colour,age\n?,1\nred,2\nblue,?\nblue,4\nred,5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := test.X.Dims(); n != len(test.Kept) || n+test.Dropped != len(customers) {
+		t.Errorf("%d rows of X, %d kept, %d dropped", n, len(test.Kept), test.Dropped)
+	}
+	var of []string
+	for i, k := range test.Kept {
+		of = append(of, fmt.Sprint(customers[k], test.X.At(i, 0)))
+	}
+	if !slices.Equal(of, []string{"b2", "d4", "e5"}) {
+		t.Errorf("predictions are of %v", of)
+	}
+	if !slices.Equal(train.Kept, []int{0, 2, 4}) {
+		t.Errorf("Encode has changed Kept to %v", train.Kept)
+	}
+	whole, err := ReadTable(strings.NewReader(people), nil)
+	if err != nil || !slices.Equal(whole.Kept, []int{0, 1, 2}) {
+		t.Errorf("no row dropped: kept %v, %v", whole.Kept, err)
+	}
+}
+
+// TestTableIdentifiers: columns of identifiers and dates are refused, each by its name and number
+// of categories, unless they are asked for.
+func TestTableIdentifiers(t *testing.T) {
+	var in strings.Builder
+	in.WriteString("customer,since,until,size,plan,y\n")
+	for i := range 1000 {
+		fmt.Fprintf(&in, "K%05d,2024-%02d-%02d,%d.%d.2025 12:30,%d,%c,%d\n", i*7%876, i%12+1, i%28+1, i%28+1, i%12+1, i, 'a'+rune(i%26), i%2)
+	}
+	_, err := ReadTable(strings.NewReader(in.String()), nil)
+	if !errors.Is(err, pgsvi.ErrParam) || strings.Count(err.Error(), "pgsvi: ") != 1 {
+		t.Fatalf("error %v", err)
+	}
+	for _, says := range []string{`line 2, column "customer": found "K00000"`, "876 categories in 1000 rows", `column "since"`, "dates, 84 different", `column "until"`, "TableOptions.Drop"} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%v does not say %q", err, says)
+		}
+	}
+	for _, says := range []string{`"plan"`, `"size"`} {
+		if strings.Contains(err.Error(), says) {
+			t.Errorf("%v refuses %s", err, says)
+		}
+	}
+	table, err := ReadTable(strings.NewReader(in.String()), &TableOptions{Drop: []string{"customer", "since", "until"}})
+	if err != nil || len(table.Names) != 26 {
+		t.Errorf("dropped: %v, %v", table, err)
+	}
+	table, err = ReadTable(strings.NewReader(in.String()), &TableOptions{Categorical: []string{"customer", "since", "until"}})
+	if err != nil || len(table.Names) != 875+83+83+26 {
+		t.Errorf("meant: %v", err)
+	}
+	if _, err = ReadTable(strings.NewReader(in.String()), &TableOptions{Drop: []string{"since", "until"}, MaxLevels: 876}); err != nil {
+		t.Errorf("so many: %v", err)
+	}
+	if _, err = ReadTable(strings.NewReader(in.String()), &TableOptions{Drop: []string{"since", "until"}, MaxLevels: 875}); !errors.Is(err, pgsvi.ErrParam) {
+		t.Errorf("too many: %v", err)
+	}
+	// Few rows with few levels, texts with some dates among them, and a constant date are none of this.
+	for _, in := range []string{
+		"a,b,y\n1,p,1\n2,q,2\n3,r,3\n",
+		"a,b,y\n1,2024-01-01,1\n2,never,2\n3,2024-01-03,3\n",
+		"a,b,y\n1,2024-01-01,1\n2,2024-01-01,2\n",
+		"a,b,y\n1,18-25,1\n2,26-39,2\n3,40+,3\n",
+	} {
+		if _, err := ReadTable(strings.NewReader(in), nil); err != nil {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+	for _, date := range []string{"2024-01-31", "31.1.2024", "1/31/2024", "31/1/24", "31-Jan-2024", "Jan 31, 2024", "2024-01-31T10:11:12Z", "2024-01-31 10:11:12", "Jan 2024", "2024-01"} {
+		if _, err := ReadTable(strings.NewReader("b;y\n"+date+";1\n"+strings.ReplaceAll(date, "2024", "2025")+";2\n"+strings.ReplaceAll(date, "24", "23")+";2\n"), &TableOptions{Comma: ';'}); !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "it has dates") {
+			t.Errorf("%s: %v", date, err)
+		}
+	}
+}
+
 func TestReadTableSparse(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("state,x,y\n")
