@@ -52,8 +52,9 @@ type SparseGP struct {
 // choose the inducing inputs among the rows of x.
 type SparseGPOptions struct {
 	// Rank is the largest number M of inducing inputs. Zero means all of Inducing or,
-	// where that is nil, as many rows of x as leave 1e−8 of the prior variance of all,
-	// and at most 500.
+	// where that is nil, as many rows of x as leave 1e−8 of the prior variance of all
+	// and cost no more than about 0.001 nats, and at most 500. The cost is that of
+	// Residual, row by row, so that rows of another size do not decide for the rest.
 	Rank int
 	// Inducing has as rows the inputs to choose from, which are copied and need not be
 	// among those of x. Nil means the rows of x.
@@ -71,8 +72,8 @@ const featureMatrices = 1.5
 // function k and likelihood lik. Of the rows that its inducing inputs are chosen from
 // each is the one whose latent value those before it determine least,
 // as in a Cholesky factor of K with complete pivoting that is cut off (Fine and
-// Scheinberg 2001). There are fewer than opt.Rank where these leave no more than
-// 1e−12 of the prior variance of all rows, so that nothing is left to
+// Scheinberg 2001). There are fewer than opt.Rank where these leave no row more than
+// 1e−13 of its prior variance, which is rounding, so that nothing is left to
 // approximate; duplicate rows and a singular K do no harm.
 //
 // The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions.
@@ -108,11 +109,11 @@ func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *Spars
 	if opt.Inducing != nil {
 		return newInducedGP(gp, opt.Inducing, opt.Rank)
 	}
-	rank, leave := opt.Rank, negligible
+	rank, cost := opt.Rank, []float64(nil)
 	if rank == 0 {
-		rank, leave = mostInducing, leaveInducing
+		rank, cost = mostInducing, inducingCosts(gp)
 	}
-	z, f, err := newInducing(k, gp.x, rank, leave)
+	z, f, err := newInducing(k, gp.x, rank, cost)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func newInducedGP(gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
 			return nil, fmt.Errorf("pgsvi: row %d, column %d of SparseGPOptions.Inducing is %v: %w", i, j, zs.At(i, j), ErrNotFinite)
 		}
 	}
-	u, _, err := newInducing(gp.kernel, zs, cmp.Or(rank, rows), negligible)
+	u, _, err := newInducing(gp.kernel, zs, cmp.Or(rank, rows), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: inducing inputs: %w", err)
 	}
@@ -241,17 +242,69 @@ type inducing struct {
 func (u *inducing) rank() int { return u.x.RawMatrix().Rows }
 
 const (
-	negligible    = 1e-12 // part of a total variance that is as good as nothing
+	negligible    = 1e-13 // part of the variance of a row that is rounding
 	notPosDef     = 1e-6  // part of a variance that is more than rounding
 	mostInducing  = 500   // inducing inputs, where their number is ours to choose
 	leaveInducing = 1e-8  // part of the total variance that these may leave
+	leaveNats     = 1e-3  // what they may cost, too little to see in an ELBO
+	siteSteps     = 50    // most steps to the curvature of a site
+	siteSettled   = 1e-2  // relative change of a curvature that is near enough
+	siteStride    = 2     // standard deviations that a step may move, for exponentials
+	siteWidest    = 10    // prior variance above which a datum alone would escape to where log p is flat
 )
 
+// inducingCosts returns γ_n/2, the nats that a datum loses for each unit of variance of its latent
+// value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
+//
+//	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
+func inducingCosts(gp *GP) []float64 {
+	prior, t := PriorVar(nil, gp.kernel, gp.x), gp.terms
+	cost := make([]float64, len(prior))
+	inBlocks(len(cost), func(lo, hi int) {
+		for n := lo; n < hi; n++ {
+			if n > lo && t.y[n] == t.y[n-1] && prior[n] == prior[n-1] {
+				cost[n] = cost[n-1]
+				continue
+			}
+			cost[n] = siteCurvature(t.lik, t.y[n], prior[n]) / 2
+		}
+	})
+	return cost
+}
+
+// siteCurvature returns γ ≥ 0 of a single datum under the prior N(0, prior), roughly.
+func siteCurvature(lik Likelihood, y, prior float64) (gamma float64) {
+	if !(prior > 0) || math.IsInf(prior, 1) {
+		return 0
+	}
+	prior = math.Min(prior, siteWidest)
+	m, v := 0.0, math.Min(1, prior)
+	for range siteSteps {
+		e := ExpectLogProb(lik, y, m, v)
+		if math.IsNaN(e.D1) || math.IsNaN(e.D2) {
+			return gamma
+		}
+		before := gamma
+		gamma = math.Max(0, math.Min(math.MaxFloat64, -e.D2))
+		v = 1 / (1/prior + gamma)
+		step := v * (e.D1 - m/prior)
+		if reach := siteStride * (1 + math.Sqrt(v)); math.Abs(step) > reach {
+			step = math.Copysign(reach, step)
+		} else if math.Abs(gamma-before) <= siteSettled*gamma {
+			break
+		}
+		m += step
+	}
+	return gamma
+}
+
 // newInducing chooses rows of x, the one with the largest variance given those
-// before it first, until there are rank or they leave that part of the variance
-// of all. It returns the features of all rows, too: the first columns of the
-// pivoted Cholesky factor of K(x, x), N×M.
-func newInducing(k Kernel, x *mat.Dense, rank int, leave float64) (u *inducing, f []float64, err error) {
+// before it first, until there are rank or what they leave of every variance is
+// rounding. With a cost in nats of the variance of each row, it is also enough
+// that they leave little of the variance of all, and that this costs little. It
+// returns the features of all rows, too: the first columns of the pivoted
+// Cholesky factor of K(x, x), N×M.
+func newInducing(k Kernel, x *mat.Dense, rank int, cost []float64) (u *inducing, f []float64, err error) {
 	n, d := x.Dims()
 	rank = min(rank, n)
 	prior := PriorVar(nil, k, x)
@@ -266,10 +319,13 @@ func newInducing(k Kernel, x *mat.Dense, rank int, leave float64) (u *inducing, 
 	cov := mat.NewDense(1, n, nil)
 	var pivots []int
 	for j := range rank {
-		if floats.Sum(left) <= leave*total {
+		if cost != nil && floats.Sum(left) <= leaveInducing*total && floats.Dot(left, cost) <= leaveNats {
 			break
 		}
 		p := floats.MaxIdx(left)
+		if left[p] == 0 {
+			break
+		}
 		pivots = append(pivots, p)
 		CrossCov(cov, k, mat.NewDense(1, d, x.RawRowView(p)), x)
 		c, fp, root := cov.RawRowView(0), f[p*rank:p*rank+j], math.Sqrt(left[p])
@@ -287,7 +343,9 @@ func newInducing(k Kernel, x *mat.Dense, rank int, leave float64) (u *inducing, 
 			if l < -notPosDef*prior[i] {
 				return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", c[i], p, i, prior[p], prior[i], l, j, ErrNotPosDef)
 			}
-			left[i] = math.Max(0, l)
+			if l <= negligible*prior[i] {
+				left[i] = 0
+			}
 		}
 		f[p*rank+j], left[p] = root, 0
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -318,6 +319,81 @@ func TestSparseGPSingular(t *testing.T) {
 			if !(math.Abs(m[i]-wm[i])+math.Abs(v[i]-wv[i]) < 1e-5) {
 				t.Errorf("%v: %g ± %g, want %g ± %g", k, m[i], v[i], wm[i], wv[i])
 			}
+		}
+	}
+}
+
+// TestSparseGPRawRows: rows and columns of another size do not decide the default rank. The ELBO is that of
+// the dense GP.
+func TestSparseGPRawRows(t *testing.T) {
+	const n, d = 60, 4
+	rng := testRand(17)
+	draw := func() (x *mat.Dense, y []float64) {
+		x, y = mat.NewDense(n, d, nil), make([]float64, n)
+		for i := range n {
+			for j := range d {
+				x.Set(i, j, rng.NormFloat64())
+			}
+			y[i] = plusMinus(x.At(i, 0)-x.At(i, 1)+rng.NormFloat64() > 0)
+		}
+		return x, y
+	}
+	for _, c := range []struct {
+		name string
+		k    Kernel
+		raw  func(x *mat.Dense)
+	}{
+		{"one row", Linear{}, func(x *mat.Dense) { x.Set(7, 2, 1e6) }},
+		{"one row, scaled", Linear{}, func(x *mat.Dense) { floats.Scale(1e6, x.RawRowView(7)) }},
+		{"one row twice", Linear{}, func(x *mat.Dense) { x.Set(7, 2, 1e6); x.SetRow(9, x.RawRowView(7)) }},
+		{"one column", Linear{}, func(x *mat.Dense) {
+			for i := range n {
+				x.Set(i, 3, 1e6*x.At(i, 3))
+			}
+		}},
+		{"duplicates", SquaredExp{Scale: 3, Length: 2}, func(x *mat.Dense) {
+			for i := range n / 2 {
+				x.SetRow(n/2+i, x.RawRowView(i))
+			}
+		}},
+		{"an outlier", SquaredExp{Scale: 3, Length: 2}, func(x *mat.Dense) { x.Set(0, 0, 1e6) }},
+		{"all but one row tiny", Linear{}, func(x *mat.Dense) {
+			for i := 1; i < n; i++ {
+				floats.Scale(1e-6, x.RawRowView(i))
+			}
+		}},
+	} {
+		for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 0.1}, StudentT{}} {
+			x, y := draw()
+			c.raw(x)
+			gp, err := NewGP(x, y, c.k, lik, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, want := mustFit(t, gp, nil)
+			g, err := NewSparseGP(x, y, c.k, lik, nil)
+			g = mustSparse(t, g, err)
+			_, res := fitSparse(t, g, nil)
+			if !(math.Abs(res.ELBO-want.ELBO) < 0.01) {
+				t.Errorf("%s, %T: rank %d, ELBO %v, want %v", c.name, lik, g.Rank(), res.ELBO, want.ELBO)
+			}
+		}
+	}
+}
+
+// TestSiteCurvature: the cost of a unit of variance is that of the curvature at a datum alone.
+func TestSiteCurvature(t *testing.T) {
+	for _, c := range []struct {
+		l           Likelihood
+		y, v        float64
+		least, most float64
+	}{
+		{GaussianNoise{Var: 1e-6}, 3, 1e6, 1e6, 1e6}, {BernoulliLogit{}, 1, 1, 0.15, 0.25}, {BernoulliLogit{}, 1, 1e12, 0.05, 0.25}, {Poisson{}, 1e6, 100, 0.9e6, 1.1e6},
+		{Poisson{}, 0, 1e4, 0, 1}, {Poisson{}, 7, 1e12, 5, 9}, {Gamma{Shape: 3}, 1e-3, 1e4, 2, 3.1}, {Laplace{}, 0, 1e6, 0.1, 10},
+		{StudentT{}, 1e6, 1, 0, 1.3}, {Poisson{}, 3, 0, 0, 0},
+	} {
+		if g := siteCurvature(c.l, c.y, c.v); !(g >= c.least*(1-1e-9) && g <= c.most*(1+1e-9)) {
+			t.Errorf("%#v at %v, prior %v: %v, want %v to %v", c.l, c.y, c.v, g, c.least, c.most)
 		}
 	}
 }
