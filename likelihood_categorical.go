@@ -176,22 +176,28 @@ func (b BernoulliProbit) predictMoments(m, v float64) (mean, variance float64) {
 	return b.Moments(m / math.Sqrt(1+v))
 }
 
-// predictCDF returns P(Y ≤ y) for η ~ N(m, v).
-func (b BernoulliLogit) predictCDF(y, m, v float64) float64 {
-	if !(y >= -1 && y < 1) {
-		return b.CDF(y, m)
-	}
-	q, scale := predictLogit(m, v)
-	q *= math.Exp(scale)
-	if m < 0 {
-		return 1 - q
-	}
-	return q
+// predictTail implements tailPredictor.
+func (b BernoulliLogit) predictTail(y, m, v float64, above bool) float64 {
+	return signTail(b, y, m, v, above)
 }
 
-// predictCDF returns P(Y ≤ y) for η ~ N(m, v).
-func (b BernoulliProbit) predictCDF(y, m, v float64) float64 {
-	return b.CDF(y, m/math.Sqrt(1+v))
+// predictTail implements tailPredictor.
+func (b BernoulliProbit) predictTail(y, m, v float64, above bool) float64 {
+	return signTail(b, y, m, v, above)
+}
+
+// signTail returns log P(Y ≤ y), or log P(Y > y) if above, for a y in {−1, +1}.
+func signTail(l Likelihood, y, m, v float64, above bool) float64 {
+	switch {
+	case y > 0 && above:
+		return math.Inf(-1)
+	case y > 0:
+		return 0
+	case above:
+		y = 1
+	}
+	logp, _ := predictiveLogProb(l, y, m, v)
+	return logp
 }
 
 // Ordinal is the cumulative logit (proportional odds) model of ordered classes
@@ -386,4 +392,17 @@ func (o Ordinal) predictMoments(m, v float64) (mean, variance float64) {
 		_, _, below, above, _ = softplusBoth(d, v)
 		return below, above
 	})
+}
+
+// predictTail implements tailPredictor.
+func (o Ordinal) predictTail(y, m, v float64, above bool) float64 {
+	cuts := o.cutPoints()
+	switch {
+	case y < float64(len(cuts)):
+		d := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-cuts[int(y)]))
+		return signTail(BernoulliLogit{}, -1, d, v, above)
+	case above:
+		return math.Inf(-1)
+	}
+	return 0
 }

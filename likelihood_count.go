@@ -114,6 +114,12 @@ func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
 	return r, r + r*(r*math.Expm1(v))
 }
 
+// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a gamma variable of
+// shape y + 1 exceeds the rate.
+func (p Poisson) predictTail(y, m, v float64, above bool) float64 {
+	return gammaPassage(math.Log1p(y)-math.Log(positiveOr(p.Exposure, 1)), y+1, 1).tail(m, v, above)
+}
+
 // Binomial is p(y|η) = C(n, y) σ(η)^y σ(−η)^{n−y}, y = 0, 1, …, n, with
 // n = Trials and σ(η) = 1/(1+e^{−η}): y successes in n trials whose log odds are η
 // (logit link; McCullagh and Nelder 1989, chapter 4).
@@ -239,6 +245,19 @@ func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
 		return q, p * q
 	}
 	return n * q, n*f2 + n*n*math.Max(0, p*q-f2)
+}
+
+// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a beta variable with
+// parameters y + 1 and n − y exceeds σ(η).
+func (b Binomial) predictTail(y, m, v float64, above bool) float64 {
+	rest := b.trials() - y
+	switch {
+	case rest > 0:
+		return betaPassage(math.Log((y+1)/rest), y+1, rest).tail(m, v, above)
+	case above:
+		return math.Inf(-1)
+	}
+	return 0
 }
 
 // NegativeBinomial is the distribution of counts with mean μ = e^η (log link) and
@@ -383,4 +402,10 @@ func (b NegativeBinomial) WithParams(values []float64) Likelihood {
 func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
 	return mean, mean + square/positiveOr(b.Shape, 1) + spread
+}
+
+// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a beta variable with
+// parameters y + 1 and r exceeds σ(ξ).
+func (b NegativeBinomial) predictTail(y, m, v float64, above bool) float64 {
+	return betaPassage(math.Log1p(y), y+1, positiveOr(b.Shape, 1)).tail(m, v, above)
 }

@@ -533,14 +533,14 @@ func TestPredictQuantile(t *testing.T) {
 						t.Errorf("%#v N(%v, %v): quantile(%v) = %v, %v", c.l, m, v, p, q, err)
 					}
 					last = q
-					at := predictiveCDF(c.l, r, q, m, v)
+					at := predictiveCDF(func(eta float64) float64 { return r.CDF(q, eta) }, q, m, v, mixTol, leastTail)
 					switch factsOf(c.l).Support {
 					case Counts, SignLabels:
 						step := 1.0
 						if factsOf(c.l).Support == SignLabels {
 							step = 2
 						}
-						if below := predictiveCDF(c.l, r, q-step, m, v); at < p || below >= p || q != math.Trunc(q) {
+						if below := predictiveCDF(func(eta float64) float64 { return r.CDF(q-step, eta) }, q, m, v, mixTol, leastTail); at < p || below >= p || q != math.Trunc(q) {
 							t.Errorf("%#v N(%v, %v): quantile(%v) = %v, CDF %v and %v", c.l, m, v, p, q, below, at)
 						}
 					default:

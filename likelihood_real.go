@@ -303,6 +303,24 @@ func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return logp - math.Log(2*b), 4 * special.Eps * (2 + bound + math.Abs(math.Log(2*b)))
 }
 
+// predictTail implements tailPredictor. The tails of Student's t are too heavy for a passage: they
+// are integrated against the Gaussian of η.
+func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
+	nu, c := t.dfScale()
+	sign := 1.0
+	if above {
+		sign = -1
+	}
+	return math.Log(predictiveCDF(func(eta float64) float64 { return studentCDF(nu, sign*(y-eta)/c) }, y, m, v, mixTol, 0))
+}
+
+// predictTail implements tailPredictor.
+func (l Laplace) predictTail(y, m, v float64, above bool) float64 {
+	b := positiveOr(l.Scale, 1)
+	norm := -math.Log(2 * b)
+	return passage{y, b, func(d float64) float64 { return norm - math.Abs(d)/b }}.tail(m, v, above)
+}
+
 func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {
 	return m, positiveOr(g.Var, 1) + v
 }
@@ -447,6 +465,12 @@ func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
 	return mean, square/positiveOr(g.Shape, 1) + spread
 }
 
+// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that e^η exceeds the inverse
+// of a gamma variable of shape k, times ky.
+func (g Gamma) predictTail(y, m, v float64, above bool) float64 {
+	return gammaPassage(math.Log(y), positiveOr(g.Shape, 1), -1).tail(m, v, above)
+}
+
 // Exponential is p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0: the exponential density with
 // mean e^η (log link), which is Gamma with Shape 1 and constant hazard e^{−η}
 // (Cox and Oakes 1984, section 2.3). It has no parameters.
@@ -513,4 +537,9 @@ func (Exponential) Facts() Facts { return Facts{Support: NonNegative, LogConcave
 func (Exponential) predictMoments(m, v float64) (mean, variance float64) {
 	mean, square, spread := special.LogNormal(m, v)
 	return mean, square + spread
+}
+
+// predictTail implements tailPredictor.
+func (Exponential) predictTail(y, m, v float64, above bool) float64 {
+	return Gamma{}.predictTail(y, m, v, above)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/special"
@@ -53,7 +52,6 @@ const (
 	normalisedTol   = 1e-6    // by how much a sum of exp(LogProb) may differ from 1
 	mostCounts      = 1 << 20 // counts that are summed up
 	countsRemainder = 1e-17   // part of the sum that may be left out
-	mostQuantile    = 0x1p53  // largest count that is a quantile
 )
 
 // latents is a posterior of latent values.
@@ -104,7 +102,7 @@ func (p *Prediction) Err() error {
 	}
 	for i := range p.m {
 		if err := checkLatent(p.m[i], p.v[i]); err != nil {
-			return rowError(i, err)
+			return fmt.Errorf("pgsvi: row %d: %w", i, err)
 		}
 	}
 	return nil
@@ -120,8 +118,6 @@ func checkLatent(m, v float64) error {
 	}
 	return fmt.Errorf("the latent mean is %v, the latent variance %v: %w", m, v, ErrNotFinite)
 }
-
-func rowError(i int, err error) error { return fmt.Errorf("pgsvi: row %d: %w", i, err) }
 
 // Latent stores the latent means and variances, without noise.
 func (p *Prediction) Latent(mean, variance []float64) (m, v []float64) {
@@ -217,10 +213,10 @@ func (p *Prediction) Probs() *mat.Dense {
 // Var[y|η] come from Responder, or from LogProb by integration over the Support of
 // y, which costs an integral at each node.
 //
-// The error names the first row that fails. The results are NaN from that row on. It
-// wraps
-//   - ErrNotFinite if the row has no latent mean or variance, or y no moments. A
-//     variance of +Inf is no error;
+// A row that fails is NaN, and the others are right. The error names the first that
+// fails, and how many do. It wraps
+//   - ErrNotFinite if the row has no latent mean or variance, or y no moments, or its
+//     mean is above math.MaxFloat64. A variance of +Inf is no error;
 //   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out
 //     of range, or exp(LogProb) does not integrate to 1 within 1e−6 over the Support.
 func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err error) {
@@ -230,43 +226,12 @@ func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err erro
 		fillNaN(v)
 		return m, v, p.err
 	}
+	var bad failedRows
 	for i := range m {
-		if m[i], v[i], err = predictiveMoments(p.lik, p.m[i], p.v[i]); err != nil {
-			fillNaN(m[i:])
-			fillNaN(v[i:])
-			return m, v, rowError(i, err)
-		}
+		m[i], v[i], err = predictiveMoments(p.lik, p.m[i], p.v[i])
+		bad.add(i, err)
 	}
-	return m, v, nil
-}
-
-// Quantile stores the quantile at level prob, in (0, 1), of y at each row: the
-// smallest y with P(Y ≤ y) ≥ prob.
-//
-// It is exact for Counts, an integer, and for SignLabels. Otherwise it is found as a
-// root of E[P(Y ≤ y|η)] − prob, to a relative accuracy of about 1e−12. P(Y ≤ y|η)
-// comes from Responder, or from LogProb by integration over y.
-//
-// The error names the first row that fails. The results are NaN from that row on. It
-// wraps ErrParam if prob is not in (0, 1), ErrNotFinite if no y was found, and
-// otherwise what that of Moments does.
-func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
-	dst = dense.Dest(dst, p.Len())
-	err := p.err
-	if err == nil && !(prob > 0 && prob < 1) {
-		err = fmt.Errorf("pgsvi: quantile at level %v, want one between 0 and 1: %w", prob, ErrParam)
-	}
-	if err != nil {
-		fillNaN(dst)
-		return dst, err
-	}
-	for i := range dst {
-		if dst[i], err = predictiveQuantile(p.lik, prob, p.m[i], p.v[i]); err != nil {
-			fillNaN(dst[i:])
-			return dst, rowError(i, err)
-		}
-	}
-	return dst, nil
+	return m, v, bad.err()
 }
 
 // fillNaN fills x with NaN.
@@ -284,12 +249,6 @@ type (
 	}
 	momentPredictor interface {
 		predictMoments(m, v float64) (mean, variance float64)
-	}
-	cdfPredictor interface {
-		predictCDF(y, m, v float64) float64
-	}
-	quantilePredictor interface {
-		predictQuantile(p, m, v float64) float64
 	}
 )
 
@@ -337,8 +296,9 @@ func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err 
 			return math.NaN(), math.NaN(), n.err
 		}
 	}
-	if math.IsNaN(mean) || math.IsNaN(variance) {
-		return mean, variance, fmt.Errorf("the response of %s has no moments at a latent mean of %v and variance of %v: %w", typeName(l), m, v, ErrNotFinite)
+	if math.IsNaN(mean) || math.IsInf(mean, 0) || math.IsNaN(variance) {
+		n := math.NaN()
+		return n, n, fmt.Errorf("the response of %s has no moments that a float64 holds at a latent mean of %v and variance of %v: %w", typeName(l), m, v, ErrNotFinite)
 	}
 	return mean, variance, nil
 }
@@ -375,96 +335,6 @@ func predictTol(r Responder) float64 {
 		return mixTolNumeric
 	}
 	return mixTol
-}
-
-// predictiveQuantile returns the p-quantile of y for η ~ N(m, v), 0 < p < 1.
-func predictiveQuantile(l Likelihood, p, m, v float64) (float64, error) {
-	if err := checkLatent(m, v); err != nil {
-		return math.NaN(), err
-	}
-	if q, ok := l.(quantilePredictor); ok {
-		return q.predictQuantile(p, m, v), nil
-	}
-	r, n := predictResponder(l)
-	support := factsOf(l).Support
-	t, ok := predictSearch(func(t float64) float64 {
-		return predictiveCDF(l, r, support.fromLine(t), m, v) - p
-	}, support, m, v)
-	if n != nil && n.err != nil {
-		return math.NaN(), n.err
-	}
-	if !ok {
-		return math.NaN(), fmt.Errorf("%s has no quantile at level %v for a latent mean of %v and variance of %v: %w", typeName(l), p, m, v, ErrNotFinite)
-	}
-	return support.fromLine(t), nil
-}
-
-// predictSearch returns the smallest t at which excess is not negative, in the
-// coordinate of Support.fromLine.
-func predictSearch(excess func(t float64) float64, support Support, m, v float64) (float64, bool) {
-	below := func(t float64) bool { return excess(t) < 0 }
-	switch support {
-	case SignLabels:
-		if below(-1) {
-			return 1, true
-		}
-		return -1, true
-	case Counts:
-		if !below(0) {
-			return 0, true
-		}
-		lo, hi := 0.0, 1.0
-		for below(hi) {
-			if lo, hi = hi, 2*hi; hi > mostQuantile {
-				return 0, false
-			}
-		}
-		for hi-lo > 1 {
-			if mid := math.Floor(lo + (hi-lo)/2); below(mid) {
-				lo = mid
-			} else {
-				hi = mid
-			}
-		}
-		return hi, true
-	}
-	at := m
-	if support != RealLine {
-		at = 0
-	}
-	step := math.Sqrt(v) + 1
-	lo, hi := at, at
-	for below(hi) {
-		lo, hi = hi, hi+step
-		if step *= 2; math.IsInf(hi, 1) {
-			return 0, false
-		}
-	}
-	if lo == hi {
-		step = math.Sqrt(v) + 1
-		for lo -= step; !below(lo); lo -= step {
-			hi = lo
-			if step *= 2; math.IsInf(lo, -1) {
-				return 0, false
-			}
-		}
-	}
-	return accel.Root(excess, lo, hi), true
-}
-
-// predictiveCDF returns P(Y ≤ y) for η ~ N(m, v).
-func predictiveCDF(l Likelihood, r Responder, y, m, v float64) float64 {
-	if v == 0 {
-		return r.CDF(y, m)
-	}
-	if p, ok := l.(cdfPredictor); ok {
-		return p.predictCDF(y, m, v)
-	}
-	s := math.Sqrt(v)
-	f := func(u float64) [3]float64 { return [3]float64{special.NormalPDF(u) * r.CDF(y, m+s*u)} }
-	flat := func(float64) float64 { return 0 }
-	var buf [64]float64
-	return expect.Adaptive(f, expect.Reach(buf[:0], flat, 1, y, m, s), predictTol(r)).Sum[0]
 }
 
 // predictResponder returns l itself, or the responder made of its LogProb.

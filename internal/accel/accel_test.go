@@ -344,7 +344,7 @@ func TestRoot(t *testing.T) {
 				t.Errorf("%s: evaluated at %v", name, x)
 			}
 			return f(x)
-		}, lo, hi)
+		}, lo, hi, 1e-300)
 		if !(math.Abs(got-want) <= 4e-13*math.Abs(want)+1e-290) || count > most {
 			t.Errorf("%s on [%v, %v]: %v after %d evaluations, want %v", name, lo, hi, got, count, want)
 		}
@@ -369,5 +369,5 @@ func TestRoot(t *testing.T) {
 		check("zero at hi", 2, 5, 5, 2, func(x float64) float64 { return sign * (x - 5) })
 	}
 	// NaN must not keep it.
-	accel.Root(func(float64) float64 { return math.NaN() }, 0, 1)
+	accel.Root(func(float64) float64 { return math.NaN() }, 0, 1, 0)
 }

@@ -4,15 +4,14 @@ import "math"
 
 const (
 	rootTol   = 1e-13   // relative accuracy of Root
-	rootFloor = 1e-300  // absolute accuracy of Root, for a zero at 0
 	leastStep = 0x1p-52 // least part of the bracket that Root moves by, so that rounding cannot stop it
 )
 
-// Root returns a zero of f between lo and hi to a relative 1e-13, by the method of
+// Root returns a zero of f between lo and hi to a relative 1e-13 plus the absolute floor, by the method of
 // Chandrupatla (1997): inverse quadratic interpolation where it is safe, else bisection.
 // The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo must
 // be finite.
-func Root(f func(x float64) float64, lo, hi float64) float64 {
+func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 	a, b := hi, lo
 	fa, fb := f(a), f(b)
 	switch {
@@ -35,7 +34,7 @@ func Root(f func(x float64) float64, lo, hi float64) float64 {
 		if math.Abs(fb) < math.Abs(fa) {
 			best = b
 		}
-		edge := (rootTol*math.Abs(best) + rootFloor) / math.Abs(b-a)
+		edge := (rootTol*math.Abs(best) + floor) / math.Abs(b-a)
 		if !(edge < 0.5) || fa == 0 {
 			return best
 		}
