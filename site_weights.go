@@ -390,8 +390,9 @@ func (s *weightAlgebra) distinct(batch []int) []int {
 // back. The gap is ½δᵀFδ in natural parameters, with the gradient g of the ELBO in the mean and
 // the distance ΔP of the precision from its target,
 //
-//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²;
+//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²,
 //
+// with what rounding may hide where features are collinear to more digits than there are;
 // after a step with a given β it is not known.
 func (s *weightAlgebra) evaluate() (Evaluation, error) {
 	if s.free {
@@ -408,7 +409,7 @@ func (s *weightAlgebra) evaluate() (Evaluation, error) {
 	for i, v := range c.v {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
 	}
-	gap += 0.25 * precision * precision
+	gap += 0.25*precision*precision + s.mover.cur.rounding()
 	return Evaluation{ELBO: -c.value, ELBOErr: neverZero(c.err), Gap: neverZero(gap)}, nil
 }
 
