@@ -42,6 +42,26 @@ func (e *Env) Each(ctx context.Context, n int, f func(worker, i int) error) erro
 	return parallel.Each(ctx, n, e.Workers(), f)
 }
 
+// PanicError is the panic of a function that this package called, such as LogLik.LogProb or a Likelihood. With
+// Solver.Recover the error of a run holds it, for errors.As. Otherwise it is what the caller recovers where the
+// panic was on another goroutine or about a datum; in other cases the caller recovers the value itself.
+//
+// Value is what panic was called with, Stack that of the goroutine, and Where names
+// the datum, "" if it was about none. It unwraps to a Value that is an error.
+type PanicError = parallel.Panic
+
+// recovered is the error of a PanicError, without the stack in its text.
+type recovered struct{ p *PanicError }
+
+func (e recovered) Error() string {
+	if e.p.Where == "" {
+		return fmt.Sprintf("%v: %v", e.p.Value, ErrPanic)
+	}
+	return fmt.Sprintf("%s: %v: %v", e.p.Where, e.p.Value, ErrPanic)
+}
+
+func (e recovered) Unwrap() []error { return []error{ErrPanic, e.p} }
+
 // rng returns the generator of e.
 func (e *Env) rng() *rand.Rand {
 	if e == nil || e.Rng == nil {

@@ -38,6 +38,8 @@ var (
 	// debug.SetMemoryLimit), if one is set, and 8 GB if not: the same on every machine, so that what fits
 	// does not depend on where it was tried.
 	ErrMemory = errors.New("more memory than allowed")
+	// ErrPanic reports a panic of a function of the caller's, where Solver.Recover is set.
+	ErrPanic = errors.New("panic in a function that was called")
 	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
 	ErrDiverged = errors.New("diverged")
 )

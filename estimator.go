@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/integrate/quad"
 )
@@ -54,7 +56,9 @@ func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, 
 
 // EstimateSites implements SiteEstimator.
 func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, _ *rand.Rand) error {
-	for i := range y {
+	var i int
+	defer parallel.At(&i, nil)
+	for i = range y {
 		x := ExpectLogProb(lik, y[i], m[i], v[i])
 		e[i], d1[i], d2[i] = x.Value, x.D1, x.D2
 	}
@@ -135,7 +139,9 @@ func (g GaussHermite) Grad(ctx context.Context, _ *Env, dst, variance []float64,
 // EstimateSites implements SiteEstimator.
 func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, _ *rand.Rand) error {
 	r := g.rule()
-	for i := range y {
+	var i int
+	defer parallel.At(&i, nil)
+	for i = range y {
 		x := r.expect(lik, y[i], m[i], v[i])
 		e[i], d1[i], d2[i] = x.Value, x.D1, x.D2
 	}
@@ -165,7 +171,9 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect fu
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
 	var value float64
 	lik := s.Likelihood()
-	for i := range s.Len() {
+	var i int
+	defer parallel.At(&i, describeSite(s))
+	for i = range s.Len() {
 		if i%ctxEvery == 0 && ctx.Err() != nil {
 			return math.NaN(), context.Cause(ctx)
 		}
@@ -173,7 +181,7 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect fu
 		m, v := n.marginal(x)
 		e := expect(lik, y, m, v)
 		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return math.NaN(), fmt.Errorf("pgsvi: term %d, with label %v under N(%.4g, %.4g), has expectation %v and derivatives %v, %v: %w", term, y, m, v, e.Value, e.D1, e.D2, ErrNotFinite)
+			return math.NaN(), fmt.Errorf("pgsvi: %s: %w", explainSite(lik, term, y, m, v), ErrNotFinite)
 		}
 		value += w * e.Value
 		floats.AddScaled(gm, w*e.D1, x)
@@ -183,19 +191,41 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect fu
 	return value, nil
 }
 
+// describeSite returns what names a site of s.
+func describeSite(s SiteIntegrand) func(i int) string {
+	return func(i int) string {
+		term, _, y, _ := s.Site(i)
+		return fmt.Sprintf("term %d, with label %v", term, y)
+	}
+}
+
 // ctxEvery is the number of terms between two looks at a context.
 const ctxEvery = 64
 
-// siteValue returns E_q[l] exactly, and a bound on the error of that.
-func siteValue(q normalForm, s SiteIntegrand) (value, bound float64) {
-	for i := range s.Len() {
-		_, x, y, w := s.Site(i)
+// siteValue returns E_q[l] exactly, and a bound on the error of that. Where the expectation of a term is not finite it
+// is an error wrapping ErrNotFinite.
+func siteValue(q normalForm, s SiteIntegrand) (value, bound float64, err error) {
+	var i int
+	defer parallel.At(&i, describeSite(s))
+	for i = range s.Len() {
+		term, x, y, w := s.Site(i)
 		m, v := q.marginal(x)
 		e := ExpectLogProb(s.Likelihood(), y, m, v)
+		if math.IsNaN(e.Value) || math.IsInf(e.Value, 0) {
+			return e.Value, math.NaN(), fmt.Errorf("pgsvi: %s: %w", explainSite(s.Likelihood(), term, y, m, v), ErrNotFinite)
+		}
 		value += w * e.Value
 		bound += math.Abs(w) * e.Err
 	}
-	return value, bound
+	return value, bound, nil
+}
+
+// explainSite says why a term has no finite expectation under N(m, v).
+func explainSite(lik Likelihood, term int, y, m, v float64) string {
+	if eta, l, ok := holeOf(lik, y, m, v); ok {
+		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", term, y, l, eta, remedy(l))
+	}
+	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", term, y, m, v)
 }
 
 // siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to lik.
@@ -221,6 +251,37 @@ type Integrand interface {
 	// GradLogProb stores the gradient at z in dst. It returns false, having
 	// stored nothing, if the gradient is not known.
 	GradLogProb(dst, z []float64) bool
+}
+
+// pointwise is an Integrand of several terms, which says of which of them it is that an error speaks.
+type pointwise interface {
+	// explain describes the first term whose value, or for grad its gradient, at z is not finite; "" means that there is none.
+	explain(z []float64, grad bool) string
+}
+
+// notFinite returns the error for an l that has the given value at z, or a gradient that is not finite.
+func notFinite(l Integrand, z []float64, value float64, grad bool) error {
+	what := ""
+	if e, ok := l.(pointwise); ok {
+		what = e.explain(z, grad)
+	}
+	if what == "" { // the sum overflows
+		what = fmt.Sprintf("the log-likelihood is %v at z = %s", value, abridged(z))
+	}
+	if grad {
+		return fmt.Errorf("pgsvi: %s: %w", what, ErrNotFinite)
+	}
+	return fmt.Errorf("pgsvi: %s; %s: %w", what, remedy(value), ErrNotFinite)
+}
+
+// abridged writes the first elements of z.
+func abridged(z []float64) string {
+	const most = 6
+	if len(z) <= most {
+		return fmt.Sprintf("%.6g", z)
+	}
+	first := fmt.Sprintf("%.6g", z[:most])
+	return fmt.Sprintf("%s … %d more]", strings.TrimSuffix(first, "]"), len(z)-most)
 }
 
 // SiteIntegrand is an Integrand of the form Σ_i w_i log p(y_i|x_iᵀz).

@@ -143,7 +143,9 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 			row[0], row[1], row[2] = 1, x, x*x-1
 		}
 	}
-	for i := range y {
+	var i int
+	defer parallel.At(&i, nil)
+	for i = range y {
 		sd := math.Sqrt(v[i])
 		for j, x := range eps.x {
 			values[j] = lik.LogProb(y[i], m[i]+sd*x)
@@ -256,11 +258,16 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 			w = 1
 		}
 		if sites != nil {
-			addSiteDerivs(n, gm, gv, w, sites, z)
+			if !addSiteDerivs(n, gm, gv, w, sites, z) {
+				return math.NaN(), notFinite(l, z, values[i], true)
+			}
 		} else {
 			n.standardize(u, draws.eps[i])
 			dl := draws.scratch
 			l.GradLogProb(dl, z)
+			if _, ok := dense.AllFinite(dl); !ok {
+				return math.NaN(), notFinite(l, z, values[i], true)
+			}
 			floats.AddScaled(gm, w, dl)
 			n.addOuter(gv, 0.25*w, dl, u)
 			n.addOuter(gv, 0.25*w, u, dl)
@@ -277,15 +284,21 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	return floats.Sum(values) / float64(len(values)), nil
 }
 
-// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z.
-func addSiteDerivs(n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) {
+// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports whether they are finite.
+func addSiteDerivs(n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) bool {
 	lik := s.Likelihood().(Differentiable)
-	for i := range s.Len() {
+	var i int
+	defer parallel.At(&i, describeSite(s))
+	for i = range s.Len() {
 		_, x, y, weight := s.Site(i)
 		d1, d2 := lik.Derivs(y, floats.Dot(x, z))
+		if sum := d1 + d2; math.IsNaN(sum) || math.IsInf(sum, 0) {
+			return false
+		}
 		floats.AddScaled(gm, w*weight*d1, x)
 		n.addOuter(gv, 0.5*w*weight*d2, x, x)
 	}
+	return true
 }
 
 // EstimateSites implements SiteEstimator. The value is the mean of LogProb over the draws.
@@ -298,7 +311,9 @@ func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []f
 	eps := getDraws(p.samples(), rng)
 	defer putDraws(eps)
 	n := float64(len(eps.x))
-	for i := range y {
+	var i int
+	defer parallel.At(&i, nil)
+	for i = range y {
 		sd := math.Sqrt(v[i])
 		var l, a, b float64
 		for _, x := range eps.x {
@@ -392,7 +407,7 @@ func putDraws(d *siteDraws) { siteDrawPool.Put(d) }
 
 // logProbs stores l(z) for each z. The workers of env share them; each value is computed by one
 // of them alone, so that the result does not depend on their number. It ends early, with its
-// cause, when ctx is done.
+// cause, when ctx is done. A value that is not finite is an error wrapping ErrNotFinite that names the term and z.
 func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]float64) error {
 	if workers := env.Workers(); workers > 1 {
 		parallel.For(len(zs), 1, workers, func(_, i, _ int) {
@@ -400,13 +415,19 @@ func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]
 				dst[i] = l.LogProb(zs[i])
 			}
 		})
+	} else {
+		for i, z := range zs {
+			if ctx.Err() != nil {
+				break
+			}
+			dst[i] = l.LogProb(z)
+		}
+	}
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for i, z := range zs {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		dst[i] = l.LogProb(z)
+	if i, ok := dense.AllFinite(dst); !ok {
+		return notFinite(l, zs[i], dst[i], false)
 	}
 	return nil
 }

@@ -431,6 +431,7 @@ func (j *kernelJob) Do(_, task, _ int) {
 	t := kernelTiles.Get().(*kernelTile)
 	t.centre = j.centre
 	i0, j0 := task/j.cols()*kernelRows, task%j.cols()*kernelCols
+	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", i0+i) })
 	i1, j1 := min(i0+kernelRows, j.x.Rows), min(j0+kernelCols, j.y.Rows)
 	if j.sym {
 		j0 = max(j0, i0)
@@ -528,13 +529,20 @@ func kernelFill(k Kernel, dst []float64, t *kernelTile) {
 	if own, ok := asTiled(k); ok {
 		own.fill(dst, t)
 	} else {
-		for i := range t.x.Rows {
-			for j := range t.y.Rows {
-				dst[i*t.y.Rows+j] = k.Cov(kernelRow(t.x, i), kernelRow(t.y, j))
-			}
-		}
+		fillPairs(k, dst, t)
 	}
 	t.top = mark
+}
+
+// fillPairs is fill, pair by pair.
+func fillPairs(k Kernel, dst []float64, t *kernelTile) {
+	var i int
+	defer parallel.At(&i, nil)
+	for i = range t.x.Rows {
+		for j := range t.y.Rows {
+			dst[i*t.y.Rows+j] = k.Cov(kernelRow(t.x, i), kernelRow(t.y, j))
+		}
+	}
 }
 
 // kernelPull adds Σ w ∂k/∂θ over the pairs of the tile to dst.

@@ -278,6 +278,32 @@ func quadNaN() Expectation {
 	return Expectation{n, n, n, n}
 }
 
+// holeOf looks for the point nearest to m, in so many standard deviations as a quadrature covers, at which
+// log p(y|η) is not finite, and returns that value.
+func holeOf(l Likelihood, y, m, v float64) (eta, value float64, ok bool) {
+	const reach, step = 9, 1.0 / 16
+	s := math.Sqrt(v)
+	for u := 0.0; u <= reach; u += step {
+		for _, eta := range [2]float64{m + s*u, m - s*u} {
+			if value := l.LogProb(y, eta); math.IsNaN(value) || math.IsInf(value, 0) {
+				return eta, value, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// remedy says what to do about a log-likelihood that is not finite.
+func remedy(value float64) string {
+	switch {
+	case math.IsNaN(value):
+		return "it must be a number wherever q has mass"
+	case value > 0:
+		return "it must be finite wherever q has mass"
+	}
+	return "the ELBO is -Inf where q has mass outside the support: change variables or q so that all of its mass is inside, or return a finite penalty"
+}
+
 // isCount reports whether y is a non-negative integer.
 func isCount(y float64) bool {
 	return y >= 0 && y == math.Floor(y) && y <= math.MaxFloat64
@@ -326,6 +352,9 @@ func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	var hole bool
 	g := func(u float64) float64 { return l.LogProb(y, m+s*u) - g0 }
 	f := func(u float64) [3]float64 {
+		if hole {
+			return [3]float64{} // nothing else counts
+		}
 		x := m + s*u
 		p := special.NormalPDF(u)
 		q := l.LogProb(y, x) - g0

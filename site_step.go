@@ -153,6 +153,19 @@ func (s *siteStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) 
 	return s.alg.evaluate()
 }
 
+// explain implements explainer.
+func (s *siteStepper) explain() string {
+	if s.alg.marginals(&s.x, nil) != nil {
+		return ""
+	}
+	for n, m := range s.x.m {
+		if e := s.terms.expectation(n, m, s.x.v[n]); math.IsNaN(e.Value) || math.IsInf(e.Value, 0) {
+			return s.terms.explain(n, m, s.x.v[n])
+		}
+	}
+	return ""
+}
+
 // curveProx takes the proximal steps of a GP under a divergence that has no
 // closed form. The objective linearised at λ_k, f linear plus h, is least at the
 // sites γ̂ = −∂²E/∂m², b̂ = γ̂m + ∂E/∂m; natural parameters averaged between these

@@ -59,8 +59,11 @@ func (t *siteTerms) term(n int) (y, offset, weight, extra float64) {
 	return y, offset, weight, extra
 }
 
-// describe names term n in an error.
-func (t *siteTerms) describe(n int) string {
+// describe names term n in front of what an error says of it.
+func (t *siteTerms) describe(n int) string { return t.name(n) + "," }
+
+// name names term n.
+func (t *siteTerms) name(n int) string {
 	y, o, w, c := t.term(n)
 	i := t.first + n
 	if t.row != nil {
@@ -76,7 +79,16 @@ func (t *siteTerms) describe(n int) string {
 	if t.extra != nil {
 		s += fmt.Sprintf(", residual variance %v (less with a higher rank)", c)
 	}
-	return s + ","
+	return s
+}
+
+// explain says of term n why its expectation under η_n ~ N(m, v) is not finite.
+func (t *siteTerms) explain(n int, m, v float64) string {
+	y, o, _, c := t.term(n)
+	if eta, l, ok := holeOf(t.lik, y, m+o, v+c); ok {
+		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.describe(n), l, eta, remedy(l))
+	}
+	return fmt.Sprintf("%s has an expectation that overflows under N(%.4g, %.4g)", t.describe(n), m+o, v+c)
 }
 
 // expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
@@ -95,9 +107,7 @@ func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 func (t *siteTerms) expect(s *siteState, batch []int, workers int) error {
 	s.bound = dense.Resize(s.bound, len(s.m))
 	if workers <= 1 {
-		for i := range s.m {
-			t.expectSite(s, i, dense.Index(batch, i))
-		}
+		t.expectSites(s, batch, 0, len(s.m))
 	} else {
 		t.expectParallel(s, batch, workers)
 	}
@@ -105,7 +115,7 @@ func (t *siteTerms) expect(s *siteState, batch []int, workers int) error {
 	for i, e := range s.e {
 		s.err += s.bound[i]
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("%s under N(%.4g, %.4g) has expectation %v and no derivatives that are of use: %w", t.describe(dense.Index(batch, i)), s.m[i], s.v[i], e, ErrNotFinite)
+			return fmt.Errorf("%s: %w", t.explain(dense.Index(batch, i), s.m[i], s.v[i]), ErrNotFinite)
 		}
 	}
 	return nil
@@ -113,10 +123,17 @@ func (t *siteTerms) expect(s *siteState, batch []int, workers int) error {
 
 func (t *siteTerms) expectParallel(s *siteState, batch []int, workers int) {
 	parallel.For(len(s.m), 8, workers, func(_, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			t.expectSite(s, i, dense.Index(batch, i))
-		}
+		t.expectSites(s, batch, lo, hi)
 	})
+}
+
+// expectSites takes the expectations of the elements lo … hi−1 of s.
+func (t *siteTerms) expectSites(s *siteState, batch []int, lo, hi int) {
+	i := lo
+	defer parallel.At(&i, func(i int) string { return t.name(dense.Index(batch, i)) })
+	for ; i < hi; i++ {
+		t.expectSite(s, i, dense.Index(batch, i))
+	}
 }
 
 // expectSite takes the expectation of term n, element i of s. Where the derivatives are beyond
@@ -127,6 +144,9 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	x := t.expectation(n, m, v)
 	s.e[i], s.bound[i] = x.Value, x.Err
 	for k := 0; k < mostNarrowed && !usable(x, v); k++ {
+		if k == 0 && t.holeAt(n, m) {
+			break
+		}
 		v /= 8
 		x = t.expectation(n, m, v)
 	}
@@ -136,13 +156,20 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	}
 }
 
+// holeAt reports whether the log-likelihood of term n is not finite at m, so that no narrower marginal helps.
+func (t *siteTerms) holeAt(n int, m float64) bool {
+	y, o, _, _ := t.term(n)
+	l := t.lik.LogProb(y, m+o)
+	return math.IsNaN(l) || math.IsInf(l, 0)
+}
+
 // mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
 const mostNarrowed = 600
 
 // usable reports whether the derivatives under a marginal of variance v can be
-// a target: finite, and no more than a factor of 1e8 more precise than it.
+// a target: of a finite expectation, and no more than a factor of 1e8 more precise than it.
 func usable(x Expectation, v float64) bool {
-	return math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
+	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
 }
 
 // moderate reports whether the derivatives are far from overflow.
@@ -153,6 +180,7 @@ func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150
 // are Newton's in m with the fixed point of v, halved in (m, log v) until the
 // value falls. As a target it need not be accurate: it ends where steps are small.
 func (t *siteTerms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
+	defer parallel.At(&n, t.name)
 	value := func(x Expectation, m, v float64) float64 {
 		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
 	}
@@ -231,6 +259,7 @@ func (t *siteTerms) estimate(x *siteEstimates, batch []int, est SiteEstimator, r
 		y, o, _, c := t.term(dense.Index(batch, i))
 		x.y[i], x.at[i], x.wide[i] = y, x.m[i]+o, x.v[i]+c
 	}
+	defer parallel.At(nil, func(i int) string { return t.name(dense.Index(batch, i)) })
 	if err := est.EstimateSites(x.e, x.d1, x.d2, t.lik, x.y, x.at, x.wide, rng); err != nil {
 		return err
 	}
@@ -241,6 +270,9 @@ func (t *siteTerms) estimate(x *siteEstimates, batch []int, est SiteEstimator, r
 			x.e[i], x.d1[i], x.d2[i] = w*x.e[i], w*x.d1[i], w*x.d2[i]
 		}
 		if d := x.d1[i] + x.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
+			if _, _, ok := holeOf(t.lik, x.y[i], x.at[i], x.wide[i]); ok {
+				return fmt.Errorf("%s: %w", t.explain(n, x.m[i], x.v[i]), ErrNotFinite)
+			}
 			return fmt.Errorf("%s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help: %w", t.describe(n), x.m[i], x.v[i], x.d1[i], x.d2[i], ErrNotFinite)
 		}
 	}
@@ -297,7 +329,7 @@ func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, ba
 	var value float64
 	for i := range b.n {
 		if e := x.e[i]; math.IsNaN(e) || math.IsInf(e, 0) {
-			return math.NaN(), fmt.Errorf("%s under N(%.4g, %.4g) has expectation %v: %w", f.terms.describe(b.index(i)), x.m[i], x.v[i], e, ErrNotFinite)
+			return math.NaN(), fmt.Errorf("%s: %w", f.terms.explain(b.index(i), x.m[i], x.v[i]), ErrNotFinite)
 		}
 		value -= b.scale * x.e[i]
 		x.d1[i] *= -b.scale
@@ -346,7 +378,9 @@ func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, ba
 // Value returns f over all terms, and a bound on its error.
 func (f *siteSmooth) Value(_ context.Context, _ *Env, q Dist) (value, bound float64, err error) {
 	g := q.(normalForm)
-	for n := range f.terms.len() {
+	var n int
+	defer parallel.At(&n, f.terms.name)
+	for n = range f.terms.len() {
 		m, v := f.marginal(g, n)
 		e := f.terms.expectation(n, m, v)
 		value -= e.Value

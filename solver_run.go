@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"encoding"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"golang.org/x/exp/stats"
 )
@@ -47,6 +49,10 @@ type Solver struct {
 	Workers int
 	// Converger decides when to stop. Nil means DefaultConverger.
 	Converger Converger
+	// Recover makes an error of a panic of any function that the set-up, a step or an evaluation calls, such as
+	// LogLik.LogProb, a Likelihood or a Kernel. The error wraps ErrPanic and a *PanicError and names the datum where it is
+	// known; λ_k is kept, as on any error. Without it the panic is the caller's, on whatever goroutine it was.
+	Recover bool
 	// Recorder is shown every iteration. Nil records nothing beyond Result.Trace.
 	Recorder Recorder
 	// Checkpoint saves the run as it goes. The zero value does not.
@@ -106,12 +112,29 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	}
 	res := &Result{}
 	res.begin(s.Src)
-	st, err := m.NewStepper(ctx, res.lend(s.Workers), s.Divergence)
+	err := s.guard(func() (err error) {
+		res.Stepper, err = m.NewStepper(ctx, res.lend(s.Workers), s.Divergence)
+		return err
+	})
+	if errors.Is(err, ErrPanic) {
+		return nil, fmt.Errorf("pgsvi: set-up: %w", bare{err})
+	}
 	if err != nil {
 		return nil, err
 	}
-	res.Stepper = st
 	return res, nil
+}
+
+// guard calls f; with Recover a panic of f is its error.
+func (s *Solver) guard(f func() error) (err error) {
+	if s.Recover {
+		defer func() {
+			if r := recover(); r != nil {
+				err = recovered{parallel.Caught(r)}
+			}
+		}()
+	}
+	return f()
 }
 
 // Resume goes on with the run of from under the options of s: with its counters, its
@@ -192,7 +215,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		if res.Status == Canceled {
 			last, stop = context.WithTimeout(last, canceledEvaluation)
 		}
-		e := res.force(last)
+		e := s.force(last, res)
 		if stop(); e != nil && err == nil {
 			res.Status, err = Failed, e
 		}
@@ -204,7 +227,11 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	}
 	if math.IsInf(res.ELBO, 0) && err == nil {
 		res.Status = Failed
-		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations, as a log-likelihood is -Inf or overflows under every q that was reached: %w", res.ELBO, res.K, ErrDiverged)
+		what := "a log-likelihood is -Inf or overflows under every q that was reached"
+		if e, ok := res.Stepper.(explainer); ok {
+			what = cmp.Or(e.explain(), what)
+		}
+		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations: %s: %w", res.ELBO, res.K, what, ErrDiverged)
 	}
 	return res, err
 }
@@ -272,6 +299,9 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 // canceledEvaluation is the time that the last evaluation of a run may take after ctx is done.
 const canceledEvaluation = 50 * time.Millisecond
 
+// explainer is a Stepper that says why its ELBO is infinite; "" means that it does not know.
+type explainer interface{ explain() string }
+
 // begin gives a run that has not begun its randomness: the Sampler and the evaluations have
 // seeds of their own, so that neither changes what the steps draw.
 func (r *Result) begin(src rand.Source) {
@@ -327,18 +357,22 @@ func (r *Result) lend(workers int) *Env {
 }
 
 // force evaluates the state only because the run ends.
-func (r *Result) force(ctx context.Context) error {
+func (s *Solver) force(ctx context.Context, r *Result) error {
 	r.remember()
-	err := r.evaluate(ctx)
+	err := s.evaluate(ctx, r)
 	r.forced = err == nil
 	return err
 }
 
 // evaluate evaluates the state. Every evaluation of a run has the same draws, so that
 // their differences are those of the states.
-func (r *Result) evaluate(ctx context.Context) error {
+func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	r.evalPCG.Seed(r.seeds[2], r.seeds[3])
-	ev, err := r.Stepper.Evaluate(ctx, r.eval)
+	var ev Evaluation
+	err := s.guard(func() (err error) {
+		ev, err = r.Stepper.Evaluate(ctx, r.eval)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, bare{err})
 	}
@@ -439,9 +473,9 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			var err error
 			switch {
 			case due:
-				err = res.evaluate(ctx)
+				err = s.evaluate(ctx, res)
 			case last:
-				err = res.force(ctx)
+				err = s.force(ctx, res)
 			}
 			res.owed, res.due = err != nil && ctx.Err() != nil, due
 			if res.owed {
@@ -473,7 +507,11 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			if ctx.Done() != nil {
 				res.marked()
 			}
-			step, err := st.Step(ctx, env, batch, beta)
+			var step Step
+			err := s.guard(func() (err error) {
+				step, err = st.Step(ctx, env, batch, beta)
+				return err
+			})
 			if err != nil {
 				if ctx.Err() != nil {
 					res.rewind()

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -74,8 +75,8 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 	l := f.ll.Batch(nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n, ok := q.(normalForm); ok {
-			value, stderr = siteValue(n, s)
-			return -value, stderr, nil
+			value, stderr, err = siteValue(n, s)
+			return -value, stderr, err
 		}
 	}
 	samples := leastDraws
@@ -200,11 +201,33 @@ type logLikBatch struct {
 	batchTerms
 }
 
+// describe names a term of the batch.
+func (b *logLikBatch) describe(i int) string { return fmt.Sprintf("term %d", b.index(i)) }
+
+// explain implements pointwise.
+func (b *logLikBatch) explain(z []float64, grad bool) string {
+	g := make([]float64, len(z))
+	for i := range b.n {
+		if grad {
+			clear(g)
+			b.Grad(g, b.index(i), z)
+			if j, ok := dense.AllFinite(g); !ok {
+				return fmt.Sprintf("%s has %v as element %d of its gradient at z = %s", b.describe(i), g[j], j, abridged(z))
+			}
+		} else if l := b.LogLik.LogProb(b.index(i), z); math.IsNaN(l) || math.IsInf(l, 0) {
+			return fmt.Sprintf("%s has log-likelihood %v at z = %s", b.describe(i), l, abridged(z))
+		}
+	}
+	return ""
+}
+
 func (b *logLikBatch) Dim() int { return b.LogLik.Dim }
 
 func (b *logLikBatch) LogProb(z []float64) float64 {
 	var s float64
-	for i := range b.n {
+	var i int
+	defer parallel.At(&i, b.describe)
+	for i = range b.n {
 		s += b.LogLik.LogProb(b.index(i), z)
 	}
 	return b.scale * s
@@ -215,7 +238,9 @@ func (b *logLikBatch) GradLogProb(dst, z []float64) bool {
 		return false
 	}
 	clear(dst)
-	for i := range b.n {
+	var i int
+	defer parallel.At(&i, b.describe)
+	for i = range b.n {
 		b.Grad(dst, b.index(i), z)
 	}
 	floats.Scale(b.scale, dst)
@@ -265,6 +290,29 @@ type siteBatch struct {
 	batchTerms
 }
 
+// describe names a term of the batch.
+func (b *siteBatch) describe(i int) string {
+	n := b.index(i)
+	return fmt.Sprintf("term %d, with label %v", n, b.Y[n])
+}
+
+// explain implements pointwise.
+func (b *siteBatch) explain(z []float64, grad bool) string {
+	for i := range b.n {
+		n := b.index(i)
+		eta := floats.Dot(b.X[n], z)
+		if grad {
+			d1, d2 := b.Lik.(Differentiable).Derivs(b.Y[n], eta)
+			if sum := d1 + d2; math.IsNaN(sum) || math.IsInf(sum, 0) {
+				return fmt.Sprintf("%s, has derivatives %v, %v at η = %.6g (z = %s)", b.describe(i), d1, d2, eta, abridged(z))
+			}
+		} else if l := b.Lik.LogProb(b.Y[n], eta); math.IsNaN(l) || math.IsInf(l, 0) {
+			return fmt.Sprintf("%s, has log-likelihood %v at η = %.6g (z = %s)", b.describe(i), l, eta, abridged(z))
+		}
+	}
+	return ""
+}
+
 func (b *siteBatch) Dim() int { return len(b.X[0]) }
 
 func (b *siteBatch) Len() int { return b.n }
@@ -278,7 +326,9 @@ func (b *siteBatch) Site(i int) (term int, x []float64, y, weight float64) {
 
 func (b *siteBatch) LogProb(z []float64) float64 {
 	var s float64
-	for i := range b.n {
+	var i int
+	defer parallel.At(&i, b.describe)
+	for i = range b.n {
 		n := b.index(i)
 		s += b.Lik.LogProb(b.Y[n], floats.Dot(b.X[n], z))
 	}
@@ -292,7 +342,9 @@ func (b *siteBatch) GradLogProb(dst, z []float64) bool {
 		return false
 	}
 	clear(dst)
-	for i := range b.n {
+	var i int
+	defer parallel.At(&i, b.describe)
+	for i = range b.n {
 		n := b.index(i)
 		d1, _ := lik.Derivs(b.Y[n], floats.Dot(b.X[n], z))
 		floats.AddScaled(dst, b.scale*d1, b.X[n])

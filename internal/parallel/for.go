@@ -21,15 +21,53 @@ type Func func(worker, lo, hi int)
 // Do implements Task.
 func (f Func) Do(worker, lo, hi int) { f(worker, lo, hi) }
 
-// Panic is what the caller of a loop panics with where a Task panicked on another
-// goroutine: the value and the stack of that goroutine.
+// Panic is a panic of a Task on another goroutine than the caller's, or one that At has named.
 type Panic struct {
-	Value any
-	Stack []byte
+	Value any    // what it was called with
+	Stack []byte // of the goroutine that panicked
+	Where string // what it was about, "" if that is not known
+	index int    // of the element, −1 if that is not known
 }
 
 // Error makes a Panic an error, whose text has the stack.
-func (p *Panic) Error() string { return fmt.Sprintf("%v\n%s", p.Value, p.Stack) }
+func (p *Panic) Error() string {
+	if p.Where != "" {
+		return fmt.Sprintf("%s: %v\n%s", p.Where, p.Value, p.Stack)
+	}
+	return fmt.Sprintf("%v\n%s", p.Value, p.Stack)
+}
+
+// Unwrap returns Value where that is an error.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// Caught returns the Panic of a value that was recovered, by the deferred function that calls it.
+func Caught(r any) *Panic {
+	if p, ok := r.(*Panic); ok {
+		return p
+	}
+	return &Panic{Value: r, Stack: debug.Stack(), index: -1}
+}
+
+// At is deferred by loops that call functions of others: a panic goes on as a *Panic that says where it was.
+// i is the element that the loop is at, and where describes an element. One of them may be nil: an inner loop
+// may know the number of the element alone, and an outer one how to describe it.
+func At(i *int, where func(i int) string) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	p := Caught(r)
+	if p.index < 0 && i != nil {
+		p.index = *i
+	}
+	if p.Where == "" && p.index >= 0 && where != nil {
+		p.Where = where(p.index)
+	}
+	panic(p)
+}
 
 // A Loop runs one loop at a time; it can be part of what is used again and again,
 // for which no memory is then allocated but that of goroutines.
@@ -69,7 +107,7 @@ func (l *Loop) work(worker, n, chunk int, t Task) {
 	defer l.wg.Done()
 	defer func() {
 		if r := recover(); r != nil {
-			l.caught.CompareAndSwap(nil, &Panic{r, debug.Stack()})
+			l.caught.CompareAndSwap(nil, Caught(r))
 			l.next.Store(int64(n)) // the others come to an end
 		}
 	}()
