@@ -17,7 +17,8 @@ import (
 // (Glynn, 1990; Williams, 1992; Ranganath et al., 2014). It needs LogProb alone
 // and applies to every family. The draws are shared by all terms of a batch.
 type ScoreFunction struct {
-	// Samples is the number of draws. Zero means 100; one is enough only with NoBaseline.
+	// Samples is the number of draws. Zero means 100 or, for a Gaussian q over many dimensions, as many as the baseline Quadratic
+	// needs, up to 4096; one is enough only with NoBaseline.
 	Samples int
 	// Baseline reduces the variance.
 	Baseline Baseline
@@ -25,9 +26,38 @@ type ScoreFunction struct {
 
 func (s ScoreFunction) samples() int {
 	if s.Samples == 0 {
-		return 100
+		return scoreDraws
 	}
 	return s.Samples
+}
+
+// drawsOf implements drawing.
+func (s ScoreFunction) drawsOf(q Dist) int {
+	g, ok := q.(*Gaussian)
+	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
+		return s.samples()
+	}
+	if n := fitDraws * quadraticCoefficients(q.Dim(), true); n <= mostDraws && !g.isDiagonal() {
+		return max(scoreDraws, n)
+	}
+	if n := fitDraws * quadraticCoefficients(q.Dim(), false); n <= mostDraws {
+		return max(scoreDraws, n)
+	}
+	return scoreDraws
+}
+
+const (
+	scoreDraws = 100
+	fitDraws   = 4 // draws for each coefficient of a control variate
+	mostDraws  = 4096
+)
+
+// quadraticCoefficients returns the number of coefficients of a quadratic function in d dimensions, in full or without products.
+func quadraticCoefficients(d int, full bool) int {
+	if full {
+		return 1 + 2*d + d*(d-1)/2
+	}
+	return 1 + 2*d
 }
 
 // Setup implements Estimator. The error wraps ErrParam if there are too few samples, or
@@ -78,7 +108,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	draws := drawSamples(q, s.samples(), env.rng())
+	draws := drawSamples(q, s.drawsOf(q), env.rng())
 	values := make([]float64, len(draws.z))
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
@@ -92,6 +122,9 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	}
 	if fitted {
 		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
+	} else if e, ok := q.(*Exp); ok && s.Baseline == Quadratic && fit.fitStat(values, draws.z, e) {
+		fitted = true
+		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
 	} else {
 		mean = s.center(values)
 	}
@@ -104,10 +137,13 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 			acc.add(g)
 		}
 		acc.finish()
-		if fitted {
+		switch {
+		case fitted && isNormal:
 			gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
 			fit.addGrad(gm, gv, n)
 			floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
+		case fitted:
+			floats.Add(dst, q.(*Exp).FromMeanGrad(nil, fit.coef[1:])) // cᵀμ has the gradient c in μ
 		}
 		return mean, nil
 	}
@@ -174,8 +210,8 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 //
 // from draws of a Gaussian q. The Hessian is used for a
 // SiteIntegrand whose likelihood is Differentiable; for other integrands it is
-// replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation. It needs far
-// fewer draws than ScoreFunction.
+// replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation, with the mean of the gradients at
+// the other draws for a baseline. It needs far fewer draws than ScoreFunction.
 type Pathwise struct {
 	// Samples is the number of draws. Zero means 20.
 	Samples int
@@ -187,6 +223,9 @@ func (p Pathwise) samples() int {
 	}
 	return p.Samples
 }
+
+// drawsOf implements drawing.
+func (p Pathwise) drawsOf(Dist) int { return p.samples() }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator, ErrParam or ErrMemory.
 func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
@@ -250,6 +289,26 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	if variance != nil {
 		acc, g = newMoments(dst, variance), make([]float64, len(dst))
 	}
+	// In ∇_V the gradients are taken less the mean of those of the other draws, which is ∇l(z) − mean times S/(S−1): where the
+	// gradient is large against what it changes by, nearly all of the noise goes.
+	var grads [][]float64
+	dl, mean, others := draws.scratch, make([]float64, n.Dim()), 1.0
+	if sites == nil {
+		grads = dense.NewRows(len(draws.z), n.Dim())
+		for i, z := range draws.z {
+			if ctx.Err() != nil {
+				return math.NaN(), context.Cause(ctx)
+			}
+			l.GradLogProb(grads[i], z)
+			if _, ok := dense.AllFinite(grads[i]); !ok {
+				return math.NaN(), notFinite(l, z, values[i], true)
+			}
+			if len(draws.z) > 1 {
+				floats.AddScaled(mean, 1/float64(len(draws.z)), grads[i])
+				others = float64(len(draws.z)) / float64(len(draws.z)-1)
+			}
+		}
+	}
 	w := 1 / float64(len(draws.z))
 	for i, z := range draws.z {
 		if acc != nil {
@@ -263,14 +322,10 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 			}
 		} else {
 			n.standardize(u, draws.eps[i])
-			dl := draws.scratch
-			l.GradLogProb(dl, z)
-			if _, ok := dense.AllFinite(dl); !ok {
-				return math.NaN(), notFinite(l, z, values[i], true)
-			}
-			floats.AddScaled(gm, w, dl)
-			n.addOuter(gv, 0.25*w, dl, u)
-			n.addOuter(gv, 0.25*w, u, dl)
+			floats.AddScaled(gm, w, grads[i])
+			floats.SubTo(dl, grads[i], mean)
+			n.addOuter(gv, 0.25*w*others, dl, u)
+			n.addOuter(gv, 0.25*w*others, u, dl)
 		}
 		if acc != nil {
 			acc.add(n.fromMomentGrad(g, gm, gv))
@@ -432,11 +487,14 @@ func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]
 	return nil
 }
 
+// valueDraws returns the number of draws of monteCarloValue in d dimensions: as many as a quadratic control
+// variate needs, within reason, and at least n.
+func valueDraws(d, n int) int { return max(n, min(fitDraws*quadraticCoefficients(d, true), mostDraws)) }
+
 // monteCarloValue returns an estimate of E_q[l] and its standard error, from at
 // least n draws, less a quadratic control variate where q is Gaussian.
 func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) (mean, stderr float64, err error) {
-	d := q.Dim()
-	n = max(n, min(4*(1+2*d+d*(d-1)/2), 4096))
+	n = valueDraws(q.Dim(), n)
 	draws := drawSamples(q, n, env.rng())
 	values := make([]float64, n)
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
@@ -446,6 +504,11 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 	if _, ok := q.(normalForm); ok {
 		var fit quadraticFit
 		if fit.fit(values, draws.eps, true) {
+			offset = fit.coef[0]
+		}
+	} else if e, ok := q.(*Exp); ok {
+		var fit quadraticFit
+		if fit.fitStat(values, draws.z, e) {
 			offset = fit.coef[0]
 		}
 	}
@@ -462,13 +525,13 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 type Baseline int
 
 const (
-	// Quadratic subtracts from each value a quadratic function of the draw,
+	// Quadratic subtracts from each value a quadratic function of the draw, for an Exp a linear function of the statistics T(z),
 	// fitted by least squares to the other half of the draws, and adds the exact
 	// gradient of its expectation. What a log-likelihood is beyond a quadratic is
 	// little where the posterior is close to Gaussian, so that most of the
 	// variance goes. It is a control variate (Ranganath et al., 2014; Salimans and
-	// Knowles, 2013, regress likewise) for a Gaussian q with enough
-	// draws: 4 for each coefficient, 1 + d + d(d+1)/2 in full or else 1 + 2d.
+	// Knowles, 2013, regress likewise) where there are enough
+	// draws: 4 for each coefficient, 1 + d + d(d+1)/2 for a Gaussian in full or else 1 + 2d, 1 + NumParams for an Exp.
 	// Otherwise it is LeaveOneOut.
 	Quadratic Baseline = iota
 	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
@@ -540,12 +603,12 @@ type quadraticFit struct {
 // there are too few of them.
 func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
 	f.d, f.full = len(eps[0]), full
-	p := 1 + 2*f.d + f.d*(f.d-1)/2
-	if !full || len(values) < 4*p {
+	p := quadraticCoefficients(f.d, true)
+	if !full || len(values) < fitDraws*p {
 		f.full = false
-		p = 1 + 2*f.d
+		p = quadraticCoefficients(f.d, false)
 	}
-	if len(values) < 4*p {
+	if len(values) < fitDraws*p {
 		return false
 	}
 	f.init(len(values), p)
@@ -562,6 +625,22 @@ func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
 				}
 			}
 		}
+	}
+	return f.residuals(values)
+}
+
+// fitStat is fit for an exponential family: the regression is on 1 and T(z) − μ, the statistics of q.
+func (f *quadraticFit) fitStat(values []float64, zs [][]float64, q *Exp) bool {
+	p := 1 + q.NumParams()
+	if len(values) < fitDraws*p {
+		return false
+	}
+	f.init(len(values), p)
+	for i, z := range zs {
+		row := f.row(i)
+		row[0] = 1
+		q.f.Stat(row[1:], z)
+		floats.Sub(row[1:], q.mu)
 	}
 	return f.residuals(values)
 }

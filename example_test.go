@@ -402,7 +402,7 @@ func ExampleNewExp() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%v: Gamma(%.1f, %.1f)\n", res.Status, q.Natural(nil)[0], -q.Natural(nil)[1])
-	// Output: converged: Gamma(5.0, 3.2)
+	// Output: converged: Gamma(5.0, 3.3)
 }
 
 // Rows that arrive in any number, each seen once.

@@ -25,8 +25,8 @@ func allocated(f func()) uint64 {
 	return bytes[0].Value.Uint64() - before
 }
 
-// recovered returns the error that f panics with, nil if it does not panic with one.
-func recovered(f func()) (err error) {
+// panicOf returns the error that f panics with, nil if it does not panic with one.
+func panicOf(f func()) (err error) {
 	defer func() { err, _ = recover().(error) }()
 	f()
 	return nil
@@ -61,7 +61,7 @@ func hugeGPFile(t *testing.T, n int) string {
 }
 
 // TestMemory: what would need more memory than there may be is an error before it is taken, which says how much that is and what to
-// do, and names what does not return an error in a panic that can be recovered from.
+// do, and names what does not return an error in a panic that can be panicOf from.
 func TestMemory(t *testing.T) {
 	ctx := context.Background()
 	x, y := manyRows(200000)
@@ -142,8 +142,8 @@ func TestMemory(t *testing.T) {
 		}, "20000 dense rows of 1000000 columns needs 160 GB"},
 		"GLMPosterior.Stream": {func() error { _, err := diagPost.Stream(); return err }, "a stream of 100000 weights needs 1.04 TB"},
 		"GLMPosterior.Update": {func() error { _, err := diagPost.Update(ctx, Rows(small, smallY)); return err }, "a stream of 100000 weights"},
-		"GLMPosterior.Cov":    {func() error { return recovered(func() { diagPost.Cov() }) }, "the covariance of 100000 weights needs 160 GB"},
-		"GLMPosterior.Corr":   {func() error { return recovered(func() { diagPost.Corr() }) }, "use SD or RandWeights"},
+		"GLMPosterior.Cov":    {func() error { return panicOf(func() { diagPost.Cov() }) }, "the covariance of 100000 weights needs 160 GB"},
+		"GLMPosterior.Corr":   {func() error { return panicOf(func() { diagPost.Corr() }) }, "use SD or RandWeights"},
 		"NewGLMStream":        {func() error { _, err := NewGLMStream(1000000, nil, nil); return err }, "a stream of 1000000 weights needs 104 TB"},
 		"NewGLMStream, most":  {func() error { _, err := NewGLMStream(math.MaxInt32, nil, nil); return err }, "a stream of 2147483647 weights"},
 		"NewCTM, terms":       {func() error { c := *smallCorpus(); c.Terms = 2e9; _, err := NewCTM(&c, 10, nil); return err }, "a CTM of 10 topics and 2000000000 terms needs 1.28 TB"},
@@ -155,10 +155,10 @@ func TestMemory(t *testing.T) {
 			_, err := ctm.HeldOut(smallCorpus(), &HeldOutOptions{Draws: 1e7, ByWord: true, Workers: 1e9})
 			return err
 		}, ""},
-		"Gram":          {func() error { return recovered(func() { Gram(nil, SquaredExp{}, x) }) }, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; give Gram a matrix"},
-		"CrossCov":      {func() error { return recovered(func() { CrossCov(nil, SquaredExp{}, x, mid) }) }, "the covariance of 200000 and 11000 rows needs 17.6 GB"},
+		"Gram":          {func() error { return panicOf(func() { Gram(nil, SquaredExp{}, x) }) }, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; give Gram a matrix"},
+		"CrossCov":      {func() error { return panicOf(func() { CrossCov(nil, SquaredExp{}, x, mid) }) }, "the covariance of 200000 and 11000 rows needs 17.6 GB"},
 		"NewGaussian":   {func() error { _, err := NewGaussian(nil, mat.NewDiagDense(1000000, nil)); return err }, "a full covariance of 1000000 dimensions needs 48 TB"},
-		"NewIsotropic":  {func() error { return recovered(func() { NewIsotropic(math.MaxInt, 1) }) }, "use a mean field"},
+		"NewIsotropic":  {func() error { return panicOf(func() { NewIsotropic(math.MaxInt, 1) }) }, "use a mean field"},
 		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) }, "an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
 		"Pathwise":      {func() error { return Pathwise{Samples: math.MaxInt}.validate() }, "take fewer Samples"},
 		"GaussHermite":  {func() error { return GaussHermite{Nodes: math.MaxInt}.validate() }, "take fewer Nodes"},

@@ -39,7 +39,8 @@ type Solver struct {
 	// MaxIter bounds the number of steps. Zero means no bound.
 	MaxIter int
 	// EvalEvery is the number of steps between evaluations of the ELBO. Zero
-	// means that of the Plan, or once a pass where it has none, and where it has evaluations
+	// means that of the Plan, or once a pass where it has none, less often where the evaluations of an Objective with
+	// noisy gradients would take more than a fifth of the work, and where it has evaluations
 	// at the end alone but there is a Converger; a negative value means only at the end.
 	EvalEvery int
 	// Workers is the number of goroutines that share the work of a step and of an
@@ -299,6 +300,15 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 // canceledEvaluation is the time that the last evaluation of a run may take after ctx is done.
 const canceledEvaluation = 50 * time.Millisecond
 
+// sparing is a Stepper whose evaluations may cost more than they tell. It is asked once a pass where no EvalEvery says
+// when to evaluate, and expects to be evaluated when it says so.
+type sparing interface{ worthEvaluating() bool }
+
+func worthEvaluating(st Stepper) bool {
+	s, ok := st.(sparing)
+	return !ok || s.worthEvaluating()
+}
+
 // explainer is a Stepper that says why its ELBO is infinite; "" means that it does not know.
 type explainer interface{ explain() string }
 
@@ -527,7 +537,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			res.K++
 			res.Passes = float64(res.visited) / float64(n)
 			res.Step, res.Evaluation, res.State = step, notEvaluated(), st
-			if !shown(plan.EvalEvery == 0 && res.visited/n > before || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0) {
+			if !shown(plan.EvalEvery == 0 && res.visited/n > before && worthEvaluating(st) || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0) {
 				return
 			}
 		}

@@ -65,8 +65,26 @@ func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dis
 	return -v, nil
 }
 
+// exactCost is the work of an expectation of a term without draws, in values of its log-likelihood: that of the quadrature.
+const exactCost = 64
+
+// costs implements costly.
+func (f *expectedTerms) costs(q Dist) (grad, value float64) {
+	grad, value = exactCost, exactCost
+	draws := 0
+	if s, ok := f.est.(drawing); ok {
+		draws = s.drawsOf(q)
+		grad = float64(draws)
+	}
+	_, sites := f.ll.Batch(nil).(SiteIntegrand)
+	if _, ok := q.(normalForm); !ok || !sites {
+		value = float64(valueDraws(q.Dim(), max(leastDraws, draws)))
+	}
+	return grad, value
+}
+
 // drawing is an Estimator that says how many draws of q it takes.
-type drawing interface{ samples() int }
+type drawing interface{ drawsOf(q Dist) int }
 
 // Value returns f over all terms and its standard error: exactly for Sites
 // under a Gaussian q, with a bound on the numerical error, and otherwise by
@@ -81,7 +99,7 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 	}
 	samples := leastDraws
 	if s, ok := f.est.(drawing); ok {
-		samples = max(samples, s.samples())
+		samples = max(samples, s.drawsOf(q))
 	}
 	value, stderr, err = monteCarloValue(ctx, env, q, l, samples)
 	return -value, stderr, err
@@ -109,6 +127,14 @@ func (o Objective[Q]) Linearized() Objective[Q] {
 type linearized struct {
 	f Smooth
 	h Convex
+}
+
+// costs implements costly.
+func (l linearized) costs(q Dist) (grad, value float64) {
+	if c, ok := l.f.(costly); ok {
+		return c.costs(q)
+	}
+	return 1, 1
 }
 
 // Setup reports what either part says of q.

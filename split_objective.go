@@ -99,11 +99,15 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 //
 // With β = +Inf it chooses the step itself. Where f is deterministic and the
 // batch is all terms, a step is accepted if the objective does not rise, else
-// halved. Where f is noisy, a step is as long as keeps KL(q_{k+1}‖q_k) within one
+// halved. Where f is noisy it first comes near, by steps that must make the objective fall by draws other
+// than those of the gradient. From there on a step is as long as keeps KL(q_{k+1}‖q_k) within one
 // nat, at most ρ_k = (1+k)^−0.6 of the way to the target, k counting the steps
 // since the first that was not cut short by the former, or since they only
 // wander; and the natural parameters are averaged with weights that grow as k³,
 // which removes most of the noise (Polyak and Juditsky, 1992).
+//
+// Expectations under λ_0 may be beyond use, as those of an exponential likelihood under a wide prior are. Then q is
+// first made narrower about where it is, as long as that makes the objective fall.
 type objectiveStepper struct {
 	o        problem
 	d        Divergence
@@ -115,18 +119,27 @@ type objectiveStepper struct {
 	infinite bool   // β = +Inf is a valid step: the minimiser of the linearised f plus h
 	q, trial Dist
 	g        []float64
+	scratch  []float64
 
-	beta     float64   // the next step to try
-	k        int       // steps that count for the average or a decreasing step size
-	avg      Dist      // average of the natural parameters; nil before the first
-	target   []float64 // sum of the targets of the pass, weighted by terms
-	terms    int
-	usual    int     // size of the largest batch so far
-	averaged float64 // number of iterates in avg
-	blocks   batchMeans
-	gap      float64
-	gradMap  float64
-	checker  allTerms
+	beta       float64   // the next step to try
+	k          int       // steps that count for the average or a decreasing step size
+	noisy      bool      // the last step had a noisy gradient
+	started    bool      // q has been made as narrow as it has to be
+	near       bool      // noisy steps have come as near as steps that must improve can
+	spent      float64   // work of the steps, in log-likelihoods of a term
+	valued     float64   // work of the evaluations that were worth it
+	verified   float64   // work of verify
+	replicates int       // the least number of gradients of the next verify
+	certain    float64   // the gap of the average by the last verify; +Inf without one
+	avg        Dist      // average of the natural parameters; nil before the first
+	target     []float64 // sum of the targets of the pass, weighted by terms
+	terms      int
+	usual      int     // size of the largest batch so far
+	averaged   float64 // number of iterates in avg
+	blocks     batchMeans
+	gap        float64
+	gradMap    float64
+	checker    allTerms
 
 	print fingerprint
 
@@ -136,7 +149,7 @@ type objectiveStepper struct {
 
 func newObjectiveStepper(o problem, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
-		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN()}
+		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN(), certain: math.Inf(1), replicates: leastReplicates}
 	s.infinite = closed && isKL(d) && priorOf(o.H) != nil
 	s.beta = 1
 	if s.infinite {
@@ -158,6 +171,74 @@ const objectiveGoal = 2e-3
 // goal returns the gap at which averages of noisy steps are good enough.
 func (s *objectiveStepper) goal() float64 { return objectiveGoal * float64(s.q.Dim()) }
 
+const (
+	// mostGoal is how much larger the goal may be where the standard error of the ELBO does not resolve it.
+	mostGoal = 2
+	// evalShare is the work of evaluations, and that of verify, to that of steps: a fifth of all for evaluations.
+	evalShare = 0.25
+	// nearGain is the fall of the objective, in nats and in nats a dimension, below which steps are near enough to be averaged.
+	nearGain, nearGainDim = 1, 0.1
+	// mostNarrowings is the most halvings of the standard deviations of λ_0: from the widest prior to the narrowest posterior.
+	mostNarrowings = 100
+	// closeToBest is the part of the least objective by which that of a wider q may be above it. What is narrower than
+	// it has to be tells less of how f curves.
+	closeToBest = 0.1
+	// lookAhead is the number of narrower q that are tried when one is no better.
+	lookAhead = 3
+	// mostImprovings is the number of lengths that are tried of a step that must improve.
+	mostImprovings = 24
+	// verifyFrom is the number of goals at which a gap is worth verifying.
+	verifyFrom = 10
+	// movedAverage is how much farther than by its own noise an average has to be for its iterates to have moved it.
+	movedAverage = 4
+	// leastReplicates and mostReplicates bound the gradients by which an average is verified.
+	leastReplicates, mostReplicates = 4, 256
+)
+
+// costly is a Smooth that knows the work of its methods.
+type costly interface {
+	// costs returns the work of Grad and of Value, in log-likelihoods of a term for each term.
+	costs(q Dist) (grad, value float64)
+}
+
+// costs returns what f says of its work; where it says nothing both are alike.
+func (s *objectiveStepper) costs() (grad, value float64) {
+	if c, ok := s.o.F.(costly); ok {
+		return c.costs(s.q)
+	}
+	return 1, 1
+}
+
+// size returns the number of terms of batch.
+func (s *objectiveStepper) size(batch []int) int {
+	if batch == nil {
+		return s.n
+	}
+	return len(batch)
+}
+
+// grad is Grad of f, whose work it counts as that of steps.
+func (s *objectiveStepper) grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	cost, _ := s.costs()
+	s.spent += cost * float64(s.size(batch))
+	return s.o.F.Grad(ctx, env, dst, q, batch)
+}
+
+// worthEvaluating implements sparing: where steps are noisy, evaluations take at most a fifth of the work. It is
+// counted work and not time, so that it is the same on any machine.
+func (s *objectiveStepper) worthEvaluating() bool {
+	if _, known := s.o.F.(costly); !known || !s.noisy || s.gap <= s.goal() { // in the last case the run ends
+		return true
+	}
+	_, cost := s.costs()
+	cost *= float64(s.n)
+	if s.valued+cost > evalShare*s.spent {
+		return false
+	}
+	s.valued += cost
+	return true
+}
+
 // dist returns the state reached: the average of the iterates where there is one.
 func (s *objectiveStepper) dist() Dist {
 	if s.avg != nil {
@@ -170,6 +251,9 @@ func (s *objectiveStepper) dist() Dist {
 func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	q := s.dist()
 	v, stderr, err := s.o.F.Value(ctx, env, q)
+	if errors.Is(err, ErrNotFinite) && s.noisy && !s.near && s.infinite {
+		return Evaluation{ELBO: math.Inf(-1), Random: !s.exact, Gap: math.Inf(1)}, nil // still on its way
+	}
 	if err != nil {
 		return Evaluation{}, err
 	}
@@ -177,8 +261,11 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
 	}
-	if s.avg != nil {
+	if s.noisy && !math.IsNaN(s.gap) {
 		e.Goal = s.goal()
+		if e.Random && stderr > e.Goal {
+			e.Goal = math.Min(stderr, mostGoal*e.Goal)
+		}
 	}
 	return e, nil
 }
@@ -192,11 +279,12 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 }
 
 func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta float64) error {
+	s.noisy = !s.exact || !s.checker.all(batch, s.Len())
 	if !math.IsInf(beta, 1) {
 		if err := s.leaveAverage(); err != nil {
 			return err
 		}
-		if _, err := s.o.F.Grad(ctx, env, s.g, s.q, batch); err != nil {
+		if _, err := s.grad(ctx, env, s.g, s.q, batch); err != nil {
 			return err
 		}
 		s.adapt(beta)
@@ -208,14 +296,16 @@ func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta
 		s.accept(beta)
 		return nil
 	}
-	noisy := !s.exact || !s.checker.all(batch, s.Len())
-	if _, ok := s.q.(ExpFamily); ok && s.infinite && noisy {
+	if _, ok := s.q.(ExpFamily); ok && s.infinite && s.noisy {
+		if !s.near {
+			return s.approach(ctx, env, batch)
+		}
 		return s.average(ctx, env, batch)
 	}
 	if err := s.leaveAverage(); err != nil {
 		return err
 	}
-	return s.descend(ctx, env, batch, noisy)
+	return s.descend(ctx, env, batch)
 }
 
 // leaveAverage goes on from the average, where there is one, without averaging.
@@ -227,6 +317,7 @@ func (s *objectiveStepper) leaveAverage() error {
 		return err
 	}
 	s.avg, s.k, s.blocks, s.terms, s.target, s.lastEta = nil, 0, batchMeans{}, 0, nil, nil
+	s.near, s.certain, s.replicates = false, math.Inf(1), leastReplicates
 	return nil
 }
 
@@ -276,21 +367,27 @@ func (s *objectiveStepper) accept(beta float64) {
 
 // descend takes an accepted step: the objective of the batch, with the same
 // draws before and after, does not rise. A step of length zero is a step.
-func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, noisy bool) error {
-	rng := env.rng()
-	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
-	same := func() *Env { return NewEnv(rand.NewPCG(seed[0], seed[1]), env.Workers()) }
-	f, err := s.o.F.Grad(ctx, same(), s.g, s.q, batch)
+func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) error {
+	same := sameDraws(env)
+	f, err := s.grad(ctx, same(), s.g, s.q, batch)
+	if errors.Is(err, ErrNotFinite) && !s.started {
+		s.gap = math.Inf(1)
+		moved, e := s.narrow(ctx, same, batch)
+		if moved || e != nil {
+			return e // a step of its own
+		}
+	}
 	if err != nil {
 		return err
 	}
+	s.started = true
 	start := f + s.o.H.Value(s.q)
 	if math.IsNaN(start) || math.IsInf(start, 0) {
 		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, ErrNotFinite)
 	}
 	scratch := make([]float64, len(s.g))
 	falls := func() bool {
-		f, err := s.o.F.Grad(ctx, same(), scratch, s.trial, batch)
+		f, err := s.grad(ctx, same(), scratch, s.trial, batch)
 		v := f + s.o.H.Value(s.trial)
 		return err == nil && v <= start+1e-13*math.Abs(start)
 	}
@@ -319,10 +416,131 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int, n
 	if s.infinite && s.beta > 100 {
 		s.beta = math.Inf(1)
 	}
-	if noisy {
+	if s.noisy {
 		s.k++
 		s.beta = math.Min(s.beta, s.beta*math.Pow(1+1/float64(s.k), -0.6)/2)
 	}
+	return nil
+}
+
+// sameDraws returns what makes an Env that has the same draws whenever it is called.
+func sameDraws(env *Env) func() *Env {
+	rng := env.rng()
+	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
+	return func() *Env { return NewEnv(rand.NewPCG(seed[0], seed[1]), env.Workers()) }
+}
+
+// objective returns f + h at q by the given draws; the gradient of f is in s.scratch.
+func (s *objectiveStepper) objective(ctx context.Context, env *Env, q Dist, batch []int) (float64, error) {
+	if s.scratch == nil {
+		s.scratch = make([]float64, len(s.g))
+	}
+	f, err := s.grad(ctx, env, s.scratch, q, batch)
+	if err != nil {
+		return math.NaN(), err
+	}
+	v := f + s.o.H.Value(q)
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return v, fmt.Errorf("pgsvi: the objective of the batch is %v: %w", v, ErrNotFinite)
+	}
+	return v, nil
+}
+
+// narrow replaces q by the widest of the q^c normalised, c = 1, 4, 16 …, whose objective by the given draws is close to the
+// least: q^c has c times the natural parameters of q, and for a Gaussian it is N(m, V/c). If the objective of none is finite
+// the error is that of the narrowest. It reports whether q has changed.
+func (s *objectiveStepper) narrow(ctx context.Context, same func() *Env, batch []int) (moved bool, err error) {
+	q, ok := s.q.(ExpFamily)
+	if !ok {
+		s.started = true
+		return false, nil
+	}
+	var values []float64
+	eta, at := q.Natural(nil), q
+	best, worse := math.Inf(1), 0
+	for len(values) < mostNarrowings && worse < lookAhead {
+		v, e := s.objective(ctx, same(), at, batch)
+		if ctx.Err() != nil {
+			return false, e
+		}
+		switch {
+		case e != nil:
+			err, v = e, math.Inf(1)
+		case v < best:
+			best, worse = v, 0
+		default:
+			worse++
+		}
+		values = append(values, v)
+		floats.Scale(4, eta)
+		at = s.trial.(ExpFamily)
+		if at.SetNatural(eta) != nil {
+			break
+		}
+	}
+	if math.IsInf(best, 1) {
+		return false, err
+	}
+	s.started = true
+	eta = q.Natural(nil)
+	for i, v := range values {
+		if v <= best+closeToBest*math.Abs(best) {
+			return i > 0, q.SetNatural(eta)
+		}
+		floats.Scale(4, eta)
+	}
+	return false, nil
+}
+
+// approach takes a noisy step that must make the objective of the batch fall, by draws that are not those of the gradient:
+// the longest of those that are 1, 1/2, 1/3, 1/5 … of the way to the target, and over some of the terms no
+// longer than keeps KL(q_{k+1}‖q_k) within one nat. Where none makes it fall by much, q is near.
+func (s *objectiveStepper) approach(ctx context.Context, env *Env, batch []int) error {
+	draws, check := sameDraws(env), sameDraws(env)
+	s.gap = math.Inf(1)
+	if !s.started {
+		if moved, err := s.narrow(ctx, check, batch); moved || err != nil {
+			return err // a step of its own
+		}
+	}
+	if _, err := s.grad(ctx, draws(), s.g, s.q, batch); err != nil {
+		return err
+	}
+	start, err := s.objective(ctx, check(), s.q, batch)
+	if err != nil {
+		return err
+	}
+	all := s.checker.all(batch, s.n)
+	beta, gain := math.Inf(1), 0.0
+	for range mostImprovings {
+		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta}
+		_, err := s.prox.Solve(s.trial)
+		if err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
+			return err
+		}
+		if err == nil && (all || s.trial.(ExpFamily).KL(s.q) <= 1) {
+			v, err := s.objective(ctx, check(), s.trial, batch)
+			if ctx.Err() != nil {
+				return err
+			}
+			if err == nil && v < start {
+				gain = start - v
+				break
+			}
+		}
+		if math.IsInf(beta, 1) {
+			beta = 1
+		} else {
+			beta /= 2
+		}
+	}
+	wanders := gain > 0 && !all && s.wanders()
+	if gain > 0 {
+		s.accept(beta)
+	} else {
+		s.gradMap = 0
+	}
+	s.near = wanders || gain < nearGain+nearGainDim*float64(s.q.Dim())
 	return nil
 }
 
@@ -361,13 +579,10 @@ func (s *objectiveStepper) wanders() bool {
 
 // average takes a noisy step and adds it to the average.
 func (s *objectiveStepper) average(ctx context.Context, env *Env, batch []int) error {
-	if _, err := s.o.F.Grad(ctx, env, s.g, s.q, batch); err != nil {
+	if _, err := s.grad(ctx, env, s.g, s.q, batch); err != nil {
 		return err
 	}
-	terms := len(batch)
-	if batch == nil {
-		terms = s.Len()
-	}
+	terms := s.size(batch)
 	// A batch shorter than the others, as the last of a pass, goes less far.
 	s.usual = max(s.usual, terms)
 	most := math.Pow(1+float64(s.k), -0.6) * float64(terms) / float64(s.usual)
@@ -448,23 +663,63 @@ func (s *objectiveStepper) endPass(ctx context.Context, env *Env) error {
 		w := math.Pow(hi, averagePower+1) - math.Pow(lo, averagePower+1)
 		s.gap += w * w * s.distance(a, eta, mean)
 	}
-	if s.gap > s.goal() {
+	blocks := s.gap
+	if s.gap = math.Max(blocks, s.certain); math.IsInf(s.gap, 1) {
+		s.gap = math.Max(blocks, verifyFrom*s.goal()) // not at a goal before it is verified
+	}
+	if blocks > verifyFrom*s.goal() || s.certain <= s.goal() {
 		return nil
 	}
-	if _, err := s.o.F.Grad(ctx, env, s.g, s.avg, nil); err != nil {
-		s.gap = math.Inf(1) // the step itself stands
-		return nil
-	}
-	target := a.naturalOf(priorOf(s.o.H)) // η_p − ∇_μ f
-	floats.Sub(target, a.MeanGrad(nil, s.g))
-	s.gap = math.Max(s.gap, s.distance(a, eta, target))
-	if s.gap > s.goal() {
-		// The noise of the iterates has moved their average: start anew from here.
-		if err := setDist(s.q, s.avg); err != nil {
-			return err
+	return s.verify(ctx, env, blocks)
+}
+
+// verify takes gradients at the average itself, over all terms, and estimates ½δᵀFδ from them, δ the distance from the average to its
+// target: with R of them, of distances d_r of their own and d̄ of their mean, (R²d̄ − Σd_r)/(R(R−1)) has no bias, and noise has
+// left d̄ less that of d̄. Their number is what a share of the work of the steps allows. Where noise alone does not
+// explain the distance, the iterates have moved their average: they start anew from there.
+func (s *objectiveStepper) verify(ctx context.Context, env *Env, blocks float64) error {
+	cost, _ := s.costs()
+	cost *= float64(s.n)
+	replicates := 1
+	if !s.exact {
+		replicates = min(mostReplicates, int((evalShare*s.spent-s.verified)/cost))
+		if replicates < s.replicates {
+			return nil
 		}
-		s.avg, s.blocks = nil, batchMeans{}
+		s.replicates = min(mostReplicates, 2*replicates) // those did not decide it
 	}
+	a := s.avg.(ExpFamily)
+	eta, prior := a.Natural(nil), a.naturalOf(priorOf(s.o.H)) // η_p − ∇_μ f is the target
+	mean, target := make([]float64, len(eta)), make([]float64, len(eta))
+	var sum float64
+	for range replicates {
+		s.verified += cost
+		if _, err := s.o.F.Grad(ctx, env, s.g, s.avg, nil); err != nil {
+			s.certain, s.gap = math.Inf(1), math.Inf(1)
+			return context.Cause(ctx)
+		}
+		floats.SubTo(target, prior, a.MeanGrad(nil, s.g))
+		sum += s.distance(a, eta, target)
+		floats.AddScaled(mean, 1/float64(replicates), target)
+	}
+	r := float64(replicates)
+	gap := s.distance(a, eta, mean)
+	var noise float64 // of the estimate: the quadratic form has at least as many degrees of freedom as there are dimensions
+	if replicates > 1 {
+		unbiased := math.Max(0, (r*r*gap-sum)/(r*(r-1)))
+		noise = math.Abs(gap-unbiased) * math.Sqrt(2/float64(s.q.Dim()))
+		gap = unbiased
+	}
+	s.certain = gap + noise
+	s.gap = math.Max(blocks, s.certain)
+	if gap-2*noise <= math.Max(s.goal(), movedAverage*blocks) {
+		return nil
+	}
+	if err := setDist(s.q, s.avg); err != nil {
+		return err
+	}
+	s.avg, s.blocks, s.certain, s.gap, s.replicates = nil, batchMeans{}, math.Inf(1), math.Inf(1), leastReplicates
+	s.near = gap < nearGain+nearGainDim*float64(s.q.Dim())
 	return nil
 }
 
@@ -562,8 +817,11 @@ func (s *objectiveStepper) state(c *save.State) {
 	} else {
 		s.avg = nil
 	}
-	c.Float(&s.beta, &s.averaged, &s.gap, &s.gradMap, &s.agree)
-	c.Int(&s.k, &s.terms, &s.usual)
+	c.Float(&s.beta, &s.averaged, &s.gap, &s.gradMap, &s.agree, &s.spent, &s.valued, &s.verified, &s.certain)
+	c.Int(&s.k, &s.terms, &s.usual, &s.replicates)
+	for _, b := range []*bool{&s.noisy, &s.started, &s.near} {
+		c.Bool(b)
+	}
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
 	s.blocks.state(c, n)
 	if s.metric != nil {
