@@ -32,7 +32,7 @@ func (s ScoreFunction) samples() int {
 }
 
 // drawsOf implements drawing.
-func (s ScoreFunction) drawsOf(q Dist) int {
+func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 	g, ok := q.(*Gaussian)
 	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
 		return s.samples()
@@ -108,7 +108,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	draws := drawSamples(q, s.drawsOf(q), env.rng())
+	draws := drawSamples(q, s.drawsOf(q, false), env.rng())
 	values := make([]float64, len(draws.z))
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
@@ -210,10 +210,11 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 //
 // from draws of a Gaussian q. The Hessian is used for a
 // SiteIntegrand whose likelihood is Differentiable; for other integrands it is
-// replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation, with the mean of the gradients at
-// the other draws for a baseline. It needs far fewer draws than ScoreFunction.
+// replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation, with a linear function of the draw for a control
+// variate where there are 4(1+d) draws, and the mean of the gradients at the others where there are fewer. It needs
+// far fewer draws than ScoreFunction.
 type Pathwise struct {
-	// Samples is the number of draws. Zero means 20.
+	// Samples is the number of draws. Zero means 20 or, where there is no Hessian, 4(1+d) if that is more.
 	Samples int
 }
 
@@ -224,8 +225,13 @@ func (p Pathwise) samples() int {
 	return p.Samples
 }
 
-// drawsOf implements drawing.
-func (p Pathwise) drawsOf(Dist) int { return p.samples() }
+// drawsOf implements drawing: without a Hessian as many as a linear control variate needs.
+func (p Pathwise) drawsOf(q Dist, sites bool) int {
+	if p.Samples != 0 || sites {
+		return p.samples()
+	}
+	return max(p.samples(), min(mostDraws, fitDraws*(1+q.Dim())))
+}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator, ErrParam or ErrMemory.
 func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
@@ -277,12 +283,12 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 		return math.NaN(), err
 	}
 	n := q.(normalForm)
-	draws := drawSamples(q, p.samples(), env.rng())
+	sites, _ := l.(SiteIntegrand)
+	draws := drawSamples(q, p.drawsOf(q, sites != nil), env.rng())
 	values := make([]float64, len(draws.z))
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
 	}
-	sites, _ := l.(SiteIntegrand)
 	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
 	var acc *runningMoments
 	g := dst
@@ -290,7 +296,8 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 		acc, g = newMoments(dst, variance), make([]float64, len(dst))
 	}
 	// In ∇_V the gradients are taken less the mean of those of the other draws, which is ∇l(z) − mean times S/(S−1): where the
-	// gradient is large against what it changes by, nearly all of the noise goes.
+	// gradient is large against what it changes by, nearly all of the noise goes. Where there are enough draws
+	// the gradients are less a linear function of the draw, whose part in the gradients is known.
 	var grads [][]float64
 	dl, mean, others := draws.scratch, make([]float64, n.Dim()), 1.0
 	if sites == nil {
@@ -308,6 +315,11 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 				others = float64(len(draws.z)) / float64(len(draws.z)-1)
 			}
 		}
+	}
+	slope := linearPart(grads, draws.eps)
+	if slope != nil {
+		clear(mean)
+		others = 1
 	}
 	w := 1 / float64(len(draws.z))
 	for i, z := range draws.z {
@@ -333,10 +345,60 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	}
 	if acc != nil {
 		acc.finish()
-	} else {
+		clear(gm)
+		clear(gv)
+	}
+	if slope != nil {
+		// E[(a + Bε)uᵀ] = BL⁻¹, with the columns of B and the rows of L⁻¹.
+		floats.Add(gm, slope[0])
+		e := make([]float64, n.Dim())
+		for k, b := range slope[1:] {
+			clear(e)
+			e[k] = 1
+			n.standardize(u, e)
+			n.addOuter(gv, 0.25, b, u)
+			n.addOuter(gv, 0.25, u, b)
+		}
+	}
+	if acc == nil {
 		n.fromMomentGrad(dst, gm, gv)
+	} else if slope != nil {
+		floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
 	}
 	return floats.Sum(values) / float64(len(values)), nil
+}
+
+// linearPart replaces gradients by their residuals from a + Bε, fitted to the other half of the draws, and returns a and the
+// columns of B; or nil, without a change, if there are too few draws.
+func linearPart(grads, eps [][]float64) [][]float64 {
+	if len(grads) == 0 || len(grads) < fitDraws*(1+len(eps[0])) {
+		return nil
+	}
+	d := len(eps[0])
+	var fit regression
+	fit.init(len(grads), 1+d)
+	for i, e := range eps {
+		row := fit.row(i)
+		row[0] = 1
+		copy(row[1:], e)
+	}
+	part := dense.NewRows(1+d, d)
+	values := make([]float64, len(grads))
+	for j := range d {
+		for i, g := range grads {
+			values[i] = g[j]
+		}
+		if !fit.residuals(values) {
+			return nil // at the first: all have the same features
+		}
+		for i, g := range grads {
+			g[j] = values[i]
+		}
+		for k, c := range fit.coef {
+			part[k][j] = c
+		}
+	}
+	return part
 }
 
 // addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports whether they are finite.

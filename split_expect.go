@@ -70,13 +70,13 @@ const exactCost = 64
 
 // costs implements costly.
 func (f *expectedTerms) costs(q Dist) (grad, value float64) {
+	_, sites := f.ll.Batch(nil).(SiteIntegrand)
 	grad, value = exactCost, exactCost
 	draws := 0
 	if s, ok := f.est.(drawing); ok {
-		draws = s.drawsOf(q)
+		draws = s.drawsOf(q, sites)
 		grad = float64(draws)
 	}
-	_, sites := f.ll.Batch(nil).(SiteIntegrand)
 	if _, ok := q.(normalForm); !ok || !sites {
 		value = float64(valueDraws(q.Dim(), max(leastDraws, draws)))
 	}
@@ -84,7 +84,10 @@ func (f *expectedTerms) costs(q Dist) (grad, value float64) {
 }
 
 // drawing is an Estimator that says how many draws of q it takes.
-type drawing interface{ drawsOf(q Dist) int }
+type drawing interface {
+	// drawsOf returns their number for q, and for terms that see z through one number each.
+	drawsOf(q Dist, sites bool) int
+}
 
 // Value returns f over all terms and its standard error: exactly for Sites
 // under a Gaussian q, with a bound on the numerical error, and otherwise by
@@ -99,7 +102,7 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 	}
 	samples := leastDraws
 	if s, ok := f.est.(drawing); ok {
-		samples = max(samples, s.drawsOf(q))
+		samples = max(samples, s.drawsOf(q, false))
 	}
 	value, stderr, err = monteCarloValue(ctx, env, q, l, samples)
 	return -value, stderr, err

@@ -185,6 +185,8 @@ const (
 	closeToBest = 0.1
 	// lookAhead is the number of narrower q that are tried when one is no better.
 	lookAhead = 3
+	// leastFirst is the least step size of an exact first step that comes from a gradient which is of use.
+	leastFirst = 1e-3
 	// mostImprovings is the number of lengths that are tried of a step that must improve.
 	mostImprovings = 24
 	// verifyFrom is the number of goals at which a gap is worth verifying.
@@ -380,7 +382,6 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	if err != nil {
 		return err
 	}
-	s.started = true
 	start := f + s.o.H.Value(s.q)
 	if math.IsNaN(start) || math.IsInf(start, 0) {
 		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, ErrNotFinite)
@@ -406,6 +407,14 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	if err != nil && s.beta < 1 { // the last step may have been so short that this one begins in rounding
 		beta, err = s.tryFrom(1, falls)
 	}
+	if !s.started && s.infinite && !(beta > leastFirst) {
+		// The gradient is of no use here.
+		s.gap = math.Inf(1)
+		if moved, err := s.narrow(ctx, same, batch); moved || err != nil {
+			return err // a step of its own
+		}
+	}
+	s.started = true
 	if err != nil || beta == 0 {
 		s.gradMap, s.beta = 0, 1
 		return err
