@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -668,4 +669,113 @@ func FuzzLoadCTMStream(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// mutateBits returns bytes that differ from good ones in a few places: bits, words, and parts that are gone or doubled.
+func mutateBits(rng *rand.Rand, good []byte) []byte {
+	odd := []uint64{0, 1, 2, 1 << 31, 1<<63 - 1, 1 << 63, math.MaxUint64, math.Float64bits(math.NaN()), math.Float64bits(math.Inf(-1)), math.Float64bits(-1), math.Float64bits(1e300), uint64(len(good))}
+	b := slices.Clone(good)
+	for range 1 + rng.IntN(3) {
+		at := rng.IntN(len(b) + 1)
+		end := min(len(b), at+rng.IntN(20))
+		switch rng.IntN(6) {
+		case 0:
+			if at < len(b) {
+				b[at] ^= 1 << rng.IntN(8)
+			}
+		case 1:
+			b = slices.Delete(b, at, end)
+		case 2:
+			b = slices.Insert(b, at, slices.Clone(b[at:end])...)
+		case 3:
+			b = b[:at]
+		default: // a word becomes an odd one
+			if at = at / 8 * 8; at+8 <= len(b) {
+				binary.LittleEndian.PutUint64(b[at:], odd[rng.IntN(len(odd))])
+			}
+		}
+	}
+	return b
+}
+
+// isRunError reports whether err is what LoadResult says of a state that is none: that of a file, or of a source of randomness
+// that is not that of the Solver.
+func isRunError(err error) bool {
+	return isFileError(err, runFile.Name) || errors.Is(err, ErrParam) && prefixedOnce(err) && strings.Contains(err.Error(), "Solver.Src")
+}
+
+// FuzzLoadResult loads whatever is read as the state of one of the runs.
+func FuzzLoadResult(f *testing.F) {
+	ctx := context.Background()
+	runs := interruptedRuns(f)
+	for i, r := range runs {
+		s := r.solver
+		s.MaxIter = 2
+		res, err := s.Run(ctx, r.model)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint(i), []byte(bodyOf(f, runFile, file.String())))
+	}
+	f.Fuzz(func(t *testing.T, i uint, state []byte) {
+		r := runs[i%uint(len(runs))]
+		s := r.solver
+		res, err := s.LoadResult(ctx, strings.NewReader(fileOf(t, runFile, string(state))), r.model)
+		if err != nil {
+			if !isRunError(err) {
+				t.Errorf("%s: %v", r.name, err)
+			}
+			return
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil && !prefixedOnce(err) {
+			t.Errorf("%s: %v", r.name, err)
+		}
+	})
+}
+
+// TestRunMutated: a saved run of any kind whose state is not what was saved, though its checksum is right, is an error or a run,
+// in no more memory than 64 MB and ten times its size.
+func TestRunMutated(t *testing.T) {
+	files := 400
+	if testing.Short() {
+		files = 40
+	}
+	ctx := context.Background()
+	for i, r := range interruptedRuns(t) {
+		rng := testRand(uint64(300 + i))
+		s := r.solver
+		s.MaxIter = 3
+		res, err := s.Run(ctx, r.model)
+		if err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		state := []byte(bodyOf(t, runFile, file.String()))
+		refused := 0
+		for range files {
+			data := []byte(fileOf(t, runFile, string(mutateBits(rng, state))))
+			solver := r.solver
+			var err error
+			if n := allocated(func() { _, err = solver.LoadResult(ctx, bytes.NewReader(data), r.model) }); n > uint64(10*len(data)+64<<20) {
+				t.Errorf("%s: %d MB allocated for %d bytes", r.name, n>>20, len(data))
+			}
+			if err != nil {
+				refused++
+				if !isRunError(err) {
+					t.Errorf("%s: %v", r.name, err)
+				}
+			}
+		}
+		if refused < files/4 {
+			t.Errorf("%s: of %d states %d are refused", r.name, files, refused)
+		}
+	}
 }
