@@ -600,7 +600,7 @@ type dualAlgebra struct {
 // K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B is below 1.
 func (s *dualAlgebra) evaluate() (Evaluation, error) {
 	e, err := s.denseAlgebra.evaluate()
-	if err == nil && !conditioned(s.k, s.cur.gamma) {
+	if err == nil && !conditioned(s.k, s.cur.gamma, leastPivot) {
 		e.Gap = math.Max(e.Gap, epsilon*siteSize(s.k, s.cur.gamma))
 	}
 	return e, err
@@ -614,13 +614,17 @@ func siteSize(k, gamma []float64) (total float64) {
 	return total
 }
 
-// conditioned reports whether B = I + Γ^½KΓ^½, of which no eigenvalue is below 1, leaves the rows their digits.
-func conditioned(k, gamma []float64) bool {
-	if siteSize(k, gamma)*leastPivot <= 1 {
+// dualPivot is the least part of B that may be left for the dual to be chosen. The weights, whose units do not matter, do better.
+const dualPivot = 1e-6
+
+// conditioned reports whether the rows before leave of each diagonal element of B = I + Γ^½KΓ^½, of which no eigenvalue
+// is below 1, that part at least.
+func conditioned(k, gamma []float64, least float64) bool {
+	if siteSize(k, gamma)*least <= 1 {
 		return true
 	}
 	var f dense.Sites
-	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= leastPivot
+	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= least
 }
 
 func newDualAlgebra(l *linearModel, k []float64, workers int) (*dualAlgebra, error) {

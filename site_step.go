@@ -388,7 +388,7 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 // where it has to. A feature far from zero makes all of K one number, from which the others cannot be told.
 func (l *linearModel) newRowAlgebra(workers int) (algebra, error) {
 	k := l.gram()
-	if len(l.names) <= primalWeights && !conditioned(k, l.precisions(k)) {
+	if len(l.names) <= primalWeights && !conditioned(k, l.precisions(k), dualPivot) {
 		return newWeightAlgebra(l)
 	}
 	return newDualAlgebra(l, k, workers)
