@@ -132,38 +132,36 @@ func probInterval(l Likelihood, y, tail, m, s float64) (lo, hi float64) {
 		}
 		return p
 	}
-	// level returns g(a) = g(b(a)) for an a between −farU and last.
-	level := func(b func(a float64) float64, last float64) float64 {
-		return g(accel.Root(func(a float64) float64 {
+	z := normalQuantile(tail)
+	left, right := g(z), g(-z)
+	// level returns g(a) = g(b(a)) for an a up to last. Rising is the answer if g(a) is the smaller all the
+	// way, falling if it is the larger.
+	level := func(b func(a float64) float64, last, rising, falling float64) float64 {
+		h := func(a float64) float64 {
 			if d := g(a) - g(b(a)); !math.IsNaN(d) {
 				return d
 			}
 			return 1 // both are −Inf
-		}, -farU, last, tinyU))
+		}
+		switch first, end := h(-farU), h(last); {
+		case first < 0 && end > 0:
+			return g(accel.Root(h, -farU, last, tinyU))
+		case first >= 0 && end > 0:
+			return falling
+		case first < 0:
+			return rising
+		}
+		return math.Max(rising, falling) // flat at both ends
 	}
-	z := normalQuantile(tail)
-	left, right, first, last := g(z), g(-z), g(-farU), g(farU)
-	switch {
-	case left <= last: // it rises, or not enough of it falls
-		lo = left
-	case right <= first:
-		lo = right
-	default: // Φ(a) + Φ(−b) = tail
-		lo = level(func(a float64) float64 { return -normalQuantile(tail - special.NormalTail(-a)) }, z)
-	}
-	switch {
-	case right <= last && left <= right:
-		hi = right
-	case left <= first && right <= left:
-		hi = left
-	default: // Φ(b) − Φ(a) = tail
-		hi = level(func(a float64) float64 {
-			if a < 0 {
-				return normalQuantile(tail + special.NormalTail(-a))
-			}
-			return -normalQuantile(special.NormalTail(a) - tail)
-		}, -z)
-	}
+	// Φ(a) + Φ(−b) = tail
+	lo = level(func(a float64) float64 { return -normalQuantile(tail - special.NormalTail(-a)) }, z, left, right)
+	// Φ(b) − Φ(a) = tail
+	hi = level(func(a float64) float64 {
+		if a < 0 {
+			return normalQuantile(tail + special.NormalTail(-a))
+		}
+		return -normalQuantile(special.NormalTail(a) - tail)
+	}, -z, right, left)
 	return math.Exp(lo), math.Exp(hi)
 }
 

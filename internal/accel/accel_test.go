@@ -363,6 +363,13 @@ func TestRoot(t *testing.T) {
 	}
 	check("root at zero", -1, 3, 0, 3200, func(x float64) float64 { return x * math.Exp(x) })
 	check("huge values", 1e-200, 1e200, 1, 1500, func(x float64) float64 { return 1e300 * (x - 1) })
+	// A flat side, and a huge value at the other end.
+	check("cliff", -39, 2, -18.32, 500, func(x float64) float64 {
+		if x > -18.32 {
+			return 1e300 * (x + 18.32)
+		}
+		return -1e-3 + 1e-9*(x+18.32)
+	})
 	// A zero at either end, where the function may have either sign elsewhere.
 	for _, sign := range []float64{-1, 1} {
 		check("zero at lo", 2, 5, 2, 2, func(x float64) float64 { return sign * (x - 2) })

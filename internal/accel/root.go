@@ -3,8 +3,10 @@ package accel
 import "math"
 
 const (
-	rootTol   = 1e-13   // relative accuracy of Root
-	leastStep = 0x1p-52 // least part of the bracket that Root moves by, so that rounding cannot stop it
+	rootTol    = 1e-13   // relative accuracy of Root
+	leastFloor = 1e-300  // least absolute accuracy of Root, for a zero at 0
+	patience   = 5       // steps in which the bracket of Root has to halve
+	leastStep  = 0x1p-52 // least part of the bracket that Root moves by, so that rounding cannot stop it
 )
 
 // Root returns a zero of f between lo and hi to a relative 1e-13 plus the absolute floor, by the method of
@@ -21,7 +23,9 @@ func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 		return b
 	}
 	c, fc, t := a, fa, 0.5
-	for {
+	floor = math.Max(floor, leastFloor)
+	width := math.Abs(b - a)
+	for i := 1; ; i++ {
 		x := a + t*(b-a)
 		fx := f(x)
 		if (fx < 0) == (fa < 0) {
@@ -42,6 +46,12 @@ func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 		t = 0.5
 		if phi*phi < xi && (1-phi)*(1-phi) < 1-xi {
 			t = fa/(fb-fa)*fc/(fb-fc) + (c-a)/(b-a)*fa/(fc-fa)*fb/(fc-fb)
+		}
+		if i%patience == 0 { // a huge value at the far end can make steps tiny for ever
+			if math.Abs(b-a) > width/2 {
+				t = 0.5
+			}
+			width = math.Abs(b - a)
 		}
 		edge = math.Max(edge, leastStep)
 		t = math.Max(edge, math.Min(1-edge, t))
