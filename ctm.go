@@ -239,6 +239,10 @@ const (
 	ctmShorten    = 0.7 // factor of the length of the next step after one that went too far
 	ctmLengthen   = 1.1 // the same after any other step
 	ctmShortest   = 0.1 // least length, as a fraction of that of the visit
+	ctmStride     = 2   // logits that a Newton step of m may move: e² of a topic
+	ctmLeastPart  = 0.1 // part of the curvature of words below which a step does without
+	ctmLeastRatio = 0.5 // of two moves of q, for what is left to gain: that of the step length β = 1
+	ctmMostRatio  = 0.999
 	ctmDelay      = 10  // with ctmDecay: M-step t has the weight ρ_t = (10 + t)^−0.7
 	ctmDecay      = 0.7 // between ½ and 1, for which the M-steps converge (Hoffman et al., 2013)
 	ctmTopicPrior = 0.03

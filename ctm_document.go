@@ -90,8 +90,12 @@ type ctmWork struct {
 	// What expect stores. variance is that of value as an estimate.
 	value, variance float64
 	grad, hess      []float64
+	// Where hess is not the curvature along m, that of the normaliser and of the words, both K×K
+	// and positive semidefinite: −∇²f = flat − bend.
+	flat, bend []float64
 
 	along                float64 // the force along the step before, negative where that went too far
+	short                float64 // what ascend left to gain, in nats, roughly; 0 where q settled or is random
 	z, e, pi, step, full []float64
 	s, q, r              []float64 // blocks of points
 }
@@ -110,8 +114,17 @@ func newCTMWork(k int, opt *CTMOptions) *ctmWork {
 		*p = make([]float64, size)
 	}
 	w.full = make([]float64, k*k)
+	if w.swings() {
+		w.flat, w.bend = make([]float64, k*k), make([]float64, k*k)
+	}
 	w.setPoints()
 	return w
+}
+
+// swings reports whether the words are at m, so that hess, in which they are not, is the curvature of
+// V and not that along m.
+func (w *ctmWork) swings() bool {
+	return w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
 }
 
 // setPoints makes room for the points of the expectation, and sets those that do not change.
@@ -339,6 +352,8 @@ func (w *ctmWork) expect(want ctmWant, stat []float64) {
 	if want&wantGrad != 0 {
 		clear(w.grad)
 		clear(w.hess)
+		clear(w.flat)
+		clear(w.bend)
 	}
 	if want&wantStat != 0 {
 		clear(stat[:k*n])
@@ -421,6 +436,13 @@ func (w *ctmWork) point(want ctmWant, i int, s, q, r []float64, stride int) (val
 		c := weight * w.tokens
 		for j, p := range w.pi {
 			w.grad[j] -= c * p
+			if w.flat != nil {
+				row := w.flat[j*k : j*k+j+1]
+				for i := range row {
+					row[i] -= c * p * w.pi[i]
+				}
+				row[j] += c * p
+			}
 			switch {
 			case w.opt.Expectation == CTMMeanField:
 				w.hess[j] -= c * p
@@ -446,7 +468,12 @@ func (w *ctmWork) addGram(size int) {
 		g := floats.Dot(r, w.q)
 		w.grad[i] += g
 		switch {
-		case w.opt.Expectation == CTMMeanField, w.opt.Expectation == CTMDelta: // words are at m
+		case w.bend != nil:
+			row := w.bend[i*k : i*k+i+1]
+			for j := range row {
+				row[j] -= floats.Dot(r, w.r[j*size:(j+1)*size])
+			}
+			row[i] += g
 		case w.diag:
 			w.hess[i] += g - floats.Dot(r, r)
 		default:
@@ -520,6 +547,9 @@ func addProduct(dst, x, y []float64) {
 //	V⁻¹ ← V⁻¹ + D + ½ D V D
 //	m   ← m + t V (Σ⁻¹(μ−m) + E[∇f])      with the new V
 //
+// With CTMDelta and CTMMeanField, in whose E[∇²f] the words do not occur, V is far too small a metric for
+// m where they are many: it would take some W/K steps. There m takes the Newton step of curve instead.
+//
 // Without ½DVD it is the minimiser (Khan et al., 2016, main text, for the full V). With it V⁻¹ is
 // positive definite whatever D is (Lin, Schmidt and Khan, 2020). Where V is diagonal, so are
 // Σ⁻¹ and E[∇²f] in D. It returns how far q has moved, about twice the root of the KL divergence in
@@ -555,7 +585,13 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 		return 0, false
 	}
 	var shift float64
-	if w.diag {
+	if w.swings() {
+		if !w.curve(prior) {
+			return 0, false
+		}
+		floats.Scale(t, w.step)
+		shift = w.length()
+	} else if w.diag {
 		for j, g := range w.step {
 			w.step[j] = t * g / w.p[j]
 			shift += w.step[j] * w.step[j] * w.p[j]
@@ -570,6 +606,54 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 	floats.Add(w.m, w.step)
 	_, ok = dense.AllFinite(w.m)
 	return math.Sqrt(shift + trace), ok
+}
+
+// curve replaces the force in step by the step of Newton's method,
+//
+//	(Σ⁻¹ − ∇²f)⁻¹ (Σ⁻¹(μ−m) + E[∇f]),
+//
+// with less of the part of ∇²f that the words have, which is positive, as far as the matrix has to be positive
+// definite, and no further than ctmStride.
+func (w *ctmWork) curve(prior *ctmPrior) bool {
+	for part := 1.0; ; part /= 2 {
+		if part < ctmLeastPart {
+			part = 0
+		}
+		for i := range w.k {
+			for j := range i + 1 {
+				at := i*w.k + j
+				w.full[at] = prior.prec[at] + w.flat[at] - part*w.bend[at]
+			}
+		}
+		if dense.Cholesky(w.full, w.k) {
+			break
+		}
+		if part == 0 {
+			return false
+		}
+	}
+	dense.Potrs(w.full, w.step)
+	var most float64
+	for _, d := range w.step {
+		most = max(most, math.Abs(d))
+	}
+	if most > ctmStride {
+		floats.Scale(ctmStride/most, w.step)
+	}
+	return true
+}
+
+// length returns stepᵀ P step.
+func (w *ctmWork) length() (s float64) {
+	if w.diag {
+		for j, d := range w.step {
+			s += d * d * w.p[j]
+		}
+		return s
+	}
+	copy(w.z, w.step)
+	blas64.Trmv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.z))
+	return floats.Dot(w.z, w.z)
 }
 
 // force stores Σ⁻¹(μ−m) + E[∇f] in step, and in along the product of that with the
@@ -644,14 +728,18 @@ func (w *ctmWork) tolerance() float64 {
 //
 // and ends early where one moves q by less than tol. While q still moves far it goes on, to at
 // most 100 steps: at the first visit of a long document ½DVD is large, P overshoots, and falls by a
-// constant factor a step. With CTMDelta and CTMMeanField, whose curvature is not that along which m
-// moves, steps may go to and fro; one that went too far shortens those that follow, others lengthen
-// them again. The error wraps ErrNotPosDef.
+// constant factor a step. With CTMDelta and CTMMeanField, whose metric of m is not that of V,
+// steps may go to and fro; one that went too far shortens those that follow, others lengthen
+// them again. Where q has not settled, short says by about how much it is short of the maximum: a step
+// that moves q by d is worth d²/2, and is followed by others that fall by a constant factor. The
+// error wraps ErrNotPosDef.
 func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 	last, whole := math.Inf(1), t
-	swings := w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
+	swings := w.swings()
 	plain := w.opt.Paper && !w.opt.PaperScaled
 	clear(w.step)
+	w.short = 0
+	var ratio float64
 	for i := range max(steps, ctmSettle) {
 		if i >= steps && (plain || last < ctmRestless*float64(w.k)) {
 			break
@@ -673,7 +761,12 @@ func (w *ctmWork) ascend(prior *ctmPrior, steps int, t, tol float64) error {
 		}
 		moved *= whole / t
 		if moved < tol {
+			w.short = 0
 			break
+		}
+		if tol > 0 {
+			ratio = min(max(moved/last, ctmLeastRatio), ctmMostRatio)
+			w.short = moved * moved / 2 * ratio / (1 - ratio)
 		}
 		if swings && w.along < 0 {
 			t = max(ctmShorten*t, ctmShortest*whole)
@@ -705,6 +798,28 @@ func (w *ctmWork) kl(prior *ctmPrior) float64 {
 		s += d * floats.Dot(prior.prec[i*k:(i+1)*k], w.z)
 	}
 	return max(0, 0.5*s)
+}
+
+// shortfall returns about how many nats m has still to gain: ½ gᵀM⁻¹g with the force g and its metric M.
+func (w *ctmWork) shortfall(prior *ctmPrior) float64 {
+	w.expect(wantGrad, nil)
+	w.force(prior)
+	if w.swings() {
+		copy(w.e, w.step)
+		if !w.curve(prior) {
+			return math.Inf(1)
+		}
+		return 0.5 * floats.Dot(w.e, w.step)
+	}
+	if w.diag {
+		var s float64
+		for j, g := range w.step {
+			s += g * g / w.p[j]
+		}
+		return 0.5 * s
+	}
+	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.step))
+	return 0.5 * floats.Dot(w.step, w.step)
 }
 
 // elbo returns the term of the ELBO and its variance as an estimate.

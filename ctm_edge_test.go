@@ -172,3 +172,126 @@ func TestCTMOddities(t *testing.T) {
 		t.Errorf("proportions %v", mean)
 	}
 }
+
+// TestCTMEStepConverges: the steps that Infer takes reach the maximum for documents of any length and
+// number of topics, under every expectation, and where they do not, short says so.
+func TestCTMEStepConverges(t *testing.T) {
+	t.Parallel()
+	topics, lengths := []int{2, 10, 50}, []float64{10, 300, 8000, 50000}
+	if testing.Short() {
+		topics, lengths = []int{2, 10}, []float64{10, 8000}
+	}
+	for _, k := range topics {
+		for _, tokens := range lengths {
+			for _, o := range []CTMOptions{
+				{Expectation: CTMMeanField}, {Expectation: CTMDelta}, {Expectation: CTMDelta, Diagonal: true}, {Expectation: CTMLaplace},
+				{Expectation: CTMQuadrature, Samples: 12}, {Expectation: CTMQuasi, Samples: 32}, {Expectation: CTMAntithetic, Samples: 32},
+			} {
+				if o.Expectation == CTMQuadrature && k > 2 {
+					continue
+				}
+				rng := rand.New(rand.NewPCG(uint64(k), uint64(tokens)))
+				w, prior := longDocument(k, 400, tokens, &o, rng)
+				w.draw()
+				w.fixed = true
+				if err := w.ascend(prior, inferSteps, 0.5, 1e-7); err != nil {
+					t.Errorf("K = %d, %v tokens, %v: %v", k, tokens, o.Expectation, err)
+					continue
+				}
+				short := w.short
+				reached, _ := w.elbo(prior)
+				left := w.shortfall(prior)
+				if err := w.ascend(prior, 1000, 0.3, 1e-9); err != nil {
+					t.Errorf("K = %d, %v tokens, %v: %v", k, tokens, o.Expectation, err)
+					continue
+				}
+				best, _ := w.elbo(prior)
+				if !(best-reached < 1e-3) || short > 1e-3 || o.Expectation != CTMQuasi && o.Expectation != CTMAntithetic && left > 1e-3 {
+					t.Errorf("K = %d, %v tokens, %v, diagonal %v: %v, %.3g below the best, said to be %.3g and %.3g", k, tokens, o.Expectation, o.Diagonal, reached, best-reached, short, left)
+				}
+			}
+		}
+	}
+}
+
+// TestCTMShortfall: what an E-step that is cut short has still to gain is in ELBOErr, and is nothing at the maximum.
+func TestCTMShortfall(t *testing.T) {
+	c := blockCorpus(20, 8000)
+	for _, e := range []CTMExpectation{CTMMeanField, CTMDelta, CTMLaplace} {
+		var errs []float64
+		for _, steps := range []int{1, 0} {
+			m := mustCTM(t, c, 3, &CTMOptions{Expectation: e, FirstInner: steps, Inner: steps, Forget: true})
+			_, res, err := m.Fit(t.Context(), &Solver{MaxPasses: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs = append(errs, res.ELBOErr)
+		}
+		if !(errs[1] > 0 && errs[1] < 1e-6*20) {
+			t.Errorf("%v: %v nats to gain at the maximum", e, errs[1])
+		}
+	}
+	o := CTMOptions{Expectation: CTMMeanField}
+	w, prior := longDocument(10, 400, 8000, &o, rand.New(rand.NewPCG(1, 2)))
+	for range 3 {
+		if err := w.ascend(prior, inferSteps, 0.001, 1e-7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if before, _ := w.elbo(prior); w.short > 0 {
+		left := w.shortfall(prior)
+		if err := w.ascend(prior, inferSteps, 0.5, 1e-7); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := w.elbo(prior); !(left > 0.1*(after-before) && left < 10*(after-before)+1e-9) {
+			t.Errorf("%v nats to gain, gained %v", left, after-before)
+		}
+	} else {
+		t.Error("steps of a thousandth have settled")
+	}
+}
+
+// longDocument returns the E-step of a document of about so many tokens of n terms, from two of k topics that
+// overlap, at the prior.
+func longDocument(k, n int, tokens float64, o *CTMOptions, rng *rand.Rand) (*ctmWork, *ctmPrior) {
+	prior := &ctmPrior{}
+	mu, cov := make([]float64, k), make([]float64, k*k)
+	for i := range k {
+		mu[i] = rng.NormFloat64()
+		for j := range i + 1 {
+			cov[i*k+j] = 0.3
+		}
+		cov[i*k+i] = 1 + rng.Float64()
+	}
+	prior.set(mu, cov, new([]float64))
+	b := make([]float64, k*n)
+	for j := range k {
+		row := b[j*n : (j+1)*n]
+		var sum float64
+		for i := range row {
+			row[i] = math.Exp(1.5 * rng.NormFloat64())
+			sum += row[i]
+		}
+		for i := range row {
+			row[i] /= sum
+		}
+	}
+	var d Document
+	for i := range n {
+		if c := math.Round(tokens * (0.6*b[i] + 0.4*b[n+i]) * 2 * rng.Float64()); c > 0 {
+			d.Words, d.Counts = append(d.Words, i), append(d.Counts, c)
+		}
+	}
+	if len(d.Words) == 0 {
+		d = Document{[]int{0, 1}, []float64{tokens / 2, tokens / 2}}
+	}
+	w := newCTMWork(k, o)
+	w.setDoc(d)
+	for i, v := range d.Words {
+		for j := range k {
+			w.b[j*w.n+i] = b[j*n+v]
+		}
+	}
+	w.setPrior(prior)
+	return w, prior
+}

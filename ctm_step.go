@@ -400,13 +400,16 @@ func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 }
 
 // Evaluate implements Stepper. The ELBO is that of all documents, at the topics, μ and Σ of the moment. It is an
-// estimate where expectations are, with the standard error that is due to their draws.
+// estimate where expectations are, with the standard error that is due to their draws. Elsewhere ELBOErr is
+// what the means m_n have still to gain at the topics of the moment, so that an E-step that did not settle shows.
 func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 	s.use(env)
 	n := s.Len()
 	s.values = dense.Resize(s.values, 2*n)
 	values := s.values
 	seed := env.rng().Uint64()
+	x := s.m.opt.Expectation
+	random := x == CTMAntithetic || x == CTMQuasi
 	s.each(n, func(w *ctmWork, i int) {
 		w.pcg.Seed(seed, uint64(i))
 		values[i], values[n+i] = 0, 0
@@ -416,13 +419,15 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 					values[i] = math.NaN()
 					return
 				}
-				values[i], values[n+i] = w.elbo(&s.prior)
+				if values[i], values[n+i] = w.elbo(&s.prior); !random {
+					values[n+i] = w.shortfall(&s.prior)
+				}
 			} else {
 				values[i] = math.NaN()
 			}
 		}
 	})
-	var sum, variance float64
+	var sum, variance float64 // or shortfall
 	for i := range n {
 		if math.IsNaN(values[i]) {
 			return Evaluation{}, fmt.Errorf("ELBO of document %d: %w", i, ErrNotFinite)
@@ -430,9 +435,11 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 		sum += values[i]
 		variance += values[n+i]
 	}
-	x := s.m.opt.Expectation
-	e := Evaluation{ELBO: sum, Random: x == CTMAntithetic || x == CTMQuasi}
-	if e.Random && s.m.opt.samples() > 2 { // of one pair there is no error
+	e := Evaluation{ELBO: sum, Random: random}
+	switch {
+	case !random:
+		e.ELBOErr = neverZero(variance)
+	case s.m.opt.samples() > 2: // of one pair there is no error
 		e.ELBOErr = neverZero(math.Sqrt(variance))
 	}
 	return e, nil

@@ -480,8 +480,8 @@ func TestCTMWorkers(t *testing.T) {
 			if res.Passes < 3 || math.IsNaN(res.ELBO) {
 				t.Errorf("%+v: %v passes, ELBO %v", o, res.Passes, res.ELBO)
 			}
-			if e := res.ELBOErr; o.Expectation <= CTMQuasi != (e > 0) {
-				t.Errorf("%+v: standard error of the ELBO is %v", o, e)
+			if e := res.ELBOErr; !(e > 0) {
+				t.Errorf("%+v: the error of the ELBO is %v", o, e)
 			}
 			if !(res.Trace[2].ELBO > res.Trace[0].ELBO-1) {
 				t.Errorf("%+v: the ELBO goes from %v to %v", o, res.Trace[0].ELBO, res.Trace[2].ELBO)
