@@ -390,7 +390,10 @@ const maxCG = 1000
 // below tol, or below its part min(0.01, ρ) of what there was at first, ρ: a
 // Newton step to that accuracy keeps the quadratic convergence of an exact one
 // (Dembo, Eisenstat and Steihaug, 1982). It returns an estimate of ½gᵀA⁻¹g.
-func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float64, m covFamily, tol float64) float64 {
+//
+// The preconditioner M may be far above A along what columns nearly have in common. With proof the residual is
+// measured by the prior, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below tol.
+func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float64, m covFamily, tol float64, proof bool) float64 {
 	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
 		*p = dense.Resize(*p, len(g))
 	}
@@ -400,7 +403,7 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 	copy(c.p, c.z)
 	rho := floats.Dot(c.r, c.z)
 	enough := math.Max(tol, math.Min(1e-2, 0.5*rho)*0.5*rho)
-	for k := 0; k < maxCG && rho > 0 && (k == 0 || 0.5*rho > enough); k++ {
+	for k := 0; k < maxCG && rho > 0 && (k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
 		c.iterations++
 		a.mul(c.q, c.p, 1)
 		curve := floats.Dot(c.p, c.q)
@@ -416,6 +419,12 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 		rho = next
 	}
 	return 0.5 * (floats.Dot(g, delta) + math.Max(0, rho))
+}
+
+// unseen is ½rᵀΛ0⁻¹r of the residual r that is left.
+func (c *conjugateGradients) unseen(a *weightHessian) float64 {
+	a.prior.solve(c.q, c.r)
+	return 0.5 * floats.Dot(c.q, c.r)
 }
 
 // secants are the last steps of an iteration and the changes of the gradient along
