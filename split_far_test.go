@@ -61,7 +61,10 @@ func checkReached(t *testing.T, what string, res *Result, err error, elbo, best 
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	said := 5*res.Gap + 1e-9*math.Max(1, math.Abs(best)) // an ELBO that is exact at the q reached is compared
+	said := 5*res.Gap + 1e-9*math.Max(1, math.Abs(best)) // of the ELBO that is exact at the q reached
+	if res.Random {
+		said += 3 * res.ELBOErr
+	}
 	if res.Status == Converged && !(best-elbo <= said) || math.IsNaN(res.ELBO) || math.IsNaN(elbo) ||
 		res.Random && !(math.Abs(res.ELBO-elbo) <= 5*res.ELBOErr+1e-9*math.Max(1, math.Abs(best))) {
 		t.Errorf("%s: %v after %d steps at ELBO %v ± %.2g (exactly %v), %.3g below %v, and reports a gap of %.3g", what, res.Status, res.K, res.ELBO, res.ELBOErr, elbo, best-elbo, best, res.Gap)
@@ -127,7 +130,7 @@ func TestNarrowPosteriorFarAway(t *testing.T) {
 
 // randomIntercepts is a logistic regression with 2 slopes, a log-sd and 20 intercepts, as a user writes it.
 func randomIntercepts(rng *rand.Rand) LogLik {
-	const groups, each = 20, 15
+	const groups, each = 20, 8
 	n := groups * each
 	x, y, b := make([][2]float64, n), make([]float64, n), make([]float64, groups)
 	for g := range b {
@@ -159,6 +162,7 @@ func TestRandomIntercepts(t *testing.T) {
 		t.Skip("seconds")
 	}
 	ll := randomIntercepts(testRand(3))
+	reached := map[bool][]float64{}
 	for name, c := range map[string]struct {
 		e     Estimator
 		prior *Gaussian
@@ -176,11 +180,14 @@ func TestRandomIntercepts(t *testing.T) {
 		if res.Status != Converged {
 			t.Errorf("%s: %v after %v passes, gap %v, goal %v", name, res.Status, res.Passes, res.Gap, res.Goal)
 		}
-		if !(s.valued <= 0.2*(s.valued+s.spent)) || s.valued == 0 {
+		if !(s.valued <= 0.2*(s.valued+s.spent)) {
 			t.Errorf("%s: evaluations take %v of %v", name, s.valued, s.valued+s.spent)
 		}
-		if want := map[bool]float64{false: -171.13, true: -171.32}[c.prior.isDiagonal()]; !(math.Abs(res.ELBO-want) < 0.1+3*res.ELBOErr) {
-			t.Errorf("%s: ELBO %v, want %v", name, res.ELBO, want)
+		reached[c.prior.isDiagonal()] = append(reached[c.prior.isDiagonal()], res.ELBO)
+	}
+	for diagonal, elbos := range reached {
+		if least, most := slices.Min(elbos), slices.Max(elbos); !(most-least < 0.2) {
+			t.Errorf("diagonal %v: ELBOs %v of one problem", diagonal, elbos)
 		}
 	}
 }

@@ -174,8 +174,10 @@ func (s *objectiveStepper) goal() float64 { return objectiveGoal * float64(s.q.D
 const (
 	// mostGoal is how much larger the goal may be where the standard error of the ELBO does not resolve it.
 	mostGoal = 2
-	// evalShare is the work of evaluations, and that of verify, to that of steps: a fifth of all for evaluations.
+	// evalShare is the work of evaluations to that of steps: a fifth of both together.
 	evalShare = 0.25
+	// verifyShare is the work of verify to that of steps: at a third of both its noise is about that of the average.
+	verifyShare = 0.5
 	// nearGain is the fall of the objective, in nats and in nats a dimension, below which steps are near enough to be averaged.
 	nearGain, nearGainDim = 1, 0.1
 	// mostNarrowings is the most halvings of the standard deviations of λ_0: from the widest prior to the narrowest posterior.
@@ -194,7 +196,7 @@ const (
 	// movedAverage is how much farther than by its own noise an average has to be for its iterates to have moved it.
 	movedAverage = 4
 	// leastReplicates and mostReplicates bound the gradients by which an average is verified.
-	leastReplicates, mostReplicates = 4, 256
+	leastReplicates, mostReplicates = 4, 1024
 )
 
 // costly is a Smooth that knows the work of its methods.
@@ -691,7 +693,7 @@ func (s *objectiveStepper) verify(ctx context.Context, env *Env, blocks float64)
 	cost *= float64(s.n)
 	replicates := 1
 	if !s.exact {
-		replicates = min(mostReplicates, int((evalShare*s.spent-s.verified)/cost))
+		replicates = min(mostReplicates, int((verifyShare*s.spent-s.verified)/cost))
 		if replicates < s.replicates {
 			return nil
 		}
@@ -719,7 +721,7 @@ func (s *objectiveStepper) verify(ctx context.Context, env *Env, blocks float64)
 		noise = math.Abs(gap-unbiased) * math.Sqrt(2/float64(s.q.Dim()))
 		gap = unbiased
 	}
-	s.certain = gap + noise
+	s.certain = gap + 2*noise
 	s.gap = math.Max(blocks, s.certain)
 	if gap-2*noise <= math.Max(s.goal(), movedAverage*blocks) {
 		return nil
