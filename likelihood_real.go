@@ -311,7 +311,7 @@ func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
 	if above {
 		sign = -1
 	}
-	return math.Log(predictiveCDF(func(eta float64) float64 { return studentCDF(nu, sign*(y-eta)/c) }, y, m, v, mixTol, 0))
+	return math.Log(predictiveCDF(func(eta float64) float64 { return studentCDF(nu, sign*(y-eta)/c) }, y, m, v, passageTol, 0))
 }
 
 // predictTail implements tailPredictor.
@@ -350,23 +350,6 @@ type Gamma struct {
 	Shape float64 // k, where 1/k is the squared coefficient of variation; zero means 1
 }
 
-// gammaStirling is the shape from which Stirling's series, which does not cancel, is
-// accurate to rounding.
-const gammaStirling = 16
-
-// logNorm returns k log k − k − log Γ(k), of which, with z = η − log y,
-//
-//	log p(y|η) = logNorm − log y − k(z + e^{−z} − 1).
-//
-// The last term is not negative.
-func (Gamma) logNorm(k float64) float64 {
-	if k >= gammaStirling {
-		return math.Log(k)/2 - special.LogSqrt2Pi - special.Stirling(k)
-	}
-	g, _ := math.Lgamma(k)
-	return k*math.Log(k) - k - g
-}
-
 // LogProb returns k log k − log Γ(k) + (k−1) log y − kη − kye^{−η}, or −Inf if y is
 // not positive and finite.
 func (g Gamma) LogProb(y, eta float64) float64 {
@@ -383,7 +366,7 @@ func (g Gamma) LogProb(y, eta float64) float64 {
 	if math.IsInf(e, 1) {
 		return math.Inf(-1)
 	}
-	return g.logNorm(k) - l - k*(z+e)
+	return gammaLogNorm(k) - l - k*(z+e)
 }
 
 // Derivs returns kye^{−η} − k and −kye^{−η}.
@@ -414,7 +397,7 @@ func (g Gamma) ExpectLogProb(y, m, v float64) Expectation {
 	if math.IsInf(r, 1) || math.IsInf(x, 1) {
 		return Expectation{math.Inf(-1), k * x, -r, 0}
 	}
-	c := g.logNorm(k)
+	c := gammaLogNorm(k)
 	e := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
 	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
 	e.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
