@@ -69,7 +69,7 @@ func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if err := s.validate(); err != nil {
 		return false, err
 	}
-	return false, checkSamples(s.samples(), q.Dim())
+	return false, checkSamples(s.drawsOf(q, false), q.Dim())
 }
 
 // SetupSites implements SiteEstimator. The error is that of the parameters.
@@ -238,7 +238,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if err := p.validate(); err != nil {
 		return false, err
 	}
-	if err := checkSamples(p.samples(), q.Dim()); err != nil {
+	if err := checkSamples(p.drawsOf(q, false), q.Dim()); err != nil {
 		return false, err
 	}
 	if _, ok := q.(normalForm); !ok {
