@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/cputime"
 )
 
 // reader is one that reads a text to its end; text is a small file for it.
@@ -244,6 +245,32 @@ func TestReadBomb(t *testing.T) {
 		t.Errorf("%d bytes packed to %d: %v", text.Len(), len(packed), err)
 	} else if n, _ := table.X.Dims(); n != 4000 {
 		t.Errorf("%d rows", n)
+	}
+}
+
+// TestReadTableWide: a table of many columns takes no longer than its size says.
+func TestReadTableWide(t *testing.T) {
+	seconds := func(cols int) float64 {
+		var b strings.Builder
+		for j := range cols {
+			fmt.Fprintf(&b, "c%d,", j)
+		}
+		b.WriteString("y\n")
+		for range 2 {
+			b.WriteString(strings.Repeat("1.5,", cols) + "2\n")
+		}
+		start := cputime.Seconds()
+		table, err := ReadTable(strings.NewReader(b.String()), nil)
+		if err == nil {
+			_, err = table.Encode(strings.NewReader(b.String()))
+		}
+		if err != nil || len(table.Names) != cols {
+			t.Errorf("%d columns: %d names, %v", cols, len(table.Names), err)
+		}
+		return cputime.Seconds() - start
+	}
+	if few, many := seconds(1000), seconds(50000); many > 50*20*few && many > 5 {
+		t.Errorf("%.3f s for 1,000 columns and %.1f s for 50,000", few, many)
 	}
 }
 

@@ -117,9 +117,10 @@ type tableColumn struct {
 type tableText struct {
 	header bool
 	names  []string
-	rows   [][]string // trimmed fields
-	lines  []int      // of each row
-	size   int        // bytes of all fields
+	place  map[string]int // of a name among names; files may have more columns than a search has time for
+	rows   [][]string     // trimmed fields
+	lines  []int          // of each row
+	size   int            // bytes of all fields
 }
 
 // What a table takes besides its text, in bytes: a row, and a field as text, as a value of a
@@ -193,7 +194,7 @@ func ReadTable(r io.Reader, opts *TableOptions) (*Table, error) {
 	}
 	for _, list := range [][]string{{t.Response}, t.opts.Drop, t.opts.Categorical} {
 		for _, name := range list {
-			if !slices.Contains(text.names, name) {
+			if _, ok := text.place[name]; !ok {
 				return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(name), pgsvi.ErrParam)
 			}
 		}
@@ -254,7 +255,7 @@ func (t *Table) Encode(r io.Reader) (*Table, error) {
 		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the table before: %w", text.lines[0], len(text.names), t.width, pgsvi.ErrShape)
 	}
 	for _, c := range t.columns {
-		if !slices.Contains(text.names, c.name) {
+		if _, ok := text.place[c.name]; !ok {
 			return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(c.name), pgsvi.ErrShape)
 		}
 	}
@@ -266,7 +267,7 @@ func (t *Table) Encode(r io.Reader) (*Table, error) {
 		return nil, err
 	}
 	e.X = e.matrix(x)
-	if slices.Contains(text.names, t.Response) {
+	if _, ok := text.place[t.Response]; ok {
 		if e.Y, err = e.encodeResponses(text); err != nil {
 			return nil, err
 		}
@@ -361,7 +362,7 @@ func (t *Table) read(r io.Reader) (*tableText, error) {
 			if text.header, err = t.isHeader(record, line); err != nil {
 				return nil, err
 			}
-			if text.names, err = tableNames(record, text.header, line); err != nil {
+			if text.names, text.place, err = tableNames(record, text.header, line); err != nil {
 				return nil, err
 			}
 			if text.header {
@@ -414,9 +415,8 @@ func isNumber(field string) bool {
 }
 
 // tableNames returns the names of the columns.
-func tableNames(record []string, header bool, line int) ([]string, error) {
-	names := make([]string, len(record))
-	seen := map[string]bool{}
+func tableNames(record []string, header bool, line int) (names []string, place map[string]int, err error) {
+	names, place = make([]string, len(record)), make(map[string]int, len(record))
 	for j := range names {
 		names[j] = "x" + strconv.Itoa(j+1)
 		if header && record[j] != "" {
@@ -425,12 +425,12 @@ func tableNames(record []string, header bool, line int) ([]string, error) {
 		if !header && j == len(names)-1 {
 			names[j] = "y"
 		}
-		if seen[names[j]] {
-			return nil, fmt.Errorf("pgsvi: line %d: two columns are named %s; see TableOptions.Header if these are no names: %w", line, csvQuote(names[j]), pgsvi.ErrShape)
+		if _, twice := place[names[j]]; twice {
+			return nil, nil, fmt.Errorf("pgsvi: line %d: two columns are named %s; see TableOptions.Header if these are no names: %w", line, csvQuote(names[j]), pgsvi.ErrShape)
 		}
-		seen[names[j]] = true
+		place[names[j]] = j
 	}
-	return names, nil
+	return names, place, nil
 }
 
 func (t *Table) isMissing(field string) bool {
@@ -444,8 +444,11 @@ func (t *Table) isMissing(field string) bool {
 // dropMissing counts the missing values and removes their rows.
 func (t *Table) dropMissing(text *tableText) error {
 	used := make([]bool, len(text.names))
-	for j, name := range text.names {
-		used[j] = name == t.Response || slices.ContainsFunc(t.columns, func(c tableColumn) bool { return c.name == name })
+	if j, ok := text.place[t.Response]; ok {
+		used[j] = true
+	}
+	for _, c := range t.columns {
+		used[text.place[c.name]] = true
 	}
 	t.Missing = map[string]int{}
 	first, total, kept := 0, 0, 0
@@ -470,7 +473,7 @@ func (t *Table) dropMissing(text *tableText) error {
 	if total > 0 && t.opts.Missing == ErrorOnMissing {
 		var where []string
 		for _, name := range slices.SortedFunc(maps.Keys(t.Missing), func(a, b string) int {
-			return slices.Index(text.names, a) - slices.Index(text.names, b)
+			return text.place[a] - text.place[b]
 		}) {
 			if len(where) == 5 {
 				where = append(where, "…")
@@ -540,7 +543,7 @@ func (t *Table) findLevels(text *tableText) error {
 	for k := range t.columns {
 		c := &t.columns[k]
 		c.at = len(t.Names)
-		j := slices.Index(text.names, c.name)
+		j := text.place[c.name]
 		odd, named := text.odd(j), slices.Contains(t.opts.Categorical, c.name)
 		if odd < 0 && !named {
 			t.Names = append(t.Names, c.name)
@@ -587,7 +590,7 @@ func (t *Table) findLevels(text *tableText) error {
 
 // findLabels sets Labels if the responses are texts.
 func (t *Table) findLabels(text *tableText) error {
-	j := slices.Index(text.names, t.Response)
+	j := text.place[t.Response]
 	odd := text.odd(j)
 	if odd < 0 && t.opts.Positive == "" && !slices.Contains(t.opts.Categorical, t.Response) {
 		return nil
@@ -613,7 +616,7 @@ func (t *Table) encodeFeatures(text *tableText) (*pgsvi.Sparse, error) {
 	x := pgsvi.NewSparse(len(t.Names))
 	places := make([]int, len(t.columns))
 	for k, c := range t.columns {
-		places[k] = slices.Index(text.names, c.name)
+		places[k] = text.place[c.name]
 	}
 	var ind []int
 	var val []float64
@@ -649,7 +652,7 @@ func (t *Table) encodeFeatures(text *tableText) (*pgsvi.Sparse, error) {
 
 // encodeResponses returns the responses.
 func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
-	j := slices.Index(text.names, t.Response)
+	j := text.place[t.Response]
 	y := make([]float64, len(text.rows))
 	for i, row := range text.rows {
 		known := true
