@@ -98,10 +98,14 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	if err := checkKernel(k, d); err != nil {
 		return nil, err
 	}
-	g := &GP{x: mat.DenseCopyOf(x), kernel: k}
+	g := &GP{kernel: k}
 	if opt != nil {
 		g.opt = *opt
 	}
+	if err := checkMemory(g.opt.MaxMemory, bytesOf(1, n, d), fmt.Sprintf("a copy of x, %d×%d,", n, d), "use fewer columns, or raise the limit"); err != nil {
+		return nil, err
+	}
+	g.x = mat.DenseCopyOf(x)
 	for i := range n {
 		if j, ok := dense.AllFinite(g.x.RawRowView(i)); !ok {
 			return nil, fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", i, j, g.x.At(i, j), ErrNotFinite)

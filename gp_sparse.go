@@ -96,13 +96,13 @@ func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *Spars
 		return nil, err
 	}
 	n, m := gp.Len(), cmp.Or(opt.Rank, mostInducing)
-	from := n // rows that the inducing inputs are chosen from
+	from, cols := n, 0 // rows that the inducing inputs are chosen from, and columns of a copy of them
 	if opt.Inducing != nil {
-		from, _ = opt.Inducing.Dims()
+		from, cols = opt.Inducing.Dims()
 		m = cmp.Or(opt.Rank, from)
 	}
 	m = min(m, from)
-	need := bytesOf(featureMatrices, max(n, from), m) + bytesOf(weightMatrices, m, m)
+	need := bytesOf(1, from, cols) + bytesOf(featureMatrices, max(n, from), m) + bytesOf(weightMatrices, m, m)
 	if err := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}

@@ -108,6 +108,18 @@ func TestMemory(t *testing.T) {
 		"GPPosterior.Rand": {func() error {
 			return gpPost.Rand(mat.NewDense(1, 200000, nil), mat.NewDense(200000, 2, nil), rand.New(rand.NewPCG(1, 1)))
 		}, "200000 rows"},
+		"NewGP, a matrix that is small": {func() error {
+			_, err := NewGP(mat.NewDiagDense(100000, nil), make([]float64, 100000), SquaredExp{}, nil, nil)
+			return err
+		}, "a copy of x, 100000×100000, needs 80 GB"},
+		"NewSparseGP, inducing inputs that are small": {func() error {
+			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 1, Inducing: mat.NewDiagDense(100000, nil)})
+			return err
+		}, "needs 80 GB"},
+		"NewGLM, a matrix that is small": {func() error {
+			_, err := NewGLM(mat.NewDiagDense(100000, nil), make([]float64, 100000), nil, &GLMOptions{Covariance: DiagonalCovariance})
+			return err
+		}, "needs 80 GB"},
 		"NewSparseGP": {func() error {
 			_, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: math.MaxInt})
 			return err

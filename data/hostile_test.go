@@ -248,6 +248,25 @@ func TestReadBomb(t *testing.T) {
 	}
 }
 
+// TestRowWriterMemory: a dense row of too many columns is not written, nor room made for it.
+func TestRowWriterMemory(t *testing.T) {
+	row := pgsvi.Row{Ind: []int{0, math.MaxInt32 - 1}, Val: []float64{1, 2}}
+	for _, sparse := range []bool{false, true} {
+		var file bytes.Buffer
+		var err, closed error
+		n := allocated(func() {
+			w := NewRowWriter(&file, math.MaxInt32, &RowOptions{Sparse: sparse})
+			err, closed = w.Write(row), w.Close()
+		})
+		if n > 1<<20 {
+			t.Errorf("sparse %t: %d MB allocated", sparse, n>>20)
+		}
+		if refused := errors.Is(err, pgsvi.ErrMemory); refused == sparse || refused && (!errors.Is(closed, pgsvi.ErrMemory) || file.Len() > 0) || sparse && closed != nil {
+			t.Errorf("sparse %t: %v, %v, %d bytes", sparse, err, closed, file.Len())
+		}
+	}
+}
+
 // TestReadTableWide: a table of many columns takes no longer than its size says.
 func TestReadTableWide(t *testing.T) {
 	seconds := func(cols int) float64 {

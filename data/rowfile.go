@@ -15,6 +15,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"golang.org/x/exp/mmap"
 )
 
@@ -106,7 +107,8 @@ type RowWriter struct {
 // NewRowWriter returns a writer of rows with the given number of columns. For
 // sparse rows cols may be 0, which means as many as the rows turn out to have. A
 // nil opts means the zero RowOptions. Nothing is written before there is a block
-// of rows; w need not be buffered. NewRowWriter panics if cols is negative or
+// of rows; w need not be buffered. Where a block of dense rows takes more memory than the limit,
+// Write and Close return an error that wraps ErrMemory. NewRowWriter panics if cols is negative or
 // above math.MaxInt32.
 func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 	if cols < 0 || cols > math.MaxInt32 {
@@ -117,6 +119,11 @@ func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 		rw.opts = *opts
 	}
 	rw.widen = rw.opts.Sparse && cols == 0
+	if !rw.opts.Sparse {
+		if err := memory.Check(0, float64(rw.opts.stride(cols)), fmt.Sprintf("a dense row of %d columns", cols), "set RowOptions.Sparse"); err != nil {
+			rw.err = fmt.Errorf("pgsvi: RowWriter: %w: %w", err, pgsvi.ErrMemory)
+		}
+	}
 	return rw
 }
 
