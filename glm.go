@@ -69,7 +69,7 @@ type GLMOptions struct {
 	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
-	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 100 D² for a full covariance with more
+	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 180 D² for a full covariance with more
 	// rows than weights, 64 N² for one with fewer, or 64 D·Rank for one of low rank. Zero means the limit
 	// that ErrMemory tells of.
 	MaxMemory int64
@@ -80,6 +80,8 @@ type GLMOptions struct {
 const (
 	weightVectors   = 38
 	lowRankMatrices = 8
+
+	posteriorMatrices = 4 // D×D, of a dual whose posterior is turned into that of a primal
 )
 
 // checkMemory returns an error if a model of n rows, which take so many bytes, d weights and that family of covariance
@@ -96,6 +98,9 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 		instead = "use a smaller GLMOptions.Rank or DiagonalCovariance"
 	case family == FullCovariance && n <= d:
 		need += bytesOf(denseMatrices, n, n)
+		if d <= primalWeights {
+			need += bytesOf(posteriorMatrices, d, d)
+		}
 		instead = "use DiagonalCovariance or LowRankCovariance"
 	case family == FullCovariance:
 		need += bytesOf(weightMatrices, d, d)

@@ -130,7 +130,7 @@ func newGLMStream(g *GLM) *glmStream {
 // Stream returns a stream that starts from p, which it leaves as it is: the
 // posterior of more rows, or of fewer. The error wraps ErrNotPosDef if the precision of p
 // is, to rounding, not positive definite, and ErrMemory if D is too large for GLMOptions.MaxMemory.
-// It takes some 12 D² numbers and D³/3 operations whatever the form of the covariance is.
+// It takes some 22 D² numbers and D³/3 operations whatever the form of the covariance is.
 func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	if err := p.opt.checkStream(p.Dim()); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ type SparseGPOptions struct {
 	// Inducing has as rows the inputs to choose from, which are copied and need not be
 	// among those of x. Nil means the rows of x.
 	Inducing mat.Matrix
-	// MaxMemory is how many bytes the model may take, which are some 12 N·M + 100 M², M being at
+	// MaxMemory is how many bytes the model may take, which are some 12 N·M + 180 M², M being at
 	// most Rank. Zero means the limit that ErrMemory tells of.
 	MaxMemory int64
 }

@@ -182,9 +182,9 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms
 	return nil
 }
 
-// weightMatrices is the number of D×D matrices that a model with a weightAlgebra has at its most, measured: three weightStates, the
-// prior, and those of a step and a posterior.
-const weightMatrices = 13
+// weightMatrices is the number of D×D matrices that a model with a weightAlgebra has at its most: 13 measured, for three weightStates, the
+// prior, and those of a step and a posterior, and two more for each of these where they need twice the digits.
+const weightMatrices = 22
 
 // weightAlgebra is the Gaussian over the weights of a GLM with a full covariance, whose sites are those of the rows,
 //
