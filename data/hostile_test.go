@@ -383,12 +383,7 @@ func TestRowFileFlips(t *testing.T) {
 	}
 	defer file.Close()
 	read := func(b []byte) (rows int, err error) {
-		if _, err := file.WriteAt(b, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Truncate(int64(len(b))); err != nil {
-			t.Fatal(err)
-		}
+		overwrite(t, file, b)
 		f, err := OpenRows(path)
 		if err != nil {
 			return 0, err
