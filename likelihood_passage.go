@@ -41,6 +41,11 @@ const (
 	passageTol  = 1e-12 // relative error of a tail
 )
 
+const (
+	logLeast = -744.44 // log of the smallest float64, 4.9e−324
+	logMost  = 709.78  // log of the largest, rounded down
+)
+
 // tail returns log P(Y ≤ y), or log P(Y > y) if above.
 func (p passage) tail(m, v float64, above bool) float64 {
 	s, c, sign := math.Sqrt(v), p.centre-m, 1.0

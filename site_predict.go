@@ -463,3 +463,29 @@ func (p *predictNumeric) density(eta float64) func(t float64) float64 {
 	}
 	return func(t float64) float64 { return p.l.LogProb(t, eta) }
 }
+
+// failedRows counts the rows without a result.
+type failedRows struct {
+	first error
+	count int
+}
+
+func (f *failedRows) add(i int, err error) {
+	if err == nil {
+		return
+	}
+	if f.count++; f.count == 1 {
+		f.first = fmt.Errorf("row %d: %w", i, err)
+	}
+}
+
+// err returns the error of the first row that failed.
+func (f *failedRows) err() error {
+	switch f.count {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("pgsvi: %w", f.first)
+	}
+	return fmt.Errorf("pgsvi: the first of %d rows that fail: %w", f.count, f.first)
+}

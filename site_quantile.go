@@ -89,32 +89,6 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 	return l, h, bad.err()
 }
 
-// failedRows counts the rows without a result.
-type failedRows struct {
-	first error
-	count int
-}
-
-func (f *failedRows) add(i int, err error) {
-	if err == nil {
-		return
-	}
-	if f.count++; f.count == 1 {
-		f.first = fmt.Errorf("row %d: %w", i, err)
-	}
-}
-
-// err returns the error of the first row that failed.
-func (f *failedRows) err() error {
-	switch f.count {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("pgsvi: %w", f.first)
-	}
-	return fmt.Errorf("pgsvi: the first of %d rows that fail: %w", f.count, f.first)
-}
-
 const (
 	farU  = 39    // standard deviations beyond which a Gaussian has no mass that a float64 holds
 	tinyU = 1e-15 // standard deviations that do not count
@@ -252,11 +226,6 @@ func predictSearch(excess func(y float64) float64, facts Facts, smooth bool, m, 
 	}
 	return y
 }
-
-const (
-	logLeast = -744.44 // log of the smallest float64, 4.9e−324
-	logMost  = 709.78  // log of the largest, rounded down
-)
 
 // expAll returns e^t up to the largest float64, which math.Exp does not do everywhere.
 func expAll(t float64) float64 {

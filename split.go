@@ -205,3 +205,9 @@ func (t batchTerms) index(i int) int {
 	}
 	return t.batch[i]
 }
+
+// costly is a Smooth that knows the work of its methods.
+type costly interface {
+	// costs returns the work of Grad and of Value, in log-likelihoods of a term for each term.
+	costs(q Dist) (grad, value float64)
+}

@@ -199,12 +199,6 @@ const (
 	leastReplicates, mostReplicates = 4, 1024
 )
 
-// costly is a Smooth that knows the work of its methods.
-type costly interface {
-	// costs returns the work of Grad and of Value, in log-likelihoods of a term for each term.
-	costs(q Dist) (grad, value float64)
-}
-
 // costs returns what f says of its work; where it says nothing both are alike.
 func (s *objectiveStepper) costs() (grad, value float64) {
 	if c, ok := s.o.F.(costly); ok {

@@ -941,7 +941,6 @@ type verdict struct {
 	problem     *trustProblem
 	fits        int
 	elapsed     time.Duration // of the slowest fit
-	total       time.Duration
 	faults      []fault
 	proved      bool
 	steps, work int
