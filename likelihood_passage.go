@@ -39,6 +39,7 @@ const (
 	widthRatio  = 1e-8  // how much narrower one of two smooth distributions is that might as well be a point
 	passageDeep = 45    // e^−45 of the largest value is negligible
 	passageTol  = 1e-12 // relative error of a tail
+	passageCuts = 50    // panels on a side; more are asked for only where the rounding of f hides that it falls, and nothing is left to tell
 )
 
 const (
@@ -79,8 +80,12 @@ func (p passage) tail(m, v float64, above bool) float64 {
 	cuts := append(buf[:0], mode)
 	for _, side := range [2]float64{-1, 1} {
 		d := 1.0
-		for ; f(mode+side*d) > top-passageDeep && mode+side*d > least; d *= 4 {
+		for range passageCuts {
+			if !(f(mode+side*d) > top-passageDeep && mode+side*d > least) {
+				break
+			}
 			cuts = append(cuts, mode+side*d)
+			d *= 4
 		}
 		cuts = append(cuts, math.Max(least, mode+side*d))
 	}
