@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -44,9 +46,86 @@ func TestHouse(t *testing.T) {
 	}
 }
 
+// small is a module that is small enough to count by hand. It is text, as what it does wrong is not done in this repository.
+var small = map[string]string{
+	"go.mod": `module small
+
+go 1.26.0
+`,
+	"errors.go": `package small
+
+import "errors"
+
+var ErrGP = errors.New("small: no process")
+`,
+	"glm.go": `package small
+
+type GLM struct{}
+
+type Names = []string
+
+func Fit(f Fitter) error {
+	if _, ok := f.(interface{ hide() }); !ok {
+		return ErrGP
+	}
+	return nil
+}
+`,
+	"gp.go": `package small
+
+// GP has a field; one of its methods is in gp_fit.go.
+type GP[T any] struct {
+	X      T
+	hidden int
+}
+
+func (g *GP[T]) Fit() int { return g.fit() }
+`,
+	"gp_fit.go": `package small
+
+import "small/internal/deep"
+
+// Fitter is what a model is.
+type Fitter interface {
+	Fit() int
+	Len() int
+}
+
+func (g *GP[T]) fit() int {
+	switch x := any(g.X).(type) {
+	case interface{ Len() int }:
+		return x.Len()
+	case any:
+		return deep.Zero
+	}
+	return g.hidden
+}
+`,
+	"internal/deep/deep.go": `package deep
+
+const Zero = 0
+`,
+	"examples/x/main.go": `package main
+
+import "small"
+
+func main() { _ = small.ErrGP }
+`,
+}
+
 // TestSmallHouse: the counts of a module that is small enough to count by hand.
 func TestSmallHouse(t *testing.T) {
-	m, err := load("testdata/small")
+	dir := t.TempDir()
+	for name, text := range small {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

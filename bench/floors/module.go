@@ -140,8 +140,8 @@ func (m *module) root() *pkg {
 	return m.packages[i]
 }
 
-// unnamed returns where a value is asserted to be of an interface without a name, as in
-// x.(interface{ Len() int }): a question that no compiler checks.
+// unnamed returns where a value is asserted to be of an interface without a name, by an assertion or a
+// case of a type switch that spells out its methods: a question that no compiler checks.
 func (m *module) unnamed() []string {
 	var all []string
 	for _, p := range m.packages {

@@ -1,5 +1,0 @@
-package small
-
-import "errors"
-
-var ErrGP = errors.New("small: no process")

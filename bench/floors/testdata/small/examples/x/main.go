@@ -1,5 +1,0 @@
-package main
-
-import "small"
-
-func main() { _ = small.ErrGP }

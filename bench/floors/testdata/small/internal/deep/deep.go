@@ -1,3 +1,0 @@
-package deep
-
-const Zero = 0
