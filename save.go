@@ -117,13 +117,9 @@ const mostSaved = 1 << 53
 // encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that is only
 // too large nothing is wrong.
 func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (none P, err error) {
-	body, err := kind.Read(r)
-	var fault save.Fault
-	switch {
-	case errors.As(err, &fault):
-		return none, &fileError{kind, err}
-	case err != nil:
-		return none, fmt.Errorf("pgsvi: reading a saved %s: %w", kind.Name, err)
+	body, err := readBody(r, kind)
+	if err != nil {
+		return none, err
 	}
 	s := new(S)
 	if err := json.Unmarshal(body, s); err != nil {
@@ -137,6 +133,19 @@ func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (
 		return none, &fileError{kind, err}
 	}
 	return p, nil
+}
+
+// readBody returns the body of a file of the given kind. All errors but those of r wrap ErrFile.
+func readBody(r io.Reader, kind save.Kind) ([]byte, error) {
+	body, err := kind.Read(r)
+	var fault save.Fault
+	switch {
+	case errors.As(err, &fault):
+		return nil, &fileError{kind, err}
+	case err != nil:
+		return nil, fmt.Errorf("pgsvi: reading a saved %s: %w", kind.Name, err)
+	}
+	return body, nil
 }
 
 // fileError is an ErrFile: err is what is wrong with a file or with what it holds, and may have the

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -246,4 +247,28 @@ func TestPanicOfLikelihoodInPrediction(t *testing.T) {
 	}()
 	post.Prob(nil, 1, x)
 	t.Error("no panic")
+}
+
+// panicking is a Model whose set-up panics.
+type panicking struct{}
+
+func (panicking) NewStepper(context.Context, *Env, Divergence) (Stepper, error) { panic(errFuse) }
+
+// TestRecoverLoading: Recover is for every set-up, that of a run which is loaded as well.
+func TestRecoverLoading(t *testing.T) {
+	res, err := (&Solver{MaxPasses: 1}).Run(t.Context(), toyGP(t, 10, SquaredExp{}, BernoulliLogit{}, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := res.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	s := &Solver{Recover: true}
+	if _, err := s.Start(t.Context(), panicking{}); !errors.Is(err, ErrPanic) {
+		t.Errorf("Start: %v", err)
+	}
+	if _, err := s.LoadResult(t.Context(), &file, panicking{}); !errors.Is(err, ErrPanic) || !errors.Is(err, errFuse) {
+		t.Errorf("LoadResult: %v", err)
+	}
 }

@@ -113,17 +113,26 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	}
 	res := &Result{}
 	res.begin(s.Src)
-	err := s.guard(func() (err error) {
-		res.Stepper, err = m.NewStepper(ctx, res.lend(s.Workers), s.Divergence)
+	var err error
+	if res.Stepper, err = s.newStepper(ctx, res.lend(s.Workers), m); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// newStepper is the set-up of m under the options of s.
+func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper, err error) {
+	err = s.guard(func() (err error) {
+		st, err = m.NewStepper(ctx, env, s.Divergence)
 		return err
 	})
 	if errors.Is(err, ErrPanic) {
-		return nil, fmt.Errorf("pgsvi: set-up: %w", bare{err})
+		err = fmt.Errorf("pgsvi: set-up: %w", bare{err})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return res, nil
+	return st, nil
 }
 
 // guard calls f; with Recover a panic of f is its error.
@@ -252,20 +261,16 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	if m == nil {
 		return nil, fmt.Errorf("pgsvi: nil Model: %w", ErrParam)
 	}
-	body, err := runFile.Read(r)
-	var damage save.Fault
-	switch {
-	case errors.As(err, &damage):
-		return nil, &fileError{runFile, err}
-	case err != nil:
-		return nil, fmt.Errorf("pgsvi: reading a saved %s: %w", runFile.Name, err)
+	body, err := readBody(r, runFile)
+	if err != nil {
+		return nil, err
 	}
 	saved := savedRun{Result: &Result{}}
 	if err := save.Unmarshal(body, saved.state); err != nil {
 		return nil, &fileError{runFile, err}
 	}
 	res := saved.Result
-	st, err := m.NewStepper(ctx, NewEnv(nil, s.Workers), s.Divergence)
+	st, err := s.newStepper(ctx, NewEnv(nil, s.Workers), m)
 	if err != nil {
 		return nil, err
 	}

@@ -382,10 +382,8 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	if math.IsNaN(start) || math.IsInf(start, 0) {
 		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, ErrNotFinite)
 	}
-	scratch := make([]float64, len(s.g))
 	falls := func() bool {
-		f, err := s.grad(ctx, same(), scratch, s.trial, batch)
-		v := f + s.o.H.Value(s.trial)
+		v, err := s.objective(ctx, same(), s.trial, batch)
 		return err == nil && v <= start+1e-13*math.Abs(start)
 	}
 	if s.metric != nil {
@@ -824,9 +822,7 @@ func (s *objectiveStepper) state(c *save.State) {
 	}
 	c.Float(&s.beta, &s.averaged, &s.gap, &s.gradMap, &s.agree, &s.spent, &s.valued, &s.verified, &s.certain)
 	c.Int(&s.k, &s.terms, &s.usual, &s.replicates)
-	for _, b := range []*bool{&s.noisy, &s.started, &s.near} {
-		c.Bool(b)
-	}
+	c.Bool(&s.noisy, &s.started, &s.near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
 	s.blocks.state(c, n)
 	if s.metric != nil {
