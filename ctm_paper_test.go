@@ -160,7 +160,7 @@ func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
 	}
 	opt.Topics, opt.TopicPrior = words, 1e-12 // or else topics depend on the size of the corpus
 	rng := rand.New(rand.NewPCG(1, 2))
-	st := newCTMStepper(mustCTM(t, c, 3, &opt), rng)
+	st := must(newCTMStepper(context.Background(), mustCTM(t, c, 3, &opt), rng))
 	if _, err := st.Step(context.Background(), &Env{Rng: rng}, []int{0, 1}, beta); err != nil {
 		t.Fatal(err)
 	}

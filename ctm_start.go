@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,8 +20,8 @@ const (
 	ctmAnchorMin, ctmAnchorPart = 3, 0.01
 )
 
-// startTopics returns where the topics start from, K rows of positive sum.
-func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
+// startTopics returns where the topics start from, K rows of positive sum. Once ctx is done it is of no use.
+func (m *CTM) startTopics(ctx context.Context, rng *rand.Rand) [][]float64 {
 	k := m.k
 	if t, ok := m.opt.Topics.(*mat.Dense); ok {
 		out := make([][]float64, k)
@@ -45,11 +46,11 @@ func (m *CTM) startTopics(rng *rand.Rand) [][]float64 {
 	out := dense.NewRows(k, m.terms)
 	switch start {
 	case StartKMeans:
-		for n, j := range m.kMeans(rng) {
+		for n, j := range m.kMeans(ctx, rng) {
 			addDoc(out[j], m.docs[n])
 		}
 	case StartAnchors:
-		m.anchorTopics(out, rng)
+		m.anchorTopics(ctx, out, rng)
 	case StartDocs:
 		for _, row := range out {
 			for range ctmDocs {
@@ -118,7 +119,7 @@ func cosine(x Document, row []float64) (s float64) {
 
 // kMeans returns the cluster of each document: spherical k-means on TF-IDF weights
 // from centres that k-means++ draws.
-func (m *CTM) kMeans(rng *rand.Rand) []int {
+func (m *CTM) kMeans(ctx context.Context, rng *rand.Rand) []int {
 	x := m.tfidf()
 	centre := dense.NewRows(m.k, m.terms)
 	far := make([]float64, len(x))
@@ -126,6 +127,9 @@ func (m *CTM) kMeans(rng *rand.Rand) []int {
 		far[n] = 1
 	}
 	for j := range centre {
+		if ctx.Err() != nil {
+			break
+		}
 		n := pick(far, rng)
 		addDoc(centre[j], x[n])
 		for i := range x {
@@ -142,6 +146,9 @@ func (m *CTM) kMeans(rng *rand.Rand) []int {
 		}
 		changed := false
 		for n := range x {
+			if ctx.Err() != nil {
+				return cluster
+			}
 			clear(cos)
 			for i, v := range x[n].Words {
 				floats.AddScaled(cos, x[n].Counts[i], byTerm[v*m.k:(v+1)*m.k])
@@ -192,7 +199,7 @@ func pick(weight []float64, rng *rand.Rand) int {
 // anchorTopics stores in out the words of the documents of each of K anchor words. Row v of the
 // matrix of word pairs, which says with which words v occurs, is projected at random to
 // few dimensions; anchors are found one at a time as the row furthest from the span of those before.
-func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
+func (m *CTM) anchorTopics(ctx context.Context, out [][]float64, rng *rand.Rand) {
 	const dim = ctmAnchorDim
 	freq := make([]float64, m.terms)
 	for _, d := range m.docs {
@@ -219,6 +226,9 @@ func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
 	sum := make([]float64, dim)
 	for _, d := range m.docs {
 		w := d.Tokens()
+		if ctx.Err() != nil {
+			return
+		}
 		if w < 2 {
 			continue
 		}
@@ -253,6 +263,9 @@ func (m *CTM) anchorTopics(out [][]float64, rng *rand.Rand) {
 		}
 	}
 	for k := range out {
+		if ctx.Err() != nil {
+			return
+		}
 		far, at := 0.0, -1
 		for i, row := range q {
 			var norm float64

@@ -50,6 +50,7 @@ type ctmStepper struct {
 	values  []float64
 	chol    []float64
 	print   fingerprint
+	halt    parallel.Halt // while a step or an evaluation is under way
 }
 
 // ctmSlot is what a step learns from one document of its batch.
@@ -195,7 +196,8 @@ func (t *ctmTopics) beta() []float64 {
 }
 
 // newCTMStepper returns a Stepper at the prior, with topics to begin with drawn from rng.
-func newCTMStepper(m *CTM, rng *rand.Rand) *ctmStepper {
+// The error is that of ctx.
+func newCTMStepper(ctx context.Context, m *CTM, rng *rand.Rand) (*ctmStepper, error) {
 	k := m.k
 	s := &ctmStepper{m: m, docs: float64(len(m.docs)), slotOf: map[int]int{}}
 	s.topics = ctmTopics{k: k, terms: m.terms, smooth: orDefault(m.opt.TopicPrior, ctmTopicPrior)}
@@ -206,9 +208,13 @@ func newCTMStepper(m *CTM, rng *rand.Rand) *ctmStepper {
 	s.sums.reset(k)
 	s.next.reset(k)
 	s.sums.prior(&s.prior, 1, &s.chol)
-	s.topics.set(m.startTopics(rng), countTokens(m.docs)/float64(k))
+	start := m.startTopics(ctx, rng)
+	if ctx.Err() != nil {
+		return nil, prefixed(context.Cause(ctx))
+	}
+	s.topics.set(start, countTokens(m.docs)/float64(k))
 	s.use(nil)
-	return s
+	return s, nil
 }
 
 // Len implements State: the number of documents.
@@ -232,6 +238,13 @@ func (s *ctmStepper) use(env *Env) {
 	s.works = s.works[:n]
 }
 
+// begin makes what follows end when ctx is done.
+func (s *ctmStepper) begin(ctx context.Context) *parallel.Halt {
+	s.halt.Watch(ctx)
+	s.loop.Halt = &s.halt
+	return &s.halt
+}
+
 // ctmLoop is a loop over documents.
 type ctmLoop struct {
 	parallel.Loop
@@ -251,8 +264,9 @@ func (s *ctmStepper) each(n int, f func(w *ctmWork, i int)) {
 // Step implements Stepper. A beta of +Inf leaves the step size of the documents to the CTM: β = 1,
 // which is r = ½, or 0.001 for CTMOptions.Paper. The error names the document and wraps ErrNotPosDef
 // or ErrNotFinite; the state is then as it was.
-func (s *ctmStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+func (s *ctmStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	s.use(env)
+	defer s.begin(ctx).Forget()
 	if math.IsInf(beta, 1) {
 		beta = s.ownBeta()
 	}
@@ -281,6 +295,9 @@ func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 		return cmp.Or(len(s.m.docs[s.slots[j].doc].Words)-len(s.m.docs[s.slots[i].doc].Words), i-j)
 	})
 	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[s.order[i]], t, seed) })
+	if err := s.halt.Err(); err != nil {
+		return err
+	}
 	for i := range s.used {
 		if slot := &s.slots[i]; slot.err != nil {
 			return fmt.Errorf("document %d: %w", slot.doc, slot.err)
@@ -402,8 +419,9 @@ func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 // Evaluate implements Stepper. The ELBO is that of all documents, at the topics, μ and Σ of the moment. It is an
 // estimate where expectations are, with the standard error that is due to their draws. Elsewhere ELBOErr is
 // what the means m_n have still to gain at the topics of the moment, so that an E-step that did not settle shows.
-func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
+func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	s.use(env)
+	defer s.begin(ctx).Forget()
 	n := s.Len()
 	s.values = dense.Resize(s.values, 2*n)
 	values := s.values
@@ -427,6 +445,9 @@ func (s *ctmStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
 			}
 		}
 	})
+	if err := s.halt.Err(); err != nil {
+		return Evaluation{}, err
+	}
 	var sum, variance float64 // or shortfall
 	for i := range n {
 		if math.IsNaN(values[i]) {
@@ -559,11 +580,11 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 
 // NewStepper implements Model. The first topics are drawn from env.
 // It returns an error wrapping ErrNoProx if d is another divergence than KL.
-func (m *CTM) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
+func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: a CTM steps with the KL divergence, not with %T: %w", d, ErrNoProx)
 	}
-	return newCTMStepper(m, env.rng()), nil
+	return newCTMStepper(ctx, m, env.rng())
 }
 
 // Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if it is none.
@@ -658,7 +679,11 @@ func (s *ctmStream) flush() error {
 	model.docs = all
 	rng := rand.New(s.pcg)
 	if s.st == nil {
-		s.st = newCTMStepper(&model, rng)
+		st, err := newCTMStepper(context.Background(), &model, rng)
+		if err != nil {
+			return err
+		}
+		s.st = st
 	}
 	s.st.docs = float64(s.docs)
 	s.st.m, s.st.visited = &model, make([]bool, len(all))

@@ -580,7 +580,7 @@ func TestCTMErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) || p == nil || res.Status != Canceled {
+	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) || !prefixedOnce(err) || p != nil || res != nil {
 		t.Errorf("%v, %v, %v", p, res, err)
 	}
 }

@@ -391,7 +391,8 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
-// no tuning. The posterior is that of the state reached and is valid even if
+// no tuning. Of a run that was canceled it is nil where it takes more than a moment; Posterior makes it of
+// Result.Stepper. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. Without
 // rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run.
 func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {

@@ -195,7 +195,7 @@ func TestGLMRepeatedRow(t *testing.T) {
 	}
 	var w weightState
 	w.copyFrom(s.prior)
-	g.x.addGram(w.p, s.gamma, nil, new([]float64))
+	g.x.addGram(w.p, s.gamma, nil, new(designWork))
 	if math.Abs(w.p[0]-s.run.p[0]) > 1e-9 {
 		t.Errorf("precision %v, that of the sites %v", s.run.p[0], w.p[0])
 	}

@@ -394,7 +394,7 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		site.resize(n)
 		x.mul(site.m, s.w.mean, nil)
 		s.w.variances(site.v, x, nil, &s.block.mover.buf)
-		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, 1); err != nil {
+		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, crew{}); err != nil {
 			return prefixed(err)
 		}
 		for i := range site.tg {

@@ -138,12 +138,19 @@ func (g *GP) checkJitter() error {
 func (g *GP) Len() int { return g.terms.len() }
 
 // gram returns K with the jitter, full.
-func (g *GP) gram() ([]float64, error) {
+func (g *GP) gram() ([]float64, error) { return g.gramUntil(nil) }
+
+// gramUntil is gram, whose error is that of h where that has stopped.
+func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 	if err := g.checkJitter(); err != nil {
 		return nil, err
 	}
 	n := g.Len()
-	sym := Gram(nil, g.kernel, g.x)
+	sym := new(mat.SymDense)
+	gramUntil(h, sym, g.kernel, g.x)
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
 	k := make([]float64, n*n)
 	for i := range n {
 		for j := i; j < n; j++ {
@@ -156,6 +163,9 @@ func (g *GP) gram() ([]float64, error) {
 		return nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i/n, i%n, k[i], ErrNotFinite)
 	}
 	for i := range n {
+		if err := h.Err(); err != nil {
+			return nil, err
+		}
 		for j := range i + 1 { // what a kernel of the user's can get wrong, as far as pairs show it
 			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > math.Sqrt(k[i*n+i])*math.Sqrt(k[j*n+j])*(1+1e-6) {
 				return nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v: %w", k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
@@ -193,7 +203,8 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
-// no tuning. The posterior is that of the state reached and is valid even if
+// no tuning. Of a run that was canceled it is nil where it takes more than a moment; Posterior makes it of
+// Result.Stepper. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. The
 // errors are those of Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
@@ -210,7 +221,7 @@ func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) 
 // points are the same. It returns an error wrapping ErrNotFinite if a covariance is
 // not finite, ErrNotPosDef if the Kernel is seen not to be positive definite or d is not KL
 // and K is singular, and ErrNoProx if d is Adaptive, which is for Objective.
-func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
+func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", d, ErrNoProx)
 	}
@@ -218,11 +229,13 @@ func (g *GP) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, err
 	if err != nil {
 		return nil, err
 	}
-	k, err := g.gram()
+	s.halt.Watch(ctx)
+	defer s.halt.Forget()
+	k, err := g.gramUntil(&s.halt)
 	if err != nil {
 		return nil, err
 	}
-	alg, err := newDenseAlgebra(g.terms, k, env.Workers())
+	alg, err := newDenseAlgebra(g.terms, k, crew{env.Workers(), &s.halt})
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +279,9 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
 	}
-	if err := s.refresh(false); err != nil {
+	back, err := s.peek()
+	defer back()
+	if err != nil {
 		// Where only the expectations overflow, m and V are what they are.
 		_, mean := dense.AllFinite(s.cur.m)
 		_, variance := dense.AllFinite(s.cur.v)
@@ -274,15 +289,19 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 			return nil, err
 		}
 	}
-	return newGPPosterior(g, s.k, &s.cur)
+	return newGPPosterior(g, s.k, &s.cur, s.workers.halt)
 }
 
 // newGPPosterior returns the posterior of state q under the prior covariance k;
 // it copies what it keeps of q.
-func newGPPosterior(g *GP, k []float64, q *siteState) (*GPPosterior, error) {
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.opt.Jitter, fac: new(dense.Sites),
+func newGPPosterior(g *GP, k []float64, q *siteState, h *parallel.Halt) (*GPPosterior, error) {
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
 		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
-	if !p.fac.Factor(k, len(p.a), p.gamma) {
+	ok := p.fac.Factor(k, len(p.a), p.gamma)
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if p.fac.Halt = nil; !ok {
 		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
 	p.strong, p.fac.C = p.fac.Strong(), nil // K is not needed any more
@@ -619,7 +638,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newGPPosterior(g, k, &siteState{gamma: s.Gamma, a: s.A, m: s.M, v: s.V})
+	return newGPPosterior(g, k, &siteState{gamma: s.Gamma, a: s.A, m: s.M, v: s.V}, nil)
 }
 
 // denseOf returns the algebra of st, if that is a state of t with a dense one.

@@ -133,7 +133,7 @@ func algOf[A algebra](st State) A { return st.(*siteStepper).alg.(A) }
 // overWeights returns a Stepper of g over its weights, whatever g would choose.
 func overWeights(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newWeightAlgebra(&g.linearModel)
+	alg, err := newWeightAlgebra(&g.linearModel, crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func overWeights(t testing.TB, g *GLM) *siteStepper {
 // overRows returns a Stepper of g over its linear predictors, whatever g would choose.
 func overRows(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newDualAlgebra(&g.linearModel, g.gram(), 1)
+	alg, err := newDualAlgebra(&g.linearModel, g.gram(), crew{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -240,10 +240,15 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 // It panics if x is empty, if dst has another size, or where k.Cov panics, and, with an error that
 // wraps ErrMemory, if it would allocate more than the limit; for that make dst yourself.
 func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
-	n, _ := x.Dims()
 	if dst == nil {
 		dst = new(mat.SymDense)
 	}
+	return gramUntil(nil, dst, k, x)
+}
+
+// gramUntil is Gram, which is of no use where h has stopped.
+func gramUntil(h *parallel.Halt, dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
+	n, _ := x.Dims()
 	if dst.IsEmpty() {
 		kernelNotEmpty(n)
 		mustMemory(0, bytesOf(1, n, n), fmt.Sprintf("the covariance of %d rows", n), "give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
@@ -254,6 +259,7 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	j.sym = true
 	j.out = blas64.General{Rows: out.N, Cols: out.N, Stride: out.Stride, Data: out.Data}
 	kernelSize(out.N, out.N, n, n)
+	j.loop.Halt = h
 	j.run()
 	if _, ok := k.(Noisy); ok {
 		for i := range n {

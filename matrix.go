@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -401,13 +402,16 @@ const (
 )
 
 // addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols. The weights
-// may have any sign. buf is scratch.
-func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
+// may have any sign.
+func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 	d := g.cols
 	if g.sparse != nil {
 		for a, wa := range w {
 			if wa == 0 {
 				continue
+			}
+			if a%designChunk == 0 && s.halt.Stopped() {
+				return
 			}
 			ind, val := g.sparse.Row(dense.Index(index, a))
 			for k, j := range ind {
@@ -421,18 +425,18 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 		}
 		return
 	}
-	*buf = dense.Resize(*buf, d*designStride)
+	s.buf = dense.Resize(s.buf, d*designStride)
 	for _, sign := range [2]float64{1, -1} {
 		n := 0
 		flush := func() {
-			if n > 0 {
-				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}, 1, dense.Symmetric(p, d))
+			if n > 0 && !s.halt.Stopped() {
+				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride}, 1, dense.Symmetric(p, d))
 			}
 			n = 0
 		}
 		for a, wa := range w {
 			if sign*wa > 0 {
-				scaleInto((*buf)[n:], designStride, math.Sqrt(sign*wa), g.dense[dense.Index(index, a)*d:(dense.Index(index, a)+1)*d])
+				scaleInto(s.buf[n:], designStride, math.Sqrt(sign*wa), g.dense[dense.Index(index, a)*d:(dense.Index(index, a)+1)*d])
 				if n++; n == designChunk {
 					flush()
 				}
@@ -440,6 +444,12 @@ func (g *design) addGram(p, w []float64, index []int, buf *[]float64) {
 		}
 		flush()
 	}
+}
+
+// designWork is the scratch memory of products with a design, which where they are halted are of no use.
+type designWork struct {
+	buf  []float64
+	halt *parallel.Halt
 }
 
 // scaleInto stores c·x with the given stride.
@@ -452,28 +462,34 @@ func scaleInto(dst []float64, stride int, c float64, x []float64) {
 }
 
 // variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
-// inv, full, is used for sparse rows only. buf is scratch.
-func (g *design) variances(dst, l, inv []float64, index []int, buf *[]float64) {
+// inv, full, is used for sparse rows only.
+func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 	d := g.cols
 	if g.sparse != nil {
 		for a := range dst {
+			if a%designChunk == 0 && s.halt.Stopped() {
+				return
+			}
 			ind, val := g.sparse.Row(dense.Index(index, a))
 			v, size := quadSparse(ind, val, inv, d)
 			if !(v > cancelled*size) {
-				v = g.solvedVariance(l, ind, val, buf)
+				v = g.solvedVariance(l, ind, val, &s.buf)
 			}
 			dst[a] = v
 		}
 		return
 	}
-	*buf = dense.Resize(*buf, d*designStride)
+	s.buf = dense.Resize(s.buf, d*designStride)
 	for lo := 0; lo < len(dst); lo += designChunk {
+		if s.halt.Stopped() {
+			return
+		}
 		n := min(designChunk, len(dst)-lo)
 		for a := range n {
 			i := dense.Index(index, lo+a)
-			scaleInto((*buf)[a:], designStride, 1, g.dense[i*d:(i+1)*d])
+			scaleInto(s.buf[a:], designStride, 1, g.dense[i*d:(i+1)*d])
 		}
-		b := blas64.General{Rows: d, Cols: n, Data: *buf, Stride: designStride}
+		b := blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride}
 		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, d), b)
 		v := dst[lo : lo+n]
 		clear(v)

@@ -167,7 +167,7 @@ func (s Status) String() string {
 // a run about to begin.
 type Result struct {
 	Status    Status
-	Iteration             // the last one, always evaluated unless that failed
+	Iteration             // the last one, always evaluated unless that failed or was canceled
 	Trace     []Iteration // those that were evaluated, without their State
 	Stepper   Stepper     // the state reached
 

@@ -29,8 +29,9 @@ type algebra interface {
 	plan() Plan
 	// closedForm reports whether its steps are in closed form.
 	closedForm() bool
-	// use lets so many goroutines share the expectations of what follows.
-	use(workers int)
+	// use lets the crew do what follows. Once that is halted each method returns its error, q being as it was, and done
+	// again does what it would have done.
+	use(c crew)
 
 	// marginals makes room in x for the terms in batch and stores their means and variances under q.
 	marginals(x *siteEstimates, batch []int) error
@@ -99,7 +100,7 @@ type siteProblem struct {
 	mover       siteMover
 	terms       *siteTerms
 	index       []int // of the terms; nil means all
-	workers     int
+	workers     crew
 	plain       bool // no Anderson steps
 	cur, try    problemState
 	t           float64 // length of the next step along the segment
@@ -181,6 +182,9 @@ func (p *siteProblem) start() error {
 //
 //	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
 func (p *siteProblem) eval() bool {
+	if p.workers.halt.Stopped() {
+		return false
+	}
 	p.evaluations++
 	s, o, n := &p.try, &p.base, p.n
 	for i := range n {
@@ -241,8 +245,20 @@ func (p *siteProblem) decrement() float64 {
 // else along the segment to the target in natural parameters, halved until it
 // does. Where the target lies so far off that two halvings do not help, as from
 // the prior of a Poisson model, the targets of the sites alone are tried before
-// the segment is halved further. It reports false if no step was accepted.
+// the segment is halved further. It reports false if no step was accepted; where it was halted it can be done again.
 func (p *siteProblem) iterate() bool {
+	t := p.t
+	if p.advance() {
+		return true
+	}
+	if p.workers.halt.Stopped() {
+		p.t, p.mix.again = t, !p.plain
+	}
+	return false
+}
+
+// advance is iterate, for better or worse.
+func (p *siteProblem) advance() bool {
 	if !p.plain && p.mix.propose(&p.try, &p.cur, p.base.m) && p.eval() && p.accept() {
 		return true
 	}
@@ -278,6 +294,9 @@ func (p *siteProblem) target() {
 func (p *siteProblem) targetAlone() {
 	s := &p.cur
 	for i, m := range s.m {
+		if p.workers.halt.Stopped() {
+			return
+		}
 		vc := 1 / (1/s.v[i] - s.gamma[i])
 		mc := m - s.a[i]*vc
 		g, d1, at := s.tg[i], s.d1[i], m
@@ -310,8 +329,9 @@ func (p *siteProblem) halve(times int) bool {
 // of the marginals.
 type siteMix struct {
 	accel.Anderson
-	log  bool
-	w, z []float64
+	log   bool
+	again bool // the last iterate is taken again: what followed was halted
+	w, z  []float64
 }
 
 // propose stores in dst the mixture that the state s and its predecessors
@@ -326,7 +346,8 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 		a.log = positive
 		a.Reset()
 	}
-	x, r := a.Next(2 * n)
+	x, r := a.Next(2*n, a.again)
+	a.again = false
 	a.w, a.z = dense.Resize(a.w, 2*n), dense.Resize(a.z, 2*n)
 	for i, m := range s.m {
 		g, tg, v := s.gamma[i], s.tg[i], s.v[i]
@@ -399,6 +420,6 @@ func (p *siteProblem) state(c *save.State, started bool) {
 }
 
 func (a *siteMix) state(c *save.State, n int) {
-	c.Bool(&a.log)
+	c.Bool(&a.log, &a.again)
 	a.Anderson.State(c, n)
 }

@@ -7,11 +7,11 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/lapack/lapack64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -74,7 +74,8 @@ func (c *fullCov) inverse() []float64 {
 }
 
 func (c *fullCov) variances(dst []float64, x *design, index []int) {
-	var buf, inv []float64
+	var buf designWork
+	var inv []float64
 	if x.sparse != nil {
 		inv = c.inverse()
 	}
@@ -222,7 +223,7 @@ func (c *dualCov) state() (*weightState, error) {
 	if err != nil {
 		return nil, err
 	}
-	var buf []float64
+	var buf designWork
 	post := &weightState{}
 	if !post.add(s, c.x, c.gamma, nil, &buf) {
 		return nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
@@ -449,8 +450,12 @@ type weightPrior struct {
 }
 
 // state returns the prior as a dense Gaussian about μ0, new.
-func (p *weightPrior) state() (*weightState, error) {
-	s := &weightState{}
+func (p *weightPrior) state() (*weightState, error) { return p.stateUntil(nil) }
+
+// stateUntil is state, whose error is that of h where that has stopped.
+func (p *weightPrior) stateUntil(h *parallel.Halt) (*weightState, error) {
+	s := &weightState{halt: h}
+	defer func() { s.halt = nil }()
 	if p.full != nil {
 		s.copyFrom(p.full)
 		return s, nil
@@ -460,7 +465,11 @@ func (p *weightPrior) state() (*weightState, error) {
 	for j, l := range p.prec {
 		s.p[j*d+j] = l
 	}
-	if !s.factor() {
+	ok := s.factor()
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if !ok {
 		return nil, fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
 	}
 	return s, nil
@@ -477,8 +486,9 @@ type weightState struct {
 	logDet float64 // log|P|
 	mean   []float64
 
-	double              bool      // the following are valid
-	pLow, lLow, meanLow []float64 // Lo of P and its factor and, after solve, of the mean
+	double              bool           // the following are valid
+	pLow, lLow, meanLow []float64      // Lo of P and its factor and, after solve, of the mean
+	halt                *parallel.Halt // once it has stopped, factor reports false, and invert is of no use
 }
 
 // Of a diagonal element P_jj the weights before leave L_jj², whatever the units are. A factor in float64 has about
@@ -574,10 +584,10 @@ func (s *weightState) factor() bool {
 	copy(s.l, s.p)
 	if s.double {
 		copy(s.lLow, s.pLow)
-		if !(s.cholesky().Cholesky(d) > noPivot) {
+		if !(s.cholesky().CholeskyUntil(s.halt, d) > noPivot) {
 			return false
 		}
-	} else if !dense.Cholesky(s.l, d) {
+	} else if !dense.CholeskyUntil(s.halt, s.l, d) {
 		return false
 	}
 	s.logDet = dense.LogDet(s.l, d)
@@ -608,12 +618,15 @@ func (s *weightState) rounding() float64 {
 // add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is
 // positive definite and resolved. It takes twice the digits where float64 has too few. The weights w may have any sign;
 // buf is scratch.
-func (s *weightState) add(base *weightState, x *design, w []float64, index []int, buf *[]float64) bool {
+func (s *weightState) add(base *weightState, x *design, w []float64, index []int, buf *designWork) bool {
 	s.copyPrecision(base)
 	if !s.double {
 		s.addRows(x, w, index, buf)
 		if s.factor() && s.pivot(s) >= leastPivot {
 			return true
+		}
+		if s.halt.Stopped() {
+			return false
 		}
 		copy(s.p, base.p)
 		s.widen()
@@ -627,13 +640,16 @@ func (s *weightState) add(base *weightState, x *design, w []float64, index []int
 }
 
 // addRows adds Xᵀ diag(w) X to P, with the digits that s has, and leaves its factor to be computed.
-func (s *weightState) addRows(x *design, w []float64, index []int, buf *[]float64) {
+func (s *weightState) addRows(x *design, w []float64, index []int, buf *designWork) {
 	if !s.double {
 		x.addGram(s.p, w, index, buf)
 		return
 	}
 	p := s.precision()
 	for a, wa := range w {
+		if s.halt.Stopped() {
+			return
+		}
 		if wa != 0 {
 			ind, val := x.row(dense.Index(index, a))
 			p.AddOuter(x.cols, wa, ind, val)
@@ -715,17 +731,18 @@ func (s *weightState) invert() {
 	}
 	d := len(s.mean)
 	s.inv = dense.Resize(s.inv, d*d)
-	s.hasInv = true
 	if s.double {
-		s.cholesky().Inverse(s.inv, d)
+		s.cholesky().InverseUntil(s.halt, s.inv, d)
+		s.hasInv = !s.halt.Stopped()
 		return
 	}
 	copy(s.inv, s.l)
-	lapack64.Potri(dense.LowerTriangle(s.inv, d))
+	dense.InvertUntil(s.halt, s.inv, d)
+	s.hasInv = !s.halt.Stopped()
 }
 
 // variances stores the variances of the rows of x in v.
-func (s *weightState) variances(v []float64, x *design, index []int, buf *[]float64) {
+func (s *weightState) variances(v []float64, x *design, index []int, buf *designWork) {
 	if x.sparse != nil {
 		s.invert()
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -36,7 +37,8 @@ type denseAlgebra struct {
 	base     siteState // the prior, once batch needs it
 	batched  bool      // batch is at the current sites
 	pg       densePaper
-	workers  int
+	workers  crew
+	behind   int       // the row of cov from which on the last block is yet to be put back
 	distance float64   // that the last step went
 	rounding []float64 // estimated relative error of the diagonal of cov
 }
@@ -47,9 +49,9 @@ const denseMatrices = 8
 
 // newDenseAlgebra returns the prior of t, with covariances k. The error says which term has no
 // expectation there.
-func newDenseAlgebra(t *siteTerms, k []float64, workers int) (*denseAlgebra, error) {
+func newDenseAlgebra(t *siteTerms, k []float64, workers crew) (*denseAlgebra, error) {
 	n := t.len()
-	s := &denseAlgebra{terms: t, n: n, k: k, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+	s := &denseAlgebra{terms: t, n: n, k: k, behind: n, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
 	s.use(workers)
 	s.cur = s.prior()
 	s.dense, s.fresh = true, true
@@ -73,8 +75,11 @@ func (s *denseAlgebra) closedForm() bool { return true }
 
 func (s *denseAlgebra) moved() float64 { return s.distance }
 
-func (s *denseAlgebra) use(workers int) {
-	s.workers, s.blocks.prob.workers, s.batch.workers = workers, workers, workers
+func (s *denseAlgebra) use(c crew) {
+	s.workers, s.blocks.prob.workers, s.batch.workers = c, c, c
+	for _, f := range [...]*dense.Sites{&s.pg.fac, &s.pg.next, &s.mover.fac, &s.blocks.fac, &s.blocks.mover.fac} {
+		f.Halt = c.halt
+	}
 }
 
 // evaluate implements algebra. The gap is what the problem linearised at the current state
@@ -87,7 +92,11 @@ func (s *denseAlgebra) evaluate() (Evaluation, error) {
 		return Evaluation{}, err
 	}
 	e := Evaluation{ELBO: s.elbo(&s.cur, s.logDet), ELBOErr: neverZero(s.cur.err), Gap: math.Inf(1)}
-	if s.refresh(true) != nil {
+	err := s.refresh(true)
+	if halted := s.workers.halt.Err(); halted != nil {
+		return Evaluation{}, halted
+	}
+	if err != nil {
 		e.Gap = 0
 	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
 		e.Gap = neverZero(s.decrement())
@@ -145,11 +154,35 @@ func (s *denseAlgebra) decrement() float64 {
 // refresh makes the marginals and expectations, and if dense also V, those of
 // the sites.
 func (s *denseAlgebra) refresh(dense bool) error {
-	if s.fresh && (s.dense || !dense) {
+	if dense && s.fresh && s.dense {
+		return s.putBackRest()
+	}
+	if s.fresh && !dense {
 		return nil
 	}
+	p, factored := &s.pg, s.pg.current
+	err := s.renew(dense)
+	if halted := s.workers.halt.Err(); halted != nil {
+		p.current = factored
+		return halted
+	}
+	return err
+}
+
+// peek is refresh(false) for those who only look; back makes s as if they had not.
+func (s *denseAlgebra) peek() (back func(), err error) {
+	fresh, unresolved, factored := s.fresh, s.unresolved, s.pg.current
+	err = s.refresh(false)
+	return func() { s.fresh, s.unresolved, s.pg.current = fresh, unresolved, factored }, err
+}
+
+// renew is refresh where there is something to do.
+func (s *denseAlgebra) renew(dense bool) error {
 	p := &s.pg
-	if p.current = p.fac.Factor(s.k, s.n, s.cur.gamma); !p.current {
+	if !p.current {
+		p.current = p.fac.Factor(s.k, s.n, s.cur.gamma)
+	}
+	if !p.current {
 		return fmt.Errorf("posterior covariance: %w", ErrNotPosDef)
 	}
 	p.fac.Expand(&p.exp, s.k, s.n)
@@ -166,7 +199,10 @@ func (s *denseAlgebra) refresh(dense bool) error {
 	}
 	if dense {
 		p.fac.Covariance(s.cov, &p.exp)
-		s.dense = true
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
+		s.dense, s.behind = true, s.n
 		for i := range s.rounding {
 			s.rounding[i] = s.roundingAnew(i)
 		}
@@ -222,10 +258,17 @@ func (s *denseAlgebra) ascend() error {
 		if started && p.eval() {
 			p.cur, p.try = p.try, p.cur
 		}
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
 		s.batched = true
 	}
 	before := s.elbo(&s.cur, s.logDet)
-	p.iterate()
+	if !p.iterate() {
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
+	}
 	if s.elbo(&p.cur.siteState, p.cur.logDet) < before-elboRounding*math.Abs(before) {
 		// Less accurate here than the state from blocks, which stands.
 		s.batched, s.distance = false, 0
@@ -274,7 +317,8 @@ type blockStep struct {
 	fac     dense.Sites
 	exp     dense.Expansion
 	inner   dense.Expansion // of the block itself
-	v       []float64       // V_BB after a step
+	v       []float64       // V_BB after a step,
+	strong  bool            // which is used where there are strong sites
 	next    siteState
 	delta   []float64
 	u       []float64
@@ -309,9 +353,15 @@ func (t *blockStep) step(s *denseAlgebra, batch []int) error {
 	// ELBO itself fall, go less far. If that does not help either, step on all sites together: short of the
 	// optimum, only rounding can keep such a step from raising the ELBO.
 	for fraction := 1.0; fraction > 0.2; fraction /= 2 {
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
 		if t.putBack(s, fraction) {
 			return nil
 		}
+	}
+	if err := s.workers.halt.Err(); err != nil {
+		return err
 	}
 	if t.promise < 1e-9 { // rounding
 		s.distance = 0
@@ -375,20 +425,39 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 	if !(after >= before-elboRounding*math.Abs(before)) {
 		return false
 	}
+	if strong {
+		t.fac.Covariance(t.v, &t.inner)
+	}
+	if s.workers.halt.Stopped() {
+		return false
+	}
 	s.distance = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
 	s.logDet, s.unresolved, s.pg.current = logDet, false, false
-	t.exp.SubCov(s.cov)
-	if strong {
-		t.fac.Covariance(t.v, &t.inner)
+	t.strong, s.behind = strong, 0
+	s.putBackRest()
+	s.drifted(&t.next)
+	return true
+}
+
+// putBackRest brings V up to the block that was put back last, as far as it is not halted: the step itself is done
+// before. Whoever needs V asks for the rest.
+func (s *denseAlgebra) putBackRest() error {
+	n, t := s.n, &s.blocks
+	if s.behind == n {
+		return nil
+	}
+	if s.behind = t.exp.SubCovFrom(s.cov, s.behind); s.behind < n {
+		return s.workers.halt.Err()
+	}
+	if t.strong {
 		for a, i := range t.b {
 			for c, j := range t.b[:a+1] {
-				s.cov[i*n+j] = t.v[a*m+c]
+				s.cov[i*n+j] = t.v[a*len(t.b)+c]
 			}
 		}
 	}
-	s.drifted(&t.next)
-	return true
+	return nil
 }
 
 // drifted keeps account of the rounding of V: whether a variance shrinks or
@@ -627,7 +696,7 @@ func conditioned(k, gamma []float64, least float64) bool {
 	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= least
 }
 
-func newDualAlgebra(l *linearModel, k []float64, workers int) (*dualAlgebra, error) {
+func newDualAlgebra(l *linearModel, k []float64, workers crew) (*dualAlgebra, error) {
 	s, err := newDenseAlgebra(l.terms, k, workers)
 	if err != nil {
 		return nil, err
@@ -659,10 +728,19 @@ func (l *linearModel) precisions(k []float64) []float64 {
 
 // gram returns K = XΛ0⁻¹Xᵀ, full.
 func (l *linearModel) gram() []float64 {
+	k, _ := l.gramUntil(nil)
+	return k
+}
+
+// gramUntil is gram, with the error of h where that has stopped.
+func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
 	n, d := l.x.rows, len(l.names)
 	k := make([]float64, n*n)
 	x, z := make([]float64, d), make([]float64, d)
 	for i := range n {
+		if err := h.Err(); err != nil {
+			return nil, err
+		}
 		l.x.dense1(x, i)
 		l.prior.solve(z, x)
 		l.x.mul(k[i*n:(i+1)*n], z, nil)
@@ -673,7 +751,7 @@ func (l *linearModel) gram() []float64 {
 			k[j*n+i] = k[i*n+j]
 		}
 	}
-	return k
+	return k, nil
 }
 
 // primalWeights is the largest number of weights for which a posterior of the
@@ -681,7 +759,9 @@ func (l *linearModel) gram() []float64 {
 const primalWeights = 2000
 
 func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
-	if err := s.refresh(false); err != nil {
+	back, err := s.peek()
+	defer back()
+	if err != nil {
 		return nil, nil, err
 	}
 	n, d := s.n, len(s.lin.names)
@@ -700,7 +780,13 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 			return mean, &fullCov{s: w}, nil
 		}
 	}
-	if !cov.fac.Factor(s.k, n, gamma) {
+	cov.fac.Halt = s.workers.halt
+	ok := cov.fac.Factor(s.k, n, gamma)
+	cov.fac.Halt = nil
+	if err := s.workers.halt.Err(); err != nil {
+		return nil, nil, err
+	}
+	if !ok {
 		return nil, nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
 	}
 	cov.fac.Solve(b) // K⁻¹ times the linear predictors
@@ -716,7 +802,13 @@ func (s *denseAlgebra) state(c *save.State) {
 	c.Bool(&s.dense, &s.fresh, &s.unresolved, &s.batched, &s.pg.current)
 	c.Floats(s.n, &s.rounding)
 	if s.dense {
+		if s.behind < s.n && !c.Reading() {
+			c.Fail(s.putBackRest())
+		}
 		c.Lower(s.n, s.cov)
+	}
+	if c.Reading() {
+		s.behind = s.n
 	}
 	if c.Reading() && s.pg.current {
 		c.Check(s.pg.fac.Factor(s.k, s.n, s.cur.gamma), "its sites do not leave a positive definite covariance")

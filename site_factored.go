@@ -44,14 +44,15 @@ type factoredAlgebra struct {
 	history secants
 	grad    []float64 // in (m, φ)
 	delta   []float64
-	promise float64 // nats that the step δ promises
-	unseen  float64 // nats that it may have left out, as its linear equations are solved to that alone
-	beyond  float64 // nats that the last step brought, if it promised much less
-	t       float64 // length of the next step along δ
+	kept    []float64 // delta and grad before a step
+	promise float64   // nats that the step δ promises
+	unseen  float64   // nats that it may have left out, as its linear equations are solved to that alone
+	beyond  float64   // nats that the last step brought, if it promised much less
+	t       float64   // length of the next step along δ
 	buf     []float64
 
 	pg       factoredPaper
-	workers  int
+	workers  crew
 	distance float64 // that the last step went
 }
 
@@ -93,7 +94,7 @@ func (s *factoredAlgebra) closedForm() bool {
 	return ok
 }
 
-func (s *factoredAlgebra) use(workers int) { s.workers = workers }
+func (s *factoredAlgebra) use(c crew) { s.workers, s.hess.halt = c, c.halt }
 
 func (s *factoredAlgebra) moved() float64 { return s.distance }
 
@@ -107,48 +108,75 @@ func (s *factoredAlgebra) ascend() error {
 	if err := s.renewed(); err != nil {
 		return err
 	}
-	s.free = false
-	s.distance = 0
-	s.direct()
-	if s.promise < nearOptimum && !s.settled && s.renew() {
+	if err := s.directed(); err != nil {
+		return err
+	}
+	s.kept = append(append(s.kept[:0], s.delta...), s.grad...)
+	promise, t, settled, free, pairs := s.promise, s.t, s.settled, s.free, s.history.pairs
+	if s.climb() {
 		return nil
 	}
+	err := s.workers.halt.Err()
+	if err != nil { // back to before the step
+		copy(s.grad, s.kept[copy(s.delta, s.kept):])
+		s.promise, s.t, s.settled, s.free, s.history.pairs, s.aimed = promise, t, settled, free, pairs, true
+	}
+	return err
+}
+
+// directed is direct, whose error is that of the crew.
+func (s *factoredAlgebra) directed() error {
+	promise := s.promise
+	s.direct()
+	if err := s.workers.halt.Err(); err != nil {
+		s.promise, s.aimed = promise, false
+		return err
+	}
+	return nil
+}
+
+// climb takes the step of ascend, and reports whether there was one.
+func (s *factoredAlgebra) climb() bool {
+	s.free = false
+	s.distance = 0
+	if s.promise < nearOptimum && !s.settled && s.renew() {
+		return true
+	}
 	if s.search(6, 1, 1) {
-		return nil
+		return true
 	}
 	if s.history.len() > 0 {
 		s.history.reset()
 		s.direct()
 		if s.search(6, 1, 1) {
-			return nil
+			return true
 		}
 	}
 	// Far from the optimum: towards the V of the curvature here.
 	s.history.reset()
 	s.fam.begin(s.delta[s.lin.x.cols:], &s.hess)
 	if s.search(6, 1, 1) {
-		return nil
+		return true
 	}
 	s.aimed = false
 	s.direct()
-	if !s.search(50, 1, 1) && !s.search(50, 1, 0) {
-		s.search(50, 0, 1)
-	}
-	return nil
+	return s.search(50, 1, 1) || s.search(50, 1, 0) || s.search(50, 0, 1)
 }
 
 // renewed makes the expectations of the current state valid.
 func (s *factoredAlgebra) renewed() error {
-	if s.fresh {
-		return nil
+	if !s.fresh {
+		if err := s.look(0, 0); err != nil {
+			return err
+		}
+		s.accept()
 	}
-	if err := s.look(0, 0); err != nil {
-		return err
-	}
-	s.accept()
 	if !s.started {
-		s.started = true
 		s.begin()
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
+		s.started = true
 	}
 	return nil
 }
@@ -196,6 +224,9 @@ func (s *factoredAlgebra) renew() bool {
 
 // look evaluates the state at m + tmδ_m and φ + tvδ_φ.
 func (s *factoredAlgebra) look(tm, tv float64) error {
+	if err := s.workers.halt.Err(); err != nil {
+		return err
+	}
 	c, x, d := &s.next, s.lin.x, s.lin.x.cols
 	copy(c.mean, s.cur.mean)
 	if tm != 0 {
@@ -215,6 +246,9 @@ func (s *factoredAlgebra) look(tm, tv float64) error {
 	p := &s.lin.prior
 	p.mul(s.buf, c.mean, 1)
 	c.elbo = floats.Sum(c.e) - s.fam.divergence(p) - 0.5*floats.Dot(s.buf, c.mean)
+	if err := s.workers.halt.Err(); err != nil {
+		return err
+	}
 	if math.IsNaN(c.elbo) {
 		return fmt.Errorf("the ELBO is %v: %w", c.elbo, ErrNotFinite)
 	}
@@ -291,6 +325,9 @@ func (s *factoredAlgebra) direct() {
 	s.lin.x.addMulT(s.grad[:d], c.d1, nil)
 	floats.Scale(-1, s.grad[:d])
 	s.fam.gradient(s.grad[d:], a)
+	if s.workers.halt.Stopped() {
+		return
+	}
 	s.history.complete(s.grad)
 	if s.promise > farOff && !s.closedForm() {
 		s.history.reset()
@@ -356,7 +393,9 @@ func (s *factoredAlgebra) evaluate() (Evaluation, error) {
 		e.Goal = lowRankGoal
 	}
 	if !s.free && !math.IsInf(e.ELBO, 0) {
-		s.direct()
+		if err := s.directed(); err != nil {
+			return Evaluation{}, err
+		}
 		e.Gap = neverZero(math.Max(s.promise+s.unseen, s.beyond))
 	}
 	return e, nil

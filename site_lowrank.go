@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -180,7 +181,7 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 	}
 	const steps = 4
 	for step := range steps + 1 {
-		if !orthonormal(q) {
+		if a.halt.Stopped() || !orthonormal(q) {
 			return
 		}
 		scratch := append(f.scratch[:0], q...)
@@ -322,6 +323,7 @@ type weightHessian struct {
 	w     []float64
 	diag  []float64 // of A
 	buf   []float64
+	halt  *parallel.Halt // once it has stopped, products are of no use
 }
 
 // set sets the weights, which are kept, and computes the diagonal.
@@ -331,12 +333,18 @@ func (a *weightHessian) set(w []float64) {
 	a.x.addSquares(a.diag, w, nil)
 }
 
+// hessianChunk is the number of rows between two looks at whether a product is halted.
+const hessianChunk = 256
+
 // mul stores Az in dst, both cols×k.
 func (a *weightHessian) mul(dst, z []float64, k int) {
 	a.prior.mul(dst, z, k)
 	x := a.x
 	if k == 1 {
 		for i, w := range a.w {
+			if i%hessianChunk == 0 && a.halt.Stopped() {
+				return
+			}
 			ind, val := x.row(i)
 			if x.sparse == nil {
 				floats.AddScaled(dst, w*floats.Dot(val, z), val)
@@ -357,6 +365,9 @@ func (a *weightHessian) mul(dst, z []float64, k int) {
 	for i, w := range a.w {
 		if w == 0 {
 			continue
+		}
+		if i%hessianChunk == 0 && a.halt.Stopped() {
+			return
 		}
 		clear(a.buf)
 		ind, val := x.row(i)
@@ -403,7 +414,7 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 	copy(c.p, c.z)
 	rho := floats.Dot(c.r, c.z)
 	enough := math.Max(tol, math.Min(1e-2, 0.5*rho)*0.5*rho)
-	for k := 0; k < maxCG && rho > 0 && (k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
+	for k := 0; k < maxCG && rho > 0 && !a.halt.Stopped() && (k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
 		c.iterations++
 		a.mul(c.q, c.p, 1)
 		curve := floats.Dot(c.p, c.q)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas/blas64"
 )
@@ -42,7 +43,8 @@ type siteStepper struct {
 	x       siteEstimates
 	checker allTerms
 
-	model digester // what the terms are not
+	halt  parallel.Halt // while a step or an evaluation is under way
+	model digester      // what the terms are not
 	print fingerprint
 }
 
@@ -62,6 +64,16 @@ func newSiteStepper(t *siteTerms, e SiteEstimator, update MeanUpdate) (*siteStep
 // Len implements State.
 func (s *siteStepper) Len() int { return s.terms.len() }
 
+// begin makes what follows that of the workers of env, until ctx is done.
+func (s *siteStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
+	s.halt.Watch(ctx)
+	s.alg.use(crew{env.Workers(), &s.halt})
+	if s.curve != nil {
+		s.curve.fac.Halt = &s.halt
+	}
+	return &s.halt
+}
+
 // Plan implements Stepper.
 func (s *siteStepper) Plan() Plan {
 	if s.curve != nil {
@@ -71,8 +83,8 @@ func (s *siteStepper) Plan() Plan {
 }
 
 // Step implements Stepper.
-func (s *siteStepper) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
-	s.alg.use(env.Workers())
+func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: s.alg.closedForm() && s.curve == nil}
 	auto := math.IsInf(beta, 1)
 	var err error
@@ -139,7 +151,13 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 				length := math.Ldexp(1-r, -halved)
 				beta = length / (1 - length)
 			}
+			if err := s.halt.Err(); err != nil {
+				return 0, err
+			}
 			return beta, s.alg.take()
+		}
+		if err := s.halt.Err(); err != nil {
+			return 0, err
 		}
 		s.alg.halve()
 	}
@@ -148,8 +166,8 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 
 // Evaluate implements Stepper. The ELBO is exact: the expectations are certified
 // whatever the Estimator is.
-func (s *siteStepper) Evaluate(_ context.Context, env *Env) (Evaluation, error) {
-	s.alg.use(env.Workers())
+func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
+	defer s.begin(ctx, env).Forget()
 	return s.alg.evaluate()
 }
 
@@ -367,15 +385,17 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 		return nil, err
 	}
 	s.model = l
+	s.halt.Watch(ctx)
+	defer s.halt.Forget()
 	switch {
 	case o.covariance == LowRankCovariance:
 		s.alg = newFactoredAlgebra(l, max(1, o.rank))
 	case o.covariance == DiagonalCovariance:
 		s.alg = newFactoredAlgebra(l, 0)
 	case l.x.rows > len(l.names):
-		s.alg, err = newWeightAlgebra(l)
+		s.alg, err = newWeightAlgebra(l, crew{env.Workers(), &s.halt})
 	default:
-		s.alg, err = l.newRowAlgebra(env.Workers())
+		s.alg, err = l.newRowAlgebra(crew{env.Workers(), &s.halt})
 	}
 	if err != nil {
 		return nil, err
@@ -386,10 +406,13 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 // newRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one where float64 has
 // digits enough for it, and otherwise, unless there are too many, that of the weights, which takes twice the digits
 // where it has to. A feature far from zero makes all of K one number, from which the others cannot be told.
-func (l *linearModel) newRowAlgebra(workers int) (algebra, error) {
-	k := l.gram()
+func (l *linearModel) newRowAlgebra(workers crew) (algebra, error) {
+	k, err := l.gramUntil(workers.halt)
+	if err != nil {
+		return nil, err
+	}
 	if len(l.names) <= primalWeights && !conditioned(k, l.precisions(k), dualPivot) {
-		return newWeightAlgebra(l)
+		return newWeightAlgebra(l, workers)
 	}
 	return newDualAlgebra(l, k, workers)
 }

@@ -103,13 +103,19 @@ func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 
 // expect takes the expectations of the terms in batch (nil means all) under the marginals of s, which has
 // an element for each of them, shared between workers: each is computed by one of them, so that the
-// result does not depend on their number. The error wraps ErrNotFinite and names the first bad term.
-func (t *siteTerms) expect(s *siteState, batch []int, workers int) error {
+// result does not depend on their number. The error wraps ErrNotFinite and names the first bad term, or is that
+// of the crew.
+func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	s.bound = dense.Resize(s.bound, len(s.m))
-	if workers <= 1 {
-		t.expectSites(s, batch, 0, len(s.m))
+	if c.workers <= 1 {
+		for lo := 0; lo < len(s.m) && !c.halt.Stopped(); lo += expectChunk {
+			t.expectSites(s, batch, lo, min(lo+expectChunk, len(s.m)))
+		}
 	} else {
-		t.expectParallel(s, batch, workers)
+		t.expectParallel(s, batch, c)
+	}
+	if err := c.halt.Err(); err != nil {
+		return err
 	}
 	s.err = 0
 	for i, e := range s.e {
@@ -121,10 +127,20 @@ func (t *siteTerms) expect(s *siteState, batch []int, workers int) error {
 	return nil
 }
 
-func (t *siteTerms) expectParallel(s *siteState, batch []int, workers int) {
-	parallel.For(len(s.m), 8, workers, func(_, lo, hi int) {
+// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker.
+const expectChunk = 8
+
+func (t *siteTerms) expectParallel(s *siteState, batch []int, c crew) {
+	loop := parallel.Loop{Halt: c.halt}
+	loop.Run(len(s.m), expectChunk, c.workers, parallel.Func(func(_, lo, hi int) {
 		t.expectSites(s, batch, lo, hi)
-	})
+	}))
+}
+
+// crew is who does the work of a step, and until when.
+type crew struct {
+	workers int
+	halt    *parallel.Halt
 }
 
 // expectSites takes the expectations of the elements lo … hi−1 of s.
@@ -315,12 +331,15 @@ func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
 
 // Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect to the
 // mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
-func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	n := q.(normalForm)
 	b := newBatch(batch, f.terms.len())
 	var x siteEstimates
 	x.resize(b.n)
 	for i := range b.n {
+		if ctx.Err() != nil {
+			return math.NaN(), context.Cause(ctx)
+		}
 		x.m[i], x.v[i] = f.marginal(n, b.index(i))
 	}
 	if err := f.terms.estimate(&x, batch, f.est, env.rng()); err != nil {
@@ -376,11 +395,14 @@ func (f *siteSmooth) Grad(_ context.Context, env *Env, dst []float64, q Dist, ba
 }
 
 // Value returns f over all terms, and a bound on its error.
-func (f *siteSmooth) Value(_ context.Context, _ *Env, q Dist) (value, bound float64, err error) {
+func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound float64, err error) {
 	g := q.(normalForm)
 	var n int
 	defer parallel.At(&n, f.terms.name)
 	for n = range f.terms.len() {
+		if ctx.Err() != nil {
+			return math.NaN(), math.NaN(), context.Cause(ctx)
+		}
 		m, v := f.marginal(g, n)
 		e := f.terms.expectation(n, m, v)
 		value -= e.Value

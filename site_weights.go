@@ -21,7 +21,7 @@ type weightMover struct {
 	base     *weightState // not owned
 	cur, try weightState  // after the move accepted last and the last move; their means are moves from that of the base
 	moved    bool         // cur is valid
-	buf      []float64
+	buf      designWork
 	w        dense.Double
 }
 
@@ -128,8 +128,18 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 // whose terms are t, with the sites of b.base (γ, and a about its m),
 // which it replaces by those of the solution. The sites that b.base has say how many rows there are.
 func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms) error {
-	p, base := &b.prob, &b.base
 	b.mover.x, b.mover.index, b.mover.base, b.mover.moved = x, index, w, false
+	before := b.pace
+	if err := b.moveOn(w, x, index, t); err != nil {
+		b.pace = before
+		return err
+	}
+	return nil
+}
+
+// moveOn is solve, which its halt may leave with another pace.
+func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerms) error {
+	p, base := &b.prob, &b.base
 	w.variances(base.v, x, index, &b.mover.buf)
 	p.plain = len(base.m) > 4*x.cols
 	if err := p.init(t, index, &b.mover, base); err != nil {
@@ -145,7 +155,11 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms
 			p.delta[i] = p.tg[i] - base.gamma[i]
 			p.u[i] = p.tc[i] - base.a[i]
 		}
-		if b.mover.shift(p.delta, p.u) {
+		moved := b.mover.shift(p.delta, p.u)
+		if err := p.workers.halt.Err(); err != nil {
+			return err
+		}
+		if moved {
 			b.pace.age++
 			b.mover.accept()
 			b.mover.cur.predict(p.d, x, index)
@@ -172,6 +186,9 @@ func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms
 		if mean+precision < goal {
 			break
 		}
+	}
+	if err := p.workers.halt.Err(); err != nil {
+		return err
 	}
 	if b.mover.moved {
 		copy(base.gamma, p.cur.gamma)
@@ -208,15 +225,15 @@ type weightAlgebra struct {
 
 	blocks   weightBlock
 	pg       weightPaper
-	workers  int
+	workers  crew
 	distance float64   // that the last step went
 	before   []float64 // the mean before a step
 	in       []bool    // scratch of distinct
 	unique   []int
 }
 
-func newWeightAlgebra(l *linearModel) (*weightAlgebra, error) {
-	prior, err := l.prior.state()
+func newWeightAlgebra(l *linearModel, c crew) (*weightAlgebra, error) {
+	prior, err := l.prior.stateUntil(c.halt)
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +241,7 @@ func newWeightAlgebra(l *linearModel) (*weightAlgebra, error) {
 	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
 	s.run.copyFrom(s.prior)
 	s.ahead = true
+	s.use(c)
 	return s, nil
 }
 
@@ -237,8 +255,13 @@ func (s *weightAlgebra) closedForm() bool { return true }
 
 func (s *weightAlgebra) moved() float64 { return s.distance }
 
-func (s *weightAlgebra) use(workers int) {
-	s.workers, s.batch.workers, s.blocks.prob.workers = workers, workers, workers
+func (s *weightAlgebra) use(c crew) {
+	s.workers, s.batch.workers, s.blocks.prob.workers = c, c, c
+	s.pg.buf.halt, s.pg.next.halt, s.pg.metric.halt, s.run.halt = c.halt, c.halt, c.halt, c.halt
+	s.prior.halt = c.halt
+	for _, m := range [...]*weightMover{&s.mover, &s.blocks.mover} {
+		m.buf.halt, m.cur.halt, m.try.halt = c.halt, c.halt, c.halt
+	}
 }
 
 // begin prepares the problem of all rows.
@@ -246,7 +269,7 @@ func (s *weightAlgebra) begin() {
 	if s.mover.x != nil {
 		return
 	}
-	s.mover.x, s.mover.base = s.lin.x, s.prior
+	s.mover.base = s.prior
 	var base siteState
 	base.resize(s.n)
 	clear(base.gamma)
@@ -255,6 +278,9 @@ func (s *weightAlgebra) begin() {
 	s.prior.variances(base.v, s.lin.x, nil, &s.mover.buf)
 	s.batch.plain = s.n > 100000
 	s.batch.prepare(s.terms, nil, &s.mover, &base)
+	if !s.workers.halt.Stopped() {
+		s.mover.x = s.lin.x
+	}
 }
 
 // settle evaluates the current state and makes it that of batch, if it is no
@@ -274,10 +300,17 @@ func (s *weightAlgebra) settle() error {
 		p.try.gamma[i], p.try.c[i] = g, s.a[i]+g*s.eta[i]
 	}
 	ok := p.eval() && !math.IsInf(p.try.value, 0)
+	if err := s.workers.halt.Err(); err != nil {
+		return err
+	}
 	switch {
 	case s.started && ok && p.accept():
 	case s.started:
-		p.iterate() // the blocks were no good
+		if !p.iterate() { // the blocks were no good
+			if err := s.workers.halt.Err(); err != nil {
+				return err
+			}
+		}
 	case ok:
 		p.cur, p.try = p.try, p.cur
 		s.mover.accept()
@@ -288,7 +321,11 @@ func (s *weightAlgebra) settle() error {
 		}
 		clear(p.try.gamma)
 		clear(p.try.c)
-		if !p.eval() {
+		ok := p.eval()
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
+		if !ok {
 			return fmt.Errorf("expectations under the prior: %w", ErrNotFinite)
 		}
 		p.cur, p.try = p.try, p.cur
@@ -329,7 +366,11 @@ func (s *weightAlgebra) ascend() error {
 		return err
 	}
 	s.before = append(s.before[:0], s.run.mean...)
-	s.batch.iterate()
+	if !s.batch.iterate() {
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
+	}
 	s.distance = floats.Distance(s.before, s.mover.cur.mean, 2)
 	s.sync()
 	return nil
@@ -429,7 +470,7 @@ type weightPaper struct {
 	valid, tried bool        // the target is positive definite; that is known no more
 	appendix     bool
 	negative     bool // some γ̂ is
-	buf          []float64
+	buf          designWork
 }
 
 // marginals implements algebra.
@@ -542,6 +583,9 @@ func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
 			kl += 2 * s.prior.p[i*d+j] * s.run.inv[i*d+j]
 		}
 		kl += s.prior.p[i*d+i] * s.run.inv[i*d+i]
+	}
+	if err := s.workers.halt.Err(); err != nil {
+		return math.NaN(), math.NaN(), err
 	}
 	return floats.Sum(c.e) - 0.5*kl, c.err, nil
 }

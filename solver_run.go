@@ -69,8 +69,15 @@ type poster[P any] interface {
 	Posterior(st State) (P, error)
 }
 
+// haltable is a Stepper of which a posterior can take long.
+type haltable interface {
+	// begin makes what is asked of it next end when ctx is done.
+	begin(ctx context.Context, env *Env) *parallel.Halt
+}
+
 // fitModel is every Fit of the package: it runs s, nil for none of its options, on m. The posterior
-// is that of the state reached, also where there is an error after the set-up.
+// is that of the state reached, also where there is an error after the set-up; of a run that was canceled it is none
+// where it takes more than a moment.
 func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
 	if s == nil {
 		s = &Solver{}
@@ -78,6 +85,11 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	res, err = s.Run(ctx, m)
 	if res == nil {
 		return post, nil, err
+	}
+	if st, ok := res.Stepper.(haltable); ok && res.Status == Canceled {
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), canceledEvaluation)
+		defer stop()
+		defer st.begin(last, nil).Forget()
 	}
 	post, e := m.Posterior(res.Stepper)
 	if err == nil {
@@ -94,6 +106,9 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 // (wrapped with the iteration and β), if the ELBO reached is infinite (wrapping
 // ErrDiverged), or if ctx is canceled (wrapping its cause). After a valid set-up the result is never nil and holds the state
 // reached. A limit is not an error but a Status.
+//
+// A step that is canceled inside leaves the state, and the randomness, as they were before it. The state that a canceled run
+// has reached is evaluated only where that takes a moment: its ELBO may be NaN.
 func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	res, err := s.Start(ctx, m)
 	if err != nil {
@@ -128,6 +143,8 @@ func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper,
 	})
 	if errors.Is(err, ErrPanic) {
 		err = fmt.Errorf("pgsvi: set-up: %w", bare{err})
+	} else if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("pgsvi: canceled in the set-up: %w", context.Cause(ctx))
 	}
 	if err != nil {
 		return nil, err

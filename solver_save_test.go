@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -296,6 +297,99 @@ func TestResumeInterrupted(t *testing.T) {
 				break
 			}
 			if len(story) == 0 || k < 2 {
+				break
+			}
+		}
+	}
+	t.Logf("%d interruptions of %d runs", total, len(runs))
+}
+
+// askedContext is done once it has been asked so many times.
+type askedContext struct {
+	context.Context
+	left, asked *atomic.Int64
+	done        chan struct{}
+}
+
+func newAsked(times int64) askedContext {
+	c := askedContext{context.Background(), new(atomic.Int64), new(atomic.Int64), make(chan struct{})}
+	c.left.Store(times)
+	return c
+}
+
+func (c askedContext) Done() <-chan struct{} { return c.done }
+
+func (c askedContext) Err() error {
+	c.asked.Add(1)
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestResumeInside: a run that is canceled inside a step, an evaluation or the set-up, wherever it looks at its context,
+// goes on to the bits of one that was not.
+func TestResumeInside(t *testing.T) {
+	t.Parallel()
+	runs := interruptedRuns(t)
+	times := interruptions(400, 64, len(runs))
+	total := 0
+	for at, r := range runs {
+		rng := rand.New(rand.NewPCG(uint64(at), 11))
+		want, k := r.uninterrupted(t)
+		s := r.solver
+		whole := newAsked(math.MaxInt64)
+		res, err := s.Run(whole, r.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := bitsOf(t, res); got != want {
+			t.Errorf("%s: a context changes the run", r.name)
+		}
+		for range times {
+			s.Workers = 1 + 2*rng.IntN(2)
+			limit := rng.Int64N(whole.asked.Load())
+			ctx := newAsked(limit)
+			res, err := s.Run(ctx, r.model)
+			if err == nil {
+				continue // the number of times depends on that of the workers
+			}
+			total++
+			if !errors.Is(err, context.Canceled) || !prefixedOnce(err) {
+				t.Fatalf("%s, asked %d times of %d: %v", r.name, limit, whole.asked.Load(), err)
+			}
+			if res == nil {
+				continue // in the set-up
+			}
+			switch m := r.model.(type) { // asking changes nothing
+			case *GP:
+				_, err = m.Posterior(res.Stepper)
+			case *GLM:
+				_, err = m.Posterior(res.Stepper)
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			at := res.K
+			again := newAsked(rng.Int64N(whole.asked.Load()))
+			if rng.IntN(2) == 0 {
+				var file bytes.Buffer
+				if err := res.Save(&file); err != nil {
+					t.Fatal(err)
+				}
+				if res, err = s.LoadResult(context.Background(), &file, r.model); err != nil {
+					t.Fatalf("%s: %v", r.name, err)
+				}
+			}
+			if res, err = s.Resume(again, res); err != nil {
+				total++
+				res, err = s.Resume(context.Background(), res)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			if got := bitsOf(t, res); got != want {
+				t.Errorf("%s: another end, canceled at step %d and %d calls of %d, of %d steps", r.name, at+1, limit, whole.asked.Load(), k)
 				break
 			}
 		}
@@ -586,5 +680,70 @@ func TestCheckpoint(t *testing.T) {
 		if err := res.Save(full); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("a full disk: %v", err)
 		}
+	}
+}
+
+// TestCancelLarge: a fit of 4,000 rows, of which a factor takes seconds, returns soon after its context is done, wherever
+// that is, and leaves no goroutine. The bound of the test is that of a machine with other work.
+func TestCancelLarge(t *testing.T) {
+	n := 4000
+	if testing.Short() {
+		n = 1500
+	}
+	rng := testRand(63)
+	x, y := mat.NewDense(n, 3, nil), make([]float64, n)
+	for i := range n {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()})
+		y[i] = plusMinus(x.At(i, 0)+0.5*rng.NormFloat64() > 0)
+	}
+	gp := must(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil))
+	before := runtime.NumGoroutine()
+	for _, c := range []struct {
+		name string
+		s    Solver
+	}{
+		{"blocks", Solver{}},
+		{"all terms", Solver{BatchSize: n}},
+		{"step size", Solver{StepSize: ConstantStep(0.5), BatchSize: n}},
+	} {
+		late := func(what string, after time.Duration, f func(ctx context.Context) error) {
+			if testing.Short() {
+				after /= 5
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), after)
+			defer cancel()
+			start := time.Now()
+			err := f(ctx)
+			late := time.Since(start) - after
+			t.Logf("%s, %s canceled after %v: %v late", c.name, what, after, late.Round(time.Millisecond))
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) || late > time.Second {
+				t.Errorf("%s, %s: %v late, %v", c.name, what, late, err)
+			}
+		}
+		for _, after := range []time.Duration{20, 300} {
+			late("set-up", after*time.Millisecond, func(ctx context.Context) error {
+				_, _, err := gp.Fit(ctx, &c.s)
+				return err
+			})
+		}
+		res, err := c.s.Start(context.Background(), gp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, after := range []time.Duration{20, 150, 400, 900, 1700} {
+			late("a step", after*time.Millisecond, func(ctx context.Context) error {
+				_, err := c.s.Resume(ctx, res)
+				return err
+			})
+		}
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if now := runtime.NumGoroutine(); now > before {
+		t.Errorf("%d goroutines are left of %d", now, before)
 	}
 }

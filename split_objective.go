@@ -142,6 +142,7 @@ type objectiveStepper struct {
 	checker    allTerms
 
 	print fingerprint
+	kept  []byte // the state before a step that may be canceled
 
 	lastEta, lastMu []float64 // the last step, while k is 0
 	agree           float64   // running mean of the cosine between successive steps
@@ -270,10 +271,41 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 
 // Step implements Stepper.
 func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
-	if err := s.step(ctx, env, batch, beta); err != nil {
+	put := s.undo(ctx, batch)
+	err := s.step(ctx, env, batch, beta)
+	if ctx.Err() != nil { // whatever was canceled inside of the step
+		return Step{}, put(context.Cause(ctx))
+	}
+	if err != nil {
 		return Step{}, err
 	}
 	return Step{Beta: beta, GradMap: neverZero(s.gradMap), ClosedForm: s.closed}, nil
+}
+
+// undo returns what puts the state back to that before a step from batch, if ctx can be done, and returns the cause.
+func (s *objectiveStepper) undo(ctx context.Context, batch []int) func(cause error) error {
+	before := func(c *save.State) {
+		s.current(c)
+		if batch == nil || s.terms+len(batch) >= s.n { // the pass ends
+			s.blocks.state(c, len(s.g))
+		}
+	}
+	if ctx.Done() == nil {
+		return func(cause error) error { return cause }
+	}
+	terms := s.terms
+	kept, err := save.Append(s.kept[:0], before)
+	s.kept = kept
+	return func(cause error) error {
+		if err == nil {
+			s.terms = terms
+			err = save.Unmarshal(kept, before)
+		}
+		if err != nil {
+			return fmt.Errorf("%w, in a step that cannot be taken back: %w", cause, bare{err})
+		}
+		return cause
+	}
 }
 
 func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta float64) error {
@@ -810,6 +842,13 @@ func (s *objectiveStepper) state(c *save.State) {
 		d.Float(s.o.H.Value(s.o.Init))
 		d.Float(s.o.Init.Params(nil)...)
 	})
+	s.current(c)
+	s.blocks.state(c, n)
+}
+
+// current is state without the means of passes.
+func (s *objectiveStepper) current(c *save.State) {
+	n := len(s.g)
 	distState(c, s.q)
 	averages := s.avg != nil
 	if c.Bool(&averages); averages {
@@ -824,7 +863,6 @@ func (s *objectiveStepper) state(c *save.State) {
 	c.Int(&s.k, &s.terms, &s.usual, &s.replicates)
 	c.Bool(&s.noisy, &s.started, &s.near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
-	s.blocks.state(c, n)
 	if s.metric != nil {
 		partState(c, s.metric)
 	}

@@ -64,7 +64,7 @@ func TestAndersonLinear(t *testing.T) {
 			z, res := make([]float64, n), make([]float64, n)
 			for step := range n + 1 {
 				f.residual(res, z)
-				x, y := a.Next(n)
+				x, y := a.Next(n, false)
 				copy(x, z)
 				copy(y, res)
 				ok := a.Mix(z, ones(n))
@@ -91,7 +91,7 @@ func TestAndersonLeastSquares(t *testing.T) {
 	var a accel.Anderson
 	var xs, rs [][]float64
 	for step := range 12 {
-		x, r := a.Next(n)
+		x, r := a.Next(n, false)
 		w := make([]float64, n)
 		for i := range n {
 			x[i], r[i], w[i] = rng.NormFloat64(), rng.NormFloat64(), math.Exp(rng.NormFloat64())
@@ -143,7 +143,7 @@ func TestAndersonHard(t *testing.T) {
 		for range steps {
 			f.residual(res, z)
 			worst = max(worst, floats.Norm(res, 2))
-			x, y := a.Next(n)
+			x, y := a.Next(n, false)
 			copy(x, z)
 			copy(y, res)
 			if !a.Mix(z, ones(n)) {
@@ -166,7 +166,7 @@ func TestAndersonEdges(t *testing.T) {
 	t.Parallel()
 	var a accel.Anderson
 	fill := func(n int, x, r float64) {
-		p, q := a.Next(n)
+		p, q := a.Next(n, false)
 		if len(p) != n || len(q) != n {
 			t.Fatalf("Next(%d) has lengths %d and %d", n, len(p), len(q))
 		}
@@ -200,13 +200,13 @@ func TestAndersonAllocs(t *testing.T) {
 	var a accel.Anderson
 	dst := make([]float64, 7)
 	for range 5 {
-		a.Next(7)
+		a.Next(7, false)
 	}
-	if n := testing.AllocsPerRun(20, func() { a.Next(7); a.Mix(dst, dst) }); n != 0 {
+	if n := testing.AllocsPerRun(20, func() { a.Next(7, false); a.Mix(dst, dst) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	a.Reset()
-	if n := testing.AllocsPerRun(1, func() { a.Next(5) }); n != 0 {
+	if n := testing.AllocsPerRun(1, func() { a.Next(5, false) }); n != 0 {
 		t.Errorf("%v allocations after Reset", n)
 	}
 }

@@ -60,8 +60,12 @@ func (a *Anderson) Mix(dst, w []float64) bool {
 }
 
 // Next makes room for a new iterate, of length n, and returns the slices where the caller
-// stores it and its residual. From the sixth on it takes the place of the oldest.
-func (a *Anderson) Next(n int) (x, r []float64) {
+// stores it and its residual. From the sixth on it takes the place of the oldest, or with again
+// that of the last, if there is one.
+func (a *Anderson) Next(n int, again bool) (x, r []float64) {
+	if last := len(a.x) - 1; again && last >= 0 {
+		return a.x[last], a.r[last]
+	}
 	grow := func(s [][]float64) [][]float64 {
 		if len(s) == andersonDepth+1 {
 			first := s[0]

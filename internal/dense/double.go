@@ -1,6 +1,10 @@
 package dense
 
-import "math"
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
 
 // Double is a slice of numbers of 106 bits, each the sum of two of 53: Hi + Lo (Dekker 1971; Ogita, Rump and
 // Oishi 2005 for inner products). A matrix that is singular to float64 may have all its digits in it. Matrices are those of
@@ -144,9 +148,15 @@ func (d Double) AddOuter(n int, w float64, ind []int32, val []float64) {
 
 // Cholesky replaces the lower triangle by L with a = LLᵀ. It returns the least L_ii²/a_ii, the part
 // of the diagonal that the rows before leave, and 0 if a is not positive definite.
-func (d Double) Cholesky(n int) (least float64) {
+func (d Double) Cholesky(n int) (least float64) { return d.CholeskyUntil(nil, n) }
+
+// CholeskyUntil is Cholesky, which also returns 0 where halt has stopped.
+func (d Double) CholeskyUntil(halt *parallel.Halt, n int) (least float64) {
 	least = 1
 	for i := range n {
+		if halt.Stopped() {
+			return 0
+		}
 		row := d.Slice(i*n, i*n+i+1)
 		diag := row.Hi[i]
 		for j := range i + 1 {
@@ -194,10 +204,16 @@ func (d Double) divide(r Double, i int, h, l float64) {
 }
 
 // Inverse stores the lower triangle of (LLᵀ)⁻¹, rounded, in v, d being L. It allocates two matrices.
-func (d Double) Inverse(v []float64, n int) {
+func (d Double) Inverse(v []float64, n int) { d.InverseUntil(nil, v, n) }
+
+// InverseUntil is Inverse, which returns early where halt has stopped.
+func (d Double) InverseUntil(halt *parallel.Halt, v []float64, n int) {
 	var m Double // row j is column j of L⁻¹
 	m.Resize(n * n)
 	for j := range n {
+		if halt.Stopped() {
+			return
+		}
 		col := m.Slice(j*n, (j+1)*n)
 		col.Hi[j], col.Lo[j] = quotient(1, 0, d.Hi[j*n+j], d.Lo[j*n+j])
 		for k := j + 1; k < n; k++ {
@@ -206,6 +222,9 @@ func (d Double) Inverse(v []float64, n int) {
 		}
 	}
 	for i := range n {
+		if halt.Stopped() {
+			return
+		}
 		for j := range i + 1 {
 			h, l := dot(m.Slice(i*n+i, (i+1)*n), m.Slice(j*n+i, (j+1)*n))
 			v[i*n+j] = h + l

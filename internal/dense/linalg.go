@@ -78,23 +78,28 @@ const wide = 3 * panel
 // addSquare adds sign·xxᵀ, or for Trans sign·xᵀx, to the lower triangle of c, which is square: to a panel of rows at a
 // time, between which it reports false where h has stopped. The bits are those of Syrk.
 func addSquare(h *parallel.Halt, c blas64.General, sign float64, x blas64.General, t blas.Transpose) bool {
-	at, u := func(i, n int) blas64.General { return slice(x, i, 0, n, x.Cols) }, blas.Trans
-	if t == blas.Trans {
-		at, u = func(i, n int) blas64.General { return slice(x, 0, i, x.Rows, n) }, blas.NoTrans
-	}
 	for i := 0; i < c.Rows; i += panel {
 		if h.Stopped() {
 			return false
 		}
-		p := min(panel, c.Rows-i)
-		rows := at(i, p)
-		for j := 0; j < i; j += wide {
-			q := min(wide, i-j)
-			blas64.Gemm(t, u, sign, rows, at(j, q), 1, slice(c, i, j, p, q))
-		}
-		blas64.Syrk(t, sign, rows, 1, blas64.Symmetric{Uplo: blas.Lower, N: p, Data: c.Data[i*c.Stride+i:], Stride: c.Stride})
+		addPanel(c, i, sign, x, t)
 	}
 	return true
+}
+
+// addPanel is addSquare for the panel of rows from i on.
+func addPanel(c blas64.General, i int, sign float64, x blas64.General, t blas.Transpose) {
+	at, u := func(i, n int) blas64.General { return slice(x, i, 0, n, x.Cols) }, blas.Trans
+	if t == blas.Trans {
+		at, u = func(i, n int) blas64.General { return slice(x, 0, i, x.Rows, n) }, blas.NoTrans
+	}
+	p := min(panel, c.Rows-i)
+	rows := at(i, p)
+	for j := 0; j < i; j += wide {
+		q := min(wide, i-j)
+		blas64.Gemm(t, u, sign, rows, at(j, q), 1, slice(c, i, j, p, q))
+	}
+	blas64.Syrk(t, sign, rows, 1, blas64.Symmetric{Uplo: blas.Lower, N: p, Data: c.Data[i*c.Stride+i:], Stride: c.Stride})
 }
 
 // slice returns the n×m part of x from row i and column j on.

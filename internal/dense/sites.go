@@ -36,6 +36,9 @@ type Sites struct {
 // and finite. The lower triangle of c is kept and must not change while f is in use.
 func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	f.n, f.C = n, c
+	if f.Halt.Stopped() {
+		return false
+	}
 	f.T, f.r = Resize(f.T, n), Resize(f.r, n)
 	f.Pos, f.Neg, f.Sp, f.sn = room(f.Pos, 0, n), room(f.Neg, 0, n), room(f.Sp, 0, n), room(f.sn, 0, n)
 	for i, d := range delta {
@@ -51,6 +54,9 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	p, q := len(f.Pos), len(f.Neg)
 	f.Lp = room(f.Lp, p*p, n*n)
 	for a, i := range f.Pos {
+		if f.Halt.Stopped() {
+			return false
+		}
 		for b, j := range f.Pos[:a+1] {
 			f.Lp[a*p+b] = f.Sp[a] * f.Sp[b] * SymmetricAt(c, n, i, j)
 		}
@@ -209,9 +215,28 @@ func (x *Expansion) Cross(dst []float64, y *Expansion) {
 }
 
 // SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
-func (x *Expansion) SubCov(v []float64) {
-	x.addGram(v, -1, x.xp)
-	x.addGram(v, 1, x.xn)
+func (x *Expansion) SubCov(v []float64) { x.SubCovFrom(v, 0) }
+
+// SubCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where it was halted the
+// row to go on from, to the same bits.
+func (x *Expansion) SubCovFrom(v []float64, row int) int {
+	c := General(v, x.cols, x.cols)
+	for ; row < x.cols; row = min(row+panel, x.cols) {
+		if x.halt.Stopped() {
+			return row
+		}
+		x.addRows(c, row, -1, x.xp)
+		x.addRows(c, row, 1, x.xn)
+	}
+	return row
+}
+
+// addRows is addGram for a panel of rows.
+func (x *Expansion) addRows(c blas64.General, row int, sign float64, part []float64) {
+	rows := len(part) / max(1, x.cols)
+	for i := 0; i < rows; i += panel {
+		addPanel(c, row, sign, slice(General(part, rows, x.cols), i, 0, min(panel, rows-i), x.cols), blas.Trans)
+	}
 }
 
 // addGram adds sign·XᵀX to the lower triangle of v for one part X of x.

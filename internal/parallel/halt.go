@@ -7,8 +7,11 @@ import "context"
 // Once it has stopped it stays so until it watches something else.
 type Halt struct{ ctx context.Context }
 
-// Watch makes h stop when ctx is done; nil is never. No computation may be under way.
+// Watch makes h stop when ctx is done. No computation may be under way.
 func (h *Halt) Watch(ctx context.Context) { h.ctx = ctx }
+
+// Forget ends Watch.
+func (h *Halt) Forget() { h.ctx = nil }
 
 // Stopped reports whether results are not wanted any more.
 func (h *Halt) Stopped() bool { return h != nil && h.ctx != nil && h.ctx.Err() != nil }
