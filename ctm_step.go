@@ -628,6 +628,7 @@ type ctmStream struct {
 	seen  []bool     // whether a term has occurred
 	docs  int        // in the posterior or in buf, those without words included
 	items int        // handed over
+	done  int        // of buf that a step that was canceled has left behind
 }
 
 // ctmWarmUp is the number of documents from which the topics of a stream start.
@@ -652,7 +653,10 @@ func (s *ctmStream) len() int { return s.docs }
 
 func (s *ctmStream) given() int { return s.items }
 
-func (s *ctmStream) add(d Document) error {
+func (s *ctmStream) add(ctx context.Context, d Document) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
 	s.items++
 	if err := d.check(s.m.terms); err != nil {
 		return fmt.Errorf("document %d of the stream %w", s.items-1, err)
@@ -665,22 +669,28 @@ func (s *ctmStream) add(d Document) error {
 		s.seen[v] = true
 	}
 	s.buf = append(s.buf, Document{slices.Clone(d.Words), slices.Clone(d.Counts)})
-	if len(s.buf) < ctmWarmUp && s.st == nil || len(s.buf) < ctmBatch {
+	return s.settle(ctx)
+}
+
+// settle learns from the documents in the buffer where they are a batch, or have been begun with. Where ctx is done the error is its cause, and
+// there is as much to do as before.
+func (s *ctmStream) settle(ctx context.Context) error {
+	if s.done == 0 && (len(s.buf) < ctmWarmUp && s.st == nil || len(s.buf) < ctmBatch) {
 		return nil
 	}
-	return s.flush()
+	return s.flush(ctx)
 }
 
 // flush learns from the documents in the buffer.
-func (s *ctmStream) flush() error {
-	all := s.buf
-	s.buf = nil
+func (s *ctmStream) flush(ctx context.Context) error {
+	all, before := s.buf, *s.pcg
 	model := *s.m
 	model.docs = all
 	rng := rand.New(s.pcg)
 	if s.st == nil {
-		st, err := newCTMStepper(context.Background(), &model, rng)
+		st, err := newCTMStepper(ctx, &model, rng)
 		if err != nil {
+			*s.pcg = before
 			return err
 		}
 		s.st = st
@@ -691,8 +701,15 @@ func (s *ctmStream) flush() error {
 	for i := range index {
 		index[i] = i
 	}
-	for batch := range slices.Chunk(index, ctmBatch) {
-		if _, err := s.st.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
+	begun := s.done
+	s.buf, s.done = nil, 0
+	for batch := range slices.Chunk(index[begun:], ctmBatch) {
+		before = *s.pcg
+		if _, err := s.st.Step(ctx, &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
+			if ctx.Err() != nil {
+				s.buf, s.done, *s.pcg = all, batch[0], before
+				return err
+			}
 			lost := len(all) - batch[0]
 			s.docs -= lost
 			return fmt.Errorf("the last %d documents with words of the %d of the stream: %w", lost, s.items, err)
@@ -706,7 +723,10 @@ func (s *ctmStream) removeAll(context.Context, iter.Seq2[Document, error]) error
 }
 
 // posterior steps for the documents in the buffer with a copy of the stream.
-func (s *ctmStream) posterior() (*CTMPosterior, error) {
+func (s *ctmStream) posterior(ctx context.Context) (*CTMPosterior, error) {
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
 	if !slices.Contains(s.seen, true) {
 		return nil, fmt.Errorf("no document of the stream has words: %w", ErrEmpty)
 	}
@@ -716,7 +736,7 @@ func (s *ctmStream) posterior() (*CTMPosterior, error) {
 		if s.st != nil {
 			ahead.st = s.st.clone()
 		}
-		if err := ahead.flush(); err != nil {
+		if err := ahead.flush(ctx); err != nil {
 			return nil, err
 		}
 		s = ahead
@@ -747,6 +767,9 @@ type savedCTMStream struct {
 }
 
 func (s *ctmStream) save(w io.Writer) error {
+	if err := s.settle(context.Background()); err != nil {
+		return prefixed(err)
+	}
 	rng, err := s.pcg.MarshalBinary()
 	if err != nil {
 		return prefixed(err)

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -69,6 +70,8 @@ type Prox struct {
 	D    Divergence // must not be nil
 	From Dist       // q0
 	Beta float64    // β > 0; +Inf leaves D out
+
+	halt *parallel.Halt // of the numeric step; nil is never
 }
 
 // Proxer is a Divergence or a Convex that knows proximal steps in closed form.
@@ -174,7 +177,7 @@ func (p *Prox) minimise(q Dist) error {
 	lambda0 := p.From.Params(nil)
 	lambda, grad := make([]float64, len(lambda0)), make([]float64, len(lambda0))
 	value := func(x []float64) float64 {
-		if c.SetChart(x) != nil {
+		if p.halt.Stopped() || c.SetChart(x) != nil {
 			return math.Inf(1)
 		}
 		c.Params(lambda)
@@ -189,7 +192,7 @@ func (p *Prox) minimise(q Dist) error {
 		return v
 	}
 	gradient := func(dst, x []float64) {
-		if c.SetChart(x) != nil {
+		if p.halt.Stopped() || c.SetChart(x) != nil {
 			floats.AddConst(math.NaN(), dst)
 			return
 		}
@@ -203,6 +206,9 @@ func (p *Prox) minimise(q Dist) error {
 	gradient(slope, x0)
 	start := floats.Norm(slope, math.Inf(1))
 	x, ok := accel.LBFGS(value, gradient, x0)
+	if err := p.halt.Err(); err != nil {
+		return p.orBack(c, err)
+	}
 	if !ok {
 		return p.orBack(c, fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w", value(x0), ErrNotFinite))
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -42,6 +43,10 @@ type glmStream struct {
 	size  int // of a block of dense rows
 	rows  int // in w; those in buf come on top
 	seen  int // rows handed over
+
+	halt   parallel.Halt // while something is under way that can be canceled
+	thin   bool          // the kept rows are too many,
+	solved bool          // and have been solved for anew
 }
 
 // keptRows are rows seen before, with their sites, and the least variance of η
@@ -122,6 +127,7 @@ func (o *GLMOptions) checkStream(d int) error {
 func newGLMStream(g *GLM) *glmStream {
 	d := len(g.names)
 	s := &glmStream{g: g, size: max(1024, 2*d)}
+	s.block.use(crew{halt: &s.halt})
 	s.buf.reset(d)
 	s.kept.reset(d)
 	return s
@@ -132,10 +138,15 @@ func newGLMStream(g *GLM) *glmStream {
 // is, to rounding, not positive definite, and ErrMemory if D is too large for GLMOptions.MaxMemory.
 // It takes some 22 D² numbers and D³/3 operations whatever the form of the covariance is.
 func (p *GLMPosterior) Stream() (*GLMStream, error) {
+	return p.streamUntil(nil)
+}
+
+// streamUntil is Stream, whose error is that of h where that has stopped.
+func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	if err := p.opt.checkStream(p.Dim()); err != nil {
 		return nil, err
 	}
-	w, err := p.cov.state()
+	w, err := p.cov.state(h)
 	if err != nil {
 		return nil, err
 	}
@@ -152,27 +163,28 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 // what one block moves the sites of the rows before: see the README for
 // measurements. The errors are those of Stream.AddAll and GLMPosterior.Stream; the posterior is nil then.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
-	s, err := p.Stream()
-	if err == nil {
-		err = s.AddAll(ctx, rows)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.Posterior()
+	return p.changed(ctx, rows, (*GLMStream).AddAll)
 }
 
 // Remove returns the posterior with rows taken out that it has seen; p stays as
 // it is. The errors are those of Stream.RemoveAll and GLMPosterior.Stream; the posterior is nil then.
 func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
-	s, err := p.Stream()
-	if err == nil {
-		err = s.RemoveAll(ctx, rows)
-	}
+	return p.changed(ctx, rows, (*GLMStream).RemoveAll)
+}
+
+// changed returns the posterior of what change makes of the stream from p.
+func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error], change func(*GLMStream, context.Context, iter.Seq2[Row, error]) error) (*GLMPosterior, error) {
+	var h parallel.Halt
+	h.Watch(ctx)
+	s, err := p.streamUntil(&h)
 	if err != nil {
+		return nil, prefixed(err)
+	}
+	if err := change(s, ctx, rows); err != nil {
 		return nil, err
 	}
-	return s.Posterior()
+	q, err := s.engine.posterior(ctx)
+	return q, prefixed(err)
 }
 
 func (s *glmStream) len() int { return s.rows + s.buf.rows() }
@@ -182,25 +194,51 @@ func (s *glmStream) given() int { return s.seen }
 // dim returns D, the number of weights, that of the intercept included.
 func (s *glmStream) dim() int { return len(s.g.names) }
 
-func (s *glmStream) add(row Row) error {
+func (s *glmStream) add(ctx context.Context, row Row) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
 	s.seen++
 	if err := s.check(row); err != nil {
 		return err
 	}
 	s.buf.add(row, s.g.opt.Intercept)
-	if !s.full() {
-		return nil
-	}
-	return s.flush()
+	return s.settle(ctx)
 }
 
-// flush solves for the rows in the buffer and empties it.
+// settle learns of the block that is complete, and does whatever else was canceled before. Where ctx is done the error is its cause, and
+// there is as much to do as before.
+func (s *glmStream) settle(ctx context.Context) error {
+	s.begin(ctx)
+	defer s.halt.Forget()
+	if s.full() {
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	return s.thinOut()
+}
+
+// begin makes what follows end when ctx is done.
+func (s *glmStream) begin(ctx context.Context) {
+	s.halt.Watch(ctx)
+	s.w.halt = &s.halt
+}
+
+// flush solves for the rows in the buffer and empties it, unless it is halted.
 func (s *glmStream) flush() error {
-	defer s.buf.reset(s.dim())
 	err := s.solve(&s.w)
 	if errors.Is(err, ErrNotFinite) {
-		return s.salvage(err, 0, s.buf.rows())
+		err = s.salvageAll(err)
+		if err == nil || s.halt.Err() == nil {
+			s.buf.reset(s.dim())
+			return err
+		}
 	}
+	if h := s.halt.Err(); h != nil && err != nil {
+		return h
+	}
+	defer s.buf.reset(s.dim())
 	if err != nil {
 		return err
 	}
@@ -212,15 +250,33 @@ func (s *glmStream) flush() error {
 			k.gamma, k.a, k.m = append(k.gamma, base.gamma[i]), append(k.a, base.a[i]), append(k.m, base.m[i])
 		}
 	}
-	if k.rows() <= mostKept {
+	s.thin = k.rows() > mostKept
+	return nil
+}
+
+// thinOut solves for kept rows anew that have become too many, and keeps the half of the largest variances.
+func (s *glmStream) thinOut() error {
+	if !s.thin {
 		return nil
 	}
-	if err := s.again(&s.w, k); err != nil {
-		return err
+	k := &s.kept
+	if !s.solved {
+		err := s.again(&s.w, k)
+		if h := s.halt.Err(); h != nil && err != nil {
+			return h
+		}
+		if err != nil {
+			s.thin = false
+			return err
+		}
+		s.solved = true
 	}
-	// Keep the half of the largest variances.
 	v := make([]float64, k.rows())
 	s.w.variances(v, k.design(), nil, &s.block.mover.buf)
+	if err := s.halt.Err(); err != nil {
+		return err
+	}
+	s.thin, s.solved = false, false
 	sorted := slices.Sorted(slices.Values(v))
 	k.least = sorted[len(sorted)-mostKept/2]
 	n := 0
@@ -234,6 +290,20 @@ func (s *glmStream) flush() error {
 	k.gamma, k.a, k.m = k.gamma[:n], k.a[:n], k.m[:n]
 	k.truncate(n)
 	return nil
+}
+
+// salvageAll is salvage of the whole buffer. Where it is halted the stream is as it was.
+func (s *glmStream) salvageAll(err error) error {
+	var before weightState
+	before.copyFrom(&s.w)
+	rows, pace := s.rows, s.block.pace
+	err = s.salvage(err, 0, s.buf.rows())
+	if s.halt.Stopped() {
+		s.w.copyFrom(&before)
+		s.rows, s.block.pace = rows, pace
+		return s.halt.Err()
+	}
+	return err
 }
 
 // salvage solves for what can be solved for of the rows lo … hi−1 of the buffer, which
@@ -275,10 +345,13 @@ func (s *glmStream) again(w *weightState, k *keptRows) error {
 	b.pace.measured = false // there is nothing to go by
 	err := b.solve(w, x, nil, k.terms(s.g.terms.lik, 0))
 	b.pace = pace
+	if err != nil {
+		return err
+	}
 	copy(k.gamma, b.base.gamma)
 	copy(k.a, b.base.a)
 	copy(k.m, b.base.m)
-	return err
+	return nil
 }
 
 // full reports whether the rows in the buffer make a block. A block costs D³
@@ -342,7 +415,12 @@ func (s *glmStream) solvePart(w *weightState, lo, hi int) error {
 	return b.solve(w, x, index, t.terms(s.g.terms.lik, s.seen-x.rows))
 }
 
-func (s *glmStream) posterior() (*GLMPosterior, error) {
+func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	s.begin(ctx)
+	defer s.halt.Forget()
 	w := &weightState{}
 	w.copyFrom(&s.w)
 	pace := s.block.pace
@@ -357,6 +435,7 @@ func (s *glmStream) posterior() (*GLMPosterior, error) {
 	if err := s.again(w, &k); err != nil {
 		return nil, err
 	}
+	w.halt = nil
 	mean := slices.Clone(w.mean)
 	for j, m := range s.g.prior.mean {
 		mean[j] -= m
@@ -366,6 +445,19 @@ func (s *glmStream) posterior() (*GLMPosterior, error) {
 
 // removeAll takes out what the rows contribute to the posterior as it stands.
 func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) error {
+	err := prefixed(s.settle(ctx))
+	if err == nil {
+		s.begin(ctx)
+		defer s.halt.Forget()
+		err = s.remove(ctx, rows)
+	}
+	if h := s.halt.Err(); h != nil && err != nil {
+		return fmt.Errorf("pgsvi: canceled while rows were removed: %w", h)
+	}
+	return err
+}
+
+func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	// From here on no row is kept, so that all are solved for to the end.
 	s.block.fine = true
 	defer func() { s.block.fine = false }()
@@ -394,7 +486,7 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		site.resize(n)
 		x.mul(site.m, s.w.mean, nil)
 		s.w.variances(site.v, x, nil, &s.block.mover.buf)
-		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, crew{}); err != nil {
+		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, crew{halt: &s.halt}); err != nil {
 			return prefixed(err)
 		}
 		for i := range site.tg {
@@ -402,6 +494,9 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		}
 		next.addRows(x, site.tg, nil, &s.block.mover.buf)
 		x.addMulTDouble(g, site.d1, nil)
+		if err := s.halt.Err(); err != nil {
+			return err
+		}
 		removed += n
 		t.reset(d)
 		return nil
@@ -413,7 +508,7 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	for row, err := range rows {
 		s.seen++
 		if err == nil && s.seen%256 == 1 && ctx.Err() != nil {
-			err = fmt.Errorf("pgsvi: canceled after %d rows: %w", removed, context.Cause(ctx))
+			err = context.Cause(ctx)
 		}
 		if err == nil {
 			err = prefixed(s.check(row))
@@ -434,7 +529,12 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	if removed == 0 {
 		return nil
 	}
-	if removed > s.rows || !next.factor() {
+	next.halt = &s.halt
+	ok := next.factor()
+	if err := s.halt.Err(); err != nil {
+		return err
+	}
+	if removed > s.rows || !ok {
 		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
 	}
 	least := leastLeft
@@ -637,6 +737,9 @@ type savedPace struct {
 }
 
 func (s *glmStream) save(w io.Writer) error {
+	if err := s.settle(context.Background()); err != nil {
+		return prefixed(err)
+	}
 	if err := checkText("the name of weight", s.g.names); err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 	t.Helper()
 	st := overWeights(t, g)
 	alg := algOf[*weightAlgebra](st)
-	w, err := p.cov.state()
+	w, err := p.cov.state(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -464,7 +464,7 @@ func TestLowRankCov(t *testing.T) {
 			}
 		}
 	}
-	s, err := c.state()
+	s, err := c.state(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

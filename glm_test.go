@@ -277,7 +277,7 @@ func TestGLMPrimalDualCov(t *testing.T) {
 		if !cov.fac.Factor(st.k, g.Len(), st.cur.gamma) {
 			t.Fatal("not positive definite")
 		}
-		w, err := cov.state()
+		w, err := cov.state(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

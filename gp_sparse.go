@@ -82,6 +82,21 @@ const featureMatrices = 1.5
 // value of it or a covariance is not finite, ErrNotPosDef if k is seen not to be positive definite, and
 // ErrMemory if the rows and inducing inputs are too many for opt.MaxMemory; N alone is not.
 func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+	return NewSparseGPContext(context.Background(), x, y, k, lik, opt)
+}
+
+// NewSparseGPContext is NewSparseGP, which takes of the order of N·M² operations, until ctx is done. The error then wraps its cause.
+func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+	var h parallel.Halt
+	h.Watch(ctx)
+	g, err := newSparseGPUntil(&h, x, y, k, lik, opt)
+	if cause := h.Err(); cause != nil && err != nil {
+		return nil, fmt.Errorf("pgsvi: canceled while inducing inputs were chosen: %w", cause)
+	}
+	return g, err
+}
+
+func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	if opt == nil {
 		opt = &SparseGPOptions{}
 	}
@@ -107,13 +122,13 @@ func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *Spars
 		return nil, err
 	}
 	if opt.Inducing != nil {
-		return newInducedGP(gp, opt.Inducing, opt.Rank)
+		return newInducedGP(h, gp, opt.Inducing, opt.Rank)
 	}
 	rank, cost := opt.Rank, []float64(nil)
 	if rank == 0 {
-		rank, cost = mostInducing, inducingCosts(gp)
+		rank, cost = mostInducing, inducingCosts(h, gp)
 	}
-	z, f, err := newInducing(k, gp.x, rank, cost)
+	z, f, err := newInducing(h, k, gp.x, rank, cost)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +136,7 @@ func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *Spars
 }
 
 // newInducedGP is NewSparseGP with inducing inputs among the rows of z.
-func newInducedGP(gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
+func newInducedGP(h *parallel.Halt, gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
 	rows, cols := z.Dims()
 	if rows == 0 {
 		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Inducing has no rows: %w", ErrEmpty)
@@ -135,18 +150,21 @@ func newInducedGP(gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
 			return nil, fmt.Errorf("pgsvi: row %d, column %d of SparseGPOptions.Inducing is %v: %w", i, j, zs.At(i, j), ErrNotFinite)
 		}
 	}
-	u, _, err := newInducing(gp.kernel, zs, cmp.Or(rank, rows), nil)
+	u, _, err := newInducing(h, gp.kernel, zs, cmp.Or(rank, rows), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: inducing inputs: %w", err)
 	}
 	f := make([]float64, gp.Len()*u.rank())
-	inBlocks(gp.Len(), func(lo, hi int) {
+	inBlocksUntil(h, gp.Len(), func(lo, hi int) {
 		w := new(predictWork)
 		u.features(w, gp.x, lo, hi-lo)
 		for i := lo; i < hi; i++ {
 			mat.Col(f[i*u.rank():(i+1)*u.rank()], i-lo, w.k)
 		}
 	})
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
 	return newSparseGP(gp, u, f)
 }
 
@@ -225,7 +243,7 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := cov.state()
+	q, err := cov.state(haltOf(st))
 	if err != nil {
 		return nil, err
 	}
@@ -257,10 +275,10 @@ const (
 // value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
 //
 //	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
-func inducingCosts(gp *GP) []float64 {
+func inducingCosts(h *parallel.Halt, gp *GP) []float64 {
 	prior, t := PriorVar(nil, gp.kernel, gp.x), gp.terms
 	cost := make([]float64, len(prior))
-	inBlocks(len(cost), func(lo, hi int) {
+	inBlocksUntil(h, len(cost), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
 			if n > lo && t.y[n] == t.y[n-1] && prior[n] == prior[n-1] {
 				cost[n] = cost[n-1]
@@ -303,8 +321,8 @@ func siteCurvature(lik Likelihood, y, prior float64) (gamma float64) {
 // rounding. With a cost in nats of the variance of each row, it is also enough
 // that they leave little of the variance of all, and that this costs little. It
 // returns the features of all rows, too: the first columns of the pivoted
-// Cholesky factor of K(x, x), N×M.
-func newInducing(k Kernel, x *mat.Dense, rank int, cost []float64) (u *inducing, f []float64, err error) {
+// Cholesky factor of K(x, x), N×M. The error is that of h where that has stopped.
+func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []float64) (u *inducing, f []float64, err error) {
 	n, d := x.Dims()
 	rank = min(rank, n)
 	prior := PriorVar(nil, k, x)
@@ -327,15 +345,18 @@ func newInducing(k Kernel, x *mat.Dense, rank int, cost []float64) (u *inducing,
 			break
 		}
 		pivots = append(pivots, p)
-		CrossCov(cov, k, mat.NewDense(1, d, x.RawRowView(p)), x)
+		crossCovUntil(h, cov, k, mat.NewDense(1, d, x.RawRowView(p)), x)
 		c, fp, root := cov.RawRowView(0), f[p*rank:p*rank+j], math.Sqrt(left[p])
-		inBlocks(n, func(lo, hi int) {
+		inBlocksUntil(h, n, func(lo, hi int) {
 			for i := lo; i < hi; i++ {
 				fi := f[i*rank : i*rank+j+1]
 				fi[j] = (c[i] - floats.Dot(fi[:j], fp)) / root
 				left[i] -= fi[j] * fi[j]
 			}
 		})
+		if err := h.Err(); err != nil {
+			return nil, nil, err
+		}
 		for i, l := range left {
 			if v := c[i]; math.IsNaN(v) || math.IsInf(v, 0) {
 				return nil, nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", p, i, v, ErrNotFinite)
@@ -380,8 +401,12 @@ func checkPriorVar(i int, v float64) error {
 }
 
 // inBlocks calls f(lo, hi) for blocks of rows that make up all n, on all cores.
-func inBlocks(n int, f func(lo, hi int)) {
-	parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) { f(lo, hi) })
+func inBlocks(n int, f func(lo, hi int)) { inBlocksUntil(nil, n, f) }
+
+// inBlocksUntil is inBlocks, which ends early where h has stopped.
+func inBlocksUntil(h *parallel.Halt, n int, f func(lo, hi int)) {
+	loop := parallel.Loop{Halt: h}
+	loop.Run(n, predictBlock, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) { f(lo, hi) }))
 }
 
 // features stores rows lo … lo+t−1 of x in w.x and their features L⁻¹k(Z, x) in

@@ -281,6 +281,11 @@ func gramUntil(h *parallel.Halt, dst *mat.SymDense, k Kernel, x *mat.Dense) *mat
 // size, or where k.Cov panics, and, with an error that wraps ErrMemory, if it would allocate more
 // than the limit. dst must not share memory with x or y.
 func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
+	return crossCovUntil(nil, dst, k, x, y)
+}
+
+// crossCovUntil is CrossCov, which is of no use where h has stopped.
+func crossCovUntil(h *parallel.Halt, dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	n, _ := x.Dims()
 	m, _ := y.Dims()
 	if dst == nil {
@@ -293,6 +298,7 @@ func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	}
 	j := kernelNewJob(k, x, y)
 	j.out = dst.RawMatrix()
+	j.loop.Halt = h
 	kernelSize(j.out.Rows, j.out.Cols, n, m)
 	j.run()
 	j.free()

@@ -58,8 +58,8 @@ type weightCov interface {
 	sym() *mat.SymDense
 	// draw adds a draw of N(0, V) to dst.
 	draw(dst []float64, rng *rand.Rand) error
-	// state returns V as a dense Gaussian with mean zero, new.
-	state() (*weightState, error)
+	// state returns V as a dense Gaussian with mean zero, new. The error is that of h where that has stopped.
+	state(h *parallel.Halt) (*weightState, error)
 }
 
 // fullCov is a V whose precision is at hand.
@@ -102,7 +102,7 @@ func (c *fullCov) draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-func (c *fullCov) state() (*weightState, error) {
+func (c *fullCov) state(*parallel.Halt) (*weightState, error) {
 	s := &weightState{}
 	s.copyFrom(c.s)
 	clear(s.mean)
@@ -218,14 +218,17 @@ func (c *dualCov) draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-func (c *dualCov) state() (*weightState, error) {
-	s, err := c.prior.state()
+func (c *dualCov) state(h *parallel.Halt) (*weightState, error) {
+	s, err := c.prior.stateUntil(h)
 	if err != nil {
 		return nil, err
 	}
-	var buf designWork
-	post := &weightState{}
-	if !post.add(s, c.x, c.gamma, nil, &buf) {
+	post := &weightState{halt: h}
+	ok := post.add(s, c.x, c.gamma, nil, &designWork{halt: h})
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if post.halt = nil; !ok {
 		return nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
 	}
 	return post, nil
@@ -253,12 +256,12 @@ func (c diagCov) draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-func (c diagCov) state() (*weightState, error) {
+func (c diagCov) state(h *parallel.Halt) (*weightState, error) {
 	p := weightPrior{prec: make([]float64, len(c))}
 	for j, v := range c {
 		p.prec[j] = 1 / v
 	}
-	return p.state()
+	return p.stateUntil(h)
 }
 
 // weightsOf returns mean and covariance of q.
@@ -413,18 +416,25 @@ func (c *lowRankCov) draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-func (c *lowRankCov) state() (*weightState, error) {
+func (c *lowRankCov) state(h *parallel.Halt) (*weightState, error) {
 	n, k := len(c.d), c.rank
-	s := &weightState{}
+	s := &weightState{halt: h}
 	s.resize(n)
 	clear(s.mean)
 	for i := range n {
+		if err := h.Err(); err != nil {
+			return nil, err
+		}
 		for j := range i + 1 {
 			s.p[i*n+j] = floats.Dot(c.u[i*k:(i+1)*k], c.u[j*k:(j+1)*k])
 		}
 		s.p[i*n+i] += c.d[i]
 	}
-	if !s.factor() {
+	ok := s.factor()
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if s.halt = nil; !ok {
 		return nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
 	}
 	return s, nil

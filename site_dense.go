@@ -773,7 +773,7 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	cov := &dualCov{x: s.lin.x, gamma: gamma, prior: &s.lin.prior, fac: new(dense.Sites)}
 	h, mean := make([]float64, d), make([]float64, d)
 	if d <= primalWeights {
-		if w, err := cov.state(); err == nil {
+		if w, err := cov.state(s.workers.halt); err == nil {
 			w.solve(s.lin.x, b, nil)
 			copy(mean, w.mean)
 			clear(w.mean)

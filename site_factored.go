@@ -112,14 +112,14 @@ func (s *factoredAlgebra) ascend() error {
 		return err
 	}
 	s.kept = append(append(s.kept[:0], s.delta...), s.grad...)
-	promise, t, settled, free, pairs := s.promise, s.t, s.settled, s.free, s.history.pairs
+	promise, unseen, t, settled, free, pairs := s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs
 	if s.climb() {
 		return nil
 	}
 	err := s.workers.halt.Err()
 	if err != nil { // back to before the step
 		copy(s.grad, s.kept[copy(s.delta, s.kept):])
-		s.promise, s.t, s.settled, s.free, s.history.pairs, s.aimed = promise, t, settled, free, pairs, true
+		s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs, s.aimed = promise, unseen, t, settled, free, pairs, true
 	}
 	return err
 }
@@ -604,7 +604,7 @@ func (f *diagFamily) cov() weightCov {
 func (s *factoredAlgebra) state(c *save.State) {
 	d, k := s.lin.x.cols, len(s.grad)
 	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free)
-	c.Float(&s.promise, &s.beyond, &s.t, &s.cur.elbo, &s.cur.err)
+	c.Float(&s.promise, &s.unseen, &s.beyond, &s.t, &s.cur.elbo, &s.cur.err)
 	c.Floats(d, &s.cur.mean)
 	c.Floats(s.n, &s.cur.m, &s.cur.v, &s.cur.e, &s.cur.tg, &s.cur.d1)
 	s.fam.state(c)

@@ -480,6 +480,14 @@ func (l *linearModel) objective(diagonal bool, e SiteEstimator) (Objective[*Gaus
 	return Objective[*Gaussian]{F: &siteSmooth{l.terms, x, est, exact}, H: KLTo(prior), Init: prior}, nil
 }
 
+// haltOf returns what ends what is asked of st, nil where nothing does.
+func haltOf(st State) *parallel.Halt {
+	if s, ok := st.(*siteStepper); ok {
+		return &s.halt
+	}
+	return nil
+}
+
 // weightsAt returns the mean of w − μ0 and the covariance at st, a state of l; both are new.
 func (l *linearModel) weightsAt(st State) (mean []float64, cov weightCov, err error) {
 	switch t := st.(type) {

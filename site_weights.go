@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -56,6 +57,9 @@ func (a *weightMover) shift(delta, u []float64) bool {
 	return ok
 }
 
+// use makes moves end when h stops.
+func (a *weightMover) use(h *parallel.Halt) { a.buf.halt, a.cur.halt, a.try.halt = h, h, h }
+
 func (a *weightMover) accept() {
 	a.cur, a.try = a.try, a.cur
 	a.moved = true
@@ -74,6 +78,12 @@ type weightBlock struct {
 	g, h  []float64
 	pace  pace
 	fine  bool // check every step, and solve to weightBlockFine
+}
+
+// use lets the crew solve.
+func (b *weightBlock) use(c crew) {
+	b.prob.workers = c
+	b.mover.use(c.halt)
 }
 
 // pace is what blocks before tell of whether the next step needs a check.
@@ -256,12 +266,11 @@ func (s *weightAlgebra) closedForm() bool { return true }
 func (s *weightAlgebra) moved() float64 { return s.distance }
 
 func (s *weightAlgebra) use(c crew) {
-	s.workers, s.batch.workers, s.blocks.prob.workers = c, c, c
+	s.workers, s.batch.workers = c, c
 	s.pg.buf.halt, s.pg.next.halt, s.pg.metric.halt, s.run.halt = c.halt, c.halt, c.halt, c.halt
 	s.prior.halt = c.halt
-	for _, m := range [...]*weightMover{&s.mover, &s.blocks.mover} {
-		m.buf.halt, m.cur.halt, m.try.halt = c.halt, c.halt, c.halt
-	}
+	s.mover.use(c.halt)
+	s.blocks.use(c)
 }
 
 // begin prepares the problem of all rows.

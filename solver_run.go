@@ -86,16 +86,47 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	if res == nil {
 		return post, nil, err
 	}
-	if st, ok := res.Stepper.(haltable); ok && res.Status == Canceled {
-		last, stop := context.WithTimeout(context.WithoutCancel(ctx), canceledEvaluation)
-		defer stop()
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	if st, ok := res.Stepper.(haltable); ok {
 		defer st.begin(last, nil).Forget()
 	}
 	post, e := m.Posterior(res.Stepper)
+	if e != nil && last.Err() != nil {
+		e = fmt.Errorf("pgsvi: canceled before the posterior of the run was made: %w", context.Cause(ctx))
+	}
 	if err == nil {
 		err = e
 	}
 	return post, res, err
+}
+
+// lastMoment is the time that the end of a run may take after its context is done: its last evaluation, and its posterior.
+const lastMoment = 50 * time.Millisecond
+
+// shortlyAfter returns a context that is done a moment after ctx is.
+func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
+	last = context.WithoutCancel(ctx)
+	switch {
+	case ctx.Done() == nil:
+		return last, func() {}
+	case ctx.Err() != nil:
+		return context.WithTimeoutCause(last, lastMoment, context.Cause(ctx))
+	}
+	last, cancel := context.WithCancelCause(last)
+	unhook := context.AfterFunc(ctx, func() {
+		wait := time.NewTimer(lastMoment)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+			cancel(context.Cause(ctx))
+		case <-last.Done():
+		}
+	})
+	return last, func() {
+		unhook()
+		cancel(nil)
+	}
 }
 
 // Run fits m from its initial λ until the Converger is satisfied, a limit is
@@ -226,8 +257,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	if res.Status == NotTerminated {
 		switch {
 		case ctx.Err() != nil:
-			res.Status = Canceled
-			err = fmt.Errorf("pgsvi: canceled after %d iterations: %w", res.K, context.Cause(ctx))
+			res.Status, err = Canceled, canceledAfter(ctx, res)
 		case s.MaxIter > 0 && res.K >= s.MaxIter:
 			res.Status = IterationLimit
 		case res.Passes >= s.options(res.Stepper).MaxPasses-passSlack:
@@ -238,14 +268,15 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	}
 	if math.IsNaN(res.ELBO) {
 		// The last step was not evaluated, or there was none.
-		last, stop := context.WithoutCancel(ctx), func() {}
-		if res.Status == Canceled {
-			last, stop = context.WithTimeout(last, canceledEvaluation)
-		}
+		last, stop := shortlyAfter(ctx)
 		e := s.force(last, res)
-		if stop(); e != nil && err == nil {
+		switch {
+		case e != nil && err == nil && last.Err() != nil:
+			res.Status, err = Canceled, canceledAfter(ctx, res)
+		case e != nil && err == nil:
 			res.Status, err = Failed, e
 		}
+		stop()
 	}
 	if unsaved == nil {
 		if e := file.write(res); e != nil && err == nil {
@@ -319,8 +350,9 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	return res, nil
 }
 
-// canceledEvaluation is the time that the last evaluation of a run may take after ctx is done.
-const canceledEvaluation = 50 * time.Millisecond
+func canceledAfter(ctx context.Context, r *Result) error {
+	return fmt.Errorf("pgsvi: canceled after %d iterations: %w", r.K, context.Cause(ctx))
+}
 
 // sparing is a Stepper whose evaluations may cost more than they tell. It is asked once a pass where no EvalEvery says
 // when to evaluate, and expects to be evaluated when it says so.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -142,7 +143,8 @@ type objectiveStepper struct {
 	checker    allTerms
 
 	print fingerprint
-	kept  []byte // the state before a step that may be canceled
+	kept  []byte        // the state before a step that may be canceled
+	halt  parallel.Halt // while a step is under way
 
 	lastEta, lastMu []float64 // the last step, while k is 0
 	agree           float64   // running mean of the cosine between successive steps
@@ -271,6 +273,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 
 // Step implements Stepper.
 func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	s.halt.Watch(ctx)
+	defer s.halt.Forget()
 	put := s.undo(ctx, batch)
 	err := s.step(ctx, env, batch, beta)
 	if ctx.Err() != nil { // whatever was canceled inside of the step
@@ -284,21 +288,21 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 
 // undo returns what puts the state back to that before a step from batch, if ctx can be done, and returns the cause.
 func (s *objectiveStepper) undo(ctx context.Context, batch []int) func(cause error) error {
-	before := func(c *save.State) {
-		s.current(c)
-		if batch == nil || s.terms+len(batch) >= s.n { // the pass ends
-			s.blocks.state(c, len(s.g))
-		}
-	}
 	if ctx.Done() == nil {
 		return func(cause error) error { return cause }
 	}
-	terms := s.terms
+	blocks, ends := s.blocks, batch == nil || s.terms+len(batch) >= s.n
+	before := func(c *save.State) {
+		s.current(c)
+		if ends { // else the means of passes are left alone or behind, not changed
+			s.blocks.state(c, len(s.g))
+		}
+	}
 	kept, err := save.Append(s.kept[:0], before)
 	s.kept = kept
 	return func(cause error) error {
+		s.blocks = blocks
 		if err == nil {
-			s.terms = terms
 			err = save.Unmarshal(kept, before)
 		}
 		if err != nil {
@@ -365,7 +369,10 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 	var err error
 	valid := false
 	for range 100 {
-		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta}
+		if err := s.halt.Err(); err != nil {
+			return 0, err
+		}
+		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta, halt: &s.halt}
 		_, err = s.prox.Solve(s.trial)
 		if err == nil && (check == nil || check()) {
 			return beta, nil
@@ -548,7 +555,10 @@ func (s *objectiveStepper) approach(ctx context.Context, env *Env, batch []int) 
 	all := s.checker.all(batch, s.n)
 	beta, gain := math.Inf(1), 0.0
 	for range mostImprovings {
-		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta}
+		if err := s.halt.Err(); err != nil {
+			return err
+		}
+		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta, halt: &s.halt}
 		_, err := s.prox.Solve(s.trial)
 		if err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
 			return err

@@ -20,12 +20,13 @@ type Stream[R, P any] struct {
 
 // streamEngine is what a model brings to a Stream. Its errors do not have the name of the package.
 type streamEngine[R, P any] interface {
-	// add copies r, and learns from it at once or later.
-	add(r R) error
+	// add copies r, and learns from it at once or later. Where ctx is done while it learns the error is the cause; r is
+	// in the stream, which learns of it when it is next used.
+	add(ctx context.Context, r R) error
 	// removeAll takes items out.
 	removeAll(ctx context.Context, items iter.Seq2[R, error]) error
 	// posterior leaves the stream as it is.
-	posterior() (P, error)
+	posterior(ctx context.Context) (P, error)
 	// given is the number of items handed over, and len the number in the posterior.
 	given() int
 	len() int
@@ -49,20 +50,24 @@ func (s *Stream[R, P]) Len() int { return s.engine.len() }
 // upon which the item is left out. Adding an item may complete a block, of which the stream then
 // learns. An error of its step wraps ErrNotFinite or ErrNotPosDef and names the first row that had
 // to be left out, or the documents, which are left out together.
-func (s *Stream[R, P]) Add(item R) error { return prefixed(s.engine.add(item)) }
+func (s *Stream[R, P]) Add(item R) error { return prefixed(s.engine.add(context.Background(), item)) }
 
 // AddAll adds items until there are no more. It returns the first error, that of ctx,
-// of items or of Add; other items before it are in the posterior.
+// of items or of Add; other items before it are in the posterior. A block of which the stream was
+// learning when ctx was done is in the stream, and learnt of when that is next used: Len counts its items.
 func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) error {
 	for item, err := range items {
 		if err != nil {
 			return err
 		}
+		if ctx.Err() == nil {
+			err = s.engine.add(ctx, item)
+		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("pgsvi: canceled after %d items of the stream: %w", s.engine.given(), context.Cause(ctx))
 		}
-		if err := s.Add(item); err != nil {
-			return err
+		if err != nil {
+			return prefixed(err)
 		}
 	}
 	return nil
@@ -83,7 +88,7 @@ func (s *Stream[R, P]) RemoveAll(ctx context.Context, items iter.Seq2[R, error])
 // been asked. The error is that of the step for the items since the last complete
 // block; of a CTMStream it wraps ErrEmpty if no document had a word.
 func (s *Stream[R, P]) Posterior() (P, error) {
-	p, err := s.engine.posterior()
+	p, err := s.engine.posterior(context.Background())
 	return p, prefixed(err)
 }
 
