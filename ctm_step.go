@@ -524,15 +524,15 @@ func (m *CTM) digest(d *save.Digest) {
 
 // savedCTMStepper is a ctmStepper of a CTMStream between two steps.
 type savedCTMStepper struct {
-	Steps  int       `json:"steps"`
-	Mu     []float64 `json:"mu"`
-	Sigma  []float64 `json:"sigma"` // row by row
-	Count  float64   `json:"count"`
-	SumM   []float64 `json:"sumM"`
-	SumV   []float64 `json:"sumV"`
-	Scale  float64   `json:"scale"`
-	Stat   []float64 `json:"stat"`   // term by term
-	Totals []float64 `json:"totals"` // of Stat, topic by topic
+	Steps  int                `json:"steps"`
+	Mu     save.List[float64] `json:"mu"`
+	Sigma  save.List[float64] `json:"sigma"` // row by row
+	Count  float64            `json:"count"`
+	SumM   save.List[float64] `json:"sumM"`
+	SumV   save.List[float64] `json:"sumV"`
+	Scale  float64            `json:"scale"`
+	Stat   save.List[float64] `json:"stat"`   // term by term
+	Totals save.List[float64] `json:"totals"` // of Stat, topic by topic
 }
 
 // save returns s as it is saved.
@@ -754,16 +754,16 @@ var ctmStreamFile = save.Kind{Name: "CTMStream", Version: 1}
 
 // savedCTMStream is a ctmStream as JSON.
 type savedCTMStream struct {
-	Terms   int              `json:"terms"`
-	Topics  int              `json:"topics"`
-	Options CTMOptions       `json:"options"`         // but for Topics,
-	Start   []float64        `json:"start,omitempty"` // which are here, row by row, unless State is
-	Rng     []byte           `json:"rng"`             // a rand.PCG
-	Docs    int              `json:"docs"`
-	Items   int              `json:"items"`
-	Seen    []bool           `json:"seen"`
-	Buffer  []Document       `json:"buffer"`
-	State   *savedCTMStepper `json:"state,omitempty"`
+	Terms   int                 `json:"terms"`
+	Topics  int                 `json:"topics"`
+	Options CTMOptions          `json:"options"`         // but for Topics,
+	Start   save.List[float64]  `json:"start,omitempty"` // which are here, row by row, unless State is
+	Rng     []byte              `json:"rng"`             // a rand.PCG
+	Docs    int                 `json:"docs"`
+	Items   int                 `json:"items"`
+	Seen    save.List[bool]     `json:"seen"`
+	Buffer  save.List[Document] `json:"buffer"`
+	State   *savedCTMStepper    `json:"state,omitempty"`
 }
 
 func (s *ctmStream) save(w io.Writer) error {

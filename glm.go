@@ -619,35 +619,35 @@ var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
 
 // savedGLM is a GLMPosterior as JSON: its weights with the prior that they had.
 type savedGLM struct {
-	Likelihood save.Value `json:"likelihood"`
-	Names      []string   `json:"names"` // of the weights
-	Intercept  bool       `json:"intercept"`
-	Rows       int        `json:"rows"`
-	Mean       []float64  `json:"mean"`
-	Cov        savedCov   `json:"covariance"`
-	Prior      savedPrior `json:"prior"`
+	Likelihood save.Value         `json:"likelihood"`
+	Names      save.List[string]  `json:"names"` // of the weights
+	Intercept  bool               `json:"intercept"`
+	Rows       int                `json:"rows"`
+	Mean       save.List[float64] `json:"mean"`
+	Cov        savedCov           `json:"covariance"`
+	Prior      savedPrior         `json:"prior"`
 }
 
 // savedCov is one of the forms of a weightCov.
 type savedCov struct {
-	Full     []float64     `json:"precision,omitempty"`    // V⁻¹, lower triangle, row by row
-	FullLow  []float64     `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
-	Diagonal []float64     `json:"variances,omitempty"`    // a diagonal V
-	Dual     *savedDual    `json:"dual,omitempty"`
-	LowRank  *savedLowRank `json:"lowrank,omitempty"`
+	Full     save.List[float64] `json:"precision,omitempty"`    // V⁻¹, lower triangle, row by row
+	FullLow  save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Diagonal save.List[float64] `json:"variances,omitempty"`    // a diagonal V
+	Dual     *savedDual         `json:"dual,omitempty"`
+	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
 }
 
 // savedLowRank is a lowRankCov.
 type savedLowRank struct {
-	Rank int       `json:"rank"`
-	D    []float64 `json:"d"`
-	U    []float64 `json:"u"` // row by row
+	Rank int                `json:"rank"`
+	D    save.List[float64] `json:"d"`
+	U    save.List[float64] `json:"u"` // row by row
 }
 
 // savedDual is a dualCov: the rows of the data and their sites.
 type savedDual struct {
 	savedRows
-	Gamma []float64 `json:"gamma"`
+	Gamma save.List[float64] `json:"gamma"`
 }
 
 // Save writes p, from which LoadGLMPosterior makes a posterior with the same predictions, to
@@ -665,7 +665,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	case *fullCov:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.s.p, p.Dim()), c.s.packLow()
 	case diagCov:
-		s.Cov.Diagonal = c
+		s.Cov.Diagonal = save.List[float64](c)
 	case *dualCov:
 		s.Cov.Dual = &savedDual{c.x.save(), c.gamma}
 	case *lowRankCov:

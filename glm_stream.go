@@ -698,35 +698,35 @@ var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
 
 // savedGLMStream is a glmStream as JSON.
 type savedGLMStream struct {
-	Likelihood   save.Value  `json:"likelihood"`
-	Names        []string    `json:"names"` // of the weights
-	Intercept    bool        `json:"intercept"`
-	Prior        savedPrior  `json:"prior"`
-	Given        int         `json:"given"`
-	Rows         int         `json:"rows"`
-	Mean         []float64   `json:"mean"`
-	Precision    []float64   `json:"precision"`              // lower triangle, row by row
-	PrecisionLow []float64   `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
-	Buffer       savedBuffer `json:"buffer"`
-	Kept         savedKept   `json:"kept"`
-	Pace         *savedPace  `json:"pace,omitempty"` // nil if none was measured
+	Likelihood   save.Value         `json:"likelihood"`
+	Names        save.List[string]  `json:"names"` // of the weights
+	Intercept    bool               `json:"intercept"`
+	Prior        savedPrior         `json:"prior"`
+	Given        int                `json:"given"`
+	Rows         int                `json:"rows"`
+	Mean         save.List[float64] `json:"mean"`
+	Precision    save.List[float64] `json:"precision"`              // lower triangle, row by row
+	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Buffer       savedBuffer        `json:"buffer"`
+	Kept         savedKept          `json:"kept"`
+	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
 }
 
 // savedBuffer is a rowBuffer.
 type savedBuffer struct {
 	savedRows
-	Y      []float64 `json:"y"`
-	Offset []float64 `json:"offset"`
-	Weight []float64 `json:"weight"`
+	Y      save.List[float64] `json:"y"`
+	Offset save.List[float64] `json:"offset"`
+	Weight save.List[float64] `json:"weight"`
 }
 
 // savedKept are keptRows.
 type savedKept struct {
 	savedBuffer
-	Gamma []float64 `json:"gamma"`
-	A     []float64 `json:"a"`
-	M     []float64 `json:"m"`
-	Least float64   `json:"least"`
+	Gamma save.List[float64] `json:"gamma"`
+	A     save.List[float64] `json:"a"`
+	M     save.List[float64] `json:"m"`
+	Least float64            `json:"least"`
 }
 
 // savedPace is a pace.

@@ -571,16 +571,16 @@ var gpFile = save.Kind{Name: "GPPosterior", Version: 1}
 // savedGP is a GPPosterior as JSON: the inputs, what they were modelled with,
 // and q in site form.
 type savedGP struct {
-	Rows       int        `json:"rows"`
-	Cols       int        `json:"cols"`
-	Kernel     save.Value `json:"kernel"`
-	Likelihood save.Value `json:"likelihood"`
-	Jitter     float64    `json:"jitter"`
-	X          []float64  `json:"x"` // row by row
-	Gamma      []float64  `json:"gamma"`
-	A          []float64  `json:"a"` // K⁻¹m
-	M          []float64  `json:"m"`
-	V          []float64  `json:"v"`
+	Rows       int                `json:"rows"`
+	Cols       int                `json:"cols"`
+	Kernel     save.Value         `json:"kernel"`
+	Likelihood save.Value         `json:"likelihood"`
+	Jitter     float64            `json:"jitter"`
+	X          save.List[float64] `json:"x"` // row by row
+	Gamma      save.List[float64] `json:"gamma"`
+	A          save.List[float64] `json:"a"` // K⁻¹m
+	M          save.List[float64] `json:"m"`
+	V          save.List[float64] `json:"v"`
 }
 
 // Save writes p, from which LoadGPPosterior makes a posterior with the same predictions,

@@ -518,17 +518,17 @@ var sparseGPFile = save.Kind{Name: "SparseGPPosterior", Version: 1}
 
 // savedSparseGP is a SparseGPPosterior as JSON.
 type savedSparseGP struct {
-	Rows         int        `json:"rows"`
-	Rank         int        `json:"rank"`
-	Cols         int        `json:"cols"`
-	Kernel       save.Value `json:"kernel"`
-	Likelihood   save.Value `json:"likelihood"`
-	MaxPrior     float64    `json:"maxPrior"`
-	Z            []float64  `json:"z"`                      // row by row
-	L            []float64  `json:"l"`                      // lower triangle, row by row
-	Mean         []float64  `json:"mean"`                   // of the weights
-	Precision    []float64  `json:"precision"`              // lower triangle, row by row
-	PrecisionLow []float64  `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Rows         int                `json:"rows"`
+	Rank         int                `json:"rank"`
+	Cols         int                `json:"cols"`
+	Kernel       save.Value         `json:"kernel"`
+	Likelihood   save.Value         `json:"likelihood"`
+	MaxPrior     float64            `json:"maxPrior"`
+	Z            save.List[float64] `json:"z"`                      // row by row
+	L            save.List[float64] `json:"l"`                      // lower triangle, row by row
+	Mean         save.List[float64] `json:"mean"`                   // of the weights
+	Precision    save.List[float64] `json:"precision"`              // lower triangle, row by row
+	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
 }
 
 // Save writes p, from which LoadSparseGPPosterior makes a posterior with the same

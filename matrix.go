@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -593,10 +594,10 @@ func (g *design) addSquares(dst, w []float64, index []int) {
 
 // savedRows is a design.
 type savedRows struct {
-	Dense []float64 `json:"dense,omitempty"` // X row by row, or
-	Ptr   []int     `json:"ptr,omitempty"`   // its sparse rows
-	Ind   []int32   `json:"ind,omitempty"`
-	Val   []float64 `json:"val,omitempty"`
+	Dense save.List[float64] `json:"dense,omitempty"` // X row by row, or
+	Ptr   save.List[int]     `json:"ptr,omitempty"`   // its sparse rows
+	Ind   save.List[int32]   `json:"ind,omitempty"`
+	Val   save.List[float64] `json:"val,omitempty"`
 }
 
 // save returns the rows of x as they are saved.

@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -441,6 +443,74 @@ func TestSaveMutated(t *testing.T) {
 		}
 		if refused < files/4 {
 			t.Errorf("%s: of %d bodies %d are refused", f.kind.Name, files, refused)
+		}
+	}
+}
+
+// craftedLists returns JSON of a t for each list that there is in it: with nothing in it but about so many bytes of that list,
+// its elements as short as they can be.
+func craftedLists(t reflect.Type, size int) (crafted []string) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return craftedLists(t.Elem(), size)
+	case reflect.Slice:
+		short := map[reflect.Kind]string{reflect.String: `""`, reflect.Bool: "true", reflect.Slice: "[]", reflect.Struct: "{}"}[t.Elem().Kind()]
+		if short = cmp.Or(short, "0"); t.Elem().Kind() == reflect.Uint8 {
+			return []string{`"` + strings.Repeat("A", size) + `"`}
+		}
+		crafted = append(crafted, "["+strings.Repeat(short+",", size/(len(short)+1))+short+"]", "["+strings.Repeat("null,", size/5)+"null]")
+		if t.Elem() != reflect.TypeFor[save.Value]() {
+			for _, c := range craftedLists(t.Elem(), size) {
+				crafted = append(crafted, "["+c+"]")
+			}
+		}
+	case reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "-" || !f.IsExported() || len(f.Index) > 1 {
+				continue
+			}
+			for _, c := range craftedLists(f.Type, size) {
+				crafted = append(crafted, fmt.Sprintf(`{"%s":%s}`, cmp.Or(name, f.Name), c))
+			}
+		}
+	}
+	return crafted
+}
+
+// TestLoadCrafted: a body that is one list of the shortest elements that there can be, or is nested deeply, is an error, and takes no more than
+// ten times its memory.
+func TestLoadCrafted(t *testing.T) {
+	const size = 1 << 16
+	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
+	for _, f := range savedFiles(t) {
+		if f.kind == runFile {
+			continue // whose numbers have as many bytes there as in memory
+		}
+		bodies := craftedLists(reflect.TypeOf(saved[f.kind.Name]), size)
+		if len(bodies) < 10 {
+			t.Fatalf("%s: %d lists", f.kind.Name, len(bodies))
+		}
+		for _, value := range []string{"kernel", "likelihood"} {
+			zeros := strings.Repeat("0,", size/2)
+			bodies = append(bodies,
+				fmt.Sprintf(`{"%s":%s`, value, strings.Repeat(`{"parts":[`, size/10)),
+				fmt.Sprintf(`{"%s":%s%s`, value, strings.Repeat(`{"parts":[`, 2000), strings.Repeat("]}", 2000)+"}"),
+				fmt.Sprintf(`{"%s":%s{"value":[%s0]}%s`, value, strings.Repeat(`{"parts":[`, 140), zeros, strings.Repeat("]}", 140)+"}"))
+		}
+		for _, b := range append(bodies, strings.Repeat("[", size), `{"x":`+strings.Repeat("[", size/2)+strings.Repeat("]", size/2)+"}") {
+			file := fileOf(t, f.kind, b)
+			most := 10
+			if strings.Contains(b, "[[0") || strings.Contains(b, "[[]") || strings.Contains(b, "[{\"") {
+				most = 25 // what a list within a list grows from is free again
+			}
+			var err error
+			if n := allocated(func() { _, err = f.load(strings.NewReader(file)) }); n > uint64(most*len(file)+1<<15) {
+				t.Errorf("%s, %.60q: %.1f times its size", f.kind.Name, b, float64(n)/float64(len(file)))
+			}
+			if err == nil || !isFileError(err, f.kind.Name) {
+				t.Errorf("%s, %.60q: %v", f.kind.Name, b, err)
+			}
 		}
 	}
 }

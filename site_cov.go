@@ -838,9 +838,9 @@ func (p *weightPrior) draw(rng *rand.Rand) []float64 {
 
 // savedPrior is a weightPrior.
 type savedPrior struct {
-	Mean []float64 `json:"mean"`
-	Diag []float64 `json:"diagonal,omitempty"`  // of Λ0, or
-	Full []float64 `json:"precision,omitempty"` // its lower triangle, row by row
+	Mean save.List[float64] `json:"mean"`
+	Diag save.List[float64] `json:"diagonal,omitempty"`  // of Λ0, or
+	Full save.List[float64] `json:"precision,omitempty"` // its lower triangle, row by row
 }
 
 // save returns p as it is saved.

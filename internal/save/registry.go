@@ -15,7 +15,7 @@ import (
 type Value struct {
 	Type  string          `json:"type"`
 	Value json.RawMessage `json:"value,omitempty"`
-	Parts []Value         `json:"parts,omitempty"`
+	Parts List[Value]     `json:"parts,omitempty"`
 }
 
 // mostDepth is how deep composites may be nested, so that what is said about a value, such

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -85,11 +86,10 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 		return nil, fault("it holds a %q; use the Load function of that type", name)
 	}
 	b.Discard(end)
-	var rest bytes.Buffer
-	if _, err := rest.ReadFrom(io.LimitReader(b, int64(size)+int64(lastBytes)+1)); err != nil {
+	all, err := readMost(b, size+min(lastBytes+1, math.MaxInt-size))
+	if err != nil {
 		return nil, err
 	}
-	all := rest.Bytes()
 	switch n := len(all); {
 	case n < size || n-size < lastBytes:
 		return nil, fault("it ends after %d bytes of %d; copy or save it again", end+n, uint64(end)+uint64(size)+uint64(lastBytes))
@@ -104,6 +104,24 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 		return nil, fault("it has version %d, and this release reads versions up to %d; use a newer release", version, k.Version)
 	}
 	return body, nil
+}
+
+// readMost returns what r gives, up to so many bytes. There is room for four times what has come, and no more than that.
+func readMost(r io.Reader, most int) (all []byte, err error) {
+	for err == nil && len(all) < most {
+		if len(all) == cap(all) {
+			room := make([]byte, len(all), min(most, max(4096, 4*len(all))))
+			copy(room, all)
+			all = room
+		}
+		var n int
+		n, err = r.Read(all[len(all):cap(all)])
+		all = all[:len(all)+n]
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return all, err
 }
 
 func fault(format string, args ...any) Fault { return Fault(fmt.Sprintf(format, args...)) }

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
@@ -111,5 +112,40 @@ func TestRegistry(t *testing.T) {
 	}
 	if _, err := r.Unmarshal(Value{Type: "list", Parts: []Value{{Type: "word"}}}); err == nil || !strings.Contains(err.Error(), "known are list, number") {
 		t.Errorf("a part that is not known: %v", err)
+	}
+}
+
+// A List is as any slice is, written and read.
+func TestList(t *testing.T) {
+	t.Parallel()
+	type lists struct {
+		A List[string]
+		B List[List[int]] `json:",omitempty"`
+		C List[Value]
+	}
+	for _, in := range []string{
+		`{"A":null,"C":null}`,
+		`{"A":[],"C":[]}`,
+		`{"A":["","a,b","\",[","\\"],"B":[[],[1],null,[2,3]],"C":[{"type":"t","value":{"x":[1,2,[3]]},"parts":[{"type":"u"},{"type":"v"}]}]}`,
+	} {
+		var got lists
+		if err := json.Unmarshal([]byte(in), &got); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+		if out, err := json.Marshal(got); err != nil || string(out) != in {
+			t.Errorf("%s comes back as %s, %v", in, out, err)
+		}
+		if cap(got.A) > len(got.A)+1 {
+			t.Errorf("room for %d, and there are %d", cap(got.A), len(got.A))
+		}
+	}
+	var l List[int]
+	if err := json.Unmarshal([]byte(" [ 1 , 2 ,\n3 ] "), &l); err != nil || !slices.Equal(l, List[int]{1, 2, 3}) {
+		t.Errorf("%v, %v", l, err)
+	}
+	for _, in := range []string{`{"a":1,"b":2}`, `"a,b"`, "1", `["a"]`, `[1,{}]`, strings.Repeat("[", 500) + strings.Repeat("]", 500)} {
+		if err := json.Unmarshal([]byte(in), &l); err == nil {
+			t.Errorf("%s: no error", in)
+		}
 	}
 }
