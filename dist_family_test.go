@@ -178,7 +178,11 @@ var (
 // Right families pass, with any generator.
 func TestCheckFamily(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(5) {
+	seeds := uint64(5)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		if err := pgsvi.CheckFamily(betaFamily{}, rng, betaEtas...); err != nil {
 			t.Errorf("Beta: %v", err)
@@ -648,7 +652,11 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 	ll := pgsvi.LogLik{N: len(waits), Dim: 1, LogProb: func(n int, z []float64) float64 { return math.Log(z[0]) - z[0]*waits[n] }}
 	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior), Init: prior}
 	want := mustExp(t, gammaFamily{}, 5, -3.3)
-	for seed := range uint64(2) {
+	seeds := uint64(2)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		q, res, err := o.Fit(context.Background(), &pgsvi.Solver{Divergence: renyi, MaxPasses: 20, Src: rand.NewPCG(seed, 1)})
 		if err != nil {
 			t.Fatal(err)

@@ -634,7 +634,7 @@ func TestLowRankTopics(t *testing.T) {
 // TestStructuredRandom fits random models of every likelihood.
 func TestStructuredRandom(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range shorter[uint64](60, 20) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		x, y := structuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
 		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}
@@ -675,7 +675,7 @@ func BenchmarkLowRank3000Weights(b *testing.B) {
 // likelihood with a kink determine some directions to 1e-5 and leave others to the prior; the preconditioner is far above
 // the curvature along these.
 func TestGLMDiagonalFlat(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range shorter[uint64](60, 30) {
 		rng := testRand(seed)
 		n, d := 13, 8
 		p := &trustProblem{lik: Laplace{Scale: 0.7}, x: normalMatrix(rng, n, d), y: make([]float64, n), weight: make([]float64, n),

@@ -78,7 +78,7 @@ func TestGPInvariants(t *testing.T) {
 	}
 	sizes := []int{1, 2, 70}
 	if testing.Short() {
-		sizes = []int{1, 40}
+		sizes = []int{1, 25}
 	}
 	for _, lik := range gpLikelihoods {
 		_, heavy := lik.(StudentT) // not log-concave: several optima
@@ -513,7 +513,8 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
 	gp.opt.MeanUpdate = Appendix
 	s := pgSVI(gp.Len(), 2, 5)
-	s.EvalEvery, s.MaxPasses, s.Src = -1, 10, rand.NewPCG(5, 0)
+	passes := shorter(10, 3)
+	s.EvalEvery, s.MaxPasses, s.Src = -1, float64(passes), rand.NewPCG(5, 0)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -532,7 +533,7 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 			t.Errorf("pass %d: ELBO %v, %v", pass, elbo, err)
 		}
 	}
-	if pass != 10 {
+	if pass != passes {
 		t.Errorf("%d passes", pass)
 	}
 }

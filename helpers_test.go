@@ -16,6 +16,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
+// shorter returns few under -short, and many otherwise.
+func shorter[T any](many, few T) T {
+	if testing.Short() {
+		return few
+	}
+	return many
+}
+
 // smallCorpus has a document without words and a word without documents.
 func smallCorpus() *Corpus {
 	return &Corpus{Terms: 5, Docs: []Document{

@@ -78,7 +78,7 @@ func checkReached(t *testing.T, what string, res *Result, err error, elbo, best 
 func TestPoissonFromThePrior(t *testing.T) {
 	t.Parallel()
 	s := drawnSites(testRand(201), 100, 4, 1, 1, Poisson{})
-	for _, variance := range []float64{16, 1e3, 1e6} {
+	for _, variance := range shorter([]float64{16, 1e3, 1e6}, []float64{16, 1e6}) {
 		prior := NewIsotropic(4, variance)
 		p := toyProblem{s: s, prior: prior, init: prior}
 		best := math.NaN()

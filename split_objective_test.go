@@ -173,6 +173,7 @@ func TestZeroSolver(t *testing.T) {
 		d := p.prior.Dim()
 		diag := must(NewMeanField(p.init.Mean(nil), p.init.Var(nil)))
 		diagPrior := must(NewMeanField(p.prior.Mean(nil), p.prior.Var(nil)))
+		z := math.NaN() // the log evidence, which takes longer than a run
 		for _, c := range []struct {
 			name  string
 			q     *Gaussian
@@ -213,8 +214,9 @@ func TestZeroSolver(t *testing.T) {
 				if e := long.ELBO - res.ELBO; !(e < 5*res.Gap+1e-9*math.Max(1, math.Abs(res.ELBO))) {
 					t.Errorf("gap reported as %.3g is %.3g", res.Gap, e)
 				}
-				full := toDense(q)
-				z := logEvidence(p, full)
+				if math.IsNaN(z) {
+					z = logEvidence(p, toDense(q))
+				}
 				if !(res.ELBO <= z+1e-9) {
 					t.Errorf("ELBO %v above the log evidence %v", res.ELBO, z)
 				}
