@@ -97,6 +97,10 @@ type Table struct {
 	// Missing has the number of missing values of each column of the table, by its
 	// name, that has any, be it a feature or the response.
 	Missing map[string]int
+	// Doubts has, for each column of numbers among the features that seem to be no quantities, by its name,
+	// what they seem to be: identifiers, codes or dates. ReadTable takes them as numbers all the same;
+	// see TableOptions.Drop and Categorical. It is nil if there is none, and in what Encode returns.
+	Doubts map[string]string
 
 	opts     TableOptions // the header being HeaderYes or HeaderNo
 	width    int          // columns of the file
@@ -154,7 +158,10 @@ const (
 // a missing value, if they are dropped, have no part in any of this. A column of texts
 // that are all dates, or of so many categories that it looks like an identifier (see
 // MaxLevels), would become one weight a row or nearly so, and is refused; name it in
-// Drop, or in Categorical to insist.
+// Drop, or in Categorical to insist. Numbers cost one weight whatever they are, and are
+// never refused, but Table.Doubts names the columns that look like identifiers (10 whole numbers or
+// more, each larger than the one before), codes (with a 0 in front, or more digits than a float64
+// keeps) and dates (20240131, with or without the time of day).
 //
 // The response is a column of numbers, or of two texts, which become -1 and +1.
 // Numbers stay what they are: see Signs for the likelihoods of binary responses.
@@ -535,6 +542,40 @@ func areDates(levels []string) bool {
 	return true
 }
 
+// dateDigits are the layouts of dates that are numbers, by their number of digits.
+var dateDigits = map[int]string{8: "20060102", 12: "200601021504", 14: "20060102150405"}
+
+const (
+	firstYear, lastYear = 1800, 2199 // of dates; few quantities are all of 8 digits and all days of these
+	fewestRising        = 10         // numbers that rise, for them to be identifiers; 9 do by chance, or by design
+	mostDigits          = 15         // that a float64 keeps
+)
+
+// doubt returns what the numbers of column j are if they seem to be no quantities.
+func (text *tableText) doubt(j int) string {
+	rising, dates, last := len(text.rows) >= fewestRising, len(text.rows) > 1, int64(math.MinInt64)
+	for _, row := range text.rows {
+		field := row[j]
+		digits := strings.Trim(field, "0123456789") == ""
+		if digits && (len(field) > 1 && field[0] == '0' || len(field) > mostDigits) {
+			return fmt.Sprintf("codes: %s has a 0 in front, or more digits than a float64 keeps", csvQuote(field))
+		}
+		n, err := strconv.ParseInt(field, 10, 64)
+		rising, last = rising && err == nil && n > last, n
+		if dates {
+			day, err := time.Parse(dateDigits[len(field)], field)
+			dates = digits && err == nil && day.Year() >= firstYear && day.Year() <= lastYear
+		}
+	}
+	switch first := csvQuote(text.rows[0][j]); {
+	case dates:
+		return fmt.Sprintf("dates: they are numbers such as %s", first)
+	case rising:
+		return fmt.Sprintf("identifiers: they are %d whole numbers from %s on, each larger than the one before", len(text.rows), first)
+	}
+	return ""
+}
+
 // findLevels sets the levels and places of the columns, and the names of those of X. The
 // error is of all columns that cannot be meant as categories.
 func (t *Table) findLevels(text *tableText) error {
@@ -547,6 +588,12 @@ func (t *Table) findLevels(text *tableText) error {
 		odd, named := text.odd(j), slices.Contains(t.opts.Categorical, c.name)
 		if odd < 0 && !named {
 			t.Names = append(t.Names, c.name)
+			if doubt := text.doubt(j); doubt != "" {
+				if t.Doubts == nil {
+					t.Doubts = map[string]string{}
+				}
+				t.Doubts[c.name] = doubt
+			}
 			continue
 		}
 		odd = max(odd, 0)

@@ -239,6 +239,60 @@ func TestTableIdentifiers(t *testing.T) {
 	}
 }
 
+// TestTableDoubts: columns of numbers that look like identifiers, codes or dates are read, and named.
+func TestTableDoubts(t *testing.T) {
+	column := func(rows int, f func(i int) any) string {
+		var in strings.Builder
+		in.WriteString("a,y\n")
+		for i := range rows {
+			fmt.Fprintf(&in, "%v,%d\n", f(i), i*7%10)
+		}
+		return in.String()
+	}
+	for name, c := range map[string]struct{ in, want string }{
+		"identifiers":      {column(30, func(i int) any { return 1000 + i*i }), "identifiers: they are 30 whole numbers from \"1000\" on"},
+		"row numbers":      {column(10, func(i int) any { return i }), "identifiers"},
+		"too few":          {column(9, func(i int) any { return i }), ""},
+		"one falls":        {column(30, func(i int) any { return i * (29 - i) }), ""},
+		"one twice":        {column(30, func(i int) any { return max(i, 1) }), ""},
+		"not whole":        {column(30, func(i int) any { return float64(i) + 0.5 }), ""},
+		"dates":            {column(30, func(i int) any { return 20240100 + i*7%30 + 1 }), "dates: they are numbers such as \"20240101\""},
+		"rising dates":     {column(30, func(i int) any { return 20240101 + i }), "dates"},
+		"minutes":          {column(30, func(i int) any { return 202401011200 + i*7%30 }), "dates"},
+		"seconds":          {column(30, func(i int) any { return 20240101120000 + i*7%30 }), "dates"},
+		"no such day":      {column(30, func(i int) any { return 20240200 + i*7%31 + 1 }), ""},
+		"another age":      {column(30, func(i int) any { return 99990101 + i*7%30 }), ""},
+		"years":            {column(30, func(i int) any { return 1990 + i*7%30 }), ""},
+		"postal codes":     {column(30, func(i int) any { return fmt.Sprintf("%05d", 9000+i*211%7000) }), "codes: \"09000\" has a 0 in front"},
+		"zero":             {column(30, func(i int) any { return i % 2 }), ""},
+		"below one":        {column(30, func(i int) any { return float64(i*7%30) / 30 }), ""},
+		"card numbers":     {column(30, func(i int) any { return 4000123412341234 + i*7%30 }), "codes"},
+		"negative, rising": {column(30, func(i int) any { return i - 15 }), "identifiers"},
+	} {
+		table, err := ReadTable(strings.NewReader(c.in), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := table.Doubts["a"]; (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) || len(table.Doubts) > 1 || (table.Doubts == nil) != (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, table.Doubts, c.want)
+		}
+		if len(table.Names) != 1 || table.Names[0] != "a" {
+			t.Errorf("%s: names %q", name, table.Names)
+		}
+		if test, err := table.Encode(strings.NewReader(c.in)); err != nil || test.Doubts != nil {
+			t.Errorf("%s: encoded %v, %v", name, test, err)
+		}
+	}
+	ids := column(30, func(i int) any { return i })
+	if table, err := ReadTable(strings.NewReader(ids), &TableOptions{Categorical: []string{"a"}}); err != nil || table.Doubts != nil {
+		t.Errorf("categorical: %v, %v", table, err)
+	}
+	two := strings.NewReplacer("\n", ",1\n", "a,y", "a,b").Replace(ids)
+	if table, err := ReadTable(strings.NewReader(strings.Replace(two, "a,b,1", "a,b,y", 1)), &TableOptions{Drop: []string{"a"}}); err != nil || table.Doubts != nil {
+		t.Errorf("dropped: %v, %v", table, err)
+	}
+}
+
 func TestReadTableSparse(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("state,x,y\n")

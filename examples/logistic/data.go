@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -81,6 +82,9 @@ func (s *source) loadCSV() (train, test data, err error) {
 	}
 	if t.Dropped > 0 {
 		fmt.Printf("left out %d rows with missing values\n", t.Dropped)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Doubts)) {
+		fmt.Printf("column %s is taken for numbers, but may be %s\n", name, t.Doubts[name])
 	}
 	train = data{x: t.X, y: t.Y, names: t.Names, response: t.Response, positive: t.Labels[1]}
 	if s.test == "" {
