@@ -1,0 +1,242 @@
+package special
+
+import (
+	"math"
+	"sync"
+
+	"gonum.org/v1/gonum/integrate/quad"
+)
+
+// asymptoticLeast is the least argument at which the asymptotic series of the digamma and the trigamma
+// function are good to rounding: the term that is left out is below 1e−17 of the sum.
+const asymptoticLeast = 10
+
+// digammaTail returns log y − ψ(y) − 1/(2y) for y ≥ asymptoticLeast (Abramowitz and Stegun 1964, 6.3.18).
+func digammaTail(y float64) float64 {
+	z := 1 / (y * y)
+	return z * (1.0/12 - z*(1.0/120-z*(1.0/252-z*(1.0/240-z*(1.0/132-z*(691.0/32760-z*(1.0/12-z*3617.0/8160)))))))
+}
+
+// reciprocals returns Σ 1/(x+k) over k = 0 … n−1, and y = x + n, the least at which the series apply.
+func reciprocals(x float64) (sum, y float64) {
+	num, den := 0.0, 1.0
+	for y = x; y < asymptoticLeast; y++ {
+		num, den = num*y+den, den*y
+	}
+	return num / den, y
+}
+
+// Digamma returns ψ(x), the derivative of log Γ(x), for x > 0, to a few units of 1e−16 (|ψ(x)| + 1).
+func Digamma(x float64) float64 {
+	sum, y := reciprocals(x)
+	return math.Log(y) - 0.5/y - digammaTail(y) - sum
+}
+
+// DigammaGap returns log x − ψ(x) for x > 0, which is about 1/(2x) where x is large and 1/x where it is
+// small, to full relative accuracy.
+func DigammaGap(x float64) float64 {
+	sum, y := reciprocals(x)
+	if y == x {
+		return 0.5/x + digammaTail(x)
+	}
+	return sum - math.Log1p((y-x)/x) + 0.5/y + digammaTail(y)
+}
+
+// Trigamma returns ψ′(x) for x > 0 to full relative accuracy.
+func Trigamma(x float64) float64 {
+	if math.IsInf(x, 1) {
+		return 0
+	}
+	return 1/x + TrigammaGap(x)
+}
+
+// TrigammaGap returns ψ′(x) − 1/x for x > 0, which is about 1/(2x²) where x is large, to full relative
+// accuracy (Abramowitz and Stegun 1964, 6.4.12).
+func TrigammaGap(x float64) float64 {
+	var sum float64
+	y := x
+	for ; y < asymptoticLeast; y++ {
+		sum += 1 / (y * y * (y + 1)) // 1/y² − 1/y + 1/(y+1)
+	}
+	z := 1 / (y * y)
+	return sum + z*(0.5+(1.0/6-z*(1.0/30-z*(1.0/42-z*(1.0/30-z*(5.0/66-z*(691.0/2730-z*(7.0/6-z*3617.0/510)))))))/y)
+}
+
+// inverseSteps is the most Newton steps of an inverse, of which six are enough from its starts.
+const inverseSteps = 20
+
+// InvDigamma returns the x > 0 with ψ(x) = y. It starts from the two ends of ψ (Minka 2000, appendix C),
+// and takes steps along log x, in which ψ is concave and then nearly straight.
+func InvDigamma(y float64) float64 {
+	x := math.Exp(y) + 0.5
+	if y < -2.22 {
+		x = 1 / (digammaOfOne - y)
+	}
+	for range inverseSteps {
+		step := (Digamma(x) - y) / (x * Trigamma(x))
+		x *= math.Exp(-step)
+		if !(math.Abs(step) > 4e-16) {
+			break
+		}
+	}
+	return x
+}
+
+const digammaOfOne = -0.57721566490153286060651209008240243104215933593992 // ψ(1), less Euler's constant
+
+// InvDigammaGap returns the x > 0 with log x − ψ(x) = y, for y > 0: the shape of the gamma distribution whose
+// logarithm of the mean is y above the mean of its logarithm. It starts as Minka (2002) does and takes
+// Newton steps of log y along log x, of which each is nearly straight.
+func InvDigammaGap(y float64) float64 {
+	x := 0.5 / y
+	if y > 0.01 {
+		x = (3 - y + math.Sqrt((y-3)*(y-3)+24*y)) / (12 * y)
+	}
+	for range inverseSteps {
+		gap := DigammaGap(x)
+		// d gap / d log x = 1 − x ψ′(x).
+		step := gap * math.Log(gap/y) / (x * TrigammaGap(x))
+		x *= math.Exp(step)
+		if !(math.Abs(step) > 4e-16) {
+			break
+		}
+	}
+	return x
+}
+
+// Binet returns log Γ(x) − (x−½) log x + x − log √(2π) for x > 0, the function of Binet: positive,
+// about 1/(12x) where x is large, and −½ log x where it is small.
+func Binet(x float64) float64 {
+	if x >= stirlingLeast {
+		return Stirling(x)
+	}
+	g, _ := math.Lgamma(x)
+	return g - Times(x-0.5, math.Log(x)) + x - LogSqrt2Pi
+}
+
+// LogGammaRise returns log Γ(x+d)/Γ(x) for x > 0 and d ≥ 0, without the difference of large logarithms.
+func LogGammaRise(x, d float64) float64 {
+	if x < stirlingLeast {
+		g, _ := math.Lgamma(x)
+		if x+d < stirlingLeast {
+			h, _ := math.Lgamma(x + d)
+			return h - g
+		}
+		return (x+d-0.5)*math.Log(x+d) - (x + d) + LogSqrt2Pi + Stirling(x+d) - g
+	}
+	return d*math.Log(x+d) + (x-0.5)*math.Log1p(d/x) - d + Stirling(x+d) - Stirling(x)
+}
+
+// LogGap returns r − 1 − log r for r > 0, which is not negative, to full relative accuracy.
+func LogGap(r float64) float64 {
+	e := r - 1
+	if math.Abs(e) > 0.1 {
+		return e - math.Log(r)
+	}
+	sum := 0.0
+	for k := 17.0; k >= 2; k-- { // Σ (−e)^k/k
+		sum = 1/k - e*sum
+	}
+	return e * e * sum
+}
+
+// GammaRest returns λ(x) − λ(y) − (x−y)λ′(y) with λ(x) = log Γ(x) − x log x + x, for x, y > 0: what the Bregman
+// divergence of log Γ from y to x is beyond that of x log x − x. It is not negative.
+func GammaRest(x, y float64) float64 {
+	if x == y {
+		return 0
+	}
+	r := x / y
+	if y < asymptoticLeast {
+		return Binet(x) - Binet(y) - 0.5*math.Log(r) + (x-y)*DigammaGap(y)
+	}
+	return 0.5*LogGap(r) + Binet(x) - Binet(y) + (x-y)*digammaTail(y)
+}
+
+// Limits of GammaSlope.
+const (
+	slopeSeries = 30  // shape below which the series is short
+	slopeNodes  = 16  // nodes of a panel: over 13 e-folds they are good to 1e−18
+	slopePanels = 4   // panels from the draw to where the density has gone, where the shape is large
+	slopeFolds  = 40  // e-folds after which an exponential has gone
+	slopeFlat   = -37 // log z below which e^−z is 1
+	slopeMild   = -3  // log z below which it is nearly so
+	slopeWidth  = 4   // of panels between the two
+	slopeLast   = 6   // panels from there, or from the draw
+)
+
+// slopeRule is the rule of Gauss and Legendre on [0, 1].
+var slopeRule = sync.OnceValue(func() *[2][slopeNodes]float64 {
+	r := new([2][slopeNodes]float64)
+	quad.Legendre{}.FixedLocations(r[0][:], r[1][:], 0, 1)
+	return r
+})
+
+// GammaSlope returns ∂ log z/∂a at the given quantile of log z, for z ~ Gamma(a, 1): the implicit derivative of a draw
+// (Figurnov, Mohamed and Mnih 2018),
+//
+//	−(∂P(a, z)/∂a)/(z p(z|a)) = −∫_{−∞}^0 e^{φ(u)}(u + c) du = ∫_0^∞ e^{φ(u)}(u + c) du,
+//	φ(u) = au − z(e^u − 1),   c = log z − ψ(a).
+//
+// Where c is negative it takes the former integral and otherwise the latter, so that nothing cancels. It is positive.
+func GammaSlope(a, logz float64) float64 {
+	z, c := math.Exp(logz), logz-Digamma(a)
+	if c < 0 && a < slopeSeries {
+		// ∫ e^φ du = Σ z^k/(a)_{k+1}, and its derivative in a has u e^φ.
+		term, harmonic := 1/a, 1/a
+		sum := term * (harmonic - c)
+		for k := 1.0; term > 1e-18*sum; k++ {
+			term *= z / (a + k)
+			harmonic += 1 / (a + k)
+			sum += term * (harmonic - c)
+		}
+		return sum
+	}
+	if a >= slopeSeries {
+		// To the u where φ is −slopeFolds: as φ is concave, Newton's method comes to it from outside.
+		end := 2 * math.Copysign(math.Sqrt(2*slopeFolds/z), c)
+		for range 8 {
+			if over := (a-z)*end - z*expRest(end) + slopeFolds; over < 0 {
+				end -= over / (a - z*math.Exp(end))
+			} else {
+				end *= 2
+			}
+		}
+		return panels(func(u float64) float64 { return math.Exp((a-z)*u-z*expRest(u)) * (u + c) }, 0, end, slopePanels)
+	}
+	// In v = log z + u: e^−z is 1, then nearly so, then no more. There au is at most 1, and in the end it falls behind.
+	ends := [4]float64{logz, math.Max(logz, slopeFlat), math.Max(logz, slopeMild), math.Log(z + 2*a + slopeFolds)}
+	var sum float64
+	for i, n := range [3]float64{1, math.Ceil((ends[2] - ends[1]) / slopeWidth), slopeLast} {
+		sum += panels(func(u float64) float64 { return math.Exp(a*u-math.Exp(logz+u)+z) * (u + c) }, ends[i]-logz, ends[i+1]-logz, n)
+	}
+	return sum
+}
+
+// expRest returns e^u − 1 − u.
+func expRest(u float64) float64 {
+	if math.Abs(u) > 0.1 {
+		return math.Expm1(u) - u
+	}
+	sum := 1.0
+	for k := 12.0; k >= 3; k-- {
+		sum = 1 + u/k*sum
+	}
+	return 0.5 * u * u * sum
+}
+
+// panels integrates f from lo to hi by n panels.
+func panels(f func(u float64) float64, lo, hi, n float64) float64 {
+	r := slopeRule()
+	if n == 0 || lo == hi {
+		return 0
+	}
+	h := (hi - lo) / n
+	var sum float64
+	for i := range int(n) {
+		for j, x := range r[0] {
+			sum += r[1][j] * f(lo+h*(float64(i)+x))
+		}
+	}
+	return h * sum
+}
