@@ -46,8 +46,74 @@ type Family interface {
 	Stat(dst, z []float64)
 	// LogBase returns log h(z), −Inf outside the support.
 	LogBase(z []float64) float64
-	// Rand stores a draw from q(z|η) in z.
-	Rand(z, eta []float64, rng *rand.Rand)
+	// Rand stores a draw from q(z|η) in z and its statistics T(z) in t. Where z cannot
+	// hold the draw, as one of a Gamma of a small shape that underflows to 0, T(z) still can:
+	// write logarithms from what they are drawn from. Otherwise it is Stat of z.
+	Rand(z, t, eta []float64, rng *rand.Rand)
+}
+
+// FisherFamily is a Family whose Fisher information has a structure, so that products with it and
+// its inverse are cheap: Fisher is then not asked for by steps. Without it an Exp factorises Fisher.
+type FisherFamily interface {
+	Family
+	// FisherMul stores F·g in dst, which may be g.
+	FisherMul(dst, g, eta []float64)
+	// FisherSolve stores F⁻¹g in dst, which may be g.
+	FisherSolve(dst, g, eta []float64)
+}
+
+// EntropyFamily is a Family that knows the entropy −E[log q(z|η)], which A and μ do not
+// say where h is not constant.
+type EntropyFamily interface {
+	Family
+	// Entropy returns the entropy in nats.
+	Entropy(eta []float64) float64
+}
+
+// PathFamily is a Family whose draws are differentiable in η, with some randomness held: that
+// is what Pathwise needs. The derivative of a draw may be the implicit one,
+// −(∂F(z|η)/∂η)/q(z|η) with F the distribution function (Figurnov, Mohamed and Mnih, 2018).
+type PathFamily interface {
+	Family
+	// AuxLen returns the length of aux.
+	AuxLen() int
+	// RandPath is Rand, and stores in aux what PathGrad has to know of the draw beside z.
+	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
+	// PathGrad adds Σ_j (∂z_j/∂η)·∂/∂z_j (l(z) + cᵀT(z)) to dst, for the draw of z and aux and a
+	// function l with the gradient dl at z. Where z cannot hold the draw, what is left of dl
+	// times z counts.
+	PathGrad(dst, dl, c, z, aux, eta []float64)
+}
+
+// klFamily is a Family that knows KL between two members without the cancellation of
+// A(η_p) − A(η) − (η_p − η)ᵀμ.
+type klFamily interface {
+	Family
+	divergence(eta, etaP []float64) float64
+}
+
+// meanFamily is a Family that knows the way back from μ to η.
+type meanFamily interface {
+	Family
+	// fromMean stores η in dst, and reports whether mu is attained.
+	fromMean(dst, mu []float64) bool
+}
+
+// namedFamily is a Family that has a name for errors.
+type namedFamily interface {
+	Family
+	fmt.Stringer
+}
+
+// first returns the first elements of x, which are enough for an error.
+func first(x []float64) []float64 { return x[:min(6, len(x))] }
+
+// familyName returns the name of f in errors.
+func familyName(f Family) string {
+	if n, ok := f.(namedFamily); ok {
+		return n.String()
+	}
+	return fmt.Sprintf("%T", f)
 }
 
 // ChartFamily is a Family with a chart x ∈ R^NumParams of the valid η, such as
@@ -96,17 +162,17 @@ func NewExp(f Family, eta []float64) (*Exp, error) {
 	}
 	n := f.NumParams()
 	if n < 1 || f.Dim() < 1 {
-		return nil, fmt.Errorf("pgsvi: %T has dimension %d and %d parameters: %w", f, f.Dim(), n, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: %s has dimension %d and %d parameters: %w", familyName(f), f.Dim(), n, ErrEmpty)
 	}
 	if len(eta) != n {
-		return nil, fmt.Errorf("pgsvi: %T has %d natural parameters, eta has %d elements: %w", f, n, len(eta), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %s has %d natural parameters, eta has %d elements: %w", familyName(f), n, len(eta), ErrShape)
 	}
 	q := newExp(f, MeanParams)
 	if err := q.SetNatural(eta); err != nil {
 		return nil, err
 	}
-	if l := q.fisherFactor(); math.IsNaN(l[0]) {
-		return nil, fmt.Errorf("pgsvi: Fisher information of %T at eta = %v: %w", f, eta, ErrNotPosDef)
+	if _, ok := f.(FisherFamily); !ok && math.IsNaN(q.fisherFactor()[0]) {
+		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", familyName(f), first(eta), ErrNotPosDef)
 	}
 	return q, nil
 }
@@ -185,16 +251,16 @@ func (q *Exp) propose(eta []float64) error {
 		panic("pgsvi: natural parameters have the wrong length")
 	}
 	if i, ok := dense.AllFinite(eta); !ok {
-		return fmt.Errorf("pgsvi: natural parameter %d of %T is %v: %w", i, q.f, eta[i], ErrNotFinite)
+		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, familyName(q.f), eta[i], ErrNotFinite)
 	}
 	copy(s.eta, eta)
 	s.a = q.f.LogPartition(s.eta)
 	if math.IsNaN(s.a) || math.IsInf(s.a, 0) {
-		return fmt.Errorf("pgsvi: natural parameters %v are outside the set of %T: %w", eta, q.f, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", first(eta), familyName(q.f), ErrNotPosDef)
 	}
 	q.f.Mean(s.mu, s.eta)
 	if i, ok := dense.AllFinite(s.mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %T is %v at eta = %v: %w", i, q.f, s.mu[i], eta, ErrNotFinite)
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, familyName(q.f), s.mu[i], first(eta), ErrNotFinite)
 	}
 	return nil
 }
@@ -223,16 +289,23 @@ const (
 )
 
 // SetMeanParams implements ExpFamily: it solves ∇A(η) = μ, which is to minimise
-// the convex A(η) − ηᵀμ, by Newton's method with the Fisher information from the
-// η of q. A step is halved until it is valid and falls. If mu is not attained
-// the error wraps ErrNotPosDef.
+// the convex A(η) − ηᵀμ, in closed form for some of the families of the package and otherwise by
+// Newton's method with the Fisher information from the η of q. A step is halved until it is valid
+// and falls. If mu is not attained the error wraps ErrNotPosDef.
 func (q *Exp) SetMeanParams(mu []float64) error {
 	n := len(q.mu)
 	if len(mu) != n {
 		panic("pgsvi: mean parameters have the wrong length")
 	}
 	if i, ok := dense.AllFinite(mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %T is %v: %w", i, q.f, mu[i], ErrNotFinite)
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v: %w", i, familyName(q.f), mu[i], ErrNotFinite)
+	}
+	if f, ok := q.f.(meanFamily); ok {
+		eta := make([]float64, n)
+		if !f.fromMean(eta, mu) {
+			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", first(mu), familyName(q.f), ErrNotPosDef)
+		}
+		return q.SetNatural(eta)
 	}
 	p := newExp(q.f, q.coords)
 	p.setState(q)
@@ -248,7 +321,7 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 	}
 	attained := func() error {
 		if !(last <= newtonFar) {
-			return fmt.Errorf("pgsvi: %v are no mean parameters of %T: %w", mu, q.f, ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", first(mu), familyName(q.f), ErrNotPosDef)
 		}
 		q.setState(p)
 		return nil
@@ -313,8 +386,16 @@ func (q *Exp) Score(dst, z []float64) []float64 {
 // Rand implements Dist.
 func (q *Exp) Rand(dst []float64, rng *rand.Rand) []float64 {
 	dst = dense.Dest(dst, q.Dim())
-	q.f.Rand(dst, q.eta, rng)
+	q.f.Rand(dst, make([]float64, len(q.eta)), q.eta, rng)
 	return dst
+}
+
+// Entropy returns −E_q[log q(z)] in nats; NaN if the Family is no EntropyFamily.
+func (q *Exp) Entropy() float64 {
+	if f, ok := q.f.(EntropyFamily); ok {
+		return f.Entropy(q.eta)
+	}
+	return math.NaN()
 }
 
 // fisherFactor returns the lower Cholesky factor of the Fisher information, or
@@ -348,6 +429,10 @@ func (q *Exp) fisherFactor() []float64 {
 
 // fisherSolve replaces g by F⁻¹g: ∇_η becomes ∇_μ.
 func (q *Exp) fisherSolve(g []float64) {
+	if f, ok := q.f.(FisherFamily); ok {
+		f.FisherSolve(g, g, q.eta)
+		return
+	}
 	l := dense.LowerTriangle(q.fisherFactor(), len(g))
 	blas64.Trsv(blas.NoTrans, l, dense.Vector(g))
 	blas64.Trsv(blas.Trans, l, dense.Vector(g))
@@ -355,6 +440,10 @@ func (q *Exp) fisherSolve(g []float64) {
 
 // fisherMul replaces g by Fg: ∇_μ becomes ∇_η.
 func (q *Exp) fisherMul(g []float64) {
+	if f, ok := q.f.(FisherFamily); ok {
+		f.FisherMul(g, g, q.eta)
+		return
+	}
 	l := dense.LowerTriangle(q.fisherFactor(), len(g))
 	blas64.Trmv(blas.Trans, l, dense.Vector(g))
 	blas64.Trmv(blas.NoTrans, l, dense.Vector(g))
@@ -393,7 +482,10 @@ func (q *Exp) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
 func (q *Exp) KL(p Dist) float64 {
 	o, ok := p.(*Exp)
 	if !ok || !q.sameFamily(o) {
-		panic(fmt.Sprintf("pgsvi: KL from a %T to a distribution of another family, a %T", q.f, p))
+		panic(fmt.Sprintf("pgsvi: KL from %s to a distribution of another family, %s", familyName(q.f), distName(p)))
+	}
+	if f, ok := q.f.(klFamily); ok {
+		return math.Max(0, f.divergence(q.eta, o.eta))
 	}
 	kl := o.a - q.a
 	for i, mu := range q.mu {
@@ -403,7 +495,18 @@ func (q *Exp) KL(p Dist) float64 {
 }
 
 func (q *Exp) sameFamily(p *Exp) bool {
-	return len(q.eta) == len(p.eta) && reflect.DeepEqual(q.f, p.f)
+	if len(q.eta) != len(p.eta) {
+		return false
+	}
+	return reflect.ValueOf(q.f).Comparable() && reflect.ValueOf(p.f).Comparable() && q.f == p.f || reflect.DeepEqual(q.f, p.f)
+}
+
+// distName returns the name of q in errors.
+func distName(q Dist) string {
+	if e, ok := q.(*Exp); ok {
+		return familyName(e.f)
+	}
+	return fmt.Sprintf("%T of dimension %d", q, q.Dim())
 }
 
 // Chart implements Charted by ChartFamily, or by η.

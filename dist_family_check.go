@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -17,6 +18,8 @@ const (
 	// checkErrors is the number of standard errors that a mean of draws may be off:
 	// one in 5e8 means is.
 	checkErrors = 6
+	// checkStat is the relative accuracy to which a draw and its statistics agree.
+	checkStat = 1e-9
 	// checkSlope is the relative accuracy of differences of fourth order, with room.
 	checkSlope = 1e-5
 	// checkTrip is the relative accuracy of η → μ → η where the Fisher information is not near singular.
@@ -28,11 +31,15 @@ const (
 //
 //   - Mean is the gradient of LogPartition, and Fisher the Jacobian of Mean, by differences;
 //   - LogPartition is convex on a line through η in every direction, and stays infinite once it is;
-//   - Mean is the mean of Stat over draws of Rand, and so is every KL of the given members, which is not negative;
+//   - the T(z) of Rand is that of Stat;
+//   - Mean is the mean of T(z) over draws of Rand, and so is every KL of the given members, which is not negative;
 //   - exp(ηᵀT − A)·h, with h by LogBase, sums or integrates to one over the region of the draws,
 //     unless these lie in a subspace, as those on a simplex do;
 //   - Score is the gradient of LogProb, and η → μ → η comes back, as Exp computes them;
-//   - the chart of a ChartFamily comes back, and its ChartGrad is that of differences.
+//   - the chart of a ChartFamily comes back, and its ChartGrad is that of differences;
+//   - FisherMul and FisherSolve of a FisherFamily are products with Fisher and its inverse;
+//   - the Entropy of an EntropyFamily is the mean of −LogProb over draws;
+//   - along the paths of a PathFamily, the mean of T(z) and that of a function of z change as by the scores.
 //
 // Where two functions disagree, a third tells which of them is wrong where one
 // can; otherwise the error names both. Several η that are not close to each
@@ -60,13 +67,17 @@ func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
 		errs    []error
 		members []*familyMember
 	)
+	env := &Env{Rng: rng}
 	for i, eta := range etas {
 		c := &familyMember{f: f, index: i, eta: slices.Clone(eta)}
-		if c.setup((&Env{Rng: rng}).rng()) {
+		if c.setup(env.rng()) {
 			c.checkSlopes()
 			c.checkConvex()
 			c.checkDensity()
 			c.checkChart()
+			c.checkFisher()
+			c.checkEntropy()
+			c.checkPath(env.rng())
 			members = append(members, c)
 		}
 		errs = append(errs, c.errs...)
@@ -116,16 +127,22 @@ func (c *familyMember) setup(rng *rand.Rand) bool {
 	c.mean, c.se = make([]float64, n), make([]float64, n)
 	for i := range c.draws {
 		z, t := make([]float64, c.f.Dim()), make([]float64, n)
-		c.f.Rand(z, c.eta, rng)
-		before := slices.Clone(z)
-		c.f.Stat(t, z)
+		c.f.Rand(z, t, c.eta, rng)
+		before, stat := slices.Clone(z), make([]float64, n)
+		c.f.Stat(stat, z)
 		base := c.f.LogBase(z)
 		switch {
 		case !slices.Equal(z, before) || !slices.Equal(c.eta, c.q.eta):
 			c.bad("Rand, Stat or LogBase changed its arguments")
 			return false
 		case math.IsNaN(floats.Sum(t)) || math.IsInf(floats.Sum(t), 0):
-			c.bad("Stat or Rand: T(z) is %v at the draw z = %v", t, z)
+			c.bad("Rand: T(z) is %v at the draw z = %v", t, z)
+			return false
+		case math.IsNaN(floats.Sum(stat)) || math.IsInf(floats.Sum(stat), 0):
+			c.bad("Stat: T(z) is %v at the draw z = %v", stat, z)
+			return false
+		case !c.sameStat(t, stat, z):
+			c.bad("Rand or Stat: at the draw z = %v they say that T(z) is %v and %v", z, t, stat)
 			return false
 		case math.IsNaN(base) || math.IsInf(base, 0):
 			c.bad("LogBase or Rand: log h(z) is %v at the draw z = %v", base, z)
@@ -142,6 +159,33 @@ func (c *familyMember) setup(rng *rand.Rand) bool {
 	}
 	for j, v := range c.se {
 		c.se[j] = math.Sqrt(v)
+	}
+	return true
+}
+
+// sameStat reports whether t is the T(z) of Stat, as well as z is known to rounding.
+func (c *familyMember) sameStat(t, stat, z []float64) bool {
+	slack := make([]float64, len(t))
+	for i, x := range stat {
+		slack[i] = checkStat * (1 + math.Abs(x))
+	}
+	moved := make([]float64, len(t))
+	for j, x := range z {
+		for _, by := range []float64{1 - checkStat, 1 + checkStat} {
+			z[j] = x * by
+			c.f.Stat(moved, z)
+			for i, m := range moved {
+				if d := math.Abs(m - stat[i]); d > 0 {
+					slack[i] += d
+				}
+			}
+		}
+		z[j] = x
+	}
+	for i := range t {
+		if math.Abs(t[i]-stat[i]) > slack[i] {
+			return false
+		}
 	}
 	return true
 }
@@ -386,6 +430,114 @@ func (c *familyMember) checkChart() {
 		})
 		if e := floats.Distance(g, want, math.Inf(1)); !(e <= checkSlope*(1+floats.Norm(want, math.Inf(1)))) {
 			c.bad("ChartGrad: the gradient of element %d of eta is %v, by differences of FromChart %v", i, g, want)
+		}
+	}
+}
+
+// checkFisher tests the products of a FisherFamily.
+func (c *familyMember) checkFisher() {
+	f, ok := c.f.(FisherFamily)
+	if !ok {
+		return
+	}
+	n := len(c.eta)
+	fisher := mat.NewSymDense(n, nil)
+	c.f.Fisher(fisher, slices.Clone(c.eta))
+	e, col := make([]float64, n), make([]float64, n)
+	for j := range n {
+		clear(e)
+		e[j] = 1
+		f.FisherMul(col, e, slices.Clone(c.eta))
+		for i, x := range col {
+			scale := math.Sqrt(fisher.At(i, i) * fisher.At(j, j))
+			if !(math.Abs(x-fisher.At(i, j)) <= checkTrip*scale) {
+				c.bad("FisherMul or Fisher: element (%d, %d) is %v and %v", i, j, x, fisher.At(i, j))
+				return
+			}
+		}
+		f.FisherSolve(col, col, slices.Clone(c.eta))
+		for i, x := range col {
+			scale := math.Sqrt(fisher.At(j, j) / fisher.At(i, i))
+			if !(math.Abs(x-e[i]) <= checkTrip*math.Max(1, scale)) {
+				c.bad("FisherSolve: from column %d of Fisher, element %d is %v, not %v", j, i, x, e[i])
+				return
+			}
+		}
+	}
+}
+
+// checkEntropy tests the entropy of an EntropyFamily.
+func (c *familyMember) checkEntropy() {
+	f, ok := c.f.(EntropyFamily)
+	if !ok {
+		return
+	}
+	var sum, square float64
+	for i, z := range c.draws {
+		v := c.q.a - floats.Dot(c.eta, c.stats[i]) - c.f.LogBase(z)
+		sum, square = sum+v, square+v*v
+	}
+	mean := sum / checkDraws
+	se := math.Sqrt(math.Max(0, square/checkDraws-mean*mean) / checkDraws)
+	if h := f.Entropy(slices.Clone(c.eta)); !(math.Abs(h-mean) <= checkErrors*se+checkStat*(1+math.Abs(mean)+math.Abs(c.q.a))) {
+		c.bad("Entropy is %v, by draws %v ± %.2g", h, mean, se)
+	}
+}
+
+// checkPath tests the paths of a PathFamily: for each statistic, and for the linear function Σ z_j of the draw,
+// the mean slope along the paths is the covariance of the function and T.
+func (c *familyMember) checkPath(rng *rand.Rand) {
+	f, ok := c.f.(PathFamily)
+	if !ok || len(c.errs) > 0 {
+		return
+	}
+	n, d := len(c.eta), c.f.Dim()
+	fisher := mat.NewSymDense(n, nil)
+	c.f.Fisher(fisher, slices.Clone(c.eta))
+	z, t, aux := make([]float64, d), make([]float64, n), make([]float64, f.AuxLen())
+	dl, coef, g := make([]float64, d), make([]float64, n), make([]float64, n)
+	sums, squares := dense.NewRows(n+1, n), dense.NewRows(n+1, n) // of the slopes of T, and of the difference of the two slopes of Σ z_j
+	add := func(i int) {
+		floats.Add(sums[i], g)
+		for j, x := range g {
+			squares[i][j] += x * x
+		}
+	}
+	for range checkDraws {
+		f.RandPath(z, t, aux, c.eta, rng)
+		for i := range n {
+			clear(g)
+			clear(coef)
+			coef[i] = 1
+			f.PathGrad(g, dl, coef, z, aux, c.eta)
+			add(i)
+		}
+		clear(g)
+		clear(coef)
+		floats.AddConst(1, dl)
+		f.PathGrad(g, dl, coef, z, aux, c.eta)
+		clear(dl)
+		sum := floats.Sum(z)
+		for j, m := range c.q.mu {
+			g[j] -= sum * (t[j] - m)
+		}
+		add(n)
+	}
+	for i := range sums {
+		for j, sum := range sums[i] {
+			got := sum / checkDraws
+			se := math.Sqrt(math.Max(0, squares[i][j]/checkDraws-got*got) / checkDraws)
+			want, what := 0.0, "the sum of z along paths less that by scores"
+			if i < n {
+				want, what = fisher.At(i, j), fmt.Sprintf("statistic %d along paths", i)
+			}
+			scale := math.Sqrt(fisher.At(j, j))
+			if i < n {
+				scale *= math.Sqrt(fisher.At(i, i))
+			}
+			if !(math.Abs(got-want) <= checkErrors*se+checkStat*scale) {
+				c.bad("PathGrad or RandPath: the slope of %s in element %d is %v ± %.2g, not %v", what, j, got, se, want)
+			}
 		}
 	}
 }

@@ -71,8 +71,9 @@ func (betaFamily) LogBase(z []float64) float64 {
 	return -math.Log(z[0]) - math.Log1p(-z[0])
 }
 
-func (betaFamily) Rand(z, eta []float64, rng *rand.Rand) {
+func (f betaFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	z[0] = distuv.Beta{Alpha: eta[0], Beta: eta[1], Src: rng}.Rand()
+	f.Stat(t, z)
 }
 
 // gammaFamily is the Gamma distribution of a shape and a rate, with a chart:
@@ -112,8 +113,9 @@ func (gammaFamily) LogBase(z []float64) float64 {
 	return -math.Log(z[0])
 }
 
-func (gammaFamily) Rand(z, eta []float64, rng *rand.Rand) {
+func (f gammaFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	z[0] = distuv.Gamma{Alpha: eta[0], Beta: -eta[1], Src: rng}.Rand()
+	f.Stat(t, z)
 }
 
 func (gammaFamily) Chart(dst, eta []float64) { dst[0], dst[1] = math.Log(eta[0]), math.Log(-eta[1]) }
@@ -155,7 +157,8 @@ func (categories) Stat(dst, z []float64) {
 
 func (categories) LogBase([]float64) float64 { return 0 }
 
-func (f categories) Rand(z, eta []float64, rng *rand.Rand) {
+func (f categories) Rand(z, t, eta []float64, rng *rand.Rand) {
+	defer f.Stat(t, z)
 	p := make([]float64, 2)
 	f.Mean(p, eta)
 	u := rng.Float64()
@@ -204,7 +207,7 @@ type mutant struct {
 	fisher    func(dst *mat.SymDense, eta []float64)
 	stat      func(dst, z []float64)
 	base      func(z []float64) float64
-	rand      func(z, eta []float64, rng *rand.Rand)
+	rand      func(z, t, eta []float64, rng *rand.Rand)
 	params    int
 }
 
@@ -250,12 +253,13 @@ func (m *mutant) LogBase(z []float64) float64 {
 	return m.Family.LogBase(z)
 }
 
-func (m *mutant) Rand(z, eta []float64, rng *rand.Rand) {
+func (m *mutant) Rand(z, t, eta []float64, rng *rand.Rand) {
 	if m.rand != nil {
-		m.rand(z, eta, rng)
+		m.rand(z, t, eta, rng)
 		return
 	}
-	m.Family.Rand(z, eta, rng)
+	m.Family.Rand(z, t, eta, rng)
+	m.Stat(t, z)
 }
 
 // mutantChart is gammaFamily with a wrong chart.
@@ -302,15 +306,17 @@ func TestCheckFamilyMutants(t *testing.T) {
 		{"Fisher and mean wrong", &mutant{Family: beta, mean: func(dst, _ []float64) { dst[0]++ }, fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 0, 3) }}, betaEtas, "Fisher: element (0, 0)", []string{"LogPartition", "Stat"}},
 		{"T in the wrong order", &mutant{Family: beta, stat: func(dst, _ []float64) { dst[0], dst[1] = dst[1], dst[0] }}, betaEtas, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
 		{"T not in logs", &mutant{Family: gamma, stat: func(dst, z []float64) { dst[0] = z[0] }}, gammaEtas, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
-		{"T infinite", &mutant{Family: gamma, stat: func(dst, _ []float64) { dst[0] = math.Inf(1) }}, gammaEtas, "Stat or Rand: T(z)", nil},
+		{"T infinite", &mutant{Family: gamma, stat: func(dst, _ []float64) { dst[0] = math.Inf(1) }}, gammaEtas, "Rand: T(z)", nil},
+		{"T of the draw off", &mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) { gamma.Rand(z, t, eta, rng); t[0] += 1e-6 }}, gammaEtas, "Rand or Stat: at the draw", nil},
 		{"h = 1", &mutant{Family: beta, base: func([]float64) float64 { return 0 }}, betaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
 		{"h of another power", &mutant{Family: gamma, base: func(z []float64) float64 { return -2 * math.Log(z[0]) }}, gammaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
 		{"h of counts", &mutant{Family: cat, base: func(z []float64) float64 { return -logGamma(z[0] + 1) }}, categoryEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
 		{"h = 0", &mutant{Family: cat, base: func([]float64) float64 { return math.Inf(-1) }}, categoryEtas, "LogBase or Rand", nil},
-		{"draws of a scale for a rate", &mutant{Family: gamma, rand: func(z, eta []float64, rng *rand.Rand) {
+		{"draws of a scale for a rate", &mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) {
 			z[0] = distuv.Gamma{Alpha: eta[0], Beta: -1 / eta[1], Src: rng}.Rand()
+			gamma.Stat(t, z)
 		}}, [][]float64{{0.7, -3}, {40, -0.1}}, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
-		{"draws that change eta", &mutant{Family: beta, rand: func(z, eta []float64, rng *rand.Rand) { beta.Rand(z, eta, rng); eta[0]++ }}, betaEtas, "Rand, Stat or LogBase changed", nil},
+		{"draws that change eta", &mutant{Family: beta, rand: func(z, t, eta []float64, rng *rand.Rand) { beta.Rand(z, t, eta, rng); eta[0]++ }}, betaEtas, "Rand, Stat or LogBase changed", nil},
 		{"a chart that does not come back", mutantChart{from: 2, grad: 1}, gammaEtas, "Chart or FromChart", nil},
 		{"a wrong slope of the chart", mutantChart{from: 1, grad: -1}, gammaEtas, "ChartGrad", []string{"Chart or"}},
 		{"dependent statistics", dependent{}, [][]float64{{0.3, 0.2}}, "Fisher is not positive definite", nil},
@@ -372,7 +378,8 @@ func (f dependent) Fisher(dst *mat.SymDense, eta []float64) {
 	dst.SetSym(0, 1, -p*(1-p))
 }
 
-func (f dependent) Rand(z, eta []float64, rng *rand.Rand) {
+func (f dependent) Rand(z, t, eta []float64, rng *rand.Rand) {
+	defer f.Stat(t, z)
 	z[0] = 2
 	if rng.Float64() < 1/(1+math.Exp(eta[1]-eta[0])) {
 		z[0] = 1

@@ -140,7 +140,7 @@ func (h klTo) Check(q Dist) error {
 	_, qn := q.(*Gaussian)
 	_, pn := h.prior.(*Gaussian)
 	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
-		return fmt.Errorf("pgsvi: KLTo a %T of dimension %d does not fit a q that is a %T of dimension %d: %w", h.prior, h.prior.Dim(), q, q.Dim(), ErrShape)
+		return fmt.Errorf("pgsvi: KLTo a %s does not fit a q that is a %s; give both the same family and dimension: %w", distName(h.prior), distName(q), ErrShape)
 	}
 	return nil
 }

@@ -173,8 +173,9 @@ func (waiting) Fisher(dst *mat.SymDense, eta []float64) {
 }
 func (waiting) Stat(dst, z []float64)       { dst[0] = z[0] }
 func (waiting) LogBase(z []float64) float64 { return 0 }
-func (waiting) Rand(dst, eta []float64, rng *rand.Rand) {
-	dst[0] = -rng.ExpFloat64() / eta[0]
+func (waiting) Rand(z, t, eta []float64, rng *rand.Rand) {
+	z[0] = -rng.ExpFloat64() / eta[0]
+	t[0] = z[0]
 }
 
 // nowAndThen has batches of a few terms, and of all.

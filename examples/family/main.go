@@ -72,6 +72,7 @@ func (beta) LogBase(z []float64) float64 {
 	return -math.Log(z[0]) - math.Log1p(-z[0])
 }
 
-func (beta) Rand(z, eta []float64, rng *rand.Rand) {
+func (b beta) Rand(z, t, eta []float64, rng *rand.Rand) {
 	z[0] = distuv.Beta{Alpha: eta[0], Beta: eta[1], Src: rng}.Rand()
+	b.Stat(t, z)
 }
