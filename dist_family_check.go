@@ -15,6 +15,8 @@ import (
 const (
 	// checkDraws is the number of draws of CheckFamily at each η, enough for a mean to 1% of a standard deviation.
 	checkDraws = 20000
+	// checkPaths is the number of paths, each of which is followed for every statistic.
+	checkPaths = 4000
 	// checkErrors is the number of standard errors that a mean of draws may be off:
 	// one in 5e8 means is.
 	checkErrors = 6
@@ -503,7 +505,7 @@ func (c *familyMember) checkPath(rng *rand.Rand) {
 			squares[i][j] += x * x
 		}
 	}
-	for range checkDraws {
+	for range checkPaths {
 		f.RandPath(z, t, aux, c.eta, rng)
 		for i := range n {
 			clear(g)
@@ -525,8 +527,8 @@ func (c *familyMember) checkPath(rng *rand.Rand) {
 	}
 	for i := range sums {
 		for j, sum := range sums[i] {
-			got := sum / checkDraws
-			se := math.Sqrt(math.Max(0, squares[i][j]/checkDraws-got*got) / checkDraws)
+			got := sum / checkPaths
+			se := math.Sqrt(math.Max(0, squares[i][j]/checkPaths-got*got) / checkPaths)
 			want, what := 0.0, "the sum of z along paths less that by scores"
 			if i < n {
 				want, what = fisher.At(i, j), fmt.Sprintf("statistic %d along paths", i)

@@ -11,10 +11,30 @@ import (
 // function are good to rounding: the term that is left out is below 1e−17 of the sum.
 const asymptoticLeast = 10
 
-// digammaTail returns log y − ψ(y) − 1/(2y) for y ≥ asymptoticLeast (Abramowitz and Stegun 1964, 6.3.18).
+// digammaSeries are the coefficients of log y − ψ(y) − 1/(2y) in powers of 1/y², from the first, with alternating
+// signs (Abramowitz and Stegun 1964, 6.3.18), and trigammaSeries those of y(ψ′(y) − 1/y − 1/(2y²)) (6.4.12).
+var (
+	digammaSeries  = [...]float64{1.0 / 12, 1.0 / 120, 1.0 / 252, 1.0 / 240, 1.0 / 132, 691.0 / 32760, 1.0 / 12, 3617.0 / 8160}
+	trigammaSeries = [...]float64{1.0 / 6, 1.0 / 30, 1.0 / 42, 1.0 / 30, 5.0 / 66, 691.0 / 2730, 7.0 / 6, 3617.0 / 510}
+)
+
+// series returns the sum of a series at z = 1/y², and its divided difference between z and w.
+func series(c *[8]float64, z, w float64) (sum, slope float64) {
+	for k := len(c) - 1; k >= 0; k-- {
+		slope = -w*slope - sum
+		sum = c[k] - z*sum
+	}
+	return z * sum, sum + w*slope
+}
+
+// digammaTail returns log y − ψ(y) − 1/(2y) for y ≥ asymptoticLeast.
 func digammaTail(y float64) float64 {
 	z := 1 / (y * y)
-	return z * (1.0/12 - z*(1.0/120-z*(1.0/252-z*(1.0/240-z*(1.0/132-z*(691.0/32760-z*(1.0/12-z*3617.0/8160)))))))
+	sum := 0.0
+	for k := len(digammaSeries) - 1; k >= 0; k-- {
+		sum = digammaSeries[k] - z*sum
+	}
+	return z * sum
 }
 
 // reciprocals returns Σ 1/(x+k) over k = 0 … n−1, and y = x + n, the least at which the series apply.
@@ -59,7 +79,37 @@ func TrigammaGap(x float64) float64 {
 		sum += 1 / (y * y * (y + 1)) // 1/y² − 1/y + 1/(y+1)
 	}
 	z := 1 / (y * y)
-	return sum + z*(0.5+(1.0/6-z*(1.0/30-z*(1.0/42-z*(1.0/30-z*(5.0/66-z*(691.0/2730-z*(7.0/6-z*3617.0/510)))))))/y)
+	tail := 0.0
+	for k := len(trigammaSeries) - 1; k >= 0; k-- {
+		tail = trigammaSeries[k] - z*tail
+	}
+	return sum + z*(0.5+tail/y)
+}
+
+// DigammaRise returns ψ(x+d) − ψ(x) for x > 0 and d ≥ 0, to full relative accuracy.
+func DigammaRise(x, d float64) float64 {
+	var sum float64
+	y := x
+	for ; y < asymptoticLeast; y++ {
+		sum += d / y / (y + d)
+	}
+	e := y + d
+	_, slope := series(&digammaSeries, 1/(y*y), 1/(e*e))
+	return sum + math.Log1p(d/y) + d/y/e*(0.5+(1/y+1/e)*slope)
+}
+
+// TrigammaFall returns ψ′(x) − ψ′(x+d) for x > 0 and d ≥ 0, to full relative accuracy.
+func TrigammaFall(x, d float64) float64 {
+	var sum float64
+	y := x
+	fall := func(y, e float64) float64 { return d / y / e * (1/y + 1/e) } // of 1/y²
+	for ; y < asymptoticLeast; y++ {
+		sum += fall(y, y+d)
+	}
+	// Of s(z)/y, with the series s and z = 1/y²: s(z)(1/y − 1/e) + (s(z) − s(w))/e.
+	e := y + d
+	s, slope := series(&trigammaSeries, 1/(y*y), 1/(e*e))
+	return sum + d/y/e*(1+s) + fall(y, e)*(0.5+slope/e)
 }
 
 // inverseSteps is the most Newton steps of an inverse, of which six are enough from its starts.
@@ -156,6 +206,8 @@ func GammaRest(x, y float64) float64 {
 // Limits of GammaSlope.
 const (
 	slopeSeries = 30  // shape below which the series is short
+	slopeBeyond = 10  // how far beyond the shape it is tried where it cancels
+	slopeLoss   = 0.1 // the part of it that has to be left
 	slopeNodes  = 16  // nodes of a panel: over 13 e-folds they are good to 1e−18
 	slopePanels = 4   // panels from the draw to where the density has gone, where the shape is large
 	slopeFolds  = 40  // e-folds after which an exponential has gone
@@ -178,19 +230,23 @@ var slopeRule = sync.OnceValue(func() *[2][slopeNodes]float64 {
 //	−(∂P(a, z)/∂a)/(z p(z|a)) = −∫_{−∞}^0 e^{φ(u)}(u + c) du = ∫_0^∞ e^{φ(u)}(u + c) du,
 //	φ(u) = au − z(e^u − 1),   c = log z − ψ(a).
 //
-// Where c is negative it takes the former integral and otherwise the latter, so that nothing cancels. It is positive.
+// Where c is negative it takes the former integral and otherwise the latter, so that nothing cancels, but for a digit where the
+// former is a short series. It is positive.
 func GammaSlope(a, logz float64) float64 {
 	z, c := math.Exp(logz), logz-Digamma(a)
-	if c < 0 && a < slopeSeries {
+	if a < slopeSeries && (c < 0 || z < a+slopeBeyond) {
 		// ∫ e^φ du = Σ z^k/(a)_{k+1}, and its derivative in a has u e^φ.
 		term, harmonic := 1/a, 1/a
-		sum := term * (harmonic - c)
+		sum, weighted := term, term*harmonic
 		for k := 1.0; term > 1e-18*sum; k++ {
 			term *= z / (a + k)
 			harmonic += 1 / (a + k)
-			sum += term * (harmonic - c)
+			sum += term
+			weighted += term * harmonic
 		}
-		return sum
+		if s := weighted - c*sum; c < 0 || s > slopeLoss*weighted {
+			return s
+		}
 	}
 	if a >= slopeSeries {
 		// To the u where φ is −slopeFolds: as φ is concave, Newton's method comes to it from outside.

@@ -99,6 +99,27 @@ func TestLogGammaRise(t *testing.T) {
 	}
 }
 
+func TestDigammaRise(t *testing.T) {
+	for _, c := range []struct{ x, d, rise, fall float64 }{
+		{1, 1e-12, 1.64493406684702435e-12, 2.40411380631594155e-12},
+		{1e-6, 1e-9, 9.99000999002644085e+2, 1.99700399500599341e+9},
+		{0.5, 100, 6.56868437860326869, 4.92480228387509621},
+		{9.75, 1e-3, 1.0799741703318388e-4, 1.16521882337658157e-5},
+		{11, 1e-5, 9.51662904325395649e-7, 9.04982637130371226e-8},
+		{3, 1e7, 1.51953115658598218e+1, 3.94933966848251436e-1},
+		{1e9, 1e-6, 1.00000000049999945e-15, 1.00000000099999896e-24},
+		{1e9, 3e9, 1.38629436149489062, 7.5000000046875e-10},
+		{25, 2, 7.84615384615384615e-2, 3.07928994082840237e-3},
+	} {
+		if got := DigammaRise(c.x, c.d); !(off(got, c.rise) <= 2e-15) {
+			t.Errorf("DigammaRise(%v, %v) = %.17g, want %.17g, off by %.2g", c.x, c.d, got, c.rise, off(got, c.rise))
+		}
+		if got := TrigammaFall(c.x, c.d); !(off(got, c.fall) <= 3e-15) {
+			t.Errorf("TrigammaFall(%v, %v) = %.17g, want %.17g, off by %.2g", c.x, c.d, got, c.fall, off(got, c.fall))
+		}
+	}
+}
+
 // The reference is the integral of the doc comment. At a few points it was compared with differences of the
 // incomplete gamma function.
 func TestGammaSlope(t *testing.T) {

@@ -1,0 +1,338 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// NewBeta returns the Beta distribution over (0, 1) with a, b > 0,
+//
+//	q(z) ∝ z^{a−1} (1−z)^{b−1},   η = (a, b),   T(z) = (log z, log(1−z)),   μ = (ψ(a) − ψ(a+b), ψ(b) − ψ(a+b)),
+//
+// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an error
+// wrapping ErrParam if a parameter is not positive and finite.
+func NewBeta(a, b float64) (*Exp, error) {
+	return newPositive(betaFamily{}, []string{"a", "b"}, []float64{a, b}, []float64{a, b})
+}
+
+// NewDirichlet returns the Dirichlet distribution over the simplex of K ≥ 2 parts,
+//
+//	q(z) ∝ Π_k z_k^{α_k−1},   η = α,   T(z)_k = log z_k,   μ_k = ψ(α_k) − ψ(Σα),
+//
+// in the coordinates MeanParams; alpha is copied. A z has K elements that sum to 1, and densities are with respect to the
+// first K−1 of them. T(z) of a draw holds the logarithms of parts that underflow. It has paths and a
+// chart, log α; its work is of order K. It returns an error wrapping ErrEmpty if there are less than two α, or ErrParam
+// if one is not positive and finite.
+func NewDirichlet(alpha []float64) (*Exp, error) {
+	if len(alpha) < 2 {
+		return nil, fmt.Errorf("pgsvi: NewDirichlet needs at least two α, not %d: %w", len(alpha), ErrEmpty)
+	}
+	return newPositive(dirichletFamily{len(alpha)}, []string{"α"}, alpha, alpha)
+}
+
+// dirichletFamily is the Dirichlet family of k parts, with h = Π 1/z_k.
+type dirichletFamily struct{ k int }
+
+func (f dirichletFamily) String() string { return fmt.Sprintf("Dirichlet of %d parts", f.k) }
+
+func (f dirichletFamily) Dim() int { return f.k }
+
+func (f dirichletFamily) NumParams() int { return f.k }
+
+// largest returns the index of the largest α and the sum of the others: what is large against it is never
+// found as a difference.
+func largest(alpha []float64) (at int, others float64) {
+	for k, a := range alpha {
+		if a > alpha[at] {
+			at = k
+		}
+	}
+	for k, a := range alpha {
+		if k != at {
+			others += a
+		}
+	}
+	return at, others
+}
+
+// LogPartition returns Σ log Γ(α_k) − log Γ(Σα).
+func (dirichletFamily) LogPartition(eta []float64) float64 {
+	for _, a := range eta {
+		if !(a > 0) {
+			return math.Inf(1)
+		}
+	}
+	at, others := largest(eta)
+	sum := -special.LogGammaRise(eta[at], others)
+	for k, a := range eta {
+		if k != at {
+			lg, _ := math.Lgamma(a)
+			sum += lg
+		}
+	}
+	return sum
+}
+
+func (dirichletFamily) Mean(dst, eta []float64) {
+	at, others := largest(eta)
+	total := eta[at] + others
+	gap := special.DigammaGap(total)
+	for k, a := range eta {
+		dst[k] = math.Log(a/total) + (gap - special.DigammaGap(a))
+	}
+	dst[at] = -special.DigammaRise(eta[at], others)
+}
+
+func (f dirichletFamily) Fisher(dst *mat.SymDense, eta []float64) {
+	n := len(eta)
+	g, row := make([]float64, n), make([]float64, n)
+	for i := range n {
+		clear(g)
+		g[i] = 1
+		f.FisherMul(row, g, eta)
+		for j := range i + 1 {
+			dst.SetSym(j, i, row[j])
+		}
+	}
+}
+
+// FisherMul: the Fisher information is diag(ψ′(α)) − ψ′(Σα)11ᵀ.
+func (dirichletFamily) FisherMul(dst, g, eta []float64) {
+	at, others := largest(eta)
+	c, rest := special.Trigamma(eta[at]+others), 0.0
+	for k, x := range g {
+		if k != at {
+			rest += x
+		}
+	}
+	most := g[at]
+	for k, a := range eta {
+		dst[k] = special.Trigamma(a)*g[k] - c*(rest+most)
+	}
+	dst[at] = special.TrigammaFall(eta[at], others)*most - c*rest
+}
+
+// FisherSolve is by the formula of Sherman and Morrison. What it divides by, 1/ψ′(Σα) − Σ 1/ψ′(α_k), is
+// a difference of numbers of the size of Σα; less α_k each of them is at most ½.
+func (dirichletFamily) FisherSolve(dst, g, eta []float64) {
+	total := floats.Sum(eta)
+	rest := func(a float64) float64 {
+		if total < 1 {
+			return 1 / special.Trigamma(a)
+		}
+		t := special.TrigammaGap(a)
+		return -a * t / (1/a + t) // 1/ψ′(a) − a
+	}
+	den := rest(total)
+	var num float64
+	for k, a := range eta {
+		t := special.TrigammaGap(a)
+		if total < 1 {
+			den -= 1 / (1/a + t)
+		} else {
+			den += a * t / (1/a + t)
+		}
+		dst[k] = g[k] / (1/a + t)
+		num += dst[k]
+	}
+	for k, a := range eta {
+		dst[k] += num / den / special.Trigamma(a)
+	}
+}
+
+func (dirichletFamily) Stat(dst, z []float64) {
+	for k, x := range z {
+		dst[k] = math.Log(x)
+	}
+}
+
+func (dirichletFamily) LogBase(z []float64) float64 {
+	var sum float64
+	for _, x := range z {
+		if !(x > 0 && x <= 1) {
+			return math.Inf(-1)
+		}
+		sum -= math.Log(x)
+	}
+	return sum
+}
+
+func (f dirichletFamily) Rand(z, t, eta []float64, rng *rand.Rand) { f.RandPath(z, t, t, eta, rng) }
+
+func (f dirichletFamily) AuxLen() int { return f.k }
+
+// RandPath stores the logarithms of gamma draws in aux, of which z are the proportions. Aux may be t.
+func (dirichletFamily) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
+	for k, a := range eta {
+		aux[k] = logGammaRand(a, rng)
+	}
+	log := floats.LogSumExp(aux)
+	for k, x := range aux {
+		t[k] = x - log
+		z[k] = math.Exp(t[k])
+	}
+}
+
+func (dirichletFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
+	var sum float64
+	for k, x := range z {
+		sum += special.Times(x, dl[k]) + c[k]
+	}
+	for k, x := range z {
+		dst[k] += (special.Times(x, dl[k]) + c[k] - x*sum) * special.GammaSlope(eta[k], aux[k])
+	}
+}
+
+// Entropy is log B(α) + (Σα − K)ψ(Σα) − Σ(α_k−1)ψ(α_k), in which α log α has been left out where it cancels.
+func (dirichletFamily) Entropy(eta []float64) float64 {
+	total, k := floats.Sum(eta), float64(len(eta))
+	h := (0.5-k)*math.Log(total) + (k-1)*special.LogSqrt2Pi - special.Binet(total) - (total-k)*special.DigammaGap(total)
+	for _, a := range eta {
+		h += 0.5*math.Log(a) + special.Binet(a) + (a-1)*special.DigammaGap(a)
+	}
+	return h
+}
+
+// divergence is the KL of the proportions, times the sum of the prior's α, and the rests of the Bregman divergences of log Γ.
+func (dirichletFamily) divergence(eta, etaP []float64) float64 {
+	total, totalP := floats.Sum(eta), floats.Sum(etaP)
+	kl := -special.GammaRest(totalP, total)
+	for k, p := range etaP {
+		kl += p*special.LogGap(eta[k]/p*(totalP/total)) + special.GammaRest(p, eta[k])
+	}
+	return kl
+}
+
+// fromMean solves for the sum s of α: with α_k(s) = ψ⁻¹(μ_k + ψ(s)), the sum of the others is s − α_m(s), m that of the largest μ. It
+// has one root if Σ e^{μ_k} < 1, which is what is attained, and the sum is too large below it.
+func (dirichletFamily) fromMean(dst, mu []float64) bool {
+	at := floats.MaxIdx(mu)
+	var others float64 // of Σ e^μ
+	for k, m := range mu {
+		if k != at {
+			others += math.Exp(m)
+		}
+	}
+	if !(others < -math.Expm1(mu[at])) {
+		return false
+	}
+	excess := func(logS float64) float64 {
+		s := math.Exp(logS)
+		psi := special.Digamma(s)
+		var sum float64
+		for k, m := range mu {
+			if k != at {
+				dst[k] = special.InvDigamma(m + psi)
+				sum += dst[k]
+			}
+		}
+		part := fallOf(s, -mu[at])
+		dst[at] = s - part
+		return math.Log(sum / part)
+	}
+	root(excess)
+	_, sum := largest(dst)
+	return sum > 0 && !math.IsInf(sum, 1)
+}
+
+// fallOf returns the d with ψ(s) − ψ(s−d) = y > 0, by Newton's method along log d from that of the slope at s.
+func fallOf(s, y float64) float64 {
+	d := s - special.InvDigamma(special.Digamma(s)-y)
+	if !(d > 0) {
+		d = y / special.Trigamma(s)
+	}
+	for range 50 {
+		d = math.Min(d, s*(1-1e-16))
+		rise := special.DigammaRise(s-d, d)
+		step := math.Log(rise/y) * rise / (d * special.Trigamma(s-d))
+		d *= math.Exp(-step)
+		if math.Abs(step) < 4e-16 {
+			break
+		}
+	}
+	return d
+}
+
+// root brings f, which falls through 0, to it: by steps that double until there is a bracket, and then by
+// secants within it, or halves.
+func root(f func(x float64) float64) {
+	lo, hi, step := 0.0, 0.0, 1.0
+	flo := f(lo)
+	fhi := flo
+	for flo < 0 && lo > -700 {
+		hi, fhi = lo, flo
+		lo -= step
+		step *= 2
+		flo = f(lo)
+	}
+	for fhi > 0 && hi < 700 {
+		lo, flo = hi, fhi
+		hi += step
+		step *= 2
+		fhi = f(hi)
+	}
+	for i := 0; i < 200 && hi-lo > 4e-16*(math.Abs(lo)+1e-3) && flo != 0 && fhi != 0; i++ {
+		x := 0.5 * (lo + hi)
+		if i%3 != 2 {
+			x = lo + (hi-lo)*flo/(flo-fhi)
+			x = math.Max(lo+1e-3*(hi-lo), math.Min(x, hi-1e-3*(hi-lo)))
+		}
+		if v := f(x); v > 0 {
+			lo, flo = x, v
+		} else {
+			hi, fhi = x, v
+		}
+	}
+}
+
+func (dirichletFamily) Chart(dst, eta []float64) {
+	for k, a := range eta {
+		dst[k] = math.Log(a)
+	}
+}
+
+func (dirichletFamily) FromChart(dst, x []float64) {
+	for k, v := range x {
+		dst[k] = math.Exp(v)
+	}
+}
+
+func (dirichletFamily) ChartGrad(dst, g, eta []float64) { floats.MulTo(dst, g, eta) }
+
+// betaFamily is the Dirichlet family of two parts, of which z is the first.
+type betaFamily struct{ dirichletFamily }
+
+func (betaFamily) String() string { return "Beta" }
+
+func (betaFamily) Dim() int { return 1 }
+
+func (betaFamily) NumParams() int { return 2 }
+
+func (betaFamily) Stat(dst, z []float64) { dst[0], dst[1] = math.Log(z[0]), math.Log1p(-z[0]) }
+
+func (betaFamily) LogBase(z []float64) float64 {
+	if !(z[0] > 0 && z[0] < 1) {
+		return math.Inf(-1)
+	}
+	return -math.Log(z[0]) - math.Log1p(-z[0])
+}
+
+func (f betaFamily) Rand(z, t, eta []float64, rng *rand.Rand) { f.RandPath(z, t, t, eta, rng) }
+
+func (betaFamily) AuxLen() int { return 2 }
+
+func (f betaFamily) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
+	var both [2]float64
+	f.dirichletFamily.RandPath(both[:], t, aux, eta, rng)
+	z[0] = both[0]
+}
+
+func (f betaFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
+	both := [2]float64{z[0], 1 / (1 + math.Exp(aux[0]-aux[1]))}
+	f.dirichletFamily.PathGrad(dst, []float64{dl[0], 0}, c, both[:], aux, eta)
+}

@@ -1,0 +1,424 @@
+package pgsvi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// aFamily is a row of the table of all families: how a member is made of numbers around which
+// its parameters may be anywhere in logs.
+type aFamily struct {
+	name  string
+	make  func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error)
+	mild  [][]float64 // natural parameters for CheckFamily
+	exact bool        // fromMean is in closed form or nearly so
+}
+
+var families = []aFamily{
+	{"Gamma", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) { return pgsvi.NewGamma(size(), size()) }, gammaEtas, true},
+	{"InverseGamma", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+		return pgsvi.NewInverseGamma(size(), size())
+	}, [][]float64{{6, -4}, {20, -0.1}, {3, -30}}, true},
+	{"Beta", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) { return pgsvi.NewBeta(size(), size()) }, betaEtas, false},
+	{"Dirichlet", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+		alpha := make([]float64, 2+rng.IntN(6))
+		for i := range alpha {
+			alpha[i] = size()
+		}
+		return pgsvi.NewDirichlet(alpha)
+	}, [][]float64{{2, 3, 4}, {0.7, 5, 1}, {20, 3, 8}}, false},
+}
+
+// mildSize draws a parameter between 0.1 and 100, extremeSize one between 1e-6 and 1e9.
+func mildSize(rng *rand.Rand) func() float64 {
+	return func() float64 { return math.Pow(10, 3*rng.Float64()-1) }
+}
+
+func extremeSize(rng *rand.Rand) func() float64 {
+	return func() float64 { return math.Pow(10, 15*rng.Float64()-6) }
+}
+
+// eachMember calls f with members of every family, mild and extreme.
+func eachMember(t *testing.T, n int, f func(t *testing.T, c aFamily, what string, q *pgsvi.Exp, rng *rand.Rand)) {
+	for _, c := range families {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(n) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				size := mildSize(rng)
+				if seed%2 == 1 {
+					size = extremeSize(rng)
+				}
+				q, err := c.make(rng, size)
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				f(t, c, fmt.Sprintf("seed %d, η = %.6g", seed, q.Natural(nil)), q, rng)
+			}
+		})
+	}
+}
+
+// A member of a family passes the check that a user's own has to pass.
+func TestFamilies(t *testing.T) {
+	for _, c := range families {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(1, 2))
+			q, err := c.make(rng, mildSize(rng))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := q.Family()
+			for len(c.mild[0]) != f.NumParams() {
+				if q, err = c.make(rng, mildSize(rng)); err != nil {
+					t.Fatal(err)
+				}
+				f = q.Family()
+			}
+			etas := c.mild
+			if testing.Short() {
+				etas = etas[:1]
+			}
+			if err := pgsvi.CheckFamily(f, rng, etas...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func fisherOf(q *pgsvi.Exp) *mat.SymDense {
+	f := mat.NewSymDense(q.NumParams(), nil)
+	q.Family().Fisher(f, q.Natural(nil))
+	return f
+}
+
+// μ is the slope of A and the Fisher information that of μ, by differences of the size that the curvature allows;
+// the products with it and its inverse undo each other.
+func TestFamilySlopes(t *testing.T) {
+	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
+		n := q.NumParams()
+		f, eta, mu, fisher := q.Family(), q.Natural(nil), q.MeanParams(nil), fisherOf(q)
+		lo, hi := make([]float64, n), make([]float64, n)
+		for j := range n {
+			at := func(dst []float64, h float64) float64 {
+				x := append([]float64(nil), eta...)
+				x[j] += h
+				f.Mean(dst, x)
+				return f.LogPartition(x)
+			}
+			h := 1e-4 * math.Abs(eta[j])
+			if h == 0 {
+				h = 1e-4
+			}
+			a1, a0 := at(hi, h), at(lo, -h)
+			// A is known to rounding, and the third derivative of it is of the size of F/η.
+			tol := 1e-6*math.Abs(mu[j]) + 1e-14*(math.Abs(a1)+1)/h + 1e-7*fisher.At(j, j)*math.Abs(h)
+			if got := (a1 - a0) / (2 * h); !(math.Abs(got-mu[j]) <= tol) {
+				t.Errorf("%s: μ_%d is %.12g, the slope of A %.12g ± %.2g", what, j, mu[j], got, tol)
+			}
+			for i := range n {
+				want := (hi[i] - lo[i]) / (2 * h)
+				tol := 1e-6*math.Sqrt(fisher.At(i, i)*fisher.At(j, j)) + 1e-14*(math.Abs(mu[i])+1)/h
+				if got := fisher.At(i, j); !(math.Abs(got-want) <= tol) {
+					t.Errorf("%s: F_%d%d is %.12g, the slope of μ %.12g ± %.2g", what, i, j, got, want, tol)
+				}
+			}
+		}
+		s, ok := f.(pgsvi.FisherFamily)
+		if !ok {
+			return
+		}
+		g, x := make([]float64, n), make([]float64, n)
+		for i := range g {
+			g[i] = rng.NormFloat64() / math.Sqrt(fisher.At(i, i))
+		}
+		var norm float64
+		s.FisherMul(x, g, eta)
+		for i, v := range x {
+			norm += v * g[i]
+			var want float64
+			for j, w := range g {
+				want += fisher.At(i, j) * w
+			}
+			if !(math.Abs(v-want) <= 1e-9*math.Sqrt(fisher.At(i, i))) {
+				t.Errorf("%s: element %d of F·g is %.12g, by Fisher %.12g", what, i, v, want)
+			}
+		}
+		if !(norm > 0) {
+			t.Errorf("%s: gᵀFg = %v", what, norm)
+		}
+		s.FisherSolve(x, x, eta)
+		floats.Sub(x, g)
+		var off float64
+		for i, v := range x {
+			for j, w := range x {
+				off += v * w * fisher.At(i, j)
+			}
+		}
+		if !(math.Sqrt(math.Abs(off)) <= 1e-7) {
+			t.Errorf("%s: F⁻¹F g is off by %.3g standard deviations", what, math.Sqrt(math.Abs(off)))
+		}
+	})
+}
+
+// KL is what A and μ say, as far as rounding lets them; close by it is half the square of the distance, and it does not fall below it
+// to rounding.
+func TestFamilyKL(t *testing.T) {
+	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
+		n := q.NumParams()
+		eta, mu, fisher := q.Natural(nil), q.MeanParams(nil), fisherOf(q)
+		if kl := q.KL(q.Clone()); kl != 0 {
+			t.Errorf("%s: KL to itself is %v", what, kl)
+		}
+		for _, far := range []float64{1e-5, 1e-3, 0.1} {
+			p, x := q.Clone().(*pgsvi.Exp), make([]float64, n)
+			for i := range x {
+				x[i] = eta[i] + far*rng.NormFloat64()/math.Sqrt(fisher.At(i, i))
+			}
+			if p.SetNatural(x) != nil {
+				continue // outside the set
+			}
+			naive, size := p.LogPartition()-q.LogPartition(), math.Abs(p.LogPartition())+math.Abs(q.LogPartition())
+			var square float64
+			for i, d := range x {
+				d -= eta[i]
+				naive -= d * mu[i]
+				size += math.Abs(eta[i]*mu[i]) + math.Abs(d*mu[i])
+				for j, e := range x {
+					square += 0.5 * d * (e - eta[j]) * fisher.At(i, j)
+				}
+			}
+			kl := q.KL(p)
+			if tol := 1e-14*size + 1e-9*kl; !(math.Abs(kl-naive) <= tol) {
+				t.Errorf("%s, %v away: KL is %.12g, by A and μ %.12g ± %.2g", what, far, kl, naive, tol)
+			}
+			if far < 1e-4 && !(math.Abs(kl-square) <= 0.01*square+1e-13) {
+				t.Errorf("%s, %v away: KL is %.12g, half the square of the distance %.12g", what, far, kl, square)
+			}
+		}
+	})
+}
+
+// η comes back from μ, from a start that is far off, as well as μ determines it; and from the chart.
+func TestFamilyRoundTrips(t *testing.T) {
+	eachMember(t, 60, func(t *testing.T, c aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
+		eta, mu := q.Natural(nil), q.MeanParams(nil)
+		p := q.Clone().(*pgsvi.Exp)
+		if err := p.SetChart(q.Chart(nil)); err != nil {
+			t.Errorf("%s: from the chart: %v", what, err)
+		}
+		for i, x := range p.Natural(nil) {
+			if !(math.Abs(x-eta[i]) <= 1e-10*math.Abs(eta[i])) {
+				t.Errorf("%s: from the chart η_%d = %.15g", what, i, x)
+			}
+		}
+		start, err := c.make(rand.New(rand.NewPCG(rng.Uint64(), 1)), func() float64 { return 1 })
+		if err != nil || start.NumParams() != q.NumParams() {
+			start = q.Clone().(*pgsvi.Exp)
+			floats.Scale(0.5, eta)
+			if err := start.SetNatural(eta); err != nil {
+				t.Fatal(err)
+			}
+			eta = q.Natural(nil)
+		}
+		if err := start.SetMeanParams(mu); err != nil {
+			t.Errorf("%s: from μ: %v", what, err)
+			return
+		}
+		// μ is known to rounding, and moves η by F⁻¹ of that.
+		slack := make([]float64, len(mu))
+		for i, m := range mu {
+			e := make([]float64, len(mu))
+			e[i] = 4e-16 * (math.Abs(m) + 1e-3)
+			for j, x := range q.In(pgsvi.Natural).MeanGrad(nil, e) {
+				slack[j] += math.Abs(x)
+			}
+		}
+		for i, x := range start.Natural(nil) {
+			if !(math.Abs(x-eta[i]) <= 1e-10*math.Abs(eta[i])+10*slack[i]) {
+				t.Errorf("%s: from μ η_%d = %.15g, not %.15g ± %.2g", what, i, x, eta[i], slack[i])
+			}
+		}
+	})
+}
+
+// The mean of T(z) over draws is μ, and that of −log q the entropy; along paths T(z) changes as the Fisher information says.
+func TestFamilyDraws(t *testing.T) {
+	members, draws := 20, 4000
+	if testing.Short() {
+		members, draws = 6, 1000
+	}
+	eachMember(t, members, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
+		n := q.NumParams()
+		f, eta, mu, fisher := q.Family(), q.Natural(nil), q.MeanParams(nil), fisherOf(q)
+		z, s, mean := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
+		path, paths := f.(pgsvi.PathFamily)
+		var aux []float64
+		if paths {
+			aux = make([]float64, path.AuxLen())
+		}
+		dl, coef, g := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
+		slopes := mat.NewDense(n, n, nil)
+		squares := mat.NewDense(n, n, nil)
+		for range draws {
+			if paths {
+				path.RandPath(z, s, aux, eta, rng)
+				for i := range n {
+					clear(g)
+					clear(coef)
+					coef[i] = 1
+					path.PathGrad(g, dl, coef, z, aux, eta)
+					for j, x := range g {
+						slopes.Set(i, j, slopes.At(i, j)+x/float64(draws))
+						squares.Set(i, j, squares.At(i, j)+x*x/float64(draws))
+					}
+				}
+			} else {
+				f.Rand(z, s, eta, rng)
+			}
+			floats.AddScaled(mean, 1/float64(draws), s)
+		}
+		for j, m := range mu {
+			sd := math.Sqrt(fisher.At(j, j) / float64(draws))
+			// Of a very skewed statistic the mean of so many draws may be all but certain to be off.
+			if fourth := 6.0; !(math.Abs(mean[j]-m) <= fourth*sd+1e-12*math.Abs(m)) {
+				t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m, sd)
+			}
+			for i := range n {
+				if !paths {
+					break
+				}
+				got, want := slopes.At(i, j), fisher.At(i, j)
+				se := math.Sqrt(math.Max(0, squares.At(i, j)-got*got) / float64(draws))
+				if !(math.Abs(got-want) <= 8*se+1e-9*math.Sqrt(fisher.At(i, i)*fisher.At(j, j))) {
+					t.Errorf("%s: the slope of T_%d in η_%d along paths is %.9g ± %.2g, F is %.9g", what, i, j, got, se, want)
+				}
+			}
+		}
+	})
+}
+
+// What is not a parameter is refused by name.
+func TestFamilyParameters(t *testing.T) {
+	bad := []float64{0, -1, math.NaN(), math.Inf(1)}
+	for _, x := range bad {
+		for name, made := range map[string]func() (*pgsvi.Exp, error){
+			"shape of Gamma":              func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(x, 1) },
+			"rate of Gamma":               func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(1, x) },
+			"scale of InverseGamma":       func() (*pgsvi.Exp, error) { return pgsvi.NewInverseGamma(1, x) },
+			"b of Beta":                   func() (*pgsvi.Exp, error) { return pgsvi.NewBeta(1, x) },
+			"α 2 of Dirichlet of 3 parts": func() (*pgsvi.Exp, error) { return pgsvi.NewDirichlet([]float64{1, 2, x}) },
+		} {
+			q, err := made()
+			if want := fmt.Sprintf("pgsvi: %s is %v; it must be positive and finite: parameter out of range", name, x); q != nil || err == nil || err.Error() != want || !errors.Is(err, pgsvi.ErrParam) {
+				t.Errorf("%s = %v: %v, %v", name, x, q, err)
+			}
+		}
+	}
+	if _, err := pgsvi.NewDirichlet([]float64{1}); !errors.Is(err, pgsvi.ErrEmpty) {
+		t.Errorf("a Dirichlet of one part: %v", err)
+	}
+}
+
+// The values of families_mp, of forty digits.
+func TestFamilyTruth(t *testing.T) {
+	data := os.Getenv("PGSVI_DATA")
+	if data == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	b, err := os.ReadFile(filepath.Join(data, "..", "truth", "families_mp.json"))
+	if err != nil {
+		t.Skip(err)
+	}
+	var truth struct{ Cases []map[string]any }
+	if err := json.Unmarshal(b, &truth); err != nil {
+		t.Fatal(err)
+	}
+	number := func(v any) float64 {
+		x, err := strconv.ParseFloat(v.(string), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	numbers := func(v any) (x []float64) {
+		for _, v := range v.([]any) {
+			x = append(x, number(v))
+		}
+		return x
+	}
+	for i, c := range truth.Cases {
+		var (
+			q, p *pgsvi.Exp
+			kl   = "KL_to_all_03"
+			want []float64
+			got  []float64
+		)
+		what := fmt.Sprintf("case %d, %v", i, c["family"])
+		check := func(name string, got, want float64) {
+			if e := math.Abs(got - want); !(e <= 1e-12*math.Abs(want)+1e-15) {
+				t.Errorf("%s: %s is %.17g, want %.17g, off by %.2g of it", what, name, got, want, e/math.Abs(want))
+			}
+		}
+		switch c["family"] {
+		case "gamma":
+			kl = "KL_to_Gamma(1,0.5)"
+			q, err = pgsvi.NewGamma(number(c["a"]), number(c["b"]))
+			if err == nil {
+				p, err = pgsvi.NewGamma(1, 0.5)
+			}
+			if err == nil {
+				f := fisherOf(q)
+				want, got = numbers(c["fisher"]), []float64{f.At(0, 0), f.At(0, 1), f.At(1, 1)}
+			}
+		case "dirichlet":
+			alpha := numbers(c["alpha"])
+			q, err = pgsvi.NewDirichlet(alpha)
+			if err == nil {
+				for i := range alpha {
+					alpha[i] = 0.3
+				}
+				p, err = pgsvi.NewDirichlet(alpha)
+			}
+			if err == nil {
+				f := fisherOf(q)
+				want = numbers(c["fisher_diag_trigamma"])
+				off := number(c["fisher_minus_trigamma_sum"])
+				check("F_01", -f.At(0, 1), off)
+				for i := range want {
+					want[i] -= off
+					got = append(got, f.At(i, i))
+				}
+			}
+		default:
+			t.Fatalf("%s: unknown family", what)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			check(fmt.Sprintf("F, number %d,", i), got[i], want[i])
+		}
+		check("A", q.LogPartition(), number(c["A"]))
+		check("entropy", q.Entropy(), number(c["entropy"]))
+		check(kl, q.KL(p), number(c[kl]))
+		for i, m := range numbers(c["mu"]) {
+			check(fmt.Sprintf("μ_%d", i), q.MeanParams(nil)[i], m)
+		}
+	}
+	if len(truth.Cases) < 11 {
+		t.Errorf("%d cases", len(truth.Cases))
+	}
+}
