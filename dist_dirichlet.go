@@ -88,18 +88,7 @@ func (dirichletFamily) Mean(dst, eta []float64) {
 	dst[at] = -special.DigammaRise(eta[at], others)
 }
 
-func (f dirichletFamily) Fisher(dst *mat.SymDense, eta []float64) {
-	n := len(eta)
-	g, row := make([]float64, n), make([]float64, n)
-	for i := range n {
-		clear(g)
-		g[i] = 1
-		f.FisherMul(row, g, eta)
-		for j := range i + 1 {
-			dst.SetSym(j, i, row[j])
-		}
-	}
-}
+func (f dirichletFamily) Fisher(dst *mat.SymDense, eta []float64) { fisherByColumns(dst, f, eta) }
 
 // FisherMul: the Fisher information is diag(ψ′(α)) − ψ′(Σα)11ᵀ.
 func (dirichletFamily) FisherMul(dst, g, eta []float64) {

@@ -38,6 +38,17 @@ var families = []aFamily{
 		}
 		return pgsvi.NewDirichlet(alpha)
 	}, [][]float64{{2, 3, 4}, {0.7, 5, 1}, {20, 3, 8}}, false},
+	{"Bernoulli", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+		return pgsvi.NewBernoulli(1 / (1 + size()))
+	}, [][]float64{{0}, {-2}, {3}}, true},
+	{"Categorical", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+		p := make([]float64, 3+rng.IntN(5))
+		for i := range p {
+			p[i] = size()
+		}
+		return pgsvi.NewCategorical(p)
+	}, [][]float64{{0, 0}, {1, -1}, {-2, 0.5}}, true},
+	{"Poisson", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) { return pgsvi.NewPoisson(size()) }, [][]float64{{0}, {-1}, {2.5}}, true},
 }
 
 // mildSize draws a parameter between 0.1 and 100, extremeSize one between 1e-6 and 1e9.
@@ -130,7 +141,7 @@ func TestFamilySlopes(t *testing.T) {
 			}
 			for i := range n {
 				want := (hi[i] - lo[i]) / (2 * h)
-				tol := 1e-6*math.Sqrt(fisher.At(i, i)*fisher.At(j, j)) + 1e-14*(math.Abs(mu[i])+1)/h
+				tol := 1e-5*math.Sqrt(fisher.At(i, i)*fisher.At(j, j)) + 1e-14*(math.Abs(mu[i])+1)/h
 				if got := fisher.At(i, j); !(math.Abs(got-want) <= tol) {
 					t.Errorf("%s: F_%d%d is %.12g, the slope of μ %.12g ± %.2g", what, i, j, got, want, tol)
 				}
@@ -185,7 +196,7 @@ func TestFamilyKL(t *testing.T) {
 		for _, far := range []float64{1e-5, 1e-3, 0.1} {
 			p, x := q.Clone().(*pgsvi.Exp), make([]float64, n)
 			for i := range x {
-				x[i] = eta[i] + far*rng.NormFloat64()/math.Sqrt(fisher.At(i, i))
+				x[i] = eta[i] + far*rng.NormFloat64()*math.Min(1+math.Abs(eta[i]), 1/math.Sqrt(fisher.At(i, i)))
 			}
 			if p.SetNatural(x) != nil {
 				continue // outside the set
@@ -315,17 +326,27 @@ func TestFamilyParameters(t *testing.T) {
 	bad := []float64{0, -1, math.NaN(), math.Inf(1)}
 	for _, x := range bad {
 		for name, made := range map[string]func() (*pgsvi.Exp, error){
-			"shape of Gamma":              func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(x, 1) },
-			"rate of Gamma":               func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(1, x) },
-			"scale of InverseGamma":       func() (*pgsvi.Exp, error) { return pgsvi.NewInverseGamma(1, x) },
-			"b of Beta":                   func() (*pgsvi.Exp, error) { return pgsvi.NewBeta(1, x) },
-			"α 2 of Dirichlet of 3 parts": func() (*pgsvi.Exp, error) { return pgsvi.NewDirichlet([]float64{1, 2, x}) },
+			"shape of Gamma":               func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(x, 1) },
+			"rate of Gamma":                func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(1, x) },
+			"scale of InverseGamma":        func() (*pgsvi.Exp, error) { return pgsvi.NewInverseGamma(1, x) },
+			"rate of Poisson":              func() (*pgsvi.Exp, error) { return pgsvi.NewPoisson(x) },
+			"weight 1 of Categorical of 3": func() (*pgsvi.Exp, error) { return pgsvi.NewCategorical([]float64{1, x, 1}) },
+			"b of Beta":                    func() (*pgsvi.Exp, error) { return pgsvi.NewBeta(1, x) },
+			"α 2 of Dirichlet of 3 parts":  func() (*pgsvi.Exp, error) { return pgsvi.NewDirichlet([]float64{1, 2, x}) },
 		} {
 			q, err := made()
 			if want := fmt.Sprintf("pgsvi: %s is %v; it must be positive and finite: parameter out of range", name, x); q != nil || err == nil || err.Error() != want || !errors.Is(err, pgsvi.ErrParam) {
 				t.Errorf("%s = %v: %v, %v", name, x, q, err)
 			}
 		}
+	}
+	for _, p := range []float64{0, 1, math.NaN()} {
+		if q, err := pgsvi.NewBernoulli(p); q != nil || !errors.Is(err, pgsvi.ErrParam) {
+			t.Errorf("a Bernoulli of p = %v: %v", p, err)
+		}
+	}
+	if _, err := pgsvi.NewCategorical([]float64{1}); !errors.Is(err, pgsvi.ErrEmpty) {
+		t.Errorf("one category: %v", err)
 	}
 	if _, err := pgsvi.NewDirichlet([]float64{1}); !errors.Is(err, pgsvi.ErrEmpty) {
 		t.Errorf("a Dirichlet of one part: %v", err)

@@ -105,6 +105,20 @@ type namedFamily interface {
 	fmt.Stringer
 }
 
+// fisherByColumns stores the Fisher information of f in dst, from products with unit vectors.
+func fisherByColumns(dst *mat.SymDense, f FisherFamily, eta []float64) {
+	n := len(eta)
+	g, col := make([]float64, n), make([]float64, n)
+	for i := range n {
+		clear(g)
+		g[i] = 1
+		f.FisherMul(col, g, eta)
+		for j := range i + 1 {
+			dst.SetSym(j, i, col[j])
+		}
+	}
+}
+
 // first returns the first elements of x, which are enough for an error.
 func first(x []float64) []float64 { return x[:min(6, len(x))] }
 

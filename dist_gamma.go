@@ -29,16 +29,14 @@ func NewInverseGamma(shape, scale float64) (*Exp, error) {
 }
 
 // newPositive returns the member of f with the natural parameters eta, if the parameters, which errors name, are all positive and
-// finite. A single name is that of all of them, by number.
+// finite. A single name of several is that of each of them, by number.
 func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, error) {
 	for i, x := range params {
 		if x > 0 && !math.IsInf(x, 1) {
 			continue
 		}
-		name := names[0]
-		if len(names) > 1 {
-			name = names[i]
-		} else {
+		name := names[min(i, len(names)-1)]
+		if len(names) < len(params) {
 			name = fmt.Sprintf("%s %d", name, i)
 		}
 		return nil, fmt.Errorf("pgsvi: %s of %s is %v; it must be positive and finite: %w", name, f, x, ErrParam)

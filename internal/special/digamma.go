@@ -252,13 +252,13 @@ func GammaSlope(a, logz float64) float64 {
 		// To the u where φ is −slopeFolds: as φ is concave, Newton's method comes to it from outside.
 		end := 2 * math.Copysign(math.Sqrt(2*slopeFolds/z), c)
 		for range 8 {
-			if over := (a-z)*end - z*expRest(end) + slopeFolds; over < 0 {
+			if over := (a-z)*end - z*ExpRest(end) + slopeFolds; over < 0 {
 				end -= over / (a - z*math.Exp(end))
 			} else {
 				end *= 2
 			}
 		}
-		return panels(func(u float64) float64 { return math.Exp((a-z)*u-z*expRest(u)) * (u + c) }, 0, end, slopePanels)
+		return panels(func(u float64) float64 { return math.Exp((a-z)*u-z*ExpRest(u)) * (u + c) }, 0, end, slopePanels)
 	}
 	// In v = log z + u: e^−z is 1, then nearly so, then no more. There au is at most 1, and in the end it falls behind.
 	ends := [4]float64{logz, math.Max(logz, slopeFlat), math.Max(logz, slopeMild), math.Log(z + 2*a + slopeFolds)}
@@ -269,8 +269,8 @@ func GammaSlope(a, logz float64) float64 {
 	return sum
 }
 
-// expRest returns e^u − 1 − u.
-func expRest(u float64) float64 {
+// ExpRest returns e^u − 1 − u, which is not negative, to full relative accuracy.
+func ExpRest(u float64) float64 {
 	if math.Abs(u) > 0.1 {
 		return math.Expm1(u) - u
 	}
