@@ -15,6 +15,7 @@ type Env struct {
 	// Rng is the source of all randomness of the call. Nil means one of a fixed seed.
 	Rng     *rand.Rand
 	workers int
+	goal    float64 // Solver.Goal
 }
 
 // NewEnv returns an Env for those who drive a Stepper by hand. A nil src means a
@@ -23,7 +24,7 @@ func NewEnv(src rand.Source, workers int) *Env {
 	if src == nil {
 		src = rand.NewPCG(seed1, seed2)
 	}
-	return &Env{rand.New(src), max(1, workers)}
+	return &Env{Rng: rand.New(src), workers: max(1, workers)}
 }
 
 // Workers returns the number of goroutines that the call may use.
@@ -32,6 +33,14 @@ func (e *Env) Workers() int {
 		return 1
 	}
 	return max(1, e.workers)
+}
+
+// within returns the gap that is asked for, in nats, or 0.
+func (e *Env) within() float64 {
+	if e == nil {
+		return 0
+	}
+	return e.goal
 }
 
 // Each calls f for 0 … n−1 from the workers, each of which has one call at a time, and

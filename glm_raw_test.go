@@ -215,7 +215,7 @@ func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
 	}
 	want := c.posterior(g)
 	if res.Status != Converged || !(res.Gap < 1e-6) {
-		t.Errorf("%v after %v passes, gap %v", res.Status, res.Passes, res.Gap)
+		t.Errorf("%v after %v passes, gap %v, proved %v", res.Status, res.Passes, res.Gap, res.GapBound)
 	}
 	if d := math.Abs(res.ELBO - want.evidence); !(d <= rawTol*math.Max(1, math.Abs(want.evidence))) {
 		t.Errorf("ELBO %v, want %v", res.ELBO, want.evidence)

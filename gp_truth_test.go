@@ -71,6 +71,10 @@ func TestGPOptimum(t *testing.T) {
 				case i == 3 && e > 1e-3*n, i == 9 && e > 1e-6*n:
 					t.Errorf("excess %.3g nats per datum after %d passes", e/n, i+1)
 				}
+				// Proved, and from the third pass on, as far as the reference goes, within twice the truth.
+				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2*e || it.Scope != OverQ {
+					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound, it.Scope, e)
+				}
 				// Honest: no more than twice too low, nor more than 1000 times too high.
 				if i >= 4 && e > 1e-10 && (e > 2*it.Gap || it.Gap > 1000*e) {
 					t.Errorf("pass %v: gap %.3g, really %.3g", it.Passes, it.Gap, e)

@@ -102,11 +102,37 @@ type Evaluation struct {
 	// to second order where f is convex in the mean parameters. In an Iteration it is at
 	// least what the last two changes of the ELBO, taken as a geometric series, add up to.
 	Gap float64
-	// GapBound is a proved bound on the nats to the maximum.
+	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than ELBO + GapBound, at this
+	// prior, these hyper-parameters and inducing points. It is the best of the run so far, counts ELBOErr and rounding,
+	// and is +Inf where a proof was tried and failed. It bounds what optimisation has left, not the distance to the evidence.
+	// GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave).
 	GapBound float64
-	// Goal is the gap below which it is not worth going on; 0 leaves that to the
-	// Solver. DefaultConverger stops there.
+	// Scope says over which q the GapBound holds.
+	Scope Scope
+	// Goal is the gap at which the run ends, in nats. A Stepper leaves it at 0, or says below which gap it is
+	// not worth going on; in an Iteration it is the Solver.Goal, or what a zero one means.
 	Goal float64
+}
+
+// Scope is the family of q over which a gap is proved.
+type Scope int
+
+const (
+	Unproved         Scope = iota // there is no proof
+	OverQ                         // every q of the family that is fitted
+	OverQAndScale                 // the same at any scale of the prior within an interval, too
+	OverLargerFamily              // q with any covariance: the bound includes what the family of the fit loses
+	OverBlock                     // any one factor of q, the others held: all of them together may gain more
+)
+
+var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family", "over a block"}
+
+// String returns the name in words.
+func (s Scope) String() string {
+	if s < 0 || int(s) >= len(scopeNames) {
+		return fmt.Sprintf("Scope(%d)", int(s))
+	}
+	return scopeNames[s]
 }
 
 // notEvaluated is the Evaluation of an Iteration that was not evaluated.

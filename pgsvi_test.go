@@ -558,7 +558,13 @@ func TestELBOChange(t *testing.T) {
 
 // evaluated is an Iteration with an ELBO and a gap.
 func evaluated(elbo, gap float64) Iteration {
-	return Iteration{Evaluation: Evaluation{ELBO: elbo, Gap: gap}}
+	return Iteration{Evaluation: Evaluation{ELBO: elbo, Gap: gap, GapBound: math.NaN(), Goal: 1e-10}}
+}
+
+func proved(elbo, gap, bound float64, over Scope) Iteration {
+	it := evaluated(elbo, gap)
+	it.GapBound, it.Scope = bound, over
+	return it
 }
 
 func TestStopRules(t *testing.T) {
@@ -588,12 +594,36 @@ func TestStopRules(t *testing.T) {
 		{"any of, the first", AnyOf(Deadline(0), &GapBelow{Nats: 1}), at(0, 0, 0, 0), TimeLimit},
 		{"any of, the second", AnyOf(Never{}, &GapBelow{Nats: 1}), at(0, 0, 0, 0), Converged},
 		{"default, gap", DefaultConverger(), at(-5, 1e-10, nan, 0), Converged},
-		{"default, gap of a large ELBO", DefaultConverger(), at(-1e6, 1e-7, nan, 0), Converged},
 		{"default, gap too large", DefaultConverger(), at(-5, 2e-10, nan, 0), NotTerminated},
+		{"default, proof", DefaultConverger(), proved(-5, 1, 1e-10, OverQ), Converged},
+		{"default, proof over a larger family", DefaultConverger(), proved(-5, 1, 1e-10, OverLargerFamily), Converged},
+		{"default, proof over a block", DefaultConverger(), proved(-5, 1, 1e-10, OverBlock), NotTerminated},
+		{"default, proof to come", DefaultConverger(), proved(-5, 1e-10, 1e-9, OverQ), NotTerminated},
+		{"default, no proof to come", DefaultConverger(), proved(-5, 1e-10, math.Inf(1), OverQ), Converged},
+		{"default, loss of the family", DefaultConverger(), proved(-5, 1e-10, 1, OverLargerFamily), Converged},
+		{"default, infinite ELBO", DefaultConverger(), proved(math.Inf(-1), 0, 0, OverQ), NotTerminated},
 	} {
 		c.rule.Init()
 		if got := c.rule.Converged(c.it); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	// A proof that rounding keeps from its goal is given up once it falls no more, and not before.
+	for _, c := range []struct {
+		bounds []float64
+		want   Status
+	}{
+		{[]float64{4e-9, 1.9e-9, 9e-10}, NotTerminated},
+		{[]float64{4e-9, 3.9e-9}, Converged},
+		{[]float64{4e-3, 3.9e-3}, NotTerminated},
+	} {
+		d, got := DefaultConverger(), NotTerminated
+		d.Init()
+		for _, bound := range c.bounds {
+			got = d.Converged(proved(-5, 1e-10, bound, OverQ))
+		}
+		if got != c.want {
+			t.Errorf("bounds %v: %v, want %v", c.bounds, got, c.want)
 		}
 	}
 	// Without a gap the default is the median of the changes; with one it is not.

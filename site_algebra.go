@@ -55,8 +55,11 @@ type algebra interface {
 	block(batch []int) error
 	// moved returns the distance that the last step went.
 	moved() float64
-	// evaluate says how good q is.
-	evaluate() (Evaluation, error)
+	// evaluate says how good q is, its GapBound without numerical error. A proof that costs much is tried where the gap may be
+	// within so many nats. The step of the mean that comes with a proof is kept, unless the last step was one with a given β.
+	evaluate(within float64) (Evaluation, error)
+	// scope says over which q a GapBound holds.
+	scope() Scope
 
 	// state writes or reads all that later steps depend on.
 	state(c *save.State)
@@ -196,6 +199,12 @@ func (p *siteProblem) eval() bool {
 	if s.logDet, square, ok = p.mover.move(p.d, s.v, p.delta, p.u); !ok {
 		return false
 	}
+	return p.finish(square)
+}
+
+// finish is eval after the move, whose dᵀC⁻¹d is square.
+func (p *siteProblem) finish(square float64) bool {
+	s, o, n := &p.try, &p.base, p.n
 	d, kl := p.d, s.logDet+square // twice KL(q‖base), which is not negative but for rounding
 	size := 1 + s.logDet + square
 	for i, v := range s.v {

@@ -775,6 +775,14 @@ func (p *weightPrior) diagTo(dst []float64) {
 	}
 }
 
+// at returns element j of the diagonal of Λ0.
+func (p *weightPrior) at(j int) float64 {
+	if p.full != nil {
+		return p.full.p[j*len(p.mean)+j]
+	}
+	return p.prec[j]
+}
+
 // mul stores Λ0z in dst, both D×k.
 func (p *weightPrior) mul(dst, z []float64, k int) {
 	d := len(p.mean)

@@ -30,7 +30,10 @@ type denseAlgebra struct {
 	fresh  bool // m, v and the expectations of cur are those of its sites
 
 	unresolved bool // rounding hides some of v
+	free       bool // the last step was one with a given β
 
+	gap      denseGap
+	proof    proof
 	blocks   blockStep
 	batch    siteProblem
 	mover    covMover  // of batch
@@ -54,7 +57,7 @@ func newDenseAlgebra(t *siteTerms, k []float64, workers crew) (*denseAlgebra, er
 	s := &denseAlgebra{terms: t, n: n, k: k, behind: n, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
 	s.use(workers)
 	s.cur = s.prior()
-	s.dense, s.fresh = true, true
+	s.dense, s.fresh, s.free = true, true, true
 	if err := t.expect(&s.cur, nil, workers); err != nil {
 		return nil, fmt.Errorf("pgsvi: under the prior, %w", err)
 	}
@@ -73,11 +76,13 @@ func (s *denseAlgebra) plan() Plan {
 
 func (s *denseAlgebra) closedForm() bool { return true }
 
+func (s *denseAlgebra) scope() Scope { return OverQ }
+
 func (s *denseAlgebra) moved() float64 { return s.distance }
 
 func (s *denseAlgebra) use(c crew) {
 	s.workers, s.blocks.prob.workers, s.batch.workers = c, c, c
-	for _, f := range [...]*dense.Sites{&s.pg.fac, &s.pg.next, &s.mover.fac, &s.blocks.fac, &s.blocks.mover.fac} {
+	for _, f := range [...]*dense.Sites{&s.pg.fac, &s.pg.next, &s.mover.fac, &s.blocks.fac, &s.blocks.mover.fac, &s.gap.fac} {
 		f.Halt = c.halt
 	}
 }
@@ -87,7 +92,7 @@ func (s *denseAlgebra) use(c crew) {
 // their targets and F the Fisher information of q: with c = δ_b − δ_γ m,
 //
 //	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
-func (s *denseAlgebra) evaluate() (Evaluation, error) {
+func (s *denseAlgebra) evaluate(float64) (Evaluation, error) {
 	if err := s.refresh(false); err != nil {
 		return Evaluation{}, err
 	}
@@ -99,6 +104,15 @@ func (s *denseAlgebra) evaluate() (Evaluation, error) {
 	if err != nil {
 		e.Gap = 0
 	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
+		if !s.proof.made {
+			bound, err := s.prove(!s.free)
+			if err != nil {
+				return Evaluation{}, err
+			}
+			s.proof = proof{made: true, bound: neverZero(bound)}
+		}
+		e.GapBound = s.proof.bound
+		e.ELBO, e.ELBOErr = s.elbo(&s.cur, s.logDet), neverZero(s.cur.err)
 		e.Gap = neverZero(s.decrement())
 	}
 	return e, nil
@@ -241,6 +255,7 @@ func (s *denseAlgebra) prepare() {
 
 // ascend implements algebra.
 func (s *denseAlgebra) ascend() error {
+	s.free, s.proof = false, proof{}
 	if err := s.refresh(false); err != nil {
 		return err
 	}
@@ -325,7 +340,10 @@ type blockStep struct {
 }
 
 // block implements algebra.
-func (s *denseAlgebra) block(batch []int) error { return s.blocks.step(s, batch) }
+func (s *denseAlgebra) block(batch []int) error {
+	s.free, s.proof = false, proof{}
+	return s.blocks.step(s, batch)
+}
 
 func (t *blockStep) step(s *denseAlgebra, batch []int) error {
 	if err := s.refresh(true); err != nil {
@@ -653,7 +671,7 @@ func (s *denseAlgebra) take() error {
 	copy(s.cur.a, t.w)
 	copy(s.cur.m, t.mean)
 	s.logDet = t.fac.LogDet
-	s.fresh, s.dense = false, false
+	s.fresh, s.dense, s.free, s.proof = false, false, true, proof{}
 	return nil
 }
 
@@ -667,10 +685,12 @@ type dualAlgebra struct {
 
 // evaluate implements algebra. Where B does not leave the rows their digits, the gap says so: rounding of the relative size ε in
 // K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B is below 1.
-func (s *dualAlgebra) evaluate() (Evaluation, error) {
-	e, err := s.denseAlgebra.evaluate()
+func (s *dualAlgebra) evaluate(within float64) (Evaluation, error) {
+	e, err := s.denseAlgebra.evaluate(within)
 	if err == nil && !conditioned(s.k, s.cur.gamma, leastPivot) {
-		e.Gap = math.Max(e.Gap, epsilon*siteSize(s.k, s.cur.gamma))
+		rounding := epsilon * siteSize(s.k, s.cur.gamma)
+		e.Gap = math.Max(e.Gap, rounding)
+		e.GapBound += rounding
 	}
 	return e, err
 }
@@ -799,7 +819,8 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 func (s *denseAlgebra) state(c *save.State) {
 	s.cur.state(c, s.n)
 	c.Float(&s.logDet)
-	c.Bool(&s.dense, &s.fresh, &s.unresolved, &s.batched, &s.pg.current)
+	c.Bool(&s.dense, &s.fresh, &s.unresolved, &s.free, &s.batched, &s.pg.current)
+	s.proof.state(c)
 	c.Floats(s.n, &s.rounding)
 	if s.dense {
 		if s.behind < s.n && !c.Reading() {
@@ -821,4 +842,4 @@ func (s *denseAlgebra) state(c *save.State) {
 	}
 }
 
-func (s *denseAlgebra) constant() bool { return s.fresh && s.dense }
+func (s *denseAlgebra) constant() bool { return s.fresh && s.dense && (s.free || s.proof.made) }

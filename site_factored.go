@@ -51,6 +51,8 @@ type factoredAlgebra struct {
 	t       float64   // length of the next step along δ
 	buf     []float64
 
+	proof    proof
+	held     []float64 // scratch of prove
 	pg       factoredPaper
 	workers  crew
 	distance float64 // that the last step went
@@ -96,6 +98,14 @@ func (s *factoredAlgebra) closedForm() bool {
 
 func (s *factoredAlgebra) use(c crew) { s.workers, s.hess.halt = c, c.halt }
 
+// scope implements algebra: of a low-rank V it is known how far from the best of all V it is.
+func (s *factoredAlgebra) scope() Scope {
+	if s.closedForm() {
+		return OverQ
+	}
+	return OverLargerFamily
+}
+
 func (s *factoredAlgebra) moved() float64 { return s.distance }
 
 // block implements algebra: there is none.
@@ -137,7 +147,7 @@ func (s *factoredAlgebra) directed() error {
 
 // climb takes the step of ascend, and reports whether there was one.
 func (s *factoredAlgebra) climb() bool {
-	s.free = false
+	s.free, s.proof = false, proof{}
 	s.distance = 0
 	if s.promise < nearOptimum && !s.settled && s.renew() {
 		return true
@@ -384,7 +394,7 @@ const lowRankGoal = 1e-7
 
 // evaluate implements algebra. The gap is what the next step promises,
 // −½gᵀδ, where the last step kept to its promise; after a step with a given β it is not known.
-func (s *factoredAlgebra) evaluate() (Evaluation, error) {
+func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	if err := s.renewed(); err != nil {
 		return Evaluation{}, err
 	}
@@ -392,12 +402,22 @@ func (s *factoredAlgebra) evaluate() (Evaluation, error) {
 	if !s.closedForm() {
 		e.Goal = lowRankGoal
 	}
-	if !s.free && !math.IsInf(e.ELBO, 0) {
-		if err := s.directed(); err != nil {
+	if s.free || math.IsInf(e.ELBO, 0) {
+		return e, nil
+	}
+	if err := s.directed(); err != nil {
+		return Evaluation{}, err
+	}
+	if goal := max(e.Goal, goalOf(within, s.n, e.ELBO)); !s.proof.made && s.promise+s.unseen <= worthProvingFactored*goal {
+		bound, err := s.prove(goal)
+		if err != nil {
 			return Evaluation{}, err
 		}
-		e.Gap = neverZero(math.Max(s.promise+s.unseen, s.beyond))
+		s.proof.bound = neverZero(bound)
+		e.ELBO, e.ELBOErr = s.cur.elbo, neverZero(s.cur.err)
 	}
+	s.proof.made = true
+	e.Gap, e.GapBound = neverZero(math.Max(s.promise+s.unseen, s.beyond)), s.proof.bound
 	return e, nil
 }
 
@@ -605,9 +625,11 @@ func (s *factoredAlgebra) state(c *save.State) {
 	d, k := s.lin.x.cols, len(s.grad)
 	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free)
 	c.Float(&s.promise, &s.unseen, &s.beyond, &s.t, &s.cur.elbo, &s.cur.err)
+	c.Bool(&s.cur.certain)
 	c.Floats(d, &s.cur.mean)
 	c.Floats(s.n, &s.cur.m, &s.cur.v, &s.cur.e, &s.cur.tg, &s.cur.d1)
 	s.fam.state(c)
+	s.proof.state(c)
 	s.history.state(c, k)
 	if s.aimed {
 		c.Floats(k, &s.grad, &s.delta)
@@ -618,6 +640,6 @@ func (s *factoredAlgebra) state(c *save.State) {
 	}
 }
 
-func (s *factoredAlgebra) constant() bool { return s.fresh && (s.free || s.aimed) }
+func (s *factoredAlgebra) constant() bool { return s.fresh && (s.free || s.aimed && s.proof.made) }
 
 func (f *diagFamily) state(c *save.State) { c.Floats(len(f.try), &f.cur) }

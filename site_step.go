@@ -42,6 +42,7 @@ type siteStepper struct {
 	curve   *curveProx // nil for KL
 	x       siteEstimates
 	checker allTerms
+	ceiling float64 // no q has a higher ELBO: the least that was proved
 
 	halt  parallel.Halt // while a step or an evaluation is under way
 	model digester      // what the terms are not
@@ -58,7 +59,7 @@ func newSiteStepper(t *siteTerms, e SiteEstimator, update MeanUpdate) (*siteStep
 	if err != nil {
 		return nil, err
 	}
-	return &siteStepper{terms: t, est: est, exact: exact, update: update}, nil
+	return &siteStepper{terms: t, est: est, exact: exact, update: update, ceiling: math.Inf(1)}, nil
 }
 
 // Len implements State.
@@ -168,8 +169,26 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 // whatever the Estimator is.
 func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
-	return s.alg.evaluate()
+	e, err := s.alg.evaluate(env.within())
+	if err != nil || math.IsInf(e.ELBO, 0) {
+		return e, err
+	}
+	slack := e.ELBOErr + elboSlack*math.Abs(e.ELBO)
+	if e.GapBound != 0 {
+		e.GapBound += slack
+		s.ceiling = min(s.ceiling, e.ELBO+e.GapBound)
+	}
+	if bound := max(s.ceiling-e.ELBO, 0) + slack; e.GapBound == 0 || bound < e.GapBound {
+		e.GapBound = bound
+	}
+	if e.Scope = s.alg.scope(); !s.terms.concave() {
+		e.GapBound, e.Scope = 0, Unproved
+	}
+	return e, nil
 }
+
+// elboSlack is the relative rounding of an ELBO that a proof allows for.
+const elboSlack = 1e-14
 
 // explain implements explainer.
 func (s *siteStepper) explain() string {
@@ -307,7 +326,7 @@ func (c *curveProx) step(beta float64) (float64, error) {
 			s.distance = siteDistance(&c.try, &s.cur)
 			s.cur, c.try = c.try, s.cur
 			s.logDet = c.logDet
-			s.fresh, s.dense, s.batched, s.unresolved, s.pg.current = true, false, false, false, false
+			s.fresh, s.dense, s.batched, s.unresolved, s.pg.current, s.proof = true, false, false, false, false, proof{}
 			c.beta = math.Min(2*beta, mostBeta)
 			return beta, nil
 		}
@@ -528,6 +547,7 @@ func (s *siteStepper) state(c *save.State) {
 		}
 	})
 	s.alg.state(c)
+	c.Float(&s.ceiling)
 	if s.curve != nil {
 		c.Float(&s.curve.beta)
 		c.Check(s.curve.beta > 0, "a step size is %v", s.curve.beta)

@@ -106,7 +106,7 @@ func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 // result does not depend on their number. The error wraps ErrNotFinite and names the first bad term, or is that
 // of the crew.
 func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
-	s.bound = dense.Resize(s.bound, len(s.m))
+	s.bound, s.far = dense.Resize(s.bound, len(s.m)), dense.Resize(s.far, len(s.m))
 	if c.workers <= 1 {
 		for lo := 0; lo < len(s.m) && !c.halt.Stopped(); lo += expectChunk {
 			t.expectSites(s, batch, lo, min(lo+expectChunk, len(s.m)))
@@ -117,9 +117,10 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	if err := c.halt.Err(); err != nil {
 		return err
 	}
-	s.err = 0
+	s.err, s.certain = 0, true
 	for i, e := range s.e {
 		s.err += s.bound[i]
+		s.certain = s.certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
 			return fmt.Errorf("%s: %w", t.explain(dense.Index(batch, i), s.m[i], s.v[i]), ErrNotFinite)
 		}
@@ -167,6 +168,7 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 		x = t.expectation(n, m, v)
 	}
 	s.tg[i], s.d1[i] = -x.D2, x.D1
+	s.far[i] = v != s.v[i]
 	if !usable(x, v) {
 		s.tg[i] = math.NaN()
 	}
@@ -236,8 +238,13 @@ type siteState struct {
 	e     []float64 // E[log p(y_n|η_n)]
 	tg    []float64 // −∂²E/∂m²: where γ would move
 	d1    []float64 // ∂E/∂m: where a would move
-	bound []float64 // on the error of each e
-	err   float64   // and of Σ e
+	err   float64   // bound on the error of Σ e
+
+	// certain: tg and d1 are the derivatives of all e, to rounding, and no tg is negative.
+	certain bool
+
+	bound []float64 // scratch of expect: on the error of each e,
+	far   []bool    // and whether tg and d1 are those of a narrower marginal
 }
 
 func (s *siteState) resize(n int) {
@@ -251,7 +258,7 @@ func (s *siteState) copyFrom(o *siteState) {
 	for _, p := range [][2][]float64{{s.gamma, o.gamma}, {s.a, o.a}, {s.m, o.m}, {s.v, o.v}, {s.e, o.e}, {s.tg, o.tg}, {s.d1, o.d1}} {
 		copy(p[0], p[1])
 	}
-	s.err = o.err
+	s.err, s.certain = o.err, o.certain
 }
 
 // siteEstimates are what an estimator says of the terms of a batch: expectations and their
@@ -422,4 +429,5 @@ func (t *siteTerms) digest(d *save.Digest) {
 func (s *siteState) state(c *save.State, n int) {
 	c.Floats(n, &s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1)
 	c.Float(&s.err)
+	c.Bool(&s.certain)
 }

@@ -234,6 +234,8 @@ type weightAlgebra struct {
 	free          bool        // run has no sites
 
 	blocks   weightBlock
+	gap      weightGap
+	proof    proof
 	pg       weightPaper
 	workers  crew
 	distance float64   // that the last step went
@@ -263,12 +265,14 @@ func (s *weightAlgebra) plan() Plan {
 
 func (s *weightAlgebra) closedForm() bool { return true }
 
+func (s *weightAlgebra) scope() Scope { return OverQ }
+
 func (s *weightAlgebra) moved() float64 { return s.distance }
 
 func (s *weightAlgebra) use(c crew) {
 	s.workers, s.batch.workers = c, c
 	s.pg.buf.halt, s.pg.next.halt, s.pg.metric.halt, s.run.halt = c.halt, c.halt, c.halt, c.halt
-	s.prior.halt = c.halt
+	s.prior.halt, s.gap.target.halt, s.gap.buf.halt = c.halt, c.halt, c.halt
 	s.mover.use(c.halt)
 	s.blocks.use(c)
 }
@@ -371,6 +375,7 @@ func (s *weightAlgebra) sitesHere() error {
 
 // ascend implements algebra.
 func (s *weightAlgebra) ascend() error {
+	s.proof = proof{}
 	if err := s.settle(); err != nil {
 		return err
 	}
@@ -387,6 +392,7 @@ func (s *weightAlgebra) ascend() error {
 
 // block implements algebra. What it does to the ELBO is seen when that is evaluated.
 func (s *weightAlgebra) block(batch []int) error {
+	s.proof = proof{}
 	if s.free {
 		if err := s.settle(); err != nil {
 			return err
@@ -444,7 +450,7 @@ func (s *weightAlgebra) distinct(batch []int) []int {
 //
 // with what rounding may hide where features are collinear to more digits than there are;
 // after a step with a given β it is not known.
-func (s *weightAlgebra) evaluate() (Evaluation, error) {
+func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 	if s.free {
 		elbo, bound, err := s.freeELBO()
 		return Evaluation{ELBO: elbo, ELBOErr: neverZero(bound)}, err
@@ -452,6 +458,22 @@ func (s *weightAlgebra) evaluate() (Evaluation, error) {
 	if err := s.settle(); err != nil {
 		return Evaluation{}, err
 	}
+	gap := s.promise()
+	if !s.proof.made && gap <= max(worthProving, within) {
+		bound, err := s.prove()
+		if err != nil {
+			return Evaluation{}, err
+		}
+		s.proof.bound = neverZero(bound)
+		gap = s.promise()
+	}
+	s.proof.made = true
+	c := &s.batch.cur
+	return Evaluation{ELBO: -c.value, ELBOErr: neverZero(c.err), Gap: neverZero(gap), GapBound: s.proof.bound}, nil
+}
+
+// promise returns the gap of the state of the problem of all rows, as evaluate says.
+func (s *weightAlgebra) promise() float64 {
 	c := &s.batch.cur
 	s.blocks.mover.x, s.blocks.mover.index = s.lin.x, nil
 	gap, _ := s.blocks.promise(&c.siteState, &s.mover.cur)
@@ -459,8 +481,7 @@ func (s *weightAlgebra) evaluate() (Evaluation, error) {
 	for i, v := range c.v {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
 	}
-	gap += 0.25*precision*precision + s.mover.cur.rounding()
-	return Evaluation{ELBO: -c.value, ELBOErr: neverZero(c.err), Gap: neverZero(gap)}, nil
+	return gap + 0.25*precision*precision + s.mover.cur.rounding()
 }
 
 // weights implements weighted.
@@ -565,7 +586,7 @@ func (s *weightAlgebra) take() error {
 	s.distance = floats.Norm(t.h.Hi, 2)
 	floats.AddTo(t.next.mean, s.run.mean, t.h.Hi)
 	s.run, t.next = t.next, s.run
-	s.free, s.ahead, s.started = true, true, false
+	s.free, s.ahead, s.started, s.proof = true, true, false, proof{}
 	return nil
 }
 
@@ -605,6 +626,7 @@ func (s *weightAlgebra) state(c *save.State) {
 	c.Floats(s.n, &s.gamma, &s.a, &s.eta)
 	begun := s.mover.x != nil
 	c.Bool(&s.ahead, &s.free, &s.started, &begun, &s.blocks.pace.measured)
+	s.proof.state(c)
 	c.Check(begun || !s.started, "a problem that has not begun has a state")
 	c.Int(&s.blocks.pace.age)
 	c.Float(&s.blocks.pace.after.mean, &s.blocks.pace.after.precision)
@@ -620,4 +642,4 @@ func (s *weightAlgebra) state(c *save.State) {
 	}
 }
 
-func (s *weightAlgebra) constant() bool { return s.free || !s.ahead }
+func (s *weightAlgebra) constant() bool { return s.free || !s.ahead && s.proof.made }

@@ -48,7 +48,11 @@ type Solver struct {
 	// that the user wrote are called concurrently. Zero means 1, which is best
 	// where a term is cheap. The result does not depend on it.
 	Workers int
-	// Converger decides when to stop. Nil means DefaultConverger.
+	// Goal is how many nats the ELBO may be below its maximum when the run ends: known where there is a proof
+	// (Evaluation.GapBound), estimated where there is none. Zero means 1e-10 nats or 1e-13 for every term, whichever is more, and no less than what the ELBO
+	// is known to; or that of the Stepper, if it has one. The mean is then within √(2·Goal) standard deviations of the best, in any direction.
+	Goal float64
+	// Converger decides when to stop. Nil means DefaultConverger, which goes by Goal.
 	Converger Converger
 	// Recover makes an error of a panic of any function that the set-up, a step or an evaluation calls, such as
 	// LogLik.LogProb, a Likelihood or a Kernel. The error wraps ErrPanic and a *PanicError and names the datum where it is
@@ -432,6 +436,7 @@ func (s *Solver) force(ctx context.Context, r *Result) error {
 // their differences are those of the states.
 func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	r.evalPCG.Seed(r.seeds[2], r.seeds[3])
+	r.eval.goal = s.Goal
 	var ev Evaluation
 	err := s.guard(func() (err error) {
 		ev, err = r.Stepper.Evaluate(ctx, r.eval)
@@ -440,6 +445,7 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, bare{err})
 	}
+	ev.Goal = s.goal(&ev, r.Stepper.Len())
 	orNaN(&ev.ELBOErr, &ev.Gap, &ev.GapBound)
 	if n := len(r.Trace); n >= 2 && !ev.Random && !math.IsNaN(ev.Gap) {
 		// What the last two changes of the ELBO, taken as a geometric series, add up to.
@@ -453,6 +459,33 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	it.State = nil
 	r.Trace = append(r.Trace, it)
 	return nil
+}
+
+// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding.
+const (
+	leastGoal    = 1e-10
+	goalTerm     = 1e-13
+	goalRounding = 1e-13
+)
+
+// goal returns the gap at which the run of a Stepper with n terms may end.
+func (s *Solver) goal(ev *Evaluation, n int) float64 {
+	goal := goalOf(s.Goal, n, ev.ELBO)
+	if s.Goal == 0 {
+		goal = max(goal, ev.Goal)
+		if !ev.Random {
+			goal = max(goal, 2*ev.ELBOErr)
+		}
+	}
+	return goal
+}
+
+// goalOf returns the gap that is asked for or, for 0, what n terms and this ELBO are worth.
+func goalOf(asked float64, n int, elbo float64) float64 {
+	if asked > 0 {
+		return asked
+	}
+	return max(leastGoal, goalTerm*float64(n), goalRounding*math.Abs(elbo))
 }
 
 // orNaN replaces zeros, which say that a number is not known, by NaN.
@@ -611,6 +644,9 @@ func (s *Solver) validate() error {
 	if math.IsNaN(s.MaxPasses) || s.MaxPasses < 0 {
 		bad("Solver.MaxPasses is %v; it must not be negative", s.MaxPasses)
 	}
+	if math.IsNaN(s.Goal) || s.Goal < 0 {
+		bad("Solver.Goal is %v; it must not be negative", s.Goal)
+	}
 	if s.MaxIter < 0 {
 		bad("Solver.MaxIter is %d; it must not be negative", s.MaxIter)
 	}
@@ -621,14 +657,15 @@ func (s *Solver) validate() error {
 	return errors.Join(errs...)
 }
 
-// DefaultConverger returns what a nil Solver.Converger means: stop when the
-// estimated gap to the optimum is below 1e-10 nats, below what rounding lets
-// one resolve, 1e-13 of the ELBO, or below the Evaluation.Goal of the Stepper, where it knows the gap; or, with
+// DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
+// at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
+// rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
+// stopped falling. Where there are none the estimate decides (Gap). Stop as well, with
 // status Stalled, when the ELBO has stayed the same to rounding over ten
 // evaluations; and where the gap is not known when the relative change of the
 // ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
-	return AnyOf(goalReached{}, &GapBelow{Nats: 1e-10, Relative: 1e-13}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
+	return AnyOf(&goalReached{}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
 }
 
 // stall stops when ten evaluations in a row leave the ELBO where it was.
@@ -672,13 +709,33 @@ func (c *GapBelow) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// goalReached stops when the gap is at most the Stepper's own goal.
-type goalReached struct{}
+// goalReached stops when the gap is at most the goal, see DefaultConverger.
+type goalReached struct{ bound float64 } // the last that was proved
 
-func (goalReached) Init() {}
+func (c *goalReached) Init() { c.bound = math.Inf(1) }
 
-func (goalReached) Converged(it Iteration) Status {
-	if it.Gap <= it.Goal {
+// A bound that falls by less than a factor of stillFalling has stopped falling, and is rounding if it is below
+// roundingBound nats, or that relative to the ELBO.
+const (
+	stillFalling          = 0.5
+	roundingBound         = 1e-6
+	roundingBoundRelative = 1e-9
+)
+
+func (c *goalReached) Converged(it Iteration) Status {
+	before := c.bound
+	if !math.IsNaN(it.GapBound) {
+		c.bound = it.GapBound
+	}
+	provable := it.Scope == OverQ && !math.IsInf(it.GapBound, 1)
+	switch {
+	case math.IsInf(it.ELBO, 0):
+	case it.Scope != Unproved && it.Scope != OverBlock && it.GapBound <= it.Goal:
+		return Converged
+	case !(it.Gap <= it.Goal):
+	case !provable:
+		return Converged
+	case it.GapBound > stillFalling*before && it.GapBound <= max(roundingBound, roundingBoundRelative*math.Abs(it.ELBO)):
 		return Converged
 	}
 	return NotTerminated

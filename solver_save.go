@@ -202,6 +202,9 @@ func (it *Iteration) save(c *save.State) {
 	it.Elapsed = time.Duration(elapsed)
 	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &it.Gap, &it.GapBound, &it.Goal)
 	c.Bool(&it.ClosedForm, &it.Random)
+	scope := int(it.Scope)
+	c.Int(&scope)
+	it.Scope = Scope(scope)
 	c.Check(it.Passes >= 0 && !math.IsInf(it.Passes, 0), "%v passes", it.Passes)
 }
 

@@ -919,6 +919,7 @@ const (
 	faultError     = "error"            // of a problem that the reference solves
 	faultLimit     = "not converged"    // at the limit of passes, or stalled
 	faultGap       = "wrong gap"        // converged, with a true gap above 2·Gap + 1e-6
+	faultProof     = "false proof"      // a true gap above GapBound + 1e-9
 	faultAbove     = "above optimum"    // an ELBO that no q has
 	faultMoments   = "wrong moments"    // mean or variance further from the reference than the gap allows
 	faultRelation  = "relation"         // another answer to the same problem in other words
@@ -933,6 +934,9 @@ const trustTime = 5 * time.Second
 
 // trustSlack is the part of a true gap that may go unsaid, in nats.
 const trustSlack = 1e-6
+
+// provedSlack is that of a gap that is proved.
+const provedSlack = 1e-9
 
 // verdict is what came of a seed.
 type verdict struct {
@@ -1215,6 +1219,11 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 				v.add(faultUnsettled, short, "short by %.4g nats, Gap %.2g; rounding moves the ELBO by %.2g", short, ev.Gap, elboSpread)
 			}
 		}
+		if proof := ev.GapBound + provedSlack + known; ev.Scope != Unproved && short > proof {
+			if excuse(); short > proof+elboSpread {
+				v.add(faultProof, short, "short by %.4g nats of %.10g, proved to be within %.3g (%v), ELBOErr %.2g; reference ± %.2g", short, sol.elbo, ev.GapBound, ev.Scope, ev.ELBOErr, sol.err+sol.gap)
+			}
+		}
 		if -short > trustSlack+known+sol.gap {
 			if excuse(); -short > trustSlack+known+sol.gap+elboSpread {
 				v.add(faultAbove, -short, "ELBO %.10g is %.4g nats above the optimum ± %.2g, Gap %.2g, ELBOErr %.2g", ev.ELBO, -short, sol.err+sol.gap, ev.Gap, ev.ELBOErr)
@@ -1439,7 +1448,7 @@ func summary(verdicts []*verdict) string {
 		}
 	}
 	fmt.Fprintf(&b, "%d seeds, %d fits, optimum proved for %d; slowest %v (seed %d)\n", len(verdicts), fits, proved, slowest.elapsed.Round(time.Millisecond), slowest.seed)
-	for _, kind := range []string{faultPanic, faultNaN, faultError, faultLimit, faultGap, faultAbove, faultMoments, faultRelation, faultTime, faultUnsolved, faultUnsettled, faultRefused} {
+	for _, kind := range []string{faultPanic, faultNaN, faultError, faultLimit, faultGap, faultProof, faultAbove, faultMoments, faultRelation, faultTime, faultUnsolved, faultUnsettled, faultRefused} {
 		all := byKind[kind]
 		slices.SortStableFunc(all, func(x, y *verdict) int { return cmp.Compare(size(y, kind), size(x, kind)) })
 		fmt.Fprintf(&b, "%-18s %5d", kind, len(all))

@@ -1,0 +1,375 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// concaveLikelihoods are the log-concave ones, each with a response that looks like those of a linear predictor eta.
+func concaveLikelihoods() map[string]struct {
+	lik Likelihood
+	y   func(eta float64, rng *rand.Rand) float64
+} {
+	type entry = struct {
+		lik Likelihood
+		y   func(eta float64, rng *rand.Rand) float64
+	}
+	sign := func(eta float64, rng *rand.Rand) float64 { return math.Copysign(1, eta+rng.NormFloat64()) }
+	count := func(eta float64, rng *rand.Rand) float64 {
+		return math.Floor(math.Exp(min(eta, 4)) * (0.2 + 1.5*rng.Float64()))
+	}
+	positive := func(eta float64, rng *rand.Rand) float64 { return math.Exp(eta) * rng.ExpFloat64() }
+	return map[string]entry{
+		"logit":             {BernoulliLogit{}, sign},
+		"probit":            {BernoulliProbit{}, sign},
+		"Poisson":           {Poisson{}, count},
+		"Gaussian":          {GaussianNoise{}, func(eta float64, rng *rand.Rand) float64 { return eta + 0.5*rng.NormFloat64() }},
+		"binomial":          {Binomial{Trials: 5}, func(eta float64, rng *rand.Rand) float64 { return math.Floor(6 * rng.Float64()) }},
+		"negative binomial": {NegativeBinomial{}, count},
+		"Gamma":             {Gamma{}, positive},
+		"exponential":       {Exponential{}, positive},
+		"ordinal":           {Ordinal{Cuts: []float64{-1, 0, 1}}, func(_ float64, rng *rand.Rand) float64 { return float64(rng.IntN(4)) }},
+		"Laplace":           {Laplace{}, func(eta float64, rng *rand.Rand) float64 { return eta + rng.NormFloat64() }},
+	}
+}
+
+// gapProblem is a GLM of few rows with its optimum.
+func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float64, n, d int, cov Covariance, rng *rand.Rand) (*GLM, float64) {
+	t.Helper()
+	x, resp := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		var eta float64
+		for j := range d {
+			x.Set(i, j, rng.NormFloat64())
+			eta += 0.5 * x.At(i, j)
+		}
+		resp[i] = y(eta, rng)
+	}
+	g := mustGLM(t, x, resp, lik, GLMOptions{Covariance: cov, PriorSD: math.Exp(rng.NormFloat64())})
+	_, res, err := g.Fit(context.Background(), nil)
+	if err != nil || res.Status != Converged {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if res.Scope != OverQ || !(res.GapBound <= max(res.Goal, 1e-8)) {
+		t.Errorf("proved %v within %v, goal %v", res.Scope, res.GapBound, res.Goal)
+	}
+	return g, res.ELBO
+}
+
+// TestGapBoundRandomStates: wherever q is, no other has an ELBO of more nats than the bound above it. The states are
+// drawn from far off to so near that the bound is a millionth of a nat.
+func TestGapBoundRandomStates(t *testing.T) {
+	t.Parallel()
+	problems, states := 12, 100
+	if testing.Short() {
+		problems, states = 2, 25
+	}
+	for name, c := range concaveLikelihoods() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !factsOf(c.lik).LogConcave {
+				t.Fatal("is not log-concave")
+			}
+			rng := rand.New(rand.NewPCG(7, uint64(len(name))))
+			tightest, checked := math.Inf(1), 0
+			check := func(what string, elbo, bound, best float64) {
+				t.Helper()
+				checked++
+				if gap := best - elbo; !(gap <= bound+1e-9+1e-12*math.Abs(best)) {
+					t.Errorf("%s: %.6g nats below the optimum, proved to be at most %.6g", what, gap, bound)
+				} else if gap > 1e-6 {
+					tightest = min(tightest, bound/gap)
+				}
+			}
+			for range problems {
+				// More weights than rows: the sites.
+				g, best := gapProblem(t, c.lik, c.y, 5, 7, FullCovariance, rng)
+				dual := mustStepper(t, g).alg.(*dualAlgebra)
+				fitted := fittedStepper(t, g).alg.(*dualAlgebra)
+				for range states {
+					scale := math.Exp(-14 * rng.Float64())
+					for i := range dual.n {
+						dual.cur.gamma[i] = fitted.cur.gamma[i] * math.Exp(3*scale*rng.NormFloat64())
+						dual.cur.a[i] = fitted.cur.a[i] + scale*rng.NormFloat64()
+					}
+					dual.meanOf()
+					if dual.refresh(true) != nil {
+						continue // too far for expectations
+					}
+					check("dual", dual.elbo(&dual.cur, dual.logDet), must(dual.prove(false)), best)
+				}
+				// Fewer: the weights.
+				g, best = gapProblem(t, c.lik, c.y, 6, 3, FullCovariance, rng)
+				primal := mustStepper(t, g).alg.(*weightAlgebra)
+				near := fittedStepper(t, g).alg.(*weightAlgebra)
+				for range states {
+					scale := math.Exp(-14 * rng.Float64())
+					primal.started = false
+					for i := range primal.n {
+						primal.gamma[i] = near.gamma[i] * math.Exp(3*scale*rng.NormFloat64())
+						primal.a[i], primal.eta[i] = near.a[i]+scale*rng.NormFloat64(), near.eta[i]
+					}
+					primal.ahead, primal.free = true, false
+					if primal.settle() != nil {
+						continue
+					}
+					bound := must(primal.prove())
+					check("primal", -primal.batch.cur.value, bound, best)
+				}
+				// A diagonal covariance.
+				g, best = gapProblem(t, c.lik, c.y, 6, 3, DiagonalCovariance, rng)
+				diagonal := mustStepper(t, g).alg.(*factoredAlgebra)
+				at := fittedStepper(t, g).alg.(*factoredAlgebra)
+				for range states {
+					scale := math.Exp(-14 * rng.Float64())
+					f, at := diagonal.fam.(*diagFamily), at
+					for j, p := range at.fam.(*diagFamily).cur {
+						f.cur[j] = p * math.Exp(3*scale*rng.NormFloat64())
+						diagonal.cur.mean[j] = at.cur.mean[j] + scale*rng.NormFloat64()/math.Sqrt(p)
+					}
+					diagonal.fresh, diagonal.aimed, diagonal.started = false, false, true
+					diagonal.history.reset()
+					if diagonal.renewed() != nil {
+						continue
+					}
+					diagonal.direct()
+					bound := must(diagonal.prove(1e-9))
+					check("diagonal", diagonal.cur.elbo, bound, best)
+				}
+			}
+			if !(tightest < 3) || checked < 2*problems*states {
+				t.Errorf("%d states, the tightest bound %.3g times the gap", checked, tightest)
+			}
+		})
+	}
+}
+
+// meanOf makes the mean Ka.
+func (s *denseAlgebra) meanOf() {
+	for i := range s.n {
+		s.cur.m[i] = 0
+		for j, a := range s.cur.a {
+			s.cur.m[i] += s.k[i*s.n+j] * a
+		}
+	}
+	s.fresh, s.dense, s.pg.current = false, false, false
+}
+
+func mustStepper(t *testing.T, m Model) *siteStepper {
+	t.Helper()
+	st, err := m.NewStepper(context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.(*siteStepper)
+}
+
+func fittedStepper(t *testing.T, m Model) *siteStepper {
+	t.Helper()
+	res, err := (&Solver{}).Run(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Stepper.(*siteStepper)
+}
+
+// TestGapCertificate: the parts of the bound at steps of a fixed β against independent numbers.
+func TestGapCertificate(t *testing.T) {
+	var truth struct {
+		Data map[string]struct {
+			Beta float64
+			Best float64 `json:"neg_elbo_optimum"`
+			Rows [][4]float64
+		}
+	}
+	readTruthJSON(t, "gap_certificate.json", &truth)
+	for _, c := range gpCases {
+		want, ok := truth.Data[c.name]
+		if !ok {
+			continue
+		}
+		st := mustStepper(t, c.model(t, c.load(t)))
+		s, env := st.alg.(*denseAlgebra), NewEnv(nil, 1)
+		best := math.Inf(1)
+		for k, row := range want.Rows {
+			if k > 0 {
+				if _, err := st.Step(t.Context(), env, nil, want.Beta); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.refresh(true); err != nil {
+				t.Fatal(err)
+			}
+			elbo := s.elbo(&s.cur, s.logDet)
+			var g denseGap
+			bound, _ := g.precision(s.cov, &s.cur)
+			exact := g.exact(s.k, &s.cur, s.logDet)
+			for what, x := range map[string][2]float64{"−ELBO": {-elbo, row[0]}, "mean": {g.mean(s.k, &s.cur), row[1]}, "precision": {exact, row[2]}} {
+				if math.Abs(x[0]-x[1]) > 1e-8*math.Max(1, math.Abs(x[1])) {
+					t.Errorf("%s, step %d: %s %.12g, want %.12g", c.name, k, what, x[0], x[1])
+				}
+			}
+			if bound < exact-1e-9 {
+				t.Errorf("%s, step %d: a bound of %.10g on %.10g", c.name, k, bound, exact)
+			}
+			ev, err := st.Evaluate(t.Context(), env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, row[0]-min(row[1]+row[2], math.Inf(1)), row[0])
+			if gap := row[0] - want.Best; ev.GapBound < gap-1e-9 || -ev.ELBO != -elbo {
+				t.Errorf("%s, step %d: proved %.6g, really %.6g; −ELBO %.12g before and %.12g after", c.name, k, ev.GapBound, gap, -elbo, -ev.ELBO)
+			}
+			// What evaluations report is no more than either of the two of the reference, but for a bound
+			// on the precision part that takes no factor.
+			if most := min(row[1]+max(bound, row[2]), row[3]+bound-exact); k > 0 && ev.GapBound > 2*most {
+				t.Errorf("%s, step %d: proved %.6g, the reference %.6g and %.6g", c.name, k, ev.GapBound, row[1]+row[2], row[3])
+			}
+		}
+	}
+}
+
+// TestGapUnproved: there is no proof where a likelihood is not log-concave.
+func TestGapUnproved(t *testing.T) {
+	for _, lik := range []Likelihood{StudentT{}, onlyLogProb{}} {
+		res, err := (&Solver{}).Run(t.Context(), toyGP(t, 20, SquaredExp{}, lik, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Scope != Unproved || !math.IsNaN(res.GapBound) || res.Status != Converged {
+			t.Errorf("%T: %v, proved %v, %v", lik, res.Status, res.Scope, res.GapBound)
+		}
+	}
+}
+
+// onlyLogProb is a Likelihood of which nothing else is known.
+type onlyLogProb struct{}
+
+func (onlyLogProb) LogProb(y, eta float64) float64 { return -0.5 * (y - eta) * (y - eta) }
+
+// TestGoal: a run ends where its goal is proved, not much later, and never where it is not.
+func TestGoal(t *testing.T) {
+	full, err := (&Solver{}).Run(t.Context(), toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes := 0.0
+	for _, goal := range []float64{10, 1e-1, 1e-4, 1e-8} {
+		res, err := (&Solver{Goal: goal}).Run(t.Context(), toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Status != Converged || res.GapBound > goal || res.Goal != goal {
+			t.Errorf("goal %v: %v, proved %v, goal %v", goal, res.Status, res.GapBound, res.Goal)
+		}
+		if gap := full.ELBO - res.ELBO; gap > res.GapBound {
+			t.Errorf("goal %v: gap %v, proved %v", goal, gap, res.GapBound)
+		}
+		if n := len(res.Trace); n > 1 && res.Trace[n-2].GapBound <= goal {
+			t.Errorf("goal %v was reached before pass %v", goal, res.Passes)
+		}
+		if res.Passes < passes {
+			t.Errorf("goal %v takes %v passes, a larger one %v", goal, res.Passes, passes)
+		}
+		passes = res.Passes
+	}
+	if passes < 3 {
+		t.Errorf("%v passes: too easy to tell", passes)
+	}
+	for _, goal := range []float64{-1, math.NaN()} {
+		if _, err := (&Solver{Goal: goal}).Run(t.Context(), toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)); !errors.Is(err, ErrParam) {
+			t.Errorf("goal %v: %v", goal, err)
+		}
+	}
+}
+
+// TestGapEvaluateAgain: an evaluation that has taken the step of the mean does not take another.
+func TestGapEvaluateAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{8, 40} {
+		for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
+			g, _ := gapProblem(t, BernoulliLogit{}, concaveLikelihoods()["logit"].y, n, 12, cov, rng)
+			st, env := mustStepper(t, g), NewEnv(nil, 1)
+			for range 8 {
+				if _, err := st.Step(t.Context(), env, nil, math.Inf(1)); err != nil {
+					t.Fatal(err)
+				}
+				first, err := st.Evaluate(t.Context(), env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, err := st.Evaluate(t.Context(), env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first != again {
+					t.Errorf("%d rows, %v: %+v, then %+v", n, cov, first, again)
+				}
+			}
+		}
+	}
+}
+
+// TestScaleGap: the gap of one scale against its definition, and its digits near zero.
+func TestScaleGap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 1000 {
+		a, b := math.Exp(3*rng.NormFloat64()), math.Exp(3*rng.NormFloat64())
+		f := func(s float64) float64 { return a*s + 0.5*b*s*s - math.Log(s) }
+		least := f(1)
+		for s := 1e-4; s < 1e4; s *= 1.01 {
+			least = min(least, f(s))
+		}
+		if got, want := scaleGap(a, b), f(1)-least; got < want-1e-9*(1+want) || got > want+1e-3*(a+b+1) {
+			t.Errorf("a = %v, b = %v: %v, want %v", a, b, got, want)
+		}
+	}
+	for _, eps := range []float64{1e-3, 1e-5, 1e-7} {
+		// a + b = 1 + ε: ½ε²/(1 + b).
+		if got, want := scaleGap(0.6+eps, 0.4), 0.5*eps*eps/1.4; math.Abs(got/want-1) > 10*eps+1e-8 {
+			t.Errorf("ε = %v: %v, want %v", eps, got, want)
+		}
+	}
+}
+
+// TestPrecisionGap: the bound on tr Δ − log|I + Δ| of diagonal Δ, whose eigenvalues are known.
+func TestPrecisionGap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for range 1000 {
+		n := 1 + rng.IntN(6)
+		gamma, target := make([]float64, n), make([]float64, n)
+		var square, negative, want float64
+		size := math.Exp(-8 * rng.Float64())
+		for i := range n {
+			gamma[i] = math.Exp(rng.NormFloat64())
+			target[i] = gamma[i] * math.Exp(2*size*rng.NormFloat64())
+			x := (target[i] - gamma[i]) / (gamma[i] + math.Exp(rng.NormFloat64()))
+			square += x * x
+			if x < 0 {
+				negative += x * x
+			}
+			want += x - math.Log1p(x)
+		}
+		got := precisionGap(square, negative, gamma, target)
+		if got < want-1e-15 || got > 20*want+1e-12 && size < 0.5 {
+			t.Errorf("γ %v, γ̂ %v: %v, want %v", gamma, target, got, want)
+		}
+	}
+	for _, x := range []float64{-0.5, -1e-3, -1e-5, 1e-12, 0.9e-3, 1e-3, 2} {
+		want := 0.0
+		for k := 60; k >= 2 && math.Abs(x) < 0.6; k-- { // the series of (x − log(1 + x))/x²
+			want = 1/float64(k) - x*want
+		}
+		if x == 2 {
+			want = (2 - math.Log(3)) / 4
+		}
+		if got := curvature(x); math.Abs(got-want) > 1e-10 {
+			t.Errorf("curvature(%v) = %v, want %v", x, got, want)
+		}
+	}
+}
