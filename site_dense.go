@@ -843,3 +843,117 @@ func (s *denseAlgebra) state(c *save.State) {
 }
 
 func (s *denseAlgebra) constant() bool { return s.fresh && s.dense && (s.free || s.proof.made) }
+
+// denseGap is the workspace of the proved gap of a denseAlgebra.
+type denseGap struct {
+	c, h, dg []float64
+	next     siteState
+	fac      dense.Sites
+}
+
+// mean returns ½cᵀKc at s, and leaves c = K⁻¹m − ∂E/∂m in g.c.
+func (g *denseGap) mean(k []float64, s *siteState) float64 {
+	n := len(s.m)
+	g.c, g.h = dense.Resize(g.c, n), dense.Resize(g.h, n)
+	floats.SubTo(g.c, s.a, s.d1)
+	blas64.Symv(1, dense.Symmetric(k, n), dense.Vector(g.c), 0, dense.Vector(g.h))
+	return 0.5 * floats.Dot(g.c, g.h)
+}
+
+// A bound on tr Δ − log|I + Δ| that is more than loosePrecision times ½‖Δ‖²_F, which it tends to, is loose; where ‖Δ‖²_F is
+// between the other two, which it is for a pass or two of a run, that is worth a factor of P + Γ̂.
+const (
+	loosePrecision = 1.02
+	leastLoose     = 1e-3
+	mostLoose      = 2
+)
+
+// precision returns a bound on tr Δ − log|I + Δ| at s, with ‖Δ‖²_F = Σ_ij δ_i V_ij² δ_j for δ = γ̂ − γ, and reports whether
+// it is worth while to compute what it bounds.
+func (g *denseGap) precision(cov []float64, s *siteState) (bound float64, loose bool) {
+	n := len(s.m)
+	g.dg = dense.Resize(g.dg, n)
+	floats.SubTo(g.dg, s.tg, s.gamma)
+	square, negative := weightedSquares(cov, g.dg)
+	bound = precisionGap(square, negative, s.gamma, s.tg)
+	return bound, bound > loosePrecision*0.5*square && square > leastLoose && square < mostLoose
+}
+
+// exact returns tr Δ − log|I + Δ| at the s of the last call of precision, with logDet = log|K|/|V|, and what rounding may hide of it.
+func (g *denseGap) exact(k []float64, s *siteState, logDet float64) float64 {
+	if !g.fac.Factor(k, len(s.m), s.tg) {
+		return math.Inf(1)
+	}
+	return max(0, floats.Dot(g.dg, s.v)+logDet-g.fac.LogDet) + epsilon*siteSize(k, s.tg)
+}
+
+// weightedSquares returns Σ_ij w_i V_ij² w_j, and the same of the negative w alone, for the V of which v is the lower triangle.
+func weightedSquares(v, w []float64) (all, negative float64) {
+	n := len(w)
+	for i, wi := range w {
+		var s, below float64
+		for j, vij := range v[i*n : i*n+i] {
+			x := w[j] * vij * vij
+			s += x
+			below += min(x, 0)
+		}
+		own := wi * v[i*n+i] * v[i*n+i]
+		all += wi * (2*s + own)
+		if wi < 0 {
+			negative += wi * (2*below + own)
+		}
+	}
+	return math.Max(0, all), math.Max(0, negative)
+}
+
+// meanHalvings is how often the step of the mean is halved until F does not rise: within a step or two of where it
+// matters no halving is needed, and elsewhere there is no hurry.
+const meanHalvings = 4
+
+// prove returns a proved bound on the gap of the current state, whose V is at hand. With keep the current state
+// becomes that which the step of the mean leads to. The error is that of the crew, and the state then as it was.
+func (s *denseAlgebra) prove(keep bool) (float64, error) {
+	if !s.terms.concave() || !s.cur.certain {
+		return math.Inf(1), nil
+	}
+	g := &s.gap
+	bound, _ := g.precision(s.cov, &s.cur)
+	bound += g.mean(s.k, &s.cur)
+	blas64.Symv(1, dense.Symmetric(s.cov, s.n), dense.Vector(g.c), 0, dense.Vector(g.h))
+	before, next := s.elbo(&s.cur, s.logDet), &g.next
+	next.resize(s.n)
+	copy(next.v, s.cur.v)
+	copy(next.gamma, s.cur.gamma)
+	t := 1.0
+	for range meanHalvings {
+		for i, h := range g.h {
+			next.m[i] = s.cur.m[i] - t*h
+			next.a[i] = s.cur.a[i] - t*(g.c[i]-s.cur.gamma[i]*h)
+		}
+		if s.terms.expect(next, nil, s.workers) == nil {
+			if gain := s.elbo(next, s.logDet) - before; gain >= 0 {
+				if next.certain {
+					precision, loose := g.precision(s.cov, next)
+					if loose {
+						precision = min(precision, g.exact(s.k, next, s.logDet))
+					}
+					bound = min(bound, gain+g.mean(s.k, next)+precision)
+				}
+				if err := s.workers.halt.Err(); err != nil {
+					return 0, err
+				}
+				if keep && gain > 0 {
+					s.cur, *next = *next, s.cur
+					s.batched = false
+					bound -= gain
+				}
+				break
+			}
+		}
+		if err := s.workers.halt.Err(); err != nil {
+			return 0, err
+		}
+		t /= 2
+	}
+	return bound, nil
+}
