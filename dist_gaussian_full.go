@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -21,6 +22,10 @@ type fullGaussian struct {
 	next   gaussianState // scratch: becomes the state once it is known to be valid
 	filled atomic.Bool   // v and p are those of l
 	mu     sync.Mutex    // held while they are computed: readers may be concurrent
+
+	// Once it has stopped, what sets λ returns its error, or leaves what is of no use. It is that of this Gaussian, not of
+	// its clones.
+	halt *parallel.Halt
 }
 
 // gaussianState holds a valid N(m, V) in every form that is needed.
@@ -55,14 +60,47 @@ func (g *fullGaussian) fill() {
 		return
 	}
 	for i := range g.d {
+		if g.halt.Stopped() {
+			return
+		}
 		for j := range i + 1 {
 			v := g.dotRows(i, j)
 			g.v[i*g.d+j], g.v[j*g.d+i] = v, v
 		}
 	}
 	copy(g.p, g.l)
-	dense.Invert(g.p, g.d)
-	g.filled.Store(true)
+	if g.invert(g.p) == nil {
+		g.filled.Store(true)
+	}
+}
+
+// factor replaces the lower triangle of a by its Cholesky factor. The error wraps ErrNotPosDef and names a as what, or
+// is that of the halt.
+func (g *fullGaussian) factor(a []float64, what string) error {
+	ok := dense.CholeskyUntil(g.halt, a, g.d)
+	if err := g.halt.Err(); err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("pgsvi: %s of dimension %d: %w", what, g.d, ErrNotPosDef)
+	}
+	return nil
+}
+
+// invert replaces the Cholesky factor in l by the inverse of what it is of, full. The error is that of the halt.
+func (g *fullGaussian) invert(l []float64) error {
+	dense.InvertUntil(g.halt, l, g.d)
+	dense.FillUpper(l, g.d)
+	return g.halt.Err()
+}
+
+// haltDist makes h the halt of q, if that is a Gaussian with a full covariance: others take no time.
+func haltDist(q Dist, h *parallel.Halt) {
+	if g, ok := q.(*Gaussian); ok {
+		if full, ok := g.normalForm.(*fullGaussian); ok {
+			full.halt = h
+		}
+	}
 }
 
 // dotRows returns V_ij from L, j ≤ i.
@@ -98,12 +136,14 @@ func (g *fullGaussian) commitMoments() error {
 		return err
 	}
 	copy(s.l, s.v)
-	if !dense.Cholesky(s.l, d) {
-		return fmt.Errorf("pgsvi: covariance of dimension %d: %w", d, ErrNotPosDef)
+	if err := g.factor(s.l, "covariance"); err != nil {
+		return err
 	}
 	s.logV = dense.LogDet(s.l, d)
 	copy(s.p, s.l)
-	dense.Invert(s.p, d)
+	if err := g.invert(s.p); err != nil {
+		return err
+	}
 	return g.commit()
 }
 
@@ -114,16 +154,18 @@ func (g *fullGaussian) commitNatural() error {
 		return err
 	}
 	copy(s.v, s.p)
-	if !dense.Cholesky(s.v, d) {
-		return fmt.Errorf("pgsvi: precision of dimension %d: %w", d, ErrNotPosDef)
+	if err := g.factor(s.v, "precision"); err != nil {
+		return err
 	}
 	s.logV = -dense.LogDet(s.v, d)
 	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
 	blas64.Trsv(blas.Trans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
-	dense.Invert(s.v, d)
+	if err := g.invert(s.v); err != nil {
+		return err
+	}
 	copy(s.l, s.v)
-	if !dense.Cholesky(s.l, d) {
-		return fmt.Errorf("pgsvi: covariance of dimension %d: %w", d, ErrNotPosDef)
+	if err := g.factor(s.l, "covariance"); err != nil {
+		return err
 	}
 	return g.commit()
 }

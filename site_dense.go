@@ -687,12 +687,21 @@ type dualAlgebra struct {
 // K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B is below 1.
 func (s *dualAlgebra) evaluate(within float64) (Evaluation, error) {
 	e, err := s.denseAlgebra.evaluate(within)
-	if err == nil && !conditioned(s.k, s.cur.gamma, leastPivot) {
+	if err != nil {
+		return e, err
+	}
+	ok := conditioned(s.workers.halt, s.k, s.cur.gamma, leastPivot)
+	if err := s.workers.halt.Err(); err != nil {
+		return Evaluation{}, err
+	}
+	if !ok {
 		rounding := epsilon * siteSize(s.k, s.cur.gamma)
 		e.Gap = math.Max(e.Gap, rounding)
-		e.GapBound += rounding
+		if e.GapBound != 0 {
+			e.GapBound += rounding
+		}
 	}
-	return e, err
+	return e, nil
 }
 
 // siteSize returns Σ |γ_n| K_nn.
@@ -707,12 +716,12 @@ func siteSize(k, gamma []float64) (total float64) {
 const dualPivot = 1e-6
 
 // conditioned reports whether the rows before leave of each diagonal element of B = I + Γ^½KΓ^½, of which no eigenvalue
-// is below 1, that part at least.
-func conditioned(k, gamma []float64, least float64) bool {
+// is below 1, that part at least; what it reports where h has stopped is of no use.
+func conditioned(h *parallel.Halt, k, gamma []float64, least float64) bool {
 	if siteSize(k, gamma)*least <= 1 {
 		return true
 	}
-	var f dense.Sites
+	f := dense.Sites{Halt: h}
 	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= least
 }
 
@@ -726,12 +735,12 @@ func newDualAlgebra(l *linearModel, k []float64, workers crew) (*dualAlgebra, er
 
 // precisions returns of each row about the largest γ that it may come to have under the prior covariance k: that which it has alone, and
 // that of its likelihood where the linear predictor is near 0 with and without its offset, as other rows may hold it.
-func (l *linearModel) precisions(k []float64) []float64 {
+func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 	n := l.x.rows
 	gamma := make([]float64, n)
 	for i := range gamma {
 		v := k[i*n+i]
-		if v == 0 {
+		if v == 0 || h.Stopped() {
 			continue
 		}
 		g, _, _ := l.terms.solve(i, 0, v, 0, v)

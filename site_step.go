@@ -227,9 +227,15 @@ type curveProx struct {
 // newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
 func newCurve(s *denseAlgebra, d Divergence) (*curveProx, error) {
 	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{newFullGaussian(s.n)}, q0: &Gaussian{newFullGaussian(s.n)}}
+	haltDist(c.q, s.workers.halt)
+	haltDist(c.q0, s.workers.halt)
 	prior := c.q0.full()
 	copy(prior.next.v, s.k)
-	if err := prior.commitMoments(); err != nil {
+	err := prior.commitMoments()
+	if err := s.workers.halt.Err(); err != nil {
+		return nil, err
+	}
+	if err != nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GPOptions.Jitter: %w", d, err)
 	}
 	return c, d.Check(c.q0)
@@ -430,7 +436,7 @@ func (l *linearModel) newRowAlgebra(workers crew) (algebra, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(l.names) <= primalWeights && !conditioned(k, l.precisions(k), dualPivot) {
+	if len(l.names) <= primalWeights && !conditioned(workers.halt, k, l.precisions(workers.halt, k), dualPivot) {
 		return newWeightAlgebra(l, workers)
 	}
 	return newDualAlgebra(l, k, workers)

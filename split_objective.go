@@ -153,6 +153,8 @@ type objectiveStepper struct {
 func newObjectiveStepper(o problem, d Divergence, closed bool) *objectiveStepper {
 	s := &objectiveStepper{o: o, d: d, closed: closed, q: o.Init.Clone(), trial: o.Init.Clone(),
 		g: make([]float64, o.Init.NumParams()), gap: math.NaN(), gradMap: math.NaN(), certain: math.Inf(1), replicates: leastReplicates}
+	haltDist(s.q, &s.halt)
+	haltDist(s.trial, &s.halt)
 	s.infinite = closed && isKL(d) && priorOf(o.H) != nil
 	s.beta = 1
 	if s.infinite {
@@ -250,6 +252,8 @@ func (s *objectiveStepper) dist() Dist {
 
 // Evaluate implements Stepper. A value that is not finite is an error wrapping ErrDiverged.
 func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
+	s.halt.Watch(ctx)
+	defer s.halt.Forget()
 	q := s.dist()
 	v, stderr, err := s.o.F.Value(ctx, env, q)
 	if errors.Is(err, ErrNotFinite) && s.noisy && !s.near && s.infinite {
@@ -258,7 +262,11 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: -v - s.o.H.Value(q), ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
+	h := s.o.H.Value(q)
+	if err := s.halt.Err(); err != nil {
+		return Evaluation{}, err
+	}
+	e := Evaluation{ELBO: -v - h, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
 	}
@@ -655,6 +663,7 @@ func (s *objectiveStepper) average(ctx context.Context, env *Env, batch []int) e
 	}
 	if s.avg == nil {
 		s.avg, s.averaged = s.q.Clone(), 0
+		haltDist(s.avg, &s.halt)
 	}
 	s.averaged++
 	w := (averagePower + 1) / (s.averaged + averagePower)
@@ -864,6 +873,7 @@ func (s *objectiveStepper) current(c *save.State) {
 	if c.Bool(&averages); averages {
 		if s.avg == nil {
 			s.avg = s.q.Clone()
+			haltDist(s.avg, &s.halt)
 		}
 		distState(c, s.avg)
 	} else {
