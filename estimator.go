@@ -200,14 +200,17 @@ func describeSite(s SiteIntegrand) func(i int) string {
 }
 
 // ctxEvery is the number of terms between two looks at a context.
-const ctxEvery = 64
+const ctxEvery = 16
 
 // siteValue returns E_q[l] exactly, and a bound on the error of that. Where the expectation of a term is not finite it
 // is an error wrapping ErrNotFinite.
-func siteValue(q normalForm, s SiteIntegrand) (value, bound float64, err error) {
+func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound float64, err error) {
 	var i int
 	defer parallel.At(&i, describeSite(s))
 	for i = range s.Len() {
+		if i%ctxEvery == 0 && ctx.Err() != nil {
+			return math.NaN(), math.NaN(), context.Cause(ctx)
+		}
 		term, x, y, w := s.Site(i)
 		m, v := q.marginal(x)
 		e := ExpectLogProb(s.Likelihood(), y, m, v)

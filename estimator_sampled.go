@@ -115,6 +115,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	}
 	n, isNormal := q.(normalForm)
 	var fit quadraticFit
+	fit.ctx = ctx
 	var mean float64
 	fitted := false
 	if s.Baseline == Quadratic && isNormal {
@@ -132,6 +133,9 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 		acc := newMoments(dst, variance)
 		g := make([]float64, len(dst))
 		for i, z := range draws.z {
+			if ctx.Err() != nil {
+				return math.NaN(), context.Cause(ctx)
+			}
 			q.Score(g, z)
 			floats.Scale(values[i], g)
 			acc.add(g)
@@ -151,6 +155,9 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
 	var sum float64
 	for i, eps := range draws.eps {
+		if ctx.Err() != nil {
+			return math.NaN(), context.Cause(ctx)
+		}
 		w := values[i] / float64(len(values))
 		sum += w
 		n.standardize(u, eps)
@@ -303,10 +310,9 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	if sites == nil {
 		grads = dense.NewRows(len(draws.z), n.Dim())
 		for i, z := range draws.z {
-			if ctx.Err() != nil {
+			if l.GradLogProb(grads[i], z); ctx.Err() != nil {
 				return math.NaN(), context.Cause(ctx)
 			}
-			l.GradLogProb(grads[i], z)
 			if _, ok := dense.AllFinite(grads[i]); !ok {
 				return math.NaN(), notFinite(l, z, values[i], true)
 			}
@@ -316,20 +322,25 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 			}
 		}
 	}
-	slope := linearPart(grads, draws.eps)
+	slope := linearPart(ctx, grads, draws.eps)
 	if slope != nil {
 		clear(mean)
 		others = 1
 	}
 	w := 1 / float64(len(draws.z))
 	for i, z := range draws.z {
+		if ctx.Err() != nil {
+			return math.NaN(), context.Cause(ctx)
+		}
 		if acc != nil {
 			clear(gm)
 			clear(gv)
 			w = 1
 		}
 		if sites != nil {
-			if !addSiteDerivs(n, gm, gv, w, sites, z) {
+			if ok := addSiteDerivs(ctx, n, gm, gv, w, sites, z); ctx.Err() != nil {
+				return math.NaN(), context.Cause(ctx)
+			} else if !ok {
 				return math.NaN(), notFinite(l, z, values[i], true)
 			}
 		} else {
@@ -370,12 +381,12 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 
 // linearPart replaces gradients by their residuals from a + Bε, fitted to the other half of the draws, and returns a and the
 // columns of B; or nil, without a change, if there are too few draws.
-func linearPart(grads, eps [][]float64) [][]float64 {
+func linearPart(ctx context.Context, grads, eps [][]float64) [][]float64 {
 	if len(grads) == 0 || len(grads) < fitDraws*(1+len(eps[0])) {
 		return nil
 	}
 	d := len(eps[0])
-	var fit regression
+	fit := regression{ctx: ctx}
 	fit.init(len(grads), 1+d)
 	for i, e := range eps {
 		row := fit.row(i)
@@ -389,7 +400,7 @@ func linearPart(grads, eps [][]float64) [][]float64 {
 			values[i] = g[j]
 		}
 		if !fit.residuals(values) {
-			return nil // at the first: all have the same features
+			return nil // at the first: all have the same features; or ctx is done
 		}
 		for i, g := range grads {
 			g[j] = values[i]
@@ -401,12 +412,16 @@ func linearPart(grads, eps [][]float64) [][]float64 {
 	return part
 }
 
-// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports whether they are finite.
-func addSiteDerivs(n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) bool {
+// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports whether they are finite, and
+// false where ctx is done.
+func addSiteDerivs(ctx context.Context, n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) bool {
 	lik := s.Likelihood().(Differentiable)
 	var i int
 	defer parallel.At(&i, describeSite(s))
 	for i = range s.Len() {
+		if i%ctxEvery == 0 && ctx.Err() != nil {
+			return false
+		}
 		_, x, y, weight := s.Site(i)
 		d1, d2 := lik.Derivs(y, floats.Dot(x, z))
 		if sum := d1 + d2; math.IsNaN(sum) || math.IsInf(sum, 0) {
@@ -565,14 +580,19 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 	var offset float64
 	if _, ok := q.(normalForm); ok {
 		var fit quadraticFit
+		fit.ctx = ctx
 		if fit.fit(values, draws.eps, true) {
 			offset = fit.coef[0]
 		}
 	} else if e, ok := q.(*Exp); ok {
 		var fit quadraticFit
+		fit.ctx = ctx
 		if fit.fitStat(values, draws.z, e) {
 			offset = fit.coef[0]
 		}
+	}
+	if ctx.Err() != nil {
+		return math.NaN(), math.NaN(), context.Cause(ctx)
 	}
 	mean = floats.Sum(values) / float64(n)
 	var ss float64
@@ -610,6 +630,7 @@ type regression struct {
 	coef []float64 // mean of the coefficients of the halves, weighted by where they are used
 	half [2][]float64
 	gram []float64
+	ctx  context.Context // once it is done there is no fit; nil is never
 }
 
 func (r *regression) init(n, p int) {
@@ -631,6 +652,9 @@ func (r *regression) residuals(values []float64) bool {
 		clear(c)
 		clear(r.gram)
 		for i := h; i < len(values); i += 2 {
+			if r.ctx != nil && r.ctx.Err() != nil {
+				return false
+			}
 			row := r.row(i)
 			blas64.Axpy(values[i], dense.Vector(row), dense.Vector(c))
 			blas64.Syr(1, dense.Vector(row), dense.Symmetric(r.gram, p))

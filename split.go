@@ -189,14 +189,26 @@ func (h L1) Check(q Dist) error {
 type batchTerms struct {
 	batch []int
 	n     int
-	scale float64 // N/len(batch)
+	scale float64         // N/len(batch)
+	ctx   context.Context // nil is never done
 }
+
+// watch implements watching.
+func (t *batchTerms) watch(ctx context.Context) { t.ctx = ctx }
+
+// stopped reports, now and then, whether the context of the batch is done, before term i of it.
+func (t *batchTerms) stopped(i int) bool {
+	return i%ctxEvery == 0 && t.ctx != nil && t.ctx.Err() != nil
+}
+
+// watching is an Integrand whose values are NaN, and its gradients of no use, once ctx is done.
+type watching interface{ watch(ctx context.Context) }
 
 func newBatch(batch []int, n int) batchTerms {
 	if batch == nil {
-		return batchTerms{nil, n, 1}
+		return batchTerms{n: n, scale: 1}
 	}
-	return batchTerms{batch, len(batch), float64(n) / float64(len(batch))}
+	return batchTerms{batch: batch, n: len(batch), scale: float64(n) / float64(len(batch))}
 }
 
 func (t batchTerms) index(i int) int {

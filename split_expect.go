@@ -54,7 +54,7 @@ func (f *expectedTerms) Setup(q Dist) (SmoothTerms, error) {
 
 // Grad implements Smooth.
 func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
-	v, err := f.est.Grad(ctx, env, dst, nil, q, f.ll.Batch(batch))
+	v, err := f.est.Grad(ctx, env, dst, nil, q, f.batch(ctx, batch))
 	if err != nil {
 		return math.NaN(), err
 	}
@@ -63,6 +63,15 @@ func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dis
 		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient estimate is %v; the log-likelihood may overflow under q: %w", i, dst[i], ErrNotFinite)
 	}
 	return -v, nil
+}
+
+// batch returns the terms in batch, until ctx is done.
+func (f *expectedTerms) batch(ctx context.Context, batch []int) Integrand {
+	l := f.ll.Batch(batch)
+	if w, ok := l.(watching); ok {
+		w.watch(ctx)
+	}
+	return l
 }
 
 // exactCost is the work of an expectation of a term without draws, in values of its log-likelihood: that of the quadrature.
@@ -93,10 +102,10 @@ type drawing interface {
 // under a Gaussian q, with a bound on the numerical error, and otherwise by
 // antithetic draws.
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
-	l := f.ll.Batch(nil)
+	l := f.batch(ctx, nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n, ok := q.(normalForm); ok {
-			value, stderr, err = siteValue(n, s)
+			value, stderr, err = siteValue(ctx, n, s)
 			return -value, stderr, err
 		}
 	}
@@ -257,6 +266,9 @@ func (b *logLikBatch) LogProb(z []float64) float64 {
 	var i int
 	defer parallel.At(&i, b.describe)
 	for i = range b.n {
+		if b.stopped(i) {
+			return math.NaN()
+		}
 		s += b.LogLik.LogProb(b.index(i), z)
 	}
 	return b.scale * s
@@ -270,6 +282,9 @@ func (b *logLikBatch) GradLogProb(dst, z []float64) bool {
 	var i int
 	defer parallel.At(&i, b.describe)
 	for i = range b.n {
+		if b.stopped(i) {
+			break
+		}
 		b.Grad(dst, b.index(i), z)
 	}
 	floats.Scale(b.scale, dst)
@@ -358,6 +373,9 @@ func (b *siteBatch) LogProb(z []float64) float64 {
 	var i int
 	defer parallel.At(&i, b.describe)
 	for i = range b.n {
+		if b.stopped(i) {
+			return math.NaN()
+		}
 		n := b.index(i)
 		s += b.Lik.LogProb(b.Y[n], floats.Dot(b.X[n], z))
 	}
@@ -374,6 +392,9 @@ func (b *siteBatch) GradLogProb(dst, z []float64) bool {
 	var i int
 	defer parallel.At(&i, b.describe)
 	for i = range b.n {
+		if b.stopped(i) {
+			break
+		}
 		n := b.index(i)
 		d1, _ := lik.Derivs(b.Y[n], floats.Dot(b.X[n], z))
 		floats.AddScaled(dst, b.scale*d1, b.X[n])

@@ -1,0 +1,426 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgsvi/pgsvi/internal/cputime"
+	"gonum.org/v1/gonum/mat"
+)
+
+// mostLate is how late an answer may be. The goal is 0.2 s; the test allows for machines that are slow.
+const mostLate = time.Second
+
+// watchedContext measures how long no one asks it whether it is done, and how long its user takes to end once it is.
+// Time is that of the processor, which other processes do not change.
+type watchedContext struct {
+	context.Context
+	mu       sync.Mutex
+	last     float64
+	longest  float64 // between two questions
+	doneAt   float64
+	doneTime time.Time
+}
+
+func watch(ctx context.Context) *watchedContext {
+	w := &watchedContext{Context: ctx, last: cputime.Seconds()}
+	context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.doneAt, w.doneTime = cputime.Seconds(), time.Now()
+	})
+	return w
+}
+
+func (w *watchedContext) Done() <-chan struct{} { w.look(); return w.Context.Done() }
+
+func (w *watchedContext) Err() error { w.look(); return w.Context.Err() }
+
+func (w *watchedContext) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := cputime.Seconds()
+	w.longest = math.Max(w.longest, now-w.last)
+	w.last = now
+}
+
+// ended returns how late the end is, in time of the processor and on the clock, and the longest time without a question.
+func (w *watchedContext) ended() (late, wall, longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	if !w.doneTime.IsZero() {
+		late, wall = seconds(cputime.Seconds()-w.doneAt), time.Since(w.doneTime)
+	}
+	return late, wall, seconds(w.longest)
+}
+
+// A cancelCase takes long, and is called again and again, each time with a context that is soon done.
+type cancelCase struct {
+	name  string
+	ready func() error // called before; nil for nothing to do
+	run   func(ctx context.Context) error
+}
+
+// cancelData makes random data for cancelCases.
+type cancelData struct{ testing.TB }
+
+func (cancelData) table(n, d int) (*mat.Dense, []float64) {
+	rng := testRand(64)
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		row := x.RawRowView(i)
+		for j := range row {
+			row[j] = rng.NormFloat64()
+		}
+		y[i] = plusMinus(row[0]+rng.NormFloat64() > 0)
+	}
+	return x, y
+}
+
+func (t cancelData) sparse(n, d, nnz int) (*Sparse, []float64) {
+	rng := testRand(65)
+	x, y := NewSparse(d), make([]float64, n)
+	ind, val := make([]int, nnz), make([]float64, nnz)
+	for i := range n {
+		for k := range ind {
+			ind[k], val[k] = k*(d/nnz)+rng.IntN(d/nnz), 1
+		}
+		if err := x.Append(ind, val); err != nil {
+			t.Fatal(err)
+		}
+		y[i] = plusMinus(ind[0]%2 == 0)
+	}
+	return x, y
+}
+
+func (cancelData) corpus(docs, terms int) *Corpus {
+	rng := testRand(66)
+	c := &Corpus{Terms: terms}
+	for range docs {
+		var doc Document
+		for v := rng.IntN(20); v < terms; v += 1 + rng.IntN(30) {
+			doc.Words, doc.Counts = append(doc.Words, v), append(doc.Counts, float64(1+rng.IntN(5)))
+		}
+		c.Docs = append(c.Docs, doc)
+	}
+	return c
+}
+
+// rowsOf returns so many rows of x.
+func rowsOf(x *mat.Dense, y []float64, n int) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for i := range n {
+			if !yield(Row{Y: y[i%len(y)], Val: x.RawRowView(i % len(y))}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// documentsOf returns those of c.
+func documentsOf(c *Corpus) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		for _, d := range c.Docs {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+// cancelCases returns what can be canceled, of sizes at which a step takes seconds, or of short ones.
+func cancelCases(t *testing.T) (cases []cancelCase) {
+	size := func(full, short int) int {
+		if testing.Short() {
+			return short
+		}
+		return full
+	}
+	data := cancelData{t}
+	add := func(name string, run func(ctx context.Context) error) { cases = append(cases, cancelCase{name: name, run: run}) }
+	setUp := func(name string, s Solver, m Model) {
+		add(name+", set-up", func(ctx context.Context) error {
+			_, err := s.Start(ctx, m)
+			return err
+		})
+	}
+	steps := func(name string, s Solver, m Model) {
+		var res *Result
+		cases = append(cases, cancelCase{name, func() (err error) {
+			if res == nil || res.Status != NotTerminated && res.Status != Canceled {
+				res, err = s.Start(context.Background(), m)
+			}
+			return err
+		}, func(ctx context.Context) (err error) {
+			res, err = s.Resume(ctx, res)
+			return err
+		}})
+	}
+	both := func(name string, s Solver, m Model) {
+		setUp(name, s, m)
+		steps(name, s, m)
+	}
+
+	x, y := data.table(size(2500, 500), 3)
+	n := len(y)
+	gp := must(NewGP(x, y, Matern12{}, BernoulliLogit{}, nil))
+	both("GP", Solver{}, gp)
+	steps("GP, all terms", Solver{BatchSize: n}, gp)
+	steps("GP, step size", Solver{StepSize: ConstantStep(0.5), BatchSize: n}, gp)
+	x, y = data.table(size(1500, 300), 3)
+	both("GP, another divergence", Solver{Divergence: SymKL{}}, must(NewGP(x, y, Matern12{}, BernoulliLogit{}, nil)))
+
+	x, y = data.table(size(5000, 1000), size(1000, 150))
+	glm := func(o GLMOptions) *GLM { return must(NewGLM(x, y, BernoulliLogit{}, &o)) }
+	both("GLM", Solver{}, glm(GLMOptions{}))
+	steps("GLM, all rows", Solver{BatchSize: len(y)}, glm(GLMOptions{}))
+	steps("GLM, step size", Solver{StepSize: ConstantStep(0.1), BatchSize: 500}, glm(GLMOptions{}))
+	steps("GLM, low rank", Solver{}, glm(GLMOptions{Covariance: LowRankCovariance}))
+	steps("GLM, diagonal", Solver{}, glm(GLMOptions{Covariance: DiagonalCovariance}))
+	both("GLM, full prior", Solver{}, glm(GLMOptions{Prior: NewIsotropic(x.RawMatrix().Cols, 1)}))
+	x, y = data.table(size(1500, 300), size(300, 60))
+	steps("GLM, another divergence", Solver{Divergence: ReverseKL{}}, glm(GLMOptions{}))
+	for i := range y {
+		x.Set(i, 1, x.At(i, 0)+1e-9*x.At(i, 1))
+	}
+	steps("GLM, twice the digits", Solver{}, glm(GLMOptions{PriorSD: 1e6}))
+	x, y = data.table(size(1500, 300), size(1600, 400))
+	both("GLM, dual", Solver{}, glm(GLMOptions{}))
+	steps("GLM, dual, all rows", Solver{BatchSize: len(y)}, glm(GLMOptions{}))
+	for i := range y {
+		x.Set(i, 0, 1e9+x.At(i, 0))
+	}
+	both("GLM, dual, far from zero", Solver{}, glm(GLMOptions{}))
+
+	z, y := data.sparse(size(32561, 4000), 123, 14)
+	both("GLM, sparse", Solver{}, must(NewGLM(z, y, BernoulliLogit{}, nil)))
+	z, y = data.sparse(size(20000, 2000), size(50000, 3000), 60)
+	for _, c := range []Covariance{LowRankCovariance, DiagonalCovariance} {
+		both("GLM, sparse and wide, "+c.String(), Solver{}, must(NewGLM(z, y, BernoulliLogit{}, &GLMOptions{Covariance: c})))
+	}
+
+	x, y = data.table(size(30000, 3000), 5)
+	add("SparseGP, inducing inputs", func(ctx context.Context) error {
+		_, err := NewSparseGPContext(ctx, x, y, SquaredExp{}, BernoulliLogit{}, nil)
+		return err
+	})
+	add("SparseGP, inducing inputs from a list", func(ctx context.Context) error {
+		_, err := NewSparseGPContext(ctx, x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Inducing: x.Slice(0, size(1000, 200), 0, 5)})
+		return err
+	})
+	both("SparseGP", Solver{}, must(NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: size(100, 40)})))
+
+	c, topics := data.corpus(size(600, 280), size(3000, 500)), size(50, 12)
+	for _, e := range []CTMExpectation{CTMQuasi, CTMMeanField, CTMDelta, CTMLaplace} {
+		steps("CTM, "+e.String(), Solver{}, must(NewCTM(c, topics, &CTMOptions{Expectation: e})))
+	}
+	for _, start := range []CTMStart{StartKMeans, StartAnchors} {
+		setUp("CTM, "+start.String(), Solver{}, must(NewCTM(c, topics, &CTMOptions{Start: start})))
+	}
+	add("CTM stream", func(ctx context.Context) error {
+		return must(NewCTMStream(c.Terms, topics, nil)).AddAll(ctx, documentsOf(c))
+	})
+
+	d := size(200, 50)
+	ox, oy := data.table(size(4000, 500), d)
+	rows := make([][]float64, len(oy))
+	for i := range rows {
+		rows[i] = ox.RawRowView(i)
+	}
+	for name, m := range map[string]Objective[*Gaussian]{
+		"exact":         {F: Expect(Sites{rows, oy, BernoulliLogit{}}, nil), Init: NewIsotropic(d, 1)},
+		"log-Cholesky":  {F: Expect(Sites{rows, oy, BernoulliLogit{}}, nil), Init: NewIsotropic(d, 1).In(LogCholesky)},
+		"Pathwise":      {F: Expect(Sites{rows, oy, BernoulliLogit{}}, Pathwise{}), Init: NewIsotropic(d, 1)},
+		"ScoreFunction": {F: Expect(Sites{rows, oy, BernoulliLogit{}}, ScoreFunction{}), Init: NewIsotropic(d, 1)},
+		"of a GLM":      must(must(NewGLM(ox, oy, BernoulliLogit{}, nil)).Objective()),
+	} {
+		if m.H == nil {
+			m.H = KLTo(NewIsotropic(d, 1))
+		}
+		both("Objective, "+name, Solver{}, m)
+	}
+
+	d = size(400, 80)
+	sx, sy := data.table(3*d, d)
+	add("GLM stream", func(ctx context.Context) error {
+		return must(NewGLMStream(d, BernoulliLogit{}, nil)).AddAll(ctx, rowsOf(sx, sy, 20*d))
+	})
+	seen := must(NewGLMStream(d, BernoulliLogit{}, nil))
+	if err := seen.AddAll(context.Background(), rowsOf(sx, sy, 2*d)); err != nil {
+		t.Fatal(err)
+	}
+	post := must(seen.Posterior())
+	add("GLM posterior, update", func(ctx context.Context) error {
+		_, err := post.Update(ctx, rowsOf(sx, sy, 2*d))
+		return err
+	})
+	add("GLM posterior, removal", func(ctx context.Context) error {
+		_, err := post.Remove(ctx, rowsOf(sx, sy, d/4))
+		return err
+	})
+	return cases
+}
+
+// TestCancelAnswers: whatever takes a context ends soon after that is done, at any size, and leaves no goroutine. It is
+// not parallel, so that the time of the processor is its own.
+func TestCancelAnswers(t *testing.T) {
+	delays := []time.Duration{10, 250, 600}
+	if testing.Short() {
+		delays = []time.Duration{1, 30}
+	}
+	before := runtime.NumGoroutine()
+	for _, c := range cancelCases(t) {
+		for _, after := range delays {
+			if c.ready != nil {
+				if err := c.ready(); err != nil {
+					t.Fatalf("%s: %v", c.name, err)
+				}
+			}
+			inner, cancel := context.WithTimeout(context.Background(), after*time.Millisecond)
+			ctx := watch(inner)
+			err := c.run(ctx)
+			late, wall, longest := ctx.ended()
+			cancel()
+			t.Logf("%s, canceled after %v: late by %v of the processor, %v on the clock; %v without a question", c.name, after*time.Millisecond,
+				late.Round(time.Millisecond), wall.Round(time.Millisecond), longest.Round(time.Millisecond))
+			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && prefixedOnce(err)) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			if max(late, longest) > mostLate {
+				t.Errorf("%s: late by %v, %v without a question", c.name, late, longest)
+			}
+		}
+	}
+	goroutinesEnd(t, before)
+}
+
+// goroutinesEnd waits until there are no more goroutines than before.
+func goroutinesEnd(t *testing.T, before int) {
+	t.Helper()
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left of %d", runtime.NumGoroutine(), before)
+}
+
+// cancelAtEnd cancels a run a moment after its last step, while its posterior is made.
+type cancelAtEnd struct{ cancel context.CancelFunc }
+
+func (c cancelAtEnd) Record(it Iteration) { time.AfterFunc(5*time.Millisecond, c.cancel) }
+
+// TestCancelPosterior: a context that is done when the posterior of a run is made is answered, too; the run is there.
+func TestCancelPosterior(t *testing.T) {
+	n := 2500
+	if testing.Short() {
+		n = 600
+	}
+	data := cancelData{t}
+	x, y := data.table(n, 3)
+	testCancelPosterior(t, "GP", must(NewGP(x, y, Matern12{}, GaussianNoise{}, nil)))
+	x, y = data.table(n/2, n/2+10)
+	testCancelPosterior(t, "GLM", must(NewGLM(x, y, BernoulliLogit{}, nil)))
+}
+
+func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
+	t.Helper()
+	inner, cancel := context.WithCancel(context.Background())
+	ctx := watch(inner)
+	s := &Solver{MaxIter: 1, Recorder: cancelAtEnd{cancel}}
+	p, res, err := fitModel(ctx, s, m)
+	late, wall, _ := ctx.ended()
+	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name, late.Round(time.Millisecond), wall.Round(time.Millisecond), p != nil, err)
+	if res == nil || res.K != 1 || (p == nil) != (err != nil) || err != nil && !(errors.Is(err, context.Canceled) && prefixedOnce(err)) {
+		t.Fatalf("%s: %v, %v, %v", name, p, res, err)
+	}
+	if late > mostLate {
+		t.Errorf("%s: late by %v", name, late)
+	}
+	if p, err = m.Posterior(res.Stepper); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
+// TestStreamCanceled: a stream that is canceled wherever it looks at its context goes on to the bits of one that was not.
+func TestStreamCanceled(t *testing.T) {
+	t.Parallel()
+	times := 60
+	if testing.Short() {
+		times = 12
+	}
+	data := cancelData{t}
+	x, y := data.table(200, 5)
+	y[50] = math.NaN() // is left out
+	canceledStream(t, "GLM", times, func() *GLMStream {
+		s := must(NewGLMStream(5, BernoulliLogit{}, nil))
+		s.engine.(*glmStream).size = 16
+		return s
+	}, func(i int) Row { return Row{Y: y[i], Val: x.RawRowView(i)} }, 200)
+	c := data.corpus(300, 60)
+	canceledStream(t, "CTM", times/2, func() *CTMStream { return must(NewCTMStream(60, 3, nil)) }, func(i int) Document { return c.Docs[i] }, 300)
+}
+
+// canceledStream compares streams of n items that are canceled now and then with one that is not.
+func canceledStream[R, P any](t *testing.T, name string, times int, start func() *Stream[R, P], item func(int) R, n int) {
+	t.Helper()
+	rng := testRand(67)
+	from := func(i int) iter.Seq2[R, error] {
+		return func(yield func(R, error) bool) {
+			for ; i < n; i++ {
+				if !yield(item(i), nil) {
+					return
+				}
+			}
+		}
+	}
+	// all adds all items under contexts that ctx makes.
+	all := func(s *Stream[R, P], ctx func() context.Context) (canceled int) {
+		for {
+			err := s.AddAll(ctx(), from(s.engine.given()))
+			switch {
+			case err == nil:
+				return canceled
+			case errors.Is(err, context.Canceled):
+				canceled++
+				if rng.IntN(4) == 0 { // asking changes nothing
+					if _, err := s.Posterior(); err != nil && !errors.Is(err, ErrEmpty) {
+						t.Fatal(err)
+					}
+				}
+			case !errors.Is(err, ErrNotFinite):
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	bits := func(s *Stream[R, P]) string {
+		var b bytes.Buffer
+		if err := s.Save(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	whole, asked := start(), newAsked(math.MaxInt64)
+	all(whole, func() context.Context { return asked })
+	want, total := bits(whole), 0
+	for range times {
+		s := start()
+		total += all(s, func() context.Context { return newAsked(rng.Int64N(asked.asked.Load())) })
+		if bits(s) != want {
+			t.Fatalf("%s: another stream", name)
+		}
+	}
+	if total < times/2 {
+		t.Errorf("%s: %d cancellations of %d", name, total, times)
+	}
+	t.Logf("%s: %d cancellations", name, total)
+}
