@@ -175,8 +175,11 @@ func (e *endless) Read(b []byte) (int, error) {
 // TestReadEndless: of a file without an end, and of a line without one, so much is read as there may be memory, and
 // the error says so.
 func TestReadEndless(t *testing.T) {
-	const limit = 32 << 20
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(limit))
+	limit := 32 << 20
+	if testing.Short() {
+		limit = 12 << 20
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(limit)))
 	for _, r := range readers {
 		line, repeated := r.text, "x"
 		switch r.name {
@@ -201,7 +204,7 @@ func TestReadEndless(t *testing.T) {
 		}
 		for what, in := range inputs {
 			var err error
-			if n := allocated(func() { err = r.read(in) }); n > 5*limit { // in all, with what the slices were while they grew
+			if n := allocated(func() { err = r.read(in) }); n > uint64(5*limit) { // in all, with what the slices were while they grew
 				t.Errorf("%s, %s: %d MB allocated", r.name, what, n>>20)
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), "pgsvi: ") || what == "file" && !errors.Is(err, pgsvi.ErrMemory) || what == "line" && r.name != "ReadIndex" && !errors.Is(err, pgsvi.ErrMemory) {
@@ -213,11 +216,18 @@ func TestReadEndless(t *testing.T) {
 
 // TestReadBomb: a little gzip that unpacks to a great deal is an error before the great deal is there.
 func TestReadBomb(t *testing.T) {
+	rows := 4000
+	if testing.Short() {
+		rows = 1500
+	}
 	for _, r := range readers {
 		if !r.unpacks {
 			continue
 		}
 		for what, text := range map[string]string{"line": "1", "rows": r.text[strings.IndexByte(r.text, '\n')+1:], "words": "a\n"} {
+			if what != "line" && r.name != "ReadLIBSVM" && testing.Short() {
+				continue
+			}
 			part := zipped([]byte(strings.Repeat(text, 1<<20/len(text))))
 			file := io.MultiReader(bytes.NewReader(zipped([]byte(r.text))), bytes.NewReader(bytes.Repeat(part, 2000))) // 2 GB
 			var err error
@@ -235,7 +245,7 @@ func TestReadBomb(t *testing.T) {
 	// What a large part of is the same packs well, and is read: one non-zero of a thousand.
 	row := slices.Repeat([]string{"0"}, 1000)
 	var text strings.Builder
-	for i := range 4000 {
+	for i := range rows {
 		row[i%999] = "1"
 		text.WriteString(strings.Join(row, ",") + "\n")
 		row[i%999] = "0"
@@ -243,7 +253,7 @@ func TestReadBomb(t *testing.T) {
 	packed := zipped([]byte(text.String()))
 	if table, err := ReadTable(bytes.NewReader(packed), nil); err != nil {
 		t.Errorf("%d bytes packed to %d: %v", text.Len(), len(packed), err)
-	} else if n, _ := table.X.Dims(); n != 4000 {
+	} else if n, _ := table.X.Dims(); n != rows {
 		t.Errorf("%d rows", n)
 	}
 }
