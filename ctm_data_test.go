@@ -67,6 +67,7 @@ func score(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint6
 // The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index train. What an option
 // costs is told after three passes, on every fourth of the documents that test: the default is asked so as well.
 func TestCTMHeldOutAP(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -116,6 +117,7 @@ func TestCTMHeldOutAP(t *testing.T) {
 }
 
 func TestCTMHeldOutNIPS(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -128,6 +130,7 @@ func TestCTMHeldOutNIPS(t *testing.T) {
 }
 
 func TestCTMHeldOutMany(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -203,11 +203,12 @@ func TestCTMPaperReadings(t *testing.T) {
 // is near that of the frequencies of words, 8.478. With it, it is nearly that of ours. The
 // steps as the appendix has them have no V⁻¹ at the lengths that the factor makes.
 func TestCTMPaperAP(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow")
 	}
 	train, test := loadAP(t)
-	for seed := range uint64(2) {
+	for seed := range uint64(1) {
 		five := Solver{MaxPasses: 5}
 		without, _ := score(t, train, test, 10, &CTMOptions{Paper: true}, seed, five)
 		with, _ := score(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed, five)

@@ -45,6 +45,7 @@ func near(t *testing.T, what string, got, want, tol float64) {
 }
 
 func TestCTMExact(t *testing.T) {
+	t.Parallel()
 	const evidence = -8.29829988
 	for _, c := range []struct {
 		name    string
@@ -390,6 +391,7 @@ func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
 // Topics that were drawn from are found again, and which of them go together, in at least four
 // runs of five: the ELBO has other maxima, lower ones, in which two topics that go together share a place.
 func TestCTMSynthetic(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -400,10 +402,10 @@ func TestCTMSynthetic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const runs = 5
+		const runs = 3
 		found := 0
 		for seed := range uint64(runs) {
-			p, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 30, EvalEvery: -1, Src: rand.NewPCG(seed, 7)})
+			p, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 20, EvalEvery: -1, Src: rand.NewPCG(seed, 7)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,6 +469,7 @@ func saved(t testing.TB, p *CTMPosterior) string {
 
 // Every way to take expectations gives the same bits for any number of workers, and raises the ELBO.
 func TestCTMWorkers(t *testing.T) {
+	t.Parallel()
 	c := toyCorpus(70, 4)
 	c.Docs[3] = Document{}
 	for _, o := range []CTMOptions{
@@ -770,6 +773,7 @@ func TestCTMHeldOutDraws(t *testing.T) {
 }
 
 func TestCTMSave(t *testing.T) {
+	t.Parallel()
 	for _, o := range []CTMOptions{{}, {Diagonal: true}, {Forget: true}, {Expectation: CTMMeanField}} {
 		c := toyCorpus(20, 11)
 		c.Docs[2] = Document{}

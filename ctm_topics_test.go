@@ -243,6 +243,7 @@ func TestWriteLDAvis(t *testing.T) {
 // Topics of AP made of its documents by a word they have: the measures tell them
 // from topics of words at random.
 func TestTopicsOfAP(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a second")
 	}

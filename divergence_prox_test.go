@@ -72,6 +72,7 @@ var closedForms = map[string][]Coordinates{
 // numeric step is stationary; where the problem is not convex it may have no
 // minimum, and then says so.
 func TestProxTable(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	rng := testRand(30)
 	for _, f := range testFamilies() {

@@ -113,7 +113,8 @@ func noisyEstimators(s Sites) map[string]struct {
 // elements), and reports its variance within a quarter. Leave-one-out has
 // less variance than none.
 func TestSamplingEstimators(t *testing.T) {
-	const samples, draws = 20, 100_000
+	t.Parallel()
+	const samples, draws = 20, 60_000
 	total := draws
 	if testing.Short() {
 		total = 20_000

@@ -39,6 +39,7 @@ func TestGLMBalancedRows(t *testing.T) {
 
 // A stream of one block, however hard, is the fit; and of several, near it.
 func TestStreamHardBlocks(t *testing.T) {
+	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Poisson{}} {
 		for seed := range uint64(20) {
 			rng := rand.New(rand.NewPCG(seed, 5))

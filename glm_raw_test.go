@@ -194,6 +194,7 @@ func rawCases() (cases []rawCase) {
 // TestRawUnits: features in raw units, collinear, or far from zero give the posterior that
 // arithmetic of 400 bits gives: standard deviations to 1e−6, means to 1e−6 of a standard deviation or of themselves.
 func TestRawUnits(t *testing.T) {
+	t.Parallel()
 	for _, c := range rawCases() {
 		for _, sparse := range []bool{false, true} {
 			name := c.name
@@ -261,6 +262,7 @@ func (q *bigPosterior) check(t *testing.T, p *GLMPosterior, x mat.Matrix) {
 // TestRawStream: the same of streams, of posteriors that are updated, saved, loaded and rid of rows again, and of the steps of the
 // paper.
 func TestRawStream(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, c := range rawCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -410,6 +412,7 @@ func TestRawTrainingRows(t *testing.T) {
 // TestRawRelations: other likelihoods, in raw units, against themselves in others. A column times c under a prior times 1/c is the same model,
 // and so are x and 128x instead of x under a prior as wide as both. Few rows go either way, dense or sparse.
 func TestRawRelations(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 4))
 	prior := func(v ...float64) *Gaussian {
 		q, err := NewMeanField(make([]float64, len(v)), v)
@@ -483,6 +486,7 @@ func TestRawRelations(t *testing.T) {
 
 // TestRawSteps: the steps of the paper in raw units lead to the same posterior.
 func TestRawSteps(t *testing.T) {
+	t.Parallel()
 	for _, c := range rawCases() {
 		n, d := c.x.Dims()
 		if n <= d {

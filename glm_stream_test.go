@@ -46,6 +46,7 @@ func part(rows iter.Seq2[Row, error], lo, hi int) iter.Seq2[Row, error] {
 
 // However the rows are handed over, and whenever the posterior is asked for, the bits are the same.
 func TestStreamChunks(t *testing.T) {
+	t.Parallel()
 	c := toyGLM("", 12000, 4, BernoulliLogit{}, 101, nil)
 	ctx := context.Background()
 	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
@@ -72,6 +73,7 @@ func TestStreamChunks(t *testing.T) {
 
 // One pass is near the fit to all rows, sparse as dense.
 func TestStreamFit(t *testing.T) {
+	t.Parallel()
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{}, GaussianNoise{}} {
 		c := toyGLM("", 6000, 5, lik, 102, &GLMOptions{Intercept: true})
 		g := c.glm(t, c.x)
@@ -315,6 +317,7 @@ func TestStreamErrors(t *testing.T) {
 
 // a9a, as its reference has it: no option is set in any case.
 func TestGLMa9a(t *testing.T) {
+	t.Parallel()
 	dir := sharedData(t)
 	x, y := readLIBSVM(t, open(t, filepath.Join(dir, "a9a", "a9a.gz")), 123)
 	xt, yt := readLIBSVM(t, open(t, filepath.Join(dir, "a9a", "a9a.t.gz")), 123)
@@ -401,6 +404,7 @@ func sparseRows(t testing.TB, x *Sparse, lo, hi int) *Sparse {
 
 // Rows of a9a that come later, and rows that are taken out again: how far that is from a fit to what is left.
 func TestGLMa9aUpdate(t *testing.T) {
+	t.Parallel()
 	x, y := readLIBSVM(t, open(t, filepath.Join(sharedData(t), "a9a", "a9a.gz")), 123)
 	const first = 16000
 	ctx := context.Background()

@@ -89,6 +89,7 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 // drove V to the edge of what is positive definite within a pass, and the mean far off.
 // What is left is noise with a heavy tail: the median of the seeds tells, and no run may end in rounding.
 func TestGLMNoiseAtTheEdge(t *testing.T) {
+	t.Parallel()
 	data := loadUCI(t, "ionosphere")
 	for cov, least := range map[Covariance]float64{FullCovariance: -300, DiagonalCovariance: -5e4} {
 		var elbos []float64
@@ -775,6 +776,7 @@ func TestGLMAllocs(t *testing.T) {
 
 // A likelihood that is not log-concave under a prior that says nothing, with hardly more rows than weights.
 func TestGLMNotLogConcave(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(60) {
 		c := toyGLM("", 12+int(seed%14), 3+int(seed%9), StudentT{}, seed, &GLMOptions{PriorSD: 1000, Intercept: seed%2 == 0})
 		if _, res := fitGLM(t, c.glm(t, c.x), nil); res.Status != Converged {

@@ -55,6 +55,7 @@ func polish(t testing.TB, st Stepper) (elbo float64) {
 // TestSparseGPFullRank: with all the rows as inducing inputs the model is the
 // dense GP, chosen among the rows or given, with and without an optimum in common.
 func TestSparseGPFullRank(t *testing.T) {
+	t.Parallel()
 	xnew := mat.NewDense(5, 2, []float64{0, 0, 1, -1, 3, 2, -2, 0.5, 40, -40})
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, k := range []Kernel{SquaredExp{Scale: 2, Length: 1.5}, Matern32{Scale: 1.5, Length: 2}, Sum{Linear{}, Constant{}}} {
@@ -588,17 +589,15 @@ func TestSaveSparseGP(t *testing.T) {
 
 // TestSparseGPUSPS: digits of USPS against the dense GP.
 func TestSparseGPUSPS(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("short")
 	}
 	c := gpCases[2]
 	s := loadUSPS(t, 3, 5)
-	const want, wantBits = 155.83145279674974, 0.11850
-	start := time.Now()
-	_, dense := mustFit(t, c.model(t, s), nil)
-	t.Logf("dense: −ELBO %.4f in %v", -dense.ELBO, time.Since(start))
+	const want = 155.83145279674974 // of the dense posterior, which TestGPOptimum finds
 	last := math.Inf(1)
-	for _, rank := range []int{50, 100, 200, 400} {
+	for _, rank := range []int{50, 100, 300} {
 		start := time.Now()
 		g, err := NewSparseGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, &SparseGPOptions{Rank: rank})
 		g = mustSparse(t, g, err)
@@ -619,10 +618,11 @@ func TestSparseGPUSPS(t *testing.T) {
 
 // TestSparseGPLarge: 20,000 data in one and two dimensions take seconds.
 func TestSparseGPLarge(t *testing.T) {
+	t.Parallel()
 	if testing.Short() || raceEnabled {
 		t.Skip("slow")
 	}
-	const n = 20000
+	const n = 12000
 	rng := rand.New(rand.NewPCG(1, 1))
 	for d := 1; d <= 2; d++ {
 		x, y, p := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)

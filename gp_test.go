@@ -332,6 +332,7 @@ func TestGPCurve(t *testing.T) {
 
 // TestGPEvidence: the ELBO stays below the log evidence, and close to it.
 func TestGPEvidence(t *testing.T) {
+	t.Parallel()
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.5}, Laplace{Scale: 0.5}} {
 		y := []float64{1, -1}
 		if _, ok := lik.(Poisson); ok {
@@ -690,6 +691,7 @@ func TestGPSameBits(t *testing.T) {
 }
 
 func TestGPPosterior(t *testing.T) {
+	t.Parallel()
 	for _, lik := range gpLikelihoods {
 		gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 11)
 		post, _ := mustFit(t, gp, nil)
@@ -828,6 +830,7 @@ func TestGPJointSamples(t *testing.T) {
 // TestGPMixedSteps: steps of all kinds may follow each other on one stepper, in
 // any order: each starts from the state that the last one reached.
 func TestGPMixedSteps(t *testing.T) {
+	t.Parallel()
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
 			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)

@@ -38,6 +38,7 @@ var knownOptima = map[string]gpTruth{
 // TestGPOptimum runs the nil Solver: it must reach the reference optimum on
 // every data set, monotonically, at the promised rate, and know how close it is.
 func TestGPOptimum(t *testing.T) {
+	t.Parallel()
 	for _, c := range gpCases {
 		t.Run(c.name, func(t *testing.T) {
 			truth, known := knownOptima[c.name]
@@ -96,6 +97,7 @@ func TestGPOptimum(t *testing.T) {
 
 // TestGPOptimumMarginals compares every marginal with the reference files.
 func TestGPOptimumMarginals(t *testing.T) {
+	t.Parallel()
 	for _, c := range gpCases[:2] {
 		t.Run(c.name, func(t *testing.T) {
 			ref := readTruth(t, c.name+"_optimum.csv")
@@ -143,6 +145,7 @@ func TestGPOptimumMarginals(t *testing.T) {
 
 // TestGPTraces follows the published iteration step by step.
 func TestGPTraces(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		file   string
 		data   int
@@ -208,6 +211,7 @@ func TestGPTraces(t *testing.T) {
 // TestGPPaperSettings is the headline of the paper: PG-SVI with its published
 // step size, batch and samples is within 1% of the way in two passes.
 func TestGPPaperSettings(t *testing.T) {
+	t.Parallel()
 	c := gpCases[0]
 	s := c.load(t)
 	gp := c.model(t, s)

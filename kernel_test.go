@@ -465,6 +465,7 @@ func kernelDiff(k Kernel, p int, f func(Kernel) float64) float64 {
 }
 
 func TestKernelGradients(t *testing.T) {
+	t.Parallel()
 	for _, d := range []int{1, 3, 6} {
 		x := kernelPoints(3, 5, d, 1)
 		copy(x.RawRowView(4), x.RawRowView(0)) // r = 0 between two rows
@@ -571,6 +572,7 @@ func kernelData() map[string]*mat.Dense {
 // TestGram compares Gram and CrossCov with Cov, pair by pair, and Gram with its
 // own properties.
 func TestGram(t *testing.T) {
+	t.Parallel()
 	for name, x := range kernelData() {
 		n, d := x.Dims()
 		if n > 140 && testing.Short() {
@@ -652,6 +654,7 @@ func TestIsoTiles(t *testing.T) {
 }
 
 func TestGramPositiveSemidefinite(t *testing.T) {
+	t.Parallel()
 	for name, x := range kernelData() {
 		n, d := x.Dims()
 		if n > 60 && testing.Short() {
@@ -696,6 +699,7 @@ func TestGramBits(t *testing.T) {
 }
 
 func TestGramGrad(t *testing.T) {
+	t.Parallel()
 	for _, size := range [][2]int{{1, 1}, {9, 1}, {12, 3}, {80, 7}} {
 		n, d := size[0], size[1]
 		if n > 20 && testing.Short() {

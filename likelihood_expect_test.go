@@ -91,6 +91,7 @@ func expectNear(t *testing.T, what string, c likeCase, y, m, v, got, want, tol f
 }
 
 func TestExpectAgainstPanels(t *testing.T) {
+	t.Parallel()
 	o := newPanelOracle()
 	forGrid(t, func(c likeCase, y, m, v float64) {
 		e, s := ExpectLogProb(c.l, y, m, v), math.Sqrt(v)
@@ -134,6 +135,7 @@ func TestExpectAgainstPanels(t *testing.T) {
 // TestExpectRandom asserts that Err bounds the error between the points of the
 // grid, and the relative accuracy of the derivatives of the log-concave ones.
 func TestExpectRandom(t *testing.T) {
+	t.Parallel()
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(3, 4))
 	n := 800
 	if testing.Short() {
@@ -192,6 +194,7 @@ func TestExpectTails(t *testing.T) {
 }
 
 func TestExpectAgainstAdaptive(t *testing.T) {
+	t.Parallel()
 	forGrid(t, func(c likeCase, y, m, v float64) {
 		e, s := ExpectLogProb(c.l, y, m, v), math.Sqrt(v)
 		g := math.Abs(c.l.LogProb(y, m))
@@ -222,6 +225,7 @@ func TestExpectAgainstAdaptive(t *testing.T) {
 }
 
 func TestExpectAgainstMonteCarlo(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	n := 200000
 	if testing.Short() {
@@ -421,6 +425,7 @@ func TestExpectAllocs(t *testing.T) {
 
 // TestPredict compares with the oracle, and with quadrature in the logarithm.
 func TestPredict(t *testing.T) {
+	t.Parallel()
 	o := newPanelOracle()
 	forGrid(t, func(c likeCase, y, m, v float64) {
 		s := math.Sqrt(v)
@@ -519,6 +524,7 @@ func TestPredictUser(t *testing.T) {
 }
 
 func TestPredictQuantile(t *testing.T) {
+	t.Parallel()
 	for _, c := range likeCases {
 		r := c.l.(Responder)
 		for _, m := range []float64{-1, 0.5} {

@@ -83,8 +83,9 @@ func TestFamilyDigits(t *testing.T) {
 // TestFamilyRandom draws parameters and labels: Err bounds the error against the
 // panel oracle, and the derivatives are right.
 func TestFamilyRandom(t *testing.T) {
+	t.Parallel()
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(5, 6))
-	n := 1500
+	n := 1000
 	if testing.Short() {
 		n = 150
 	}
@@ -336,6 +337,7 @@ func TestFamilyOverflow(t *testing.T) {
 // TestFamilyGP: the Solver without options converges without lowering the ELBO,
 // and the predictions work.
 func TestFamilyGP(t *testing.T) {
+	t.Parallel()
 	for _, l := range []Likelihood{
 		Binomial{Trials: 12}, NegativeBinomial{Shape: 2}, Gamma{Shape: 3}, Exponential{},
 		Ordinal{Cuts: []float64{-2, -0.5, 0.5, 1.5}},

@@ -199,6 +199,7 @@ func TestLikelihoodSupport(t *testing.T) {
 // TestLikelihoodLogConcave: the second differences of log p over a grid of η are not
 // positive where LogConcave says so, and somewhere are where it does not.
 func TestLikelihoodLogConcave(t *testing.T) {
+	t.Parallel()
 	for _, c := range allCases(t) {
 		l := c.l
 		concave, convex := factsOf(l).LogConcave, false

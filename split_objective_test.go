@@ -245,6 +245,7 @@ func TestConjugateEvidence(t *testing.T) {
 // Noisy gradients, full passes and mini-batches: the averaged iterates end
 // within a few thousandths of a nat of the optimum, and the reported gap tells how far.
 func TestNoisyGradients(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("several seconds")
 	}
@@ -298,6 +299,7 @@ func TestNoiseAboveOneNat(t *testing.T) {
 
 // Every pair of divergence and coordinates leads to the same optimum.
 func TestDivergencesSameOptimum(t *testing.T) {
+	t.Parallel()
 	p := corpus()[0]
 	want := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 	for name, d := range testDivergences(p.init.NumParams()) {

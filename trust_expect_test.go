@@ -264,6 +264,7 @@ func refQuad(m, s, d float64, f func(x float64) [5]float64) (r refMoments) {
 // TestTrustExpectations: the expectations of the reference are those of the package to rounding, and each is the derivative of
 // the one before.
 func TestTrustExpectations(t *testing.T) {
+	t.Parallel()
 	forGrid(t, func(c likeCase, y, m, v float64) {
 		r, e, s := refExpect(c.l, y, m, v), ExpectLogProb(c.l, y, m, v), math.Sqrt(v)
 		if math.IsInf(e.Value, 0) || math.Abs(e.Value) < 1e-30 || math.Abs(e.D2) < 1e-30 {

@@ -789,6 +789,7 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 // TestTrustReference: the reference finds the evidence of Gaussian noise, in any units and with columns that are multiples of one another, its
 // certificate proves it at once, and it finds the optimum of a Poisson model with zeros and a wide prior.
 func TestTrustReference(t *testing.T) {
+	t.Parallel()
 	same := func(x float64) float64 { return x }
 	for seed := range uint64(20) {
 		rng := testRand(seed)
