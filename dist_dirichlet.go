@@ -224,7 +224,7 @@ func (dirichletFamily) fromMean(dst, mu []float64) bool {
 		dst[at] = s - part
 		return math.Log(sum / part)
 	}
-	root(excess)
+	excess(root(excess))
 	_, sum := largest(dst)
 	return sum > 0 && !math.IsInf(sum, 1)
 }
@@ -245,38 +245,6 @@ func fallOf(s, y float64) float64 {
 		}
 	}
 	return d
-}
-
-// root brings f, which falls through 0, to it: by steps that double until there is a bracket, and then by
-// secants within it, or halves.
-func root(f func(x float64) float64) {
-	lo, hi, step := 0.0, 0.0, 1.0
-	flo := f(lo)
-	fhi := flo
-	for flo < 0 && lo > -700 {
-		hi, fhi = lo, flo
-		lo -= step
-		step *= 2
-		flo = f(lo)
-	}
-	for fhi > 0 && hi < 700 {
-		lo, flo = hi, fhi
-		hi += step
-		step *= 2
-		fhi = f(hi)
-	}
-	for i := 0; i < 200 && hi-lo > 4e-16*(math.Abs(lo)+1e-3) && flo != 0 && fhi != 0; i++ {
-		x := 0.5 * (lo + hi)
-		if i%3 != 2 {
-			x = lo + (hi-lo)*flo/(flo-fhi)
-			x = math.Max(lo+1e-3*(hi-lo), math.Min(x, hi-1e-3*(hi-lo)))
-		}
-		if v := f(x); v > 0 {
-			lo, flo = x, v
-		} else {
-			hi, fhi = x, v
-		}
-	}
 }
 
 func (dirichletFamily) Chart(dst, eta []float64) {

@@ -119,6 +119,42 @@ func fisherByColumns(dst *mat.SymDense, f FisherFamily, eta []float64) {
 	}
 }
 
+// root returns the x at which f falls through 0, looked for from x = 0 by steps that double until there is a bracket, and then
+// by secants within it, or halves.
+func root(f func(x float64) float64) float64 {
+	lo, hi, step := 0.0, 0.0, 1.0
+	flo := f(lo)
+	fhi := flo
+	for flo < 0 && lo > -700 {
+		hi, fhi = lo, flo
+		lo -= step
+		step *= 2
+		flo = f(lo)
+	}
+	for fhi > 0 && hi < 700 {
+		lo, flo = hi, fhi
+		hi += step
+		step *= 2
+		fhi = f(hi)
+	}
+	for i := 0; i < 200 && hi-lo > 4e-16*(math.Abs(lo)+1e-3) && flo != 0 && fhi != 0; i++ {
+		x := 0.5 * (lo + hi)
+		if i%3 != 2 {
+			x = lo + (hi-lo)*flo/(flo-fhi)
+			x = math.Max(lo+1e-3*(hi-lo), math.Min(x, hi-1e-3*(hi-lo)))
+		}
+		if v := f(x); v > 0 {
+			lo, flo = x, v
+		} else {
+			hi, fhi = x, v
+		}
+	}
+	if fhi == 0 {
+		return hi
+	}
+	return lo
+}
+
 // first returns the first elements of x, which are enough for an error.
 func first(x []float64) []float64 { return x[:min(6, len(x))] }
 

@@ -11,14 +11,14 @@ import (
 var most = map[string]int{
 	"files in the root":                   62,
 	"rooms":                               65,
-	"arrows":                              397,
-	"arrows, those to errors.go left out": 347,
+	"arrows":                              393,
+	"arrows, those to errors.go left out": 342,
 	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
-	"exported types":                      150,
-	"exported names":                      837,
+	"exported types":                      149,
+	"exported names":                      829,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.
