@@ -63,6 +63,39 @@ var families = []aFamily{
 	}, [][]float64{{4, -3, 0.5, -4, 1, -0.5, -0.7}, {10, -1, 0, -2, 0, 0, -3}}, false},
 }
 
+func init() {
+	// Products, with a Gaussian, a discrete part, and a family of a user's.
+	families = append(families, aFamily{"product with paths", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+		g, err := pgsvi.NewGaussian([]float64{rng.NormFloat64(), 1}, mat.NewSymDense(2, []float64{2, 0.5, 0.5, 1}))
+		if err != nil {
+			return nil, err
+		}
+		n, err := pgsvi.NewMeanField([]float64{rng.NormFloat64()}, []float64{0.3})
+		if err != nil {
+			return nil, err
+		}
+		x, err := pgsvi.NewGamma(size(), size())
+		if err != nil {
+			return nil, err
+		}
+		return pgsvi.ProductOf(g, x, n)
+	}, [][]float64{{1, -0.5, -1, 0.3, -0.7, 3, -2, 0.4, -0.6}, {0, 0, -0.5, 0, -0.5, 20, -1, -1, -3}}, true}, aFamily{"product", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+		x, err := pgsvi.NewExp(gammaFamily{}, []float64{1 + math.Min(10, size()), -1 - math.Min(10, size())})
+		if err != nil {
+			return nil, err
+		}
+		y, err := pgsvi.NewPoisson(size())
+		if err != nil {
+			return nil, err
+		}
+		z, err := pgsvi.NewDirichlet([]float64{size(), size()})
+		if err != nil {
+			return nil, err
+		}
+		return pgsvi.ProductOf(x, y, z)
+	}, [][]float64{{3, -2, 1, 3, 4}, {10, -1, -0.5, 2, 8}}, false})
+}
+
 // randomScale returns a positive definite matrix of about the given size.
 func randomScale(rng *rand.Rand, d int, size float64) *mat.SymDense {
 	s := mat.NewSymDense(d, nil)

@@ -66,7 +66,7 @@ type FisherFamily interface {
 // say where h is not constant.
 type EntropyFamily interface {
 	Family
-	// Entropy returns the entropy in nats.
+	// Entropy returns the entropy in nats, NaN where it is not known.
 	Entropy(eta []float64) float64
 }
 
@@ -97,6 +97,12 @@ type meanFamily interface {
 	Family
 	// fromMean stores η in dst, and reports whether mu is attained.
 	fromMean(dst, mu []float64) bool
+}
+
+// partedFamily is a Family that finds η from μ part by part, each from where it is.
+type partedFamily interface {
+	Family
+	setMean(q *Exp, mu []float64) error
 }
 
 // namedFamily is a Family that has a name for errors.
@@ -350,6 +356,9 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 	if i, ok := dense.AllFinite(mu); !ok {
 		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v: %w", i, familyName(q.f), mu[i], ErrNotFinite)
 	}
+	if f, ok := q.f.(partedFamily); ok {
+		return f.setMean(q, mu)
+	}
 	if f, ok := q.f.(meanFamily); ok {
 		eta := make([]float64, n)
 		if !f.fromMean(eta, mu) {
@@ -440,7 +449,7 @@ func (q *Exp) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// Entropy returns −E_q[log q(z)] in nats; NaN if the Family is no EntropyFamily.
+// Entropy returns −E_q[log q(z)] in nats, NaN if the Family is no EntropyFamily.
 func (q *Exp) Entropy() float64 {
 	if f, ok := q.f.(EntropyFamily); ok {
 		return f.Entropy(q.eta)

@@ -1,0 +1,422 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// ProductOf returns the distribution of independent parts q_1(z_1) q_2(z_2) …, each an Exp of any Family or a Gaussian: mean
+// field over parts of different kinds. Its z, η, T, μ and charts are those of the parts one after the other, and its work is the sum of
+// theirs. It has paths if all parts have. The parts are copied; the coordinates are MeanParams. It returns an error
+// wrapping ErrEmpty if there are no parts, or ErrParam if one is nil.
+func ProductOf(parts ...ExpFamily) (*Exp, error) {
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("pgsvi: ProductOf needs parts: %w", ErrEmpty)
+	}
+	f, paths := new(productFamily), true
+	var eta []float64
+	for i, p := range parts {
+		switch q := p.(type) {
+		case *Exp:
+			if q == nil {
+				return nil, fmt.Errorf("pgsvi: part %d of ProductOf is nil: %w", i, ErrParam)
+			}
+			f.parts = append(f.parts, q.f)
+		case *Gaussian:
+			if q == nil {
+				return nil, fmt.Errorf("pgsvi: part %d of ProductOf is nil: %w", i, ErrParam)
+			}
+			f.parts = append(f.parts, gaussianFamily{q.Dim(), q.isDiagonal()})
+		default:
+			return nil, fmt.Errorf("pgsvi: part %d of ProductOf is nil: %w", i, ErrParam)
+		}
+		_, path := f.parts[i].(PathFamily)
+		paths = paths && path
+		eta = append(eta, p.Natural(nil)...)
+	}
+	if paths {
+		return NewExp(&pathProduct{*f}, eta)
+	}
+	return NewExp(f, eta)
+}
+
+// Factors returns copies of the parts of a product, each an Exp or a Gaussian in the coordinates MeanParams, and of any other
+// q that itself alone.
+func (q *Exp) Factors() []ExpFamily {
+	f := productOf(q.f)
+	if f == nil {
+		return []ExpFamily{q.In(MeanParams)}
+	}
+	var parts []ExpFamily
+	f.each(func(_ int, g Family, _, i, j int) {
+		if n, ok := g.(gaussianFamily); ok {
+			parts = append(parts, &Gaussian{n.at(q.eta[i:j]).in(MeanParams)})
+			return
+		}
+		p := newExp(g, MeanParams)
+		copy(p.eta, q.eta[i:j])
+		copy(p.mu, q.mu[i:j])
+		p.a = g.LogPartition(p.eta)
+		parts = append(parts, p)
+	})
+	return parts
+}
+
+// productOf returns f as a product, or nil.
+func productOf(f Family) *productFamily {
+	switch p := f.(type) {
+	case *productFamily:
+		return p
+	case *pathProduct:
+		return &p.productFamily
+	}
+	return nil
+}
+
+// productFamily is the family of products.
+type productFamily struct{ parts []Family }
+
+// each calls do for each part with where its z begins and where its parameters begin and end.
+func (f *productFamily) each(do func(k int, g Family, z, i, j int)) {
+	z, i := 0, 0
+	for k, g := range f.parts {
+		j := i + g.NumParams()
+		do(k, g, z, i, j)
+		z, i = z+g.Dim(), j
+	}
+}
+
+func (f *productFamily) String() string {
+	names := make([]string, len(f.parts))
+	for k, g := range f.parts {
+		names[k] = familyName(g)
+	}
+	return "product of " + strings.Join(names, ", ")
+}
+
+func (f *productFamily) Dim() (n int) {
+	for _, g := range f.parts {
+		n += g.Dim()
+	}
+	return n
+}
+
+func (f *productFamily) NumParams() (n int) {
+	for _, g := range f.parts {
+		n += g.NumParams()
+	}
+	return n
+}
+
+func (f *productFamily) LogPartition(eta []float64) (a float64) {
+	f.each(func(_ int, g Family, _, i, j int) { a += g.LogPartition(eta[i:j]) })
+	return a
+}
+
+func (f *productFamily) Mean(dst, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) { g.Mean(dst[i:j], eta[i:j]) })
+}
+
+func (f *productFamily) Fisher(dst *mat.SymDense, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		block := mat.NewSymDense(j-i, nil)
+		g.Fisher(block, eta[i:j])
+		for r := range j - i {
+			for c := range r + 1 {
+				dst.SetSym(i+c, i+r, block.At(r, c))
+			}
+		}
+	})
+}
+
+// part returns the member of g at eta, for what an Exp makes of a Family; nil if eta is not valid.
+func (f *productFamily) part(g Family, eta []float64) *Exp {
+	p := newExp(g, Natural)
+	if p.SetNatural(eta) != nil {
+		return nil
+	}
+	return p
+}
+
+func (f *productFamily) FisherMul(dst, g, eta []float64) {
+	f.each(func(_ int, h Family, _, i, j int) {
+		if x, ok := h.(FisherFamily); ok {
+			x.FisherMul(dst[i:j], g[i:j], eta[i:j])
+			return
+		}
+		copy(dst[i:j], g[i:j])
+		f.part(h, eta[i:j]).fisherMul(dst[i:j])
+	})
+}
+
+func (f *productFamily) FisherSolve(dst, g, eta []float64) {
+	f.each(func(_ int, h Family, _, i, j int) {
+		if x, ok := h.(FisherFamily); ok {
+			x.FisherSolve(dst[i:j], g[i:j], eta[i:j])
+			return
+		}
+		copy(dst[i:j], g[i:j])
+		f.part(h, eta[i:j]).fisherSolve(dst[i:j])
+	})
+}
+
+func (f *productFamily) Stat(dst, z []float64) {
+	f.each(func(_ int, g Family, at, i, j int) { g.Stat(dst[i:j], z[at:at+g.Dim()]) })
+}
+
+func (f *productFamily) LogBase(z []float64) (log float64) {
+	f.each(func(_ int, g Family, at, _, _ int) { log += g.LogBase(z[at : at+g.Dim()]) })
+	return log
+}
+
+func (f *productFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
+	f.each(func(_ int, g Family, at, i, j int) { g.Rand(z[at:at+g.Dim()], t[i:j], eta[i:j], rng) })
+}
+
+// Entropy is the sum of those of the parts, NaN if one has none.
+func (f *productFamily) Entropy(eta []float64) (h float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if x, ok := g.(EntropyFamily); ok {
+			h += x.Entropy(eta[i:j])
+		} else {
+			h = math.NaN()
+		}
+	})
+	return h
+}
+
+func (f *productFamily) divergence(eta, etaP []float64) (kl float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if x, ok := g.(klFamily); ok {
+			kl += x.divergence(eta[i:j], etaP[i:j])
+			return
+		}
+		q, p := f.part(g, eta[i:j]), f.part(g, etaP[i:j])
+		kl += q.KL(p)
+	})
+	return kl
+}
+
+// setMean solves for η part by part, from those of q.
+func (f *productFamily) setMean(q *Exp, mu []float64) error {
+	eta := make([]float64, len(mu))
+	var err error
+	f.each(func(k int, g Family, _, i, j int) {
+		if err != nil {
+			return
+		}
+		p := newExp(g, Natural)
+		if err = p.SetNatural(q.eta[i:j]); err == nil {
+			err = p.SetMeanParams(mu[i:j])
+		}
+		if err != nil {
+			err = fmt.Errorf("pgsvi: part %d: %w", k, bare{err})
+		}
+		copy(eta[i:j], p.eta)
+	})
+	if err != nil {
+		return err
+	}
+	return q.SetNatural(eta)
+}
+
+// Chart is that of each part, or η.
+func (f *productFamily) Chart(dst, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if c, ok := g.(ChartFamily); ok {
+			c.Chart(dst[i:j], eta[i:j])
+		} else {
+			copy(dst[i:j], eta[i:j])
+		}
+	})
+}
+
+func (f *productFamily) FromChart(dst, x []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if c, ok := g.(ChartFamily); ok {
+			c.FromChart(dst[i:j], x[i:j])
+		} else {
+			copy(dst[i:j], x[i:j])
+		}
+	})
+}
+
+func (f *productFamily) ChartGrad(dst, g, eta []float64) {
+	f.each(func(_ int, h Family, _, i, j int) {
+		if c, ok := h.(ChartFamily); ok {
+			c.ChartGrad(dst[i:j], g[i:j], eta[i:j])
+		} else {
+			copy(dst[i:j], g[i:j])
+		}
+	})
+}
+
+// pathProduct is a product of parts that all have paths.
+type pathProduct struct{ productFamily }
+
+func (f *pathProduct) AuxLen() (n int) {
+	for _, g := range f.parts {
+		n += g.(PathFamily).AuxLen()
+	}
+	return n
+}
+
+func (f *pathProduct) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
+	f.each(func(_ int, g Family, at, i, j int) {
+		p := g.(PathFamily)
+		n := p.AuxLen()
+		p.RandPath(z[at:at+g.Dim()], t[i:j], aux[:n], eta[i:j], rng)
+		aux = aux[n:]
+	})
+}
+
+func (f *pathProduct) PathGrad(dst, dl, c, z, aux, eta []float64) {
+	f.each(func(_ int, g Family, at, i, j int) {
+		p := g.(PathFamily)
+		n, end := p.AuxLen(), at+g.Dim()
+		p.PathGrad(dst[i:j], dl[at:end], c[i:j], z[at:end], aux[:n], eta[i:j])
+		aux = aux[n:]
+	})
+}
+
+// gaussianFamily is the family of Gaussians, for products: what a Gaussian knows, as functions of its natural parameters.
+type gaussianFamily struct {
+	d        int
+	diagonal bool
+}
+
+// at returns the Gaussian of eta, in natural parameters; nil if eta is not valid.
+func (f gaussianFamily) at(eta []float64) *Gaussian {
+	q := f.unit()
+	if q.SetNatural(eta) != nil {
+		return nil
+	}
+	return q
+}
+
+func (f gaussianFamily) unit() *Gaussian {
+	if f.diagonal {
+		return NewIsotropicMeanField(f.d, 1).In(Natural)
+	}
+	return NewIsotropic(f.d, 1).In(Natural)
+}
+
+func (f gaussianFamily) String() string { return fmt.Sprintf("Gaussian of %d dimensions", f.d) }
+
+func (f gaussianFamily) Dim() int { return f.d }
+
+func (f gaussianFamily) NumParams() int {
+	if f.diagonal {
+		return 2 * f.d
+	}
+	return f.d + f.d*(f.d+1)/2
+}
+
+func (f gaussianFamily) LogPartition(eta []float64) float64 {
+	if q := f.at(eta); q != nil {
+		return q.LogPartition()
+	}
+	return math.Inf(1)
+}
+
+func (f gaussianFamily) Mean(dst, eta []float64) { f.at(eta).MeanParams(dst) }
+
+func (f gaussianFamily) Fisher(dst *mat.SymDense, eta []float64) { fisherByColumns(dst, f, eta) }
+
+func (f gaussianFamily) FisherMul(dst, g, eta []float64) { f.at(eta).FromMeanGrad(dst, g) }
+
+func (f gaussianFamily) FisherSolve(dst, g, eta []float64) { f.at(eta).MeanGrad(dst, g) }
+
+func (f gaussianFamily) Stat(dst, z []float64) {
+	k := copy(dst, z)
+	for i, x := range z {
+		if f.diagonal {
+			dst[k] = x * x
+			k++
+			continue
+		}
+		for _, y := range z[:i+1] {
+			dst[k] = x * y
+			k++
+		}
+	}
+}
+
+func (f gaussianFamily) LogBase([]float64) float64 { return 0 }
+
+func (f gaussianFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
+	f.at(eta).Rand(z, rng)
+	f.Stat(t, z)
+}
+
+func (f gaussianFamily) Entropy(eta []float64) float64 {
+	return 0.5 * (float64(f.d)*(1+log2Pi) + f.at(eta).logDetV())
+}
+
+func (f gaussianFamily) divergence(eta, etaP []float64) float64 { return f.at(eta).KL(f.at(etaP)) }
+
+func (f gaussianFamily) fromMean(dst, mu []float64) bool {
+	q := f.unit()
+	if q.SetMeanParams(mu) != nil {
+		return false
+	}
+	q.Natural(dst)
+	return true
+}
+
+func (f gaussianFamily) Chart(dst, eta []float64) { f.at(eta).Chart(dst) }
+
+func (f gaussianFamily) FromChart(dst, x []float64) {
+	q := f.unit()
+	if q.SetChart(x) != nil {
+		for i := range dst {
+			dst[i] = math.NaN()
+		}
+		return
+	}
+	q.Natural(dst)
+}
+
+func (f gaussianFamily) ChartGrad(dst, g, eta []float64) { f.at(eta).ChartGrad(dst, g) }
+
+// AuxLen: the standard normal draw is kept.
+func (f gaussianFamily) AuxLen() int { return f.d }
+
+func (f gaussianFamily) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
+	for i := range aux {
+		aux[i] = rng.NormFloat64()
+	}
+	copy(z, aux)
+	f.at(eta).transform(z)
+	f.Stat(t, z)
+}
+
+// PathGrad is that of Pathwise: the slope along m is the gradient g, and along V ½g(V⁻¹(z − m))ᵀ.
+func (f gaussianFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
+	q := f.at(eta)
+	g := make([]float64, f.d)
+	floats.AddTo(g, dl, c[:f.d])
+	k := f.d
+	for i, x := range z {
+		if f.diagonal {
+			g[i] += 2 * c[k] * x
+			k++
+			continue
+		}
+		for j, y := range z[:i+1] {
+			g[i] += c[k] * y
+			g[j] += c[k] * x
+			k++
+		}
+	}
+	u, gv := make([]float64, f.d), make([]float64, q.numGradV())
+	q.standardize(u, aux)
+	q.addOuter(gv, 0.25, g, u)
+	q.addOuter(gv, 0.25, u, g)
+	floats.Add(dst, q.fromMomentGrad(nil, g, gv))
+}
