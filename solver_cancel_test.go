@@ -145,7 +145,9 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 		return full
 	}
 	data := cancelData{t}
-	add := func(name string, run func(ctx context.Context) error) { cases = append(cases, cancelCase{name: name, run: run}) }
+	add := func(name string, run func(ctx context.Context) error) {
+		cases = append(cases, cancelCase{name: name, run: run})
+	}
 	setUp := func(name string, s Solver, m Model) {
 		add(name+", set-up", func(ctx context.Context) error {
 			_, err := s.Start(ctx, m)
@@ -340,8 +342,8 @@ func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
 	p, res, err := fitModel(ctx, s, m)
 	late, wall, _ := ctx.ended()
 	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name, late.Round(time.Millisecond), wall.Round(time.Millisecond), p != nil, err)
-	if res == nil || res.K != 1 || (p == nil) != (err != nil) || err != nil && !(errors.Is(err, context.Canceled) && prefixedOnce(err)) {
-		t.Fatalf("%s: %v, %v, %v", name, p, res, err)
+	if res == nil || res.K != 1 || p == nil && err == nil || err != nil && !(errors.Is(err, context.Canceled) && prefixedOnce(err)) {
+		t.Fatalf("%s: a posterior: %t, a result: %t, %v", name, p != nil, res != nil, err)
 	}
 	if late > mostLate {
 		t.Errorf("%s: late by %v", name, late)

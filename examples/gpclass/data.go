@@ -22,6 +22,7 @@ import (
 type options struct {
 	data, train, test     string
 	length, scale, jitter float64
+	goal                  float64 // of the fits, in nats
 	likelihood            pgsvi.Likelihood
 	out                   string
 	seed                  uint64
@@ -41,6 +42,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		"(default: as in the paper for -data, 5 for -train)")
 	f.Float64Var(&o.jitter, "jitter", 0, "variance added to the diagonal of the covariance matrix; never needed\n"+
 		"(default: as in the paper for -data, 0 for -train)")
+	f.Float64Var(&o.goal, "goal", 0, "stop where the -ELBO is proved to be within so many `nats` of its minimum (default: as near as is of use)")
 	likelihood := f.String("likelihood", "logit", "logit or probit")
 	f.StringVar(&o.out, "out", "gpclass.png", "PNG `file` to draw to; empty for none")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all that is random")
@@ -49,6 +51,9 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	}
 	f.Visit(func(f *flag.Flag) { o.given[f.Name] = true })
 
+	if !(o.goal >= 0) {
+		return nil, fmt.Errorf("-goal is %v nats, want a positive number", o.goal)
+	}
 	switch *likelihood {
 	case "logit":
 		o.likelihood = pgsvi.BernoulliLogit{}
@@ -91,6 +96,7 @@ func (o *options) name() string {
 // settings are the hyper-parameters and what PG-SVI as published has to be told.
 type settings struct {
 	length, scale, jitter float64
+	goal                  float64 // of the fits, in nats
 	betaN                 float64 // step size, times the number of rows
 	samples               int     // draws for a gradient
 }

@@ -167,7 +167,13 @@ func TestA9A(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	post, res, err := fit(context.Background(), train, &pgsvi.GLMOptions{PriorSD: 1})
+	// By proof within 0.01 nats after two passes.
+	if _, res, err := fit(context.Background(), train, &pgsvi.GLMOptions{PriorSD: 1}, 0.01); err != nil {
+		t.Fatal(err)
+	} else if gap := -res.ELBO - 10724.996145; res.Passes > 2 || res.GapBound > 0.01 || gap > res.GapBound {
+		t.Errorf("%v passes, gap %.3g, proved %.3g", res.Passes, gap, res.GapBound)
+	}
+	post, res, err := fit(context.Background(), train, &pgsvi.GLMOptions{PriorSD: 1}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

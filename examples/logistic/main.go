@@ -38,14 +38,14 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// fit sees the rows as often as it takes. Nothing has to be tuned: a nil Solver
-// stops when the ELBO is as good as at its maximum.
-func fit(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+// fit sees the rows as often as it takes. Nothing has to be tuned: the zero Solver
+// stops when the ELBO is proved to be as good as at its maximum, or within the goal of it.
+func fit(ctx context.Context, train data, opt *pgsvi.GLMOptions, goal float64) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
 	glm, err := pgsvi.NewGLM(train.x, train.y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {
 		return nil, nil, err
 	}
-	return glm.Fit(ctx, nil)
+	return glm.Fit(ctx, &pgsvi.Solver{Goal: goal})
 }
 
 // fitStream sees each row once. The rows need not be in memory, as they are here:
@@ -72,13 +72,13 @@ func run(ctx context.Context, opt *options) error {
 
 	start := time.Now()
 	var post *pgsvi.GLMPosterior
-	elbo, passes := math.NaN(), 1.0
+	elbo, bound, passes := math.NaN(), math.NaN(), 1.0
 	if opt.stream {
 		post, err = fitStream(ctx, train, &opt.glm)
 	} else {
 		var res *pgsvi.Result
-		if post, res, err = fit(ctx, train, &opt.glm); err == nil {
-			elbo, passes = res.ELBO, res.Passes
+		if post, res, err = fit(ctx, train, &opt.glm, opt.goal); err == nil {
+			elbo, bound, passes = res.ELBO, res.GapBound, res.Passes
 		}
 	}
 	if err != nil {
@@ -99,8 +99,8 @@ func run(ctx context.Context, opt *options) error {
 		}
 		fmt.Printf("\nwrote %s\n", opt.out)
 	}
-	_, err = fmt.Printf("\nneg_elbo=%s test_nats=%.6f error=%.6f passes=%g seconds=%.2f\n",
-		number(-elbo), m.nats, m.error, passes, seconds)
+	_, err = fmt.Printf("\nneg_elbo=%s gap_bound=%s test_nats=%.6f error=%.6f passes=%g seconds=%.2f\n",
+		number("%.6f", -elbo), number("%.1e", bound), m.nats, m.error, passes, seconds)
 	return err
 }
 
@@ -118,11 +118,11 @@ func printWeights(post *pgsvi.GLMPosterior) {
 }
 
 // number formats x, which may be NaN, as a program wants it.
-func number(x float64) string {
+func number(format string, x float64) string {
 	if math.IsNaN(x) {
 		return "nan"
 	}
-	return fmt.Sprintf("%.6f", x)
+	return fmt.Sprintf(format, x)
 }
 
 // A score measures predictions: the mean negative log probability of the labels in
@@ -168,6 +168,7 @@ func (d data) baseRate() float64 {
 type options struct {
 	source
 	glm    pgsvi.GLMOptions
+	goal   float64 // of the fit, in nats
 	stream bool
 	out    string
 }
@@ -185,6 +186,7 @@ func parseFlags() (*options, error) {
 	flag.BoolVar(&o.glm.Intercept, "intercept", true, "have an intercept, with a prior standard deviation of 10")
 	flag.BoolVar(&o.glm.Autoscale, "autoscale", true, "measure features in their standard deviations\n"+
 		"(default: true for CSV; false for LIBSVM, whose features mostly are of one scale, and with -stream)")
+	flag.Float64Var(&o.goal, "goal", 0, "stop where the -ELBO is proved to be within so many `nats` of its minimum (default: as near as is of use)")
 	flag.BoolVar(&o.stream, "stream", false, "see each row once, in one pass, as if there were too many for memory")
 	covariance := flag.String("covariance", "auto", "covariance of the weights: auto, full, lowrank or diagonal")
 	flag.StringVar(&o.out, "out", "logistic.png", "PNG `file` to draw to; empty for none")
