@@ -517,7 +517,7 @@ func TestLowRankGradient(t *testing.T) {
 		e[i] = h
 		f.move(1, e)
 		v := make([]float64, len(y))
-		f.variances(v, g.x)
+		f.variances(v, g.x, nil)
 		return f.divergence(&g.prior) + 0.5*floats.Dot(w, v)
 	}
 	grad := make([]float64, f.size())

@@ -431,7 +431,7 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 		n := 0
 		flush := func() {
 			if n > 0 && !s.halt.Stopped() {
-				blas64.Syrk(blas.NoTrans, sign, blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride}, 1, dense.Symmetric(p, d))
+				dense.AddProduct(s.halt, p, d, sign, blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride})
 			}
 			n = 0
 		}

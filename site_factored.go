@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -244,7 +245,10 @@ func (s *factoredAlgebra) look(tm, tv float64) error {
 	}
 	s.fam.move(tv, s.delta[d:])
 	x.mul(c.m, c.mean, nil)
-	s.fam.variances(c.v, x)
+	s.fam.variances(c.v, x, s.workers.halt)
+	if err := s.workers.halt.Err(); err != nil {
+		return err
+	}
 	for i, v := range c.v {
 		if bad := c.m[i] + v; !(v >= 0) || math.IsInf(bad, 0) || math.IsNaN(bad) {
 			return fmt.Errorf("the linear predictor of %s is N(%.4g, %.4g): %w", s.terms.describe(i), c.m[i], v, ErrNotFinite)
@@ -576,8 +580,11 @@ func (f *diagFamily) secant(dst []float64) {
 	}
 }
 
-func (f *diagFamily) variances(v []float64, x *design) {
+func (f *diagFamily) variances(v []float64, x *design, h *parallel.Halt) {
 	for i := range v {
+		if i%designChunk == 0 && h.Stopped() {
+			return
+		}
 		ind, val := x.row(i)
 		var s float64
 		if x.sparse == nil {

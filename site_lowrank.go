@@ -164,6 +164,9 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 	l := make([]float64, k*k)
 	orthonormal := func(x []float64) bool {
 		for range 2 { // by Cholesky factors, twice for their rounding
+			if a.halt.Stopped() {
+				return false
+			}
 			selfProduct(l, x, x, k)
 			var trace float64
 			for i := range k {
@@ -241,8 +244,11 @@ func (f *lowRankFamily) secant(dst []float64) {
 	floats.SubTo(dst[n:], f.cur.u, f.try.u)
 }
 
-func (f *lowRankFamily) variances(v []float64, x *design) {
+func (f *lowRankFamily) variances(v []float64, x *design, h *parallel.Halt) {
 	for i := range v {
+		if i%designChunk == 0 && h.Stopped() {
+			return
+		}
 		ind, val := x.row(i)
 		v[i] = f.try.variance(ind, val, f.t)
 	}
@@ -302,8 +308,8 @@ type covFamily interface {
 	move(t float64, delta []float64)
 	// secant stores the current φ minus the one that is tried, which was current before.
 	secant(dst []float64)
-	// variances stores x_nᵀVx_n of the V that is tried.
-	variances(v []float64, x *design)
+	// variances stores x_nᵀVx_n of the V that is tried; they are of no use where h has stopped.
+	variances(v []float64, x *design, h *parallel.Halt)
 	// divergence returns ½(tr(Λ0V) − D + log|V⁻¹| − log|Λ0|) of the V that is tried.
 	divergence(p *weightPrior) float64
 	// accept makes the V that is tried the current one, and the other way round.

@@ -343,7 +343,7 @@ func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
 	late, wall, _ := ctx.ended()
 	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name, late.Round(time.Millisecond), wall.Round(time.Millisecond), p != nil, err)
 	if res == nil || res.K != 1 || p == nil && err == nil || err != nil && !(errors.Is(err, context.Canceled) && prefixedOnce(err)) {
-		t.Fatalf("%s: a posterior: %t, a result: %t, %v", name, p != nil, res != nil, err)
+		t.Fatalf("%s: %t, %v, %v", name, p != nil, res, err)
 	}
 	if late > mostLate {
 		t.Errorf("%s: late by %v", name, late)

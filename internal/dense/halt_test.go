@@ -29,7 +29,7 @@ func haltCases(n int, rng *rand.Rand) map[string][2]func(h *parallel.Halt) []flo
 	return map[string][2]func(h *parallel.Halt) []float64{
 		"xxᵀ": {func(h *parallel.Halt) []float64 {
 			c := slices.Clone(l)
-			addSquare(h, General(c, n, n), -1, General(x, n, cols), blas.NoTrans)
+			AddProduct(h, c, n, -1, General(x, n, cols))
 			return c
 		}, func(*parallel.Halt) []float64 {
 			c := slices.Clone(l)

@@ -102,6 +102,12 @@ func addPanel(c blas64.General, i int, sign float64, x blas64.General, t blas.Tr
 	blas64.Syrk(t, sign, rows, 1, blas64.Symmetric{Uplo: blas.Lower, N: p, Data: c.Data[i*c.Stride+i:], Stride: c.Stride})
 }
 
+// AddProduct adds sign·xxᵀ to the lower triangle of c, n×n, x having n rows. It returns early where h has stopped. The
+// bits are those of Syrk.
+func AddProduct(h *parallel.Halt, c []float64, n int, sign float64, x blas64.General) {
+	addSquare(h, General(c, n, n), sign, x, blas.NoTrans)
+}
+
 // slice returns the n×m part of x from row i and column j on.
 func slice(x blas64.General, i, j, n, m int) blas64.General {
 	return blas64.General{Rows: n, Cols: m, Data: x.Data[i*x.Stride+j:], Stride: x.Stride}
