@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -286,3 +287,5 @@ func (q *diagonalGaussian) standardize(dst, eps []float64) {
 }
 
 func (q *diagonalGaussian) state(c *save.State) { c.Floats(len(q.m), &q.m, &q.v) }
+
+func (*diagonalGaussian) haltBy(*parallel.Halt) {}

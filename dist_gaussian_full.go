@@ -94,15 +94,6 @@ func (g *fullGaussian) invert(l []float64) error {
 	return g.halt.Err()
 }
 
-// haltDist makes h the halt of q, if that is a Gaussian with a full covariance: others take no time.
-func haltDist(q Dist, h *parallel.Halt) {
-	if g, ok := q.(*Gaussian); ok {
-		if full, ok := g.normalForm.(*fullGaussian); ok {
-			full.halt = h
-		}
-	}
-}
-
 // dotRows returns V_ij from L, j ≤ i.
 func (g *fullGaussian) dotRows(i, j int) float64 {
 	return blas64.Dot(dense.Vector(g.l[i*g.d:i*g.d+j+1]), dense.Vector(g.l[j*g.d:j*g.d+j+1]))
@@ -636,3 +627,5 @@ func (g *fullGaussian) state(c *save.State) {
 		g.filled.Store(filled)
 	}
 }
+
+func (g *fullGaussian) haltBy(h *parallel.Halt) { g.halt = h }

@@ -103,3 +103,6 @@ func mustMemory(most int64, need float64, what, instead string) {
 func bytesOf(matrices float64, rows, cols int) float64 {
 	return 8 * matrices * float64(rows) * float64(cols)
 }
+
+// ctxEvery is the number of terms between two looks at a context.
+const ctxEvery = 16

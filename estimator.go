@@ -199,9 +199,6 @@ func describeSite(s SiteIntegrand) func(i int) string {
 	}
 }
 
-// ctxEvery is the number of terms between two looks at a context.
-const ctxEvery = 16
-
 // siteValue returns E_q[l] exactly, and a bound on the error of that. Where the expectation of a term is not finite it
 // is an error wrapping ErrNotFinite.
 func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound float64, err error) {
