@@ -348,7 +348,7 @@ func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
 	if late > mostLate {
 		t.Errorf("%s: late by %v", name, late)
 	}
-	if p, err = m.Posterior(res.Stepper); err != nil {
+	if _, err = m.Posterior(res.Stepper); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 }

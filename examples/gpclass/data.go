@@ -96,7 +96,6 @@ func (o *options) name() string {
 // settings are the hyper-parameters and what PG-SVI as published has to be told.
 type settings struct {
 	length, scale, jitter float64
-	goal                  float64 // of the fits, in nats
 	betaN                 float64 // step size, times the number of rows
 	samples               int     // draws for a gradient
 }
