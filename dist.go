@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -245,8 +244,6 @@ func (p *Point) ChartGrad(dst, g []float64) []float64 {
 // *diagonalGaussian. Gradients with respect to V have length numGradV: a full d×d
 // matrix, of which the symmetric part counts, or the diagonal.
 type normalForm interface {
-	// haltBy makes what takes long end, in an error where there is one, once h has stopped.
-	haltBy(h *parallel.Halt)
 	Coordinates() Coordinates
 	Dim() int
 	NumParams() int
@@ -338,10 +335,3 @@ func distState(c *save.State, q Dist) {
 }
 
 func (p *Point) state(c *save.State) { c.Floats(len(p.z), &p.z) }
-
-// haltDist makes h the halt of q, if that is a Gaussian: others take no time.
-func haltDist(q Dist, h *parallel.Halt) {
-	if g, ok := q.(normalForm); ok {
-		g.haltBy(h)
-	}
-}

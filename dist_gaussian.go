@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -222,6 +223,15 @@ func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
 	}
 	g.transform(dst)
 	return dst
+}
+
+// haltDist makes h the halt of q, if that is a Gaussian with a full covariance: others take no time.
+func haltDist(q Dist, h *parallel.Halt) {
+	if g, ok := q.(*Gaussian); ok {
+		if full, ok := g.normalForm.(*fullGaussian); ok {
+			full.halt = h
+		}
+	}
 }
 
 // Clone implements Dist.

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -287,5 +286,3 @@ func (q *diagonalGaussian) standardize(dst, eps []float64) {
 }
 
 func (q *diagonalGaussian) state(c *save.State) { c.Floats(len(q.m), &q.m, &q.v) }
-
-func (*diagonalGaussian) haltBy(*parallel.Halt) {}

@@ -627,5 +627,3 @@ func (g *fullGaussian) state(c *save.State) {
 		g.filled.Store(filled)
 	}
 }
-
-func (g *fullGaussian) haltBy(h *parallel.Halt) { g.halt = h }

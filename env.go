@@ -82,6 +82,9 @@ func (e *Env) rng() *rand.Rand {
 // The seed of whatever has no source of randomness of the caller's.
 const seed1, seed2 = 0x5eed, 0xe1b0
 
+// ctxEvery is the number of terms between two looks at a context.
+const ctxEvery = 16
+
 // checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which is most
 // where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
 func checkMemory(most int64, need float64, what, instead string) error {
@@ -103,6 +106,3 @@ func mustMemory(most int64, need float64, what, instead string) {
 func bytesOf(matrices float64, rows, cols int) float64 {
 	return 8 * matrices * float64(rows) * float64(cols)
 }
-
-// ctxEvery is the number of terms between two looks at a context.
-const ctxEvery = 16
