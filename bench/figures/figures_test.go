@@ -62,6 +62,7 @@ func tiny(t *testing.T, figure int, methods ...string) *options {
 }
 
 func TestFigure1(t *testing.T) {
+	t.Parallel()
 	o := tiny(t, 1)
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
@@ -113,6 +114,7 @@ func TestJudge(t *testing.T) {
 var header2 = []string{"dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds"}
 
 func TestFigure2(t *testing.T) {
+	t.Parallel()
 	o := tiny(t, 2)
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
@@ -133,7 +135,11 @@ func TestFigure2(t *testing.T) {
 // TestReference: the block step reaches the reference optimum of both data sets,
 // with its test log loss, and PG-SVI as published comes close on ionosphere.
 func TestReference(t *testing.T) {
-	o := tiny(t, 2, "PG-SVI", "block")
+	t.Parallel()
+	o, rows := tiny(t, 2, "PG-SVI", "block"), 3
+	if testing.Short() {
+		o.methods, rows = []string{"block"}, 2
+	}
 	o.quick, o.passes = false, 20
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
@@ -155,8 +161,8 @@ func TestReference(t *testing.T) {
 			}
 		}
 	}
-	if checks != 3 {
-		t.Errorf("%d of 3 rows are there", checks)
+	if checks != rows {
+		t.Errorf("%d of %d rows are there", checks, rows)
 	}
 }
 
@@ -282,6 +288,7 @@ var header3 = []string{"corpus", "method", "topics", "seed", "pass", "seconds", 
 // TestFigure3: every method but that of the paper's settings predicts better than
 // frequencies alone, and training takes time.
 func TestFigure3(t *testing.T) {
+	t.Parallel()
 	o := tiny(t, 3)
 	o.passes = 2
 	var stdout strings.Builder
@@ -317,6 +324,7 @@ func TestFigure3(t *testing.T) {
 // TestUndisturbed: the score of a run that was evaluated on the way is that of a fit
 // that was not, and another seed has another.
 func TestUndisturbed(t *testing.T) {
+	t.Parallel()
 	o := tiny(t, 3, "PG-SVI")
 	o.passes, o.seeds = 2, 2
 	if err := o.run(context.Background(), io.Discard); err != nil {
