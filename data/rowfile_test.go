@@ -642,6 +642,11 @@ func FuzzRowFile(f *testing.F) {
 	f.Add([]byte{}, uint8(0), uint8(0))
 	f.Add(bytes.Repeat([]byte{255, 1, 0}, 100), uint8(3), uint8(200))
 	path := filepath.Join(f.TempDir(), "rows")
+	file, err := os.Create(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer file.Close()
 	f.Fuzz(func(t *testing.T, in []byte, kind, cols uint8) {
 		o := allRowOptions()[kind%16]
 		next := func() float64 {
@@ -673,9 +678,7 @@ func FuzzRowFile(f *testing.F) {
 			}
 			rows = append(rows, row)
 		}
-		if err := os.WriteFile(path, rowBytes(t, int(cols), &o, rows), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		overwrite(t, file, rowBytes(t, int(cols), &o, rows))
 		f, err := OpenRows(path)
 		if err != nil {
 			t.Fatal(err)
