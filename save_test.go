@@ -377,15 +377,14 @@ func TestSaveLength(t *testing.T) {
 	}
 }
 
-// mutate returns a file that differs from a good one in a few places: bits, bytes, numbers, and parts that are gone or
-// doubled.
-func mutate(rng *rand.Rand, good []byte) []byte {
-	odd := []string{"-1", "0", "1e999", "null", "[]", "{}", "true", `""`, "NaN", "2147483648", "9223372036854775807", "18446744073709551616", "1e308", "-1e-320", "\x00", "\xff", `"`, "[", "}", ",", strings.Repeat("9", 400), strings.Repeat("[", 400)}
+// mutated returns bytes that differ from good ones in a few places: bits, parts that are gone or doubled, and what replace puts at a
+// place.
+func mutated(rng *rand.Rand, good []byte, replace func(b []byte, at int) []byte) []byte {
 	b := slices.Clone(good)
 	for range 1 + rng.IntN(3) {
 		at := rng.IntN(len(b) + 1)
-		end := min(len(b), at+rng.IntN(12))
-		switch rng.IntN(7) {
+		end := min(len(b), at+rng.IntN(20))
+		switch rng.IntN(6) {
 		case 0:
 			if at < len(b) {
 				b[at] ^= 1 << rng.IntN(8)
@@ -396,20 +395,28 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 			b = slices.Insert(b, at, slices.Clone(b[at:end])...)
 		case 3:
 			b = b[:at]
-		case 4, 5: // a number becomes an odd one
-			lo, hi := at, at
+		default:
+			b = replace(b, at)
+		}
+	}
+	return b
+}
+
+// mutate is mutated for text: a number becomes an odd one, or something odd is put in.
+func mutate(rng *rand.Rand, good []byte) []byte {
+	odd := []string{"-1", "0", "1e999", "null", "[]", "{}", "true", `""`, "NaN", "2147483648", "9223372036854775807", "18446744073709551616", "1e308", "-1e-320", "\x00", "\xff", `"`, "[", "}", ",", strings.Repeat("9", 400), strings.Repeat("[", 400)}
+	return mutated(rng, good, func(b []byte, at int) []byte {
+		lo, hi := at, at
+		if rng.IntN(3) > 0 {
 			for lo > 0 && strings.IndexByte("0123456789.e-", b[lo-1]) >= 0 {
 				lo--
 			}
 			for hi < len(b) && strings.IndexByte("0123456789.e-", b[hi]) >= 0 {
 				hi++
 			}
-			b = slices.Replace(b, lo, hi, []byte(odd[rng.IntN(len(odd))])...)
-		default:
-			b = slices.Insert(b, at, []byte(odd[rng.IntN(len(odd))])...)
 		}
-	}
-	return b
+		return slices.Replace(b, lo, hi, []byte(odd[rng.IntN(len(odd))])...)
+	})
 }
 
 // TestSaveMutated: of 10,000 files of each kind that differ from a good one in a few places all are an error. With the
@@ -739,31 +746,15 @@ func FuzzLoadCTMStream(f *testing.F) {
 	})
 }
 
-// mutateBits returns bytes that differ from good ones in a few places: bits, words, and parts that are gone or doubled.
+// mutateBits is mutated for bytes: a word becomes an odd one.
 func mutateBits(rng *rand.Rand, good []byte) []byte {
 	odd := []uint64{0, 1, 2, 1 << 31, 1<<63 - 1, 1 << 63, math.MaxUint64, math.Float64bits(math.NaN()), math.Float64bits(math.Inf(-1)), math.Float64bits(-1), math.Float64bits(1e300), uint64(len(good))}
-	b := slices.Clone(good)
-	for range 1 + rng.IntN(3) {
-		at := rng.IntN(len(b) + 1)
-		end := min(len(b), at+rng.IntN(20))
-		switch rng.IntN(6) {
-		case 0:
-			if at < len(b) {
-				b[at] ^= 1 << rng.IntN(8)
-			}
-		case 1:
-			b = slices.Delete(b, at, end)
-		case 2:
-			b = slices.Insert(b, at, slices.Clone(b[at:end])...)
-		case 3:
-			b = b[:at]
-		default: // a word becomes an odd one
-			if at = at / 8 * 8; at+8 <= len(b) {
-				binary.LittleEndian.PutUint64(b[at:], odd[rng.IntN(len(odd))])
-			}
+	return mutated(rng, good, func(b []byte, at int) []byte {
+		if at = at / 8 * 8; at+8 <= len(b) {
+			binary.LittleEndian.PutUint64(b[at:], odd[rng.IntN(len(odd))])
 		}
-	}
-	return b
+		return b
+	})
 }
 
 // isRunError reports whether err is what LoadResult says of a state that is none: that of a file, or of a source of randomness
