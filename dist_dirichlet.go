@@ -293,3 +293,17 @@ func (f betaFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
 	both := [2]float64{z[0], 1 / (1 + math.Exp(aux[0]-aux[1]))}
 	f.dirichletFamily.PathGrad(dst, []float64{dl[0], 0}, c, both[:], aux, eta)
 }
+
+// line: u is the logit of z less its mode log a/b.
+func (f betaFamily) line(t []float64, u float64, eta []float64) (z, log float64) {
+	a, b := eta[0], eta[1]
+	total := a + b
+	p, q := a/total, b/total
+	r, s := 1/(p+q*math.Exp(-u)), 1/(q+p*math.Exp(u)) // z/p and (1−z)/q
+	gap := special.DigammaGap(total)
+	t[0], t[1] = math.Log(r)+special.DigammaGap(a)-gap, math.Log(s)+special.DigammaGap(b)-gap
+	log = 0.5*math.Log(p*b) - special.LogSqrt2Pi + special.Binet(total) - special.Binet(a) - special.Binet(b)
+	return p * r, log - a*special.LogGap(r) - b*special.LogGap(s)
+}
+
+func (betaFamily) width(eta []float64) float64 { return math.Sqrt(1/eta[0] + 1/eta[1]) }

@@ -178,6 +178,15 @@ func (f categoricalFamily) fromMean(dst, mu []float64) bool {
 	return true
 }
 
+// each calls add for every category.
+func (f categoricalFamily) each(eta []float64, add func(z, p float64)) {
+	a := f.LogPartition(eta)
+	add(0, math.Exp(-a))
+	for k, x := range eta {
+		add(float64(k+1), math.Exp(x-a))
+	}
+}
+
 // poissonFamily is the Poisson family, of h = 1/z!.
 type poissonFamily struct{}
 

@@ -195,3 +195,17 @@ func (f inverseGammaFamily) Entropy(eta []float64) float64 {
 	f.Mean(mu[:], eta)
 	return f.gammaFamily.Entropy(eta) - 2*mu[0]
 }
+
+// line: u is log z less its mode log a/b.
+func (gammaFamily) line(t []float64, u float64, eta []float64) (z, log float64) {
+	a, b := eta[0], -eta[1]
+	t[0], t[1] = u+special.DigammaGap(a), a/b*math.Expm1(u)
+	return a / b * math.Exp(u), 0.5*math.Log(a) - special.LogSqrt2Pi - special.Binet(a) - a*special.ExpRest(u)
+}
+
+func (gammaFamily) width(eta []float64) float64 { return 1 / math.Sqrt(eta[0]) }
+
+func (f inverseGammaFamily) line(t []float64, u float64, eta []float64) (z, log float64) {
+	z, log = f.gammaFamily.line(t, u, eta)
+	return 1 / z, log
+}

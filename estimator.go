@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/integrate/quad"
@@ -39,11 +41,20 @@ type SiteEstimator interface {
 }
 
 // Exact takes expectations exactly, to the certified error of ExpectLogProb.
-// It applies to a SiteIntegrand under a Gaussian q.
+// It applies to a SiteIntegrand under a Gaussian q, and to any integrand under a Gamma, InverseGamma, Beta, Bernoulli,
+// Categorical or Poisson q: by adaptive quadrature, of some hundred values of the integrand, or by the sum.
 type Exact struct{}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator.
-func (Exact) Setup(q Dist, l Integrand) (bool, error) { return true, forSites("Exact", q, l) }
+func (Exact) Setup(q Dist, l Integrand) (bool, error) {
+	if e, ok := q.(*Exp); ok {
+		if !hasQuadrature(e.f) {
+			return true, fmt.Errorf("pgsvi: Exact has no quadrature over %s; use ScoreFunction or Pathwise: %w", distName(q), ErrNoEstimator)
+		}
+		return true, nil
+	}
+	return true, forSites("Exact", q, l)
+}
 
 // SetupSites implements SiteEstimator: every likelihood will do.
 func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
@@ -51,6 +62,9 @@ func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
 // Grad implements Estimator.
 func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
 	clear(variance)
+	if e, ok := q.(*Exp); ok && hasQuadrature(e.f) {
+		return expGrad(dst, e, l)
+	}
 	return siteGrad(ctx, dst, q, l, ExpectLogProb)
 }
 
@@ -293,4 +307,125 @@ type SiteIntegrand interface {
 	Site(i int) (term int, x []float64, y, weight float64)
 	// Likelihood returns p.
 	Likelihood() Likelihood
+}
+
+// lineFamily is a continuous Family of one dimension that knows its density in a coordinate u ∈ R in which it is
+// log-concave, has its mode at 0, and dies out at least exponentially on both sides.
+type lineFamily interface {
+	Family
+	// line stores T(z) − μ at u in t, and returns z and the logarithm of the density of u.
+	line(t []float64, u float64, eta []float64) (z, log float64)
+	// width returns a number of the size of the width of the density at its mode.
+	width(eta []float64) float64
+}
+
+// sumFamily is a discrete Family of one dimension.
+type sumFamily interface {
+	Family
+	// each calls add for every z that has a probability p, to rounding.
+	each(eta []float64, add func(z, p float64))
+}
+
+const (
+	lineFolds = 60    // e-folds below the mode at which a density of one dimension ends
+	lineTol   = 1e-13 // relative accuracy that its integrals are to have
+	lineWorst = 1e-6  // that without which they are of no use
+)
+
+// hasQuadrature reports whether there is one over members of f.
+func hasQuadrature(f Family) bool {
+	switch f.(type) {
+	case sumFamily, lineFamily:
+		return true
+	}
+	return false
+}
+
+// quadrature returns E_q[l] with a bound on its error, and stores ∇_μ E_q[l] in dst, for a q of one dimension that has one. The
+// error wraps ErrNotFinite where l is not finite, and ErrNoEstimator where it is too rough.
+func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err error) {
+	z, n := make([]float64, 1), len(q.eta)
+	t := make([]float64, n)
+	logProb := func(x float64) float64 {
+		z[0] = x
+		v := l.LogProb(z)
+		if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
+			err = notFinite(l, []float64{x}, v, false)
+		}
+		return v
+	}
+	clear(dst)
+	if f, ok := q.f.(sumFamily); ok {
+		var abs float64
+		f.each(q.eta, func(x, p float64) {
+			v := logProb(x)
+			value += p * v
+			abs += p * math.Abs(v)
+		})
+		f.each(q.eta, func(x, p float64) { // values are taken less their mean
+			v := logProb(x)
+			f.Stat(t, z)
+			for i, ti := range t {
+				dst[i] += p * (v - value) * (ti - q.mu[i])
+			}
+		})
+		q.fisherSolve(dst)
+		return value, 1e-15 * abs, err
+	}
+	f := q.f.(lineFamily)
+	cuts := []float64{0}
+	for h := math.Min(1, f.width(q.eta)); ; h *= 2 {
+		cuts = append(cuts, h)
+		if _, log := f.line(t, h, q.eta); !(log > -lineFolds) {
+			break
+		}
+	}
+	for h := -cuts[1]; ; h *= 2 {
+		cuts = slices.Insert(cuts, 0, h)
+		if _, log := f.line(t, h, q.eta); !(log > -lineFolds) {
+			break
+		}
+	}
+	mode, _ := f.line(t, 0, q.eta)
+	first := logProb(mode) // values are taken less that at the mode
+	sum := expect.Adaptive(func(u float64) (r [3]float64) {
+		x, log := f.line(t, u, q.eta)
+		if log < -2*lineFolds {
+			return r
+		}
+		r[0] = math.Exp(log) * (logProb(x) - first)
+		for i, ti := range t {
+			r[1+i] = r[0] * ti
+		}
+		return r
+	}, cuts, lineTol)
+	if err != nil {
+		return math.NaN(), math.NaN(), err
+	}
+	copy(dst, sum.Sum[1:])
+	for i, e := range sum.Err[1 : 1+n] {
+		if e > lineWorst*math.Sqrt(fisherAt(q, i)) {
+			return math.NaN(), math.NaN(), fmt.Errorf("pgsvi: the log-likelihood is too rough for quadrature: element %d of its gradient is %.3g ± %.2g; use ScoreFunction: %w", i, dst[i], e, ErrNoEstimator)
+		}
+	}
+	q.fisherSolve(dst)
+	return first + sum.Sum[0], sum.Err[0] + 1e-15*math.Abs(first), nil
+}
+
+// fisherAt returns an element of the diagonal of the Fisher information.
+func fisherAt(q *Exp, i int) float64 {
+	e := make([]float64, len(q.eta))
+	e[i] = 1
+	q.fisherMul(e)
+	return e[i]
+}
+
+// expGrad is Exact.Grad for an exponential family.
+func expGrad(dst []float64, q *Exp, l Integrand) (float64, error) {
+	value, _, err := quadrature(dst, q, l)
+	if err != nil {
+		return math.NaN(), err
+	}
+	q.FromMeanGrad(dst, dst)
+	return value, nil
 }

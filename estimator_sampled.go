@@ -17,8 +17,8 @@ import (
 // (Glynn, 1990; Williams, 1992; Ranganath et al., 2014). It needs LogProb alone
 // and applies to every family. The draws are shared by all terms of a batch.
 type ScoreFunction struct {
-	// Samples is the number of draws. Zero means 100 or, for a Gaussian q over many dimensions, as many as the baseline Quadratic
-	// needs, up to 4096; one is enough only with NoBaseline.
+	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp or, over many dimensions, as many as
+	// the baseline Quadratic needs, up to 4096; one is enough only with NoBaseline.
 	Samples int
 	// Baseline reduces the variance.
 	Baseline Baseline
@@ -33,6 +33,9 @@ func (s ScoreFunction) samples() int {
 
 // drawsOf implements drawing.
 func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
+	if e, ok := q.(*Exp); ok && s.Samples == 0 && s.Baseline == Quadratic {
+		return max(expDraws, min(mostDraws, fitDraws*(1+len(e.eta))))
+	}
 	g, ok := q.(*Gaussian)
 	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
 		return s.samples()
@@ -48,8 +51,10 @@ func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 
 const (
 	scoreDraws = 100
-	fitDraws   = 4 // draws for each coefficient of a control variate
-	mostDraws  = 4096
+	// expDraws is that for an Exp: with a noise of half a nat a draw, as that of a Beta far from conjugate, a step is off by less than objectiveGoal.
+	expDraws  = 400
+	fitDraws  = 4 // draws for each coefficient of a control variate
+	mostDraws = 4096
 )
 
 // quadraticCoefficients returns the number of coefficients of a quadratic function in d dimensions, in full or without products.
@@ -108,6 +113,9 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
+	if e, ok := q.(*Exp); ok {
+		return s.expScore(ctx, env, dst, variance, e, l)
+	}
 	draws := drawSamples(q, s.drawsOf(q, false), env.rng())
 	values := make([]float64, len(draws.z))
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
@@ -122,9 +130,6 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 		fitted = fit.fit(values, draws.eps, !q.(*Gaussian).isDiagonal())
 	}
 	if fitted {
-		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
-	} else if e, ok := q.(*Exp); ok && s.Baseline == Quadratic && fit.fitStat(values, draws.z, e) {
-		fitted = true
 		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
 	} else {
 		mean = s.center(values)
@@ -141,13 +146,10 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 			acc.add(g)
 		}
 		acc.finish()
-		switch {
-		case fitted && isNormal:
+		if fitted {
 			gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
 			fit.addGrad(gm, gv, n)
 			floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
-		case fitted:
-			floats.Add(dst, q.(*Exp).FromMeanGrad(nil, fit.coef[1:])) // cᵀμ has the gradient c in μ
 		}
 		return mean, nil
 	}
@@ -221,7 +223,8 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 // variate where there are 4(1+d) draws, and the mean of the gradients at the others where there are fewer. It needs
 // far fewer draws than ScoreFunction.
 type Pathwise struct {
-	// Samples is the number of draws. Zero means 20 or, where there is no Hessian, 4(1+d) if that is more.
+	// Samples is the number of draws. Zero means 20 or, where there is no Hessian, 4(1+d) if that is more, d the
+	// dimension or, for an Exp, NumParams.
 	Samples int
 }
 
@@ -234,10 +237,23 @@ func (p Pathwise) samples() int {
 
 // drawsOf implements drawing: without a Hessian as many as a linear control variate needs.
 func (p Pathwise) drawsOf(q Dist, sites bool) int {
-	if p.Samples != 0 || sites {
+	if _, ok := q.(normalForm); p.Samples != 0 || ok && sites {
 		return p.samples()
 	}
-	return max(p.samples(), min(mostDraws, fitDraws*(1+q.Dim())))
+	features := q.Dim()
+	if pathOf(q) != nil {
+		features = q.NumParams()
+	}
+	return max(p.samples(), min(mostDraws, fitDraws*(1+features)))
+}
+
+// pathOf returns the Family of q if it has paths, or nil.
+func pathOf(q Dist) PathFamily {
+	if e, ok := q.(*Exp); ok {
+		f, _ := e.f.(PathFamily)
+		return f
+	}
+	return nil
 }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator, ErrParam or ErrMemory.
@@ -248,8 +264,9 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if err := checkSamples(p.drawsOf(q, false), q.Dim()); err != nil {
 		return false, err
 	}
-	if _, ok := q.(normalForm); !ok {
-		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian q, not %T; use ScoreFunction: %w", q, ErrNoEstimator)
+	path := pathOf(q)
+	if _, ok := q.(normalForm); !ok && path == nil {
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian q or one whose Family is a PathFamily, not %s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
 		return p.SetupSites(s.Likelihood())
@@ -288,6 +305,9 @@ func checkSamples(n, d int) error {
 func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
 	if _, err := p.Setup(q, l); err != nil {
 		return math.NaN(), err
+	}
+	if f := pathOf(q); f != nil {
+		return p.expPath(ctx, env, dst, variance, q.(*Exp), f, l)
 	}
 	n := q.(normalForm)
 	sites, _ := l.(SiteIntegrand)
@@ -491,15 +511,23 @@ func (a *runningMoments) finish() {
 	}
 }
 
-// sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from.
+// sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from, or for an Exp T(z).
 type sampleSet struct {
 	z, eps  [][]float64
+	t       [][]float64
 	scratch []float64
 }
 
 func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 	d := q.Dim()
 	s := sampleSet{z: dense.NewRows(n, d), scratch: make([]float64, d)}
+	if e, ok := q.(*Exp); ok {
+		s.t = dense.NewRows(n, len(e.eta))
+		for i, z := range s.z {
+			e.f.Rand(z, s.t[i], e.eta, rng)
+		}
+		return s
+	}
 	g, ok := q.(normalForm)
 	if !ok {
 		for _, z := range s.z {
@@ -587,7 +615,7 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 	} else if e, ok := q.(*Exp); ok {
 		var fit quadraticFit
 		fit.ctx = ctx
-		if fit.fitStat(values, draws.z, e) {
+		if fit.fitStat(values, draws.t, e) {
 			offset = fit.coef[0]
 		}
 	}
@@ -716,17 +744,16 @@ func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
 }
 
 // fitStat is fit for an exponential family: the regression is on 1 and T(z) − μ, the statistics of q.
-func (f *quadraticFit) fitStat(values []float64, zs [][]float64, q *Exp) bool {
+func (f *quadraticFit) fitStat(values []float64, ts [][]float64, q *Exp) bool {
 	p := 1 + q.NumParams()
 	if len(values) < fitDraws*p {
 		return false
 	}
 	f.init(len(values), p)
-	for i, z := range zs {
+	for i, t := range ts {
 		row := f.row(i)
 		row[0] = 1
-		q.f.Stat(row[1:], z)
-		floats.Sub(row[1:], q.mu)
+		floats.SubTo(row[1:], t, q.mu)
 	}
 	return f.residuals(values)
 }
@@ -757,4 +784,121 @@ func (f *quadraticFit) addGrad(gm, gv []float64, q normalForm) {
 		q.standardize(w, e)
 		q.addOuter(gv, 0.5, u, w)
 	}
+}
+
+// expScore is ScoreFunction.Grad for an exponential family:
+//
+//	∇_μ E_q[l] = c + F⁻¹ Cov(T, l − cᵀT),
+//
+// with the regression of l on T(z) for c, each half of the draws with the coefficients of the other, or c = 0.
+func (s ScoreFunction) expScore(ctx context.Context, env *Env, dst, variance []float64, q *Exp, l Integrand) (float64, error) {
+	draws := drawSamples(q, s.drawsOf(q, false), env.rng())
+	values := make([]float64, len(draws.z))
+	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
+		return math.NaN(), err
+	}
+	var fit quadraticFit
+	var mean float64
+	fitted := s.Baseline == Quadratic && fit.fitStat(values, draws.t, q)
+	if fitted {
+		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
+	} else {
+		mean = s.center(values)
+	}
+	acc := newExpMean(q, dst, variance)
+	for i, t := range draws.t {
+		floats.SubTo(acc.g, t, q.mu)
+		floats.Scale(values[i], acc.g)
+		acc.add()
+	}
+	if fitted {
+		acc.finish(fit.coef[1:])
+	} else {
+		acc.finish(nil)
+	}
+	return mean, nil
+}
+
+// expMean is the mean of gradients with respect to η, and its variance where that is asked for.
+type expMean struct {
+	q   *Exp
+	dst []float64
+	g   []float64 // the next
+	acc *runningMoments
+	n   float64
+}
+
+func newExpMean(q *Exp, dst, variance []float64) *expMean {
+	a := &expMean{q: q, dst: dst, g: make([]float64, len(dst))}
+	clear(dst)
+	if variance != nil {
+		a.acc = newMoments(dst, variance)
+	}
+	return a
+}
+
+// add takes g in.
+func (a *expMean) add() {
+	if a.acc != nil {
+		a.acc.add(a.q.FromNaturalGrad(a.g, a.g))
+		return
+	}
+	a.n++
+	floats.Add(a.dst, a.g)
+}
+
+// finish leaves the mean in dst, in terms of λ, and adds the known gradient c with respect to μ, if not nil.
+func (a *expMean) finish(c []float64) {
+	if a.acc != nil {
+		a.acc.finish()
+	} else {
+		floats.Scale(1/a.n, a.dst)
+		a.q.FromNaturalGrad(a.dst, a.dst)
+	}
+	if c != nil {
+		floats.Add(a.dst, a.q.FromMeanGrad(a.g, c))
+	}
+}
+
+// expPath is Pathwise.Grad for a PathFamily:
+//
+//	∇_η E_q[l] = E_q[(∂z/∂η)ᵀ∇(l − cᵀT)(z)] + Fc,
+//
+// with the c of expScore.
+func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64, q *Exp, f PathFamily, l Integrand) (float64, error) {
+	n, rng := p.drawsOf(q, false), env.rng()
+	z, t, aux := dense.NewRows(n, q.Dim()), dense.NewRows(n, len(q.eta)), dense.NewRows(n, f.AuxLen())
+	for i := range n {
+		f.RandPath(z[i], t[i], aux[i], q.eta, rng)
+	}
+	values := make([]float64, n)
+	if err := logProbs(ctx, env, values, l, z); err != nil {
+		return math.NaN(), err
+	}
+	mean := floats.Sum(values) / float64(n)
+	var fit quadraticFit
+	fitted := fit.fitStat(append([]float64(nil), values...), t, q)
+	acc := newExpMean(q, dst, variance)
+	dl, c := make([]float64, q.Dim()), make([]float64, len(q.eta))
+	for i := range n {
+		if ctx.Err() != nil {
+			return math.NaN(), context.Cause(ctx)
+		}
+		l.GradLogProb(dl, z[i])
+		if _, ok := dense.AllFinite(dl); !ok {
+			return math.NaN(), notFinite(l, z[i], values[i], true)
+		}
+		if fitted {
+			floats.ScaleTo(c, -1, fit.half[1-i%2][1:])
+		}
+		clear(acc.g)
+		f.PathGrad(acc.g, dl, c, z[i], aux[i], q.eta)
+		acc.add()
+	}
+	if fitted {
+		acc.finish(fit.coef[1:])
+	} else {
+		acc.finish(nil)
+	}
+	return mean, nil
 }

@@ -99,14 +99,19 @@ type drawing interface {
 }
 
 // Value returns f over all terms and its standard error: exactly for Sites
-// under a Gaussian q, with a bound on the numerical error, and otherwise by
-// antithetic draws.
+// under a Gaussian q, and where there is a quadrature over q that holds, with a bound on the numerical error, and
+// otherwise by antithetic draws.
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
 	l := f.batch(ctx, nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n, ok := q.(normalForm); ok {
 			value, stderr, err = siteValue(ctx, n, s)
 			return -value, stderr, err
+		}
+	}
+	if e, ok := q.(*Exp); ok && hasQuadrature(e.f) {
+		if value, stderr, err = quadrature(make([]float64, len(e.eta)), e, l); err == nil && stderr <= lineWorst*(1+math.Abs(value)) {
+			return -value, stderr, nil
 		}
 	}
 	samples := leastDraws
