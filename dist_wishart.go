@@ -303,7 +303,8 @@ func (f wishartFamily) divergence(eta, etaP []float64) float64 {
 	return f.kl(w, p, eta[0], etaP[0])
 }
 
-// kl is a_p Σ g(λ), λ the eigenvalues of a B⁻¹B_p/a_p and g(u) = u − 1 − log u, with the rests of the Bregman divergences of log Γ.
+// kl is a_p(tr U − d − log|U|), U = (a/a_p)C⁻¹B_pC⁻ᵀ with B = CCᵀ, with the rests of the Bregman divergences of log Γ. With U = LLᵀ
+// the former is a sum of squares and of g(L_ii²), g(u) = u − 1 − log u.
 func (f wishartFamily) kl(w, p *wishartWork, a, ap float64) float64 {
 	d := f.d
 	if !w.factor(d) {
@@ -311,15 +312,17 @@ func (f wishartFamily) kl(w, p *wishartWork, a, ap float64) float64 {
 	}
 	l := dense.LowerTriangle(w.c, d)
 	blas64.Trsm(blas.Left, blas.NoTrans, 1, l, dense.General(p.b, d, d))
-	blas64.Trsm(blas.Right, blas.Trans, 1, l, dense.General(p.b, d, d))
-	var eig mat.EigenSym
-	if !eig.Factorize(dense.FullSym(p.b, d), false) {
+	blas64.Trsm(blas.Right, blas.Trans, a/ap, l, dense.General(p.b, d, d))
+	if !dense.Cholesky(p.b, d) {
 		return math.NaN()
 	}
 	var kl float64
-	for i, x := range eig.Values(nil) {
-		half := 0.5 * float64(i)
-		kl += ap*special.LogGap(a/ap*x) + special.GammaRest(ap-half, a-half)
+	for i := range d {
+		for _, x := range p.b[i*d : i*d+i] {
+			kl += ap * x * x
+		}
+		x, half := p.b[i*d+i], 0.5*float64(i)
+		kl += ap*special.LogGap(x*x) + special.GammaRest(ap-half, a-half)
 		// x log x of a_p − i/2 and a − i/2, less that of a_p and a.
 		kl += ap*(logLess(ap, half)-logLess(a, half)) - half*math.Log((ap-half)/(a-half))
 	}
