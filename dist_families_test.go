@@ -1,6 +1,7 @@
 package pgsvi_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
@@ -515,5 +517,140 @@ func TestFamilyTruth(t *testing.T) {
 	}
 	if len(truth.Cases) < 11 {
 		t.Errorf("%d cases", len(truth.Cases))
+	}
+}
+
+// A step from natural parameters to natural parameters allocates nothing, however many there are.
+func TestFamilyAllocations(t *testing.T) {
+	alpha := make([]float64, 1000)
+	for i := range alpha {
+		alpha[i] = 0.1 + float64(i%7)
+	}
+	must := func(q *pgsvi.Exp, err error) *pgsvi.Exp {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	dirichlet := must(pgsvi.NewDirichlet(alpha))
+	wishart := must(pgsvi.NewNormalWishart([]float64{1, 2, 3}, 2, 5, randomScale(rand.New(rand.NewPCG(1, 1)), 3, 1)))
+	for name, prior := range map[string]*pgsvi.Exp{
+		"Gamma": must(pgsvi.NewGamma(2, 3)), "Dirichlet": dirichlet, "Categorical": must(pgsvi.NewCategorical(alpha)),
+		"NormalWishart": wishart, "product": must(pgsvi.ProductOf(dirichlet, wishart, dirichlet)),
+	} {
+		from, q := prior.Clone().(*pgsvi.Exp), prior.Clone().(*pgsvi.Exp)
+		g := make([]float64, q.NumParams())
+		for i := range g {
+			g[i] = 1e-3 * math.Abs(prior.Natural(nil)[i])
+		}
+		p := &pgsvi.Prox{Grad: g, H: pgsvi.KLTo(prior), D: pgsvi.KL{}, From: from, Beta: 0.5}
+		mu, rng := make([]float64, len(g)), rand.New(rand.NewPCG(1, 2))
+		z, stat := make([]float64, q.Dim()), make([]float64, len(g))
+		for what, do := range map[string]func(){
+			"a step": func() {
+				if closed, err := p.Solve(q); err != nil || !closed {
+					t.Fatalf("%s: %v, %v", name, closed, err)
+				}
+			},
+			"KL":                   func() { q.KL(prior) },
+			"a gradient in η":      func() { q.FromNaturalGrad(mu, g) },
+			"mean parameters":      func() { q.MeanParams(mu) },
+			"a draw":               func() { q.Family().Rand(z, stat, g, rng) },
+			"products with Fisher": func() { q.Family().(pgsvi.FisherFamily).FisherMul(mu, g, g) },
+		} {
+			if what == "a draw" || what == "products with Fisher" {
+				prior.Natural(g)
+			}
+			if n := testing.AllocsPerRun(20, do); n > 0 {
+				t.Errorf("%s: %s allocates %v times", name, what, n)
+			}
+		}
+	}
+}
+
+// The parts of a product come out as they went in; what is not there is an error.
+func TestProductFactors(t *testing.T) {
+	g, err := pgsvi.NewGaussian([]float64{1, 2}, mat.NewSymDense(2, []float64{2, 0.5, 0.5, 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := pgsvi.NewMeanField([]float64{3}, []float64{0.25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := mustExp(t, betaFamily{}, 2, 3)
+	q, err := pgsvi.ProductOf(g, x, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := q.Factors()
+	if len(parts) != 3 {
+		t.Fatalf("%d parts", len(parts))
+	}
+	for i, want := range []pgsvi.ExpFamily{g, x, n} {
+		got := parts[i]
+		if fmt.Sprintf("%T", got) != fmt.Sprintf("%T", want) || !(got.KL(want) <= 1e-14) || got.Coordinates() != pgsvi.MeanParams {
+			t.Errorf("part %d is %T %v, not %T %v", i, got, got.Natural(nil), want, want.Natural(nil))
+		}
+	}
+	if one := x.Factors(); len(one) != 1 || one[0].KL(x) != 0 {
+		t.Errorf("the parts of what is no product: %v", one)
+	}
+	if kl, sum := q.KL(q.Clone()), 0.0; !(kl <= 1e-12) || sum != 0 {
+		t.Errorf("KL to itself is %v", kl)
+	}
+	if _, err := pgsvi.ProductOf(); !errors.Is(err, pgsvi.ErrEmpty) {
+		t.Errorf("no parts: %v", err)
+	}
+	for _, bad := range []pgsvi.ExpFamily{nil, (*pgsvi.Exp)(nil), (*pgsvi.Gaussian)(nil)} {
+		if _, err := pgsvi.ProductOf(x, bad); !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "part 1") {
+			t.Errorf("a part that is nil: %v", err)
+		}
+	}
+}
+
+// Bad use is an error at set-up that names what does not fit.
+func TestFamilySetup(t *testing.T) {
+	must := func(q *pgsvi.Exp, err error) *pgsvi.Exp {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	gamma, beta, dirichlet, coin := must(pgsvi.NewGamma(1, 1)), must(pgsvi.NewBeta(1, 1)), must(pgsvi.NewDirichlet([]float64{1, 1, 1})), must(pgsvi.NewBernoulli(0.5))
+	l := func(dim int) pgsvi.LogLik {
+		return pgsvi.LogLik{N: 1, Dim: dim, LogProb: func(_ int, z []float64) float64 { return -z[0] }}
+	}
+	slope := l(1)
+	slope.Grad = func(dst []float64, _ int, _ []float64) { dst[0]-- }
+	for _, c := range []struct {
+		name  string
+		prior pgsvi.ExpFamily
+		init  *pgsvi.Exp
+		l     pgsvi.LogLik
+		e     pgsvi.Estimator
+		want  error
+		say   []string
+	}{
+		{"a prior of another family", gamma, beta, l(1), nil, pgsvi.ErrShape, []string{"Gamma", "Beta"}},
+		{"a prior of another dimension", must(pgsvi.NewDirichlet([]float64{1, 1})), dirichlet, l(3), nil, pgsvi.ErrShape, []string{"Dirichlet of 2 parts", "Dirichlet of 3 parts"}},
+		{"a Gaussian prior", pgsvi.NewIsotropic(1, 1), beta, l(1), nil, pgsvi.ErrShape, []string{"Gaussian", "Beta"}},
+		{"a log-likelihood of another dimension", beta, beta, l(2), nil, pgsvi.ErrShape, []string{"2 dimensions", "over 1"}},
+		{"paths without gradients", beta, beta, l(1), pgsvi.Pathwise{}, pgsvi.ErrNoEstimator, []string{"LogLik.Grad"}},
+		{"paths of a coin", coin, coin, slope, pgsvi.Pathwise{}, pgsvi.ErrNoEstimator, []string{"Bernoulli", "PathFamily"}},
+		{"quadrature over a simplex", dirichlet, dirichlet, l(3), pgsvi.Exact{}, pgsvi.ErrNoEstimator, []string{"Dirichlet of 3 parts"}},
+		{"Gauss–Hermite", gamma, gamma, l(1), pgsvi.GaussHermite{}, pgsvi.ErrNoEstimator, []string{"GaussHermite"}},
+	} {
+		o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(c.l, c.e), H: pgsvi.KLTo(c.prior), Init: c.init}
+		q, _, err := o.Fit(context.Background(), nil)
+		if q != nil || !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		for _, s := range c.say {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: %q does not say %q", c.name, err, s)
+			}
+		}
 	}
 }

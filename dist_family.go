@@ -190,6 +190,7 @@ type ChartFamily interface {
 // a step averages natural parameters, without ever computing η from μ.
 type Exp struct {
 	f      Family
+	plain  bool // f may be compared by ==
 	coords Coordinates
 	expState
 	next expState // scratch: becomes the state once it is known to be valid
@@ -235,7 +236,7 @@ func NewExp(f Family, eta []float64) (*Exp, error) {
 
 func newExp(f Family, c Coordinates) *Exp {
 	n := f.NumParams()
-	return &Exp{f: f, coords: c, expState: newExpState(n), next: newExpState(n)}
+	return &Exp{f: f, plain: reflect.ValueOf(f).Comparable(), coords: c, expState: newExpState(n), next: newExpState(n)}
 }
 
 func newExpState(n int) expState {
@@ -557,7 +558,7 @@ func (q *Exp) sameFamily(p *Exp) bool {
 	if len(q.eta) != len(p.eta) {
 		return false
 	}
-	return reflect.ValueOf(q.f).Comparable() && reflect.ValueOf(p.f).Comparable() && q.f == p.f || reflect.DeepEqual(q.f, p.f)
+	return q.plain && p.plain && q.f == p.f || reflect.DeepEqual(q.f, p.f)
 }
 
 // distName returns the name of q in errors.
@@ -599,6 +600,21 @@ func (q *Exp) ChartGrad(dst, grad []float64) []float64 {
 		c.ChartGrad(dst, dst, q.eta)
 	}
 	return dst
+}
+
+// klProx replaces q by the step from a member from of its family under KL in mean parameters, natural parameters to natural parameters
+// and with nothing allocated. It reports false and changes nothing if prior is of another family.
+func (q *Exp) klProx(from *Exp, g []float64, prior ExpFamily, beta float64) (bool, error) {
+	var etaP []float64
+	if prior != nil {
+		p, ok := prior.(*Exp)
+		if !ok || !q.sameFamily(p) {
+			return false, nil
+		}
+		etaP = p.eta
+	}
+	copy(q.next.eta, from.eta)
+	return true, q.SetNatural(klProxNatural(q.next.eta, g, etaP, beta))
 }
 
 func (q *Exp) naturalOf(p ExpFamily) []float64 {

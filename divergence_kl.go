@@ -47,6 +47,9 @@ func (KL) Prox(q Dist, p *Prox) (bool, error) {
 	}
 	switch e.Coordinates() {
 	case MeanParams:
+		if x, ok := e.(*Exp); ok {
+			return x.klProx(p.From.(*Exp), p.Grad, prior, p.Beta)
+		}
 		var etaP []float64
 		if prior != nil {
 			if etaP = e.naturalOf(prior); etaP == nil {
