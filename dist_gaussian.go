@@ -380,21 +380,6 @@ func halfPrecision(gv []float64, p normalForm, d int) {
 	}
 }
 
-// klProxNatural returns the natural parameters of the step from eta under KL
-// in mean parameters: η − βg, or with a prior of natural parameters etaP
-// rη + (1−r)(η_p − g). It overwrites eta.
-func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
-	if etaP == nil {
-		floats.AddScaled(eta, -beta, g)
-		return eta
-	}
-	r := 1 / (1 + beta)
-	for i := range eta {
-		eta[i] = r*eta[i] + (1-r)*(etaP[i]-g[i])
-	}
-	return eta
-}
-
 // klProxMoments is the step under KL in the coordinates (m, V).
 func klProxMoments(q normalForm, g []float64, prior ExpFamily, n0 normalForm, beta float64) (bool, error) {
 	d := q.Dim()

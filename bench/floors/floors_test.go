@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   65,
 	"rooms":                               68,
-	"arrows":                              416,
-	"arrows, those to errors.go left out": 363,
+	"arrows":                              417,
+	"arrows, those to errors.go left out": 364,
 	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
