@@ -56,7 +56,7 @@ type algebra interface {
 	// moved returns the distance that the last step went.
 	moved() float64
 	// evaluate says how good q is, its GapBound without numerical error. A proof that costs much is tried where the gap may be
-	// within so many nats. The step of the mean that comes with a proof is kept, unless the last step was one with a given β.
+	// within so many nats. The step of the mean that comes with a proof is kept, unless the last step was one with a given β or mixes the states before.
 	evaluate(within float64) (Evaluation, error)
 	// scope says over which q a GapBound holds.
 	scope() Scope

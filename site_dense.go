@@ -105,7 +105,7 @@ func (s *denseAlgebra) evaluate(float64) (Evaluation, error) {
 		e.Gap = 0
 	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
 		if !s.proof.made {
-			bound, err := s.prove(!s.free)
+			bound, err := s.prove(!s.free && !s.batched)
 			if err != nil {
 				return Evaluation{}, err
 			}
@@ -920,7 +920,7 @@ func weightedSquares(v, w []float64) (all, negative float64) {
 const meanHalvings = 4
 
 // prove returns a proved bound on the gap of the current state, whose V is at hand. With keep the current state
-// becomes that which the step of the mean leads to. The error is that of the crew, and the state then as it was.
+// becomes that which the step of the mean leads to, which steps of all terms, that mix the states before, do not gain by. The error is that of the crew, and the state then as it was.
 func (s *denseAlgebra) prove(keep bool) (float64, error) {
 	if !s.terms.concave() || !s.cur.certain {
 		return math.Inf(1), nil
@@ -953,7 +953,6 @@ func (s *denseAlgebra) prove(keep bool) (float64, error) {
 				}
 				if keep && gain > 0 {
 					s.cur, *next = *next, s.cur
-					s.batched = false
 					bound -= gain
 				}
 				break
