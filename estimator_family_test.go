@@ -308,3 +308,32 @@ func TestTenTopics(t *testing.T) {
 		}
 	}
 }
+
+// A step that has to be cut to stay in the set of natural parameters keeps a tenth of the way to its edge: halves alone may end as close to
+// it as they like.
+func TestStepsKeepOffTheEdge(t *testing.T) {
+	prior := must(NewBeta(0.3, 0.3))
+	for name, noise := range map[string]bool{"exact": false, "noisy": true} {
+		// The target is (5.3, −0.2999999), so that half of the way is 5e-8 inside.
+		f := SmoothFunc{N: 1, Deterministic: !noise, Func: func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
+			e := q.(*Exp)
+			c := []float64{-5, 0.5999999}
+			e.FromMeanGrad(dst, c)
+			return floats.Dot(c, e.mu), nil
+		}}
+		o := Objective[*Exp]{F: f, H: KLTo(prior), Init: prior}
+		st, err := o.NewStepper(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range 3 {
+			from := must(o.Posterior(st)).Natural(nil)[1]
+			if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
+				t.Fatal(err)
+			}
+			if b := must(o.Posterior(st)).Natural(nil)[1]; !(b >= 0.0999*from) {
+				t.Errorf("%s, step %d: from b = %.4g to %.4g", name, k, from, b)
+			}
+		}
+	}
+}

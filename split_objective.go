@@ -375,13 +375,17 @@ func (s *objectiveStepper) adapt(beta float64) {
 // results but none that passes.
 func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, error) {
 	var err error
-	valid := false
+	valid, cut := false, false
 	for range 100 {
 		if err := s.halt.Err(); err != nil {
 			return 0, err
 		}
 		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta, halt: &s.halt}
 		_, err = s.prox.Solve(s.trial)
+		if cut && err == nil {
+			beta = s.keepOff(beta)
+		}
+		cut = cut || err != nil
 		if err == nil && (check == nil || check()) {
 			return beta, nil
 		}
@@ -399,6 +403,32 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 		return 0, fmt.Errorf("no step size gives a valid distribution: %w", bare{err})
 	}
 	return 0, nil
+}
+
+// edgeFraction is the part of the way to the edge of the set of natural parameters that a step which had to be cut may go.
+const edgeFraction = 0.9
+
+// keepOff shortens the trial, a step with beta that was cut to be valid, if that went more than edgeFraction of the way to the edge of the
+// natural parameters of an Exp, and returns the step size it then has. With target η_t it is η + ρ(η_t − η), ρ = β/(1+β).
+func (s *objectiveStepper) keepOff(beta float64) float64 {
+	q, ok := s.q.(*Exp)
+	trial, same := s.trial.(*Exp)
+	if !ok || !same || !s.infinite || math.IsInf(beta, 1) {
+		return beta
+	}
+	// The edge is beyond x if x/edgeFraction is valid.
+	eta, x := q.Natural(nil), trial.Natural(nil)
+	floats.Sub(x, eta)
+	beyond := floats.AddScaledTo(make([]float64, len(x)), eta, 1/edgeFraction, x)
+	if a := q.f.LogPartition(beyond); !math.IsNaN(a) && !math.IsInf(a, 0) {
+		return beta
+	}
+	floats.AddScaled(eta, edgeFraction, x)
+	if trial.SetNatural(eta) != nil {
+		return beta
+	}
+	rho := edgeFraction * beta / (1 + beta)
+	return rho / (1 - rho)
 }
 
 // accept makes the trial the state.
@@ -561,13 +591,17 @@ func (s *objectiveStepper) approach(ctx context.Context, env *Env, batch []int) 
 		return err
 	}
 	all := s.checker.all(batch, s.n)
-	beta, gain := math.Inf(1), 0.0
+	beta, gain, cut := math.Inf(1), 0.0, false
 	for range mostImprovings {
 		if err := s.halt.Err(); err != nil {
 			return err
 		}
 		s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta, halt: &s.halt}
 		_, err := s.prox.Solve(s.trial)
+		if cut && err == nil {
+			beta = s.keepOff(beta)
+		}
+		cut = cut || err != nil
 		if err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
 			return err
 		}
