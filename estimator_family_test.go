@@ -337,3 +337,66 @@ func TestStepsKeepOffTheEdge(t *testing.T) {
 		}
 	}
 }
+
+// Quadrature and sums find E[cᵀT(z)] = cᵀμ, and its gradient c in μ, however narrow or wide the distribution is.
+func TestQuadrature(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, size := range []float64{0.2, 1, 30, 1e4, 1e9} {
+		for name, q := range map[string]*Exp{
+			"Gamma": must(NewGamma(size, 3)), "InverseGamma": must(NewInverseGamma(size, 0.1)), "Beta": must(NewBeta(size, 0.7*size)), "skew Beta": must(NewBeta(size, 0.3)),
+			"Bernoulli": must(NewBernoulli(1 / (1 + size))), "Categorical": must(NewCategorical([]float64{1, size, 2, 3})), "Poisson": must(NewPoisson(math.Min(size, 1e6))),
+		} {
+			n := q.NumParams()
+			c, stat, g := make([]float64, n), make([]float64, n), make([]float64, n)
+			var want, scale float64
+			for i := range c {
+				c[i] = rng.NormFloat64()
+				if i == 1 && (name == "Beta" || name == "skew Beta") {
+					c[i] = 0 // near z = 1 a number does not hold the logarithm of 1 − z
+				}
+				want += c[i] * q.mu[i]
+				scale += math.Abs(c[i]) * (math.Abs(q.mu[i]) + math.Sqrt(fisherAt(q, i)))
+			}
+			l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
+				q.f.Stat(stat, z)
+				sum := 0.0
+				for i, x := range stat {
+					if c[i] != 0 {
+						sum += c[i] * x
+					}
+				}
+				return sum
+			}}
+			v, bound, err := quadrature(g, q, l.Batch(nil))
+			if err != nil {
+				t.Errorf("%s of %v: %v", name, size, err)
+				continue
+			}
+			const tol = 1e-10
+			if !(math.Abs(v-want) <= tol*scale+bound+2e-16) { // z itself is rounded
+				t.Errorf("%s of %v: %.15g ± %.2g, want %.15g", name, size, v, bound, want)
+			}
+			floats.Sub(g, c)
+			q.fisherMul(g)
+			for i, e := range g {
+				if !(math.Abs(e) <= tol*scale*math.Sqrt(fisherAt(q, i))+1e-12) {
+					t.Errorf("%s of %v: the gradient in η is off by %.3g in element %d", name, size, e, i)
+				}
+			}
+		}
+	}
+	// What is not finite is named, and what is too rough is refused.
+	q := must(NewGamma(2, 1))
+	for _, c := range []struct {
+		f    func(z float64) float64
+		want error
+	}{
+		{func(z float64) float64 { return math.Log(z - 1) }, ErrNotFinite},
+		{func(z float64) float64 { return math.Floor(1e4*z) - 1e4*z + 1e6*math.Mod(math.Floor(1e7*z), 2) }, ErrNoEstimator},
+	} {
+		l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return c.f(z[0]) }}
+		if _, _, err := quadrature(make([]float64, 2), q, l.Batch(nil)); !errors.Is(err, c.want) {
+			t.Errorf("error %v, want %v", err, c.want)
+		}
+	}
+}
