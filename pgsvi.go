@@ -82,6 +82,8 @@ type Step struct {
 	GradMap float64
 	// ClosedForm reports whether the minimiser was found in closed form.
 	ClosedForm bool
+
+	more int // terms that it visited beyond those of the batch
 }
 
 // Evaluation says how good a λ is. A zero ELBOErr, Gap or GapBound means that it is not

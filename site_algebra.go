@@ -45,14 +45,16 @@ type algebra interface {
 	// take makes the target, which is valid, the current q.
 	take() error
 
-	// ascend takes one accepted step of all terms: the ELBO does not fall.
-	ascend() error
+	// ascend takes one accepted step of all terms: the ELBO does not fall. It returns how many passes over the terms that took.
+	ascend() (passes int, err error)
 	// block takes the step
 	//
 	//	argmin KL(q_B‖cavity_B) − Σ_{n∈B} w_n E_q[log p(y_n|η_n)],
 	//
 	// with the sites of the terms not in batch held fixed.
 	block(batch []int) error
+	// slow reports whether blocks bring so little that steps of all terms are due.
+	slow() bool
 	// moved returns the distance that the last step went.
 	moved() float64
 	// evaluate says how good q is, its GapBound without numerical error. A proof that costs much is tried where the gap may be
@@ -77,13 +79,17 @@ type paperMove struct {
 // sites have changed. There is one for variables whose covariance is at hand,
 // and one for linear functions of fewer weights.
 type siteMover interface {
-	// move takes the changes Δ of γ and u of the linear coefficients about the
-	// base mean. It stores the variances in v, the moves of the means, d, and
-	// replaces u by C⁻¹d = u − Δd. It returns log|C|/|V| and dᵀC⁻¹d, and reports
+	// cover takes the changes Δ of γ and stores the variances in v. It returns log|C|/|V|, and reports
 	// whether V is positive definite and resolved.
-	move(d, v, delta, u []float64) (logDet, square float64, ok bool)
+	cover(v, delta []float64) (logDet float64, ok bool)
+	// move takes, after cover, the changes u of the linear coefficients about the base mean. It stores the moves of
+	// the means, d, and replaces u by C⁻¹d = u − Δd. It returns dᵀC⁻¹d.
+	move(d, delta, u []float64) (square float64)
 	// accept makes what the last move computed the current state.
 	accept()
+	// covariance returns that of the variables in the current state, of which the lower triangle counts, or nil where it
+	// would cost far more than a move. It is valid until the next call.
+	covariance() []float64
 }
 
 // A site stands for one likelihood term: it multiplies the density of η_n by
@@ -110,6 +116,7 @@ type siteProblem struct {
 	delta, u, d []float64
 	tg, tc      []float64 // target of the segment
 	mix         siteMix
+	newton      siteNewton
 	evaluations int
 }
 
@@ -120,23 +127,45 @@ type covMover struct {
 	again bool      // further moves will start from V, which must not lose C
 	fac   dense.Sites
 	exp   dense.Expansion
+
+	last, cur []float64 // Δ of the last move and of the current state
+	v         []float64 // V
 }
 
-func (a *covMover) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
+// reset makes the base, n variables with covariance c, the current state.
+func (a *covMover) reset(c []float64, n int) {
+	a.n, a.cov = n, c
+	a.last, a.cur = dense.Resize(a.last, n), dense.Resize(a.cur, n)
+	clear(a.cur)
+}
+
+func (a *covMover) cover(v, delta []float64) (logDet float64, ok bool) {
+	copy(a.last, delta)
 	if !a.fac.Factor(a.cov, a.n, delta) || a.again && a.fac.Strongest() > dense.StrongestSite {
-		return 0, 0, false
+		return 0, false
 	}
 	a.fac.Expand(&a.exp, a.cov, a.n)
-	if !a.fac.Variances(v, &a.exp) {
-		return 0, 0, false
-	}
+	return a.fac.LogDet, a.fac.Variances(v, &a.exp)
+}
+
+func (a *covMover) move(d, _, u []float64) (square float64) {
 	a.fac.Solve(u)
 	a.fac.MulC(u)
 	copy(d, a.fac.T)
-	return a.fac.LogDet, floats.Dot(u, d), true
+	return floats.Dot(u, d)
 }
 
-func (a *covMover) accept() {}
+func (a *covMover) accept() { a.last, a.cur = a.cur, a.last }
+
+func (a *covMover) covariance() []float64 {
+	if !a.fac.Factor(a.cov, a.n, a.cur) {
+		return nil
+	}
+	a.v = dense.Resize(a.v, a.n*a.n)
+	a.fac.Expand(&a.exp, a.cov, a.n)
+	a.fac.Covariance(a.v, &a.exp)
+	return a.v
+}
 
 // problemState is a state with its sites about the base mean and its value.
 type problemState struct {
@@ -181,28 +210,30 @@ func (p *siteProblem) start() error {
 }
 
 // eval computes p.try at its sites (gamma, c) and reports whether it is a valid
-// state with a value: with u = C⁻¹(m − m0) and d = m − m0, relative to the base,
-//
-//	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
-func (p *siteProblem) eval() bool {
+// state with a value.
+func (p *siteProblem) eval() bool { return p.cover() && p.settle() }
+
+// cover computes the variances of p.try at its γ, and reports whether there are any.
+func (p *siteProblem) cover() (ok bool) {
 	if p.workers.halt.Stopped() {
 		return false
 	}
 	p.evaluations++
-	s, o, n := &p.try, &p.base, p.n
-	for i := range n {
-		p.delta[i] = s.gamma[i] - o.gamma[i]
-		p.u[i] = s.c[i] - o.a[i]
-	}
-	var square float64
-	var ok bool
-	if s.logDet, square, ok = p.mover.move(p.d, s.v, p.delta, p.u); !ok {
-		return false
-	}
-	return p.finish(square)
+	s := &p.try
+	floats.SubTo(p.delta, s.gamma, p.base.gamma)
+	s.logDet, ok = p.mover.cover(s.v, p.delta)
+	return ok
 }
 
-// finish is eval after the move, whose dᵀC⁻¹d is square.
+// settle computes, after cover, the rest of p.try at its sites: with u = C⁻¹(m − m0) and d = m − m0, relative to the base,
+//
+//	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
+func (p *siteProblem) settle() bool {
+	floats.SubTo(p.u, p.try.c, p.base.a)
+	return p.finish(p.mover.move(p.d, p.delta, p.u))
+}
+
+// finish is settle after the move, whose dᵀC⁻¹d is square.
 func (p *siteProblem) finish(square float64) bool {
 	s, o, n := &p.try, &p.base, p.n
 	d, kl := p.d, s.logDet+square // twice KL(q‖base), which is not negative but for rounding
@@ -250,6 +281,32 @@ func (p *siteProblem) decrement() float64 {
 	return 0.5 * s
 }
 
+// stride is iterate, but for where steps to the targets are slow: it then takes one of Newton's, if there is one. It returns
+// how many passes over the terms that cost, one for each length of a step that was tried, and whether a step was accepted.
+func (p *siteProblem) stride(f *progress) (passes int, ok bool) {
+	before, t, was := p.evaluations, p.t, *f
+	lost := f.lost(&p.cur.siteState)
+	if lost && p.narrow() || (lost || f.slow && p.decrement() > farPromise) && p.alone() || f.slow && p.leap() {
+		return p.evaluations - before, true
+	}
+	if f.slow { // None is good here: something else, and the like of it for some passes.
+		f.slow, f.rest = false, slowRest
+		p.targetAlone()
+		p.t = 1
+		if p.halve(3) {
+			return p.evaluations - before, true
+		}
+	}
+	passes = 1 + p.evaluations - before
+	if !p.workers.halt.Stopped() && p.iterate() {
+		return passes, true
+	}
+	if p.workers.halt.Stopped() {
+		p.t, *f = t, was
+	}
+	return passes, false
+}
+
 // iterate takes one accepted step: an Anderson step if that lowers the value,
 // else along the segment to the target in natural parameters, halved until it
 // does. Where the target lies so far off that two halvings do not help, as from
@@ -287,7 +344,7 @@ func (p *siteProblem) advance() bool {
 		return true
 	}
 	p.t = 1
-	return false
+	return p.cur.wild && p.narrow()
 }
 
 // target stores where the linearised problem would move the sites.
@@ -316,14 +373,87 @@ func (p *siteProblem) targetAlone() {
 	}
 }
 
+// newtonHalvings is how often a step of Newton's is halved until it is accepted: where it does not help by then, it does not help.
+const newtonHalvings = 5
+
+// leap takes an accepted step of Newton's, and reports whether there is one.
+func (p *siteProblem) leap() bool {
+	s, n := &p.cur, &p.newton
+	if s.wild || !n.aim(p.terms, &s.siteState, p.index, p.mover.covariance(), p.workers) {
+		return false
+	}
+	h := 1.0
+	for range newtonHalvings {
+		if p.newtonStep(h) && p.accept() {
+			p.t = 1
+			p.mix.Reset()
+			return true
+		}
+		h /= 2
+	}
+	return false
+}
+
+// newtonStep evaluates p.try at the length h of Newton's step.
+func (p *siteProblem) newtonStep(h float64) bool {
+	s, x, n := &p.cur, &p.try, &p.newton
+	for i := range x.gamma {
+		x.gamma[i] = s.gamma[i] + n.precision(&s.siteState, i, h)
+	}
+	if !p.cover() {
+		return false
+	}
+	for i, g := range x.gamma {
+		x.c[i] = s.a[i] + n.linear(&s.siteState, i, h) + g*(s.m[i]-p.base.m[i]+n.mean(&s.siteState, i, h, x.v[i]))
+	}
+	return p.settle()
+}
+
+// narrow leaves the means where they are, with variances below 1: a start where expectations overflow because the
+// variances are large. It reports whether it was worth it.
+func (p *siteProblem) narrow() bool {
+	s := &p.cur
+	for i, g := range s.gamma {
+		p.tg[i] = g + 1
+		p.tc[i] = s.a[i] + p.tg[i]*(s.m[i]-p.base.m[i])
+	}
+	return p.halveValue(1)
+}
+
+// alone moves the sites towards where each would move alone: a start where exponentials of the means are large,
+// of which a step to the target, as one of Newton's, takes but a factor of e. It reports whether it was worth it.
+func (p *siteProblem) alone() bool {
+	p.targetAlone()
+	return p.halveValue(3)
+}
+
+// halveValue tries the target and the given number of halves of the way there. It accepts what is at most half as bad.
+func (p *siteProblem) halveValue(times int) bool {
+	t := 1.0
+	for range times {
+		p.segment(t)
+		if p.eval() && p.try.value < 0.5*p.cur.value && p.accept() {
+			p.t = 1
+			return true
+		}
+		t /= 2
+	}
+	return false
+}
+
+// segment makes the sites of p.try those at the fraction t of the way to the target.
+func (p *siteProblem) segment(t float64) {
+	for i := range p.n {
+		p.try.gamma[i] = p.cur.gamma[i] + t*(p.tg[i]-p.cur.gamma[i])
+		p.try.c[i] = p.cur.c[i] + t*(p.tc[i]-p.cur.c[i])
+	}
+}
+
 // halve tries p.t and its halves along the segment to the target.
 func (p *siteProblem) halve(times int) bool {
 	for range times {
 		t := p.t
-		for i := range p.n {
-			p.try.gamma[i] = p.cur.gamma[i] + t*(p.tg[i]-p.cur.gamma[i])
-			p.try.c[i] = p.cur.c[i] + t*(p.tc[i]-p.cur.c[i])
-		}
+		p.segment(t)
 		if p.eval() && p.accept() {
 			p.t = math.Min(1, 1.5*t)
 			return true

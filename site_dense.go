@@ -34,6 +34,7 @@ type denseAlgebra struct {
 
 	gap      denseGap
 	proof    proof
+	progress progress
 	blocks   blockStep
 	batch    siteProblem
 	mover    covMover  // of batch
@@ -103,7 +104,7 @@ func (s *denseAlgebra) evaluate(float64) (Evaluation, error) {
 	}
 	if err != nil {
 		e.Gap = 0
-	} else if !s.unresolved && !math.IsInf(e.ELBO, 0) {
+	} else if !s.unresolved && !s.cur.wild && !math.IsInf(e.ELBO, 0) {
 		if !s.proof.made {
 			bound, err := s.prove(!s.free && !s.batched)
 			if err != nil {
@@ -249,21 +250,21 @@ func (s *denseAlgebra) prepare() {
 	if s.base.m == nil {
 		s.base = s.prior()
 	}
-	s.mover.n, s.mover.cov = s.n, s.k
+	s.mover.reset(s.k, s.n)
 	s.batch.prepare(s.terms, nil, &s.mover, &s.base)
 }
 
 // ascend implements algebra.
-func (s *denseAlgebra) ascend() error {
+func (s *denseAlgebra) ascend() (passes int, err error) {
 	s.free, s.proof = false, proof{}
 	if err := s.refresh(false); err != nil {
-		return err
+		return 0, err
 	}
 	p := &s.batch
 	if !s.batched {
 		s.prepare()
 		if err := p.start(); err != nil {
-			return err
+			return 0, err
 		}
 		started := false
 		for i, g := range s.cur.gamma {
@@ -272,29 +273,34 @@ func (s *denseAlgebra) ascend() error {
 		}
 		if started && p.eval() {
 			p.cur, p.try = p.try, p.cur
+			s.mover.accept()
 		}
 		if err := s.workers.halt.Err(); err != nil {
-			return err
+			return 0, err
 		}
 		s.batched = true
 	}
 	before := s.elbo(&s.cur, s.logDet)
-	if !p.iterate() {
+	passes, ok := p.stride(&s.progress)
+	if !ok {
 		if err := s.workers.halt.Err(); err != nil {
-			return err
+			return 0, err
 		}
 	}
+	s.progress.add(p.decrement(), s.n, s.n)
 	if s.elbo(&p.cur.siteState, p.cur.logDet) < before-elboRounding*math.Abs(before) {
 		// Less accurate here than the state from blocks, which stands.
 		s.batched, s.distance = false, 0
-		return nil
+		return passes, nil
 	}
 	s.distance = siteDistance(&p.cur.siteState, &s.cur)
 	s.cur.copyFrom(&p.cur.siteState)
 	s.logDet = p.cur.logDet
 	s.fresh, s.dense, s.unresolved, s.pg.current = true, false, false, false
-	return nil
+	return passes, nil
 }
+
+func (s *denseAlgebra) slow() bool { return s.fresh && s.progress.due(&s.cur) }
 
 const (
 	epsilon      = 1.1e-16 // of float64
@@ -342,7 +348,12 @@ type blockStep struct {
 // block implements algebra.
 func (s *denseAlgebra) block(batch []int) error {
 	s.free, s.proof = false, proof{}
-	return s.blocks.step(s, batch)
+	before := s.progress
+	err := s.blocks.step(s, batch)
+	if err != nil {
+		s.progress = before
+	}
+	return err
 }
 
 func (t *blockStep) step(s *denseAlgebra, batch []int) error {
@@ -353,11 +364,13 @@ func (t *blockStep) step(s *denseAlgebra, batch []int) error {
 	t.distinct(batch, s.n)
 	t.gather(s)
 	p := &t.prob
-	t.mover.n, t.mover.cov, t.mover.again = len(t.b), t.cov, true
+	t.mover.reset(t.cov, len(t.b))
+	t.mover.again = true
 	if err := p.init(s.terms, t.b, &t.mover, &t.base); err != nil {
 		return err
 	}
 	t.promise = p.decrement()
+	s.progress.add(t.promise, len(t.b), s.n)
 	if t.promise < 1e-15 { // nothing that rounding would not hide
 		s.distance = 0
 		return nil
@@ -385,7 +398,8 @@ func (t *blockStep) step(s *denseAlgebra, batch []int) error {
 		s.distance = 0
 		return nil
 	}
-	return s.ascend()
+	_, err := s.ascend()
+	return err
 }
 
 // putBack moves the sites of the block the given fraction of the way to the
@@ -831,6 +845,7 @@ func (s *denseAlgebra) state(c *save.State) {
 	c.Bool(&s.dense, &s.fresh, &s.unresolved, &s.free, &s.batched, &s.pg.current)
 	s.proof.state(c)
 	c.Floats(s.n, &s.rounding)
+	s.progress.state(c)
 	if s.dense {
 		if s.behind < s.n && !c.Reading() {
 			c.Fail(s.putBackRest())
@@ -848,6 +863,9 @@ func (s *denseAlgebra) state(c *save.State) {
 			s.prepare()
 		}
 		s.batch.state(c, true)
+		if c.Reading() && c.Err() == nil {
+			copy(s.mover.cur, s.batch.cur.gamma) // about the prior
+		}
 	}
 }
 

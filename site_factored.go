@@ -39,18 +39,20 @@ type factoredAlgebra struct {
 	settled   bool // V need not be renewed
 	free      bool // the last step was one with a given β
 
-	hess    weightHessian
-	convex  []float64 // the weights of A with those below 0 replaced by 0; scratch
-	cg      conjugateGradients
-	history secants
-	grad    []float64 // in (m, φ)
-	delta   []float64
-	kept    []float64 // delta and grad before a step
-	promise float64   // nats that the step δ promises
-	unseen  float64   // nats that it may have left out, as its linear equations are solved to that alone
-	beyond  float64   // nats that the last step brought, if it promised much less
-	t       float64   // length of the next step along δ
-	buf     []float64
+	hess     weightHessian
+	convex   []float64 // the weights of A with those below 0 replaced by 0; scratch
+	cg       conjugateGradients
+	history  secants
+	progress progress
+	newton   diagNewton
+	grad     []float64 // in (m, φ)
+	delta    []float64
+	kept     []float64 // delta and grad before a step
+	promise  float64   // nats that the step δ promises
+	unseen   float64   // nats that it may have left out, as its linear equations are solved to that alone
+	beyond   float64   // nats that the last step brought, if it promised much less
+	t        float64   // length of the next step along δ
+	buf      []float64
 
 	proof    proof
 	held     []float64 // scratch of prove
@@ -115,24 +117,26 @@ func (s *factoredAlgebra) block(batch []int) error {
 }
 
 // ascend implements algebra.
-func (s *factoredAlgebra) ascend() error {
+func (s *factoredAlgebra) ascend() (passes int, err error) {
 	if err := s.renewed(); err != nil {
-		return err
+		return 0, err
 	}
 	if err := s.directed(); err != nil {
-		return err
+		return 0, err
 	}
 	s.kept = append(append(s.kept[:0], s.delta...), s.grad...)
 	promise, unseen, t, settled, free, pairs := s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs
+	slow := s.progress
+	s.progress.add(s.promise, s.n, s.n)
 	if s.climb() {
-		return nil
+		return 1, nil
 	}
-	err := s.workers.halt.Err()
-	if err != nil { // back to before the step
+	if err = s.workers.halt.Err(); err != nil { // back to before the step
 		copy(s.grad, s.kept[copy(s.delta, s.kept):])
 		s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs, s.aimed = promise, unseen, t, settled, free, pairs, true
+		s.progress = slow
 	}
-	return err
+	return 1, err
 }
 
 // directed is direct, whose error is that of the crew.
@@ -156,6 +160,7 @@ func (s *factoredAlgebra) climb() bool {
 	if s.search(6, 1, 1) {
 		return true
 	}
+	s.progress, s.aimed = progress{}, s.aimed && !s.progress.slow
 	if s.history.len() > 0 {
 		s.history.reset()
 		s.direct()
@@ -173,6 +178,8 @@ func (s *factoredAlgebra) climb() bool {
 	s.direct()
 	return s.search(50, 1, 1) || s.search(50, 1, 0) || s.search(50, 0, 1)
 }
+
+func (s *factoredAlgebra) slow() bool { return false }
 
 // renewed makes the expectations of the current state valid.
 func (s *factoredAlgebra) renewed() error {
@@ -323,6 +330,83 @@ func (s *factoredAlgebra) remember(far bool) {
 	s.distance = floats.Norm(p.s[:d], 2)
 }
 
+// diagNewton is Newton's step in (m, φ) for a diagonal V,
+//
+//	[ A                      −½Xᵀdiag(∂γ̂/∂m)X²V                 ]
+//	[ −½VX²ᵀdiag(∂γ̂/∂m)X    ½diag(AV) + ½VX²ᵀdiag(∂γ̂/∂v)X²V ],
+//
+// X² being that of the squares of the elements, by conjugate gradients with the diagonal as their metric.
+type diagNewton struct {
+	siteNewton
+	v, scale []float64
+	a, b     []float64 // of the rows
+}
+
+// diagNewtonMost bounds the iterations: each takes four products with X, and a pass takes tens of these, too.
+const diagNewtonMost = 100
+
+// aim stores the step in s.delta, and what it promises. It reports false where the Hessian is not positive definite.
+func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
+	if s.cur.wild || !t.slopes(s.terms, &s.cur.siteState, nil, s.workers) {
+		return false
+	}
+	d := s.lin.x.cols
+	for _, x := range []*[]float64{&t.r, &t.z, &t.p, &t.q, &t.scale} {
+		*x = dense.Resize(*x, 2*d)
+	}
+	t.v, t.a, t.b = dense.Resize(t.v, d), dense.Resize(t.a, s.n), dense.Resize(t.b, s.n)
+	for j, p := range f.cur {
+		t.v[j] = 1 / p
+		t.scale[j] = s.hess.diag[j]
+		t.scale[d+j] = 0.5 * math.Max(s.hess.diag[j]/p, 1)
+	}
+	clear(s.delta)
+	floats.ScaleTo(t.r, -1, s.grad)
+	floats.DivTo(t.z, t.r, t.scale)
+	copy(t.p, t.z)
+	rho := floats.Dot(t.r, t.z)
+	enough := newtonTol * newtonTol * rho
+	for k := 0; k < diagNewtonMost && rho > enough && !s.workers.halt.Stopped(); k++ {
+		t.mul(s)
+		curvature := floats.Dot(t.p, t.q)
+		if !(curvature > 0) || math.IsInf(curvature, 0) {
+			if k == 0 {
+				return false
+			}
+			break
+		}
+		floats.AddScaled(s.delta, rho/curvature, t.p)
+		floats.AddScaled(t.r, -rho/curvature, t.q)
+		floats.DivTo(t.z, t.r, t.scale)
+		next := floats.Dot(t.r, t.z)
+		floats.AddScaledTo(t.p, t.z, next/rho, t.p)
+		rho = next
+	}
+	s.promise = -0.5 * floats.Dot(s.delta, s.grad)
+	return s.promise > 0 && !s.workers.halt.Stopped()
+}
+
+// mul stores the Hessian times p in q.
+func (t *diagNewton) mul(s *factoredAlgebra) {
+	x, d := s.lin.x, s.lin.x.cols
+	p, q := t.p[d:], t.q[d:]
+	x.mul(t.a, t.p[:d], nil)
+	floats.MulTo(q, t.v, p)
+	x.quadDiag(t.b, q, nil) // −δv
+	s.lin.prior.mul(t.q[:d], t.p[:d], 1)
+	for i, a := range t.a {
+		b := -t.b[i]
+		t.a[i] = s.cur.tg[i]*a + 0.5*t.tm[i]*b
+		t.b[i] = t.tm[i]*a + t.tv[i]*b
+	}
+	x.addMulT(t.q[:d], t.a, nil)
+	clear(q)
+	x.addSquares(q, t.b, nil)
+	for j, v := range t.v {
+		q[j] = 0.5 * v * (s.hess.diag[j]*p[j] - q[j])
+	}
+}
+
 // farOff is the number of nats beyond which a low-rank V follows the curvature, which
 // changes by orders of magnitude there, rather than gradients.
 const farOff = 1e4
@@ -347,12 +431,17 @@ func (s *factoredAlgebra) direct() {
 		s.history.reset()
 	}
 
-	s.convexify()
 	// What is far below the rounding of the ELBO need not be sought.
 	goal := math.Max(1e-10, 1e-13*math.Abs(c.elbo))
 	if math.IsInf(c.elbo, 0) {
 		goal = 0
 	}
+	s.unseen = 0
+	if f, ok := s.fam.(*diagFamily); ok && s.progress.slow && s.newton.aim(s, f) {
+		s.aimed = true
+		return
+	}
+	s.convexify()
 	step := func(tol float64, proof bool) {
 		s.history.unfold(s.delta, s.grad)
 		copy(s.buf, s.delta[:d])
@@ -362,7 +451,6 @@ func (s *factoredAlgebra) direct() {
 		s.promise = 0.5 * floats.Dot(s.delta, s.grad)
 	}
 	step(1e-5*goal, false)
-	s.unseen = 0
 	if !s.closedForm() {
 		goal = math.Max(goal, lowRankGoal)
 	}
@@ -406,7 +494,10 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	if !s.closedForm() {
 		e.Goal = lowRankGoal
 	}
-	if s.free || math.IsInf(e.ELBO, 0) {
+	if s.cur.wild {
+		e.Gap = math.Inf(1)
+	}
+	if s.free || s.cur.wild || math.IsInf(e.ELBO, 0) {
 		return e, nil
 	}
 	if err := s.directed(); err != nil {
@@ -630,7 +721,8 @@ func (f *diagFamily) cov() weightCov {
 
 func (s *factoredAlgebra) state(c *save.State) {
 	d, k := s.lin.x.cols, len(s.grad)
-	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free)
+	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free, &s.cur.wild)
+	s.progress.state(c)
 	c.Float(&s.promise, &s.unseen, &s.beyond, &s.t, &s.cur.elbo, &s.cur.err)
 	c.Bool(&s.cur.certain)
 	c.Floats(d, &s.cur.mean)

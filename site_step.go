@@ -94,8 +94,10 @@ func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 		step.Beta, err = s.alongCurve(batch, beta, env.rng())
 	case !auto:
 		step.Beta, err = s.paper(batch, beta, env.rng())
-	case s.checker.all(batch, s.Len()):
-		err = s.alg.ascend()
+	case s.checker.all(batch, s.Len()) || s.alg.slow():
+		var passes int
+		passes, err = s.alg.ascend()
+		step.more = max(1, passes)*s.Len() - len(batch)
 	default:
 		err = s.alg.block(batch)
 	}

@@ -106,7 +106,7 @@ func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 // result does not depend on their number. The error wraps ErrNotFinite and names the first bad term, or is that
 // of the crew.
 func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
-	s.bound, s.far = dense.Resize(s.bound, len(s.m)), dense.Resize(s.far, len(s.m))
+	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.m)), dense.Resize(s.far, len(s.m)), dense.Resize(s.lost, len(s.m))
 	if c.workers <= 1 {
 		for lo := 0; lo < len(s.m) && !c.halt.Stopped(); lo += expectChunk {
 			t.expectSites(s, batch, lo, min(lo+expectChunk, len(s.m)))
@@ -117,9 +117,10 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	if err := c.halt.Err(); err != nil {
 		return err
 	}
-	s.err, s.certain = 0, true
+	s.err, s.certain, s.wild = 0, true, false
 	for i, e := range s.e {
 		s.err += s.bound[i]
+		s.wild = s.wild || s.lost[i]
 		s.certain = s.certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
 			return fmt.Errorf("%s: %w", t.explain(dense.Index(batch, i), s.m[i], s.v[i]), ErrNotFinite)
@@ -160,6 +161,7 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	m, v := s.m[i], s.v[i]
 	x := t.expectation(n, m, v)
 	s.e[i], s.bound[i] = x.Value, x.Err
+	d1 := x.D1
 	for k := 0; k < mostNarrowed && !usable(x, v); k++ {
 		if k == 0 && t.holeAt(n, m) {
 			break
@@ -169,6 +171,7 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	}
 	s.tg[i], s.d1[i] = -x.D2, x.D1
 	s.far[i] = v != s.v[i]
+	s.lost[i] = s.far[i] && (math.IsInf(s.e[i], 0) || !(math.Abs(d1-x.D1) <= 0.5*math.Abs(d1)))
 	if !usable(x, v) {
 		s.tg[i] = math.NaN()
 	}
@@ -242,9 +245,11 @@ type siteState struct {
 
 	// certain: tg and d1 are the derivatives of all e, to rounding, and no tg is negative.
 	certain bool
+	wild    bool // a d1 is that of a narrower marginal, and another: it says where to go, and not how far it is
 
 	bound []float64 // scratch of expect: on the error of each e,
-	far   []bool    // and whether tg and d1 are those of a narrower marginal
+	far   []bool    // and whether tg and d1 are those of a narrower marginal,
+	lost  []bool    // under which d1 differs, or without which there is no e
 }
 
 func (s *siteState) resize(n int) {
@@ -258,7 +263,7 @@ func (s *siteState) copyFrom(o *siteState) {
 	for _, p := range [][2][]float64{{s.gamma, o.gamma}, {s.a, o.a}, {s.m, o.m}, {s.v, o.v}, {s.e, o.e}, {s.tg, o.tg}, {s.d1, o.d1}} {
 		copy(p[0], p[1])
 	}
-	s.err, s.certain = o.err, o.certain
+	s.err, s.certain, s.wild = o.err, o.certain, o.wild
 }
 
 // siteEstimates are what an estimator says of the terms of a batch: expectations and their
@@ -429,5 +434,5 @@ func (t *siteTerms) digest(d *save.Digest) {
 func (s *siteState) state(c *save.State, n int) {
 	c.Floats(n, &s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1)
 	c.Float(&s.err)
-	c.Bool(&s.certain)
+	c.Bool(&s.certain, &s.wild)
 }

@@ -24,26 +24,63 @@ type weightMover struct {
 	moved    bool         // cur is valid
 	buf      designWork
 	w        dense.Double
+	s        []float64 // covariance of the rows
 }
 
-func (a *weightMover) move(d, v, delta, u []float64) (logDet, square float64, ok bool) {
-	if !a.shift(delta, u) {
-		return 0, 0, false
-	}
+func (a *weightMover) cover(v, delta []float64) (logDet float64, ok bool) {
 	t := &a.try
-	t.predict(d, a.x, a.index)
+	if !t.add(a.base, a.x, delta, a.index, &a.buf) {
+		return 0, false
+	}
 	t.variances(v, a.x, a.index, &a.buf)
 	limit := 1 + 1e-6 // which a site of positive Δ does not exceed, but for rounding,
 	if len(delta) > 0 && slices.Min(delta) < 0 {
 		limit = math.Inf(1) // unless there are negative ones
 	}
-	for i, di := range d {
-		u[i] -= delta[i] * di
-		if !(v[i] >= 0) || math.IsInf(v[i], 0) || delta[i]*v[i] > limit {
-			return 0, 0, false
+	for i, vi := range v {
+		if !(vi >= 0) || math.IsInf(vi, 0) || delta[i]*vi > limit {
+			return 0, false
 		}
 	}
-	return t.logDet - a.base.logDet, a.base.square(t, &a.w), true
+	return t.logDet - a.base.logDet, true
+}
+
+func (a *weightMover) move(d, delta, u []float64) (square float64) {
+	t := &a.try
+	t.solve(a.x, u, a.index)
+	t.predict(d, a.x, a.index)
+	for i, di := range d {
+		u[i] -= delta[i] * di
+	}
+	return a.base.square(t, &a.w)
+}
+
+// A covariance of N rows takes N²D operations where a move takes ND²: it is worth them for
+// so many rows a weight, or so few rows in all that their expectations take longer.
+const (
+	covarianceRows = 8
+	covarianceFew  = 256
+)
+
+func (a *weightMover) covariance() []float64 {
+	at, n, d := a.base, a.x.rows, a.x.cols
+	if a.moved {
+		at = &a.cur
+	}
+	if a.index != nil || n > max(covarianceFew, covarianceRows*d) {
+		return nil
+	}
+	a.s = dense.Resize(a.s, n*n)
+	a.w.Resize(d)
+	for i := range n {
+		if a.buf.halt.Stopped() {
+			return nil
+		}
+		a.x.dense1(a.w.Hi, i)
+		dense.Potrs(at.l, a.w.Hi)
+		a.x.mul(a.s[i*n:(i+1)*n], a.w.Hi, nil)
+	}
+	return a.s
 }
 
 // shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
@@ -228,6 +265,8 @@ type weightAlgebra struct {
 	mover   weightMover // of batch
 	started bool        // batch has a state
 
+	progress progress
+
 	run           weightState // the current state, its mean about μ0
 	gamma, a, eta []float64   // its sites: γ, and the linear coefficient about η
 	ahead         bool        // run has left the state of batch
@@ -374,21 +413,25 @@ func (s *weightAlgebra) sitesHere() error {
 }
 
 // ascend implements algebra.
-func (s *weightAlgebra) ascend() error {
+func (s *weightAlgebra) ascend() (passes int, err error) {
 	s.proof = proof{}
 	if err := s.settle(); err != nil {
-		return err
+		return 0, err
 	}
 	s.before = append(s.before[:0], s.run.mean...)
-	if !s.batch.iterate() {
+	passes, ok := s.batch.stride(&s.progress)
+	if !ok {
 		if err := s.workers.halt.Err(); err != nil {
-			return err
+			return 0, err
 		}
 	}
+	s.progress.add(s.batch.decrement(), s.n, s.n)
 	s.distance = floats.Distance(s.before, s.mover.cur.mean, 2)
 	s.sync()
-	return nil
+	return passes, nil
 }
+
+func (s *weightAlgebra) slow() bool { return s.progress.slow }
 
 // block implements algebra. What it does to the ELBO is seen when that is evaluated.
 func (s *weightAlgebra) block(batch []int) error {
@@ -475,6 +518,9 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 // promise returns the gap of the state of the problem of all rows, as evaluate says.
 func (s *weightAlgebra) promise() float64 {
 	c := &s.batch.cur
+	if c.wild {
+		return math.Inf(1)
+	}
 	s.blocks.mover.x, s.blocks.mover.index = s.lin.x, nil
 	gap, _ := s.blocks.promise(&c.siteState, &s.mover.cur)
 	var precision float64
@@ -628,6 +674,7 @@ func (s *weightAlgebra) state(c *save.State) {
 	c.Bool(&s.ahead, &s.free, &s.started, &begun, &s.blocks.pace.measured)
 	s.proof.state(c)
 	c.Check(begun || !s.started, "a problem that has not begun has a state")
+	s.progress.state(c)
 	c.Int(&s.blocks.pace.age)
 	c.Float(&s.blocks.pace.after.mean, &s.blocks.pace.after.precision)
 	if !begun || c.Err() != nil {

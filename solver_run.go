@@ -620,7 +620,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			orNaN(&step.Beta, &step.GradMap)
 			before := res.visited / n
 			res.batches = drawn
-			res.visited += len(batch)
+			res.visited += len(batch) + step.more
 			res.K++
 			res.Passes = float64(res.visited) / float64(n)
 			res.Step, res.Evaluation, res.State = step, notEvaluated(), st

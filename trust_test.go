@@ -1352,11 +1352,12 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 // knownFailures are the seeds of CI that fail, by cause. A seed that passes fails the test: take it out. Those that take too long are
 // not fitted, unless -seed asks for one.
 var knownFailures = map[string][]uint64{
-	"a row of zeros: two orders of the rows do not agree": {66},
-	tooSlow: {24, 69, 131, 143},
+	"a row of zeros: two orders of the rows do not agree":             {66},
+	"a GP with a Linear kernel over columns of units 1e-8…1e8 stalls": {69},
+	tooSlow: {24, 131},
 }
 
-const tooSlow = "log Φ and log(1 + t²) where the latent sd is 1e8, and 300 rows of rank 6 in a GP"
+const tooSlow = "log Φ and log(1 + t²) where the latent sd is 1e8"
 
 // known returns why a seed is known to fail, "" where it is not.
 func known(seed uint64) string {

@@ -11,14 +11,14 @@ import (
 var most = map[string]int{
 	"files in the root":                   65,
 	"rooms":                               68,
-	"arrows":                              417,
-	"arrows, those to errors.go left out": 364,
-	"floors":                              12,
+	"arrows":                              413,
+	"arrows, those to errors.go left out": 361,
+	"floors":                              13,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      150,
-	"exported names":                      842,
+	"exported names":                      841,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.

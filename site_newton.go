@@ -1,0 +1,232 @@
+package pgsvi
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// progress tells how fast steps to the targets of the sites converge, by the nats that they promise.
+type progress struct {
+	seen   int                 // terms of the pass under way
+	sum    float64             // promised in that pass
+	before [slowPasses]float64 // promised in the passes before, the last one first
+	passes int
+	slow   bool
+	rest   int // passes until it is slow again, after a step of Newton's that failed
+}
+
+// Steps to the targets are slow if in so many passes their promise falls by less than slowFall: on ordinary data it falls by
+// that in a pass or two, and where expectations change with the variance more than with the mean, not in a hundred.
+// Where less than slowLeast nats are promised all that is left may be rounding. Where a step of Newton's
+// fails, the next is tried after slowRest passes.
+const (
+	slowPasses = 6
+	slowFall   = 3
+	slowLeast  = 1e-12
+	slowRest   = 3
+)
+
+// farPromise is the number of nats from which on slow steps are tried to be left by the targets of the sites alone.
+const farPromise = 1e4
+
+// add takes account of a step of so many of n terms.
+func (p *progress) add(promise float64, terms, n int) {
+	p.sum += promise
+	if p.seen += terms; p.seen < n {
+		return
+	}
+	if p.rest > 0 {
+		p.rest--
+		p.slow = p.rest == 0
+	}
+	p.slow = p.slow || p.rest == 0 && p.passes >= slowPasses && p.sum > slowLeast && p.sum*slowFall > p.before[slowPasses-1]
+	copy(p.before[1:], p.before[:])
+	p.before[0] = p.sum
+	p.passes++
+	p.seen, p.sum = 0, 0
+}
+
+// due reports whether other steps than those to the targets are due at s.
+func (p *progress) due(s *siteState) bool { return p.slow || p.lost(s) }
+
+// lost reports whether after a pass there are still terms in s whose expectations overflow.
+func (p *progress) lost(s *siteState) bool { return p.passes > 0 && s.wild }
+
+func (p *progress) state(c *save.State) {
+	c.Int(&p.seen, &p.passes, &p.rest)
+	c.Float(&p.sum)
+	for i := range p.before {
+		c.Float(&p.before[i])
+	}
+	c.Bool(&p.slow)
+}
+
+// siteNewton is Newton's step of the ELBO in (m, v) of the variables of sites, v standing for all of V. With the covariance S of
+// the variables, and γ̂, α̂ what the expectations say of γ and a, it solves
+//
+//	[ S⁻¹ + diag(γ̂ − γ)   ½diag(∂γ̂/∂m)              ] [δm]   [ α̂ − a     ]
+//	[ ½diag(∂γ̂/∂m)        ½(S∘S)⁻¹ + ½diag(∂γ̂/∂v)  ] [δv] = [ ½(γ − γ̂) ].
+//
+// The inverses are the metric M in which a step to the targets of the sites is the steepest; of the rest such steps know
+// nothing. It counts where an exponential stands against a wide prior, for E[exp(η)] = exp(m + v/2) changes by far more than m and v
+// do. The system is solved by conjugate gradients in the metric M, whose first step is thus along that to the targets.
+type siteNewton struct {
+	tm, tv []float64 // ∂γ̂/∂m and ∂γ̂/∂v
+	// Of two parts, for m and for v. Directions have a dual, M times them: the changes of the
+	// linear coefficients about the means, and −½ times those of γ.
+	r, z []float64 // residual and its direction
+	p, q []float64 // search direction and its dual
+	d, e []float64 // the step and its dual
+}
+
+// Differences of γ̂ are taken over this part of a standard deviation or of a variance, or of 1 where that is
+// less: where variances are large exponentials change over a distance of 1.
+const newtonDifference = 1e-6
+
+// The conjugate gradients end where the square of the residual is this part of what it was: the more exact a step, the faster
+// the next. They end in any case after so many iterations or N, if that is more. An iteration takes 2N² operations and a step to the
+// targets N³ or more: N of them cost no more than a pass.
+const (
+	newtonTol  = 1e-6
+	newtonMost = 200
+)
+
+// aim finds the step at s, the state of the terms in batch (nil means all), with the covariance cov of the variables, of which the lower
+// triangle counts. It reports whether there is one: not without a cov.
+func (t *siteNewton) aim(terms *siteTerms, s *siteState, batch []int, cov []float64, c crew) bool {
+	n := len(s.m)
+	if cov == nil || !t.slopes(terms, s, batch, c) {
+		return false
+	}
+	for _, x := range []*[]float64{&t.r, &t.z, &t.p, &t.q, &t.d, &t.e} {
+		*x = dense.Resize(*x, 2*n)
+	}
+	for i, g := range s.gamma {
+		t.r[i], t.r[n+i] = s.d1[i]-s.a[i], -0.5*(s.tg[i]-g)
+	}
+	t.natural(cov, n)
+	copy(t.p, t.z)
+	copy(t.q, t.r)
+	clear(t.d)
+	clear(t.e)
+	rho := floats.Dot(t.r, t.z)
+	enough := newtonTol * rho
+	for k := 0; k < max(newtonMost, n) && rho > enough && !c.halt.Stopped(); k++ {
+		curvature := floats.Dot(t.p, t.q)
+		for i, a := range t.p[:n] {
+			b := t.p[n+i]
+			curvature += (s.tg[i]-s.gamma[i])*a*a + (t.tm[i]*a+0.5*t.tv[i]*b)*b
+		}
+		if !(curvature > 0) || math.IsInf(curvature, 0) {
+			// Not convex here: the step so far, or else the one to the targets.
+			if k == 0 {
+				copy(t.d, t.p)
+			}
+			break
+		}
+		step := rho / curvature
+		floats.AddScaled(t.d, step, t.p)
+		floats.AddScaled(t.e, step, t.q)
+		floats.AddScaled(t.r, -step, t.q)
+		for i, a := range t.p[:n] {
+			b := t.p[n+i]
+			t.r[i] -= step * ((s.tg[i]-s.gamma[i])*a + 0.5*t.tm[i]*b)
+			t.r[n+i] -= step * 0.5 * (t.tm[i]*a + t.tv[i]*b)
+		}
+		t.natural(cov, n)
+		next := floats.Dot(t.r, t.z)
+		floats.AddScaledTo(t.p, t.z, next/rho, t.p)
+		floats.AddScaledTo(t.q, t.r, next/rho, t.q)
+		rho = next
+	}
+	// What is left of the residual are also changes that cancel each other, where there are more terms than
+	// weights: with it every site goes to where its own target does.
+	floats.Add(t.e, t.r)
+	_, ok := dense.AllFinite(t.e)
+	return ok && !c.halt.Stopped()
+}
+
+// slopes takes the differences of γ̂ at s, and reports whether they are finite.
+func (t *siteNewton) slopes(terms *siteTerms, s *siteState, batch []int, c crew) bool {
+	n := len(s.m)
+	t.tm, t.tv = dense.Resize(t.tm, n), dense.Resize(t.tv, n)
+	if c.workers <= 1 {
+		t.difference(terms, s, batch, c.halt, 0, n)
+	} else {
+		t.differences(terms, s, batch, c)
+	}
+	if c.halt.Stopped() {
+		return false
+	}
+	for i, x := range t.tm {
+		if bad := x + t.tv[i]; math.IsNaN(bad) || math.IsInf(bad, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *siteNewton) differences(terms *siteTerms, s *siteState, batch []int, c crew) {
+	parallel.For(len(s.m), 8, c.workers, func(_, lo, hi int) { t.difference(terms, s, batch, c.halt, lo, hi) })
+}
+
+// difference is slopes for the elements lo … hi−1 of s.
+func (t *siteNewton) difference(terms *siteTerms, s *siteState, batch []int, halt *parallel.Halt, lo, hi int) {
+	i := lo
+	defer parallel.At(&i, func(i int) string { return terms.name(dense.Index(batch, i)) })
+	for ; i < hi && !halt.Stopped(); i++ {
+		m, v, k := s.m[i], s.v[i], dense.Index(batch, i)
+		mt := m + newtonDifference*math.Sqrt(min(v, 1)) + 1e-9*math.Abs(m)
+		vt := v + newtonDifference*min(v, 1)
+		t.tm[i] = -(terms.expectation(k, mt, v).D2 + s.tg[i]) / (mt - m)
+		t.tv[i] = -(terms.expectation(k, m, vt).D2 + s.tg[i]) / (vt - v)
+	}
+}
+
+// natural stores M⁻¹r in z: Sr_m and 2(S∘S)r_v.
+func (t *siteNewton) natural(cov []float64, n int) {
+	blas64.Symv(1, dense.Symmetric(cov, n), dense.Vector(t.r[:n]), 0, dense.Vector(t.z[:n]))
+	r, z := t.r[n:], t.z[n:]
+	for i, ri := range r {
+		row := cov[i*n : i*n+i+1]
+		var sum float64
+		for j, c := range row[:i] {
+			c *= c
+			sum += c * r[j]
+			z[j] += 2 * c * ri
+		}
+		z[i] = 2 * (sum + row[i]*row[i]*ri)
+	}
+}
+
+// precision returns the change of γ_i in the length h of the step. To be good far from the optimum the way there is straight in v where
+// that rises, as far as one site tells: its own 1/v falls from 1/v to 1/(v + v²|Δγ|).
+func (t *siteNewton) precision(s *siteState, i int, h float64) float64 {
+	d := -2 * h * t.e[len(s.m)+i]
+	if d < 0 {
+		d /= 1 - s.v[i]*d
+	}
+	return d
+}
+
+// mean returns the move of m_i, if v_i has become v. What that differs from the step, Δv, would change γ̂, and the mean makes up for
+// it: it goes to where γ̂ is what it were without, further by −Δv (∂γ̂/∂v)/(∂γ̂/∂m), which is ∓½Δv for an exponential.
+func (t *siteNewton) mean(s *siteState, i int, h, v float64) float64 {
+	d := h * t.d[i]
+	if dv := v - s.v[i] - h*t.d[len(s.m)+i]; t.tm[i] != 0 {
+		if shift := -dv * t.tv[i] / t.tm[i]; math.Abs(shift) <= math.Abs(dv) {
+			d += shift
+		}
+	}
+	return d
+}
+
+// linear returns the change of a_i, of the site about its mean, with γ held as it is.
+func (t *siteNewton) linear(s *siteState, i int, h float64) float64 {
+	return h * (t.e[i] - s.gamma[i]*t.d[i])
+}
