@@ -18,7 +18,7 @@
 // Fit with a nil Solver needs no tuning and says how close to the optimum it got:
 //
 //	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
-//	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.Gap in nats
+//	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.GapBound in nats
 //	p := post.Prob(nil, +1, xnew) // post.At(xnew) says more
 //
 // # The iteration

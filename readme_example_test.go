@@ -48,10 +48,10 @@ func ExampleNewGP() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("ELBO %.4f, within 1e-9 nats of its maximum: %v\n", res.ELBO, res.Gap < 1e-9)
+	fmt.Printf("ELBO %.4f, proved to be within 1e-9 nats of its maximum: %v\n", res.ELBO, res.GapBound < 1e-9)
 	fmt.Printf("P(y = +1 at 2.5) = %.3f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{2.5}))[0])
 	// Output:
-	// ELBO -4.6718, within 1e-9 nats of its maximum: true
+	// ELBO -4.6718, proved to be within 1e-9 nats of its maximum: true
 	// P(y = +1 at 2.5) = 0.710
 }
 
