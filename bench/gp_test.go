@@ -133,6 +133,52 @@ func BenchmarkGPStep(b *testing.B) {
 // BenchmarkGPPredict is the latent mean and variance of 1000 new points, and the
 // covariances with the training points that are part of it, both in units of
 // the triangular solve that the variances need, which runs on one core.
+// BenchmarkGPEvaluate is an evaluation after a block step, with its proof of the gap, beside a Cholesky
+// factor of K. In passes 3 to 5 of a run a proof may take a factor as well, which is not seen here.
+func BenchmarkGPEvaluate(b *testing.B) {
+	for _, p := range problems(b) {
+		b.Run(p.Name, func(b *testing.B) {
+			ctx, env := context.Background(), pgsvi.NewEnv(nil, 1)
+			st, err := p.GP.NewStepper(ctx, env, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			n, size := st.Len(), st.Plan().Batch
+			block, at := make([]int, 0, size), 0
+			step := func() {
+				block = block[:0]
+				for range min(size, n) {
+					block = append(block, at%n)
+					at++
+				}
+				if _, err := st.Step(ctx, env, block, math.Inf(1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range 8 * n / size {
+				step()
+			}
+			var evaluations, factors []time.Duration
+			var c mat.Cholesky
+			cov := p.Cov()
+			for b.Loop() {
+				step()
+				start := time.Now()
+				if _, err := st.Evaluate(ctx, env); err != nil {
+					b.Fatal(err)
+				}
+				evaluations = append(evaluations, time.Since(start))
+				factors = append(factors, lasting(evaluations[len(evaluations)-1], func() time.Duration {
+					start := time.Now()
+					c.Factorize(cov)
+					return time.Since(start)
+				}))
+			}
+			b.ReportMetric(median(evaluations)/median(factors), "cholesky/evaluation")
+		})
+	}
+}
+
 func BenchmarkGPPredict(b *testing.B) {
 	for _, p := range problems(b) {
 		b.Run(p.Name, func(b *testing.B) {
