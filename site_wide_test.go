@@ -382,7 +382,7 @@ func TestPoissonWidePriorGLM(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&wideProblem{fmt.Sprintf("prior sd %g", sd), g, Poisson{}, y, nil}).check(t, 40)
+		(&wideProblem{fmt.Sprintf("prior sd %g", sd), g, Poisson{}, y, nil}).check(t, 30)
 	}
 }
 
@@ -406,7 +406,7 @@ func TestPoissonWidePriorGP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&wideProblem{fmt.Sprintf("scale %g", scale), g, Poisson{}, y, nil}).check(t, 110)
+		(&wideProblem{fmt.Sprintf("scale %g", scale), g, Poisson{}, y, nil}).check(t, 80)
 	}
 }
 
@@ -575,6 +575,6 @@ func TestWideRandom(t *testing.T) {
 		seeds = append(seeds, *wideFrom+seed)
 	}
 	for _, seed := range seeds {
-		wideRandom(t, uint64(seed)).check(t, 110)
+		wideRandom(t, uint64(seed)).check(t, 80)
 	}
 }
