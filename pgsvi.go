@@ -106,7 +106,7 @@ type Evaluation struct {
 	Gap float64
 	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than ELBO + GapBound, at this
 	// prior, these hyper-parameters and inducing points. It is the best of the run so far, counts ELBOErr and rounding,
-	// and is +Inf where a proof was tried and failed. It bounds what optimisation has left, not the distance to the evidence.
+	// and is +Inf where nothing is proved yet. It bounds what optimisation has left, not the distance to the evidence.
 	// GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave).
 	GapBound float64
 	// Scope says over which q the GapBound holds.
