@@ -302,10 +302,8 @@ func (s *denseAlgebra) ascend() (passes int, err error) {
 
 func (s *denseAlgebra) slow() bool { return s.fresh && s.progress.due(&s.cur) }
 
-const (
-	epsilon      = 1.1e-16 // of float64
-	elboRounding = 1e-13   // relative change of the ELBO that may be rounding
-)
+// elboRounding is the relative change of the ELBO that may be rounding.
+const elboRounding = 1e-13
 
 // roundingAnew estimates the relative error of a variance computed from the sites.
 func (s *denseAlgebra) roundingAnew(i int) float64 {
@@ -878,13 +876,13 @@ type denseGap struct {
 	fac      dense.Sites
 }
 
-// mean returns ½cᵀKc at s, and leaves c = K⁻¹m − ∂E/∂m in g.c.
+// mean returns ½cᵀKc at s, or what the rows have of it, and leaves c = K⁻¹m − ∂E/∂m in g.c.
 func (g *denseGap) mean(k []float64, s *siteState) float64 {
 	n := len(s.m)
 	g.c, g.h = dense.Resize(g.c, n), dense.Resize(g.h, n)
 	floats.SubTo(g.c, s.a, s.d1)
 	blas64.Symv(1, dense.Symmetric(k, n), dense.Vector(g.c), 0, dense.Vector(g.h))
-	return 0.5 * floats.Dot(g.c, g.h)
+	return min(0.5*floats.Dot(g.c, g.h), s.rowGap())
 }
 
 // A bound on tr Δ − log|I + Δ| that is more than loosePrecision times ½‖Δ‖²_F, which it tends to, is loose; where ‖Δ‖²_F is

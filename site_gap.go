@@ -60,3 +60,22 @@ func scaleGap(a, b float64) float64 {
 	y := z - 1
 	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
 }
+
+// nearRow is the part of a standard deviation within which the curvature of a term changes by less than a factor of two.
+const nearRow = 1e-3
+
+// rowGap returns the gap that the mean of s leaves where it is all but stationary, +Inf where it is not. Raw units and wide priors
+// blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
+// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero.
+func (s *siteState) rowGap() (total float64) {
+	for n, g := range s.tg {
+		off := math.Abs(s.a[n]-s.d1[n]) + 4*epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
+		if off > nearRow*g*math.Sqrt(s.v[n]) {
+			return math.Inf(1)
+		}
+		if off > 0 {
+			total += off * off / g
+		}
+	}
+	return total
+}

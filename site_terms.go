@@ -184,6 +184,9 @@ func (t *siteTerms) holeAt(n int, m float64) bool {
 	return math.IsNaN(l) || math.IsInf(l, 0)
 }
 
+// epsilon is the rounding of float64.
+const epsilon = 1.1e-16
+
 // mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
 const mostNarrowed = 600
 

@@ -728,7 +728,7 @@ func (s *weightAlgebra) prove() (float64, error) {
 	s.lin.x.addMulT(g.c, g.h, nil)
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
-	mean := min(0.5*floats.Dot(g.c, g.z), p.rowGap())
+	mean := min(0.5*floats.Dot(g.c, g.z), c.rowGap())
 	var nuclear, trace float64
 	least, most := 1.0, 1.0
 	for n, v := range c.v {
@@ -748,27 +748,6 @@ func (s *weightAlgebra) prove() (float64, error) {
 		precision = min(precision, exact)
 	}
 	return mean + precision + m.cur.rounding(), s.workers.halt.Err()
-}
-
-// nearRow is the part of a standard deviation within which the curvature of a term changes by less than a factor of two.
-const nearRow = 1e-3
-
-// rowGap returns the gap that the current mean leaves where it is all but stationary, +Inf where it is not. Features in raw units
-// under wide priors blow up what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
-// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero.
-func (p *siteProblem) rowGap() (total float64) {
-	c := &p.cur
-	for n, g := range c.tg {
-		d := c.m[n] - p.base.m[n]
-		off := math.Abs(c.a[n]-c.d1[n]) + 4*epsilon*(math.Abs(c.c[n])+math.Abs(c.gamma[n]*d)+math.Abs(c.d1[n]))
-		if off > nearRow*g*math.Sqrt(c.v[n]) {
-			return math.Inf(1)
-		}
-		if off > 0 {
-			total += off * off / g
-		}
-	}
-	return total
 }
 
 // meanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, if its value does not rise.

@@ -11,9 +11,9 @@ import (
 var most = map[string]int{
 	"files in the root":                   66,
 	"rooms":                               69,
-	"arrows":                              425,
-	"arrows, those to errors.go left out": 372,
-	"floors":                              13,
+	"arrows":                              424,
+	"arrows, those to errors.go left out": 371,
+	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
