@@ -625,6 +625,14 @@ func (s *weightState) rounding() float64 {
 	return epsilonDouble / p * float64(len(s.mean))
 }
 
+// resolution bounds the error of log|P|, in nats, where float64 has the digits for it.
+func (s *weightState) resolution() float64 {
+	if s.double {
+		return 0
+	}
+	return epsilon / s.pivot(s) * float64(len(s.mean))
+}
+
 // add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is
 // positive definite and resolved. It takes twice the digits where float64 has too few. The weights w may have any sign;
 // buf is scratch.

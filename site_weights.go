@@ -747,7 +747,7 @@ func (s *weightAlgebra) prove() (float64, error) {
 		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding
 		precision = min(precision, exact)
 	}
-	return mean + precision + m.cur.rounding(), s.workers.halt.Err()
+	return mean + precision + m.cur.rounding() + m.cur.resolution(), s.workers.halt.Err()
 }
 
 // meanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, if its value does not rise.

@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   66,
 	"rooms":                               69,
-	"arrows":                              424,
-	"arrows, those to errors.go left out": 371,
+	"arrows":                              425,
+	"arrows, those to errors.go left out": 372,
 	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
