@@ -979,17 +979,5 @@ func (s *denseAlgebra) prove(keep bool) (float64, error) {
 		}
 		t /= 2
 	}
-	return bound + g.drift(s.k, &s.cur), nil
-}
-
-// drift returns by how much the ELBO of s may be off for m and Ka having come apart by rounding: to first order in δ = m − Ka as
-// it takes aᵀm for aᵀKa, and to second order as the expectations are those at m, with a slope of a.
-func (g *denseGap) drift(k []float64, s *siteState) float64 {
-	copy(g.h, s.m)
-	blas64.Symv(-1, dense.Symmetric(k, len(s.m)), dense.Vector(s.a), 1, dense.Vector(g.h))
-	off := math.Abs(floats.Dot(s.a, g.h))
-	for i, d := range g.h {
-		off += s.tg[i] * d * d
-	}
-	return off
+	return bound, nil
 }

@@ -575,6 +575,6 @@ func TestWideRandom(t *testing.T) {
 		seeds = append(seeds, *wideFrom+seed)
 	}
 	for _, seed := range seeds {
-		wideRandom(t, uint64(seed)).check(t, 80)
+		wideRandom(t, uint64(seed)).check(t, 110)
 	}
 }
