@@ -876,13 +876,13 @@ type denseGap struct {
 	fac      dense.Sites
 }
 
-// mean returns ½cᵀKc at s, or what the rows have of it, and leaves c = K⁻¹m − ∂E/∂m in g.c.
+// mean returns ½cᵀKc at s, and leaves c = K⁻¹m − ∂E/∂m in g.c.
 func (g *denseGap) mean(k []float64, s *siteState) float64 {
 	n := len(s.m)
 	g.c, g.h = dense.Resize(g.c, n), dense.Resize(g.h, n)
 	floats.SubTo(g.c, s.a, s.d1)
 	blas64.Symv(1, dense.Symmetric(k, n), dense.Vector(g.c), 0, dense.Vector(g.h))
-	return min(0.5*floats.Dot(g.c, g.h), s.rowGap())
+	return 0.5 * floats.Dot(g.c, g.h)
 }
 
 // A bound on tr Δ − log|I + Δ| that is more than loosePrecision times ½‖Δ‖²_F, which it tends to, is loose; where ‖Δ‖²_F is

@@ -66,7 +66,8 @@ const nearRow = 1e-3
 
 // rowGap returns the gap that the mean of s leaves where it is all but stationary, +Inf where it is not. Raw units and wide priors
 // blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
-// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero.
+// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero:
+// this is for means whose Λ0m = Xᵀa holds, as those of solved equations do, and not for a mean that may have come apart from Ka.
 func (s *siteState) rowGap() (total float64) {
 	for n, g := range s.tg {
 		off := math.Abs(s.a[n]-s.d1[n]) + 4*epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
