@@ -320,20 +320,33 @@ func TestRawStream(t *testing.T) {
 func TestRawZeroRows(t *testing.T) {
 	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliLogit{}, Poisson{}, StudentT{}} {
 		for _, some := range []bool{false, true} {
-			x := mat.NewDense(3, 4, nil)
-			if some {
-				x.Set(1, 2, 1)
-			}
-			p, res, err := mustGLM(t, x, []float64{1, 1, 1}, lik, GLMOptions{}).Fit(context.Background(), nil)
-			if err != nil {
-				t.Fatalf("%T: %v", lik, err)
-			}
-			want := 3 * lik.LogProb(1, 0)
-			if res.Status != Converged || !(res.Gap < 1e-9) || !some && math.Abs(res.ELBO-want) > 1e-12 {
-				t.Errorf("%T, some %v: %v, gap %v, ELBO %v, without features %v", lik, some, res.Status, res.Gap, res.ELBO, want)
-			}
-			if sd := p.SD(nil); sd[0] != 1 || sd[2] > 1 {
-				t.Errorf("%T, some %v: sd %v", lik, some, sd)
+			for _, n := range []int{3, 9} { // weights or rows
+				x := mat.NewDense(n, 4, nil)
+				y := make([]float64, n)
+				for i := range y {
+					y[i] = 1
+				}
+				if some {
+					x.Set(1, 2, 1)
+				}
+				g := mustGLM(t, x, y, lik, GLMOptions{})
+				if ev, err := mustStepper(t, g).Evaluate(t.Context(), NewEnv(nil, 1)); err != nil || ev.Scope != Unproved && !(ev.GapBound >= 0) {
+					t.Errorf("%T, some %v, %d rows, the prior: proved %v, %v", lik, some, n, ev.GapBound, err)
+				}
+				p, res, err := g.Fit(t.Context(), nil)
+				if err != nil {
+					t.Fatalf("%T: %v", lik, err)
+				}
+				want := float64(n) * lik.LogProb(1, 0)
+				if res.Status != Converged || !(res.Gap < 1e-9) || !some && math.Abs(res.ELBO-want) > 1e-12 {
+					t.Errorf("%T, some %v, %d rows: %v, gap %v, ELBO %v, without features %v", lik, some, n, res.Status, res.Gap, res.ELBO, want)
+				}
+				if res.Scope != Unproved && !(res.GapBound < 1e-9) {
+					t.Errorf("%T, some %v, %d rows: proved %v", lik, some, n, res.GapBound)
+				}
+				if sd := p.SD(nil); sd[0] != 1 || sd[2] > 1 {
+					t.Errorf("%T, some %v, %d rows: sd %v", lik, some, n, sd)
+				}
 			}
 		}
 	}

@@ -144,26 +144,19 @@ func (s *denseAlgebra) elbo(c *siteState, logDet float64) float64 {
 
 // decrement returns ½δᵀFδ; see Evaluate.
 func (s *denseAlgebra) decrement() float64 {
-	n := s.n
-	dg, c := make([]float64, n), make([]float64, n)
-	for i := range n {
-		dg[i] = s.cur.tg[i] - s.cur.gamma[i]
-		c[i] = s.cur.d1[i] - s.cur.a[i]
+	n, g := s.n, &s.gap
+	g.c, g.h, g.dg = dense.Resize(g.c, n), dense.Resize(g.h, n), dense.Resize(g.dg, n)
+	floats.SubTo(g.c, s.cur.a, s.cur.d1)
+	floats.SubTo(g.dg, s.cur.tg, s.cur.gamma)
+	blas64.Symv(1, dense.Symmetric(s.cov, n), dense.Vector(g.c), 0, dense.Vector(g.h))
+	square, _ := weightedSquares(s.cov, g.dg)
+	var mean, precision float64 // bounds on the rounding of either part
+	for i, r := range s.rounding {
+		v := math.Abs(s.cov[i*n+i])
+		mean += math.Abs(g.c[i]) * math.Sqrt(r*v)
+		precision += math.Abs(g.dg[i]) * v * math.Sqrt(r)
 	}
-	var gap, mean, precision float64 // and the latter two bounds on its rounding
-	for i := range n {
-		var linear, square float64
-		for j, v := range s.cov[i*n : i*n+i] {
-			linear += c[j] * v
-			square += dg[j] * v * v
-		}
-		v := s.cov[i*n+i]
-		gap += c[i]*(linear+0.5*c[i]*v) + 0.5*dg[i]*v*v*0.5*dg[i] + 0.5*dg[i]*square
-		v = math.Abs(v)
-		mean += math.Abs(c[i]) * math.Sqrt(s.rounding[i]*v)
-		precision += math.Abs(dg[i]) * v * math.Sqrt(s.rounding[i])
-	}
-	return math.Max(gap, 0.5*mean*mean+0.25*precision*precision)
+	return math.Max(0.5*floats.Dot(g.c, g.h)+0.25*square, 0.5*mean*mean+0.25*precision*precision)
 }
 
 // refresh makes the marginals and expectations, and if dense also V, those of

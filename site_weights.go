@@ -732,6 +732,9 @@ func (s *weightAlgebra) prove() (float64, error) {
 	var nuclear, trace float64
 	least, most := 1.0, 1.0
 	for n, v := range c.v {
+		if v == 0 {
+			continue // a row of zeros, which no V depends on
+		}
 		dg := c.tg[n] - c.gamma[n]
 		trace += dg * v
 		nuclear += math.Abs(dg) * v
