@@ -144,24 +144,22 @@ func (f *productFamily) part(g Family, eta []float64) *Exp {
 }
 
 func (f *productFamily) FisherMul(dst, g, eta []float64) {
-	f.each(func(_ int, h Family, _, i, j int) {
-		if x, ok := h.(FisherFamily); ok {
-			x.FisherMul(dst[i:j], g[i:j], eta[i:j])
-			return
-		}
-		copy(dst[i:j], g[i:j])
-		f.part(h, eta[i:j]).fisherMul(dst[i:j])
-	})
+	f.fisher(dst, g, eta, FisherFamily.FisherMul, (*Exp).fisherMul)
 }
 
 func (f *productFamily) FisherSolve(dst, g, eta []float64) {
+	f.fisher(dst, g, eta, FisherFamily.FisherSolve, (*Exp).fisherSolve)
+}
+
+// fisher does what by does for those factors that can, and in place for the others.
+func (f *productFamily) fisher(dst, g, eta []float64, by func(f FisherFamily, dst, g, eta []float64), in func(q *Exp, g []float64)) {
 	f.each(func(_ int, h Family, _, i, j int) {
 		if x, ok := h.(FisherFamily); ok {
-			x.FisherSolve(dst[i:j], g[i:j], eta[i:j])
+			by(x, dst[i:j], g[i:j], eta[i:j])
 			return
 		}
 		copy(dst[i:j], g[i:j])
-		f.part(h, eta[i:j]).fisherSolve(dst[i:j])
+		in(f.part(h, eta[i:j]), dst[i:j])
 	})
 }
 

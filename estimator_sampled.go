@@ -811,11 +811,7 @@ func (s ScoreFunction) expScore(ctx context.Context, env *Env, dst, variance []f
 		floats.Scale(values[i], acc.g)
 		acc.add()
 	}
-	if fitted {
-		acc.finish(fit.coef[1:])
-	} else {
-		acc.finish(nil)
-	}
+	acc.finish(&fit, fitted)
 	return mean, nil
 }
 
@@ -847,16 +843,16 @@ func (a *expMean) add() {
 	floats.Add(a.dst, a.g)
 }
 
-// finish leaves the mean in dst, in terms of λ, and adds the known gradient c with respect to μ, if not nil.
-func (a *expMean) finish(c []float64) {
+// finish leaves the mean in dst, in terms of λ, and adds the gradient with respect to μ of what was fitted, if it was.
+func (a *expMean) finish(fit *quadraticFit, fitted bool) {
 	if a.acc != nil {
 		a.acc.finish()
 	} else {
 		floats.Scale(1/a.n, a.dst)
 		a.q.FromNaturalGrad(a.dst, a.dst)
 	}
-	if c != nil {
-		floats.Add(a.dst, a.q.FromMeanGrad(a.g, c))
+	if fitted {
+		floats.Add(a.dst, a.q.FromMeanGrad(a.g, fit.coef[1:]))
 	}
 }
 
@@ -895,10 +891,6 @@ func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64
 		f.PathGrad(acc.g, dl, c, z[i], aux[i], q.eta)
 		acc.add()
 	}
-	if fitted {
-		acc.finish(fit.coef[1:])
-	} else {
-		acc.finish(nil)
-	}
+	acc.finish(&fit, fitted)
 	return mean, nil
 }
