@@ -93,7 +93,7 @@ func (s *denseAlgebra) use(c crew) {
 // their targets and F the Fisher information of q: with c = δ_b − δ_γ m,
 //
 //	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
-func (s *denseAlgebra) evaluate(float64) (Evaluation, error) {
+func (s *denseAlgebra) evaluate(within float64) (Evaluation, error) {
 	if err := s.refresh(false); err != nil {
 		return Evaluation{}, err
 	}
@@ -106,17 +106,80 @@ func (s *denseAlgebra) evaluate(float64) (Evaluation, error) {
 		e.Gap = 0
 	} else if !s.unresolved && !s.cur.wild && !math.IsInf(e.ELBO, 0) {
 		if !s.proof.made {
-			bound, err := s.prove(!s.free && !s.batched)
+			rounding, moved, err := s.settle(within)
 			if err != nil {
 				return Evaluation{}, err
 			}
-			s.proof = proof{made: true, bound: neverZero(bound)}
+			bound, err := s.prove(!s.free && !s.batched)
+			if err != nil {
+				if moved {
+					s.cur, s.gap.before = s.gap.before, s.cur
+				}
+				return Evaluation{}, err
+			}
+			s.proof = proof{made: true, bound: neverZero(bound), rounding: rounding}
 		}
 		e.GapBound = s.proof.bound
-		e.ELBO, e.ELBOErr = s.elbo(&s.cur, s.logDet), neverZero(s.cur.err)
+		e.ELBO, e.ELBOErr = s.elbo(&s.cur, s.logDet), neverZero(s.cur.err+s.proof.rounding)
 		e.Gap = neverZero(s.decrement())
 	}
 	return e, nil
+}
+
+// Rounding is looked into where it may come to these fractions of the goal, and of the gap.
+const (
+	roundingGoal = 0.1
+	roundingGap  = 0.01
+)
+
+// settle makes m again what it is to be, Ka, and estimates what rounding then makes of the ELBO. Corrections of low rank add up
+// the rounding of the largest numbers that they went through, and where K is nearly singular, so that a is large, the ELBO
+// shows what is between m and Ka, by (d1 − ½a)ᵀ(m − Ka), as it shows the rounding of K itself, by half of
+// Σ_ij a_i a_j δK_ij. The mean stays after a step with a given β, where a gap of that size does not matter, and where it has more
+// digits than a, as under a prior that is far wider than the noise: there what is between them shows in ½aᵀm alone.
+// Where it moves, the state before is kept in s.gap.before.
+func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err error) {
+	n, c, g := s.n, &s.cur, &s.gap
+	var size, slope float64
+	for i, a := range c.a {
+		k, d := s.k[i*n+i], math.Abs(a)+math.Abs(c.d1[i]-0.5*a)
+		size += a * a * k
+		slope += d * d * k
+	}
+	rounding = epsilon * math.Sqrt(float64(n)*size*slope)
+	goal := goalOf(within, n, s.elbo(c, s.logDet))
+	if rounding <= roundingGoal*goal || rounding <= roundingGap*s.decrement() {
+		return rounding, false, nil
+	}
+	g.h = dense.Resize(g.h, n)
+	if !dense.Residual(s.workers.halt, g.h, c.m, s.k, c.a) {
+		return 0, false, s.workers.halt.Err()
+	}
+	var drift, rise, square float64 // rise is by how much the expectations show the move beyond its first order
+	for i, h := range g.h {
+		drift += (c.d1[i] - 0.5*c.a[i]) * h
+		rise += 0.5 * c.tg[i] * h * h
+		var row float64
+		for j, k := range s.k[i*n : (i+1)*n] {
+			row += c.a[j] * k * c.a[j] * k
+		}
+		square += c.a[i] * c.a[i] * row
+	}
+	rounding, drift = epsilon*math.Sqrt(square), math.Abs(drift)
+	if !(rise < drift) {
+		return rounding + 0.5*math.Abs(floats.Dot(g.h, c.a)), false, nil
+	}
+	if s.free || s.batched {
+		return rounding + drift, false, nil
+	}
+	next := &g.before
+	next.copyFrom(c)
+	floats.Sub(next.m, g.h)
+	if s.terms.expect(next, nil, s.workers) != nil {
+		return rounding + drift, false, s.workers.halt.Err()
+	}
+	s.cur, *next = *next, s.cur
+	return rounding, true, nil
 }
 
 // prior returns the state without sites.
@@ -866,6 +929,7 @@ func (s *denseAlgebra) constant() bool { return s.fresh && s.dense && (s.free ||
 type denseGap struct {
 	c, h, dg []float64
 	next     siteState
+	before   siteState // see settle
 	fac      dense.Sites
 }
 

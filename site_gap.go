@@ -43,14 +43,15 @@ func curvature(x float64) float64 {
 
 // proof is what is proved of the gap of a state.
 type proof struct {
-	made    bool    // nothing more will be
-	stepped bool    // the step of the mean has been taken
-	bound   float64 // 0 if there is none
+	made     bool    // nothing more will be
+	stepped  bool    // the step of the mean has been taken
+	bound    float64 // 0 if there is none
+	rounding float64 // of the ELBO
 }
 
 func (p *proof) state(c *save.State) {
 	c.Bool(&p.made, &p.stepped)
-	c.Float(&p.bound)
+	c.Float(&p.bound, &p.rounding)
 }
 
 // scaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the gap of one standard deviation of a diagonal

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -311,6 +313,58 @@ func TestGapEvaluateAgain(t *testing.T) {
 					t.Errorf("%d rows, %v: %+v, then %+v", n, cov, first, again)
 				}
 			}
+		}
+	}
+}
+
+// TestGapRounding: noise so small that K + σ²I is nearly singular takes digits from the ELBO, which the proof counts. The reference
+// is the marginal likelihood in twice the digits.
+func TestGapRounding(t *testing.T) {
+	const n = 110
+	rng := rand.New(rand.NewPCG(8, 7))
+	for range 20 {
+		noise, length := math.Exp(-8-6*rng.Float64()), 0.3+rng.Float64()
+		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+		for i := range y {
+			x.Set(i, 0, 4*rng.Float64())
+			y[i] = math.Sin(2*x.At(i, 0)) + math.Sqrt(noise)*rng.NormFloat64()
+		}
+		k := SquaredExp{Scale: 1.7, Length: length}
+		gp, err := NewGP(x, y, k, GaussianNoise{Var: noise}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := (&Solver{}).Run(t.Context(), gp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cov := Gram(nil, k, x)
+		var a, r dense.Double
+		a.Resize(n * n)
+		a.Clear()
+		r.Resize(n)
+		r.Clear()
+		for i := range n {
+			for j := range i + 1 {
+				a.Hi[i*n+j] = cov.At(i, j)
+			}
+			a.AddAt(i*n+i, 1, noise)
+			r.Hi[i] = y[i]
+		}
+		if !(a.Cholesky(n) > 0) {
+			t.Fatal("not positive definite in twice the digits")
+		}
+		var want float64
+		for i := range n {
+			want -= math.Log(a.Hi[i*n+i]) + 0.5*math.Log(2*math.Pi)
+		}
+		a.Potrs(r)
+		want -= 0.5 * floats.Dot(y, r.Hi)
+		if gap := want - res.ELBO; gap > res.GapBound+1e-11 || gap < -res.ELBOErr-1e-11 {
+			t.Errorf("noise %.2g, length %.2g: short by %.3g of %v, proved %.3g, error %.3g", noise, length, gap, want, res.GapBound, res.ELBOErr)
+		}
+		if res.Status != Converged || res.GapBound > 1e-5 {
+			t.Errorf("noise %.2g, length %.2g: %v after %v passes, proved %.3g", noise, length, res.Status, res.Passes, res.GapBound)
 		}
 	}
 }

@@ -124,6 +124,25 @@ func dot(a, b Double) (h, l float64) {
 	return h, l
 }
 
+// Residual stores y − Ax in dst, computed in twice the digits, for an n×n matrix A, row by row, all of which is read. It reports
+// false if it was halted.
+func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
+	n := len(x)
+	for i, h := range y {
+		if halt.Stopped() {
+			return false
+		}
+		var l float64
+		for j, v := range a[i*n : (i+1)*n] {
+			p, e := twoProduct(-v, x[j])
+			s, t := twoSum(h, p)
+			h, l = s, l+(e+t)
+		}
+		dst[i] = h + l
+	}
+	return true
+}
+
 // AddOuter adds w·xxᵀ to the lower triangle, for a row x of n values, or of the values at ind.
 func (d Double) AddOuter(n int, w float64, ind []int32, val []float64) {
 	for k, x := range val {
