@@ -135,7 +135,7 @@ const (
 // settle makes m again what it is to be, Ka, and estimates what rounding then makes of the ELBO. Corrections of low rank add up
 // the rounding of the largest numbers that they went through, and where K is nearly singular, so that a is large, the ELBO
 // shows what is between m and Ka, by (d1 − ½a)ᵀ(m − Ka), as it shows the rounding of K itself, by half of
-// Σ_ij a_i a_j δK_ij. The mean stays after a step with a given β, where a gap of that size does not matter, and where it has more
+// Σ_ij (aaᵀ − Γ + ΓVΓ)_ij δK_ij. The mean stays after a step with a given β, where a gap of that size does not matter, and where it has more
 // digits than a, as under a prior that is far wider than the noise: there what is between them shows in ½aᵀm alone.
 // Where it moves, the state before is kept in s.gap.before.
 func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err error) {
@@ -146,7 +146,7 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 		size += a * a * k
 		slope += d * d * k
 	}
-	rounding = epsilon * math.Sqrt(float64(n)*size*slope)
+	rounding = epsilon * (math.Sqrt(float64(n)*size*slope) + siteSize(s.k, c.gamma))
 	goal := goalOf(within, n, s.elbo(c, s.logDet))
 	if rounding <= roundingGoal*goal || rounding <= roundingGap*s.decrement() {
 		return rounding, false, nil
@@ -157,13 +157,15 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	}
 	var drift, rise, square float64 // rise is by how much the expectations show the move beyond its first order
 	for i, h := range g.h {
-		drift += (c.d1[i] - 0.5*c.a[i]) * h
+		a, r := c.a[i], c.gamma[i]
+		drift += (c.d1[i] - 0.5*a) * h
 		rise += 0.5 * c.tg[i] * h * h
-		var row float64
-		for j, k := range s.k[i*n : (i+1)*n] {
-			row += c.a[j] * k * c.a[j] * k
+		for j, v := range s.cov[i*n : i*n+i] {
+			x := (a*c.a[j] + r*v*c.gamma[j]) * s.k[i*n+j]
+			square += 4 * x * x // as K is symmetric, so is δK
 		}
-		square += c.a[i] * c.a[i] * row
+		x := (a*a - r*(1-r*s.cov[i*n+i])) * s.k[i*n+i]
+		square += x * x
 	}
 	rounding, drift = epsilon*math.Sqrt(square), math.Abs(drift)
 	if !(rise < drift) {
