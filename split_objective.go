@@ -140,6 +140,9 @@ type objectiveStepper struct {
 	blocks     batchMeans
 	gap        float64
 	gradMap    float64
+	took       float64 // the step size of the last step; 0 if it had none
+	taken      int     // terms in the batch of the last step
+	given      bool    // its step size was given
 	checker    allTerms
 
 	print fingerprint
@@ -291,7 +294,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	if err != nil {
 		return Step{}, err
 	}
-	return Step{Beta: beta, GradMap: neverZero(s.gradMap), ClosedForm: s.closed}, nil
+	return Step{Beta: s.took, GradMap: neverZero(s.gradMap), ClosedForm: s.closed}, nil
 }
 
 // undo returns what puts the state back to that before a step from batch, if ctx can be done, and returns the cause.
@@ -321,6 +324,7 @@ func (s *objectiveStepper) undo(ctx context.Context, batch []int) func(cause err
 }
 
 func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta float64) error {
+	s.took, s.taken, s.given = 0, s.size(batch), !math.IsInf(beta, 1)
 	s.noisy = !s.exact || !s.checker.all(batch, s.Len())
 	if !math.IsInf(beta, 1) {
 		if err := s.leaveAverage(); err != nil {
@@ -433,6 +437,7 @@ func (s *objectiveStepper) keepOff(beta float64) float64 {
 
 // accept makes the trial the state.
 func (s *objectiveStepper) accept(beta float64) {
+	s.took = beta
 	if math.IsInf(beta, 1) {
 		beta = 1
 	}

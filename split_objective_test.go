@@ -773,3 +773,18 @@ func TestELBOErr(t *testing.T) {
 		t.Errorf("LogLik: ELBO is %v standard errors off", e)
 	}
 }
+
+// The step size of an Iteration is that taken, which may be less than the one asked for.
+func TestObjectiveStepSizeTaken(t *testing.T) {
+	// f = 40·v in (m, V): V⁻¹ + 2βG stays positive for any β, and V − βg in Euclidean steps does not.
+	f := SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
+		clear(dst)
+		dst[1] = 40
+		return 40 * q.Params(nil)[1], nil
+	}}
+	o := Objective[*Gaussian]{F: f, Init: NewIsotropicMeanField(1, 1).In(MeanCov)}
+	res := solve(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(0.1), MaxIter: 1}, o)
+	if v := qOf[*Gaussian](res).Params(nil)[1]; res.Beta != 0.1/8 && res.Beta != 0.1/4 || math.Abs(1-v-40*res.Beta) > 1e-12 {
+		t.Errorf("β = %v reported for a step from 1 to %v by 40β", res.Beta, v)
+	}
+}
