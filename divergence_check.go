@@ -45,7 +45,8 @@ func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 //	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖²,
 //
 // so that the objective does not rise for step sizes β ≤ 2α/L (Khan et al., 2016,
-// Proposition 2), and the bound is best at β = α/L (Proposition 1).
+// Proposition 2), and the bound is best at β = α/L (Proposition 1). Certificate holds a run
+// against it.
 //
 // The error joins every violation, wrapping ErrParam; it wraps ErrEmpty if
 // there are fewer than two distributions, or is that of d.Check.
@@ -85,7 +86,7 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 			if e := floats.Distance(g, num, math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
 				bad(i, j, "Grad is off by %.3g from differences of Value", e)
 			}
-			alpha = math.Min(alpha, floats.Dot(diff, g)/(dist*dist))
+			alpha = math.Min(alpha, strength(diff, g))
 			if x, ok := d.(Proxer); ok {
 				// The step with the gradient −∇D(q‖q0) leads from q0 to q.
 				floats.Scale(-1, g)
@@ -105,4 +106,9 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 		errs = append(errs, fmt.Errorf("pgsvi: %T: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v: %w", d, alpha, ErrParam))
 	}
 	return alpha, errors.Join(errs...)
+}
+
+// strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ D(q‖q0).
+func strength(delta, grad []float64) float64 {
+	return floats.Dot(delta, grad) / floats.Dot(delta, delta)
 }

@@ -1,0 +1,348 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// Certificate is a Recorder that holds the run of an Objective against the convergence theory of Khan et al. (2016): set it as
+// Solver.Recorder, or one of a Tee, and read its fields at any time. It is for steps of a given size (Solver.StepSize),
+//
+//	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
+//
+// and F = f + h is the negative ELBO. What it needs, along the steps of the run and in their coordinates, is that h is convex and
+//
+//	f(λ_{k+1}) ≤ f(λ_k) + δ_kᵀ∇f(λ_k) + ½L‖δ_k‖²     (A1)
+//	δ_kᵀ∇_λ D(λ_{k+1}‖λ_k) ≥ α‖δ_k‖²                  (A6)
+//	E ĝ_k = ∇f(λ_k),   E‖ĝ_k − ∇f(λ_k)‖² ≤ σ²/M_k     (A2, A3; M_k terms in the batch)
+//
+// with the largest α and the least L and σ² that hold on the path: a diagnosis of this run, not a promise for another. That D is positive
+// (A5) is not used. After t steps, with C0 = F(λ_0) − min F, the following is proved.
+//
+//	a step         F(λ_k) − F(λ_{k+1}) ≥ (αβ_k − ½Lβ_k²)‖G_k‖²                   if ĝ_k = ∇f(λ_k)
+//	Proposition 1  min_k ‖G_k‖² ≤ 2LC0/(α²t)                                      if ĝ_k = ∇f(λ_k), β_k = α/L
+//	Proposition 2  min_k ‖G_k‖² ≤ C0 / Σ_k (αβ_k − ½Lβ_k²)                        if ĝ_k = ∇f(λ_k), β_k ≤ 2α/L
+//	Theorem        E‖G_R‖² ≤ (C0 + ½c Σ_k β_kσ²/M_k) / Σ_k (α'β_k − ½Lβ_k²)       for β_k ≤ 2α'/L, α' = α − 1/(2c), any c > 1/(2α)
+//	Proposition 3  E‖G_R‖² ≤ 2LC0/(α'²t) + cσ²/(Mα')                              the same for β_k = α'/L, M_k = M
+//
+// R is drawn with probabilities in proportion to the summands of the denominator. The best c is 1/α, which is used throughout: then α' = α/2,
+// and what more steps do not remove, Floor, is 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. G_k contains the noise of ĝ_k:
+// no step size brings its bound to 0, a larger batch does.
+//
+// In print A3 lacks the factor N of the estimator that it is about; faster convergence for α > 1 is a matter of scale, as D → cD with β → cβ
+// leaves every λ_k where it is; and KL(q‖p) is not convex in natural parameters, for which A6 is argued there.
+//
+// A step that is looked at costs six values of f over all terms, some more if it was long, and one or two gradients if it was noisy. Steps with
+// ‖δ_k‖² < 1e-7 are passed over, as rounding is most of what they show, and so are those whose size the Stepper chose.
+type Certificate struct {
+	// Every looks at one step in so many; bounds are then over these. Zero means at each.
+	Every int
+	// Optimum is the greatest ELBO of the family, or a bound on it such as ELBO + GapBound of a fit. Zero means that it is not known: C0 is
+	// then what the run has gained so far, with which every bound holds as well.
+	Optimum float64
+
+	// Steps is the number of steps that were looked at. Without any the numbers below are NaN, or 0 before a run.
+	Steps int
+	// Alpha, L and RelL are α, the least over the steps, L and its counterpart relative to D, with D(λ_{k+1}‖λ_k) for ½‖δ_k‖²
+	// (Lu, Freund and Nesterov, 2018), the largest. Where f was concave along the whole path L is 0, and RelL below 0.
+	Alpha, L, RelL float64
+	// MaxStep is 2α/L, up to which no exact step raises F; +Inf if L is 0.
+	MaxStep float64
+	// C0 is F(λ_0) − min F, in nats; see Optimum.
+	C0 float64
+	// MinGradMap2 is the least ‖G_k‖², and MeanGradMap2 their mean with the weights of R.
+	MinGradMap2, MeanGradMap2 float64
+	// Bound is that of Proposition 2 where no step was noisy, on both, or of the theorem, on the expectation of MeanGradMap2; +Inf if steps
+	// were too long for it.
+	Bound float64
+	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k for a Bregman divergence. It is at most C0 for exact steps
+	// of β_k ≤ 1/RelL: a bound that does not depend on the scale of λ.
+	TotalD float64
+	// Violations counts the steps that break what is proved of each of them, with α and L of that very step, or, where that proves nothing, raise F, and
+	// those at which a gradient without noise is not that of the values: β was too long, the gradient or the proximal step is wrong, or h is not
+	// convex in these coordinates. The fall of F in a noisy step is held against its own ĝ_k. Adam, whose ĝ_k is no gradient, violates it.
+	Violations int
+	// TooLong counts the steps with β_k above 2α/L of that step, which may raise F. If there are more Violations something is wrong.
+	TooLong int
+	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k: over batches, over the draws of an estimator, or both. It is 0 where no step was noisy.
+	Sigma2 float64
+	// Floor is the part of Bound that is due to noise, which is in proportion to 1/M.
+	Floor float64
+	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error, u_k the direction of ∇f(λ_k). It is about N(0, 1) over
+	// many noisy steps, and far from 0 if a scale such as N/M is missing. Where an estimator draws, gradients over all terms are tested against
+	// values alike, and it is the greater of the two. NaN without noise.
+	UnbiasedZ float64
+
+	err        error
+	last       Dist // λ_k before the next step
+	at         int  // its k
+	start, now float64
+	sums       pathSums
+}
+
+// pathSums are sums over the steps of a path.
+type pathSums struct {
+	beta, beta2             float64 // β, β²
+	map1, map2              float64 // β‖G‖², β²‖G‖²
+	noisy, terms            int     // noisy steps, and terms in their batches
+	betaOfNoise, betaByTerm float64 // β and β/M of noisy steps
+	noise                   float64 // βM‖ε‖², ε = ĝ − ∇f
+	of                      int     // N
+	batches, values         zScore  // εᵀu, and of gradients over all terms against values
+}
+
+const (
+	// leastMove is the ‖δ‖² below which rounding is most of what a step shows.
+	leastMove = 1e-7
+	// slopeStep is the part of a step over which f is differentiated along it, by one-sided differences of fourth order: they stay on the segment, where
+	// every λ is valid. Where they do not agree with the gradient, and the step is long, shorter ones may.
+	slopeStep = 2.5e-3
+	// certificateSlack is what differences, rounding and numeric steps may leave of an inequality, relative to the terms in it.
+	certificateSlack = 1e-8
+	// certificateRounding is the same relative to F.
+	certificateRounding = 1e-12
+)
+
+// Err returns the first error that the Certificate met: it wraps ErrParam if the run is not of an Objective (see GP.Objective and GLM.Objective), or its
+// steps are of more than one linearisation (Objective.Inner), and otherwise is that of f. Nothing is recorded after it.
+func (c *Certificate) Err() error { return c.err }
+
+// BatchSize returns the number of terms in a batch that lowers Floor by factor, at least 1, where batches are drawn with replacement. Without
+// it fewer will do. It is at most N, and 0 if no step was noisy.
+func (c *Certificate) BatchSize(factor float64) int {
+	if c.sums.noisy == 0 {
+		return 0
+	}
+	mean := float64(c.sums.terms) / float64(c.sums.noisy)
+	return int(math.Min(float64(c.sums.of), math.Ceil(mean*math.Max(1, factor))))
+}
+
+// Record implements Recorder. The first step of a run begins anew.
+func (c *Certificate) Record(it Iteration) {
+	if it.K == 1 {
+		nan := math.NaN()
+		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Alpha: nan, L: nan, RelL: nan, MaxStep: nan, C0: nan,
+			MinGradMap2: nan, MeanGradMap2: nan, Bound: nan, Floor: nan, UnbiasedZ: nan, start: nan}
+	}
+	if c.err != nil {
+		return
+	}
+	if err := c.record(it); err != nil {
+		c.err = fmt.Errorf("pgsvi: certificate of iteration %d: %w", it.K, bare{err})
+	}
+}
+
+func (c *Certificate) record(it Iteration) error {
+	s, ok := it.State.(*objectiveStepper)
+	if !ok {
+		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w", it.State, ErrParam)
+	}
+	if it.K == 1 {
+		c.last, c.at = s.o.Init.Clone(), 0
+		f, h, _, err := c.value(s, c.last)
+		if err != nil {
+			return err
+		}
+		c.start = f + h
+	}
+	every := max(1, c.Every)
+	if it.K%every == 0 && c.last != nil && c.at == it.K-1 && s.given && s.took > 0 {
+		if err := c.look(s, s.took); err != nil {
+			return err
+		}
+	}
+	if (it.K+1)%every != 0 {
+		return nil
+	}
+	c.at = it.K
+	if c.last == nil {
+		c.last = s.q.Clone()
+		return nil
+	}
+	return setDist(c.last, s.q)
+}
+
+// env has the same draws whenever it is called before the next step that is looked at.
+func (c *Certificate) env() *Env { return NewEnv(rand.NewPCG(seed1, uint64(c.Steps)), 1) }
+
+// value returns f and h at q, and a bound on the numerical error of f where there is one.
+func (c *Certificate) value(s *objectiveStepper, q Dist) (f, h, bound float64, err error) {
+	f, bound, err = s.o.F.Value(context.Background(), c.env(), q)
+	if !s.exact || math.IsNaN(bound) {
+		bound = 0
+	}
+	return f, s.o.H.Value(q), bound, err
+}
+
+// look takes the step with beta from c.last to the state of s into account.
+func (c *Certificate) look(s *objectiveStepper, beta float64) error {
+	delta := s.q.Params(nil)
+	floats.Sub(delta, c.last.Params(nil))
+	move2 := floats.Dot(delta, delta)
+	if move2 < leastMove {
+		return nil
+	}
+	f0, h0, bound, err := c.value(s, c.last)
+	if err != nil {
+		return err
+	}
+	f1, h1, _, err := c.value(s, s.q)
+	if err != nil {
+		return err
+	}
+	gradD := s.d.Grad(nil, s.q, c.last)
+	d, pull := s.d.Value(s.q, c.last), floats.Dot(delta, gradD)
+	rounding := certificateRounding*(math.Abs(f0)+math.Abs(h0)) + 2*bound
+	slack := certificateSlack*math.Abs(pull/beta) + rounding
+
+	own := floats.Dot(s.g, delta) // δᵀĝ
+	exact := own                  // by a gradient over all terms
+	if s.noisy {
+		if exact, err = c.addNoise(s, beta, delta); err != nil {
+			return err
+		}
+	}
+	slope, agrees := c.slope(s, delta, f0, exact, slack, rounding)
+	if s.noisy && !s.exact {
+		c.sums.values.add((exact - slope) / math.Sqrt(move2))
+	}
+	bend := f1 - f0 - slope
+	slack += certificateSlack * math.Abs(bend)
+	promised := pull/beta - bend // (aβ − ½lβ²)‖G‖²
+	if promised < 0 {
+		c.TooLong++
+	}
+	if s.noisy {
+		promised += own - slope
+	} else {
+		promised = math.Max(0, promised)
+	}
+	if fall := f0 + h0 - f1 - h1; !agrees || !(fall >= promised-slack) {
+		c.Violations++
+	}
+
+	map2 := move2 / (beta * beta)
+	c.Steps++
+	c.now = f1 + h1
+	c.Alpha, c.L, c.RelL = nanMin(c.Alpha, strength(delta, gradD)), nanMax(c.L, math.Max(0, 2*bend/move2)), nanMax(c.RelL, bend/d)
+	c.MinGradMap2 = nanMin(c.MinGradMap2, map2)
+	c.TotalD += (pull - d) / beta
+	p := &c.sums
+	p.beta, p.beta2 = p.beta+beta, p.beta2+beta*beta
+	p.map1, p.map2 = p.map1+beta*map2, p.map2+move2
+	c.conclude()
+	return nil
+}
+
+// slope returns δᵀ∇f at c.last, and whether exact, which is that by the gradient, agrees with differences of the values of f on the segment, as it must where
+// nothing is random. Where it does not the differences count, so that a wrong gradient does not agree with itself.
+func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
+	x0 := c.last.Params(nil)
+	x, p := make([]float64, len(x0)), c.last.Clone()
+	for t := slopeStep; t > slopeStep/100; t /= 4 {
+		sum := -25 * f0
+		for i, w := range [...]float64{48, -36, 16, -3} {
+			if p.SetParams(floats.AddScaledTo(x, x0, float64(i+1)*t, delta)) != nil {
+				return exact, true // not known
+			}
+			f, _, err := s.o.F.Value(context.Background(), c.env(), p)
+			if err != nil {
+				return exact, true
+			}
+			sum += w * f
+		}
+		slope = sum / (12 * t)
+		if math.Abs(slope-exact) <= certificateSlack*math.Abs(exact)+slack+rounding/t {
+			if !s.exact {
+				return slope, true
+			}
+			return exact, true
+		}
+		if !s.exact {
+			return slope, true
+		}
+	}
+	return slope, false
+}
+
+// addNoise takes ĝ of the step δ from c.last into account, and returns δᵀ∇f by a gradient over all terms. Two of them, which are one where f is
+// deterministic, are independent of each other, of ĝ and of δ: they give E‖ε‖² without the bias of their own noise.
+func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64, error) {
+	ctx, env := context.Background(), c.env()
+	first := make([]float64, len(s.g))
+	if _, err := s.o.F.Grad(ctx, env, first, c.last, nil); err != nil {
+		return 0, err
+	}
+	second := first
+	if !s.exact {
+		second = make([]float64, len(s.g))
+		if _, err := s.o.F.Grad(ctx, env, second, c.last, nil); err != nil {
+			return 0, err
+		}
+	}
+	var noise, bias float64
+	for i, g := range s.g {
+		noise += (g - first[i]) * (g - second[i])
+		bias += (g - second[i]) * first[i]
+	}
+	p := &c.sums
+	if norm := floats.Norm(first, 2); norm > 0 {
+		p.batches.add(bias / norm)
+	}
+	m := float64(s.taken)
+	p.of, p.noisy, p.terms = s.n, p.noisy+1, p.terms+s.taken
+	p.noise += beta * m * noise
+	p.betaOfNoise, p.betaByTerm = p.betaOfNoise+beta, p.betaByTerm+beta/m
+	return floats.Dot(second, delta), nil
+}
+
+// zScore tests whether what is added has mean 0, given what was before.
+type zScore struct{ sum, squares float64 }
+
+func (z *zScore) add(x float64) { z.sum, z.squares = z.sum+x, z.squares+x*x }
+
+// score returns the sum in standard errors, NaN without any.
+func (z *zScore) score() float64 { return z.sum / math.Sqrt(z.squares) }
+
+// conclude brings the bounds up to date.
+func (c *Certificate) conclude() {
+	p, l := &c.sums, c.L
+	c.MaxStep = 2 * c.Alpha / l
+	c.C0 = c.start - c.now
+	if c.Optimum != 0 {
+		c.C0 = c.Optimum + c.start
+	}
+	alpha := c.Alpha
+	if p.noisy > 0 {
+		alpha /= 2 // α − 1/(2c) with c = 1/α
+		c.Sigma2 = p.noise / p.betaOfNoise
+		c.UnbiasedZ = p.batches.score()
+		if z := p.values.score(); math.Abs(z) > math.Abs(c.UnbiasedZ) {
+			c.UnbiasedZ = z
+		}
+	}
+	c.Floor, c.Bound, c.MeanGradMap2 = 0, math.Inf(1), p.map1/p.beta
+	sum := alpha*p.beta - l*p.beta2/2
+	if !(sum > 0) {
+		return
+	}
+	c.MeanGradMap2 = (alpha*p.map1 - l*p.map2/2) / sum
+	if p.noisy > 0 {
+		c.Floor = c.Sigma2 * p.betaByTerm / (2 * c.Alpha) / sum
+	}
+	c.Bound = c.C0/sum + c.Floor
+}
+
+// nanMin and nanMax are the lesser and the greater of two numbers, of which a may be NaN and is then none.
+func nanMin(a, b float64) float64 {
+	if math.IsNaN(a) {
+		return b
+	}
+	return math.Min(a, b)
+}
+
+func nanMax(a, b float64) float64 { return -nanMin(-a, -b) }

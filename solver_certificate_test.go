@@ -1,0 +1,451 @@
+package pgsvi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
+)
+
+// theoryProblem is the logistic regression of theory_prototype.json: N = 20, D = 2, a diagonal q.
+func theoryProblem() Objective[*Gaussian] {
+	rng := rand.New(rand.NewPCG(11, 12))
+	s := Sites{X: dense.NewRows(20, 2), Y: make([]float64, 20), Lik: BernoulliLogit{}}
+	for n, x := range s.X {
+		x[0], x[1] = rng.NormFloat64(), rng.NormFloat64()
+		s.Y[n] = plusMinus(rng.Float64() < 1/(1+math.Exp(x[1]-x[0])))
+	}
+	prior := NewIsotropicMeanField(2, 1)
+	return Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}
+}
+
+// certified runs s on m with a Certificate, which must not meet an error.
+func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
+	t.Helper()
+	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never{}, -1
+	res := solve(t, s, m)
+	if err := c.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func recorderOrNone(r Recorder) Recorder {
+	if r == nil {
+		return RecorderFunc(func(Iteration) {})
+	}
+	return r
+}
+
+// The constants of the prototype, made anew, and its bound of the theorem from its constants.
+func TestCertificateTruth(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(sharedData(t), "../truth/theory_prototype.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		C0, Alpha, L, RelL, Beta float64
+		M, T                     int
+		Bound, MeanG2, Sigma2    float64
+		divergence               Divergence
+		coordinates              Coordinates
+	}
+	var truth struct{ Data map[string]row }
+	if err := json.Unmarshal(b, &truth); err != nil {
+		t.Fatal(err)
+	}
+	o := theoryProblem()
+	_, best, err := o.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		d      Divergence
+		in     Coordinates
+		within float64 // relative, of L: numeric steps end where they like
+	}{
+		"Euclidean, (m, sd)":         {Euclidean{}, Cholesky, 1e-8},
+		"Euclidean, (m, sd), 1.98/L": {Euclidean{}, Cholesky, 1e-8},
+		"Euclidean, (m, v)":          {Euclidean{}, MeanCov, 1e-8},
+		"KL, (m, sd)":                {KL{}, Cholesky, 1e-5},
+		"KL, (m, v)":                 {KL{}, MeanCov, 1e-8},
+		"KL, mean parameters":        {KL{}, MeanParams, 1e-8},
+		"ReverseKL, mean parameters": {ReverseKL{}, MeanParams, 1e-5},
+		"SymKL, mean parameters":     {SymKL{}, MeanParams, 1e-5},
+	} {
+		want, ok := truth.Data[name]
+		if !ok {
+			t.Fatalf("no %s in the truth", name)
+		}
+		cert := &Certificate{Optimum: best.ELBO}
+		certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(want.Beta), MaxIter: 60}, cert, inCoords(o, c.in))
+		checkNear(t, name+", C0", cert.C0, want.C0, 1e-9)
+		checkNear(t, name+", alpha", cert.Alpha, want.Alpha, 1e-8)
+		checkNear(t, name+", L", cert.L, want.L, c.within)
+		checkNear(t, name+", L relative to D", cert.RelL, want.RelL, c.within)
+		if cert.Violations != 0 || cert.TooLong != 0 || !(cert.TotalD <= cert.C0) || !(cert.MeanGradMap2 <= cert.Bound) {
+			t.Errorf("%s: %+v", name, cert)
+		}
+	}
+	for _, name := range []string{"Euclidean, (m, sd) stochastic", "KL, mean parameters stochastic"} {
+		want, ok := truth.Data[name]
+		if !ok {
+			t.Fatalf("no %s in the truth", name)
+		}
+		steps, m := float64(want.T), float64(want.M)
+		c := Certificate{Alpha: want.Alpha, L: want.L, start: best.ELBO, Optimum: truth.Data["Euclidean, (m, v)"].C0 - best.ELBO}
+		c.sums = pathSums{beta: steps * want.Beta, beta2: steps * want.Beta * want.Beta, map1: steps * want.Beta * want.MeanG2,
+			map2: steps * want.Beta * want.Beta * want.MeanG2, noisy: want.T, terms: want.T * want.M,
+			betaOfNoise: steps * want.Beta, betaByTerm: steps * want.Beta / m, noise: steps * want.Beta * want.Sigma2}
+		c.conclude()
+		checkNear(t, name+", bound", c.Bound, want.Bound, 1e-12)
+		checkNear(t, name+", mean", c.MeanGradMap2, want.MeanG2, 1e-12)
+		checkNear(t, name+", sigma²", c.Sigma2, want.Sigma2, 1e-12)
+	}
+}
+
+// Exact steps on random problems: no step falls by less than is proved of it, and the bounds of Proposition 2 hold after every step, with what
+// the run has gained so far and with the optimum.
+func TestCertificateBounds(t *testing.T) {
+	t.Parallel()
+	tight := 0.0
+	for seed := range uint64(shorter(200, 20)) {
+		rng := testRand(1000 + seed)
+		s := logisticData(2000+seed, 5+rng.IntN(6), 2)
+		if seed%3 == 1 {
+			s.Lik = BernoulliProbit{}
+		}
+		prior := NewIsotropicMeanField(2, math.Exp(rng.NormFloat64()))
+		var c struct {
+			d  Divergence
+			in Coordinates
+		}
+		switch seed % 4 {
+		case 0:
+			c.d, c.in = Euclidean{}, Cholesky
+		case 1:
+			c.d, c.in = KL{}, MeanCov
+		case 2:
+			c.d, c.in = KL{}, MeanParams
+		case 3:
+			c.d, c.in = Euclidean{}, Cholesky
+		}
+		full := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}
+		if seed%4 == 3 { // gradient descent on all of F
+			full = full.Linearized()
+		}
+		o := inCoords(full, c.in)
+		// L of these steps is not known before: halve the step until it is short enough.
+		_, best, err := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		beta := math.Exp(rng.NormFloat64())
+		for ok := false; !ok; beta /= 2 {
+			cert := &Certificate{}
+			ok = true
+			var worst []string
+			look := RecorderFunc(func(it Iteration) {
+				if cert.Steps < it.K { // passed over
+					return
+				}
+				c := cert
+				if c.Violations > 0 || !(c.C0 <= c.start+best.ELBO+1e-9) || !(c.MinGradMap2 <= c.Bound*(1+1e-9)) || !(c.MeanGradMap2 <= c.Bound*(1+1e-9)) ||
+					beta <= 1/math.Max(0, c.RelL) && !(c.TotalD <= c.C0+1e-9) {
+					worst = append(worst, fmt.Sprintf("step %d: %+v", it.K, c))
+				}
+				tight = math.Max(tight, cert.MeanGradMap2/cert.Bound)
+			})
+			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(beta), MaxIter: 8, Recorder: look}, cert, o)
+			if cert.TooLong > 0 || beta > cert.MaxStep || math.IsInf(cert.Bound, 1) {
+				ok = false
+				continue
+			}
+			for _, w := range worst {
+				t.Errorf("seed %d, beta %v: %s", seed, beta, w)
+			}
+		}
+	}
+	if tight < 0.3 {
+		t.Errorf("the bounds are %v times what they bound, at best: too loose to have been tested", 1/tight)
+	}
+}
+
+// parabola is f(z) = ½ Σ_i a_i z_i² at a Point: L is the largest a_i.
+func parabola(a ...float64) SmoothFunc {
+	return SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
+		z, v := q.Params(nil), 0.0
+		for i, x := range z {
+			dst[i] = a[i] * x
+			v += 0.5 * a[i] * x * x
+		}
+		return v, nil
+	}}
+}
+
+// Proposition 1 at β = α/L; beyond 2α/L it fails, and every step is a violation that is explained by its length.
+func TestCertificateTooLong(t *testing.T) {
+	const l, c0 = 8, 0.5 * (3 + 8)
+	for _, c := range []struct {
+		beta  float64
+		holds bool
+	}{{1. / l, true}, {1.9 / l, true}, {2.1 / l, false}, {3. / l, false}} {
+		cert, broken := &Certificate{}, false
+		look := RecorderFunc(func(it Iteration) {
+			broken = broken || c.beta != 1.9/l && it.GradMap*it.GradMap > 2*l*c0/float64(it.K)
+		})
+		certified(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(c.beta), MaxIter: 20, Recorder: look}, cert,
+			Objective[*Point]{F: parabola(3, 8), Init: NewPoint([]float64{1, 1})})
+		if c.holds {
+			if cert.Violations != 0 || cert.TooLong != 0 || !(cert.MinGradMap2 <= cert.Bound) || broken {
+				t.Errorf("beta %v: %+v, Proposition 1 broken %t", c.beta, cert, broken)
+			}
+			if !(cert.MaxStep >= 2./l*(1-1e-7)) { // equal where the path sees the steepest direction to the end
+				t.Errorf("beta %v: MaxStep %v", c.beta, cert.MaxStep)
+			}
+			continue
+		}
+		if cert.Violations == 0 || cert.Violations > cert.TooLong || !math.IsInf(cert.Bound, 1) || !broken {
+			t.Errorf("beta %v: %+v, Proposition 1 broken %t", c.beta, cert, broken)
+		}
+	}
+}
+
+// scaledGrad is f with a gradient that is off by a factor.
+type scaledGrad struct {
+	Smooth
+	factor float64
+}
+
+func (f scaledGrad) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := f.Smooth.Grad(ctx, env, dst, q, batch)
+	floats.Scale(f.factor, dst)
+	return v, err
+}
+
+// farProx has a closed form that goes farther than it should.
+type farProx struct{ SymKL }
+
+func (farProx) Prox(q Dist, p *Prox) (bool, error) {
+	far := *p
+	far.D, far.Beta = KL{}, p.Beta*4
+	return KL{}.Prox(q, &far)
+}
+
+// A wrong gradient or proximal step is a violation at steps that are short enough; so is an h that is not convex in the coordinates.
+func TestCertificateWrong(t *testing.T) {
+	o := theoryProblem()
+	short := Solver{StepSize: ConstantStep(0.02), MaxIter: 8}
+	for _, c := range []struct {
+		name   string
+		factor float64
+		batch  int
+		wrong  bool
+	}{{"right", 1, 0, false}, {"right, batches", 1, 5, false}, {"sign", -1, 0, true}, {"twice", 2, 0, true}, {"half", 0.5, 0, true},
+		{"a little", 1.0001, 0, true}, {"sign, batches", -1, 5, true}, {"half, batches", 0.5, 5, true}} {
+		bad := o
+		bad.F = scaledGrad{o.F, c.factor}
+		s, cert := short, &Certificate{}
+		s.BatchSize = c.batch
+		certified(t, s, cert, bad)
+		if (cert.Violations > 0) != c.wrong || cert.Steps == 0 || cert.TooLong > 0 {
+			t.Errorf("%s: %d violations in %d steps, %d too long", c.name, cert.Violations, cert.Steps, cert.TooLong)
+		}
+	}
+	s, cert := short, &Certificate{}
+	s.StepSize, s.Divergence = ConstantStep(1), farProx{}
+	certified(t, s, cert, o)
+	if cert.Violations == 0 {
+		t.Errorf("a wrong proximal step: %+v", cert)
+	}
+	// −|z|² is concave: its exact steps, with the closed form of a user, do not fall by what is proved of a convex h.
+	cert = &Certificate{}
+	certified(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(0.1), MaxIter: 5}, cert, Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
+	if cert.Violations == 0 {
+		t.Errorf("a concave h: %+v", cert)
+	}
+}
+
+// dome is h(z) = −|z|², whose steps have their stationary point for what it is.
+type dome struct{}
+
+func (dome) Check(Dist) error     { return nil }
+func (dome) Value(q Dist) float64 { z := q.Params(nil); return -floats.Dot(z, z) }
+func (dome) Grad(dst []float64, q Dist) []float64 {
+	dst = q.Params(dst)
+	floats.Scale(-2, dst)
+	return dst
+}
+func (dome) Prox(q Dist, p *Prox) (bool, error) {
+	z := p.From.Params(nil)
+	floats.Scale(1/(1+2*p.Beta), z) // the step of +|z|²: it climbs
+	return true, q.SetParams(z)
+}
+
+// The theorem over 200 seeds, after every step, with σ² of batches with replacement; σ² against the terms themselves.
+func TestCertificateNoise(t *testing.T) {
+	t.Parallel()
+	o := theoryProblem()
+	const m, steps = 2, 15
+	seeds := shorter(200, 12)
+	_, best, err := o.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		d    Divergence
+		in   Coordinates
+		beta float64
+	}{{Euclidean{}, Cholesky, 0.084}, {KL{}, MeanParams, 0.02}} {
+		alpha, l, z, z2 := math.Inf(1), 0.0, 0.0, 0.0
+		var sigma2, truth, gradMap2 [steps]float64
+		for seed := range seeds {
+			cert := &Certificate{}
+			before := o.Init.In(c.in)
+			look := RecorderFunc(func(it Iteration) {
+				k := it.K - 1
+				gradMap2[k] += it.GradMap * it.GradMap / float64(seeds)
+				sigma2[k] += cert.Sigma2 / float64(seeds)
+				truth[k] += termNoise(t, o.F, before, 20) / float64(seeds)
+				if err := setDist(before, it.State.(*objectiveStepper).q); err != nil {
+					t.Fatal(err)
+				}
+			})
+			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m, Sampler: WithReplacement{}, MaxIter: steps,
+				Src: rand.NewPCG(uint64(seed), 1), Recorder: look}, cert, inCoords(o, c.in))
+			if cert.Violations > 0 || cert.Steps != steps {
+				t.Errorf("%T: %+v", c.d, cert)
+			}
+			alpha, l = math.Min(alpha, cert.Alpha), math.Max(l, cert.L)
+			z, z2 = z+cert.UnbiasedZ, z2+cert.UnbiasedZ*cert.UnbiasedZ
+			if cert.BatchSize(3) != 3*m || cert.BatchSize(100) != 20 {
+				t.Errorf("batches of %d and %d", cert.BatchSize(3), cert.BatchSize(100))
+			}
+			checkNear(t, "floor", cert.Floor, cert.Sigma2/(m*2*cert.Alpha)/(cert.Alpha/2-cert.L*c.beta/2), 1e-12)
+		}
+		n := float64(seeds)
+		if math.Abs(z) > 4*math.Sqrt(n) || !(math.Abs(z2/n-1) < shorter(0.5, 1)) {
+			t.Errorf("%T: z has mean %v, mean square %v", c.d, z/n, z2/n)
+		}
+		var sumMap, sumNoise float64
+		for k := range steps {
+			sumMap, sumNoise = sumMap+gradMap2[k], sumNoise+truth[k]
+			done := float64(k + 1)
+			if e := math.Abs(sigma2[k]*done/sumNoise - 1); k > 10 && !(e < shorter(0.1, 0.4)) {
+				t.Errorf("%T, step %d: σ² %v, of the terms %v", c.d, k, sigma2[k], sumNoise/done)
+			}
+			bound := (best.ELBO + 1e-9 + elboAtStart(t, o) + done*c.beta*sumNoise/done/(2*m*alpha)) / (done * (alpha*c.beta/2 - l*c.beta*c.beta/2))
+			if !(sumMap/done <= bound) || l*c.beta > alpha {
+				t.Errorf("%T, step %d: mean %v above its bound %v", c.d, k, sumMap/done, bound)
+			}
+		}
+	}
+}
+
+// elboAtStart returns −ELBO at the start.
+func elboAtStart(t *testing.T, o Objective[*Gaussian]) float64 {
+	t.Helper()
+	st := must(o.NewStepper(context.Background(), nil, nil))
+	e, err := st.Evaluate(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return -e.ELBO
+}
+
+// termNoise is (1/N) Σ_n ‖N∇f_n − ∇f‖² at q.
+func termNoise(t *testing.T, f Smooth, q Dist, n int) (v float64) {
+	t.Helper()
+	g, all := make([]float64, q.NumParams()), make([]float64, q.NumParams())
+	if _, err := f.Grad(context.Background(), nil, all, q, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if _, err := f.Grad(context.Background(), nil, g, q, []int{i}); err != nil {
+			t.Fatal(err)
+		}
+		d := floats.Distance(g, all, 2)
+		v += d * d / float64(n)
+	}
+	return v
+}
+
+// unscaled is a Smooth whose gradients of batches lack the factor N/M.
+type unscaled struct{ Smooth }
+
+func (f unscaled) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := f.Smooth.Grad(ctx, env, dst, q, batch)
+	if batch != nil {
+		floats.Scale(float64(len(batch))/20, dst)
+	}
+	return v, err
+}
+
+// What UnbiasedZ finds: a missing factor N/M, and a wrong gradient of a log-likelihood along paths; not the noise of either.
+func TestCertificateUnbiased(t *testing.T) {
+	t.Parallel()
+	o := theoryProblem()
+	sites := o.F.(*expectedTerms).ll.(Sites)
+	draws := Objective[*Gaussian]{H: o.H, Init: o.Init}
+	for _, c := range []struct {
+		name   string
+		f      Smooth
+		batch  int
+		biased bool
+	}{
+		{"batches", o.F, 5, false},
+		{"without N/M", unscaled{o.F}, 5, true},
+		{"draws", Expect(asLogLik(sites, false), ScoreFunction{Samples: 100}), 0, false},
+		{"paths, batches", Expect(asLogLik(sites, true), Pathwise{Samples: 4}), 10, false},
+		{"half the gradient along paths", scaledGrad{Expect(asLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
+	} {
+		if testing.Short() && c.name == "paths, batches" {
+			continue
+		}
+		draws.F = c.f
+		cert := &Certificate{}
+		certified(t, Solver{StepSize: ConstantStep(0.02), BatchSize: c.batch, Sampler: WithReplacement{}, MaxIter: shorter(30, 24)}, cert, draws)
+		if biased := math.Abs(cert.UnbiasedZ) > 4; biased != c.biased || !(cert.Sigma2 > 0) {
+			t.Errorf("%s: z = %v, σ² %v", c.name, cert.UnbiasedZ, cert.Sigma2)
+		}
+	}
+}
+
+// What a Certificate does beside: it leaves the run alone, looks now and then, begins anew with a run, and says what it cannot look at.
+func TestCertificateRecords(t *testing.T) {
+	o := theoryProblem()
+	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never{}}
+	alone := solve(t, s, o)
+	c := &Certificate{Every: 3}
+	s.Recorder = c
+	for range 2 {
+		if watched := solve(t, s, o); watched.ELBO != alone.ELBO {
+			t.Errorf("watched: ELBO %v, alone %v", watched.ELBO, alone.ELBO)
+		}
+		if c.Steps != 4 || c.Violations != 0 || c.Err() != nil {
+			t.Errorf("%+v", c)
+		}
+	}
+	s.StepSize = nil
+	if solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
+		t.Errorf("steps of the Stepper's own: %+v", c)
+	}
+	gp := toyGP(t, 20, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
+	if solve(t, s, gp); !errors.Is(c.Err(), ErrParam) || !prefixedOnce(c.Err()) {
+		t.Errorf("a GP: %v", c.Err())
+	}
+	dense := must(gp.Objective())
+	c.Every = 0
+	certified(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 3}, c, dense)
+	if c.Steps != 3 || c.Violations != 0 {
+		t.Errorf("the Objective of a GP: %+v", c)
+	}
+}
