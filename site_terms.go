@@ -321,6 +321,8 @@ type siteSmooth struct {
 }
 
 // dim returns the dimension of z.
+func (f *siteSmooth) siteLikelihood() Likelihood { return f.terms.lik }
+
 func (f *siteSmooth) dim() int {
 	if f.x == nil {
 		return f.terms.len()

@@ -141,6 +141,9 @@ func (c *Certificate) record(it Iteration) error {
 	if !ok {
 		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w", it.State, ErrParam)
 	}
+	if s.o.Inner > 1 {
+		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: %w", s.o.Inner, ErrParam)
+	}
 	if it.K == 1 {
 		c.last, c.at = s.o.Init.Clone(), 0
 		f, h, _, err := c.value(s, c.last)

@@ -88,6 +88,15 @@ type Objective[Q Dist] struct {
 	F    Smooth // nil means 0, as in a trust-region method
 	H    Convex // nil means Zero
 	Init Q      // λ_0; cloned at the start of each run
+	// Inner is the most linearisations of f in a step of a given size (Solver.StepSize), by the same batch and draws, with D kept at λ_k: a step of the trust-region method of Theis and
+	// Hoffman (2015), the stochastic proximal point method where there are many. 0 and 1 mean one, as in a proximal-gradient step. From there on
+	//
+	//	λ ← λ + t(argmin_λ' λ'ᵀ∇f(λ) + h(λ') + D(λ'‖λ_k)/β − λ),   t = 1, ½, ¼ …,
+	//
+	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum to rounding: the generalised conditional gradient method (Bredies, Lorenz and Maass, 2009). Over all
+	// terms, and without noise, the ELBO then rises for any β. Every gradient counts in Iteration.Passes, Inner + 1 a step or more.
+	// It must not be negative, and is not for steps that the Stepper chooses, nor for an Adaptive divergence.
+	Inner int
 }
 
 // noTerms is f = 0.

@@ -37,21 +37,22 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
 // ExpFamily. It returns an error wrapping ErrParam if Init
-// is nil, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
+// is nil or Inner does not fit, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
 // proximal step on the family of Init, or what the parts of the objective
 // say of each other.
 func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
 	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)
 	}
-	return problem{o.F, o.H, o.Init}.newStepper(d)
+	return problem{o.F, o.H, o.Init, o.Inner}.newStepper(d)
 }
 
 // problem is an Objective over a Dist of any type, which does the work.
 type problem struct {
-	F    Smooth
-	H    Convex
-	Init Dist
+	F     Smooth
+	H     Convex
+	Init  Dist
+	Inner int
 }
 
 func (o problem) newStepper(d Divergence) (Stepper, error) {
@@ -80,8 +81,14 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	if err := d.Check(o.Init); err != nil {
 		return nil, err
 	}
+	if o.Inner < 0 {
+		return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must not be negative: %w", o.Inner, ErrParam)
+	}
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
+		if o.Inner > 1 {
+			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %T, which sees one gradient a step: %w", o.Inner, d, ErrParam)
+		}
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
 		floats.AddConst(1, unit)
@@ -91,7 +98,13 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	if err != nil {
 		return nil, err
 	}
+	var look *survey
+	if w, ok := o.H.(whole); ok {
+		look = &survey{whole: w}
+		o.H = look
+	}
 	s := newObjectiveStepper(o, d, closed)
+	s.look = look
 	s.n, s.exact, s.metric = t.N, t.Deterministic, metric
 	return s, nil
 }
@@ -143,6 +156,10 @@ type objectiveStepper struct {
 	took       float64 // the step size of the last step; 0 if it had none
 	taken      int     // terms in the batch of the last step
 	given      bool    // its step size was given
+	visits     int     // terms at which it has seen gradients
+	more       int     // those that Passes counts beyond the batch
+	look       *survey // h, where that looks at the terms itself
+	inner      innerSteps
 	checker    allTerms
 
 	print fingerprint
@@ -227,6 +244,7 @@ func (s *objectiveStepper) size(batch []int) int {
 func (s *objectiveStepper) grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	cost, _ := s.costs()
 	s.spent += cost * float64(s.size(batch))
+	s.visits += s.size(batch)
 	return s.o.F.Grad(ctx, env, dst, q, batch)
 }
 
@@ -258,18 +276,22 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	s.halt.Watch(ctx)
 	defer s.halt.Forget()
 	q := s.dist()
-	v, stderr, err := s.o.F.Value(ctx, env, q)
+	f, h := s.o.F, s.o.H
+	if s.look != nil {
+		f, h = s.look.f, s.look.h
+	}
+	v, stderr, err := f.Value(ctx, env, q)
 	if errors.Is(err, ErrNotFinite) && s.noisy && !s.near && s.infinite {
 		return Evaluation{ELBO: math.Inf(-1), Random: !s.exact, Gap: math.Inf(1)}, nil // still on its way
 	}
 	if err != nil {
 		return Evaluation{}, err
 	}
-	h := s.o.H.Value(q)
+	v += h.Value(q)
 	if err := s.halt.Err(); err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: -v - h, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
+	e := Evaluation{ELBO: -v, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
 	}
@@ -287,14 +309,25 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	s.halt.Watch(ctx)
 	defer s.halt.Forget()
 	put := s.undo(ctx, batch)
+	s.took, s.taken, s.given, s.visits, s.more = 0, s.size(batch), !math.IsInf(beta, 1), 0, 0
+	if s.look != nil {
+		s.look.ctx, s.look.env, s.look.visits, s.look.err = ctx, env, 0, nil
+	}
 	err := s.step(ctx, env, batch, beta)
+	if s.look != nil {
+		s.more = max(0, s.look.visits-1) * s.n
+		s.look.ctx, s.look.env = nil, nil
+		if err != nil && s.look.err != nil {
+			err = fmt.Errorf("%w: %w", err, bare{s.look.err})
+		}
+	}
 	if ctx.Err() != nil { // whatever was canceled inside of the step
 		return Step{}, put(context.Cause(ctx))
 	}
 	if err != nil {
 		return Step{}, err
 	}
-	return Step{Beta: s.took, GradMap: neverZero(s.gradMap), ClosedForm: s.closed}, nil
+	return Step{Beta: s.took, GradMap: neverZero(s.gradMap), ClosedForm: s.closed, more: s.more}, nil
 }
 
 // undo returns what puts the state back to that before a step from batch, if ctx can be done, and returns the cause.
@@ -324,11 +357,13 @@ func (s *objectiveStepper) undo(ctx context.Context, batch []int) func(cause err
 }
 
 func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta float64) error {
-	s.took, s.taken, s.given = 0, s.size(batch), !math.IsInf(beta, 1)
 	s.noisy = !s.exact || !s.checker.all(batch, s.Len())
 	if !math.IsInf(beta, 1) {
 		if err := s.leaveAverage(); err != nil {
 			return err
+		}
+		if s.o.Inner > 1 {
+			return s.relinearise(ctx, env, batch, beta)
 		}
 		if _, err := s.grad(ctx, env, s.g, s.q, batch); err != nil {
 			return err
@@ -342,6 +377,9 @@ func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta
 		s.accept(beta)
 		return nil
 	}
+	if s.o.Inner > 1 {
+		return fmt.Errorf("pgsvi: Objective.Inner is %d, which is for steps of a given size; set Solver.StepSize: %w", s.o.Inner, ErrParam)
+	}
 	if _, ok := s.q.(ExpFamily); ok && s.infinite && s.noisy {
 		if !s.near {
 			return s.approach(ctx, env, batch)
@@ -352,6 +390,148 @@ func (s *objectiveStepper) step(ctx context.Context, env *Env, batch []int, beta
 		return err
 	}
 	return s.descend(ctx, env, batch)
+}
+
+// innerSteps are the points between which relinearise moves.
+type innerSteps struct {
+	at       Dist      // the best so far
+	from, to []float64 // at, and the target of the linearisation there
+	lambda   []float64 // the former as λ
+	pcg      rand.PCG
+	env      Env
+}
+
+const (
+	// leastInnerMove is the least part of the way to its target that a linearisation may lead.
+	leastInnerMove = 1. / (1 << 16)
+	// innerFall is the part of the fall that a linearisation promises which must come about (Armijo).
+	innerFall = 1e-4
+	// innerRounding is the promised fall, relative to the objective, that is rounding.
+	innerRounding = 1e-15
+	// innerNoise is the same below which a step that does not fall has met the errors of expectations, and a shorter one will, too.
+	innerNoise = 1e-11
+)
+
+// relinearise takes the step with beta by linearisations of f at one point after another: see Objective.Inner. It moves in the coordinates of the targets: along
+// natural parameters where these are averaged, otherwise along λ, in which f + h + D/β falls towards the minimiser of the linearised f plus a convex h + D/β.
+func (s *objectiveStepper) relinearise(ctx context.Context, env *Env, batch []int, beta float64) error {
+	in := &s.inner
+	if in.at == nil {
+		in.at = s.q.Clone()
+		haltDist(in.at, &s.halt)
+		in.from, in.to, in.lambda = make([]float64, len(s.g)), make([]float64, len(s.g)), make([]float64, len(s.g))
+	} else if err := setDist(in.at, s.q); err != nil {
+		return err
+	}
+	// The same draws for every gradient of the step.
+	rng := env.rng()
+	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
+	in.env.workers = env.Workers()
+	if in.env.Rng == nil {
+		in.env.Rng = rand.New(&in.pcg)
+	}
+	in.pcg.Seed(seed[0], seed[1])
+	f, err := s.grad(ctx, &in.env, s.g, s.q, batch)
+	if err != nil {
+		return err
+	}
+	easy := s.o.H.Value(s.q) // h + D/β
+	if v := f + easy; math.IsNaN(v) || math.IsInf(v, 0) {
+		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", v, ErrNotFinite)
+	}
+	for i := range s.o.Inner {
+		if i == 0 {
+			beta, err = s.tryFrom(beta, nil)
+		} else {
+			s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta, halt: &s.halt}
+			_, err = s.prox.Solve(s.trial)
+		}
+		if i > 0 && (errors.Is(err, ErrNotPosDef) || errors.Is(err, ErrNotFinite)) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		s.innerCoordinates(in.from, in.at)
+		s.innerCoordinates(in.to, s.trial)
+		target := s.easy(s.trial, beta)
+		// What the linearised objective promises bounds what there is to gain, where f is convex.
+		in.at.Params(in.lambda)
+		promise := easy - target + floats.Dot(s.g, in.lambda) - floats.Dot(s.g, s.trial.Params(in.lambda))
+		if !(promise > innerRounding*math.Abs(f+easy)) {
+			break
+		}
+		least := leastInnerMove
+		if promise < innerNoise*math.Abs(f+easy) {
+			least = 1
+		}
+		fell := false
+		for t := 1.0; t >= least && !fell; t /= 2 {
+			if err := s.halt.Err(); err != nil {
+				return err
+			}
+			if t < 1 && s.setInner(s.trial, t) != nil {
+				continue
+			}
+			in.pcg.Seed(seed[0], seed[1])
+			if s.scratch == nil {
+				s.scratch = make([]float64, len(s.g))
+			}
+			v, err := s.grad(ctx, &in.env, s.scratch, s.trial, batch)
+			if ctx.Err() != nil {
+				return err
+			}
+			if err != nil {
+				continue
+			}
+			e := s.easy(s.trial, beta)
+			if v+e <= f+easy-innerFall*t*promise {
+				f, easy, fell = v, e, true
+			}
+		}
+		if !fell {
+			break
+		}
+		in.at, s.trial = s.trial, in.at
+		s.g, s.scratch = s.scratch, s.g
+	}
+	s.more = s.visits - s.taken
+	s.gap = math.NaN()
+	in.at, s.trial = s.trial, in.at
+	s.accept(beta)
+	return nil
+}
+
+// easy returns h + D(·‖λ_k)/β at q.
+func (s *objectiveStepper) easy(q Dist, beta float64) float64 {
+	return s.o.H.Value(q) + s.d.Value(q, s.q)/beta
+}
+
+// innerNatural reports whether targets average natural parameters.
+func (s *objectiveStepper) innerNatural() bool {
+	e, ok := s.q.(ExpFamily)
+	return ok && isKL(s.d) && e.Coordinates() == MeanParams
+}
+
+// innerCoordinates stores q in dst.
+func (s *objectiveStepper) innerCoordinates(dst []float64, q Dist) {
+	if s.innerNatural() {
+		q.(ExpFamily).Natural(dst)
+		return
+	}
+	q.Params(dst)
+}
+
+// setInner makes q the point that is t of the way to the target.
+func (s *objectiveStepper) setInner(q Dist, t float64) error {
+	x := s.inner.lambda
+	for i, from := range s.inner.from {
+		x[i] = from + t*(s.inner.to[i]-from)
+	}
+	if s.innerNatural() {
+		return q.(ExpFamily).SetNatural(x)
+	}
+	return q.SetParams(x)
 }
 
 // leaveAverage goes on from the average, where there is one, without averaging.
@@ -899,6 +1079,9 @@ func (s *objectiveStepper) state(c *save.State) {
 		digestPart(d, s.o.F)
 		d.Float(s.o.H.Value(s.o.Init))
 		d.Float(s.o.Init.Params(nil)...)
+		if s.o.Inner > 1 {
+			d.Int(s.o.Inner)
+		}
 	})
 	s.current(c)
 	s.blocks.state(c, n)

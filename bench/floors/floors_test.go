@@ -11,14 +11,14 @@ import (
 var most = map[string]int{
 	"files in the root":                   67,
 	"rooms":                               70,
-	"arrows":                              433,
-	"arrows, those to errors.go left out": 379,
+	"arrows":                              434,
+	"arrows, those to errors.go left out": 380,
 	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      151,
-	"exported names":                      863,
+	"exported names":                      865,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.
