@@ -1,0 +1,140 @@
+// Package psis smooths importance weights by a generalised Pareto distribution fitted to the largest of them.
+package psis
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+const (
+	leastTail = 5    // weights to which a distribution of two parameters is fitted at the least
+	flat      = 1e-9 // range of logarithms below which weights differ by rounding, if at all
+	widest    = 600  // range of logarithms above which float64 has no room for the weights themselves
+
+	// Of Zhang and Stephens (2009): the width of their prior, and the number of points at which it is summed over
+	// beyond the square root of that of the data.
+	priorWidth = 3
+	gridPoints = 30
+
+	// The weak prior of k of Vehtari et al. (2024, appendix G): as much as ten observations of k = ½.
+	priorK     = 0.5
+	priorCount = 10
+)
+
+// TailLen returns the number of weights that are smoothed of so many: min(n/5, 3√n) (Vehtari et al. 2024, equation 11),
+// or 0 where that is less than 5.
+func TailLen(n int) int {
+	m := int(math.Ceil(math.Min(0.2*float64(n), 3*math.Sqrt(float64(n)))))
+	if m < leastTail {
+		return 0
+	}
+	return m
+}
+
+// Limit returns the k̂ up to which n weights are enough: min(1 − 1/log₁₀ n, 0.7) (Vehtari et al. 2024, equation 13).
+func Limit(n int) float64 {
+	if n <= 1 {
+		return math.Inf(-1)
+	}
+	return math.Min(1-1/math.Log10(float64(n)), 0.7)
+}
+
+// Smooth replaces the largest of the weights exp(w_s) by the expected order statistics of a generalised Pareto distribution
+// fitted to them, none above the largest weight itself, and returns its shape k̂: weights have fewer than 1/k finite moments
+// (Vehtari et al. 2024, section 3). No element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
+//
+// Where all of them are equal but for rounding, k̂ is 0. Where fewer than 25 weights are positive it is +Inf: nothing is
+// known of the tail. Order is scratch of the length of w.
+func Smooth(w []float64, order []int) (k float64) {
+	for s := range order {
+		order[s] = s
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(w[a], w[b]), cmp.Compare(a, b)) })
+	zero := 0
+	for zero < len(w) && math.IsInf(w[order[zero]], -1) {
+		zero++
+	}
+	m := TailLen(len(w) - zero)
+	if m == 0 {
+		return math.Inf(1)
+	}
+	tail := order[len(w)-m:]
+	cut, top := w[order[len(w)-m-1]], w[tail[m-1]]
+	if top-w[tail[0]] < flat {
+		return 0
+	}
+	x := make([]float64, m) // what weights exceed the cut by, in units of the largest, in logarithms
+	for i, s := range tail {
+		x[i] = w[s] - top + math.Log(-math.Expm1(cut-w[s]))
+	}
+	k, scale := fit(x)
+	if math.IsInf(k, 1) { // Hill (1975): the limit of large k
+		k = 0
+		for _, s := range tail {
+			k += (w[s] - cut) / float64(m)
+		}
+		for i, s := range tail {
+			w[s] = math.Min(top, cut-k*math.Log1p(-(float64(i)+0.5)/float64(m)))
+		}
+		return k
+	}
+	shift := math.Exp(cut - top)
+	for i, s := range tail {
+		w[s] = top + math.Min(0, math.Log(shift+Quantile((float64(i)+0.5)/float64(m), k, scale)))
+	}
+	return k
+}
+
+// Quantile returns the quantile at p of the generalised Pareto distribution, (scale/k)((1−p)^{−k} − 1).
+func Quantile(p, k, scale float64) float64 {
+	if math.Abs(k) < 1e-12 {
+		return -scale * math.Log1p(-p)
+	}
+	return scale / k * math.Expm1(-k*math.Log1p(-p))
+}
+
+// fit returns shape and scale of the generalised Pareto distribution of increasing data exp(x_i) ≤ 1, with the weak prior of
+// the shape. They may begin with 0. The shape is +Inf where a quarter of them is too small for float64.
+func fit(x []float64) (k, scale float64) {
+	quartile := x[int(float64(len(x))/4+0.5)-1]
+	if quartile < -widest {
+		return math.Inf(1), 0
+	}
+	k, scale = Fit(x)
+	n := float64(len(x))
+	return (k*n + priorK*priorCount) / (n + priorCount), scale
+}
+
+// Fit returns shape k and scale of the generalised Pareto distribution of the data exp(x_i), increasing, of which the
+// largest is of the order of 1: the posterior mean of θ = −k/scale of Zhang and Stephens (2009, section 3), whose prior
+// depends on the data, as a sum over a grid, and the k of largest likelihood given θ.
+func Fit(x []float64) (k, scale float64) {
+	n := len(x)
+	points := gridPoints + int(math.Sqrt(float64(n)))
+	largest, quartile := math.Exp(x[n-1]), math.Exp(x[max(1, int(float64(n)/4+0.5))-1])
+	theta, l := make([]float64, points), make([]float64, points)
+	for j := range theta {
+		theta[j] = 1/largest + (1-math.Sqrt(float64(points)/(float64(j)+0.5)))/(priorWidth*quartile)
+		kj := shape(theta[j], x)
+		l[j] = float64(n) * (math.Log(-theta[j]/kj) - kj - 1) // profile log-likelihood
+	}
+	best := slices.Max(l)
+	var sum, mean float64
+	for j, t := range theta {
+		p := math.Exp(l[j] - best)
+		sum += p
+		mean += p * t
+	}
+	mean /= sum
+	k = shape(mean, x)
+	return k, -k / mean
+}
+
+// shape returns the k of largest likelihood given θ: the mean of log(1 − θ exp(x_i)).
+func shape(theta float64, x []float64) (k float64) {
+	for _, xi := range x {
+		k += math.Log1p(-theta * math.Exp(xi))
+	}
+	return k / float64(len(x))
+}

@@ -1,0 +1,194 @@
+package psis_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/psis"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/optimize"
+)
+
+// logData returns the sorted logarithms of n draws of the generalised Pareto distribution, in units of the largest.
+func logData(n int, k, scale float64, rng *rand.Rand) (x []float64, unit float64) {
+	x = make([]float64, n)
+	for i := range x {
+		x[i] = math.Log(psis.Quantile(rng.Float64(), k, scale))
+	}
+	slices.Sort(x)
+	unit = x[n-1]
+	floats.AddConst(-unit, x)
+	return x, math.Exp(unit)
+}
+
+// TestFit: near the maximum of the likelihood, found by a simplex, and near the truth.
+func TestFit(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, k := range []float64{-0.4, 0, 0.3, 0.7, 1.2, 3} {
+		const n, scale = 2000, 2.5
+		x, unit := logData(n, k, scale, rng)
+		nll := func(p []float64) float64 { // in k and log scale
+			var s float64
+			for _, xi := range x {
+				z := p[0] * math.Exp(xi-p[1])
+				if z <= -1 {
+					return math.Inf(1)
+				}
+				if math.Abs(p[0]) < 1e-9 {
+					s += math.Exp(xi - p[1])
+				} else {
+					s += (1 + 1/p[0]) * math.Log1p(z)
+				}
+				s += p[1]
+			}
+			return s
+		}
+		res, err := optimize.Minimize(optimize.Problem{Func: nll}, []float64{k, math.Log(scale / unit)}, nil, &optimize.NelderMead{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gotK, gotScale := psis.Fit(x)
+		sd := (1 + math.Abs(k)) / math.Sqrt(n) // of the estimate of largest likelihood
+		if math.Abs(gotK-res.X[0]) > sd {
+			t.Errorf("k = %v: fitted %.4f, of largest likelihood %.4f", k, gotK, res.X[0])
+		}
+		if math.Abs(math.Log(gotScale)-res.X[1]) > 2*sd {
+			t.Errorf("k = %v: scale %.4f, of largest likelihood %.4f", k, gotScale*unit, math.Exp(res.X[1])*unit)
+		}
+		if math.Abs(gotK-k) > 4*sd {
+			t.Errorf("k = %v: fitted %.4f", k, gotK)
+		}
+	}
+}
+
+// TestSmooth: known k of weights p/q.
+func TestSmooth(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 4))
+	const n = 40000
+	w, order := make([]float64, n), make([]int, n)
+	// q = N(0, s²), p = N(0, 1): with z = su the weight is exp(½(1−s²)u²), and P(weight > t) falls as t^{−1/(1−s²)}
+	// but for a logarithm.
+	for _, s2 := range []float64{0.2, 0.5, 0.7, 0.9} {
+		for i := range w {
+			u := rng.NormFloat64()
+			w[i] = (1 - s2) / 2 * u * u
+		}
+		if k := psis.Smooth(w, order); math.Abs(k-(1-s2)) > 0.1 {
+			t.Errorf("s² = %v: k = %.3f, want %.3f", s2, k, 1-s2)
+		}
+	}
+	// q Student's t of a degrees of freedom, p of b: the weight grows as |z|^{a−b} and P(|z| > x) falls as x^{−a}.
+	for _, ab := range [][2]float64{{4, 2}, {6, 2}, {3, 2}, {2, 3}} {
+		a, b := ab[0], ab[1]
+		for i := range w {
+			var chi float64
+			for range int(a) {
+				e := rng.NormFloat64()
+				chi += e * e
+			}
+			z := rng.NormFloat64() / math.Sqrt(chi/a)
+			w[i] = (a+1)/2*math.Log1p(z*z/a) - (b+1)/2*math.Log1p(z*z/b)
+		}
+		want := (a - b) / a
+		if a < b { // weights are bounded, and their density has a pole of order ½ at the bound
+			want = -2
+		}
+		if k := psis.Smooth(w, order); math.Abs(k-want) > 0.12*math.Max(1, math.Abs(want)) {
+			t.Errorf("t of %v for t of %v: k = %.3f, want %.3f", a, b, k, want)
+		}
+	}
+}
+
+// TestSmoothOrder: no order changes, no weight passes the largest, and the rest stays as it is.
+func TestSmoothOrder(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(5, 6))
+	const n = 1000
+	for _, scale := range []float64{1e-12, 1e-6, 0.1, 1, 5, 50, 1e3, 1e6} {
+		w, order := make([]float64, n), make([]int, n)
+		for i := range w {
+			w[i] = scale * rng.NormFloat64()
+		}
+		before := slices.Clone(w)
+		top := slices.Max(w)
+		k := psis.Smooth(w, order)
+		if math.IsNaN(k) || math.IsInf(k, 0) {
+			t.Fatalf("scale %v: k = %v", scale, k)
+		}
+		if scale <= 1e-12 && k != 0 || scale >= 50 && !(k > 2) {
+			t.Errorf("scale %v: k = %v", scale, k)
+		}
+		m := psis.TailLen(n)
+		for i, s := range order {
+			switch {
+			case math.IsNaN(w[s]) || w[s] > top:
+				t.Fatalf("scale %v: weight %v above %v", scale, w[s], top)
+			case i > 0 && w[s] < w[order[i-1]]-1e-12*math.Abs(w[s]):
+				t.Fatalf("scale %v: order is lost at %d", scale, i)
+			case i < n-m && w[s] != before[s]:
+				t.Fatalf("scale %v: weight %d of the bulk is changed", scale, i)
+			}
+		}
+	}
+}
+
+// TestSmoothDegenerate: weights of 0, ties, and few weights.
+func TestSmoothDegenerate(t *testing.T) {
+	t.Parallel()
+	inf := math.Inf(-1)
+	many := func(n int, f func(i int) float64) []float64 {
+		w := make([]float64, n)
+		for i := range w {
+			w[i] = f(i)
+		}
+		return w
+	}
+	for _, c := range []struct {
+		name string
+		w    []float64
+		want float64 // NaN: any finite number
+	}{
+		{"equal", many(100, func(int) float64 { return 3 }), 0},
+		{"all zero", many(100, func(int) float64 { return inf }), math.Inf(1)},
+		{"few", many(10, func(i int) float64 { return float64(i) }), math.Inf(1)},
+		{"none", nil, math.Inf(1)},
+		{"one large", many(100, func(i int) float64 { return 1000 * float64((i+1)/100) }), math.NaN()},
+		{"half zero", many(100, func(i int) float64 {
+			if i%2 == 0 {
+				return inf
+			}
+			return float64(i) / 100
+		}), math.NaN()},
+		{"ties at the cut", many(100, func(i int) float64 { return float64(i / 90) }), math.NaN()},
+		{"ties in the tail", many(100, func(i int) float64 { return float64(i / 82) }), math.NaN()},
+	} {
+		k := psis.Smooth(c.w, make([]int, len(c.w)))
+		if math.IsNaN(k) || !math.IsNaN(c.want) && k != c.want || math.IsNaN(c.want) && math.IsInf(k, 0) {
+			t.Errorf("%s: k = %v, want %v", c.name, k, c.want)
+		}
+		for i, w := range c.w {
+			if math.IsNaN(w) || math.IsInf(w, 1) {
+				t.Errorf("%s: weight %d is %v", c.name, i, w)
+			}
+		}
+	}
+}
+
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]float64{0: math.Inf(-1), 1: math.Inf(-1), 10: 0, 100: 0.5, 1000: 2.0 / 3, 2200: 0.7, 1 << 20: 0.7} {
+		if got := psis.Limit(n); math.Abs(got-want) > 1e-12 && got != want {
+			t.Errorf("limit of %d draws: %v, want %v", n, got, want)
+		}
+	}
+	if m := psis.TailLen(24); m != 5 {
+		t.Errorf("tail of 24: %d", m)
+	}
+	if m := psis.TailLen(10000); m != 300 {
+		t.Errorf("tail of 10000: %d", m)
+	}
+}
