@@ -101,6 +101,31 @@ func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 	return x
 }
 
+// logProb returns w_n log p(y_n|·) at η_n, for terms without residual variance.
+func (t *siteTerms) logProb(n int, eta float64) float64 {
+	y, o, w, _ := t.term(n)
+	return w * t.lik.LogProb(y, eta+o)
+}
+
+// excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n]; nil γ and a mean 0. The error wraps
+// ErrNotFinite and names the first term that is NaN or +Inf.
+func (t *siteTerms) excess(delta, m, gamma, a []float64) (sum float64, err error) {
+	var n int
+	defer parallel.At(&n, t.name)
+	for n = range delta {
+		d := delta[n]
+		l := t.logProb(n, m[n]+d)
+		if math.IsNaN(l) || math.IsInf(l, 1) {
+			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.describe(n), l, m[n]+d, ErrNotFinite)
+		}
+		if gamma != nil {
+			l += (0.5*gamma[n]*d - a[n]) * d
+		}
+		sum += l
+	}
+	return sum, nil
+}
+
 // expect takes the expectations of the terms in batch (nil means all) under the marginals of s, which has
 // an element for each of them, shared between workers: each is computed by one of them, so that the
 // result does not depend on their number. The error wraps ErrNotFinite and names the first bad term, or is that
@@ -328,6 +353,14 @@ func (f *siteSmooth) dim() int {
 		return f.terms.len()
 	}
 	return len(f.x[0])
+}
+
+// value returns η_n at z.
+func (f *siteSmooth) value(z []float64, n int) float64 {
+	if f.x == nil {
+		return z[n]
+	}
+	return floats.Dot(f.x[n], z)
 }
 
 // marginal returns the mean and the variance of η_n under q.

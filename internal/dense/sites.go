@@ -381,6 +381,36 @@ func (f *Sites) resolved(v []float64) bool {
 	return true
 }
 
+// Left stores 1 − Δ_iV_ii, what is left of the precision of each variable without its change, given the covariance v, n×n.
+// Where there are no negative changes it has the digits that a difference from 1 does not.
+func (f *Sites) Left(dst, v []float64) {
+	n := f.n
+	for i := range dst {
+		dst[i] = 1
+	}
+	for a, i := range f.Neg {
+		dst[i] += f.sn[a] * f.sn[a] * v[i*n+i]
+	}
+	if len(f.Neg) > 0 || !f.Strong() {
+		for a, i := range f.Pos {
+			dst[i] -= f.Sp[a] * f.Sp[a] * v[i*n+i]
+		}
+		return
+	}
+	p := len(f.Pos)
+	f.inv = room(f.inv, p*p, n*n)
+	copy(f.inv, f.Lp)
+	invertLower(f.Halt, f.inv, p)
+	for _, i := range f.Pos {
+		dst[i] = 0
+	}
+	for a := range p { // the diagonal of B⁻¹
+		for b, l := range f.inv[a*p : a*p+a+1] {
+			dst[f.Pos[b]] += l * l
+		}
+	}
+}
+
 // Covariance stores V in the lower triangle of v, n×n, given the expansion of C.
 func (f *Sites) Covariance(v []float64, x *Expansion) {
 	n, p := f.n, len(f.Pos)

@@ -221,6 +221,17 @@ func TestSites(t *testing.T) {
 		v, cov := make([]float64, n), make([]float64, n*n)
 		f.Variances(v, &x)
 		f.Covariance(cov, &x)
+		left, inv := make([]float64, n), floats(want.inv)
+		f.Left(left, cov)
+		for i := range n {
+			l, tol := inv[i*n+i], tol*(1+math.Abs(delta[i])*c[i*n+i])
+			if slices.Min(delta) >= 0 && f.Strong() && k.rank == n && slices.Max(delta) < 1e10 {
+				tol = 1e-9 * l // relative to what is left
+			}
+			if !(math.Abs(left[i]-l) <= tol) {
+				t.Errorf("n = %d, Δ = %v: what is left at %d is %v, want %v", n, delta, i, left[i], l)
+			}
+		}
 		ref := want.covariance()
 		strong := func(i int) bool { return delta[i]*c[i*n+i] > dense.StrongSite }
 		scale := func(i int) float64 { // rounding is of the size of C where no site is strong

@@ -103,6 +103,23 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
+// TestSmoothHump: of weights that are near their largest but for one in 500, whose tail is of k = 0.3, the tail is found.
+func TestSmoothHump(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(7, 8))
+	const n = 40000
+	w := make([]float64, n)
+	for i := range w {
+		u := rng.NormFloat64()
+		if w[i] = -1e-3 * u * u; i%500 == 0 {
+			w[i] = 0.3 * rng.ExpFloat64()
+		}
+	}
+	if k := psis.Smooth(w, make([]int, n)); math.Abs(k-0.3) > 0.2 {
+		t.Errorf("k = %.3f, want 0.3", k)
+	}
+}
+
 // TestSmoothOrder: no order changes, no weight passes the largest, and the rest stays as it is.
 func TestSmoothOrder(t *testing.T) {
 	t.Parallel()
