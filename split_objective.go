@@ -160,6 +160,7 @@ type objectiveStepper struct {
 	more       int     // those that Passes counts beyond the batch
 	look       *survey // h, where that looks at the terms itself
 	inner      innerSteps
+	mix        objectiveMix // of exact steps
 	checker    allTerms
 
 	print fingerprint
@@ -659,6 +660,14 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 			copy(s.g, g) // momentum leads uphill, the gradient does not
 		}
 	}
+	if s.infinite && s.exact && s.mix.slow {
+		gap, ok := s.mix.propose(s)
+		if ok && falls() {
+			s.gap = gap
+			s.accept(math.Inf(1))
+			return nil
+		}
+	}
 	beta, err := s.tryFrom(s.beta, falls)
 	if err != nil && s.beta < 1 { // the last step may have been so short that this one begins in rounding
 		beta, err = s.tryFrom(1, falls)
@@ -675,7 +684,9 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		s.gradMap, s.beta = 0, 1
 		return err
 	}
+	before := s.gap
 	s.gap = s.stepKL(beta)
+	s.mix.slow = s.mix.slow || s.gap > worthMixing*before
 	s.accept(beta)
 	s.beta = 2 * beta
 	if s.infinite && s.beta > 100 {
@@ -1105,6 +1116,7 @@ func (s *objectiveStepper) current(c *save.State) {
 	c.Int(&s.k, &s.terms, &s.usual, &s.replicates)
 	c.Bool(&s.noisy, &s.started, &s.near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
+	s.mix.state(c, n)
 	if s.metric != nil {
 		partState(c, s.metric)
 	}

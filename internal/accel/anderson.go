@@ -7,12 +7,14 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Anderson mixes the last five iterates of a fixed-point map (Anderson, 1965; Walker and
 // Ni, 2011). The zero value has no iterates.
 type Anderson struct {
 	x, r [][]float64 // last iterates and residuals, oldest first
+	d    []float64   // scratch
 }
 
 const (
@@ -26,33 +28,54 @@ func (a *Anderson) Reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
 // Mix stores in dst the mixture Σ_j α_j (x_j + r_j) of the iterates x_j and their residuals
 // r_j, for α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. It reports whether there
-// is one: not for fewer than two iterates or dependent differences of residuals.
+// is one, of the last iterates with independent differences of residuals: not for fewer than two.
 func (a *Anderson) Mix(dst, w []float64) bool {
+	return a.MixIn(dst, func(dst, d []float64) bool {
+		for i, v := range d {
+			dst[i] = w[i] * w[i] * v
+		}
+		return true
+	})
+}
+
+// MixIn is Mix in the norm of which mul stores the product of the metric with d in dst. It reports false, too, where mul does.
+func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 	k := len(a.x) - 1
 	if k < 1 {
 		return false
 	}
 	x, r := a.x[k], a.r[k]
+	a.d = dense.Resize(a.d, len(r))
 	// Minimise ‖r − Σ_j θ_j (r − r_j)‖ over the mixtures of the last k differences.
 	var g [andersonDepth][andersonDepth + 1]float64
-	for i := range x {
-		w2 := w[i] * w[i]
-		for j := range k {
-			dj := r[i] - a.r[j][i]
+	for j := range k {
+		floats.SubTo(a.d, r, a.r[j])
+		if !mul(dst, a.d) {
+			return false
+		}
+		for i, md := range dst {
 			for l := range j + 1 {
-				g[j][l] += w2 * dj * (r[i] - a.r[l][i])
+				g[j][l] += md * (r[i] - a.r[l][i])
 			}
-			g[j][andersonDepth] += w2 * dj * r[i]
+			g[j][andersonDepth] += md * r[i]
 		}
 	}
+	first := 0
 	theta, ok := solveSmall(&g, k)
+	for ; !ok && first < k-1; theta, ok = solveSmall(&g, k-first) { // without the oldest
+		first++
+		for j := range k - first {
+			copy(g[j][:], g[j+1][1:andersonDepth])
+			g[j][andersonDepth] = g[j+1][andersonDepth]
+		}
+	}
 	if !ok {
 		return false
 	}
 	for i := range x {
 		z := x[i] + r[i]
-		for j := range k {
-			z -= theta[j] * (x[i] + r[i] - a.x[j][i] - a.r[j][i])
+		for j := range k - first {
+			z -= theta[j] * (x[i] + r[i] - a.x[first+j][i] - a.r[first+j][i])
 		}
 		dst[i] = z
 	}

@@ -1,0 +1,67 @@
+package pgsvi
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
+)
+
+// worthMixing is the fraction of the gap that an exact step leaves, from which on steps are mixed: where those to the target alone
+// converge faster, they cost less.
+const worthMixing = 0.25
+
+// objectiveMix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What is mixed are natural parameters, in the metric of
+// the Fisher information.
+type objectiveMix struct {
+	accel.Anderson
+	slow             bool // the targets alone converge slowly
+	eta, to, mu, dst []float64
+}
+
+// propose makes the trial the mixture of the targets η_p − ∇_μ f of the last states, of which s.q, where s.g is ∇f, is the newest. It
+// returns the gap of s.q, and reports whether there is a mixture.
+func (x *objectiveMix) propose(s *objectiveStepper) (gap float64, ok bool) {
+	q := s.q.(ExpFamily)
+	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, s.g)
+	floats.SubTo(x.to, q.naturalOf(priorOf(s.o.H)), x.to)
+	gap = s.distance(q, x.eta, x.to)
+	at, residual := x.Next(len(x.eta), false)
+	copy(at, x.eta)
+	floats.SubTo(residual, x.to, x.eta)
+	x.dst = dense.Resize(x.dst, len(x.eta))
+	ok = x.MixIn(x.dst, func(dst, d []float64) bool { return x.fisher(dst, d, s.trial.(ExpFamily), q) })
+	return gap, ok && s.trial.(ExpFamily).SetNatural(x.dst) == nil
+}
+
+// A difference of mean parameters over a KL divergence of these sizes has the digits that are wanted of a product with the Fisher information.
+const leastProbe, probe, mostProbe = 1e-10, 1e-6, 1e-2
+
+// fisher stores Fd in dst, with the Fisher information F at q, by a difference of mean parameters, and reports whether it could.
+func (x *objectiveMix) fisher(dst, d []float64, at, q ExpFamily) bool {
+	h := 1.0
+	for range 20 {
+		kl := math.NaN()
+		if at.SetNatural(floats.AddScaledTo(dst, x.eta, h, d)) == nil {
+			kl = at.KL(q)
+		}
+		switch {
+		case leastProbe <= kl && kl <= mostProbe:
+			floats.SubTo(dst, at.MeanParams(dst), x.mu)
+			floats.Scale(1/h, dst)
+			return true
+		case kl > mostProbe || math.IsNaN(kl):
+			h /= 64
+		default:
+			h *= math.Sqrt(probe / math.Max(kl, 1e-16))
+		}
+	}
+	return false
+}
+
+func (x *objectiveMix) state(c *save.State, n int) {
+	c.Bool(&x.slow)
+	x.Anderson.State(c, n)
+}
