@@ -456,9 +456,23 @@ func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound fl
 		m, v := f.marginal(g, n)
 		e := f.terms.expectation(n, m, v)
 		value -= e.Value
-		bound += e.Err
+		bound += e.Err + f.rounding(g, n, e)
 	}
 	return value, bound, nil
+}
+
+// rounding returns what rounding of xᵀm and xᵀVx may make of e, the expectation of term n: under features of raw units these are small
+// differences of large numbers.
+func (f *siteSmooth) rounding(q normalForm, n int, e Expectation) float64 {
+	if f.x == nil {
+		return 0
+	}
+	var mean, sd float64
+	for j, x := range f.x[n] {
+		mean += math.Abs(x * q.meanAt(j))
+		sd += math.Abs(x) * math.Sqrt(q.covAt(j, j))
+	}
+	return epsilon * (math.Abs(e.D1)*mean + math.Abs(e.D2)*sd*sd)
 }
 
 func (t *siteTerms) digest(d *save.Digest) {
