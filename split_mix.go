@@ -21,19 +21,17 @@ type objectiveMix struct {
 	eta, to, mu, dst []float64
 }
 
-// propose makes the trial the mixture of the targets η_p − ∇_μ f of the last states, of which s.q, where s.g is ∇f, is the newest. It
-// returns the gap of s.q, and reports whether there is a mixture.
-func (x *objectiveMix) propose(s *objectiveStepper) (gap float64, ok bool) {
-	q := s.q.(ExpFamily)
-	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, s.g)
-	floats.SubTo(x.to, q.naturalOf(priorOf(s.o.H)), x.to)
-	gap = s.distance(q, x.eta, x.to)
+// propose makes trial the mixture of the targets η_p − ∇_μ f of the last states, of which q, with natural parameters prior of h and gradient g of f, is
+// the newest: x.eta and x.to are then its natural parameters and its target. It reports whether there is a mixture.
+func (x *objectiveMix) propose(trial, q ExpFamily, prior, g []float64) bool {
+	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, g)
+	floats.SubTo(x.to, prior, x.to)
 	at, residual := x.Next(len(x.eta), false)
 	copy(at, x.eta)
 	floats.SubTo(residual, x.to, x.eta)
 	x.dst = dense.Resize(x.dst, len(x.eta))
-	ok = x.MixIn(x.dst, func(dst, d []float64) bool { return x.fisher(dst, d, s.trial.(ExpFamily), q) })
-	return gap, ok && s.trial.(ExpFamily).SetNatural(x.dst) == nil
+	ok := x.MixIn(x.dst, func(dst, d []float64) bool { return x.fisher(dst, d, trial, q) })
+	return ok && trial.SetNatural(x.dst) == nil
 }
 
 // A difference of mean parameters over a KL divergence of these sizes has the digits that are wanted of a product with the Fisher information.

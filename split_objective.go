@@ -661,10 +661,10 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		}
 	}
 	if s.infinite && s.exact && s.mix.slow {
-		gap, ok := s.mix.propose(s)
-		if ok && falls() {
-			s.gap = gap
+		q := s.q.(ExpFamily)
+		if s.mix.propose(s.trial.(ExpFamily), q, q.naturalOf(priorOf(s.o.H)), s.g) && falls() {
 			s.accept(math.Inf(1))
+			s.gap = s.distance(q, s.mix.eta, s.mix.to) // of the state before, as in other steps
 			return nil
 		}
 	}
@@ -827,8 +827,12 @@ func (s *objectiveStepper) approach(ctx context.Context, env *Env, batch []int) 
 	return nil
 }
 
+// leastTelling is the least fraction of the way to the target from which its distance can be told.
+const leastTelling = 1e-6
+
 // stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state
-// to the target of which the trial is a fraction ρ = β/(1+β).
+// to the target of which the trial is a fraction ρ = β/(1+β). It is +Inf where that had to be so small a
+// fraction that rounding is all there is: the target is far.
 func (s *objectiveStepper) stepKL(beta float64) float64 {
 	e, ok := s.trial.(ExpFamily)
 	if !ok || !s.infinite {
@@ -837,6 +841,9 @@ func (s *objectiveStepper) stepKL(beta float64) float64 {
 	rho := 1.0
 	if !math.IsInf(beta, 1) {
 		rho = beta / (1 + beta)
+	}
+	if rho < leastTelling {
+		return math.Inf(1)
 	}
 	return e.KL(s.q) / (rho * rho)
 }

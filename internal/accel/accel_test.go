@@ -195,6 +195,41 @@ func TestAndersonEdges(t *testing.T) {
 	}
 }
 
+// In a metric of the caller's: more iterates of a linear map than dimensions, whose differences are dependent, are mixed to its fixed point, and
+// one in which there is no product to none.
+func TestAndersonMixIn(t *testing.T) {
+	t.Parallel()
+	double := func(dst, d []float64) bool {
+		for i, v := range d {
+			dst[i] = 2 * v
+		}
+		return true
+	}
+	for n := 1; n <= 3; n++ {
+		var a accel.Anderson
+		for k := range 5 {
+			x, r := a.Next(n, false)
+			for i := range n {
+				rate := 0.9 - 0.2*float64(i)
+				x[i] = 1 + math.Pow(rate, float64(k))
+				r[i] = (rate - 1) * (x[i] - 1)
+			}
+		}
+		dst := make([]float64, n)
+		if !a.MixIn(dst, double) {
+			t.Errorf("%d dimensions: no mixture", n)
+		}
+		for _, v := range dst {
+			if math.Abs(v-1) > 1e-6 {
+				t.Errorf("%d dimensions: %v, not the fixed point 1", n, dst)
+			}
+		}
+		if a.MixIn(dst, func(_, _ []float64) bool { return false }) {
+			t.Errorf("%d dimensions: a mixture in no metric", n)
+		}
+	}
+}
+
 // The storage is reused, after Reset too. Not parallel, for it counts allocations.
 func TestAndersonAllocs(t *testing.T) {
 	var a accel.Anderson
