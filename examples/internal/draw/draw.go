@@ -70,6 +70,7 @@ func (s Style) width() vg.Length {
 // A Panel is one plot of a picture. The first error of what is added to it is that of Save.
 type Panel struct {
 	*plot.Plot
+	logX bool
 	logY bool
 	err  error
 }
@@ -104,6 +105,20 @@ func (p *Panel) LogY() {
 	p.Y.Tick.Marker = plot.TickerFunc(decades)
 }
 
+// LogX makes the horizontal axis of curves and points logarithmic. Whatever is added from then on must be right of 0; what is not is left out.
+func (p *Panel) LogX() {
+	p.logX = true
+	p.X.Tick.Marker = plot.TickerFunc(decades)
+}
+
+// RangeX sets the horizontal axis.
+func (p *Panel) RangeX(lo, hi float64) {
+	if p.logX {
+		lo, hi = math.Log10(lo), math.Log10(hi)
+	}
+	p.X.Min, p.X.Max = lo, hi
+}
+
 // Range sets the vertical axis.
 func (p *Panel) Range(lo, hi float64) { p.Y.Min, p.Y.Max = p.height(lo), p.height(hi) }
 
@@ -119,10 +134,14 @@ func (p *Panel) height(y float64) float64 {
 func (p *Panel) points(x, y []float64) plotter.XYs {
 	var all plotter.XYs
 	for i := range x {
-		if p.logY && !(y[i] > 0) || math.IsNaN(y[i]) {
+		if p.logY && !(y[i] > 0) || math.IsNaN(y[i]) || p.logX && !(x[i] > 0) {
 			continue
 		}
-		all = append(all, plotter.XY{X: x[i], Y: p.height(y[i])})
+		at := x[i]
+		if p.logX {
+			at = math.Log10(at)
+		}
+		all = append(all, plotter.XY{X: at, Y: p.height(y[i])})
 	}
 	return all
 }
