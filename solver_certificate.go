@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -98,11 +99,14 @@ type pathSums struct {
 const (
 	// leastMove is the ‖δ‖² below which rounding is most of what a step shows.
 	leastMove = 1e-7
-	// slopeStep is the part of a step over which f is differentiated along it, by one-sided differences of fourth order: they stay on the segment, where
-	// every λ is valid. Where they do not agree with the gradient, and the step is long, shorter ones may.
-	slopeStep = 2.5e-3
-	// certificateSlack is what differences, rounding and numeric steps may leave of an inequality, relative to the terms in it.
-	certificateSlack = 1e-8
+	// slopeStep is the first part of a step over which f is differentiated along it, by one-sided differences of fourth order: they stay on the segment, where
+	// every λ is valid. A step that is long against the curvature of f needs shorter ones, until leastSlopeStep leaves nothing but rounding.
+	slopeStep, leastSlopeStep = 2.5e-3, 1e-9
+	// slopeAgrees is how near two such differences are to each other, to what they are from the gradient, when it is the gradient that is wrong.
+	slopeAgrees = 1e-3
+	// certificateSlack is what differences and rounding may leave of an inequality, relative to the terms in it, and numericSlack what a
+	// numeric step may, which ends where its objective no longer falls.
+	certificateSlack, numericSlack = 1e-8, 1e-5
 	// certificateRounding is the same relative to F.
 	certificateRounding = 1e-12
 )
@@ -147,7 +151,7 @@ func (c *Certificate) record(it Iteration) error {
 	if it.K == 1 {
 		c.last, c.at = s.o.Init.Clone(), 0
 		f, h, _, err := c.value(s, c.last)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrNotFinite) {
 			return err
 		}
 		c.start = f + h
@@ -190,10 +194,18 @@ func (c *Certificate) look(s *objectiveStepper, beta float64) error {
 		return nil
 	}
 	f0, h0, bound, err := c.value(s, c.last)
+	if errors.Is(err, ErrNotFinite) {
+		return nil // lost in the step before
+	}
 	if err != nil {
 		return err
 	}
 	f1, h1, _, err := c.value(s, s.q)
+	if errors.Is(err, ErrNotFinite) || err == nil && math.IsInf(f1+h1, 1) { // it rose without a bound
+		c.Steps, c.Violations, c.TooLong = c.Steps+1, c.Violations+1, c.TooLong+1
+		c.L, c.RelL, c.MaxStep, c.Bound = math.Inf(1), math.Inf(1), 0, math.Inf(1)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -214,7 +226,11 @@ func (c *Certificate) look(s *objectiveStepper, beta float64) error {
 		c.sums.values.add((exact - slope) / math.Sqrt(move2))
 	}
 	bend := f1 - f0 - slope
-	slack += certificateSlack * math.Abs(bend)
+	terms := math.Abs(bend) + math.Abs(slope) + math.Abs(own)
+	slack += certificateSlack * terms
+	if !s.closed {
+		slack += numericSlack * terms
+	}
 	promised := pull/beta - bend // (aβ − ½lβ²)‖G‖²
 	if promised < 0 {
 		c.TooLong++
@@ -242,15 +258,17 @@ func (c *Certificate) look(s *objectiveStepper, beta float64) error {
 }
 
 // slope returns δᵀ∇f at c.last, and whether exact, which is that by the gradient, agrees with differences of the values of f on the segment, as it must where
-// nothing is random. Where it does not the differences count, so that a wrong gradient does not agree with itself.
+// nothing is random. It does not where differences over shorter and shorter parts of the step come to agree with each other alone: then they count, so that
+// a wrong gradient does not agree with itself. Where they do not come to agree nothing is said against the gradient.
 func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
 	x0 := c.last.Params(nil)
 	x, p := make([]float64, len(x0)), c.last.Clone()
-	for t := slopeStep; t > slopeStep/100; t /= 4 {
+	before := math.Inf(1)
+	for t := slopeStep; t > leastSlopeStep; t /= 8 {
 		sum := -25 * f0
 		for i, w := range [...]float64{48, -36, 16, -3} {
 			if p.SetParams(floats.AddScaledTo(x, x0, float64(i+1)*t, delta)) != nil {
-				return exact, true // not known
+				return exact, true
 			}
 			f, _, err := s.o.F.Value(context.Background(), c.env(), p)
 			if err != nil {
@@ -259,17 +277,18 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 			sum += w * f
 		}
 		slope = sum / (12 * t)
-		if math.Abs(slope-exact) <= certificateSlack*math.Abs(exact)+slack+rounding/t {
-			if !s.exact {
-				return slope, true
-			}
-			return exact, true
-		}
-		if !s.exact {
+		off := math.Abs(slope - exact)
+		switch {
+		case !s.exact:
 			return slope, true
+		case off <= certificateSlack*math.Abs(exact)+slack+rounding/t:
+			return exact, true
+		case math.Abs(slope-before) <= slopeAgrees*off:
+			return slope, false
 		}
+		before = slope
 	}
-	return slope, false
+	return exact, true
 }
 
 // addNoise takes ĝ of the step δ from c.last into account, and returns δᵀ∇f by a gradient over all terms. Two of them, which are one where f is
