@@ -60,12 +60,24 @@ func largest(alpha []float64) (at int, others float64) {
 	return at, others
 }
 
-// LogPartition returns Σ log Γ(α_k) − log Γ(Σα).
-func (dirichletFamily) LogPartition(eta []float64) float64 {
+// mostAlpha is the largest sum of α, below which log Γ of it is finite.
+const mostAlpha = 1e305
+
+func (dirichletFamily) valid(eta []float64) bool {
+	var sum float64
 	for _, a := range eta {
 		if !(a > 0) {
-			return math.Inf(1)
+			return false
 		}
+		sum += a
+	}
+	return sum < mostAlpha
+}
+
+// LogPartition returns Σ log Γ(α_k) − log Γ(Σα).
+func (f dirichletFamily) LogPartition(eta []float64) float64 {
+	if !f.valid(eta) {
+		return math.Inf(1)
 	}
 	at, others := largest(eta)
 	sum := -special.LogGammaRise(eta[at], others)
@@ -81,9 +93,9 @@ func (dirichletFamily) LogPartition(eta []float64) float64 {
 func (dirichletFamily) Mean(dst, eta []float64) {
 	at, others := largest(eta)
 	total := eta[at] + others
-	gap := special.DigammaGap(total)
+	psi := special.Digamma(total)
 	for k, a := range eta {
-		dst[k] = math.Log(a/total) + (gap - special.DigammaGap(a))
+		dst[k] = special.Digamma(a) - psi // of which only the largest may cancel
 	}
 	dst[at] = -special.DigammaRise(eta[at], others)
 }

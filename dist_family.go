@@ -99,6 +99,13 @@ type meanFamily interface {
 	fromMean(dst, mu []float64) bool
 }
 
+// domainFamily is a Family that knows which η are valid for less work than that of A(η), which an Exp then computes
+// only where it is asked for. It also knows the way back from μ.
+type domainFamily interface {
+	Family
+	valid(eta []float64) bool
+}
+
 // partedFamily is a Family that finds η from μ part by part, each from where it is.
 type partedFamily interface {
 	Family
@@ -195,8 +202,9 @@ type Exp struct {
 	expState
 	next expState // scratch: becomes the state once it is known to be valid
 
+	summed   atomic.Bool // a is that of eta
 	factored atomic.Bool // l is that of eta
-	lock     sync.Mutex  // held while l is computed: readers may be concurrent
+	lock     sync.Mutex  // held while a or l is computed: readers may be concurrent
 	l        []float64   // lower Cholesky factor of the Fisher information; NaN where it has none
 	info     *mat.SymDense
 }
@@ -204,7 +212,7 @@ type Exp struct {
 // expState is a valid η with what Family says of it.
 type expState struct {
 	eta, mu []float64
-	a       float64 // A(η)
+	a       float64 // A(η); NaN until it is asked for, of a domainFamily
 }
 
 // NewExp returns the member of f with the natural parameters eta, which are
@@ -311,8 +319,9 @@ func (q *Exp) propose(eta []float64) error {
 		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, familyName(q.f), eta[i], ErrNotFinite)
 	}
 	copy(s.eta, eta)
-	s.a = q.f.LogPartition(s.eta)
-	if math.IsNaN(s.a) || math.IsInf(s.a, 0) {
+	if f, ok := q.f.(domainFamily); ok && f.valid(s.eta) {
+		s.a = math.NaN()
+	} else if s.a = q.f.LogPartition(s.eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
 		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", first(eta), familyName(q.f), ErrNotPosDef)
 	}
 	q.f.Mean(s.mu, s.eta)
@@ -326,6 +335,7 @@ func (q *Exp) propose(eta []float64) error {
 func (q *Exp) accept() {
 	q.expState, q.next = q.next, q.expState
 	q.factored.Store(false)
+	q.summed.Store(!math.IsNaN(q.a))
 }
 
 // MeanParams implements ExpFamily.
@@ -399,7 +409,7 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 			return attained() // it no longer converges: this is rounding
 		}
 		last = dec
-		value := p.a - floats.Dot(p.eta, mu)
+		value := p.LogPartition() - floats.Dot(p.eta, mu)
 		t := 1.0
 		for ; t > 1e-12; t /= 2 {
 			floats.AddScaledTo(x, p.eta, -t, d)
@@ -419,7 +429,17 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 }
 
 // LogPartition implements ExpFamily.
-func (q *Exp) LogPartition() float64 { return q.a }
+func (q *Exp) LogPartition() float64 {
+	if !q.summed.Load() {
+		q.lock.Lock()
+		defer q.lock.Unlock()
+		if !q.summed.Load() {
+			q.a = q.f.LogPartition(q.eta)
+			q.summed.Store(true)
+		}
+	}
+	return q.a
+}
 
 // LogProb implements Dist.
 func (q *Exp) LogProb(z []float64) float64 {
@@ -432,7 +452,7 @@ func (q *Exp) LogProb(z []float64) float64 {
 	}
 	t := make([]float64, len(q.eta))
 	q.f.Stat(t, z)
-	return floats.Dot(q.eta, t) - q.a + base
+	return floats.Dot(q.eta, t) - q.LogPartition() + base
 }
 
 // Score implements Dist. In natural parameters it is T(z) − μ.
@@ -547,7 +567,7 @@ func (q *Exp) KL(p Dist) float64 {
 	if f, ok := q.f.(klFamily); ok {
 		return math.Max(0, f.divergence(q.eta, o.eta))
 	}
-	kl := o.a - q.a
+	kl := o.LogPartition() - q.LogPartition()
 	for i, mu := range q.mu {
 		kl -= (o.eta[i] - q.eta[i]) * mu
 	}
@@ -631,15 +651,21 @@ func (q *Exp) setState(p Dist) bool {
 	}
 	copy(q.eta, o.eta)
 	copy(q.mu, o.mu)
-	q.a = o.a
+	q.summed.Store(o.summed.Load())
+	if q.summed.Load() {
+		q.a = o.a
+	}
 	q.factored.Store(false)
 	return true
 }
 
 func (q *Exp) state(c *save.State) {
 	c.Floats(len(q.eta), &q.eta, &q.mu)
+	summed := q.summed.Load()
+	c.Bool(&summed)
 	c.Float(&q.a)
 	if c.Reading() {
+		q.summed.Store(summed)
 		q.factored.Store(false)
 	}
 }

@@ -204,7 +204,7 @@ func (c *familyMember) checkSlopes() {
 	fisher := mat.NewSymDense(n, nil)
 	c.f.Fisher(fisher, slices.Clone(c.eta))
 	slopes := func(p Dist) []float64 {
-		return gradientByDifferences(nil, p, func(p Dist) float64 { return p.(*Exp).a })
+		return gradientByDifferences(nil, p, func(p Dist) float64 { return p.(*Exp).LogPartition() })
 	}
 	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
@@ -231,7 +231,7 @@ func (c *familyMember) checkSlopes() {
 		noise := checkErrors*c.se[i] + checkSlope*math.Abs(c.mean[i])
 		meanOff := !(math.Abs(c.mean[i]-m) <= noise)
 		slopeOff := !(math.Abs(c.mean[i]-slope[i]) <= noise)
-		if math.Abs(slope[i]-m) <= checkSlope*math.Abs(slope[i])+c.rounding(c.q.a, i) {
+		if math.Abs(slope[i]-m) <= checkSlope*math.Abs(slope[i])+c.rounding(c.q.LogPartition(), i) {
 			if meanOff {
 				c.bad("Stat or Rand: the mean of element %d of Stat over %d draws is %v, Mean and LogPartition say %v, %.0f standard errors off", i, checkDraws, c.mean[i], m, math.Abs(c.mean[i]-m)/c.se[i])
 			}
@@ -308,7 +308,7 @@ func (c *familyMember) checkDensity() {
 		return // the density is wrong for a reason that is known
 	}
 	logProb := func(i int) float64 {
-		return floats.Dot(c.eta, c.stats[i]) - c.q.a + c.f.LogBase(c.draws[i])
+		return floats.Dot(c.eta, c.stats[i]) - c.q.LogPartition() + c.f.LogBase(c.draws[i])
 	}
 	half := checkDraws / 2
 	inside, logVolume := c.atoms(half)
@@ -476,7 +476,7 @@ func (c *familyMember) checkEntropy() {
 	}
 	var sum, square float64
 	for i, z := range c.draws {
-		v := c.q.a - floats.Dot(c.eta, c.stats[i]) - c.f.LogBase(z)
+		v := c.q.LogPartition() - floats.Dot(c.eta, c.stats[i]) - c.f.LogBase(z)
 		sum, square = sum+v, square+v*v
 	}
 	mean := sum / checkDraws
@@ -485,7 +485,7 @@ func (c *familyMember) checkEntropy() {
 	if math.IsNaN(h) {
 		return // not known, as of a product with a part that does not say
 	}
-	if !(math.Abs(h-mean) <= checkErrors*se+checkStat*(1+math.Abs(mean)+math.Abs(c.q.a))) {
+	if !(math.Abs(h-mean) <= checkErrors*se+checkStat*(1+math.Abs(mean)+math.Abs(c.q.LogPartition()))) {
 		c.bad("Entropy is %v, by draws %v ± %.2g", h, mean, se)
 	}
 }
@@ -580,16 +580,16 @@ func (c *familyMember) checkExp(members []*familyMember) {
 			for j, x := range t {
 				v += (c.eta[j] - other.eta[j]) * x
 			}
-			v += other.q.a - c.q.a
+			v += other.q.LogPartition() - c.q.LogPartition()
 			sum, square = sum+v, square+v*v
 		}
 		mean := sum / checkDraws
 		se := math.Sqrt((square/checkDraws - mean*mean) / checkDraws)
-		kl := other.q.a - c.q.a
+		kl := other.q.LogPartition() - c.q.LogPartition()
 		for j, mu := range c.q.mu {
 			kl -= (other.eta[j] - c.eta[j]) * mu
 		}
-		size := math.Abs(other.q.a) + math.Abs(c.q.a)
+		size := math.Abs(other.q.LogPartition()) + math.Abs(c.q.LogPartition())
 		if !(kl >= -1e-12*(1+size)) {
 			c.bad("LogPartition or Mean: KL to eta %d is %v, which is negative", other.index, kl)
 		}

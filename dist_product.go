@@ -61,7 +61,6 @@ func (q *Exp) Factors() []ExpFamily {
 		p := newExp(g, MeanParams)
 		copy(p.eta, q.eta[i:j])
 		copy(p.mu, q.mu[i:j])
-		p.a = g.LogPartition(p.eta)
 		parts = append(parts, p)
 	})
 	return parts
@@ -116,6 +115,20 @@ func (f *productFamily) NumParams() (n int) {
 func (f *productFamily) LogPartition(eta []float64) (a float64) {
 	f.each(func(_ int, g Family, _, i, j int) { a += g.LogPartition(eta[i:j]) })
 	return a
+}
+
+// valid asks each part, by what it knows or by its A(η).
+func (f *productFamily) valid(eta []float64) bool {
+	ok := true
+	f.each(func(_ int, g Family, _, i, j int) {
+		if d, known := g.(domainFamily); known {
+			ok = ok && d.valid(eta[i:j])
+			return
+		}
+		a := g.LogPartition(eta[i:j])
+		ok = ok && !math.IsNaN(a) && !math.IsInf(a, 0)
+	})
+	return ok
 }
 
 func (f *productFamily) Mean(dst, eta []float64) {

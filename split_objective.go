@@ -35,6 +35,18 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	return q, nil
 }
 
+// posteriorOf returns q at st, a state of an Objective over the family of the prior.
+func posteriorOf(st State, prior *Exp) (*Exp, error) {
+	s, ok := st.(*objectiveStepper)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: a %T that is no state of this model: %w", st, ErrParam)
+	}
+	if q, ok := s.dist().(*Exp); ok && q.sameFamily(prior) {
+		return q, nil
+	}
+	return nil, fmt.Errorf("pgsvi: a state over a %s, of another model: %w", distName(s.dist()), ErrParam)
+}
+
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
 // ExpFamily. It returns an error wrapping ErrParam if Init
 // is nil or Inner does not fit, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
@@ -106,6 +118,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	s := newObjectiveStepper(o, d, closed)
 	s.look = look
 	s.n, s.exact, s.metric = t.N, t.Deterministic, metric
+	s.factors, _ = o.F.(blockwise)
 	return s, nil
 }
 
@@ -122,15 +135,19 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 //
 // Expectations under λ_0 may be beyond use, as those of an exponential likelihood under a wide prior are. Then q is
 // first made narrower about where it is, as long as that makes the objective fall.
+//
+// Where f is Conjugate steps over mini-batches are those of the zero FractionStep.
 type objectiveStepper struct {
 	o        problem
 	d        Divergence
-	metric   Metric // of an Adaptive divergence, whose diagonal d then holds; else nil
-	prox     Prox   // the step that is tried
-	closed   bool   // the proximal step has a closed form
-	n        int    // number of terms
-	exact    bool   // f is deterministic
-	infinite bool   // β = +Inf is a valid step: the minimiser of the linearised f plus h
+	metric   Metric    // of an Adaptive divergence, whose diagonal d then holds; else nil
+	prox     Prox      // the step that is tried
+	closed   bool      // the proximal step has a closed form
+	n        int       // number of terms
+	exact    bool      // f is deterministic
+	infinite bool      // β = +Inf is a valid step: the minimiser of the linearised f plus h
+	factors  blockwise // f, where that has factors of its own; else nil
+	plan     Plan
 	q, trial Dist
 	g        []float64
 	scratch  []float64
@@ -187,8 +204,8 @@ func newObjectiveStepper(o problem, d Divergence, closed bool) *objectiveStepper
 // Len implements Stepper.
 func (s *objectiveStepper) Len() int { return s.n }
 
-// Plan implements Stepper: all terms, or the Solver's BatchSize of them.
-func (s *objectiveStepper) Plan() Plan { return Plan{} }
+// Plan implements Stepper: all terms, or the Solver's BatchSize of them, where a model on top has no other.
+func (s *objectiveStepper) Plan() Plan { return s.plan }
 
 // objectiveGoal is the gap, in nats a dimension, at which a run with noisy gradients is
 // content: the loss of a mean that is off by 0.06 posterior standard deviations.
@@ -281,7 +298,7 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if s.look != nil {
 		f, h = s.look.f, s.look.h
 	}
-	v, stderr, err := f.Value(ctx, env, q)
+	v, stderr, bound, err := s.value(ctx, env, f, q)
 	if errors.Is(err, ErrNotFinite) && s.noisy && !s.near && s.infinite {
 		return Evaluation{ELBO: math.Inf(-1), Random: !s.exact, Gap: math.Inf(1)}, nil // still on its way
 	}
@@ -293,6 +310,12 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		return Evaluation{}, err
 	}
 	e := Evaluation{ELBO: -v, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
+	if !math.IsInf(bound, 1) {
+		e.GapBound, e.Scope = bound+stderr, OverBlock
+		if !s.noisy {
+			e.Gap = neverZero(bound)
+		}
+	}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
 	}
@@ -305,6 +328,19 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	return e, nil
 }
 
+// value is Value of f, with a bound on what q can gain with all else held, +Inf if there is none.
+func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist) (value, stderr, bound float64, err error) {
+	prior := priorOf(s.o.H)
+	if s.factors == nil || prior == nil {
+		value, stderr, err = f.Value(ctx, env, q)
+		return value, stderr, math.Inf(1), err
+	}
+	if value, stderr, err = s.factors.valueGrad(ctx, env, s.g, q); err != nil {
+		return value, stderr, math.Inf(1), err
+	}
+	return value, stderr, blockGain(q.(ExpFamily), prior, s.trial.(ExpFamily), s.g), nil
+}
+
 // Step implements Stepper.
 func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	s.halt.Watch(ctx)
@@ -313,6 +349,10 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	s.took, s.taken, s.given, s.visits, s.more = 0, s.size(batch), !math.IsInf(beta, 1), 0, 0
 	if s.look != nil {
 		s.look.ctx, s.look.env, s.look.visits, s.look.err = ctx, env, 0, nil
+	}
+	if s.factors != nil && s.infinite && math.IsInf(beta, 1) && !s.checker.all(batch, s.n) {
+		beta = FractionStep{}.StepSize(s.k)
+		s.k++
 	}
 	err := s.step(ctx, env, batch, beta)
 	if s.look != nil {
