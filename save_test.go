@@ -242,6 +242,14 @@ func savedFiles(t testing.TB) []savedFile {
 	if err := errors.Join(rows.AddAll(ctx, Rows(x, y)), docs.AddAll(ctx, documents(smallCorpus()))); err != nil {
 		t.Fatal(err)
 	}
+	mixture, err := NewMixture(mat.NewDense(4, 2, []float64{0, 1, 2, -1, 5, 0.5, 4, 4}), 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mixturePost, _, err := mixture.Fit(ctx, &Solver{MaxPasses: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
 	loadRun := func(r io.Reader) (*Result, error) { return new(Solver).LoadResult(ctx, r, glm) }
 	started, err := new(Solver).Run(ctx, glm)
 	if err != nil {
@@ -253,6 +261,7 @@ func savedFiles(t testing.TB) []savedFile {
 		savedFileOf(t, sparseGPFile, sparsePost, LoadSparseGPPosterior),
 		savedFileOf(t, glmFile, glmPost, LoadGLMPosterior),
 		savedFileOf(t, ctmFile, ctmPost, LoadCTMPosterior),
+		savedFileOf(t, mixtureFile, mixturePost, LoadMixturePosterior),
 		savedFileOf(t, glmStreamFile, rows, LoadGLMStream),
 		savedFileOf(t, ctmStreamFile, docs, LoadCTMStream),
 	}
@@ -489,7 +498,7 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 // ten times its memory.
 func TestLoadCrafted(t *testing.T) {
 	const size = 1 << 17
-	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
+	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "MixturePosterior": savedMixture{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
 	for _, f := range savedFiles(t) {
 		if f.kind == runFile {
 			continue // whose numbers have as many bytes there as in memory

@@ -1,0 +1,400 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Mixture is a mixture of K Gaussians for N rows x_n of D numbers (Bishop, "Pattern Recognition and Machine Learning", 2006, section 10.2):
+//
+//	π ~ Dirichlet(Weight, …),   (m_k, Λ_k) ~ NormalWishart(x̄, Kappa, DF, Cov⁻¹),   x_n|s_n = k ~ N(m_k, Λ_k⁻¹),   p(s_n = k) = π_k
+//
+// with x̄ the mean of the rows. It is an Objective over q(π) Π_k q(m_k, Λ_k), a product of a Dirichlet and K NormalWishart distributions, with f
+// that of Conjugate and h the KL to the prior. The best q(s_n) has probabilities r_nk, the responsibilities.
+//
+// It is a Model whose terms are the rows. Without options the Solver takes coordinate ascent, all rows in each step, until the ELBO,
+// which is exact and never falls, no longer rises. With a Solver.BatchSize it is stochastic variational inference, which may find
+// another, and a better, optimum. Components are in the order in which they were found: any other order has
+// the same ELBO. A Mixture is immutable and may be shared between goroutines.
+type Mixture struct {
+	n, d, k int
+	z       []float64 // the rows as z = L⁻¹(x − x̄), N×D
+	space   mixtureSpace
+	prior   *Exp
+	start   *mat.Dense // nil means drawn
+}
+
+// MixtureOptions are the options of a Mixture. The zero value and a nil pointer mean the defaults.
+type MixtureOptions struct {
+	// Weight is the parameter of the Dirichlet prior of the weights: how many rows each component has seen before. Zero means 1. A small one, as
+	// 0.01, empties components that are not needed.
+	Weight float64
+	// Kappa is the number of rows that the prior mean counts for. Zero means 1.
+	Kappa float64
+	// DF are the degrees of freedom of the prior of Λ_k, above D − 1. Zero means D.
+	DF float64
+	// Cov is the inverse of the prior scale of Λ_k, D×D: a component without rows has the covariance Cov/DF. Nil means the covariance of the rows, with
+	// N − 1 in the denominator. It is copied.
+	Cov mat.Symmetric
+	// Start, if it is not nil, are the responsibilities to start from, N×K: rows that are not negative and sum to a positive number. It is
+	// copied. Nil means those of k-means from centres that k-means++ draws.
+	Start mat.Matrix
+}
+
+// mixtureSpace are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What is told of a mixture is so in any units.
+type mixtureSpace struct {
+	mean, l []float64 // L is lower triangular, row by row
+	logDet  float64   // log|L|
+}
+
+// to stores z of x in dst, which may be x.
+func (s *mixtureSpace) to(dst, x []float64) {
+	floats.SubTo(dst, x, s.mean)
+	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(s.l, len(dst)), dense.Vector(dst))
+}
+
+// NewMixture returns the model of the rows of x with so many components. X is copied. A nil opt means the zero MixtureOptions.
+//
+// It returns an error wrapping ErrEmpty if x is nil or has no columns or less than two rows; ErrParam if components is not in 1 … N,
+// an option is out of range, or a row is beyond 1e5 standard deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, with its row and column, or of an option is not finite; ErrShape if an option has
+// another shape; ErrNotPosDef if a column is constant or a combination of others, and there is no MixtureOptions.Cov, or
+// that is not positive definite.
+func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, error) {
+	var o MixtureOptions
+	if opt != nil {
+		o = *opt
+	}
+	if isNil(x) {
+		return nil, fmt.Errorf("pgsvi: a mixture of no rows: %w", ErrEmpty)
+	}
+	m := &Mixture{k: components}
+	if m.n, m.d = x.Dims(); m.n < 2 || m.d < 1 {
+		return nil, fmt.Errorf("pgsvi: a mixture of %d×%d data; it needs two rows and a column: %w", m.n, m.d, ErrEmpty)
+	}
+	if m.k < 1 || m.k > m.n {
+		return nil, fmt.Errorf("pgsvi: %d components for %d rows: %w", m.k, m.n, ErrParam)
+	}
+	weight, kappa, df := orOne(o.Weight), orOne(o.Kappa), orDefault(o.DF, float64(m.d))
+	for _, p := range []struct {
+		name     string
+		x, above float64
+	}{{"Weight", weight, 0}, {"Kappa", kappa, 0}, {"DF", df, float64(m.d - 1)}} {
+		if !(p.x > p.above) || math.IsInf(p.x, 1) {
+			return nil, fmt.Errorf("pgsvi: MixtureOptions.%s is %v; it must be above %v and finite: %w", p.name, p.x, p.above, ErrParam)
+		}
+	}
+	if err := m.read(x, o.Cov); err != nil {
+		return nil, err
+	}
+	if err := m.setStart(o.Start); err != nil {
+		return nil, err
+	}
+	unit := mat.NewDiagDense(m.d, nil)
+	for i := range m.d {
+		unit.SetDiag(i, 1)
+	}
+	component, err := NewNormalWishart(nil, kappa, df, unit)
+	if err != nil {
+		return nil, err
+	}
+	var parts []ExpFamily
+	if m.k > 1 { // one component has the weight 1
+		alpha := make([]float64, m.k)
+		floats.AddConst(weight, alpha)
+		weights, err := NewDirichlet(alpha)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, weights)
+	}
+	for range m.k {
+		parts = append(parts, component)
+	}
+	m.prior, err = ProductOf(parts...)
+	return m, err
+}
+
+// read stores the rows of x, centered and whitened by the Cholesky factor of cov, or of their covariance.
+func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
+	n, d := m.n, m.d
+	m.z = make([]float64, n*d)
+	mean, sd := make([]float64, d), make([]float64, d)
+	for j := range d {
+		var most float64 // which keeps sums of squares from overflow
+		for i := range n {
+			v := x.At(i, j)
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, j, v, ErrNotFinite)
+			}
+			m.z[i*d+j] = v
+			most = max(most, math.Abs(v))
+			mean[j] += v / float64(n)
+		}
+		var rest, square float64
+		for i := range n { // what rounding left of the mean
+			rest += (m.z[i*d+j] - mean[j]) / float64(n)
+		}
+		mean[j] += rest
+		for i := range n {
+			r := (m.z[i*d+j] - mean[j]) / max(most, math.SmallestNonzeroFloat64)
+			square += r * r
+		}
+		sd[j] = most * math.Sqrt(square/float64(n-1))
+		if isNil(cov) && !(sd[j] > mixtureSpread*most) {
+			return fmt.Errorf("pgsvi: column %d is constant; leave it out, or give MixtureOptions.Cov: %w", j, ErrNotPosDef)
+		}
+	}
+	l := make([]float64, d*d)
+	if !isNil(cov) {
+		if c := cov.SymmetricDim(); c != d {
+			return fmt.Errorf("pgsvi: MixtureOptions.Cov is %d×%d, the rows have %d columns: %w", c, c, d, ErrShape)
+		}
+		for j := range d {
+			for i := range j + 1 {
+				if c := cov.At(j, i); math.IsNaN(c) || math.IsInf(c, 0) {
+					return fmt.Errorf("pgsvi: MixtureOptions.Cov(%d, %d) is %v: %w", j, i, c, ErrNotFinite)
+				}
+			}
+			if !(cov.At(j, j) > 0) {
+				return fmt.Errorf("pgsvi: MixtureOptions.Cov(%d, %d) is %v: %w", j, j, cov.At(j, j), ErrNotPosDef)
+			}
+			sd[j] = math.Sqrt(cov.At(j, j))
+		}
+		for j := range d {
+			for i := range d {
+				l[j*d+i] = cov.At(j, i) / sd[j] / sd[i]
+			}
+		}
+	}
+	for i := range m.z {
+		m.z[i] = (m.z[i] - mean[i%d]) / sd[i%d]
+	}
+	if isNil(cov) {
+		z := blas64.General{Rows: n, Cols: d, Stride: d, Data: m.z}
+		blas64.Gemm(blas.Trans, blas.NoTrans, 1/float64(n-1), z, z, 0, dense.General(l, d, d))
+	}
+	if j := choleskyOfCorrelation(l, d); j < d {
+		return fmt.Errorf("pgsvi: the prior covariance is singular from column %d on, which is a combination of those before it; leave it out, or give another MixtureOptions.Cov: %w", j, ErrNotPosDef)
+	}
+	for i := range n {
+		row := m.z[i*d : (i+1)*d]
+		blas64.Trsv(blas.NoTrans, dense.LowerTriangle(l, d), dense.Vector(row))
+		if far := floats.Norm(row, 2); !(far <= mixtureFarthest) {
+			return fmt.Errorf("pgsvi: row %d is %.3g standard deviations of MixtureOptions.Cov from the mean of the rows; give a larger one: %w", i, far, ErrParam)
+		}
+	}
+	for j, s := range sd {
+		floats.Scale(s, l[j*d:(j+1)*d])
+	}
+	m.space = mixtureSpace{mean, l, 0.5 * dense.LogDet(l, d)}
+	return nil
+}
+
+// mixtureSpread is the standard deviation of a column, as a part of its largest element, that is more than rounding of its mean.
+const mixtureSpread = 1e-14
+
+// mixtureFarthest is the distance from the mean, in prior standard deviations, up to which sums of squares about it hold a covariance
+// of the size of the prior's to some five digits.
+const mixtureFarthest = 1e5
+
+// mixturePivot is the square of a pivot of the Cholesky factor of correlations that is more than their rounding.
+const mixturePivot = 1e-13
+
+// choleskyOfCorrelation replaces a by its lower Cholesky factor with zeros above, and returns the first column without one, d if none is.
+func choleskyOfCorrelation(a []float64, d int) int {
+	for j := range d {
+		for i := range j {
+			a[i*d+j] = 0
+		}
+		for i := j; i < d; i++ {
+			v := a[i*d+j] - floats.Dot(a[i*d:i*d+j], a[j*d:j*d+j])
+			if i > j {
+				a[i*d+j] = v / a[j*d+j]
+				continue
+			}
+			if !(v > mixturePivot) {
+				return j
+			}
+			a[j*d+j] = math.Sqrt(v)
+		}
+	}
+	return d
+}
+
+// setStart copies the responsibilities to start from.
+func (m *Mixture) setStart(start mat.Matrix) error {
+	if isNil(start) {
+		return nil
+	}
+	if r, c := start.Dims(); r != m.n || c != m.k {
+		return fmt.Errorf("pgsvi: MixtureOptions.Start is %d×%d, want rows × components, %d×%d: %w", r, c, m.n, m.k, ErrShape)
+	}
+	m.start = mat.DenseCopyOf(start)
+	for n := range m.n {
+		row := m.start.RawRowView(n)
+		for k, r := range row {
+			if math.IsNaN(r) || math.IsInf(r, 0) {
+				return fmt.Errorf("pgsvi: MixtureOptions.Start(%d, %d) is %v: %w", n, k, r, ErrNotFinite)
+			}
+			if r < 0 {
+				return fmt.Errorf("pgsvi: MixtureOptions.Start(%d, %d) is %v: %w", n, k, r, ErrParam)
+			}
+		}
+		sum := floats.Sum(row)
+		if !(sum > 0) || math.IsInf(sum, 1) {
+			return fmt.Errorf("pgsvi: MixtureOptions.Start: row %d sums to %v: %w", n, sum, ErrParam)
+		}
+		floats.Scale(1/sum, row)
+	}
+	return nil
+}
+
+// Len returns the number of rows.
+func (m *Mixture) Len() int { return m.n }
+
+// part returns the part of a vector of the form of η that belongs to component k, and the index of its weight.
+func (m *Mixture) part(x []float64, k int) []float64 {
+	n := (m.d+1)*(m.d+2)/2 + 1
+	at := len(x) - (m.k-k)*n
+	return x[at : at+n]
+}
+
+// Local implements ConjugateModel: r_nk ∝ exp(E[log π_k] + E[log N(x_n|m_k, Λ_k⁻¹)]).
+func (m *Mixture) Local(dst, mu []float64, n int, weight float64) (float64, error) {
+	var few [32]float64
+	r := few[:]
+	if m.k > len(r) {
+		r = make([]float64, m.k)
+	}
+	r = r[:m.k]
+	z := m.z[n*m.d : (n+1)*m.d]
+	for k := range r {
+		r[k] = m.expect(m.part(mu, k), z)
+		if m.k > 1 {
+			r[k] += mu[k]
+		}
+	}
+	value := floats.LogSumExp(r)
+	for k, log := range r {
+		m.add(dst, z, k, weight*math.Exp(log-value))
+	}
+	return value - m.space.logDet, nil
+}
+
+// expect returns E[log N(z|m, Λ⁻¹)] at the mean parameters (E[log|Λ|], E[Λ], E[Λm], E[mᵀΛm]).
+func (m *Mixture) expect(mu, z []float64) float64 {
+	v := 0.5 * (mu[0] - float64(m.d)*log2Pi - mu[len(mu)-1])
+	lambda, linear := mu[1:], mu[len(mu)-1-m.d:]
+	for i, x := range z {
+		v += linear[i] * x
+		v -= x * (floats.Dot(lambda[:i], z[:i]) + 0.5*lambda[i]*x)
+		lambda = lambda[i+1:]
+	}
+	return v
+}
+
+// add adds r times the statistics of z in component k to a vector of the form of η.
+func (m *Mixture) add(dst, z []float64, k int, r float64) {
+	if m.k > 1 {
+		dst[k] += r
+	}
+	p := m.part(dst, k)
+	p[0] += 0.5 * r
+	addOuter(p[1:], -0.5*r, z, z)
+	floats.AddScaled(p[len(p)-1-m.d:len(p)-1], r, z)
+	p[len(p)-1] -= 0.5 * r
+}
+
+// NewStepper implements Model. The q that it starts from is the best one at the responsibilities of the start.
+func (m *Mixture) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
+	eta := m.prior.Natural(nil)
+	if m.start != nil {
+		for n := range m.n {
+			for k, r := range m.start.RawRowView(n) {
+				m.add(eta, m.z[n*m.d:(n+1)*m.d], k, r)
+			}
+		}
+	} else {
+		for n, k := range m.kMeans(env.rng()) {
+			m.add(eta, m.z[n*m.d:(n+1)*m.d], k, 1)
+		}
+	}
+	q := m.prior.In(MeanParams)
+	if err := q.SetNatural(eta); err != nil {
+		return nil, err
+	}
+	return problem{F: Conjugate(m), H: KLTo(m.prior), Init: q}.newStepper(d)
+}
+
+// mixtureRounds is the most rounds of k-means: the steps of the mixture itself go on from there.
+const mixtureRounds = 15
+
+// kMeans returns the cluster of each row, from centres that k-means++ draws.
+func (m *Mixture) kMeans(rng *rand.Rand) []int {
+	row := func(n int) []float64 { return m.z[n*m.d : (n+1)*m.d] }
+	square := func(x, y []float64) (s float64) {
+		for i, v := range x {
+			s += (v - y[i]) * (v - y[i])
+		}
+		return s
+	}
+	far, centres := make([]float64, m.n), dense.NewRows(m.k, m.d)
+	floats.AddConst(1, far)
+	for j, c := range centres {
+		copy(c, row(pick(far, rng)))
+		for n := range far {
+			s := square(row(n), c)
+			if j > 0 {
+				s = min(s, far[n])
+			}
+			far[n] = s
+		}
+	}
+	cluster, size := make([]int, m.n), make([]float64, m.k)
+	for range mixtureRounds {
+		changed := false
+		for n := range cluster {
+			best, least := 0, math.Inf(1)
+			for k, c := range centres {
+				if s := square(row(n), c); s < least {
+					best, least = k, s
+				}
+			}
+			changed = changed || cluster[n] != best
+			cluster[n] = best
+		}
+		if !changed {
+			break
+		}
+		clear(size)
+		for n, k := range cluster { // running means; an empty cluster keeps its centre
+			size[k]++
+			for i, x := range row(n) {
+				if size[k] == 1 {
+					centres[k][i] = x
+				} else {
+					centres[k][i] += (x - centres[k][i]) / size[k]
+				}
+			}
+		}
+	}
+	return cluster
+}
+
+// digest shows d what m is made of.
+func (m *Mixture) digest(d *save.Digest) {
+	d.Int(m.n, m.d, m.k)
+	d.Float(m.z...)
+	d.Float(m.space.mean...)
+	d.Float(m.space.l...)
+	d.Float(m.prior.eta...)
+}
