@@ -9,7 +9,9 @@
 //	labels, counts or values at points             NewGP, and NewSparseGP beyond some thousands
 //	rows of features, dense or sparse              NewGLM
 //	more rows than memory holds, or a stream       NewGLMStream
-//	documents                                      NewCTM, NewCTMStream
+//	documents                                      NewCTM, NewCTMStream; NewLDA
+//	rows of several kinds that nobody has told     NewMixture
+//	a model of your own with local variables       Objective with Conjugate
 //	a log-likelihood of your own                   Objective with Expect and LogLik
 //	posteriors that are not Gaussian               Objective with a Family of yours and NewExp
 //	a divergence of your own                       DivergenceFunc, Solver.Divergence
@@ -36,7 +38,7 @@
 //
 //	paper            here
 //	λ                Dist.Params; its coordinates are a property of the family (Coordinates)
-//	f, ∇̂f            Smooth; made from a log-likelihood by Expect and an Estimator
+//	f, ∇̂f            Smooth; made from a log-likelihood by Expect and an Estimator, or by Conjugate
 //	h                Convex; KLTo, L1, Zero
 //	D                Divergence; KL, Euclidean, Diagonal, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
@@ -48,7 +50,7 @@
 //
 // # Three nouns
 //
-// A Model says how to begin: an Objective, a GP, a SparseGP, a GLM or a CTM. A Stepper holds λ_k and
+// A Model says how to begin: an Objective, a GP, a SparseGP, a GLM, a CTM, an LDA or a Mixture. A Stepper holds λ_k and
 // takes steps. A Solver owns the one loop of the package: mini-batches, step
 // sizes, stopping, recording, cancellation. The zero Solver needs no tuning:
 // with a nil StepSize the Stepper chooses its steps and accepts only those that

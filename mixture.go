@@ -328,11 +328,11 @@ func (m *Mixture) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper
 			m.add(eta, m.z[n*m.d:(n+1)*m.d], k, 1)
 		}
 	}
-	q := m.prior.In(MeanParams)
-	if err := q.SetNatural(eta); err != nil {
+	st, err := problem{F: Conjugate(m), H: KLTo(m.prior), Init: m.prior}.newStepperAt(d, eta)
+	if err != nil {
 		return nil, err
 	}
-	return problem{F: Conjugate(m), H: KLTo(m.prior), Init: q}.newStepper(d)
+	return st, nil
 }
 
 // mixtureRounds is the most rounds of k-means: the steps of the mixture itself go on from there.

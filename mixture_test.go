@@ -146,6 +146,46 @@ func TestMixtureNil(t *testing.T) {
 	}
 }
 
+// A run that is saved and loaded goes on to the bits that it would have had, whatever drew its start.
+func TestMixtureResume(t *testing.T) {
+	x, _ := loadIris(t)
+	m, err := NewMixture(x, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameResumed(t, m, 3)
+}
+
+// sameResumed compares a run of m with one that is saved after so many steps, and loaded.
+func sameResumed(t *testing.T, m Model, steps int) {
+	t.Helper()
+	ctx := context.Background()
+	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: 3} }
+	want, err := solver().Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := solver()
+	half.MaxIter = steps - 1
+	res, err := half.Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := res.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = solver().LoadResult(ctx, &file, m); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = solver().Resume(ctx, res); err != nil {
+		t.Fatal(err)
+	}
+	if res.K != want.K || res.ELBO != want.ELBO || !slices.Equal(res.Stepper.(*objectiveStepper).q.Params(nil), want.Stepper.(*objectiveStepper).q.Params(nil)) {
+		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO, want.ELBO)
+	}
+}
+
 // A mixture in other units, turned, and shifted far away is the same mixture; the ELBO differs by the logarithm of the units.
 func TestMixtureUnits(t *testing.T) {
 	x, species := loadIris(t)

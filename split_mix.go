@@ -13,11 +13,16 @@ import (
 // converge faster, they cost less.
 const worthMixing = 0.25
 
+// settledSteps is the number of steps to the targets alone that a model with local factors takes first. It has several optima, and a mixture may
+// leave the one that coordinate ascent comes to: by then it is near.
+const settledSteps = 10
+
 // objectiveMix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What is mixed are natural parameters, in the metric of
 // the Fisher information.
 type objectiveMix struct {
 	accel.Anderson
 	slow             bool // the targets alone converge slowly
+	alone            int  // steps to them
 	eta, to, mu, dst []float64
 }
 
@@ -61,5 +66,6 @@ func (x *objectiveMix) fisher(dst, d []float64, at, q ExpFamily) bool {
 
 func (x *objectiveMix) state(c *save.State, n int) {
 	c.Bool(&x.slow)
+	c.Int(&x.alone)
 	x.Anderson.State(c, n)
 }

@@ -67,6 +67,16 @@ type problem struct {
 	Inner int
 }
 
+// newStepperAt is newStepper for a state that has been drawn, with the natural parameters eta. Init is then what the model is known by.
+func (o problem) newStepperAt(d Divergence, eta []float64) (*objectiveStepper, error) {
+	st, err := o.newStepper(d)
+	if err != nil {
+		return nil, err
+	}
+	s := st.(*objectiveStepper)
+	return s, s.q.(ExpFamily).SetNatural(eta)
+}
+
 func (o problem) newStepper(d Divergence) (Stepper, error) {
 	if o.F == nil {
 		o.F = noTerms()
@@ -726,7 +736,8 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	}
 	before := s.gap
 	s.gap = s.stepKL(beta)
-	s.mix.slow = s.mix.slow || s.gap > worthMixing*before
+	s.mix.alone++
+	s.mix.slow = s.mix.slow || s.gap > worthMixing*before && (s.factors == nil || s.mix.alone >= settledSteps)
 	s.accept(beta)
 	s.beta = 2 * beta
 	if s.infinite && s.beta > 100 {

@@ -1,0 +1,455 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*LDAPosterior, *Result) {
+	t.Helper()
+	m, err := NewLDA(c, topics, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := m.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+// The ELBOs of coordinate ascent on 40 documents of AP, by an independent program (numpy).
+func TestLDATruth(t *testing.T) {
+	t.Parallel()
+	var truth struct{ ELBO []float64 }
+	readTruthJSON(t, "lda_ap40_cavi.json", &truth)
+	train, _ := loadAP(t)
+	docs := &Corpus{Docs: train.Docs[:40], Terms: train.Terms}
+	start := mat.NewDense(3, docs.Terms, nil)
+	start.Apply(func(k, v int, _ float64) float64 { return 0.5 + 0.5*math.Sin(float64((k+1)*(v+1))) }, start)
+	m, err := NewLDA(docs, 3, &LDAOptions{DocPrior: 0.5, TopicPrior: 0.5, Topics: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	st, err := m.NewStepper(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if testing.Short() {
+		truth.ELBO = truth.ELBO[:2]
+	}
+	for i, want := range truth.ELBO {
+		if i > 0 {
+			if _, err := st.Step(ctx, nil, nil, math.Inf(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ev, err := st.Evaluate(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, fmt.Sprintf("ELBO after %d steps", i), ev.ELBO, want, 1e-6)
+		if ev.Scope != OverBlock || !(ev.GapBound > 0) || i+1 < len(truth.ELBO) && ev.GapBound > truth.ELBO[len(truth.ELBO)-1]-ev.ELBO {
+			t.Errorf("gap %v %v, to the last state %v", ev.GapBound, ev.Scope, truth.ELBO[len(truth.ELBO)-1]-ev.ELBO)
+		}
+	}
+}
+
+// The number to reach is 8.12 nats per token on words held out.
+func TestLDAHeldOutAP(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	train, test := loadAP(t)
+	p, res := fitLDA(t, train, 10, nil, nil)
+	h, err := p.HeldOut(test, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f", h.PerToken, h.InVocab, res.Passes, res.Elapsed, res.ELBO)
+	if h.PerToken > 8.11 || h.InVocab > 8.07 || res.Passes > 10.01 || math.IsNaN(res.ELBO) {
+		t.Error("nil Solver: more than 8.11, 8.07 or 10 passes")
+	}
+	if math.Abs(floats.Sum(h.DocumentScores)/h.Tokens-h.PerToken) > 1e-12 {
+		t.Error("the scores of documents do not add up")
+	}
+}
+
+// ldaToy returns documents of two kinds of words, and words of both.
+func ldaToy(docs int) *Corpus {
+	rng := rand.New(rand.NewPCG(3, 4))
+	c := &Corpus{Terms: 12}
+	for n := range docs {
+		count := map[int]float64{}
+		for range 5 + rng.IntN(60) {
+			v := 5*(n%2) + rng.IntN(5)
+			if rng.IntN(5) == 0 {
+				v = 10 + rng.IntN(2)
+			}
+			count[v]++
+		}
+		c.Docs = append(c.Docs, sortedDoc(count))
+	}
+	return c
+}
+
+// Coordinate ascent never makes the ELBO fall and ends by itself, at topics that tell the kinds apart.
+func TestLDAAscent(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(60)
+	c.Docs[7] = Document{}
+	last := math.Inf(-1)
+	p, res := fitLDA(t, c, 2, nil, &Solver{BatchSize: 60, MaxPasses: 500, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
+		if it.ELBO < last-1e-12*math.Abs(last) {
+			t.Errorf("step %d: ELBO from %v to %v", it.K, last, it.ELBO)
+		}
+		last = it.ELBO
+	})})
+	if res.Status != Converged || res.Scope != OverBlock || !(res.GapBound < 1e-9) {
+		t.Errorf("%v after %v passes, gap %v, block %v", res.Status, res.Passes, res.Gap, res.GapBound)
+	}
+	topics := p.Topics()
+	for k := range 2 {
+		row := topics.RawRowView(k)
+		a, b := floats.Sum(row[:5]), floats.Sum(row[5:10])
+		near(t, "sum of a topic", floats.Sum(row), 1, 1e-12)
+		if max(a, b) < 0.75 || min(a, b) > 0.05 {
+			t.Errorf("topic %d has %v of the one kind and %v of the other", k, a, b)
+		}
+	}
+	gamma, elbo, err := p.Infer(nil, c.Docs[0])
+	if err != nil || math.IsNaN(elbo) || floats.Max(gamma)/floats.Sum(gamma) < 0.9 {
+		t.Errorf("q of document 0 is %v, %v, %v", gamma, elbo, err)
+	}
+	near(t, "Σγ", floats.Sum(gamma), 2*ldaDocPrior+c.Docs[0].Tokens(), 1e-9)
+	docs, err := p.DocTopics(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "mean proportion", docs.At(0, 0), gamma[0]/floats.Sum(gamma), 1e-12)
+	near(t, "proportion without words", docs.At(7, 0), 0.5, 1e-12)
+	// What documents have of the ELBO, less KL(q(β)‖p(β)), is all of it.
+	var sum float64
+	for _, d := range c.Docs {
+		_, l, err := p.Infer(gamma, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += l
+	}
+	q := res.Stepper.(*objectiveStepper)
+	near(t, "ELBO", sum-q.o.H.Value(q.q), res.ELBO, 1e-9)
+}
+
+// The gradient of Local is that of what it returns, also where weights underflow.
+func TestLDALocal(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(6)
+	for _, prior := range []float64{0.5, 1e-3, 20} {
+		m, err := NewLDA(c, 3, &LDAOptions{DocPrior: prior, TopicPrior: prior})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := m.NewStepper(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mu := st.(*objectiveStepper).q.(*Exp).MeanParams(nil)
+		g := make([]float64, len(mu))
+		value, err := m.Local(g, mu, 2, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "sum of the gradient", floats.Sum(g), c.Docs[2].Tokens(), 1e-9)
+		if prior >= 0.5 {
+			checkLocalGrad(t, m, g, mu, 2, 1)
+		}
+		// The rough optimum of a mini-batch is below, and close.
+		rough, err := m.Local(g, mu, 2, 2)
+		if err != nil || rough > value+1e-9 || rough < value-0.1 {
+			t.Errorf("prior %v: %v in a mini-batch, %v at the optimum, %v", prior, rough, value, err)
+		}
+	}
+	// Words of which every topic has less than can be held without logarithms.
+	w, mu := new(ldaDoc), []float64{-900, -2000, -1000, -900}
+	w.set(Document{Words: []int{0, 1}, Counts: []float64{3, 2}}, mu, 2, 1e-3)
+	w.ascend(true)
+	// Word 0 is of topic 0 and word 1 of topic 1, or γ would be at its prior for one, whose E[log θ] is −1000.
+	near(t, "γ_0", w.gamma[0], 3.001, 1e-6)
+	near(t, "γ_1", w.gamma[1], 2.001, 1e-6)
+	if v := w.value(); math.IsNaN(v) || v > -4400 || v < -4700 {
+		t.Errorf("value %v", v)
+	}
+	w.gamma[0], w.gamma[1] = 5.001, 1e-3 // where all that is left of word 1 is in logarithms
+	w.b[1], w.b[3] = 0, 1
+	w.weigh()
+	if w.norm[1] >= ldaTiny {
+		t.Fatalf("norm %v", w.norm[1])
+	}
+	if phi := w.lost(1); math.Abs(floats.Sum(phi)-1) > 1e-12 {
+		t.Errorf("φ is %v", phi)
+	}
+	if v := w.value(); math.IsNaN(v) || math.IsInf(v, 0) {
+		t.Errorf("value %v", v)
+	}
+}
+
+// The bits do not depend on the number of workers, nor on a run having been saved and loaded in between.
+func TestLDASameBits(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(300)
+	m, err := NewLDA(c, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []float64
+	for _, workers := range []int{1, 2, 7} {
+		p, res := fitLDA(t, c, 3, nil, &Solver{Workers: workers, Src: rand.NewPCG(5, 6)})
+		h, err := p.HeldOut(c, &HeldOutOptions{Workers: workers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := append(slices.Clone(p.lambda), res.ELBO, h.PerToken)
+		if want == nil {
+			want = got
+		} else if !slices.Equal(got, want) {
+			t.Errorf("%d workers give another result than 1", workers)
+		}
+		if res.Status != PassLimit || res.Passes != ldaPasses {
+			t.Errorf("%v after %v passes", res.Status, res.Passes)
+		}
+	}
+	sameResumed(t, m, 8)
+}
+
+func TestLDAPosterior(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(40)
+	c.Terms, c.Vocab = 13, strings.Fields("a b c d e f g h i j k l unseen")
+	p, res := fitLDA(t, c, 2, nil, &Solver{MaxPasses: 30})
+	var file bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	text := file.String()
+	q, err := LoadLDAPosterior(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !mat.Equal(p.Topics(), q.Topics()) || !mat.Equal(p.Lambda(), q.Lambda()) || !slices.Equal(p.mu, q.mu) || !slices.Equal(p.Vocab(), q.Vocab()) {
+		t.Error("the loaded posterior is another")
+	}
+	if _, err := LoadLDAPosterior(strings.NewReader(text[:len(text)-9])); !errors.Is(err, ErrFile) {
+		t.Errorf("a file cut short: %v", err)
+	}
+	words, err := TopWords(p.Topics(), c, 5, ByProbability)
+	if err != nil || len(words) != 2 || len(words[0]) != 5 {
+		t.Errorf("top words %v, %v", words, err)
+	}
+	// The score by hand.
+	d := Document{Words: []int{0, 3, 12}, Counts: []float64{3, 2, 1}} // y¹ is 0 0 3, y² is 0 3 12
+	h, err := q.HeldOut(&Corpus{Docs: []Document{d}, Terms: 13}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma, _, err := p.Infer(nil, Document{Words: []int{0, 3}, Counts: []float64{2, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, in float64
+	for _, v := range []int{0, 3, 12} {
+		var prob float64
+		for k, g := range gamma {
+			prob += g / floats.Sum(gamma) * p.Topics().At(k, v)
+		}
+		l := -math.Log(0.99*prob + 0.01/13)
+		want += l / 3
+		if v < 12 {
+			in += l / 2
+		}
+	}
+	near(t, "score", h.PerToken, want, 1e-12)
+	near(t, "score in the vocabulary", h.InVocab, in, 1e-12)
+
+	for _, e := range []struct {
+		name string
+		call func() error
+		want error
+		say  string
+	}{
+		{"infer a word out of range", func() error { _, _, err := p.Infer(nil, Document{[]int{13}, []float64{1}}); return err }, ErrShape, "word 13"},
+		{"infer NaN", func() error { _, _, err := p.Infer(nil, Document{[]int{1}, []float64{math.NaN()}}); return err }, ErrNotFinite, "word 1"},
+		{"score no corpus", func() error { _, err := p.HeldOut(nil, nil); return err }, ErrEmpty, "without documents"},
+		{"score other terms", func() error { _, err := p.HeldOut(ldaToy(2), nil); return err }, ErrShape, "12 terms, the model 13"},
+		{"score halves of words", func() error {
+			_, err := p.HeldOut(&Corpus{Docs: []Document{d, {[]int{1}, []float64{1.5}}}, Terms: 13}, nil)
+			return err
+		}, ErrParam, "document 1"},
+		{"score by word", func() error { _, err := p.HeldOut(c, &HeldOutOptions{ByWord: true}); return err }, ErrParam, "ByWord"},
+		{"topics of no corpus", func() error { _, err := p.DocTopics(nil); return err }, ErrEmpty, "nil *Corpus"},
+		{"posterior of another model", func() error {
+			m, err := NewLDA(ldaToy(3), 2, nil)
+			if err == nil {
+				_, err = m.Posterior(res.Stepper)
+			}
+			return err
+		}, ErrParam, "another model"},
+		{"save a word that is not UTF-8", func() error {
+			bad := *p
+			bad.vocab = []string{"\xff"}
+			return bad.Save(&file)
+		}, ErrParam, "UTF-8"},
+	} {
+		err := e.call()
+		if !errors.Is(err, e.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || strings.Count(err.Error(), "pgsvi: ") != 1 || !strings.Contains(err.Error(), e.say) {
+			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
+		}
+	}
+}
+
+func TestLDAErrors(t *testing.T) {
+	t.Parallel()
+	good := smallCorpus()
+	bad := func(d Document) *Corpus { return &Corpus{Docs: []Document{{[]int{0}, []float64{1}}, d}, Terms: 5} }
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, e := range []struct {
+		name string
+		c    *Corpus
+		k    int
+		opt  *LDAOptions
+		want error
+		say  string
+	}{
+		{"nil", nil, 2, nil, ErrEmpty, "without documents"},
+		{"no documents", &Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
+		{"documents without words", &Corpus{Docs: make([]Document, 2), Terms: 3}, 2, nil, ErrEmpty, "2 documents have no words"},
+		{"one term", &Corpus{Docs: []Document{{[]int{0}, []float64{1}}}, Terms: 1}, 2, nil, ErrEmpty, "vocabulary of 1 term"},
+		{"no topics", good, 0, nil, ErrParam, "0 topics"},
+		{"word out of range", bad(Document{[]int{5}, []float64{1}}), 2, nil, ErrShape, "document 1"},
+		{"negative word", bad(Document{[]int{-1}, []float64{1}}), 2, nil, ErrShape, "document 1"},
+		{"NaN", bad(Document{[]int{2}, []float64{nan}}), 2, nil, ErrNotFinite, "document 1"},
+		{"count of 0", bad(Document{[]int{2}, []float64{0}}), 2, nil, ErrParam, "document 1"},
+		{"lengths", bad(Document{[]int{2}, nil}), 2, nil, ErrShape, "document 1"},
+		{"counts too large", bad(Document{[]int{2}, []float64{1e300}}), 2, nil, ErrNotFinite, "1e+300"},
+		{"doc prior", good, 2, &LDAOptions{DocPrior: -1}, ErrParam, "DocPrior is -1"},
+		{"topic prior", good, 2, &LDAOptions{TopicPrior: nan}, ErrParam, "TopicPrior is NaN"},
+		{"infinite prior", good, 2, &LDAOptions{TopicPrior: inf}, ErrParam, "TopicPrior is +Inf"},
+		{"start", good, 2, &LDAOptions{Start: 9}, ErrParam, "Start"},
+		{"topics shape", good, 2, &LDAOptions{Topics: mat.NewDense(2, 4, nil)}, ErrShape, "Topics is 2×4"},
+		{"topics NaN", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, nan, 0, 0})}, ErrNotFinite, "Topics(0, 2)"},
+		{"topics negative", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, 0, -1, 0})}, ErrParam, "Topics(0, 3)"},
+		{"memory", good, 1 << 40, nil, ErrMemory, "LDAOptions.MaxMemory"},
+		{"negative memory", good, 1, &LDAOptions{MaxMemory: -1}, ErrParam, "MaxMemory"},
+	} {
+		_, err := NewLDA(e.c, e.k, e.opt)
+		if !errors.Is(err, e.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), e.say) {
+			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
+		}
+	}
+	// A typed nil means none.
+	if _, err := NewLDA(good, 2, &LDAOptions{Topics: (*mat.Dense)(nil)}); err != nil {
+		t.Error(err)
+	}
+	// A run that is canceled keeps its state.
+	ctx, cancel := context.WithCancel(context.Background())
+	m, err := NewLDA(ldaToy(200), 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := m.Fit(ctx, &Solver{Recorder: RecorderFunc(func(it Iteration) {
+		if it.K == 5 {
+			cancel()
+		}
+	})})
+	if !errors.Is(err, context.Canceled) || res.K != 5 || p == nil {
+		t.Errorf("canceled: %v after %d steps", err, res.K)
+	}
+	if _, _, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled before the start: %v", err)
+	}
+}
+
+// Random shapes: whatever the sizes and the priors, the ELBO of coordinate ascent does not fall and everything is finite.
+func TestLDASeeds(t *testing.T) {
+	t.Parallel()
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 8
+	}
+	for seed := range seeds {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		c := &Corpus{Terms: 2 + rng.IntN(30)}
+		for range 1 + rng.IntN(40) {
+			count := map[int]float64{}
+			for range rng.IntN(12) {
+				count[rng.IntN(c.Terms)] += math.Ceil(math.Exp(2 * rng.NormFloat64()))
+			}
+			c.Docs = append(c.Docs, sortedDoc(count))
+		}
+		opt := &LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()), TopicPrior: math.Exp(3 * rng.NormFloat64()), Start: CTMStart(rng.IntN(5))}
+		k := 1 + rng.IntN(6)
+		m, err := NewLDA(c, k, opt)
+		if errors.Is(err, ErrEmpty) && c.Tokens() == 0 {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for _, batch := range []int{0, len(c.Docs)} {
+			last := math.Inf(-1)
+			p, res, err := m.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, MaxPasses: 20, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
+				if batch > 0 && it.ELBO < last-1e-9*(1+math.Abs(last)) {
+					t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
+				}
+				last = it.ELBO
+			})})
+			if err != nil {
+				t.Errorf("seed %d: %d topics, %+v: %v", seed, k, opt, err)
+				continue
+			}
+			h, err := p.HeldOut(c, nil)
+			if err != nil || c.Tokens() > float64(len(c.Docs)) && h.Tokens > 0 && !(h.PerToken > 0 && h.PerToken < 20) || math.IsNaN(res.GapBound) {
+				t.Errorf("seed %d: score %+v, gap %v, %v", seed, h, res.GapBound, err)
+			}
+		}
+	}
+}
+
+func ExampleNewLDA() {
+	// Documents about two things, as counts of the words of a vocabulary.
+	c := &Corpus{Vocab: strings.Fields("sea ship wind rate bank loan"), Terms: 6}
+	for n := range 40 {
+		first := 3 * (n % 2)
+		c.Docs = append(c.Docs, Document{Words: []int{first, first + 1, first + 2}, Counts: []float64{6, 4, float64(1 + n%3)}})
+	}
+	m, err := NewLDA(c, 2, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	post, _, err := m.Fit(context.Background(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	words, _ := TopWords(post.Topics(), c, 3, ByProbability)
+	slices.SortFunc(words, slices.Compare)
+	fmt.Println(words)
+	gamma, _, _ := post.Infer(nil, Document{Words: []int{0, 2}, Counts: []float64{5, 5}})
+	fmt.Printf("%.2f\n", slices.Max(gamma)/(gamma[0]+gamma[1]))
+	// Output:
+	// [[rate bank loan] [sea ship wind]]
+	// 0.98
+}
