@@ -20,7 +20,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -37,7 +36,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
-	files "github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/examples/internal/docs"
 	"github.com/pgsvi/pgsvi/internal/cputime"
 	"gonum.org/v1/gonum/mat"
 )
@@ -163,7 +162,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	if err != nil {
 		return err
 	}
-	corpus, err := o.read()
+	corpus, err := docs.Read(o.corpus, o.vocab)
 	if err != nil {
 		return err
 	}
@@ -204,46 +203,9 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 		return err
 	}
 	score := found.score
-	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f\n", score.PerToken, score.InVocab, unigram(train, test))
+	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f\n", score.PerToken, score.InVocab, docs.Unigram(train, test))
 	fmt.Fprintf(stdout, "heldout=%.4f iv=%.4f passes=%.0f cpu_seconds=%.2f seconds=%.2f\n", score.PerToken, score.InVocab, res.Passes, cpu, seconds)
 	return nil
-}
-
-// read returns the corpus that the flags ask for.
-func (o *options) read() (*pgsvi.Corpus, error) {
-	if o.corpus == "" {
-		return goDocumentation()
-	}
-	data, err := os.ReadFile(o.corpus)
-	if err != nil {
-		return nil, err
-	}
-	var vocab []string
-	if o.vocab != "" {
-		f, err := os.Open(o.vocab)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if vocab, err = files.ReadVocab(f); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.vocab, err)
-		}
-	}
-	// A file is what can be read as it; docword begins with three numbers, each on a line of its own.
-	c, err := files.ReadUCI(bytes.NewReader(data))
-	if err != nil {
-		var e error
-		if c, e = files.ReadLDAC(bytes.NewReader(data), len(vocab)); e != nil {
-			return nil, fmt.Errorf("%s is neither docword (%w) nor lda-c (%w)", o.corpus, err, e)
-		}
-	}
-	if vocab != nil {
-		if len(vocab) != c.Terms {
-			return nil, fmt.Errorf("%s has %d words, %s %d", o.vocab, len(vocab), o.corpus, c.Terms)
-		}
-		c.Vocab = vocab
-	}
-	return c, nil
 }
 
 // describe prints the topics, the most frequent first, and their correlations, and draws these.
@@ -320,21 +282,6 @@ func strongest(corr *mat.SymDense, n int) [][2]int {
 		return cmpDesc(math.Abs(corr.At(a[0], a[1])), math.Abs(corr.At(b[0], b[1])))
 	})
 	return pairs[:min(n, len(pairs))]
-}
-
-// unigram returns the score of the frequencies of the words in train, smoothed as
-// the topics are, in nats for each word of the second halves of test.
-func unigram(train, test *pgsvi.Corpus) float64 {
-	freq, total := train.TermFreq(), train.Tokens()
-	var nats, n float64
-	for _, d := range test.Docs {
-		_, second := d.Halves()
-		for i, v := range second.Words {
-			nats -= second.Counts[i] * math.Log(0.99*freq[v]/total+0.01/float64(train.Terms))
-			n += second.Counts[i]
-		}
-	}
-	return nats / n
 }
 
 func saveTo(path string, post *pgsvi.CTMPosterior) (err error) {
