@@ -461,11 +461,13 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding.
+// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding. An ELBO of which more than
+// goalError is numerical error is not known, and its error no reason to end.
 const (
 	leastGoal    = 1e-10
 	goalTerm     = 1e-13
 	goalRounding = 1e-13
+	goalError    = 1e-4
 )
 
 // goal returns the gap at which the run of a Stepper with n terms may end.
@@ -474,7 +476,7 @@ func (s *Solver) goal(ev *Evaluation, n int) float64 {
 	if s.Goal == 0 {
 		goal = max(goal, ev.Goal)
 		if !ev.Random {
-			goal = max(goal, 2*ev.ELBOErr)
+			goal = max(goal, min(2*ev.ELBOErr, goalError*(1+math.Abs(ev.ELBO))))
 		}
 	}
 	return goal

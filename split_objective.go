@@ -734,11 +734,17 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		s.gradMap, s.beta = 0, 1
 		return err
 	}
-	before := s.gap
+	before, from := s.gap, s.q
 	s.gap = s.stepKL(beta)
+	s.accept(beta)
+	if math.IsInf(s.gap, 1) {
+		q := from.(ExpFamily)
+		to := q.naturalOf(priorOf(s.o.H))
+		floats.Sub(to, q.MeanGrad(nil, s.g))
+		s.gap = s.distance(q, q.Natural(nil), to)
+	}
 	s.mix.alone++
 	s.mix.slow = s.mix.slow || s.gap > worthMixing*before && (s.factors == nil || s.mix.alone >= settledSteps)
-	s.accept(beta)
 	s.beta = 2 * beta
 	if s.infinite && s.beta > 100 {
 		s.beta = math.Inf(1)
@@ -883,7 +889,7 @@ const leastTelling = 1e-6
 
 // stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state
 // to the target of which the trial is a fraction ρ = β/(1+β). It is +Inf where that had to be so small a
-// fraction that rounding is all there is: the target is far.
+// fraction that rounding is all there is.
 func (s *objectiveStepper) stepKL(beta float64) float64 {
 	e, ok := s.trial.(ExpFamily)
 	if !ok || !s.infinite {
