@@ -419,6 +419,32 @@ func TestCertificateUnbiased(t *testing.T) {
 	}
 }
 
+// σ² of an estimator that draws, of a state that hardly moves, against its gradients again and again: the noise of what it is compared with is not in it.
+func TestCertificateDraws(t *testing.T) {
+	if testing.Short() {
+		t.Skip("values from draws")
+	}
+	t.Parallel()
+	o := theoryProblem()
+	o.F = Expect(asLogLik(o.F.(*expectedTerms).ll.(Sites), false), ScoreFunction{Samples: 30})
+	c := &Certificate{}
+	certified(t, Solver{StepSize: ConstantStep(1e-4), MaxIter: 60}, c, o)
+	const many = 2000
+	env, sum, squares := NewEnv(rand.NewPCG(5, 5), 1), make([]float64, 4), 0.0
+	for range many {
+		g := make([]float64, 4)
+		if _, err := o.F.Grad(context.Background(), env, g, o.Init, nil); err != nil {
+			t.Fatal(err)
+		}
+		floats.Add(sum, g)
+		squares += floats.Dot(g, g)
+	}
+	floats.Scale(1./many, sum)
+	if want := 20 * (squares/many - floats.Dot(sum, sum)); c.Steps != 60 || !(math.Abs(c.Sigma2/want-1) < 0.4) {
+		t.Errorf("σ² is %v after %d steps, want %v", c.Sigma2, c.Steps, want)
+	}
+}
+
 // What a Certificate does beside: it leaves the run alone, looks now and then, begins anew with a run, and says what it cannot look at.
 func TestCertificateRecords(t *testing.T) {
 	o := theoryProblem()
