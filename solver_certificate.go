@@ -125,9 +125,10 @@ func (c *Certificate) BatchSize(factor float64) int {
 	return int(math.Min(float64(c.sums.of), math.Ceil(mean*math.Max(1, factor))))
 }
 
-// Record implements Recorder. The first step of a run begins anew.
+// Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with another Certificate λ_0 is the first state
+// that this one is shown.
 func (c *Certificate) Record(it Iteration) {
-	if it.K == 1 {
+	if it.K == 1 || c.last == nil && c.err == nil {
 		nan := math.NaN()
 		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Alpha: nan, L: nan, RelL: nan, MaxStep: nan, C0: nan,
 			MinGradMap2: nan, MeanGradMap2: nan, Bound: nan, Floor: nan, UnbiasedZ: nan, start: nan}
@@ -148,8 +149,11 @@ func (c *Certificate) record(it Iteration) error {
 	if s.o.Inner > 1 {
 		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: %w", s.o.Inner, ErrParam)
 	}
-	if it.K == 1 {
+	if it.K == 1 || c.last == nil {
 		c.last, c.at = s.o.Init.Clone(), 0
+		if it.K > 1 {
+			c.last, c.at = s.q.Clone(), it.K
+		}
 		f, h, _, err := c.value(s, c.last)
 		if err != nil && !errors.Is(err, ErrNotFinite) {
 			return err
@@ -157,7 +161,7 @@ func (c *Certificate) record(it Iteration) error {
 		c.start = f + h
 	}
 	every := max(1, c.Every)
-	if it.K%every == 0 && c.last != nil && c.at == it.K-1 && s.given && s.took > 0 {
+	if it.K%every == 0 && c.at == it.K-1 && s.given && s.took > 0 {
 		if err := c.look(s, s.took); err != nil {
 			return err
 		}
@@ -166,10 +170,6 @@ func (c *Certificate) record(it Iteration) error {
 		return nil
 	}
 	c.at = it.K
-	if c.last == nil {
-		c.last = s.q.Clone()
-		return nil
-	}
 	return setDist(c.last, s.q)
 }
 

@@ -55,8 +55,6 @@ func TestCertificateTruth(t *testing.T) {
 		C0, Alpha, L, RelL, Beta float64
 		M, T                     int
 		Bound, MeanG2, Sigma2    float64
-		divergence               Divergence
-		coordinates              Coordinates
 	}
 	var truth struct{ Data map[string]row }
 	if err := json.Unmarshal(b, &truth); err != nil {
@@ -460,7 +458,15 @@ func TestCertificateRecords(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	s.StepSize = nil
+	half := s
+	half.MaxIter = 6
+	late := &Certificate{}
+	first := solve(t, half, o)
+	s.Recorder = late
+	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 5 || !(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
+		t.Errorf("of a run that is resumed: %+v (%v)", late, err)
+	}
+	s.Recorder, s.StepSize = c, nil
 	if solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
 		t.Errorf("steps of the Stepper's own: %+v", c)
 	}
