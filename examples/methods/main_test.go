@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 	if err := table.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(out.String(), "\n"); n != len(table.methods)+2 || !strings.Contains(out.String(), "not reached") {
+	if n := strings.Count(out.String(), "\n"); n != len(table.methods)+3 || !strings.Contains(out.String(), "not reached") {
 		t.Errorf("the table has %d lines for %d methods:\n%s", n, len(table.methods), out.String())
 	}
 	picture := filepath.Join(t.TempDir(), "methods.png")

@@ -11,7 +11,7 @@ import (
 // floor is the smallest excess that is drawn, in nats.
 const floor = 1e-7
 
-// styles are ten that can be told apart.
+// styles are eleven that can be told apart.
 var styles = []draw.Style{
 	{Color: draw.Black, Dashes: draw.Dotted, Marker: shape.PlusGlyph{}},
 	{Color: draw.Green, Dashes: draw.Dashed, Marker: shape.TriangleGlyph{}},
@@ -22,6 +22,7 @@ var styles = []draw.Style{
 	{Color: draw.Orange, Dashes: draw.Dashed, Marker: shape.SquareGlyph{}},
 	{Color: draw.Blue, Dashes: draw.Dashed, Marker: shape.RingGlyph{}},
 	{Color: draw.Orange, Marker: shape.BoxGlyph{}},
+	{Color: draw.Green, Dashes: draw.Dotted, Marker: shape.CircleGlyph{}},
 	{Color: draw.Blue, Marker: shape.CircleGlyph{}},
 }
 
@@ -47,7 +48,7 @@ func savePlot(file string, t *table) error {
 		for _, v := range x {
 			last = math.Max(last, v)
 		}
-		panels[i].Curve(m.name, x, y, styles[used[i]%len(styles)])
+		panels[i].Curve(m.name, x, y, styles[used[i]])
 		used[i]++
 	}
 	for _, p := range panels {
