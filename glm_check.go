@@ -60,31 +60,43 @@ func (g *GLM) samplers(q *GLMPosterior) func() sampler {
 	eta := make([]float64, g.Len())
 	g.x.mul(eta, u, nil)
 	return func() sampler {
-		w := &excessWork{make([]float64, d), make([]float64, d), make([]float64, g.Len())}
+		w := &excessWork{make([]float64, d), make([]float64, d), make([]float64, min(psisRows, g.Len())*psisChunk)}
 		return func(z, r []float64, rng *rand.Rand) error {
+			clear(z)
 			for s := range len(z) / d {
 				delta := z[s*d : (s+1)*d]
-				clear(delta)
 				if err := q.cov.draw(delta, rng); err != nil {
 					return err
 				}
 				if r != nil {
 					square, logDet := g.excess(q.cov, delta, w)
-					g.x.mul(w.eta, delta, nil)
-					l, err := g.terms.excess(w.eta, eta, nil, nil)
+					r[s] = 0.5*(square-logDet) - 0.5*floats.Dot(slope, u) - floats.Dot(slope, delta)
+				}
+			}
+			for lo := 0; r != nil && lo < g.Len(); lo += psisRows {
+				hi := min(g.Len(), lo+psisRows)
+				rows := w.eta[:len(r)*(hi-lo)]
+				g.x.mulRows(rows, z, lo, hi)
+				for s := range r {
+					l, err := g.terms.excess(lo, rows[s*(hi-lo):(s+1)*(hi-lo)], eta, nil, nil)
 					if err != nil {
 						return err
 					}
-					r[s] = l - 0.5*floats.Dot(slope, u) - floats.Dot(slope, delta) + 0.5*(square-logDet)
+					r[s] += l
 				}
-				floats.Add(delta, q.mean)
+			}
+			for s := range len(z) / d {
+				floats.Add(z[s*d:(s+1)*d], q.mean)
 			}
 			return nil
 		}
 	}
 }
 
-// excessWork is scratch of excess: two vectors of the weights, and one of the rows.
+// psisRows is the number of rows whose linear predictors are taken together.
+const psisRows = 512
+
+// excessWork is scratch: two vectors of the weights, and linear predictors of some rows.
 type excessWork struct{ a, b, eta []float64 }
 
 // excess returns δᵀ(V⁻¹ − Λ0)δ and log|V⁻¹| − log|Λ0| for V of the form c.
@@ -92,7 +104,7 @@ func (g *GLM) excess(c weightCov, delta []float64, w *excessWork) (square, logDe
 	d := len(delta)
 	switch c := c.(type) {
 	case *dualCov:
-		eta := dense.Resize(w.eta, c.x.rows)
+		eta := make([]float64, c.x.rows)
 		c.x.mul(eta, delta, nil)
 		for n, e := range eta {
 			square += c.gamma[n] * e * e
@@ -117,4 +129,26 @@ func (g *GLM) excess(c weightCov, delta []float64, w *excessWork) (square, logDe
 	}
 	g.prior.mul(w.b, delta, 1)
 	return square - floats.Dot(delta, w.b), logDet - g.prior.logDet()
+}
+
+// LOO leaves out one row after the other, by the cavities of q, which has seen all rows of g. A posterior of a stream or from a file will do;
+// where its covariance is full, and has not more weights than rows, g may be of some of its rows, of as many as memory holds. The error wraps ErrParam if q is nil or over other
+// weights than g, ErrEmpty if g has no rows, ErrNotPosDef if the cavity of a row has no precision, as q has not seen it or is not
+// fitted to the end, ErrNotFinite if a row that is left out has no log-probability, and ErrMemory.
+func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
+	if err := g.fits(q); err != nil {
+		return nil, err
+	}
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	if c, ok := q.cov.(*dualCov); ok && c.x.rows != g.Len() {
+		return nil, fmt.Errorf("pgsvi: a posterior of %d rows and more weights, for a model of %d: %w", c.x.rows, g.Len(), ErrParam)
+	}
+	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.prior.mean)
+	c, err := g.looCavities(ctx, mean, q.cov)
+	if err != nil {
+		return nil, err
+	}
+	return c.loo(ctx)
 }

@@ -363,6 +363,25 @@ func (g *design) mul(dst, w []float64, index []int) {
 	}
 }
 
+// mulRows stores WX_Bᵀ in dst, for the rows lo … hi−1 of x and the weights W, row by row.
+func (g *design) mulRows(dst, w []float64, lo, hi int) {
+	draws := len(w) / g.cols
+	if g.sparse == nil {
+		blas64.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.cols), dense.General(g.dense[lo*g.cols:hi*g.cols], hi-lo, g.cols), 0, dense.General(dst, draws, hi-lo))
+		return
+	}
+	for i := lo; i < hi; i++ {
+		ind, val := g.row(i)
+		for s := range draws {
+			var sum float64
+			for k, j := range ind {
+				sum += val[k] * w[s*g.cols+int(j)]
+			}
+			dst[s*(hi-lo)+i-lo] = sum
+		}
+	}
+}
+
 // addMulT adds Xᵀu to dst.
 func (g *design) addMulT(dst, u []float64, index []int) {
 	for a, ua := range u {

@@ -107,13 +107,13 @@ func (t *siteTerms) logProb(n int, eta float64) float64 {
 	return w * t.lik.LogProb(y, eta+o)
 }
 
-// excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n]; nil γ and a mean 0. The error wraps
-// ErrNotFinite and names the first term that is NaN or +Inf.
-func (t *siteTerms) excess(delta, m, gamma, a []float64) (sum float64, err error) {
-	var n int
+// excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the terms from lo on, as many as there are δ;
+// nil γ and a mean 0. The error wraps ErrNotFinite and names the first term that is NaN or +Inf.
+func (t *siteTerms) excess(lo int, delta, m, gamma, a []float64) (sum float64, err error) {
+	n := lo
 	defer parallel.At(&n, t.name)
-	for n = range delta {
-		d := delta[n]
+	for ; n < lo+len(delta); n++ {
+		d := delta[n-lo]
 		l := t.logProb(n, m[n]+d)
 		if math.IsNaN(l) || math.IsInf(l, 1) {
 			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.describe(n), l, m[n]+d, ErrNotFinite)

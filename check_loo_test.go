@@ -1,0 +1,508 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// leaveOut returns the data without row i.
+func leaveOut(x *mat.Dense, y []float64, i int) (*mat.Dense, []float64) {
+	n, d := x.Dims()
+	rest := mat.NewDense(n-1, d, nil)
+	for r := range n - 1 {
+		rest.SetRow(r, x.RawRowView(r+b2i(r >= i)))
+	}
+	return rest, slices.Delete(slices.Clone(y), i, i+1)
+}
+
+// rowOf returns row i of x as a matrix.
+func rowOf(x *mat.Dense, i int) mat.Matrix {
+	_, d := x.Dims()
+	return x.Slice(i, i+1, 0, d)
+}
+
+func mustLOO(t *testing.T, l *LOO, err error) *LOO {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range l.Pointwise {
+		if s := p + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) || math.IsInf(s, 0) || l.PointErr[i] < 0 || l.Influence[i] < 0 {
+			t.Fatalf("datum %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i], l.Leverage[i], l.Influence[i])
+		}
+	}
+	if !(math.Abs(floats.Sum(l.Leverage)-l.Parameters) < 1e-9) || !(l.SE > 0) || !(l.Err >= 0) {
+		t.Fatalf("%v", l)
+	}
+	return l
+}
+
+// TestLOOGaussian: with Gaussian noise cavities are the posteriors without a datum, to rounding, and leverage is the diagonal of the
+// hat matrix, for weak noise and strong, equal rows, and rows of any weight.
+func TestLOOGaussian(t *testing.T) {
+	t.Parallel()
+	ctx, rng := context.Background(), testRand(1)
+	const n = 15
+	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+	for i := range y {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
+		y[i] = math.Sin(2*x.At(i, 0)) + 0.3*rng.NormFloat64()
+	}
+	x.SetRow(3, x.RawRowView(4))
+	kernel := Matern52{Length: 1.5}
+	for _, noise := range []float64{10, 0.1, 1e-6} {
+		lik := GaussianNoise{Var: noise}
+		fit := func(x *mat.Dense, y []float64) (*GP, *GPPosterior) {
+			g, err := NewGP(x, y, kernel, lik, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _, err := g.Fit(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g, p
+		}
+		g, post := fit(x, y)
+		l, err := g.LOO(ctx, post)
+		mustLOO(t, l, err)
+		tol := 1e-10 * math.Max(1, 1e-4/noise) // the condition of K + σ²I is some 1/σ²
+		k := Gram(nil, kernel, x)
+		for i := range n {
+			k.SetSym(i, i, k.At(i, i)+noise)
+		}
+		var inv mat.Dense
+		if err := inv.Inverse(k); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			rest, yRest := leaveOut(x, y, i)
+			_, p := fit(rest, yRest)
+			want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+			if !(math.Abs(l.Pointwise[i]-want) <= tol*(1+math.Abs(want))) {
+				t.Errorf("noise %v, row %d: %v, refitted %v", noise, i, l.Pointwise[i], want)
+			}
+			if hat := 1 - noise*inv.At(i, i); !(math.Abs(l.Leverage[i]-hat) <= tol) {
+				t.Errorf("noise %v, row %d: leverage %v, want %v", noise, i, l.Leverage[i], hat)
+			}
+			// The whole of both posteriors at some points: the influence is their divergence.
+			a, b := gpJoint(t, post, x), gpJoint(t, p, x)
+			if kl := a.KL(b); noise == 10 && !(math.Abs(l.Influence[i]-kl) <= 1e-6) {
+				t.Errorf("noise %v, row %d: influence %v, want %v", noise, i, l.Influence[i], kl)
+			}
+		}
+		if !(l.Err <= 100*n*tol) {
+			t.Errorf("noise %v: error %v", noise, l.Err)
+		}
+	}
+
+	// A GLM: a row of weight 3 is three rows, of which one is left out; one of weight ½ as a whole.
+	weights := []float64{1, 3, 0.5, 0, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1}
+	for _, opt := range []GLMOptions{{Intercept: true}, {Covariance: DiagonalCovariance}} {
+		fit := func(w []float64) (*GLM, *GLMPosterior) {
+			opt := opt
+			opt.Weights = w
+			g, err := NewGLM(x, y, GaussianNoise{Var: 0.5}, &opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _, err := g.Fit(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g, p
+		}
+		g, post := fit(weights)
+		l, err := g.LOO(ctx, post)
+		mustLOO(t, l, err)
+		if len(l.Pointwise) != n-1 {
+			t.Fatalf("%d rows", len(l.Pointwise))
+		}
+		var sum float64
+		for i, k := 0, 0; i < n; i++ {
+			if weights[i] == 0 {
+				continue
+			}
+			w := slices.Clone(weights)
+			w[i] = math.Max(0, w[i]-1)
+			_, p := fit(w)
+			want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+			tol := 1e-9
+			if opt.Covariance == DiagonalCovariance {
+				tol = 1e-6 // of the fits
+			}
+			if !(math.Abs(l.Pointwise[k]-want) <= tol) {
+				t.Errorf("%v, row %d: %v, refitted %v", opt.Covariance, i, l.Pointwise[k], want)
+			}
+			sum += weights[i] * l.Pointwise[k]
+			k++
+		}
+		if !(math.Abs(l.ELPD-sum) < 1e-9) {
+			t.Errorf("elpd %v, want %v", l.ELPD, sum)
+		}
+	}
+}
+
+// gpJoint returns the posterior at x, blurred to be positive definite.
+func gpJoint(t *testing.T, p *GPPosterior, x *mat.Dense) *Gaussian {
+	mean, cov, err := p.Joint(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range mean {
+		cov.SetSym(i, i, cov.At(i, i)+1e-8)
+	}
+	g, err := NewGaussian(mean, cov)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestLOORefits: what the cavities say against fits without each row, of which PointErr bounds the difference.
+func TestLOORefits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, name := range []string{"ionosphere", "sonar"} {
+		i := slices.IndexFunc(gpCases, func(c gpCase) bool { return c.name == name })
+		c := gpCases[i]
+		s := c.load(t)
+		rows := shorter(len(s.y), 40)
+		_, d := s.x.Dims()
+		x, y := mat.DenseCopyOf(mat.DenseCopyOf(s.x).Slice(0, rows, 0, d)), s.y[:rows]
+		of := c.model(t, s)
+		gp := func(x mat.Matrix, y []float64) *GP {
+			g, err := NewGP(x, y, of.kernel, of.terms.lik, &of.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		glm := func(x mat.Matrix, y []float64, cov Covariance) *GLM {
+			g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Intercept: true, Covariance: cov})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		models := map[string]func(x mat.Matrix, y []float64, loo bool) (*LOO, interface {
+			At(x mat.Matrix) *Prediction
+		}){
+			"GP": func(x mat.Matrix, y []float64, loo bool) (l *LOO, _ interface {
+				At(x mat.Matrix) *Prediction
+			}) {
+				g := gp(x, y)
+				p, _, err := g.Fit(ctx, nil)
+				if err == nil && loo {
+					l, err = g.LOO(ctx, p)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l, p
+			},
+		}
+		for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
+			models[cov.String()] = func(x mat.Matrix, y []float64, loo bool) (l *LOO, _ interface {
+				At(x mat.Matrix) *Prediction
+			}) {
+				g := glm(x, y, cov)
+				p, _, err := g.Fit(ctx, nil)
+				if err == nil && loo {
+					l, err = g.LOO(ctx, p)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l, p
+			}
+		}
+		for model, f := range models {
+			l, post := f(x, y, true)
+			mustLOO(t, l, nil)
+			inSample := post.At(x).LogProb(nil, y)
+			order := make([]int, rows) // the rows of most influence, and some more
+			for i := range order {
+				order[i] = i
+			}
+			slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, l.Influence[b]-l.Influence[a])) })
+			var sum, estimate, optimism float64
+			for k := range 20 {
+				i := order[k*k*(rows-1)/361]
+				rest, yRest := leaveOut(x, y, i)
+				_, p := f(rest, yRest, false)
+				want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+				diff := math.Abs(l.Pointwise[i] - want)
+				if !(diff <= 2.5*l.PointErr[i]+0.02) {
+					t.Errorf("%s %s, row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", name, model, i, l.Influence[i], l.Pointwise[i], l.PointErr[i], want)
+				}
+				sum, estimate, optimism = sum+diff, estimate+l.PointErr[i], optimism+math.Abs(inSample[i]-want)
+			}
+			t.Logf("%s %s: %v; of 20 rows off by %.2g, estimated %.2g; in sample %.2g", name, model, l, sum, estimate, optimism)
+			if !(sum <= 1.2*estimate) || !(sum < 0.1*optimism) {
+				t.Errorf("%s %s: off by %.3g, estimated %.3g, in sample %.3g", name, model, sum, estimate, optimism)
+			}
+		}
+	}
+}
+
+// TestLOOSkewed: Poisson counts with offsets, a Student's t with outliers, whose γ may be negative, and a sparse GP, against fits without each row.
+func TestLOOSkewed(t *testing.T) {
+	t.Parallel()
+	ctx, rng := context.Background(), testRand(3)
+	const n = 20
+	x, y, offset := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n)
+	for i := range y {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
+		offset[i] = rng.Float64()
+		y[i] = math.Floor(math.Exp(offset[i]+x.At(i, 0)) + rng.Float64())
+	}
+	prior, err := NewMeanField([]float64{0.5, -0.5}, []float64{2, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fit := func(x mat.Matrix, y, offset []float64) (*GLM, *GLMPosterior) {
+		g, err := NewGLM(x, y, Poisson{}, &GLMOptions{Prior: prior, Offset: offset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, p
+	}
+	g, post := fit(x, y, offset)
+	l, err := g.LOO(ctx, post)
+	mustLOO(t, l, err)
+	for i := range n {
+		rest, yRest := leaveOut(x, y, i)
+		_, p := fit(rest, yRest, slices.Delete(slices.Clone(offset), i, i+1))
+		want := p.At(rowOf(x, i)).Offset(offset[i:i+1]).LogProb(nil, y[i:i+1])[0]
+		if diff := math.Abs(l.Pointwise[i] - want); !(diff <= l.PointErr[i]+1e-4) {
+			t.Errorf("Poisson, row %d: %.5f ± %.2g, refitted %.5f", i, l.Pointwise[i], l.PointErr[i], want)
+		}
+	}
+	// The same by the objective, of the model and of Sites.
+	o, err := g.Objective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, _, err := o.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by, err := o.LOO(ctx, nil, q, 0)
+	mustLOO(t, by, err)
+	if !(math.Abs(by.ELPD-l.ELPD) < 1e-4) || !(math.Abs(by.Parameters-l.Parameters) < 1e-4) {
+		t.Errorf("by the objective %v, by the model %v", by, l)
+	}
+
+	for i := range y {
+		y[i] = x.At(i, 0) + 0.3*rng.NormFloat64()
+	}
+	y[3] += 8
+	gp := func(x mat.Matrix, y []float64) (*GP, *GPPosterior) {
+		g, err := NewGP(x, y, SquaredExp{Length: 2, Scale: 2}, StudentT{DF: 3, Scale: 0.5}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, p
+	}
+	gg, gPost := gp(x, y)
+	l, err = gg.LOO(ctx, gPost)
+	mustLOO(t, l, err)
+	if !(l.Leverage[3] < 0.05) || !(l.Pointwise[3] < -5) {
+		t.Errorf("outlier: leverage %v, log-probability %v", l.Leverage[3], l.Pointwise[3])
+	}
+	var sum, estimate float64
+	for i := range n {
+		rest, yRest := leaveOut(x, y, i)
+		_, p := gp(rest, yRest)
+		want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+		sum, estimate = sum+math.Abs(l.Pointwise[i]-want), estimate+l.PointErr[i]
+	}
+	if !(sum <= 1.2*estimate+1e-3) || !(sum < 1) {
+		t.Errorf("Student: off by %v, estimated %v", sum, estimate)
+	}
+
+	sparse, err := NewSparseGP(x, y, SquaredExp{Length: 2, Scale: 2}, GaussianNoise{Var: 0.5}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sPost, _, err := sparse.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact, err := NewGP(x, y, SquaredExp{Length: 2, Scale: 2}, GaussianNoise{Var: 0.5}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ePost, _, err := exact.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err = exact.LOO(ctx, ePost)
+	mustLOO(t, l, err)
+	ls, err := sparse.LOO(ctx, sPost)
+	mustLOO(t, ls, err)
+	if !(math.Abs(ls.ELPD-l.ELPD) < 1e-3) || !(math.Abs(ls.Parameters-l.Parameters) < 1e-3) {
+		t.Errorf("sparse %v, exact %v", ls, l)
+	}
+}
+
+// TestLOODraws: terms of any kind, against quadrature, and where they are sites against the cavities.
+func TestLOODraws(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	data := []float64{3, 1, 2, 7, 0}
+	ll := LogLik{N: len(data), Dim: 1, LogProb: func(n int, z []float64) float64 { return Poisson{}.LogProb(data[n], math.Log(z[0])) }}
+	prior, err := NewGamma(2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Objective[*Exp]{F: Expect(ll, nil), H: KLTo(prior), Init: prior}
+	q, err := NewGamma(15, 6) // the posterior
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := o.LOO(ctx, nil, q, 20000)
+	mustLOO(t, l, err)
+	var elpd float64
+	for n, y := range data {
+		// Negative binomial: the Gamma without datum n, of shape a and rate b.
+		a, b := 15-y, 5.0
+		lg := func(x float64) float64 { v, _ := math.Lgamma(x); return v }
+		want := lg(a+y) - lg(a) - lg(y+1) + a*math.Log(b/(b+1)) - y*math.Log(b+1)
+		elpd += want
+		if !(math.Abs(l.Pointwise[n]-want) <= 4.5*l.PointErr[n]) || !(l.KHat[n] <= l.Limit) {
+			t.Errorf("datum %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n], l.KHat[n], want)
+		}
+		without, err := NewGamma(a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kl := q.KL(without); !(math.Abs(l.Influence[n]-kl) <= 0.02+4.5*l.PointErr[n]) {
+			t.Errorf("datum %d: influence %v, want %v", n, l.Influence[n], kl)
+		}
+	}
+	if !(math.Abs(l.ELPD-elpd) <= 5*l.Err) {
+		t.Errorf("elpd %v ± %v, want %v", l.ELPD, l.Err, elpd)
+	}
+	if l.Cavity != nil || !(l.Parameters > 0.2 && l.Parameters < 3) {
+		t.Errorf("%v", l)
+	}
+	again, err := o.LOO(ctx, NewEnv(nil, 3), q, 20000)
+	if err != nil || again.ELPD != l.ELPD || !slices.Equal(again.KHat, l.KHat) {
+		t.Errorf("other bits with 3 workers: %v, %v", again, err)
+	}
+
+	rng := testRand(4)
+	s := Sites{Lik: BernoulliLogit{}}
+	for range 30 {
+		x := []float64{rng.NormFloat64(), rng.NormFloat64()}
+		s.X, s.Y = append(s.X, x), append(s.Y, plusMinus(x[0]+rng.NormFloat64() > 0))
+	}
+	g := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(NewIsotropic(2, 4)), Init: NewIsotropic(2, 1)}
+	gq, _, err := g.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cavity, err := g.LOO(ctx, nil, gq, 0)
+	mustLOO(t, cavity, err)
+	g.F = Expect(LogLik{N: 30, Dim: 2, LogProb: func(n int, z []float64) float64 { return s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z)) }}, nil)
+	draws, err := g.LOO(ctx, nil, gq, 10000)
+	mustLOO(t, draws, err)
+	for n, want := range draws.Pointwise {
+		// q is not the posterior, which the draws know: 0.02 nats.
+		if !(math.Abs(cavity.Pointwise[n]-want) <= cavity.PointErr[n]+4.5*draws.PointErr[n]+0.02) {
+			t.Errorf("site %d: %v by its cavity, %v ± %v by draws", n, cavity.Pointwise[n], want, draws.PointErr[n])
+		}
+	}
+	if cavity.KHat != nil || !(math.Abs(cavity.Parameters-draws.Parameters) < 0.3*cavity.Parameters) || !(math.Abs(cavity.ELPD-draws.ELPD) < 0.1) {
+		t.Errorf("by cavities %v, by draws %v", cavity, draws)
+	}
+}
+
+// TestLOOErrors: what does not fit is an error that says so, and one datum has no standard error.
+func TestLOOErrors(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	x, y := mat.NewDense(3, 1, []float64{0, 1, 2}), []float64{1, -1, 1}
+	gp, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gPost, _, err := gp.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glm, err := NewGLM(x, y, GaussianNoise{Var: 0.01}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := NewGLM(NewSparse(1), nil, GaussianNoise{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nPost, _, err := none.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := NewGLM(mat.NewDense(1, 1, []float64{1}), []float64{2}, GaussianNoise{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oPost, _, err := one.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := one.LOO(ctx, oPost)
+	if err != nil || !math.IsInf(l.SE, 1) || !(math.Abs(l.ELPD-GaussianNoise{Var: 2}.LogProb(2, 0)) < 1e-9) {
+		t.Errorf("one datum: %v, %v", l, err)
+	}
+	sparse, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := NewIsotropic(1, 1)
+	nan := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.NaN() }}, nil)
+	nowhere := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.Inf(-1) }}, nil)
+	big := Expect(LogLik{N: 1 << 40, Dim: 1, LogProb: func(int, []float64) float64 { return 0 }}, nil)
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	for name, c := range map[string]struct {
+		want error
+		f    func() (*LOO, error)
+	}{
+		"nil GP posterior":  {ErrParam, func() (*LOO, error) { return gp.LOO(ctx, nil) }},
+		"nil GLM posterior": {ErrParam, func() (*LOO, error) { return glm.LOO(ctx, nil) }},
+		"nil sparse":        {ErrParam, func() (*LOO, error) { return sparse.LOO(ctx, nil) }},
+		"no rows":           {ErrEmpty, func() (*LOO, error) { return none.LOO(ctx, nPost) }},
+		"rows not seen":     {ErrNotPosDef, func() (*LOO, error) { return glm.LOO(ctx, nPost) }},
+		"canceled GP":       {context.Canceled, func() (*LOO, error) { return gp.LOO(done, gPost) }},
+		"canceled GLM":      {context.Canceled, func() (*LOO, error) { return one.LOO(done, oPost) }},
+		"canceled draws":    {context.Canceled, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(done, nil, q, 0) }},
+		"nil q":             {ErrParam, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, nil, 0) }},
+		"no prior":          {ErrParam, func() (*LOO, error) { return Objective[*Gaussian]{F: nan}.LOO(ctx, nil, q, 0) }},
+		"few draws":         {ErrParam, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, q, 3) }},
+		"NaN":               {ErrNotFinite, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
+		"nowhere":           {ErrNotFinite, func() (*LOO, error) { return Objective[*Gaussian]{F: nowhere, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
+		"memory":            {ErrMemory, func() (*LOO, error) { return Objective[*Gaussian]{F: big, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
+	} {
+		l, err := c.f()
+		if l != nil || !errors.Is(err, c.want) || !prefixedOnce(err) {
+			t.Errorf("%s: %v, %v", name, l, err)
+		}
+	}
+}
