@@ -32,6 +32,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"time"
 
@@ -60,6 +61,23 @@ func fitStream(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.G
 		return nil, err
 	}
 	return s.Posterior()
+}
+
+// check prints whether the posterior, a Gaussian, can be trusted, and how it predicts each row of the training data from the others.
+func check(ctx context.Context, train data, opt *pgsvi.GLMOptions, post *pgsvi.GLMPosterior) error {
+	glm, err := pgsvi.NewGLM(train.x, train.y, pgsvi.BernoulliLogit{}, opt)
+	if err != nil {
+		return err
+	}
+	psis, err := glm.PSIS(ctx, pgsvi.NewEnv(nil, runtime.GOMAXPROCS(0)), post, 0)
+	if err != nil {
+		return err
+	}
+	loo, err := glm.LOO(ctx, post)
+	if err == nil {
+		fmt.Printf("\n%v\n%v\nkhat=%.2f loo=%.6f\n", psis, loo, psis.KHat, -loo.ELPD/float64(glm.Len()))
+	}
+	return err
 }
 
 func run(ctx context.Context, opt *options) error {
@@ -91,6 +109,12 @@ func run(ctx context.Context, opt *options) error {
 	fmt.Printf("\n%d test rows       nats     error\n", len(test.y))
 	fmt.Printf("predictions   %9.6f  %8.6f\n", m.nats, m.error)
 	fmt.Printf("base rate     %9.6f  %8.6f   (P = %.4f for every row)\n", base.nats, base.error, train.baseRate())
+
+	if opt.check {
+		if err := check(ctx, train, &opt.glm, post); err != nil {
+			return err
+		}
+	}
 
 	if opt.out != "" {
 		prob := post.At(test.x).Prob(nil, +1)
@@ -169,6 +193,7 @@ type options struct {
 	source
 	glm    pgsvi.GLMOptions
 	goal   float64 // of the fit, in nats
+	check  bool    // whether the posterior can be trusted
 	stream bool
 	out    string
 }
@@ -186,6 +211,7 @@ func parseFlags() (*options, error) {
 	flag.BoolVar(&o.glm.Intercept, "intercept", true, "have an intercept, with a prior standard deviation of 10")
 	flag.BoolVar(&o.glm.Autoscale, "autoscale", true, "measure features in their standard deviations\n"+
 		"(default: true for CSV; false for LIBSVM, whose features mostly are of one scale, and with -stream)")
+	flag.BoolVar(&o.check, "check", false, "print how far the posterior can be trusted, and how it predicts each training row from the others")
 	flag.Float64Var(&o.goal, "goal", 0, "stop where the -ELBO is proved to be within so many `nats` of its minimum (default: as near as is of use)")
 	flag.BoolVar(&o.stream, "stream", false, "see each row once, in one pass, as if there were too many for memory")
 	covariance := flag.String("covariance", "auto", "covariance of the weights: auto, full, lowrank or diagonal")
