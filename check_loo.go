@@ -90,7 +90,7 @@ func (l *LOO) add(weight []float64) {
 		squares += w * d * (x - mean)
 	}
 	if l.SE = math.Inf(1); n > 1 {
-		l.SE = math.Sqrt(n * squares / (n - 1))
+		l.SE = math.Sqrt(math.Max(0, n*squares/(n-1)))
 	}
 	l.Parameters = floats.Sum(l.Leverage)
 }
@@ -142,7 +142,7 @@ func (c *cavities) loo(ctx context.Context) (*LOO, error) {
 		y, o, _, extra := c.terms.term(i)
 		m[i], v[i] = c.leave(i, c.part(i))
 		if !(v[i] >= 0) {
-			return fmt.Errorf("pgsvi: %s leaves nothing of the precision of its linear predictor when it is left out; is q that of these rows, and fitted to the end? %w", c.terms.describe(i), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %s leaves no more than rounding of the precision of its linear predictor when it is left out; is q that of these rows, and fitted to the end? %w", c.terms.describe(i), ErrNotPosDef)
 		}
 		l.Leverage[i] = 1 - c.left[i]
 		l.Influence[i] = marginalKL(c.m[i], c.v[i], m[i], v[i])

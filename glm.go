@@ -426,7 +426,8 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 }
 
 // GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that
-// a run reached, ready for predictions. It is immutable and safe for concurrent use.
+// a run reached, ready for predictions. It is immutable and safe for concurrent use. GLM.PSIS
+// says how far it can be trusted, and GLM.LOO how it predicts each row from the others.
 //
 // At takes new points as the rows of x, dense or sparse, with the columns of the
 // training data (the intercept is added inside). It panics if the number of columns

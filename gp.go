@@ -250,7 +250,8 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 
 // GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
 // ready for predictions. It is immutable and safe for concurrent use. It keeps
-// the training inputs and one triangular matrix, about half of N².
+// the training inputs and one triangular matrix, about half of N². GP.PSIS says how far
+// it can be trusted, and GP.LOO how it predicts each datum from the others.
 //
 // Its methods take new points as the rows of x, and panic if x has not as many
 // columns as the training inputs. Rows are shared between cores in blocks of bounded
