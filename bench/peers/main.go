@@ -3,10 +3,10 @@
 //
 //	go run ./bench/peers -data DIR -out DIR
 //
-// The programs are scikit-learn's GaussianProcessClassifier and LogisticRegression
+// The programs are scikit-learn's GaussianProcessClassifier, LogisticRegression and LatentDirichletAllocation
 // (Debian: python3-sklearn) and rstanarm's ADVI (r-cran-rstanarm). Run it in the
 // root of the repository, where testdata is; the folder of the shared data sets, by
-// default PGSVI_DATA, adds USPS and a9a. What is missing is left out, with a message.
+// default PGSVI_DATA, adds USPS, a9a and AP. What is missing is left out, with a message.
 // -only names the parts to run:
 //
 //	gp     Gaussian-process classification: sonar, ionosphere, USPS
@@ -14,6 +14,7 @@
 //	a9a    logistic regression, sparse rows
 //	dense  logistic regression, generated rows
 //	advi   the data of glm and a9a by ADVI, how far from the optimum
+//	lda    topics of documents, and words held out
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //
 // The rows of peers.csv in -out are replaced by those of the fits that are made again, and Markdown tables
@@ -73,6 +74,7 @@ var parts = []part{
 	{"a9a", (*options).sklearn, (*options).a9a, list},
 	{"dense", (*options).sklearn, (*options).dense, list},
 	{"advi", (*options).rstanarm, (*options).advi, adviTable},
+	{"lda", (*options).sklearn, (*options).lda, ldaTable},
 	{"stream", (*options).itself, (*options).stream, streamTable},
 }
 
@@ -109,7 +111,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, advi, stream")
+	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, advi, lda, stream")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

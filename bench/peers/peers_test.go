@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -428,5 +429,56 @@ func TestCPU(t *testing.T) {
 	})
 	if err != nil || !(s > 0 && s < 60) {
 		t.Errorf("%v seconds, %v", s, err)
+	}
+}
+
+// TestLDA: the documents that a script reads, and a posterior from the parameters that it leaves, which scores as the posterior that they are of.
+func TestLDA(t *testing.T) {
+	ctx := context.Background()
+	o, _, _ := testOptions(t)
+	c := &pgsvi.Corpus{Terms: 7}
+	for n := range 20 {
+		c.Docs = append(c.Docs, pgsvi.Document{Words: []int{n % 3, 3 + n%4}, Counts: []float64{float64(2 + n%2), 4}})
+	}
+	path := filepath.Join(o.temp, "documents")
+	if err := writeDocuments(path, c); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(text), "2 0:2 3:4\n2 1:3 4:4\n") {
+		t.Errorf("documents %.40q, %v", text, err)
+	}
+	m, err := pgsvi.NewLDA(c, ldaTopics, &pgsvi.LDAOptions{DocPrior: 0.1, TopicPrior: 0.1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := m.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lambda := post.Lambda().RawMatrix().Data
+	last := len(lambda) - 1
+	topics := filepath.Join(o.temp, "topics")
+	if err := writeRows(topics, mat.NewDense(1, last, lambda[:last]), lambda[last:]); err != nil {
+		t.Fatal(err)
+	}
+	again, err := posteriorOf(ctx, c, topics, 0.1, 0.1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := o.newRow("ap", "A", ""), o.newRow("ap", "B", "")
+	if err := errors.Join(a.score(post, c), b.score(again, c)); err != nil {
+		t.Fatal(err)
+	}
+	if !(a.bits > 0) || math.Abs(a.bits-b.bits) > 1e-12 {
+		t.Errorf("scores %v and %v", a.bits, b.bits)
+	}
+	b.method, b.seconds, b.ratio, b.seed = "A", 3, 3, 2
+	a.seconds, a.ratio = 1, 1
+	if want := fmt.Sprintf("| A | 2.00 | 2.00 | %.3f (%.3f–%.3f) |", a.bits*math.Ln2, a.bits*math.Ln2, a.bits*math.Ln2); !strings.Contains(ldaTable([]row{a, b}), want) {
+		t.Errorf("no %q in\n%s", want, ldaTable([]row{a, b}))
+	}
+	if rows, err := o.lda(ctx); rows != nil || err != nil {
+		t.Errorf("%d rows without AP, %v", len(rows), err)
 	}
 }
