@@ -50,7 +50,8 @@ type LDAOptions struct {
 	Start CTMStart
 	// Topics, if it is not nil, is where the topics start from: K×V counts, not negative, beyond those of the prior: λ = TopicPrior + Topics. It is copied.
 	Topics mat.Matrix
-	// MaxMemory is how many bytes the model may take: some 300 for each of K × V numbers. Zero means the limit that ErrMemory tells of.
+	// MaxMemory is how many bytes the model may take: some 320 for each of K × V numbers, and 3,200 for each word
+	// where StartAnchors is used. Zero means the limit that ErrMemory tells of.
 	MaxMemory int64 `json:"-"`
 }
 
@@ -135,7 +136,11 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 	if terms < 2 {
 		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms, ErrEmpty)
 	}
-	if err := checkMemory(o.MaxMemory, bytesOf(ldaMatrices, terms, topics), fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
+	need := bytesOf(ldaMatrices, terms, topics)
+	if isNil(o.Topics) && (&CTMOptions{Start: o.Start}).starts(topics) == StartAnchors {
+		need += bytesOf(ctmAnchorDim, 1, terms)
+	}
+	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
 		"use fewer topics or terms, or raise LDAOptions.MaxMemory"); err != nil {
 		return nil, err
 	}

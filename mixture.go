@@ -315,7 +315,7 @@ func (m *Mixture) add(dst, z []float64, k int, r float64) {
 }
 
 // NewStepper implements Model. The q that it starts from is the best one at the responsibilities of the start.
-func (m *Mixture) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
+func (m *Mixture) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	eta := m.prior.Natural(nil)
 	if m.start != nil {
 		for n := range m.n {
@@ -324,7 +324,11 @@ func (m *Mixture) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper
 			}
 		}
 	} else {
-		for n, k := range m.kMeans(env.rng()) {
+		cluster := m.kMeans(ctx, env.rng())
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		for n, k := range cluster {
 			m.add(eta, m.z[n*m.d:(n+1)*m.d], k, 1)
 		}
 	}
@@ -338,8 +342,11 @@ func (m *Mixture) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper
 // mixtureRounds is the most rounds of k-means: the steps of the mixture itself go on from there.
 const mixtureRounds = 15
 
-// kMeans returns the cluster of each row, from centres that k-means++ draws.
-func (m *Mixture) kMeans(rng *rand.Rand) []int {
+// mixtureLook is the number of rows between two looks at a context.
+const mixtureLook = 1 << 12
+
+// kMeans returns the cluster of each row, from centres that k-means++ draws. Once ctx is done it is of no use.
+func (m *Mixture) kMeans(ctx context.Context, rng *rand.Rand) []int {
 	row := func(n int) []float64 { return m.z[n*m.d : (n+1)*m.d] }
 	square := func(x, y []float64) (s float64) {
 		for i, v := range x {
@@ -352,6 +359,9 @@ func (m *Mixture) kMeans(rng *rand.Rand) []int {
 	for j, c := range centres {
 		copy(c, row(pick(far, rng)))
 		for n := range far {
+			if n%mixtureLook == 0 && ctx.Err() != nil {
+				return nil
+			}
 			s := square(row(n), c)
 			if j > 0 {
 				s = min(s, far[n])
@@ -363,6 +373,9 @@ func (m *Mixture) kMeans(rng *rand.Rand) []int {
 	for range mixtureRounds {
 		changed := false
 		for n := range cluster {
+			if n%mixtureLook == 0 && ctx.Err() != nil {
+				return nil
+			}
 			best, least := 0, math.Inf(1)
 			for k, c := range centres {
 				if s := square(row(n), c); s < least {

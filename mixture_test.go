@@ -378,6 +378,11 @@ func TestMixtureErrors(t *testing.T) {
 	if _, res, err := m.Fit(context.Background(), nil); err != nil || res.Status != Converged {
 		t.Errorf("%v, %v", err, res.Status)
 	}
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, _, err := m.Fit(canceled, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
 	other, err := NewMixture(x, 2, nil)
 	if err != nil {
 		t.Fatal(err)

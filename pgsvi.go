@@ -107,7 +107,7 @@ type Evaluation struct {
 	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than ELBO + GapBound, at this
 	// prior, these hyper-parameters and inducing points. It is the best of the run so far, counts ELBOErr and rounding,
 	// and is +Inf where nothing is proved yet. It bounds what optimisation has left, not the distance to the evidence.
-	// GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave).
+	// GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave). An Objective of Conjugate terms has one of each state, OverBlock.
 	GapBound float64
 	// Scope says over which q the GapBound holds.
 	Scope Scope
