@@ -79,9 +79,8 @@ type Certificate struct {
 	UnbiasedZ float64
 
 	err        error
-	last       Dist // λ_k before the next step
-	at         int  // its k
-	start, now float64
+	begun      bool
+	start, now float64 // F at the first state and at the last
 	sums       pathSums
 }
 
@@ -125,10 +124,10 @@ func (c *Certificate) BatchSize(factor float64) int {
 	return int(math.Min(float64(c.sums.of), math.Ceil(mean*math.Max(1, factor))))
 }
 
-// Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with another Certificate λ_0 is the first state
-// that this one is shown.
+// Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with another Certificate λ_0 is where the first
+// step began that this one is shown.
 func (c *Certificate) Record(it Iteration) {
-	if it.K == 1 || c.last == nil && c.err == nil {
+	if it.K == 1 || !c.begun && c.err == nil {
 		nan := math.NaN()
 		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Alpha: nan, L: nan, RelL: nan, MaxStep: nan, C0: nan,
 			MinGradMap2: nan, MeanGradMap2: nan, Bound: nan, Floor: nan, UnbiasedZ: nan, start: nan}
@@ -149,28 +148,23 @@ func (c *Certificate) record(it Iteration) error {
 	if s.o.Inner > 1 {
 		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: %w", s.o.Inner, ErrParam)
 	}
-	if it.K == 1 || c.last == nil {
-		c.last, c.at = s.o.Init.Clone(), 0
-		if it.K > 1 {
-			c.last, c.at = s.q.Clone(), it.K
+	stepped := s.given && s.took > 0 // from s.trial to s.q
+	if !c.begun {
+		c.begun = true
+		first := s.q
+		if stepped {
+			first = s.trial
 		}
-		f, h, _, err := c.value(s, c.last)
+		f, h, _, err := c.value(s, first)
 		if err != nil && !errors.Is(err, ErrNotFinite) {
 			return err
 		}
 		c.start = f + h
 	}
-	every := max(1, c.Every)
-	if it.K%every == 0 && c.at == it.K-1 && s.given && s.took > 0 {
-		if err := c.look(s, s.took); err != nil {
-			return err
-		}
-	}
-	if (it.K+1)%every != 0 {
+	if !stepped || it.K%max(1, c.Every) != 0 {
 		return nil
 	}
-	c.at = it.K
-	return setDist(c.last, s.q)
+	return c.look(s)
 }
 
 // env has the same draws whenever it is called before the next step that is looked at.
@@ -185,15 +179,16 @@ func (c *Certificate) value(s *objectiveStepper, q Dist) (f, h, bound float64, e
 	return f, s.o.H.Value(q), bound, err
 }
 
-// look takes the step with beta from c.last to the state of s into account.
-func (c *Certificate) look(s *objectiveStepper, beta float64) error {
+// look takes the last step of s into account, from s.trial to s.q with s.g.
+func (c *Certificate) look(s *objectiveStepper) error {
+	beta := s.took
 	delta := s.q.Params(nil)
-	floats.Sub(delta, c.last.Params(nil))
+	floats.Sub(delta, s.trial.Params(nil))
 	move2 := floats.Dot(delta, delta)
 	if move2 < leastMove {
 		return nil
 	}
-	f0, h0, bound, err := c.value(s, c.last)
+	f0, h0, bound, err := c.value(s, s.trial)
 	if errors.Is(err, ErrNotFinite) {
 		return nil // lost in the step before
 	}
@@ -209,8 +204,8 @@ func (c *Certificate) look(s *objectiveStepper, beta float64) error {
 	if err != nil {
 		return err
 	}
-	gradD := s.d.Grad(nil, s.q, c.last)
-	d, pull := s.d.Value(s.q, c.last), floats.Dot(delta, gradD)
+	gradD := s.d.Grad(nil, s.q, s.trial)
+	d, pull := s.d.Value(s.q, s.trial), floats.Dot(delta, gradD)
 	rounding := certificateRounding*(math.Abs(f0)+math.Abs(h0)) + 2*bound
 	slack := certificateSlack*math.Abs(pull/beta) + rounding
 
@@ -257,12 +252,12 @@ func (c *Certificate) look(s *objectiveStepper, beta float64) error {
 	return nil
 }
 
-// slope returns δᵀ∇f at c.last, and whether exact, which is that by the gradient, agrees with differences of the values of f on the segment, as it must where
+// slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees with differences of the values of f on the segment, as it must where
 // nothing is random. It does not where differences over shorter and shorter parts of the step come to agree with each other alone: then they count, so that
 // a wrong gradient does not agree with itself. Where they do not come to agree nothing is said against the gradient.
 func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
-	x0 := c.last.Params(nil)
-	x, p := make([]float64, len(x0)), c.last.Clone()
+	x0 := s.trial.Params(nil)
+	x, p := make([]float64, len(x0)), s.trial.Clone()
 	before := math.Inf(1)
 	for t := slopeStep; t > leastSlopeStep; t /= 8 {
 		sum := -25 * f0
@@ -291,18 +286,18 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 	return exact, true
 }
 
-// addNoise takes ĝ of the step δ from c.last into account, and returns δᵀ∇f by a gradient over all terms. Two of them, which are one where f is
+// addNoise takes ĝ of the step δ into account, and returns δᵀ∇f by a gradient over all terms. Two of them, which are one where f is
 // deterministic, are independent of each other, of ĝ and of δ: they give E‖ε‖² without the bias of their own noise.
 func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64, error) {
 	ctx, env := context.Background(), c.env()
 	first := make([]float64, len(s.g))
-	if _, err := s.o.F.Grad(ctx, env, first, c.last, nil); err != nil {
+	if _, err := s.o.F.Grad(ctx, env, first, s.trial, nil); err != nil {
 		return 0, err
 	}
 	second := first
 	if !s.exact {
 		second = make([]float64, len(s.g))
-		if _, err := s.o.F.Grad(ctx, env, second, c.last, nil); err != nil {
+		if _, err := s.o.F.Grad(ctx, env, second, s.trial, nil); err != nil {
 			return 0, err
 		}
 	}

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // theoryProblem is the logistic regression of theory_prototype.json: N = 20, D = 2, a diagonal q.
@@ -30,7 +32,7 @@ func theoryProblem() Objective[*Gaussian] {
 // certified runs s on m with a Certificate, which must not meet an error.
 func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	t.Helper()
-	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never{}, -1
+	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never{}, cmp.Or(s.EvalEvery, -1)
 	res := solve(t, s, m)
 	if err := c.Err(); err != nil {
 		t.Fatal(err)
@@ -463,12 +465,24 @@ func TestCertificateRecords(t *testing.T) {
 	late := &Certificate{}
 	first := solve(t, half, o)
 	s.Recorder = late
-	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 5 || !(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
+	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 6 || !(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
 		t.Errorf("of a run that is resumed: %+v (%v)", late, err)
 	}
 	s.Recorder, s.StepSize = c, nil
 	if solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
 		t.Errorf("steps of the Stepper's own: %+v", c)
+	}
+	// A mixture begins elsewhere than at its prior, and its evaluations need gradients, too; its f is concave.
+	x := mat.NewDense(60, 1, normals(testRand(8), 60))
+	for n := range 30 {
+		x.Set(n, 0, x.At(n, 0)+6)
+	}
+	for _, batch := range []int{0, 10} {
+		c := &Certificate{}
+		certified(t, Solver{StepSize: FractionStep{Delay: 1, Power: 0.7}, BatchSize: batch, MaxIter: 24, EvalEvery: 1}, c, must(NewMixture(x, 3, nil)))
+		if c.Violations != 0 || c.L != 0 || c.Steps < 10 || (batch > 0) != (c.Sigma2 > 0) || math.Abs(c.UnbiasedZ) > 4 || batch == 0 && !(c.TotalD <= c.C0) {
+			t.Errorf("a mixture, batches of %d: %+v", batch, c)
+		}
 	}
 	gp := toyGP(t, 20, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
 	if solve(t, s, gp); !errors.Is(c.Err(), ErrParam) || !prefixedOnce(c.Err()) {

@@ -158,7 +158,8 @@ type objectiveStepper struct {
 	infinite bool      // β = +Inf is a valid step: the minimiser of the linearised f plus h
 	factors  blockwise // f, where that has factors of its own; else nil
 	plan     Plan
-	q, trial Dist
+	q, trial Dist // after a step of a given size trial is where it began, and g its gradient, for a Certificate to see
+	probe    Dist // scratch of evaluations
 	g        []float64
 	scratch  []float64
 
@@ -345,10 +346,14 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist
 		value, stderr, err = f.Value(ctx, env, q)
 		return value, stderr, math.Inf(1), err
 	}
-	if value, stderr, err = s.factors.valueGrad(ctx, env, s.g, q); err != nil {
+	if s.probe == nil {
+		s.probe = s.q.Clone()
+		s.scratch = make([]float64, len(s.g))
+	}
+	if value, stderr, err = s.factors.valueGrad(ctx, env, s.scratch, q); err != nil {
 		return value, stderr, math.Inf(1), err
 	}
-	return value, stderr, blockGain(q.(ExpFamily), prior, s.trial.(ExpFamily), s.g), nil
+	return value, stderr, blockGain(q.(ExpFamily), prior, s.probe.(ExpFamily), s.scratch), nil
 }
 
 // Step implements Stepper.
