@@ -24,7 +24,7 @@ import (
 //	v_−n = v_n/(1 − γ_n v_n),   m_−n = m_n − v_−n a_n,
 //	log p(y_n|y_−n) ≈ log ∫ p(y_n|η) N(η|m_−n, v_−n) dη
 //
-// (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016, section 3.5). With Gaussian noise it is
+// (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016). With Gaussian noise it is
 // exact. Otherwise it leaves out that the sites of all other data would be others without datum n. For the data of most influence
 // these answer by two rounds of their fixed point, to first order: PointErr is how far that moves log p(y_n|y_−n), which is more
 // than what is still missing from a fit without datum n, but for data that move q by more than a nat. PointErr of all other data, whose
@@ -38,8 +38,8 @@ import (
 // says whether that can be done (Vehtari, Gelman and Gabry 2017; Magnusson, Andersen, Jonasson and Vehtari 2019). PointErr
 // is then the Monte Carlo error.
 type LOO struct {
-	// ELPD is Σ_n w_n log p(y_n|y_−n), in nats: an estimate of what new data of the same number would score. SE is its standard
-	// error over the data, √(N Var_n), +Inf for a single datum. Differences of models on the same data have that of their pointwise differences.
+	// ELPD is Σ_n w_n log p(y_n|y_−n), in nats: an estimate of what as many new data would score. SE is its standard
+	// error over the data, √(N Var_n), +Inf for a single datum; that of a difference of two models is the SE of the differences of Pointwise.
 	ELPD, SE float64
 	// Err estimates the error of ELPD for this model and q, in nats; it is 0 where there is none but rounding.
 	Err float64
@@ -52,9 +52,9 @@ type LOO struct {
 	// Leverage is γ_n v_n, the part of the precision of η_n that datum n brings itself: the diagonal of the hat matrix of weighted
 	// least squares (Hoaglin and Welsch 1978; Pregibon 1981) with the expected weights γ, where v_n is x_nᵀ(Λ0 + XᵀΓX)⁻¹x_n. At a
 	// leverage near 1 nothing else determines η_n; under a likelihood that is not log-concave it may be negative. From draws it is
-	// Var[log p(y_n|z)], which is that to first order (Gelman, Hwang and Vehtari 2014, equation 12).
+	// Var[log p(y_n|z)], which is that to first order (Gelman, Hwang and Vehtari 2014).
 	Leverage []float64
-	// Parameters is Σ_n of Leverage, the effective number of parameters (Spiegelhalter, Best, Carlin and van der Linde 2002, section 3.2).
+	// Parameters is Σ_n of Leverage, the effective number of parameters (Spiegelhalter, Best, Carlin and van der Linde 2002).
 	Parameters float64
 	// Influence is KL(q‖q_−n), how far datum n moves all of the posterior, in nats. As both differ in a factor of η_n alone, it is that of
 	// the marginals of η_n. No probability, of whatever event, moves by more than √(Influence/2) (Pinsker).

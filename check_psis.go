@@ -35,7 +35,7 @@ type PSIS struct {
 	// KHat is k̂. Weights have fewer than 1/k̂ finite moments. It is 0 where q is p to rounding, and +Inf
 	// where fewer than 25 draws have a positive weight.
 	KHat float64
-	// Limit is the largest KHat that so many draws can do with, min(1 − 1/log₁₀ S, 0.7).
+	// Limit is the largest KHat that so many draws can do with, min(1 − 1/log₁₀ S, 0.7) (equation 13).
 	Limit float64
 	// Draws is S.
 	Draws int
@@ -345,7 +345,7 @@ func (m *psisMoments) begin(z []float64, dim int) {
 	}
 }
 
-// store stores moments and their standard errors, of ratios of means of independent draws (Owen 2013, equation 9.8): of
+// store stores moments and their standard errors, of ratios of means of independent draws (Owen 2013, section 9.2): of
 // the mean √Σ w²(z − mean)², and of the standard deviation √Σ w²((z − mean)² − sd²)²/(2 sd).
 func (m *psisMoments) store(p *PSIS, squares float64) {
 	dim := len(m.centre)

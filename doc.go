@@ -16,6 +16,7 @@
 //	posteriors that are not Gaussian               Objective with a Family of yours and NewExp
 //	a divergence of your own                       DivergenceFunc, Solver.Divergence
 //	a file                                         package data
+//	doubts of a posterior                          PSIS and LOO of its GP, GLM or Objective
 //
 // Fit with a nil Solver needs no tuning and says how close to the optimum it got:
 //

@@ -17,7 +17,7 @@ const (
 	priorWidth = 3
 	gridPoints = 30
 
-	// The weak prior of k of Vehtari et al. (2024, appendix G): as much as ten observations of k = ½.
+	// The weak prior of k of Vehtari et al. (2024): as much as ten observations of k = ½.
 	priorK     = 0.5
 	priorCount = 10
 
@@ -29,7 +29,7 @@ const (
 	leastHalved = 20
 )
 
-// TailLen returns the number of weights that are smoothed of so many: min(n/5, 3√n) (Vehtari et al. 2024, equation 11),
+// TailLen returns the number of weights that are smoothed of so many: min(n/5, 3√n) (Vehtari et al. 2024, appendix H),
 // or 0 where that is less than 5.
 func TailLen(n int) int {
 	m := int(math.Ceil(math.Min(0.2*float64(n), 3*math.Sqrt(float64(n)))))
@@ -39,7 +39,7 @@ func TailLen(n int) int {
 	return m
 }
 
-// Limit returns the k̂ up to which n weights are enough: min(1 − 1/log₁₀ n, 0.7) (Vehtari et al. 2024, equation 13).
+// Limit returns the k̂ up to which n weights are enough: min(1 − 1/log₁₀ n, 0.7) (Vehtari et al. 2024, section 3.2.4, equation 13).
 func Limit(n int) float64 {
 	if n <= 1 {
 		return math.Inf(-1)
@@ -49,7 +49,7 @@ func Limit(n int) float64 {
 
 // Smooth replaces the largest of the weights exp(w_s) by the expected order statistics of a generalised Pareto distribution
 // fitted to them, none above the largest weight itself, and returns its shape k̂: weights have fewer than 1/k finite moments
-// (Vehtari et al. 2024, section 3). No element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
+// (Vehtari et al. 2024). No element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
 //
 // Where no distribution fits, fewer weights are smoothed. Where all of them are equal but for rounding, k̂ is 0. Where fewer than 25 weights are positive it is +Inf: nothing is
 // known of the tail. Order is scratch of the length of w.
@@ -127,7 +127,7 @@ func Quantile(p, k, scale float64) float64 {
 }
 
 // Fit returns shape k and scale of the generalised Pareto distribution of the data exp(x_i), increasing, of which the
-// largest is of the order of 1: the posterior mean of θ = −k/scale of Zhang and Stephens (2009, section 3), whose prior
+// largest is of the order of 1: the posterior mean of θ = −k/scale of Zhang and Stephens (2009), whose prior
 // depends on the data, as a sum over a grid, and the k of largest likelihood given θ.
 func Fit(x []float64) (k, scale float64) {
 	n := len(x)
