@@ -21,7 +21,7 @@ import (
 // with x̄ the mean of the rows. It is an Objective over q(π) Π_k q(m_k, Λ_k), a product of a Dirichlet and K NormalWishart distributions, with f
 // that of Conjugate and h the KL to the prior. The best q(s_n) has probabilities r_nk, the responsibilities.
 //
-// It is a Model whose terms are the rows. Without options the Solver takes coordinate ascent, all rows in each step, until the ELBO,
+// It is a Model whose terms are the rows. Without options the Solver takes coordinate ascent, all rows in each step, as Conjugate has it, until the ELBO,
 // which is exact and never falls, no longer rises. With a Solver.BatchSize it is stochastic variational inference, which may find
 // another, and a better, optimum. Components are in the order in which they were found: any other order has
 // the same ELBO. A Mixture is immutable and may be shared between goroutines.

@@ -80,6 +80,27 @@ func ExampleNewCTM() {
 	// ⎣0.9  0.1⎦
 }
 
+// What is to be believed of a posterior.
+func ExampleGLM_PSIS_trust() {
+	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
+	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := glm.Fit(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	psis, err := glm.PSIS(ctx, nil, post, 0) // draws of q, weighted by p(y, w)/q(w)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(psis)
+	// Output:
+	// k̂ = 0.48 from 2200 draws, which are worth 2077: log evidence -7.6171 ± 0.0052
+}
+
 // The code of the README is that of these examples.
 func TestREADME(t *testing.T) {
 	readme, err := os.ReadFile("README.md")

@@ -41,7 +41,8 @@ type ConjugateModel interface {
 //
 // which is stochastic variational inference, with FractionStep the schedule that was published, and
 // with all terms and β = +Inf coordinate ascent. As f is concave in μ, a step over all terms makes the ELBO rise whatever β is. Without a
-// step size the Stepper of an Objective takes the latter over all terms, and steps by the zero FractionStep over mini-batches.
+// step size the Stepper of an Objective takes the latter over all terms, mixed (Anderson, 1965) after the first ten steps where it is slow and the mixture does not
+// make the ELBO fall, and steps by the zero FractionStep over mini-batches.
 //
 // Evaluation.GapBound has the Scope OverBlock: with the q(s_n) held the objective is KL(q‖q*) and a constant, q* the
 // minimiser, so that q(z) alone can gain KL(q‖q*) nats, and no q(s_n) alone any. It is proved for an h that is KLTo.

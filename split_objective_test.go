@@ -788,3 +788,19 @@ func TestObjectiveStepSizeTaken(t *testing.T) {
 		t.Errorf("β = %v reported for a step from 1 to %v by 40β", res.Beta, v)
 	}
 }
+
+// TestGoalErrorUnknown: where f does not say how far its value is off, the run has a goal all the same.
+func TestGoalErrorUnknown(t *testing.T) {
+	f := SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
+		clear(dst)
+		return 0, nil
+	}}
+	prior := NewIsotropic(2, 3)
+	_, res, err := Objective[*Gaussian]{F: f, H: KLTo(prior), Init: NewIsotropic(2, 1)}.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != Converged || !(res.Goal > 0) || math.Abs(res.ELBO) > 1e-12 {
+		t.Errorf("%v at ELBO %v, error %v, goal %v", res.Status, res.ELBO, res.ELBOErr, res.Goal)
+	}
+}
