@@ -44,13 +44,48 @@ func (b Bregman) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Check returns an error wrapping ErrParam if Potential is nil.
-func (b Bregman) Check(Dist) error {
+// Check returns an error wrapping ErrParam if Potential is nil, has no gradient at q, or is not convex next to it, as far as a difference
+// of gradients in each of some directions tells. See CheckDivergence for more.
+func (b Bregman) Check(q Dist) error {
 	if b.Potential == nil {
 		return fmt.Errorf("pgsvi: Bregman.Potential is nil: %w", ErrParam)
 	}
+	from, x := q.Params(nil), q.Params(nil)
+	g0 := b.Potential.Grad(nil, from)
+	if i, ok := dense.AllFinite(g0); !ok {
+		return fmt.Errorf("pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.Potential, g0[i], i, from[i], ErrParam)
+	}
+	next, delta, axes := q.Clone(), make([]float64, len(from)), min(len(from), mostAxes)
+	for k := range axes + 1 { // along one coordinate, and at last along all of them, with alternating signs
+		clear(delta)
+		for i := range delta {
+			if i == k || k == axes {
+				delta[i] = 1e-4 * (1 + math.Abs(from[i])) * float64(1-2*(i%2))
+			}
+		}
+		floats.AddTo(x, from, delta)
+		if next.SetParams(x) != nil {
+			continue // beyond the set
+		}
+		var rise, size float64
+		for i, g := range b.Potential.Grad(nil, x) {
+			rise += (g - g0[i]) * delta[i]
+			size += (math.Abs(g) + math.Abs(g0[i])) * math.Abs(delta[i])
+		}
+		if rise < -1e-10*size {
+			along := fmt.Sprintf("element %d", k)
+			if k == axes {
+				along = "all elements"
+			}
+			return fmt.Errorf("pgsvi: Bregman: %T is not convex at λ_0: its gradient falls along %s, by %.3g over a step of %.3g: %w",
+				b.Potential, along, -rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
+		}
+	}
 	return nil
 }
+
+// mostAxes is the number of coordinates along which Bregman.Check looks.
+const mostAxes = 64
 
 // Prox implements Proxer for H = Zero where the Potential has an InvGrad.
 func (b Bregman) Prox(q Dist, p *Prox) (bool, error) {

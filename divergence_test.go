@@ -164,6 +164,39 @@ func TestNegEntropy(t *testing.T) {
 	}
 }
 
+// saddle is a potential that is convex along each coordinate, and not between them.
+type saddle struct{ quadratic }
+
+func (saddle) Grad(dst, l []float64) []float64 {
+	dst = dense.Dest(dst, len(l))
+	dst[0], dst[1] = l[0]+3*l[1], l[1]+3*l[0]
+	return dst
+}
+
+// TestBregmanNotConvex: the set-up says so, and where the potential has no gradient.
+func TestBregmanNotConvex(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		f     Potential
+		at    []float64
+		wants string
+	}{
+		{"convex", quadratic{1, 2}, []float64{3, -1}, ""},
+		{"flat", quadratic{1, 0}, []float64{3, -1}, ""},
+		{"large", quadratic{1, 1e-3}, []float64{1e9, 1e-9}, ""},
+		{"concave along one", quadratic{1, -1e-3}, []float64{3, 1}, "element 1"},
+		{"saddle", saddle{}, []float64{1, 1}, "all elements"},
+		{"entropy", NegEntropy{}, []float64{1e-9, 1e9}, ""},
+		{"outside", NegEntropy{}, []float64{1, -1}, "element 1"},
+	} {
+		o := Objective[*Point]{F: lineFit{{1, 1}}, Init: NewPoint(c.at)}
+		_, err := o.NewStepper(t.Context(), nil, Bregman{c.f})
+		if c.wants == "" && err != nil || c.wants != "" && (!errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.wants) || !strings.Contains(err.Error(), "Bregman")) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 // noGrad has a wrong gradient.
 type noGrad struct{ Euclidean }
 
