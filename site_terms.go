@@ -187,12 +187,16 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	x := t.expectation(n, m, v)
 	s.e[i], s.bound[i] = x.Value, x.Err
 	d1 := x.D1
-	for k := 0; k < mostNarrowed && !usable(x, v); k++ {
-		if k == 0 && t.holeAt(n, m) {
-			break
+	if !usable(x, v) && !t.holeAt(n, m) {
+		narrowest := t.expectation(n, m, 0)
+		for range mostNarrowed {
+			if v /= 8; hopeless(narrowest, v) {
+				continue
+			}
+			if x = t.expectation(n, m, v); usable(x, v) {
+				break
+			}
 		}
-		v /= 8
-		x = t.expectation(n, m, v)
 	}
 	s.tg[i], s.d1[i] = -x.D2, x.D1
 	s.far[i] = v != s.v[i]
@@ -215,10 +219,19 @@ const epsilon = 1.1e-16
 // mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
 const mostNarrowed = 600
 
+// mostTelling is how much more precise than a marginal its target may be, and by how many of its standard deviations it may be off.
+const mostTelling = 1e8
+
 // usable reports whether the derivatives under a marginal of variance v can be
-// a target: of a finite expectation, and no more than a factor of 1e8 more precise than it.
+// a target: of a finite expectation, and no more than a factor of mostTelling more precise than it.
 func usable(x Expectation, v float64) bool {
-	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < 1e8 && math.Abs(x.D1)*math.Sqrt(v) < 1e8 && moderate(x)
+	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < mostTelling && math.Abs(x.D1)*math.Sqrt(v) < mostTelling && moderate(x)
+}
+
+// hopeless reports whether the derivatives under a marginal of variance v are not worth the while, judged by those at its mean, which are
+// less where log-likelihoods fall as exponentials do and much the same where they fall as polynomials.
+func hopeless(atMean Expectation, v float64) bool {
+	return math.Abs(atMean.D1)*math.Sqrt(v) > 10*mostTelling || math.Abs(atMean.D2)*v > 100*mostTelling
 }
 
 // moderate reports whether the derivatives are far from overflow.
