@@ -700,8 +700,10 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	if math.IsNaN(start) || math.IsInf(start, 0) {
 		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, ErrNotFinite)
 	}
+	var gain float64 // of the last trial
 	falls := func() bool {
 		v, err := s.objective(ctx, same(), s.trial, batch)
+		gain = start - v
 		return err == nil && v <= start+1e-13*math.Abs(start)
 	}
 	if s.metric != nil {
@@ -719,7 +721,7 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		q := s.q.(ExpFamily)
 		if s.mix.propose(s.trial.(ExpFamily), q, q.naturalOf(priorOf(s.o.H)), s.g) && falls() {
 			s.accept(math.Inf(1))
-			s.gap = s.distance(q, s.mix.eta, s.mix.to) // of the state before, as in other steps
+			s.gap = math.Max(gain, s.distance(q, s.mix.eta, s.mix.to)) // of the state before, as in other steps
 			return nil
 		}
 	}
@@ -747,6 +749,9 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		to := q.naturalOf(priorOf(s.o.H))
 		floats.Sub(to, q.MeanGrad(nil, s.g))
 		s.gap = s.distance(q, q.Natural(nil), to)
+	}
+	if s.infinite {
+		s.gap = math.Max(s.gap, gain) // far off, what the metric of q says of the gap may be much too little
 	}
 	s.mix.alone++
 	s.mix.slow = s.mix.slow || s.gap > worthMixing*before && (s.factors == nil || s.mix.alone >= settledSteps)
@@ -1078,7 +1083,7 @@ func (s *objectiveStepper) verify(ctx context.Context, env *Env, blocks float64)
 
 // distance returns ½δᵀFδ, δ = to − eta, with the Fisher information at a, whose
 // natural parameters are eta: by a difference of mean parameters, over a
-// distance that is valid.
+// distance that is valid, and no less than its rounding.
 func (s *objectiveStepper) distance(a ExpFamily, eta, to []float64) float64 {
 	probe, mu := s.trial.(ExpFamily), a.MeanParams(nil)
 	delta, x := make([]float64, len(eta)), make([]float64, len(eta))
@@ -1088,8 +1093,12 @@ func (s *objectiveStepper) distance(a ExpFamily, eta, to []float64) float64 {
 			continue
 		}
 		f := probe.MeanParams(nil)
-		floats.Sub(f, mu)
-		return math.Abs(0.5 * floats.Dot(delta, f) / h)
+		var d, rounding float64
+		for i, x := range delta {
+			d += x * (f[i] - mu[i])
+			rounding += epsilon * math.Abs(x*mu[i])
+		}
+		return 0.5 * math.Max(math.Abs(d), rounding) / h
 	}
 	return math.Inf(1)
 }

@@ -1419,6 +1419,7 @@ func TestSeedsMended(t *testing.T) {
 		"exact steps of an Objective that take more than a thousand passes":   {1198, 2010, 2839, 3040, 3116, 3637},
 		"an ELBO without the rounding of marginals of raw features":           {1104, 2157},
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},
+		"the end of an Objective whose last step brought more than its gap":   {10858, 14416, 17519},
 	} {
 		for _, seed := range seeds {
 			if v := judgeSeed(seed); len(v.violations()) > 0 {
