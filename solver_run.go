@@ -475,8 +475,8 @@ func (s *Solver) goal(ev *Evaluation, n int) float64 {
 	goal := goalOf(s.Goal, n, ev.ELBO)
 	if s.Goal == 0 {
 		goal = max(goal, ev.Goal)
-		if !ev.Random && ev.ELBOErr > 0 { // which may not be known
-			goal = max(goal, min(2*ev.ELBOErr, goalError*(1+math.Abs(ev.ELBO))))
+		if e := 2 * ev.ELBOErr; !ev.Random && e <= goalError*(1+math.Abs(ev.ELBO)) { // where it is known
+			goal = max(goal, e)
 		}
 	}
 	return goal
