@@ -1153,6 +1153,10 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 	if err != nil && len(v.faults) > 0 {
 		return nil // a panic, or too slow
 	}
+	if errors.Is(err, ErrEmpty) && s.name == "objective" {
+		v.add(faultRefused, 0, "%v", err) // all weights are 0
+		return nil
+	}
 	if err != nil {
 		sol, e := v.solve(s, p, nil)
 		if e != nil {
