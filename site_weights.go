@@ -728,7 +728,7 @@ func (s *weightAlgebra) prove() (float64, error) {
 	s.lin.x.addMulT(g.c, g.h, nil)
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
-	mean := min(0.5*floats.Dot(g.c, g.z), c.rowGap())
+	mean, rows := 0.5*floats.Dot(g.c, g.z), c.rowGap()
 	var nuclear, trace float64
 	least, most := 1.0, 1.0
 	for n, v := range c.v {
@@ -750,7 +750,8 @@ func (s *weightAlgebra) prove() (float64, error) {
 		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding
 		precision = min(precision, exact)
 	}
-	return mean + precision + m.cur.rounding() + m.cur.resolution(), s.workers.halt.Err()
+	// The rows speak of the mean with V held: what it gains by V's move is allowed for by as much as V gains itself.
+	return min(mean+precision, rows+2*precision) + m.cur.rounding() + m.cur.resolution(), s.workers.halt.Err()
 }
 
 // meanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, if its value does not rise.

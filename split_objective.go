@@ -1096,7 +1096,7 @@ func (s *objectiveStepper) distance(a ExpFamily, eta, to []float64) float64 {
 		var d, rounding float64
 		for i, x := range delta {
 			d += x * (f[i] - mu[i])
-			rounding += epsilon * math.Abs(x*mu[i])
+			rounding += 1e-16 * math.Abs(x*mu[i])
 		}
 		return 0.5 * math.Max(math.Abs(d), rounding) / h
 	}
