@@ -59,15 +59,7 @@ func TestLOOGaussian(t *testing.T) {
 	for _, noise := range []float64{10, 0.1, 1e-6} {
 		lik := GaussianNoise{Var: noise}
 		fit := func(x *mat.Dense, y []float64) (*GP, *GPPosterior) {
-			g, err := NewGP(x, y, kernel, lik, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, _, err := g.Fit(ctx, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return g, p
+			return fittedGP(t, x, y, kernel, lik, nil)
 		}
 		g, post := fit(x, y)
 		l, err := g.LOO(ctx, post)
@@ -309,15 +301,7 @@ func TestLOOSkewed(t *testing.T) {
 	}
 	y[3] += 8
 	gp := func(x mat.Matrix, y []float64) (*GP, *GPPosterior) {
-		g, err := NewGP(x, y, SquaredExp{Length: 2, Scale: 2}, StudentT{DF: 3, Scale: 0.5}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g, p
+		return fittedGP(t, x, y, SquaredExp{Length: 2, Scale: 2}, StudentT{DF: 3, Scale: 0.5}, nil)
 	}
 	gg, gPost := gp(x, y)
 	l, err = gg.LOO(ctx, gPost)

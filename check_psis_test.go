@@ -413,15 +413,7 @@ func TestPSISErrors(t *testing.T) {
 	ctx := context.Background()
 	x, y := mat.NewDense(3, 1, []float64{0, 1, 2}), []float64{1, -1, 1}
 	gp := func(x mat.Matrix, k Kernel, jitter float64) (*GP, *GPPosterior) {
-		g, err := NewGP(x, y, k, BernoulliLogit{}, &GPOptions{Jitter: jitter})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g, p
+		return fittedGP(t, x, y, k, BernoulliLogit{}, &GPOptions{Jitter: jitter})
 	}
 	glm := func(x mat.Matrix, opt GLMOptions) (*GLM, *GLMPosterior) {
 		g, err := NewGLM(x, y, BernoulliLogit{}, &opt)
@@ -486,4 +478,18 @@ func TestPSISErrors(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}
 	}
+}
+
+// fittedGP returns a GP and its posterior.
+func fittedGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, *GPPosterior) {
+	t.Helper()
+	g, err := NewGP(x, y, k, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, p
 }

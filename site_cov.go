@@ -630,7 +630,7 @@ func (s *weightState) resolution() float64 {
 	if s.double {
 		return 0
 	}
-	return epsilon / s.pivot(s) * float64(len(s.mean))
+	return dense.Epsilon / s.pivot(s) * float64(len(s.mean))
 }
 
 // add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is

@@ -146,7 +146,7 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 		size += a * a * k
 		slope += d * d * k
 	}
-	rounding = epsilon * (math.Sqrt(float64(n)*size*slope) + siteSize(s.k, c.gamma))
+	rounding = dense.Epsilon * (math.Sqrt(float64(n)*size*slope) + siteSize(s.k, c.gamma))
 	goal := goalOf(within, n, s.elbo(c, s.logDet))
 	if rounding <= roundingGoal*goal || rounding <= roundingGap*s.decrement() {
 		return rounding, false, nil
@@ -167,7 +167,7 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 		x := (a*a - r*(1-r*s.cov[i*n+i])) * s.k[i*n+i]
 		square += x * x
 	}
-	rounding, drift = epsilon*math.Sqrt(square), math.Abs(drift)
+	rounding, drift = dense.Epsilon*math.Sqrt(square), math.Abs(drift)
 	if !(rise < drift) {
 		return rounding + 0.5*math.Abs(floats.Dot(g.h, c.a)), false, nil
 	}
@@ -289,7 +289,7 @@ func (s *denseAlgebra) boundVariance(i int, v float64) float64 {
 	if v > 0 {
 		return v
 	}
-	return math.Min(epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
+	return math.Min(dense.Epsilon*s.k[i*s.n+i], 1/math.Abs(s.cur.gamma[i]))
 }
 
 // siteDistance returns the Euclidean distance between two states in the sites (γ, b).
@@ -367,9 +367,9 @@ const elboRounding = 1e-13
 func (s *denseAlgebra) roundingAnew(i int) float64 {
 	k := s.k[i*s.n+i]
 	if k == 0 || s.cur.gamma[i]*k > dense.StrongSite {
-		return epsilon
+		return dense.Epsilon
 	}
-	return epsilon * k / s.cur.v[i]
+	return dense.Epsilon * k / s.cur.v[i]
 }
 
 // The inner problem of a block is solved until the decrease that it promises
@@ -557,9 +557,9 @@ func (s *denseAlgebra) drifted(before *siteState) {
 		if v == 0 {
 			continue // and always was
 		}
-		s.rounding[i] = s.rounding[i]*math.Max(v/before.v[i], before.v[i]/v) + epsilon
+		s.rounding[i] = s.rounding[i]*math.Max(v/before.v[i], before.v[i]/v) + dense.Epsilon
 		// The mean has lost the digits that it had where it was large.
-		lost := epsilon*math.Abs(before.m[i]) > most*math.Sqrt(v) && math.Abs(before.m[i]) > 1e3*math.Abs(s.cur.m[i])
+		lost := dense.Epsilon*math.Abs(before.m[i]) > most*math.Sqrt(v) && math.Abs(before.m[i]) > 1e3*math.Abs(s.cur.m[i])
 		if lost || s.rounding[i] > most && s.rounding[i] > 1e3*s.roundingAnew(i) {
 			s.fresh, s.dense, s.pg.current = false, false, false
 		}
@@ -765,7 +765,7 @@ func (s *dualAlgebra) evaluate(within float64) (Evaluation, error) {
 		return Evaluation{}, err
 	}
 	if !ok {
-		rounding := epsilon * siteSize(s.k, s.cur.gamma)
+		rounding := dense.Epsilon * siteSize(s.k, s.cur.gamma)
 		e.Gap = math.Max(e.Gap, rounding)
 		if e.GapBound != 0 {
 			e.GapBound += rounding
@@ -968,7 +968,7 @@ func (g *denseGap) exact(k []float64, s *siteState, logDet float64) float64 {
 	if !g.fac.Factor(k, len(s.m), s.tg) {
 		return math.Inf(1)
 	}
-	return max(0, floats.Dot(g.dg, s.v)+logDet-g.fac.LogDet) + epsilon*siteSize(k, s.tg)
+	return max(0, floats.Dot(g.dg, s.v)+logDet-g.fac.LogDet) + dense.Epsilon*siteSize(k, s.tg)
 }
 
 // weightedSquares returns Σ_ij w_i V_ij² w_j, and the same of the negative w alone, for the V of which v is the lower triangle.

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -71,7 +72,7 @@ const nearRow = 1e-3
 // this is for means whose Λ0m = Xᵀa holds, as those of solved equations do, and not for a mean that may have come apart from Ka.
 func (s *siteState) rowGap() (total float64) {
 	for n, g := range s.tg {
-		off := math.Abs(s.a[n]-s.d1[n]) + 4*epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
+		off := math.Abs(s.a[n]-s.d1[n]) + 4*dense.Epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
 		if off > nearRow*g*math.Sqrt(s.v[n]) {
 			return math.Inf(1)
 		}

@@ -213,9 +213,6 @@ func (t *siteTerms) holeAt(n int, m float64) bool {
 	return math.IsNaN(l) || math.IsInf(l, 0)
 }
 
-// epsilon is the rounding of float64.
-const epsilon = 1.1e-16
-
 // mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
 const mostNarrowed = 600
 
@@ -485,7 +482,7 @@ func (f *siteSmooth) rounding(q normalForm, n int, e Expectation) float64 {
 		mean += math.Abs(x * q.meanAt(j))
 		sd += math.Abs(x) * math.Sqrt(q.covAt(j, j))
 	}
-	return epsilon * (math.Abs(e.D1)*mean + math.Abs(e.D2)*sd*sd)
+	return dense.Epsilon * (math.Abs(e.D1)*mean + math.Abs(e.D2)*sd*sd)
 }
 
 func (t *siteTerms) digest(d *save.Digest) {

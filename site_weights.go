@@ -746,7 +746,7 @@ func (s *weightAlgebra) prove() (float64, error) {
 	}
 	precision := nuclear * max(1-least, most-1) * curvature(least-1)
 	if g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
-		rounding := epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
+		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
 		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding
 		precision = min(precision, exact)
 	}

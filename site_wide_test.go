@@ -578,3 +578,40 @@ func TestWideRandom(t *testing.T) {
 		wideRandom(t, uint64(seed)).check(t, 110)
 	}
 }
+
+// countedProbit counts the expectations that are taken of a BernoulliProbit.
+type countedProbit struct {
+	BernoulliProbit
+	times *int
+}
+
+func (a countedProbit) ExpectLogProb(y, m, v float64) Expectation {
+	*a.times++
+	return a.BernoulliProbit.ExpectLogProb(y, m, v)
+}
+
+// TestWideHopeless: variances that are far too large for the derivatives at the mean are passed over, and the one that is found is that of
+// the search without.
+func TestWideHopeless(t *testing.T) {
+	for _, sd := range []float64{1e6, 1e9, 1e12} {
+		times, m, v := 0, -sd, sd*sd
+		terms := &siteTerms{lik: countedProbit{times: &times}, y: []float64{1}}
+		s := siteState{m: []float64{m}, v: []float64{v}}
+		s.resize(1)
+		s.m[0], s.v[0] = m, v
+		if err := terms.expect(&s, nil, crew{workers: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if times > 8 {
+			t.Errorf("sd %g: %d expectations", sd, times)
+		}
+		x := BernoulliProbit{}.ExpectLogProb(1, m, v)
+		for !usable(x, v) {
+			v /= 8
+			x = BernoulliProbit{}.ExpectLogProb(1, m, v)
+		}
+		if s.d1[0] != x.D1 || s.tg[0] != -x.D2 {
+			t.Errorf("sd %g: derivatives %v and %v, not %v and %v", sd, s.d1[0], -s.tg[0], x.D1, x.D2)
+		}
+	}
+}

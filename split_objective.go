@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
@@ -1096,7 +1097,7 @@ func (s *objectiveStepper) distance(a ExpFamily, eta, to []float64) float64 {
 		var d, rounding float64
 		for i, x := range delta {
 			d += x * (f[i] - mu[i])
-			rounding += 1e-16 * math.Abs(x*mu[i])
+			rounding += dense.Epsilon * math.Abs(x*mu[i])
 		}
 		return 0.5 * math.Max(math.Abs(d), rounding) / h
 	}

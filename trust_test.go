@@ -1420,6 +1420,7 @@ func TestSeedsMended(t *testing.T) {
 	t.Parallel()
 	for why, seeds := range map[string][]uint64{
 		"a bound without the rounding of K, or of a mean that is not Ka":      {839, 872, 1328, 2094, 3360, 3446, 3810, 4127},
+		"a bound by the rows without what the mean gains by V's move":         {4395},
 		"exact steps of an Objective that take more than a thousand passes":   {1198, 2010, 2839, 3040, 3116, 3637},
 		"an ELBO without the rounding of marginals of raw features":           {1104, 2157},
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},

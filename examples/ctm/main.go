@@ -19,7 +19,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -191,7 +190,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 		return err
 	}
 	if o.save != "" {
-		if err := saveTo(o.save, post); err != nil {
+		if err := docs.Save(o.save, post); err != nil {
 			return err
 		}
 	}
@@ -282,19 +281,6 @@ func strongest(corr *mat.SymDense, n int) [][2]int {
 		return cmpDesc(math.Abs(corr.At(a[0], a[1])), math.Abs(corr.At(b[0], b[1])))
 	})
 	return pairs[:min(n, len(pairs))]
-}
-
-func saveTo(path string, post *pgsvi.CTMPosterior) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriter(f)
-	if err := post.Save(w); err != nil {
-		return err
-	}
-	return w.Flush()
 }
 
 //go:generate go run -C ../.. ./examples/ctm -out examples/ctm/ctm.png

@@ -18,7 +18,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -162,7 +161,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 		return err
 	}
 	if o.save != "" {
-		if err := saveTo(o.save, post); err != nil {
+		if err := docs.Save(o.save, post); err != nil {
 			return err
 		}
 	}
@@ -176,19 +175,6 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	fmt.Fprintf(stdout, "\nwords held out: %.3f nats each, %.3f where they occur in training; by their frequencies alone %.3f; %.0f passes\n", score.PerToken, score.InVocab, docs.Unigram(train, test), res.Passes)
 	fmt.Fprintf(stdout, "heldout=%.4f iv=%.4f elbo=%.1f cpu_seconds=%.2f\n", score.PerToken, score.InVocab, res.ELBO, cpu)
 	return nil
-}
-
-func saveTo(path string, post *pgsvi.LDAPosterior) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriter(f)
-	if err := post.Save(w); err != nil {
-		return err
-	}
-	return w.Flush()
 }
 
 func main() {

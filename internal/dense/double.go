@@ -6,6 +6,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
+// Epsilon is the rounding of float64, 2⁻⁵³.
+const Epsilon = 1.1e-16
+
 // Double is a slice of numbers of 106 bits, each the sum of two of 53: Hi + Lo (Dekker 1971; Ogita, Rump and
 // Oishi 2005 for inner products). A matrix that is singular to float64 may have all its digits in it. Matrices are those of
 // this package: n×n, row by row, of which the lower triangle is read.

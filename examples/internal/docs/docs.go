@@ -2,8 +2,11 @@
 package docs
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 
@@ -62,4 +65,18 @@ func Unigram(train, test *pgsvi.Corpus) float64 {
 		}
 	}
 	return nats / n
+}
+
+// Save writes a posterior to a new file.
+func Save(path string, post interface{ Save(w io.Writer) error }) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriter(f)
+	if err := post.Save(w); err != nil {
+		return err
+	}
+	return w.Flush()
 }
