@@ -89,6 +89,17 @@ func (c *Corpus) Validate() error {
 	return nil
 }
 
+// fits returns what is wrong with c for a model of so many terms.
+func (c *Corpus) fits(terms int) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Terms != terms {
+		return fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, terms, ErrShape)
+	}
+	return nil
+}
+
 // check returns what is wrong with d as a document over a vocabulary of so many terms. The caller
 // says of which document.
 func (d Document) check(terms int) error {

@@ -74,7 +74,7 @@ type CTMOptions struct {
 	// it does without Paper, and takes further steps at a visit where one moves it far.
 	PaperScaled bool
 	// Start is where the topics start from.
-	Start CTMStart
+	Start TopicStart
 	// Topics, if it is not nil, is where the topics start from: K rows that sum to
 	// any positive number, one column a term. It is copied.
 	Topics mat.Matrix
@@ -92,12 +92,11 @@ type CTMOptions struct {
 }
 
 // What a CTM has at its most, in vectors and matrices: of K × Terms the topics, their statistics and where they start
-// from; for a term the projections of anchor words; of K² what belongs to a document that is under way, in each of the
+// from; of K² what belongs to a document that is under way, in each of the
 // workers; and the m_n and V_n⁻¹, of the model and of its posterior.
 const (
 	ctmTopicMatrices = 8
 	ctmWorkMatrices  = 24
-	ctmAnchorDim     = 400 // dimensions of the random projection of anchor words, which keeps distances to some 5%
 	ctmStates        = 2
 )
 
@@ -106,8 +105,8 @@ const (
 func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 	cores := float64(runtime.GOMAXPROCS(0))
 	need := bytesOf(ctmTopicMatrices, terms, topics) + cores*(bytesOf(ctmWorkMatrices, topics, topics)+bytesOf(2, o.samples(), topics))
-	if o.starts(topics) == StartAnchors {
-		need += bytesOf(ctmAnchorDim, 1, terms)
+	if o.Topics == nil {
+		need += o.Start.bytes(topics, terms)
 	}
 	what := fmt.Sprintf("a CTM of %d topics and %d terms", topics, terms)
 	if docs > 0 && !o.Forget {
@@ -119,19 +118,6 @@ func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 		what += fmt.Sprintf(" with q(z) of %d documents", docs)
 	}
 	return checkMemory(o.MaxMemory, need, what, "use fewer topics or terms, CTMOptions.Forget or Diagonal, or raise CTMOptions.MaxMemory")
-}
-
-// starts returns where the topics start from.
-func (o *CTMOptions) starts(topics int) CTMStart {
-	switch {
-	case o.Topics != nil:
-		return StartRandom // from there, and so with nothing to find
-	case o.Start == StartAuto && topics > 20:
-		return StartAnchors
-	case o.Start == StartAuto:
-		return StartKMeans
-	}
-	return o.Start
 }
 
 // CTMExpectation is how E_q[f] of a document is taken, where
@@ -178,46 +164,13 @@ const (
 	CTMMeanField
 )
 
-// CTMStart is where the topics of a CTM start from.
-type CTMStart int
-
-const (
-	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
-	StartAuto CTMStart = iota
-	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. A topic is
-	// 0.2 times the word frequencies of a cluster plus 0.8 times those of the corpus. So weak a
-	// hint leaves the topics room to move: on AP the ELBO is higher, and held-out words are
-	// predicted better, than from the clusters themselves.
-	StartKMeans
-	// StartAnchors finds anchor words, whose company is far from that of any mixture of the
-	// others (Arora et al., 2013). The documents with such a word take the place of a cluster.
-	StartAnchors
-	// StartDocs puts three documents drawn at random in place of a cluster.
-	StartDocs
-	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as
-	// good as any where topics are many and documents long. With few topics it may leave two
-	// of them the same.
-	StartRandom
-)
-
 var (
 	ctmExpectationNames = [...]string{"antithetic draws", "quasi-Monte-Carlo", "quadrature", "delta", "Laplace", "mean field"}
-	ctmStartNames       = [...]string{"auto", "k-means", "anchor words", "documents", "random"}
 )
 
 // String returns the name in words.
 func (e CTMExpectation) String() string {
 	return nameOf("CTMExpectation", ctmExpectationNames[:], int(e))
-}
-
-// String returns the name in words.
-func (s CTMStart) String() string { return nameOf("CTMStart", ctmStartNames[:], int(s)) }
-
-func nameOf(kind string, names []string, i int) string {
-	if i < 0 || i >= len(names) {
-		return fmt.Sprintf("%s(%d)", kind, i)
-	}
-	return names[i]
 }
 
 // monteCarlo reports whether the expectation is over points drawn from q.

@@ -1,16 +1,13 @@
 package pgsvi
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -339,36 +336,6 @@ func logMeanPower(pi, x []float64, a, b, y float64) float64 {
 	return top + math.Log(sum*float64(k)/float64(len(pi)))
 }
 
-// maxDraws bounds HeldOutOptions.Draws.
-const maxDraws = 10000000
-
-// HeldOutOptions are the options of CTMPosterior.HeldOut; the zero value is the protocol.
-type HeldOutOptions struct {
-	// Draws is the number of draws of z for each document, in antithetic pairs, at most 10,000,000. Zero means 10,000.
-	Draws int
-	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero means 0.01.
-	Smoothing float64
-	// ByWord scores the tokens of a word together, as Khan et al. (2016) write it,
-	//
-	//	−Σ_v log E_q[(Σ_k β_kv softmax(z)_k)^y²_v]
-	//
-	// and not each on its own. The score is never larger, by Jensen's inequality, and is the same where
-	// no word occurs twice.
-	ByWord bool
-	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on it.
-	Workers int
-}
-
-// HeldOut is how well the second halves of documents are predicted from their first
-// halves: −log probability per token, in nats, the lower the better.
-type HeldOut struct {
-	PerToken       float64   // over all tokens; NaN if there are none
-	InVocab        float64   // over tokens whose word occurs in the training data
-	Tokens         float64   // how many tokens PerToken is over
-	TokensInVocab  float64   // and InVocab
-	DocumentScores []float64 // Σ over the tokens of each document
-}
-
 // HeldOut scores the documents of c, which should not be those of the training data. The tokens
 // of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y².
 // q(z) is inferred from y¹, and each token of y² is scored on its own,
@@ -382,30 +349,10 @@ type HeldOut struct {
 // ErrParam if a count is not a whole number or an option is out of range, ErrMemory if there are too many
 // draws, and otherwise is that of Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
-	o := HeldOutOptions{}
-	if opt != nil {
-		o = *opt
-	}
-	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
-		return nil, fmt.Errorf("pgsvi: HeldOutOptions %+v: %w", o, ErrParam)
-	}
-	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
-	}
-	if c.Terms != p.terms {
-		return nil, fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, p.terms, ErrShape)
-	}
-	if err := c.Validate(); err != nil {
+	o, err := heldOutOptions(opt, c, p.terms)
+	if err != nil {
 		return nil, err
 	}
-	if o.Draws == 0 {
-		o.Draws = 10000
-	}
-	mix := orDefault(o.Smoothing, 0.01)
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	o.Workers = min(o.Workers, len(c.Docs))
 	points := bytesOf(0.5, o.Draws+1, p.k)
 	if o.ByWord {
 		points *= float64(1 + 2*o.Workers)
@@ -418,27 +365,18 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	for i := range eps {
 		eps[i] = rng.NormFloat64()
 	}
-	n := len(c.Docs)
-	h := &HeldOut{DocumentScores: make([]float64, n)}
-	in := make([]float64, n) // of words in the training data
-	errs := make([]error, n)
 	type scratch struct {
 		*ctmWork
 		mean, all, pi []float64
 	}
 	works := make([]scratch, o.Workers)
-	parallel.For(n, 1, o.Workers, func(worker, i, _ int) {
+	return o.score(c, p.seen, func(worker int, nats []float64, first, second Document) error {
 		w := &works[worker]
 		if w.ctmWork == nil {
 			*w = scratch{p.inferrer(0), make([]float64, p.k), make([]float64, 3*p.k), nil}
 		}
-		first, second, err := c.Docs[i].halves()
-		if err == nil {
-			err = p.infer(w.ctmWork, first, mix)
-		}
-		if err != nil {
-			errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, err)
-			return
+		if err := p.infer(w.ctmWork, first, o.Smoothing); err != nil {
+			return err
 		}
 		q := p.doc(w.ctmWork, 0)
 		q.expectedSoftmax(w.mean, eps, w.all)
@@ -448,33 +386,14 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 		}
 		for j, v := range second.Words {
 			beta, y := p.beta[v*p.k:(v+1)*p.k], second.Counts[j]
-			l := -y * math.Log((1-mix)*floats.Dot(w.mean, beta)+mix/float64(p.terms))
 			if o.ByWord && y > 1 {
-				l = -logMeanPower(w.pi, beta, 1-mix, mix/float64(p.terms), y)
+				nats[j] = -logMeanPower(w.pi, beta, 1-o.Smoothing, o.Smoothing/float64(p.terms), y)
+				continue
 			}
-			h.DocumentScores[i] += l
-			if p.seen[v] {
-				in[i] += l
-			}
+			nats[j] = o.smoothed(floats.Dot(w.mean, beta), y, p.terms)
 		}
+		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	for i, d := range c.Docs {
-		h.PerToken += h.DocumentScores[i]
-		h.InVocab += in[i]
-		_, second, _ := d.halves()
-		h.Tokens += second.Tokens()
-		for j, v := range second.Words {
-			if p.seen[v] {
-				h.TokensInVocab += second.Counts[j]
-			}
-		}
-	}
-	h.PerToken /= h.Tokens
-	h.InVocab /= h.TokensInVocab
-	return h, nil
 }
 
 // ctmFile is the file of a CTMPosterior.

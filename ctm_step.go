@@ -208,7 +208,12 @@ func newCTMStepper(ctx context.Context, m *CTM, rng *rand.Rand) (*ctmStepper, er
 	s.sums.reset(k)
 	s.next.reset(k)
 	s.sums.prior(&s.prior, 1, &s.chol)
-	start := m.startTopics(ctx, rng)
+	var start [][]float64
+	if t, ok := m.opt.Topics.(*mat.Dense); ok {
+		start = rowViews(t)
+	} else {
+		start = topicStarter{m.docs, m.terms, k}.topics(ctx, m.opt.Start, rng)
+	}
 	if ctx.Err() != nil {
 		return nil, prefixed(context.Cause(ctx))
 	}

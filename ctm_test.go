@@ -550,7 +550,7 @@ func TestCTMErrors(t *testing.T) {
 		{good, 2, &CTMOptions{TopicPrior: math.NaN()}, ErrParam, "TopicPrior"},
 		{good, 2, &CTMOptions{PseudoDocs: math.Inf(1)}, ErrParam, "PseudoDocs"},
 		{good, 2, &CTMOptions{Expectation: 9}, ErrParam, "CTMExpectation(9)"},
-		{good, 2, &CTMOptions{Start: -1}, ErrParam, "CTMStart(-1)"},
+		{good, 2, &CTMOptions{Start: -1}, ErrParam, "TopicStart(-1)"},
 		{good, 2, &CTMOptions{Paper: true, Expectation: CTMLaplace}, ErrParam, "Paper"},
 		{good, 30, &CTMOptions{Expectation: CTMQuadrature}, ErrParam, "CTMQuasi"},
 		{good, 2, &CTMOptions{Topics: mat.NewDense(2, 3, nil)}, ErrShape, "2×3"},

@@ -71,6 +71,21 @@ func (e recovered) Error() string {
 
 func (e recovered) Unwrap() []error { return []error{ErrPanic, e.p} }
 
+// pick draws an index with probability in proportion to its weight.
+func pick(weight []float64, rng *rand.Rand) int {
+	var sum float64
+	for _, w := range weight {
+		sum += w
+	}
+	u := rng.Float64() * sum
+	for i, w := range weight {
+		if u -= w; u < 0 {
+			return i
+		}
+	}
+	return rng.IntN(len(weight))
+}
+
 // rng returns the generator of e.
 func (e *Env) rng() *rand.Rand {
 	if e == nil || e.Rng == nil {

@@ -47,7 +47,7 @@ type LDAOptions struct {
 	// TopicPrior is the parameter of the Dirichlet prior of a topic: how often each word has been seen before. Zero means 0.3.
 	TopicPrior float64
 	// Start is where the topics start from.
-	Start CTMStart
+	Start TopicStart
 	// Topics, if it is not nil, is where the topics start from: K×V counts, not negative, beyond those of the prior: λ = TopicPrior + Topics. It is copied.
 	Topics mat.Matrix
 	// MaxMemory is how many bytes the model may take: some 320 for each of K × V numbers, and 3,200 for each word
@@ -137,8 +137,8 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms, ErrEmpty)
 	}
 	need := bytesOf(ldaMatrices, terms, topics)
-	if isNil(o.Topics) && (&CTMOptions{Start: o.Start}).starts(topics) == StartAnchors {
-		need += bytesOf(ctmAnchorDim, 1, terms)
+	if isNil(o.Topics) {
+		need += o.Start.bytes(topics, terms)
 	}
 	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
 		"use fewer topics or terms, or raise LDAOptions.MaxMemory"); err != nil {
@@ -197,8 +197,7 @@ func (m *LDA) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 			floats.Add(lambda[k*m.terms:(k+1)*m.terms], t.RawRowView(k))
 		}
 	} else {
-		like := CTM{docs: m.docs, terms: m.terms, k: m.k, opt: CTMOptions{Start: m.opt.Start}}
-		rows := like.startTopics(ctx, env.rng())
+		rows := topicStarter{m.docs, m.terms, m.k}.topics(ctx, m.opt.Start, env.rng())
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -2,15 +2,11 @@ package pgsvi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math"
-	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -92,7 +88,7 @@ func (p *LDAPosterior) infer(w *ldaDoc, dst []float64, d Document) (elbo float64
 // DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not, a new matrix with one row of K for each. WriteLDAvis takes it. It is nil if c has no
 // documents. The error is that of Corpus.Validate, or wraps ErrShape if c has another number of terms.
 func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
-	if err := p.check(c); err != nil || len(c.Docs) == 0 {
+	if err := c.fits(p.terms); err != nil || len(c.Docs) == 0 {
 		return nil, err
 	}
 	t := mat.NewDense(len(c.Docs), p.k, nil)
@@ -105,17 +101,6 @@ func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	return t, nil
 }
 
-// check returns what is wrong with c.
-func (p *LDAPosterior) check(c *Corpus) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	if c.Terms != p.terms {
-		return fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, p.terms, ErrShape)
-	}
-	return nil
-}
-
 // HeldOut scores the documents of c, which should not be those of the training data, by the protocol of CTMPosterior.HeldOut: q(θ) is inferred from the one half y¹ of a
 // document, and each token of the other, y², is scored on its own,
 //
@@ -126,36 +111,18 @@ func (p *LDAPosterior) check(c *Corpus) error {
 // The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document, ErrParam if a count is not a whole number, an option
 // is out of range, or ByWord is set, whose powers have no exact expectation, and otherwise is that of Corpus.Validate.
 func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
-	var o HeldOutOptions
-	if opt != nil {
-		o = *opt
-	}
-	if o.Draws < 0 || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) || o.ByWord {
-		return nil, fmt.Errorf("pgsvi: HeldOutOptions %+v of an LDA: %w", o, ErrParam)
-	}
-	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
-	}
-	if err := p.check(c); err != nil {
+	o, err := heldOutOptions(opt, c, p.terms)
+	if err != nil {
 		return nil, err
 	}
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+	if o.ByWord {
+		return nil, fmt.Errorf("pgsvi: HeldOutOptions.ByWord of an LDA: %w", ErrParam)
 	}
-	mix := orDefault(o.Smoothing, 0.01)
 	total := make([]float64, p.k)
 	for k := range total {
 		total[k] = floats.Sum(p.lambda[k*p.terms : (k+1)*p.terms])
 	}
-	n := len(c.Docs)
-	h := &HeldOut{DocumentScores: make([]float64, n)}
-	in, tokens, tokensIn, errs := make([]float64, n), make([]float64, n), make([]float64, n), make([]error, n)
-	parallel.For(n, 1, min(o.Workers, n), func(_, i, _ int) {
-		first, second, err := c.Docs[i].halves()
-		if err != nil {
-			errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, bare{err})
-			return
-		}
+	return o.score(c, p.seen, func(_ int, nats []float64, first, second Document) error {
 		w := ldaPool.Get().(*ldaDoc)
 		defer ldaPool.Put(w)
 		theta := make([]float64, p.k)
@@ -166,22 +133,10 @@ func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 			for k, x := range theta {
 				prob += x * p.lambda[k*p.terms+v] / total[k]
 			}
-			y := second.Counts[j]
-			l := -y * math.Log((1-mix)*prob+mix/float64(p.terms))
-			h.DocumentScores[i] += l
-			tokens[i] += y
-			if p.seen[v] {
-				in[i] += l
-				tokensIn[i] += y
-			}
+			nats[j] = o.smoothed(prob, second.Counts[j], p.terms)
 		}
+		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	h.Tokens, h.TokensInVocab = floats.Sum(tokens), floats.Sum(tokensIn)
-	h.PerToken, h.InVocab = floats.Sum(h.DocumentScores)/h.Tokens, floats.Sum(in)/h.TokensInVocab
-	return h, nil
 }
 
 // ldaFile is the file of an LDAPosterior.

@@ -398,7 +398,7 @@ func TestLDASeeds(t *testing.T) {
 			}
 			c.Docs = append(c.Docs, sortedDoc(count))
 		}
-		opt := &LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()), TopicPrior: math.Exp(3 * rng.NormFloat64()), Start: CTMStart(rng.IntN(5))}
+		opt := &LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()), TopicPrior: math.Exp(3 * rng.NormFloat64()), Start: TopicStart(rng.IntN(5))}
 		k := 1 + rng.IntN(6)
 		m, err := NewLDA(c, k, opt)
 		if errors.Is(err, ErrEmpty) && c.Tokens() == 0 {

@@ -224,7 +224,7 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	for _, e := range []CTMExpectation{CTMQuasi, CTMMeanField, CTMDelta, CTMLaplace} {
 		steps("CTM, "+e.String(), Solver{}, must(NewCTM(c, topics, &CTMOptions{Expectation: e})))
 	}
-	for _, start := range []CTMStart{StartKMeans, StartAnchors} {
+	for _, start := range []TopicStart{StartKMeans, StartAnchors} {
 		setUp("CTM, "+start.String(), Solver{}, must(NewCTM(c, topics, &CTMOptions{Start: start})))
 	}
 	add("CTM stream", func(ctx context.Context) error {

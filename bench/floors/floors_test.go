@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   77,
 	"rooms":                               80,
-	"arrows":                              544,
-	"arrows, those to errors.go left out": 481,
+	"arrows":                              546,
+	"arrows, those to errors.go left out": 483,
 	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,

@@ -2,35 +2,90 @@ package pgsvi
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
 )
 
 const (
-	ctmMix    = 0.2 // share of a start in the first topics, the rest being the word frequencies of the corpus
-	ctmDocs   = 3   // documents for a topic of StartDocs
-	ctmRounds = 15  // most rounds of k-means
+	startMix    = 0.2 // share of a start in the first topics, the rest being the word frequencies of the corpus
+	startDocs   = 3   // documents for a topic of StartDocs
+	startRounds = 15  // most rounds of k-means
+	startFew    = 20  // topics up to which StartAuto is StartKMeans
+	anchorDim   = 400 // dimensions of the random projection of anchor words, which keeps distances to some 5%
 	// An anchor word occurs in at least so many documents, and in at least this fraction of
 	// them: a word of few documents has a row of much noise.
-	ctmAnchorMin, ctmAnchorPart = 3, 0.01
+	anchorMin, anchorPart = 3, 0.01
 )
 
-// startTopics returns where the topics start from, K rows of positive sum. Once ctx is done it is of no use.
-func (m *CTM) startTopics(ctx context.Context, rng *rand.Rand) [][]float64 {
-	k := m.k
-	if t, ok := m.opt.Topics.(*mat.Dense); ok {
-		out := make([][]float64, k)
-		for j := range out {
-			out[j] = t.RawRowView(j)
-		}
-		return out
+// TopicStart is where the topics of a CTM or an LDA start from.
+type TopicStart int
+
+const (
+	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
+	StartAuto TopicStart = iota
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. A topic is
+	// 0.2 times the word frequencies of a cluster plus 0.8 times those of the corpus. So weak a
+	// hint leaves the topics room to move: on AP the ELBO is higher, and held-out words are
+	// predicted better, than from the clusters themselves.
+	StartKMeans
+	// StartAnchors finds anchor words, whose company is far from that of any mixture of the
+	// others (Arora et al., 2013). The documents with such a word take the place of a cluster.
+	StartAnchors
+	// StartDocs puts three documents drawn at random in place of a cluster.
+	StartDocs
+	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as
+	// good as any where topics are many and documents long. With few topics it may leave two
+	// of them the same.
+	StartRandom
+)
+
+var topicStartNames = [...]string{"auto", "k-means", "anchor words", "documents", "random"}
+
+// String returns the name in words.
+func (s TopicStart) String() string { return nameOf("TopicStart", topicStartNames[:], int(s)) }
+
+// nameOf returns the name of value i of an enumeration.
+func nameOf(kind string, names []string, i int) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, i)
 	}
-	start := m.opt.starts(k)
+	return names[i]
+}
+
+// of returns what s means for so many topics.
+func (s TopicStart) of(topics int) TopicStart {
+	switch {
+	case s != StartAuto:
+		return s
+	case topics > startFew:
+		return StartAnchors
+	}
+	return StartKMeans
+}
+
+// bytes returns the memory that s takes to find where so many topics start from.
+func (s TopicStart) bytes(topics, terms int) float64 {
+	if s.of(topics) == StartAnchors {
+		return bytesOf(anchorDim, 1, terms)
+	}
+	return 0
+}
+
+// topicStarter finds where K topics start from.
+type topicStarter struct {
+	docs     []Document
+	terms, k int
+}
+
+// topics returns K rows of positive sum. Once ctx is done they are of no use.
+func (m topicStarter) topics(ctx context.Context, start TopicStart, rng *rand.Rand) [][]float64 {
+	k := m.k
+	start = start.of(k)
 	unigram := make([]float64, m.terms)
 	total := countTokens(m.docs)
 	for _, d := range m.docs {
@@ -53,7 +108,7 @@ func (m *CTM) startTopics(ctx context.Context, rng *rand.Rand) [][]float64 {
 		m.anchorTopics(ctx, out, rng)
 	case StartDocs:
 		for _, row := range out {
-			for range ctmDocs {
+			for range startDocs {
 				addDoc(row, m.docs[rng.IntN(len(m.docs))])
 			}
 		}
@@ -66,7 +121,7 @@ func (m *CTM) startTopics(ctx context.Context, rng *rand.Rand) [][]float64 {
 		for v, u := range unigram {
 			switch {
 			case start != StartRandom && sum > 0:
-				row[v] = ctmMix*row[v]/sum + (1-ctmMix)*u
+				row[v] = startMix*row[v]/sum + (1-startMix)*u
 			default: // StartRandom, or a topic without documents
 				row[v] = u * (0.5 + rng.Float64())
 			}
@@ -83,7 +138,7 @@ func addDoc(row []float64, d Document) {
 }
 
 // tfidf returns the documents with weights y_v log(D/D_v) of norm 1 in place of counts.
-func (m *CTM) tfidf() []Document {
+func (m topicStarter) tfidf() []Document {
 	idf := make([]float64, m.terms)
 	for _, d := range m.docs {
 		for _, v := range d.Words {
@@ -119,7 +174,7 @@ func cosine(x Document, row []float64) (s float64) {
 
 // kMeans returns the cluster of each document: spherical k-means on TF-IDF weights
 // from centres that k-means++ draws.
-func (m *CTM) kMeans(ctx context.Context, rng *rand.Rand) []int {
+func (m topicStarter) kMeans(ctx context.Context, rng *rand.Rand) []int {
 	x := m.tfidf()
 	centre := dense.NewRows(m.k, m.terms)
 	far := make([]float64, len(x))
@@ -138,7 +193,7 @@ func (m *CTM) kMeans(ctx context.Context, rng *rand.Rand) []int {
 	}
 	cluster := make([]int, len(x))
 	byTerm, cos := make([]float64, m.terms*m.k), make([]float64, m.k) // centres, so that those of a term are adjacent
-	for range ctmRounds {
+	for range startRounds {
 		for j, row := range centre {
 			for v, c := range row {
 				byTerm[v*m.k+j] = c
@@ -181,33 +236,18 @@ func (m *CTM) kMeans(ctx context.Context, rng *rand.Rand) []int {
 	return cluster
 }
 
-// pick draws an index with probability in proportion to its weight.
-func pick(weight []float64, rng *rand.Rand) int {
-	var sum float64
-	for _, w := range weight {
-		sum += w
-	}
-	u := rng.Float64() * sum
-	for i, w := range weight {
-		if u -= w; u < 0 {
-			return i
-		}
-	}
-	return rng.IntN(len(weight))
-}
-
 // anchorTopics stores in out the words of the documents of each of K anchor words. Row v of the
 // matrix of word pairs, which says with which words v occurs, is projected at random to
 // few dimensions; anchors are found one at a time as the row furthest from the span of those before.
-func (m *CTM) anchorTopics(ctx context.Context, out [][]float64, rng *rand.Rand) {
-	const dim = ctmAnchorDim
+func (m topicStarter) anchorTopics(ctx context.Context, out [][]float64, rng *rand.Rand) {
+	const dim = anchorDim
 	freq := make([]float64, m.terms)
 	for _, d := range m.docs {
 		for _, v := range d.Words {
 			freq[v]++
 		}
 	}
-	least := max(ctmAnchorMin, math.Ceil(ctmAnchorPart*float64(len(m.docs))))
+	least := max(anchorMin, math.Ceil(anchorPart*float64(len(m.docs))))
 	var words []int
 	index := make([]int, m.terms)
 	for v, n := range freq {

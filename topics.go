@@ -3,11 +3,14 @@ package pgsvi
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -428,4 +431,104 @@ func rowViews(m *mat.Dense) [][]float64 {
 		rows[i] = m.RawRowView(i)
 	}
 	return rows
+}
+
+// maxDraws bounds HeldOutOptions.Draws.
+const maxDraws = 10000000
+
+// HeldOutOptions are the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut; the zero value is the protocol.
+type HeldOutOptions struct {
+	// Draws is the number of draws of z for each document, in antithetic pairs, at most 10,000,000. Zero means 10,000.
+	// An LDA needs none.
+	Draws int
+	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero means 0.01.
+	Smoothing float64
+	// ByWord scores the tokens of a word together, as Khan et al. (2016) write it,
+	//
+	//	−Σ_v log E_q[(Σ_k β_kv softmax(z)_k)^y²_v]
+	//
+	// and not each on its own. The score is never larger, by Jensen's inequality, and is the same where
+	// no word occurs twice. An LDA does not offer it.
+	ByWord bool
+	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on it.
+	Workers int
+}
+
+// HeldOut is how well the second halves of documents are predicted from their first
+// halves: −log probability per token, in nats, the lower the better.
+type HeldOut struct {
+	PerToken       float64   // over all tokens; NaN if there are none
+	InVocab        float64   // over tokens whose word occurs in the training data
+	Tokens         float64   // how many tokens PerToken is over
+	TokensInVocab  float64   // and InVocab
+	DocumentScores []float64 // Σ over the tokens of each document
+}
+
+// heldOutOptions returns opt with its defaults, for the documents of c and a model of so many terms.
+func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions, err error) {
+	if opt != nil {
+		o = *opt
+	}
+	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
+		return o, fmt.Errorf("pgsvi: HeldOutOptions %+v: %w", o, ErrParam)
+	}
+	if c == nil || len(c.Docs) == 0 {
+		return o, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
+	}
+	if err := c.fits(terms); err != nil {
+		return o, err
+	}
+	if o.Draws == 0 {
+		o.Draws = 10000
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	o.Workers = min(o.Workers, len(c.Docs))
+	o.Smoothing = orDefault(o.Smoothing, 0.01)
+	return o, nil
+}
+
+// score scores the documents of c. loss stores the nats of each word of the second half of a document, of which the first
+// is seen; a worker has one call of it at a time. In seen are the words of the training data.
+func (o HeldOutOptions) score(c *Corpus, seen []bool, loss func(worker int, nats []float64, first, second Document) error) (*HeldOut, error) {
+	n := len(c.Docs)
+	h := &HeldOut{DocumentScores: make([]float64, n)}
+	in, tokens, tokensIn, errs := make([]float64, n), make([]float64, n), make([]float64, n), make([]error, n)
+	parallel.For(n, 1, o.Workers, func(worker, i, _ int) {
+		first, second, err := c.Docs[i].halves()
+		nats := make([]float64, len(second.Words))
+		if err == nil {
+			err = loss(worker, nats, first, second)
+		}
+		if err != nil {
+			errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, bare{err})
+			return
+		}
+		for j, v := range second.Words {
+			h.DocumentScores[i] += nats[j]
+			tokens[i] += second.Counts[j]
+			if seen[v] {
+				in[i] += nats[j]
+				tokensIn[i] += second.Counts[j]
+			}
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for i, s := range h.DocumentScores {
+		h.PerToken += s
+		h.InVocab += in[i]
+		h.Tokens += tokens[i]
+		h.TokensInVocab += tokensIn[i]
+	}
+	h.PerToken /= h.Tokens
+	h.InVocab /= h.TokensInVocab
+	return h, nil
+}
+
+// smoothed returns −y log((1−s)p + s/V), the nats of y tokens of a word of probability p, mixed with the uniform distribution.
+func (o HeldOutOptions) smoothed(p, y float64, terms int) float64 {
+	return -y * math.Log((1-o.Smoothing)*p+o.Smoothing/float64(terms))
 }
