@@ -3,11 +3,11 @@ package pgsvi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -331,59 +331,42 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 			return nil, nil, err
 		}
 	}
-	f = make([]float64, n*rank)
-	left := slices.Clone(prior)
-	total := floats.Sum(prior)
-	cov := mat.NewDense(1, n, nil)
-	var pivots []int
-	for j := range rank {
-		if cost != nil && floats.Sum(left) <= leaveInducing*total && floats.Dot(left, cost) <= leaveNats {
-			break
-		}
-		p := floats.MaxIdx(left)
-		if left[p] == 0 {
-			break
-		}
-		pivots = append(pivots, p)
-		crossCovUntil(h, cov, k, mat.NewDense(1, d, x.RawRowView(p)), x)
-		c, fp, root := cov.RawRowView(0), f[p*rank:p*rank+j], math.Sqrt(left[p])
-		inBlocksUntil(h, n, func(lo, hi int) {
-			for i := lo; i < hi; i++ {
-				fi := f[i*rank : i*rank+j+1]
-				fi[j] = (c[i] - floats.Dot(fi[:j], fp)) / root
-				left[i] -= fi[j] * fi[j]
+	pivots := dense.Pivots{
+		Halt: h, Rank: rank, Negligible: negligible, NotPosDef: notPosDef,
+		Column: func(rows []int) func([]float64, int) {
+			y := mat.NewDense(len(rows), d, nil)
+			for a, i := range rows {
+				y.SetRow(a, x.RawRowView(i))
 			}
-		})
-		if err := h.Err(); err != nil {
-			return nil, nil, err
-		}
-		for i, l := range left {
-			if v := c[i]; math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", p, i, v, ErrNotFinite)
+			return func(dst []float64, p int) {
+				crossCovUntil(h, mat.NewDense(1, len(dst), dst), k, mat.NewDense(1, d, x.RawRowView(p)), y)
 			}
-			if l < -notPosDef*prior[i] {
-				return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", c[i], p, i, prior[p], prior[i], l, j, ErrNotPosDef)
-			}
-			if l <= negligible*prior[i] {
-				left[i] = 0
-			}
-		}
-		f[p*rank+j], left[p] = root, 0
+		},
 	}
-	m := max(1, len(pivots))
-	for i := range n { // to rows of their final length
-		copy(f[i*m:(i+1)*m], f[i*rank:i*rank+m])
+	if cost != nil {
+		total := floats.Sum(prior)
+		pivots.Enough = func(left []float64) bool {
+			return floats.Sum(left) <= leaveInducing*total && floats.Dot(left, cost) <= leaveNats
+		}
 	}
-	f = f[:n*m]
-	if 2*m < rank {
-		f = slices.Clone(f) // give the rest back
+	chosen, f, err := pivots.Factor(prior)
+	var at *dense.PivotError
+	switch {
+	case err == nil:
+	case !errors.As(err, &at):
+		return nil, nil, err
+	case math.IsNaN(at.Cov) || math.IsInf(at.Cov, 0):
+		return nil, nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", at.Pivot, at.Row, at.Cov, ErrNotFinite)
+	default:
+		return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", at.Cov, at.Pivot, at.Row, prior[at.Pivot], prior[at.Row], at.Left, at.Rank, ErrNotPosDef)
 	}
+	m := max(1, len(chosen))
 	u = &inducing{kernel: k, x: mat.NewDense(m, d, nil), l: make([]float64, m*m)}
-	if len(pivots) == 0 { // no row has any variance: one feature, which is zero
+	if len(chosen) == 0 { // no row has any variance: one feature, which is zero
 		u.x.SetRow(0, x.RawRowView(0))
 		u.l[0] = 1
 	}
-	for j, p := range pivots {
+	for j, p := range chosen {
 		u.x.SetRow(j, x.RawRowView(p))
 		copy(u.l[j*m:j*m+j+1], f[p*m:p*m+j+1])
 	}

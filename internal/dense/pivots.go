@@ -1,0 +1,238 @@
+package dense
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/floats"
+)
+
+const (
+	pivotBatch = 64  // most rows that are brought up to date at a time in search of a pivot
+	pivotBlock = 32  // columns after which all rows are
+	pivotRows  = 128 // rows of a block of these, which one goroutine does
+)
+
+// Pivots is a Cholesky factorisation with complete pivoting of a symmetric N×N matrix K of which
+// elements are asked for, cut off after some columns: K ≈ FFᵀ (Fine and Scheinberg 2001).
+//
+// The residuals K_ii − |F_i|² do not grow from one column to the next. One that was known some columns ago is a bound, and
+// only rows whose bound is the largest are brought up to date before the next pivot is known (lazy evaluation, Minoux 1978). The
+// rest follow in blocks of columns, for which the factor of the pivots stays in the cache. The result is to
+// the last bit that of a loop over all rows for each column, on any number of cores.
+type Pivots struct {
+	Halt *parallel.Halt
+	Rank int // most columns
+	// Column returns a function that stores K_pi in dst for each row i of rows. Both are called from several goroutines.
+	Column func(rows []int) func(dst []float64, p int)
+	// Enough says of the residuals of all rows whether they need no further column. Nil means never.
+	Enough func(left []float64) bool
+	// A residual of at most this part of K_ii is rounding and counts as none; one below −NotPosDef·K_ii is an error.
+	Negligible, NotPosDef float64
+}
+
+// PivotError is of an element that is not finite or that no positive semidefinite matrix has.
+type PivotError struct {
+	Row, Pivot int
+	Cov, Left  float64 // K_ij, and what is left of K_ii after it
+	Rank       int     // columns before it
+}
+
+func (e *PivotError) Error() string {
+	return fmt.Sprintf("element %d, %d is %v and leaves %v of the diagonal after %d columns", e.Pivot, e.Row, e.Cov, e.Left, e.Rank)
+}
+
+// Factor returns the pivots and the rows of F, N×len(pivots), of the matrix of diagonal diag. Row p_j of F is row j of the
+// factor of the pivots up to column j; the rest of it is rounding. There are fewer columns than Rank where no residual is
+// left or Enough says so. The error is a *PivotError, or that of Halt where that has stopped.
+func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
+	n, rank := len(diag), min(o.Rank, len(diag))
+	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n)}
+	for i := range s.rows {
+		s.rows[i] = i
+	}
+	s.queue = slices.Clone(s.rows)
+	heap.Init(s)
+	if o.Enough != nil {
+		s.then = slices.Clone(diag)
+	}
+	m := -1
+	for m < 0 && len(s.pivots) < rank {
+		p, err := s.largest()
+		if err != nil {
+			return nil, nil, err
+		}
+		if s.left[p] == 0 {
+			break
+		}
+		j := len(s.pivots)
+		s.f[p*rank+j], s.left[p], s.age[p] = math.Sqrt(s.left[p]), 0, j+1
+		s.pivots = append(s.pivots, p)
+		heap.Fix(s, 0)
+		if (j+1)%pivotBlock == 0 {
+			if err := s.all(); err != nil {
+				return nil, nil, err
+			}
+			m = s.enough()
+		}
+	}
+	if m < 0 {
+		if err := s.all(); err != nil {
+			return nil, nil, err
+		}
+		if m = s.enough(); m < 0 {
+			m = len(s.pivots)
+		}
+	}
+	w := max(1, m)
+	for i := range n { // to rows of their final length
+		copy(s.f[i*w:(i+1)*w], s.f[i*rank:i*rank+w])
+	}
+	f = s.f[:n*w]
+	if 2*w < rank {
+		f = slices.Clone(f) // give the rest back
+	}
+	return s.pivots[:m], f, nil
+}
+
+// pivoting is a factorisation under way. It is a heap of rows, the largest residual, as far as known, on top, and of
+// equal ones the first.
+type pivoting struct {
+	*Pivots
+	rank   int
+	pivots []int
+	diag   []float64
+	left   []float64 // residuals
+	age    []int     // columns of F that a row has and its residual knows of
+	f      []float64 // N×rank
+	rows   []int     // 0 … N−1
+	queue  []int
+	batch  []int
+	then   []float64 // residuals after the first known columns, for Enough
+	known  int
+}
+
+func (s *pivoting) Len() int { return len(s.queue) }
+
+func (s *pivoting) Less(a, b int) bool {
+	i, j := s.queue[a], s.queue[b]
+	return s.left[i] > s.left[j] || s.left[i] == s.left[j] && i < j
+}
+
+func (s *pivoting) Swap(a, b int) { s.queue[a], s.queue[b] = s.queue[b], s.queue[a] }
+
+func (s *pivoting) Push(x any) { s.queue = append(s.queue, x.(int)) }
+
+func (s *pivoting) Pop() any {
+	last := len(s.queue) - 1
+	i := s.queue[last]
+	s.queue = s.queue[:last]
+	return i
+}
+
+// largest returns the row of the largest residual.
+func (s *pivoting) largest() (int, error) {
+	j := len(s.pivots)
+	touched := 0
+	for size := 1; s.age[s.queue[0]] < j; size = min(2*size, pivotBatch) {
+		if touched > len(s.rows)/8 { // nothing is gained by going one at a time
+			if err := s.all(); err != nil {
+				return 0, err
+			}
+			break
+		}
+		s.batch = s.batch[:0]
+		for len(s.batch) < size && len(s.queue) > 0 && s.age[s.queue[0]] < j {
+			s.batch = append(s.batch, heap.Pop(s).(int))
+		}
+		touched += len(s.batch)
+		if err := s.update(s.batch); err != nil {
+			return 0, err
+		}
+		for _, i := range s.batch {
+			heap.Push(s, i)
+		}
+		if err := s.Halt.Err(); err != nil {
+			return 0, err
+		}
+	}
+	return s.queue[0], nil
+}
+
+// all brings all rows up to date.
+func (s *pivoting) all() error {
+	n := len(s.rows)
+	errs := make([]error, (n+pivotRows-1)/pivotRows)
+	loop := parallel.Loop{Halt: s.Halt}
+	loop.Run(n, pivotRows, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) {
+		errs[lo/pivotRows] = s.update(s.rows[lo:hi])
+	}))
+	for _, err := range append(errs, s.Halt.Err()) {
+		if err != nil {
+			return err
+		}
+	}
+	heap.Init(s)
+	return nil
+}
+
+// update brings rows up to date.
+func (s *pivoting) update(rows []int) error {
+	j := len(s.pivots)
+	first := j
+	for _, i := range rows {
+		first = min(first, s.age[i])
+	}
+	if first == j {
+		return nil
+	}
+	column, cov := s.Column(rows), make([]float64, len(rows))
+	for q := first; q < j; q++ {
+		p := s.pivots[q]
+		column(cov, p)
+		fp := s.f[p*s.rank : p*s.rank+q+1]
+		for a, i := range rows {
+			if s.age[i] > q {
+				continue
+			}
+			fi := s.f[i*s.rank : i*s.rank+q+1]
+			fi[q] = (cov[a] - floats.Dot(fi[:q], fp[:q])) / fp[q]
+			l := s.left[i] - fi[q]*fi[q]
+			if math.IsNaN(cov[a]) || math.IsInf(cov[a], 0) || l < -s.NotPosDef*s.diag[i] {
+				return &PivotError{Row: i, Pivot: p, Cov: cov[a], Left: l, Rank: q}
+			}
+			s.left[i], s.age[i] = s.rest(l, i), q+1
+		}
+	}
+	return nil
+}
+
+// rest returns a residual l of row i, or 0 where that is rounding.
+func (s *pivoting) rest(l float64, i int) float64 {
+	if l <= s.Negligible*s.diag[i] {
+		return 0
+	}
+	return l
+}
+
+// enough returns the number of columns after which there were enough, or −1, all rows being up to date.
+func (s *pivoting) enough() int {
+	if s.Enough == nil {
+		return -1
+	}
+	for ; s.known < len(s.pivots); s.known++ {
+		if s.Enough(s.then) {
+			return s.known
+		}
+		for i, l := range s.then {
+			x := s.f[i*s.rank+s.known]
+			s.then[i] = s.rest(l-x*x, i)
+		}
+		s.then[s.pivots[s.known]] = 0
+	}
+	return -1
+}
