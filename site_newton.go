@@ -84,16 +84,26 @@ type siteNewton struct {
 	d, e []float64 // the step and its dual
 }
 
-// Differences of γ̂ are taken over this part of a standard deviation or of a variance, or of 1 where that is
-// less: where variances are large exponentials change over a distance of 1.
-const newtonDifference = 1e-6
+// Differences of γ̂ are taken over this part of a standard deviation or of a variance to both sides, or of 1 where that is less: where
+// variances are large exponentials change over a distance of 1. What rounding hides of large numbers is added, as far as that allows.
+const (
+	newtonDifference = 1e-6
+	newtonRounding   = 1e-9
+	newtonFarthest   = 1e-3
+)
 
-// The conjugate gradients end where the square of the residual is this part of what it was: the more exact a step, the faster
-// the next. They end in any case after so many iterations or N, if that is more. An iteration takes 2N² operations and a step to the
+// newtonFlat is the part of the curvature of a term in (m, v) that the differences may be wrong by. A term of an exponential is flat where
+// m + v/2 does not change, which a wide prior leaves to the rest of the ELBO, a part in 10⁵ and less of the term's curvature elsewhere.
+const newtonFlat = 1e-3
+
+// The conjugate gradients end where the square of the residual is this part of what it was, and the nats that the last iteration
+// promises are this part of what all do: the more exact a step, the faster the next. They end in any case where nothing but rounding is left of the
+// residual, and after so many iterations or N, if that is more. An iteration takes 2N² operations and a step to the
 // targets N³ or more: N of them cost no more than a pass.
 const (
-	newtonTol  = 1e-6
-	newtonMost = 200
+	newtonTol     = 1e-6
+	newtonNothing = 1e-20
+	newtonMost    = 200
 )
 
 // aim finds the step at s, the state of the terms in batch (nil means all), with the covariance cov of the variables, of which the lower
@@ -115,8 +125,9 @@ func (t *siteNewton) aim(terms *siteTerms, s *siteState, batch []int, cov []floa
 	clear(t.d)
 	clear(t.e)
 	rho := floats.Dot(t.r, t.z)
-	enough := newtonTol * rho
-	for k := 0; k < max(newtonMost, n) && rho > enough && !c.halt.Stopped(); k++ {
+	enough, nothing := newtonTol*rho, newtonNothing*rho
+	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
+	for k := 0; k < max(newtonMost, n) && (rho > enough || rho > nothing && gain > newtonTol*total) && !c.halt.Stopped(); k++ {
 		curvature := floats.Dot(t.p, t.q)
 		for i, a := range t.p[:n] {
 			b := t.p[n+i]
@@ -130,6 +141,8 @@ func (t *siteNewton) aim(terms *siteTerms, s *siteState, batch []int, cov []floa
 			break
 		}
 		step := rho / curvature
+		gain = rho * step
+		total += gain
 		floats.AddScaled(t.d, step, t.p)
 		floats.AddScaled(t.e, step, t.q)
 		floats.AddScaled(t.r, -step, t.q)
@@ -180,12 +193,22 @@ func (t *siteNewton) difference(terms *siteTerms, s *siteState, batch []int, hal
 	i := lo
 	defer parallel.At(&i, func(i int) string { return terms.name(dense.Index(batch, i)) })
 	for ; i < hi && !halt.Stopped(); i++ {
-		m, v, k := s.m[i], s.v[i], dense.Index(batch, i)
-		mt := m + newtonDifference*math.Sqrt(min(v, 1)) + 1e-9*math.Abs(m)
-		vt := v + newtonDifference*min(v, 1)
-		t.tm[i] = -(terms.expectation(k, mt, v).D2 + s.tg[i]) / (mt - m)
-		t.tv[i] = -(terms.expectation(k, m, vt).D2 + s.tg[i]) / (vt - v)
+		t.tm[i], t.tv[i] = t.slope(terms, dense.Index(batch, i), s.m[i], s.v[i], s.tg[i])
 	}
+}
+
+// slope returns ∂γ̂/∂m and ∂γ̂/∂v of term n at (m, v), where γ̂ is tg.
+func (t *siteNewton) slope(terms *siteTerms, n int, m, v, tg float64) (tm, tv float64) {
+	hm := newtonDifference*math.Sqrt(min(v, 1)) + min(newtonRounding*math.Abs(m), newtonFarthest)
+	hv := newtonDifference*min(v, 1) + min(newtonRounding*v, newtonFarthest)
+	above, below := m+hm, m-hm
+	tm = (terms.expectation(n, below, v).D2 - terms.expectation(n, above, v).D2) / (above - below)
+	above, below = v+hv, v-hv
+	tv = (terms.expectation(n, m, below).D2 - terms.expectation(n, m, above).D2) / (above - below)
+	if flat := 2 * tg * tv; flat > 0 && math.Abs(tm*tm-flat) < newtonFlat*flat {
+		tm = math.Copysign(math.Sqrt(flat), tm)
+	}
+	return tm, tv
 }
 
 // natural stores M⁻¹r in z: Sr_m and 2(S∘S)r_v.
@@ -205,11 +228,11 @@ func (t *siteNewton) natural(cov []float64, n int) {
 }
 
 // precision returns the change of γ_i in the length h of the step. To be good far from the optimum the way there is straight in v where
-// that rises, as far as one site tells: its own 1/v falls from 1/v to 1/(v + v²|Δγ|).
+// that rises, by the factor 1 + u: the precisions then fall by that, and not along their slope.
 func (t *siteNewton) precision(s *siteState, i int, h float64) float64 {
-	d := -2 * h * t.e[len(s.m)+i]
-	if d < 0 {
-		d /= 1 - s.v[i]*d
+	d, u := -2*h*t.e[len(s.m)+i], h*t.d[len(s.m)+i]/s.v[i]
+	if u > 0 {
+		d /= 1 + u
 	}
 	return d
 }

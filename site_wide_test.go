@@ -615,3 +615,54 @@ func TestWideHopeless(t *testing.T) {
 		}
 	}
 }
+
+// TestZeroCountsWidestPrior: n counts of zero at x = 1 under N(0, k), of which the optimum has m = −nkg and v = k/(1 + nkg) with
+// g = exp(m + v/2): the wider the prior, the flatter the ELBO is where m + v/2 stays, next to how steep it is elsewhere.
+func TestZeroCountsWidestPrior(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		n    int
+		most float64 // of sd
+		m    func(sd float64, x *mat.Dense, y []float64) (Model, error)
+	}{
+		{"one row", 1, 1e7, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
+			return NewGLM(x, y, Poisson{}, &GLMOptions{PriorSD: sd})
+		}},
+		{"two rows", 2, 1e7, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
+			return NewGLM(x, y, Poisson{}, &GLMOptions{PriorSD: sd})
+		}},
+		{"GP", 2, 1e6, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
+			return NewGP(x, y, Constant{Scale: sd}, Poisson{}, nil)
+		}},
+	} {
+		for sd := 1e2; sd <= c.most; sd *= 10 {
+			n, k := float64(c.n), sd*sd
+			lo, hi := -80.0, 0.0 // of log g
+			for range 200 {
+				if g := (lo + hi) / 2; -n*k*math.Exp(g)+0.5*k/(1+n*k*math.Exp(g)) > g {
+					lo = g
+				} else {
+					hi = g
+				}
+			}
+			g := math.Exp(lo)
+			want := -n*g - 0.5*(n*n*k*g*g+1/(1+n*k*g)-1+math.Log1p(n*k*g))
+			x := mat.NewDense(c.n, 1, nil)
+			for i := range c.n {
+				x.Set(i, 0, 1)
+			}
+			m, err := c.m(sd, x, make([]float64, c.n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := new(Solver).Run(t.Context(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Status != Converged || res.Passes > 40 || !(math.Abs(res.ELBO-want) < 1e-9) {
+				t.Errorf("%s, prior sd %g: %v after %g passes at %.12g, want %.12g", c.name, sd, res.Status, res.Passes, res.ELBO, want)
+			}
+		}
+	}
+}
