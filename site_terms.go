@@ -186,25 +186,68 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	m, v := s.m[i], s.v[i]
 	x := t.expectation(n, m, v)
 	s.e[i], s.bound[i] = x.Value, x.Err
-	d1 := x.D1
-	if !usable(x, v) && !t.holeAt(n, m) {
+	d1, at := x.D1, m
+	if !usable(x, v) {
 		narrowest := t.expectation(n, m, 0)
-		for range mostNarrowed {
-			if v /= 8; hopeless(narrowest, v) {
-				continue
-			}
-			if x = t.expectation(n, m, v); usable(x, v) {
-				break
+		if absurd(narrowest) {
+			at = t.beside(n, m, v)
+		}
+		if at != m {
+			narrowest = t.expectation(n, at, 0)
+			x = t.expectation(n, at, v)
+		}
+		for k := 0; k < mostNarrowed && !usable(x, v) && !t.holeAt(n, at); k++ {
+			if v /= 8; !hopeless(narrowest, v) {
+				x = t.expectation(n, at, v)
 			}
 		}
 	}
-	s.tg[i], s.d1[i] = -x.D2, x.D1
-	s.far[i] = v != s.v[i]
-	s.lost[i] = s.far[i] && (math.IsInf(s.e[i], 0) || !(math.Abs(d1-x.D1) <= 0.5*math.Abs(d1)))
+	// About m, where the site stands.
+	s.tg[i], s.d1[i] = -x.D2, x.D1-x.D2*(at-m)
+	s.far[i] = v != s.v[i] || at != m
+	s.lost[i] = s.far[i] && (math.IsInf(s.e[i], 0) || !(math.Abs(d1-s.d1[i]) <= 0.5*math.Abs(d1)))
 	if !usable(x, v) {
 		s.tg[i] = math.NaN()
 	}
 }
+
+// mostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as large no nat is known.
+const mostNats = 1e16
+
+// absurd reports whether derivatives are of no use to say where to go: they overflow, or they promise a lot of nats and say
+// that these are near, as those of an exponential do far out.
+func absurd(x Expectation) bool {
+	return !moderate(x) || x.D1*x.D1 > mostNats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
+}
+
+// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal of variance v: those there lead
+// to where it leads, too. It is m where none is found, or where either side may have one: log-likelihoods that are not log-concave.
+func (t *siteTerms) beside(n int, m, v float64) float64 {
+	if !factsOf(t.lik).LogConcave {
+		return m
+	}
+	good := func(d float64) bool { return usable(t.expectation(n, m+d, 0), v) }
+	bad, d := 0.0, 0.0
+	for r := 1.0; r <= mostBeside && d == 0; r *= 2 {
+		switch {
+		case good(r):
+			bad, d = r/2, r
+		case good(-r):
+			bad, d = -r/2, -r
+		}
+	}
+	for math.Abs(d-bad) > 1 {
+		if mid := 0.5 * (bad + d); good(mid) {
+			d = mid
+		} else {
+			bad = mid
+		}
+	}
+	return m + d
+}
+
+// mostBeside is how far beside looks: an exponential that overflows here is small there.
+const mostBeside = 1 << 14
 
 // holeAt reports whether the log-likelihood of term n is not finite at m, so that no narrower marginal helps.
 func (t *siteTerms) holeAt(n int, m float64) bool {

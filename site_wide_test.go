@@ -666,3 +666,59 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 		}
 	}
 }
+
+// TestSitesBeside: where exponentials overflow at the mean of the prior, as under offsets of hundreds, the way leads to the nearest mean
+// that tells, and on to the optimum, where the gradient of the mean is zero.
+func TestSitesBeside(t *testing.T) {
+	ones := func(n int) *mat.Dense {
+		x := mat.NewDense(n, 1, nil)
+		for i := range n {
+			x.Set(i, 0, 1)
+		}
+		return x
+	}
+	for _, c := range []struct {
+		name string
+		x    *mat.Dense
+		lik  Likelihood
+		o    []float64
+		cov  Covariance
+	}{
+		{"exponential", ones(1), Exponential{}, []float64{-1000}, FullCovariance},
+		{"gamma", ones(1), Gamma{Shape: 3}, []float64{-900}, DiagonalCovariance},
+		{"poisson", ones(1), Poisson{}, []float64{900}, FullCovariance},
+		{"more rows than weights", ones(4), Exponential{}, []float64{-1000, -730, 0, 300}, FullCovariance},
+		{"diagonal", mat.NewDense(3, 2, []float64{1, 0, 0, 1, 1, 1}), Exponential{}, []float64{-480, -700, -20}, DiagonalCovariance},
+	} {
+		y := make([]float64, len(c.o))
+		for i := range y {
+			y[i] = 1
+		}
+		g, err := NewGLM(c.x, y, c.lik, &GLMOptions{PriorSD: 1, Offset: c.o, Covariance: c.cov})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, r, err := g.Fit(context.Background(), nil)
+		if err != nil || r.Status != Converged {
+			t.Errorf("%s: %v, %v", c.name, r.Status, err)
+			continue
+		}
+		if r.Passes > 120 || !(r.GapBound < 1e-6*math.Abs(r.ELBO)) {
+			t.Errorf("%s: %v passes, GapBound %v", c.name, r.Passes, r.GapBound)
+		}
+		mean := q.Mean(nil)
+		m, v := q.At(c.x).Latent(nil, nil)
+		for j, w := range mean {
+			sum := -w
+			curve := 1.0
+			for i := range m {
+				e := ExpectLogProb(c.lik, y[i], m[i]+c.o[i], v[i])
+				sum += e.D1 * c.x.At(i, j)
+				curve -= e.D2 * c.x.At(i, j) * c.x.At(i, j)
+			}
+			if !(math.Abs(sum) < 1e-3*math.Sqrt(curve)) {
+				t.Errorf("%s: gradient %v at mean %v, of curvature %v", c.name, sum, mean, curve)
+			}
+		}
+	}
+}
