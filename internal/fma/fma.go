@@ -1,0 +1,151 @@
+// Package fma is dense linear algebra on float64 in one order of arithmetic: whatever the processor, the path through
+// the code and the number of goroutines, results have the same bits.
+//
+// An element of a product of matrices is summed over k from 0 on in blocks of Block. The sum of a block begins with 0
+// and takes one product at a time by fused multiplication and addition, s ← fma(a_ik, b_kj, s), and then goes to its
+// element by one more, c_ij ← fma(α, s, c_ij). Solutions and factors are sums of that kind with α = −1, and a division
+// or a square root at the end. An inner product has sixteen partial sums, see Dot.
+//
+// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes; elsewhere, and with the build tag purego,
+// they are Go with math.FMA. NaN and infinities go the way of IEEE 754: no product is left out because a factor is 0,
+// but for the zeros that a triangular matrix has by its shape, whose memory is not read.
+package fma
+
+//go:generate go run -C gen . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg fma
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
+
+// Block is the number of products that are summed before their sum is added to an element.
+const Block = 256
+
+// A Matrix is a view of numbers: element (i, j) is Data[Off + i·Row + j·Col]. Row or Col is 1 or −1.
+type Matrix struct {
+	Data       []float64
+	Off        int
+	Rows, Cols int
+	Row, Col   int // steps
+}
+
+// Of returns rows×cols numbers, row by row, the rows stride apart. It does not copy, and panics if the rows do not fit
+// into stride or into data.
+func Of(data []float64, rows, cols, stride int) Matrix {
+	if rows < 0 || cols < 0 || stride < max(1, cols) || rows > 0 && cols > 0 && (rows-1)*stride+cols > len(data) {
+		panic("fma: a matrix is larger than its data")
+	}
+	return Matrix{data, 0, rows, cols, stride, 1}
+}
+
+// T returns the transpose.
+func (m Matrix) T() Matrix { return Matrix{m.Data, m.Off, m.Cols, m.Rows, m.Col, m.Row} }
+
+// Slice returns the rows×cols part from row i and column j on.
+func (m Matrix) Slice(i, j, rows, cols int) Matrix {
+	if i < 0 || j < 0 || rows < 0 || cols < 0 || i+rows > m.Rows || j+cols > m.Cols {
+		panic("fma: a part is larger than its matrix")
+	}
+	return Matrix{m.Data, m.Off + i*m.Row + j*m.Col, rows, cols, m.Row, m.Col}
+}
+
+// reverse returns m with its rows in reverse order.
+func (m Matrix) reverse() Matrix {
+	return Matrix{m.Data, m.Off + max(0, m.Rows-1)*m.Row, m.Rows, m.Cols, -m.Row, m.Col}
+}
+
+func (m Matrix) at(i, j int) *float64 { return &m.Data[m.Off+i*m.Row+j*m.Col] }
+
+func (m Matrix) empty() bool { return m.Rows == 0 || m.Cols == 0 }
+
+// span returns the first address of m and the one after its last, and the distance of its longer steps in numbers.
+func (m Matrix) span() (lo, hi uintptr, stride int) {
+	first, last := m.Off, m.Off
+	for _, d := range [2]int{(m.Rows - 1) * m.Row, (m.Cols - 1) * m.Col} {
+		first, last = first+min(0, d), last+max(0, d)
+	}
+	return uintptr(unsafe.Pointer(&m.Data[first])), uintptr(unsafe.Pointer(&m.Data[last])) + 8, max(m.Row, -m.Row, m.Col, -m.Col)
+}
+
+// overlap reports whether a and b share memory. Of matrices of different strides it says so where their ranges meet.
+func overlap(a, b Matrix) bool {
+	if a.empty() || b.empty() {
+		return false
+	}
+	aLo, aHi, s := a.span()
+	bLo, bHi, t := b.span()
+	if aHi <= bLo || bHi <= aLo {
+		return false
+	}
+	if s != t || aLo%8 != bLo%8 {
+		return true
+	}
+	// Both are columns c … c+w−1 of memory in rows of s: a column may be shared, and a row.
+	base := min(aLo, bLo)
+	width := func(m Matrix) int {
+		if s == 1 || m.Col == s || m.Col == -s {
+			return m.Rows
+		}
+		return m.Cols
+	}
+	aCol, bCol := int(aLo-base)/8%s, int(bLo-base)/8%s
+	if aCol+width(a) > s || bCol+width(b) > s { // a row goes on into the next
+		return true
+	}
+	return aCol < bCol+width(b) && bCol < aCol+width(a)
+}
+
+// distinct panics where the numbers that are written are among those that are read.
+func distinct(c Matrix, others ...Matrix) {
+	for _, m := range others {
+		if overlap(c, m) {
+			panic("fma: the result shares memory with what it is made of")
+		}
+	}
+}
+
+func shapes(ok bool) {
+	if !ok {
+		panic("fma: matrices of other shapes")
+	}
+}
+
+// A Run says until when a computation goes on, and on how many goroutines. Its zero value goes on to the end, on the
+// caller's alone.
+type Run struct {
+	Halt    *parallel.Halt // once it has stopped, results are of no use
+	Workers int
+}
+
+// split makes f do parts of 0 … n−1, chunk long, and reports whether it did all of them.
+func (r Run) split(n, chunk int, f parallel.Func) bool {
+	loop := parallel.Loop{Halt: r.Halt}
+	loop.Run(n, chunk, r.Workers, f)
+	return !r.Halt.Stopped()
+}
+
+// several reports whether n numbers, chunk at a time, are to be shared between goroutines.
+func (r Run) several(n, chunk int) bool { return r.Workers > 1 && n > chunk }
+
+// work is memory for packed panels.
+type work struct {
+	a, b []float64
+	t    triangle
+	x    []float64
+	tile [rows * columns]float64
+}
+
+var pool = sync.Pool{New: func() any { return new(work) }}
+
+// room returns a slice of length n, s where that is large enough.
+func room(s []float64, n int) []float64 {
+	if cap(s) < n {
+		return make([]float64, n)
+	}
+	return s[:n]
+}
+
+// up returns n rounded up to a multiple of to.
+func up(n, to int) int { return (n + to - 1) / to * to }

@@ -1,0 +1,6 @@
+//go:build !amd64 || purego
+
+package fma
+
+// force has nothing to choose from.
+func force(bool) func() { return func() {} }

@@ -1,0 +1,155 @@
+package fma
+
+// Rows and columns that are packed at a time: blockRows·Block numbers stay in a cache of the second level, which has 256 KB or more,
+// and blockColumns·Block in one of the third. A share is what one goroutine computes at a time.
+const (
+	blockRows    = 96
+	blockColumns = 1008
+	share        = 192
+)
+
+// Gemm adds α·AB to C and reports whether it did so to the end. C may not share memory with A or B.
+func Gemm(r Run, alpha float64, a, b, c Matrix) bool {
+	shapes(a.Rows == c.Rows && b.Cols == c.Cols && a.Cols == b.Rows)
+	distinct(c, a, b)
+	return gemm(r, alpha, a, b, c)
+}
+
+func gemm(r Run, alpha float64, a, b, c Matrix) bool {
+	if c.Row == 1 || c.Row == -1 { // Cᵀ += αBᵀAᵀ
+		a, b, c = b.T(), a.T(), c.T()
+	}
+	if c.Col == -1 { // columns in reverse order
+		b, c = b.T().reverse().T(), c.T().reverse().T()
+	}
+	return product{alpha: alpha, a: a, b: b, c: c}.run(r)
+}
+
+// Syrk adds α·AAᵀ to the lower triangle of C and reports whether it did so to the end. C may not share memory with A, and its
+// rows lie in memory one after the other.
+func Syrk(r Run, alpha float64, a, c Matrix) bool {
+	shapes(a.Rows == c.Rows && a.Rows == c.Cols && c.Col == 1)
+	distinct(c, a)
+	return product{alpha: alpha, a: a, b: a.T(), c: c, lower: true}.run(r)
+}
+
+// Gram adds Xᵀ diag(w) X to the lower triangle of C and reports whether it did so to the end. The factors of a sum are x_ki and
+// w_k·x_kj, rounded, for j ≤ i. C may not share memory with X, and its rows lie in memory one after the other.
+func Gram(r Run, w []float64, x, c Matrix) bool {
+	shapes(x.Cols == c.Rows && x.Cols == c.Cols && c.Col == 1 && len(w) == x.Rows)
+	distinct(c, x)
+	return product{alpha: 1, a: x.T(), b: x, c: c, lower: true, weight: w}.run(r)
+}
+
+// product is C += α·AB, or α·A diag(weight) B, of which lower takes elements j ≤ i alone. The rows of C are contiguous.
+type product struct {
+	alpha   float64
+	a, b, c Matrix
+	lower   bool
+	weight  []float64 // nil: 1
+	upper   bool      // A, of at most Block columns, has zeros below its diagonal, and the sums leave out tiles of them
+}
+
+func (p product) run(r Run) bool {
+	if p.c.empty() || p.a.Cols == 0 {
+		return true
+	}
+	if !r.several(p.c.Rows, share) {
+		return p.part(r, 0, p.c.Rows)
+	}
+	return p.shared(r)
+}
+
+// shared is run on several goroutines.
+func (p product) shared(r Run) bool {
+	return r.split(p.c.Rows, share, func(_, lo, hi int) { p.part(r, lo, hi) })
+}
+
+// part is run for rows lo … hi−1.
+func (p product) part(r Run, lo, hi int) bool {
+	w := pool.Get().(*work)
+	defer pool.Put(w)
+	n, k := p.c.Cols, p.a.Cols
+	if p.lower {
+		n = min(n, hi)
+	}
+	kk := min(k, Block)
+	w.a = room(w.a, up(min(hi-lo, blockRows), rows)*kk)
+	w.b = room(w.b, up(min(n, blockColumns), columns)*kk)
+	for j := 0; j < n; j += blockColumns {
+		nn := min(blockColumns, n-j)
+		for at := 0; at < k; at += Block {
+			kk := min(Block, k-at)
+			for q := 0; q < nn; q += columns {
+				panel := w.b[q*kk : (q+columns)*kk]
+				pack(panel, p.b.Slice(at, j+q, kk, min(columns, nn-q)), kk, columns)
+				if p.weight != nil {
+					pathWeigh(kk, panel, p.weight[at:])
+				}
+			}
+			for i := lo; i < hi; i += blockRows {
+				mm := min(blockRows, hi-i)
+				if p.lower && i+mm <= j {
+					continue
+				}
+				if r.Halt.Stopped() {
+					return false
+				}
+				for q := 0; q < mm; q += rows {
+					pack(w.a[q*kk:], p.a.Slice(i+q, at, min(rows, mm-q), kk).T(), kk, rows)
+				}
+				p.tiles(w, i, j, mm, nn, kk)
+			}
+		}
+	}
+	return true
+}
+
+// tiles adds the product of the panels of w to the m×n part of C from (row, col) on.
+func (p product) tiles(w *work, row, col, m, n, k int) {
+	c := p.c
+	for j := 0; j < n; j += columns {
+		b := w.b[j*k:]
+		for i := 0; i < m; i += rows {
+			first, left := row+i, col+j
+			h, wide := min(rows, m-i), min(columns, n-j)
+			if p.lower && first+h <= left {
+				continue
+			}
+			a, b, k := w.a[i*k:], b, k
+			if p.upper {
+				skip := min(first, k)
+				a, b, k = a[skip*rows:], b[skip*columns:], k-skip
+			}
+			if h == rows && wide == columns && (!p.lower || first >= left+columns-1) {
+				pathGemm(k, a, b, c.Data, c.Off+first*c.Row+left, c.Row, p.alpha)
+			} else {
+				p.edge(w, k, a, b, first, left, h, wide)
+			}
+		}
+	}
+}
+
+// edge is one tile of which the product has only h×wide elements or the lower triangle.
+func (p product) edge(w *work, k int, a, b []float64, first, left, h, wide int) {
+	for out := range 2 {
+		for i := range h {
+			wide := wide
+			if p.lower {
+				wide = min(wide, first+i-left+1)
+			}
+			if wide <= 0 {
+				continue
+			}
+			c := p.c.Data[p.c.Off+(first+i)*p.c.Row+left:][:wide]
+			if t := w.tile[i*columns:][:wide]; out == 0 {
+				copy(t, c)
+			} else {
+				copy(c, t)
+			}
+		}
+		if out == 0 {
+			pathGemm(k, a, b, w.tile[:], 0, columns, p.alpha)
+		}
+	}
+}

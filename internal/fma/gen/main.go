@@ -1,0 +1,377 @@
+// Command gen writes the assembly of package fma.
+//
+//	go generate ./internal/fma
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// A tile is rows × columns numbers, as tile.go of the package has it.
+const (
+	lanes   = 4 // numbers of a vector
+	bytes   = 8 * lanes
+	rows    = 4
+	vectors = 3
+	columns = vectors * lanes
+)
+
+func main() {
+	ConstraintExpr("amd64,!purego")
+	gemm()
+	trsm()
+	dot()
+	axpy()
+	axpy4()
+	copyPanel()
+	weighPanel()
+	transpose()
+	untranspose()
+	Generate()
+}
+
+func begin(name, signature, doc string) {
+	TEXT(name, NOSPLIT|NOPTR, signature)
+	Pragma("noescape")
+	Doc(name + " " + doc)
+}
+
+func end() {
+	VZEROUPPER()
+	RET()
+}
+
+func load(name string) reg.Register { return Load(Param(name), GP64()) }
+
+func scalar(name string) reg.VecVirtual {
+	v := YMM()
+	p, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	VBROADCASTSD(p.Addr, v)
+	return v
+}
+
+func zero() reg.VecVirtual {
+	v := YMM()
+	VXORPD(v, v, v)
+	return v
+}
+
+// repeat makes body as often as n holds count, which it takes from n.
+func repeat(label string, n reg.Register, count int, body func()) {
+	Label(label)
+	CMPQ(n, U32(uint32(count)))
+	JL(LabelRef(label + "_end"))
+	body()
+	SUBQ(U32(uint32(count)), n)
+	JMP(LabelRef(label))
+	Label(label + "_end")
+}
+
+func advance(r reg.Register, by int) { ADDQ(U32(uint32(by)), r) }
+
+// product returns the sums over k of the products of the rows of a and the columns of b, panels of rows × k and k × columns.
+func product(k, a, b reg.Register) [rows][vectors]reg.VecVirtual {
+	var sum [rows][vectors]reg.VecVirtual
+	for i := range rows {
+		for j := range vectors {
+			sum[i][j] = zero()
+		}
+	}
+	var y [vectors]reg.VecVirtual
+	for j := range y {
+		y[j] = YMM()
+	}
+	x := YMM()
+	for _, unroll := range []int{4, 1} {
+		repeat(fmt.Sprintf("product%d", unroll), k, unroll, func() {
+			for u := range unroll {
+				for j := range y {
+					VMOVUPD(Mem{Base: b, Disp: (u*vectors + j) * bytes}, y[j])
+				}
+				for i := range sum {
+					VBROADCASTSD(Mem{Base: a, Disp: (u*rows + i) * 8}, x)
+					for j := range y {
+						VFMADD231PD(y[j], x, sum[i][j])
+					}
+				}
+			}
+			advance(a, unroll*rows*8)
+			advance(b, unroll*columns*8)
+		})
+	}
+	return sum
+}
+
+func gemm() {
+	begin("gemmAVX2", "func(k int, a, b, c *float64, ldc int, alpha float64)", "is gemmTile.")
+	k, a, b, c, ldc := load("k"), load("a"), load("b"), load("c"), load("ldc")
+	SHLQ(Imm(3), ldc)
+	row := GP64()
+	MOVQ(c, row)
+	for i := range rows {
+		PREFETCHT0(Mem{Base: row})
+		PREFETCHT0(Mem{Base: row, Disp: columns*8 - 8})
+		if i < rows-1 {
+			ADDQ(ldc, row)
+		}
+	}
+	sum := product(k, a, b)
+	alpha := scalar("alpha")
+	for i := range sum {
+		for j, s := range sum[i] {
+			m, x := Mem{Base: c, Disp: j * bytes}, YMM()
+			VMOVUPD(m, x)
+			VFMADD231PD(s, alpha, x)
+			VMOVUPD(x, m)
+		}
+		if i < rows-1 {
+			ADDQ(ldc, c)
+		}
+	}
+	end()
+}
+
+func trsm() {
+	begin("trsmAVX2", "func(k int, a, b, x, t *float64)", "is trsmTile.")
+	k, a, b, x, t := load("k"), load("a"), load("b"), load("x"), load("t")
+	sum := product(k, a, b)
+	l := YMM()
+	for i := range sum {
+		for s := range i { // rows before i of sum hold what is solved
+			VBROADCASTSD(Mem{Base: t, Disp: (i*rows + s) * 8}, l)
+			for j := range sum[i] {
+				VFMADD231PD(sum[s][j], l, sum[i][j])
+			}
+		}
+		VBROADCASTSD(Mem{Base: t, Disp: (i*rows + i) * 8}, l)
+		for j, y := range sum[i] {
+			m, r := Mem{Base: x, Disp: (i*vectors + j) * bytes}, YMM()
+			VMOVUPD(m, r)
+			VSUBPD(y, r, y)
+			VDIVPD(l, y, y)
+			VMOVUPD(y, m)
+		}
+	}
+	end()
+}
+
+func dot() {
+	begin("dotAVX2", "func(n int, x, y *float64) float64", "is dot.")
+	n, x, y := load("n"), load("x"), load("y")
+	var sum [4]reg.VecVirtual
+	for i := range sum {
+		sum[i] = zero()
+	}
+	for _, unroll := range []int{4, 1} {
+		repeat(fmt.Sprintf("vectors%d", unroll), n, unroll*lanes, func() {
+			for u := range unroll {
+				v := YMM()
+				VMOVUPD(Mem{Base: x, Disp: u * bytes}, v)
+				VFMADD231PD(Mem{Base: y, Disp: u * bytes}, v, sum[u])
+			}
+			advance(x, unroll*bytes)
+			advance(y, unroll*bytes)
+		})
+	}
+	VADDPD(sum[1], sum[0], sum[0])
+	VADDPD(sum[3], sum[2], sum[2])
+	VADDPD(sum[2], sum[0], sum[0])
+	s, high := XMM(), XMM()
+	VEXTRACTF128(Imm(1), sum[0], s)
+	VADDPD(s, sum[0].AsX(), s)
+	VPERMILPD(Imm(1), s, high)
+	VADDSD(high, s, s)
+	repeat("rest", n, 1, func() {
+		v := XMM()
+		VMOVSD(Mem{Base: x}, v)
+		VFMADD231SD(Mem{Base: y}, v, s)
+		advance(x, 8)
+		advance(y, 8)
+	})
+	Store(s, ReturnIndex(0))
+	end()
+}
+
+func axpy() {
+	begin("axpyAVX2", "func(n int, a float64, x, y *float64)", "is axpy.")
+	n, x, y := load("n"), load("x"), load("y")
+	a := scalar("a")
+	for _, unroll := range []int{4, 1} {
+		repeat(fmt.Sprintf("vectors%d", unroll), n, unroll*lanes, func() {
+			for u := range unroll {
+				v := YMM()
+				VMOVUPD(Mem{Base: y, Disp: u * bytes}, v)
+				VFMADD231PD(Mem{Base: x, Disp: u * bytes}, a, v)
+				VMOVUPD(v, Mem{Base: y, Disp: u * bytes})
+			}
+			advance(x, unroll*bytes)
+			advance(y, unroll*bytes)
+		})
+	}
+	repeat("rest", n, 1, func() {
+		v := XMM()
+		VMOVSD(Mem{Base: y}, v)
+		VFMADD231SD(Mem{Base: x}, a.AsX(), v)
+		VMOVSD(v, Mem{Base: y})
+		advance(x, 8)
+		advance(y, 8)
+	})
+	end()
+}
+
+func axpy4() {
+	begin("axpy4AVX2", "func(n int, a *[4]float64, x *float64, ld int, y *float64)", "is axpy4.")
+	n, at, x, ld, y := load("n"), load("a"), load("x"), load("ld"), load("y")
+	SHLQ(Imm(3), ld)
+	row := [4]reg.Register{x}
+	for i := 1; i < 4; i++ {
+		r := GP64()
+		LEAQ(Mem{Base: row[i-1], Index: ld, Scale: 1}, r)
+		row[i] = r
+	}
+	var a [4]reg.VecVirtual
+	for i := range a {
+		a[i] = YMM()
+		VBROADCASTSD(Mem{Base: at, Disp: 8 * i}, a[i])
+	}
+	for _, unroll := range []int{2, 1} {
+		repeat(fmt.Sprintf("vectors%d", unroll), n, unroll*lanes, func() {
+			for u := range unroll {
+				v := YMM()
+				VMOVUPD(Mem{Base: y, Disp: u * bytes}, v)
+				for i, r := range row {
+					VFMADD231PD(Mem{Base: r, Disp: u * bytes}, a[i], v)
+				}
+				VMOVUPD(v, Mem{Base: y, Disp: u * bytes})
+			}
+			for _, r := range row {
+				advance(r, unroll*bytes)
+			}
+			advance(y, unroll*bytes)
+		})
+	}
+	repeat("rest", n, 1, func() {
+		v := XMM()
+		VMOVSD(Mem{Base: y}, v)
+		for i, r := range row {
+			VFMADD231SD(Mem{Base: r}, a[i].AsX(), v)
+			advance(r, 8)
+		}
+		VMOVSD(v, Mem{Base: y})
+		advance(y, 8)
+	})
+	end()
+}
+
+func copyPanel() {
+	begin("copyAVX2", "func(k int, dst, src *float64, ld int)", "copies k rows of a panel, which are ld apart in src.")
+	k, dst, src, ld := load("k"), load("dst"), load("src"), load("ld")
+	SHLQ(Imm(3), ld)
+	repeat("row", k, 1, func() {
+		for j := range vectors {
+			v := YMM()
+			VMOVUPD(Mem{Base: src, Disp: j * bytes}, v)
+			VMOVUPD(v, Mem{Base: dst, Disp: j * bytes})
+		}
+		ADDQ(ld, src)
+		advance(dst, columns*8)
+	})
+	end()
+}
+
+func weighPanel() {
+	begin("weighAVX2", "func(k int, panel, w *float64)", "multiplies the k rows of a panel by w.")
+	k, panel, w := load("k"), load("panel"), load("w")
+	repeat("row", k, 1, func() {
+		x := YMM()
+		VBROADCASTSD(Mem{Base: w}, x)
+		for j := range vectors {
+			v := YMM()
+			VMULPD(Mem{Base: panel, Disp: j * bytes}, x, v)
+			VMOVUPD(v, Mem{Base: panel, Disp: j * bytes})
+		}
+		advance(w, 8)
+		advance(panel, columns*8)
+	})
+	end()
+}
+
+// four returns p and the three pointers that follow it, ld bytes apart.
+func four(p, ld reg.Register) [4]reg.Register {
+	r := [4]reg.Register{p}
+	for i := 1; i < 4; i++ {
+		next := GP64()
+		LEAQ(Mem{Base: r[i-1], Index: ld, Scale: 1}, next)
+		r[i] = next
+	}
+	return r
+}
+
+// square transposes 4×4 numbers.
+func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
+	e, f, g, h := YMM(), YMM(), YMM(), YMM()
+	VUNPCKLPD(v[1], v[0], e) // 00 10 02 12
+	VUNPCKHPD(v[1], v[0], f) // 01 11 03 13
+	VUNPCKLPD(v[3], v[2], g)
+	VUNPCKHPD(v[3], v[2], h)
+	VPERM2F128(Imm(0x20), g, e, v[0]) // 00 10 20 30
+	VPERM2F128(Imm(0x20), h, f, v[1])
+	VPERM2F128(Imm(0x31), g, e, v[2])
+	VPERM2F128(Imm(0x31), h, f, v[3])
+	return v
+}
+
+func transpose() {
+	begin("transposeAVX2", "func(k int, dst *float64, ldd int, src *float64, ld int)",
+		"stores four rows of src, of which it takes the first k, a multiple of 4, as the first columns of k rows of dst.")
+	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
+	SHLQ(Imm(3), ld)
+	SHLQ(Imm(3), ldd)
+	row := four(src, ld)
+	to := four(dst, ldd)
+	SHLQ(Imm(2), ldd)
+	repeat("square", k, 4, func() {
+		var v [4]reg.VecVirtual
+		for i := range v {
+			v[i] = YMM()
+			VMOVUPD(Mem{Base: row[i]}, v[i])
+			advance(row[i], bytes)
+		}
+		for i, x := range square(v) {
+			VMOVUPD(x, Mem{Base: to[i]})
+			ADDQ(ldd, to[i])
+		}
+	})
+	end()
+}
+
+func untranspose() {
+	begin("untransposeAVX2", "func(k int, dst *float64, ldd int, src *float64, ld int)",
+		"is the inverse of transposeAVX2: it stores the first columns of k rows of src, k a multiple of 4, as four rows of dst.")
+	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
+	SHLQ(Imm(3), ld)
+	SHLQ(Imm(3), ldd)
+	row := four(src, ld)
+	to := four(dst, ldd)
+	SHLQ(Imm(2), ld)
+	repeat("square", k, 4, func() {
+		var v [4]reg.VecVirtual
+		for i := range v {
+			v[i] = YMM()
+			VMOVUPD(Mem{Base: row[i]}, v[i])
+			ADDQ(ld, row[i])
+		}
+		for i, x := range square(v) {
+			VMOVUPD(x, Mem{Base: to[i]})
+			advance(to[i], bytes)
+		}
+	})
+	end()
+}

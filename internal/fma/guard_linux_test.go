@@ -1,0 +1,81 @@
+package fma
+
+import (
+	"runtime/debug"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// guarded returns n numbers with memory on both sides that faults when it is read or written: at once before the
+// first where front, or else behind the last.
+func guarded(t *testing.T, n int, front bool) []float64 {
+	t.Helper()
+	page := syscall.Getpagesize()
+	size := (8*n + page - 1) / page * page
+	mem, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Skip("no memory of our own: ", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, side := range [][]byte{mem[:page], mem[page+size:]} {
+		if err := syscall.Mprotect(side, syscall.PROT_NONE); err != nil {
+			t.Skip("memory cannot be protected: ", err)
+		}
+	}
+	at := page
+	if !front {
+		at += size - 8*n
+	}
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*float64)(unsafe.Pointer(&mem[at])), n)
+}
+
+// TestGuard: nothing is read or written beyond a matrix.
+func TestGuard(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	sizes := []int{1, 3, 4, 5, 11, 12, 13, 16, 25, 48, 61}
+	if testing.Short() {
+		sizes = []int{1, 5, 12, 13, 25}
+	}
+	paths(t, func(t *testing.T) {
+		for _, front := range []bool{false, true} {
+			of := func(m, n int) Matrix { return Of(guarded(t, m*n, front), m, n, n) }
+			unit := func(n int) Matrix {
+				a := of(n, n)
+				for i := range n {
+					*a.at(i, i) = 1
+				}
+				return a
+			}
+			for _, n := range sizes {
+				for _, k := range []int{1, 4, 7, 13} {
+					square, a, b, c, w := of(n, n), of(n, k), of(k, n), of(k, k), guarded(t, n, front)
+					Gemm(Run{}, 1, a, b, square)
+					Gemm(Run{}, 1, b.T(), a.T(), square)
+					Gemm(Run{}, 1, b, a, c)
+					Syrk(Run{}, 1, a, square)
+					Gram(Run{}, w, a, c)
+					Trsm(Run{}, unit(n), a, false)
+					Trsm(Run{}, unit(n).T(), a, true)
+					Trsm(Run{}, unit(n), b.T(), false)
+					Trsm(Run{}, unit(n).T(), b.T(), true)
+					Gemv(1, a, c.Data[:k], w)
+					Gemv(1, b.T(), c.Data[:k], w)
+				}
+				a, x, y := unit(n), guarded(t, n, front), guarded(t, n, front)
+				if !Cholesky(Run{}, a) || !Invert(Run{}, a) {
+					t.Fatal("refused")
+				}
+				Dot(x, y)
+				Axpy(1, x, y)
+			}
+		}
+	})
+}

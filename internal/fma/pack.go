@@ -1,0 +1,85 @@
+package fma
+
+// pack stores the first k rows of v as a panel, k rows of width numbers, of which v has the first. The rest is 0.
+func pack(dst []float64, v Matrix, k, width int) {
+	w := v.Cols
+	if k == 0 || w == 0 {
+		clear(dst[:k*width])
+		return
+	}
+	switch {
+	case v.Col == 1 && w == columns && width == columns && v.Row > 0:
+		pathCopyRows(k, dst, v.Data[v.Off:], v.Row)
+	case v.Col == 1:
+		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
+			d := dst[p*width : (p+1)*width]
+			clear(d[copy(d, v.Data[at:at+w]):])
+		}
+	case v.Row == 1 && v.Col > 0:
+		j := 0
+		for ; j+4 <= w; j += 4 {
+			pathTranspose(k, dst[j:], width, v.Data[v.Off+j*v.Col:], v.Col)
+		}
+		for ; j < width; j++ {
+			for p := range k {
+				dst[p*width+j] = 0
+			}
+			if j < w {
+				for p, x := range v.Data[v.Off+j*v.Col:][:k] {
+					dst[p*width+j] = x
+				}
+			}
+		}
+	default:
+		for p, row := 0, v.Off; p < k; p, row = p+1, row+v.Row {
+			d := dst[p*width : (p+1)*width]
+			for j, at := 0, row; j < w; j, at = j+1, at+v.Col {
+				d[j] = v.Data[at]
+			}
+			clear(d[w:])
+		}
+	}
+}
+
+// unpack stores a panel of columns in v, the inverse of pack.
+func unpack(v Matrix, src []float64) {
+	k, w := v.Rows, v.Cols
+	switch {
+	case v.Col == 1:
+		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
+			copy(v.Data[at:at+w], src[p*columns:])
+		}
+	case v.Row == 1 && v.Col > 0:
+		j := 0
+		for ; j+4 <= w; j += 4 {
+			pathUntranspose(k, v.Data[v.Off+j*v.Col:], v.Col, src[j:], columns)
+		}
+		for ; j < w; j++ {
+			d := v.Data[v.Off+j*v.Col:][:k]
+			for p := range d {
+				d[p] = src[p*columns+j]
+			}
+		}
+	default:
+		for p, row := 0, v.Off; p < k; p, row = p+1, row+v.Row {
+			for j, at := 0, row; j < w; j, at = j+1, at+v.Col {
+				v.Data[at] = src[p*columns+j]
+			}
+		}
+	}
+}
+
+// packLower stores up to columns rows of a lower triangular matrix, those from row first on, as a panel of k rows, the columns of the
+// matrix, and 0 for what lies above its diagonal, which is not read.
+func packLower(dst []float64, v Matrix, first, k int) {
+	m := min(columns, v.Rows-first)
+	clear(dst[:k*columns])
+	if full := min(first+1, k); full > 0 {
+		pack(dst, v.Slice(first, 0, m, full).T(), full, columns)
+	}
+	for i := 1; i < m; i++ {
+		for j := first + 1; j <= min(first+i, k-1); j++ {
+			dst[j*columns+i] = *v.at(first+i, j)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+//go:build amd64 && !purego
+
+package fma
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// vectors says whether the inner loops are those of AVX2. Tests switch it off.
+var vectors = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+
+func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {
+	if !vectors {
+		gemmTile(k, a, b, c, at, ldc, alpha)
+		return
+	}
+	gemmAVX2(k, unsafe.SliceData(a), unsafe.SliceData(b), &c[at], ldc, alpha)
+}
+
+func pathTrsm(k int, a, b, x, t []float64) {
+	if !vectors {
+		trsmTile(k, a, b, x, t)
+		return
+	}
+	trsmAVX2(k, unsafe.SliceData(a), unsafe.SliceData(b), unsafe.SliceData(x), unsafe.SliceData(t))
+}
+
+func pathDot(x, y []float64) float64 {
+	if !vectors {
+		return dot(x, y)
+	}
+	return dotAVX2(len(x), unsafe.SliceData(x), unsafe.SliceData(y))
+}
+
+func pathAxpy(a float64, x, y []float64) {
+	if !vectors {
+		axpy(a, x, y)
+		return
+	}
+	axpyAVX2(len(x), a, unsafe.SliceData(x), unsafe.SliceData(y))
+}
+
+func pathAxpy4(a *[4]float64, x []float64, ld int, y []float64) {
+	if !vectors {
+		axpy4(a, x, ld, y)
+		return
+	}
+	_ = x[:3*ld+len(y)]
+	axpy4AVX2(len(y), a, unsafe.SliceData(x), ld, unsafe.SliceData(y))
+}
+
+func pathCopyRows(k int, dst, src []float64, ld int) {
+	if !vectors {
+		copyRows(k, dst, src, ld)
+		return
+	}
+	_, _ = dst[:k*columns], src[:(k-1)*ld+columns]
+	copyAVX2(k, unsafe.SliceData(dst), unsafe.SliceData(src), ld)
+}
+
+func pathWeigh(k int, panel, w []float64) {
+	if !vectors {
+		weigh(k, panel, w)
+		return
+	}
+	_, _ = panel[:k*columns], w[:k]
+	weighAVX2(k, unsafe.SliceData(panel), unsafe.SliceData(w))
+}
+
+func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	done := 0
+	if vectors {
+		if done = k &^ 3; done > 0 {
+			_, _ = dst[:(done-1)*ldd+4], src[:3*ld+done]
+			transposeAVX2(done, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), ld)
+		}
+	}
+	if done < k {
+		transpose(k-done, dst[done*ldd:], ldd, src[done:], ld)
+	}
+}
+
+func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	done := 0
+	if vectors {
+		if done = k &^ 3; done > 0 {
+			_, _ = dst[:3*ldd+done], src[:(done-1)*ld+4]
+			untransposeAVX2(done, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), ld)
+		}
+	}
+	if done < k {
+		untranspose(k-done, dst[done:], ldd, src[done*ld:], ld)
+	}
+}

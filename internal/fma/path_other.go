@@ -1,0 +1,30 @@
+//go:build !amd64 || purego
+
+package fma
+
+// vectors says that there are no inner loops in assembly.
+const vectors = false
+
+func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {
+	gemmTile(k, a, b, c, at, ldc, alpha)
+}
+
+func pathTrsm(k int, a, b, x, t []float64) { trsmTile(k, a, b, x, t) }
+
+func pathDot(x, y []float64) float64 { return dot(x, y) }
+
+func pathAxpy(a float64, x, y []float64) { axpy(a, x, y) }
+
+func pathAxpy4(a *[4]float64, x []float64, ld int, y []float64) { axpy4(a, x, ld, y) }
+
+func pathCopyRows(k int, dst, src []float64, ld int) { copyRows(k, dst, src, ld) }
+
+func pathWeigh(k int, panel, w []float64) { weigh(k, panel, w) }
+
+func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	transpose(k, dst, ldd, src, ld)
+}
+
+func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	untranspose(k, dst, ldd, src, ld)
+}

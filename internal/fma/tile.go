@@ -1,0 +1,124 @@
+package fma
+
+import "math"
+
+// A tile is what the inner loops compute at a time. Its shape has no part in the bits of a result.
+const (
+	rows    = 4
+	columns = 12
+)
+
+// gemmTile adds α times the product of panels a, rows×k, and b, k×columns, to the tile at c[at], whose rows are ldc apart.
+// A panel lies column by column if it is one of rows, and row by row if it is one of columns.
+func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
+	for j := 0; j < columns; j += 2 {
+		var s00, s01, s10, s11, s20, s21, s30, s31 float64
+		for p := range k {
+			x, y := (*[rows]float64)(a[p*rows:]), (*[2]float64)(b[p*columns+j:])
+			s00, s01 = math.FMA(x[0], y[0], s00), math.FMA(x[0], y[1], s01)
+			s10, s11 = math.FMA(x[1], y[0], s10), math.FMA(x[1], y[1], s11)
+			s20, s21 = math.FMA(x[2], y[0], s20), math.FMA(x[2], y[1], s21)
+			s30, s31 = math.FMA(x[3], y[0], s30), math.FMA(x[3], y[1], s31)
+		}
+		for i, s := range [rows][2]float64{{s00, s01}, {s10, s11}, {s20, s21}, {s30, s31}} {
+			p := at + i*ldc + j
+			c[p] = math.FMA(alpha, s[0], c[p])
+			c[p+1] = math.FMA(alpha, s[1], c[p+1])
+		}
+	}
+}
+
+// trsmTile replaces the rows of x, which are those of b from k on, by T⁻¹(x − ab), where a and b are panels as those of gemmTile
+// and t is lower triangular, rows×rows.
+func trsmTile(k int, a, b, x, t []float64) {
+	var sum [rows * columns]float64
+	gemmTile(k, a, b, sum[:], 0, columns, 1)
+	for i := range rows {
+		for j := range columns {
+			s := sum[i*columns+j]
+			for r := range i {
+				s = math.FMA(t[i*rows+r], x[r*columns+j], s)
+			}
+			x[i*columns+j] = (x[i*columns+j] - s) / t[i*rows+i]
+		}
+	}
+}
+
+// dot is Dot.
+func dot(x, y []float64) float64 {
+	var sum [4][4]float64
+	n, at := len(x), 0
+	for ; at+16 <= n; at += 16 {
+		u, v := (*[16]float64)(x[at:]), (*[16]float64)(y[at:])
+		for i := range sum {
+			for j := range sum[i] {
+				sum[i][j] = math.FMA(u[4*i+j], v[4*i+j], sum[i][j])
+			}
+		}
+	}
+	for ; at+4 <= n; at += 4 {
+		for j := range sum[0] {
+			sum[0][j] = math.FMA(x[at+j], y[at+j], sum[0][j])
+		}
+	}
+	var t [4]float64
+	for j := range t {
+		t[j] = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j])
+	}
+	s := (t[0] + t[2]) + (t[1] + t[3])
+	for ; at < n; at++ {
+		s = math.FMA(x[at], y[at], s)
+	}
+	return s
+}
+
+// axpy is Axpy.
+func axpy(a float64, x, y []float64) {
+	for i, v := range x {
+		y[i] = math.FMA(a, v, y[i])
+	}
+}
+
+// axpy4 adds a_i times row i of x, whose rows are ld apart, to y, for i = 0 … 3 in that order.
+func axpy4(a *[4]float64, x []float64, ld int, y []float64) {
+	n := len(y)
+	r0, r1, r2, r3 := x[:n], x[ld:ld+n], x[2*ld:2*ld+n], x[3*ld:3*ld+n]
+	for j, v := range y {
+		y[j] = math.FMA(a[3], r3[j], math.FMA(a[2], r2[j], math.FMA(a[1], r1[j], math.FMA(a[0], r0[j], v))))
+	}
+}
+
+// copyRows copies k rows of src, ld apart, to a panel.
+func copyRows(k int, dst, src []float64, ld int) {
+	for p := range k {
+		copy(dst[p*columns:(p+1)*columns], src[p*ld:])
+	}
+}
+
+// weigh multiplies the k rows of a panel by w.
+func weigh(k int, panel, w []float64) {
+	for p, v := range w[:k] {
+		row := (*[columns]float64)(panel[p*columns:])
+		for j := range row {
+			row[j] *= v
+		}
+	}
+}
+
+// transpose stores the first k numbers of four rows of src, ld apart, as the first four columns of the rows of dst, ldd apart.
+func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
+	r0, r1, r2, r3 := src[:k], src[ld:ld+k], src[2*ld:2*ld+k], src[3*ld:3*ld+k]
+	for p, v := range r0 {
+		d := (*[4]float64)(dst[p*ldd:])
+		d[0], d[1], d[2], d[3] = v, r1[p], r2[p], r3[p]
+	}
+}
+
+// untranspose is the inverse of transpose: it stores the first four columns of k rows of src as four rows of dst.
+func untranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	r0, r1, r2, r3 := dst[:k], dst[ldd:ldd+k], dst[2*ldd:2*ldd+k], dst[3*ldd:3*ldd+k]
+	for p := range r0 {
+		s := (*[4]float64)(src[p*ld:])
+		r0[p], r1[p], r2[p], r3[p] = s[0], s[1], s[2], s[3]
+	}
+}

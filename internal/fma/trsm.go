@@ -1,0 +1,112 @@
+package fma
+
+// triangle is the panels of a lower triangular matrix of at most Block rows: for each tile of rows what lies left of its diagonal
+// tile, and that.
+type triangle struct{ left, diagonal []float64 }
+
+// panel returns both parts of the tile of rows from row i on.
+func (t *triangle) panel(i int) (left, diagonal []float64) {
+	return t.left[i*(i-rows)/2:], t.diagonal[i*rows : (i+rows)*rows]
+}
+
+// resize makes room for n rows.
+func (t *triangle) resize(n int) {
+	n = up(n, rows)
+	t.left, t.diagonal = room(t.left, n*(n-rows)/2), room(t.diagonal, n*rows)
+}
+
+// set packs the lower triangle of l.
+func (t *triangle) set(l Matrix) {
+	n := l.Rows
+	t.resize(n)
+	for i := 0; i < n; i += rows {
+		left, d := t.panel(i)
+		h := min(rows, n-i)
+		pack(left, l.Slice(i, 0, h, i).T(), i, rows)
+		clear(d)
+		for r := range rows {
+			d[r*rows+r] = 1
+		}
+		for r := range h {
+			for s := range r + 1 {
+				d[r*rows+s] = *l.at(i+r, i+s)
+			}
+		}
+	}
+}
+
+// solve replaces x by T⁻¹x. Where x is the identity it is lower triangular before and after, and only that part is read and written.
+func (t *triangle) solve(x Matrix, identity bool) {
+	w := pool.Get().(*work)
+	defer pool.Put(w)
+	n := x.Rows
+	w.x = room(w.x, up(n, rows)*columns)
+	clear(w.x[n*columns:])
+	for j := 0; j < x.Cols; j += columns {
+		first, wide := 0, min(columns, x.Cols-j)
+		if identity {
+			first = j
+			clear(w.x[j*columns : n*columns])
+			for i := range wide {
+				w.x[(j+i)*columns+i] = 1
+			}
+		} else {
+			pack(w.x, x.Slice(0, j, n, wide), n, columns)
+		}
+		for i := first; i < n; i += rows {
+			left, d := t.panel(i)
+			pathTrsm(i-first, left[first*rows:], w.x[first*columns:], w.x[i*columns:], d)
+		}
+		if !identity {
+			unpack(x.Slice(0, j, n, wide), w.x)
+			continue
+		}
+		for i := j; i < n; i++ {
+			copy(x.Data[x.Off+i*x.Row+j:], w.x[i*columns:][:min(wide, i-j+1)])
+		}
+	}
+}
+
+// solveColumns is solve for all columns of x.
+func (t *triangle) solveColumns(r Run, x Matrix) bool {
+	if r.several(x.Cols, share) {
+		return t.solveShared(r, x)
+	}
+	for j := 0; j < x.Cols; j += share {
+		if r.Halt.Stopped() {
+			return false
+		}
+		t.solve(x.Slice(0, j, x.Rows, min(share, x.Cols-j)), false)
+	}
+	return true
+}
+
+// solveShared is solveColumns on several goroutines.
+func (t *triangle) solveShared(r Run, x Matrix) bool {
+	return r.split(x.Cols, share, func(_, lo, hi int) { t.solve(x.Slice(0, lo, x.Rows, hi-lo), false) })
+}
+
+// Trsm replaces B by L⁻¹B, or where upper by U⁻¹B, for a triangular matrix of whose two triangles one is read, and reports whether it
+// did so to the end. The blocks of its sums are counted from the first row of L and the last of U. B may not share memory with it.
+func Trsm(r Run, l, b Matrix, upper bool) bool {
+	shapes(l.Rows == l.Cols && l.Rows == b.Rows)
+	distinct(b, l)
+	if upper {
+		l, b = l.reverse().T().reverse().T(), b.reverse()
+	}
+	w := pool.Get().(*work)
+	defer pool.Put(w)
+	n := b.Rows
+	if b.Cols == 0 {
+		return true
+	}
+	for i := 0; i < n; i += Block {
+		h := min(Block, n-i)
+		w.t.set(l.Slice(i, i, h, h))
+		x, rest := b.Slice(i, 0, h, b.Cols), n-i-h
+		if !w.t.solveColumns(r, x) || rest > 0 && !gemm(r, -1, l.Slice(i+h, i, rest, h), x, b.Slice(i+h, 0, rest, b.Cols)) {
+			return false
+		}
+	}
+	return true
+}
