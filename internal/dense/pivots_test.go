@@ -46,8 +46,8 @@ func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float6
 	return pivots, f, nil
 }
 
-// rowsOf is Pivots.Column of a matrix.
-func rowsOf(k [][]float64) func(rows []int) func([]float64, int) {
+// elementsOf is Pivots.Column of a matrix.
+func elementsOf(k [][]float64) func(rows []int) func([]float64, int) {
 	return func(rows []int) func([]float64, int) {
 		return func(dst []float64, p int) {
 			for a, i := range rows {
@@ -90,7 +90,7 @@ func TestPivots(t *testing.T) {
 		for i := range diag {
 			diag[i] = k[i][i]
 		}
-		o := &Pivots{Rank: 1 + rng.IntN(n), Column: rowsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
+		o := &Pivots{Rank: 1 + rng.IntN(n), Column: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
 		if seed%3 == 0 {
 			total := floats.Sum(diag)
 			least := math.Pow(10, -1-9*rng.Float64())
@@ -130,7 +130,7 @@ func TestPivotsFew(t *testing.T) {
 	}
 	most, asked := 0, 0
 	o := &Pivots{Rank: rank, Negligible: 1e-13, NotPosDef: 1e-6, Column: func(rows []int) func([]float64, int) {
-		column := rowsOf(k)(rows)
+		column := elementsOf(k)(rows)
 		return func(dst []float64, p int) {
 			if len(rows) < pivotRows {
 				asked += len(rows)
@@ -156,7 +156,7 @@ func TestPivotsErrors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 7))
 	k := smoothMatrix(rng, 200)
 	diag := make([]float64, len(k))
-	o := &Pivots{Rank: 50, Column: rowsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
+	o := &Pivots{Rank: 50, Column: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
 	pivots, f, err := o.Factor(diag)
 	if err != nil || len(pivots) != 0 || len(f) != len(k) {
 		t.Errorf("of zero: pivots %v, %d features, %v", pivots, len(f), err)
@@ -191,7 +191,7 @@ func TestPivotsErrors(t *testing.T) {
 		if asked++; asked == 4 {
 			cancel(why)
 		}
-		return rowsOf(k)(rows)
+		return elementsOf(k)(rows)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if _, _, err := o.Factor(diag); !errors.Is(err, why) {
