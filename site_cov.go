@@ -26,7 +26,7 @@ const (
 	// where N > D, and N³ otherwise (with sparse rows of k values, N·k² + D³).
 	//
 	// Features may be in any units, and collinear: where float64 cannot tell them apart, which is where the precision of
-	// a weight given the others is less than 1e−8 of what it is alone, the same is done in twice the digits, at some ten
+	// a weight given the others is less than 1e−6 of what it is alone, the same is done in twice the digits, at some ten
 	// times the cost. Where these do not suffice either, or there are fewer rows than more than 2000 weights, the Gap
 	// says what rounding may hide.
 	FullCovariance
@@ -504,7 +504,7 @@ type weightState struct {
 // Of a diagonal element P_jj the weights before leave L_jj², whatever the units are. A factor in float64 has about
 // 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 32 + log₁₀.
 const (
-	leastPivot       = 1e-8  // least part for which float64 will do
+	leastPivot       = 1e-6  // least part for which float64 will do: the ELBO keeps nine digits, and a mean the digits that are left
 	leastDoublePivot = 1e-26 // and below which V is not right to six digits of twice as many
 	noPivot          = 1e-29 // and to none
 )
@@ -707,6 +707,38 @@ func (s *weightState) packLow() []float64 {
 		return nil
 	}
 	return dense.PackLower(s.pLow, len(s.mean))
+}
+
+// residual stores Xᵀu − Pw in r, computed in twice the digits, for the mean w of t.
+func (s *weightState) residual(r dense.Double, t *weightState, x *design, u []float64) {
+	r.Clear()
+	x.addMulTDouble(r, u, nil)
+	d := len(s.mean)
+	for i := range d {
+		for j := range i + 1 {
+			p := s.p[i*d+j]
+			if p == 0 {
+				continue
+			}
+			r.AddAt(i, -p, t.mean[j])
+			if j < i {
+				r.AddAt(j, -p, t.mean[i])
+			}
+			if s.double {
+				r.Lo[i] -= s.pLow[i*d+j] * t.mean[j]
+				if j < i {
+					r.Lo[j] -= s.pLow[i*d+j] * t.mean[i]
+				}
+			}
+			if t.double {
+				r.Lo[i] -= p * t.meanLow[j]
+				if j < i {
+					r.Lo[j] -= p * t.meanLow[i]
+				}
+			}
+		}
+	}
+	r.Round()
 }
 
 // predict stores X times the mean in dst.

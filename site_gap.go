@@ -66,19 +66,25 @@ func scaleGap(a, b float64) float64 {
 // nearRow is the part of a standard deviation within which the curvature of a term changes by less than a factor of two.
 const nearRow = 1e-3
 
-// rowGap returns the gap that the mean of s leaves where it is all but stationary, +Inf where it is not. Raw units and wide priors
+// rowGap returns the gap that the mean of s leaves. Raw units and wide priors
 // blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
-// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero:
-// this is for means whose Λ0m = Xᵀa holds, as those of solved equations do, and not for a mean that may have come apart from Ka.
-func (s *siteState) rowGap() (total float64) {
+// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero. Where there is
+// no such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n − α̂_n| k_n^½)² over these terms, of prior variances k_n.
+// This is for means whose Λ0m = Xᵀa holds, as those of solved equations do, or of which drift says how far from that each is; nil means not at all.
+func (s *siteState) rowGap(prior, drift []float64) (total float64) {
+	var rest float64
 	for n, g := range s.tg {
 		off := math.Abs(s.a[n]-s.d1[n]) + 4*dense.Epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
-		if off > nearRow*g*math.Sqrt(s.v[n]) {
-			return math.Inf(1)
+		if drift != nil {
+			off += g * math.Abs(drift[n])
 		}
-		if off > 0 {
+		switch {
+		case off == 0:
+		case off <= nearRow*g*math.Sqrt(s.v[n]):
 			total += off * off / g
+		default:
+			rest += off * math.Sqrt(prior[n])
 		}
 	}
-	return total
+	return total + 0.5*rest*rest
 }

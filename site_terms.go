@@ -144,7 +144,8 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	}
 	s.err, s.certain, s.wild = 0, true, false
 	for i, e := range s.e {
-		s.err += s.bound[i]
+		_, o, _, _ := t.term(dense.Index(batch, i))
+		s.err += s.bound[i] + dense.Epsilon*math.Abs(s.d1[i])*(math.Abs(s.m[i])+math.Abs(o))
 		s.wild = s.wild || s.lost[i]
 		s.certain = s.certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
@@ -322,7 +323,7 @@ type siteState struct {
 	e     []float64 // E[log p(y_n|η_n)]
 	tg    []float64 // −∂²E/∂m²: where γ would move
 	d1    []float64 // ∂E/∂m: where a would move
-	err   float64   // bound on the error of Σ e
+	err   float64   // bound on the error of Σ e, with what the rounding of m makes of it
 
 	// certain: tg and d1 are the derivatives of all e, to rounding, and no tg is negative.
 	certain bool

@@ -512,7 +512,8 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 	}
 	s.proof.made = true
 	c := &s.batch.cur
-	return Evaluation{ELBO: -c.value, ELBOErr: neverZero(c.err), Gap: neverZero(gap), GapBound: s.proof.bound}, nil
+	bound := c.err + s.mover.cur.rounding() + s.mover.cur.resolution()
+	return Evaluation{ELBO: -c.value, ELBOErr: neverZero(bound), Gap: neverZero(gap), GapBound: s.proof.bound}, nil
 }
 
 // promise returns the gap of the state of the problem of all rows, as evaluate says.
@@ -527,7 +528,7 @@ func (s *weightAlgebra) promise() float64 {
 	for i, v := range c.v {
 		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
 	}
-	return gap + 0.25*precision*precision + s.mover.cur.rounding()
+	return gap + 0.25*precision*precision + s.mover.cur.rounding() + s.proof.rounding
 }
 
 // weights implements weighted.
@@ -704,7 +705,7 @@ type weightGap struct {
 }
 
 // prove takes the step of the mean of the state of the problem of all rows, V held, unless the ELBO would fall, and returns a proved bound on
-// the gap of the state reached. The error is that of the crew; the proof can then be gone on with.
+// the gap of the state reached, but for the error of log|P|. The error is that of the crew; the proof can then be gone on with.
 func (s *weightAlgebra) prove() (float64, error) {
 	if !s.terms.concave() || !s.batch.cur.certain {
 		return math.Inf(1), nil
@@ -728,7 +729,8 @@ func (s *weightAlgebra) prove() (float64, error) {
 	s.lin.x.addMulT(g.c, g.h, nil)
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
-	mean, rows := 0.5*floats.Dot(g.c, g.z), c.rowGap()
+	s.proof.rounding = s.unsolved()
+	mean, rows := 0.5*floats.Dot(g.c, g.z), c.rowGap(p.base.v, nil)
 	var nuclear, trace float64
 	least, most := 1.0, 1.0
 	for n, v := range c.v {
@@ -751,7 +753,17 @@ func (s *weightAlgebra) prove() (float64, error) {
 		precision = min(precision, exact)
 	}
 	// The rows speak of the mean with V held: what it gains by V's move is allowed for by as much as V gains itself.
-	return min(mean+precision, rows+2*precision) + m.cur.rounding() + m.cur.resolution(), s.workers.halt.Err()
+	return min(mean+precision, rows+2*precision) + s.proof.rounding, s.workers.halt.Err()
+}
+
+// unsolved returns a bound on what rounding of the mean w leaves to gain. It solves Λ0w = Xᵀa but for a residual r, and the mean
+// that solves it is at P⁻¹r, by which the ELBO changes by about ½rᵀP⁻¹r: the bound is twice that.
+func (s *weightAlgebra) unsolved() float64 {
+	t, m := &s.pg, &s.mover
+	t.h.Resize(s.lin.x.cols)
+	m.base.residual(t.h, &m.cur, s.lin.x, s.batch.cur.a)
+	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, s.lin.x.cols), dense.Vector(t.h.Hi))
+	return floats.Dot(t.h.Hi, t.h.Hi)
 }
 
 // meanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, if its value does not rise.
