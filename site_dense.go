@@ -110,10 +110,7 @@ func (s *denseAlgebra) evaluate(within float64) (Evaluation, error) {
 			if err != nil {
 				return Evaluation{}, err
 			}
-			bound, err := s.prove(!s.free && !s.batched)
-			if err == nil && bound > goalOf(within, s.n, s.elbo(&s.cur, s.logDet)) {
-				bound, err = s.proveRows(bound)
-			}
+			bound, err := s.prove(!s.free && !s.batched, goalOf(within, s.n, s.elbo(&s.cur, s.logDet)))
 			if err != nil {
 				if moved {
 					s.cur, s.gap.before = s.gap.before, s.cur
@@ -997,8 +994,9 @@ func weightedSquares(v, w []float64) (all, negative float64) {
 const meanHalvings = 4
 
 // prove returns a proved bound on the gap of the current state, whose V is at hand. With keep the current state
-// becomes that which the step of the mean leads to, which steps of all terms, that mix the states before, do not gain by. The error is that of the crew, and the state then as it was.
-func (s *denseAlgebra) prove(keep bool) (float64, error) {
+// becomes that which the step of the mean leads to, which steps of all terms, that mix the states before, do not gain by. What is above
+// the goal is looked into. The error is that of the crew, and the state then as it was.
+func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 	if !s.terms.concave() || !s.cur.certain {
 		return math.Inf(1), nil
 	}
@@ -1010,7 +1008,7 @@ func (s *denseAlgebra) prove(keep bool) (float64, error) {
 	next.resize(s.n)
 	copy(next.v, s.cur.v)
 	copy(next.gamma, s.cur.gamma)
-	t := 1.0
+	t, moved := 1.0, false
 	for range meanHalvings {
 		for i, h := range g.h {
 			next.m[i] = s.cur.m[i] - t*h
@@ -1025,11 +1023,7 @@ func (s *denseAlgebra) prove(keep bool) (float64, error) {
 					}
 					bound = min(bound, gain+g.mean(s.k, next)+precision)
 				}
-				if err := s.workers.halt.Err(); err != nil {
-					return 0, err
-				}
-				if keep && gain > 0 {
-					s.cur, *next = *next, s.cur
+				if moved = keep && gain > 0; moved {
 					bound -= gain
 				}
 				break
@@ -1040,23 +1034,31 @@ func (s *denseAlgebra) prove(keep bool) (float64, error) {
 		}
 		t /= 2
 	}
+	last := &s.cur
+	if moved {
+		last = next
+	}
+	if bound > goal && last.certain {
+		bound = min(bound, s.rowsGap(last))
+	}
+	if err := s.workers.halt.Err(); err != nil {
+		return 0, err
+	}
+	if moved {
+		s.cur, *next = *next, s.cur
+	}
 	return bound, nil
 }
 
-// proveRows returns the bound on the gap, or that by the rows if it is less: where K is large and the sites are strong, the bound of the
-// mean is the rounding of ∂E/∂m, squared, times K. The error is that of the crew.
-func (s *denseAlgebra) proveRows(bound float64) (float64, error) {
+// rowsGap returns the bound on the gap of c by its rows, for V as it is: where K is large and the sites are strong, that of the mean is the
+// rounding of ∂E/∂m, squared, times K.
+func (s *denseAlgebra) rowsGap(c *siteState) float64 {
 	g, n := &s.gap, s.n
-	if !s.cur.certain {
-		return bound, nil
-	}
 	g.h, g.prior = dense.Resize(g.h, n), dense.Resize(g.prior, n)
-	if !dense.Residual(s.workers.halt, g.h, s.cur.m, s.k, s.cur.a) {
-		return 0, s.workers.halt.Err()
-	}
+	dense.Residual(s.workers.halt, g.h, c.m, s.k, c.a)
 	for i := range g.prior {
 		g.prior[i] = s.k[i*n+i]
 	}
-	precision, _ := g.precision(s.cov, &s.cur)
-	return min(bound, s.cur.rowGap(g.prior, g.h)+2*precision), nil
+	precision, _ := g.precision(s.cov, c)
+	return c.rowGap(g.prior, g.h) + 2*precision
 }

@@ -127,6 +127,8 @@ func (s *factoredAlgebra) ascend() (passes int, err error) {
 	s.kept = append(append(s.kept[:0], s.delta...), s.grad...)
 	promise, unseen, t, settled, free, pairs := s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs
 	slow := s.progress
+	diagonal, _ := s.fam.(*diagFamily)
+	straight := diagonal != nil && diagonal.straight
 	s.progress.add(s.promise, s.n, s.n)
 	if s.climb() {
 		return 1, nil
@@ -135,6 +137,9 @@ func (s *factoredAlgebra) ascend() (passes int, err error) {
 		copy(s.grad, s.kept[copy(s.delta, s.kept):])
 		s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs, s.aimed = promise, unseen, t, settled, free, pairs, true
 		s.progress = slow
+		if diagonal != nil {
+			diagonal.straight = straight
+		}
 	}
 	return 1, err
 }
@@ -202,6 +207,9 @@ func (s *factoredAlgebra) renewed() error {
 // begin goes from the prior to the V of the curvature at its mean, if that is
 // better: the prior may be so wide that the curvature under it means little.
 func (s *factoredAlgebra) begin() {
+	if s.cur.wild && s.alone() {
+		return
+	}
 	c, d := &s.next, s.lin.x.cols
 	copy(c.m, s.cur.m)
 	clear(c.v)
@@ -216,6 +224,33 @@ func (s *factoredAlgebra) begin() {
 	if s.look(0, 1) == nil && s.next.elbo > s.cur.elbo {
 		s.accept()
 	}
+}
+
+// alone goes from a prior under which expectations overflow to the least squares through what each term would have if it were the only one, and
+// reports whether that is better: what is known of an exponential there says no more than which way to go.
+func (s *factoredAlgebra) alone() bool {
+	c, d := &s.next, s.lin.x.cols
+	rhs := make([]float64, d)
+	for i, v := range s.cur.v {
+		if s.workers.halt.Stopped() {
+			return false
+		}
+		c.tg[i], c.d1[i] = 0, 0
+		if v > 0 && !math.IsInf(v, 0) {
+			g, d1, at := s.terms.solve(i, s.cur.m[i], v, s.cur.m[i], v)
+			c.tg[i] = math.Max(0, g)
+			c.d1[i] = d1 + c.tg[i]*(at-s.cur.m[i])
+		}
+	}
+	s.hess.set(c.tg)
+	s.lin.x.addMulT(rhs, c.d1, nil)
+	s.cg.solve(s.delta[:d], &s.hess, rhs, s.fam, nearOptimum, false)
+	s.fam.begin(s.delta[d:], &s.hess)
+	if s.look(1, 1) != nil || s.next.wild || !(s.next.elbo > s.cur.elbo) {
+		return false
+	}
+	s.accept()
+	return true
 }
 
 // Where a step promises fewer nats than nearOptimum, V is renewed, until that brings no
@@ -335,12 +370,16 @@ func (s *factoredAlgebra) remember(far bool) {
 //	[ A                      −½Xᵀdiag(∂γ̂/∂m)X²V                 ]
 //	[ −½VX²ᵀdiag(∂γ̂/∂m)X    ½diag(AV) + ½VX²ᵀdiag(∂γ̂/∂v)X²V ],
 //
-// X² being that of the squares of the elements, by conjugate gradients with the diagonal as their metric.
+// X² being that of the squares of the elements, by conjugate gradients with the diagonal as their metric. Of the curvature of V that of
+// log|V| alone is counted, ½, beside that of the terms: the step is straight in V, as m + v/2 is, that exponentials are functions of.
 type diagNewton struct {
 	siteNewton
 	v, scale []float64
 	a, b     []float64 // of the rows
 }
+
+// leastShrink is the part of a variance that a step of Newton's leaves, at least.
+const leastShrink = 0.5
 
 // diagNewtonMost bounds the iterations: each takes four products with X, and a pass takes tens of these, too.
 const diagNewtonMost = 100
@@ -365,8 +404,9 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 	floats.DivTo(t.z, t.r, t.scale)
 	copy(t.p, t.z)
 	rho := floats.Dot(t.r, t.z)
-	enough := newtonTol * newtonTol * rho
-	for k := 0; k < diagNewtonMost && rho > enough && !s.workers.halt.Stopped(); k++ {
+	enough, nothing := newtonTol*newtonTol*rho, newtonNothing*rho
+	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
+	for k := 0; k < diagNewtonMost && (rho > enough || rho > nothing && gain > newtonTol*total) && !s.workers.halt.Stopped(); k++ {
 		t.mul(s)
 		curvature := floats.Dot(t.p, t.q)
 		if !(curvature > 0) || math.IsInf(curvature, 0) {
@@ -375,6 +415,8 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 			}
 			break
 		}
+		gain = rho * rho / curvature
+		total += gain
 		floats.AddScaled(s.delta, rho/curvature, t.p)
 		floats.AddScaled(t.r, -rho/curvature, t.q)
 		floats.DivTo(t.z, t.r, t.scale)
@@ -382,8 +424,12 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 		floats.AddScaledTo(t.p, t.z, next/rho, t.p)
 		rho = next
 	}
+	if least := 1 - floats.Max(s.delta[d:]); least < leastShrink { // what is left of a variance
+		floats.Scale((1-leastShrink)/(1-least), s.delta)
+	}
 	s.promise = -0.5 * floats.Dot(s.delta, s.grad)
-	return s.promise > 0 && !s.workers.halt.Stopped()
+	f.straight = s.promise > 0 && !s.workers.halt.Stopped()
+	return f.straight
 }
 
 // mul stores the Hessian times p in q.
@@ -403,7 +449,7 @@ func (t *diagNewton) mul(s *factoredAlgebra) {
 	clear(q)
 	x.addSquares(q, t.b, nil)
 	for j, v := range t.v {
-		q[j] = 0.5 * v * (s.hess.diag[j]*p[j] - q[j])
+		q[j] = 0.5 * (p[j] - v*q[j])
 	}
 }
 
@@ -437,9 +483,12 @@ func (s *factoredAlgebra) direct() {
 		goal = 0
 	}
 	s.unseen = 0
-	if f, ok := s.fam.(*diagFamily); ok && s.progress.slow && s.newton.aim(s, f) {
-		s.aimed = true
-		return
+	if f, ok := s.fam.(*diagFamily); ok {
+		f.straight = false
+		if s.progress.slow && s.newton.aim(s, f) {
+			s.aimed = true
+			return
+		}
 	}
 	s.convexify()
 	step := func(tol float64, proof bool) {
@@ -624,6 +673,7 @@ func (s *factoredAlgebra) take() error {
 type diagFamily struct {
 	cur, try []float64 // V⁻¹
 	metric   []float64 // F⁻¹
+	straight bool      // moves are those of V, of −δ_j times V_jj, and not of its logarithm
 }
 
 func newDiagFamily(prec []float64) *diagFamily {
@@ -650,6 +700,7 @@ func (f *diagFamily) gradient(g []float64, a *weightHessian) {
 func (f *diagFamily) natural(g []float64) { floats.Mul(g, f.metric) }
 
 func (f *diagFamily) begin(dst []float64, a *weightHessian) {
+	f.straight = false
 	for j, p := range f.cur {
 		dst[j] = math.Log(a.diag[j] / p)
 	}
@@ -661,7 +712,11 @@ func (f *diagFamily) renew([]float64, *weightHessian) bool { return false }
 
 func (f *diagFamily) move(t float64, delta []float64) {
 	for j, p := range f.cur {
-		f.try[j] = p * math.Exp(t*delta[j])
+		if f.straight {
+			f.try[j] = p / (1 - t*delta[j])
+		} else {
+			f.try[j] = p * math.Exp(t*delta[j])
+		}
 	}
 }
 
@@ -741,7 +796,10 @@ func (s *factoredAlgebra) state(c *save.State) {
 
 func (s *factoredAlgebra) constant() bool { return s.fresh && (s.free || s.aimed && s.proof.made) }
 
-func (f *diagFamily) state(c *save.State) { c.Floats(len(f.try), &f.cur) }
+func (f *diagFamily) state(c *save.State) {
+	c.Floats(len(f.try), &f.cur)
+	c.Bool(&f.straight)
+}
 
 // worthProvingFactored is the estimated gap, as a multiple of the goal, below which the gap of a factoredAlgebra is proved: that
 // takes the work of a pass.

@@ -103,7 +103,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 					if dual.refresh(true) != nil {
 						continue // too far for expectations
 					}
-					check("dual", dual.elbo(&dual.cur, dual.logDet), must(dual.prove(false)), best)
+					check("dual", dual.elbo(&dual.cur, dual.logDet), must(dual.prove(false, 0)), best)
 				}
 				// Fewer: the weights.
 				g, best = gapProblem(t, c.lik, c.y, 6, 3, FullCovariance, rng)

@@ -415,7 +415,7 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 	s.halt.Watch(ctx)
 	defer s.halt.Forget()
 	switch {
-	case o.covariance == LowRankCovariance:
+	case o.covariance == LowRankCovariance && !l.small(o.rank):
 		s.alg = newFactoredAlgebra(l, max(1, o.rank))
 	case o.covariance == DiagonalCovariance:
 		s.alg = newFactoredAlgebra(l, 0)
@@ -428,6 +428,15 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 		return nil, err
 	}
 	return s, nil
+}
+
+// smallWeights is the number of weights up to which a full covariance costs no more than one of low rank, to speak of.
+const smallWeights = 300
+
+// small reports whether every V that may be the best is of that rank: with a diagonal prior V⁻¹ has no more factors than there are rows.
+func (l *linearModel) small(rank int) bool {
+	d := len(l.names)
+	return rank >= d || l.prior.full == nil && rank >= l.x.rows && d <= smallWeights
 }
 
 // newRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one where float64 has

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -635,6 +636,12 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 		{"GP", 2, 1e6, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
 			return NewGP(x, y, Constant{Scale: sd}, Poisson{}, nil)
 		}},
+		{"diagonal", 2, 1e7, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
+			return NewGLM(x, y, Poisson{}, &GLMOptions{PriorSD: sd, Covariance: DiagonalCovariance})
+		}},
+		{"low rank", 2, 1e7, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
+			return NewGLM(x, y, Poisson{}, &GLMOptions{PriorSD: sd, Covariance: LowRankCovariance, Rank: 1})
+		}},
 	} {
 		for sd := 1e2; sd <= c.most; sd *= 10 {
 			n, k := float64(c.n), sd*sd
@@ -718,6 +725,35 @@ func TestSitesBeside(t *testing.T) {
 			}
 			if !(math.Abs(sum) < 1e-3*math.Sqrt(curve)) {
 				t.Errorf("%s: gradient %v at mean %v, of curvature %v", c.name, sum, mean, curve)
+			}
+		}
+	}
+}
+
+// TestWideStart: rates under priors so wide that their expectations overflow, and offsets: a first step towards narrower marginals leads where
+// nothing comes back from.
+func TestWideStart(t *testing.T) {
+	t.Parallel()
+	for _, lik := range []Likelihood{Exponential{}, Gamma{Shape: 8}, Poisson{}} {
+		for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance, FullCovariance} {
+			for _, unit := range []float64{1, 1e2, 1e4} {
+				rng := rand.New(rand.NewPCG(uint64(unit), 5))
+				const n, d = 17, 33
+				x, y, o := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)
+				for i := range y {
+					for j := range d {
+						x.Set(i, j, unit*rng.NormFloat64())
+					}
+					y[i], o[i] = math.Ceil(10*rng.ExpFloat64()), 100*rng.NormFloat64()
+				}
+				g := mustGLM(t, x, y, lik, GLMOptions{PriorSD: 7, Covariance: cov, Rank: 2, Offset: o})
+				_, res, err := g.Fit(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Status != Converged || !(res.ELBO > -1e6) {
+					t.Errorf("%T, %v, unit %g: %v after %g passes at %.6g, gap %.3g", lik, cov, unit, res.Status, res.Passes, res.ELBO, res.Gap)
+				}
 			}
 		}
 	}
