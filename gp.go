@@ -240,12 +240,51 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 		return nil, err
 	}
 	s.alg, s.model = alg, g
-	if !isKL(d) {
+	if isKL(d) {
+		if alg.features, err = g.weightSteps(k, crew{env.Workers(), &s.halt}); err != nil {
+			return nil, err
+		}
+	} else {
 		if s.curve, err = newCurve(alg, d); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// linear returns g as a linear model in the features of its kernel, nil if there are none or too many.
+func (g *GP) linear() *linearModel {
+	if g.opt.Jitter != 0 {
+		return nil
+	}
+	x := featuresOf(g.kernel, g.x)
+	if x == nil || x.cols > primalWeights {
+		return nil
+	}
+	l := &linearModel{x: x, terms: g.terms, prior: unitPrior(x.cols), names: make([]string, x.cols)}
+	for j := range l.names {
+		l.names[j] = fmt.Sprintf("feature %d", j)
+	}
+	return l
+}
+
+// unitPrior returns N(0, I) of d weights.
+func unitPrior(d int) weightPrior {
+	p := weightPrior{mean: make([]float64, d), prec: make([]float64, d)}
+	for j := range p.prec {
+		p.prec[j] = 1
+	}
+	return p
+}
+
+// weightSteps returns the algebra of the weights of g's features under the covariance k, nil where there are none or float64 has digits
+// enough for k: a feature far from zero makes all of it one number.
+func (g *GP) weightSteps(k []float64, workers crew) (*weightAlgebra, error) {
+	l := g.linear()
+	if l == nil || conditioned(workers.halt, k, l.precisions(workers.halt, k), dualPivot) {
+		return nil, workers.halt.Err()
+	}
+	return newWeightAlgebra(l, workers)
 }
 
 // GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
@@ -268,6 +307,7 @@ type GPPosterior struct {
 	jitter, maxPrior float64
 	self             []float64 // diagonal of K
 	strong           bool      // some sites are far more precise than the prior
+	weights          *fullCov  // of the features of the kernel, with their mean, where float64 does not hold K; else nil
 	fac              *dense.Sites
 	workspaces       *sync.Pool
 }
@@ -299,6 +339,18 @@ func newGPPosterior(g *GP, k []float64, q *siteState, h *parallel.Halt) (*GPPost
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
 		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
 	ok := p.fac.Factor(k, len(p.a), p.gamma)
+	if l := g.linear(); l != nil && !conditioned(h, k, p.gamma, dualPivot) {
+		w, err := (&dualCov{x: l.x, gamma: p.gamma, prior: &l.prior}).state(h)
+		if err != nil {
+			return nil, err
+		}
+		b := make([]float64, len(p.a))
+		for i, a := range p.a {
+			b[i] = a + p.gamma[i]*p.m[i]
+		}
+		w.solve(l.x, b, nil)
+		p.weights, ok = &fullCov{s: w}, true
+	}
 	if err := h.Err(); err != nil {
 		return nil, err
 	}
@@ -385,6 +437,18 @@ func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
 func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
 	t, n := len(m), p.Len()
 	p.cross(w, x, lo, t)
+	if p.weights != nil {
+		f := featuresOf(p.kernel, w.x)
+		for i := range m {
+			m[i], v[i] = 0, p.maxPrior
+		}
+		if f != nil {
+			p.weights.s.predict(m, f, nil)
+			p.weights.variances(v, f, nil)
+		}
+		p.unknown(w, m, v)
+		return
+	}
 	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
 	PriorVar(v, p.kernel, w.x)
 	if p.strong {
@@ -395,6 +459,11 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 	if p.strong {
 		p.latentNear(w, m, v)
 	}
+	p.unknown(w, m, v)
+}
+
+// unknown gives the rows of which nothing is known the moments of the prior.
+func (p *GPPosterior) unknown(w *predictWork, m, v []float64) {
 	for i, known := range w.known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
 			m[i], v[i] = 0, p.maxPrior
@@ -518,6 +587,19 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 		}
 	}
 	mean = make([]float64, t)
+	if f := featuresOf(p.kernel, w.x); p.weights != nil && f != nil {
+		p.weights.s.predict(mean, f, nil)
+		z := make([]float64, f.cols*t) // L⁻¹φ in its columns
+		for i := range t {
+			for j, v := range f.dense[i*f.cols : (i+1)*f.cols] {
+				z[j*t+i] = v
+			}
+		}
+		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.s.l, f.cols), dense.General(z, f.cols, t))
+		cov = mat.NewSymDense(t, nil)
+		blas64.Syrk(blas.Trans, 1, dense.General(z, f.cols, t), 0, cov.RawSymmetric())
+		return mean, cov, nil
+	}
 	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
 	prior := mat.NewDense(t, t, nil)
 	CrossCov(prior, p.kernel, w.x, w.x)

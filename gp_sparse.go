@@ -194,11 +194,10 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 	g.lin = linearModel{
 		x:     &design{rows: n, cols: m, dense: f},
 		terms: &siteTerms{lik: gp.terms.lik, y: gp.terms.y, extra: c},
-		prior: weightPrior{mean: make([]float64, m), prec: make([]float64, m)},
+		prior: unitPrior(m),
 		names: make([]string, m),
 	}
 	for j := range m {
-		g.lin.prior.prec[j] = 1
 		g.lin.names[j] = fmt.Sprintf("feature %d", j)
 	}
 	return g, nil

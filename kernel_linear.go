@@ -1,10 +1,50 @@
 package pgsvi
 
+import (
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mat"
+)
+
 var _ = builtin{
 	"pgsvi.Linear":   Linear{},
 	"pgsvi.Constant": Constant{},
 	"pgsvi.White":    White{},
 }.register()
+
+// featured is a kernel k(x, x′) = φ(x)ᵀφ(x′) of few features: a linear model in them, with weights N(0, I).
+type featured interface {
+	Kernel
+	// features appends φ(x) to dst.
+	features(dst, x []float64) []float64
+}
+
+// featuresOf returns the features of the rows of x under k, nil if k has none.
+func featuresOf(k Kernel, x mat.Matrix) *design {
+	var parts []Kernel
+	if sum, ok := k.(Sum); ok {
+		parts = sum
+	} else {
+		parts = []Kernel{k}
+	}
+	n, cols := x.Dims()
+	g, row := &design{rows: n}, make([]float64, cols)
+	for i := range n {
+		mat.Row(row, i, x)
+		for _, part := range parts {
+			own, _ := asNative(part)
+			f, ok := own.(featured)
+			if !ok {
+				return nil
+			}
+			g.dense = f.features(g.dense, row)
+		}
+	}
+	if _, ok := dense.AllFinite(g.dense); !ok || n == 0 {
+		return nil
+	}
+	g.cols = len(g.dense) / n
+	return g
+}
 
 // Linear is the covariance function of linear regression without an intercept
 // (add a Constant for one),
@@ -70,6 +110,14 @@ func (k Linear) Grad(dst, x, y []float64) float64 {
 // Dim implements Dimensional: the number of Scales.
 func (k Linear) Dim() int { return len(k.Scales) }
 
+// features implements featured.
+func (k Linear) features(dst, x []float64) []float64 {
+	for d, v := range x {
+		dst = append(dst, k.scale(d)*v)
+	}
+	return dst
+}
+
 func (Linear) is(k Kernel) bool { return isType[Linear](k) }
 
 func (k Linear) numParams() int { return max(1, len(k.Scales)) }
@@ -122,6 +170,9 @@ func (k Constant) Grad(dst, x, y []float64) float64 {
 	dst[0] = 2 * val
 	return val
 }
+
+// features implements featured.
+func (k Constant) features(dst, _ []float64) []float64 { return append(dst, kernelOne(k.Scale)) }
 
 func (Constant) is(k Kernel) bool { return isType[Constant](k) }
 

@@ -374,7 +374,7 @@ func (p *siteProblem) targetAlone() {
 }
 
 // newtonHalvings is how often a step of Newton's is halved until it is accepted: where it does not help by then, it does not help.
-const newtonHalvings = 5
+const newtonHalvings = 8
 
 // leap takes an accepted step of Newton's, and reports whether there is one.
 func (p *siteProblem) leap() bool {

@@ -32,6 +32,9 @@ type denseAlgebra struct {
 	unresolved bool // rounding hides some of v
 	free       bool // the last step was one with a given β
 
+	features *weightAlgebra // takes the steps of all terms where K is of few features and float64 does not hold it; else nil
+	linked   bool           // features is at the state, unless that is not fresh
+
 	gap      denseGap
 	proof    proof
 	progress progress
@@ -71,6 +74,9 @@ const denseBlock = 32
 
 // plan is sweeps of block steps over blocks that stay the same, which converge faster than blocks drawn anew.
 func (s *denseAlgebra) plan() Plan {
+	if s.features != nil {
+		return Plan{}
+	}
 	blocks := (s.n + denseBlock - 1) / denseBlock
 	return Plan{Batch: (s.n + blocks - 1) / blocks, Sampler: ShuffleOnce{}}
 }
@@ -86,6 +92,31 @@ func (s *denseAlgebra) use(c crew) {
 	for _, f := range [...]*dense.Sites{&s.pg.fac, &s.pg.next, &s.mover.fac, &s.blocks.fac, &s.blocks.mover.fac, &s.gap.fac} {
 		f.Halt = c.halt
 	}
+	if s.features != nil {
+		s.features.use(c)
+	}
+}
+
+// link makes features stand where s does.
+func (s *denseAlgebra) link() {
+	w := s.features
+	if s.linked && s.fresh {
+		return
+	}
+	for i, g := range s.cur.gamma {
+		w.gamma[i], w.a[i], w.eta[i] = g, s.cur.a[i], s.cur.m[i]
+	}
+	w.ahead, w.free, w.started, w.proof = true, false, false, proof{}
+}
+
+// follow makes s stand where features does.
+func (s *denseAlgebra) follow() {
+	p := &s.features.batch.cur
+	s.distance = siteDistance(&p.siteState, &s.cur)
+	s.cur.copyFrom(&p.siteState)
+	s.logDet = p.logDet
+	s.fresh, s.linked = true, true
+	s.dense, s.free, s.unresolved, s.batched, s.pg.current, s.behind, s.proof = false, false, false, false, false, s.n, proof{}
 }
 
 // evaluate implements algebra. The gap is what the problem linearised at the current state
@@ -94,6 +125,14 @@ func (s *denseAlgebra) use(c crew) {
 //
 //	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
 func (s *denseAlgebra) evaluate(within float64) (Evaluation, error) {
+	if s.features != nil && !s.free {
+		s.link()
+		e, err := s.features.evaluate(within)
+		if err == nil {
+			s.follow()
+		}
+		return e, err
+	}
 	if err := s.refresh(false); err != nil {
 		return Evaluation{}, err
 	}
@@ -315,6 +354,13 @@ func (s *denseAlgebra) prepare() {
 // ascend implements algebra.
 func (s *denseAlgebra) ascend() (passes int, err error) {
 	s.free, s.proof = false, proof{}
+	if s.features != nil {
+		s.link()
+		if passes, err = s.features.ascend(); err == nil {
+			s.follow()
+		}
+		return passes, err
+	}
 	if err := s.refresh(false); err != nil {
 		return 0, err
 	}
@@ -405,6 +451,7 @@ type blockStep struct {
 func (s *denseAlgebra) block(batch []int) error {
 	s.free, s.proof = false, proof{}
 	before := s.progress
+	s.linked = false
 	err := s.blocks.step(s, batch)
 	if err != nil {
 		s.progress = before
@@ -909,6 +956,9 @@ func (s *denseAlgebra) state(c *save.State) {
 	if c.Reading() {
 		s.behind = s.n
 	}
+	if c.Bool(&s.linked); s.features != nil && s.linked {
+		s.features.state(c)
+	}
 	if c.Reading() && s.pg.current {
 		c.Check(s.pg.fac.Factor(s.k, s.n, s.cur.gamma), "its sites do not leave a positive definite covariance")
 	}
@@ -923,7 +973,12 @@ func (s *denseAlgebra) state(c *save.State) {
 	}
 }
 
-func (s *denseAlgebra) constant() bool { return s.fresh && s.dense && (s.free || s.proof.made) }
+func (s *denseAlgebra) constant() bool {
+	if s.features != nil && !s.free {
+		return s.fresh && s.linked && s.features.constant()
+	}
+	return s.fresh && s.dense && (s.free || s.proof.made)
+}
 
 // denseGap is the workspace of the proved gap of a denseAlgebra.
 type denseGap struct {
