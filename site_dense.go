@@ -849,10 +849,11 @@ func newDualAlgebra(l *linearModel, k []float64, workers crew) (*dualAlgebra, er
 }
 
 // precisions returns of each row about the largest γ that it may come to have under the prior covariance k: that which it has alone, and
-// that of its likelihood where the linear predictor is near 0 with and without its offset, as other rows may hold it.
+// that of its likelihood where the linear predictor is near 0 with and without its offset, as other rows may hold it, or at a real response.
 func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 	n := l.x.rows
 	gamma := make([]float64, n)
+	real := factsOf(l.terms.lik).Support == RealLine
 	for i := range gamma {
 		v := k[i*n+i]
 		if v == 0 || h.Stopped() {
@@ -860,8 +861,12 @@ func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 		}
 		g, _, _ := l.terms.solve(i, 0, v, 0, v)
 		gamma[i] = math.Abs(g)
-		_, o, _, _ := l.terms.term(i)
-		for _, m := range [2]float64{0, -o} {
+		y, o, _, _ := l.terms.term(i)
+		at := [...]float64{0, -o, 0}
+		if real {
+			at[2] = y - o
+		}
+		for _, m := range at {
 			if d2 := math.Abs(l.terms.expectation(i, m, math.Min(v, 1)).D2); !math.IsInf(d2, 0) {
 				gamma[i] = max(gamma[i], d2)
 			}
