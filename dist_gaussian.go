@@ -142,6 +142,16 @@ func factorOf(q Dist) *fullGaussian {
 	return nil
 }
 
+// inflation returns max_i V_ii/(1/(V⁻¹)_ii), how much of a variance is that in common with other dimensions: the rounding of V⁻¹ is so many times
+// as much in V.
+func (g *Gaussian) inflation() float64 {
+	most := 1.0
+	for i := range g.Dim() {
+		most = math.Max(most, g.covAt(i, i)*g.precisionAt(i, i))
+	}
+	return most
+}
+
 // isDiagonal reports whether V stays diagonal.
 func (g *Gaussian) isDiagonal() bool { return g.full() == nil }
 

@@ -189,19 +189,7 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	s.e[i], s.bound[i] = x.Value, x.Err
 	d1, at := x.D1, m
 	if !usable(x, v) {
-		narrowest := t.expectation(n, m, 0)
-		if absurd(narrowest) {
-			at = t.beside(n, m, v)
-		}
-		if at != m {
-			narrowest = t.expectation(n, at, 0)
-			x = t.expectation(n, at, v)
-		}
-		for k := 0; k < mostNarrowed && !usable(x, v) && !t.holeAt(n, at); k++ {
-			if v /= 8; !hopeless(narrowest, v) {
-				x = t.expectation(n, at, v)
-			}
-		}
+		x, at, v = t.standIn(n, m, v, x, math.Inf(1))
 	}
 	// About m, where the site stands.
 	s.tg[i], s.d1[i] = -x.D2, x.D1-x.D2*(at-m)
@@ -212,13 +200,28 @@ func (t *siteTerms) expectSite(s *siteState, i, n int) {
 	}
 }
 
-// mostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as large no nat is known.
-const mostNats = 1e16
+// standIn returns derivatives of term n, x under N(m, v), that are of use where those are not: under N(at, u), u ≤ v, at = m but
+// where derivatives at m are absurd, promising more than so many nats. They are of no use either where there are none.
+func (t *siteTerms) standIn(n int, m, v float64, x Expectation, nats float64) (_ Expectation, at, u float64) {
+	at, u = m, v
+	narrowest := t.expectation(n, m, 0)
+	if absurd(narrowest, nats) {
+		if at = t.beside(n, m, v); at != m {
+			narrowest, x = t.expectation(n, at, 0), t.expectation(n, at, v)
+		}
+	}
+	for k := 0; k < mostNarrowed && !usable(x, u) && !t.holeAt(n, at); k++ {
+		if u /= 8; !hopeless(narrowest, u) {
+			x = t.expectation(n, at, u)
+		}
+	}
+	return x, at, u
+}
 
-// absurd reports whether derivatives are of no use to say where to go: they overflow, or they promise a lot of nats and say
-// that these are near, as those of an exponential do far out.
-func absurd(x Expectation) bool {
-	return !moderate(x) || x.D1*x.D1 > mostNats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
+// absurd reports whether derivatives are of no use to say where to go: they overflow, or they promise more than so many nats
+// and say that these are near, as those of an exponential do far out.
+func absurd(x Expectation, nats float64) bool {
+	return !moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
 }
 
 // beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal of variance v: those there lead
@@ -462,6 +465,12 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 		x.d1[i] *= -b.scale
 		x.d2[i] *= -b.scale
 	}
+	f.collect(dst, q, &x, b)
+	return value, nil
+}
+
+// collect stores in dst the gradient whose derivatives in the means of the terms of b are x.d1, and in their variances half of x.d2.
+func (f *siteSmooth) collect(dst []float64, q Dist, x *siteEstimates, b batchTerms) {
 	if g := factorOf(q); g != nil && f.x == nil {
 		// V_nn = Σ_j L_nj²: the gradient of term n has row n of L alone.
 		clear(dst)
@@ -477,8 +486,9 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 				dst[k+a] += w
 			}
 		}
-		return value, nil
+		return
 	}
+	n := q.(normalForm)
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
 	if f.x != nil {
 		for i := range b.n {
@@ -487,7 +497,7 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 			n.addOuter(gv, 0.5*x.d2[i], row, row)
 		}
 		n.fromMomentGrad(dst, gm, gv)
-		return value, nil
+		return
 	}
 	stride := n.Dim() + 1 // from one element of the diagonal to the next
 	if len(gv) == len(gm) {
@@ -499,8 +509,38 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 		gv[j*stride] += 0.5 * x.d2[i]
 	}
 	n.fromMomentGrad(dst, gm, gv)
-	return value, nil
 }
+
+// guide implements guided.
+func (f *siteSmooth) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error) {
+	n := q.(normalForm)
+	b := newBatch(nil, f.terms.len())
+	var x siteEstimates
+	x.resize(b.n)
+	astray := false
+	var i int
+	defer parallel.At(&i, f.terms.name)
+	for ; i < b.n && !halt.Stopped(); i++ {
+		m, v := f.marginal(n, i)
+		e, at, u := f.terms.expectation(i, m, v), m, v
+		if !usable(e, v) {
+			e, at, u = f.terms.standIn(i, m, v, e, mostNats)
+			astray = true
+		}
+		if !usable(e, u) {
+			return false, nil
+		}
+		x.d1[i], x.d2[i] = -e.D1+e.D2*(at-m), -e.D2
+	}
+	if !astray {
+		return false, halt.Err()
+	}
+	f.collect(dst, q, &x, b)
+	return true, halt.Err()
+}
+
+// mostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as large no nat is known.
+const mostNats = 1e16
 
 // Value returns f over all terms, and a bound on its error.
 func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound float64, err error) {

@@ -710,7 +710,7 @@ func TestSitesBeside(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.name, r.Status, err)
 			continue
 		}
-		if r.Passes > 120 || !(r.GapBound < 1e-6*math.Abs(r.ELBO)) {
+		if r.Passes > 300 || !(r.GapBound < 1e-6*math.Abs(r.ELBO)) {
 			t.Errorf("%s: %v passes, GapBound %v", c.name, r.Passes, r.GapBound)
 		}
 		mean := q.Mean(nil)

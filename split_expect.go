@@ -75,6 +75,15 @@ func (f *expectedTerms) batch(ctx context.Context, batch []int) Integrand {
 	return l
 }
 
+// guide implements guided.
+func (f *expectedTerms) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error) {
+	s, ok := f.ll.(Sites)
+	if _, normal := q.(normalForm); !ok || !normal {
+		return false, nil
+	}
+	return (&siteSmooth{terms: &siteTerms{lik: s.Lik, y: s.Y}, x: s.X}).guide(dst, q, halt)
+}
+
 // exactCost is the work of an expectation of a term without draws, in values of its log-likelihood: that of the quadrature.
 const exactCost = 64
 

@@ -244,6 +244,12 @@ const (
 	lookAhead = 3
 	// leastFirst is the least step size of an exact first step that comes from a gradient which is of use.
 	leastFirst = 1e-3
+	// shortStep is the size below which a step along natural parameters may be worse than one on a straight line.
+	shortStep = 1. / 16
+	// leastStraight is the least part of such a line that is tried.
+	leastStraight = 1e-12
+	// mostLost is the relative error of V, by the rounding of V⁻¹, from which on it may be any V.
+	mostLost = 1. / 16
 	// mostImprovings is the number of lengths that are tried of a step that must improve.
 	mostImprovings = 24
 	// verifyFrom is the number of goals at which a gap is worth verifying.
@@ -322,6 +328,9 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		return Evaluation{}, err
 	}
 	e := Evaluation{ELBO: -v, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
+	if g, ok := q.(*Gaussian); ok && s.infinite && !s.noisy && dense.Epsilon*g.inflation() > mostLost {
+		e.Gap = math.Inf(1) // what there is to gain may be in digits that V does not have
+	}
 	if !math.IsInf(bound, 1) {
 		e.GapBound, e.Scope = bound+stderr, OverBlock
 		if !s.noisy {
@@ -690,8 +699,13 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	if errors.Is(err, ErrNotFinite) && !s.started {
 		s.gap = math.Inf(1)
 		moved, e := s.narrow(ctx, same, batch)
-		if moved || e != nil {
+		if moved || e != nil && !errors.Is(e, ErrNotFinite) {
 			return e // a step of its own
+		}
+	}
+	if errors.Is(err, ErrNotFinite) {
+		if led, e := s.lead(ctx, same, batch, math.Inf(1)); led || e != nil {
+			return e
 		}
 	}
 	if err != nil {
@@ -700,6 +714,11 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	start := f + s.o.H.Value(s.q)
 	if math.IsNaN(start) || math.IsInf(start, 0) {
 		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, ErrNotFinite)
+	}
+	if !s.started || s.beta < 1 {
+		if led, err := s.lead(ctx, same, batch, start); led || err != nil {
+			return err
+		}
 	}
 	var gain float64 // of the last trial
 	falls := func() bool {
@@ -730,6 +749,20 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	if err != nil && s.beta < 1 { // the last step may have been so short that this one begins in rounding
 		beta, err = s.tryFrom(1, falls)
 	}
+	if s.exact && s.infinite && (err != nil || beta < shortStep) {
+		if beta == 0 || err != nil {
+			gain = 0
+		}
+		if fell, from := s.straight(gain, falls, &gain), s.q; fell {
+			s.started, s.beta = true, math.Inf(1)
+			s.accept(math.Inf(1))
+			s.gap = math.Max(gain, s.toTarget(from.(ExpFamily)))
+			return nil
+		}
+		if err := s.halt.Err(); err != nil {
+			return err
+		}
+	}
 	if !s.started && s.infinite && !(beta > leastFirst) {
 		// The gradient is of no use here.
 		s.gap = math.Inf(1)
@@ -746,10 +779,7 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	s.gap = s.stepKL(beta)
 	s.accept(beta)
 	if math.IsInf(s.gap, 1) {
-		q := from.(ExpFamily)
-		to := q.naturalOf(priorOf(s.o.H))
-		floats.Sub(to, q.MeanGrad(nil, s.g))
-		s.gap = s.distance(q, q.Natural(nil), to)
+		s.gap = s.toTarget(from.(ExpFamily))
 	}
 	if s.infinite {
 		s.gap = math.Max(s.gap, gain) // far off, what the metric of q says of the gap may be much too little
@@ -765,6 +795,101 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		s.beta = math.Min(s.beta, s.beta*math.Pow(1+1/float64(s.k), -0.6)/2)
 	}
 	return nil
+}
+
+// toTarget returns the distance from q, whose gradient is in g, to its target, in nats.
+func (s *objectiveStepper) toTarget(q ExpFamily) float64 {
+	to := q.naturalOf(priorOf(s.o.H))
+	floats.Sub(to, q.MeanGrad(nil, s.g))
+	return s.distance(q, q.Natural(nil), to)
+}
+
+// straight looks for a trial whose objective falls by more than gain, where steps along natural parameters have to be short: under a V that differs from
+// that of the target by orders of magnitude means do not move, or move anywhere. The means of its trials are those on the straight line to that of the target, and the
+// V is that of the target, that of q, or between both, in the chart. Where falls is true of a trial *fell is its gain. It reports whether it has found one; otherwise the trial
+// is what it was.
+func (s *objectiveStepper) straight(gain float64, falls func() bool, fell *float64) bool {
+	from, ok := s.q.(*Gaussian)
+	if !ok {
+		return false
+	}
+	best := s.trial.Clone()
+	s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: math.Inf(1), halt: &s.halt}
+	if _, err := s.prox.Solve(s.trial); err != nil {
+		return s.resetTrial(best)
+	}
+	target := s.trial.Clone().(*Gaussian)
+	a, b := from.Chart(nil), target.Chart(nil)
+	x, d := make([]float64, len(a)), from.Dim()
+	for t := 1.0; t >= leastStraight; t /= 4 {
+		for _, wide := range [...]float64{1, 0, t} {
+			if t == 1 && wide == 1 {
+				continue // that is the step along natural parameters
+			}
+			for i := range x {
+				u := t
+				if i >= d {
+					u = wide
+				}
+				x[i] = (1-u)*a[i] + u*b[i]
+			}
+			if s.halt.Stopped() {
+				return false
+			}
+			if s.trial.(*Gaussian).SetChart(x) == nil && falls() && *fell > gain {
+				return true
+			}
+		}
+	}
+	return s.resetTrial(best)
+}
+
+// resetTrial makes q the trial, and is false.
+func (s *objectiveStepper) resetTrial(q Dist) bool {
+	s.trial = q
+	haltDist(q, &s.halt)
+	return false
+}
+
+// guided is a Smooth that knows where to go where its gradient does not.
+type guided interface {
+	// guide stores in dst a gradient of other derivatives, where those under q of all terms are beyond use as those of an exponential
+	// far out are. It reports whether there are such, and whether these are finite.
+	guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error)
+}
+
+// lead takes a step by the gradient of a guide that makes the objective, which is start, fall. It reports whether there is one.
+func (s *objectiveStepper) lead(ctx context.Context, same func() *Env, batch []int, start float64) (bool, error) {
+	g, ok := s.o.F.(guided)
+	if !ok || !s.exact || !s.infinite {
+		return false, nil
+	}
+	to := make([]float64, len(s.g))
+	if astray, err := g.guide(to, s.q, &s.halt); !astray || err != nil {
+		return false, s.halt.Err()
+	}
+	to, s.g = s.g, to
+	gain := 0.0
+	falls := func() bool {
+		v, err := s.objective(ctx, same(), s.trial, batch)
+		gain = start - v
+		return err == nil && v < start
+	}
+	beta := math.Inf(1)
+	s.prox = Prox{Grad: s.g, H: s.o.H, D: s.d, From: s.q, Beta: beta, halt: &s.halt}
+	_, err := s.prox.Solve(s.trial)
+	led := err == nil && falls() || s.straight(0, falls, &gain)
+	if !led {
+		beta, err = s.tryFrom(1, falls)
+		led = err == nil && beta > 0
+	}
+	to, s.g = s.g, to
+	if !led {
+		return false, s.halt.Err()
+	}
+	s.started, s.gap, s.beta = true, math.Inf(1), math.Inf(1)
+	s.accept(beta)
+	return true, nil
 }
 
 // sameDraws returns what makes an Env that has the same draws whenever it is called.
