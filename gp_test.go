@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -1074,5 +1075,68 @@ func TestGPLinearRaw(t *testing.T) {
 		if math.Abs(again.ELBO-res.ELBO) > res.Gap+again.Gap+1e-9 || again.Status != Converged {
 			t.Errorf("%T: resumed, %v at %.12g; at once %.12g", lik, again.Status, again.ELBO, res.ELBO)
 		}
+	}
+}
+
+// TestGPPromising: the sites that promise most come first, and still each of them once in so many passes, whatever they promise;
+// no fit takes more passes for it than by sweeps, most take fewer.
+func TestGPPromising(t *testing.T) {
+	t.Parallel()
+	var passes, sweeps float64
+	for seed, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}, BernoulliProbit{}, Laplace{Scale: 0.3}} {
+		gp := toyGP(t, shorter(240, 100), SquaredExp{Scale: 10, Length: 0.5}, lik, uint64(seed))
+		_, by := mustFit(t, gp, nil)
+		_, in := mustFit(t, gp, &Solver{Sampler: ShuffleOnce{}})
+		if math.Abs(by.ELBO-in.ELBO) > 1e-8 || by.Passes > in.Passes {
+			t.Errorf("%T: ELBO %v after %v passes, by sweeps %v after %v", lik, by.ELBO, by.Passes, in.ELBO, in.Passes)
+		}
+		passes, sweeps = passes+by.Passes, sweeps+in.Passes
+	}
+	if passes > 0.8*sweeps {
+		t.Errorf("%v passes in all, by sweeps %v", passes, sweeps)
+	}
+
+	res, err := new(Solver).Start(t.Context(), toyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]int, 90)
+	st := res.Stepper.(*siteStepper)
+	env := NewEnv(nil, 1)
+	plan := st.Plan()
+	steps, most := 0, 0
+	for batch := range plan.Sampler.Batches(90, plan.Batch, env.rng()) {
+		if steps++; steps > 3*promiseSweep*(promiseSweep+1) {
+			break
+		}
+		s := st.alg.(*denseAlgebra)
+		if sweep := s.progress.passes%promiseSweep == promiseSweep-1; !sweep {
+			worth := func(i int) float64 {
+				c := &s.cur
+				da, dg := c.d1[i]-c.a[i], c.tg[i]-c.gamma[i]
+				return min(promiseCap, da*da*c.v[i]+0.5*dg*dg*c.v[i]*c.v[i])
+			}
+			least := math.Inf(1)
+			for _, i := range batch {
+				least = min(least, worth(i))
+			}
+			for i := range seen {
+				if worth(i) > least && !slices.Contains(batch, i) {
+					t.Fatalf("step %d: term %d promises %g, one of the batch %g", steps, i, worth(i), least)
+				}
+			}
+		}
+		if _, err := st.Step(t.Context(), env, batch, math.Inf(1)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range seen {
+			if seen[i]++; slices.Contains(batch, i) {
+				seen[i] = 0
+			}
+			most = max(most, seen[i])
+		}
+	}
+	if blocks := (90 + plan.Batch - 1) / plan.Batch; most > blocks*(promiseSweep+1) {
+		t.Errorf("a term waited for %d steps, a pass being %d", most, blocks)
 	}
 }

@@ -57,7 +57,7 @@ func TestGPOptimum(t *testing.T) {
 			}
 			excess := -res.ELBO - truth.NegELBO
 			t.Logf("%v passes, excess %.2g, gap %.2g, error of the expectations %.2g", res.Passes, excess, res.Gap, res.ELBOErr)
-			if math.Abs(excess) > 1e-9 || res.Passes > 20 {
+			if math.Abs(excess) > 1e-9 || res.Passes > 12 {
 				t.Errorf("−ELBO %.10f, want %.10f", -res.ELBO, truth.NegELBO)
 			}
 			n := float64(len(s.y))
@@ -72,8 +72,9 @@ func TestGPOptimum(t *testing.T) {
 				case i == 3 && e > 1e-3*n, i == 9 && e > 1e-6*n:
 					t.Errorf("excess %.3g nats per datum after %d passes", e/n, i+1)
 				}
-				// Proved, and from the third pass on, as far as the reference goes, within twice the truth.
-				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2*e || it.Scope != OverQ {
+				// Proved, and from the third pass on, as far as the reference goes, within some twice the truth: of what is left in V the
+				// bound is twice as much where the sites do not answer to it, and a little more where they do.
+				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2.25*e || it.Scope != OverQ {
 					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound, it.Scope, e)
 				}
 				// Honest: no more than twice too low, nor more than 1000 times too high.

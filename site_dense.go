@@ -1,8 +1,12 @@
 package pgsvi
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"math"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -72,13 +76,57 @@ func newDenseAlgebra(t *siteTerms, k []float64, workers crew) (*denseAlgebra, er
 // O(denseBlock N²), and smaller ones take more passes.
 const denseBlock = 32
 
-// plan is sweeps of block steps over blocks that stay the same, which converge faster than blocks drawn anew.
+// plan is block steps of the terms that promise most.
 func (s *denseAlgebra) plan() Plan {
 	if s.features != nil {
 		return Plan{}
 	}
 	blocks := (s.n + denseBlock - 1) / denseBlock
-	return Plan{Batch: (s.n + blocks - 1) / blocks, Sampler: ShuffleOnce{}}
+	return Plan{Batch: (s.n + blocks - 1) / blocks, Sampler: promising{s}}
+}
+
+// promising is blocks of the terms whose sites promise most, each on its own, at the state that the block meets: with δ the distance of a
+// site from its target δ_a²v + ½δ_γ²v². Every promiseSweep-th pass visits each term once, so that none is
+// forgotten whose promise says too little of what it does with others. As the promises are those of the state, and
+// the pass that of its progress, a run that is resumed goes on as it would have.
+type promising struct{ s *denseAlgebra }
+
+const (
+	promiseSweep = 6
+	promiseCap   = 10 // nats; so far from the optimum a promise tells little, and more counts as the same
+)
+
+// Batches implements Sampler.
+func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
+		sweep := rng.Perm(n)
+		order, promise := make([]int, n), make([]float64, n)
+		for {
+			s := g.s
+			lo, c := s.progress.seen, &s.cur
+			hi := min(lo+size, n)
+			if !s.fresh || s.progress.passes%promiseSweep == promiseSweep-1 {
+				if !yield(sweep[lo:hi]) {
+					return
+				}
+				continue
+			}
+			for i, v := range c.v {
+				da, dg := c.d1[i]-c.a[i], c.tg[i]-c.gamma[i]
+				if promise[i] = da*da*v + 0.5*dg*dg*v*v; !(promise[i] < promiseCap) {
+					promise[i] = promiseCap
+				}
+			}
+			copy(order, sweep)
+			slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(promise[j], promise[i]) })
+			if !yield(order[:hi-lo]) {
+				return
+			}
+		}
+	}
 }
 
 func (s *denseAlgebra) closedForm() bool { return true }
