@@ -56,7 +56,7 @@ func haltCases(n int, rng *rand.Rand) map[string][2]func(h *parallel.Halt) []flo
 		}},
 		"L⁻¹": {func(h *parallel.Halt) []float64 {
 			c := slices.Clone(l)
-			invertLower(h, c, n)
+			InvertLower(h, c, n)
 			return c
 		}, func(*parallel.Halt) []float64 {
 			c := slices.Clone(l)

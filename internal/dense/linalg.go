@@ -131,8 +131,8 @@ func solveLower(h *parallel.Halt, l []float64, n int, b blas64.General) {
 	}
 }
 
-// invertLower replaces L by L⁻¹, and returns early where h has stopped. The bits are those of Trtri.
-func invertLower(h *parallel.Halt, l []float64, n int) {
+// InvertLower replaces L by L⁻¹, and returns early where h has stopped. The bits are those of Trtri.
+func InvertLower(h *parallel.Halt, l []float64, n int) {
 	lower := func(i, n2 int) blas64.Triangular {
 		return blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n2, Data: l[i*n+i:], Stride: n}
 	}
@@ -168,7 +168,12 @@ func Invert(l []float64, n int) {
 
 // InvertUntil replaces L by the lower triangle of (LLᵀ)⁻¹, and returns early where h has stopped. The bits are those of Potri.
 func InvertUntil(h *parallel.Halt, l []float64, n int) {
-	invertLower(h, l, n)
+	InvertLower(h, l, n)
+	SquareLower(h, l, n)
+}
+
+// SquareLower replaces L by the lower triangle of LᵀL, and returns early where h has stopped.
+func SquareLower(h *parallel.Halt, l []float64, n int) {
 	var own lapack.Implementation
 	for i := 0; i < n; i += panel { // L⁻ᵀL⁻¹
 		if h.Stopped() {

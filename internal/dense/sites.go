@@ -339,7 +339,7 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	p := len(f.Pos)
 	f.inv = room(f.inv, p*p, f.n*f.n)
 	copy(f.inv, f.Lp)
-	invertLower(f.Halt, f.inv, p)
+	InvertLower(f.Halt, f.inv, p)
 	norm := f.r[:p]
 	clear(norm)
 	for a := range p {
@@ -400,7 +400,7 @@ func (f *Sites) Left(dst, v []float64) {
 	p := len(f.Pos)
 	f.inv = room(f.inv, p*p, n*n)
 	copy(f.inv, f.Lp)
-	invertLower(f.Halt, f.inv, p)
+	InvertLower(f.Halt, f.inv, p)
 	for _, i := range f.Pos {
 		dst[i] = 0
 	}

@@ -1,0 +1,71 @@
+package dense_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+)
+
+// The variances by the inverse of the factor, and W, are those by the expansion: KWK = K − V.
+func TestInverseVariances(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, n := range []int{1, 5, 70, 130} {
+		for _, signs := range []string{"+", "+0", "weak", "-"} {
+			x, c, delta := make([]float64, n*n), make([]float64, n*n), make([]float64, n)
+			for i := range x {
+				x[i] = rng.NormFloat64() / math.Sqrt(float64(n))
+			}
+			for i := range n {
+				for j := range n {
+					for k := range n {
+						c[i*n+j] += x[i*n+k] * x[j*n+k]
+					}
+				}
+				delta[i] = math.Exp(2 * rng.NormFloat64())
+				switch {
+				case i%3 > 0:
+				case signs == "+0":
+					delta[i] = 0
+				case signs == "weak":
+					delta[i] = 1e-9
+				case signs == "-":
+					delta[i] = -0.1 / c[i*n+i]
+				}
+			}
+			var f dense.Sites
+			var e dense.Expansion
+			if !f.Factor(c, n, delta) {
+				t.Fatalf("%d %s: no factor", n, signs)
+			}
+			f.Expand(&e, c, n)
+			want, v, w := make([]float64, n), make([]float64, n), make([]float64, n*n)
+			if !f.Variances(want, &e) {
+				t.Fatalf("%d %s: not resolved", n, signs)
+			}
+			if ok := f.InverseVariances(v); ok != (len(f.Neg) == 0) {
+				t.Fatalf("%d %s: InverseVariances reports %v", n, signs, ok)
+			} else if ok {
+				for i := range v {
+					if math.Abs(v[i]-want[i]) > 1e-9*want[i] {
+						t.Errorf("%d %s: variance %d is %v, want %v", n, signs, i, v[i], want[i])
+					}
+				}
+			}
+			cov := make([]float64, n*n)
+			f.Covariance(cov, &e)
+			f.Weights(w, new(dense.Expansion), make([]float64, n*n))
+			dense.FillUpper(w, n)
+			dense.FillUpper(cov, n)
+			kw, got := make([]float64, n*n), make([]float64, n*n)
+			dense.MulSquare(kw, c, w, n)
+			dense.MulSquare(got, kw, c, n)
+			for i, g := range got {
+				if d := c[i] - cov[i]; math.Abs(g-d) > 1e-11*(1+math.Abs(d)) {
+					t.Fatalf("%d %s: KWK is %v, want %v", n, signs, g, d)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,362 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/mat"
+)
+
+// paramKind is what a hyper-parameter does, which decides its start and its default prior.
+type paramKind int
+
+const (
+	otherParam    paramKind = iota // starts where it is
+	scaleParam                     // the standard deviation of the latent function
+	lengthParam                    // a distance at which it changes
+	weightParam                    // the standard deviation of the weight of a column
+	noiseParam                     // the standard deviation of noise
+	relativeParam                  // a number without units, about 1
+	periodParam                    // a period, to which the fit is sensitive
+)
+
+// paramRole is what is known of a hyper-parameter of a kernel beyond its Param.
+type paramRole struct {
+	kind   paramKind
+	column int  // that it is of; −1 for all
+	unset  bool // its field is zero
+	held   bool // it would only repeat another one
+}
+
+// roled is a kernel that knows the roles of its parameters.
+type roled interface {
+	native
+	// roles are those of Params, in that order.
+	roles() []paramRole
+}
+
+// kernelRoles returns the roles of the parameters of k.
+func kernelRoles(k Kernel) []paramRole {
+	own, _ := asNative(k)
+	if r, ok := own.(roled); ok {
+		return r.roles()
+	}
+	roles := make([]paramRole, len(k.Params()))
+	for i := range roles {
+		roles[i].column = -1
+	}
+	return roles
+}
+
+// scaleRoles are those of scaleParams.
+func scaleRoles(kind paramKind, one float64, list []float64) []paramRole {
+	if len(list) == 0 {
+		return []paramRole{{kind: kind, column: -1, unset: one == 0}}
+	}
+	roles := make([]paramRole, len(list))
+	for d, v := range list {
+		roles[d] = paramRole{kind: kind, column: d, unset: v == 0}
+	}
+	return roles
+}
+
+func (k Iso[P]) roles() []paramRole {
+	roles := append(scaleRoles(scaleParam, k.Scale, nil), scaleRoles(lengthParam, k.Length, k.Lengths)...)
+	if len(roles) < k.numParams() {
+		roles = append(roles, paramRole{kind: relativeParam, column: -1})
+	}
+	return roles
+}
+
+func (k Periodic) roles() []paramRole {
+	return []paramRole{
+		{kind: scaleParam, column: -1, unset: k.Scale == 0},
+		{kind: relativeParam, column: -1, unset: k.Length == 0},
+		{kind: periodParam, column: -1, unset: k.Period == 0},
+	}
+}
+
+func (k Linear) roles() []paramRole { return scaleRoles(weightParam, k.Scale, k.Scales) }
+
+func (k Constant) roles() []paramRole { return scaleRoles(scaleParam, k.Scale, nil) }
+
+func (k White) roles() []paramRole { return scaleRoles(noiseParam, k.Scale, nil) }
+
+func (k Sum) roles() (roles []paramRole) {
+	for _, part := range k {
+		roles = append(roles, kernelRoles(part)...)
+	}
+	return roles
+}
+
+// roles: of the scales only the product matters, and those of the factors after the first that are not set stay at 1.
+func (k Product) roles() (roles []paramRole) {
+	for i, part := range k {
+		for _, r := range kernelRoles(part) {
+			r.held = r.held || i > 0 && r.kind == scaleParam && r.unset
+			roles = append(roles, r)
+		}
+	}
+	return roles
+}
+
+// rowPuller is a kernel that sums the derivatives of a tile row by row, faster than a row at a time.
+type rowPuller interface {
+	tiled
+	// pullRows is pull of each row of the tile, into a row of dst.
+	pullRows(dst, w []float64, t *kernelTile)
+}
+
+// kernelPullRows adds Σ_j w_ij ∂k_ij/∂θ, for each row i of the tile, to row i of dst.
+func kernelPullRows(k Kernel, dst, w []float64, t *kernelTile) {
+	own, _ := asNative(k)
+	if r, ok := own.(rowPuller); ok {
+		mark := t.top
+		r.pullRows(dst, w, t)
+		t.top = mark
+		return
+	}
+	x, m, np := t.x, t.y.Rows, len(dst)/t.x.Rows
+	for i := range x.Rows {
+		t.x = kernelSlice(x, i, i+1)
+		kernelPull(k, dst[i*np:(i+1)*np], w[i*m:(i+1)*m], t)
+	}
+	t.x = x
+}
+
+func (k Iso[P]) pullRows(dst, w []float64, t *kernelTile) {
+	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
+	fillDist2(k.lengths(), r2, t)
+	copy(rho, r2)
+	k.Profile.Values(rho)
+	k.Profile.Slopes(slope, r2, rho)
+	s2, x, m, np := k.variance(), t.x, t.y.Rows, k.numParams()
+	s, shaped := shapeOf(k.Profile, &t.profile)
+	mark := t.top
+	for i := range x.Rows {
+		row, lo, hi := dst[i*np:(i+1)*np], i*m, (i+1)*m
+		t.x = kernelSlice(x, i, i+1)
+		k.lengths().pull(row, w[lo:hi], r2[lo:hi], rho[lo:hi], slope[lo:hi], s2, t)
+		t.top = mark
+		if shaped {
+			s.GradShape(slope[lo:hi], r2[lo:hi], rho[lo:hi])
+			for j, g := range slope[lo:hi] {
+				row[np-1] += s2 * w[lo+j] * g
+			}
+		}
+	}
+	t.x = x
+}
+
+func (k Sum) pullRows(dst, w []float64, t *kernelTile) {
+	pullParts(k, dst, t, func(int) []float64 { return w })
+}
+
+func (k Product) pullRows(dst, w []float64, t *kernelTile) {
+	buf, val := t.get(len(w)), t.get(len(w))
+	pullParts(k, dst, t, func(f int) []float64 {
+		copy(buf, w)
+		for g, other := range k {
+			if g == f {
+				continue
+			}
+			kernelFill(other, val, t)
+			for i, v := range val {
+				buf[i] *= v
+			}
+		}
+		return buf
+	})
+}
+
+// pullParts is pullRows of a kernel with parts, of which weights returns the weights of a part.
+func pullParts(parts []Kernel, dst []float64, t *kernelTile, weights func(part int) []float64) {
+	np, from := len(dst)/t.x.Rows, 0
+	for f, part := range parts {
+		n, w := numParams(part), weights(f)
+		mark := t.top
+		own := t.get(t.x.Rows * n)
+		clear(own)
+		kernelPullRows(part, own, w, t)
+		for i := range t.x.Rows {
+			for p, v := range own[i*n : (i+1)*n] {
+				dst[i*np+from+p] += v
+			}
+		}
+		t.top = mark
+		from += n
+	}
+}
+
+// gramGradMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in and returns: the derivatives
+// of Ka for the training Gram matrix K, noise included, in the parameters of Kernel.Grad. The result does not depend on
+// GOMAXPROCS, and is of no use where h has stopped.
+func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, x *mat.Dense, a []float64) []float64 {
+	np, raw := numParams(k), x.RawMatrix()
+	dst = slices.Grow(dst[:0], raw.Rows*np)[:raw.Rows*np]
+	clear(dst)
+	j := kernelNewJob(k, x, x)
+	loop := parallel.Loop{Halt: h}
+	loop.Run((raw.Rows+kernelRows-1)/kernelRows, 1, runtime.GOMAXPROCS(0), parallel.Func(func(_, task, _ int) {
+		t := kernelTiles.Get().(*kernelTile)
+		t.centre = j.centre
+		i0, i1 := task*kernelRows, min((task+1)*kernelRows, raw.Rows)
+		t.x = kernelSlice(raw, i0, i1)
+		for j0 := 0; j0 < raw.Rows; j0 += kernelCols {
+			j1 := min(j0+kernelCols, raw.Rows)
+			t.y = kernelSlice(raw, j0, j1)
+			w := t.get(t.len())
+			for i := range t.x.Rows {
+				copy(w[i*t.y.Rows:], a[j0:j1])
+				if at := i0 + i - j0; at >= 0 && at < t.y.Rows {
+					w[i*t.y.Rows+at] = 0
+				}
+			}
+			kernelPullRows(k, dst[i0*np:i1*np], w, t)
+			t.top = 0
+		}
+		self := t.get(np)
+		for i := i0; i < i1; i++ {
+			row := kernelRow(raw, i)
+			kernelGradSelf(k, self, row, row)
+			for p, v := range self {
+				dst[i*np+p] += v * a[i]
+			}
+		}
+		t.x.Data, t.y.Data, t.centre = nil, nil, nil
+		t.free()
+	}))
+	j.free()
+	return dst
+}
+
+// medianRows is the number of rows from which on the median of their distances is that of a sample, every so manyth row.
+const medianRows = 5000
+
+// medianDistance returns the median distance of two rows of x, and 1 where that is 0 or there is one row.
+func medianDistance(x *mat.Dense) float64 {
+	n, _ := x.Dims()
+	every := (n + medianRows - 1) / medianRows
+	var all []float64
+	for i := 0; i < n; i += every {
+		for j := 0; j < i; j += every {
+			var r2 float64
+			for d, v := range x.RawRowView(i) {
+				u := v - x.At(j, d)
+				r2 += u * u
+			}
+			all = append(all, r2)
+		}
+	}
+	if len(all) == 0 {
+		return 1
+	}
+	slices.Sort(all)
+	m := math.Sqrt((all[(len(all)-1)/2] + all[len(all)/2]) / 2)
+	if !(m > 0) || math.IsInf(m, 0) {
+		return 1
+	}
+	return m
+}
+
+// diffKernel is a kernel whose Grad has no derivatives: differences of Cov stand in.
+type diffKernel struct{ Kernel }
+
+// diffStep is the step of the differences, in log θ or θ, of fourth order: their error is about the rounding of Cov divided by it.
+const diffStep = 1e-3
+
+// Grad implements Kernel.
+func (k diffKernel) Grad(dst, x, y []float64) float64 {
+	differences(dst, k.Kernel, func(k Kernel) float64 { return k.Cov(x, y) })
+	return k.Cov(x, y)
+}
+
+// SelfCov implements Noisy.
+func (k diffKernel) SelfCov(x []float64) float64 { return kernelSelf(k.Kernel, x) }
+
+// GradSelf implements Noisy.
+func (k diffKernel) GradSelf(dst, x []float64) float64 {
+	differences(dst, k.Kernel, func(k Kernel) float64 { return kernelSelf(k, x) })
+	return k.SelfCov(x)
+}
+
+// WithParams implements Kernel.
+func (k diffKernel) WithParams(values []float64) Kernel {
+	return diffKernel{k.Kernel.WithParams(values)}
+}
+
+// differences stores the derivatives of f in the parameters of k, as those of Kernel.Grad, in dst.
+func differences(dst []float64, k Kernel, f func(Kernel) float64) {
+	params := k.Params()
+	values := make([]float64, len(params))
+	for i, p := range params {
+		values[i] = p.Value
+	}
+	for i, p := range params {
+		at := func(h float64) float64 {
+			if values[i] = p.Value + h; p.Min >= 0 {
+				values[i] = p.Value * math.Exp(h)
+			}
+			return f(k.WithParams(values))
+		}
+		dst[i] = (8*(at(diffStep)-at(-diffStep)) - (at(2*diffStep) - at(-2*diffStep))) / (12 * diffStep)
+		values[i] = p.Value
+	}
+}
+
+// The derivatives of a kernel are looked at in so many pairs of rows, and must agree with differences to that, relative to
+// the largest of them all.
+const (
+	checkedPairs   = 8
+	checkedSlope   = 1e-3
+	kernelUnproven = "pgsvi: %s: Grad gives %v for the derivative in %s at rows %d and %d, and differences of Cov %v; mend it, or store NaN for Learn to take differences: %w"
+)
+
+// derivable returns k as a kernel that has derivatives: k itself, or with differences in place of those parts whose Grad stores NaN,
+// which are named. The error wraps ErrParam and names a derivative that is wrong.
+func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
+	if parts, ok := kernelParts(k); ok {
+		var names []string
+		out := make([]Kernel, len(parts))
+		for i, part := range parts {
+			d, n, err := derivable(part, x)
+			if err != nil {
+				return nil, nil, err
+			}
+			out[i] = d
+			for _, name := range n {
+				names = append(names, fmt.Sprintf("[%d].%s", i, name))
+			}
+		}
+		if len(names) == 0 {
+			return k, nil, nil
+		}
+		if isType[Sum](k) {
+			return Sum(out), names, nil
+		}
+		return Product(out), names, nil
+	}
+	rows, _ := x.Dims()
+	params := k.Params()
+	got, want := make([]float64, len(params)), make([]float64, len(params))
+	for pair := range checkedPairs {
+		i, j := pair*(rows-1)/checkedPairs, (pair+1)*(rows-1)/checkedPairs
+		a, b := x.RawRowView(i), x.RawRowView(j)
+		cov := k.Grad(got, a, b)
+		if slices.ContainsFunc(got, math.IsNaN) {
+			return diffKernel{k}, []string{kernelName(k)}, nil
+		}
+		differences(want, k, func(k Kernel) float64 { return k.Cov(a, b) })
+		size := math.Abs(cov) + math.Sqrt(math.Abs(k.Cov(a, a)*k.Cov(b, b)))
+		for p, g := range got {
+			size = max(size, math.Abs(g))
+			if math.Abs(g-want[p]) > checkedSlope*size {
+				return nil, nil, fmt.Errorf(kernelUnproven, kernelName(k), g, params[p].Name, i, j, want[p], ErrParam)
+			}
+		}
+	}
+	return k, nil, nil
+}

@@ -1,0 +1,267 @@
+package pgsvi
+
+import (
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// The search over hyper-parameters, from trials on ten data sets.
+const (
+	searchPairs   = 8    // steps that the curvature remembers
+	searchPart    = 0.3  // of the average information that is the curvature, to begin with: q takes up the rest; all of it under Gaussian noise
+	leastPart     = 0.05 // and the least of it
+	searchRidge   = 0.01 // of the diagonal, added to it
+	leastCurve    = 1e-6 // and absolutely
+	longestStep   = 1.5  // in any θ: a factor of 4.5
+	compositeStep = 1    // the same where kernels have parts, which can change places
+	armijo        = 1e-4
+	firstSlack    = 3e-3 // nats below its maximum that q may be at first,
+	slackPart     = 0.03 // and then of what the step promises
+	exactPart     = 1e-2 // of the goal, below which it need not be
+	stopPart      = 0.1  // of the goal, above which the search does not end
+	searchTries   = 8    // lengths of a step
+)
+
+// learnPoint is what is known at a θ.
+type learnPoint struct {
+	theta []float64
+	f     float64       // −ELBO − log prior, or +Inf
+	prior float64       // −log prior of it
+	grad  []float64     // of f
+	info  *mat.SymDense // the average information of −ELBO
+	slack float64       // nats that f may be too high
+}
+
+// learnSearch minimises f by a quasi-Newton method that makes its own metric of the average information (Gilmour, Thompson and Cullis
+// 1995) and, of what that lacks, of the last steps (BFGS). It says where f is wanted next, and is told. f is known to a tolerance
+// that it sets: at most a small part of what a step promises.
+type learnSearch struct {
+	prec    *mat.SymDense // of the priors
+	lo, hi  []float64
+	goal    float64
+	longest float64
+	part    float64 // of the average information
+	part0   float64
+
+	cur     learnPoint
+	begun   bool
+	next    []float64
+	slack   float64 // that is asked for
+	line    bool    // next is along dir, at length t
+	dir     []float64
+	t       float64
+	slope   float64
+	promise float64 // ½gᵀB⁻¹g at cur
+	steps   [][]float64
+	turns   [][]float64 // by how much the gradient changed
+	tries   int
+	fresh   bool // steps are forgotten and the step was tried without
+	done    bool
+	stalled bool
+}
+
+// begin starts from θ.
+func (s *learnSearch) begin(theta []float64) {
+	s.cur, s.begun, s.line, s.done, s.stalled, s.fresh = learnPoint{f: math.Inf(1)}, false, false, false, false, false
+	s.next, s.slack, s.part, s.promise = slices.Clone(theta), firstSlack, s.part0, math.Inf(1)
+	s.steps, s.turns = nil, nil
+}
+
+// least is how exactly f need be known at most.
+func (s *learnSearch) least() float64 { return exactPart * s.goal }
+
+// tell goes on from x, which is what was asked for.
+func (s *learnSearch) tell(x learnPoint) {
+	switch {
+	case !s.line:
+		s.begun = true
+		if s.cur = x; math.IsInf(x.f, 1) {
+			s.done, s.stalled = true, true
+			return
+		}
+		s.aim()
+	case x.f <= s.cur.f+armijo*s.t*s.slope+s.slack:
+		s.learn(&x)
+		s.cur, s.fresh = x, false
+		s.aim()
+	default:
+		s.shorten(x.f)
+	}
+}
+
+// learn keeps the step to x.
+func (s *learnSearch) learn(x *learnPoint) {
+	n := len(x.theta)
+	step, turn := make([]float64, n), make([]float64, n)
+	floats.SubTo(step, x.theta, s.cur.theta)
+	floats.SubTo(turn, x.grad, s.cur.grad)
+	sy := floats.Dot(step, turn)
+	if !(sy > 1e-10*floats.Norm(step, 2)*floats.Norm(turn, 2)) {
+		return
+	}
+	if len(s.steps) == searchPairs {
+		s.steps, s.turns = s.steps[1:], s.turns[1:]
+	}
+	s.steps, s.turns = append(s.steps, step), append(s.turns, turn)
+	v := mat.NewVecDense(n, step)
+	if info := mat.Inner(v, x.info, v); info > 0 {
+		s.part = math.Sqrt(s.part * min(max((sy-mat.Inner(v, s.prec, v))/info, leastPart), 1)) // one step may not be like the next
+	}
+}
+
+// curvature returns the metric at cur.
+func (s *learnSearch) curvature() *mat.SymDense {
+	n := len(s.cur.theta)
+	b := mat.NewSymDense(n, nil)
+	b.ScaleSym(s.part, s.cur.info)
+	b.AddSym(b, s.prec)
+	for i := range n {
+		b.SetSym(i, i, (1+searchRidge)*b.At(i, i)+leastCurve)
+	}
+	var bs mat.VecDense
+	for i, step := range s.steps {
+		x, y := mat.NewVecDense(n, step), mat.NewVecDense(n, s.turns[i])
+		bs.MulVec(b, x)
+		if sbs := mat.Dot(x, &bs); sbs > 0 {
+			b.SymRankOne(b, -1/sbs, &bs)
+			b.SymRankOne(b, 1/mat.Dot(x, y), y)
+		}
+	}
+	return b
+}
+
+// inside reports whether θ_i may move down the gradient.
+func (s *learnSearch) inside(i int) bool {
+	const edge = 1e-12
+	t, g := s.cur.theta[i], s.cur.grad[i]
+	return !(t <= s.lo[i]+edge*(1+math.Abs(t)) && g > 0 || t >= s.hi[i]-edge*(1+math.Abs(t)) && g < 0)
+}
+
+// solve returns −B⁻¹g over the coordinates that are inside; the others stay.
+func (s *learnSearch) solve() []float64 {
+	n := len(s.cur.theta)
+	b, rhs := s.curvature(), mat.NewVecDense(n, nil)
+	for i := range n {
+		if s.inside(i) {
+			rhs.SetVec(i, -s.cur.grad[i])
+			continue
+		}
+		for j := range n {
+			b.SetSym(i, j, 0)
+		}
+		b.SetSym(i, i, 1)
+	}
+	var chol mat.Cholesky
+	var d mat.VecDense
+	if !chol.Factorize(b) || chol.SolveVecTo(&d, rhs) != nil && !(mat.Dot(&d, rhs) > 0) {
+		d.CloneFromVec(rhs)
+		for i := range n {
+			d.SetVec(i, rhs.AtVec(i)/max(leastCurve, math.Abs(s.cur.info.At(i, i))+s.prec.At(i, i)))
+		}
+	}
+	return d.RawVector().Data
+}
+
+// aim decides where to go from cur.
+func (s *learnSearch) aim() {
+	s.dir, s.tries, s.t = s.solve(), 0, 1
+	s.slope = floats.Dot(s.dir, s.cur.grad)
+	if s.promise = max(-0.5*s.slope, 0); s.promise < s.goal {
+		enough := max(s.least(), stopPart*s.goal)
+		if s.cur.slack <= enough {
+			s.done = true
+			return
+		}
+		s.slack, s.line, s.next = enough, false, slices.Clone(s.cur.theta)
+		return
+	}
+	s.slack = min(s.slack, max(s.least(), min(firstSlack, slackPart*s.promise)))
+	if m := maxAbs(s.dir); m > s.longest {
+		floats.Scale(s.longest/m, s.dir)
+		s.slope *= s.longest / m
+	}
+	s.try()
+}
+
+func maxAbs(v []float64) (m float64) {
+	for _, x := range v {
+		m = max(m, math.Abs(x))
+	}
+	return m
+}
+
+// try asks for f at length t.
+func (s *learnSearch) try() {
+	s.line, s.next = true, slices.Clone(s.cur.theta)
+	for i, d := range s.dir {
+		s.next[i] = min(max(s.next[i]+s.t*d, s.lo[i]), s.hi[i])
+	}
+}
+
+// shorten goes back after f at length t.
+func (s *learnSearch) shorten(f float64) {
+	shorter := 0.25
+	if !math.IsInf(f, 1) { // the minimum of the parabola
+		shorter = min(max(-0.5*s.slope*s.t/(f-s.cur.f-s.slope*s.t), 0.1), 0.5)
+	}
+	s.t *= shorter
+	if s.tries++; s.tries < searchTries {
+		s.try()
+		return
+	}
+	if s.fresh {
+		s.done, s.stalled = true, true
+		return
+	}
+	s.steps, s.turns, s.part, s.fresh = nil, nil, s.part0, true
+	s.aim()
+}
+
+// state writes or reads s, of n coordinates.
+func (s *learnSearch) state(c *save.State) {
+	n := len(s.lo)
+	s.cur.state(c, n)
+	c.Bool(&s.begun, &s.line, &s.fresh, &s.done, &s.stalled)
+	c.Floats(n, &s.next, &s.dir)
+	c.Float(&s.slack, &s.t, &s.slope, &s.promise, &s.part)
+	c.Int(&s.tries)
+	for _, list := range []*[][]float64{&s.steps, &s.turns} {
+		stateLists(c, n, searchPairs, list)
+	}
+	c.Check(len(s.steps) == len(s.turns), "a search has %d steps and %d turns", len(s.steps), len(s.turns))
+}
+
+// stateLists writes or reads at most so many slices of n numbers.
+func stateLists(c *save.State, n, most int, list *[][]float64) {
+	k := len(*list)
+	c.Int(&k)
+	c.Check(k >= 0 && k <= most, "a search has %d lists", k)
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		*list = make([][]float64, k)
+	}
+	for i := range *list {
+		c.Floats(n, &(*list)[i])
+	}
+}
+
+func (x *learnPoint) state(c *save.State, n int) {
+	c.Floats(n, &x.theta, &x.grad)
+	c.Float(&x.f, &x.prior, &x.slack)
+	has := x.info != nil
+	if c.Bool(&has); !has {
+		x.info = nil
+		return
+	}
+	if c.Reading() {
+		x.info = mat.NewSymDense(n, nil)
+	}
+	raw := x.info.RawSymmetric().Data
+	c.Floats(n*n, &raw)
+}

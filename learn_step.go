@@ -1,0 +1,289 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
+)
+
+// learnable is a model with its hyper-parameters as arguments: what a search asks.
+type learnable interface {
+	digester
+	// use lets the crew do what follows; once that is halted evaluate returns its error.
+	use(c crew)
+	// evaluate finds the q at θ, to within so many nats of the best, and returns −ELBO, with what a search
+	// needs besides if slopes is set. A θ without a value, such as one that is out of range, has +Inf, and no error.
+	evaluate(theta []float64, slack float64, slopes bool) (learnPoint, error)
+	// keep makes the q of the last evaluate one that later ones start from; with best also the one to end with.
+	keep(best bool)
+	// work returns the Cholesky factorisations of all rows so far.
+	work() float64
+	// state writes or reads all that later evaluations depend on, in a space of n parameters.
+	state(c *save.State, n int)
+}
+
+// screenSlack is how exactly the starts are told from each other, in nats.
+const screenSlack = 0.3
+
+// mostEvaluations bounds the evaluations from one start.
+const mostEvaluations = 200
+
+// learnStepper is the Stepper over hyper-parameters: a step is an evaluation.
+type learnStepper struct {
+	model  learnable
+	space  *learnSpace
+	n      int // terms of f
+	search learnSearch
+	screen [][]float64 // starts that are yet to be compared
+	first  learnPoint  // the best of those that were
+	later  [][]float64 // starts of further searches
+	best   learnPoint
+	ends   []float64 // objectives that searches ended with
+	stuck  bool      // the search that led to best had to give up
+	count  int
+	done   bool
+
+	halt  parallel.Halt
+	print fingerprint
+}
+
+// newLearnStepper returns that of m over space, with n terms, part the part of the average information that the curvature is at first.
+func newLearnStepper(m learnable, space *learnSpace, n int, o *LearnOptions, part float64, composite bool, rng *rand.Rand) *learnStepper {
+	s := &learnStepper{model: m, space: space, n: n, screen: space.starts()}
+	s.first.f, s.best.f = math.Inf(1), math.Inf(1)
+	s.search = learnSearch{prec: space.prec, goal: o.Tol, longest: longestStep, part0: part}
+	if s.search.goal == 0 {
+		s.search.goal = learnTol
+	}
+	if composite {
+		s.search.longest = compositeStep
+	}
+	for _, at := range space.free {
+		s.search.lo, s.search.hi = append(s.search.lo, space.coords[at].lo), append(s.search.hi, space.coords[at].hi)
+	}
+	for range o.Restarts {
+		s.later = append(s.later, space.draw(s.screen[0], rng))
+	}
+	if len(s.screen) == 1 {
+		s.search.begin(s.screen[0])
+		s.screen = nil
+	}
+	return s
+}
+
+// draw returns a start from the priors; parameters without one vary about theirs.
+func (s *learnSpace) draw(start []float64, rng *rand.Rand) []float64 {
+	theta := make([]float64, len(start))
+	shared := map[string]float64{}
+	for i, at := range s.free {
+		c := &s.coords[at]
+		p := c.prior
+		if p.SD == 0 {
+			p = Prior{Mean: start[i], SD: 1}
+		}
+		u, ok := shared[c.group]
+		if !ok {
+			u = rng.NormFloat64()
+			shared[c.group] = u
+		}
+		theta[i] = min(max(p.Mean+p.Shared*u+p.SD*rng.NormFloat64(), c.lo), c.hi)
+	}
+	return theta
+}
+
+// Len implements State.
+func (s *learnStepper) Len() int { return s.n }
+
+// Plan implements Stepper.
+func (s *learnStepper) Plan() Plan {
+	return Plan{MaxPasses: float64(mostEvaluations * (1 + len(s.later) + len(s.ends))), EvalEvery: 1}
+}
+
+// begin implements haltable.
+func (s *learnStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
+	s.halt.Watch(ctx)
+	s.model.use(crew{env.Workers(), &s.halt})
+	return &s.halt
+}
+
+// Step implements Stepper.
+func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64) (Step, error) {
+	defer s.begin(ctx, env).Forget()
+	step := Step{Beta: beta, GradMap: math.SmallestNonzeroFloat64}
+	if !math.IsInf(beta, 1) {
+		return step, fmt.Errorf("a search over hyper-parameters takes steps of its own, not of %v: %w", beta, ErrParam)
+	}
+	if s.done {
+		return step, nil
+	}
+	if len(s.screen) > 0 {
+		x, err := s.at(s.screen[0], screenSlack, false)
+		if err != nil {
+			return step, err
+		}
+		if s.screen = s.screen[1:]; x.f < s.first.f || s.first.theta == nil {
+			s.first = x
+		}
+		s.model.keep(false)
+		if len(s.screen) == 0 {
+			s.search.begin(s.first.theta)
+		}
+		return step, nil
+	}
+	x, err := s.at(s.search.next, s.search.slack, true)
+	if err != nil {
+		return step, err
+	}
+	if s.search.tell(x); !math.IsInf(x.f, 1) {
+		step.GradMap = neverZero(maxAbs(x.grad))
+		better := x.f < s.best.f || s.best.theta != nil && slices.Equal(x.theta, s.best.theta)
+		if better {
+			s.best = x
+		}
+		s.model.keep(better)
+	}
+	if s.search.done {
+		s.end()
+	}
+	return step, nil
+}
+
+// at evaluates θ.
+func (s *learnStepper) at(theta []float64, slack float64, slopes bool) (learnPoint, error) {
+	x, err := s.model.evaluate(theta, slack, slopes)
+	if err != nil {
+		return x, err
+	}
+	x.theta, x.slack = slices.Clone(theta), slack
+	x.prior = s.space.penalty(theta, x.grad)
+	if x.f += x.prior; math.IsNaN(x.f) {
+		x.f = math.Inf(1)
+	}
+	s.count++
+	return x, nil
+}
+
+// end ends a search, and begins the next.
+func (s *learnStepper) end() {
+	s.ends = append(s.ends, s.search.cur.f)
+	if s.search.cur.f <= s.best.f {
+		s.stuck = s.search.stalled
+	}
+	if len(s.later) == 0 {
+		s.done = true
+		return
+	}
+	s.search.begin(s.later[0])
+	s.later = s.later[1:]
+}
+
+// Evaluate implements Stepper: of the best θ so far.
+func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
+	e := Evaluation{ELBO: -min(s.best.f, s.first.f), ELBOErr: neverZero(s.best.slack), Gap: math.Inf(1), Goal: s.search.goal}
+	if s.done {
+		e.Gap = neverZero(min(s.search.promise, s.search.goal))
+	}
+	if math.IsInf(e.ELBO, -1) && s.done {
+		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO: %w", ErrDiverged)
+	}
+	return e, nil
+}
+
+// warnings says what may be wrong with the parameters that were found.
+func (s *learnStepper) warnings() (all []string) {
+	for i, at := range s.space.free {
+		c := &s.space.coords[at]
+		if s.atBound(i) {
+			all = append(all, fmt.Sprintf("%s ended at its bound %.4g: what it does is not in the data, or LearnOptions.Bounds are too narrow", c.Name, c.value(s.best.theta[i])))
+		}
+	}
+	if s.stuck {
+		all = append(all, "the search ended where no step lowers the objective as its slope says: a local optimum, or derivatives that are wrong")
+	}
+	if len(s.ends) > 1 {
+		near := 0
+		for _, f := range s.ends {
+			if f < s.best.f+1 {
+				near++
+			}
+		}
+		if near < len(s.ends) {
+			all = append(all, fmt.Sprintf("a local optimum is likely: %d of %d starts ended within a nat of the best; more LearnOptions.Restarts may find a better one", near, len(s.ends)))
+		}
+	}
+	return all
+}
+
+// atBound reports whether free parameter i ended at a bound.
+func (s *learnStepper) atBound(i int) bool {
+	t := s.best.theta[i]
+	return math.Min(t-s.search.lo[i], s.search.hi[i]-t) < 1e-6*(1+math.Abs(t))
+}
+
+// report returns what was learned; it has no runs.
+func (s *learnStepper) report() *Learned {
+	l := &Learned{Objective: s.best.f, LogPrior: -s.best.prior, Evaluations: s.count, Cholesky: s.model.work(), Starts: slices.Clone(s.ends), Warnings: s.warnings()}
+	sd := s.deviations()
+	next := 0
+	for _, c := range s.space.coords {
+		p := LearnedParam{Param: c.Param, Fixed: c.fixed, Prior: c.prior, Differences: c.differ && !c.fixed}
+		if !c.fixed {
+			p.SD, p.AtBound = sd[next], s.atBound(next)
+			next++
+		}
+		l.Params = append(l.Params, p)
+	}
+	return l
+}
+
+// deviations returns the standard deviations of θ where the curvature of the search is that of −log posterior.
+func (s *learnStepper) deviations() []float64 {
+	n := len(s.space.free)
+	sd := make([]float64, n)
+	search := s.search
+	search.cur = s.best
+	if s.best.info == nil {
+		return sd
+	}
+	var chol mat.Cholesky
+	var inv mat.SymDense
+	if !chol.Factorize(search.curvature()) || chol.InverseTo(&inv) != nil {
+		return sd
+	}
+	for i := range sd {
+		sd[i] = math.Sqrt(inv.At(i, i))
+	}
+	return sd
+}
+
+// MarshalBinary implements Snapshotter.
+func (s *learnStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
+
+// UnmarshalBinary implements Snapshotter. The error wraps ErrFile if b is not the state of a search for the same model.
+func (s *learnStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
+
+func (s *learnStepper) state(c *save.State) {
+	s.print.state(c, func(d *save.Digest) {
+		s.model.digest(d)
+		s.space.digest(d)
+		d.Float(s.search.goal, s.search.longest, s.search.part0)
+	})
+	n := len(s.space.free)
+	s.search.state(c)
+	stateLists(c, n, math.MaxInt32, &s.screen)
+	stateLists(c, n, math.MaxInt32, &s.later)
+	s.first.state(c, n)
+	s.best.state(c, n)
+	k := len(s.ends)
+	c.Int(&k)
+	c.Floats(k, &s.ends)
+	c.Int(&s.count)
+	c.Bool(&s.done, &s.stuck)
+	s.model.state(c, n)
+}
