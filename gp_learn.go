@@ -205,10 +205,9 @@ type gpLearning struct {
 	units   float64
 
 	sym, weights mat.SymDense
-	k, w, eye    []float64
+	k, w         []float64
 	prob         siteProblem
 	mover        inverseMover
-	exp          dense.Expansion
 	base         siteState
 	u            []float64
 	newton       learnNewton
@@ -296,7 +295,7 @@ func (l *gpLearning) evaluate(theta []float64, slack float64, slopes bool) (lear
 		return none, err
 	}
 	q := &l.prob.cur
-	if err != nil || math.IsNaN(q.value) || math.IsInf(q.value, 0) {
+	if err != nil || math.IsNaN(q.value) || math.IsInf(q.value, 0) || !l.resolved() {
 		return none, nil
 	}
 	l.found = learnSites{slices.Clone(theta), slices.Clone(q.gamma), slices.Clone(q.a), slices.Clone(q.m)}
@@ -319,6 +318,22 @@ func (l *gpLearning) evaluate(theta []float64, slack float64, slopes bool) (lear
 	return x, nil
 }
 
+// mostDrift is how many nats rounding may hide of an ELBO that a search goes by.
+const mostDrift = 1e-3
+
+// resolved reports whether q is what its sites say, m = Ka, and its value KL − ΣE, to within so many nats.
+func (l *gpLearning) resolved() bool {
+	q, p := &l.prob.cur, &l.prob
+	blas64.Symv(1, dense.Symmetric(l.k, p.n), dense.Vector(q.a), 0, dense.Vector(p.d))
+	kl, size, drift := q.logDet, math.Abs(q.logDet), 0.0
+	for i, m := range q.m {
+		kl += q.a[i]*m - q.gamma[i]*q.v[i]
+		size += math.Abs(q.a[i]*m) + math.Abs(q.gamma[i]*q.v[i])
+		drift += q.a[i] * (m - p.d[i])
+	}
+	return math.Abs(drift)+math.Abs(0.5*kl-floats.Sum(q.e)-q.value) <= mostDrift && dense.Epsilon*size <= mostDrift && kl > -mostDrift
+}
+
 // learnSteps bounds the steps of q at one θ.
 const learnSteps = 60
 
@@ -335,8 +350,7 @@ func (l *gpLearning) expect(terms *siteTerms, theta []float64, slack float64) er
 	l.mover.reset(l.k, n)
 	p.prepare(terms, nil, &l.mover, &l.base)
 	if !l.warm(terms, theta) {
-		l.mover.current = false
-		if err := p.start(); err != nil {
+		if err := l.cold(terms); err != nil {
 			return err
 		}
 	}
@@ -345,6 +359,27 @@ func (l *gpLearning) expect(terms *siteTerms, theta []float64, slack float64) er
 		if l.gap() <= slack || !p.iterate() {
 			break
 		}
+		l.mover.current = true
+	}
+	return nil
+}
+
+// cold starts q from the prior or, if that is better, from the sites that the responses alone suggest where they are on the scale of the latent
+// values: those of each at its response.
+func (l *gpLearning) cold(terms *siteTerms) error {
+	p := &l.prob
+	l.mover.current = false
+	if err := p.start(); err != nil || factsOf(terms.lik).Support != RealLine {
+		return err
+	}
+	for i, y := range terms.y {
+		g := -terms.expectation(i, y, 0).D2
+		if !(g > 0) || math.IsInf(g, 0) {
+			return nil
+		}
+		p.try.gamma[i], p.try.c[i] = g, g*y
+	}
+	if p.eval() && p.accept() {
 		l.mover.current = true
 	}
 	return nil
@@ -575,9 +610,10 @@ func (a *inverseMover) product(dst, r []float64) {
 	copy(dst, a.fac.T)
 }
 
-// inverseMover is a covMover that makes do with the inverse of the factor where no γ is negative.
+// inverseMover is a covMover that makes do with the inverse of the factor.
 type inverseMover struct {
 	covMover
+	inverse dense.Inverse
 	current bool // the factor is that of the current state
 	units   float64
 }
@@ -589,25 +625,20 @@ func (a *inverseMover) cover(v, delta []float64) (logDet float64, ok bool) {
 	if !a.fac.Factor(a.cov, a.n, delta) {
 		return 0, false
 	}
-	if len(a.fac.Neg) == 0 {
-		return a.fac.LogDet, a.fac.InverseVariances(v)
-	}
-	a.units += 2
-	a.fac.Expand(&a.exp, a.cov, a.n)
-	return a.fac.LogDet, a.fac.Variances(v, &a.exp)
+	a.units += negativeUnits * float64(len(a.fac.Neg)) / float64(a.n)
+	return a.fac.LogDet, a.inverse.Variances(&a.fac, v)
 }
+
+// negativeUnits is what variances and weights cost where every γ is negative, more than where none is.
+const negativeUnits = 6
 
 // slopes stores the gradient and the average information at the current q in x. A parameter of the likelihood enters U as a change of
 // the noise would, −(∂²E/∂m∂θ)/γ, and the curvature of E itself bounds its information from below.
 func (l *gpLearning) slopes(x *learnPoint, terms *siteTerms, k Kernel, theta []float64) {
 	n, q, space := l.gp.Len(), &l.prob.cur, l.space
 	l.w = dense.Resize(l.w, n*n)
-	if len(l.mover.fac.Neg) > 0 {
-		l.eye = dense.Resize(l.eye, n*n)
-		l.units += 5
-	}
 	l.units++
-	l.mover.fac.Weights(l.w, &l.exp, l.eye)
+	l.mover.inverse.Weights(&l.mover.fac, l.w)
 	l.mover.current = false // the inverse is gone
 	if l.weights.IsEmpty() {
 		l.weights.ReuseAsSym(n)

@@ -1,10 +1,16 @@
 package pgsvi
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -103,37 +109,96 @@ func TestLearnGradient(t *testing.T) {
 	}
 }
 
-// learnGolden is a data set and what is known to be its best.
-type learnGolden struct {
-	name string
-	load func(t testing.TB) split
-	f    float64
-	most [2]float64 // evaluations and factorisations to 0.01 nats
-}
-
-// The objective learned is that of the reference values, in so many evaluations.
+// The objective learned is that of the reference values, in at most so many evaluations and factorisations to 0.01 nats.
 func TestLearnTruth(t *testing.T) {
 	t.Parallel()
-	goldens := []learnGolden{
-		{"ionosphere", gpCases[0].load, 84.80843258805, [2]float64{10, 60}},
-		{"sonar", gpCases[1].load, 60.50124586620, [2]float64{10, 60}},
+	if testing.Short() {
+		t.Skip("seconds")
 	}
-	if !testing.Short() {
-		goldens = append(goldens, learnGolden{"usps35", gpCases[2].load, 110.68124021581, [2]float64{10, 60}})
-	} else {
-		goldens = goldens[:0]
+	iso := func(load func(t testing.TB) split) func(t *testing.T) *GP {
+		return func(t *testing.T) *GP {
+			d := load(t)
+			return mustGP(t, d.x, d.y, SquaredExp{}, BernoulliLogit{})
+		}
 	}
-	for _, c := range goldens {
+	student := func(t *testing.T) *GP {
+		ref := readTruth(t, "studentt_data.csv")
+		return mustGP(t, mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{}, StudentT{DF: 4})
+	}
+	fixed := []string{"StudentT.DF"}
+	for _, c := range []struct {
+		name string
+		gp   func(t *testing.T) *GP
+		opt  *LearnOptions
+		f    float64
+		most [2]float64
+	}{
+		{"ionosphere", iso(gpCases[0].load), nil, 84.80843258805, [2]float64{10, 60}},
+		{"sonar", iso(gpCases[1].load), nil, 60.50124586620, [2]float64{10, 60}},
+		{"usps35", iso(gpCases[2].load), nil, 110.68124021581, [2]float64{10, 60}},
+		{"ionosphere, ELBO", iso(gpCases[0].load), &LearnOptions{NoPrior: true}, 84.64786060760864, [2]float64{12, 60}},
+		{"sonar, ELBO", iso(gpCases[1].load), &LearnOptions{NoPrior: true}, 59.98269523919856, [2]float64{12, 60}},
+		{"Student", student, &LearnOptions{Fixed: fixed}, 152.385441607631, [2]float64{11, 60}},
+		{"Student, ELBO", student, &LearnOptions{Fixed: fixed, NoPrior: true}, 152.23760941560684, [2]float64{12, 70}},
+		{"ionosphere, ARD", func(t *testing.T) *GP {
+			d := gpCases[0].load(t)
+			return mustGP(t, d.x, d.y, SquaredExp{Lengths: make([]float64, 34)}, BernoulliLogit{})
+		}, &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {1, 1.5, 0}, "SquaredExp.Length": {1.4, 0.5, 1}}}, 78.08536699428831, [2]float64{14, 80}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := c.load(t)
-			gp, err := NewGP(d.x, d.y, SquaredExp{}, BernoulliLogit{}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkLearned(t, gp, nil, c.f, c.most)
+			checkLearned(t, c.gp(t), c.opt, c.f, c.most)
 		})
 	}
+	t.Run("CO2", func(t *testing.T) {
+		t.Parallel()
+		gp, opt, f := co2(t)
+		l := checkLearned(t, gp, opt, f, [2]float64{16, 60})
+		for _, p := range l.Params {
+			held := p.Name == "Sum[1].Product[1].Periodic.Scale" || p.Name == "Sum[1].Product[1].Periodic.Period"
+			if p.Fixed != held || held && p.Value != 1 {
+				t.Errorf("%s: fixed %v, %v", p.Name, p.Fixed, p.Value)
+			}
+		}
+	})
+}
+
+// co2 returns the components of the CO₂ on Mauna Loa of before 1988, their priors and the best objective.
+func co2(t testing.TB) (*GP, *LearnOptions, float64) {
+	t.Helper()
+	var truth struct {
+		Objective float64   `json:"objective"`
+		Mean      float64   `json:"y_mean"`
+		Centre    []float64 `json:"prior_centre"`
+	}
+	readTruthJSON(t, "hyper_co2_map.json", &truth)
+	ref := readTruth(t, "co2.csv")
+	var x, y []float64
+	for i, v := range ref[0] {
+		if v < 1988 {
+			x, y = append(x, v-1959), append(y, ref[1][i]-truth.Mean)
+		}
+	}
+	e := func(i int) float64 { return math.Exp(truth.Centre[i]) }
+	gp := mustGP(t, mat.NewDense(len(x), 1, x), y, Sum{
+		SquaredExp{Scale: e(0), Length: e(1)},
+		Product{SquaredExp{Scale: e(2), Length: e(3)}, Periodic{Length: e(4), Period: 1}},
+		RationalQuadratic{Scale: e(5), Length: e(6), Profile: Rational{e(7)}},
+		SquaredExp{Scale: e(8), Length: e(9)},
+	}, GaussianNoise{Var: math.Exp(2 * truth.Centre[10])})
+	c := truth.Centre
+	return gp, &LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"}, Prior: map[string]Prior{
+		"Sum[1].Product[1].Periodic.Length": {c[4], 2, 0}, "Sum[2].RationalQuadratic.Alpha": {c[7], 2, 0}, "GaussianNoise.Var": {2 * c[10], 4, 0},
+	}}, -truth.Objective
+}
+
+func mustGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood) *GP {
+	t.Helper()
+	gp, err := NewGP(x, y, k, lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
 }
 
 // checkLearned learns gp to the objective f.
@@ -176,4 +241,198 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 		t.Error("no posterior")
 	}
 	return got
+}
+
+// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any number of workers, and
+// the restarts that it has yet to make are among what is saved.
+func TestLearnResume(t *testing.T) {
+	t.Parallel()
+	for _, c := range []learnCase{learnCases()[0], learnCases()[8]} {
+		gp := c.model(t, shorter(40, 16))
+		opt := &LearnOptions{Restarts: 2}
+		l, err := gp.Learner(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, all, err := gp.Learn(context.Background(), nil, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all.Starts) != 3 || all.Evaluations < 6 {
+			t.Fatalf("%s: starts %v, %d evaluations", c.name, all.Starts, all.Evaluations)
+		}
+		for _, at := range []int{1, 3, all.Evaluations - 1} {
+			ctx, cancel := context.WithCancel(context.Background())
+			s := &Solver{Workers: 3, Recorder: RecorderFunc(func(it Iteration) {
+				if it.K == at {
+					cancel()
+				}
+			})}
+			res, err := s.Run(ctx, l)
+			if !errors.Is(err, context.Canceled) || res.K != at {
+				t.Fatalf("%s: canceled after %d: %v", c.name, at, err)
+			}
+			var file bytes.Buffer
+			if err := res.Save(&file); err != nil {
+				t.Fatal(err)
+			}
+			s = &Solver{}
+			if res, err = s.LoadResult(context.Background(), &file, l); err != nil {
+				t.Fatal(err)
+			}
+			if res, err = s.Resume(context.Background(), res); err != nil {
+				t.Fatal(err)
+			}
+			_, post, got, err := l.Learned(context.Background(), s, res)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Objective != all.Objective || got.Evaluations != all.Evaluations || !slices.Equal(got.Starts, all.Starts) || !slices.Equal(post.a, want.a) {
+				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d", c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
+			}
+		}
+	}
+}
+
+// A search that ends early has the GP and the posterior of the best so far.
+func TestLearnCanceled(t *testing.T) {
+	t.Parallel()
+	gp := learnCases()[0].model(t, 12)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+		if it.K == 5 {
+			cancel()
+		}
+	})}
+	best, post, l, err := gp.Learn(ctx, s, nil)
+	if !errors.Is(err, context.Canceled) || best == nil || post == nil || l.Fit != nil || l.Search.Status != Canceled {
+		t.Errorf("%v, %v, %v, %+v", best, post, err, l)
+	}
+	if _, _, _, err := gp.Learn(ctx, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestLearnErrors(t *testing.T) {
+	t.Parallel()
+	c := learnCases()[0]
+	gp, ctx := c.model(t, 12), context.Background()
+	for _, e := range []struct {
+		opt  LearnOptions
+		says string
+	}{
+		{LearnOptions{Fixed: []string{"Length"}}, `name "Length", the parameters are SquaredExp.Scale, SquaredExp.Length`},
+		{LearnOptions{Fixed: []string{"SquaredExp.Length", "SquaredExp.Scale"}}, "no hyper-parameter is left"},
+		{LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {}}}, "SD must be positive"},
+		{LearnOptions{Prior: map[string]Prior{"x": {SD: 1}}}, `name "x"`},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}}, "Bounds of SquaredExp.Scale"},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}}, "outside its range"},
+		{LearnOptions{Restarts: -1}, "Restarts is -1"},
+		{LearnOptions{Tol: math.NaN()}, "Tol NaN"},
+	} {
+		_, _, _, err := gp.Learn(ctx, nil, &e.opt)
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), e.says) || !prefixedOnce(err) {
+			t.Errorf("%+v: %v", e.opt, err)
+		}
+	}
+	if _, _, _, err := gp.Learn(ctx, &Solver{Divergence: Euclidean{}}, nil); !errors.Is(err, ErrNoProx) {
+		t.Error(err)
+	}
+	l, err := gp.Learner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&Solver{MaxIter: 1}).Run(ctx, gp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := l.Learned(ctx, nil, res); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	if _, err := (&Solver{StepSize: ConstantStep(1)}).Run(ctx, l); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+}
+
+// A parameter that ends at its bound, and one that is learned by differences, are said to be.
+func TestLearnWarnings(t *testing.T) {
+	t.Parallel()
+	gp := learnCases()[10].model(t, 16)
+	_, _, l, err := gp.Learn(context.Background(), nil, &LearnOptions{Bounds: map[string][2]float64{"underived.Scale": {1e-3, 0.2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.Params[0].AtBound || !l.Params[0].Differences || math.Abs(l.Params[0].Value-0.2) > 1e-6 || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "underived.Scale ended at its bound 0.2") {
+		t.Errorf("%+v", l)
+	}
+}
+
+// Whatever the data, learning ends with a posterior and an objective that is no worse than where it started.
+func TestLearnHarness(t *testing.T) {
+	t.Parallel()
+	rng := testRand(5)
+	for trial := range shorter(60, 9) {
+		c := learnCases()[trial%len(learnCases())]
+		n := 2 + rng.IntN(20)
+		scale := math.Exp(6 * rng.NormFloat64())
+		x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+		for i := range n {
+			x.SetRow(i, []float64{scale * rng.NormFloat64(), rng.NormFloat64()})
+			if i > 0 && rng.IntN(3) == 0 {
+				x.SetRow(i, x.RawRowView(i-1))
+			}
+			y[i] = c.y(rng.NormFloat64(), rng.Float64())
+			if trial%4 == 3 {
+				y[i] = y[0]
+			}
+		}
+		gp, err := NewGP(x, y, c.k, c.lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, post, l, err := gp.Learn(context.Background(), nil, &LearnOptions{NoPrior: trial%5 == 4})
+		if err != nil {
+			t.Errorf("trial %d, %s: %v", trial, c.name, err)
+			continue
+		}
+		if l.Fit == nil {
+			t.Errorf("trial %d, %s: the search ended %v after %d evaluations", trial, c.name, l.Search.Status, l.Evaluations)
+			continue
+		}
+		m, v := post.Train(nil, nil)
+		if i, ok := dense.AllFinite(append(m, v...)); !ok || math.IsNaN(l.Objective) || math.Abs(l.Objective+l.LogPrior+l.Fit.ELBO) > 1e-3*(1+math.Abs(l.Objective)) {
+			t.Errorf("trial %d, %s: element %d, objective %v, ELBO %v", trial, c.name, i, l.Objective, l.Fit.ELBO)
+		}
+		for _, p := range l.Params {
+			if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) || math.IsNaN(p.SD) {
+				t.Errorf("trial %d, %s: %+v", trial, c.name, p)
+			}
+		}
+	}
+}
+
+func ExampleGP_Learn() {
+	x, y := mat.NewDense(40, 1, nil), make([]float64, 40)
+	for i := range y {
+		x.Set(i, 0, float64(i)/4)
+		y[i] = 3*math.Sin(x.At(i, 0)) + 0.1*math.Cos(float64(37*i))
+	}
+	gp, err := NewGP(x, y, SquaredExp{}, GaussianNoise{}, nil)
+	if err != nil {
+		panic(err)
+	}
+	_, post, learned, err := gp.Learn(context.Background(), nil, nil)
+	if err != nil {
+		panic(err)
+	}
+	for _, p := range learned.Params {
+		fmt.Printf("%s %.1f\n", p.Name, p.Value)
+	}
+	m, _ := post.At(mat.NewDense(1, 1, []float64{math.Pi / 2})).Latent(nil, nil)
+	fmt.Printf("%.1f\n", m[0])
+	// Output:
+	// SquaredExp.Scale 2.6
+	// SquaredExp.Length 1.4
+	// GaussianNoise.Var 0.0
+	// 3.0
 }

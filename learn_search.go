@@ -19,6 +19,9 @@ const (
 	longestStep   = 1.5  // in any θ: a factor of 4.5
 	compositeStep = 1    // the same where kernels have parts, which can change places
 	armijo        = 1e-4
+	reachAgain    = 2    // by how much longer a step may be than one that was cut short or did well, and shorter than one that did not
+	goodGain      = 0.75 // of what it promised: well,
+	littleGain    = 0.25 // and not
 	firstSlack    = 3e-3 // nats below its maximum that q may be at first,
 	slackPart     = 0.03 // and then of what the step promises
 	exactPart     = 1e-2 // of the goal, below which it need not be
@@ -44,6 +47,8 @@ type learnSearch struct {
 	lo, hi  []float64
 	goal    float64
 	longest float64
+	reach   float64 // the longest step for now
+	gain    float64 // that the step promises
 	part    float64 // of the average information
 	part0   float64
 
@@ -67,7 +72,7 @@ type learnSearch struct {
 // begin starts from θ.
 func (s *learnSearch) begin(theta []float64) {
 	s.cur, s.begun, s.line, s.done, s.stalled, s.fresh = learnPoint{f: math.Inf(1)}, false, false, false, false, false
-	s.next, s.slack, s.part, s.promise = slices.Clone(theta), firstSlack, s.part0, math.Inf(1)
+	s.next, s.slack, s.part, s.promise, s.reach = slices.Clone(theta), firstSlack, s.part0, math.Inf(1), s.longest
 	s.steps, s.turns = nil, nil
 }
 
@@ -86,6 +91,14 @@ func (s *learnSearch) tell(x learnPoint) {
 		s.aim()
 	case x.f <= s.cur.f+armijo*s.t*s.slope+s.slack:
 		s.learn(&x)
+		switch gain := (s.cur.f - x.f) / s.gain; {
+		case s.tries > 0:
+			s.reach = min(s.longest, reachAgain*s.t*maxAbs(s.dir))
+		case gain < littleGain:
+			s.reach = min(s.reach, maxAbs(s.dir)) / reachAgain
+		case gain > goodGain:
+			s.reach = min(reachAgain*s.reach, s.longest)
+		}
 		s.cur, s.fresh = x, false
 		s.aim()
 	default:
@@ -180,9 +193,11 @@ func (s *learnSearch) aim() {
 		return
 	}
 	s.slack = min(s.slack, max(s.least(), min(firstSlack, slackPart*s.promise)))
-	if m := maxAbs(s.dir); m > s.longest {
-		floats.Scale(s.longest/m, s.dir)
-		s.slope *= s.longest / m
+	s.gain = -0.5 * s.slope
+	if m := maxAbs(s.dir); m > s.reach {
+		s.gain = -s.slope * s.reach / m * (1 - 0.5*s.reach/m)
+		floats.Scale(s.reach/m, s.dir)
+		s.slope *= s.reach / m
 	}
 	s.try()
 }
@@ -227,7 +242,7 @@ func (s *learnSearch) state(c *save.State) {
 	s.cur.state(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.done, &s.stalled)
 	c.Floats(n, &s.next, &s.dir)
-	c.Float(&s.slack, &s.t, &s.slope, &s.promise, &s.part)
+	c.Float(&s.slack, &s.t, &s.slope, &s.promise, &s.part, &s.reach, &s.gain)
 	c.Int(&s.tries)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		stateLists(c, n, searchPairs, list)

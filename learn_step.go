@@ -48,6 +48,7 @@ type learnStepper struct {
 	stuck  bool      // the search that led to best had to give up
 	count  int
 	done   bool
+	news   bool // the last step has changed what Evaluate says
 
 	halt  parallel.Halt
 	print fingerprint
@@ -102,7 +103,7 @@ func (s *learnStepper) Len() int { return s.n }
 
 // Plan implements Stepper.
 func (s *learnStepper) Plan() Plan {
-	return Plan{MaxPasses: float64(mostEvaluations * (1 + len(s.later) + len(s.ends))), EvalEvery: 1}
+	return Plan{MaxPasses: float64(mostEvaluations * (1 + len(s.later) + len(s.ends)))}
 }
 
 // begin implements haltable.
@@ -119,7 +120,7 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 	if !math.IsInf(beta, 1) {
 		return step, fmt.Errorf("a search over hyper-parameters takes steps of its own, not of %v: %w", beta, ErrParam)
 	}
-	if s.done {
+	if s.news = s.done; s.done {
 		return step, nil
 	}
 	if len(s.screen) > 0 {
@@ -128,7 +129,7 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 			return step, err
 		}
 		if s.screen = s.screen[1:]; x.f < s.first.f || s.first.theta == nil {
-			s.first = x
+			s.first, s.news = x, true
 		}
 		s.model.keep(false)
 		if len(s.screen) == 0 {
@@ -144,15 +145,19 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		step.GradMap = neverZero(maxAbs(x.grad))
 		better := x.f < s.best.f || s.best.theta != nil && slices.Equal(x.theta, s.best.theta)
 		if better {
-			s.best = x
+			s.best, s.news = x, true
 		}
 		s.model.keep(better)
 	}
 	if s.search.done {
 		s.end()
+		s.news = s.news || s.done
 	}
 	return step, nil
 }
+
+// worthEvaluating implements sparing: lengths of a step that are tried in vain would look like a run that stalls.
+func (s *learnStepper) worthEvaluating() bool { return s.news }
 
 // at evaluates θ.
 func (s *learnStepper) at(theta []float64, slack float64, slopes bool) (learnPoint, error) {

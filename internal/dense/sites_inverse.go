@@ -1,25 +1,32 @@
 package dense
 
-import "gonum.org/v1/gonum/floats"
+import (
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
 
 // weakSite is the ΔC_ii below which (1 − (B⁻¹)_ii)/Δ_i, whose relative error is about Epsilon/(ΔC_ii), is not used.
 const weakSite = 1e-6
 
-// InverseVariances is Factor with Variances by the inverse of the factor alone, for changes none of which is negative: two thirds
-// of N³ operations instead of four. It keeps fewer digits of the variances that hardly change. It reports false for
-// negative changes, and where Variances would.
-func (f *Sites) InverseVariances(v []float64) bool {
-	n, p := f.n, len(f.Pos)
-	if len(f.Neg) > 0 {
-		return false
-	}
-	f.inv = room(f.inv, p*p, n*n)
-	copy(f.inv, f.Lp)
-	InvertLower(f.Halt, f.inv, p)
-	norm := f.r[:p]
+// Inverse is what the inverse of the factor gives: variances and weights with two thirds of N³ operations each, besides those of negative
+// changes, of O(N²) for one, instead of four. Storage is reused.
+type Inverse struct {
+	l    []float64 // L⁻¹
+	y, x []float64 // L⁻ᵀL⁻¹S½C[Pos, Neg], and the rows X_n of an Expansion
+	u    []float64
+}
+
+// Variances is Sites.Variances for the last Factor of f. It keeps fewer digits of the variances that hardly change.
+func (t *Inverse) Variances(f *Sites, v []float64) bool {
+	n, p, q := f.n, len(f.Pos), len(f.Neg)
+	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
+	copy(t.l, f.Lp)
+	InvertLower(f.Halt, t.l, p)
+	norm, row := t.u[:p], t.u[n:n+p]
 	clear(norm)
 	for a := range p {
-		for b, l := range f.inv[a*p : a*p+a+1] {
+		for b, l := range t.l[a*p : a*p+a+1] {
 			norm[b] += l * l
 		}
 	}
@@ -27,45 +34,82 @@ func (f *Sites) InverseVariances(v []float64) bool {
 	for i := range n {
 		c := f.C[i*n+i]
 		if next < p && f.Pos[next] == i {
-			if d := f.Sp[next] * f.Sp[next]; d*c > weakSite {
-				v[i] = (1 - norm[next]) / d
-				next++
+			d := f.Sp[next] * f.Sp[next]
+			next++
+			if d*c > weakSite {
+				v[i] = (1 - norm[next-1]) / d
 				continue
 			}
-			next++
 		}
 		v[i] = c
-		f.u = Resize(f.u, n)
 		for b, j := range f.Pos {
-			f.u[b] = f.Sp[b] * SymmetricAt(f.C, n, i, j)
+			row[b] = f.Sp[b] * SymmetricAt(f.C, n, i, j)
 		}
 		for a := range p {
-			x := floats.Dot(f.inv[a*p:a*p+a+1], f.u[:a+1])
+			x := floats.Dot(t.l[a*p:a*p+a+1], row[:a+1])
 			v[i] -= x * x
+		}
+	}
+	if q > 0 {
+		t.y = room(t.y, p*q, n*n)
+		copy(t.y, f.zn)
+		if p > 0 {
+			blas64.Trsm(blas.Left, blas.Trans, 1, LowerTriangle(f.Lp, p), General(t.y, p, q))
+		}
+		t.x = room(t.x, q*n, n*n)
+		for k, i := range f.Neg {
+			for j := range n {
+				t.x[k*n+j] = SymmetricAt(f.C, n, i, j)
+			}
+		}
+		for b, j := range f.Pos {
+			for k := range q {
+				if w := t.y[b*q+k] * f.Sp[b]; w != 0 {
+					for i := range n {
+						t.x[k*n+i] -= w * SymmetricAt(f.C, n, j, i)
+					}
+				}
+			}
+		}
+		t.rows(f)
+		for k := range q {
+			for i, x := range t.x[k*n : (k+1)*n] {
+				v[i] += x * x
+			}
 		}
 	}
 	return f.resolved(v)
 }
 
-// Weights stores the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹ in w, n×n. For changes none of which is negative InverseVariances must
-// have been called last; for others x and eye, n×n, are scratch.
-func (f *Sites) Weights(w []float64, x *Expansion, eye []float64) {
-	n, p := f.n, len(f.Pos)
-	clear(w)
-	if len(f.Neg) > 0 {
-		clear(eye)
-		for i := range n {
-			eye[i*n+i] = 1
-		}
-		f.Expand(x, eye, n)
-		x.SubCov(w)
-		floats.Scale(-1, w)
-		return
+// rows turns t.x from V₁[Neg, :]·rows into X_n.
+func (t *Inverse) rows(f *Sites) {
+	q := len(f.Neg)
+	for k, s := range f.sn {
+		floats.Scale(s, t.x[k*f.n:(k+1)*f.n])
 	}
-	SquareLower(f.Halt, f.inv, p)
+	f.trsm(f.ln, q, t.x, f.n)
+}
+
+// Weights stores the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹ in w, n×n, after Variances for the same Factor of f.
+func (t *Inverse) Weights(f *Sites, w []float64) {
+	n, p, q := f.n, len(f.Pos), len(f.Neg)
+	clear(w)
+	SquareLower(f.Halt, t.l, p)
 	for a, i := range f.Pos {
 		for b, j := range f.Pos[:a+1] {
-			w[i*n+j] = f.Sp[a] * f.Sp[b] * f.inv[a*p+b]
+			w[i*n+j] = f.Sp[a] * f.Sp[b] * t.l[a*p+b]
 		}
 	}
+	if q == 0 {
+		return
+	}
+	clear(t.x)
+	for k, i := range f.Neg {
+		t.x[k*n+i] = 1
+		for b, j := range f.Pos {
+			t.x[k*n+j] = -t.y[b*q+k] * f.Sp[b]
+		}
+	}
+	t.rows(f)
+	addSquare(f.Halt, General(w, n, n), -1, General(t.x, q, n), blas.Trans)
 }
