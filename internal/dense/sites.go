@@ -3,9 +3,8 @@ package dense
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -83,7 +82,7 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		}
 	}
 	if p > 0 {
-		addSquare(f.Halt, General(f.ln, q, q), -1, General(f.zn, p, q), blas.Trans)
+		fma.Syrk(fma.Run{Halt: f.Halt}, -1, fma.Of(f.zn, p, q, q).T(), square(f.ln, q))
 	}
 	for a := range q {
 		for b := range a + 1 {
@@ -131,7 +130,7 @@ func SymmetricAt(c []float64, n, i, j int) float64 {
 // trsm replaces b, n×cols, by L⁻¹b.
 func (f *Sites) trsm(l []float64, n int, b []float64, cols int) {
 	if n > 0 && cols > 0 {
-		solveLower(f.Halt, l, n, General(b, n, cols))
+		fma.Trsm(fma.Run{Halt: f.Halt}, square(l, n), fma.Of(b, n, cols, cols), false)
 	}
 }
 
@@ -165,7 +164,7 @@ func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
 		copy(x.xn[a*cols:(a+1)*cols], rows[i*cols:(i+1)*cols])
 	}
 	if p > 0 {
-		f.gemmTN(x.xn, f.zn, x.xp, p, q, cols)
+		fma.Gemm(fma.Run{Halt: f.Halt}, -1, fma.Of(f.zn, p, q, q).T(), rowsOf(x.xp, cols), rowsOf(x.xn, cols))
 	}
 	for a, s := range f.sn {
 		floats.Scale(s, x.xn[a*cols:(a+1)*cols])
@@ -173,19 +172,9 @@ func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
 	f.trsm(f.ln, q, x.xn, cols)
 }
 
-// gemmTN subtracts aᵀb from c, a being p×q, b p×cols and c q×cols. It goes
-// column block by column block, of a size that BLAS keeps on this goroutine.
-func (f *Sites) gemmTN(c, a, b []float64, p, q, cols int) {
-	const width = 64
-	for i := 0; i < q && !f.Halt.Stopped(); i += width {
-		for j := 0; j < cols; j += width {
-			bi, bj := min(width, q-i), min(width, cols-j)
-			blas64.Gemm(blas.Trans, blas.NoTrans, -1,
-				blas64.General{Rows: p, Cols: bi, Stride: q, Data: a[i:]},
-				blas64.General{Rows: p, Cols: bj, Stride: cols, Data: b[j:]},
-				1, blas64.General{Rows: bi, Cols: bj, Stride: cols, Data: c[i*cols+j:]})
-		}
-	}
+// rowsOf returns part of an expansion.
+func rowsOf(part []float64, cols int) fma.Matrix {
+	return fma.Of(part, len(part)/max(1, cols), cols, max(1, cols))
 }
 
 // SubVar replaces v, of length cols, by v minus the diagonal of X_pᵀX_p − X_nᵀX_n.
@@ -217,34 +206,34 @@ func (x *Expansion) Cross(dst []float64, y *Expansion) {
 // SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
 func (x *Expansion) SubCov(v []float64) { x.SubCovFrom(v, 0) }
 
+// subRows is the number of rows between which SubCovFrom can be halted.
+const subRows = 192
+
 // SubCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where it was halted the
 // row to go on from, to the same bits.
 func (x *Expansion) SubCovFrom(v []float64, row int) int {
-	c := General(v, x.cols, x.cols)
-	for ; row < x.cols; row = min(row+panel, x.cols) {
+	c := square(v, x.cols)
+	for ; row < x.cols; row = min(row+subRows, x.cols) {
 		if x.halt.Stopped() {
 			return row
 		}
-		x.addRows(c, row, -1, x.xp)
-		x.addRows(c, row, 1, x.xn)
+		n := min(subRows, x.cols-row)
+		for _, part := range [2]struct {
+			x    []float64
+			sign float64
+		}{{x.xp, -1}, {x.xn, 1}} {
+			m := rowsOf(part.x, x.cols)
+			own := m.Slice(0, row, m.Rows, n).T()
+			fma.Gemm(fma.Run{}, part.sign, own, m.Slice(0, 0, m.Rows, row), c.Slice(row, 0, n, row))
+			fma.Syrk(fma.Run{}, part.sign, own, c.Slice(row, row, n, n))
+		}
 	}
 	return row
 }
 
-// addRows is addGram for a panel of rows.
-func (x *Expansion) addRows(c blas64.General, row int, sign float64, part []float64) {
-	rows := len(part) / max(1, x.cols)
-	for i := 0; i < rows; i += panel {
-		addPanel(c, row, sign, slice(General(part, rows, x.cols), i, 0, min(panel, rows-i), x.cols), blas.Trans)
-	}
-}
-
 // addGram adds sign·XᵀX to the lower triangle of v for one part X of x.
 func (x *Expansion) addGram(v []float64, sign float64, part []float64) {
-	rows := len(part) / max(1, x.cols)
-	for i := 0; i < rows; i += panel { // that many stay in the cache
-		addSquare(x.halt, General(v, x.cols, x.cols), sign, slice(General(part, rows, x.cols), i, 0, min(panel, rows-i), x.cols), blas.Trans)
-	}
+	fma.Syrk(fma.Run{Halt: x.halt}, sign, rowsOf(part, x.cols).T(), square(v, x.cols))
 }
 
 // Solve replaces w by u = (I + ΔC)⁻¹w. With w = δ − Δm0 the mean moves by Cu.
@@ -291,14 +280,15 @@ func (f *Sites) solvePos(w []float64) {
 
 // MulC stores Cw in T.
 func (f *Sites) MulC(w []float64) {
-	blas64.Symv(1, Symmetric(f.C, f.n), Vector(w), 0, Vector(f.T))
+	clear(f.T)
+	fma.Symv(1, square(f.C, f.n), w, f.T)
 }
 
 // Potrs replaces r by (LLᵀ)⁻¹r, for L of the size of r.
 func Potrs(l, r []float64) {
 	if n := len(r); n > 0 {
-		blas64.Trsv(blas.NoTrans, LowerTriangle(l, n), Vector(r))
-		blas64.Trsv(blas.Trans, LowerTriangle(l, n), Vector(r))
+		fma.Trsv(square(l, n), r, false)
+		fma.Trsv(square(l, n), r, true)
 	}
 }
 

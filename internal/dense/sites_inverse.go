@@ -1,6 +1,7 @@
 package dense
 
 import (
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -111,5 +112,5 @@ func (t *Inverse) Weights(f *Sites, w []float64) {
 		}
 	}
 	t.rows(f)
-	addSquare(f.Halt, General(w, n, n), -1, General(t.x, q, n), blas.Trans)
+	fma.Syrk(fma.Run{Halt: f.Halt}, -1, view(blas.Trans, General(t.x, q, n)), square(w, n))
 }

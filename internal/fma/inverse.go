@@ -40,9 +40,13 @@ func InvertLower(r Run, l Matrix) bool {
 // Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to the end. The rows of L lie in memory
 // one after the other, and the other triangle is not read.
 func Invert(r Run, l Matrix) bool {
-	if !InvertLower(r, l) {
-		return false
-	}
+	return InvertLower(r, l) && SquareLower(r, l)
+}
+
+// SquareLower replaces the lower triangle L by that of LᵀL and reports whether it did so to the end. The rows of L lie in memory
+// one after the other, and the other triangle is not read.
+func SquareLower(r Run, l Matrix) bool {
+	shapes(l.Rows == l.Cols && l.Col == 1)
 	w := pool.Get().(*work)
 	defer pool.Put(w)
 	n := l.Rows
