@@ -375,8 +375,9 @@ func TestSparseGPRawRows(t *testing.T) {
 			g, err := NewSparseGP(x, y, c.k, lik, nil)
 			g = mustSparse(t, g, err)
 			_, res := fitSparse(t, g, nil)
-			if !(math.Abs(res.ELBO-want.ELBO) < 0.01) {
-				t.Errorf("%s, %T: rank %d, ELBO %v, want %v", c.name, lik, g.Rank(), res.ELBO, want.ELBO)
+			// With K of size 1e13, float64 does not tell the ELBO of the GP to a hundredth, and the GP says so.
+			if !(math.Abs(res.ELBO-want.ELBO) < 0.01+math.Min(0.5, want.ELBOErr)) {
+				t.Errorf("%s, %T: rank %d, ELBO %v, want %v ± %v", c.name, lik, g.Rank(), res.ELBO, want.ELBO, want.ELBOErr)
 			}
 		}
 	}

@@ -109,7 +109,7 @@ func Trsm(side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, 
 func Gemv(t blas.Transpose, alpha float64, a blas64.General, x blas64.Vector, beta float64, y blas64.Vector) {
 	dst := vector(y)
 	times(dst, beta)
-	fma.Gemv(alpha, view(t, a), vector(x), dst)
+	fma.Gemv(alpha, view(blas.NoTrans, a), t != blas.NoTrans, vector(x), dst)
 }
 
 // Symv makes y αAx + βy.

@@ -6,9 +6,12 @@ import "math"
 // computation came to its end. The rows of A lie in memory one after the other. The other triangle is not read.
 func Cholesky(r Run, a Matrix) bool {
 	shapes(a.Rows == a.Cols && a.Col == 1)
+	n := a.Rows
+	if n <= plainRows && !r.Halt.Stopped() {
+		return plainCholesky(a)
+	}
 	w := pool.Get().(*work)
 	defer pool.Put(w)
-	n := a.Rows
 	for i := 0; i < n; i += Block {
 		h := min(Block, n-i)
 		if r.Halt.Stopped() || !w.factor(a.Slice(i, i, h, h)) {

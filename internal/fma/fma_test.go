@@ -344,22 +344,25 @@ func TestVectors(t *testing.T) {
 		s := rng.IntN(20)
 		for _, shape := range shapesOf(rng) {
 			m, n := shape[0], shape[1]
-			for _, a := range layouts(rng, m, n, rng.NormFloat64)[:3] {
-				x, y := make([]float64, n+s)[s:], make([]float64, m)
+			for i, transposed := range []bool{false, true, false, true} {
+				a := layouts(rng, m, n, rng.NormFloat64)[i/2*2]
+				k, l := n, m
+				if transposed {
+					k, l = m, n
+				}
+				x, y, want := make([]float64, k+s)[s:], make([]float64, l), make([]float64, l)
 				for i := range x {
 					x[i] = rng.NormFloat64()
 				}
-				want := make([]float64, m)
-				if Gemv(-2, a, x, y); a.Col == 1 {
-					for i := range want {
-						want[i] = math.FMA(-2, dot(a.Data[a.Off+i*a.Row:][:n], x), 0)
-					}
-				} else {
-					for k, v := range x {
-						axpy(-2*v, a.Data[a.Off+k*a.Col:][:m], want)
+				for i, row := range a.all() {
+					if transposed {
+						axpy(-2*x[i], row, want)
+					} else {
+						want[i] = math.FMA(-2, dot(row, x), 0)
 					}
 				}
-				same(t, fmt.Sprintf("gemv %d×%d", m, n), y, want)
+				Gemv(-2, a, transposed, x, y)
+				same(t, fmt.Sprintf("gemv %d×%d, %v", m, n, transposed), y, want)
 			}
 		}
 	})
@@ -481,7 +484,7 @@ func TestRefuses(t *testing.T) {
 		"short data":     func() { Of(data, 10, 10, 11) },
 		"stride":         func() { Of(data, 2, 3, 2) },
 		"part":           func() { m.Slice(8, 0, 3, 1) },
-		"gemv":           func() { Gemv(1, m, data[:9], make([]float64, 10)) },
+		"gemv":           func() { Gemv(1, m, false, data[:9], make([]float64, 10)) },
 		"short vector":   func() { Dot(data[:3], data[:2]) },
 	} {
 		func() {

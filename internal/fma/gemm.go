@@ -54,6 +54,10 @@ func (p product) run(r Run) bool {
 	if p.c.empty() || p.a.Cols == 0 {
 		return true
 	}
+	if p.c.Rows*p.c.Cols*p.a.Cols <= plainProducts && !r.Halt.Stopped() {
+		p.plain()
+		return true
+	}
 	if !r.several(p.c.Rows, share) {
 		return p.part(r, 0, p.c.Rows)
 	}

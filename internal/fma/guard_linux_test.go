@@ -66,8 +66,8 @@ func TestGuard(t *testing.T) {
 					Trsm(Run{}, unit(n).T(), a, true)
 					Trsm(Run{}, unit(n), b.T(), false)
 					Trsm(Run{}, unit(n).T(), b.T(), true)
-					Gemv(1, a, c.Data[:k], w)
-					Gemv(1, b.T(), c.Data[:k], w)
+					Gemv(1, a, false, c.Data[:k], w)
+					Gemv(1, b, true, c.Data[:k], w)
 				}
 				a, x, y := unit(n), guarded(t, n, front), guarded(t, n, front)
 				if !Cholesky(Run{}, a) || !Invert(Run{}, a) {

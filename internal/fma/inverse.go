@@ -4,9 +4,13 @@ package fma
 // other triangle is not read. The bits are those of Trsm for the identity.
 func InvertLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
+	n := l.Rows
+	if n <= plainRows && !r.Halt.Stopped() {
+		plainInvert(l, false)
+		return true
+	}
 	w := pool.Get().(*work)
 	defer pool.Put(w)
-	n := l.Rows
 	for i := 0; i < n; i += Block {
 		if r.Halt.Stopped() {
 			return false
@@ -40,6 +44,11 @@ func InvertLower(r Run, l Matrix) bool {
 // Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to the end. The rows of L lie in memory
 // one after the other, and the other triangle is not read.
 func Invert(r Run, l Matrix) bool {
+	shapes(l.Rows == l.Cols && l.Col == 1)
+	if l.Rows <= plainRows && !r.Halt.Stopped() {
+		plainInvert(l, true)
+		return true
+	}
 	return InvertLower(r, l) && SquareLower(r, l)
 }
 

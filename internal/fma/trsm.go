@@ -94,12 +94,13 @@ func Trsm(r Run, l, b Matrix, upper bool) bool {
 	if upper {
 		l, b = l.reverse().T().reverse().T(), b.reverse()
 	}
-	w := pool.Get().(*work)
-	defer pool.Put(w)
 	n := b.Rows
-	if b.Cols == 0 {
+	if n*n*b.Cols <= plainProducts && n <= Block && !r.Halt.Stopped() {
+		plainTrsm(l, b, false)
 		return true
 	}
+	w := pool.Get().(*work)
+	defer pool.Put(w)
 	for i := 0; i < n; i += Block {
 		h := min(Block, n-i)
 		w.t.set(l.Slice(i, i, h, h))

@@ -12,28 +12,27 @@ func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 // Axpy adds a·x to y. It panics if y is shorter than x.
 func Axpy(a float64, x, y []float64) { pathAxpy(a, x, y[:len(x):len(y)]) }
 
-// Gemv adds α·Ax to y: y_i ← fma(α, Dot(a_i, x), y_i). Where A is a transpose, the columns of which lie in memory one after the
-// other, it is Axpy(α·x_k, a_k, y) for each column in order. y may not share memory with A or x.
-func Gemv(alpha float64, a Matrix, x, y []float64) {
-	shapes(len(x) == a.Cols && len(y) == a.Rows)
-	if a.empty() {
-		return
-	}
-	if a.Col == 1 {
+// Gemv adds α·Ax to y, or where transposed α·Aᵀx: y_i ← fma(α, Dot(a_i, x), y_i) for each row, or Axpy(α·x_k, a_k, y) for each row in
+// order. The rows of A lie in memory one after the other. y may not share memory with A or x.
+func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
+	if !transposed {
+		shapes(len(x) == a.Cols && len(y) == a.Rows && a.Col == 1)
 		for i := range y {
-			at := a.Off + i*a.Row
-			y[i] = math.FMA(alpha, Dot(a.Data[at:at+a.Cols], x), y[i])
+			y[i] = math.FMA(alpha, Dot(a.Data[a.Off+i*a.Row:][:a.Cols], x), y[i])
 		}
 		return
 	}
-	// Aᵀ row by row: four rows at a time, which are added one after the other.
+	shapes(len(x) == a.Rows && len(y) == a.Cols && a.Col == 1)
+	if a.empty() {
+		return
+	}
 	k := 0
 	for ; k+4 <= len(x); k += 4 {
 		c := [4]float64{alpha * x[k], alpha * x[k+1], alpha * x[k+2], alpha * x[k+3]}
-		pathAxpy4(&c, a.Data[a.Off+k*a.Col:], a.Col, y)
+		pathAxpy4(&c, a.Data[a.Off+k*a.Row:], a.Row, y)
 	}
 	for ; k < len(x); k++ {
-		Axpy(alpha*x[k], a.Data[a.Off+k*a.Col:][:a.Rows], y)
+		Axpy(alpha*x[k], a.Data[a.Off+k*a.Row:][:a.Cols], y)
 	}
 }
 
