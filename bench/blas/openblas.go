@@ -4,9 +4,12 @@ package blas
 
 // #cgo LDFLAGS: -lopenblas
 // void openblas_set_num_threads(int n);
+// void dpotrf_(char *uplo, int *n, double *a, int *lda, int *info);
 import "C"
 
 import (
+	"unsafe"
+
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/netlib/blas/netlib"
 )
@@ -18,3 +21,12 @@ func init() { blas64.Use(netlib.Implementation{}) }
 
 // SetThreads has the BLAS use n threads.
 func SetThreads(n int) { C.openblas_set_num_threads(C.int(n)) }
+
+// Cholesky replaces the lower triangle of a, n×n, by its factor, as the LAPACK of that library does.
+func Cholesky(a []float64, n int) {
+	upper, size, info := C.char('U'), C.int(n), C.int(0) // column by column, the lower triangle is the upper one
+	C.dpotrf_(&upper, &size, (*C.double)(unsafe.Pointer(unsafe.SliceData(a))), &size, &info)
+	if info != 0 {
+		panic("bench: not positive definite")
+	}
+}

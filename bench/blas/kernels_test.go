@@ -1,0 +1,84 @@
+package blas
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+)
+
+// BenchmarkKernels measures the library's own linear algebra beside the BLAS in use, one thread each, in alternation: the rate of either in
+// Gflop/s of processor time, where it was fastest, and their ratio, of which more than 1 is in the library's favour.
+//
+//	go test -tags openblas -run '^$' -bench Kernels ./bench/blas
+func BenchmarkKernels(b *testing.B) {
+	SetThreads(1)
+	const k, no, yes = 256, blas.NoTrans, blas.Trans
+	draw := func(n int) []float64 {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = rand.NormFloat64()
+		}
+		return x
+	}
+	for _, n := range []int{200, 800, 2000} {
+		x, y, c := draw(n*n), draw(n*n), make([]float64, n*n)
+		l, spd := draw(n*n), make([]float64, n*n)
+		for i := range l {
+			l[i] /= float64(n)
+		}
+		for i := range n {
+			l[i*n+i], spd[i*n+i] = 1, 1
+		}
+		wide, work := dense.General(draw(n*k), n, k), dense.General(draw(n*k), n, k)
+		size := float64(n)
+		for _, w := range []struct {
+			name  string
+			flops float64
+			own   func()
+			peer  func()
+		}{
+			{"gemm", 2 * size * size * size,
+				func() {
+					dense.Gemm(no, no, 1, dense.General(x, n, n), dense.General(y, n, n), 0, dense.General(c, n, n))
+				},
+				func() {
+					blas64.Gemm(no, no, 1, dense.General(x, n, n), dense.General(y, n, n), 0, dense.General(c, n, n))
+				}},
+			{"syrk", size * size * k,
+				func() { dense.Syrk(no, 1, wide, 0, dense.Symmetric(c, n)) },
+				func() { blas64.Syrk(no, 1, wide, 0, dense.Symmetric(c, n)) }},
+			{"trsm", size * size * k,
+				func() { dense.Trsm(blas.Left, no, 1, dense.LowerTriangle(l, n), work) },
+				func() { blas64.Trsm(blas.Left, no, 1, dense.LowerTriangle(l, n), work) }},
+			{"cholesky", size * size * size / 3,
+				func() { copy(c, spd); dense.Cholesky(c, n) },
+				func() { copy(c, spd); Cholesky(c, n) }},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", w.name, n), func(b *testing.B) {
+				own, peer := math.Inf(1), math.Inf(1)
+				for b.Loop() {
+					for range 8 {
+						own, peer = min(own, seconds(w.own)), min(peer, seconds(w.peer))
+					}
+				}
+				b.ReportMetric(w.flops/own/1e9, "Gflop/s")
+				b.ReportMetric(w.flops/peer/1e9, Name+"-Gflop/s")
+				b.ReportMetric(peer/own, "ratio")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// seconds returns the processor time of f.
+func seconds(f func()) float64 {
+	start := cputime.Seconds()
+	f()
+	return cputime.Seconds() - start
+}
