@@ -11,7 +11,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/psis"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -436,7 +435,7 @@ func (d *denseSites) samplers() func() sampler {
 			}
 			clear(z)
 			if rank > 0 {
-				blas64.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(e, draws, rank), dense.General(l, n, rank), 0, dense.General(z, draws, n))
+				dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(e, draws, rank), dense.General(l, n, rank), 0, dense.General(z, draws, n))
 			}
 			for s := range draws {
 				zs := z[s*n : (s+1)*n]

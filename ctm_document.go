@@ -7,7 +7,6 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -310,7 +309,7 @@ func (w *ctmWork) at(z, eps []float64) {
 		return
 	}
 	copy(z, eps)
-	blas64.Trsv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(z))
+	dense.Trsv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(z))
 	floats.Add(z, w.m)
 }
 
@@ -572,9 +571,9 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 				w.full[i*k+j], w.full[j*k+i] = a, a
 			}
 		}
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(w.l, k), dense.General(w.full, k, k))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(w.l, k), dense.General(w.full, k, k))
 		before := dense.LogDet(w.l, k)
-		blas64.Syrk(blas.Trans, 0.5, dense.General(w.full, k, k), 0.5, dense.Symmetric(w.p, k))
+		dense.Syrk(blas.Trans, 0.5, dense.General(w.full, k, k), 0.5, dense.Symmetric(w.p, k))
 		if !w.factor() {
 			return 0, false
 		}
@@ -598,9 +597,9 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 		}
 	} else {
 		l := dense.LowerTriangle(w.l, k)
-		blas64.Trsv(blas.NoTrans, l, dense.Vector(w.step))
+		dense.Trsv(blas.NoTrans, l, dense.Vector(w.step))
 		shift = t * t * floats.Dot(w.step, w.step)
-		blas64.Trsv(blas.Trans, l, dense.Vector(w.step))
+		dense.Trsv(blas.Trans, l, dense.Vector(w.step))
 		floats.Scale(t, w.step)
 	}
 	floats.Add(w.m, w.step)
@@ -652,7 +651,7 @@ func (w *ctmWork) length() (s float64) {
 		return s
 	}
 	copy(w.z, w.step)
-	blas64.Trmv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.z))
+	dense.Trmv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.z))
 	return floats.Dot(w.z, w.z)
 }
 
@@ -818,7 +817,7 @@ func (w *ctmWork) shortfall(prior *ctmPrior) float64 {
 		}
 		return 0.5 * s
 	}
-	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.step))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.step))
 	return 0.5 * floats.Dot(w.step, w.step)
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -236,7 +235,7 @@ func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 		dst[j] = rng.NormFloat64()
 	}
 	z := slices.Clone(dst)
-	blas64.Trmv(blas.NoTrans, dense.LowerTriangle(d.l, k), dense.Vector(z))
+	dense.Trmv(blas.NoTrans, dense.LowerTriangle(d.l, k), dense.Vector(z))
 	floats.Add(z, d.mean)
 	softmax(dst, z)
 	return dst

@@ -11,7 +11,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -514,8 +513,8 @@ func (q *Exp) fisherSolve(g []float64) {
 		return
 	}
 	l := dense.LowerTriangle(q.fisherFactor(), len(g))
-	blas64.Trsv(blas.NoTrans, l, dense.Vector(g))
-	blas64.Trsv(blas.Trans, l, dense.Vector(g))
+	dense.Trsv(blas.NoTrans, l, dense.Vector(g))
+	dense.Trsv(blas.Trans, l, dense.Vector(g))
 }
 
 // fisherMul replaces g by Fg: ∇_μ becomes ∇_η.
@@ -525,8 +524,8 @@ func (q *Exp) fisherMul(g []float64) {
 		return
 	}
 	l := dense.LowerTriangle(q.fisherFactor(), len(g))
-	blas64.Trmv(blas.Trans, l, dense.Vector(g))
-	blas64.Trmv(blas.NoTrans, l, dense.Vector(g))
+	dense.Trmv(blas.Trans, l, dense.Vector(g))
+	dense.Trmv(blas.NoTrans, l, dense.Vector(g))
 }
 
 // MeanGrad implements ExpFamily.

@@ -8,7 +8,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -343,7 +342,7 @@ func gaussianKL(q, p normalForm) float64 {
 		}
 	}
 	p.mulPrecision(w, diff)
-	kl := 0.5 * (trace - float64(d) + blas64.Dot(dense.Vector(diff), dense.Vector(w)) + p.logDetV() - q.logDetV())
+	kl := 0.5 * (trace - float64(d) + dense.Dot(dense.Vector(diff), dense.Vector(w)) + p.logDetV() - q.logDetV())
 	return math.Max(0, kl)
 }
 

@@ -96,7 +96,7 @@ func (g *fullGaussian) invert(l []float64) error {
 
 // dotRows returns V_ij from L, j ≤ i.
 func (g *fullGaussian) dotRows(i, j int) float64 {
-	return blas64.Dot(dense.Vector(g.l[i*g.d:i*g.d+j+1]), dense.Vector(g.l[j*g.d:j*g.d+j+1]))
+	return dense.Dot(dense.Vector(g.l[i*g.d:i*g.d+j+1]), dense.Vector(g.l[j*g.d:j*g.d+j+1]))
 }
 
 func newFullGaussian(d int) *fullGaussian {
@@ -149,8 +149,8 @@ func (g *fullGaussian) commitNatural() error {
 		return err
 	}
 	s.logV = -dense.LogDet(s.v, d)
-	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
-	blas64.Trsv(blas.Trans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
+	dense.Trsv(blas.Trans, dense.LowerTriangle(s.v, d), dense.Vector(s.m))
 	if err := g.invert(s.v); err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (g *fullGaussian) commitCholesky() error {
 		if row[i] <= 0 {
 			return fmt.Errorf("pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d, row[i], i, ErrNotPosDef)
 		}
-		if v := blas64.Dot(dense.Vector(row), dense.Vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
+		if v := dense.Dot(dense.Vector(row), dense.Vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
 			return fmt.Errorf("pgsvi: the scale of dimension %d over- or underflows: %w", i, ErrNotFinite)
 		}
 	}
@@ -232,7 +232,7 @@ func (g *fullGaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 		}
 	case Natural:
 		p := g.prec()
-		blas64.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(g.m), 0, dense.Vector(dst[:d]))
+		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(g.m), 0, dense.Vector(dst[:d]))
 		k := d
 		for i := range d {
 			for j := range i {
@@ -336,7 +336,7 @@ func (g *fullGaussian) Score(dst, z []float64) []float64 {
 		u[i] = z[i] - g.m[i]
 	}
 	p := g.prec()
-	blas64.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(u), 0, dense.Vector(gm))
+	dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(u), 0, dense.Vector(gm))
 	for i := range d {
 		for j := range d {
 			gv[i*d+j] = 0.5 * (gm[i]*gm[j] - p[i*d+j])
@@ -347,7 +347,7 @@ func (g *fullGaussian) Score(dst, z []float64) []float64 {
 
 // transform replaces the standard normal ε by m + Lε.
 func (g *fullGaussian) transform(eps []float64) {
-	blas64.Trmv(blas.NoTrans, dense.LowerTriangle(g.l, g.d), dense.Vector(eps))
+	dense.Trmv(blas.NoTrans, dense.LowerTriangle(g.l, g.d), dense.Vector(eps))
 	for i, m := range g.m {
 		eps[i] += m
 	}
@@ -356,7 +356,7 @@ func (g *fullGaussian) transform(eps []float64) {
 // standardize stores V⁻¹(z − m) = L⁻ᵀε in dst for z = m + Lε.
 func (g *fullGaussian) standardize(dst, eps []float64) {
 	copy(dst, eps)
-	blas64.Trsv(blas.Trans, dense.LowerTriangle(g.l, g.d), dense.Vector(dst))
+	dense.Trsv(blas.Trans, dense.LowerTriangle(g.l, g.d), dense.Vector(dst))
 }
 
 // fromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
@@ -393,8 +393,8 @@ func (g *fullGaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []
 		v := g.cov()
 		dense.MulSquare(w, v, t, d)
 		dense.MulSquare(t, w, v, d)
-		blas64.Gemv(blas.NoTrans, 1, dense.General(v, d, d), dense.Vector(gm), 0, dense.Vector(dst[:d]))
-		blas64.Ger(1, dense.Vector(dst[:d]), dense.Vector(g.m), dense.General(t, d, d))
+		dense.Gemv(blas.NoTrans, 1, dense.General(v, d, d), dense.Vector(gm), 0, dense.Vector(dst[:d]))
+		dense.Ger(1, dense.Vector(dst[:d]), dense.Vector(g.m), dense.General(t, d, d))
 		dense.Pack(dst[d:], t, d, 2, 2)
 	case Cholesky, LogCholesky:
 		// V = LLᵀ: ∂/∂L = 2GL.
@@ -451,7 +451,7 @@ func (g *fullGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 		p := g.prec()
 		dense.MulSquare(w, p, t, d)
 		dense.MulSquare(gv, w, p, d)
-		blas64.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(grad[:d]), 0, dense.Vector(gm))
+		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(grad[:d]), 0, dense.Vector(gm))
 	case Cholesky, LogCholesky:
 		// With A = ∂/∂L and Φ(X) the lower triangle of X with half its diagonal,
 		// ∂/∂V is the symmetric part of L⁻ᵀΦ(LᵀA)L⁻¹ (Murray, 2016).
@@ -472,8 +472,8 @@ func (g *fullGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 			gv[i*d+i] /= 2
 			clear(gv[i*d+i+1 : (i+1)*d])
 		}
-		blas64.Trsm(blas.Left, blas.Trans, 1, l, dense.General(gv, d, d))
-		blas64.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(gv, d, d))
+		dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(gv, d, d))
+		dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(gv, d, d))
 		for i := range d {
 			for j := range i {
 				t := 0.5 * (gv[i*d+j] + gv[j*d+i])
@@ -508,10 +508,10 @@ func (g *fullGaussian) factorKL(dst []float64, p normalForm) (kl float64) {
 			}
 		}
 	}
-	kl = blas64.Dot(dense.Vector(diff), dense.Vector(dst[:d])) - float64(d) + p.logDetV() - g.logV
+	kl = dense.Dot(dense.Vector(diff), dense.Vector(dst[:d])) - float64(d) + p.logDetV() - g.logV
 	k := 0
 	for i := range d {
-		kl += blas64.Dot(dense.Vector(a[k:k+i+1]), dense.Vector(g.l[i*d:i*d+i+1])) // tr(PV)
+		kl += dense.Dot(dense.Vector(a[k:k+i+1]), dense.Vector(g.l[i*d:i*d+i+1])) // tr(PV)
 		k += i + 1
 		a[k-1] -= 1 / g.l[i*d+i]
 	}
@@ -550,7 +550,7 @@ func (g *fullGaussian) precisionAt(i, j int) float64 { return g.prec()[i*g.d+j] 
 func (g *fullGaussian) logDetV() float64             { return g.logV }
 func (g *fullGaussian) numGradV() int                { return g.d * g.d }
 func (g *fullGaussian) mulPrecision(dst, x []float64) {
-	blas64.Gemv(blas.NoTrans, 1, dense.General(g.prec(), g.d, g.d), dense.Vector(x), 0, dense.Vector(dst))
+	dense.Gemv(blas.NoTrans, 1, dense.General(g.prec(), g.d, g.d), dense.Vector(x), 0, dense.Vector(dst))
 }
 
 func (g *fullGaussian) covAt(i, j int) float64 {
@@ -580,7 +580,7 @@ func (g *fullGaussian) setForm(p normalForm) bool {
 func (g *fullGaussian) setPrecision(m, p []float64) error {
 	s := &g.next
 	copy(s.p, p)
-	blas64.Gemv(blas.NoTrans, 1, dense.General(s.p, g.d, g.d), dense.Vector(m), 0, dense.Vector(s.m))
+	dense.Gemv(blas.NoTrans, 1, dense.General(s.p, g.d, g.d), dense.Vector(m), 0, dense.Vector(s.m))
 	return g.commitNatural()
 }
 
@@ -594,15 +594,15 @@ func (g *fullGaussian) marginal(x []float64) (m, v float64) {
 		}
 		v += s * s
 	}
-	return blas64.Dot(dense.Vector(g.m), dense.Vector(x)), v
+	return dense.Dot(dense.Vector(g.m), dense.Vector(x)), v
 }
 
 func (g *fullGaussian) addOuter(gv []float64, c float64, u, w []float64) {
-	blas64.Ger(c, dense.Vector(u), dense.Vector(w), dense.General(gv, g.d, g.d))
+	dense.Ger(c, dense.Vector(u), dense.Vector(w), dense.General(gv, g.d, g.d))
 }
 
 func (g *fullGaussian) addPrecision(gv []float64, c float64) {
-	blas64.Axpy(c, dense.Vector(g.prec()), dense.Vector(gv))
+	dense.Axpy(c, dense.Vector(g.prec()), dense.Vector(gv))
 }
 
 func (g *fullGaussian) Chart(dst []float64) []float64 { return g.paramsIn(LogCholesky, dst) }

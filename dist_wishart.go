@@ -9,7 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -272,8 +271,8 @@ func (f wishartFamily) draw(w *wishartWork, a float64, rng *rand.Rand) (logDet f
 	for i, x := range w.t {
 		w.s[i] = x / math.Sqrt2
 	}
-	blas64.Trsm(blas.Left, blas.Trans, 1, dense.LowerTriangle(w.c, d), dense.General(w.s, d, d))
-	blas64.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.s, d, d), dense.General(w.s, d, d), 0, dense.General(w.b, d, d))
+	dense.Trsm(blas.Left, blas.Trans, 1, dense.LowerTriangle(w.c, d), dense.General(w.s, d, d))
+	dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.s, d, d), dense.General(w.s, d, d), 0, dense.General(w.b, d, d))
 	return logDet
 }
 
@@ -311,8 +310,8 @@ func (f wishartFamily) kl(w, p *wishartWork, a, ap float64) float64 {
 		return math.NaN()
 	}
 	l := dense.LowerTriangle(w.c, d)
-	blas64.Trsm(blas.Left, blas.NoTrans, 1, l, dense.General(p.b, d, d))
-	blas64.Trsm(blas.Right, blas.Trans, a/ap, l, dense.General(p.b, d, d))
+	dense.Trsm(blas.Left, blas.NoTrans, 1, l, dense.General(p.b, d, d))
+	dense.Trsm(blas.Right, blas.Trans, a/ap, l, dense.General(p.b, d, d))
 	if !dense.Cholesky(p.b, d) {
 		return math.NaN()
 	}
@@ -406,7 +405,7 @@ func (f wishartFamily) fromChart(w *wishartWork, x []float64) {
 		w.c[i*d+i] = math.Exp(x[k])
 		k++
 	}
-	blas64.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.c, d, d), dense.General(w.c, d, d), 0, dense.General(w.b, d, d))
+	dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.c, d, d), dense.General(w.c, d, d), 0, dense.General(w.b, d, d))
 }
 
 func (f wishartFamily) ChartGrad(dst, g, eta []float64) {
@@ -525,7 +524,7 @@ func (f normalWishartFamily) Mean(dst, eta []float64) {
 	d := f.wishart.d
 	w.factor(d)
 	floats.Scale(x.a, w.inv) // E[Λ]
-	blas64.Symv(1, dense.Symmetric(w.inv, d), dense.Vector(x.m), 0, dense.Vector(w.v))
+	dense.Symv(1, dense.Symmetric(w.inv, d), dense.Vector(x.m), 0, dense.Vector(w.v))
 	lambda, v := f.join(dst, f.wishart.digamma(x.a)-dense.LogDet(w.c, d), float64(d)/x.kappa+floats.Dot(x.m, w.v))
 	dense.Pack(lambda, w.inv, d, 1, 1)
 	copy(v, w.v)
@@ -638,8 +637,8 @@ func (f normalWishartFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 		t[len(t)-1] += x.m[i] * (along + 2*across)
 	}
 	// M⁻ᵀ = √2CA⁻ᵀ.
-	blas64.Trsv(blas.Trans, dense.LowerTriangle(w.t, d), dense.Vector(w.v))
-	blas64.Trmv(blas.NoTrans, dense.LowerTriangle(w.c, d), dense.Vector(w.v))
+	dense.Trsv(blas.Trans, dense.LowerTriangle(w.t, d), dense.Vector(w.v))
+	dense.Trmv(blas.NoTrans, dense.LowerTriangle(w.c, d), dense.Vector(w.v))
 	for i := range d {
 		z[i] = x.m[i] + math.Sqrt2*w.v[i]
 	}

@@ -241,11 +241,11 @@ func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
 				col[d-1-i] = b[i*(i+1)/2+j]
 			}
 			l := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: m, Stride: d}
-			blas64.Trsv(blas.NoTrans, l, dense.Vector(col[:n]))
+			dense.Trsv(blas.NoTrans, l, dense.Vector(col[:n]))
 			last := m[(n-1)*d+n-1]
 			root := positiveRoot(col[n-1]/last, 1/(last*last))
 			col[n-1] += 1 / (last * root)
-			blas64.Trsv(blas.Trans, l, dense.Vector(col[:n]))
+			dense.Trsv(blas.Trans, l, dense.Vector(col[:n]))
 			for i := j; i < d; i++ {
 				b[i*(i+1)/2+j] = col[d-1-i]
 			}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -684,8 +683,8 @@ func (r *regression) residuals(values []float64) bool {
 				return false
 			}
 			row := r.row(i)
-			blas64.Axpy(values[i], dense.Vector(row), dense.Vector(c))
-			blas64.Syr(1, dense.Vector(row), dense.Symmetric(r.gram, p))
+			dense.Axpy(values[i], dense.Vector(row), dense.Vector(c))
+			dense.Syr(1, dense.Vector(row), dense.Symmetric(r.gram, p))
 		}
 		for j := range p {
 			r.gram[j*p+j] *= 1 + 1e-10
@@ -697,10 +696,10 @@ func (r *regression) residuals(values []float64) bool {
 	}
 	n := len(values)
 	clear(r.coef)
-	blas64.Axpy(float64(n/2)/float64(n), dense.Vector(r.half[0]), dense.Vector(r.coef))
-	blas64.Axpy(float64(n-n/2)/float64(n), dense.Vector(r.half[1]), dense.Vector(r.coef))
+	dense.Axpy(float64(n/2)/float64(n), dense.Vector(r.half[0]), dense.Vector(r.coef))
+	dense.Axpy(float64(n-n/2)/float64(n), dense.Vector(r.half[1]), dense.Vector(r.coef))
 	for i := range values {
-		values[i] -= blas64.Dot(dense.Vector(r.row(i)), dense.Vector(r.half[1-i%2]))
+		values[i] -= dense.Dot(dense.Vector(r.row(i)), dense.Vector(r.half[1-i%2]))
 	}
 	return true
 }
@@ -776,7 +775,7 @@ func (f *quadraticFit) addGrad(gm, gv []float64, q normalForm) {
 		}
 	}
 	q.standardize(u, linear)
-	blas64.Axpy(1, dense.Vector(u), dense.Vector(gm))
+	dense.Axpy(1, dense.Vector(u), dense.Vector(gm))
 	for j := range d {
 		clear(e)
 		e[j] = 1

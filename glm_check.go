@@ -9,7 +9,6 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -112,7 +111,7 @@ func (g *GLM) excess(c weightCov, delta []float64, w *excessWork) (square, logDe
 		return square, c.fac.LogDet
 	case *fullCov:
 		copy(w.a, delta)
-		blas64.Trmv(blas.Trans, dense.LowerTriangle(c.s.l, d), dense.Vector(w.a))
+		dense.Trmv(blas.Trans, dense.LowerTriangle(c.s.l, d), dense.Vector(w.a))
 		square, logDet = floats.Dot(w.a, w.a), c.s.logDet
 	case *lowRankCov:
 		t := make([]float64, c.rank)

@@ -16,7 +16,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -449,7 +448,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 		p.unknown(w, m, v)
 		return
 	}
-	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
+	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
 	PriorVar(v, p.kernel, w.x)
 	if p.strong {
 		w.near.prior = append(w.near.prior[:0], v...)
@@ -595,12 +594,12 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 				z[j*t+i] = v
 			}
 		}
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.s.l, f.cols), dense.General(z, f.cols, t))
-		cov = mat.NewSymDense(t, nil)
-		blas64.Syrk(blas.Trans, 1, dense.General(z, f.cols, t), 0, cov.RawSymmetric())
-		return mean, cov, nil
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.s.l, f.cols), dense.General(z, f.cols, t))
+		c := make([]float64, t*t)
+		dense.Syrk(blas.Trans, 1, dense.General(z, f.cols, t), 0, dense.Symmetric(c, t))
+		return mean, dense.FullSym(c, t), nil
 	}
-	blas64.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
+	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
 	prior := mat.NewDense(t, t, nil)
 	CrossCov(prior, p.kernel, w.x, w.x)
 	c := prior.RawMatrix().Data

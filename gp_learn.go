@@ -179,7 +179,7 @@ func (t *siteTerms) under(lik Likelihood) *siteTerms {
 func (s *denseAlgebra) start(gamma, a []float64) {
 	copy(s.cur.gamma, gamma)
 	copy(s.cur.a, a)
-	blas64.Symv(1, dense.Symmetric(s.k, s.n), dense.Vector(a), 0, dense.Vector(s.cur.m))
+	dense.Symv(1, dense.Symmetric(s.k, s.n), dense.Vector(a), 0, dense.Vector(s.cur.m))
 	s.fresh, s.dense, s.free, s.batched, s.pg.current, s.proof = false, false, false, false, false, proof{}
 }
 
@@ -324,7 +324,7 @@ const mostDrift = 1e-3
 // resolved reports whether q is what its sites say, m = Ka, and its value KL − ΣE, to within so many nats.
 func (l *gpLearning) resolved() bool {
 	q, p := &l.prob.cur, &l.prob
-	blas64.Symv(1, dense.Symmetric(l.k, p.n), dense.Vector(q.a), 0, dense.Vector(p.d))
+	dense.Symv(1, dense.Symmetric(l.k, p.n), dense.Vector(q.a), 0, dense.Vector(p.d))
 	kl, size, drift := q.logDet, math.Abs(q.logDet), 0.0
 	for i, m := range q.m {
 		kl += q.a[i]*m - q.gamma[i]*q.v[i]
@@ -493,7 +493,7 @@ func (l *gpLearning) gap() float64 {
 		return math.Inf(1)
 	}
 	if !l.mover.current { // at the prior
-		blas64.Symv(1, dense.Symmetric(l.k, p.n), dense.Vector(p.u), 0, dense.Vector(p.d))
+		dense.Symv(1, dense.Symmetric(l.k, p.n), dense.Vector(p.u), 0, dense.Vector(p.d))
 		return 0.5*floats.Dot(p.u, p.d) + 0.25*precision
 	}
 	copy(p.d, p.u)

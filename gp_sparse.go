@@ -14,7 +14,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -407,7 +406,7 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 		}
 	}
 	CrossCov(w.k, u.kernel, u.x, w.x)
-	blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
 }
 
 // SparseGPPosterior is the approximation q(w) = N(m, V) of a SparseGP that a
@@ -482,7 +481,7 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 	for i := range v {
 		v[i] = math.Max(0, v[i])
 	}
-	blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.l, f.Rows), f)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.l, f.Rows), f)
 	for j := range f.Rows {
 		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
 			v[i] += e * e

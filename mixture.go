@@ -59,7 +59,7 @@ type mixtureSpace struct {
 // to stores z of x in dst, which may be x.
 func (s *mixtureSpace) to(dst, x []float64) {
 	floats.SubTo(dst, x, s.mean)
-	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(s.l, len(dst)), dense.Vector(dst))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(s.l, len(dst)), dense.Vector(dst))
 }
 
 // NewMixture returns the model of the rows of x with so many components. X is copied. A nil opt means the zero MixtureOptions.
@@ -180,14 +180,14 @@ func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	}
 	if isNil(cov) {
 		z := blas64.General{Rows: n, Cols: d, Stride: d, Data: m.z}
-		blas64.Gemm(blas.Trans, blas.NoTrans, 1/float64(n-1), z, z, 0, dense.General(l, d, d))
+		dense.Gemm(blas.Trans, blas.NoTrans, 1/float64(n-1), z, z, 0, dense.General(l, d, d))
 	}
 	if j := choleskyOfCorrelation(l, d); j < d {
 		return fmt.Errorf("pgsvi: the prior covariance is singular from column %d on, which is a combination of those before it; leave it out, or give another MixtureOptions.Cov: %w", j, ErrNotPosDef)
 	}
 	for i := range n {
 		row := m.z[i*d : (i+1)*d]
-		blas64.Trsv(blas.NoTrans, dense.LowerTriangle(l, d), dense.Vector(row))
+		dense.Trsv(blas.NoTrans, dense.LowerTriangle(l, d), dense.Vector(row))
 		if far := floats.Norm(row, 2); !(far <= mixtureFarthest) {
 			return fmt.Errorf("pgsvi: row %d is %.3g standard deviations of MixtureOptions.Cov from the mean of the rows; give a larger one: %w", i, far, ErrParam)
 		}

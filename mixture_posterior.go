@@ -85,7 +85,7 @@ func (p *MixturePosterior) prepare() {
 // square returns (z − m)ᵀW(z − m); it overwrites u.
 func (c *mixtureComponent) square(u, z []float64) float64 {
 	floats.SubTo(u, z, c.m)
-	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(c.c, len(u)), dense.Vector(u))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(c.c, len(u)), dense.Vector(u))
 	return floats.Dot(u, u)
 }
 
@@ -103,7 +103,7 @@ func (p *MixturePosterior) Means() *mat.Dense {
 	for k, c := range p.components {
 		row := out.RawRowView(k)
 		copy(row, c.m)
-		blas64.Trmv(blas.NoTrans, dense.LowerTriangle(p.space.l, d), dense.Vector(row))
+		dense.Trmv(blas.NoTrans, dense.LowerTriangle(p.space.l, d), dense.Vector(row))
 		floats.Add(row, p.space.mean)
 	}
 	return out

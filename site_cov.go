@@ -10,7 +10,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -97,7 +96,7 @@ func (c *fullCov) draw(dst []float64, rng *rand.Rand) error {
 	for j := range z {
 		z[j] = rng.NormFloat64()
 	}
-	blas64.Trsv(blas.Trans, dense.LowerTriangle(c.s.l, d), dense.Vector(z)) // V = L⁻ᵀL⁻¹
+	dense.Trsv(blas.Trans, dense.LowerTriangle(c.s.l, d), dense.Vector(z)) // V = L⁻ᵀL⁻¹
 	floats.Add(dst, z)
 	return nil
 }
@@ -321,7 +320,7 @@ func (c *lowRankCov) factor() bool {
 		return false
 	}
 	c.logDet += dense.LogDet(c.l, k)
-	blas64.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(c.l, k), dense.General(c.z, len(c.d), k))
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(c.l, k), dense.General(c.z, len(c.d), k))
 	return !math.IsNaN(c.logDet) && !math.IsInf(c.logDet, 0)
 }
 
@@ -769,7 +768,7 @@ func (s *weightState) square(t *weightState, w *dense.Double) float64 {
 		}
 		s.cholesky().MulTrans(*w)
 	} else {
-		blas64.Trmv(blas.Trans, dense.LowerTriangle(s.l, n), dense.Vector(w.Hi))
+		dense.Trmv(blas.Trans, dense.LowerTriangle(s.l, n), dense.Vector(w.Hi))
 	}
 	return floats.Dot(w.Hi, w.Hi)
 }
@@ -832,7 +831,7 @@ func (p *weightPrior) mul(dst, z []float64, k int) {
 			floats.ScaleTo(dst[j*k:(j+1)*k], l, z[j*k:(j+1)*k])
 		}
 	case k == 1:
-		blas64.Symv(1, dense.Symmetric(p.full.p, d), dense.Vector(z), 0, dense.Vector(dst))
+		dense.Symv(1, dense.Symmetric(p.full.p, d), dense.Vector(z), 0, dense.Vector(dst))
 	default:
 		clear(dst[:d*k])
 		for i := range d {
@@ -879,7 +878,7 @@ func (p *weightPrior) draw(rng *rand.Rand) []float64 {
 		}
 	}
 	if p.full != nil {
-		blas64.Trsv(blas.Trans, dense.LowerTriangle(p.full.l, len(z)), dense.Vector(z))
+		dense.Trsv(blas.Trans, dense.LowerTriangle(p.full.l, len(z)), dense.Vector(z))
 	}
 	return z
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -300,7 +299,7 @@ func (s *denseAlgebra) decrement() float64 {
 	g.c, g.h, g.dg = dense.Resize(g.c, n), dense.Resize(g.h, n), dense.Resize(g.dg, n)
 	floats.SubTo(g.c, s.cur.a, s.cur.d1)
 	floats.SubTo(g.dg, s.cur.tg, s.cur.gamma)
-	blas64.Symv(1, dense.Symmetric(s.cov, n), dense.Vector(g.c), 0, dense.Vector(g.h))
+	dense.Symv(1, dense.Symmetric(s.cov, n), dense.Vector(g.c), 0, dense.Vector(g.h))
 	square, _ := weightedSquares(s.cov, g.dg)
 	var mean, precision float64 // bounds on the rounding of either part
 	for i, r := range s.rounding {
@@ -573,7 +572,7 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 	t.exp.SubVar(next.v)
 	t.fac.Solve(t.u)
 	clear(next.m)
-	blas64.Gemv(blas.Trans, 1, dense.General(t.rows, m, n), dense.Vector(t.u), 0, dense.Vector(next.m))
+	dense.Gemv(blas.Trans, 1, dense.General(t.rows, m, n), dense.Vector(t.u), 0, dense.Vector(next.m))
 	for i, d := range next.m {
 		next.gamma[i] = s.cur.gamma[i]
 		next.a[i] = s.cur.a[i] - s.cur.gamma[i]*d
@@ -792,7 +791,7 @@ func (s *denseAlgebra) appendix(x *siteEstimates, batch []int, m paperMove) erro
 	}
 	t.next.Solve(t.w)
 	floats.Sub(t.a, t.w)
-	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.a), 0, dense.Vector(t.mean))
+	dense.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.a), 0, dense.Vector(t.mean))
 	return nil
 }
 
@@ -826,7 +825,7 @@ func (s *denseAlgebra) take() error {
 	t.mean = dense.Resize(t.mean, n)
 	copy(t.w, t.b)
 	t.next.Solve(t.w)
-	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.w), 0, dense.Vector(t.mean))
+	dense.Symv(1, dense.Symmetric(s.k, n), dense.Vector(t.w), 0, dense.Vector(t.mean))
 	if i, ok := dense.AllFinite(t.mean); !ok {
 		return fmt.Errorf("mean of term %d would be %v: %w", i, t.mean[i], ErrNotFinite)
 	}
@@ -1047,7 +1046,7 @@ func (g *denseGap) mean(k []float64, s *siteState) float64 {
 	n := len(s.m)
 	g.c, g.h = dense.Resize(g.c, n), dense.Resize(g.h, n)
 	floats.SubTo(g.c, s.a, s.d1)
-	blas64.Symv(1, dense.Symmetric(k, n), dense.Vector(g.c), 0, dense.Vector(g.h))
+	dense.Symv(1, dense.Symmetric(k, n), dense.Vector(g.c), 0, dense.Vector(g.h))
 	return 0.5 * floats.Dot(g.c, g.h)
 }
 
@@ -1111,7 +1110,7 @@ func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 	g := &s.gap
 	bound, _ := g.precision(s.cov, &s.cur)
 	bound += g.mean(s.k, &s.cur)
-	blas64.Symv(1, dense.Symmetric(s.cov, s.n), dense.Vector(g.c), 0, dense.Vector(g.h))
+	dense.Symv(1, dense.Symmetric(s.cov, s.n), dense.Vector(g.c), 0, dense.Vector(g.h))
 	before, next := s.elbo(&s.cur, s.logDet), &g.next
 	next.resize(s.n)
 	copy(next.v, s.cur.v)

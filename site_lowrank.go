@@ -8,7 +8,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -55,7 +54,7 @@ func (f *lowRankFamily) gradient(g []float64, a *weightHessian) {
 	c := f.cur
 	n, k := len(c.d), c.rank
 	copy(f.w, c.z)
-	blas64.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(c.l, k), dense.General(f.w, n, k))
+	dense.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(c.l, k), dense.General(f.w, n, k))
 	a.mul(f.aw, f.w, k)
 	b := f.product
 	selfProduct(b, f.w, f.aw, k)
@@ -92,8 +91,8 @@ func (f *lowRankFamily) natural(g []float64) {
 		g[j] = math.Max(-3, math.Min(3, g[j]*m))
 	}
 	gu := g[n:]
-	blas64.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(f.kc, k), dense.General(gu, n, k))
-	blas64.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(f.kc, k), dense.General(gu, n, k))
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(f.kc, k), dense.General(gu, n, k))
+	dense.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(f.kc, k), dense.General(gu, n, k))
 	selfProduct(f.product, c.u, gu, k)
 	for j, d := range c.d {
 		row := gu[j*k : (j+1)*k]
@@ -178,7 +177,7 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 			if !dense.Cholesky(l, k) {
 				return false
 			}
-			blas64.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, k), dense.General(x, n, k))
+			dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, k), dense.General(x, n, k))
 		}
 		return true
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -213,7 +212,7 @@ func (t *siteNewton) slope(terms *siteTerms, n int, m, v, tg float64) (tm, tv fl
 
 // natural stores M⁻¹r in z: Sr_m and 2(S∘S)r_v.
 func (t *siteNewton) natural(cov []float64, n int) {
-	blas64.Symv(1, dense.Symmetric(cov, n), dense.Vector(t.r[:n]), 0, dense.Vector(t.z[:n]))
+	dense.Symv(1, dense.Symmetric(cov, n), dense.Vector(t.r[:n]), 0, dense.Vector(t.z[:n]))
 	r, z := t.r[n:], t.z[n:]
 	for i, ri := range r {
 		row := cov[i*n : i*n+i+1]

@@ -10,7 +10,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/blas/blas64"
 )
 
 // MeanUpdate selects one of the two published updates of the mean of a GP or a GLM.
@@ -258,7 +257,7 @@ func (c *curveProx) at(t float64, full bool) error {
 	c.logDet = c.fac.LogDet
 	c.fac.Expand(&c.exp, s.k, n)
 	c.fac.Solve(c.try.a)
-	blas64.Symv(1, dense.Symmetric(s.k, n), dense.Vector(c.try.a), 0, dense.Vector(c.try.m))
+	dense.Symv(1, dense.Symmetric(s.k, n), dense.Vector(c.try.a), 0, dense.Vector(c.try.m))
 	c.fac.Variances(c.try.v, &c.exp)
 	if !full {
 		return nil

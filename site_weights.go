@@ -10,7 +10,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -163,7 +162,7 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 	floats.SubTo(b.h, s.d1, s.a)
 	clear(b.g)
 	b.mover.x.addMulT(b.g, b.h, b.mover.index)
-	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(at.l, d), dense.Vector(b.g))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(at.l, d), dense.Vector(b.g))
 	var trace float64
 	for i, v := range s.v {
 		trace += math.Abs(s.tg[i]-s.gamma[i]) * v
@@ -582,7 +581,7 @@ func (s *weightAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
 	t.negative = len(t.w) > 0 && slices.Min(t.w) < 0
 	t.h.Resize(d)
 	clear(t.h.Lo)
-	blas64.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
+	dense.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
 	if t.next.double {
 		s.lin.x.addMulTDouble(t.h, x.d1, batch)
 	} else {
@@ -653,7 +652,7 @@ func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
 	d := s.lin.x.cols
 	kl := s.run.logDet - s.prior.logDet - float64(d)
 	t.h.Resize(d)
-	blas64.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
+	dense.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
 	kl += floats.Dot(t.h.Hi, s.run.mean)
 	for i := range d {
 		for j := range i {
@@ -762,7 +761,7 @@ func (s *weightAlgebra) unsolved() float64 {
 	t, m := &s.pg, &s.mover
 	t.h.Resize(s.lin.x.cols)
 	m.base.residual(t.h, &m.cur, s.lin.x, s.batch.cur.a)
-	blas64.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, s.lin.x.cols), dense.Vector(t.h.Hi))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, s.lin.x.cols), dense.Vector(t.h.Hi))
 	return floats.Dot(t.h.Hi, t.h.Hi)
 }
 

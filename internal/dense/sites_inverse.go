@@ -3,7 +3,6 @@ package dense
 import (
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -55,7 +54,7 @@ func (t *Inverse) Variances(f *Sites, v []float64) bool {
 		t.y = room(t.y, p*q, n*n)
 		copy(t.y, f.zn)
 		if p > 0 {
-			blas64.Trsm(blas.Left, blas.Trans, 1, LowerTriangle(f.Lp, p), General(t.y, p, q))
+			Trsm(blas.Left, blas.Trans, 1, LowerTriangle(f.Lp, p), General(t.y, p, q))
 		}
 		t.x = room(t.x, q*n, n*n)
 		for k, i := range f.Neg {
