@@ -375,15 +375,16 @@ func TestStructuredErrors(t *testing.T) {
 	x, y := structuredData(30, 4, 9)
 	for _, c := range []struct {
 		cov  Covariance
+		rank int
 		s    Solver
 		want error
 		text string
 	}{
-		{DiagonalCovariance, Solver{BatchSize: 7}, ErrParam, "Solver.BatchSize"},
-		{LowRankCovariance, Solver{BatchSize: 7}, ErrParam, "FullCovariance"},
-		{LowRankCovariance, Solver{StepSize: ConstantStep(0.1)}, ErrNoProx, "LowRankCovariance"},
+		{DiagonalCovariance, 0, Solver{BatchSize: 7}, ErrParam, "Solver.BatchSize"},
+		{LowRankCovariance, 2, Solver{BatchSize: 7}, ErrParam, "FullCovariance"},
+		{LowRankCovariance, 2, Solver{StepSize: ConstantStep(0.1)}, ErrNoProx, "LowRankCovariance"},
 	} {
-		_, _, err := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: c.cov}).Fit(context.Background(), &c.s)
+		_, _, err := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: c.cov, Rank: c.rank}).Fit(context.Background(), &c.s)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v: %v", c.cov, err)
 		}

@@ -251,6 +251,34 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	return s, nil
 }
 
+// featuresOf returns the features of the rows of x under k, nil if k has none.
+func featuresOf(k Kernel, x mat.Matrix) *design {
+	var parts []Kernel
+	if sum, ok := k.(Sum); ok {
+		parts = sum
+	} else {
+		parts = []Kernel{k}
+	}
+	n, cols := x.Dims()
+	g, row := &design{rows: n}, make([]float64, cols)
+	for i := range n {
+		mat.Row(row, i, x)
+		for _, part := range parts {
+			own, _ := asNative(part)
+			f, ok := own.(featured)
+			if !ok {
+				return nil
+			}
+			g.dense = f.features(g.dense, row)
+		}
+	}
+	if _, ok := dense.AllFinite(g.dense); !ok || n == 0 {
+		return nil
+	}
+	g.cols = len(g.dense) / n
+	return g
+}
+
 // linear returns g as a linear model in the features of its kernel, nil if there are none or too many.
 func (g *GP) linear() *linearModel {
 	if g.opt.Jitter != 0 {

@@ -1,10 +1,5 @@
 package pgsvi
 
-import (
-	"github.com/pgsvi/pgsvi/internal/dense"
-	"gonum.org/v1/gonum/mat"
-)
-
 var _ = builtin{
 	"pgsvi.Linear":   Linear{},
 	"pgsvi.Constant": Constant{},
@@ -16,34 +11,6 @@ type featured interface {
 	Kernel
 	// features appends φ(x) to dst.
 	features(dst, x []float64) []float64
-}
-
-// featuresOf returns the features of the rows of x under k, nil if k has none.
-func featuresOf(k Kernel, x mat.Matrix) *design {
-	var parts []Kernel
-	if sum, ok := k.(Sum); ok {
-		parts = sum
-	} else {
-		parts = []Kernel{k}
-	}
-	n, cols := x.Dims()
-	g, row := &design{rows: n}, make([]float64, cols)
-	for i := range n {
-		mat.Row(row, i, x)
-		for _, part := range parts {
-			own, _ := asNative(part)
-			f, ok := own.(featured)
-			if !ok {
-				return nil
-			}
-			g.dense = f.features(g.dense, row)
-		}
-	}
-	if _, ok := dense.AllFinite(g.dense); !ok || n == 0 {
-		return nil
-	}
-	g.cols = len(g.dense) / n
-	return g
 }
 
 // Linear is the covariance function of linear regression without an intercept

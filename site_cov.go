@@ -29,7 +29,8 @@ const (
 	// times the cost. Where these do not suffice either, or there are fewer rows than more than 2000 weights, the Gap
 	// says what rounding may hide.
 	FullCovariance
-	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass.
+	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass. Where Rank is that of any V that may
+	// be the best, the number of weights or, of up to 300 weights under a diagonal prior, that of the rows, it is a FullCovariance.
 	LowRankCovariance
 	// DiagonalCovariance is mean field, in O(nnz) a pass. Its standard deviations
 	// are too small where features are correlated.

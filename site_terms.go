@@ -281,10 +281,6 @@ func hopeless(atMean Expectation, v float64) bool {
 // moderate reports whether the derivatives are far from overflow.
 func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
-// mostAlone bounds the steps of solve: on ordinary data it takes ten, and under priors of a million standard deviations, where each brings
-// a factor, those that are left bring less than the next target of all.
-const mostAlone = 100
-
 // solve minimises KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from
 // the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
 // are Newton's in m with the fixed point of v, halved in (m, log v) until the
@@ -300,7 +296,7 @@ func (t *siteTerms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 		x = t.expectation(n, m, v)
 	}
 	f := value(x, m, v)
-	for range mostAlone {
+	for range 1000 {
 		v1 := 1 / (1/vc - x.D2)
 		if !(v1 > 0) || math.IsInf(v1, 0) {
 			v1 = 2 * v

@@ -1429,6 +1429,9 @@ func TestSeedsMended(t *testing.T) {
 		"a start from where expectations overflow":                            {1070, 2311, 4603},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
+		if testing.Short() {
+			seeds = seeds[:1]
+		}
 		for _, seed := range seeds {
 			if v := judgeSeed(seed); len(v.violations()) > 0 {
 				t.Errorf("%s: %v", why, v)
