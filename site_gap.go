@@ -63,8 +63,9 @@ func scaleGap(a, b float64) float64 {
 	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
 }
 
-// nearRow is the part of a standard deviation within which the curvature of a term changes by less than a factor of two.
-const nearRow = 1e-3
+// nearRow is the part of a standard deviation by which a tangent may be off: the curvature of a term changes by about as much, and what V
+// gains by that is its square.
+const nearRow = 1e-6
 
 // rowGap returns the gap that the mean of s leaves. Raw units and wide priors
 // blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,

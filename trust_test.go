@@ -1424,6 +1424,7 @@ func TestSeedsMended(t *testing.T) {
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},
 		"the end of an Objective whose last step brought more than its gap":   {10858, 14416, 17519},
 		"a mean of raw units without its last digits":                         {2438, 16002, 19638},
+		"a bound by rows whose tangents are far off":                          {390, 1188, 1992, 2336, 2558, 3036},
 		"a bound of the mean that is all rounding":                            {300, 674, 2142, 2557, 2794, 3769},
 		"counts under priors of 1e6 standard deviations":                      {1187, 5704, 5905, 7902, 14167},
 		"a start from where expectations overflow":                            {1070, 2311, 4603},
