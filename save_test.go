@@ -743,6 +743,27 @@ func FuzzLoadCTMPosterior(f *testing.F) {
 	})
 }
 
+func FuzzLoadLDAPosterior(f *testing.F) {
+	fuzzLoad(f, ldaFile, LoadLDAPosterior, func(t *testing.T, p *LDAPosterior) {
+		if !allFinite(p.Lambda()) {
+			t.Errorf("topics %v", p.Lambda())
+		}
+	})
+}
+
+func FuzzLoadMixturePosterior(f *testing.F) {
+	fuzzLoad(f, mixtureFile, LoadMixturePosterior, func(t *testing.T, p *MixturePosterior) {
+		if !allFinite(p.Means()) {
+			t.Errorf("means %v", p.Means())
+		}
+		for k, w := range p.Weights(nil) {
+			if !(w >= 0) || !(p.Cov(k).At(0, 0) >= 0) {
+				t.Errorf("component %d: weight %v, covariance %v", k, w, p.Cov(k))
+			}
+		}
+	})
+}
+
 func FuzzLoadGLMStream(f *testing.F) {
 	fuzzLoad(f, glmStreamFile, LoadGLMStream, func(t *testing.T, s *GLMStream) {
 		if p, err := s.Posterior(); err == nil {
