@@ -883,7 +883,7 @@ func (s *objectiveStepper) lead(ctx context.Context, same func() *Env, batch []i
 		beta, err = s.tryFrom(1, falls)
 		led = err == nil && beta > 0
 	}
-	to, s.g = s.g, to
+	s.g = to
 	if !led {
 		return false, s.halt.Err()
 	}

@@ -11,9 +11,9 @@ import (
 var most = map[string]int{
 	"files in the root":                   77,
 	"rooms":                               80,
-	"arrows":                              553,
-	"arrows, those to errors.go left out": 490,
-	"floors":                              13,
+	"arrows":                              547,
+	"arrows, those to errors.go left out": 484,
+	"floors":                              12,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
