@@ -270,7 +270,7 @@ const diffStep = 1e-3
 
 // Grad implements Kernel.
 func (k diffKernel) Grad(dst, x, y []float64) float64 {
-	differences(dst, k.Kernel, func(k Kernel) float64 { return k.Cov(x, y) })
+	differences(dst, k.Kernel, diffStep, func(k Kernel) float64 { return k.Cov(x, y) })
 	return k.Cov(x, y)
 }
 
@@ -279,7 +279,7 @@ func (k diffKernel) SelfCov(x []float64) float64 { return kernelSelf(k.Kernel, x
 
 // GradSelf implements Noisy.
 func (k diffKernel) GradSelf(dst, x []float64) float64 {
-	differences(dst, k.Kernel, func(k Kernel) float64 { return kernelSelf(k, x) })
+	differences(dst, k.Kernel, diffStep, func(k Kernel) float64 { return kernelSelf(k, x) })
 	return k.SelfCov(x)
 }
 
@@ -288,8 +288,8 @@ func (k diffKernel) WithParams(values []float64) Kernel {
 	return diffKernel{k.Kernel.WithParams(values)}
 }
 
-// differences stores the derivatives of f in the parameters of k, as those of Kernel.Grad, in dst.
-func differences(dst []float64, k Kernel, f func(Kernel) float64) {
+// differences stores the derivatives of f in the parameters of k, as those of Kernel.Grad, in dst, by steps of size h.
+func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 	params := k.Params()
 	values := make([]float64, len(params))
 	for i, p := range params {
@@ -302,7 +302,7 @@ func differences(dst []float64, k Kernel, f func(Kernel) float64) {
 			}
 			return f(k.WithParams(values))
 		}
-		dst[i] = (8*(at(diffStep)-at(-diffStep)) - (at(2*diffStep) - at(-2*diffStep))) / (12 * diffStep)
+		dst[i] = (8*(at(h)-at(-h)) - (at(2*h) - at(-2*h))) / (12 * h)
 		values[i] = p.Value
 	}
 }
@@ -339,9 +339,14 @@ func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 		}
 		return Product(out), names, nil
 	}
+	if _, own := asNative(k); own {
+		if _, iso := k.(profiled); !iso { // a Profile may be the caller's
+			return k, nil, nil
+		}
+	}
 	rows, _ := x.Dims()
 	params := k.Params()
-	got, want := make([]float64, len(params)), make([]float64, len(params))
+	got, want, again := make([]float64, len(params)), make([]float64, len(params)), make([]float64, len(params))
 	for pair := range checkedPairs {
 		i, j := pair*(rows-1)/checkedPairs, (pair+1)*(rows-1)/checkedPairs
 		a, b := x.RawRowView(i), x.RawRowView(j)
@@ -349,11 +354,14 @@ func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 		if slices.ContainsFunc(got, math.IsNaN) {
 			return diffKernel{k}, []string{kernelName(k)}, nil
 		}
-		differences(want, k, func(k Kernel) float64 { return k.Cov(a, b) })
+		cov2 := func(k Kernel) float64 { return k.Cov(a, b) }
+		differences(want, k, diffStep, cov2)
+		differences(again, k, diffStep/8, cov2)
 		size := math.Abs(cov) + math.Sqrt(math.Abs(k.Cov(a, a)*k.Cov(b, b)))
 		for p, g := range got {
 			size = max(size, math.Abs(g))
-			if math.Abs(g-want[p]) > checkedSlope*size {
+			known := math.Abs(again[p]-want[p]) <= 0.1*checkedSlope*size // steps of either size are short enough
+			if known && math.Abs(g-want[p]) > checkedSlope*size {
 				return nil, nil, fmt.Errorf(kernelUnproven, kernelName(k), g, params[p].Name, i, j, want[p], ErrParam)
 			}
 		}

@@ -11,22 +11,23 @@ import (
 
 // The search over hyper-parameters, from trials on ten data sets.
 const (
-	searchPairs   = 8    // steps that the curvature remembers
-	searchPart    = 0.3  // of the average information that is the curvature, to begin with: q takes up the rest; all of it under Gaussian noise
-	leastPart     = 0.05 // and the least of it
-	searchRidge   = 0.01 // of the diagonal, added to it
-	leastCurve    = 1e-6 // and absolutely
-	longestStep   = 1.5  // in any θ: a factor of 4.5
-	compositeStep = 1    // the same where kernels have parts, which can change places
-	armijo        = 1e-4
-	reachAgain    = 2    // by how much longer a step may be than one that was cut short or did well, and shorter than one that did not
-	goodGain      = 0.75 // of what it promised: well,
-	littleGain    = 0.25 // and not
-	firstSlack    = 3e-3 // nats below its maximum that q may be at first,
-	slackPart     = 0.03 // and then of what the step promises
-	exactPart     = 1e-2 // of the goal, below which it need not be
-	stopPart      = 0.1  // of the goal, above which the search does not end
-	searchTries   = 8    // lengths of a step
+	searchPairs    = 8    // steps that the curvature remembers
+	searchPart     = 0.3  // of the average information that is the curvature, to begin with: q takes up the rest; all of it under Gaussian noise
+	leastPart      = 0.05 // and the least of it
+	searchRidge    = 0.01 // of the diagonal, added to it
+	leastCurve     = 1e-6 // and absolutely
+	longestStep    = 1.5  // in any θ: a factor of 4.5
+	compositeStep  = 1    // the same where kernels have parts, which can change places
+	armijo         = 1e-4
+	reachAgain     = 2               // by how much longer a step may be than one that was cut short or did well, and shorter than one that did not
+	goodGain       = 0.75            // of what it promised: well,
+	littleGain     = 0.25            // and not
+	firstSlack     = 3e-3            // nats below its maximum that q may be at first,
+	slackPart      = 0.03            // and then of what the step promises
+	exactPart      = 1e-2            // of the goal, below which it need not be
+	stopPart       = 0.1             // of the goal, above which the search does not end
+	searchTries    = 8               // lengths of a step
+	searchPatience = 3 * searchTries // points that are no better, as where q has several optima
 )
 
 // learnPoint is what is known at a θ.
@@ -64,7 +65,9 @@ type learnSearch struct {
 	steps   [][]float64
 	turns   [][]float64 // by how much the gradient changed
 	tries   int
-	fresh   bool // steps are forgotten and the step was tried without
+	low     float64 // the least f so far, to a part of the goal
+	waited  int     // points since
+	fresh   bool    // steps are forgotten and the step was tried without
 	done    bool
 	stalled bool
 }
@@ -73,7 +76,7 @@ type learnSearch struct {
 func (s *learnSearch) begin(theta []float64) {
 	s.cur, s.begun, s.line, s.done, s.stalled, s.fresh = learnPoint{f: math.Inf(1)}, false, false, false, false, false
 	s.next, s.slack, s.part, s.promise, s.reach = slices.Clone(theta), firstSlack, s.part0, math.Inf(1), s.longest
-	s.steps, s.turns = nil, nil
+	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
 }
 
 // least is how exactly f need be known at most.
@@ -81,6 +84,13 @@ func (s *learnSearch) least() float64 { return exactPart * s.goal }
 
 // tell goes on from x, which is what was asked for.
 func (s *learnSearch) tell(x learnPoint) {
+	if s.waited++; x.f < s.low-stopPart*s.goal {
+		s.low, s.waited = x.f, 0
+	}
+	if s.waited > searchPatience {
+		s.done, s.stalled = true, true
+		return
+	}
 	switch {
 	case !s.line:
 		s.begun = true
@@ -242,8 +252,8 @@ func (s *learnSearch) state(c *save.State) {
 	s.cur.state(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.done, &s.stalled)
 	c.Floats(n, &s.next, &s.dir)
-	c.Float(&s.slack, &s.t, &s.slope, &s.promise, &s.part, &s.reach, &s.gain)
-	c.Int(&s.tries)
+	c.Float(&s.slack, &s.t, &s.slope, &s.promise, &s.part, &s.reach, &s.gain, &s.low)
+	c.Int(&s.tries, &s.waited)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		stateLists(c, n, searchPairs, list)
 	}
