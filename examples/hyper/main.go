@@ -61,12 +61,12 @@ func main() {
 	likelihood, kernel := flag.String("likelihood", "logit", "logit, poisson, gaussian or studentt"), flag.String("kernel", "se", "se or matern52")
 	ard, prior := flag.Bool("ard", false, "a length for every column"), flag.Bool("prior", true, "weak priors of the hyper-parameters")
 	flag.Parse()
-	x, y := rows("train_index.txt")
-	xt, yt := rows("test_index.txt")
-	if *train != "" {
-		x, y = read(*train)
-		xt, yt = read(*test)
+	load, trainFile, testFile := read, *train, *test
+	if *train == "" {
+		load, trainFile, testFile = rows, "train_index.txt", "test_index.txt"
 	}
+	x, y := load(trainFile)
+	xt, yt := load(testFile)
 	var lengths []float64
 	if *ard {
 		_, d := x.Dims()
