@@ -155,6 +155,16 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	return nil
 }
 
+// overflow returns an error if a term of s has no expectation.
+func (t *siteTerms) overflow(s *siteState, batch []int) error {
+	for i, e := range s.e {
+		if s.lost[i] || math.IsInf(e, -1) {
+			return fmt.Errorf("%s: %w", t.explain(dense.Index(batch, i), s.m[i], s.v[i]), ErrNotFinite)
+		}
+	}
+	return nil
+}
+
 // expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker.
 const expectChunk = 8
 

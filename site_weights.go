@@ -193,7 +193,7 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	}
 	promise, precision := b.promise(&p.cur.siteState, w)
 	if promise += precision; promise < 1e-15 {
-		return nil
+		return t.overflow(&p.cur.siteState, index)
 	}
 	if p.plain && !b.fine && b.pace.unchecked(promise) {
 		p.target()
@@ -221,19 +221,24 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	if b.fine {
 		goal = weightBlockFine
 	}
+	var slow progress
 	for first := true; p.evaluations < weightBlockEvals; first = false {
-		if !p.iterate() {
+		if _, ok := p.stride(&slow); !ok {
 			break
 		}
+		slow.add(p.decrement(), p.n, p.n)
 		mean, precision := b.promise(&p.cur.siteState, &b.mover.cur)
 		if first {
 			b.pace = pace{after: remainder{mean / promise / promise, precision / promise}, measured: true}
 		}
-		if mean+precision < goal {
+		if mean+precision < goal && !p.cur.wild {
 			break
 		}
 	}
 	if err := p.workers.halt.Err(); err != nil {
+		return err
+	}
+	if err := t.overflow(&p.cur.siteState, index); err != nil {
 		return err
 	}
 	if b.mover.moved {

@@ -1432,6 +1432,7 @@ func TestSeedsMended(t *testing.T) {
 		"a bound of the mean that is all rounding":                            {300, 674, 2142, 2557, 2794, 3769},
 		"counts under priors of 1e6 standard deviations":                      {1187, 5704, 5905, 7902, 14167},
 		"a start from where expectations overflow":                            {1070, 2311, 4603},
+		"a block of a stream under priors far wider than the data":            {11999, 13978, 14056, 15359},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if testing.Short() {
@@ -1441,6 +1442,18 @@ func TestSeedsMended(t *testing.T) {
 			if v := judgeSeed(seed); len(v.violations()) > 0 {
 				t.Errorf("%s: %v", why, v)
 			}
+		}
+	}
+}
+
+// TestStreamUnsolved: a stream that finds no q with an ELBO for a block says so and names a row. It once answered as if
+// there had been no such rows.
+func TestStreamUnsolved(t *testing.T) {
+	t.Parallel()
+	for _, seed := range []uint64{466, 1676, 8875} {
+		faults := judgeSeed(seed).violations()
+		if len(faults) != 1 || faults[0].kind != faultError || !strings.Contains(faults[0].detail, "row ") {
+			t.Errorf("seed %d: %v", seed, faults)
 		}
 	}
 }
