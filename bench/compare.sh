@@ -11,7 +11,7 @@ usage: bench/compare.sh OLD NEW [BENCH-REGEXP [COUNT]]
 OLD and NEW are commits; NEW may be . for the files as they are. BENCH-REGEXP is
 that of go test -bench, all without it, and COUNT how often each is run, 6 without it.
 BENCHTIME=100ms is go test -benchtime, PACKAGE=. is the folder of the benchmarks, ./bench
-without it, and GOFLAGS=-tags=openblas chooses the BLAS.
+without it.
 END
 	exit 2
 }

@@ -1,7 +1,7 @@
-// Package blas decides what the benchmarks compute with: gonum's pure-Go BLAS, or
-// OpenBLAS (Debian: libopenblas-dev) where they are built with a tag,
+// Package blas decides what gonum's part of the benchmarks computes with: its pure-Go BLAS, or
+// OpenBLAS (Debian: libopenblas-dev), beside which the kernels of the library can then be measured, where they are built with a tag,
 //
-//	go test -tags openblas -bench . ./bench
+//	go test -tags openblas -bench Kernels ./bench/blas
 //
 // It is imported for that effect. A library must not choose for its callers, so the
 // package pgsvi does not; an application may, with the one line that openblas.go has.
