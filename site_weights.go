@@ -150,6 +150,7 @@ const (
 	weightBlockFine      = 1e-7 // where it is the last one
 	weightBlockEvals     = 1000
 	weightBlockUnchecked = 8
+	weightBlockLeft      = 1 // nats that may be left after weightBlockEvals
 )
 
 // promise returns what the linearised problem promises in nats: in the mean
@@ -222,6 +223,7 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		goal = weightBlockFine
 	}
 	var slow progress
+	var left float64 // nats, as promised
 	for first := true; p.evaluations < weightBlockEvals; first = false {
 		if _, ok := p.stride(&slow); !ok {
 			break
@@ -231,7 +233,7 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		if first {
 			b.pace = pace{after: remainder{mean / promise / promise, precision / promise}, measured: true}
 		}
-		if mean+precision < goal && !p.cur.wild {
+		if left = mean + precision; left < goal && !p.cur.wild {
 			break
 		}
 	}
@@ -240,6 +242,9 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	}
 	if err := t.overflow(&p.cur.siteState, index); err != nil {
 		return err
+	}
+	if p.evaluations >= weightBlockEvals && left > weightBlockLeft {
+		return fmt.Errorf("pgsvi: a block of %d rows, from %s on, is %.2g nats from its solution after %d steps; a prior nearer to the scale of the data helps: %w", len(base.m), t.name(dense.Index(index, 0)), left, p.evaluations, ErrDiverged)
 	}
 	if b.mover.moved {
 		copy(base.gamma, p.cur.gamma)
