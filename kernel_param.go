@@ -158,16 +158,7 @@ func (k Sum) pullRows(dst, w []float64, t *kernelTile) {
 func (k Product) pullRows(dst, w []float64, t *kernelTile) {
 	buf, val := t.get(len(w)), t.get(len(w))
 	pullParts(k, dst, t, func(f int) []float64 {
-		copy(buf, w)
-		for g, other := range k {
-			if g == f {
-				continue
-			}
-			kernelFill(other, val, t)
-			for i, v := range val {
-				buf[i] *= v
-			}
-		}
+		k.timesOthers(buf, w, val, f, t)
 		return buf
 	})
 }

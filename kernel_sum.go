@@ -187,19 +187,24 @@ func (k Product) fill(dst []float64, t *kernelTile) {
 func (k Product) pull(dst, w []float64, t *kernelTile) {
 	buf, val := t.get(len(w)), t.get(len(w))
 	for f, factor := range k {
-		copy(buf, w)
-		for g, other := range k {
-			if g == f {
-				continue
-			}
-			kernelFill(other, val, t)
-			for i, v := range val {
-				buf[i] *= v
-			}
-		}
+		k.timesOthers(buf, w, val, f, t)
 		n := numParams(factor)
 		kernelPull(factor, dst[:n:n], buf, t)
 		dst = dst[n:]
+	}
+}
+
+// timesOthers stores in dst the weights w times every factor of the tile but factor f, with val to work in.
+func (k Product) timesOthers(dst, w, val []float64, f int, t *kernelTile) {
+	copy(dst, w)
+	for g, other := range k {
+		if g == f {
+			continue
+		}
+		kernelFill(other, val, t)
+		for i, v := range val {
+			dst[i] *= v
+		}
 	}
 }
 

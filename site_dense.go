@@ -900,7 +900,7 @@ func newDualAlgebra(l *linearModel, k []float64, workers crew) (*dualAlgebra, er
 func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 	n := l.x.rows
 	gamma := make([]float64, n)
-	real := factsOf(l.terms.lik).Support == RealLine
+	onLine := factsOf(l.terms.lik).Support == RealLine
 	for i := range gamma {
 		v := k[i*n+i]
 		if v == 0 || h.Stopped() {
@@ -910,7 +910,7 @@ func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 		gamma[i] = math.Abs(g)
 		y, o, _, _ := l.terms.term(i)
 		at := [...]float64{0, -o, 0}
-		if real {
+		if onLine {
 			at[2] = y - o
 		}
 		for _, m := range at {
