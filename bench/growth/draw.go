@@ -1,0 +1,81 @@
+package main
+
+import (
+	"image/color"
+	"os"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+)
+
+// drawGrowth draws a panel for each part: seconds a pass, and the arithmetic of a pass through the largest size.
+func drawGrowth(file string, rows []row) error {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	const width, height, dpi = 24 * vg.Centimeter, 8.5 * vg.Centimeter, 120
+	var panels []*plot.Plot
+	for _, p := range parts {
+		of := ofPart(rows, p.name)
+		if len(of) < 2 {
+			continue // of a run with -only
+		}
+		panel, err := p.draw(of)
+		if err != nil {
+			return err
+		}
+		panels = append(panels, panel)
+	}
+	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi))
+	canvas := draw.New(img)
+	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: 6 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
+	if len(panels) > 0 {
+		for i, c := range plot.Align([][]*plot.Plot{panels}, tiles, canvas)[0] {
+			panels[i].Draw(c)
+		}
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// draw returns the panel of a part.
+func (p *part) draw(of []row) (*plot.Plot, error) {
+	panel := plot.New()
+	panel.Title.Text = p.title
+	panel.X.Label.Text, panel.Y.Label.Text = p.axis, "CPU seconds a pass"
+	panel.X.Scale, panel.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	panel.Legend.Top, panel.Legend.Left = true, true
+	var measured, work plotter.XYs
+	last := of[len(of)-1]
+	unit := last.perPass() / p.work(float64(last.size))
+	for _, r := range of {
+		x := float64(r.size)
+		measured = append(measured, plotter.XY{X: x, Y: r.perPass()})
+		work = append(work, plotter.XY{X: x, Y: unit * p.work(x)})
+	}
+	line, points, err := plotter.NewLinePoints(measured)
+	if err != nil {
+		return nil, err
+	}
+	line.Color, points.Color = color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}
+	line.Width, points.Shape = vg.Points(1.5), draw.CircleGlyph{}
+	ideal, err := plotter.NewLine(work)
+	if err != nil {
+		return nil, err
+	}
+	ideal.Color, ideal.Width, ideal.Dashes = color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, vg.Points(1.2), []vg.Length{vg.Points(6), vg.Points(3)}
+	panel.Add(ideal, line, points)
+	panel.Legend.Add("measured", line, points)
+	panel.Legend.Add(p.formula, ideal)
+	return panel, nil
+}

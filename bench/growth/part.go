@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/cputime"
+	"gonum.org/v1/gonum/mat"
+)
+
+// A part is a model that is fitted at several sizes.
+type part struct {
+	name, title, axis string
+	sizes             []int
+	// work is the number of multiplications of a pass, of those terms that lead, for a model of that size.
+	work func(size float64) float64
+	// formula is that of work.
+	formula string
+	// fit makes the data of that size and returns how many bytes they are, and what fits them.
+	fit func(size int) (bytes int, fit func(ctx context.Context) (*pgsvi.Result, error))
+}
+
+const (
+	gpFeatures = 10
+	glmRows    = 4000
+	documents  = 500
+	vocabulary = 2000
+	docWords   = 120 // that are drawn for a document
+)
+
+var parts = []*part{
+	{name: "gp", title: "Dense GP, N rows", axis: "N", sizes: []int{250, 500, 1000, 2000, 4000},
+		work: func(n float64) float64 { return n * n * n }, formula: "N³", fit: gpFit},
+	{name: "glm", title: "GLM, 4000 rows, D weights", axis: "D", sizes: []int{10, 30, 100, 300, 1000, 2000},
+		work: func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³", fit: glmFit},
+	{name: "topics", title: "CTM, 500 documents, K topics", axis: "K", sizes: []int{5, 10, 20, 50, 100, 200},
+		work: func(k float64) float64 { return documents * (docWords*k + k*k*k) }, formula: "words · K + documents · K³", fit: topicsFit},
+}
+
+// partOf returns the part of that name, nil if there is none.
+func partOf(name string) *part {
+	for _, p := range parts {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// measure makes a fit in this process.
+func (p *part) measure(ctx context.Context, size int) (row, error) {
+	bytes, fit := p.fit(size)
+	start := cputime.Seconds()
+	res, err := fit(ctx)
+	if err != nil {
+		return row{}, err
+	}
+	return row{part: p.name, size: size, seconds: cputime.Seconds() - start, passes: res.Passes, data: float64(bytes) / 1e6, peak: peakMB()}, nil
+}
+
+// peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system does not say.
+func peakMB() float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	_, after, found := strings.Cut(string(status), "VmHWM:")
+	if err != nil || !found {
+		return math.NaN()
+	}
+	kib, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return kib * 1024 / 1e6
+}
+
+// normals returns rows of independent normal features, and labels by a linear function of them plus noise.
+func normals(rows, cols int) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(1, uint64(cols)))
+	x, y, w := mat.NewDense(rows, cols, nil), make([]float64, rows), make([]float64, cols)
+	for j := range w {
+		w[j] = rng.NormFloat64() / math.Sqrt(float64(cols))
+	}
+	for i := range rows {
+		eta := 0.0
+		for j := range cols {
+			v := rng.NormFloat64()
+			x.Set(i, j, v)
+			eta += w[j] * v
+		}
+		y[i] = math.Copysign(1, 2*eta+rng.NormFloat64())
+	}
+	return x, y
+}
+
+func gpFit(n int) (int, func(context.Context) (*pgsvi.Result, error)) {
+	x, y := normals(n, gpFeatures)
+	return 8 * n * (gpFeatures + 1), func(ctx context.Context) (*pgsvi.Result, error) {
+		gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)}, pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, res, err := gp.Fit(ctx, &pgsvi.Solver{Workers: 1})
+		return res, err
+	}
+}
+
+func glmFit(d int) (int, func(context.Context) (*pgsvi.Result, error)) {
+	x, y := normals(glmRows, d)
+	return 8 * glmRows * (d + 1), func(ctx context.Context) (*pgsvi.Result, error) {
+		glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, res, err := glm.Fit(ctx, &pgsvi.Solver{Workers: 1})
+		return res, err
+	}
+}
+
+// topicsFit draws documents from 20 topics, whatever the size.
+func topicsFit(k int) (int, func(context.Context) (*pgsvi.Result, error)) {
+	const topics = 20
+	rng := rand.New(rand.NewPCG(1, 1))
+	c := &pgsvi.Corpus{Terms: vocabulary}
+	bytes := 0
+	for range documents {
+		counts := make(map[int]float64)
+		first, second := rng.IntN(topics), rng.IntN(topics)
+		for range docWords {
+			topic := first
+			if rng.IntN(3) == 0 {
+				topic = second
+			}
+			// A topic has a hundred words of its own; frequencies fall off as of Zipf.
+			w := int(math.Exp(rng.Float64()*math.Log(100))) - 1
+			counts[(topic*100+w)%vocabulary]++
+		}
+		doc := pgsvi.Document{}
+		for w := range vocabulary {
+			if n := counts[w]; n > 0 {
+				doc.Words, doc.Counts = append(doc.Words, w), append(doc.Counts, n)
+			}
+		}
+		bytes += 16 * len(doc.Words)
+		c.Docs = append(c.Docs, doc)
+	}
+	return bytes, func(ctx context.Context) (*pgsvi.Result, error) {
+		ctm, err := pgsvi.NewCTM(c, k, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, res, err := ctm.Fit(ctx, &pgsvi.Solver{MaxPasses: 3, EvalEvery: -1, Workers: 1})
+		return res, err
+	}
+}
