@@ -185,6 +185,13 @@ func TestRandomIntercepts(t *testing.T) {
 		if !(s.valued <= 0.2*(s.valued+s.spent)) {
 			t.Errorf("%s: evaluations take %v of %v", name, s.valued, s.valued+s.spent)
 		}
+		for i, least := 0, math.Inf(1); i < len(res.Trace); i++ { // no saw-tooth
+			if gap := res.Trace[i].Gap; gap > 1.5*least {
+				t.Errorf("%s: after %v passes the gap rises from %v to %v", name, res.Trace[i].Passes, least, gap)
+			} else {
+				least = min(least, gap)
+			}
+		}
 		reached[c.prior.isDiagonal()] = append(reached[c.prior.isDiagonal()], res.ELBO)
 	}
 	for diagonal, elbos := range reached {
