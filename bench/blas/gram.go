@@ -2,6 +2,7 @@ package blas
 
 import (
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
@@ -32,7 +33,7 @@ func Gram(x mat.Matrix) func() {
 	}
 	return func() {
 		for _, x := range chunks {
-			blas64.Syrk(blas.NoTrans, 1, x, 1, c)
+			dense.Syrk(blas.NoTrans, 1, x, 1, c)
 		}
 	}
 }

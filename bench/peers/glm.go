@@ -45,23 +45,25 @@ const fullVariant, fullName = "full", "full posterior, nil Solver"
 
 // glmRows returns fits of this library.
 func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
-	batch := func(converger pgsvi.Converger) fit {
-		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, converger) }
-	}
-	end, err := o.fit(s, "GLM", fullVariant, fullName, batch(nil))
-	if err != nil {
-		return nil, err
-	}
-	rough, err := o.fit(s, "GLM", "full, gap 0.01 nats", "full posterior, until its gap is 0.01 nats", batch(&pgsvi.GapBelow{Nats: 0.01}))
+	rough, end, err := o.posteriorRows(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	stream, err := o.streamRow(ctx, s)
-	if err != nil {
-		return nil, err
+	return []row{rough, end, stream}, err
+}
+
+// posteriorRows returns the full posterior until its gap is 0.01 nats, and without options.
+func (o *options) posteriorRows(ctx context.Context, s *split) (rough, end row, err error) {
+	batch := func(converger pgsvi.Converger) fit {
+		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, converger) }
 	}
+	if end, err = o.fit(s, "GLM", fullVariant, fullName, batch(nil)); err != nil {
+		return rough, end, err
+	}
+	rough, err = o.fit(s, "GLM", "full, gap 0.01 nats", "full posterior, until its gap is 0.01 nats", batch(&pgsvi.GapBelow{Nats: 0.01}))
 	rough.note += fmt.Sprintf(", %.1g nats from the optimum", rough.negELBO-end.negELBO)
-	return []row{rough, end, stream}, nil
+	return rough, end, err
 }
 
 // glmFit fits a GLM.
@@ -165,12 +167,33 @@ func (o *options) dense(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, err := o.floor(s, "one XᵀX with "+blas.Name, blas.Name, blas.Gram(x))
+	floor, err := o.floor(s, "pgsvi, one XᵀX", "dense", blas.Gram(x))
 	if err != nil {
 		return nil, err
 	}
 	rows = append(rows, stream, floor)
 	relate(rows, pointEstimate)
+	return rows, nil
+}
+
+// wide compares full posteriors with as many weights as rows.
+func (o *options) wide(ctx context.Context) ([]row, error) {
+	const d = 2000
+	x, y := generate(d, d)
+	s := &split{name: fmt.Sprintf("%d dense rows × %d", d, d), x: x, y: y, train: filepath.Join(o.temp, "wide.train")}
+	if err := writeRows(s.train, s.x, s.y); err != nil {
+		return nil, err
+	}
+	rows, err := o.script(ctx, s.name, "glm.py", "rows", s.train, "", d, o.repeats)
+	if err != nil {
+		return nil, err
+	}
+	rough, end, err := o.posteriorRows(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, rough, end)
+	relate(rows, "LogisticRegression, newton-cholesky")
 	return rows, nil
 }
 

@@ -12,18 +12,15 @@
 //	gp     Gaussian-process classification: sonar, ionosphere, USPS
 //	glm    logistic regression on the same rows
 //	a9a    logistic regression, sparse rows
-//	dense  logistic regression, generated rows
+//	dense  logistic regression, generated rows, some columns
+//	wide   logistic regression, generated rows, as many columns
 //	advi   the data of glm and a9a by ADVI, how far from the optimum
 //	lda    topics of documents, and words held out
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //
-// The rows of peers.csv in -out are replaced by those of the fits that are made again, and Markdown tables
-// of all of them are printed. -tables makes no fits; -readme FILE puts the tables where FILE has them. With
-//
-//	go run -tags openblas ./bench/peers
-//
-// pgsvi computes with OpenBLAS, as scikit-learn does, and not with gonum's pure-Go BLAS; its rows are
-// others, so that both stand in the tables when it is run with each. The ratios are those of each run.
+// The rows that peers.csv in -out has of a data set in a part are replaced by those of the run, and Markdown tables
+// of all of them are printed. -tables makes no fits; -readme FILE puts the tables where FILE has them.
+// scikit-learn computes with the BLAS that it was built for, OpenBLAS in Debian, and pgsvi with kernels of its own.
 package main
 
 import (
@@ -39,7 +36,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
@@ -73,6 +69,7 @@ var parts = []part{
 	{"glm", (*options).sklearn, (*options).glm, grid},
 	{"a9a", (*options).sklearn, (*options).a9a, list},
 	{"dense", (*options).sklearn, (*options).dense, list},
+	{"wide", (*options).sklearn, (*options).wide, list},
 	{"advi", (*options).rstanarm, (*options).advi, adviTable},
 	{"lda", (*options).sklearn, (*options).lda, ldaTable},
 	{"stream", (*options).itself, (*options).stream, streamTable},
@@ -84,7 +81,6 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	runtime.GOMAXPROCS(1)
-	blas.SetThreads(1)
 	o, err := parseFlags(os.Args[1:], os.Stdout, os.Stderr)
 	if err == nil {
 		err = o.run(ctx)
@@ -111,7 +107,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, advi, lda, stream")
+	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, wide, advi, lda, stream")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"runtime"
 
 	"github.com/pgsvi/pgsvi"
-	"github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/pgsvi/pgsvi/internal/cputime"
 	"gonum.org/v1/gonum/mat"
 )
@@ -26,14 +25,10 @@ type predictor interface {
 	At(x mat.Matrix) *pgsvi.Prediction
 }
 
-// fit measures f, and its predictions if s has rows to test on. The BLAS is added
-// to the variant and to the name.
+// fit measures f, and its predictions if s has rows to test on.
 func (o *options) fit(s *split, method, variant, name string, f fit) (row, error) {
-	r := o.newRow(s.name, method, blas.Name)
-	if variant != "" {
-		r.variant += ", " + variant
-	}
-	r.name = fmt.Sprintf("pgsvi with %s, %s", blas.Name, name)
+	r := o.newRow(s.name, method, variant)
+	r.name = "pgsvi, " + name
 	var post predictor
 	var res *pgsvi.Result
 	var err error

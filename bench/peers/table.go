@@ -143,22 +143,12 @@ func writeCSV(folder string, rows []row) error {
 	return f.Close()
 }
 
-// merge replaces the rows of fits that are made again, and appends the others.
+// merge replaces the rows of the data sets of a part that are measured again, and appends the others.
 func merge(before, rows []row) []row {
-	all := slices.Clone(before)
-	for _, r := range rows {
-		if i := slices.IndexFunc(all, r.sameFit); i >= 0 {
-			all[i] = r
-		} else {
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-// sameFit reports whether r and s are of the same fit.
-func (r row) sameFit(s row) bool {
-	return r.part == s.part && r.work == s.work && r.method == s.method && r.variant == s.variant && r.seed == s.seed
+	all := slices.DeleteFunc(slices.Clone(before), func(old row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return r.part == old.part && r.work == old.work })
+	})
+	return append(all, rows...)
 }
 
 // relate sets the ratios of rows of one data set to the one with the label base.
