@@ -74,6 +74,8 @@ func TestGuard(t *testing.T) {
 					t.Fatal("refused")
 				}
 				Dot(x, y)
+				Exp(x)
+				Log1p(y)
 				Axpy(1, x, y)
 			}
 		}

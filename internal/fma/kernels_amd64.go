@@ -48,3 +48,18 @@ func transposeAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 //
 //go:noescape
 func untransposeAVX2(k int, dst *float64, ldd int, src *float64, ld int)
+
+// weighRowsAVX2 is weighRows.
+//
+//go:noescape
+func weighRowsAVX2(k int, dst *float64, src *float64, w *float64)
+
+// expAVX2 is exp, n being a multiple of 4.
+//
+//go:noescape
+func expAVX2(n int, x *float64)
+
+// log1pAVX2 is log1p, n being a multiple of 4.
+//
+//go:noescape
+func log1pAVX2(n int, x *float64)

@@ -761,3 +761,412 @@ square:
 square_end:
 	VZEROUPPER
 	RET
+
+// func weighRowsAVX2(k int, dst *float64, src *float64, w *float64)
+// Requires: AVX
+TEXT ·weighRowsAVX2(SB), NOSPLIT|NOPTR, $0-32
+	MOVQ k+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ w+24(FP), BX
+
+row4:
+	CMPQ         AX, $0x00000004
+	JL           row4_end
+	VBROADCASTSD (BX), Y0
+	VMULPD       (DX), Y0, Y0
+	VMOVUPD      Y0, (CX)
+	VBROADCASTSD 8(BX), Y0
+	VMULPD       96(DX), Y0, Y0
+	VMOVUPD      Y0, 32(CX)
+	VBROADCASTSD 16(BX), Y0
+	VMULPD       192(DX), Y0, Y0
+	VMOVUPD      Y0, 64(CX)
+	VBROADCASTSD 24(BX), Y0
+	VMULPD       288(DX), Y0, Y0
+	VMOVUPD      Y0, 96(CX)
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000180, DX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000004, AX
+	JMP          row4
+
+row4_end:
+row1:
+	CMPQ         AX, $0x00000001
+	JL           row1_end
+	VBROADCASTSD (BX), Y0
+	VMULPD       (DX), Y0, Y0
+	VMOVUPD      Y0, (CX)
+	ADDQ         $0x00000008, BX
+	ADDQ         $0x00000060, DX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000001, AX
+	JMP          row1
+
+row1_end:
+	VZEROUPPER
+	RET
+
+// func expAVX2(n int, x *float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expAVX2(SB), NOSPLIT|NOPTR, $0-16
+	MOVQ    n+0(FP), AX
+	MOVQ    x+8(FP), CX
+	VMOVUPD expLeast<>+0(SB), Y0
+	VMOVUPD expMost<>+0(SB), Y1
+	VMOVUPD logE<>+0(SB), Y2
+	VMOVUPD expMagic<>+0(SB), Y3
+	VMOVUPD one<>+0(SB), Y4
+
+vector:
+	CMPQ         AX, $0x00000004
+	JL           vector_end
+	VMOVUPD      (CX), Y5
+	VMAXPD       Y5, Y0, Y5
+	VMINPD       Y5, Y1, Y5
+	VMOVAPD      Y5, Y6
+	VFMADD213PD  Y3, Y2, Y6
+	VSUBPD       Y3, Y6, Y7
+	VFNMADD231PD logTwo<>+0(SB), Y7, Y5
+	VFNMADD231PD logTwoLow<>+0(SB), Y7, Y5
+	VMOVUPD      exp9<>+0(SB), Y7
+	VFMADD213PD  exp8<>+0(SB), Y5, Y7
+	VFMADD213PD  exp7<>+0(SB), Y5, Y7
+	VFMADD213PD  exp6<>+0(SB), Y5, Y7
+	VFMADD213PD  exp5<>+0(SB), Y5, Y7
+	VFMADD213PD  exp4<>+0(SB), Y5, Y7
+	VFMADD213PD  exp3<>+0(SB), Y5, Y7
+	VFMADD213PD  exp2<>+0(SB), Y5, Y7
+	VFMADD213PD  exp1<>+0(SB), Y5, Y7
+	VFMADD213PD  exp0<>+0(SB), Y5, Y7
+	VMULPD       Y5, Y5, Y8
+	VFMADD213PD  Y5, Y8, Y7
+	VADDPD       Y7, Y4, Y7
+	VPSRAD       $0x01, Y6, Y5
+	VPSUBD       Y5, Y6, Y6
+	VPADDD       exponentAt<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y7, Y7
+	VPADDD       exponentAt<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y6, Y7, Y7
+	VMOVUPD      Y7, (CX)
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000004, AX
+	JMP          vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA expLeast<>+0(SB)/8, $0xc087500000000000
+DATA expLeast<>+8(SB)/8, $0xc087500000000000
+DATA expLeast<>+16(SB)/8, $0xc087500000000000
+DATA expLeast<>+24(SB)/8, $0xc087500000000000
+GLOBL expLeast<>(SB), RODATA|NOPTR, $32
+
+DATA expMost<>+0(SB)/8, $0x4086300000000000
+DATA expMost<>+8(SB)/8, $0x4086300000000000
+DATA expMost<>+16(SB)/8, $0x4086300000000000
+DATA expMost<>+24(SB)/8, $0x4086300000000000
+GLOBL expMost<>(SB), RODATA|NOPTR, $32
+
+DATA logE<>+0(SB)/8, $0x3ff71547652b82fe
+DATA logE<>+8(SB)/8, $0x3ff71547652b82fe
+DATA logE<>+16(SB)/8, $0x3ff71547652b82fe
+DATA logE<>+24(SB)/8, $0x3ff71547652b82fe
+GLOBL logE<>(SB), RODATA|NOPTR, $32
+
+DATA expMagic<>+0(SB)/8, $0x4338000000000000
+DATA expMagic<>+8(SB)/8, $0x4338000000000000
+DATA expMagic<>+16(SB)/8, $0x4338000000000000
+DATA expMagic<>+24(SB)/8, $0x4338000000000000
+GLOBL expMagic<>(SB), RODATA|NOPTR, $32
+
+DATA one<>+0(SB)/8, $0x3ff0000000000000
+DATA one<>+8(SB)/8, $0x3ff0000000000000
+DATA one<>+16(SB)/8, $0x3ff0000000000000
+DATA one<>+24(SB)/8, $0x3ff0000000000000
+GLOBL one<>(SB), RODATA|NOPTR, $32
+
+DATA logTwo<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA logTwo<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA logTwo<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA logTwo<>+24(SB)/8, $0x3fe62e42fefa39ef
+GLOBL logTwo<>(SB), RODATA|NOPTR, $32
+
+DATA logTwoLow<>+0(SB)/8, $0x3c7abc9e3b39803f
+DATA logTwoLow<>+8(SB)/8, $0x3c7abc9e3b39803f
+DATA logTwoLow<>+16(SB)/8, $0x3c7abc9e3b39803f
+DATA logTwoLow<>+24(SB)/8, $0x3c7abc9e3b39803f
+GLOBL logTwoLow<>(SB), RODATA|NOPTR, $32
+
+DATA exp9<>+0(SB)/8, $0x3e5ad7f6e40e0c63
+DATA exp9<>+8(SB)/8, $0x3e5ad7f6e40e0c63
+DATA exp9<>+16(SB)/8, $0x3e5ad7f6e40e0c63
+DATA exp9<>+24(SB)/8, $0x3e5ad7f6e40e0c63
+GLOBL exp9<>(SB), RODATA|NOPTR, $32
+
+DATA exp8<>+0(SB)/8, $0x3e928ad72c9d4e2c
+DATA exp8<>+8(SB)/8, $0x3e928ad72c9d4e2c
+DATA exp8<>+16(SB)/8, $0x3e928ad72c9d4e2c
+DATA exp8<>+24(SB)/8, $0x3e928ad72c9d4e2c
+GLOBL exp8<>(SB), RODATA|NOPTR, $32
+
+DATA exp7<>+0(SB)/8, $0x3ec71df2552b5058
+DATA exp7<>+8(SB)/8, $0x3ec71df2552b5058
+DATA exp7<>+16(SB)/8, $0x3ec71df2552b5058
+DATA exp7<>+24(SB)/8, $0x3ec71df2552b5058
+GLOBL exp7<>(SB), RODATA|NOPTR, $32
+
+DATA exp6<>+0(SB)/8, $0x3efa0199a0c6a6ef
+DATA exp6<>+8(SB)/8, $0x3efa0199a0c6a6ef
+DATA exp6<>+16(SB)/8, $0x3efa0199a0c6a6ef
+DATA exp6<>+24(SB)/8, $0x3efa0199a0c6a6ef
+GLOBL exp6<>(SB), RODATA|NOPTR, $32
+
+DATA exp5<>+0(SB)/8, $0x3f2a01a012a57804
+DATA exp5<>+8(SB)/8, $0x3f2a01a012a57804
+DATA exp5<>+16(SB)/8, $0x3f2a01a012a57804
+DATA exp5<>+24(SB)/8, $0x3f2a01a012a57804
+GLOBL exp5<>(SB), RODATA|NOPTR, $32
+
+DATA exp4<>+0(SB)/8, $0x3f56c16c1842a109
+DATA exp4<>+8(SB)/8, $0x3f56c16c1842a109
+DATA exp4<>+16(SB)/8, $0x3f56c16c1842a109
+DATA exp4<>+24(SB)/8, $0x3f56c16c1842a109
+GLOBL exp4<>(SB), RODATA|NOPTR, $32
+
+DATA exp3<>+0(SB)/8, $0x3f81111111127be6
+DATA exp3<>+8(SB)/8, $0x3f81111111127be6
+DATA exp3<>+16(SB)/8, $0x3f81111111127be6
+DATA exp3<>+24(SB)/8, $0x3f81111111127be6
+GLOBL exp3<>(SB), RODATA|NOPTR, $32
+
+DATA exp2<>+0(SB)/8, $0x3fa555555555087c
+DATA exp2<>+8(SB)/8, $0x3fa555555555087c
+DATA exp2<>+16(SB)/8, $0x3fa555555555087c
+DATA exp2<>+24(SB)/8, $0x3fa555555555087c
+GLOBL exp2<>(SB), RODATA|NOPTR, $32
+
+DATA exp1<>+0(SB)/8, $0x3fc55555555554fa
+DATA exp1<>+8(SB)/8, $0x3fc55555555554fa
+DATA exp1<>+16(SB)/8, $0x3fc55555555554fa
+DATA exp1<>+24(SB)/8, $0x3fc55555555554fa
+GLOBL exp1<>(SB), RODATA|NOPTR, $32
+
+DATA exp0<>+0(SB)/8, $0x3fe000000000000a
+DATA exp0<>+8(SB)/8, $0x3fe000000000000a
+DATA exp0<>+16(SB)/8, $0x3fe000000000000a
+DATA exp0<>+24(SB)/8, $0x3fe000000000000a
+GLOBL exp0<>(SB), RODATA|NOPTR, $32
+
+DATA exponentAt<>+0(SB)/8, $0x00000000000003ff
+DATA exponentAt<>+8(SB)/8, $0x00000000000003ff
+DATA exponentAt<>+16(SB)/8, $0x00000000000003ff
+DATA exponentAt<>+24(SB)/8, $0x00000000000003ff
+GLOBL exponentAt<>(SB), RODATA|NOPTR, $32
+
+// func log1pAVX2(n int, x *float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·log1pAVX2(SB), NOSPLIT|NOPTR, $0-16
+	MOVQ    n+0(FP), AX
+	MOVQ    x+8(FP), CX
+	VMOVUPD one<>+0(SB), Y0
+
+vector:
+	CMPQ        AX, $0x00000004
+	JL          vector_end
+	VMOVUPD     (CX), Y1
+	VADDPD      Y1, Y0, Y2
+	VSUBPD      Y0, Y2, Y4
+	VSUBPD      Y4, Y2, Y3
+	VSUBPD      Y3, Y0, Y3
+	VSUBPD      Y4, Y1, Y4
+	VADDPD      Y4, Y3, Y3
+	VDIVPD      Y2, Y3, Y3
+	VPADDQ      log1pShift<>+0(SB), Y2, Y2
+	VPSRLQ      $0x34, Y2, Y4
+	VPOR        integers<>+0(SB), Y4, Y4
+	VSUBPD      log1pBias<>+0(SB), Y4, Y4
+	VPAND       log1pMantissa<>+0(SB), Y2, Y2
+	VPADDQ      log1pBelowOne<>+0(SB), Y2, Y2
+	VSUBPD      Y0, Y2, Y2
+	VXORPD      Y5, Y5, Y5
+	VCMPPD      $0x00, Y5, Y4, Y5
+	VBLENDVPD   Y5, Y1, Y2, Y2
+	VANDNPD     Y3, Y5, Y3
+	VADDPD      two<>+0(SB), Y2, Y5
+	VDIVPD      Y5, Y2, Y5
+	VMULPD      Y5, Y5, Y6
+	VMULPD      Y6, Y6, Y7
+	VMOVUPD     log1pOdd3<>+0(SB), Y8
+	VFMADD213PD log1pOdd2<>+0(SB), Y7, Y8
+	VFMADD213PD log1pOdd1<>+0(SB), Y7, Y8
+	VFMADD213PD log1pOdd0<>+0(SB), Y7, Y8
+	VMOVUPD     log1pEven2<>+0(SB), Y9
+	VFMADD213PD log1pEven1<>+0(SB), Y7, Y9
+	VFMADD213PD log1pEven0<>+0(SB), Y7, Y9
+	VMULPD      Y8, Y6, Y8
+	VFMADD213PD Y8, Y7, Y9
+	VMULPD      log1pHalf<>+0(SB), Y2, Y6
+	VMULPD      Y2, Y6, Y6
+	VADDPD      Y9, Y6, Y9
+	VFMADD231PD log1pLow<>+0(SB), Y4, Y3
+	VFMADD213PD Y3, Y5, Y9
+	VSUBPD      Y6, Y9, Y9
+	VADDPD      Y2, Y9, Y9
+	VFMADD231PD log1pHigh<>+0(SB), Y4, Y9
+	VANDPD      log1pSize<>+0(SB), Y1, Y2
+	VCMPPD      $0x11, log1pTiny<>+0(SB), Y2, Y2
+	VBLENDVPD   Y2, Y1, Y9, Y9
+	VCMPPD      $0x1e, log1pMost<>+0(SB), Y1, Y2
+	VBLENDVPD   Y2, Y1, Y9, Y9
+	VMOVUPD     log1pMinusOne<>+0(SB), Y3
+	VCMPPD      $0x1a, Y3, Y1, Y2
+	VMOVUPD     log1pNaN<>+0(SB), Y4
+	VBLENDVPD   Y2, Y4, Y9, Y9
+	VCMPPD      $0x00, Y3, Y1, Y2
+	VMOVUPD     log1pMinusInf<>+0(SB), Y1
+	VBLENDVPD   Y2, Y1, Y9, Y9
+	VMOVUPD     Y9, (CX)
+	ADDQ        $0x00000020, CX
+	SUBQ        $0x00000004, AX
+	JMP         vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA log1pShift<>+0(SB)/8, $0x00095f6200000000
+DATA log1pShift<>+8(SB)/8, $0x00095f6200000000
+DATA log1pShift<>+16(SB)/8, $0x00095f6200000000
+DATA log1pShift<>+24(SB)/8, $0x00095f6200000000
+GLOBL log1pShift<>(SB), RODATA|NOPTR, $32
+
+DATA integers<>+0(SB)/8, $0x4330000000000000
+DATA integers<>+8(SB)/8, $0x4330000000000000
+DATA integers<>+16(SB)/8, $0x4330000000000000
+DATA integers<>+24(SB)/8, $0x4330000000000000
+GLOBL integers<>(SB), RODATA|NOPTR, $32
+
+DATA log1pBias<>+0(SB)/8, $0x43300000000003ff
+DATA log1pBias<>+8(SB)/8, $0x43300000000003ff
+DATA log1pBias<>+16(SB)/8, $0x43300000000003ff
+DATA log1pBias<>+24(SB)/8, $0x43300000000003ff
+GLOBL log1pBias<>(SB), RODATA|NOPTR, $32
+
+DATA log1pMantissa<>+0(SB)/8, $0x000fffffffffffff
+DATA log1pMantissa<>+8(SB)/8, $0x000fffffffffffff
+DATA log1pMantissa<>+16(SB)/8, $0x000fffffffffffff
+DATA log1pMantissa<>+24(SB)/8, $0x000fffffffffffff
+GLOBL log1pMantissa<>(SB), RODATA|NOPTR, $32
+
+DATA log1pBelowOne<>+0(SB)/8, $0x3fe6a09e00000000
+DATA log1pBelowOne<>+8(SB)/8, $0x3fe6a09e00000000
+DATA log1pBelowOne<>+16(SB)/8, $0x3fe6a09e00000000
+DATA log1pBelowOne<>+24(SB)/8, $0x3fe6a09e00000000
+GLOBL log1pBelowOne<>(SB), RODATA|NOPTR, $32
+
+DATA two<>+0(SB)/8, $0x4000000000000000
+DATA two<>+8(SB)/8, $0x4000000000000000
+DATA two<>+16(SB)/8, $0x4000000000000000
+DATA two<>+24(SB)/8, $0x4000000000000000
+GLOBL two<>(SB), RODATA|NOPTR, $32
+
+DATA log1pOdd3<>+0(SB)/8, $0x3fc2f112df3e5244
+DATA log1pOdd3<>+8(SB)/8, $0x3fc2f112df3e5244
+DATA log1pOdd3<>+16(SB)/8, $0x3fc2f112df3e5244
+DATA log1pOdd3<>+24(SB)/8, $0x3fc2f112df3e5244
+GLOBL log1pOdd3<>(SB), RODATA|NOPTR, $32
+
+DATA log1pOdd2<>+0(SB)/8, $0x3fc7466496cb03de
+DATA log1pOdd2<>+8(SB)/8, $0x3fc7466496cb03de
+DATA log1pOdd2<>+16(SB)/8, $0x3fc7466496cb03de
+DATA log1pOdd2<>+24(SB)/8, $0x3fc7466496cb03de
+GLOBL log1pOdd2<>(SB), RODATA|NOPTR, $32
+
+DATA log1pOdd1<>+0(SB)/8, $0x3fd2492494229359
+DATA log1pOdd1<>+8(SB)/8, $0x3fd2492494229359
+DATA log1pOdd1<>+16(SB)/8, $0x3fd2492494229359
+DATA log1pOdd1<>+24(SB)/8, $0x3fd2492494229359
+GLOBL log1pOdd1<>(SB), RODATA|NOPTR, $32
+
+DATA log1pOdd0<>+0(SB)/8, $0x3fe5555555555593
+DATA log1pOdd0<>+8(SB)/8, $0x3fe5555555555593
+DATA log1pOdd0<>+16(SB)/8, $0x3fe5555555555593
+DATA log1pOdd0<>+24(SB)/8, $0x3fe5555555555593
+GLOBL log1pOdd0<>(SB), RODATA|NOPTR, $32
+
+DATA log1pEven2<>+0(SB)/8, $0x3fc39a09d078c69f
+DATA log1pEven2<>+8(SB)/8, $0x3fc39a09d078c69f
+DATA log1pEven2<>+16(SB)/8, $0x3fc39a09d078c69f
+DATA log1pEven2<>+24(SB)/8, $0x3fc39a09d078c69f
+GLOBL log1pEven2<>(SB), RODATA|NOPTR, $32
+
+DATA log1pEven1<>+0(SB)/8, $0x3fcc71c51d8e78af
+DATA log1pEven1<>+8(SB)/8, $0x3fcc71c51d8e78af
+DATA log1pEven1<>+16(SB)/8, $0x3fcc71c51d8e78af
+DATA log1pEven1<>+24(SB)/8, $0x3fcc71c51d8e78af
+GLOBL log1pEven1<>(SB), RODATA|NOPTR, $32
+
+DATA log1pEven0<>+0(SB)/8, $0x3fd999999997fa04
+DATA log1pEven0<>+8(SB)/8, $0x3fd999999997fa04
+DATA log1pEven0<>+16(SB)/8, $0x3fd999999997fa04
+DATA log1pEven0<>+24(SB)/8, $0x3fd999999997fa04
+GLOBL log1pEven0<>(SB), RODATA|NOPTR, $32
+
+DATA log1pHalf<>+0(SB)/8, $0x3fe0000000000000
+DATA log1pHalf<>+8(SB)/8, $0x3fe0000000000000
+DATA log1pHalf<>+16(SB)/8, $0x3fe0000000000000
+DATA log1pHalf<>+24(SB)/8, $0x3fe0000000000000
+GLOBL log1pHalf<>(SB), RODATA|NOPTR, $32
+
+DATA log1pLow<>+0(SB)/8, $0x3dea39ef35793c76
+DATA log1pLow<>+8(SB)/8, $0x3dea39ef35793c76
+DATA log1pLow<>+16(SB)/8, $0x3dea39ef35793c76
+DATA log1pLow<>+24(SB)/8, $0x3dea39ef35793c76
+GLOBL log1pLow<>(SB), RODATA|NOPTR, $32
+
+DATA log1pHigh<>+0(SB)/8, $0x3fe62e42fee00000
+DATA log1pHigh<>+8(SB)/8, $0x3fe62e42fee00000
+DATA log1pHigh<>+16(SB)/8, $0x3fe62e42fee00000
+DATA log1pHigh<>+24(SB)/8, $0x3fe62e42fee00000
+GLOBL log1pHigh<>(SB), RODATA|NOPTR, $32
+
+DATA log1pSize<>+0(SB)/8, $0x7fffffffffffffff
+DATA log1pSize<>+8(SB)/8, $0x7fffffffffffffff
+DATA log1pSize<>+16(SB)/8, $0x7fffffffffffffff
+DATA log1pSize<>+24(SB)/8, $0x7fffffffffffffff
+GLOBL log1pSize<>(SB), RODATA|NOPTR, $32
+
+DATA log1pTiny<>+0(SB)/8, $0x3c90000000000000
+DATA log1pTiny<>+8(SB)/8, $0x3c90000000000000
+DATA log1pTiny<>+16(SB)/8, $0x3c90000000000000
+DATA log1pTiny<>+24(SB)/8, $0x3c90000000000000
+GLOBL log1pTiny<>(SB), RODATA|NOPTR, $32
+
+DATA log1pMost<>+0(SB)/8, $0x7fefffffffffffff
+DATA log1pMost<>+8(SB)/8, $0x7fefffffffffffff
+DATA log1pMost<>+16(SB)/8, $0x7fefffffffffffff
+DATA log1pMost<>+24(SB)/8, $0x7fefffffffffffff
+GLOBL log1pMost<>(SB), RODATA|NOPTR, $32
+
+DATA log1pMinusOne<>+0(SB)/8, $0xbff0000000000000
+DATA log1pMinusOne<>+8(SB)/8, $0xbff0000000000000
+DATA log1pMinusOne<>+16(SB)/8, $0xbff0000000000000
+DATA log1pMinusOne<>+24(SB)/8, $0xbff0000000000000
+GLOBL log1pMinusOne<>(SB), RODATA|NOPTR, $32
+
+DATA log1pNaN<>+0(SB)/8, $0x7ff8000000000001
+DATA log1pNaN<>+8(SB)/8, $0x7ff8000000000001
+DATA log1pNaN<>+16(SB)/8, $0x7ff8000000000001
+DATA log1pNaN<>+24(SB)/8, $0x7ff8000000000001
+GLOBL log1pNaN<>(SB), RODATA|NOPTR, $32
+
+DATA log1pMinusInf<>+0(SB)/8, $0xfff0000000000000
+DATA log1pMinusInf<>+8(SB)/8, $0xfff0000000000000
+DATA log1pMinusInf<>+16(SB)/8, $0xfff0000000000000
+DATA log1pMinusInf<>+24(SB)/8, $0xfff0000000000000
+GLOBL log1pMinusInf<>(SB), RODATA|NOPTR, $32

@@ -28,3 +28,7 @@ func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	untranspose(k, dst, ldd, src, ld)
 }
+
+func pathExp(x []float64) { exp(x) }
+
+func pathLog1p(x []float64) { log1p(x) }

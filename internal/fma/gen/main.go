@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -31,6 +32,9 @@ func main() {
 	weighPanel()
 	transpose()
 	untranspose()
+	weighRows()
+	exp()
+	log1p()
 	Generate()
 }
 
@@ -372,6 +376,170 @@ func untranspose() {
 			VMOVUPD(x, Mem{Base: to[i]})
 			advance(to[i], bytes)
 		}
+	})
+	end()
+}
+
+func weighRows() {
+	begin("weighRowsAVX2", "func(k int, dst, src, w *float64)", "is weighRows.")
+	k, dst, src, w := load("k"), load("dst"), load("src"), load("w")
+	for _, unroll := range []int{4, 1} {
+		repeat(fmt.Sprintf("row%d", unroll), k, unroll, func() {
+			for u := range unroll {
+				v := YMM()
+				VBROADCASTSD(Mem{Base: w, Disp: 8 * u}, v)
+				VMULPD(Mem{Base: src, Disp: u * columns * 8}, v, v)
+				VMOVUPD(v, Mem{Base: dst, Disp: u * bytes})
+			}
+			advance(w, unroll*8)
+			advance(src, unroll*columns*8)
+			advance(dst, unroll*bytes)
+		})
+	}
+	end()
+}
+
+// number is memory that holds v in each lane.
+func number(name string, v float64) Mem { return word(name, math.Float64bits(v)) }
+
+// words are what word has made.
+var words = map[string]Mem{}
+
+// word is memory that holds the bits v in each lane.
+func word(name string, v uint64) Mem {
+	if m, ok := words[name]; ok {
+		return m
+	}
+	m := GLOBL(name, RODATA|NOPTR)
+	words[name] = m
+	for i := range lanes {
+		DATA(8*i, U64(v))
+	}
+	return m
+}
+
+func register(m Mem) reg.VecVirtual {
+	v := YMM()
+	VMOVUPD(m, v)
+	return v
+}
+
+// polynomial returns Σ_i p_i xⁱ by Horner's rule.
+func polynomial(name string, x reg.VecVirtual, p ...float64) reg.VecVirtual {
+	last := len(p) - 1
+	s := register(number(fmt.Sprintf("%s%d", name, last), p[last]))
+	for i := last - 1; i >= 0; i-- {
+		VFMADD213PD(number(fmt.Sprintf("%s%d", name, i), p[i]), x, s)
+	}
+	return s
+}
+
+// Comparisons of VCMPPD, which are false for NaN but for the last.
+const (
+	equal    = 0x00
+	below    = 0x11
+	above    = 0x1e
+	notAbove = 0x1a
+)
+
+// These numbers are those of exp.go of the package.
+
+func exp() {
+	begin("expAVX2", "func(n int, x *float64)", "is exp, n being a multiple of 4.")
+	n, at := load("n"), load("x")
+	least, most := register(number("expLeast", -746)), register(number("expMost", 710))
+	logE, magic := register(number("logE", math.Log2E)), register(number("expMagic", 0x1.8p52))
+	one := register(number("one", 1))
+	repeat("vector", n, lanes, func() {
+		x := YMM()
+		VMOVUPD(Mem{Base: at}, x)
+		VMAXPD(x, least, x) // the second operand where one is NaN
+		VMINPD(x, most, x)
+		t, f := YMM(), YMM()
+		VMOVAPD(x, t)
+		VFMADD213PD(magic, logE, t)
+		VSUBPD(magic, t, f)
+		VFNMADD231PD(number("logTwo", math.Ln2), f, x)
+		VFNMADD231PD(number("logTwoLow", 0x1.abc9e3b39803fp-56), f, x)
+		p := polynomial("exp", x, 0x1.000000000000ap-1, 0x1.55555555554fap-3, 0x1.555555555087cp-5, 0x1.1111111127be6p-7, 0x1.6c16c1842a109p-10,
+			0x1.a01a012a57804p-13, 0x1.a0199a0c6a6efp-16, 0x1.71df2552b5058p-19, 0x1.28ad72c9d4e2cp-22, 0x1.ad7f6e40e0c63p-26)
+		square := YMM()
+		VMULPD(x, x, square)
+		VFMADD213PD(x, square, p)
+		VADDPD(p, one, p)
+		half := YMM()
+		VPSRAD(Imm(1), t, half)
+		VPSUBD(half, t, t)
+		for _, n := range []reg.VecVirtual{half, t} {
+			VPADDD(word("exponentAt", 1023), n, n)
+			VPSLLQ(Imm(52), n, n)
+			VMULPD(n, p, p)
+		}
+		VMOVUPD(p, Mem{Base: at})
+		advance(at, bytes)
+	})
+	end()
+}
+
+func log1p() {
+	begin("log1pAVX2", "func(n int, x *float64)", "is log1p, n being a multiple of 4.")
+	const one, belowOne = uint64(0x3ff) << 52, uint64(0x3fe6a09e) << 32
+	n, at := load("n"), load("x")
+	ones := register(number("one", 1))
+	repeat("vector", n, lanes, func() {
+		x, u, c, back := YMM(), YMM(), YMM(), YMM()
+		VMOVUPD(Mem{Base: at}, x)
+		VADDPD(x, ones, u)
+		VSUBPD(ones, u, back)
+		VSUBPD(back, u, c)
+		VSUBPD(c, ones, c)
+		VSUBPD(back, x, back)
+		VADDPD(back, c, c)
+		VDIVPD(u, c, c)
+		bits, k, f := YMM(), YMM(), YMM()
+		VPADDQ(word("log1pShift", one-belowOne), u, bits)
+		VPSRLQ(Imm(52), bits, k)
+		VPOR(number("integers", 0x1p52), k, k)
+		VSUBPD(number("log1pBias", 0x1p52+1023), k, k)
+		VPAND(word("log1pMantissa", 1<<52-1), bits, f)
+		VPADDQ(word("log1pBelowOne", belowOne), f, f)
+		VSUBPD(ones, f, f)
+		zero, none := YMM(), YMM()
+		VXORPD(zero, zero, zero)
+		VCMPPD(Imm(equal), zero, k, none)
+		VBLENDVPD(none, x, f, f)
+		VANDNPD(c, none, c)
+		s, z, w := YMM(), YMM(), YMM()
+		VADDPD(number("two", 2), f, s)
+		VDIVPD(s, f, s)
+		VMULPD(s, s, z)
+		VMULPD(z, z, w)
+		odd := polynomial("log1pOdd", w, 6.666666666666735130e-01, 2.857142874366239149e-01, 1.818357216161805012e-01, 1.479819860511658591e-01)
+		even := polynomial("log1pEven", w, 3.999999999940941908e-01, 2.222219843214978396e-01, 1.531383769920937332e-01)
+		VMULPD(odd, z, odd)
+		VFMADD213PD(odd, w, even)
+		half := YMM()
+		VMULPD(number("log1pHalf", 0.5), f, half)
+		VMULPD(f, half, half)
+		VADDPD(even, half, even)
+		VFMADD231PD(number("log1pLow", 0x1.a39ef35793c76p-33), k, c)
+		VFMADD213PD(c, s, even)
+		VSUBPD(half, even, even)
+		VADDPD(f, even, even)
+		VFMADD231PD(number("log1pHigh", 0x1.62e42feep-1), k, even)
+		size, mask := YMM(), YMM()
+		VANDPD(word("log1pSize", 1<<63-1), x, size)
+		VCMPPD(Imm(below), number("log1pTiny", 0x1p-54), size, mask)
+		VBLENDVPD(mask, x, even, even)
+		VCMPPD(Imm(above), number("log1pMost", math.MaxFloat64), x, mask)
+		VBLENDVPD(mask, x, even, even)
+		edge := register(number("log1pMinusOne", -1))
+		VCMPPD(Imm(notAbove), edge, x, mask)
+		VBLENDVPD(mask, register(number("log1pNaN", math.NaN())), even, even)
+		VCMPPD(Imm(equal), edge, x, mask)
+		VBLENDVPD(mask, register(number("log1pMinusInf", math.Inf(-1))), even, even)
+		VMOVUPD(even, Mem{Base: at})
+		advance(at, bytes)
 	})
 	end()
 }

@@ -1,0 +1,175 @@
+package fma
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+)
+
+const precision = 140 // bits of what results are compared with
+
+func large(x float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(x) }
+
+// bigExp is e^x by its series at x/2¹⁶.
+func bigExp(x float64) *big.Float {
+	const halvings = 16
+	r := new(big.Float).SetMantExp(large(x), -halvings)
+	sum, term := large(1), large(1)
+	for n := 1.0; term.Sign() != 0 && term.MantExp(nil) > -precision-20; n++ {
+		term.Quo(term.Mul(term, r), large(n))
+		sum.Add(sum, term)
+	}
+	for range halvings {
+		sum.Mul(sum, sum)
+	}
+	return sum
+}
+
+// bigLog1p is log(1+x) by one step of Newton's method from the result of package math, with the next term.
+func bigLog1p(x float64) *big.Float {
+	y := math.Log1p(x)
+	// log(1+x) = y + log(1+d), d = (1+x)e^−y − 1, which is a few units of 2⁻⁵³.
+	d := new(big.Float).Mul(new(big.Float).Add(large(1), large(x)), bigExp(-y))
+	d.Sub(d, large(1))
+	second := new(big.Float).Mul(d, d)
+	return d.Sub(d, second.Quo(second, large(2))).Add(d, large(y))
+}
+
+// ulps is the distance of got from want in units in the last place of want, which are no less than the least number.
+func ulps(got float64, want *big.Float) float64 {
+	unit := math.Ldexp(1, max(want.MantExp(nil)-53, -1074))
+	e, _ := new(big.Float).Sub(large(got), want).Float64()
+	return math.Abs(e) / unit
+}
+
+// elementary are Exp and Log1p: what they are compared with, and in which range of numbers.
+var elementary = []struct {
+	name  string
+	f     func(x []float64)
+	exact func(x float64) *big.Float
+	plain func(x float64) float64
+	draw  func(rng *rand.Rand) float64
+}{
+	{"exp", Exp, bigExp, math.Exp, func(rng *rand.Rand) float64 {
+		switch rng.IntN(4) {
+		case 0:
+			return 1454*rng.Float64() - 745 // subnormal results among them
+		case 1:
+			return math.Ldexp(rng.NormFloat64(), -rng.IntN(60))
+		case 2:
+			return math.Nextafter((float64(rng.IntN(2000))-1000)*math.Ln2/2, float64(rng.IntN(3)-1)*1000)
+		}
+		return 20 * rng.NormFloat64()
+	}},
+	{"log1p", Log1p, bigLog1p, math.Log1p, func(rng *rand.Rand) float64 {
+		switch rng.IntN(4) {
+		case 0:
+			return math.Ldexp(rng.Float64(), rng.IntN(1020)-60)
+		case 1:
+			return -rng.Float64()
+		case 2:
+			return rng.NormFloat64() * 1e-3
+		}
+		return 3 * rng.Float64()
+	}},
+}
+
+func TestElementary(t *testing.T) {
+	trials := 20000
+	if testing.Short() {
+		trials = 1500
+	}
+	for _, c := range elementary {
+		rng := rand.New(rand.NewPCG(1, 2))
+		var worst, at float64
+		x := make([]float64, 0, trials)
+		for len(x) < trials {
+			v := c.draw(rng)
+			if c.name == "exp" && v > 709.78 || c.name == "log1p" && v <= -1 {
+				continue
+			}
+			x = append(x, v)
+		}
+		y := append([]float64(nil), x...)
+		c.f(y)
+		for i, v := range x {
+			if e := ulps(y[i], c.exact(v)); e > worst {
+				worst, at = e, v
+			}
+		}
+		t.Logf("%s is within %.3f units in the last place, at %v", c.name, worst, at)
+		if !(worst < 1.01) {
+			t.Errorf("%s is off by %.3f units in the last place at %v", c.name, worst, at)
+		}
+	}
+}
+
+// TestElementaryEdges: what is no number, no finite one, too large, too small or has a sign that matters.
+func TestElementaryEdges(t *testing.T) {
+	edges := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), math.Float64frombits(0xfff8000000000001), 5e-324, -5e-324, 0x1p-1022, -0x1p-1022,
+		1e-300, 1e-17, -1e-17, 709.782712893384, 709.7827128933841, 710, 1e5, math.MaxFloat64, -math.MaxFloat64, -745.1332191019411, -745.1332191019412, -745.2, -746, -1e5, -1, -2,
+		math.Nextafter(-1, 0), math.Nextafter(-1, -2), 0x1p52, 0x1p53, 0x1p1000}
+	paths(t, func(t *testing.T) {
+		for _, c := range elementary {
+			for n := 1; n < 10; n++ { // each in any lane, beside others
+				for _, x := range edges {
+					for at := range n {
+						v := make([]float64, n)
+						v[at] = x
+						c.f(v)
+						want := c.plain(x)
+						if got := v[at]; !(got == want && math.Signbit(got) == math.Signbit(want)) && !(got != got && want != want) && !(math.Abs(got-want) <= 1e-15*math.Abs(want)) {
+							t.Fatalf("%s(%v) = %v, want %v", c.name, x, got, want)
+						}
+						for i, y := range v {
+							if i != at && y != c.plain(0) {
+								t.Fatalf("%s: %v beside %v", c.name, y, x)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+	for _, c := range elementary {
+		c.f(nil)
+	}
+}
+
+// TestElementarySame: the paths have the same bits, for whatever bits.
+func TestElementarySame(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, c := range elementary {
+		x := make([]float64, 100003)
+		for i := range x {
+			if x[i] = c.draw(rng); i%2 == 0 {
+				x[i] = math.Float64frombits(rng.Uint64())
+			}
+		}
+		y := append([]float64(nil), x...)
+		c.f(x)
+		func() {
+			defer force(false)()
+			c.f(y)
+		}()
+		same(t, c.name, x, y)
+	}
+}
+
+func BenchmarkElementary(b *testing.B) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, c := range elementary {
+		b.Run(c.name, func(b *testing.B) {
+			x, y := make([]float64, 1024), make([]float64, 1024)
+			for i := range x {
+				x[i] = rng.Float64()
+			}
+			b.SetBytes(8 << 10)
+			for b.Loop() {
+				copy(y, x)
+				c.f(y)
+			}
+		})
+	}
+}
