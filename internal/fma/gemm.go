@@ -102,33 +102,33 @@ func (p product) part(r Run, lo, hi int) bool {
 				for q := 0; q < mm; q += rows {
 					pack(w.a[q*kk:], p.a.Slice(i+q, at, min(rows, mm-q), kk).T(), kk, rows)
 				}
-				p.tiles(w, i, j, mm, nn, kk)
+				p.tiles(w, w.a, w.b, i, j, mm, nn, kk)
 			}
 		}
 	}
 	return true
 }
 
-// tiles adds the product of the panels of w to the m×n part of C from (row, col) on.
-func (p product) tiles(w *work, row, col, m, n, k int) {
+// tiles adds the product of the panels in left and right to the m×n part of C from (row, col) on.
+func (p product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
 	c := p.c
 	for j := 0; j < n; j += columns {
-		b := w.b[j*k:]
+		b := right[j*k:]
 		for i := 0; i < m; i += rows {
-			first, left := row+i, col+j
+			first, from := row+i, col+j
 			h, wide := min(rows, m-i), min(columns, n-j)
-			if p.lower && first+h <= left {
+			if p.lower && first+h <= from {
 				continue
 			}
-			a, b, k := w.a[i*k:], b, k
+			a, b, k := left[i*k:], b, k
 			if p.upper {
 				skip := min(first, k)
 				a, b, k = a[skip*rows:], b[skip*columns:], k-skip
 			}
-			if h == rows && wide == columns && (!p.lower || first >= left+columns-1) {
-				pathGemm(k, a, b, c.Data, c.Off+first*c.Row+left, c.Row, p.alpha)
+			if h == rows && wide == columns && (!p.lower || first >= from+columns-1) {
+				pathGemm(k, a, b, c.Data, c.Off+first*c.Row+from, c.Row, p.alpha)
 			} else {
-				p.edge(w, k, a, b, first, left, h, wide)
+				p.edge(w, k, a, b, first, from, h, wide)
 			}
 		}
 	}

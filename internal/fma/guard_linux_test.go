@@ -66,6 +66,11 @@ func TestGuard(t *testing.T) {
 					Trsm(Run{}, unit(n).T(), a, true)
 					Trsm(Run{}, unit(n), b.T(), false)
 					Trsm(Run{}, unit(n).T(), b.T(), true)
+					var p Panels
+					p.data = guarded(t, k*up(n, columns), front)
+					p.Set(b)
+					p.Mul(a, square)
+					p.Gram(c.Data[:k], square)
 					Gemv(1, a, false, c.Data[:k], w)
 					Gemv(1, b, true, c.Data[:k], w)
 				}

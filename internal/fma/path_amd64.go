@@ -69,6 +69,15 @@ func pathWeigh(k int, panel, w []float64) {
 	weighAVX2(k, unsafe.SliceData(panel), unsafe.SliceData(w))
 }
 
+func pathWeighRows(k int, dst, src, w []float64) {
+	if !vectors {
+		weighRows(k, dst, src, w)
+		return
+	}
+	_, _, _ = dst[:k*rows], src[:(k-1)*columns+rows], w[:k]
+	weighRowsAVX2(k, unsafe.SliceData(dst), unsafe.SliceData(src), unsafe.SliceData(w))
+}
+
 func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	done := 0
 	if vectors {

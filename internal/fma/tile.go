@@ -105,6 +105,14 @@ func weigh(k int, panel, w []float64) {
 	}
 }
 
+// weighRows multiplies the first numbers of the k rows of a panel of columns by w and stores them as one of rows.
+func weighRows(k int, dst, src, w []float64) {
+	for p, v := range w[:k] {
+		d, s := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[p*columns:])
+		d[0], d[1], d[2], d[3] = s[0]*v, s[1]*v, s[2]*v, s[3]*v
+	}
+}
+
 // transpose stores the first k numbers of four rows of src, ld apart, as the first four columns of the rows of dst, ldd apart.
 func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
 	r0, r1, r2, r3 := src[:k], src[ld:ld+k], src[2*ld:2*ld+k], src[3*ld:3*ld+k]

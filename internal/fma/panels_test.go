@@ -1,0 +1,46 @@
+package fma
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestPanels: products with what was packed have the bits of those that pack it each time, and leave the other triangle alone.
+func TestPanels(t *testing.T) {
+	paths(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(9, 10))
+		var p Panels
+		for trial := range 120 {
+			k, n, m := rng.IntN(70), rng.IntN(60), rng.IntN(9)
+			if trial%30 == 0 {
+				k += 500
+			}
+			b := layouts(rng, k, n, rng.NormFloat64)[rng.IntN(5)]
+			p.Set(b)
+			a, c := layouts(rng, m, k, rng.NormFloat64)[rng.IntN(5)], layouts(rng, m, n, rng.NormFloat64)[0]
+			want := clone(c)
+			Gemm(Run{}, 1, a, b, want)
+			p.Mul(a, c)
+			same(t, "Mul", c.Data, want.Data)
+
+			w := make([]float64, k)
+			for i := range w {
+				w[i] = rng.NormFloat64()
+			}
+			square := layouts(rng, n, n, rng.NormFloat64)[0]
+			want = clone(square)
+			columns := b.T().all()
+			for i, x := range columns {
+				weighed := make([]float64, k)
+				for v := range x {
+					weighed[v] = w[v] * x[v]
+				}
+				for j := range i + 1 {
+					*want.at(i, j) = sum(1, *want.at(i, j), weighed, columns[j])
+				}
+			}
+			p.Gram(w, square)
+			same(t, "Gram", square.Data, want.Data)
+		}
+	})
+}
