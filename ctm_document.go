@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
@@ -73,11 +74,14 @@ type ctmWork struct {
 	pcg  *rand.PCG
 	rng  *rand.Rand
 
-	// The document: y_v and √y_v of its n distinct words, W, and β_kv topic by topic.
-	n       int
-	y, root []float64
-	tokens  float64
-	b       []float64
+	// The document: y_v of its n distinct words, W, and β_kv word by word, which pack has in three forms: topics by words,
+	// words by topics and, where V is diagonal, the squares of these.
+	n               int
+	y               []float64
+	tokens          float64
+	b               []float64
+	byTopic, byWord fma.Panels
+	squares         fma.Panels
 
 	// q: m, P = V⁻¹, its Cholesky factor (of a diagonal P its square root), and V where it was asked for.
 	m, p, l, v []float64
@@ -93,10 +97,14 @@ type ctmWork struct {
 	// and positive semidefinite: −∇²f = flat − bend.
 	flat, bend []float64
 
-	along                float64 // the force along the step before, negative where that went too far
-	short                float64 // what ascend left to gain, in nats, roughly; 0 where q settled or is random
-	z, e, pi, step, full []float64
-	s, q, r              []float64 // blocks of points
+	along             float64 // the force along the step before, negative where that went too far
+	short             float64 // what ascend left to gain, in nats, roughly; 0 where q settled or is random
+	z, pi, step, full []float64
+
+	// Scratch for a few points, row by row: e^z less its largest, and of words s_v = Σ_k β_kv e^{z_k}, wy_v/s_v and wy_v/s_v²
+	// with w the weight of the point; Σ_v of the latter two with β_kv and β_kv²; Σ_v wy_v/s_v² β_kv β_jv; and what stat is to be but
+	// for β.
+	e, s, t, t2, first, second, gram, share []float64
 }
 
 func newCTMWork(k int, opt *CTMOptions) *ctmWork {
@@ -106,13 +114,16 @@ func newCTMWork(k int, opt *CTMOptions) *ctmWork {
 	if w.diag {
 		size = k
 	}
-	for _, p := range []*[]float64{&w.m, &w.grad, &w.z, &w.e, &w.pi, &w.step} {
+	for _, p := range []*[]float64{&w.m, &w.grad, &w.z, &w.pi, &w.step} {
 		*p = make([]float64, k)
 	}
 	for _, p := range []*[]float64{&w.p, &w.l, &w.v, &w.hess} {
 		*p = make([]float64, size)
 	}
 	w.full = make([]float64, k*k)
+	for _, p := range []*[]float64{&w.e, &w.first, &w.second} {
+		*p = make([]float64, ctmPoints*k)
+	}
 	if w.swings() {
 		w.flat, w.bend = make([]float64, k*k), make([]float64, k*k)
 	}
@@ -205,15 +216,25 @@ func kronecker(eps []float64, k int, rng *rand.Rand) {
 	}
 }
 
-// setDoc takes the counts of d. The caller stores β in w.b, of size K × distinct words.
+// setDoc takes the counts of d. The caller stores β in w.b, of size distinct words × K, and calls pack.
 func (w *ctmWork) setDoc(d Document) {
 	w.n = len(d.Words)
 	w.y, w.tokens = d.Counts, d.Tokens()
-	w.root = dense.Resize(w.root, w.n)
-	for i, y := range d.Counts {
-		w.root[i] = math.Sqrt(y)
-	}
 	w.b = dense.Resize(w.b, w.k*w.n)
+}
+
+// pack takes the topics that are in w.b.
+func (w *ctmWork) pack() {
+	b := fma.Of(w.b, w.n, w.k, w.k)
+	w.byTopic.Set(b.T())
+	w.byWord.Set(b)
+	if w.diag {
+		w.share = dense.Resize(w.share, len(w.b))
+		for i, x := range w.b {
+			w.share[i] = x * x
+		}
+		w.squares.Set(fma.Of(w.share, w.n, w.k, w.k))
+	}
 }
 
 // setPrior makes q the prior.
@@ -317,10 +338,9 @@ func (w *ctmWork) at(z, eps []float64) {
 // max z and the sum of z then.
 func softmax(pi, z []float64) (top, sum float64) {
 	top = floats.Max(z)
-	for j, x := range z {
-		z[j] = math.Exp(x - top)
-		sum += z[j]
-	}
+	floats.AddConst(-top, z)
+	fma.Exp(z)
+	sum = floats.Sum(z)
 	for j, e := range z {
 		pi[j] = e / sum
 	}
@@ -336,14 +356,20 @@ const (
 	wantStat                      // y_v E[ρ_vk]
 )
 
-// ctmBlock is the number of words at points that are worked on together, to stay in cache.
-const ctmBlock = 512
+const (
+	ctmPoints = 4 // points that are worked on together, as many as products of matrices have rows in registers
+	// Least Σ_k β_kv e^{z_k}, e^{z_k} being at most 1, that a word counts in derivatives with: its square does not overflow.
+	ctmLeastSum = 1e-150
+)
 
 // expect computes, as far as it is wanted, the expectations of f, ∇f and ∇²f, and y_v E[ρ_vk]
-// in stat, topic by topic.
+// in stat, word by word.
 //
-// With r_vk = √(w y_v) ρ_vk at all points of a block one below the other, w being the weight of the
-// point, E[ρᵀdiag(y)ρ] is rᵀr.
+// With e = e^z, s_v = Σ_k β_kv e_k and w the weight of a point they are sums of
+//
+//	wρᵀy = e∘Bᵀ(wy/s)    wρᵀdiag(y)ρ = diag(e) Bᵀdiag(wy/s²)B diag(e)    wy_vρ_vk = β_kv (wy_v/s_v) e_k
+//
+// in which B is the same for all points, and packed once.
 func (w *ctmWork) expect(want ctmWant, stat []float64) {
 	k, n := w.k, w.n
 	w.draw()
@@ -355,33 +381,25 @@ func (w *ctmWork) expect(want ctmWant, stat []float64) {
 		clear(w.bend)
 	}
 	if want&wantStat != 0 {
-		clear(stat[:k*n])
+		w.share = dense.Resize(w.share, k*n)
+		clear(w.share)
 	}
 	points := len(w.weight)
-	per := min(points, max(1, ctmBlock/max(1, n)))
 	var pair, square float64
-	for lo := 0; lo < points; lo += per {
-		count := min(per, points-lo)
-		size := count * n
-		w.s, w.q, w.r = dense.Resize(w.s, size), dense.Resize(w.q, size), dense.Resize(w.r, k*size)
-		for i := range count {
-			value := w.point(want, lo+i, w.s[i*n:(i+1)*n], w.q[i*n:(i+1)*n], w.r[i*n:], size)
-			w.value += w.weight[lo+i] * value
-			if pair += value / 2; (lo+i)%2 == 1 {
+	for lo := 0; lo < points; lo += ctmPoints {
+		values := w.points(want, lo, min(points, lo+ctmPoints))
+		for i := lo; i < min(points, lo+ctmPoints); i++ {
+			value := values[i-lo]
+			w.value += w.weight[i] * value
+			if pair += value / 2; i%2 == 1 {
 				square += pair * pair
 				pair = 0
 			}
 		}
-		if want&wantGrad != 0 {
-			w.addGram(size)
-		}
-		if want&wantStat != 0 {
-			for j := range k {
-				r, to := w.r[j*size:], stat[j*n:(j+1)*n]
-				for i := range count {
-					addProduct(to, r[i*n:(i+1)*n], w.q[i*n:(i+1)*n])
-				}
-			}
+	}
+	if want&wantStat != 0 {
+		for i, b := range w.b {
+			stat[i] = b * w.share[i]
 		}
 	}
 	switch pairs := float64(points / 2); w.opt.Expectation {
@@ -394,94 +412,124 @@ func (w *ctmWork) expect(want ctmWant, stat []float64) {
 	}
 }
 
-// point evaluates point i: q becomes √(w y), s Σ_k β_kv e^{z_k}, and column j of the block r, at distance
-// stride, √(w y) ρ_j. It adds the part of grad and hess without ρ, and returns f.
-func (w *ctmWork) point(want ctmWant, i int, s, q, r []float64, stride int) (value float64) {
-	k, n, weight := w.k, w.n, w.weight[i]
-	z := w.e
-	w.at(z, w.eps[i*k:(i+1)*k])
-	if w.opt.Expectation == CTMMeanField {
-		for j, m := range z {
-			w.z[j] = m + 0.5/w.p[j]
+// points evaluates points lo … hi−1, of which there are at most ctmPoints: it adds their parts of grad, hess and share, and
+// returns f.
+func (w *ctmWork) points(want ctmWant, lo, hi int) (values [ctmPoints]float64) {
+	k, n, rows := w.k, w.n, hi-lo
+	clear(w.e)
+	for i := range rows {
+		e := w.e[i*k : (i+1)*k]
+		w.at(e, w.eps[(lo+i)*k:(lo+i+1)*k])
+		if w.opt.Expectation == CTMMeanField {
+			for j, m := range e {
+				w.z[j] = m + 0.5/w.p[j]
+			}
+			top, sum := softmax(w.pi, w.z)
+			values[i] = -w.tokens * (top + math.Log(sum))
+			top, _ = softmax(w.z, e)
+			values[i] += w.tokens * top
+		} else {
+			_, sum := softmax(w.pi, e)
+			values[i] = -w.tokens * math.Log(sum)
 		}
-		top, sum := softmax(w.pi, w.z)
-		value = -w.tokens * (top + math.Log(sum))
-		top, _ = softmax(w.z, z)
-		value += w.tokens * top
-	} else {
-		_, sum := softmax(w.pi, z)
-		value = -w.tokens * math.Log(sum)
+		if want&wantGrad != 0 {
+			w.addNormaliser(w.weight[lo+i] * w.tokens)
+		}
 	}
-	floats.ScaleTo(s, z[0], w.b[:n])
-	for j := 1; j < k; j++ {
-		floats.AddScaled(s, z[j], w.b[j*n:(j+1)*n])
-	}
+	w.s, w.t, w.t2 = dense.Resize(w.s, rows*n), dense.Resize(w.t, rows*n), dense.Resize(w.t2, rows*n)
+	clear(w.s)
+	points := fma.Of(w.e, rows, k, k)
+	w.byTopic.Mul(points, fma.Of(w.s, rows, n, n))
 	if want&wantValue != 0 {
-		for v, x := range s {
-			value += w.y[v] * math.Log(x)
+		for i := range rows {
+			for v, s := range w.s[i*n : (i+1)*n] {
+				values[i] += w.y[v] * math.Log(s)
+			}
 		}
 	}
-	if want&(wantGrad|wantStat) != 0 {
-		root := math.Sqrt(weight)
+	if want&(wantGrad|wantStat) == 0 {
+		return values
+	}
+	for i := range rows {
+		weight := w.weight[lo+i]
+		s, t, t2, y := w.s[i*n:(i+1)*n], w.t[i*n:(i+1)*n], w.t2[i*n:(i+1)*n], w.y[:n]
 		for v, x := range s {
-			q[v] = root * w.root[v]
-			s[v] = q[v] / x
+			r := 1 / max(x, ctmLeastSum)
+			t[v] = weight * y[v] * r
+			t2[v] = t[v] * r
 		}
-		for j, e := range z {
-			scaledProduct(r[j*stride:j*stride+n], e, w.b[j*n:(j+1)*n], s)
-		}
+	}
+	if want&wantStat != 0 {
+		fma.Gemm(fma.Run{}, 1, fma.Of(w.t, rows, n, n).T(), points, fma.Of(w.share, n, k, k))
 	}
 	if want&wantGrad != 0 {
-		c := weight * w.tokens
-		for j, p := range w.pi {
-			w.grad[j] -= c * p
-			if w.flat != nil {
-				row := w.flat[j*k : j*k+j+1]
-				for i := range row {
-					row[i] -= c * p * w.pi[i]
-				}
-				row[j] += c * p
-			}
-			switch {
-			case w.opt.Expectation == CTMMeanField:
-				w.hess[j] -= c * p
-			case w.diag:
-				w.hess[j] -= c * (p - p*p)
-			default:
-				row := w.hess[j*k : j*k+j+1]
-				for i := range row {
-					row[i] += c * p * w.pi[i]
-				}
-				row[j] -= c * p
-			}
+		clear(w.first)
+		w.byWord.Mul(fma.Of(w.t, rows, n, n), fma.Of(w.first, rows, k, k))
+		if w.diag && w.bend == nil {
+			clear(w.second)
+			w.squares.Mul(fma.Of(w.t2, rows, n, n), fma.Of(w.second, rows, k, k))
+		}
+		for i := range rows {
+			w.addWords(w.e[i*k:(i+1)*k], w.first[i*k:(i+1)*k], w.second[i*k:(i+1)*k], w.t2[i*n:(i+1)*n])
 		}
 	}
-	return value
+	return values
 }
 
-// addGram adds the part of grad and hess with ρ of a block of the given size.
-func (w *ctmWork) addGram(size int) {
+// addNormaliser adds to grad, hess and flat those of −c log Σ_k e^{z_k} at the softmax in pi.
+func (w *ctmWork) addNormaliser(c float64) {
 	k := w.k
-	for i := range k {
-		r := w.r[i*size : (i+1)*size]
-		g := floats.Dot(r, w.q)
-		w.grad[i] += g
-		switch {
-		case w.bend != nil:
-			row := w.bend[i*k : i*k+i+1]
-			for j := range row {
-				row[j] -= floats.Dot(r, w.r[j*size:(j+1)*size])
+	for j, p := range w.pi {
+		w.grad[j] -= c * p
+		if w.flat != nil {
+			row := w.flat[j*k : j*k+j+1]
+			for i := range row {
+				row[i] -= c * p * w.pi[i]
 			}
-			row[i] += g
-		case w.diag:
-			w.hess[i] += g - floats.Dot(r, r)
-		default:
-			row := w.hess[i*k : i*k+i+1]
-			for j := range row {
-				row[j] -= floats.Dot(r, w.r[j*size:(j+1)*size])
-			}
-			row[i] += g
+			row[j] += c * p
 		}
+		switch {
+		case w.opt.Expectation == CTMMeanField:
+			w.hess[j] -= c * p
+		case w.diag:
+			w.hess[j] -= c * (p - p*p)
+		default:
+			row := w.hess[j*k : j*k+j+1]
+			for i := range row {
+				row[i] += c * p * w.pi[i]
+			}
+			row[j] -= c * p
+		}
+	}
+}
+
+// addWords adds to grad and hess, or bend, what the words have at the point whose e^z is e: first is Bᵀ(wy/s), second its like of
+// squares, and t2 is wy/s².
+func (w *ctmWork) addWords(e, first, second, t2 []float64) {
+	k := w.k
+	for j, x := range e {
+		w.grad[j] += x * first[j]
+	}
+	to := w.hess
+	switch {
+	case w.bend != nil:
+		to = w.bend
+	case w.diag:
+		for j, x := range e {
+			w.hess[j] += x*first[j] - x*x*second[j]
+		}
+		return
+	}
+	w.gram = dense.Resize(w.gram, w.byWord.GramLen())
+	clear(w.gram)
+	w.byWord.Gram(t2, w.gram)
+	stride := w.byWord.GramStride()
+	for j, x := range e {
+		row, gram := to[j*k:j*k+j+1], w.gram[j*stride:j*stride+j+1]
+		for i, g := range gram {
+			row[i] -= x * e[i] * g
+		}
+		row[j] += x * first[j]
 	}
 }
 
@@ -517,22 +565,6 @@ func (w *ctmWork) secondOrder(want ctmWant) {
 	}
 	for j, p := range w.pi {
 		w.grad[j] -= 0.5 * w.tokens * p * (w.cov(j, j) - mean - 2*w.z[j] + 2*form)
-	}
-}
-
-// scaledProduct stores a·x∘y in dst.
-func scaledProduct(dst []float64, a float64, x, y []float64) {
-	x, y = x[:len(dst)], y[:len(dst)]
-	for i := range dst {
-		dst[i] = a * x[i] * y[i]
-	}
-}
-
-// addProduct adds x∘y to dst.
-func addProduct(dst, x, y []float64) {
-	x, y = x[:len(dst)], y[:len(dst)]
-	for i := range dst {
-		dst[i] += x[i] * y[i]
 	}
 }
 
@@ -804,11 +836,12 @@ func (w *ctmWork) shortfall(prior *ctmPrior) float64 {
 	w.expect(wantGrad, nil)
 	w.force(prior)
 	if w.swings() {
-		copy(w.e, w.step)
+		force := w.e[:w.k]
+		copy(force, w.step)
 		if !w.curve(prior) {
 			return math.Inf(1)
 		}
-		return 0.5 * floats.Dot(w.e, w.step)
+		return 0.5 * floats.Dot(force, w.step)
 	}
 	if w.diag {
 		var s float64

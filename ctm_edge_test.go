@@ -293,11 +293,13 @@ func longDocument(k, n int, tokens float64, o *CTMOptions, rng *rand.Rand) (*ctm
 	}
 	w := newCTMWork(k, o)
 	w.setDoc(d)
-	for i, v := range d.Words {
-		for j := range k {
-			w.b[j*w.n+i] = b[j*n+v]
+	topics := make([]float64, 0, k*w.n)
+	for j := range k {
+		for _, v := range d.Words {
+			topics = append(topics, b[j*n+v])
 		}
 	}
+	w.takeTopics(topics)
 	w.setPrior(prior)
 	return w, prior
 }

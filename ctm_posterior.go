@@ -162,10 +162,12 @@ func (p *CTMPosterior) inferrer(samples int) *ctmWork {
 func (p *CTMPosterior) infer(w *ctmWork, d Document, mix float64) error {
 	w.setDoc(d)
 	for i, v := range d.Words {
+		row := w.b[i*p.k : (i+1)*p.k]
 		for k, b := range p.beta[v*p.k : (v+1)*p.k] {
-			w.b[k*w.n+i] = (1-mix)*b + mix/float64(p.terms)
+			row[k] = (1-mix)*b + mix/float64(p.terms)
 		}
 	}
+	w.pack()
 	if !w.setPrior(&p.prior) {
 		return fmt.Errorf("pgsvi: Sigma: %w", ErrNotPosDef)
 	}

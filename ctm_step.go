@@ -58,7 +58,7 @@ type ctmSlot struct {
 	doc    int
 	times  float64   // how often the batch has it
 	state  []float64 // the new m and V⁻¹
-	stat   []float64 // y_v E[ρ_vk], topic by topic
+	stat   []float64 // y_v E[ρ_vk], word by word
 	change ctmSums   // what it adds to the sums
 	err    error
 }
@@ -148,12 +148,12 @@ func (t *ctmTopics) normalise() {
 	}
 }
 
-// gather stores the β of the words in b, topic by topic.
+// gather stores the β of the words in b, word by word.
 func (t *ctmTopics) gather(b []float64, words []int) {
-	n := len(words)
 	for i, v := range words {
+		row := b[i*t.k : (i+1)*t.k]
 		for k, x := range t.stat[v*t.k : (v+1)*t.k] {
-			b[k*n+i] = (t.scale*x + t.smooth) * t.inv[k]
+			row[k] = (t.scale*x + t.smooth) * t.inv[k]
 		}
 	}
 }
@@ -172,14 +172,13 @@ func (t *ctmTopics) decay(rho float64) {
 	}
 }
 
-// add adds weight times the statistics of a document, topic by topic.
+// add adds weight times the statistics of a document, word by word.
 func (t *ctmTopics) add(weight float64, stat []float64, words []int) {
-	n := len(words)
 	weight /= t.scale
 	for i, v := range words {
 		row := t.stat[v*t.k : (v+1)*t.k]
-		for k := range row {
-			x := weight * stat[k*n+i]
+		for k, x := range stat[i*t.k : (i+1)*t.k] {
+			x *= weight
 			row[k] += x
 			t.sum[k] += x
 		}
@@ -386,6 +385,7 @@ func (s *ctmStepper) open(w *ctmWork, d int) bool {
 	doc := s.m.docs[d]
 	w.setDoc(doc)
 	s.topics.gather(w.b, doc.Words)
+	w.pack()
 	if !s.visited[d] || w.n == 0 {
 		return w.setPrior(&s.prior)
 	}
@@ -415,7 +415,7 @@ func (s *ctmStepper) visit(w *ctmWork, slot *ctmSlot, t float64, seed uint64) {
 		slot.change.add(1, w)
 		w.expect(wantStat, slot.stat)
 		if i, ok := dense.AllFinite(slot.stat); !ok {
-			slot.err = fmt.Errorf("the topics of word %d are %v: %w", s.m.docs[d].Words[i%w.n], slot.stat[i], ErrNotFinite)
+			slot.err = fmt.Errorf("the topics of word %d are %v: %w", s.m.docs[d].Words[i/k], slot.stat[i], ErrNotFinite)
 		}
 	}
 	w.save(slot.state)

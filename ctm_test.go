@@ -22,9 +22,19 @@ func smallCTM(opt *CTMOptions) (*ctmWork, *ctmPrior) {
 	w := newCTMWork(2, opt)
 	prior := standardPrior(2)
 	w.setDoc(Document{Words: []int{0, 1, 2}, Counts: []float64{5, 2, 1}})
-	copy(w.b, []float64{.6, .3, .1, .1, .3, .6})
+	w.takeTopics([]float64{.6, .3, .1, .1, .3, .6})
 	w.setPrior(prior)
 	return w, prior
+}
+
+// takeTopics takes β_kv of the words of the document, topic by topic.
+func (w *ctmWork) takeTopics(b []float64) {
+	for v := range w.n {
+		for k := range w.k {
+			w.b[v*w.k+k] = b[k*w.n+v]
+		}
+	}
+	w.pack()
 }
 
 func standardPrior(k int) *ctmPrior {
@@ -113,9 +123,11 @@ func randomTerm(k, n int, opt *CTMOptions, seed uint64) (*ctmWork, *ctmPrior) {
 		d.Words, d.Counts = append(d.Words, v), append(d.Counts, float64(1+rng.IntN(4)))
 	}
 	w.setDoc(d)
-	for i := range w.b {
-		w.b[i] = 0.01 + rng.Float64()*rng.Float64()
+	topics := make([]float64, k*n)
+	for i := range topics {
+		topics[i] = 0.01 + rng.Float64()*rng.Float64()
 	}
+	w.takeTopics(topics)
 	a := make([]float64, k*k)
 	for i := range a {
 		a[i] = rng.NormFloat64()
@@ -265,7 +277,7 @@ func TestCTMWidePrior(t *testing.T) {
 		w := newCTMWork(k, &CTMOptions{Expectation: e})
 		bound := func(steps int) float64 {
 			w.setDoc(doc)
-			copy(w.b, topics)
+			w.takeTopics(topics)
 			w.setPrior(prior)
 			if err := w.ascend(prior, steps, 0.5, 1e-9); err != nil {
 				t.Fatal(err)

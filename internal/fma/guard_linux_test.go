@@ -70,7 +70,7 @@ func TestGuard(t *testing.T) {
 					p.data = guarded(t, k*up(n, columns), front)
 					p.Set(b)
 					p.Mul(a, square)
-					p.Gram(c.Data[:k], square)
+					p.Gram(c.Data[:k], guarded(t, p.GramLen(), front))
 					Gemv(1, a, false, c.Data[:k], w)
 					Gemv(1, b, true, c.Data[:k], w)
 				}

@@ -43,20 +43,28 @@ func (p *Panels) Mul(a, c Matrix) {
 	}
 }
 
-// Gram adds Bᵀ diag(weight) B to the lower triangle of C, B being the matrix of p. The factors of a sum are w_k·b_ki, rounded, and b_kj,
-// for j ≤ i. The rows of C lie in memory one after the other.
-func (p *Panels) Gram(weight []float64, c Matrix) {
-	shapes(c.Rows == p.cols && c.Cols == p.cols && c.Col == 1 && len(weight) == p.rows)
+// GramStride returns the distance of the rows of what Gram adds to, and GramLen how many numbers that has.
+func (p *Panels) GramStride() int { return up(p.cols, columns) }
+
+// GramLen is told of at GramStride.
+func (p *Panels) GramLen() int { return up(p.cols, rows) * p.GramStride() }
+
+// Gram adds Bᵀ diag(weight) B to the lower triangle of c, B being the matrix of p. The factors of a sum are w_k·b_ki, rounded, and b_kj,
+// for j ≤ i. What it leaves beside the triangle is of no use.
+func (p *Panels) Gram(weight, c []float64) {
+	stride := p.GramStride()
+	shapes(len(c) == p.GramLen() && len(weight) == p.rows)
 	w := pool.Get().(*work)
 	defer pool.Put(w)
-	q := product{alpha: 1, c: c, lower: true}
 	w.a = room(w.a, min(p.rows, Block)*rows)
 	for at := 0; at < p.rows; at += Block {
 		k, block := min(Block, p.rows-at), p.block(at)
-		for i := 0; i < c.Rows; i += rows {
-			first := i / columns * columns
-			pathWeighRows(k, w.a, block[first*k+i-first:], weight[at:])
-			q.tiles(w, w.a, block, i, 0, min(rows, c.Rows-i), c.Cols, k)
+		for i := 0; i < p.cols; i += rows {
+			last := i / columns * columns
+			pathWeighRows(k, w.a, block[last*k+i-last:], weight[at:])
+			for j := 0; j <= last; j += columns {
+				pathGemm(k, w.a, block[j*k:], c, i*stride+j, stride, 1)
+			}
 		}
 	}
 }
