@@ -97,9 +97,9 @@ type ctmWork struct {
 	// and positive semidefinite: −∇²f = flat − bend.
 	flat, bend []float64
 
-	along             float64 // the force along the step before, negative where that went too far
-	short             float64 // what ascend left to gain, in nats, roughly; 0 where q settled or is random
-	z, pi, step, full []float64
+	along                  float64 // the force along the step before, negative where that went too far
+	short                  float64 // what ascend left to gain, in nats, roughly; 0 where q settled or is random
+	z, off, pi, step, full []float64
 
 	// Scratch for a few points, row by row: e^z less its largest, and of words s_v = Σ_k β_kv e^{z_k}, wy_v/s_v and wy_v/s_v²
 	// with w the weight of the point; Σ_v of the latter two with β_kv and β_kv²; Σ_v wy_v/s_v² β_kv β_jv; and what stat is to be but
@@ -114,16 +114,14 @@ func newCTMWork(k int, opt *CTMOptions) *ctmWork {
 	if w.diag {
 		size = k
 	}
-	for _, p := range []*[]float64{&w.m, &w.grad, &w.z, &w.pi, &w.step} {
+	for _, p := range []*[]float64{&w.m, &w.grad, &w.z, &w.off, &w.pi, &w.step} {
 		*p = make([]float64, k)
 	}
 	for _, p := range []*[]float64{&w.p, &w.l, &w.v, &w.hess} {
 		*p = make([]float64, size)
 	}
 	w.full = make([]float64, k*k)
-	for _, p := range []*[]float64{&w.e, &w.first, &w.second} {
-		*p = make([]float64, ctmPoints*k)
-	}
+	w.e = make([]float64, ctmPoints*k)
 	if w.swings() {
 		w.flat, w.bend = make([]float64, k*k), make([]float64, k*k)
 	}
@@ -135,6 +133,11 @@ func newCTMWork(k int, opt *CTMOptions) *ctmWork {
 // V and not that along m.
 func (w *ctmWork) swings() bool {
 	return w.opt.Expectation == CTMDelta || w.opt.Expectation == CTMMeanField
+}
+
+// paired reports whether points come in antithetic pairs.
+func (w *ctmWork) paired() bool {
+	return w.opt.Expectation == CTMAntithetic || w.opt.Expectation == CTMQuasi
 }
 
 // setPoints makes room for the points of the expectation, and sets those that do not change.
@@ -321,17 +324,17 @@ func (w *ctmWork) cov(i, j int) float64 {
 	return 0
 }
 
-// at stores the point m + L⁻ᵀε in z.
+// at stores the point m + L⁻ᵀε in z, and L⁻ᵀε in off.
 func (w *ctmWork) at(z, eps []float64) {
 	if w.diag {
 		for j, x := range eps {
-			z[j] = w.m[j] + x/w.l[j]
+			w.off[j] = x / w.l[j]
 		}
-		return
+	} else {
+		copy(w.off, eps)
+		dense.Trsv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(w.off))
 	}
-	copy(z, eps)
-	dense.Trsv(blas.Trans, dense.LowerTriangle(w.l, w.k), dense.Vector(z))
-	floats.Add(z, w.m)
+	floats.AddTo(z, w.m, w.off)
 }
 
 // softmax replaces z by e^{z − max z}, stores the softmax in pi, and returns
@@ -419,7 +422,13 @@ func (w *ctmWork) points(want ctmWant, lo, hi int) (values [ctmPoints]float64) {
 	clear(w.e)
 	for i := range rows {
 		e := w.e[i*k : (i+1)*k]
-		w.at(e, w.eps[(lo+i)*k:(lo+i+1)*k])
+		if i%2 == 1 && w.paired() { // −ε of the point before
+			for j, z := range w.off {
+				e[j] = w.m[j] - z
+			}
+		} else {
+			w.at(e, w.eps[(lo+i)*k:(lo+i+1)*k])
+		}
 		if w.opt.Expectation == CTMMeanField {
 			for j, m := range e {
 				w.z[j] = m + 0.5/w.p[j]
@@ -436,13 +445,13 @@ func (w *ctmWork) points(want ctmWant, lo, hi int) (values [ctmPoints]float64) {
 			w.addNormaliser(w.weight[lo+i] * w.tokens)
 		}
 	}
-	w.s, w.t, w.t2 = dense.Resize(w.s, rows*n), dense.Resize(w.t, rows*n), dense.Resize(w.t2, rows*n)
+	points, stride := fma.Of(w.e, rows, k, k), w.byTopic.Stride()
+	w.s = dense.Resize(w.s, w.byTopic.Len(rows))
 	clear(w.s)
-	points := fma.Of(w.e, rows, k, k)
-	w.byTopic.Mul(points, fma.Of(w.s, rows, n, n))
+	w.byTopic.Mul(points, w.s)
 	if want&wantValue != 0 {
 		for i := range rows {
-			for v, s := range w.s[i*n : (i+1)*n] {
+			for v, s := range w.s[i*stride : i*stride+n] {
 				values[i] += w.y[v] * math.Log(s)
 			}
 		}
@@ -450,9 +459,10 @@ func (w *ctmWork) points(want ctmWant, lo, hi int) (values [ctmPoints]float64) {
 	if want&(wantGrad|wantStat) == 0 {
 		return values
 	}
+	w.t, w.t2 = dense.Resize(w.t, rows*n), dense.Resize(w.t2, rows*n)
 	for i := range rows {
 		weight := w.weight[lo+i]
-		s, t, t2, y := w.s[i*n:(i+1)*n], w.t[i*n:(i+1)*n], w.t2[i*n:(i+1)*n], w.y[:n]
+		s, t, t2, y := w.s[i*stride:i*stride+n], w.t[i*n:(i+1)*n], w.t2[i*n:(i+1)*n], w.y[:n]
 		for v, x := range s {
 			r := 1 / max(x, ctmLeastSum)
 			t[v] = weight * y[v] * r
@@ -463,14 +473,17 @@ func (w *ctmWork) points(want ctmWant, lo, hi int) (values [ctmPoints]float64) {
 		fma.Gemm(fma.Run{}, 1, fma.Of(w.t, rows, n, n).T(), points, fma.Of(w.share, n, k, k))
 	}
 	if want&wantGrad != 0 {
+		stride := w.byWord.Stride()
+		w.first = dense.Resize(w.first, w.byWord.Len(rows))
 		clear(w.first)
-		w.byWord.Mul(fma.Of(w.t, rows, n, n), fma.Of(w.first, rows, k, k))
+		w.byWord.Mul(fma.Of(w.t, rows, n, n), w.first)
+		w.second = dense.Resize(w.second, w.byWord.Len(rows))
 		if w.diag && w.bend == nil {
 			clear(w.second)
-			w.squares.Mul(fma.Of(w.t2, rows, n, n), fma.Of(w.second, rows, k, k))
+			w.squares.Mul(fma.Of(w.t2, rows, n, n), w.second)
 		}
 		for i := range rows {
-			w.addWords(w.e[i*k:(i+1)*k], w.first[i*k:(i+1)*k], w.second[i*k:(i+1)*k], w.t2[i*n:(i+1)*n])
+			w.addWords(w.e[i*k:(i+1)*k], w.first[i*stride:], w.second[i*stride:], w.t2[i*n:(i+1)*n])
 		}
 	}
 	return values
@@ -520,10 +533,10 @@ func (w *ctmWork) addWords(e, first, second, t2 []float64) {
 		}
 		return
 	}
-	w.gram = dense.Resize(w.gram, w.byWord.GramLen())
+	w.gram = dense.Resize(w.gram, w.byWord.Len(k))
 	clear(w.gram)
 	w.byWord.Gram(t2, w.gram)
-	stride := w.byWord.GramStride()
+	stride := w.byWord.Stride()
 	for j, x := range e {
 		row, gram := to[j*k:j*k+j+1], w.gram[j*stride:j*stride+j+1]
 		for i, g := range gram {

@@ -69,8 +69,8 @@ func TestGuard(t *testing.T) {
 					var p Panels
 					p.data = guarded(t, k*up(n, columns), front)
 					p.Set(b)
-					p.Mul(a, square)
-					p.Gram(c.Data[:k], guarded(t, p.GramLen(), front))
+					p.Mul(a, guarded(t, p.Len(n), front))
+					p.Gram(c.Data[:k], guarded(t, p.Len(n), front))
 					Gemv(1, a, false, c.Data[:k], w)
 					Gemv(1, b, true, c.Data[:k], w)
 				}

@@ -24,36 +24,32 @@ func (p *Panels) block(at int) []float64 {
 	return p.data[at*wide : min(at+Block, p.rows)*wide]
 }
 
-// Mul adds AB to C, to the bits of Gemm, B being the matrix of p. C may not share memory with A, and its rows lie in memory one
-// after the other.
-func (p *Panels) Mul(a, c Matrix) {
-	shapes(a.Rows == c.Rows && p.cols == c.Cols && a.Cols == p.rows && c.Col == 1)
-	distinct(c, a)
+// Stride is the distance of the rows of a result, which has room for as many as a multiple of four. What it has beyond those and
+// beyond its columns is of no use.
+func (p *Panels) Stride() int { return up(p.cols, columns) }
+
+// Len returns how many numbers a result of so many rows has.
+func (p *Panels) Len(n int) int { return up(n, rows) * p.Stride() }
+
+// Mul adds AB to C, to the bits of Gemm, B being the matrix of p.
+func (p *Panels) Mul(a Matrix, c []float64) {
+	shapes(len(c) == p.Len(a.Rows) && a.Cols == p.rows)
 	w := pool.Get().(*work)
 	defer pool.Put(w)
-	q := product{alpha: 1, c: c}
 	w.a = room(w.a, min(p.rows, Block)*rows)
 	for at := 0; at < p.rows; at += Block {
 		k := min(Block, p.rows-at)
-		for i := 0; i < c.Rows; i += rows {
-			h := min(rows, c.Rows-i)
-			pack(w.a, a.Slice(i, at, h, k).T(), k, rows)
-			q.tiles(w, w.a, p.block(at), i, 0, h, c.Cols, k)
+		for i := 0; i < a.Rows; i += rows {
+			pack(w.a, a.Slice(i, at, min(rows, a.Rows-i), k).T(), k, rows)
+			p.tiles(k, w.a, p.block(at), c[i*p.Stride():], p.cols)
 		}
 	}
 }
 
-// GramStride returns the distance of the rows of what Gram adds to, and GramLen how many numbers that has.
-func (p *Panels) GramStride() int { return up(p.cols, columns) }
-
-// GramLen is told of at GramStride.
-func (p *Panels) GramLen() int { return up(p.cols, rows) * p.GramStride() }
-
-// Gram adds Bᵀ diag(weight) B to the lower triangle of c, B being the matrix of p. The factors of a sum are w_k·b_ki, rounded, and b_kj,
-// for j ≤ i. What it leaves beside the triangle is of no use.
+// Gram adds Bᵀ diag(weight) B to the lower triangle of C, B being the matrix of p. The factors of a sum are w_k·b_ki, rounded, and b_kj,
+// for j ≤ i. What is above the diagonal is of no use, either.
 func (p *Panels) Gram(weight, c []float64) {
-	stride := p.GramStride()
-	shapes(len(c) == p.GramLen() && len(weight) == p.rows)
+	shapes(len(c) == p.Len(p.cols) && len(weight) == p.rows)
 	w := pool.Get().(*work)
 	defer pool.Put(w)
 	w.a = room(w.a, min(p.rows, Block)*rows)
@@ -62,9 +58,14 @@ func (p *Panels) Gram(weight, c []float64) {
 		for i := 0; i < p.cols; i += rows {
 			last := i / columns * columns
 			pathWeighRows(k, w.a, block[last*k+i-last:], weight[at:])
-			for j := 0; j <= last; j += columns {
-				pathGemm(k, w.a, block[j*k:], c, i*stride+j, stride, 1)
-			}
+			p.tiles(k, w.a, block, c[i*p.Stride():], last+1)
 		}
+	}
+}
+
+// tiles adds the product of a panel of rows and the panels of a block, up to column n, to four rows of a result.
+func (p *Panels) tiles(k int, a, block, c []float64, n int) {
+	for j := 0; j < n; j += columns {
+		pathGemm(k, a, block[j*k:], c, j, p.Stride(), 1)
 	}
 }

@@ -8,13 +8,29 @@ const (
 	plainRows     = 14   // rows of a factor
 )
 
-// chain goes on with s over k products, whose factors lie in steps from i and j on.
-func chain(s float64, k int, a []float64, i, iStep int, b []float64, j, jStep int) float64 {
+// chains returns up to four sums over k products each, as they are independent and a processor has them under way at once: the
+// factors on the left, in steps from i on, are those of all, and those on the right lie in steps from j on, apart from those of the
+// next sum.
+func chains(n, k int, a []float64, i, iStep int, b []float64, j, jStep, apart int) (s [4]float64) {
+	if n < 4 {
+		for c := range n {
+			x, at, from := 0.0, i, j+c*apart
+			for range k {
+				x = math.FMA(a[at], b[from], x)
+				at, from = at+iStep, from+jStep
+			}
+			s[c] = x
+		}
+		return s
+	}
+	var s0, s1, s2, s3 float64
 	for range k {
-		s = math.FMA(a[i], b[j], s)
+		x := a[i]
+		s0, s1 = math.FMA(x, b[j], s0), math.FMA(x, b[j+apart], s1)
+		s2, s3 = math.FMA(x, b[j+2*apart], s2), math.FMA(x, b[j+3*apart], s3)
 		i, j = i+iStep, j+jStep
 	}
-	return s
+	return [4]float64{s0, s1, s2, s3}
 }
 
 // plain is run.
@@ -29,19 +45,24 @@ func (p product) plain() {
 		if p.upper {
 			first = i
 		}
-		for j := range n {
-			x := &c.Data[c.Off+i*c.Row+j]
+		for j := 0; j < n; j += 4 {
+			m := min(4, n-j)
+			x := c.Data[c.Off+i*c.Row+j:][:m]
 			for at := first; at < k; at += Block {
 				h, ia, jb := min(Block, k-at), a.Off+i*a.Row+at*a.Col, b.Off+at*b.Row+j*b.Col
-				s := 0.0
+				var s [4]float64
 				if p.weight == nil {
-					s = chain(0, h, a.Data, ia, a.Col, b.Data, jb, b.Row)
+					s = chains(m, h, a.Data, ia, a.Col, b.Data, jb, b.Row, b.Col)
 				} else {
 					for q, w := range p.weight[at : at+h] {
-						s = math.FMA(a.Data[ia+q*a.Col], b.Data[jb+q*b.Row]*w, s)
+						for r := range m {
+							s[r] = math.FMA(a.Data[ia+q*a.Col], b.Data[jb+q*b.Row+r*b.Col]*w, s[r])
+						}
 					}
 				}
-				*x = math.FMA(p.alpha, s, *x)
+				for r := range x {
+					x[r] = math.FMA(p.alpha, s[r], x[r])
+				}
 			}
 		}
 	}
@@ -50,32 +71,46 @@ func (p product) plain() {
 // plainTrsm is Trsm for a lower triangular matrix of at most Block rows. Where b is the identity only its lower triangle is
 // written and read.
 func plainTrsm(l, b Matrix, identity bool) {
-	for j := range b.Cols {
-		first := 0
+	step := 4
+	if identity {
+		step = 1 // as columns begin where the diagonal is
+	}
+	for j := 0; j < b.Cols; j += step {
+		first, m := 0, min(step, b.Cols-j)
 		if identity {
 			first = j
 		}
 		for i := first; i < b.Rows; i++ {
 			at, row := b.Off+i*b.Row+j*b.Col, l.Off+i*l.Row
-			s := chain(0, i-first, l.Data, row+first*l.Col, l.Col, b.Data, b.Off+first*b.Row+j*b.Col, b.Row)
-			b.Data[at] = (b.Data[at] - s) / l.Data[row+i*l.Col]
+			s := chains(m, i-first, l.Data, row+first*l.Col, l.Col, b.Data, b.Off+first*b.Row+j*b.Col, b.Row, b.Col)
+			d := l.Data[row+i*l.Col]
+			for r := range m {
+				x := &b.Data[at+r*b.Col]
+				*x = (*x - s[r]) / d
+			}
 		}
 	}
 }
 
 // plainCholesky is Cholesky for at most Block rows.
 func plainCholesky(a Matrix) bool {
-	for i := range a.Rows {
-		row := a.Off + i*a.Row
-		for j := range i {
-			at := a.Off + j*a.Row
-			a.Data[row+j] = (a.Data[row+j] - chain(0, j, a.Data, row, 1, a.Data, at, 1)) / a.Data[at+j]
+	for j := range a.Rows {
+		own := a.Off + j*a.Row
+		for i := j; i < a.Rows; i += 4 {
+			m, at := min(4, a.Rows-i), a.Off+i*a.Row
+			s := chains(m, j, a.Data, own, 1, a.Data, at, 1, a.Row)
+			for r := range m {
+				x := &a.Data[at+r*a.Row+j]
+				*x -= s[r]
+				if i+r > j {
+					*x /= a.Data[own+j]
+				} else if !(*x > 0) || math.IsInf(*x, 1) {
+					return false
+				} else {
+					*x = math.Sqrt(*x)
+				}
+			}
 		}
-		x := a.Data[row+i] - chain(0, i, a.Data, row, 1, a.Data, row, 1)
-		if !(x > 0) || math.IsInf(x, 1) {
-			return false
-		}
-		a.Data[row+i] = math.Sqrt(x)
 	}
 	return true
 }
