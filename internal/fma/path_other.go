@@ -1,4 +1,4 @@
-//go:build !amd64 || purego
+//go:build (!amd64 && !arm64) || purego
 
 package fma
 
@@ -16,21 +16,3 @@ func pathDot(x, y []float64) float64 { return dot(x, y) }
 func pathAxpy(a float64, x, y []float64) { axpy(a, x, y) }
 
 func pathAxpy4(a *[4]float64, x []float64, ld int, y []float64) { axpy4(a, x, ld, y) }
-
-func pathCopyRows(k int, dst, src []float64, ld int) { copyRows(k, dst, src, ld) }
-
-func pathWeigh(k int, panel, w []float64) { weigh(k, panel, w) }
-
-func pathWeighRows(k int, dst, src, w []float64) { weighRows(k, dst, src, w) }
-
-func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
-	transpose(k, dst, ldd, src, ld)
-}
-
-func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
-	untranspose(k, dst, ldd, src, ld)
-}
-
-func pathExp(x []float64) { exp(x) }
-
-func pathLog1p(x []float64) { log1p(x) }

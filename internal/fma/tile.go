@@ -33,9 +33,14 @@ func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 func trsmTile(k int, a, b, x, t []float64) {
 	var sum [rows * columns]float64
 	gemmTile(k, a, b, sum[:], 0, columns, 1)
+	solveTile(&sum, x, t)
+}
+
+// solveTile is trsmTile once ab is known.
+func solveTile(ab *[rows * columns]float64, x, t []float64) {
 	for i := range rows {
 		for j := range columns {
-			s := sum[i*columns+j]
+			s := ab[i*columns+j]
 			for r := range i {
 				s = math.FMA(t[i*rows+r], x[r*columns+j], s)
 			}
@@ -61,13 +66,18 @@ func dot(x, y []float64) float64 {
 			sum[0][j] = math.FMA(x[at+j], y[at+j], sum[0][j])
 		}
 	}
+	return dotTail(&sum, x[at:], y[at:])
+}
+
+// dotTail adds the lanes of dot, and then the products of what is left of x and y.
+func dotTail(sum *[4][4]float64, x, y []float64) float64 {
 	var t [4]float64
 	for j := range t {
 		t[j] = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j])
 	}
 	s := (t[0] + t[2]) + (t[1] + t[3])
-	for ; at < n; at++ {
-		s = math.FMA(x[at], y[at], s)
+	for i, v := range x {
+		s = math.FMA(v, y[i], s)
 	}
 	return s
 }

@@ -1,0 +1,23 @@
+//go:build !amd64 || purego
+
+package fma
+
+// These loops have no assembly but that of amd64.
+
+func pathCopyRows(k int, dst, src []float64, ld int) { copyRows(k, dst, src, ld) }
+
+func pathWeigh(k int, panel, w []float64) { weigh(k, panel, w) }
+
+func pathWeighRows(k int, dst, src, w []float64) { weighRows(k, dst, src, w) }
+
+func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	transpose(k, dst, ldd, src, ld)
+}
+
+func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
+	untranspose(k, dst, ldd, src, ld)
+}
+
+func pathExp(x []float64) { exp(x) }
+
+func pathLog1p(x []float64) { log1p(x) }
