@@ -337,12 +337,12 @@ func TestGLMSparseDense(t *testing.T) {
 			checkApart(t, c.name, p, q, 1e-6)
 		}
 	}
-	// From the same state, one step is the same to 1e-12.
+	// From the same state, one step is the same to rounding, which is another where the compiler fuses x·y + z, as on arm64.
 	for _, c := range glmCorpus() {
 		one := &Solver{MaxIter: 1, Sampler: InOrder{}, BatchSize: len(c.y)}
 		a, _ := fitGLM(t, c.glm(t, c.x), one)
 		b, _ := fitGLM(t, c.glm(t, SparseOf(c.x)), one)
-		tol := 1e-12
+		tol := 2e-12
 		if c.name == "wide prior" || c.name == "separable" || c.name == "counts of 1e6" {
 			tol = 1e-8 // the condition of P
 		}
