@@ -82,6 +82,7 @@ type ctmWork struct {
 	b               []float64
 	byTopic, byWord fma.Panels
 	squares         fma.Panels
+	byPoint         fma.Panels // e, points by topics
 
 	// q: m, P = V⁻¹, its Cholesky factor (of a diagonal P its square root), and V where it was asked for.
 	m, p, l, v []float64
@@ -384,7 +385,7 @@ func (w *ctmWork) expect(want ctmWant, stat []float64) {
 		clear(w.bend)
 	}
 	if want&wantStat != 0 {
-		w.share = dense.Resize(w.share, k*n)
+		w.share = dense.Resize(w.share, w.byWord.Len(n))
 		clear(w.share)
 	}
 	points := len(w.weight)
@@ -401,8 +402,12 @@ func (w *ctmWork) expect(want ctmWant, stat []float64) {
 		}
 	}
 	if want&wantStat != 0 {
-		for i, b := range w.b {
-			stat[i] = b * w.share[i]
+		for v := range n {
+			share := w.share[v*w.byWord.Stride():][:k]
+			row, b := stat[v*k:(v+1)*k], w.b[v*k:(v+1)*k]
+			for j, x := range share {
+				row[j] = b[j] * x
+			}
 		}
 	}
 	switch pairs := float64(points / 2); w.opt.Expectation {
@@ -461,16 +466,11 @@ func (w *ctmWork) points(want ctmWant, lo, hi int) (values [ctmPoints]float64) {
 	}
 	w.t, w.t2 = dense.Resize(w.t, rows*n), dense.Resize(w.t2, rows*n)
 	for i := range rows {
-		weight := w.weight[lo+i]
-		s, t, t2, y := w.s[i*stride:i*stride+n], w.t[i*n:(i+1)*n], w.t2[i*n:(i+1)*n], w.y[:n]
-		for v, x := range s {
-			r := 1 / max(x, ctmLeastSum)
-			t[v] = weight * y[v] * r
-			t2[v] = t[v] * r
-		}
+		fma.Ratios(w.t[i*n:(i+1)*n], w.t2[i*n:(i+1)*n], w.y, w.s[i*stride:], w.weight[lo+i], ctmLeastSum)
 	}
 	if want&wantStat != 0 {
-		fma.Gemm(fma.Run{}, 1, fma.Of(w.t, rows, n, n).T(), points, fma.Of(w.share, n, k, k))
+		w.byPoint.Set(points)
+		w.byPoint.Mul(fma.Of(w.t, rows, n, n).T(), w.share)
 	}
 	if want&wantGrad != 0 {
 		stride := w.byWord.Stride()

@@ -74,11 +74,12 @@ func TestGuard(t *testing.T) {
 					Gemv(1, a, false, c.Data[:k], w)
 					Gemv(1, b, true, c.Data[:k], w)
 				}
-				a, x, y := unit(n), guarded(t, n, front), guarded(t, n, front)
+				a, x, y, w := unit(n), guarded(t, n, front), guarded(t, n, front), guarded(t, n, front)
 				if !Cholesky(Run{}, a) || !Invert(Run{}, a) {
 					t.Fatal("refused")
 				}
 				Dot(x, y)
+				Ratios(w, w, x, y, 1, 1e-9)
 				Exp(x)
 				Log1p(y)
 				Axpy(1, x, y)

@@ -54,6 +54,11 @@ func untransposeAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 //go:noescape
 func weighRowsAVX2(k int, dst *float64, src *float64, w *float64)
 
+// ratiosAVX2 is ratios, n being a multiple of 4.
+//
+//go:noescape
+func ratiosAVX2(n int, t *float64, u *float64, y *float64, s *float64, w float64, least float64)
+
 // expAVX2 is exp, n being a multiple of 4.
 //
 //go:noescape

@@ -808,6 +808,46 @@ row1_end:
 	VZEROUPPER
 	RET
 
+// func ratiosAVX2(n int, t *float64, u *float64, y *float64, s *float64, w float64, least float64)
+// Requires: AVX
+TEXT ·ratiosAVX2(SB), NOSPLIT|NOPTR, $0-56
+	MOVQ         n+0(FP), AX
+	MOVQ         t+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         y+24(FP), BX
+	MOVQ         s+32(FP), SI
+	VBROADCASTSD w+40(FP), Y0
+	VBROADCASTSD least+48(FP), Y1
+	VMOVUPD      one<>+0(SB), Y2
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VMOVUPD (SI), Y3
+	VMAXPD  Y3, Y1, Y3
+	VDIVPD  Y3, Y2, Y3
+	VMULPD  (BX), Y0, Y4
+	VMULPD  Y3, Y4, Y4
+	VMOVUPD Y4, (CX)
+	VMULPD  Y3, Y4, Y4
+	VMOVUPD Y4, (DX)
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	ADDQ    $0x00000020, BX
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA one<>+0(SB)/8, $0x3ff0000000000000
+DATA one<>+8(SB)/8, $0x3ff0000000000000
+DATA one<>+16(SB)/8, $0x3ff0000000000000
+DATA one<>+24(SB)/8, $0x3ff0000000000000
+GLOBL one<>(SB), RODATA|NOPTR, $32
+
 // func expAVX2(n int, x *float64)
 // Requires: AVX, AVX2, FMA3
 TEXT ·expAVX2(SB), NOSPLIT|NOPTR, $0-16
@@ -883,12 +923,6 @@ DATA expMagic<>+8(SB)/8, $0x4338000000000000
 DATA expMagic<>+16(SB)/8, $0x4338000000000000
 DATA expMagic<>+24(SB)/8, $0x4338000000000000
 GLOBL expMagic<>(SB), RODATA|NOPTR, $32
-
-DATA one<>+0(SB)/8, $0x3ff0000000000000
-DATA one<>+8(SB)/8, $0x3ff0000000000000
-DATA one<>+16(SB)/8, $0x3ff0000000000000
-DATA one<>+24(SB)/8, $0x3ff0000000000000
-GLOBL one<>(SB), RODATA|NOPTR, $32
 
 DATA logTwo<>+0(SB)/8, $0x3fe62e42fefa39ef
 DATA logTwo<>+8(SB)/8, $0x3fe62e42fefa39ef

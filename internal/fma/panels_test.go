@@ -1,6 +1,7 @@
 package fma
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -53,6 +54,34 @@ func TestPanels(t *testing.T) {
 			for i := range n {
 				same(t, "Gram", c.row(i, 0, i+1), want.row(i, 0, i+1))
 			}
+		}
+	})
+}
+
+// TestRatios: of any length, the quotients with a least divisor, NaN and infinities going their way.
+func TestRatios(t *testing.T) {
+	paths(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(11, 12))
+		for n := range 20 {
+			y, s, got, square := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+			want, wantSquare := make([]float64, n), make([]float64, n)
+			for i := range y {
+				y[i], s[i] = float64(rng.IntN(5)), rng.Float64()*1e-3
+				switch rng.IntN(8) {
+				case 0:
+					s[i] = math.NaN()
+				case 1:
+					s[i] = 0
+				case 2:
+					y[i] = math.Inf(1)
+				}
+				r := 1 / max(s[i], 1e-4)
+				want[i] = 0.3 * y[i] * r
+				wantSquare[i] = want[i] * r
+			}
+			Ratios(got, square, y, s, 0.3, 1e-4)
+			same(t, "w·y/s", got, want)
+			same(t, "w·y/s²", square, wantSquare)
 		}
 	})
 }

@@ -78,6 +78,15 @@ func pathWeighRows(k int, dst, src, w []float64) {
 	weighRowsAVX2(k, unsafe.SliceData(dst), unsafe.SliceData(src), unsafe.SliceData(w))
 }
 
+func pathRatios(t, u, y, s []float64, w, least float64) {
+	whole := 0
+	if vectors {
+		whole = len(t) &^ 3
+		ratiosAVX2(whole, unsafe.SliceData(t), unsafe.SliceData(u), unsafe.SliceData(y), unsafe.SliceData(s), w, least)
+	}
+	ratios(t[whole:], u[whole:], y[whole:], s[whole:], w, least)
+}
+
 func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	done := 0
 	if vectors {

@@ -21,3 +21,5 @@ func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 func pathExp(x []float64) { exp(x) }
 
 func pathLog1p(x []float64) { log1p(x) }
+
+func pathRatios(t, u, y, s []float64, w, least float64) { ratios(t, u, y, s, w, least) }

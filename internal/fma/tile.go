@@ -123,6 +123,20 @@ func weighRows(k int, dst, src, w []float64) {
 	}
 }
 
+// ratios is Ratios.
+func ratios(t, u, y, s []float64, w, least float64) {
+	u, y, s = u[:len(t)], y[:len(t)], s[:len(t)]
+	for i := range t {
+		d := s[i]
+		if d < least {
+			d = least
+		}
+		r := 1 / d
+		t[i] = w * y[i] * r
+		u[i] = t[i] * r
+	}
+}
+
 // transpose stores the first k numbers of four rows of src, ld apart, as the first four columns of the rows of dst, ldd apart.
 func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
 	r0, r1, r2, r3 := src[:k], src[ld:ld+k], src[2*ld:2*ld+k], src[3*ld:3*ld+k]

@@ -12,6 +12,12 @@ func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 // Axpy adds a·x to y. It panics if y is shorter than x.
 func Axpy(a float64, x, y []float64) { pathAxpy(a, x, y[:len(x):len(y)]) }
 
+// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least: with r = 1/s_i they are w·y_i·r and that
+// times r. It panics if a slice is shorter than t.
+func Ratios(t, u, y, s []float64, w, least float64) {
+	pathRatios(t, u[:len(t)], y[:len(t)], s[:len(t)], w, least)
+}
+
 // Gemv adds α·Ax to y, or where transposed α·Aᵀx: y_i ← fma(α, Dot(a_i, x), y_i) for each row, or Axpy(α·x_k, a_k, y) for each row in
 // order. The rows of A lie in memory one after the other. y may not share memory with A or x.
 func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {

@@ -33,6 +33,7 @@ func main() {
 	transpose()
 	untranspose()
 	weighRows()
+	ratios()
 	exp()
 	log1p()
 	Generate()
@@ -396,6 +397,28 @@ func weighRows() {
 			advance(dst, unroll*bytes)
 		})
 	}
+	end()
+}
+
+func ratios() {
+	begin("ratiosAVX2", "func(n int, t, u, y, s *float64, w, least float64)", "is ratios, n being a multiple of 4.")
+	n, t, u, y, s := load("n"), load("t"), load("u"), load("y"), load("s")
+	w, least := scalar("w"), scalar("least")
+	one := register(number("one", 1))
+	repeat("vector", n, lanes, func() {
+		r, x := YMM(), YMM()
+		VMOVUPD(Mem{Base: s}, r)
+		VMAXPD(r, least, r) // the second operand where one is NaN
+		VDIVPD(r, one, r)
+		VMULPD(Mem{Base: y}, w, x)
+		VMULPD(r, x, x)
+		VMOVUPD(x, Mem{Base: t})
+		VMULPD(r, x, x)
+		VMOVUPD(x, Mem{Base: u})
+		for _, p := range []reg.Register{t, u, y, s} {
+			advance(p, bytes)
+		}
+	})
 	end()
 }
 
