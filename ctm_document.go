@@ -82,10 +82,11 @@ type ctmWork struct {
 	b               []float64
 	byTopic, byWord fma.Panels
 	squares         fma.Panels
-	byPoint         fma.Panels // e, points by topics
+	byPoint, moved  fma.Panels // e, points by topics; X of move
 
 	// q: m, P = V⁻¹, its Cholesky factor (of a diagonal P its square root), and V where it was asked for.
 	m, p, l, v []float64
+	logDet     float64 // log|P|, unless that is diagonal
 
 	// Points ε of the expectation under N(0, I), row by row, and their weights.
 	eps, weight []float64
@@ -98,9 +99,9 @@ type ctmWork struct {
 	// and positive semidefinite: −∇²f = flat − bend.
 	flat, bend []float64
 
-	along                  float64 // the force along the step before, negative where that went too far
-	short                  float64 // what ascend left to gain, in nats, roughly; 0 where q settled or is random
-	z, off, pi, step, full []float64
+	along                          float64   // the force along the step before, negative where that went too far
+	short                          float64   // what ascend left to gain, in nats, roughly; 0 where q settled or is random
+	z, off, pi, step, full, halves []float64 // halves are ½
 
 	// Scratch for a few points, row by row: e^z less its largest, and of words s_v = Σ_k β_kv e^{z_k}, wy_v/s_v and wy_v/s_v²
 	// with w the weight of the point; Σ_v of the latter two with β_kv and β_kv²; Σ_v wy_v/s_v² β_kv β_jv; and what stat is to be but
@@ -122,7 +123,10 @@ func newCTMWork(k int, opt *CTMOptions) *ctmWork {
 		*p = make([]float64, size)
 	}
 	w.full = make([]float64, k*k)
-	w.e = make([]float64, ctmPoints*k)
+	w.e, w.halves = make([]float64, ctmPoints*k), make([]float64, k)
+	for i := range w.halves {
+		w.halves[i] = 0.5
+	}
 	if w.swings() {
 		w.flat, w.bend = make([]float64, k*k), make([]float64, k*k)
 	}
@@ -299,7 +303,11 @@ func (w *ctmWork) factor() bool {
 		return true
 	}
 	copy(w.l, w.p)
-	return dense.Cholesky(w.l, w.k)
+	if !dense.Cholesky(w.l, w.k) {
+		return false
+	}
+	w.logDet = dense.LogDet(w.l, w.k)
+	return true
 }
 
 // invert computes v, both triangles, from l.
@@ -617,12 +625,21 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 			}
 		}
 		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(w.l, k), dense.General(w.full, k, k))
-		before := dense.LogDet(w.l, k)
-		dense.Syrk(blas.Trans, 0.5, dense.General(w.full, k, k), 0.5, dense.Symmetric(w.p, k))
+		w.moved.Set(fma.Of(w.full, k, k, k))
+		w.gram = dense.Resize(w.gram, w.moved.Len(k))
+		clear(w.gram)
+		w.moved.Gram(w.halves, w.gram)
+		for i := range k {
+			row := w.p[i*k : i*k+i+1]
+			for j, g := range w.gram[i*w.moved.Stride():][:i+1] {
+				row[j] = 0.5*row[j] + g
+			}
+		}
+		before := w.logDet
 		if !w.factor() {
 			return 0, false
 		}
-		d := dense.LogDet(w.l, k) - before
+		d := w.logDet - before
 		trace = d * d
 	}
 	if w.diag && !w.factor() {
@@ -836,7 +853,7 @@ func (w *ctmWork) kl(prior *ctmPrior) float64 {
 		}
 	}
 	if !w.diag {
-		s += dense.LogDet(w.l, k)
+		s += w.logDet
 	}
 	for i, d := range w.z {
 		s += d * floats.Dot(prior.prec[i*k:(i+1)*k], w.z)
