@@ -235,7 +235,7 @@ func (s *ctmStepper) Plan() Plan {
 
 // use lets the workers of env share the documents of a batch.
 func (s *ctmStepper) use(env *Env) {
-	n := env.Workers()
+	n := env.cores()
 	for len(s.works) < n {
 		s.works = append(s.works, newCTMWork(s.m.k, &s.m.opt))
 	}

@@ -1,9 +1,11 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -14,7 +16,7 @@ import (
 type Env struct {
 	// Rng is the source of all randomness of the call. Nil means one of a fixed seed.
 	Rng     *rand.Rand
-	workers int
+	workers int     // Solver.Workers
 	goal    float64 // Solver.Goal
 }
 
@@ -27,12 +29,22 @@ func NewEnv(src rand.Source, workers int) *Env {
 	return &Env{Rng: rand.New(src), workers: max(1, workers)}
 }
 
-// Workers returns the number of goroutines that the call may use.
+// Workers returns the number of goroutines that the call may use for functions that need not be safe for concurrent use:
+// Solver.Workers, or 1 where that is zero.
 func (e *Env) Workers() int {
 	if e == nil {
 		return 1
 	}
 	return max(1, e.workers)
+}
+
+// cores returns the number of goroutines for what is safe for concurrent use: as many as there are processors where the Solver does
+// not say.
+func (e *Env) cores() int {
+	if e == nil {
+		return 1
+	}
+	return cmp.Or(e.workers, runtime.GOMAXPROCS(0))
 }
 
 // within returns the gap that is asked for, in nats, or 0.

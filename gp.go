@@ -229,6 +229,7 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 		return nil, err
 	}
 	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
 	defer s.halt.Forget()
 	k, err := g.gramUntil(&s.halt)
 	if err != nil {

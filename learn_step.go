@@ -109,6 +109,7 @@ func (s *learnStepper) Plan() Plan {
 // begin implements haltable.
 func (s *learnStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
 	s.model.use(crew{env.Workers(), &s.halt})
 	return &s.halt
 }

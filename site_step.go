@@ -67,6 +67,7 @@ func (s *siteStepper) Len() int { return s.terms.len() }
 // begin makes what follows that of the workers of env, until ctx is done.
 func (s *siteStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
 	s.alg.use(crew{env.Workers(), &s.halt})
 	if s.curve != nil {
 		s.curve.fac.Halt = &s.halt
@@ -412,6 +413,7 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 	}
 	s.model = l
 	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
 	defer s.halt.Forget()
 	switch {
 	case o.covariance == LowRankCovariance && !l.small(o.rank):

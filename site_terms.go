@@ -132,6 +132,9 @@ func (t *siteTerms) excess(lo int, delta, m, gamma, a []float64) (sum float64, e
 // of the crew.
 func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.m)), dense.Resize(s.far, len(s.m)), dense.Resize(s.lost, len(s.m))
+	if len(s.m) >= expectShared { // and a Likelihood is safe for concurrent use
+		c.workers = max(c.workers, c.halt.Workers())
+	}
 	if c.workers <= 1 {
 		for lo := 0; lo < len(s.m) && !c.halt.Stopped(); lo += expectChunk {
 			t.expectSites(s, batch, lo, min(lo+expectChunk, len(s.m)))
@@ -165,8 +168,12 @@ func (t *siteTerms) overflow(s *siteState, batch []int) error {
 	return nil
 }
 
-// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker.
-const expectChunk = 8
+// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker. So many as expectShared
+// take longer than it does to wake another, whatever they are.
+const (
+	expectChunk  = 8
+	expectShared = 512
+)
 
 func (t *siteTerms) expectParallel(s *siteState, batch []int, c crew) {
 	loop := parallel.Loop{Halt: c.halt}

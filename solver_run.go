@@ -43,10 +43,11 @@ type Solver struct {
 	// noisy gradients would take more than a fifth of the work, and where it has evaluations
 	// at the end alone but there is a Converger; a negative value means only at the end.
 	EvalEvery int
-	// Workers is the number of goroutines that share the work of a step and of an
-	// evaluation, log-likelihoods and their expectations above all; above 1 those
-	// that the user wrote are called concurrently. Zero means 1, which is best
-	// where a term is cheap. The result does not depend on it.
+	// Workers is the number of goroutines that share the work of the set-up, of a step and of an evaluation. Zero means
+	// as many as there are processors (GOMAXPROCS), where the work is worth it, for what is safe for concurrent use: linear algebra,
+	// a Likelihood and its expectations, a Kernel, the documents of a topic model. Functions that the user wrote and that need not be,
+	// such as LogLik.LogProb, are then called one at a time; above 1 they are called concurrently. The result does not depend on
+	// it, to the last bit, and nothing else does: a Solver with Workers alone runs as the zero Solver does.
 	Workers int
 	// Goal is how many nats the ELBO may be below its maximum when the run ends: known where there is a proof
 	// (Evaluation.GapBound), estimated where there is none. Zero means 1e-10 nats or 1e-13 for every term, whichever is more, and no less than what the ELBO
@@ -93,7 +94,7 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	last, stop := shortlyAfter(ctx)
 	defer stop()
 	if st, ok := res.Stepper.(haltable); ok {
-		defer st.begin(last, nil).Forget()
+		defer st.begin(last, res.lend(s.Workers)).Forget()
 	}
 	post, e := m.Posterior(res.Stepper)
 	if e != nil && last.Err() != nil {
@@ -322,7 +323,9 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 		return nil, &fileError{runFile, err}
 	}
 	res := saved.Result
-	st, err := s.newStepper(ctx, NewEnv(nil, s.Workers), m)
+	env := NewEnv(nil, s.Workers)
+	env.workers = s.Workers
+	st, err := s.newStepper(ctx, env, m)
 	if err != nil {
 		return nil, err
 	}
@@ -419,8 +422,7 @@ func (r *Result) rewind() {
 
 // lend returns the Env of the steps, with so many workers.
 func (r *Result) lend(workers int) *Env {
-	r.env.workers = max(1, workers)
-	r.eval.workers = r.env.workers
+	r.env.workers, r.eval.workers = workers, workers
 	return r.env
 }
 

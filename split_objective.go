@@ -310,6 +310,7 @@ func (s *objectiveStepper) dist() Dist {
 // Evaluate implements Stepper. A value that is not finite is an error wrapping ErrDiverged.
 func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
 	defer s.halt.Forget()
 	q := s.dist()
 	f, h := s.o.F, s.o.H
@@ -369,6 +370,7 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist
 // Step implements Stepper.
 func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
 	defer s.halt.Forget()
 	put := s.undo(ctx, batch)
 	s.took, s.taken, s.given, s.visits, s.more = 0, s.size(batch), !math.IsInf(beta, 1), 0, 0

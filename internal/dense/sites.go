@@ -224,8 +224,9 @@ func (x *Expansion) SubCovFrom(v []float64, row int) int {
 		}{{x.xp, -1}, {x.xn, 1}} {
 			m := rowsOf(part.x, x.cols)
 			own := m.Slice(0, row, m.Rows, n).T()
-			fma.Gemm(fma.Run{}, part.sign, own, m.Slice(0, 0, m.Rows, row), c.Slice(row, 0, n, row))
-			fma.Syrk(fma.Run{}, part.sign, own, c.Slice(row, row, n, n))
+			run := fma.Run{Workers: x.halt.Workers()}
+			fma.Gemm(run, part.sign, own, m.Slice(0, 0, m.Rows, row), c.Slice(row, 0, n, row))
+			fma.Syrk(run, part.sign, own, c.Slice(row, row, n, n))
 		}
 	}
 	return row

@@ -116,18 +116,40 @@ func shapes(ok bool) {
 // caller's alone.
 type Run struct {
 	Halt    *parallel.Halt // once it has stopped, results are of no use
-	Workers int
+	Workers int            // zero: as many as Halt lends
+}
+
+// How work is shared between goroutines: not where there are fewer products than some 50 µs take, which is what it costs to wake another;
+// in parts of at most share rows or columns, and three for each goroutine, so that they end together; and of at least leastShare, as
+// each packs all of the other factor.
+const (
+	sharedProducts = 1 << 20
+	share          = 192
+	leastShare     = 48
+)
+
+// parts returns the length of the parts in which n rows or columns, with so many products in all, are shared between goroutines,
+// a multiple of to; 0 if they are not.
+func (r Run) parts(n, products, to int) int {
+	workers := r.Workers
+	if workers == 0 {
+		workers = r.Halt.Workers()
+	}
+	if workers < 2 || products < sharedProducts {
+		return 0
+	}
+	if part := max(leastShare, min(share, up((n+3*workers-1)/(3*workers), to))); part < n {
+		return part
+	}
+	return 0
 }
 
 // split makes f do parts of 0 … n−1, chunk long, and reports whether it did all of them.
 func (r Run) split(n, chunk int, f parallel.Func) bool {
 	loop := parallel.Loop{Halt: r.Halt}
-	loop.Run(n, chunk, r.Workers, f)
+	loop.Run(n, chunk, max(r.Workers, r.Halt.Workers()), f)
 	return !r.Halt.Stopped()
 }
-
-// several reports whether n numbers, chunk at a time, are to be shared between goroutines.
-func (r Run) several(n, chunk int) bool { return r.Workers > 1 && n > chunk }
 
 // work is memory for packed panels.
 type work struct {

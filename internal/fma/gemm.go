@@ -1,11 +1,10 @@
 package fma
 
 // Rows and columns that are packed at a time: blockRows·Block numbers stay in a cache of the second level, which has 256 KB or more,
-// and blockColumns·Block in one of the third. A share is what one goroutine computes at a time.
+// and blockColumns·Block in one of the third.
 const (
 	blockRows    = 96
 	blockColumns = 1008
-	share        = 192
 )
 
 // Gemm adds α·AB to C and reports whether it did so to the end. C may not share memory with A or B.
@@ -58,15 +57,20 @@ func (p product) run(r Run) bool {
 		p.plain()
 		return true
 	}
-	if !r.several(p.c.Rows, share) {
-		return p.part(r, 0, p.c.Rows)
+	products := p.c.Rows * p.c.Cols * p.a.Cols
+	if p.lower {
+		products /= 2
 	}
-	return p.shared(r)
+	if part := r.parts(p.c.Rows, products, rows); part > 0 {
+		return p.shared(r, part)
+	}
+	return p.part(r, 0, p.c.Rows)
 }
 
-// shared is run on several goroutines.
-func (p product) shared(r Run) bool {
-	return r.split(p.c.Rows, share, func(_, lo, hi int) { p.part(r, lo, hi) })
+// shared is run on several goroutines, which begin with the last rows: of a triangle they are the longest.
+func (p product) shared(r Run, part int) bool {
+	n := p.c.Rows
+	return r.split(n, part, func(_, lo, hi int) { p.part(r, n-hi, n-lo) })
 }
 
 // part is run for rows lo … hi−1.

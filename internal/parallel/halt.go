@@ -4,14 +4,29 @@ import "context"
 
 // A Halt tells long computations that their result is not wanted any more: they then end
 // soon, with results that are of no use. A nil Halt, and one that watches nothing, never does.
-// Once it has stopped it stays so until it watches something else.
-type Halt struct{ ctx context.Context }
+// Once it has stopped it stays so until it watches something else. It also says on how many
+// goroutines they may be.
+type Halt struct {
+	ctx     context.Context
+	workers int
+}
 
 // Watch makes h stop when ctx is done. No computation may be under way.
 func (h *Halt) Watch(ctx context.Context) { h.ctx = ctx }
 
-// Forget ends Watch.
-func (h *Halt) Forget() { h.ctx = nil }
+// Lend lets computations be on so many goroutines, until Forget.
+func (h *Halt) Lend(workers int) { h.workers = workers }
+
+// Forget ends Watch and Lend.
+func (h *Halt) Forget() { *h = Halt{} }
+
+// Workers returns the number of goroutines, the caller's among them: 1 unless others are lent.
+func (h *Halt) Workers() int {
+	if h == nil {
+		return 1
+	}
+	return max(1, h.workers)
+}
 
 // Stopped reports whether results are not wanted any more.
 func (h *Halt) Stopped() bool { return h != nil && h.ctx != nil && h.ctx.Err() != nil }
