@@ -241,6 +241,9 @@ func (m *LDA) Local(dst, mu []float64, n int, weight float64) (float64, error) {
 	return value, nil
 }
 
+// shared implements sharedModel.
+func (m *LDA) shared() {}
+
 // ldaDoc is the local part of a document, at γ.
 type ldaDoc struct {
 	Document

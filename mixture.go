@@ -290,6 +290,9 @@ func (m *Mixture) Local(dst, mu []float64, n int, weight float64) (float64, erro
 	return value - m.space.logDet, nil
 }
 
+// shared implements sharedModel.
+func (m *Mixture) shared() {}
+
 // expect returns E[log N(z|m, Λ⁻¹)] at the mean parameters (E[log|Λ|], E[Λ], E[Λm], E[mᵀΛm]).
 func (m *Mixture) expect(mu, z []float64) float64 {
 	v := 0.5 * (mu[0] - float64(m.d)*log2Pi - mu[len(mu)-1])

@@ -79,6 +79,12 @@ const (
 	mostParts = 8
 )
 
+// sharedModel is a ConjugateModel whose Local is safe for concurrent use, and takes long enough for that to be worth it.
+type sharedModel interface {
+	ConjugateModel
+	shared()
+}
+
 // conjugateWork is what a gradient needs: μ, and the sums of the parts but the first.
 type conjugateWork struct {
 	mu     []float64
@@ -103,7 +109,11 @@ func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dis
 	e, terms := q.(ExpFamily), newBatch(batch, f.m.Len())
 	w.mu = e.MeanParams(dense.Resize(w.mu, len(dst)))
 	parts := max(1, min(mostParts, terms.n/partTerms))
-	err := env.Each(ctx, parts, func(_, p int) (err error) {
+	workers := env.Workers()
+	if _, ok := f.m.(sharedModel); ok {
+		workers = env.cores()
+	}
+	err := parallel.Each(ctx, parts, workers, func(_, p int) (err error) {
 		g := dst
 		if p > 0 {
 			w.sums[p] = dense.Resize(w.sums[p], len(dst))
