@@ -144,6 +144,7 @@ type Expansion struct {
 	halt   *parallel.Halt
 	xp, xn []float64 // len(Pos)×cols and len(Neg)×cols; in buf
 	buf    []float64
+	pp, pn fma.Panels // of SubCovFrom
 }
 
 // Expand computes the expansion of rows into x, whose storage is reused. It
@@ -206,28 +207,26 @@ func (x *Expansion) Cross(dst []float64, y *Expansion) {
 // SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
 func (x *Expansion) SubCov(v []float64) { x.SubCovFrom(v, 0) }
 
-// subRows is the number of rows between which SubCovFrom can be halted.
-const subRows = 192
+// SubCovFrom can be halted after so many products, or subRows rows if they have more.
+const (
+	subProducts = 1 << 27
+	subRows     = 192
+)
 
 // SubCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where it was halted the
 // row to go on from, to the same bits.
 func (x *Expansion) SubCovFrom(v []float64, row int) int {
-	c := square(v, x.cols)
-	for ; row < x.cols; row = min(row+subRows, x.cols) {
+	x.pp.Set(rowsOf(x.xp, x.cols))
+	x.pn.Set(rowsOf(x.xn, x.cols))
+	run, c := fma.Run{Workers: x.halt.Workers()}, square(v, x.cols)
+	step := max(subRows, subProducts/max(1, len(x.xp)+len(x.xn))/subRows*subRows)
+	for ; row < x.cols; row = min(row+step, x.cols) {
 		if x.halt.Stopped() {
 			return row
 		}
-		n := min(subRows, x.cols-row)
-		for _, part := range [2]struct {
-			x    []float64
-			sign float64
-		}{{x.xp, -1}, {x.xn, 1}} {
-			m := rowsOf(part.x, x.cols)
-			own := m.Slice(0, row, m.Rows, n).T()
-			run := fma.Run{Workers: x.halt.Workers()}
-			fma.Gemm(run, part.sign, own, m.Slice(0, 0, m.Rows, row), c.Slice(row, 0, n, row))
-			fma.Syrk(run, part.sign, own, c.Slice(row, row, n, n))
-		}
+		to := min(row+step, x.cols)
+		x.pp.Syrk(run, -1, c, row, to)
+		x.pn.Syrk(run, 1, c, row, to)
 	}
 	return row
 }

@@ -438,8 +438,19 @@ func TestWorkers(t *testing.T) {
 		"trsm":     func(r Run) Matrix { c := clone(c); Trsm(r, l, c, false); return c },
 		"cholesky": func(r Run) Matrix { c := clone(spd); Cholesky(r, c); return c },
 		"inverse":  func(r Run) Matrix { c := clone(l); Invert(r, c); return c },
+		"panels": func(r Run) Matrix {
+			var p Panels
+			p.Set(a.T())
+			c := clone(spd)
+			p.Syrk(r, 1, c, 0, n)
+			return c
+		},
 	} {
 		want := f(Run{})
+		var h parallel.Halt
+		h.Watch(t.Context())
+		h.Lend(3)
+		same(t, name+" by those that are lent", f(Run{Halt: &h}).Data, want.Data)
 		for _, workers := range []int{2, 3, 8} {
 			same(t, fmt.Sprintf("%s by %d", name, workers), f(Run{Workers: workers}).Data, want.Data)
 		}

@@ -1,5 +1,7 @@
 package fma
 
+import "cmp"
+
 // Panels are a matrix that is packed once for products with many others. The zero value has no numbers. Storage is used again.
 type Panels struct {
 	rows, cols int
@@ -59,6 +61,48 @@ func (p *Panels) Gram(weight, c []float64) {
 			last := i / columns * columns
 			pathWeighRows(k, w.a, block[last*k+i-last:], weight[at:])
 			p.tiles(k, w.a, block, c[i*p.Stride():], last+1)
+		}
+	}
+}
+
+// Syrk adds α·BᵀB to rows lo … hi−1 of the lower triangle of C, to the bits of the function Syrk, B being the matrix of p. It goes on to
+// the end. The rows of C lie in memory one after the other, and lo is a multiple of 4.
+func (p *Panels) Syrk(r Run, alpha float64, c Matrix, lo, hi int) {
+	shapes(c.Rows == p.cols && c.Cols == p.cols && c.Col == 1 && lo%rows == 0 && hi <= c.Rows)
+	if hi <= lo {
+		return
+	}
+	r.Workers, r.Halt = cmp.Or(r.Workers, r.Halt.Workers()), nil
+	if part := r.parts(hi-lo, (hi-lo)*(lo+hi)/2*p.rows, rows); part > 0 {
+		p.syrkShared(r, alpha, c, lo, hi, part)
+	} else {
+		p.syrk(alpha, c, lo, hi)
+	}
+}
+
+// syrkShared is Syrk on several goroutines.
+func (p *Panels) syrkShared(r Run, alpha float64, c Matrix, lo, hi, part int) {
+	r.split(hi-lo, part, func(_, from, to int) { p.syrk(alpha, c, lo+from, lo+to) })
+}
+
+// syrk is Syrk on one goroutine.
+func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
+	w := pool.Get().(*work)
+	defer pool.Put(w)
+	q := product{alpha: alpha, c: c, lower: true}
+	for at := 0; at < p.rows; at += Block {
+		k, block := min(Block, p.rows-at), p.block(at)
+		w.a, w.x = room(w.a, blockRows*k), room(w.x, k)
+		for i := range w.x {
+			w.x[i] = 1
+		}
+		for i := lo; i < hi; i += blockRows {
+			m := min(blockRows, hi-i)
+			for r := i; r < i+m; r += rows {
+				first := r / columns * columns
+				pathWeighRows(k, w.a[(r-i)*k:], block[first*k+r-first:], w.x)
+			}
+			q.tiles(w, w.a, block, i, 0, m, i+m, k)
 		}
 	}
 }

@@ -54,6 +54,13 @@ func TestPanels(t *testing.T) {
 			for i := range n {
 				same(t, "Gram", c.row(i, 0, i+1), want.row(i, 0, i+1))
 			}
+			c = layouts(rng, n, n, rng.NormFloat64)[0]
+			want = clone(c)
+			Syrk(Run{}, -2, b.T(), want)
+			cut := rng.IntN(n/4+1) * 4
+			p.Syrk(Run{}, -2, c, 0, cut)
+			p.Syrk(Run{}, -2, c, cut, n)
+			same(t, "Syrk", c.Data, want.Data)
 		}
 	})
 }
