@@ -342,6 +342,9 @@ func (s *factoredAlgebra) search(times int, mean, cov float64) bool {
 				s.beyond = 0
 			}
 			s.remember(math.IsInf(old, 0))
+			if s.cur.elbo <= old { // the promise, small as it is, was rounding: so are the changes that it was made of
+				s.history.reset()
+			}
 			return true
 		}
 		t /= 2

@@ -63,29 +63,32 @@ func scaleGap(a, b float64) float64 {
 	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
 }
 
-// nearRow is the part of a standard deviation by which a tangent may be off: the curvature of a term changes by about as much, and what V
-// gains by that is its square.
-const nearRow = 1e-6
+// nearRow is the relative change of the curvature of a term up to which tangents are near: what V gains by such changes, which is their square,
+// is then allowed for to second order.
+const nearRow = 1e-3
 
 // rowGap returns the gap that the mean of s leaves. Raw units and wide priors
 // blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
-// and that with the slope a_n is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that within nearRow. With all slopes a_n, c is zero. Where there is
+// and that with the slope a_n, at a distance of |a_n − α̂_n|/γ̂_n, is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that where the curvature does not
+// change by more than nearRow on the way. It changes by about the distance in units of the standard deviation, or in units of η where
+// that is more. With all slopes a_n, c is zero. Where there is
 // no such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n − α̂_n| k_n^½)² over these terms, of prior variances k_n.
 // This is for means whose Λ0m = Xᵀa holds, as those of solved equations do, or of which drift says how far from that each is; nil means not at all.
 func (s *siteState) rowGap(prior, drift []float64) (total float64) {
-	var rest float64
+	var rest, change float64
 	for n, g := range s.tg {
 		off := math.Abs(s.a[n]-s.d1[n]) + 4*dense.Epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
 		if drift != nil {
 			off += g * math.Abs(drift[n])
 		}
-		switch {
+		switch near := nearRow * g * min(math.Sqrt(s.v[n]), 1); {
 		case off == 0:
-		case off <= nearRow*g*math.Sqrt(s.v[n]):
+		case off <= near:
 			total += off * off / g
+			change += off / near * nearRow * g * s.v[n]
 		default:
 			rest += off * math.Sqrt(prior[n])
 		}
 	}
-	return total + 0.5*rest*rest
+	return total + change*change + 0.5*rest*rest
 }
