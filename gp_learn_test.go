@@ -71,7 +71,7 @@ func TestLearnGradient(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		m := &gpLearning{gp: gp, space: l.space}
+		m := l.learning()
 		m.use(crew{1, nil})
 		theta := make([]float64, len(l.space.free))
 		for i, at := range l.space.free {

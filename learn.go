@@ -168,6 +168,12 @@ func newLearnSpace(k Kernel, lik Likelihood, x *mat.Dense, y []float64, o *Learn
 		}
 		s.coords = append(s.coords, c)
 	}
+	return s, s.finish(d, o)
+}
+
+// finish adds the parameters of the likelihood, for which d has the defaults, and applies the options.
+func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
+	lik := s.lik
 	if p, ok := lik.(Parametric); ok {
 		unset := unsetParams(lik)
 		for i, p := range p.Params() {
@@ -190,7 +196,7 @@ func newLearnSpace(k Kernel, lik Likelihood, x *mat.Dense, y []float64, o *Learn
 			c.prior = Prior{}
 		}
 	}
-	return s, s.take(o)
+	return s.take(o)
 }
 
 // take applies the options.
@@ -347,7 +353,17 @@ var screenShorter = [...]float64{5, 25}
 
 // at returns kernel, kernel with derivatives, and likelihood at θ. The error wraps ErrParam where they are not valid.
 func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err error) {
-	var kernel, own []float64
+	kernel, lik := s.values(theta)
+	k, slopes = s.kernel.WithParams(kernel), s.slopes.WithParams(kernel)
+	if err := checkParams(kernelName(k), k.Params()); err != nil {
+		return nil, nil, nil, err
+	}
+	return k, slopes, lik, checkLikelihood(lik)
+}
+
+// values returns the parameters that are not the likelihood's, and the likelihood, at θ.
+func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
+	var own []float64
 	free := make([]float64, len(s.coords))
 	for i := range free {
 		free[i] = math.NaN()
@@ -363,7 +379,7 @@ func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err 
 			v = c.value(free[i])
 		}
 		if !c.likelihood {
-			kernel = append(kernel, v)
+			prior = append(prior, v)
 			continue
 		}
 		p := lik.(Parametric).Params() // whose Min may depend on the values before
@@ -379,11 +395,7 @@ func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err 
 		}
 		lik = lik.(Parametric).WithParams(values)
 	}
-	k, slopes = s.kernel.WithParams(kernel), s.slopes.WithParams(kernel)
-	if err := checkParams(kernelName(k), k.Params()); err != nil {
-		return nil, nil, nil, err
-	}
-	return k, slopes, lik, checkLikelihood(lik)
+	return prior, lik
 }
 
 // chain turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those in θ.
@@ -431,6 +443,12 @@ func newLearnData(x *mat.Dense, y []float64, lik Likelihood) *learnData {
 			d.columns[j] = 0.5 * math.Log(square*float64(cols))
 		}
 	}
+	d.scales(y, lik)
+	return d
+}
+
+// scales finds the scale of the latent values under lik.
+func (d *learnData) scales(y []float64, lik Likelihood) {
 	f := factsOf(lik)
 	switch {
 	case f.Support == RealLine:
@@ -441,7 +459,6 @@ func newLearnData(x *mat.Dense, y []float64, lik Likelihood) *learnData {
 	default:
 		d.scale, d.start, d.spread = logitScaleMean, logitScaleStart, logitScaleSD
 	}
-	return d
 }
 
 // robustScale returns the standard deviation of y by the median absolute deviation, by itself where that is 0, and 1 if there is none.
