@@ -16,6 +16,7 @@
 //	posteriors that are not Gaussian               Objective with a Family of yours and NewExp
 //	a divergence of your own                       DivergenceFunc, Solver.Divergence
 //	a file                                         package data
+//	hyper-parameters that nobody has told you      GP.Learn, GLM.Learn or GLMOptions.Learn
 //	doubts of a posterior                          PSIS and LOO of its GP, GLM or Objective
 //
 // Fit with a nil Solver needs no tuning and says how close to the optimum it got:
@@ -23,6 +24,12 @@
 //	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
 //	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.GapBound in nats
 //	p := post.Prob(nil, +1, xnew) // post.At(xnew) says more
+//
+// Learn with nil options needs no hyper-parameters either: it finds those of kernel, prior and likelihood with the
+// greatest ELBO under weak priors, from where their fields are set or the data suggest, and says how sure it is of each:
+//
+//	gp, err = pgsvi.NewGP(x, y, pgsvi.SquaredExp{}, pgsvi.BernoulliLogit{}, nil)
+//	gp, post, learned, err := gp.Learn(ctx, nil, nil) // learned.Params
 //
 // # The iteration
 //

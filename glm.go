@@ -49,6 +49,14 @@ type GLMOptions struct {
 	// Prior is a prior over all weights, the intercept last, that takes the place of
 	// PriorSD, InterceptSD and Autoscale. Nil means these.
 	Prior *Gaussian
+	// Learn, where it is not nil, has Fit learn PriorSD, and the parameters of the likelihood, from the data, as
+	// GLM.Learn with these options does, which also returns the GLM with what it has learned. Fit's Result is then
+	// that of Learned.Fit or, of a search that did not end, of Learned.Search. A stream has no use for it.
+	Learn *LearnOptions
+	// Blocks are the columns of x that share a prior standard deviation where that is learned: Blocks[j] is the
+	// block of column j, from 0 on without gaps. Nil means that all do; 0, 1, 2, … is automatic
+	// relevance determination, one for each column.
+	Blocks []int
 	// Offset is o_n, one for each row; nil means 0. For counts of different
 	// exposures it is the logarithm of the exposure.
 	Offset []float64
@@ -174,6 +182,10 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.setNames(cols); err != nil {
 		return nil, err
 	}
+	if err := g.opt.checkBlocks(cols); err != nil {
+		return nil, err
+	}
+	g.opt.Blocks = slices.Clone(g.opt.Blocks)
 	g.terms.offset, g.terms.weight = slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
 	g.opt.Offset, g.opt.Weights = nil, nil
 	g.dropWeightless()
@@ -182,6 +194,29 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	}
 	g.addPriorMean()
 	return g, nil
+}
+
+// checkBlocks returns an error if the blocks of so many columns have gaps.
+func (o *GLMOptions) checkBlocks(cols int) error {
+	if o.Blocks == nil {
+		return nil
+	}
+	if len(o.Blocks) != cols {
+		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Blocks has %d elements: %w", cols, len(o.Blocks), ErrShape)
+	}
+	seen := make([]bool, cols)
+	for j, b := range o.Blocks {
+		if b < 0 || b >= cols {
+			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d, of %d columns: %w", j, b, cols, ErrParam)
+		}
+		seen[b] = true
+	}
+	for b := range slices.Max(append([]int{0}, o.Blocks...)) {
+		if !seen[b] {
+			return fmt.Errorf("pgsvi: GLMOptions.Blocks has no column in block %d; number them without gaps: %w", b, ErrParam)
+		}
+	}
+	return nil
 }
 
 // newGLM returns a GLM of the responses y, which it keeps, without rows, whose options are checked as far as
@@ -361,6 +396,9 @@ func (o *GLMOptions) family(n, d int) Covariance {
 // defaultRank is what a zero GLMOptions.Rank means.
 const defaultRank = 20
 
+// rank returns that of LowRankCovariance.
+func (g *GLM) rank() int { return cmp.Or(g.opt.Rank, defaultRank) }
+
 // NewStepper implements Model.
 //
 // A full covariance with more rows than weights is that of the primal, over the
@@ -375,7 +413,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
-	return g.newStepper(ctx, env, d, linearOptions{g.covariance(), cmp.Or(g.opt.Rank, defaultRank), g.opt.Estimator, g.opt.MeanUpdate})
+	return g.newStepper(ctx, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any
@@ -394,7 +432,8 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 // no tuning. Of a run that was canceled it is nil where it takes more than a moment; Posterior makes it of
 // Result.Stepper. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. Without
-// rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run.
+// rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run and, with
+// GLMOptions.Learn, of GLM.Learn.
 func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
 	if s == nil {
 		s = &Solver{}
@@ -412,7 +451,189 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 		}
 		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}}, nil
 	}
+	if g.opt.Learn != nil {
+		return g.fitLearned(ctx, s)
+	}
 	return fitModel[*GLMPosterior](ctx, s, g)
+}
+
+// GLMLearner is a GLM whose prior standard deviations, and the parameters of whose likelihood, are learned. It is a Model: a step of a run
+// is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. GLM.Learn, or GLMOptions.Learn, is all that most callers
+// need; GLMLearner is for those who load a run that was saved (Solver.LoadResult) or drive the loop themselves.
+//
+// It minimises −ELBO(θ) − log p(θ) as GPLearner does. With the weights w_j ~ N(0, s_b²u_j²) of block b, u_j = 1 but for
+// Autoscale, and q of means m and variances v, the derivative is, at the best q,
+//
+//	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1),
+//
+// and the average information of blocks b and c, with E_b the unit matrix of the block, 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m.
+type GLMLearner struct {
+	glm   *GLM
+	opt   LearnOptions
+	space *learnSpace
+	scale *scaledPrior
+}
+
+// Learn finds the prior standard deviations of the weights, and the parameters of the likelihood, with the least −ELBO − log prior, and
+// returns the GLM with them, its posterior, and what there is to know of the parameters. A nil opt means that all are learned, under default priors.
+//
+// The parameters are GLM.PriorSD or, with GLMOptions.Blocks, GLM.PriorSD[b] of each block, in the units that Autoscale gives them, and those of the likelihood, such as
+// GaussianNoise.Var. InterceptSD stays. A search starts at GLMOptions.PriorSD and, where that is zero, at the mean of its prior. The default priors of log PriorSD
+// say that the linear predictor varies as the latent values of GP.Learn do: N(log(f/r), t²) with r² the variances of the columns in all, f = e² and t = 1 where η are log
+// odds, f = 1 and t = 1.5 where they are logarithms, and f the responses' deviation by the median and t = 1.5 where they are in the same units. For several
+// blocks r² is that of the block times their number, and the prior N(log(f/r_b), 0.5²I + t²11ᵀ).
+//
+// The q that is learned with is that of GLMOptions.Covariance. A diagonal one has too small variances where features are correlated, and s_b with
+// them; one of low rank has optima of its own between which it jumps, and is refused. What is said of s and of runs that end early at GP.Learn holds here.
+//
+// The error wraps ErrEmpty if there are no rows, and ErrParam if an option is out of range, if GLMOptions.Prior is set, which leaves no PriorSD to learn, or if the
+// covariance is of low rank, and ErrMemory if there are too many blocks; otherwise it is one of Solver.Run.
+func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior, *Learned, error) {
+	l, err := g.Learner(opt)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	res, err := learnBy(ctx, s, l)
+	if res == nil {
+		return nil, nil, nil, err
+	}
+	glm, post, learned, e := l.Learned(ctx, s, res)
+	if err == nil {
+		err = e
+	}
+	return glm, post, learned, err
+}
+
+// fitLearned is Fit with GLMOptions.Learn.
+func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
+	_, post, learned, err := g.Learn(ctx, s, g.opt.Learn)
+	switch {
+	case learned == nil:
+		return post, nil, err
+	case learned.Fit == nil:
+		return post, learned.Search, err
+	}
+	return post, learned.Fit, err
+}
+
+// Learner returns the model whose runs learn the prior of g. The errors are those of Learn.
+func (g *GLM) Learner(opt *LearnOptions) (*GLMLearner, error) {
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to learn from: %w", ErrEmpty)
+	}
+	if g.opt.Prior != nil {
+		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
+	}
+	if g.covariance() == LowRankCovariance && !g.small(g.rank()) {
+		return nil, fmt.Errorf("pgsvi: prior standard deviations are not learned with a %v covariance; use DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
+	}
+	l := &GLMLearner{glm: g}
+	if opt != nil {
+		l.opt = *opt
+	}
+	l.scale = newScaledPrior(&g.linearModel, g.dim()-b2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale, g.opt.PriorSD)
+	if err := checkMemory(g.maxMemory, bytesOf(learnMatrices, l.scale.blocks, l.scale.blocks), fmt.Sprintf("learning %d prior standard deviations", l.scale.blocks), "use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	l.space = &learnSpace{lik: g.terms.lik}
+	d := &learnData{}
+	d.scales(g.responses(), g.terms.lik)
+	l.space.coords = l.scale.coords(d)
+	if err := l.space.finish(d, &l.opt); err != nil {
+		return nil, err
+	}
+	l.scale.space = l.space
+	return l, nil
+}
+
+// learnMatrices is the number of matrices of the size of the parameters that a search has.
+const learnMatrices = 8
+
+// responses returns those of g, less their offsets.
+func (g *GLM) responses() []float64 {
+	y := slices.Clone(g.terms.y)
+	for i, o := range g.terms.offset {
+		y[i] -= o
+	}
+	return y
+}
+
+// NewStepper implements Model. Its error wraps ErrNoProx for a Divergence other than KL.
+func (l *GLMLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	if !isKL(d) {
+		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %T: %w", d, ErrNoProx)
+	}
+	var halt parallel.Halt
+	halt.Watch(ctx)
+	defer halt.Forget()
+	m, err := l.learning(crew{env.Workers(), &halt})
+	if err != nil {
+		return nil, err
+	}
+	part := searchPart
+	if _, ok := l.glm.terms.lik.(GaussianNoise); ok {
+		part = 1
+	}
+	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, part, false, env.rng()), nil
+}
+
+// learning returns the GLM as a function of its hyper-parameters, over the weights or over the linear predictors as GLM.NewStepper has it.
+func (l *GLMLearner) learning(c crew) (learnable, error) {
+	g := l.glm
+	weights := &weightLearning{prior: l.scale, space: l.space, diagonal: g.covariance() == DiagonalCovariance}
+	if weights.diagonal || g.Len() > g.dim() {
+		return weights, nil
+	}
+	start, _ := l.scale.at(l.space.starts()[0])
+	if start != nil && g.dim() <= primalWeights {
+		k, err := start.gramUntil(c.halt)
+		if err != nil {
+			return nil, err
+		}
+		if !conditioned(c.halt, k, start.precisions(c.halt, k), dualPivot) {
+			return weights, c.halt.Err()
+		}
+	}
+	return &siteLearning{prior: l.scale, space: l.space, n: g.Len()}, c.halt.Err()
+}
+
+// Learned returns what the run res of l has learned so far: the GLM at the best θ, its posterior, and the rest; see GPLearner.Learned, which has the same errors.
+func (l *GLMLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior, *Learned, error) {
+	st, err := l.space.searchOf(res)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	lin, err := l.scale.at(st.best.theta)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	g := &GLM{linearModel: *lin, opt: l.glm.opt}
+	g.opt.Learn = nil
+	if l.scale.blocks == 1 {
+		g.opt.PriorSD = st.report().Params[0].Value
+	}
+	learned := st.report()
+	learned.Search = res
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	start, err := g.NewStepper(last, nil, nil)
+	if err != nil {
+		return g, nil, learned, err
+	}
+	fitted := start.(*siteStepper)
+	switch m := st.model.(type) {
+	case *siteLearning:
+		startAt(fitted.alg, &m.best)
+	case *weightLearning:
+		startAt(fitted.alg, &m.best)
+	}
+	err = st.fitFrom(ctx, s, fitted, learned)
+	defer fitted.begin(last, nil).Forget()
+	post, e := g.Posterior(fitted)
+	if err == nil {
+		err = e
+	}
+	return g, post, learned, err
 }
 
 // Posterior returns the posterior at st, a state of this model,

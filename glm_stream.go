@@ -92,6 +92,8 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 		return nil, fmt.Errorf("pgsvi: Offset and Weights of a stream are those of its rows: %w", ErrParam)
 	case o.Autoscale:
 		return nil, fmt.Errorf("pgsvi: Autoscale needs to know the columns, which a stream does not; set PriorSD or Prior: %w", ErrParam)
+	case o.Learn != nil || o.Blocks != nil:
+		return nil, fmt.Errorf("pgsvi: a stream does not learn its prior; leave GLMOptions.Learn and Blocks nil, and learn from rows in memory first: %w", ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf("pgsvi: a stream with a %v covariance; it has a full one: %w", o.Covariance, ErrParam)
 	}

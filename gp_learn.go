@@ -49,12 +49,7 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	run := Solver{}
-	if s != nil {
-		run = *s
-	}
-	run.StepSize, run.BatchSize, run.Sampler, run.Goal, run.EvalEvery = nil, 0, nil, 0, 0
-	res, err := run.Run(ctx, l)
+	res, err := learnBy(ctx, s, l)
 	if res == nil {
 		return nil, nil, nil, err
 	}
@@ -101,12 +96,9 @@ func (l *GPLearner) learning() *siteLearning {
 // there, by the Workers, Recover and Converger of s, which may be nil, of which Learned.Fit tells; otherwise it is as exact as the search needed it. The error
 // wraps ErrParam if res is no run of l, ErrDiverged if it has not met any θ with an ELBO yet, or is that of Solver.Run.
 func (l *GPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior, *Learned, error) {
-	st, ok := res.Stepper.(*learnStepper)
-	if !ok || st.space != l.space {
-		return nil, nil, nil, fmt.Errorf("pgsvi: a run with a %T is none of this GPLearner: %w", res.Stepper, ErrParam)
-	}
-	if st.best.theta == nil {
-		return nil, nil, nil, fmt.Errorf("pgsvi: the search has not met hyper-parameters with an ELBO yet: %w", ErrDiverged)
+	st, err := l.space.searchOf(res)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	k, _, lik, err := l.space.at(st.best.theta)
 	if err != nil {
@@ -115,38 +107,20 @@ func (l *GPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	gp := &GP{x: l.gp.x, kernel: k, terms: l.gp.terms.under(lik), opt: l.gp.opt}
 	learned := st.report()
 	learned.Search = res
-	params := k.Params()
-	if p, ok := lik.(Parametric); ok {
-		params = append(params, p.Params()...)
-	}
-	for i := range params {
-		params[i].Name = learned.Params[i].Name
-		learned.Params[i].Param = params[i]
-	}
 	last, stop := shortlyAfter(ctx)
 	defer stop()
-	fitted, err := gp.NewStepper(last, nil, nil)
+	start, err := gp.NewStepper(last, nil, nil)
 	if err != nil {
 		return gp, nil, learned, err
 	}
-	sites := st.model.(*siteLearning).best
-	alg := fitted.(*siteStepper).alg.(*denseAlgebra)
+	fitted, sites := start.(*siteStepper), st.model.(*siteLearning).best
+	alg := fitted.alg.(*denseAlgebra)
 	alg.start(sites.gamma, sites.a)
-	if w := diagonal(alg.k, alg.n); w {
+	if diagonal(alg.k, alg.n) {
 		learned.Warnings = append(learned.Warnings, "the covariances of different rows are all but zero: the length is shorter than any distance between rows, and nothing is predicted")
 	}
-	if !st.done || ctx.Err() != nil {
-		defer fitted.(haltable).begin(last, nil).Forget()
-		post, err := gp.Posterior(fitted)
-		return gp, post, learned, err
-	}
-	run := Solver{BatchSize: gp.Len()}
-	if s != nil {
-		run.Workers, run.Recover, run.Converger = s.Workers, s.Recover, s.Converger
-	}
-	run.Goal = exactPart * st.search.goal
-	learned.Fit, err = run.Resume(ctx, &Result{Stepper: fitted})
-	defer fitted.(haltable).begin(last, nil).Forget()
+	err = st.fitFrom(ctx, s, fitted, learned)
+	defer fitted.begin(last, nil).Forget()
 	post, e := gp.Posterior(fitted)
 	if err == nil {
 		err = e

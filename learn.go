@@ -15,7 +15,7 @@ import (
 // that all of them are learned, with the default priors.
 //
 // Parameters are named as in Learned.Params: after the type that they are of, such as SquaredExp.Length[3],
-// Sum[0].SquaredExp.Scale or StudentT.DF. A name without its index, SquaredExp.Length, stands for all of a list.
+// Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without its index, SquaredExp.Length, stands for all of a list.
 // They are learned as θ = log(value − Min), or as they are where Min is −Inf; see Param.
 type LearnOptions struct {
 	// Fixed are the parameters that keep their values.
@@ -38,7 +38,7 @@ type Prior struct{ Mean, SD, Shared float64 }
 
 // Learned is what learning reached.
 type Learned struct {
-	// Params are the parameters of the kernel and then those of the likelihood, learned or not.
+	// Params are the parameters of the kernel, or the prior standard deviations of a GLM, and then those of the likelihood, learned or not.
 	Params []LearnedParam
 	// Objective is what was minimised, −ELBO + ½(θ − μ)ᵀΛ(θ − μ) in nats: the priors N(μ, Λ⁻¹) without their constants.
 	Objective float64
@@ -47,7 +47,7 @@ type Learned struct {
 	// Evaluations is the number of values of the hyper-parameters that were tried.
 	Evaluations int
 	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3 operations: one for a factor, one for its inverse and
-	// one for the square of that.
+	// one for the square of that. Of a GLM over its weights, as where there are more rows than these, it is passes over the rows.
 	Cholesky float64
 	// Starts are the objectives that the starts ended with, in order.
 	Starts []float64
@@ -396,6 +396,21 @@ func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
 		lik = lik.(Parametric).WithParams(values)
 	}
 	return prior, lik
+}
+
+// params returns all parameters at θ.
+func (s *learnSpace) params(theta []float64) []Param {
+	values, lik := s.values(theta)
+	all := make([]Param, len(s.coords))
+	for i := range all {
+		if all[i] = s.coords[i].Param; i < len(values) {
+			all[i].Value = values[i]
+		} else {
+			all[i] = lik.(Parametric).Params()[i-len(values)]
+			all[i].Name = s.coords[i].Name
+		}
+	}
+	return all
 }
 
 // chain turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those in θ.

@@ -194,12 +194,13 @@ func (l *siteLearning) cold(terms *siteTerms) error {
 	if err := p.start(); err != nil || factsOf(terms.lik).Support != RealLine {
 		return err
 	}
-	for i, y := range terms.y {
-		g := -terms.expectation(i, y, 0).D2
+	for i := range terms.y {
+		y, offset, _, _ := terms.term(i)
+		g := -terms.expectation(i, y-offset, 0).D2
 		if !(g > 0) || math.IsInf(g, 0) {
 			return nil
 		}
-		p.try.gamma[i], p.try.c[i] = g, g*y
+		p.try.gamma[i], p.try.c[i] = g, g*(y-offset)
 	}
 	if p.eval() && p.accept() {
 		l.mover.current = true
@@ -213,12 +214,7 @@ const mostSecant = 2
 // warm starts q from the sites of the nearest θ so far, moved along secants, and reports whether it could.
 func (l *siteLearning) warm(terms *siteTerms, theta []float64) bool {
 	p := &l.prob
-	if noise, ok := terms.lik.(GaussianNoise); ok { // they are known
-		g := 1 / positiveOr(noise.Var, 1)
-		for i, y := range terms.y {
-			p.try.gamma[i], p.try.c[i] = g, g*y
-		}
-	} else {
+	if !terms.knownSites(p.try.gamma, p.try.c) {
 		if len(l.past) == 0 {
 			return false
 		}
@@ -234,6 +230,20 @@ func (l *siteLearning) warm(terms *siteTerms, theta []float64) bool {
 	p.mover.accept()
 	l.mover.current = true
 	return true
+}
+
+// knownSites stores the sites of terms with Gaussian noise, about zero, and reports whether they are.
+func (t *siteTerms) knownSites(gamma, c []float64) bool {
+	noise, ok := t.lik.(GaussianNoise)
+	for i := range gamma {
+		if !ok {
+			return false
+		}
+		y, offset, weight, _ := t.term(i)
+		gamma[i] = weight / positiveOr(noise.Var, 1)
+		c[i] = gamma[i] * (y - offset)
+	}
+	return ok
 }
 
 // extrapolate stores the sites of the nearest θ so far, moved along secants to θ.
@@ -532,12 +542,4 @@ func (t *siteTerms) under(lik Likelihood) *siteTerms {
 	u := *t
 	u.lik = lik
 	return &u
-}
-
-// start makes q that of the sites γ and, with a = K⁻¹m, of the mean.
-func (s *denseAlgebra) start(gamma, a []float64) {
-	copy(s.cur.gamma, gamma)
-	copy(s.cur.a, a)
-	dense.Symv(1, dense.Symmetric(s.k, s.n), dense.Vector(a), 0, dense.Vector(s.cur.m))
-	s.fresh, s.dense, s.free, s.batched, s.pg.current, s.proof = false, false, false, false, false, proof{}
 }

@@ -236,9 +236,9 @@ func (s *learnStepper) atBound(i int) bool {
 func (s *learnStepper) report() *Learned {
 	l := &Learned{Objective: s.best.f, LogPrior: -s.best.prior, Evaluations: s.count, Cholesky: s.model.work(), Starts: slices.Clone(s.ends), Warnings: s.warnings()}
 	sd := s.deviations()
-	next := 0
-	for _, c := range s.space.coords {
-		p := LearnedParam{Param: c.Param, Fixed: c.fixed, Prior: c.prior, Differences: c.differ && !c.fixed}
+	next, values := 0, s.space.params(s.best.theta)
+	for i, c := range s.space.coords {
+		p := LearnedParam{Param: values[i], Fixed: c.fixed, Prior: c.prior, Differences: c.differ && !c.fixed}
 		if !c.fixed {
 			p.SD, p.AtBound = sd[next], s.atBound(next)
 			next++
@@ -246,6 +246,41 @@ func (s *learnStepper) report() *Learned {
 		l.Params = append(l.Params, p)
 	}
 	return l
+}
+
+// learnBy runs the search m by s, but for what only fits have use for.
+func learnBy(ctx context.Context, s *Solver, m Model) (*Result, error) {
+	run := Solver{}
+	if s != nil {
+		run = *s
+	}
+	run.StepSize, run.BatchSize, run.Sampler, run.Goal, run.EvalEvery = nil, 0, nil, 0, 0
+	return run.Run(ctx, m)
+}
+
+// searchOf returns the search over s that res is a run of, which has met a θ with an ELBO.
+func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
+	st, ok := res.Stepper.(*learnStepper)
+	if !ok || st.space != s {
+		return nil, fmt.Errorf("pgsvi: a run with a %T is none of this search for hyper-parameters: %w", res.Stepper, ErrParam)
+	}
+	if st.best.theta == nil {
+		return nil, fmt.Errorf("pgsvi: the search has not met hyper-parameters with an ELBO yet: %w", ErrDiverged)
+	}
+	return st, nil
+}
+
+// fitFrom fits from where fitted stands, which is where the search has led, if that has ended: learned then tells of the fit, a run of s.
+func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper, learned *Learned) (err error) {
+	if !s.done || ctx.Err() != nil {
+		return nil
+	}
+	run := Solver{BatchSize: s.n, Goal: exactPart * s.search.goal}
+	if by != nil {
+		run.Workers, run.Recover, run.Converger = by.Workers, by.Recover, by.Converger
+	}
+	learned.Fit, err = run.Resume(ctx, &Result{Stepper: fitted})
+	return err
 }
 
 // deviations returns the standard deviations of θ where the curvature of the search is that of −log posterior.

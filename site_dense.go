@@ -992,6 +992,14 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	return mean, cov, nil
 }
 
+// start makes q that of the sites γ and, with a = K⁻¹m, of the mean.
+func (s *denseAlgebra) start(gamma, a []float64) {
+	copy(s.cur.gamma, gamma)
+	copy(s.cur.a, a)
+	dense.Symv(1, dense.Symmetric(s.k, s.n), dense.Vector(a), 0, dense.Vector(s.cur.m))
+	s.fresh, s.dense, s.free, s.batched, s.pg.current, s.proof = false, false, false, false, false, proof{}
+}
+
 func (s *denseAlgebra) state(c *save.State) {
 	s.cur.state(c, s.n)
 	c.Float(&s.logDet)
