@@ -510,7 +510,7 @@ func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 			scaleInto(s.buf[a:], designStride, 1, g.dense[i*d:(i+1)*d])
 		}
 		b := blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride}
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, d), b)
+		dense.TrsmUntil(s.halt, blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, d), b)
 		v := dst[lo : lo+n]
 		clear(v)
 		for j := range d {

@@ -2,6 +2,7 @@ package dense
 
 import (
 	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 )
@@ -92,6 +93,11 @@ func Syrk(t blas.Transpose, alpha float64, a blas64.General, beta float64, c bla
 
 // Trsm replaces b by αL⁻¹b, or from the right by αbL⁻¹; L is a or its transpose.
 func Trsm(side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, b blas64.General) {
+	TrsmUntil(nil, side, t, alpha, a, b)
+}
+
+// TrsmUntil is Trsm, on as many goroutines as h lends. It returns early where h has stopped.
+func TrsmUntil(h *parallel.Halt, side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, b blas64.General) {
 	for i := range b.Rows {
 		times(b.Data[i*b.Stride:][:b.Cols], alpha)
 	}
@@ -102,7 +108,7 @@ func Trsm(side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, 
 	if upper {
 		l = l.T()
 	}
-	fma.Trsm(fma.Run{}, l, x, upper)
+	fma.Trsm(fma.Run{Halt: h}, l, x, upper)
 }
 
 // Gemv makes y αAx + βy, A being a or its transpose.
