@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
@@ -80,24 +81,37 @@ func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 }
 
 func softplusHermite(rule []quadNode, m, s float64) (f0, f1, f2 float64) {
+	// Of a pair ±x of nodes, e^−|a| and e^−|b| for a = m − sx and b = m + sx, and log((1+e^−|a|)(1+e^−|b|)).
+	var e [2 * len(hermite16)]float64
+	var logs [len(hermite16)]float64
+	n := len(rule)
 	for i := range rule {
-		n := &rule[i]
-		// Both of a pair with one logarithm and one division.
-		a, b := m-s*n.x, m+s*n.x
-		ea, eb := math.Exp(-math.Abs(a)), math.Exp(-math.Abs(b))
+		x := s * rule[i].x
+		e[i], e[n+i] = -math.Abs(m-x), -math.Abs(m+x)
+	}
+	fma.Exp(e[:(2*n+3)&^3])
+	for i := range rule {
+		a, b := e[i], e[n+i]
+		logs[i] = a + b + a*b
+	}
+	fma.Log1p(logs[:(n+3)&^3])
+	for i := range rule {
+		w, x := rule[i].w, s*rule[i].x
+		a, b, ea, eb := m-x, m+x, e[i], e[n+i]
+		// Both of a pair with one division.
 		r := 1 / ((1 + ea) * (1 + eb))
 		ra, rb := r*(1+eb), r*(1+ea)
 		ga, gb := ea*ra, eb*rb
-		f := math.Log1p(ea + eb + ea*eb)
-		f2 += n.w * (ga*ra + gb*rb)
+		f := logs[i]
+		f2 += w * (ga*ra + gb*rb)
 		if a < 0 {
 			f, ga = f-a, ra
 		}
 		if b < 0 {
 			f, gb = f-b, rb
 		}
-		f0 += n.w * f
-		f1 += n.w * (ga + gb)
+		f0 += w * f
+		f1 += w * (ga + gb)
 	}
 	return f0, f1, f2
 }
@@ -148,39 +162,46 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	iHi := min(int(hi/h), (softplusLen-1)/stride)
 	iLo := -int(-lo / h)
 	x0 := h*float64(i0) - m
-	q := math.Exp(-h * h / v)
-	rise := math.Exp(-h * (2*x0 + h) / (2 * v))
-	fall := math.Exp(h * (2*x0 - h) / (2 * v))
-
-	g := 1.0
-	for i, r := i0, rise; i <= iHi; i++ {
-		t := &table[max(i, -i)*stride]
-		f0 += g * t[0]
-		f2 += g * t[2]
-		if i >= 0 {
-			f1 += g * t[1]
-		} else {
-			f1 -= g * t[1]
-		}
-		g *= r
-		r *= q
+	steps := [4]float64{-h * h / v, -h * (2*x0 + h) / (2 * v), h * (2*x0 - h) / (2 * v)}
+	fma.Exp(steps[:])
+	q := steps[0]
+	// Up from i0, and down from i0−1: two chains of products, as long as both go on side by side.
+	up, down := 1.0, steps[2]
+	rise, fall := steps[1], steps[2]*q
+	i, k := i0, i0-1
+	var d0, d1, d2 float64
+	for ; i <= iHi && k >= iLo; i, k = i+1, k-1 {
+		t, u := &table[max(i, -i)*stride], &table[max(k, -k)*stride]
+		f0, d0 = f0+up*t[0], d0+down*u[0]
+		f1, d1 = f1+up*odd(i, t), d1+down*odd(k, u)
+		f2, d2 = f2+up*t[2], d2+down*u[2]
+		up, down = up*rise, down*fall
+		rise, fall = rise*q, fall*q
 	}
-	g = fall
-	for i, r := i0-1, fall*q; i >= iLo; i-- {
+	for ; i <= iHi; i++ {
 		t := &table[max(i, -i)*stride]
-		f0 += g * t[0]
-		f2 += g * t[2]
-		if i >= 0 {
-			f1 += g * t[1]
-		} else {
-			f1 -= g * t[1]
-		}
-		g *= r
-		r *= q
+		f0, f1, f2 = f0+up*t[0], f1+up*odd(i, t), f2+up*t[2]
+		up *= rise
+		rise *= q
 	}
+	for ; k >= iLo; k-- {
+		t := &table[max(k, -k)*stride]
+		d0, d1, d2 = d0+down*t[0], d1+down*odd(k, t), d2+down*t[2]
+		down *= fall
+		fall *= q
+	}
+	f0, f1, f2 = f0+d0, f1+d1, f2+d2
 	c := special.NormalPDF(x0/s) * h / s
 	S := math.Sqrt(v + 1)
 	return math.FMA(c, f0, S*special.NormalLoss(m/S)), math.FMA(c, f1, special.NormalTail(m/S)), c * f2
+}
+
+// odd returns the odd function of softplusTable at node i, of which t has the positive side.
+func odd(i int, t *[3]float64) float64 {
+	if i < 0 {
+		return -t[1]
+	}
+	return t[1]
 }
 
 // softplusEta[a][j] = Σ_{k>4a} (−1)^{k+1} k^{−j}: Dirichlet's η(j), and the same

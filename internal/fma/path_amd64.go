@@ -113,12 +113,21 @@ func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	}
 }
 
+// Vectors of four are whole; what is left of others is computed in memory of its own.
+
 func pathExp(x []float64) {
 	if !vectors {
 		exp(x)
 		return
 	}
-	byFour(x, expAVX2)
+	whole := len(x) &^ 3
+	expAVX2(whole, unsafe.SliceData(x))
+	if rest := x[whole:]; len(rest) > 0 {
+		var last [4]float64
+		copy(last[:], rest)
+		expAVX2(len(last), &last[0])
+		copy(rest, last[:])
+	}
 }
 
 func pathLog1p(x []float64) {
@@ -126,17 +135,12 @@ func pathLog1p(x []float64) {
 		log1p(x)
 		return
 	}
-	byFour(x, log1pAVX2)
-}
-
-// byFour calls f, which takes numbers four at a time, for x, the last of them in memory of their own.
-func byFour(x []float64, f func(n int, x *float64)) {
 	whole := len(x) &^ 3
-	f(whole, unsafe.SliceData(x))
+	log1pAVX2(whole, unsafe.SliceData(x))
 	if rest := x[whole:]; len(rest) > 0 {
 		var last [4]float64
 		copy(last[:], rest)
-		f(4, &last[0])
+		log1pAVX2(len(last), &last[0])
 		copy(rest, last[:])
 	}
 }
