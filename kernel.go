@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -635,7 +636,8 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 			nb[j] += v * v
 		}
 	}
-	kernelGemm(-2, dst, a, bt, n, m, dim)
+	// The sum over the features is taken in one order whatever n and m are, so that an entry has the same bits in every tile.
+	dense.Gemm(blas.NoTrans, blas.NoTrans, -2, dense.General(a, n, dim), dense.General(bt, dim, m), 0, dense.General(dst, n, m))
 
 	const tol = 1.5e-12
 	c := (2*math.Sqrt(float64(dim)) + 8) * 0x1p-53 / tol
@@ -656,8 +658,8 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 }
 
 // kernelGemm stores α A Bᵀ in dst, n×m, given A, n×dim, and B transposed. In this
-// form gonum sums over the features in order whatever n and m are, so that an
-// entry has the same bits in every tile. At the size of a tile Gemm is serial.
+// form gonum sums over the features in order whatever n and m are, and rounds each product as Cov does, so that an
+// entry has the bits of Cov in every tile. At the size of a tile Gemm is serial.
 func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
 	blas64.Gemm(blas.NoTrans, blas.NoTrans, alpha,
 		blas64.General{Rows: n, Cols: dim, Stride: dim, Data: a},

@@ -933,7 +933,7 @@ func TestKernelExp(t *testing.T) {
 		diff, _ := new(big.Float).Sub(big.NewFloat(x[0]).SetPrec(200), want).Float64()
 		worst = max(worst, math.Abs(diff)/(math.Nextafter(x[0], 2)-x[0]))
 	}
-	if worst > 0.6 || worst < 0.3 {
+	if worst > 0.8 || worst < 0.3 {
 		t.Errorf("largest error %v units in the last place", worst)
 	}
 	nan := []float64{math.NaN()}
@@ -1149,7 +1149,7 @@ func BenchmarkKernelExp(b *testing.B) {
 			}
 		}
 	})
-	b.Run("table", func(b *testing.B) {
+	b.Run("vectors", func(b *testing.B) {
 		for b.Loop() {
 			copy(dst, src)
 			special.ExpRate(dst, 1)

@@ -2,7 +2,8 @@ package special
 
 import (
 	"math"
-	"math/big"
+
+	"github.com/pgsvi/pgsvi/internal/fma"
 )
 
 // expZero is a number whose exp(−x) is 0.
@@ -38,52 +39,10 @@ func PolyExp(r2 []float64, c float64, p []float64) {
 	}
 }
 
-// expBits sets the size of the table behind ExpRate.
-const expBits = 7
-
-// expTable holds 2^(i/128) as a rounded value and what it lacks.
-var expTable = func() (table [1 << expBits][2]float64) {
-	root := big.NewFloat(2).SetPrec(160)
-	for range expBits {
-		root.Sqrt(root)
-	}
-	v := big.NewFloat(1).SetPrec(160)
-	for i := range table {
-		table[i][0], _ = v.Float64()
-		rest := new(big.Float).SetPrec(160).Sub(v, big.NewFloat(table[i][0]))
-		table[i][1], _ = rest.Float64()
-		v.Mul(v, root)
-	}
-	return table
-}()
-
-// expLeast is the exponent above which ExpRate stays clear of subnormal numbers.
-const expLeast = -700
-
-// ExpRate replaces every v by exp(rate·v), for rate·v ≤ 0: exp(x) =
-// 2^(n/128) e^ρ with |ρ| ≤ ln 2/256, the first factor from a table and the second
-// from its series (after Tang 1989). For x > −700 the result is within 0.6 units in the
-// last place, where that of package math may be off by twenty. exp(0) is 1.
+// ExpRate replaces every v by exp(rate·v), to which rate·v rounded counts, within a unit in the last place.
 func ExpRate(v []float64, rate float64) {
-	const (
-		size  = 1 << expBits
-		magic = 0x1.8p52              // adding it leaves the nearest integer in the low bits
-		hi    = 0x1.62e42fep-1 / size // short enough for n·hi to be exact
-		lo    = 0x1.f473de6af278ece600fcbdp-30 / size
-	)
-	for i, x := range v {
-		x *= rate
-		if !(x > expLeast) {
-			v[i] = math.Exp(x) // NaN, 0, or close to it
-			continue
-		}
-		t := x*(size/math.Ln2) + magic
-		n := int64(math.Float64bits(t)) << 13 >> 13
-		f := t - magic
-		r := (x - f*hi) - f*lo
-		p := r + r*r*(0.5+r*(1./6+r*(1./24+r*(1./120))))
-		s := &expTable[n&(size-1)]
-		y := s[0] + (s[1] + s[0]*p)
-		v[i] = math.Float64frombits(math.Float64bits(y) + uint64(n>>expBits)<<52)
+	for i := range v {
+		v[i] *= rate
 	}
+	fma.Exp(v)
 }
