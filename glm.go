@@ -577,6 +577,32 @@ func (l *GLMLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, part, false, env.rng()), nil
 }
 
+// CertifyScale proves that no prior standard deviation of the weights from lo to hi, with any Gaussian q and all else as it is, the intercept's among it, has an ELBO more
+// than Bound nats above the best that it finds. It finds q at one after the other, some ten to twenty, until Bound is at most within, or at a hundred; each takes
+// the work of a few passes and the eigenvalues of a D×D matrix. See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns with Autoscale; those of
+// a GLM that has learned one for each block are multiplied alike, and the first of them is meant.
+//
+// The error wraps ErrEmpty if there are no rows, ErrParam if GLMOptions.Prior is set, if the covariance is not full, if the likelihood is not log-concave, which leaves nothing proved, or if lo, hi and within
+// are not positive and lo below hi; ErrMemory if there are too many weights; ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
+func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to be certified by: %w", ErrEmpty)
+	}
+	if g.opt.Prior != nil || g.covariance() != FullCovariance {
+		return nil, fmt.Errorf("pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, is not certified; it takes FullCovariance and no Prior: %w", g.covariance(), g.opt.Prior != nil, ErrParam)
+	}
+	d := g.dim()
+	if err := checkMemory(g.maxMemory, bytesOf(weightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	p := newScaledPrior(&g.linearModel, d-b2i(g.opt.Intercept), nil, g.opt.Autoscale, g.opt.PriorSD)
+	first := 1.0
+	if p.blocks > 0 {
+		first = math.Sqrt(p.unit[0] / g.prior.prec[0])
+	}
+	return certifyWeights(ctx, p, first, lo, hi, within)
+}
+
 // learning returns the GLM as a function of its hyper-parameters, over the weights or over the linear predictors as GLM.NewStepper has it.
 func (l *GLMLearner) learning(c crew) (learnable, error) {
 	g := l.glm

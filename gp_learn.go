@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -141,6 +142,26 @@ func diagonal(k []float64, n int) bool {
 		}
 	}
 	return n > 1
+}
+
+// CertifyScale proves that no scale of the kernel from lo to hi, with any Gaussian q and all else as it is, has an ELBO more than Bound nats above
+// the best that it finds. It finds q at one scale after the other, some ten to twenty, until Bound is at most within, or at a hundred; each takes the work of a few
+// Cholesky factorisations and the eigenvalues of an N×N matrix. See ScaleCertificate for the formula. A maximum over the scale alone is thus known to be global,
+// which is not to say that of other hyper-parameters is.
+//
+// The scale is the first Scale of the kernel, and must multiply all covariances: that of any kernel that is no Sum, without GPOptions.Jitter. The ELBO has no priors
+// of hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is not log-concave, which leaves nothing proved, or if lo, hi and within are not positive
+// and lo below hi; ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
+func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
+	at := slices.IndexFunc(kernelRoles(g.kernel), func(r paramRole) bool { return r.kind == scaleParam })
+	if at < 0 || isType[Sum](g.kernel) || g.opt.Jitter != 0 {
+		return nil, fmt.Errorf("pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances: %w", kernelName(g.kernel), g.opt.Jitter, ErrParam)
+	}
+	k, err := g.gram()
+	if err != nil {
+		return nil, err
+	}
+	return certifyGram(ctx, g.terms, k, g.kernel.Params()[at].Value, lo, hi, within)
 }
 
 // gpPrior is the latentPrior of a GP.

@@ -347,6 +347,7 @@ const (
 	meanHalves    = 5
 	meanSolves    = 8
 	meanReduction = 1e-3
+	meanCurve     = 0.1 // of what it is under the covariances: flatter ways are long, and lose a where K is singular
 )
 
 // settle moves the mean, at the covariances of q, to within so many nats of the best. The step is δ = (V⁻¹ + diag d)⁻¹c, c = a − ∂E/∂m and
@@ -379,7 +380,7 @@ func (l *siteLearning) settle(slack float64) {
 				t.ap[i] = t.q[i] + (q.tg[i]-q.gamma[i])*v
 				curve += v * t.ap[i]
 			}
-			if !(curve > 0) {
+			if !(curve > meanCurve*floats.Dot(t.p, t.q)) {
 				break
 			}
 			at := rs / curve

@@ -243,6 +243,7 @@ type weightFit struct {
 	mean, variance []float64  // of the weights
 	rows           *siteState // the expectations
 	factor         []float64  // the Cholesky factor of V⁻¹, or nil where that is diagonal
+	logDet         float64    // and log|V⁻¹|
 }
 
 // evaluate implements learnable.
@@ -311,18 +312,27 @@ func (l *weightLearning) fitFull(lin *linearModel, theta []float64, slack float6
 		}
 	}
 	l.units += float64(s.batch.evaluations)
-	q, w := &s.batch.cur, &s.run
+	q := &s.batch.cur
+	l.found = learnSites{slices.Clone(theta), slices.Clone(q.gamma), slices.Clone(q.a), slices.Clone(q.m)}
+	fit, err := s.fit()
+	if err == nil {
+		err = l.workers.halt.Err()
+	}
+	return fit, err
+}
+
+// fit returns the state of all rows. The error wraps ErrNotFinite where rounding leaves nothing of its ELBO.
+func (s *weightAlgebra) fit() (*weightFit, error) {
+	q, w, d := &s.batch.cur, &s.run, s.lin.x.cols
 	if q.wild || !(w.rounding()+w.resolution() <= mostDrift) {
 		return nil, fmt.Errorf("the ELBO: %w", ErrNotFinite)
 	}
 	w.invert()
-	d := len(w.mean)
-	fit := &weightFit{lin: lin, f: q.value, mean: w.mean, variance: make([]float64, d), rows: &q.siteState, factor: w.l}
+	fit := &weightFit{lin: s.lin, f: q.value, mean: w.mean, variance: make([]float64, d), rows: &q.siteState, factor: w.l, logDet: w.logDet}
 	for j := range fit.variance {
 		fit.variance[j] = w.inv[j*d+j]
 	}
-	l.found = learnSites{slices.Clone(theta), slices.Clone(q.gamma), slices.Clone(q.a), slices.Clone(q.m)}
-	return fit, l.workers.halt.Err()
+	return fit, nil
 }
 
 // approach takes the pass of blocks that a fit begins with.
