@@ -90,7 +90,7 @@ func (c glmLearnCase) model(t testing.TB, n int) *GLM {
 func TestGLMLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range glmLearnCases() {
-		g := c.model(t, shorter(40, 16))
+		g := c.model(t, shorter(40, 12))
 		l, err := g.Learner(nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -153,7 +153,7 @@ func TestGLMLearn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for _, c := range glmLearnCases() {
-		g := c.model(t, shorter(40, 16))
+		g := c.model(t, shorter(40, 12))
 		best, post, l, err := g.Learn(ctx, nil, nil)
 		if err != nil || l.Fit == nil {
 			t.Errorf("%s: %v, %+v", c.name, err, l)
@@ -188,7 +188,7 @@ func TestGLMLearn(t *testing.T) {
 		opt := c.opt
 		opt.Learn = &LearnOptions{}
 		c.opt = opt
-		again, res, err := c.model(t, shorter(40, 16)).Fit(ctx, nil)
+		again, res, err := c.model(t, shorter(40, 12)).Fit(ctx, nil)
 		if err != nil || res.ELBO != l.Fit.ELBO || !slices.Equal(again.Mean(nil), post.Mean(nil)) {
 			t.Errorf("%s: by Fit: %v, %v", c.name, res.ELBO-l.Fit.ELBO, err)
 		}
@@ -208,7 +208,7 @@ func TestGLMLearnResume(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for _, c := range []glmLearnCase{glmLearnCases()[1], glmLearnCases()[5], glmLearnCases()[10], glmLearnCases()[12]} {
-		g, opt := c.model(t, shorter(40, 16)), &LearnOptions{Restarts: 1}
+		g, opt := c.model(t, shorter(40, 12)), &LearnOptions{Restarts: 1}
 		l, err := g.Learner(opt)
 		if err != nil {
 			t.Fatal(err)

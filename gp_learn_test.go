@@ -294,6 +294,29 @@ func TestLearnResume(t *testing.T) {
 	}
 }
 
+// From thirty random starts every search arrives, with the default priors.
+func TestLearnStarts(t *testing.T) {
+	t.Parallel()
+	for i, c := range gpCases[:shorter(2, 1)] {
+		d := c.load(t)
+		_, cols := d.x.Dims()
+		n := shorter(100, 30)
+		gp := mustGP(t, mat.DenseCopyOf(d.x.Slice(0, n, 0, cols)), d.y[:n], SquaredExp{}, BernoulliLogit{})
+		_, _, l, err := gp.Learn(context.Background(), nil, &LearnOptions{Restarts: shorter(30, 5)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, f := range l.Starts {
+			if !(f < l.Objective+1e-3) {
+				t.Errorf("%s: start %d ended with %v, the best with %v", gpCases[i].name, k, f, l.Objective)
+			}
+		}
+		if len(l.Warnings) > 0 {
+			t.Errorf("%s: %q", gpCases[i].name, l.Warnings)
+		}
+	}
+}
+
 // A search that ends early has the GP and the posterior of the best so far.
 func TestLearnCanceled(t *testing.T) {
 	t.Parallel()
