@@ -368,33 +368,7 @@ func (s *glmStream) full() bool {
 
 // check returns an error if row is no row of the stream.
 func (s *glmStream) check(row Row) error {
-	cols := s.dim() - b2i(s.g.opt.Intercept)
-	n := s.seen - 1
-	switch {
-	case row.Ind == nil && len(row.Val) != cols:
-		return fmt.Errorf("row %d has %d values, the model %d columns: %w", n, len(row.Val), cols, ErrShape)
-	case row.Ind != nil && len(row.Ind) != len(row.Val):
-		return fmt.Errorf("row %d has %d columns and %d values: %w", n, len(row.Ind), len(row.Val), ErrShape)
-	case row.Weight < 0:
-		return fmt.Errorf("row %d has weight %v: %w", n, row.Weight, ErrParam)
-	}
-	for k, j := range row.Ind {
-		if j < 0 || j >= cols || k > 0 && j <= row.Ind[k-1] {
-			return fmt.Errorf("row %d has column %d; columns must increase and be below %d: %w", n, j, cols, ErrShape)
-		}
-	}
-	if k, ok := dense.AllFinite(row.Val); !ok {
-		return fmt.Errorf("row %d, column %d is %v: %w", n, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
-	}
-	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("row %d has response %v, offset %v, weight %v: %w", n, row.Y, row.Offset, row.Weight, ErrNotFinite)
-		}
-	}
-	if err := checkLabel(s.g.terms.lik, row.Y); err != nil {
-		return fmt.Errorf("row %d: %w", n, err)
-	}
-	return nil
+	return checkRow(&row, s.dim()-b2i(s.g.opt.Intercept), s.g.terms.lik, s.seen-1)
 }
 
 // solve moves w by the rows in the buffer.

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
-	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -35,14 +36,19 @@ import (
 // evidence of the exact model.
 //
 // It takes memory for N·M numbers, and of the order of N·M² operations to set up
-// and in each evaluation of the ELBO. It needs no jitter. It is a Model,
+// and in each evaluation of the ELBO. It needs no jitter. One by NewSparseGPRows keeps a sample
+// of its rows only, and goes through all of them in every step. It is a Model,
 // immutable, and may be shared between goroutines.
 //
 // The noise of a kernel that is Noisy counts among the c_n, about which nothing
 // is learnt: noise is better a part of the likelihood.
 type SparseGP struct {
-	lin      linearModel // of the features
+	lin      linearModel // of the features, if they are kept
+	x        *mat.Dense  // the rows, if these are
+	rows     *rowSource  // and otherwise where to get them
+	lik      Likelihood
 	z        *inducing
+	opt      SparseGPOptions
 	residual float64
 	maxPrior float64
 }
@@ -99,11 +105,8 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	if opt == nil {
 		opt = &SparseGPOptions{}
 	}
-	if opt.Rank < 0 {
-		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", opt.Rank, ErrParam)
-	}
-	if opt.MaxMemory < 0 {
-		return nil, fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d: %w", opt.MaxMemory, ErrParam)
+	if err := opt.check(); err != nil {
+		return nil, err
 	}
 	gp, err := newGP(x, y, k, lik, nil)
 	if err != nil {
@@ -120,6 +123,27 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	if err := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
+	g, err := newKeptGP(h, gp, opt)
+	if err != nil {
+		return nil, err
+	}
+	g.opt = *opt
+	return g, nil
+}
+
+// check returns an error if an option is out of range.
+func (o *SparseGPOptions) check() error {
+	if o.Rank < 0 {
+		return fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", o.Rank, ErrParam)
+	}
+	if o.MaxMemory < 0 {
+		return fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+	}
+	return nil
+}
+
+// newKeptGP returns the model of gp, with its features.
+func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error) {
 	if opt.Inducing != nil {
 		return newInducedGP(h, gp, opt.Inducing, opt.Rank)
 	}
@@ -127,7 +151,7 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	if rank == 0 {
 		rank, cost = mostInducing, inducingCosts(h, gp)
 	}
-	z, f, err := newInducing(h, k, gp.x, rank, cost)
+	z, f, err := newInducing(h, gp.kernel, gp.x, rank, cost)
 	if err != nil {
 		return nil, err
 	}
@@ -136,31 +160,17 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 
 // newInducedGP is NewSparseGP with inducing inputs among the rows of z.
 func newInducedGP(h *parallel.Halt, gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
-	rows, cols := z.Dims()
-	if rows == 0 {
-		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Inducing has no rows: %w", ErrEmpty)
+	_, d := gp.x.Dims()
+	zs, err := inducingInputs(z, d)
+	if err != nil {
+		return nil, err
 	}
-	if _, d := gp.x.Dims(); cols != d {
-		return nil, fmt.Errorf("pgsvi: x has %d columns, SparseGPOptions.Inducing has %d: %w", d, cols, ErrShape)
-	}
-	zs := mat.DenseCopyOf(z)
-	for i := range rows {
-		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: row %d, column %d of SparseGPOptions.Inducing is %v: %w", i, j, zs.At(i, j), ErrNotFinite)
-		}
-	}
+	rows, _ := zs.Dims()
 	u, _, err := newInducing(h, gp.kernel, zs, cmp.Or(rank, rows), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: inducing inputs: %w", err)
 	}
-	f := make([]float64, gp.Len()*u.rank())
-	inBlocksUntil(h, gp.Len(), func(lo, hi int) {
-		w := new(predictWork)
-		u.features(w, gp.x, lo, hi-lo)
-		for i := lo; i < hi; i++ {
-			mat.Col(f[i*u.rank():(i+1)*u.rank()], i-lo, w.k)
-		}
-	})
+	f := featuresAt(h, u, gp.x)
 	if err := h.Err(); err != nil {
 		return nil, err
 	}
@@ -169,41 +179,148 @@ func newInducedGP(h *parallel.Halt, gp *GP, z mat.Matrix, rank int) (*SparseGP, 
 
 // newSparseGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
 func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
-	n, m := gp.Len(), z.rank()
-	if i, ok := dense.AllFinite(f); !ok {
-		return nil, fmt.Errorf("pgsvi: covariance of row %d and inducing input %d: %w", i/m, i%m, ErrNotFinite)
+	g := &SparseGP{z: z, x: gp.x, lik: gp.terms.lik}
+	lin, residual, most, err := z.linear(gp.x, gp.terms, f)
+	if err != nil {
+		return nil, err
 	}
-	g := &SparseGP{z: z}
-	c := PriorVar(nil, gp.kernel, gp.x)
-	for i, v := range c {
-		if err := checkPriorVar(i, v); err != nil {
-			return nil, err
-		}
-		g.maxPrior = math.Max(g.maxPrior, v)
-		row := f[i*m : (i+1)*m]
-		if c[i] -= floats.Dot(row, row); c[i] < -notPosDef*v {
-			return nil, fmt.Errorf("pgsvi: variance of row %d is %v given the inducing inputs: %w", i, c[i], ErrNotPosDef)
-		}
-		c[i] = math.Max(0, c[i])
-		if _, noisy := gp.kernel.(Noisy); noisy {
-			c[i] += kernelSelf(gp.kernel, gp.x.RawRowView(i)) - v
-		}
-		g.residual += c[i]
+	g.lin, g.residual, g.maxPrior = *lin, residual, most
+	return g, nil
+}
+
+// NewSparseGPRows is NewSparseGP of any number of rows, of so many columns, that are not kept: they are gone through once to be checked and
+// counted, and once for every step and evaluation of a fit, each of which makes the features anew. Rows(x, y), a data.RowFile, or whatever
+// reads a file anew each time it is ranged over, will do; it must yield the same rows every time. A random sample of at most 50,000 of them is kept.
+//
+// The state is the mean and precision of the weights. A step is the natural one,
+//
+//	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),
+//
+// with μ the mean parameters of q, which Newton's method for the mean is a part of; where the ELBO falls it is halved (Khan and Lin 2017). A run starts from a fit of the
+// sample, takes two to four passes, and ends when the next one promises less than 0.01 nats; steps are of all rows and choose their own length. It takes
+// memory for some 40 M² + 16,000 M numbers, M being the number of inducing inputs.
+//
+// Zero opt.Rank means 200. Where opt.Inducing is nil they are chosen from 10,000 rows of the sample, at 0.3 of the lengths of k, so that they are spread over all of
+// it. The errors are those of NewSparseGP, one of rows, and those of Stream.Add for a row; one wrapping ErrShape tells, during a run, that
+// other rows came than the first time.
+func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+	g := &SparseGP{lik: lik}
+	if opt != nil {
+		g.opt = *opt
 	}
-	g.lin = linearModel{
-		x:     &design{rows: n, cols: m, dense: f},
-		terms: &siteTerms{lik: gp.terms.lik, y: gp.terms.y, extra: c},
-		prior: unitPrior(m),
-		names: make([]string, m),
+	if lik == nil {
+		g.lik = GaussianNoise{}
 	}
-	for j := range m {
-		g.lin.names[j] = fmt.Sprintf("feature %d", j)
+	if err := g.opt.check(); err != nil {
+		return nil, err
+	}
+	if k == nil {
+		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
+	}
+	if cols < 1 {
+		return nil, fmt.Errorf("pgsvi: rows of %d columns: %w", cols, ErrEmpty)
+	}
+	if err := errors.Join(checkKernel(k, cols), checkLikelihood(g.lik)); err != nil {
+		return nil, err
+	}
+	var err error
+	if g.rows, err = newRowSource(ctx, rows, cols, g.lik); err != nil {
+		return nil, err
+	}
+	if err := g.checkStream(); err != nil {
+		return nil, err
+	}
+	var h parallel.Halt
+	h.Watch(ctx)
+	z := g.opt.Inducing
+	if z == nil {
+		x := g.rows.sample(min(len(g.rows.y), chooseRows))
+		if z, err = chooseInducing(&h, k, x, g.rank()); err != nil {
+			return nil, g.canceled(&h, err)
+		}
+	}
+	if err := g.induce(&h, k, z); err != nil {
+		return nil, g.canceled(&h, err)
 	}
 	return g, nil
 }
 
+// canceled returns err, or what it is where h has stopped.
+func (g *SparseGP) canceled(h *parallel.Halt, err error) error {
+	if cause := h.Err(); cause != nil {
+		return fmt.Errorf("pgsvi: canceled while inducing inputs were chosen: %w", cause)
+	}
+	return err
+}
+
+// rank returns the largest number of inducing inputs of a model that goes through its rows.
+func (g *SparseGP) rank() int {
+	if g.opt.Inducing != nil {
+		n, _ := g.opt.Inducing.Dims()
+		return min(n, cmp.Or(g.opt.Rank, n))
+	}
+	return min(g.rows.n, cmp.Or(g.opt.Rank, streamRank))
+}
+
+// checkStream returns an error if the passes over the rows take more memory than they may.
+func (g *SparseGP) checkStream() error {
+	m := g.rank()
+	need := bytesOf(1, len(g.rows.y), g.rows.cols+3) + bytesOf(weightMatrices+2*sparseLanes, m, m) + bytesOf(laneMatrices*sparseLanes, sparseBlock, m)
+	if g.opt.Inducing == nil {
+		need += bytesOf(featureMatrices, min(len(g.rows.y), chooseRows), m)
+	}
+	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
+}
+
+// induce makes z, or up to rank of its rows, the inducing inputs of a model that goes through its rows.
+func (g *SparseGP) induce(h *parallel.Halt, k Kernel, z mat.Matrix) error {
+	zs, err := inducingInputs(z, g.rows.cols)
+	if err != nil {
+		return err
+	}
+	if n, _ := zs.Dims(); n > g.rank() {
+		u, _, err := newInducing(h, k, zs, g.rank(), nil)
+		if err != nil {
+			return fmt.Errorf("pgsvi: inducing inputs: %w", bare{err})
+		}
+		zs = u.x
+	}
+	if g.z = newFactored(h, k, zs); g.z == nil {
+		return fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
+	}
+	v := PriorVar(nil, k, g.rows.x)
+	for i, vi := range v {
+		if err := checkPriorVar(i, vi); err != nil {
+			return err
+		}
+	}
+	g.maxPrior = floats.Max(v)
+	n := min(len(v), chooseRows)
+	w := new(predictWork)
+	for lo := 0; lo < n; lo += sparseBlock {
+		t := min(sparseBlock, n-lo)
+		g.z.features(w, g.rows.x, lo, t)
+		c := append([]float64(nil), v[lo:lo+t]...)
+		for j := range g.z.rank() {
+			for i, f := range w.k.RawRowView(j) {
+				c[i] -= f * f
+			}
+		}
+		for i, ci := range c {
+			g.residual += math.Max(0, ci) + kernelSelf(k, g.rows.x.RawRowView(lo+i)) - v[lo+i]
+		}
+	}
+	g.residual *= float64(g.rows.n) / float64(n)
+	return h.Err()
+}
+
 // Len returns N, the number of observations.
-func (g *SparseGP) Len() int { return g.lin.x.rows }
+func (g *SparseGP) Len() int {
+	if g.rows != nil {
+		return g.rows.n
+	}
+	return g.lin.x.rows
+}
 
 // Rank returns M, the number of inducing inputs.
 func (g *SparseGP) Rank() int { return g.z.rank() }
@@ -215,14 +332,25 @@ func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.x) }
 // of the latent values, in their units squared. A datum whose log-likelihood has
 // the expected curvature −γ_n loses about ½γ_n c_n nats, γ_n being at most ¼ for
 // BernoulliLogit and 1/σ² for GaussianNoise: where the sum of these is not
-// small, a higher rank will do better.
+// small, a higher rank will do better. Of rows that are not kept it is estimated from a sample.
 func (g *SparseGP) Residual() float64 { return g.residual }
 
 // NewStepper implements Model, by that of the GLM of the features: blocks of rows
 // and then all of them, with nothing to tune. Steps with a given step size use the
-// exact gradients of their batch. The errors are those of GLM.NewStepper.
+// exact gradients of their batch. The errors are those of GLM.NewStepper. For steps of rows
+// that are not kept see NewSparseGPRows.
 func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	return g.lin.newStepper(ctx, env, d, linearOptions{covariance: FullCovariance})
+	if g.rows == nil {
+		return g.lin.newStepper(ctx, env, d, linearOptions{covariance: FullCovariance})
+	}
+	if !isKL(d) {
+		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows under %T, not KL: %w", d, ErrNoProx)
+	}
+	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	return s, nil
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
@@ -237,6 +365,14 @@ func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Res
 // for example that of an Iteration. The error wraps ErrParam if st is none, and
 // ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
 func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
+	if s, ok := st.(*sparseStepper); ok && s.pass.rows == g.rows && s.pass.z == g.z {
+		q := &weightState{}
+		q.copyFrom(s.current())
+		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.mean), q, g.maxPrior, g.Len()), nil
+	}
+	if g.rows != nil {
+		return nil, fmt.Errorf("pgsvi: a %T is no state of this model: %w", st, ErrParam)
+	}
 	mean, cov, err := g.lin.weightsAt(st)
 	if err != nil {
 		return nil, err
@@ -246,167 +382,6 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 		return nil, err
 	}
 	return newSparseGPPosterior(g.z, g.lin.terms.lik, mean, q, g.maxPrior, g.Len()), nil
-}
-
-// inducing is a set of M inputs and the factor of their covariance, K(Z, Z) = LLᵀ.
-type inducing struct {
-	kernel Kernel
-	x      *mat.Dense
-	l      []float64
-}
-
-func (u *inducing) rank() int { return u.x.RawMatrix().Rows }
-
-const (
-	negligible    = 1e-13 // part of the variance of a row that is rounding
-	notPosDef     = 1e-6  // part of a variance that is more than rounding
-	mostInducing  = 500   // inducing inputs, where their number is ours to choose
-	leaveInducing = 1e-8  // part of the total variance that these may leave
-	leaveNats     = 1e-3  // what they may cost, too little to see in an ELBO
-	siteSteps     = 50    // most steps to the curvature of a site
-	siteSettled   = 1e-2  // relative change of a curvature that is near enough
-	siteStride    = 2     // standard deviations that a step may move, for exponentials
-	siteWidest    = 10    // prior variance above which a datum alone would escape to where log p is flat
-)
-
-// inducingCosts returns γ_n/2, the nats that a datum loses for each unit of variance of its latent
-// value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
-//
-//	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
-func inducingCosts(h *parallel.Halt, gp *GP) []float64 {
-	prior, t := PriorVar(nil, gp.kernel, gp.x), gp.terms
-	cost := make([]float64, len(prior))
-	inBlocksUntil(h, len(cost), func(lo, hi int) {
-		for n := lo; n < hi; n++ {
-			if n > lo && t.y[n] == t.y[n-1] && prior[n] == prior[n-1] {
-				cost[n] = cost[n-1]
-				continue
-			}
-			cost[n] = siteCurvature(t.lik, t.y[n], prior[n]) / 2
-		}
-	})
-	return cost
-}
-
-// siteCurvature returns γ ≥ 0 of a single datum under the prior N(0, prior), roughly.
-func siteCurvature(lik Likelihood, y, prior float64) (gamma float64) {
-	if !(prior > 0) || math.IsInf(prior, 1) {
-		return 0
-	}
-	prior = math.Min(prior, siteWidest)
-	m, v := 0.0, math.Min(1, prior)
-	for range siteSteps {
-		e := ExpectLogProb(lik, y, m, v)
-		if math.IsNaN(e.D1) || math.IsNaN(e.D2) {
-			return gamma
-		}
-		before := gamma
-		gamma = math.Max(0, math.Min(math.MaxFloat64, -e.D2))
-		v = 1 / (1/prior + gamma)
-		step := v * (e.D1 - m/prior)
-		if reach := siteStride * (1 + math.Sqrt(v)); math.Abs(step) > reach {
-			step = math.Copysign(reach, step)
-		} else if math.Abs(gamma-before) <= siteSettled*gamma {
-			break
-		}
-		m += step
-	}
-	return gamma
-}
-
-// newInducing chooses rows of x, the one with the largest variance given those
-// before it first, until there are rank or what they leave of every variance is
-// rounding. With a cost in nats of the variance of each row, it is also enough
-// that they leave little of the variance of all, and that this costs little. It
-// returns the features of all rows, too: the first columns of the pivoted
-// Cholesky factor of K(x, x), N×M. The error is that of h where that has stopped.
-func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []float64) (u *inducing, f []float64, err error) {
-	n, d := x.Dims()
-	rank = min(rank, n)
-	prior := PriorVar(nil, k, x)
-	for i, v := range prior {
-		if err := checkPriorVar(i, v); err != nil {
-			return nil, nil, err
-		}
-	}
-	pivots := dense.Pivots{
-		Halt: h, Rank: rank, Negligible: negligible, NotPosDef: notPosDef,
-		Column: func(rows []int) func([]float64, int) {
-			y := mat.NewDense(len(rows), d, nil)
-			for a, i := range rows {
-				y.SetRow(a, x.RawRowView(i))
-			}
-			return func(dst []float64, p int) {
-				crossCovUntil(h, mat.NewDense(1, len(dst), dst), k, mat.NewDense(1, d, x.RawRowView(p)), y)
-			}
-		},
-	}
-	if cost != nil {
-		total := floats.Sum(prior)
-		pivots.Enough = func(left []float64) bool {
-			return floats.Sum(left) <= leaveInducing*total && floats.Dot(left, cost) <= leaveNats
-		}
-	}
-	chosen, f, err := pivots.Factor(prior)
-	var at *dense.PivotError
-	switch {
-	case err == nil:
-	case !errors.As(err, &at):
-		return nil, nil, err
-	case math.IsNaN(at.Cov) || math.IsInf(at.Cov, 0):
-		return nil, nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", at.Pivot, at.Row, at.Cov, ErrNotFinite)
-	default:
-		return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", at.Cov, at.Pivot, at.Row, prior[at.Pivot], prior[at.Row], at.Left, at.Rank, ErrNotPosDef)
-	}
-	m := max(1, len(chosen))
-	u = &inducing{kernel: k, x: mat.NewDense(m, d, nil), l: make([]float64, m*m)}
-	if len(chosen) == 0 { // no row has any variance: one feature, which is zero
-		u.x.SetRow(0, x.RawRowView(0))
-		u.l[0] = 1
-	}
-	for j, p := range chosen {
-		u.x.SetRow(j, x.RawRowView(p))
-		copy(u.l[j*m:j*m+j+1], f[p*m:p*m+j+1])
-	}
-	return u, f, nil
-}
-
-func checkPriorVar(i int, v float64) error {
-	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
-		return fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i, i, v, ErrNotFinite)
-	case v < 0:
-		return fmt.Errorf("pgsvi: variance of row %d is %v: %w", i, v, ErrNotPosDef)
-	}
-	return nil
-}
-
-// inBlocks calls f(lo, hi) for blocks of rows that make up all n, on all cores.
-func inBlocks(n int, f func(lo, hi int)) { inBlocksUntil(nil, n, f) }
-
-// inBlocksUntil is inBlocks, which ends early where h has stopped.
-func inBlocksUntil(h *parallel.Halt, n int, f func(lo, hi int)) {
-	loop := parallel.Loop{Halt: h}
-	loop.Run(n, predictBlock, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) { f(lo, hi) }))
-}
-
-// features stores rows lo … lo+t−1 of x in w.x and their features L⁻¹k(Z, x) in
-// the columns of w.k, M×t. A row that is not finite is marked as not known.
-func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
-	m, d := u.x.Dims()
-	if w.x == nil || w.x.RawMatrix().Rows != t {
-		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(m, t, nil)
-	}
-	w.known = dense.Resize(w.known, t)
-	for i := range t {
-		row := w.x.RawRowView(i)
-		mat.Row(row, lo+i, x)
-		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
-			clear(row)
-		}
-	}
-	CrossCov(w.k, u.kernel, u.x, w.x)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
 }
 
 // SparseGPPosterior is the approximation q(w) = N(m, V) of a SparseGP that a
@@ -493,6 +468,85 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 		}
 	}
 }
+
+// Update returns the posterior with further rows added, each seen once; p stays as it is. Each block B of rows moves q to
+//
+//	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)],
+//
+// at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al. 2013). Where rows are far from all of the inducing inputs nothing is
+// learned of the latent function. The errors are those of Stream.AddAll; the posterior is nil then.
+func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*SparseGPPosterior, error) {
+	var h parallel.Halt
+	h.Watch(ctx)
+	m, cols := p.z.rank(), p.Cols()
+	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows, workspaces: p.workspaces}
+	q := &weightState{}
+	q.copyFrom(p.q)
+	copy(q.mean, p.mean)
+	q.halt = &h
+	block := weightBlock{}
+	block.use(crew{halt: &h})
+	size := max(updateRows, 2*m)
+	x := mat.NewDense(size, cols, nil)
+	terms := siteTerms{lik: p.lik}
+	seen := 0
+	learn := func() error {
+		n := len(terms.y)
+		if n == 0 {
+			return nil
+		}
+		rows := x.Slice(0, n, 0, cols).(*mat.Dense)
+		f := featuresAt(&h, p.z, rows)
+		if err := h.Err(); err != nil {
+			return fmt.Errorf("canceled after %d rows: %w", terms.first, err)
+		}
+		lin, _, most, err := p.z.linear(rows, &terms, f)
+		if err != nil {
+			return err
+		}
+		u.maxPrior = math.Max(u.maxPrior, most)
+		block.base.resize(n)
+		lin.x.mul(block.base.m, q.mean, nil)
+		clear(block.base.gamma)
+		clear(block.base.a)
+		if err := block.solve(q, lin.x, nil, lin.terms); err != nil {
+			return err
+		}
+		u.rows += n
+		terms = siteTerms{lik: p.lik, y: terms.y[:0], offset: terms.offset[:0], weight: terms.weight[:0], first: seen}
+		return nil
+	}
+	for row, err := range rows {
+		if err == nil && ctx.Err() != nil {
+			err = fmt.Errorf("pgsvi: canceled after %d rows: %w", seen, context.Cause(ctx))
+		}
+		if err == nil {
+			err = prefixed(checkRow(&row, cols, p.lik, seen))
+		}
+		if err != nil {
+			return nil, err
+		}
+		denseRow(x.RawRowView(len(terms.y)), &row)
+		terms.y, terms.offset, terms.weight = append(terms.y, row.Y), append(terms.offset, row.Offset), append(terms.weight, weightOf(&row))
+		if seen++; len(terms.y) == size {
+			if err := learn(); err != nil {
+				return nil, prefixed(err)
+			}
+		}
+	}
+	if err := learn(); err != nil {
+		return nil, prefixed(err)
+	}
+	if _, ok := dense.AllFinite(q.mean); !ok {
+		return nil, fmt.Errorf("pgsvi: mean of the weights after %d rows: %w", seen, ErrNotFinite)
+	}
+	q.halt = nil
+	u.q, u.mean = q, slices.Clone(q.mean)
+	return u, nil
+}
+
+// updateRows is the number of rows of a block of Update.
+const updateRows = 1024
 
 // sparseGPFile is the file of a SparseGPPosterior.
 var sparseGPFile = save.Kind{Name: "SparseGPPosterior", Version: 1}

@@ -38,3 +38,11 @@ func (h *Halt) Err() error {
 	}
 	return nil
 }
+
+// Context returns what h watches.
+func (h *Halt) Context() context.Context {
+	if h == nil || h.ctx == nil {
+		return context.Background()
+	}
+	return h.ctx
+}

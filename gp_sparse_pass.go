@@ -1,0 +1,509 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// A pass goes through rows in blocks of sparseBlock, whose features it makes anew. They are dealt out in turn to
+// sparseLanes lanes, each of which sums on its own, so that the sums do not depend on the number of workers.
+const (
+	sparseBlock = 512
+	sparseLanes = 8
+)
+
+// laneMatrices is the number of M×sparseBlock matrices of a lane: covariances, features, and what is made of them.
+const laneMatrices = 4
+
+// sparsePass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights, which gives the exact ELBO there and the whole
+// natural step,
+//
+//	P₊ = I + F diag(t)Fᵀ,   P₊m₊ = F(∂₁ + t∘η),   t = −∂₂, or max(0, −∂₂) where that has no P₊,
+//
+// with F the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean (Khan and Lin 2017).
+type sparsePass struct {
+	rows    *rowSource
+	from    int // the first so many of the sample; 0 means all rows
+	z       *inducing
+	lik     Likelihood
+	workers crew
+
+	// each is called with every block, if it is set, by the worker of its lane.
+	each func(lane int, l *sparseLane)
+
+	q      *weightState
+	centre []float64
+	noisy  bool
+	lanes  []sparseLane
+	busy   int // lanes with a block
+	first  int // number of the next row
+	loop   parallel.Loop
+}
+
+// sparseLane is a block, and the sums of those before it.
+type sparseLane struct {
+	x     []float64 // rows×D
+	rows  int
+	terms siteTerms
+	plain bool      // neither offsets nor weights
+	k     []float64 // K(Z, x), M×rows, if there is an each
+	f     []float64 // features
+	t     []float64 // L_P⁻¹F, and then F√t
+	site  siteState
+	self  []float64 // k(x, x)
+	c     []float64
+	w     []float64
+
+	value, err float64
+	widest     float64   // the largest fᵀVf
+	gram       []float64 // F diag(t)Fᵀ, lower triangle, with t = max(0, −∂₂)
+	clipped    []float64 // F diag(t + ∂₂)Fᵀ
+	h, slope   []float64 // F(∂₁ + tη), F∂₁
+	clippedH   []float64 // F(t + ∂₂)η
+	failed     error
+}
+
+// reset prepares for a pass.
+func (p *sparsePass) reset(q *weightState) {
+	m, d := p.z.rank(), p.rows.cols
+	p.q, p.busy, p.first = q, 0, 0
+	_, p.noisy = p.z.kernel.(Noisy)
+	p.centre = dense.Resize(p.centre, d)
+	clear(p.centre)
+	for i := range m {
+		floats.AddScaled(p.centre, 1/float64(m), p.z.x.RawRowView(i))
+	}
+	if p.lanes == nil {
+		p.lanes = make([]sparseLane, sparseLanes)
+	}
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		l.x = dense.Resize(l.x, sparseBlock*d)
+		for _, v := range []*[]float64{&l.gram, &l.clipped} {
+			*v = dense.Resize(*v, m*m)
+			clear(*v)
+		}
+		for _, v := range []*[]float64{&l.h, &l.slope, &l.clippedH} {
+			*v = dense.Resize(*v, m)
+			clear(*v)
+		}
+		l.value, l.err, l.widest, l.rows, l.failed = 0, 0, 0, 0, nil
+		l.terms = siteTerms{lik: p.lik, y: l.terms.y[:0], offset: l.terms.offset[:0], weight: l.terms.weight[:0]}
+		l.plain = true
+	}
+}
+
+// run goes through the rows. The error names the row that has no expectation, or is that of the crew, or of where the rows are from; it has no prefix.
+func (p *sparsePass) run(q *weightState) error {
+	p.reset(q)
+	r, n := p.rows, p.from
+	if n == 0 && r.all != nil {
+		for row, err := range r.all {
+			if err == nil {
+				err = p.workers.halt.Err()
+			}
+			if err == nil && p.first+p.lanes[p.busy].rows >= r.n {
+				err = fmt.Errorf("the rows are more than the %d of the first time; they must be the same whenever they are gone through: %w", r.n, ErrShape)
+			}
+			if err == nil {
+				err = checkRow(&row, r.cols, p.lik, p.first+p.lanes[p.busy].rows)
+			}
+			if err != nil {
+				return err
+			}
+			at := p.lanes[p.busy].next(r.cols)
+			denseRow(at, &row)
+			if err := p.lanes[p.busy].took(p, row.Y, row.Offset, weightOf(&row)); err != nil {
+				return err
+			}
+		}
+		if seen := p.first + p.lanes[p.busy%sparseLanes].rows; seen != r.n {
+			return fmt.Errorf("%d rows, and %d the first time; they must be the same whenever they are gone through, which an iterator over what is read once is not: %w", seen, r.n, ErrShape)
+		}
+		return p.flush()
+	}
+	if n == 0 {
+		n = len(r.y)
+	}
+	for i := range n {
+		copy(p.lanes[p.busy].next(r.cols), r.x.RawRowView(i))
+		offset, weight := 0.0, 1.0
+		if r.offset != nil {
+			offset, weight = r.offset[i], r.weight[i]
+		}
+		if err := p.lanes[p.busy].took(p, r.y[i], offset, weight); err != nil {
+			return err
+		}
+	}
+	return p.flush()
+}
+
+// next returns where the values of the next row go.
+func (l *sparseLane) next(d int) []float64 { return l.x[l.rows*d : (l.rows+1)*d] }
+
+// took takes the rest of that row, and does the blocks once every lane has one.
+func (l *sparseLane) took(p *sparsePass, y, offset, weight float64) error {
+	if l.rows == 0 {
+		l.terms.first = p.first
+	}
+	l.terms.y = append(l.terms.y, y)
+	l.terms.offset = append(l.terms.offset, offset)
+	l.terms.weight = append(l.terms.weight, weight)
+	l.plain = l.plain && offset == 0 && weight == 1
+	if l.rows++; l.rows < sparseBlock {
+		return nil
+	}
+	p.first += l.rows
+	if p.busy++; p.busy < sparseLanes {
+		return nil
+	}
+	return p.flush()
+}
+
+// flush does the blocks there are.
+func (p *sparsePass) flush() error {
+	n := p.busy
+	if n < sparseLanes && p.lanes[n].rows > 0 {
+		p.first += p.lanes[n].rows
+		n++
+	}
+	p.loop.Halt = p.workers.halt
+	p.loop.Run(n, 1, p.workers.workers, parallel.Func(func(_, i, _ int) { p.do(i) }))
+	p.busy = 0
+	if err := p.workers.halt.Err(); err != nil {
+		return err
+	}
+	for i := range n {
+		l := &p.lanes[i]
+		if l.failed != nil {
+			return l.failed
+		}
+		l.rows, l.plain = 0, true
+		l.terms.y, l.terms.offset, l.terms.weight = l.terms.y[:0], l.terms.offset[:0], l.terms.weight[:0]
+	}
+	return nil
+}
+
+// block returns the rows of the block.
+func (l *sparseLane) block(d int) blas64.General { return dense.General(l.x[:l.rows*d], l.rows, d) }
+
+// tiles calls f for tiles of the pairs of the inducing inputs and the block, lo and hi being the first of either.
+func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, lo, hi int)) {
+	z, x := p.z.x.RawMatrix(), l.block(p.rows.cols)
+	t := kernelTiles.Get().(*kernelTile)
+	t.centre = p.centre
+	for i := 0; i < z.Rows; i += kernelRows {
+		for j := 0; j < x.Rows; j += kernelCols {
+			t.x, t.y = kernelSlice(z, i, min(i+kernelRows, z.Rows)), kernelSlice(x, j, min(j+kernelCols, x.Rows))
+			f(t, i, j)
+			t.top = 0
+		}
+	}
+	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+	t.free()
+}
+
+// do sums over the block of lane i.
+func (p *sparsePass) do(i int) {
+	l := &p.lanes[i]
+	n, m := l.rows, p.z.rank()
+	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", l.terms.first+i) })
+	for _, v := range []*[]float64{&l.f, &l.t} {
+		*v = dense.Resize(*v, m*n)
+	}
+	l.self, l.c, l.w = dense.Resize(l.self, n), dense.Resize(l.c, n), dense.Resize(l.w, n)
+	p.tiles(l, func(t *kernelTile, lo, hi int) {
+		buf := t.get(t.len())
+		kernelFill(p.z.kernel, buf, t)
+		for a := range t.x.Rows {
+			copy(l.f[(lo+a)*n+hi:(lo+a)*n+hi+t.y.Rows], buf[a*t.y.Rows:(a+1)*t.y.Rows])
+		}
+	})
+	if p.each != nil {
+		l.k = append(l.k[:0], l.f...)
+	}
+	x, f := l.block(p.rows.cols), dense.General(l.f, m, n)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.z.l, m), f)
+	for i := range n {
+		row := kernelRow(x, i)
+		l.self[i] = p.z.kernel.Cov(row, row)
+		l.c[i] = l.self[i]
+	}
+	for j := range m {
+		for i, v := range l.f[j*n : (j+1)*n] {
+			l.c[i] -= v * v
+		}
+	}
+	for i, c := range l.c {
+		if l.c[i] = math.Max(0, c); p.noisy {
+			row := kernelRow(x, i)
+			l.c[i] += kernelSelf(p.z.kernel, row) - l.self[i]
+		}
+	}
+	copy(l.t, l.f)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.l, m), dense.General(l.t, m, n))
+	s := &l.site
+	s.resize(n)
+	dense.Gemv(blas.Trans, 1, f, dense.Vector(p.q.mean), 0, dense.Vector(s.m))
+	clear(s.v)
+	for j := range m {
+		for i, v := range l.t[j*n : (j+1)*n] {
+			s.v[i] += v * v
+		}
+	}
+	l.terms.extra = l.c
+	terms := l.terms
+	if l.plain {
+		terms.offset, terms.weight = nil, nil
+	}
+	if l.failed = terms.expect(s, nil, crew{1, p.workers.halt}); l.failed != nil {
+		return
+	}
+	least := 0.0
+	for i, e := range s.e {
+		l.value += e
+		l.widest = math.Max(l.widest, s.v[i])
+		least = math.Min(least, s.tg[i])
+		s.gamma[i] = math.Max(0, s.tg[i])
+		l.w[i] = math.Sqrt(s.gamma[i])
+		s.a[i] = s.d1[i] + s.gamma[i]*s.m[i]
+	}
+	l.err += s.err
+	dense.Gemv(blas.NoTrans, 1, f, dense.Vector(s.a), 1, dense.Vector(l.h))
+	dense.Gemv(blas.NoTrans, 1, f, dense.Vector(s.d1), 1, dense.Vector(l.slope))
+	l.addGram(l.gram, n, m)
+	if least < 0 {
+		for i, g := range s.tg {
+			l.w[i] = math.Sqrt(s.gamma[i] - g)
+			s.a[i] = (s.gamma[i] - g) * s.m[i]
+		}
+		dense.Gemv(blas.NoTrans, 1, f, dense.Vector(s.a), 1, dense.Vector(l.clippedH))
+		l.addGram(l.clipped, n, m)
+	}
+	if p.each != nil {
+		p.each(i, l)
+	}
+}
+
+// addGram adds F diag(w²)Fᵀ to gram.
+func (l *sparseLane) addGram(gram []float64, n, m int) {
+	for j := range m {
+		floats.MulTo(l.t[j*n:(j+1)*n], l.f[j*n:(j+1)*n], l.w[:n])
+	}
+	dense.Syrk(blas.NoTrans, 1, dense.General(l.t, m, n), 1, dense.Symmetric(gram, m))
+}
+
+// sum returns the sums of all lanes, stored in the first.
+func (p *sparsePass) sum() *sparseLane {
+	s := &p.lanes[0]
+	for i := 1; i < len(p.lanes); i++ {
+		l := &p.lanes[i]
+		s.value += l.value
+		s.err += l.err
+		s.widest = math.Max(s.widest, l.widest)
+		floats.Add(s.gram, l.gram)
+		floats.Add(s.clipped, l.clipped)
+		floats.Add(s.h, l.h)
+		floats.Add(s.slope, l.slope)
+		floats.Add(s.clippedH, l.clippedH)
+	}
+	return s
+}
+
+// sparseLook is what a pass says of a state.
+type sparseLook struct {
+	elbo, err float64
+	next      weightState // where the natural step leads
+	promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
+	bound     float64     // a proved bound of the gap, or 0
+	gram      []float64   // F diag(−∂₂)Fᵀ, lower triangle
+	slope     []float64   // F∂₁
+}
+
+// at looks at the state q. The error is that of run, or wraps ErrNotPosDef.
+func (p *sparsePass) at(q *weightState) (*sparseLook, error) {
+	if err := p.run(q); err != nil {
+		return nil, err
+	}
+	m, s := p.z.rank(), p.sum()
+	x := &sparseLook{err: s.err}
+	q.halt = p.workers.halt
+	q.invert()
+	if err := p.workers.halt.Err(); err != nil {
+		return nil, err
+	}
+	trace := 0.0
+	for j := range m {
+		trace += q.inv[j*m+j]
+	}
+	kl := 0.5 * (trace + floats.Dot(q.mean, q.mean) - float64(m) + q.logDet)
+	x.elbo = s.value - kl
+	x.err += dense.Epsilon * float64(m) * (trace + math.Abs(q.logDet)) // of the algebra
+	n := &x.next
+	n.resize(m)
+	n.halt = p.workers.halt
+	step := func(gram, h []float64) bool {
+		copy(n.p, gram)
+		for j := range m {
+			n.p[j*m+j]++
+		}
+		copy(n.mean, h)
+		return n.factor()
+	}
+	x.gram, x.slope = append([]float64(nil), s.gram...), append([]float64(nil), s.slope...)
+	floats.Sub(x.gram, s.clipped)
+	signed := make([]float64, m)
+	floats.SubTo(signed, s.h, s.clippedH)
+	if ok := step(x.gram, signed) || step(s.gram, s.h); p.workers.halt.Stopped() {
+		return nil, p.workers.halt.Err()
+	} else if !ok {
+		return nil, fmt.Errorf("the precision of the natural step: %w", ErrNotPosDef)
+	}
+	dense.Potrs(n.l, n.mean)
+
+	// Δm and M − I, with M = L_P⁻¹P₊L_P⁻ᵀ.
+	d := make([]float64, m)
+	floats.SubTo(d, n.mean, q.mean)
+	dense.Trmv(blas.Trans, dense.LowerTriangle(n.l, m), dense.Vector(d))
+	a := append([]float64(nil), n.p...)
+	dense.FillUpper(a, m)
+	g := dense.General(a, m, m)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(q.l, m), g)
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(q.l, m), g)
+	for j := range m {
+		a[j*m+j]--
+	}
+	x.promise = 0.5*floats.Dot(d, d) + 0.25*floats.Dot(a, a)
+	if factsOf(p.lik).LogConcave {
+		x.bound = p.prove(x, q, a, s.widest)
+	}
+	return x, p.workers.halt.Err()
+}
+
+// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the curvature of a term is
+// known to a factor near the state where it was taken.
+func selfBounded(lik Likelihood) bool {
+	switch lik.(type) {
+	case BernoulliLogit, Binomial, Poisson, NegativeBinomial, GaussianNoise:
+		return true
+	}
+	return false
+}
+
+// mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not computed.
+const mostEigen = 0.1
+
+// prove returns a bound on the gap of q, given M − I in a and the largest fᵀVf. With δ = m − F∂₁ it is the less of
+//
+//	G0 = ½δᵀδ + tr(M − I) − log|M|,
+//	G2 = [(1 − t)log(1 − t) + t]/ρ² + ½D²/(1 − D),
+//
+// λ² = δᵀP₊⁻¹δ, ρ² = max fᵀVf/μ_min, t = λρ < 1, e = λ√(max fᵀVf·μ_max)/(1 − t), D = ‖M − I‖_F + e, μ the eigenvalues of M. The first is
+// small only where the mean is nearly stationary in the metric of the prior; the second is one of Newton's method on self-concordant
+// functions. Where D ≥ 1 its last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
+func (p *sparsePass) prove(x *sparseLook, q *weightState, a []float64, widest float64) float64 {
+	m := len(q.mean)
+	delta := make([]float64, m)
+	floats.SubTo(delta, q.mean, x.slope)
+	trace := 0.0
+	for j := range m {
+		trace += a[j*m+j]
+	}
+	bound := 0.5*floats.Dot(delta, delta) + math.Max(0, trace-(x.next.logDet-q.logDet))
+	if !selfBounded(p.lik) {
+		return bound
+	}
+	square := append([]float64(nil), delta...)
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(x.next.l, m), dense.Vector(square))
+	lambda := floats.Norm(square, 2)
+	norm := floats.Norm(a, 2)
+	low, high := 1-norm, 1+norm
+	var mu []float64
+	if norm > mostEigen {
+		var e mat.EigenSym
+		if !e.Factorize(dense.FullSym(a, m), false) {
+			return bound
+		}
+		mu = e.Values(nil)
+		for j := range mu {
+			mu[j]++
+		}
+		low, high = mu[0], mu[m-1]
+	}
+	if !(low > 0) {
+		return bound
+	}
+	rho := math.Sqrt(widest / low)
+	t := lambda * rho
+	if !(t < 1) {
+		return bound
+	}
+	mean := 0.5 * lambda * lambda
+	if t > 1e-4 {
+		mean = ((1-t)*math.Log1p(-t) + t) / (rho * rho)
+	} else {
+		mean *= 1 + t // (1 − t)log(1 − t) + t = t²/2 + t³/6 + …
+	}
+	d := norm + lambda*math.Sqrt(widest*high)/(1-t)
+	cov := 0.5 * d * d / (1 - d)
+	if !(d < 1) {
+		if cov = 0; mu == nil {
+			return bound
+		}
+		g := func(x float64) float64 { return x - 1 - math.Log(x) }
+		for _, v := range mu {
+			cov += math.Max(g((1-t)*v), g(v/(1-t)))
+		}
+	}
+	return math.Min(bound, mean+cov)
+}
+
+// sparseHalves bounds the halves of a natural step.
+const sparseHalves = 12
+
+// between makes dst the state with natural parameters (1 − t) times those of q and t times those of where the step leads, and reports
+// whether there is one.
+func between(dst, q, next *weightState, t float64) bool {
+	m := len(q.mean)
+	dst.average(t, next, q)
+	dst.halt = next.halt
+	if !dst.factor() {
+		return false
+	}
+	for i, s := range [2]*weightState{next, q} {
+		w := [2]float64{t, 1 - t}[i]
+		if i == 0 {
+			clear(dst.mean)
+		}
+		for r := range m {
+			var sum float64
+			for c, v := range s.mean {
+				sum += s.p[max(r, c)*m+min(r, c)] * v
+			}
+			dst.mean[r] += w * sum
+		}
+	}
+	dense.Potrs(dst.l, dst.mean)
+	_, ok := dense.AllFinite(dst.mean)
+	return ok
+}
+
+// priorWeights returns the state N(0, I) of m weights.
+func priorWeights(m int) *weightState {
+	s := &weightState{}
+	s.resize(m)
+	clear(s.p)
+	clear(s.mean)
+	for j := range m {
+		s.p[j*m+j] = 1
+	}
+	s.factor()
+	return s
+}

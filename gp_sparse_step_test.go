@@ -1,0 +1,309 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// streamed returns the model of the rows of gp with inducing inputs z that goes through its rows.
+func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
+	t.Helper()
+	_, d := gp.x.Dims()
+	g, err := NewSparseGPRows(context.Background(), Rows(gp.x, gp.terms.y), d, gp.kernel, gp.terms.lik, &SparseGPOptions{Inducing: z})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// A fit that goes through its rows is that of features that are kept.
+func TestSparseRowsFit(t *testing.T) {
+	t.Parallel()
+	k := SquaredExp{Scale: 1.3, Length: 0.9}
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}, Laplace{Scale: 0.3}} {
+		gp := toyGP(t, shorter(900, 120), Sum{k, White{Scale: 0.2}}, lik, 5)
+		z := gp.x.Slice(0, 14, 0, 2)
+		kept, err := NewSparseGP(gp.x, gp.terms.y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
+		kept = mustSparse(t, kept, err)
+		want, wantRes := fitSparse(t, kept, nil)
+		g := streamed(t, gp, z)
+		if d := math.Abs(g.Residual() - kept.Residual()); !(d < 1e-6*kept.Residual()) {
+			t.Errorf("%T: residual %v, want %v", lik, g.Residual(), kept.Residual())
+		}
+		post, res, err := g.Fit(context.Background(), &Solver{Goal: 1e-6})
+		if err != nil || res.Status != Converged {
+			t.Fatalf("%T: %v, %v", lik, res.Status, err)
+		}
+		if d := wantRes.ELBO - res.ELBO; math.Abs(d) > 3e-5 {
+			t.Errorf("%T: ELBO %v, want %v: %g", lik, res.ELBO, wantRes.ELBO, d)
+		}
+		a, b := post.At(gp.x), want.At(gp.x)
+		ma, va := a.Latent(nil, nil)
+		mb, vb := b.Latent(nil, nil)
+		if d := floats.Distance(ma, mb, math.Inf(1)) + floats.Distance(va, vb, math.Inf(1)); d > 1e-2 {
+			t.Errorf("%T: predictions differ by %g", lik, d)
+		}
+		if passes := float64(len(res.Trace) + 1); res.Passes != passes {
+			t.Errorf("%T: %v passes, with %d evaluations", lik, res.Passes, len(res.Trace))
+		}
+	}
+}
+
+// longRows are more rows than a sample keeps, of one column.
+func longRows(n int) (*mat.Dense, []float64) {
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	rng := testRand(3)
+	for i := range n {
+		v := 6 * rng.Float64()
+		x.Set(i, 0, v)
+		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-2*math.Sin(2*v))))
+	}
+	return x, y
+}
+
+// The same rows give the same bits on any number of workers, from memory or not, saved and resumed after a cancellation or not; what is proved
+// of the gap holds, and is near it from the third pass.
+func TestSparseRowsBits(t *testing.T) {
+	t.Parallel()
+	n := sampleRows + 1000
+	x, y := longRows(n)
+	ctx := context.Background()
+	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{Scale: 1.5, Length: 0.7}, BernoulliLogit{}, &SparseGPOptions{Rank: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Len() != n || g.Rank() != 12 || g.rows.all == nil {
+		t.Fatalf("%d rows, rank %d", g.Len(), g.Rank())
+	}
+	best, _, err := g.Fit(ctx, &Solver{Goal: 1e-7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := (&sparsePass{rows: g.rows, z: g.z, lik: g.lik, workers: crew{1, nil}}).at(best.q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want *SparseGPPosterior
+	for _, workers := range []int{1, 2, 7} {
+		post, res, err := g.Fit(ctx, &Solver{Workers: workers, Goal: 1e-5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = post
+			for k, it := range res.Trace {
+				excess := top.elbo - it.ELBO
+				t.Logf("pass %v: excess %.3g, promised %.3g, bound %.3g", it.Passes, excess, it.Gap, it.GapBound)
+				if it.Scope != OverQ || it.GapBound < excess-1e-7 || k > 0 && it.GapBound > 2.5*excess+1e-6 {
+					t.Errorf("pass %v: excess %g, bound %g %v", it.Passes, excess, it.GapBound, it.Scope)
+				}
+			}
+		}
+		if !slices.Equal(post.mean, want.mean) || !slices.Equal(post.q.p, want.q.p) {
+			t.Errorf("%d workers: other bits", workers)
+		}
+	}
+	for _, at := range []int{0, 1} {
+		sub, cancel := context.WithCancel(ctx)
+		s := &Solver{Goal: 1e-5, Workers: 2, Recorder: RecorderFunc(func(it Iteration) {
+			if it.K == at {
+				cancel()
+			}
+		})}
+		res, err := s.Start(ctx, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at == 0 {
+			cancel()
+		}
+		if res, err = s.Resume(sub, res); !errors.Is(err, context.Canceled) {
+			t.Fatalf("canceled after %d: %v", at, err)
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		s = &Solver{Goal: 1e-5}
+		if res, err = s.LoadResult(ctx, &file, g); err != nil {
+			t.Fatal(err)
+		}
+		if res, err = s.Resume(ctx, res); err != nil {
+			t.Fatal(err)
+		}
+		post, err := g.Posterior(res.Stepper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(post.mean, want.mean) {
+			t.Errorf("resumed after %d: other bits", at)
+		}
+	}
+}
+
+// Proofs hold at random states, and for none that are not log-concave.
+func TestSparseRowsProof(t *testing.T) {
+	t.Parallel()
+	rng := testRand(9)
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, BernoulliProbit{}, StudentT{DF: 4}} {
+		gp := toyGP(t, 60, SquaredExp{Scale: 1.2}, lik, 8)
+		g := streamed(t, gp, gp.x.Slice(0, 6, 0, 2))
+		post, res, err := g.Fit(context.Background(), &Solver{Goal: 1e-8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: crew{1, nil}}
+		for trial := range shorter(300, 20) {
+			q := &weightState{}
+			q.copyFrom(post.q)
+			size := math.Exp(-6 + 7*rng.Float64())
+			for j := range q.mean {
+				q.mean[j] += size * rng.NormFloat64()
+				for i := range j + 1 {
+					q.p[j*6+i] *= 1 + 0.1*size*rng.Float64()
+				}
+				q.p[j*6+j] *= 1 + size*rng.Float64()
+			}
+			if !q.factor() {
+				continue
+			}
+			x, err := p.at(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lik == (StudentT{DF: 4}) {
+				if x.bound != 0 {
+					t.Fatalf("%T has a proof", lik)
+				}
+				continue
+			}
+			if excess := res.ELBO - x.elbo; !(x.bound >= excess-1e-7) {
+				t.Errorf("%T, trial %d: %v nats proved, %v below the best", lik, trial, x.bound, excess)
+			}
+		}
+	}
+}
+
+// Further rows make what a fit of all of them would, nearly.
+func TestSparseUpdate(t *testing.T) {
+	t.Parallel()
+	n := shorter(6000, 1500)
+	x, y := longRows(n)
+	ctx := context.Background()
+	k := Matern52{Scale: 1.5, Length: 0.7}
+	z := x.Slice(0, 12, 0, 1)
+	fit := func(x mat.Matrix, y []float64) (*SparseGPPosterior, *Result) {
+		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, k, BernoulliLogit{}, &SparseGPOptions{Inducing: z})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, res, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return post, res
+	}
+	_, all := fit(x, y)
+	half, _ := fit(x.Slice(0, n/2, 0, 1), y[:n/2])
+	post, err := half.Update(ctx, Rows(x.Slice(n/2, n, 0, 1), y[n/2:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	look, err := (&sparsePass{rows: rowSourceOf(x, &siteTerms{lik: BernoulliLogit{}, y: y}), z: post.z, lik: BernoulliLogit{}, workers: crew{1, nil}}).at(post.q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := all.ELBO - look.elbo; d > 0.2 || post.Len() != n || half.Len() != n/2 {
+		t.Errorf("%v nats below a fit of all %d rows", d, post.Len())
+	}
+	var file bytes.Buffer
+	if err := post.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadSparseGPPosterior(&file); err != nil {
+		t.Error(err)
+	}
+	bad := mat.NewDense(1, 1, []float64{math.NaN()})
+	if _, err := half.Update(ctx, Rows(bad, []float64{1})); !errors.Is(err, ErrNotFinite) {
+		t.Error(err)
+	}
+}
+
+// Whatever is wrong with rows and options is said, and what to do.
+func TestSparseRowsErrors(t *testing.T) {
+	t.Parallel()
+	x, y := longRows(sampleRows + 10)
+	once := func(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
+		read := false
+		return func(yield func(Row, error) bool) {
+			if !read {
+				read = true
+				rows(yield)
+			}
+		}
+	}
+	ctx, k := context.Background(), SquaredExp{}
+	set := func(rows iter.Seq2[Row, error], opt *SparseGPOptions) error {
+		_, err := NewSparseGPRows(ctx, rows, 1, k, BernoulliLogit{}, opt)
+		return err
+	}
+	small, few := x.Slice(0, 20, 0, 1), y[:20]
+	nan := mat.DenseCopyOf(small)
+	nan.Set(7, 0, math.NaN())
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		err  error
+		is   error
+		want string
+	}{
+		{set(nil, nil), ErrEmpty, "nil rows"},
+		{set(Rows(new(mat.Dense), nil), nil), ErrEmpty, "no rows"},
+		{set(Rows(nan, few), nil), ErrNotFinite, "row 7, column 0 is NaN"},
+		{set(Rows(small, make([]float64, 20)), nil), ErrLabel, "row 0: y = 0"},
+		{set(Rows(mat.NewDense(3, 2, nil), []float64{1, 1, 1}), nil), ErrShape, "row 0 has 2 values, the model 1 columns"},
+		{set(func(yield func(Row, error) bool) { yield(Row{}, broken) }, nil), broken, ""},
+		{set(Rows(small, few), &SparseGPOptions{Rank: -1}), ErrParam, "Rank"},
+		{set(Rows(small, few), &SparseGPOptions{MaxMemory: 1000}), ErrMemory, "use a smaller SparseGPOptions.Rank"},
+		{set(Rows(small, few), &SparseGPOptions{Inducing: mat.NewDense(2, 2, nil)}), ErrShape, "Inducing has 2"},
+		{set(Rows(small, few), &SparseGPOptions{Inducing: nan}), ErrNotFinite, "Inducing"},
+	} {
+		if !errors.Is(c.err, c.is) || !strings.Contains(c.err.Error(), c.want) || c.is != broken && !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
+			t.Errorf("%v, want %q and %v", c.err, c.want, c.is)
+		}
+	}
+	g, err := NewSparseGPRows(ctx, once(Rows(x, y)), 1, k, BernoulliLogit{}, &SparseGPOptions{Rank: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = g.Fit(ctx, nil); !errors.Is(err, ErrShape) || !strings.Contains(fmt.Sprint(err), "an iterator over what is read once is not") {
+		t.Errorf("rows that are read once: %v", err)
+	}
+	g = streamed(t, toyGP(t, 20, k, Poisson{}, 1), mat.NewDense(2, 2, []float64{1, 1, 1, 1}))
+	if _, _, err = g.Fit(ctx, nil); err != nil {
+		t.Errorf("equal inducing inputs: %v", err)
+	}
+	if _, _, err = g.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)}); !errors.Is(err, ErrParam) {
+		t.Errorf("given step sizes: %v", err)
+	}
+	if _, _, err = g.Fit(ctx, &Solver{Divergence: ReverseKL{}}); !errors.Is(err, ErrNoProx) {
+		t.Errorf("another divergence: %v", err)
+	}
+	if _, err = g.Posterior(badStepper{}); !errors.Is(err, ErrParam) {
+		t.Errorf("another state: %v", err)
+	}
+	stop, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err = NewSparseGPRows(stop, Rows(small, few), 1, k, BernoulliLogit{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
