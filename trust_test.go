@@ -1430,7 +1430,6 @@ func TestSeedsMended(t *testing.T) {
 		"a mean of raw units without its last digits":                         {2438, 16002, 19638},
 		"a bound by rows whose tangents are far off":                          {390, 1188, 1992, 2336, 2558, 3036},
 		"a bound of the mean that is all rounding":                            {300, 674, 1117, 1581, 2142, 2557, 2794, 3769},
-		"a promise of gradients that are rounding":                            {3997},
 		"counts under priors of 1e6 standard deviations":                      {1187, 5704, 5905, 7902, 14167},
 		"a start from where expectations overflow":                            {1070, 2311, 4603},
 		"a block of a stream under priors far wider than the data":            {11999, 13978, 14056, 15359},
