@@ -45,7 +45,9 @@ type ctmStepper struct {
 	works   []*ctmWork
 	slots   []ctmSlot
 	used    int         // slots of this step
-	order   []int       // in which they are visited
+	order   []int       // in which they are visited,
+	length  float64     // with steps of this length
+	seed    uint64      // and draws from streams of this seed
 	slotOf  map[int]int // document → slot
 	values  []float64
 	chol    []float64
@@ -103,7 +105,8 @@ func (s *ctmSums) addScaled(weight float64, o *ctmSums) {
 func (s *ctmSums) prior(p *ctmPrior, pseudo float64, scratch *[]float64) bool {
 	k := len(s.m)
 	n := s.count + pseudo
-	mu, cov := make([]float64, k), make([]float64, k*k)
+	*scratch = dense.Resize(*scratch, k+2*k*k)
+	mu, cov, rest := (*scratch)[:k], (*scratch)[k:k+k*k], (*scratch)[k+k*k:]
 	for i, m := range s.m {
 		mu[i] = m / n
 		for j := range i + 1 {
@@ -111,7 +114,7 @@ func (s *ctmSums) prior(p *ctmPrior, pseudo float64, scratch *[]float64) bool {
 		}
 		cov[i*k+i] += pseudo / n
 	}
-	return p.set(mu, cov, scratch)
+	return p.set(mu, cov, &rest)
 }
 
 // ctmTopics are the sufficient statistics S of the topics, with β_kv ∝ S_kv + smoothing.
@@ -252,17 +255,22 @@ func (s *ctmStepper) begin(ctx context.Context) *parallel.Halt {
 // ctmLoop is a loop over documents.
 type ctmLoop struct {
 	parallel.Loop
-	works []*ctmWork
-	body  func(w *ctmWork, i int)
+	s    *ctmStepper
+	body func(s *ctmStepper, w *ctmWork, i int)
 }
 
 // Do implements parallel.Task.
-func (l *ctmLoop) Do(worker, i, _ int) { l.body(l.works[worker], i) }
+func (l *ctmLoop) Do(worker, i, _ int) { l.body(l.s, l.s.works[worker], i) }
 
 // each calls f for 0 … n−1, from as many goroutines as there are workers.
-func (s *ctmStepper) each(n int, f func(w *ctmWork, i int)) {
-	s.loop.works, s.loop.body = s.works, f
+func (s *ctmStepper) each(n int, f func(s *ctmStepper, w *ctmWork, i int)) {
+	s.loop.s, s.loop.body = s, f
 	s.loop.Run(n, 1, len(s.works), &s.loop)
+}
+
+// visitSlot is the visit of number i in order.
+func visitSlot(s *ctmStepper, w *ctmWork, i int) {
+	s.visit(w, &s.slots[s.order[i]], s.length, s.seed)
 }
 
 // Step implements Stepper. A beta of +Inf leaves the step size of the documents to the CTM: β = 1,
@@ -298,7 +306,8 @@ func (s *ctmStepper) step(batch []int, beta float64, seed uint64) error {
 	slices.SortFunc(s.order, func(i, j int) int {
 		return cmp.Or(len(s.m.docs[s.slots[j].doc].Words)-len(s.m.docs[s.slots[i].doc].Words), i-j)
 	})
-	s.each(s.used, func(w *ctmWork, i int) { s.visit(w, &s.slots[s.order[i]], t, seed) })
+	s.length, s.seed = t, seed
+	s.each(s.used, visitSlot)
 	if err := s.halt.Err(); err != nil {
 		return err
 	}
@@ -433,23 +442,8 @@ func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error)
 	seed := env.rng().Uint64()
 	x := s.m.opt.Expectation
 	random := x == CTMAntithetic || x == CTMQuasi
-	s.each(n, func(w *ctmWork, i int) {
-		w.pcg.Seed(seed, uint64(i))
-		values[i], values[n+i] = 0, 0
-		if len(s.m.docs[i].Words) > 0 {
-			if s.open(w, i) {
-				if s.m.opt.Forget && w.ascend(&s.prior, w.opt.inner(true), stepLength(s.ownBeta()), w.tolerance()) != nil {
-					values[i] = math.NaN()
-					return
-				}
-				if values[i], values[n+i] = w.elbo(&s.prior); !random {
-					values[n+i] = w.shortfall(&s.prior)
-				}
-			} else {
-				values[i] = math.NaN()
-			}
-		}
-	})
+	s.seed = seed
+	s.each(n, evaluateDocument)
 	if err := s.halt.Err(); err != nil {
 		return Evaluation{}, err
 	}
@@ -469,6 +463,23 @@ func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error)
 		e.ELBOErr = neverZero(math.Sqrt(variance))
 	}
 	return e, nil
+}
+
+// evaluateDocument stores the term of document i in the ELBO, and its variance or what it has still to gain; NaN where there is none.
+func evaluateDocument(s *ctmStepper, w *ctmWork, i int) {
+	value, more := &s.values[i], &s.values[s.Len()+i]
+	w.pcg.Seed(s.seed, uint64(i))
+	*value, *more = 0, 0
+	if len(s.m.docs[i].Words) == 0 {
+		return
+	}
+	if !s.open(w, i) || s.m.opt.Forget && w.ascend(&s.prior, w.opt.inner(true), stepLength(s.ownBeta()), w.tolerance()) != nil {
+		*value = math.NaN()
+		return
+	}
+	if *value, *more = w.elbo(&s.prior); !w.paired() {
+		*more = w.shortfall(&s.prior)
+	}
 }
 
 // clone returns a stepper that goes on as s does, of a model that forgets its documents. It has the

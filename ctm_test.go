@@ -528,15 +528,23 @@ func TestCTMStepAllocs(t *testing.T) {
 	for i := range batch {
 		batch[i] = 2 * i
 	}
+	env := &Env{Rng: rng}
 	step := func() {
-		if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch, math.Inf(1)); err != nil {
+		if _, err := st.Step(context.Background(), env, batch, math.Inf(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	step()
-	step()
-	if a := testing.AllocsPerRun(20, step); a > 4 { // none of them for a document
-		t.Errorf("%v allocations a step of 32 documents", a)
+	evaluate := func() {
+		if _, err := st.Evaluate(context.Background(), env); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, f := range map[string]func(){"a step of 32 documents": step, "an evaluation": evaluate} {
+		f()
+		f()
+		if a := testing.AllocsPerRun(20, f); a > 0 {
+			t.Errorf("%v allocations in %s", a, name)
+		}
 	}
 }
 
