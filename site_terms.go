@@ -384,9 +384,7 @@ type siteState struct {
 }
 
 func (s *siteState) resize(n int) {
-	for _, p := range []*[]float64{&s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1} {
-		*p = dense.Resize(*p, n)
-	}
+	dense.ResizeAll(n, &s.gamma, &s.a, &s.m, &s.v, &s.e, &s.tg, &s.d1)
 }
 
 func (s *siteState) copyFrom(o *siteState) {
@@ -406,9 +404,7 @@ type siteEstimates struct {
 
 // resize makes room for n terms.
 func (x *siteEstimates) resize(n int) {
-	for _, p := range []*[]float64{&x.m, &x.v, &x.e, &x.d1, &x.d2, &x.y, &x.at, &x.wide} {
-		*p = dense.Resize(*p, n)
-	}
+	dense.ResizeAll(n, &x.m, &x.v, &x.e, &x.d1, &x.d2, &x.y, &x.at, &x.wide)
 }
 
 // estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. The error

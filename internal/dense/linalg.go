@@ -101,6 +101,25 @@ func Resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
+// ResizeAll is Resize for several slices. They are in one block of memory where one of them was too short.
+func ResizeAll(n int, slices ...*[]float64) {
+	enough := true
+	for _, s := range slices {
+		enough = enough && cap(*s) >= n
+	}
+	var block []float64
+	if !enough {
+		block = make([]float64, len(slices)*n)
+	}
+	for i, s := range slices {
+		if enough {
+			*s = (*s)[:n]
+		} else {
+			*s = block[i*n : (i+1)*n : (i+1)*n]
+		}
+	}
+}
+
 // room is Resize with room for later sizes up to most.
 func room[T any](s []T, n, most int) []T {
 	if cap(s) < n || s == nil {
