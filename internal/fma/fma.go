@@ -144,11 +144,51 @@ func (r Run) parts(n, products, to int) int {
 	return 0
 }
 
-// split makes f do parts of 0 … n−1, chunk long, and reports whether it did all of them.
-func (r Run) split(n, chunk int, f parallel.Func) bool {
-	loop := parallel.Loop{Halt: r.Halt}
-	loop.Run(n, chunk, max(r.Workers, r.Halt.Workers()), f)
+// A job is what goroutines share. Its memory is used again.
+type job struct {
+	loop    parallel.Loop
+	run     Run
+	kind    kind
+	lo, n   int // rows lo … lo+n−1, or n columns,
+	part    int // so many at a time
+	product product
+	panels  *Panels
+	t       *triangle
+	x       Matrix
+}
+
+type kind int
+
+const (
+	rowsOfProduct kind = iota // of product
+	rowsOfPanels              // of the square of panels, which go to product.c
+	columnsOfX                // which t is solved for
+)
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// split does j in parts of the given length, and reports whether it did all of them.
+func (r Run) split(j *job, part int) bool {
+	j.run, j.part, j.loop.Halt = r, part, r.Halt
+	j.loop.Run(j.n, part, max(r.Workers, r.Halt.Workers()), j)
+	j.loop.Halt, j.run, j.product, j.panels, j.t, j.x = nil, Run{}, product{}, nil, nil, Matrix{}
+	jobs.Put(j)
 	return !r.Halt.Stopped()
+}
+
+// Do implements parallel.Task. The last rows come first: of a triangle they are the longest.
+func (j *job) Do(_, lo, hi int) {
+	from := (j.n - 1 - lo) / j.part * j.part
+	to := j.lo + min(from+j.part, j.n)
+	from += j.lo
+	switch j.kind {
+	case rowsOfProduct:
+		j.product.part(j.run, from, to)
+	case rowsOfPanels:
+		j.panels.syrk(j.product.alpha, j.product.c, from, to)
+	case columnsOfX:
+		j.t.solve(j.x.Slice(0, lo, j.x.Rows, hi-lo), false)
+	}
 }
 
 // work is memory for packed panels.

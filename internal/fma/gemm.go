@@ -62,15 +62,11 @@ func (p product) run(r Run) bool {
 		products /= 2
 	}
 	if part := r.parts(p.c.Rows, products, rows); part > 0 {
-		return p.shared(r, part)
+		j := jobs.Get().(*job)
+		j.kind, j.product, j.lo, j.n = rowsOfProduct, p, 0, p.c.Rows
+		return r.split(j, part)
 	}
 	return p.part(r, 0, p.c.Rows)
-}
-
-// shared is run on several goroutines, which begin with the last rows: of a triangle they are the longest.
-func (p product) shared(r Run, part int) bool {
-	n := p.c.Rows
-	return r.split(n, part, func(_, lo, hi int) { p.part(r, n-hi, n-lo) })
 }
 
 // part is run for rows lo … hi−1.

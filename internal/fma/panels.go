@@ -74,15 +74,12 @@ func (p *Panels) Syrk(r Run, alpha float64, c Matrix, lo, hi int) {
 	}
 	r.Workers, r.Halt = cmp.Or(r.Workers, r.Halt.Workers()), nil
 	if part := r.parts(hi-lo, (hi-lo)*(lo+hi)/2*p.rows, rows); part > 0 {
-		p.syrkShared(r, alpha, c, lo, hi, part)
+		j := jobs.Get().(*job)
+		j.kind, j.panels, j.product, j.lo, j.n = rowsOfPanels, p, product{alpha: alpha, c: c}, lo, hi-lo
+		r.split(j, part)
 	} else {
 		p.syrk(alpha, c, lo, hi)
 	}
-}
-
-// syrkShared is Syrk on several goroutines.
-func (p *Panels) syrkShared(r Run, alpha float64, c Matrix, lo, hi, part int) {
-	r.split(hi-lo, part, func(_, from, to int) { p.syrk(alpha, c, lo+from, lo+to) })
 }
 
 // syrk is Syrk on one goroutine.

@@ -70,7 +70,9 @@ func (t *triangle) solve(x Matrix, identity bool) {
 // solveColumns is solve for all columns of x.
 func (t *triangle) solveColumns(r Run, x Matrix) bool {
 	if part := r.parts(x.Cols, x.Rows*x.Rows/2*x.Cols, columns); part > 0 {
-		return t.solveShared(r, x, part)
+		j := jobs.Get().(*job)
+		j.kind, j.t, j.x, j.lo, j.n = columnsOfX, t, x, 0, x.Cols
+		return r.split(j, part)
 	}
 	for j := 0; j < x.Cols; j += share {
 		if r.Halt.Stopped() {
@@ -79,11 +81,6 @@ func (t *triangle) solveColumns(r Run, x Matrix) bool {
 		t.solve(x.Slice(0, j, x.Rows, min(share, x.Cols-j)), false)
 	}
 	return true
-}
-
-// solveShared is solveColumns on several goroutines.
-func (t *triangle) solveShared(r Run, x Matrix, part int) bool {
-	return r.split(x.Cols, part, func(_, lo, hi int) { t.solve(x.Slice(0, lo, x.Rows, hi-lo), false) })
 }
 
 // Trsm replaces B by L⁻¹B, or where upper by U⁻¹B, for a triangular matrix of whose two triangles one is read, and reports whether it

@@ -72,10 +72,14 @@ func At(i *int, where func(i int) string) {
 // A Loop runs one loop at a time; it can be part of what is used again and again,
 // for which no memory is then allocated but that of goroutines.
 type Loop struct {
-	Halt   *Halt // once it has stopped no further range is begun
-	next   atomic.Int64
-	wg     sync.WaitGroup
-	caught atomic.Pointer[Panic]
+	Halt     *Halt // once it has stopped no further range is begun
+	n, chunk int
+	task     Task
+	next     atomic.Int64
+	workers  atomic.Int64 // that have begun, besides the caller
+	help     func()       // what they do
+	wg       sync.WaitGroup
+	caught   atomic.Pointer[Panic]
 }
 
 // Run makes t do ranges of at most chunk that make up 0 … n−1, in any order, from as
@@ -89,34 +93,39 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 		}
 		return
 	}
+	l.n, l.chunk, l.task = n, chunk, t
 	l.next.Store(0)
+	l.workers.Store(0)
 	l.caught.Store(nil)
-	for w := range workers - 1 {
-		l.wg.Add(1)
-		go l.work(w+1, n, chunk, t)
+	if l.help == nil {
+		l.help = func() { l.work(int(l.workers.Add(1))) }
 	}
-	l.wg.Add(1)
-	l.work(0, n, chunk, t)
+	l.wg.Add(workers)
+	for range workers - 1 {
+		go l.help()
+	}
+	l.work(0)
 	l.wg.Wait()
+	l.task = nil
 	if p := l.caught.Load(); p != nil {
 		panic(p)
 	}
 }
 
-func (l *Loop) work(worker, n, chunk int, t Task) {
+func (l *Loop) work(worker int) {
 	defer l.wg.Done()
 	defer func() {
 		if r := recover(); r != nil {
 			l.caught.CompareAndSwap(nil, Caught(r))
-			l.next.Store(int64(n)) // the others come to an end
+			l.next.Store(int64(l.n)) // the others come to an end
 		}
 	}()
 	for {
-		hi := int(l.next.Add(int64(chunk)))
-		if hi-chunk >= n || l.Halt.Stopped() {
+		hi := int(l.next.Add(int64(l.chunk)))
+		if hi-l.chunk >= l.n || l.Halt.Stopped() {
 			return
 		}
-		t.Do(worker, hi-chunk, min(n, hi))
+		l.task.Do(worker, hi-l.chunk, min(l.n, hi))
 	}
 }
 
