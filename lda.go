@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -289,9 +290,10 @@ func (w *ldaDoc) set(d Document, mu []float64, k int, alpha float64) {
 	for k := range k {
 		b := w.topic(k)
 		for i, l := range w.logs[k*w.n : (k+1)*w.n] {
-			b[i] = math.Exp(l - w.top[i])
+			b[i] = l - w.top[i]
 		}
 	}
+	fma.Exp(w.b)
 	share := alpha + d.Tokens()/float64(k)
 	for j := range w.gamma {
 		w.gamma[j] = share
@@ -305,7 +307,10 @@ func (w *ldaDoc) weigh() {
 	largest := floats.Max(w.log)
 	clear(w.norm)
 	for k, l := range w.log {
-		w.theta[k] = math.Exp(l - largest)
+		w.theta[k] = l - largest
+	}
+	fma.Exp(w.theta)
+	for k := range w.theta {
 		floats.AddScaled(w.norm, w.theta[k], w.topic(k))
 	}
 	for i, c := range w.Counts {
