@@ -44,7 +44,8 @@ type Learned struct {
 	Objective float64
 	// LogPrior is −½(θ − μ)ᵀΛ(θ − μ) of it.
 	LogPrior float64
-	// Evaluations is the number of values of the hyper-parameters that were tried.
+	// Evaluations is the number of values of the hyper-parameters that were tried, each of them once or, where the search came
+	// to need it more exactly, twice.
 	Evaluations int
 	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3 operations: one for a factor, one for its inverse and
 	// one for the square of that. Of a GLM over its weights, as where there are more rows than these, it is passes over the rows.
@@ -326,13 +327,12 @@ func (s *learnSpace) penalty(theta, g []float64) float64 {
 
 // starts returns the θ that are tried before the search begins: with lengths at their start, and the shorter ones of screenShorter.
 func (s *learnSpace) starts() (all [][]float64) {
-	first, screened := make([]float64, len(s.free)), false
+	first := make([]float64, len(s.free))
 	for i, at := range s.free {
 		first[i] = s.coords[at].start
-		screened = screened || s.coords[at].screened
 	}
 	all = append(all, first)
-	if !screened {
+	if s.screened() == 0 {
 		return all
 	}
 	for _, shorter := range screenShorter {
@@ -345,6 +345,14 @@ func (s *learnSpace) starts() (all [][]float64) {
 		all = append(all, theta)
 	}
 	return all
+}
+
+// screened returns the number of parameters whose start is one of several.
+func (s *learnSpace) screened() (n int) {
+	for _, at := range s.free {
+		n += b2i(s.coords[at].screened)
+	}
+	return n
 }
 
 // screenShorter is by how much shorter lengths are tried than the median distance: from there a search in few columns does not find

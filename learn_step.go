@@ -31,6 +31,10 @@ type learnable interface {
 // screenSlack is how exactly the starts are told from each other, in nats.
 const screenSlack = 0.3
 
+// screenWorse is by how many nats a datum a start with shorter lengths must be worse for still shorter ones not to be tried where each column has its own: among many
+// columns all rows are then far from each other. In few columns structure may be finer than all that was tried.
+const screenWorse = 0.1
+
 // mostEvaluations bounds the evaluations from one start.
 const mostEvaluations = 200
 
@@ -129,8 +133,11 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		if err != nil {
 			return step, err
 		}
-		if s.screen = s.screen[1:]; x.f < s.first.f || s.first.theta == nil {
+		s.screen = s.screen[1:]
+		if x.f < s.first.f || s.first.theta == nil {
 			s.first, s.news = x, true
+		} else if s.space.screened() > 1 && x.f > s.first.f+screenWorse*float64(s.n) {
+			s.screen = nil
 		}
 		s.model.keep(false)
 		if len(s.screen) == 0 {
@@ -171,7 +178,9 @@ func (s *learnStepper) at(theta []float64, slack float64, slopes bool) (learnPoi
 	if x.f += x.prior; math.IsNaN(x.f) {
 		x.f = math.Inf(1)
 	}
-	s.count++
+	if !slices.Equal(theta, s.first.theta) && !slices.Equal(theta, s.search.cur.theta) { // or the same more exactly
+		s.count++
+	}
 	return x, nil
 }
 

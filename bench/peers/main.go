@@ -10,6 +10,7 @@
 // -only names the parts to run:
 //
 //	gp     Gaussian-process classification: sonar, ionosphere, USPS
+//	learn  Gaussian processes that learn their hyper-parameters, on random halves of four data sets
 //	glm    logistic regression on the same rows
 //	a9a    logistic regression, sparse rows
 //	dense  logistic regression, generated rows, some columns
@@ -66,6 +67,7 @@ type part struct {
 
 var parts = []part{
 	{"gp", (*options).sklearn, (*options).gp, grid},
+	{"learn", (*options).sklearn, (*options).learn, grid},
 	{"glm", (*options).sklearn, (*options).glm, grid},
 	{"a9a", (*options).sklearn, (*options).a9a, list},
 	{"dense", (*options).sklearn, (*options).dense, list},
@@ -107,7 +109,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, glm, a9a, dense, wide, advi, lda, stream")
+	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, wide, advi, lda, stream")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

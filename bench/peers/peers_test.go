@@ -478,3 +478,50 @@ func TestLDA(t *testing.T) {
 		t.Errorf("%d rows without AP, %v", len(rows), err)
 	}
 }
+
+// TestLearn: halves of a data set share no rows and are standardized by those to train on; a summary has medians, means and who was better.
+func TestLearn(t *testing.T) {
+	o, _, _ := testOptions(t)
+	n := 40
+	s := &learnSet{name: "set", x: mat.NewDense(n, 2, nil), y: make([]float64, n), scale: true}
+	for i := range n {
+		s.x.SetRow(i, []float64{float64(i * i), 3})
+		s.y[i] = math.Sin(float64(i)/5) + 0.1*math.Cos(float64(31*i))
+	}
+	halves, err := o.halves(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(halves) != learnSplits {
+		t.Fatalf("%d halves", len(halves))
+	}
+	seen := map[float64]bool{}
+	for _, h := range halves[:1] {
+		var sum, square float64
+		for i := range h.y {
+			v := h.x.At(i, 0)
+			seen[v] = true
+			sum, square = sum+v, square+v*v
+		}
+		for i := range h.yTest {
+			if v := h.xTest.At(i, 0); seen[v] {
+				t.Errorf("row %v is in both halves", v)
+			}
+		}
+		if math.Abs(sum) > 1e-9 || math.Abs(square-float64(len(h.y)-1)) > 1e-9 || h.x.At(0, 1) != 0 {
+			t.Errorf("sum %v, of squares %v, a constant column %v", sum, square, h.x.At(0, 1))
+		}
+	}
+	r, err := o.learnRow(context.Background(), s, halves[0], "one length")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !(r.bits < 1.9) || !(r.pass > 2) || r.variant != "one length" {
+		t.Errorf("%+v", r)
+	}
+	ours := []row{{seconds: 1, bits: 0.5, pass: 4}, {seconds: 3, bits: 0.7, pass: 6}, {seconds: 2, bits: 0.3, pass: 5}}
+	theirs := []row{{bits: 0.6}, {bits: 0.6}, {bits: 0.6}}
+	if got := summary(ours, theirs); got.seconds != 2 || math.Abs(got.bits-0.5) > 1e-12 || got.note != "3 splits, fewer bits on 2; 5.0 evaluations" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,39 @@
+"""Learns the hyper-parameters of scikit-learn's GaussianProcessClassifier or GaussianProcessRegressor on
+the float64 rows of PREFIX.1.train, PREFIX.2.train, …, the response last, by their own optimisers from
+their usual start, and scores them on the rows of PREFIX.1.test, …: with one length on all SPLITS,
+and with one for each column on the first ARD of them.
+
+    python3 learn.py classify|regress PREFIX COLUMNS SPLITS ARD
+    python3 learn.py NAME FILE          # writes scikit-learn's data set of that name, the response last
+"""
+import sys
+import warnings
+
+import numpy as np
+from peer import cpu, read, score, write  # first, as it chooses the number of threads
+from scipy.stats import norm
+from sklearn import datasets
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+
+warnings.filterwarnings("ignore")  # that hyper-parameters are at a bound
+
+if len(sys.argv) == 3:
+    x, y = getattr(datasets, "load_" + sys.argv[1])(return_X_y=True)
+    np.column_stack([x, y]).tofile(sys.argv[2])
+    sys.exit()
+
+kind, prefix = sys.argv[1:3]
+columns, splits, ard = map(int, sys.argv[3:])
+for variant, lengths, count in ("one length", 1.0, splits), ("a length a column", np.ones(columns), ard):
+    for k in range(1, count + 1):
+        (x, y), test = read(f"{prefix}.{k}.train", columns), read(f"{prefix}.{k}.test", columns)
+        if kind == "classify":
+            model, seconds = cpu(lambda: GaussianProcessClassifier(1.0 * RBF(lengths)).fit(x, y), 1)
+            write("scikit-learn", variant, seed=k, seconds=seconds, **score(model, test, 1))
+            continue
+        kernel = 1.0 * RBF(lengths) + WhiteKernel()
+        model, seconds = cpu(lambda: GaussianProcessRegressor(kernel).fit(x, y), 1)
+        (mean, sd), predict = cpu(lambda: model.predict(test[0], return_std=True), 1)
+        bits = -norm.logpdf(test[1], mean, sd).mean() / np.log(2)
+        write("scikit-learn", variant, seed=k, seconds=seconds, predict=predict, logloss_bits=bits)
