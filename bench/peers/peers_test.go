@@ -278,11 +278,11 @@ func TestGrid(t *testing.T) {
 // TestMissing: what is not there is left out, with a message.
 func TestMissing(t *testing.T) {
 	o, _, stderr := testOptions(t)
-	o.only = []string{"gp", "glm", "a9a", "dense", "wide", "advi"}
+	o.only = []string{"gp", "learn", "glm", "a9a", "dense", "wide", "advi"}
 	if err := o.run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range parts[:6] {
+	for _, p := range parts[:7] {
 		if !strings.Contains(stderr.String(), p.name+" is left out: no-such-") {
 			t.Errorf("no message about %s in\n%s", p.name, stderr)
 		}
