@@ -350,7 +350,9 @@ func (s *learnSpace) starts() (all [][]float64) {
 // screened returns the number of parameters whose start is one of several.
 func (s *learnSpace) screened() (n int) {
 	for _, at := range s.free {
-		n += b2i(s.coords[at].screened)
+		if s.coords[at].screened {
+			n++
+		}
 	}
 	return n
 }

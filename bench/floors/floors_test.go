@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   89,
 	"rooms":                               92,
-	"arrows":                              699,
-	"arrows, those to errors.go left out": 625,
+	"arrows":                              702,
+	"arrows, those to errors.go left out": 628,
 	"floors":                              16,
 	"circles":                             0,
 	"arrows from model to model":          0,
