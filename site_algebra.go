@@ -325,6 +325,9 @@ func (p *siteProblem) iterate() bool {
 
 // advance is iterate, for better or worse.
 func (p *siteProblem) advance() bool {
+	if p.cur.absurd() && p.escape() {
+		return true
+	}
 	if !p.plain && p.mix.propose(&p.try, &p.cur, p.base.m) && p.eval() && p.accept() {
 		return true
 	}
@@ -344,7 +347,7 @@ func (p *siteProblem) advance() bool {
 		return true
 	}
 	p.t = 1
-	return p.cur.wild && p.narrow()
+	return p.cur.wild && (p.narrow() || p.escape())
 }
 
 // target stores where the linearised problem would move the sites.
@@ -427,6 +430,38 @@ func (p *siteProblem) alone() bool {
 	return p.halveValue(3)
 }
 
+// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes on from there, and from the current state.
+func (p *siteProblem) escape() bool {
+	if p.alone() {
+		return true
+	}
+	p.segment(1)
+	return p.eval() && p.stray(&p.try) || p.stray(&p.cur)
+}
+
+// stray goes from one state to the next, s being the first, each at the targets of the one before, even if it has no ELBO. It accepts what is
+// at most half as bad as the current state, and reports whether it came to that.
+func (p *siteProblem) stray(s *problemState) bool {
+	for range mostAstray {
+		for i, m := range s.m {
+			g, a := p.terms.sane(&s.siteState, i, dense.Index(p.index, i))
+			p.try.gamma[i], p.try.c[i] = g, a+g*(m-p.base.m[i])
+		}
+		if !p.eval() {
+			return false
+		}
+		if p.try.value < 0.5*p.cur.value && p.accept() {
+			p.t = 1
+			return true
+		}
+		s = &p.try
+	}
+	return false
+}
+
+// mostAstray bounds the steps from one state to the next.
+const mostAstray = 10
+
 // halveValue tries the target and the given number of halves of the way there. It accepts what is at most half as bad.
 func (p *siteProblem) halveValue(times int) bool {
 	t := 1.0
@@ -443,6 +478,11 @@ func (p *siteProblem) halveValue(times int) bool {
 
 // segment makes the sites of p.try those at the fraction t of the way to the target.
 func (p *siteProblem) segment(t float64) {
+	if t == 1 { // sites may be so strong that a difference from them is all rounding
+		copy(p.try.gamma, p.tg)
+		copy(p.try.c, p.tc)
+		return
+	}
 	for i := range p.n {
 		p.try.gamma[i] = p.cur.gamma[i] + t*(p.tg[i]-p.cur.gamma[i])
 		p.try.c[i] = p.cur.c[i] + t*(p.tc[i]-p.cur.c[i])

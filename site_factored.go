@@ -41,6 +41,8 @@ type factoredAlgebra struct {
 
 	hess     weightHessian
 	convex   []float64 // the weights of A with those below 0 replaced by 0; scratch
+	target   []float64 // the weights of A in aside, and
+	rhs      []float64 // the gradient in the mean with it
 	cg       conjugateGradients
 	history  secants
 	progress progress
@@ -159,6 +161,10 @@ func (s *factoredAlgebra) directed() error {
 func (s *factoredAlgebra) climb() bool {
 	s.free, s.proof = false, proof{}
 	s.distance = 0
+	if (s.cur.wild || s.cur.absurd()) && s.alone(true) {
+		s.history.reset()
+		return true
+	}
 	if s.promise < nearOptimum && !s.settled && s.renew() {
 		return true
 	}
@@ -207,7 +213,7 @@ func (s *factoredAlgebra) renewed() error {
 // begin goes from the prior to the V of the curvature at its mean, if that is
 // better: the prior may be so wide that the curvature under it means little.
 func (s *factoredAlgebra) begin() {
-	if s.cur.wild && s.alone() {
+	if s.cur.wild && s.alone(false) {
 		return
 	}
 	c, d := &s.next, s.lin.x.cols
@@ -226,31 +232,62 @@ func (s *factoredAlgebra) begin() {
 	}
 }
 
-// alone goes from a prior under which expectations overflow to the least squares through what each term would have if it were the only one, and
-// reports whether that is better: what is known of an exponential there says no more than which way to go.
-func (s *factoredAlgebra) alone() bool {
-	c, d := &s.next, s.lin.x.cols
-	rhs := make([]float64, d)
-	for i, v := range s.cur.v {
+// alone goes from a state under which expectations overflow to the least squares through what each term would have if it were the only one, and
+// reports whether that is better: what is known of an exponential there says no more than which way to go. With far it goes on from there, step by
+// step to the targets, until a state is at most half as bad.
+func (s *factoredAlgebra) alone(far bool) bool {
+	d := s.lin.x.cols
+	for k := range 1 + mostAstray {
+		c := &s.cur
+		if k > 0 {
+			c = &s.next
+		}
+		s.aside(c, k == 0)
 		if s.workers.halt.Stopped() {
 			return false
 		}
-		c.tg[i], c.d1[i] = 0, 0
-		if v > 0 && !math.IsInf(v, 0) {
-			g, d1, at := s.terms.solve(i, s.cur.m[i], v, s.cur.m[i], v)
-			c.tg[i] = math.Max(0, g)
-			c.d1[i] = d1 + c.tg[i]*(at-s.cur.m[i])
+		s.cg.solve(s.delta[:d], &s.hess, s.rhs, s.fam, nearOptimum, false)
+		for j, m := range c.mean {
+			s.delta[j] += m - s.cur.mean[j]
+		}
+		s.fam.begin(s.delta[d:], &s.hess)
+		if s.look(1, 1) != nil {
+			return false
+		}
+		if s.next.elbo > 0.5*s.cur.elbo && (far || !s.next.wild) {
+			s.accept()
+			return true
+		}
+		if !far {
+			return false
 		}
 	}
-	s.hess.set(c.tg)
-	s.lin.x.addMulT(rhs, c.d1, nil)
-	s.cg.solve(s.delta[:d], &s.hess, rhs, s.fam, nearOptimum, false)
-	s.fam.begin(s.delta[d:], &s.hess)
-	if s.look(1, 1) != nil || s.next.wild || !(s.next.elbo > s.cur.elbo) {
-		return false
+	return false
+}
+
+// aside makes s.hess and s.rhs those of the targets at c, alone or not, where absurd ones are replaced.
+func (s *factoredAlgebra) aside(c *factoredState, alone bool) {
+	s.target, s.rhs = dense.Resize(s.target, s.n), dense.Resize(s.rhs, s.lin.x.cols)
+	slope := make([]float64, s.n)
+	for i, v := range c.v {
+		if s.workers.halt.Stopped() {
+			return
+		}
+		g, a := s.terms.sane(&c.siteState, i, i)
+		if m := c.m[i]; alone && g == c.tg[i] {
+			g, a = 0, 0
+			if v > 0 && !math.IsInf(v, 0) {
+				var at float64
+				g, a, at = s.terms.solve(i, m, v, m, v)
+				a += math.Max(0, g) * (at - m)
+			}
+		}
+		s.target[i], slope[i] = math.Max(0, g), a
 	}
-	s.accept()
-	return true
+	s.hess.set(s.target)
+	s.lin.prior.mul(s.rhs, c.mean, 1)
+	floats.Scale(-1, s.rhs)
+	s.lin.x.addMulT(s.rhs, slope, nil)
 }
 
 // Where a step promises fewer nats than nearOptimum, V is renewed, until that brings no

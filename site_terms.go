@@ -264,6 +264,30 @@ func (t *siteTerms) standIn(n int, m, v float64, x Expectation, nats float64) (_
 	return x, at, u
 }
 
+// sane returns the target of element i of s, term n: γ and the linear coefficient about the mean. Where it is absurd it is that of the nearest
+// mean at which it is not.
+func (t *siteTerms) sane(s *siteState, i, n int) (gamma, a float64) {
+	x, m := Expectation{D1: s.d1[i], D2: -s.tg[i]}, s.m[i]
+	if !absurd(x, mostNats) {
+		return s.tg[i], s.d1[i]
+	}
+	y, at, u := t.standIn(n, m, s.v[i], t.expectation(n, m, s.v[i]), mostNats)
+	if !usable(y, u) {
+		return s.tg[i], s.d1[i]
+	}
+	return -y.D2, y.D1 - y.D2*(at-m)
+}
+
+// absurd reports whether there is a target of s that is.
+func (s *siteState) absurd() bool {
+	for i, g := range s.tg {
+		if absurd(Expectation{D1: s.d1[i], D2: -g}, mostNats) {
+			return true
+		}
+	}
+	return false
+}
+
 // absurd reports whether derivatives are of no use to say where to go: they overflow, or they promise more than so many nats
 // and say that these are near, as those of an exponential do far out.
 func absurd(x Expectation, nats float64) bool {
@@ -276,7 +300,10 @@ func (t *siteTerms) beside(n int, m, v float64) float64 {
 	if !factsOf(t.lik).LogConcave {
 		return m
 	}
-	good := func(d float64) bool { return usable(t.expectation(n, m+d, 0), v) }
+	good := func(d float64) bool {
+		x := t.expectation(n, m+d, 0)
+		return usable(x, v) && !absurd(x, besideNats)
+	}
 	bad, d := 0.0, 0.0
 	for r := 1.0; r <= mostBeside && d == 0; r *= 2 {
 		switch {
@@ -295,6 +322,9 @@ func (t *siteTerms) beside(n int, m, v float64) float64 {
 	}
 	return m + d
 }
+
+// besideNats is what derivatives may promise where beside leads: sites as strong as those of more leave the others no digits.
+const besideNats = 1e6
 
 // mostBeside is how far beside looks: an exponential that overflows here is small there.
 const mostBeside = 1 << 14
@@ -335,6 +365,9 @@ func (t *siteTerms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	defer parallel.At(&n, t.name)
 	value := func(x Expectation, m, v float64) float64 {
 		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
+	}
+	if absurd(t.expectation(n, m, 0), mostNats) {
+		m = t.beside(n, m, v)
 	}
 	x := t.expectation(n, m, v)
 	for k := 0; k < mostNarrowed && (!moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {

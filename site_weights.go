@@ -460,8 +460,8 @@ func (s *weightAlgebra) block(batch []int) error {
 		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
 	}
 	s.before = append(s.before[:0], s.run.mean...)
-	if err := b.solve(&s.run, s.lin.x, batch, s.terms); errors.Is(err, ErrNotFinite) {
-		// Where the other rows have led, this block has no expectations: it is left
+	if err := b.solve(&s.run, s.lin.x, batch, s.terms); errors.Is(err, ErrNotFinite) || errors.Is(err, ErrDiverged) {
+		// Where the other rows have led, this block has no expectations, or is not solved: it is left
 		// out, and all rows together will tell.
 		s.distance, s.ahead = 0, true
 		return nil
