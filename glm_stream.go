@@ -448,6 +448,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	d := s.dim()
 	next := &weightState{}
 	next.copyFrom(&s.w)
+	mean := &weightState{mean: s.w.mean, double: true, meanLow: make([]float64, d)}
 	var g dense.Double
 	g.Resize(d)
 	g.Clear()
@@ -460,7 +461,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 			return nil
 		}
 		site.resize(n)
-		x.mul(site.m, s.w.mean, nil)
+		mean.predict(site.m, x, nil) // rounded once: what sites of little noise contributed hangs on the last bit
 		s.w.variances(site.v, x, nil, &s.block.mover.buf)
 		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, crew{halt: &s.halt}); err != nil {
 			return prefixed(err)

@@ -349,12 +349,14 @@ func (g *design) row(i int) (ind []int32, val []float64) {
 
 // mul stores Xw in dst.
 func (g *design) mul(dst, w []float64, index []int) {
-	for a := range dst {
-		ind, val := g.row(dense.Index(index, a))
-		if g.sparse == nil {
-			dst[a] = floats.Dot(val, w)
-			continue
+	if g.sparse == nil {
+		for a := range dst {
+			dst[a] = dense.DotRow(g.dense, g.cols, dense.Index(index, a), w)
 		}
+		return
+	}
+	for a := range dst {
+		ind, val := g.sparse.Row(dense.Index(index, a))
 		var s float64
 		for k, j := range ind {
 			s += val[k] * w[j]
@@ -367,7 +369,7 @@ func (g *design) mul(dst, w []float64, index []int) {
 func (g *design) mulRows(dst, w []float64, lo, hi int) {
 	draws := len(w) / g.cols
 	if g.sparse == nil {
-		blas64.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.cols), dense.General(g.dense[lo*g.cols:hi*g.cols], hi-lo, g.cols), 0, dense.General(dst, draws, hi-lo))
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.cols), dense.General(g.dense[lo*g.cols:hi*g.cols], hi-lo, g.cols), 0, dense.General(dst, draws, hi-lo))
 		return
 	}
 	for i := lo; i < hi; i++ {
@@ -384,13 +386,17 @@ func (g *design) mulRows(dst, w []float64, lo, hi int) {
 
 // addMulT adds Xᵀu to dst.
 func (g *design) addMulT(dst, u []float64, index []int) {
+	if g.sparse == nil && index == nil {
+		dense.Gemv(blas.Trans, 1, dense.General(g.dense, g.rows, g.cols), dense.Vector(u), 1, dense.Vector(dst))
+		return
+	}
 	for a, ua := range u {
 		if ua == 0 {
 			continue
 		}
 		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
-			floats.AddScaled(dst, ua, val)
+			dense.Axpy(ua, dense.Vector(val), dense.Vector(dst))
 			continue
 		}
 		for k, j := range ind {
@@ -413,13 +419,8 @@ func (g *design) addMulTDouble(dst dense.Double, u []float64, index []int) {
 	}
 }
 
-// designChunk is the number of dense rows that are treated together, and
-// designStride the distance between their columns in memory, which is not a
-// power of two lest they compete for the same places in the cache.
-const (
-	designChunk  = 256
-	designStride = designChunk + 8
-)
+// designChunk is the number of rows that are treated together.
+const designChunk = 256
 
 // addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols. The weights
 // may have any sign.
@@ -445,18 +446,20 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 		}
 		return
 	}
-	s.buf = dense.Resize(s.buf, d*designStride)
+	// Of x√w, and not of x and wx, the matrix of a row is positive semidefinite to the last bit: as much is left when it is taken out again.
+	s.buf = dense.Resize(s.buf, min(len(w), designChunk)*d)
 	for _, sign := range [2]float64{1, -1} {
 		n := 0
 		flush := func() {
 			if n > 0 && !s.halt.Stopped() {
-				dense.AddProduct(s.halt, p, d, sign, blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride})
+				dense.AddGram(s.halt, p, d, sign, dense.General(s.buf, n, d))
 			}
 			n = 0
 		}
 		for a, wa := range w {
 			if sign*wa > 0 {
-				scaleInto(s.buf[n:], designStride, math.Sqrt(sign*wa), g.dense[dense.Index(index, a)*d:(dense.Index(index, a)+1)*d])
+				i := dense.Index(index, a)
+				floats.ScaleTo(s.buf[n*d:(n+1)*d], math.Sqrt(sign*wa), g.dense[i*d:(i+1)*d])
 				if n++; n == designChunk {
 					flush()
 				}
@@ -470,15 +473,7 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 type designWork struct {
 	buf  []float64
 	halt *parallel.Halt
-}
-
-// scaleInto stores c·x with the given stride.
-func scaleInto(dst []float64, stride int, c float64, x []float64) {
-	at := 0
-	for _, v := range x {
-		dst[at] = c * v
-		at += stride
-	}
+	rows int // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
 }
 
 // variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
@@ -499,24 +494,20 @@ func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 		}
 		return
 	}
-	s.buf = dense.Resize(s.buf, d*designStride)
+	s.buf = dense.Resize(s.buf, min(len(dst), designChunk)*d)
 	for lo := 0; lo < len(dst); lo += designChunk {
 		if s.halt.Stopped() {
 			return
 		}
-		n := min(designChunk, len(dst)-lo)
-		for a := range n {
-			i := dense.Index(index, lo+a)
-			scaleInto(s.buf[a:], designStride, 1, g.dense[i*d:(i+1)*d])
+		hi := min(lo+designChunk, len(dst))
+		for a := lo; a < hi; a++ {
+			i := dense.Index(index, a)
+			copy(s.buf[(a-lo)*d:(a-lo+1)*d], g.dense[i*d:(i+1)*d])
 		}
-		b := blas64.General{Rows: d, Cols: n, Data: s.buf, Stride: designStride}
-		dense.TrsmUntil(s.halt, blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, d), b)
-		v := dst[lo : lo+n]
-		clear(v)
-		for j := range d {
-			for a, z := range b.Data[j*designStride : j*designStride+n] {
-				v[a] += z * z
-			}
+		dense.TrsmUntil(s.halt, blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(s.buf, hi-lo, d))
+		for a := range hi - lo {
+			z := dense.Vector(s.buf[a*d : (a+1)*d])
+			dst[lo+a] = dense.Dot(z, z)
 		}
 	}
 }
@@ -555,8 +546,8 @@ func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]
 	for k, j := range ind {
 		x[int(j)-first] = val[k]
 	}
-	blas64.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, dense.Vector(x))
-	return floats.Dot(x, x)
+	dense.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, dense.Vector(x))
+	return dense.Dot(dense.Vector(x), dense.Vector(x))
 }
 
 // quadDiag stores x_nᵀ diag(v) x_n in dst.

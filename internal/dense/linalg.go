@@ -29,6 +29,11 @@ func AddProduct(h *parallel.Halt, c []float64, n int, sign float64, x blas64.Gen
 	fma.Syrk(fma.Run{Halt: h}, sign, view(blas.NoTrans, x), square(c, n))
 }
 
+// AddGram adds sign·xᵀx to the lower triangle of c, n×n, x having n columns. It returns early where h has stopped.
+func AddGram(h *parallel.Halt, c []float64, n int, sign float64, x blas64.General) {
+	fma.Syrk(fma.Run{Halt: h}, sign, view(blas.Trans, x), square(c, n))
+}
+
 // InvertLower replaces L by L⁻¹, and returns early where h has stopped.
 func InvertLower(h *parallel.Halt, l []float64, n int) {
 	fma.InvertLower(fma.Run{Halt: h}, square(l, n))
