@@ -77,11 +77,10 @@ type siteLearning struct {
 	workers crew
 	units   float64
 
-	k, w   []float64
-	prob   siteProblem
-	mover  inverseMover
-	base   siteState
-	newton learnNewton
+	k, w  []float64
+	prob  siteProblem
+	mover inverseMover
+	base  siteState
 }
 
 func (l *siteLearning) digest(d *save.Digest) { l.prior.digest(d) }
@@ -339,120 +338,26 @@ func (l *siteLearning) gap() float64 {
 	return 0.5*floats.Dot(p.u, l.mover.fac.T) + 0.25*precision
 }
 
-// The mean at fixed covariances is found by so many steps of Newton's at most, each with so many iterations, to so small a part of the
-// residual: they cost a product with V each, and the covariances that follow from a mean that is not the best are of no use.
-const (
-	meanPart      = 0.1 // of the slack of q
-	meanSteps     = 8
-	meanHalves    = 5
-	meanSolves    = 8
-	meanReduction = 1e-3
-	meanCurve     = 0.1 // of what it is under the covariances: flatter ways are long, and lose a where K is singular
-)
+// meanPart is the part of the slack of q that its mean may be off at fixed covariances.
+const meanPart = 0.1
 
-// settle moves the mean, at the covariances of q, to within so many nats of the best. The step is δ = (V⁻¹ + diag d)⁻¹c, c = a − ∂E/∂m and
-// d = −∂²E/∂m² − γ, by conjugate gradients preconditioned with V.
+// settle moves the mean, at the covariances of q, to within so many nats of the best.
 func (l *siteLearning) settle(slack float64) {
-	if !l.mover.current {
+	p := &l.prob
+	if !l.mover.current || !p.inner(slack, 0) {
 		return
 	}
-	n, p, t := l.prob.n, &l.prob, &l.newton
-	for range meanSteps {
-		q := &p.cur
-		if q.wild {
-			return
-		}
-		t.resize(n)
-		floats.SubTo(t.r, q.a, q.d1)
-		l.mover.product(t.s, t.r)
-		rs := floats.Dot(t.r, t.s)
-		if !(0.5*rs > slack) || math.IsInf(rs, 0) {
-			return
-		}
-		clear(t.step)
-		clear(t.whole) // V⁻¹ times it
-		copy(t.p, t.s)
-		copy(t.q, t.r) // V⁻¹p
-		first := rs
-		for range meanSolves {
-			var curve float64
-			for i, v := range t.p {
-				t.ap[i] = t.q[i] + (q.tg[i]-q.gamma[i])*v
-				curve += v * t.ap[i]
-			}
-			if !(curve > meanCurve*floats.Dot(t.p, t.q)) {
-				break
-			}
-			at := rs / curve
-			floats.AddScaled(t.step, at, t.p)
-			floats.AddScaled(t.whole, at, t.q)
-			floats.AddScaled(t.r, -at, t.ap)
-			l.mover.product(t.s, t.r)
-			next := floats.Dot(t.r, t.s)
-			if !(next > meanReduction*first) {
-				break
-			}
-			floats.Scale(next/rs, t.p)
-			floats.Add(t.p, t.s)
-			floats.Scale(next/rs, t.q)
-			floats.Add(t.q, t.r)
-			rs = next
-		}
-		if !l.move() {
-			return
-		}
+	p.cur.siteState, p.in.at = p.in.at, p.cur.siteState
+	p.cur.value = p.in.value
+	for i, g := range p.cur.gamma {
+		p.cur.c[i] = p.cur.a[i] + g*p.cur.m[i]
 	}
-}
-
-// move takes the step of the mean, or a half of it, if that lowers the value.
-func (l *siteLearning) move() bool {
-	p, t := &l.prob, &l.newton
-	q, x := &p.cur, &p.try
-	copy(x.v, q.v)
-	copy(x.gamma, q.gamma)
-	x.logDet = q.logDet
-	h := 1.0
-	for range meanHalves {
-		x.value = q.value + floats.Sum(q.e)
-		for i, d := range t.step {
-			x.m[i] = q.m[i] - h*d
-			x.a[i] = q.a[i] - h*(t.whole[i]-q.gamma[i]*d)
-			x.c[i] = x.a[i] + q.gamma[i]*x.m[i]
-			x.value += 0.5 * (x.a[i]*x.m[i] - q.a[i]*q.m[i])
-		}
-		if p.terms.expect(&x.siteState, nil, p.workers) == nil {
-			if x.value -= floats.Sum(x.e); x.value <= q.value {
-				p.cur, p.try = p.try, p.cur
-				return true
-			}
-		}
-		h /= 2
-	}
-	return false
-}
-
-// learnNewton is the workspace of settle.
-type learnNewton struct{ r, s, p, q, ap, step, whole []float64 }
-
-func (t *learnNewton) resize(n int) {
-	for _, v := range []*[]float64{&t.r, &t.s, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
-		*v = dense.Resize(*v, n)
-	}
-}
-
-// product stores Vr in dst.
-func (a *inverseMover) product(dst, r []float64) {
-	copy(dst, r)
-	a.fac.Solve(dst)
-	a.fac.MulC(dst)
-	copy(dst, a.fac.T)
 }
 
 // inverseMover is a covMover that makes do with the inverse of the factor.
 type inverseMover struct {
 	covMover
 	inverse dense.Inverse
-	current bool // the factor is that of the current state
 	units   float64
 }
 

@@ -335,9 +335,12 @@ func (s *weightAlgebra) fit() (*weightFit, error) {
 	return fit, nil
 }
 
-// approach takes the pass of blocks that a fit begins with.
+// approach takes the pass of blocks that a fit begins with, if it does.
 func (l *weightLearning) approach(s *weightAlgebra) error {
 	plan := s.plan()
+	if plan.Sampler == nil {
+		return nil
+	}
 	l.units++
 	for batch := range plan.Sampler.Batches(s.n, plan.Batch, rand.New(rand.NewPCG(seed1, seed2))) {
 		if len(batch) == s.n {
@@ -353,7 +356,7 @@ func (l *weightLearning) approach(s *weightAlgebra) error {
 // settle moves the mean of s with V held, which costs far less than a step does, while that promises more than a small part of so many nats.
 func (l *weightLearning) settle(s *weightAlgebra, slack float64) {
 	s.blocks.mover.x, s.blocks.mover.index = s.lin.x, nil
-	for range meanSteps {
+	for range innerNewtons {
 		q := &s.batch.cur
 		if mean, _ := s.blocks.promise(&q.siteState, &s.mover.cur); q.wild || !(mean > meanPart*slack) {
 			return

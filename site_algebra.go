@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -87,6 +88,9 @@ type siteMover interface {
 	move(d, delta, u []float64) (square float64)
 	// accept makes what the last move computed the current state.
 	accept()
+	// hold is move with the covariance of the current state, which the next accept leaves as it is.
+	hold(d, delta, u []float64) (square float64)
+	spreader
 	// covariance returns that of the variables in the current state, of which the lower triangle counts, or nil where it
 	// would cost far more than a move. It is valid until the next call.
 	covariance() []float64
@@ -117,6 +121,8 @@ type siteProblem struct {
 	tg, tc      []float64 // target of the segment
 	mix         siteMix
 	newton      siteNewton
+	in          innerMean
+	outer       int // of how many dimensions outer steps are; 0: there are none
 	evaluations int
 }
 
@@ -129,6 +135,7 @@ type covMover struct {
 	exp   dense.Expansion
 
 	last, cur []float64 // Δ of the last move and of the current state
+	current   bool      // fac is that of the current state
 	v         []float64 // V
 }
 
@@ -137,10 +144,12 @@ func (a *covMover) reset(c []float64, n int) {
 	a.n, a.cov = n, c
 	a.last, a.cur = dense.Resize(a.last, n), dense.Resize(a.cur, n)
 	clear(a.cur)
+	a.current = false
 }
 
 func (a *covMover) cover(v, delta []float64) (logDet float64, ok bool) {
 	copy(a.last, delta)
+	a.current = false
 	if !a.fac.Factor(a.cov, a.n, delta) || a.again && a.fac.Strongest() > dense.StrongestSite {
 		return 0, false
 	}
@@ -155,10 +164,36 @@ func (a *covMover) move(d, _, u []float64) (square float64) {
 	return floats.Dot(u, d)
 }
 
-func (a *covMover) accept() { a.last, a.cur = a.cur, a.last }
+func (a *covMover) accept() {
+	a.last, a.cur = a.cur, a.last
+	a.current = true
+}
+
+func (a *covMover) hold(d, delta, u []float64) (square float64) {
+	if !a.current {
+		a.current = a.fac.Factor(a.cov, a.n, a.cur)
+	}
+	copy(a.last, a.cur)
+	return a.move(d, delta, u)
+}
+
+func (a *covMover) product(dst, r []float64) bool {
+	if !a.current {
+		a.current = a.fac.Factor(a.cov, a.n, a.cur)
+	}
+	if !a.current {
+		return false
+	}
+	copy(dst, r)
+	a.fac.Solve(dst)
+	a.fac.MulC(dst)
+	copy(dst, a.fac.T)
+	return true
+}
 
 func (a *covMover) covariance() []float64 {
-	if !a.fac.Factor(a.cov, a.n, a.cur) {
+	a.current = a.fac.Factor(a.cov, a.n, a.cur)
+	if !a.current {
 		return nil
 	}
 	a.v = dense.Resize(a.v, a.n*a.n)
@@ -281,8 +316,8 @@ func (p *siteProblem) decrement() float64 {
 	return 0.5 * s
 }
 
-// stride is iterate, but for where steps to the targets are slow: it then takes one of Newton's, if there is one. It returns
-// how many passes over the terms that cost, one for each length of a step that was tried, and whether a step was accepted.
+// stride is an outer step, where there are such, or iterate, but for where steps to the targets are slow: it then takes one of Newton's,
+// if there is one. It returns how many passes over the terms that cost, one for each length of a step that was tried, and whether a step was accepted.
 func (p *siteProblem) stride(f *progress) (passes int, ok bool) {
 	before, t, was := p.evaluations, p.t, *f
 	lost := f.lost(&p.cur.siteState)
@@ -297,6 +332,9 @@ func (p *siteProblem) stride(f *progress) (passes int, ok bool) {
 			return p.evaluations - before, true
 		}
 	}
+	if p.outer > 0 && !p.workers.halt.Stopped() && p.outerStep() {
+		return p.evaluations - before, true
+	}
 	passes = 1 + p.evaluations - before
 	if !p.workers.halt.Stopped() && p.iterate() {
 		return passes, true
@@ -305,6 +343,61 @@ func (p *siteProblem) stride(f *progress) (passes int, ok bool) {
 		p.t, *f = t, was
 	}
 	return passes, false
+}
+
+// The mean need be no better than this part of what the precisions promise, and this in nats.
+const (
+	innerPart  = 1e-2
+	innerLeast = 1e-12
+)
+
+// inner moves the mean of the current state in p.in.at, V held, and reports whether it did; see innerMean.find.
+func (p *siteProblem) inner(slack, part float64) bool {
+	p.in.begin(&p.cur.siteState, p.cur.value, p.terms, p.index, p.mover, p.workers)
+	return p.in.find(slack, part)
+}
+
+// outerStep takes an accepted step to the sites that the best mean for the V at hand wants, their log γ mixed with those of the
+// outer steps before, and reports whether there is one. Where it was halted it can be done again.
+func (p *siteProblem) outerStep() bool {
+	x := &p.in.at
+	switch {
+	case p.cur.wild:
+		return false
+	case slices.Equal(p.cur.gamma, p.base.gamma):
+		p.in.begin(&p.cur.siteState, p.cur.value, p.terms, p.index, p.mover, p.workers)
+		return p.in.depart(p.base.v, p.outer) && p.outward(x.tg)
+	}
+	p.inner(innerLeast, innerPart)
+	if p.workers.halt.Stopped() {
+		return false
+	}
+	if !p.plain && p.mix.precisions(x) && p.outward(p.mix.z) || !p.workers.halt.Stopped() && p.outward(x.tg) {
+		return true
+	}
+	p.mix.again = p.workers.halt.Stopped()
+	return false
+}
+
+// outward goes to the given γ and the mean to which that in p.in.at leads with them, if the value does not rise.
+func (p *siteProblem) outward(gamma []float64) bool {
+	x := &p.in.at
+	for i, g := range gamma {
+		p.try.gamma[i], p.try.c[i] = g, x.d1[i]+g*(x.m[i]-p.base.m[i])
+	}
+	return p.eval() && p.accept()
+}
+
+// again makes the mean that to which the targets at x lead, V held, if the value does not rise.
+func (p *siteProblem) again(x *siteState) bool {
+	t := &p.try
+	for i, g := range p.cur.gamma {
+		t.gamma[i], t.c[i] = g, x.d1[i]+g*(x.m[i]-p.base.m[i])
+		p.delta[i], p.u[i] = g-p.base.gamma[i], t.c[i]-p.base.a[i]
+	}
+	copy(t.v, p.cur.v)
+	t.logDet = p.cur.logDet
+	return p.finish(p.mover.hold(p.d, p.delta, p.u)) && p.accept()
 }
 
 // iterate takes one accepted step: an Anderson step if that lowers the value,
@@ -504,14 +597,18 @@ func (p *siteProblem) halve(times int) bool {
 }
 
 // siteMix accelerates the map from sites to targets, in (log γ, c) where every γ is
-// positive and in (γ, c) otherwise. Residuals are weighted by the Fisher information
-// of the marginals.
+// positive and in (γ, c) otherwise, or in log γ alone where the mean is found for each of them. Residuals
+// are weighted by the Fisher information of the marginals.
 type siteMix struct {
 	accel.Anderson
 	log   bool
+	outer bool // in log γ alone
 	again bool // the last iterate is taken again: what followed was halted
 	w, z  []float64
 }
+
+// mostMix is how far a mixture of log γ may be from the last: what is further off is not to be believed.
+const mostMix = 5
 
 // propose stores in dst the mixture that the state s and its predecessors
 // suggest and reports whether there is one.
@@ -521,8 +618,8 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	for i, g := range s.gamma {
 		positive = positive && g > 0 && s.tg[i] > 0
 	}
-	if positive != a.log {
-		a.log = positive
+	if positive != a.log || a.outer {
+		a.log, a.outer = positive, false
 		a.Reset()
 	}
 	x, r := a.Next(2*n, a.again)
@@ -549,11 +646,43 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 		switch {
 		case !a.log:
 			dst.gamma[i] = z
-		case math.Abs(z-x[i]) > 5:
-			return false // too far to believe
+		case math.Abs(z-x[i]) > mostMix:
+			return false
 		default:
 			dst.gamma[i] = math.Exp(z)
 		}
+	}
+	return true
+}
+
+// precisions stores in a.z the γ that the state s, whose mean is that for its V, and its predecessors suggest. It reports whether there are any.
+func (a *siteMix) precisions(s *siteState) bool {
+	n := len(s.m)
+	if !a.outer {
+		a.outer = true
+		a.Reset()
+	}
+	for i, g := range s.gamma {
+		if !(g > 0 && s.tg[i] > 0) {
+			a.Reset()
+			return false
+		}
+	}
+	x, r := a.Next(n, a.again)
+	a.again = false
+	a.w, a.z = dense.Resize(a.w, n), dense.Resize(a.z, n)
+	for i, g := range s.gamma {
+		x[i], r[i] = math.Log(g), math.Log(s.tg[i]/g)
+		a.w[i] = g * s.v[i]
+	}
+	if !a.Mix(a.z, a.w) {
+		return false
+	}
+	for i, z := range a.z {
+		if math.Abs(z-x[i]) > mostMix {
+			return false
+		}
+		a.z[i] = math.Exp(z)
 	}
 	return true
 }
@@ -590,7 +719,7 @@ func (l *linearModel) digest(d *save.Digest) {
 
 func (p *siteProblem) state(c *save.State, started bool) {
 	c.Float(&p.t)
-	p.mix.state(c, 2*p.n)
+	p.mix.state(c, p.n)
 	if started {
 		p.cur.state(c, p.n)
 		c.Floats(p.n, &p.cur.c)
@@ -598,7 +727,11 @@ func (p *siteProblem) state(c *save.State, started bool) {
 	}
 }
 
+// state is that of a, for n terms.
 func (a *siteMix) state(c *save.State, n int) {
-	c.Bool(&a.log, &a.again)
+	c.Bool(&a.log, &a.outer, &a.again)
+	if !a.outer {
+		n *= 2
+	}
 	a.Anderson.State(c, n)
 }

@@ -659,6 +659,11 @@ func (s *weightState) add(base *weightState, x *design, w []float64, index []int
 
 // addRows adds Xᵀ diag(w) X to P, with the digits that s has, and leaves its factor to be computed.
 func (s *weightState) addRows(x *design, w []float64, index []int, buf *designWork) {
+	for _, wa := range w {
+		if wa != 0 {
+			buf.rows++
+		}
+	}
 	if !s.double {
 		x.addGram(s.p, w, index, buf)
 		return

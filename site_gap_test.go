@@ -120,7 +120,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 					if primal.settle() != nil {
 						continue
 					}
-					bound := must(primal.prove())
+					bound := must(primal.prove(1e-6))
 					check("primal", -primal.batch.cur.value, bound, best)
 				}
 				// A diagonal covariance.

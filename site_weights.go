@@ -82,6 +82,35 @@ func (a *weightMover) covariance() []float64 {
 	return a.s
 }
 
+// start makes the base the current state.
+func (a *weightMover) start() {
+	a.cur.copyFrom(a.base)
+	clear(a.cur.mean)
+	clear(a.cur.meanLow)
+	a.moved = true
+}
+
+func (a *weightMover) hold(d, delta, u []float64) (square float64) {
+	a.try.copyFrom(&a.cur)
+	return a.move(d, delta, u)
+}
+
+func (a *weightMover) product(dst, r []float64) bool {
+	at := a.base
+	if a.moved {
+		at = &a.cur
+	}
+	if at.double {
+		return false
+	}
+	a.w.Resize(a.x.cols)
+	clear(a.w.Hi)
+	a.x.addMulT(a.w.Hi, r, a.index)
+	dense.Potrs(at.l, a.w.Hi)
+	a.x.mul(dst, a.w.Hi, a.index)
+	return true
+}
+
 // shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
 func (a *weightMover) shift(delta, u []float64) bool {
 	t := &a.try
@@ -301,12 +330,37 @@ func newWeightAlgebra(l *linearModel, c crew) (*weightAlgebra, error) {
 	s.gamma, s.a, s.eta = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
 	s.run.copyFrom(s.prior)
 	s.ahead = true
+	if l.outerPays() {
+		s.batch.outer = min(l.x.rows, l.x.cols)
+	}
 	s.use(c)
 	return s, nil
 }
 
-// plan is one pass of blocks that grow, to come near, and then all rows at a time.
+// outerWork is the number of multiplications for each row that a new V must take for outer steps to be worth while: those of 64 dense
+// columns, where the expectations of the inner steps take as long as what they save.
+const outerWork = 64 * 64
+
+// outerPays reports whether a full covariance of the weights costs enough for outer steps.
+func (l *linearModel) outerPays() bool {
+	n, d := float64(l.x.rows), float64(l.x.cols)
+	work := d * d * d
+	if l.x.sparse == nil {
+		work += n * d * d
+	} else {
+		for i := range l.x.rows {
+			ind, _ := l.x.sparse.Row(i)
+			work += float64(len(ind) * len(ind))
+		}
+	}
+	return work > outerWork*n
+}
+
+// plan is outer steps of all rows where these pay, and otherwise one pass of blocks that grow, to come near, and then all rows at a time.
 func (s *weightAlgebra) plan() Plan {
+	if s.batch.outer > 0 {
+		return Plan{}
+	}
 	first := min(max(32, 2*s.lin.x.cols), (s.n+3)/4)
 	return Plan{Batch: first, Sampler: approach{first}}
 }
@@ -336,7 +390,15 @@ func (s *weightAlgebra) begin() {
 	clear(base.gamma)
 	clear(base.a)
 	clear(base.m)
-	s.prior.variances(base.v, s.lin.x, nil, &s.mover.buf)
+	if prec := s.lin.prior.prec; prec != nil {
+		v := make([]float64, len(prec))
+		for j, l := range prec {
+			v[j] = 1 / l
+		}
+		s.lin.x.quadDiag(base.v, v, nil)
+	} else {
+		s.prior.variances(base.v, s.lin.x, nil, &s.mover.buf)
+	}
 	s.batch.plain = s.n > 100000
 	s.batch.prepare(s.terms, nil, &s.mover, &base)
 	if !s.workers.halt.Stopped() {
@@ -357,12 +419,15 @@ func (s *weightAlgebra) settle() error {
 			return err
 		}
 	}
-	for i, g := range s.gamma {
-		p.try.gamma[i], p.try.c[i] = g, s.a[i]+g*s.eta[i]
-	}
-	ok := p.eval() && !math.IsInf(p.try.value, 0)
-	if err := s.workers.halt.Err(); err != nil {
-		return err
+	ok := false
+	if s.started || s.hasSites() {
+		for i, g := range s.gamma {
+			p.try.gamma[i], p.try.c[i] = g, s.a[i]+g*s.eta[i]
+		}
+		ok = p.eval() && !math.IsInf(p.try.value, 0)
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
 	}
 	switch {
 	case s.started && ok && p.accept():
@@ -375,26 +440,25 @@ func (s *weightAlgebra) settle() error {
 	case ok:
 		p.cur, p.try = p.try, p.cur
 		s.mover.accept()
-	case !s.started:
-		// From the prior.
+	default:
 		if err := p.start(); err != nil {
 			return err
 		}
-		clear(p.try.gamma)
-		clear(p.try.c)
-		ok := p.eval()
-		if err := s.workers.halt.Err(); err != nil {
-			return err
-		}
-		if !ok {
-			return fmt.Errorf("expectations under the prior: %w", ErrNotFinite)
-		}
-		p.cur, p.try = p.try, p.cur
-		s.mover.accept()
+		s.mover.start()
 	}
 	s.started, s.ahead, s.free = true, false, false
 	s.sync()
 	return nil
+}
+
+// hasSites reports whether the running state is not the prior.
+func (s *weightAlgebra) hasSites() bool {
+	for i, g := range s.gamma {
+		if g != 0 || s.a[i] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // sync makes the running state that of batch.
@@ -498,8 +562,9 @@ func (s *weightAlgebra) distinct(batch []int) []int {
 // back. The gap is ½δᵀFδ in natural parameters, with the gradient g of the ELBO in the mean and
 // the distance ΔP of the precision from its target,
 //
-//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ (Σ_n |Δγ_n| v_n)²,
+//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ ρ Σ_n |Δγ_n| v_n,
 //
+// where ρ, a bound on the eigenvalues of VΔP, is that sum itself or the greatest |Δγ_n|/γ_n, if that is less,
 // with what rounding may hide where features are collinear to more digits than there are;
 // after a step with a given β it is not known.
 func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
@@ -510,14 +575,19 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 	if err := s.settle(); err != nil {
 		return Evaluation{}, err
 	}
+	if s.batch.outer > 0 && !s.proof.made {
+		if err := s.stepMean(); err != nil {
+			return Evaluation{}, err
+		}
+	}
 	gap := s.promise()
 	if !s.proof.made && gap <= max(worthProving, within) {
-		bound, err := s.prove()
+		bound, err := s.prove(goalOf(within, s.n, -s.batch.cur.value))
 		if err != nil {
 			return Evaluation{}, err
 		}
 		s.proof.bound = neverZero(bound)
-		gap = s.promise()
+		gap = min(s.promise(), s.proof.bound)
 	}
 	s.proof.made = true
 	c := &s.batch.cur
@@ -533,11 +603,18 @@ func (s *weightAlgebra) promise() float64 {
 	}
 	s.blocks.mover.x, s.blocks.mover.index = s.lin.x, nil
 	gap, _ := s.blocks.promise(&c.siteState, &s.mover.cur)
-	var precision float64
+	var nuclear, most float64
 	for i, v := range c.v {
-		precision += math.Abs(c.tg[i]-c.gamma[i]) * v
+		if v == 0 {
+			continue
+		}
+		d := math.Abs(c.tg[i] - c.gamma[i])
+		nuclear += d * v
+		if d > 0 {
+			most = max(most, d/math.Abs(c.gamma[i]))
+		}
 	}
-	return gap + 0.25*precision*precision + s.mover.cur.rounding() + s.proof.rounding
+	return gap + 0.25*nuclear*min(nuclear, most) + s.mover.cur.rounding() + s.proof.rounding
 }
 
 // weights implements weighted.
@@ -701,6 +778,10 @@ func (s *weightAlgebra) state(c *save.State) {
 
 func (s *weightAlgebra) constant() bool { return s.free || !s.ahead && s.proof.made }
 
+// loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the sites alone may be, as seen: where that
+// may be below the goal a product XᵀΓX and its factor say what it is.
+const loosePrecisions = 30
+
 // worthProving is the estimated gap, in nats, below which the gap of a weightAlgebra is proved: that takes the expectations of all
 // rows and the product XᵀΓX once more.
 const worthProving = 1
@@ -715,17 +796,13 @@ type weightGap struct {
 
 // prove takes the step of the mean of the state of the problem of all rows, V held, unless the ELBO would fall, and returns a proved bound on
 // the gap of the state reached, but for the error of log|P|. The error is that of the crew; the proof can then be gone on with.
-func (s *weightAlgebra) prove() (float64, error) {
+func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	if !s.terms.concave() || !s.batch.cur.certain {
 		return math.Inf(1), nil
 	}
-	if !s.proof.stepped {
-		s.meanStep()
-	}
-	if err := s.workers.halt.Err(); err != nil {
+	if err := s.stepMean(); err != nil {
 		return 0, err
 	}
-	s.proof.stepped = true
 	p, m := &s.batch, &s.mover
 	c := &p.cur
 	if !c.certain {
@@ -756,7 +833,7 @@ func (s *weightAlgebra) prove() (float64, error) {
 		}
 	}
 	precision := nuclear * max(1-least, most-1) * curvature(least-1)
-	if g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
+	if total := mean + precision; min(total, rows+2*precision) > goal && precision <= loosePrecisions*goal && g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
 		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
 		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding
 		precision = min(precision, exact)
@@ -775,23 +852,32 @@ func (s *weightAlgebra) unsolved() float64 {
 	return floats.Dot(t.h.Hi, t.h.Hi)
 }
 
-// meanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, if its value does not rise.
-func (s *weightAlgebra) meanStep() {
-	p, m := &s.batch, &s.mover
-	t := &p.try
-	for i, g := range p.cur.gamma {
-		t.gamma[i], t.c[i] = g, p.cur.d1[i]+g*(p.cur.m[i]-p.base.m[i])
-		p.delta[i], p.u[i] = g-p.base.gamma[i], t.c[i]-p.base.a[i]
+// stepMean takes the step of the mean of a state whose gap is asked for, once. The error is that of the crew.
+func (s *weightAlgebra) stepMean() error {
+	if s.proof.stepped {
+		return nil
 	}
-	copy(t.v, p.cur.v)
-	t.logDet = p.cur.logDet
-	m.try.copyFrom(&m.cur)
-	m.try.solve(s.lin.x, p.u, nil)
-	m.try.predict(p.d, s.lin.x, nil)
-	for i, d := range p.d {
-		p.u[i] -= p.delta[i] * d
+	if !s.meanStep() {
+		if err := s.workers.halt.Err(); err != nil {
+			return err
+		}
 	}
-	if p.finish(m.base.square(&m.try, &m.w)) && p.accept() {
-		s.sync()
+	s.proof.stepped = true
+	return nil
+}
+
+// meanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, or what follows from the best mean that inner steps find, if its
+// value does not rise. It reports whether it did.
+func (s *weightAlgebra) meanStep() bool {
+	p := &s.batch
+	x := &p.cur.siteState
+	if p.outer > 0 && !x.wild {
+		p.inner(innerLeast, innerPart)
+		x = &p.in.at
 	}
+	if s.workers.halt.Stopped() || !p.again(x) {
+		return false
+	}
+	s.sync()
+	return true
 }
