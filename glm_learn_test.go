@@ -16,12 +16,11 @@ import (
 
 // glmLearnCase is a small GLM with hyper-parameters of every kind.
 type glmLearnCase struct {
-	name  string
-	lik   Likelihood
-	wide  bool // more weights than rows
-	opt   GLMOptions
-	y     func(f, u float64) float64
-	learn LearnOptions
+	name string
+	lik  Likelihood
+	wide bool // more weights than rows
+	opt  GLMOptions
+	y    func(f, u float64) float64
 }
 
 func glmLearnCases() []glmLearnCase {
@@ -152,7 +151,10 @@ func TestGLMLearnGradient(t *testing.T) {
 func TestGLMLearn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, c := range glmLearnCases() {
+	for i, c := range glmLearnCases() {
+		if i%shorter(1, 3) > 0 {
+			continue
+		}
 		g := c.model(t, shorter(40, 12))
 		best, post, l, err := g.Learn(ctx, nil, nil)
 		if err != nil || l.Fit == nil {
@@ -207,7 +209,7 @@ func TestGLMLearn(t *testing.T) {
 func TestGLMLearnResume(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, c := range []glmLearnCase{glmLearnCases()[1], glmLearnCases()[5], glmLearnCases()[10], glmLearnCases()[12]} {
+	for _, c := range []glmLearnCase{glmLearnCases()[1], glmLearnCases()[5], glmLearnCases()[10], glmLearnCases()[12]}[:shorter(4, 2)] {
 		g, opt := c.model(t, shorter(40, 12)), &LearnOptions{Restarts: 1}
 		l, err := g.Learner(opt)
 		if err != nil {
