@@ -50,6 +50,8 @@ type Learned struct {
 	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3 operations: one for a factor, one for its inverse and
 	// one for the square of that. Of a GLM over its weights, as where there are more rows than these, it is passes over the rows.
 	Cholesky float64
+	// Passes is the work of a SparseGP, which has no Cholesky: passes over all rows, one over a part of them being that part.
+	Passes float64
 	// Starts are the objectives that the starts ended with, in order.
 	Starts []float64
 	// Warnings say what may be wrong with the parameters.

@@ -26,6 +26,7 @@ const (
 	slackPart      = 0.03            // and then of what the step promises
 	exactPart      = 1e-2            // of the goal, below which it need not be
 	stopPart       = 0.1             // of the goal, above which the search does not end
+	stagedPart     = 0.5             // the same where passes over all rows are dear
 	searchTries    = 8               // lengths of a step
 	searchPatience = 3 * searchTries // points that are no better, as where q has several optima
 )
@@ -47,6 +48,7 @@ type learnSearch struct {
 	prec    *mat.SymDense // of the priors
 	lo, hi  []float64
 	goal    float64
+	exact   float64 // part of the goal, below which q need not be known
 	longest float64
 	reach   float64 // the longest step for now
 	gain    float64 // that the step promises
@@ -75,12 +77,28 @@ type learnSearch struct {
 // begin starts from θ.
 func (s *learnSearch) begin(theta []float64) {
 	s.cur, s.begun, s.line, s.done, s.stalled, s.fresh = learnPoint{f: math.Inf(1)}, false, false, false, false, false
-	s.next, s.slack, s.part, s.promise, s.reach = slices.Clone(theta), firstSlack, s.part0, math.Inf(1), s.longest
+	s.next, s.slack, s.part, s.promise, s.reach = slices.Clone(theta), max(firstSlack, s.least()), s.part0, math.Inf(1), s.longest
 	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
 }
 
+// again begins at θ with what is known of the curvature, of so many times as many rows.
+func (s *learnSearch) again(theta []float64, times float64) {
+	steps, turns, part := s.steps, s.turns, s.part
+	s.begin(theta)
+	s.steps, s.part = steps, part
+	var prior mat.VecDense
+	for i, y := range turns {
+		prior.MulVec(s.prec, mat.NewVecDense(len(y), steps[i]))
+		turn := make([]float64, len(y))
+		for j, v := range y {
+			turn[j] = times*v + (1-times)*prior.AtVec(j)
+		}
+		s.turns = append(s.turns, turn)
+	}
+}
+
 // least is how exactly f need be known at most.
-func (s *learnSearch) least() float64 { return exactPart * s.goal }
+func (s *learnSearch) least() float64 { return s.exact * s.goal }
 
 // tell goes on from x, which is what was asked for.
 func (s *learnSearch) tell(x learnPoint) {
@@ -252,7 +270,7 @@ func (s *learnSearch) state(c *save.State) {
 	s.cur.state(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.done, &s.stalled)
 	c.Floats(n, &s.next, &s.dir)
-	c.Float(&s.slack, &s.t, &s.slope, &s.promise, &s.part, &s.reach, &s.gain, &s.low)
+	c.Float(&s.goal, &s.slack, &s.t, &s.slope, &s.promise, &s.part, &s.reach, &s.gain, &s.low)
 	c.Int(&s.tries, &s.waited)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		stateLists(c, n, searchPairs, list)

@@ -28,6 +28,15 @@ type learnable interface {
 	state(c *save.State, n int)
 }
 
+// staged is a learnable that begins with a part of its rows.
+type staged interface {
+	learnable
+	// goal returns how many nats a search on the rows of now may leave where that on all may leave tol.
+	goal(tol float64) float64
+	// advance goes on to more rows, and returns how many times as many; 1 says that there are no more.
+	advance() (times float64)
+}
+
 // screenSlack is how exactly the starts are told from each other, in nats.
 const screenSlack = 0.3
 
@@ -37,6 +46,9 @@ const screenWorse = 0.1
 
 // mostEvaluations bounds the evaluations from one start.
 const mostEvaluations = 200
+
+// mostStages is the number of stages that a staged model may have.
+const mostStages = 3
 
 // learnStepper is the Stepper over hyper-parameters: a step is an evaluation.
 type learnStepper struct {
@@ -53,6 +65,9 @@ type learnStepper struct {
 	count  int
 	done   bool
 	news   bool // the last step has changed what Evaluate says
+	tol    float64
+	stages int  // that have ended
+	stale  bool // best is of fewer rows
 
 	halt  parallel.Halt
 	print fingerprint
@@ -62,9 +77,12 @@ type learnStepper struct {
 func newLearnStepper(m learnable, space *learnSpace, n int, o *LearnOptions, part float64, composite bool, rng *rand.Rand) *learnStepper {
 	s := &learnStepper{model: m, space: space, n: n, screen: space.starts()}
 	s.first.f, s.best.f = math.Inf(1), math.Inf(1)
-	s.search = learnSearch{prec: space.prec, goal: o.Tol, longest: longestStep, part0: part}
-	if s.search.goal == 0 {
-		s.search.goal = learnTol
+	if s.tol = o.Tol; s.tol == 0 {
+		s.tol = learnTol
+	}
+	s.search = learnSearch{prec: space.prec, goal: s.tol, exact: exactPart, longest: longestStep, part0: part}
+	if m, ok := m.(staged); ok {
+		s.search.goal, s.search.exact = m.goal(s.tol), stagedPart
 	}
 	if composite {
 		s.search.longest = compositeStep
@@ -107,7 +125,11 @@ func (s *learnStepper) Len() int { return s.n }
 
 // Plan implements Stepper.
 func (s *learnStepper) Plan() Plan {
-	return Plan{MaxPasses: float64(mostEvaluations * (1 + len(s.later) + len(s.ends)))}
+	searches := 1 + len(s.later) + len(s.ends)
+	if _, ok := s.model.(staged); ok {
+		searches += mostStages - 1
+	}
+	return Plan{MaxPasses: float64(mostEvaluations * searches)}
 }
 
 // begin implements haltable.
@@ -151,9 +173,9 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 	}
 	if s.search.tell(x); !math.IsInf(x.f, 1) {
 		step.GradMap = neverZero(maxAbs(x.grad))
-		better := x.f < s.best.f || s.best.theta != nil && slices.Equal(x.theta, s.best.theta)
+		better := s.stale || x.f < s.best.f || s.best.theta != nil && slices.Equal(x.theta, s.best.theta)
 		if better {
-			s.best, s.news = x, true
+			s.best, s.news, s.stale = x, true, false
 		}
 		s.model.keep(better)
 	}
@@ -186,16 +208,35 @@ func (s *learnStepper) at(theta []float64, slack float64, slopes bool) (learnPoi
 
 // end ends a search, and begins the next.
 func (s *learnStepper) end() {
-	s.ends = append(s.ends, s.search.cur.f)
+	if s.stages == 0 { // later ones have one search each
+		s.ends = append(s.ends, s.search.cur.f)
+	}
 	if s.search.cur.f <= s.best.f {
 		s.stuck = s.search.stalled
 	}
 	if len(s.later) == 0 {
-		s.done = true
+		s.done = !s.advance()
 		return
 	}
 	s.search.begin(s.later[0])
 	s.later = s.later[1:]
+}
+
+// advance goes on from the best θ with more rows, if there are any.
+func (s *learnStepper) advance() bool {
+	m, ok := s.model.(staged)
+	if !ok || s.best.theta == nil {
+		return false
+	}
+	times := m.advance()
+	if times == 1 {
+		return false
+	}
+	s.search.goal = m.goal(s.tol)
+	s.search.again(s.best.theta, times)
+	s.first.f, s.stale, s.stuck, s.news = math.Inf(1), true, false, false
+	s.stages++
+	return true
 }
 
 // Evaluate implements Stepper: of the best θ so far.
@@ -224,7 +265,7 @@ func (s *learnStepper) warnings() (all []string) {
 	if len(s.ends) > 1 {
 		near := 0
 		for _, f := range s.ends {
-			if f < s.best.f+1 {
+			if f < slices.Min(s.ends)+1 {
 				near++
 			}
 		}
@@ -322,7 +363,7 @@ func (s *learnStepper) state(c *save.State) {
 	s.print.state(c, func(d *save.Digest) {
 		s.model.digest(d)
 		s.space.digest(d)
-		d.Float(s.search.goal, s.search.longest, s.search.part0)
+		d.Float(s.tol, s.search.longest, s.search.part0)
 	})
 	n := len(s.space.free)
 	s.search.state(c)
@@ -333,7 +374,7 @@ func (s *learnStepper) state(c *save.State) {
 	k := len(s.ends)
 	c.Int(&k)
 	c.Floats(k, &s.ends)
-	c.Int(&s.count)
-	c.Bool(&s.done, &s.stuck)
+	c.Int(&s.count, &s.stages)
+	c.Bool(&s.done, &s.stuck, &s.stale)
 	s.model.state(c, n)
 }

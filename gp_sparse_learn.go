@@ -1,0 +1,507 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Learning the hyper-parameters of a SparseGP, from trials on two data sets of a million rows and fifty thousand.
+const (
+	firstStage  = 3000   // rows of the first stage, of which each is a search over hyper-parameters
+	secondStage = 30_000 // rows of the second, at most a part of all:
+	stagePart   = 4
+	leastStage  = 400  // of fewer rows there is no stage of a part
+	stageTol    = 0.2  // nats that the search may leave where there are more rows to come
+	rowTol      = 2e-5 // the same a row, of more rows than a sample keeps
+	priorRows   = 2000 // rows of more than medianRows that default priors are made by
+	naturalRate = 0.01 // part of what a natural step promises that the next one does, until there is a better guess
+	leastRate   = 1e-4
+	hopeful     = 4    // times the slack: a pass that is expected to promise less has derivatives
+	infoSlack   = 1e-4 // nats below the best q at which the average information is good: it is that of F∂₁ = m
+	mostPasses  = 20   // passes at one θ
+)
+
+// SparseGPLearner is a SparseGP whose hyper-parameters θ are learned, as GPLearner is a GP. The inducing inputs are those of SparseGPOptions.Inducing or, without
+// these, chosen anew in each stage of the search: on 3000 rows, on ten times as many, or a quarter of them, and on all. It is a Model; a step of a run is an evaluation
+// at one θ, and the ELBO of its iterations is −Learned.Objective on the rows of the stage. SparseGP.Learn is all that most callers need.
+//
+// At each θ it takes natural steps from the q of the nearest one, each a pass over the rows of the stage, until the next promises little enough; the last of these
+// passes has the derivatives, too.
+type SparseGPLearner struct {
+	g     *SparseGP
+	opt   LearnOptions
+	space *learnSpace
+	rows  *rowSource
+}
+
+// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the SparseGP with them, its posterior, and what there is to know of the parameters:
+// see GP.Learn for the parameters, their defaults, the options and the errors. Of more than 5000 rows the default priors are made by a sample.
+//
+// Zero opt.Tol means 1e-4 nats, and 2e-5 nats a row where there are more rows than the 50,000 of a sample: hyper-parameters that are
+// learned on as many are that good, and the first pass over all rows that has derivatives tells. Learned.Passes counts the passes over all rows, which those of a
+// part are parts of.
+func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP, *SparseGPPosterior, *Learned, error) {
+	l, err := g.Learner(opt)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	res, err := learnBy(ctx, s, l)
+	if res == nil {
+		return nil, nil, nil, err
+	}
+	learned, post, what, e := l.Learned(ctx, s, res)
+	if err == nil {
+		err = e
+	}
+	return learned, post, what, err
+}
+
+// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
+func (g *SparseGP) Learner(opt *LearnOptions) (*SparseGPLearner, error) {
+	l := &SparseGPLearner{g: g, rows: g.rows}
+	if opt != nil {
+		l.opt = *opt
+	}
+	if l.rows == nil {
+		l.rows = rowSourceOf(g.x, g.lin.terms)
+	}
+	n := len(l.rows.y)
+	if l.rows.n > medianRows {
+		n = min(n, priorRows)
+	}
+	var err error
+	if l.space, err = newLearnSpace(g.z.kernel, g.lik, l.rows.sample(n), l.rows.y[:n], &l.opt); err != nil {
+		return nil, err
+	}
+	if l.opt.Tol == 0 && l.rows.all != nil {
+		l.opt.Tol = rowTol * float64(l.rows.n)
+	}
+	return l, nil
+}
+
+// NewStepper implements Model. Its error wraps ErrNoProx for a Divergence other than KL.
+func (l *SparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	if !isKL(d) {
+		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %T: %w", d, ErrNoProx)
+	}
+	part := searchPart
+	if _, ok := l.g.lik.(GaussianNoise); ok {
+		part = 1
+	}
+	m := &sparseLearning{rows: l.rows, space: l.space, rank: l.g.Rank(), rate: naturalRate}
+	if part == 1 {
+		m.rate = 0 // one step is exact
+	}
+	switch {
+	case l.g.opt.Inducing != nil:
+		m.fixed = l.g.z.x
+	case l.g.opt.Rank > 0:
+		m.rank = l.g.opt.Rank
+	}
+	for _, n := range [2]int{firstStage, min(secondStage, l.rows.n/stagePart)} {
+		if k := len(m.stages); n >= leastStage && 2*n <= l.rows.n && (k == 0 || n >= 2*m.stages[k-1]) {
+			m.stages = append(m.stages, n)
+		}
+	}
+	m.stages = append(m.stages, l.rows.n)
+	_, composite := kernelParts(l.g.z.kernel)
+	return newLearnStepper(m, l.space, l.rows.n, &l.opt, part, composite, env.rng()), nil
+}
+
+// Learned returns what the run res of l has learned so far: the SparseGP at the best θ, its posterior, and the rest. If the search has ended, the ELBO of
+// Learned.Fit is that of the posterior on all rows. The errors are those of GPLearner.Learned.
+func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP, *SparseGPPosterior, *Learned, error) {
+	st, err := l.space.searchOf(res)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	k, _, lik, err := l.space.at(st.best.theta)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	learned := st.report()
+	learned.Search = res
+	m := st.model.(*sparseLearning)
+	learned.Passes, learned.Cholesky = learned.Cholesky, 0
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	var h parallel.Halt
+	h.Watch(last)
+	g := &SparseGP{lik: lik, opt: l.g.opt, rows: l.g.rows}
+	g.opt.Inducing, g.opt.Rank = m.best.z, 0
+	if l.g.rows == nil {
+		if err := g.keep(&h, k, l.g.x, l.g.lin.terms, m.best.z); err != nil {
+			return nil, nil, learned, g.canceled(&h, err)
+		}
+	} else if err := g.induce(&h, k, m.best.z); err != nil {
+		return nil, nil, learned, g.canceled(&h, err)
+	}
+	ended := st.done && !st.stale && ctx.Err() == nil
+	if l.g.rows == nil {
+		if ended {
+			fitted, err := g.NewStepper(ctx, nil, nil)
+			if err != nil {
+				return g, nil, learned, err
+			}
+			fitted.(*siteStepper).startAt(&m.best.look.next)
+			err = st.fitFrom(ctx, s, fitted, learned)
+			defer fitted.(haltable).begin(last, nil).Forget()
+			post, e := g.Posterior(fitted)
+			if err == nil {
+				err = e
+			}
+			return g, post, learned, err
+		}
+		g.rows = l.rows // the state is one of natural steps
+	}
+	fitted, err := newSparseStepper(last, nil, g.z, g.rows, lik, m.best.at)
+	if err != nil {
+		return g, nil, learned, prefixed(err)
+	}
+	if ended { // and so has the pass that found the best θ
+		fitted.ascent.look, fitted.ascent.try = m.best.look, &m.best.look.next
+		learned.Fit = &Result{Stepper: fitted}
+		learned.Fit.begin(nil)
+		if err = new(Solver).force(last, learned.Fit); err == nil {
+			learned.Fit.Status = Converged
+		}
+	}
+	post, e := g.Posterior(fitted)
+	if l.g.rows == nil {
+		g.rows = nil
+	}
+	if err == nil {
+		err = e
+	}
+	return g, post, learned, err
+}
+
+// keep makes g the model of terms at the rows of x with features that are kept.
+func (g *SparseGP) keep(h *parallel.Halt, k Kernel, x *mat.Dense, terms *siteTerms, z *mat.Dense) error {
+	if g.z = newFactored(h, k, z); g.z == nil {
+		return fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
+	}
+	lin, residual, most, err := g.z.linear(x, terms.under(g.lik), featuresAt(h, g.z, x))
+	if err != nil {
+		return err
+	}
+	g.x, g.lin, g.residual, g.maxPrior = x, *lin, residual, most
+	return h.Err()
+}
+
+// startAt makes s start from q, without sites, where it is one over weights.
+func (s *siteStepper) startAt(q *weightState) {
+	if a, ok := s.alg.(*weightAlgebra); ok {
+		a.run.copyFrom(q)
+		a.free, a.ahead, a.started, a.proof = true, true, false, proof{}
+	}
+}
+
+// sparsePoint is what was found at a θ.
+type sparsePoint struct {
+	theta []float64
+	z     *mat.Dense
+	at    *weightState
+	look  *sparseLook // at at
+}
+
+// start returns a state to start from near the point.
+func (p *sparsePoint) start() *weightState {
+	q := &weightState{}
+	q.copyFrom(&p.look.next)
+	return q
+}
+
+// sparseLearning is a SparseGP as a function of its hyper-parameters, on the rows of a stage.
+type sparseLearning struct {
+	rows   *rowSource
+	space  *learnSpace
+	fixed  *mat.Dense // inducing inputs, where they stay
+	rank   int
+	stages []int // rows
+
+	workers crew
+	stage   int
+	z       *mat.Dense  // nil: to be chosen
+	last    sparsePoint // of the last θ that was kept
+	best    sparsePoint
+	found   sparsePoint
+	rate    float64
+	passes  float64
+	info    *mat.SymDense // the average information met last, on so many rows
+	of      int
+	pass    sparsePass
+}
+
+func (l *sparseLearning) digest(d *save.Digest) {
+	l.rows.digest(d, l.space.lik)
+	digestValue(d, l.space.kernel)
+	d.Int(l.rank)
+	d.Int(l.stages...)
+	if l.fixed != nil {
+		d.Floats(l.fixed.RawMatrix().Data)
+	}
+}
+
+func (l *sparseLearning) use(c crew) { l.workers, l.pass.workers = c, c }
+
+func (l *sparseLearning) work() float64 { return l.passes }
+
+func (l *sparseLearning) keep(best bool) {
+	l.last = l.found
+	if best {
+		l.best = l.found
+	}
+}
+
+// goal implements staged.
+func (l *sparseLearning) goal(tol float64) float64 {
+	if l.stage < len(l.stages)-1 {
+		return stageTol
+	}
+	return tol
+}
+
+// advance implements staged.
+func (l *sparseLearning) advance() (times float64) {
+	if l.stage == len(l.stages)-1 {
+		return 1
+	}
+	times = float64(l.stages[l.stage+1]) / float64(l.stages[l.stage])
+	l.stage++
+	if l.fixed == nil {
+		l.z, l.last = nil, sparsePoint{}
+	}
+	return times
+}
+
+// choose chooses the inducing inputs of the stage, near θ.
+func (l *sparseLearning) choose(k Kernel) error {
+	if l.z = l.fixed; l.z != nil {
+		return nil
+	}
+	n, rank := min(l.stages[l.stage], len(l.rows.y)), l.rank
+	if l.stage == 0 {
+		k = shortened(k, 1/screenShorter[0])
+		if len(l.stages) > 1 {
+			rank = min(rank, streamRank)
+		}
+	}
+	z, err := chooseInducing(l.workers.halt, k, l.rows.sample(min(n, chooseRows)), min(rank, n))
+	l.z = z
+	return err
+}
+
+// evaluate implements learnable.
+func (l *sparseLearning) evaluate(theta []float64, slack float64, slopes bool) (learnPoint, error) {
+	none := learnPoint{f: math.Inf(1)}
+	k, derivs, lik, err := l.space.at(theta)
+	if err != nil {
+		return none, nil // out of range
+	}
+	h := l.workers.halt
+	if l.z == nil {
+		if err := l.choose(k); h.Stopped() {
+			l.z = nil
+			return none, h.Err()
+		} else if err != nil {
+			l.z = nil
+			return none, err
+		}
+	}
+	p := &l.pass
+	p.rows, p.lik, p.from = l.rows, lik, l.stages[l.stage]
+	if p.from == l.rows.n {
+		p.from = 0
+	}
+	if p.z = newFactored(h, k, l.z); h.Stopped() {
+		return none, h.Err()
+	} else if p.z == nil {
+		return none, nil
+	}
+	at, err := l.expect(theta, lik, slack, derivs, slopes)
+	switch {
+	case h.Stopped():
+		return none, h.Err()
+	case errors.Is(err, ErrShape): // not the rows of the first time
+		return none, err
+	case err != nil:
+		return none, nil
+	}
+	return *at, nil
+}
+
+// expect finds q at θ to within so many nats, with derivatives if slopes is set.
+func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, derivs Kernel, slopes bool) (*learnPoint, error) {
+	p, h := &l.pass, l.workers.halt
+	p.each = nil
+	part := float64(l.stages[l.stage]) / float64(l.rows.n)
+	var q *weightState
+	switch {
+	case l.last.theta != nil:
+		q = l.last.start()
+	default:
+		var err error
+		if q, err = coldWeights(h, p.z, l.rows, lik, l.workers.workers); err != nil {
+			return nil, err
+		}
+		if n := len(l.rows.y); p.from == 0 && n < l.rows.n {
+			if q, err = climb(p, q, n, sampleSteps, sampleGoal); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var s *sparseSlopes
+	if slopes {
+		info := p.from > 0 || l.rows.all == nil
+		if info {
+			slack = min(slack, infoSlack)
+		}
+		var err error
+		if s, err = newSparseSlopes(p, l.space, derivs, theta, info); err != nil {
+			return nil, err
+		}
+	}
+	a := sparseAscent{pass: p}
+	a.start(q)
+	expected, known := math.Inf(1), false // what the next look is expected to promise, and whether at has derivatives
+	for i := range mostPasses {
+		with := s != nil && (expected <= hopeful*slack || i == mostPasses-1)
+		if p.each = nil; with {
+			s.at(a.try)
+			p.each = s.add
+		}
+		before := a.look
+		if err := a.move(); err != nil {
+			return nil, err
+		}
+		l.passes += part
+		if a.look == before { // it fell
+			if a.stuck() {
+				break
+			}
+			continue
+		}
+		known = with
+		if before != nil && before.promise > 0 && l.rate > 0 {
+			l.rate = min(max(a.look.promise/before.promise, leastRate), 1)
+		}
+		if expected = l.rate * a.look.promise; a.look.promise <= slack {
+			if s == nil || known {
+				break
+			}
+			expected = 0
+		}
+	}
+	if s != nil && !known {
+		s.at(a.at)
+		p.each = s.add
+		look, err := p.at(a.at)
+		if err != nil {
+			return nil, err
+		}
+		a.look = look
+		l.passes += part
+	}
+	p.each = nil
+	if math.IsInf(a.look.elbo, 0) || math.IsNaN(a.look.elbo) {
+		return nil, ErrNotFinite
+	}
+	l.found = sparsePoint{slices.Clone(theta), l.z, a.at, a.look}
+	x := &learnPoint{f: -a.look.elbo}
+	if s == nil {
+		return x, nil
+	}
+	x.grad, x.info = s.point(a.look)
+	for _, g := range x.grad {
+		if math.IsNaN(g) || math.IsInf(g, 0) {
+			return nil, ErrNotFinite
+		}
+	}
+	switch n := l.stages[l.stage]; {
+	case x.info != nil:
+		l.info, l.of = x.info, n
+	default: // that of fewer rows, in proportion
+		x.info = mat.NewSymDense(len(x.grad), nil)
+		if l.info != nil {
+			x.info.ScaleSym(float64(n)/float64(l.of), l.info)
+		}
+	}
+	return x, nil
+}
+
+func (l *sparseLearning) state(c *save.State, n int) {
+	c.Int(&l.stage, &l.of)
+	c.Check(l.stage >= 0 && l.stage < len(l.stages), "a search is in stage %d", l.stage)
+	c.Float(&l.rate, &l.passes)
+	stateMatrix(c, &l.z, l.rows.cols)
+	l.last.state(c, n, l.rows.cols)
+	l.best.state(c, n, l.rows.cols)
+	has := l.info != nil
+	if c.Bool(&has); !has || c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		l.info = mat.NewSymDense(n, nil)
+	}
+	raw := l.info.RawSymmetric().Data
+	c.Floats(n*n, &raw)
+}
+
+func (p *sparsePoint) state(c *save.State, n, cols int) {
+	has := p.theta != nil
+	c.Bool(&has)
+	if c.Reading() {
+		*p = sparsePoint{}
+	}
+	if !has || c.Err() != nil {
+		return
+	}
+	c.Floats(n, &p.theta)
+	stateMatrix(c, &p.z, cols)
+	if c.Err() != nil {
+		return
+	}
+	c.Check(p.z != nil, "a search has no inducing inputs")
+	if c.Reading() {
+		p.at, p.look = &weightState{}, &sparseLook{}
+	}
+	if c.Err() == nil {
+		m, _ := p.z.Dims()
+		p.at.state(c, m)
+		p.look.state(c, m)
+	}
+}
+
+// stateMatrix writes or reads a matrix of so many columns, which may be nil.
+func stateMatrix(c *save.State, x **mat.Dense, cols int) {
+	rows := 0
+	if *x != nil {
+		rows, _ = (*x).Dims()
+	}
+	c.Int(&rows)
+	c.Check(rows >= 0 && rows <= math.MaxInt32, "a matrix has %d rows", rows)
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		*x = nil
+	}
+	if rows == 0 {
+		return
+	}
+	var data []float64
+	if !c.Reading() {
+		data = (*x).RawMatrix().Data
+	}
+	if c.Floats(rows*cols, &data); c.Reading() {
+		*x = mat.NewDense(rows, cols, data)
+	}
+}

@@ -1,0 +1,308 @@
+package pgsvi
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// sparseSlopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, q being held: with K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹ and β = L⁻ᵀm,
+//
+//	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,   S = F diag(∂₂)Fᵀ(V − I) + F∂₁mᵀ,   W = −L⁻ᵀ sym(tril Sᵀ, half of the diagonal) L⁻¹,
+//	∂ELBO = Σ A∘∂K(Z, X) + Σ W∘∂K(Z, Z) + ½ Σ ∂₂∂k_nn.
+//
+// Where info is set they come with the average information ½UᵀWU that GPLearner tells of, with the sparse covariance in the place of K.
+type sparseSlopes struct {
+	space  *learnSpace
+	kernel Kernel // with its derivatives
+	free   []int  // coordinates that are learned
+	lik    [][2]Likelihood
+	info   bool
+
+	p     *sparsePass
+	q     *weightState
+	v     []float64 // V − I
+	b     []float64
+	beta  []float64
+	chain []float64 // of each parameter of the kernel: ∂/∂θ for one as Kernel.Grad has them
+	lanes [sparseLanes]slopeLane
+}
+
+// slopeLane are the sums of a lane.
+type slopeLane struct {
+	grad      []float64 // in the parameters of the kernel, of ΣA∘∂K + ½Σ∂₂∂k
+	slope     []float64 // of ΣE, in those of the likelihood, by place among the free ones
+	curve     []float64 // half of the second derivative of −ΣE
+	w         []float64 // A
+	pull      []float64 // derivatives of a row or inducing input
+	u, gu     []float64 // n×free: (∂K(X, Z))β, or the shift of a site, and γ times that
+	uu, fu, t []float64 // Σγuuᵀ, Fγu, and (∂K(Z, X))∂₁
+	self      []float64
+	up, down  siteState
+	terms     siteTerms
+}
+
+// newSparseSlopes returns those of p at q and θ, of the kernel with derivatives.
+func newSparseSlopes(p *sparsePass, space *learnSpace, k Kernel, theta []float64, info bool) (*sparseSlopes, error) {
+	s := &sparseSlopes{space: space, kernel: k, free: space.free, info: info, p: p}
+	s.lik = make([][2]Likelihood, len(s.free))
+	for i, at := range s.free {
+		if !space.coords[at].likelihood {
+			continue
+		}
+		for side, h := range [2]float64{likelihoodStep, -likelihoodStep} {
+			t := append([]float64(nil), theta...)
+			t[i] += h
+			_, _, lik, err := space.at(t)
+			if err != nil {
+				return nil, err
+			}
+			s.lik[i][side] = lik
+		}
+	}
+	s.chain = make([]float64, numParams(k))
+	for i := range s.chain {
+		s.chain[i] = 1
+	}
+	space.chain(s.chain, k)
+	return s, nil
+}
+
+// at prepares for a pass at q.
+func (s *sparseSlopes) at(q *weightState) {
+	s.q = q
+	m, l := s.p.z.rank(), dense.LowerTriangle(s.p.z.l, s.p.z.rank())
+	q.halt = s.p.workers.halt
+	q.invert()
+	s.v = append(s.v[:0], q.inv...)
+	dense.FillUpper(s.v, m)
+	for j := range m {
+		s.v[j*m+j]--
+	}
+	s.b = append(s.b[:0], s.v...)
+	b := dense.General(s.b, m, m)
+	dense.Trsm(blas.Left, blas.Trans, 1, l, b)
+	dense.Trsm(blas.Right, blas.NoTrans, 1, l, b)
+	s.beta = append(s.beta[:0], q.mean...)
+	dense.Trsv(blas.Trans, l, dense.Vector(s.beta))
+	np, nf := len(s.chain), len(s.free)
+	for i := range s.lanes {
+		a := &s.lanes[i]
+		for _, v := range []struct {
+			x *[]float64
+			n int
+		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.fu, m * nf}, {&a.t, m * np}} {
+			*v.x = dense.Resize(*v.x, v.n)
+			clear(*v.x)
+		}
+		a.self = dense.Resize(a.self, np)
+	}
+}
+
+// add adds the block of lane i, at which l is.
+func (s *sparseSlopes) add(i int, l *sparseLane) {
+	a, m, n := &s.lanes[i], s.p.z.rank(), l.rows
+	q := &l.site
+	a.w = dense.Resize(a.w, m*n)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.b, m, m), dense.General(l.k, m, n), 0, dense.General(a.w, m, n))
+	for j := range m {
+		b, row := s.beta[j], a.w[j*n:(j+1)*n]
+		for r, d := range q.d1 {
+			row[r] = b*d - row[r]*q.tg[r]
+		}
+	}
+	s.p.tiles(l, func(t *kernelTile, lo, hi int) {
+		w := t.get(t.len())
+		for r := range t.x.Rows {
+			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], a.w[(lo+r)*n+hi:])
+		}
+		kernelPull(s.kernel, a.grad, w, t)
+	})
+	x := l.block(s.p.rows.cols)
+	for r := range n {
+		row := kernelRow(x, r)
+		kernelGradSelf(s.kernel, a.self, row, row)
+		floats.AddScaled(a.grad, -0.5*q.tg[r], a.self)
+	}
+	nf := len(s.free)
+	a.u, a.gu = dense.Resize(a.u, n*nf), dense.Resize(a.gu, n*nf)
+	clear(a.u)
+	a.terms = l.terms
+	if l.plain {
+		a.terms.offset, a.terms.weight = nil, nil
+	}
+	for f, lik := range s.lik {
+		if lik[0] != nil {
+			s.likelihood(a, l, f)
+		}
+	}
+	if s.info {
+		s.informative(a, l)
+	}
+}
+
+// likelihood adds the derivatives in free parameter f, of the likelihood.
+func (s *sparseSlopes) likelihood(a *slopeLane, l *sparseLane, f int) {
+	q, nf := &l.site, len(s.free)
+	for side, at := range [2]*siteState{&a.up, &a.down} {
+		at.resize(l.rows)
+		copy(at.m, q.m)
+		copy(at.v, q.v)
+		a.terms.lik = s.lik[f][side]
+		if a.terms.expect(at, nil, crew{1, s.p.workers.halt}) != nil {
+			a.slope[f] = math.NaN()
+			return
+		}
+	}
+	_, gaussian := a.terms.lik.(GaussianNoise)
+	for r := range l.rows {
+		a.slope[f] += (a.up.e[r] - a.down.e[r]) / (2 * likelihoodStep)
+		if !gaussian {
+			a.curve[f] -= 0.5 * (a.up.e[r] - 2*q.e[r] + a.down.e[r]) / (likelihoodStep * likelihoodStep)
+		}
+		if q.gamma[r] > 0 {
+			a.u[r*nf+f] = -(a.up.d1[r] - a.down.d1[r]) / (2 * likelihoodStep * q.gamma[r])
+		}
+	}
+}
+
+// informative adds what the average information needs.
+func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
+	m, n, np, nf := s.p.z.rank(), l.rows, len(s.chain), len(s.free)
+	q := &l.site
+	s.p.tiles(l, func(t *kernelTile, lo, hi int) {
+		w := t.get(t.len())
+		for r := range t.x.Rows {
+			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], q.d1[hi:])
+		}
+		kernelPullRows(s.kernel, a.t[lo*np:(lo+t.x.Rows)*np], w, t)
+		t.x, t.y = t.y, t.x
+		for r := range t.x.Rows {
+			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], s.beta[lo:])
+		}
+		a.pull = dense.Resize(a.pull, t.x.Rows*np)
+		clear(a.pull)
+		kernelPullRows(s.kernel, a.pull, w, t)
+		for r := range t.x.Rows {
+			for f, at := range s.free {
+				if !s.space.coords[at].likelihood {
+					a.u[(hi+r)*nf+f] += a.pull[r*np+at] * s.chain[at]
+				}
+			}
+		}
+	})
+	for r, g := range q.gamma {
+		for f := range nf {
+			a.gu[r*nf+f] = g * a.u[r*nf+f]
+		}
+	}
+	gu := dense.General(a.gu, n, nf)
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(a.u, n, nf), gu, 1, dense.General(a.uu, nf, nf))
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.f, m, n), gu, 1, dense.General(a.fu, m, nf))
+}
+
+// inducingTiles calls f for tiles of the pairs of inducing inputs.
+func (s *sparseSlopes) inducingTiles(f func(t *kernelTile, lo, hi int)) {
+	z := s.p.z.x.RawMatrix()
+	t := kernelTiles.Get().(*kernelTile)
+	t.centre = s.p.centre
+	for i := 0; i < z.Rows; i += kernelRows {
+		for j := 0; j < z.Rows; j += kernelCols {
+			t.x, t.y = kernelSlice(z, i, min(i+kernelRows, z.Rows)), kernelSlice(z, j, min(j+kernelCols, z.Rows))
+			f(t, i, j)
+			t.top = 0
+		}
+	}
+	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+	t.free()
+}
+
+// point returns the gradient of −ELBO and, if it is wanted, the average information, from the sums of a pass that found x.
+func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense) {
+	m, np, nf := s.p.z.rank(), len(s.chain), len(s.free)
+	a := &s.lanes[0]
+	for i := 1; i < len(s.lanes); i++ {
+		o := &s.lanes[i]
+		floats.Add(a.grad, o.grad)
+		floats.Add(a.slope, o.slope)
+		floats.Add(a.curve, o.curve)
+		floats.Add(a.uu, o.uu)
+		floats.Add(a.fu, o.fu)
+		floats.Add(a.t, o.t)
+	}
+	l := dense.LowerTriangle(s.p.z.l, m)
+	gram := append([]float64(nil), x.gram...)
+	dense.FillUpper(gram, m)
+	g := dense.General(gram, m, m)
+	w := make([]float64, m*m)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, -1, g, dense.General(s.v, m, m), 0, dense.General(w, m, m))
+	for i := range m {
+		floats.AddScaled(w[i*m:(i+1)*m], x.slope[i], s.q.mean)
+	}
+	for i := range m { // Sᵀ, of which half is on either side
+		w[i*m+i] *= -0.5
+		for j := range i {
+			w[i*m+j] = -0.5 * w[j*m+i]
+			w[j*m+i] = w[i*m+j]
+		}
+	}
+	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
+	dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(w, m, m))
+	zz := make([]float64, m*np) // ∂K(Z, Z)β
+	s.inducingTiles(func(t *kernelTile, lo, hi int) {
+		part := t.get(t.len())
+		for r := range t.x.Rows {
+			copy(part[r*t.y.Rows:(r+1)*t.y.Rows], w[(lo+r)*m+hi:])
+		}
+		kernelPull(s.kernel, a.grad, part, t)
+		if !s.info {
+			return
+		}
+		for r := range t.x.Rows {
+			copy(part[r*t.y.Rows:(r+1)*t.y.Rows], s.beta[hi:])
+		}
+		kernelPullRows(s.kernel, zz[lo*np:(lo+t.x.Rows)*np], part, t)
+	})
+	grad = make([]float64, nf)
+	for f, at := range s.free {
+		if grad[f] = -a.slope[f]; !s.space.coords[at].likelihood {
+			grad[f] = -a.grad[at] * s.chain[at]
+		}
+	}
+	if !s.info {
+		return grad, nil
+	}
+	// U = u + Fᵀs with s = L⁻¹(∂K(Z, X)∂₁ − ∂K(Z, Z)β), and Γ − ΓFᵀP₊⁻¹FΓ for W.
+	c := make([]float64, m*nf)
+	for f, at := range s.free {
+		if s.space.coords[at].likelihood {
+			continue
+		}
+		for j := range m {
+			c[j*nf+f] = (a.t[j*np+at] - zz[j*np+at]) * s.chain[at]
+		}
+	}
+	cs, fu := dense.General(c, m, nf), dense.General(a.fu, m, nf)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, l, cs)
+	uu := dense.General(a.uu, nf, nf)
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, fu, cs, 1, uu)
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, fu, 1, uu)
+	gc := make([]float64, m*nf)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, g, cs, 0, dense.General(gc, m, nf))
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, dense.General(gc, m, nf), 1, uu)
+	floats.Add(gc, a.fu)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.next.l, m), dense.General(gc, m, nf))
+	dense.Gemm(blas.Trans, blas.NoTrans, -1, dense.General(gc, m, nf), dense.General(gc, m, nf), 1, uu)
+	info = mat.NewSymDense(nf, nil)
+	for i := range nf {
+		for j := range i + 1 {
+			info.SetSym(i, j, 0.25*(a.uu[i*nf+j]+a.uu[j*nf+i]))
+		}
+		info.SetSym(i, i, max(info.At(i, i), a.curve[i], 0))
+	}
+	return grad, info
+}
