@@ -30,12 +30,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -79,7 +78,7 @@ func run(ctx context.Context, src source, file string) error {
 	seconds := time.Since(start).Seconds()
 
 	_, err = fmt.Printf("\nrows=%d cols=%d seconds=%.2f rows_per_second=%.0f peak_mb=%.0f\n",
-		src.rows, src.cols, seconds, float64(src.rows)/seconds, peakMB())
+		src.rows, src.cols, seconds, float64(src.rows)/seconds, memory.Peak()/1e6)
 	return err
 }
 
@@ -216,21 +215,6 @@ func watch(ctx context.Context, bar *progressbar.ProgressBar, rows iter.Seq2[pgs
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// peakMB returns the largest memory that was resident, in units of 10⁶ bytes. Where there
-// is no /proc it is what the Go runtime has from the system, which is less.
-func peakMB() float64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if _, after, found := strings.Cut(string(status), "VmHWM:"); err == nil && found {
-		var kb float64
-		if _, err := fmt.Sscan(after, &kb); err == nil {
-			return kb * 1024 / 1e6
-		}
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.Sys) / 1e6
 }
 
 func main() {

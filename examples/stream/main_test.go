@@ -61,9 +61,3 @@ func TestCanceled(t *testing.T) {
 		t.Errorf("there is a file that is not complete: %v", err)
 	}
 }
-
-func TestPeak(t *testing.T) {
-	if mb := peakMB(); !(mb > 1 && mb < 1e6) {
-		t.Errorf("%v MB", mb)
-	}
-}

@@ -5,7 +5,10 @@ package memory
 import (
 	"fmt"
 	"math"
+	"os"
+	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 // Default is the limit in bytes where nobody has set one. It is the same on every machine, so that what
@@ -73,3 +76,18 @@ func (b *Budget) Keep(bytes int) error {
 // Column is what the smallest of linear models, one with a diagonal covariance, keeps of a column, in bytes: its
 // name, and a dozen vectors of prior, mean, variance and gradient.
 const Column = 120
+
+// Peak returns the largest memory of this process that was resident, in bytes. Where there
+// is no /proc it is what the Go runtime has from the system, which is less.
+func Peak() float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if _, after, found := strings.Cut(string(status), "VmHWM:"); err == nil && found {
+		var kb float64
+		if _, err := fmt.Sscan(after, &kb); err == nil {
+			return kb * 1024
+		}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.Sys)
+}

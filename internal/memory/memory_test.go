@@ -56,3 +56,10 @@ func TestBudget(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPeak: this process has had some memory.
+func TestPeak(t *testing.T) {
+	if mb := Peak() / 1e6; !(mb > 1 && mb < 1e6) {
+		t.Errorf("%v MB", mb)
+	}
+}
