@@ -16,6 +16,7 @@ import (
 	"io"
 	"iter"
 	"log"
+	"math"
 	"os"
 	"os/signal"
 
@@ -45,7 +46,9 @@ func learn(ctx context.Context, p *problem, w io.Writer) (*pgsvi.SparseGPPosteri
 		return nil, err
 	}
 	steps := &pgsvi.Solver{Workers: 2, Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
-		fmt.Fprintf(w, "%3d hyper-parameters tried, ELBO %.1f of the rows so far\n", it.K, it.ELBO)
+		if !math.IsNaN(it.ELBO) { // better than those before
+			fmt.Fprintf(w, "%3d hyper-parameters tried, ELBO %.1f of the rows so far\n", it.K, it.ELBO)
+		}
 	})}
 	_, post, learned, err := gp.Learn(ctx, steps, nil)
 	if err != nil {
