@@ -599,6 +599,13 @@ type tileMetric interface {
 	embed(dst []float64, inc int, x, centre []float64)
 }
 
+// columnMetric is a tileMetric with many distances at a time.
+type columnMetric interface {
+	tileMetric
+	// columns stores the dist2 of x to the points whose d-th coordinates are those in the d-th part of yt, one for each of dst, to the same bits.
+	columns(dst, x, yt []float64)
+}
+
 // fillDist2 stores r² of every pair of the tile in dst.
 //
 // It is |a|² + |b|² − 2aᵀb in coordinates a, b relative to the mean of X, one
@@ -610,6 +617,20 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 	n, m := t.x.Rows, t.y.Rows
 	dim := k.features(t.x.Cols)
 	if dim == 0 {
+		if c, ok := any(k).(columnMetric); ok {
+			cols := t.x.Cols
+			yt := t.get(cols * m)
+			for j := range m {
+				for d, v := range kernelRow(t.y, j) {
+					yt[d*m+j] = v
+				}
+			}
+			for i := range n {
+				c.columns(dst[i*m:(i+1)*m], kernelRow(t.x, i), yt)
+			}
+			t.top--
+			return
+		}
 		for i := range n {
 			for j := range m {
 				dst[i*m+j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))

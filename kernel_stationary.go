@@ -256,6 +256,32 @@ func (l lengthScales) dist2(x, y []float64) float64 {
 	return r2
 }
 
+// columns implements columnMetric.
+func (l lengthScales) columns(dst, x, yt []float64) {
+	clear(dst)
+	if len(l.each) == 0 {
+		for d, v := range x {
+			for j, y := range yt[d*len(dst) : (d+1)*len(dst)] {
+				t := v - y
+				dst[j] += t * t
+			}
+		}
+		s := l.one * l.one
+		for j, r2 := range dst {
+			dst[j] = r2 / s
+		}
+		return
+	}
+	kernelLen(l.each, len(x))
+	for d, v := range x {
+		s := kernelOne(l.each[d])
+		for j, y := range yt[d*len(dst) : (d+1)*len(dst)] {
+			t := (v - y) / s
+			dst[j] += t * t
+		}
+	}
+}
+
 // features: up to four columns dist2 is faster than the detour.
 func (l lengthScales) features(d int) int {
 	if d <= 4 {
