@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -221,9 +222,10 @@ func (s *glmStream) settle(ctx context.Context) error {
 	return s.thinOut()
 }
 
-// begin makes what follows end when ctx is done.
+// begin makes what follows end when ctx is done, and shares it between all cores.
 func (s *glmStream) begin(ctx context.Context) {
 	s.halt.Watch(ctx)
+	s.halt.Lend(runtime.GOMAXPROCS(0))
 	s.w.halt = &s.halt
 }
 
