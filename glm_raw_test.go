@@ -224,8 +224,12 @@ func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
 	want.check(t, p, x)
 }
 
-// rawTol is how much of themselves results may be off.
-const rawTol = 1e-6
+// rawTol is how much of themselves results may be off. Where rows have been taken out that is more: they take with them what rounding of the
+// means of the weights, to the last bit, makes of them, times the variances of the prior, which is up to 1.6e-6 in any order of summation.
+const (
+	rawTol   = 1e-6
+	rawTaken = 4 * rawTol
+)
 
 // posterior returns the exact posterior of g, a model of c.
 func (c *rawCase) posterior(g *GLM) *bigPosterior {
@@ -239,12 +243,18 @@ func (c *rawCase) posterior(g *GLM) *bigPosterior {
 // check compares p with q and what p says of the rows of x, those of q, with what q does.
 func (q *bigPosterior) check(t *testing.T, p *GLMPosterior, x mat.Matrix) {
 	t.Helper()
+	q.checkTo(t, p, x, rawTol)
+}
+
+// checkTo is check with a tolerance.
+func (q *bigPosterior) checkTo(t *testing.T, p *GLMPosterior, x mat.Matrix, tol float64) {
+	t.Helper()
 	mean, sd := p.Mean(nil), p.SD(nil)
 	m, v := p.At(x).Latent(nil, nil)
 	seen := map[string]bool{}
 	check := func(what string, i int, got, want, scale float64) {
 		t.Helper()
-		if !(math.Abs(got-want) <= rawTol*scale) && !seen[what] {
+		if !(math.Abs(got-want) <= tol*scale) && !seen[what] {
 			t.Errorf("%s %d is %v, want %v", what, i, got, want)
 			seen[what] = true
 		}
@@ -311,7 +321,7 @@ func TestRawStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := rawCase{x: first, y: c.y[:half], lik: c.lik}
-			h.posterior(g).check(t, back, first)
+			h.posterior(g).checkTo(t, back, first, rawTaken)
 		})
 	}
 }

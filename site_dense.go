@@ -932,6 +932,15 @@ func (l *linearModel) gram() []float64 {
 func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
 	n, d := l.x.rows, len(l.names)
 	k := make([]float64, n*n)
+	if l.x.sparse == nil && l.prior.full == nil {
+		w := make([]float64, d)
+		for j, p := range l.prior.prec {
+			w[j] = 1 / p
+		}
+		dense.AddWeighted(h, k, n, w, dense.General(l.x.dense, n, d))
+		dense.FillUpper(k, n)
+		return k, h.Err()
+	}
 	x, z := make([]float64, d), make([]float64, d)
 	for i := range n {
 		if err := h.Err(); err != nil {

@@ -34,6 +34,11 @@ func AddGram(h *parallel.Halt, c []float64, n int, sign float64, x blas64.Genera
 	fma.Syrk(fma.Run{Halt: h}, sign, view(blas.Trans, x), square(c, n))
 }
 
+// AddWeighted adds x diag(w) xᵀ to the lower triangle of c, n×n, x having n rows. It returns early where h has stopped.
+func AddWeighted(h *parallel.Halt, c []float64, n int, w []float64, x blas64.General) {
+	fma.Gram(fma.Run{Halt: h}, w, view(blas.Trans, x), square(c, n))
+}
+
 // InvertLower replaces L by L⁻¹, and returns early where h has stopped.
 func InvertLower(h *parallel.Halt, l []float64, n int) {
 	fma.InvertLower(fma.Run{Halt: h}, square(l, n))
