@@ -421,13 +421,17 @@ func TestLearnHarness(t *testing.T) {
 			t.Errorf("trial %d, %s: %v", trial, c.name, err)
 			continue
 		}
-		if l.Fit == nil {
+		bare := trial%5 == 4 // without priors a search may go on and on
+		if l.Fit == nil && !(bare && l.Search.Status == PassLimit) {
 			t.Errorf("trial %d, %s: the search ended %v after %d evaluations", trial, c.name, l.Search.Status, l.Evaluations)
 			continue
 		}
 		m, v := post.Train(nil, nil)
-		if i, ok := dense.AllFinite(append(m, v...)); !ok || math.IsNaN(l.Objective) || math.Abs(l.Objective+l.LogPrior+l.Fit.ELBO) > 1e-3*(1+math.Abs(l.Objective)) {
-			t.Errorf("trial %d, %s: element %d, objective %v, ELBO %v", trial, c.name, i, l.Objective, l.Fit.ELBO)
+		if i, ok := dense.AllFinite(append(m, v...)); !ok || math.IsNaN(l.Objective) {
+			t.Errorf("trial %d, %s: element %d, objective %v", trial, c.name, i, l.Objective)
+		}
+		if l.Fit != nil && math.Abs(l.Objective+l.LogPrior+l.Fit.ELBO) > 1e-3*(1+math.Abs(l.Objective)) {
+			t.Errorf("trial %d, %s: objective %v, ELBO %v", trial, c.name, l.Objective, l.Fit.ELBO)
 		}
 		for _, p := range l.Params {
 			if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) || math.IsNaN(p.SD) {
