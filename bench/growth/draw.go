@@ -55,6 +55,7 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 	panel.X.Scale, panel.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
 	panel.Legend.Top, panel.Legend.Left = true, true
+	panel.Legend.TextStyle.Font.Size, panel.Legend.ThumbnailWidth = vg.Points(9), vg.Points(16)
 	var measured, work plotter.XYs
 	last := of[len(of)-1]
 	unit := last.perPass() / p.work(float64(last.size))

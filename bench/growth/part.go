@@ -39,7 +39,7 @@ var parts = []*part{
 	{name: "glm", title: "GLM, 4000 rows, D weights", axis: "D", sizes: []int{10, 30, 100, 300, 1000, 2000},
 		work: func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³", fit: glmFit},
 	{name: "topics", title: "CTM, 500 documents, K topics", axis: "K", sizes: []int{5, 10, 20, 50, 100, 200},
-		work: func(k float64) float64 { return documents * (docWords*k + k*k*k) }, formula: "words · K + documents · K³", fit: topicsFit},
+		work: func(k float64) float64 { return documents * (docWords*k + k*k*k) }, formula: "words · K + docs · K³", fit: topicsFit},
 }
 
 // partOf returns the part of that name, nil if there is none.
