@@ -151,7 +151,9 @@ func picture(file string, z *field, post *pgsvi.SparseGPPosterior) error {
 	}
 	panel := draw.New("A cut through the plane, learned from labels", "x", "log odds")
 	panel.Band("two sd", at, lo, hi, draw.Pale)
-	panel.Curve("truth", at, truth, draw.Style{Color: draw.Black, Width: 1})
 	panel.Curve("mean", at, m, draw.Style{Color: draw.Blue, Width: 1.6})
+	panel.Curve("truth", at, truth, draw.Style{Color: draw.Black, Dashes: draw.Dashed, Width: 1})
+	panel.LegendLeft()
+	panel.Legend.Top, panel.Legend.YOffs = false, 12
 	return draw.Save(file, 18, 10, panel)
 }

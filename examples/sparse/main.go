@@ -63,7 +63,7 @@ func learn(ctx context.Context, p *problem, w io.Writer) (*pgsvi.SparseGPPosteri
 	seconds := cputime.Seconds() - used
 	test := -stat.Mean(post.At(p.xt).LogProb(nil, p.yt), nil)
 	_, err = fmt.Fprintf(w, "rows=%d neg_elbo=%.4f test_nats=%.6f passes=%.2f cpu_seconds=%.2f peak_mb=%.0f\n",
-		gp.Len(), -learned.Fit.ELBO, test, learned.Passes, seconds, memory.Peak()/1e6)
+		gp.Len(), learned.Objective+learned.LogPrior, test, learned.Passes, seconds, memory.Peak()/1e6)
 	return post, err
 }
 
