@@ -16,6 +16,7 @@
 //	dense  logistic regression, generated rows, some columns
 //	wide   logistic regression, generated rows, as many columns
 //	advi   the data of glm and a9a by ADVI, how far from the optimum
+//	sparse Gaussian processes that learn from as many rows as dense, beside gradient boosting
 //	lda    topics of documents, and words held out
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //
@@ -72,6 +73,7 @@ var parts = []part{
 	{"a9a", (*options).sklearn, (*options).a9a, list},
 	{"dense", (*options).sklearn, (*options).dense, list},
 	{"wide", (*options).sklearn, (*options).wide, list},
+	{"sparse", (*options).sklearn, (*options).sparse, list},
 	{"advi", (*options).rstanarm, (*options).advi, adviTable},
 	{"lda", (*options).sklearn, (*options).lda, ldaTable},
 	{"stream", (*options).itself, (*options).stream, streamTable},
@@ -105,11 +107,11 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.python, "python", "python3", "python with scikit-learn")
 	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with rstanarm")
 	fs.IntVar(&o.repeats, "repeats", 5, "fits by each program, of which the median time counts; for ADVI seeds")
-	fs.IntVar(&o.rows, "rows", 1000000, "rows of the dense data set, at least 1000")
+	fs.IntVar(&o.rows, "rows", 1000000, "rows of the parts dense and sparse, at least 1000")
 	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, wide, advi, lda, stream")
+	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, wide, sparse, advi, lda, stream")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

@@ -278,11 +278,11 @@ func TestGrid(t *testing.T) {
 // TestMissing: what is not there is left out, with a message.
 func TestMissing(t *testing.T) {
 	o, _, stderr := testOptions(t)
-	o.only = []string{"gp", "learn", "glm", "a9a", "dense", "wide", "advi"}
+	o.only = []string{"gp", "learn", "glm", "a9a", "dense", "wide", "sparse", "advi"}
 	if err := o.run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range parts[:7] {
+	for _, p := range parts[:8] {
 		if !strings.Contains(stderr.String(), p.name+" is left out: no-such-") {
 			t.Errorf("no message about %s in\n%s", p.name, stderr)
 		}
@@ -523,5 +523,20 @@ func TestLearn(t *testing.T) {
 	theirs := []row{{bits: 0.6}, {bits: 0.6}, {bits: 0.6}}
 	if got := summary(ours, theirs); got.seconds != 2 || math.Abs(got.bits-0.5) > 1e-12 || got.note != "3 splits, fewer bits on 2; 5.0 evaluations" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestSparse: the row of this library on a field that is small enough to learn in a moment.
+func TestSparse(t *testing.T) {
+	o, _, _ := testOptions(t)
+	const rows, test = 1000, 500
+	x, y := labelledField(rows + test)
+	s := &split{name: "field", x: x.Slice(0, rows, 0, sparseCols), y: y[:rows], xTest: x.Slice(rows, rows+test, 0, sparseCols), yTest: y[rows:]}
+	r, err := o.sparseRow(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !(r.bits < 0.95) || !(r.seconds > 0) {
+		t.Errorf("%v bits after %v s", r.bits, r.seconds)
 	}
 }
