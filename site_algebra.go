@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -122,6 +123,7 @@ type siteProblem struct {
 	mix         siteMix
 	newton      siteNewton
 	in          innerMean
+	modes       siteMode
 	outer       int // of how many dimensions outer steps are; 0: there are none
 	evaluations int
 }
@@ -523,13 +525,25 @@ func (p *siteProblem) alone() bool {
 	return p.halveValue(3)
 }
 
-// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes on from there, and from the current state.
+// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes on from their mode, or else from the
+// current state.
 func (p *siteProblem) escape() bool {
 	if p.alone() {
 		return true
 	}
-	p.segment(1)
-	return p.eval() && p.stray(&p.try) || p.stray(&p.cur)
+	if p.decrement() > modeWorth*math.Abs(p.cur.value) && p.mode() && (p.halfAsBad() || p.stray(&p.try)) {
+		return true
+	}
+	return p.stray(&p.cur)
+}
+
+// halfAsBad accepts p.try if it is at most half as bad as the current state.
+func (p *siteProblem) halfAsBad() bool {
+	if p.try.value < 0.5*p.cur.value && p.accept() {
+		p.t = 1
+		return true
+	}
+	return false
 }
 
 // stray goes from one state to the next, s being the first, each at the targets of the one before, even if it has no ELBO. It accepts what is
@@ -543,8 +557,7 @@ func (p *siteProblem) stray(s *problemState) bool {
 		if !p.eval() {
 			return false
 		}
-		if p.try.value < 0.5*p.cur.value && p.accept() {
-			p.t = 1
+		if p.halfAsBad() {
 			return true
 		}
 		s = &p.try
@@ -555,13 +568,151 @@ func (p *siteProblem) stray(s *problemState) bool {
 // mostAstray bounds the steps from one state to the next.
 const mostAstray = 10
 
+// siteMode finds the mode of the means where exponentials of many terms stand against each other, of which steps of sites take a factor of
+// e each, and the precisions of which leave no digits of anything else. It takes Newton's steps of
+//
+//	argmin_m ½(m − mc)ᵀK⁻¹(m − mc) − Σ_n l_n(m_n),
+//
+// where l_n is the log-likelihood up to its edge, where its derivatives promise so many nats, and beyond that the parabola that meets it
+// there: curvatures are bounded, and steps long. Edges move out to where the mode is said to be.
+type siteMode struct {
+	at, next siteState // m, a = K⁻¹(m − mc), and of the l_n the values e and derivatives d1, −tg
+	nats     float64
+	edge     []float64 // NaN where not known yet
+	beyond   []float64 // log of the nats promised, relative to those at the edge
+}
+
+const (
+	modeWorth    = 0.01 // of the value, that a step must promise: else the start is not what is wrong
+	modeStages   = 60   // to where derivatives overflow
+	modeNewtons  = 30
+	modeHalves   = 20
+	modeFall     = 1e-3 // of the value, below which a stage is over
+	modeNearest  = 1    // least and greatest move of an edge, in log nats: precisions of different rows leave each other digits
+	modeFurthest = 14
+	modeEdge     = 1e-10 // resolution of edges, relative
+)
+
+// look makes s the values and derivatives of the terms at its means, and returns the sum of the former.
+func (a *siteMode) look(t *siteTerms, s *siteState, index []int) float64 {
+	var n int
+	defer parallel.At(&n, t.name)
+	for i, m := range s.m {
+		n = dense.Index(index, i)
+		x, edge := t.expectation(n, m, 0), a.edge[i]
+		a.beyond[i] = math.Log(math.Abs(x.D2) / a.nats)
+		if absurd(x, a.nats) {
+			if math.IsNaN(edge) {
+				edge = t.nearest(n, m, modeEdge*(1+math.Abs(m)), func(x Expectation) bool { return moderate(x) && !absurd(x, a.nats) })
+				a.edge[i] = edge
+			}
+			x = t.expectation(n, edge, 0)
+			d := m - edge
+			a.beyond[i] = math.Abs(x.D2 / x.D1 * d)
+			x.Value += (x.D1 + 0.5*x.D2*d) * d
+			x.D1 += x.D2 * d
+		}
+		s.e[i], s.d1[i], s.tg[i] = x.Value, x.D1, -x.D2
+	}
+	return floats.Sum(s.e)
+}
+
+// further moves the edges out to where the terms that count are, and reports whether any was beyond its edge.
+func (a *siteMode) further() bool {
+	var sum, weight float64
+	far := false
+	for i, d := range a.at.d1 {
+		if w := math.Abs(d); !math.IsInf(a.beyond[i], -1) {
+			sum += w * a.beyond[i]
+			weight += w
+		}
+		far = far || a.beyond[i] > 0
+	}
+	a.nats *= math.Exp(math.Min(math.Max(modeNearest, sum/weight), modeFurthest))
+	return far
+}
+
+// mode goes to the mode of the means, and reports whether p.try is a state there, with or without an ELBO.
+func (p *siteProblem) mode() bool {
+	a, t := &p.modes, p.terms
+	if !factsOf(t.lik).LogConcave {
+		return false
+	}
+	a.at.copyFrom(&p.cur.siteState)
+	a.next.resize(p.n)
+	a.edge, a.beyond = dense.Resize(a.edge, p.n), dense.Resize(a.beyond, p.n)
+	a.nats = besideNats
+	for range modeStages {
+		for i := range a.edge {
+			a.edge[i] = math.NaN()
+		}
+		e := a.look(t, &a.at, p.index)
+		for range modeNewtons {
+			if !p.modeAim() {
+				return false
+			}
+			fall := p.modeStep(&e)
+			if !(fall > modeFall*(1+math.Abs(e))) {
+				break
+			}
+		}
+		a.look(t, &a.at, p.index)
+		if !a.further() {
+			break
+		}
+	}
+	for i, g := range a.at.tg {
+		p.try.gamma[i], p.try.c[i] = g, a.at.d1[i]+g*(a.at.m[i]-p.base.m[i])
+	}
+	return p.eval()
+}
+
+// modeAim makes the means and a of p.try those to which a whole step leads.
+func (p *siteProblem) modeAim() bool {
+	s, o, x := &p.modes.at, &p.base, &p.try
+	for i, g := range s.tg {
+		x.gamma[i], x.c[i] = g, s.d1[i]+g*(s.m[i]-o.m[i])
+	}
+	if !p.cover() {
+		return false
+	}
+	floats.SubTo(p.u, x.c, o.a)
+	p.mover.move(p.d, p.delta, p.u)
+	for i, d := range p.d {
+		x.m[i], x.a[i] = o.m[i]+d, o.a[i]-o.gamma[i]*d+p.u[i]
+	}
+	_, ok := dense.AllFinite(x.m)
+	return ok
+}
+
+// modeStep goes towards p.try as far as that lowers the value, and returns by how much. It replaces the sum e of the terms.
+func (p *siteProblem) modeStep(e *float64) (fall float64) {
+	a, x := &p.modes, &p.try
+	h := 1.0
+	for k := 0; k < modeHalves && !p.workers.halt.Stopped(); k++ {
+		var kl float64
+		for i, m := range a.at.m {
+			d := h * (x.m[i] - m)
+			a.next.m[i] = m + d
+			a.next.a[i] = a.at.a[i] + h*(x.a[i]-a.at.a[i])
+			kl += 0.5 * d * (a.at.a[i] + a.next.a[i])
+		}
+		after := a.look(p.terms, &a.next, p.index)
+		if fall = after - *e - kl; fall >= 0 {
+			a.at, a.next, *e = a.next, a.at, after
+			return fall
+		}
+		h /= 2
+	}
+	return 0
+}
+
 // halveValue tries the target and the given number of halves of the way there. It accepts what is at most half as bad.
 func (p *siteProblem) halveValue(times int) bool {
 	t := 1.0
 	for range times {
 		p.segment(t)
-		if p.eval() && p.try.value < 0.5*p.cur.value && p.accept() {
-			p.t = 1
+		if p.eval() && p.halfAsBad() {
 			return true
 		}
 		t /= 2

@@ -300,21 +300,26 @@ func (t *siteTerms) beside(n int, m, v float64) float64 {
 	if !factsOf(t.lik).LogConcave {
 		return m
 	}
-	good := func(d float64) bool {
-		x := t.expectation(n, m+d, 0)
-		return usable(x, v) && !absurd(x, besideNats)
-	}
+	return t.nearest(n, m, 1, func(x Expectation) bool { return usable(x, v) && !absurd(x, besideNats) })
+}
+
+// nearest returns the mean nearest to m, to within tol, at which the derivatives of term n are good, or m where none is found.
+func (t *siteTerms) nearest(n int, m, tol float64, good func(Expectation) bool) float64 {
+	at := func(d float64) bool { return good(t.expectation(n, m+d, 0)) }
 	bad, d := 0.0, 0.0
 	for r := 1.0; r <= mostBeside && d == 0; r *= 2 {
 		switch {
-		case good(r):
+		case at(r):
 			bad, d = r/2, r
-		case good(-r):
+		case at(-r):
 			bad, d = -r/2, -r
 		}
 	}
-	for math.Abs(d-bad) > 1 {
-		if mid := 0.5 * (bad + d); good(mid) {
+	if math.Abs(d) == 1 {
+		bad = 0
+	}
+	for math.Abs(d-bad) > tol {
+		if mid := 0.5 * (bad + d); at(mid) {
 			d = mid
 		} else {
 			bad = mid
