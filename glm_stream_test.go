@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -464,4 +465,38 @@ func TestStreamLastBlock(t *testing.T) {
 	}
 	s.engine.(*glmStream).block.pace = pace{measured: true} // as if nothing had been left before
 	checkApart(t, "one block", streamPosterior(t, s), best, 1e-3)
+}
+
+// TestStreamStrongRow: the variance along one row that tells far more than the prior among many weights is that of
+// Bayesian linear regression, or there is an error. Variances were once off by a factor of 1000.
+func TestStreamStrongRow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 19858))
+	for _, d := range []int{1, 14, 100} {
+		for _, noise := range []float64{1e-2, 1e-7, 1e-12} {
+			for _, unit := range []float64{1, 1e4, 1e8} {
+				s := must(NewGLMStream(d, GaussianNoise{Var: noise}, &GLMOptions{PriorSD: 60}))
+				row := Row{Val: make([]float64, d), Y: 3}
+				var square float64
+				for j := range row.Val {
+					row.Val[j] = unit * rng.NormFloat64()
+					square += row.Val[j] * row.Val[j]
+				}
+				if err := s.Add(row); err != nil {
+					t.Fatal(err)
+				}
+				post, err := s.Posterior()
+				if errors.Is(err, ErrDiverged) && noise < 1e-9 && unit > 1e4 { // a part of 10³¹ of the prior: more than the digits there are
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, v := post.At(mat.NewDense(1, d, row.Val)).Latent(nil, nil)
+				want := 1 / (1/(3600*square) + 1/noise)
+				if !(math.Abs(v[0]/want-1) <= 1e-5) {
+					t.Errorf("%d weights, noise %g, unit %g: latent variance %g, want %g", d, noise, unit, v[0], want)
+				}
+			}
+		}
+	}
 }

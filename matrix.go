@@ -471,9 +471,10 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 
 // designWork is the scratch memory of products with a design, which where they are halted are of no use.
 type designWork struct {
-	buf  []float64
-	halt *parallel.Halt
-	rows int // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
+	buf    []float64
+	double dense.Double // a row
+	halt   *parallel.Halt
+	rows   int // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
 }
 
 // variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
@@ -509,6 +510,29 @@ func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 			z := dense.Vector(s.buf[a*d : (a+1)*d])
 			dst[lo+a] = dense.Dot(z, z)
 		}
+	}
+}
+
+// variancesDouble is variances for an L of twice the digits.
+func (g *design) variancesDouble(dst []float64, l dense.Double, inv []float64, index []int, s *designWork) {
+	s.double.Resize(g.cols)
+	for a := range dst {
+		if s.halt.Stopped() {
+			return
+		}
+		i := dense.Index(index, a)
+		if g.sparse != nil {
+			ind, val := g.sparse.Row(i)
+			if v, size := quadSparse(ind, val, inv, g.cols); v > cancelled*size {
+				dst[a] = v
+				continue
+			}
+		}
+		g.dense1(s.double.Hi, i)
+		clear(s.double.Lo)
+		l.Trsv(s.double)
+		z := dense.Vector(s.double.Hi)
+		dst[a] = dense.Dot(z, z)
 	}
 }
 

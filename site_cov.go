@@ -79,7 +79,7 @@ func (c *fullCov) variances(dst []float64, x *design, index []int) {
 	if x.sparse != nil {
 		inv = c.inverse()
 	}
-	x.variances(dst, c.s.l, inv, index, &buf)
+	c.s.variancesBy(inv, dst, x, index, &buf)
 }
 
 func (c *fullCov) diag(dst []float64) {
@@ -801,7 +801,16 @@ func (s *weightState) variances(v []float64, x *design, index []int, buf *design
 	if x.sparse != nil {
 		s.invert()
 	}
-	x.variances(v, s.l, s.inv, index, buf)
+	s.variancesBy(s.inv, v, x, index, buf)
+}
+
+// variancesBy is variances with the inverse of the precision, which sparse rows alone need.
+func (s *weightState) variancesBy(inv, v []float64, x *design, index []int, buf *designWork) {
+	if s.double {
+		x.variancesDouble(v, s.cholesky(), inv, index, buf)
+		return
+	}
+	x.variances(v, s.l, inv, index, buf)
 }
 
 // moveTo makes s the Gaussian t, whose mean is a move from that of s.

@@ -179,7 +179,8 @@ const (
 	weightBlockFine      = 1e-7 // where it is the last one
 	weightBlockEvals     = 1000
 	weightBlockUnchecked = 8
-	weightBlockLeft      = 1 // nats that may be left after weightBlockEvals
+	weightBlockLeft      = 1    // nats that may be left after weightBlockEvals,
+	weightBlockLast      = 5e-4 // or where it is the last one and rounding allows no step: 4% of a variance
 )
 
 // promise returns what the linearised problem promises in nats: in the mean
@@ -222,6 +223,8 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		return err
 	}
 	promise, precision := b.promise(&p.cur.siteState, w)
+	d := float64(x.cols)
+	left := promise + d*precision // nats: ¼ tr(VΔP)² is a bound where one row tells most
 	if promise += precision; promise < 1e-15 {
 		return t.overflow(&p.cur.siteState, index)
 	}
@@ -252,7 +255,6 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		goal = weightBlockFine
 	}
 	var slow progress
-	var left float64 // nats, as promised
 	for first := true; p.evaluations < weightBlockEvals; first = false {
 		if _, ok := p.stride(&slow); !ok {
 			break
@@ -262,7 +264,8 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		if first {
 			b.pace = pace{after: remainder{mean / promise / promise, precision / promise}, measured: true}
 		}
-		if left = mean + precision; left < goal && !p.cur.wild {
+		left = mean + d*precision
+		if mean+precision < goal && !p.cur.wild {
 			break
 		}
 	}
@@ -272,7 +275,7 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	if err := t.overflow(&p.cur.siteState, index); err != nil {
 		return err
 	}
-	if p.evaluations >= weightBlockEvals && left > weightBlockLeft {
+	if b.fine && !(left <= weightBlockLast) || p.evaluations >= weightBlockEvals && left > weightBlockLeft {
 		return fmt.Errorf("pgsvi: a block of %d rows, from %s on, is %.2g nats from its solution after %d steps; a prior nearer to the scale of the data helps: %w", len(base.m), t.name(dense.Index(index, 0)), left, p.evaluations, ErrDiverged)
 	}
 	if b.mover.moved {

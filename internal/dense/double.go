@@ -201,13 +201,19 @@ func (d Double) CholeskyUntil(halt *parallel.Halt, n int) (least float64) {
 	return least
 }
 
-// Potrs replaces r by (LLᵀ)⁻¹r, d being L of the size of r.
-func (d Double) Potrs(r Double) {
+// Trsv replaces r by L⁻¹r, d being L of the size of r.
+func (d Double) Trsv(r Double) {
 	n := len(r.Hi)
 	for i := range n {
 		h, l := dot(d.Slice(i*n, i*n+i), r.Slice(0, i))
 		d.divide(r, i, h, l)
 	}
+}
+
+// Potrs replaces r by (LLᵀ)⁻¹r, d being L of the size of r.
+func (d Double) Potrs(r Double) {
+	d.Trsv(r)
+	n := len(r.Hi)
 	for i := n - 1; i >= 0; i-- {
 		var h, l float64
 		for k := i + 1; k < n; k++ {
