@@ -505,6 +505,7 @@ type weightState struct {
 // 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 32 + log₁₀.
 const (
 	leastPivot       = 1e-6  // least part for which float64 will do: the ELBO keeps nine digits, and a mean the digits that are left
+	orderedPivot     = 1e-3  // below which V itself says how many digits are left
 	leastDoublePivot = 1e-26 // and below which V is not right to six digits of twice as many
 	noPivot          = 1e-29 // and to none
 )
@@ -630,7 +631,19 @@ func (s *weightState) resolution() float64 {
 	if s.double {
 		return 0
 	}
-	return dense.Epsilon / s.pivot(s) * float64(len(s.mean))
+	p, d := s.pivot(s), len(s.mean)
+	scaled := float64(d) / p
+	if p < orderedPivot { // Pivots depend on the order of the weights: the digits lost are those of V in units in which P_jj is 1.
+		if s.invert(); !s.hasInv {
+			return math.Inf(1)
+		}
+		var trace float64
+		for j := 0; j < d*d; j += d + 1 {
+			trace += s.p[j] * s.inv[j]
+		}
+		scaled = max(scaled, trace)
+	}
+	return dense.Epsilon * scaled
 }
 
 // add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is

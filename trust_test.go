@@ -1426,6 +1426,7 @@ func TestSeedsMended(t *testing.T) {
 		"a bound of the mean that is all rounding":                            {300, 674, 1117, 1581, 2142, 2557, 2794, 3769},
 		"a start from where the rates of rows contradict each other":          {466, 658, 1676, 4397, 6084, 6668, 8875, 9786, 12691, 14694, 15624, 16918, 17159, 18254},
 		"a block that is not solved where other rows have led":                {4159},
+		"an error of log|P| that depends on the order of the weights":         {15657},
 		"counts under priors of 1e6 standard deviations":                      {1187, 5704, 5905, 7902, 14167},
 		"a start from where expectations overflow":                            {1070, 2311, 4603},
 		"a block of a stream under priors far wider than the data":            {11999, 13978, 14056, 15359},
