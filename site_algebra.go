@@ -525,8 +525,8 @@ func (p *siteProblem) alone() bool {
 	return p.halveValue(3)
 }
 
-// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes on from their mode, or else from the
-// current state.
+// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes on from their mode, or else from
+// there, and from the current state.
 func (p *siteProblem) escape() bool {
 	if p.alone() {
 		return true
@@ -534,7 +534,8 @@ func (p *siteProblem) escape() bool {
 	if p.decrement() > modeWorth*math.Abs(p.cur.value) && p.mode() && (p.halfAsBad() || p.stray(&p.try)) {
 		return true
 	}
-	return p.stray(&p.cur)
+	p.segment(1)
+	return p.eval() && p.stray(&p.try) || p.stray(&p.cur)
 }
 
 // halfAsBad accepts p.try if it is at most half as bad as the current state.
