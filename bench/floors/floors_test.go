@@ -11,9 +11,9 @@ import (
 var most = map[string]int{
 	"files in the root":                   92,
 	"rooms":                               95,
-	"arrows":                              750,
-	"arrows, those to errors.go left out": 675,
-	"floors":                              16,
+	"arrows":                              752,
+	"arrows, those to errors.go left out": 677,
+	"floors":                              17,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
