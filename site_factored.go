@@ -265,6 +265,21 @@ func (s *factoredAlgebra) alone(far bool) bool {
 	return false
 }
 
+// leastPromise returns what a step of the mean alone promises at least, V held: ½gᵀA⁻¹g ≥ ½ Σ_j g_j²/(D A_jj), as A ≼ D diag(A). Where derivatives are
+// absurd the step that is taken may promise less, by an A that is made positive definite.
+func (s *factoredAlgebra) leastPromise() (sum float64) {
+	d := s.lin.x.cols
+	diag := make([]float64, d)
+	s.lin.prior.diagTo(diag)
+	s.lin.x.addSquares(diag, s.cur.tg, nil)
+	for j, g := range s.grad[:d] {
+		if diag[j] > 0 {
+			sum += 0.5 * g / diag[j] * g / float64(d)
+		}
+	}
+	return sum
+}
+
 // aside makes s.hess and s.rhs those of the targets at c, alone or not, where absurd ones are replaced.
 func (s *factoredAlgebra) aside(c *factoredState, alone bool) {
 	s.target, s.rhs = dense.Resize(s.target, s.n), dense.Resize(s.rhs, s.lin.x.cols)
@@ -602,6 +617,9 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	}
 	s.proof.made = true
 	e.Gap, e.GapBound = neverZero(math.Max(s.promise+s.unseen, s.beyond)), s.proof.bound
+	if s.cur.absurd() {
+		e.Gap = math.Max(e.Gap, s.leastPromise())
+	}
 	return e, nil
 }
 

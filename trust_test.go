@@ -1421,6 +1421,7 @@ func TestSeedsMended(t *testing.T) {
 		"an ELBO without the rounding of marginals of raw features":           {1104, 2157},
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},
 		"the end of an Objective whose last step brought more than its gap":   {10858, 14416, 17519},
+		"an absurd state whose step promises nothing":                         {2024},
 		"a mean of raw units without its last digits":                         {2438, 16002, 19638},
 		"a bound by rows whose tangents are far off":                          {390, 1188, 1992, 2336, 2558, 3036},
 		"a bound of the mean that is all rounding":                            {300, 674, 1117, 1581, 2557, 2794, 3769},
