@@ -493,15 +493,7 @@ func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *G
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	res, err := learnBy(ctx, s, l)
-	if res == nil {
-		return nil, nil, nil, err
-	}
-	glm, post, learned, e := l.Learned(ctx, s, res)
-	if err == nil {
-		err = e
-	}
-	return glm, post, learned, err
+	return learnBy[*GLM, *GLMPosterior](ctx, s, l)
 }
 
 // fitLearned is Fit with GLMOptions.Learn.
@@ -570,11 +562,7 @@ func (l *GLMLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 	if err != nil {
 		return nil, err
 	}
-	part := searchPart
-	if _, ok := l.glm.terms.lik.(GaussianNoise); ok {
-		part = 1
-	}
-	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, part, false, env.rng()), nil
+	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, false, env.rng()), nil
 }
 
 // CertifyScale proves that no prior standard deviation of the weights from lo to hi, with any Gaussian q and all else as it is, the intercept's among it, has an ELBO more

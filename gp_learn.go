@@ -50,15 +50,7 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	res, err := learnBy(ctx, s, l)
-	if res == nil {
-		return nil, nil, nil, err
-	}
-	gp, post, learned, e := l.Learned(ctx, s, res)
-	if err == nil {
-		err = e
-	}
-	return gp, post, learned, err
+	return learnBy[*GP, *GPPosterior](ctx, s, l)
 }
 
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
@@ -80,12 +72,8 @@ func (l *GPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Ste
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %T: %w", d, ErrNoProx)
 	}
-	part := searchPart
-	if _, ok := l.gp.terms.lik.(GaussianNoise); ok {
-		part = 1
-	}
 	_, composite := kernelParts(l.gp.kernel)
-	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, part, composite, env.rng()), nil
+	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, composite, env.rng()), nil
 }
 
 // learning returns the GP as a function of its hyper-parameters.

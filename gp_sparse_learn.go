@@ -52,15 +52,7 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	res, err := learnBy(ctx, s, l)
-	if res == nil {
-		return nil, nil, nil, err
-	}
-	learned, post, what, e := l.Learned(ctx, s, res)
-	if err == nil {
-		err = e
-	}
-	return learned, post, what, err
+	return learnBy[*SparseGP, *SparseGPPosterior](ctx, s, l)
 }
 
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
@@ -91,12 +83,8 @@ func (l *SparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %T: %w", d, ErrNoProx)
 	}
-	part := searchPart
-	if _, ok := l.g.lik.(GaussianNoise); ok {
-		part = 1
-	}
 	m := &sparseLearning{rows: l.rows, space: l.space, rank: l.g.Rank(), rate: naturalRate}
-	if part == 1 {
+	if l.space.gaussian() {
 		m.rate = 0 // one step is exact
 	}
 	switch {
@@ -112,7 +100,7 @@ func (l *SparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	}
 	m.stages = append(m.stages, l.rows.n)
 	_, composite := kernelParts(l.g.z.kernel)
-	return newLearnStepper(m, l.space, l.rows.n, &l.opt, part, composite, env.rng()), nil
+	return newLearnStepper(m, l.space, l.rows.n, &l.opt, composite, env.rng()), nil
 }
 
 // Learned returns what the run res of l has learned so far: the SparseGP at the best θ, its posterior, and the rest. If the search has ended, the ELBO of

@@ -140,6 +140,12 @@ type learnSpace struct {
 	mean   []float64     // and μ
 }
 
+// gaussian reports whether the terms are Gaussian, and one step from any q is exact.
+func (s *learnSpace) gaussian() bool {
+	_, ok := s.lik.(GaussianNoise)
+	return ok
+}
+
 // groupOf returns name without its index.
 func groupOf(name string) string {
 	if strings.HasSuffix(name, "]") {

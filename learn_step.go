@@ -73,14 +73,17 @@ type learnStepper struct {
 	print fingerprint
 }
 
-// newLearnStepper returns that of m over space, with n terms, part the part of the average information that the curvature is at first.
-func newLearnStepper(m learnable, space *learnSpace, n int, o *LearnOptions, part float64, composite bool, rng *rand.Rand) *learnStepper {
+// newLearnStepper returns that of m over space, with n terms.
+func newLearnStepper(m learnable, space *learnSpace, n int, o *LearnOptions, composite bool, rng *rand.Rand) *learnStepper {
 	s := &learnStepper{model: m, space: space, n: n, screen: space.starts()}
 	s.first.f, s.best.f = math.Inf(1), math.Inf(1)
 	if s.tol = o.Tol; s.tol == 0 {
 		s.tol = learnTol
 	}
-	s.search = learnSearch{prec: space.prec, goal: s.tol, exact: exactPart, longest: longestStep, part0: part}
+	s.search = learnSearch{prec: space.prec, goal: s.tol, exact: exactPart, longest: longestStep, part0: searchPart}
+	if space.gaussian() {
+		s.search.part0 = 1
+	}
 	if m, ok := m.(staged); ok {
 		s.search.goal, s.search.exact = m.goal(s.tol), stagedPart
 	}
@@ -298,14 +301,28 @@ func (s *learnStepper) report() *Learned {
 	return l
 }
 
-// learnBy runs the search m by s, but for what only fits have use for.
-func learnBy(ctx context.Context, s *Solver, m Model) (*Result, error) {
+// learner is a search for the hyper-parameters of an M, whose posterior is a P.
+type learner[M, P any] interface {
+	Model
+	Learned(ctx context.Context, s *Solver, res *Result) (M, P, *Learned, error)
+}
+
+// learnBy runs the search l by s, but for what only fits have use for, and returns what it has learned. There is something if it began.
+func learnBy[M, P any](ctx context.Context, s *Solver, l learner[M, P]) (model M, post P, learned *Learned, err error) {
 	run := Solver{}
 	if s != nil {
 		run = *s
 	}
 	run.StepSize, run.BatchSize, run.Sampler, run.Goal, run.EvalEvery = nil, 0, nil, 0, 0
-	return run.Run(ctx, m)
+	res, err := run.Run(ctx, l)
+	if res == nil {
+		return model, post, nil, err
+	}
+	model, post, learned, e := l.Learned(ctx, s, res)
+	if err == nil {
+		err = e
+	}
+	return model, post, learned, err
 }
 
 // searchOf returns the search over s that res is a run of, which has met a θ with an ELBO.
