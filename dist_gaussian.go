@@ -328,6 +328,9 @@ func gaussianKL(q, p normalForm) float64 {
 	if p.Dim() != d {
 		panic("pgsvi: KL between distributions of different dimensions")
 	}
+	if g, ok := q.(*fullGaussian); ok && g.hasFactor() {
+		return g.factorKL(make([]float64, g.NumParams()), p)
+	}
 	diff, w := make([]float64, d), make([]float64, d)
 	var trace float64
 	diagonal := q.numGradV() == d || p.numGradV() == d // of one of the two matrices only the diagonal counts

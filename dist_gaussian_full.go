@@ -59,15 +59,17 @@ func (g *fullGaussian) fill() {
 	if g.filled.Load() {
 		return
 	}
-	for i := range g.d {
-		if g.halt.Stopped() {
-			return
-		}
-		for j := range i + 1 {
-			v := g.dotRows(i, j)
-			g.v[i*g.d+j], g.v[j*g.d+i] = v, v
-		}
+	// Of L only the lower triangle counts.
+	d := g.d
+	for i := range d {
+		clear(g.p[i*d+copy(g.p[i*d:], g.l[i*d:i*d+i+1]) : (i+1)*d])
 	}
+	clear(g.v)
+	dense.AddProduct(g.halt, g.v, d, 1, dense.General(g.p, d, d))
+	for i := range d {
+		g.v[i*d+i] = g.variance(i)
+	}
+	dense.FillUpper(g.v, d)
 	copy(g.p, g.l)
 	if g.invert(g.p) == nil {
 		g.filled.Store(true)
@@ -94,9 +96,10 @@ func (g *fullGaussian) invert(l []float64) error {
 	return g.halt.Err()
 }
 
-// dotRows returns V_ij from L, j ≤ i.
-func (g *fullGaussian) dotRows(i, j int) float64 {
-	return dense.Dot(dense.Vector(g.l[i*g.d:i*g.d+j+1]), dense.Vector(g.l[j*g.d:j*g.d+j+1]))
+// variance returns V_ii from L.
+func (g *fullGaussian) variance(i int) float64 {
+	row := dense.Vector(g.l[i*g.d : i*g.d+i+1])
+	return dense.Dot(row, row)
 }
 
 func newFullGaussian(d int) *fullGaussian {
@@ -555,7 +558,7 @@ func (g *fullGaussian) mulPrecision(dst, x []float64) {
 
 func (g *fullGaussian) covAt(i, j int) float64 {
 	if i == j && !g.filled.Load() {
-		return g.dotRows(i, i) // the same bits as V has
+		return g.variance(i) // the same bits as V has
 	}
 	return g.cov()[i*g.d+j]
 }
