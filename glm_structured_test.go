@@ -562,6 +562,9 @@ func readA9a(t testing.TB) (*Sparse, []float64) {
 
 func TestStructuredA9a(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("seconds; TestStructuredCorpus and TestStructuredOptimum are shorter")
+	}
 	x, y := readA9a(t)
 	full, _ := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{}), nil)
 	const optimum = 10724.99614504753
