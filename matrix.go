@@ -384,6 +384,18 @@ func (g *design) mulRows(dst, w []float64, lo, hi int) {
 	}
 }
 
+// mulDouble stores Xw in dst, computed in twice the digits.
+func (g *design) mulDouble(dst []float64, w dense.Double, index []int) {
+	for a := range dst {
+		ind, val := g.row(dense.Index(index, a))
+		if g.sparse == nil {
+			dst[a] = w.Dot(val)
+			continue
+		}
+		dst[a] = w.DotAt(ind, val)
+	}
+}
+
 // addMulT adds Xᵀu to dst.
 func (g *design) addMulT(dst, u []float64, index []int) {
 	if g.sparse == nil && index == nil {

@@ -765,14 +765,7 @@ func (s *weightState) predict(dst []float64, x *design, index []int) {
 		x.mul(dst, s.mean, index)
 		return
 	}
-	for a := range dst {
-		ind, val := x.row(dense.Index(index, a))
-		if x.sparse == nil {
-			dst[a] = s.shift().Dot(val)
-			continue
-		}
-		dst[a] = s.shift().DotAt(ind, val)
-	}
+	x.mulDouble(dst, s.shift(), index)
 }
 
 // square returns δᵀPδ for the mean δ of t; w is scratch.
@@ -894,6 +887,34 @@ func (p *weightPrior) solve(dst, x []float64) {
 	for j, l := range p.prec {
 		dst[j] /= l
 	}
+}
+
+// residual stores Xᵀu − Λ0w in r, computed in twice the digits.
+func (p *weightPrior) residual(r dense.Double, w []float64, x *design, u dense.Double) {
+	if p.full != nil {
+		p.full.residual(r, &weightState{mean: w}, x, u.Hi)
+	} else {
+		r.Clear()
+		x.addMulTDouble(r, u.Hi, nil)
+		for j, l := range p.prec {
+			r.AddAt(j, -l, w[j])
+		}
+	}
+	x.addMulT(r.Lo, u.Lo, nil)
+	r.Round()
+}
+
+// variances stores x_nᵀΛ0⁻¹x_n for all rows of x in dst.
+func (p *weightPrior) variances(dst []float64, x *design) {
+	if p.full != nil {
+		p.full.variances(dst, x, nil, &designWork{})
+		return
+	}
+	v := make([]float64, len(p.prec))
+	for j, l := range p.prec {
+		v[j] = 1 / l
+	}
+	x.quadDiag(dst, v, nil)
 }
 
 // draw returns a draw of N(0, Λ0⁻¹).

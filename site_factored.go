@@ -53,11 +53,13 @@ type factoredAlgebra struct {
 	promise  float64   // nats that the step δ promises
 	unseen   float64   // nats that it may have left out, as its linear equations are solved to that alone
 	beyond   float64   // nats that the last step brought, if it promised much less
+	within   float64   // Solver.Goal of the last evaluation
 	t        float64   // length of the next step along δ
 	buf      []float64
 
 	proof    proof
 	held     []float64 // scratch of prove
+	rows     factoredRows
 	pg       factoredPaper
 	workers  crew
 	distance float64 // that the last step went
@@ -558,10 +560,10 @@ func (s *factoredAlgebra) direct() {
 	if !s.closedForm() {
 		goal = math.Max(goal, lowRankGoal)
 	}
-	if s.promise <= goal {
+	if enough := max(goal, s.enough()); s.promise <= enough {
 		// About to say that nothing is left: what the residual hides counts.
-		if s.unseen = s.cg.unseen(a); s.unseen > goal {
-			step(0.1*goal, true)
+		if s.unseen = s.cg.unseen(a); s.unseen > enough {
+			step(0.1*enough, true)
 			s.unseen = s.cg.unseen(a)
 		}
 	}
@@ -584,6 +586,12 @@ func (s *factoredAlgebra) convexify() {
 	s.hess.set(s.convex)
 }
 
+// enough returns the gap at which a run may end here.
+func (s *factoredAlgebra) enough() float64 {
+	c := &s.cur
+	return goalWith(s.within, s.n, c.elbo, c.err)
+}
+
 // lowRankGoal is the gap at which a low-rank V is good enough: its last digits take many passes,
 // and other maxima of its ELBO are further away.
 const lowRankGoal = 1e-7
@@ -604,10 +612,11 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	if s.free || s.cur.wild || math.IsInf(e.ELBO, 0) {
 		return e, nil
 	}
+	s.within = within
 	if err := s.directed(); err != nil {
 		return Evaluation{}, err
 	}
-	if goal := max(e.Goal, goalOf(within, s.n, e.ELBO)); !s.proof.made && s.promise+s.unseen <= worthProvingFactored*goal {
+	if goal := max(e.Goal, s.enough()); !s.proof.made && s.promise+s.unseen <= worthProvingFactored*goal {
 		bound, err := s.prove(goal)
 		if err != nil {
 			return Evaluation{}, err
@@ -836,7 +845,7 @@ func (s *factoredAlgebra) state(c *save.State) {
 	d, k := s.lin.x.cols, len(s.grad)
 	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free, &s.cur.wild)
 	s.progress.state(c)
-	c.Float(&s.promise, &s.unseen, &s.beyond, &s.t, &s.cur.elbo, &s.cur.err)
+	c.Float(&s.promise, &s.unseen, &s.beyond, &s.within, &s.t, &s.cur.elbo, &s.cur.err)
 	c.Bool(&s.cur.certain)
 	c.Floats(d, &s.cur.mean)
 	c.Floats(s.n, &s.cur.m, &s.cur.v, &s.cur.e, &s.cur.tg, &s.cur.d1)
@@ -902,11 +911,15 @@ func (s *factoredAlgebra) prove(goal float64) (float64, error) {
 	s.lin.prior.solve(s.buf, s.grad[:d])
 	bound := 0.5 * floats.Dot(s.buf, s.grad[:d])
 	if ok {
+		var scales float64
 		for j, p := range diagonal.cur {
 			own := s.lin.prior.at(j)
-			bound += scaleGap((s.hess.diag[j]-own)/p, own/p)
+			scales += scaleGap((s.hess.diag[j]-own)/p, own/p)
 		}
-		return bound, nil
+		if bound += scales; bound > goal && s.promise+s.unseen <= goal { // which may be rounding
+			bound = min(bound, s.rowsGap(goal)+2*scales)
+		}
+		return bound, s.workers.halt.Err()
 	}
 	prior, err := s.lin.prior.stateUntil(s.workers.halt)
 	best, work := weightState{halt: s.workers.halt}, designWork{halt: s.workers.halt}
@@ -919,4 +932,51 @@ func (s *factoredAlgebra) prove(goal float64) (float64, error) {
 		bound += s.cur.tg[n] * v
 	}
 	return bound, nil
+}
+
+// factoredRows is the workspace of rowsGap.
+type factoredRows struct {
+	low         []float64    // of the slopes
+	drift, wide []float64    // what the linear predictors are off by, and their variances under the prior
+	r           dense.Double // the residual, or the mean
+	delta, back []float64
+}
+
+// The slopes of rowsGap are refined so often, or until what is left of the residual is this part of the goal.
+const (
+	rowsRefined = 3
+	rowsRest    = 0.1
+)
+
+// rowsGap returns a bound on what the mean leaves to gain by the rows: see siteState.rowGap. Raw units and wide priors blow up, in
+// ½cᵀΛ0⁻¹c, what rounding leaves of c = Λ0m − Xᵀα̂. Slopes a near α̂ for which Λ0m − Xᵀa is next to nothing, in twice the digits, leave
+// but the distances a − α̂ to be counted. They come by refinement: where r = Xᵀa − Λ0m and Aδ = r, slopes of a − diag(γ̂)Xδ leave Λ0δ.
+func (s *factoredAlgebra) rowsGap(goal float64) float64 {
+	c, p, x, g := &s.cur, &s.lin.prior, s.lin.x, &s.rows
+	dense.ResizeAll(s.n, &c.a, &c.gamma, &g.low, &g.drift, &g.wide)
+	dense.ResizeAll(x.cols, &g.r.Hi, &g.r.Lo, &g.delta, &g.back)
+	copy(c.a, c.d1)
+	copy(c.gamma, c.tg)
+	clear(g.low)
+	slopes := dense.Double{Hi: c.a, Lo: g.low}
+	rest := math.Inf(1)
+	for k := range rowsRefined + 1 {
+		p.residual(g.r, c.mean, x, slopes)
+		p.solve(g.back, g.r.Hi)
+		if rest = 0.5 * floats.Dot(g.back, g.r.Hi); k == rowsRefined || rest <= rowsRest*goal || s.workers.halt.Stopped() {
+			break
+		}
+		s.cg.solve(g.delta, &s.hess, g.r.Hi, s.fam, rowsRest*goal, true)
+		x.mul(g.drift, g.delta, nil)
+		for n, e := range g.drift {
+			g.low[n] -= c.tg[n] * e
+		}
+		slopes.Round()
+	}
+	copy(g.r.Hi, c.mean)
+	clear(g.r.Lo)
+	x.mulDouble(g.drift, g.r, nil)
+	floats.Sub(g.drift, c.m)
+	p.variances(g.wide, x)
+	return rest + c.rowGap(g.wide, g.drift)
 }

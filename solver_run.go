@@ -474,12 +474,22 @@ const (
 
 // goal returns the gap at which the run of a Stepper with n terms may end.
 func (s *Solver) goal(ev *Evaluation, n int) float64 {
-	goal := goalOf(s.Goal, n, ev.ELBO)
+	bound := ev.ELBOErr
+	if ev.Random {
+		bound = 0
+	}
+	goal := goalWith(s.Goal, n, ev.ELBO, bound)
 	if s.Goal == 0 {
 		goal = max(goal, ev.Goal)
-		if e := 2 * ev.ELBOErr; !ev.Random && e <= goalError*(1+math.Abs(ev.ELBO)) { // where it is known
-			goal = max(goal, e)
-		}
+	}
+	return goal
+}
+
+// goalWith is goalOf an ELBO that is known to within so much: no less than that, unless it is not known.
+func goalWith(asked float64, n int, elbo, bound float64) float64 {
+	goal := goalOf(asked, n, elbo)
+	if e := 2 * bound; asked == 0 && e <= goalError*(1+math.Abs(elbo)) {
+		goal = max(goal, e)
 	}
 	return goal
 }
