@@ -452,7 +452,10 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	if n := len(r.Trace); n >= 2 && !ev.Random && !math.IsNaN(ev.Gap) {
 		// What the last two changes of the ELBO, taken as a geometric series, add up to.
 		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
-		if rate := now / before; rate > 0 && rate < 1 {
+		if rate := now / before; rate > 0 {
+			if rate >= 1 {
+				rate = fallenRate
+			}
 			ev.Gap = math.Max(ev.Gap, now*rate/(1-rate))
 		}
 	}
@@ -462,6 +465,9 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	r.Trace = append(r.Trace, it)
 	return nil
 }
+
+// fallenRate is the rate at which changes of the ELBO that do not fall yet are taken to fall from there on: what is left is several times the last of them.
+const fallenRate = 0.9
 
 // The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding. An ELBO of which more than
 // goalError is numerical error is not known, and its error no reason to end.

@@ -1431,6 +1431,7 @@ func TestSeedsMended(t *testing.T) {
 		"counts under priors of 1e6 standard deviations":                      {1187, 5704, 5905, 7902, 14167},
 		"a start from where expectations overflow":                            {1070, 2311, 4603},
 		"a block of a stream under priors far wider than the data":            {11999, 13978, 14056, 15359},
+		"steps that bring more than those before, and end":                    {1278},
 		"a diagonal V whose mean is not solved for":                           {13958},
 		"a proof of a diagonal V in raw units":                                {3997, 8836, 9389, 12796, 16603, 19282},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
