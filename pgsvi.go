@@ -171,7 +171,7 @@ type Status int
 const (
 	NotTerminated  Status = iota // still running
 	Converged                    // the Converger was satisfied
-	Stalled                      // rounding allows no further progress; the Gap says how far from the optimum
+	Stalled                      // rounding allows no further progress: the Gap says how far from the optimum, and ELBOErr how well the ELBO is known
 	PassLimit                    // MaxPasses was reached
 	IterationLimit               // MaxIter was reached
 	TimeLimit                    // a Deadline was reached

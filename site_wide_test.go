@@ -780,7 +780,11 @@ func TestWideContradictions(t *testing.T) {
 					y[i], o[i] = math.Ceil(10*rng.ExpFloat64()), far*rng.NormFloat64()
 				}
 				_, res, err := mustGLM(t, x, y, lik, GLMOptions{PriorSD: 200, Covariance: cov, Rank: 2, Offset: o}).Fit(t.Context(), nil)
-				if err != nil || res.Status != Converged || res.Passes > 150 {
+				want := Converged
+				if res != nil && min(res.Gap, res.ELBOErr) > 1 { // an ELBO of −1e105, of which rounding is 1e89 nats
+					want = Stalled
+				}
+				if err != nil || res.Status != want || res.Passes > 150 {
 					t.Errorf("%T, %v, offsets of %g: %v after %g passes at %.6g, gap %.3g, %v", lik, cov, far, res.Status, res.Passes, res.ELBO, res.Gap, err)
 				}
 			}

@@ -680,8 +680,9 @@ func (s *Solver) validate() error {
 // DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
 // at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
 // rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
-// stopped falling. Where there are none the estimate decides (Gap). Stop as well, with
-// status Stalled, when the ELBO has stayed the same to rounding over ten
+// stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat within the rounding of an ELBO that is
+// not known to a nat (ELBOErr) is no more than where rounding ends: the status is then Stalled. Stop as well, with
+// that status, when the ELBO has stayed the same to rounding over ten
 // evaluations; and where the gap is not known when the relative change of the
 // ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
@@ -742,7 +743,23 @@ const (
 	roundingBoundRelative = 1e-9
 )
 
+// unknownNats is the gap, in nats, beyond which a run that ends there for an ELBO that is known no better has not converged.
+const unknownNats = 1
+
 func (c *goalReached) Converged(it Iteration) Status {
+	status := c.reached(it)
+	gap := it.Gap
+	if math.IsNaN(gap) {
+		gap = it.GapBound
+	}
+	if status == Converged && gap > unknownNats && it.ELBOErr > unknownNats && !it.Random {
+		return Stalled
+	}
+	return status
+}
+
+// reached is Converged, however little the ELBO is known.
+func (c *goalReached) reached(it Iteration) Status {
 	before := c.bound
 	if !math.IsNaN(it.GapBound) {
 		c.bound = it.GapBound
