@@ -362,9 +362,12 @@ func hopeless(atMean Expectation, v float64) bool {
 // moderate reports whether the derivatives are far from overflow.
 func moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
+// solveDefinite is the determinant of a Hessian, relative to that of its diagonal, below which differences do not tell whether it is definite.
+const solveDefinite = 0.01
+
 // solve minimises KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from
 // the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
-// are Newton's in m with the fixed point of v, halved in (m, log v) until the
+// are Newton's in m and √v, in which it is convex where log p is concave, halved until the
 // value falls. As a target it need not be accurate: it ends where steps are small.
 func (t *siteTerms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	defer parallel.At(&n, t.name)
@@ -381,25 +384,56 @@ func (t *siteTerms) solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	}
 	f := value(x, m, v)
 	for range 1000 {
-		v1 := 1 / (1/vc - x.D2)
-		if !(v1 > 0) || math.IsInf(v1, 0) {
-			v1 = 2 * v
+		// The gradient and the Hessian in m and e, √v being multiplied by 1 + e.
+		gamma := -x.D2
+		gm, ge := (m-mc)/vc-x.D1, v/vc-1+v*gamma
+		tm, tv := t.bend(n, m, v, gamma)
+		hm, he, hme := 1/vc+gamma, v/vc+1+v*(gamma+2*v*tv), v*tm
+		if !(hm > 0 && he > 0 && hm*he-hme*hme > solveDefinite*hm*he) {
+			hm, he, hme = math.Max(hm, 1/vc), math.Max(he, 1), 0
 		}
-		dm, dl := v1*(x.D1-(m-mc)/vc), math.Log(v1/v)
+		det := hm*he - hme*hme
+		dm, de := (hme*ge-he*gm)/det, (hme*gm-hm*ge)/det
+		if math.Abs(dm) < 1e-3*math.Sqrt(v) && math.Abs(de) < 1e-3 {
+			break
+		}
 		step := 1.0
 		for ; step > 1e-12; step /= 2 {
-			mt, vt := m+step*dm, v*math.Exp(step*dl)
+			r := 1 + step*de
+			if de < 0 {
+				r = 1 / (1 - step*de)
+			}
+			mt, vt := m+step*dm, v*r*r
 			xt := t.expectation(n, mt, vt)
 			if ft := value(xt, mt, vt); moderate(xt) && ft <= f {
 				m, v, x, f = mt, vt, xt, ft
 				break
 			}
 		}
-		if math.Abs(dm) < 1e-3*math.Sqrt(v) && math.Abs(dl) < 1e-3 || step <= 1e-12 {
+		if step <= 1e-12 {
 			break
 		}
 	}
 	return -x.D2, x.D1, m
+}
+
+// Differences of γ̂ are taken over bendWidth of a standard deviation, or over less, down to bendLeast, until γ̂ changes by no more than bendMost of it.
+const (
+	bendWidth = 0.01
+	bendLeast = 1e-9
+	bendMost  = 0.1
+)
+
+// bend returns ∂γ̂/∂m and ∂γ̂/∂v = ½∂²γ̂/∂m² of term n under N(m, v), where γ̂ is gamma, or zeros where it is not smooth.
+func (t *siteTerms) bend(n int, m, v, gamma float64) (tm, tv float64) {
+	sd := math.Sqrt(v)
+	for h := bendWidth * sd; h > bendLeast*sd; h /= 4 {
+		above, below := -t.expectation(n, m+h, v).D2, -t.expectation(n, m-h, v).D2
+		if most := bendMost * gamma; math.Abs(above-gamma) <= most && math.Abs(below-gamma) <= most {
+			return (above - below) / (2 * h), 0.5 * (above - 2*gamma + below) / (h * h)
+		}
+	}
+	return 0, 0
 }
 
 // siteState is a Gaussian in site form, with the expectations of its terms.

@@ -791,3 +791,27 @@ func TestWideContradictions(t *testing.T) {
 		}
 	}
 }
+
+// TestSiteAloneWide: the site of a term that is the only one is found in tens of steps, however wide the prior is, and is stationary.
+func TestSiteAloneWide(t *testing.T) {
+	for _, vc := range []float64{1, 1e4, 1e8, 1e12, 1e16} {
+		for _, at := range []float64{0, -1, 3} {
+			calls := 0
+			mc := at * math.Sqrt(vc)
+			terms := &siteTerms{lik: countedProbit{times: &calls}, y: []float64{1}}
+			gamma, d1, m := terms.solve(0, mc, vc, mc, vc)
+			lo, hi := 0.0, vc // of the v for which v(1/vc + γ̂) = 1, which rises with v
+			for range 200 {
+				if v := 0.5 * (lo + hi); v*(1/vc-BernoulliProbit{}.ExpectLogProb(1, m, v).D2) < 1 {
+					lo = v
+				} else {
+					hi = v
+				}
+			}
+			x := BernoulliProbit{}.ExpectLogProb(1, m, lo)
+			if off := math.Abs((m-mc)/vc-d1) * math.Sqrt(lo); calls > 300 || off > 0.05 || math.Abs(x.D2+gamma)*lo > 0.05 || math.Abs(x.D1-d1)*math.Sqrt(lo) > 0.05 {
+				t.Errorf("prior N(%g, %g): site of γ %g, slope %g at %g after %d expectations, where the derivatives are %g and %g", mc, vc, gamma, d1, m, calls, -x.D2, x.D1)
+			}
+		}
+	}
+}
