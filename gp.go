@@ -145,18 +145,13 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 		return nil, err
 	}
 	n := g.Len()
-	sym := new(mat.SymDense)
-	gramUntil(h, sym, g.kernel, g.x)
-	if err := h.Err(); err != nil {
-		return nil, err
+	k, sd := make([]float64, n*n), make([]float64, n)
+	if (&rowPairs{x: g.x}).gram(h, k, g.kernel); h.Stopped() {
+		return nil, h.Err()
 	}
-	k := make([]float64, n*n)
-	for i := range n {
-		for j := i; j < n; j++ {
-			k[i*n+j] = sym.At(i, j)
-			k[j*n+i] = k[i*n+j]
-		}
+	for i := range sd {
 		k[i*n+i] += g.opt.Jitter
+		sd[i] = math.Sqrt(k[i*n+i])
 	}
 	if i, ok := dense.AllFinite(k); !ok {
 		return nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i/n, i%n, k[i], ErrNotFinite)
@@ -166,7 +161,7 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 			return nil, err
 		}
 		for j := range i + 1 { // what a kernel of the user's can get wrong, as far as pairs show it
-			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > math.Sqrt(k[i*n+i])*math.Sqrt(k[j*n+j])*(1+1e-6) {
+			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > sd[i]*sd[j]*(1+1e-6) {
 				return nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v: %w", k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/mat"
 )
 
 // GPLearner is a GP whose hyper-parameters θ are learned, those of its kernel and those of its likelihood. It is a Model: a
@@ -25,6 +24,7 @@ type GPLearner struct {
 	gp    *GP
 	opt   LearnOptions
 	space *learnSpace
+	rows  *rowPairs
 }
 
 // Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the GP with them, its posterior, and what there is to know of
@@ -55,12 +55,12 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
 func (g *GP) Learner(opt *LearnOptions) (*GPLearner, error) {
-	l := &GPLearner{gp: g}
+	l := &GPLearner{gp: g, rows: pairsOf(g.x)}
 	if opt != nil {
 		l.opt = *opt
 	}
 	var err error
-	l.space, err = newLearnSpace(g.kernel, g.terms.lik, g.x, g.terms.y, &l.opt)
+	l.space, err = newLearnSpace(g.kernel, g.terms.lik, l.rows, g.terms.y, &l.opt)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (l *GPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Ste
 
 // learning returns the GP as a function of its hyper-parameters.
 func (l *GPLearner) learning() *siteLearning {
-	return &siteLearning{prior: &gpPrior{gp: l.gp, space: l.space}, space: l.space, n: l.gp.Len()}
+	return &siteLearning{prior: &gpPrior{gp: l.gp, rows: l.rows, space: l.space}, space: l.space, n: l.gp.Len()}
 }
 
 // Learned returns what the run res of l has learned so far: the GP at the best θ, its posterior, and the rest. If the search has ended, the posterior is that of a fit
@@ -154,11 +154,11 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 
 // gpPrior is the latentPrior of a GP.
 type gpPrior struct {
-	gp           *GP
-	space        *learnSpace
-	kernel       Kernel // with derivatives, of the last covariance
-	sym, weights mat.SymDense
-	u            []float64
+	gp     *GP
+	rows   *rowPairs
+	space  *learnSpace
+	kernel Kernel // with derivatives, of the last covariance
+	u      []float64
 }
 
 func (p *gpPrior) digest(d *save.Digest) {
@@ -173,15 +173,10 @@ func (p *gpPrior) covariance(h *parallel.Halt, dst, theta []float64) (*siteTerms
 	if err != nil {
 		return nil, false
 	}
-	if gramUntil(h, &p.sym, k, p.gp.x); h.Stopped() {
+	if p.rows.gram(h, dst, k); h.Stopped() {
 		return nil, false
 	}
-	raw := p.sym.RawSymmetric()
 	for i := range n {
-		for j := i; j < n; j++ {
-			v := raw.Data[i*raw.Stride+j]
-			dst[i*n+j], dst[j*n+i] = v, v
-		}
 		dst[i*n+i] += p.gp.opt.Jitter
 	}
 	p.kernel = slopes
@@ -192,18 +187,9 @@ func (p *gpPrior) covariance(h *parallel.Halt, dst, theta []float64) (*siteTerms
 // slopes implements latentPrior.
 func (p *gpPrior) slopes(h *parallel.Halt, grad, u, w, a []float64) {
 	n, k, free := p.gp.Len(), p.kernel, p.space.free
-	if p.weights.IsEmpty() {
-		p.weights.ReuseAsSym(n)
-	}
-	raw := p.weights.RawSymmetric()
-	for i := range n {
-		for j := range i + 1 {
-			raw.Data[j*raw.Stride+i] = 0.5 * (w[i*n+j] - a[i]*a[j])
-		}
-	}
-	all := GramGrad(nil, k, p.gp.x, &p.weights)
+	all := p.rows.slopes(h, k, &siteWeights{n, w, a})
 	p.space.chain(all, k)
-	p.u = gramGradMul(h, p.u, k, p.gp.x, a)
+	p.u = gramGradMul(h, p.u, k, p.rows, a)
 	ones := make([]float64, len(all))
 	for i := range ones {
 		ones[i] = 1

@@ -69,7 +69,7 @@ func (g *SparseGP) Learner(opt *LearnOptions) (*SparseGPLearner, error) {
 		n = min(n, priorRows)
 	}
 	var err error
-	if l.space, err = newLearnSpace(g.z.kernel, g.lik, l.rows.sample(n), l.rows.y[:n], &l.opt); err != nil {
+	if l.space, err = newLearnSpace(g.z.kernel, g.lik, &rowPairs{x: l.rows.sample(n)}, l.rows.y[:n], &l.opt); err != nil {
 		return nil, err
 	}
 	if l.opt.Tol == 0 && l.rows.all != nil {

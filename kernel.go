@@ -241,34 +241,33 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 // It panics if x is empty, if dst has another size, or where k.Cov panics, and, with an error that
 // wraps ErrMemory, if it would allocate more than the limit; for that make dst yourself.
 func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
+	n, _ := x.Dims()
 	if dst == nil {
 		dst = new(mat.SymDense)
 	}
-	return gramUntil(nil, dst, k, x)
-}
-
-// gramUntil is Gram, which is of no use where h has stopped.
-func gramUntil(h *parallel.Halt, dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
-	n, _ := x.Dims()
 	if dst.IsEmpty() {
 		kernelNotEmpty(n)
 		mustMemory(0, bytesOf(1, n, n), fmt.Sprintf("the covariance of %d rows", n), "give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAsSym(n)
 	}
 	out := dst.RawSymmetric()
-	j := kernelNewJob(k, x, x)
-	j.sym = true
-	j.out = blas64.General{Rows: out.N, Cols: out.N, Stride: out.Stride, Data: out.Data}
 	kernelSize(out.N, out.N, n, n)
-	j.loop.Halt = h
+	j := kernelNewJob(k, x, x)
+	j.out = blas64.General{Rows: out.N, Cols: out.N, Stride: out.Stride, Data: out.Data}
+	j.gram(nil)
+	return dst
+}
+
+// gram fills the upper triangle, and if j.both the lower one, with the covariances of the rows, and gives j back.
+func (j *kernelJob) gram(h *parallel.Halt) {
+	j.sym, j.loop.Halt = true, h
 	j.run()
-	if _, ok := k.(Noisy); ok {
-		for i := range n {
-			out.Data[i*out.Stride+i] = kernelSelf(k, kernelRow(j.x, i))
+	if _, ok := j.k.(Noisy); ok {
+		for i := range j.x.Rows {
+			j.out.Data[i*j.out.Stride+i] = kernelSelf(j.k, kernelRow(j.x, i))
 		}
 	}
 	j.free()
-	return dst
 }
 
 // CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the
@@ -336,6 +335,13 @@ func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 
 	n, _ := x.Dims()
 	kernelSize(w.SymmetricDim(), w.SymmetricDim(), n, n)
 	j := kernelNewJob(k, x, x)
+	j.pullAll(dst, w)
+	return dst
+}
+
+// pullAll stores Σ_ij w_ij ∂K_ij/∂θ_p in dst, and gives j back.
+func (j *kernelJob) pullAll(dst []float64, w mat.Symmetric) {
+	np, k := len(dst), j.k
 	j.sym, j.w, j.np = true, w, np
 	j.part = kernelGrow(j.part, j.tasks()*np)
 	clear(j.part)
@@ -347,7 +353,7 @@ func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 
 		}
 	}
 	self := j.part[:np]
-	for i := range n {
+	for i := range j.x.Rows {
 		row := kernelRow(j.x, i)
 		kernelGradSelf(k, self, row, row)
 		wii := w.At(i, i)
@@ -356,7 +362,6 @@ func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 
 		}
 	}
 	j.free()
-	return dst
 }
 
 func kernelNotEmpty(n int) {
@@ -391,7 +396,9 @@ const (
 type kernelJob struct {
 	k      Kernel
 	x, y   blas64.General
-	sym    bool           // y is x, and only pairs i ≤ j are wanted
+	sym    bool           // y is x, and only pairs i ≤ j are wanted,
+	both   bool           // each of which is stored in both triangles
+	r2     []float64      // the squared distances of x and y, if they are at hand
 	out    blas64.General // the covariances, or
 	w      mat.Symmetric  // the weights, and
 	part   []float64      // the sum over each tile, tasks × np
@@ -451,6 +458,7 @@ func (j *kernelJob) Do(_, task, _ int) {
 	}
 	if j0 < j1 {
 		t.x, t.y = kernelSlice(j.x, i0, i1), kernelSlice(j.y, j0, j1)
+		t.known(j.r2, j.y.Rows, i0, j0)
 		buf := t.get(t.len())
 		if j.w == nil {
 			kernelFill(j.k, buf, t)
@@ -463,12 +471,21 @@ func (j *kernelJob) Do(_, task, _ int) {
 					copy(j.out.Data[i*j.out.Stride+lo:i*j.out.Stride+j1], buf[(i-i0)*(j1-j0)+lo-j0:])
 				}
 			}
+			if j.both {
+				for c := j0; c < j1; c++ {
+					row := j.out.Data[c*j.out.Stride:]
+					for i := i0; i < min(i1, c); i++ {
+						row[i] = buf[(i-i0)*(j1-j0)+c-j0]
+					}
+				}
+			}
 		} else {
 			kernelWeights(buf, j.w, i0, i1, j0, j1)
 			kernelPull(j.k, j.part[task*j.np:(task+1)*j.np], buf, t)
 		}
 	}
 	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+	t.known(nil, 0, 0, 0)
 	t.free()
 }
 
@@ -478,10 +495,21 @@ func kernelSlice(x blas64.General, lo, hi int) blas64.General {
 	return x
 }
 
+// tiledWeights are weights that are collected a tile at a time.
+type tiledWeights interface {
+	mat.Symmetric
+	// tile stores twice the weights of the pairs i < j with i0 ≤ i < i1 and j0 ≤ j < j1 in dst, which is clear, row after row.
+	tile(dst []float64, i0, i1, j0, j1 int)
+}
+
 // kernelWeights collects the weights of the pairs i < j, which count twice.
 func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 	clear(dst)
 	m := j1 - j0
+	if tw, ok := w.(tiledWeights); ok {
+		tw.tile(dst, i0, i1, j0, j1)
+		return
+	}
 	for i := i0; i < i1; i++ {
 		for j := max(i+1, j0); j < j1; j++ {
 			dst[(i-i0)*m+j-j0] = 2 * w.At(i, j)
@@ -493,6 +521,7 @@ func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 // that is handed out like a stack.
 type kernelTile struct {
 	x, y    blas64.General
+	r2      blas64.General // the squared distances of its pairs, if they are at hand
 	centre  []float64
 	bufs    [][]float64
 	top     int
@@ -515,6 +544,13 @@ func (t *kernelTile) get(n int) []float64 {
 	t.bufs[t.top] = kernelGrow(t.bufs[t.top], n)
 	t.top++
 	return t.bufs[t.top-1]
+}
+
+// known tells the tile of the squared distances r2 of its pairs, the rows of which have so many columns and of which the first is (i, j).
+func (t *kernelTile) known(r2 []float64, cols, i, j int) {
+	if t.r2 = (blas64.General{}); r2 != nil {
+		t.r2 = blas64.General{Rows: t.x.Rows, Cols: t.y.Rows, Stride: cols, Data: r2[i*cols+j:]}
+	}
 }
 
 // tiled is a kernel that is computed a tile at a time.
@@ -639,6 +675,28 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 		return
 	}
 	mark := t.top
+	na, nb := fillProducts(k, dst, t, dim)
+	const tol = 1.5e-12
+	c := (2*math.Sqrt(float64(dim)) + 8) * 0x1p-53 / tol
+	for i := range n {
+		row := dst[i*m : (i+1)*m]
+		for j, ab := range row {
+			norms := na[i] + nb[j]
+			r2 := norms + ab
+			// ε ≤ tol and ε ≤ tol·r, with ε = tol·c·norms; NaN fails.
+			if c*norms <= 1 && r2 > norms*(1e-6+c*c*norms) {
+				row[j] = r2
+			} else {
+				row[j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+	}
+	t.top = mark
+}
+
+// fillProducts stores −2aᵀb of every pair of the tile in dst, in coordinates of so many features, and returns all |a|² and all |b|², in memory of the tile.
+func fillProducts[M tileMetric](k M, dst []float64, t *kernelTile, dim int) (na, nb []float64) {
+	n, m := t.x.Rows, t.y.Rows
 	a, bt, na, nb := t.get(n*dim), t.get(dim*m), t.get(n), t.get(m)
 	for i := range n {
 		row := a[i*dim : (i+1)*dim]
@@ -659,23 +717,7 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 	}
 	// The sum over the features is taken in one order whatever n and m are, so that an entry has the same bits in every tile.
 	dense.Gemm(blas.NoTrans, blas.NoTrans, -2, dense.General(a, n, dim), dense.General(bt, dim, m), 0, dense.General(dst, n, m))
-
-	const tol = 1.5e-12
-	c := (2*math.Sqrt(float64(dim)) + 8) * 0x1p-53 / tol
-	for i := range n {
-		row := dst[i*m : (i+1)*m]
-		for j, ab := range row {
-			norms := na[i] + nb[j]
-			r2 := norms + ab
-			// ε ≤ tol and ε ≤ tol·r, with ε = tol·c·norms; NaN fails.
-			if c*norms <= 1 && r2 > norms*(1e-6+c*c*norms) {
-				row[j] = r2
-			} else {
-				row[j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
-			}
-		}
-	}
-	t.top = mark
+	return na, nb
 }
 
 // kernelGemm stores α A Bᵀ in dst, n×m, given A, n×dim, and B transposed. In this

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -129,7 +130,7 @@ func kernelPullRows(k Kernel, dst, w []float64, t *kernelTile) {
 
 func (k Iso[P]) pullRows(dst, w []float64, t *kernelTile) {
 	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
-	fillDist2(k.lengths(), r2, t)
+	k.lengths().fill(r2, t)
 	copy(rho, r2)
 	k.Profile.Values(rho)
 	k.Profile.Slopes(slope, r2, rho)
@@ -183,13 +184,13 @@ func pullParts(parts []Kernel, dst []float64, t *kernelTile, weights func(part i
 }
 
 // gramGradMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in and returns: the derivatives
-// of Ka for the training Gram matrix K, noise included, in the parameters of Kernel.Grad. The result does not depend on
+// of Ka for the training Gram matrix K of the rows of p, noise included, in the parameters of Kernel.Grad. The result does not depend on
 // GOMAXPROCS, and is of no use where h has stopped.
-func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, x *mat.Dense, a []float64) []float64 {
-	np, raw := numParams(k), x.RawMatrix()
+func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, p *rowPairs, a []float64) []float64 {
+	np, raw := numParams(k), p.x.RawMatrix()
 	dst = slices.Grow(dst[:0], raw.Rows*np)[:raw.Rows*np]
 	clear(dst)
-	j := kernelNewJob(k, x, x)
+	j := kernelNewJob(k, p.x, p.x)
 	loop := parallel.Loop{Halt: h}
 	loop.Run((raw.Rows+kernelRows-1)/kernelRows, 1, runtime.GOMAXPROCS(0), parallel.Func(func(_, task, _ int) {
 		t := kernelTiles.Get().(*kernelTile)
@@ -199,6 +200,7 @@ func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, x *mat.Dense, a []fl
 		for j0 := 0; j0 < raw.Rows; j0 += kernelCols {
 			j1 := min(j0+kernelCols, raw.Rows)
 			t.y = kernelSlice(raw, j0, j1)
+			t.known(p.r2, raw.Rows, i0, j0)
 			w := t.get(t.len())
 			for i := range t.x.Rows {
 				copy(w[i*t.y.Rows:], a[j0:j1])
@@ -217,7 +219,8 @@ func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, x *mat.Dense, a []fl
 				dst[i*np+p] += v * a[i]
 			}
 		}
-		t.x.Data, t.y.Data, t.centre = nil, nil, nil
+		t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+		t.known(nil, 0, 0, 0)
 		t.free()
 	}))
 	j.free()
@@ -227,26 +230,30 @@ func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, x *mat.Dense, a []fl
 // medianRows is the number of rows from which on the median of their distances is that of a sample, every so manyth row.
 const medianRows = 5000
 
-// medianDistance returns the median distance of two rows of x, and 1 where that is 0 or there is one row.
-func medianDistance(x *mat.Dense) float64 {
-	n, _ := x.Dims()
+// medianDistance returns the median distance of two rows of p, and 1 where that is 0 or there is one row.
+func medianDistance(p *rowPairs) float64 {
+	n, _ := p.x.Dims()
 	every := (n + medianRows - 1) / medianRows
-	var all []float64
+	rows := (n + every - 1) / every
+	all := make([]float64, 0, rows*(rows-1)/2)
 	for i := 0; i < n; i += every {
+		if every == 1 && p.r2 != nil {
+			all = append(all, p.r2[i*n:i*n+i]...)
+			continue
+		}
 		for j := 0; j < i; j += every {
-			var r2 float64
-			for d, v := range x.RawRowView(i) {
-				u := v - x.At(j, d)
-				r2 += u * u
-			}
-			all = append(all, r2)
+			all = append(all, lengthScales{one: 1}.dist2(p.x.RawRowView(i), p.x.RawRowView(j)))
 		}
 	}
 	if len(all) == 0 {
 		return 1
 	}
-	slices.Sort(all)
-	m := math.Sqrt((all[(len(all)-1)/2] + all[len(all)/2]) / 2)
+	half := len(all) / 2
+	m := selectAt(all, half)
+	if len(all)%2 == 0 {
+		m = (slices.Max(all[:half]) + m) / 2
+	}
+	m = math.Sqrt(m)
 	if !(m > 0) || math.IsInf(m, 0) {
 		return 1
 	}

@@ -29,7 +29,7 @@ func TestGramGradMul(t *testing.T) {
 			if got := len(kernelRoles(c.k)); got != np {
 				t.Errorf("%s: %d roles of %d parameters", c.name, got, np)
 			}
-			got := gramGradMul(nil, nil, c.k, x, a)
+			got := gramGradMul(nil, nil, c.k, &rowPairs{x: x}, a)
 			g := make([]float64, np)
 			for i := range n {
 				want, size := make([]float64, np), make([]float64, np)
@@ -126,7 +126,7 @@ func TestMedianDistance(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{0, 1, 3}, 2}, {[]float64{5}, 1}, {[]float64{5, 5, 5}, 1}, {[]float64{0, 1e200}, 1}} {
-		if got := medianDistance(mat.NewDense(len(c.x), 1, slices.Clone(c.x))); got != c.want {
+		if got := medianDistance(&rowPairs{x: mat.NewDense(len(c.x), 1, slices.Clone(c.x))}); got != c.want {
 			t.Errorf("%v: %v, want %v", c.x, got, c.want)
 		}
 	}

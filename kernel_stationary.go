@@ -183,13 +183,13 @@ func (k Iso[P]) numParams() int {
 }
 
 func (k Iso[P]) fill(dst []float64, t *kernelTile) {
-	fillDist2(k.lengths(), dst, t)
+	k.lengths().fill(dst, t)
 	k.values(dst)
 }
 
 func (k Iso[P]) pull(dst, w []float64, t *kernelTile) {
 	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
-	fillDist2(k.lengths(), r2, t)
+	k.lengths().fill(r2, t)
 	copy(rho, r2)
 	k.Profile.Values(rho)
 	k.Profile.Slopes(slope, r2, rho)
@@ -254,6 +254,21 @@ func (l lengthScales) dist2(x, y []float64) float64 {
 		r2 += t * t
 	}
 	return r2
+}
+
+// fill is fillDist2, but for one length where the distances are at hand.
+func (l lengthScales) fill(dst []float64, t *kernelTile) {
+	if len(l.each) > 0 || t.r2.Data == nil {
+		fillDist2(l, dst, t)
+		return
+	}
+	s, m := l.one*l.one, t.y.Rows
+	for i := range t.x.Rows {
+		row := dst[i*m : (i+1)*m]
+		for j, r2 := range t.r2.Data[i*t.r2.Stride : i*t.r2.Stride+m] {
+			row[j] = r2 / s
+		}
+	}
 }
 
 // columns implements columnMetric.

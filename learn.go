@@ -154,15 +154,15 @@ func groupOf(name string) string {
 	return name
 }
 
-// newLearnSpace returns that of k and lik, for responses y at the rows of x.
-func newLearnSpace(k Kernel, lik Likelihood, x *mat.Dense, y []float64, o *LearnOptions) (*learnSpace, error) {
+// newLearnSpace returns that of k and lik, for responses y at the rows.
+func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *LearnOptions) (*learnSpace, error) {
 	s := &learnSpace{kernel: k, lik: lik}
-	slopes, differ, err := derivable(k, x)
+	slopes, differ, err := derivable(k, rows.x)
 	if err != nil {
 		return nil, err
 	}
 	s.slopes = slopes
-	d := newLearnData(x, y, lik)
+	d := newLearnData(rows, y, lik)
 	_, composite := kernelParts(k)
 	roles := kernelRoles(k)
 	for i, p := range k.Params() {
@@ -459,9 +459,10 @@ type learnData struct {
 	start, spread float64 // of log Scale
 }
 
-func newLearnData(x *mat.Dense, y []float64, lik Likelihood) *learnData {
+func newLearnData(rows *rowPairs, y []float64, lik Likelihood) *learnData {
+	x := rows.x
 	n, cols := x.Dims()
-	d := &learnData{length: math.Log(medianDistance(x)) - math.Ln2/2, columns: make([]float64, cols)}
+	d := &learnData{length: math.Log(medianDistance(rows)) - math.Ln2/2, columns: make([]float64, cols)}
 	for j := range d.columns {
 		var mean, square float64
 		for i := range n {
