@@ -109,7 +109,7 @@ func TestGLMLearnGradient(t *testing.T) {
 			theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
 		}
 		at := func(theta []float64) learnPoint {
-			x, err := m.evaluate(theta, 1e-12, true)
+			x, err := m.evaluate(theta, 1e-12, math.Inf(1), true)
 			if err != nil || math.IsInf(x.f, 0) {
 				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.f, err)
 			}
@@ -181,7 +181,7 @@ func TestGLMLearn(t *testing.T) {
 			for _, h := range []float64{-0.1, 0.1} {
 				at := slices.Clone(theta)
 				at[i] += h
-				x, err := m.evaluate(at, 1e-6, false)
+				x, err := m.evaluate(at, 1e-6, math.Inf(1), false)
 				if f := x.f + learner.space.penalty(at, nil); err != nil || f < l.Objective-1e-4 {
 					t.Errorf("%s: objective %v, %+v further in %s %v, %v", c.name, l.Objective, h, l.Params[learner.space.free[i]].Name, f, err)
 				}

@@ -79,7 +79,7 @@ func TestLearnGradient(t *testing.T) {
 			theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
 		}
 		at := func(theta []float64) learnPoint {
-			x, err := m.evaluate(theta, 1e-13, true)
+			x, err := m.evaluate(theta, 1e-13, math.Inf(1), true)
 			if err != nil || math.IsInf(x.f, 0) {
 				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.f, err)
 			}

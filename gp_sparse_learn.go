@@ -288,7 +288,7 @@ func (l *sparseLearning) choose(k Kernel) error {
 }
 
 // evaluate implements learnable.
-func (l *sparseLearning) evaluate(theta []float64, slack float64, slopes bool) (learnPoint, error) {
+func (l *sparseLearning) evaluate(theta []float64, slack, _ float64, slopes bool) (learnPoint, error) {
 	none := learnPoint{f: math.Inf(1)}
 	k, derivs, lik, err := l.space.at(theta)
 	if err != nil {
@@ -403,7 +403,7 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		return nil, ErrNotFinite
 	}
 	l.found = sparsePoint{slices.Clone(theta), l.z, a.at, a.look}
-	x := &learnPoint{f: -a.look.elbo}
+	x := &learnPoint{f: -a.look.elbo, slack: a.look.promise}
 	if s == nil {
 		return x, nil
 	}

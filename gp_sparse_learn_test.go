@@ -33,7 +33,7 @@ func TestSparseLearnGradient(t *testing.T) {
 			theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
 		}
 		at := func(theta []float64, slopes bool) learnPoint {
-			x, err := m.evaluate(theta, 1e-12, slopes)
+			x, err := m.evaluate(theta, 1e-12, math.Inf(1), slopes)
 			if err != nil || math.IsInf(x.f, 0) {
 				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.f, err)
 			}

@@ -178,7 +178,7 @@ func certifyGram(ctx context.Context, terms *siteTerms, k []float64, first, lo, 
 	l := &siteLearning{prior: &gramScale{terms, k, 2 * math.Log(first)}, n: terms.len()}
 	l.use(crew{1, &halt})
 	return certify(lo, hi, within, first, func(at float64) (*scaleState, error) {
-		x, err := l.evaluate([]float64{at}, scaleSlack*within, false)
+		x, err := l.evaluate([]float64{at}, scaleSlack*within, math.Inf(1), false)
 		if err != nil {
 			return nil, fmt.Errorf("pgsvi: %w", bare{err})
 		}

@@ -58,7 +58,7 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 		l := &siteLearning{prior: &gramScale{gp.terms, k, 0}, n: n}
 		l.use(crew{1, nil})
 		at := func(at, slack float64) float64 {
-			e, err := l.evaluate([]float64{at}, slack, false)
+			e, err := l.evaluate([]float64{at}, slack, math.Inf(1), false)
 			if err != nil || math.IsInf(e.f, 0) {
 				t.Fatalf("seed %d, %s at %v: %v, %v", seed, p.name, at, e.f, err)
 			}

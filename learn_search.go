@@ -27,6 +27,7 @@ const (
 	exactPart      = 1e-2            // of the goal, below which it need not be
 	stopPart       = 0.1             // of the goal, above which the search does not end
 	stagedPart     = 0.5             // the same where passes over all rows are dear
+	noisyTurn      = 0.1             // of what the slope changes by along a step, in nats: what both ends may be off by above that hides it
 	searchTries    = 8               // lengths of a step
 	searchPatience = 3 * searchTries // points that are no better, as where q has several optima
 )
@@ -117,7 +118,7 @@ func (s *learnSearch) tell(x learnPoint) {
 			return
 		}
 		s.aim()
-	case x.f <= s.cur.f+armijo*s.t*s.slope+s.slack:
+	case x.f <= s.most():
 		s.learn(&x)
 		switch gain := (s.cur.f - x.f) / s.gain; {
 		case s.tries > 0:
@@ -134,6 +135,14 @@ func (s *learnSearch) tell(x learnPoint) {
 	}
 }
 
+// most is the largest f at next that is not too high to go there.
+func (s *learnSearch) most() float64 {
+	if !s.line {
+		return math.Inf(1)
+	}
+	return s.cur.f + armijo*s.t*s.slope + s.slack
+}
+
 // learn keeps the step to x.
 func (s *learnSearch) learn(x *learnPoint) {
 	n := len(x.theta)
@@ -144,11 +153,14 @@ func (s *learnSearch) learn(x *learnPoint) {
 	if !(sy > 1e-10*floats.Norm(step, 2)*floats.Norm(turn, 2)) {
 		return
 	}
+	v := mat.NewVecDense(n, step)
+	if s.cur.slack+x.slack > noisyTurn*sy && sy < mat.Inner(v, s.curvature(), v) {
+		return // it looks flatter than it is known to be
+	}
 	if len(s.steps) == searchPairs {
 		s.steps, s.turns = s.steps[1:], s.turns[1:]
 	}
 	s.steps, s.turns = append(s.steps, step), append(s.turns, turn)
-	v := mat.NewVecDense(n, step)
 	if info := mat.Inner(v, x.info, v); info > 0 {
 		s.part = math.Sqrt(s.part * min(max((sy-mat.Inner(v, s.prec, v))/info, leastPart), 1)) // one step may not be like the next
 	}

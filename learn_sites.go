@@ -9,7 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -98,7 +97,7 @@ func (l *siteLearning) state(c *save.State, n int) {
 }
 
 // evaluate implements learnable.
-func (l *siteLearning) evaluate(theta []float64, slack float64, slopes bool) (learnPoint, error) {
+func (l *siteLearning) evaluate(theta []float64, slack, most float64, slopes bool) (learnPoint, error) {
 	none := learnPoint{f: math.Inf(1)}
 	l.k = dense.Resize(l.k, l.n*l.n)
 	terms, ok := l.prior.covariance(l.workers.halt, l.k, theta)
@@ -108,7 +107,7 @@ func (l *siteLearning) evaluate(theta []float64, slack float64, slopes bool) (le
 	if !ok {
 		return none, nil // out of range
 	}
-	err := l.expect(terms, theta, slack)
+	gap, err := l.expect(terms, theta, slack, most)
 	if halted := l.workers.halt.Err(); halted != nil {
 		return none, halted
 	}
@@ -120,8 +119,8 @@ func (l *siteLearning) evaluate(theta []float64, slack float64, slopes bool) (le
 		return none, nil
 	}
 	l.found = learnSites{slices.Clone(theta), slices.Clone(q.gamma), slices.Clone(q.a), slices.Clone(q.m)}
-	x := learnPoint{f: q.value}
-	if !slopes {
+	x := learnPoint{f: q.value, slack: gap}
+	if !slopes || x.f > most {
 		return x, nil
 	}
 	if !l.mover.current {
@@ -158,8 +157,11 @@ func (l *siteLearning) resolved() bool {
 // learnSteps bounds the steps of q at one θ.
 const learnSteps = 60
 
-// expect finds q to within so many nats, in l.prob.cur.
-func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack float64) error {
+// lostPart is how many times what its linearised problem promises a q must be too high by to be given up.
+const lostPart = 3
+
+// expect finds q to within so many nats, in l.prob.cur, or to where it will not get down to most, and returns by how many it may be too high.
+func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack, most float64) (gap float64, err error) {
 	n, p := l.n, &l.prob
 	l.base.resize(n)
 	clear(l.base.gamma)
@@ -172,17 +174,17 @@ func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack float64) 
 	p.prepare(terms, nil, &l.mover, &l.base)
 	if !l.warm(terms, theta) {
 		if err := l.cold(terms); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	for range learnSteps {
 		l.settle(meanPart * slack)
-		if l.gap() <= slack || !p.iterate() {
+		if gap = l.gap(); gap <= slack || p.cur.value-lostPart*gap > most || !p.iterate() {
 			break
 		}
 		l.mover.current = true
 	}
-	return nil
+	return gap, nil
 }
 
 // cold starts q from the prior or, if that is better, from the sites that the responses alone suggest where they are on the scale of the latent
@@ -392,13 +394,25 @@ func (l *siteLearning) slopes(x *learnPoint, terms *siteTerms, theta []float64) 
 			x.grad[i], least[i] = l.space.likelihoodSlope(u[i:], terms, &q.siteState, l.workers, theta, i)
 		}
 	}
-	wu := make([]float64, n*nf)
-	blas64.Symm(blas.Left, 1, dense.Symmetric(l.w, n), dense.General(u, n, nf), 0, dense.General(wu, n, nf))
+	l.information(x.info, u, nf)
+	for i := range nf {
+		x.info.SetSym(i, i, max(x.info.At(i, i), least[i]))
+	}
+}
+
+// information stores ½UᵀWU, U being N×nf, in info. W is a triangle T, and the transpose of what is below the diagonal of that.
+func (l *siteLearning) information(info *mat.SymDense, u []float64, nf int) {
+	n := l.n
+	tu, utu := make([]float64, n*nf), make([]float64, nf*nf)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.w, n, n), dense.General(u, n, nf), 0, dense.General(tu, n, nf))
+	for r := range n { // half of the diagonal belongs to either triangle
+		floats.AddScaled(tu[r*nf:(r+1)*nf], -0.5*l.w[r*n+r], u[r*nf:(r+1)*nf])
+	}
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, nf), dense.General(tu, n, nf), 0, dense.General(utu, nf, nf))
 	for i := range nf {
 		for j := range i + 1 {
-			x.info.SetSym(i, j, 0.5*blas64.Dot(blas64.Vector{N: n, Data: u[i:], Inc: nf}, blas64.Vector{N: n, Data: wu[j:], Inc: nf}))
+			info.SetSym(i, j, 0.5*(utu[i*nf+j]+utu[j*nf+i]))
 		}
-		x.info.SetSym(i, i, max(x.info.At(i, i), least[i]))
 	}
 }
 

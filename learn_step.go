@@ -17,9 +17,9 @@ type learnable interface {
 	digester
 	// use lets the crew do what follows; once that is halted evaluate returns its error.
 	use(c crew)
-	// evaluate finds the q at θ, to within so many nats of the best, and returns −ELBO, with what a search
-	// needs besides if slopes is set. A θ without a value, such as one that is out of range, has +Inf, and no error.
-	evaluate(theta []float64, slack float64, slopes bool) (learnPoint, error)
+	// evaluate finds the q at θ, to within so many nats of the best, and returns −ELBO, what it may be too high by and, if slopes is set, what a search
+	// needs besides. Of a θ with more than most nats all that counts is that. One without a value, such as one that is out of range, has +Inf, and no error.
+	evaluate(theta []float64, slack, most float64, slopes bool) (learnPoint, error)
 	// keep makes the q of the last evaluate one that later ones start from; with best also the one to end with.
 	keep(best bool)
 	// work returns the Cholesky factorisations of all rows so far.
@@ -154,7 +154,7 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		return step, nil
 	}
 	if len(s.screen) > 0 {
-		x, err := s.at(s.screen[0], screenSlack, false)
+		x, err := s.at(s.screen[0], screenSlack, s.first.f, false)
 		if err != nil {
 			return step, err
 		}
@@ -170,7 +170,7 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		}
 		return step, nil
 	}
-	x, err := s.at(s.search.next, s.search.slack, true)
+	x, err := s.at(s.search.next, s.search.slack, s.search.most(), true)
 	if err != nil {
 		return step, err
 	}
@@ -192,13 +192,13 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 // worthEvaluating implements sparing: lengths of a step that are tried in vain would look like a run that stalls.
 func (s *learnStepper) worthEvaluating() bool { return s.news }
 
-// at evaluates θ.
-func (s *learnStepper) at(theta []float64, slack float64, slopes bool) (learnPoint, error) {
-	x, err := s.model.evaluate(theta, slack, slopes)
+// at evaluates θ. See learnable.
+func (s *learnStepper) at(theta []float64, slack, most float64, slopes bool) (learnPoint, error) {
+	x, err := s.model.evaluate(theta, slack, most-s.space.penalty(theta, nil), slopes)
 	if err != nil {
 		return x, err
 	}
-	x.theta, x.slack = slices.Clone(theta), slack
+	x.theta, x.slack = slices.Clone(theta), min(x.slack, slack)
 	x.prior = s.space.penalty(theta, x.grad)
 	if x.f += x.prior; math.IsNaN(x.f) {
 		x.f = math.Inf(1)
@@ -342,7 +342,7 @@ func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper, 
 	if !s.done || ctx.Err() != nil {
 		return nil
 	}
-	run := Solver{BatchSize: s.n, Goal: exactPart * s.search.goal}
+	run := Solver{BatchSize: s.n, Goal: stopPart * s.search.goal}
 	if by != nil {
 		run.Workers, run.Recover, run.Converger = by.Workers, by.Recover, by.Converger
 	}

@@ -239,7 +239,7 @@ func (l *weightLearning) state(c *save.State, n int) {
 // weightFit is the best q at one θ, near enough.
 type weightFit struct {
 	lin            *linearModel
-	f              float64    // −ELBO
+	f, gap         float64    // −ELBO, and by how much it may be too high
 	mean, variance []float64  // of the weights
 	rows           *siteState // the expectations
 	factor         []float64  // the Cholesky factor of V⁻¹, or nil where that is diagonal
@@ -247,7 +247,7 @@ type weightFit struct {
 }
 
 // evaluate implements learnable.
-func (l *weightLearning) evaluate(theta []float64, slack float64, slopes bool) (learnPoint, error) {
+func (l *weightLearning) evaluate(theta []float64, slack, most float64, slopes bool) (learnPoint, error) {
 	none := learnPoint{f: math.Inf(1)}
 	lin, err := l.prior.at(theta)
 	if err != nil {
@@ -267,8 +267,8 @@ func (l *weightLearning) evaluate(theta []float64, slack float64, slopes bool) (
 	if err != nil || math.IsNaN(q.f) || math.IsInf(q.f, 0) {
 		return none, nil
 	}
-	x := learnPoint{f: q.f}
-	if slopes {
+	x := learnPoint{f: q.f, slack: q.gap}
+	if slopes && x.f <= most {
 		l.slopes(&x, q, theta)
 		if err := l.workers.halt.Err(); err != nil {
 			return none, err
@@ -298,13 +298,14 @@ func (l *weightLearning) fitFull(lin *linearModel, theta []float64, slack float6
 			return nil, err
 		}
 	}
+	var gap float64
 	err = s.settle()
 	for range learnSteps {
 		if err != nil {
 			return nil, err
 		}
 		l.settle(s, slack)
-		if s.promise() <= slack {
+		if gap = s.promise(); gap <= slack {
 			break
 		}
 		if _, err = s.ascend(); err == nil && s.distance == 0 {
@@ -315,10 +316,11 @@ func (l *weightLearning) fitFull(lin *linearModel, theta []float64, slack float6
 	q := &s.batch.cur
 	l.found = learnSites{slices.Clone(theta), slices.Clone(q.gamma), slices.Clone(q.a), slices.Clone(q.m)}
 	fit, err := s.fit()
-	if err == nil {
-		err = l.workers.halt.Err()
+	if err != nil {
+		return nil, err
 	}
-	return fit, err
+	fit.gap = gap
+	return fit, l.workers.halt.Err()
 }
 
 // fit returns the state of all rows. The error wraps ErrNotFinite where rounding leaves nothing of its ELBO.
@@ -381,6 +383,7 @@ func (l *weightLearning) fitDiagonal(lin *linearModel, theta []float64, slack fl
 			s.use(l.workers)
 		}
 	}
+	var gap float64
 	err := s.renewed()
 	for range diagonalSteps {
 		if err == nil {
@@ -389,7 +392,7 @@ func (l *weightLearning) fitDiagonal(lin *linearModel, theta []float64, slack fl
 		if err != nil {
 			return nil, err
 		}
-		if s.promise+s.unseen <= slack && s.beyond == 0 {
+		if gap = s.promise + s.unseen; gap <= slack && s.beyond == 0 {
 			break
 		}
 		l.units++
@@ -402,7 +405,7 @@ func (l *weightLearning) fitDiagonal(lin *linearModel, theta []float64, slack fl
 	}
 	prec := s.fam.(*diagFamily).cur
 	s.cur.gamma = s.cur.tg
-	fit := &weightFit{lin: lin, f: -s.cur.elbo, mean: s.cur.mean, variance: make([]float64, d), rows: &s.cur.siteState}
+	fit := &weightFit{lin: lin, f: -s.cur.elbo, gap: gap, mean: s.cur.mean, variance: make([]float64, d), rows: &s.cur.siteState}
 	for j, p := range prec {
 		fit.variance[j] = 1 / p
 	}
