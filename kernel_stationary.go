@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/blas/blas64"
 )
@@ -164,9 +165,7 @@ func scaleBy(v []float64, by float64) {
 	if by == 1 {
 		return
 	}
-	for i := range v {
-		v[i] *= by
-	}
+	fma.Scale(by, v)
 }
 
 func (Iso[P]) is(k Kernel) bool { return isType[Iso[P]](k) }
@@ -244,14 +243,14 @@ func (l lengthScales) dist2(x, y []float64) float64 {
 	if len(l.each) == 0 {
 		for d, v := range x {
 			t := v - y[d]
-			r2 += t * t
+			r2 += float64(t * t) // not fused, on any processor
 		}
 		return r2 / (l.one * l.one)
 	}
 	kernelLen(l.each, len(x))
 	for d, v := range x {
 		t := (v - y[d]) / kernelOne(l.each[d])
-		r2 += t * t
+		r2 += float64(t * t)
 	}
 	return r2
 }
@@ -276,24 +275,14 @@ func (l lengthScales) columns(dst, x, yt []float64) {
 	clear(dst)
 	if len(l.each) == 0 {
 		for d, v := range x {
-			for j, y := range yt[d*len(dst) : (d+1)*len(dst)] {
-				t := v - y
-				dst[j] += t * t
-			}
+			fma.AddSquares(dst, v, yt[d*len(dst):(d+1)*len(dst)])
 		}
-		s := l.one * l.one
-		for j, r2 := range dst {
-			dst[j] = r2 / s
-		}
+		fma.Divide(dst, l.one*l.one)
 		return
 	}
 	kernelLen(l.each, len(x))
 	for d, v := range x {
-		s := kernelOne(l.each[d])
-		for j, y := range yt[d*len(dst) : (d+1)*len(dst)] {
-			t := (v - y) / s
-			dst[j] += t * t
-		}
+		fma.AddSquaresOver(dst, v, yt[d*len(dst):(d+1)*len(dst)], kernelOne(l.each[d]))
 	}
 }
 

@@ -187,7 +187,8 @@ func (j *job) Do(_, lo, hi int) {
 	case rowsOfPanels:
 		j.panels.syrk(j.product.alpha, j.product.c, from, to)
 	case columnsOfX:
-		j.t.solve(j.x.Slice(0, lo, j.x.Rows, hi-lo), false)
+		part := j.x.Slice(0, lo, j.x.Rows, hi-lo)
+		j.t.solve(part, part, nil, false)
 	}
 }
 

@@ -66,6 +66,10 @@ func TestGuard(t *testing.T) {
 					Trsm(Run{}, unit(n).T(), a, true)
 					Trsm(Run{}, unit(n), b.T(), false)
 					Trsm(Run{}, unit(n).T(), b.T(), true)
+					var l Lower
+					l.Set(unit(n))
+					l.Solve(Matrix{}, a, guarded(t, k, front))
+					l.Solve(a, b.T(), nil)
 					var p Panels
 					p.data = guarded(t, k*up(n, columns), front)
 					p.Set(b)
@@ -83,6 +87,10 @@ func TestGuard(t *testing.T) {
 				Exp(x)
 				Log1p(y)
 				Axpy(1, x, y)
+				Scale(2, x)
+				Divide(x, 2)
+				AddSquares(x, 1, y)
+				AddSquaresOver(x, 1, y, 2)
 			}
 		}
 	})

@@ -36,7 +36,7 @@ func InvertLower(r Run, l Matrix) bool {
 		if i > 0 && !w.t.solveColumns(r, l.Slice(i, 0, h, i)) {
 			return false
 		}
-		w.t.solve(own, true)
+		w.t.solve(own, own, nil, true)
 	}
 	return true
 }

@@ -29,10 +29,10 @@ func axpyAVX2(n int, a float64, x *float64, y *float64)
 //go:noescape
 func axpy4AVX2(n int, a *[4]float64, x *float64, ld int, y *float64)
 
-// copyAVX2 copies k rows of a panel, which are ld apart in src.
+// copyAVX2 copies k rows of a panel, which are ldd apart in dst and ld apart in src.
 //
 //go:noescape
-func copyAVX2(k int, dst *float64, src *float64, ld int)
+func copyAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 
 // weighAVX2 multiplies the k rows of a panel by w.
 //
@@ -54,10 +54,35 @@ func untransposeAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 //go:noescape
 func weighRowsAVX2(k int, dst *float64, src *float64, w *float64)
 
+// squaresAVX2 is squares.
+//
+//go:noescape
+func squaresAVX2(k int, panel *float64, dst *float64)
+
 // ratiosAVX2 is ratios, n being a multiple of 4.
 //
 //go:noescape
 func ratiosAVX2(n int, t *float64, u *float64, y *float64, s *float64, w float64, least float64)
+
+// scaleAVX2 is scale, n being a multiple of 4.
+//
+//go:noescape
+func scaleAVX2(n int, a float64, x *float64)
+
+// divideAVX2 is divide, n being a multiple of 4.
+//
+//go:noescape
+func divideAVX2(n int, x *float64, a float64)
+
+// addSquaresAVX2 is addSquares, n being a multiple of 4.
+//
+//go:noescape
+func addSquaresAVX2(n int, dst *float64, a float64, y *float64)
+
+// addSquaresOverAVX2 is addSquaresOver, n being a multiple of 4.
+//
+//go:noescape
+func addSquaresOverAVX2(n int, dst *float64, a float64, y *float64, s float64)
 
 // expAVX2 is exp, n being a multiple of 4.
 //

@@ -605,26 +605,28 @@ rest_end:
 	VZEROUPPER
 	RET
 
-// func copyAVX2(k int, dst *float64, src *float64, ld int)
+// func copyAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 // Requires: AVX
-TEXT ·copyAVX2(SB), NOSPLIT|NOPTR, $0-32
+TEXT ·copyAVX2(SB), NOSPLIT|NOPTR, $0-40
 	MOVQ k+0(FP), AX
 	MOVQ dst+8(FP), CX
-	MOVQ src+16(FP), DX
-	MOVQ ld+24(FP), BX
-	SHLQ $0x03, BX
+	MOVQ ldd+16(FP), DX
+	MOVQ src+24(FP), BX
+	MOVQ ld+32(FP), SI
+	SHLQ $0x03, SI
+	SHLQ $0x03, DX
 
 row:
 	CMPQ    AX, $0x00000001
 	JL      row_end
-	VMOVUPD (DX), Y0
+	VMOVUPD (BX), Y0
 	VMOVUPD Y0, (CX)
-	VMOVUPD 32(DX), Y0
+	VMOVUPD 32(BX), Y0
 	VMOVUPD Y0, 32(CX)
-	VMOVUPD 64(DX), Y0
+	VMOVUPD 64(BX), Y0
 	VMOVUPD Y0, 64(CX)
-	ADDQ    BX, DX
-	ADDQ    $0x00000060, CX
+	ADDQ    SI, BX
+	ADDQ    DX, CX
 	SUBQ    $0x00000001, AX
 	JMP     row
 
@@ -808,6 +810,36 @@ row1_end:
 	VZEROUPPER
 	RET
 
+// func squaresAVX2(k int, panel *float64, dst *float64)
+// Requires: AVX, FMA3
+TEXT ·squaresAVX2(SB), NOSPLIT|NOPTR, $0-24
+	MOVQ   k+0(FP), AX
+	MOVQ   panel+8(FP), CX
+	MOVQ   dst+16(FP), DX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+
+row:
+	CMPQ        AX, $0x00000001
+	JL          row_end
+	VMOVUPD     (CX), Y3
+	VFMADD231PD Y3, Y3, Y0
+	VMOVUPD     32(CX), Y3
+	VFMADD231PD Y3, Y3, Y1
+	VMOVUPD     64(CX), Y3
+	VFMADD231PD Y3, Y3, Y2
+	ADDQ        $0x00000060, CX
+	SUBQ        $0x00000001, AX
+	JMP         row
+
+row_end:
+	VMOVUPD Y0, (DX)
+	VMOVUPD Y1, 32(DX)
+	VMOVUPD Y2, 64(DX)
+	VZEROUPPER
+	RET
+
 // func ratiosAVX2(n int, t *float64, u *float64, y *float64, s *float64, w float64, least float64)
 // Requires: AVX
 TEXT ·ratiosAVX2(SB), NOSPLIT|NOPTR, $0-56
@@ -847,6 +879,97 @@ DATA one<>+8(SB)/8, $0x3ff0000000000000
 DATA one<>+16(SB)/8, $0x3ff0000000000000
 DATA one<>+24(SB)/8, $0x3ff0000000000000
 GLOBL one<>(SB), RODATA|NOPTR, $32
+
+// func scaleAVX2(n int, a float64, x *float64)
+// Requires: AVX
+TEXT ·scaleAVX2(SB), NOSPLIT|NOPTR, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD a+8(FP), Y0
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VMULPD  (CX), Y0, Y1
+	VMOVUPD Y1, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func divideAVX2(n int, x *float64, a float64)
+// Requires: AVX
+TEXT ·divideAVX2(SB), NOSPLIT|NOPTR, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSD a+16(FP), Y0
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VMOVUPD (CX), Y1
+	VDIVPD  Y0, Y1, Y1
+	VMOVUPD Y1, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func addSquaresAVX2(n int, dst *float64, a float64, y *float64)
+// Requires: AVX
+TEXT ·addSquaresAVX2(SB), NOSPLIT|NOPTR, $0-32
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         y+24(FP), DX
+	VBROADCASTSD a+16(FP), Y0
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VSUBPD  (DX), Y0, Y1
+	VMULPD  Y1, Y1, Y1
+	VADDPD  (CX), Y1, Y1
+	VMOVUPD Y1, (CX)
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func addSquaresOverAVX2(n int, dst *float64, a float64, y *float64, s float64)
+// Requires: AVX
+TEXT ·addSquaresOverAVX2(SB), NOSPLIT|NOPTR, $0-40
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         y+24(FP), DX
+	VBROADCASTSD a+16(FP), Y0
+	VBROADCASTSD s+32(FP), Y1
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VSUBPD  (DX), Y0, Y2
+	VDIVPD  Y1, Y2, Y2
+	VMULPD  Y2, Y2, Y2
+	VADDPD  (CX), Y2, Y2
+	VMOVUPD Y2, (CX)
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
 
 // func expAVX2(n int, x *float64)
 // Requires: AVX, AVX2, FMA3

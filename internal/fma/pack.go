@@ -9,7 +9,7 @@ func pack(dst []float64, v Matrix, k, width int) {
 	}
 	switch {
 	case v.Col == 1 && w == columns && width == columns && v.Row > 0:
-		pathCopyRows(k, dst, v.Data[v.Off:], v.Row)
+		pathCopyRows(k, dst, columns, v.Data[v.Off:], v.Row)
 	case v.Col == 1:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]
@@ -45,6 +45,9 @@ func pack(dst []float64, v Matrix, k, width int) {
 func unpack(v Matrix, src []float64) {
 	k, w := v.Rows, v.Cols
 	switch {
+	case k == 0 || w == 0:
+	case v.Col == 1 && w == columns && v.Row > 0:
+		pathCopyRows(k, v.Data[v.Off:], v.Row, src, columns)
 	case v.Col == 1:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
 			copy(v.Data[at:at+w], src[p*columns:])

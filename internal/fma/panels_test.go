@@ -3,6 +3,7 @@ package fma
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -61,6 +62,76 @@ func TestPanels(t *testing.T) {
 			p.Syrk(Run{}, -2, c, 0, cut)
 			p.Syrk(Run{}, -2, c, cut, n)
 			same(t, "Syrk", c.Data, want.Data)
+		}
+	})
+}
+
+// TestLower: solutions by what was packed have the bits of those that pack it each time, in place or not, and so have the sums of their squares.
+func TestLower(t *testing.T) {
+	paths(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(13, 14))
+		var l Lower
+		for trial := range 60 {
+			n, m := rng.IntN(40), rng.IntN(30)
+			if trial%10 == 0 {
+				n += []int{Block - 20, 2*Block - 4, 2 * Block}[trial/10%3]
+			}
+			a := triangular(rng, n)
+			l.Set(a)
+			b := layouts(rng, n, m, rng.NormFloat64)[rng.IntN(3)]
+			want := clone(b)
+			Trsm(Run{}, a, want, false)
+			squares := make([]float64, m)
+			l.Solve(Matrix{}, b, squares)
+			x := layouts(rng, n, m, rng.NormFloat64)[rng.IntN(3)]
+			l.Solve(x, b, nil)
+			l.Solve(b, b, nil)
+			for j := range m {
+				column := want.T().row(j, 0, n)
+				same(t, "Solve", x.T().row(j, 0, n), column)
+				same(t, "Solve in place", b.T().row(j, 0, n), column)
+				s := 0.0
+				for _, v := range column {
+					s = math.FMA(v, v, s)
+				}
+				same(t, "squares", squares[j:j+1], []float64{s})
+			}
+		}
+	})
+}
+
+// TestSquaredDifferences: vectors of any length, to the bits of their definition.
+func TestSquaredDifferences(t *testing.T) {
+	paths(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(15, 16))
+		for n := range 20 {
+			x, y := make([]float64, n), make([]float64, n+1)
+			for i := range x {
+				x[i], y[i] = rng.ExpFloat64(), rng.NormFloat64()
+				if rng.IntN(9) == 0 {
+					y[i] = math.Inf(1)
+				}
+			}
+			a, s := rng.NormFloat64(), rng.ExpFloat64()
+			for name, c := range map[string]struct {
+				do   func(x []float64)
+				want func(x, y float64) float64
+			}{
+				"Scale":      {func(x []float64) { Scale(a, x) }, func(x, _ float64) float64 { return a * x }},
+				"Divide":     {func(x []float64) { Divide(x, s) }, func(x, _ float64) float64 { return x / s }},
+				"AddSquares": {func(x []float64) { AddSquares(x, a, y) }, func(x, y float64) float64 { return x + float64((a-y)*(a-y)) }},
+				"AddSquaresOver": {func(x []float64) { AddSquaresOver(x, a, y, s) }, func(x, y float64) float64 {
+					d := (a - y) / s
+					return x + float64(d*d)
+				}},
+			} {
+				got, want := slices.Clone(x), make([]float64, n)
+				c.do(got)
+				for i, v := range x {
+					want[i] = c.want(v, y[i])
+				}
+				same(t, name, got, want)
+			}
 		}
 	})
 }

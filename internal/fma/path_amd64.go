@@ -51,13 +51,13 @@ func pathAxpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	axpy4AVX2(len(y), a, unsafe.SliceData(x), ld, unsafe.SliceData(y))
 }
 
-func pathCopyRows(k int, dst, src []float64, ld int) {
+func pathCopyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	if !vectors {
-		copyRows(k, dst, src, ld)
+		copyRows(k, dst, ldd, src, ld)
 		return
 	}
-	_, _ = dst[:k*columns], src[:(k-1)*ld+columns]
-	copyAVX2(k, unsafe.SliceData(dst), unsafe.SliceData(src), ld)
+	_, _ = dst[:(k-1)*ldd+columns], src[:(k-1)*ld+columns]
+	copyAVX2(k, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), ld)
 }
 
 func pathWeigh(k int, panel, w []float64) {
@@ -85,6 +85,51 @@ func pathRatios(t, u, y, s []float64, w, least float64) {
 		ratiosAVX2(whole, unsafe.SliceData(t), unsafe.SliceData(u), unsafe.SliceData(y), unsafe.SliceData(s), w, least)
 	}
 	ratios(t[whole:], u[whole:], y[whole:], s[whole:], w, least)
+}
+
+func pathSquares(k int, panel, dst []float64) {
+	if !vectors {
+		squares(k, panel, dst)
+		return
+	}
+	_, _ = panel[:k*columns], dst[:columns]
+	squaresAVX2(k, unsafe.SliceData(panel), unsafe.SliceData(dst))
+}
+
+func pathScale(a float64, x []float64) {
+	whole := 0
+	if vectors {
+		whole = len(x) &^ 3
+		scaleAVX2(whole, a, unsafe.SliceData(x))
+	}
+	scale(a, x[whole:])
+}
+
+func pathDivide(x []float64, a float64) {
+	whole := 0
+	if vectors {
+		whole = len(x) &^ 3
+		divideAVX2(whole, unsafe.SliceData(x), a)
+	}
+	divide(x[whole:], a)
+}
+
+func pathAddSquares(dst []float64, a float64, y []float64) {
+	whole := 0
+	if vectors {
+		whole = len(dst) &^ 3
+		addSquaresAVX2(whole, unsafe.SliceData(dst), a, unsafe.SliceData(y))
+	}
+	addSquares(dst[whole:], a, y[whole:])
+}
+
+func pathAddSquaresOver(dst []float64, a float64, y []float64, s float64) {
+	whole := 0
+	if vectors {
+		whole = len(dst) &^ 3
+		addSquaresOverAVX2(whole, unsafe.SliceData(dst), a, unsafe.SliceData(y), s)
+	}
+	addSquaresOver(dst[whole:], a, y[whole:], s)
 }
 
 func pathTranspose(k int, dst []float64, ldd int, src []float64, ld int) {

@@ -4,7 +4,9 @@ package fma
 
 // These loops have no assembly but that of amd64.
 
-func pathCopyRows(k int, dst, src []float64, ld int) { copyRows(k, dst, src, ld) }
+func pathCopyRows(k int, dst []float64, ldd int, src []float64, ld int) {
+	copyRows(k, dst, ldd, src, ld)
+}
 
 func pathWeigh(k int, panel, w []float64) { weigh(k, panel, w) }
 
@@ -23,3 +25,15 @@ func pathExp(x []float64) { exp(x) }
 func pathLog1p(x []float64) { log1p(x) }
 
 func pathRatios(t, u, y, s []float64, w, least float64) { ratios(t, u, y, s, w, least) }
+
+func pathSquares(k int, panel, dst []float64) { squares(k, panel, dst) }
+
+func pathScale(a float64, x []float64) { scale(a, x) }
+
+func pathDivide(x []float64, a float64) { divide(x, a) }
+
+func pathAddSquares(dst []float64, a float64, y []float64) { addSquares(dst, a, y) }
+
+func pathAddSquaresOver(dst []float64, a float64, y []float64, s float64) {
+	addSquaresOver(dst, a, y, s)
+}

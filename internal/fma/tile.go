@@ -98,10 +98,10 @@ func axpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	}
 }
 
-// copyRows copies k rows of src, ld apart, to a panel.
-func copyRows(k int, dst, src []float64, ld int) {
+// copyRows copies k rows of a panel, ld apart in src, to where they are ldd apart.
+func copyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	for p := range k {
-		copy(dst[p*columns:(p+1)*columns], src[p*ld:])
+		copy(dst[p*ldd:p*ldd+columns], src[p*ld:])
 	}
 }
 
@@ -120,6 +120,47 @@ func weighRows(k int, dst, src, w []float64) {
 	for p, v := range w[:k] {
 		d, s := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[p*columns:])
 		d[0], d[1], d[2], d[3] = s[0]*v, s[1]*v, s[2]*v, s[3]*v
+	}
+}
+
+// squares stores the sums of squares of the columns of a panel of k rows in dst, in order and fused.
+func squares(k int, panel, dst []float64) {
+	sum := (*[columns]float64)(dst)
+	clear(sum[:])
+	for p := range k {
+		for j, v := range (*[columns]float64)(panel[p*columns:]) {
+			sum[j] = math.FMA(v, v, sum[j])
+		}
+	}
+}
+
+// scale is Scale.
+func scale(a float64, x []float64) {
+	for i := range x {
+		x[i] *= a
+	}
+}
+
+// divide is Divide.
+func divide(x []float64, a float64) {
+	for i := range x {
+		x[i] /= a
+	}
+}
+
+// addSquares is AddSquares.
+func addSquares(dst []float64, a float64, y []float64) {
+	for i := range dst {
+		t := a - y[i]
+		dst[i] += float64(t * t)
+	}
+}
+
+// addSquaresOver is AddSquaresOver.
+func addSquaresOver(dst []float64, a float64, y []float64, s float64) {
+	for i := range dst {
+		t := (a - y[i]) / s
+		dst[i] += float64(t * t)
 	}
 }
 

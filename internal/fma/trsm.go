@@ -1,6 +1,6 @@
 package fma
 
-// triangle is the panels of a lower triangular matrix of at most Block rows: for each tile of rows what lies left of its diagonal
+// triangle is the panels of a lower triangular matrix: for each tile of rows what lies left of its diagonal
 // tile, and that.
 type triangle struct{ left, diagonal []float64 }
 
@@ -35,15 +35,16 @@ func (t *triangle) set(l Matrix) {
 	}
 }
 
-// solve replaces x by T⁻¹x. Where x is the identity it is lower triangular before and after, and only that part is read and written.
-func (t *triangle) solve(x Matrix, identity bool) {
+// solve stores T⁻¹b in x, which may be b, unless x is empty, and the sums of squares of its columns unless these are nil. Where x is the
+// identity, of at most Block rows, it is lower triangular before and after, and only that part is read and written.
+func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
-	n := x.Rows
+	n := b.Rows
 	w.x = room(w.x, up(n, rows)*columns)
 	clear(w.x[n*columns:])
-	for j := 0; j < x.Cols; j += columns {
-		first, wide := 0, min(columns, x.Cols-j)
+	for j := 0; j < b.Cols; j += columns {
+		first, wide := 0, min(columns, b.Cols-j)
 		if identity {
 			first = j
 			clear(w.x[j*columns : n*columns])
@@ -51,14 +52,24 @@ func (t *triangle) solve(x Matrix, identity bool) {
 				w.x[(j+i)*columns+i] = 1
 			}
 		} else {
-			pack(w.x, x.Slice(0, j, n, wide), n, columns)
+			pack(w.x, b.Slice(0, j, n, wide), n, columns)
 		}
 		for i := first; i < n; i += rows {
 			left, d := t.panel(i)
-			pathTrsm(i-first, left[first*rows:], w.x[first*columns:], w.x[i*columns:], d)
+			at := first
+			for ; at+Block <= i; at += Block {
+				pathGemm(Block, left[at*rows:], w.x[at*columns:], w.x, i*columns, columns, -1)
+			}
+			pathTrsm(i-at, left[at*rows:], w.x[at*columns:], w.x[i*columns:], d)
+		}
+		if square != nil {
+			pathSquares(n, w.x, w.tile[:columns])
+			copy(square[j:j+wide], w.tile[:])
 		}
 		if !identity {
-			unpack(x.Slice(0, j, n, wide), w.x)
+			if !x.empty() {
+				unpack(x.Slice(0, j, n, wide), w.x)
+			}
 			continue
 		}
 		for i := j; i < n; i++ {
@@ -78,7 +89,8 @@ func (t *triangle) solveColumns(r Run, x Matrix) bool {
 		if r.Halt.Stopped() {
 			return false
 		}
-		t.solve(x.Slice(0, j, x.Rows, min(share, x.Cols-j)), false)
+		part := x.Slice(0, j, x.Rows, min(share, x.Cols-j))
+		t.solve(part, part, nil, false)
 	}
 	return true
 }
@@ -107,4 +119,24 @@ func Trsm(r Run, l, b Matrix, upper bool) bool {
 		}
 	}
 	return true
+}
+
+// Lower is a lower triangular matrix that is packed once for many solutions. The zero value has no rows. Storage is used again.
+type Lower struct {
+	n int
+	t triangle
+}
+
+// Set makes l the lower triangle of a, which it does not keep.
+func (l *Lower) Set(a Matrix) {
+	shapes(a.Rows == a.Cols)
+	l.n = a.Rows
+	l.t.set(a)
+}
+
+// Solve stores L⁻¹B, to the bits of Trsm, in X, which is B or shares no memory with it, unless X is empty; and the sums of squares of its columns, one fused product after the
+// other, in squares, unless that is nil.
+func (l *Lower) Solve(x, b Matrix, squares []float64) {
+	shapes(b.Rows == l.n && (x.empty() || x.Rows == b.Rows && x.Cols == b.Cols) && (squares == nil || len(squares) == b.Cols))
+	l.t.solve(x, b, squares, false)
 }

@@ -12,6 +12,20 @@ func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 // Axpy adds a·x to y. It panics if y is shorter than x.
 func Axpy(a float64, x, y []float64) { pathAxpy(a, x, y[:len(x):len(y)]) }
 
+// Scale multiplies x by a.
+func Scale(a float64, x []float64) { pathScale(a, x) }
+
+// Divide divides x by a.
+func Divide(x []float64, a float64) { pathDivide(x, a) }
+
+// AddSquares adds (a − y_i)², rounded, to each element of dst. It panics if y is shorter than dst.
+func AddSquares(dst []float64, a float64, y []float64) { pathAddSquares(dst, a, y[:len(dst)]) }
+
+// AddSquaresOver adds ((a − y_i)/s)², rounded, to each element of dst. It panics if y is shorter than dst.
+func AddSquaresOver(dst []float64, a float64, y []float64, s float64) {
+	pathAddSquaresOver(dst, a, y[:len(dst)], s)
+}
+
 // Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least: with r = 1/s_i they are w·y_i·r and that
 // times r. It panics if a slice is shorter than t.
 func Ratios(t, u, y, s []float64, w, least float64) {

@@ -41,8 +41,6 @@ func PolyExp(r2 []float64, c float64, p []float64) {
 
 // ExpRate replaces every v by exp(rate·v), to which rate·v rounded counts, within a unit in the last place.
 func ExpRate(v []float64, rate float64) {
-	for i := range v {
-		v[i] *= rate
-	}
+	fma.Scale(rate, v)
 	fma.Exp(v)
 }

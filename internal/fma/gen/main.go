@@ -33,7 +33,12 @@ func main() {
 	transpose()
 	untranspose()
 	weighRows()
+	squares()
 	ratios()
+	scale()
+	divide()
+	addSquares("addSquaresAVX2", false)
+	addSquares("addSquaresOverAVX2", true)
 	exp()
 	log1p()
 	Generate()
@@ -276,9 +281,10 @@ func axpy4() {
 }
 
 func copyPanel() {
-	begin("copyAVX2", "func(k int, dst, src *float64, ld int)", "copies k rows of a panel, which are ld apart in src.")
-	k, dst, src, ld := load("k"), load("dst"), load("src"), load("ld")
+	begin("copyAVX2", "func(k int, dst *float64, ldd int, src *float64, ld int)", "copies k rows of a panel, which are ldd apart in dst and ld apart in src.")
+	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
+	SHLQ(Imm(3), ldd)
 	repeat("row", k, 1, func() {
 		for j := range vectors {
 			v := YMM()
@@ -286,7 +292,7 @@ func copyPanel() {
 			VMOVUPD(v, Mem{Base: dst, Disp: j * bytes})
 		}
 		ADDQ(ld, src)
-		advance(dst, columns*8)
+		ADDQ(ldd, dst)
 	})
 	end()
 }
@@ -418,6 +424,80 @@ func ratios() {
 		for _, p := range []reg.Register{t, u, y, s} {
 			advance(p, bytes)
 		}
+	})
+	end()
+}
+
+func squares() {
+	begin("squaresAVX2", "func(k int, panel, dst *float64)", "is squares.")
+	k, panel, dst := load("k"), load("panel"), load("dst")
+	var sum [vectors]reg.VecVirtual
+	for j := range sum {
+		sum[j] = zero()
+	}
+	repeat("row", k, 1, func() {
+		for j := range sum {
+			v := YMM()
+			VMOVUPD(Mem{Base: panel, Disp: j * bytes}, v)
+			VFMADD231PD(v, v, sum[j])
+		}
+		advance(panel, columns*8)
+	})
+	for j, s := range sum {
+		VMOVUPD(s, Mem{Base: dst, Disp: j * bytes})
+	}
+	end()
+}
+
+func scale() {
+	begin("scaleAVX2", "func(n int, a float64, x *float64)", "is scale, n being a multiple of 4.")
+	n, x, a := load("n"), load("x"), scalar("a")
+	repeat("vector", n, lanes, func() {
+		v := YMM()
+		VMULPD(Mem{Base: x}, a, v)
+		VMOVUPD(v, Mem{Base: x})
+		advance(x, bytes)
+	})
+	end()
+}
+
+func divide() {
+	begin("divideAVX2", "func(n int, x *float64, a float64)", "is divide, n being a multiple of 4.")
+	n, x, a := load("n"), load("x"), scalar("a")
+	repeat("vector", n, lanes, func() {
+		v := YMM()
+		VMOVUPD(Mem{Base: x}, v)
+		VDIVPD(a, v, v)
+		VMOVUPD(v, Mem{Base: x})
+		advance(x, bytes)
+	})
+	end()
+}
+
+// addSquares makes the sums of squares of differences, which are divided by s where over.
+func addSquares(name string, over bool) {
+	of := map[bool]string{false: "addSquares", true: "addSquaresOver"}[over]
+	signature := "func(n int, dst *float64, a float64, y *float64)"
+	if over {
+		signature = "func(n int, dst *float64, a float64, y *float64, s float64)"
+	}
+	begin(name, signature, "is "+of+", n being a multiple of 4.")
+	n, dst, y, a := load("n"), load("dst"), load("y"), scalar("a")
+	var s reg.VecVirtual
+	if over {
+		s = scalar("s")
+	}
+	repeat("vector", n, lanes, func() {
+		v := YMM()
+		VSUBPD(Mem{Base: y}, a, v)
+		if over {
+			VDIVPD(s, v, v)
+		}
+		VMULPD(v, v, v)
+		VADDPD(Mem{Base: dst}, v, v)
+		VMOVUPD(v, Mem{Base: dst})
+		advance(dst, bytes)
+		advance(y, bytes)
 	})
 	end()
 }
