@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -20,7 +21,10 @@ const (
 )
 
 // laneMatrices is the number of M×sparseBlock matrices of a lane: covariances, features, and what is made of them.
-const laneMatrices = 4
+const laneMatrices = 3
+
+// tilePairs is about how many covariances of a block are computed at a time: what it takes stays in a cache of the second level.
+const tilePairs = kernelRows * kernelCols
 
 // sparsePass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights, which gives the exact ELBO there and the whole
 // natural step,
@@ -39,6 +43,8 @@ type sparsePass struct {
 	each func(lane int, l *sparseLane)
 
 	q      *weightState
+	prior  fma.Lower // L
+	post   fma.Lower // the factor of P
 	centre []float64
 	noisy  bool
 	lanes  []sparseLane
@@ -55,7 +61,6 @@ type sparseLane struct {
 	plain bool      // neither offsets nor weights
 	k     []float64 // K(Z, x), M×rows, if there is an each
 	f     []float64 // features
-	t     []float64 // L_P⁻¹F, and then F√t
 	site  siteState
 	self  []float64 // k(x, x)
 	c     []float64
@@ -77,6 +82,8 @@ func (p *sparsePass) reset(q *weightState) {
 	_, p.noisy = p.z.kernel.(Noisy)
 	p.centre = dense.Resize(p.centre, d)
 	clear(p.centre)
+	p.prior.Set(fma.Of(p.z.l, m, m, m))
+	p.post.Set(fma.Of(q.l, m, m, m))
 	for i := range m {
 		floats.AddScaled(p.centre, 1/float64(m), p.z.x.RawRowView(i))
 	}
@@ -194,17 +201,16 @@ func (p *sparsePass) flush() error {
 // block returns the rows of the block.
 func (l *sparseLane) block(d int) blas64.General { return dense.General(l.x[:l.rows*d], l.rows, d) }
 
-// tiles calls f for tiles of the pairs of the inducing inputs and the block, lo and hi being the first of either.
-func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, lo, hi int)) {
+// tiles calls f for tiles of the pairs of some inducing inputs, the first of which is lo, and all of the block.
+func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, lo int)) {
 	z, x := p.z.x.RawMatrix(), l.block(p.rows.cols)
 	t := kernelTiles.Get().(*kernelTile)
 	t.centre = p.centre
-	for i := 0; i < z.Rows; i += kernelRows {
-		for j := 0; j < x.Rows; j += kernelCols {
-			t.x, t.y = kernelSlice(z, i, min(i+kernelRows, z.Rows)), kernelSlice(x, j, min(j+kernelCols, x.Rows))
-			f(t, i, j)
-			t.top = 0
-		}
+	high := max(1, tilePairs/x.Rows)
+	for i := 0; i < z.Rows; i += high {
+		t.x, t.y = kernelSlice(z, i, min(i+high, z.Rows)), x
+		f(t, i)
+		t.top = 0
 	}
 	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
 	t.free()
@@ -215,49 +221,28 @@ func (p *sparsePass) do(i int) {
 	l := &p.lanes[i]
 	n, m := l.rows, p.z.rank()
 	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", l.terms.first+i) })
-	for _, v := range []*[]float64{&l.f, &l.t} {
-		*v = dense.Resize(*v, m*n)
-	}
+	l.f = dense.Resize(l.f, m*n)
 	l.self, l.c, l.w = dense.Resize(l.self, n), dense.Resize(l.c, n), dense.Resize(l.w, n)
-	p.tiles(l, func(t *kernelTile, lo, hi int) {
-		buf := t.get(t.len())
-		kernelFill(p.z.kernel, buf, t)
-		for a := range t.x.Rows {
-			copy(l.f[(lo+a)*n+hi:(lo+a)*n+hi+t.y.Rows], buf[a*t.y.Rows:(a+1)*t.y.Rows])
-		}
-	})
+	k := l.f
 	if p.each != nil {
-		l.k = append(l.k[:0], l.f...)
+		l.k = dense.Resize(l.k, m*n)
+		k = l.k
 	}
-	x, f := l.block(p.rows.cols), dense.General(l.f, m, n)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.z.l, m), f)
-	for i := range n {
+	p.tiles(l, func(t *kernelTile, lo int) { kernelFill(p.z.kernel, k[lo*n:][:t.len()], t) })
+	x, f := l.block(p.rows.cols), fma.Of(l.f, m, n, n)
+	p.prior.Solve(f, fma.Of(k, m, n, n), l.c)
+	for i, square := range l.c {
 		row := kernelRow(x, i)
 		l.self[i] = p.z.kernel.Cov(row, row)
-		l.c[i] = l.self[i]
-	}
-	for j := range m {
-		for i, v := range l.f[j*n : (j+1)*n] {
-			l.c[i] -= v * v
-		}
-	}
-	for i, c := range l.c {
-		if l.c[i] = math.Max(0, c); p.noisy {
-			row := kernelRow(x, i)
+		if l.c[i] = math.Max(0, l.self[i]-square); p.noisy {
 			l.c[i] += kernelSelf(p.z.kernel, row) - l.self[i]
 		}
 	}
-	copy(l.t, l.f)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.l, m), dense.General(l.t, m, n))
 	s := &l.site
 	s.resize(n)
-	dense.Gemv(blas.Trans, 1, f, dense.Vector(p.q.mean), 0, dense.Vector(s.m))
-	clear(s.v)
-	for j := range m {
-		for i, v := range l.t[j*n : (j+1)*n] {
-			s.v[i] += v * v
-		}
-	}
+	p.post.Solve(fma.Matrix{}, f, s.v)
+	clear(s.m)
+	fma.Gemv(1, f, true, p.q.mean, s.m)
 	l.terms.extra = l.c
 	terms := l.terms
 	if l.plain {
@@ -272,32 +257,24 @@ func (p *sparsePass) do(i int) {
 		l.widest = math.Max(l.widest, s.v[i])
 		least = math.Min(least, s.tg[i])
 		s.gamma[i] = math.Max(0, s.tg[i])
-		l.w[i] = math.Sqrt(s.gamma[i])
 		s.a[i] = s.d1[i] + s.gamma[i]*s.m[i]
 	}
 	l.err += s.err
-	dense.Gemv(blas.NoTrans, 1, f, dense.Vector(s.a), 1, dense.Vector(l.h))
-	dense.Gemv(blas.NoTrans, 1, f, dense.Vector(s.d1), 1, dense.Vector(l.slope))
-	l.addGram(l.gram, n, m)
+	fma.Gemv(1, f, false, s.a, l.h)
+	fma.Gemv(1, f, false, s.d1, l.slope)
+	features := dense.General(l.f, m, n)
+	dense.AddWeighted(nil, l.gram, m, s.gamma, features)
 	if least < 0 {
 		for i, g := range s.tg {
-			l.w[i] = math.Sqrt(s.gamma[i] - g)
-			s.a[i] = (s.gamma[i] - g) * s.m[i]
+			l.w[i] = s.gamma[i] - g
+			s.a[i] = l.w[i] * s.m[i]
 		}
-		dense.Gemv(blas.NoTrans, 1, f, dense.Vector(s.a), 1, dense.Vector(l.clippedH))
-		l.addGram(l.clipped, n, m)
+		fma.Gemv(1, f, false, s.a, l.clippedH)
+		dense.AddWeighted(nil, l.clipped, m, l.w, features)
 	}
 	if p.each != nil {
 		p.each(i, l)
 	}
-}
-
-// addGram adds F diag(w²)Fᵀ to gram.
-func (l *sparseLane) addGram(gram []float64, n, m int) {
-	for j := range m {
-		floats.MulTo(l.t[j*n:(j+1)*n], l.f[j*n:(j+1)*n], l.w[:n])
-	}
-	dense.Syrk(blas.NoTrans, 1, dense.General(l.t, m, n), 1, dense.Symmetric(gram, m))
 }
 
 // sum returns the sums of all lanes, stored in the first.
@@ -381,7 +358,7 @@ func (p *sparsePass) at(q *weightState) (*sparseLook, error) {
 		a[j*m+j]--
 	}
 	x.promise = 0.5*floats.Dot(d, d) + 0.25*floats.Dot(a, a)
-	if factsOf(p.lik).LogConcave {
+	if p.from == 0 && factsOf(p.lik).LogConcave { // of a part of the rows nobody asks
 		x.bound = p.prove(x, q, a, s.widest)
 	}
 	return x, p.workers.halt.Err()

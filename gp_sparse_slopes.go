@@ -115,13 +115,7 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 			row[r] = b*d - row[r]*q.tg[r]
 		}
 	}
-	s.p.tiles(l, func(t *kernelTile, lo, hi int) {
-		w := t.get(t.len())
-		for r := range t.x.Rows {
-			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], a.w[(lo+r)*n+hi:])
-		}
-		kernelPull(s.kernel, a.grad, w, t)
-	})
+	s.p.tiles(l, func(t *kernelTile, lo int) { kernelPull(s.kernel, a.grad, a.w[lo*n:][:t.len()], t) })
 	x := l.block(s.p.rows.cols)
 	for r := range n {
 		row := kernelRow(x, r)
@@ -174,10 +168,10 @@ func (s *sparseSlopes) likelihood(a *slopeLane, l *sparseLane, f int) {
 func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 	m, n, np, nf := s.p.z.rank(), l.rows, len(s.chain), len(s.free)
 	q := &l.site
-	s.p.tiles(l, func(t *kernelTile, lo, hi int) {
+	s.p.tiles(l, func(t *kernelTile, lo int) {
 		w := t.get(t.len())
 		for r := range t.x.Rows {
-			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], q.d1[hi:])
+			copy(w[r*n:(r+1)*n], q.d1)
 		}
 		kernelPullRows(s.kernel, a.t[lo*np:(lo+t.x.Rows)*np], w, t)
 		t.x, t.y = t.y, t.x
@@ -190,7 +184,7 @@ func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 		for r := range t.x.Rows {
 			for f, at := range s.free {
 				if !s.space.coords[at].likelihood {
-					a.u[(hi+r)*nf+f] += a.pull[r*np+at] * s.chain[at]
+					a.u[r*nf+f] += a.pull[r*np+at] * s.chain[at]
 				}
 			}
 		}
