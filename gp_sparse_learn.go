@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -20,11 +21,11 @@ const (
 	leastStage  = 400  // of fewer rows there is no stage of a part
 	stageTol    = 0.2  // nats that the search may leave where there are more rows to come
 	rowTol      = 2e-5 // the same a row, of more rows than a sample keeps
-	priorRows   = 2000 // rows of more than medianRows that default priors are made by
+	priorRows   = 1000 // rows of more than medianRows that default priors are made by
 	naturalRate = 0.01 // part of what a natural step promises that the next one does, until there is a better guess
 	leastRate   = 1e-4
 	hopeful     = 4    // times the slack: a pass that is expected to promise less has derivatives
-	infoSlack   = 1e-4 // nats below the best q at which the average information is good: it is that of F∂₁ = m
+	infoSlack   = 1e-2 // nats below the best q at which the average information is good: it is that of F∂₁ = m
 	mostPasses  = 20   // passes at one θ
 )
 
@@ -198,6 +199,7 @@ type sparsePoint struct {
 	z     *mat.Dense
 	at    *weightState
 	look  *sparseLook // at at
+	rows  int         // that it was found by
 }
 
 // start returns a state to start from near the point.
@@ -264,9 +266,8 @@ func (l *sparseLearning) advance() (times float64) {
 	}
 	times = float64(l.stages[l.stage+1]) / float64(l.stages[l.stage])
 	l.stage++
-	if l.fixed == nil {
-		l.z, l.last = nil, sparsePoint{}
-	}
+	l.rate = max(l.rate/times, min(l.rate, leastRate)) // which is of the order of M over the number of rows
+	l.z = nil
 	return times
 }
 
@@ -326,25 +327,38 @@ func (l *sparseLearning) evaluate(theta []float64, slack, _ float64, slopes bool
 	return *at, nil
 }
 
+// nearest returns, of the points with the inducing inputs of now, the one nearest to θ, or nil.
+func (l *sparseLearning) nearest(theta []float64) (near *sparsePoint) {
+	for _, p := range [2]*sparsePoint{&l.last, &l.best} {
+		if p.theta != nil && mat.Equal(p.z, l.z) && (near == nil || floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2)) {
+			near = p
+		}
+	}
+	return near
+}
+
+// begin returns the q that natural steps at θ begin with.
+func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *weightState, err error) {
+	p, steps, from := &l.pass, sampleSteps, 0
+	if near := l.nearest(theta); near != nil {
+		q, steps, from = near.start(), 1, near.rows
+	} else if q, err = coldWeights(l.workers.halt, p.z, l.rows, lik, l.workers.workers); err != nil {
+		return nil, err
+	}
+	if n := len(l.rows.y); p.from == 0 && from < n && n < l.rows.n {
+		return climb(p, q, n, steps, sampleGoal)
+	}
+	return q, nil
+}
+
 // expect finds q at θ to within so many nats, with derivatives if slopes is set.
 func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, derivs Kernel, slopes bool) (*learnPoint, error) {
-	p, h := &l.pass, l.workers.halt
+	p := &l.pass
 	p.each = nil
 	part := float64(l.stages[l.stage]) / float64(l.rows.n)
-	var q *weightState
-	switch {
-	case l.last.theta != nil:
-		q = l.last.start()
-	default:
-		var err error
-		if q, err = coldWeights(h, p.z, l.rows, lik, l.workers.workers); err != nil {
-			return nil, err
-		}
-		if n := len(l.rows.y); p.from == 0 && n < l.rows.n {
-			if q, err = climb(p, q, n, sampleSteps, sampleGoal); err != nil {
-				return nil, err
-			}
-		}
+	q, err := l.begin(theta, lik)
+	if err != nil {
+		return nil, err
 	}
 	var s *sparseSlopes
 	if slopes {
@@ -352,7 +366,6 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		if info {
 			slack = min(slack, infoSlack)
 		}
-		var err error
 		if s, err = newSparseSlopes(p, l.space, derivs, theta, info); err != nil {
 			return nil, err
 		}
@@ -402,7 +415,7 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 	if math.IsInf(a.look.elbo, 0) || math.IsNaN(a.look.elbo) {
 		return nil, ErrNotFinite
 	}
-	l.found = sparsePoint{slices.Clone(theta), l.z, a.at, a.look}
+	l.found = sparsePoint{slices.Clone(theta), l.z, a.at, a.look, l.stages[l.stage]}
 	x := &learnPoint{f: -a.look.elbo, slack: a.look.promise}
 	if s == nil {
 		return x, nil
@@ -453,6 +466,7 @@ func (p *sparsePoint) state(c *save.State, n, cols int) {
 		return
 	}
 	c.Floats(n, &p.theta)
+	c.Int(&p.rows)
 	stateMatrix(c, &p.z, cols)
 	if c.Err() != nil {
 		return

@@ -159,12 +159,13 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 			return step, err
 		}
 		s.screen = s.screen[1:]
-		if x.f < s.first.f || s.first.theta == nil {
+		better := x.f < s.first.f || s.first.theta == nil
+		if better {
 			s.first, s.news = x, true
 		} else if s.space.screened() > 1 && x.f > s.first.f+screenWorse*float64(s.n) {
 			s.screen = nil
 		}
-		s.model.keep(false)
+		s.model.keep(better)
 		if len(s.screen) == 0 {
 			s.search.begin(s.first.theta)
 		}
