@@ -338,6 +338,23 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	return quadExpect(l, y, m, v)
 }
 
+// eachExpecter is a Likelihood of this package that takes many expectations faster together than one at a time.
+type eachExpecter interface {
+	// is reports whether l is of this very type. A user's type that embeds one of these has its methods, but not its meaning.
+	is(l Likelihood) bool
+	// expectEach replaces the responses in value, the means in d1 and the variances in d2 by what ExpectLogProb says of them, to the
+	// last bit, and stores the bounds in bound.
+	expectEach(value, d1, d2, bound []float64)
+}
+
+// eachOf returns l where it takes expectations together, or nil.
+func eachOf(l Likelihood) eachExpecter {
+	if e, ok := l.(eachExpecter); ok && e.is(l) {
+		return e
+	}
+	return nil
+}
+
 // quadExpect is ExpectLogProb for a likelihood that is no Expecter.
 func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	s := math.Sqrt(v)

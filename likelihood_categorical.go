@@ -53,11 +53,44 @@ func (BernoulliLogit) ExpectLogProb(y, m, v float64) Expectation {
 		c := math.Exp(scale)
 		f0, f1, f2 = c*f0, c*f1, c*f2
 	}
+	return logitOf(y, m, f0, f1, f2)
+}
+
+// logitOf returns the expectations of y ∈ {−1, +1} from those of log(1+e^−η) under N(|m|, v).
+func logitOf(y, m, f0, f1, f2 float64) Expectation {
 	if y*m < 0 {
 		// log(1+e^{−x}) = log(1+e^x) − x
 		f0, f1 = f0+math.Abs(m), 1-f1
 	}
 	return Expectation{Value: -f0, D1: y * f1, D2: -f2, Err: logitErr * f0}
+}
+
+// is implements eachExpecter.
+func (BernoulliLogit) is(l Likelihood) bool { _, ok := l.(BernoulliLogit); return ok }
+
+// expectEach implements eachExpecter.
+func (b BernoulliLogit) expectEach(value, d1, d2, bound []float64) {
+	const chunk = 128
+	var m, v, f0, f1, f2 [chunk]float64
+	for len(value) > 0 {
+		n := min(chunk, len(value))
+		for i := range n {
+			if m[i], v[i] = math.Abs(d1[i]), d2[i]; !expect.Valid(m[i], v[i]) {
+				m[i], v[i] = 0, 0
+			}
+		}
+		expect.SoftplusExpects(f0[:n], f1[:n], f2[:n], m[:n], v[:n])
+		for i, y := range value[:n] {
+			var e Expectation
+			if expect.Valid(d1[i], d2[i]) && (y == 1 || y == -1) {
+				e = logitOf(y, d1[i], f0[i], f1[i], f2[i])
+			} else {
+				e = b.ExpectLogProb(y, d1[i], d2[i])
+			}
+			value[i], d1[i], d2[i], bound[i] = e.Value, e.D1, e.D2, e.Err
+		}
+		value, d1, d2, bound = value[n:], d1[n:], d2[n:], bound[n:]
+	}
 }
 
 // Moments returns tanh(η/2) and 4σ(η)σ(−η).

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
@@ -687,4 +688,43 @@ var tailRefs = []struct {
 	{true, 100.0, 144.0, -1.532026093523014063e-16, 1.0917166740949145795e-16, -7.6780041102360128631e-17},
 	{true, 300.0, 400.0, -1.3713100557122481403e-50, 1.036570706350425047e-50, -7.8016716650688806484e-51},
 	{true, 1000.0, 1600.0, -1.3696957617084454875e-137, 8.589203253849138908e-138, -5.3776763234820144575e-138},
+}
+
+// TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those that are none included.
+func TestExpectEach(t *testing.T) {
+	t.Parallel()
+	lik := BernoulliLogit{}
+	rng := rand.New(rand.NewPCG(11, 12))
+	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
+	for _, n := range []int{0, 1, 3, 127, 128, 129, 1000} {
+		y, m, v, bound := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+		for i := range y {
+			y[i], m[i], v[i] = float64(2*rng.IntN(2)-1), 5*rng.NormFloat64(), rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(6)-4))
+			switch rng.IntN(40) {
+			case 0:
+				y[i] = 0
+			case 1:
+				m[i] = edges[rng.IntN(len(edges))]
+			case 2:
+				v[i] = edges[rng.IntN(len(edges))]
+			case 3:
+				m[i] *= 100
+			}
+		}
+		value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
+		eachOf(lik).expectEach(value, d1, d2, bound)
+		for i := range y {
+			want := lik.ExpectLogProb(y[i], m[i], v[i])
+			for k, x := range [...][2]float64{{value[i], want.Value}, {d1[i], want.D1}, {d2[i], want.D2}, {bound[i], want.Err}} {
+				if math.Float64bits(x[0]) != math.Float64bits(x[1]) && !(x[0] != x[0] && x[1] != x[1]) {
+					t.Errorf("y = %v, m = %v, v = %v: number %d is %v, want %v", y[i], m[i], v[i], k, x[0], x[1])
+				}
+			}
+		}
+	}
+	// A type that embeds the likelihood may mean something else.
+	type other struct{ BernoulliLogit }
+	if eachOf(other{}) != nil || eachOf(&lik) != nil {
+		t.Error("expectations of another type are taken together")
+	}
 }

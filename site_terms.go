@@ -123,11 +123,15 @@ func (t *siteTerms) explain(n int, m, v float64) string {
 // expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
 func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 	y, o, w, c := t.term(n)
-	x := ExpectLogProb(t.lik, y, m+o, v+c)
-	if w != 1 {
-		x.Value, x.D1, x.D2, x.Err = w*x.Value, w*x.D1, w*x.D2, w*x.Err
+	return ExpectLogProb(t.lik, y, m+o, v+c).times(w)
+}
+
+// times returns w·x.
+func (x Expectation) times(w float64) Expectation {
+	if w == 1 {
+		return x
 	}
-	return x
+	return Expectation{w * x.Value, w * x.D1, w * x.D2, w * x.Err}
 }
 
 // logProb returns w_n log p(y_n|·) at η_n, for terms without residual variance.
@@ -165,8 +169,9 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 		c.workers = max(c.workers, c.halt.Workers())
 	}
 	if c.workers <= 1 {
-		for lo := 0; lo < len(s.m) && !c.halt.Stopped(); lo += expectChunk {
-			t.expectSites(s, batch, lo, min(lo+expectChunk, len(s.m)))
+		chunk := t.chunk()
+		for lo := 0; lo < len(s.m) && !c.halt.Stopped(); lo += chunk {
+			t.expectSites(s, batch, lo, min(lo+chunk, len(s.m)))
 		}
 	} else {
 		t.expectParallel(s, batch, c)
@@ -197,16 +202,25 @@ func (t *siteTerms) overflow(s *siteState, batch []int) error {
 	return nil
 }
 
-// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker. So many as expectShared
-// take longer than it does to wake another, whatever they are.
+// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker, or expectTogether where
+// expectations are taken together. So many as expectShared take longer than it does to wake another, whatever they are.
 const (
-	expectChunk  = 8
-	expectShared = 512
+	expectChunk    = 8
+	expectTogether = 256
+	expectShared   = 512
 )
+
+// chunk returns how many terms come at a time.
+func (t *siteTerms) chunk() int {
+	if eachOf(t.lik) != nil {
+		return expectTogether
+	}
+	return expectChunk
+}
 
 func (t *siteTerms) expectParallel(s *siteState, batch []int, c crew) {
 	loop := parallel.Loop{Halt: c.halt}
-	loop.Run(len(s.m), expectChunk, c.workers, parallel.Func(func(_, lo, hi int) {
+	loop.Run(len(s.m), t.chunk(), c.workers, parallel.Func(func(_, lo, hi int) {
 		t.expectSites(s, batch, lo, hi)
 	}))
 }
@@ -221,17 +235,30 @@ type crew struct {
 func (t *siteTerms) expectSites(s *siteState, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.name(dense.Index(batch, i)) })
+	if each := eachOf(t.lik); each != nil {
+		for ; i < hi; i++ {
+			y, o, _, c := t.term(dense.Index(batch, i))
+			s.e[i], s.d1[i], s.tg[i] = y, s.m[i]+o, s.v[i]+c
+		}
+		each.expectEach(s.e[lo:hi], s.d1[lo:hi], s.tg[lo:hi], s.bound[lo:hi])
+		for i = lo; i < hi; i++ {
+			n := dense.Index(batch, i)
+			_, _, w, _ := t.term(n)
+			t.expectSite(s, i, n, Expectation{s.e[i], s.d1[i], s.tg[i], s.bound[i]}.times(w))
+		}
+		return
+	}
 	for ; i < hi; i++ {
-		t.expectSite(s, i, dense.Index(batch, i))
+		n := dense.Index(batch, i)
+		t.expectSite(s, i, n, t.expectation(n, s.m[i], s.v[i]))
 	}
 }
 
-// expectSite takes the expectation of term n, element i of s. Where the derivatives are beyond
+// expectSite takes the expectation x of term n, element i of s. Where the derivatives are beyond
 // use, those of a narrower marginal stand in: a finite step in the right
 // direction; NaN says that there are none.
-func (t *siteTerms) expectSite(s *siteState, i, n int) {
+func (t *siteTerms) expectSite(s *siteState, i, n int, x Expectation) {
 	m, v := s.m[i], s.v[i]
-	x := t.expectation(n, m, v)
 	s.e[i], s.bound[i] = x.Value, x.Err
 	d1, at := x.D1, m
 	if !usable(x, v) {

@@ -39,7 +39,7 @@ func SoftplusAt(x float64) (f0, f1, f2 float64) {
 // in the tail. What is used where:
 //
 //	log-normal tail   F0 = F1 = F2 = exp(v/2 − m) to 1e−16
-//	s < 0.42          Gauss–Hermite; 8 nodes below 0.18, else 16
+//	s < 0.42          Gauss–Hermite, see ruleOf
 //	s < 10            the trapezoidal rule on softplusTable
 //	otherwise         softplusSeries
 func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
@@ -48,30 +48,15 @@ func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 	case v == 0 && m < 600:
 		f0, f1, f2 = SoftplusAt(m)
 		return f0, f1, f2, 0
-	case m >= v+8.5*s && (m < 2*v || m >= 38+1.5*v):
+	case tail(m, v, s):
 		scale = v/2 - m
 		if scale > -600 {
 			e := math.Exp(scale)
 			return e, e, e, 0
 		}
 		return 1, 1, 1, scale
-	case s < 0.42:
-		// With n nodes the error of the second derivative relative to its value at
-		// zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for its poles are at ±iπ: below 1e−13.
-		rule := hermite16[:]
-		switch {
-		case s < 0.035:
-			rule = hermite4[:]
-		case s < 0.11:
-			rule = hermite6[:]
-		case s < 0.18:
-			rule = hermite8[:]
-		case s < 0.26:
-			rule = hermite10[:]
-		case s < 0.33:
-			rule = hermite12[:]
-		}
-		f0, f1, f2 = softplusHermite(rule, m, s)
+	case s < narrow:
+		f0, f1, f2 = softplusHermite(hermiteRules[ruleOf(s)].rule, m, s)
 		return f0, f1, f2, 0
 	case s < 10:
 		f0, f1, f2 = softplusTrapezoid(m, v, s)
@@ -80,40 +65,117 @@ func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 	return softplusSeries(m, v, s)
 }
 
-func softplusHermite(rule []quadNode, m, s float64) (f0, f1, f2 float64) {
+// tail reports whether log(1+e^−η) is e^−η wherever N(m, v), v = s², is of any size.
+func tail(m, v, s float64) bool { return m >= v+8.5*s && (m < 2*v || m >= 38+1.5*v) }
+
+// narrow is the standard deviation below which there is a Gauss–Hermite rule.
+const narrow = 0.42
+
+// hermiteRules are those of ruleOf.
+var hermiteRules = [...]struct {
+	below float64 // this standard deviation,
+	rule  []fma.Node
+}{{0.035, hermite4[:]}, {0.11, hermite6[:]}, {0.18, hermite8[:]}, {0.26, hermite10[:]}, {0.33, hermite12[:]}, {narrow, hermite16[:]}}
+
+// ruleOf returns the number of the rule for a standard deviation below narrow. With n nodes the error of the second derivative relative to its
+// value at zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for its poles are at ±iπ: below 1e−13.
+func ruleOf(s float64) int {
+	k := 0
+	for s >= hermiteRules[k].below {
+		k++
+	}
+	return k
+}
+
+// softplusHermite is fma.Softplus of one row, whose nodes go together as there the rows do, to the same bits.
+func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
 	// Of a pair ±x of nodes, e^−|a| and e^−|b| for a = m − sx and b = m + sx, and log((1+e^−|a|)(1+e^−|b|)).
 	var e [2 * len(hermite16)]float64
 	var logs [len(hermite16)]float64
 	n := len(rule)
 	for i := range rule {
-		x := s * rule[i].x
+		x := float64(s * rule[i][0]) // conversions are there for what is not to be fused
 		e[i], e[n+i] = -math.Abs(m-x), -math.Abs(m+x)
 	}
 	fma.Exp(e[:(2*n+3)&^3])
 	for i := range rule {
 		a, b := e[i], e[n+i]
-		logs[i] = a + b + a*b
+		logs[i] = a + b + float64(a*b)
 	}
 	fma.Log1p(logs[:(n+3)&^3])
 	for i := range rule {
-		w, x := rule[i].w, s*rule[i].x
+		w, x := rule[i][1], float64(s*rule[i][0])
 		a, b, ea, eb := m-x, m+x, e[i], e[n+i]
 		// Both of a pair with one division.
 		r := 1 / ((1 + ea) * (1 + eb))
 		ra, rb := r*(1+eb), r*(1+ea)
-		ga, gb := ea*ra, eb*rb
+		ga, gb := float64(ea*ra), float64(eb*rb)
 		f := logs[i]
-		f2 += w * (ga*ra + gb*rb)
+		f2 += float64(w * (float64(ga*ra) + float64(gb*rb)))
 		if a < 0 {
 			f, ga = f-a, ra
 		}
 		if b < 0 {
 			f, gb = f-b, rb
 		}
-		f0 += w * f
-		f1 += w * (ga + gb)
+		f0 += float64(w * f)
+		f1 += float64(w * (ga + gb))
 	}
 	return f0, f1, f2
+}
+
+// softplusRows is how many rows SoftplusExpects takes together: they fit into the nearest memory.
+const softplusRows = 128
+
+// SoftplusExpects stores the F0, F1, F2 of SoftplusExpect, without scale, at every m ≥ 0 and v in their places. It panics
+// if a slice is shorter than m. The bits are those of SoftplusExpect.
+func SoftplusExpects(f0, f1, f2, m, v []float64) {
+	for lo := 0; lo < len(m); lo += softplusRows {
+		hi := min(lo+softplusRows, len(m))
+		softplusExpects(f0[lo:hi], f1[lo:hi], f2[lo:hi], m[lo:hi], v[lo:hi])
+	}
+}
+
+func softplusExpects(f0, f1, f2, m, v []float64) {
+	// Rows of one rule go together.
+	var rule, place [softplusRows]uint8
+	var sd, mean, s, y0, y1, y2 [softplusRows]float64
+	const none = uint8(len(hermiteRules))
+	var count [len(hermiteRules)]int
+	for i, x := range m {
+		sd[i] = math.Sqrt(v[i])
+		if rule[i] = none; !tail(x, v[i], sd[i]) && v[i] > 0 && sd[i] < narrow {
+			rule[i] = uint8(ruleOf(sd[i]))
+			count[rule[i]]++
+			continue
+		}
+		var scale float64
+		if f0[i], f1[i], f2[i], scale = SoftplusExpect(x, v[i]); scale != 0 {
+			c := math.Exp(scale)
+			f0[i], f1[i], f2[i] = c*f0[i], c*f1[i], c*f2[i]
+		}
+	}
+	var first [len(hermiteRules)]int
+	for k := 1; k < len(count); k++ {
+		first[k] = first[k-1] + count[k-1]
+	}
+	at := first
+	for i, x := range m {
+		if k := rule[i]; k < none {
+			place[i] = uint8(at[k])
+			mean[at[k]], s[at[k]] = x, sd[i]
+			at[k]++
+		}
+	}
+	for k, n := range count {
+		lo, hi := first[k], first[k]+n
+		fma.Softplus(hermiteRules[k].rule, y0[lo:hi], y1[lo:hi], y2[lo:hi], mean[lo:hi], s[lo:hi])
+	}
+	for i, k := range rule[:len(m)] {
+		if k < none {
+			f0[i], f1[i], f2[i] = y0[place[i]], y1[place[i]], y2[place[i]]
+		}
+	}
 }
 
 const (
@@ -291,7 +353,7 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 // grow in proportion to their distance from c, so that 16 Gauss–Legendre nodes
 // resolve g on each, but stay below 4s (4w), so that they resolve the Gaussian.
 func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64, abs float64) {
-	var rule []quadNode
+	var rule []fma.Node
 	switch r := math.Hypot(m-c, d); {
 	case w < s:
 	case d >= 16*s || r >= 30*s:
@@ -309,8 +371,8 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 	if rule != nil {
 		for i := range rule {
 			n := &rule[i]
-			add(n.w, m-s*n.x)
-			add(n.w, m+s*n.x)
+			add(n[1], m-s*n[0])
+			add(n[1], m+s*n[0])
 		}
 		return e, abs
 	}
@@ -517,29 +579,29 @@ type quadNode struct{ x, w float64 }
 
 // Gauss–Hermite for N(0, 1): Σ w (f(x) + f(−x)) = E[f] for polynomials of degree 2n−1.
 var (
-	hermite4 = [2]quadNode{
+	hermite4 = [2]fma.Node{
 		{0.7419637843027258, 0.45412414523193156},
 		{2.3344142183389773, 0.04587585476806842},
 	}
-	hermite6 = [3]quadNode{
+	hermite6 = [3]fma.Node{
 		{0.6167065901925941, 0.4088284695560293},
 		{1.8891758777537107, 0.08861574604191451},
 		{3.324257433552119, 0.0025557844020562487},
 	}
-	hermite8 = [4]quadNode{
+	hermite8 = [4]fma.Node{
 		{0.539079811351375108, 0.37301225767907735},
 		{1.636519042435108, 0.117239907661759015},
 		{2.8024858612875417, 0.00963522012078826719},
 		{4.14454718612589433, 0.00011261453837536777},
 	}
-	hermite10 = [5]quadNode{
+	hermite10 = [5]fma.Node{
 		{0.48493570751549764, 0.344642334932019},
 		{1.4659890943911582, 0.1354837029802678},
 		{2.4843258416389546, 0.019111580500770272},
 		{3.581823483551927, 0.0007580709343122172},
 		{4.859462828332312, 4.310652630718312e-06},
 	}
-	hermite12 = [6]quadNode{
+	hermite12 = [6]fma.Node{
 		{0.44440300194413895, 0.32166436151283},
 		{1.3403751971516167, 0.14696704804532998},
 		{2.259464451000799, 0.029116687912364176},
@@ -547,7 +609,7 @@ var (
 		{4.2718258479322815, 4.837184922590645e-05},
 		{5.500901704467748, 1.4999271676371626e-07},
 	}
-	hermite16 = [8]quadNode{
+	hermite16 = [8]fma.Node{
 		{0.386760604500557348, 0.286568521238012123},
 		{1.16382910055496477, 0.158338372750949618},
 		{1.95198034571633346, 0.0472847523540140288},

@@ -173,3 +173,56 @@ func BenchmarkElementary(b *testing.B) {
 		})
 	}
 }
+
+// TestSoftplusSame: the paths have the same bits, in any lane.
+func TestSoftplusSame(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 203} {
+		for nodes := range 9 {
+			rule := make([]Node, nodes)
+			for i := range rule {
+				rule[i] = Node{6 * rng.Float64(), rng.Float64()}
+			}
+			m, s := make([]float64, n), make([]float64, n)
+			for i := range m {
+				m[i], s[i] = 10*rng.NormFloat64(), math.Ldexp(rng.Float64(), -rng.IntN(60))
+				switch rng.IntN(6) {
+				case 0:
+					m[i] *= 100
+				case 1:
+					m[i] = 0
+				case 2:
+					s[i] = 0
+				}
+			}
+			var got, want [3][]float64
+			for k := range got {
+				got[k], want[k] = make([]float64, n), make([]float64, n)
+			}
+			Softplus(rule, got[0], got[1], got[2], m, s)
+			func() {
+				defer force(false)()
+				Softplus(rule, want[0], want[1], want[2], m, s)
+			}()
+			for k := range got {
+				same(t, "softplus", got[k], want[k])
+			}
+			for i, x := range m { // beside package math
+				var y [3]float64
+				for _, r := range rule {
+					for _, eta := range [2]float64{x - s[i]*r[0], x + s[i]*r[0]} {
+						p, q := 1/(1+math.Exp(eta)), 1/(1+math.Exp(-eta))
+						y[0] += r[1] * (math.Max(-eta, 0) + math.Log1p(math.Exp(-math.Abs(eta))))
+						y[1] += r[1] * p
+						y[2] += r[1] * p * q
+					}
+				}
+				for k, w := range y {
+					if e := math.Abs(got[k][i] - w); !(e <= 1e-13*w) && e > 1e-15 {
+						t.Fatalf("element %d of sum %d at m = %v, s = %v: %v, want %v", i, k, x, s[i], got[k][i], w)
+					}
+				}
+			}
+		}
+	}
+}

@@ -93,3 +93,8 @@ func expAVX2(n int, x *float64)
 //
 //go:noescape
 func log1pAVX2(n int, x *float64)
+
+// softplusAVX2 is softplus, n being a multiple of 4.
+//
+//go:noescape
+func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)

@@ -978,43 +978,41 @@ TEXT ·expAVX2(SB), NOSPLIT|NOPTR, $0-16
 	MOVQ    x+8(FP), CX
 	VMOVUPD expLeast<>+0(SB), Y0
 	VMOVUPD expMost<>+0(SB), Y1
-	VMOVUPD logE<>+0(SB), Y2
-	VMOVUPD expMagic<>+0(SB), Y3
-	VMOVUPD one<>+0(SB), Y4
+	VMOVUPD one<>+0(SB), Y2
 
 vector:
 	CMPQ         AX, $0x00000004
 	JL           vector_end
-	VMOVUPD      (CX), Y5
-	VMAXPD       Y5, Y0, Y5
-	VMINPD       Y5, Y1, Y5
-	VMOVAPD      Y5, Y6
-	VFMADD213PD  Y3, Y2, Y6
-	VSUBPD       Y3, Y6, Y7
-	VFNMADD231PD logTwo<>+0(SB), Y7, Y5
-	VFNMADD231PD logTwoLow<>+0(SB), Y7, Y5
-	VMOVUPD      exp9<>+0(SB), Y7
-	VFMADD213PD  exp8<>+0(SB), Y5, Y7
-	VFMADD213PD  exp7<>+0(SB), Y5, Y7
-	VFMADD213PD  exp6<>+0(SB), Y5, Y7
-	VFMADD213PD  exp5<>+0(SB), Y5, Y7
-	VFMADD213PD  exp4<>+0(SB), Y5, Y7
-	VFMADD213PD  exp3<>+0(SB), Y5, Y7
-	VFMADD213PD  exp2<>+0(SB), Y5, Y7
-	VFMADD213PD  exp1<>+0(SB), Y5, Y7
-	VFMADD213PD  exp0<>+0(SB), Y5, Y7
-	VMULPD       Y5, Y5, Y8
-	VFMADD213PD  Y5, Y8, Y7
-	VADDPD       Y7, Y4, Y7
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       exponentAt<>+0(SB), Y5, Y5
-	VPSLLQ       $0x34, Y5, Y5
-	VMULPD       Y5, Y7, Y7
-	VPADDD       exponentAt<>+0(SB), Y6, Y6
-	VPSLLQ       $0x34, Y6, Y6
-	VMULPD       Y6, Y7, Y7
-	VMOVUPD      Y7, (CX)
+	VMOVUPD      (CX), Y3
+	VMAXPD       Y3, Y0, Y3
+	VMINPD       Y3, Y1, Y3
+	VMOVUPD      logE<>+0(SB), Y4
+	VFMADD213PD  expMagic<>+0(SB), Y3, Y4
+	VSUBPD       expMagic<>+0(SB), Y4, Y5
+	VFNMADD231PD logTwo<>+0(SB), Y5, Y3
+	VFNMADD231PD logTwoLow<>+0(SB), Y5, Y3
+	VMOVUPD      exp9<>+0(SB), Y5
+	VFMADD213PD  exp8<>+0(SB), Y3, Y5
+	VFMADD213PD  exp7<>+0(SB), Y3, Y5
+	VFMADD213PD  exp6<>+0(SB), Y3, Y5
+	VFMADD213PD  exp5<>+0(SB), Y3, Y5
+	VFMADD213PD  exp4<>+0(SB), Y3, Y5
+	VFMADD213PD  exp3<>+0(SB), Y3, Y5
+	VFMADD213PD  exp2<>+0(SB), Y3, Y5
+	VFMADD213PD  exp1<>+0(SB), Y3, Y5
+	VFMADD213PD  exp0<>+0(SB), Y3, Y5
+	VMULPD       Y3, Y3, Y6
+	VFMADD213PD  Y3, Y6, Y5
+	VADDPD       Y5, Y2, Y5
+	VPSRAD       $0x01, Y4, Y3
+	VPSUBD       Y3, Y4, Y4
+	VPADDD       exponentAt<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y3, Y5, Y5
+	VPADDD       exponentAt<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VMULPD       Y4, Y5, Y5
+	VMOVUPD      Y5, (CX)
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000004, AX
 	JMP          vector
@@ -1136,58 +1134,58 @@ vector:
 	CMPQ        AX, $0x00000004
 	JL          vector_end
 	VMOVUPD     (CX), Y1
-	VADDPD      Y1, Y0, Y2
-	VSUBPD      Y0, Y2, Y4
-	VSUBPD      Y4, Y2, Y3
-	VSUBPD      Y3, Y0, Y3
+	VADDPD      Y1, Y0, Y3
+	VSUBPD      Y0, Y3, Y4
+	VSUBPD      Y4, Y3, Y2
+	VSUBPD      Y2, Y0, Y2
 	VSUBPD      Y4, Y1, Y4
-	VADDPD      Y4, Y3, Y3
-	VDIVPD      Y2, Y3, Y3
-	VPADDQ      log1pShift<>+0(SB), Y2, Y2
-	VPSRLQ      $0x34, Y2, Y4
+	VADDPD      Y4, Y2, Y2
+	VDIVPD      Y3, Y2, Y2
+	VPADDQ      log1pShift<>+0(SB), Y3, Y3
+	VPSRLQ      $0x34, Y3, Y4
 	VPOR        integers<>+0(SB), Y4, Y4
 	VSUBPD      log1pBias<>+0(SB), Y4, Y4
-	VPAND       log1pMantissa<>+0(SB), Y2, Y2
-	VPADDQ      log1pBelowOne<>+0(SB), Y2, Y2
-	VSUBPD      Y0, Y2, Y2
-	VXORPD      Y5, Y5, Y5
-	VCMPPD      $0x00, Y5, Y4, Y5
-	VBLENDVPD   Y5, Y1, Y2, Y2
-	VANDNPD     Y3, Y5, Y3
-	VADDPD      two<>+0(SB), Y2, Y5
-	VDIVPD      Y5, Y2, Y5
-	VMULPD      Y5, Y5, Y6
+	VPAND       log1pMantissa<>+0(SB), Y3, Y5
+	VPADDQ      log1pBelowOne<>+0(SB), Y5, Y5
+	VSUBPD      Y0, Y5, Y5
+	VXORPD      Y3, Y3, Y3
+	VCMPPD      $0x00, Y3, Y4, Y3
+	VBLENDVPD   Y3, Y1, Y5, Y5
+	VANDNPD     Y2, Y3, Y2
+	VADDPD      two<>+0(SB), Y5, Y6
+	VDIVPD      Y6, Y5, Y6
 	VMULPD      Y6, Y6, Y7
-	VMOVUPD     log1pOdd3<>+0(SB), Y8
-	VFMADD213PD log1pOdd2<>+0(SB), Y7, Y8
-	VFMADD213PD log1pOdd1<>+0(SB), Y7, Y8
-	VFMADD213PD log1pOdd0<>+0(SB), Y7, Y8
-	VMOVUPD     log1pEven2<>+0(SB), Y9
-	VFMADD213PD log1pEven1<>+0(SB), Y7, Y9
-	VFMADD213PD log1pEven0<>+0(SB), Y7, Y9
-	VMULPD      Y8, Y6, Y8
-	VFMADD213PD Y8, Y7, Y9
-	VMULPD      log1pHalf<>+0(SB), Y2, Y6
-	VMULPD      Y2, Y6, Y6
-	VADDPD      Y9, Y6, Y9
-	VFMADD231PD log1pLow<>+0(SB), Y4, Y3
-	VFMADD213PD Y3, Y5, Y9
-	VSUBPD      Y6, Y9, Y9
-	VADDPD      Y2, Y9, Y9
-	VFMADD231PD log1pHigh<>+0(SB), Y4, Y9
+	VMULPD      Y7, Y7, Y8
+	VMOVUPD     log1pOdd3<>+0(SB), Y9
+	VFMADD213PD log1pOdd2<>+0(SB), Y8, Y9
+	VFMADD213PD log1pOdd1<>+0(SB), Y8, Y9
+	VFMADD213PD log1pOdd0<>+0(SB), Y8, Y9
+	VMOVUPD     log1pEven2<>+0(SB), Y3
+	VFMADD213PD log1pEven1<>+0(SB), Y8, Y3
+	VFMADD213PD log1pEven0<>+0(SB), Y8, Y3
+	VMULPD      Y9, Y7, Y9
+	VFMADD213PD Y9, Y8, Y3
+	VMULPD      log1pHalf<>+0(SB), Y5, Y7
+	VMULPD      Y5, Y7, Y7
+	VADDPD      Y3, Y7, Y3
+	VFMADD231PD log1pLow<>+0(SB), Y4, Y2
+	VFMADD213PD Y2, Y6, Y3
+	VSUBPD      Y7, Y3, Y3
+	VADDPD      Y5, Y3, Y3
+	VFMADD231PD log1pHigh<>+0(SB), Y4, Y3
 	VANDPD      log1pSize<>+0(SB), Y1, Y2
 	VCMPPD      $0x11, log1pTiny<>+0(SB), Y2, Y2
-	VBLENDVPD   Y2, Y1, Y9, Y9
+	VBLENDVPD   Y2, Y1, Y3, Y3
 	VCMPPD      $0x1e, log1pMost<>+0(SB), Y1, Y2
-	VBLENDVPD   Y2, Y1, Y9, Y9
-	VMOVUPD     log1pMinusOne<>+0(SB), Y3
-	VCMPPD      $0x1a, Y3, Y1, Y2
-	VMOVUPD     log1pNaN<>+0(SB), Y4
-	VBLENDVPD   Y2, Y4, Y9, Y9
-	VCMPPD      $0x00, Y3, Y1, Y2
+	VBLENDVPD   Y2, Y1, Y3, Y3
+	VMOVUPD     log1pMinusOne<>+0(SB), Y4
+	VCMPPD      $0x1a, Y4, Y1, Y2
+	VMOVUPD     log1pNaN<>+0(SB), Y5
+	VBLENDVPD   Y2, Y5, Y3, Y3
+	VCMPPD      $0x00, Y4, Y1, Y2
 	VMOVUPD     log1pMinusInf<>+0(SB), Y1
-	VBLENDVPD   Y2, Y1, Y9, Y9
-	VMOVUPD     Y9, (CX)
+	VBLENDVPD   Y2, Y1, Y3, Y3
+	VMOVUPD     Y3, (CX)
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000004, AX
 	JMP         vector
@@ -1327,3 +1325,195 @@ DATA log1pMinusInf<>+8(SB)/8, $0xfff0000000000000
 DATA log1pMinusInf<>+16(SB)/8, $0xfff0000000000000
 DATA log1pMinusInf<>+24(SB)/8, $0xfff0000000000000
 GLOBL log1pMinusInf<>(SB), RODATA|NOPTR, $32
+
+// func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·softplusAVX2(SB), NOSPLIT|NOPTR, $0-64
+	MOVQ    n+0(FP), AX
+	MOVQ    nodes+8(FP), CX
+	MOVQ    rule+16(FP), DX
+	MOVQ    f0+24(FP), BX
+	MOVQ    f1+32(FP), SI
+	MOVQ    f2+40(FP), DI
+	MOVQ    m+48(FP), R8
+	MOVQ    s+56(FP), R9
+	VMOVUPD one<>+0(SB), Y0
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VXORPD  Y1, Y1, Y1
+	VMOVUPD Y1, (BX)
+	VXORPD  Y1, Y1, Y1
+	VMOVUPD Y1, (SI)
+	VXORPD  Y1, Y1, Y1
+	VMOVUPD Y1, (DI)
+	MOVQ    CX, R10
+	MOVQ    DX, R11
+
+node:
+	CMPQ         R10, $0x00000001
+	JL           node_end
+	VBROADCASTSD (R11), Y3
+	VMULPD       (R9), Y3, Y3
+	VMOVUPD      (R8), Y2
+	VSUBPD       Y3, Y2, Y1
+	VADDPD       Y3, Y2, Y2
+	VMOVUPD      expLeast<>+0(SB), Y3
+	VMOVUPD      expMost<>+0(SB), Y4
+	VORPD        sign<>+0(SB), Y1, Y5
+	VMAXPD       Y5, Y3, Y5
+	VMINPD       Y5, Y4, Y5
+	VMOVUPD      logE<>+0(SB), Y6
+	VFMADD213PD  expMagic<>+0(SB), Y5, Y6
+	VSUBPD       expMagic<>+0(SB), Y6, Y7
+	VFNMADD231PD logTwo<>+0(SB), Y7, Y5
+	VFNMADD231PD logTwoLow<>+0(SB), Y7, Y5
+	VMOVUPD      exp9<>+0(SB), Y7
+	VFMADD213PD  exp8<>+0(SB), Y5, Y7
+	VFMADD213PD  exp7<>+0(SB), Y5, Y7
+	VFMADD213PD  exp6<>+0(SB), Y5, Y7
+	VFMADD213PD  exp5<>+0(SB), Y5, Y7
+	VFMADD213PD  exp4<>+0(SB), Y5, Y7
+	VFMADD213PD  exp3<>+0(SB), Y5, Y7
+	VFMADD213PD  exp2<>+0(SB), Y5, Y7
+	VFMADD213PD  exp1<>+0(SB), Y5, Y7
+	VFMADD213PD  exp0<>+0(SB), Y5, Y7
+	VMULPD       Y5, Y5, Y8
+	VFMADD213PD  Y5, Y8, Y7
+	VADDPD       Y7, Y0, Y7
+	VPSRAD       $0x01, Y6, Y5
+	VPSUBD       Y5, Y6, Y6
+	VPADDD       exponentAt<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y7, Y7
+	VPADDD       exponentAt<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y6, Y7, Y7
+	VORPD        sign<>+0(SB), Y2, Y5
+	VMAXPD       Y5, Y3, Y5
+	VMINPD       Y5, Y4, Y5
+	VMOVUPD      logE<>+0(SB), Y3
+	VFMADD213PD  expMagic<>+0(SB), Y5, Y3
+	VSUBPD       expMagic<>+0(SB), Y3, Y4
+	VFNMADD231PD logTwo<>+0(SB), Y4, Y5
+	VFNMADD231PD logTwoLow<>+0(SB), Y4, Y5
+	VMOVUPD      exp9<>+0(SB), Y4
+	VFMADD213PD  exp8<>+0(SB), Y5, Y4
+	VFMADD213PD  exp7<>+0(SB), Y5, Y4
+	VFMADD213PD  exp6<>+0(SB), Y5, Y4
+	VFMADD213PD  exp5<>+0(SB), Y5, Y4
+	VFMADD213PD  exp4<>+0(SB), Y5, Y4
+	VFMADD213PD  exp3<>+0(SB), Y5, Y4
+	VFMADD213PD  exp2<>+0(SB), Y5, Y4
+	VFMADD213PD  exp1<>+0(SB), Y5, Y4
+	VFMADD213PD  exp0<>+0(SB), Y5, Y4
+	VMULPD       Y5, Y5, Y6
+	VFMADD213PD  Y5, Y6, Y4
+	VADDPD       Y4, Y0, Y4
+	VPSRAD       $0x01, Y3, Y5
+	VPSUBD       Y5, Y3, Y3
+	VPADDD       exponentAt<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDD       exponentAt<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y3, Y4, Y4
+	VADDPD       Y4, Y7, Y5
+	VMULPD       Y4, Y7, Y3
+	VADDPD       Y3, Y5, Y5
+	VADDPD       Y5, Y0, Y6
+	VSUBPD       Y0, Y6, Y8
+	VSUBPD       Y8, Y6, Y3
+	VSUBPD       Y3, Y0, Y3
+	VSUBPD       Y8, Y5, Y8
+	VADDPD       Y8, Y3, Y3
+	VDIVPD       Y6, Y3, Y3
+	VPADDQ       log1pShift<>+0(SB), Y6, Y8
+	VPSRLQ       $0x34, Y8, Y6
+	VPOR         integers<>+0(SB), Y6, Y6
+	VSUBPD       log1pBias<>+0(SB), Y6, Y6
+	VPAND        log1pMantissa<>+0(SB), Y8, Y8
+	VPADDQ       log1pBelowOne<>+0(SB), Y8, Y8
+	VSUBPD       Y0, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VCMPPD       $0x00, Y9, Y6, Y9
+	VBLENDVPD    Y9, Y5, Y8, Y8
+	VANDNPD      Y3, Y9, Y3
+	VADDPD       two<>+0(SB), Y8, Y9
+	VDIVPD       Y9, Y8, Y9
+	VMULPD       Y9, Y9, Y10
+	VMULPD       Y10, Y10, Y11
+	VMOVUPD      log1pOdd3<>+0(SB), Y12
+	VFMADD213PD  log1pOdd2<>+0(SB), Y11, Y12
+	VFMADD213PD  log1pOdd1<>+0(SB), Y11, Y12
+	VFMADD213PD  log1pOdd0<>+0(SB), Y11, Y12
+	VMOVUPD      log1pEven2<>+0(SB), Y5
+	VFMADD213PD  log1pEven1<>+0(SB), Y11, Y5
+	VFMADD213PD  log1pEven0<>+0(SB), Y11, Y5
+	VMULPD       Y12, Y10, Y12
+	VFMADD213PD  Y12, Y11, Y5
+	VMULPD       log1pHalf<>+0(SB), Y8, Y10
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y5, Y10, Y5
+	VFMADD231PD  log1pLow<>+0(SB), Y6, Y3
+	VFMADD213PD  Y3, Y9, Y5
+	VSUBPD       Y10, Y5, Y5
+	VADDPD       Y8, Y5, Y5
+	VFMADD231PD  log1pHigh<>+0(SB), Y6, Y5
+	VMINPD       zero<>+0(SB), Y1, Y3
+	VSUBPD       Y3, Y5, Y5
+	VADDPD       Y4, Y0, Y6
+	VMINPD       zero<>+0(SB), Y2, Y3
+	VSUBPD       Y3, Y5, Y5
+	VADDPD       Y7, Y0, Y3
+	VMULPD       Y6, Y3, Y8
+	VDIVPD       Y8, Y0, Y8
+	VMULPD       Y8, Y6, Y6
+	VMULPD       Y7, Y6, Y7
+	VMULPD       Y7, Y6, Y9
+	VBLENDVPD    Y1, Y6, Y7, Y7
+	VMULPD       Y8, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VMULPD       Y4, Y3, Y1
+	VBLENDVPD    Y2, Y3, Y4, Y4
+	VADDPD       Y1, Y9, Y9
+	VADDPD       Y4, Y7, Y7
+	VBROADCASTSD 8(R11), Y1
+	VMULPD       Y5, Y1, Y5
+	VADDPD       (BX), Y5, Y5
+	VMOVUPD      Y5, (BX)
+	VMULPD       Y7, Y1, Y7
+	VADDPD       (SI), Y7, Y7
+	VMOVUPD      Y7, (SI)
+	VMULPD       Y9, Y1, Y9
+	VADDPD       (DI), Y9, Y9
+	VMOVUPD      Y9, (DI)
+	ADDQ         $0x00000010, R11
+	SUBQ         $0x00000001, R10
+	JMP          node
+
+node_end:
+	ADDQ $0x00000020, BX
+	ADDQ $0x00000020, SI
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000020, R8
+	ADDQ $0x00000020, R9
+	SUBQ $0x00000004, AX
+	JMP  vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA sign<>+0(SB)/8, $0x8000000000000000
+DATA sign<>+8(SB)/8, $0x8000000000000000
+DATA sign<>+16(SB)/8, $0x8000000000000000
+DATA sign<>+24(SB)/8, $0x8000000000000000
+GLOBL sign<>(SB), RODATA|NOPTR, $32
+
+DATA zero<>+0(SB)/8, $0x0000000000000000
+DATA zero<>+8(SB)/8, $0x0000000000000000
+DATA zero<>+16(SB)/8, $0x0000000000000000
+DATA zero<>+24(SB)/8, $0x0000000000000000
+GLOBL zero<>(SB), RODATA|NOPTR, $32

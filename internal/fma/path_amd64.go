@@ -189,3 +189,22 @@ func pathLog1p(x []float64) {
 		copy(rest, last[:])
 	}
 }
+
+func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) {
+	if !vectors {
+		softplus(rule, f0, f1, f2, m, s)
+		return
+	}
+	nodes := (*float64)(unsafe.Pointer(unsafe.SliceData(rule)))
+	whole := len(m) &^ 3
+	softplusAVX2(whole, len(rule), nodes, unsafe.SliceData(f0), unsafe.SliceData(f1), unsafe.SliceData(f2), unsafe.SliceData(m), unsafe.SliceData(s))
+	if rest := len(m) - whole; rest > 0 {
+		var x, sd, y0, y1, y2 [4]float64
+		copy(x[:], m[whole:])
+		copy(sd[:], s[whole:])
+		softplusAVX2(len(x), len(rule), nodes, &y0[0], &y1[0], &y2[0], &x[0], &sd[0])
+		copy(f0[whole:], y0[:rest])
+		copy(f1[whole:], y1[:rest])
+		copy(f2[whole:], y2[:rest])
+	}
+}

@@ -37,3 +37,5 @@ func pathAddSquares(dst []float64, a float64, y []float64) { addSquares(dst, a, 
 func pathAddSquaresOver(dst []float64, a float64, y []float64, s float64) {
 	addSquaresOver(dst, a, y, s)
 }
+
+func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) { softplus(rule, f0, f1, f2, m, s) }

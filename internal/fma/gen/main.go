@@ -41,6 +41,7 @@ func main() {
 	addSquares("addSquaresOverAVX2", true)
 	exp()
 	log1p()
+	softplus()
 	Generate()
 }
 
@@ -547,102 +548,183 @@ const (
 
 // These numbers are those of exp.go of the package.
 
+// expOf returns e^x, and makes x something else. Of x it takes what is between least and most.
+func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
+	VMAXPD(x, least, x) // the second operand where one is NaN
+	VMINPD(x, most, x)
+	t, f := YMM(), YMM()
+	VMOVUPD(number("logE", math.Log2E), t)
+	VFMADD213PD(number("expMagic", 0x1.8p52), x, t)
+	VSUBPD(number("expMagic", 0x1.8p52), t, f)
+	VFNMADD231PD(number("logTwo", math.Ln2), f, x)
+	VFNMADD231PD(number("logTwoLow", 0x1.abc9e3b39803fp-56), f, x)
+	p := polynomial("exp", x, 0x1.000000000000ap-1, 0x1.55555555554fap-3, 0x1.555555555087cp-5, 0x1.1111111127be6p-7, 0x1.6c16c1842a109p-10,
+		0x1.a01a012a57804p-13, 0x1.a0199a0c6a6efp-16, 0x1.71df2552b5058p-19, 0x1.28ad72c9d4e2cp-22, 0x1.ad7f6e40e0c63p-26)
+	square := YMM()
+	VMULPD(x, x, square)
+	VFMADD213PD(x, square, p)
+	VADDPD(p, one, p)
+	half := YMM()
+	VPSRAD(Imm(1), t, half)
+	VPSUBD(half, t, t)
+	for _, n := range []reg.VecVirtual{half, t} {
+		VPADDD(word("exponentAt", 1023), n, n)
+		VPSLLQ(Imm(52), n, n)
+		VMULPD(n, p, p)
+	}
+	return p
+}
+
 func exp() {
 	begin("expAVX2", "func(n int, x *float64)", "is exp, n being a multiple of 4.")
 	n, at := load("n"), load("x")
-	least, most := register(number("expLeast", -746)), register(number("expMost", 710))
-	logE, magic := register(number("logE", math.Log2E)), register(number("expMagic", 0x1.8p52))
-	one := register(number("one", 1))
+	least, most, one := register(number("expLeast", -746)), register(number("expMost", 710)), register(number("one", 1))
 	repeat("vector", n, lanes, func() {
 		x := YMM()
 		VMOVUPD(Mem{Base: at}, x)
-		VMAXPD(x, least, x) // the second operand where one is NaN
-		VMINPD(x, most, x)
-		t, f := YMM(), YMM()
-		VMOVAPD(x, t)
-		VFMADD213PD(magic, logE, t)
-		VSUBPD(magic, t, f)
-		VFNMADD231PD(number("logTwo", math.Ln2), f, x)
-		VFNMADD231PD(number("logTwoLow", 0x1.abc9e3b39803fp-56), f, x)
-		p := polynomial("exp", x, 0x1.000000000000ap-1, 0x1.55555555554fap-3, 0x1.555555555087cp-5, 0x1.1111111127be6p-7, 0x1.6c16c1842a109p-10,
-			0x1.a01a012a57804p-13, 0x1.a0199a0c6a6efp-16, 0x1.71df2552b5058p-19, 0x1.28ad72c9d4e2cp-22, 0x1.ad7f6e40e0c63p-26)
-		square := YMM()
-		VMULPD(x, x, square)
-		VFMADD213PD(x, square, p)
-		VADDPD(p, one, p)
-		half := YMM()
-		VPSRAD(Imm(1), t, half)
-		VPSUBD(half, t, t)
-		for _, n := range []reg.VecVirtual{half, t} {
-			VPADDD(word("exponentAt", 1023), n, n)
-			VPSLLQ(Imm(52), n, n)
-			VMULPD(n, p, p)
-		}
-		VMOVUPD(p, Mem{Base: at})
+		VMOVUPD(expOf(x, least, most, one), Mem{Base: at})
 		advance(at, bytes)
 	})
 	end()
 }
 
+// log1pOf returns log(1+x) for 0 ≤ x < ∞.
+func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
+	const one, belowOne = uint64(0x3ff) << 52, uint64(0x3fe6a09e) << 32
+	u, c, back := YMM(), YMM(), YMM()
+	VADDPD(x, ones, u)
+	VSUBPD(ones, u, back)
+	VSUBPD(back, u, c)
+	VSUBPD(c, ones, c)
+	VSUBPD(back, x, back)
+	VADDPD(back, c, c)
+	VDIVPD(u, c, c)
+	bits, k, f := YMM(), YMM(), YMM()
+	VPADDQ(word("log1pShift", one-belowOne), u, bits)
+	VPSRLQ(Imm(52), bits, k)
+	VPOR(number("integers", 0x1p52), k, k)
+	VSUBPD(number("log1pBias", 0x1p52+1023), k, k)
+	VPAND(word("log1pMantissa", 1<<52-1), bits, f)
+	VPADDQ(word("log1pBelowOne", belowOne), f, f)
+	VSUBPD(ones, f, f)
+	zero, none := YMM(), YMM()
+	VXORPD(zero, zero, zero)
+	VCMPPD(Imm(equal), zero, k, none)
+	VBLENDVPD(none, x, f, f)
+	VANDNPD(c, none, c)
+	s, z, w := YMM(), YMM(), YMM()
+	VADDPD(number("two", 2), f, s)
+	VDIVPD(s, f, s)
+	VMULPD(s, s, z)
+	VMULPD(z, z, w)
+	odd := polynomial("log1pOdd", w, 6.666666666666735130e-01, 2.857142874366239149e-01, 1.818357216161805012e-01, 1.479819860511658591e-01)
+	even := polynomial("log1pEven", w, 3.999999999940941908e-01, 2.222219843214978396e-01, 1.531383769920937332e-01)
+	VMULPD(odd, z, odd)
+	VFMADD213PD(odd, w, even)
+	half := YMM()
+	VMULPD(number("log1pHalf", 0.5), f, half)
+	VMULPD(f, half, half)
+	VADDPD(even, half, even)
+	VFMADD231PD(number("log1pLow", 0x1.a39ef35793c76p-33), k, c)
+	VFMADD213PD(c, s, even)
+	VSUBPD(half, even, even)
+	VADDPD(f, even, even)
+	VFMADD231PD(number("log1pHigh", 0x1.62e42feep-1), k, even)
+	return even
+}
+
 func log1p() {
 	begin("log1pAVX2", "func(n int, x *float64)", "is log1p, n being a multiple of 4.")
-	const one, belowOne = uint64(0x3ff) << 52, uint64(0x3fe6a09e) << 32
 	n, at := load("n"), load("x")
 	ones := register(number("one", 1))
 	repeat("vector", n, lanes, func() {
-		x, u, c, back := YMM(), YMM(), YMM(), YMM()
+		x, size, mask := YMM(), YMM(), YMM()
 		VMOVUPD(Mem{Base: at}, x)
-		VADDPD(x, ones, u)
-		VSUBPD(ones, u, back)
-		VSUBPD(back, u, c)
-		VSUBPD(c, ones, c)
-		VSUBPD(back, x, back)
-		VADDPD(back, c, c)
-		VDIVPD(u, c, c)
-		bits, k, f := YMM(), YMM(), YMM()
-		VPADDQ(word("log1pShift", one-belowOne), u, bits)
-		VPSRLQ(Imm(52), bits, k)
-		VPOR(number("integers", 0x1p52), k, k)
-		VSUBPD(number("log1pBias", 0x1p52+1023), k, k)
-		VPAND(word("log1pMantissa", 1<<52-1), bits, f)
-		VPADDQ(word("log1pBelowOne", belowOne), f, f)
-		VSUBPD(ones, f, f)
-		zero, none := YMM(), YMM()
-		VXORPD(zero, zero, zero)
-		VCMPPD(Imm(equal), zero, k, none)
-		VBLENDVPD(none, x, f, f)
-		VANDNPD(c, none, c)
-		s, z, w := YMM(), YMM(), YMM()
-		VADDPD(number("two", 2), f, s)
-		VDIVPD(s, f, s)
-		VMULPD(s, s, z)
-		VMULPD(z, z, w)
-		odd := polynomial("log1pOdd", w, 6.666666666666735130e-01, 2.857142874366239149e-01, 1.818357216161805012e-01, 1.479819860511658591e-01)
-		even := polynomial("log1pEven", w, 3.999999999940941908e-01, 2.222219843214978396e-01, 1.531383769920937332e-01)
-		VMULPD(odd, z, odd)
-		VFMADD213PD(odd, w, even)
-		half := YMM()
-		VMULPD(number("log1pHalf", 0.5), f, half)
-		VMULPD(f, half, half)
-		VADDPD(even, half, even)
-		VFMADD231PD(number("log1pLow", 0x1.a39ef35793c76p-33), k, c)
-		VFMADD213PD(c, s, even)
-		VSUBPD(half, even, even)
-		VADDPD(f, even, even)
-		VFMADD231PD(number("log1pHigh", 0x1.62e42feep-1), k, even)
-		size, mask := YMM(), YMM()
+		y := log1pOf(x, ones)
 		VANDPD(word("log1pSize", 1<<63-1), x, size)
 		VCMPPD(Imm(below), number("log1pTiny", 0x1p-54), size, mask)
-		VBLENDVPD(mask, x, even, even)
+		VBLENDVPD(mask, x, y, y)
 		VCMPPD(Imm(above), number("log1pMost", math.MaxFloat64), x, mask)
-		VBLENDVPD(mask, x, even, even)
+		VBLENDVPD(mask, x, y, y)
 		edge := register(number("log1pMinusOne", -1))
 		VCMPPD(Imm(notAbove), edge, x, mask)
-		VBLENDVPD(mask, register(number("log1pNaN", math.NaN())), even, even)
+		VBLENDVPD(mask, register(number("log1pNaN", math.NaN())), y, y)
 		VCMPPD(Imm(equal), edge, x, mask)
-		VBLENDVPD(mask, register(number("log1pMinusInf", math.Inf(-1))), even, even)
-		VMOVUPD(even, Mem{Base: at})
+		VBLENDVPD(mask, register(number("log1pMinusInf", math.Inf(-1))), y, y)
+		VMOVUPD(y, Mem{Base: at})
 		advance(at, bytes)
+	})
+	end()
+}
+
+func softplus() {
+	begin("softplusAVX2", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", "is softplus, n being a multiple of 4.")
+	n, nodes, rule := load("n"), load("nodes"), load("rule")
+	f0, f1, f2, m, s := load("f0"), load("f1"), load("f2"), load("m"), load("s")
+	one := register(number("one", 1))
+	left, node := GP64(), GP64()
+	repeat("vector", n, lanes, func() {
+		for _, p := range []reg.Register{f0, f1, f2} {
+			VMOVUPD(zero(), Mem{Base: p})
+		}
+		MOVQ(nodes, left)
+		MOVQ(rule, node)
+		repeat("node", left, 1, func() {
+			at := [2]reg.VecVirtual{YMM(), YMM()} // m − sx and m + sx
+			x := YMM()
+			VBROADCASTSD(Mem{Base: node}, x)
+			VMULPD(Mem{Base: s}, x, x)
+			VMOVUPD(Mem{Base: m}, at[1])
+			VSUBPD(x, at[1], at[0])
+			VADDPD(x, at[1], at[1])
+			least, most := register(number("expLeast", -746)), register(number("expMost", 710))
+			var e, below, r [2]reg.VecVirtual
+			for i, a := range at {
+				e[i], below[i] = YMM(), YMM()
+				VORPD(word("sign", 1<<63), a, e[i])
+				e[i] = expOf(e[i], least, most, one)
+			}
+			sum, product := YMM(), YMM()
+			VADDPD(e[1], e[0], sum)
+			VMULPD(e[1], e[0], product)
+			VADDPD(product, sum, sum)
+			f := log1pOf(sum, one)
+			for i, a := range at {
+				VMINPD(number("zero", 0), a, below[i])
+				VSUBPD(below[i], f, f)
+				r[i] = YMM()
+				VADDPD(e[1-i], one, r[i])
+			}
+			d := YMM()
+			VMULPD(r[0], r[1], d)
+			VDIVPD(d, one, d)
+			curve, slope := YMM(), YMM()
+			for i, a := range at {
+				VMULPD(d, r[i], r[i]) // 1/(1+e)
+				VMULPD(e[i], r[i], e[i])
+				g := YMM()
+				VMULPD(e[i], r[i], g)
+				VBLENDVPD(a, r[i], e[i], e[i])
+				if i == 0 {
+					curve, slope = g, e[i]
+				} else {
+					VADDPD(g, curve, curve)
+					VADDPD(e[i], slope, slope)
+				}
+			}
+			w := YMM()
+			VBROADCASTSD(Mem{Base: node, Disp: 8}, w)
+			for i, y := range []reg.VecVirtual{f, slope, curve} {
+				to := Mem{Base: []reg.Register{f0, f1, f2}[i]}
+				VMULPD(y, w, y)
+				VADDPD(to, y, y)
+				VMOVUPD(y, to)
+			}
+			advance(node, 16)
+		})
+		for _, p := range []reg.Register{f0, f1, f2, m, s} {
+			advance(p, bytes)
+		}
 	})
 	end()
 }
