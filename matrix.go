@@ -447,14 +447,7 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 				return
 			}
 			ind, val := g.sparse.Row(dense.Index(index, a))
-			for k, j := range ind {
-				x := wa * val[k]
-				row := p[int(j)*d : int(j)*d+int(j)+1]
-				vk := val[:k+1]
-				for l, c := range ind[:k+1] {
-					row[c] += x * vk[l]
-				}
-			}
+			addOuterSparse(p, d, wa, ind, val)
 		}
 		return
 	}
@@ -555,18 +548,89 @@ const cancelled = 1e-6
 // quadSparse returns xᵀAx for a sparse x and a symmetric A, of which it reads the
 // lower triangle, and the part of the diagonal.
 func quadSparse(ind []int32, val, a []float64, d int) (v, diag float64) {
-	for k, j := range ind {
-		row := a[int(j)*d : int(j)*d+int(j)+1]
-		var s float64
-		vk := val[:k]
+	n := len(ind)
+	val = val[:n]
+	k := 0
+	for ; k+4 <= n; k += 4 { // four rows of A together: each element of x is then read once for them
+		j := (*[4]int32)(ind[k:])
+		x := (*[4]float64)(val[k:])
+		r0 := a[int(j[0])*d:][:j[0]+1]
+		r1 := a[int(j[1])*d:][:j[1]+1]
+		r2 := a[int(j[2])*d:][:j[2]+1]
+		r3 := a[int(j[3])*d:][:j[3]+1]
+		q1, q2, q3 := r1[:len(r0)], r2[:len(r0)], r3[:len(r0)]
+		var s0, s1, s2, s3 float64
 		for l, c := range ind[:k] {
-			s += vk[l] * row[c]
+			y := val[l]
+			s0 += y * r0[c]
+			s1 += y * q1[c]
+			s2 += y * q2[c]
+			s3 += y * q3[c]
 		}
-		x := val[k] * val[k] * row[j]
+		s1 += x[0] * r1[j[0]]
+		s2 += x[0] * r2[j[0]]
+		s2 += x[1] * r2[j[1]]
+		s3 += x[0] * r3[j[0]]
+		s3 += x[1] * r3[j[1]]
+		s3 += x[2] * r3[j[2]]
+		d0, d1, d2, d3 := x[0]*x[0]*r0[j[0]], x[1]*x[1]*r1[j[1]], x[2]*x[2]*r2[j[2]], x[3]*x[3]*r3[j[3]]
+		diag = diag + d0 + d1 + d2 + d3
+		v += 2*x[0]*s0 + d0
+		v += 2*x[1]*s1 + d1
+		v += 2*x[2]*s2 + d2
+		v += 2*x[3]*s3 + d3
+	}
+	for ; k < n; k++ {
+		row := a[int(ind[k])*d:][:ind[k]+1]
+		var s float64
+		for l, c := range ind[:k] {
+			s += val[l] * row[c]
+		}
+		x := val[k] * val[k] * row[ind[k]]
 		diag += x
 		v += 2*val[k]*s + x
 	}
 	return v, diag
+}
+
+// addOuterSparse adds wxxᵀ for a sparse x to the lower triangle of p.
+func addOuterSparse(p []float64, d int, w float64, ind []int32, val []float64) {
+	n := len(ind)
+	val = val[:n]
+	k := 0
+	for ; k+4 <= n; k += 4 { // four rows of p together, as quadSparse does
+		j := (*[4]int32)(ind[k:])
+		y := (*[4]float64)(val[k:])
+		x0, x1, x2, x3 := w*y[0], w*y[1], w*y[2], w*y[3]
+		r0 := p[int(j[0])*d:][:j[0]+1]
+		r1 := p[int(j[1])*d:][:j[1]+1]
+		r2 := p[int(j[2])*d:][:j[2]+1]
+		r3 := p[int(j[3])*d:][:j[3]+1]
+		q1, q2, q3 := r1[:len(r0)], r2[:len(r0)], r3[:len(r0)]
+		for l, c := range ind[:k] {
+			z := val[l]
+			r0[c] += x0 * z
+			q1[c] += x1 * z
+			q2[c] += x2 * z
+			q3[c] += x3 * z
+		}
+		r0[j[0]] += x0 * y[0]
+		r1[j[0]] += x1 * y[0]
+		r1[j[1]] += x1 * y[1]
+		r2[j[0]] += x2 * y[0]
+		r2[j[1]] += x2 * y[1]
+		r2[j[2]] += x2 * y[2]
+		r3[j[0]] += x3 * y[0]
+		r3[j[1]] += x3 * y[1]
+		r3[j[2]] += x3 * y[2]
+		r3[j[3]] += x3 * y[3]
+	}
+	for ; k < n; k++ {
+		x, row := w*val[k], p[int(ind[k])*d:][:ind[k]+1]
+		for l, c := range ind[:k+1] {
+			row[c] += x * val[l]
+		}
+	}
 }
 
 // solvedVariance returns ‖L⁻¹x‖² for a sparse x.
