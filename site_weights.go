@@ -143,6 +143,7 @@ type weightBlock struct {
 	g, h  []float64
 	pace  pace
 	fine  bool // check every step, and solve to weightBlockFine
+	rough bool // solve blocks of many rows to weightBlockRough: they are visited again
 }
 
 // use lets the crew solve.
@@ -158,9 +159,9 @@ type pace struct {
 	measured bool      // there was one
 }
 
-// unchecked reports whether a first step that promises so much may go unchecked.
-func (p *pace) unchecked(promise float64) bool {
-	return p.measured && p.age < weightBlockUnchecked && p.after.of(promise) < weightBlockTol
+// unchecked reports whether a first step that promises so much may go unchecked, as it leaves less than so many nats.
+func (p *pace) unchecked(promise, left float64) bool {
+	return p.measured && p.age < weightBlockUnchecked && p.after.of(promise) < left
 }
 
 // remainder is what a step to the target left to gain, in nats: in the mean as
@@ -177,6 +178,7 @@ const (
 	weightBlockTol       = 1e-4
 	weightBlockGoal      = 1e-2
 	weightBlockFine      = 1e-7 // where it is the last one
+	weightBlockRough     = 0.03 // of what it promised, where rows are visited again: what other blocks are yet to tell is more
 	weightBlockEvals     = 1000
 	weightBlockUnchecked = 8
 	weightBlockLeft      = 1    // nats that may be left after weightBlockEvals,
@@ -228,7 +230,15 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	if promise += precision; promise < 1e-15 {
 		return t.overflow(&p.cur.siteState, index)
 	}
-	if p.plain && !b.fine && b.pace.unchecked(promise) {
+	goal, unchecked := math.Min(weightBlockGoal, weightBlockTol*promise), weightBlockTol
+	switch {
+	case b.fine:
+		goal, unchecked = weightBlockFine, 0
+	case b.rough && p.plain:
+		goal = weightBlockRough * promise
+		unchecked = goal
+	}
+	if p.plain && b.pace.unchecked(promise, unchecked) {
 		p.target()
 		for i := range p.delta {
 			p.delta[i] = p.tg[i] - base.gamma[i]
@@ -249,10 +259,6 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 			w.moveTo(&b.mover.cur)
 			return nil
 		}
-	}
-	goal := math.Min(weightBlockGoal, weightBlockTol*promise)
-	if b.fine {
-		goal = weightBlockFine
 	}
 	var slow progress
 	for first := true; p.evaluations < weightBlockEvals; first = false {
@@ -336,9 +342,14 @@ func newWeightAlgebra(l *linearModel, c crew) (*weightAlgebra, error) {
 	if l.outerPays() {
 		s.batch.outer = min(l.x.rows, l.x.cols)
 	}
+	s.blocks.rough = s.n >= ampleRows*l.x.cols
 	s.use(c)
 	return s, nil
 }
+
+// ampleRows is the number of rows a weight from which on the log-likelihoods of half of them add up to so nearly a parabola that one step of
+// Newton's to all of them leaves little: blocks need not be solved for long.
+const ampleRows = 64
 
 // outerWork is the number of multiplications for each row that a new V must take for outer steps to be worth while: those of 64 dense
 // columns, where the expectations of the inner steps take as long as what they save.
@@ -578,12 +589,13 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 	if err := s.settle(); err != nil {
 		return Evaluation{}, err
 	}
-	if s.batch.outer > 0 && !s.proof.made {
+	gap := s.promise()
+	if !s.proof.made && (s.batch.outer > 0 || s.blocks.rough && gap <= worthStepping*float64(s.lin.x.cols)) {
 		if err := s.stepMean(); err != nil {
 			return Evaluation{}, err
 		}
+		gap = s.promise()
 	}
-	gap := s.promise()
 	if !s.proof.made && gap <= max(worthProving, within) {
 		bound, err := s.prove(goalOf(within, s.n, -s.batch.cur.value))
 		if err != nil {
@@ -784,6 +796,10 @@ func (s *weightAlgebra) constant() bool { return s.free || !s.ahead && s.proof.m
 // loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the sites alone may be, as seen: where that
 // may be below the goal a product XᵀΓX and its factor say what it is.
 const loosePrecisions = 30
+
+// worthStepping is the estimated gap, in nats a weight, below which a step of the mean is worth while where there are many rows: it takes their
+// expectations, but no XᵀΓX, and targets at the mean that it leads to are as good as those of a pass more.
+const worthStepping = 1
 
 // worthProving is the estimated gap, in nats, below which the gap of a weightAlgebra is proved: that takes the expectations of all
 // rows and the product XᵀΓX once more.
