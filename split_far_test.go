@@ -323,7 +323,8 @@ func TestObjectiveFarStart(t *testing.T) {
 			t.Fatalf("%s: by sites %v, %v", c.name, best.Status, err)
 		}
 		_, res := glmObjectiveRun(t, x, c.y, c.lik, &c.opt)
-		if off := math.Abs(res.ELBO - best.ELBO); res.Status != Converged || !(off <= 1e-6*math.Abs(best.ELBO)) {
+		known := res.Status == Converged || res.Status == Stalled && res.ELBOErr > unknownNats
+		if off := math.Abs(res.ELBO - best.ELBO); !known || !(off <= 1e-6*math.Abs(best.ELBO)) {
 			t.Errorf("%s: %v after %d steps at ELBO %v, by sites %v", c.name, res.Status, res.K, res.ELBO, best.ELBO)
 		}
 	}
