@@ -719,6 +719,15 @@ func (s *weightState) apply(h dense.Double) {
 	}
 }
 
+// whiten replaces z by R⁻¹z, for the factor P = RRᵀ.
+func (s *weightState) whiten(z dense.Double) {
+	r := s.cholesky()
+	if !s.double {
+		r.Lo = make([]float64, len(s.l))
+	}
+	r.Trsv(z)
+}
+
 // packLow returns what PackLower of p leaves of P, nil if that is nothing.
 func (s *weightState) packLow() []float64 {
 	if !s.double {

@@ -963,6 +963,36 @@ func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
 // dual is turned into one of the primal.
 const primalWeights = 2000
 
+// potentials returns b of the sites γ and a about the linear predictors m − o: V⁻¹ times the mean is Xᵀb.
+func potentials(gamma, a, m []float64) []float64 {
+	b := make([]float64, len(a))
+	for i, g := range gamma {
+		b[i] = a[i] + g*m[i]
+	}
+	return b
+}
+
+// at returns the weights at these sites, new.
+func (l *linearModel) at(gamma, a, m []float64, h *parallel.Halt) (*weightState, error) {
+	cov := &dualCov{x: l.x, gamma: gamma, prior: &l.prior}
+	w, err := cov.state(h)
+	if err == nil {
+		w.solve(l.x, potentials(gamma, a, m), nil)
+	}
+	return w, err
+}
+
+// primal returns mean and covariance of the weights at these sites.
+func (l *linearModel) primal(gamma, a, m []float64, h *parallel.Halt) ([]float64, weightCov, error) {
+	w, err := l.at(gamma, a, m, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	mean := append([]float64(nil), w.mean...)
+	clear(w.mean)
+	return mean, &fullCov{s: w}, nil
+}
+
 func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	back, err := s.peek()
 	defer back()
@@ -970,21 +1000,14 @@ func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 		return nil, nil, err
 	}
 	n, d := s.n, len(s.lin.names)
-	gamma := append([]float64(nil), s.cur.gamma...)
-	b := make([]float64, n) // V⁻¹m = Xᵀb
-	for i, a := range s.cur.a {
-		b[i] = a + gamma[i]*s.cur.m[i]
-	}
-	cov := &dualCov{x: s.lin.x, gamma: gamma, prior: &s.lin.prior, fac: new(dense.Sites)}
-	h, mean := make([]float64, d), make([]float64, d)
 	if d <= primalWeights {
-		if w, err := cov.state(s.workers.halt); err == nil {
-			w.solve(s.lin.x, b, nil)
-			copy(mean, w.mean)
-			clear(w.mean)
-			return mean, &fullCov{s: w}, nil
+		if mean, cov, err := s.lin.primal(s.cur.gamma, s.cur.a, s.cur.m, s.workers.halt); err == nil {
+			return mean, cov, nil
 		}
 	}
+	gamma := append([]float64(nil), s.cur.gamma...)
+	cov := &dualCov{x: s.lin.x, gamma: gamma, prior: &s.lin.prior, fac: new(dense.Sites)}
+	h, mean, b := make([]float64, d), make([]float64, d), potentials(gamma, s.cur.a, s.cur.m)
 	cov.fac.Halt = s.workers.halt
 	ok := cov.fac.Factor(s.k, n, gamma)
 	cov.fac.Halt = nil

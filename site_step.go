@@ -441,14 +441,17 @@ func (l *linearModel) small(rank int) bool {
 }
 
 // newRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one where float64 has
-// digits enough for it, and otherwise, unless there are too many, that of the weights, which takes twice the digits
-// where it has to. A feature far from zero makes all of K one number, from which the others cannot be told.
+// digits enough for it, and otherwise, unless there are too many, that of the weights or, of far more weights than rows, of the span of
+// these, which take twice the digits where they have to. A feature far from zero makes all of K one number, from which the others cannot be told.
 func (l *linearModel) newRowAlgebra(workers crew) (algebra, error) {
 	k, err := l.gramUntil(workers.halt)
 	if err != nil {
 		return nil, err
 	}
 	if len(l.names) <= primalWeights && !conditioned(workers.halt, k, l.precisions(workers.halt, k), dualPivot) {
+		if spanRows*l.x.rows <= len(l.names) {
+			return newSpanAlgebra(l, workers)
+		}
 		return newWeightAlgebra(l, workers)
 	}
 	return newDualAlgebra(l, k, workers)

@@ -1439,6 +1439,7 @@ func TestSeedsMended(t *testing.T) {
 		"a diagonal V whose mean is not solved for":                           {13958},
 		"a proof of a diagonal V in raw units":                                {3997, 8836, 9389, 12796, 16603, 19282},
 		"sites alone under a prior far wider than they tell":                  {3630},
+		"few rows and many weights in raw units":                              {1491},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if testing.Short() {

@@ -39,6 +39,9 @@ func twoProduct(a, b float64) (p, e float64) {
 	return p, math.FMA(a, b, -p)
 }
 
+// Product returns xy and its rounding error.
+func Product(x, y float64) (hi, lo float64) { return twoProduct(x, y) }
+
 // quotient returns (ah + al)/(bh + bl).
 func quotient(ah, al, bh, bl float64) (h, l float64) {
 	q := ah / bh
@@ -278,4 +281,62 @@ func accumulate(h, l, ah, al, bh, bl float64) (float64, float64) {
 	e := math.FMA(ah, bh, -p) + (ah*bl + al*bh)
 	s, t := twoSum(h, p)
 	return s, l + (e + t)
+}
+
+// scale multiplies d by 2ᵏ.
+func (d Double) scale(k int) {
+	for i, x := range d.Hi {
+		d.Hi[i], d.Lo[i] = math.Ldexp(x, k), math.Ldexp(d.Lo[i], k)
+	}
+}
+
+// LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank, rounded. Independent rows of d are replaced by rows of Q. A row
+// of which the rows before leave less than a part in 2⁹⁶ depends on them.
+func (d Double) LowerRows(halt *parallel.Halt, n int) (l []float64, rank int) {
+	const least = 0x1p-96
+	cols := len(d.Hi) / n
+	var basis []Double
+	all := make([]float64, n*n)
+	for i := range n {
+		z, row := d.Slice(i*cols, (i+1)*cols), all[i*n:(i+1)*n]
+		var most float64
+		for _, x := range z.Hi {
+			most = math.Max(most, math.Abs(x))
+		}
+		_, unit := math.Frexp(most)
+		z.scale(-unit)
+		square, _ := dot(z, z)
+		for range 2 { // the second time for what the first has left
+			for k, q := range basis {
+				if halt.Stopped() {
+					return nil, 0
+				}
+				h, e := dot(q, z)
+				row[k] += h + e
+				z.addDouble(-h, -e, q.Hi)
+				for j, x := range q.Lo {
+					z.Lo[j] -= h * x
+				}
+				z.Round()
+			}
+		}
+		if h, e := dot(z, z); h > least*least*square {
+			r := math.Sqrt(h)
+			p, low := twoProduct(r, r)
+			rh, rl := twoSum(r, ((h-p)-low+e)/(2*r))
+			for j, x := range z.Hi {
+				z.Hi[j], z.Lo[j] = quotient(x, z.Lo[j], rh, rl)
+			}
+			row[len(basis)] = rh
+			basis = append(basis, z)
+		}
+		for k, x := range row {
+			row[k] = math.Ldexp(x, unit)
+		}
+	}
+	rank = len(basis)
+	for i := range n {
+		l = append(l, all[i*n:i*n+rank]...)
+	}
+	return l, rank
 }

@@ -180,3 +180,47 @@ func bigInverse(a [][]*big.Float) [][]*big.Float {
 	}
 	return rows
 }
+
+// TestLowerRows: LLᵀ = AAᵀ to the last digits for rows of columns in units 1e-8 … 1e8, and rows that depend on others add no column.
+func TestLowerRows(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	const n, cols = 5, 12
+	for _, unit := range []float64{1, 1e-200, 1e200} {
+		a := dense.Double{Hi: make([]float64, n*cols), Lo: make([]float64, n*cols)}
+		for i := range n * cols {
+			a.Hi[i] = unit * math.Pow(10, float64(i%cols%9)*2-8) * rng.NormFloat64()
+		}
+		for j := range cols { // a row that depends on two others
+			sum := bigOf(2 * a.Hi[j])
+			sum.Add(sum, bigOf(a.Hi[cols+j]))
+			a.Hi[2*cols+j], _ = sum.Float64()
+			a.Lo[2*cols+j], _ = sum.Sub(sum, bigOf(a.Hi[2*cols+j])).Float64()
+		}
+		rows := make([]*big.Float, n*cols)
+		for i := range rows {
+			rows[i] = bigOf(a.Hi[i])
+			rows[i].Add(rows[i], bigOf(a.Lo[i]))
+		}
+		l, rank := a.LowerRows(nil, n)
+		if rank != n-1 || len(l) != n*rank {
+			t.Fatalf("unit %g: rank %d, %d numbers", unit, rank, len(l))
+		}
+		for i := range n {
+			for k := range n {
+				off, size := bigOf(0), bigOf(0)
+				for j := range cols {
+					off.Sub(off, bigOf(0).Mul(rows[i*cols+j], rows[k*cols+j]))
+				}
+				for j := range rank {
+					p := bigOf(0).Mul(bigOf(l[i*rank+j]), bigOf(l[k*rank+j]))
+					off.Add(off, p)
+					size.Add(size, p.Abs(p))
+				}
+				if part, _ := off.Quo(off, size).Float64(); !(math.Abs(part) <= 4*dense.Epsilon) {
+					t.Errorf("unit %g: element %d, %d is off by a part %g", unit, i, k, part)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+)
+
+// The span of the rows. Under a Gaussian N(m, P⁻¹), P = RRᵀ, the rows of X see of Rᵀ(w − m) no more than its part in the span of those of
+// Z = XR⁻ᵀ: with Z = LQ, that is u = QRᵀ(w − m) ~ N(0, I) of as many dimensions as there are independent rows, and X(w − m) = Lu. Of few rows and many weights
+// in units for which float64 has too few digits it is what can be afforded in twice as many.
+
+// spanRows is the number of weights for each row from which on their span is worth its factor.
+const spanRows = 2
+
+// span returns L for the rows of x at index, z being scratch for Z as soon as it is what rows makes of them.
+func span(x *design, index []int, n int, rows func(z dense.Double), h *parallel.Halt) *design {
+	var z dense.Double
+	d := x.cols
+	z.Resize(n * d)
+	z.Clear()
+	for a := range n {
+		x.dense1(z.Hi[a*d:(a+1)*d], dense.Index(index, a))
+		if h.Stopped() {
+			break
+		}
+		rows(z.Slice(a*d, (a+1)*d))
+	}
+	l, rank := z.LowerRows(h, n)
+	return &design{rows: n, cols: rank, dense: l}
+}
+
+// spanAlgebra is the algebra of a linear model with few rows over their span, until a step with a given β takes it to the weights.
+type spanAlgebra struct {
+	*weightAlgebra // near or, once wide, one over the weights
+	near           *weightAlgebra
+	whole          *linearModel
+	wide           bool
+}
+
+// newSpanAlgebra returns the prior of l.
+func newSpanAlgebra(l *linearModel, c crew) (*spanAlgebra, error) {
+	rows := func(z dense.Double) {
+		for j, p := range l.prior.prec {
+			z.Hi[j], z.Lo[j] = dense.Product(z.Hi[j], 1/math.Sqrt(p))
+		}
+	}
+	if w := l.prior.full; w != nil {
+		rows = w.whiten
+	}
+	x := span(l.x, nil, l.x.rows, rows, c.halt)
+	if err := c.halt.Err(); err != nil {
+		return nil, err
+	}
+	prior := weightPrior{mean: make([]float64, x.cols), prec: make([]float64, x.cols)}
+	names := make([]string, x.cols)
+	for j := range names {
+		prior.prec[j], names[j] = 1, fmt.Sprintf("dimension %d of the rows", j)
+	}
+	near, err := newWeightAlgebra(&linearModel{terms: l.terms, x: x, prior: prior, names: names, maxMemory: l.maxMemory}, c)
+	return &spanAlgebra{weightAlgebra: near, near: near, whole: l}, err
+}
+
+// weights implements weighted.
+func (s *spanAlgebra) weights() ([]float64, weightCov, error) {
+	if s.wide {
+		return s.weightAlgebra.weights()
+	}
+	return s.whole.primal(s.gamma, s.a, s.eta, s.workers.halt)
+}
+
+// aim implements algebra: a step with a given β is one of the weights.
+func (s *spanAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
+	if err := s.widen(); err != nil {
+		return err
+	}
+	return s.weightAlgebra.aim(x, batch, m)
+}
+
+// widen goes on with the weights.
+func (s *spanAlgebra) widen() error {
+	if s.wide {
+		return nil
+	}
+	w, err := newWeightAlgebra(s.whole, s.workers)
+	if err != nil {
+		return err
+	}
+	if s.hasSites() {
+		at, err := s.whole.at(s.gamma, s.a, s.eta, s.workers.halt)
+		if err != nil {
+			return err
+		}
+		w.run.copyFrom(at)
+		copy(w.gamma, s.gamma)
+		copy(w.a, s.a)
+		copy(w.eta, s.eta)
+	}
+	s.weightAlgebra, s.wide = w, true
+	return nil
+}
+
+func (s *spanAlgebra) state(c *save.State) {
+	wide := s.wide
+	c.Bool(&wide)
+	switch {
+	case c.Err() != nil || wide == s.wide:
+	case wide:
+		w, err := newWeightAlgebra(s.whole, s.workers)
+		if c.Check(err == nil, "its prior: %v", err); err != nil {
+			return
+		}
+		s.weightAlgebra, s.wide = w, true
+	default:
+		s.weightAlgebra, s.wide = s.near, false
+	}
+	s.weightAlgebra.state(c)
+}
