@@ -33,6 +33,61 @@ func span(x *design, index []int, n int, rows func(z dense.Double), h *parallel.
 	return &design{rows: n, cols: rank, dense: l}
 }
 
+// spans reports whether the problem of the block, whose targets at w are known, is worth solving over the span of its rows: where w with these takes
+// twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at most 1 + Σ Δγ_n v_n times the precision Λ of w, and so less of a diagonal element may be left.
+func (b *weightBlock) spans(w *weightState, x *design) bool {
+	if spanRows*len(b.base.m) > x.cols {
+		return false
+	}
+	told := 1.0
+	for i, v := range b.base.v {
+		told += math.Abs(b.prob.cur.tg[i]-b.base.gamma[i]) * v
+	}
+	return w.double || !(w.pivot(w) >= leastPivot*told)
+}
+
+// inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as moveOn does.
+func (b *weightBlock) inSpan(w *weightState, x *design, index []int, t *siteTerms) error {
+	base, h := &b.base, b.prob.workers.halt
+	l := span(x, index, len(base.m), w.whiten, h)
+	if err := h.Err(); err != nil {
+		return err
+	}
+	if b.near == nil {
+		b.near = &weightBlock{}
+	}
+	s, at := b.near, &weightState{halt: h}
+	s.use(b.prob.workers)
+	s.fine, s.pace = b.fine, pace{}
+	s.base.copyFrom(base)
+	at.resize(l.cols)
+	for j := range l.cols {
+		at.p[j*l.cols+j] = 1
+	}
+	at.factor()
+	if err := s.solve(at, l, nil, t.sub(index)); err != nil {
+		return err
+	}
+	p := &b.prob
+	for i, g := range s.base.gamma {
+		p.delta[i] = g - base.gamma[i]
+		p.u[i] = s.base.a[i] + g*(s.base.m[i]-base.m[i]) - base.a[i]
+	}
+	moved := b.mover.shift(p.delta, p.u)
+	if err := h.Err(); err != nil {
+		return err
+	}
+	if !moved {
+		return fmt.Errorf("pgsvi: the precision with a block of %d rows, from %s on: %w", len(base.m), t.name(dense.Index(index, 0)), ErrDiverged)
+	}
+	copy(base.gamma, s.base.gamma)
+	copy(base.a, s.base.a)
+	copy(base.m, s.base.m)
+	b.mover.accept()
+	w.moveTo(&b.mover.cur)
+	return nil
+}
+
 // spanAlgebra is the algebra of a linear model with few rows over their span, until a step with a given β takes it to the weights.
 type spanAlgebra struct {
 	*weightAlgebra // near or, once wide, one over the weights

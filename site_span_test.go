@@ -92,3 +92,39 @@ func TestSpan(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamSpan: a stream of few rows and many weights in raw units has the posterior of a fit.
+func TestStreamSpan(t *testing.T) {
+	t.Parallel()
+	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliProbit{}} {
+		g, _ := spanProblem(t, lik)
+		n, d := g.x.rows, g.x.cols
+		s, err := NewGLMStream(d, lik, &GLMOptions{PriorSD: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			_, row := g.x.row(i)
+			if err := s.Add(Row{Val: row, Y: g.terms.y[i]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		post, err := s.Posterior()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.engine.(*glmStream).block.near == nil {
+			t.Error("its block was not solved over the span")
+		}
+		want, _, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, sd, wm, wsd := post.Mean(nil), post.SD(nil), want.Mean(nil), want.SD(nil)
+		for j := range m {
+			if math.Abs(m[j]-wm[j]) > 1e-2*wsd[j] || math.Abs(math.Log(sd[j]/wsd[j])) > 1e-2 {
+				t.Errorf("%T, weight %d: N(%g, %g²) in a stream, N(%g, %g²) in a fit", lik, j, m[j], sd[j], wm[j], wsd[j])
+			}
+		}
+	}
+}

@@ -73,6 +73,29 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 // len returns N.
 func (t *siteTerms) len() int { return len(t.y) }
 
+// sub returns the terms at index, new; nil is all of them.
+func (t *siteTerms) sub(index []int) *siteTerms {
+	if index == nil {
+		return t
+	}
+	s := &siteTerms{lik: t.lik, row: make([]int, len(index))}
+	for k, i := range index {
+		if s.row[k] = t.first + i; t.row != nil {
+			s.row[k] = t.row[i]
+		}
+	}
+	for _, p := range [][2]*[]float64{{&s.y, &t.y}, {&s.offset, &t.offset}, {&s.weight, &t.weight}, {&s.extra, &t.extra}} {
+		if *p[1] == nil {
+			continue
+		}
+		*p[0] = make([]float64, len(index))
+		for k, i := range index {
+			(*p[0])[k] = (*p[1])[i]
+		}
+	}
+	return s
+}
+
 // term returns y_n, o_n, w_n and c_n.
 func (t *siteTerms) term(n int) (y, offset, weight, extra float64) {
 	y, weight = t.y[n], 1

@@ -142,8 +142,9 @@ type weightBlock struct {
 	base  siteState
 	g, h  []float64
 	pace  pace
-	fine  bool // check every step, and solve to weightBlockFine
-	rough bool // solve blocks of many rows to weightBlockRough: they are visited again
+	fine  bool         // check every step, and solve to weightBlockFine
+	rough bool         // solve blocks of many rows to weightBlockRough: they are visited again
+	near  *weightBlock // of few rows, over their span
 }
 
 // use lets the crew solve.
@@ -229,6 +230,9 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	left := promise + d*precision // nats: ¼ tr(VΔP)² is a bound where one row tells most
 	if promise += precision; promise < 1e-15 {
 		return t.overflow(&p.cur.siteState, index)
+	}
+	if b.spans(w, x) {
+		return b.inSpan(w, x, index, t)
 	}
 	goal, unchecked := math.Min(weightBlockGoal, weightBlockTol*promise), weightBlockTol
 	switch {
