@@ -623,11 +623,10 @@ func (l *GLMLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	}
 	g := &GLM{linearModel: *lin, opt: l.glm.opt}
 	g.opt.Learn = nil
+	learned := st.report(res)
 	if l.scale.blocks == 1 {
-		g.opt.PriorSD = st.report().Params[0].Value
+		g.opt.PriorSD = learned.Params[0].Value
 	}
-	learned := st.report()
-	learned.Search = res
 	last, stop := shortlyAfter(ctx)
 	defer stop()
 	start, err := g.NewStepper(last, nil, nil)

@@ -94,8 +94,7 @@ func (l *GPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 		return nil, nil, nil, err
 	}
 	gp := &GP{x: l.gp.x, kernel: k, terms: l.gp.terms.under(lik), opt: l.gp.opt}
-	learned := st.report()
-	learned.Search = res
+	learned := st.report(res)
 	last, stop := shortlyAfter(ctx)
 	defer stop()
 	start, err := gp.NewStepper(last, nil, nil)

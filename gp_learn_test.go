@@ -390,6 +390,32 @@ func TestLearnWarnings(t *testing.T) {
 	}
 }
 
+// A search that meets a limit says so, and one that goes on from there does not.
+func TestLearnLimit(t *testing.T) {
+	t.Parallel()
+	gp, ctx := learnCases()[0].model(t, 16), context.Background()
+	for status, s := range map[Status]*Solver{PassLimit: {MaxPasses: 4}, IterationLimit: {MaxIter: 5}} {
+		_, post, l, err := gp.Learn(ctx, s, nil)
+		if err != nil || post == nil || l.Fit != nil || l.Search.Status != status || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], fmt.Sprintf("the search ended %v after %d evaluations", status, l.Evaluations)) {
+			t.Fatalf("%v: %v, %+v", status, err, l)
+		}
+	}
+	learner, err := gp.Learner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&Solver{MaxIter: 5}).Run(ctx, learner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err = new(Solver).Resume(ctx, res); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, l, err := learner.Learned(ctx, nil, res); err != nil || len(l.Warnings) != 0 || l.Fit == nil {
+		t.Errorf("%v, %+v", err, l)
+	}
+}
+
 // Whatever the data, learning ends with a posterior and its objective, or says that it has none.
 func TestLearnHarness(t *testing.T) {
 	t.Parallel()

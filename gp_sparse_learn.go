@@ -115,8 +115,7 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	learned := st.report()
-	learned.Search = res
+	learned := st.report(res)
 	m := st.model.(*sparseLearning)
 	learned.Passes, learned.Cholesky = learned.Cholesky, 0
 	last, stop := shortlyAfter(ctx)

@@ -54,7 +54,7 @@ type Learned struct {
 	Passes float64
 	// Starts are the objectives that the starts ended with, in order.
 	Starts []float64
-	// Warnings say what may be wrong with the parameters.
+	// Warnings say what may be wrong with the parameters, and of a search that met a limit of its Solver that it did.
 	Warnings []string
 	// Search is the run over the hyper-parameters, whose steps are evaluations. The ELBO of its iterations
 	// is −Objective, and their Gap what the quadratic model promises. Solver.Resume goes on with it.

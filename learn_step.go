@@ -255,8 +255,11 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 	return e, nil
 }
 
-// warnings says what may be wrong with the parameters that were found.
-func (s *learnStepper) warnings() (all []string) {
+// warnings says what may be wrong with the parameters that were found by a run with that status.
+func (s *learnStepper) warnings(status Status) (all []string) {
+	if !s.done && (status == PassLimit || status == IterationLimit || status == TimeLimit) {
+		all = append(all, fmt.Sprintf("the search ended %v after %d evaluations, before its steps promised less than %.1g nats, and there was no last fit: give the Solver a larger limit, or go on by Solver.Resume of Learned.Search", status, s.count, s.search.goal))
+	}
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
 		if s.atBound(i) {
@@ -286,9 +289,9 @@ func (s *learnStepper) atBound(i int) bool {
 	return math.Min(t-s.search.lo[i], s.search.hi[i]-t) < 1e-6*(1+math.Abs(t))
 }
 
-// report returns what was learned; it has no runs.
-func (s *learnStepper) report() *Learned {
-	l := &Learned{Objective: s.best.f, LogPrior: -s.best.prior, Evaluations: s.count, Cholesky: s.model.work(), Starts: slices.Clone(s.ends), Warnings: s.warnings()}
+// report returns what the run res has learned; it has no fit.
+func (s *learnStepper) report(res *Result) *Learned {
+	l := &Learned{Search: res, Objective: s.best.f, LogPrior: -s.best.prior, Evaluations: s.count, Cholesky: s.model.work(), Starts: slices.Clone(s.ends), Warnings: s.warnings(res.Status)}
 	sd := s.deviations()
 	next, values := 0, s.space.params(s.best.theta)
 	for i, c := range s.space.coords {
