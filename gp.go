@@ -247,8 +247,8 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	return s, nil
 }
 
-// featuresOf returns the features of the rows of x under k, nil if k has none.
-func featuresOf(k Kernel, x mat.Matrix) *design {
+// featuresOf returns the features of the rows of x under k, nil if k has none, and with zeros for all but one of its terms if that is not negative.
+func featuresOf(k Kernel, x mat.Matrix, term int) *design {
 	var parts []Kernel
 	if sum, ok := k.(Sum); ok {
 		parts = sum
@@ -257,15 +257,18 @@ func featuresOf(k Kernel, x mat.Matrix) *design {
 	}
 	n, cols := x.Dims()
 	g, row := &design{rows: n}, make([]float64, cols)
-	for i := range n {
-		mat.Row(row, i, x)
-		for _, part := range parts {
+	for r := range n {
+		mat.Row(row, r, x)
+		for i, part := range parts {
 			own, _ := asNative(part)
 			f, ok := own.(featured)
 			if !ok {
 				return nil
 			}
-			g.dense = f.features(g.dense, row)
+			from := len(g.dense)
+			if g.dense = f.features(g.dense, row); term >= 0 && i != term {
+				clear(g.dense[from:])
+			}
 		}
 	}
 	if _, ok := dense.AllFinite(g.dense); !ok || n == 0 {
@@ -280,7 +283,7 @@ func (g *GP) linear() *linearModel {
 	if g.opt.Jitter != 0 {
 		return nil
 	}
-	x := featuresOf(g.kernel, g.x)
+	x := featuresOf(g.kernel, g.x, -1)
 	if x == nil || x.cols > primalWeights {
 		return nil
 	}
@@ -330,6 +333,8 @@ type GPPosterior struct {
 	jitter, maxPrior float64
 	self             []float64 // diagonal of K
 	strong           bool      // some sites are far more precise than the prior
+	whole            Kernel    // of which kernel is a term; nil if it is all of it
+	term             int       // that it is
 	weights          *fullCov  // of the features of the kernel, with their mean, where float64 does not hold K; else nil
 	fac              *dense.Sites
 	workspaces       *sync.Pool
@@ -430,6 +435,33 @@ func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
+// Part returns the prediction of term i of a kernel that is a Sum at each row of x: what part that one of the independent functions has in the latent value, such as
+// the trend or the season. With k_i for its covariances and K for those of all terms, its mean and variance are
+//
+//	k_i*ᵀK⁻¹m,   k_i** − k_i*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k_i*
+//
+// (Duvenaud 2014, section 2.4). The coefficients of a linear trend, which is a Sum with a Linear and a Constant, are the part of the Linear at the unit vectors, the rows of an
+// identity matrix, and the part of the Constant anywhere. It panics if the kernel is no Sum, or has no term i.
+func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
+	terms, _ := kernelParts(p.kernel)
+	if !isType[Sum](p.kernel) || i < 0 || i >= len(terms) {
+		panic(fmt.Sprintf("pgsvi: the kernel, %s, has no term %d", kernelName(p.kernel), i))
+	}
+	part := *p
+	part.kernel, part.whole, part.term, part.strong = terms[i], p.kernel, i, false
+	part.maxPrior = slices.Max(PriorVar(nil, terms[i], p.x))
+	q := predictAt(&part, x)
+	return &q
+}
+
+// features returns the features of the rows of x, nil if there are none; with zeros for those of other terms if p is of one.
+func (p *GPPosterior) features(x mat.Matrix) *design {
+	if p.whole == nil {
+		return featuresOf(p.kernel, x, -1)
+	}
+	return featuresOf(p.whole, x, p.term)
+}
+
 // Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
 // Err says which row could not be predicted and is NaN here.
 func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
@@ -461,7 +493,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 	t, n := len(m), p.Len()
 	p.cross(w, x, lo, t)
 	if p.weights != nil {
-		f := featuresOf(p.kernel, w.x)
+		f := p.features(w.x)
 		for i := range m {
 			m[i], v[i] = 0, p.maxPrior
 		}
@@ -610,7 +642,7 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 		}
 	}
 	mean = make([]float64, t)
-	if f := featuresOf(p.kernel, w.x); p.weights != nil && f != nil {
+	if f := p.features(w.x); p.weights != nil && f != nil {
 		p.weights.s.predict(mean, f, nil)
 		z := make([]float64, f.cols*t) // L⁻¹φ in its columns
 		for i := range t {

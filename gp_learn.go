@@ -34,7 +34,8 @@ type GPLearner struct {
 // shorter lengths. The default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0, 1.5²) where they
 // are logarithms, and N(log σ_y, 1.5²) where they are in the units of the responses, σ_y being their deviation by the median; of log
 // Length, N(log c, 1) with √2·c the median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of
-// column d; of noise, N(log σ_y/4, 1.5²); of StudentT.DF, N(log 4, 1). What is set in a part of a Sum or Product says which part it is: it starts
+// column d; of a Linear, so that each column may explain σ_y, and of a Constant, N(log o, 1.5²), o being how far it may have to reach, from 0 to the responses and, beside
+// a Linear, along its line from the origin to the rows, which may be as far from there as years are; of noise, N(log σ_y/4, 1.5²); of StudentT.DF, N(log 4, 1). What is set in a part of a Sum or Product says which part it is: it starts
 // there, with prior N(θ, 2²); a Scale that is not set, of a factor after the first, stays at 1. Poisson.Exposure is part of the data and stays.
 //
 // A kernel whose Grad stores NaN has no derivatives; differences of Cov are taken, and Learned says so.
@@ -140,7 +141,7 @@ func diagonal(k []float64, n int) bool {
 // of hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is not log-concave, which leaves nothing proved, or if lo, hi and within are not positive
 // and lo below hi; ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
 func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
-	at := slices.IndexFunc(kernelRoles(g.kernel), func(r paramRole) bool { return r.kind == scaleParam })
+	at := slices.IndexFunc(kernelRoles(g.kernel), func(r paramRole) bool { return r.kind == scaleParam || r.kind == offsetParam })
 	if at < 0 || isType[Sum](g.kernel) || g.opt.Jitter != 0 {
 		return nil, fmt.Errorf("pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances: %w", kernelName(g.kernel), g.opt.Jitter, ErrParam)
 	}

@@ -22,6 +22,9 @@ type featured interface {
 // ignored. s_d is the prior standard deviation of the weight of feature d. Zero
 // fields and entries mean 1. The parameters are Scale, or Scale[d] for each of
 // Scales.
+//
+// In a Sum with a Constant it is the linear trend of a Gaussian process, β_0 + βᵀx with β ~ N(0, diag(s_0², …, s_D²)) integrated out: far from the data predictions follow
+// it. GP.Learn learns its scales with the rest, and GPPosterior.Part tells the coefficients.
 type Linear struct {
 	Scale  float64
 	Scales []float64

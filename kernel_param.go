@@ -18,6 +18,7 @@ const (
 	otherParam    paramKind = iota // starts where it is
 	scaleParam                     // the standard deviation of the latent function
 	lengthParam                    // a distance at which it changes
+	offsetParam                    // the standard deviation of an offset
 	weightParam                    // the standard deviation of the weight of a column
 	noiseParam                     // the standard deviation of noise
 	relativeParam                  // a number without units, about 1
@@ -30,6 +31,7 @@ type paramRole struct {
 	column int  // that it is of; −1 for all
 	unset  bool // its field is zero
 	held   bool // it would only repeat another one
+	beside bool // weights of columns are beside it, whose lines it takes from the origin to the rows
 }
 
 // roled is a kernel that knows the roles of its parameters.
@@ -82,13 +84,17 @@ func (k Periodic) roles() []paramRole {
 
 func (k Linear) roles() []paramRole { return scaleRoles(weightParam, k.Scale, k.Scales) }
 
-func (k Constant) roles() []paramRole { return scaleRoles(scaleParam, k.Scale, nil) }
+func (k Constant) roles() []paramRole { return scaleRoles(offsetParam, k.Scale, nil) }
 
 func (k White) roles() []paramRole { return scaleRoles(noiseParam, k.Scale, nil) }
 
 func (k Sum) roles() (roles []paramRole) {
 	for _, part := range k {
 		roles = append(roles, kernelRoles(part)...)
+	}
+	weights := slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == weightParam })
+	for i := range roles {
+		roles[i].beside = weights
 	}
 	return roles
 }
@@ -97,6 +103,9 @@ func (k Sum) roles() (roles []paramRole) {
 func (k Product) roles() (roles []paramRole) {
 	for i, part := range k {
 		for _, r := range kernelRoles(part) {
+			if r.kind == offsetParam { // as a factor
+				r.kind = scaleParam
+			}
 			r.held = r.held || i > 0 && r.kind == scaleParam && r.unset
 			roles = append(roles, r)
 		}

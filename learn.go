@@ -455,6 +455,8 @@ func (s *learnSpace) digest(d *save.Digest) {
 type learnData struct {
 	length        float64 // log c, the median distance over √2
 	columns       []float64
+	far           float64 // Σ_j (x̄_j/σ_j)², how far from the origin the rows are
+	middle        float64 // of the responses, where they have the units of the latent values
 	scale         float64 // log of the scale of the latent values: that of the responses, where they have the same units
 	start, spread float64 // of log Scale
 }
@@ -475,6 +477,7 @@ func newLearnData(rows *rowPairs, y []float64, lik Likelihood) *learnData {
 		d.columns[j] = d.length // of a column that says nothing
 		if square > 0 && !math.IsInf(square, 0) {
 			d.columns[j] = 0.5 * math.Log(square*float64(cols))
+			d.far += mean / square * mean
 		}
 	}
 	d.scales(y, lik)
@@ -486,6 +489,7 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 	f := factsOf(lik)
 	switch {
 	case f.Support == RealLine:
+		d.middle = median(slices.Clone(y))
 		d.scale, d.spread = math.Log(robustScale(y)), linkScaleSD
 		d.start = d.scale
 	case f.Support == Counts && f.Most == 0, f.Support == Positive, f.Support == NonNegative:
@@ -497,10 +501,6 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 
 // robustScale returns the standard deviation of y by the median absolute deviation, by itself where that is 0, and 1 if there is none.
 func robustScale(y []float64) float64 {
-	median := func(v []float64) float64 {
-		slices.Sort(v)
-		return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-	}
 	mid := median(slices.Clone(y))
 	var square float64
 	dev := make([]float64, len(y))
@@ -516,6 +516,26 @@ func robustScale(y []float64) float64 {
 	return 1
 }
 
+// median returns the median of v, which it sorts.
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// offset returns the logarithm of how far an offset may have to reach: from 0 to the responses and, beside weights of columns, as
+// far as the line goes from the origin to the rows.
+func (d *learnData) offset(beside bool) float64 {
+	far := 0.0
+	if beside {
+		far = d.far
+	}
+	o := math.Log(math.Hypot(d.middle, math.Exp(d.scale)*math.Sqrt(1+far)))
+	if math.IsInf(o, 0) {
+		return d.scale
+	}
+	return o
+}
+
 // kernel returns start and prior of a parameter of the kernel. What the caller has set is where it starts; in a Sum or a Product, where that
 // says which part it is, the prior is about it, too.
 func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64, prior Prior) {
@@ -524,6 +544,8 @@ func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start fl
 	switch r.kind {
 	case scaleParam:
 		prior = Prior{d.scale, d.spread, 0}
+	case offsetParam:
+		prior = Prior{d.offset(r.beside), d.spread, 0}
 	case noiseParam:
 		prior = Prior{d.scale - math.Log(noisePart), d.spread, 0}
 	case weightParam:
