@@ -58,10 +58,13 @@ func (BernoulliLogit) ExpectLogProb(y, m, v float64) Expectation {
 
 // logitOf returns the expectations of y ∈ {−1, +1} from those of log(1+e^−η) under N(|m|, v).
 func logitOf(y, m, f0, f1, f2 float64) Expectation {
+	// log(1+e^{−x}) = log(1+e^x) − x; without a branch, which could not be foretold.
+	other := 0
 	if y*m < 0 {
-		// log(1+e^{−x}) = log(1+e^x) − x
-		f0, f1 = f0+math.Abs(m), 1-f1
+		other = 1
 	}
+	c := float64(other)
+	f0, f1 = f0+float64(c*math.Abs(m)), c+float64((1-2*c)*f1)
 	return Expectation{Value: -f0, D1: y * f1, D2: -f2, Err: logitErr * f0}
 }
 
@@ -82,7 +85,7 @@ func (b BernoulliLogit) expectEach(value, d1, d2, bound []float64) {
 		expect.SoftplusExpects(f0[:n], f1[:n], f2[:n], m[:n], v[:n])
 		for i, y := range value[:n] {
 			var e Expectation
-			if expect.Valid(d1[i], d2[i]) && (y == 1 || y == -1) {
+			if expect.Valid(d1[i], d2[i]) && math.Abs(y) == 1 {
 				e = logitOf(y, d1[i], f0[i], f1[i], f2[i])
 			} else {
 				e = b.ExpectLogProb(y, d1[i], d2[i])

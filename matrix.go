@@ -357,6 +357,7 @@ func (g *design) mul(dst, w []float64, index []int) {
 	}
 	for a := range dst {
 		ind, val := g.sparse.Row(dense.Index(index, a))
+		val = val[:len(ind)]
 		var s float64
 		for k, j := range ind {
 			s += val[k] * w[j]
@@ -411,6 +412,7 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 			dense.Axpy(ua, dense.Vector(val), dense.Vector(dst))
 			continue
 		}
+		val = val[:len(ind)]
 		for k, j := range ind {
 			dst[j] += ua * val[k]
 		}

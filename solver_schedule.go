@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
@@ -225,15 +224,30 @@ func (a approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		}
 		if size < n {
 			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			// Each block in order, so that rows are near each other in memory: the terms go to their blocks from the first to the last.
+			block, ends := make([]int, n), []int{}
 			for lo := 0; lo < n; {
 				hi := min(n, lo+max(size, lo))
-				slices.Sort(order[lo:hi]) // rows that are near each other in memory
+				for _, i := range order[lo:hi] {
+					block[i] = len(ends)
+				}
+				ends = append(ends, lo)
+				lo = hi
+			}
+			for i, b := range block {
+				order[ends[b]] = i
+				ends[b]++
+			}
+			lo := 0
+			for _, hi := range ends {
 				if !yield(order[lo:hi]) {
 					return
 				}
 				lo = hi
 			}
-			slices.Sort(order)
+			for i := range order {
+				order[i] = i
+			}
 		}
 		for yield(order) {
 		}
