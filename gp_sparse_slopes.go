@@ -23,6 +23,9 @@ type sparseSlopes struct {
 	lik    [][2]Likelihood
 	info   bool
 
+	// With steps, one a column, for differences, the derivatives are those in the inducing inputs instead.
+	steps []float64
+
 	p     *sparsePass
 	q     *weightState
 	v     []float64 // V − I
@@ -41,6 +44,7 @@ type slopeLane struct {
 	pull      []float64 // derivatives of a row or inducing input
 	u, gu     []float64 // n×free: (∂K(X, Z))β, or the shift of a site, and γ times that
 	uu, fu, t []float64 // Σγuuᵀ, Fγu, and (∂K(Z, X))∂₁
+	z         []float64 // M×D, of ΣA∘∂K in the inducing inputs
 	self      []float64
 	up, down  siteState
 	terms     siteTerms
@@ -95,7 +99,7 @@ func (s *sparseSlopes) at(q *weightState) {
 		for _, v := range []struct {
 			x *[]float64
 			n int
-		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.fu, m * nf}, {&a.t, m * np}} {
+		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.fu, m * nf}, {&a.t, m * np}, {&a.z, m * len(s.steps)}} {
 			*v.x = dense.Resize(*v.x, v.n)
 			clear(*v.x)
 		}
@@ -114,6 +118,12 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 		for r, d := range q.d1 {
 			row[r] = b*d - row[r]*q.tg[r]
 		}
+	}
+	if d := len(s.steps); d > 0 {
+		s.p.tiles(l, func(t *kernelTile, lo int) {
+			kernelPullInputs(s.kernel, a.z[lo*d:(lo+t.x.Rows)*d], a.w[lo*n:][:t.len()], t, s.steps)
+		})
+		return
 	}
 	s.p.tiles(l, func(t *kernelTile, lo int) { kernelPull(s.kernel, a.grad, a.w[lo*n:][:t.len()], t) })
 	x := l.block(s.p.rows.cols)
@@ -215,6 +225,48 @@ func (s *sparseSlopes) inducingTiles(f func(t *kernelTile, lo, hi int)) {
 	t.free()
 }
 
+// inner returns F diag(−∂₂)Fᵀ, both triangles of it, and W of a pass that found x.
+func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
+	m := s.p.z.rank()
+	l := dense.LowerTriangle(s.p.z.l, m)
+	gram = append([]float64(nil), x.gram...)
+	dense.FillUpper(gram, m)
+	w = make([]float64, m*m)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, -1, dense.General(gram, m, m), dense.General(s.v, m, m), 0, dense.General(w, m, m))
+	for i := range m {
+		floats.AddScaled(w[i*m:(i+1)*m], x.slope[i], s.q.mean)
+	}
+	for i := range m { // Sᵀ, of which half is on either side
+		w[i*m+i] *= -0.5
+		for j := range i {
+			w[i*m+j] = -0.5 * w[j*m+i]
+			w[j*m+i] = w[i*m+j]
+		}
+	}
+	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
+	dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(w, m, m))
+	return gram, w
+}
+
+// moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of a pass that found x.
+func (s *sparseSlopes) moved(x *sparseLook) []float64 {
+	m, d, sum := s.p.z.rank(), len(s.steps), s.lanes[0].z
+	for i := 1; i < len(s.lanes); i++ {
+		floats.Add(sum, s.lanes[i].z)
+	}
+	_, w := s.inner(x)
+	s.inducingTiles(func(t *kernelTile, lo, hi int) {
+		part := t.get(t.len())
+		for r := range t.x.Rows {
+			for c := range t.y.Rows {
+				part[r*t.y.Rows+c] = 2 * w[(lo+r)*m+hi+c]
+			}
+		}
+		kernelPullInputs(s.kernel, sum[lo*d:(lo+t.x.Rows)*d], part, t, s.steps)
+	})
+	return sum
+}
+
 // point returns the gradient of −ELBO and, if it is wanted, the average information, from the sums of a pass that found x.
 func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense) {
 	m, np, nf := s.p.z.rank(), len(s.chain), len(s.free)
@@ -228,24 +280,8 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 		floats.Add(a.fu, o.fu)
 		floats.Add(a.t, o.t)
 	}
-	l := dense.LowerTriangle(s.p.z.l, m)
-	gram := append([]float64(nil), x.gram...)
-	dense.FillUpper(gram, m)
-	g := dense.General(gram, m, m)
-	w := make([]float64, m*m)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, -1, g, dense.General(s.v, m, m), 0, dense.General(w, m, m))
-	for i := range m {
-		floats.AddScaled(w[i*m:(i+1)*m], x.slope[i], s.q.mean)
-	}
-	for i := range m { // Sᵀ, of which half is on either side
-		w[i*m+i] *= -0.5
-		for j := range i {
-			w[i*m+j] = -0.5 * w[j*m+i]
-			w[j*m+i] = w[i*m+j]
-		}
-	}
-	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
-	dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(w, m, m))
+	gram, w := s.inner(x)
+	l, g := dense.LowerTriangle(s.p.z.l, m), dense.General(gram, m, m)
 	zz := make([]float64, m*np) // ∂K(Z, Z)β
 	s.inducingTiles(func(t *kernelTile, lo, hi int) {
 		part := t.get(t.len())

@@ -192,6 +192,77 @@ func pullParts(parts []Kernel, dst []float64, t *kernelTile, weights func(part i
 	}
 }
 
+// inputPuller is a kernel with derivatives in its inputs.
+type inputPuller interface {
+	tiled
+	// pullInputs is kernelPullInputs.
+	pullInputs(dst, w []float64, t *kernelTile, step []float64)
+}
+
+// kernelPullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i, for each row i of the tile, to row i of dst, with as many elements as x has columns. Of a kernel without such
+// derivatives they are differences of Cov, with the given step in each column.
+func kernelPullInputs(k Kernel, dst, w []float64, t *kernelTile, step []float64) {
+	own, _ := asNative(k)
+	if p, ok := own.(inputPuller); ok {
+		mark := t.top
+		p.pullInputs(dst, w, t, step)
+		t.top = mark
+		return
+	}
+	cols, m := t.x.Cols, t.y.Rows
+	at := make([]float64, cols)
+	for i := range t.x.Rows {
+		copy(at, kernelRow(t.x, i))
+		for d, h := range step {
+			v := at[d]
+			for j, wij := range w[i*m : (i+1)*m] {
+				y := kernelRow(t.y, j)
+				at[d] = v + h
+				up := k.Cov(at, y)
+				at[d] = v - h
+				dst[i*cols+d] += wij * (up - k.Cov(at, y)) / (2 * h)
+			}
+			at[d] = v
+		}
+	}
+}
+
+func (k Iso[P]) pullInputs(dst, w []float64, t *kernelTile, _ []float64) {
+	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
+	fillDist2(k.lengths(), r2, t)
+	copy(rho, r2)
+	k.Profile.Values(rho)
+	k.Profile.Slopes(slope, r2, rho)
+	s2, l, cols, m := k.variance(), k.lengths(), t.x.Cols, t.y.Rows
+	for i := range t.x.Rows {
+		x, sum := kernelRow(t.x, i), dst[i*cols:(i+1)*cols]
+		for j, wij := range w[i*m : (i+1)*m] {
+			g := s2 * wij * slope[i*m+j]
+			for d, v := range kernelRow(t.y, j) {
+				length := l.one
+				if len(l.each) > 0 {
+					length = kernelOne(l.each[d])
+				}
+				sum[d] -= g * (x[d] - v) / (length * length)
+			}
+		}
+	}
+}
+
+func (k Sum) pullInputs(dst, w []float64, t *kernelTile, step []float64) {
+	for _, part := range k {
+		kernelPullInputs(part, dst, w, t, step)
+	}
+}
+
+func (k Product) pullInputs(dst, w []float64, t *kernelTile, step []float64) {
+	buf, val := t.get(len(w)), t.get(len(w))
+	for f, factor := range k {
+		k.timesOthers(buf, w, val, f, t)
+		kernelPullInputs(factor, dst, buf, t, step)
+	}
+}
+
 // gramGradMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in and returns: the derivatives
 // of Ka for the training Gram matrix K of the rows of p, noise included, in the parameters of Kernel.Grad. The result does not depend on
 // GOMAXPROCS, and is of no use where h has stopped.

@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   93,
 	"rooms":                               96,
-	"arrows":                              758,
-	"arrows, those to errors.go left out": 683,
+	"arrows":                              763,
+	"arrows, those to errors.go left out": 687,
 	"floors":                              17,
 	"circles":                             0,
 	"arrows from model to model":          0,
