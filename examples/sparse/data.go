@@ -24,7 +24,7 @@ const testRows = 20_000
 // run is the program.
 func run(ctx context.Context, args []string, w io.Writer) error {
 	f := flag.NewFlagSet("sparse", flag.ContinueOnError)
-	train, test := f.String("train", "", "CSV `file` of training rows; made up if empty"), f.String("test", "", "CSV `file` of test rows")
+	train, test := f.String("train", "", "CSV `file` of training rows, or one by data.RowWriter (.rows), of any size; made up if empty"), f.String("test", "", "CSV `file` of test rows")
 	likelihood := f.String("likelihood", "logit", "logit (labels −1 and 1) or gaussian")
 	inducing, rows := f.Int("inducing", 200, "number of inducing inputs"), f.Int("rows", 1_000_000, "rows that are made up")
 	out := f.String("out", "sparse.png", "PNG `file` to draw a cut through what is made up to; empty for none")
@@ -52,18 +52,17 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		p.rows, p.cols = pgsvi.Rows(x.Slice(0, *rows, 0, 2), y[:*rows]), 2
 		p.xt, p.yt = x.Slice(*rows, len(y), 0, 2).(*mat.Dense), y[*rows:]
 	} else {
-		x, y, err := read(*train)
+		done, err := p.open(*train)
 		if err != nil {
 			return err
 		}
+		defer done()
 		if p.xt, p.yt, err = read(*test); err != nil {
 			return err
 		}
-		_, p.cols = x.Dims()
 		if _, cols := p.xt.Dims(); cols != p.cols {
 			return fmt.Errorf("%s has %d columns and %s %d", *train, p.cols, *test, cols)
 		}
-		p.rows = pgsvi.Rows(x, y)
 	}
 	post, err := learn(ctx, p, w)
 	if err != nil || *out == "" || z == nil {
@@ -72,7 +71,26 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	return picture(*out, z, post)
 }
 
-// read returns the rows of a file.
+// open makes the rows of a file those to learn from, until done is called. Those of a file by data.RowWriter stay there.
+func (p *problem) open(file string) (done func() error, err error) {
+	if strings.HasSuffix(file, ".rows") {
+		f, err := data.OpenRows(file)
+		if err != nil {
+			return nil, err
+		}
+		p.rows, p.cols = f.All(), f.Cols()
+		return f.Close, nil
+	}
+	x, y, err := read(file)
+	if err != nil {
+		return nil, err
+	}
+	_, p.cols = x.Dims()
+	p.rows = pgsvi.Rows(x, y)
+	return func() error { return nil }, nil
+}
+
+// read returns the rows of a CSV file.
 func read(file string) (x *mat.Dense, y []float64, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -6,7 +6,8 @@
 //	go run ./examples/sparse
 //	go run ./examples/sparse -train train.csv.gz -test test.csv.gz -likelihood gaussian -inducing 400
 //
-// Files have no header, the response in the last column, and may be compressed (.gz). The last line is meant for programs:
+// Files have no header, the response in the last column, and may be compressed (.gz); training rows may also be a file by data.RowWriter
+// (.rows), which is gone through again and again and may be larger than memory. The last line is meant for programs:
 // neg_elbo is in nats, test_nats a test row, passes are over all rows, and peak_mb is the largest memory that was resident, the rows among it.
 package main
 

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // last returns the fields of the last line of what the program printed.
@@ -49,7 +53,7 @@ func TestMade(t *testing.T) {
 	}
 }
 
-// TestFiles: files may be packed, and their rows have the same answer.
+// TestFiles: files may be packed, or binary, and their rows have the same answer.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	x, y := newField(2).rows(1500, false)
@@ -67,10 +71,28 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	binary := filepath.Join(dir, "a.rows")
+	out, err := os.Create(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := data.NewRowWriter(out, 2, nil)
+	for row, err := range pgsvi.Rows(x, y) {
+		if err == nil {
+			err = rows.Write(row)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(rows.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
 	a := last(t, "-train", plain, "-test", packed, "-likelihood", "gaussian", "-inducing", "40", "-out", "")
 	b := last(t, "-train", packed, "-test", plain, "-likelihood", "gaussian", "-inducing", "40", "-out", "")
-	if a["neg_elbo"] != b["neg_elbo"] || !(a["test_nats"] < 2) {
-		t.Errorf("%v and %v", a, b)
+	c := last(t, "-train", binary, "-test", plain, "-likelihood", "gaussian", "-inducing", "40", "-out", "")
+	if a["neg_elbo"] != b["neg_elbo"] || a["neg_elbo"] != c["neg_elbo"] || !(a["test_nats"] < 2) {
+		t.Errorf("%v, %v and %v", a, b, c)
 	}
 }
 
@@ -81,6 +103,7 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"-train", "nowhere.csv"}, "nowhere.csv"},
+		{[]string{"-train", "nowhere.rows"}, "nowhere.rows"},
 		{[]string{"-likelihood", "cubic"}, "cubic"},
 		{[]string{"-rows", "0"}, "0 rows"},
 		{[]string{"-nothing"}, "nothing"},
