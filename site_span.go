@@ -5,88 +5,8 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
-
-// The span of the rows. Under a Gaussian N(m, P⁻¹), P = RRᵀ, the rows of X see of Rᵀ(w − m) no more than its part in the span of those of
-// Z = XR⁻ᵀ: with Z = LQ, that is u = QRᵀ(w − m) ~ N(0, I) of as many dimensions as there are independent rows, and X(w − m) = Lu. Of few rows and many weights
-// in units for which float64 has too few digits it is what can be afforded in twice as many.
-
-// spanRows is the number of weights for each row from which on their span is worth its factor.
-const spanRows = 2
-
-// span returns L for the rows of x at index, z being scratch for Z as soon as it is what rows makes of them.
-func span(x *design, index []int, n int, rows func(z dense.Double), h *parallel.Halt) *design {
-	var z dense.Double
-	d := x.cols
-	z.Resize(n * d)
-	z.Clear()
-	for a := range n {
-		x.dense1(z.Hi[a*d:(a+1)*d], dense.Index(index, a))
-		if h.Stopped() {
-			break
-		}
-		rows(z.Slice(a*d, (a+1)*d))
-	}
-	l, rank := z.LowerRows(h, n)
-	return &design{rows: n, cols: rank, dense: l}
-}
-
-// spans reports whether the problem of the block, whose targets at w are known, is worth solving over the span of its rows: where w with these takes
-// twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at most 1 + Σ Δγ_n v_n times the precision Λ of w, and so less of a diagonal element may be left.
-func (b *weightBlock) spans(w *weightState, x *design) bool {
-	if spanRows*len(b.base.m) > x.cols {
-		return false
-	}
-	told := 1.0
-	for i, v := range b.base.v {
-		told += math.Abs(b.prob.cur.tg[i]-b.base.gamma[i]) * v
-	}
-	return w.double || !(w.pivot(w) >= leastPivot*told)
-}
-
-// inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as moveOn does.
-func (b *weightBlock) inSpan(w *weightState, x *design, index []int, t *siteTerms) error {
-	base, h := &b.base, b.prob.workers.halt
-	l := span(x, index, len(base.m), w.whiten, h)
-	if err := h.Err(); err != nil {
-		return err
-	}
-	if b.near == nil {
-		b.near = &weightBlock{}
-	}
-	s, at := b.near, &weightState{halt: h}
-	s.use(b.prob.workers)
-	s.fine, s.pace = b.fine, pace{}
-	s.base.copyFrom(base)
-	at.resize(l.cols)
-	for j := range l.cols {
-		at.p[j*l.cols+j] = 1
-	}
-	at.factor()
-	if err := s.solve(at, l, nil, t.sub(index)); err != nil {
-		return err
-	}
-	p := &b.prob
-	for i, g := range s.base.gamma {
-		p.delta[i] = g - base.gamma[i]
-		p.u[i] = s.base.a[i] + g*(s.base.m[i]-base.m[i]) - base.a[i]
-	}
-	moved := b.mover.shift(p.delta, p.u)
-	if err := h.Err(); err != nil {
-		return err
-	}
-	if !moved {
-		return fmt.Errorf("pgsvi: the precision with a block of %d rows, from %s on: %w", len(base.m), t.name(dense.Index(index, 0)), ErrDiverged)
-	}
-	copy(base.gamma, s.base.gamma)
-	copy(base.a, s.base.a)
-	copy(base.m, s.base.m)
-	b.mover.accept()
-	w.moveTo(&b.mover.cur)
-	return nil
-}
 
 // spanAlgebra is the algebra of a linear model with few rows over their span, until a step with a given β takes it to the weights.
 type spanAlgebra struct {
@@ -96,8 +16,8 @@ type spanAlgebra struct {
 	wide           bool
 }
 
-// newSpanAlgebra returns the prior of l.
-func newSpanAlgebra(l *linearModel, c crew) (*spanAlgebra, error) {
+// newSpanAlgebra returns the prior of l, whose sites may come to have the given precisions.
+func newSpanAlgebra(l *linearModel, gamma []float64, c crew) (*spanAlgebra, error) {
 	rows := func(z dense.Double) {
 		for j, p := range l.prior.prec {
 			z.Hi[j], z.Lo[j] = dense.Product(z.Hi[j], 1/math.Sqrt(p))
@@ -106,7 +26,7 @@ func newSpanAlgebra(l *linearModel, c crew) (*spanAlgebra, error) {
 	if w := l.prior.full; w != nil {
 		rows = w.whiten
 	}
-	x := span(l.x, nil, l.x.rows, rows, c.halt)
+	x := span(l.x, nil, gamma, rows, c.halt)
 	if err := c.halt.Err(); err != nil {
 		return nil, err
 	}

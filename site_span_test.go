@@ -12,7 +12,7 @@ import (
 func spanProblem(t *testing.T, lik Likelihood) (*GLM, func() *siteStepper) {
 	t.Helper()
 	rng := testRand(3)
-	const n, d = 6, 24
+	const n, d = 6, 120
 	x, y := mat.NewDense(n, d, nil), make([]float64, n)
 	for i := range n {
 		for j := range d {

@@ -448,11 +448,15 @@ func (l *linearModel) newRowAlgebra(workers crew) (algebra, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(l.names) <= primalWeights && !conditioned(workers.halt, k, l.precisions(workers.halt, k), dualPivot) {
-		if spanRows*l.x.rows <= len(l.names) {
-			return newSpanAlgebra(l, workers)
+	if len(l.names) <= primalWeights {
+		gamma := l.precisions(workers.halt, k)
+		switch {
+		case conditioned(workers.halt, k, gamma, dualPivot):
+		case spanPays(l.x.rows, len(l.names)):
+			return newSpanAlgebra(l, gamma, workers)
+		default:
+			return newWeightAlgebra(l, workers)
 		}
-		return newWeightAlgebra(l, workers)
 	}
 	return newDualAlgebra(l, k, workers)
 }

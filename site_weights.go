@@ -297,6 +297,96 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 	return nil
 }
 
+// The span of the rows. Under a Gaussian N(m, P⁻¹), P = RRᵀ, the rows of X see of Rᵀ(w − m) no more than its part in the span of those of
+// Z = XR⁻ᵀ: with Z = LQ, that is u = QRᵀ(w − m) ~ N(0, I) of as many dimensions as there are independent rows, and X(w − m) = Lu. Of few rows and many weights
+// in units for which float64 has too few digits it is what can be afforded in twice as many.
+
+// The span is worth its factor from so many weights on, and so many for each row. Fewer are as well fitted in their own units.
+const (
+	spanWeights = 100
+	spanRows    = 2
+)
+
+// spanPays reports whether so many rows are few for so many weights.
+func spanPays(rows, weights int) bool { return weights >= spanWeights && spanRows*rows <= weights }
+
+// span returns L for the rows of x at index, whose sites have about these precisions; rows replaces one of them by its row of Z. L begins with what the strongest rows
+// tell: what is left of the precisions of u is then no small part of them.
+func span(x *design, index []int, gamma []float64, rows func(z dense.Double), h *parallel.Halt) *design {
+	var z dense.Double
+	n, d := len(gamma), x.cols
+	weight := make([]float64, n)
+	for a, g := range gamma {
+		weight[a] = math.Sqrt(math.Abs(g))
+	}
+	z.Resize(n * d)
+	z.Clear()
+	for a := range n {
+		x.dense1(z.Hi[a*d:(a+1)*d], dense.Index(index, a))
+		if h.Stopped() {
+			break
+		}
+		rows(z.Slice(a*d, (a+1)*d))
+	}
+	l, rank := z.LowerRows(h, weight)
+	return &design{rows: n, cols: rank, dense: l}
+}
+
+// spans reports whether the problem of the block, whose targets at w are known, is worth solving over the span of its rows: where w with these takes
+// twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at most 1 + Σ Δγ_n v_n times the precision Λ of w, and so less of a diagonal element may be left.
+func (b *weightBlock) spans(w *weightState, x *design) bool {
+	if !spanPays(len(b.base.m), x.cols) {
+		return false
+	}
+	told := 1.0
+	for i, v := range b.base.v {
+		told += math.Abs(b.prob.cur.tg[i]-b.base.gamma[i]) * v
+	}
+	return w.double || !(w.pivot(w) >= leastPivot*told)
+}
+
+// inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as moveOn does.
+func (b *weightBlock) inSpan(w *weightState, x *design, index []int, t *siteTerms) error {
+	base, h := &b.base, b.prob.workers.halt
+	l := span(x, index, b.prob.cur.tg, w.whiten, h)
+	if err := h.Err(); err != nil {
+		return err
+	}
+	if b.near == nil {
+		b.near = &weightBlock{}
+	}
+	s, at := b.near, &weightState{halt: h}
+	s.use(b.prob.workers)
+	s.fine, s.pace = b.fine, pace{}
+	s.base.copyFrom(base)
+	at.resize(l.cols)
+	for j := range l.cols {
+		at.p[j*l.cols+j] = 1
+	}
+	at.factor()
+	if err := s.solve(at, l, nil, t.sub(index)); err != nil {
+		return err
+	}
+	p := &b.prob
+	for i, g := range s.base.gamma {
+		p.delta[i] = g - base.gamma[i]
+		p.u[i] = s.base.a[i] + g*(s.base.m[i]-base.m[i]) - base.a[i]
+	}
+	moved := b.mover.shift(p.delta, p.u)
+	if err := h.Err(); err != nil {
+		return err
+	}
+	if !moved {
+		return fmt.Errorf("pgsvi: the precision with a block of %d rows, from %s on: %w", len(base.m), t.name(dense.Index(index, 0)), ErrDiverged)
+	}
+	copy(base.gamma, s.base.gamma)
+	copy(base.a, s.base.a)
+	copy(base.m, s.base.m)
+	b.mover.accept()
+	w.moveTo(&b.mover.cur)
+	return nil
+}
+
 // weightMatrices is the number of D×D matrices that a model with a weightAlgebra has at its most: 13 measured, for three weightStates, the
 // prior, and those of a step and a posterior, and two more for each of these where they need twice the digits.
 const weightMatrices = 22

@@ -290,53 +290,77 @@ func (d Double) scale(k int) {
 	}
 }
 
-// LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank, rounded. Independent rows of d are replaced by rows of Q. A row
+// LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank, rounded. Column k of L begins at that row of which the rows
+// before leave the most, in units of the weights given. Such rows of d are replaced by rows of Q. A row
 // of which the rows before leave less than a part in 2⁹⁶ depends on them.
-func (d Double) LowerRows(halt *parallel.Halt, n int) (l []float64, rank int) {
+func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, rank int) {
 	const least = 0x1p-96
+	n := len(weight)
 	cols := len(d.Hi) / n
-	var basis []Double
-	all := make([]float64, n*n)
+	all, size, unit := make([]float64, n*n), make([]float64, n), make([]int, n)
+	row := func(i int) Double { return d.Slice(i*cols, (i+1)*cols) }
 	for i := range n {
-		z, row := d.Slice(i*cols, (i+1)*cols), all[i*n:(i+1)*n]
 		var most float64
-		for _, x := range z.Hi {
+		for _, x := range row(i).Hi {
 			most = math.Max(most, math.Abs(x))
 		}
-		_, unit := math.Frexp(most)
-		z.scale(-unit)
-		square, _ := dot(z, z)
-		for range 2 { // the second time for what the first has left
-			for k, q := range basis {
-				if halt.Stopped() {
-					return nil, 0
-				}
-				h, e := dot(q, z)
-				row[k] += h + e
-				z.addDouble(-h, -e, q.Hi)
-				for j, x := range q.Lo {
-					z.Lo[j] -= h * x
-				}
-				z.Round()
+		_, unit[i] = math.Frexp(most)
+		row(i).scale(-unit[i])
+		h, _ := dot(row(i), row(i))
+		size[i] = math.Sqrt(h)
+	}
+	// take subtracts from row i its part along q, the k-th of Q.
+	take := func(i, k int, q Double) {
+		z := row(i)
+		h, e := dot(q, z)
+		all[i*n+k] += h + e
+		z.addDouble(-h, -e, q.Hi)
+		for j, x := range q.Lo {
+			z.Lo[j] -= h * x
+		}
+		z.Round()
+	}
+	done, basis := make([]bool, n), []Double(nil)
+	for !halt.Stopped() {
+		next, most := -1, 0.0
+		for i := range n {
+			if done[i] {
+				continue
+			}
+			h, _ := dot(row(i), row(i))
+			if left := math.Sqrt(h); !(left > least*size[i]) {
+				done[i] = true
+			} else if w := math.Ldexp(left*weight[i], unit[i]); next < 0 || w > most {
+				next, most = i, w
 			}
 		}
-		if h, e := dot(z, z); h > least*least*square {
-			r := math.Sqrt(h)
-			p, low := twoProduct(r, r)
-			rh, rl := twoSum(r, ((h-p)-low+e)/(2*r))
-			for j, x := range z.Hi {
-				z.Hi[j], z.Lo[j] = quotient(x, z.Lo[j], rh, rl)
+		if next < 0 {
+			break
+		}
+		for k, q := range basis { // once more, for what the first time has left
+			take(next, k, q)
+		}
+		z := row(next)
+		h, e := dot(z, z)
+		r := math.Sqrt(h)
+		p, low := twoProduct(r, r)
+		rh, rl := twoSum(r, ((h-p)-low+e)/(2*r))
+		for j, x := range z.Hi {
+			z.Hi[j], z.Lo[j] = quotient(x, z.Lo[j], rh, rl)
+		}
+		all[next*n+len(basis)], done[next] = rh, true
+		for i := range n {
+			if !done[i] {
+				take(i, len(basis), z)
 			}
-			row[len(basis)] = rh
-			basis = append(basis, z)
 		}
-		for k, x := range row {
-			row[k] = math.Ldexp(x, unit)
-		}
+		basis = append(basis, z)
 	}
 	rank = len(basis)
 	for i := range n {
-		l = append(l, all[i*n:i*n+rank]...)
+		for _, x := range all[i*n : i*n+rank] {
+			l = append(l, math.Ldexp(x, unit[i]))
+		}
 	}
 	return l, rank
 }
