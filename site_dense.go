@@ -963,36 +963,6 @@ func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
 // dual is turned into one of the primal.
 const primalWeights = 2000
 
-// potentials returns b of the sites γ and a about the linear predictors m − o: V⁻¹ times the mean is Xᵀb.
-func potentials(gamma, a, m []float64) []float64 {
-	b := make([]float64, len(a))
-	for i, g := range gamma {
-		b[i] = a[i] + g*m[i]
-	}
-	return b
-}
-
-// at returns the weights at these sites, new.
-func (l *linearModel) at(gamma, a, m []float64, h *parallel.Halt) (*weightState, error) {
-	cov := &dualCov{x: l.x, gamma: gamma, prior: &l.prior}
-	w, err := cov.state(h)
-	if err == nil {
-		w.solve(l.x, potentials(gamma, a, m), nil)
-	}
-	return w, err
-}
-
-// primal returns mean and covariance of the weights at these sites.
-func (l *linearModel) primal(gamma, a, m []float64, h *parallel.Halt) ([]float64, weightCov, error) {
-	w, err := l.at(gamma, a, m, h)
-	if err != nil {
-		return nil, nil, err
-	}
-	mean := append([]float64(nil), w.mean...)
-	clear(w.mean)
-	return mean, &fullCov{s: w}, nil
-}
-
 func (s *dualAlgebra) weights() ([]float64, weightCov, error) {
 	back, err := s.peek()
 	defer back()
