@@ -348,14 +348,26 @@ func (g *design) row(i int) (ind []int32, val []float64) {
 }
 
 // mul stores Xw in dst.
-func (g *design) mul(dst, w []float64, index []int) {
+func (g *design) mul(dst, w []float64, index []int) { g.mulPart(dst, w, index, 0, len(dst)) }
+
+// mulOn is mul, on as many goroutines as h lends.
+func (g *design) mulOn(h *parallel.Halt, dst, w []float64, index []int) {
+	if !g.shared(h, len(dst)*g.perRow()) {
+		g.mul(dst, w, index)
+		return
+	}
+	parallel.For(len(dst), designChunk, h.Workers(), func(_, lo, hi int) { g.mulPart(dst, w, index, lo, hi) })
+}
+
+// mulPart is mul for elements lo … hi−1 of dst.
+func (g *design) mulPart(dst, w []float64, index []int, lo, hi int) {
 	if g.sparse == nil {
-		for a := range dst {
+		for a := lo; a < hi; a++ {
 			dst[a] = dense.DotRow(g.dense, g.cols, dense.Index(index, a), w)
 		}
 		return
 	}
-	for a := range dst {
+	for a := lo; a < hi; a++ {
 		ind, val := g.sparse.Row(dense.Index(index, a))
 		val = val[:len(ind)]
 		var s float64
@@ -364,6 +376,22 @@ func (g *design) mul(dst, w []float64, index []int) {
 		}
 		dst[a] = s
 	}
+}
+
+// sharedProducts is from how many products on rows are shared between goroutines: fewer take no longer than it does to wake another.
+const sharedProducts = 1 << 18
+
+// shared reports whether so many products are to be shared between the goroutines that h lends.
+func (g *design) shared(h *parallel.Halt, products int) bool {
+	return h.Workers() > 1 && products >= sharedProducts
+}
+
+// perRow returns how many numbers a row has, on average.
+func (g *design) perRow() int {
+	if g.sparse == nil {
+		return g.cols
+	}
+	return len(g.sparse.ind) / max(1, g.rows)
 }
 
 // mulRows stores WX_Bᵀ in dst, for the rows lo … hi−1 of x and the weights W, row by row.
@@ -417,6 +445,19 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 			dst[j] += ua * val[k]
 		}
 	}
+}
+
+// addMulTOn is addMulT, on as many goroutines as h lends, each of which has some of the columns of dense rows.
+func (g *design) addMulTOn(h *parallel.Halt, dst, u []float64, index []int) {
+	if g.sparse != nil || index != nil || !g.shared(h, len(u)*g.cols) {
+		g.addMulT(dst, u, index)
+		return
+	}
+	part := (g.cols/(2*h.Workers()) + 8) &^ 7 // whole lines of memory
+	parallel.For(g.cols, part, h.Workers(), func(_, lo, hi int) {
+		some := blas64.General{Rows: g.rows, Cols: hi - lo, Data: g.dense[lo:], Stride: g.cols}
+		dense.Gemv(blas.Trans, 1, some, dense.Vector(u), 1, dense.Vector(dst[lo:hi]))
+	})
 }
 
 // addMulTDouble is addMulT in twice the digits.
@@ -481,18 +522,42 @@ type designWork struct {
 	buf    []float64
 	double dense.Double // a row
 	halt   *parallel.Halt
-	rows   int // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
+	rows   int          // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
+	others []designWork // of goroutines that share rows
 }
 
 // variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
-// inv, full, is used for sparse rows only.
+// inv, full, is used for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
 func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
+	workers := s.halt.Workers()
+	if per := g.perRow(); len(dst) <= designChunk || !g.shared(s.halt, len(dst)*per*per/2) {
+		for lo := 0; lo < len(dst); lo += designChunk {
+			g.variancesPart(dst, l, inv, index, lo, min(lo+designChunk, len(dst)), s)
+		}
+		return
+	}
+	if len(s.others) < workers {
+		s.others = make([]designWork, workers)
+	}
+	var alone parallel.Halt // of which no goroutine has others
+	alone.Watch(s.halt.Context())
+	for i := range s.others {
+		s.others[i].halt = &alone
+	}
+	loop := parallel.Loop{Halt: s.halt}
+	loop.Run(len(dst), designChunk, workers, parallel.Func(func(worker, lo, hi int) {
+		g.variancesPart(dst, l, inv, index, lo, hi, &s.others[worker])
+	}))
+}
+
+// variancesPart is variances for elements lo … hi−1 of dst, a chunk.
+func (g *design) variancesPart(dst, l, inv []float64, index []int, lo, hi int, s *designWork) {
 	d := g.cols
+	if s.halt.Stopped() {
+		return
+	}
 	if g.sparse != nil {
-		for a := range dst {
-			if a%designChunk == 0 && s.halt.Stopped() {
-				return
-			}
+		for a := lo; a < hi; a++ {
 			ind, val := g.sparse.Row(dense.Index(index, a))
 			v, size := quadSparse(ind, val, inv, d)
 			if !(v > cancelled*size) {
@@ -502,21 +567,15 @@ func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 		}
 		return
 	}
-	s.buf = dense.Resize(s.buf, min(len(dst), designChunk)*d)
-	for lo := 0; lo < len(dst); lo += designChunk {
-		if s.halt.Stopped() {
-			return
-		}
-		hi := min(lo+designChunk, len(dst))
-		for a := lo; a < hi; a++ {
-			i := dense.Index(index, a)
-			copy(s.buf[(a-lo)*d:(a-lo+1)*d], g.dense[i*d:(i+1)*d])
-		}
-		dense.TrsmUntil(s.halt, blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(s.buf, hi-lo, d))
-		for a := range hi - lo {
-			z := dense.Vector(s.buf[a*d : (a+1)*d])
-			dst[lo+a] = dense.Dot(z, z)
-		}
+	s.buf = dense.Resize(s.buf, (hi-lo)*d)
+	for a := lo; a < hi; a++ {
+		i := dense.Index(index, a)
+		copy(s.buf[(a-lo)*d:(a-lo+1)*d], g.dense[i*d:(i+1)*d])
+	}
+	dense.TrsmUntil(s.halt, blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(s.buf, hi-lo, d))
+	for a := range hi - lo {
+		z := dense.Vector(s.buf[a*d : (a+1)*d])
+		dst[lo+a] = dense.Dot(z, z)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -313,6 +315,63 @@ func TestSparseRowProducts(t *testing.T) {
 		for i, x := range p {
 			if i%d <= i/d {
 				near("an element of A + wxxᵀ", a[i], x)
+			}
+		}
+	}
+}
+
+// TestSharedRows: products and variances of rows have the same bits on any number of goroutines.
+func TestSharedRows(t *testing.T) {
+	t.Parallel()
+	const n, d, nnz = 9001, 43, 31
+	rng := rand.New(rand.NewPCG(15, 16))
+	draw := func(n int) []float64 {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = rng.NormFloat64()
+		}
+		return x
+	}
+	rows := mat.NewDense(n, d, draw(n*d))
+	few := NewSparse(d)
+	for range n {
+		if err := few.Append(rng.Perm(d)[:nnz], draw(nnz)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := make([]float64, d*d)
+	dense.AddGram(nil, p, d, 1, dense.General(rows.RawMatrix().Data, n, d))
+	s := weightState{}
+	s.resize(d)
+	copy(s.p, p)
+	if !s.factor() {
+		t.Fatal("no factor")
+	}
+	s.invert()
+	index := rng.Perm(n)
+	w, u := draw(d), draw(n)
+	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few} {
+		g := newDesign(x, false)
+		for _, batch := range [][]int{nil, index} {
+			var want [3][]float64
+			for workers := 1; workers <= 3; workers++ {
+				var h parallel.Halt
+				h.Lend(workers)
+				got := [3][]float64{make([]float64, n), slices.Clone(w), make([]float64, n)}
+				if !g.shared(&h, n*g.perRow()) && workers > 1 {
+					t.Fatal("nothing is shared")
+				}
+				g.mulOn(&h, got[0], w, batch)
+				g.addMulTOn(&h, got[1], u, batch)
+				g.variances(got[2], s.l, s.inv, batch, &designWork{halt: &h})
+				if workers == 1 {
+					want = got
+				}
+				for k := range got {
+					if !slices.Equal(got[k], want[k]) {
+						t.Errorf("%s: result %d of %d goroutines is another than that of one", name, k, workers)
+					}
+				}
 			}
 		}
 	}

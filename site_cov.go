@@ -698,7 +698,7 @@ func (s *weightState) addRows(x *design, w []float64, index []int, buf *designWo
 func (s *weightState) solve(x *design, u []float64, index []int) {
 	if !s.double {
 		clear(s.mean)
-		x.addMulT(s.mean, u, index)
+		x.addMulTOn(s.halt, s.mean, u, index)
 		dense.Potrs(s.l, s.mean)
 		return
 	}
@@ -771,7 +771,7 @@ func (s *weightState) residual(r dense.Double, t *weightState, x *design, u []fl
 // predict stores X times the mean in dst.
 func (s *weightState) predict(dst []float64, x *design, index []int) {
 	if !s.double {
-		x.mul(dst, s.mean, index)
+		x.mulOn(s.halt, dst, s.mean, index)
 		return
 	}
 	x.mulDouble(dst, s.shift(), index)

@@ -105,9 +105,9 @@ func (a *weightMover) product(dst, r []float64) bool {
 	}
 	a.w.Resize(a.x.cols)
 	clear(a.w.Hi)
-	a.x.addMulT(a.w.Hi, r, a.index)
+	a.x.addMulTOn(a.buf.halt, a.w.Hi, r, a.index)
 	dense.Potrs(at.l, a.w.Hi)
-	a.x.mul(dst, a.w.Hi, a.index)
+	a.x.mulOn(a.buf.halt, dst, a.w.Hi, a.index)
 	return true
 }
 
@@ -195,7 +195,7 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 	b.h = dense.Resize(b.h, len(s.d1))
 	floats.SubTo(b.h, s.d1, s.a)
 	clear(b.g)
-	b.mover.x.addMulT(b.g, b.h, b.mover.index)
+	b.mover.x.addMulTOn(b.mover.buf.halt, b.g, b.h, b.mover.index)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(at.l, d), dense.Vector(b.g))
 	var trace float64
 	for i, v := range s.v {
@@ -925,7 +925,7 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	g.c, g.h = dense.Resize(g.c, d), dense.Resize(g.h, s.n)
 	floats.SubTo(g.h, c.a, c.d1)
 	clear(g.c)
-	s.lin.x.addMulT(g.c, g.h, nil)
+	s.lin.x.addMulTOn(s.workers.halt, g.c, g.h, nil)
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
 	s.proof.rounding = s.unsolved()
