@@ -178,7 +178,8 @@ func (s *Sparse) T() mat.Matrix { return mat.Transpose{Matrix: s} }
 
 // Rows returns the rows of x with the responses y, for whatever takes an
 // iterator of rows; a nil y means responses of 0. It panics if y is neither nil
-// nor as long as x has rows. The slices of a Row are valid until the next one.
+// nor as long as x has rows. The slices of a Row are valid until the next one. They
+// must not be changed: of a matrix with RawRowView, as *mat.Dense, they are its own rows.
 func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	n, d := x.Dims()
 	if y != nil && len(y) != n {
@@ -187,11 +188,13 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		var row Row
 		s, sparse := x.(*Sparse)
-		if !sparse {
+		view, inPlace := x.(mat.RawRowViewer)
+		if !sparse && !inPlace {
 			row.Val = make([]float64, d)
 		}
 		for i := range n {
-			if sparse {
+			switch {
+			case sparse:
 				ind, val := s.Row(i)
 				row.Ind, row.Val = dense.Resize(row.Ind, len(ind)), val
 				for k, j := range ind {
@@ -200,7 +203,9 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 				if row.Ind == nil {
 					row.Ind = []int{}
 				}
-			} else {
+			case inPlace:
+				row.Val = view.RawRowView(i)
+			default:
 				mat.Row(row.Val, i, x)
 			}
 			if y != nil {
@@ -253,11 +258,15 @@ func newDesign(x mat.Matrix, intercept bool) *design {
 // denseRows returns copies of rows lo … hi−1 of x.
 func denseRows(x mat.Matrix, lo, hi int, intercept bool) *design {
 	_, cols := x.Dims()
+	view, inPlace := x.(mat.RawRowViewer)
 	g := &design{rows: hi - lo, cols: cols + b2i(intercept)}
 	g.dense = make([]float64, g.rows*g.cols)
 	for i := range g.rows {
 		row := g.dense[i*g.cols : (i+1)*g.cols]
-		if cols > 0 {
+		switch {
+		case inPlace:
+			copy(row, view.RawRowView(lo+i))
+		case cols > 0:
 			mat.Row(row[:cols], lo+i, x)
 		}
 		if intercept {

@@ -320,6 +320,17 @@ func TestSparseRowProducts(t *testing.T) {
 	}
 }
 
+// TestRowsInPlace: the rows of a matrix that has them in memory are not copied.
+func TestRowsInPlace(t *testing.T) {
+	x, i := mat.NewDense(2, 3, []float64{1, 2, 3, 4, 5, 6}), 0
+	for row := range Rows(x, nil) {
+		if &row.Val[0] != &x.RawRowView(i)[0] || len(row.Val) != 3 {
+			t.Errorf("row %d is a copy", i)
+		}
+		i++
+	}
+}
+
 // TestSharedRows: products and variances of rows have the same bits on any number of goroutines.
 func TestSharedRows(t *testing.T) {
 	t.Parallel()
