@@ -56,7 +56,7 @@ func (g *fullGaussian) fill() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.filled.Load() {
+	if g.filled.Load() || g.halt.Stopped() { // of what has stopped each element is asked for again
 		return
 	}
 	// Of L only the lower triangle counts.
