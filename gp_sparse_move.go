@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
@@ -131,7 +132,7 @@ func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 	var moves, turns [][]float64
 	var gains []float64
 	for count := 1; count < steps; {
-		dir, most := ascentDirection(at.grad, moves, turns), moveMost
+		dir, most := accel.Ascent(at.grad, moves, turns), moveMost
 		if len(moves) == 0 {
 			most = moveFirst
 		}
@@ -229,21 +230,4 @@ func (m *inducingMove) at(z *mat.Dense, q *weightState) (*inducingPoint, error) 
 		return nil, nil
 	}
 	return x, nil
-}
-
-// ascentDirection returns the direction of L-BFGS up a function of that gradient, of whose last steps it is told the moves and by how much the gradient fell.
-func ascentDirection(grad []float64, moves, turns [][]float64) []float64 {
-	d := slices.Clone(grad)
-	rho := make([]float64, len(moves))
-	for i := len(moves) - 1; i >= 0; i-- {
-		rho[i] = floats.Dot(moves[i], d) / floats.Dot(moves[i], turns[i])
-		floats.AddScaled(d, -rho[i], turns[i])
-	}
-	if k := len(moves) - 1; k >= 0 {
-		floats.Scale(floats.Dot(moves[k], turns[k])/floats.Dot(turns[k], turns[k]), d)
-	}
-	for i, s := range moves {
-		floats.AddScaled(d, rho[i]-floats.Dot(turns[i], d)/floats.Dot(s, turns[i]), s)
-	}
-	return d
 }

@@ -3,6 +3,7 @@ package accel_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
@@ -412,4 +413,56 @@ func TestRoot(t *testing.T) {
 	}
 	// NaN must not keep it.
 	accel.Root(func(float64) float64 { return math.NaN() }, 0, 1, 0)
+}
+
+// TestAscent: the direction takes the last fall of the gradient to the move that made it, and as many independent steps as there are
+// dimensions to the maximum of a quadratic function.
+func TestAscent(t *testing.T) {
+	scale := []float64{1, 30, 0.02}
+	grad := func(x []float64) []float64 {
+		g := make([]float64, len(x))
+		for i, v := range x {
+			g[i] = scale[i] * (float64(i) - v)
+		}
+		return g
+	}
+	if g := grad([]float64{3, 2, 1}); !slices.Equal(accel.Ascent(g, nil, nil), g) {
+		t.Error("without steps it is not the gradient")
+	}
+	x := []float64{3, -2, 7}
+	var moves, turns [][]float64
+	for range 40 {
+		g := grad(x)
+		d := accel.Ascent(g, moves, turns)
+		var up, bend float64
+		for i, v := range d {
+			up += v * g[i]
+			bend += v * v * scale[i]
+		}
+		if up < 1e-30 {
+			break
+		}
+		for i := range d {
+			d[i] *= up / bend // to the maximum along it
+			x[i] += d[i]
+		}
+		turn := g
+		for i, v := range grad(x) {
+			turn[i] -= v
+		}
+		moves, turns = append(moves, d), append(turns, turn)
+		for i, v := range accel.Ascent(turn, moves, turns) {
+			if math.Abs(v-d[i]) > 1e-9*(1+math.Abs(d[i])) {
+				t.Fatalf("after %d steps the last turn leads to %v, want the move %v", len(moves), v, d[i])
+			}
+		}
+	}
+	for i, v := range x {
+		if math.Abs(v-float64(i)) > 1e-9 {
+			t.Errorf("element %d of the maximum is %v after %d steps", i, v, len(moves))
+		}
+	}
+	if len(moves) > len(scale)+1 {
+		t.Errorf("%d steps to the maximum of a quadratic function of %d variables", len(moves), len(scale))
+	}
 }

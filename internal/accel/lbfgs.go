@@ -2,7 +2,9 @@ package accel
 
 import (
 	"math"
+	"slices"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/optimize"
 )
 
@@ -39,4 +41,22 @@ func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []
 		}
 	}
 	return x, true
+}
+
+// Ascent returns the direction of L-BFGS up a function whose gradient that is: H grad, with the inverse Hessian H that the last steps tell of, oldest first, their moves
+// and by how much the gradient fell along each. The inner products of the two are positive. Without steps it is the gradient.
+func Ascent(grad []float64, moves, turns [][]float64) []float64 {
+	d := slices.Clone(grad)
+	rho := make([]float64, len(moves))
+	for i := len(moves) - 1; i >= 0; i-- {
+		rho[i] = floats.Dot(moves[i], d) / floats.Dot(moves[i], turns[i])
+		floats.AddScaled(d, -rho[i], turns[i])
+	}
+	if k := len(moves) - 1; k >= 0 {
+		floats.Scale(floats.Dot(moves[k], turns[k])/floats.Dot(turns[k], turns[k]), d)
+	}
+	for i, s := range moves {
+		floats.AddScaled(d, rho[i]-floats.Dot(turns[i], d)/floats.Dot(s, turns[i]), s)
+	}
+	return d
 }
