@@ -140,8 +140,11 @@ var (
 	bits = measure{"logloss_bits", "test log loss (bits)", func(*problem) float64 { return 0 }, 0}
 )
 
+// bandOver is by how much, as a logarithm, a band may reach over the largest of the medians, which is twice as high.
+const bandOver = 0.3
+
 // panel draws a measure against passes, of the methods that have no variant and of the others in this
-// one: medians over seeds, and bands from the least to the largest.
+// one: medians over seeds, and bands from the least to the largest, cut where a run that fails would leave no room for the medians.
 func (m measure) panel(title string, p *problem, methods []*method, variant string, keys *legend) (*plot.Plot, error) {
 	panel := newPanel(title)
 	panel.X.Label.Text, panel.Y.Label.Text = "passes over the training data", m.label
@@ -155,25 +158,39 @@ func (m measure) panel(title string, p *problem, methods []*method, variant stri
 		}
 	}()
 	height := func(v float64) float64 { return math.Log10(math.Max(v-m.below(p), m.least)) }
+	type banded struct {
+		name   string
+		curve  plotter.XYs
+		lo, hi []float64
+	}
+	var all []banded
+	top := math.Inf(-1)
 	for _, of := range methods {
 		if of.variant != variant && of.variant != library && of.name != "PG-SVI" || of.runs == nil {
 			continue // the other variant of a gradient method
 		}
-		var curve plotter.XYs
-		var lo, hi []float64
+		b := banded{name: of.name}
 		for _, pass := range of.runs.passes() {
 			s := of.runs.median(pass)
 			if math.IsInf(s.loss, 1) {
 				break // most have failed
 			}
 			l, h := of.runs.spread(pass, m.column)
-			curve = append(curve, plotter.XY{X: math.Log10(float64(pass)), Y: height(*s.field(m.column))})
-			lo, hi = append(lo, height(l)), append(hi, height(h))
+			y := height(*s.field(m.column))
+			b.curve = append(b.curve, plotter.XY{X: math.Log10(float64(pass)), Y: y})
+			b.lo, b.hi = append(b.lo, height(l)), append(b.hi, height(h))
+			top = math.Max(top, y)
 		}
-		if err := addBand(panel, of.name, curve, lo, hi); err != nil {
+		all = append(all, b)
+	}
+	for _, b := range all {
+		for i, h := range b.hi {
+			b.hi[i] = math.Min(h, top+bandOver)
+		}
+		if err := addBand(panel, b.name, b.curve, b.lo, b.hi); err != nil {
 			return nil, err
 		}
-		if err := addCurve(panel, keys, of.name, curve); err != nil {
+		if err := addCurve(panel, keys, b.name, b.curve); err != nil {
 			return nil, err
 		}
 	}
