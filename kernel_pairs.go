@@ -113,33 +113,3 @@ func (distances) fill(dst []float64, t *kernelTile) {
 
 // pull implements tiled; there are no derivatives.
 func (distances) pull(_, _ []float64, _ *kernelTile) {}
-
-// selectAt puts into v[k] what would be there if v were sorted, nothing greater before it and nothing less after (Hoare 1961). There is no NaN in v.
-func selectAt(v []float64, k int) float64 {
-	for lo, hi := 0, len(v)-1; lo < hi; {
-		pivot := v[lo+(hi-lo)/2]
-		i, j := lo, hi
-		for i <= j {
-			for v[i] < pivot {
-				i++
-			}
-			for v[j] > pivot {
-				j--
-			}
-			if i <= j {
-				v[i], v[j] = v[j], v[i]
-				i++
-				j--
-			}
-		}
-		switch {
-		case k <= j:
-			hi = j
-		case k >= i:
-			lo = i
-		default:
-			return v[k]
-		}
-	}
-	return v[k]
-}

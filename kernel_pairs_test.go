@@ -2,7 +2,6 @@ package pgsvi
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -67,26 +66,5 @@ func TestRowPairs(t *testing.T) {
 	}
 	if p := pairsOf(mat.NewDense(2, 1, []float64{-1e200, 1e200})); p.r2 != nil {
 		t.Errorf("distances that overflow are kept: %v", p.r2)
-	}
-}
-
-// selectAt finds what sorting puts there.
-func TestSelectAt(t *testing.T) {
-	t.Parallel()
-	rng := testRand(93)
-	for n := 1; n < shorter(60, 20); n++ {
-		for _, values := range []int{1, 3, 1000} {
-			v := make([]float64, n)
-			for i := range v {
-				v[i] = float64(rng.IntN(values))
-			}
-			sorted := slices.Sorted(slices.Values(v))
-			for k, want := range sorted {
-				got := slices.Clone(v)
-				if selectAt(got, k) != want || slices.Max(got[:k+1]) != want || slices.Min(got[k:]) != want {
-					t.Fatalf("element %d of %v: %v", k, v, got)
-				}
-			}
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
@@ -229,7 +230,7 @@ func kernelPullInputs(k Kernel, dst, w []float64, t *kernelTile, step []float64)
 
 func (k Iso[P]) pullInputs(dst, w []float64, t *kernelTile, _ []float64) {
 	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
-	fillDist2(k.lengths(), r2, t)
+	k.lengths().fill(r2, t)
 	copy(rho, r2)
 	k.Profile.Values(rho)
 	k.Profile.Slopes(slope, r2, rho)
@@ -328,12 +329,7 @@ func medianDistance(p *rowPairs) float64 {
 	if len(all) == 0 {
 		return 1
 	}
-	half := len(all) / 2
-	m := selectAt(all, half)
-	if len(all)%2 == 0 {
-		m = (slices.Max(all[:half]) + m) / 2
-	}
-	m = math.Sqrt(m)
+	m := math.Sqrt(dense.Median(all))
 	if !(m > 0) || math.IsInf(m, 0) {
 		return 1
 	}

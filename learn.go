@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/mat"
 )
@@ -489,7 +490,7 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 	f := factsOf(lik)
 	switch {
 	case f.Support == RealLine:
-		d.middle = median(slices.Clone(y))
+		d.middle = dense.Median(slices.Clone(y))
 		d.scale, d.spread = math.Log(robustScale(y)), linkScaleSD
 		d.start = d.scale
 	case f.Support == Counts && f.Most == 0, f.Support == Positive, f.Support == NonNegative:
@@ -501,25 +502,19 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 
 // robustScale returns the standard deviation of y by the median absolute deviation, by itself where that is 0, and 1 if there is none.
 func robustScale(y []float64) float64 {
-	mid := median(slices.Clone(y))
+	mid := dense.Median(slices.Clone(y))
 	var square float64
 	dev := make([]float64, len(y))
 	for i, v := range y {
 		dev[i] = math.Abs(v - mid)
 		square += dev[i] * dev[i] / float64(len(y))
 	}
-	for _, s := range [2]float64{madPerSD * median(dev), math.Sqrt(square)} {
+	for _, s := range [2]float64{madPerSD * dense.Median(dev), math.Sqrt(square)} {
 		if s > 0 && !math.IsInf(s, 0) {
 			return s
 		}
 	}
 	return 1
-}
-
-// median returns the median of v, which it sorts.
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 // offset returns the logarithm of how far an offset may have to reach: from 0 to the responses and, beside weights of columns, as

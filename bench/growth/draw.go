@@ -3,6 +3,7 @@ package main
 import (
 	"image/color"
 	"os"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -53,17 +54,20 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 	panel.Title.Text = p.title
 	panel.X.Label.Text, panel.Y.Label.Text = p.axis, "CPU seconds a pass"
 	panel.X.Scale, panel.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	panel.Y.Tick.Marker = plot.LogTicks{Prec: -1}
 	panel.Legend.Top, panel.Legend.Left = true, true
-	panel.Legend.TextStyle.Font.Size, panel.Legend.ThumbnailWidth = vg.Points(9), vg.Points(16)
+	panel.Legend.TextStyle.Font.Size, panel.Legend.ThumbnailWidth, panel.Legend.Padding = vg.Points(9), vg.Points(16), vg.Points(2)
 	var measured, work plotter.XYs
+	var sizes []plot.Tick
 	last := of[len(of)-1]
 	unit := last.perPass() / p.work(float64(last.size))
 	for _, r := range of {
 		x := float64(r.size)
 		measured = append(measured, plotter.XY{X: x, Y: r.perPass()})
 		work = append(work, plotter.XY{X: x, Y: unit * p.work(x)})
+		sizes = append(sizes, plot.Tick{Value: x, Label: strconv.Itoa(r.size)})
 	}
+	panel.X.Tick.Marker, panel.X.Tick.Label.Font.Size = plot.ConstantTicks(sizes), vg.Points(8)
 	line, points, err := plotter.NewLinePoints(measured)
 	if err != nil {
 		return nil, err
