@@ -582,7 +582,7 @@ func TestGram(t *testing.T) {
 			k := Gram(nil, c.k, x)
 			kx := CrossCov(nil, c.k, x, x)
 			v := PriorVar(nil, c.k, x)
-			step := shorter(1, 3)
+			step := shorter(1, 7)
 			for i := range n {
 				for j := i % step; j < n; j += step {
 					a, b := x.RawRowView(i), x.RawRowView(j)

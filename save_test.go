@@ -506,7 +506,7 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 // TestLoadCrafted: a body that is one list of the shortest elements that there can be, or is nested deeply, is an error, and takes no more than
 // ten times its memory.
 func TestLoadCrafted(t *testing.T) {
-	const size = 1 << 17
+	size := shorter(1<<17, 1<<16)
 	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "LDAPosterior": savedLDA{}, "MixturePosterior": savedMixture{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
 	for _, f := range savedFiles(t) {
 		if f.kind == runFile {

@@ -279,8 +279,11 @@ func TestCancelAnswers(t *testing.T) {
 		delays = []time.Duration{1, 30}
 	}
 	before := runtime.NumGoroutine()
-	for _, c := range cancelCases(t) {
-		for _, after := range delays {
+	for i, c := range cancelCases(t) {
+		for j, after := range delays {
+			if testing.Short() && j != i%len(delays) {
+				continue // each is canceled once
+			}
 			if c.ready != nil {
 				if err := c.ready(); err != nil {
 					t.Fatalf("%s: %v", c.name, err)

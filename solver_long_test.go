@@ -138,7 +138,7 @@ const leftOver = 48 << 10
 func TestMemoryFlat(t *testing.T) {
 	early, late := 1000.0, 10000.0
 	if testing.Short() {
-		early, late = 100, 600
+		early, late = 60, 300
 	}
 	heap := func() uint64 {
 		var m runtime.MemStats
