@@ -772,15 +772,18 @@ func (w *ctmWork) movePaper(prior *ctmPrior, t float64) bool {
 	return ok && w.factor()
 }
 
-// settledDistance is the distance that a step of an E-step without randomness may still move q.
-const settledDistance = 1e-7
+// Distances that a step of an E-step without randomness may still move q.
+const (
+	settledDistance = 1e-7 // of a document's own
+	visitDistance   = 1e-4 // of a visit: some 1e-8 nats, from where the next visit goes on
+)
 
 // tolerance returns the distance below which ascend stops early: none where steps are random.
 func (w *ctmWork) tolerance() float64 {
 	if w.opt.Expectation.monteCarlo() && !w.fixed {
 		return 0
 	}
-	return settledDistance
+	return visitDistance
 }
 
 // ascend takes the steps of one visit, of length t each, towards
