@@ -291,22 +291,21 @@ func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
 // run runs s at a step size.
 func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem, bar *progressbar.ProgressBar) (outcome, error) {
 	solver := pgsvi.Solver{Divergence: s.d, StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(seed, 0)}
-	begun, err := solver.Start(ctx, s.model)
-	if err != nil {
-		return outcome{}, err
-	}
 	marks := make([]int, s.passes)
 	for i := range marks {
 		marks[i] = i + 1
 	}
 	var curve []float64
-	_, err = follow(ctx, solver, begun, marks, bar, func(s state) error {
+	pass, err := follow(ctx, solver, s.model, marks, bar, func(s state) error {
 		v, err := s.negELBO()
 		if err == nil {
 			curve = append(curve, v)
 		}
 		return err
 	})
+	if pass < 0 {
+		return outcome{}, err
+	}
 	return judge(curve, p.start, p.optimum, err != nil), context.Cause(ctx)
 }
 

@@ -309,11 +309,7 @@ func sideBySide(problems []*problem, methods [][]*method, first []string, cell f
 func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor, bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	solver := m.solver
 	solver.Src = rand.NewPCG(seed, 0)
-	begun, err := solver.Start(ctx, m.model)
-	if err != nil {
-		return 0, err
-	}
-	return follow(ctx, solver, begun, marks, bar, func(s state) error {
+	return follow(ctx, solver, m.model, marks, bar, func(s state) error {
 		negELBO, err := s.negELBO()
 		if err != nil {
 			return err

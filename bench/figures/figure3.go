@@ -170,11 +170,7 @@ func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, d
 		return 0, err
 	}
 	solver := pgsvi.Solver{Workers: 1, Src: rand.NewPCG(seed, 0)}
-	begun, err := solver.Start(ctx, model)
-	if err != nil {
-		return 0, err
-	}
-	return follow(ctx, solver, begun, marks, bar, func(at state) error {
+	return follow(ctx, solver, model, marks, bar, func(at state) error {
 		nats, err := heldOut(model, at.stepper, s.test, draws)
 		if err == nil {
 			add(sample{pass: at.pass, seconds: at.seconds, loss: nats})

@@ -39,6 +39,7 @@ import (
 	_ "github.com/pgsvi/pgsvi/bench/blas"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/pgsvi/pgsvi/bench/tables"
+	"github.com/pgsvi/pgsvi/internal/cputime"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -224,7 +225,7 @@ func (o *options) marks() []int {
 // A state is what a run has reached after a number of passes.
 type state struct {
 	pass    int
-	seconds float64 // without those of evaluations
+	seconds float64 // of processor time, without those of evaluations
 	stepper pgsvi.Stepper
 }
 
@@ -234,14 +235,19 @@ func (s state) negELBO() (float64, error) {
 	return -elbo, err
 }
 
-// follow runs s from where run is and shows the states at the end of the passes in marks,
+// follow runs s on m and shows the states at the end of the passes in marks,
 // which ascend, to see, which evaluates them. The error of a step or of see, which is
-// how a run diverges, ends the run and comes with the pass in which it occurred.
-func follow(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
+// how a run diverges, ends the run and comes with the pass in which it occurred,
+// that of a run that does not start with −1.
+func follow(ctx context.Context, s pgsvi.Solver, m pgsvi.Model, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
 	last := marks[len(marks)-1]
+	used := cputime.Seconds()
+	run, err := s.Start(ctx, m)
+	if err != nil {
+		return -1, err
+	}
 	defer func() { bar.Add(last - pass) }() // what a run that ends early leaves
-	var watching time.Duration
-	for it, err := range paper.Passes(ctx, s, run, last) {
+	for _, err := range paper.Passes(ctx, s, run, last) {
 		if err != nil {
 			return pass, err
 		}
@@ -250,11 +256,11 @@ func follow(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result, marks []int,
 		if !slices.Contains(marks, pass) {
 			continue
 		}
-		start := time.Now()
-		if err := see(state{pass, (it.Elapsed - watching).Seconds(), run.Stepper}); err != nil {
+		seconds := cputime.Seconds() - used
+		if err := see(state{pass, seconds, run.Stepper}); err != nil {
 			return pass, err
 		}
-		watching += time.Since(start)
+		used = cputime.Seconds() - seconds
 	}
 	return pass, context.Cause(ctx)
 }
