@@ -181,12 +181,14 @@ func softplusExpects(f0, f1, f2, m, v []float64) {
 	}
 }
 
+// The nodes of softplusTable are at the multiples of softplusStep, or of twice as much, up to softplusReach on either side: the trapezoidal rule for
+// standard deviations below 10, of means that are no tail, goes up to 180.
 const (
-	softplusStep = 0.25 // spacing of softplusTable
-	softplusLen  = 840  // nodes on one side
+	softplusStep  = 0.25
+	softplusReach = 192
 )
 
-// softplusTable holds, at x = j/4, the softplus and its derivatives less those
+// softplusTable holds, at x = ih from −softplusReach on, h = softplusStep or twice as much, the softplus and its derivatives less those
 // of a Gaussian-smoothed hinge, L(x) = φ(x) − xΦ(−x), whose expectation has a
 // closed form: under N(m, v) it is S L(m/S) with S² = v+1. The difference
 //
@@ -195,25 +197,34 @@ const (
 // dies out like e^{−|x|} on both sides and is analytic for |Im x| < π, so that
 // the trapezoidal rule on it converges geometrically: with step h the error is
 // of the order exp(−2π²/h + π²/2v) (Trefethen and Weideman 2014, section 5).
-var softplusTable = sync.OnceValue(func() *[softplusLen][3]float64 {
-	t := new([softplusLen][3]float64)
-	for j := range t {
-		x := softplusStep * float64(j)
-		f0, f1, f2 := SoftplusAt(x)
-		t[j] = [3]float64{f0 - special.NormalLoss(x), f1 - special.NormalTail(x), f2}
+var softplusTable = sync.OnceValue(func() (t [2][]float64) {
+	for k := range t {
+		h := softplusStep * float64(k+1)
+		side := int(softplusReach / h)
+		wide := 2*side + 1
+		t[k] = make([]float64, 3*wide)
+		for i := range side + 1 {
+			x := h * float64(i)
+			f0, f1, f2 := SoftplusAt(x)
+			f0, f1 = f0-special.NormalLoss(x), f1-special.NormalTail(x)
+			for _, p := range [2]struct {
+				at   int
+				sign float64
+			}{{side + i, 1}, {side - i, -1}} {
+				t[k][p.at], t[k][wide+p.at], t[k][2*wide+p.at] = f0, p.sign*f1, f2
+			}
+		}
 	}
 	return t
 })
 
-// softplusTrapezoid needs 0.42 ≤ s ≤ 12. Gaussian densities at equally spaced
+// softplusTrapezoid needs 0.42 ≤ s ≤ 10. Gaussian densities at equally spaced
 // points have ratios in geometric progression: two multiplications a node.
 func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
-	table := softplusTable()
-	stride := 1
+	table, h := softplusTable()[0], softplusStep
 	if s >= 1.5 {
-		stride = 2
+		table, h = softplusTable()[1], 2*softplusStep
 	}
-	h := softplusStep * float64(stride)
 	// e^{−x} N(x|m,v) is proportional to N(x|m−v,v): start at that mode, or at
 	// the peak of the table if the mode is beyond it, and walk both ways. With the mode
 	// left of 0, the end is where e^{−x} N(x|m,v) is below e^−37 of what it is at 0.
@@ -223,50 +234,29 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	}
 	hi = math.Min(m+9*s, hi)
 	lo := math.Max(m-v-9*s, -40)
-	i0 := int(math.Max(m-v, 0) / h)
-	iHi := min(int(hi/h), (softplusLen-1)/stride)
-	iLo := -int(-lo / h)
-	x0 := h*float64(i0) - m
-	steps := [4]float64{-h * h / v, -h * (2*x0 + h) / (2 * v), h * (2*x0 - h) / (2 * v)}
-	fma.Exp(steps[:])
-	q := steps[0]
-	// Up from i0, and down from i0−1: two chains of products, as long as both go on side by side.
-	up, down := 1.0, steps[2]
-	rise, fall := steps[1], steps[2]*q
-	i, k := i0, i0-1
-	var d0, d1, d2 float64
-	for ; i <= iHi && k >= iLo; i, k = i+1, k-1 {
-		t, u := &table[max(i, -i)*stride], &table[max(k, -k)*stride]
-		f0, d0 = f0+up*t[0], d0+down*u[0]
-		f1, d1 = f1+up*odd(i, t), d1+down*odd(k, u)
-		f2, d2 = f2+up*t[2], d2+down*u[2]
-		up, down = up*rise, down*fall
-		rise, fall = rise*q, fall*q
-	}
-	for ; i <= iHi; i++ {
-		t := &table[max(i, -i)*stride]
-		f0, f1, f2 = f0+up*t[0], f1+up*odd(i, t), f2+up*t[2]
-		up *= rise
-		rise *= q
-	}
-	for ; k >= iLo; k-- {
-		t := &table[max(k, -k)*stride]
-		d0, d1, d2 = d0+down*t[0], d1+down*odd(k, t), d2+down*t[2]
-		down *= fall
-		fall *= q
-	}
-	f0, f1, f2 = f0+d0, f1+d1, f2+d2
-	c := special.NormalPDF(x0/s) * h / s
+	first := int(math.Max(m-v, 0) / h)
+	nodes := max(int(hi/h)-first+1, first+int(-lo/h)) // up from the first, and down from the one before
+	// The weights of nodes at x0 + d relative to the first, from the mean, are e^−d(2x0+d)/2v, and those of nodes e further relative to these e^−e(2x0+2d+e)/2v.
+	x0, half, four := h*float64(first)-m, 0.5/v, 4*h
 	S := math.Sqrt(v + 1)
-	return math.FMA(c, f0, S*special.NormalLoss(m/S)), math.FMA(c, f1, special.NormalTail(m/S)), c * f2
-}
-
-// odd returns the odd function of softplusTable at node i, of which t has the positive side.
-func odd(i int, t *[3]float64) float64 {
-	if i < 0 {
-		return -t[1]
+	t := m / S
+	q := t * t
+	var e [20]float64
+	w, r := (*[8]float64)(e[:]), (*[8]float64)(e[8:])
+	for i := range 4 {
+		d := h * float64(i)
+		w[i], r[i] = -d*(2*x0+d)*half, -four*(2*(x0+d)+four)*half
+		d += h
+		w[4+i], r[4+i] = d*(2*x0-d)*half, four*(2*(x0-d)-four)*half
 	}
-	return t[1]
+	e[16], e[17], e[18] = -four*four/v, -x0*x0*half, -q/2
+	fma.Exp(e[:])
+	side := len(table) / 6
+	sum := fma.Geometric((nodes+3)/4, w, r, e[16], table, side+first, side+1-first)
+	c := special.GaussInvSqrt2Pi * h / s * e[17]
+	gap := special.GaussGap(t)
+	tail := special.GaussInvSqrt2Pi * e[18] * (1 - math.FMA(t, t, -q)/2) / (t + gap) // what NormalTail and NormalLoss are
+	return math.FMA(c, sum[0], S*tail*gap), math.FMA(c, sum[1], tail), c * sum[2]
 }
 
 // softplusEta[a][j] = Σ_{k>4a} (−1)^{k+1} k^{−j}: Dirichlet's η(j), and the same

@@ -91,6 +91,8 @@ func TestGuard(t *testing.T) {
 				Divide(x, 2)
 				AddSquares(x, 1, y)
 				AddSquaresOver(x, 1, y, 2)
+				var eight [8]float64
+				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
 			}
 		}
 	})

@@ -98,3 +98,8 @@ func log1pAVX2(n int, x *float64)
 //
 //go:noescape
 func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
+
+// geometricAVX2 is geometric, up and down being where the first row of the table is read, and the rows wide apart.
+//
+//go:noescape
+func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)

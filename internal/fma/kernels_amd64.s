@@ -1517,3 +1517,66 @@ DATA zero<>+8(SB)/8, $0x0000000000000000
 DATA zero<>+16(SB)/8, $0x0000000000000000
 DATA zero<>+24(SB)/8, $0x0000000000000000
 GLOBL zero<>(SB), RODATA|NOPTR, $32
+
+// func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)
+// Requires: AVX, FMA3
+TEXT ·geometricAVX2(SB), NOSPLIT|NOPTR, $0-64
+	MOVQ         n+0(FP), AX
+	MOVQ         w+8(FP), CX
+	MOVQ         r+16(FP), DX
+	VBROADCASTSD q+24(FP), Y0
+	MOVQ         up+32(FP), BX
+	MOVQ         down+40(FP), SI
+	MOVQ         wide+48(FP), DI
+	MOVQ         sums+56(FP), R8
+	SHLQ         $0x03, DI
+	VMOVUPD      (CX), Y1
+	VMOVUPD      (DX), Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VMOVUPD      32(CX), Y6
+	VMOVUPD      32(DX), Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+
+four:
+	CMPQ        AX, $0x00000001
+	JL          four_end
+	VFMADD231PD (BX), Y1, Y3
+	VFMADD231PD (BX)(DI*1), Y1, Y4
+	VFMADD231PD (BX)(DI*2), Y1, Y5
+	VMULPD      Y2, Y1, Y1
+	VMULPD      Y0, Y2, Y2
+	ADDQ        $0x00000020, BX
+	VFMADD231PD (SI), Y6, Y8
+	VFMADD231PD (SI)(DI*1), Y6, Y9
+	VFMADD231PD (SI)(DI*2), Y6, Y10
+	VMULPD      Y7, Y6, Y6
+	VMULPD      Y0, Y7, Y7
+	ADDQ        $0x00000020, SI
+	SUBQ        $0x00000001, AX
+	JMP         four
+
+four_end:
+	VADDPD       Y8, Y3, Y3
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, (R8)
+	VSUBPD       Y9, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 8(R8)
+	VADDPD       Y10, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 16(R8)
+	VZEROUPPER
+	RET

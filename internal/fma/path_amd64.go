@@ -208,3 +208,11 @@ func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) {
 		copy(f2[whole:], y2[:rest])
 	}
 }
+
+func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int, sums *[3]float64) {
+	if !vectors || n == 0 {
+		geometric(n, w, r, q, table, wide, up, down, sums)
+		return
+	}
+	geometricAVX2(n, w, r, q, &table[up], &table[down], wide, sums)
+}

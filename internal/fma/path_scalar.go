@@ -39,3 +39,7 @@ func pathAddSquaresOver(dst []float64, a float64, y []float64, s float64) {
 }
 
 func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) { softplus(rule, f0, f1, f2, m, s) }
+
+func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int, sums *[3]float64) {
+	geometric(n, w, r, q, table, wide, up, down, sums)
+}

@@ -42,6 +42,7 @@ func main() {
 	exp()
 	log1p()
 	softplus()
+	geometric()
 	Generate()
 }
 
@@ -726,5 +727,46 @@ func softplus() {
 			advance(p, bytes)
 		}
 	})
+	end()
+}
+
+func geometric() {
+	begin("geometricAVX2", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "is geometric, up and down being where the first row of the table is read, and the rows wide apart.")
+	n, wAt, rAt, q := load("n"), load("w"), load("r"), scalar("q")
+	up, down, wide, sums := load("up"), load("down"), load("wide"), load("sums")
+	SHLQ(Imm(3), wide)
+	var sum [2][3]reg.VecVirtual
+	var w, r [2]reg.VecVirtual
+	for i := range sum {
+		w[i], r[i] = YMM(), YMM()
+		VMOVUPD(Mem{Base: wAt, Disp: i * bytes}, w[i])
+		VMOVUPD(Mem{Base: rAt, Disp: i * bytes}, r[i])
+		for k := range sum[i] {
+			sum[i][k] = zero()
+		}
+	}
+	repeat("four", n, 1, func() {
+		for i, at := range []reg.Register{up, down} {
+			VFMADD231PD(Mem{Base: at}, w[i], sum[i][0])
+			VFMADD231PD(Mem{Base: at, Index: wide, Scale: 1}, w[i], sum[i][1])
+			VFMADD231PD(Mem{Base: at, Index: wide, Scale: 2}, w[i], sum[i][2])
+			VMULPD(r[i], w[i], w[i])
+			VMULPD(q, r[i], r[i])
+			advance(at, bytes)
+		}
+	})
+	for k, s := range sum[0] {
+		if k == 1 {
+			VSUBPD(sum[1][k], s, s)
+		} else {
+			VADDPD(sum[1][k], s, s)
+		}
+		x, high := XMM(), XMM()
+		VEXTRACTF128(Imm(1), s, x)
+		VADDPD(x, s.AsX(), x)
+		VPERMILPD(Imm(1), x, high)
+		VADDSD(high, x, x)
+		VMOVSD(x, Mem{Base: sums, Disp: 8 * k})
+	}
 	end()
 }
