@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
@@ -533,15 +534,24 @@ type designWork struct {
 	halt   *parallel.Halt
 	rows   int          // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
 	others []designWork // of goroutines that share rows
+	lower  fma.Lower    // L of variances of dense rows
 }
+
+// varianceRows is the number of dense rows whose variances are taken together.
+const varianceRows = 48
 
 // variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
 // inv, full, is used for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
 func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
+	chunk := designChunk
+	if g.sparse == nil {
+		chunk = varianceRows
+		s.lower.Set(fma.Of(l, g.cols, g.cols, g.cols))
+	}
 	workers := s.halt.Workers()
-	if per := g.perRow(); len(dst) <= designChunk || !g.shared(s.halt, len(dst)*per*per/2) {
-		for lo := 0; lo < len(dst); lo += designChunk {
-			g.variancesPart(dst, l, inv, index, lo, min(lo+designChunk, len(dst)), s)
+	if per := g.perRow(); len(dst) <= chunk || !g.shared(s.halt, len(dst)*per*per/2) {
+		for lo := 0; lo < len(dst); lo += chunk {
+			g.variancesPart(dst, l, inv, index, lo, min(lo+chunk, len(dst)), &s.lower, s)
 		}
 		return
 	}
@@ -554,13 +564,13 @@ func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 		s.others[i].halt = &alone
 	}
 	loop := parallel.Loop{Halt: s.halt}
-	loop.Run(len(dst), designChunk, workers, parallel.Func(func(worker, lo, hi int) {
-		g.variancesPart(dst, l, inv, index, lo, hi, &s.others[worker])
+	loop.Run(len(dst), chunk, workers, parallel.Func(func(worker, lo, hi int) {
+		g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, &s.others[worker])
 	}))
 }
 
-// variancesPart is variances for elements lo … hi−1 of dst, a chunk.
-func (g *design) variancesPart(dst, l, inv []float64, index []int, lo, hi int, s *designWork) {
+// variancesPart is variances for elements lo … hi−1 of dst, a chunk; of dense rows lower is L.
+func (g *design) variancesPart(dst, l, inv []float64, index []int, lo, hi int, lower *fma.Lower, s *designWork) {
 	d := g.cols
 	if s.halt.Stopped() {
 		return
@@ -576,16 +586,17 @@ func (g *design) variancesPart(dst, l, inv []float64, index []int, lo, hi int, s
 		}
 		return
 	}
-	s.buf = dense.Resize(s.buf, (hi-lo)*d)
-	for a := lo; a < hi; a++ {
-		i := dense.Index(index, a)
-		copy(s.buf[(a-lo)*d:(a-lo+1)*d], g.dense[i*d:(i+1)*d])
+	rows := g.dense
+	if index == nil {
+		rows = rows[lo*d : hi*d]
+	} else {
+		s.buf = dense.Resize(s.buf, (hi-lo)*d)
+		for a, i := range index[lo:hi] {
+			copy(s.buf[a*d:(a+1)*d], rows[i*d:(i+1)*d])
+		}
+		rows = s.buf
 	}
-	dense.TrsmUntil(s.halt, blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(s.buf, hi-lo, d))
-	for a := range hi - lo {
-		z := dense.Vector(s.buf[a*d : (a+1)*d])
-		dst[lo+a] = dense.Dot(z, z)
-	}
+	lower.Solve(fma.Matrix{}, fma.Of(rows, hi-lo, d, d).T(), dst[lo:hi])
 }
 
 // variancesDouble is variances for an L of twice the digits.

@@ -535,7 +535,7 @@ func (s *weightState) widen() {
 // copyPrecision makes P that of o.
 func (s *weightState) copyPrecision(o *weightState) {
 	s.resize(len(o.mean))
-	copy(s.p, o.p)
+	dense.CopyLower(s.p, o.p, len(o.mean))
 	if s.double = o.double; s.double {
 		s.widen()
 		copy(s.pLow, o.pLow)
@@ -545,7 +545,7 @@ func (s *weightState) copyPrecision(o *weightState) {
 func (s *weightState) copyFrom(o *weightState) {
 	d := len(o.mean)
 	s.copyPrecision(o)
-	copy(s.l, o.l)
+	dense.CopyLower(s.l, o.l, d)
 	copy(s.mean, o.mean)
 	if s.double {
 		copy(s.lLow, o.lLow)
@@ -592,7 +592,7 @@ func (s *weightState) average(t float64, a, b *weightState) {
 func (s *weightState) factor() bool {
 	d := len(s.mean)
 	s.hasInv = false
-	copy(s.l, s.p)
+	dense.CopyLower(s.l, s.p, d)
 	if s.double {
 		copy(s.lLow, s.pLow)
 		if !(s.cholesky().CholeskyUntil(s.halt, d) > noPivot) {

@@ -43,7 +43,7 @@ const (
 	innerNewtons   = 8
 	innerHalves    = 5
 	innerSolves    = 8
-	innerReduction = 1e-3
+	innerReduction = 1e-2
 	innerCurve     = 0.1 // of what it is under V: flatter ways are long, and lose a where the covariance of the base is singular
 	innerProducts  = innerNewtons * (innerSolves + 1)
 )
@@ -168,7 +168,7 @@ func (s *siteState) precisionPromise() float64 {
 // each: so many of both.
 const (
 	departRounds   = 4
-	departProducts = 5
+	departProducts = 4
 )
 
 // depart finds a mean from which to leave a base of the variances v, where the state begins, and the variances of so many dimensions

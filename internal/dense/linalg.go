@@ -78,6 +78,13 @@ func FillUpper(a []float64, n int) {
 	}
 }
 
+// CopyLower copies the lower triangle of src to that of dst, both n×n.
+func CopyLower(dst, src []float64, n int) {
+	for i := range n {
+		copy(dst[i*n:i*n+i+1], src[i*n:])
+	}
+}
+
 // AllFinite reports whether no element is NaN or infinite, and otherwise the
 // index of the first that is.
 func AllFinite(x []float64) (int, bool) {

@@ -10,6 +10,10 @@ func pack(dst []float64, v Matrix, k, width int) {
 	switch {
 	case v.Col == 1 && w == columns && width == columns && v.Row > 0:
 		pathCopyRows(k, dst, columns, v.Data[v.Off:], v.Row)
+	case v.Col == 1 && w == rows && width == rows:
+		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
+			*(*[rows]float64)(dst[p*rows:]) = *(*[rows]float64)(v.Data[at:])
+		}
 	case v.Col == 1:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]
