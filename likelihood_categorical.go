@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
@@ -183,10 +184,43 @@ func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	if y*m < 0 {
 		logp = math.Log(q) + scale
 	} else {
-		logp = math.Log1p(-q * math.Exp(scale))
+		less := [1]float64{-q * math.Exp(scale)}
+		fma.Log1p(less[:])
+		logp = less[0]
 	}
 	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*special.Eps*math.Abs(logp)
 }
+
+// predictEach implements eachPredictor.
+func (b BernoulliLogit) predictEach(logp, m, v []float64) {
+	var size, sized, q, less, rest [predictBlock]float64
+	n := len(logp)
+	for i, y := range logp {
+		if math.Abs(y) == 1 && expect.Valid(m[i], v[i]) {
+			size[i], sized[i] = math.Abs(m[i]), v[i]
+		}
+	}
+	expect.SoftplusExpects(rest[:n], q[:n], less[:n], size[:n], sized[:n])
+	for i, q := range q[:n] {
+		less[i] = -q
+	}
+	fma.Log1p(less[:n])
+	for i, y := range logp {
+		switch {
+		case math.Abs(y) != 1:
+			logp[i] = math.NaN()
+		case sized[i] == 0 || q[i] < leastTogether:
+			logp[i], _ = predictiveLogProb(b, y, m[i], v[i])
+		case y*m[i] < 0:
+			logp[i] = math.Log(q[i])
+		default:
+			logp[i] = less[i]
+		}
+	}
+}
+
+// leastTogether is a probability below which expect.SoftplusExpect may say what it is a multiple of.
+const leastTogether = 1e-100
 
 // predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.
 func predictLogit(m, v float64) (q, scale float64) {

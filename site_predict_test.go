@@ -384,3 +384,49 @@ func TestPredictTwoModes(t *testing.T) {
 	checkClose(t, "mean", mean, []float64{0.7 * math.Exp(5.605), 0.7 * math.Exp(1.1)}, 1e-9)
 	checkClose(t, "P(0)", p.Prob(nil, 0)[:1], []float64{0.3}, 1e-9)
 }
+
+// TestPredictEach: rows predicted together, in blocks that goroutines share, are those predicted one at a time, to the last bit, those that are none included.
+func TestPredictEach(t *testing.T) {
+	t.Parallel()
+	rng := testRand(13)
+	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
+	const n = predictShared + 5
+	y, m, v := make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range y {
+		y[i], m[i], v[i] = plusMinus(rng.IntN(2) == 0), 5*rng.NormFloat64(), rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(6)-4))
+		switch rng.IntN(20) {
+		case 0:
+			y[i] = 0
+		case 1:
+			m[i] = edges[rng.IntN(len(edges))]
+		case 2:
+			v[i] = edges[rng.IntN(len(edges))]
+		case 3:
+			m[i] *= 100
+		}
+	}
+	type user struct{ BernoulliLogit }
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, user{}} {
+		all := NewPrediction(lik, m, v)
+		logp, prob := all.LogProb(nil, y), all.Prob(nil, -1)
+		for i := range y {
+			one := NewPrediction(lik, m[i:i+1], v[i:i+1])
+			for _, x := range [...][2]float64{{logp[i], one.LogProb(nil, y[i : i+1])[0]}, {prob[i], one.Prob(nil, -1)[0]}} {
+				if math.Float64bits(x[0]) != math.Float64bits(x[1]) && !(x[0] != x[0] && x[1] != x[1]) {
+					t.Errorf("%T of %v at m = %v, v = %v: %v, alone %v", lik, y[i], m[i], v[i], x[0], x[1])
+				}
+			}
+			want, _ := predictiveLogProb(lik, y[i], m[i], v[i])
+			if y[i] == 0 {
+				want = math.NaN()
+			}
+			if math.Float64bits(want) != math.Float64bits(logp[i]) && !(want != want && logp[i] != logp[i]) {
+				t.Errorf("%T of %v at m = %v, v = %v: %v, want %v", lik, y[i], m[i], v[i], logp[i], want)
+			}
+		}
+		own := slices.Clone(y)
+		if got := all.LogProb(own, own); !slices.EqualFunc(got, logp, func(a, b float64) bool { return a == b || a != a && b != b }) {
+			t.Errorf("%T: others where they go to the responses", lik)
+		}
+	}
+}
