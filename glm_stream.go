@@ -212,6 +212,9 @@ func (s *glmStream) add(ctx context.Context, row Row) error {
 // settle learns of the block that is complete, and does whatever else was canceled before. Where ctx is done the error is its cause, and
 // there is as much to do as before.
 func (s *glmStream) settle(ctx context.Context) error {
+	if !s.full() && !s.thin { // as for most rows
+		return nil
+	}
 	s.begin(ctx)
 	defer s.halt.Forget()
 	if s.full() {

@@ -78,14 +78,14 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPosterior, error) {
 	var post *pgsvi.GLMPosterior
 	full, err := o.fit(s, "GLM", fullVariant, fullName, func() (_ predictor, res *pgsvi.Result, err error) {
-		post, res, err = glmFit(ctx, s, nil, nil)
+		post, res, err = glmFit(ctx, s, nil, 0)
 		return post, res, err
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	diagonal, err := o.fit(s, "GLM", "diagonal", "diagonal posterior, nil Solver", func() (predictor, *pgsvi.Result, error) {
-		return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, nil)
+		return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, 0)
 	})
 	return []row{full, diagonal}, post, err
 }

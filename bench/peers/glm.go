@@ -55,24 +55,24 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 
 // posteriorRows returns the full posterior until its gap is 0.01 nats, and without options.
 func (o *options) posteriorRows(ctx context.Context, s *split) (rough, end row, err error) {
-	batch := func(converger pgsvi.Converger) fit {
-		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, converger) }
+	batch := func(goal float64) fit {
+		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, goal) }
 	}
-	if end, err = o.fit(s, "GLM", fullVariant, fullName, batch(nil)); err != nil {
+	if end, err = o.fit(s, "GLM", fullVariant, fullName, batch(0)); err != nil {
 		return rough, end, err
 	}
-	rough, err = o.fit(s, "GLM", "full, gap 0.01 nats", "full posterior, until its gap is 0.01 nats", batch(&pgsvi.GapBelow{Nats: 0.01}))
+	rough, err = o.fit(s, "GLM", "full, gap 0.01 nats", "full posterior, until its gap is 0.01 nats", batch(0.01))
 	rough.note += fmt.Sprintf(", %.1g nats from the optimum", rough.negELBO-end.negELBO)
 	return rough, end, err
 }
 
-// glmFit fits a GLM.
-func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions, converger pgsvi.Converger) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+// glmFit fits a GLM until its gap is at most the goal, that of a Solver without one for 0.
+func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions, goal float64) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
 	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
+	return g.Fit(ctx, &pgsvi.Solver{Goal: goal})
 }
 
 // streamRow returns a fit by one pass.

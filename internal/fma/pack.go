@@ -12,12 +12,18 @@ func pack(dst []float64, v Matrix, k, width int) {
 		pathCopyRows(k, dst, columns, v.Data[v.Off:], v.Row)
 	case v.Col == 1 && w == rows && width == rows:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
-			*(*[rows]float64)(dst[p*rows:]) = *(*[rows]float64)(v.Data[at:])
+			d, x := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(v.Data[at:])
+			d[0], d[1], d[2], d[3] = x[0], x[1], x[2], x[3] // which an assignment of the whole does by a call
 		}
 	case v.Col == 1:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]
-			clear(d[copy(d, v.Data[at:at+w]):])
+			for j, x := range v.Data[at : at+w] {
+				d[j] = x
+			}
+			for j := w; j < len(d); j++ {
+				d[j] = 0
+			}
 		}
 	case v.Row == 1 && v.Col > 0:
 		j := 0
