@@ -492,3 +492,41 @@ func ExampleGP_Learn() {
 	// GaussianNoise.Var 0.0
 	// 3.0
 }
+
+// The scale of Laplace noise is learned where the model fits badly, too, so that most residuals are many standard deviations of their latent value from zero.
+func TestLearnNoiseOfBadFit(t *testing.T) {
+	const n = 60
+	rng := testRand(23)
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i)/10)
+		y[i] = 50*math.Sin(3*x.At(i, 0)) + 5*rng.NormFloat64()
+	}
+	k := Sum{Linear{}, Constant{}}
+	gp, err := NewGP(x, y, k, Laplace{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glm, err := NewGLM(x, y, Laplace{}, &GLMOptions{Intercept: true, InterceptSD: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	_, _, of, err := gp.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, ofGLM, err := glm.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, l := range map[string]*Learned{"GP": of, "GLM": ofGLM} {
+		p := l.Params[len(l.Params)-1]
+		if b := p.Value; !(b > 25 && b < 45) { // the mean absolute response is 32
+			t.Errorf("%s: a scale of %v, with objective %v after %d evaluations %v", name, b, l.Objective, l.Evaluations, l.Warnings)
+		}
+		if l.Evaluations > 25 {
+			t.Errorf("%s: %d evaluations", name, l.Evaluations)
+		}
+	}
+}

@@ -423,7 +423,9 @@ func (s *learnSpace) ofLikelihood(i int) bool { return s.coords[s.free[i]].likel
 const likelihoodStep = 0x1p-14
 
 // likelihoodSlope returns the derivative of −ΣE in free parameter i, of the likelihood, by differences at the marginals of q, and half of
-// the second one, and stores the column of the parameter in u, which has as many columns as there are free parameters.
+// the second one, and stores the column of the parameter in u, which has as many columns as there are free parameters. But for Gaussian noise it is
+// shrunk until Σγu² is at most the second derivative over searchPart, a part that the search takes of it: q that follows θ only lowers the curvature. Sites that say
+// nothing of their latent value, as those of a Laplace far from its response, would have any u whatever, and stop the search.
 func (s *learnSpace) likelihoodSlope(u []float64, terms *siteTerms, q *siteState, workers crew, theta []float64, i int) (slope, curve float64) {
 	at := func(h float64) *siteState {
 		t := slices.Clone(theta)
@@ -447,12 +449,21 @@ func (s *learnSpace) likelihoodSlope(u []float64, terms *siteTerms, q *siteState
 	for n := range q.m {
 		slope -= (up.e[n] - down.e[n]) / (2 * likelihoodStep)
 		curve -= (up.e[n] - 2*q.e[n] + down.e[n]) / (likelihoodStep * likelihoodStep)
-		if q.gamma[n] > 0 {
+		if q.gamma[n]*q.v[n] > dense.Epsilon {
 			u[n*len(s.free)] = -(up.d1[n] - down.d1[n]) / (2 * likelihoodStep * q.gamma[n])
 		}
 	}
 	if gaussian {
 		return slope, 0
+	}
+	var total float64
+	for n, g := range q.gamma {
+		total += g * u[n*len(s.free)] * u[n*len(s.free)]
+	}
+	if most := curve / searchPart; most > 0 && total > most {
+		for n := range q.gamma {
+			u[n*len(s.free)] *= math.Sqrt(most / total)
+		}
 	}
 	return slope, 0.5 * curve
 }
