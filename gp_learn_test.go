@@ -530,3 +530,52 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 		}
 	}
 }
+
+// A column that does not vary is one, whatever its value: 0.1 is not a float64, so that the mean of as many is not quite it.
+func TestLearnConstantColumn(t *testing.T) {
+	const n = 50
+	rng := testRand(29)
+	y := make([]float64, n)
+	x := [2]*mat.Dense{mat.NewDense(n, 2, nil), mat.NewDense(n, 2, nil)}
+	for i := range n {
+		v := rng.NormFloat64()
+		y[i] = v + 0.3*rng.NormFloat64()
+		x[0].SetRow(i, []float64{v, 0})
+		x[1].SetRow(i, []float64{v, 0.1})
+	}
+	for _, k := range []Kernel{Sum{Linear{}, Constant{}}, SquaredExp{Lengths: make([]float64, 2)}, Linear{Scales: make([]float64, 2)}} {
+		var priors [2][]Prior
+		for i, x := range x {
+			gp, err := NewGP(x, y, k, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, l, err := gp.Learn(context.Background(), nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range l.Params {
+				priors[i] = append(priors[i], p.Prior)
+			}
+		}
+		if !slices.Equal(priors[0], priors[1]) {
+			t.Errorf("%s: beside a column of zeros %v, of 0.1 %v", kernelName(k), priors[0], priors[1])
+		}
+	}
+	var glms [2]*GLMPosterior
+	for i, x := range x {
+		for r := range n {
+			x.Set(r, 1, 0.3*float64(i)) // three times 0.1 is worse still
+		}
+		glm, err := NewGLM(x, y, nil, &GLMOptions{Autoscale: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if glms[i], _, err = glm.Fit(context.Background(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sd := glms[1].SD(nil)[1]; !(sd > 0.1 && sd < 1) {
+		t.Errorf("the weight of a constant column has a standard deviation of %v under a prior of 1", sd)
+	}
+}

@@ -467,14 +467,16 @@ func newLearnData(rows *rowPairs, y []float64, lik Likelihood) *learnData {
 	n, cols := x.Dims()
 	d := &learnData{length: math.Log(medianDistance(rows)) - math.Ln2/2, columns: make([]float64, cols)}
 	for j := range d.columns {
+		first := x.At(0, j) // from which a column that does not vary is at exactly 0
 		var mean, square float64
 		for i := range n {
-			mean += x.At(i, j) / float64(n)
+			mean += (x.At(i, j) - first) / float64(n)
 		}
 		for i := range n {
-			u := x.At(i, j) - mean
+			u := x.At(i, j) - first - mean
 			square += u * u / float64(n)
 		}
+		mean += first
 		d.columns[j] = d.length // of a column that says nothing
 		if square > 0 && !math.IsInf(square, 0) {
 			d.columns[j] = 0.5 * math.Log(square*float64(cols))
