@@ -579,3 +579,55 @@ func TestLearnConstantColumn(t *testing.T) {
 		t.Errorf("the weight of a constant column has a standard deviation of %v under a prior of 1", sd)
 	}
 }
+
+// A search from the default start finds the better of two optima: the season of a trend, though its length is far below the median distance, and the noise of data
+// that short lengths would do without.
+func TestLearnBasins(t *testing.T) {
+	rng := testRand(31)
+	const n = 120
+	time, season := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		at := float64(i) / 12
+		time.Set(i, 0, at)
+		season[i] = 50 + at + 8*math.Sin(2*math.Pi*at) + rng.NormFloat64()
+	}
+	// Three of four rows of speeds and stopping distances of cars (Ezekiel 1930).
+	speed := []float64{4, 4, 7, 8, 9, 10, 10, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 16, 17, 17, 17, 18, 18, 18, 19, 19, 20, 20, 20, 20, 23, 24, 24, 24, 25}
+	stop := []float64{2, 10, 4, 16, 10, 18, 34, 17, 28, 20, 24, 28, 34, 34, 46, 36, 60, 80, 26, 54, 32, 32, 40, 50, 56, 76, 84, 46, 68, 32, 52, 56, 64, 54, 70, 92, 120, 85}
+	speeds := mat.NewDense(len(speed), 1, speed)
+	for _, c := range []struct {
+		name  string
+		x     *mat.Dense
+		y     []float64
+		k, at Kernel
+		noise float64
+	}{
+		{"trend and season", time, season, Sum{SquaredExp{}, Linear{}, Constant{}}, Sum{SquaredExp{Scale: 6, Length: 0.4}, Linear{}, Constant{}}, 1},
+		{"season far from 0", time, season, SquaredExp{}, SquaredExp{Scale: 50, Length: 0.4}, 1},
+		{"cars", speeds, stop, SquaredExp{Lengths: []float64{0}}, SquaredExp{Scale: 50, Lengths: []float64{15}}, 250},
+		{"cars with an offset", speeds, stop, Sum{SquaredExp{}, Constant{}}, Sum{SquaredExp{Scale: 50, Length: 15}, Constant{}}, 250},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var elbo [2]float64
+			for i, k := range []Kernel{c.k, c.at} {
+				lik := GaussianNoise{}
+				if i == 1 {
+					lik.Var = c.noise
+				}
+				gp, err := NewGP(c.x, c.y, k, lik, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _, l, err := gp.Learn(context.Background(), nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				elbo[i] = l.Fit.ELBO
+			}
+			if elbo[0] < elbo[1]-1 { // the priors differ
+				t.Errorf("an ELBO of %.2f, where %.2f is to be had from another start", elbo[0], elbo[1])
+			}
+		})
+	}
+}

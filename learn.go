@@ -108,7 +108,8 @@ type learnCoord struct {
 	start      float64 // in θ
 	lo, hi     float64 // in θ
 	prior      Prior
-	screened   bool // its start is one of several
+	screened   bool    // its start is one of several
+	noisier    float64 // from its start to as much noise as the responses vary, where it is a variance of noise that is not set
 }
 
 // inLog reports whether it is learned in a logarithm.
@@ -166,17 +167,28 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 	d := newLearnData(rows, y, lik)
 	_, composite := kernelParts(k)
 	roles := kernelRoles(k)
+	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
+		d.start = d.offset(false) // nothing else takes latent values to where the responses are
+	}
+	var lists int      // of lengths that are not set,
+	var lengths string // the last of them
 	for i, p := range k.Params() {
 		of := kernelName(k)
 		r := roles[i]
 		c := learnCoord{Param: p, fixed: r.held}
 		c.start, c.prior = d.kernel(&c, r, composite)
-		c.screened = r.kind == lengthParam && r.unset && !composite
 		c.Name = paramName(of, p.Name)
+		if c.screened = r.kind == lengthParam && r.unset; c.screened && lengths != groupOf(c.Name) {
+			lengths = groupOf(c.Name)
+			lists++
+		}
 		for _, part := range differ {
 			c.differ = c.differ || !composite || strings.HasPrefix(c.Name, paramName(of, part))
 		}
 		s.coords = append(s.coords, c)
+	}
+	for i := range s.coords { // of several parts none is known to be the short one
+		s.coords[i].screened = s.coords[i].screened && lists == 1
 	}
 	return s, s.finish(d, o)
 }
@@ -189,6 +201,9 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		for i, p := range p.Params() {
 			c := learnCoord{Param: p, likelihood: true}
 			c.start, c.prior = d.noise(&c, lik, i, slices.Contains(unset, p.Name))
+			if s.gaussian() && slices.Contains(unset, p.Name) {
+				c.noisier = 2 * math.Log(noisePart)
+			}
 			_, exposure := lik.(Poisson)
 			c.fixed = exposure
 			c.Name = paramName(typeName(lik), p.Name)
@@ -332,6 +347,20 @@ func (s *learnSpace) penalty(theta, g []float64) float64 {
 		g[i] += l.AtVec(i)
 	}
 	return 0.5 * mat.Dot(d, l)
+}
+
+// noisyStart returns a start with lengths at theirs and as much noise as the responses vary, which is tried where shorter lengths look better: they do without noise
+// that is there. It is nil where no lengths are screened or no noise is learned.
+func (s *learnSpace) noisyStart() []float64 {
+	first := s.starts()[0]
+	noisy := slices.Clone(first)
+	for i, at := range s.free {
+		noisy[i] = min(s.coords[at].hi, noisy[i]+s.coords[at].noisier)
+	}
+	if s.screened() == 0 || slices.Equal(noisy, first) {
+		return nil
+	}
+	return noisy
 }
 
 // starts returns the θ that are tried before the search begins: with lengths at their start, and the shorter ones of screenShorter.

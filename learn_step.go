@@ -129,6 +129,9 @@ func (s *learnStepper) Len() int { return s.n }
 // Plan implements Stepper.
 func (s *learnStepper) Plan() Plan {
 	searches := 1 + len(s.later) + len(s.ends)
+	if s.space.noisyStart() != nil {
+		searches++
+	}
 	if _, ok := s.model.(staged); ok {
 		searches += mostStages - 1
 	}
@@ -154,18 +157,34 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		return step, nil
 	}
 	if len(s.screen) > 0 {
-		x, err := s.at(s.screen[0], screenSlack, s.first.f, false)
+		noisy := s.space.noisyStart()
+		doubtful := slices.Equal(s.screen[0], noisy)
+		most := s.first.f
+		if doubtful {
+			most += screenWorse * float64(s.n)
+		}
+		x, err := s.at(s.screen[0], screenSlack, most, false)
 		if err != nil {
 			return step, err
 		}
 		s.screen = s.screen[1:]
 		better := x.f < s.first.f || s.first.theta == nil
+		if doubtful && x.f <= most { // both are worth a search
+			other := x.theta
+			if better {
+				other = s.first.theta
+			}
+			s.later = slices.Insert(s.later, 0, other)
+		}
 		if better {
 			s.first, s.news = x, true
 		} else if s.space.screened() > 1 && x.f > s.first.f+screenWorse*float64(s.n) {
 			s.screen = nil
 		}
 		s.model.keep(better)
+		if len(s.screen) == 0 && noisy != nil && !doubtful && !slices.Equal(s.first.theta, s.space.starts()[0]) {
+			s.screen = [][]float64{noisy}
+		}
 		if len(s.screen) == 0 {
 			s.search.begin(s.first.theta)
 		}
