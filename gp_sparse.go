@@ -198,7 +198,7 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 //
 // with μ the mean parameters of q, which Newton's method for the mean is a part of; where the ELBO falls it is halved (Khan and Lin 2017). A run starts from a fit of the
 // sample, takes two to four passes, and ends when the next one promises less than 0.01 nats; steps are of all rows and choose their own length. It takes
-// memory for some 40 M² + 16,000 M numbers, M being the number of inducing inputs.
+// memory for some 40 M² + 16,000 M numbers, M being the number of inducing inputs, and one for each of at most eight million rows.
 //
 // Zero opt.Rank means 200. Where opt.Inducing is nil they are chosen from 10,000 rows of the sample, at 0.3 of the lengths of k, so that they are spread over all of
 // it. The errors are those of NewSparseGP, one of rows, and those of Stream.Add for a row; one wrapping ErrShape tells, during a run, that
@@ -265,7 +265,7 @@ func (g *SparseGP) rank() int {
 // checkStream returns an error if the passes over the rows take more memory than they may.
 func (g *SparseGP) checkStream() error {
 	m := g.rank()
-	need := bytesOf(1, len(g.rows.y), g.rows.cols+3) + bytesOf(weightMatrices+2*sparseLanes, m, m) + bytesOf(laneMatrices*sparseLanes, sparseBlock, m)
+	need := bytesOf(1, len(g.rows.y), g.rows.cols+3) + bytesOf(1, min(g.rows.n, keptResiduals), 1) + bytesOf(weightMatrices+2*sparseLanes, m, m) + bytesOf(laneMatrices*sparseLanes, sparseBlock, m)
 	if g.opt.Inducing == nil {
 		need += bytesOf(featureMatrices, min(len(g.rows.y), chooseRows), m)
 	}

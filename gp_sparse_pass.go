@@ -26,12 +26,21 @@ const laneMatrices = 3
 // tilePairs is about how many covariances of a block are computed at a time: what it takes stays in a cache of the second level.
 const tilePairs = kernelRows * kernelCols
 
+// keptResiduals is the number of rows whose residual variances are kept from one pass to the next at the same inducing inputs and
+// hyper-parameters: 64 MB, which spare every further pass one solution with L.
+const keptResiduals = 8_000_000
+
 // sparsePass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights, which gives the exact ELBO there and the whole
 // natural step,
 //
-//	P₊ = I + F diag(t)Fᵀ,   P₊m₊ = F(∂₁ + t∘η),   t = −∂₂, or max(0, −∂₂) where that has no P₊,
+//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂, or max(0, −∂₂) where that has no P₊,
 //
-// with F the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean (Khan and Lin 2017).
+// with F = L⁻¹K(Z, X) the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean (Khan and Lin 2017). What is made of
+// a row are its features in the metric of q, with P = RRᵀ,
+//
+//	G = R⁻¹F = (LR)⁻¹K(Z, X),   η = Gᵀ(Rᵀm),   v_n = ‖g_n‖²,   F diag(t)Fᵀ = R[G diag(t)Gᵀ]Rᵀ,   F∂₁ = R[G∂₁],
+//
+// by one solution. Another, for ‖f_n‖², is in c_n, which the first pass at z keeps.
 type sparsePass struct {
 	rows    *rowSource
 	from    int // the first so many of the sample; 0 means all rows
@@ -44,7 +53,12 @@ type sparsePass struct {
 
 	q      *weightState
 	prior  fma.Lower // L
-	post   fma.Lower // the factor of P
+	metric fma.Lower // LR
+	r, lr  []float64 // M×M, with zeros above the diagonals
+	mean   []float64 // Rᵀm
+	left   []float64 // c of the first rows,
+	leftOf *inducing // which are those of a pass at that,
+	leftIn int       // of so many rows; nil leftOf: not known
 	centre []float64
 	noisy  bool
 	lanes  []sparseLane
@@ -60,18 +74,16 @@ type sparseLane struct {
 	terms siteTerms
 	plain bool      // neither offsets nor weights
 	k     []float64 // K(Z, x), M×rows, if there is an each
-	f     []float64 // features
+	g     []float64 // G, M×rows
 	site  siteState
-	self  []float64 // k(x, x)
 	c     []float64
 	w     []float64
 
 	value, err float64
-	widest     float64   // the largest fᵀVf
-	gram       []float64 // F diag(t)Fᵀ, lower triangle, with t = max(0, −∂₂)
-	clipped    []float64 // F diag(t + ∂₂)Fᵀ
-	h, slope   []float64 // F(∂₁ + tη), F∂₁
-	clippedH   []float64 // F(t + ∂₂)η
+	widest     float64   // the largest ‖g‖²
+	gram       []float64 // G diag(t)Gᵀ, lower triangle, with t = max(0, −∂₂)
+	clipped    []float64 // G diag(t + ∂₂)Gᵀ
+	slope      []float64 // G∂₁
 	failed     error
 }
 
@@ -82,8 +94,18 @@ func (p *sparsePass) reset(q *weightState) {
 	_, p.noisy = p.z.kernel.(Noisy)
 	p.centre = dense.Resize(p.centre, d)
 	clear(p.centre)
+	if n := p.len(); p.leftOf != p.z || p.leftIn != n {
+		p.leftOf, p.leftIn, p.left = nil, n, dense.Resize(p.left, min(n, keptResiduals))
+	}
+	p.r, p.lr, p.mean = dense.Resize(p.r, m*m), dense.Resize(p.lr, m*m), dense.Resize(p.mean, m)
+	for i := range m {
+		clear(p.r[i*m+copy(p.r[i*m:i*m+i+1], q.l[i*m:]) : (i+1)*m])
+	}
+	dense.MulSquare(p.lr, p.z.l, p.r, m)
+	copy(p.mean, q.mean)
+	dense.Trmv(blas.Trans, dense.LowerTriangle(p.r, m), dense.Vector(p.mean))
 	p.prior.Set(fma.Of(p.z.l, m, m, m))
-	p.post.Set(fma.Of(q.l, m, m, m))
+	p.metric.Set(fma.Of(p.lr, m, m, m))
 	for i := range m {
 		floats.AddScaled(p.centre, 1/float64(m), p.z.x.RawRowView(i))
 	}
@@ -97,21 +119,36 @@ func (p *sparsePass) reset(q *weightState) {
 			*v = dense.Resize(*v, m*m)
 			clear(*v)
 		}
-		for _, v := range []*[]float64{&l.h, &l.slope, &l.clippedH} {
-			*v = dense.Resize(*v, m)
-			clear(*v)
-		}
+		l.slope = dense.Resize(l.slope, m)
+		clear(l.slope)
 		l.value, l.err, l.widest, l.rows, l.failed = 0, 0, 0, 0, nil
 		l.terms = siteTerms{lik: p.lik, y: l.terms.y[:0], offset: l.terms.offset[:0], weight: l.terms.weight[:0]}
 		l.plain = true
 	}
 }
 
+// len returns the number of rows of a pass.
+func (p *sparsePass) len() int {
+	if p.from > 0 {
+		return p.from
+	}
+	return p.rows.n
+}
+
 // run goes through the rows. The error names the row that has no expectation, or is that of the crew, or of where the rows are from; it has no prefix.
 func (p *sparsePass) run(q *weightState) error {
 	p.reset(q)
-	r, n := p.rows, p.from
-	if n == 0 && r.all != nil {
+	err := p.through()
+	if err == nil {
+		p.leftOf = p.z
+	}
+	return err
+}
+
+// through is run once p is prepared.
+func (p *sparsePass) through() error {
+	r := p.rows
+	if p.from == 0 && r.all != nil {
 		for row, err := range r.all {
 			if err == nil {
 				err = p.workers.halt.Err()
@@ -136,10 +173,7 @@ func (p *sparsePass) run(q *weightState) error {
 		}
 		return p.flush()
 	}
-	if n == 0 {
-		n = len(r.y)
-	}
-	for i := range n {
+	for i := range p.len() {
 		copy(p.lanes[p.busy].next(r.cols), r.x.RawRowView(i))
 		offset, weight := 0.0, 1.0
 		if r.offset != nil {
@@ -221,28 +255,20 @@ func (p *sparsePass) do(i int) {
 	l := &p.lanes[i]
 	n, m := l.rows, p.z.rank()
 	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", l.terms.first+i) })
-	l.f = dense.Resize(l.f, m*n)
-	l.self, l.c, l.w = dense.Resize(l.self, n), dense.Resize(l.c, n), dense.Resize(l.w, n)
-	k := l.f
+	l.g = dense.Resize(l.g, m*n)
+	l.c, l.w = dense.Resize(l.c, n), dense.Resize(l.w, n)
+	k := l.g
 	if p.each != nil {
 		l.k = dense.Resize(l.k, m*n)
 		k = l.k
 	}
 	p.tiles(l, func(t *kernelTile, lo int) { kernelFill(p.z.kernel, k[lo*n:][:t.len()], t) })
-	x, f := l.block(p.rows.cols), fma.Of(l.f, m, n, n)
-	p.prior.Solve(f, fma.Of(k, m, n, n), l.c)
-	for i, square := range l.c {
-		row := kernelRow(x, i)
-		l.self[i] = p.z.kernel.Cov(row, row)
-		if l.c[i] = math.Max(0, l.self[i]-square); p.noisy {
-			l.c[i] += kernelSelf(p.z.kernel, row) - l.self[i]
-		}
-	}
-	s := &l.site
+	p.residuals(l, fma.Of(k, m, n, n))
+	s, g := &l.site, fma.Of(l.g, m, n, n)
 	s.resize(n)
-	p.post.Solve(fma.Matrix{}, f, s.v)
+	p.metric.Solve(g, fma.Of(k, m, n, n), s.v)
 	clear(s.m)
-	fma.Gemv(1, f, true, p.q.mean, s.m)
+	fma.Gemv(1, g, true, p.mean, s.m)
 	l.terms.extra = l.c
 	terms := l.terms
 	if l.plain {
@@ -257,19 +283,15 @@ func (p *sparsePass) do(i int) {
 		l.widest = math.Max(l.widest, s.v[i])
 		least = math.Min(least, s.tg[i])
 		s.gamma[i] = math.Max(0, s.tg[i])
-		s.a[i] = s.d1[i] + s.gamma[i]*s.m[i]
 	}
 	l.err += s.err
-	fma.Gemv(1, f, false, s.a, l.h)
-	fma.Gemv(1, f, false, s.d1, l.slope)
-	features := dense.General(l.f, m, n)
+	fma.Gemv(1, g, false, s.d1, l.slope)
+	features := dense.General(l.g, m, n)
 	dense.AddWeighted(nil, l.gram, m, s.gamma, features)
 	if least < 0 {
 		for i, g := range s.tg {
 			l.w[i] = s.gamma[i] - g
-			s.a[i] = l.w[i] * s.m[i]
 		}
-		fma.Gemv(1, f, false, s.a, l.clippedH)
 		dense.AddWeighted(nil, l.clipped, m, l.w, features)
 	}
 	if p.each != nil {
@@ -277,7 +299,29 @@ func (p *sparsePass) do(i int) {
 	}
 }
 
-// sum returns the sums of all lanes, stored in the first.
+// residuals makes c of the block, whose covariances are k, known.
+func (p *sparsePass) residuals(l *sparseLane, k fma.Matrix) {
+	var kept []float64
+	if first := l.terms.first; first+l.rows <= len(p.left) {
+		kept = p.left[first : first+l.rows]
+	}
+	if p.leftOf != nil && kept != nil {
+		copy(l.c, kept)
+		return
+	}
+	p.prior.Solve(fma.Matrix{}, k, l.c)
+	x := l.block(p.rows.cols)
+	for i, square := range l.c {
+		row := kernelRow(x, i)
+		self := p.z.kernel.Cov(row, row)
+		if l.c[i] = math.Max(0, self-square); p.noisy {
+			l.c[i] += kernelSelf(p.z.kernel, row) - self
+		}
+	}
+	copy(kept, l.c)
+}
+
+// sum returns the sums of all lanes, stored in the first, of F in the place of G.
 func (p *sparsePass) sum() *sparseLane {
 	s := &p.lanes[0]
 	for i := 1; i < len(p.lanes); i++ {
@@ -287,10 +331,17 @@ func (p *sparsePass) sum() *sparseLane {
 		s.widest = math.Max(s.widest, l.widest)
 		floats.Add(s.gram, l.gram)
 		floats.Add(s.clipped, l.clipped)
-		floats.Add(s.h, l.h)
 		floats.Add(s.slope, l.slope)
-		floats.Add(s.clippedH, l.clippedH)
 	}
+	m := len(s.slope)
+	buf := make([]float64, m*m)
+	r, b := dense.General(p.r, m, m), dense.General(buf, m, m)
+	for _, a := range [2][]float64{s.gram, s.clipped} {
+		dense.FillUpper(a, m)
+		dense.MulSquare(buf, p.r, a, m)
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, b, r, 0, dense.General(a, m, m))
+	}
+	dense.Trmv(blas.NoTrans, dense.LowerTriangle(p.r, m), dense.Vector(s.slope))
 	return s
 }
 
@@ -326,28 +377,26 @@ func (p *sparsePass) at(q *weightState) (*sparseLook, error) {
 	n := &x.next
 	n.resize(m)
 	n.halt = p.workers.halt
-	step := func(gram, h []float64) bool {
+	step := func(gram []float64) bool {
 		copy(n.p, gram)
 		for j := range m {
 			n.p[j*m+j]++
 		}
-		copy(n.mean, h)
 		return n.factor()
 	}
 	x.gram, x.slope = append([]float64(nil), s.gram...), append([]float64(nil), s.slope...)
 	floats.Sub(x.gram, s.clipped)
-	signed := make([]float64, m)
-	floats.SubTo(signed, s.h, s.clippedH)
-	if ok := step(x.gram, signed) || step(s.gram, s.h); p.workers.halt.Stopped() {
+	if ok := step(x.gram) || step(s.gram); p.workers.halt.Stopped() {
 		return nil, p.workers.halt.Err()
 	} else if !ok {
 		return nil, fmt.Errorf("the precision of the natural step: %w", ErrNotPosDef)
 	}
-	dense.Potrs(n.l, n.mean)
 
-	// Δm and M − I, with M = L_P⁻¹P₊L_P⁻ᵀ.
+	// Δm and M − I, with M = R⁻¹P₊R⁻ᵀ.
 	d := make([]float64, m)
-	floats.SubTo(d, n.mean, q.mean)
+	floats.SubTo(d, x.slope, q.mean)
+	dense.Potrs(n.l, d)
+	floats.AddTo(n.mean, q.mean, d)
 	dense.Trmv(blas.Trans, dense.LowerTriangle(n.l, m), dense.Vector(d))
 	a := append([]float64(nil), n.p...)
 	dense.FillUpper(a, m)

@@ -43,7 +43,7 @@ type slopeLane struct {
 	w         []float64 // A
 	pull      []float64 // derivatives of a row or inducing input
 	u, gu     []float64 // n×free: (∂K(X, Z))β, or the shift of a site, and γ times that
-	uu, fu, t []float64 // Σγuuᵀ, Fγu, and (∂K(Z, X))∂₁
+	uu, gg, t []float64 // Σγuuᵀ, Gγu, and (∂K(Z, X))∂₁
 	z         []float64 // M×D, of ΣA∘∂K in the inducing inputs
 	self      []float64
 	up, down  siteState
@@ -99,7 +99,7 @@ func (s *sparseSlopes) at(q *weightState) {
 		for _, v := range []struct {
 			x *[]float64
 			n int
-		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.fu, m * nf}, {&a.t, m * np}, {&a.z, m * len(s.steps)}} {
+		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.gg, m * nf}, {&a.t, m * np}, {&a.z, m * len(s.steps)}} {
 			*v.x = dense.Resize(*v.x, v.n)
 			clear(*v.x)
 		}
@@ -206,7 +206,7 @@ func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 	}
 	gu := dense.General(a.gu, n, nf)
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(a.u, n, nf), gu, 1, dense.General(a.uu, nf, nf))
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.f, m, n), gu, 1, dense.General(a.fu, m, nf))
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.g, m, n), gu, 1, dense.General(a.gg, m, nf))
 }
 
 // inducingTiles calls f for tiles of the pairs of inducing inputs.
@@ -277,7 +277,7 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 		floats.Add(a.slope, o.slope)
 		floats.Add(a.curve, o.curve)
 		floats.Add(a.uu, o.uu)
-		floats.Add(a.fu, o.fu)
+		floats.Add(a.gg, o.gg)
 		floats.Add(a.t, o.t)
 	}
 	gram, w := s.inner(x)
@@ -316,7 +316,9 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 			c[j*nf+f] = (a.t[j*np+at] - zz[j*np+at]) * s.chain[at]
 		}
 	}
-	cs, fu := dense.General(c, m, nf), dense.General(a.fu, m, nf)
+	f := make([]float64, m*nf) // Fγu
+	cs, fu := dense.General(c, m, nf), dense.General(f, m, nf)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.p.r, m, m), dense.General(a.gg, m, nf), 0, fu)
 	dense.Trsm(blas.Left, blas.NoTrans, 1, l, cs)
 	uu := dense.General(a.uu, nf, nf)
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, fu, cs, 1, uu)
@@ -324,7 +326,7 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	gc := make([]float64, m*nf)
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, g, cs, 0, dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, dense.General(gc, m, nf), 1, uu)
-	floats.Add(gc, a.fu)
+	floats.Add(gc, f)
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.next.l, m), dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, -1, dense.General(gc, m, nf), dense.General(gc, m, nf), 1, uu)
 	info = mat.NewSymDense(nf, nil)
