@@ -170,8 +170,8 @@ type Status int
 // The ways in which a run ends.
 const (
 	NotTerminated  Status = iota // still running
-	Converged                    // the Converger was satisfied
-	Stalled                      // rounding allows no further progress: the Gap says how far from the optimum, and ELBOErr how well the ELBO is known
+	Converged                    // the Converger was satisfied: what is left to gain is at most its goal by the estimate, and GapBound says how well that is proved
+	Stalled                      // rounding allows no further progress, and it is not known whether that is the optimum: the Gap says how far from the optimum, and ELBOErr how well the ELBO is known
 	PassLimit                    // MaxPasses was reached
 	IterationLimit               // MaxIter was reached
 	TimeLimit                    // a Deadline was reached

@@ -948,7 +948,7 @@ const (
 	rowsRest    = 0.1
 )
 
-// rowsGap returns a bound on what the mean leaves to gain by the rows: see siteState.rowGap. Raw units and wide priors blow up, in
+// rowsGap returns a bound on what the mean leaves to gain by the rows: see siteTerms.rowGap. Raw units and wide priors blow up, in
 // ½cᵀΛ0⁻¹c, what rounding leaves of c = Λ0m − Xᵀα̂. Slopes a near α̂ for which Λ0m − Xᵀa is next to nothing, in twice the digits, leave
 // but the distances a − α̂ to be counted. They come by refinement: where r = Xᵀa − Λ0m and Aδ = r, slopes of a − diag(γ̂)Xδ leave Λ0δ.
 func (s *factoredAlgebra) rowsGap(goal float64) float64 {
@@ -978,5 +978,5 @@ func (s *factoredAlgebra) rowsGap(goal float64) float64 {
 	x.mulDouble(g.drift, g.r, nil)
 	floats.Sub(g.drift, c.m)
 	p.variances(g.wide, x)
-	return rest + c.rowGap(g.wide, g.drift)
+	return rest + s.terms.rowGap(&c.siteState, c.elbo, g.wide, g.drift)
 }

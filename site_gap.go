@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
@@ -64,31 +65,93 @@ func scaleGap(a, b float64) float64 {
 }
 
 // nearRow is the relative change of the curvature of a term up to which tangents are near: what V gains by such changes, which is their square,
-// is then allowed for to second order.
-const nearRow = 1e-3
+// is then allowed for to second order. Where it may be more it is computed, and may come to bentRow.
+const (
+	nearRow = 1e-3
+	bentRow = 0.1
+)
 
-// rowGap returns the gap that the mean of s leaves. Raw units and wide priors
+// roundedRow is the relative change of a slope up to which it is laid to the weight of its row.
+const roundedRow = 1e-9
+
+// rowGap returns the gap that the mean of s, a state of all terms with that ELBO, leaves. Raw units and wide priors
 // blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
 // and that with the slope a_n, at a distance of |a_n − α̂_n|/γ̂_n, is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that where the curvature does not
-// change by more than nearRow on the way. It changes by about the distance in units of the standard deviation, or in units of η where
+// change by much on the way. It changes by about the distance in units of the standard deviation, or in units of η where
 // that is more. With all slopes a_n, c is zero. Where there is
 // no such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n − α̂_n| k_n^½)² over these terms, of prior variances k_n.
+// Or f_n has the slope a_n under a weight that is larger by a part δ_n, of the size of a rounding. No f_n is below its least, f_n*, and so with
+// every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| − f_n*) ≤ δ(−ELBO − Σ_n f_n*).
 // This is for means whose Λ0m = Xᵀa holds, as those of solved equations do, or of which drift says how far from that each is; nil means not at all.
-func (s *siteState) rowGap(prior, drift []float64) (total float64) {
-	var rest, change float64
+func (t *siteTerms) rowGap(s *siteState, elbo float64, prior, drift []float64) (total float64) {
+	var rest, lines, part, change float64
 	for n, g := range s.tg {
 		off := math.Abs(s.a[n]-s.d1[n]) + 4*dense.Epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
 		if drift != nil {
 			off += g * math.Abs(drift[n])
 		}
-		switch near := nearRow * g * min(math.Sqrt(s.v[n]), 1); {
+		bent := nearRow
+		if near := nearRow * g * min(math.Sqrt(s.v[n]), 1); off <= near {
+			bent *= off / near
+		} else {
+			bent = t.bent(s, n, 2*off/g)
+		}
+		switch delta := off / math.Abs(s.d1[n]); {
 		case off == 0:
-		case off <= near:
+		case bent <= bentRow:
 			total += off * off / g
-			change += off / near * nearRow * g * s.v[n]
+			change += bent * g * s.v[n]
+		case delta <= roundedRow:
+			lines += off * math.Sqrt(prior[n])
+			part = max(part, delta)
 		default:
 			rest += off * math.Sqrt(prior[n])
 		}
 	}
-	return total + change*change + 0.5*rest*rest
+	total += change * change
+	wide := 0.5 * (rest + lines) * (rest + lines)
+	if lines == 0 {
+		return total + wide
+	}
+	return total + min(wide, 0.5*rest*rest+part*(t.most(s)-elbo))
 }
+
+// bent returns by how much the curvature of term n, relative to what it is at s, is another at means so far from that of s.
+func (t *siteTerms) bent(s *siteState, n int, far float64) (most float64) {
+	if math.IsInf(far, 0) || math.IsNaN(far) {
+		return math.Inf(1)
+	}
+	for _, d := range [...]float64{-far, far} {
+		if change := math.Abs(1 + t.expectation(n, s.m[n]+d, s.v[n]).D2/s.tg[n]); !(change <= most) {
+			most = change
+		}
+	}
+	return most
+}
+
+// most returns the sum of the greatest values of all terms, which are concave and are looked for from the means of s.
+func (t *siteTerms) most(s *siteState) (sum float64) {
+	for n, m := range s.m {
+		h := func(x float64) float64 { return t.logProb(n, m+x) }
+		best, step := h(0), 1.0
+		if h(-1) > best {
+			step = -1
+		}
+		for ; h(step) > best && math.Abs(step) < farthestMode; step *= 2 {
+			best = h(step)
+		}
+		from := 0.0
+		if math.Abs(step) == 1 {
+			from = -step
+		}
+		x := accel.Minimize1(1, modeTol, func(x float64) float64 { return -h(from + x*(step-from)) })
+		sum += max(best, h(from+x*(step-from)))
+	}
+	return sum
+}
+
+// most looks this far for modes, and for those in between to this part of the way.
+const (
+	farthestMode = 1 << 60
+	modeTol      = 1e-12
+)

@@ -929,8 +929,8 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
 	s.proof.rounding = s.unsolved()
-	mean, rows := 0.5*floats.Dot(g.c, g.z), c.rowGap(p.base.v, nil)
-	var nuclear, trace float64
+	mean, rows := 0.5*floats.Dot(g.c, g.z), s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil)
+	var nuclear, fallen, trace float64
 	least, most := 1.0, 1.0
 	for n, v := range c.v {
 		if v == 0 {
@@ -939,13 +939,15 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 		dg := c.tg[n] - c.gamma[n]
 		trace += dg * v
 		nuclear += math.Abs(dg) * v
+		fallen += math.Max(0, -dg) * v
 		if r := c.tg[n] / c.gamma[n]; c.gamma[n] > 0 {
 			least, most = min(least, r), max(most, r)
 		} else if dg != 0 {
 			most = math.Inf(1)
 		}
 	}
-	precision := nuclear * max(1-least, most-1) * curvature(least-1)
+	// No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or the sum of all v_n|δ_n|: a site that wakes or falls asleep tells next to nothing.
+	precision := nuclear * min(nuclear, max(1-least, most-1)) * curvature(max(least, 1-fallen)-1)
 	if total := mean + precision; min(total, rows+2*precision) > goal && precision <= loosePrecisions*goal && g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
 		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
 		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding

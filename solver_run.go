@@ -681,9 +681,9 @@ func (s *Solver) validate() error {
 // at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
 // rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
 // stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat within the rounding of an ELBO that is
-// not known to a nat (ELBOErr) is no more than where rounding ends: the status is then Stalled. Stop as well, with
-// that status, when the ELBO has stayed the same to rounding over ten
-// evaluations; and where the gap is not known when the relative change of the
+// not known to a nat (ELBOErr) is no more than where rounding ends: the status is then Stalled. Stop as well
+// when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
+// the goal, or within 1e-8 nats, and what is proved is within 0.01 nats, a tenth of a standard deviation; otherwise the status is Stalled. And where the gap is not known when the relative change of the
 // ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
@@ -707,11 +707,21 @@ func (c *stall) Converged(it Iteration) Status {
 		c.times = 0
 	}
 	c.last = it.ELBO
-	if c.times < 10 {
+	switch {
+	case c.times < 10:
 		return NotTerminated
+	case it.Scope == OverQ && it.GapBound <= stalledBound && it.Gap <= max(it.Goal, stalledGap):
+		return Converged // what the bound lacks is its own rounding, which no step lowers
 	}
 	return Stalled
 }
+
+// A run that no step takes any further has converged where it is proved to be within stalledBound nats, and estimated to be at its goal or
+// within stalledGap nats.
+const (
+	stalledBound = 0.01
+	stalledGap   = 1e-8
+)
 
 // GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
 // at most max(Nats, Relative·|ELBO|). It never stops a Stepper that has no estimate.

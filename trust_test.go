@@ -1440,6 +1440,9 @@ func TestSeedsMended(t *testing.T) {
 		"a proof of a diagonal V in raw units":                                {3997, 8836, 9389, 12796, 16603, 19282},
 		"sites alone under a prior far wider than they tell":                  {3630},
 		"few rows and many weights in raw units":                              {1491},
+		"a proof of slopes whose rounding a wide prior blows up":              {3769, 1066, 2142, 4011, 5751, 6716, 18238, 18684},
+		"a proof of sites that wake or fall asleep":                           {10136, 19852},
+		"an end at the optimum, of which rounding is what the proof lacks":    {1062, 13957},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if testing.Short() {
