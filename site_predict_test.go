@@ -411,7 +411,7 @@ func TestPredictEach(t *testing.T) {
 		logp, prob := all.LogProb(nil, y), all.Prob(nil, -1)
 		for i := range y {
 			one := NewPrediction(lik, m[i:i+1], v[i:i+1])
-			for _, x := range [...][2]float64{{logp[i], one.LogProb(nil, y[i : i+1])[0]}, {prob[i], one.Prob(nil, -1)[0]}} {
+			for _, x := range [...][2]float64{{logp[i], one.LogProb(nil, y[i:i+1])[0]}, {prob[i], one.Prob(nil, -1)[0]}} {
 				if math.Float64bits(x[0]) != math.Float64bits(x[1]) && !(x[0] != x[0] && x[1] != x[1]) {
 					t.Errorf("%T of %v at m = %v, v = %v: %v, alone %v", lik, y[i], m[i], v[i], x[0], x[1])
 				}
