@@ -14,7 +14,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -505,26 +504,37 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 		return
 	}
 	// Of x√w, and not of x and wx, the matrix of a row is positive semidefinite to the last bit: as much is left when it is taken out again.
-	s.buf = dense.Resize(s.buf, min(len(w), designChunk)*d)
+	var root [designChunk]float64
+	var rows [designChunk]int
+	c := fma.Of(p, d, d, max(1, d))
 	for _, sign := range [2]float64{1, -1} {
-		n := 0
-		flush := func() {
-			if n > 0 && !s.halt.Stopped() {
-				dense.AddGram(s.halt, p, d, sign, dense.General(s.buf, n, d))
-			}
-			n = 0
-		}
-		for a, wa := range w {
-			if sign*wa > 0 {
-				i := dense.Index(index, a)
-				floats.ScaleTo(s.buf[n*d:(n+1)*d], math.Sqrt(sign*wa), g.dense[i*d:(i+1)*d])
-				if n++; n == designChunk {
-					flush()
+		for a := 0; a < len(w) && !s.halt.Stopped(); {
+			n := 0
+			for ; a < len(w) && n < designChunk; a++ {
+				if sign*w[a] > 0 {
+					root[n], rows[n] = math.Sqrt(sign*w[a]), dense.Index(index, a)
+					n++
 				}
 			}
+			if n > 0 {
+				s.panels.SetScaled(g.part(rows[:n], index == nil, &s.buf), root[:n])
+				s.panels.Syrk(fma.Run{Halt: s.halt}, sign, c, 0, d)
+			}
 		}
-		flush()
 	}
+}
+
+// part returns the dense rows of the given numbers: where they lie, if they increase and have no gaps, or else in buf.
+func (g *design) part(rows []int, increase bool, buf *[]float64) fma.Matrix {
+	d, n := g.cols, len(rows)
+	if first := rows[0]; increase && rows[n-1]-first == n-1 {
+		return fma.Of(g.dense[first*d:], n, d, max(1, d))
+	}
+	*buf = dense.Resize(*buf, n*d)
+	for k, i := range rows {
+		copy((*buf)[k*d:(k+1)*d], g.dense[i*d:(i+1)*d])
+	}
+	return fma.Of(*buf, n, d, max(1, d))
 }
 
 // designWork is the scratch memory of products with a design, which where they are halted are of no use.
@@ -535,6 +545,7 @@ type designWork struct {
 	rows   int          // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
 	others []designWork // of goroutines that share rows
 	lower  fma.Lower    // L of variances of dense rows
+	panels fma.Panels   // some of these rows
 }
 
 // varianceRows is the number of dense rows whose variances are taken together.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -351,7 +352,7 @@ func TestSharedRows(t *testing.T) {
 		}
 	}
 	p := make([]float64, d*d)
-	dense.AddGram(nil, p, d, 1, dense.General(rows.RawMatrix().Data, n, d))
+	dense.Syrk(blas.Trans, 1, dense.General(rows.RawMatrix().Data, n, d), 1, dense.Symmetric(p, d))
 	s := weightState{}
 	s.resize(d)
 	copy(s.p, p)

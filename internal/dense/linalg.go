@@ -29,11 +29,6 @@ func AddProduct(h *parallel.Halt, c []float64, n int, sign float64, x blas64.Gen
 	fma.Syrk(fma.Run{Halt: h}, sign, view(blas.NoTrans, x), square(c, n))
 }
 
-// AddGram adds sign·xᵀx to the lower triangle of c, n×n, x having n columns. It returns early where h has stopped.
-func AddGram(h *parallel.Halt, c []float64, n int, sign float64, x blas64.General) {
-	fma.Syrk(fma.Run{Halt: h}, sign, view(blas.Trans, x), square(c, n))
-}
-
 // AddWeighted adds x diag(w) xᵀ to the lower triangle of c, n×n, x having n rows. It returns early where h has stopped.
 func AddWeighted(h *parallel.Halt, c []float64, n int, w []float64, x blas64.General) {
 	fma.Gram(fma.Run{Halt: h}, w, view(blas.Trans, x), square(c, n))

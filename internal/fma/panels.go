@@ -9,13 +9,21 @@ type Panels struct {
 }
 
 // Set makes p the numbers of b, which it does not keep.
-func (p *Panels) Set(b Matrix) {
+func (p *Panels) Set(b Matrix) { p.SetScaled(b, nil) }
+
+// SetScaled is Set for rows that are multiplied by the elements of w, where that is not nil.
+func (p *Panels) SetScaled(b Matrix, w []float64) {
+	shapes(w == nil || len(w) == b.Rows)
 	p.rows, p.cols = b.Rows, b.Cols
 	p.data = room(p.data, b.Rows*up(b.Cols, columns))
 	for at := 0; at < b.Rows; at += Block {
 		k, block := min(Block, b.Rows-at), p.block(at)
 		for j := 0; j < b.Cols; j += columns {
-			pack(block[j*k:(j+columns)*k], b.Slice(at, j, k, min(columns, b.Cols-j)), k, columns)
+			panel := block[j*k : (j+columns)*k]
+			pack(panel, b.Slice(at, j, k, min(columns, b.Cols-j)), k, columns)
+			if w != nil {
+				pathWeigh(k, panel, w[at:])
+			}
 		}
 	}
 }

@@ -52,6 +52,19 @@ func TestPanels(t *testing.T) {
 				}
 			}
 			p.Gram(w, c.Data)
+			var scaled, plain Panels
+			for i, v := range w {
+				w[i] = math.Abs(v)
+			}
+			scaled.SetScaled(b, w)
+			times := clone(b)
+			for i := range k {
+				for j := range n {
+					*times.at(i, j) *= w[i]
+				}
+			}
+			plain.Set(times)
+			same(t, "SetScaled", scaled.data, plain.data)
 			for i := range n {
 				same(t, "Gram", c.row(i, 0, i+1), want.row(i, 0, i+1))
 			}
