@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -1138,5 +1139,23 @@ func TestGPPromising(t *testing.T) {
 	}
 	if blocks := (90 + plan.Batch - 1) / plan.Batch; most > blocks*(promiseSweep+1) {
 		t.Errorf("a term waited for %d steps, a pass being %d", most, blocks)
+	}
+}
+
+// TestFirstOf: the terms that promise most are those of a stable sort of all.
+func TestFirstOf(t *testing.T) {
+	rng := testRand(51)
+	for range 200 {
+		n := 1 + rng.IntN(60)
+		terms, promise := rng.Perm(n), make([]float64, n)
+		for i := range promise {
+			promise[i] = float64(rng.IntN(8))
+		}
+		want := slices.Clone(terms)
+		slices.SortStableFunc(want, func(i, j int) int { return cmp.Compare(promise[j], promise[i]) })
+		m := 1 + rng.IntN(n)
+		if got := firstOf(nil, terms, promise, m); !slices.Equal(got, want[:m]) {
+			t.Fatalf("%v, want %v", got, want[:m])
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -102,7 +101,7 @@ func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			return
 		}
 		sweep := rng.Perm(n)
-		order, promise := make([]int, n), make([]float64, n)
+		order, promise := make([]int, 0, min(size, n)), make([]float64, n)
 		for {
 			s := g.s
 			lo, c := s.progress.seen, &s.cur
@@ -119,13 +118,31 @@ func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 					promise[i] = promiseCap
 				}
 			}
-			copy(order, sweep)
-			slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(promise[j], promise[i]) })
-			if !yield(order[:hi-lo]) {
+			if order = firstOf(order[:0], sweep, promise, hi-lo); !yield(order) {
 				return
 			}
 		}
 	}
+}
+
+// firstOf appends to dst, which is empty, the m of the terms that promise most, in that order and where they promise the same in their own.
+func firstOf(dst, terms []int, promise []float64, m int) []int {
+	for _, i := range terms {
+		if len(dst) == m {
+			if promise[i] <= promise[dst[m-1]] {
+				continue
+			}
+			dst = dst[:m-1]
+		}
+		k, _ := slices.BinarySearchFunc(dst, promise[i], func(j int, p float64) int {
+			if promise[j] >= p {
+				return -1
+			}
+			return 1
+		})
+		dst = slices.Insert(dst, k, i)
+	}
+	return dst
 }
 
 func (s *denseAlgebra) closedForm() bool { return true }

@@ -324,11 +324,12 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 			sign = -sign
 		}
 	}
+	c := special.GaussGap(t)
 	if t < 30 {
 		p := special.NormalPDF(t)
-		return math.FMA(p, f0, s*special.NormalLoss(t)), math.FMA(p, f1, special.NormalTail(t)), p * f2, 0
+		tail := p / (t + c) // what NormalTail and NormalLoss are
+		return math.FMA(p, f0, s*tail*c), math.FMA(p, f1, tail), p * f2, 0
 	}
-	c := special.GaussGap(t)
 	return f0 + s*c/(t+c), f1 + 1/(t+c), f2, -t*t/2 - special.LogSqrt2Pi
 }
 
