@@ -29,6 +29,11 @@ func axpyAVX2(n int, a float64, x *float64, y *float64)
 //go:noescape
 func axpy4AVX2(n int, a *[4]float64, x *float64, ld int, y *float64)
 
+// axpy8AVX2 is axpy8.
+//
+//go:noescape
+func axpy8AVX2(n int, a *[8]float64, x *float64, ld int, y *float64)
+
 // copyAVX2 copies k rows of a panel, which are ldd apart in dst and ld apart in src.
 //
 //go:noescape

@@ -605,6 +605,122 @@ rest_end:
 	VZEROUPPER
 	RET
 
+// func axpy8AVX2(n int, a *[8]float64, x *float64, ld int, y *float64)
+// Requires: AVX, FMA3
+TEXT ·axpy8AVX2(SB), NOSPLIT|NOPTR, $0-40
+	MOVQ         n+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         ld+24(FP), BX
+	MOVQ         y+32(FP), SI
+	SHLQ         $0x03, BX
+	LEAQ         (DX)(BX*1), DI
+	LEAQ         (DI)(BX*1), R8
+	LEAQ         (R8)(BX*1), R9
+	LEAQ         (R9)(BX*1), R10
+	LEAQ         (R10)(BX*1), R11
+	LEAQ         (R11)(BX*1), R12
+	LEAQ         (R12)(BX*1), BX
+	VBROADCASTSD (CX), Y0
+	VBROADCASTSD 8(CX), Y1
+	VBROADCASTSD 16(CX), Y2
+	VBROADCASTSD 24(CX), Y3
+	VBROADCASTSD 32(CX), Y4
+	VBROADCASTSD 40(CX), Y5
+	VBROADCASTSD 48(CX), Y6
+	VBROADCASTSD 56(CX), Y7
+
+vectors2:
+	CMPQ        AX, $0x00000008
+	JL          vectors2_end
+	VMOVUPD     (SI), Y8
+	VFMADD231PD (DX), Y0, Y8
+	VFMADD231PD (DI), Y1, Y8
+	VFMADD231PD (R8), Y2, Y8
+	VFMADD231PD (R9), Y3, Y8
+	VFMADD231PD (R10), Y4, Y8
+	VFMADD231PD (R11), Y5, Y8
+	VFMADD231PD (R12), Y6, Y8
+	VFMADD231PD (BX), Y7, Y8
+	VMOVUPD     Y8, (SI)
+	VMOVUPD     32(SI), Y8
+	VFMADD231PD 32(DX), Y0, Y8
+	VFMADD231PD 32(DI), Y1, Y8
+	VFMADD231PD 32(R8), Y2, Y8
+	VFMADD231PD 32(R9), Y3, Y8
+	VFMADD231PD 32(R10), Y4, Y8
+	VFMADD231PD 32(R11), Y5, Y8
+	VFMADD231PD 32(R12), Y6, Y8
+	VFMADD231PD 32(BX), Y7, Y8
+	VMOVUPD     Y8, 32(SI)
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
+	ADDQ        $0x00000040, R9
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, R11
+	ADDQ        $0x00000040, R12
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x00000008, AX
+	JMP         vectors2
+
+vectors2_end:
+vectors1:
+	CMPQ        AX, $0x00000004
+	JL          vectors1_end
+	VMOVUPD     (SI), Y8
+	VFMADD231PD (DX), Y0, Y8
+	VFMADD231PD (DI), Y1, Y8
+	VFMADD231PD (R8), Y2, Y8
+	VFMADD231PD (R9), Y3, Y8
+	VFMADD231PD (R10), Y4, Y8
+	VFMADD231PD (R11), Y5, Y8
+	VFMADD231PD (R12), Y6, Y8
+	VFMADD231PD (BX), Y7, Y8
+	VMOVUPD     Y8, (SI)
+	ADDQ        $0x00000020, DX
+	ADDQ        $0x00000020, DI
+	ADDQ        $0x00000020, R8
+	ADDQ        $0x00000020, R9
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	ADDQ        $0x00000020, BX
+	ADDQ        $0x00000020, SI
+	SUBQ        $0x00000004, AX
+	JMP         vectors1
+
+vectors1_end:
+rest:
+	CMPQ        AX, $0x00000001
+	JL          rest_end
+	VMOVSD      (SI), X8
+	VFMADD231SD (DX), X0, X8
+	ADDQ        $0x00000008, DX
+	VFMADD231SD (DI), X1, X8
+	ADDQ        $0x00000008, DI
+	VFMADD231SD (R8), X2, X8
+	ADDQ        $0x00000008, R8
+	VFMADD231SD (R9), X3, X8
+	ADDQ        $0x00000008, R9
+	VFMADD231SD (R10), X4, X8
+	ADDQ        $0x00000008, R10
+	VFMADD231SD (R11), X5, X8
+	ADDQ        $0x00000008, R11
+	VFMADD231SD (R12), X6, X8
+	ADDQ        $0x00000008, R12
+	VFMADD231SD (BX), X7, X8
+	ADDQ        $0x00000008, BX
+	VMOVSD      X8, (SI)
+	ADDQ        $0x00000008, SI
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+rest_end:
+	VZEROUPPER
+	RET
+
 // func copyAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 // Requires: AVX
 TEXT ·copyAVX2(SB), NOSPLIT|NOPTR, $0-40

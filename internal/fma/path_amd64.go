@@ -51,6 +51,15 @@ func pathAxpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	axpy4AVX2(len(y), a, unsafe.SliceData(x), ld, unsafe.SliceData(y))
 }
 
+func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) {
+	if !vectors {
+		axpy8(a, x, ld, y)
+		return
+	}
+	_ = x[:7*ld+len(y)]
+	axpy8AVX2(len(y), a, unsafe.SliceData(x), ld, unsafe.SliceData(y))
+}
+
 func pathCopyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	if !vectors {
 		copyRows(k, dst, ldd, src, ld)

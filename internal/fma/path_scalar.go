@@ -43,3 +43,5 @@ func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) { softplus(rule, f0, 
 func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int, sums *[3]float64) {
 	geometric(n, w, r, q, table, wide, up, down, sums)
 }
+
+func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }

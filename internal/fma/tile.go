@@ -98,6 +98,12 @@ func axpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	}
 }
 
+// axpy8 is axpy4 for eight rows.
+func axpy8(a *[8]float64, x []float64, ld int, y []float64) {
+	pathAxpy4((*[4]float64)(a[:]), x, ld, y)
+	pathAxpy4((*[4]float64)(a[4:]), x[4*ld:], ld, y)
+}
+
 // copyRows copies k rows of a panel, ld apart in src, to where they are ldd apart.
 func copyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	for p := range k {

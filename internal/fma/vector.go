@@ -47,6 +47,13 @@ func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 		return
 	}
 	k := 0
+	for ; k+8 <= len(x); k += 8 {
+		var c [8]float64
+		for i, v := range x[k : k+8] {
+			c[i] = alpha * v
+		}
+		pathAxpy8(&c, a.Data[a.Off+k*a.Row:], a.Row, y)
+	}
 	for ; k+4 <= len(x); k += 4 {
 		c := [4]float64{alpha * x[k], alpha * x[k+1], alpha * x[k+2], alpha * x[k+3]}
 		pathAxpy4(&c, a.Data[a.Off+k*a.Row:], a.Row, y)

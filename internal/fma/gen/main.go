@@ -27,7 +27,8 @@ func main() {
 	trsm()
 	dot()
 	axpy()
-	axpy4()
+	axpyRows("axpy4", 4)
+	axpyRows("axpy8", 8)
 	copyPanel()
 	weighPanel()
 	transpose()
@@ -238,17 +239,19 @@ func axpy() {
 	end()
 }
 
-func axpy4() {
-	begin("axpy4AVX2", "func(n int, a *[4]float64, x *float64, ld int, y *float64)", "is axpy4.")
+// axpyRows is axpy for so many rows.
+func axpyRows(name string, count int) {
+	begin(name+"AVX2", fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "is "+name+".")
 	n, at, x, ld, y := load("n"), load("a"), load("x"), load("ld"), load("y")
 	SHLQ(Imm(3), ld)
-	row := [4]reg.Register{x}
-	for i := 1; i < 4; i++ {
+	row := make([]reg.Register, count)
+	row[0] = x
+	for i := 1; i < count; i++ {
 		r := GP64()
 		LEAQ(Mem{Base: row[i-1], Index: ld, Scale: 1}, r)
 		row[i] = r
 	}
-	var a [4]reg.VecVirtual
+	a := make([]reg.VecVirtual, count)
 	for i := range a {
 		a[i] = YMM()
 		VBROADCASTSD(Mem{Base: at, Disp: 8 * i}, a[i])
