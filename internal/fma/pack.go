@@ -18,11 +18,11 @@ func pack(dst []float64, v Matrix, k, width int) {
 	case v.Col == 1:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]
-			for j, x := range v.Data[at : at+w] {
-				d[j] = x
-			}
-			for j := w; j < len(d); j++ {
-				d[j] = 0
+			row := v.Data[at : at+w]
+			for j := range d { // a few numbers, for which calls cost more
+				if d[j] = 0; j < w {
+					d[j] = row[j]
+				}
 			}
 		}
 	case v.Row == 1 && v.Col > 0:
