@@ -631,3 +631,48 @@ func TestLearnBasins(t *testing.T) {
 		})
 	}
 }
+
+// Starts without an ELBO, as those for responses whose squares a float64 does not hold, are an error that says what to do.
+func TestLearnStartsWithoutELBO(t *testing.T) {
+	const n = 20
+	x, small, large := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i))
+		small[i] = 1e-200 * float64(i%7)
+		large[i] = 1e200 * float64(i%7)
+	}
+	for _, c := range []struct {
+		name string
+		y    []float64
+		k    Kernel
+		lik  Likelihood
+	}{
+		{"small, Student", small, SquaredExp{}, StudentT{}},
+		{"small, Gaussian", small, SquaredExp{}, GaussianNoise{}},
+		{"large, Gaussian", large, SquaredExp{}, GaussianNoise{}},
+		{"large, Laplace", large, SquaredExp{}, Laplace{}},
+	} {
+		gp, err := NewGP(x, c.y, c.k, c.lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, l, err := gp.Learn(context.Background(), nil, nil)
+		if err == nil || !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "rescale") {
+			t.Errorf("%s: %v %+v", c.name, err, l)
+		}
+		sparse, err := NewSparseGP(x, c.y, c.k, c.lik, nil)
+		if err != nil {
+			continue
+		}
+		if _, _, l, err = sparse.Learn(context.Background(), nil, nil); err == nil {
+			t.Errorf("%s, sparse: %v %+v", c.name, err, l)
+		}
+		glm, err := NewGLM(x, c.y, c.lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, l, err = glm.Learn(context.Background(), nil, nil); err == nil {
+			t.Errorf("%s, GLM: %+v", c.name, l)
+		}
+	}
+}

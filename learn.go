@@ -401,12 +401,25 @@ var screenShorter = [...]float64{5, 25}
 
 // at returns kernel, kernel with derivatives, and likelihood at θ. The error wraps ErrParam where they are not valid.
 func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err error) {
+	if err := s.held(theta); err != nil {
+		return nil, nil, nil, err
+	}
 	kernel, lik := s.values(theta)
 	k, slopes = s.kernel.WithParams(kernel), s.slopes.WithParams(kernel)
 	if err := checkParams(kernelName(k), k.Params()); err != nil {
 		return nil, nil, nil, err
 	}
 	return k, slopes, lik, checkLikelihood(lik)
+}
+
+// held returns an error that wraps ErrParam if a parameter is too small for a float64: 0 would mean its default.
+func (s *learnSpace) held(theta []float64) error {
+	for i, at := range s.free {
+		if c := &s.coords[at]; c.inLog() && c.value(theta[i]) == 0 {
+			return fmt.Errorf("pgsvi: %s is e^%v, which a float64 does not hold: %w", c.Name, theta[i], ErrParam)
+		}
+	}
+	return nil
 }
 
 // values returns the parameters that are not the likelihood's, and the likelihood, at θ.

@@ -181,7 +181,9 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		} else if s.space.screened() > 1 && x.f > s.first.f+screenWorse*float64(s.n) {
 			s.screen = nil
 		}
-		s.model.keep(better)
+		if !math.IsInf(x.f, 1) {
+			s.model.keep(better)
+		}
 		if len(s.screen) == 0 && noisy != nil && !doubtful && !slices.Equal(s.first.theta, s.space.starts()[0]) {
 			s.screen = [][]float64{noisy}
 		}
@@ -269,7 +271,7 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 		e.Gap = neverZero(min(s.search.promise, s.search.goal))
 	}
 	if math.IsInf(e.ELBO, -1) && s.done {
-		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO: %w", ErrDiverged)
+		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO; where features or responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
 	}
 	return e, nil
 }
@@ -355,7 +357,7 @@ func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 		return nil, fmt.Errorf("pgsvi: a run with a %T is none of this search for hyper-parameters: %w", res.Stepper, ErrParam)
 	}
 	if st.best.theta == nil {
-		return nil, fmt.Errorf("pgsvi: the search has not met hyper-parameters with an ELBO yet: %w", ErrDiverged)
+		return nil, fmt.Errorf("pgsvi: the search has not met hyper-parameters with an ELBO yet; where features or responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
 	}
 	return st, nil
 }

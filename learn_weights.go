@@ -114,6 +114,9 @@ func (p *scaledPrior) digest(d *save.Digest) {
 
 // at returns the model at θ. The error wraps ErrParam where that is out of range.
 func (p *scaledPrior) at(theta []float64) (*linearModel, error) {
+	if err := p.space.held(theta); err != nil {
+		return nil, err
+	}
 	sds, lik := p.space.values(theta)
 	if err := checkLikelihood(lik); err != nil {
 		return nil, err
