@@ -319,7 +319,7 @@ func (g *GLM) setPrior() error {
 	}
 	for j, l := range p.prec {
 		if !(l > 0) || math.IsInf(l, 0) {
-			return fmt.Errorf("pgsvi: prior precision of weight %d (%s) is %v: %w", j, g.names[j], l, ErrNotPosDef)
+			return fmt.Errorf("pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with Autoscale, rescale the column: %w", j, g.names[j], l, ErrNotPosDef)
 		}
 	}
 	return nil

@@ -22,15 +22,21 @@ import (
 //
 // A first line with a name in it and not a single number is a header and is
 // skipped. Blank lines, spaces around fields, quoted fields, CRLF line ends and
-// a UTF-8 byte order mark are accepted.
+// a UTF-8 byte order mark are accepted, and gzip, known by its first bytes, is
+// unpacked.
 //
 // The errors name line, column and what was found. They wrap ErrNotFinite where
 // a field is not a finite number, ErrShape where a line has another number of
 // fields than the first or fewer than two, or quotes do not match, ErrMemory where
-// a line or the file as a whole has more than there is memory for, and ErrEmpty
-// if there are no data. A failure of r is wrapped as it is.
+// a line or the file as a whole has more than there is memory for or gzip unpacks to
+// more than 300 times its size, and ErrEmpty if there are no data. A failure of r
+// is wrapped as it is.
 func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
-	in := newRecordReader(skipBOM(r))
+	text, err := gunzip(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := newRecordReader(skipBOM(text))
 	cr := csv.NewReader(in)
 	cr.FieldsPerRecord = -1 // checked here, for better messages
 	cr.TrimLeadingSpace = true

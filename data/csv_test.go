@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -221,4 +222,25 @@ func ExampleReadCSV() {
 	// Output:
 	// 2 rows, 2 features, responses [1 -1]
 	// pgsvi: line 2, column 2: found "?", want a finite number: not finite
+}
+
+// A packed file is read as it is; one that is cut short says so.
+func TestReadCSVGzip(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	fmt.Fprint(z, "\ufeffa,y\r\n1,2\r\n3,4\r\n")
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := packed.Bytes()
+	x, y, err := ReadCSV(bytes.NewReader(file))
+	if err != nil || x.At(1, 0) != 3 || y[1] != 4 {
+		t.Errorf("%v %v %v", x, y, err)
+	}
+	if _, _, err := ReadCSV(bytes.NewReader(file[:len(file)-9])); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut short: %v", err)
+	}
+	if _, _, err := ReadCSV(bytes.NewReader(file[:5])); err == nil {
+		t.Error("cut short in the header of gzip: no error")
+	}
 }

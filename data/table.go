@@ -630,7 +630,11 @@ func (t *Table) findLevels(text *tableText) error {
 		return fmt.Errorf("pgsvi: %s; leave such columns out by TableOptions.Drop, make numbers of them, or name them in TableOptions.Categorical and set MaxLevels if they are meant: %w", strings.Join(refused, "; "), pgsvi.ErrParam)
 	}
 	if len(t.Names) == 0 {
-		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses: %w", csvQuote(t.Response), pgsvi.ErrShape)
+		hint := ""
+		if strings.ContainsAny(t.Response, ";\t|") {
+			hint = "; is it several, with another separator than TableOptions.Comma?"
+		}
+		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses%s: %w", csvQuote(t.Response), hint, pgsvi.ErrShape)
 	}
 	return nil
 }

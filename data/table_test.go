@@ -507,3 +507,11 @@ func BenchmarkReadTable(b *testing.B) {
 		})
 	}
 }
+
+// A table whose separator is another one says so.
+func TestReadTableSeparator(t *testing.T) {
+	_, err := ReadTable(strings.NewReader("a;b;y\n1;2;0\n2;1;1\n"), nil)
+	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "TableOptions.Comma") {
+		t.Errorf("%v", err)
+	}
+}

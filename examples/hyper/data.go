@@ -88,6 +88,9 @@ func load(train, test, likelihood, kernel string, ard bool) (*problem, error) {
 	if p.x, p.y, err = read(train); err != nil {
 		return nil, err
 	}
+	if test == "" {
+		return nil, errors.New("-test is missing, the file of the rows to predict")
+	}
 	if p.xt, p.yt, err = read(test); err != nil {
 		return nil, err
 	}

@@ -57,6 +57,9 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 			return err
 		}
 		defer done()
+		if *test == "" {
+			return errors.New("-test is missing, the file of the rows to predict")
+		}
 		if p.xt, p.yt, err = read(*test); err != nil {
 			return err
 		}
