@@ -15,9 +15,8 @@ import (
 
 // Learning the hyper-parameters of a SparseGP, from trials on two data sets of a million rows and fifty thousand.
 const (
-	firstStage  = 3000   // rows of the first stage, of which each is a search over hyper-parameters
-	secondStage = 30_000 // rows of the second, at most a part of all:
-	stagePart   = 4
+	firstStage  = 3000 // rows of the first stage, of which each is a search over hyper-parameters
+	stagePart   = 4    // the second has so many times fewer than all, and at most those of the sample
 	leastStage  = 400  // of fewer rows there is no stage of a part
 	stageTol    = 0.2  // nats that the search may leave where there are more rows to come
 	rowTol      = 2e-5 // the same a row, of more rows than a sample keeps
@@ -30,7 +29,7 @@ const (
 )
 
 // SparseGPLearner is a SparseGP whose hyper-parameters θ are learned, as GPLearner is a GP. The inducing inputs are those of SparseGPOptions.Inducing or, without
-// these, chosen anew in each stage of the search: on 3000 rows, on ten times as many, or a quarter of them, and on all. It is a Model; a step of a run is an evaluation
+// these, chosen anew in each stage of the search: on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all. It is a Model; a step of a run is an evaluation
 // at one θ, and the ELBO of its iterations is −Learned.Objective on the rows of the stage. SparseGP.Learn is all that most callers need.
 //
 // At each θ it takes natural steps from the q of the nearest one, each a pass over the rows of the stage, until the next promises little enough; the last of these
@@ -94,14 +93,19 @@ func (l *SparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	case l.g.opt.Rank > 0:
 		m.rank = l.g.opt.Rank
 	}
-	for _, n := range [2]int{firstStage, min(secondStage, l.rows.n/stagePart)} {
-		if k := len(m.stages); n >= leastStage && 2*n <= l.rows.n && (k == 0 || n >= 2*m.stages[k-1]) {
-			m.stages = append(m.stages, n)
-		}
-	}
-	m.stages = append(m.stages, l.rows.n)
+	m.stages = sparseStages(l.rows.n, len(l.rows.y))
 	_, composite := kernelParts(l.g.z.kernel)
 	return newLearnStepper(m, l.space, l.rows.n, &l.opt, composite, env.rng()), nil
+}
+
+// sparseStages returns the numbers of rows that a search goes through, of n of which so many are kept.
+func sparseStages(n, kept int) (stages []int) {
+	for _, part := range [2]int{min(firstStage, kept), min(kept, n/stagePart)} {
+		if k := len(stages); part >= leastStage && 2*part <= n && (k == 0 || part >= 2*stages[k-1]) {
+			stages = append(stages, part)
+		}
+	}
+	return append(stages, n)
 }
 
 // Learned returns what the run res of l has learned so far: the SparseGP at the best θ, its posterior, and the rest. If the search has ended, the ELBO of
@@ -266,7 +270,9 @@ func (l *sparseLearning) advance() (times float64) {
 	times = float64(l.stages[l.stage+1]) / float64(l.stages[l.stage])
 	l.stage++
 	l.rate = max(l.rate/times, min(l.rate, leastRate)) // which is of the order of M over the number of rows
-	l.z = nil
+	if l.z.RawMatrix().Rows < l.rank || l.stages[l.stage-1] < chooseRows {
+		l.z = nil
+	}
 	return times
 }
 
@@ -361,7 +367,7 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 	}
 	var s *sparseSlopes
 	if slopes {
-		info := p.from > 0 || l.rows.all == nil
+		info := p.from > 0 || l.rows.all == nil || l.info == nil
 		if info {
 			slack = min(slack, infoSlack)
 		}
@@ -370,8 +376,16 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		}
 	}
 	a := sparseAscent{pass: p}
-	a.start(q)
-	expected, known := math.Inf(1), false // what the next look is expected to promise, and whether at has derivatives
+	if a.start(q); p.from == 0 && l.rows.all != nil {
+		if err := a.begin(); err != nil {
+			return nil, err
+		}
+		l.passes += part
+	}
+	expected, known := a.gap(), false // what the next look is expected to promise, and whether at has derivatives
+	if !math.IsInf(expected, 1) {
+		expected *= l.rate
+	}
 	for i := range mostPasses {
 		with := s != nil && (expected <= hopeful*slack || i == mostPasses-1)
 		if p.each = nil; with {
@@ -430,9 +444,7 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		l.info, l.of = x.info, n
 	default: // that of fewer rows, in proportion
 		x.info = mat.NewSymDense(len(x.grad), nil)
-		if l.info != nil {
-			x.info.ScaleSym(float64(n)/float64(l.of), l.info)
-		}
+		x.info.ScaleSym(float64(n)/float64(l.of), l.info)
 	}
 	return x, nil
 }

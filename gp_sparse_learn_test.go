@@ -242,6 +242,26 @@ func TestSparseLearnRows(t *testing.T) {
 	}
 }
 
+// Stages of a part of the rows are in the sample, which of wide rows has fewer than the first.
+func TestSparseLearnStages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rows, sample int
+		want         []int
+	}{
+		{1_000_000, sampleRows, []int{firstStage, sampleRows, 1_000_000}},
+		{100_000, sampleRows, []int{firstStage, 25_000, 100_000}},
+		{6010, sampleOf(8000), []int{1000, 6010}},
+		{200_000, sampleOf(2700), []int{2961, 200_000}},
+		{1500, sampleOf(8000), []int{1500}},
+		{500, 500, []int{500}},
+	} {
+		if got := sparseStages(c.rows, c.sample); !slices.Equal(got, c.want) {
+			t.Errorf("%d rows, of which %d are kept: stages %v, want %v", c.rows, c.sample, got, c.want)
+		}
+	}
+}
+
 // Whatever the data are there is an answer: wide scales, equal rows, labels that are all one, inducing inputs that are equal or far outside, and
 // fewer rows than these.
 func TestSparseLearnAnything(t *testing.T) {

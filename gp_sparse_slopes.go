@@ -10,11 +10,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// sparseSlopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, q being held: with K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹ and β = L⁻ᵀm,
+// sparseSlopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, held being q of the latent values at Z, N(Lm, LVLᵀ): with K(Z, Z) = LLᵀ,
+// B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm and G = −F diag(∂₂)Fᵀ,
 //
-//	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,   S = F diag(∂₂)Fᵀ(V − I) + F∂₁mᵀ,   W = −L⁻ᵀ sym(tril Sᵀ, half of the diagonal) L⁻¹,
+//	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,   W = ½L⁻ᵀ[(V − I)G + G(V − I) + G + V − I + mmᵀ − F∂₁mᵀ − m(F∂₁)ᵀ]L⁻¹,
 //	∂ELBO = Σ A∘∂K(Z, X) + Σ W∘∂K(Z, Z) + ½ Σ ∂₂∂k_nn.
 //
+// At the best q they are those of any other that is held. Near it rows that are many determine q of latent values, whatever the scale is, and not that of weights: a few
+// nats below the best the former are near those at the best, and the latter are not.
 // Where info is set they come with the average information ½UᵀWU that GPLearner tells of, with the sparse covariance in the place of K.
 type sparseSlopes struct {
 	space  *learnSpace
@@ -231,16 +234,12 @@ func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
 	l := dense.LowerTriangle(s.p.z.l, m)
 	gram = append([]float64(nil), x.gram...)
 	dense.FillUpper(gram, m)
-	w = make([]float64, m*m)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, -1, dense.General(gram, m, m), dense.General(s.v, m, m), 0, dense.General(w, m, m))
+	w, vg := make([]float64, m*m), make([]float64, m*m)
+	dense.MulSquare(vg, s.v, gram, m)
+	mean := s.q.mean
 	for i := range m {
-		floats.AddScaled(w[i*m:(i+1)*m], x.slope[i], s.q.mean)
-	}
-	for i := range m { // Sᵀ, of which half is on either side
-		w[i*m+i] *= -0.5
-		for j := range i {
-			w[i*m+j] = -0.5 * w[j*m+i]
-			w[j*m+i] = w[i*m+j]
+		for j := range m {
+			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + gram[i*m+j] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 	}
 	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))

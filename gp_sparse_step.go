@@ -30,11 +30,35 @@ type sparseAscent struct {
 	try    *weightState
 	length float64 // of the step to try
 	halves int
+	begun  bool
+	least  float64 // ELBO of try, where there is no look, below which it is no better than at,
+	gain   float64 // and what it promised
 }
 
 // start makes q, which it keeps, the state.
 func (a *sparseAscent) start(q *weightState) {
-	*a = sparseAscent{pass: a.pass, at: q, try: q, length: 1}
+	*a = sparseAscent{pass: a.pass, at: q, try: q, length: 1, least: math.Inf(-1), gain: math.Inf(1)}
+}
+
+// begin is the first pass over all rows, from a start by a sample of them: it finds what to try. Otherwise it is move.
+func (a *sparseAscent) begin() error {
+	a.begun = true
+	if a.pass.from > 0 || a.pass.rows.all == nil {
+		return a.move()
+	}
+	next, elbo, gain, err := a.pass.newton(a.at)
+	switch {
+	case err == nil:
+		a.try, a.least, a.gain = next, elbo-gain, gain
+	case !a.falls(err):
+		return err
+	}
+	return nil
+}
+
+// falls reports whether err says that a state has no ELBO, and nothing worse.
+func (a *sparseAscent) falls(err error) bool {
+	return a.pass.workers.halt.Err() == nil && (errors.Is(err, ErrNotFinite) || errors.Is(err, ErrNotPosDef))
 }
 
 // stuck reports whether there is no further step to try.
@@ -49,12 +73,14 @@ func (a *sparseAscent) move() error {
 	if halted := a.pass.workers.halt.Err(); halted != nil {
 		return halted
 	}
-	fell := err != nil || math.IsNaN(x.elbo) || a.look != nil && x.elbo < a.look.elbo-x.err-a.look.err-elboSlack*math.Abs(x.elbo)
+	fell := err != nil || math.IsNaN(x.elbo) || a.look == nil && x.elbo < a.least ||
+		a.look != nil && x.elbo < a.look.elbo-x.err-a.look.err-elboSlack*math.Abs(x.elbo)
 	switch {
-	case a.look == nil && err != nil:
+	case err != nil && (!a.falls(err) || a.look == nil && a.try == a.at):
 		return err
-	case err != nil && !errors.Is(err, ErrNotFinite) && !errors.Is(err, ErrNotPosDef):
-		return err
+	case a.look == nil && a.try != a.at && fell:
+		a.try, a.least, a.gain = a.at, math.Inf(-1), math.Inf(1)
+		return nil
 	case a.look == nil || !fell:
 		a.at, a.look, a.length, a.halves = a.try, x, 1, 0
 		a.try = &a.look.next
@@ -77,7 +103,7 @@ func (a *sparseAscent) move() error {
 // gap returns how many nats the state promises to be below the best.
 func (a *sparseAscent) gap() float64 {
 	if a.look == nil {
-		return math.Inf(1)
+		return a.gain
 	}
 	return a.look.promise
 }
@@ -209,11 +235,12 @@ func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta fl
 	if !math.IsInf(beta, 1) || batch != nil && len(batch) != s.Len() {
 		return step, fmt.Errorf("rows that are gone through again and again are all in every step, of a length of its own, not %d of %d with step size %v: %w", len(batch), s.Len(), beta, ErrParam)
 	}
+	pass := s.ascent.move
+	if !s.ascent.begun {
+		step.more, pass = s.Len(), s.ascent.begin
+	}
 	if s.ascent.look == nil || s.pending {
-		if s.ascent.look == nil {
-			step.more = s.Len()
-		}
-		if err := s.ascent.move(); err != nil {
+		if err := pass(); err != nil {
 			return step, err
 		}
 	}
@@ -225,7 +252,8 @@ func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta fl
 // Evaluate implements Stepper.
 func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
-	if s.ascent.look == nil || s.pending {
+	for s.ascent.look == nil || s.pending {
+		s.ascent.begun = true
 		if err := s.ascent.move(); err != nil {
 			return notEvaluated(), err
 		}
@@ -276,12 +304,22 @@ func (a *sparseAscent) state(c *save.State, m int) {
 	if looked {
 		a.look.state(c, m)
 	}
+	c.Bool(&a.begun)
+	c.Float(&a.least, &a.gain)
+	led := !looked && a.try != a.at
+	if c.Bool(&led); led {
+		if c.Reading() {
+			a.try = &weightState{}
+		}
+		a.try.state(c, m)
+	}
 	c.Float(&a.length)
 	c.Int(&a.halves)
 	if !c.Reading() {
 		return
 	}
 	switch {
+	case led:
 	case !looked:
 		a.try = a.at
 	case a.halves == 0:

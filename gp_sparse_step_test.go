@@ -151,6 +151,83 @@ func TestSparseRowsBits(t *testing.T) {
 	}
 }
 
+// A start by a Newton step of the mean, from a sample of the rows, leads to where other starts do; it is exact under Gaussian noise, undone where it leads
+// down, and goes on to the same bits where it was saved.
+func TestSparseRowsGlance(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
+		_, counts := lik.(Poisson)
+		n := shorter(900, 200)
+		gp := toyGP(t, n, SquaredExp{Scale: 1.3, Length: 0.9}, lik, 5)
+		if counts { // far from the sample, where a step is much too long
+			gp.x.SetRow(n-1, []float64{9, 9})
+			gp.terms.y[n-1] = 300
+		}
+		z := new(mat.Dense)
+		z.Stack(gp.x.Slice(0, 12, 0, 2), gp.x.Slice(n-1, n, 0, 2))
+		all := streamed(t, gp, z)
+		want, _, err := all.Fit(ctx, &Solver{Goal: 1e-8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		top, err := (&sparsePass{rows: all.rows, z: all.z, lik: lik, workers: crew{1, nil}}).at(want.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := streamed(t, gp, z)
+		few := n / 4
+		r := *g.rows
+		r.all, r.x, r.y = Rows(gp.x, gp.terms.y), gp.x.Slice(0, few, 0, 2).(*mat.Dense), gp.terms.y[:few]
+		g.rows = &r
+		st, err := newSparseStepper(ctx, nil, g.z, g.rows, lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Step(ctx, nil, nil, math.Inf(1)); err != nil {
+			t.Fatal(err)
+		}
+		if st.ascent.try == st.ascent.at || math.IsInf(st.ascent.gain, 0) {
+			t.Fatalf("%T: no step of the mean", lik)
+		}
+		file, err := st.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := newSparseStepper(ctx, nil, g.z, g.rows, lik, nil)
+		if err == nil {
+			err = again.UnmarshalBinary(file)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, next, gain := st.ascent.at, st.ascent.try, st.ascent.gain
+		e, err := st.Evaluate(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e2, err := again.Evaluate(ctx, nil); err != nil || e2.ELBO != e.ELBO || !slices.Equal(again.current().mean, st.current().mean) {
+			t.Errorf("%T: saved and resumed, ELBO %v, want %v: %v", lik, e2.ELBO, e.ELBO, err)
+		}
+		if counts {
+			if st.current() != start {
+				t.Errorf("a step that leads down is not undone: ELBO %v", e.ELBO)
+			}
+		} else if left := top.elbo - e.ELBO; st.current() != next || !(left < 0.5*gain) {
+			t.Errorf("%T: a step that promised %v leaves %v", lik, gain, left)
+		} else if _, exact := lik.(GaussianNoise); exact && !(left < 1e-8*math.Abs(top.elbo)) {
+			t.Errorf("a step under Gaussian noise leaves %v", left)
+		}
+		_, res, err := g.Fit(ctx, &Solver{Goal: 1e-6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := math.Abs(top.elbo - res.ELBO); !(d < 1e-4+1e-9*math.Abs(top.elbo)) {
+			t.Errorf("%T: ELBO %v, of other starts %v", lik, res.ELBO, top.elbo)
+		}
+	}
+}
+
 // Proofs hold at random states, ten thousand of them, and for none that are not log-concave.
 func TestSparseRowsProof(t *testing.T) {
 	t.Parallel()
