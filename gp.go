@@ -443,15 +443,20 @@ func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 // (Duvenaud 2014, section 2.4). The coefficients of a linear trend, which is a Sum with a Linear and a Constant, are the part of the Linear at the unit vectors, the rows of an
 // identity matrix, and the part of the Constant anywhere. It panics if the kernel is no Sum, or has no term i.
 func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
-	terms, _ := kernelParts(p.kernel)
-	if !isType[Sum](p.kernel) || i < 0 || i >= len(terms) {
-		panic(fmt.Sprintf("pgsvi: the kernel, %s, has no term %d", kernelName(p.kernel), i))
-	}
 	part := *p
-	part.kernel, part.whole, part.term, part.strong = terms[i], p.kernel, i, false
-	part.maxPrior = slices.Max(PriorVar(nil, terms[i], p.x))
+	part.kernel, part.whole, part.term, part.strong = sumTerm(p.kernel, i), p.kernel, i, false
+	part.maxPrior = slices.Max(PriorVar(nil, part.kernel, p.x))
 	q := predictAt(&part, x)
 	return &q
+}
+
+// sumTerm returns term i of k. It panics if k is no Sum, or has no such term.
+func sumTerm(k Kernel, i int) Kernel {
+	terms, _ := kernelParts(k)
+	if !isType[Sum](k) || i < 0 || i >= len(terms) {
+		panic(fmt.Sprintf("pgsvi: the kernel, %s, has no term %d", kernelName(k), i))
+	}
+	return terms[i]
 }
 
 // features returns the features of the rows of x, nil if there are none; with zeros for those of other terms if p is of one.

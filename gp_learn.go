@@ -138,19 +138,39 @@ func diagonal(k []float64, n int) bool {
 // Cholesky factorisations and the eigenvalues of an N×N matrix. See ScaleCertificate for the formula. A maximum over the scale alone is thus known to be global,
 // which is not to say that of other hyper-parameters is.
 //
-// The scale is the first Scale of the kernel, and must multiply all covariances: that of any kernel that is no Sum, without GPOptions.Jitter. The ELBO has no priors
-// of hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is not log-concave, which leaves nothing proved, or if lo, hi and within are not positive
+// The scale is the first Scale of the kernel that multiplies all covariances: that of any kernel that is no Sum, or of a factor of a Product, without GPOptions.Jitter. A Sum has a scale for each term, in none of
+// which the bound is a function of the kind that is known between two scales; the common one of Product{Constant{}, Sum{…}} is certified. The ELBO has no priors
+// of hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is not log-concave, such as StudentT, or if lo, hi and within are not positive
 // and lo below hi; ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
 func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
-	at := slices.IndexFunc(kernelRoles(g.kernel), func(r paramRole) bool { return r.kind == scaleParam || r.kind == offsetParam })
-	if at < 0 || isType[Sum](g.kernel) || g.opt.Jitter != 0 {
-		return nil, fmt.Errorf("pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances: %w", kernelName(g.kernel), g.opt.Jitter, ErrParam)
+	at := commonScale(g.kernel)
+	if at < 0 || g.opt.Jitter != 0 {
+		return nil, fmt.Errorf("pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances; use Product{Constant{}, k} for one of any k, without GPOptions.Jitter: %w", kernelName(g.kernel), g.opt.Jitter, ErrParam)
 	}
 	k, err := g.gram()
 	if err != nil {
 		return nil, err
 	}
 	return certifyGram(ctx, g.terms, k, g.kernel.Params()[at].Value, lo, hi, within)
+}
+
+// commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a Product that of a factor, of a Sum none.
+func commonScale(k Kernel) int {
+	parts, composite := kernelParts(k)
+	if !composite {
+		return slices.IndexFunc(kernelRoles(k), func(r paramRole) bool { return r.kind == scaleParam || r.kind == offsetParam })
+	}
+	if isType[Sum](k) {
+		return -1
+	}
+	from := 0
+	for _, part := range parts {
+		if at := commonScale(part); at >= 0 {
+			return from + at
+		}
+		from += numParams(part)
+	}
+	return -1
 }
 
 // gpPrior is the latentPrior of a GP.

@@ -161,7 +161,7 @@ func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error
 // newInducedGP is NewSparseGP with inducing inputs among the rows of z.
 func newInducedGP(h *parallel.Halt, gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
 	_, d := gp.x.Dims()
-	zs, err := inducingInputs(z, d)
+	zs, err := inducingInputs("SparseGPOptions.Inducing", z, d)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (g *SparseGP) checkStream() error {
 
 // induce makes z, or up to rank of its rows, the inducing inputs of a model that goes through its rows.
 func (g *SparseGP) induce(h *parallel.Halt, k Kernel, z mat.Matrix) error {
-	zs, err := inducingInputs(z, g.rows.cols)
+	zs, err := inducingInputs("SparseGPOptions.Inducing", z, g.rows.cols)
 	if err != nil {
 		return err
 	}
@@ -424,6 +424,20 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
+// Part returns the prediction of term i of a kernel that is a Sum at each row of x, as GPPosterior.Part does: with the features x_i* = L⁻¹k_i(Z, x) of
+// its covariances, L being that of all terms, its mean and variance are
+//
+//	x_i*ᵀm,   x_i*ᵀVx_i* + k_i** − ‖x_i*‖².
+//
+// It panics if the kernel is no Sum, or has no term i.
+func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
+	part := *p
+	part.z = &inducing{kernel: sumTerm(p.z.kernel, i), x: p.z.x, l: p.z.l}
+	part.maxPrior = floats.Max(PriorVar(nil, part.z.kernel, p.z.x))
+	q := predictAt(&part, x)
+	return &q
+}
+
 // Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
 // Err says which row could not be predicted and is NaN here.
 func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
@@ -474,7 +488,7 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)],
 //
 // at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al. 2013). Where rows are far from all of the inducing inputs nothing is
-// learned of the latent function. The errors are those of Stream.AddAll; the posterior is nil then.
+// learned of the latent function: WithInducing adds some. The errors are those of Stream.AddAll; the posterior is nil then.
 func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*SparseGPPosterior, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -543,6 +557,58 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 	q.halt = nil
 	u.q, u.mean = q, slices.Clone(q.mean)
 	return u, nil
+}
+
+// Inducing returns the inducing inputs, M×D and new, in the order of the factor.
+func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.x) }
+
+// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied; p stays as it is. With the rows of p.Inducing below further
+// ones it predicts what p does, and an Update learns near the further ones, too. What p has learned of the values f at its inducing inputs Z goes on as if it had been
+// seen there, so that of the values g at z it is
+//
+//	argmax_q E_q[log p(f)/p₀(f)] − KL(q(g)‖p₀(g)),
+//
+// with p₀ for the prior (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed hyper-parameters): with K(z, z) = L_zL_zᵀ and V⁻¹ = P,
+//
+//	Ψ = L_z⁻¹K(z, Z)L⁻ᵀ,   P_z = I + Ψ(P − I)Ψᵀ,   P_zm_z = ΨPm.
+//
+// Nothing is lost where Z is among z. It takes of the order of M³ operations.
+//
+// The error wraps ErrEmpty if z has no rows, ErrShape if it has not as many columns as p, ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z has no
+// factor.
+func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
+	zs, err := inducingInputs("the matrix of inducing inputs", z, p.Cols())
+	if err != nil {
+		return nil, err
+	}
+	u := newFactored(nil, p.z.kernel, zs)
+	if u == nil {
+		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
+	}
+	m, n := p.z.rank(), u.rank()
+	psi := mat.NewDense(n, m, nil)
+	CrossCov(psi, u.kernel, u.x, p.z.x)
+	to := psi.RawMatrix()
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(p.z.l, m), to)
+
+	seen := slices.Clone(p.q.p) // P − I
+	dense.FillUpper(seen, m)
+	shift := make([]float64, m)
+	dense.Gemv(blas.NoTrans, 1, dense.General(seen, m, m), dense.Vector(p.mean), 0, dense.Vector(shift))
+	for j := range m {
+		seen[j*m+j]--
+	}
+	q, half := priorWeights(n), dense.General(make([]float64, n*m), n, m)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, to, dense.General(seen, m, m), 0, half)
+	dense.Gemm(blas.NoTrans, blas.Trans, 1, half, to, 1, dense.General(q.p, n, n))
+	dense.Gemv(blas.NoTrans, 1, to, dense.Vector(shift), 0, dense.Vector(q.mean))
+	if !q.factor() {
+		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
+	}
+	dense.Potrs(q.l, q.mean)
+	most := math.Max(p.maxPrior, floats.Max(PriorVar(nil, u.kernel, zs)))
+	return newSparseGPPosterior(u, p.lik, slices.Clone(q.mean), q, most, p.rows), nil
 }
 
 // updateRows is the number of rows of a block of Update.

@@ -179,19 +179,19 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
 }
 
-// inducingInputs returns a copy of z, which must have rows of so many columns.
-func inducingInputs(z mat.Matrix, cols int) (*mat.Dense, error) {
+// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many columns.
+func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 	rows, d := z.Dims()
 	if rows == 0 {
-		return nil, fmt.Errorf("pgsvi: SparseGPOptions.Inducing has no rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: %s has no rows: %w", name, ErrEmpty)
 	}
 	if d != cols {
-		return nil, fmt.Errorf("pgsvi: x has %d columns, SparseGPOptions.Inducing has %d: %w", cols, d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: x has %d columns, %s has %d: %w", cols, name, d, ErrShape)
 	}
 	zs := mat.DenseCopyOf(z)
 	for i := range rows {
 		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: row %d, column %d of SparseGPOptions.Inducing is %v: %w", i, j, zs.At(i, j), ErrNotFinite)
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of %s is %v: %w", i, j, name, zs.At(i, j), ErrNotFinite)
 		}
 	}
 	return zs, nil

@@ -37,7 +37,8 @@ const (
 // the ELBO is accepted, so that it is never less than that of g; where nothing does, g itself is returned. Of more rows than the 50,000 of a
 // sample the sample moves them, and fits of all rows before and after decide.
 //
-// steps bounds the evaluations, each of which takes some passes over these rows; 0 means 50. It pays where there are too few: twice as many
+// steps bounds the evaluations, each of which takes some passes over these rows; 0 means 50. There is no run to save and to resume: the result of a few steps is a model, of which
+// the next few go on, and all that is lost between them is what the curvature remembers, ten steps. Save what it comes to by Save of a posterior, or keep its Inducing. It pays where there are too few: twice as many
 // inducing inputs, chosen by NewSparseGP, cost less and are better. SparseGP.Learn of the result keeps them, at other hyper-parameters.
 // The derivatives of a kernel of one's own in its inputs are differences of Cov.
 //

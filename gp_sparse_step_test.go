@@ -319,6 +319,139 @@ func TestSparseUpdate(t *testing.T) {
 	}
 }
 
+// With further inducing inputs a posterior predicts what it did, with others in its order of them or not; rows it has not seen then make the posterior of a
+// fit of all rows: exactly under Gaussian noise where the inducing inputs were there before, and nearly where they come with the rows. The parts of a Sum add up.
+func TestSparseWithInducing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := shorter(3000, 600)
+	x, y := longRows(n)
+	near, far := []int(nil), []int(nil)
+	for i := range n {
+		if x.At(i, 0) < 3 {
+			near = append(near, i)
+		} else {
+			far = append(far, i)
+		}
+	}
+	rows := func(index []int) iter.Seq2[Row, error] {
+		x2, y2 := mat.NewDense(len(index), 1, nil), make([]float64, len(index))
+		for i, at := range index {
+			x2.Set(i, 0, x.At(at, 0))
+			y2[i] = y[at]
+		}
+		return Rows(x2, y2)
+	}
+	k := Sum{Matern52{Scale: 1.5, Length: 0.7}, Constant{Scale: 0.5}}
+	z := mat.NewDense(24, 1, nil)
+	for i := range 24 {
+		z.Set(i, 0, float64(i)/4)
+	}
+	old, back := z.Slice(0, 12, 0, 1), mat.NewDense(24, 1, nil)
+	for i := range 24 {
+		back.Set(i, 0, z.At(23-i, 0))
+	}
+	for _, lik := range []Likelihood{GaussianNoise{Var: 0.5}, BernoulliLogit{}} {
+		fit := func(r iter.Seq2[Row, error], z mat.Matrix) *SparseGPPosterior {
+			g, err := NewSparseGPRows(ctx, r, 1, k, lik, &SparseGPOptions{Inducing: z})
+			if err != nil {
+				t.Fatal(err)
+			}
+			post, _, err := g.Fit(ctx, &Solver{Goal: 1e-8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return post
+		}
+		apart := func(a, b *SparseGPPosterior) float64 {
+			ma, va := a.At(x).Latent(nil, nil)
+			mb, vb := b.At(x).Latent(nil, nil)
+			most := 0.0
+			for i := range ma {
+				most = max(most, math.Abs(ma[i]-mb[i])/math.Sqrt(vb[i]), math.Abs(va[i]-vb[i])/vb[i])
+			}
+			return most
+		}
+		half := fit(rows(near), old)
+		for _, to := range []mat.Matrix{old, z, back} {
+			moved, err := half.WithInducing(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := apart(moved, half); d > 1e-5 || moved.Len() != half.Len() {
+				t.Errorf("%T: %d inducing inputs move predictions by %g", lik, moved.z.rank(), d)
+			}
+		}
+		wide := fit(rows(near), z)
+		moved, err := half.WithInducing(back)
+		if err != nil || !mat.Equal(moved.Inducing(), back) {
+			t.Fatal(err)
+		}
+		all := fit(Rows(x, y), z)
+		for _, c := range []struct {
+			name  string
+			from  *SparseGPPosterior
+			exact bool
+		}{{"the same inducing inputs", wide, true}, {"further ones", moved, false}} {
+			post, err := c.from.Update(ctx, rows(far))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if post.Len() != n {
+				t.Errorf("%d rows", post.Len())
+			}
+			if _, gaussian := lik.(GaussianNoise); gaussian && c.exact {
+				if d := apart(post, all); d > 1e-6 {
+					t.Errorf("%T, %s: predictions are %g from those of all rows", lik, c.name, d)
+				}
+				continue
+			}
+			r := rowSourceOf(x, &siteTerms{lik: lik, y: y})
+			var elbo [2]float64
+			for i, p := range [2]*SparseGPPosterior{post, all} {
+				look, err := (&sparsePass{rows: r, z: p.z, lik: lik, workers: crew{1, nil}}).at(p.q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				elbo[i] = look.elbo
+			}
+			if d := elbo[1] - elbo[0]; d > 2 {
+				t.Errorf("%T, %s: %g nats below a fit of all rows", lik, c.name, d)
+			}
+		}
+		m, _ := all.At(x).Latent(nil, nil)
+		a, va := all.Part(0, x).Latent(nil, nil)
+		b, _ := all.Part(1, x).Latent(nil, nil)
+		for i := range m {
+			if d := math.Abs(a[i] + b[i] - m[i]); d > 1e-9 || !(va[i] > 0) {
+				t.Fatalf("%T: the parts at row %d leave %g of the whole", lik, i, d)
+			}
+		}
+	}
+	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, k, BernoulliLogit{}, &SparseGPOptions{Inducing: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		z    mat.Matrix
+		want error
+	}{{new(mat.Dense), ErrEmpty}, {mat.NewDense(2, 2, nil), ErrShape}, {mat.NewDense(1, 1, []float64{math.NaN()}), ErrNotFinite}} {
+		if _, err := post.WithInducing(c.z); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			t.Errorf("%v, want %v", err, c.want)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a term that there is not")
+		}
+	}()
+	post.Part(2, x)
+}
+
 // Whatever is wrong with rows and options is said, and what to do.
 func TestSparseRowsErrors(t *testing.T) {
 	t.Parallel()

@@ -219,6 +219,35 @@ func TestCertifyScale(t *testing.T) {
 	}
 }
 
+// The scale that is certified is one that multiplies all covariances: of a Product that of a factor, and not of a term of one.
+func TestCertifyScaleComposite(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	x, y := mat.NewDense(6, 1, []float64{1, 1.5, 2, 4, 4.5, 6}), []float64{1, 1, -1, 1, -1, -1}
+	sum := Sum{SquaredExp{Scale: 2}, Matern12{Length: 2}}
+	for _, with := range []func(s float64) Kernel{
+		func(s float64) Kernel { return Product{sum, Matern52{Scale: s, Length: 3}} },
+		func(s float64) Kernel { return Product{Constant{Scale: s}, sum} },
+	} {
+		c, err := mustGP(t, x, y, with(1), BernoulliLogit{}).CertifyScale(ctx, 0.05, 50, 0.1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []float64{c.Scale, 0.1, 10} {
+			_, res, err := mustGP(t, x, y, with(s), BernoulliLogit{}).Fit(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := res.ELBO - c.ELBO; d > c.Bound || s == c.Scale && d < -0.01 {
+				t.Errorf("%T: ELBO %v at scale %v, %v and a bound of %v said", with(1), res.ELBO, s, c.ELBO, c.Bound)
+			}
+		}
+	}
+	if _, err := mustGP(t, x, y, Product{sum, sum}, BernoulliLogit{}).CertifyScale(ctx, 0.05, 50, 0.1); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "Product{Constant{}, k}") {
+		t.Errorf("a Product of Sums: %v", err)
+	}
+}
+
 func TestCertifyScaleErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
