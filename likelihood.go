@@ -63,6 +63,16 @@ func factsOf(l Likelihood) Facts {
 	return Facts{}
 }
 
+// rated is a Likelihood of which log p(y|η) is slope·η − exp(origin + sign·η) and a constant. Under N(m, v)
+//
+//	γ̂ = exp(origin + sign·m + v/2),   α̂ = slope − sign·γ̂,
+//
+// so that what its sites are to be is known of any m and v, whether or not exponentials overflow there.
+type rated interface {
+	Likelihood
+	rate(y float64) (sign, origin, slope float64)
+}
+
 // Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives
 // in η. One with a kink must not implement it: the mass that the kink adds to
 // E[∂² log p] would be lost.

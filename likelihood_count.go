@@ -72,6 +72,11 @@ func (p Poisson) ExpectLogProb(y, m, v float64) Expectation {
 	return e
 }
 
+// rate implements rated.
+func (p Poisson) rate(y float64) (sign, origin, slope float64) {
+	return 1, math.Log(positiveOr(p.Exposure, 1)), y
+}
+
 // Moments returns the rate twice.
 func (p Poisson) Moments(eta float64) (mean, variance float64) {
 	r := positiveOr(p.Exposure, 1) * math.Exp(eta)

@@ -369,6 +369,12 @@ func (g Gamma) LogProb(y, eta float64) float64 {
 	return gammaLogNorm(k) - l - k*(z+e)
 }
 
+// rate implements rated.
+func (g Gamma) rate(y float64) (sign, origin, slope float64) {
+	k := positiveOr(g.Shape, 1)
+	return -1, math.Log(k) + math.Log(y), -k
+}
+
 // Derivs returns kye^{−η} − k and −kye^{−η}.
 func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
 	k := positiveOr(g.Shape, 1)
@@ -498,6 +504,9 @@ func (x Exponential) ExpectLogProb(y, m, v float64) Expectation {
 	e.Err = 4 * special.Eps * (math.Abs(m) + special.Times(r, 1+math.Abs(m)+v))
 	return dropInfErr(e)
 }
+
+// rate implements rated.
+func (Exponential) rate(y float64) (sign, origin, slope float64) { return -1, math.Log(y), -1 }
 
 // Moments returns e^η and e^{2η}.
 func (Exponential) Moments(eta float64) (mean, variance float64) {

@@ -92,6 +92,11 @@ type siteMover interface {
 	// hold is move with the covariance of the current state, which the next accept leaves as it is.
 	hold(d, delta, u []float64) (square float64)
 	spreader
+	// before stores the covariance of the base in dst, both triangles, and reports whether it could at no more cost than that.
+	before(dst []float64) bool
+	// mark keeps the current state, and back returns to it.
+	mark()
+	back()
 	// covariance returns that of the variables in the current state, of which the lower triangle counts, or nil where it
 	// would cost far more than a move. It is valid until the next call.
 	covariance() []float64
@@ -122,6 +127,7 @@ type siteProblem struct {
 	tg, tc      []float64 // target of the segment
 	mix         siteMix
 	newton      siteNewton
+	rates       siteRates
 	in          innerMean
 	modes       siteMode
 	outer       int // of how many dimensions outer steps are; 0: there are none
@@ -136,7 +142,8 @@ type covMover struct {
 	fac   dense.Sites
 	exp   dense.Expansion
 
-	last, cur []float64 // Δ of the last move and of the current state
+	last, cur []float64 // Δ of the last move and of the current state,
+	kept      []float64 // and of that which was marked
 	current   bool      // fac is that of the current state
 	v         []float64 // V
 }
@@ -169,6 +176,18 @@ func (a *covMover) move(d, _, u []float64) (square float64) {
 func (a *covMover) accept() {
 	a.last, a.cur = a.cur, a.last
 	a.current = true
+}
+
+func (a *covMover) before(dst []float64) bool {
+	copy(dst, a.cov)
+	return true
+}
+
+func (a *covMover) mark() { a.kept = append(a.kept[:0], a.cur...) }
+
+func (a *covMover) back() {
+	copy(a.cur, a.kept)
+	a.current = false
 }
 
 func (a *covMover) hold(d, delta, u []float64) (square float64) {
@@ -272,29 +291,43 @@ func (p *siteProblem) settle() bool {
 
 // finish is settle after the move, whose dᵀC⁻¹d is square.
 func (p *siteProblem) finish(square float64) bool {
+	kl, ok := p.divergence(square)
+	if !ok || p.terms.expect(&p.try.siteState, p.index, p.workers) != nil {
+		return false
+	}
+	p.try.value = 0.5*kl - floats.Sum(p.try.e)
+	return !math.IsNaN(p.try.value)
+}
+
+// place computes, after cover, the means of p.try and a, and reports whether there are any.
+func (p *siteProblem) place() bool {
+	floats.SubTo(p.u, p.try.c, p.base.a)
+	_, ok := p.divergence(p.mover.move(p.d, p.delta, p.u))
+	return ok
+}
+
+// divergence computes the means of p.try and a after the move, whose dᵀC⁻¹d is square, and twice KL(q‖cavity). It reports whether these are finite.
+func (p *siteProblem) divergence(square float64) (kl float64, ok bool) {
 	s, o, n := &p.try, &p.base, p.n
-	d, kl := p.d, s.logDet+square // twice KL(q‖base), which is not negative but for rounding
+	d := p.d
+	kl = s.logDet + square // twice KL(q‖base), which is not negative but for rounding
 	size := 1 + s.logDet + square
 	for i, v := range s.v {
 		kl -= p.delta[i] * v
 		size += math.Abs(p.delta[i]) * v
 	}
 	if !(kl > -1e-9*size) {
-		return false
+		return kl, false
 	}
 	for i := range n {
 		kl += 2*o.a[i]*d[i] - o.gamma[i]*(s.v[i]-o.v[i]+d[i]*d[i])
 		s.m[i] = o.m[i] + d[i]
 		s.a[i] = o.a[i] - o.gamma[i]*d[i] + p.u[i]
 		if math.IsNaN(s.m[i]) || math.IsInf(s.m[i], 0) {
-			return false
+			return kl, false
 		}
 	}
-	if p.terms.expect(&s.siteState, p.index, p.workers) != nil {
-		return false
-	}
-	s.value = 0.5*kl - floats.Sum(s.e)
-	return !math.IsNaN(s.value)
+	return kl, true
 }
 
 // accept makes p.try the current state if its value is finite and no higher.
@@ -323,7 +356,7 @@ func (p *siteProblem) decrement() float64 {
 func (p *siteProblem) stride(f *progress) (passes int, ok bool) {
 	before, t, was := p.evaluations, p.t, *f
 	lost := f.lost(&p.cur.siteState)
-	if lost && p.narrow() || (lost || f.slow && p.decrement() > farPromise) && p.alone() || f.slow && p.leap() {
+	if lost && (p.narrow() || p.walk()) || (lost || f.slow && p.decrement() > farPromise) && p.alone() || f.slow && p.leap() {
 		return p.evaluations - before, true
 	}
 	if f.slow { // None is good here: something else, and the like of it for some passes.
@@ -474,15 +507,21 @@ func (p *siteProblem) targetAlone() {
 // newtonHalvings is how often a step of Newton's is halved until it is accepted: where it does not help by then, it does not help.
 const newtonHalvings = 8
 
-// leap takes an accepted step of Newton's, and reports whether there is one.
+// newtonWalks is the number of lengths of a step of Newton's after which a walk is tried: short ones are for many.
+const newtonWalks = 2
+
+// leap takes an accepted step of Newton's, or a walk where that is no good, and reports whether there is one.
 func (p *siteProblem) leap() bool {
 	s, n := &p.cur, &p.newton
-	if s.wild || !n.aim(p.terms, &s.siteState, p.index, p.mover.covariance(), p.workers) {
+	if s.wild {
 		return false
 	}
+	if !n.aim(p.terms, &s.siteState, p.index, p.mover.covariance(), p.workers) {
+		return p.walk()
+	}
 	h := 1.0
-	for range newtonHalvings {
-		if p.newtonStep(h) && p.accept() {
+	for k := range newtonHalvings {
+		if k == newtonWalks && p.walk() || p.newtonStep(h) && p.accept() {
 			p.t = 1
 			p.mix.Reset()
 			return true
@@ -505,6 +544,42 @@ func (p *siteProblem) newtonStep(h float64) bool {
 		x.c[i] = s.a[i] + n.linear(&s.siteState, i, h) + g*(s.m[i]-p.base.m[i]+n.mean(&s.siteState, i, h, x.v[i]))
 	}
 	return p.settle()
+}
+
+// walk goes to the solution by its rates, if the value is lower there, and reports whether it is.
+func (p *siteProblem) walk() bool {
+	r, s := &p.rates, &p.try
+	if !r.set(p.terms, p.index, &p.base) || !p.mover.before(r.c) {
+		return false
+	}
+	p.mover.mark()
+	for i, v := range p.cur.v {
+		g := math.Max(p.cur.gamma[i], asleep(v))
+		if v == 0 {
+			g = p.cur.tg[i] // a row of zeros
+		}
+		s.gamma[i], s.c[i] = g, p.cur.a[i]+g*(p.cur.m[i]-p.base.m[i])
+	}
+	for range ratesMost {
+		if !p.cover() || !p.place() {
+			break
+		}
+		p.mover.accept()
+		if r.far(&s.siteState) <= ratesNear {
+			if p.eval() && p.accept() {
+				return true
+			}
+			break
+		}
+		if !r.aim(&s.siteState, p.mover.covariance(), p.workers) {
+			break
+		}
+		for i, g := range s.gamma {
+			s.c[i] = s.a[i] + r.da[i] + g*(s.m[i]+r.dm[i]-p.base.m[i])
+		}
+	}
+	p.mover.back()
+	return false
 }
 
 // narrow leaves the means where they are, with variances below 1: a start where expectations overflow because the

@@ -20,6 +20,8 @@ type weightMover struct {
 	index    []int
 	base     *weightState // not owned
 	cur, try weightState  // after the move accepted last and the last move; their means are moves from that of the base
+	kept     weightState  // cur when it was marked, if it was valid
+	held     bool         // it was
 	moved    bool         // cur is valid
 	buf      designWork
 	w        dense.Double
@@ -62,24 +64,53 @@ const (
 )
 
 func (a *weightMover) covariance() []float64 {
-	at, n, d := a.base, a.x.rows, a.x.cols
+	at := a.base
 	if a.moved {
 		at = &a.cur
 	}
-	if a.index != nil || n > max(covarianceFew, covarianceRows*d) {
+	a.s = dense.Resize(a.s, a.x.rows*a.x.rows)
+	if !a.rowsUnder(at, a.s) {
 		return nil
 	}
-	a.s = dense.Resize(a.s, n*n)
+	return a.s
+}
+
+func (a *weightMover) before(dst []float64) bool {
+	if !a.rowsUnder(a.base, dst) {
+		return false
+	}
+	dense.FillUpper(dst, a.x.rows)
+	return true
+}
+
+// rowsUnder stores the covariance of the rows under at in dst, unless that would cost far more than a move.
+func (a *weightMover) rowsUnder(at *weightState, dst []float64) bool {
+	n, d := a.x.rows, a.x.cols
+	if a.index != nil || n > max(covarianceFew, covarianceRows*d) {
+		return false
+	}
 	a.w.Resize(d)
 	for i := range n {
 		if a.buf.halt.Stopped() {
-			return nil
+			return false
 		}
 		a.x.dense1(a.w.Hi, i)
 		dense.Potrs(at.l, a.w.Hi)
-		a.x.mul(a.s[i*n:(i+1)*n], a.w.Hi, nil)
+		a.x.mul(dst[i*n:(i+1)*n], a.w.Hi, nil)
 	}
-	return a.s
+	return true
+}
+
+func (a *weightMover) mark() {
+	if a.held = a.moved; a.held {
+		a.kept.copyFrom(&a.cur)
+	}
+}
+
+func (a *weightMover) back() {
+	if a.moved = a.held; a.held {
+		a.cur.copyFrom(&a.kept)
+	}
 }
 
 // start makes the base the current state.

@@ -683,7 +683,7 @@ func (s *Solver) validate() error {
 // stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat within the rounding of an ELBO that is
 // not known to a nat (ELBOErr) is no more than where rounding ends: the status is then Stalled. Stop as well
 // when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
-// the goal, or within 1e-8 nats, and what is proved is within 0.01 nats, a tenth of a standard deviation; otherwise the status is Stalled. And where the gap is not known when the relative change of the
+// the goal, or within 1e-6 nats, and what is proved is within 0.01 nats, a tenth of a standard deviation; otherwise the status is Stalled. And where the gap is not known when the relative change of the
 // ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
@@ -710,18 +710,14 @@ func (c *stall) Converged(it Iteration) Status {
 	switch {
 	case c.times < 10:
 		return NotTerminated
-	case it.Scope == OverQ && it.GapBound <= stalledBound && it.Gap <= max(it.Goal, stalledGap):
+	case it.Scope == OverQ && it.GapBound <= stalledBound && it.Gap <= max(it.Goal, roundingBound):
 		return Converged // what the bound lacks is its own rounding, which no step lowers
 	}
 	return Stalled
 }
 
-// A run that no step takes any further has converged where it is proved to be within stalledBound nats, and estimated to be at its goal or
-// within stalledGap nats.
-const (
-	stalledBound = 0.01
-	stalledGap   = 1e-8
-)
+// stalledBound is what must be proved, in nats, of a run that no step takes any further for it to have converged.
+const stalledBound = 0.01
 
 // GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
 // at most max(Nats, Relative·|ELBO|). It never stops a Stepper that has no estimate.
