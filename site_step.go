@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
 )
 
 // MeanUpdate selects one of the two published updates of the mean of a GP or a GLM.
@@ -521,7 +522,47 @@ func (l *linearModel) objective(diagonal bool, e SiteEstimator) (Objective[*Gaus
 	if err != nil {
 		return Objective[*Gaussian]{}, err
 	}
-	return Objective[*Gaussian]{F: &siteSmooth{l.terms, x, est, exact}, H: KLTo(prior), Init: prior}, nil
+	f := &siteSmooth{terms: l.terms, x: x, est: est, exact: exact}
+	if !diagonal {
+		f.best, f.prior = l.best, prior
+	}
+	return Objective[*Gaussian]{F: f, H: KLTo(prior), Init: prior}, nil
+}
+
+// bestPasses bounds the passes of best: a fit of the sites takes tens, and in the worst units hundreds.
+const bestPasses = 500
+
+// best finds the best full Gaussian of w − μ0, or the best that bestPasses lead to. The matrix is its covariance.
+func (l *linearModel) best(c crew) (s sought, v *mat.SymDense, err error) {
+	var alg algebra
+	if l.x.rows > len(l.names) {
+		alg, err = newWeightAlgebra(l, c)
+	} else {
+		alg, err = l.newRowAlgebra(c)
+	}
+	for err == nil && s.passes < bestPasses {
+		var more int
+		if more, err = alg.ascend(); err != nil {
+			break
+		}
+		s.passes += max(1, more)
+		var e Evaluation
+		if e, err = alg.evaluate(0); err == nil {
+			s.most = e.ELBO + e.Gap
+			if e.Gap <= goalOf(0, l.x.rows, e.ELBO) {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return s, nil, err
+	}
+	mean, cov, err := alg.(weighted).weights()
+	if err != nil {
+		return s, nil, err
+	}
+	s.mean = mean
+	return s, cov.sym(), nil
 }
 
 // haltOf returns what ends what is asked of st, nil where nothing does.

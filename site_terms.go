@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // siteTerms are N log-likelihood terms of one latent value each,
@@ -564,6 +566,9 @@ type siteSmooth struct {
 	x     [][]float64 // x_n; nil means the unit vectors
 	est   SiteEstimator
 	exact bool // est ignores randomness
+	// best finds the best full Gaussian under prior; nil where that is not known.
+	best  func(c crew) (sought, *mat.SymDense, error)
+	prior *Gaussian
 }
 
 // dim returns the dimension of z.
@@ -697,6 +702,33 @@ func (f *siteSmooth) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, er
 	}
 	f.collect(dst, q, &x, b)
 	return true, halt.Err()
+}
+
+// sought is what came of a search for the best q.
+type sought struct {
+	mean   []float64
+	most   float64 // the ELBO that no q has, by the estimate
+	passes int     // over the terms that it took; 0 where there was none
+}
+
+// seek implements seeker.
+func (f *siteSmooth) seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (sought, error) {
+	g, ok := q.(*Gaussian)
+	if !ok || g.isDiagonal() || f.best == nil || !slices.Equal(prior.Natural(nil), f.prior.Natural(nil)) {
+		return sought{}, nil
+	}
+	found, v, err := f.best(crew{workers, halt})
+	if err != nil {
+		return found, err
+	}
+	full := g.full()
+	copy(full.next.m, found.mean)
+	for i := range found.mean {
+		for j := range found.mean {
+			full.next.v[i*len(found.mean)+j] = v.At(i, j)
+		}
+	}
+	return found, full.commitMoments()
 }
 
 // mostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as large no nat is known.

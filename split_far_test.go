@@ -347,3 +347,42 @@ func TestObjectiveUnresolved(t *testing.T) {
 		t.Errorf("%v at a gap of %v", res.Status, res.Gap)
 	}
 }
+
+// TestObjectiveSought: an Objective whose own steps cannot leave an ELBO of −1e100, or creep under priors far wider than the data, has the ELBO of the GLM that
+// it is of, and a gap that is no less than what it lacks.
+func TestObjectiveSought(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lik     Likelihood
+		sd, far float64
+	}{{Gamma{Shape: 2}, 0.3, 60}, {Poisson{}, 0.3, 50}, {Poisson{}, 1e5, 0}, {Exponential{}, 1e4, 1}} {
+		rng := rand.New(rand.NewPCG(5, 8))
+		const n, d = 10, 4
+		x, y, o := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)
+		for i := range n {
+			for j := range d {
+				x.Set(i, j, rng.NormFloat64())
+			}
+			y[i], o[i] = float64(rng.IntN(2)), c.far*rng.NormFloat64()
+			if _, ok := c.lik.(Gamma); ok {
+				y[i]++
+			}
+		}
+		g := mustGLM(t, x, y, c.lik, GLMOptions{PriorSD: c.sd, Offset: o})
+		_, want, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := g.Objective()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got, err := obj.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := math.Abs(got.ELBO - want.ELBO); got.Status != Converged || off > got.Gap+got.ELBOErr+1e-6 || got.Gap > 1e-2*(1+1e-6*math.Abs(want.ELBO)) {
+			t.Errorf("%T, prior sd %g, offsets of %g: %v after %g passes at %.10g, gap %.3g; the GLM has %.10g", c.lik, c.sd, c.far, got.Status, got.Passes, got.ELBO, got.Gap, want.ELBO)
+		}
+	}
+}

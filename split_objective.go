@@ -173,6 +173,7 @@ type objectiveStepper struct {
 	valued     float64   // work of the evaluations that were worth it
 	verified   float64   // work of verify
 	replicates int       // the least number of gradients of the next verify
+	most       float64   // the ELBO of the best q by another way; 0 before that is tried, +Inf where it is not known
 	certain    float64   // the gap of the average by the last verify; +Inf without one
 	avg        Dist      // average of the natural parameters; nil before the first
 	target     []float64 // sum of the targets of the pass, weighted by terms
@@ -331,6 +332,9 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	e := Evaluation{ELBO: -v, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
 	if g, ok := q.(*Gaussian); ok && s.infinite && !s.noisy && dense.Epsilon*g.inflation() > mostLost {
 		e.Gap = math.Inf(1) // what there is to gain may be in digits that V does not have
+	}
+	if s.most != 0 && !math.IsInf(s.most, 0) && !s.noisy {
+		e.Gap = neverZero(math.Max(0, s.most-e.ELBO) + stderr)
 	}
 	if !math.IsInf(bound, 1) {
 		e.GapBound, e.Scope = bound+stderr, OverBlock
@@ -709,6 +713,9 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		if led, e := s.lead(ctx, same, batch, math.Inf(1)); led || e != nil {
 			return e
 		}
+		if found, e := s.seek(ctx, same, batch, math.Inf(1)); found || e != nil {
+			return e
+		}
 	}
 	if err != nil {
 		return err
@@ -755,6 +762,14 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		if beta == 0 || err != nil {
 			gain = 0
 		}
+		if found, err := s.seek(ctx, same, batch, start); found || err != nil {
+			return err
+		}
+		if err == nil && beta > 0 { // the trial may be another now
+			if _, err := s.tryFrom(beta, nil); err != nil {
+				return err
+			}
+		}
 		if fell, from := s.straight(gain, falls, &gain), s.q; fell {
 			s.started, s.beta = true, math.Inf(1)
 			s.accept(math.Inf(1))
@@ -782,6 +797,12 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 	s.accept(beta)
 	if math.IsInf(s.gap, 1) {
 		s.gap = s.toTarget(from.(ExpFamily))
+	}
+	if s.exact && s.infinite && beta < shortStep {
+		// Rounding may be what a longer step has met: it says no more of the gap.
+		if _, bound, err := s.o.F.Value(ctx, same(), s.q); err == nil {
+			s.gap = math.Max(s.gap, bound)
+		}
 	}
 	if s.infinite {
 		s.gap = math.Max(s.gap, gain) // far off, what the metric of q says of the gap may be much too little
@@ -891,6 +912,36 @@ func (s *objectiveStepper) lead(ctx context.Context, same func() *Env, batch []i
 	}
 	s.started, s.gap, s.beta = true, math.Inf(1), math.Inf(1)
 	s.accept(beta)
+	return true, nil
+}
+
+// seeker is a Smooth that knows another way to the best q.
+type seeker interface {
+	// seek makes q the best under that prior, as far as it is found. It takes no passes where it knows no way.
+	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (sought, error)
+}
+
+// seek goes to where a seeker leads, once, if the objective, which is start, is less there. It reports whether it is.
+func (s *objectiveStepper) seek(ctx context.Context, same func() *Env, batch []int, start float64) (bool, error) {
+	g, ok := s.o.F.(seeker)
+	if !ok || s.most != 0 || !s.exact || !s.infinite {
+		return false, nil
+	}
+	found, err := g.seek(s.trial, priorOf(s.o.H), same().Workers(), &s.halt)
+	if halted := s.halt.Err(); halted != nil {
+		return false, halted
+	}
+	s.most = math.Inf(1)
+	s.more += found.passes * s.n
+	if found.passes == 0 || err != nil {
+		return false, nil
+	}
+	s.most = found.most
+	if v, err := s.objective(ctx, same(), s.trial, batch); err != nil || !(v < start) {
+		return false, s.halt.Err()
+	}
+	s.started, s.gap, s.beta = true, math.Inf(1), math.Inf(1)
+	s.accept(math.Inf(1))
 	return true, nil
 }
 
@@ -1318,7 +1369,7 @@ func (s *objectiveStepper) current(c *save.State) {
 	} else {
 		s.avg = nil
 	}
-	c.Float(&s.beta, &s.averaged, &s.gap, &s.gradMap, &s.agree, &s.spent, &s.valued, &s.verified, &s.certain)
+	c.Float(&s.beta, &s.averaged, &s.gap, &s.gradMap, &s.agree, &s.spent, &s.valued, &s.verified, &s.certain, &s.most)
 	c.Int(&s.k, &s.terms, &s.usual, &s.replicates)
 	c.Bool(&s.noisy, &s.started, &s.near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
