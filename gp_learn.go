@@ -32,7 +32,8 @@ type GPLearner struct {
 //
 // A kernel starts where its fields are set and, where they are zero, at the means of their priors, its Scale so that it reaches from 0 to the responses where no Constant or
 // Linear does. Where lengths of one part alone are zero, they are tried against two shorter ones; and where these look better and GaussianNoise.Var is zero, against more noise, the
-// better start and, unless it is far worse, the other one having a search each. The default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0, 1.5²) where they
+// better start and, unless it is far worse, the other one having a search each. Of several such parts the second starts at the first of these shorter lengths, and further
+// ones at the second. The default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0, 1.5²) where they
 // are logarithms, and N(log σ_y, 1.5²) where they are in the units of the responses, σ_y being their deviation by the median; of log
 // Length, N(log c, 1) with √2·c the median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of
 // column d; of a Linear, so that each column may explain σ_y, and of a Constant, N(log o, 1.5²), o being how far it may have to reach, from 0 to the responses and, beside

@@ -178,9 +178,14 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 		c := learnCoord{Param: p, fixed: r.held}
 		c.start, c.prior = d.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
-		if c.screened = r.kind == lengthParam && r.unset; c.screened && lengths != groupOf(c.Name) {
-			lengths = groupOf(c.Name)
-			lists++
+		if c.screened = r.kind == lengthParam && r.unset; c.screened {
+			if lengths != groupOf(c.Name) {
+				lengths = groupOf(c.Name)
+				lists++
+			}
+			if lists > 1 { // parts alike that start alike stay so
+				c.start -= math.Log(screenShorter[min(lists-2, len(screenShorter)-1)])
+			}
 		}
 		for _, part := range differ {
 			c.differ = c.differ || !composite || strings.HasPrefix(c.Name, paramName(of, part))
@@ -263,7 +268,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 			return err
 		}
 		if !(b[0] < b[1]) {
-			return fmt.Errorf("pgsvi: LearnOptions.Bounds of %s are %v: %w", name, b, ErrParam)
+			return fmt.Errorf("pgsvi: LearnOptions.Bounds of %s are %v, the least value and the largest: %w", name, b, ErrParam)
 		}
 	}
 	if o.Restarts < 0 || !(o.Tol >= 0) || math.IsInf(o.Tol, 0) {
