@@ -114,7 +114,7 @@ func (p *sparsePass) reset(q *weightState) {
 			copy(row[:i+1], q.l[i*m:])
 		}
 	}
-	p.every, p.draw = 1, rand.New(rand.NewPCG(seed1, seed2))
+	p.every, p.draw = 1, rowRand()
 	if _, exact := p.lik.(GaussianNoise); p.glance && !exact {
 		p.every = min(glanceEvery, max(1, p.len()/(glanceRows*m)))
 	}

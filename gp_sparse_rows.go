@@ -26,6 +26,9 @@ const (
 	sampleNumbers = 8_000_000
 )
 
+// rowRand returns the generator of what is drawn among rows, which begins at the same place every time.
+func rowRand() *rand.Rand { return rand.New(rand.NewPCG(seed1, seed2)) }
+
 // sampleOf returns the number of rows of so many columns that are kept.
 func sampleOf(cols int) int { return max(1000, min(sampleRows, sampleNumbers/(cols+1))) }
 
@@ -37,7 +40,7 @@ func newRowSource(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik
 	}
 	r := &rowSource{cols: cols, all: rows}
 	most := sampleOf(cols)
-	rng := rand.New(rand.NewPCG(seed1, seed2))
+	rng := rowRand()
 	var x []float64
 	plain := true
 	for row, err := range rows {
@@ -100,7 +103,7 @@ func rowSourceOf(x *mat.Dense, t *siteTerms) *rowSource {
 	for i := range order {
 		order[i] = i
 	}
-	rng := rand.New(rand.NewPCG(seed1, seed2))
+	rng := rowRand()
 	rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
 	r := &rowSource{n: n, cols: cols, x: mat.NewDense(min(n, most), cols, nil)}
 	if n > most {
