@@ -29,7 +29,7 @@ const (
 )
 
 // SparseGPLearner is a SparseGP whose hyper-parameters θ are learned, as GPLearner is a GP. The inducing inputs are those of SparseGPOptions.Inducing or, without
-// these, chosen anew in each stage of the search: on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all. It is a Model; a step of a run is an evaluation
+// these, chosen anew in the stages of the search: on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all, where those of 10,000 rows or more stay. It is a Model; a step of a run is an evaluation
 // at one θ, and the ELBO of its iterations is −Learned.Objective on the rows of the stage. SparseGP.Learn is all that most callers need.
 //
 // At each θ it takes natural steps from the q of the nearest one, each a pass over the rows of the stage, until the next promises little enough; the last of these
