@@ -268,12 +268,17 @@ func (s *factoredAlgebra) alone(far bool) bool {
 }
 
 // leastPromise returns what a step of the mean alone promises at least, V held: ½gᵀA⁻¹g ≥ ½ Σ_j g_j²/(D A_jj), as A ≼ D diag(A). Where derivatives are
-// absurd the step that is taken may promise less, by an A that is made positive definite.
+// absurd the step that is taken may promise less, by an A that is made positive definite, and where terms curve the other way, by what steps have
+// told of curvature elsewhere. There A is that of |γ̂|.
 func (s *factoredAlgebra) leastPromise() (sum float64) {
 	d := s.lin.x.cols
 	diag := make([]float64, d)
 	s.lin.prior.diagTo(diag)
-	s.lin.x.addSquares(diag, s.cur.tg, nil)
+	weight := make([]float64, s.n)
+	for i, w := range s.cur.tg {
+		weight[i] = math.Abs(w)
+	}
+	s.lin.x.addSquares(diag, weight, nil)
 	for j, g := range s.grad[:d] {
 		if diag[j] > 0 {
 			sum += 0.5 * g / diag[j] * g / float64(d)
@@ -626,7 +631,7 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	}
 	s.proof.made = true
 	e.Gap, e.GapBound = neverZero(math.Max(s.promise+s.unseen, s.beyond)), s.proof.bound
-	if s.cur.absurd() {
+	if s.cur.absurd() || !s.terms.concave() {
 		e.Gap = math.Max(e.Gap, s.leastPromise())
 	}
 	return e, nil

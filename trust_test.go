@@ -1446,6 +1446,7 @@ func TestSeedsMended(t *testing.T) {
 		"rates of which a prior far wider than the data lets go":              {1144, 1175, 3812, 6270, 10539, 12161, 12905, 13977, 14762},
 		"an Objective whose steps do not get on":                              {3584, 5969, 7616, 10435, 12142, 16177, 16263, 22530},
 		"a short step of an Objective that says nothing of its gap":           {8215},
+		"a gap by curvature that steps learnt elsewhere, under an outlier's":  {9277},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if testing.Short() {
