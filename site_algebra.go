@@ -555,8 +555,11 @@ func (p *siteProblem) walk() bool {
 	p.mover.mark()
 	for i, v := range p.cur.v {
 		g := math.Max(p.cur.gamma[i], asleep(v))
-		if v == 0 {
-			g = p.cur.tg[i] // a row of zeros
+		switch {
+		case math.IsInf(r.origin[i], -1):
+			g = asleep(v) // for good
+		case v == 0:
+			g = math.Max(p.cur.tg[i], ratesLeast) // a row of zeros, which no V depends on
 		}
 		s.gamma[i], s.c[i] = g, p.cur.a[i]+g*(p.cur.m[i]-p.base.m[i])
 	}

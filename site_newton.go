@@ -320,11 +320,12 @@ func asleep(v float64) float64 {
 // far makes ρ that of s, and returns the greatest |ρ|.
 func (r *siteRates) far(s *siteState) (far float64) {
 	for i, g := range s.gamma {
-		r.rho[i] = r.origin[i] + r.sign[i]*s.m[i] + 0.5*s.v[i] - math.Log(g)
-		if r.rho[i] < 0 && g <= 10*asleep(s.v[i]) {
-			r.rho[i] = 0
+		rho := r.origin[i] + r.sign[i]*s.m[i] + 0.5*s.v[i] - math.Log(g)
+		if s.v[i] == 0 || rho < 0 && g <= 10*asleep(s.v[i]) {
+			rho = 0
 		}
-		far = math.Max(far, math.Abs(r.rho[i]))
+		r.rho[i] = rho
+		far = math.Max(far, math.Abs(rho))
 	}
 	return far
 }

@@ -41,6 +41,7 @@ func TestRatesOfZeros(t *testing.T) {
 					y[i] = 1 + float64(rng.IntN(3))
 				}
 			}
+			x.SetRow(3, make([]float64, d))
 			_, res, err := mustGLM(t, x, y, Poisson{}, GLMOptions{PriorSD: sd}).Fit(t.Context(), nil)
 			if err != nil || res.Status != Converged || res.Passes > 120 || !(res.GapBound < 1e-6) {
 				t.Errorf("prior sd %g, %d weights: %v after %g passes at %.8g, proved to be within %.3g: %v", sd, d, res.Status, res.Passes, res.ELBO, res.GapBound, err)

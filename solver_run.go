@@ -710,7 +710,7 @@ func (c *stall) Converged(it Iteration) Status {
 	switch {
 	case c.times < 10:
 		return NotTerminated
-	case it.Scope == OverQ && it.GapBound <= stalledBound && it.Gap <= max(it.Goal, roundingBound):
+	case it.Scope == OverQ && it.GapBound <= stalledBound && min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
 		return Converged // what the bound lacks is its own rounding, which no step lowers
 	}
 	return Stalled

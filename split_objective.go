@@ -762,10 +762,11 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		if beta == 0 || err != nil {
 			gain = 0
 		}
+		most := s.most
 		if found, err := s.seek(ctx, same, batch, start); found || err != nil {
 			return err
 		}
-		if err == nil && beta > 0 { // the trial may be another now
+		if s.most != most && err == nil && beta > 0 { // the trial is another now
 			if _, err := s.tryFrom(beta, nil); err != nil {
 				return err
 			}
