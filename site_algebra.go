@@ -563,13 +563,13 @@ func (p *siteProblem) walk() bool {
 		}
 		s.gamma[i], s.c[i] = g, p.cur.a[i]+g*(p.cur.m[i]-p.base.m[i])
 	}
-	for range ratesMost {
+	for k := range ratesMost {
 		if !p.cover() || !p.place() {
 			break
 		}
 		p.mover.accept()
 		if r.far(&s.siteState) <= ratesNear {
-			if p.eval() && p.accept() {
+			if k > 0 && p.eval() && p.accept() { // else other steps are to go on from here
 				return true
 			}
 			break
