@@ -197,7 +197,7 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 //	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),
 //
 // with μ the mean parameters of q, which Newton's method for the mean is a part of; where the ELBO falls it is halved (Khan and Lin 2017). A run starts from a fit of the
-// sample, takes two to four passes, and ends when the next one promises less than 0.01 nats; steps are of all rows and choose their own length. It takes
+// sample and, where there are more rows, by a Newton step of the mean, of a quarter of the Gram matrix and no variances, which is undone where the ELBO falls. It takes two to four passes, and ends when the next one promises less than 0.01 nats; steps are of all rows and choose their own length. It takes
 // memory for some 40 M² + 16,000 M numbers, M being the number of inducing inputs, and one for each of at most eight million rows.
 //
 // Zero opt.Rank means 200. Where opt.Inducing is nil they are chosen from 10,000 rows of the sample, at 0.3 of the lengths of k, so that they are spread over all of
