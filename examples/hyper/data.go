@@ -1,7 +1,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"flag"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
@@ -19,20 +17,14 @@ import (
 	vg "gonum.org/v1/plot/vg/draw"
 )
 
-// read returns the rows of a file.
+// read returns the rows of a CSV file, which may be packed by gzip.
 func read(file string) (x *mat.Dense, y []float64, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	var r io.Reader = f
-	if strings.HasSuffix(file, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	if x, y, err = data.ReadCSV(r); err != nil {
+	if x, y, err = data.ReadCSV(f); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return x, y, nil

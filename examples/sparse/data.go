@@ -1,7 +1,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"flag"
@@ -93,20 +92,14 @@ func (p *problem) open(file string) (done func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// read returns the rows of a CSV file.
+// read returns the rows of a CSV file, which may be packed by gzip.
 func read(file string) (x *mat.Dense, y []float64, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	var r io.Reader = f
-	if strings.HasSuffix(file, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	if x, y, err = data.ReadCSV(r); err != nil {
+	if x, y, err = data.ReadCSV(f); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return x, y, nil
