@@ -35,7 +35,7 @@ func (a double) plus(b double) double {
 func (a double) minus(b double) double { return a.plus(b.neg()) }
 
 func (a double) times(b double) double {
-	p := a.hi * b.hi
+	p := float64(a.hi * b.hi) // not fused with a sum
 	e := math.FMA(a.hi, b.hi, -p) + (a.hi*b.lo + a.lo*b.hi)
 	hi := p + e
 	return double{hi, e - (hi - p)}

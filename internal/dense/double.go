@@ -33,9 +33,10 @@ func twoSum(a, b float64) (s, e float64) {
 	return s, (a - (s - t)) + (b - t)
 }
 
-// twoProduct returns ab and its rounding error.
+// twoProduct returns ab and its rounding error. A product is converted, here and below, so that no compiler makes one operation of it and of
+// a sum that it goes into, as that of arm64 does: its error would not be that of the product.
 func twoProduct(a, b float64) (p, e float64) {
-	p = a * b
+	p = float64(a * b)
 	return p, math.FMA(a, b, -p)
 }
 
@@ -85,7 +86,7 @@ func (d Double) AddAt(i int, c, x float64) {
 func (d Double) addDouble(ch, cl float64, x []float64) {
 	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
 	for i, v := range x {
-		p := ch * v
+		p := float64(ch * v)
 		e := math.FMA(ch, v, -p) + cl*v
 		s, t := twoSum(hi[i], p)
 		hi[i], lo[i] = s, lo[i]+(e+t)
@@ -97,7 +98,7 @@ func (d Double) Dot(x []float64) float64 {
 	var h, l float64
 	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
 	for i, v := range x {
-		p := hi[i] * v
+		p := float64(hi[i] * v)
 		e := math.FMA(hi[i], v, -p) + lo[i]*v
 		s, t := twoSum(h, p)
 		h, l = s, l+(e+t)
@@ -122,7 +123,7 @@ func dot(a, b Double) (h, l float64) {
 	n := len(ah)
 	al, bh, bl := a.Lo[:n], b.Hi[:n], b.Lo[:n]
 	for i, x := range ah {
-		p := x * bh[i]
+		p := float64(x * bh[i])
 		e := math.FMA(x, bh[i], -p) + (x*bl[i] + al[i]*bh[i])
 		s, t := twoSum(h, p)
 		h, l = s, l+(e+t)
@@ -163,7 +164,7 @@ func (d Double) AddOuter(n int, w float64, ind []int32, val []float64) {
 		row := d.Slice(int(ind[k])*n, int(ind[k])*n+int(ind[k])+1)
 		for m, v := range val[:k+1] {
 			j := ind[m]
-			p := h * v
+			p := float64(h * v)
 			e := math.FMA(h, v, -p) + l*v
 			s, t := twoSum(row.Hi[j], p)
 			row.Hi[j], row.Lo[j] = s, row.Lo[j]+(e+t)
@@ -277,7 +278,7 @@ func (d Double) MulTrans(x Double) {
 
 // accumulate returns (h + l) + (ah + al)(bh + bl).
 func accumulate(h, l, ah, al, bh, bl float64) (float64, float64) {
-	p := ah * bh
+	p := float64(ah * bh)
 	e := math.FMA(ah, bh, -p) + (ah*bl + al*bh)
 	s, t := twoSum(h, p)
 	return s, l + (e + t)

@@ -17,7 +17,7 @@ func NormalPDF(t float64) float64 {
 	if math.Abs(t) > pdfReach {
 		return 0
 	}
-	q := t * t
+	q := float64(t * t)
 	return GaussInvSqrt2Pi * math.Exp(-q/2) * (1 - math.FMA(t, t, -q)/2)
 }
 
