@@ -690,27 +690,34 @@ var tailRefs = []struct {
 	{true, 1000.0, 1600.0, -1.3696957617084454875e-137, 8.589203253849138908e-138, -5.3776763234820144575e-138},
 }
 
+// signRows returns n random labels, means and variances, of which some are at the edges of what there is, or beyond.
+func signRows(rng *rand.Rand, n int) (y, m, v []float64) {
+	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
+	y, m, v = make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range y {
+		y[i], m[i], v[i] = plusMinus(rng.IntN(2) == 0), 5*rng.NormFloat64(), rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(6)-4))
+		switch rng.IntN(20) {
+		case 0:
+			y[i] = 0
+		case 1:
+			m[i] = edges[rng.IntN(len(edges))]
+		case 2:
+			v[i] = edges[rng.IntN(len(edges))]
+		case 3:
+			m[i] *= 100
+		}
+	}
+	return y, m, v
+}
+
 // TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those that are none included.
 func TestExpectEach(t *testing.T) {
 	t.Parallel()
 	lik := BernoulliLogit{}
 	rng := rand.New(rand.NewPCG(11, 12))
-	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
 	for _, n := range []int{0, 1, 3, 127, 128, 129, 1000} {
-		y, m, v, bound := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
-		for i := range y {
-			y[i], m[i], v[i] = float64(2*rng.IntN(2)-1), 5*rng.NormFloat64(), rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(6)-4))
-			switch rng.IntN(40) {
-			case 0:
-				y[i] = 0
-			case 1:
-				m[i] = edges[rng.IntN(len(edges))]
-			case 2:
-				v[i] = edges[rng.IntN(len(edges))]
-			case 3:
-				m[i] *= 100
-			}
-		}
+		y, m, v := signRows(rng, n)
+		bound := make([]float64, n)
 		value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
 		eachOf(lik).expectEach(value, d1, d2, bound)
 		for i := range y {

@@ -597,17 +597,13 @@ func (g *design) variancesPart(dst, l, inv []float64, index []int, lo, hi int, l
 		}
 		return
 	}
-	rows := g.dense
+	var rows fma.Matrix
 	if index == nil {
-		rows = rows[lo*d : hi*d]
+		rows = fma.Of(g.dense[lo*d:hi*d], hi-lo, d, d)
 	} else {
-		s.buf = dense.Resize(s.buf, (hi-lo)*d)
-		for a, i := range index[lo:hi] {
-			copy(s.buf[a*d:(a+1)*d], rows[i*d:(i+1)*d])
-		}
-		rows = s.buf
+		rows = g.part(index[lo:hi], false, &s.buf)
 	}
-	lower.Solve(fma.Matrix{}, fma.Of(rows, hi-lo, d, d).T(), dst[lo:hi])
+	lower.Solve(fma.Matrix{}, rows.T(), dst[lo:hi])
 }
 
 // variancesDouble is variances for an L of twice the digits.

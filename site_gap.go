@@ -116,12 +116,13 @@ func (t *siteTerms) rowGap(s *siteState, elbo float64, prior, drift []float64) (
 	return total + min(wide, 0.5*rest*rest+part*(t.most(s)-elbo))
 }
 
-// bent returns by how much the curvature of term n, relative to what it is at s, is another at means so far from that of s.
+// bent returns by how much the curvature of term n, relative to what it is at s, is another at means up to so far from that of s. Curvatures rise to one
+// peak and fall: where they are alike at an end, in the middle and here there is no peak between.
 func (t *siteTerms) bent(s *siteState, n int, far float64) (most float64) {
 	if math.IsInf(far, 0) || math.IsNaN(far) {
 		return math.Inf(1)
 	}
-	for _, d := range [...]float64{-far, far} {
+	for _, d := range [...]float64{-far, -far / 2, far / 2, far} {
 		if change := math.Abs(1 + t.expectation(n, s.m[n]+d, s.v[n]).D2/s.tg[n]); !(change <= most) {
 			most = change
 		}

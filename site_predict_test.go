@@ -389,22 +389,7 @@ func TestPredictTwoModes(t *testing.T) {
 func TestPredictEach(t *testing.T) {
 	t.Parallel()
 	rng := testRand(13)
-	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
-	const n = predictShared + 5
-	y, m, v := make([]float64, n), make([]float64, n), make([]float64, n)
-	for i := range y {
-		y[i], m[i], v[i] = plusMinus(rng.IntN(2) == 0), 5*rng.NormFloat64(), rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(6)-4))
-		switch rng.IntN(20) {
-		case 0:
-			y[i] = 0
-		case 1:
-			m[i] = edges[rng.IntN(len(edges))]
-		case 2:
-			v[i] = edges[rng.IntN(len(edges))]
-		case 3:
-			m[i] *= 100
-		}
-	}
+	y, m, v := signRows(rng, predictShared+5)
 	type user struct{ BernoulliLogit }
 	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, user{}} {
 		all := NewPrediction(lik, m, v)

@@ -255,7 +255,7 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	sum := fma.Geometric((nodes+3)/4, w, r, e[16], table, side+first, side+1-first)
 	c := special.GaussInvSqrt2Pi * h / s * e[17]
 	gap := special.GaussGap(t)
-	tail := special.GaussInvSqrt2Pi * e[18] * (1 - math.FMA(t, t, -q)/2) / (t + gap) // what NormalTail and NormalLoss are
+	tail := special.NormalPDFOf(t, q, e[18]) / (t + gap) // what NormalTail and NormalLoss are
 	return math.FMA(c, sum[0], S*tail*gap), math.FMA(c, sum[1], tail), c * sum[2]
 }
 

@@ -18,7 +18,12 @@ func NormalPDF(t float64) float64 {
 		return 0
 	}
 	q := float64(t * t)
-	return GaussInvSqrt2Pi * math.Exp(-q/2) * (1 - math.FMA(t, t, -q)/2)
+	return NormalPDFOf(t, q, math.Exp(-q/2))
+}
+
+// NormalPDFOf is NormalPDF at |t| ≤ 39 for whom q, which is t² rounded, and e = exp(−q/2) are at hand.
+func NormalPDFOf(t, q, e float64) float64 {
+	return GaussInvSqrt2Pi * e * (1 - math.FMA(t, t, -q)/2)
 }
 
 // GaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, the difference between the hazard of the
