@@ -677,3 +677,31 @@ func TestLearnStartsWithoutELBO(t *testing.T) {
 		}
 	}
 }
+
+// TestLearnedString: what was learned prints as a table, of intervals in the parameters' own units, with what is fixed or at a bound, and the warnings.
+func TestLearnedString(t *testing.T) {
+	t.Parallel()
+	positive := func(name string, v float64) Param { return Param{name, v, 0, math.Inf(1)} }
+	l := &Learned{
+		Objective: 12.5, Evaluations: 7, Warnings: []string{"of a kind"},
+		Params: []LearnedParam{
+			{Param: positive("Linear.Scale", 2), SD: math.Log(2) / normal975, Prior: Prior{math.Log(3), math.Log(10) / normal975, 0}},
+			{Param: positive("Matern52.Length", 4), Fixed: true, SD: 1, Prior: Prior{0, 1, 0}},
+			{Param: Param{"Ordinal.Cuts[0]", -1, math.Inf(-1), math.Inf(1)}, SD: 0.5 / normal975, AtBound: true},
+		},
+	}
+	want := `3 parameters, 7 evaluations, objective 12.5 nats
+                 value  2.5%  97.5%  prior 2.5%  97.5%
+Linear.Scale     2      1     4      0.3         30
+Matern52.Length  4                                      fixed
+Ordinal.Cuts[0]  -1     -1.5  -0.5                      at its bound
+warning: of a kind
+`
+	lines := strings.Split(l.String(), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

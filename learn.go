@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -37,7 +38,7 @@ type LearnOptions struct {
 // Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~ N(0, 1): the Shared u is one for all of the list. SD is positive.
 type Prior struct{ Mean, SD, Shared float64 }
 
-// Learned is what learning reached.
+// Learned is what learning reached. Printed, it is a table.
 type Learned struct {
 	// Params are the parameters of the kernel, or the prior standard deviations of a GLM, and then those of the likelihood, learned or not.
 	Params []LearnedParam
@@ -78,6 +79,39 @@ type LearnedParam struct {
 	// Differences reports that its kernel has no derivatives, so that differences were taken.
 	Differences bool
 }
+
+// String returns a line on the search, a table of the parameters with the intervals that hold 95% of what is left of each, by its SD, and of its prior, and the warnings.
+func (l *Learned) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d parameters, %d evaluations, objective %.6g nats\n", len(l.Params), l.Evaluations, l.Objective)
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "\tvalue\t2.5%\t97.5%\tprior 2.5%\t97.5%\t\n")
+	for _, p := range l.Params {
+		c := learnCoord{Param: p.Param}
+		between := func(mean, sd float64) string {
+			if p.Fixed || !(sd > 0) {
+				return "\t"
+			}
+			return fmt.Sprintf("%.4g\t%.4g", c.value(mean-normal975*sd), c.value(mean+normal975*sd))
+		}
+		note := ""
+		switch {
+		case p.Fixed:
+			note = "fixed"
+		case p.AtBound:
+			note = "at its bound"
+		}
+		fmt.Fprintf(table, "%s\t%.4g\t%s\t%s\t%s\n", p.Name, p.Value, between(c.theta(p.Value), p.SD), between(p.Prior.Mean, math.Hypot(p.Prior.SD, p.Prior.Shared)), note)
+	}
+	_ = table.Flush() // to memory
+	for _, w := range l.Warnings {
+		fmt.Fprintln(&b, "warning:", w)
+	}
+	return b.String()
+}
+
+// normal975 is the quantile of N(0, 1) at 97.5%.
+const normal975 = 1.959963984540054
 
 // learnTol is the default of LearnOptions.Tol.
 const learnTol = 1e-4

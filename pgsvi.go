@@ -192,7 +192,7 @@ func (s Status) String() string {
 
 // Result is what a run reached, complete even where Run returns an error, and all that
 // is needed to go on with it: see Solver.Resume. A Result with nothing but a Stepper is
-// a run about to begin.
+// a run about to begin. Printed, it is a line that says how the run ended.
 type Result struct {
 	Status    Status
 	Iteration             // the last one, always evaluated unless that failed or was canceled
@@ -212,6 +212,29 @@ type Result struct {
 	owed    bool      // the evaluation of the last step was canceled,
 	due     bool      // which was due
 	mark    []byte    // scratch of rewind
+}
+
+// String says in a line how the run ended and what its q is worth.
+func (r *Result) String() string {
+	passes := "passes"
+	if r.Passes == 1 {
+		passes = "pass"
+	}
+	s := fmt.Sprintf("%v, %.4g %s, %v", r.Status, r.Passes, passes, r.Elapsed.Round(time.Millisecond))
+	if r.K == 0 || math.IsNaN(r.ELBO) {
+		return s
+	}
+	s += fmt.Sprintf(", ELBO %.10g", r.ELBO)
+	if r.ELBOErr > 0 {
+		s += fmt.Sprintf(" ± %.1g", r.ELBOErr)
+	}
+	switch {
+	case r.GapBound < math.Inf(1):
+		s += fmt.Sprintf(", proved to be within %.1g nats of its maximum %v", r.GapBound, r.Scope)
+	case r.Gap >= 0:
+		s += fmt.Sprintf(", by its own estimate within %.1g nats of its maximum", r.Gap)
+	}
+	return s
 }
 
 // Sampler draws mini-batches.

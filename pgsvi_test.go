@@ -738,3 +738,27 @@ func TestELBOWithoutGenerator(t *testing.T) {
 		}
 	}
 }
+
+// TestResultString: what a run says of itself has its status, and of what is known the ELBO, its error, and what is left to gain.
+func TestResultString(t *testing.T) {
+	t.Parallel()
+	it := Iteration{K: 12, Passes: 4, Elapsed: 95_402_325, Evaluation: Evaluation{ELBO: -10724.996145047564, ELBOErr: 2.1e-9, Gap: 2.4e-10, GapBound: 2.72e-9, Scope: OverQ}}
+	estimate, random, failed := it, it, it
+	estimate.ELBOErr, estimate.GapBound = 0, math.Inf(1)
+	random.ELBOErr, random.Random, random.Gap, random.GapBound = 0.03, true, math.NaN(), math.NaN()
+	random.Passes, failed.Evaluation = 1, notEvaluated()
+	for _, c := range []struct {
+		r    Result
+		want string
+	}{
+		{Result{}, "not terminated, 0 passes, 0s"},
+		{Result{Status: Converged, Iteration: it}, "converged, 4 passes, 95ms, ELBO -10724.99615 ± 2e-09, proved to be within 3e-09 nats of its maximum over q"},
+		{Result{Status: PassLimit, Iteration: estimate}, "pass limit, 4 passes, 95ms, ELBO -10724.99615, by its own estimate within 2e-10 nats of its maximum"},
+		{Result{Status: Canceled, Iteration: random}, "canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
+		{Result{Status: Failed, Iteration: failed}, "failed, 4 passes, 95ms"},
+	} {
+		if got := c.r.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

@@ -68,7 +68,6 @@ func learn(ctx context.Context, p *problem, w io.Writer) (*pgsvi.Prediction, err
 	}
 	scale, lengths := math.NaN(), []string{}
 	for _, q := range learned.Params {
-		fmt.Fprintf(w, "%-40s %10.4g   log %7.3f ± %.3f\n", q.Name, q.Value, math.Log(q.Value), q.SD)
 		switch name := q.Name[strings.LastIndex(q.Name, ".")+1:]; {
 		case strings.HasPrefix(name, "Length"):
 			lengths = append(lengths, fmt.Sprintf("%.6f", math.Log(q.Value)))
@@ -76,9 +75,7 @@ func learn(ctx context.Context, p *problem, w io.Writer) (*pgsvi.Prediction, err
 			scale = math.Log(q.Value)
 		}
 	}
-	for _, s := range learned.Warnings {
-		fmt.Fprintln(w, "warning:", s)
-	}
+	fmt.Fprint(w, learned)
 	at := post.At(p.xt)
 	_, err = fmt.Fprintf(w, "neg_elbo=%.6f objective=%.6f log_scale=%.6f log_length=%s evaluations=%d cholesky=%.0f test_nats=%.6f seconds=%.2f\n",
 		-learned.Fit.ELBO, learned.Objective, scale, strings.Join(lengths, ","), learned.Evaluations, learned.Cholesky, -stat.Mean(at.LogProb(nil, p.yt), nil), time.Since(start).Seconds())
