@@ -220,7 +220,7 @@ func (s *denseAlgebra) evaluate(within float64) (Evaluation, error) {
 				}
 				return Evaluation{}, err
 			}
-			s.proof = proof{made: true, bound: neverZero(bound), rounding: rounding}
+			s.proof = proof{made: true, bound: neverZero(bound), rounding: rounding + s.gap.apart}
 		}
 		e.GapBound = s.proof.bound
 		e.ELBO, e.ELBOErr = s.elbo(&s.cur, s.logDet), neverZero(s.cur.err+s.proof.rounding)
@@ -251,7 +251,8 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	}
 	rounding = dense.Epsilon * (math.Sqrt(float64(n)*size*slope) + siteSize(s.k, c.gamma))
 	goal := goalOf(within, n, s.elbo(c, s.logDet))
-	if rounding <= roundingGoal*goal || rounding <= roundingGap*s.decrement() {
+	g.rounds = rounding > roundingGoal*goal && rounding > roundingGap*s.decrement()
+	if !g.rounds {
 		return rounding, false, nil
 	}
 	g.h = dense.Resize(g.h, n)
@@ -285,6 +286,40 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	}
 	s.cur, *next = *next, s.cur
 	return rounding, true, nil
+}
+
+// reconciled is how often m and a are reconciled: each time leaves a part of what is between them that has been seen to be anything from 1e-6 to a fifth.
+const reconciled = 3
+
+// reconcile makes m and a of x, of the sites and V of s, those of one mean, m = Ka, where V at hand has left them apart by r = m − Ka: off its
+// diagonal V has the digits of K, which are few beside a strong site. With a + γ∘m held m moves by V(γ∘r) − r, and a by −γ times that.
+// It reports whether it could.
+func (s *denseAlgebra) reconcile(x *siteState) bool {
+	g, n := &s.gap, s.n
+	g.r, g.s = dense.Resize(g.r, n), dense.Resize(g.s, n)
+	for range reconciled {
+		if !dense.Residual(s.workers.halt, g.r, x.m, s.k, x.a) {
+			return false
+		}
+		floats.MulTo(g.s, x.gamma, g.r)
+		dense.Symv(-1, dense.Symmetric(s.cov, n), dense.Vector(g.s), 1, dense.Vector(g.r))
+		for i, r := range g.r {
+			x.m[i] -= r
+			x.a[i] += x.gamma[i] * r
+		}
+	}
+	return true
+}
+
+// drift returns by how much the ELBO of x is another than that of the mean Ka, to first order.
+func (s *denseAlgebra) drift(x *siteState) (nats float64) {
+	g := &s.gap
+	g.r = dense.Resize(g.r, s.n)
+	dense.Residual(s.workers.halt, g.r, x.m, s.k, x.a)
+	for i, r := range g.r {
+		nats += (x.d1[i] - 0.5*x.a[i]) * r
+	}
+	return math.Abs(nats)
 }
 
 // prior returns the state without sites.
@@ -1062,9 +1097,12 @@ func (s *denseAlgebra) constant() bool {
 // denseGap is the workspace of the proved gap of a denseAlgebra.
 type denseGap struct {
 	c, h, dg []float64
+	r, s     []float64 // of reconcile
 	prior    []float64 // the diagonal of K
 	next     siteState
 	before   siteState // see settle
+	rounds   bool      // rounding of what is between m and Ka may count; see settle
+	apart    float64   // see prove
 	fac      dense.Sites
 }
 
@@ -1131,10 +1169,11 @@ const meanHalvings = 4
 // becomes that which the step of the mean leads to, which steps of all terms, that mix the states before, do not gain by. What is above
 // the goal is looked into. The error is that of the crew, and the state then as it was.
 func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
+	g := &s.gap
+	g.apart = 0
 	if !s.terms.concave() || !s.cur.certain {
 		return math.Inf(1), nil
 	}
-	g := &s.gap
 	bound, _ := g.precision(s.cov, &s.cur)
 	bound += g.mean(s.k, &s.cur)
 	dense.Symv(1, dense.Symmetric(s.cov, s.n), dense.Vector(g.c), 0, dense.Vector(g.h))
@@ -1148,17 +1187,24 @@ func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 			next.m[i] = s.cur.m[i] - t*h
 			next.a[i] = s.cur.a[i] - t*(g.c[i]-s.cur.gamma[i]*h)
 		}
+		if g.rounds && !s.reconcile(next) {
+			return 0, s.workers.halt.Err()
+		}
 		if s.terms.expect(next, nil, s.workers) == nil {
-			if gain := s.elbo(next, s.logDet) - before; gain >= 0 {
+			gain, off := s.elbo(next, s.logDet)-before, 0.0
+			if g.rounds {
+				off = s.drift(next)
+			}
+			if gain >= 0 {
 				if next.certain {
 					precision, loose := g.precision(s.cov, next)
 					if loose {
 						precision = min(precision, g.exact(s.k, next, s.logDet))
 					}
-					bound = min(bound, gain+g.mean(s.k, next)+precision)
+					bound = min(bound, gain+off+g.mean(s.k, next)+precision)
 				}
-				if moved = keep && gain > 0; moved {
-					bound -= gain
+				if moved = keep && gain > off; moved {
+					bound, g.apart = bound-gain+off, off
 				}
 				break
 			}
