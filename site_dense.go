@@ -235,12 +235,12 @@ const (
 	roundingGap  = 0.01
 )
 
-// settle makes m again what it is to be, Ka, and estimates what rounding then makes of the ELBO. Corrections of low rank add up
+// settle makes m again what it is to be, Ka, as reconcile does, and estimates what rounding then makes of the ELBO. Corrections of low rank add up
 // the rounding of the largest numbers that they went through, and where K is nearly singular, so that a is large, the ELBO
 // shows what is between m and Ka, by (d1 − ½a)ᵀ(m − Ka), as it shows the rounding of K itself, by half of
-// Σ_ij (aaᵀ − Γ + ΓVΓ)_ij δK_ij. The mean stays after a step with a given β, where a gap of that size does not matter, and where it has more
-// digits than a, as under a prior that is far wider than the noise: there what is between them shows in ½aᵀm alone.
-// Where it moves, the state before is kept in s.gap.before.
+// Σ_ij (aaᵀ − Γ + ΓVΓ)_ij δK_ij. Both stay after a step with a given β, where a gap of that size does not matter, and where the mean has more
+// digits than a and these are not to be had, as under a prior that is far wider than the noise: there what is between them shows in ½aᵀm alone.
+// Where they move, the state before is kept in s.gap.before.
 func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err error) {
 	n, c, g := s.n, &s.cur, &s.gap
 	var size, slope float64
@@ -273,19 +273,25 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	}
 	rounding, drift = dense.Epsilon*math.Sqrt(square), math.Abs(drift)
 	if !(rise < drift) {
-		return rounding + 0.5*math.Abs(floats.Dot(g.h, c.a)), false, nil
+		drift = 0.5 * math.Abs(floats.Dot(g.h, c.a))
 	}
 	if s.free || s.batched {
 		return rounding + drift, false, nil
 	}
 	next := &g.before
 	next.copyFrom(c)
-	floats.Sub(next.m, g.h)
+	if !s.reconcile(next) {
+		return 0, false, s.workers.halt.Err()
+	}
 	if s.terms.expect(next, nil, s.workers) != nil {
 		return rounding + drift, false, s.workers.halt.Err()
 	}
+	left := s.drift(next)
+	if err := s.workers.halt.Err(); err != nil || !(left < drift) {
+		return rounding + drift, false, err
+	}
 	s.cur, *next = *next, s.cur
-	return rounding, true, nil
+	return rounding + left, true, nil
 }
 
 // reconciled is how often m and a are reconciled: each time leaves a part of what is between them that has been seen to be anything from 1e-6 to a fifth.

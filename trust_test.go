@@ -1448,6 +1448,7 @@ func TestSeedsMended(t *testing.T) {
 		"a short step of an Objective that says nothing of its gap":           {8215},
 		"a gap by curvature that steps learnt elsewhere, under an outlier's":  {9277},
 		"a proof after a step of the mean by a V that has lost correlations":  {23211, 25208},
+		"a mean that is not Ka, and cannot be but by moving a with it":        {31496},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if testing.Short() {
