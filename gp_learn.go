@@ -31,8 +31,9 @@ type GPLearner struct {
 // the parameters. A nil opt means that all are learned, under default priors.
 //
 // A kernel starts where its fields are set and, where they are zero, at the means of their priors, its Scale so that it reaches from 0 to the responses where no Constant or
-// Linear does. Where lengths of one part alone are zero, they are tried against two shorter ones; and where these look better and GaussianNoise.Var is zero, against more noise, the
-// better start and, unless it is far worse, the other one having a search each. Of several such parts the second starts at the first of these shorter lengths, and further
+// Linear does. Where lengths of one part alone are zero, they are tried against two shorter ones. Where GaussianNoise.Var is zero each start is first moved to the noise that is best at its lengths and, if
+// all standard deviations of the kernel are zero, to the best common factor of these, at one factorisation for each of a few ratios; and of the lengths tried the second best has a search of its own, too, where it is as good
+// within a nat, or lies beyond worse ones. Of several such parts the second starts at the first of these shorter lengths, and further
 // ones at the second. The default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0, 1.5²) where they
 // are logarithms, and N(log σ_y, 1.5²) where they are in the units of the responses, σ_y being their deviation by the median; of log
 // Length, N(log c, 1) with √2·c the median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of

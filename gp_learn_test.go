@@ -705,3 +705,133 @@ warning: of a kind
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
+
+// The noise and the scale of a start are where −ELBO − log prior is least at its lengths, and what that is said to be is what q has there.
+func TestLearnNoiseProfile(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	rng := testRand(8)
+	x, y, weights, offset := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
+		y[i] = 3 * (math.Sin(x.At(i, 0)) + 0.7*rng.NormFloat64())
+	}
+	for _, c := range []struct {
+		name   string
+		k      Kernel
+		opt    *GPOptions
+		learn  *LearnOptions
+		scales int // that move with the noise
+	}{
+		{"one scale", SquaredExp{}, nil, nil, 1},
+		{"a jitter", Matern52{Lengths: make([]float64, 2)}, &GPOptions{Jitter: 1e-10}, nil, 1},
+		{"no prior", SquaredExp{Length: 0.3}, nil, &LearnOptions{NoPrior: true}, 1},
+		{"a sum", Sum{SquaredExp{}, Linear{Scales: make([]float64, 2)}, Constant{}, White{}}, nil, nil, 5},
+		{"a scale that is set", SquaredExp{Scale: 2}, nil, nil, 0},
+		{"a scale of two that is set", Sum{SquaredExp{Scale: 2}, Linear{}}, nil, nil, 0},
+		{"a scale that is fixed", SquaredExp{}, nil, &LearnOptions{Fixed: []string{"SquaredExp.Scale"}}, 0},
+		{"a product", Product{SquaredExp{}, Matern32{}}, nil, nil, 1},
+		{"a product of weights", Product{Linear{}, Linear{}}, nil, nil, 0},
+		{"bounds", SquaredExp{}, nil, &LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {0.1, 0.5}, "GaussianNoise.Var": {0.1, 0.2}}}, 1},
+	} {
+		gp, err := NewGP(x, y, c.k, GaussianNoise{}, c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := gp.Learner(c.learn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkNoiseProfile(t, c.name, l.learning(), l.space, c.scales)
+	}
+	wide := mat.NewDense(n, 2*n, nil)
+	for i := range n {
+		for j := range 2 * n {
+			wide.Set(i, j, rng.NormFloat64())
+		}
+		weights[i], offset[i] = float64(i%3), rng.NormFloat64()
+	}
+	g, err := NewGLM(wide, y, GaussianNoise{}, &GLMOptions{Weights: weights, Offset: offset})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := g.Learner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := l.learning(crew{1, nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkNoiseProfile(t, "a GLM with weights", m.(*siteLearning), l.space, 0)
+}
+
+func checkNoiseProfile(t *testing.T, name string, m *siteLearning, space *learnSpace, want int) {
+	t.Helper()
+	m.use(crew{1, nil})
+	noise, scales := space.noiseRay()
+	if !m.profiles() || len(scales) != want {
+		t.Errorf("%s: %d scales move with the noise %d, want %d", name, len(scales), noise, want)
+		return
+	}
+	at := func(theta []float64) float64 {
+		x, err := m.evaluate(theta, 1e-9, math.Inf(1), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.f + space.penalty(theta, nil)
+	}
+	start := space.starts()[0]
+	best, err := m.profile(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := at(best.theta); !(math.Abs(f-best.f) < 1e-9*(1+math.Abs(f))) || !(f <= at(start)) {
+		t.Errorf("%s: −ELBO is %v at the noise found, was to be %v, and is %v at the start", name, f, best.f, at(start))
+	}
+	for _, step := range []float64{-1e-2, 1e-2} {
+		moved := slices.Clone(best.theta)
+		for _, i := range scales {
+			moved[i] += step
+		}
+		if moved[noise] += 2 * step; len(scales) > 0 && space.inside(moved) && at(moved) < best.f {
+			t.Errorf("%s: %v more of all scales has %v, and the best was to have %v", name, step, at(moved), best.f)
+		}
+		moved = slices.Clone(best.theta)
+		if moved[noise] += 140 * step; space.inside(moved) && at(moved) < best.f {
+			t.Errorf("%s: %v more of the noise has %v, and the best was to have %v", name, 140*step, at(moved), best.f)
+		}
+	}
+}
+
+// inside reports whether θ is within its bounds.
+func (s *learnSpace) inside(theta []float64) bool {
+	for i, at := range s.free {
+		if theta[i] < s.coords[at].lo || theta[i] > s.coords[at].hi {
+			return false
+		}
+	}
+	return true
+}
+
+// Regression with much noise is learned by one search of few factorisations, wherever the default noise is.
+func TestLearnNoiseFew(t *testing.T) {
+	t.Parallel()
+	n, rng := shorter(150, 60), testRand(4)
+	for _, noise := range []float64{0.05, 0.3, 1, 2} {
+		x, y := mat.NewDense(n, 6, nil), make([]float64, n)
+		for i := range n {
+			for j := range 6 {
+				x.Set(i, j, rng.NormFloat64())
+			}
+			y[i] = math.Sin(x.At(i, 0)+0.5*x.At(i, 1)) + noise*rng.NormFloat64()
+		}
+		_, _, l, err := mustGP(t, x, y, SquaredExp{}, GaussianNoise{}).Learn(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.Starts) > 1 || l.Evaluations > 12 || l.Cholesky > 42 {
+			t.Errorf("noise %v: %d searches, %d evaluations, %v factorisations", noise, len(l.Starts), l.Evaluations, l.Cholesky)
+		}
+	}
+}

@@ -26,6 +26,11 @@ const (
 	periodParam                    // a period, to which the fit is sensitive
 )
 
+// amplitude reports whether it is a standard deviation of latent values.
+func (k paramKind) amplitude() bool {
+	return k == scaleParam || k == offsetParam || k == weightParam || k == noiseParam
+}
+
 // paramRole is what is known of a hyper-parameter of a kernel beyond its Param.
 type paramRole struct {
 	kind   paramKind

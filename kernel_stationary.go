@@ -264,9 +264,8 @@ func (l lengthScales) fill(dst []float64, t *kernelTile) {
 	s, m := l.one*l.one, t.y.Rows
 	for i := range t.x.Rows {
 		row := dst[i*m : (i+1)*m]
-		for j, r2 := range t.r2.Data[i*t.r2.Stride : i*t.r2.Stride+m] {
-			row[j] = r2 / s
-		}
+		copy(row, t.r2.Data[i*t.r2.Stride:])
+		fma.Divide(row, s)
 	}
 }
 

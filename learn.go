@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -47,7 +48,7 @@ type Learned struct {
 	// LogPrior is −½(θ − μ)ᵀΛ(θ − μ) of it.
 	LogPrior float64
 	// Evaluations is the number of values of the hyper-parameters that were tried, each of them once or, where the search came
-	// to need it more exactly, twice.
+	// to need it more exactly, twice. The ratios of GaussianNoise.Var to the scale that a start is chosen by, a factorisation each, count as one.
 	Evaluations int
 	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3 operations: one for a factor, one for its inverse and
 	// one for the square of that. Of a GLM over its weights, as where there are more rows than these, it is passes over the rows.
@@ -143,6 +144,8 @@ type learnCoord struct {
 	lo, hi     float64 // in θ
 	prior      Prior
 	screened   bool    // its start is one of several
+	amplitude  bool    // a standard deviation of latent values
+	unset      bool    // its field is zero
 	noisier    float64 // from its start to as much noise as the responses vary, where it is a variance of noise that is not set
 }
 
@@ -168,7 +171,8 @@ func (c *learnCoord) value(theta float64) float64 {
 // learnSpace is the space of the hyper-parameters of a kernel and a likelihood.
 type learnSpace struct {
 	coords []learnCoord
-	free   []int // those that are learned
+	free   []int      // those that are learned
+	x      *mat.Dense // rows of the kernel
 	kernel Kernel
 	slopes Kernel // kernel, with differences for the derivatives that it has not
 	lik    Likelihood
@@ -192,7 +196,7 @@ func groupOf(name string) string {
 
 // newLearnSpace returns that of k and lik, for responses y at the rows.
 func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *LearnOptions) (*learnSpace, error) {
-	s := &learnSpace{kernel: k, lik: lik}
+	s := &learnSpace{x: rows.x, kernel: k, lik: lik}
 	slopes, differ, err := derivable(k, rows.x)
 	if err != nil {
 		return nil, err
@@ -212,6 +216,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 		c := learnCoord{Param: p, fixed: r.held}
 		c.start, c.prior = d.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
+		c.amplitude, c.unset = r.kind.amplitude(), r.unset
 		if c.screened = r.kind == lengthParam && r.unset; c.screened {
 			if lengths != groupOf(c.Name) {
 				lengths = groupOf(c.Name)
@@ -240,7 +245,7 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		for i, p := range p.Params() {
 			c := learnCoord{Param: p, likelihood: true}
 			c.start, c.prior = d.noise(&c, lik, i, slices.Contains(unset, p.Name))
-			if s.gaussian() && slices.Contains(unset, p.Name) {
+			if c.unset = slices.Contains(unset, p.Name); s.gaussian() && c.unset {
 				c.noisier = 2 * math.Log(noisePart)
 			}
 			_, exposure := lik.(Poisson)
@@ -400,6 +405,84 @@ func (s *learnSpace) noisyStart() []float64 {
 		return nil
 	}
 	return noisy
+}
+
+// noiseRay returns which free parameter is the variance of Gaussian noise, −1 if it is none or was set, and those that with it change the covariance of the responses by a factor: the
+// standard deviations that the kernel has. These are nil if some of them are set, or K is not in proportion to the square of all of them together.
+func (s *learnSpace) noiseRay() (noise int, scales []int) {
+	noise = -1
+	for i, at := range s.free {
+		switch c := &s.coords[at]; {
+		case c.likelihood && c.unset && s.gaussian():
+			noise = i
+		case c.amplitude && c.unset && c.Min == 0:
+			scales = append(scales, i)
+		}
+	}
+	if noise < 0 || len(scales) == 0 {
+		return noise, nil
+	}
+	var before, after []float64
+	for _, c := range s.coords[:numParams(s.kernel)] {
+		before = append(before, c.Value)
+		after = append(after, c.Value)
+	}
+	for _, i := range scales {
+		after[s.free[i]] *= 2
+	}
+	was, is := s.kernel.WithParams(before), s.kernel.WithParams(after)
+	for i := range s.x.RawMatrix().Rows {
+		row := s.x.RawRowView(i)
+		if k := 4 * was.Cov(row, row); !(math.Abs(is.Cov(row, row)-k) <= 1e-9*k) {
+			return noise, nil
+		}
+	}
+	return noise, scales
+}
+
+// scaledSteps is more than Newton's method takes, or bisection, until a float64 does not change.
+const scaledSteps = 100
+
+// scaled moves the given scales of θ by a δ, and the noise by 2δ, to where weights·δ + ½e^(−2δ)·square + ½(θ − μ)ᵀΛ(θ − μ) is least within the bounds, and returns that. It is convex in δ.
+func (s *learnSpace) scaled(theta []float64, noise int, scales []int, weights, square float64) float64 {
+	if len(scales) == 0 {
+		return 0.5*square + s.penalty(theta, nil)
+	}
+	d := make([]float64, len(theta))
+	d[noise] = 2
+	for _, i := range scales {
+		d[i] = 1
+	}
+	lo, hi := math.Inf(-1), math.Inf(1)
+	for i, rate := range d {
+		if c := &s.coords[s.free[i]]; rate > 0 {
+			lo, hi = max(lo, (c.lo-theta[i])/rate), min(hi, (c.hi-theta[i])/rate)
+		}
+	}
+	grad := make([]float64, len(theta))
+	s.penalty(theta, grad)
+	slope, v := floats.Dot(grad, d), mat.NewVecDense(len(d), d)
+	curve := mat.Inner(v, s.prec, v)
+	var delta float64
+	for range scaledSteps {
+		e := math.Exp(-2*delta) * square
+		g, h := weights-e+slope+curve*delta, 2*e+curve
+		if g > 0 {
+			hi = min(hi, delta)
+		} else {
+			lo = max(lo, delta)
+		}
+		next := delta - g/h
+		if !(lo <= next && next <= hi) {
+			next = 0.5 * (lo + hi)
+		}
+		if delta == next || math.IsInf(next, 0) || math.IsNaN(next) {
+			break
+		}
+		delta = next
+	}
+	floats.AddScaled(theta, delta, d)
+	return weights*delta + 0.5*math.Exp(-2*delta)*square + s.penalty(theta, nil)
 }
 
 // starts returns the θ that are tried before the search begins: with lengths at their start, and the shorter ones of screenShorter.

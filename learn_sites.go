@@ -138,6 +138,101 @@ func (l *siteLearning) evaluate(theta []float64, slack, most float64, slopes boo
 	return x, nil
 }
 
+// How the ratio of noise to scale is found.
+const (
+	noiseStep  = 2.772588722239781 // log 16: from one log variance to the next,
+	noiseTries = 7                 // of which there are no more,
+	noiseBends = 2                 // before minima of parabolas
+	noiseNear  = 0.1               // that are not this near to one that is known
+)
+
+// profiles implements noisy.
+func (l *siteLearning) profiles() bool {
+	noise, _ := l.space.noiseRay()
+	return noise >= 0
+}
+
+// profile implements noisy. With S = diag(w)/v, for noise of variance v and weights w, −ELBO at the best q is
+//
+//	½log|I + SK| + ½yᵀ(I + SK)⁻¹Sy + ½Σ w log 2πv;
+//
+// one factor gives it for all sK and sv, as a function of log s that is convex with the priors. A jitter is taken to be in proportion, too.
+func (l *siteLearning) profile(theta []float64) (learnPoint, error) {
+	x := learnPoint{theta: slices.Clone(theta), f: math.Inf(1)}
+	noise, scales := l.space.noiseRay()
+	l.k = dense.Resize(l.k, l.n*l.n)
+	terms, ok := l.prior.covariance(l.workers.halt, l.k, theta)
+	if !ok {
+		return x, l.workers.halt.Err()
+	}
+	gamma, c, delta, u := make([]float64, l.n), make([]float64, l.n), make([]float64, l.n), make([]float64, l.n)
+	terms.knownSites(gamma, c)
+	var weights float64
+	for i := range gamma {
+		_, _, weight, _ := terms.term(i)
+		weights += weight
+	}
+	fac := &l.mover.fac
+	l.mover.current = false
+	bracket(func(t float64) float64 { // the least where the log variance of the noise is higher by t and then moves with the scale
+		l.units++
+		floats.ScaleTo(delta, math.Exp(-t), gamma)
+		if !fac.Factor(l.k, l.n, delta) {
+			return math.Inf(1)
+		}
+		floats.ScaleTo(u, math.Exp(-t), c)
+		fac.Solve(u)
+		var square float64
+		for i, g := range gamma {
+			if g > 0 {
+				square += u[i] * c[i] / g
+			}
+		}
+		at := slices.Clone(theta)
+		at[noise] += t
+		f := 0.5*fac.LogDet + 0.5*weights*(math.Log(2*math.Pi)+at[noise])
+		if f += l.space.scaled(at, noise, scales, weights, square); f < x.f {
+			x.theta, x.f = at, f
+		}
+		return f
+	}, noiseStep, noiseTries, noiseBends, noiseNear)
+	x.prior = l.space.penalty(x.theta, nil)
+	return x, l.workers.halt.Err()
+}
+
+// bracket looks for a minimum of f from 0 downhill, by steps until it rises again or there were so many, and then where parabolas have theirs, unless that is near to the least so far.
+func bracket(f func(t float64) float64, step float64, tries, bends int, near float64) {
+	left, mid := 0.0, step
+	fl, fm := f(left), f(mid)
+	if fl < fm {
+		left, mid, fl, fm, step = mid, left, fm, fl, -step
+	}
+	right := mid + step
+	fr := f(right)
+	for tries -= 3; tries > 0 && fr < fm; tries-- {
+		left, mid, right, fl, fm = mid, right, right+step, fm, fr
+		fr = f(right)
+	}
+	for range bends {
+		a, b := mid-left, mid-right
+		t := mid - 0.5*(a*a*(fm-fr)-b*b*(fm-fl))/(a*(fm-fr)-b*(fm-fl))
+		if !(math.Min(left, right) < t && t < math.Max(left, right) && math.Abs(t-mid) > near) {
+			return
+		}
+		ft := f(t)
+		switch beyond := (t > mid) == (right > left); {
+		case ft < fm && beyond:
+			left, fl, mid, fm = mid, fm, t, ft
+		case ft < fm:
+			right, fr, mid, fm = mid, fm, t, ft
+		case beyond:
+			right, fr = t, ft
+		default:
+			left, fl = t, ft
+		}
+	}
+}
+
 // mostDrift is how many nats rounding may hide of an ELBO that a search goes by.
 const mostDrift = 1e-3
 

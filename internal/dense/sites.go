@@ -56,10 +56,17 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		if f.Halt.Stopped() {
 			return false
 		}
-		for b, j := range f.Pos[:a+1] {
-			f.Lp[a*p+b] = f.Sp[a] * f.Sp[b] * SymmetricAt(c, n, i, j)
+		row, s := f.Lp[a*p:a*p+a+1], f.Sp[a]
+		if p == n {
+			for b, ci := range c[i*n : i*n+a+1] {
+				row[b] = s * f.Sp[b] * ci
+			}
+		} else {
+			for b, j := range f.Pos[:a+1] {
+				row[b] = s * f.Sp[b] * c[i*n+j]
+			}
 		}
-		f.Lp[a*p+a]++
+		row[a]++
 	}
 	if !CholeskyUntil(f.Halt, f.Lp, p) {
 		return false

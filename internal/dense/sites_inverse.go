@@ -96,8 +96,15 @@ func (t *Inverse) Weights(f *Sites, w []float64) {
 	clear(w)
 	SquareLower(f.Halt, t.l, p)
 	for a, i := range f.Pos {
+		row, s := t.l[a*p:a*p+a+1], f.Sp[a]
+		if p == n {
+			for b, l := range row {
+				w[i*n+b] = s * f.Sp[b] * l
+			}
+			continue
+		}
 		for b, j := range f.Pos[:a+1] {
-			w[i*n+j] = f.Sp[a] * f.Sp[b] * t.l[a*p+b]
+			w[i*n+j] = s * f.Sp[b] * row[b]
 		}
 	}
 	if q == 0 {
