@@ -59,6 +59,9 @@ type LOO struct {
 	// Influence is KL(q‖q_−n), how far datum n moves all of the posterior, in nats. As both differ in a factor of η_n alone, it is that of
 	// the marginals of η_n. No probability, of whatever event, moves by more than √(Influence/2) (Pinsker).
 	Influence []float64
+	// Unresolved are the data, in increasing order, without which nothing but rounding is left of the precision of η_n, such as the one row of a column under a wide prior: their Leverage is 1 to within
+	// that. They are in no sum but Parameters, so that ELPD is that of the others; their PointErr is +Inf, their Pointwise and Influence are 0, and Cavity has the marginals of q for them.
+	Unresolved []int
 	// Cavity predicts each datum from the others, in the order of the data. It is nil where there were draws.
 	Cavity *Prediction
 }
@@ -68,17 +71,25 @@ const (
 	looBudget    = 1 << 27 // products by which they do, a fraction of a second's worth
 	looLeast     = 16      // data to whose absence they answer, at the least
 	looRemainder = 1e-12   // part of a precision that is left without a site below which it is rounding
+	looBeyond    = 1e-6    // by how much less than nothing that may be, by rounding, of a q that is of these rows
 )
 
 // String says it in words.
 func (l *LOO) String() string {
-	return fmt.Sprintf("elpd %.6g ± %.2g over %d data, error %.2g; %.3g effective parameters", l.ELPD, l.SE, len(l.Pointwise), l.Err, l.Parameters)
+	left := ""
+	if n := len(l.Unresolved); n > 0 {
+		left = fmt.Sprintf(", without %d that cannot be left out", n)
+	}
+	return fmt.Sprintf("elpd %.6g ± %.2g over %d data%s, error %.2g; %.3g effective parameters", l.ELPD, l.SE, len(l.Pointwise)-len(l.Unresolved), left, l.Err, l.Parameters)
 }
 
 // add makes the sums of what is known of each datum of the terms.
 func (l *LOO) add(weight []float64) {
 	var n, mean, squares float64
 	for i, x := range l.Pointwise {
+		if l.unresolved(i) {
+			continue
+		}
 		w := 1.0
 		if weight != nil {
 			w = weight[i]
@@ -93,6 +104,12 @@ func (l *LOO) add(weight []float64) {
 		l.SE = math.Sqrt(math.Max(0, n*squares/(n-1)))
 	}
 	l.Parameters = floats.Sum(l.Leverage)
+}
+
+// unresolved reports whether datum i is one of those.
+func (l *LOO) unresolved(i int) bool {
+	_, found := slices.BinarySearch(l.Unresolved, i)
+	return found
 }
 
 // cavities are terms under a Gaussian whose site for each of them can be taken out.
@@ -114,17 +131,25 @@ func (c *cavities) part(n int) float64 {
 	return math.Min(1, 1/w)
 }
 
-// leave returns mean and variance of η_n where a part of its site is taken out. The variance is NaN or negative if there is none.
+// leave returns mean and variance of η_n where a part of its site is taken out. The variance is NaN where only rounding is left of its precision, and negative where less is.
 func (c *cavities) leave(n int, part float64) (m, v float64) {
 	left := (1 - part) + part*c.left[n]
 	if !(left > looRemainder) {
-		return c.m[n], math.NaN()
+		return c.m[n], withoutSite(left)
 	}
 	v = c.v[n] / left
 	if c.without != nil {
 		v = c.without(n, part)
 	}
 	return c.m[n] - part*c.a[n]*c.vary[n]/left, v
+}
+
+// withoutSite returns the variance, as leave does, of what no more than rounding is left of.
+func withoutSite(left float64) float64 {
+	if left >= -looBeyond {
+		return math.NaN()
+	}
+	return -1
 }
 
 // loo takes out one datum after the other.
@@ -141,10 +166,15 @@ func (c *cavities) loo(ctx context.Context) (*LOO, error) {
 		defer parallel.At(&i, c.terms.name)
 		y, o, _, extra := c.terms.term(i)
 		m[i], v[i] = c.leave(i, c.part(i))
-		if !(v[i] >= 0) {
-			return fmt.Errorf("pgsvi: %s leaves no more than rounding of the precision of its linear predictor when it is left out; is q that of these rows, and fitted to the end? %w", c.terms.describe(i), ErrNotPosDef)
-		}
 		l.Leverage[i] = 1 - c.left[i]
+		if v[i] < 0 {
+			return fmt.Errorf("pgsvi: %s has more precision than all of its linear predictor, and a leverage of %v: is q that of these rows, and fitted to the end? %w", c.terms.describe(i), l.Leverage[i], ErrNotPosDef)
+		}
+		if math.IsNaN(v[i]) {
+			l.PointErr[i] = math.Inf(1)
+			m[i], v[i] = c.m[i]+o, c.v[i]+extra
+			return nil
+		}
 		l.Influence[i] = marginalKL(c.m[i], c.v[i], m[i], v[i])
 		m[i] += o
 		v[i] += extra
@@ -155,6 +185,14 @@ func (c *cavities) loo(ctx context.Context) (*LOO, error) {
 		return nil
 	})
 	if err == nil {
+		for i, e := range l.PointErr {
+			if e > 0 {
+				l.Unresolved = append(l.Unresolved, i)
+			}
+		}
+		if len(l.Unresolved) == n {
+			return nil, fmt.Errorf("pgsvi: %s, as all others, leaves no more than rounding of the precision of its linear predictor when it is left out: give the weights a prior, or fewer columns: %w", c.terms.describe(0), ErrNotPosDef)
+		}
 		err = c.respond(ctx, l)
 	}
 	if ctx.Err() != nil {
@@ -215,14 +253,16 @@ func (c *cavities) respond(ctx context.Context, l *LOO) error {
 	if err != nil {
 		return err
 	}
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
+	var order []int
+	for i := range n {
+		if !l.unresolved(i) {
+			order = append(order, i)
+		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(l.Influence[b], l.Influence[a]), cmp.Compare(a, b))
 	})
-	known := order[:min(n, max(looLeast, looBudget/(size*size)))]
+	known := order[:min(len(order), max(looLeast, looBudget/(size*size)))]
 	spaces := make([]responseWork, workers)
 	move := make([]float64, len(known))
 	err = parallel.Each(ctx, len(known), workers, func(worker, k int) error {
@@ -466,7 +506,7 @@ func (c diagCov) without(x *design, n int, gamma float64) (v float64) {
 		if z *= z; z > 0 {
 			left := 1 - gamma*c[j]*z
 			if !(left > looRemainder) {
-				return math.NaN()
+				return withoutSite(left)
 			}
 			v += z * c[j] / left
 		}
@@ -603,8 +643,8 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 // of Sites, of GP.Objective or of GLM.Objective it is by cavities, and env and draws do not count. Otherwise it is
 // by draws, of which there are 2200 for 0, and it takes memory for as many log-likelihoods of each term.
 //
-// The error wraps ErrParam if q is nil or a Point, there are fewer than 25 draws, or F or H says nothing of a likelihood or a prior; ErrNotPosDef if the cavity
-// of a term has no precision, as q is not that of these terms or not fitted to the end; ErrNotFinite if a log-likelihood at a draw, or
+// The error wraps ErrParam if q is nil or a Point, there are fewer than 25 draws, or F or H says nothing of a likelihood or a prior; ErrNotPosDef if a term
+// has more precision than there is, as q is not that of these terms or not fitted to the end, or none leaves any; ErrNotFinite if a log-likelihood at a draw, or
 // a term that is left out, has none; and ErrMemory.
 func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, error) {
 	if err := hasDensity(q); err != nil {

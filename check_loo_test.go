@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
@@ -487,6 +488,63 @@ func TestLOOErrors(t *testing.T) {
 		l, err := c.f()
 		if l != nil || !errors.Is(err, c.want) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, %v", name, l, err)
+		}
+	}
+}
+
+// A row whose column no other row has, under a wide prior, cannot be left out; all others can, as they are without it.
+func TestLOOUnresolved(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	const n = 30
+	rng := testRand(5)
+	x, y := mat.NewDense(n, 3, nil), make([]float64, n)
+	for i := range n {
+		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64(), 0})
+		y[i] = x.At(i, 0) + 0.3*rng.NormFloat64()
+	}
+	const own = 7
+	x.Set(own, 2, 1)
+	for _, c := range []Covariance{FullCovariance, DiagonalCovariance} {
+		glm, err := NewGLM(x, y, GaussianNoise{Var: 0.01}, &GLMOptions{PriorSD: 1e7, Covariance: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := glm.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := glm.LOO(ctx, post)
+		if err != nil {
+			t.Errorf("%v: %v", c, err)
+			continue
+		}
+		if !slices.Equal(l.Unresolved, []int{own}) || !math.IsInf(l.PointErr[own], 1) || l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 data, without 1 ") {
+			t.Errorf("%v: unresolved %v, %v ± %v: %v", c, l.Unresolved, l.Pointwise[own], l.PointErr[own], l)
+		}
+		if c == DiagonalCovariance {
+			continue // whose variances of the other weights are lower with the row
+		}
+		rows := mat.NewDense(n-1, 2, nil)
+		var rest []float64
+		for i := range n {
+			if i != own {
+				rows.SetRow(len(rest), []float64{x.At(i, 0), x.At(i, 1)})
+				rest = append(rest, y[i])
+			}
+		}
+		if glm, err = NewGLM(rows, rest, GaussianNoise{Var: 0.01}, &GLMOptions{PriorSD: 1e7, Covariance: c}); err != nil {
+			t.Fatal(err)
+		}
+		if post, _, err = glm.Fit(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		want, err := glm.LOO(ctx, post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(l.ELPD-want.ELPD) > 1e-6 || math.Abs(l.SE-want.SE) > 1e-6 || math.Abs(l.Err-want.Err) > 1e-6 || len(want.Unresolved) != 0 {
+			t.Errorf("%v: %v, without the row %v", c, l, want)
 		}
 	}
 }

@@ -132,8 +132,8 @@ func (g *GLM) excess(c weightCov, delta []float64, w *excessWork) (square, logDe
 
 // LOO leaves out one row after the other, by the cavities of q, which has seen all rows of g. A posterior of a stream or from a file will do;
 // where its covariance is full, and has not more weights than rows, g may be of some of its rows, of as many as memory holds. The error wraps ErrParam if q is nil or over other
-// weights than g, ErrEmpty if g has no rows, ErrNotPosDef if the cavity of a row has no precision, as q has not seen it or is not
-// fitted to the end, ErrNotFinite if a row that is left out has no log-probability, and ErrMemory.
+// weights than g, ErrEmpty if g has no rows, ErrNotPosDef if a row has more precision than there is, as q has not seen it or is not
+// fitted to the end, or none leaves any, ErrNotFinite if a row that is left out has no log-probability, and ErrMemory.
 func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err

@@ -52,8 +52,8 @@ func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*denseSites, error
 }
 
 // LOO leaves out one datum after the other, by the cavities of q. The error wraps ErrParam if q is nil or
-// a posterior of other inputs or another kernel than those of g, ErrNotPosDef if the cavity of a row has no precision,
-// as q is not that of these labels or not fitted to the end, and ErrNotFinite if a row that is left out has no log-probability.
+// a posterior of other inputs or another kernel than those of g, ErrNotPosDef if a row has more precision than there is,
+// as q is not that of these labels or not fitted to the end, or none leaves any, and ErrNotFinite if a row that is left out has no log-probability.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	d, err := g.denseSites(ctx, q)
 	if err != nil {
