@@ -376,7 +376,7 @@ func newGPPosterior(g *GP, k []float64, q *siteState, h *parallel.Halt) (*GPPost
 		for i, a := range p.a {
 			b[i] = a + p.gamma[i]*p.m[i]
 		}
-		w.solve(l.x, b, nil)
+		w.solve(l.x, b, nil, &designWork{halt: h})
 		p.weights, ok = &fullCov{s: w}, true
 	}
 	if err := h.Err(); err != nil {

@@ -456,17 +456,63 @@ func (g *design) addMulT(dst, u []float64, index []int) {
 	}
 }
 
-// addMulTOn is addMulT, on as many goroutines as h lends, each of which has some of the columns of dense rows.
-func (g *design) addMulTOn(h *parallel.Halt, dst, u []float64, index []int) {
-	if g.sparse != nil || index != nil || !g.shared(h, len(u)*g.cols) {
-		g.addMulT(dst, u, index)
+// Sums over rows are taken in chunks of so many products, of more rows than there are columns, and the sums of the chunks added in order: the bits do not depend
+// on who took which. Products XᵀΓX are taken in larger ones, of so many rows and so many for each column, beside which a sum of D² numbers costs nothing.
+const (
+	sumProducts = 1 << 16
+	gramRows    = 4096
+	gramColumns = 16
+)
+
+// addMulTOn is addMulT, on as many goroutines as s.halt lends.
+func (g *design) addMulTOn(dst, u []float64, index []int, s *designWork) {
+	n, d, chunk := len(u), g.cols, max(designChunk, sumProducts/max(1, g.perRow()), g.cols)
+	if n <= chunk {
+		g.addMulTPart(dst, u, index, 0, n, s)
 		return
 	}
-	part := (g.cols/(2*h.Workers()) + 8) &^ 7 // whole lines of memory
-	parallel.For(g.cols, part, h.Workers(), func(_, lo, hi int) {
-		some := blas64.General{Rows: g.rows, Cols: hi - lo, Data: g.dense[lo:], Stride: g.cols}
-		dense.Gemv(blas.Trans, 1, some, dense.Vector(u), 1, dense.Vector(dst[lo:hi]))
-	})
+	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*d)
+	sums := s.sums
+	clear(sums)
+	if g.shared(s.halt, n*g.perRow()) {
+		s.split(n, chunk, func(lo, hi int, s *designWork) { g.addMulTPart(sums[lo/chunk*d:][:d], u, index, lo, hi, s) })
+	} else {
+		for lo := 0; lo < n; lo += chunk {
+			g.addMulTPart(sums[lo/chunk*d:][:d], u, index, lo, min(lo+chunk, n), s)
+		}
+	}
+	for ; len(sums) > 0; sums = sums[d:] {
+		dense.Axpy(1, dense.Vector(sums[:d]), dense.Vector(dst))
+	}
+}
+
+// addMulTPart is addMulT for elements lo … hi−1 of u.
+func (g *design) addMulTPart(dst, u []float64, index []int, lo, hi int, s *designWork) {
+	d := g.cols
+	if g.sparse == nil {
+		for a := lo; a < hi; a += designChunk {
+			end := min(a+designChunk, hi)
+			rows := fma.Matrix{}
+			if index == nil {
+				rows = fma.Of(g.dense[a*d:end*d], end-a, d, max(1, d))
+			} else {
+				rows = g.part(index[a:end], false, &s.buf)
+			}
+			fma.Gemv(1, rows, true, u[a:end], dst)
+		}
+		return
+	}
+	for a := lo; a < hi; a++ {
+		ua := u[a]
+		if ua == 0 {
+			continue
+		}
+		ind, val := g.sparse.Row(dense.Index(index, a))
+		val = val[:len(ind)]
+		for k, j := range ind {
+			dst[j] += ua * val[k]
+		}
+	}
 }
 
 // addMulTDouble is addMulT in twice the digits.
@@ -486,20 +532,44 @@ func (g *design) addMulTDouble(dst dense.Double, u []float64, index []int) {
 // designChunk is the number of rows that are treated together.
 const designChunk = 256
 
-// addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols. The weights
+// addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as s.halt lends. The weights
 // may have any sign.
 func (g *design) addGram(p, w []float64, index []int, s *designWork) {
+	n, d, chunk := len(w), g.cols, max(gramRows, gramColumns*g.cols)
+	if n <= chunk {
+		g.addGramPart(p, w, index, 0, n, s)
+		return
+	}
+	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*d*d)
+	sums := s.sums
+	clear(sums)
+	if per := g.perRow(); g.shared(s.halt, n*per*per/2) {
+		s.split(n, chunk, func(lo, hi int, s *designWork) { g.addGramPart(sums[lo/chunk*d*d:][:d*d], w, index, lo, hi, s) })
+	} else {
+		for lo := 0; lo < n; lo += chunk {
+			g.addGramPart(sums[lo/chunk*d*d:][:d*d], w, index, lo, min(lo+chunk, n), s)
+		}
+	}
+	for ; len(sums) > 0; sums = sums[d*d:] {
+		for i := range d {
+			dense.Axpy(1, dense.Vector(sums[i*d:i*d+i+1]), dense.Vector(p[i*d:i*d+i+1]))
+		}
+	}
+}
+
+// addGramPart is addGram for elements lo … hi−1 of w.
+func (g *design) addGramPart(p, w []float64, index []int, lo, hi int, s *designWork) {
 	d := g.cols
 	if g.sparse != nil {
-		for a, wa := range w {
-			if wa == 0 {
+		for a := lo; a < hi; a++ {
+			if w[a] == 0 {
 				continue
 			}
 			if a%designChunk == 0 && s.halt.Stopped() {
 				return
 			}
 			ind, val := g.sparse.Row(dense.Index(index, a))
-			addOuterSparse(p, d, wa, ind, val)
+			addOuterSparse(p, d, w[a], ind, val)
 		}
 		return
 	}
@@ -508,9 +578,9 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 	var rows [designChunk]int
 	c := fma.Of(p, d, d, max(1, d))
 	for _, sign := range [2]float64{1, -1} {
-		for a := 0; a < len(w) && !s.halt.Stopped(); {
+		for a := lo; a < hi && !s.halt.Stopped(); {
 			n := 0
-			for ; a < len(w) && n < designChunk; a++ {
+			for ; a < hi && n < designChunk; a++ {
 				if sign*w[a] > 0 {
 					root[n], rows[n] = math.Sqrt(sign*w[a]), dense.Index(index, a)
 					n++
@@ -544,8 +614,24 @@ type designWork struct {
 	halt   *parallel.Halt
 	rows   int          // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
 	others []designWork // of goroutines that share rows
+	sums   []float64    // of chunks of rows
 	lower  fma.Lower    // L of variances of dense rows
 	panels fma.Panels   // some of these rows
+}
+
+// split does the chunks of n rows, shared between the goroutines that s.halt lends, each with scratch of its own.
+func (s *designWork) split(n, chunk int, do func(lo, hi int, s *designWork)) {
+	workers := s.halt.Workers()
+	if len(s.others) < workers {
+		s.others = make([]designWork, workers)
+	}
+	var alone parallel.Halt // of which no goroutine has others
+	alone.Watch(s.halt.Context())
+	for i := range s.others {
+		s.others[i].halt = &alone
+	}
+	loop := parallel.Loop{Halt: s.halt}
+	loop.Run(n, chunk, workers, parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
 }
 
 // varianceRows is the number of dense rows whose variances are taken together.
@@ -559,25 +645,13 @@ func (g *design) variances(dst, l, inv []float64, index []int, s *designWork) {
 		chunk = varianceRows
 		s.lower.Set(fma.Of(l, g.cols, g.cols, g.cols))
 	}
-	workers := s.halt.Workers()
 	if per := g.perRow(); len(dst) <= chunk || !g.shared(s.halt, len(dst)*per*per/2) {
 		for lo := 0; lo < len(dst); lo += chunk {
 			g.variancesPart(dst, l, inv, index, lo, min(lo+chunk, len(dst)), &s.lower, s)
 		}
 		return
 	}
-	if len(s.others) < workers {
-		s.others = make([]designWork, workers)
-	}
-	var alone parallel.Halt // of which no goroutine has others
-	alone.Watch(s.halt.Context())
-	for i := range s.others {
-		s.others[i].halt = &alone
-	}
-	loop := parallel.Loop{Halt: s.halt}
-	loop.Run(len(dst), chunk, workers, parallel.Func(func(worker, lo, hi int) {
-		g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, &s.others[worker])
-	}))
+	s.split(len(dst), chunk, func(lo, hi int, t *designWork) { g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, t) })
 }
 
 // variancesPart is variances for elements lo … hi−1 of dst, a chunk; of dense rows lower is L.

@@ -332,7 +332,7 @@ func TestRowsInPlace(t *testing.T) {
 	}
 }
 
-// TestSharedRows: products and variances of rows have the same bits on any number of goroutines.
+// TestSharedRows: products, variances and sums of rows have the same bits on any number of goroutines.
 func TestSharedRows(t *testing.T) {
 	t.Parallel()
 	const n, d, nnz = 9001, 43, 31
@@ -365,17 +365,19 @@ func TestSharedRows(t *testing.T) {
 	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few} {
 		g := newDesign(x, false)
 		for _, batch := range [][]int{nil, index} {
-			var want [3][]float64
+			var want [4][]float64
 			for workers := 1; workers <= 3; workers++ {
 				var h parallel.Halt
 				h.Lend(workers)
-				got := [3][]float64{make([]float64, n), slices.Clone(w), make([]float64, n)}
+				got := [4][]float64{make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(p)}
+				buf := &designWork{halt: &h}
 				if !g.shared(&h, n*g.perRow()) && workers > 1 {
 					t.Fatal("nothing is shared")
 				}
 				g.mulOn(&h, got[0], w, batch)
-				g.addMulTOn(&h, got[1], u, batch)
-				g.variances(got[2], s.l, s.inv, batch, &designWork{halt: &h})
+				g.addMulTOn(got[1], u, batch, buf)
+				g.variances(got[2], s.l, s.inv, batch, buf)
+				g.addGram(got[3], u, batch, buf)
 				if workers == 1 {
 					want = got
 				}

@@ -694,11 +694,11 @@ func (s *weightState) addRows(x *design, w []float64, index []int, buf *designWo
 	p.Round()
 }
 
-// solve makes the mean P⁻¹Xᵀu.
-func (s *weightState) solve(x *design, u []float64, index []int) {
+// solve makes the mean P⁻¹Xᵀu; buf is scratch.
+func (s *weightState) solve(x *design, u []float64, index []int, buf *designWork) {
 	if !s.double {
 		clear(s.mean)
-		x.addMulTOn(s.halt, s.mean, u, index)
+		x.addMulTOn(s.mean, u, index, buf)
 		dense.Potrs(s.l, s.mean)
 		return
 	}

@@ -48,7 +48,7 @@ func (a *weightMover) cover(v, delta []float64) (logDet float64, ok bool) {
 
 func (a *weightMover) move(d, delta, u []float64) (square float64) {
 	t := &a.try
-	t.solve(a.x, u, a.index)
+	t.solve(a.x, u, a.index, &a.buf)
 	t.predict(d, a.x, a.index)
 	for i, di := range d {
 		u[i] -= delta[i] * di
@@ -136,7 +136,7 @@ func (a *weightMover) product(dst, r []float64) bool {
 	}
 	a.w.Resize(a.x.cols)
 	clear(a.w.Hi)
-	a.x.addMulTOn(a.buf.halt, a.w.Hi, r, a.index)
+	a.x.addMulTOn(a.w.Hi, r, a.index, &a.buf)
 	dense.Potrs(at.l, a.w.Hi)
 	a.x.mulOn(a.buf.halt, dst, a.w.Hi, a.index)
 	return true
@@ -148,7 +148,7 @@ func (a *weightMover) shift(delta, u []float64) bool {
 	if !t.add(a.base, a.x, delta, a.index, &a.buf) {
 		return false
 	}
-	t.solve(a.x, u, a.index)
+	t.solve(a.x, u, a.index, &a.buf)
 	_, ok := dense.AllFinite(t.mean)
 	return ok
 }
@@ -226,7 +226,7 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 	b.h = dense.Resize(b.h, len(s.d1))
 	floats.SubTo(b.h, s.d1, s.a)
 	clear(b.g)
-	b.mover.x.addMulTOn(b.mover.buf.halt, b.g, b.h, b.mover.index)
+	b.mover.x.addMulTOn(b.g, b.h, b.mover.index, &b.mover.buf)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(at.l, d), dense.Vector(b.g))
 	var trace float64
 	for i, v := range s.v {
@@ -956,7 +956,7 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	g.c, g.h = dense.Resize(g.c, d), dense.Resize(g.h, s.n)
 	floats.SubTo(g.h, c.a, c.d1)
 	clear(g.c)
-	s.lin.x.addMulTOn(s.workers.halt, g.c, g.h, nil)
+	s.lin.x.addMulTOn(g.c, g.h, nil, &g.buf)
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
 	s.proof.rounding = s.unsolved()
@@ -1129,7 +1129,7 @@ func (l *linearModel) at(gamma, a, m []float64, h *parallel.Halt) (*weightState,
 	cov := &dualCov{x: l.x, gamma: gamma, prior: &l.prior}
 	w, err := cov.state(h)
 	if err == nil {
-		w.solve(l.x, potentials(gamma, a, m), nil)
+		w.solve(l.x, potentials(gamma, a, m), nil, &designWork{halt: h})
 	}
 	return w, err
 }
