@@ -475,7 +475,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 			site.tg[i] = -site.tg[i]
 		}
 		next.addRows(x, site.tg, nil, &s.block.mover.buf)
-		x.addMulTDouble(g, site.d1, nil)
+		x.addMulTDouble(g, site.d1, nil, &s.block.mover.buf)
 		if err := s.halt.Err(); err != nil {
 			return err
 		}

@@ -2,9 +2,11 @@ package pgsvi
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
 	"sort"
 
@@ -258,10 +260,23 @@ func newDesign(x mat.Matrix, intercept bool) *design {
 // denseRows returns copies of rows lo … hi−1 of x.
 func denseRows(x mat.Matrix, lo, hi int, intercept bool) *design {
 	_, cols := x.Dims()
-	view, inPlace := x.(mat.RawRowViewer)
 	g := &design{rows: hi - lo, cols: cols + b2i(intercept)}
 	g.dense = make([]float64, g.rows*g.cols)
-	for i := range g.rows {
+	workers := 1
+	if _, ok := x.(*mat.Dense); ok && len(g.dense) >= sharedProducts { // other types need not be safe for concurrent use
+		workers = runtime.GOMAXPROCS(0)
+	}
+	parallel.For(g.rows, copiedRows, workers, func(_, from, to int) { g.copyRows(x, lo, from, to, cols) })
+	return g
+}
+
+// copiedRows is the number of rows that are copied together.
+const copiedRows = 4096
+
+// copyRows makes rows from … to−1 those of x from row lo on, of so many columns.
+func (g *design) copyRows(x mat.Matrix, lo, from, to, cols int) {
+	view, inPlace := x.(mat.RawRowViewer)
+	for i := from; i < to; i++ {
 		row := g.dense[i*g.cols : (i+1)*g.cols]
 		switch {
 		case inPlace:
@@ -269,11 +284,10 @@ func denseRows(x mat.Matrix, lo, hi int, intercept bool) *design {
 		case cols > 0:
 			mat.Row(row[:cols], lo+i, x)
 		}
-		if intercept {
+		if cols < g.cols {
 			row[cols] = 1
 		}
 	}
-	return g
 }
 
 // check returns an error if a value is not finite.
@@ -281,10 +295,18 @@ func (g *design) check() error {
 	if g.sparse != nil {
 		return nil // checked by Append
 	}
-	if k, ok := dense.AllFinite(g.dense); !ok {
-		return fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", k/g.cols, k%g.cols, g.dense[k], ErrNotFinite)
+	chunk, workers := copiedRows*max(1, g.cols), 1
+	if len(g.dense) >= sharedProducts {
+		workers = runtime.GOMAXPROCS(0)
 	}
-	return nil
+	return parallel.Each(context.Background(), (len(g.dense)+chunk-1)/chunk, workers, func(_, i int) error {
+		part := g.dense[i*chunk : min((i+1)*chunk, len(g.dense))]
+		if k, ok := dense.AllFinite(part); !ok {
+			k += i * chunk
+			return fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", k/g.cols, k%g.cols, g.dense[k], ErrNotFinite)
+		}
+		return nil
+	})
 }
 
 // sub returns the rows at index, as a copy.
@@ -464,9 +486,12 @@ const (
 	gramColumns = 16
 )
 
+// sumRows returns the number of rows whose sums Xᵀu are taken together.
+func (g *design) sumRows() int { return max(designChunk, sumProducts/max(1, g.perRow()), g.cols) }
+
 // addMulTOn is addMulT, on as many goroutines as s.halt lends.
 func (g *design) addMulTOn(dst, u []float64, index []int, s *designWork) {
-	n, d, chunk := len(u), g.cols, max(designChunk, sumProducts/max(1, g.perRow()), g.cols)
+	n, d, chunk := len(u), g.cols, g.sumRows()
 	if n <= chunk {
 		g.addMulTPart(dst, u, index, 0, n, s)
 		return
@@ -515,16 +540,42 @@ func (g *design) addMulTPart(dst, u []float64, index []int, lo, hi int, s *desig
 	}
 }
 
-// addMulTDouble is addMulT in twice the digits.
-func (g *design) addMulTDouble(dst dense.Double, u []float64, index []int) {
-	for a, ua := range u {
+// addMulTDouble is addMulTOn in twice the digits.
+func (g *design) addMulTDouble(dst dense.Double, u []float64, index []int, s *designWork) {
+	n, d, chunk := len(u), g.cols, g.sumRows()
+	if n <= chunk {
+		g.addMulTDoublePart(dst, u, index, 0, n)
+		return
+	}
+	s.double.Resize((n + chunk - 1) / chunk * d)
+	s.double.Clear()
+	sums := s.double
+	part := func(lo, hi int, _ *designWork) {
+		from := lo / chunk * d
+		g.addMulTDoublePart(sums.Slice(from, from+d), u, index, lo, hi)
+	}
+	if g.shared(s.halt, n*g.perRow()) {
+		s.split(n, chunk, part)
+	} else {
+		for lo := 0; lo < n; lo += chunk {
+			part(lo, min(lo+chunk, n), s)
+		}
+	}
+	for at := 0; at < len(sums.Hi); at += d {
+		dst.AddDouble(1, sums.Slice(at, at+d))
+	}
+}
+
+// addMulTDoublePart is addMulTDouble for elements lo … hi−1 of u.
+func (g *design) addMulTDoublePart(dst dense.Double, u []float64, index []int, lo, hi int) {
+	for a := lo; a < hi; a++ {
 		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
-			dst.AddScaled(ua, val)
+			dst.AddScaled(u[a], val)
 			continue
 		}
 		for k, j := range ind {
-			dst.AddAt(int(j), ua, val[k])
+			dst.AddAt(int(j), u[a], val[k])
 		}
 	}
 }

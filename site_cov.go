@@ -704,7 +704,7 @@ func (s *weightState) solve(x *design, u []float64, index []int, buf *designWork
 	}
 	h := s.shift()
 	h.Clear()
-	x.addMulTDouble(h, u, index)
+	x.addMulTDouble(h, u, index, buf)
 	s.apply(h)
 }
 
@@ -736,10 +736,10 @@ func (s *weightState) packLow() []float64 {
 	return dense.PackLower(s.pLow, len(s.mean))
 }
 
-// residual stores Xᵀu − Pw in r, computed in twice the digits, for the mean w of t.
-func (s *weightState) residual(r dense.Double, t *weightState, x *design, u []float64) {
+// residual stores Xᵀu − Pw in r, computed in twice the digits, for the mean w of t; buf is scratch.
+func (s *weightState) residual(r dense.Double, t *weightState, x *design, u []float64, buf *designWork) {
 	r.Clear()
-	x.addMulTDouble(r, u, nil)
+	x.addMulTDouble(r, u, nil, buf)
 	d := len(s.mean)
 	for i := range d {
 		for j := range i + 1 {
@@ -898,13 +898,13 @@ func (p *weightPrior) solve(dst, x []float64) {
 	}
 }
 
-// residual stores Xᵀu − Λ0w in r, computed in twice the digits.
-func (p *weightPrior) residual(r dense.Double, w []float64, x *design, u dense.Double) {
+// residual stores Xᵀu − Λ0w in r, computed in twice the digits; buf is scratch.
+func (p *weightPrior) residual(r dense.Double, w []float64, x *design, u dense.Double, buf *designWork) {
 	if p.full != nil {
-		p.full.residual(r, &weightState{mean: w}, x, u.Hi)
+		p.full.residual(r, &weightState{mean: w}, x, u.Hi, buf)
 	} else {
 		r.Clear()
-		x.addMulTDouble(r, u.Hi, nil)
+		x.addMulTDouble(r, u.Hi, nil, buf)
 		for j, l := range p.prec {
 			r.AddAt(j, -l, w[j])
 		}

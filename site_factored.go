@@ -966,7 +966,7 @@ func (s *factoredAlgebra) rowsGap(goal float64) float64 {
 	slopes := dense.Double{Hi: c.a, Lo: g.low}
 	rest := math.Inf(1)
 	for k := range rowsRefined + 1 {
-		p.residual(g.r, c.mean, x, slopes)
+		p.residual(g.r, c.mean, x, slopes, &designWork{halt: s.workers.halt})
 		p.solve(g.back, g.r.Hi)
 		if rest = 0.5 * floats.Dot(g.back, g.r.Hi); k == rowsRefined || rest <= rowsRest*goal || s.workers.halt.Stopped() {
 			break

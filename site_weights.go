@@ -657,7 +657,7 @@ func (s *weightAlgebra) block(batch []int) error {
 	batch = s.distinct(batch)
 	m := len(batch)
 	b.base.resize(m)
-	s.lin.x.mul(b.base.m, s.run.mean, batch)
+	s.lin.x.mulOn(s.workers.halt, b.base.m, s.run.mean, batch)
 	for k, i := range batch {
 		b.base.gamma[k] = s.gamma[i]
 		b.base.a[k] = s.a[i] - s.gamma[i]*(b.base.m[k]-s.eta[i])
@@ -783,7 +783,7 @@ func (s *weightAlgebra) marginals(x *siteEstimates, batch []int) error {
 		m = s.n
 	}
 	x.resize(m)
-	s.lin.x.mul(x.m, s.run.mean, batch)
+	s.lin.x.mulOn(s.workers.halt, x.m, s.run.mean, batch)
 	s.run.variances(x.v, s.lin.x, batch, &s.pg.buf)
 	return nil
 }
@@ -810,7 +810,7 @@ func (s *weightAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error {
 	clear(t.h.Lo)
 	dense.Symv(m.r-1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
 	if t.next.double {
-		s.lin.x.addMulTDouble(t.h, x.d1, batch)
+		s.lin.x.addMulTDouble(t.h, x.d1, batch, &t.buf)
 	} else {
 		s.lin.x.addMulT(t.h.Hi, x.d1, batch)
 	}
@@ -960,7 +960,7 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	g.z = dense.Resize(g.z, d)
 	s.lin.prior.solve(g.z, g.c)
 	s.proof.rounding = s.unsolved()
-	mean, rows := 0.5*floats.Dot(g.c, g.z), s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil)
+	mean, rows := 0.5*floats.Dot(g.c, g.z), math.Inf(1)
 	var nuclear, fallen, trace float64
 	least, most := 1.0, 1.0
 	for n, v := range c.v {
@@ -979,6 +979,9 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	}
 	// No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or the sum of all v_n|δ_n|: a site that wakes or falls asleep tells next to nothing.
 	precision := nuclear * min(nuclear, max(1-least, most-1)) * curvature(max(least, 1-fallen)-1)
+	if mean+precision > goal {
+		rows = s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil)
+	}
 	if total := mean + precision; min(total, rows+2*precision) > goal && precision <= loosePrecisions*goal && g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
 		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
 		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding
@@ -993,7 +996,7 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 func (s *weightAlgebra) unsolved() float64 {
 	t, m := &s.pg, &s.mover
 	t.h.Resize(s.lin.x.cols)
-	m.base.residual(t.h, &m.cur, s.lin.x, s.batch.cur.a)
+	m.base.residual(t.h, &m.cur, s.lin.x, s.batch.cur.a, &s.gap.buf)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, s.lin.x.cols), dense.Vector(t.h.Hi))
 	return floats.Dot(t.h.Hi, t.h.Hi)
 }
