@@ -176,6 +176,7 @@ type weightBlock struct {
 	fine  bool         // check every step, and solve to weightBlockFine
 	rough bool         // solve blocks of many rows to weightBlockRough: they are visited again
 	near  *weightBlock // of few rows, over their span
+	rows  design       // those of the block, gathered
 }
 
 // use lets the crew solve.
@@ -239,19 +240,36 @@ func (b *weightBlock) promise(s *siteState, at *weightState) (mean, precision fl
 // whose terms are t, with the sites of b.base (γ, and a about its m),
 // which it replaces by those of the solution. The sites that b.base has say how many rows there are.
 func (b *weightBlock) solve(w *weightState, x *design, index []int, t *siteTerms) error {
-	b.mover.x, b.mover.index, b.mover.base, b.mover.moved = x, index, w, false
+	at := index
+	if x.sparse == nil && index != nil && len(index)*x.cols <= mostGathered {
+		x, at = b.gather(x, index), nil
+	}
+	b.mover.x, b.mover.index, b.mover.base, b.mover.moved = x, at, w, false
 	before := b.pace
-	if err := b.moveOn(w, x, index, t); err != nil {
+	if err := b.moveOn(w, x, at, t, index); err != nil {
 		b.pace = before
 		return err
 	}
 	return nil
 }
 
-// moveOn is solve, which its halt may leave with another pace.
-func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerms) error {
+// mostGathered is the number of values, 64 MB, up to which the rows of a block are gathered: each of a handful of products with them then finds them together.
+const mostGathered = 1 << 23
+
+// gather returns copies of the dense rows of x at index, valid until the next call.
+func (b *weightBlock) gather(x *design, index []int) *design {
+	d := x.cols
+	b.rows = design{rows: len(index), cols: d, dense: dense.Resize(b.rows.dense, len(index)*d)}
+	for k, i := range index {
+		copy(b.rows.dense[k*d:(k+1)*d], x.dense[i*d:(i+1)*d])
+	}
+	return &b.rows
+}
+
+// moveOn is solve for the rows of x at the given numbers, whose terms index names; its halt may leave it with another pace.
+func (b *weightBlock) moveOn(w *weightState, x *design, at []int, t *siteTerms, index []int) error {
 	p, base := &b.prob, &b.base
-	w.variances(base.v, x, index, &b.mover.buf)
+	w.variances(base.v, x, at, &b.mover.buf)
 	p.plain = len(base.m) > 4*x.cols
 	if err := p.init(t, index, &b.mover, base); err != nil {
 		return err
@@ -263,7 +281,7 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		return t.overflow(&p.cur.siteState, index)
 	}
 	if b.spans(w, x) {
-		return b.inSpan(w, x, index, t)
+		return b.inSpan(w, x, at, t, index)
 	}
 	goal, unchecked := math.Min(weightBlockGoal, weightBlockTol*promise), weightBlockTol
 	switch {
@@ -286,7 +304,7 @@ func (b *weightBlock) moveOn(w *weightState, x *design, index []int, t *siteTerm
 		if moved {
 			b.pace.age++
 			b.mover.accept()
-			b.mover.cur.predict(p.d, x, index)
+			b.mover.cur.predict(p.d, x, at)
 			for i, g := range p.tg {
 				base.gamma[i], base.a[i] = g, p.tc[i]-g*p.d[i]
 				base.m[i] += p.d[i]
@@ -377,25 +395,25 @@ func (b *weightBlock) spans(w *weightState, x *design) bool {
 }
 
 // inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as moveOn does.
-func (b *weightBlock) inSpan(w *weightState, x *design, index []int, t *siteTerms) error {
+func (b *weightBlock) inSpan(w *weightState, x *design, at []int, t *siteTerms, index []int) error {
 	base, h := &b.base, b.prob.workers.halt
-	l := span(x, index, b.prob.cur.tg, w.whiten, h)
+	l := span(x, at, b.prob.cur.tg, w.whiten, h)
 	if err := h.Err(); err != nil {
 		return err
 	}
 	if b.near == nil {
 		b.near = &weightBlock{}
 	}
-	s, at := b.near, &weightState{halt: h}
+	s, near := b.near, &weightState{halt: h}
 	s.use(b.prob.workers)
 	s.fine, s.pace = b.fine, pace{}
 	s.base.copyFrom(base)
-	at.resize(l.cols)
+	near.resize(l.cols)
 	for j := range l.cols {
-		at.p[j*l.cols+j] = 1
+		near.p[j*l.cols+j] = 1
 	}
-	at.factor()
-	if err := s.solve(at, l, nil, t.sub(index)); err != nil {
+	near.factor()
+	if err := s.solve(near, l, nil, t.sub(index)); err != nil {
 		return err
 	}
 	p := &b.prob
