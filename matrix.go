@@ -290,6 +290,15 @@ func (g *design) copyRows(x mat.Matrix, lo, from, to, cols int) {
 	}
 }
 
+// gather makes rows lo … hi−1 those of x at index.
+func (g *design) gather(x *design, index []int, lo, hi int) {
+	d := g.cols
+	for k := lo; k < hi; k++ {
+		i := index[k]
+		copy(g.dense[k*d:(k+1)*d], x.dense[i*d:(i+1)*d])
+	}
+}
+
 // check returns an error if a value is not finite.
 func (g *design) check() error {
 	if g.sparse != nil {

@@ -1246,5 +1246,5 @@ func (s *denseAlgebra) rowsGap(c *siteState) float64 {
 		g.prior[i] = s.k[i*n+i]
 	}
 	precision, _ := g.precision(s.cov, c)
-	return s.terms.rowGap(c, s.elbo(c, s.logDet), g.prior, g.h) + 2*precision
+	return s.terms.rowGap(c, s.elbo(c, s.logDet), g.prior, g.h, s.workers.halt) + 2*precision
 }

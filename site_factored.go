@@ -983,5 +983,5 @@ func (s *factoredAlgebra) rowsGap(goal float64) float64 {
 	x.mulDouble(g.drift, g.r, nil)
 	floats.Sub(g.drift, c.m)
 	p.variances(g.wide, x)
-	return rest + s.terms.rowGap(&c.siteState, c.elbo, g.wide, g.drift)
+	return rest + s.terms.rowGap(&c.siteState, c.elbo, g.wide, g.drift, s.workers.halt)
 }

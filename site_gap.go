@@ -5,6 +5,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -83,9 +84,35 @@ const roundedRow = 1e-9
 // Or f_n has the slope a_n under a weight that is larger by a part δ_n, of the size of a rounding. No f_n is below its least, f_n*, and so with
 // every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| − f_n*) ≤ δ(−ELBO − Σ_n f_n*).
 // This is for means whose Λ0m = Xᵀa holds, as those of solved equations do, or of which drift says how far from that each is; nil means not at all.
-func (t *siteTerms) rowGap(s *siteState, elbo float64, prior, drift []float64) (total float64) {
-	var rest, lines, part, change float64
-	for n, g := range s.tg {
+func (t *siteTerms) rowGap(s *siteState, elbo float64, prior, drift []float64, h *parallel.Halt) float64 {
+	n := len(s.tg)
+	if n <= gapRows {
+		x := t.rowsGap(s, prior, drift, 0, n)
+		return t.gapOf(&x, s, elbo)
+	}
+	parts := make([]rowsGap, (n+gapRows-1)/gapRows)
+	parallel.For(n, gapRows, h.Workers(), func(_, lo, hi int) { parts[lo/gapRows] = t.rowsGap(s, prior, drift, lo, hi) })
+	var sum rowsGap
+	for _, x := range parts {
+		sum.total, sum.change, sum.rest, sum.lines, sum.part = sum.total+x.total, sum.change+x.change, sum.rest+x.rest, sum.lines+x.lines, max(sum.part, x.part)
+	}
+	return t.gapOf(&sum, s, elbo)
+}
+
+// gapRows is the number of rows that rowGap takes together: the sums of more are added in that order, whoever took them.
+const gapRows = 4096
+
+// rowsGap is what some rows tell rowGap.
+type rowsGap struct {
+	total, change float64 // of rows with a tangent nearby, and the change of their curvatures
+	rest, lines   float64 // of those without, and of those that rounding explains by
+	part          float64 // this part of their weights
+}
+
+// rowsGap returns what rows lo … hi−1 tell rowGap.
+func (t *siteTerms) rowsGap(s *siteState, prior, drift []float64, lo, hi int) (x rowsGap) {
+	for n := lo; n < hi; n++ {
+		g := s.tg[n]
 		off := math.Abs(s.a[n]-s.d1[n]) + 4*dense.Epsilon*(math.Abs(s.a[n])+2*math.Abs(s.gamma[n]*s.m[n])+math.Abs(s.d1[n]))
 		if drift != nil {
 			off += g * math.Abs(drift[n])
@@ -99,21 +126,26 @@ func (t *siteTerms) rowGap(s *siteState, elbo float64, prior, drift []float64) (
 		switch delta := off / math.Abs(s.d1[n]); {
 		case off == 0:
 		case bent <= bentRow:
-			total += off * off / g
-			change += bent * g * s.v[n]
+			x.total += off * off / g
+			x.change += bent * g * s.v[n]
 		case delta <= roundedRow:
-			lines += off * math.Sqrt(prior[n])
-			part = max(part, delta)
+			x.lines += off * math.Sqrt(prior[n])
+			x.part = max(x.part, delta)
 		default:
-			rest += off * math.Sqrt(prior[n])
+			x.rest += off * math.Sqrt(prior[n])
 		}
 	}
-	total += change * change
-	wide := 0.5 * (rest + lines) * (rest + lines)
-	if lines == 0 {
+	return x
+}
+
+// gapOf returns the gap of what all rows tell.
+func (t *siteTerms) gapOf(x *rowsGap, s *siteState, elbo float64) float64 {
+	total := x.total + x.change*x.change
+	wide := 0.5 * (x.rest + x.lines) * (x.rest + x.lines)
+	if x.lines == 0 {
 		return total + wide
 	}
-	return total + min(wide, 0.5*rest*rest+part*(t.most(s)-elbo))
+	return total + min(wide, 0.5*x.rest*x.rest+x.part*(t.most(s)-elbo))
 }
 
 // bent returns by how much the curvature of term n, relative to what it is at s, is another at means up to so far from that of s. Curvatures rise to one

@@ -434,7 +434,7 @@ func TestRowGapLargeSlopes(t *testing.T) {
 	terms := &siteTerms{lik: GaussianNoise{Var: 1. / 37}, y: []float64{0}}
 	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
 		s := &siteState{gamma: []float64{37}, tg: []float64{37}, a: []float64{4e11 + c.off}, d1: []float64{4e11}, m: []float64{1e10}, v: []float64{0.02}}
-		gap := terms.rowGap(s, 0, []float64{1e14}, nil)
+		gap := terms.rowGap(s, 0, []float64{1e14}, nil, nil)
 		y := c.off / 37 / math.Sqrt(s.v[0])
 		if !(gap <= c.most) || gap < c.off*c.off/(2*37)+y*y*math.Pow(37*s.v[0], 2) {
 			t.Errorf("slopes apart by %g: gap %.3g", c.off, gap)

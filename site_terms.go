@@ -206,7 +206,10 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	}
 	s.err, s.certain, s.wild = 0, true, false
 	for i, e := range s.e {
-		_, o, _, _ := t.term(dense.Index(batch, i))
+		var o float64
+		if t.offset != nil {
+			o = t.offset[dense.Index(batch, i)]
+		}
 		s.err += s.bound[i] + dense.Epsilon*math.Abs(s.d1[i])*(math.Abs(s.m[i])+math.Abs(o))
 		s.wild = s.wild || s.lost[i]
 		s.certain = s.certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)

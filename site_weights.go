@@ -260,9 +260,11 @@ const mostGathered = 1 << 23
 func (b *weightBlock) gather(x *design, index []int) *design {
 	d := x.cols
 	b.rows = design{rows: len(index), cols: d, dense: dense.Resize(b.rows.dense, len(index)*d)}
-	for k, i := range index {
-		copy(b.rows.dense[k*d:(k+1)*d], x.dense[i*d:(i+1)*d])
+	if !x.shared(b.mover.buf.halt, len(b.rows.dense)) {
+		b.rows.gather(x, index, 0, len(index))
+		return &b.rows
 	}
+	parallel.For(len(index), copiedRows, b.mover.buf.halt.Workers(), func(_, lo, hi int) { b.rows.gather(x, index, lo, hi) })
 	return &b.rows
 }
 
@@ -998,7 +1000,7 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	// No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or the sum of all v_n|δ_n|: a site that wakes or falls asleep tells next to nothing.
 	precision := nuclear * min(nuclear, max(1-least, most-1)) * curvature(max(least, 1-fallen)-1)
 	if mean+precision > goal {
-		rows = s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil)
+		rows = s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil, s.workers.halt)
 	}
 	if total := mean + precision; min(total, rows+2*precision) > goal && precision <= loosePrecisions*goal && g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
 		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
