@@ -623,11 +623,10 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 	if !t.fac.Factor(t.cov, m, t.delta) || t.fac.Strongest() > dense.StrongestSite {
 		return false
 	}
-	t.fac.Expand(&t.exp, t.rows, n)
 	next := &t.next
 	next.resize(n)
 	copy(next.v, s.cur.v)
-	t.exp.SubVar(next.v)
+	t.fac.ExpandVar(&t.exp, t.rows, n, next.v)
 	t.fac.Solve(t.u)
 	clear(next.m)
 	dense.Gemv(blas.Trans, 1, dense.General(t.rows, m, n), dense.Vector(t.u), 0, dense.Vector(next.m))
@@ -1180,8 +1179,8 @@ func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 	if !s.terms.concave() || !s.cur.certain {
 		return math.Inf(1), nil
 	}
-	bound, _ := g.precision(s.cov, &s.cur)
-	bound += g.mean(s.k, &s.cur)
+	precision, _ := g.precision(s.cov, &s.cur) // of V as it is, at the last state
+	bound := precision + g.mean(s.k, &s.cur)
 	dense.Symv(1, dense.Symmetric(s.cov, s.n), dense.Vector(g.c), 0, dense.Vector(g.h))
 	before, next := s.elbo(&s.cur, s.logDet), &g.next
 	next.resize(s.n)
@@ -1197,19 +1196,22 @@ func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 			return 0, s.workers.halt.Err()
 		}
 		if s.terms.expect(next, nil, s.workers) == nil {
-			gain, off := s.elbo(next, s.logDet)-before, 0.0
+			gain, off, there := s.elbo(next, s.logDet)-before, 0.0, math.Inf(1)
 			if g.rounds {
 				off = s.drift(next)
 			}
 			if gain >= 0 {
 				if next.certain {
-					precision, loose := g.precision(s.cov, next)
+					var loose bool
+					there, loose = g.precision(s.cov, next)
+					exact := there
 					if loose {
-						precision = min(precision, g.exact(s.k, next, s.logDet))
+						exact = min(exact, g.exact(s.k, next, s.logDet))
 					}
-					bound = min(bound, gain+off+g.mean(s.k, next)+precision)
+					bound = min(bound, gain+off+g.mean(s.k, next)+exact)
 				}
 				if moved = keep && gain > off; moved {
+					precision = there
 					bound, g.apart = bound-gain+off, off
 				}
 				break
@@ -1224,8 +1226,8 @@ func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 	if moved {
 		last = next
 	}
-	if bound > goal && last.certain {
-		bound = min(bound, s.rowsGap(last))
+	if bound > max(goal, 2*precision) && last.certain {
+		bound = min(bound, s.rowsGap(last)+2*precision)
 	}
 	if err := s.workers.halt.Err(); err != nil {
 		return 0, err
@@ -1236,7 +1238,7 @@ func (s *denseAlgebra) prove(keep bool, goal float64) (float64, error) {
 	return bound, nil
 }
 
-// rowsGap returns the bound on the gap of c by its rows, for V as it is: where K is large and the sites are strong, that of the mean is the
+// rowsGap returns the bound on the gap of c by its rows, V held, beside twice that of V: where K is large and the sites are strong, that of the mean is the
 // rounding of ∂E/∂m, squared, times K.
 func (s *denseAlgebra) rowsGap(c *siteState) float64 {
 	g, n := &s.gap, s.n
@@ -1245,6 +1247,5 @@ func (s *denseAlgebra) rowsGap(c *siteState) float64 {
 	for i := range g.prior {
 		g.prior[i] = s.k[i*n+i]
 	}
-	precision, _ := g.precision(s.cov, c)
-	return s.terms.rowGap(c, s.elbo(c, s.logDet), g.prior, g.h, s.workers.halt) + 2*precision
+	return s.terms.rowGap(c, s.elbo(c, s.logDet), g.prior, g.h, s.workers.halt)
 }

@@ -135,11 +135,28 @@ func dot(a, b Double) (h, l float64) {
 // false if it was halted.
 func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
 	n := len(x)
-	for i, h := range y {
+	if workers := halt.Workers(); workers > 1 && n*len(y) >= residualShared {
+		parallel.For(len(y), residualRows, workers, func(_, lo, hi int) { residual(halt, dst, y, a, x, lo, hi) })
+	} else {
+		residual(halt, dst, y, a, x, 0, len(y))
+	}
+	return !halt.Stopped()
+}
+
+// The rows of a residual are shared from so many numbers on, so many at a time.
+const (
+	residualShared = 1 << 16
+	residualRows   = 64
+)
+
+// residual is Residual for rows lo … hi−1.
+func residual(halt *parallel.Halt, dst, y, a, x []float64, lo, hi int) {
+	n := len(x)
+	for i := lo; i < hi; i++ {
 		if halt.Stopped() {
-			return false
+			return
 		}
-		var l float64
+		h, l := y[i], 0.0
 		for j, v := range a[i*n : (i+1)*n] {
 			p, e := twoProduct(-v, x[j])
 			s, t := twoSum(h, p)
@@ -147,7 +164,6 @@ func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
 		}
 		dst[i] = h + l
 	}
-	return true
 }
 
 // AddOuter adds w·xxᵀ to the lower triangle, for a row x of n values, or of the values at ind.

@@ -156,28 +156,55 @@ type Expansion struct {
 
 // Expand computes the expansion of rows into x, whose storage is reused. It
 // only reads f and may run concurrently on different x.
-func (f *Sites) Expand(x *Expansion, rows []float64, cols int) {
+func (f *Sites) Expand(x *Expansion, rows []float64, cols int) { f.ExpandVar(x, rows, cols, nil) }
+
+// Few changes are shared in parts of so many columns, from so many numbers in all on. Products with many are shared by themselves.
+const (
+	expandColumns = 96
+	expandShared  = 1 << 14
+)
+
+// ExpandVar is Expand, and SubVar of v unless that is nil.
+func (f *Sites) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
 	p, q := len(f.Pos), len(f.Neg)
 	x.cols, x.halt = cols, f.Halt
 	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
 	x.xp, x.xn = x.buf[:p*cols], x.buf[p*cols:]
-	for a, i := range f.Pos {
-		floats.ScaleTo(x.xp[a*cols:(a+1)*cols], f.Sp[a], rows[i*cols:(i+1)*cols])
-	}
-	f.trsm(f.Lp, p, x.xp, cols)
-	if q == 0 {
+	if workers := f.Halt.Workers(); workers > 1 && p+q <= fma.Block && (p+q)*cols >= expandShared {
+		parallel.For(cols, expandColumns, workers, func(_, lo, hi int) { f.expand(x, rows, v, lo, hi, fma.Run{Halt: f.Halt, Workers: 1}) })
 		return
 	}
-	for a, i := range f.Neg {
-		copy(x.xn[a*cols:(a+1)*cols], rows[i*cols:(i+1)*cols])
+	f.expand(x, rows, v, 0, cols, fma.Run{Halt: f.Halt})
+}
+
+// expand is ExpandVar for columns lo … hi−1.
+func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run) {
+	if hi <= lo {
+		return
 	}
+	p, q, cols, wide := len(f.Pos), len(f.Neg), x.cols, hi-lo
+	for a, i := range f.Pos {
+		floats.ScaleTo(x.xp[a*cols+lo:a*cols+hi], f.Sp[a], rows[i*cols+lo:i*cols+hi])
+	}
+	xp, xn := rowsOf(x.xp, cols).Slice(0, lo, p, wide), rowsOf(x.xn, cols).Slice(0, lo, q, wide)
 	if p > 0 {
-		fma.Gemm(fma.Run{Halt: f.Halt}, -1, fma.Of(f.zn, p, q, q).T(), rowsOf(x.xp, cols), rowsOf(x.xn, cols))
+		fma.Trsm(run, square(f.Lp, p), xp, false)
 	}
-	for a, s := range f.sn {
-		floats.Scale(s, x.xn[a*cols:(a+1)*cols])
+	if q > 0 {
+		for a, i := range f.Neg {
+			copy(x.xn[a*cols+lo:a*cols+hi], rows[i*cols+lo:i*cols+hi])
+		}
+		if p > 0 {
+			fma.Gemm(run, -1, fma.Of(f.zn, p, q, q).T(), xp, xn)
+		}
+		for a, s := range f.sn {
+			floats.Scale(s, x.xn[a*cols+lo:a*cols+hi])
+		}
+		fma.Trsm(run, square(f.ln, q), xn, false)
 	}
-	f.trsm(f.ln, q, x.xn, cols)
+	if v != nil {
+		x.subVar(v, lo, hi)
+	}
 }
 
 // rowsOf returns part of an expansion.
@@ -186,13 +213,17 @@ func rowsOf(part []float64, cols int) fma.Matrix {
 }
 
 // SubVar replaces v, of length cols, by v minus the diagonal of X_pᵀX_p − X_nᵀX_n.
-func (x *Expansion) SubVar(v []float64) {
+func (x *Expansion) SubVar(v []float64) { x.subVar(v, 0, x.cols) }
+
+// subVar is SubVar for columns lo … hi−1.
+func (x *Expansion) subVar(v []float64, lo, hi int) {
+	v = v[lo:hi]
 	for _, part := range [2]struct {
 		x    []float64
 		sign float64
 	}{{x.xp, -1}, {x.xn, 1}} {
 		for k := 0; k < len(part.x); k += x.cols {
-			for j, e := range part.x[k : k+x.cols] {
+			for j, e := range part.x[k+lo : k+hi] {
 				v[j] += part.sign * e * e
 			}
 		}
