@@ -244,14 +244,16 @@ type design struct {
 	rows, cols int
 	dense      []float64 // row by row, or
 	sparse     *Sparse
+	unit       bool // every value of sparse rows is known to be 1, as of features that are there or not
 }
 
 // newDesign returns x with, if intercept, a last column of ones. It copies, but
 // for the rows of a Sparse, which do not change.
 func newDesign(x mat.Matrix, intercept bool) *design {
 	if s, ok := x.(*Sparse); ok {
-		rows, cols := s.Dims()
-		return &design{rows: rows, cols: cols + b2i(intercept), sparse: s.withOnes(intercept)}
+		rows, _ := s.Dims()
+		own := s.withOnes(intercept)
+		return &design{rows: rows, cols: own.cols, sparse: own, unit: !slices.ContainsFunc(own.val, func(v float64) bool { return v != 1 })}
 	}
 	rows, _ := x.Dims()
 	return denseRows(x, 0, rows, intercept)
@@ -409,8 +411,15 @@ func (g *design) mulPart(dst, w []float64, index []int, lo, hi int) {
 	}
 	for a := lo; a < hi; a++ {
 		ind, val := g.sparse.Row(dense.Index(index, a))
-		val = val[:len(ind)]
 		var s float64
+		if g.unit {
+			for _, j := range ind {
+				s += w[j]
+			}
+			dst[a] = s
+			continue
+		}
+		val = val[:len(ind)]
 		for k, j := range ind {
 			s += val[k] * w[j]
 		}
@@ -542,6 +551,12 @@ func (g *design) addMulTPart(dst, u []float64, index []int, lo, hi int, s *desig
 			continue
 		}
 		ind, val := g.sparse.Row(dense.Index(index, a))
+		if g.unit {
+			for _, j := range ind {
+				dst[j] += ua
+			}
+			continue
+		}
 		val = val[:len(ind)]
 		for k, j := range ind {
 			dst[j] += ua * val[k]
@@ -581,6 +596,10 @@ func (g *design) addMulTDoublePart(dst dense.Double, u []float64, index []int, l
 		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
 			dst.AddScaled(u[a], val)
+			continue
+		}
+		if g.unit {
+			dst.AddEach(ind, u[a])
 			continue
 		}
 		for k, j := range ind {

@@ -742,12 +742,16 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 		gap = s.promise()
 	}
 	if !s.proof.made && gap <= max(worthProving, within) {
+		stood := s.proof.stepped
 		bound, err := s.prove(goalOf(within, s.n, -s.batch.cur.value))
 		if err != nil {
 			return Evaluation{}, err
 		}
+		if gap += s.proof.rounding; !stood {
+			gap = s.promise()
+		}
 		s.proof.bound = neverZero(bound)
-		gap = min(s.promise(), s.proof.bound)
+		gap = min(gap, s.proof.bound)
 	}
 	s.proof.made = true
 	c := &s.batch.cur

@@ -82,6 +82,15 @@ func (d Double) AddAt(i int, c, x float64) {
 	d.Hi[i], d.Lo[i] = s, d.Lo[i]+(e+t)
 }
 
+// AddEach adds c to the elements at ind.
+func (d Double) AddEach(ind []int32, c float64) {
+	lo := d.Lo[:len(d.Hi)]
+	for _, i := range ind {
+		s, t := twoSum(d.Hi[i], c)
+		d.Hi[i], lo[i] = s, lo[i]+t
+	}
+}
+
 // addDouble adds (ch + cl)·x.
 func (d Double) addDouble(ch, cl float64, x []float64) {
 	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
