@@ -514,18 +514,21 @@ func (g *design) addMulTOn(dst, u []float64, index []int, s *designWork) {
 		g.addMulTPart(dst, u, index, 0, n, s)
 		return
 	}
+	if !g.shared(s.halt, n*g.perRow()) {
+		s.sums = dense.Resize(s.sums, d)
+		for lo := 0; lo < n; lo += chunk {
+			clear(s.sums)
+			g.addMulTPart(s.sums, u, index, lo, min(lo+chunk, n), s)
+			fma.Axpy(1, s.sums, dst)
+		}
+		return
+	}
 	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*d)
 	sums := s.sums
 	clear(sums)
-	if g.shared(s.halt, n*g.perRow()) {
-		s.split(n, chunk, func(lo, hi int, s *designWork) { g.addMulTPart(sums[lo/chunk*d:][:d], u, index, lo, hi, s) })
-	} else {
-		for lo := 0; lo < n; lo += chunk {
-			g.addMulTPart(sums[lo/chunk*d:][:d], u, index, lo, min(lo+chunk, n), s)
-		}
-	}
+	s.split(n, chunk, func(lo, hi int, s *designWork) { g.addMulTPart(sums[lo/chunk*d:][:d], u, index, lo, hi, s) })
 	for ; len(sums) > 0; sums = sums[d:] {
-		dense.Axpy(1, dense.Vector(sums[:d]), dense.Vector(dst))
+		fma.Axpy(1, sums[:d], dst)
 	}
 }
 
@@ -619,20 +622,28 @@ func (g *design) addGram(p, w []float64, index []int, s *designWork) {
 		g.addGramPart(p, w, index, 0, n, s)
 		return
 	}
+	if per := g.perRow(); !g.shared(s.halt, n*per*per/2) {
+		s.sums = dense.Resize(s.sums, d*d)
+		for lo := 0; lo < n; lo += chunk {
+			clear(s.sums)
+			g.addGramPart(s.sums, w, index, lo, min(lo+chunk, n), s)
+			addLower(p, s.sums, d)
+		}
+		return
+	}
 	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*d*d)
 	sums := s.sums
 	clear(sums)
-	if per := g.perRow(); g.shared(s.halt, n*per*per/2) {
-		s.split(n, chunk, func(lo, hi int, s *designWork) { g.addGramPart(sums[lo/chunk*d*d:][:d*d], w, index, lo, hi, s) })
-	} else {
-		for lo := 0; lo < n; lo += chunk {
-			g.addGramPart(sums[lo/chunk*d*d:][:d*d], w, index, lo, min(lo+chunk, n), s)
-		}
-	}
+	s.split(n, chunk, func(lo, hi int, s *designWork) { g.addGramPart(sums[lo/chunk*d*d:][:d*d], w, index, lo, hi, s) })
 	for ; len(sums) > 0; sums = sums[d*d:] {
-		for i := range d {
-			dense.Axpy(1, dense.Vector(sums[i*d:i*d+i+1]), dense.Vector(p[i*d:i*d+i+1]))
-		}
+		addLower(p, sums, d)
+	}
+}
+
+// addLower adds the lower triangle of a to that of p, both d×d.
+func addLower(p, a []float64, d int) {
+	for i := range d {
+		fma.Axpy(1, a[i*d:i*d+i+1], p[i*d:i*d+i+1])
 	}
 }
 
