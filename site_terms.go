@@ -264,15 +264,14 @@ func (t *siteTerms) expectSites(s *siteState, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.name(dense.Index(batch, i)) })
 	if each := eachOf(t.lik); each != nil {
-		for ; i < hi; i++ {
-			y, o, _, c := t.term(dense.Index(batch, i))
-			s.e[i], s.d1[i], s.tg[i] = y, s.m[i]+o, s.v[i]+c
-		}
+		t.place(s, batch, lo, hi)
 		each.expectEach(s.e[lo:hi], s.d1[lo:hi], s.tg[lo:hi], s.bound[lo:hi])
-		for i = lo; i < hi; i++ {
-			n := dense.Index(batch, i)
-			_, _, w, _ := t.term(n)
-			t.expectSite(s, i, n, Expectation{s.e[i], s.d1[i], s.tg[i], s.bound[i]}.times(w))
+		for ; i < hi; i++ {
+			n, x := dense.Index(batch, i), Expectation{s.e[i], s.d1[i], s.tg[i], s.bound[i]}
+			if t.weight != nil {
+				x = x.times(t.weight[n])
+			}
+			t.expectSite(s, i, n, x)
 		}
 		return
 	}
@@ -282,16 +281,38 @@ func (t *siteTerms) expectSites(s *siteState, batch []int, lo, hi int) {
 	}
 }
 
+// place stores the responses, means and variances of elements lo … hi−1 of s where eachExpecter looks for them.
+func (t *siteTerms) place(s *siteState, batch []int, lo, hi int) {
+	if batch == nil {
+		copy(s.e[lo:hi], t.y[lo:hi])
+	} else {
+		for i, n := range batch[lo:hi] {
+			s.e[lo+i] = t.y[n]
+		}
+	}
+	copy(s.d1[lo:hi], s.m[lo:hi])
+	copy(s.tg[lo:hi], s.v[lo:hi])
+	if t.offset == nil && t.extra == nil {
+		return
+	}
+	for i := lo; i < hi; i++ {
+		_, o, _, c := t.term(dense.Index(batch, i))
+		s.d1[i], s.tg[i] = s.m[i]+o, s.v[i]+c
+	}
+}
+
 // expectSite takes the expectation x of term n, element i of s. Where the derivatives are beyond
 // use, those of a narrower marginal stand in: a finite step in the right
 // direction; NaN says that there are none.
 func (t *siteTerms) expectSite(s *siteState, i, n int, x Expectation) {
 	m, v := s.m[i], s.v[i]
 	s.e[i], s.bound[i] = x.Value, x.Err
-	d1, at := x.D1, m
-	if !usable(x, v) {
-		x, at, v = t.standIn(n, m, v, x, math.Inf(1))
+	if usable(x, v) {
+		s.tg[i], s.d1[i], s.far[i], s.lost[i] = -x.D2, x.D1, false, false
+		return
 	}
+	d1 := x.D1
+	x, at, v := t.standIn(n, m, v, x, math.Inf(1))
 	// About m, where the site stands.
 	s.tg[i], s.d1[i] = -x.D2, x.D1-x.D2*(at-m)
 	s.far[i] = v != s.v[i] || at != m

@@ -83,17 +83,7 @@ func CopyLower(dst, src []float64, n int) {
 // AllFinite reports whether no element is NaN or infinite, and otherwise the
 // index of the first that is.
 func AllFinite(x []float64) (int, bool) {
-	// v − v is 0 but for those, and a sum of zeros goes faster than a branch for each.
-	var s [4]float64
-	i := 0
-	for ; i+4 <= len(x); i += 4 {
-		v := (*[4]float64)(x[i:])
-		s[0], s[1], s[2], s[3] = s[0]+(v[0]-v[0]), s[1]+(v[1]-v[1]), s[2]+(v[2]-v[2]), s[3]+(v[3]-v[3])
-	}
-	for _, v := range x[i:] {
-		s[0] += v - v
-	}
-	if s[0]+s[1]+s[2]+s[3] == 0 {
+	if s := fma.Dot(x, x); s-s == 0 { // what squares and their sums are not, unless they overflow, is not either
 		return 0, true
 	}
 	for i, v := range x {

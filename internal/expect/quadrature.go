@@ -140,13 +140,30 @@ func SoftplusExpects(f0, f1, f2, m, v []float64) {
 }
 
 func softplusExpects(f0, f1, f2, m, v []float64) {
+	var sd [softplusRows]float64
+	least, most, far := math.Inf(1), 0.0, math.Inf(-1)
+	for i, x := range m {
+		s := math.Sqrt(v[i])
+		if sd[i] = s; s < least {
+			least = s
+		}
+		if s > most {
+			most = s
+		}
+		if x -= v[i] + 8.5*s; x > far {
+			far = x
+		}
+	}
+	if far < 0 && 0 < least && most < narrow && ruleOf(least) == ruleOf(most) { // no tails, and one rule
+		fma.Softplus(hermiteRules[ruleOf(most)].rule, f0, f1, f2, m, sd[:len(m)])
+		return
+	}
 	// Rows of one rule go together.
 	var rule, place [softplusRows]uint8
-	var sd, mean, s, y0, y1, y2 [softplusRows]float64
+	var mean, s, y0, y1, y2 [softplusRows]float64
 	const none = uint8(len(hermiteRules))
 	var count [len(hermiteRules)]int
 	for i, x := range m {
-		sd[i] = math.Sqrt(v[i])
 		if rule[i] = none; !tail(x, v[i], sd[i]) && v[i] > 0 && sd[i] < narrow {
 			rule[i] = uint8(ruleOf(sd[i]))
 			count[rule[i]]++
