@@ -71,15 +71,24 @@ func newDenseAlgebra(t *siteTerms, k []float64, workers crew) (*denseAlgebra, er
 }
 
 // denseBlock is the number of terms in a block step, about: the product that puts a block back costs
-// O(denseBlock N²), and smaller ones take more passes.
-const denseBlock = 32
+// O(denseBlock N²), and smaller ones take more passes. From so many terms on V does not fit into a cache of the second level, and
+// products of that rank wait for it to come from memory: blocks are then larger, four columns of tiles.
+const (
+	denseBlock = 32
+	largeBlock = 48
+	largeTerms = 512
+)
 
 // plan is block steps of the terms that promise most.
 func (s *denseAlgebra) plan() Plan {
 	if s.features != nil {
 		return Plan{}
 	}
-	blocks := (s.n + denseBlock - 1) / denseBlock
+	size := denseBlock
+	if s.n >= largeTerms {
+		size = largeBlock
+	}
+	blocks := (s.n + size - 1) / size
 	return Plan{Batch: (s.n + blocks - 1) / blocks, Sampler: promising{s}}
 }
 
