@@ -48,10 +48,7 @@ func (w *work) factor(a Matrix) bool {
 		if !w.diagonal(j, left, d, own, lane, h) {
 			return false
 		}
-		for i := first; i < n; i += columns {
-			x := group(i)
-			pathTrsm(j, left, x, x[j*columns:], d)
-		}
+		pathTrsmPanels(up(n-first, columns)/columns, columns*height, j, left, own, own[j*columns:], d)
 		for i := range h {
 			for s := range i + 1 {
 				own[(j+s)*columns+lane+i] = d[i*rows+s]

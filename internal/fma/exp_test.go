@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -147,13 +148,16 @@ func TestElementarySame(t *testing.T) {
 				x[i] = math.Float64frombits(rng.Uint64())
 			}
 		}
-		y := append([]float64(nil), x...)
-		c.f(x)
+		want := slices.Clone(x)
 		func() {
-			defer force(false)()
-			c.f(y)
+			defer force("Go")()
+			c.f(want)
 		}()
-		same(t, c.name, x, y)
+		paths(t, func(t *testing.T) {
+			got := slices.Clone(x)
+			c.f(got)
+			same(t, c.name, got, want)
+		})
 	}
 }
 
@@ -177,7 +181,7 @@ func BenchmarkElementary(b *testing.B) {
 // TestSoftplusSame: the paths have the same bits, in any lane.
 func TestSoftplusSame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 203} {
+	for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 203} {
 		for nodes := range 9 {
 			rule := make([]Node, nodes)
 			for i := range rule {
@@ -195,17 +199,19 @@ func TestSoftplusSame(t *testing.T) {
 					s[i] = 0
 				}
 			}
-			var got, want [3][]float64
-			for k := range got {
-				got[k], want[k] = make([]float64, n), make([]float64, n)
+			sums := func(path string) (f [3][]float64) {
+				defer force(path)()
+				for k := range f {
+					f[k] = make([]float64, n)
+				}
+				Softplus(rule, f[0], f[1], f[2], m, s)
+				return f
 			}
-			Softplus(rule, got[0], got[1], got[2], m, s)
-			func() {
-				defer force(false)()
-				Softplus(rule, want[0], want[1], want[2], m, s)
-			}()
-			for k := range got {
-				same(t, "softplus", got[k], want[k])
+			got := sums("Go")
+			for _, path := range available() {
+				for k, y := range sums(path) {
+					same(t, "softplus by "+path, y, got[k])
+				}
 			}
 			for i, x := range m { // beside package math
 				var y [3]float64

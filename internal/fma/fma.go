@@ -6,7 +6,8 @@
 // element by one more, c_ij ← fma(α, s, c_ij). Solutions and factors are sums of that kind with α = −1, and a division
 // or a square root at the end. An inner product has sixteen partial sums, see Dot.
 //
-// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes; on arm64 those of products and inner products are in NEON.
+// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes, and where there is AVX-512 those of products, solutions and
+// elementary functions take its longer vectors; on arm64 those of products and inner products are in NEON.
 // Elsewhere, and with the build tag purego, they are Go with math.FMA. NaN and infinities go the way of IEEE 754: no product is left out because a factor is 0,
 // but for the zeros that a triangular matrix has by its shape, whose memory is not read.
 package fma

@@ -14,12 +14,11 @@ import (
 // paths calls f for each path that this processor has, by subtests that are not parallel.
 func paths(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	t.Run("Go", func(t *testing.T) {
-		defer force(false)()
-		f(t)
-	})
-	if vectors {
-		t.Run("vectors", f)
+	for _, path := range available() {
+		t.Run(path, func(t *testing.T) {
+			defer force(path)()
+			f(t)
+		})
 	}
 }
 

@@ -2,5 +2,8 @@
 
 package fma
 
+// available says that there is one path.
+func available() []string { return []string{"Go"} }
+
 // force has nothing to choose from.
-func force(bool) func() { return func() {} }
+func force(string) func() { return func() {} }

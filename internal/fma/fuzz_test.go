@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// FuzzProducts compares all products and solutions of any shape and layout, with numbers that may be of any size, with plain loops.
+// FuzzProducts compares all products and solutions of any shape and layout, with numbers that may be of any size, with plain loops, by every path.
 func FuzzProducts(f *testing.F) {
 	f.Add(uint64(1), uint16(5), uint16(13), uint16(260), 1.0)
 	f.Add(uint64(2), uint16(70), uint16(3), uint16(0), 1e300)
-	f.Fuzz(func(t *testing.T, seed uint64, m, n, k uint16, scale float64) {
+	check := func(t *testing.T, seed uint64, m, n, k uint16, scale float64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		draw := func() float64 {
 			if rng.IntN(50) == 0 {
@@ -40,6 +40,14 @@ func FuzzProducts(f *testing.F) {
 			t.Errorf("cholesky says %v", !ok)
 		} else if ok {
 			same(t, "cholesky", spd.Data, want.Data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, m, n, k uint16, scale float64) {
+		for _, path := range available() {
+			func() {
+				defer force(path)()
+				check(t, seed, m, n, k, scale)
+			}()
 		}
 	})
 }

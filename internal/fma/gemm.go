@@ -111,26 +111,38 @@ func (p product) part(r Run, lo, hi int) bool {
 
 // tiles adds the product of the panels in left and right to the m×n part of C from (row, col) on.
 func (p product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
-	c := p.c
-	for j := 0; j < n; j += columns {
-		b := right[j*k:]
-		for i := 0; i < m; i += rows {
-			first, from := row+i, col+j
-			h, wide := min(rows, m-i), min(columns, n-j)
-			if p.lower && first+h <= from {
+	high, wide := rows, columns
+	if vectors512 {
+		high, wide = 2*rows, 2*columns
+	}
+	for j := 0; j < n; j += wide {
+		for i := 0; i < m; i += high {
+			if vectors512 && i+high <= m && j+wide <= n && !p.upper && (!p.lower || row+i >= col+j+wide-1) {
+				pathGemmPairs(k, left[i*k:], right[j*k:], p.c.Data, p.c.Off+(row+i)*p.c.Row+col+j, p.c.Row, p.alpha)
 				continue
 			}
-			a, b, k := left[i*k:], b, k
-			if p.upper {
-				skip := min(first, k)
-				a, b, k = a[skip*rows:], b[skip*columns:], k-skip
-			}
-			if h == rows && wide == columns && (!p.lower || first >= from+columns-1) {
-				pathGemm(k, a, b, c.Data, c.Off+first*c.Row+from, c.Row, p.alpha)
-			} else {
-				p.edge(w, k, a, b, first, from, h, wide)
+			for q := j; q < min(j+wide, n); q += columns {
+				for r := i; r < min(i+high, m); r += rows {
+					p.tile(w, k, left[r*k:], right[q*k:], row+r, col+q, min(rows, m-r), min(columns, n-q))
+				}
 			}
 		}
+	}
+}
+
+// tile adds the product of two panels to the h×wide part of C from (first, from) on.
+func (p product) tile(w *work, k int, a, b []float64, first, from, h, wide int) {
+	if p.lower && first+h <= from {
+		return
+	}
+	if p.upper {
+		skip := min(first, k)
+		a, b, k = a[skip*rows:], b[skip*columns:], k-skip
+	}
+	if h == rows && wide == columns && (!p.lower || first >= from+columns-1) {
+		pathGemm(k, a, b, p.c.Data, p.c.Off+first*p.c.Row+from, p.c.Row, p.alpha)
+	} else {
+		p.edge(w, k, a, b, first, from, h, wide)
 	}
 }
 

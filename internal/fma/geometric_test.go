@@ -28,13 +28,15 @@ func TestGeometric(t *testing.T) {
 			w[i], r[i] = weight(k, side), weight(k+4, side)/weight(k, side)
 		}
 		q := math.Exp(-32 * c)
-		got := Geometric(n, &w, &r, q, table, up, down)
-		var want [3]float64
-		func() {
-			defer force(false)()
-			want = Geometric(n, &w, &r, q, table, up, down)
-		}()
-		same(t, "geometric", got[:], want[:])
+		sums := func(path string) [3]float64 {
+			defer force(path)()
+			return Geometric(n, &w, &r, q, table, up, down)
+		}
+		got := sums("Go")
+		for _, path := range available() {
+			y := sums(path)
+			same(t, "geometric by "+path, y[:], got[:])
+		}
 		for k, g := range got {
 			var sum, size float64
 			for i := range 4 * n {

@@ -40,9 +40,9 @@ func guarded(t *testing.T, n int, front bool) []float64 {
 // TestGuard: nothing is read or written beyond a matrix.
 func TestGuard(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	sizes := []int{1, 3, 4, 5, 11, 12, 13, 16, 25, 48, 61}
+	sizes := []int{1, 3, 4, 5, 11, 12, 13, 16, 24, 25, 48, 61}
 	if testing.Short() {
-		sizes = []int{1, 5, 12, 13, 25}
+		sizes = []int{1, 5, 12, 13, 24, 25}
 	}
 	paths(t, func(t *testing.T) {
 		for _, front := range []bool{false, true} {
@@ -86,6 +86,7 @@ func TestGuard(t *testing.T) {
 				Ratios(w, w, x, y, 1, 1e-9)
 				Exp(x)
 				Log1p(y)
+				Softplus([]Node{{1, 0.5}}, w, guarded(t, n, front), guarded(t, n, front), x, y)
 				Axpy(1, x, y)
 				Scale(2, x)
 				Divide(x, 2)

@@ -108,3 +108,33 @@ func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 
 //
 //go:noescape
 func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)
+
+// gemmAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1, and for both of those of a, whose tiles are one below the other.
+//
+//go:noescape
+func gemmAVX512(k int, a0 *float64, a1 *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
+
+// gemmPairAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1.
+//
+//go:noescape
+func gemmPairAVX512(k int, a *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
+
+// trsmAVX512 is trsmTile for both of the panels of b, of which x0 and x1 are parts.
+//
+//go:noescape
+func trsmAVX512(k int, a *float64, b0 *float64, b1 *float64, x0 *float64, x1 *float64, t *float64)
+
+// expAVX512 is exp, n being a multiple of 8.
+//
+//go:noescape
+func expAVX512(n int, x *float64)
+
+// log1pAVX512 is log1p, n being a multiple of 8.
+//
+//go:noescape
+func log1pAVX512(n int, x *float64)
+
+// softplusAVX512 is softplus, n being a multiple of 8.
+//
+//go:noescape
+func softplusAVX512(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)

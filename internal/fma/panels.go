@@ -114,7 +114,5 @@ func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
 
 // tiles adds the product of a panel of rows and the panels of a block, up to column n, to four rows of a result.
 func (p *Panels) tiles(k int, a, block, c []float64, n int) {
-	for j := 0; j < n; j += columns {
-		pathGemm(k, a, block[j*k:], c, j, p.Stride(), 1)
-	}
+	pathGemmPanels(up(n, columns)/columns, k, a, block, columns*k, c, 0, columns, p.Stride(), 1)
 }

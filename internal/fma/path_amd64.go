@@ -8,8 +8,12 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// vectors says whether the inner loops are those of AVX2. Tests switch it off.
-var vectors = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+// vectors says whether the inner loops are those of AVX2, and vectors512 whether some are those of AVX-512 then: what is bound by its sixteen
+// sums, as Dot is, or by memory is no faster there. Tests switch them off, as GODEBUG=cpu.avx512f=off and GODEBUG=cpu.avx2=off do for a program.
+var (
+	vectors    = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+	vectors512 = vectors && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL
+)
 
 func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	if !vectors {
@@ -19,12 +23,40 @@ func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	gemmAVX2(k, unsafe.SliceData(a), unsafe.SliceData(b), &c[at], ldc, alpha)
 }
 
+func pathGemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
+	if !vectors512 {
+		gemmPairs(k, a, b, c, at, ldc, alpha)
+		return
+	}
+	gemmAVX512(k, &a[0], &a[rows*k], &b[0], &b[columns*k], &c[at], &c[at+columns], ldc, alpha)
+}
+
+func pathGemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
+	p := 0
+	for ; vectors512 && p+2 <= panels; p += 2 {
+		gemmPairAVX512(k, &a[0], &b[p*apart], &b[(p+1)*apart], &c[at+p*next], &c[at+(p+1)*next], ldc, alpha)
+	}
+	if p < panels {
+		gemmPanels(panels-p, k, a, b[p*apart:], apart, c, at+p*next, next, ldc, alpha)
+	}
+}
+
 func pathTrsm(k int, a, b, x, t []float64) {
 	if !vectors {
 		trsmTile(k, a, b, x, t)
 		return
 	}
 	trsmAVX2(k, unsafe.SliceData(a), unsafe.SliceData(b), unsafe.SliceData(x), unsafe.SliceData(t))
+}
+
+func pathTrsmPanels(panels, apart, k int, a, b, x, t []float64) {
+	p := 0
+	for ; vectors512 && p+2 <= panels; p += 2 {
+		trsmAVX512(k, unsafe.SliceData(a), &b[p*apart], &b[(p+1)*apart], &x[p*apart], &x[(p+1)*apart], unsafe.SliceData(t))
+	}
+	if p < panels {
+		trsmPanels(panels-p, apart, k, a, b[p*apart:], x[p*apart:], t)
+	}
 }
 
 func pathDot(x, y []float64) float64 {
@@ -174,6 +206,11 @@ func pathExp(x []float64) {
 		exp(x)
 		return
 	}
+	if vectors512 {
+		whole := len(x) &^ 7
+		expAVX512(whole, unsafe.SliceData(x))
+		x = x[whole:]
+	}
 	whole := len(x) &^ 3
 	expAVX2(whole, unsafe.SliceData(x))
 	if rest := x[whole:]; len(rest) > 0 {
@@ -188,6 +225,11 @@ func pathLog1p(x []float64) {
 	if !vectors {
 		log1p(x)
 		return
+	}
+	if vectors512 {
+		whole := len(x) &^ 7
+		log1pAVX512(whole, unsafe.SliceData(x))
+		x = x[whole:]
 	}
 	whole := len(x) &^ 3
 	log1pAVX2(whole, unsafe.SliceData(x))
@@ -205,6 +247,11 @@ func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) {
 		return
 	}
 	nodes := (*float64)(unsafe.Pointer(unsafe.SliceData(rule)))
+	if vectors512 {
+		whole := len(m) &^ 7
+		softplusAVX512(whole, len(rule), nodes, unsafe.SliceData(f0), unsafe.SliceData(f1), unsafe.SliceData(f2), unsafe.SliceData(m), unsafe.SliceData(s))
+		f0, f1, f2, m, s = f0[whole:], f1[whole:], f2[whole:], m[whole:], s[whole:]
+	}
 	whole := len(m) &^ 3
 	softplusAVX2(whole, len(rule), nodes, unsafe.SliceData(f0), unsafe.SliceData(f1), unsafe.SliceData(f2), unsafe.SliceData(m), unsafe.SliceData(s))
 	if rest := len(m) - whole; rest > 0 {

@@ -2,7 +2,22 @@
 
 package fma
 
+// vectors512 says that tiles are those of one panel each.
+const vectors512 = false
+
 // These loops have no assembly but that of amd64.
+
+func pathGemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
+	gemmPairs(k, a, b, c, at, ldc, alpha)
+}
+
+func pathGemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
+	gemmPanels(panels, k, a, b, apart, c, at, next, ldc, alpha)
+}
+
+func pathTrsmPanels(panels, apart, k int, a, b, x, t []float64) {
+	trsmPanels(panels, apart, k, a, b, x, t)
+}
 
 func pathCopyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	copyRows(k, dst, ldd, src, ld)

@@ -28,12 +28,33 @@ func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 	}
 }
 
+// gemmPanels is gemmTile for so many panels of b, which are apart numbers from each other, and whose tiles are next numbers apart.
+func gemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
+	for p := range panels {
+		pathGemm(k, a, b[p*apart:], c, at+p*next, ldc, alpha)
+	}
+}
+
+// gemmPairs is gemmTile for two panels of a, one after the other, and two of b, whose four tiles are side by side.
+func gemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
+	for i := range 2 {
+		pathGemmPanels(2, k, a[i*rows*k:], b, columns*k, c, at+i*rows*ldc, columns, ldc, alpha)
+	}
+}
+
 // trsmTile replaces the rows of x, which are those of b from k on, by T⁻¹(x − ab), where a and b are panels as those of gemmTile
 // and t is lower triangular, rows×rows.
 func trsmTile(k int, a, b, x, t []float64) {
 	var sum [rows * columns]float64
 	gemmTile(k, a, b, sum[:], 0, columns, 1)
 	solveTile(&sum, x, t)
+}
+
+// trsmPanels is trsmTile for so many panels b, of which x are parts, that are apart numbers from each other.
+func trsmPanels(panels, apart, k int, a, b, x, t []float64) {
+	for p := range panels {
+		pathTrsm(k, a, b[p*apart:], x[p*apart:], t)
+	}
 }
 
 // solveTile is trsmTile once ab is known.

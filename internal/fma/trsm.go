@@ -40,40 +40,51 @@ func (t *triangle) set(l Matrix) {
 func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
-	n := b.Rows
-	w.x = room(w.x, up(n, rows)*columns)
-	clear(w.x[n*columns:])
-	for j := 0; j < b.Cols; j += columns {
-		first, wide := 0, min(columns, b.Cols-j)
-		if identity {
-			first = j
-			clear(w.x[j*columns : n*columns])
-			for i := range wide {
-				w.x[(j+i)*columns+i] = 1
+	n, most := b.Rows, 1
+	if vectors512 && !identity {
+		most = 2
+	}
+	apart := up(n, rows) * columns // panels of w.x
+	w.x = room(w.x, most*apart)
+	for p := range most {
+		clear(w.x[p*apart+n*columns : (p+1)*apart])
+	}
+	for j := 0; j < b.Cols; j += most * columns {
+		first, end := 0, min(j+most*columns, b.Cols)
+		for q := j; q < end; q += columns {
+			panel, m := w.x[(q-j)/columns*apart:], min(columns, end-q)
+			if identity {
+				first = j
+				clear(panel[j*columns : n*columns])
+				for i := range m {
+					panel[(j+i)*columns+i] = 1
+				}
+			} else {
+				pack(panel, b.Slice(0, q, n, m), n, columns)
 			}
-		} else {
-			pack(w.x, b.Slice(0, j, n, wide), n, columns)
 		}
+		panels := up(end-j, columns) / columns
 		for i := first; i < n; i += rows {
 			left, d := t.panel(i)
 			at := first
 			for ; at+Block <= i; at += Block {
-				pathGemm(Block, left[at*rows:], w.x[at*columns:], w.x, i*columns, columns, -1)
+				pathGemmPanels(panels, Block, left[at*rows:], w.x[at*columns:], apart, w.x, i*columns, apart, columns, -1)
 			}
-			pathTrsm(i-at, left[at*rows:], w.x[at*columns:], w.x[i*columns:], d)
+			pathTrsmPanels(panels, apart, i-at, left[at*rows:], w.x[at*columns:], w.x[i*columns:], d)
 		}
-		if square != nil {
-			pathSquares(n, w.x, w.tile[:columns])
-			copy(square[j:j+wide], w.tile[:])
-		}
-		if !identity {
-			if !x.empty() {
-				unpack(x.Slice(0, j, n, wide), w.x)
+		for q := j; q < end; q += columns {
+			panel, m := w.x[(q-j)/columns*apart:], min(columns, end-q)
+			if square != nil {
+				pathSquares(n, panel, w.tile[:columns])
+				copy(square[q:q+m], w.tile[:])
 			}
-			continue
-		}
-		for i := j; i < n; i++ {
-			copy(x.Data[x.Off+i*x.Row+j:], w.x[i*columns:][:min(wide, i-j+1)])
+			if identity {
+				for i := j; i < n; i++ {
+					copy(x.Data[x.Off+i*x.Row+j:], panel[i*columns:][:min(m, i-j+1)])
+				}
+			} else if !x.empty() {
+				unpack(x.Slice(0, q, n, m), panel)
+			}
 		}
 	}
 }

@@ -6,25 +6,31 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// A tile is rows × columns numbers, as tile.go of the package has it.
+// A panel has rows numbers of a column or columns numbers of a row, as tile.go of the package has it.
 const (
-	lanes   = 4 // numbers of a vector
-	bytes   = 8 * lanes
 	rows    = 4
-	vectors = 3
-	columns = vectors * lanes
+	columns = 12
+)
+
+// What vectors are: their number of float64 and of bytes, a new one, and what the names of functions end with.
+var (
+	lanes  = 4
+	bytes  = 8 * lanes
+	vector = YMM
+	suffix = "AVX2"
 )
 
 func main() {
 	ConstraintExpr("amd64,!purego")
-	gemm()
-	trsm()
+	gemm("gemm", 1, 1)
+	trsm(1)
 	dot()
 	axpy()
 	axpyRows("axpy4", 4)
@@ -38,19 +44,27 @@ func main() {
 	ratios()
 	scale()
 	divide()
-	addSquares("addSquaresAVX2", false)
-	addSquares("addSquaresOverAVX2", true)
+	addSquares("addSquares", false)
+	addSquares("addSquaresOver", true)
 	exp()
 	log1p()
 	softplus()
 	geometric()
+
+	lanes, bytes, vector, suffix = 8, 64, ZMM, "AVX512"
+	gemm("gemm", 2, 2)
+	gemm("gemmPair", 1, 2)
+	trsm(2)
+	exp()
+	log1p()
+	softplus()
 	Generate()
 }
 
 func begin(name, signature, doc string) {
-	TEXT(name, NOSPLIT|NOPTR, signature)
+	TEXT(name+suffix, NOSPLIT|NOPTR, signature)
 	Pragma("noescape")
-	Doc(name + " " + doc)
+	Doc(name + suffix + " " + doc)
 }
 
 func end() {
@@ -61,7 +75,7 @@ func end() {
 func load(name string) reg.Register { return Load(Param(name), GP64()) }
 
 func scalar(name string) reg.VecVirtual {
-	v := YMM()
+	v := vector()
 	p, err := Param(name).Resolve()
 	if err != nil {
 		panic(err)
@@ -71,7 +85,7 @@ func scalar(name string) reg.VecVirtual {
 }
 
 func zero() reg.VecVirtual {
-	v := YMM()
+	v := vector()
 	VXORPD(v, v, v)
 	return v
 }
@@ -89,73 +103,163 @@ func repeat(label string, n reg.Register, count int, body func()) {
 
 func advance(r reg.Register, by int) { ADDQ(U32(uint32(by)), r) }
 
-// product returns the sums over k of the products of the rows of a and the columns of b, panels of rows × k and k × columns.
-func product(k, a, b reg.Register) [rows][vectors]reg.VecVirtual {
-	var sum [rows][vectors]reg.VecVirtual
-	for i := range rows {
-		for j := range vectors {
+// several are names of so many parameters.
+func several(name string, n int) []string {
+	if n == 1 {
+		return []string{name}
+	}
+	var s []string
+	for i := range n {
+		s = append(s, fmt.Sprintf("%s%d", name, i))
+	}
+	return s
+}
+
+func loads(names []string) []reg.Register {
+	var r []reg.Register
+	for _, name := range names {
+		r = append(r, load(name))
+	}
+	return r
+}
+
+func advances(r []reg.Register, by int) {
+	for _, r := range r {
+		advance(r, by)
+	}
+}
+
+// A row is that of so many panels of columns side by side, from the places in memory where each has it.
+type row []Mem
+
+func rowAt(panels []reg.Register, disp int) row {
+	var r row
+	for _, p := range panels {
+		r = append(r, Mem{Base: p, Disp: disp})
+	}
+	return r
+}
+
+// vectors is how many a row of so many panels has.
+func vectors(panels int) int { return panels * columns / lanes }
+
+// at returns where vector j of r is, and where its upper half is if that belongs to the next panel.
+func (r row) at(j int) (low Mem, high *Mem) {
+	p, first := j*lanes/columns, j*lanes%columns
+	if first+lanes > columns {
+		high = &r[p+1]
+	}
+	return r[p].Offset(8 * first), high
+}
+
+func (r row) load(j int, v reg.VecVirtual) {
+	low, high := r.at(j)
+	if high == nil {
+		VMOVUPD(low, v)
+		return
+	}
+	VBROADCASTF64X4(low, v)
+	VINSERTF64X4(Imm(1), *high, v, v)
+}
+
+func (r row) store(j int, v reg.VecVirtual) {
+	low, high := r.at(j)
+	if high == nil {
+		VMOVUPD(v, low)
+		return
+	}
+	VMOVUPD(v.AsY(), low)
+	VEXTRACTF64X4(Imm(1), v, *high)
+}
+
+// product returns the sums over k of the products of the rows of a and the columns of b, which are panels of rows × k and k × columns.
+func product(k reg.Register, a, b []reg.Register) [][]reg.VecVirtual {
+	sum := make([][]reg.VecVirtual, len(a)*rows)
+	for i := range sum {
+		sum[i] = make([]reg.VecVirtual, vectors(len(b)))
+		for j := range sum[i] {
 			sum[i][j] = zero()
 		}
 	}
-	var y [vectors]reg.VecVirtual
+	y := make([]reg.VecVirtual, vectors(len(b)))
 	for j := range y {
-		y[j] = YMM()
+		y[j] = vector()
 	}
-	x := YMM()
+	x := vector()
 	for _, unroll := range []int{4, 1} {
 		repeat(fmt.Sprintf("product%d", unroll), k, unroll, func() {
 			for u := range unroll {
 				for j := range y {
-					VMOVUPD(Mem{Base: b, Disp: (u*vectors + j) * bytes}, y[j])
+					rowAt(b, u*columns*8).load(j, y[j])
 				}
 				for i := range sum {
-					VBROADCASTSD(Mem{Base: a, Disp: (u*rows + i) * 8}, x)
+					VBROADCASTSD(Mem{Base: a[i/rows], Disp: (u*rows + i%rows) * 8}, x)
 					for j := range y {
 						VFMADD231PD(y[j], x, sum[i][j])
 					}
 				}
 			}
-			advance(a, unroll*rows*8)
-			advance(b, unroll*columns*8)
+			advances(a, unroll*rows*8)
+			advances(b, unroll*columns*8)
 		})
 	}
 	return sum
 }
 
-func gemm() {
-	begin("gemmAVX2", "func(k int, a, b, c *float64, ldc int, alpha float64)", "is gemmTile.")
-	k, a, b, c, ldc := load("k"), load("a"), load("b"), load("c"), load("ldc")
+// gemm is for the tile of so many panels of rows and of columns.
+func gemm(name string, tall, wide int) {
+	as, bs, cs := several("a", tall), several("b", wide), several("c", wide)
+	doc := "is gemmTile."
+	if wide > 1 {
+		doc = "is gemmTile for both of the panels of b, whose tiles are at c0 and c1"
+		if tall > 1 {
+			doc += ", and for both of those of a, whose tiles are one below the other"
+		}
+		doc += "."
+	}
+	begin(name, fmt.Sprintf("func(k int, %s, %s, %s *float64, ldc int, alpha float64)", strings.Join(as, ", "), strings.Join(bs, ", "), strings.Join(cs, ", ")), doc)
+	k, a, b, c, ldc := load("k"), loads(as), loads(bs), loads(cs), load("ldc")
 	SHLQ(Imm(3), ldc)
-	row := GP64()
-	MOVQ(c, row)
-	for i := range rows {
-		PREFETCHT0(Mem{Base: row})
-		PREFETCHT0(Mem{Base: row, Disp: columns*8 - 8})
-		if i < rows-1 {
-			ADDQ(ldc, row)
+	for _, c := range c {
+		at := GP64()
+		MOVQ(c, at)
+		for i := range tall * rows {
+			if i > 0 {
+				ADDQ(ldc, at)
+			}
+			PREFETCHT0(Mem{Base: at})
+			PREFETCHT0(Mem{Base: at, Disp: columns*8 - 8})
 		}
 	}
 	sum := product(k, a, b)
 	alpha := scalar("alpha")
 	for i := range sum {
 		for j, s := range sum[i] {
-			m, x := Mem{Base: c, Disp: j * bytes}, YMM()
-			VMOVUPD(m, x)
+			x := vector()
+			rowAt(c, 0).load(j, x)
 			VFMADD231PD(s, alpha, x)
-			VMOVUPD(x, m)
+			rowAt(c, 0).store(j, x)
 		}
-		if i < rows-1 {
-			ADDQ(ldc, c)
+		if i < len(sum)-1 {
+			for _, c := range c {
+				ADDQ(ldc, c)
+			}
 		}
 	}
 	end()
 }
 
-func trsm() {
-	begin("trsmAVX2", "func(k int, a, b, x, t *float64)", "is trsmTile.")
-	k, a, b, x, t := load("k"), load("a"), load("b"), load("x"), load("t")
-	sum := product(k, a, b)
-	l := YMM()
+// trsm is for the tile of so many panels of columns.
+func trsm(wide int) {
+	bs, xs := several("b", wide), several("x", wide)
+	doc := "is trsmTile."
+	if wide > 1 {
+		doc = "is trsmTile for both of the panels of b, of which x0 and x1 are parts."
+	}
+	begin("trsm", fmt.Sprintf("func(k int, a, %s, %s, t *float64)", strings.Join(bs, ", "), strings.Join(xs, ", ")), doc)
+	k, a, b, x, t := load("k"), load("a"), loads(bs), loads(xs), load("t")
+	sum := product(k, []reg.Register{a}, b)
+	l := vector()
 	for i := range sum {
 		for s := range i { // rows before i of sum hold what is solved
 			VBROADCASTSD(Mem{Base: t, Disp: (i*rows + s) * 8}, l)
@@ -165,18 +269,18 @@ func trsm() {
 		}
 		VBROADCASTSD(Mem{Base: t, Disp: (i*rows + i) * 8}, l)
 		for j, y := range sum[i] {
-			m, r := Mem{Base: x, Disp: (i*vectors + j) * bytes}, YMM()
-			VMOVUPD(m, r)
+			m, r := rowAt(x, i*columns*8), vector()
+			m.load(j, r)
 			VSUBPD(y, r, y)
 			VDIVPD(l, y, y)
-			VMOVUPD(y, m)
+			m.store(j, y)
 		}
 	}
 	end()
 }
 
 func dot() {
-	begin("dotAVX2", "func(n int, x, y *float64) float64", "is dot.")
+	begin("dot", "func(n int, x, y *float64) float64", "is dot.")
 	n, x, y := load("n"), load("x"), load("y")
 	var sum [4]reg.VecVirtual
 	for i := range sum {
@@ -185,7 +289,7 @@ func dot() {
 	for _, unroll := range []int{4, 1} {
 		repeat(fmt.Sprintf("vectors%d", unroll), n, unroll*lanes, func() {
 			for u := range unroll {
-				v := YMM()
+				v := vector()
 				VMOVUPD(Mem{Base: x, Disp: u * bytes}, v)
 				VFMADD231PD(Mem{Base: y, Disp: u * bytes}, v, sum[u])
 			}
@@ -213,13 +317,13 @@ func dot() {
 }
 
 func axpy() {
-	begin("axpyAVX2", "func(n int, a float64, x, y *float64)", "is axpy.")
+	begin("axpy", "func(n int, a float64, x, y *float64)", "is axpy.")
 	n, x, y := load("n"), load("x"), load("y")
 	a := scalar("a")
 	for _, unroll := range []int{4, 1} {
 		repeat(fmt.Sprintf("vectors%d", unroll), n, unroll*lanes, func() {
 			for u := range unroll {
-				v := YMM()
+				v := vector()
 				VMOVUPD(Mem{Base: y, Disp: u * bytes}, v)
 				VFMADD231PD(Mem{Base: x, Disp: u * bytes}, a, v)
 				VMOVUPD(v, Mem{Base: y, Disp: u * bytes})
@@ -241,7 +345,7 @@ func axpy() {
 
 // axpyRows is axpy for so many rows.
 func axpyRows(name string, count int) {
-	begin(name+"AVX2", fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "is "+name+".")
+	begin(name, fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "is "+name+".")
 	n, at, x, ld, y := load("n"), load("a"), load("x"), load("ld"), load("y")
 	SHLQ(Imm(3), ld)
 	row := make([]reg.Register, count)
@@ -253,13 +357,13 @@ func axpyRows(name string, count int) {
 	}
 	a := make([]reg.VecVirtual, count)
 	for i := range a {
-		a[i] = YMM()
+		a[i] = vector()
 		VBROADCASTSD(Mem{Base: at, Disp: 8 * i}, a[i])
 	}
 	for _, unroll := range []int{2, 1} {
 		repeat(fmt.Sprintf("vectors%d", unroll), n, unroll*lanes, func() {
 			for u := range unroll {
-				v := YMM()
+				v := vector()
 				VMOVUPD(Mem{Base: y, Disp: u * bytes}, v)
 				for i, r := range row {
 					VFMADD231PD(Mem{Base: r, Disp: u * bytes}, a[i], v)
@@ -286,13 +390,13 @@ func axpyRows(name string, count int) {
 }
 
 func copyPanel() {
-	begin("copyAVX2", "func(k int, dst *float64, ldd int, src *float64, ld int)", "copies k rows of a panel, which are ldd apart in dst and ld apart in src.")
+	begin("copy", "func(k int, dst *float64, ldd int, src *float64, ld int)", "copies k rows of a panel, which are ldd apart in dst and ld apart in src.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	SHLQ(Imm(3), ldd)
 	repeat("row", k, 1, func() {
-		for j := range vectors {
-			v := YMM()
+		for j := range vectors(1) {
+			v := vector()
 			VMOVUPD(Mem{Base: src, Disp: j * bytes}, v)
 			VMOVUPD(v, Mem{Base: dst, Disp: j * bytes})
 		}
@@ -303,13 +407,13 @@ func copyPanel() {
 }
 
 func weighPanel() {
-	begin("weighAVX2", "func(k int, panel, w *float64)", "multiplies the k rows of a panel by w.")
+	begin("weigh", "func(k int, panel, w *float64)", "multiplies the k rows of a panel by w.")
 	k, panel, w := load("k"), load("panel"), load("w")
 	repeat("row", k, 1, func() {
-		x := YMM()
+		x := vector()
 		VBROADCASTSD(Mem{Base: w}, x)
-		for j := range vectors {
-			v := YMM()
+		for j := range vectors(1) {
+			v := vector()
 			VMULPD(Mem{Base: panel, Disp: j * bytes}, x, v)
 			VMOVUPD(v, Mem{Base: panel, Disp: j * bytes})
 		}
@@ -332,7 +436,7 @@ func four(p, ld reg.Register) [4]reg.Register {
 
 // square transposes 4×4 numbers.
 func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
-	e, f, g, h := YMM(), YMM(), YMM(), YMM()
+	e, f, g, h := vector(), vector(), vector(), vector()
 	VUNPCKLPD(v[1], v[0], e) // 00 10 02 12
 	VUNPCKHPD(v[1], v[0], f) // 01 11 03 13
 	VUNPCKLPD(v[3], v[2], g)
@@ -345,7 +449,7 @@ func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
 }
 
 func transpose() {
-	begin("transposeAVX2", "func(k int, dst *float64, ldd int, src *float64, ld int)",
+	begin("transpose", "func(k int, dst *float64, ldd int, src *float64, ld int)",
 		"stores four rows of src, of which it takes the first k, a multiple of 4, as the first columns of k rows of dst.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
@@ -356,7 +460,7 @@ func transpose() {
 	repeat("square", k, 4, func() {
 		var v [4]reg.VecVirtual
 		for i := range v {
-			v[i] = YMM()
+			v[i] = vector()
 			VMOVUPD(Mem{Base: row[i]}, v[i])
 			advance(row[i], bytes)
 		}
@@ -369,7 +473,7 @@ func transpose() {
 }
 
 func untranspose() {
-	begin("untransposeAVX2", "func(k int, dst *float64, ldd int, src *float64, ld int)",
+	begin("untranspose", "func(k int, dst *float64, ldd int, src *float64, ld int)",
 		"is the inverse of transposeAVX2: it stores the first columns of k rows of src, k a multiple of 4, as four rows of dst.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
@@ -380,7 +484,7 @@ func untranspose() {
 	repeat("square", k, 4, func() {
 		var v [4]reg.VecVirtual
 		for i := range v {
-			v[i] = YMM()
+			v[i] = vector()
 			VMOVUPD(Mem{Base: row[i]}, v[i])
 			ADDQ(ld, row[i])
 		}
@@ -393,12 +497,12 @@ func untranspose() {
 }
 
 func weighRows() {
-	begin("weighRowsAVX2", "func(k int, dst, src, w *float64)", "is weighRows.")
+	begin("weighRows", "func(k int, dst, src, w *float64)", "is weighRows.")
 	k, dst, src, w := load("k"), load("dst"), load("src"), load("w")
 	for _, unroll := range []int{4, 1} {
 		repeat(fmt.Sprintf("row%d", unroll), k, unroll, func() {
 			for u := range unroll {
-				v := YMM()
+				v := vector()
 				VBROADCASTSD(Mem{Base: w, Disp: 8 * u}, v)
 				VMULPD(Mem{Base: src, Disp: u * columns * 8}, v, v)
 				VMOVUPD(v, Mem{Base: dst, Disp: u * bytes})
@@ -412,12 +516,12 @@ func weighRows() {
 }
 
 func ratios() {
-	begin("ratiosAVX2", "func(n int, t, u, y, s *float64, w, least float64)", "is ratios, n being a multiple of 4.")
+	begin("ratios", "func(n int, t, u, y, s *float64, w, least float64)", "is ratios, n being a multiple of 4.")
 	n, t, u, y, s := load("n"), load("t"), load("u"), load("y"), load("s")
 	w, least := scalar("w"), scalar("least")
 	one := register(number("one", 1))
 	repeat("vector", n, lanes, func() {
-		r, x := YMM(), YMM()
+		r, x := vector(), vector()
 		VMOVUPD(Mem{Base: s}, r)
 		VMAXPD(r, least, r) // the second operand where one is NaN
 		VDIVPD(r, one, r)
@@ -434,15 +538,15 @@ func ratios() {
 }
 
 func squares() {
-	begin("squaresAVX2", "func(k int, panel, dst *float64)", "is squares.")
+	begin("squares", "func(k int, panel, dst *float64)", "is squares.")
 	k, panel, dst := load("k"), load("panel"), load("dst")
-	var sum [vectors]reg.VecVirtual
+	sum := make([]reg.VecVirtual, vectors(1))
 	for j := range sum {
 		sum[j] = zero()
 	}
 	repeat("row", k, 1, func() {
 		for j := range sum {
-			v := YMM()
+			v := vector()
 			VMOVUPD(Mem{Base: panel, Disp: j * bytes}, v)
 			VFMADD231PD(v, v, sum[j])
 		}
@@ -455,10 +559,10 @@ func squares() {
 }
 
 func scale() {
-	begin("scaleAVX2", "func(n int, a float64, x *float64)", "is scale, n being a multiple of 4.")
+	begin("scale", "func(n int, a float64, x *float64)", "is scale, n being a multiple of 4.")
 	n, x, a := load("n"), load("x"), scalar("a")
 	repeat("vector", n, lanes, func() {
-		v := YMM()
+		v := vector()
 		VMULPD(Mem{Base: x}, a, v)
 		VMOVUPD(v, Mem{Base: x})
 		advance(x, bytes)
@@ -467,10 +571,10 @@ func scale() {
 }
 
 func divide() {
-	begin("divideAVX2", "func(n int, x *float64, a float64)", "is divide, n being a multiple of 4.")
+	begin("divide", "func(n int, x *float64, a float64)", "is divide, n being a multiple of 4.")
 	n, x, a := load("n"), load("x"), scalar("a")
 	repeat("vector", n, lanes, func() {
-		v := YMM()
+		v := vector()
 		VMOVUPD(Mem{Base: x}, v)
 		VDIVPD(a, v, v)
 		VMOVUPD(v, Mem{Base: x})
@@ -481,19 +585,18 @@ func divide() {
 
 // addSquares makes the sums of squares of differences, which are divided by s where over.
 func addSquares(name string, over bool) {
-	of := map[bool]string{false: "addSquares", true: "addSquaresOver"}[over]
 	signature := "func(n int, dst *float64, a float64, y *float64)"
 	if over {
 		signature = "func(n int, dst *float64, a float64, y *float64, s float64)"
 	}
-	begin(name, signature, "is "+of+", n being a multiple of 4.")
+	begin(name, signature, "is "+name+", n being a multiple of 4.")
 	n, dst, y, a := load("n"), load("dst"), load("y"), scalar("a")
 	var s reg.VecVirtual
 	if over {
 		s = scalar("s")
 	}
 	repeat("vector", n, lanes, func() {
-		v := YMM()
+		v := vector()
 		VSUBPD(Mem{Base: y}, a, v)
 		if over {
 			VDIVPD(s, v, v)
@@ -507,27 +610,27 @@ func addSquares(name string, over bool) {
 	end()
 }
 
-// number is memory that holds v in each lane.
+// number is memory that holds v in each lane of the longest vectors.
 func number(name string, v float64) Mem { return word(name, math.Float64bits(v)) }
 
 // words are what word has made.
 var words = map[string]Mem{}
 
-// word is memory that holds the bits v in each lane.
+// word is number for the bits v.
 func word(name string, v uint64) Mem {
 	if m, ok := words[name]; ok {
 		return m
 	}
 	m := GLOBL(name, RODATA|NOPTR)
 	words[name] = m
-	for i := range lanes {
+	for i := range 8 {
 		DATA(8*i, U64(v))
 	}
 	return m
 }
 
 func register(m Mem) reg.VecVirtual {
-	v := YMM()
+	v := vector()
 	VMOVUPD(m, v)
 	return v
 }
@@ -540,6 +643,39 @@ func polynomial(name string, x reg.VecVirtual, p ...float64) reg.VecVirtual {
 		VFMADD213PD(number(fmt.Sprintf("%s%d", name, i), p[i]), x, s)
 	}
 	return s
+}
+
+// mask returns in which lanes a comparison of VCMPPD holds.
+func mask(comparison uint8, y Op, x reg.VecVirtual) reg.Register {
+	m := newMask()
+	VCMPPD(Imm(uint64(comparison)), y, x, m)
+	return m
+}
+
+func newMask() reg.Register {
+	if lanes == 8 {
+		return K()
+	}
+	return vector()
+}
+
+// negative returns in which lanes x has the sign −.
+func negative(x reg.VecVirtual) reg.Register {
+	if lanes < 8 {
+		return x
+	}
+	m := newMask()
+	VPMOVQ2M(x, m)
+	return m
+}
+
+// choose makes y x where the mask holds.
+func choose(mask reg.Register, x, y reg.VecVirtual) {
+	if lanes == 8 {
+		VMOVAPD(x, mask, y)
+		return
+	}
+	VBLENDVPD(mask, x, y, y)
 }
 
 // Comparisons of VCMPPD, which are false for NaN but for the last.
@@ -556,7 +692,7 @@ const (
 func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
 	VMAXPD(x, least, x) // the second operand where one is NaN
 	VMINPD(x, most, x)
-	t, f := YMM(), YMM()
+	t, f := vector(), vector()
 	VMOVUPD(number("logE", math.Log2E), t)
 	VFMADD213PD(number("expMagic", 0x1.8p52), x, t)
 	VSUBPD(number("expMagic", 0x1.8p52), t, f)
@@ -564,11 +700,11 @@ func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
 	VFNMADD231PD(number("logTwoLow", 0x1.abc9e3b39803fp-56), f, x)
 	p := polynomial("exp", x, 0x1.000000000000ap-1, 0x1.55555555554fap-3, 0x1.555555555087cp-5, 0x1.1111111127be6p-7, 0x1.6c16c1842a109p-10,
 		0x1.a01a012a57804p-13, 0x1.a0199a0c6a6efp-16, 0x1.71df2552b5058p-19, 0x1.28ad72c9d4e2cp-22, 0x1.ad7f6e40e0c63p-26)
-	square := YMM()
+	square := vector()
 	VMULPD(x, x, square)
 	VFMADD213PD(x, square, p)
 	VADDPD(p, one, p)
-	half := YMM()
+	half := vector()
 	VPSRAD(Imm(1), t, half)
 	VPSUBD(half, t, t)
 	for _, n := range []reg.VecVirtual{half, t} {
@@ -580,11 +716,11 @@ func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
 }
 
 func exp() {
-	begin("expAVX2", "func(n int, x *float64)", "is exp, n being a multiple of 4.")
+	begin("exp", "func(n int, x *float64)", fmt.Sprintf("is exp, n being a multiple of %d.", lanes))
 	n, at := load("n"), load("x")
 	least, most, one := register(number("expLeast", -746)), register(number("expMost", 710)), register(number("one", 1))
 	repeat("vector", n, lanes, func() {
-		x := YMM()
+		x := vector()
 		VMOVUPD(Mem{Base: at}, x)
 		VMOVUPD(expOf(x, least, most, one), Mem{Base: at})
 		advance(at, bytes)
@@ -595,7 +731,7 @@ func exp() {
 // log1pOf returns log(1+x) for 0 ≤ x < ∞.
 func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
 	const one, belowOne = uint64(0x3ff) << 52, uint64(0x3fe6a09e) << 32
-	u, c, back := YMM(), YMM(), YMM()
+	u, c, back := vector(), vector(), vector()
 	VADDPD(x, ones, u)
 	VSUBPD(ones, u, back)
 	VSUBPD(back, u, c)
@@ -603,20 +739,19 @@ func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
 	VSUBPD(back, x, back)
 	VADDPD(back, c, c)
 	VDIVPD(u, c, c)
-	bits, k, f := YMM(), YMM(), YMM()
+	bits, k, f := vector(), vector(), vector()
 	VPADDQ(word("log1pShift", one-belowOne), u, bits)
 	VPSRLQ(Imm(52), bits, k)
-	VPOR(number("integers", 0x1p52), k, k)
+	VORPD(number("integers", 0x1p52), k, k)
 	VSUBPD(number("log1pBias", 0x1p52+1023), k, k)
-	VPAND(word("log1pMantissa", 1<<52-1), bits, f)
+	VANDPD(word("log1pMantissa", 1<<52-1), bits, f)
 	VPADDQ(word("log1pBelowOne", belowOne), f, f)
 	VSUBPD(ones, f, f)
-	zero, none := YMM(), YMM()
-	VXORPD(zero, zero, zero)
-	VCMPPD(Imm(equal), zero, k, none)
-	VBLENDVPD(none, x, f, f)
-	VANDNPD(c, none, c)
-	s, z, w := YMM(), YMM(), YMM()
+	nothing := zero()
+	none := mask(equal, nothing, k)
+	choose(none, x, f)
+	choose(none, nothing, c)
+	s, z, w := vector(), vector(), vector()
 	VADDPD(number("two", 2), f, s)
 	VDIVPD(s, f, s)
 	VMULPD(s, s, z)
@@ -625,7 +760,7 @@ func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
 	even := polynomial("log1pEven", w, 3.999999999940941908e-01, 2.222219843214978396e-01, 1.531383769920937332e-01)
 	VMULPD(odd, z, odd)
 	VFMADD213PD(odd, w, even)
-	half := YMM()
+	half := vector()
 	VMULPD(number("log1pHalf", 0.5), f, half)
 	VMULPD(f, half, half)
 	VADDPD(even, half, even)
@@ -638,23 +773,19 @@ func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
 }
 
 func log1p() {
-	begin("log1pAVX2", "func(n int, x *float64)", "is log1p, n being a multiple of 4.")
+	begin("log1p", "func(n int, x *float64)", fmt.Sprintf("is log1p, n being a multiple of %d.", lanes))
 	n, at := load("n"), load("x")
 	ones := register(number("one", 1))
 	repeat("vector", n, lanes, func() {
-		x, size, mask := YMM(), YMM(), YMM()
+		x, size := vector(), vector()
 		VMOVUPD(Mem{Base: at}, x)
 		y := log1pOf(x, ones)
 		VANDPD(word("log1pSize", 1<<63-1), x, size)
-		VCMPPD(Imm(below), number("log1pTiny", 0x1p-54), size, mask)
-		VBLENDVPD(mask, x, y, y)
-		VCMPPD(Imm(above), number("log1pMost", math.MaxFloat64), x, mask)
-		VBLENDVPD(mask, x, y, y)
+		choose(mask(below, number("log1pTiny", 0x1p-54), size), x, y)
+		choose(mask(above, number("log1pMost", math.MaxFloat64), x), x, y)
 		edge := register(number("log1pMinusOne", -1))
-		VCMPPD(Imm(notAbove), edge, x, mask)
-		VBLENDVPD(mask, register(number("log1pNaN", math.NaN())), y, y)
-		VCMPPD(Imm(equal), edge, x, mask)
-		VBLENDVPD(mask, register(number("log1pMinusInf", math.Inf(-1))), y, y)
+		choose(mask(notAbove, edge, x), register(number("log1pNaN", math.NaN())), y)
+		choose(mask(equal, edge, x), register(number("log1pMinusInf", math.Inf(-1))), y)
 		VMOVUPD(y, Mem{Base: at})
 		advance(at, bytes)
 	})
@@ -662,7 +793,7 @@ func log1p() {
 }
 
 func softplus() {
-	begin("softplusAVX2", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", "is softplus, n being a multiple of 4.")
+	begin("softplus", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", fmt.Sprintf("is softplus, n being a multiple of %d.", lanes))
 	n, nodes, rule := load("n"), load("nodes"), load("rule")
 	f0, f1, f2, m, s := load("f0"), load("f1"), load("f2"), load("m"), load("s")
 	one := register(number("one", 1))
@@ -674,8 +805,8 @@ func softplus() {
 		MOVQ(nodes, left)
 		MOVQ(rule, node)
 		repeat("node", left, 1, func() {
-			at := [2]reg.VecVirtual{YMM(), YMM()} // m − sx and m + sx
-			x := YMM()
+			at := [2]reg.VecVirtual{vector(), vector()} // m − sx and m + sx
+			x := vector()
 			VBROADCASTSD(Mem{Base: node}, x)
 			VMULPD(Mem{Base: s}, x, x)
 			VMOVUPD(Mem{Base: m}, at[1])
@@ -684,11 +815,11 @@ func softplus() {
 			least, most := register(number("expLeast", -746)), register(number("expMost", 710))
 			var e, below, r [2]reg.VecVirtual
 			for i, a := range at {
-				e[i], below[i] = YMM(), YMM()
+				e[i], below[i] = vector(), vector()
 				VORPD(word("sign", 1<<63), a, e[i])
 				e[i] = expOf(e[i], least, most, one)
 			}
-			sum, product := YMM(), YMM()
+			sum, product := vector(), vector()
 			VADDPD(e[1], e[0], sum)
 			VMULPD(e[1], e[0], product)
 			VADDPD(product, sum, sum)
@@ -696,19 +827,19 @@ func softplus() {
 			for i, a := range at {
 				VMINPD(number("zero", 0), a, below[i])
 				VSUBPD(below[i], f, f)
-				r[i] = YMM()
+				r[i] = vector()
 				VADDPD(e[1-i], one, r[i])
 			}
-			d := YMM()
+			d := vector()
 			VMULPD(r[0], r[1], d)
 			VDIVPD(d, one, d)
-			curve, slope := YMM(), YMM()
+			curve, slope := vector(), vector()
 			for i, a := range at {
 				VMULPD(d, r[i], r[i]) // 1/(1+e)
 				VMULPD(e[i], r[i], e[i])
-				g := YMM()
+				g := vector()
 				VMULPD(e[i], r[i], g)
-				VBLENDVPD(a, r[i], e[i], e[i])
+				choose(negative(a), r[i], e[i])
 				if i == 0 {
 					curve, slope = g, e[i]
 				} else {
@@ -716,7 +847,7 @@ func softplus() {
 					VADDPD(e[i], slope, slope)
 				}
 			}
-			w := YMM()
+			w := vector()
 			VBROADCASTSD(Mem{Base: node, Disp: 8}, w)
 			for i, y := range []reg.VecVirtual{f, slope, curve} {
 				to := Mem{Base: []reg.Register{f0, f1, f2}[i]}
@@ -734,14 +865,14 @@ func softplus() {
 }
 
 func geometric() {
-	begin("geometricAVX2", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "is geometric, up and down being where the first row of the table is read, and the rows wide apart.")
+	begin("geometric", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "is geometric, up and down being where the first row of the table is read, and the rows wide apart.")
 	n, wAt, rAt, q := load("n"), load("w"), load("r"), scalar("q")
 	up, down, wide, sums := load("up"), load("down"), load("wide"), load("sums")
 	SHLQ(Imm(3), wide)
 	var sum [2][3]reg.VecVirtual
 	var w, r [2]reg.VecVirtual
 	for i := range sum {
-		w[i], r[i] = YMM(), YMM()
+		w[i], r[i] = vector(), vector()
 		VMOVUPD(Mem{Base: wAt, Disp: i * bytes}, w[i])
 		VMOVUPD(Mem{Base: rAt, Disp: i * bytes}, r[i])
 		for k := range sum[i] {

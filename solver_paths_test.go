@@ -1,0 +1,94 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/cpu"
+)
+
+// fitsOfPaths is the environment variable that has TestPathsSameBits print fits instead of comparing those of others.
+const fitsOfPaths = "PGSVI_TEST_FITS"
+
+// TestPathsSameBits: whole fits have the same bits whatever vectors the processor has, which GODEBUG takes from programs of their own.
+func TestPathsSameBits(t *testing.T) {
+	if os.Getenv(fitsOfPaths) != "" {
+		printFits(t)
+		return
+	}
+	if raceEnabled || runtime.GOARCH != "amd64" {
+		t.Skip("no other paths, or too slow ones")
+	}
+	t.Parallel()
+	var want string
+	for _, debug := range []string{"", "cpu.avx512f=off", "cpu.avx2=off"} {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPathsSameBits$")
+		c.Env = append(os.Environ(), fitsOfPaths+"=yes", "GODEBUG="+debug)
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("GODEBUG=%s: %v\n%s", debug, err, out)
+		}
+		vectors, fits, _ := strings.Cut(string(out), "\n")
+		fits, _, _ = strings.Cut(fits, "PASS")
+		t.Logf("GODEBUG=%s: %s", debug, vectors)
+		switch has512 := strings.Contains(vectors, "AVX-512 true"); {
+		case debug != "" && has512, debug == "cpu.avx2=off" && strings.Contains(vectors, "AVX2 true"):
+			t.Errorf("GODEBUG=%s leaves %s", debug, vectors)
+		case want == "":
+			want = fits
+		case fits != want:
+			a, b := strings.Split(want, "\n"), strings.Split(fits, "\n")
+			for i := range min(len(a), len(b)) {
+				if a[i] != b[i] {
+					t.Errorf("GODEBUG=%s: %.200s, want %.200s", debug, b[i], a[i])
+				}
+			}
+			t.Errorf("GODEBUG=%s gives other bits", debug)
+		}
+	}
+	if n := strings.Count(want, "\n"); n != 8 {
+		t.Errorf("%d lines of fits:\n%.1000s", n, want)
+	}
+}
+
+// printFits prints which vectors there are, and a line for each fit, of its bits.
+func printFits(t *testing.T) {
+	fmt.Printf("AVX2 %v, AVX-512 %v\n", cpu.X86.HasAVX2, cpu.X86.HasAVX2 && cpu.X86.HasAVX512F)
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}} {
+		gp := toyGP(t, 300, SquaredExp{Scale: 3, Length: 1}, lik, 10)
+		post, res := mustFit(t, gp, nil)
+		m, v := post.At(gp.x).Latent(nil, nil)
+		fmt.Printf("GP %x %x %x\n", res.ELBO, m, v)
+	}
+	sparse, err := NewSparseGP(toyGP(t, 300, SquaredExp{}, BernoulliLogit{}, 12).x, signs(300), SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, res, err := sparse.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("SparseGP %x\n", res.ELBO)
+	for _, c := range []glmCase{
+		toyGLM("", 2000, 7, BernoulliLogit{}, 81, nil), toyGLM("", 300, 90, BernoulliLogit{}, 82, nil), toyGLM("", 200, 30, Poisson{}, 83, nil), toyGLM("", 40, 120, BernoulliLogit{}, 84, nil),
+	} {
+		p, res := fitGLM(t, c.glm(t, c.x), nil)
+		fmt.Printf("GLM %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
+	}
+	ctm, res := fitCTM(t, toyCorpus(70, 4), 9, nil, &Solver{MaxPasses: 3, Src: rand.NewPCG(1, 2), Converger: Never{}})
+	fmt.Printf("CTM %x %x\n", res.ELBO, saved(t, ctm))
+}
+
+// signs are labels that alternate.
+func signs(n int) []float64 {
+	y := make([]float64, n)
+	for i := range y {
+		y[i] = plusMinus(i%2 == 0)
+	}
+	return y
+}
