@@ -10,6 +10,9 @@ import (
 // Name is that of the BLAS in use.
 const Name = "gonum"
 
+// Version is Name.
+func Version() string { return Name }
+
 // SetThreads has the BLAS use n threads; gonum's follows GOMAXPROCS.
 func SetThreads(n int) {}
 

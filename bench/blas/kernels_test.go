@@ -13,9 +13,10 @@ import (
 )
 
 // BenchmarkKernels measures the library's own linear algebra beside the BLAS in use, one thread each, in alternation: the rate of either in
-// Gflop/s of processor time, where it was fastest, and their ratio, of which more than 1 is in the library's favour.
+// Gflop/s of processor time, where it was fastest, and their ratio, of which more than 1 is in the library's favour. With -csv it replaces the lines that
+// a file has of the same vectors, and with -readme the table that is made of all of them.
 //
-//	go test -tags openblas -run '^$' -bench Kernels ./bench/blas
+//	go test -tags openblas -run '^$' -bench Kernels ./bench/blas -csv kernels.csv -readme ../README.md
 func BenchmarkKernels(b *testing.B) {
 	SetThreads(1)
 	const k, no, yes = 256, blas.NoTrans, blas.Trans
@@ -67,6 +68,7 @@ func BenchmarkKernels(b *testing.B) {
 						own, peer = min(own, seconds(w.own)), min(peer, seconds(w.peer))
 					}
 				}
+				publish(b, line{w.name, n, vectors(), Version(), w.flops / own / 1e9, w.flops / peer / 1e9})
 				b.ReportMetric(w.flops/own/1e9, "Gflop/s")
 				b.ReportMetric(w.flops/peer/1e9, Name+"-Gflop/s")
 				b.ReportMetric(peer/own, "ratio")

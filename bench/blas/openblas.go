@@ -4,10 +4,13 @@ package blas
 
 // #cgo LDFLAGS: -lopenblas
 // void openblas_set_num_threads(int n);
+// char *openblas_get_config(void);
+// char *openblas_get_corename(void);
 // void dpotrf_(char *uplo, int *n, double *a, int *lda, int *info);
 import "C"
 
 import (
+	"strings"
 	"unsafe"
 
 	"gonum.org/v1/gonum/blas/blas64"
@@ -18,6 +21,12 @@ import (
 const Name = "OpenBLAS"
 
 func init() { blas64.Use(netlib.Implementation{}) }
+
+// Version is Name with its version and the processor that it computes for.
+func Version() string {
+	version := strings.Fields(C.GoString(C.openblas_get_config()))[:2]
+	return strings.Join(append(version, C.GoString(C.openblas_get_corename())), " ")
+}
 
 // SetThreads has the BLAS use n threads.
 func SetThreads(n int) { C.openblas_set_num_threads(C.int(n)) }

@@ -1,0 +1,79 @@
+package fma
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/cputime"
+)
+
+// BenchmarkPaths measures the paths of this processor beside each other, one thread each, in alternation: for each the processor time of a
+// call where it was fastest, and how much of the time of the one before it the last takes.
+//
+//	go test -run '^$' -bench Paths ./internal/fma
+func BenchmarkPaths(b *testing.B) {
+	rng := rand.New(rand.NewPCG(17, 18))
+	draw := func(n int) []float64 {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = rng.Float64()
+		}
+		return x
+	}
+	const n, k = 600, 256
+	x, y, l := Of(draw(n*n), n, n, n), Of(draw(n*k), n, k, k), Of(draw(n*n), n, n, n)
+	for i := range n {
+		*l.at(i, i) = n
+	}
+	spd, c := clone(l), Of(make([]float64, n*n), n, n, n)
+	right := clone(y)
+	var panels Panels
+	panels.Set(y.T())
+	four := draw(panels.Len(4))
+	v, w, f0, f1, f2 := draw(1024), draw(1024), draw(1024), draw(1024), draw(1024)
+	rule := []Node{{0.5, 0.3}, {1, 0.2}, {1.5, 0.1}, {2, 0.05}}
+	for _, f := range []struct {
+		name string
+		do   func()
+	}{
+		{"gemm", func() { Gemm(Run{}, 1, x, y, Of(c.Data, n, k, k)) }},
+		{"four rows", func() { panels.Mul(y.Slice(0, 0, 4, k), four) }},
+		{"syrk", func() { Syrk(Run{}, 1, y, c) }},
+		{"trsm", func() { copy(right.Data, y.Data); Trsm(Run{}, l, right, false) }},
+		{"cholesky", func() { copy(c.Data, spd.Data); Cholesky(Run{}, c) }},
+		{"exp", func() { copy(v, w); Exp(v) }},
+		{"log1p", func() { copy(v, w); Log1p(v) }},
+		{"softplus", func() { Softplus(rule, f0, f1, f2, w, w) }},
+	} {
+		b.Run(f.name, func(b *testing.B) {
+			paths := available()[1:] // that of Go is no fast one
+			best := map[string]float64{}
+			calls := 1
+			for start := cputime.Seconds(); cputime.Seconds() < start+1e-3; calls++ { // as many as take a millisecond, of which the clock knows the hundredth part
+				f.do()
+			}
+			for b.Loop() {
+				for range 20 {
+					for _, path := range paths {
+						undo := force(path)
+						start := cputime.Seconds()
+						for range calls {
+							f.do()
+						}
+						if t := (cputime.Seconds() - start) / float64(calls); best[path] == 0 || t < best[path] {
+							best[path] = t
+						}
+						undo()
+					}
+				}
+			}
+			for _, path := range paths {
+				b.ReportMetric(1e6*best[path], "µs-"+path)
+			}
+			if last := len(paths) - 1; last > 0 {
+				b.ReportMetric(best[paths[last]]/best[paths[last-1]], "of-"+paths[last-1])
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
