@@ -110,7 +110,7 @@ func (p product) part(r Run, lo, hi int) bool {
 }
 
 // tiles adds the product of the panels in left and right to the m×n part of C from (row, col) on.
-func (p product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
+func (p *product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
 	high, wide := rows, columns
 	if vectors512 {
 		high, wide = 2*rows, 2*columns
@@ -131,7 +131,7 @@ func (p product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
 }
 
 // tile adds the product of two panels to the h×wide part of C from (first, from) on.
-func (p product) tile(w *work, k int, a, b []float64, first, from, h, wide int) {
+func (p *product) tile(w *work, k int, a, b []float64, first, from, h, wide int) {
 	if p.lower && first+h <= from {
 		return
 	}
@@ -147,7 +147,7 @@ func (p product) tile(w *work, k int, a, b []float64, first, from, h, wide int) 
 }
 
 // edge is one tile of which the product has only h×wide elements or the lower triangle.
-func (p product) edge(w *work, k int, a, b []float64, first, left, h, wide int) {
+func (p *product) edge(w *work, k int, a, b []float64, first, left, h, wide int) {
 	for out := range 2 {
 		for i := range h {
 			wide := wide
