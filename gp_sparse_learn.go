@@ -306,7 +306,9 @@ func (l *sparseLearning) evaluate(theta []float64, slack, _ float64, slopes bool
 			l.z = nil
 			return none, h.Err()
 		} else if err != nil {
-			l.z = nil
+			if l.z = nil; errors.Is(err, ErrNotFinite) {
+				err = nil // out of range
+			}
 			return none, err
 		}
 	}
