@@ -835,3 +835,27 @@ func TestLearnNoiseFew(t *testing.T) {
 		}
 	}
 }
+
+// The noise of a Student-t is followed down to a thousandth of the responses, where residuals at the noise before are outliers all.
+func TestLearnNoiseStudent(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		const n = 60
+		rng := testRand(40 + seed)
+		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+		for i := range n {
+			x.Set(i, 0, 2*rng.NormFloat64())
+			y[i] = math.Sin(2*x.At(i, 0)) + 1e-3*rng.NormFloat64()
+		}
+		var l [2]*Learned
+		for i, gp := range []*GP{mustGP(t, x, y, SquaredExp{}, StudentT{}), mustGP(t, x, y, SquaredExp{Scale: 2.5, Length: 1.4}, StudentT{DF: 8, Scale: 1e-3})} {
+			var err error
+			if _, _, l[i], err = gp.Learn(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l[0].Objective > l[1].Objective+0.01 || l[0].Evaluations > 30 || len(l[0].Warnings) > 0 {
+			t.Errorf("%v in %d evaluations, %v from near the optimum: %v", l[0].Objective, l[0].Evaluations, l[1].Objective, l[0].Warnings)
+		}
+	}
+}

@@ -267,19 +267,29 @@ func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack, most flo
 	}
 	l.mover.reset(l.k, n)
 	p.prepare(terms, nil, &l.mover, &l.base)
-	if !l.warm(terms, theta) {
-		if err := l.cold(terms); err != nil {
-			return 0, err
+	warm := l.warm(terms, theta)
+	for {
+		if !warm {
+			if err := l.cold(terms); err != nil {
+				return 0, err
+			}
 		}
-	}
-	for range learnSteps {
-		l.settle(meanPart * slack)
-		if gap = l.gap(); gap <= slack || p.cur.value-lostPart*gap > most || !p.iterate() {
-			break
+		lost := false
+		for range learnSteps {
+			l.settle(meanPart * slack)
+			if gap = l.gap(); gap <= slack {
+				break
+			}
+			if lost = p.cur.value-lostPart*gap > most; lost || !p.iterate() {
+				break
+			}
+			l.mover.current = true
 		}
-		l.mover.current = true
+		if !lost || !warm || factsOf(terms.lik).Support != RealLine {
+			return gap, nil
+		}
+		warm = false // where the noise was more all residuals are outliers to begin with, and the responses a better start
 	}
-	return gap, nil
 }
 
 // cold starts q from the prior or, if that is better, from the sites that the responses alone suggest where they are on the scale of the latent
