@@ -38,7 +38,8 @@ type GPLearner struct {
 // are logarithms, and N(log σ_y, 1.5²) where they are in the units of the responses, σ_y being their deviation by the median; of log
 // Length, N(log c, 1) with √2·c the median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of
 // column d; of a Linear, so that each column may explain σ_y, and of a Constant, N(log o, 1.5²), o being how far it may have to reach, from 0 to the responses and, beside
-// a Linear, along its line from the origin to the rows, which may be as far from there as years are; of noise, N(log σ_y/4, 1.5²); of StudentT.DF, N(log 4, 1). What is set in a part of a Sum or Product says which part it is: it starts
+// a Linear, along its line from the origin to the rows, which may be as far from there as years are; of noise, N(log σ_y/4, 1.5²); of StudentT.DF, N(log 4, 1); of a Period, N(log p, 0.1²), p being
+// what is set or, of rows of one column, the period of the sine that explains most of what a cubic leaves of the responses (Lomb 1976; Scargle 1982). What is set in a part of a Sum or Product says which part it is: it starts
 // there, with prior N(θ, 2²); a Scale that is not set, of a factor after the first, stays at 1. Poisson.Exposure is part of the data and stays.
 //
 // A kernel whose Grad stores NaN has no derivatives; differences of Cov are taken, and Learned says so.

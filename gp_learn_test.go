@@ -859,3 +859,51 @@ func TestLearnNoiseStudent(t *testing.T) {
 		}
 	}
 }
+
+// A Period that is not set begins at that of the responses, in any unit, beside a trend and among rows that are missing.
+func TestLearnPeriod(t *testing.T) {
+	t.Parallel()
+	const n = 120
+	for i, c := range []struct {
+		period, from, noise float64
+		k                   Kernel
+	}{
+		{1, 1960, 0.3, Sum{SquaredExp{}, Periodic{}}},
+		{365.25, 0, 0.3, Sum{SquaredExp{}, Product{SquaredExp{}, Periodic{}}}},
+		{0.02, -3, 1, Sum{SquaredExp{}, Linear{}, Constant{}, Periodic{}}},
+	} {
+		rng := testRand(60 + uint64(i))
+		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+		at := 0.0
+		for i := range n {
+			at += c.period / 12 * float64(1+rng.IntN(2))
+			x.Set(i, 0, c.from+at)
+			u := at / c.period
+			y[i] = 300 + u + 0.02*u*u + 3*math.Sin(2*math.Pi*u) + math.Cos(4*math.Pi*u) + c.noise*rng.NormFloat64()
+		}
+		if got := learnPeriod(x, y); math.Abs(math.Log(got/c.period)) > 0.02 {
+			t.Errorf("a period of %v is taken to be %v", c.period, got)
+		}
+		gp := mustGP(t, x, y, c.k, GaussianNoise{})
+		_, p, l, err := gp.Learn(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range l.Params {
+			if strings.HasSuffix(p.Name, "Period") && math.Abs(math.Log(p.Value/c.period)) > 0.02 {
+				t.Errorf("%v: %s is %v, want %v", c.k, p.Name, p.Value, c.period)
+			}
+		}
+		next := mat.NewDense(1, 1, []float64{c.from + at + c.period/4})
+		u := (at + c.period/4) / c.period
+		want := 300 + u + 0.02*u*u + 3*math.Sin(2*math.Pi*u) + math.Cos(4*math.Pi*u)
+		if m, v := p.At(next).Latent(nil, nil); math.Abs(m[0]-want) > 4*math.Sqrt(v[0])+c.noise || math.Sqrt(v[0]) > 3*c.noise {
+			t.Errorf("%v: a forecast of %v ± %v, want %v", c.k, m[0], math.Sqrt(v[0]), want)
+		}
+	}
+	for what, x := range map[string]*mat.Dense{"two columns": mat.NewDense(20, 2, make([]float64, 40)), "equal rows": mat.NewDense(20, 1, make([]float64, 20)), "two rows": mat.NewDense(2, 1, []float64{0, 1})} {
+		if p := learnPeriod(x, make([]float64, x.RawMatrix().Rows)); p != 0 {
+			t.Errorf("%s: a period of %v", what, p)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"math/cmplx"
 	"slices"
 	"sort"
 	"strings"
@@ -205,6 +206,9 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 	d := newLearnData(rows, y, lik)
 	_, composite := kernelParts(k)
 	roles := kernelRoles(k)
+	if slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
+		d.period = learnPeriod(rows.x, y)
+	}
 	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
 	}
@@ -624,6 +628,7 @@ type learnData struct {
 	middle        float64 // of the responses, where they have the units of the latent values
 	scale         float64 // log of the scale of the latent values: that of the responses, where they have the same units
 	start, spread float64 // of log Scale
+	period        float64 // of the responses, 0 where none was looked for
 }
 
 func newLearnData(rows *rowPairs, y []float64, lik Likelihood) *learnData {
@@ -664,6 +669,74 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 	default:
 		d.scale, d.start, d.spread = logitScaleMean, logitScaleStart, logitScaleSD
 	}
+}
+
+// The periodogram by which a Period that is not set begins.
+const (
+	periodTrend  = 3 // the degree of the polynomial about which responses vary
+	periodCycles = 2 // least number of periods that the rows go through: slower ones are a trend
+	periodFiner  = 4 // frequencies for each one that as many regular rows tell apart
+	periodRows   = 4 * (periodTrend + 1)
+)
+
+// learnPeriod returns the period of the sine that explains most of what a trend leaves of y, by the least squares of Lomb (1976) and Scargle (1982), down to that of two rows on average. It is 0 of
+// rows of several columns, and of too few or all equal ones.
+func learnPeriod(x *mat.Dense, y []float64) float64 {
+	n, cols := x.Dims()
+	if cols != 1 || n < periodRows {
+		return 0
+	}
+	at := x.RawMatrix().Data // of one column
+	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)
+	if !(span > 0) || math.IsInf(span, 0) {
+		return 0
+	}
+	trend := mat.NewDense(n, periodTrend+1, nil)
+	scale := robustScale(y)
+	middle := dense.Median(slices.Clone(y))
+	rest := mat.NewVecDense(n, nil)
+	for i, v := range at {
+		u := 1.0
+		for j := range periodTrend + 1 {
+			trend.Set(i, j, u)
+			u *= 2*(v-lo)/span - 1
+		}
+		rest.SetVec(i, (y[i]-middle)/scale)
+	}
+	var qr mat.QR
+	var coef, fitted mat.VecDense
+	qr.Factorize(trend)
+	if qr.SolveVecTo(&coef, false, rest) != nil {
+		return 0
+	}
+	fitted.MulVec(trend, &coef)
+	rest.SubVec(rest, &fitted)
+	turn, now := make([]complex128, n), make([]complex128, n) // e^(2πi·x·frequency), of one step and of now
+	step := 1 / (periodFiner * span)
+	for i, v := range at {
+		turn[i] = cmplx.Rect(1, 2*math.Pi*step*(v-lo))
+		now[i] = cmplx.Rect(1, 2*math.Pi*periodCycles/span*(v-lo))
+	}
+	best, most := 0.0, 0.0
+	for k := range periodFiner * (n/2 - periodCycles) {
+		var cc, cs, ss, yc, ys float64
+		for i, z := range now {
+			c, s, r := real(z), imag(z), rest.AtVec(i)
+			cc += c * c
+			cs += c * s
+			ss += s * s
+			yc += r * c
+			ys += r * s
+			now[i] = z * turn[i]
+		}
+		if power := (yc*yc*ss - 2*yc*ys*cs + ys*ys*cc) / (cc*ss - cs*cs); power > most && cc*ss-cs*cs > 1e-6*cc*ss {
+			best, most = periodCycles/span+float64(k)*step, power
+		}
+	}
+	if best == 0 {
+		return 0
+	}
+	return 1 / best
 }
 
 // robustScale returns the standard deviation of y by the median absolute deviation, by itself where that is 0, and 1 if there is none.
@@ -722,6 +795,9 @@ func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start fl
 			prior = Prior{d.columns[r.column], listSD, listShared}
 		}
 	case periodParam:
+		if r.unset && d.period > 0 {
+			start = c.theta(d.period)
+		}
 		return start, Prior{start, periodSD, 0}
 	case relativeParam:
 		return start, Prior{start, relativeSD, 0}
