@@ -169,7 +169,7 @@ func ExampleGPPosterior_Part() {
 	for i := range y {
 		year := float64(i) / 4
 		x.Set(i, 0, 2000+year)
-		y[i] = 50 + 1.5*(year-5) + 2*math.Sin(2*year) + 0.1*math.Cos(float64(37*i))
+		y[i] = 50 + 1.5*(year-5) + 2*math.Sin(2*year) + 0.3*math.Cos(float64(37*i*i))
 	}
 	gp, err := NewGP(x, y, Sum{SquaredExp{}, Linear{}, Constant{}}, GaussianNoise{}, nil)
 	if err != nil {
@@ -184,6 +184,6 @@ func ExampleGPPosterior_Part() {
 	forecast, _ := post.At(mat.NewDense(1, 1, []float64{2045})).Latent(nil, nil)
 	fmt.Printf("%.0f in 2045\n", forecast[0])
 	// Output:
-	// 1.4 ± 0.2 a year
+	// 1.4 ± 0.3 a year
 	// 105 in 2045
 }
