@@ -19,6 +19,7 @@
 //	sparse Gaussian processes that learn from as many rows as dense, beside gradient boosting
 //	lda    topics of documents, and words held out
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
+//	cores  two cores beside one, by the clock
 //
 // The rows that peers.csv in -out has of a data set in a part are replaced by those of the run, and Markdown tables
 // of all of them are printed. -tables makes no fits; -readme FILE puts the tables where FILE has them.
@@ -77,6 +78,7 @@ var parts = []part{
 	{"advi", (*options).rstanarm, (*options).advi, adviTable},
 	{"lda", (*options).sklearn, (*options).lda, ldaTable},
 	{"stream", (*options).itself, (*options).stream, streamTable},
+	{"cores", (*options).sklearn, (*options).cores, coresTable},
 }
 
 //go:generate go run -C ../.. ./bench/peers -tables -out bench/peers -readme bench/README.md
@@ -111,7 +113,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, wide, sparse, advi, lda, stream")
+	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, wide, sparse, advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

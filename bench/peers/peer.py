@@ -1,7 +1,7 @@
-"""What the scripts share: one core, rows from a file, CPU time, and the table that they print."""
+"""What the scripts share: one core unless PEER_THREADS says otherwise, rows from a file, CPU time, and the table that they print."""
 import os
 
-os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ.get("PEER_THREADS", "1")
 import csv
 import statistics
 import sys
@@ -10,7 +10,7 @@ import time
 import numpy as np
 from sklearn.metrics import log_loss
 
-COLUMNS = ["method", "variant", "seed", "pass", "logloss_bits", "seconds", "predict", "note"]
+COLUMNS = ["method", "variant", "seed", "pass", "logloss_bits", "seconds", "predict", "note", "threads"]
 _table = csv.DictWriter(sys.stdout, COLUMNS, restval="nan")
 _table.writeheader()
 

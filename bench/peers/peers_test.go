@@ -156,6 +156,27 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestCores: fits are timed on one core and on two, and the table has their quotient.
+func TestCores(t *testing.T) {
+	o, _, _ := testOptions(t)
+	o.part, o.repeats = "cores", 2
+	var workers []int
+	rows, err := o.clocks("set", "GP", func(by *pgsvi.Solver) error {
+		workers = append(workers, by.Workers)
+		return nil
+	})
+	if err != nil || !slices.Equal(workers, []int{1, 2, 1, 2}) || len(rows) != 2 || rows[0].threads != 1 || rows[1].threads != 2 {
+		t.Fatalf("workers %v, rows %+v, %v", workers, rows, err)
+	}
+	rows[0].seconds, rows[1].seconds = 3, 2
+	if table, want := coresTable(rows), "| set | pgsvi, GP, nil Solver | 3.0000 | 2.0000 | 1.50 |"; !strings.Contains(table, want) {
+		t.Errorf("there is no %q in\n%s", want, table)
+	}
+	if _, err := o.clocks("set", "GP", func(*pgsvi.Solver) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a fit that fails: %v", err)
+	}
+}
+
 // TestStream: the part stream runs the example.
 func TestStream(t *testing.T) {
 	o, _, _ := testOptions(t)

@@ -85,6 +85,10 @@ func (r *row) set(name, field string) (err error) {
 		r.seed, err = strconv.Atoi(field)
 	case "pass":
 		r.pass, err = value(field)
+	case "threads":
+		if field != "nan" { // scripts that have one say nothing
+			r.threads, err = strconv.Atoi(field)
+		}
 	case "logloss_bits":
 		r.bits, err = value(field)
 	case "seconds":
