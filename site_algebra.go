@@ -609,7 +609,7 @@ func (p *siteProblem) escape() bool {
 	if p.alone() {
 		return true
 	}
-	if p.decrement() > modeWorth*math.Abs(p.cur.value) && p.mode() && (p.halfAsBad() || p.stray(&p.try)) {
+	if (math.IsInf(p.cur.value, 0) || p.decrement() > modeWorth*math.Abs(p.cur.value)) && p.mode() && (p.halfAsBad() || p.stray(&p.try)) {
 		return true
 	}
 	p.segment(1)

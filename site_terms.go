@@ -370,20 +370,27 @@ func absurd(x Expectation, nats float64) bool {
 	return !moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
 }
 
-// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal of variance v: those there lead
-// to where it leads, too. It is m where none is found, or where either side may have one: log-likelihoods that are not log-concave.
+// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal of variance v, or of less where there is
+// none and the term has no value at m: those there lead to where it leads, too. It is m where none is found, or where either side may have one: log-likelihoods that are not log-concave.
 func (t *siteTerms) beside(n int, m, v float64) float64 {
 	if !factsOf(t.lik).LogConcave {
 		return m
 	}
-	return t.nearest(n, m, 1, func(x Expectation) bool { return usable(x, v) && !absurd(x, besideNats) })
+	good := func(x Expectation) bool { return usable(x, v) && !absurd(x, besideNats) }
+	at := t.nearest(n, m, 1, good)
+	for k := 0; k < mostBesides && at == m && t.holeAt(n, m); k++ {
+		v /= 64
+		at = t.nearest(n, m, 1, good)
+	}
+	return at
 }
 
 // nearest returns the mean nearest to m, to within tol, at which the derivatives of term n are good, or m where none is found.
 func (t *siteTerms) nearest(n int, m, tol float64, good func(Expectation) bool) float64 {
 	at := func(d float64) bool { return good(t.expectation(n, m+d, 0)) }
 	bad, d := 0.0, 0.0
-	for r := 1.0; r <= mostBeside && d == 0; r *= 2 {
+	_, _, _, c := t.term(n)
+	for r := 1.0; r <= mostBeside+c && d == 0; r *= 2 {
 		switch {
 		case at(r):
 			bad, d = r/2, r
@@ -407,8 +414,12 @@ func (t *siteTerms) nearest(n int, m, tol float64, good func(Expectation) bool) 
 // besideNats is what derivatives may promise where beside leads: sites as strong as those of more leave the others no digits.
 const besideNats = 1e6
 
-// mostBeside is how far beside looks: an exponential that overflows here is small there.
-const mostBeside = 1 << 14
+// mostBeside is how far beside looks, beyond the residual variance, of which the expectation of an exponential has half in its exponent: an
+// exponential that overflows here is small there. For a narrower marginal, each of a 64th of the variance, it looks so often.
+const (
+	mostBeside  = 1 << 14
+	mostBesides = 12
+)
 
 // holeAt reports whether the log-likelihood of term n is not finite at m, so that no narrower marginal helps.
 func (t *siteTerms) holeAt(n int, m float64) bool {
