@@ -708,3 +708,44 @@ func TestGLMDiagonalFlat(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectMetric: by the factor that conjugate gradients take, over the weights or over the rows, a handful of iterations solve equations of columns that have next to all in common.
+func TestDirectMetric(t *testing.T) {
+	for _, c := range []struct {
+		rows, cols int
+		dual       bool
+	}{{50, 30, false}, {20, 40, false}, {20, 300, true}} {
+		rng := rand.New(rand.NewPCG(11, uint64(c.cols)))
+		x, y := mat.NewDense(c.rows, c.cols, nil), make([]float64, c.rows)
+		for i := range c.rows {
+			for j := range c.cols {
+				x.Set(i, j, 1e4+rng.NormFloat64())
+			}
+		}
+		g := mustGLM(t, x, y, GaussianNoise{}, GLMOptions{PriorSD: 10, Covariance: DiagonalCovariance})
+		w := make([]float64, c.rows)
+		for i := range w {
+			w[i] = math.Exp(2 * rng.NormFloat64())
+		}
+		a := &weightHessian{x: g.x, prior: &g.prior}
+		a.set(w)
+		want, r, got := make([]float64, c.cols), make([]float64, c.cols), make([]float64, c.cols)
+		for j := range want {
+			want[j] = rng.NormFloat64()
+		}
+		a.mul(r, want, 1)
+		if !a.direct() || a.dual != c.dual {
+			t.Fatalf("%d×%d: factor: %v, over the rows: %v", c.rows, c.cols, a.exact, a.dual)
+		}
+		whole, left := 0.5*floats.Dot(want, r), 0.0
+		for range 5 { // over the rows the factor has fewer digits, and what it leaves is solved for in turn
+			a.solve(got, r)
+			floats.Sub(want, got)
+			a.mul(r, want, 1)
+			left = 0.5 * floats.Dot(r, want)
+		}
+		if !(math.Abs(left) < 1e-9*whole) {
+			t.Errorf("%d×%d: %.3g nats left of %.3g", c.rows, c.cols, left, whole)
+		}
+	}
+}

@@ -817,7 +817,8 @@ func (s *learnSpace) inside(theta []float64) bool {
 // Regression with much noise is learned by one search of few factorisations, wherever the default noise is.
 func TestLearnNoiseFew(t *testing.T) {
 	t.Parallel()
-	n, rng := shorter(150, 60), testRand(4)
+	const n = 150
+	rng := testRand(4)
 	for _, noise := range []float64{0.05, 0.3, 1, 2} {
 		x, y := mat.NewDense(n, 6, nil), make([]float64, n)
 		for i := range n {

@@ -142,7 +142,8 @@ func TestPartPanics(t *testing.T) {
 func TestLearnTrend(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ x0, y0 float64 }{{0, 0}, {0, 300}, {1980, 300}, {-1980, -300}} {
-		n, rng := shorter(80, 40), testRand(3)
+		const n = 80
+		rng := testRand(3)
 		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
 		for i := range n {
 			u := 20*float64(i)/float64(n) - 10

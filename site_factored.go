@@ -432,7 +432,7 @@ func (s *factoredAlgebra) remember(far bool) {
 //	[ A                      −½Xᵀdiag(∂γ̂/∂m)X²V                 ]
 //	[ −½VX²ᵀdiag(∂γ̂/∂m)X    ½diag(AV) + ½VX²ᵀdiag(∂γ̂/∂v)X²V ],
 //
-// X² being that of the squares of the elements, by conjugate gradients with the diagonal as their metric. Of the curvature of V that of
+// X² being that of the squares of the elements, by conjugate gradients with the diagonal, or A and the diagonal, as their metric. Of the curvature of V that of
 // log|V| alone is counted, ½, beside that of the terms: the step is straight in V, as m + v/2 is, that exponentials are functions of.
 type diagNewton struct {
 	siteNewton
@@ -482,8 +482,16 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 		floats.AddScaled(s.delta, rho/curvature, t.p)
 		floats.AddScaled(t.r, -rho/curvature, t.q)
 		floats.DivTo(t.z, t.r, t.scale)
+		direct := k+1 >= directCG && s.hess.direct()
+		if direct { // of the mean in the metric of A itself
+			s.hess.solve(t.z[:d], t.r[:d])
+		}
 		next := floats.Dot(t.r, t.z)
-		floats.AddScaledTo(t.p, t.z, next/rho, t.p)
+		if direct && k+1 == directCG {
+			copy(t.p, t.z)
+		} else {
+			floats.AddScaledTo(t.p, t.z, next/rho, t.p)
+		}
 		rho = next
 	}
 	if least := 1 - floats.Max(s.delta[d:]); least < leastShrink { // what is left of a variance

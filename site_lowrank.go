@@ -329,11 +329,16 @@ type weightHessian struct {
 	diag  []float64 // of A
 	buf   []float64
 	halt  *parallel.Halt // once it has stopped, products are of no use
+
+	chol         []float64 // the factor of direct
+	unit, row    []float64 // of its rows, and scratch
+	tried, exact bool      // direct was tried at these weights, and there is a factor,
+	dual         bool      // over the rows
 }
 
 // set sets the weights, which are kept, and computes the diagonal.
 func (a *weightHessian) set(w []float64) {
-	a.w, a.diag = w, dense.Resize(a.diag, a.x.cols)
+	a.w, a.diag, a.tried, a.exact = w, dense.Resize(a.diag, a.x.cols), false, false
 	a.prior.diagTo(a.diag)
 	a.x.addSquares(a.diag, w, nil)
 }
@@ -394,13 +399,109 @@ func (a *weightHessian) mul(dst, z []float64, k int) {
 	}
 }
 
+// directMost is the number of multiplications that a factor of A, or of what stands for it over the rows, may take: those of some hundred
+// iterations of conjugate gradients on problems of that size.
+const directMost = 1e7
+
+// direct makes the factor that solve takes, and reports whether there is one and it is worth its work: of A in units of its diagonal or, of many
+// weights and few rows under a diagonal prior, of I + W^½XΛ0⁻¹XᵀW^½, which has fewer digits. It is as good as float64 is.
+func (a *weightHessian) direct() bool {
+	if a.tried {
+		return a.exact
+	}
+	a.tried = true
+	n, d := a.x.rows, a.x.cols
+	m := d
+	if a.dual = directWork(d, n) > directMost; a.dual {
+		m = n
+		if a.prior.full != nil || directWork(n, d) > directMost {
+			return false
+		}
+	}
+	a.chol, a.unit, a.buf = dense.Resize(a.chol, m*m), dense.Resize(a.unit, m), dense.Resize(a.buf, d)
+	clear(a.chol)
+	if a.dual {
+		a.row = dense.Resize(a.row, d)
+		for i, w := range a.w {
+			if w < 0 || a.halt.Stopped() {
+				return false
+			}
+			a.unit[i] = math.Sqrt(w)
+			a.x.dense1(a.buf, i)
+			for j, p := range a.prior.prec {
+				a.row[j] = a.unit[i] * a.buf[j] / p
+			}
+			a.x.mul(a.chol[i*n:(i+1)*n], a.row, nil)
+		}
+		for i := range n {
+			floats.Mul(a.chol[i*n:(i+1)*n], a.unit)
+			a.chol[i*n+i]++
+		}
+	} else {
+		for j, v := range a.diag {
+			a.unit[j] = 1 / math.Sqrt(v)
+		}
+		for i, w := range a.w {
+			if i%hessianChunk == 0 && a.halt.Stopped() {
+				return false
+			}
+			a.x.dense1(a.buf, i)
+			floats.Mul(a.buf, a.unit)
+			for j, v := range a.buf {
+				if v != 0 {
+					floats.AddScaled(a.chol[j*d:j*d+j+1], w*v, a.buf[:j+1])
+				}
+			}
+		}
+		for j, u := range a.unit {
+			if p := a.prior.full; p != nil {
+				for k, v := range a.unit[:j] {
+					a.chol[j*d+k] += u * v * p.p[j*d+k]
+				}
+			}
+			a.chol[j*d+j] = 1 + 4*float64(d)*dense.Epsilon
+		}
+	}
+	a.exact = dense.CholeskyUntil(a.halt, a.chol, m)
+	return a.exact
+}
+
+// directWork returns the number of multiplications of a product of m×m from n rows, and its factor.
+func directWork(m, n int) float64 { return float64(m) * float64(m) * (float64(n) + float64(m)/3) }
+
+// solve stores A⁻¹r in dst, by the factor of direct.
+func (a *weightHessian) solve(dst, r []float64) {
+	if !a.dual {
+		floats.MulTo(dst, r, a.unit)
+		dense.Potrs(a.chol, dst)
+		floats.Mul(dst, a.unit)
+		return
+	}
+	a.prior.solve(dst, r)
+	a.buf = dense.Resize(a.buf, a.x.rows)
+	a.x.mul(a.buf, dst, nil)
+	floats.Mul(a.buf, a.unit)
+	dense.Potrs(a.chol, a.buf)
+	floats.Mul(a.buf, a.unit)
+	copy(dst, r)
+	floats.Scale(-1, a.buf)
+	a.x.addMulT(dst, a.buf, nil)
+	a.prior.solve(dst, dst)
+}
+
 // conjugateGradients minimises ½δᵀAδ − gᵀδ (Hestenes and Stiefel, 1952).
 type conjugateGradients struct {
 	r, z, p, q []float64
 	iterations int // of all solutions
 }
 
-const maxCG = 1000
+// Conjugate gradients take so many iterations at most, and from directCG on are preconditioned by a factor of A itself where that is cheap: columns
+// that have next to all in common, as those far from zero have with an intercept, leave them no end. Not for a proof, which wants a residual that is small
+// in units of the prior: what rounding leaves of one in the metric of A may be anything there.
+const (
+	maxCG    = 1000
+	directCG = 50
+)
 
 // solve stores the minimiser in delta, so accurately that what the residual r leaves, ½rᵀM⁻¹r, is
 // below tol, or below its part min(0.01, ρ) of what there was at first, ρ: a
@@ -419,6 +520,7 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 	copy(c.p, c.z)
 	rho := floats.Dot(c.r, c.z)
 	enough := math.Max(tol, math.Min(1e-2, 0.5*rho)*0.5*rho)
+	direct, lost := false, false
 	for k := 0; k < maxCG && rho > 0 && !a.halt.Stopped() && (k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
 		c.iterations++
 		a.mul(c.q, c.p, 1)
@@ -429,9 +531,22 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 		step := rho / curve
 		floats.AddScaled(delta, step, c.p)
 		floats.AddScaled(c.r, -step, c.q)
-		m.precondition(c.z, c.r, a)
-		next := floats.Dot(c.r, c.z)
-		floats.AddScaledTo(c.p, c.z, next/rho, c.p)
+		next, was := 0.0, direct
+		if direct = k >= directCG && !proof && !lost && a.direct(); direct {
+			a.solve(c.z, c.r)
+			next = floats.Dot(c.r, c.z)
+			direct = next > 0
+			lost = !direct // rounding has left no metric
+		}
+		if !direct {
+			m.precondition(c.z, c.r, a)
+			next = floats.Dot(c.r, c.z)
+		}
+		if direct != was {
+			copy(c.p, c.z) // another metric, in which to begin anew
+		} else {
+			floats.AddScaledTo(c.p, c.z, next/rho, c.p)
+		}
 		rho = next
 	}
 	return 0.5 * (floats.Dot(g, delta) + math.Max(0, rho))

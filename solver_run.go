@@ -683,8 +683,8 @@ func (s *Solver) validate() error {
 // stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat within the rounding of an ELBO that is
 // not known to a nat (ELBOErr) is no more than where rounding ends: the status is then Stalled. Stop as well
 // when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
-// the goal, or within 1e-6 nats, and what is proved is within 0.01 nats, a tenth of a standard deviation; otherwise the status is Stalled. And where the gap is not known when the relative change of the
-// ELBO has a rolling median below 1e-7.
+// the goal, or within 1e-6 nats, and what is proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
+// the status is Stalled. And where the gap is not known when the relative change of the ELBO has a rolling median below 1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
 }
@@ -712,6 +712,8 @@ func (c *stall) Converged(it Iteration) Status {
 		return NotTerminated
 	case it.Scope == OverQ && it.GapBound <= stalledBound && min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
 		return Converged // what the bound lacks is its own rounding, which no step lowers
+	case it.Scope == Unproved && it.Gap <= max(it.Goal, roundingBound):
+		return Converged
 	}
 	return Stalled
 }

@@ -1449,6 +1449,8 @@ func TestSeedsMended(t *testing.T) {
 		"a gap by curvature that steps learnt elsewhere, under an outlier's":  {9277},
 		"a proof after a step of the mean by a V that has lost correlations":  {23211, 25208},
 		"a mean that is not Ka, and cannot be but by moving a with it":        {31496},
+		"a start where half of a residual variance is in the exponent":        {5559, 28739, 30259, 31389, 28990},
+		"conjugate gradients of columns that have next to all in common":      {6001, 33198, 34041, 35134, 26287, 29272, 9228},
 		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if testing.Short() {
