@@ -326,15 +326,17 @@ func (s *denseAlgebra) reconcile(x *siteState) bool {
 	return true
 }
 
-// drift returns by how much the ELBO of x is another than that of the mean Ka, to first order.
+// drift returns by how much the ELBO of x may be another than that of the mean Ka, to second order.
 func (s *denseAlgebra) drift(x *siteState) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.n)
 	dense.Residual(s.workers.halt, g.r, x.m, s.k, x.a)
+	var rise float64
 	for i, r := range g.r {
 		nats += (x.d1[i] - 0.5*x.a[i]) * r
+		rise += 0.5 * x.tg[i] * r * r
 	}
-	return math.Abs(nats)
+	return math.Abs(nats) + rise
 }
 
 // prior returns the state without sites.
