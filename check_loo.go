@@ -186,7 +186,7 @@ func (c *cavities) loo(ctx context.Context) (*LOO, error) {
 	})
 	if err == nil {
 		for i, e := range l.PointErr {
-			if e > 0 {
+			if math.IsInf(e, 1) {
 				l.Unresolved = append(l.Unresolved, i)
 			}
 		}

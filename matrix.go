@@ -292,12 +292,11 @@ func (g *design) copyRows(x mat.Matrix, lo, from, to, cols int) {
 	}
 }
 
-// gather makes rows lo … hi−1 those of x at index.
-func (g *design) gather(x *design, index []int, lo, hi int) {
+// gather copies the dense rows at index to dst.
+func (g *design) gather(dst []float64, index []int) {
 	d := g.cols
-	for k := lo; k < hi; k++ {
-		i := index[k]
-		copy(g.dense[k*d:(k+1)*d], x.dense[i*d:(i+1)*d])
+	for k, i := range index {
+		copy(dst[k*d:(k+1)*d], g.dense[i*d:(i+1)*d])
 	}
 }
 
@@ -334,10 +333,8 @@ func (g *design) sub(index []int) *design {
 		s.sparse = t
 		return s
 	}
-	s.dense = make([]float64, 0, len(index)*g.cols)
-	for _, i := range index {
-		s.dense = append(s.dense, g.dense[i*g.cols:(i+1)*g.cols]...)
-	}
+	s.dense = make([]float64, len(index)*g.cols)
+	g.gather(s.dense, index)
 	return s
 }
 
@@ -476,22 +473,14 @@ func (g *design) mulDouble(dst []float64, w dense.Double, index []int) {
 
 // addMulT adds Xᵀu to dst.
 func (g *design) addMulT(dst, u []float64, index []int) {
-	if g.sparse == nil && index == nil {
-		dense.Gemv(blas.Trans, 1, dense.General(g.dense, g.rows, g.cols), dense.Vector(u), 1, dense.Vector(dst))
+	if g.sparse != nil || index == nil {
+		g.addMulTPart(dst, u, index, 0, len(u), nil)
 		return
 	}
 	for a, ua := range u {
-		if ua == 0 {
-			continue
-		}
-		ind, val := g.row(dense.Index(index, a))
-		if g.sparse == nil {
-			dense.Axpy(ua, dense.Vector(val), dense.Vector(dst))
-			continue
-		}
-		val = val[:len(ind)]
-		for k, j := range ind {
-			dst[j] += ua * val[k]
+		if ua != 0 {
+			_, row := g.row(index[a])
+			dense.Axpy(ua, dense.Vector(row), dense.Vector(dst))
 		}
 	}
 }
@@ -532,7 +521,7 @@ func (g *design) addMulTOn(dst, u []float64, index []int, s *designWork) {
 	}
 }
 
-// addMulTPart is addMulT for elements lo … hi−1 of u.
+// addMulTPart is addMulT for elements lo … hi−1 of u. Dense rows at an index are gathered in s, which is not used otherwise.
 func (g *design) addMulTPart(dst, u []float64, index []int, lo, hi int, s *designWork) {
 	d := g.cols
 	if g.sparse == nil {
@@ -691,9 +680,7 @@ func (g *design) part(rows []int, increase bool, buf *[]float64) fma.Matrix {
 		return fma.Of(g.dense[first*d:], n, d, max(1, d))
 	}
 	*buf = dense.Resize(*buf, n*d)
-	for k, i := range rows {
-		copy((*buf)[k*d:(k+1)*d], g.dense[i*d:(i+1)*d])
-	}
+	g.gather(*buf, rows)
 	return fma.Of(*buf, n, d, max(1, d))
 }
 

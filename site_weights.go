@@ -261,10 +261,10 @@ func (b *weightBlock) gather(x *design, index []int) *design {
 	d := x.cols
 	b.rows = design{rows: len(index), cols: d, dense: dense.Resize(b.rows.dense, len(index)*d)}
 	if !x.shared(b.mover.buf.halt, len(b.rows.dense)) {
-		b.rows.gather(x, index, 0, len(index))
+		x.gather(b.rows.dense, index)
 		return &b.rows
 	}
-	parallel.For(len(index), copiedRows, b.mover.buf.halt.Workers(), func(_, lo, hi int) { b.rows.gather(x, index, lo, hi) })
+	parallel.For(len(index), copiedRows, b.mover.buf.halt.Workers(), func(_, lo, hi int) { x.gather(b.rows.dense[lo*d:hi*d], index[lo:hi]) })
 	return &b.rows
 }
 
@@ -742,12 +742,14 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 		gap = s.promise()
 	}
 	if !s.proof.made && gap <= max(worthProving, within) {
-		stood := s.proof.stepped
+		stepped := s.proof.stepped
 		bound, err := s.prove(goalOf(within, s.n, -s.batch.cur.value))
 		if err != nil {
 			return Evaluation{}, err
 		}
-		if gap += s.proof.rounding; !stood {
+		if stepped { // and so it stays where it is
+			gap += s.proof.rounding
+		} else {
 			gap = s.promise()
 		}
 		s.proof.bound = neverZero(bound)

@@ -30,18 +30,20 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 		all = append(append(all, rows...), ours...)
 		return err
 	}
-	for _, s := range splits {
-		if s.name != "usps3v5" {
-			continue
-		}
-		k := s.problem.Kernel().(pgsvi.SquaredExp)
-		if err := add(s, "GP", "gp", func(by *pgsvi.Solver) error {
-			g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: s.problem.Jitter})
+	addGP := func(s *split, k pgsvi.SquaredExp, jitter float64) error {
+		return add(s, "GP", "gp", func(by *pgsvi.Solver) error {
+			g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: jitter})
 			if err == nil {
 				_, _, err = g.Fit(ctx, by)
 			}
 			return err
-		}, k.Scale, k.Length); err != nil {
+		}, k.Scale, k.Length)
+	}
+	for _, s := range splits {
+		if s.name != "usps3v5" {
+			continue
+		}
+		if err := addGP(s, s.problem.Kernel().(pgsvi.SquaredExp), s.problem.Jitter); err != nil {
 			return nil, err
 		}
 	}
@@ -53,14 +55,7 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 			return nil, err
 		}
 		if d == 10 {
-			k := pgsvi.SquaredExp{Scale: 1.5, Length: 3}
-			err = add(s, "GP", "gp", func(by *pgsvi.Solver) error {
-				g, err := pgsvi.NewGP(x, y, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 1e-6})
-				if err == nil {
-					_, _, err = g.Fit(ctx, by)
-				}
-				return err
-			}, k.Scale, k.Length)
+			err = addGP(s, pgsvi.SquaredExp{Scale: 1.5, Length: 3}, 1e-6)
 		} else {
 			err = add(s, "GLM", "glm", func(by *pgsvi.Solver) error {
 				g, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, nil)
