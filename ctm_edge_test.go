@@ -48,11 +48,11 @@ func TestCTMLongDocuments(t *testing.T) {
 	for _, tokens := range shorter([]float64{100, 1e4, 1e5}, []float64{1e5}) {
 		for _, forget := range []bool{false, true} {
 			c := blockCorpus(100, tokens)
-			// The topics still move when a document is visited last, by how much depends on the
-			// draws: the median of some seeds.
+			// The topics still move when a document is visited last, and after the ten passes of a nil
+			// Solver by how much is a matter of luck: four times as many, and the median of some seeds.
 			var gaps []float64
 			for seed := range seeds {
-				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 1)})
+				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 1), MaxPasses: 40})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -67,7 +67,7 @@ func TestCTMLongDocuments(t *testing.T) {
 				gaps = append(gaps, (best-res.ELBO)/100)
 			}
 			slices.Sort(gaps)
-			if gaps[seeds/2] > 10 {
+			if gaps[seeds/2] > 3 {
 				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches", tokens, forget, gaps)
 			} else {
 				t.Logf("%v tokens, forget %v: %.2f", tokens, forget, gaps)

@@ -277,7 +277,7 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 			x := (a*c.a[j] + r*v*c.gamma[j]) * s.k[i*n+j]
 			square += 4 * x * x // as K is symmetric, so is δK
 		}
-		x := (a*a - r*(1-r*s.cov[i*n+i])) * s.k[i*n+i]
+		x := (a*a - r*(1-float64(r*s.cov[i*n+i]))) * s.k[i*n+i] // converted, as the difference would otherwise show the rounding of V where products are fused
 		square += x * x
 	}
 	rounding, drift = dense.Epsilon*math.Sqrt(square), math.Abs(drift)

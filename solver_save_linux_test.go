@@ -39,6 +39,7 @@ func TestCheckpointFullDisk(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestCheckpointFullDisk$")
 	cmd.Env = append(os.Environ(), fullDiskFile+"="+path, "GOCOVERDIR="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
+		skipEmulated(t, err)
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if files, err := filepath.Glob(path + "*"); err != nil || len(files) != 1 {

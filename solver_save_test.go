@@ -436,6 +436,13 @@ func TestKilledRun(t *testing.T) {
 	}
 }
 
+// skipEmulated skips a test that starts its own program where that is made for a processor that is emulated, which the system then cannot start.
+func skipEmulated(t *testing.T, err error) {
+	if errors.Is(err, syscall.ENOEXEC) {
+		t.Skip(err)
+	}
+}
+
 // TestResumeKilled: a run whose process is killed at any moment goes on from its checkpoint, in another process, to the same bits.
 func TestResumeKilled(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "js" {
@@ -463,6 +470,7 @@ func TestResumeKilled(t *testing.T) {
 			cmd.Stderr = &said
 			_, none := os.Stat(path)
 			if err := cmd.Start(); err != nil {
+				skipEmulated(t, err)
 				t.Fatal(err)
 			}
 			if kills < times {
