@@ -176,15 +176,35 @@ func (o *options) dense(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
+// digits compares full posteriors for all images of 2 and 4, those of both halves.
+func (o *options) digits(ctx context.Context) ([]row, error) {
+	halves, err := o.usps(2, 4)
+	if o.leftOut("USPS", err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var x mat.Dense
+	x.Stack(halves.X, halves.XTest)
+	n, d := x.Dims()
+	return o.whole(ctx, fmt.Sprintf("%d images × %d", n, d), &x, append(halves.Y, halves.YTest...), pointEstimate)
+}
+
 // wide compares full posteriors with as many weights as rows.
 func (o *options) wide(ctx context.Context) ([]row, error) {
 	const d = 2000
 	x, y := generate(d, d)
-	s := &split{name: fmt.Sprintf("%d dense rows × %d", d, d), x: x, y: y, train: filepath.Join(o.temp, "wide.train")}
+	return o.whole(ctx, fmt.Sprintf("%d dense rows × %d", d, d), x, y, "LogisticRegression, newton-cholesky")
+}
+
+// whole compares full posteriors for rows that all train with point estimates, of which that of the label base is 1.
+func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64, base string) ([]row, error) {
+	s := &split{name: name, x: x, y: y, train: filepath.Join(o.temp, "whole.train")}
 	if err := writeRows(s.train, s.x, s.y); err != nil {
 		return nil, err
 	}
-	rows, err := o.script(ctx, s.name, "glm.py", "rows", s.train, "", d, o.repeats)
+	rows, err := o.script(ctx, s.name, "glm.py", "rows", s.train, "", s.cols(), o.repeats)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +213,7 @@ func (o *options) wide(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	rows = append(rows, rough, end)
-	relate(rows, "LogisticRegression, newton-cholesky")
+	relate(rows, base)
 	return rows, nil
 }
 

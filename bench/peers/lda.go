@@ -43,16 +43,29 @@ func (o *options) lda(ctx context.Context) ([]row, error) {
 	if err := writeDocuments(documents, train); err != nil {
 		return nil, err
 	}
-	rows, err := o.script(ctx, "ap", "lda.py", documents, train.Terms, ldaTopics, ldaPasses, ldaSeeds, ldaDocPrior, ldaTopicPrior, topics)
+	args := []any{documents, train.Terms, ldaTopics, ldaPasses, ldaSeeds, ldaDocPrior, ldaTopicPrior, topics}
+	rows, err := o.script(ctx, "ap", "lda.py", args...)
 	if err != nil {
 		return nil, err
+	}
+	if version, err := try(ctx, "gensim (Debian: python3-gensim)", o.python, "-c", "import gensim; print('gensim', gensim.__version__)"); err != nil {
+		fmt.Fprintf(o.stderr, "gensim is left out: %v\n", err)
+	} else {
+		more, err := o.script(ctx, "ap", "lda_gensim.py", args...)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range more {
+			r.version = version
+			rows = append(rows, r)
+		}
 	}
 	for i, r := range rows {
 		prior := [2]float64{1.0 / ldaTopics, 1.0 / ldaTopics}
 		if r.variant == "online, batches and priors of pgsvi" {
 			prior = [2]float64{ldaDocPrior, ldaTopicPrior}
 		}
-		post, err := posteriorOf(ctx, train, fmt.Sprintf("%s-%s-%d", topics, r.variant, r.seed), prior[0], prior[1])
+		post, err := posteriorOf(ctx, train, fmt.Sprintf("%s-%s-%s-%d", topics, r.method, r.variant, r.seed), prior[0], prior[1])
 		if err != nil {
 			return nil, err
 		}

@@ -73,6 +73,7 @@ var parts = []part{
 	{"glm", (*options).sklearn, (*options).glm, grid},
 	{"a9a", (*options).sklearn, (*options).a9a, list},
 	{"dense", (*options).sklearn, (*options).dense, list},
+	{"digits", (*options).sklearn, (*options).digits, list},
 	{"wide", (*options).sklearn, (*options).wide, list},
 	{"sparse", (*options).sklearn, (*options).sparse, list},
 	{"advi", (*options).rstanarm, (*options).advi, adviTable},
@@ -113,7 +114,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, wide, sparse, advi, lda, stream, cores")
+	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, digits, wide, sparse, advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,12 @@ def read(path, columns):
     return np.ascontiguousarray(rows[:, :columns]), rows[:, columns]
 
 
+def documents(path):
+    """Returns the documents of a file in the lda-c format, as lists of words and counts."""
+    with open(path) as lines:
+        return [[(int(word), float(count)) for word, count in (pair.split(":") for pair in line.split()[1:])] for line in lines]
+
+
 def cpu(f, repeats):
     """Returns what f does, and the median of its CPU seconds, the upper one of two."""
     seconds = []

@@ -114,25 +114,33 @@ func value(field string) (float64, error) {
 
 // sklearn reports that there is no scikit-learn.
 func (o *options) sklearn(ctx context.Context) error {
-	return o.try(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c", "import sklearn; print('scikit-learn', sklearn.__version__)")
+	return o.need(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c", "import sklearn; print('scikit-learn', sklearn.__version__)")
 }
 
 // rstanarm reports that there is no rstanarm.
 func (o *options) rstanarm(ctx context.Context) error {
-	return o.try(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e", "cat('rstanarm', format(packageVersion('rstanarm')))")
+	return o.need(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e", "cat('rstanarm', format(packageVersion('rstanarm')))")
 }
 
 // itself is for parts that need no other program.
 func (o *options) itself(context.Context) error { return nil }
 
-// try reports that a program does not run, and keeps the version that it prints.
-func (o *options) try(ctx context.Context, what, program string, args ...string) error {
+// need reports that a program does not run, and keeps the version that it prints.
+func (o *options) need(ctx context.Context, what, program string, args ...string) error {
+	version, err := try(ctx, what, program, args...)
+	if err == nil {
+		o.setVersion(program, version)
+	}
+	return err
+}
+
+// try returns the version that a program prints, and an error if it does not run.
+func try(ctx context.Context, what, program string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {
-		return fmt.Errorf("%s has no %s: %w", program, what, err)
+		return "", fmt.Errorf("%s has no %s: %w", program, what, err)
 	}
-	o.setVersion(program, string(out))
-	return nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (o *options) setVersion(program, version string) {

@@ -44,14 +44,16 @@ func (o *options) leftOut(name string, err error) bool {
 	return true
 }
 
+// usps returns images of two digits.
+func (o *options) usps(plus, minus int) (*paper.Problem, error) {
+	if o.data == "" {
+		return nil, errNoFolder
+	}
+	return paper.USPS(o.data, plus, minus)
+}
+
 // splits returns the data sets of the paper that are there.
 func (o *options) splits() ([]*split, error) {
-	usps := func(plus, minus int) (*paper.Problem, error) {
-		if o.data == "" {
-			return nil, errNoFolder
-		}
-		return paper.USPS(o.data, plus, minus)
-	}
 	var all []*split
 	for _, set := range []struct {
 		name string
@@ -59,8 +61,8 @@ func (o *options) splits() ([]*split, error) {
 	}{
 		{"sonar", func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }},
 		{"ionosphere", func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }},
-		{"USPS", func() (*paper.Problem, error) { return usps(3, 5) }},
-		{"USPS", func() (*paper.Problem, error) { return usps(2, 4) }},
+		{"USPS", func() (*paper.Problem, error) { return o.usps(3, 5) }},
+		{"USPS", func() (*paper.Problem, error) { return o.usps(2, 4) }},
 	} {
 		p, err := set.read()
 		if o.leftOut(set.name, err) {
