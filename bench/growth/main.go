@@ -6,6 +6,7 @@
 //
 //	gp      dense Gaussian-process classification, N = 250 … 4000 rows
 //	glm     logistic regression, 4000 rows, D = 10 … 2000 weights
+//	sparse  a sparse Gaussian process of 300 inducing inputs, N = 1000 … 50,000 rows
 //	topics  a correlated topic model, 500 documents, K = 5 … 200 topics, three passes
 //
 // Each fit is made by a process of its own, on one core, without options. growth.csv in -out has its
@@ -72,7 +73,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.BoolVar(&o.quick, "quick", false, "the two smallest sizes only")
 	fs.IntVar(&o.repeats, "repeats", 3, "processes for each size, of which the median time counts")
 	fs.StringVar(&o.one, "one", "", "`PART,SIZE` of a fit that is made by this process, and its row printed")
-	only := fs.String("only", "", "parts to run, with commas between: gp, glm, topics")
+	only := fs.String("only", "", "parts to run, with commas between: gp, glm, sparse, topics")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ type part struct {
 
 const (
 	gpFeatures = 10
+	inducing   = 300
 	glmRows    = 4000
 	documents  = 500
 	vocabulary = 2000
@@ -38,6 +39,8 @@ var parts = []*part{
 		work: func(n float64) float64 { return n * n * n }, formula: "N³", fit: gpFit},
 	{name: "glm", title: "GLM, 4000 rows, D weights", axis: "D", sizes: []int{10, 30, 100, 300, 1000, 2000},
 		work: func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³", fit: glmFit},
+	{name: "sparse", title: "Sparse GP, 300 inducing, N rows", axis: "N", sizes: []int{1000, 2000, 5000, 10000, 20000, 50000},
+		work: func(n float64) float64 { return n*inducing*inducing + inducing*inducing*inducing }, formula: "N M² + M³", fit: sparseFit},
 	{name: "topics", title: "CTM, 500 documents, K topics", axis: "K", sizes: []int{5, 10, 20, 50, 100, 200},
 		work: func(k float64) float64 { return documents * (docWords*k + k*k*k) }, formula: "words · K + docs · K³", fit: topicsFit},
 }
@@ -100,6 +103,18 @@ func gpFit(n int) (int, func(context.Context) (*pgsvi.Result, error)) {
 	x, y := normals(n, gpFeatures)
 	return 8 * n * (gpFeatures + 1), func(ctx context.Context) (*pgsvi.Result, error) {
 		gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)}, pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, res, err := gp.Fit(ctx, &pgsvi.Solver{Workers: 1})
+		return res, err
+	}
+}
+
+func sparseFit(n int) (int, func(context.Context) (*pgsvi.Result, error)) {
+	x, y := normals(n, gpFeatures)
+	return 8 * n * (gpFeatures + 1), func(ctx context.Context) (*pgsvi.Result, error) {
+		gp, err := pgsvi.NewSparseGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)}, pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: inducing})
 		if err != nil {
 			return nil, err
 		}
