@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -173,7 +174,9 @@ func (r row) store(j int, v reg.VecVirtual) {
 }
 
 // product returns the sums over k of the products of the rows of a and the columns of b, which are panels of rows × k and k × columns.
-func product(k reg.Register, a, b []reg.Register) [][]reg.VecVirtual {
+// Where there is a c, as many rows of it as there are of sums, ldc bytes apart, are fetched meanwhile, one at a time: all at once, their misses
+// would hold up what comes of a and b.
+func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.VecVirtual {
 	sum := make([][]reg.VecVirtual, len(a)*rows)
 	for i := range sum {
 		sum[i] = make([]reg.VecVirtual, vectors(len(b)))
@@ -186,8 +189,8 @@ func product(k reg.Register, a, b []reg.Register) [][]reg.VecVirtual {
 		y[j] = vector()
 	}
 	x := vector()
-	for _, unroll := range []int{4, 1} {
-		repeat(fmt.Sprintf("product%d", unroll), k, unroll, func() {
+	steps := func(label string, n reg.Register, unroll int) {
+		repeat(fmt.Sprintf("%s%d", label, unroll), n, unroll, func() {
 			for u := range unroll {
 				for j := range y {
 					rowAt(b, u*columns*8).load(j, y[j])
@@ -203,6 +206,32 @@ func product(k reg.Register, a, b []reg.Register) [][]reg.VecVirtual {
 			advances(b, unroll*columns*8)
 		})
 	}
+	const unroll = 4
+	if c != nil {
+		left, part, n := GP64(), GP64(), GP64()
+		MOVQ(k, part)
+		SHRQ(Imm(uint64(bits.Len(uint(len(sum))-1))), part) // a power of two
+		ANDQ(I8(-unroll), part)
+		var at []reg.Register
+		for _, c := range c {
+			r := GP64()
+			MOVQ(c, r)
+			at = append(at, r)
+		}
+		MOVQ(U32(uint32(len(sum))), left)
+		repeat("row", left, 1, func() {
+			for _, r := range at {
+				PREFETCHT0(Mem{Base: r})
+				PREFETCHT0(Mem{Base: r, Disp: columns*8 - 8})
+				ADDQ(ldc, r)
+			}
+			SUBQ(part, k)
+			MOVQ(part, n)
+			steps("fetching", n, unroll)
+		})
+	}
+	steps("product", k, unroll)
+	steps("product", k, 1)
 	return sum
 }
 
@@ -220,18 +249,7 @@ func gemm(name string, tall, wide int) {
 	begin(name, fmt.Sprintf("func(k int, %s, %s, %s *float64, ldc int, alpha float64)", strings.Join(as, ", "), strings.Join(bs, ", "), strings.Join(cs, ", ")), doc)
 	k, a, b, c, ldc := load("k"), loads(as), loads(bs), loads(cs), load("ldc")
 	SHLQ(Imm(3), ldc)
-	for _, c := range c {
-		at := GP64()
-		MOVQ(c, at)
-		for i := range tall * rows {
-			if i > 0 {
-				ADDQ(ldc, at)
-			}
-			PREFETCHT0(Mem{Base: at})
-			PREFETCHT0(Mem{Base: at, Disp: columns*8 - 8})
-		}
-	}
-	sum := product(k, a, b)
+	sum := product(k, a, b, c, ldc)
 	alpha := scalar("alpha")
 	for i := range sum {
 		for j, s := range sum[i] {
@@ -258,7 +276,7 @@ func trsm(wide int) {
 	}
 	begin("trsm", fmt.Sprintf("func(k int, a, %s, %s, t *float64)", strings.Join(bs, ", "), strings.Join(xs, ", ")), doc)
 	k, a, b, x, t := load("k"), load("a"), loads(bs), loads(xs), load("t")
-	sum := product(k, []reg.Register{a}, b)
+	sum := product(k, []reg.Register{a}, b, nil, nil)
 	l := vector()
 	for i := range sum {
 		for s := range i { // rows before i of sum hold what is solved
