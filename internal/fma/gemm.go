@@ -44,7 +44,7 @@ func Gram(r Run, w []float64, x, c Matrix) bool {
 type product struct {
 	alpha   float64
 	a, b, c Matrix
-	lower   bool
+	lower   bool      // and then B is Aᵀ
 	weight  []float64 // nil: 1
 	upper   bool      // A, of at most Block columns, has zeros below its diagonal, and the sums leave out tiles of them
 }
@@ -100,7 +100,11 @@ func (p product) part(r Run, lo, hi int) bool {
 					return false
 				}
 				for q := 0; q < mm; q += rows {
-					pack(w.a[q*kk:], p.a.Slice(i+q, at, min(rows, mm-q), kk).T(), kk, rows)
+					if own := i + q - j; p.lower && p.weight == nil && own >= 0 && own < nn {
+						leftOf(w.a[q*kk:], w.b, own, kk)
+					} else {
+						pack(w.a[q*kk:], p.a.Slice(i+q, at, min(rows, mm-q), kk).T(), kk, rows)
+					}
 				}
 				p.tiles(w, w.a, w.b, i, j, mm, nn, kk)
 			}

@@ -39,6 +39,11 @@ func axpy8AVX2(n int, a *[8]float64, x *float64, ld int, y *float64)
 //go:noescape
 func copyAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 
+// copyNarrowAVX2 is copyNarrow.
+//
+//go:noescape
+func copyNarrowAVX2(k int, dst *float64, src *float64, ld int)
+
 // weighAVX2 multiplies the k rows of a panel by w.
 //
 //go:noescape

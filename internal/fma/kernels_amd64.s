@@ -841,6 +841,49 @@ row_end:
 	VZEROUPPER
 	RET
 
+// func copyNarrowAVX2(k int, dst *float64, src *float64, ld int)
+// Requires: AVX
+TEXT ·copyNarrowAVX2(SB), NOSPLIT|NOPTR, $0-32
+	MOVQ k+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ ld+24(FP), BX
+	SHLQ $0x03, BX
+
+row4:
+	CMPQ    AX, $0x00000004
+	JL      row4_end
+	VMOVUPD (DX), Y0
+	VMOVUPD Y0, (CX)
+	ADDQ    BX, DX
+	VMOVUPD (DX), Y0
+	VMOVUPD Y0, 32(CX)
+	ADDQ    BX, DX
+	VMOVUPD (DX), Y0
+	VMOVUPD Y0, 64(CX)
+	ADDQ    BX, DX
+	VMOVUPD (DX), Y0
+	VMOVUPD Y0, 96(CX)
+	ADDQ    BX, DX
+	ADDQ    $0x00000080, CX
+	SUBQ    $0x00000004, AX
+	JMP     row4
+
+row4_end:
+row1:
+	CMPQ    AX, $0x00000001
+	JL      row1_end
+	VMOVUPD (DX), Y0
+	VMOVUPD Y0, (CX)
+	ADDQ    BX, DX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000001, AX
+	JMP     row1
+
+row1_end:
+	VZEROUPPER
+	RET
+
 // func weighAVX2(k int, panel *float64, w *float64)
 // Requires: AVX
 TEXT ·weighAVX2(SB), NOSPLIT|NOPTR, $0-24

@@ -10,11 +10,8 @@ func pack(dst []float64, v Matrix, k, width int) {
 	switch {
 	case v.Col == 1 && w == columns && width == columns && v.Row > 0:
 		pathCopyRows(k, dst, columns, v.Data[v.Off:], v.Row)
-	case v.Col == 1 && w == rows && width == rows:
-		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
-			d, x := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(v.Data[at:])
-			d[0], d[1], d[2], d[3] = x[0], x[1], x[2], x[3] // which an assignment of the whole does by a call
-		}
+	case v.Col == 1 && w == rows && width == rows && v.Row > 0:
+		pathCopyNarrow(k, dst, v.Data[v.Off:], v.Row)
 	case v.Col == 1:
 		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]

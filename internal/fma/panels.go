@@ -97,19 +97,21 @@ func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
 	q := product{alpha: alpha, c: c, lower: true}
 	for at := 0; at < p.rows; at += Block {
 		k, block := min(Block, p.rows-at), p.block(at)
-		w.a, w.x = room(w.a, blockRows*k), room(w.x, k)
-		for i := range w.x {
-			w.x[i] = 1
-		}
+		w.a = room(w.a, blockRows*k)
 		for i := lo; i < hi; i += blockRows {
 			m := min(blockRows, hi-i)
 			for r := i; r < i+m; r += rows {
-				first := r / columns * columns
-				pathWeighRows(k, w.a[(r-i)*k:], block[first*k+r-first:], w.x)
+				leftOf(w.a[(r-i)*k:], block, r, k)
 			}
 			q.tiles(w, w.a, block, i, 0, m, i+m, k)
 		}
 	}
+}
+
+// leftOf stores columns i … i+rows−1 of panels of k rows, one of which has them, as a panel of rows.
+func leftOf(dst, panels []float64, i, k int) {
+	first := i / columns * columns
+	pathCopyNarrow(k, dst, panels[first*k+i-first:], columns)
 }
 
 // tiles adds the product of a panel of rows and the panels of a block, up to column n, to four rows of a result.

@@ -101,6 +101,15 @@ func pathCopyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	copyAVX2(k, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), ld)
 }
 
+func pathCopyNarrow(k int, dst, src []float64, ld int) {
+	if !vectors {
+		copyNarrow(k, dst, src, ld)
+		return
+	}
+	_, _ = dst[:k*rows], src[:(k-1)*ld+rows]
+	copyNarrowAVX2(k, unsafe.SliceData(dst), unsafe.SliceData(src), ld)
+}
+
 func pathWeigh(k int, panel, w []float64) {
 	if !vectors {
 		weigh(k, panel, w)

@@ -23,6 +23,8 @@ func pathCopyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	copyRows(k, dst, ldd, src, ld)
 }
 
+func pathCopyNarrow(k int, dst, src []float64, ld int) { copyNarrow(k, dst, src, ld) }
+
 func pathWeigh(k int, panel, w []float64) { weigh(k, panel, w) }
 
 func pathWeighRows(k int, dst, src, w []float64) { weighRows(k, dst, src, w) }

@@ -132,6 +132,14 @@ func copyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	}
 }
 
+// copyNarrow copies the first numbers of k rows, ld apart in src, to a panel of rows.
+func copyNarrow(k int, dst, src []float64, ld int) {
+	for p, at := 0, 0; p < k; p, at = p+1, at+ld {
+		d, x := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[at:])
+		d[0], d[1], d[2], d[3] = x[0], x[1], x[2], x[3] // which an assignment of the whole does by a call
+	}
+}
+
 // weigh multiplies the k rows of a panel by w.
 func weigh(k int, panel, w []float64) {
 	for p, v := range w[:k] {

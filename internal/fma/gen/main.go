@@ -37,6 +37,7 @@ func main() {
 	axpyRows("axpy4", 4)
 	axpyRows("axpy8", 8)
 	copyPanel()
+	copyNarrow()
 	weighPanel()
 	transpose()
 	untranspose()
@@ -421,6 +422,24 @@ func copyPanel() {
 		ADDQ(ld, src)
 		ADDQ(ldd, dst)
 	})
+	end()
+}
+
+func copyNarrow() {
+	begin("copyNarrow", "func(k int, dst, src *float64, ld int)", "is copyNarrow.")
+	k, dst, src, ld := load("k"), load("dst"), load("src"), load("ld")
+	SHLQ(Imm(3), ld)
+	for _, unroll := range []int{4, 1} {
+		repeat(fmt.Sprintf("row%d", unroll), k, unroll, func() {
+			for u := range unroll {
+				v := vector()
+				VMOVUPD(Mem{Base: src}, v)
+				VMOVUPD(v, Mem{Base: dst, Disp: u * bytes})
+				ADDQ(ld, src)
+			}
+			advance(dst, unroll*bytes)
+		})
+	}
 	end()
 }
 
