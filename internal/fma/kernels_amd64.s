@@ -813,7 +813,7 @@ rest_end:
 	RET
 
 // func copyAVX2(k int, dst *float64, ldd int, src *float64, ld int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·copyAVX2(SB), NOSPLIT|NOPTR, $0-40
 	MOVQ k+0(FP), AX
 	MOVQ dst+8(FP), CX
@@ -824,18 +824,20 @@ TEXT ·copyAVX2(SB), NOSPLIT|NOPTR, $0-40
 	SHLQ $0x03, DX
 
 row:
-	CMPQ    AX, $0x00000001
-	JL      row_end
-	VMOVUPD (BX), Y0
-	VMOVUPD Y0, (CX)
-	VMOVUPD 32(BX), Y0
-	VMOVUPD Y0, 32(CX)
-	VMOVUPD 64(BX), Y0
-	VMOVUPD Y0, 64(CX)
-	ADDQ    SI, BX
-	ADDQ    DX, CX
-	SUBQ    $0x00000001, AX
-	JMP     row
+	CMPQ       AX, $0x00000001
+	JL         row_end
+	VMOVUPD    (BX), Y0
+	VMOVUPD    Y0, (CX)
+	VMOVUPD    32(BX), Y0
+	VMOVUPD    Y0, 32(CX)
+	VMOVUPD    64(BX), Y0
+	VMOVUPD    Y0, 64(CX)
+	PREFETCHT0 128(BX)
+	PREFETCHT0 191(BX)
+	ADDQ       SI, BX
+	ADDQ       DX, CX
+	SUBQ       $0x00000001, AX
+	JMP        row
 
 row_end:
 	VZEROUPPER
