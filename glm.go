@@ -818,7 +818,7 @@ func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 			index[i] = lo + i
 		}
 		if !sparse {
-			g, index = denseRows(x, lo, hi, p.opt.Intercept), nil
+			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
 		}
 		g.mul(m[lo:hi], p.mean, index)
 		p.cov.variances(v[lo:hi], g, index)

@@ -255,10 +255,9 @@ func featuresOf(k Kernel, x mat.Matrix, term int) *design {
 	} else {
 		parts = []Kernel{k}
 	}
-	n, cols := x.Dims()
-	g, row := &design{rows: n}, make([]float64, cols)
-	for r := range n {
-		mat.Row(row, r, x)
+	n, _ := x.Dims()
+	g := &design{rows: n}
+	for _, row := range denseRows(x, 0, n) {
 		for i, part := range parts {
 			own, _ := asNative(part)
 			f, ok := own.(featured)
@@ -610,16 +609,10 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
 	}
 	w.known = dense.Resize(w.known, t)
-	raw, isRaw := x.(mat.RawRowViewer)
+	to := w.x.RawMatrix()
+	copyRows(to.Data, to.Stride, x, lo, lo+t)
 	for i := range t {
 		row := w.x.RawRowView(i)
-		if isRaw {
-			copy(row, raw.RawRowView(lo+i))
-		} else {
-			for j := range row {
-				row[j] = x.At(lo+i, j)
-			}
-		}
 		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
 			clear(row)
 		}

@@ -168,9 +168,10 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(m, t, nil)
 	}
 	w.known = dense.Resize(w.known, t)
+	to := w.x.RawMatrix()
+	copyRows(to.Data, to.Stride, x, lo, lo+t)
 	for i := range t {
 		row := w.x.RawRowView(i)
-		mat.Row(row, lo+i, x)
 		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
 			clear(row)
 		}
