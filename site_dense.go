@@ -268,11 +268,9 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	if !dense.Residual(s.workers.halt, g.h, c.m, s.k, c.a) {
 		return 0, false, s.workers.halt.Err()
 	}
-	var drift, rise, square float64 // rise is by how much the expectations show the move beyond its first order
-	for i, h := range g.h {
-		a, r := c.a[i], c.gamma[i]
-		drift += (c.d1[i] - 0.5*a) * h
-		rise += 0.5 * c.tg[i] * h * h
+	var square float64
+	for i, a := range c.a {
+		r := c.gamma[i]
 		for j, v := range s.cov[i*n : i*n+i] {
 			x := (a*c.a[j] + r*v*c.gamma[j]) * s.k[i*n+j]
 			square += 4 * x * x // as K is symmetric, so is δK
@@ -280,7 +278,8 @@ func (s *denseAlgebra) settle(within float64) (rounding float64, moved bool, err
 		x := (a*a - r*(1-float64(r*s.cov[i*n+i]))) * s.k[i*n+i] // converted, as the difference would otherwise show the rounding of V where products are fused
 		square += x * x
 	}
-	rounding, drift = dense.Epsilon*math.Sqrt(square), math.Abs(drift)
+	rounding = dense.Epsilon * math.Sqrt(square)
+	drift, rise := c.between(g.h)
 	if !(rise < drift) {
 		drift = 0.5 * math.Abs(floats.Dot(g.h, c.a))
 	}
@@ -331,12 +330,18 @@ func (s *denseAlgebra) drift(x *siteState) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.n)
 	dense.Residual(s.workers.halt, g.r, x.m, s.k, x.a)
-	var rise float64
-	for i, r := range g.r {
-		nats += (x.d1[i] - 0.5*x.a[i]) * r
-		rise += 0.5 * x.tg[i] * r * r
+	first, rise := x.between(g.r)
+	return first + rise
+}
+
+// between returns by how much the ELBO of x is another than that of the mean Ka to first order, without its sign, and by how much the expectations
+// show that beyond; h is m − Ka.
+func (x *siteState) between(h []float64) (first, rise float64) {
+	for i, h := range h {
+		first += (x.d1[i] - 0.5*x.a[i]) * h
+		rise += 0.5 * x.tg[i] * h * h
 	}
-	return math.Abs(nats) + rise
+	return math.Abs(first), rise
 }
 
 // prior returns the state without sites.
