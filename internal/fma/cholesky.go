@@ -42,8 +42,8 @@ func (w *work) factor(a Matrix) bool {
 		left, d := w.t.panel(j)
 		first := j / columns * columns
 		own, lane, h := group(first), j-first, min(rows, n-j)
-		for k := range j {
-			*(*[rows]float64)(left[k*rows:]) = *(*[rows]float64)(own[k*columns+lane:])
+		if j > 0 {
+			pathCopyNarrow(j, left, own[lane:], columns)
 		}
 		if !w.diagonal(j, left, d, own, lane, h) {
 			return false
