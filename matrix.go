@@ -593,29 +593,45 @@ const (
 // sumRows returns the number of rows whose sums Xᵀu are taken together.
 func (g *design) sumRows() int { return max(designChunk, sumProducts/max(1, g.perRow()), g.cols) }
 
-// addMulTOn is addMulT, on as many goroutines as s.halt lends.
-func (g *design) addMulTOn(dst, u []float64, index []int, s *designWork) {
-	n, d, chunk := len(u), g.cols, g.sumRows()
+// A rowSum is a sum over rows: what it adds of elements lo … hi−1 of u, and how the sum of a chunk is added to those before.
+type rowSum struct {
+	part func(g *design, dst, u []float64, index []int, lo, hi int, s *designWork)
+	add  func(dst, sum []float64, cols int)
+}
+
+var (
+	sumMulT = rowSum{(*design).addMulTPart, func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
+	sumGram = rowSum{(*design).addGramPart, addLower}
+)
+
+// addSum adds r to dst in chunks of so many rows, on as many goroutines as s.halt lends where so many products are worth it.
+func (g *design) addSum(r *rowSum, dst, u []float64, index []int, chunk, products int, s *designWork) {
+	n, size := len(u), len(dst)
 	if n <= chunk {
-		g.addMulTPart(dst, u, index, 0, n, s)
+		r.part(g, dst, u, index, 0, n, s)
 		return
 	}
-	if !g.shared(s.halt, n*g.perRow()) {
-		s.sums = dense.Resize(s.sums, d)
+	if !g.shared(s.halt, products) {
+		s.sums = dense.Resize(s.sums, size)
 		for lo := 0; lo < n; lo += chunk {
 			clear(s.sums)
-			g.addMulTPart(s.sums, u, index, lo, min(lo+chunk, n), s)
-			fma.Axpy(1, s.sums, dst)
+			r.part(g, s.sums, u, index, lo, min(lo+chunk, n), s)
+			r.add(dst, s.sums, g.cols)
 		}
 		return
 	}
-	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*d)
+	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*size)
 	sums := s.sums
 	clear(sums)
-	s.split(n, chunk, func(lo, hi int, s *designWork) { g.addMulTPart(sums[lo/chunk*d:][:d], u, index, lo, hi, s) })
-	for ; len(sums) > 0; sums = sums[d:] {
-		fma.Axpy(1, sums[:d], dst)
+	s.split(n, chunk, func(lo, hi int, s *designWork) { r.part(g, sums[lo/chunk*size:][:size], u, index, lo, hi, s) })
+	for ; len(sums) > 0; sums = sums[size:] {
+		r.add(dst, sums[:size], g.cols)
 	}
+}
+
+// addMulTOn is addMulT, on as many goroutines as s.halt lends.
+func (g *design) addMulTOn(dst, u []float64, index []int, s *designWork) {
+	g.addSum(&sumMulT, dst, u, index, g.sumRows(), len(u)*g.perRow(), s)
 }
 
 // addMulTPart is addMulT for elements lo … hi−1 of u. Dense rows at an index are gathered in s, which is not used otherwise.
@@ -703,27 +719,8 @@ const designChunk = 256
 // addGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as s.halt lends. The weights
 // may have any sign.
 func (g *design) addGram(p, w []float64, index []int, s *designWork) {
-	n, d, chunk := len(w), g.cols, max(gramRows, gramColumns*g.cols)
-	if n <= chunk {
-		g.addGramPart(p, w, index, 0, n, s)
-		return
-	}
-	if per := g.perRow(); !g.shared(s.halt, n*per*per/2) {
-		s.sums = dense.Resize(s.sums, d*d)
-		for lo := 0; lo < n; lo += chunk {
-			clear(s.sums)
-			g.addGramPart(s.sums, w, index, lo, min(lo+chunk, n), s)
-			addLower(p, s.sums, d)
-		}
-		return
-	}
-	s.sums = dense.Resize(s.sums, (n+chunk-1)/chunk*d*d)
-	sums := s.sums
-	clear(sums)
-	s.split(n, chunk, func(lo, hi int, s *designWork) { g.addGramPart(sums[lo/chunk*d*d:][:d*d], w, index, lo, hi, s) })
-	for ; len(sums) > 0; sums = sums[d*d:] {
-		addLower(p, sums, d)
-	}
+	per := g.perRow()
+	g.addSum(&sumGram, p, w, index, max(gramRows, gramColumns*g.cols), len(w)*per*per/2, s)
 }
 
 // addLower adds the lower triangle of a to that of p, both d×d.
