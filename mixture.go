@@ -127,15 +127,15 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	n, d := m.n, m.d
 	m.z = make([]float64, n*d)
-	copyRows(m.z, d, x, 0, n)
 	mean, sd := make([]float64, d), make([]float64, d)
 	for j := range d {
 		var most float64 // which keeps sums of squares from overflow
 		for i := range n {
-			v := m.z[i*d+j]
+			v := x.At(i, j)
 			if math.IsNaN(v) || math.IsInf(v, 0) {
 				return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, j, v, ErrNotFinite)
 			}
+			m.z[i*d+j] = v
 			most = max(most, math.Abs(v))
 			mean[j] += v / float64(n)
 		}
