@@ -36,6 +36,56 @@ func precisionGap(square, negative float64, gamma, target []float64) float64 {
 	return square * curvature(max(least, 1-math.Sqrt(negative))-1)
 }
 
+// siteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in units of V = LLᵀ, as far as the variances v tell.
+// A row alone is |δ_n|v_n of Δ. Together they are less: as LᵀXᵀΓXL ⪯ I, the covariances A = XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
+//
+//	‖Δ‖²_F = Σ_nk δ_nδ_k A_nk² ≤ Σ_nk ½(δ_n²γ_k/γ_n + δ_k²γ_n/γ_k) A_nk² ≤ Σ_n δ_n²v_n/γ_n.
+type siteChange struct {
+	trace, nuclear float64 // Σ δv and Σ |δ|v
+	fallen         float64 // that of the negative δ alone
+	least, most    float64 // of 1 and all γ̂/γ
+	shared, alone  float64 // Σ δ²v/γ of rows with |δ| < γ, and Σ |δ|v of the others
+	mixed          bool    // some γ is negative: of the bounds only those of nuclear hold
+}
+
+// change returns that to the targets of s.
+func (s *siteState) change() siteChange {
+	c := siteChange{least: 1, most: 1}
+	for n, v := range s.v {
+		g, d := s.gamma[n], s.tg[n]-s.gamma[n]
+		if v == 0 || d == 0 { // a row of zeros is one which no V depends on
+			continue
+		}
+		own := math.Abs(d) * v
+		c.trace += d * v
+		c.nuclear += own
+		c.fallen += max(0, -d) * v
+		r := d / math.Abs(g)
+		c.least, c.most, c.mixed = min(c.least, 1+r), max(c.most, 1+r), c.mixed || g < 0
+		if r = math.Abs(r); r < 1 {
+			c.shared += r * own
+		} else {
+			c.alone += own
+		}
+	}
+	return c
+}
+
+// square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or Σ |δ|v: a
+// site that wakes or falls asleep tells next to nothing.
+func (c *siteChange) square() float64 {
+	norm := math.Sqrt(c.shared) + c.alone
+	return min(norm*norm, c.nuclear*min(c.nuclear, max(1-c.least, c.most-1)))
+}
+
+// gap returns a bound on tr Δ − log|I + Δ|.
+func (c *siteChange) gap() float64 {
+	if c.mixed {
+		return c.nuclear * c.nuclear * curvature(max(0, 1-c.fallen)-1)
+	}
+	return c.square() * curvature(max(c.least, 1-c.fallen)-1)
+}
+
 // curvature returns (x − log(1 + x))/x², for x > −1.
 func curvature(x float64) float64 {
 	if math.Abs(x) < 1e-3 {

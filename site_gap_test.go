@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -438,6 +439,116 @@ func TestRowGapLargeSlopes(t *testing.T) {
 		y := c.off / 37 / math.Sqrt(s.v[0])
 		if !(gap <= c.most) || gap < c.off*c.off/(2*37)+y*y*math.Pow(37*s.v[0], 2) {
 			t.Errorf("slopes apart by %g: gap %.3g", c.off, gap)
+		}
+	}
+}
+
+// TestSiteChange: what variances tell of a change of the sites is no less than what it is, nor much more.
+func TestSiteChange(t *testing.T) {
+	rng := testRand(17)
+	for range shorter(200, 40) {
+		n, d := 1+rng.IntN(60), 1+rng.IntN(12)
+		x := normalMatrix(rng, n, d)
+		spread := math.Exp(rng.NormFloat64() - 1)
+		var s siteState
+		s.resize(n)
+		for i := range n {
+			s.gamma[i] = math.Exp(rng.NormFloat64())
+			s.tg[i] = s.gamma[i] * math.Exp(spread*rng.NormFloat64())
+			switch rng.IntN(10) {
+			case 0:
+				s.gamma[i] = 0 // wakes
+			case 1:
+				s.tg[i] = 0 // falls asleep
+			case 2:
+				clear(x.RawRowView(i))
+			}
+		}
+		p := mat.NewSymDense(d, nil)
+		for j := range d {
+			p.SetSym(j, j, math.Exp(rng.NormFloat64()))
+		}
+		add := func(p *mat.SymDense, w []float64) *mat.SymDense {
+			sum := mat.NewSymDense(d, nil)
+			sum.CopySym(p)
+			for i, wi := range w {
+				sum.SymRankOne(sum, wi, x.RowView(i))
+			}
+			return sum
+		}
+		var now, then mat.Cholesky
+		post, target := add(p, s.gamma), add(p, s.tg)
+		if !now.Factorize(post) || !then.Factorize(target) {
+			t.Fatal("not positive definite")
+		}
+		for i := range n {
+			var z mat.VecDense
+			if err := now.SolveVecTo(&z, x.RowView(i)); err != nil {
+				t.Fatal(err)
+			}
+			s.v[i] = mat.Dot(&z, x.RowView(i))
+		}
+		// VΔP has the trace and, squared, the trace of Δ.
+		var diff, inP mat.Dense
+		diff.Sub(target, post)
+		if err := now.SolveTo(&inP, &diff); err != nil {
+			t.Fatal(err)
+		}
+		var squared mat.Dense
+		squared.Mul(&inP, &inP)
+		trace, square := mat.Trace(&inP), mat.Trace(&squared)
+		gap := trace - (then.LogDet() - now.LogDet())
+		c := s.change()
+		if !(math.Abs(c.trace-trace) <= 1e-9*(1+c.nuclear)) {
+			t.Errorf("%d×%d: the trace is %v, want %v", n, d, c.trace, trace)
+		}
+		if got := c.square(); !(got >= square*(1-1e-9)-1e-12) || got > 50*float64(d)*square+1e-12 {
+			t.Errorf("%d×%d: a bound of %v on %v", n, d, got, square)
+		}
+		if got := c.gap(); !(got >= gap*(1-1e-9)-1e-12) {
+			t.Errorf("%d×%d: a bound of %v on a gap of %v", n, d, got, gap)
+		}
+		s.gamma[0] = -0.1
+		if c = s.change(); s.v[0] > 0 && s.tg[0] != s.gamma[0] && !c.mixed {
+			t.Error("a negative γ goes unnoticed")
+		}
+	}
+}
+
+// TestResidualError: what the rounding of Xᵀa − Λ0w may be worth is no less than what it is.
+func TestResidualError(t *testing.T) {
+	x, eta := outerRows(11, 300, 80, 3)
+	for _, rows := range []mat.Matrix{x, SparseOf(x)} {
+		for _, prior := range []float64{1e-2, 1, 1e3} {
+			st := mustStepper(t, mustGLM(t, rows, outerLabels(12, eta), BernoulliLogit{}, GLMOptions{PriorSD: prior}))
+			for range 3 {
+				if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := st.Evaluate(context.Background(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s := st.alg.(*weightAlgebra)
+			d, a, m := s.lin.x.cols, s.batch.cur.a, &s.mover
+			var exact dense.Double
+			exact.Resize(d)
+			m.base.residual(exact, &m.cur, s.lin.x, a, &designWork{})
+			off := make([]float64, d)
+			s.lin.x.addMulT(off, a, nil)
+			for j, l := range s.lin.prior.prec {
+				off[j] -= l*m.cur.mean[j] + exact.Hi[j]
+			}
+			dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, d), dense.Vector(off))
+			got, want := s.residualError(), floats.Dot(off, off)
+			if !(got >= want) || got > elboSlack*math.Abs(s.batch.cur.value) {
+				t.Errorf("a prior of %v: a bound of %v on %v", prior, got, want)
+			}
+			plain := s.unsolved()
+			dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, d), dense.Vector(exact.Hi))
+			if best := floats.Dot(exact.Hi, exact.Hi); !(plain >= best) {
+				t.Errorf("a prior of %v: %v is said to be left, of %v", prior, plain, best)
+			}
 		}
 	}
 }

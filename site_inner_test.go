@@ -90,6 +90,10 @@ func TestOuterSteps(t *testing.T) {
 		if res.Status != Converged || !(math.Abs(res.ELBO-want.ELBO) <= 1e-9) {
 			t.Errorf("%s: %v at %v, want %v", p.name, res.Status, res.ELBO, want.ELBO)
 		}
+		// A proof takes one matrix more, at most.
+		if res = solve(t, Solver{Goal: 0.01}, g); algOf[*weightAlgebra](res.Stepper).grams() > 4 || res.Passes > 3 || !(res.GapBound >= want.ELBO-res.ELBO) {
+			t.Errorf("%s: %v matrices and %v passes to a proved gap of %v", p.name, algOf[*weightAlgebra](res.Stepper).grams(), res.Passes, res.GapBound)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ type weightMover struct {
 	x        *design
 	index    []int
 	base     *weightState // not owned
+	prior    *weightPrior // that the base is, or nil
 	cur, try weightState  // after the move accepted last and the last move; their means are moves from that of the base
 	kept     weightState  // cur when it was marked, if it was valid
 	held     bool         // it was
@@ -137,7 +138,11 @@ func (a *weightMover) product(dst, r []float64) bool {
 	a.w.Resize(a.x.cols)
 	clear(a.w.Hi)
 	a.x.addMulTOn(a.w.Hi, r, a.index, &a.buf)
-	dense.Potrs(at.l, a.w.Hi)
+	if at == a.base && a.prior != nil {
+		a.prior.solve(a.w.Hi, a.w.Hi)
+	} else {
+		dense.Potrs(at.l, a.w.Hi)
+	}
 	a.x.mulOn(a.buf.halt, dst, a.w.Hi, a.index)
 	return true
 }
@@ -543,7 +548,7 @@ func (s *weightAlgebra) begin() {
 	if s.mover.x != nil {
 		return
 	}
-	s.mover.base = s.prior
+	s.mover.base, s.mover.prior = s.prior, &s.lin.prior
 	var base siteState
 	base.resize(s.n)
 	clear(base.gamma)
@@ -721,10 +726,9 @@ func (s *weightAlgebra) distinct(batch []int) []int {
 // back. The gap is ½δᵀFδ in natural parameters, with the gradient g of the ELBO in the mean and
 // the distance ΔP of the precision from its target,
 //
-//	½ gᵀVg + ¼ tr(VΔPVΔP) ≤ ½ gᵀVg + ¼ ρ Σ_n |Δγ_n| v_n,
+//	½ gᵀVg + ¼ tr(VΔPVΔP),
 //
-// where ρ, a bound on the eigenvalues of VΔP, is that sum itself or the greatest |Δγ_n|/γ_n, if that is less,
-// with what rounding may hide where features are collinear to more digits than there are;
+// of which the second is bounded as siteChange says, with what rounding may hide where features are collinear to more digits than there are;
 // after a step with a given β it is not known.
 func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 	if s.free {
@@ -769,18 +773,8 @@ func (s *weightAlgebra) promise() float64 {
 	}
 	s.blocks.mover.x, s.blocks.mover.index = s.lin.x, nil
 	gap, _ := s.blocks.promise(&c.siteState, &s.mover.cur)
-	var nuclear, most float64
-	for i, v := range c.v {
-		if v == 0 {
-			continue
-		}
-		d := math.Abs(c.tg[i] - c.gamma[i])
-		nuclear += d * v
-		if d > 0 {
-			most = max(most, d/math.Abs(c.gamma[i]))
-		}
-	}
-	return gap + 0.25*nuclear*min(nuclear, most) + s.mover.cur.rounding() + s.proof.rounding
+	change := c.change()
+	return gap + 0.25*change.square() + s.mover.cur.rounding() + s.proof.rounding
 }
 
 // weights implements weighted.
@@ -946,7 +940,7 @@ func (s *weightAlgebra) constant() bool { return s.free || !s.ahead && s.proof.m
 
 // loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the sites alone may be, as seen: where that
 // may be below the goal a product XᵀΓX and its factor say what it is.
-const loosePrecisions = 30
+const loosePrecisions = 10
 
 // worthStepping is the estimated gap, in nats a weight, below which a step of the mean is worth while where there are many rows: it takes their
 // expectations, but no XᵀΓX, and targets at the mean that it leads to are as good as those of a pass more.
@@ -987,31 +981,19 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 	s.lin.prior.solve(g.z, g.c)
 	s.proof.rounding = s.unsolved()
 	mean, rows := 0.5*floats.Dot(g.c, g.z), math.Inf(1)
-	var nuclear, fallen, trace float64
-	least, most := 1.0, 1.0
-	for n, v := range c.v {
-		if v == 0 {
-			continue // a row of zeros, which no V depends on
-		}
-		dg := c.tg[n] - c.gamma[n]
-		trace += dg * v
-		nuclear += math.Abs(dg) * v
-		fallen += math.Max(0, -dg) * v
-		if r := c.tg[n] / c.gamma[n]; c.gamma[n] > 0 {
-			least, most = min(least, r), max(most, r)
-		} else if dg != 0 {
-			most = math.Inf(1)
+	change := c.change()
+	precision := change.gap()
+	byRows := func() { // where that may be less
+		if math.IsInf(rows, 1) && mean+precision > goal && mean > precision {
+			rows = s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil, s.workers.halt)
 		}
 	}
-	// No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or the sum of all v_n|δ_n|: a site that wakes or falls asleep tells next to nothing.
-	precision := nuclear * min(nuclear, max(1-least, most-1)) * curvature(max(least, 1-fallen)-1)
-	if mean+precision > goal {
-		rows = s.terms.rowGap(&c.siteState, -c.value, p.base.v, nil, s.workers.halt)
-	}
+	byRows()
 	if total := mean + precision; min(total, rows+2*precision) > goal && precision <= loosePrecisions*goal && g.target.add(s.prior, s.lin.x, c.tg, nil, &g.buf) {
-		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + nuclear)
-		exact := max(0, trace+m.cur.logDet-g.target.logDet) + rounding
+		rounding := dense.Epsilon * (math.Abs(g.target.logDet) + math.Abs(m.cur.logDet) + change.nuclear)
+		exact := max(0, change.trace+m.cur.logDet-g.target.logDet) + rounding
 		precision = min(precision, exact)
+		byRows()
 	}
 	// The rows speak of the mean with V held: what it gains by V's move is allowed for by as much as V gains itself.
 	return min(mean+precision, rows+2*precision) + s.proof.rounding, s.workers.halt.Err()
@@ -1022,9 +1004,35 @@ func (s *weightAlgebra) prove(goal float64) (float64, error) {
 func (s *weightAlgebra) unsolved() float64 {
 	t, m := &s.pg, &s.mover
 	t.h.Resize(s.lin.x.cols)
-	m.base.residual(t.h, &m.cur, s.lin.x, s.batch.cur.a, &s.gap.buf)
+	off := s.residualError()
+	if plain := off <= elboSlack*math.Abs(s.batch.cur.value); plain {
+		for j, l := range s.lin.prior.prec {
+			t.h.Hi[j] = -l * m.cur.mean[j]
+		}
+		s.lin.x.addMulTOn(t.h.Hi, s.batch.cur.a, nil, &s.gap.buf)
+	} else {
+		m.base.residual(t.h, &m.cur, s.lin.x, s.batch.cur.a, &s.gap.buf)
+		off = 0
+	}
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.cur.l, s.lin.x.cols), dense.Vector(t.h.Hi))
-	return floats.Dot(t.h.Hi, t.h.Hi)
+	r := floats.Dot(t.h.Hi, t.h.Hi)
+	return r + 2*math.Sqrt(r*off) + off
+}
+
+// residualError returns a bound on eᵀP⁻¹e for the rounding e of a residual r in float64, +Inf where that is not known. Sums of N products are off by
+// Nε‖a‖‖x_j‖ at most, for column j, and as P ⪰ Λ0 that is worth no more than (Nε‖a‖)² Σ_j ‖x_j‖²/λ_j, where the sum is that of the variances of the rows under the prior.
+func (s *weightAlgebra) residualError() float64 {
+	c, prec := &s.batch.cur, s.lin.prior.prec
+	if prec == nil || s.mover.cur.double || slices.Min(c.gamma) < 0 {
+		return math.Inf(1)
+	}
+	sums := float64(s.n+2) * floats.Norm(c.a, 2) * math.Sqrt(floats.Sum(s.batch.base.v))
+	var own float64
+	for j, w := range s.mover.cur.mean {
+		own += prec[j] * w * w
+	}
+	e := dense.Epsilon * (sums + math.Sqrt(own))
+	return e * e
 }
 
 // stepMean takes the step of the mean of a state whose gap is asked for, once. The error is that of the crew.
