@@ -190,9 +190,6 @@ func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 	return e, nil
 }
 
-// elboSlack is the relative rounding of an ELBO that a proof allows for.
-const elboSlack = 1e-14
-
 // explain implements explainer.
 func (s *siteStepper) explain() string {
 	if s.alg.marginals(&s.x, nil) != nil {

@@ -220,6 +220,9 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	return nil
 }
 
+// elboSlack is the relative rounding of an ELBO that a proof allows for.
+const elboSlack = 1e-14
+
 // overflow returns an error if a term of s has no expectation.
 func (t *siteTerms) overflow(s *siteState, batch []int) error {
 	for i, e := range s.e {
