@@ -47,9 +47,9 @@ type denseAlgebra struct {
 	batched  bool      // batch is at the current sites
 	pg       densePaper
 	workers  crew
-	behind   int       // the row of cov from which on the last block is yet to be put back
-	distance float64   // that the last step went
-	rounding []float64 // estimated relative error of the diagonal of cov
+	later    dense.Delayed // what blocks changed in V that is yet to be done in cov
+	distance float64       // that the last step went
+	rounding []float64     // estimated relative error of the diagonal of cov
 }
 
 // denseMatrices is the number of N×N matrices that a model with this algebra has at its most, measured: K, V, a factor and what
@@ -60,7 +60,8 @@ const denseMatrices = 8
 // expectation there.
 func newDenseAlgebra(t *siteTerms, k []float64, workers crew) (*denseAlgebra, error) {
 	n := t.len()
-	s := &denseAlgebra{terms: t, n: n, k: k, behind: n, cov: append([]float64(nil), k...), rounding: make([]float64, n)}
+	s := &denseAlgebra{terms: t, n: n, k: k, cov: make([]float64, n*n), rounding: make([]float64, n)}
+	dense.Copy(workers.halt, s.cov, k)
 	s.use(workers)
 	s.cur = s.prior()
 	s.dense, s.fresh, s.free = true, true, true
@@ -189,7 +190,7 @@ func (s *denseAlgebra) follow() {
 	s.cur.copyFrom(&p.siteState)
 	s.logDet = p.logDet
 	s.fresh, s.linked = true, true
-	s.dense, s.free, s.unresolved, s.batched, s.pg.current, s.behind, s.proof = false, false, false, false, false, s.n, proof{}
+	s.dense, s.free, s.unresolved, s.batched, s.pg.current, s.proof = false, false, false, false, false, proof{}
 }
 
 // evaluate implements algebra. The gap is what the problem linearised at the current state
@@ -374,7 +375,7 @@ func (s *denseAlgebra) decrement() float64 {
 	floats.SubTo(g.c, s.cur.a, s.cur.d1)
 	floats.SubTo(g.dg, s.cur.tg, s.cur.gamma)
 	dense.Symv(1, dense.Symmetric(s.cov, n), dense.Vector(g.c), 0, dense.Vector(g.h))
-	square, _ := weightedSquares(s.cov, g.dg)
+	square, _ := g.weightedSquares(s.cov, g.dg)
 	var mean, precision float64 // bounds on the rounding of either part
 	for i, r := range s.rounding {
 		v := math.Abs(s.cov[i*n+i])
@@ -388,7 +389,7 @@ func (s *denseAlgebra) decrement() float64 {
 // the sites.
 func (s *denseAlgebra) refresh(dense bool) error {
 	if dense && s.fresh && s.dense {
-		return s.putBackRest()
+		return s.catchUp()
 	}
 	if s.fresh && !dense {
 		return nil
@@ -431,11 +432,13 @@ func (s *denseAlgebra) renew(dense bool) error {
 		s.fresh = true
 	}
 	if dense {
+		s.later.Reset()
+		s.blocks.strong = false
 		p.fac.Covariance(s.cov, &p.exp)
 		if err := s.workers.halt.Err(); err != nil {
 			return err
 		}
-		s.dense, s.behind = true, s.n
+		s.dense = true
 		for i := range s.rounding {
 			s.rounding[i] = s.roundingAnew(i)
 		}
@@ -581,8 +584,10 @@ func (s *denseAlgebra) block(batch []int) error {
 }
 
 func (t *blockStep) step(s *denseAlgebra, batch []int) error {
-	if err := s.refresh(true); err != nil {
-		return err
+	if !(s.fresh && s.dense) || s.overdue() {
+		if err := s.refresh(true); err != nil {
+			return err
+		}
 	}
 	s.batched = false
 	t.distinct(batch, s.n)
@@ -689,28 +694,48 @@ func (t *blockStep) putBack(s *denseAlgebra, fraction float64) bool {
 	s.distance = siteDistance(next, &s.cur)
 	s.cur, t.next = t.next, s.cur
 	s.logDet, s.unresolved, s.pg.current = logDet, false, false
-	t.strong, s.behind = strong, 0
-	s.putBackRest()
+	t.strong = strong
+	s.later.Add(&t.exp)
+	if s.overdue() {
+		_ = s.catchUp() // where that is halted the step is done, and whoever needs V asks for the rest
+	}
 	s.drifted(&t.next)
 	return true
 }
 
-// putBackRest brings V up to the block that was put back last, as far as it is not halted: the step itself is done
-// before. Whoever needs V asks for the rest.
-func (s *denseAlgebra) putBackRest() error {
-	n, t := s.n, &s.blocks
-	if s.behind == n {
-		return nil
+// laterMost is the number of rows of changes of V from which on they are made: three blocks or four together, where V, of laterTerms terms or more, is far from fitting into
+// a cache of the second level. More take more products for the rows of the next block than they save, and so they do of fewer terms.
+const (
+	laterMost  = 3 * largeBlock
+	laterTerms = 1500
+)
+
+// laterRank is laterMost for n terms.
+func laterRank(n int) int {
+	if n < laterTerms {
+		return 1
 	}
-	if s.behind = t.exp.SubCovFrom(s.cov, s.behind); s.behind < n {
+	return laterMost
+}
+
+// overdue reports whether the changes of V that are yet to be made are to be made before the next block.
+func (s *denseAlgebra) overdue() bool {
+	return s.blocks.strong || s.later.Begun() || s.later.Rank() >= laterRank(s.n)
+}
+
+// catchUp makes V in s.cov that of the state.
+func (s *denseAlgebra) catchUp() error {
+	t := &s.blocks
+	if !s.later.Apply(s.workers.halt, s.cov) {
 		return s.workers.halt.Err()
 	}
 	if t.strong {
 		for a, i := range t.b {
 			for c, j := range t.b[:a+1] {
-				s.cov[i*n+j] = t.v[a*len(t.b)+c]
+				s.cov[i*s.n+j] = t.v[a*len(t.b)+c]
 			}
 		}
+		t.strong = false
 	}
 	return nil
 }
@@ -755,16 +780,12 @@ func (t *blockStep) gather(s *denseAlgebra) {
 	m, n := len(t.b), s.n
 	t.cov, t.rows = dense.Resize(t.cov, m*m), dense.Resize(t.rows, m*n)
 	t.base.resize(m)
+	s.later.Rows(s.workers.halt, t.rows, s.cov, n, t.b)
 	for a, i := range t.b {
-		t.base.gamma[a], t.base.a[a], t.base.m[a] = s.cur.gamma[i], s.cur.a[i], s.cur.m[i]
-		t.base.v[a] = s.cov[i*n+i]
-		for c, j := range t.b[:a+1] {
-			t.cov[a*m+c] = s.cov[i*n+j]
-		}
 		row := t.rows[a*n : (a+1)*n]
-		copy(row, s.cov[i*n:i*n+i+1])
-		for j := i + 1; j < n; j++ {
-			row[j] = s.cov[j*n+i]
+		t.base.gamma[a], t.base.a[a], t.base.m[a], t.base.v[a] = s.cur.gamma[i], s.cur.a[i], s.cur.m[i], row[i]
+		for c, j := range t.b[:a+1] {
+			t.cov[a*m+c] = row[j]
 		}
 	}
 	dense.FillUpper(t.cov, m)
@@ -1083,13 +1104,13 @@ func (s *denseAlgebra) state(c *save.State) {
 	c.Floats(s.n, &s.rounding)
 	s.progress.state(c)
 	if s.dense {
-		if s.behind < s.n && !c.Reading() {
-			c.Fail(s.putBackRest())
+		if !c.Reading() && s.overdue() {
+			c.Fail(s.catchUp())
 		}
 		c.Lower(s.n, s.cov)
-	}
-	if c.Reading() {
-		s.behind = s.n
+		s.stateLater(c)
+	} else if c.Reading() {
+		s.later.Reset()
 	}
 	if c.Bool(&s.linked); s.features != nil && s.linked {
 		s.features.state(c)
@@ -1108,11 +1129,26 @@ func (s *denseAlgebra) state(c *save.State) {
 	}
 }
 
+// stateLater is state for the changes of V that are yet to be made, of which strong ones are not left.
+func (s *denseAlgebra) stateLater(c *save.State) {
+	if c.Reading() {
+		s.later.Reset()
+	}
+	for _, x := range s.later.Parts(s.n) {
+		rows := len(*x) / max(1, s.n)
+		c.Int(&rows)
+		c.Check(0 <= rows && rows < laterRank(s.n), "%d rows of changes of its covariance", rows)
+		if c.Err() == nil && rows > 0 {
+			c.Floats(rows*s.n, x)
+		}
+	}
+}
+
 func (s *denseAlgebra) constant() bool {
 	if s.features != nil && !s.free {
 		return s.fresh && s.linked && s.features.constant()
 	}
-	return s.fresh && s.dense && (s.free || s.proof.made)
+	return s.fresh && s.dense && s.later.Rank() == 0 && (s.free || s.proof.made)
 }
 
 // denseGap is the workspace of the proved gap of a denseAlgebra.
@@ -1124,6 +1160,7 @@ type denseGap struct {
 	before   siteState // see settle
 	rounds   bool      // rounding of what is between m and Ka may count; see settle
 	apart    float64   // see prove
+	squares  []float64 // of weightedSquares
 	fac      dense.Sites
 }
 
@@ -1150,7 +1187,7 @@ func (g *denseGap) precision(cov []float64, s *siteState) (bound float64, loose 
 	n := len(s.m)
 	g.dg = dense.Resize(g.dg, n)
 	floats.SubTo(g.dg, s.tg, s.gamma)
-	square, negative := weightedSquares(cov, g.dg)
+	square, negative := g.weightedSquares(cov, g.dg)
 	bound = precisionGap(square, negative, s.gamma, s.tg)
 	return bound, bound > loosePrecision*0.5*square && square > leastLoose && square < mostLoose
 }
@@ -1164,9 +1201,32 @@ func (g *denseGap) exact(k []float64, s *siteState, logDet float64) float64 {
 }
 
 // weightedSquares returns Σ_ij w_i V_ij² w_j, and the same of the negative w alone, for the V of which v is the lower triangle.
-func weightedSquares(v, w []float64) (all, negative float64) {
+func (g *denseGap) weightedSquares(v, w []float64) (all, negative float64) {
 	n := len(w)
-	for i, wi := range w {
+	g.squares = dense.Resize(g.squares, 2*n)
+	if workers := g.fac.Halt.Workers(); workers > 1 && n*n >= sharedSquares {
+		parallel.For(n, squaredRows, workers, func(_, lo, hi int) { g.rowSquares(v, w, lo, hi) })
+	} else {
+		g.rowSquares(v, w, 0, n)
+	}
+	for i := range w {
+		all += g.squares[2*i]
+		negative += g.squares[2*i+1]
+	}
+	return math.Max(0, all), math.Max(0, negative)
+}
+
+// Squares of V are shared in parts of so many rows, from so many numbers in all on: some 200 µs.
+const (
+	squaredRows   = 48
+	sharedSquares = 1 << 18
+)
+
+// rowSquares stores what rows lo … hi−1 add to weightedSquares in g.squares.
+func (g *denseGap) rowSquares(v, w []float64, lo, hi int) {
+	n := len(w)
+	for i := lo; i < hi; i++ {
+		wi := w[i]
 		var s, below float64
 		for j, vij := range v[i*n : i*n+i] {
 			x := w[j] * vij * vij
@@ -1174,12 +1234,11 @@ func weightedSquares(v, w []float64) (all, negative float64) {
 			below += min(x, 0)
 		}
 		own := wi * v[i*n+i] * v[i*n+i]
-		all += wi * (2*s + own)
+		g.squares[2*i], g.squares[2*i+1] = wi*(2*s+own), 0
 		if wi < 0 {
-			negative += wi * (2*below + own)
+			g.squares[2*i+1] = wi * (2*below + own)
 		}
 	}
-	return math.Max(0, all), math.Max(0, negative)
 }
 
 // meanHalvings is how often the step of the mean is halved until F does not rise: within a step or two of where it

@@ -250,6 +250,67 @@ func interruptions(all, short, runs int) int {
 	return (all + runs - 1) / runs
 }
 
+// TestResumeLaterChanges: a GP of so many terms that changes of V wait for others ends with the bits of an uninterrupted run where it was canceled and saved between
+// two blocks, for any number of workers, and with the ELBO and gap that its sites have when V is computed anew.
+func TestResumeLaterChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(12, 5))
+	x, y := mat.NewDense(laterTerms, 3, nil), make([]float64, laterTerms)
+	for i := range y {
+		for j := range 3 {
+			x.Set(i, j, rng.NormFloat64())
+		}
+		y[i] = 1 - 2*float64(rng.IntN(2))
+	}
+	g, err := NewGP(x, y, SquaredExp{Scale: 1.2, Length: 2}, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := run{name: "GP", model: g, solver: Solver{MaxPasses: 3}}
+	want, k := r.uninterrupted(t)
+	waited := false
+	for i, workers := range []int{1, 2, 7} { // after steps that follow one another, of which one in three or four leaves no change to wait
+		ctx, cancel := context.WithCancel(context.Background())
+		s := r.solver
+		s.Workers, s.Recorder = workers, &cancelAfter{13 + i, cancel}
+		res, err := s.Run(ctx, g)
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("not canceled: %v", err)
+		}
+		a := res.Stepper.(*siteStepper).alg.(*denseAlgebra)
+		waited = waited || a.later.Rank() > 0
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		s.Recorder = nil
+		if res, err = s.LoadResult(context.Background(), &file, g); err != nil {
+			t.Fatal(err)
+		}
+		if res, err = s.Resume(context.Background(), res); err != nil {
+			t.Fatal(err)
+		}
+		if got := bitsOf(t, res); got != want {
+			t.Errorf("%d workers: another end after %d of %d iterations", workers, res.K, k)
+		}
+		a = res.Stepper.(*siteStepper).alg.(*denseAlgebra)
+		elbo := a.elbo(&a.cur, a.logDet)
+		a.fresh, a.dense, a.pg.current = false, false, false
+		if err := a.refresh(true); err != nil {
+			t.Fatal(err)
+		}
+		if anew := a.elbo(&a.cur, a.logDet); !(math.Abs(anew-elbo) <= 1e-11*math.Abs(anew)) {
+			t.Errorf("%d workers: the ELBO is %v, and %v with V anew", workers, elbo, anew)
+		}
+	}
+	if !waited {
+		t.Error("no change waited when a run was saved")
+	}
+}
+
 // TestResumeInterrupted: a run that is canceled at any step, and goes on at once, or in another Result from what was saved, ends
 // with the bits of one that was not, for any number of workers.
 func TestResumeInterrupted(t *testing.T) {

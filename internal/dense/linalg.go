@@ -73,6 +73,30 @@ func FillUpper(a []float64, n int) {
 	}
 }
 
+// Rows that are copied or scaled are shared in parts of so many, from so many numbers in all on: some 100 µs.
+const (
+	copiedRows   = 48
+	copiedShared = 1 << 18
+)
+
+// sharedRows returns how many goroutines of those that h lends are to go over so many numbers once.
+func sharedRows(h *parallel.Halt, numbers int) int {
+	if numbers < copiedShared {
+		return 1
+	}
+	return h.Workers()
+}
+
+// Copy copies src to dst, as copy does, on as many goroutines as h lends.
+func Copy(h *parallel.Halt, dst, src []float64) {
+	n := min(len(dst), len(src))
+	if workers := sharedRows(h, n); workers > 1 {
+		parallel.For(n, copiedShared/4, workers, func(_, lo, hi int) { copy(dst[lo:hi], src[lo:hi]) })
+		return
+	}
+	copy(dst[:n], src[:n])
+}
+
 // CopyLower copies the lower triangle of src to that of dst, both n×n.
 func CopyLower(dst, src []float64, n int) {
 	for i := range n {

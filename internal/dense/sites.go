@@ -52,23 +52,12 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	}
 	p, q := len(f.Pos), len(f.Neg)
 	f.Lp = room(f.Lp, p*p, n*n)
-	for a, i := range f.Pos {
-		if f.Halt.Stopped() {
-			return false
-		}
-		row, s := f.Lp[a*p:a*p+a+1], f.Sp[a]
-		if p == n {
-			for b, ci := range c[i*n : i*n+a+1] {
-				row[b] = s * f.Sp[b] * ci
-			}
-		} else {
-			for b, j := range f.Pos[:a+1] {
-				row[b] = s * f.Sp[b] * c[i*n+j]
-			}
-		}
-		row[a]++
+	if workers := sharedRows(f.Halt, p*p); workers > 1 {
+		parallel.For(p, copiedRows, workers, func(_, lo, hi int) { f.scaled(lo, hi) })
+	} else {
+		f.scaled(0, p)
 	}
-	if !CholeskyUntil(f.Halt, f.Lp, p) {
+	if f.Halt.Stopped() || !CholeskyUntil(f.Halt, f.Lp, p) {
 		return false
 	}
 	f.LogDet = LogDet(f.Lp, p)
@@ -102,6 +91,24 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	}
 	f.LogDet += LogDet(f.ln, q)
 	return !math.IsInf(f.LogDet, 0)
+}
+
+// scaled stores rows lo … hi−1 of the lower triangle of B in Lp.
+func (f *Sites) scaled(lo, hi int) {
+	c, n, p := f.C, f.n, len(f.Pos)
+	for a := lo; a < hi && !f.Halt.Stopped(); a++ {
+		row, s := f.Lp[a*p:a*p+a+1], f.Sp[a]
+		if from := c[f.Pos[a]*n:]; p == n {
+			for b, ci := range from[:a+1] {
+				row[b] = s * f.Sp[b] * ci
+			}
+		} else {
+			for b, j := range f.Pos[:a+1] {
+				row[b] = s * f.Sp[b] * from[j]
+			}
+		}
+		row[a]++
+	}
 }
 
 // LeastPivot returns the least fraction that a negative change leaves of the precision of its
@@ -151,7 +158,7 @@ type Expansion struct {
 	halt   *parallel.Halt
 	xp, xn []float64 // len(Pos)×cols and len(Neg)×cols; in buf
 	buf    []float64
-	pp, pn fma.Panels // of SubCovFrom
+	pp, pn fma.Panels // of subCovFrom
 }
 
 // Expand computes the expansion of rows into x, whose storage is reused. It
@@ -183,8 +190,10 @@ func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run)
 		return
 	}
 	p, q, cols, wide := len(f.Pos), len(f.Neg), x.cols, hi-lo
-	for a, i := range f.Pos {
-		floats.ScaleTo(x.xp[a*cols+lo:a*cols+hi], f.Sp[a], rows[i*cols+lo:i*cols+hi])
+	if workers := sharedRows(run.Halt, p*wide); workers > 1 && run.Workers != 1 {
+		parallel.For(p, copiedRows, workers, func(_, from, to int) { f.scaleRows(x, rows, from, to, lo, hi) })
+	} else {
+		f.scaleRows(x, rows, 0, p, lo, hi)
 	}
 	xp, xn := rowsOf(x.xp, cols).Slice(0, lo, p, wide), rowsOf(x.xn, cols).Slice(0, lo, q, wide)
 	if p > 0 {
@@ -204,6 +213,14 @@ func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run)
 	}
 	if v != nil {
 		x.subVar(v, lo, hi)
+	}
+}
+
+// scaleRows stores columns lo … hi−1 of rows from … to−1 of S½·rows in X_p.
+func (f *Sites) scaleRows(x *Expansion, rows []float64, from, to, lo, hi int) {
+	for a := from; a < to; a++ {
+		i := f.Pos[a] * x.cols
+		floats.ScaleTo(x.xp[a*x.cols+lo:a*x.cols+hi], f.Sp[a], rows[i+lo:i+hi])
 	}
 }
 
@@ -243,17 +260,17 @@ func (x *Expansion) Cross(dst []float64, y *Expansion) {
 }
 
 // SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
-func (x *Expansion) SubCov(v []float64) { x.SubCovFrom(v, 0) }
+func (x *Expansion) SubCov(v []float64) { x.subCovFrom(v, 0) }
 
-// SubCovFrom can be halted after so many products, or subRows rows if they have more.
+// subCovFrom can be halted after so many products, or subRows rows if they have more.
 const (
 	subProducts = 1 << 27
 	subRows     = 192
 )
 
-// SubCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where it was halted the
+// subCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where it was halted the
 // row to go on from, to the same bits.
-func (x *Expansion) SubCovFrom(v []float64, row int) int {
+func (x *Expansion) subCovFrom(v []float64, row int) int {
 	x.pp.Set(rowsOf(x.xp, x.cols))
 	x.pn.Set(rowsOf(x.xn, x.cols))
 	run, c := fma.Run{Workers: x.halt.Workers()}, square(v, x.cols)
@@ -442,7 +459,7 @@ func (f *Sites) Left(dst, v []float64) {
 // Covariance stores V in the lower triangle of v, n×n, given the expansion of C.
 func (f *Sites) Covariance(v []float64, x *Expansion) {
 	n, p := f.n, len(f.Pos)
-	copy(v, f.C)
+	Copy(f.Halt, v, f.C)
 	x.addGram(v, -1, x.xp)
 	if f.Strong() {
 		f.inv = room(f.inv, p*p, f.n*f.n)

@@ -121,10 +121,11 @@ type Run struct {
 }
 
 // How work is shared between goroutines: not where there are fewer products than some 50 µs take, which is what it costs to wake another;
-// in parts of at most share rows or columns, and three for each goroutine, so that they end together; and of at least leastShare, as
+// in parts of at most mostShare rows, or share columns to solve for, and three for each goroutine, so that they end together; and of at least leastShare, as
 // each packs all of the other factor.
 const (
 	sharedProducts = 1 << 20
+	mostShare      = 384
 	share          = 192
 	leastShare     = 48
 )
@@ -139,7 +140,7 @@ func (r Run) parts(n, products, to int) int {
 	if workers < 2 || products < sharedProducts {
 		return 0
 	}
-	if part := max(leastShare, min(share, up((n+3*workers-1)/(3*workers), to))); part < n {
+	if part := max(leastShare, min(mostShare, up((n+3*workers-1)/(3*workers), to))); part < n {
 		return part
 	}
 	return 0

@@ -422,7 +422,7 @@ func TestNotFinite(t *testing.T) {
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))
-	const n, k = 3*share + 7, 70
+	const n, k = 2*mostShare + 7, 70
 	a, b, l := layouts(rng, n, k, rng.NormFloat64)[0], layouts(rng, k, n, rng.NormFloat64)[1], triangular(rng, n)
 	spd := layouts(rng, n, n, func() float64 { return 0 })[0]
 	for i := range n {

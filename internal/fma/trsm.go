@@ -94,7 +94,7 @@ func (t *triangle) solveColumns(r Run, x Matrix) bool {
 	if part := r.parts(x.Cols, x.Rows*x.Rows/2*x.Cols, columns); part > 0 {
 		j := jobs.Get().(*job)
 		j.kind, j.t, j.x, j.lo, j.n = columnsOfX, t, x, 0, x.Cols
-		return r.split(j, part)
+		return r.split(j, min(part, share))
 	}
 	for j := 0; j < x.Cols; j += share {
 		if r.Halt.Stopped() {
