@@ -14,7 +14,8 @@ import (
 // mostCores is the number of goroutines, and of threads of the peers, that the part cores compares with one.
 const mostCores = 2
 
-// cores compares the clock of fits on two cores with that on one, set-up included, beside what a second thread does for scikit-learn on the same rows.
+// cores compares the clock of fits on two cores with that on one, set-up included, beside what a second thread does for scikit-learn on the same rows, and
+// that of other works.
 func (o *options) cores(ctx context.Context) ([]row, error) {
 	splits, err := o.splits()
 	if err != nil {
@@ -26,7 +27,7 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 		if err != nil {
 			return err
 		}
-		ours, err := o.clocks(s.name, method, fit)
+		ours, err := o.clocks(s.name, method, method+", nil Solver", fit)
 		all = append(append(all, rows...), ours...)
 		return err
 	}
@@ -69,6 +70,11 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 			return nil, err
 		}
 	}
+	ours, err := o.coreWorks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, ours...)
 	for i, r := range all {
 		for _, one := range all {
 			if one.threads == 1 && one.work == r.work && one.method == r.method {
@@ -79,8 +85,105 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// clocks returns the least seconds of the clock of fits on one core and on two, in turn.
-func (o *options) clocks(set, method string, fit func(*pgsvi.Solver) error) ([]row, error) {
+// Works of the part cores beside fits without options.
+const (
+	coreInducing    = 200
+	corePredictions = 10000
+	coreTopics      = 20
+	coreComponents  = 5
+	corePasses      = 5 // of topics and of a mixture
+)
+
+// coreWorks times works that no peer is beside.
+func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
+	type work struct {
+		set, method, name string
+		do                func(*pgsvi.Solver) error
+	}
+	var works []work
+	add := func(set, method, name string, do func(*pgsvi.Solver) error) {
+		works = append(works, work{set, method, name, do})
+	}
+	x, y := generate(2000+corePredictions, 10)
+	k := pgsvi.SquaredExp{Scale: 1.5, Length: 3}
+	g, err := pgsvi.NewGP(x.Slice(0, 2000, 0, 10), y[:2000], k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 1e-6})
+	if err != nil {
+		return nil, err
+	}
+	post, _, err := g.Fit(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	set := fmt.Sprintf("%d rows × 10", corePredictions)
+	rows := x.Slice(2000, len(y), 0, 10)
+	add(set, "predictions, GP of 2000", "predictions of a GP of 2000 rows", func(*pgsvi.Solver) error { post.Prob(nil, 1, rows); return nil })
+	add(set, "SparseGP", fmt.Sprintf("SparseGP, %d inducing inputs", coreInducing), func(by *pgsvi.Solver) error {
+		g, err := pgsvi.NewSparseGP(rows, y[2000:], k, pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: coreInducing})
+		if err == nil {
+			_, _, err = g.Fit(ctx, by)
+		}
+		return err
+	})
+	add(set, "mixture", fmt.Sprintf("mixture of %d, %d passes", coreComponents, corePasses), func(by *pgsvi.Solver) error {
+		m, err := pgsvi.NewMixture(rows, coreComponents, nil)
+		if err == nil {
+			by.MaxPasses = corePasses
+			_, _, err = m.Fit(ctx, by)
+		}
+		return err
+	})
+	many, labels := generate(200000, 30)
+	set = "200000 dense rows × 30"
+	add(set, "GLM, diagonal", "GLM, DiagonalCovariance", func(by *pgsvi.Solver) error {
+		g, err := pgsvi.NewGLM(many, labels, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance})
+		if err == nil {
+			_, _, err = g.Fit(ctx, by)
+		}
+		return err
+	})
+	m, err := pgsvi.NewGLM(many, labels, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	weights, _, err := m.Fit(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	add(set, "predictions, GLM", "predictions of a GLM", func(*pgsvi.Solver) error { weights.Prob(nil, 1, many); return nil })
+	c, _, err := o.readAP()
+	if err != nil && !o.leftOut("ap", err) {
+		return nil, err
+	}
+	if err == nil {
+		add("ap", "LDA", fmt.Sprintf("LDA, %d topics, %d passes", coreTopics, corePasses), func(by *pgsvi.Solver) error {
+			m, err := pgsvi.NewLDA(c, coreTopics, nil)
+			if err == nil {
+				by.MaxPasses = corePasses
+				_, _, err = m.Fit(ctx, by)
+			}
+			return err
+		})
+		add("ap", "CTM", fmt.Sprintf("CTM, %d topics, %d passes", coreTopics, corePasses), func(by *pgsvi.Solver) error {
+			m, err := pgsvi.NewCTM(c, coreTopics, nil)
+			if err == nil {
+				by.MaxPasses = corePasses
+				_, _, err = m.Fit(ctx, by)
+			}
+			return err
+		})
+	}
+	for _, w := range works {
+		rows, err := o.clocks(w.set, w.method, w.name, w.do)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// clocks returns the least seconds of the clock of a work of that name on one core and on two, in turn.
+func (o *options) clocks(set, method, name string, work func(*pgsvi.Solver) error) ([]row, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var rows []row
 	for range o.repeats {
@@ -88,13 +191,13 @@ func (o *options) clocks(set, method string, fit func(*pgsvi.Solver) error) ([]r
 			runtime.GOMAXPROCS(k + 1)
 			runtime.GC()
 			start := time.Now()
-			if err := fit(&pgsvi.Solver{Workers: k + 1}); err != nil {
+			if err := work(&pgsvi.Solver{Workers: k + 1}); err != nil {
 				return nil, err
 			}
 			seconds := time.Since(start).Seconds()
 			if k == len(rows) {
 				r := o.newRow(set, method, "")
-				r.name, r.threads, r.seconds = "pgsvi, "+method+", nil Solver", k+1, seconds
+				r.name, r.threads, r.seconds = "pgsvi, "+name, k+1, seconds
 				rows = append(rows, r)
 			}
 			rows[k].seconds = min(rows[k].seconds, seconds)

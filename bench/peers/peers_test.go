@@ -161,7 +161,7 @@ func TestCores(t *testing.T) {
 	o, _, _ := testOptions(t)
 	o.part, o.repeats = "cores", 2
 	var workers []int
-	rows, err := o.clocks("set", "GP", func(by *pgsvi.Solver) error {
+	rows, err := o.clocks("set", "GP", "GP, nil Solver", func(by *pgsvi.Solver) error {
 		workers = append(workers, by.Workers)
 		return nil
 	})
@@ -172,7 +172,7 @@ func TestCores(t *testing.T) {
 	if table, want := coresTable(rows), "| set | pgsvi, GP, nil Solver | 3.0000 | 2.0000 | 1.50 |"; !strings.Contains(table, want) {
 		t.Errorf("there is no %q in\n%s", want, table)
 	}
-	if _, err := o.clocks("set", "GP", func(*pgsvi.Solver) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+	if _, err := o.clocks("set", "GP", "GP, nil Solver", func(*pgsvi.Solver) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a fit that fails: %v", err)
 	}
 }
