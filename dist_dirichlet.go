@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -90,14 +91,27 @@ func (f dirichletFamily) LogPartition(eta []float64) float64 {
 	return sum
 }
 
-func (dirichletFamily) Mean(dst, eta []float64) {
+func (f dirichletFamily) Mean(dst, eta []float64) { f.meanOn(1, dst, eta) }
+
+// digammasShared is the number of digammas, some 40 µs, in the parts that goroutines share.
+const digammasShared = 1024
+
+func (f dirichletFamily) meanOn(workers int, dst, eta []float64) {
 	at, others := largest(eta)
-	total := eta[at] + others
-	psi := special.Digamma(total)
-	for k, a := range eta {
-		dst[k] = special.Digamma(a) - psi // of which only the largest may cancel
+	psi := special.Digamma(eta[at] + others)
+	if workers > 1 && len(eta) > digammasShared {
+		parallel.For(len(eta), digammasShared, workers, func(_, lo, hi int) { f.logs(dst[lo:hi], eta[lo:hi], psi) })
+	} else {
+		f.logs(dst, eta, psi)
 	}
 	dst[at] = -special.DigammaRise(eta[at], others)
+}
+
+// logs stores ψ(η_k) − psi in dst, of which only the largest may cancel.
+func (dirichletFamily) logs(dst, eta []float64, psi float64) {
+	for k, a := range eta {
+		dst[k] = special.Digamma(a) - psi
+	}
 }
 
 func (f dirichletFamily) Fisher(dst *mat.SymDense, eta []float64) { fisherByColumns(dst, f, eta) }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
@@ -103,6 +104,12 @@ type meanFamily interface {
 type domainFamily interface {
 	Family
 	valid(eta []float64) bool
+}
+
+// sharedFamily is a Family that computes μ on so many goroutines, to the same bits.
+type sharedFamily interface {
+	Family
+	meanOn(workers int, dst, eta []float64)
 }
 
 // partedFamily is a Family that finds η from μ part by part, each from where it is.
@@ -201,10 +208,11 @@ type Exp struct {
 	expState
 	next expState // scratch: becomes the state once it is known to be valid
 
-	summed   atomic.Bool // a is that of eta
-	factored atomic.Bool // l is that of eta
-	lock     sync.Mutex  // held while a or l is computed: readers may be concurrent
-	l        []float64   // lower Cholesky factor of the Fisher information; NaN where it has none
+	summed   atomic.Bool    // a is that of eta
+	factored atomic.Bool    // l is that of eta
+	lock     sync.Mutex     // held while a or l is computed: readers may be concurrent
+	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ
+	l        []float64      // lower Cholesky factor of the Fisher information; NaN where it has none
 	info     *mat.SymDense
 }
 
@@ -323,7 +331,11 @@ func (q *Exp) propose(eta []float64) error {
 	} else if s.a = q.f.LogPartition(s.eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
 		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", first(eta), familyName(q.f), ErrNotPosDef)
 	}
-	q.f.Mean(s.mu, s.eta)
+	if f, ok := q.f.(sharedFamily); ok {
+		f.meanOn(q.halt.Workers(), s.mu, s.eta)
+	} else {
+		q.f.Mean(s.mu, s.eta)
+	}
 	if i, ok := dense.AllFinite(s.mu); !ok {
 		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, familyName(q.f), s.mu[i], first(eta), ErrNotFinite)
 	}

@@ -2,8 +2,11 @@ package pgsvi
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
 // A(η) that is computed only where it is asked for is that of the family, for concurrent readers and after every way to set η, and
@@ -77,6 +80,49 @@ func TestExpLogPartitionWorkers(t *testing.T) {
 		f := dirichletFamily{2}
 		if a := f.LogPartition(eta); f.valid(eta) != !(math.IsNaN(a) || math.IsInf(a, 0)) {
 			t.Errorf("%v: valid is %v, A is %v", eta, f.valid(eta), a)
+		}
+	}
+}
+
+// TestSharedMean: μ of families that share it between goroutines has the bits of one, in a product and alone, and an Exp whose halt lends them has those of
+// one without.
+func TestSharedMean(t *testing.T) {
+	t.Parallel()
+	rng := testRand(11)
+	draw := func(n int) *Exp {
+		alpha := make([]float64, n)
+		for k := range alpha {
+			alpha[k] = 0.01 + 3*rng.ExpFloat64()
+		}
+		q, err := NewDirichlet(alpha)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	product, err := ProductOf(draw(4*digammasShared+3), NewIsotropic(2, 1), draw(5), draw(digammasShared+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, q := range map[string]*Exp{"Dirichlet": draw(3*digammasShared + 1), "product": product} {
+		f, ok := q.f.(sharedFamily)
+		if !ok {
+			t.Fatalf("%s does not share", name)
+		}
+		want := make([]float64, len(q.eta))
+		q.f.Mean(want, q.eta)
+		for _, workers := range []int{1, 2, 3, 7} {
+			mu := make([]float64, len(want))
+			if f.meanOn(workers, mu, q.eta); !slices.Equal(mu, want) {
+				t.Errorf("%s, %d workers: other bits", name, workers)
+			}
+			var h parallel.Halt
+			h.Lend(workers)
+			lent := q.Clone().(*Exp)
+			haltDist(lent, &h)
+			if err := lent.SetNatural(q.eta); err != nil || !slices.Equal(lent.mu, want) {
+				t.Errorf("%s, a halt that lends %d: other bits, %v", name, workers, err)
+			}
 		}
 	}
 }

@@ -131,8 +131,16 @@ func (f *productFamily) valid(eta []float64) bool {
 	return ok
 }
 
-func (f *productFamily) Mean(dst, eta []float64) {
-	f.each(func(_ int, g Family, _, i, j int) { g.Mean(dst[i:j], eta[i:j]) })
+func (f *productFamily) Mean(dst, eta []float64) { f.meanOn(1, dst, eta) }
+
+func (f *productFamily) meanOn(workers int, dst, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if s, ok := g.(sharedFamily); ok {
+			s.meanOn(workers, dst[i:j], eta[i:j])
+		} else {
+			g.Mean(dst[i:j], eta[i:j])
+		}
+	})
 }
 
 func (f *productFamily) Fisher(dst *mat.SymDense, eta []float64) {
