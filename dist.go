@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -36,6 +37,16 @@ type Dist interface {
 	Rand(dst []float64, rng *rand.Rand) []float64
 	// Clone returns a copy that shares no memory.
 	Clone() Dist
+}
+
+// halting is a Dist some of whose computations are long: they end when a Halt stops, or are on as many goroutines as it lends.
+type halting interface{ use(h *parallel.Halt) }
+
+// haltDist makes h the halt of q, unless nothing of it takes long.
+func haltDist(q Dist, h *parallel.Halt) {
+	if x, ok := q.(halting); ok {
+		x.use(h)
+	}
 }
 
 // Charted is a Dist whose valid λ are the image of an unconstrained chart

@@ -216,6 +216,9 @@ type Exp struct {
 	info     *mat.SymDense
 }
 
+// use implements halting.
+func (q *Exp) use(h *parallel.Halt) { q.halt = h }
+
 // expState is a valid η with what Family says of it.
 type expState struct {
 	eta, mu []float64

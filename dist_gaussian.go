@@ -234,16 +234,10 @@ func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// haltDist makes h the halt of q, if that is a Gaussian with a full covariance, or an Exp, which goes on to the end and is on as many goroutines as h
-// lends: others take no time.
-func haltDist(q Dist, h *parallel.Halt) {
-	switch q := q.(type) {
-	case *Gaussian:
-		if full, ok := q.normalForm.(*fullGaussian); ok {
-			full.halt = h
-		}
-	case *Exp:
-		q.halt = h
+// use implements halting: what takes long is a full covariance.
+func (g *Gaussian) use(h *parallel.Halt) {
+	if full, ok := g.normalForm.(*fullGaussian); ok {
+		full.halt = h
 	}
 }
 

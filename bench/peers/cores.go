@@ -90,8 +90,7 @@ const (
 	coreInducing    = 200
 	corePredictions = 10000
 	coreTopics      = 20
-	coreComponents  = 5
-	corePasses      = 5 // of topics and of a mixture
+	corePasses      = 5 // of topics
 )
 
 // coreWorks times works that no peer is beside.
@@ -121,14 +120,6 @@ func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 		g, err := pgsvi.NewSparseGP(rows, y[2000:], k, pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: coreInducing})
 		if err == nil {
 			_, _, err = g.Fit(ctx, by)
-		}
-		return err
-	})
-	add(set, "mixture", fmt.Sprintf("mixture of %d, %d passes", coreComponents, corePasses), func(by *pgsvi.Solver) error {
-		m, err := pgsvi.NewMixture(rows, coreComponents, nil)
-		if err == nil {
-			by.MaxPasses = corePasses
-			_, _, err = m.Fit(ctx, by)
 		}
 		return err
 	})
