@@ -984,8 +984,20 @@ func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]
 }
 
 // quadDiag stores x_nᵀ diag(v) x_n in dst.
-func (g *design) quadDiag(dst, v []float64, index []int) {
-	for a := range dst {
+func (g *design) quadDiag(dst, v []float64, index []int) { g.quadDiagPart(dst, v, index, 0, len(dst)) }
+
+// quadDiagOn is quadDiag, on as many goroutines as h lends.
+func (g *design) quadDiagOn(h *parallel.Halt, dst, v []float64, index []int) {
+	if !g.shared(h, len(dst)*g.perRow()) {
+		g.quadDiag(dst, v, index)
+		return
+	}
+	parallel.For(len(dst), designChunk, h.Workers(), func(_, lo, hi int) { g.quadDiagPart(dst, v, index, lo, hi) })
+}
+
+// quadDiagPart is quadDiag for elements lo … hi−1 of dst.
+func (g *design) quadDiagPart(dst, v []float64, index []int, lo, hi int) {
+	for a := lo; a < hi; a++ {
 		ind, val := g.row(dense.Index(index, a))
 		var s float64
 		if g.sparse == nil {

@@ -345,7 +345,7 @@ func (s *factoredAlgebra) look(tm, tv float64) error {
 		floats.AddScaled(c.mean, tm, s.delta[:d])
 	}
 	s.fam.move(tv, s.delta[d:])
-	x.mul(c.m, c.mean, nil)
+	x.mulOn(s.workers.halt, c.m, c.mean, nil)
 	s.fam.variances(c.v, x, s.workers.halt)
 	if err := s.workers.halt.Err(); err != nil {
 		return err
@@ -506,9 +506,9 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 func (t *diagNewton) mul(s *factoredAlgebra) {
 	x, d := s.lin.x, s.lin.x.cols
 	p, q := t.p[d:], t.q[d:]
-	x.mul(t.a, t.p[:d], nil)
+	x.mulOn(s.workers.halt, t.a, t.p[:d], nil)
 	floats.MulTo(q, t.v, p)
-	x.quadDiag(t.b, q, nil) // −δv
+	x.quadDiagOn(s.workers.halt, t.b, q, nil) // −δv
 	s.lin.prior.mul(t.q[:d], t.p[:d], 1)
 	for i, a := range t.a {
 		b := -t.b[i]
@@ -668,12 +668,12 @@ func (s *factoredAlgebra) marginals(x *siteEstimates, batch []int) error {
 		m = s.n
 	}
 	x.resize(m)
-	s.lin.x.mul(x.m, s.cur.mean, batch)
+	s.lin.x.mulOn(s.workers.halt, x.m, s.cur.mean, batch)
 	v := dense.Resize(s.pg.h, s.lin.x.cols)
 	for j, p := range f.cur {
 		v[j] = 1 / p
 	}
-	s.lin.x.quadDiag(x.v, v, batch)
+	s.lin.x.quadDiagOn(s.workers.halt, x.v, v, batch)
 	s.pg.h = v
 	return nil
 }
@@ -980,7 +980,7 @@ func (s *factoredAlgebra) rowsGap(goal float64) float64 {
 			break
 		}
 		s.cg.solve(g.delta, &s.hess, g.r.Hi, s.fam, rowsRest*goal, true)
-		x.mul(g.drift, g.delta, nil)
+		x.mulOn(s.workers.halt, g.drift, g.delta, nil)
 		for n, e := range g.drift {
 			g.low[n] -= c.tg[n] * e
 		}

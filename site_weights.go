@@ -559,7 +559,7 @@ func (s *weightAlgebra) begin() {
 		for j, l := range prec {
 			v[j] = 1 / l
 		}
-		s.lin.x.quadDiag(base.v, v, nil)
+		s.lin.x.quadDiagOn(s.workers.halt, base.v, v, nil)
 	} else {
 		s.prior.variances(base.v, s.lin.x, nil, &s.mover.buf)
 	}
