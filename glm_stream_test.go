@@ -467,6 +467,33 @@ func TestStreamLastBlock(t *testing.T) {
 	checkApart(t, "one block", streamPosterior(t, s), best, 1e-3)
 }
 
+// TestStreamPace: blocks whose steps leave next to nothing are seldom checked, and the posterior is that of a stream which checks each, also where rows
+// become four times as long halfway. One block in nine was once checked whatever it left.
+func TestStreamPace(t *testing.T) {
+	for _, unit := range []float64{1, 4} {
+		const blocks, rows = 160, 1024
+		c := toyGLM("", blocks*rows, 4, BernoulliLogit{}, 107, nil)
+		late := c.x.Slice(blocks/2*rows, blocks*rows, 0, 4).(*mat.Dense)
+		late.Scale(unit, late)
+		s, all := newStream(t, 4, c.lik, nil), newStream(t, 4, c.lik, nil)
+		checked := 0
+		for i := range blocks {
+			block := Rows(c.x.Slice(i*rows, (i+1)*rows, 0, 4), c.y[i*rows:(i+1)*rows])
+			for _, s := range []*GLMStream{s, all} {
+				if err := s.AddAll(context.Background(), block); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checked += b2i(s.engine.(*glmStream).block.pace.age == 0)
+			all.engine.(*glmStream).block.pace = pace{}
+		}
+		if checked > blocks/9 {
+			t.Errorf("rows %v times as long: %d of %d blocks are checked", unit, checked, blocks)
+		}
+		checkApart(t, "each block checked", streamPosterior(t, s), streamPosterior(t, all), 1e-3)
+	}
+}
+
 // TestStreamStrongRow: the variance along one row that tells far more than the prior among many weights is that of
 // Bayesian linear regression, or there is an error. Variances were once off by a factor of 1000.
 func TestStreamStrongRow(t *testing.T) {
