@@ -3,6 +3,7 @@ package main
 import (
 	"image/color"
 	"os"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -16,7 +17,7 @@ import (
 // drawGrowth draws a panel for each part: seconds a pass, and the arithmetic of a pass through the largest size.
 func drawGrowth(file string, rows []row) error {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	const width, height, dpi = 24 * vg.Centimeter, 8.5 * vg.Centimeter, 120
+	const width, height, dpi = 24 * vg.Centimeter, 17 * vg.Centimeter, 120
 	var panels []*plot.Plot
 	for _, p := range parts {
 		of := ofPart(rows, p.name)
@@ -31,10 +32,19 @@ func drawGrowth(file string, rows []row) error {
 	}
 	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi))
 	canvas := draw.New(img)
-	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: 6 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
+	cols := min(2, len(panels))
+	tiles := draw.Tiles{Rows: (len(panels) + 1) / 2, Cols: cols, PadX: 6 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
 	if len(panels) > 0 {
-		for i, c := range plot.Align([][]*plot.Plot{panels}, tiles, canvas)[0] {
-			panels[i].Draw(c)
+		var rows [][]*plot.Plot
+		for row := range slices.Chunk(append(panels, make([]*plot.Plot, len(panels)%cols)...), cols) {
+			rows = append(rows, row)
+		}
+		for i, of := range plot.Align(rows, tiles, canvas) {
+			for j, c := range of {
+				if rows[i][j] != nil {
+					rows[i][j].Draw(c)
+				}
+			}
 		}
 	}
 	f, err := os.Create(file)
