@@ -74,7 +74,7 @@ func (BernoulliLogit) is(l Likelihood) bool { _, ok := l.(BernoulliLogit); retur
 
 // expectEach implements eachExpecter.
 func (b BernoulliLogit) expectEach(value, d1, d2, bound []float64) {
-	const chunk = 128
+	const chunk = 256
 	var m, v, f0, f1, f2 [chunk]float64
 	for len(value) > 0 {
 		n := min(chunk, len(value))

@@ -418,7 +418,7 @@ func (g *design) check() error {
 
 // sub returns the rows at index, as a copy.
 func (g *design) sub(index []int) *design {
-	s := &design{rows: len(index), cols: g.cols}
+	s := &design{rows: len(index), cols: g.cols, unit: g.unit}
 	if g.sparse != nil {
 		t := NewSparse(g.cols)
 		t.ptr = append(t.ptr, 0)
@@ -483,6 +483,16 @@ func (g *design) row(i int) (ind []int32, val []float64) {
 	return nil, g.dense[i*g.cols : (i+1)*g.cols]
 }
 
+// compressed returns the sparse rows as they lie in memory.
+func (g *design) compressed() fma.Sparse {
+	s := g.sparse
+	x := fma.Sparse{Cols: g.cols, Ptr: s.ptr, Ind: s.ind, Val: s.val}
+	if g.unit {
+		x.Val = nil
+	}
+	return x
+}
+
 // mul stores Xw in dst.
 func (g *design) mul(dst, w []float64, index []int) { g.mulPart(dst, w, index, 0, len(dst)) }
 
@@ -503,21 +513,13 @@ func (g *design) mulPart(dst, w []float64, index []int, lo, hi int) {
 		}
 		return
 	}
+	x := g.compressed()
+	if index == nil {
+		x.Mul(dst[lo:hi], w, lo)
+		return
+	}
 	for a := lo; a < hi; a++ {
-		ind, val := g.sparse.Row(dense.Index(index, a))
-		var s float64
-		if g.unit {
-			for _, j := range ind {
-				s += w[j]
-			}
-			dst[a] = s
-			continue
-		}
-		val = val[:len(ind)]
-		for k, j := range ind {
-			s += val[k] * w[j]
-		}
-		dst[a] = s
+		x.Mul(dst[a:a+1], w, index[a])
 	}
 }
 
@@ -650,22 +652,13 @@ func (g *design) addMulTPart(dst, u []float64, index []int, lo, hi int, s *desig
 		}
 		return
 	}
+	x := g.compressed()
+	if index == nil {
+		x.AddMulT(dst, u[lo:hi], lo)
+		return
+	}
 	for a := lo; a < hi; a++ {
-		ua := u[a]
-		if ua == 0 {
-			continue
-		}
-		ind, val := g.sparse.Row(dense.Index(index, a))
-		if g.unit {
-			for _, j := range ind {
-				dst[j] += ua
-			}
-			continue
-		}
-		val = val[:len(ind)]
-		for k, j := range ind {
-			dst[j] += ua * val[k]
-		}
+		x.AddMulT(dst, u[a:a+1], index[a])
 	}
 }
 
@@ -734,6 +727,7 @@ func addLower(p, a []float64, d int) {
 func (g *design) addGramPart(p, w []float64, index []int, lo, hi int, s *designWork) {
 	d := g.cols
 	if g.sparse != nil {
+		x := g.compressed()
 		for a := lo; a < hi; a++ {
 			if w[a] == 0 {
 				continue
@@ -741,8 +735,7 @@ func (g *design) addGramPart(p, w []float64, index []int, lo, hi int, s *designW
 			if a%designChunk == 0 && s.halt.Stopped() {
 				return
 			}
-			ind, val := g.sparse.Row(dense.Index(index, a))
-			addOuterSparse(p, d, w[a], ind, val)
+			x.AddOuter(p, w[a], dense.Index(index, a))
 		}
 		return
 	}
@@ -832,10 +825,12 @@ func (g *design) variancesPart(dst, l, inv []float64, index []int, lo, hi int, l
 		return
 	}
 	if g.sparse != nil {
+		x := g.compressed()
 		for a := lo; a < hi; a++ {
-			ind, val := g.sparse.Row(dense.Index(index, a))
-			v, size := quadSparse(ind, val, inv, d)
+			i := dense.Index(index, a)
+			v, size := x.Quad(inv, i)
 			if !(v > cancelled*size) {
+				ind, val := g.sparse.Row(i)
 				v = g.solvedVariance(l, ind, val, &s.buf)
 			}
 			dst[a] = v
@@ -860,8 +855,8 @@ func (g *design) variancesDouble(dst []float64, l dense.Double, inv []float64, i
 		}
 		i := dense.Index(index, a)
 		if g.sparse != nil {
-			ind, val := g.sparse.Row(i)
-			if v, size := quadSparse(ind, val, inv, g.cols); v > cancelled*size {
+			x := g.compressed()
+			if v, size := x.Quad(inv, i); v > cancelled*size {
 				dst[a] = v
 				continue
 			}
@@ -877,94 +872,6 @@ func (g *design) variancesDouble(dst []float64, l dense.Double, inv []float64, i
 // A variance of a sparse row that is smaller than this part of what the variances
 // of its weights add up to has lost too many digits to be found from V.
 const cancelled = 1e-6
-
-// quadSparse returns xᵀAx for a sparse x and a symmetric A, of which it reads the
-// lower triangle, and the part of the diagonal.
-func quadSparse(ind []int32, val, a []float64, d int) (v, diag float64) {
-	n := len(ind)
-	val = val[:n]
-	k := 0
-	for ; k+4 <= n; k += 4 { // four rows of A together: each element of x is then read once for them
-		j := (*[4]int32)(ind[k:])
-		x := (*[4]float64)(val[k:])
-		r0 := a[int(j[0])*d:][:j[0]+1]
-		r1 := a[int(j[1])*d:][:j[1]+1]
-		r2 := a[int(j[2])*d:][:j[2]+1]
-		r3 := a[int(j[3])*d:][:j[3]+1]
-		q1, q2, q3 := r1[:len(r0)], r2[:len(r0)], r3[:len(r0)]
-		var s0, s1, s2, s3 float64
-		for l, c := range ind[:k] {
-			y := val[l]
-			s0 += y * r0[c]
-			s1 += y * q1[c]
-			s2 += y * q2[c]
-			s3 += y * q3[c]
-		}
-		s1 += x[0] * r1[j[0]]
-		s2 += x[0] * r2[j[0]]
-		s2 += x[1] * r2[j[1]]
-		s3 += x[0] * r3[j[0]]
-		s3 += x[1] * r3[j[1]]
-		s3 += x[2] * r3[j[2]]
-		d0, d1, d2, d3 := x[0]*x[0]*r0[j[0]], x[1]*x[1]*r1[j[1]], x[2]*x[2]*r2[j[2]], x[3]*x[3]*r3[j[3]]
-		diag = diag + d0 + d1 + d2 + d3
-		v += 2*x[0]*s0 + d0
-		v += 2*x[1]*s1 + d1
-		v += 2*x[2]*s2 + d2
-		v += 2*x[3]*s3 + d3
-	}
-	for ; k < n; k++ {
-		row := a[int(ind[k])*d:][:ind[k]+1]
-		var s float64
-		for l, c := range ind[:k] {
-			s += val[l] * row[c]
-		}
-		x := val[k] * val[k] * row[ind[k]]
-		diag += x
-		v += 2*val[k]*s + x
-	}
-	return v, diag
-}
-
-// addOuterSparse adds wxxᵀ for a sparse x to the lower triangle of p.
-func addOuterSparse(p []float64, d int, w float64, ind []int32, val []float64) {
-	n := len(ind)
-	val = val[:n]
-	k := 0
-	for ; k+4 <= n; k += 4 { // four rows of p together, as quadSparse does
-		j := (*[4]int32)(ind[k:])
-		y := (*[4]float64)(val[k:])
-		x0, x1, x2, x3 := w*y[0], w*y[1], w*y[2], w*y[3]
-		r0 := p[int(j[0])*d:][:j[0]+1]
-		r1 := p[int(j[1])*d:][:j[1]+1]
-		r2 := p[int(j[2])*d:][:j[2]+1]
-		r3 := p[int(j[3])*d:][:j[3]+1]
-		q1, q2, q3 := r1[:len(r0)], r2[:len(r0)], r3[:len(r0)]
-		for l, c := range ind[:k] {
-			z := val[l]
-			r0[c] += x0 * z
-			q1[c] += x1 * z
-			q2[c] += x2 * z
-			q3[c] += x3 * z
-		}
-		r0[j[0]] += x0 * y[0]
-		r1[j[0]] += x1 * y[0]
-		r1[j[1]] += x1 * y[1]
-		r2[j[0]] += x2 * y[0]
-		r2[j[1]] += x2 * y[1]
-		r2[j[2]] += x2 * y[2]
-		r3[j[0]] += x3 * y[0]
-		r3[j[1]] += x3 * y[1]
-		r3[j[2]] += x3 * y[2]
-		r3[j[3]] += x3 * y[3]
-	}
-	for ; k < n; k++ {
-		x, row := w*val[k], p[int(ind[k])*d:][:ind[k]+1]
-		for l, c := range ind[:k+1] {
-			row[c] += x * val[l]
-		}
-	}
-}
 
 // solvedVariance returns ‖L⁻¹x‖² for a sparse x.
 func (g *design) solvedVariance(l []float64, ind []int32, val []float64, buf *[]float64) float64 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -269,57 +268,6 @@ func FuzzSparse(f *testing.F) {
 			i++
 		}
 	})
-}
-
-// TestSparseRowProducts: products of four rows of a matrix at a time are those of one at a time, to the last bit.
-func TestSparseRowProducts(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(13, 14))
-	const d = 23
-	for nnz := range d + 1 {
-		ind, val := make([]int32, nnz), make([]float64, nnz)
-		columns := rng.Perm(d)[:nnz]
-		slices.Sort(columns)
-		for k, j := range columns {
-			ind[k], val[k] = int32(j), rng.NormFloat64()
-		}
-		a := make([]float64, d*d)
-		for i := range a {
-			if a[i] = rng.NormFloat64(); i%d > i/d {
-				a[i] = math.NaN() // the other triangle
-			}
-		}
-		p := slices.Clone(a)
-		var v, diag float64
-		w := rng.NormFloat64()
-		for k, j := range columns {
-			var s float64
-			for l, c := range columns[:k] {
-				s += float64(val[l] * a[j*d+c])
-			}
-			x := float64(float64(val[k]*val[k]) * a[j*d+j])
-			diag += x
-			v += float64(float64(2*val[k])*s) + x
-			for l, c := range columns[:k+1] {
-				p[j*d+c] += float64(float64(w*val[k]) * val[l])
-			}
-		}
-		gotV, gotDiag := quadSparse(ind, val, a, d)
-		addOuterSparse(a, d, w, ind, val)
-		// Where the compiler fuses multiplications and additions the last digits may differ.
-		near := func(what string, got, want float64) {
-			if !(math.Abs(got-want) <= 1e-13*(1+math.Abs(want))) || runtime.GOARCH == "amd64" && got != want {
-				t.Errorf("%d of %d columns: %s is %v, want %v", nnz, d, what, got, want)
-			}
-		}
-		near("xᵀAx", gotV, v)
-		near("its diagonal", gotDiag, diag)
-		for i, x := range p {
-			if i%d <= i/d {
-				near("an element of A + wxxᵀ", a[i], x)
-			}
-		}
-	}
 }
 
 // TestRowsInPlace: the rows of a matrix that has them in memory are not copied.

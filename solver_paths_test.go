@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -51,7 +52,7 @@ func TestPathsSameBits(t *testing.T) {
 			t.Errorf("GODEBUG=%s gives other bits", debug)
 		}
 	}
-	if n := strings.Count(want, "\n"); n != 8 {
+	if n := strings.Count(want, "\n"); n != 10 {
 		t.Errorf("%d lines of fits:\n%.1000s", n, want)
 	}
 }
@@ -79,6 +80,15 @@ func printFits(t *testing.T) {
 	} {
 		p, res := fitGLM(t, c.glm(t, c.x), nil)
 		fmt.Printf("GLM %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
+	}
+	few := toyGLM("", 900, 40, BernoulliLogit{}, 85, nil)
+	for _, ones := range []bool{false, true} {
+		rows := randomSparse(rand.New(rand.NewPCG(86, 7)), 900, 40, 0.3)
+		if ones {
+			rows.Apply(func(_, _ int, v float64) float64 { return math.Ceil(math.Abs(math.Tanh(v))) }, rows)
+		}
+		p, res := fitGLM(t, few.glm(t, SparseOf(rows)), nil)
+		fmt.Printf("GLM, sparse %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
 	}
 	ctm, res := fitCTM(t, toyCorpus(70, 4), 9, nil, &Solver{MaxPasses: 3, Src: rand.NewPCG(1, 2), Converger: Never{}})
 	fmt.Printf("CTM %x %x\n", res.ELBO, saved(t, ctm))

@@ -128,7 +128,7 @@ func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
 }
 
 // softplusRows is how many rows SoftplusExpects takes together: they fit into the nearest memory.
-const softplusRows = 128
+const softplusRows = 256
 
 // SoftplusExpects stores the F0, F1, F2 of SoftplusExpect, without scale, at every m ≥ 0 and v in their places. It panics
 // if a slice is shorter than m. The bits are those of SoftplusExpect.
@@ -159,7 +159,7 @@ func softplusExpects(f0, f1, f2, m, v []float64) {
 		return
 	}
 	// Rows of one rule go together.
-	var rule, place [softplusRows]uint8
+	var rule, place [softplusRows]uint8 // numbers up to 255
 	var mean, s, y0, y1, y2 [softplusRows]float64
 	const none = uint8(len(hermiteRules))
 	var count [len(hermiteRules)]int

@@ -1,10 +1,10 @@
-// Package fma is dense linear algebra on float64 in one order of arithmetic: whatever the processor, the path through
+// Package fma is linear algebra on float64, of dense matrices and of sparse rows, in one order of arithmetic: whatever the processor, the path through
 // the code and the number of goroutines, results have the same bits.
 //
 // An element of a product of matrices is summed over k from 0 on in blocks of Block. The sum of a block begins with 0
 // and takes one product at a time by fused multiplication and addition, s ← fma(a_ik, b_kj, s), and then goes to its
 // element by one more, c_ij ← fma(α, s, c_ij). Solutions and factors are sums of that kind with α = −1, and a division
-// or a square root at the end. An inner product has sixteen partial sums, see Dot.
+// or a square root at the end. An inner product has sixteen partial sums, see Dot, and one with a sparse row four, see Sparse.Mul.
 //
 // On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes, and where there is AVX-512 those of products, solutions and
 // elementary functions take its longer vectors; on arm64 those of products and inner products are in NEON.

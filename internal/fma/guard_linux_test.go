@@ -54,13 +54,14 @@ func TestGuard(t *testing.T) {
 				}
 				return a
 			}
+			square := func(n int) []float64 { return of(n, n).Data }
 			for _, n := range sizes {
 				for _, k := range []int{1, 4, 7, 13} {
-					square, a, b, c, w := of(n, n), of(n, k), of(k, n), of(k, k), guarded(t, n, front)
-					Gemm(Run{}, 1, a, b, square)
-					Gemm(Run{}, 1, b.T(), a.T(), square)
+					sum, a, b, c, w := of(n, n), of(n, k), of(k, n), of(k, k), guarded(t, n, front)
+					Gemm(Run{}, 1, a, b, sum)
+					Gemm(Run{}, 1, b.T(), a.T(), sum)
 					Gemm(Run{}, 1, b, a, c)
-					Syrk(Run{}, 1, a, square)
+					Syrk(Run{}, 1, a, sum)
 					Gram(Run{}, w, a, c)
 					Trsm(Run{}, unit(n), a, false)
 					Trsm(Run{}, unit(n).T(), a, true)
@@ -94,6 +95,24 @@ func TestGuard(t *testing.T) {
 				AddSquaresOver(x, 1, y, 2)
 				var eight [8]float64
 				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
+				for _, ones := range []bool{false, true} { // a row of all columns, and one of the last
+					sp := Sparse{Cols: n, Ptr: []int{0, n, n + 1}, Ind: make([]int32, n+1), Val: guarded(t, n+1, front)}
+					for j := range n {
+						sp.Ind[j] = int32(j)
+					}
+					sp.Ind[n] = int32(n - 1)
+					if ones {
+						sp.Val = nil
+					}
+					u := guarded(t, 2, front)
+					u[0], u[1] = 1, 2
+					sp.Mul(u, x, 0)
+					sp.AddMulT(x, u, 0)
+					for i := range 2 {
+						sp.Quad(square(n), i)
+						sp.AddOuter(square(n), 1, i)
+					}
+				}
 			}
 		}
 	})

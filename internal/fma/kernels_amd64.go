@@ -114,6 +114,46 @@ func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 
 //go:noescape
 func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)
 
+// sparseMulAVX2 is sparseMul.
+//
+//go:noescape
+func sparseMulAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
+
+// sparseMulTAVX2 is sparseMulT.
+//
+//go:noescape
+func sparseMulTAVX2(rows int, ptr *int, ind *int32, val *float64, u *float64, dst *float64)
+
+// sparseQuadAVX2 is sparseQuad.
+//
+//go:noescape
+func sparseQuadAVX2(n int, ind *int32, val *float64, a *float64, d int, sums *[2]float64)
+
+// sparseOuterAVX2 is sparseOuter.
+//
+//go:noescape
+func sparseOuterAVX2(n int, ind *int32, val *float64, p *float64, d int, w float64)
+
+// sparseMulOnesAVX2 is sparseMul.
+//
+//go:noescape
+func sparseMulOnesAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
+
+// sparseMulTOnesAVX2 is sparseMulT.
+//
+//go:noescape
+func sparseMulTOnesAVX2(rows int, ptr *int, ind *int32, val *float64, u *float64, dst *float64)
+
+// sparseQuadOnesAVX2 is sparseQuad.
+//
+//go:noescape
+func sparseQuadOnesAVX2(n int, ind *int32, val *float64, a *float64, d int, sums *[2]float64)
+
+// sparseOuterOnesAVX2 is sparseOuter.
+//
+//go:noescape
+func sparseOuterOnesAVX2(n int, ind *int32, val *float64, p *float64, d int, w float64)
+
 // gemmAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1, and for both of those of a, whose tiles are one below the other.
 //
 //go:noescape

@@ -2001,6 +2001,790 @@ four_end:
 	VZEROUPPER
 	RET
 
+// func sparseMulAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
+// Requires: AVX, FMA3
+TEXT ·sparseMulAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ ind+16(FP), DX
+	MOVQ w+32(FP), BX
+	MOVQ dst+40(FP), SI
+	MOVQ val+24(FP), DI
+
+row:
+	CMPQ   AX, $0x00000001
+	JL     row_end
+	MOVQ   (CX), R8
+	MOVQ   8(CX), R9
+	SUBQ   R8, R9
+	LEAQ   (DX)(R8*4), R10
+	LEAQ   (DI)(R8*8), R8
+	VXORPD X0, X0, X0
+	VXORPD X1, X1, X1
+	VXORPD X2, X2, X2
+	VXORPD X3, X3, X3
+	XORQ   R11, R11
+	LEAQ   -3(R9), R12
+	CMPQ   R11, R12
+	JGE    four_end
+
+four:
+	MOVLQSX     (R10)(R11*4), R13
+	VMOVSD      (R8)(R11*8), X4
+	VFMADD231SD (BX)(R13*8), X4, X0
+	MOVLQSX     4(R10)(R11*4), R13
+	VMOVSD      8(R8)(R11*8), X4
+	VFMADD231SD (BX)(R13*8), X4, X1
+	MOVLQSX     8(R10)(R11*4), R13
+	VMOVSD      16(R8)(R11*8), X4
+	VFMADD231SD (BX)(R13*8), X4, X2
+	MOVLQSX     12(R10)(R11*4), R13
+	VMOVSD      24(R8)(R11*8), X4
+	VFMADD231SD (BX)(R13*8), X4, X3
+	ADDQ        $0x00000004, R11
+	CMPQ        R11, R12
+	JL          four
+
+four_end:
+	LEAQ        (R11), R12
+	CMPQ        R12, R9
+	JGE         added
+	MOVLQSX     (R10)(R11*4), R12
+	VMOVSD      (R8)(R11*8), X4
+	VFMADD231SD (BX)(R12*8), X4, X0
+	LEAQ        1(R11), R12
+	CMPQ        R12, R9
+	JGE         added
+	MOVLQSX     4(R10)(R11*4), R12
+	VMOVSD      8(R8)(R11*8), X4
+	VFMADD231SD (BX)(R12*8), X4, X1
+	LEAQ        2(R11), R12
+	CMPQ        R12, R9
+	JGE         added
+	MOVLQSX     8(R10)(R11*4), R9
+	VMOVSD      16(R8)(R11*8), X4
+	VFMADD231SD (BX)(R9*8), X4, X2
+
+added:
+	VADDSD X2, X0, X0
+	VADDSD X3, X1, X1
+	VADDSD X1, X0, X0
+	VMOVSD X0, (SI)
+	ADDQ   $0x00000008, CX
+	ADDQ   $0x00000008, SI
+	SUBQ   $0x00000001, AX
+	JMP    row
+
+row_end:
+	VZEROUPPER
+	RET
+
+// func sparseMulTAVX2(rows int, ptr *int, ind *int32, val *float64, u *float64, dst *float64)
+// Requires: AVX, FMA3
+TEXT ·sparseMulTAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ ind+16(FP), DX
+	MOVQ u+32(FP), BX
+	MOVQ dst+40(FP), SI
+	MOVQ val+24(FP), DI
+
+row:
+	CMPQ   AX, $0x00000001
+	JL     row_end
+	MOVQ   (BX), R8
+	SHLQ   $0x01, R8
+	JZ     next
+	VMOVSD (BX), X0
+	MOVQ   (CX), R8
+	MOVQ   8(CX), R9
+	SUBQ   R8, R9
+	LEAQ   (DX)(R8*4), R10
+	LEAQ   (DI)(R8*8), R8
+	XORQ   R11, R11
+	LEAQ   -3(R9), R12
+	CMPQ   R11, R12
+	JGE    four_end
+
+four:
+	MOVLQSX     (R10)(R11*4), R13
+	VMOVSD      (SI)(R13*8), X1
+	VFMADD231SD (R8)(R11*8), X0, X1
+	VMOVSD      X1, (SI)(R13*8)
+	MOVLQSX     4(R10)(R11*4), R13
+	VMOVSD      (SI)(R13*8), X1
+	VFMADD231SD 8(R8)(R11*8), X0, X1
+	VMOVSD      X1, (SI)(R13*8)
+	MOVLQSX     8(R10)(R11*4), R13
+	VMOVSD      (SI)(R13*8), X1
+	VFMADD231SD 16(R8)(R11*8), X0, X1
+	VMOVSD      X1, (SI)(R13*8)
+	MOVLQSX     12(R10)(R11*4), R13
+	VMOVSD      (SI)(R13*8), X1
+	VFMADD231SD 24(R8)(R11*8), X0, X1
+	VMOVSD      X1, (SI)(R13*8)
+	ADDQ        $0x00000004, R11
+	CMPQ        R11, R12
+	JL          four
+
+four_end:
+	CMPQ R11, R9
+	JGE  one_end
+
+one:
+	MOVLQSX     (R10)(R11*4), R12
+	VMOVSD      (SI)(R12*8), X1
+	VFMADD231SD (R8)(R11*8), X0, X1
+	VMOVSD      X1, (SI)(R12*8)
+	ADDQ        $0x00000001, R11
+	CMPQ        R11, R9
+	JL          one
+
+one_end:
+next:
+	ADDQ $0x00000008, CX
+	ADDQ $0x00000008, BX
+	SUBQ $0x00000001, AX
+	JMP  row
+
+row_end:
+	VZEROUPPER
+	RET
+
+// func sparseQuadAVX2(n int, ind *int32, val *float64, a *float64, d int, sums *[2]float64)
+// Requires: AVX, FMA3
+TEXT ·sparseQuadAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ   n+0(FP), AX
+	MOVQ   ind+8(FP), CX
+	MOVQ   a+24(FP), DX
+	MOVQ   val+16(FP), BX
+	VXORPD X0, X0, X0
+	VXORPD X1, X1, X1
+	XORQ   SI, SI
+	LEAQ   -3(AX), DI
+	CMPQ   SI, DI
+	JGE    rows_end
+
+rows:
+	MOVQ    d+32(FP), R8
+	SHLQ    $0x03, R8
+	MOVLQSX (CX)(SI*4), R9
+	IMULQ   R8, R9
+	ADDQ    DX, R9
+	MOVLQSX 4(CX)(SI*4), R10
+	IMULQ   R8, R10
+	ADDQ    DX, R10
+	MOVLQSX 8(CX)(SI*4), R11
+	IMULQ   R8, R11
+	ADDQ    DX, R11
+	MOVLQSX 12(CX)(SI*4), R12
+	IMULQ   R8, R12
+	ADDQ    DX, R12
+	VXORPD  X2, X2, X2
+	VXORPD  X3, X3, X3
+	VXORPD  X4, X4, X4
+	VXORPD  X5, X5, X5
+	XORQ    R8, R8
+	CMPQ    R8, SI
+	JGE     left_end
+
+left:
+	VMOVSD      (BX)(R8*8), X6
+	MOVLQSX     (CX)(R8*4), R13
+	VFMADD231SD (R9)(R13*8), X6, X2
+	VFMADD231SD (R10)(R13*8), X6, X3
+	VFMADD231SD (R11)(R13*8), X6, X4
+	VFMADD231SD (R12)(R13*8), X6, X5
+	ADDQ        $0x00000001, R8
+	CMPQ        R8, SI
+	JL          left
+
+left_end:
+	VMOVSD      (BX)(SI*8), X6
+	MOVLQSX     (CX)(SI*4), R8
+	VFMADD231SD (R10)(R8*8), X6, X3
+	VFMADD231SD (R11)(R8*8), X6, X4
+	VFMADD231SD (R12)(R8*8), X6, X5
+	VMOVSD      (R9)(R8*8), X7
+	VMULSD      X6, X7, X7
+	VFMADD132SD two<>+0(SB), X7, X2
+	VFMADD231SD X2, X6, X0
+	VFMADD231SD X7, X6, X1
+	VMOVSD      8(BX)(SI*8), X2
+	MOVLQSX     4(CX)(SI*4), R8
+	VFMADD231SD (R11)(R8*8), X2, X4
+	VFMADD231SD (R12)(R8*8), X2, X5
+	VMOVSD      (R10)(R8*8), X6
+	VMULSD      X2, X6, X6
+	VFMADD132SD two<>+0(SB), X6, X3
+	VFMADD231SD X3, X2, X0
+	VFMADD231SD X6, X2, X1
+	VMOVSD      16(BX)(SI*8), X2
+	MOVLQSX     8(CX)(SI*4), R8
+	VFMADD231SD (R12)(R8*8), X2, X5
+	VMOVSD      (R11)(R8*8), X3
+	VMULSD      X2, X3, X3
+	VFMADD132SD two<>+0(SB), X3, X4
+	VFMADD231SD X4, X2, X0
+	VFMADD231SD X3, X2, X1
+	VMOVSD      24(BX)(SI*8), X2
+	MOVLQSX     12(CX)(SI*4), R8
+	VMOVSD      (R12)(R8*8), X3
+	VMULSD      X2, X3, X3
+	VFMADD132SD two<>+0(SB), X3, X5
+	VFMADD231SD X5, X2, X0
+	VFMADD231SD X3, X2, X1
+	ADDQ        $0x00000004, SI
+	CMPQ        SI, DI
+	JL          rows
+
+rows_end:
+	CMPQ SI, AX
+	JGE  row_end
+
+row:
+	MOVQ    d+32(FP), DI
+	SHLQ    $0x03, DI
+	MOVLQSX (CX)(SI*4), R8
+	IMULQ   DI, R8
+	ADDQ    DX, R8
+	VXORPD  X2, X2, X2
+	XORQ    DI, DI
+	CMPQ    DI, SI
+	JGE     tail_end
+
+tail:
+	VMOVSD      (BX)(DI*8), X3
+	MOVLQSX     (CX)(DI*4), R9
+	VFMADD231SD (R8)(R9*8), X3, X2
+	ADDQ        $0x00000001, DI
+	CMPQ        DI, SI
+	JL          tail
+
+tail_end:
+	VMOVSD      (BX)(SI*8), X3
+	MOVLQSX     (CX)(SI*4), DI
+	VMOVSD      (R8)(DI*8), X4
+	VMULSD      X3, X4, X4
+	VFMADD132SD two<>+0(SB), X4, X2
+	VFMADD231SD X2, X3, X0
+	VFMADD231SD X4, X3, X1
+	ADDQ        $0x00000001, SI
+	CMPQ        SI, AX
+	JL          row
+
+row_end:
+	MOVQ   sums+40(FP), AX
+	VMOVSD X0, (AX)
+	VMOVSD X1, 8(AX)
+	VZEROUPPER
+	RET
+
+// func sparseOuterAVX2(n int, ind *int32, val *float64, p *float64, d int, w float64)
+// Requires: AVX, FMA3, SSE2
+TEXT ·sparseOuterAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ  n+0(FP), AX
+	MOVQ  ind+8(FP), CX
+	MOVQ  p+24(FP), DX
+	MOVQ  val+16(FP), BX
+	MOVSD w+40(FP), X0
+	XORQ  SI, SI
+	LEAQ  -3(AX), DI
+	CMPQ  SI, DI
+	JGE   rows_end
+
+rows:
+	MOVQ    d+32(FP), R8
+	SHLQ    $0x03, R8
+	MOVLQSX (CX)(SI*4), R9
+	IMULQ   R8, R9
+	ADDQ    DX, R9
+	MOVLQSX 4(CX)(SI*4), R10
+	IMULQ   R8, R10
+	ADDQ    DX, R10
+	MOVLQSX 8(CX)(SI*4), R11
+	IMULQ   R8, R11
+	ADDQ    DX, R11
+	MOVLQSX 12(CX)(SI*4), R12
+	IMULQ   R8, R12
+	ADDQ    DX, R12
+	VMOVSD  (BX)(SI*8), X1
+	VMULSD  X0, X1, X1
+	VMOVSD  8(BX)(SI*8), X2
+	VMULSD  X0, X2, X2
+	VMOVSD  16(BX)(SI*8), X3
+	VMULSD  X0, X3, X3
+	VMOVSD  24(BX)(SI*8), X4
+	VMULSD  X0, X4, X4
+	XORQ    R8, R8
+	CMPQ    R8, SI
+	JGE     left_end
+
+left:
+	MOVLQSX     (CX)(R8*4), R13
+	VMOVSD      (BX)(R8*8), X5
+	VMOVSD      (R9)(R13*8), X6
+	VFMADD231SD X5, X1, X6
+	VMOVSD      X6, (R9)(R13*8)
+	VMOVSD      (R10)(R13*8), X6
+	VFMADD231SD X5, X2, X6
+	VMOVSD      X6, (R10)(R13*8)
+	VMOVSD      (R11)(R13*8), X6
+	VFMADD231SD X5, X3, X6
+	VMOVSD      X6, (R11)(R13*8)
+	VMOVSD      (R12)(R13*8), X6
+	VFMADD231SD X5, X4, X6
+	VMOVSD      X6, (R12)(R13*8)
+	ADDQ        $0x00000001, R8
+	CMPQ        R8, SI
+	JL          left
+
+left_end:
+	MOVLQSX     (CX)(SI*4), R8
+	VMOVSD      (BX)(SI*8), X5
+	VMOVSD      (R9)(R8*8), X6
+	VFMADD231SD X5, X1, X6
+	VMOVSD      X6, (R9)(R8*8)
+	VMOVSD      (R10)(R8*8), X1
+	VFMADD231SD X5, X2, X1
+	VMOVSD      X1, (R10)(R8*8)
+	VMOVSD      (R11)(R8*8), X1
+	VFMADD231SD X5, X3, X1
+	VMOVSD      X1, (R11)(R8*8)
+	VMOVSD      (R12)(R8*8), X1
+	VFMADD231SD X5, X4, X1
+	VMOVSD      X1, (R12)(R8*8)
+	MOVLQSX     4(CX)(SI*4), R8
+	VMOVSD      8(BX)(SI*8), X1
+	VMOVSD      (R10)(R8*8), X5
+	VFMADD231SD X1, X2, X5
+	VMOVSD      X5, (R10)(R8*8)
+	VMOVSD      (R11)(R8*8), X2
+	VFMADD231SD X1, X3, X2
+	VMOVSD      X2, (R11)(R8*8)
+	VMOVSD      (R12)(R8*8), X2
+	VFMADD231SD X1, X4, X2
+	VMOVSD      X2, (R12)(R8*8)
+	MOVLQSX     8(CX)(SI*4), R8
+	VMOVSD      16(BX)(SI*8), X1
+	VMOVSD      (R11)(R8*8), X2
+	VFMADD231SD X1, X3, X2
+	VMOVSD      X2, (R11)(R8*8)
+	VMOVSD      (R12)(R8*8), X2
+	VFMADD231SD X1, X4, X2
+	VMOVSD      X2, (R12)(R8*8)
+	MOVLQSX     12(CX)(SI*4), R8
+	VMOVSD      24(BX)(SI*8), X1
+	VMOVSD      (R12)(R8*8), X2
+	VFMADD231SD X1, X4, X2
+	VMOVSD      X2, (R12)(R8*8)
+	ADDQ        $0x00000004, SI
+	CMPQ        SI, DI
+	JL          rows
+
+rows_end:
+	CMPQ SI, AX
+	JGE  row_end
+
+row:
+	MOVQ    d+32(FP), DI
+	SHLQ    $0x03, DI
+	MOVLQSX (CX)(SI*4), R8
+	IMULQ   DI, R8
+	ADDQ    DX, R8
+	VMOVSD  (BX)(SI*8), X1
+	VMULSD  X0, X1, X1
+	XORQ    DI, DI
+	CMPQ    DI, SI
+	JGE     tail_end
+
+tail:
+	MOVLQSX     (CX)(DI*4), R9
+	VMOVSD      (BX)(DI*8), X2
+	VMOVSD      (R8)(R9*8), X3
+	VFMADD231SD X2, X1, X3
+	VMOVSD      X3, (R8)(R9*8)
+	ADDQ        $0x00000001, DI
+	CMPQ        DI, SI
+	JL          tail
+
+tail_end:
+	MOVLQSX     (CX)(SI*4), DI
+	VMOVSD      (BX)(SI*8), X2
+	VMOVSD      (R8)(DI*8), X3
+	VFMADD231SD X2, X1, X3
+	VMOVSD      X3, (R8)(DI*8)
+	ADDQ        $0x00000001, SI
+	CMPQ        SI, AX
+	JL          row
+
+row_end:
+	VZEROUPPER
+	RET
+
+// func sparseMulOnesAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
+// Requires: AVX
+TEXT ·sparseMulOnesAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ ind+16(FP), DX
+	MOVQ w+32(FP), BX
+	MOVQ dst+40(FP), SI
+
+row:
+	CMPQ   AX, $0x00000001
+	JL     row_end
+	MOVQ   (CX), DI
+	MOVQ   8(CX), R8
+	SUBQ   DI, R8
+	LEAQ   (DX)(DI*4), DI
+	VXORPD X0, X0, X0
+	VXORPD X1, X1, X1
+	VXORPD X2, X2, X2
+	VXORPD X3, X3, X3
+	XORQ   R9, R9
+	LEAQ   -3(R8), R10
+	CMPQ   R9, R10
+	JGE    four_end
+
+four:
+	MOVLQSX (DI)(R9*4), R11
+	VADDSD  (BX)(R11*8), X0, X0
+	MOVLQSX 4(DI)(R9*4), R11
+	VADDSD  (BX)(R11*8), X1, X1
+	MOVLQSX 8(DI)(R9*4), R11
+	VADDSD  (BX)(R11*8), X2, X2
+	MOVLQSX 12(DI)(R9*4), R11
+	VADDSD  (BX)(R11*8), X3, X3
+	ADDQ    $0x00000004, R9
+	CMPQ    R9, R10
+	JL      four
+
+four_end:
+	LEAQ    (R9), R10
+	CMPQ    R10, R8
+	JGE     added
+	MOVLQSX (DI)(R9*4), R10
+	VADDSD  (BX)(R10*8), X0, X0
+	LEAQ    1(R9), R10
+	CMPQ    R10, R8
+	JGE     added
+	MOVLQSX 4(DI)(R9*4), R10
+	VADDSD  (BX)(R10*8), X1, X1
+	LEAQ    2(R9), R10
+	CMPQ    R10, R8
+	JGE     added
+	MOVLQSX 8(DI)(R9*4), DI
+	VADDSD  (BX)(DI*8), X2, X2
+
+added:
+	VADDSD X2, X0, X0
+	VADDSD X3, X1, X1
+	VADDSD X1, X0, X0
+	VMOVSD X0, (SI)
+	ADDQ   $0x00000008, CX
+	ADDQ   $0x00000008, SI
+	SUBQ   $0x00000001, AX
+	JMP    row
+
+row_end:
+	VZEROUPPER
+	RET
+
+// func sparseMulTOnesAVX2(rows int, ptr *int, ind *int32, val *float64, u *float64, dst *float64)
+// Requires: AVX
+TEXT ·sparseMulTOnesAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ ind+16(FP), DX
+	MOVQ u+32(FP), BX
+	MOVQ dst+40(FP), SI
+
+row:
+	CMPQ   AX, $0x00000001
+	JL     row_end
+	MOVQ   (BX), DI
+	SHLQ   $0x01, DI
+	JZ     next
+	VMOVSD (BX), X0
+	MOVQ   (CX), DI
+	MOVQ   8(CX), R8
+	SUBQ   DI, R8
+	LEAQ   (DX)(DI*4), DI
+	XORQ   R9, R9
+	LEAQ   -3(R8), R10
+	CMPQ   R9, R10
+	JGE    four_end
+
+four:
+	MOVLQSX (DI)(R9*4), R11
+	VADDSD  (SI)(R11*8), X0, X1
+	VMOVSD  X1, (SI)(R11*8)
+	MOVLQSX 4(DI)(R9*4), R11
+	VADDSD  (SI)(R11*8), X0, X1
+	VMOVSD  X1, (SI)(R11*8)
+	MOVLQSX 8(DI)(R9*4), R11
+	VADDSD  (SI)(R11*8), X0, X1
+	VMOVSD  X1, (SI)(R11*8)
+	MOVLQSX 12(DI)(R9*4), R11
+	VADDSD  (SI)(R11*8), X0, X1
+	VMOVSD  X1, (SI)(R11*8)
+	ADDQ    $0x00000004, R9
+	CMPQ    R9, R10
+	JL      four
+
+four_end:
+	CMPQ R9, R8
+	JGE  one_end
+
+one:
+	MOVLQSX (DI)(R9*4), R10
+	VADDSD  (SI)(R10*8), X0, X1
+	VMOVSD  X1, (SI)(R10*8)
+	ADDQ    $0x00000001, R9
+	CMPQ    R9, R8
+	JL      one
+
+one_end:
+next:
+	ADDQ $0x00000008, CX
+	ADDQ $0x00000008, BX
+	SUBQ $0x00000001, AX
+	JMP  row
+
+row_end:
+	VZEROUPPER
+	RET
+
+// func sparseQuadOnesAVX2(n int, ind *int32, val *float64, a *float64, d int, sums *[2]float64)
+// Requires: AVX
+TEXT ·sparseQuadOnesAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ   n+0(FP), AX
+	MOVQ   ind+8(FP), CX
+	MOVQ   a+24(FP), DX
+	VXORPD X0, X0, X0
+	VXORPD X1, X1, X1
+	XORQ   BX, BX
+	LEAQ   -3(AX), SI
+	CMPQ   BX, SI
+	JGE    rows_end
+
+rows:
+	MOVQ    d+32(FP), DI
+	SHLQ    $0x03, DI
+	MOVLQSX (CX)(BX*4), R8
+	IMULQ   DI, R8
+	ADDQ    DX, R8
+	MOVLQSX 4(CX)(BX*4), R9
+	IMULQ   DI, R9
+	ADDQ    DX, R9
+	MOVLQSX 8(CX)(BX*4), R10
+	IMULQ   DI, R10
+	ADDQ    DX, R10
+	MOVLQSX 12(CX)(BX*4), R11
+	IMULQ   DI, R11
+	ADDQ    DX, R11
+	VXORPD  X2, X2, X2
+	VXORPD  X3, X3, X3
+	VXORPD  X4, X4, X4
+	VXORPD  X5, X5, X5
+	XORQ    DI, DI
+	CMPQ    DI, BX
+	JGE     left_end
+
+left:
+	MOVLQSX (CX)(DI*4), R12
+	VADDSD  (R8)(R12*8), X2, X2
+	VADDSD  (R9)(R12*8), X3, X3
+	VADDSD  (R10)(R12*8), X4, X4
+	VADDSD  (R11)(R12*8), X5, X5
+	ADDQ    $0x00000001, DI
+	CMPQ    DI, BX
+	JL      left
+
+left_end:
+	MOVLQSX (CX)(BX*4), DI
+	VADDSD  (R9)(DI*8), X3, X3
+	VADDSD  (R10)(DI*8), X4, X4
+	VADDSD  (R11)(DI*8), X5, X5
+	VMOVSD  (R8)(DI*8), X6
+	VADDSD  X2, X2, X2
+	VADDSD  X6, X2, X2
+	VADDSD  X2, X0, X0
+	VADDSD  X6, X1, X1
+	MOVLQSX 4(CX)(BX*4), DI
+	VADDSD  (R10)(DI*8), X4, X4
+	VADDSD  (R11)(DI*8), X5, X5
+	VMOVSD  (R9)(DI*8), X2
+	VADDSD  X3, X3, X3
+	VADDSD  X2, X3, X3
+	VADDSD  X3, X0, X0
+	VADDSD  X2, X1, X1
+	MOVLQSX 8(CX)(BX*4), DI
+	VADDSD  (R11)(DI*8), X5, X5
+	VMOVSD  (R10)(DI*8), X2
+	VADDSD  X4, X4, X4
+	VADDSD  X2, X4, X4
+	VADDSD  X4, X0, X0
+	VADDSD  X2, X1, X1
+	MOVLQSX 12(CX)(BX*4), DI
+	VMOVSD  (R11)(DI*8), X2
+	VADDSD  X5, X5, X5
+	VADDSD  X2, X5, X5
+	VADDSD  X5, X0, X0
+	VADDSD  X2, X1, X1
+	ADDQ    $0x00000004, BX
+	CMPQ    BX, SI
+	JL      rows
+
+rows_end:
+	CMPQ BX, AX
+	JGE  row_end
+
+row:
+	MOVQ    d+32(FP), SI
+	SHLQ    $0x03, SI
+	MOVLQSX (CX)(BX*4), DI
+	IMULQ   SI, DI
+	ADDQ    DX, DI
+	VXORPD  X2, X2, X2
+	XORQ    SI, SI
+	CMPQ    SI, BX
+	JGE     tail_end
+
+tail:
+	MOVLQSX (CX)(SI*4), R8
+	VADDSD  (DI)(R8*8), X2, X2
+	ADDQ    $0x00000001, SI
+	CMPQ    SI, BX
+	JL      tail
+
+tail_end:
+	MOVLQSX (CX)(BX*4), SI
+	VMOVSD  (DI)(SI*8), X3
+	VADDSD  X2, X2, X2
+	VADDSD  X3, X2, X2
+	VADDSD  X2, X0, X0
+	VADDSD  X3, X1, X1
+	ADDQ    $0x00000001, BX
+	CMPQ    BX, AX
+	JL      row
+
+row_end:
+	MOVQ   sums+40(FP), AX
+	VMOVSD X0, (AX)
+	VMOVSD X1, 8(AX)
+	VZEROUPPER
+	RET
+
+// func sparseOuterOnesAVX2(n int, ind *int32, val *float64, p *float64, d int, w float64)
+// Requires: AVX, SSE2
+TEXT ·sparseOuterOnesAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ  n+0(FP), AX
+	MOVQ  ind+8(FP), CX
+	MOVQ  p+24(FP), DX
+	MOVSD w+40(FP), X0
+	XORQ  BX, BX
+	LEAQ  -3(AX), SI
+	CMPQ  BX, SI
+	JGE   rows_end
+
+rows:
+	MOVQ    d+32(FP), DI
+	SHLQ    $0x03, DI
+	MOVLQSX (CX)(BX*4), R8
+	IMULQ   DI, R8
+	ADDQ    DX, R8
+	MOVLQSX 4(CX)(BX*4), R9
+	IMULQ   DI, R9
+	ADDQ    DX, R9
+	MOVLQSX 8(CX)(BX*4), R10
+	IMULQ   DI, R10
+	ADDQ    DX, R10
+	MOVLQSX 12(CX)(BX*4), R11
+	IMULQ   DI, R11
+	ADDQ    DX, R11
+	XORQ    DI, DI
+	CMPQ    DI, BX
+	JGE     left_end
+
+left:
+	MOVLQSX (CX)(DI*4), R12
+	VADDSD  (R8)(R12*8), X0, X1
+	VMOVSD  X1, (R8)(R12*8)
+	VADDSD  (R9)(R12*8), X0, X1
+	VMOVSD  X1, (R9)(R12*8)
+	VADDSD  (R10)(R12*8), X0, X1
+	VMOVSD  X1, (R10)(R12*8)
+	VADDSD  (R11)(R12*8), X0, X1
+	VMOVSD  X1, (R11)(R12*8)
+	ADDQ    $0x00000001, DI
+	CMPQ    DI, BX
+	JL      left
+
+left_end:
+	MOVLQSX (CX)(BX*4), DI
+	VADDSD  (R8)(DI*8), X0, X1
+	VMOVSD  X1, (R8)(DI*8)
+	VADDSD  (R9)(DI*8), X0, X1
+	VMOVSD  X1, (R9)(DI*8)
+	VADDSD  (R10)(DI*8), X0, X1
+	VMOVSD  X1, (R10)(DI*8)
+	VADDSD  (R11)(DI*8), X0, X1
+	VMOVSD  X1, (R11)(DI*8)
+	MOVLQSX 4(CX)(BX*4), DI
+	VADDSD  (R9)(DI*8), X0, X1
+	VMOVSD  X1, (R9)(DI*8)
+	VADDSD  (R10)(DI*8), X0, X1
+	VMOVSD  X1, (R10)(DI*8)
+	VADDSD  (R11)(DI*8), X0, X1
+	VMOVSD  X1, (R11)(DI*8)
+	MOVLQSX 8(CX)(BX*4), DI
+	VADDSD  (R10)(DI*8), X0, X1
+	VMOVSD  X1, (R10)(DI*8)
+	VADDSD  (R11)(DI*8), X0, X1
+	VMOVSD  X1, (R11)(DI*8)
+	MOVLQSX 12(CX)(BX*4), DI
+	VADDSD  (R11)(DI*8), X0, X1
+	VMOVSD  X1, (R11)(DI*8)
+	ADDQ    $0x00000004, BX
+	CMPQ    BX, SI
+	JL      rows
+
+rows_end:
+	CMPQ BX, AX
+	JGE  row_end
+
+row:
+	MOVQ    d+32(FP), SI
+	SHLQ    $0x03, SI
+	MOVLQSX (CX)(BX*4), DI
+	IMULQ   SI, DI
+	ADDQ    DX, DI
+	XORQ    SI, SI
+	CMPQ    SI, BX
+	JGE     tail_end
+
+tail:
+	MOVLQSX (CX)(SI*4), R8
+	VADDSD  (DI)(R8*8), X0, X1
+	VMOVSD  X1, (DI)(R8*8)
+	ADDQ    $0x00000001, SI
+	CMPQ    SI, BX
+	JL      tail
+
+tail_end:
+	MOVLQSX (CX)(BX*4), SI
+	VADDSD  (DI)(SI*8), X0, X1
+	VMOVSD  X1, (DI)(SI*8)
+	ADDQ    $0x00000001, BX
+	CMPQ    BX, AX
+	JL      row
+
+row_end:
+	VZEROUPPER
+	RET
+
 // func gemmAVX512(k int, a0 *float64, a1 *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·gemmAVX512(SB), NOSPLIT|NOPTR, $0-72

@@ -256,18 +256,26 @@ func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) {
 		return
 	}
 	nodes := (*float64)(unsafe.Pointer(unsafe.SliceData(rule)))
+	whole := 0
 	if vectors512 {
-		whole := len(m) &^ 7
-		softplusAVX512(whole, len(rule), nodes, unsafe.SliceData(f0), unsafe.SliceData(f1), unsafe.SliceData(f2), unsafe.SliceData(m), unsafe.SliceData(s))
-		f0, f1, f2, m, s = f0[whole:], f1[whole:], f2[whole:], m[whole:], s[whole:]
+		if whole = len(m) &^ 7; whole > 0 {
+			softplusAVX512(whole, len(rule), nodes, &f0[0], &f1[0], &f2[0], &m[0], &s[0])
+		}
 	}
-	whole := len(m) &^ 3
-	softplusAVX2(whole, len(rule), nodes, unsafe.SliceData(f0), unsafe.SliceData(f1), unsafe.SliceData(f2), unsafe.SliceData(m), unsafe.SliceData(s))
+	if rest := len(m) - whole; rest >= 4 && !(vectors512 && rest > 4) {
+		rest &^= 3
+		softplusAVX2(rest, len(rule), nodes, &f0[whole], &f1[whole], &f2[whole], &m[whole], &s[whole])
+		whole += rest
+	}
 	if rest := len(m) - whole; rest > 0 {
-		var x, sd, y0, y1, y2 [4]float64
+		var x, sd, y0, y1, y2 [8]float64
 		copy(x[:], m[whole:])
 		copy(sd[:], s[whole:])
-		softplusAVX2(len(x), len(rule), nodes, &y0[0], &y1[0], &y2[0], &x[0], &sd[0])
+		if rest > 4 {
+			softplusAVX512(8, len(rule), nodes, &y0[0], &y1[0], &y2[0], &x[0], &sd[0])
+		} else {
+			softplusAVX2(4, len(rule), nodes, &y0[0], &y1[0], &y2[0], &x[0], &sd[0])
+		}
 		copy(f0[whole:], y0[:rest])
 		copy(f1[whole:], y1[:rest])
 		copy(f2[whole:], y2[:rest])
@@ -280,4 +288,50 @@ func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up
 		return
 	}
 	geometricAVX2(n, w, r, q, &table[up], &table[down], wide, sums)
+}
+
+func pathSparseMul(x *Sparse, ptr []int, dst, w []float64) {
+	switch ind, val := unsafe.SliceData(x.Ind), unsafe.SliceData(x.Val); {
+	case !vectors:
+		sparseMul(x, ptr, dst, w)
+	case x.Val == nil:
+		sparseMulOnesAVX2(len(dst), &ptr[0], ind, val, unsafe.SliceData(w), &dst[0])
+	default:
+		sparseMulAVX2(len(dst), &ptr[0], ind, val, unsafe.SliceData(w), &dst[0])
+	}
+}
+
+func pathSparseMulT(x *Sparse, ptr []int, dst, u []float64) {
+	switch ind, val := unsafe.SliceData(x.Ind), unsafe.SliceData(x.Val); {
+	case !vectors:
+		sparseMulT(x, ptr, dst, u)
+	case x.Val == nil:
+		sparseMulTOnesAVX2(len(u), &ptr[0], ind, val, &u[0], unsafe.SliceData(dst))
+	default:
+		sparseMulTAVX2(len(u), &ptr[0], ind, val, &u[0], unsafe.SliceData(dst))
+	}
+}
+
+func pathSparseQuad(x *Sparse, lo, hi int, a []float64) (v, diag float64) {
+	var sums [2]float64
+	switch {
+	case !vectors:
+		return sparseQuad(x, lo, hi, a)
+	case x.Val == nil:
+		sparseQuadOnesAVX2(hi-lo, &x.Ind[lo], nil, &a[0], x.Cols, &sums)
+	default:
+		sparseQuadAVX2(hi-lo, &x.Ind[lo], &x.Val[lo], &a[0], x.Cols, &sums)
+	}
+	return sums[0], sums[1]
+}
+
+func pathSparseOuter(x *Sparse, lo, hi int, p []float64, w float64) {
+	switch {
+	case !vectors:
+		sparseOuter(x, lo, hi, p, w)
+	case x.Val == nil:
+		sparseOuterOnesAVX2(hi-lo, &x.Ind[lo], nil, &p[0], x.Cols, w)
+	default:
+		sparseOuterAVX2(hi-lo, &x.Ind[lo], &x.Val[lo], &p[0], x.Cols, w)
+	}
 }

@@ -62,3 +62,13 @@ func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up
 }
 
 func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }
+
+func pathSparseMul(x *Sparse, ptr []int, dst, w []float64) { sparseMul(x, ptr, dst, w) }
+
+func pathSparseMulT(x *Sparse, ptr []int, dst, u []float64) { sparseMulT(x, ptr, dst, u) }
+
+func pathSparseQuad(x *Sparse, lo, hi int, a []float64) (v, diag float64) {
+	return sparseQuad(x, lo, hi, a)
+}
+
+func pathSparseOuter(x *Sparse, lo, hi int, p []float64, w float64) { sparseOuter(x, lo, hi, p, w) }

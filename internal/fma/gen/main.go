@@ -52,6 +52,7 @@ func main() {
 	log1p()
 	softplus()
 	geometric()
+	sparse()
 
 	lanes, bytes, vector, suffix = 8, 64, ZMM, "AVX512"
 	gemm("gemm", 2, 2)
