@@ -518,7 +518,7 @@ func TestLowRankGradient(t *testing.T) {
 		e[i] = h
 		f.move(1, e)
 		v := make([]float64, len(y))
-		f.variances(v, g.x, nil)
+		f.variances(v, g.x, &designWork{})
 		return f.divergence(&g.prior) + 0.5*floats.Dot(w, v)
 	}
 	grad := make([]float64, f.size())

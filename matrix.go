@@ -16,6 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -602,8 +603,10 @@ type rowSum struct {
 }
 
 var (
-	sumMulT = rowSum{(*design).addMulTPart, func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
-	sumGram = rowSum{(*design).addGramPart, addLower}
+	sumMulT    = rowSum{(*design).addMulTPart, func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
+	sumSquares = rowSum{(*design).addSquaresPart, sumMulT.add}
+	sumGramMul = rowSum{(*design).addGramMulPart, sumMulT.add}
+	sumGram    = rowSum{(*design).addGramPart, addLower}
 )
 
 // addSum adds r to dst in chunks of so many rows, on as many goroutines as s.halt lends where so many products are worth it.
@@ -779,8 +782,10 @@ type designWork struct {
 	rows   int          // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
 	others []designWork // of goroutines that share rows
 	sums   []float64    // of chunks of rows
-	lower  fma.Lower    // L of variances of dense rows
-	panels fma.Panels   // some of these rows
+	z      []float64    // of products XᵀWXZ, of k columns
+	k      int
+	lower  fma.Lower  // L of variances of dense rows
+	panels fma.Panels // some of these rows
 }
 
 // split does the chunks of n rows, shared between the goroutines that s.halt lends, each with scratch of its own.
@@ -792,7 +797,7 @@ func (s *designWork) split(n, chunk int, do func(lo, hi int, s *designWork)) {
 	var alone parallel.Halt // of which no goroutine has others
 	alone.Watch(s.halt.Context())
 	for i := range s.others {
-		s.others[i].halt = &alone
+		s.others[i].halt, s.others[i].z, s.others[i].k = &alone, s.z, s.k
 	}
 	loop := parallel.Loop{Halt: s.halt}
 	loop.Run(n, chunk, workers, parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
@@ -904,14 +909,17 @@ func (g *design) quadDiagOn(h *parallel.Halt, dst, v []float64, index []int) {
 
 // quadDiagPart is quadDiag for elements lo … hi−1 of dst.
 func (g *design) quadDiagPart(dst, v []float64, index []int, lo, hi int) {
+	if g.unit { // the squares of ones
+		g.mulPart(dst, v, index, lo, hi)
+		return
+	}
 	for a := lo; a < hi; a++ {
 		ind, val := g.row(dense.Index(index, a))
-		var s float64
 		if g.sparse == nil {
-			for j, x := range val {
-				s += x * x * v[j]
-			}
+			dst[a] = fma.DotSquares(val, v)
+			continue
 		}
+		var s float64
 		for k, j := range ind {
 			s += val[k] * val[k] * v[j]
 		}
@@ -939,17 +947,102 @@ func b2i(b bool) int {
 	return 0
 }
 
-// addSquares adds Σ_n w_n x_nj² to dst.
-func (g *design) addSquares(dst, w []float64, index []int) {
-	for a, wa := range w {
+// addSquares adds Σ_n w_n x_nj² to dst, on as many goroutines as s.halt lends.
+func (g *design) addSquares(dst, w []float64, index []int, s *designWork) {
+	g.addSum(&sumSquares, dst, w, index, g.sumRows(), len(w)*g.perRow(), s)
+}
+
+// addSquaresPart is addSquares for elements lo … hi−1 of w.
+func (g *design) addSquaresPart(dst, w []float64, index []int, lo, hi int, s *designWork) {
+	if g.unit {
+		g.addMulTPart(dst, w, index, lo, hi, s)
+		return
+	}
+	for a := lo; a < hi; a++ {
 		ind, val := g.row(dense.Index(index, a))
 		if g.sparse == nil {
-			for j, x := range val {
-				dst[j] += wa * x * x
-			}
+			fma.AxpySquares(w[a], val, dst)
 		}
 		for k, j := range ind {
-			dst[j] += wa * val[k] * val[k]
+			dst[j] += w[a] * val[k] * val[k]
+		}
+	}
+}
+
+// mostSums is how many sums of chunks a product XᵀWXZ takes at most: each has the size of Z.
+const mostSums = 64
+
+// addGramMul adds XᵀWXZ to dst, W = diag(w), and Z and dst being cols×k, on as many goroutines as s.halt lends.
+func (g *design) addGramMul(dst, z []float64, k int, w []float64, s *designWork) {
+	n := len(w)
+	chunk := max(g.sumRows(), (n+mostSums-1)/mostSums)
+	s.z, s.k = z, k
+	g.addSum(&sumGramMul, dst, w, nil, chunk, 2*n*g.perRow()*k, s)
+	s.z = nil
+}
+
+// addGramMulPart is addGramMul for elements lo … hi−1 of w, and the Z of s: of a few rows at a time, so that those that are read are read again from the nearest memory.
+func (g *design) addGramMulPart(dst, w []float64, _ []int, lo, hi int, s *designWork) {
+	for ; lo < hi && !s.halt.Stopped(); lo += designChunk {
+		g.addGramMulRows(dst, w[lo:min(lo+designChunk, hi)], lo, s)
+	}
+}
+
+// addGramMulRows is addGramMul for the rows from lo on, as many as w has.
+func (g *design) addGramMulRows(dst, w []float64, lo int, s *designWork) {
+	z, k, n, d := s.z, s.k, len(w), g.cols
+	s.buf = dense.Resize(s.buf, n*k)
+	t := s.buf // XZ
+	switch {
+	case k == 1 && g.sparse != nil:
+		x := g.compressed()
+		x.Mul(t, z, lo)
+		floats.Mul(t, w)
+		x.AddMulT(dst, t, lo)
+	case k == 1:
+		x := fma.Of(g.dense[lo*d:(lo+n)*d], n, d, max(1, d))
+		clear(t)
+		fma.Gemv(1, x, false, z, t)
+		floats.Mul(t, w)
+		fma.Gemv(1, x, true, t, dst)
+	default:
+		clear(t)
+		g.addProducts(t, z, k, nil, lo, lo+n, s)
+		for i, wi := range w {
+			fma.Scale(wi, t[i*k:(i+1)*k])
+		}
+		if g.sparse == nil {
+			x := fma.Of(g.dense[lo*d:(lo+n)*d], n, d, max(1, d))
+			fma.Gemm(fma.Run{Workers: 1}, 1, x.T(), fma.Of(t, n, k, k), fma.Of(dst, d, k, k))
+			return
+		}
+		for i := range n {
+			ind, val := g.sparse.Row(lo + i)
+			for l, j := range ind {
+				fma.Axpy(val[l], t[i*k:(i+1)*k], dst[int(j)*k:(int(j)+1)*k])
+			}
+		}
+	}
+}
+
+// addProducts adds X_BZ to dst, of the rows lo … hi−1 of those at index, Z being cols×k. Dense rows at an index are gathered in s.buf.
+func (g *design) addProducts(dst, z []float64, k int, index []int, lo, hi int, s *designWork) {
+	n, d := hi-lo, g.cols
+	if g.sparse == nil {
+		x := fma.Of(g.dense, g.rows, d, max(1, d))
+		if index == nil {
+			x = x.Slice(lo, 0, n, d)
+		} else {
+			x = g.part(index[lo:hi], false, &s.buf)
+		}
+		fma.Gemm(fma.Run{Workers: 1}, 1, x, fma.Of(z, d, k, k), fma.Of(dst, n, k, k))
+		return
+	}
+	for a := lo; a < hi; a++ {
+		ind, val := g.sparse.Row(dense.Index(index, a))
+		t := dst[(a-lo)*k : (a-lo+1)*k]
+		for l, j := range ind {
+			fma.Axpy(val[l], z[int(j)*k:(int(j)+1)*k], t)
 		}
 	}
 }

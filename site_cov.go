@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
@@ -295,22 +296,23 @@ func weightsOf(q Dist) ([]float64, weightCov, error) {
 //	V = diag(d)⁻¹ − ZZᵀ,   Z = diag(d)⁻¹UL⁻ᵀ,   log|P| = Σ log d + log|M|.
 type lowRankCov struct {
 	rank   int
-	d      []float64
+	d, v   []float64 // and 1/d
 	u, z   []float64 // D×R, row by row
 	l      []float64 // R×R, lower triangle
 	logDet float64
 }
 
 func newLowRankCov(d, rank int) *lowRankCov {
-	return &lowRankCov{rank: rank, d: make([]float64, d), u: make([]float64, d*rank), z: make([]float64, d*rank), l: make([]float64, rank*rank)}
+	return &lowRankCov{rank: rank, d: make([]float64, d), v: make([]float64, d), u: make([]float64, d*rank), z: make([]float64, d*rank), l: make([]float64, rank*rank)}
 }
 
-// factor makes z, l and logDet those of d and u, and reports whether they are finite.
+// factor makes v, z, l and logDet those of d and u, and reports whether they are finite.
 func (c *lowRankCov) factor() bool {
 	k := c.rank
 	c.logDet = 0
 	for j, d := range c.d {
-		floats.ScaleTo(c.z[j*k:(j+1)*k], 1/d, c.u[j*k:(j+1)*k])
+		c.v[j] = 1 / d
+		floats.ScaleTo(c.z[j*k:(j+1)*k], c.v[j], c.u[j*k:(j+1)*k])
 		c.logDet += math.Log(d)
 	}
 	selfProduct(c.l, c.z, c.u, k)
@@ -335,32 +337,34 @@ func selfProduct(dst, a, b []float64, k int) {
 	}
 }
 
-// variance returns xᵀVx for a row x; t, of length R, is scratch.
-func (c *lowRankCov) variance(ind []int32, val, t []float64) float64 {
-	k := c.rank
-	clear(t)
-	var v float64
-	if ind == nil {
-		for j, x := range val {
-			if x != 0 {
-				v += x * x / c.d[j]
-				floats.AddScaled(t, x, c.z[j*k:(j+1)*k])
-			}
-		}
-	}
-	for l, j := range ind {
-		x := val[l]
-		v += x * x / c.d[j]
-		floats.AddScaled(t, x, c.z[int(j)*k:(int(j)+1)*k])
-	}
-	return math.Max(0, v-floats.Dot(t, t))
+func (c *lowRankCov) variances(dst []float64, x *design, index []int) {
+	c.variancesOn(dst, x, index, &designWork{})
 }
 
-func (c *lowRankCov) variances(dst []float64, x *design, index []int) {
-	t := make([]float64, c.rank)
-	for a := range dst {
-		ind, val := x.row(dense.Index(index, a))
-		dst[a] = c.variance(ind, val, t)
+// variancesOn is variances, Σ_j x_j²/d_j − ‖Zᵀx‖², on as many goroutines as s.halt lends.
+func (c *lowRankCov) variancesOn(dst []float64, x *design, index []int, s *designWork) {
+	if n := len(dst); x.shared(s.halt, n*x.perRow()*c.rank) {
+		s.split(n, designChunk, func(lo, hi int, s *designWork) { c.variancesPart(dst, x, index, lo, hi, s) })
+	} else {
+		for lo := 0; lo < n; lo += designChunk {
+			c.variancesPart(dst, x, index, lo, min(lo+designChunk, n), s)
+		}
+	}
+}
+
+// variancesPart is variances for elements lo … hi−1 of dst.
+func (c *lowRankCov) variancesPart(dst []float64, x *design, index []int, lo, hi int, s *designWork) {
+	if s.halt.Stopped() {
+		return
+	}
+	k := c.rank
+	x.quadDiagPart(dst, c.v, index, lo, hi)
+	s.sums = dense.Resize(s.sums, (hi-lo)*k)
+	clear(s.sums)
+	x.addProducts(s.sums, c.z, k, index, lo, hi, s)
+	for a := lo; a < hi; a++ {
+		t := s.sums[(a-lo)*k : (a-lo+1)*k]
+		dst[a] = math.Max(0, dst[a]-fma.Dot(t, t))
 	}
 }
 

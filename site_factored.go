@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -278,7 +277,7 @@ func (s *factoredAlgebra) leastPromise() (sum float64) {
 	for i, w := range s.cur.tg {
 		weight[i] = math.Abs(w)
 	}
-	s.lin.x.addSquares(diag, weight, nil)
+	s.lin.x.addSquares(diag, weight, nil, s.hess.scratch())
 	for j, g := range s.grad[:d] {
 		if diag[j] > 0 {
 			sum += 0.5 * g / diag[j] * g / float64(d)
@@ -309,7 +308,7 @@ func (s *factoredAlgebra) aside(c *factoredState, alone bool) {
 	s.hess.set(s.target)
 	s.lin.prior.mul(s.rhs, c.mean, 1)
 	floats.Scale(-1, s.rhs)
-	s.lin.x.addMulT(s.rhs, slope, nil)
+	s.lin.x.addMulTOn(s.rhs, slope, nil, s.hess.scratch())
 }
 
 // Where a step promises fewer nats than nearOptimum, V is renewed, until that brings no
@@ -346,7 +345,7 @@ func (s *factoredAlgebra) look(tm, tv float64) error {
 	}
 	s.fam.move(tv, s.delta[d:])
 	x.mulOn(s.workers.halt, c.m, c.mean, nil)
-	s.fam.variances(c.v, x, s.workers.halt)
+	s.fam.variances(c.v, x, s.hess.scratch())
 	if err := s.workers.halt.Err(); err != nil {
 		return err
 	}
@@ -515,9 +514,9 @@ func (t *diagNewton) mul(s *factoredAlgebra) {
 		t.a[i] = s.cur.tg[i]*a + 0.5*t.tm[i]*b
 		t.b[i] = t.tm[i]*a + t.tv[i]*b
 	}
-	x.addMulT(t.q[:d], t.a, nil)
+	x.addMulTOn(t.q[:d], t.a, nil, s.hess.scratch())
 	clear(q)
-	x.addSquares(q, t.b, nil)
+	x.addSquares(q, t.b, nil, s.hess.scratch())
 	for j, v := range t.v {
 		q[j] = 0.5 * (p[j] - v*q[j])
 	}
@@ -536,7 +535,7 @@ func (s *factoredAlgebra) direct() {
 	a.set(c.tg)
 	p.mul(s.grad[:d], c.mean, 1)
 	floats.Scale(-1, s.grad[:d])
-	s.lin.x.addMulT(s.grad[:d], c.d1, nil)
+	s.lin.x.addMulTOn(s.grad[:d], c.d1, nil, s.hess.scratch())
 	floats.Scale(-1, s.grad[:d])
 	s.fam.gradient(s.grad[d:], a)
 	if s.workers.halt.Stopped() {
@@ -691,7 +690,7 @@ func (s *factoredAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error 
 	}
 	s.lin.prior.mul(t.h, s.cur.mean, 1)
 	floats.Scale(m.r-1, t.h)
-	s.lin.x.addMulT(t.h, x.d1, batch)
+	s.lin.x.addMulTOn(t.h, x.d1, batch, s.hess.scratch())
 	t.to, t.prior = dense.Resize(t.to, d), dense.Resize(t.prior, d)
 	s.lin.prior.diagTo(t.prior)
 	t.appendix = m.appendix
@@ -701,7 +700,7 @@ func (s *factoredAlgebra) aim(x *siteEstimates, batch []int, m paperMove) error 
 			t.h[j] /= t.to[j]
 		}
 	}
-	s.lin.x.addSquares(t.to, x.d2, batch)
+	s.lin.x.addSquares(t.to, x.d2, batch, s.hess.scratch())
 	return nil
 }
 
@@ -753,6 +752,7 @@ func (s *factoredAlgebra) take() error {
 type diagFamily struct {
 	cur, try []float64 // V⁻¹
 	metric   []float64 // F⁻¹
+	v        []float64 // of try
 	straight bool      // moves are those of V, of −δ_j times V_jj, and not of its logarithm
 }
 
@@ -806,23 +806,12 @@ func (f *diagFamily) secant(dst []float64) {
 	}
 }
 
-func (f *diagFamily) variances(v []float64, x *design, h *parallel.Halt) {
-	for i := range v {
-		if i%designChunk == 0 && h.Stopped() {
-			return
-		}
-		ind, val := x.row(i)
-		var s float64
-		if x.sparse == nil {
-			for j, z := range val {
-				s += z * z / f.try[j]
-			}
-		}
-		for k, j := range ind {
-			s += val[k] * val[k] / f.try[j]
-		}
-		v[i] = s
+func (f *diagFamily) variances(v []float64, x *design, s *designWork) {
+	f.v = dense.Resize(f.v, len(f.try))
+	for j, p := range f.try {
+		f.v[j] = 1 / p
 	}
+	x.quadDiagOn(s.halt, v, f.v, nil)
 }
 
 func (f *diagFamily) divergence(p *weightPrior) float64 {

@@ -243,14 +243,8 @@ func (f *lowRankFamily) secant(dst []float64) {
 	floats.SubTo(dst[n:], f.cur.u, f.try.u)
 }
 
-func (f *lowRankFamily) variances(v []float64, x *design, h *parallel.Halt) {
-	for i := range v {
-		if i%designChunk == 0 && h.Stopped() {
-			return
-		}
-		ind, val := x.row(i)
-		v[i] = f.try.variance(ind, val, f.t)
-	}
+func (f *lowRankFamily) variances(v []float64, x *design, s *designWork) {
+	f.try.variancesOn(v, x, nil, s)
 }
 
 func (f *lowRankFamily) divergence(p *weightPrior) float64 {
@@ -307,8 +301,8 @@ type covFamily interface {
 	move(t float64, delta []float64)
 	// secant stores the current φ minus the one that is tried, which was current before.
 	secant(dst []float64)
-	// variances stores x_nᵀVx_n of the V that is tried; they are of no use where h has stopped.
-	variances(v []float64, x *design, h *parallel.Halt)
+	// variances stores x_nᵀVx_n of the V that is tried; they are of no use where s.halt has stopped.
+	variances(v []float64, x *design, s *designWork)
 	// divergence returns ½(tr(Λ0V) − D + log|V⁻¹| − log|Λ0|) of the V that is tried.
 	divergence(p *weightPrior) float64
 	// accept makes the V that is tried the current one, and the other way round.
@@ -328,6 +322,7 @@ type weightHessian struct {
 	w     []float64
 	diag  []float64 // of A
 	buf   []float64
+	work  designWork
 	halt  *parallel.Halt // once it has stopped, products are of no use
 
 	chol         []float64 // the factor of direct
@@ -340,63 +335,19 @@ type weightHessian struct {
 func (a *weightHessian) set(w []float64) {
 	a.w, a.diag, a.tried, a.exact = w, dense.Resize(a.diag, a.x.cols), false, false
 	a.prior.diagTo(a.diag)
-	a.x.addSquares(a.diag, w, nil)
+	a.x.addSquares(a.diag, w, nil, a.scratch())
 }
-
-// hessianChunk is the number of rows between two looks at whether a product is halted.
-const hessianChunk = 256
 
 // mul stores Az in dst, both cols×k.
 func (a *weightHessian) mul(dst, z []float64, k int) {
 	a.prior.mul(dst, z, k)
-	x := a.x
-	if k == 1 {
-		for i, w := range a.w {
-			if i%hessianChunk == 0 && a.halt.Stopped() {
-				return
-			}
-			ind, val := x.row(i)
-			if x.sparse == nil {
-				floats.AddScaled(dst, w*floats.Dot(val, z), val)
-				continue
-			}
-			var s float64
-			for l, j := range ind {
-				s += val[l] * z[j]
-			}
-			s *= w
-			for l, j := range ind {
-				dst[j] += s * val[l]
-			}
-		}
-		return
-	}
-	a.buf = dense.Resize(a.buf, k)
-	for i, w := range a.w {
-		if w == 0 {
-			continue
-		}
-		if i%hessianChunk == 0 && a.halt.Stopped() {
-			return
-		}
-		clear(a.buf)
-		ind, val := x.row(i)
-		if x.sparse == nil {
-			for j, v := range val {
-				floats.AddScaled(a.buf, v, z[j*k:(j+1)*k])
-			}
-			for j, v := range val {
-				floats.AddScaled(dst[j*k:(j+1)*k], w*v, a.buf)
-			}
-			continue
-		}
-		for l, j := range ind {
-			floats.AddScaled(a.buf, val[l], z[int(j)*k:(int(j)+1)*k])
-		}
-		for l, j := range ind {
-			floats.AddScaled(dst[int(j)*k:(int(j)+1)*k], w*val[l], a.buf)
-		}
-	}
+	a.x.addGramMul(dst[:a.x.cols*k], z, k, a.w, a.scratch())
+}
+
+// scratch returns memory for products with the rows.
+func (a *weightHessian) scratch() *designWork {
+	a.work.halt = a.halt
+	return &a.work
 }
 
 // directMost is the number of multiplications that a factor of A, or of what stands for it over the rows, may take: those of some hundred
@@ -442,7 +393,7 @@ func (a *weightHessian) direct() bool {
 			a.unit[j] = 1 / math.Sqrt(v)
 		}
 		for i, w := range a.w {
-			if i%hessianChunk == 0 && a.halt.Stopped() {
+			if i%designChunk == 0 && a.halt.Stopped() {
 				return false
 			}
 			a.x.dense1(a.buf, i)
@@ -485,7 +436,7 @@ func (a *weightHessian) solve(dst, r []float64) {
 	floats.Mul(a.buf, a.unit)
 	copy(dst, r)
 	floats.Scale(-1, a.buf)
-	a.x.addMulT(dst, a.buf, nil)
+	a.x.addMulTOn(dst, a.buf, nil, a.scratch())
 	a.prior.solve(dst, dst)
 }
 

@@ -338,6 +338,20 @@ func TestVectors(t *testing.T) {
 						t.Fatalf("axpy of %d: number %d is %v", n, i, v)
 					}
 				}
+				squares := make([]float64, n)
+				for i, v := range x {
+					squares[i] = v * v
+				}
+				if got, want := DotSquares(x, y), dot(squares, y); got != want {
+					t.Fatalf("dot of %d squares: %v, want %v", n, got, want)
+				}
+				copy(z, y)
+				AxpySquares(0.3, x, z)
+				for i, v := range z {
+					if v != math.FMA(0.3, squares[i], y[i]) {
+						t.Fatalf("axpy of %d squares: number %d is %v", n, i, v)
+					}
+				}
 			}
 		}
 		s := rng.IntN(20)

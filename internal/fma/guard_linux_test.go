@@ -89,6 +89,8 @@ func TestGuard(t *testing.T) {
 				Log1p(y)
 				Softplus([]Node{{1, 0.5}}, w, guarded(t, n, front), guarded(t, n, front), x, y)
 				Axpy(1, x, y)
+				DotSquares(x, y)
+				AxpySquares(1, x, y)
 				Scale(2, x)
 				Divide(x, 2)
 				AddSquares(x, 1, y)

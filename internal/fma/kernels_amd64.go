@@ -19,10 +19,20 @@ func trsmAVX2(k int, a *float64, b *float64, x *float64, t *float64)
 //go:noescape
 func dotAVX2(n int, x *float64, y *float64) float64
 
+// dotSquaresAVX2 is dotSquares.
+//
+//go:noescape
+func dotSquaresAVX2(n int, x *float64, y *float64) float64
+
 // axpyAVX2 is axpy.
 //
 //go:noescape
 func axpyAVX2(n int, a float64, x *float64, y *float64)
+
+// axpySquaresAVX2 is axpySquares.
+//
+//go:noescape
+func axpySquaresAVX2(n int, a float64, x *float64, y *float64)
 
 // axpy4AVX2 is axpy4.
 //

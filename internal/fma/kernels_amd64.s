@@ -560,6 +560,74 @@ rest_end:
 	VZEROUPPER
 	RET
 
+// func dotSquaresAVX2(n int, x *float64, y *float64) float64
+// Requires: AVX, FMA3, SSE2
+TEXT ·dotSquaresAVX2(SB), NOSPLIT|NOPTR, $0-32
+	MOVQ   n+0(FP), AX
+	MOVQ   x+8(FP), CX
+	MOVQ   y+16(FP), DX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+
+vectors4:
+	CMPQ        AX, $0x00000010
+	JL          vectors4_end
+	VMOVUPD     (CX), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD (DX), Y4, Y0
+	VMOVUPD     32(CX), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD 32(DX), Y4, Y1
+	VMOVUPD     64(CX), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD 64(DX), Y4, Y2
+	VMOVUPD     96(CX), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD 96(DX), Y4, Y3
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, DX
+	SUBQ        $0x00000010, AX
+	JMP         vectors4
+
+vectors4_end:
+vectors1:
+	CMPQ        AX, $0x00000004
+	JL          vectors1_end
+	VMOVUPD     (CX), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD (DX), Y4, Y0
+	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x00000004, AX
+	JMP         vectors1
+
+vectors1_end:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+
+rest:
+	CMPQ        AX, $0x00000001
+	JL          rest_end
+	VMOVSD      (CX), X0
+	VMULSD      X0, X0, X0
+	VFMADD231SD (DX), X0, X1
+	ADDQ        $0x00000008, CX
+	ADDQ        $0x00000008, DX
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+rest_end:
+	MOVSD X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func axpyAVX2(n int, a float64, x *float64, y *float64)
 // Requires: AVX, FMA3
 TEXT ·axpyAVX2(SB), NOSPLIT|NOPTR, $0-32
@@ -606,6 +674,74 @@ rest:
 	JL          rest_end
 	VMOVSD      (DX), X1
 	VFMADD231SD (CX), X0, X1
+	VMOVSD      X1, (DX)
+	ADDQ        $0x00000008, CX
+	ADDQ        $0x00000008, DX
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+rest_end:
+	VZEROUPPER
+	RET
+
+// func axpySquaresAVX2(n int, a float64, x *float64, y *float64)
+// Requires: AVX, FMA3
+TEXT ·axpySquaresAVX2(SB), NOSPLIT|NOPTR, $0-32
+	MOVQ         n+0(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         y+24(FP), DX
+	VBROADCASTSD a+8(FP), Y0
+
+vectors4:
+	CMPQ        AX, $0x00000010
+	JL          vectors4_end
+	VMOVUPD     (DX), Y1
+	VMOVUPD     (CX), Y2
+	VMULPD      Y2, Y2, Y2
+	VFMADD231PD Y2, Y0, Y1
+	VMOVUPD     Y1, (DX)
+	VMOVUPD     32(DX), Y1
+	VMOVUPD     32(CX), Y2
+	VMULPD      Y2, Y2, Y2
+	VFMADD231PD Y2, Y0, Y1
+	VMOVUPD     Y1, 32(DX)
+	VMOVUPD     64(DX), Y1
+	VMOVUPD     64(CX), Y2
+	VMULPD      Y2, Y2, Y2
+	VFMADD231PD Y2, Y0, Y1
+	VMOVUPD     Y1, 64(DX)
+	VMOVUPD     96(DX), Y1
+	VMOVUPD     96(CX), Y2
+	VMULPD      Y2, Y2, Y2
+	VFMADD231PD Y2, Y0, Y1
+	VMOVUPD     Y1, 96(DX)
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, DX
+	SUBQ        $0x00000010, AX
+	JMP         vectors4
+
+vectors4_end:
+vectors1:
+	CMPQ        AX, $0x00000004
+	JL          vectors1_end
+	VMOVUPD     (DX), Y1
+	VMOVUPD     (CX), Y2
+	VMULPD      Y2, Y2, Y2
+	VFMADD231PD Y2, Y0, Y1
+	VMOVUPD     Y1, (DX)
+	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x00000004, AX
+	JMP         vectors1
+
+vectors1_end:
+rest:
+	CMPQ        AX, $0x00000001
+	JL          rest_end
+	VMOVSD      (DX), X1
+	VMOVSD      (CX), X2
+	VMULSD      X2, X2, X2
+	VFMADD231SD X2, X0, X1
 	VMOVSD      X1, (DX)
 	ADDQ        $0x00000008, CX
 	ADDQ        $0x00000008, DX

@@ -74,6 +74,21 @@ func pathAxpy(a float64, x, y []float64) {
 	axpyAVX2(len(x), a, unsafe.SliceData(x), unsafe.SliceData(y))
 }
 
+func pathDotSquares(x, y []float64) float64 {
+	if !vectors {
+		return dotSquares(x, y)
+	}
+	return dotSquaresAVX2(len(x), unsafe.SliceData(x), unsafe.SliceData(y))
+}
+
+func pathAxpySquares(a float64, x, y []float64) {
+	if !vectors {
+		axpySquares(a, x, y)
+		return
+	}
+	axpySquaresAVX2(len(x), a, unsafe.SliceData(x), unsafe.SliceData(y))
+}
+
 func pathAxpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	if !vectors {
 		axpy4(a, x, ld, y)

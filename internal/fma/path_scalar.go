@@ -63,6 +63,10 @@ func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up
 
 func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }
 
+func pathDotSquares(x, y []float64) float64 { return dotSquares(x, y) }
+
+func pathAxpySquares(a float64, x, y []float64) { axpySquares(a, x, y) }
+
 func pathSparseMul(x *Sparse, ptr []int, dst, w []float64) { sparseMul(x, ptr, dst, w) }
 
 func pathSparseMulT(x *Sparse, ptr []int, dst, u []float64) { sparseMulT(x, ptr, dst, u) }

@@ -90,6 +90,38 @@ func dot(x, y []float64) float64 {
 	return dotTail(&sum, x[at:], y[at:])
 }
 
+// dotSquares is DotSquares.
+func dotSquares(x, y []float64) float64 {
+	var sum [4][4]float64
+	n, at := len(x), 0
+	for ; at+16 <= n; at += 16 {
+		u, v := (*[16]float64)(x[at:]), (*[16]float64)(y[at:])
+		for i := range sum {
+			for j := range sum[i] {
+				z := u[4*i+j]
+				sum[i][j] = math.FMA(z*z, v[4*i+j], sum[i][j])
+			}
+		}
+	}
+	for ; at+4 <= n; at += 4 {
+		for j := range sum[0] {
+			sum[0][j] = math.FMA(x[at+j]*x[at+j], y[at+j], sum[0][j])
+		}
+	}
+	var rest [3]float64
+	for i, z := range x[at:] {
+		rest[i] = z * z
+	}
+	return dotTail(&sum, rest[:n-at], y[at:])
+}
+
+// axpySquares is AxpySquares.
+func axpySquares(a float64, x, y []float64) {
+	for i, v := range x {
+		y[i] = math.FMA(a, v*v, y[i])
+	}
+}
+
 // dotTail adds the lanes of dot, and then the products of what is left of x and y.
 func dotTail(sum *[4][4]float64, x, y []float64) float64 {
 	var t [4]float64

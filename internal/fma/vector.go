@@ -9,6 +9,12 @@ import "math"
 // that are left one at a time.
 func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 
+// DotSquares returns Σ x_i² y_i, as Dot does of the squares, rounded. It panics if y is shorter than x.
+func DotSquares(x, y []float64) float64 { return pathDotSquares(x, y[:len(x):len(y)]) }
+
+// AxpySquares adds a times the squares of x, rounded, to y. It panics if y is shorter than x.
+func AxpySquares(a float64, x, y []float64) { pathAxpySquares(a, x, y[:len(x):len(y)]) }
+
 // Axpy adds a·x to y. It panics if y is shorter than x.
 func Axpy(a float64, x, y []float64) { pathAxpy(a, x, y[:len(x):len(y)]) }
 

@@ -32,8 +32,10 @@ func main() {
 	ConstraintExpr("amd64,!purego")
 	gemm("gemm", 1, 1)
 	trsm(1)
-	dot()
-	axpy()
+	dot("dot", false)
+	dot("dotSquares", true)
+	axpy("axpy", false)
+	axpy("axpySquares", true)
 	axpyRows("axpy4", 4)
 	axpyRows("axpy8", 8)
 	copyPanel()
@@ -299,8 +301,9 @@ func trsm(wide int) {
 	end()
 }
 
-func dot() {
-	begin("dot", "func(n int, x, y *float64) float64", "is dot.")
+// dot writes the inner product of x, or its squares, and y.
+func dot(name string, squared bool) {
+	begin(name, "func(n int, x, y *float64) float64", "is "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
 	var sum [4]reg.VecVirtual
 	for i := range sum {
@@ -311,6 +314,9 @@ func dot() {
 			for u := range unroll {
 				v := vector()
 				VMOVUPD(Mem{Base: x, Disp: u * bytes}, v)
+				if squared {
+					VMULPD(v, v, v)
+				}
 				VFMADD231PD(Mem{Base: y, Disp: u * bytes}, v, sum[u])
 			}
 			advance(x, unroll*bytes)
@@ -328,6 +334,9 @@ func dot() {
 	repeat("rest", n, 1, func() {
 		v := XMM()
 		VMOVSD(Mem{Base: x}, v)
+		if squared {
+			VMULSD(v, v, v)
+		}
 		VFMADD231SD(Mem{Base: y}, v, s)
 		advance(x, 8)
 		advance(y, 8)
@@ -336,8 +345,9 @@ func dot() {
 	end()
 }
 
-func axpy() {
-	begin("axpy", "func(n int, a float64, x, y *float64)", "is axpy.")
+// axpy writes the addition of a multiple of x, or of its squares, to y.
+func axpy(name string, squared bool) {
+	begin(name, "func(n int, a float64, x, y *float64)", "is "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
 	a := scalar("a")
 	for _, unroll := range []int{4, 1} {
@@ -345,7 +355,14 @@ func axpy() {
 			for u := range unroll {
 				v := vector()
 				VMOVUPD(Mem{Base: y, Disp: u * bytes}, v)
-				VFMADD231PD(Mem{Base: x, Disp: u * bytes}, a, v)
+				if squared {
+					z := vector()
+					VMOVUPD(Mem{Base: x, Disp: u * bytes}, z)
+					VMULPD(z, z, z)
+					VFMADD231PD(z, a, v)
+				} else {
+					VFMADD231PD(Mem{Base: x, Disp: u * bytes}, a, v)
+				}
 				VMOVUPD(v, Mem{Base: y, Disp: u * bytes})
 			}
 			advance(x, unroll*bytes)
@@ -355,7 +372,14 @@ func axpy() {
 	repeat("rest", n, 1, func() {
 		v := XMM()
 		VMOVSD(Mem{Base: y}, v)
-		VFMADD231SD(Mem{Base: x}, a.AsX(), v)
+		if squared {
+			z := XMM()
+			VMOVSD(Mem{Base: x}, z)
+			VMULSD(z, z, z)
+			VFMADD231SD(z, a.AsX(), v)
+		} else {
+			VFMADD231SD(Mem{Base: x}, a.AsX(), v)
+		}
 		VMOVSD(v, Mem{Base: y})
 		advance(x, 8)
 		advance(y, 8)
