@@ -402,7 +402,8 @@ func TestPlan(t *testing.T) {
 		{"zero Solver", Solver{}, 2, true},
 		{"own batch size", Solver{BatchSize: 3}, 3, true},
 		{"own sampler", Solver{Sampler: always(9)}, 1, false},
-		{"own steps", Solver{StepSize: ConstantStep(1)}, 10, false},
+		{"own steps", Solver{StepSize: ConstantStep(1)}, 10, true}, // all, which need no shuffling
+		{"own steps and size", Solver{StepSize: ConstantStep(1), BatchSize: 9}, 9, false},
 	} {
 		st := newCounter(10)
 		st.plan = Plan{Batch: 2, Sampler: InOrder{}}
@@ -474,6 +475,9 @@ func TestSamplers(t *testing.T) {
 	a := take(ShuffleOnce{}.Batches(n, n, testRand(80)), 1)
 	if b := take(ShuffleOnce{}.Batches(n, n, testRand(81)), 1); slices.Equal(a[0], b[0]) {
 		t.Error("ShuffleOnce repeats itself over runs")
+	}
+	if b := take(Reshuffle{}.Batches(n, n+1, testRand(80)), 2); !slices.IsSorted(b[1]) || len(b[1]) != n {
+		t.Errorf("all terms are shuffled: %v", b[1])
 	}
 	for _, s := range []Sampler{Reshuffle{}, InOrder{}, ShuffleOnce{}, WithReplacement{}} {
 		for range s.Batches(0, 3, testRand(1)) {

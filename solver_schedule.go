@@ -97,11 +97,14 @@ func orOne(x float64) float64 {
 }
 
 // Reshuffle visits every term exactly once a pass, in an order drawn anew for
-// each pass. The last batch of a pass is shorter where size does not divide n.
+// each pass, but that of a batch of all terms. The last batch of a pass is shorter where size does not divide n.
 type Reshuffle struct{}
 
 // Batches implements Sampler.
 func (Reshuffle) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	if size >= n {
+		return InOrder{}.Batches(n, size, rng)
+	}
 	return passes(n, size, func(order []int) {
 		rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
 	})
