@@ -714,7 +714,7 @@ func TestDirectMetric(t *testing.T) {
 	for _, c := range []struct {
 		rows, cols int
 		dual       bool
-	}{{50, 30, false}, {20, 40, false}, {20, 300, true}} {
+	}{{50, 30, false}, {20, 40, false}, {20, 400, true}} {
 		rng := rand.New(rand.NewPCG(11, uint64(c.cols)))
 		x, y := mat.NewDense(c.rows, c.cols, nil), make([]float64, c.rows)
 		for i := range c.rows {

@@ -467,6 +467,7 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 	rho := floats.Dot(t.r, t.z)
 	enough, nothing := newtonTol*newtonTol*rho, newtonNothing*rho
 	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
+	direct := false
 	for k := 0; k < diagNewtonMost && (rho > enough || rho > nothing && gain > newtonTol*total) && !s.workers.halt.Stopped(); k++ {
 		t.mul(s)
 		curvature := floats.Dot(t.p, t.q)
@@ -481,12 +482,13 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 		floats.AddScaled(s.delta, rho/curvature, t.p)
 		floats.AddScaled(t.r, -rho/curvature, t.q)
 		floats.DivTo(t.z, t.r, t.scale)
-		direct := k+1 >= directCG && s.hess.direct()
-		if direct { // of the mean in the metric of A itself
+		was := direct
+		direct = s.hess.due(2*(k+1)) && s.hess.direct() // of the four products two are as one with A
+		if direct {                                     // of the mean in the metric of A itself
 			s.hess.solve(t.z[:d], t.r[:d])
 		}
 		next := floats.Dot(t.r, t.z)
-		if direct && k+1 == directCG {
+		if direct != was {
 			copy(t.p, t.z)
 		} else {
 			floats.AddScaledTo(t.p, t.z, next/rho, t.p)

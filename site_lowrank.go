@@ -350,11 +350,31 @@ func (a *weightHessian) scratch() *designWork {
 	return &a.work
 }
 
-// directMost is the number of multiplications that a factor of A, or of what stands for it over the rows, may take: those of some hundred
-// iterations of conjugate gradients on problems of that size.
-const directMost = 1e7
+// A factor of A, or of what stands for it over the rows, is that over the weights where it takes no more than directFew multiplications, as it has more digits, and
+// none where it takes more than directMost.
+const (
+	directFew  = 1e7
+	directMost = 1e9
+)
 
-// direct makes the factor that solve takes, and reports whether there is one and it is worth its work: of A in units of its diagonal or, of many
+// directWork returns the number of multiplications of a factor, and whether it is over the rows.
+func (a *weightHessian) directWork() (work float64, dual bool) {
+	n, d, per := float64(a.x.rows), float64(a.x.cols), float64(a.x.perRow())
+	work = n*per*per/2 + d*d*d/3
+	if rows := n*n*per + n*n*n/3; work > directFew && rows < work && a.prior.full == nil {
+		return rows, true
+	}
+	return work, false
+}
+
+// due reports whether so many products with A are as much work as a factor of it: then that is worth its while, as in hindsight the work was at most twice what
+// was needed, however many more there would have been.
+func (a *weightHessian) due(products int) bool {
+	work, _ := a.directWork()
+	return work <= directMost && 2*float64(products)*float64(a.x.rows)*float64(a.x.perRow()) >= work
+}
+
+// direct makes the factor that solve takes, and reports whether there is one and it is not too large: of A in units of its diagonal or, of many
 // weights and few rows under a diagonal prior, of I + W^½XΛ0⁻¹XᵀW^½, which has fewer digits. It is as good as float64 is.
 func (a *weightHessian) direct() bool {
 	if a.tried {
@@ -363,11 +383,12 @@ func (a *weightHessian) direct() bool {
 	a.tried = true
 	n, d := a.x.rows, a.x.cols
 	m := d
-	if a.dual = directWork(d, n) > directMost; a.dual {
+	work, dual := a.directWork()
+	if a.dual = dual; work > directMost {
+		return false
+	}
+	if dual {
 		m = n
-		if a.prior.full != nil || directWork(n, d) > directMost {
-			return false
-		}
 	}
 	a.chol, a.unit, a.buf = dense.Resize(a.chol, m*m), dense.Resize(a.unit, m), dense.Resize(a.buf, d)
 	clear(a.chol)
@@ -392,33 +413,24 @@ func (a *weightHessian) direct() bool {
 		for j, v := range a.diag {
 			a.unit[j] = 1 / math.Sqrt(v)
 		}
-		for i, w := range a.w {
-			if i%designChunk == 0 && a.halt.Stopped() {
-				return false
-			}
-			a.x.dense1(a.buf, i)
-			floats.Mul(a.buf, a.unit)
-			for j, v := range a.buf {
-				if v != 0 {
-					floats.AddScaled(a.chol[j*d:j*d+j+1], w*v, a.buf[:j+1])
-				}
-			}
+		if a.x.addGram(a.chol, a.w, nil, a.scratch()); a.halt.Stopped() {
+			return false
 		}
+		p := a.prior.full
 		for j, u := range a.unit {
-			if p := a.prior.full; p != nil {
-				for k, v := range a.unit[:j] {
-					a.chol[j*d+k] += u * v * p.p[j*d+k]
+			row := a.chol[j*d : j*d+j+1]
+			for k, v := range a.unit[:j] {
+				if p != nil {
+					row[k] += p.p[j*d+k]
 				}
+				row[k] *= u * v
 			}
-			a.chol[j*d+j] = 1 + 4*float64(d)*dense.Epsilon
+			row[j] = 1 + 4*float64(d)*dense.Epsilon
 		}
 	}
 	a.exact = dense.CholeskyUntil(a.halt, a.chol, m)
 	return a.exact
 }
-
-// directWork returns the number of multiplications of a product of m×m from n rows, and its factor.
-func directWork(m, n int) float64 { return float64(m) * float64(m) * (float64(n) + float64(m)/3) }
 
 // solve stores A⁻¹r in dst, by the factor of direct.
 func (a *weightHessian) solve(dst, r []float64) {
@@ -446,12 +458,13 @@ type conjugateGradients struct {
 	iterations int // of all solutions
 }
 
-// Conjugate gradients take so many iterations at most, and from directCG on are preconditioned by a factor of A itself where that is cheap: columns
-// that have next to all in common, as those far from zero have with an intercept, leave them no end. Not for a proof, which wants a residual that is small
+// Conjugate gradients take so many iterations at most. From where a factor of A itself is due on that is their metric: columns
+// that have next to all in common, as those far from zero have with an intercept, leave them no end. A V of low rank, which is near A⁻¹, is so far a metric as
+// good, for lowRankCG iterations at least. Not for a proof, which wants a residual that is small
 // in units of the prior: what rounding leaves of one in the metric of A may be anything there.
 const (
-	maxCG    = 1000
-	directCG = 50
+	maxCG     = 1000
+	lowRankCG = 50
 )
 
 // solve stores the minimiser in delta, so accurately that what the residual r leaves, ½rᵀM⁻¹r, is
@@ -471,7 +484,10 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 	copy(c.p, c.z)
 	rho := floats.Dot(c.r, c.z)
 	enough := math.Max(tol, math.Min(1e-2, 0.5*rho)*0.5*rho)
-	direct, lost := false, false
+	direct, lost, least := false, false, 0
+	if _, ok := m.(*lowRankFamily); ok {
+		least = lowRankCG
+	}
 	for k := 0; k < maxCG && rho > 0 && !a.halt.Stopped() && (k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
 		c.iterations++
 		a.mul(c.q, c.p, 1)
@@ -483,7 +499,7 @@ func (c *conjugateGradients) solve(delta []float64, a *weightHessian, g []float6
 		floats.AddScaled(delta, step, c.p)
 		floats.AddScaled(c.r, -step, c.q)
 		next, was := 0.0, direct
-		if direct = k >= directCG && !proof && !lost && a.direct(); direct {
+		if direct = !proof && !lost && k >= least && a.due(k+1) && a.direct(); direct {
 			a.solve(c.z, c.r)
 			next = floats.Dot(c.r, c.z)
 			direct = next > 0
