@@ -628,7 +628,7 @@ func (s *objectiveStepper) adapt(beta float64) {
 
 // tryFrom computes the proximal step with beta, halving it until the result
 // is valid and passes check, and returns the step size it ended with: 0 if there are valid
-// results but none that passes.
+// results but none that passes, or if q itself is on the edge, where the trial is q.
 func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, error) {
 	var err error
 	valid, cut := false, false
@@ -656,9 +656,19 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 		}
 	}
 	if err != nil && !valid { // where steps were valid but did not pass, shorter ones are lost to rounding
-		return 0, fmt.Errorf("no step size gives a valid distribution: %w", bare{err})
+		if !s.onEdge() {
+			return 0, fmt.Errorf("no step size gives a valid distribution: %w", bare{err})
+		}
+		return 0, setDist(s.trial, s.q)
 	}
 	return 0, nil
+}
+
+// onEdge reports whether rounding leaves the natural parameters of q itself no distribution: then that is why no step does.
+func (s *objectiveStepper) onEdge() bool {
+	q, ok := s.q.(ExpFamily)
+	trial, same := s.trial.(ExpFamily)
+	return ok && same && trial.SetNatural(q.Natural(nil)) != nil
 }
 
 // edgeFraction is the part of the way to the edge of the set of natural parameters that a step which had to be cut may go.

@@ -1438,6 +1438,7 @@ func TestSeedsMended(t *testing.T) {
 		"steps that bring more than those before, and end":                    {1278},
 		"a diagonal V whose mean is not solved for":                           {13958},
 		"a proof of a diagonal V in raw units":                                {3997, 8836, 9389, 12796, 16603},
+		"a V that rounding leaves no step":                                    {41946},
 		"sites alone under a prior far wider than they tell":                  {3630},
 		"few rows and many weights in raw units":                              {1491},
 		"a proof of slopes whose rounding a wide prior blows up":              {3769, 1066, 2142, 4011, 5751, 6716, 18238, 18684},
