@@ -93,7 +93,7 @@ func (f dirichletFamily) LogPartition(eta []float64) float64 {
 
 func (f dirichletFamily) Mean(dst, eta []float64) { f.meanOn(1, dst, eta) }
 
-// digammasShared is the number of digammas, some 40 µs, in the parts that goroutines share.
+// digammasShared is the number of digammas, some 40 µs, in the parts that goroutines share, and of the rests in a KL, whose sums are added part by part.
 const digammasShared = 1024
 
 func (f dirichletFamily) meanOn(workers int, dst, eta []float64) {
@@ -213,14 +213,35 @@ func (dirichletFamily) Entropy(eta []float64) float64 {
 	return h
 }
 
-// divergence is the KL of the proportions, times the sum of the prior's α, and the rests of the Bregman divergences of log Γ.
-func (dirichletFamily) divergence(eta, etaP []float64) float64 {
+func (f dirichletFamily) divergence(eta, etaP []float64) float64 {
+	return f.divergenceOn(1, eta, etaP)
+}
+
+// divergenceOn is the KL of the proportions, times the sum of the prior's α, and the rests of the Bregman divergences of log Γ.
+func (f dirichletFamily) divergenceOn(workers int, eta, etaP []float64) float64 {
 	total, totalP := floats.Sum(eta), floats.Sum(etaP)
-	kl := -special.GammaRest(totalP, total)
-	for k, p := range etaP {
-		kl += p*special.LogGap(eta[k]/p*(totalP/total)) + special.GammaRest(p, eta[k])
+	kl, n, ratio := -special.GammaRest(totalP, total), len(eta), totalP/total
+	if workers <= 1 || n <= digammasShared {
+		for lo := 0; lo < n; lo += digammasShared {
+			hi := min(lo+digammasShared, n)
+			kl += f.rests(eta[lo:hi], etaP[lo:hi], ratio)
+		}
+		return kl
+	}
+	sums := make([]float64, (n+digammasShared-1)/digammasShared)
+	parallel.For(n, digammasShared, workers, func(_, lo, hi int) { sums[lo/digammasShared] = f.rests(eta[lo:hi], etaP[lo:hi], ratio) })
+	for _, s := range sums {
+		kl += s
 	}
 	return kl
+}
+
+// rests returns what these α have in the KL.
+func (dirichletFamily) rests(eta, etaP []float64, ratio float64) (sum float64) {
+	for k, p := range etaP {
+		sum += p*special.LogGap(eta[k]/p*ratio) + special.GammaRest(p, eta[k])
+	}
+	return sum
 }
 
 // fromMean solves for the sum s of α: with α_k(s) = ψ⁻¹(μ_k + ψ(s)), the sum of the others is s − α_m(s), m that of the largest μ. It

@@ -106,10 +106,11 @@ type domainFamily interface {
 	valid(eta []float64) bool
 }
 
-// sharedFamily is a Family that computes μ on so many goroutines, to the same bits.
+// sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to the same bits.
 type sharedFamily interface {
 	Family
 	meanOn(workers int, dst, eta []float64)
+	divergenceOn(workers int, eta, etaP []float64) float64
 }
 
 // partedFamily is a Family that finds η from μ part by part, each from where it is.
@@ -211,7 +212,7 @@ type Exp struct {
 	summed   atomic.Bool    // a is that of eta
 	factored atomic.Bool    // l is that of eta
 	lock     sync.Mutex     // held while a or l is computed: readers may be concurrent
-	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ
+	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ and KL
 	l        []float64      // lower Cholesky factor of the Fisher information; NaN where it has none
 	info     *mat.SymDense
 }
@@ -578,7 +579,10 @@ func (q *Exp) KL(p Dist) float64 {
 	if !ok || !q.sameFamily(o) {
 		panic(fmt.Sprintf("pgsvi: KL from %s to a distribution of another family, %s", familyName(q.f), distName(p)))
 	}
-	if f, ok := q.f.(klFamily); ok {
+	switch f := q.f.(type) {
+	case sharedFamily:
+		return math.Max(0, f.divergenceOn(q.halt.Workers(), q.eta, o.eta))
+	case klFamily:
 		return math.Max(0, f.divergence(q.eta, o.eta))
 	}
 	kl := o.LogPartition() - q.LogPartition()

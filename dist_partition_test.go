@@ -111,10 +111,18 @@ func TestSharedMean(t *testing.T) {
 		}
 		want := make([]float64, len(q.eta))
 		q.f.Mean(want, q.eta)
+		etaP := slices.Clone(q.eta)
+		for i := range etaP {
+			etaP[i] *= 1.5
+		}
+		kl := f.divergenceOn(1, q.eta, etaP)
 		for _, workers := range []int{1, 2, 3, 7} {
 			mu := make([]float64, len(want))
 			if f.meanOn(workers, mu, q.eta); !slices.Equal(mu, want) {
 				t.Errorf("%s, %d workers: other bits", name, workers)
+			}
+			if got := f.divergenceOn(workers, q.eta, etaP); got != kl || !(kl > 0) {
+				t.Errorf("%s, %d workers: KL %v, want %v", name, workers, got, kl)
 			}
 			var h parallel.Halt
 			h.Lend(workers)

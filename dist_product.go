@@ -210,7 +210,15 @@ func (f *productFamily) Entropy(eta []float64) (h float64) {
 }
 
 func (f *productFamily) divergence(eta, etaP []float64) (kl float64) {
+	return f.divergenceOn(1, eta, etaP)
+}
+
+func (f *productFamily) divergenceOn(workers int, eta, etaP []float64) (kl float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
+		if x, ok := g.(sharedFamily); ok {
+			kl += x.divergenceOn(workers, eta[i:j], etaP[i:j])
+			return
+		}
 		if x, ok := g.(klFamily); ok {
 			kl += x.divergence(eta[i:j], etaP[i:j])
 			return
