@@ -465,6 +465,12 @@ func TestSharedRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	ones := NewSparse(d)
+	for range n {
+		if err := ones.Append(rng.Perm(d)[:nnz], slices.Repeat([]float64{1}, nnz)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p := make([]float64, d*d)
 	dense.Syrk(blas.Trans, 1, dense.General(rows.RawMatrix().Data, n, d), 1, dense.Symmetric(p, d))
 	s := weightState{}
@@ -476,14 +482,25 @@ func TestSharedRows(t *testing.T) {
 	s.invert()
 	index := rng.Perm(n)
 	w, u := draw(d), draw(n)
-	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few} {
+	const k, rank = 3, 4
+	z := draw(d * k)
+	low := newLowRankCov(d, rank)
+	for j := range low.d {
+		low.d[j] = 1 + rng.Float64()
+	}
+	copy(low.u, draw(d*rank))
+	low.factor()
+	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few, "ones": ones} {
 		g := newDesign(x, false)
+		if g.unit != (name == "ones") {
+			t.Errorf("%s: of ones: %v", name, g.unit)
+		}
 		for _, batch := range [][]int{nil, index} {
-			var want [4][]float64
+			var want [9][]float64
 			for workers := 1; workers <= 3; workers++ {
 				var h parallel.Halt
 				h.Lend(workers)
-				got := [4][]float64{make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(p)}
+				got := [9][]float64{make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(p), make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(w), slices.Clone(z)}
 				buf := &designWork{halt: &h}
 				if !g.shared(&h, n*g.perRow()) && workers > 1 {
 					t.Fatal("nothing is shared")
@@ -492,8 +509,16 @@ func TestSharedRows(t *testing.T) {
 				g.addMulTOn(got[1], u, batch, buf)
 				g.variances(got[2], s.l, s.inv, batch, buf)
 				g.addGram(got[3], u, batch, buf)
+				g.quadDiagOn(&h, got[4], low.v, batch)
+				g.addSquares(got[5], u, batch, buf)
+				low.variancesOn(got[6], g, batch, buf)
+				if batch == nil {
+					g.addGramMul(got[7], w, 1, u, buf)
+					g.addGramMul(got[8], z, k, u, buf)
+				}
 				if workers == 1 {
 					want = got
+					compareRows(t, name, x, batch, low, w, u, z, got[4:])
 				}
 				for k := range got {
 					if !slices.Equal(got[k], want[k]) {
@@ -501,6 +526,53 @@ func TestSharedRows(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// compareRows compares what TestSharedRows has of x with plain sums.
+func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *lowRankCov, w, u, z []float64, got [][]float64) {
+	t.Helper()
+	n, d := x.Dims()
+	k, v := len(z)/d, low.sym()
+	squares, one, more := slices.Clone(w), slices.Clone(w), slices.Clone(z)
+	near := func(what string, got, want, size float64) {
+		if !(math.Abs(got-want) <= 1e-11*size) {
+			t.Fatalf("%s: %s is %v, want %v", name, what, got, want)
+		}
+	}
+	row := make([]float64, d)
+	for a := range n {
+		mat.Row(row, dense.Index(batch, a), x)
+		var diag float64
+		for j, xj := range row {
+			diag += xj * xj * low.v[j]
+			squares[j] += u[a] * xj * xj
+		}
+		near("a variance under a diagonal V", got[0][a], diag, 1+diag)
+		near("a variance under a V of low rank", got[2][a], mat.Inner(mat.NewVecDense(d, row), v, mat.NewVecDense(d, row)), 1+diag)
+		for c := range k {
+			var xz, xw float64
+			for j, xj := range row {
+				xz += xj * z[j*k+c]
+				xw += xj * w[j]
+			}
+			for j, xj := range row {
+				more[j*k+c] += u[a] * xz * xj
+				if c == 0 {
+					one[j] += u[a] * xw * xj
+				}
+			}
+		}
+	}
+	for j := range d {
+		near("a sum of squares", got[1][j], squares[j], float64(n))
+		if batch != nil {
+			continue
+		}
+		near("an element of XᵀUXw", got[3][j], one[j], float64(n*d))
+		for c := range k {
+			near("an element of XᵀUXZ", got[4][j*k+c], more[j*k+c], float64(n*d))
 		}
 	}
 }

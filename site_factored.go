@@ -483,8 +483,8 @@ func (t *diagNewton) aim(s *factoredAlgebra, f *diagFamily) bool {
 		floats.AddScaled(t.r, -rho/curvature, t.q)
 		floats.DivTo(t.z, t.r, t.scale)
 		was := direct
-		direct = s.hess.due(2*(k+1)) && s.hess.direct() // of the four products two are as one with A
-		if direct {                                     // of the mean in the metric of A itself
+		// Of the four products two are as one with A.
+		if direct = s.hess.due(2*(k+1)) && s.hess.direct(); direct { // of the mean in the metric of A itself
 			s.hess.solve(t.z[:d], t.r[:d])
 		}
 		next := floats.Dot(t.r, t.z)

@@ -351,27 +351,31 @@ func (a *weightHessian) scratch() *designWork {
 }
 
 // A factor of A, or of what stands for it over the rows, is that over the weights where it takes no more than directFew multiplications, as it has more digits, and
-// none where it takes more than directMost.
+// none where it takes more than directMost, or more memory than the rows, or than directSmall numbers.
 const (
-	directFew  = 1e7
-	directMost = 1e9
+	directFew   = 1e7
+	directMost  = 1e9
+	directSmall = 1e6
 )
 
-// directWork returns the number of multiplications of a factor, and whether it is over the rows.
+// directWork returns the number of multiplications of a factor, +Inf where there is none, and whether it is over the rows.
 func (a *weightHessian) directWork() (work float64, dual bool) {
 	n, d, per := float64(a.x.rows), float64(a.x.cols), float64(a.x.perRow())
-	work = n*per*per/2 + d*d*d/3
+	work, size := n*per*per/2+d*d*d/3, d*d
 	if rows := n*n*per + n*n*n/3; work > directFew && rows < work && a.prior.full == nil {
-		return rows, true
+		work, size, dual = rows, n*n, true
 	}
-	return work, false
+	if work > directMost || size > max(directSmall, n*per) {
+		work = math.Inf(1)
+	}
+	return work, dual
 }
 
 // due reports whether so many products with A are as much work as a factor of it: then that is worth its while, as in hindsight the work was at most twice what
 // was needed, however many more there would have been.
 func (a *weightHessian) due(products int) bool {
 	work, _ := a.directWork()
-	return work <= directMost && 2*float64(products)*float64(a.x.rows)*float64(a.x.perRow()) >= work
+	return 2*float64(products)*float64(a.x.rows)*float64(a.x.perRow()) >= work
 }
 
 // direct makes the factor that solve takes, and reports whether there is one and it is not too large: of A in units of its diagonal or, of many
@@ -384,7 +388,7 @@ func (a *weightHessian) direct() bool {
 	n, d := a.x.rows, a.x.cols
 	m := d
 	work, dual := a.directWork()
-	if a.dual = dual; work > directMost {
+	if a.dual = dual; math.IsInf(work, 1) {
 		return false
 	}
 	if dual {
