@@ -50,25 +50,26 @@ type siteChange struct {
 
 // change returns that to the targets of s.
 func (s *siteState) change() siteChange {
-	c := siteChange{least: 1, most: 1}
+	var trace, nuclear, fallen, shared, alone float64
+	least, most, mixed := 1.0, 1.0, false
 	for n, v := range s.v {
 		g, d := s.gamma[n], s.tg[n]-s.gamma[n]
 		if v == 0 || d == 0 { // a row of zeros is one which no V depends on
 			continue
 		}
 		own := math.Abs(d) * v
-		c.trace += d * v
-		c.nuclear += own
-		c.fallen += max(0, -d) * v
+		trace += d * v
+		nuclear += own
+		fallen += max(0, -d) * v
 		r := d / math.Abs(g)
-		c.least, c.most, c.mixed = min(c.least, 1+r), max(c.most, 1+r), c.mixed || g < 0
+		least, most, mixed = min(least, 1+r), max(most, 1+r), mixed || g < 0
 		if r = math.Abs(r); r < 1 {
-			c.shared += r * own
+			shared += r * own
 		} else {
-			c.alone += own
+			alone += own
 		}
 	}
-	return c
+	return siteChange{trace, nuclear, fallen, least, most, shared, alone, mixed}
 }
 
 // square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or Σ |δ|v: a

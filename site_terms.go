@@ -204,19 +204,20 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 	if err := c.halt.Err(); err != nil {
 		return err
 	}
-	s.err, s.certain, s.wild = 0, true, false
+	sum, certain, wild := 0.0, true, false
 	for i, e := range s.e {
 		var o float64
 		if t.offset != nil {
 			o = t.offset[dense.Index(batch, i)]
 		}
-		s.err += s.bound[i] + dense.Epsilon*math.Abs(s.d1[i])*(math.Abs(s.m[i])+math.Abs(o))
-		s.wild = s.wild || s.lost[i]
-		s.certain = s.certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
+		sum += s.bound[i] + dense.Epsilon*math.Abs(s.d1[i])*(math.Abs(s.m[i])+math.Abs(o))
+		wild = wild || s.lost[i]
+		certain = certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
 			return fmt.Errorf("%s: %w", t.explain(dense.Index(batch, i), s.m[i], s.v[i]), ErrNotFinite)
 		}
 	}
+	s.err, s.certain, s.wild = sum, certain, wild
 	return nil
 }
 
