@@ -120,11 +120,11 @@ type Run struct {
 	Workers int            // zero: as many as Halt lends
 }
 
-// How work is shared between goroutines: not where there are fewer products than some 50 µs take, which is what it costs to wake another;
+// How work is shared between goroutines: not where there are fewer products than some 10 µs take, as another that looks for work takes it within one or two;
 // in parts of at most mostShare rows, or share columns to solve for, and three for each goroutine, so that they end together; and of at least leastShare, as
 // each packs all of the other factor.
 const (
-	sharedProducts = 1 << 20
+	sharedProducts = 1 << 18
 	mostShare      = 384
 	share          = 192
 	leastShare     = 48

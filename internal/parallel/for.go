@@ -77,7 +77,7 @@ type Loop struct {
 	task     Task
 	next     atomic.Int64
 	workers  atomic.Int64 // that have begun, besides the caller
-	help     func()       // what they do
+	left     atomic.Int64 // goroutines that have not come to an end
 	wg       sync.WaitGroup
 	caught   atomic.Pointer[Panic]
 }
@@ -97,14 +97,13 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 	l.next.Store(0)
 	l.workers.Store(0)
 	l.caught.Store(nil)
-	if l.help == nil {
-		l.help = func() { l.work(int(l.workers.Add(1))) }
-	}
+	l.left.Store(int64(workers))
 	l.wg.Add(workers)
 	for range workers - 1 {
-		go l.help()
+		help(l)
 	}
 	l.work(0)
+	soon(func() bool { return l.left.Load() == 0 })
 	l.wg.Wait()
 	l.task = nil
 	if p := l.caught.Load(); p != nil {
@@ -114,6 +113,7 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 
 func (l *Loop) work(worker int) {
 	defer l.wg.Done()
+	defer l.left.Add(-1)
 	defer func() {
 		if r := recover(); r != nil {
 			l.caught.CompareAndSwap(nil, Caught(r))

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestForVisitsEveryIndexOnce(t *testing.T) {
@@ -31,6 +35,56 @@ func TestForVisitsEveryIndexOnce(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Helpers that are handed from loop to loop, inner ones among them, at whatever moment they are about to end, miss no index and do none
+// twice; and they end.
+func TestHelpersAreHandedOn(t *testing.T) {
+	var seen atomic.Bool
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			var outer Loop
+			rng := rand.New(rand.NewPCG(uint64(g), 0))
+			for round := range 200 {
+				var sum atomic.Int64
+				outer.Run(6, 1, 3, Func(func(_, i, _ int) {
+					if round == 0 && i == 0 && helping() > 0 {
+						seen.Store(true)
+					}
+					For(10, 3, 2, func(_, lo, hi int) {
+						for j := lo; j < hi; j++ {
+							sum.Add(int64(10*i + j))
+						}
+					})
+				}))
+				if got := sum.Load(); got != 59*60/2 {
+					t.Errorf("round %d: the sum is %d", round, got)
+				}
+				if round%10 == 0 {
+					time.Sleep(time.Duration(rng.Int64N(int64(2 * linger)))) // they end, or are about to
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if !seen.Load() {
+		t.Error("no helpers are seen where there are some")
+	}
+	for end := time.Now().Add(10 * time.Second); helping() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d helpers are left", helping())
+		}
+	}
+	if n := idle.Load(); n != 0 {
+		t.Errorf("%d helpers are idle, and have ended", n)
+	}
+}
+
+// helping returns the number of helpers that have not ended.
+func helping() int {
+	buf := make([]byte, 1<<20)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "created by github.com/pgsvi/pgsvi/internal/parallel.help ")
 }
 
 func TestPanicReachesTheCaller(t *testing.T) {

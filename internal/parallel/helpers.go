@@ -1,0 +1,75 @@
+package parallel
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// To wake a thread that sleeps takes from 5 to 100 µs, as long as many a loop of which there are hundreds in a fit. A goroutine
+// that has done its part of a loop therefore looks for another for a while before it ends, and the caller for the end of the
+// others before it sleeps. Both let every other goroutine go first.
+const (
+	linger = 500 * time.Microsecond
+	looks  = 100 // about 1 µs, between which others have their turn
+)
+
+var (
+	idle atomic.Int64           // helpers that look for a loop and were not promised one
+	next = make(chan *Loop, 64) // to those that were promised one
+)
+
+// help makes another goroutine take part in l: one that looks for a loop where there is one, else a new one.
+func help(l *Loop) {
+	if take() {
+		next <- l
+		return
+	}
+	go func() {
+		for l := l; l != nil; l = another() {
+			l.work(int(l.workers.Add(1)))
+		}
+	}()
+}
+
+// take takes away one of those that are idle, and reports whether there was one.
+func take() bool {
+	for n := idle.Load(); n > 0; n = idle.Load() {
+		if idle.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+	return false
+}
+
+// another returns a loop to take part in, or nil where none comes soon. No more than all processors but one look for one.
+func another() (l *Loop) {
+	if idle.Add(1) < int64(runtime.GOMAXPROCS(0)) {
+		found := soon(func() bool {
+			select {
+			case l = <-next:
+			default:
+			}
+			return l != nil
+		})
+		if found {
+			return l
+		}
+	}
+	if take() {
+		return nil
+	}
+	return <-next // it was promised one
+}
+
+// soon calls done until it reports true or for a while, and returns what it reported.
+func soon(done func() bool) bool {
+	for start := time.Now(); time.Since(start) < linger; runtime.Gosched() {
+		for range looks {
+			if done() {
+				return true
+			}
+		}
+	}
+	return false
+}
