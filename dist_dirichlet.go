@@ -109,9 +109,8 @@ func (f dirichletFamily) meanOn(workers int, dst, eta []float64) {
 
 // logs stores ψ(η_k) − psi in dst, of which only the largest may cancel.
 func (dirichletFamily) logs(dst, eta []float64, psi float64) {
-	for k, a := range eta {
-		dst[k] = special.Digamma(a) - psi
-	}
+	special.Digammas(dst, eta)
+	floats.AddConst(-psi, dst)
 }
 
 func (f dirichletFamily) Fisher(dst *mat.SymDense, eta []float64) { fisherByColumns(dst, f, eta) }

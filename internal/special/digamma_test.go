@@ -2,6 +2,7 @@ package special_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	. "github.com/pgsvi/pgsvi/internal/special"
@@ -36,12 +37,15 @@ func TestDigamma(t *testing.T) {
 		{1e9, 2.07232658364464112e+1, 5.00000000083333333e-10, 1.0000000005e-9, 5.00000000166666667e-19, 8.33333333333333333e-11},
 		{1e15, 3.45387763949106848e+1, 5.00000000000000083e-16, 1.0000000000000005e-15, 5.00000000000000167e-31, 8.33333333333333334e-17},
 	} {
+		all := []float64{c.x}
+		Digammas(all, all)
 		for _, f := range []struct {
 			name      string
 			got, want float64
 			tol       float64
 		}{
 			{"Digamma", Digamma(c.x), c.psi, 4e-16 * (1 + 1/math.Abs(c.psi))},
+			{"Digammas", all[0], c.psi, 4e-16 * (1 + 1/math.Abs(c.psi))},
 			{"DigammaGap", DigammaGap(c.x), c.gap, 4e-15},
 			{"Trigamma", Trigamma(c.x), c.trigamma, 2e-15},
 			{"TrigammaGap", TrigammaGap(c.x), c.trigap, 2e-15},
@@ -54,6 +58,29 @@ func TestDigamma(t *testing.T) {
 			}
 			if e := off(f.got, f.want); !(e <= f.tol) {
 				t.Errorf("%s(%v) = %.17g, want %.17g, off by %.2g", f.name, c.x, f.got, f.want, e)
+			}
+		}
+	}
+}
+
+// Of many numbers each is what it is alone, wherever it stands, and next to Digamma's.
+func TestDigammas(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := range 140 {
+		x, got := make([]float64, n), make([]float64, n)
+		for k := range x {
+			x[k] = math.Exp(10 * rng.NormFloat64())
+		}
+		if n > 2 {
+			x[n/3], x[n/2] = math.Inf(1), math.NaN()
+		}
+		Digammas(got, x)
+		for k, a := range x {
+			alone := []float64{a}
+			Digammas(alone, alone)
+			want := Digamma(a)
+			if math.Float64bits(got[k]) != math.Float64bits(alone[0]) || !(math.Abs(got[k]-want) <= 6e-16*(1+math.Abs(want)) || got[k] == want || math.IsNaN(want) && math.IsNaN(got[k])) {
+				t.Fatalf("element %d of %d: ψ(%v) = %.17g, alone %.17g, want %.17g", k, n, a, got[k], alone[0], want)
 			}
 		}
 	}
