@@ -297,7 +297,7 @@ func TestInnerErrors(t *testing.T) {
 	}
 }
 
-// A linearisation allocates no more than a plain step does.
+// A linearisation allocates about what a plain step does.
 func TestInnerAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -334,7 +334,8 @@ func TestInnerAllocations(t *testing.T) {
 			c.H.Value(c.Init)
 			KL{}.Value(c.Init, c.Init)
 		})
-		if one, many := allocs(1), allocs(6); many > one+2*value { // at the target and at the point on the way to it
+		// h and D are evaluated at the target and at the point on the way to it. The last target of a step may promise nothing and is then solved for without a gradient.
+		if one, many := allocs(1), allocs(6); many > one+2*value+2 {
 			t.Errorf("%s: %v allocations a gradient, %v in a plain step, %v for h and D", name, many, one, value)
 		}
 	}

@@ -163,6 +163,7 @@ type objectiveStepper struct {
 	probe    Dist // scratch of evaluations
 	g        []float64
 	scratch  []float64
+	from, to []float64 // λ before the last step and after it
 
 	beta       float64   // the next step to try
 	k          int       // steps that count for the average or a decreasing step size
@@ -556,7 +557,10 @@ func (s *objectiveStepper) relinearise(ctx context.Context, env *Env, batch []in
 			if err != nil {
 				continue
 			}
-			e := s.easy(s.trial, beta)
+			e := target
+			if t < 1 {
+				e = s.easy(s.trial, beta)
+			}
 			if v+e <= f+easy-innerFall*t*promise {
 				f, easy, fell = v, e, true
 			}
@@ -703,7 +707,8 @@ func (s *objectiveStepper) accept(beta float64) {
 	if math.IsInf(beta, 1) {
 		beta = 1
 	}
-	s.gradMap = floats.Distance(s.q.Params(nil), s.trial.Params(nil), 2) / beta
+	s.from, s.to = s.q.Params(s.from), s.trial.Params(s.to)
+	s.gradMap = floats.Distance(s.from, s.to, 2) / beta
 	s.q, s.trial = s.trial, s.q
 }
 
