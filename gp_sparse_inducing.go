@@ -9,6 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -101,14 +102,8 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 	}
 	pivots := dense.Pivots{
 		Halt: h, Rank: rank, Negligible: negligible, NotPosDef: notPosDef,
-		Column: func(rows []int) func([]float64, int) {
-			y := mat.NewDense(len(rows), d, nil)
-			for a, i := range rows {
-				y.SetRow(a, x.RawRowView(i))
-			}
-			return func(dst []float64, p int) {
-				crossCovUntil(h, mat.NewDense(1, len(dst), dst), k, mat.NewDense(1, d, x.RawRowView(p)), y)
-			}
+		Columns: func(dst []float64, pivots, rows []int) {
+			covByDifferences(k, dst, matrixRows(x, pivots), matrixRows(x, rows), func(i int) string { return fmt.Sprintf("covariances of row %d", pivots[i]) })
 		},
 	}
 	if cost != nil {
@@ -139,6 +134,16 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 		copy(u.l[j*m:j*m+j+1], f[p*m:p*m+j+1])
 	}
 	return u, f, nil
+}
+
+// matrixRows returns a copy of some rows of x.
+func matrixRows(x *mat.Dense, rows []int) blas64.General {
+	_, d := x.Dims()
+	y := dense.General(make([]float64, len(rows)*d), len(rows), d)
+	for a, i := range rows {
+		copy(kernelRow(y, a), x.RawRowView(i))
+	}
+	return y
 }
 
 func checkPriorVar(i int, v float64) error {

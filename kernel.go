@@ -305,6 +305,17 @@ func crossCovUntil(h *parallel.Halt, dst *mat.Dense, k Kernel, x, y *mat.Dense) 
 	return dst
 }
 
+// covByDifferences stores the covariances of the rows of x with those of y in dst, row after row: a tile, whose squared distances are sums over the columns, exact where rows
+// are close. A panic of k is said to be where a row of x is.
+func covByDifferences(k Kernel, dst []float64, x, y blas64.General, where func(i int) string) {
+	defer parallel.At(nil, where)
+	t := kernelTiles.Get().(*kernelTile)
+	t.x, t.y, t.centre, t.r2 = x, y, nil, blas64.General{}
+	kernelFill(k, dst, t)
+	t.x, t.y = blas64.General{}, blas64.General{}
+	t.free()
+}
+
 // PriorVar stores the prior variances of the latent function, k(x_i, x_i)
 // without noise, in dst and returns it; nil allocates. It panics if dst is
 // neither nil nor of the length of the number of rows, or where k.Cov panics.
@@ -522,7 +533,7 @@ func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 type kernelTile struct {
 	x, y    blas64.General
 	r2      blas64.General // the squared distances of its pairs, if they are at hand
-	centre  []float64
+	centre  []float64      // of coordinates in which products of matrices make distances; nil for differences
 	bufs    [][]float64
 	top     int
 	profile any // the memory of shapeOf
@@ -652,7 +663,7 @@ type columnMetric interface {
 func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 	n, m := t.x.Rows, t.y.Rows
 	dim := k.features(t.x.Cols)
-	if dim == 0 {
+	if dim == 0 || t.centre == nil {
 		if c, ok := any(k).(columnMetric); ok {
 			cols := t.x.Cols
 			yt := t.get(cols * m)
@@ -667,6 +678,8 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 			t.top--
 			return
 		}
+	}
+	if dim == 0 {
 		for i := range n {
 			for j := range m {
 				dst[i*m+j] = k.dist2(kernelRow(t.x, i), kernelRow(t.y, j))

@@ -7,14 +7,14 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"gonum.org/v1/gonum/floats"
 )
 
 const (
 	pivotBatch = 64  // most rows that are brought up to date at a time in search of a pivot
 	pivotBlock = 32  // columns after which all rows are
-	pivotRows  = 128 // rows of a block of these, which one goroutine does
+	pivotRows  = 256 // rows of a block of these, which one goroutine does
 )
 
 // Pivots is a Cholesky factorisation with complete pivoting of a symmetric N×N matrix K of which
@@ -22,13 +22,14 @@ const (
 //
 // The residuals K_ii − |F_i|² do not grow from one column to the next. One that was known some columns ago is a bound, and
 // only rows whose bound is the largest are brought up to date before the next pivot is known (lazy evaluation, Minoux 1978). The
-// rest follow in blocks of columns, for which the factor of the pivots stays in the cache. The result is to
-// the last bit that of a loop over all rows for each column, on any number of cores.
+// rest follow in blocks of columns, as products of matrices. The result is to
+// the last bit that of a loop over all rows for each column, on any number of cores: with from = q − q mod pivotBlock, column q of row i is
+// k_iq − Σ_{c<from} f_ic f_qc, the sum in the order of fma.Gemm, less f_ic f_qc for from ≤ c < q by fused multiplications and additions one after the other, over f_qq.
 type Pivots struct {
 	Halt *parallel.Halt
 	Rank int // most columns
-	// Column returns a function that stores K_pi in dst for each row i of rows. Both are called from several goroutines.
-	Column func(rows []int) func(dst []float64, p int)
+	// Columns stores K_pi in dst, a row for each p of pivots and a column for each i of rows, with the same bits whatever the others. It is called from several goroutines.
+	Columns func(dst []float64, pivots, rows []int)
 	// Enough says of the residuals of all rows whether they need no further column. Nil means never.
 	Enough func(left []float64) bool
 	// A residual of at most this part of K_ii is rounding and counts as none; one below −NotPosDef·K_ii is an error.
@@ -51,7 +52,7 @@ func (e *PivotError) Error() string {
 // left or Enough says so. The error is a *PivotError, or that of Halt where that has stopped.
 func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 	n, rank := len(diag), min(o.Rank, len(diag))
-	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n)}
+	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n), last: make([]float64, pivotBlock*rank)}
 	for i := range s.rows {
 		s.rows[i] = i
 	}
@@ -72,6 +73,7 @@ func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 		j := len(s.pivots)
 		s.f[p*rank+j], s.left[p], s.age[p] = math.Sqrt(s.left[p]), 0, j+1
 		s.pivots = append(s.pivots, p)
+		copy(s.last[j%pivotBlock*rank:], s.f[p*rank:p*rank+j+1])
 		heap.Fix(s, 0)
 		if (j+1)%pivotBlock == 0 {
 			if err := s.all(); err != nil {
@@ -109,9 +111,11 @@ type pivoting struct {
 	left   []float64 // residuals
 	age    []int     // columns of F that a row has and its residual knows of
 	f      []float64 // N×rank
+	last   []float64 // rows of F of the pivots since the last multiple of pivotBlock
 	rows   []int     // 0 … N−1
 	queue  []int
 	batch  []int
+	packed []float64 // the rows of F of batch
 	then   []float64 // residuals after the first known columns, for Enough
 	known  int
 }
@@ -150,7 +154,11 @@ func (s *pivoting) largest() (int, error) {
 			s.batch = append(s.batch, heap.Pop(s).(int))
 		}
 		touched += len(s.batch)
-		if err := s.update(s.batch); err != nil {
+		s.packed = Resize(s.packed, len(s.batch)*s.rank)
+		for a, i := range s.batch {
+			copy(s.packed[a*s.rank:], s.f[i*s.rank:i*s.rank+j])
+		}
+		if err := s.update(s.batch, s.packed); err != nil {
 			return 0, err
 		}
 		for _, i := range s.batch {
@@ -169,7 +177,7 @@ func (s *pivoting) all() error {
 	errs := make([]error, (n+pivotRows-1)/pivotRows)
 	loop := parallel.Loop{Halt: s.Halt}
 	loop.Run(n, pivotRows, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) {
-		errs[lo/pivotRows] = s.update(s.rows[lo:hi])
+		errs[lo/pivotRows] = s.update(s.rows[lo:hi], s.f[lo*s.rank:hi*s.rank])
 	}))
 	for _, err := range append(errs, s.Halt.Err()) {
 		if err != nil {
@@ -180,9 +188,9 @@ func (s *pivoting) all() error {
 	return nil
 }
 
-// update brings rows up to date.
-func (s *pivoting) update(rows []int) error {
-	j := len(s.pivots)
+// update brings rows up to date. Those of F, as they are, lie one after the other in f.
+func (s *pivoting) update(rows []int, f []float64) error {
+	n, j := len(rows), len(s.pivots)
 	first := j
 	for _, i := range rows {
 		first = min(first, s.age[i])
@@ -190,22 +198,41 @@ func (s *pivoting) update(rows []int) error {
 	if first == j {
 		return nil
 	}
-	column, cov := s.Column(rows), make([]float64, len(rows))
+	// Column c of F, c ≥ from, is row c−from of g.
+	from := first - first%pivotBlock
+	g := make([]float64, (j-from)*n)
+	for c := from; c < first; c++ {
+		for a := range rows {
+			g[(c-from)*n+a] = f[a*s.rank+c]
+		}
+	}
+	g, known := g[(first-from)*n:], g
+	s.Columns(g, s.pivots[first:j], rows)
+	for e, cov := range g {
+		if i, q := rows[e%n], first+e/n; s.age[i] <= q && (math.IsNaN(cov) || math.IsInf(cov, 0)) {
+			return &PivotError{Row: i, Pivot: s.pivots[q], Cov: cov, Left: math.NaN(), Rank: q}
+		}
+	}
+	l := fma.Of(s.last, pivotBlock, s.rank, s.rank)
+	fma.Gemm(fma.Run{Workers: 1}, -1, l.Slice(first-from, 0, j-first, from), fma.Of(f, n, s.rank, s.rank).Slice(0, 0, n, from).T(), fma.Of(g, j-first, n, n))
 	for q := first; q < j; q++ {
-		p := s.pivots[q]
-		column(cov, p)
-		fp := s.f[p*s.rank : p*s.rank+q+1]
+		fp, fq := s.last[(q-from)*s.rank:][:q+1], known[(q-from)*n:][:n]
+		for c := from; c < q; c++ {
+			fma.Axpy(-fp[c], known[(c-from)*n:][:n], fq)
+		}
+		fma.Divide(fq, fp[q])
 		for a, i := range rows {
 			if s.age[i] > q {
+				fq[a] = s.f[i*s.rank+q] // of a pivot it is a root
 				continue
 			}
-			fi := s.f[i*s.rank : i*s.rank+q+1]
-			fi[q] = (cov[a] - floats.Dot(fi[:q], fp[:q])) / fp[q]
-			l := s.left[i] - fi[q]*fi[q]
-			if math.IsNaN(cov[a]) || math.IsInf(cov[a], 0) || l < -s.NotPosDef*s.diag[i] {
-				return &PivotError{Row: i, Pivot: p, Cov: cov[a], Left: l, Rank: q}
+			l := s.left[i] - float64(fq[a]*fq[a])
+			if l < -s.NotPosDef*s.diag[i] || math.IsNaN(l) {
+				var cov [1]float64
+				s.Columns(cov[:], s.pivots[q:q+1], rows[a:a+1])
+				return &PivotError{Row: i, Pivot: s.pivots[q], Cov: cov[0], Left: l, Rank: q}
 			}
-			s.left[i], s.age[i] = s.rest(l, i), q+1
+			s.f[i*s.rank+q], s.left[i], s.age[i] = fq[a], s.rest(l, i), q+1
 		}
 	}
 	return nil
@@ -230,7 +257,7 @@ func (s *pivoting) enough() int {
 		}
 		for i, l := range s.then {
 			x := s.f[i*s.rank+s.known]
-			s.then[i] = s.rest(l-x*x, i)
+			s.then[i] = s.rest(l-float64(x*x), i)
 		}
 		s.then[s.pivots[s.known]] = 0
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 )
@@ -25,12 +26,23 @@ func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float6
 		root := math.Sqrt(left[p])
 		at := slices.Clone(f[p])
 		for i := range f {
-			x := (k[p][i] - floats.Dot(f[i], at)) / root
+			x, from := k[p][i], j-j%pivotBlock
+			for lo := 0; lo < from; lo += fma.Block {
+				sum := 0.0
+				for c := lo; c < min(lo+fma.Block, from); c++ {
+					sum = math.FMA(f[i][c], at[c], sum)
+				}
+				x = math.FMA(-1, sum, x)
+			}
+			for c := from; c < j; c++ {
+				x = math.FMA(-at[c], f[i][c], x)
+			}
+			x /= root
 			if i == p {
 				x = root
 			}
 			f[i] = append(f[i], x)
-			l := left[i] - x*x
+			l := left[i] - float64(x*x)
 			if i == p {
 				l = 0
 			} else if math.IsNaN(k[p][i]) || math.IsInf(k[p][i], 0) || l < -o.NotPosDef*diag[i] {
@@ -46,12 +58,12 @@ func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float6
 	return pivots, f, nil
 }
 
-// elementsOf is Pivots.Column of a matrix.
-func elementsOf(k [][]float64) func(rows []int) func([]float64, int) {
-	return func(rows []int) func([]float64, int) {
-		return func(dst []float64, p int) {
+// elementsOf is Pivots.Columns of a matrix.
+func elementsOf(k [][]float64) func(dst []float64, pivots, rows []int) {
+	return func(dst []float64, pivots, rows []int) {
+		for b, p := range pivots {
 			for a, i := range rows {
-				dst[a] = k[p][i]
+				dst[b*len(rows)+a] = k[p][i]
 			}
 		}
 	}
@@ -90,7 +102,7 @@ func TestPivots(t *testing.T) {
 		for i := range diag {
 			diag[i] = k[i][i]
 		}
-		o := &Pivots{Rank: 1 + rng.IntN(n), Column: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
+		o := &Pivots{Rank: 1 + rng.IntN(n), Columns: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
 		if seed%3 == 0 {
 			total := floats.Sum(diag)
 			least := math.Pow(10, -1-9*rng.Float64())
@@ -129,15 +141,12 @@ func TestPivotsFew(t *testing.T) {
 		diag[i] = k[i][i]
 	}
 	most, asked := 0, 0
-	o := &Pivots{Rank: rank, Negligible: 1e-13, NotPosDef: 1e-6, Column: func(rows []int) func([]float64, int) {
-		column := elementsOf(k)(rows)
-		return func(dst []float64, p int) {
-			if len(rows) < pivotRows {
-				asked += len(rows)
-			}
-			most = max(most, len(rows))
-			column(dst, p)
+	o := &Pivots{Rank: rank, Negligible: 1e-13, NotPosDef: 1e-6, Columns: func(dst []float64, pivots, rows []int) {
+		if len(rows) < pivotRows {
+			asked += len(rows) * len(pivots)
 		}
+		most = max(most, len(rows))
+		elementsOf(k)(dst, pivots, rows)
 	}}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if _, _, err := o.Factor(diag); err != nil {
@@ -156,7 +165,7 @@ func TestPivotsErrors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 7))
 	k := smoothMatrix(rng, 200)
 	diag := make([]float64, len(k))
-	o := &Pivots{Rank: 50, Column: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
+	o := &Pivots{Rank: 50, Columns: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
 	pivots, f, err := o.Factor(diag)
 	if err != nil || len(pivots) != 0 || len(f) != len(k) {
 		t.Errorf("of zero: pivots %v, %d features, %v", pivots, len(f), err)
@@ -187,11 +196,11 @@ func TestPivotsErrors(t *testing.T) {
 	h.Watch(ctx)
 	o.Halt = &h
 	asked := 0
-	o.Column = func(rows []int) func([]float64, int) {
+	o.Columns = func(dst []float64, pivots, rows []int) {
 		if asked++; asked == 4 {
 			cancel(why)
 		}
-		return elementsOf(k)(rows)
+		elementsOf(k)(dst, pivots, rows)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if _, _, err := o.Factor(diag); !errors.Is(err, why) {
