@@ -606,6 +606,7 @@ var (
 	sumMulT    = rowSum{(*design).addMulTPart, func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
 	sumSquares = rowSum{(*design).addSquaresPart, sumMulT.add}
 	sumGramMul = rowSum{(*design).addGramMulPart, sumMulT.add}
+	sumMulGram = rowSum{(*design).mulGramPart, sumMulT.add}
 	sumGram    = rowSum{(*design).addGramPart, addLower}
 )
 
@@ -784,6 +785,8 @@ type designWork struct {
 	sums   []float64    // of chunks of rows
 	z      []float64    // of products XᵀWXZ, of k columns
 	k      int
+	eta    []float64  // Xz
+	scaled []float64  // WXz of a few rows
 	lower  fma.Lower  // L of variances of dense rows
 	panels fma.Panels // some of these rows
 }
@@ -797,7 +800,7 @@ func (s *designWork) split(n, chunk int, do func(lo, hi int, s *designWork)) {
 	var alone parallel.Halt // of which no goroutine has others
 	alone.Watch(s.halt.Context())
 	for i := range s.others {
-		s.others[i].halt, s.others[i].z, s.others[i].k = &alone, s.z, s.k
+		s.others[i].halt, s.others[i].z, s.others[i].k, s.others[i].eta = &alone, s.z, s.k, s.eta
 	}
 	loop := parallel.Loop{Halt: s.halt}
 	loop.Run(n, chunk, workers, parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
@@ -993,34 +996,74 @@ func (g *design) addGramMulRows(dst, w []float64, lo int, s *designWork) {
 	z, k, n, d := s.z, s.k, len(w), g.cols
 	s.buf = dense.Resize(s.buf, n*k)
 	t := s.buf // XZ
-	switch {
-	case k == 1 && g.sparse != nil:
-		x := g.compressed()
-		x.Mul(t, z, lo)
-		floats.Mul(t, w)
-		x.AddMulT(dst, t, lo)
-	case k == 1:
+	if k == 1 {
+		g.mulGramRows(dst, t, t, w, nil, lo, s)
+		return
+	}
+	clear(t)
+	g.addProducts(t, z, k, nil, lo, lo+n, s)
+	for i, wi := range w {
+		fma.Scale(wi, t[i*k:(i+1)*k])
+	}
+	if g.sparse == nil {
 		x := fma.Of(g.dense[lo*d:(lo+n)*d], n, d, max(1, d))
-		clear(t)
-		fma.Gemv(1, x, false, z, t)
-		floats.Mul(t, w)
+		fma.Gemm(fma.Run{Workers: 1}, 1, x.T(), fma.Of(t, n, k, k), fma.Of(dst, d, k, k))
+		return
+	}
+	for i := range n {
+		ind, val := g.sparse.Row(lo + i)
+		for l, j := range ind {
+			fma.Axpy(val[l], t[i*k:(i+1)*k], dst[int(j)*k:(int(j)+1)*k])
+		}
+	}
+}
+
+// mulGram stores Xz in eta and adds XᵀWXz to dst, W = diag(w), on as many goroutines as s.halt lends. Each row is read once.
+func (g *design) mulGram(dst, eta, z, w []float64, index []int, s *designWork) {
+	s.z, s.eta = z, eta
+	g.addSum(&sumMulGram, dst, w, index, g.sumRows(), 2*len(w)*g.perRow(), s)
+	s.z, s.eta = nil, nil
+}
+
+// nearNumbers is how many numbers of rows are read twice from near memory.
+const nearNumbers = 1 << 15
+
+// mulGramPart is mulGram for elements lo … hi−1 of w, the eta and the z of s.
+func (g *design) mulGramPart(dst, w []float64, index []int, lo, hi int, s *designWork) {
+	few := min(designChunk, max(8, nearNumbers/max(1, g.perRow())&^7))
+	for ; lo < hi && !s.halt.Stopped(); lo += few {
+		end := min(lo+few, hi)
+		s.scaled = dense.Resize(s.scaled, end-lo)
+		g.mulGramRows(dst, s.eta[lo:end], s.scaled, w[lo:end], index, lo, s)
+	}
+}
+
+// mulGramRows is mulGram for the rows from lo on, as many as w has, of those at index. WXz is stored in t, which may be eta.
+func (g *design) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *designWork) {
+	n, d := len(w), g.cols
+	switch {
+	case g.sparse == nil:
+		var x fma.Matrix
+		if index == nil {
+			x = fma.Of(g.dense[lo*d:(lo+n)*d], n, d, max(1, d))
+		} else {
+			x = g.part(index[lo:lo+n], false, &s.buf)
+		}
+		clear(eta)
+		fma.Gemv(1, x, false, s.z, eta)
+		floats.MulTo(t, eta, w)
 		fma.Gemv(1, x, true, t, dst)
+	case index == nil:
+		x := g.compressed()
+		x.Mul(eta, s.z, lo)
+		floats.MulTo(t, eta, w)
+		x.AddMulT(dst, t, lo)
 	default:
-		clear(t)
-		g.addProducts(t, z, k, nil, lo, lo+n, s)
-		for i, wi := range w {
-			fma.Scale(wi, t[i*k:(i+1)*k])
-		}
-		if g.sparse == nil {
-			x := fma.Of(g.dense[lo*d:(lo+n)*d], n, d, max(1, d))
-			fma.Gemm(fma.Run{Workers: 1}, 1, x.T(), fma.Of(t, n, k, k), fma.Of(dst, d, k, k))
-			return
-		}
-		for i := range n {
-			ind, val := g.sparse.Row(lo + i)
-			for l, j := range ind {
-				fma.Axpy(val[l], t[i*k:(i+1)*k], dst[int(j)*k:(int(j)+1)*k])
-			}
+		x := g.compressed()
+		for a, i := range index[lo : lo+n] {
+			x.Mul(eta[a:a+1], s.z, i)
+			t[a] = eta[a] * w[a]
+			x.AddMulT(dst, t[a:a+1], i)
 		}
 	}
 }

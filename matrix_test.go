@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -515,6 +516,14 @@ func TestSharedRows(t *testing.T) {
 				if batch == nil {
 					g.addGramMul(got[7], w, 1, u, buf)
 					g.addGramMul(got[8], z, k, u, buf)
+				}
+				eta, both, apart := make([]float64, n), slices.Clone(w), slices.Clone(w)
+				g.mulGram(both, eta, w, u, batch, buf)
+				scaled := make([]float64, n)
+				floats.MulTo(scaled, u, got[0])
+				g.addMulTOn(apart, scaled, batch, buf)
+				if !slices.Equal(eta, got[0]) || !slices.Equal(both, apart) {
+					t.Errorf("%s: Xw and XᵀΓXw at once are other than apart", name)
 				}
 				if workers == 1 {
 					want = got

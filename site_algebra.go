@@ -198,17 +198,29 @@ func (a *covMover) hold(d, delta, u []float64) (square float64) {
 	return a.move(d, delta, u)
 }
 
-func (a *covMover) product(dst, r []float64) bool {
+func (a *covMover) weights() int { return a.n }
+
+func (a *covMover) gather(u, r []float64) bool {
+	copy(u, r)
+	return true
+}
+
+func (a *covMover) curve(eta, u, w, h []float64) {
+	copy(eta, w)
+	floats.MulTo(u, h, w)
+}
+
+func (a *covMover) spread(w, u []float64) bool {
 	if !a.current {
 		a.current = a.fac.Factor(a.cov, a.n, a.cur)
 	}
 	if !a.current {
 		return false
 	}
-	copy(dst, r)
-	a.fac.Solve(dst)
-	a.fac.MulC(dst)
-	copy(dst, a.fac.T)
+	copy(w, u)
+	a.fac.Solve(w)
+	a.fac.MulC(w)
+	copy(w, a.fac.T)
 	return true
 }
 

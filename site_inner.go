@@ -11,24 +11,32 @@ import (
 // of the one at hand with a vector takes less by as many times as there are weights, or variables. Inner steps move the mean alone,
 // by Newton's method with V held, and an outer step then makes V that of the sites that the mean wants.
 
-// spreader knows the covariance of the variables of sites.
+// spreader knows the variables of sites, η = Xw, and the covariance C of the weights in the current state: that of the variables is XCXᵀ.
 type spreader interface {
-	// product stores the covariance of the variables in the current state times r in dst, and reports whether it could.
-	product(dst, r []float64) bool
+	// weights returns how many there are.
+	weights() int
+	// gather stores Xᵀr in u, and reports whether it could.
+	gather(u, r []float64) bool
+	// spread stores Cu in w, and reports whether it could.
+	spread(w, u []float64) bool
+	// curve stores Xw in eta and Xᵀ(h∘Xw) in u, of weights h of the sites.
+	curve(eta, u, w, h []float64)
 }
 
 // innerMean takes the inner steps. In the means of the variables, of covariance V, a step is
 //
 //	argmin_δ ½δᵀ(V⁻¹ + diag(γ̂ − γ))δ − δᵀ(α̂ − a) = (V⁻¹ + diag(γ̂ − γ))⁻¹(α̂ − a)
 //
-// by conjugate gradients preconditioned with V. As V⁻¹ times the direction of a residual is the residual itself, each
-// iteration takes one product with V and no other.
+// by conjugate gradients preconditioned with V = XCXᵀ. As V⁻¹ times the direction of a residual is the residual itself, each
+// iteration takes one product with V and no other; and as directions are Xw and residuals count as Xᵀr, each reads X once.
 type innerMean struct {
 	at, next    siteState // the state found, and the next one to look at
 	value       float64   // of at: KL − Σe, up to a constant
-	r, s        []float64 // the residual, and V times it
+	r, h        []float64 // the residual, and γ̂ − γ
 	p, q, ap    []float64 // the search direction, V⁻¹ times it and the Hessian times it
 	step, whole []float64 // the step, and V⁻¹ times it
+	ur, s       []float64 // Xᵀr, and C times it
+	w, uq, uh   []float64 // the weights of p, Xᵀq and Xᵀ(h∘p)
 	products    int       // with V that may yet be taken
 
 	terms   *siteTerms
@@ -54,8 +62,12 @@ func (t *innerMean) begin(s *siteState, value float64, terms *siteTerms, index [
 	t.value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.m)
 	t.next.resize(n)
-	for _, v := range []*[]float64{&t.r, &t.s, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
+	for _, v := range []*[]float64{&t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
 		*v = dense.Resize(*v, n)
+	}
+	d := cov.weights()
+	for _, v := range []*[]float64{&t.ur, &t.s, &t.w, &t.uq, &t.uh} {
+		*v = dense.Resize(*v, d)
 	}
 }
 
@@ -80,21 +92,24 @@ func (t *innerMean) find(slack, part float64) (moved bool) {
 func (t *innerMean) aim(slack float64) bool {
 	x := &t.at
 	floats.SubTo(t.r, x.d1, x.a)
-	if !t.spread() {
+	if t.workers.halt.Stopped() || !t.cov.gather(t.ur, t.r) || !t.spread() {
 		return false
 	}
-	rho := floats.Dot(t.r, t.s)
+	rho := floats.Dot(t.ur, t.s)
 	if !(0.5*rho > slack) || math.IsInf(rho, 0) {
 		return false
 	}
+	floats.SubTo(t.h, x.tg, x.gamma)
 	clear(t.step)
 	clear(t.whole)
-	copy(t.p, t.s)
+	copy(t.w, t.s)
 	copy(t.q, t.r)
+	copy(t.uq, t.ur)
 	for first, k := rho, 0; k < innerSolves; k++ {
+		t.cov.curve(t.p, t.uh, t.w, t.h)
 		var curve float64
 		for i, v := range t.p {
-			t.ap[i] = t.q[i] + (x.tg[i]-x.gamma[i])*v
+			t.ap[i] = t.q[i] + t.h[i]*v
 			curve += v * t.ap[i]
 		}
 		if !(curve > innerCurve*floats.Dot(t.p, t.q)) {
@@ -104,28 +119,30 @@ func (t *innerMean) aim(slack float64) bool {
 		floats.AddScaled(t.step, length, t.p)
 		floats.AddScaled(t.whole, length, t.q)
 		floats.AddScaled(t.r, -length, t.ap)
+		floats.AddScaled(t.ur, -length, t.uq)
+		floats.AddScaled(t.ur, -length, t.uh)
 		if !t.spread() {
 			break
 		}
-		next := floats.Dot(t.r, t.s)
+		next := floats.Dot(t.ur, t.s)
 		if !(next > innerReduction*first) {
 			break
 		}
-		floats.Scale(next/rho, t.p)
-		floats.Add(t.p, t.s)
-		floats.Scale(next/rho, t.q)
-		floats.Add(t.q, t.r)
+		for _, v := range [][2][]float64{{t.w, t.s}, {t.q, t.r}, {t.uq, t.ur}} {
+			floats.Scale(next/rho, v[0])
+			floats.Add(v[0], v[1])
+		}
 		rho = next
 	}
 	return !t.workers.halt.Stopped()
 }
 
-// spread makes s V times r, and reports whether it could.
+// spread makes s C times Xᵀr, and reports whether it could.
 func (t *innerMean) spread() bool {
 	if t.products--; t.products < 0 || t.workers.halt.Stopped() {
 		return false
 	}
-	return t.cov.product(t.s, t.r)
+	return t.cov.spread(t.s, t.ur)
 }
 
 // move takes the step, or a half of it, if that lowers the value.

@@ -65,10 +65,7 @@ const (
 )
 
 func (a *weightMover) covariance() []float64 {
-	at := a.base
-	if a.moved {
-		at = &a.cur
-	}
+	at := a.known()
 	a.s = dense.Resize(a.s, a.x.rows*a.x.rows)
 	if !a.rowsUnder(at, a.s) {
 		return nil
@@ -127,24 +124,38 @@ func (a *weightMover) hold(d, delta, u []float64) (square float64) {
 	return a.move(d, delta, u)
 }
 
-func (a *weightMover) product(dst, r []float64) bool {
-	at := a.base
+// known is the state whose covariance is at hand.
+func (a *weightMover) known() *weightState {
 	if a.moved {
-		at = &a.cur
+		return &a.cur
 	}
-	if at.double {
+	return a.base
+}
+
+func (a *weightMover) weights() int { return a.x.cols }
+
+func (a *weightMover) gather(u, r []float64) bool {
+	if a.known().double {
 		return false
 	}
-	a.w.Resize(a.x.cols)
-	clear(a.w.Hi)
-	a.x.addMulTOn(a.w.Hi, r, a.index, &a.buf)
-	if at == a.base && a.prior != nil {
-		a.prior.solve(a.w.Hi, a.w.Hi)
-	} else {
-		dense.Potrs(at.l, a.w.Hi)
-	}
-	a.x.mulOn(a.buf.halt, dst, a.w.Hi, a.index)
+	clear(u)
+	a.x.addMulTOn(u, r, a.index, &a.buf)
 	return true
+}
+
+func (a *weightMover) spread(w, u []float64) bool {
+	if at := a.known(); at == a.base && a.prior != nil {
+		a.prior.solve(w, u)
+	} else {
+		copy(w, u)
+		dense.Potrs(at.l, w)
+	}
+	return true
+}
+
+func (a *weightMover) curve(eta, u, w, h []float64) {
+	clear(u)
+	a.x.mulGram(u, eta, w, h, a.index, &a.buf)
 }
 
 // shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
