@@ -112,13 +112,16 @@ func (l *Loop) Run(n, chunk, workers int, t Task) {
 }
 
 func (l *Loop) work(worker int) {
-	defer l.wg.Done()
-	defer l.left.Add(-1)
 	defer func() {
 		if r := recover(); r != nil {
 			l.caught.CompareAndSwap(nil, Caught(r))
 			l.next.Store(int64(l.n)) // the others come to an end
 		}
+		if worker > 0 {
+			idle.Add(1)
+		}
+		l.left.Add(-1)
+		l.wg.Done()
 	}()
 	for {
 		hi := int(l.next.Add(int64(l.chunk)))

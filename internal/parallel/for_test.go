@@ -49,7 +49,7 @@ func TestHelpersAreHandedOn(t *testing.T) {
 			for round := range 200 {
 				var sum atomic.Int64
 				outer.Run(6, 1, 3, Func(func(_, i, _ int) {
-					if round == 0 && i == 0 && helping() > 0 {
+					if round%50 == 0 && i == 0 && helping() > 0 {
 						seen.Store(true)
 					}
 					For(10, 3, 2, func(_, lo, hi int) {
@@ -78,6 +78,29 @@ func TestHelpersAreHandedOn(t *testing.T) {
 	}
 	if n := idle.Load(); n != 0 {
 		t.Errorf("%d helpers are idle, and have ended", n)
+	}
+}
+
+// TestHelpersAreIdleInTime: who has ended its part of a loop is idle before the caller can know that it has.
+func TestHelpersAreIdleInTime(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		l := Loop{n: 1, chunk: 1, task: Func(func(_, _, _ int) {
+			if fails {
+				panic("a loop that fails")
+			}
+		})}
+		l.left.Store(1)
+		l.wg.Add(1)
+		before := idle.Load()
+		l.work(1)
+		if l.wg.Wait(); l.left.Load() != 0 || idle.Load() != before+1 || !take() {
+			t.Errorf("fails %v: %d are left, and %d idle, not one", fails, l.left.Load(), idle.Load()-before)
+		}
+	}
+	before := started.Load()
+	For(4, 1, 3, func(_, _, _ int) {})
+	if n := started.Load() - before; n > 2 {
+		t.Errorf("%d helpers are begun for two", n)
 	}
 }
 
@@ -145,12 +168,15 @@ func TestEachEndsWithTheContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		var done atomic.Int32
 		err := Each(ctx, 1000, workers, func(_, i int) error {
-			if done.Add(1) == 10 {
+			switch n := done.Add(1); {
+			case n == 10:
 				cancel(why)
+			case n > 10:
+				<-ctx.Done()
 			}
 			return nil
 		})
-		if !errors.Is(err, why) || done.Load() > 20 {
+		if !errors.Is(err, why) || done.Load() > 9+int32(workers) {
 			t.Errorf("%d workers: %v after %d", workers, err, done.Load())
 		}
 	}

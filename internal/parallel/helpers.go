@@ -8,15 +8,17 @@ import (
 
 // To wake a thread that sleeps takes from 5 to 100 µs, as long as many a loop of which there are hundreds in a fit. A goroutine
 // that has done its part of a loop therefore looks for another for a while before it ends, and the caller for the end of the
-// others before it sleeps. Both let every other goroutine go first.
+// others before it sleeps. Both let every other goroutine go first. It is idle before the caller can know that it has ended its part:
+// otherwise the next loop begins another goroutine, which finds no processor while this one looks.
 const (
 	linger = 500 * time.Microsecond
 	looks  = 100 // about 1 µs, between which others have their turn
 )
 
 var (
-	idle atomic.Int64           // helpers that look for a loop and were not promised one
-	next = make(chan *Loop, 64) // to those that were promised one
+	idle    atomic.Int64           // helpers that have no loop and were not promised one
+	next    = make(chan *Loop, 64) // to those that were promised one
+	started atomic.Int64           // helpers so far
 )
 
 // help makes another goroutine take part in l: one that looks for a loop where there is one, else a new one.
@@ -25,6 +27,7 @@ func help(l *Loop) {
 		next <- l
 		return
 	}
+	started.Add(1)
 	go func() {
 		for l := l; l != nil; l = another() {
 			l.work(int(l.workers.Add(1)))
@@ -42,9 +45,9 @@ func take() bool {
 	return false
 }
 
-// another returns a loop to take part in, or nil where none comes soon. No more than all processors but one look for one.
+// another returns a loop to take part in to a helper that is idle, or nil where none comes soon. No more than all processors but one look for one.
 func another() (l *Loop) {
-	if idle.Add(1) < int64(runtime.GOMAXPROCS(0)) {
+	if idle.Load() < int64(runtime.GOMAXPROCS(0)) {
 		found := soon(func() bool {
 			select {
 			case l = <-next:
