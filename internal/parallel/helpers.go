@@ -11,14 +11,18 @@ import (
 // others before it sleeps. Both let every other goroutine go first. It is idle before the caller can know that it has ended its part:
 // otherwise the next loop begins another goroutine, which finds no processor while this one looks.
 const (
-	linger = 500 * time.Microsecond
-	looks  = 100 // about 1 µs, between which others have their turn
+	linger = 200 * time.Microsecond
+	looks  = 100                   // about 1 µs, between which others have their turn
+	away   = time.Millisecond      // a turn of theirs as long as this says that there are more of them than processors:
+	rest   = 50 * time.Millisecond // then so long nobody looks
 )
 
 var (
 	idle    atomic.Int64           // helpers that have no loop and were not promised one
 	next    = make(chan *Loop, 64) // to those that were promised one
 	started atomic.Int64           // helpers so far
+	crowded atomic.Int64           // until when nobody looks, in nanoseconds since epoch
+	epoch   = time.Now()
 )
 
 // help makes another goroutine take part in l: one that looks for a loop where there is one, else a new one.
@@ -65,14 +69,25 @@ func another() (l *Loop) {
 	return <-next // it was promised one
 }
 
-// soon calls done until it reports true or for a while, and returns what it reported.
+// soon calls done until it reports true or for a while, and returns what it reported. Where others want the processor, nobody looks for some time.
 func soon(done func() bool) bool {
-	for start := time.Now(); time.Since(start) < linger; runtime.Gosched() {
+	begin := time.Since(epoch)
+	if begin < time.Duration(crowded.Load()) {
+		return false
+	}
+	for last := begin; last-begin < linger; {
 		for range looks {
 			if done() {
 				return true
 			}
 		}
+		runtime.Gosched()
+		now := time.Since(epoch)
+		if now-last > away {
+			crowded.Store(int64(now + rest))
+			return false
+		}
+		last = now
 	}
 	return false
 }
