@@ -9,7 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -103,7 +102,7 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 	pivots := dense.Pivots{
 		Halt: h, Rank: rank, Negligible: negligible, NotPosDef: notPosDef,
 		Columns: func(dst []float64, pivots, rows []int) {
-			covByDifferences(k, dst, matrixRows(x, pivots), matrixRows(x, rows), func(i int) string { return fmt.Sprintf("covariances of row %d", pivots[i]) })
+			covByDifferences(k, dst, x.RawMatrix(), pivots, rows)
 		},
 	}
 	if cost != nil {
@@ -134,16 +133,6 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 		copy(u.l[j*m:j*m+j+1], f[p*m:p*m+j+1])
 	}
 	return u, f, nil
-}
-
-// matrixRows returns a copy of some rows of x.
-func matrixRows(x *mat.Dense, rows []int) blas64.General {
-	_, d := x.Dims()
-	y := dense.General(make([]float64, len(rows)*d), len(rows), d)
-	for a, i := range rows {
-		copy(kernelRow(y, a), x.RawRowView(i))
-	}
-	return y
 }
 
 func checkPriorVar(i int, v float64) error {

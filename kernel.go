@@ -305,12 +305,19 @@ func crossCovUntil(h *parallel.Halt, dst *mat.Dense, k Kernel, x, y *mat.Dense) 
 	return dst
 }
 
-// covByDifferences stores the covariances of the rows of x with those of y in dst, row after row: a tile, whose squared distances are sums over the columns, exact where rows
-// are close. A panic of k is said to be where a row of x is.
-func covByDifferences(k Kernel, dst []float64, x, y blas64.General, where func(i int) string) {
-	defer parallel.At(nil, where)
+// covByDifferences stores the covariances of the rows at of x with those at others in dst, row after row: a tile, whose squared distances are sums over the columns,
+// exact where rows are close.
+func covByDifferences(k Kernel, dst []float64, x blas64.General, at, others []int) {
+	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", at[i]) })
 	t := kernelTiles.Get().(*kernelTile)
-	t.x, t.y, t.centre, t.r2 = x, y, nil, blas64.General{}
+	gather := func(index []int) blas64.General {
+		rows := dense.General(t.get(len(index)*x.Cols), len(index), x.Cols)
+		for a, i := range index {
+			copy(kernelRow(rows, a), kernelRow(x, i))
+		}
+		return rows
+	}
+	t.x, t.y, t.centre, t.r2 = gather(at), gather(others), nil, blas64.General{}
 	kernelFill(k, dst, t)
 	t.x, t.y = blas64.General{}, blas64.General{}
 	t.free()

@@ -52,7 +52,7 @@ func (e *PivotError) Error() string {
 // left or Enough says so. The error is a *PivotError, or that of Halt where that has stopped.
 func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 	n, rank := len(diag), min(o.Rank, len(diag))
-	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n), last: make([]float64, pivotBlock*rank)}
+	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n), last: make([]float64, pivotBlock*rank), recent: make([][]float64, runtime.GOMAXPROCS(0))}
 	for i := range s.rows {
 		s.rows[i] = i
 	}
@@ -115,8 +115,9 @@ type pivoting struct {
 	rows   []int     // 0 … N−1
 	queue  []int
 	batch  []int
-	packed []float64 // the rows of F of batch
-	then   []float64 // residuals after the first known columns, for Enough
+	packed []float64   // the rows of F of batch
+	recent [][]float64 // of each goroutine, columns of F that it computes
+	then   []float64   // residuals after the first known columns, for Enough
 	known  int
 }
 
@@ -158,7 +159,7 @@ func (s *pivoting) largest() (int, error) {
 		for a, i := range s.batch {
 			copy(s.packed[a*s.rank:], s.f[i*s.rank:i*s.rank+j])
 		}
-		if err := s.update(s.batch, s.packed); err != nil {
+		if err := s.update(s.batch, s.packed, &s.recent[0]); err != nil {
 			return 0, err
 		}
 		for _, i := range s.batch {
@@ -176,8 +177,8 @@ func (s *pivoting) all() error {
 	n := len(s.rows)
 	errs := make([]error, (n+pivotRows-1)/pivotRows)
 	loop := parallel.Loop{Halt: s.Halt}
-	loop.Run(n, pivotRows, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) {
-		errs[lo/pivotRows] = s.update(s.rows[lo:hi], s.f[lo*s.rank:hi*s.rank])
+	loop.Run(n, pivotRows, len(s.recent), parallel.Func(func(worker, lo, hi int) {
+		errs[lo/pivotRows] = s.update(s.rows[lo:hi], s.f[lo*s.rank:hi*s.rank], &s.recent[worker])
 	}))
 	for _, err := range append(errs, s.Halt.Err()) {
 		if err != nil {
@@ -188,8 +189,8 @@ func (s *pivoting) all() error {
 	return nil
 }
 
-// update brings rows up to date. Those of F, as they are, lie one after the other in f.
-func (s *pivoting) update(rows []int, f []float64) error {
+// update brings rows up to date. Those of F, as they are, lie one after the other in f. The scratch memory is resized.
+func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 	n, j := len(rows), len(s.pivots)
 	first := j
 	for _, i := range rows {
@@ -200,7 +201,8 @@ func (s *pivoting) update(rows []int, f []float64) error {
 	}
 	// Column c of F, c ≥ from, is row c−from of g.
 	from := first - first%pivotBlock
-	g := make([]float64, (j-from)*n)
+	*scratch = Resize(*scratch, (j-from)*n)
+	g := *scratch
 	for c := from; c < first; c++ {
 		for a := range rows {
 			g[(c-from)*n+a] = f[a*s.rank+c]
