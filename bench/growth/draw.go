@@ -2,6 +2,7 @@ package main
 
 import (
 	"image/color"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -90,6 +91,9 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 	}
 	ideal.Color, ideal.Width, ideal.Dashes = color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, vg.Points(1.2), []vg.Length{vg.Points(6), vg.Points(3)}
 	panel.Add(ideal, line, points)
+	if least := math.Log10(panel.Y.Min); math.Floor(math.Log10(panel.Y.Max)) < math.Ceil(least)+1 {
+		panel.Y.Min = math.Pow(10, math.Floor(least)) // powers of ten alone have numbers: at least two of them
+	}
 	panel.Legend.Add("measured", line, points)
 	panel.Legend.Add(p.formula, ideal)
 	return panel, nil
