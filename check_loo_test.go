@@ -463,7 +463,7 @@ func TestLOOErrors(t *testing.T) {
 	q := NewIsotropic(1, 1)
 	nan := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.NaN() }}, nil)
 	nowhere := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.Inf(-1) }}, nil)
-	big := Expect(LogLik{N: 1 << 40, Dim: 1, LogProb: func(int, []float64) float64 { return 0 }}, nil)
+	big := Expect(LogLik{N: min(1<<40, math.MaxInt), Dim: 1, LogProb: func(int, []float64) float64 { return 0 }}, nil)
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	for name, c := range map[string]struct {

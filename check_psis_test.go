@@ -451,7 +451,7 @@ func TestPSISErrors(t *testing.T) {
 		"other jitter":      {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, jitter, 0) }},
 		"few draws":         {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, gPost, 24) }},
 		"negative draws":    {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, -1) }},
-		"too many draws":    {ErrMemory, func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, 1<<50) }},
+		"too many draws":    {ErrMemory, func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, min(1<<50, math.MaxInt)) }},
 		"nil GLM posterior": {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, nil, 0) }},
 		"intercept":         {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, intercept, 0) }},
 		"other weights":     {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, two, 0) }},

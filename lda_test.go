@@ -350,7 +350,7 @@ func TestLDAErrors(t *testing.T) {
 		{"topics shape", good, 2, &LDAOptions{Topics: mat.NewDense(2, 4, nil)}, ErrShape, "Topics is 2×4"},
 		{"topics NaN", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, nan, 0, 0})}, ErrNotFinite, "Topics(0, 2)"},
 		{"topics negative", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, 0, -1, 0})}, ErrParam, "Topics(0, 3)"},
-		{"memory", good, 1 << 40, nil, ErrMemory, "LDAOptions.MaxMemory"},
+		{"memory", good, min(1<<40, math.MaxInt), nil, ErrMemory, "LDAOptions.MaxMemory"},
 		{"negative memory", good, 1, &LDAOptions{MaxMemory: -1}, ErrParam, "MaxMemory"},
 	} {
 		_, err := NewLDA(e.c, e.k, e.opt)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -109,9 +110,9 @@ func saveTo(w io.Writer, kind save.Kind, v any) error {
 	return kind.Write(w, body)
 }
 
-// mostSaved is more rows, documents or steps than there can have been: a saved count above it is none. Up to it
-// a float64 counts by one.
-const mostSaved = 1 << 53
+// mostSaved is the largest count of rows, documents or steps that is read from a file. Up to it a
+// float64 and an int count by one, on systems of 32 bits too.
+const mostSaved = min(1<<53, math.MaxInt)
 
 // loadFrom reads a file that saveTo has written from an S, in which every number is finite, as
 // encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that is only

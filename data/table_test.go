@@ -258,15 +258,15 @@ func TestTableDoubts(t *testing.T) {
 		"not whole":        {column(30, func(i int) any { return float64(i) + 0.5 }), ""},
 		"dates":            {column(30, func(i int) any { return 20240100 + i*7%30 + 1 }), "dates: they are numbers such as \"20240101\""},
 		"rising dates":     {column(30, func(i int) any { return 20240101 + i }), "dates"},
-		"minutes":          {column(30, func(i int) any { return 202401011200 + i*7%30 }), "dates"},
-		"seconds":          {column(30, func(i int) any { return 20240101120000 + i*7%30 }), "dates"},
+		"minutes":          {column(30, func(i int) any { return 202401011200 + int64(i*7%30) }), "dates"},
+		"seconds":          {column(30, func(i int) any { return 20240101120000 + int64(i*7%30) }), "dates"},
 		"no such day":      {column(30, func(i int) any { return 20240200 + i*7%31 + 1 }), ""},
 		"another age":      {column(30, func(i int) any { return 99990101 + i*7%30 }), ""},
 		"years":            {column(30, func(i int) any { return 1990 + i*7%30 }), ""},
 		"postal codes":     {column(30, func(i int) any { return fmt.Sprintf("%05d", 9000+i*211%7000) }), "codes: \"09000\" has a 0 in front"},
 		"zero":             {column(30, func(i int) any { return i % 2 }), ""},
 		"below one":        {column(30, func(i int) any { return float64(i*7%30) / 30 }), ""},
-		"card numbers":     {column(30, func(i int) any { return 4000123412341234 + i*7%30 }), "codes"},
+		"card numbers":     {column(30, func(i int) any { return 4000123412341234 + int64(i*7%30) }), "codes"},
 		"negative, rising": {column(30, func(i int) any { return i - 15 }), "identifiers"},
 	} {
 		table, err := ReadTable(strings.NewReader(c.in), nil)
