@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -45,6 +46,8 @@ type Certificate struct {
 	// Optimum is the greatest ELBO of the family, or a bound on it such as ELBO + GapBound of a fit. Zero means that it is not known: C0 is
 	// then what the run has gained so far, with which every bound holds as well.
 	Optimum float64
+	// Src draws the R of RandomIterate. Nil is a fixed seed.
+	Src rand.Source
 
 	// Steps is the number of steps that were looked at. Without any the numbers below are NaN, or 0 before a run.
 	Steps int
@@ -82,11 +85,19 @@ type Certificate struct {
 	begun      bool
 	start, now float64 // F at the first state and at the last
 	sums       pathSums
+	draw       *rand.Rand
+	candidates []iterate
+}
+
+// iterate is a λ_k that may be λ_R. E_k is a draw of the exponential distribution.
+type iterate struct {
+	q         Dist
+	beta, key float64 // β_k, E_k/β_k
 }
 
 // pathSums are sums over the steps of a path.
 type pathSums struct {
-	beta, beta2             float64 // β, β²
+	beta, beta2, longest    float64 // β, β²; the largest β
 	map1, map2              float64 // β‖G‖², β²‖G‖²
 	noisy, terms            int     // noisy steps, and terms in their batches
 	betaOfNoise, betaByTerm float64 // β and β/M of noisy steps
@@ -129,8 +140,13 @@ func (c *Certificate) BatchSize(factor float64) int {
 func (c *Certificate) Record(it Iteration) {
 	if it.K == 1 || !c.begun && c.err == nil {
 		nan := math.NaN()
-		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Alpha: nan, L: nan, RelL: nan, MaxStep: nan, C0: nan,
+		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Src: c.Src, Alpha: nan, L: nan, RelL: nan, MaxStep: nan, C0: nan,
 			MinGradMap2: nan, MeanGradMap2: nan, Bound: nan, Floor: nan, UnbiasedZ: nan, start: nan}
+		src := c.Src
+		if src == nil {
+			src = rand.NewPCG(seed1, seed2)
+		}
+		c.draw = rand.New(src)
 	}
 	if c.err != nil {
 		return
@@ -246,10 +262,49 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	c.MinGradMap2 = nanMin(c.MinGradMap2, map2)
 	c.TotalD += (pull - d) / beta
 	p := &c.sums
-	p.beta, p.beta2 = p.beta+beta, p.beta2+beta*beta
+	p.beta, p.beta2, p.longest = p.beta+beta, p.beta2+beta*beta, math.Max(p.longest, beta)
 	p.map1, p.map2 = p.map1+beta*map2, p.map2+move2
+	c.keep(s.trial, beta)
 	c.conclude()
 	return nil
+}
+
+// keep makes q, where a step of size beta began, a candidate for λ_R.
+//
+// The least E_k/w_k is that of k with probability w_k/Σw, w_k = β_k(α' − ½Lβ_k). One candidate is
+// below another for every α' and L if both its β and its E/β are less: the other is dropped. Of t
+// steps some log t are kept; of equal steps, one.
+func (c *Certificate) keep(q Dist, beta float64) {
+	key := c.draw.ExpFloat64() / beta
+	if slices.ContainsFunc(c.candidates, func(o iterate) bool { return o.beta <= beta && o.key <= key }) {
+		return
+	}
+	c.candidates = slices.DeleteFunc(c.candidates, func(o iterate) bool { return beta <= o.beta && key <= o.key })
+	c.candidates = append(c.candidates, iterate{q.Clone(), beta, key})
+}
+
+// RandomIterate returns a copy of λ_R, the random iterate of the theorem: Bound is on its E‖G_R‖².
+//
+// R = k has a probability in proportion to α'β_k − ½Lβ_k², where step k was looked at. α' and L are
+// those of the whole path so far (α' = α without noise), so λ_R may change as steps are added.
+// Over many values of Src the mean of ‖G_R‖² is MeanGradMap2. It is nil before the first step that
+// is looked at, and where a step was longer than 2α'/L: there the theorem does not hold.
+func (c *Certificate) RandomIterate() Dist {
+	alpha := c.strength()
+	var drawn Dist
+	if !(c.L*c.sums.longest <= 2*alpha) {
+		return nil
+	}
+	least := math.Inf(1)
+	for _, o := range c.candidates {
+		if key := o.key / (alpha - c.L*o.beta/2); key < least {
+			least, drawn = key, o.q
+		}
+	}
+	if drawn == nil {
+		return nil
+	}
+	return drawn.Clone()
 }
 
 // slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees with differences of the values of f on the segment, as it must where
@@ -325,6 +380,14 @@ func (z *zScore) add(x float64) { z.sum, z.squares = z.sum+x, z.squares+x*x }
 // score returns the sum in standard errors, NaN without any.
 func (z *zScore) score() float64 { return z.sum / math.Sqrt(z.squares) }
 
+// strength returns the α' of the theorem, or α where no step was noisy.
+func (c *Certificate) strength() float64 {
+	if c.sums.noisy > 0 {
+		return c.Alpha / 2 // α − 1/(2c) with c = 1/α
+	}
+	return c.Alpha
+}
+
 // conclude brings the bounds up to date.
 func (c *Certificate) conclude() {
 	p, l := &c.sums, c.L
@@ -333,9 +396,8 @@ func (c *Certificate) conclude() {
 	if c.Optimum != 0 {
 		c.C0 = c.Optimum + c.start
 	}
-	alpha := c.Alpha
+	alpha := c.strength()
 	if p.noisy > 0 {
-		alpha /= 2 // α − 1/(2c) with c = 1/α
 		c.Sigma2 = p.noise / p.betaOfNoise
 		c.UnbiasedZ = p.batches.score()
 		if z := p.values.score(); math.Abs(z) > math.Abs(c.UnbiasedZ) {

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -540,5 +541,93 @@ func TestCertificateInnocent(t *testing.T) {
 	run := Solver{Divergence: Euclidean{}, StepSize: ConstantStep(1e4), MaxIter: 3, Recorder: c, EvalEvery: -1}
 	if _, err := run.Run(context.Background(), far.Linearized()); c.Err() != nil || c.Violations == 0 || c.Violations > c.TooLong || !math.IsInf(c.L, 1) {
 		t.Errorf("a step without a bound: %+v (%v)", c, err)
+	}
+}
+
+// λ_R is a copy of a state where a step began. There is none before a run, or if steps are too long.
+func TestRandomIterateIsOfThePath(t *testing.T) {
+	o := inCoords(theoryProblem(), MeanParams)
+	if q := (&Certificate{}).RandomIterate(); q != nil {
+		t.Errorf("%v before a run", q)
+	}
+	seen := map[int]bool{}
+	for seed := range uint64(40) {
+		path := []Dist{o.Init.Clone()}
+		keep := RecorderFunc(func(it Iteration) { path = append(path, it.State.(*objectiveStepper).q.Clone()) })
+		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
+		certified(t, Solver{Divergence: KL{}, StepSize: ConstantStep(0.02), MaxIter: 8, Recorder: keep}, cert, o)
+		r := cert.RandomIterate()
+		k := slices.IndexFunc(path, func(q Dist) bool { return slices.Equal(q.Params(nil), r.Params(nil)) })
+		if k < 0 || k == len(path)-1 {
+			t.Fatalf("seed %d: λ_R is state %d of the path", seed, k)
+		}
+		seen[k] = true
+		if err := r.SetParams(path[len(path)-1].Params(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(cert.RandomIterate().Params(nil), path[k].Params(nil)) {
+			t.Error("a change of what was returned changes the Certificate")
+		}
+	}
+	if len(seen) < 6 {
+		t.Errorf("40 seeds draw %d of 8 states", len(seen))
+	}
+	long := &Certificate{}
+	certified(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(2), MaxIter: 8}, long, inCoords(theoryProblem(), MeanCov))
+	if long.TooLong == 0 || long.RandomIterate() != nil {
+		t.Errorf("%d steps too long, λ_R is %v", long.TooLong, long.RandomIterate())
+	}
+}
+
+// λ_R has the weights of the theorem for any order of step sizes, with few states in memory.
+func TestRandomIterateWeights(t *testing.T) {
+	betas := []float64{0.3, 0.1, 0.3, 0.5, 0.2, 0.05, 0.4, 0.45, 0.01, 0.25}
+	const alpha, l, draws = 1.0, 3.0, 20000
+	for _, noisy := range []int{0, 1} {
+		falling := func(a, b float64) int { return cmp.Compare(b, a) }
+		for _, order := range []func(a, b float64) int{nil, cmp.Compare[float64], falling} {
+			beta := slices.Clone(betas)
+			a := alpha
+			if noisy > 0 {
+				a /= 2
+				for k := range beta {
+					beta[k] *= 0.6 // at most 2α'/L
+				}
+			}
+			if order != nil {
+				slices.SortFunc(beta, order)
+			}
+			drawn, sum, most := make([]float64, len(beta)), 0.0, 0
+			for _, b := range beta {
+				sum += a*b - l*b*b/2
+			}
+			rng := rand.New(rand.NewPCG(3, 4))
+			for range draws {
+				c := &Certificate{Alpha: alpha, L: l, draw: rng}
+				c.sums.noisy = noisy
+				for k, b := range beta {
+					c.sums.longest = max(c.sums.longest, b)
+					c.keep(NewIsotropicMeanField(1, float64(k+1)), b)
+				}
+				most = max(most, len(c.candidates))
+				drawn[int(math.Round(c.RandomIterate().(*Gaussian).Cov().At(0, 0)))-1]++
+			}
+			for k, b := range beta {
+				p := (a*b - l*b*b/2) / sum
+				if z := (drawn[k] - draws*p) / math.Sqrt(draws*p*(1-p)); math.Abs(z) > 4.5 {
+					t.Errorf("step %d of size %v: drawn %v times of %d, want %v", k, b, drawn[k], draws, draws*p)
+				}
+			}
+			if order == nil && most == len(beta) {
+				t.Error("no state is ever forgotten")
+			}
+		}
+	}
+	equal := &Certificate{draw: rand.New(rand.NewPCG(5, 6))}
+	for range 1000 {
+		equal.keep(NewIsotropicMeanField(1, 1), 0.1)
+	}
+	if len(equal.candidates) != 1 {
+		t.Errorf("%d states of equal steps in memory", len(equal.candidates))
 	}
 }
