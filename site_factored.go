@@ -35,7 +35,6 @@ type factoredAlgebra struct {
 	fresh     bool // the expectations of cur hold
 	aimed     bool // so do grad and delta
 	started   bool // cur is no longer the prior
-	settled   bool // V need not be renewed
 	free      bool // the last step was one with a given β
 
 	hess     weightHessian
@@ -52,11 +51,14 @@ type factoredAlgebra struct {
 	promise  float64   // nats that the step δ promises
 	unseen   float64   // nats that it may have left out, as its linear equations are solved to that alone
 	beyond   float64   // nats that the last step brought, if it promised much less
+	renewal  float64   // nats that V brought when it was renewed last; +Inf at first
 	within   float64   // Solver.Goal of the last evaluation
 	t        float64   // length of the next step along δ
 	buf      []float64
 
 	proof    proof
+	proved   bool      // the determinant of a proof has been taken
+	most     float64   // multiplications that it may take
 	held     []float64 // scratch of prove
 	rows     factoredRows
 	pg       factoredPaper
@@ -75,7 +77,7 @@ type factoredState struct {
 // newFactoredAlgebra returns the prior of l with a low-rank covariance, or a diagonal one for rank 0.
 func newFactoredAlgebra(l *linearModel, rank int) *factoredAlgebra {
 	n, d := l.x.rows, len(l.names)
-	s := &factoredAlgebra{lin: l, n: n, terms: l.terms, t: 1}
+	s := &factoredAlgebra{lin: l, n: n, terms: l.terms, t: 1, most: mostProof, renewal: math.Inf(1)}
 	for _, c := range []*factoredState{&s.cur, &s.next} {
 		c.m, c.v, c.e, c.tg, c.d1 = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 		c.mean = make([]float64, d)
@@ -128,7 +130,7 @@ func (s *factoredAlgebra) ascend() (passes int, err error) {
 		return 0, err
 	}
 	s.kept = append(append(s.kept[:0], s.delta...), s.grad...)
-	promise, unseen, t, settled, free, pairs := s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs
+	promise, unseen, t, renewal, free, pairs := s.promise, s.unseen, s.t, s.renewal, s.free, s.history.pairs
 	slow := s.progress
 	diagonal, _ := s.fam.(*diagFamily)
 	straight := diagonal != nil && diagonal.straight
@@ -138,7 +140,7 @@ func (s *factoredAlgebra) ascend() (passes int, err error) {
 	}
 	if err = s.workers.halt.Err(); err != nil { // back to before the step
 		copy(s.grad, s.kept[copy(s.delta, s.kept):])
-		s.promise, s.unseen, s.t, s.settled, s.free, s.history.pairs, s.aimed = promise, unseen, t, settled, free, pairs, true
+		s.promise, s.unseen, s.t, s.renewal, s.free, s.history.pairs, s.aimed = promise, unseen, t, renewal, free, pairs, true
 		s.progress = slow
 		if diagonal != nil {
 			diagonal.straight = straight
@@ -166,7 +168,7 @@ func (s *factoredAlgebra) climb() bool {
 		s.history.reset()
 		return true
 	}
-	if s.promise < nearOptimum && !s.settled && s.renew() {
+	if s.promise < max(nearOptimum, s.enough()) && !s.settled() && s.renew() {
 		return true
 	}
 	if s.search(6, 1, 1) {
@@ -311,25 +313,31 @@ func (s *factoredAlgebra) aside(c *factoredState, alone bool) {
 	s.lin.x.addMulTOn(s.rhs, slope, nil, s.hess.scratch())
 }
 
-// Where a step promises fewer nats than nearOptimum, V is renewed, until that brings no
-// more than worthRenewing.
+// Where a step promises fewer nats than nearOptimum, or than the goal, V is renewed, until that brings
+// no more than worthRenewing, or than the goal.
 const (
 	nearOptimum   = 1e-2
 	worthRenewing = 1e-4
 )
 
-// renew leaves a stationary point of the ELBO that is no maximum, and reports whether it did.
+// settled reports whether V need not be renewed: until then steps may promise little at a stationary
+// point of the ELBO that is no maximum.
+func (s *factoredAlgebra) settled() bool { return s.renewal <= max(worthRenewing, s.enough()) }
+
+// renew takes the step of the mean with a new V, which leaves such a point, and reports whether the
+// ELBO rises.
 func (s *factoredAlgebra) renew() bool {
 	d, old := s.lin.x.cols, s.cur.elbo
 	delta := append([]float64(nil), s.delta[d:]...)
-	if s.fam.renew(s.delta[d:], &s.hess) && s.look(0, 1) == nil && s.next.elbo > old+worthRenewing {
+	if s.fam.renew(s.delta[d:], &s.hess) && s.look(1, 1) == nil && s.next.elbo > old {
 		s.accept()
 		s.history.reset()
 		s.beyond = s.cur.elbo - old
+		s.renewal = s.beyond
 		return true
 	}
 	copy(s.delta[d:], delta)
-	s.settled = true
+	s.renewal = 0
 	return false
 }
 
@@ -571,9 +579,6 @@ func (s *factoredAlgebra) direct() {
 		s.promise = 0.5 * floats.Dot(s.delta, s.grad)
 	}
 	step(1e-5*goal, false)
-	if !s.closedForm() {
-		goal = math.Max(goal, lowRankGoal)
-	}
 	if enough := max(goal, s.enough()); s.promise <= enough {
 		// About to say that nothing is left: what the residual hides counts.
 		if s.unseen = s.cg.unseen(a); s.unseen > enough {
@@ -603,23 +608,36 @@ func (s *factoredAlgebra) convexify() {
 // enough returns the gap at which a run may end here.
 func (s *factoredAlgebra) enough() float64 {
 	c := &s.cur
-	return goalWith(s.within, s.n, c.elbo, c.err)
+	enough := goalWith(s.within, s.n, c.elbo, c.err)
+	if s.within == 0 {
+		enough = max(enough, s.goal())
+	}
+	return enough
 }
 
-// lowRankGoal is the gap at which a low-rank V is good enough: its last digits take many passes,
-// and other maxima of its ELBO are further away.
-const lowRankGoal = 1e-7
+// The gap at which a low-rank V is good enough, in nats a row and at least: its last digits take many
+// passes, and other maxima of its ELBO are further away.
+const (
+	lowRankGoalRow = 1e-6
+	lowRankGoal    = 1e-7
+)
 
-// evaluate implements algebra. The gap is what the next step promises,
-// −½gᵀδ, where the last step kept to its promise; after a step with a given β it is not known.
+// goal returns the Evaluation.Goal of s.
+func (s *factoredAlgebra) goal() float64 {
+	if s.closedForm() {
+		return 0
+	}
+	return max(lowRankGoal, lowRankGoalRow*float64(s.n))
+}
+
+// evaluate implements algebra. The gap is what the next step promises, −½gᵀδ, where the last step kept
+// to its promise, and until V is settled no less than what renewing it brought last; after a step with a
+// given β it is not known.
 func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	if err := s.renewed(); err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: s.cur.elbo, ELBOErr: neverZero(s.cur.err)}
-	if !s.closedForm() {
-		e.Goal = lowRankGoal
-	}
+	e := Evaluation{ELBO: s.cur.elbo, ELBOErr: neverZero(s.cur.err), Goal: s.goal()}
 	if s.cur.wild {
 		e.Gap = math.Inf(1)
 	}
@@ -630,7 +648,7 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	if err := s.directed(); err != nil {
 		return Evaluation{}, err
 	}
-	if goal := max(e.Goal, s.enough()); !s.proof.made && s.promise+s.unseen <= worthProvingFactored*goal {
+	if goal := s.enough(); !s.proof.made && s.worthProving(goal) {
 		bound, err := s.prove(goal)
 		if err != nil {
 			return Evaluation{}, err
@@ -639,11 +657,20 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 		e.ELBO, e.ELBOErr = s.cur.elbo, neverZero(s.cur.err)
 	}
 	s.proof.made = true
-	e.Gap, e.GapBound = neverZero(math.Max(s.promise+s.unseen, s.beyond)), s.proof.bound
+	e.Gap, e.GapBound = neverZero(s.gap()), s.proof.bound
 	if s.cur.absurd() || !s.terms.concave() {
 		e.Gap = math.Max(e.Gap, s.leastPromise())
 	}
 	return e, nil
+}
+
+// gap returns the estimate of evaluate.
+func (s *factoredAlgebra) gap() float64 {
+	gap := math.Max(s.promise+s.unseen, s.beyond)
+	if !s.closedForm() && !s.settled() {
+		gap = math.Max(gap, s.renewal)
+	}
+	return gap
 }
 
 // weights implements weighted.
@@ -847,9 +874,9 @@ func (f *diagFamily) cov() weightCov {
 
 func (s *factoredAlgebra) state(c *save.State) {
 	d, k := s.lin.x.cols, len(s.grad)
-	c.Bool(&s.fresh, &s.aimed, &s.started, &s.settled, &s.free, &s.cur.wild)
+	c.Bool(&s.fresh, &s.aimed, &s.started, &s.proved, &s.free, &s.cur.wild)
 	s.progress.state(c)
-	c.Float(&s.promise, &s.unseen, &s.beyond, &s.within, &s.t, &s.cur.elbo, &s.cur.err)
+	c.Float(&s.promise, &s.unseen, &s.beyond, &s.renewal, &s.within, &s.t, &s.cur.elbo, &s.cur.err)
 	c.Bool(&s.cur.certain)
 	c.Floats(d, &s.cur.mean)
 	c.Floats(s.n, &s.cur.m, &s.cur.v, &s.cur.e, &s.cur.tg, &s.cur.d1)
@@ -876,17 +903,46 @@ func (f *diagFamily) state(c *save.State) {
 // takes the work of a pass.
 const worthProvingFactored = 10
 
-// mostProvedFactored is the number of operations, about, that a product XᵀΓX and its factor may take for the sake of a proof.
-const mostProvedFactored = 1e9
+// mostProof is the number of multiplications that the determinant of a proof may take: some seconds.
+const mostProof = 1e11
+
+// worthProving reports whether a proof is worth its cost here. Where the determinant takes longer than
+// passes do it is tried once, where the run may end: of what a low-rank V is below the best of all V
+// later states leave nearly as much.
+func (s *factoredAlgebra) worthProving(goal float64) bool {
+	if s.closedForm() {
+		return s.promise+s.unseen <= worthProvingFactored*goal
+	}
+	switch work, _ := s.proofWork(); {
+	case work > s.most:
+		return false
+	case work > directMost:
+		return !s.proved && s.gap() <= goal
+	}
+	return s.promise+s.unseen <= worthProvingFactored*goal
+}
+
+// proofWork returns the number of multiplications that the determinant of a proof takes, +Inf where it
+// would take more memory than the model may have, and whether it is over the rows.
+func (s *factoredAlgebra) proofWork() (work float64, dual bool) {
+	l, d := s.lin, s.lin.x.cols
+	work, size, dual := s.hess.factorWork()
+	rows := bytesOf(1, s.n, l.x.perRow())
+	rank := (s.fam.size() - d) / d
+	if checkMemory(l.maxMemory, rows+bytesOf(weightVectors, 1, d)+bytesOf(lowRankMatrices, d, rank)+8*proofMatrices*size, "", "") != nil {
+		work = math.Inf(1)
+	}
+	return work, dual
+}
+
+// proofMatrices is the number of N×N or D×D matrices that a proof has at its most.
+const proofMatrices = 6
 
 // prove takes a Newton step of the mean, V held, unless the ELBO would fall, and returns a proved bound on the gap of the state reached,
-// with an error well below the goal. The error is that of the crew; the proof can then be gone on with.
+// with an error well below the goal, +Inf if there is none. The error is that of the crew; the proof can then be gone on with.
 func (s *factoredAlgebra) prove(goal float64) (float64, error) {
-	x, d := s.lin.x, s.lin.x.cols
+	d := s.lin.x.cols
 	diagonal, ok := s.fam.(*diagFamily)
-	if !ok && float64(x.rows+d)*float64(d)*float64(d) > mostProvedFactored {
-		return 0, nil
-	}
 	if !s.terms.concave() || !s.cur.certain {
 		return math.Inf(1), nil
 	}
@@ -925,17 +981,66 @@ func (s *factoredAlgebra) prove(goal float64) (float64, error) {
 		}
 		return bound, s.workers.halt.Err()
 	}
-	prior, err := s.lin.prior.stateUntil(s.workers.halt)
-	best, work := weightState{halt: s.workers.halt}, designWork{halt: s.workers.halt}
-	if err != nil || !best.add(prior, x, s.cur.tg, nil, &work) {
-		return math.Inf(1), s.workers.halt.Err()
+	loss := s.loss()
+	if err := s.workers.halt.Err(); err != nil {
+		return 0, err
 	}
-	s.fam.move(0, s.delta[d:])
-	bound += 2*s.fam.divergence(&s.lin.prior) + s.lin.prior.logDet() - best.logDet
+	s.proved = true
+	return bound + loss, nil
+}
+
+// loss returns a bound on tr Δ − log|I + Δ| = tr(AV) − D − log|A|/|V⁻¹|, with what rounding may hide of it.
+func (s *factoredAlgebra) loss() float64 {
+	told, rounding := s.told()
+	s.fam.move(0, s.delta[s.lin.x.cols:])
+	kl := 2 * s.fam.divergence(&s.lin.prior)
+	var trace float64
 	for n, v := range s.cur.v {
-		bound += s.cur.tg[n] * v
+		trace += s.cur.tg[n] * v
 	}
-	return bound, nil
+	loss := max(0, kl+trace-told) + rounding + dense.Epsilon*(math.Abs(kl)+trace+math.Abs(told))
+	if math.IsNaN(loss) {
+		return math.Inf(1)
+	}
+	return loss
+}
+
+// told returns log|A|/|Λ0| and what rounding may make of it, +Inf where it is not known.
+func (s *factoredAlgebra) told() (logDet, rounding float64) {
+	l, h, none := s.lin, s.workers.halt, math.Inf(1)
+	work, dual := s.proofWork()
+	if work > s.most {
+		return 0, none
+	}
+	if dual {
+		k, err := l.gramUntil(h)
+		f := dense.Sites{Halt: h}
+		if err != nil || !f.Factor(k, s.n, s.cur.tg) {
+			return 0, none
+		}
+		return f.LogDet, dense.Epsilon * siteSize(k, s.cur.tg)
+	}
+	prior := l.prior.full
+	if prior == nil {
+		prior = &weightState{}
+		prior.resize(l.x.cols)
+		for j, p := range l.prior.prec {
+			prior.p[j*l.x.cols+j] = p
+		}
+	}
+	best, buf := weightState{halt: h}, designWork{halt: h}
+	best.copyPrecision(prior)
+	best.addRows(l.x, s.cur.tg, nil, &buf)
+	ok := best.factor()
+	if work <= directMost && !(ok && best.pivot(&best) >= leastPivot) {
+		ok = best.add(prior, l.x, s.cur.tg, nil, &buf) // in twice the digits
+	}
+	if !ok {
+		return 0, none
+	}
+	before := l.prior.logDet()
+	rounding = best.rounding() + best.resolution() + dense.Epsilon*(math.Abs(best.logDet)+math.Abs(before))
+	return best.logDet - before, rounding
 }
 
 // factoredRows is the workspace of rowsGap.

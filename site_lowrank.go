@@ -9,7 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
 )
 
 // lowRankFamily is the family of V with V⁻¹ = P = diag(d) + UUᵀ. Its coordinates
@@ -115,10 +114,21 @@ func (f *lowRankFamily) begun() bool {
 
 // begin moves to the factors of A that there are with D = diag(A), and what they leave as e.
 func (f *lowRankFamily) begin(dst []float64, a *weightHessian) {
+	f.factors(dst, a, a.diag, 1.01, false) // Below 1 there is no factor; a small one can still grow.
+}
+
+// renew moves to the best U given d, with what that leaves of diag(A) as e: gradients may have led
+// to eigenvectors other than the leading ones, which are stationary, too.
+func (f *lowRankFamily) renew(dst []float64, a *weightHessian) bool {
+	f.factors(dst, a, f.cur.d, 1, true)
+	return true
+}
+
+// factors stores in dst the move to the U of leading and to the e that it leaves of diag(A).
+func (f *lowRankFamily) factors(dst []float64, a *weightHessian, d []float64, least float64, warm bool) {
 	clear(dst)
-	n, r := len(f.cur.d), f.cur.rank
-	// Below 1 there is no factor; a small one can still grow.
-	f.leading(dst[n:], a, a.diag, 1.01, false)
+	n, r := len(d), f.cur.rank
+	f.leading(dst[n:], a, d, least, warm)
 	for j, v := range a.diag {
 		u := dst[n+j*r : n+(j+1)*r]
 		dst[j] = math.Log(math.Max(v-floats.Dot(u, u), 0.05*v) / f.e[j])
@@ -126,25 +136,23 @@ func (f *lowRankFamily) begin(dst []float64, a *weightHessian) {
 	floats.Sub(dst[n:], f.cur.u)
 }
 
-// renew moves to the best U given d: gradients may have led to eigenvectors other than
-// the leading ones, which are stationary, too.
-func (f *lowRankFamily) renew(dst []float64, a *weightHessian) bool {
-	clear(dst)
-	n := len(f.cur.d)
-	f.leading(dst[n:], a, f.cur.d, 1, true)
-	floats.Sub(dst[n:], f.cur.u)
-	return true
-}
+// The Krylov space of leading begins with so many vectors more than factors, and has so many blocks.
+const (
+	krylovExtra  = 8
+	krylovBlocks = 5
+)
 
-// leading stores in u what minimises ½(tr(AV) + log|V⁻¹|) given d: d^½Q(Λ − I)₊^½ with
-// the leading eigenvalues and vectors of d^−½Ad^−½ (Lawley and Maxwell, 1971), eigenvalues
-// being at least the given one. They are found by a
-// few steps of subspace iteration from random vectors (Halko, Martinsson and Tropp, 2011).
+// leading stores in u what minimises ½(tr(AV) + log|V⁻¹|) given d: d^½Q(Λ − I)₊^½ with the leading
+// eigenvalues and vectors of S = d^−½Ad^−½ (Lawley and Maxwell, 1971), eigenvalues being at least the
+// given one. They are the Ritz vectors in the block Krylov space of random vectors and, where warm is
+// set, of the current U (Musco and Musco, 2015): all blocks count, and not the last alone, as what
+// leads of a flat spectrum is yet in all of them.
 func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, least float64, warm bool) {
 	n, r := len(d), f.cur.rank
-	k := min(n, r+8)
+	k := min(n, r+krylovExtra)
+	q := make([]float64, n*k)
+	f.scratch = dense.Resize(f.scratch, n*k)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	q, y := make([]float64, n*k), make([]float64, n*k)
 	for j := range n {
 		row := q[j*k : (j+1)*k]
 		for b := range row {
@@ -155,62 +163,21 @@ func (f *lowRankFamily) leading(u []float64, a *weightHessian, d []float64, leas
 			floats.Scale(1/math.Sqrt(d[j]), row[:r])
 		}
 	}
-	scale := func(x []float64) {
+	values, vectors := dense.Leading(a.halt, q, k, r, krylovBlocks, func(y, x []float64) {
 		for j, v := range d {
-			floats.Scale(1/math.Sqrt(v), x[j*k:(j+1)*k])
+			floats.ScaleTo(f.scratch[j*k:(j+1)*k], 1/math.Sqrt(v), x[j*k:(j+1)*k])
 		}
-	}
-	l := make([]float64, k*k)
-	orthonormal := func(x []float64) bool {
-		for range 2 { // by Cholesky factors, twice for their rounding
-			if a.halt.Stopped() {
-				return false
-			}
-			selfProduct(l, x, x, k)
-			var trace float64
-			for i := range k {
-				trace += l[i*k+i]
-			}
-			for i := range k {
-				l[i*k+i] += 1e-14 * trace
-			}
-			if !dense.Cholesky(l, k) {
-				return false
-			}
-			dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, k), dense.General(x, n, k))
+		a.mul(y, f.scratch, k)
+		for j, v := range d {
+			floats.Scale(1/math.Sqrt(v), y[j*k:(j+1)*k])
 		}
-		return true
+	})
+	for i, v := range values {
+		values[i] = math.Sqrt(math.Max(v, least) - 1)
 	}
-	const steps = 4
-	for step := range steps + 1 {
-		if a.halt.Stopped() || !orthonormal(q) {
-			return
-		}
-		scratch := append(f.scratch[:0], q...)
-		f.scratch = scratch
-		scale(scratch)
-		a.mul(y, scratch, k)
-		scale(y)
-		if step < steps {
-			q, y = y, q
-		}
-	}
-	selfProduct(l, q, y, k)
-	var eig mat.EigenSym
-	if !eig.Factorize(dense.FullSym(l, k), true) {
-		return
-	}
-	var vec mat.Dense
-	eig.VectorsTo(&vec)
-	values := eig.Values(nil)
 	for j, v := range d {
-		for b := range r {
-			var x float64
-			for i := range k {
-				x += q[j*k+i] * vec.At(i, k-1-b)
-			}
-			u[j*r+b] = x * math.Sqrt(v*(math.Max(values[k-1-b], least)-1))
-		}
+		floats.MulTo(u[j*r:(j+1)*r], vectors[j*r:(j+1)*r], values)
+		floats.Scale(math.Sqrt(v), u[j*r:(j+1)*r])
 	}
 }
 
@@ -358,14 +325,20 @@ const (
 	directSmall = 1e6
 )
 
-// directWork returns the number of multiplications of a factor, +Inf where there is none, and whether it is over the rows.
-func (a *weightHessian) directWork() (work float64, dual bool) {
+// factorWork returns the number of multiplications of a factor and of its numbers, and whether it is over the rows.
+func (a *weightHessian) factorWork() (work, size float64, dual bool) {
 	n, d, per := float64(a.x.rows), float64(a.x.cols), float64(a.x.perRow())
-	work, size := n*per*per/2+d*d*d/3, d*d
+	work, size = n*per*per/2+d*d*d/3, d*d
 	if rows := n*n*per + n*n*n/3; work > directFew && rows < work && a.prior.full == nil {
 		work, size, dual = rows, n*n, true
 	}
-	if work > directMost || size > max(directSmall, n*per) {
+	return work, size, dual
+}
+
+// directWork is factorWork, of a factor that is not too large: there is none of +Inf multiplications.
+func (a *weightHessian) directWork() (work float64, dual bool) {
+	work, size, dual := a.factorWork()
+	if work > directMost || size > max(directSmall, float64(a.x.rows)*float64(a.x.perRow())) {
 		work = math.Inf(1)
 	}
 	return work, dual
