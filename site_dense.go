@@ -1016,6 +1016,9 @@ func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 	return gamma
 }
 
+// triangleRows is the number of rows of K, of a triangle, that a goroutine takes at a time.
+const triangleRows = 16
+
 // gram returns K = XΛ0⁻¹Xᵀ, full.
 func (l *linearModel) gram() []float64 {
 	k, _ := l.gramUntil(nil)
@@ -1035,15 +1038,22 @@ func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
 		dense.FillUpper(k, n)
 		return k, h.Err()
 	}
-	x, z := make([]float64, d), make([]float64, d)
-	for i := range n {
-		if err := h.Err(); err != nil {
-			return nil, err
+	workers := 1
+	if l.x.shared(h, n*n*l.x.perRow()) {
+		workers = h.Workers()
+	}
+	x, z := dense.NewRows(workers, d), dense.NewRows(workers, d)
+	parallel.For(n, gramRows, workers, func(worker, lo, hi int) {
+		x, z := x[worker], z[worker]
+		for i := lo; i < hi && !h.Stopped(); i++ {
+			l.x.dense1(x, i)
+			l.prior.solve(z, x)
+			l.x.mul(k[i*n:i*n+i], z, nil)
+			k[i*n+i] = math.Max(0, floats.Dot(x, z))
 		}
-		l.x.dense1(x, i)
-		l.prior.solve(z, x)
-		l.x.mul(k[i*n:(i+1)*n], z, nil)
-		k[i*n+i] = math.Max(0, floats.Dot(x, z))
+	})
+	if err := h.Err(); err != nil {
+		return nil, err
 	}
 	for i := range n { // symmetric to the last bit
 		for j := range i {
