@@ -89,6 +89,7 @@ type sparseLane struct {
 	value, err float64
 	curved     int       // rows of gram
 	widest     float64   // the largest ‖g‖²
+	certain    bool      // all derivatives are those of the expectations
 	gram       []float64 // G diag(t)Gᵀ, lower triangle, with t = max(0, −∂₂)
 	clipped    []float64 // G diag(t + ∂₂)Gᵀ
 	slope      []float64 // G∂₁
@@ -140,7 +141,7 @@ func (p *sparsePass) reset(q *weightState) {
 		clear(l.slope)
 		l.value, l.err, l.widest, l.rows, l.curved, l.failed = 0, 0, 0, 0, 0, nil
 		l.terms = siteTerms{lik: p.lik, y: l.terms.y[:0], offset: l.terms.offset[:0], weight: l.terms.weight[:0]}
-		l.plain = true
+		l.plain, l.certain = true, true
 	}
 }
 
@@ -310,6 +311,7 @@ func (p *sparsePass) do(i int) {
 		s.gamma[i] = math.Max(0, s.tg[i])
 	}
 	l.err += s.err
+	l.certain = l.certain && s.certain
 	fma.Gemv(1, g, false, s.d1, l.slope)
 	if !l.curve {
 		return
@@ -368,6 +370,7 @@ func (p *sparsePass) sum() *sparseLane {
 		s.err += l.err
 		s.curved += l.curved
 		s.widest = math.Max(s.widest, l.widest)
+		s.certain = s.certain && l.certain
 		floats.Add(s.gram, l.gram)
 		floats.Add(s.clipped, l.clipped)
 		floats.Add(s.slope, l.slope)
@@ -389,7 +392,7 @@ type sparseLook struct {
 	elbo, err float64
 	next      weightState // where the natural step leads
 	promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
-	bound     float64     // a proved bound of the gap, or 0
+	bound     float64     // a proved bound of the gap, +Inf where it has none, and 0 where there are no proofs
 	gram      []float64   // F diag(−∂₂)Fᵀ, lower triangle
 	slope     []float64   // F∂₁
 }
@@ -447,7 +450,9 @@ func (p *sparsePass) at(q *weightState) (*sparseLook, error) {
 	}
 	x.promise = 0.5*floats.Dot(d, d) + 0.25*floats.Dot(a, a)
 	if p.from == 0 && factsOf(p.lik).LogConcave { // of a part of the rows nobody asks
-		x.bound = p.prove(x, q, a, s.widest)
+		if x.bound = math.Inf(1); s.certain {
+			x.bound = boundOf(p.prove(x, q, a, s.widest))
+		}
 	}
 	return x, p.workers.halt.Err()
 }

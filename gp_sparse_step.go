@@ -266,7 +266,9 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 	}
 	if x.bound > 0 {
 		slack := x.err + elboSlack*math.Abs(x.elbo)
-		s.ceiling = min(s.ceiling, x.elbo+x.bound+slack)
+		if !math.IsInf(x.bound, 1) {
+			s.ceiling = min(s.ceiling, x.elbo+x.bound+slack)
+		}
 		e.GapBound, e.Scope = max(s.ceiling-x.elbo, slack), OverQ
 	}
 	return e, nil

@@ -289,6 +289,59 @@ func TestSparseRowsProof(t *testing.T) {
 	}
 }
 
+// TestSparseRowsProofFar checks that bounds hold at states so far off or so wide that expectations overflow, or their
+// derivatives are replaced.
+func TestSparseRowsProofFar(t *testing.T) {
+	t.Parallel()
+	rng := testRand(9)
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, Exponential{}} {
+		gp := toyGP(t, 60, SquaredExp{Scale: 1.2}, Poisson{}, 8)
+		for i, y := range gp.terms.y {
+			switch lik.(type) {
+			case BernoulliLogit:
+				gp.terms.y[i] = 2*min(y, 1) - 1
+			case Exponential:
+				gp.terms.y[i] += 0.1
+			}
+		}
+		gp.terms.lik = lik
+		g := streamed(t, gp, gp.x.Slice(0, 6, 0, 2))
+		post, res, err := g.Fit(t.Context(), &Solver{Goal: 1e-8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: crew{1, nil}}
+		proved, unproved := 0, 0
+		for range shorter(2000, 300) {
+			q := &weightState{}
+			q.copyFrom(post.q)
+			size, narrow := math.Exp(-6+14*rng.Float64()), math.Exp(12*rng.NormFloat64())
+			for j := range q.mean {
+				q.mean[j] += size * rng.NormFloat64()
+				floats.Scale(narrow, q.p[j*6:j*6+j+1])
+			}
+			if !q.factor() {
+				continue
+			}
+			x, err := p.at(q)
+			if err != nil {
+				continue // no expectation
+			}
+			if math.IsInf(x.bound, 1) {
+				unproved++
+			} else {
+				proved++
+			}
+			if excess := res.ELBO - x.elbo; !(x.bound >= excess*(1-1e-9)-1e-7) {
+				t.Fatalf("%T: %v nats proved, %v below the best", lik, x.bound, excess)
+			}
+		}
+		if lik != (BernoulliLogit{}) && (proved < 50 || unproved < 50) {
+			t.Errorf("%T: %d states with a proof, %d without", lik, proved, unproved)
+		}
+	}
+}
+
 // Further rows make what a fit of all of them would, nearly.
 func TestSparseUpdate(t *testing.T) {
 	t.Parallel()

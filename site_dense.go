@@ -230,7 +230,7 @@ func (s *denseAlgebra) evaluate(within float64) (Evaluation, error) {
 				}
 				return Evaluation{}, err
 			}
-			s.proof = proof{made: true, bound: neverZero(bound), rounding: rounding + s.gap.apart}
+			s.proof = proof{made: true, bound: boundOf(bound), rounding: rounding + s.gap.apart}
 		}
 		e.GapBound = s.proof.bound
 		e.ELBO, e.ELBOErr = s.elbo(&s.cur, s.logDet), neverZero(s.cur.err+s.proof.rounding)

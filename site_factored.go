@@ -653,7 +653,7 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 		if err != nil {
 			return Evaluation{}, err
 		}
-		s.proof.bound = neverZero(bound)
+		s.proof.bound = boundOf(bound)
 		e.ELBO, e.ELBOErr = s.cur.elbo, neverZero(s.cur.err)
 	}
 	s.proof.made = true

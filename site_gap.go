@@ -108,6 +108,15 @@ func (p *proof) state(c *save.State) {
 	c.Float(&p.bound, &p.rounding)
 }
 
+// boundOf returns a computed bound as one of an Evaluation: never 0, which would mean that there is
+// none, not below 0, as rounding may have it, and +Inf where the computation says nothing.
+func boundOf(x float64) float64 {
+	if math.IsNaN(x) {
+		return math.Inf(1)
+	}
+	return neverZero(max(x, 0))
+}
+
 // scaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the gap of one standard deviation of a diagonal
 // V, relative to what it is, with a = V_jj Σ_n γ_n x_nj² and b = V_jj Λ0_jj.
 func scaleGap(a, b float64) float64 {

@@ -771,7 +771,7 @@ func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 		} else {
 			gap = s.promise()
 		}
-		s.proof.bound = neverZero(bound)
+		s.proof.bound = boundOf(bound)
 		gap = min(gap, s.proof.bound)
 	}
 	s.proof.made = true
