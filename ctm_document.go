@@ -676,7 +676,7 @@ func (w *ctmWork) move(prior *ctmPrior, t float64) (moved float64, ok bool) {
 // with less of the part of ∇²f that the words have, which is positive, as far as the matrix has to be positive
 // definite, and no further than ctmStride.
 func (w *ctmWork) curve(prior *ctmPrior) bool {
-	for part := 1.0; ; part /= 2 {
+	for part := 1.0; ; part /= 2 { // ends at part = 0
 		if part < ctmLeastPart {
 			part = 0
 		}

@@ -53,7 +53,7 @@ func logGammaRand(a float64, rng *rand.Rand) float64 {
 	}
 	d := a - 1./3
 	c := 1 / math.Sqrt(9*d)
-	for {
+	for range mostGammaDraws {
 		x := rng.NormFloat64()
 		v := 1 + c*x
 		if v <= 0 {
@@ -64,7 +64,11 @@ func logGammaRand(a float64, rng *rand.Rand) float64 {
 			return math.Log(d) + logV + boost
 		}
 	}
+	return math.NaN() // a is no shape
 }
+
+// mostGammaDraws bounds the proposals of a gamma variate. Each is accepted with probability 0.95 or more.
+const mostGammaDraws = 1000
 
 // gammaFamily is the Gamma family, of h = 1/z, with which η is not near an edge at a shape near 0.
 type gammaFamily struct{}

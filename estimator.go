@@ -328,6 +328,7 @@ type sumFamily interface {
 
 const (
 	lineFolds = 60    // e-folds below the mode at which a density of one dimension ends
+	mostFolds = 60    // doublings of a width on the way there; two times as many panels fit a quadrature
 	lineTol   = 1e-13 // relative accuracy that its integrals are to have
 	lineWorst = 1e-6  // that without which they are of no use
 )
@@ -374,17 +375,21 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 	}
 	f := q.f.(lineFamily)
 	cuts := []float64{0}
-	for h := math.Min(1, f.width(q.eta)); ; h *= 2 {
+	h := math.Min(1, f.width(q.eta))
+	for range mostFolds {
 		cuts = append(cuts, h)
 		if _, log := f.line(t, h, q.eta); !(log > -lineFolds) {
 			break
 		}
+		h *= 2
 	}
-	for h := -cuts[1]; ; h *= 2 {
+	h = -cuts[1]
+	for range mostFolds {
 		cuts = slices.Insert(cuts, 0, h)
 		if _, log := f.line(t, h, q.eta); !(log > -lineFolds) {
 			break
 		}
+		h *= 2
 	}
 	mode, _ := f.line(t, 0, q.eta)
 	first := logProb(mode) // values are taken less that at the mode

@@ -252,7 +252,7 @@ func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta fl
 // Evaluate implements Stepper.
 func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
-	for s.ascent.look == nil || s.pending {
+	for s.ascent.look == nil || s.pending { // two moves find a state, or an error
 		s.ascent.begun = true
 		if err := s.ascent.move(); err != nil {
 			return notEvaluated(), err

@@ -105,7 +105,7 @@ func certify(lo, hi, within, first float64, find func(at float64) (*scaleState, 
 		return b
 	}
 	next := min(max(2*math.Log(first), least), most)
-	for {
+	for { // ends after scaleSteps
 		s, err := find(next)
 		if err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func certify(lo, hi, within, first float64, find func(at float64) (*scaleState, 
 		for i := range cells {
 			cells[i].bound = min(cells[i].bound, s.over(cells[i].lo, cells[i].hi))
 		}
-		for {
+		for { // ends where a cell is as narrow as scaleWidth
 			worst := 0
 			for i := range cells {
 				if cells[i].bound > cells[worst].bound {

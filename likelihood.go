@@ -424,7 +424,7 @@ func quadPoint(l Likelihood, y, m, g0 float64) Expectation {
 	if d, ok := l.(Differentiable); ok {
 		e.D1, e.D2 = d.Derivs(y, m)
 	} else {
-		h := 0x1p-8
+		h := 0x1p-8 // doubles until m+h is another float64 than m
 		for m+h == m || (m+h)-m != h && h < 0x1p-27*math.Abs(m) {
 			h *= 2
 		}

@@ -100,15 +100,18 @@ func (p passage) tail(m, v float64, above bool) float64 {
 	return math.Min(0, top+math.Log(sum*unit))
 }
 
+// riseTol is the relative width of a bracket that golden sections still narrow.
+const riseTol = 1e-12
+
 // riseTo returns about where a concave f has its maximum, at or right of 0: to a quarter.
 func riseTo(f func(x float64) float64) float64 {
 	lo, mid, hi := 0.0, 0.0, 0.5
 	best := f(mid)
-	for y := f(hi); y > best; y = f(hi) {
+	for y := f(hi); y > best; y = f(hi) { // ends: at +Inf f(hi) no longer rises
 		lo, mid, hi, best = mid, hi, 2*hi, y
 	}
 	const phi = 0.61803398874989484820
-	for hi-lo > 0.5 {
+	for hi-lo > max(0.5, riseTol*hi) {
 		x := hi - phi*(hi-mid)
 		if mid-lo > hi-mid {
 			x = lo + phi*(mid-lo)

@@ -112,7 +112,7 @@ func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		}
 		sweep := rng.Perm(n)
 		order, promise := make([]int, 0, min(size, n)), make([]float64, n)
-		for {
+		for { // the caller ends it
 			s := g.s
 			lo, c := s.progress.seen, &s.cur
 			hi := min(lo+size, n)

@@ -239,7 +239,7 @@ func expAll(t float64) float64 {
 // that is not between them. It begins at start, and stops at an accuracy of floor.
 func searchReal(excess func(y float64) float64, below func(y float64) bool, y func(t float64) float64, start, step, least, most, floor float64) float64 {
 	start = math.Max(least, math.Min(most, start))
-	lo, hi := start, start
+	lo, hi := start, start // the steps from here double, so that they end at least or most
 	if below(y(start)) {
 		for lo == hi || below(y(hi)) {
 			if hi >= most {
@@ -285,7 +285,7 @@ func searchCount(excess func(y float64) float64, below func(y float64) bool, mos
 			return 1
 		}
 		y = math.Ceil(y)
-		for width := 1.0; ; width *= fewCounts {
+		for width := 1.0; ; width *= fewCounts { // ends at the latest at 0 and most
 			if lo, hi = math.Max(0, y-width), math.Min(most, y+width); (lo == 0 || below(lo)) && (hi == most || !below(hi)) {
 				break
 			}
@@ -298,7 +298,11 @@ func searchCount(excess func(y float64) float64, below func(y float64) bool, mos
 		}
 	}
 	for hi-lo > 1 {
-		if mid := math.Floor(lo + (hi-lo)/2); below(mid) {
+		mid := math.Floor(lo + (hi-lo)/2)
+		if mid == lo || mid == hi { // no integer between them is a float64
+			break
+		}
+		if below(mid) {
 			lo = mid
 		} else {
 			hi = mid

@@ -394,7 +394,7 @@ func (t *siteTerms) nearest(n int, m, tol float64, good func(Expectation) bool) 
 	at := func(d float64) bool { return good(t.expectation(n, m+d, 0)) }
 	bad, d := 0.0, 0.0
 	_, _, _, c := t.term(n)
-	for r := 1.0; r <= mostBeside+c && d == 0; r *= 2 {
+	for r := 1.0; r <= min(mostBeside+c, math.MaxFloat64) && d == 0; r *= 2 {
 		switch {
 		case at(r):
 			bad, d = r/2, r
@@ -406,7 +406,11 @@ func (t *siteTerms) nearest(n int, m, tol float64, good func(Expectation) bool) 
 		bad = 0
 	}
 	for math.Abs(d-bad) > tol {
-		if mid := 0.5 * (bad + d); at(mid) {
+		mid := 0.5 * (bad + d)
+		if mid == bad || mid == d { // neighbouring floats, further apart than tol
+			break
+		}
+		if at(mid) {
 			d = mid
 		} else {
 			bad = mid

@@ -128,7 +128,7 @@ func passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
 		for i := range order {
 			order[i] = i
 		}
-		for {
+		for { // the caller ends it
 			arrange(order)
 			for i := 0; i < n; i += size {
 				if !yield(order[i:min(i+size, n)]) {
@@ -149,7 +149,7 @@ func (WithReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			return
 		}
 		batch := make([]int, size)
-		for {
+		for { // the caller ends it
 			for i := range batch {
 				batch[i] = rng.IntN(n)
 			}

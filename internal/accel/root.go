@@ -25,7 +25,7 @@ func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 	c, fc, t := a, fa, 0.5
 	floor = math.Max(floor, leastFloor)
 	width := math.Abs(b - a)
-	for i := 1; ; i++ {
+	for i := 1; ; i++ { // the bracket halves every patience steps at the latest
 		x := a + t*(b-a)
 		fx := f(x)
 		if (fx < 0) == (fa < 0) {

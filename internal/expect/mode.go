@@ -107,7 +107,7 @@ func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	c = append(c, k.Mode)
 	k.Width = right - left
 	for _, side := range [2]float64{-1, 1} {
-		d := 1e-12 * (math.Abs(k.Mode) + 1e-6)
+		d := 1e-12 * (math.Abs(k.Mode) + 1e-6) // doubles to the width of the hull at most
 		for at(k.Mode+side*d) > k.top-1 && d < right-left {
 			d *= 2
 		}

@@ -390,7 +390,7 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 	if s <= 0.9*d {
 		a := math.Min(d, 8.6*s) / s
 		h := 2 * math.Pi * a / (37 + a*a/2) // in units of s
-		for i := 0.0; ; i++ {
+		for i := 0.0; ; i++ {               // ends where the density underflows, 39 standard deviations out
 			l, r := m-i*h*s, m+i*h*s
 			p := special.NormalPDF(i*h) * h
 			if lo <= l && l <= hi {
@@ -416,7 +416,7 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 		}
 		for a < end {
 			b := a + math.Min(math.Max(2*d, 3*a), wide)
-			if b+0.3*(b-a) > end {
+			if b+0.3*(b-a) > end || b == a { // or no float64 is so near to a
 				b = end
 			}
 			mid, half := a+(b-a)/2, (b-a)/2
@@ -464,7 +464,7 @@ func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum
 			n++
 		}
 	}
-	for {
+	for { // ends at quadPanels panels
 		var t quadSum
 		for i := range n {
 			for k := range 3 {

@@ -123,7 +123,7 @@ func (l *Loop) work(worker int) {
 		l.left.Add(-1)
 		l.wg.Done()
 	}()
-	for {
+	for { // l.next reaches l.n
 		hi := int(l.next.Add(int64(l.chunk)))
 		if hi-l.chunk >= l.n || l.Halt.Stopped() {
 			return

@@ -71,7 +71,7 @@ func Smooth(w []float64, order []int) (k float64) {
 		return 0
 	}
 	x := make([]float64, m) // what weights exceed the cut by, in units of the largest, in logarithms
-	for {
+	for {                   // m halves
 		tail, cut := order[len(w)-m:], w[order[len(w)-m-1]]
 		for i, s := range tail {
 			x[i] = w[s] - top + math.Log(-math.Expm1(cut-w[s]))

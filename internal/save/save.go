@@ -106,9 +106,12 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 	return body, nil
 }
 
+// mostIdle is how often in a row a reader may give nothing and no error.
+const mostIdle = 100
+
 // readMost returns what r gives, up to so many bytes. There is room for four times what has come, and no more than that.
 func readMost(r io.Reader, most int) (all []byte, err error) {
-	for err == nil && len(all) < most {
+	for idle := 0; err == nil && len(all) < most; {
 		if len(all) == cap(all) {
 			room := make([]byte, len(all), min(most, max(4096, 4*len(all))))
 			copy(room, all)
@@ -117,6 +120,12 @@ func readMost(r io.Reader, most int) (all []byte, err error) {
 		var n int
 		n, err = r.Read(all[len(all):cap(all)])
 		all = all[:len(all)+n]
+		if idle++; n > 0 {
+			idle = 0
+		}
+		if idle == mostIdle && err == nil {
+			err = io.ErrNoProgress
+		}
 	}
 	if err == io.EOF {
 		err = nil
