@@ -144,31 +144,40 @@ func (o *SparseGPOptions) check() error {
 
 // newKeptGP returns the model of gp, with its features.
 func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error) {
+	n := gp.Len()
+	v := divide(h, gp.kernel, gp.x, gp.terms, n, cmp.Or(opt.Rank, mostInducing))
 	if opt.Inducing != nil {
-		return newInducedGP(h, gp, opt.Inducing, opt.Rank)
+		return newInducedGP(h, gp, v, opt)
 	}
-	rank, cost := opt.Rank, []float64(nil)
+	rank, w := opt.Rank, worth{}
 	if rank == 0 {
-		rank, cost = mostInducing, inducingCosts(h, gp)
+		rank = mostInducing
+		prior := v.restVar(gp.x)
+		w.cost = inducingCosts(h, prior, gp.terms)
+		w.negligible = negligibleOf(n, prior, w.cost)
+	} else {
+		variance, cost := sampleWorth(h, v.rest, gp.x, gp.terms)
+		w.negligible = negligibleOf(n, variance, cost)
 	}
-	z, f, err := newInducing(h, gp.kernel, gp.x, rank, cost)
+	z, f, err := v.choose(h, gp.x, rank, w)
 	if err != nil {
 		return nil, err
 	}
 	return newSparseGP(gp, z, f)
 }
 
-// newInducedGP is NewSparseGP with inducing inputs among the rows of z.
-func newInducedGP(h *parallel.Halt, gp *GP, z mat.Matrix, rank int) (*SparseGP, error) {
+// newInducedGP is newKeptGP with inducing inputs among the rows of opt.Inducing.
+func newInducedGP(h *parallel.Halt, gp *GP, v division, opt *SparseGPOptions) (*SparseGP, error) {
 	_, d := gp.x.Dims()
-	zs, err := inducingInputs("SparseGPOptions.Inducing", z, d)
+	zs, err := inducingInputs("SparseGPOptions.Inducing", opt.Inducing, d)
 	if err != nil {
 		return nil, err
 	}
 	rows, _ := zs.Dims()
-	u, _, err := newInducing(h, gp.kernel, zs, cmp.Or(rank, rows), nil)
+	variance, cost := sampleWorth(h, v.rest, gp.x, gp.terms)
+	u, err := v.at(h, zs, cmp.Or(opt.Rank, rows), worth{negligible: negligibleOf(gp.Len(), variance, cost)})
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: inducing inputs: %w", err)
+		return nil, err
 	}
 	f := featuresAt(h, u, gp.x)
 	if err := h.Err(); err != nil {
@@ -232,17 +241,24 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
+	v := g.divide(&h, k)
 	z := g.opt.Inducing
-	if z == nil {
+	if z == nil && v.open {
 		x := g.rows.sample(min(len(g.rows.y), chooseRows))
-		if z, err = chooseInducing(&h, k, x, g.rank()); err != nil {
+		if z, err = chooseInducing(&h, v.rest, x, max(1, g.rank()-v.wholes())); err != nil {
 			return nil, g.canceled(&h, err)
 		}
 	}
-	if err := g.induce(&h, k, z); err != nil {
+	if err := g.induce(&h, v, z); err != nil {
 		return nil, g.canceled(&h, err)
 	}
 	return g, nil
+}
+
+// divide returns the division of k of a model that goes through its rows.
+func (g *SparseGP) divide(h *parallel.Halt, k Kernel) division {
+	n := min(len(g.rows.y), chooseRows)
+	return divide(h, k, g.rows.sample(n), g.rows.terms(g.lik, n), g.rows.n, cmp.Or(g.opt.Rank, mostInducing))
 }
 
 // canceled returns err, or what it is where h has stopped.
@@ -272,42 +288,47 @@ func (g *SparseGP) checkStream() error {
 	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 }
 
-// induce makes z, or up to rank of its rows, the inducing inputs of a model that goes through its rows.
-func (g *SparseGP) induce(h *parallel.Halt, k Kernel, z mat.Matrix) error {
-	zs, err := inducingInputs("SparseGPOptions.Inducing", z, g.rows.cols)
-	if err != nil {
-		return err
-	}
-	if n, _ := zs.Dims(); n > g.rank() {
-		u, _, err := newInducing(h, k, zs, g.rank(), nil)
-		if err != nil {
-			return fmt.Errorf("pgsvi: inducing inputs: %w", bare{err})
-		}
-		zs = u.x
-	}
-	if g.z = newFactored(h, k, zs); g.z == nil {
-		return fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
-	}
-	v := PriorVar(nil, k, g.rows.x)
-	for i, vi := range v {
-		if err := checkPriorVar(i, vi); err != nil {
+// induce makes z, or up to rank of its rows, the inducing inputs of v of a model that goes through its rows.
+func (g *SparseGP) induce(h *parallel.Halt, v division, z mat.Matrix) error {
+	var zs *mat.Dense
+	if z != nil || v.open {
+		var err error
+		if zs, err = inducingInputs("SparseGPOptions.Inducing", z, g.rows.cols); err != nil {
 			return err
 		}
 	}
-	g.maxPrior = floats.Max(v)
-	n := min(len(v), chooseRows)
+	n := min(len(g.rows.y), worthRows)
+	variance, cost := sampleWorth(h, v.rest, g.rows.sample(n), g.rows.terms(g.lik, n))
+	u, err := v.at(h, zs, g.rank(), worth{negligible: negligibleOf(g.rows.n, variance, cost)})
+	if err != nil {
+		return err
+	}
+	return g.settle(h, u)
+}
+
+// settle makes u the inducing values of a model that goes through its rows.
+func (g *SparseGP) settle(h *parallel.Halt, u *inducing) error {
+	prior := PriorVar(nil, u.kernel, g.rows.x)
+	for i, v := range prior {
+		if err := checkPriorVar(i, v); err != nil {
+			return err
+		}
+	}
+	g.z, g.maxPrior, g.residual = u, floats.Max(prior), 0
+	n, first := min(len(prior), chooseRows), u.wholes()
+	v := u.restVar(g.rows.sample(n))
 	w := new(predictWork)
 	for lo := 0; lo < n; lo += sparseBlock {
 		t := min(sparseBlock, n-lo)
-		g.z.features(w, g.rows.x, lo, t)
+		u.features(w, g.rows.x, lo, t)
 		c := append([]float64(nil), v[lo:lo+t]...)
-		for j := range g.z.rank() {
+		for j := first; j < u.rank(); j++ {
 			for i, f := range w.k.RawRowView(j) {
 				c[i] -= f * f
 			}
 		}
 		for i, ci := range c {
-			g.residual += math.Max(0, ci) + kernelSelf(k, g.rows.x.RawRowView(lo+i)) - v[lo+i]
+			g.residual += math.Max(0, ci) + u.noise(g.rows.x.RawRowView(lo+i), v[lo+i])
 		}
 	}
 	g.residual *= float64(g.rows.n) / float64(n)
@@ -326,7 +347,7 @@ func (g *SparseGP) Len() int {
 func (g *SparseGP) Rank() int { return g.z.rank() }
 
 // Inducing returns the inducing inputs, M×D and new, in the order of the factor.
-func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.x) }
+func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.inputs()) }
 
 // Residual returns Σ_n c_n, what the inducing inputs leave of the prior variance
 // of the latent values, in their units squared. A datum whose log-likelihood has
@@ -432,7 +453,7 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 // It panics if the kernel is no Sum, or has no term i.
 func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	part := *p
-	part.z = &inducing{kernel: sumTerm(p.z.kernel, i), x: p.z.x, l: p.z.l}
+	part.z = p.z.term(i)
 	part.maxPrior = floats.Max(PriorVar(nil, part.z.kernel, p.z.x))
 	q := predictAt(&part, x)
 	return &q
@@ -459,12 +480,17 @@ func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
 func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
 	p.z.features(w, x, lo, len(m))
 	f := w.k.RawMatrix()
-	PriorVar(v, p.z.kernel, w.x)
+	clear(v)
+	if p.z.rest != nil {
+		PriorVar(v, p.z.rest, w.x)
+	}
 	clear(m)
-	for j := range f.Rows {
+	for j, first := 0, p.z.wholes(); j < f.Rows; j++ {
 		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
 			m[i] += p.mean[j] * e
-			v[i] -= e * e
+			if j >= first {
+				v[i] -= e * e
+			}
 		}
 	}
 	for i := range v {
@@ -560,7 +586,7 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 }
 
 // Inducing returns the inducing inputs, M×D and new, in the order of the factor.
-func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.x) }
+func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.inputs()) }
 
 // WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied; p stays as it is. With the rows of p.Inducing below further
 // ones it predicts what p does, and an Update learns near the further ones, too. What p has learned of the values f at its inducing inputs Z goes on as if it had been
@@ -577,25 +603,47 @@ func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.x
 // The error wraps ErrEmpty if z has no rows, ErrShape if it has not as many columns as p, ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z has no
 // factor.
 func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
-	zs, err := inducingInputs("the matrix of inducing inputs", z, p.Cols())
-	if err != nil {
-		return nil, err
+	var zs *mat.Dense
+	if p.z.open {
+		var err error
+		if zs, err = inducingInputs("the matrix of inducing inputs", z, p.Cols()); err != nil {
+			return nil, err
+		}
 	}
-	u := newFactored(nil, p.z.kernel, zs)
+	u := p.z.again(p.z.kernel).factored(nil, zs)
 	if u == nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
 	}
-	m, n := p.z.rank(), u.rank()
+	q := p.z.carry(u, p.mean, p.q)
+	if q == nil {
+		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
+	}
+	most := p.maxPrior
+	if zs != nil {
+		most = math.Max(most, floats.Max(PriorVar(nil, u.kernel, zs)))
+	}
+	return newSparseGPPosterior(u, p.lik, slices.Clone(q.mean), q, most, p.rows), nil
+}
+
+// carry returns q, with the given mean of the weights of from, as weights of u, as WithInducing says, or nil where P_z has no factor.
+func (from *inducing) carry(u *inducing, mean []float64, of *weightState) *weightState {
+	m, n := from.rank(), u.rank()
 	psi := mat.NewDense(n, m, nil)
-	CrossCov(psi, u.kernel, u.x, p.z.x)
+	_, d := u.x.Dims()
+	var parts []inducingPart
+	from.parts(func(p inducingPart) { parts = append(parts, p) })
+	u.parts(func(p inducingPart) {
+		o := parts[p.number]
+		CrossCov(psi.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel, u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), from.x.Slice(o.lo, o.hi, 0, d).(*mat.Dense))
+	})
 	to := psi.RawMatrix()
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
-	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(p.z.l, m), to)
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.l, m), to)
 
-	seen := slices.Clone(p.q.p) // P − I
+	seen := slices.Clone(of.p) // P − I
 	dense.FillUpper(seen, m)
 	shift := make([]float64, m)
-	dense.Gemv(blas.NoTrans, 1, dense.General(seen, m, m), dense.Vector(p.mean), 0, dense.Vector(shift))
+	dense.Gemv(blas.NoTrans, 1, dense.General(seen, m, m), dense.Vector(mean), 0, dense.Vector(shift))
 	for j := range m {
 		seen[j*m+j]--
 	}
@@ -604,11 +652,10 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	dense.Gemm(blas.NoTrans, blas.Trans, 1, half, to, 1, dense.General(q.p, n, n))
 	dense.Gemv(blas.NoTrans, 1, to, dense.Vector(shift), 0, dense.Vector(q.mean))
 	if !q.factor() {
-		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
+		return nil
 	}
 	dense.Potrs(q.l, q.mean)
-	most := math.Max(p.maxPrior, floats.Max(PriorVar(nil, u.kernel, zs)))
-	return newSparseGPPosterior(u, p.lik, slices.Clone(q.mean), q, most, p.rows), nil
+	return q
 }
 
 // updateRows is the number of rows of a block of Update.
@@ -622,6 +669,7 @@ type savedSparseGP struct {
 	Rows         int                `json:"rows"`
 	Rank         int                `json:"rank"`
 	Cols         int                `json:"cols"`
+	Whole        int                `json:"whole,omitempty"` // values by which terms of the kernel are seen whole
 	Kernel       save.Value         `json:"kernel"`
 	Likelihood   save.Value         `json:"likelihood"`
 	MaxPrior     float64            `json:"maxPrior"`
@@ -637,7 +685,7 @@ type savedSparseGP struct {
 // The errors are those of GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.rank()
-	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), MaxPrior: p.maxPrior,
+	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.wholes(), MaxPrior: p.maxPrior,
 		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m), PrecisionLow: p.q.packLow()}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
@@ -670,7 +718,14 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	z := &inducing{kernel: k, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
+	v := undivided(k)
+	if s.Whole != 0 {
+		v = divided(k, s.Cols)
+	}
+	if n := v.wholes(); n != s.Whole || n > m || v.open != (n < m) {
+		return nil, fmt.Errorf("%d of %d weights are of terms of the kernel that are seen whole, which have %d: %w", s.Whole, m, n, ErrShape)
+	}
+	z := &inducing{division: v, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
 	for j := range m {
 		if !(z.l[j*m+j] > 0) {
 			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)

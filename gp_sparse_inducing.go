@@ -13,21 +13,36 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// inducing is a set of M inputs and the factor of their covariance, K(Z, Z) = LLᵀ.
+// inducing is what a sparse GP sees the prior through: M values, each of the latent function or of one term of it, at
+// the rows of x, and the factor of their covariance, LLᵀ. The terms that are seen whole come first, each with its own
+// block of L, and then the inducing inputs, at which the rest of the kernel is seen.
 type inducing struct {
-	kernel Kernel
+	division
 	x      *mat.Dense
 	l      []float64
+	jitter float64 // what was added to the diagonal of the covariance of the inducing inputs
 }
 
 func (u *inducing) rank() int { return u.x.RawMatrix().Rows }
 
+// inputs returns the inducing inputs, those of the whole kernel where its terms are all seen whole.
+func (u *inducing) inputs() *mat.Dense {
+	m, d := u.x.Dims()
+	if n := u.wholes(); n < m {
+		return u.x.Slice(n, m, 0, d).(*mat.Dense)
+	}
+	return u.x
+}
+
 const (
 	negligible    = 1e-13 // part of the variance of a row that is rounding
+	leastRounding = 4e-15 // the same, where that much more counts in nats
+	rounded       = 4     // roundings of a variance, and one for the root of the number of features, that what these leave of it may be off by
 	notPosDef     = 1e-6  // part of a variance that is more than rounding
 	mostInducing  = 500   // inducing inputs, where their number is ours to choose
 	leaveInducing = 1e-8  // part of the total variance that these may leave
 	leaveNats     = 1e-3  // what they may cost, too little to see in an ELBO
+	worthRows     = 1000  // rows by which the cost of a variance is guessed, where that of each row is not asked for
 
 	streamRank   = 200    // inducing inputs of rows that are gone through again and again, where their number is ours to choose
 	chooseRows   = 10_000 // rows of the sample that they are chosen from
@@ -43,8 +58,7 @@ const (
 // value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
 //
 //	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
-func inducingCosts(h *parallel.Halt, gp *GP) []float64 {
-	prior, t := PriorVar(nil, gp.kernel, gp.x), gp.terms
+func inducingCosts(h *parallel.Halt, prior []float64, t *siteTerms) []float64 {
 	cost := make([]float64, len(prior))
 	inBlocksUntil(h, len(cost), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
@@ -84,15 +98,46 @@ func siteCurvature(lik Likelihood, y, prior float64) (gamma float64) {
 	return gamma
 }
 
+// worth says what a choice of inducing inputs may cost.
+type worth struct {
+	cost       []float64 // nats of a unit of the variance of each row; nil means not to end before there are rank
+	negligible float64   // part of a variance that counts as none
+}
+
+// sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a unit of each costs.
+// A nil k has none.
+func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *siteTerms) (variance, cost []float64) {
+	if k == nil {
+		return nil, nil
+	}
+	rows, d := x.Dims()
+	n := min(rows, worthRows)
+	at, some := make([]int, n), mat.NewDense(n, d, nil)
+	for i := range at {
+		at[i] = i * rows / n
+		some.SetRow(i, x.RawRowView(at[i]))
+	}
+	variance = PriorVar(nil, k, some)
+	return variance, inducingCosts(h, variance, t.sub(at))
+}
+
+// negligibleOf returns the part of a variance that counts as none: rounding, or less where that costs too many nats at
+// so many rows, which have these variances and costs.
+func negligibleOf(rows int, variance, cost []float64) float64 {
+	most := lostNats(rows, 1, variance, cost)
+	return math.Max(leastRounding, math.Min(negligible, leaveNats/most))
+}
+
 // newInducing chooses rows of x, the one with the largest variance given those
-// before it first, until there are rank or what they leave of every variance is
-// rounding. With a cost in nats of the variance of each row, it is also enough
+// before it first, until there are rank or what they leave of every variance
+// counts as none. With a cost in nats of the variance of each row, it is also enough
 // that they leave little of the variance of all, and that this costs little. It
 // returns the features of all rows, too: the first columns of the pivoted
 // Cholesky factor of K(x, x), N×M. The error is that of h where that has stopped.
-func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []float64) (u *inducing, f []float64, err error) {
+func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (u *inducing, f []float64, err error) {
 	n, d := x.Dims()
 	rank = min(rank, n)
+	cost := w.cost
 	prior := PriorVar(nil, k, x)
 	for i, v := range prior {
 		if err := checkPriorVar(i, v); err != nil {
@@ -100,7 +145,7 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 		}
 	}
 	pivots := dense.Pivots{
-		Halt: h, Rank: rank, Negligible: negligible, NotPosDef: notPosDef,
+		Halt: h, Rank: rank, Negligible: w.negligible, NotPosDef: notPosDef,
 		Columns: func(dst []float64, pivots, rows []int) {
 			covByDifferences(k, dst, x.RawMatrix(), pivots, rows)
 		},
@@ -123,7 +168,7 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 		return nil, nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", at.Cov, at.Pivot, at.Row, prior[at.Pivot], prior[at.Row], at.Left, at.Rank, ErrNotPosDef)
 	}
 	m := max(1, len(chosen))
-	u = &inducing{kernel: k, x: mat.NewDense(m, d, nil), l: make([]float64, m*m)}
+	u = &inducing{division: undivided(k), x: mat.NewDense(m, d, nil), l: make([]float64, m*m)}
 	if len(chosen) == 0 { // no row has any variance: one feature, which is zero
 		u.x.SetRow(0, x.RawRowView(0))
 		u.l[0] = 1
@@ -133,6 +178,119 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, cost []floa
 		copy(u.l[j*m:j*m+j+1], f[p*m:p*m+j+1])
 	}
 	return u, f, nil
+}
+
+// choose returns the inducing values of v, up to rank of them, with inducing inputs among the rows of x as newInducing
+// chooses them, and the features of these rows.
+func (v division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (u *inducing, f []float64, err error) {
+	var rest *inducing
+	if v.open {
+		if rest, f, err = newInducing(h, v.rest, x, max(1, rank-v.wholes()), w); err != nil || len(v.whole) == 0 {
+			return rest, f, err
+		}
+	}
+	if u, err = v.with(rest); err != nil {
+		return nil, nil, err
+	}
+	return u, u.beside(h, x, f), h.Err()
+}
+
+// at is choose of inducing inputs among the rows of z, up to rank of these beside what is seen whole, without the features.
+func (v division) at(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *inducing, err error) {
+	var rest *inducing
+	if v.open {
+		if rest, _, err = newInducing(h, v.rest, z, rank, w); err != nil {
+			return nil, fmt.Errorf("pgsvi: inducing inputs: %w", bare{err})
+		}
+		if len(v.whole) == 0 {
+			return rest, nil
+		}
+	}
+	return v.with(rest)
+}
+
+// worthWhole is the part of leaveNats that rounding may hide of the rest of a kernel beside terms that could be seen whole.
+const worthWhole = 1e-2
+
+// divide returns the division of k for rows with the terms t at the rows of x, of n rows in all: a kernel of few features is seen
+// whole, and so are terms of few features beside which rounding would hide the rest. At most so many features are.
+func divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *siteTerms, n, most int) division {
+	_, d := x.Dims()
+	v := divided(k, d)
+	f := v.wholes()
+	if f == 0 || f > most {
+		return undivided(k)
+	}
+	if v.open {
+		if 2*f > most {
+			return undivided(k)
+		}
+		if variance, cost := sampleWorth(h, k, x, t); lostNats(n, negligible, variance, cost) <= worthWhole*leaveNats {
+			return undivided(k)
+		}
+	}
+	return v
+}
+
+// with returns the inducing values of v with the inducing inputs of rest, which is nil where there are none. The error wraps
+// ErrNotFinite where the variance of a weight is not finite.
+func (v division) with(rest *inducing) (*inducing, error) {
+	first, m := v.wholes(), v.wholes()
+	if rest != nil {
+		m += rest.rank()
+	}
+	_, d := v.whole[0].basis.Dims()
+	u := &inducing{division: v, x: mat.NewDense(m, d, nil), l: make([]float64, m*m)}
+	if rest != nil {
+		u.jitter = rest.jitter
+		for i := range rest.rank() {
+			u.x.SetRow(first+i, rest.x.RawRowView(i))
+			copy(u.l[(first+i)*m+first:], rest.l[i*rest.rank():(i+1)*rest.rank()])
+		}
+	}
+	at := 0
+	for _, t := range v.whole {
+		n, _ := t.basis.Dims()
+		for i := range n {
+			row := t.basis.RawRowView(i)
+			u.x.SetRow(at, row)
+			u.l[at*m+at] = math.Sqrt(t.kernel.Cov(row, row))
+			if sd := u.l[at*m+at]; !(sd > 0) || math.IsInf(sd, 1) {
+				return nil, fmt.Errorf("pgsvi: standard deviation of weight %d of %s is %v: %w", i, kernelName(t.kernel), sd, ErrNotFinite)
+			}
+			at++
+		}
+	}
+	return u, nil
+}
+
+// beside returns the features of the rows of x, row by row, where f are those of the inducing inputs.
+func (u *inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
+	n, _ := x.Dims()
+	m, first := u.rank(), u.wholes()
+	all := make([]float64, n*m)
+	inBlocksUntil(h, n, func(lo, hi int) {
+		var row []float64
+		for i := lo; i < hi; i++ {
+			to := all[i*m : (i+1)*m]
+			row = u.wholeFeatures(row[:0], x.RawRowView(i))
+			copy(to, row)
+			copy(to[first:], f[i*(m-first):(i+1)*(m-first)])
+		}
+	})
+	return all
+}
+
+// wholeFeatures appends the features of a row under the terms that are seen whole.
+func (v *division) wholeFeatures(dst, row []float64) []float64 {
+	for _, t := range v.whole {
+		n, _ := t.basis.Dims()
+		for i := range n {
+			at := t.basis.RawRowView(i)
+			dst = append(dst, t.kernel.Cov(at, row)/math.Sqrt(t.kernel.Cov(at, at)))
+		}
+	}
+	return dst
 }
 
 func checkPriorVar(i int, v float64) error {
@@ -170,8 +328,17 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 			clear(row)
 		}
 	}
-	CrossCov(w.k, u.kernel, u.x, w.x)
+	u.cross(w.k, w.x)
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
+}
+
+// cross stores the covariances of the values of u and the latent values at the rows of x in dst, M×N.
+func (u *inducing) cross(dst, x *mat.Dense) {
+	_, d := u.x.Dims()
+	n, _ := x.Dims()
+	u.parts(func(p inducingPart) {
+		CrossCov(dst.Slice(p.lo, p.hi, 0, n).(*mat.Dense), p.kernel, u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), x)
+	})
 }
 
 // inducingInputs returns a copy of z, as which errors know it, which must have rows of so many columns.
@@ -213,24 +380,23 @@ func (u *inducing) linear(x *mat.Dense, terms *siteTerms, f []float64) (lin *lin
 	if i, ok := dense.AllFinite(f); !ok {
 		return nil, 0, 0, fmt.Errorf("pgsvi: covariance of row %d and inducing input %d: %w", i/m, i%m, ErrNotFinite)
 	}
-	c := PriorVar(nil, u.kernel, x)
-	for i, v := range c {
+	for i, v := range PriorVar(nil, u.kernel, x) {
 		if err := checkPriorVar(i, v); err != nil {
 			return nil, 0, 0, err
 		}
 		most = math.Max(most, v)
-		row := f[i*m : (i+1)*m]
+	}
+	c, first := u.restVar(x), u.wholes()
+	t := *terms
+	t.extra, t.blur = c, make([]float64, n)
+	for i, v := range c {
+		row := f[i*m+first : (i+1)*m]
 		if c[i] -= floats.Dot(row, row); c[i] < -notPosDef*v {
 			return nil, 0, 0, fmt.Errorf("pgsvi: variance of row %d is %v given the inducing inputs: %w", i, c[i], ErrNotPosDef)
 		}
-		c[i] = math.Max(0, c[i])
-		if _, noisy := u.kernel.(Noisy); noisy {
-			c[i] += kernelSelf(u.kernel, x.RawRowView(i)) - v
-		}
+		c[i], t.blur[i] = math.Max(0, c[i])+u.noise(x.RawRowView(i), v), u.blur(v)
 		residual += c[i]
 	}
-	t := *terms
-	t.extra = c
 	lin = &linearModel{
 		x:     &design{rows: n, cols: m, dense: f},
 		terms: &t,
@@ -243,9 +409,14 @@ func (u *inducing) linear(x *mat.Dense, terms *siteTerms, f []float64) (lin *lin
 	return lin, residual, most, nil
 }
 
+// blur returns how far rounding may have moved what is left of a variance.
+func (u *inducing) blur(variance float64) float64 {
+	return dense.Epsilon * (rounded + math.Sqrt(float64(u.rank()))) * variance
+}
+
 // chooseInducing returns up to so many of the rows of x, those with the largest variance given those before, at shorter lengths.
 func chooseInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, error) {
-	u, _, err := newInducing(h, shortened(k, chooseLength), x, rank, nil)
+	u, _, err := newInducing(h, shortened(k, chooseLength), x, rank, worth{negligible: negligible})
 	if err != nil {
 		return nil, err
 	}
@@ -264,21 +435,41 @@ func shortened(k Kernel, by float64) Kernel {
 	return k.WithParams(values)
 }
 
-// sparseJitter is the part of a variance that is added to it in K(Z, Z), so that inducing inputs may be equal: the bound stays one, that of
-// inducing values seen with so much noise, and costs less than 1e-3 nats.
+// sparseJitter is the part of the largest variance that is added to each in K(Z, Z) while inducing inputs or hyper-parameters are
+// searched for, so that inputs may be equal: what is found is a bound, too, that of inducing values seen with so much noise.
 const sparseJitter = 1e-10
 
 // newFactored returns the inducing inputs z with the factor of their covariance under k, or nil if there is none. z is kept.
 func newFactored(h *parallel.Halt, k Kernel, z *mat.Dense) *inducing {
+	return undivided(k).factored(h, z)
+}
+
+// factored returns the inducing values of v with the inducing inputs z, which is kept, with the jitter, or nil if their covariance has no factor.
+func (v division) factored(h *parallel.Halt, z *mat.Dense) *inducing {
+	if len(v.whole) > 0 {
+		var rest *inducing
+		if v.open {
+			if rest = newFactored(h, v.rest, z); rest == nil {
+				return nil
+			}
+		}
+		u, err := v.with(rest)
+		if err != nil {
+			return nil
+		}
+		return u
+	}
+	k := v.kernel
 	m, _ := z.Dims()
-	u := &inducing{kernel: k, x: z, l: make([]float64, m*m)}
+	u := &inducing{division: v, x: z, l: make([]float64, m*m)}
 	crossCovUntil(h, mat.NewDense(m, m, u.l), k, z, z)
 	most := 0.0
 	for i := range m {
 		most = math.Max(most, u.l[i*m+i])
 	}
+	u.jitter = sparseJitter * most
 	for i := range m {
-		u.l[i*m+i] += sparseJitter * most
+		u.l[i*m+i] += u.jitter
 	}
 	if !(most > 0) || !dense.CholeskyUntil(h, u.l, m) {
 		return nil

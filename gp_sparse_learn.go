@@ -83,13 +83,13 @@ func (l *SparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %T: %w", d, ErrNoProx)
 	}
-	m := &sparseLearning{rows: l.rows, space: l.space, rank: l.g.Rank(), rate: naturalRate}
+	m := &sparseLearning{rows: l.rows, space: l.space, whole: l.g.z.division, rank: l.g.Rank(), rate: naturalRate}
 	if l.space.gaussian() {
 		m.rate = 0 // one step is exact
 	}
 	switch {
-	case l.g.opt.Inducing != nil:
-		m.fixed = l.g.z.x
+	case l.g.opt.Inducing != nil || !l.g.z.open:
+		m.fixed = l.g.z.inputs()
 	case l.g.opt.Rank > 0:
 		m.rank = l.g.opt.Rank
 	}
@@ -129,11 +129,17 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	g := &SparseGP{lik: lik, opt: l.g.opt, rows: l.g.rows}
 	g.opt.Inducing, g.opt.Rank = m.best.z, 0
 	if l.g.rows == nil {
-		if err := g.keep(&h, k, l.g.x, l.g.lin.terms, m.best.z); err != nil {
+		if err := g.keep(&h, l.g.z.again(k), l.g.x, l.g.lin.terms, m.best.z); err != nil {
 			return nil, nil, learned, g.canceled(&h, err)
 		}
-	} else if err := g.induce(&h, k, m.best.z); err != nil {
-		return nil, nil, learned, g.canceled(&h, err)
+	} else { // the best state has this factor
+		u := m.divide(k).factored(&h, m.best.z)
+		if u == nil {
+			return nil, nil, learned, g.canceled(&h, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef))
+		}
+		if err := g.settle(&h, u); err != nil {
+			return nil, nil, learned, g.canceled(&h, err)
+		}
 	}
 	ended := st.done && !st.stale && ctx.Err() == nil
 	if l.g.rows == nil {
@@ -142,7 +148,11 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 			if err != nil {
 				return g, nil, learned, err
 			}
-			fitted.(*siteStepper).startAt(&m.best.look.next)
+			if u := m.divide(k).factored(&h, m.best.z); u != nil {
+				if q := u.carry(g.z, m.best.look.next.mean, &m.best.look.next); q != nil {
+					fitted.(*siteStepper).startAt(q)
+				}
+			}
 			err = st.fitFrom(ctx, s, fitted, learned)
 			defer fitted.(haltable).begin(last, nil).Forget()
 			post, e := g.Posterior(fitted)
@@ -175,16 +185,20 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	return g, post, learned, err
 }
 
-// keep makes g the model of terms at the rows of x with features that are kept.
-func (g *SparseGP) keep(h *parallel.Halt, k Kernel, x *mat.Dense, terms *siteTerms, z *mat.Dense) error {
-	if g.z = newFactored(h, k, z); g.z == nil {
-		return fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
-	}
-	lin, residual, most, err := g.z.linear(x, terms.under(g.lik), featuresAt(h, g.z, x))
+// keep makes g the model of terms at the rows of x with features that are kept, at inducing inputs among the rows of z.
+func (g *SparseGP) keep(h *parallel.Halt, v division, x *mat.Dense, terms *siteTerms, z *mat.Dense) error {
+	terms = terms.under(g.lik)
+	rank, _ := z.Dims()
+	variance, cost := sampleWorth(h, v.rest, x, terms)
+	u, err := v.at(h, z, rank, worth{negligible: negligibleOf(terms.len(), variance, cost)})
 	if err != nil {
 		return err
 	}
-	g.x, g.lin, g.residual, g.maxPrior = x, *lin, residual, most
+	lin, residual, most, err := u.linear(x, terms, featuresAt(h, u, x))
+	if err != nil {
+		return err
+	}
+	g.z, g.x, g.lin, g.residual, g.maxPrior = u, x, *lin, residual, most
 	return h.Err()
 }
 
@@ -216,6 +230,7 @@ func (p *sparsePoint) start() *weightState {
 type sparseLearning struct {
 	rows   *rowSource
 	space  *learnSpace
+	whole  division   // of the kernel to begin with; the zero division sees all of it at inducing inputs
 	fixed  *mat.Dense // inducing inputs, where they stay
 	rank   int
 	stages []int // rows
@@ -241,6 +256,12 @@ func (l *sparseLearning) digest(d *save.Digest) {
 	if l.fixed != nil {
 		d.Floats(l.fixed.RawMatrix().Data)
 	}
+}
+
+// divide returns the division of k, the kernel with other parameters.
+func (l *sparseLearning) divide(k Kernel) *division {
+	v := l.whole.again(k)
+	return &v
 }
 
 func (l *sparseLearning) use(c crew) { l.workers, l.pass.workers = c, c }
@@ -270,7 +291,7 @@ func (l *sparseLearning) advance() (times float64) {
 	times = float64(l.stages[l.stage+1]) / float64(l.stages[l.stage])
 	l.stage++
 	l.rate = max(l.rate/times, min(l.rate, leastRate)) // which is of the order of M over the number of rows
-	if l.z.RawMatrix().Rows < l.rank || l.stages[l.stage-1] < chooseRows {
+	if l.z.RawMatrix().Rows < l.rank-l.whole.wholes() || l.stages[l.stage-1] < chooseRows {
 		l.z = nil
 	}
 	return times
@@ -281,7 +302,9 @@ func (l *sparseLearning) choose(k Kernel) error {
 	if l.z = l.fixed; l.z != nil {
 		return nil
 	}
-	n, rank := min(l.stages[l.stage], len(l.rows.y)), l.rank
+	v := l.divide(k)
+	k = v.rest
+	n, rank := min(l.stages[l.stage], len(l.rows.y)), max(1, l.rank-v.wholes())
 	if l.stage == 0 {
 		k = shortened(k, 1/screenShorter[0])
 		if len(l.stages) > 1 {
@@ -317,7 +340,7 @@ func (l *sparseLearning) evaluate(theta []float64, slack, _ float64, slopes bool
 	if p.from == l.rows.n {
 		p.from = 0
 	}
-	if p.z = newFactored(h, k, l.z); h.Stopped() {
+	if p.z = l.divide(k).factored(h, l.z); h.Stopped() {
 		return none, h.Err()
 	} else if p.z == nil {
 		return none, nil

@@ -56,20 +56,23 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
-	m := &inducingMove{kernel: g.z.kernel, pass: sparsePass{rows: rows, lik: g.lik, workers: crew{runtime.GOMAXPROCS(0), &h}}}
+	if !g.z.open {
+		return g, nil
+	}
+	m := &inducingMove{kernel: g.z.kernel, whole: g.z.division, pass: sparsePass{rows: rows, lik: g.lik, workers: crew{runtime.GOMAXPROCS(0), &h}}}
 	if rows.all != nil {
 		m.pass.from = len(rows.y)
 	}
 	z, err := m.run(g.z, steps)
-	if err != nil || z == g.z.x {
+	if err != nil || z == nil {
 		return g, prefixed(err)
 	}
 	moved := &SparseGP{lik: g.lik, opt: g.opt, rows: g.rows}
 	moved.opt.Inducing, moved.opt.Rank = z, 0
 	if g.rows == nil {
-		err = moved.keep(&h, g.z.kernel, g.x, g.lin.terms, z)
+		err = moved.keep(&h, g.z.division, g.x, g.lin.terms, z)
 	} else {
-		err = moved.induce(&h, g.z.kernel, z)
+		err = moved.induce(&h, g.z.division, z)
 	}
 	if err != nil {
 		return nil, g.canceled(&h, err)
@@ -94,6 +97,7 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 // inducingMove is the ELBO at the best q as a function of the inducing inputs.
 type inducingMove struct {
 	kernel Kernel
+	whole  division // that is again that of kernel
 	pass   sparsePass
 	unit   []float64 // of each column
 	slopes *sparseSlopes
@@ -107,7 +111,7 @@ type inducingPoint struct {
 	q    *weightState
 }
 
-// run returns the inducing inputs that so many evaluations lead to from those of u, or those where there are no better ones.
+// run returns the inducing inputs that so many evaluations lead to from those of u, or nil where there are no better ones.
 func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 	_, d := u.x.Dims()
 	x := m.pass.rows.x
@@ -125,9 +129,9 @@ func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := m.at(mat.DenseCopyOf(u.x), q)
+	at, err := m.at(mat.DenseCopyOf(u.inputs()), q)
 	if err != nil || at == nil {
-		return u.x, err
+		return nil, err
 	}
 	first := at
 	var moves, turns [][]float64
@@ -172,7 +176,7 @@ func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 		}
 	}
 	if at == first {
-		return u.x, nil
+		return nil, nil
 	}
 	return at.z, nil
 }
@@ -199,7 +203,8 @@ func (m *inducingMove) along(p *inducingPoint, dir []float64, tries int) (next *
 func (m *inducingMove) at(z *mat.Dense, q *weightState) (*inducingPoint, error) {
 	p := &m.pass
 	halt := p.workers.halt
-	p.z = newFactored(halt, m.kernel, z)
+	v := m.whole.again(m.kernel)
+	p.z = v.factored(halt, z)
 	if err := halt.Err(); err != nil || p.z == nil {
 		return nil, err
 	}
@@ -223,7 +228,7 @@ func (m *inducingMove) at(z *mat.Dense, q *weightState) (*inducingPoint, error) 
 	if err != nil {
 		return nil, halt.Err()
 	}
-	x := &inducingPoint{z: z, elbo: look.elbo, grad: slices.Clone(s.moved(look)), q: a.at}
+	x := &inducingPoint{z: z, elbo: look.elbo, grad: slices.Clone(s.moved(look)[p.z.wholes()*len(m.unit):]), q: a.at}
 	for i := range x.grad {
 		x.grad[i] *= m.unit[i%len(m.unit)]
 	}

@@ -58,7 +58,7 @@ type sparsePass struct {
 	each func(lane int, l *sparseLane)
 
 	q      *weightState
-	prior  fma.Lower // L
+	prior  fma.Lower // L, of the rest
 	metric fma.Lower // LR
 	r, lr  []float64 // M×M, with zeros above the diagonals
 	mean   []float64 // Rᵀm
@@ -67,6 +67,7 @@ type sparsePass struct {
 	leftIn int       // of so many rows; nil leftOf: not known
 	centre []float64
 	noisy  bool
+	blur   float64 // of the largest variance under the rest
 	lanes  []sparseLane
 	busy   int // lanes with a block
 	first  int // number of the next row
@@ -84,6 +85,7 @@ type sparseLane struct {
 	g     []float64 // G, M×rows
 	site  siteState
 	c     []float64
+	b     []float64 // how far rounding may have moved c
 	w     []float64
 
 	value, err float64
@@ -100,11 +102,12 @@ type sparseLane struct {
 func (p *sparsePass) reset(q *weightState) {
 	m, d := p.z.rank(), p.rows.cols
 	p.q, p.busy, p.first = q, 0, 0
-	_, p.noisy = p.z.kernel.(Noisy)
+	_, p.noisy = p.z.rest.(Noisy)
 	p.centre = dense.Resize(p.centre, d)
 	clear(p.centre)
 	if n := p.len(); p.leftOf != p.z || p.leftIn != n {
 		p.leftOf, p.leftIn, p.left = nil, n, dense.Resize(p.left, min(n, keptResiduals))
+		p.blur = p.z.blur(floats.Max(p.z.restVar(p.rows.x)))
 	}
 	p.r, p.lr, p.mean = dense.Resize(p.r, m*m), dense.Resize(p.lr, m*m), dense.Resize(p.mean, m)
 	for i := range m {
@@ -122,7 +125,11 @@ func (p *sparsePass) reset(q *weightState) {
 	dense.MulSquare(p.lr, p.z.l, p.r, m)
 	copy(p.mean, q.mean)
 	dense.Trmv(blas.Trans, dense.LowerTriangle(p.r, m), dense.Vector(p.mean))
-	p.prior.Set(fma.Of(p.z.l, m, m, m))
+	if first := p.z.wholes(); first == 0 {
+		p.prior.Set(fma.Of(p.z.l, m, m, m))
+	} else if first < m {
+		p.prior.Set(fma.Of(p.z.l, m, m, m).Slice(first, first, m-first, m-first))
+	}
 	p.metric.Set(fma.Of(p.lr, m, m, m))
 	for i := range m {
 		floats.AddScaled(p.centre, 1/float64(m), p.z.x.RawRowView(i))
@@ -136,6 +143,10 @@ func (p *sparsePass) reset(q *weightState) {
 		for _, v := range []*[]float64{&l.gram, &l.clipped} {
 			*v = dense.Resize(*v, m*m)
 			clear(*v)
+		}
+		l.b = dense.Resize(l.b, sparseBlock)
+		for i := range l.b {
+			l.b[i] = p.blur
 		}
 		l.slope = dense.Resize(l.slope, m)
 		clear(l.slope)
@@ -254,17 +265,19 @@ func (p *sparsePass) flush() error {
 // block returns the rows of the block.
 func (l *sparseLane) block(d int) blas64.General { return dense.General(l.x[:l.rows*d], l.rows, d) }
 
-// tiles calls f for tiles of the pairs of some inducing inputs, the first of which is lo, and all of the block.
-func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, lo int)) {
+// tiles calls f for tiles of the pairs of some inducing values of part q, the first of which is lo, and all of the block.
+func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, q inducingPart, lo int)) {
 	z, x := p.z.x.RawMatrix(), l.block(p.rows.cols)
 	t := kernelTiles.Get().(*kernelTile)
 	t.centre = p.centre
 	high := max(1, tilePairs/x.Rows)
-	for i := 0; i < z.Rows; i += high {
-		t.x, t.y = kernelSlice(z, i, min(i+high, z.Rows)), x
-		f(t, i)
-		t.top = 0
-	}
+	p.z.parts(func(q inducingPart) {
+		for i := q.lo; i < q.hi; i += high {
+			t.x, t.y = kernelSlice(z, i, min(i+high, q.hi)), x
+			f(t, q, i)
+			t.top = 0
+		}
+	})
 	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
 	t.free()
 }
@@ -281,21 +294,22 @@ func (p *sparsePass) do(i int) {
 		l.k = dense.Resize(l.k, m*n)
 		k = l.k
 	}
-	p.tiles(l, func(t *kernelTile, lo int) { kernelFill(p.z.kernel, k[lo*n:][:t.len()], t) })
+	p.tiles(l, func(t *kernelTile, q inducingPart, lo int) { kernelFill(q.kernel, k[lo*n:][:t.len()], t) })
 	s, g := &l.site, fma.Of(l.g, m, n, n)
 	s.resize(n)
-	if known := p.known(l); !known && !p.glance {
-		p.prior.Solve(fma.Matrix{}, fma.Of(k, m, n, n), s.v)
-		p.residuals(l)
+	if known := p.known(l); !known && (!p.glance || p.z.wholes() > 0) {
+		p.leave(l, k)
 	}
 	p.metric.Solve(g, fma.Of(k, m, n, n), s.v)
 	if p.glance {
-		p.residuals(l)
+		if p.z.wholes() == 0 {
+			p.residuals(l)
+		}
 		clear(s.v)
 	}
 	clear(s.m)
 	fma.Gemv(1, g, true, p.mean, s.m)
-	l.terms.extra = l.c
+	l.terms.extra, l.terms.blur = l.c, l.b
 	terms := l.terms
 	if l.plain {
 		terms.offset, terms.weight = nil, nil
@@ -348,14 +362,30 @@ func (p *sparsePass) known(l *sparseLane) bool {
 	return true
 }
 
+// leave makes c what the features leave, of which k are the covariances.
+func (p *sparsePass) leave(l *sparseLane, k []float64) {
+	first, m, n := p.z.wholes(), p.z.rank(), l.rows
+	switch {
+	case first == m:
+		clear(l.site.v)
+	default:
+		p.prior.Solve(fma.Matrix{}, fma.Of(k[first*n:], m-first, n, n), l.site.v)
+	}
+	p.residuals(l)
+}
+
 // residuals makes c what the squares ‖f‖² of the features leave, which are in the place of v.
 func (p *sparsePass) residuals(l *sparseLane) {
-	x := l.block(p.rows.cols)
-	for i, square := range l.site.v {
-		row := kernelRow(x, i)
-		self := p.z.kernel.Cov(row, row)
-		if l.c[i] = math.Max(0, self-square); p.noisy {
-			l.c[i] += kernelSelf(p.z.kernel, row) - self
+	x, k := l.block(p.rows.cols), p.z.rest
+	if k == nil {
+		clear(l.c)
+	} else {
+		for i, square := range l.site.v {
+			row := kernelRow(x, i)
+			self := k.Cov(row, row)
+			if l.c[i] = math.Max(0, self-square); p.noisy {
+				l.c[i] += kernelSelf(k, row) - self
+			}
 		}
 	}
 	copy(p.kept(l), l.c)

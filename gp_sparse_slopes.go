@@ -16,6 +16,8 @@ import (
 //	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,   W = ½L⁻ᵀ[(V − I)G + G(V − I) + G + V − I + mmᵀ − F∂₁mᵀ − m(F∂₁)ᵀ]L⁻¹,
 //	∂ELBO = Σ A∘∂K(Z, X) + Σ W∘∂K(Z, Z) + ½ Σ ∂₂∂k_nn.
 //
+// Terms that are seen whole leave no residual variance: V takes the place of their part of V − I in A, and only the rest has a k_nn and a G.
+//
 // At the best q they are those of any other that is held. Near it rows that are many determine q of latent values, whatever the scale is, and not that of weights: a few
 // nats below the best the former are near those at the best, and the latter are not.
 // Where info is set they come with the average information ½UᵀWU that GPLearner tells of, with the sparse covariance in the place of K.
@@ -30,8 +32,9 @@ type sparseSlopes struct {
 	steps []float64
 
 	p     *sparsePass
+	terms division // of kernel
 	q     *weightState
-	v     []float64 // V − I
+	v     []float64 // V − I, and V of what is seen whole
 	b     []float64
 	beta  []float64
 	chain []float64 // of each parameter of the kernel: ∂/∂θ for one as Kernel.Grad has them
@@ -81,13 +84,13 @@ func newSparseSlopes(p *sparsePass, space *learnSpace, k Kernel, theta []float64
 
 // at prepares for a pass at q.
 func (s *sparseSlopes) at(q *weightState) {
-	s.q = q
+	s.q, s.terms = q, s.p.z.again(s.kernel)
 	m, l := s.p.z.rank(), dense.LowerTriangle(s.p.z.l, s.p.z.rank())
 	q.halt = s.p.workers.halt
 	q.invert()
 	s.v = append(s.v[:0], q.inv...)
 	dense.FillUpper(s.v, m)
-	for j := range m {
+	for j := s.p.z.wholes(); j < m; j++ {
 		s.v[j*m+j]--
 	}
 	s.b = append(s.b[:0], s.v...)
@@ -123,17 +126,21 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 		}
 	}
 	if d := len(s.steps); d > 0 {
-		s.p.tiles(l, func(t *kernelTile, lo int) {
-			kernelPullInputs(s.kernel, a.z[lo*d:(lo+t.x.Rows)*d], a.w[lo*n:][:t.len()], t, s.steps)
+		s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) {
+			if lo >= s.p.z.wholes() {
+				kernelPullInputs(s.terms.rest, a.z[lo*d:(lo+t.x.Rows)*d], a.w[lo*n:][:t.len()], t, s.steps)
+			}
 		})
 		return
 	}
-	s.p.tiles(l, func(t *kernelTile, lo int) { kernelPull(s.kernel, a.grad, a.w[lo*n:][:t.len()], t) })
-	x := l.block(s.p.rows.cols)
-	for r := range n {
-		row := kernelRow(x, r)
-		kernelGradSelf(s.kernel, a.self, row, row)
-		floats.AddScaled(a.grad, -0.5*q.tg[r], a.self)
+	s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) { s.pull(p, a.grad, a.w[lo*n:][:t.len()], t) })
+	if s.terms.rest != nil {
+		x := l.block(s.p.rows.cols)
+		for r := range n {
+			row := kernelRow(x, r)
+			kernelGradSelf(s.terms.rest, a.self, row, row)
+			floats.AddScaled(a.grad, -0.5*q.tg[r], a.self)
+		}
 	}
 	nf := len(s.free)
 	a.u, a.gu = dense.Resize(a.u, n*nf), dense.Resize(a.gu, n*nf)
@@ -149,6 +156,36 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 	}
 	if s.info {
 		s.informative(a, l)
+	}
+}
+
+// of returns the kernel of p, with derivatives.
+func (s *sparseSlopes) of(p inducingPart) Kernel {
+	if p.number < len(s.terms.whole) {
+		return s.terms.whole[p.number].kernel
+	}
+	return s.terms.rest
+}
+
+// pull is kernelPull of the kernel of p.
+func (s *sparseSlopes) pull(p inducingPart, dst, w []float64, t *kernelTile) {
+	k := s.of(p)
+	kernelPull(k, dst[p.param:p.param+numParams(k)], w, t)
+}
+
+// pullRows is kernelPullRows of the kernel of p.
+func (s *sparseSlopes) pullRows(p inducingPart, dst, w []float64, t *kernelTile) {
+	k, np := s.of(p), len(s.chain)
+	own := numParams(k)
+	if own == np {
+		kernelPullRows(k, dst, w, t)
+		return
+	}
+	some := t.get(t.x.Rows * own)
+	clear(some)
+	kernelPullRows(k, some, w, t)
+	for r := range t.x.Rows {
+		floats.Add(dst[r*np+p.param:r*np+p.param+own], some[r*own:(r+1)*own])
 	}
 }
 
@@ -181,19 +218,19 @@ func (s *sparseSlopes) likelihood(a *slopeLane, l *sparseLane, f int) {
 func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 	m, n, np, nf := s.p.z.rank(), l.rows, len(s.chain), len(s.free)
 	q := &l.site
-	s.p.tiles(l, func(t *kernelTile, lo int) {
+	s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) {
 		w := t.get(t.len())
 		for r := range t.x.Rows {
 			copy(w[r*n:(r+1)*n], q.d1)
 		}
-		kernelPullRows(s.kernel, a.t[lo*np:(lo+t.x.Rows)*np], w, t)
+		s.pullRows(p, a.t[lo*np:(lo+t.x.Rows)*np], w, t)
 		t.x, t.y = t.y, t.x
 		for r := range t.x.Rows {
 			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], s.beta[lo:])
 		}
 		a.pull = dense.Resize(a.pull, t.x.Rows*np)
 		clear(a.pull)
-		kernelPullRows(s.kernel, a.pull, w, t)
+		s.pullRows(p, a.pull, w, t)
 		for r := range t.x.Rows {
 			for f, at := range s.free {
 				if !s.space.coords[at].likelihood {
@@ -212,18 +249,20 @@ func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.g, m, n), gu, 1, dense.General(a.gg, m, nf))
 }
 
-// inducingTiles calls f for tiles of the pairs of inducing inputs.
-func (s *sparseSlopes) inducingTiles(f func(t *kernelTile, lo, hi int)) {
+// inducingTiles calls f for tiles of the pairs of inducing values of a part.
+func (s *sparseSlopes) inducingTiles(f func(t *kernelTile, p inducingPart, lo, hi int)) {
 	z := s.p.z.x.RawMatrix()
 	t := kernelTiles.Get().(*kernelTile)
 	t.centre = s.p.centre
-	for i := 0; i < z.Rows; i += kernelRows {
-		for j := 0; j < z.Rows; j += kernelCols {
-			t.x, t.y = kernelSlice(z, i, min(i+kernelRows, z.Rows)), kernelSlice(z, j, min(j+kernelCols, z.Rows))
-			f(t, i, j)
-			t.top = 0
+	s.p.z.parts(func(p inducingPart) {
+		for i := p.lo; i < p.hi; i += kernelRows {
+			for j := p.lo; j < p.hi; j += kernelCols {
+				t.x, t.y = kernelSlice(z, i, min(i+kernelRows, p.hi)), kernelSlice(z, j, min(j+kernelCols, p.hi))
+				f(t, p, i, j)
+				t.top = 0
+			}
 		}
-	}
+	})
 	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
 	t.free()
 }
@@ -236,9 +275,15 @@ func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
 	dense.FillUpper(gram, m)
 	w, vg := make([]float64, m*m), make([]float64, m*m)
 	dense.MulSquare(vg, s.v, gram, m)
-	mean := s.q.mean
-	for i := range m {
-		for j := range m {
+	mean, first := s.q.mean, s.p.z.wholes()
+	for i := range first {
+		for j := range first {
+			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
+		}
+		w[i*m+i] -= 0.5
+	}
+	for i := first; i < m; i++ {
+		for j := first; j < m; j++ {
 			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + gram[i*m+j] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 	}
@@ -254,14 +299,17 @@ func (s *sparseSlopes) moved(x *sparseLook) []float64 {
 		floats.Add(sum, s.lanes[i].z)
 	}
 	_, w := s.inner(x)
-	s.inducingTiles(func(t *kernelTile, lo, hi int) {
+	s.inducingTiles(func(t *kernelTile, p inducingPart, lo, hi int) {
+		if lo < s.p.z.wholes() {
+			return
+		}
 		part := t.get(t.len())
 		for r := range t.x.Rows {
 			for c := range t.y.Rows {
 				part[r*t.y.Rows+c] = 2 * w[(lo+r)*m+hi+c]
 			}
 		}
-		kernelPullInputs(s.kernel, sum[lo*d:(lo+t.x.Rows)*d], part, t, s.steps)
+		kernelPullInputs(s.terms.rest, sum[lo*d:(lo+t.x.Rows)*d], part, t, s.steps)
 	})
 	return sum
 }
@@ -282,19 +330,19 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	gram, w := s.inner(x)
 	l, g := dense.LowerTriangle(s.p.z.l, m), dense.General(gram, m, m)
 	zz := make([]float64, m*np) // ∂K(Z, Z)β
-	s.inducingTiles(func(t *kernelTile, lo, hi int) {
+	s.inducingTiles(func(t *kernelTile, p inducingPart, lo, hi int) {
 		part := t.get(t.len())
 		for r := range t.x.Rows {
 			copy(part[r*t.y.Rows:(r+1)*t.y.Rows], w[(lo+r)*m+hi:])
 		}
-		kernelPull(s.kernel, a.grad, part, t)
+		s.pull(p, a.grad, part, t)
 		if !s.info {
 			return
 		}
 		for r := range t.x.Rows {
 			copy(part[r*t.y.Rows:(r+1)*t.y.Rows], s.beta[hi:])
 		}
-		kernelPullRows(s.kernel, zz[lo*np:(lo+t.x.Rows)*np], part, t)
+		s.pullRows(p, zz[lo*np:(lo+t.x.Rows)*np], part, t)
 	})
 	grad = make([]float64, nf)
 	for f, at := range s.free {

@@ -11,6 +11,8 @@ type featured interface {
 	Kernel
 	// features appends φ(x) to dst.
 	features(dst, x []float64) []float64
+	// basis returns inputs of d columns, one after the other, at each of which one feature alone is not zero, its own.
+	basis(d int) []float64
 }
 
 // Linear is the covariance function of linear regression without an intercept
@@ -88,6 +90,15 @@ func (k Linear) features(dst, x []float64) []float64 {
 	return dst
 }
 
+// basis implements featured.
+func (Linear) basis(d int) []float64 {
+	at := make([]float64, d*d)
+	for j := range d {
+		at[j*d+j] = 1
+	}
+	return at
+}
+
 func (Linear) is(k Kernel) bool { return isType[Linear](k) }
 
 func (k Linear) numParams() int { return max(1, len(k.Scales)) }
@@ -143,6 +154,9 @@ func (k Constant) Grad(dst, x, y []float64) float64 {
 
 // features implements featured.
 func (k Constant) features(dst, _ []float64) []float64 { return append(dst, kernelOne(k.Scale)) }
+
+// basis implements featured.
+func (Constant) basis(d int) []float64 { return make([]float64, d) }
 
 func (Constant) is(k Kernel) bool { return isType[Constant](k) }
 

@@ -27,6 +27,7 @@ type siteTerms struct {
 	offset []float64 // o; nil means 0
 	weight []float64 // w > 0; nil means 1
 	extra  []float64 // c; nil means 0
+	blur   []float64 // how far rounding may have moved c; nil means not at all
 	row    []int     // the caller's number of each term; nil means first + n
 	first  int
 }
@@ -86,7 +87,7 @@ func (t *siteTerms) sub(index []int) *siteTerms {
 			s.row[k] = t.row[i]
 		}
 	}
-	for _, p := range [][2]*[]float64{{&s.y, &t.y}, {&s.offset, &t.offset}, {&s.weight, &t.weight}, {&s.extra, &t.extra}} {
+	for _, p := range [][2]*[]float64{{&s.y, &t.y}, {&s.offset, &t.offset}, {&s.weight, &t.weight}, {&s.extra, &t.extra}, {&s.blur, &t.blur}} {
 		if *p[1] == nil {
 			continue
 		}
@@ -211,6 +212,9 @@ func (t *siteTerms) expect(s *siteState, batch []int, c crew) error {
 			o = t.offset[dense.Index(batch, i)]
 		}
 		sum += s.bound[i] + dense.Epsilon*math.Abs(s.d1[i])*(math.Abs(s.m[i])+math.Abs(o))
+		if t.blur != nil {
+			sum += 0.5 * math.Abs(s.tg[i]) * t.blur[dense.Index(batch, i)]
+		}
 		wild = wild || s.lost[i]
 		certain = certain && !s.far[i] && s.tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.tg[i] + s.d1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
