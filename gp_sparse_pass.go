@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/fma"
@@ -481,7 +482,7 @@ func (p *sparsePass) at(q *weightState) (*sparseLook, error) {
 	x.promise = 0.5*floats.Dot(d, d) + 0.25*floats.Dot(a, a)
 	if p.from == 0 && factsOf(p.lik).LogConcave { // of a part of the rows nobody asks
 		if x.bound = math.Inf(1); s.certain {
-			x.bound = boundOf(p.prove(x, q, a, s.widest))
+			x.bound = boundOf(p.prove(x, q, a, s.widest)) + p.z.jitterGap(x.gram, x.slope)
 		}
 	}
 	return x, p.workers.halt.Err()
@@ -608,6 +609,50 @@ func (p *sparsePass) prove(x *sparseLook, q *weightState, a []float64, widest fl
 	}
 	return math.Min(bound, mean+cov)
 }
+
+// jitterGap returns a bound on what the jitter j costs a state of which G = F diag(−∂₂)Fᵀ and F∂₁ are given. Without it the prior covariance of
+// the rows would be larger by
+//
+//	Δ = jFᵀ(LᵀL − jI)⁻¹F,
+//
+// a function apart from that of the weights. With it at its prior G0 of prove is larger by no more than tr(diag(−∂₂)Δ) + ½∂₁ᵀΔ∂₁. The bound is twice that, as
+// the other bound of prove speaks of the weights alone.
+func (u *inducing) jitterGap(gram, slope []float64) float64 {
+	if u.jitter == 0 {
+		return 0
+	}
+	m, first := u.rank(), u.wholes()
+	n := m - first
+	rest := func(a []float64) blas64.General {
+		return blas64.General{Rows: n, Cols: n, Stride: m, Data: a[first*m+first:]}
+	}
+	a := make([]float64, n*n)
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, rest(u.l), rest(u.l), 0, dense.General(a, n, n))
+	for i := range n { // and as much as float64 does not know of
+		a[i*n+i] += jitterRoundings*dense.Epsilon*float64(n)*u.jitter/sparseJitter - u.jitter
+	}
+	if !dense.Cholesky(a, n) {
+		return math.Inf(1)
+	}
+	l, d := dense.LowerTriangle(a, n), slices.Clone(slope[first:])
+	g := dense.General(make([]float64, n*n), n, n)
+	for i := range n {
+		for j := range n {
+			g.Data[i*n+j] = gram[(first+max(i, j))*m+first+min(i, j)]
+		}
+	}
+	dense.Trsm(blas.Left, blas.NoTrans, 1, l, g)
+	dense.Trsm(blas.Right, blas.Trans, 1, l, g)
+	dense.Trsv(blas.NoTrans, l, dense.Vector(d))
+	bound := 0.5 * floats.Dot(d, d)
+	for i := range n {
+		bound += math.Max(0, g.Data[i*n+i])
+	}
+	return 2 * u.jitter * bound
+}
+
+// jitterRoundings is a multiple of the rounding of a product of matrices that is more than any.
+const jitterRoundings = 10
 
 // sparseHalves bounds the halves of a natural step.
 const sparseHalves = 12
