@@ -63,14 +63,41 @@ func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 }
 
 // LOO leaves out one datum after the other, by the cavities of q, as GLM.LOO does. The error wraps ErrParam if q is nil or has
-// another number of inducing inputs than g.
+// another number of inducing inputs than g, or g by NewSparseGPRows, which does not keep its rows, and ErrMemory where their features are too many
+// for SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
 	if q == nil || len(q.mean) != g.Rank() {
 		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
 	}
-	c, err := g.lin.looCavities(ctx, q.mean, &fullCov{s: q.q})
+	lin, err := g.linear(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := lin.looCavities(ctx, q.mean, &fullCov{s: q.q})
 	if err != nil {
 		return nil, err
 	}
 	return c.loo(ctx)
+}
+
+// linear returns the model of the features of g, which are made where they are not kept.
+func (g *SparseGP) linear(ctx context.Context) (*linearModel, error) {
+	switch {
+	case g.rows == nil:
+		return &g.lin, nil
+	case g.x == nil:
+		return nil, fmt.Errorf("pgsvi: a SparseGP by NewSparseGPRows does not keep its rows; LOO needs those of NewSparseGP: %w", ErrParam)
+	}
+	n, m := g.Len(), g.Rank()
+	if err := checkMemory(g.opt.MaxMemory, bytesOf(featureMatrices, n, m), fmt.Sprintf("leaving out the %d rows of a SparseGP of %d inducing inputs", n, m), "raise SparseGPOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	var h parallel.Halt
+	h.Watch(ctx)
+	f := featuresAt(&h, g.z, g.x)
+	if err := h.Err(); err != nil {
+		return nil, fmt.Errorf("pgsvi: canceled while features were made: %w", err)
+	}
+	lin, _, _, err := g.z.linear(g.x, g.terms.under(g.lik), f)
+	return lin, err
 }

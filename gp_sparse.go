@@ -44,8 +44,9 @@ import (
 // is learnt: noise is better a part of the likelihood.
 type SparseGP struct {
 	lin      linearModel // of the features, if they are kept
-	x        *mat.Dense  // the rows, if these are
-	rows     *rowSource  // and otherwise where to get them
+	x        *mat.Dense  // the rows, if these are,
+	terms    *siteTerms  // with their terms
+	rows     *rowSource  // what is gone through where the features are not kept
 	lik      Likelihood
 	z        *inducing
 	opt      SparseGPOptions
@@ -119,9 +120,20 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		m = cmp.Or(opt.Rank, from)
 	}
 	m = min(m, from)
-	need := bytesOf(1, from, cols) + bytesOf(featureMatrices, max(n, from), m) + bytesOf(weightMatrices, m, m)
-	if err := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
-		return nil, err
+	features := bytesOf(featureMatrices, max(n, from), m)
+	need := bytesOf(1, from, cols) + features + bytesOf(weightMatrices, m, m)
+	full := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
+	if full != nil || opt.MaxMemory == 0 && features > keptFeatures {
+		g := &SparseGP{lik: gp.terms.lik, opt: *opt, x: gp.x, terms: gp.terms, rows: rowSourceOf(gp.x, gp.terms)}
+		switch err := g.checkStream(); {
+		case err == nil:
+			if err := g.pass(h, gp.kernel); err != nil {
+				return nil, err
+			}
+			return g, nil
+		case full != nil:
+			return nil, full
+		}
 	}
 	g, err := newKeptGP(h, gp, opt)
 	if err != nil {
@@ -129,6 +141,32 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	}
 	g.opt = *opt
 	return g, nil
+}
+
+// keptFeatures is the number of bytes beyond which features are not kept where nobody says how many may be.
+const keptFeatures = 400e6
+
+// pass makes g, which has its rows, a model that goes through them under k, with inducing inputs as newKeptGP chooses them, of a sample.
+func (g *SparseGP) pass(h *parallel.Halt, k Kernel) error {
+	v := g.divide(h, k)
+	z := g.opt.Inducing
+	if z == nil && v.open {
+		n := min(len(g.rows.y), chooseRows)
+		x, w := g.rows.sample(n), worth{}
+		prior := v.restVar(x)
+		cost := inducingCosts(h, prior, g.rows.terms(g.lik, n))
+		w.negligible = negligibleOf(g.rows.n, prior, cost)
+		if g.opt.Rank == 0 {
+			w.cost = cost
+			floats.Scale(float64(g.rows.n)/float64(n), w.cost)
+		}
+		u, _, err := newInducing(h, v.rest, x, max(1, g.rank()-v.wholes()), w)
+		if err != nil {
+			return err
+		}
+		z = u.x
+	}
+	return g.induce(h, v, z)
 }
 
 // check returns an error if an option is out of range.
@@ -188,7 +226,7 @@ func newInducedGP(h *parallel.Halt, gp *GP, v division, opt *SparseGPOptions) (*
 
 // newSparseGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
 func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
-	g := &SparseGP{z: z, x: gp.x, lik: gp.terms.lik}
+	g := &SparseGP{z: z, x: gp.x, terms: gp.terms, lik: gp.terms.lik}
 	lin, residual, most, err := z.linear(gp.x, gp.terms, f)
 	if err != nil {
 		return nil, err
@@ -275,16 +313,28 @@ func (g *SparseGP) rank() int {
 		n, _ := g.opt.Inducing.Dims()
 		return min(n, cmp.Or(g.opt.Rank, n))
 	}
-	return min(g.rows.n, cmp.Or(g.opt.Rank, streamRank))
+	return min(g.rows.n, cmp.Or(g.opt.Rank, g.defaultRank()))
+}
+
+// defaultRank returns the most inducing inputs of a model that goes through its rows, where their number is ours to choose.
+func (g *SparseGP) defaultRank() int {
+	if g.x != nil {
+		return mostInducing
+	}
+	return streamRank
 }
 
 // checkStream returns an error if the passes over the rows take more memory than they may.
 func (g *SparseGP) checkStream() error {
 	m := g.rank()
 	need := bytesOf(1, len(g.rows.y), g.rows.cols+3) + bytesOf(1, min(g.rows.n, keptResiduals), 1) + bytesOf(weightMatrices+2*sparseLanes, m, m) + bytesOf(laneMatrices*sparseLanes, sparseBlock, m)
-	if g.opt.Inducing == nil {
-		need += bytesOf(featureMatrices, min(len(g.rows.y), chooseRows), m)
+	from := min(len(g.rows.y), chooseRows)
+	if g.opt.Inducing != nil {
+		rows, cols := g.opt.Inducing.Dims()
+		from = rows
+		need += bytesOf(1, rows, cols)
 	}
+	need += bytesOf(featureMatrices, from, m)
 	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 }
 
@@ -365,7 +415,7 @@ func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Step
 		return g.lin.newStepper(ctx, env, d, linearOptions{covariance: FullCovariance})
 	}
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows under %T, not KL: %w", d, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows under %T, not KL; %s: %w", d, keepFeatures, ErrNoProx)
 	}
 	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
 	if err != nil {
@@ -373,6 +423,9 @@ func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Step
 	}
 	return s, nil
 }
+
+// keepFeatures says how a SparseGP has other steps than natural ones of all rows.
+const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features keeps them, for steps of any kind"
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
 // no tuning. The posterior is that of the state reached and is valid even if

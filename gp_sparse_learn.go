@@ -62,7 +62,7 @@ func (g *SparseGP) Learner(opt *LearnOptions) (*SparseGPLearner, error) {
 		l.opt = *opt
 	}
 	if l.rows == nil {
-		l.rows = rowSourceOf(g.x, g.lin.terms)
+		l.rows = rowSourceOf(g.x, g.terms)
 	}
 	n := len(l.rows.y)
 	if l.rows.n > medianRows {
@@ -126,10 +126,10 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	defer stop()
 	var h parallel.Halt
 	h.Watch(last)
-	g := &SparseGP{lik: lik, opt: l.g.opt, rows: l.g.rows}
+	g := &SparseGP{lik: lik, opt: l.g.opt, x: l.g.x, terms: l.g.terms, rows: l.g.rows}
 	g.opt.Inducing, g.opt.Rank = m.best.z, 0
 	if l.g.rows == nil {
-		if err := g.keep(&h, l.g.z.again(k), l.g.x, l.g.lin.terms, m.best.z); err != nil {
+		if err := g.keep(&h, l.g.z.again(k), l.g.x, l.g.terms, m.best.z); err != nil {
 			return nil, nil, learned, g.canceled(&h, err)
 		}
 	} else { // the best state has this factor
@@ -198,7 +198,7 @@ func (g *SparseGP) keep(h *parallel.Halt, v division, x *mat.Dense, terms *siteT
 	if err != nil {
 		return err
 	}
-	g.z, g.x, g.lin, g.residual, g.maxPrior = u, x, *lin, residual, most
+	g.z, g.x, g.terms, g.lin, g.residual, g.maxPrior = u, x, terms, *lin, residual, most
 	return h.Err()
 }
 

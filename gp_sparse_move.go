@@ -52,7 +52,7 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	}
 	rows := g.rows
 	if rows == nil {
-		rows = rowSourceOf(g.x, g.lin.terms)
+		rows = rowSourceOf(g.x, g.terms)
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -67,10 +67,10 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	if err != nil || z == nil {
 		return g, prefixed(err)
 	}
-	moved := &SparseGP{lik: g.lik, opt: g.opt, rows: g.rows}
+	moved := &SparseGP{lik: g.lik, opt: g.opt, x: g.x, terms: g.terms, rows: g.rows}
 	moved.opt.Inducing, moved.opt.Rank = z, 0
 	if g.rows == nil {
-		err = moved.keep(&h, g.z.division, g.x, g.lin.terms, z)
+		err = moved.keep(&h, g.z.division, g.x, g.terms, z)
 	} else {
 		err = moved.induce(&h, g.z.division, z)
 	}
