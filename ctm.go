@@ -352,10 +352,9 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	if err := o.checkMemory(0, terms, topics); err != nil {
 		return nil, err
 	}
-	if d, ok := o.Topics.(*mat.Dense); ok && d == nil {
-		return nil, fmt.Errorf("pgsvi: CTMOptions.Topics is a nil *mat.Dense: %w", ErrParam)
-	}
-	if o.Topics != nil {
+	if given, err := givenOption("CTMOptions.Topics", o.Topics); err != nil {
+		return nil, err
+	} else if given {
 		if r, c := o.Topics.Dims(); r != topics || c != terms {
 			return nil, fmt.Errorf("pgsvi: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, topics, terms, ErrShape)
 		}

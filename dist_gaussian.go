@@ -34,7 +34,7 @@ type Gaussian struct{ normalForm }
 // ErrEmpty, ErrNotFinite or ErrNotPosDef, and ErrMemory if a full covariance of so many
 // dimensions would take more than the limit.
 func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
-	if cov == nil || cov.SymmetricDim() == 0 {
+	if isNil(cov) || cov.SymmetricDim() == 0 {
 		return nil, fmt.Errorf("pgsvi: NewGaussian needs a covariance: %w", ErrEmpty)
 	}
 	d := cov.SymmetricDim()

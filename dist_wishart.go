@@ -66,7 +66,7 @@ func NewNormalWishart(mean []float64, kappa, df float64, scale mat.Symmetric) (*
 
 // wishartParams returns ½W⁻¹, in full.
 func wishartParams(name string, df float64, scale mat.Symmetric) (b []float64, d int, err error) {
-	if scale == nil || scale.SymmetricDim() == 0 {
+	if isNil(scale) || scale.SymmetricDim() == 0 {
 		return nil, 0, fmt.Errorf("pgsvi: %s needs a scale matrix: %w", name, ErrEmpty)
 	}
 	d = scale.SymmetricDim()

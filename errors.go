@@ -3,7 +3,10 @@ package pgsvi
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // The sentinels below are matched with errors.Is. Every error of the package
@@ -59,3 +62,35 @@ type bare struct{ error }
 func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }
 
 func (b bare) Unwrap() error { return b.error }
+
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(x any) bool {
+	v := reflect.ValueOf(x)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// absent reports whether x is nil, a nil pointer such as a (*mat.Dense)(nil), or
+// the transpose of one: its methods panic.
+func absent(x mat.Matrix) bool {
+	if isNil(x) {
+		return true
+	}
+	t, ok := x.(mat.Untransposer)
+	return ok && isNil(t.Untranspose())
+}
+
+// checkMatrix returns an error, which calls x by the name, if x is absent.
+func checkMatrix(name string, x mat.Matrix) error {
+	if absent(x) {
+		return fmt.Errorf("pgsvi: %s is a nil matrix: %w", name, ErrEmpty)
+	}
+	return nil
+}
+
+// givenOption reports whether the option x is set. A nil pointer is neither: it is an error.
+func givenOption(name string, x mat.Matrix) (bool, error) {
+	if x != nil && absent(x) {
+		return false, fmt.Errorf("pgsvi: %s is a nil %T; leave it out, or give a matrix: %w", name, x, ErrParam)
+	}
+	return x != nil, nil
+}

@@ -130,17 +130,14 @@ const (
 // all are data, too: their posterior is the prior.
 //
 // It returns an error, with the index of the datum, wrapping ErrEmpty if there is
-// no weight, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or
+// no weight or x is nil or a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or
 // infinite, ErrLabel if a response is outside the support of lik, ErrNotPosDef
 // if the precision of the prior is, to rounding, not positive definite,
 // ErrParam if an option or a parameter of lik is out of range, and ErrMemory if there are too many rows or
 // columns for GLMOptions.MaxMemory and the covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
-	if d, ok := x.(*mat.Dense); x == nil || ok && d == nil {
-		return nil, fmt.Errorf("pgsvi: nil x; for no rows use NewSparse(columns): %w", ErrEmpty)
-	}
-	if s, ok := x.(*Sparse); ok && s == nil {
-		return nil, fmt.Errorf("pgsvi: nil x; for no rows use NewSparse(columns): %w", ErrEmpty)
+	if absent(x) {
+		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w", ErrEmpty)
 	}
 	g, err := newGLM(lik, slices.Clone(y), opt)
 	if err != nil {

@@ -57,7 +57,7 @@ type GPOptions struct {
 // function k and likelihood lik. The data are copied; nil lik means
 // GaussianNoise{}, nil opt the zero GPOptions. A zero field of a kernel or likelihood counts as its documented
 // default, such as a Length of 1. It returns an error, with the index of the datum, wrapping
-// ErrEmpty if there is no row, ErrShape if lengths disagree, ErrNotFinite if a
+// ErrEmpty if there is no row or x is nil or a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a
 // value is NaN or infinite, ErrLabel if a label is outside the support of lik,
 // ErrParam if an option or a parameter of k or lik is out of range, ErrNoEstimator
 // if the Estimator does not apply to lik, and ErrMemory if there are too many rows for
@@ -81,7 +81,10 @@ func (g *GP) checkMemory(instead string) error {
 
 // newGP is NewGP of any number of rows.
 func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
-	if x == nil || len(y) == 0 {
+	if err := checkMatrix("x", x); err != nil {
+		return nil, err
+	}
+	if len(y) == 0 {
 		return nil, fmt.Errorf("pgsvi: a GP needs at least one row: %w", ErrEmpty)
 	}
 	n, d := x.Dims()
@@ -625,6 +628,9 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 // ErrEmpty if x has no rows, ErrNotFinite if a value of x is not finite, and ErrMemory
 // if there are too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
+	if err := checkMatrix("x", x); err != nil {
+		return nil, nil, err
+	}
 	t := checkColumns(x, p.Cols())
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)

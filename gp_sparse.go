@@ -177,7 +177,8 @@ func (o *SparseGPOptions) check() error {
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
 	}
-	return nil
+	_, err := givenOption("SparseGPOptions.Inducing", o.Inducing)
+	return err
 }
 
 // newKeptGP returns the model of gp, with its features.

@@ -343,6 +343,9 @@ func (u *inducing) cross(dst, x *mat.Dense) {
 
 // inducingInputs returns a copy of z, as which errors know it, which must have rows of so many columns.
 func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
+	if err := checkMatrix(name, z); err != nil {
+		return nil, err
+	}
 	rows, d := z.Dims()
 	if rows == 0 {
 		return nil, fmt.Errorf("pgsvi: %s has no rows: %w", name, ErrEmpty)

@@ -138,7 +138,7 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms, ErrEmpty)
 	}
 	need := bytesOf(ldaMatrices, terms, topics)
-	if isNil(o.Topics) {
+	if o.Topics == nil {
 		need += o.Start.bytes(topics, terms)
 	}
 	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
@@ -153,9 +153,8 @@ const ldaLeast = 1e-6
 
 // setStart copies the counts to start from.
 func (m *LDA) setStart() error {
-	if isNil(m.opt.Topics) {
-		m.opt.Topics = nil
-		return nil
+	if given, err := givenOption("LDAOptions.Topics", m.opt.Topics); !given {
+		return err
 	}
 	if r, c := m.opt.Topics.Dims(); r != m.k || c != m.terms {
 		return fmt.Errorf("pgsvi: LDAOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, m.k, m.terms, ErrShape)

@@ -358,10 +358,6 @@ func TestLDAErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
 		}
 	}
-	// A typed nil means none.
-	if _, err := NewLDA(good, 2, &LDAOptions{Topics: (*mat.Dense)(nil)}); err != nil {
-		t.Error(err)
-	}
 	// A run that is canceled keeps its state.
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := NewLDA(ldaToy(200), 3, nil)

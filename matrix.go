@@ -52,8 +52,12 @@ func NewSparse(cols int) *Sparse {
 	return &Sparse{cols: cols}
 }
 
-// SparseOf returns the non-zeros of x, as a new matrix of the same size.
+// SparseOf returns the non-zeros of x, as a new matrix of the same size. It panics if x is nil
+// or a nil pointer.
 func SparseOf(x mat.Matrix) *Sparse {
+	if err := checkMatrix("x", x); err != nil {
+		panic(err.Error())
+	}
 	rows, cols := x.Dims()
 	s := NewSparse(cols)
 	s.ptr = append(s.ptr, 0)
@@ -181,9 +185,13 @@ func (s *Sparse) T() mat.Matrix { return mat.Transpose{Matrix: s} }
 
 // Rows returns the rows of x with the responses y, for whatever takes an
 // iterator of rows; a nil y means responses of 0. It panics if y is neither nil
-// nor as long as x has rows. The slices of a Row are valid until the next one. They
+// nor as long as x has rows. A nil x, or a nil pointer, gives an error wrapping ErrEmpty in
+// place of rows. The slices of a Row are valid until the next one. They
 // must not be changed: of a matrix with RawRowView, as *mat.Dense, they are its own rows. Of another, some rows are read ahead.
 func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
+	if err := checkMatrix("x", x); err != nil {
+		return func(yield func(Row, error) bool) { yield(Row{}, err) }
+	}
 	n, _ := x.Dims()
 	if y != nil && len(y) != n {
 		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", n, len(y)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -582,6 +583,89 @@ func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *lowR
 		near("an element of XᵀUXw", got[3][j], one[j], float64(n*d))
 		for c := range k {
 			near("an element of XᵀUXZ", got[4][j*k+c], more[j*k+c], float64(n*d))
+		}
+	}
+}
+
+// No matrix that comes in may be a nil pointer: an error says so, and nothing panics.
+func TestNilMatricesAreErrors(t *testing.T) {
+	ctx := context.Background()
+	x := mat.NewDense(4, 2, []float64{1, 2, 3, 5, 4, 1, 0, 3})
+	y := []float64{1, -1, 1, 1}
+	k := SquaredExp{}
+	rows := func() iter.Seq2[Row, error] { return Rows(x, y) }
+	glm, err := NewGLM(x, y, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glmPost, _, err := glm.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gp, err := NewGP(x, y, k, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpPost, _, err := gp.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sparse, err := NewSparseGP(x, y, k, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sparsePost, _, err := sparse.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Corpus{Terms: 2, Docs: []Document{{[]int{0, 1}, []float64{2, 1}}}}
+	var dense *mat.Dense
+	for _, z := range []mat.Matrix{nil, dense, (*Sparse)(nil), (*mat.SymDense)(nil), mat.Transpose{Matrix: dense}} {
+		fails := map[string]error{}
+		_, fails["NewGLM"] = NewGLM(z, nil, nil, nil)
+		_, fails["NewGP"] = NewGP(z, y, k, nil, nil)
+		_, fails["NewSparseGP"] = NewSparseGP(z, y, k, nil, nil)
+		_, fails["NewMixture"] = NewMixture(z, 1, nil)
+		_, fails["WithInducing"] = sparsePost.WithInducing(z)
+		_, _, fails["Joint"] = gpPost.Joint(z)
+		fails["Rand"] = gpPost.Rand(mat.NewDense(1, 1, nil), z, rand.New(rand.NewPCG(1, 2)))
+		fails["GLM At"] = glmPost.At(z).Err()
+		fails["GP At"] = gpPost.At(z).Err()
+		fails["SparseGP At"] = sparsePost.At(z).Err()
+		for _, err := range Rows(z, y) {
+			fails["Rows"] = err
+		}
+		for name, err := range fails {
+			if !errors.Is(err, ErrEmpty) || !strings.Contains(err.Error(), "nil matrix") {
+				t.Errorf("%s of %T: %v", name, z, err)
+			}
+		}
+		if z == nil {
+			continue // options may be left out
+		}
+		clear(fails)
+		_, fails["SparseGPOptions.Inducing"] = NewSparseGP(x, y, k, nil, &SparseGPOptions{Inducing: z})
+		_, fails["Inducing of rows"] = NewSparseGPRows(ctx, rows(), 2, k, nil, &SparseGPOptions{Inducing: z})
+		_, fails["LDAOptions.Topics"] = NewLDA(c, 1, &LDAOptions{Topics: z})
+		_, fails["CTMOptions.Topics"] = NewCTM(c, 2, &CTMOptions{Topics: z})
+		_, fails["MixtureOptions.Start"] = NewMixture(x, 1, &MixtureOptions{Start: z})
+		if s, ok := z.(mat.Symmetric); ok {
+			_, fails["MixtureOptions.Cov"] = NewMixture(x, 1, &MixtureOptions{Cov: s})
+		}
+		for name, err := range fails {
+			if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "is a nil ") {
+				t.Errorf("%s of %T: %v", name, z, err)
+			}
+		}
+	}
+	var sym *mat.SymDense
+	for name, f := range map[string]func() error{
+		"NewGaussian":      func() error { _, err := NewGaussian(nil, sym); return err },
+		"NewWishart":       func() error { _, err := NewWishart(3, sym); return err },
+		"NewNormalWishart": func() error { _, err := NewNormalWishart(nil, 1, 3, sym); return err },
+	} {
+		if err := f(); !errors.Is(err, ErrEmpty) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -73,8 +73,8 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 	if opt != nil {
 		o = *opt
 	}
-	if isNil(x) {
-		return nil, fmt.Errorf("pgsvi: a mixture of no rows: %w", ErrEmpty)
+	if err := checkMatrix("x", x); err != nil {
+		return nil, err
 	}
 	m := &Mixture{k: components}
 	if m.n, m.d = x.Dims(); m.n < 2 || m.d < 1 {
@@ -126,6 +126,10 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 // read stores the rows of x, centered and whitened by the Cholesky factor of cov, or of their covariance.
 func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	n, d := m.n, m.d
+	given, err := givenOption("MixtureOptions.Cov", cov)
+	if err != nil {
+		return err
+	}
 	m.z = make([]float64, n*d)
 	mean, sd := make([]float64, d), make([]float64, d)
 	for j := range d {
@@ -149,12 +153,12 @@ func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 			square += r * r
 		}
 		sd[j] = most * math.Sqrt(square/float64(n-1))
-		if isNil(cov) && !(sd[j] > mixtureSpread*most) {
+		if !given && !(sd[j] > mixtureSpread*most) {
 			return fmt.Errorf("pgsvi: column %d is constant; leave it out, or give MixtureOptions.Cov: %w", j, ErrNotPosDef)
 		}
 	}
 	l := make([]float64, d*d)
-	if !isNil(cov) {
+	if given {
 		if c := cov.SymmetricDim(); c != d {
 			return fmt.Errorf("pgsvi: MixtureOptions.Cov is %d×%d, the rows have %d columns: %w", c, c, d, ErrShape)
 		}
@@ -178,7 +182,7 @@ func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	for i := range m.z {
 		m.z[i] = (m.z[i] - mean[i%d]) / sd[i%d]
 	}
-	if isNil(cov) {
+	if !given {
 		z := blas64.General{Rows: n, Cols: d, Stride: d, Data: m.z}
 		dense.Gemm(blas.Trans, blas.NoTrans, 1/float64(n-1), z, z, 0, dense.General(l, d, d))
 	}
@@ -232,8 +236,8 @@ func choleskyOfCorrelation(a []float64, d int) int {
 
 // setStart copies the responsibilities to start from.
 func (m *Mixture) setStart(start mat.Matrix) error {
-	if isNil(start) {
-		return nil
+	if given, err := givenOption("MixtureOptions.Start", start); !given {
+		return err
 	}
 	if r, c := start.Dims(); r != m.n || c != m.k {
 		return fmt.Errorf("pgsvi: MixtureOptions.Start is %d×%d, want rows × components, %d×%d: %w", r, c, m.n, m.k, ErrShape)

@@ -342,8 +342,8 @@ func TestMixtureErrors(t *testing.T) {
 		want error
 		say  string
 	}{
-		{"nil", nil, 1, nil, ErrEmpty, "no rows"},
-		{"nil Dense", (*mat.Dense)(nil), 1, nil, ErrEmpty, "no rows"},
+		{"nil", nil, 1, nil, ErrEmpty, "nil matrix"},
+		{"nil Dense", (*mat.Dense)(nil), 1, nil, ErrEmpty, "nil matrix"},
 		{"one row", mat.NewDense(1, 2, nil), 1, nil, ErrEmpty, "1×2"},
 		{"no components", x, 0, nil, ErrParam, "0 components"},
 		{"fewer rows than components", x, 5, nil, ErrParam, "5 components for 4 rows"},

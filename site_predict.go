@@ -22,12 +22,14 @@ import (
 // and safe for concurrent use. Its methods store their results in the slices that
 // they are given, where nil allocates, and panic if the length is not Len.
 //
+// A nil matrix, or a nil pointer, has no rows, and Err says so.
+//
 // A row without a latent mean or variance, such as one with a NaN under a GLM, has
 // no prediction: its results are NaN, and Err names it.
 type Prediction struct {
 	lik  Likelihood
 	m, v []float64
-	err  error // of the parameters of lik
+	err  error // of the parameters of lik, or of a matrix that is nil
 }
 
 // NewPrediction returns the prediction under lik for latent values N(mean_i,
@@ -69,6 +71,9 @@ type latents interface {
 // predictAt is the method At of every posterior. It returns no pointer so that At
 // is inlined, and post.At(x).Prob(…) needs no Prediction on the heap.
 func predictAt(post latents, x mat.Matrix) Prediction {
+	if err := checkMatrix("x", x); err != nil {
+		return Prediction{lik: post.likelihood(), err: err}
+	}
 	rows := checkColumns(x, post.Cols())
 	m, v := latentSlices(rows)
 	post.latent(m, v, x)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"reflect"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -190,9 +189,3 @@ func blockGain(q, prior, best ExpFamily, g []float64) float64 {
 }
 
 func (f conjugateTerms) digest(d *save.Digest) { digestPart(d, f.m) }
-
-// isNil reports whether an interface holds nothing, or a nil pointer.
-func isNil(x any) bool {
-	v := reflect.ValueOf(x)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
-}

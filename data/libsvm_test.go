@@ -196,6 +196,9 @@ func TestWriteLIBSVM(t *testing.T) {
 		t.Errorf("nil y: %q, %v", out.String(), err)
 	}
 	out.Reset()
+	if err := WriteLIBSVM(&out, (*mat.Dense)(nil), y); !errors.Is(err, pgsvi.ErrEmpty) || out.Len() > 0 {
+		t.Errorf("nil matrix: %v", err)
+	}
 	if err := WriteLIBSVM(&out, x, y[:2]); !errors.Is(err, pgsvi.ErrShape) || out.Len() > 0 {
 		t.Errorf("short y: %v", err)
 	}
