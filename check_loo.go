@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -59,8 +60,9 @@ type LOO struct {
 	// Influence is KL(q‖q_−n), how far datum n moves all of the posterior, in nats. As both differ in a factor of η_n alone, it is that of
 	// the marginals of η_n. No probability, of whatever event, moves by more than √(Influence/2) (Pinsker).
 	Influence []float64
-	// Unresolved are the data, in increasing order, without which nothing but rounding is left of the precision of η_n, such as the one row of a column under a wide prior: their Leverage is 1 to within
-	// that. They are in no sum but Parameters, so that ELPD is that of the others; their PointErr is +Inf, their Pointwise and Influence are 0, and Cavity has the marginals of q for them.
+	// Unresolved are the data, in increasing order, without which nothing is left of the precision of η_n but
+	// rounding, or what q is short of its optimum, such as the one row of a column under a wide prior: their
+	// Leverage is 1 to within that. They are in no sum but Parameters, so that ELPD is that of the others; their PointErr is +Inf, their Pointwise and Influence are 0, and Cavity has the marginals of q for them.
 	Unresolved []int
 	// Cavity predicts each datum from the others, in the order of the data. It is nil where there were draws.
 	Cavity *Prediction
@@ -72,6 +74,8 @@ const (
 	looLeast     = 16      // data to whose absence they answer, at the least
 	looRemainder = 1e-12   // part of a precision that is left without a site below which it is rounding
 	looBeyond    = 1e-6    // by how much less than nothing that may be, by rounding, of a q that is of these rows
+	looFitted    = 4.0     // a variance is off by a part of so many √goal where the ELBO is off by the goal
+	looShort     = 200.0   // and the mean of a cavity by 0.1 of its deviations where so many goals of the precision are left
 )
 
 // String says it in words.
@@ -119,6 +123,8 @@ type cavities struct {
 	gamma, a []float64 // its site, about m
 	// vary is the variance by which the mean of η_n moves: v, but where the mean moves by another matrix than V; left is 1 − γ_n times that.
 	vary, left []float64
+	// known is the least part of a precision that may be left and is more than errors of γ and v.
+	known float64
 	// without returns the variance of η_n where a part of its site is taken out; nil means v/(1 − part + part·left).
 	without func(n int, part float64) float64
 	// cov returns a function that stores the covariances of the η_i at index with η_n in dst, for one worker.
@@ -134,8 +140,8 @@ func (c *cavities) part(n int) float64 {
 // leave returns mean and variance of η_n where a part of its site is taken out. The variance is NaN where only rounding is left of its precision, and negative where less is.
 func (c *cavities) leave(n int, part float64) (m, v float64) {
 	left := (1 - part) + part*c.left[n]
-	if !(left > looRemainder) {
-		return c.m[n], withoutSite(left)
+	if !(left > c.known) {
+		return c.m[n], c.withoutSite(left)
 	}
 	v = c.v[n] / left
 	if c.without != nil {
@@ -144,9 +150,9 @@ func (c *cavities) leave(n int, part float64) (m, v float64) {
 	return c.m[n] - part*c.a[n]*c.vary[n]/left, v
 }
 
-// withoutSite returns the variance, as leave does, of what no more than rounding is left of.
-func withoutSite(left float64) float64 {
-	if left >= -looBeyond {
+// withoutSite returns the variance, as leave does, of what no more than errors are left of.
+func (c *cavities) withoutSite(left float64) float64 {
+	if left >= -max(looBeyond, c.known) {
 		return math.NaN()
 	}
 	return -1
@@ -191,7 +197,7 @@ func (c *cavities) loo(ctx context.Context) (*LOO, error) {
 			}
 		}
 		if len(l.Unresolved) == n {
-			return nil, fmt.Errorf("pgsvi: %s, as all others, leaves no more than rounding of the precision of its linear predictor when it is left out: give the weights a prior, or fewer columns: %w", c.terms.describe(0), ErrNotPosDef)
+			return nil, fmt.Errorf("pgsvi: %s as all others, leaves no more than rounding of the precision of its linear predictor when it is left out: give the weights a prior, or fewer columns: %w", c.terms.describe(0), ErrNotPosDef)
 		}
 		err = c.respond(ctx, l)
 	}
@@ -388,7 +394,7 @@ func lessPrecise(v, d float64) float64 {
 // cavities returns what is left of d without each of its sites.
 func (d *denseSites) cavities() *cavities {
 	n := len(d.m)
-	c := &cavities{terms: d.terms, m: d.m, v: make([]float64, n), gamma: d.gamma, a: d.a, left: d.left}
+	c := &cavities{terms: d.terms, m: d.m, v: make([]float64, n), gamma: d.gamma, a: d.a, left: d.left, known: looRemainder}
 	for i := range n {
 		c.v[i] = d.v[i*n+i]
 	}
@@ -410,7 +416,7 @@ func (d *denseSites) covariances(index []int) func(dst []float64, n int) {
 // and covariance.
 func (l *linearModel) looCavities(ctx context.Context, mean []float64, cov weightCov) (*cavities, error) {
 	n := l.x.rows
-	c := &cavities{terms: l.terms, m: make([]float64, n), v: make([]float64, n), left: make([]float64, n)}
+	c := &cavities{terms: l.terms, m: make([]float64, n), v: make([]float64, n), left: make([]float64, n), known: looRemainder}
 	l.x.mul(c.m, mean, nil)
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -431,7 +437,7 @@ func (l *linearModel) looCavities(ctx context.Context, mean []float64, cov weigh
 		return d.cavities(), nil
 	case diagCov, *lowRankCov:
 		if diag, ok := cov.(diagCov); ok {
-			c.without = func(n int, part float64) float64 { return diag.without(l.x, n, part*c.gamma[n]) }
+			c.without = func(n int, part float64) float64 { return diag.without(c, l.x, n, part*c.gamma[n]) }
 		}
 		if len(mean) > primalWeights {
 			d, err := l.overRows(&h, c.m, c.gamma, c.a)
@@ -448,6 +454,16 @@ func (l *linearModel) looCavities(ctx context.Context, mean []float64, cov weigh
 		}
 		by, c.vary = full, make([]float64, n)
 		full.variances(c.vary, l.x, nil)
+	case *fullCov:
+		if _, fixed := l.terms.lik.(GaussianNoise); !fixed {
+			full, err := l.looFull(&h, c, goalOf(0, n, floats.Sum(s.e)))
+			if err != nil {
+				return nil, err
+			}
+			if full != nil {
+				by = full
+			}
+		}
 	}
 	for i, g := range c.gamma {
 		c.left[i] = 1 - g*c.vary[i]
@@ -462,6 +478,37 @@ func (l *linearModel) looCavities(ctx context.Context, mean []float64, cov weigh
 		}
 	}
 	return c, nil
+}
+
+// looFull says of c, under a full covariance, what is known of the precisions that are left. V is of the sites
+// before the last step and γ of those after it, which agree as far as q is fitted, to the goal. Where that
+// is not enough for a row, and the rows are all that q has seen, the covariance of the γ takes the
+// place of V, which looFull returns. Only slopes are then off by what q is short of its optimum.
+func (l *linearModel) looFull(h *parallel.Halt, c *cavities, goal float64) (*fullCov, error) {
+	c.known = looFitted * math.Sqrt(goal)
+	resolved := true
+	for i, g := range c.gamma {
+		resolved = resolved && 1-g*c.v[i] > c.known
+	}
+	if resolved {
+		return nil, nil
+	}
+	full, err := l.newton(h, c.gamma)
+	if errors.Is(err, ErrNotPosDef) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float64, len(c.v))
+	full.variances(v, l.x, nil)
+	for i, vi := range v {
+		if !(math.Abs(vi-c.v[i]) <= c.known*c.v[i]) {
+			return nil, nil
+		}
+	}
+	c.v, c.vary, c.known = v, v, looShort*goal
+	return full, nil
 }
 
 // overRows returns what sites make of the prior of the rows.
@@ -496,7 +543,7 @@ func (l *linearModel) newton(h *parallel.Halt, gamma []float64) (*fullCov, error
 }
 
 // without returns the variance of row n where a site of precision gamma is taken out of each weight.
-func (c diagCov) without(x *design, n int, gamma float64) (v float64) {
+func (c diagCov) without(at *cavities, x *design, n int, gamma float64) (v float64) {
 	ind, val := x.row(n)
 	for k, z := range val {
 		j := k
@@ -505,8 +552,8 @@ func (c diagCov) without(x *design, n int, gamma float64) (v float64) {
 		}
 		if z *= z; z > 0 {
 			left := 1 - gamma*c[j]*z
-			if !(left > looRemainder) {
-				return withoutSite(left)
+			if !(left > at.known) {
+				return at.withoutSite(left)
 			}
 			v += z * c[j] / left
 		}

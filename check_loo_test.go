@@ -548,3 +548,77 @@ func TestLOOUnresolved(t *testing.T) {
 		}
 	}
 }
+
+// Rows whose leverage is 1 to within what q is short of its optimum are unresolved, and the others
+// are answered for: a row of five has more precision by 4e-6 of it than its linear predictor.
+func TestLOOLeverageNearOne(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	const n, cols = 5, 5
+	x := mat.NewDense(n, cols, []float64{
+		0, 0, 0, 0, 216092,
+		1, 0, 1000, 0, 684,
+		128, 1000, 0, 0, 17704,
+		2187, 0, 0, 0, 24237,
+		16384, 0, 0, -1, 40583,
+	})
+	y := []float64{
+		0.7088732488405526, 0.25404379916063546, 15.728389104954125,
+		0.3774218896778846, 0.5996419132119983,
+	}
+	fit := func(weights []float64) (*GLM, *GLMPosterior) {
+		opt := &GLMOptions{Intercept: true, PriorSD: 10, InterceptSD: 1000, Weights: weights}
+		g, err := NewGLM(x, y, Gamma{Shape: 1}, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, p
+	}
+	g, p := fit(nil)
+	l, err := g.LOO(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Unresolved) == 0 || len(l.Unresolved) == n {
+		t.Fatalf("unresolved: %v", l.Unresolved)
+	}
+	for i := range n {
+		if l.unresolved(i) {
+			if !(math.Abs(1-l.Leverage[i]) < 1e-5) {
+				t.Errorf("row %d of leverage %v is unresolved", i, l.Leverage[i])
+			}
+			continue
+		}
+		weights := []float64{1, 1, 1, 1, 1}
+		weights[i] = 0
+		_, without := fit(weights)
+		at := without.At(x)
+		want, _ := predictiveLogProb(g.terms.lik, y[i], at.m[i], at.v[i])
+		if math.Abs(l.Pointwise[i]-want) > 0.01 {
+			t.Errorf("row %d: log p is %v, of a fit without it %v", i, l.Pointwise[i], want)
+		}
+	}
+}
+
+// An error that names the first of all rows has no comma twice.
+func TestLOONoneLeftMessage(t *testing.T) {
+	ctx := context.Background()
+	x := mat.NewDense(2, 2, []float64{1, 0, 0, 1})
+	g, err := NewGLM(x, []float64{1, 2}, GaussianNoise{Var: 1e-6}, &GLMOptions{PriorSD: 1e7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := g.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.LOO(ctx, p)
+	if !errors.Is(err, ErrNotPosDef) || strings.Contains(err.Error(), ",,") ||
+		!strings.Contains(err.Error(), "row 0, with response 1, as all others") {
+		t.Error(err)
+	}
+}
