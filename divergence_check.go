@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -47,6 +48,9 @@ func (f DivergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 // so that the objective does not rise for step sizes β ≤ 2α/L (Khan et al., 2016,
 // Proposition 2), and the bound is best at β = α/L (Proposition 1). Certificate holds a run
 // against it.
+//
+// Whether A6 holds depends on Coordinates: where it does not, the error names those
+// of the first distribution, and those in which it does.
 //
 // The error joins every violation, wrapping ErrParam; it wraps ErrEmpty if
 // there are fewer than two distributions, or is that of d.Check.
@@ -103,9 +107,62 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 		}
 	}
 	if !(alpha > 0) {
-		errs = append(errs, fmt.Errorf("pgsvi: %T: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v: %w", d, alpha, ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: %T: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v%s: %w",
+			d, alpha, otherCoordinates(d, qs), ErrParam))
 	}
 	return alpha, errors.Join(errs...)
+}
+
+// otherCoordinates says for which coordinates A6 was tried, and in which others it holds on all
+// pairs. It says nothing of distributions that have λ in one way only.
+func otherCoordinates(d Divergence, qs []Dist) string {
+	first, ok := qs[0].(ExpFamily)
+	if !ok {
+		return ""
+	}
+	tried := first.Coordinates()
+	var good []string
+	for c := range Coordinates(len(coordinateNames)) {
+		if c != tried && strongIn(d, qs, c) {
+			good = append(good, c.String())
+		}
+	}
+	if len(good) == 0 {
+		return fmt.Sprintf(" in %v, and for no α > 0 in any others", tried)
+	}
+	return fmt.Sprintf(" in %v; on these distributions it holds for an α > 0 in %s: use In",
+		tried, strings.Join(good, ", "))
+}
+
+// strongIn reports whether A6 holds for some α > 0 on all pairs of qs with λ in the coordinates c.
+func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
+	in := make([]Dist, len(qs))
+	for i, q := range qs {
+		switch q := q.(type) {
+		case *Gaussian:
+			in[i] = q.In(c)
+		case *Exp:
+			if c != MeanParams && c != Natural {
+				return false
+			}
+			in[i] = q.In(c)
+		default:
+			return false
+		}
+		if d.Check(in[i]) != nil {
+			return false
+		}
+	}
+	for _, q := range in {
+		for _, q0 := range in {
+			delta := q.Params(nil)
+			floats.Sub(delta, q0.Params(nil))
+			if floats.Norm(delta, 2) > 0 && !(strength(delta, d.Grad(nil, q, q0)) > 0) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ D(q‖q0).

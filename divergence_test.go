@@ -213,6 +213,38 @@ func (twiceKL) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
+// Where D is not strongly monotone in λ, the error says in which coordinates that was tried and in
+// which it holds: KL(q0‖q) is convex in natural parameters, and not in log-Cholesky factors.
+func TestCheckDivergenceNamesCoordinates(t *testing.T) {
+	away, err := NewMeanField([]float64{30}, []float64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(c Coordinates) (qs []Dist) {
+		for _, q := range []*Gaussian{NewIsotropicMeanField(1, 0.01), NewIsotropicMeanField(1, 100), away} {
+			qs = append(qs, q.In(c))
+		}
+		return qs
+	}
+	_, err = CheckDivergence(ReverseKL{}, in(LogCholesky)...)
+	if err == nil || !strings.Contains(err.Error(), " in log-Cholesky factor; ") {
+		t.Fatalf("does not name what was tried: %v", err)
+	}
+	_, would, _ := strings.Cut(err.Error(), "holds for an α > 0 in ")
+	for _, c := range []Coordinates{MeanParams, MeanCov, Natural, Cholesky} {
+		alpha, _ := CheckDivergence(ReverseKL{}, in(c)...)
+		if holds := alpha > 0; holds != strings.Contains(would, c.String()) {
+			t.Errorf("%v: α = %v, and the error says %q", c, alpha, would)
+		}
+	}
+	// What is negative holds in none.
+	negative := DivergenceFunc(func(q, q0 Dist) float64 { return -Euclidean{}.Value(q, q0) })
+	if _, err := CheckDivergence(negative, in(MeanParams)...); err == nil ||
+		!strings.Contains(err.Error(), "no α > 0 in any others") {
+		t.Error(err)
+	}
+}
+
 func TestCheckDivergence(t *testing.T) {
 	rng := testRand(23)
 	var points, gaussians []Dist

@@ -701,6 +701,10 @@ warning: of a kind
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " ")
 	}
+	one := (&Learned{Evaluations: 1, Params: l.Params[:1]}).String()
+	if !strings.HasPrefix(one, "1 parameter, 1 evaluation, ") {
+		t.Errorf("%q of one", one)
+	}
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

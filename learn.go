@@ -85,7 +85,8 @@ type LearnedParam struct {
 // String returns a line on the search, a table of the parameters with the intervals that hold 95% of what is left of each, by its SD, and of its prior, and the warnings.
 func (l *Learned) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d parameters, %d evaluations, objective %.6g nats\n", len(l.Params), l.Evaluations, l.Objective)
+	fmt.Fprintf(&b, "%s, %s, objective %.6g nats\n",
+		countOf(len(l.Params), "parameter"), countOf(l.Evaluations, "evaluation"), l.Objective)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "\tvalue\t2.5%\t97.5%\tprior 2.5%\t97.5%\t\n")
 	for _, p := range l.Params {
@@ -110,6 +111,14 @@ func (l *Learned) String() string {
 		fmt.Fprintln(&b, "warning:", w)
 	}
 	return b.String()
+}
+
+// countOf returns a number of things in words.
+func countOf(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // normal975 is the quantile of N(0, 1) at 97.5%.

@@ -169,7 +169,11 @@ func checkLabel(l Likelihood, y float64) error {
 	if f.contain(y) {
 		return nil
 	}
-	return fmt.Errorf("y = %v, and %s wants %s: %w", y, typeName(l), f.Support.describe(f.Most), ErrLabel)
+	advice := ""
+	if f.Support == SignLabels {
+		advice = "; Table.Signs of package data makes these of two numbers, such as 0 and 1"
+	}
+	return fmt.Errorf("y = %v, and %s wants %s%s: %w", y, typeName(l), f.Support.describe(f.Most), advice, ErrLabel)
 }
 
 // checkLabels checks a likelihood and its labels.
@@ -179,10 +183,10 @@ func checkLabels(lik Likelihood, y []float64) error {
 	}
 	for n, yn := range y {
 		if math.IsNaN(yn) || math.IsInf(yn, 0) {
-			return fmt.Errorf("pgsvi: label %d is %v: %w", n, yn, ErrNotFinite)
+			return fmt.Errorf("pgsvi: row %d: y = %v: %w", n, yn, ErrNotFinite)
 		}
 		if err := checkLabel(lik, yn); err != nil {
-			return fmt.Errorf("pgsvi: label %d: %w", n, err)
+			return fmt.Errorf("pgsvi: row %d: %w", n, err)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/diff/fd"
+	"gonum.org/v1/gonum/mat"
 )
 
 // likeCase is a likelihood with labels it accepts and labels it does not.
@@ -303,6 +304,19 @@ func TestLikelihoodParams(t *testing.T) {
 	}
 }
 
+// Labels of 0 and 1 are a frequent mistake: the error names the row, and what makes signs of them.
+func TestLabelsNameSigns(t *testing.T) {
+	_, err := NewGLM(mat.NewDense(2, 1, []float64{1, 2}), []float64{1, 0}, BernoulliLogit{}, nil)
+	if !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), "row 1: y = 0") ||
+		!strings.Contains(err.Error(), "Table.Signs") {
+		t.Error(err)
+	}
+	_, err = NewGLM(mat.NewDense(1, 1, []float64{1}), []float64{-1}, Poisson{}, nil)
+	if !errors.Is(err, ErrLabel) || strings.Contains(err.Error(), "Signs") {
+		t.Error(err)
+	}
+}
+
 func TestLabels(t *testing.T) {
 	for _, c := range likeCases {
 		for _, y := range c.good {
@@ -316,8 +330,8 @@ func TestLabels(t *testing.T) {
 			if math.IsNaN(y) || math.IsInf(y, 0) {
 				want = ErrNotFinite
 			}
-			if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: label 1") {
-				t.Errorf("%T: y = %v: %v, want %v at label 1", c.l, y, err, want)
+			if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: row 1") {
+				t.Errorf("%T: y = %v: %v, want %v at row 1", c.l, y, err, want)
 			}
 			if err := checkLabel(c.l, y); !errors.Is(err, ErrLabel) {
 				t.Errorf("%T: y = %v: %v, want ErrLabel", c.l, y, err)
