@@ -11,7 +11,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
 )
 
 // ScaleCertificate is a proof that no scale s of the prior within an interval is much better than one that was tried: that of the kernel of
@@ -84,7 +83,7 @@ func (s *scaleState) over(lo, hi float64) float64 {
 }
 
 // certify proves the bound of scales from lo to hi, of the q that find returns at log s², first at that of the model.
-func certify(lo, hi, within, first float64, find func(at float64) (*scaleState, error)) (*ScaleCertificate, error) {
+func certify(h *parallel.Halt, lo, hi, within, first float64, find func(at float64) (*scaleState, error)) (*ScaleCertificate, error) {
 	c := &ScaleCertificate{Lo: lo, Hi: hi, ELBO: math.Inf(-1), Scope: OverQAndScale}
 	if !(lo > 0) || !(lo < hi) || math.IsInf(hi, 1) || !(within > 0) {
 		return nil, fmt.Errorf("pgsvi: the scales from %v to %v, to be certified to %v nats; the interval must be of positive numbers, in order, and the bound positive: %w", lo, hi, within, ErrParam)
@@ -118,6 +117,9 @@ func certify(lo, hi, within, first float64, find func(at float64) (*scaleState, 
 			cells[i].bound = min(cells[i].bound, s.over(cells[i].lo, cells[i].hi))
 		}
 		for { // ends where a cell is as narrow as scaleWidth
+			if err := h.Err(); err != nil {
+				return nil, fmt.Errorf("pgsvi: %w", bare{err})
+			}
 			worst := 0
 			for i := range cells {
 				if cells[i].bound > cells[worst].bound {
@@ -177,7 +179,7 @@ func certifyGram(ctx context.Context, terms *siteTerms, k []float64, first, lo, 
 	defer halt.Forget()
 	l := &siteLearning{prior: &gramScale{terms, k, 2 * math.Log(first)}, n: terms.len()}
 	l.use(crew{1, &halt})
-	return certify(lo, hi, within, first, func(at float64) (*scaleState, error) {
+	return certify(&halt, lo, hi, within, first, func(at float64) (*scaleState, error) {
 		x, err := l.evaluate([]float64{at}, scaleSlack*within, math.Inf(1), false)
 		if err != nil {
 			return nil, fmt.Errorf("pgsvi: %w", bare{err})
@@ -214,42 +216,28 @@ func (l *siteLearning) scaleState(at float64) *scaleState {
 		s.trace -= 0.5 * q.gamma[i] * v
 		size += math.Abs(q.e[i]) + q.tg[i]*v + math.Abs(q.d1[i]*q.m[i]) + math.Abs(q.gamma[i])*v
 	}
-	b := mat.NewSymDense(n, nil)
+	b := make([]float64, n*n)
 	for i := range n {
 		for j := range i + 1 {
-			b.SetSym(i, j, root[i]*l.k[i*n+j]*root[j])
+			b[i*n+j] = root[i] * l.k[i*n+j] * root[j]
 		}
 	}
-	s.eigenvalues(b)
+	s.eigenvalues(l.workers.halt, b)
 	s.finish(size, q.err)
 	return s
 }
 
-// eigenvalues stores those of b, which is positive semidefinite, in p, each less what rounding may have added. It is I + b/max b_ii of which they are taken: gonum
-// fails where blocks of a matrix are tiny.
-func (s *scaleState) eigenvalues(b *mat.SymDense) {
-	var largest float64
-	for i := range s.p {
-		largest = max(largest, b.At(i, i))
-	}
-	if largest == 0 {
-		return
-	}
-	b.ScaleSym(1/largest, b)
-	for i := range s.p {
-		b.SetSym(i, i, 1+b.At(i, i))
-	}
-	_, finite := dense.AllFinite(b.RawSymmetric().Data)
-	var e mat.EigenSym
-	if !finite || !e.Factorize(b, false) {
+// eigenvalues stores those of b, the lower triangle of a positive semidefinite matrix, in p, each
+// less what rounding may have added. It overwrites b. Where h stops the state says nothing.
+func (s *scaleState) eigenvalues(h *parallel.Halt, b []float64) {
+	n := len(s.p)
+	if !dense.Eigenvalues(h, s.p, b, n) {
 		s.offset = math.Inf(1)
 		return
 	}
-	e.Values(s.p)
-	n := len(s.p)
 	rounding := 4 * dense.Epsilon * float64(n) * s.p[n-1]
 	for j, p := range s.p {
-		s.p[j] = max(p-1-rounding, 0) * largest
+		s.p[j] = max(p-rounding, 0)
 	}
 }
 
@@ -269,7 +257,7 @@ func certifyWeights(ctx context.Context, prior *scaledPrior, first, lo, hi, with
 	defer halt.Forget()
 	w := &weightLearning{prior: prior}
 	w.use(crew{1, &halt})
-	return certify(lo, hi, within, first, func(x float64) (*scaleState, error) {
+	return certify(&halt, lo, hi, within, first, func(x float64) (*scaleState, error) {
 		q, err := w.fitFull(prior.scaled(first, x), []float64{x}, scaleSlack*within)
 		if halted := halt.Err(); halted != nil {
 			err = halted
@@ -335,10 +323,9 @@ func (l *weightLearning) scaleState(q *weightFit, at float64) (*scaleState, erro
 		root[j*d+j] = math.Sqrt(p)
 	}
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(m.l, d), dense.General(root, d, d))
-	g := mat.NewDense(d, d, root)
-	var b mat.SymDense
-	b.SymOuterK(1, g)
-	s.eigenvalues(&b)
+	b := make([]float64, d*d)
+	dense.Syrk(blas.NoTrans, 1, dense.General(root, d, d), 0, dense.Symmetric(b, d))
+	s.eigenvalues(l.workers.halt, b)
 	rounding := dense.Epsilon / leastPivot * float64(d)
 	for j, v := range s.p {
 		s.p[j], s.q[j] = max(1-v-rounding, 0), max(v-rounding, 0)

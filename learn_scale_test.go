@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -314,4 +315,60 @@ func ExampleGP_CertifyScale() {
 	fmt.Printf("no scale has an ELBO above %.2f + 0.1\n", c.ELBO)
 	// Output:
 	// no scale has an ELBO above -3.77 + 0.1
+}
+
+// What CertifyScale takes eigenvalues of asks for every column whether they are still wanted, and
+// CertifyScale ends with the error of its context wherever that is done.
+func TestCertifyScaleHearsCancel(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	rng := testRand(3)
+	var b mat.SymDense
+	b.SymOuterK(1, mat.NewDense(n, n, normals(rng, n*n)))
+	eigenvalues := func(asks int64) (s *scaleState, asked int64) {
+		ctx := newAsked(asks)
+		var h parallel.Halt
+		h.Watch(ctx)
+		s = &scaleState{p: make([]float64, n)}
+		s.eigenvalues(&h, mat.DenseCopyOf(&b).RawMatrix().Data)
+		return s, ctx.asked.Load()
+	}
+	s, asked := eigenvalues(math.MaxInt64)
+	if asked < n || s.offset != 0 {
+		t.Errorf("asked %d times for %d columns, offset %v", asked, n, s.offset)
+	}
+	for k := range asked {
+		if s, more := eigenvalues(k); more != k+1 || !math.IsInf(s.offset, 1) {
+			t.Errorf("done at ask %d: asked %d times, offset %v", k, more, s.offset)
+		}
+	}
+	x, y := mat.NewDense(n, 2, normals(rng, 2*n)), make([]float64, n)
+	for i := range y {
+		y[i] = math.Copysign(1, x.At(i, 0)+rng.NormFloat64())
+	}
+	gp := mustGP(t, x, y, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{})
+	glm, err := NewGLM(x, y, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]func(ctx context.Context) (*ScaleCertificate, error){
+		"GP":  func(ctx context.Context) (*ScaleCertificate, error) { return gp.CertifyScale(ctx, 0.05, 50, 0.1) },
+		"GLM": func(ctx context.Context) (*ScaleCertificate, error) { return glm.CertifyScale(ctx, 0.05, 50, 0.1) },
+	} {
+		whole := newAsked(math.MaxInt64)
+		if _, err := f(whole); err != nil {
+			t.Fatal(err)
+		}
+		total := whole.asked.Load()
+		for k := int64(0); k < total; k += 1 + total/20 {
+			ctx := newAsked(k)
+			_, err := f(ctx)
+			if err == nil || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+				t.Errorf("%s, done at ask %d of %d: %v", name, k, total, err)
+			}
+			if more := ctx.asked.Load() - k; more > 100 {
+				t.Errorf("%s, done at ask %d of %d: asked %d times more", name, k, total, more)
+			}
+		}
+	}
 }
