@@ -443,10 +443,11 @@ func parseDigits(field []byte) (n int, ok bool) {
 	return n, len(field) > 0
 }
 
-// The numbers of a header of coordinates, in their order, and the most they may be.
+// The numbers of a header of coordinates, in their order, and the most they may be. A number that
+// parseDigits cuts off is above that of documents and terms on systems of 32 bits too.
 var (
 	corpusSizes = [3]string{"number of documents", "number of terms", "number of entries"}
-	corpusMost  = [3]int{math.MaxInt32, math.MaxInt32, math.MaxInt}
+	corpusMost  = [3]int{math.MaxInt32 - 1, math.MaxInt32 - 1, math.MaxInt}
 )
 
 // coordinates reads size[2] entries of a matrix of size[0] documents and size[1] terms.
