@@ -1087,5 +1087,7 @@ func (s *factoredAlgebra) rowsGap(goal float64) float64 {
 	x.mulDouble(g.drift, g.r, nil)
 	floats.Sub(g.drift, c.m)
 	p.variances(g.wide, x)
-	return rest + s.terms.rowGap(&c.siteState, c.elbo, g.wide, g.drift, s.workers.halt)
+	// The residual adds to the c of rows without a tangent before that is squared.
+	rows := s.terms.rowGap(&c.siteState, c.elbo, g.wide, g.drift, s.workers.halt)
+	return rest + rows + 2*math.Sqrt(rest*rows)
 }
