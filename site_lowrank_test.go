@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // sparseLabels returns n sparse rows of about per features of d, and labels of a logit model.
@@ -121,5 +123,98 @@ func TestLowRankText(t *testing.T) {
 	t.Log(res)
 	if res.Passes > 20 || !math.IsInf(res.GapBound, 1) {
 		t.Errorf("%v passes, proved within %v", res.Passes, res.GapBound)
+	}
+}
+
+// TestGapBoundScopes checks every evaluation of runs against the best q of the family that its Scope
+// names, at shapes on both sides of the thresholds of sizes, and with a proof by rows, by weights and
+// with none.
+func TestGapBoundScopes(t *testing.T) {
+	t.Parallel()
+	shapes := []struct {
+		n, d, per int
+		dense     bool
+	}{
+		{8, 3, 2, true},      // fewer rows than directFew
+		{6, 40, 10, false},   // more weights than rows
+		{45, 110, 20, false}, // the span of the rows pays
+		{60, 110, 20, false}, // and does not
+		{90, 230, 20, false}, // a factor of 1e7 multiplications, over the weights,
+		{200, 400, 20, false},
+		{300, 60, 60, true}, // outer steps do not pay
+		{300, 90, 90, true}, // and do
+	}
+	if !testing.Short() {
+		shapes = append(shapes, shapes[0], shapes[0])
+		shapes[len(shapes)-2].n, shapes[len(shapes)-1].n = gapRows, gapRows+1
+	}
+	for _, c := range shapes {
+		sparse, y := sparseLabels(c.n, c.d, c.per)
+		var x mat.Matrix = sparse
+		if c.dense {
+			x = mat.DenseCopyOf(sparse)
+		}
+		run := func(opt GLMOptions, most float64, solver *Solver) *Result {
+			st := mustStepper(t, mustGLM(t, x, y, BernoulliLogit{}, opt))
+			if s, ok := st.alg.(*factoredAlgebra); ok && most >= 0 {
+				s.most = most
+			}
+			res, err := solver.Resume(t.Context(), &Result{Stepper: st})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		full := run(GLMOptions{Covariance: FullCovariance}, -1, &Solver{})
+		diagonal := run(GLMOptions{Covariance: DiagonalCovariance}, -1, &Solver{Goal: 1e-8})
+		for _, goal := range []float64{0, 0.01, 1} {
+			solver := &Solver{Goal: goal, EvalEvery: 1}
+			check := func(name string, res *Result, best *Result, scope Scope, proved bool) {
+				t.Helper()
+				if res.Status != Converged || res.Scope != scope || proved != !math.IsInf(res.GapBound, 1) {
+					t.Errorf("%v, %s, goal %v: %v, proved within %v (%v)", c, name, goal, res, res.GapBound, res.Scope)
+				}
+				for _, it := range res.Trace {
+					if short := best.ELBO - it.ELBO; it.Scope != scope || !(short <= it.GapBound) {
+						t.Errorf("%v, %s, goal %v, pass %v: %v nats short, proved within %v (%v)", c, name, goal, it.Passes, short, it.GapBound, it.Scope)
+					}
+				}
+			}
+			check("full", run(GLMOptions{Covariance: FullCovariance}, -1, solver), full, OverQ, true)
+			check("diagonal", run(GLMOptions{Covariance: DiagonalCovariance}, -1, solver), diagonal, OverQ, true)
+			if c.d < 8 { // whose V are all of low rank
+				continue
+			}
+			for _, rank := range []int{1, 4} {
+				low := GLMOptions{Covariance: LowRankCovariance, Rank: rank}
+				check("low rank", run(low, mostProof, solver), full, OverLargerFamily, true)
+				check("low rank, no proof", run(low, 0, solver), full, OverLargerFamily, false)
+			}
+		}
+	}
+}
+
+// TestLowRankProofs checks that both ways to a determinant agree, and that a dear one is taken once, where
+// the run may end.
+func TestLowRankProofs(t *testing.T) {
+	t.Parallel()
+	x, y := sparseLabels(200, 400, 20)
+	res := must((&Solver{}).Run(t.Context(), mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance, Rank: 4})))
+	s := res.Stepper.(*siteStepper).alg.(*factoredAlgebra)
+	if _, dual := s.proofWork(); !dual {
+		t.Fatal("the proof is not over the rows")
+	}
+	rows, rounding := s.told()
+	prior := must(s.lin.prior.state())
+	var a weightState
+	if !a.add(prior, s.lin.x, s.cur.tg, nil, &designWork{}) {
+		t.Fatal("A is not positive definite")
+	}
+	if weights := a.logDet - prior.logDet; !(math.Abs(rows-weights) <= 1e-10*weights) || !(rounding < 1e-9) {
+		t.Errorf("log|A|/|Λ0| by the rows is %v ± %v, by the weights %v", rows, rounding, weights)
+	}
+	s.lin.maxMemory = 1 << 16
+	if work, _ := s.proofWork(); !math.IsInf(work, 1) {
+		t.Errorf("a proof of %v multiplications has no memory", work)
 	}
 }

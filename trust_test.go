@@ -1232,6 +1232,16 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 				v.add(faultProof, short, "short by %.4g nats of %.10g, proved to be within %.3g (%v), ELBOErr %.2g; reference ± %.2g", short, sol.elbo, ev.GapBound, ev.Scope, ev.ELBOErr, sol.err+sol.gap)
 			}
 		}
+		for _, it := range f.result.Trace { // every bound of the run, not the last alone
+			short, proof := sol.elbo-it.ELBO, it.GapBound+provedSlack+sol.err+finite(it.ELBOErr)
+			if it.Scope == Unproved || !(short > proof) {
+				continue
+			}
+			if excuse(); short > proof+elboSpread {
+				v.add(faultProof, short, "pass %v: short by %.4g nats of %.10g, proved to be within %.3g (%v)", it.Passes, short, sol.elbo, it.GapBound, it.Scope)
+				break
+			}
+		}
 		if -short > trustSlack+known+sol.gap {
 			if excuse(); -short > trustSlack+known+sol.gap+elboSpread {
 				v.add(faultAbove, -short, "ELBO %.10g is %.4g nats above the optimum ± %.2g, Gap %.2g, ELBOErr %.2g", ev.ELBO, -short, sol.err+sol.gap, ev.Gap, ev.ELBOErr)
