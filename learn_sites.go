@@ -107,7 +107,7 @@ func (l *siteLearning) evaluate(theta []float64, slack, most float64, slopes boo
 	if !ok {
 		return none, nil // out of range
 	}
-	gap, err := l.expect(terms, theta, slack, most)
+	gap, err := l.expect(terms, theta, slack)
 	if halted := l.workers.halt.Err(); halted != nil {
 		return none, halted
 	}
@@ -252,11 +252,10 @@ func (l *siteLearning) resolved() bool {
 // learnSteps bounds the steps of q at one θ.
 const learnSteps = 60
 
-// lostPart is how many times what its linearised problem promises a q must be too high by to be given up.
-const lostPart = 3
-
-// expect finds q to within so many nats, in l.prob.cur, or to where it will not get down to most, and returns by how many it may be too high.
-func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack, most float64) (gap float64, err error) {
+// expect finds q to within so many nats, in l.prob.cur, and returns by how many it may be too high. No q is
+// given up for being far off: what its linearised problem promises is no bound there. Where the targets of
+// the sites are slow to converge, as those of large counts under a wide prior, it takes steps of Newton's.
+func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack float64) (gap float64, err error) {
 	n, p := l.n, &l.prob
 	l.base.resize(n)
 	clear(l.base.gamma)
@@ -267,29 +266,24 @@ func (l *siteLearning) expect(terms *siteTerms, theta []float64, slack, most flo
 	}
 	l.mover.reset(l.k, n)
 	p.prepare(terms, nil, &l.mover, &l.base)
-	warm := l.warm(terms, theta)
-	for {
-		if !warm {
-			if err := l.cold(terms); err != nil {
-				return 0, err
-			}
+	if !l.warm(terms, theta) {
+		if err := l.cold(terms); err != nil {
+			return 0, err
 		}
-		lost := false
-		for range learnSteps {
-			l.settle(meanPart * slack)
-			if gap = l.gap(); gap <= slack {
-				break
-			}
-			if lost = p.cur.value-lostPart*gap > most; lost || !p.iterate() {
-				break
-			}
-			l.mover.current = true
-		}
-		if !lost || !warm || factsOf(terms.lik).Support != RealLine {
-			return gap, nil
-		}
-		warm = false // where the noise was more all residuals are outliers to begin with, and the responses a better start
 	}
+	var f progress
+	for range learnSteps {
+		l.settle(meanPart * slack)
+		if gap = l.gap(); gap <= slack {
+			break
+		}
+		f.add(gap, n, n)
+		if _, ok := p.stride(&f); !ok {
+			break
+		}
+		l.mover.current = true
+	}
+	return gap, nil
 }
 
 // cold starts q from the prior or, if that is better, from the sites that the responses alone suggest where they are on the scale of the latent
@@ -477,6 +471,14 @@ func (a *inverseMover) cover(v, delta []float64) (logDet float64, ok bool) {
 	}
 	a.units += negativeUnits * float64(len(a.fac.Neg)) / float64(a.n)
 	return a.fac.LogDet, a.inverse.Variances(&a.fac, v)
+}
+
+// covarianceUnits is what all of V costs.
+const covarianceUnits = 3
+
+func (a *inverseMover) covariance() []float64 {
+	a.units += covarianceUnits
+	return a.covMover.covariance()
 }
 
 // negativeUnits is what variances and weights cost where every γ is negative, more than where none is.

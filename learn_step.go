@@ -77,7 +77,8 @@ type learnStepper struct {
 	later  [][]float64 // starts of further searches
 	best   learnPoint
 	ends   []float64 // objectives that searches ended with
-	stuck  bool      // the search that led to best had to give up
+	ahead  bool      // the search of now has met best
+	ended  learnEnd  // how the search that met best has ended
 	count  int
 	done   bool
 	news   bool // the last step has changed what Evaluate says
@@ -87,6 +88,22 @@ type learnStepper struct {
 
 	halt  parallel.Halt
 	print fingerprint
+}
+
+// learnEnd is how a search ended.
+type learnEnd struct {
+	left    float64 // nats that it may have left
+	stuck   bool    // it had to give up
+	doubted bool    // its curvature is not known in all directions
+}
+
+// end returns how the search ended. Where it gave up, twice the slack is left, too: at one θ and another.
+func (s *learnSearch) end() learnEnd {
+	e := learnEnd{s.promise, s.stalled, s.doubted && !s.stalled}
+	if s.stalled {
+		e.left += 2 * s.cur.slack
+	}
+	return e
 }
 
 // newLearnStepper returns that of m over space, with n terms.
@@ -186,7 +203,7 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 		step.GradMap = neverZero(maxAbs(x.grad))
 		better := s.stale || x.f < s.best.f || s.best.theta != nil && slices.Equal(x.theta, s.best.theta)
 		if better {
-			s.best, s.news, s.stale = x, true, false
+			s.best, s.news, s.stale, s.ahead = x, true, false, true
 		}
 		s.model.keep(better)
 	}
@@ -278,7 +295,7 @@ func (s *learnStepper) at(theta []float64, slack, most float64, slopes bool) (le
 	if err != nil {
 		return x, err
 	}
-	x.theta, x.slack = slices.Clone(theta), min(x.slack, slack)
+	x.theta = slices.Clone(theta)
 	x.prior = s.space.penalty(theta, x.grad)
 	if x.f += x.prior; math.IsNaN(x.f) {
 		x.f = math.Inf(1)
@@ -294,8 +311,8 @@ func (s *learnStepper) end() {
 	if s.stages == 0 { // later ones have one search each
 		s.ends = append(s.ends, s.search.cur.f)
 	}
-	if s.search.cur.f <= s.best.f {
-		s.stuck = s.search.stalled
+	if s.ahead {
+		s.ended, s.ahead = s.search.end(), false
 	}
 	if len(s.later) == 0 {
 		s.done = !s.advance()
@@ -317,7 +334,7 @@ func (s *learnStepper) advance() bool {
 	}
 	s.search.goal = m.goal(s.tol)
 	s.search.again(s.best.theta, times)
-	s.first.f, s.stale, s.stuck, s.news = math.Inf(1), true, false, false
+	s.first.f, s.stale, s.news = math.Inf(1), true, false
 	s.stages++
 	return true
 }
@@ -326,7 +343,7 @@ func (s *learnStepper) advance() bool {
 func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 	e := Evaluation{ELBO: -min(s.best.f, s.first.f), ELBOErr: neverZero(s.best.slack), Gap: math.Inf(1), Goal: s.search.goal}
 	if s.done {
-		e.Gap = neverZero(min(s.search.promise, s.search.goal))
+		e.Gap = neverZero(s.ended.left)
 	}
 	if math.IsInf(e.ELBO, -1) && s.done {
 		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO; where features or responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
@@ -345,8 +362,11 @@ func (s *learnStepper) warnings(status Status) (all []string) {
 			all = append(all, fmt.Sprintf("%s ended at its bound %.4g: what it does is not in the data, or LearnOptions.Bounds are too narrow", c.Name, c.value(s.best.theta[i])))
 		}
 	}
-	if s.stuck {
-		all = append(all, "the search ended where no step lowers the objective as its slope says: a local optimum, or derivatives that are wrong")
+	switch {
+	case s.ended.stuck:
+		all = append(all, fmt.Sprintf("the search stalled where its slope still promises %.2g nats and no step brings them: a local optimum, derivatives that are wrong, or an ELBO that is not known better; try other starts (LearnOptions.Restarts) or fix a parameter (LearnOptions.Fixed)", s.ended.left))
+	case s.done && s.ended.doubted:
+		all = append(all, "the curvature at the end is not known in all directions: the standard deviations of the parameters may be too small, and the objective may be lower far from there; more LearnOptions.Restarts would tell")
 	}
 	if len(s.ends) > 1 {
 		near := 0
@@ -444,7 +464,7 @@ func (s *learnStepper) deviations() []float64 {
 	}
 	var chol mat.Cholesky
 	var inv mat.SymDense
-	if !chol.Factorize(search.curvature()) || chol.InverseTo(&inv) != nil {
+	if !chol.Factorize(search.curvature(search.part)) || chol.InverseTo(&inv) != nil {
 		return sd
 	}
 	for i := range sd {
@@ -475,7 +495,8 @@ func (s *learnStepper) state(c *save.State) {
 	c.Int(&k)
 	c.Floats(k, &s.ends)
 	c.Int(&s.count, &s.stages)
-	c.Bool(&s.done, &s.stuck, &s.stale)
+	c.Bool(&s.done, &s.stale, &s.ahead, &s.ended.stuck, &s.ended.doubted)
+	c.Float(&s.ended.left)
 	s.second.state(c, n)
 	c.Float(&s.last)
 	c.Bool(&s.valley)
