@@ -233,19 +233,29 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	if err != nil {
 		return nil, err
 	}
-	alg, err := newDenseAlgebra(g.terms, k, crew{env.Workers(), &s.halt})
-	if err != nil {
-		return nil, err
-	}
-	s.alg, s.model = alg, g
-	if isKL(d) {
-		if alg.features, err = g.weightSteps(k, crew{env.Workers(), &s.halt}); err != nil {
+	s.model = g
+	if !isKL(d) {
+		alg, err := newDenseAlgebra(g.terms, k, crew{env.Workers(), &s.halt})
+		if err != nil {
 			return nil, err
 		}
-	} else {
+		s.terms, s.alg = g.terms, alg
 		if s.curve, err = newCurve(alg, d); err != nil {
 			return nil, err
 		}
+		return s, nil
+	}
+	own := *g
+	own.terms = s.terms
+	s.build = func(c crew) (algebra, error) {
+		alg, err := newDenseAlgebra(own.terms, k, c)
+		if err == nil {
+			alg.features, err = own.weightSteps(k, c)
+		}
+		return alg, err
+	}
+	if err := s.start(crew{env.Workers(), &s.halt}); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -786,7 +796,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 // denseOf returns the algebra of st, if that is a state of t with a dense one.
 func denseOf(st State, t *siteTerms) (*denseAlgebra, bool) {
 	s, ok := st.(*siteStepper)
-	if !ok || s.terms != t {
+	if !ok || !s.terms.of(t) {
 		return nil, false
 	}
 	d, ok := s.alg.(*denseAlgebra)

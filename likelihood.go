@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
@@ -18,6 +20,20 @@ import (
 // not missed by the compiler unless the type says what it means to be:
 //
 //	var _ pgsvi.Factual = MyLikelihood{}
+//
+// What each brings:
+//
+//   - LogProb alone: a fit of a smooth likelihood by sites takes 20 to 60 calls for an expectation. That is
+//     so where the standard deviation of η is at most 0.5 and there are 64 responses or more. Elsewhere
+//     it takes some 340.
+//   - Derivs (Differentiable) costs one more call for each of LogProb. Derivatives of expectations are
+//     then accurate to 1e-14 at any variance; without Derivs they lose digits as the variance falls. It
+//     does not save time.
+//   - ExpectLogProb (Expecter) replaces all of these calls: with a closed form an expectation takes about 100 ns.
+//   - Facts (Factual): Support checks responses, LogConcave lets fits prove their gap, and Rough takes the
+//     accurate rule throughout.
+//   - Params (Parametric) lets Learn fit the parameters. Moments and CDF (Responder) make predictions of
+//     responses, intervals and quantiles.
 //
 // A posterior can be saved if Register knows the type of its Likelihood.
 //
@@ -50,6 +66,9 @@ type Facts struct {
 	Most float64
 	// LogConcave says that log p(y|η) is concave in η for every response y.
 	LogConcave bool
+	// Rough says that log p(y|η) has bumps or corners, as functions of η, that a rule of few nodes may miss. Fits
+	// then take every expectation as the function ExpectLogProb does, with some 340 calls of LogProb each.
+	Rough bool
 }
 
 // contain reports whether y is a response.
@@ -369,6 +388,123 @@ func eachOf(l Likelihood) eachExpecter {
 	return nil
 }
 
+// nestedRule takes the expectations of one run by nested rules of few nodes where these agree. A bump narrower than the nodes
+// are apart is missed by all of them, so that some expectations, chosen by their arguments, are taken by ExpectLogProb, too. Where the
+// two differ the rule has failed, and once it is off all are taken by ExpectLogProb.
+type nestedRule struct {
+	off    bool        // changes between passes over the terms only
+	missed atomic.Bool // a check has failed
+}
+
+// newNestedRule returns the rule for a run of n terms of l, nil where ExpectLogProb is as fast or there are too few terms to check it by.
+func newNestedRule(l Likelihood, n int) *nestedRule {
+	if _, ok := l.(Expecter); ok || n < nestedTerms || factsOf(l).Rough {
+		return nil
+	}
+	return &nestedRule{}
+}
+
+const (
+	nestedTerms  = 64    // so many terms make about one check a pass
+	nestedChecks = 64    // one in so many expectations is checked
+	nestedSD     = 0.5   // a wider Gaussian seldom has an accurate rule of few nodes, and may hide more between them
+	nestedTol    = 1e-10 // where values, summed over terms, do not change in nine digits
+	nestedFar    = 1e-6  // relative difference by which a check fails
+	nestedUnit   = 1e-3  // of a nat, below which no part is of use
+)
+
+// expect is ExpectLogProb, and notes where check says that the rule misses something.
+func (r *nestedRule) expect(l Likelihood, y, m, v float64, check bool) Expectation {
+	if r == nil || r.off || !expect.Valid(m, v) {
+		return ExpectLogProb(l, y, m, v)
+	}
+	x, ok := nestedExpect(l, y, m, v)
+	switch {
+	case !ok:
+		return quadExpect(l, y, m, v)
+	case check && nestedChecked(y, m, v):
+		exact, s := quadExpect(l, y, m, v), math.Sqrt(v)
+		far := func(a, b, unit float64) bool { return !(math.Abs(a-b) <= nestedFar*(math.Abs(b)+unit)) }
+		if far(x.Value, exact.Value, nestedUnit) || far(x.D1, exact.D1, nestedUnit/s) || s > nestedUnit && far(x.D2, exact.D2, nestedUnit/v) {
+			r.missed.Store(true)
+		}
+		return exact
+	}
+	return x
+}
+
+// failed reports whether a check has failed and the rule is not off yet.
+func (r *nestedRule) failed() bool { return r != nil && !r.off && r.missed.Load() }
+
+// stop turns the rule off for good. A run of steps with a given β, which cannot begin anew, is without it from its first step on.
+func (r *nestedRule) stop() {
+	if r != nil {
+		r.off = true
+	}
+}
+
+// state is what a run saves of the rule.
+func (r *nestedRule) state(c *save.State) {
+	if r == nil {
+		return
+	}
+	missed := r.missed.Load()
+	c.Bool(&r.off, &missed)
+	r.missed.Store(missed)
+}
+
+// nestedChecked reports whether the expectation with these arguments is checked, as one in nestedChecks is, in whatever order they come.
+func nestedChecked(y, m, v float64) bool {
+	var h uint64
+	for _, x := range [...]float64{y, m, v} {
+		h = (h ^ math.Float64bits(x)) * 0x9e3779b97f4a7c15
+		h ^= h >> 32
+	}
+	return h*0x9e3779b97f4a7c15>>32%nestedChecks == 0
+}
+
+// nestedExpect is quadExpect by expect.Nested, for narrow Gaussians. Ok is false where that does not do.
+func nestedExpect(l Likelihood, y, m, v float64) (_ Expectation, ok bool) {
+	s := math.Sqrt(v)
+	if v == 0 || s > nestedSD {
+		return Expectation{}, false
+	}
+	g0 := l.LogProb(y, m)
+	if math.IsNaN(g0) || math.IsInf(g0, 0) {
+		return Expectation{}, false
+	}
+	d, smooth := l.(Differentiable)
+	t, ok := expect.Nested(func(u float64) ([3]float64, bool) {
+		x, q := m+s*u, 0.0
+		if u != 0 {
+			q = l.LogProb(y, x) - g0
+		}
+		if smooth {
+			d1, d2 := d.Derivs(y, x)
+			return [3]float64{q, d1, d2}, !math.IsNaN(q+d1+d2) && !math.IsInf(q, 0)
+		}
+		return [3]float64{q, q * u, q * (u*u - 1)}, !math.IsNaN(q) && !math.IsInf(q, 0)
+	}, nestedTol)
+	if !ok {
+		return Expectation{}, false
+	}
+	e := Expectation{Value: g0 + t.Sum[0], D1: t.Sum[1], D2: t.Sum[2], Err: t.Err[0] + 2*special.Eps*math.Abs(g0)}
+	if !smooth {
+		e.stein(l, y, m, v, g0)
+	}
+	return e, true
+}
+
+// stein replaces E[gu] and E[g(u²−1)] in e by the derivatives that they are, as ExpectLogProb says.
+func (e *Expectation) stein(l Likelihood, y, m, v, g0 float64) {
+	if s := math.Sqrt(v); s < 1e-6 {
+		p := quadPoint(l, y, m, g0)
+		e.D1, e.D2 = p.D1, p.D2
+	} else {
+		e.D1, e.D2 = e.D1/s, e.D2/v
+	}
+}
+
 // quadExpect is ExpectLogProb for a likelihood that is no Expecter.
 func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	s := math.Sqrt(v)
@@ -409,12 +545,7 @@ func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	e := Expectation{Value: g0 + t.Sum[0], D1: t.Sum[1], D2: t.Sum[2],
 		Err: t.Err[0] + 2*special.Eps*math.Abs(g0) + 1e-18*(1+scale)}
 	if !smooth {
-		if s < 1e-6 {
-			p := quadPoint(l, y, m, g0)
-			e.D1, e.D2 = p.D1, p.D2
-		} else {
-			e.D1, e.D2 = e.D1/s, e.D2/v
-		}
+		e.stein(l, y, m, v, g0)
 	}
 	return e
 }

@@ -34,8 +34,9 @@ const (
 // the whole objective, and with a smaller batch a block step, which has memory, needs no step
 // size and has no noise. With a divergence other than KL steps go along a curve.
 type siteStepper struct {
-	terms   *siteTerms
+	terms   *siteTerms // a run's
 	alg     algebra
+	build   func(c crew) (algebra, error) // alg, as it begins
 	est     SiteEstimator
 	exact   bool // est ignores randomness
 	update  MeanUpdate
@@ -59,7 +60,7 @@ func newSiteStepper(t *siteTerms, e SiteEstimator, update MeanUpdate) (*siteStep
 	if err != nil {
 		return nil, err
 	}
-	return &siteStepper{terms: t, est: est, exact: exact, update: update, ceiling: math.Inf(1)}, nil
+	return &siteStepper{terms: t.run(), est: est, exact: exact, update: update, ceiling: math.Inf(1)}, nil
 }
 
 // Len implements State.
@@ -84,9 +85,42 @@ func (s *siteStepper) Plan() Plan {
 	return s.alg.plan()
 }
 
+// start sets alg.
+func (s *siteStepper) start(c crew) (err error) {
+	if s.alg, err = s.build(c); err == nil && s.terms.nested.failed() {
+		err = s.anew(c)
+	}
+	return err
+}
+
+// anew begins the run anew without the nestedRule, which has failed: what it said of the states so far is not to be compared
+// with what ExpectLogProb says.
+func (s *siteStepper) anew(c crew) error {
+	s.terms.nested.off = true
+	alg, err := s.build(c)
+	if err != nil {
+		s.terms.nested.off = false // to be tried again
+		return err
+	}
+	s.alg, s.ceiling = alg, math.Inf(1)
+	return nil
+}
+
 // Step implements Stepper.
 func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	defer s.begin(ctx, env).Forget()
+	step, err := s.step(env, batch, beta)
+	if s.terms.nested.failed() {
+		if err := s.anew(crew{env.Workers(), &s.halt}); err != nil {
+			return Step{}, err
+		}
+		return s.step(env, batch, beta)
+	}
+	return step, err
+}
+
+// step is Step within begin.
+func (s *siteStepper) step(env *Env, batch []int, beta float64) (Step, error) {
 	step := Step{Beta: beta, ClosedForm: s.alg.closedForm() && s.curve == nil}
 	auto := math.IsInf(beta, 1)
 	var err error
@@ -94,6 +128,7 @@ func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 	case s.curve != nil:
 		step.Beta, err = s.alongCurve(batch, beta, env.rng())
 	case !auto:
+		s.terms.nested.stop()
 		step.Beta, err = s.paper(batch, beta, env.rng())
 	case s.checker.all(batch, s.Len()) || s.alg.slow():
 		var passes int
@@ -173,6 +208,14 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
 	e, err := s.alg.evaluate(env.within())
+	if s.terms.nested.failed() {
+		if err = s.anew(crew{env.Workers(), &s.halt}); err == nil {
+			_, err = s.alg.ascend()
+		}
+		if err == nil {
+			e, err = s.alg.evaluate(env.within())
+		}
+	}
 	if err != nil || math.IsInf(e.ELBO, 0) {
 		return e, err
 	}
@@ -413,17 +456,20 @@ func (l *linearModel) newStepper(ctx context.Context, env *Env, d Divergence, o 
 	s.halt.Watch(ctx)
 	s.halt.Lend(env.cores())
 	defer s.halt.Forget()
-	switch {
-	case o.covariance == LowRankCovariance && !l.small(o.rank):
-		s.alg = newFactoredAlgebra(l, max(1, o.rank))
-	case o.covariance == DiagonalCovariance:
-		s.alg = newFactoredAlgebra(l, 0)
-	case l.x.rows > len(l.names):
-		s.alg, err = newWeightAlgebra(l, crew{env.Workers(), &s.halt})
-	default:
-		s.alg, err = l.newRowAlgebra(crew{env.Workers(), &s.halt})
+	own := *l
+	own.terms = s.terms
+	s.build = func(c crew) (algebra, error) {
+		switch {
+		case o.covariance == LowRankCovariance && !own.small(o.rank):
+			return newFactoredAlgebra(&own, max(1, o.rank)), nil
+		case o.covariance == DiagonalCovariance:
+			return newFactoredAlgebra(&own, 0), nil
+		case own.x.rows > len(own.names):
+			return newWeightAlgebra(&own, c)
+		}
+		return own.newRowAlgebra(c)
 	}
-	if err != nil {
+	if err := s.start(crew{env.Workers(), &s.halt}); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -575,7 +621,7 @@ func (l *linearModel) weightsAt(st State) (mean []float64, cov weightCov, err er
 	switch t := st.(type) {
 	case *siteStepper:
 		alg, ok := t.alg.(weighted)
-		if !ok || t.terms != l.terms {
+		if !ok || !t.terms.of(l.terms) {
 			return nil, nil, fmt.Errorf("pgsvi: a state of another model: %w", ErrParam)
 		}
 		mean, cov, err = alg.weights()
@@ -611,6 +657,7 @@ func (s *siteStepper) state(c *save.State) {
 	})
 	s.alg.state(c)
 	c.Float(&s.ceiling)
+	s.terms.nested.state(c)
 	if s.curve != nil {
 		c.Float(&s.curve.beta)
 		c.Check(s.curve.beta > 0, "a step size is %v", s.curve.beta)

@@ -30,7 +30,20 @@ type siteTerms struct {
 	blur   []float64 // how far rounding may have moved c; nil means not at all
 	row    []int     // the caller's number of each term; nil means first + n
 	first  int
+
+	nested *nestedRule // how a run takes expectations; nil means ExpectLogProb
+	model  *siteTerms  // those of the model, of which these are a run's; nil means these
 }
+
+// run returns the terms for a run of its own, with a nestedRule where that pays.
+func (t *siteTerms) run() *siteTerms {
+	own := *t
+	own.nested, own.model = newNestedRule(t.lik, t.len()), t
+	return &own
+}
+
+// of reports whether t are the terms of a run of the model of o.
+func (t *siteTerms) of(o *siteTerms) bool { return t == o || t.model == o }
 
 // newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for GaussianNoise{}. It returns what
 // the likelihood says of its parameters and of the responses.
@@ -81,7 +94,7 @@ func (t *siteTerms) sub(index []int) *siteTerms {
 	if index == nil {
 		return t
 	}
-	s := &siteTerms{lik: t.lik, row: make([]int, len(index))}
+	s := &siteTerms{lik: t.lik, row: make([]int, len(index)), nested: t.nested}
 	for k, i := range index {
 		if s.row[k] = t.first + i; t.row != nil {
 			s.row[k] = t.row[i]
@@ -149,7 +162,13 @@ func (t *siteTerms) explain(n int, m, v float64) string {
 // expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
 func (t *siteTerms) expectation(n int, m, v float64) Expectation {
 	y, o, w, c := t.term(n)
-	return ExpectLogProb(t.lik, y, m+o, v+c).times(w)
+	return t.nested.expect(t.lik, y, m+o, v+c, false).times(w)
+}
+
+// checked is expectation, and checks the nestedRule, if there is one, where that is due.
+func (t *siteTerms) checked(n int, m, v float64) Expectation {
+	y, o, w, c := t.term(n)
+	return t.nested.expect(t.lik, y, m+o, v+c, true).times(w)
 }
 
 // times returns w·x.
@@ -285,7 +304,7 @@ func (t *siteTerms) expectSites(s *siteState, batch []int, lo, hi int) {
 	}
 	for ; i < hi; i++ {
 		n := dense.Index(batch, i)
-		t.expectSite(s, i, n, t.expectation(n, s.m[i], s.v[i]))
+		t.expectSite(s, i, n, t.checked(n, s.m[i], s.v[i]))
 	}
 }
 

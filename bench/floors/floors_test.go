@@ -18,7 +18,7 @@ var most = map[string]int{
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      169,
-	"exported names":                      1015,
+	"exported names":                      1016,
 }
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.
