@@ -262,23 +262,20 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 
 // featuresOf returns the features of the rows of x under k, nil if k has none, and with zeros for all but one of its terms if that is not negative.
 func featuresOf(k Kernel, x mat.Matrix, term int) *design {
-	var parts []Kernel
+	parts := []Kernel{k}
 	if sum, ok := k.(Sum); ok {
 		parts = sum
-	} else {
-		parts = []Kernel{k}
 	}
 	n, _ := x.Dims()
 	g := &design{rows: n}
 	for _, row := range denseRows(x, 0, n) {
 		for i, part := range parts {
-			own, _ := asNative(part)
-			f, ok := own.(featured)
-			if !ok {
+			from := len(g.dense)
+			var ok bool
+			if g.dense, ok = appendFeatures(g.dense, part, row); !ok {
 				return nil
 			}
-			from := len(g.dense)
-			if g.dense = f.features(g.dense, row); term >= 0 && i != term {
+			if term >= 0 && i != term {
 				clear(g.dense[from:])
 			}
 		}
@@ -288,6 +285,42 @@ func featuresOf(k Kernel, x mat.Matrix, term int) *design {
 	}
 	g.cols = len(g.dense) / n
 	return g
+}
+
+// appendFeatures appends the features of a row under k to dst, and reports whether k has any: those of a Sum are those of
+// its terms, and those of a Product the products of those of its factors.
+func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bool) {
+	parts, composite := kernelParts(k)
+	own, _ := asNative(k)
+	f, has := own.(featured)
+	switch {
+	case has:
+		return f.features(dst, row), true
+	case composite && isType[Sum](k):
+		for _, term := range parts {
+			if dst, ok = appendFeatures(dst, term, row); !ok {
+				return dst, false
+			}
+		}
+		return dst, true
+	case composite:
+		all := []float64{1}
+		for _, factor := range parts {
+			own, ok := appendFeatures(nil, factor, row)
+			if !ok || len(own)*len(all) > primalWeights {
+				return dst, false
+			}
+			next := make([]float64, 0, len(own)*len(all))
+			for _, a := range all {
+				for _, b := range own {
+					next = append(next, a*b)
+				}
+			}
+			all = next
+		}
+		return append(dst, all...), true
+	}
+	return dst, false
 }
 
 // linear returns g as a linear model in the features of its kernel, nil if there are none or too many.

@@ -35,10 +35,16 @@ import (
 // Ghahramani 2015). Unlike an approximation of the prior it is a bound on the
 // evidence of the exact model.
 //
-// It takes memory for N·M numbers, and of the order of N·M² operations to set up
-// and in each evaluation of the ELBO. It needs no jitter. One by NewSparseGPRows keeps a sample
-// of its rows only, and goes through all of them in every step. It is a Model,
-// immutable, and may be shared between goroutines.
+// It takes of the order of N·M² operations to set up and in each evaluation of the
+// ELBO. It needs no jitter. NewSparseGP takes rows in memory, and keeps their
+// features, N·M numbers, where they take no more than 400 MB. NewSparseGPRows reads
+// rows from anywhere, as often as a fit needs them. A SparseGP is a Model, immutable,
+// and may be shared between goroutines.
+//
+// A kernel of few features is seen whole: a Linear, a Constant, a Sum of these, or a
+// Product of Constants and one Linear. The weights of its features are the w, and
+// every c_n is 0, whatever the units of the columns. Such a term of a Sum is seen
+// whole, too, beside inducing inputs for the rest, where rounding would hide the rest.
 //
 // The noise of a kernel that is Noisy counts among the c_n, about which nothing
 // is learnt: noise is better a part of the likelihood.
@@ -57,16 +63,21 @@ type SparseGP struct {
 // SparseGPOptions are the options of a SparseGP. The zero value, and a nil pointer,
 // choose the inducing inputs among the rows of x.
 type SparseGPOptions struct {
-	// Rank is the largest number M of inducing inputs. Zero means all of Inducing or,
+	// Rank is the largest number M of inducing inputs, and of features that are seen
+	// whole, of which there may be 500 where Rank is zero. Zero means all of Inducing or,
 	// where that is nil, as many rows of x as leave 1e−8 of the prior variance of all
 	// and cost no more than about 0.001 nats, and at most 500. The cost is that of
 	// Residual, row by row, so that rows of another size do not decide for the rest.
 	Rank int
 	// Inducing has as rows the inputs to choose from, which are copied and need not be
-	// among those of x. Nil means the rows of x.
+	// among those of x. Nil means the rows of x. A kernel that is seen whole has none,
+	// and ignores them.
 	Inducing mat.Matrix
-	// MaxMemory is how many bytes the model may take, which are some 12 N·M + 180 M², M being at
-	// most Rank. Zero means the limit that ErrMemory tells of.
+	// MaxMemory is how many bytes the model may take. One that keeps its features takes
+	// some 12 N·M + 180 M², M being at most Rank. NewSparseGP keeps them where that is no
+	// more than MaxMemory, and otherwise goes through its rows as NewSparseGPRows does,
+	// in some 300 M² + 100,000 M bytes and a sample. Zero means 400 MB for the features,
+	// and for the rest the limit that ErrMemory tells of.
 	MaxMemory int64
 }
 
@@ -81,6 +92,14 @@ const featureMatrices = 1.5
 // Scheinberg 2001). There are fewer than opt.Rank where these leave no row more than
 // 1e−13 of its prior variance, which is rounding, so that nothing is left to
 // approximate; duplicate rows and a singular K do no harm.
+//
+// Use NewSparseGP for rows that are in memory, and NewSparseGPRows for those of a file or
+// another source. Where the features of all rows would take more than 400 MB, or than
+// opt.MaxMemory, the model goes through its rows in every step and makes their features
+// anew. Inducing inputs are then chosen from 10,000 of the rows. Fit, Learn, LOO,
+// MoveInducing and predictions are the same. Only natural steps of all rows are: a
+// Solver with a StepSize, a BatchSize or a Divergence other than KL returns an error,
+// which wraps ErrParam or ErrNoProx. Set opt.MaxMemory to what the features take for these.
 //
 // The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions.
 // The errors are those of NewGP, and wrap ErrParam if opt.Rank is negative, ErrShape if x and
@@ -236,7 +255,8 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 	return g, nil
 }
 
-// NewSparseGPRows is NewSparseGP of any number of rows, of so many columns, that are not kept: they are gone through once to be checked and
+// NewSparseGPRows is NewSparseGP of any number of rows, of so many columns, that are not kept. Use it for rows of a file or another source that memory does not hold;
+// for rows in memory use NewSparseGP, which goes through them likewise where they are many. They are gone through once to be checked and
 // counted, and once for every step and evaluation of a fit, each of which makes the features anew. Rows(x, y), a data.RowFile, or whatever
 // reads a file anew each time it is ranged over, will do; it must yield the same rows every time. A random sample of at most 50,000 of them is kept.
 //
@@ -394,10 +414,11 @@ func (g *SparseGP) Len() int {
 	return g.lin.x.rows
 }
 
-// Rank returns M, the number of inducing inputs.
+// Rank returns M, the number of inducing inputs and of features that are seen whole.
 func (g *SparseGP) Rank() int { return g.z.rank() }
 
-// Inducing returns the inducing inputs, M×D and new, in the order of the factor.
+// Inducing returns the inducing inputs, new, a row each, in the order of the factor. Those of a kernel that is seen whole
+// are inputs at each of which one feature alone is not zero.
 func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.inputs()) }
 
 // Residual returns Σ_n c_n, what the inducing inputs leave of the prior variance

@@ -37,11 +37,12 @@ func (u *inducing) inputs() *mat.Dense {
 const (
 	negligible    = 1e-13 // part of the variance of a row that is rounding
 	leastRounding = 4e-15 // the same, where that much more counts in nats
-	rounded       = 4     // roundings of a variance, and one for the root of the number of features, that what these leave of it may be off by
+	rounded       = 8     // roundings of a variance, and one for the root of the number of features, that what these leave of it may be off by
 	notPosDef     = 1e-6  // part of a variance that is more than rounding
 	mostInducing  = 500   // inducing inputs, where their number is ours to choose
 	leaveInducing = 1e-8  // part of the total variance that these may leave
 	leaveNats     = 1e-3  // what they may cost, too little to see in an ELBO
+	hiddenNats    = 1e-8  // what variances that count as none may
 	worthRows     = 1000  // rows by which the cost of a variance is guessed, where that of each row is not asked for
 
 	streamRank   = 200    // inducing inputs of rows that are gone through again and again, where their number is ours to choose
@@ -125,7 +126,7 @@ func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *siteTerms) (varian
 // so many rows, which have these variances and costs.
 func negligibleOf(rows int, variance, cost []float64) float64 {
 	most := lostNats(rows, 1, variance, cost)
-	return math.Max(leastRounding, math.Min(negligible, leaveNats/most))
+	return math.Max(leastRounding, math.Min(negligible, hiddenNats/most))
 }
 
 // newInducing chooses rows of x, the one with the largest variance given those

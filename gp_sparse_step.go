@@ -15,7 +15,9 @@ import (
 // Of rows that are gone through again and again:
 const (
 	coldRows      = 3000 // rows that a start from nothing is made of
-	coldGoal      = 1    // nats of their best
+	coldGoal      = 1    // nats of their best,
+	coldAll       = 1e-6 // or this, where they are all there is, and natural steps may not get on: terms are seen whole,
+	coldFew       = 4    // in raw units, or there are no more than so many rows a weight
 	sampleSteps   = 3    // natural steps on the sample from there,
 	sampleGoal    = 10   // or until they promise less
 	streamGoal    = 1e-2 // nats, below which a further pass is not worth it
@@ -113,7 +115,10 @@ func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood,
 	if _, ok := lik.(GaussianNoise); ok { // one step from wherever it starts
 		return priorWeights(z.rank()), nil
 	}
-	n := min(len(rows.y), coldRows)
+	n, goal := min(len(rows.y), coldRows), float64(coldGoal)
+	if n == rows.n && (z.wholes() > 0 || n <= coldFew*z.rank()) {
+		goal = coldAll
+	}
 	terms := rows.terms(lik, n)
 	f := featuresAt(h, z, rows.sample(n))
 	if err := h.Err(); err != nil {
@@ -127,7 +132,7 @@ func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood,
 	if err != nil {
 		return nil, err
 	}
-	s := Solver{Goal: coldGoal, MaxPasses: mostSparseRun, Workers: workers}
+	s := Solver{Goal: goal, MaxPasses: mostSparseRun, Workers: workers}
 	res, err := s.Resume(h.Context(), &Result{Stepper: st})
 	if halted := h.Err(); halted != nil {
 		return nil, halted

@@ -72,8 +72,9 @@ type trustProblem struct {
 	offset, weight []float64 // nil: 0 and 1
 	mean, variance []float64
 	kernel         Kernel
-	inducing       int // of a sparse GP
-	rank           int // of a low-rank covariance
+	inducing       int  // of a sparse GP
+	passed         bool // which goes through its rows
+	rank           int  // of a low-rank covariance
 	sparse         bool
 	scales         string // what is unusual about it
 }
@@ -1034,6 +1035,11 @@ func judgeSeed(seed uint64) *verdict {
 			break
 		}
 	}
+	return judge(seed, rng, s)
+}
+
+// judge is judgeSeed of a problem of s.
+func judge(seed uint64, rng *rand.Rand, s *subject) *verdict {
 	p := randomProblem(rng)
 	if s.generate != nil {
 		s.generate(rng, p)
@@ -1400,20 +1406,12 @@ func TestSeeds(t *testing.T) {
 			n = 20
 		}
 	}
-	verdicts := make([]*verdict, n)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if seed := uint64(*trustFrom + i); known(seed) != tooSlow {
-					verdicts[i] = judgeSeed(seed)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	verdicts = slices.DeleteFunc(verdicts, func(v *verdict) bool { return v == nil || v.fits == 0 })
+	verdicts := judgeAll(n, func(seed uint64) *verdict {
+		if known(seed) == tooSlow {
+			return nil
+		}
+		return judgeSeed(seed)
+	})
 	for _, v := range verdicts {
 		switch why, bad := known(v.seed), len(v.violations()) > 0; {
 		case bad && why == "":
@@ -1423,6 +1421,22 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	t.Log(summary(verdicts))
+}
+
+// judgeAll judges so many seeds, on all cores, and returns what came of those that were fitted.
+func judgeAll(n int, judge func(seed uint64) *verdict) []*verdict {
+	verdicts := make([]*verdict, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				verdicts[i] = judge(uint64(*trustFrom + i))
+			}
+		})
+	}
+	wg.Wait()
+	return slices.DeleteFunc(verdicts, func(v *verdict) bool { return v == nil || v.fits == 0 })
 }
 
 // TestSeedsMended: seeds beyond those of CI that failed once.
