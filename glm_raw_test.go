@@ -591,3 +591,32 @@ func TestRawProofEnds(t *testing.T) {
 		}
 	}
 }
+
+// A run that ends far from the best has not converged: of an ELBO of −1.5e14 nats, a goal of
+// 1e-13 of it once ended the first pass, 1.4e14 nats short, with a Gap of 9.6.
+func TestLargeELBOHasNoLargeGoal(t *testing.T) {
+	t.Parallel()
+	const n = 4
+	x := mat.NewDense(n, 1, []float64{
+		-0.24877379634057412, 0.4714983245884764, -0.9731434950339166, 0.44116687734988813,
+	})
+	for _, far := range []float64{1e7, 6.75283688558662e7, 1e9} {
+		weights := []float64{1e6, 1e6, 1e6, 1e6}
+		g, err := NewGLM(x, []float64{0, -far, -far, 0}, Laplace{Scale: 0.6752836885586619},
+			&GLMOptions{Intercept: true, PriorSD: 75190, InterceptSD: 10, Weights: weights})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Status == Converged && min(res.Gap, res.GapBound) > 1 {
+			t.Errorf("responses of %v: converged with a gap of %v and a bound of %v", far, res.Gap, res.GapBound)
+		}
+		// The best ELBO is −2.2e6 to −2.7e6 of them.
+		if most := -2.7e6 * far; !(res.ELBO > most) {
+			t.Errorf("responses of %v: ELBO %v, want above %v", far, res.ELBO, most)
+		}
+	}
+}

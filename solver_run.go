@@ -470,7 +470,8 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 const fallenRate = 0.9
 
 // The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding. An ELBO of which more than
-// goalError is numerical error is not known, and its error no reason to end.
+// goalError is numerical error is not known, and its error no reason to end. Of one above 1e13 nats, 1e-13 of it is
+// more than a nat, and may be more than its error: it is no goal (see unknownNats).
 const (
 	leastGoal    = 1e-10
 	goalTerm     = 1e-13
@@ -505,7 +506,7 @@ func goalOf(asked float64, n int, elbo float64) float64 {
 	if asked > 0 {
 		return asked
 	}
-	return max(leastGoal, goalTerm*float64(n), goalRounding*math.Abs(elbo))
+	return max(leastGoal, goalTerm*float64(n), min(goalRounding*math.Abs(elbo), unknownNats))
 }
 
 // orNaN replaces zeros, which say that a number is not known, by NaN.
@@ -680,8 +681,8 @@ func (s *Solver) validate() error {
 // DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
 // at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
 // rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
-// stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat within the rounding of an ELBO that is
-// not known to a nat (ELBOErr) is no more than where rounding ends: the status is then Stalled. Stop as well
+// stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat, estimated or proved,
+// within the rounding of an ELBO that is not known to half a nat (ELBOErr) is where rounding ends: the status is then Stalled. Stop as well
 // when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
 // the goal, or within 1e-6 nats, and what is proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
 // the status is Stalled. And where the gap is not known when the relative change of the ELBO has a rolling median below 1e-7.
@@ -752,15 +753,16 @@ const (
 )
 
 // unknownNats is the gap, in nats, beyond which a run that ends there for an ELBO that is known no better has not converged.
+// It is also the most that an ELBO may be worth of a goal by its size alone.
 const unknownNats = 1
 
 func (c *goalReached) Converged(it Iteration) Status {
 	status := c.reached(it)
-	gap := it.Gap
-	if math.IsNaN(gap) {
-		gap = it.GapBound
+	gap := it.GapBound
+	if math.IsInf(gap, 1) || math.IsNaN(gap) {
+		gap = it.Gap
 	}
-	if status == Converged && gap > unknownNats && it.ELBOErr > unknownNats && !it.Random {
+	if status == Converged && gap > unknownNats && 2*it.ELBOErr > unknownNats && !it.Random {
 		return Stalled
 	}
 	return status
