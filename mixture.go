@@ -67,7 +67,7 @@ func (s *mixtureSpace) to(dst, x []float64) {
 // It returns an error wrapping ErrEmpty if x is nil or has no columns or less than two rows; ErrParam if components is not in 1 … N,
 // an option is out of range, or a row is beyond 1e5 standard deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, with its row and column, or of an option is not finite; ErrShape if an option has
 // another shape; ErrNotPosDef if a column is constant or a combination of others, and there is no MixtureOptions.Cov, or
-// that is not positive definite.
+// that is not positive definite; ErrMemory if rows, columns or components are too many for the memory limit.
 func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, error) {
 	var o MixtureOptions
 	if opt != nil {
@@ -82,6 +82,9 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 	}
 	if m.k < 1 || m.k > m.n {
 		return nil, fmt.Errorf("pgsvi: %d components for %d rows: %w", m.k, m.n, ErrParam)
+	}
+	if err := m.checkMemory(); err != nil {
+		return nil, err
 	}
 	weight, kappa, df := orOne(o.Weight), orOne(o.Kappa), orDefault(o.DF, float64(m.d))
 	for _, p := range []struct {
@@ -121,6 +124,17 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 	}
 	m.prior, err = ProductOf(parts...)
 	return m, err
+}
+
+// mixtureVectors is the number of vectors of the length of η that a run has at once: states, gradients and their parts.
+const mixtureVectors = 32
+
+// checkMemory returns an error if a run takes more memory than it may.
+func (m *Mixture) checkMemory() error {
+	n, d, k := float64(m.n), float64(m.d), float64(m.k)
+	need := 8 * (n*(d+3) + mixtureVectors*k*((d+1)*(d+2)/2+2) + 2*d*d)
+	return checkMemory(0, need, fmt.Sprintf("a mixture of %d components for %d rows of %d columns", m.k, m.n, m.d),
+		"use fewer components or columns, or raise the limit (GOMEMLIMIT)")
 }
 
 // read stores the rows of x, centered and whitened by the Cholesky factor of cov, or of their covariance.
@@ -241,6 +255,9 @@ func (m *Mixture) setStart(start mat.Matrix) error {
 	}
 	if r, c := start.Dims(); r != m.n || c != m.k {
 		return fmt.Errorf("pgsvi: MixtureOptions.Start is %d×%d, want rows × components, %d×%d: %w", r, c, m.n, m.k, ErrShape)
+	}
+	if err := checkMemory(0, bytesOf(1, m.n, m.k), fmt.Sprintf("a MixtureOptions.Start of %d×%d", m.n, m.k), "use fewer components, or raise the limit (GOMEMLIMIT)"); err != nil {
+		return err
 	}
 	m.start = mat.DenseCopyOf(start)
 	for n := range m.n {

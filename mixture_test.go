@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -487,4 +488,25 @@ func ExampleNewMixture() {
 	// means [0.1 9.9]
 	// a row at 2: 1.000
 	// log density at 5 and 10: -8.2 -1.8
+}
+
+// A mixture that takes more memory than there may be is an error before any of it is taken.
+func TestMixtureAsksForMemory(t *testing.T) {
+	x := mat.NewDense(1200, 1000, nil)
+	for i := range x.RawMatrix().Data {
+		x.RawMatrix().Data[i] = float64(i * i % 1013)
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
+	if _, err := NewMixture(x, 1000, nil); !errors.Is(err, ErrMemory) {
+		t.Errorf("1000 components of 1000 columns in 1 GB: %v", err)
+	}
+	small := x.Slice(0, 100, 0, 5)
+	debug.SetMemoryLimit(1e6)
+	if _, err := NewMixture(small, 50, nil); err != nil {
+		t.Errorf("50 components of 5 columns in 1 MB: %v", err)
+	}
+	debug.SetMemoryLimit(2e5)
+	if _, err := NewMixture(small, 50, nil); !errors.Is(err, ErrMemory) {
+		t.Errorf("50 components of 5 columns in 200 kB: %v", err)
+	}
 }
