@@ -641,15 +641,17 @@ func (s *factoredAlgebra) evaluate(within float64) (Evaluation, error) {
 	if s.cur.wild {
 		e.Gap = math.Inf(1)
 	}
-	if s.free || s.cur.wild || math.IsInf(e.ELBO, 0) {
+	if s.cur.wild || math.IsInf(e.ELBO, 0) {
 		return e, nil
 	}
 	s.within = within
 	if err := s.directed(); err != nil {
 		return Evaluation{}, err
 	}
-	if goal := s.enough(); !s.proof.made && s.worthProving(goal) {
-		bound, err := s.prove(goal)
+	goal := s.enough()
+	if !s.proof.made && s.worthProving(goal) {
+		near := s.promise+s.unseen <= worthProvingFactored*goal
+		bound, err := s.prove(goal, near && !s.free)
 		if err != nil {
 			return Evaluation{}, err
 		}
@@ -773,7 +775,7 @@ func (s *factoredAlgebra) take() error {
 	copy(f.try, t.to)
 	f.accept()
 	s.history.reset()
-	s.fresh, s.aimed, s.started, s.free = false, false, true, true
+	s.fresh, s.aimed, s.started, s.free, s.proof = false, false, true, true, proof{}
 	return nil
 }
 
@@ -892,7 +894,7 @@ func (s *factoredAlgebra) state(c *save.State) {
 	}
 }
 
-func (s *factoredAlgebra) constant() bool { return s.fresh && (s.free || s.aimed && s.proof.made) }
+func (s *factoredAlgebra) constant() bool { return s.fresh && s.aimed && s.proof.made }
 
 func (f *diagFamily) state(c *save.State) {
 	c.Floats(len(f.try), &f.cur)
@@ -911,7 +913,7 @@ const mostProof = 1e11
 // later states leave nearly as much.
 func (s *factoredAlgebra) worthProving(goal float64) bool {
 	if s.closedForm() {
-		return s.promise+s.unseen <= worthProvingFactored*goal
+		return true // it costs little but the step of the mean, which waits
 	}
 	switch work, _ := s.proofWork(); {
 	case work > s.most:
@@ -940,13 +942,13 @@ const proofMatrices = 6
 
 // prove takes a Newton step of the mean, V held, unless the ELBO would fall, and returns a proved bound on the gap of the state reached,
 // with an error well below the goal, +Inf if there is none. The error is that of the crew; the proof can then be gone on with.
-func (s *factoredAlgebra) prove(goal float64) (float64, error) {
+func (s *factoredAlgebra) prove(goal float64, step bool) (float64, error) {
 	d := s.lin.x.cols
 	diagonal, ok := s.fam.(*diagFamily)
 	if !s.terms.concave() || !s.cur.certain {
 		return math.Inf(1), nil
 	}
-	if !s.proof.stepped {
+	if step && !s.proof.stepped {
 		s.held = append(s.held[:0], s.delta[:d]...)
 		s.cg.solve(s.delta[:d], &s.hess, s.grad[:d], s.fam, 0.1*goal, true)
 		floats.Scale(-1, s.delta[:d])
@@ -976,7 +978,7 @@ func (s *factoredAlgebra) prove(goal float64) (float64, error) {
 			own := s.lin.prior.at(j)
 			scales += scaleGap((s.hess.diag[j]-own)/p, own/p)
 		}
-		if bound += scales; bound > goal && s.promise+s.unseen <= goal { // which may be rounding
+		if bound += scales; step && bound > goal && s.promise+s.unseen <= goal { // which may be rounding
 			bound = min(bound, s.rowsGap(goal)+2*scales)
 		}
 		return bound, s.workers.halt.Err()

@@ -141,7 +141,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 						continue
 					}
 					diagonal.direct()
-					bound := must(diagonal.prove(1e-9))
+					bound := must(diagonal.prove(1e-9, true))
 					check("diagonal", diagonal.cur.elbo, bound, best)
 				}
 			}

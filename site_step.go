@@ -153,7 +153,7 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 	if err := s.alg.marginals(&s.x, batch); err != nil {
 		return err
 	}
-	return s.terms.estimate(&s.x, batch, s.est, rng)
+	return s.terms.estimate(&s.x, batch, s.est, s.exact, rng)
 }
 
 // alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as exactly as they are

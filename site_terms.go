@@ -597,9 +597,10 @@ func (x *siteEstimates) resize(n int) {
 	dense.ResizeAll(n, &x.m, &x.v, &x.e, &x.d1, &x.d2, &x.y, &x.at, &x.wide)
 }
 
-// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. The error
+// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. With standIn, derivatives that
+// are beyond use give way to those of narrower marginals, as in expectSite. The error
 // wraps ErrNotFinite and names the first term whose derivatives are of no use, or is that of est.
-func (t *siteTerms) estimate(x *siteEstimates, batch []int, est SiteEstimator, rng *rand.Rand) error {
+func (t *siteTerms) estimate(x *siteEstimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
 	for i := range x.m {
 		y, o, _, c := t.term(dense.Index(batch, i))
 		x.y[i], x.at[i], x.wide[i] = y, x.m[i]+o, x.v[i]+c
@@ -614,11 +615,16 @@ func (t *siteTerms) estimate(x *siteEstimates, batch []int, est SiteEstimator, r
 			w := t.weight[n]
 			x.e[i], x.d1[i], x.d2[i] = w*x.e[i], w*x.d1[i], w*x.d2[i]
 		}
+		if e := (Expectation{Value: x.e[i], D1: x.d1[i], D2: x.d2[i]}); standIn && !usable(e, x.v[i]) {
+			if e, at, u := t.standIn(n, x.m[i], x.v[i], e, mostNats); usable(e, u) {
+				x.d1[i], x.d2[i] = e.D1-e.D2*(at-x.m[i]), e.D2
+			}
+		}
 		if d := x.d1[i] + x.d2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
 			if _, _, ok := holeOf(t.lik, x.y[i], x.at[i], x.wide[i]); ok {
 				return fmt.Errorf("%s: %w", t.explain(n, x.m[i], x.v[i]), ErrNotFinite)
 			}
-			return fmt.Errorf("%s under N(%.4g, %.4g) has derivatives %v, %v; a smaller step size or none may help: %w", t.describe(n), x.m[i], x.v[i], x.d1[i], x.d2[i], ErrNotFinite)
+			return fmt.Errorf("%s under N(%.4g, %.4g) has derivatives %v, %v; use Exact{}, no step size, or a narrower prior: %w", t.describe(n), x.m[i], x.v[i], x.d1[i], x.d2[i], ErrNotFinite)
 		}
 	}
 	return nil
@@ -684,7 +690,7 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 		}
 		x.m[i], x.v[i] = f.marginal(n, b.index(i))
 	}
-	if err := f.terms.estimate(&x, batch, f.est, env.rng()); err != nil {
+	if err := f.terms.estimate(&x, batch, f.est, false, env.rng()); err != nil {
 		return math.NaN(), err
 	}
 	var value float64

@@ -747,8 +747,7 @@ func (s *weightAlgebra) distinct(batch []int) []int {
 // after a step with a given β it is not known.
 func (s *weightAlgebra) evaluate(within float64) (Evaluation, error) {
 	if s.free {
-		elbo, bound, err := s.freeELBO()
-		return Evaluation{ELBO: elbo, ELBOErr: neverZero(bound)}, err
+		return s.freeEvaluation()
 	}
 	if err := s.settle(); err != nil {
 		return Evaluation{}, err
@@ -898,34 +897,52 @@ func (s *weightAlgebra) take() error {
 	return nil
 }
 
-// freeELBO returns the ELBO of a state without sites, and a bound on its error, with
+// freeEvaluation is evaluate for a state without sites, with
 //
 //	KL = ½(tr(Λ0V) − D + mᵀΛ0m + log|P| − log|Λ0|).
-func (s *weightAlgebra) freeELBO() (elbo, bound float64, err error) {
-	t := &s.pg
+//
+// With c = Λ0m − Xᵀα̂ and A = Λ0 + XᵀΓ̂X the gap is about ½cᵀA⁻¹c + ½(tr(AV) − D + log|P| − log|A|), and of concave terms it is proved to be no
+// more than with Λ0 in place of A⁻¹, and twice the second part.
+func (s *weightAlgebra) freeEvaluation() (Evaluation, error) {
+	t, g := &s.pg, &s.gap
 	var c siteState
 	c.resize(s.n)
 	s.lin.x.mul(c.m, s.run.mean, nil)
 	s.run.variances(c.v, s.lin.x, nil, &t.buf)
 	if err := s.terms.expect(&c, nil, s.workers); err != nil {
-		return math.NaN(), math.NaN(), err
+		return notEvaluated(), err
 	}
 	s.run.invert()
 	d := s.lin.x.cols
-	kl := s.run.logDet - s.prior.logDet - float64(d)
-	t.h.Resize(d)
-	dense.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(t.h.Hi))
-	kl += floats.Dot(t.h.Hi, s.run.mean)
+	trace := -float64(d) // tr(Λ0V) − D
 	for i := range d {
 		for j := range i {
-			kl += 2 * s.prior.p[i*d+j] * s.run.inv[i*d+j]
+			trace += 2 * s.prior.p[i*d+j] * s.run.inv[i*d+j]
 		}
-		kl += s.prior.p[i*d+i] * s.run.inv[i*d+i]
+		trace += s.prior.p[i*d+i] * s.run.inv[i*d+i]
 	}
-	if err := s.workers.halt.Err(); err != nil {
-		return math.NaN(), math.NaN(), err
+	g.c, g.z = dense.Resize(g.c, d), dense.Resize(g.z, d)
+	dense.Symv(1, dense.Symmetric(s.prior.p, d), dense.Vector(s.run.mean), 0, dense.Vector(g.c))
+	kl := trace + floats.Dot(g.c, s.run.mean) + s.run.logDet - s.prior.logDet
+	e := Evaluation{ELBO: floats.Sum(c.e) - 0.5*kl, ELBOErr: neverZero(c.err), Gap: math.Inf(1)}
+	if !c.wild && !math.IsInf(e.ELBO, 0) && g.target.add(s.prior, s.lin.x, c.tg, nil, &t.buf) {
+		for n, a := range c.d1 {
+			c.a[n] = -a
+		}
+		s.lin.x.addMulTOn(g.c, c.a, nil, &t.buf)
+		s.lin.prior.solve(g.z, g.c)
+		mean := 0.5 * floats.Dot(g.c, g.z)
+		own := floats.Dot(c.tg, c.v)
+		rounding := dense.Epsilon * (float64(d) + math.Abs(own) + math.Abs(s.run.logDet) + math.Abs(g.target.logDet))
+		precision := max(0, own+trace+s.run.logDet-g.target.logDet) + rounding
+		copy(g.z, g.c)
+		dense.Trsv(blas.NoTrans, dense.LowerTriangle(g.target.l, d), dense.Vector(g.z))
+		e.Gap = neverZero(0.5*floats.Dot(g.z, g.z) + 0.5*precision)
+		if c.certain {
+			e.GapBound = neverZero(mean + precision)
+		}
 	}
-	return floats.Sum(c.e) - 0.5*kl, c.err, nil
+	return e, s.workers.halt.Err()
 }
 
 func (s *weightAlgebra) state(c *save.State) {
