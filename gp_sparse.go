@@ -446,9 +446,6 @@ func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Step
 	return s, nil
 }
 
-// keepFeatures says how a SparseGP has other steps than natural ones of all rows.
-const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features keeps them, for steps of any kind"
-
 // Fit runs s on the model; a nil s means a Solver without options, which needs
 // no tuning. The posterior is that of the state reached and is valid even if
 // there is an error after the set-up; it is nil if the set-up failed. The

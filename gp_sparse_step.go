@@ -24,6 +24,9 @@ const (
 	mostSparseRun = 50   // passes
 )
 
+// keepFeatures says how a SparseGP has other steps than natural ones of all rows.
+const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features keeps them, for steps of any kind"
+
 // sparseAscent goes up by natural steps, each of which is halved where it leads down.
 type sparseAscent struct {
 	pass   *sparsePass

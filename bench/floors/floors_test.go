@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   94,
 	"rooms":                               97,
-	"arrows":                              775,
-	"arrows, those to errors.go left out": 699,
+	"arrows":                              778,
+	"arrows, those to errors.go left out": 702,
 	"floors":                              17,
 	"circles":                             0,
 	"arrows from model to model":          0,
