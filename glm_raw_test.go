@@ -516,7 +516,7 @@ func TestRawSteps(t *testing.T) {
 			continue
 		}
 		g := mustGLM(t, c.x, c.y, c.lik, c.opt)
-		p, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(9), BatchSize: n, MaxPasses: 40})
+		p, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(9), BatchSize: n, MaxPasses: 40, Converger: Never{}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue

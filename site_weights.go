@@ -968,7 +968,7 @@ func (s *weightAlgebra) state(c *save.State) {
 	}
 }
 
-func (s *weightAlgebra) constant() bool { return s.free || !s.ahead && s.proof.made }
+func (s *weightAlgebra) constant() bool { return !s.free && !s.ahead && s.proof.made }
 
 // loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the sites alone may be, as seen: where that
 // may be below the goal a product XᵀΓX and its factor say what it is.
