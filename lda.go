@@ -28,9 +28,13 @@ import (
 // iterated to the optimum of its share of the ELBO. Over a mini-batch, of which sampling is by far the largest error, it is iterated until
 // γ changes by less than a twentieth of a word in the mean.
 //
-// It is a Model whose terms are the documents. Without options the Solver takes ten passes of stochastic variational inference (Hoffman, Blei and Bach, "Online
-// learning for latent Dirichlet allocation", 2010) over batches of 64 documents with the zero FractionStep, and evaluates the ELBO, which is exact, at the end.
-// With a Solver.BatchSize of Len it is coordinate ascent. The multinomial
+// It is a Model whose terms are the documents. Without options the Solver takes ten passes of stochastic
+// variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet allocation",
+// 2010) over batches of 64 documents with the zero FractionStep. Where passes are left it goes on with
+// coordinate ascent over all documents, until Solver.Goal is met: see Fit. The ELBO, which is exact,
+// is evaluated after each pass of coordinate ascent and at the end. With a Solver.BatchSize of Len
+// all passes are coordinate ascent, as they are for up to 64 documents; with another one,
+// none is. The multinomial
 // coefficient, a constant, is left out. An LDA is immutable and may be shared between goroutines.
 type LDA struct {
 	docs  []Document
@@ -62,8 +66,10 @@ type LDAOptions struct {
 const (
 	ldaDocPrior   = 0.2
 	ldaTopicPrior = 0.3
-	ldaBatch      = 64 // so many documents have about as much work as K × V numbers
-	ldaPasses     = 10
+	ldaBatch      = 64  // so many documents have about as much work as K × V numbers
+	ldaPasses     = 10  // over mini-batches
+	ldaWork       = 3e5 // distinct words of all documents, times topics and passes: some seconds at the most
+	ldaMostPasses = 1000
 	ldaRough      = 0.05  // mean change of γ, in words, at which a document of a mini-batch is done
 	ldaNear       = 1e-3  // mean change of γ from which on Anderson mixing takes over
 	ldaExact      = 1e-11 // mean change of γ, relative to its mean, at which a document is done
@@ -210,8 +216,20 @@ func (m *LDA) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if err != nil {
 		return nil, err
 	}
-	st.plan = Plan{Batch: ldaBatch, MaxPasses: ldaPasses, EvalEvery: -1}
+	st.plan = Plan{
+		Batch: ldaBatch, Sampler: thenAll{ldaBatch, ldaPasses}, MaxPasses: m.passes(), EvalEvery: -1, evalAll: true,
+	}
 	return st, nil
+}
+
+// passes returns the most passes of a run without options: those over mini-batches, and further
+// ones for as long as they are little work, as they are for some ten thousand words.
+func (m *LDA) passes() float64 {
+	words := 0
+	for _, d := range m.docs {
+		words += len(d.Words)
+	}
+	return min(max(ldaPasses, math.Floor(ldaWork/(float64(words)*float64(m.k)))), ldaMostPasses)
 }
 
 // Local implements ConjugateModel, with μ = E[log β] topic by topic.

@@ -22,8 +22,14 @@ type LDAPosterior struct {
 	seen     []bool    // whether a term occurs in the training data
 }
 
-// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the state reached, valid even if there is an error
-// after the set-up. The errors are those of Solver.Run.
+// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the state
+// reached, valid even if there is an error after the set-up. The errors are those of Solver.Run.
+//
+// A Solver.MaxPasses of zero means ten passes, over mini-batches, and up to a thousand for a corpus so
+// small that they take no more than some seconds. The status of a larger one is therefore
+// PassLimit: its topics predict as well as those of longer runs, but its ELBO may be many nats below
+// a local maximum. Result.GapBound says what the topics alone could still gain. To reach a maximum, set
+// MaxPasses to a few hundred: passes after the tenth are of all documents, and take several times as long.
 func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
 	return fitModel[*LDAPosterior](ctx, s, m)
 }

@@ -227,11 +227,12 @@ func TestLDASameBits(t *testing.T) {
 		} else if !slices.Equal(got, want) {
 			t.Errorf("%d workers give another result than 1", workers)
 		}
-		if res.Status != PassLimit || res.Passes != ldaPasses {
-			t.Errorf("%v after %v passes", res.Status, res.Passes)
+		if res.Status != Converged || !(res.Passes > ldaPasses) {
+			t.Errorf("%v, want some passes over all documents", res)
 		}
 	}
 	sameResumed(t, m, 8)
+	sameResumed(t, m, 53) // past the mini-batches, of which there are 50
 }
 
 func TestLDAPosterior(t *testing.T) {
@@ -448,4 +449,37 @@ func ExampleNewLDA() {
 	// Output:
 	// [[rate bank loan] [sea ship wind]]
 	// 0.98
+}
+
+// A run over all documents evaluates itself at each pass, and ends at its goal; one without options of a
+// small corpus goes on to where coordinate ascent from the same start ends, also after mini-batches.
+func TestLDAEndsAtGoal(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(60)
+	_, all := fitLDA(t, c, 2, nil, &Solver{BatchSize: 60, MaxPasses: 2000})
+	if all.Status != Converged || !(all.Gap <= all.Goal) || !(all.Passes < 200) {
+		t.Errorf("all documents: %v, goal %v", all, all.Goal)
+	}
+	_, rough := fitLDA(t, c, 2, nil, &Solver{BatchSize: 60, MaxPasses: 2000, Goal: 1})
+	if rough.Status != Converged || !(rough.Passes < all.Passes) {
+		t.Errorf("goal of a nat: %v, %v passes to %v", rough, rough.Passes, all.Goal)
+	}
+	_, none := fitLDA(t, c, 2, nil, nil)
+	if none.Status != Converged || math.Abs(none.ELBO-all.ELBO) > 1e-6 {
+		t.Errorf("no options: %v, coordinate ascent %v", none, all.ELBO)
+	}
+	_, end := fitLDA(t, c, 2, nil, &Solver{BatchSize: 60, MaxPasses: 30, EvalEvery: -1})
+	if len(end.Trace) != 1 {
+		t.Errorf("%d evaluations where one at the end was asked for", len(end.Trace))
+	}
+
+	c = ldaToy(300)
+	_, few := fitLDA(t, c, 2, nil, &Solver{MaxPasses: ldaPasses})
+	_, more := fitLDA(t, c, 2, nil, &Solver{MaxPasses: 100})
+	if few.Status != PassLimit || few.Passes != ldaPasses || len(few.Trace) != 1 {
+		t.Errorf("ten passes: %v, %d evaluations", few, len(few.Trace))
+	}
+	if more.Status != Converged || !(more.ELBO > few.ELBO) || !(more.Gap <= more.Goal) {
+		t.Errorf("up to 100 passes: %v, ten: %v", more, few)
+	}
 }

@@ -68,8 +68,10 @@ type Plan struct {
 	Sampler   Sampler // nil means Reshuffle
 	MaxPasses float64 // 0 means 1000
 	// EvalEvery is the number of steps between evaluations: 0 means once a pass, negative
-	// only at the end. With a Solver.Converger, which lives on evaluations, negative means 0.
+	// only at the end, but for an LDA, which is evaluated after each step of all terms, too. With a Solver.Converger, which lives on evaluations, negative means 0.
 	EvalEvery int
+
+	evalAll bool // evaluate after each step of all terms, too, where EvalEvery is negative
 }
 
 // Step says what a step did. A zero Beta or GradMap means that it is not known; in an

@@ -549,7 +549,7 @@ func (s *Solver) options(st Stepper) Plan {
 		p.EvalEvery = 0
 	}
 	if s.EvalEvery != 0 {
-		p.EvalEvery = s.EvalEvery
+		p.EvalEvery, p.evalAll = s.EvalEvery, false
 	}
 	return p
 }
@@ -645,7 +645,10 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			res.K++
 			res.Passes = float64(res.visited) / float64(n)
 			res.Step, res.Evaluation, res.State = step, notEvaluated(), st
-			if !shown(plan.EvalEvery == 0 && res.visited/n > before && worthEvaluating(st) || plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0) {
+			due := plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0 ||
+				plan.EvalEvery == 0 && res.visited/n > before && worthEvaluating(st) ||
+				plan.EvalEvery < 0 && plan.evalAll && len(batch) >= n
+			if !shown(due) {
 				return
 			}
 		}

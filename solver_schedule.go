@@ -139,6 +139,30 @@ func passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
 	}
 }
 
+// thenAll is Reshuffle for some passes of batches of its own size, and takes all terms together
+// from then on. Batches of another size are those of Reshuffle.
+type thenAll struct{ size, passes int }
+
+// Batches implements Sampler.
+func (a thenAll) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	few := Reshuffle{}.Batches(n, size, rng)
+	if size != a.size || size >= n {
+		return few
+	}
+	return func(yield func([]int) bool) {
+		left := a.passes * n
+		for batch := range few {
+			if !yield(batch) {
+				return
+			}
+			if left -= len(batch); left <= 0 {
+				break
+			}
+		}
+		InOrder{}.Batches(n, n, rng)(yield)
+	}
+}
+
 // WithReplacement draws every term of every batch independently and uniformly.
 type WithReplacement struct{}
 
