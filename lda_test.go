@@ -231,8 +231,8 @@ func TestLDASameBits(t *testing.T) {
 			t.Errorf("%v, want some passes over all documents", res)
 		}
 	}
-	sameResumed(t, m, 8)
-	sameResumed(t, m, 53) // past the mini-batches, of which there are 50
+	sameResumed(t, m, 8, 3)
+	sameResumed(t, m, 53, 15) // past the mini-batches, of which there are 50
 }
 
 func TestLDAPosterior(t *testing.T) {

@@ -154,14 +154,14 @@ func TestMixtureResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameResumed(t, m, 3)
+	sameResumed(t, m, 3, 3)
 }
 
 // sameResumed compares a run of m with one that is saved after so many steps, and loaded.
-func sameResumed(t *testing.T, m Model, steps int) {
+func sameResumed(t *testing.T, m Model, steps int, passes float64) {
 	t.Helper()
 	ctx := context.Background()
-	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: 3} }
+	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: passes} }
 	want, err := solver().Run(ctx, m)
 	if err != nil {
 		t.Fatal(err)
