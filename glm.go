@@ -68,7 +68,9 @@ type GLMOptions struct {
 	Names []string
 	// Covariance is the family of V.
 	Covariance Covariance
-	// Rank is that of LowRankCovariance. Zero means 20.
+	// Rank is that of LowRankCovariance. Zero means 20. A fit of low rank ends, with a zero Solver.Goal, at
+	// a Gap of 1e-6 nats a row, over its own family. Its GapBound, over a larger one, is +Inf where
+	// the proof takes more than 1e11 multiplications, which the lesser of N³/3 and D³/3 are about.
 	Rank int
 	// Estimator estimates the gradients of steps with a given Solver.StepSize.
 	// Nil means Exact. Steps of a nil Solver are always exact.
@@ -78,19 +80,14 @@ type GLMOptions struct {
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
 	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 180 D² for a full covariance with more
-	// rows than weights, 64 N² for one with fewer, or 64 D·Rank for one of low rank. Zero means the limit
-	// that ErrMemory tells of.
+	// rows than weights, 64 N² for one with fewer, or 220 D·Rank for one of low rank. A GapBound of low
+	// rank takes up to 48 N² or 48 D² more, and is +Inf where that is too much. Zero means the limit that
+	// ErrMemory tells of.
 	MaxMemory int64
 }
 
-// What a GLM has at its most, measured: besides the matrices of its algebra: vectors of D numbers (names, prior and all), and
-// matrices D×Rank.
-const (
-	weightVectors   = 38
-	lowRankMatrices = 8
-
-	posteriorMatrices = 4 // D×D, of a dual whose posterior is turned into that of a primal
-)
+// posteriorMatrices is the number of D×D matrices of a dual whose posterior is turned into that of a primal.
+const posteriorMatrices = 4
 
 // checkMemory returns an error if a model of n rows, which take so many bytes, d weights and that family of covariance
 // takes more memory than it may.

@@ -137,7 +137,7 @@ func TestMemory(t *testing.T) {
 		"GLM, low rank": {func() error {
 			_, err := NewGLM(dual, dualY, nil, &GLMOptions{Covariance: LowRankCovariance, Rank: 1e9})
 			return err
-		}, "a low-rank covariance needs 64 TB"},
+		}, "a low-rank covariance needs 224 TB"},
 		"GLM, the largest index": {func() error { _, err := NewGLM(wide, wideY, nil, nil); return err },
 			"2147483647 weights"},
 		"GLM, the largest index, diagonal": {func() error {
@@ -246,6 +246,7 @@ func TestMemoryEstimates(t *testing.T) {
 	fat, fatY := savedData(600, 1000, BernoulliLogit{}, 1)
 	tall, tallY := savedData(1200, 500, BernoulliLogit{}, 1)
 	wide, wideY := emptyRows(t, 2, 300000)
+	few, fewY := textLabels(500, 30000)
 	corpus := smallCorpus()
 	corpus.Terms = 200000
 	for name, c := range map[string]struct {
@@ -277,6 +278,13 @@ func TestMemoryEstimates(t *testing.T) {
 			g, err := NewGLM(wide, wideY, nil, &GLMOptions{Covariance: DiagonalCovariance})
 			if err == nil {
 				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+			}
+			return err
+		}},
+		"GLM, low rank": {second(NewGLM(few, fewY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1, Covariance: LowRankCovariance})), func() error {
+			g, err := NewGLM(few, fewY, BernoulliLogit{}, &GLMOptions{Covariance: LowRankCovariance})
+			if err == nil {
+				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 6})
 			}
 			return err
 		}},

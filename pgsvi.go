@@ -108,7 +108,7 @@ type Evaluation struct {
 	Gap float64
 	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than ELBO + GapBound, at this
 	// prior, these hyper-parameters and inducing points. It is the best of the run so far, counts ELBOErr and rounding,
-	// and is +Inf where nothing is proved yet. It bounds what optimisation has left, not the distance to the evidence.
+	// and is +Inf where nothing is proved, yet or at all as it would cost too much. It bounds what optimisation has left, not the distance to the evidence.
 	// GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave). An Objective of Conjugate terms has one of each state, OverBlock.
 	GapBound float64
 	// Scope says over which q the GapBound holds.
@@ -152,6 +152,15 @@ func neverZero(x float64) float64 {
 		return math.SmallestNonzeroFloat64
 	}
 	return x
+}
+
+// boundOf returns a computed bound as one of an Evaluation: never 0, which would mean that there is
+// none, not below 0, as rounding may have it, and +Inf where the computation says nothing.
+func boundOf(x float64) float64 {
+	if math.IsNaN(x) {
+		return math.Inf(1)
+	}
+	return neverZero(max(x, 0))
 }
 
 // Iteration describes one step of the loop and, where it was due, its evaluation.

@@ -940,6 +940,60 @@ type linearModel struct {
 	maxMemory int64 // bytes; 0 is the limit of ErrMemory
 }
 
+// What a linear model has at its most, measured: besides the matrices of its algebra, vectors of D numbers
+// (names, prior and all), and matrices D×Rank, most of them of the last steps and of a Krylov space.
+const (
+	weightVectors   = 38
+	lowRankMatrices = 28
+)
+
+// triangleRows is the number of rows of K, of a triangle, that a goroutine takes at a time.
+const triangleRows = 16
+
+// gram returns K = XΛ0⁻¹Xᵀ, full.
+func (l *linearModel) gram() []float64 {
+	k, _ := l.gramUntil(nil)
+	return k
+}
+
+// gramUntil is gram, with the error of h where that has stopped.
+func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
+	n, d := l.x.rows, len(l.names)
+	k := make([]float64, n*n)
+	if l.x.sparse == nil && l.prior.full == nil {
+		w := make([]float64, d)
+		for j, p := range l.prior.prec {
+			w[j] = 1 / p
+		}
+		dense.AddWeighted(h, k, n, w, dense.General(l.x.dense, n, d))
+		dense.FillUpper(k, n)
+		return k, h.Err()
+	}
+	workers := 1
+	if l.x.shared(h, n*n*l.x.perRow()) {
+		workers = h.Workers()
+	}
+	x, z := dense.NewRows(workers, d), dense.NewRows(workers, d)
+	parallel.For(n, triangleRows, workers, func(worker, lo, hi int) {
+		x, z := x[worker], z[worker]
+		for i := lo; i < hi && !h.Stopped(); i++ {
+			l.x.dense1(x, i)
+			l.prior.solve(z, x)
+			l.x.mul(k[i*n:i*n+i], z, nil)
+			k[i*n+i] = math.Max(0, floats.Dot(x, z))
+		}
+	})
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	for i := range n { // symmetric to the last bit
+		for j := range i {
+			k[j*n+i] = k[i*n+j]
+		}
+	}
+	return k, nil
+}
+
 func (l *linearModel) digest(d *save.Digest) {
 	d.Int(l.x.rows, l.x.cols)
 	for i := range l.x.rows {

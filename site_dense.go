@@ -960,14 +960,6 @@ func (s *dualAlgebra) evaluate(within float64) (Evaluation, error) {
 	return e, nil
 }
 
-// siteSize returns Σ |γ_n| K_nn.
-func siteSize(k, gamma []float64) (total float64) {
-	for i, g := range gamma {
-		total += math.Abs(g) * k[i*len(gamma)+i]
-	}
-	return total
-}
-
 // dualPivot is the least part of B that may be left for the dual to be chosen. The weights, whose units do not matter, do better.
 const dualPivot = 1e-6
 
@@ -1014,53 +1006,6 @@ func (l *linearModel) precisions(h *parallel.Halt, k []float64) []float64 {
 		}
 	}
 	return gamma
-}
-
-// triangleRows is the number of rows of K, of a triangle, that a goroutine takes at a time.
-const triangleRows = 16
-
-// gram returns K = XΛ0⁻¹Xᵀ, full.
-func (l *linearModel) gram() []float64 {
-	k, _ := l.gramUntil(nil)
-	return k
-}
-
-// gramUntil is gram, with the error of h where that has stopped.
-func (l *linearModel) gramUntil(h *parallel.Halt) ([]float64, error) {
-	n, d := l.x.rows, len(l.names)
-	k := make([]float64, n*n)
-	if l.x.sparse == nil && l.prior.full == nil {
-		w := make([]float64, d)
-		for j, p := range l.prior.prec {
-			w[j] = 1 / p
-		}
-		dense.AddWeighted(h, k, n, w, dense.General(l.x.dense, n, d))
-		dense.FillUpper(k, n)
-		return k, h.Err()
-	}
-	workers := 1
-	if l.x.shared(h, n*n*l.x.perRow()) {
-		workers = h.Workers()
-	}
-	x, z := dense.NewRows(workers, d), dense.NewRows(workers, d)
-	parallel.For(n, gramRows, workers, func(worker, lo, hi int) {
-		x, z := x[worker], z[worker]
-		for i := lo; i < hi && !h.Stopped(); i++ {
-			l.x.dense1(x, i)
-			l.prior.solve(z, x)
-			l.x.mul(k[i*n:i*n+i], z, nil)
-			k[i*n+i] = math.Max(0, floats.Dot(x, z))
-		}
-	})
-	if err := h.Err(); err != nil {
-		return nil, err
-	}
-	for i := range n { // symmetric to the last bit
-		for j := range i {
-			k[j*n+i] = k[i*n+j]
-		}
-	}
-	return k, nil
 }
 
 // primalWeights is the largest number of weights for which a posterior of the

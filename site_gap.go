@@ -108,13 +108,12 @@ func (p *proof) state(c *save.State) {
 	c.Float(&p.bound, &p.rounding)
 }
 
-// boundOf returns a computed bound as one of an Evaluation: never 0, which would mean that there is
-// none, not below 0, as rounding may have it, and +Inf where the computation says nothing.
-func boundOf(x float64) float64 {
-	if math.IsNaN(x) {
-		return math.Inf(1)
+// siteSize returns Σ |γ_n| K_nn.
+func siteSize(k, gamma []float64) (total float64) {
+	for i, g := range gamma {
+		total += math.Abs(g) * k[i*len(gamma)+i]
 	}
-	return neverZero(max(x, 0))
+	return total
 }
 
 // scaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the gap of one standard deviation of a diagonal

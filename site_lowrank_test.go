@@ -194,8 +194,8 @@ func TestGapBoundScopes(t *testing.T) {
 	}
 }
 
-// TestLowRankProofs checks that both ways to a determinant agree, and that a dear one is taken once, where
-// the run may end.
+// TestLowRankProofs checks that both ways to a determinant agree, and that there is none where the model
+// may not have the memory.
 func TestLowRankProofs(t *testing.T) {
 	t.Parallel()
 	x, y := sparseLabels(200, 400, 20)

@@ -14,7 +14,9 @@ import (
 // and their vectors, n×r, in the block Krylov space of the k ≥ r columns of q, Sq, S²q, …, of so many
 // blocks (Musco and Musco, 2015). mul stores Sx in dst, both n×k. q is overwritten. Values and vectors
 // are 0 where the space has fewer, and of no use where h has stopped.
-func Leading(h *parallel.Halt, q []float64, k, r, blocks int, mul func(dst, x []float64)) (values, vectors []float64) {
+func Leading(h *parallel.Halt, q []float64, k, r, blocks int, mul func(dst, x []float64)) (
+	values, vectors []float64) {
+
 	n := len(q) / k
 	space := krylov{n: n, k: k, halt: h, buf: make([]float64, n*k), cross: make([]float64, k*k)}
 	ritz := mat.NewSymDense(k*blocks, nil)
@@ -129,5 +131,6 @@ func (s *krylov) product(a, b []float64) {
 
 // gemm adds αAB to c, A being the block a or its transpose.
 func (s *krylov) gemm(t blas.Transpose, alpha float64, a []float64, b, c blas64.General) {
-	fma.Gemm(fma.Run{Halt: s.halt}, alpha, view(t, General(a, s.n, s.k)), view(blas.NoTrans, b), view(blas.NoTrans, c))
+	block := view(t, General(a, s.n, s.k))
+	fma.Gemm(fma.Run{Halt: s.halt}, alpha, block, view(blas.NoTrans, b), view(blas.NoTrans, c))
 }
