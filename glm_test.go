@@ -666,7 +666,7 @@ func TestGLMErrors(t *testing.T) {
 		want error
 		text string
 	}{
-		{nil, y, BernoulliLogit{}, nil, ErrEmpty, "nil x"},
+		{nil, y, BernoulliLogit{}, nil, ErrEmpty, "nil matrix"},
 		{x, y[:1], BernoulliLogit{}, nil, ErrShape, "2 rows"},
 		{bad, y, BernoulliLogit{}, nil, ErrNotFinite, "row 1, column 0"},
 		{bad, y, BernoulliLogit{}, &GLMOptions{Intercept: true}, ErrNotFinite, "row 1, column 0"},

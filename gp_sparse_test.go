@@ -441,7 +441,7 @@ func TestSparseGPErrors(t *testing.T) {
 		want error
 		text string
 	}{
-		{low(nil, nil, k, 0), ErrEmpty, "at least one row"},
+		{low(nil, nil, k, 0), ErrEmpty, "nil matrix"},
 		{low(x, y[:2], k, 0), ErrShape, "3 rows"},
 		{low(bad, y, k, 0), ErrNotFinite, "row 1, column 0 of x"},
 		{low(x, []float64{1, 0, 1}, k, 0), ErrLabel, "1"},

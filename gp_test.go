@@ -377,7 +377,7 @@ func TestGPIllPosed(t *testing.T) {
 		want error
 		text string
 	}{
-		{"nil x", nil, ok, SquaredExp{}, BernoulliLogit{}, ErrEmpty, "at least one row"},
+		{"nil x", nil, ok, SquaredExp{}, BernoulliLogit{}, ErrEmpty, "nil matrix"},
 		{"no rows", &mat.Dense{}, nil, SquaredExp{}, BernoulliLogit{}, ErrEmpty, ""},
 		{"lengths", one, ok[:1], SquaredExp{}, BernoulliLogit{}, ErrShape, "2 rows, y has 1"},
 		{"nil kernel", one, ok, nil, BernoulliLogit{}, ErrParam, "Kernel"},
