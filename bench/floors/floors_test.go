@@ -11,8 +11,8 @@ import (
 var most = map[string]int{
 	"files in the root":                   94,
 	"rooms":                               97,
-	"arrows":                              784,
-	"arrows, those to errors.go left out": 708,
+	"arrows":                              785,
+	"arrows, those to errors.go left out": 709,
 	"floors":                              17,
 	"circles":                             0,
 	"arrows from model to model":          0,
