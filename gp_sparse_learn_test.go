@@ -169,7 +169,8 @@ func TestSparseLearnResume(t *testing.T) {
 			stop()
 		}
 	})}
-	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) || early == nil || so.Fit != nil {
+	// It has a posterior where that takes less than lastMoment, which on a busy machine it may not.
+	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) || so.Fit != nil {
 		t.Errorf("canceled after 4: %v, posterior %v, fit %v", err, early != nil, so.Fit)
 	}
 	if len(all.Starts) != 2 || all.Evaluations < 8 || all.Fit.Status != Converged || all.Fit.Scope != OverQ {
