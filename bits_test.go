@@ -220,7 +220,7 @@ func fits() map[string]func(b fitBits) error {
 	gp("steps of draws", wide, wide.sign, se, logit, &pgsvi.GPOptions{Estimator: pgsvi.Pathwise{Samples: 20}},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.2), BatchSize: 30, MaxPasses: 4})
 	gp("symmetric KL", small, small.sign, se, logit, &pgsvi.GPOptions{Jitter: 0.01},
-		&pgsvi.Solver{Divergence: pgsvi.SymKL{}, MaxPasses: 4})
+		&pgsvi.Solver{Divergence: pgsvi.SymKL(), MaxPasses: 4})
 	large := newBitsData(700, 3, 3, 2)
 	gp("700 rows", large, large.sign, se, logit, nil, nil)
 
@@ -474,12 +474,12 @@ func fits() map[string]func(b fitBits) error {
 	objective("exact", pgsvi.MeanParams, nil, terms, nil, prior)
 	objective("draws", pgsvi.Cholesky, &pgsvi.Solver{BatchSize: 10, MaxPasses: 5}, black, pgsvi.ScoreFunction{Samples: 50}, prior)
 	for name, s := range map[string]*pgsvi.Solver{
-		"euclidean":  {Divergence: pgsvi.Euclidean{}},
-		"kl":         {Divergence: pgsvi.KL{}},
-		"reverse kl": {Divergence: pgsvi.ReverseKL{}},
-		"symkl":      {Divergence: pgsvi.SymKL{}},
-		"bregman":    {Divergence: pgsvi.Bregman{Potential: halfSquare{}}},
-		"adam":       {Divergence: &pgsvi.Adam{}, BatchSize: 10},
+		"euclidean":  {Divergence: pgsvi.Euclidean()},
+		"kl":         {Divergence: pgsvi.KL()},
+		"reverse kl": {Divergence: pgsvi.ReverseKL()},
+		"symkl":      {Divergence: pgsvi.SymKL()},
+		"bregman":    {Divergence: pgsvi.Bregman(halfSquare{})},
+		"adam":       {Divergence: pgsvi.Adam(0, 0, 0), BatchSize: 10},
 		"function": {Divergence: pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
 			d := 0.0
 			x, x0 := q.Params(nil), q0.Params(nil)

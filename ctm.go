@@ -3,10 +3,17 @@ package pgsvi
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/topic"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -25,7 +32,7 @@ import (
 // It is a Model whose terms are the documents. A CTM is immutable and may be shared between
 // goroutines.
 type CTM struct {
-	docs  []Document
+	docs  []topic.Doc
 	terms int
 	k     int
 	vocab []string
@@ -85,39 +92,38 @@ type CTMOptions struct {
 	// and Σ. The logits of a document are identified only up to a common shift, so that
 	// without such documents Σ drifts to rank K−1. Zero means 20; it must not be negative.
 	PseudoDocs float64
-	// MaxMemory is how many bytes the model may take: some 64 for each of K × Terms numbers, 3,200 for each term
-	// where StartAnchors is used, 16 for each number of the q(z_n), and what K² numbers take on every core. Zero
-	// means the limit that ErrMemory tells of.
+	// MaxMemory is how many bytes the model may take: some 64 for each of K × Terms numbers, 3,200
+	// for each term where StartAnchors is used, 16 for each number of the q(z_n), and what K²
+	// numbers take on every core. Zero means the limit that ErrMemory tells of.
 	MaxMemory int64 `json:"-"`
 }
 
-// What a CTM has at its most, in vectors and matrices: of K × Terms the topics, their statistics and where they start
-// from; of K² what belongs to a document that is under way, in each of the
-// workers; and the m_n and V_n⁻¹, of the model and of its posterior.
-const (
-	ctmTopicMatrices = 8
-	ctmWorkMatrices  = 24
-	ctmStates        = 2
-)
-
-// checkMemory returns an error if a model of so many documents, whose q are kept unless they are forgotten, terms and
-// topics takes more memory than it may.
-func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
-	cores := float64(runtime.GOMAXPROCS(0))
-	need := bytesOf(ctmTopicMatrices, terms, topics) + cores*(bytesOf(ctmWorkMatrices, topics, topics)+bytesOf(2, o.samples(), topics))
-	if o.Topics == nil {
-		need += o.Start.bytes(topics, terms)
+// engine returns the options of a model of so many topics and terms as its engine takes them.
+func (o *CTMOptions) engine(topics, terms int) topic.Options {
+	return topic.Options{
+		K: topics, Terms: terms, Expectation: topic.Expectation(o.Expectation), Samples: o.Samples,
+		Diagonal: o.Diagonal, Forget: o.Forget, Paper: o.Paper, Scaled: o.PaperScaled,
+		Inner: o.Inner, FirstInner: o.FirstInner, Smooth: o.TopicPrior, Pseudo: o.PseudoDocs,
 	}
+}
+
+// checkMemory returns an error if a model of so many documents, whose q are kept unless they are
+// forgotten, terms and topics takes more memory than it may.
+func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 	what := fmt.Sprintf("a CTM of %d topics and %d terms", topics, terms)
-	if docs > 0 && !o.Forget {
-		state := float64(topics) * 2
-		if !o.diagonal() {
-			state = float64(topics) * (float64(topics) + 3) / 2
-		}
-		need += 8 * ctmStates * state * float64(docs)
+	if o.Forget {
+		docs = 0
+	}
+	if docs > 0 {
 		what += fmt.Sprintf(" with q(z) of %d documents", docs)
 	}
-	return checkMemory(o.MaxMemory, need, what, "use fewer topics or terms, CTMOptions.Forget or Diagonal, or raise CTMOptions.MaxMemory")
+	engine := o.engine(topics, terms)
+	need := engine.Bytes(docs, runtime.GOMAXPROCS(0))
+	if o.Topics == nil {
+		need += topic.Start(o.Start).Bytes(topics, terms)
+	}
+	return checkMemory(o.MaxMemory, need, what,
+		"use fewer topics or terms, CTMOptions.Forget or Diagonal, or raise CTMOptions.MaxMemory")
 }
 
 // CTMExpectation is how E_q[f] of a document is taken, where
@@ -173,36 +179,12 @@ func (e CTMExpectation) String() string {
 	return nameOf("CTMExpectation", ctmExpectationNames[:], int(e))
 }
 
-// monteCarlo reports whether the expectation is over points drawn from q.
-func (e CTMExpectation) monteCarlo() bool { return e <= CTMQuadrature }
-
-// What zero options mean. The numbers were tuned on AP and NIPS.
 const (
 	ctmBatch      = 16
+	ctmPaperBatch = 2
 	ctmPasses     = 10
-	ctmSamples    = 4
-	ctmQuasi      = 16
-	ctmHermite    = 20
 	ctmMaxNodes   = 100000
 	ctmMaxHermite = 1000 // in each direction
-	ctmInner      = 3
-	ctmFirstInner = 10
-	ctmSettle     = 100 // most steps of a visit
-	ctmRestless   = 0.2 // a move of q, for each topic, that calls for another step
-	ctmShorten    = 0.7 // factor of the length of the next step after one that went too far
-	ctmLengthen   = 1.1 // the same after any other step
-	ctmShortest   = 0.1 // least length, as a fraction of that of the visit
-	ctmStride     = 2   // logits that a Newton step of m may move: e² of a topic
-	ctmLeastPart  = 0.1 // part of the curvature of words below which a step does without
-	ctmLeastRatio = 0.5 // of two moves of q, for what is left to gain: that of the step length β = 1
-	ctmMostRatio  = 0.999
-	ctmDelay      = 10  // with ctmDecay: M-step t has the weight ρ_t = (10 + t)^−0.7
-	ctmDecay      = 0.7 // between ½ and 1, for which the M-steps converge (Hoffman et al., 2013)
-	ctmTopicPrior = 0.03
-	ctmPseudoDocs = 20
-	ctmBeta       = 1.0
-	ctmPaperBatch = 2
-	ctmPaperBeta  = 0.001
 )
 
 // validate reports every invalid option at once, wrapping ErrParam, or ErrNotFinite for Topics.
@@ -242,7 +224,7 @@ func (o *CTMOptions) validate() error {
 	if o.Paper && o.Forget {
 		bad("Paper takes one step a visit and cannot Forget")
 	}
-	if o.Paper && !o.Expectation.monteCarlo() {
+	if o.Paper && !topic.Expectation(o.Expectation).MonteCarlo() {
 		bad("Paper is of expectations by draws, not of %v", o.Expectation)
 	}
 	if o.Samples > ctmMaxNodes || o.Expectation == CTMQuadrature && o.Samples > ctmMaxHermite {
@@ -253,47 +235,12 @@ func (o *CTMOptions) validate() error {
 
 // checkNodes returns an error if a quadrature has too many points for k topics.
 func (o *CTMOptions) checkNodes(k int) error {
-	if n := o.samples(); o.Expectation == CTMQuadrature && math.Pow(float64(n), float64(k)) > ctmMaxNodes {
+	engine := o.engine(k, 1)
+	if n := engine.Points(); o.Expectation == CTMQuadrature && math.Pow(float64(n), float64(k)) > ctmMaxNodes {
 		return fmt.Errorf("pgsvi: a quadrature of %d^%d points, at most %d; use CTMQuasi: %w", n, k, ctmMaxNodes, ErrParam)
 	}
 	return nil
 }
-
-// samples returns the number that Samples means.
-func (o *CTMOptions) samples() int {
-	n := o.Samples
-	switch {
-	case o.Expectation == CTMQuadrature && n == 0:
-		return ctmHermite
-	case o.Expectation == CTMQuadrature:
-		return n
-	case o.Expectation == CTMQuasi && n == 0:
-		n = ctmQuasi
-	case n == 0:
-		n = ctmSamples
-	}
-	return n + n%2
-}
-
-// inner returns the most proximal steps at a visit.
-func (o *CTMOptions) inner(first bool) int {
-	n, zero := o.Inner, ctmInner
-	if first {
-		n, zero = o.FirstInner, ctmFirstInner
-	}
-	switch {
-	case n > 0:
-		return n
-	case o.Paper:
-		return 1
-	case !o.Expectation.monteCarlo():
-		return ctmSettle
-	}
-	return zero
-}
-
-// diagonal reports whether the V_n are.
-func (o *CTMOptions) diagonal() bool { return o.Diagonal || o.Expectation == CTMMeanField }
 
 // NewCTM returns the model of the documents of c with the given number of topics. The
 // documents are copied. A nil opt means the zero CTMOptions. Documents without words are
@@ -318,10 +265,10 @@ func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 		return nil, err
 	}
 	m.vocab = slices.Clone(c.Vocab)
-	m.docs = make([]Document, len(c.Docs))
+	m.docs = make([]topic.Doc, len(c.Docs))
 	words := 0
 	for n, d := range c.Docs {
-		m.docs[n] = Document{slices.Clone(d.Words), slices.Clone(d.Counts)}
+		m.docs[n] = topic.Doc(d).Clone()
 		words += len(d.Words)
 	}
 	if words == 0 {
@@ -382,3 +329,225 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 
 // Len returns the number of documents.
 func (m *CTM) Len() int { return len(m.docs) }
+
+// CTMPosterior is what a run on a CTM reached: the topics, N(μ, Σ), and q(z_n) = N(m_n, V_n)
+// for every document. It is immutable and safe for concurrent use.
+type CTMPosterior struct {
+	vocab []string
+	opt   CTMOptions
+	fit   *topic.Fitted
+	seen  []bool // whether a term occurs in the training data
+}
+
+// Len returns the number of documents of the training data whose q is kept; none if they were
+// streamed.
+func (p *CTMPosterior) Len() int { return len(p.fit.Docs) }
+
+// Vocab returns the words of the vocabulary, or nil if they are not known.
+func (p *CTMPosterior) Vocab() []string { return slices.Clone(p.vocab) }
+
+// Topics returns β, K×Terms and new: row k holds the probabilities of the words in topic k.
+func (p *CTMPosterior) Topics() *mat.Dense {
+	t := mat.NewDense(p.fit.K, p.fit.Terms, nil)
+	for v := range p.fit.Terms {
+		for k, b := range p.fit.Beta[v*p.fit.K : (v+1)*p.fit.K] {
+			t.Set(k, v, b)
+		}
+	}
+	return t
+}
+
+// Mu stores μ, the mean of the topic logits, in dst; nil allocates.
+func (p *CTMPosterior) Mu(dst []float64) []float64 {
+	dst = dense.Dest(dst, p.fit.K)
+	copy(dst, p.fit.Mu)
+	return dst
+}
+
+// Sigma returns Σ, the covariance of the topic logits, K×K and new. Logits are identified
+// only up to a shift that the topics of a document share.
+func (p *CTMPosterior) Sigma() *mat.SymDense { return dense.FullSym(p.fit.Sigma, p.fit.K) }
+
+// Corr returns the correlations of the topic logits that belong to Σ, K×K and new.
+func (p *CTMPosterior) Corr() *mat.SymDense {
+	c := p.Sigma()
+	for i := range p.fit.K {
+		for j := range i {
+			c.SetSym(i, j, c.At(i, j)/math.Sqrt(p.fit.Sigma[i*p.fit.K+i]*p.fit.Sigma[j*p.fit.K+j]))
+		}
+	}
+	for i := range p.fit.K {
+		c.SetSym(i, i, 1)
+	}
+	return c
+}
+
+// Proportions returns what CTMDoc.Proportions returns for q = N(μ, Σ), that of a document of
+// which no word is known.
+func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
+	return (&CTMDoc{p.fit.Prior()}).Proportions(level)
+}
+
+// Doc returns q(z_n) of document n of the training data. Its ELBO is NaN. It panics if q of such a
+// document is not kept.
+func (p *CTMPosterior) Doc(n int) *CTMDoc {
+	if n < 0 || n >= len(p.fit.Docs) {
+		panic(fmt.Sprintf("pgsvi: document %d of %d", n, len(p.fit.Docs)))
+	}
+	return &CTMDoc{p.fit.Doc(n)}
+}
+
+// DocTopics returns the mean topic proportions of the documents of the training data, a new matrix
+// with one row of K for each, from 400 draws of a fixed seed. WriteLDAvis takes it. It is nil if
+// no q is kept.
+func (p *CTMPosterior) DocTopics() *mat.Dense {
+	if len(p.fit.Docs) == 0 {
+		return nil
+	}
+	const draws = 400
+	t := mat.NewDense(len(p.fit.Docs), p.fit.K, nil)
+	x := make([]float64, p.fit.K)
+	for n := range p.fit.Docs {
+		rng := rand.New(rand.NewPCG(seed1, seed2))
+		d, row := p.Doc(n), t.RawRowView(n)
+		for range draws {
+			floats.AddScaled(row, 1.0/draws, d.Rand(x, rng))
+		}
+	}
+	return t
+}
+
+// Infer returns q(z) of a new document at the topics, μ and Σ of p,
+//
+//	argmax_{m,V} E_q[Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}] − KL(N(m, V)‖N(μ, Σ))
+//
+// by at most 100 proximal steps from the prior. Expectations by draws are over points that do not
+// change from step to step, 32 of them unless CTMOptions.Samples is larger, so that the steps
+// converge and the result is always the same. A word that did not occur in the training data is
+// improbable in every topic. The error is that of Corpus.Validate, or wraps ErrNotPosDef.
+func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
+	if err := (&Corpus{Docs: []Document{d}, Terms: p.fit.Terms}).Validate(); err != nil {
+		return nil, err
+	}
+	q, err := p.fit.Infer(topic.Doc(d))
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	return &CTMDoc{q}, nil
+}
+
+// CTMDoc is q(z) = N(m, V) for the topic logits z of a document; its topic
+// proportions are softmax(z). It is immutable and safe for concurrent use.
+type CTMDoc struct{ q *topic.Logits }
+
+// Mean stores m in dst; nil allocates.
+func (d *CTMDoc) Mean(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(d.q.Mean))
+	copy(dst, d.q.Mean)
+	return dst
+}
+
+// Cov returns V, K×K and new.
+func (d *CTMDoc) Cov() *mat.SymDense {
+	c := mat.NewSymDense(len(d.q.Mean), nil)
+	c.CopySym(d.q.Cov)
+	return c
+}
+
+// ELBO returns the document's term of the ELBO in nats, NaN if it was not evaluated.
+func (d *CTMDoc) ELBO() float64 { return d.q.ELBO }
+
+// Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
+func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 { return d.q.Rand(dst, rng) }
+
+// Proportions returns the means of the topic proportions and, for each, the central interval
+// that holds it with probability level in (0, 1), from 4000 draws of a fixed seed. It panics
+// if level is outside (0, 1).
+func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
+	if !(level > 0 && level < 1) {
+		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+	}
+	return d.q.Proportions(level, rand.New(rand.NewPCG(seed1, seed2)))
+}
+
+// HeldOut scores the documents of c, which should not be those of the training data. The tokens
+// of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y².
+// q(z) is inferred from y¹, and each token of y² is scored on its own,
+//
+//	−Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
+//
+// unless HeldOutOptions.ByWord says otherwise. Every topic is smoothed, β ← (1−s)β + s/terms, so
+// that words unseen in training have a score too. A nil opt means the zero HeldOutOptions.
+//
+// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
+// ErrParam if a count is not a whole number or an option is out of range, ErrMemory if there are
+// too many draws, and otherwise is that of Corpus.Validate or Infer.
+func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
+	o, err := heldOutOptions(opt, c, p.fit.Terms)
+	if err != nil {
+		return nil, err
+	}
+	points := memory.Bytes(0.5, o.Draws+1, p.fit.K)
+	if o.ByWord {
+		points *= float64(1 + 2*o.Workers)
+	}
+	if err := checkMemory(p.opt.MaxMemory, points, fmt.Sprintf("a score by %d draws of %d topics", o.Draws, p.fit.K), "take fewer HeldOutOptions.Draws, or raise the limit (GOMEMLIMIT)"); err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	h, errs := p.fit.HeldOut(topic.Scoring(o), plain(c.Docs), p.seen, rng)
+	return (*HeldOut)(h), prefixedEach(errs)
+}
+
+// ctmFile is the file of a CTMPosterior.
+var ctmFile = save.Kind{Name: "CTMPosterior", Version: 1}
+
+// savedCTM is a CTMPosterior as JSON.
+type savedCTM struct {
+	Topics      int                  `json:"topics"`
+	Terms       int                  `json:"terms"`
+	Vocab       save.List[string]    `json:"vocab,omitempty"`
+	Expectation CTMExpectation       `json:"expectation"`
+	Diagonal    bool                 `json:"diagonal"`
+	Samples     int                  `json:"samples"`
+	Beta        save.List[float64]   `json:"beta"` // term by term
+	Mu          save.List[float64]   `json:"mu"`
+	Sigma       save.List[float64]   `json:"sigma"` // row by row
+	Seen        save.List[bool]      `json:"seen"`
+	Docs        save.List[[]float64] `json:"docs"` // m, and V⁻¹ row by row up to the diagonal, or its diagonal
+}
+
+// Save writes p, from which Load makes the same posterior, to the last bit: a line that names the
+// kind of file, JSON, and a checksum. The error is that of w, or wraps ErrParam if a word of the
+// vocabulary is not UTF-8, which JSON is.
+func (p *CTMPosterior) Save(w io.Writer) error {
+	if err := checkText("word", p.vocab); err != nil {
+		return err
+	}
+	return saveTo(w, ctmFile, &savedCTM{Topics: p.fit.K, Terms: p.fit.Terms, Vocab: p.vocab,
+		Expectation: p.opt.Expectation, Diagonal: p.opt.Diagonal, Samples: p.opt.Samples,
+		Beta: p.fit.Beta, Mu: p.fit.Mu, Sigma: p.fit.Sigma, Seen: p.seen, Docs: p.fit.Docs})
+}
+
+func (*CTMPosterior) load(r io.Reader) (*CTMPosterior, error) {
+	return loadFrom(r, ctmFile, (*savedCTM).load)
+}
+
+func (s *savedCTM) load() (*CTMPosterior, error) {
+	k := s.Topics
+	if k < 1 || s.Terms < 1 || len(s.Mu) != k || len(s.Sigma)%k != 0 || len(s.Sigma)/k != k ||
+		len(s.Beta)%k != 0 || len(s.Beta)/k != s.Terms || len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
+		return nil, fmt.Errorf("%d topics and %d terms with %d, %d, %d, %d and %d elements in beta, mu, sigma, seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen), len(s.Vocab), ErrShape)
+	}
+	opt := &CTMOptions{Expectation: s.Expectation, Diagonal: s.Diagonal, Samples: s.Samples}
+	m, err := newCTM(s.Terms, k, opt)
+	if err != nil {
+		return nil, err
+	}
+	p := &CTMPosterior{vocab: s.Vocab, opt: m.opt, seen: s.Seen}
+	p.fit, err = topic.NewFitted(m.opt.engine(k, s.Terms), s.Beta, s.Mu, s.Sigma, s.Docs)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}

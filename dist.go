@@ -304,8 +304,6 @@ type normalForm interface {
 	state(c *save.State)
 }
 
-const log2Pi = 1.8378770664093454835606594728112352797227949472755668 // log 2π
-
 // statePart is a part of a run whose state can be written, or read back, to the bit.
 type statePart interface{ state(c *save.State) }
 

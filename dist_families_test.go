@@ -24,7 +24,7 @@ type aFamily struct {
 	name  string
 	make  func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error)
 	mild  [][]float64 // natural parameters for CheckFamily
-	exact bool        // fromMean is in closed form or nearly so
+	exact bool        // FromMean is in closed form or nearly so
 }
 
 var families = []aFamily{
@@ -547,7 +547,7 @@ func TestFamilyAllocations(t *testing.T) {
 		for i := range g {
 			g[i] = 1e-3 * math.Abs(prior.Natural(nil)[i])
 		}
-		p := &pgsvi.Prox{Grad: g, H: pgsvi.KLTo(prior), D: pgsvi.KL{}, From: from, Beta: 0.5}
+		p := &pgsvi.Prox{Grad: g, H: pgsvi.KLTo(prior), D: pgsvi.KL(), From: from, Beta: 0.5}
 		mu, rng := make([]float64, len(g)), rand.New(rand.NewPCG(1, 2))
 		z, stat := make([]float64, q.Dim()), make([]float64, len(g))
 		for what, do := range map[string]func(){

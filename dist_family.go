@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
@@ -89,28 +90,28 @@ type PathFamily interface {
 // A(η_p) − A(η) − (η_p − η)ᵀμ.
 type klFamily interface {
 	Family
-	divergence(eta, etaP []float64) float64
+	Divergence(eta, etaP []float64) float64
 }
 
 // meanFamily is a Family that knows the way back from μ to η.
 type meanFamily interface {
 	Family
-	// fromMean stores η in dst, and reports whether mu is attained.
-	fromMean(dst, mu []float64) bool
+	// FromMean stores η in dst, and reports whether mu is attained.
+	FromMean(dst, mu []float64) bool
 }
 
 // domainFamily is a Family that knows which η are valid for less work than that of A(η), which an Exp then computes
 // only where it is asked for. It also knows the way back from μ.
 type domainFamily interface {
 	Family
-	valid(eta []float64) bool
+	Valid(eta []float64) bool
 }
 
 // sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to the same bits.
 type sharedFamily interface {
 	Family
-	meanOn(workers int, dst, eta []float64)
-	divergenceOn(workers int, eta, etaP []float64) float64
+	MeanOn(workers int, dst, eta []float64)
+	DivergenceOn(workers int, eta, etaP []float64) float64
 }
 
 // partedFamily is a Family that finds η from μ part by part, each from where it is.
@@ -124,59 +125,6 @@ type namedFamily interface {
 	Family
 	fmt.Stringer
 }
-
-// fisherByColumns stores the Fisher information of f in dst, from products with unit vectors.
-func fisherByColumns(dst *mat.SymDense, f FisherFamily, eta []float64) {
-	n := len(eta)
-	g, col := make([]float64, n), make([]float64, n)
-	for i := range n {
-		clear(g)
-		g[i] = 1
-		f.FisherMul(col, g, eta)
-		for j := range i + 1 {
-			dst.SetSym(j, i, col[j])
-		}
-	}
-}
-
-// root returns the x at which f falls through 0, looked for from x = 0 by steps that double until there is a bracket, and then
-// by secants within it, or halves.
-func root(f func(x float64) float64) float64 {
-	lo, hi, step := 0.0, 0.0, 1.0
-	flo := f(lo)
-	fhi := flo
-	for flo < 0 && lo > -700 {
-		hi, fhi = lo, flo
-		lo -= step
-		step *= 2
-		flo = f(lo)
-	}
-	for fhi > 0 && hi < 700 {
-		lo, flo = hi, fhi
-		hi += step
-		step *= 2
-		fhi = f(hi)
-	}
-	for i := 0; i < 200 && hi-lo > 4e-16*(math.Abs(lo)+1e-3) && flo != 0 && fhi != 0; i++ {
-		x := 0.5 * (lo + hi)
-		if i%3 != 2 {
-			x = lo + (hi-lo)*flo/(flo-fhi)
-			x = math.Max(lo+1e-3*(hi-lo), math.Min(x, hi-1e-3*(hi-lo)))
-		}
-		if v := f(x); v > 0 {
-			lo, flo = x, v
-		} else {
-			hi, fhi = x, v
-		}
-	}
-	if fhi == 0 {
-		return hi
-	}
-	return lo
-}
-
-// first returns the first elements of x, which are enough for an error.
-func first(x []float64) []float64 { return x[:min(6, len(x))] }
 
 // familyName returns the name of f in errors.
 func familyName(f Family) string {
@@ -248,7 +196,7 @@ func NewExp(f Family, eta []float64) (*Exp, error) {
 		return nil, err
 	}
 	if _, ok := f.(FisherFamily); !ok && math.IsNaN(q.fisherFactor()[0]) {
-		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", familyName(f), first(eta), ErrNotPosDef)
+		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", familyName(f), expfam.First(eta), ErrNotPosDef)
 	}
 	return q, nil
 }
@@ -330,18 +278,18 @@ func (q *Exp) propose(eta []float64) error {
 		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, familyName(q.f), eta[i], ErrNotFinite)
 	}
 	copy(s.eta, eta)
-	if f, ok := q.f.(domainFamily); ok && f.valid(s.eta) {
+	if f, ok := q.f.(domainFamily); ok && f.Valid(s.eta) {
 		s.a = math.NaN()
 	} else if s.a = q.f.LogPartition(s.eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
-		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", first(eta), familyName(q.f), ErrNotPosDef)
+		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", expfam.First(eta), familyName(q.f), ErrNotPosDef)
 	}
 	if f, ok := q.f.(sharedFamily); ok {
-		f.meanOn(q.halt.Workers(), s.mu, s.eta)
+		f.MeanOn(q.halt.Workers(), s.mu, s.eta)
 	} else {
 		q.f.Mean(s.mu, s.eta)
 	}
 	if i, ok := dense.AllFinite(s.mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, familyName(q.f), s.mu[i], first(eta), ErrNotFinite)
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, familyName(q.f), s.mu[i], expfam.First(eta), ErrNotFinite)
 	}
 	return nil
 }
@@ -387,8 +335,8 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 	}
 	if f, ok := q.f.(meanFamily); ok {
 		eta := make([]float64, n)
-		if !f.fromMean(eta, mu) {
-			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", first(mu), familyName(q.f), ErrNotPosDef)
+		if !f.FromMean(eta, mu) {
+			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
 		}
 		return q.SetNatural(eta)
 	}
@@ -406,7 +354,7 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 	}
 	attained := func() error {
 		if !(last <= newtonFar) {
-			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", first(mu), familyName(q.f), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
 		}
 		q.setState(p)
 		return nil
@@ -581,9 +529,9 @@ func (q *Exp) KL(p Dist) float64 {
 	}
 	switch f := q.f.(type) {
 	case sharedFamily:
-		return math.Max(0, f.divergenceOn(q.halt.Workers(), q.eta, o.eta))
+		return math.Max(0, f.DivergenceOn(q.halt.Workers(), q.eta, o.eta))
 	case klFamily:
-		return math.Max(0, f.divergence(q.eta, o.eta))
+		return math.Max(0, f.Divergence(q.eta, o.eta))
 	}
 	kl := o.LogPartition() - q.LogPartition()
 	for i, mu := range q.mu {
@@ -686,4 +634,178 @@ func (q *Exp) state(c *save.State) {
 		q.summed.Store(summed)
 		q.factored.Store(false)
 	}
+}
+
+// NewBeta returns the Beta distribution over (0, 1) with a, b > 0,
+//
+//	q(z) ∝ z^{a−1} (1−z)^{b−1},   η = (a, b),   T(z) = (log z, log(1−z)),   μ = (ψ(a) − ψ(a+b), ψ(b) − ψ(a+b)),
+//
+// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an error
+// wrapping ErrParam if a parameter is not positive and finite.
+func NewBeta(a, b float64) (*Exp, error) {
+	return newPositive(expfam.BetaFamily{}, []string{"a", "b"}, []float64{a, b}, []float64{a, b})
+}
+
+// NewDirichlet returns the Dirichlet distribution over the simplex of K ≥ 2 parts,
+//
+//	q(z) ∝ Π_k z_k^{α_k−1},   η = α,   T(z)_k = log z_k,   μ_k = ψ(α_k) − ψ(Σα),
+//
+// in the coordinates MeanParams; alpha is copied. A z has K elements that sum to 1, and densities are with respect to the
+// first K−1 of them. T(z) of a draw holds the logarithms of parts that underflow. It has paths and a
+// chart, log α; its work is of order K. It returns an error wrapping ErrEmpty if there are less than two α, or ErrParam
+// if one is not positive and finite.
+func NewDirichlet(alpha []float64) (*Exp, error) {
+	if len(alpha) < 2 {
+		return nil, fmt.Errorf("pgsvi: NewDirichlet needs at least two α, not %d: %w", len(alpha), ErrEmpty)
+	}
+	return newPositive(expfam.DirichletFamily{K: len(alpha)}, []string{"α"}, alpha, alpha)
+}
+
+// NewBernoulli returns the distribution of z = 1 with probability p, else 0,
+//
+//	η = log p/(1−p),   T(z) = z,   μ = p,
+//
+// in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping ErrParam unless 0 < p < 1.
+func NewBernoulli(p float64) (*Exp, error) {
+	if !(p > 0 && p < 1) {
+		return nil, fmt.Errorf("pgsvi: p of Bernoulli is %v; it must be between 0 and 1: %w", p, ErrParam)
+	}
+	return NewExp(expfam.CategoricalFamily{K: 2}, []float64{math.Log(p) - math.Log1p(-p)})
+}
+
+// NewCategorical returns the distribution of z = k with a probability in proportion to the weight p_k, k = 0 … K−1, K ≥ 2,
+//
+//	η_k = log p_{k+1}/p_0,   T(z)_k = 1 if z = k+1, else 0,   μ_k = p_{k+1},   k = 0 … K−2,
+//
+// in the coordinates MeanParams: one parameter less than there are categories, so that they are independent. It has
+// quadrature, which is the sum. It returns an error wrapping ErrEmpty if there are less than two weights, or ErrParam if one
+// is not positive and finite.
+func NewCategorical(p []float64) (*Exp, error) {
+	if len(p) < 2 {
+		return nil, fmt.Errorf("pgsvi: NewCategorical needs at least two weights, not %d: %w", len(p), ErrEmpty)
+	}
+	eta := make([]float64, len(p))
+	for k, x := range p {
+		eta[k] = math.Log(x) - math.Log(p[0])
+	}
+	return newPositive(expfam.CategoricalFamily{K: len(p)}, []string{"weight"}, p, eta[1:])
+}
+
+// NewPoisson returns the Poisson distribution of a rate λ > 0 over z = 0, 1, 2 …,
+//
+//	q(z) = λ^z e^{−λ}/z!,   η = log λ,   T(z) = z,   μ = λ,
+//
+// in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping ErrParam if rate is not
+// positive and finite. The likelihood of counts is Poisson.
+func NewPoisson(rate float64) (*Exp, error) {
+	return newPositive(expfam.PoissonFamily{}, []string{"rate"}, []float64{rate}, []float64{math.Log(rate)})
+}
+
+// NewGamma returns the Gamma distribution of a shape a > 0 and a rate b > 0,
+//
+//	q(z) = b^a/Γ(a) z^{a−1} e^{−bz},   η = (a, −b),   T(z) = (log z, z),   μ = (ψ(a) − log b, a/b),
+//
+// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an error
+// wrapping ErrParam if a parameter is not positive and finite, or ErrNotFinite if μ overflows.
+func NewGamma(shape, rate float64) (*Exp, error) {
+	return newPositive(expfam.GammaFamily{}, []string{"shape", "rate"}, []float64{shape, rate}, []float64{shape, -rate})
+}
+
+// NewInverseGamma returns the distribution of 1/x, x ~ Gamma(a, b), with the shape a > 0 and the scale b > 0,
+//
+//	q(z) = b^a/Γ(a) z^{−a−1} e^{−b/z},   η = (a, −b),   T(z) = (−log z, 1/z),   μ = (ψ(a) − log b, a/b),
+//
+// in the coordinates MeanParams: the prior of a variance. It has what NewGamma has, and its errors.
+func NewInverseGamma(shape, scale float64) (*Exp, error) {
+	return newPositive(expfam.InverseGammaFamily{}, []string{"shape", "scale"}, []float64{shape, scale}, []float64{shape, -scale})
+}
+
+// newPositive returns the member of f with the natural parameters eta, if the parameters, which errors name, are all positive and
+// finite. A single name of several is that of each of them, by number.
+func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, error) {
+	for i, x := range params {
+		if x > 0 && !math.IsInf(x, 1) {
+			continue
+		}
+		name := names[min(i, len(names)-1)]
+		if len(names) < len(params) {
+			name = fmt.Sprintf("%s %d", name, i)
+		}
+		return nil, fmt.Errorf("pgsvi: %s of %s is %v; it must be positive and finite: %w", name, f, x, ErrParam)
+	}
+	return NewExp(f, eta)
+}
+
+// NewWishart returns the Wishart distribution of ν > d − 1 degrees of freedom and a scale W over d×d precision matrices Λ,
+//
+//	q(Λ) ∝ |Λ|^{(ν−d−1)/2} exp(−½ tr W⁻¹Λ),   E[Λ] = νW,
+//
+// in the coordinates MeanParams. A z is the lower triangle of Λ, row by row: element (i, j), j ≤ i, at i(i+1)/2 + j. With that
+// order T(z) = (log|Λ|, Λ) and η = (ν/2, −½W⁻¹), in which an element off the diagonal counts twice and is −(W⁻¹)_ij. It has a chart,
+// the logarithm of ν − d + 1 and the log-Cholesky factor of ½W⁻¹. Scale is copied. It returns an error wrapping
+// ErrEmpty if scale is nil or has no dimensions, ErrParam if df is not above d − 1 and finite, or ErrNotPosDef if scale is not
+// positive definite.
+func NewWishart(df float64, scale mat.Symmetric) (*Exp, error) {
+	b, d, err := wishartParams("Wishart", df, scale)
+	if err != nil {
+		return nil, err
+	}
+	f := expfam.WishartFamily{D: d}
+	eta := make([]float64, f.NumParams())
+	eta[0] = df / 2
+	dense.Pack(eta[1:], b, d, -1, -2)
+	return NewExp(f, eta)
+}
+
+// NewNormalWishart returns the distribution of a mean x and a precision matrix Λ, x ~ N(m, (κΛ)⁻¹) and Λ ~ Wishart(ν, W):
+// the conjugate prior of a Gaussian. A z is x, of d elements, then the lower triangle of Λ as for NewWishart, and
+//
+//	T(z) = (log|Λ|, Λ, Λx, xᵀΛx),   η = (ν/2, −½(W⁻¹ + κmmᵀ), κm, −½κ)
+//
+// with the matrix as for NewWishart, in the coordinates MeanParams. Center the data, so that κmmᵀ does not hide W⁻¹. It
+// has a chart: that of the Wishart distribution, m and log κ. The arguments are copied; a nil mean means
+// zero. It returns an error wrapping ErrShape if mean and scale disagree, ErrParam if kappa is not positive and finite, and
+// those of NewWishart.
+func NewNormalWishart(mean []float64, kappa, df float64, scale mat.Symmetric) (*Exp, error) {
+	b, d, err := wishartParams("NormalWishart", df, scale)
+	if err != nil {
+		return nil, err
+	}
+	if mean == nil {
+		mean = make([]float64, d)
+	}
+	if len(mean) != d {
+		return nil, fmt.Errorf("pgsvi: mean of NormalWishart has %d elements, scale is %d×%d: %w", len(mean), d, d, ErrShape)
+	}
+	if !(kappa > 0) || math.IsInf(kappa, 1) {
+		return nil, fmt.Errorf("pgsvi: kappa of NormalWishart is %v; it must be positive and finite: %w", kappa, ErrParam)
+	}
+	f := expfam.NormalWishartFamily{Wishart: expfam.WishartFamily{D: d}}
+	eta := make([]float64, f.NumParams())
+	x := expfam.NormalWishart{A: df / 2, Kappa: kappa, M: mean}
+	f.Pack(eta, x, b)
+	return NewExp(f, eta)
+}
+
+// wishartParams returns ½W⁻¹, in full.
+func wishartParams(name string, df float64, scale mat.Symmetric) (b []float64, d int, err error) {
+	if isNil(scale) || scale.SymmetricDim() == 0 {
+		return nil, 0, fmt.Errorf("pgsvi: %s needs a scale matrix: %w", name, ErrEmpty)
+	}
+	d = scale.SymmetricDim()
+	if !(df > float64(d-1)) || math.IsInf(df, 1) {
+		return nil, 0, fmt.Errorf("pgsvi: df of %s is %v; of %d×%d matrices it must be above %d and finite: %w", name, df, d, d, d-1, ErrParam)
+	}
+	b = make([]float64, d*d)
+	for i := range d {
+		for j := range d {
+			b[i*d+j] = scale.At(i, j)
+		}
+	}
+	if !dense.Cholesky(b, d) {
+		return nil, 0, fmt.Errorf("pgsvi: scale of %s: %w", name, ErrNotPosDef)
+	}
+	dense.Invert(b, d)
+	floats.Scale(0.5, b)
+	return b, d, nil
 }

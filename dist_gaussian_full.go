@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
@@ -310,7 +311,7 @@ func (g *fullGaussian) LogPartition() float64 {
 	for i := range d {
 		quad += g.m[i] * dense.DotRow(p, d, i, g.m)
 	}
-	return 0.5 * (quad + g.logV + float64(d)*log2Pi)
+	return 0.5 * (quad + g.logV + float64(d)*expfam.Log2Pi)
 }
 
 func (g *fullGaussian) LogProb(z []float64) float64 {
@@ -328,7 +329,7 @@ func (g *fullGaussian) LogProb(z []float64) float64 {
 		u[i] = s / g.l[i*d+i]
 		quad += u[i] * u[i]
 	}
-	return -0.5 * (quad + g.logV + float64(d)*log2Pi)
+	return -0.5 * (quad + g.logV + float64(d)*expfam.Log2Pi)
 }
 
 // Score: in the coordinates (m, V), ∇_m = V⁻¹(z − m) and ∇_V = ½(V⁻¹(z − m)(z − m)ᵀV⁻¹ − V⁻¹).

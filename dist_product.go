@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -117,12 +118,12 @@ func (f *productFamily) LogPartition(eta []float64) (a float64) {
 	return a
 }
 
-// valid asks each part, by what it knows or by its A(η).
-func (f *productFamily) valid(eta []float64) bool {
+// Valid asks each part, by what it knows or by its A(η).
+func (f *productFamily) Valid(eta []float64) bool {
 	ok := true
 	f.each(func(_ int, g Family, _, i, j int) {
 		if d, known := g.(domainFamily); known {
-			ok = ok && d.valid(eta[i:j])
+			ok = ok && d.Valid(eta[i:j])
 			return
 		}
 		a := g.LogPartition(eta[i:j])
@@ -131,12 +132,12 @@ func (f *productFamily) valid(eta []float64) bool {
 	return ok
 }
 
-func (f *productFamily) Mean(dst, eta []float64) { f.meanOn(1, dst, eta) }
+func (f *productFamily) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
 
-func (f *productFamily) meanOn(workers int, dst, eta []float64) {
+func (f *productFamily) MeanOn(workers int, dst, eta []float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if s, ok := g.(sharedFamily); ok {
-			s.meanOn(workers, dst[i:j], eta[i:j])
+			s.MeanOn(workers, dst[i:j], eta[i:j])
 		} else {
 			g.Mean(dst[i:j], eta[i:j])
 		}
@@ -209,18 +210,18 @@ func (f *productFamily) Entropy(eta []float64) (h float64) {
 	return h
 }
 
-func (f *productFamily) divergence(eta, etaP []float64) (kl float64) {
-	return f.divergenceOn(1, eta, etaP)
+func (f *productFamily) Divergence(eta, etaP []float64) (kl float64) {
+	return f.DivergenceOn(1, eta, etaP)
 }
 
-func (f *productFamily) divergenceOn(workers int, eta, etaP []float64) (kl float64) {
+func (f *productFamily) DivergenceOn(workers int, eta, etaP []float64) (kl float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if x, ok := g.(sharedFamily); ok {
-			kl += x.divergenceOn(workers, eta[i:j], etaP[i:j])
+			kl += x.DivergenceOn(workers, eta[i:j], etaP[i:j])
 			return
 		}
 		if x, ok := g.(klFamily); ok {
-			kl += x.divergence(eta[i:j], etaP[i:j])
+			kl += x.Divergence(eta[i:j], etaP[i:j])
 			return
 		}
 		q, p := f.part(g, eta[i:j]), f.part(g, etaP[i:j])
@@ -353,7 +354,7 @@ func (f gaussianFamily) LogPartition(eta []float64) float64 {
 
 func (f gaussianFamily) Mean(dst, eta []float64) { f.at(eta).MeanParams(dst) }
 
-func (f gaussianFamily) Fisher(dst *mat.SymDense, eta []float64) { fisherByColumns(dst, f, eta) }
+func (f gaussianFamily) Fisher(dst *mat.SymDense, eta []float64) { expfam.FisherByColumns(dst, f, eta) }
 
 func (f gaussianFamily) FisherMul(dst, g, eta []float64) { f.at(eta).FromMeanGrad(dst, g) }
 
@@ -382,12 +383,12 @@ func (f gaussianFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 }
 
 func (f gaussianFamily) Entropy(eta []float64) float64 {
-	return 0.5 * (float64(f.d)*(1+log2Pi) + f.at(eta).logDetV())
+	return 0.5 * (float64(f.d)*(1+expfam.Log2Pi) + f.at(eta).logDetV())
 }
 
-func (f gaussianFamily) divergence(eta, etaP []float64) float64 { return f.at(eta).KL(f.at(etaP)) }
+func (f gaussianFamily) Divergence(eta, etaP []float64) float64 { return f.at(eta).KL(f.at(etaP)) }
 
-func (f gaussianFamily) fromMean(dst, mu []float64) bool {
+func (f gaussianFamily) FromMean(dst, mu []float64) bool {
 	q := f.unit()
 	if q.SetMeanParams(mu) != nil {
 		return false

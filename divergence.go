@@ -4,9 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -18,9 +24,8 @@ import (
 // which CheckDivergence tests. A Divergence is stateless and safe to share.
 //
 // A Divergence that knows closed forms is also a Proxer. One that changes from
-// step to step is Adaptive. A type that embeds KL is KL to the library, with its
-// closed forms, and one that embeds Euclidean has those of Euclidean: do not
-// embed them to define another divergence.
+// step to step is Adaptive. A type of yours that embeds a Divergence has its Value and Grad, and is
+// another divergence: give it a Prox where it has closed forms.
 type Divergence interface {
 	// Check is asked at set-up. The error says why D cannot be used at q: it wraps
 	// ErrNoProx if D is not defined on the family of q, ErrShape if it is of another
@@ -120,7 +125,7 @@ func (p *Prox) begin(q Dist) (*Prox, error) {
 	}
 	if p.H == nil {
 		with := *p
-		with.H = Zero{}
+		with.H = noTerm{}
 		p = &with
 	}
 	return p, setDist(q, p.From)
@@ -147,7 +152,7 @@ func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
 		return true, nil
 	}
 	if _, ok := q.(Charted); !ok {
-		return false, fmt.Errorf("pgsvi: h = %T with D = %T on %T has no closed form, and %T has no chart for a numeric step; implement Proxer or Charted: %w", h, d, q, q, ErrNoProx)
+		return false, fmt.Errorf("pgsvi: h = %s with D = %s on %T has no closed form, and %T has no chart for a numeric step; implement Proxer or Charted: %w", spell(h), spell(d), q, q, ErrNoProx)
 	}
 	return false, nil
 }
@@ -213,10 +218,637 @@ func (p *Prox) minimise(q Dist) error {
 		return p.orBack(c, fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w", value(x0), ErrNotFinite))
 	}
 	gradient(slope, x)
-	if _, kink := p.H.(absTerm); !kink {
+	if _, kink := p.H.(l1Term); !kink {
 		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
 			return p.orBack(c, fmt.Errorf("pgsvi: the numeric proximal step found no minimum; the gradient is still %.3g: %w", end, ErrNotFinite))
 		}
 	}
 	return p.orBack(c, c.SetChart(x))
+}
+
+// isKL reports whether d is KL, which nil stands for.
+func isKL(d Divergence) bool {
+	_, ok := d.(forwardKL)
+	return d == nil || ok
+}
+
+// KL is D(q‖q0) = KL(q‖q0) in nats, for an ExpFamily. In mean parameters it is
+// a Bregman divergence, of the negative entropy, and with h = KLTo its proximal
+// step averages natural parameters. The step is in closed form for h = Zero, and for h = KLTo a
+// member of the family of q, in the coordinates MeanParams and, for a Gaussian, MeanCov.
+func KL() Divergence { return forwardKL{} }
+
+type forwardKL struct{}
+
+func (forwardKL) String() string { return "KL" }
+
+// Value implements Divergence.
+func (forwardKL) Value(q, q0 Dist) float64 { return q.(ExpFamily).KL(q0) }
+
+// Grad implements Divergence.
+func (forwardKL) Grad(dst []float64, q, q0 Dist) []float64 { return klGrad(dst, q.(ExpFamily), q0) }
+
+// Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
+func (forwardKL) Check(q Dist) error { return checkExpFamily("KL", q) }
+
+// Prox implements Proxer for H = Zero and for H = KLTo a member of the family of
+// q, of which a diagonal Gaussian is one for a full one, in mean parameters and,
+// for Gaussians, in moments.
+func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
+	e, ok := q.(ExpFamily)
+	if !ok {
+		return false, nil
+	}
+	prior := priorOf(p.H)
+	if prior == nil && !isZero(p.H) {
+		return false, nil
+	}
+	switch e.Coordinates() {
+	case MeanParams:
+		if x, ok := e.(*Exp); ok {
+			return x.klProx(p.From.(*Exp), p.Grad, prior, p.Beta)
+		}
+		var etaP []float64
+		if prior != nil {
+			if etaP = e.naturalOf(prior); etaP == nil {
+				return false, nil
+			}
+		}
+		return true, e.SetNatural(klProxNatural(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
+	case MeanCov:
+		return klProxMoments(e.(*Gaussian).normalForm, p.Grad, prior, p.From.(*Gaussian).normalForm, p.Beta)
+	}
+	return false, nil
+}
+
+// ReverseKL is D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural
+// parameters it is a Bregman divergence, of the log-partition function, and
+// with h = 0 its proximal step moves the mean parameters, in closed form in the coordinates Natural.
+func ReverseKL() Divergence { return reverseKL{} }
+
+type reverseKL struct{}
+
+func (reverseKL) String() string { return "ReverseKL" }
+
+// Value implements Divergence.
+func (reverseKL) Value(q, q0 Dist) float64 { return q0.(ExpFamily).KL(q) }
+
+// Grad implements Divergence.
+func (reverseKL) Grad(dst []float64, q, q0 Dist) []float64 {
+	// ∇_η (A(η) − ηᵀμ0) = μ − μ0.
+	e := q.(ExpFamily)
+	g := e.MeanParams(nil)
+	floats.Sub(g, q0.(ExpFamily).MeanParams(nil))
+	return e.FromNaturalGrad(dst, g)
+}
+
+// Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
+func (reverseKL) Check(q Dist) error { return checkExpFamily("ReverseKL", q) }
+
+// Prox implements Proxer for H = Zero in natural parameters, where the mean
+// parameters move by −βg.
+func (reverseKL) Prox(q Dist, p *Prox) (bool, error) {
+	e, ok := q.(ExpFamily)
+	if !ok || !isZero(p.H) || e.Coordinates() != Natural {
+		return false, nil
+	}
+	mu := p.From.(ExpFamily).MeanParams(nil)
+	floats.AddScaled(mu, -p.Beta, p.Grad)
+	return true, e.SetMeanParams(mu)
+}
+
+// SymKL is D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)) in nats, for an ExpFamily: half
+// the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to
+// second order. Hoffman et al. (2013) read the natural gradient as the steepest
+// descent of this divergence; see KL for the form of it that is exact at every step size.
+func SymKL() Divergence { return symKL{} }
+
+type symKL struct{}
+
+func (symKL) String() string { return "SymKL" }
+
+// Value implements Divergence.
+func (symKL) Value(q, q0 Dist) float64 {
+	return 0.5 * (forwardKL{}.Value(q, q0) + reverseKL{}.Value(q, q0))
+}
+
+// Grad implements Divergence.
+func (symKL) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = forwardKL{}.Grad(dst, q, q0)
+	floats.Add(dst, reverseKL{}.Grad(nil, q, q0))
+	floats.Scale(0.5, dst)
+	return dst
+}
+
+// Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
+func (symKL) Check(q Dist) error { return checkExpFamily("SymKL", q) }
+
+func checkExpFamily(name string, q Dist) error {
+	if _, ok := q.(ExpFamily); !ok {
+		return fmt.Errorf("pgsvi: %s needs an ExpFamily, not a %T: %w", name, q, ErrNoProx)
+	}
+	return nil
+}
+
+// KLTo returns h(λ) = KL(q‖p) in nats, p the prior. It keeps a copy of prior.
+// It panics if prior is nil. Its Check wraps ErrShape unless q is of the family of
+// the prior, or both are Gaussian, and of the same dimension.
+func KLTo(prior ExpFamily) Convex {
+	if prior == nil {
+		panic("pgsvi: KLTo needs a prior")
+	}
+	return klTo{prior.Clone().(ExpFamily)}
+}
+
+type klTo struct{ prior ExpFamily }
+
+func (klTo) String() string { return "KLTo" }
+
+func (h klTo) priorDist() ExpFamily { return h.prior }
+
+func (h klTo) Check(q Dist) error {
+	e, ok := q.(ExpFamily)
+	_, qn := q.(*Gaussian)
+	_, pn := h.prior.(*Gaussian)
+	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
+		return fmt.Errorf("pgsvi: KLTo a %s does not fit a q that is a %s; give both the same family and dimension: %w", distName(h.prior), distName(q), ErrShape)
+	}
+	return nil
+}
+
+func (h klTo) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
+
+func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
+
+func (h klTo) valueGrad(dst []float64, q Dist) float64 {
+	if g := factorOf(q); g != nil {
+		return g.factorKL(dst, h.prior.(*Gaussian).normalForm)
+	}
+	h.Grad(dst, q)
+	return h.Value(q)
+}
+
+func (p klTo) digest(d *save.Digest) {
+	d.Text(fmt.Sprintf("%T", p.prior))
+	d.Float(p.prior.Params(nil)...)
+}
+
+// DivergenceFunc makes a Divergence of a function that returns D(q‖q0). Both
+// arguments have the type of Objective.Init; for a GP they are *Gaussian of
+// dimension N. The function must not change them; a NaN says that D cannot be
+// evaluated. The gradient is taken by central differences, 4·NumParams
+// evaluations, to about ten digits where D is smooth; a GP needs none.
+func DivergenceFunc(f func(q, q0 Dist) float64) Divergence { return divergenceFunc(f) }
+
+type divergenceFunc func(q, q0 Dist) float64
+
+func (divergenceFunc) String() string { return "DivergenceFunc" }
+
+// Check returns an error wrapping ErrParam if f is nil.
+func (f divergenceFunc) Check(Dist) error {
+	if f == nil {
+		return fmt.Errorf("pgsvi: DivergenceFunc is nil: %w", ErrParam)
+	}
+	return nil
+}
+
+// Value implements Divergence.
+func (f divergenceFunc) Value(q, q0 Dist) float64 { return f(q, q0) }
+
+// Grad implements Divergence.
+func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
+	return gradientByDifferences(dst, q, func(q Dist) float64 { return f(q, q0) })
+}
+
+// CheckDivergence tests d on every ordered pair of the given distributions, all
+// of one family: that it vanishes for equal arguments and is positive for
+// distinct ones (A5), that Grad agrees with differences of Value, that a closed form
+// for h = 0, if d is a Proxer, leads to where the gradient of the step vanishes, and that
+//
+//	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
+//
+// for some α > 0 (A6). It returns the largest α that holds on these pairs; on
+// others it may be smaller. Where f has a gradient with the Lipschitz constant L
+// and the step is exact, with ∇f known without noise,
+//
+//	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖²,
+//
+// so that the objective does not rise for step sizes β ≤ 2α/L (Khan et al., 2016,
+// Proposition 2), and the bound is best at β = α/L (Proposition 1). Certificate holds a run
+// against it.
+//
+// Whether A6 holds depends on Coordinates: where it does not, the error names those
+// of the first distribution, and those in which it does.
+//
+// The error joins every violation, wrapping ErrParam; it wraps ErrEmpty if
+// there are fewer than two distributions, or is that of d.Check.
+func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
+	if len(qs) < 2 {
+		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w", ErrEmpty)
+	}
+	for _, q := range qs {
+		if err := d.Check(q); err != nil {
+			return math.NaN(), err
+		}
+	}
+	var errs []error
+	bad := func(i, j int, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("pgsvi: %s of distributions %d and %d: "+format+": %w", append(append([]any{spell(d), i, j}, args...), ErrParam)...))
+	}
+	alpha = math.Inf(1)
+	for i, q := range qs {
+		for j, q0 := range qs {
+			v, g := d.Value(q, q0), d.Grad(nil, q, q0)
+			diff := q.Params(nil)
+			floats.Sub(diff, q0.Params(nil))
+			dist := floats.Norm(diff, 2)
+			if dist == 0 {
+				if math.Abs(v) > 1e-9 {
+					bad(i, j, "D = %v for equal arguments, not 0", v)
+				}
+				if n := floats.Norm(g, math.Inf(1)); !(n < 1e-6) {
+					bad(i, j, "gradient %v for equal arguments, not 0", n)
+				}
+				continue
+			}
+			if !(v > 0) {
+				bad(i, j, "D = %v for distinct arguments, not positive", v)
+			}
+			num := gradientByDifferences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
+			if e := floats.Distance(g, num, math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
+				bad(i, j, "Grad is off by %.3g from differences of Value", e)
+			}
+			alpha = math.Min(alpha, strength(diff, g))
+			if _, ok := d.(Proxer); ok {
+				// The step with the gradient −∇D(q‖q0) leads from q0 to q.
+				floats.Scale(-1, g)
+				p := q0.Clone()
+				step, err := (&Prox{Grad: g, D: d, From: q0, Beta: 1}).begin(p)
+				if err == nil {
+					var known bool
+					if known, err = step.ask(p); !known {
+						continue
+					}
+				}
+				want := q.Params(nil)
+				if e := floats.Distance(p.Params(nil), want, math.Inf(1)); err != nil || !(e <= 1e-6*(1+floats.Norm(want, math.Inf(1)))) {
+					bad(i, j, "the closed form of its step is not that of its Grad (error %v); a type that embeds another divergence must not have the Prox of that", err)
+				}
+			}
+		}
+	}
+	if !(alpha > 0) {
+		errs = append(errs, fmt.Errorf("pgsvi: %s: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v%s: %w",
+			spell(d), alpha, otherCoordinates(d, qs), ErrParam))
+	}
+	return alpha, errors.Join(errs...)
+}
+
+// otherCoordinates says for which coordinates A6 was tried, and in which others it holds on all
+// pairs. It says nothing of distributions that have λ in one way only.
+func otherCoordinates(d Divergence, qs []Dist) string {
+	first, ok := qs[0].(ExpFamily)
+	if !ok {
+		return ""
+	}
+	tried := first.Coordinates()
+	var good []string
+	for c := range Coordinates(len(coordinateNames)) {
+		if c != tried && strongIn(d, qs, c) {
+			good = append(good, c.String())
+		}
+	}
+	if len(good) == 0 {
+		return fmt.Sprintf(" in %v, and for no α > 0 in any others", tried)
+	}
+	return fmt.Sprintf(" in %v; on these distributions it holds for an α > 0 in %s: use In",
+		tried, strings.Join(good, ", "))
+}
+
+// strongIn reports whether A6 holds for some α > 0 on all pairs of qs with λ in the coordinates c.
+func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
+	in := make([]Dist, len(qs))
+	for i, q := range qs {
+		switch q := q.(type) {
+		case *Gaussian:
+			in[i] = q.In(c)
+		case *Exp:
+			if c != MeanParams && c != Natural {
+				return false
+			}
+			in[i] = q.In(c)
+		default:
+			return false
+		}
+		if d.Check(in[i]) != nil {
+			return false
+		}
+	}
+	for _, q := range in {
+		for _, q0 := range in {
+			delta := q.Params(nil)
+			floats.Sub(delta, q0.Params(nil))
+			if floats.Norm(delta, 2) > 0 && !(strength(delta, d.Grad(nil, q, q0)) > 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ D(q‖q0).
+func strength(delta, grad []float64) float64 {
+	return floats.Dot(delta, grad) / floats.Dot(delta, delta)
+}
+
+// Potential is a strictly convex function F of λ.
+type Potential interface {
+	// Value returns F(λ).
+	Value(lambda []float64) float64
+	// Grad stores ∇F(λ) in dst; nil allocates.
+	Grad(dst, lambda []float64) []float64
+	// InvGrad stores the λ that solves ∇F(λ) = y in dst, with which mirror descent
+	// is in closed form; nil allocates. It returns nil where it has no closed form.
+	InvGrad(dst, y []float64) []float64
+}
+
+// Bregman is D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0), whose proximal step
+// with h = 0 is mirror descent (Nemirovski and Yudin, 1983; Beck and Teboulle, 2003).
+func Bregman(potential Potential) Divergence { return bregman{potential} }
+
+type bregman struct{ f Potential }
+
+func (bregman) String() string { return "Bregman" }
+
+// Value implements Divergence.
+func (b bregman) Value(q, q0 Dist) float64 {
+	l, l0 := q.Params(nil), q0.Params(nil)
+	g := b.f.Grad(nil, l0)
+	v := b.f.Value(l) - b.f.Value(l0)
+	for i, gi := range g {
+		v -= gi * (l[i] - l0[i])
+	}
+	return v
+}
+
+// Grad implements Divergence.
+func (b bregman) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = b.f.Grad(dst, q.Params(nil))
+	floats.Sub(dst, b.f.Grad(nil, q0.Params(nil)))
+	return dst
+}
+
+// Check returns an error wrapping ErrParam if the Potential is nil, has no gradient at q, or is not convex next to it, as far as a difference
+// of gradients in each of some directions tells. See CheckDivergence for more.
+func (b bregman) Check(q Dist) error {
+	if b.f == nil {
+		return fmt.Errorf("pgsvi: the Potential of Bregman is nil: %w", ErrParam)
+	}
+	from, x := q.Params(nil), q.Params(nil)
+	g0 := b.f.Grad(nil, from)
+	if i, ok := dense.AllFinite(g0); !ok {
+		return fmt.Errorf("pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.f, g0[i], i, from[i], ErrParam)
+	}
+	next, delta, axes := q.Clone(), make([]float64, len(from)), min(len(from), mostAxes)
+	for k := range axes + 1 { // along one coordinate, and at last along all of them, with alternating signs
+		clear(delta)
+		for i := range delta {
+			if i == k || k == axes {
+				delta[i] = 1e-4 * (1 + math.Abs(from[i])) * float64(1-2*(i%2))
+			}
+		}
+		floats.AddTo(x, from, delta)
+		if next.SetParams(x) != nil {
+			continue // beyond the set
+		}
+		var rise, size float64
+		for i, g := range b.f.Grad(nil, x) {
+			rise += (g - g0[i]) * delta[i]
+			size += (math.Abs(g) + math.Abs(g0[i])) * math.Abs(delta[i])
+		}
+		if rise < -1e-10*size {
+			along := fmt.Sprintf("element %d", k)
+			if k == axes {
+				along = "all elements"
+			}
+			return fmt.Errorf("pgsvi: Bregman: %T is not convex at λ_0: its gradient falls along %s, by %.3g over a step of %.3g: %w",
+				b.f, along, -rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
+		}
+	}
+	return nil
+}
+
+// mostAxes is the number of coordinates along which Bregman.Check looks.
+const mostAxes = 64
+
+// Prox implements Proxer for H = Zero where the Potential has an InvGrad.
+func (b bregman) Prox(q Dist, p *Prox) (bool, error) {
+	if !isZero(p.H) {
+		return false, nil
+	}
+	y := b.f.Grad(nil, p.From.Params(nil))
+	floats.AddScaled(y, -p.Beta, p.Grad)
+	l := b.f.InvGrad(nil, y)
+	if l == nil {
+		return false, nil
+	}
+	return true, q.SetParams(l)
+}
+
+// NegEntropy is the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0, with
+// which mirror descent is the exponentiated gradient.
+func NegEntropy() Potential { return negEntropy{} }
+
+type negEntropy struct{}
+
+func (negEntropy) String() string { return "NegEntropy" }
+
+// Value implements Potential; it is +Inf where some λ_i < 0.
+func (negEntropy) Value(lambda []float64) float64 {
+	var s float64
+	for _, x := range lambda {
+		switch {
+		case x > 0:
+			s += x*math.Log(x) - x
+		case x < 0:
+			return math.Inf(1)
+		}
+	}
+	return s
+}
+
+// Grad implements Potential.
+func (negEntropy) Grad(dst, lambda []float64) []float64 {
+	dst = dense.Dest(dst, len(lambda))
+	for i, x := range lambda {
+		dst[i] = math.Log(x)
+	}
+	return dst
+}
+
+// InvGrad implements Potential: e^y.
+func (negEntropy) InvGrad(dst, y []float64) []float64 {
+	dst = dense.Dest(dst, len(y))
+	for i, x := range y {
+		dst[i] = math.Exp(x)
+	}
+	return dst
+}
+
+// Euclidean is D(q‖q0) = ½‖λ − λ0‖², whose proximal steps are gradient
+// descent (h = 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the
+// proximal gradient method of Domke (2020).
+func Euclidean() Divergence { return euclidean{} }
+
+type euclidean struct{}
+
+func (euclidean) String() string { return "Euclidean" }
+
+// Check returns nil: it is defined for any q.
+func (euclidean) Check(Dist) error { return nil }
+
+// Value implements Divergence.
+func (euclidean) Value(q, q0 Dist) float64 {
+	d := floats.Distance(q.Params(nil), q0.Params(nil), 2)
+	return 0.5 * d * d
+}
+
+// Grad implements Divergence.
+func (euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = q.Params(dst)
+	floats.Sub(dst, q0.Params(nil))
+	return dst
+}
+
+// Prox implements Proxer for H = Zero and H = L1, and for H = KLTo where q is a
+// Gaussian in the coordinates Cholesky.
+func (euclidean) Prox(q Dist, p *Prox) (bool, error) {
+	if prior := priorOf(p.H); prior != nil {
+		return choleskyProx(q, p, prior)
+	}
+	return diagonalProx(q, p, nil)
+}
+
+// choleskyProx is the step of Euclidean with h = KL(q‖N(μ, P⁻¹)) for λ = (m, L).
+//
+// h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns
+// of L, and so is D. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g).
+// Column j, of rows j and below, solves M_j x = b + e/x_j, where M_j is the block of
+// M of these rows, b = L/β − G there and e the first unit vector. Its element j is
+// the positive root of x² − cx − a with c = (M_j⁻¹b)_j and a = (M_j⁻¹)_jj. In reversed
+// order the blocks of M are leading ones: one Cholesky factor serves all columns.
+// Of a diagonal q the columns are single elements.
+func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
+	n, ok := q.(*Gaussian)
+	pr, okPrior := prior.(*Gaussian)
+	if !ok || !okPrior || n.Coordinates() != Cholesky {
+		return false, nil
+	}
+	d := q.Dim()
+	inv := 1 / p.Beta
+	x, rhs := p.From.Params(nil), make([]float64, d)
+	for i := range rhs {
+		rhs[i] = x[i] - pr.meanAt(i)
+	}
+	step := make([]float64, d)
+	pr.mulPrecision(step, rhs)
+	for i := range step {
+		step[i] = -(step[i] + p.Grad[i])
+	}
+	b := x[d:]
+	for i, g := range p.Grad[d:] {
+		b[i] = inv*b[i] - g
+	}
+	diagonal, diagonalPrior := n.isDiagonal(), pr.isDiagonal()
+	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
+	if !diagonalPrior {
+		m = make([]float64, d*d)
+		for i := range d {
+			for j := range d {
+				m[i*d+j] = pr.precisionAt(d-1-i, d-1-j)
+			}
+			m[i*d+i] += inv
+		}
+		if !dense.Cholesky(m, d) {
+			return true, fmt.Errorf("pgsvi: precision of the prior plus 1/β: %w", ErrNotPosDef)
+		}
+		slices.Reverse(step)
+		dense.Potrs(m, step)
+		slices.Reverse(step)
+	} else {
+		for i := range step {
+			step[i] /= pr.precisionAt(i, i) + inv
+		}
+	}
+	floats.Add(x[:d], step)
+	switch {
+	case diagonal:
+		for i := range b {
+			a := 1 / (pr.precisionAt(i, i) + inv)
+			b[i] = positiveRoot(a*b[i], a)
+		}
+	case diagonalPrior:
+		k := 0
+		for i := range d {
+			a := 1 / (pr.precisionAt(i, i) + inv)
+			floats.Scale(a, b[k:k+i+1])
+			k += i + 1
+			b[k-1] = positiveRoot(b[k-1], a)
+		}
+	default:
+		col := rhs
+		for j := range d {
+			n := d - j
+			for i := j; i < d; i++ {
+				col[d-1-i] = b[i*(i+1)/2+j]
+			}
+			l := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: m, Stride: d}
+			dense.Trsv(blas.NoTrans, l, dense.Vector(col[:n]))
+			last := m[(n-1)*d+n-1]
+			root := positiveRoot(col[n-1]/last, 1/(last*last))
+			col[n-1] += 1 / (last * root)
+			dense.Trsv(blas.Trans, l, dense.Vector(col[:n]))
+			for i := j; i < d; i++ {
+				b[i*(i+1)/2+j] = col[d-1-i]
+			}
+		}
+	}
+	return true, q.SetParams(x)
+}
+
+// positiveRoot returns the positive root of x² − cx − a, a > 0, without cancellation.
+func positiveRoot(c, a float64) float64 {
+	r := math.Hypot(c/2, math.Sqrt(a))
+	if c < 0 {
+		return a / (r - c/2)
+	}
+	return r + c/2
+}
+
+// diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.
+func diagonalProx(q Dist, p *Prox, scale []float64) (bool, error) {
+	var weight float64
+	n := 0
+	if h, ok := p.H.(l1Term); ok {
+		weight, n = h.weight, h.count(q)
+	} else if !isZero(p.H) {
+		return false, nil
+	}
+	l := p.From.Params(nil)
+	for i, gi := range p.Grad {
+		step := p.Beta
+		if scale != nil {
+			step /= scale[i]
+		}
+		l[i] -= step * gi
+		if i >= n {
+			continue
+		}
+		if a, t := math.Abs(l[i]), step*weight; a > t {
+			l[i] = math.Copysign(a-t, l[i])
+		} else if a <= t {
+			l[i] = 0
+		}
+	}
+	return true, q.SetParams(l)
 }

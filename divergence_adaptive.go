@@ -26,7 +26,7 @@ func (d diagonalMetric) Value(q, q0 Dist) float64 {
 
 // Grad implements Divergence.
 func (d diagonalMetric) Grad(dst []float64, q, q0 Dist) []float64 {
-	dst = Euclidean{}.Grad(dst, q, q0)
+	dst = euclidean{}.Grad(dst, q, q0)
 	floats.Mul(dst, d.Scale)
 	return dst
 }
@@ -61,7 +61,7 @@ func (d diagonalMetric) Check(q Dist) error {
 // that are not constrained (Gaussian.In, LogCholesky):
 //
 //	o, err := gp.Objective()
-//	s := pgsvi.Solver{Divergence: pgsvi.Adam{}, StepSize: pgsvi.ConstantStep(0.1), BatchSize: 5}
+//	s := pgsvi.Solver{Divergence: pgsvi.Adam(0, 0, 0), StepSize: pgsvi.ConstantStep(0.1), BatchSize: 5}
 //	o = o.Linearized()
 //	o.Init = o.Init.In(pgsvi.LogCholesky)
 //	q, res, err := o.Fit(ctx, &s)
@@ -93,29 +93,33 @@ type Metric interface {
 type betweenSteps struct{}
 
 // Value implements Divergence.
-func (betweenSteps) Value(q, q0 Dist) float64 { return Euclidean{}.Value(q, q0) }
+func (betweenSteps) Value(q, q0 Dist) float64 { return euclidean{}.Value(q, q0) }
 
 // Grad implements Divergence.
-func (betweenSteps) Grad(dst []float64, q, q0 Dist) []float64 { return Euclidean{}.Grad(dst, q, q0) }
+func (betweenSteps) Grad(dst []float64, q, q0 Dist) []float64 { return euclidean{}.Grad(dst, q, q0) }
 
 // AdaGrad is the Adaptive divergence
 //
 //	s_k = √(ε + Σ_{j≤k} g_j²)
 //
 // element by element (Duchi, Hazan and Singer, 2011, with ε inside the root, as
-// RMSprop and Adadelta have it). The zero value means an Epsilon of 1e-8.
-type AdaGrad struct {
+// RMSprop and Adadelta have it). A zero epsilon, ε, means 1e-8.
+func AdaGrad(epsilon float64) Adaptive { return adaGradDivergence{Epsilon: epsilon} }
+
+type adaGradDivergence struct {
 	betweenSteps
 	Epsilon float64 // ε; zero means 1e-8
 }
 
+func (adaGradDivergence) String() string { return "AdaGrad" }
+
 // Check returns an error wrapping ErrParam if Epsilon is negative or not finite.
-func (a AdaGrad) Check(Dist) error {
+func (a adaGradDivergence) Check(Dist) error {
 	return checkAdaptive("AdaGrad", a.Epsilon)
 }
 
 // Start implements Adaptive.
-func (a AdaGrad) Start(n int) Metric {
+func (a adaGradDivergence) Start(n int) Metric {
 	return &rootMeanSquare{old: 1, now: 1, eps: orDefault(a.Epsilon, 1e-8), square: make([]float64, n)}
 }
 
@@ -124,21 +128,27 @@ func (a AdaGrad) Start(n int) Metric {
 //	e_k = ρe_{k−1} + (1−ρ)g_k²,   s_k = √(ε + e_k)
 //
 // element by element, e_{−1} = 0 (Tieleman and Hinton, 2012, lecture 6.5, who have
-// no ε). The zero value means a Decay of 0.9 and an Epsilon of 1e-8.
-type RMSprop struct {
+// no ε). A zero decay, ρ, means 0.9 and a zero epsilon, ε, 1e-8.
+func RMSprop(decay, epsilon float64) Adaptive {
+	return rmsPropDivergence{Decay: decay, Epsilon: epsilon}
+}
+
+type rmsPropDivergence struct {
 	betweenSteps
 	Decay   float64 // ρ; zero means 0.9
 	Epsilon float64 // ε; zero means 1e-8
 }
 
+func (rmsPropDivergence) String() string { return "RMSprop" }
+
 // Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
 // Epsilon is finite and not negative.
-func (r RMSprop) Check(Dist) error {
+func (r rmsPropDivergence) Check(Dist) error {
 	return checkAdaptive("RMSprop", r.Epsilon, r.Decay)
 }
 
 // Start implements Adaptive.
-func (r RMSprop) Start(n int) Metric {
+func (r rmsPropDivergence) Start(n int) Metric {
 	rho := orDefault(r.Decay, 0.9)
 	return &rootMeanSquare{old: rho, now: 1 - rho, eps: orDefault(r.Epsilon, 1e-8), square: make([]float64, n)}
 }
@@ -162,21 +172,27 @@ func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
 //
 // element by element, e_{−1} = d_{−1} = 0 (Zeiler, 2012, where β = 1). d is of the
 // steps as scheduled; as each is a multiple of the root of the last d, a β above 1
-// compounds. The zero value means a Decay of 0.95 and an Epsilon of 1e-6.
-type Adadelta struct {
+// compounds. A zero decay, ρ, means 0.95 and a zero epsilon, ε, 1e-6.
+func Adadelta(decay, epsilon float64) Adaptive {
+	return adadeltaDivergence{Decay: decay, Epsilon: epsilon}
+}
+
+type adadeltaDivergence struct {
 	betweenSteps
 	Decay   float64 // ρ; zero means 0.95
 	Epsilon float64 // ε; zero means 1e-6
 }
 
+func (adadeltaDivergence) String() string { return "Adadelta" }
+
 // Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
 // Epsilon is finite and not negative.
-func (a Adadelta) Check(Dist) error {
+func (a adadeltaDivergence) Check(Dist) error {
 	return checkAdaptive("Adadelta", a.Epsilon, a.Decay)
 }
 
 // Start implements Adaptive.
-func (a Adadelta) Start(n int) Metric {
+func (a adadeltaDivergence) Start(n int) Metric {
 	return &adadelta{rho: orDefault(a.Decay, 0.95), eps: orDefault(a.Epsilon, 1e-6), square: make([]float64, n), step: make([]float64, n)}
 }
 
@@ -200,23 +216,29 @@ func (a *adadelta) Next(s, g []float64, beta float64) {
 //	s_k = ε + √(e_k/(1−ρ_s^{k+1})),   g ← ḡ_k/(1−ρ_μ^{k+1})
 //
 // element by element, ḡ_{−1} = e_{−1} = 0 (Kingma and Ba, 2015, where ρ_μ is β₁,
-// ρ_s is β₂ and the β of the step is α). The zero value means a Mean of 0.9, a
-// Square of 0.999 and an Epsilon of 1e-8.
-type Adam struct {
+// ρ_s is β₂ and the β of the step is α). A zero mean, ρ_μ, means 0.9, a zero square,
+// ρ_s, 0.999 and a zero epsilon, ε, 1e-8.
+func Adam(mean, square, epsilon float64) Adaptive {
+	return adamDivergence{Mean: mean, Square: square, Epsilon: epsilon}
+}
+
+type adamDivergence struct {
 	betweenSteps
 	Mean    float64 // ρ_μ; zero means 0.9
 	Square  float64 // ρ_s; zero means 0.999
 	Epsilon float64 // ε; zero means 1e-8
 }
 
+func (adamDivergence) String() string { return "Adam" }
+
 // Check returns an error wrapping ErrParam unless Mean and Square are in
 // [0, 1) and Epsilon is finite and not negative.
-func (a Adam) Check(Dist) error {
+func (a adamDivergence) Check(Dist) error {
 	return checkAdaptive("Adam", a.Epsilon, a.Mean, a.Square)
 }
 
 // Start implements Adaptive.
-func (a Adam) Start(n int) Metric {
+func (a adamDivergence) Start(n int) Metric {
 	return &adam{
 		rhoMean: orDefault(a.Mean, 0.9), rhoSquare: orDefault(a.Square, 0.999), eps: orDefault(a.Epsilon, 1e-8),
 		powMean: 1, powSquare: 1, mean: make([]float64, n), square: make([]float64, n),

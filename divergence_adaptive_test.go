@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -27,10 +28,10 @@ func adaptives() map[string]struct {
 		d    Adaptive
 		beta float64
 	}{
-		"AdaGrad":  {AdaGrad{}, 0.3},
-		"RMSprop":  {RMSprop{}, 0.05},
-		"Adadelta": {Adadelta{Epsilon: 1e-4}, 1},
-		"Adam":     {Adam{}, 0.05},
+		"AdaGrad":  {AdaGrad(0), 0.3},
+		"RMSprop":  {RMSprop(0, 0), 0.05},
+		"Adadelta": {Adadelta(0, 1e-4), 1},
+		"Adam":     {Adam(0, 0, 0), 0.05},
 	}
 }
 
@@ -61,7 +62,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 		beta float64
 		want func(c, z float64) float64 // z after three steps
 	}{
-		{"AdaGrad", AdaGrad{Epsilon: 0.01}, 0.7, func(c, z float64) float64 {
+		{"AdaGrad", AdaGrad(0.01), 0.7, func(c, z float64) float64 {
 			a := grad(c, z)
 			z -= 0.7 * a / math.Sqrt(sq(a)+0.01)
 			b := grad(c, z)
@@ -69,7 +70,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 			e := grad(c, z)
 			return z - 0.7*e/math.Sqrt(sq(a)+sq(b)+sq(e)+0.01)
 		}},
-		{"RMSprop", RMSprop{Decay: 0.8, Epsilon: 0.02}, 0.3, func(c, z float64) float64 {
+		{"RMSprop", RMSprop(0.8, 0.02), 0.3, func(c, z float64) float64 {
 			a := grad(c, z)
 			z -= 0.3 * a / math.Sqrt(0.2*sq(a)+0.02)
 			b := grad(c, z)
@@ -77,7 +78,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 			e := grad(c, z)
 			return z - 0.3*e/math.Sqrt(0.128*sq(a)+0.16*sq(b)+0.2*sq(e)+0.02)
 		}},
-		{"Adadelta", Adadelta{Decay: 0.75, Epsilon: 0.05}, 1, func(c, z float64) float64 {
+		{"Adadelta", Adadelta(0.75, 0.05), 1, func(c, z float64) float64 {
 			a := grad(c, z)
 			da := math.Sqrt(0.05) / math.Sqrt(0.25*sq(a)+0.05) * a
 			z -= da
@@ -87,7 +88,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 			e := grad(c, z)
 			return z - math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
 		}},
-		{"Adadelta, half a step", Adadelta{Decay: 0.75, Epsilon: 0.05}, 0.5, func(c, z float64) float64 {
+		{"Adadelta, half a step", Adadelta(0.75, 0.05), 0.5, func(c, z float64) float64 {
 			a := grad(c, z)
 			da := 0.5 * math.Sqrt(0.05) / math.Sqrt(0.25*sq(a)+0.05) * a
 			z -= da
@@ -97,7 +98,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 			e := grad(c, z)
 			return z - 0.5*math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
 		}},
-		{"Adam", Adam{Mean: 0.6, Square: 0.8, Epsilon: 0.03}, 0.4, func(c, z float64) float64 {
+		{"Adam", Adam(0.6, 0.8, 0.03), 0.4, func(c, z float64) float64 {
 			a := grad(c, z)
 			z -= 0.4 * a / (math.Abs(a) + 0.03)
 			b := grad(c, z)
@@ -105,7 +106,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 			e := grad(c, z)
 			return z - 0.4*(0.144*a+0.24*b+0.4*e)/0.784/(math.Sqrt((0.128*sq(a)+0.16*sq(b)+0.2*sq(e))/0.488)+0.03)
 		}},
-		{"Euclidean", Euclidean{}, 0.4, func(c, z float64) float64 {
+		{"Euclidean", Euclidean(), 0.4, func(c, z float64) float64 {
 			return 1 + (z-1)*math.Pow(1-0.4*c, 3)
 		}},
 	} {
@@ -129,14 +130,14 @@ func TestAdaptiveDefaults(t *testing.T) {
 		return qOf[Dist](solve(t, Solver{Divergence: d, StepSize: ConstantStep(0.2), MaxIter: 5}, Objective[*Point]{F: bowl{1e-3, 2}, Init: NewPoint([]float64{3, -2})})).Params(nil)
 	}
 	for _, c := range []struct{ zero, same, other Divergence }{
-		{AdaGrad{}, AdaGrad{Epsilon: 1e-8}, AdaGrad{Epsilon: 1e-6}},
-		{RMSprop{}, RMSprop{Decay: 0.9, Epsilon: 1e-8}, RMSprop{Decay: 0.8}},
-		{RMSprop{}, RMSprop{Decay: 0.9}, RMSprop{Epsilon: 1e-6}},
-		{Adadelta{}, Adadelta{Decay: 0.95, Epsilon: 1e-6}, Adadelta{Decay: 0.9}},
-		{Adadelta{}, Adadelta{Decay: 0.95}, Adadelta{Epsilon: 1e-8}},
-		{Adam{}, Adam{Mean: 0.9, Square: 0.999, Epsilon: 1e-8}, Adam{Mean: 0.8}},
-		{Adam{}, Adam{Mean: 0.9}, Adam{Square: 0.99}},
-		{Adam{}, Adam{Square: 0.999}, Adam{Epsilon: 1e-6}},
+		{AdaGrad(0), AdaGrad(1e-8), AdaGrad(1e-6)},
+		{RMSprop(0, 0), RMSprop(0.9, 1e-8), RMSprop(0.8, 0)},
+		{RMSprop(0, 0), RMSprop(0.9, 0), RMSprop(0, 1e-6)},
+		{Adadelta(0, 0), Adadelta(0.95, 1e-6), Adadelta(0.9, 0)},
+		{Adadelta(0, 0), Adadelta(0.95, 0), Adadelta(0, 1e-8)},
+		{Adam(0, 0, 0), Adam(0.9, 0.999, 1e-8), Adam(0.8, 0, 0)},
+		{Adam(0, 0, 0), Adam(0.9, 0, 0), Adam(0, 0.99, 0)},
+		{Adam(0, 0, 0), Adam(0, 0.999, 0), Adam(0, 0, 1e-6)},
 	} {
 		zero := run(c.zero)
 		if !slices.Equal(zero, run(c.same)) {
@@ -152,10 +153,10 @@ func TestAdaptiveDefaults(t *testing.T) {
 func TestAdaptiveCheck(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, d := range []Divergence{
-		AdaGrad{Epsilon: -1}, AdaGrad{Epsilon: nan}, AdaGrad{Epsilon: inf},
-		RMSprop{Decay: 1}, RMSprop{Decay: -0.1}, RMSprop{Decay: nan}, RMSprop{Epsilon: -1},
-		Adadelta{Decay: 1}, Adadelta{Epsilon: inf},
-		Adam{Mean: 1}, Adam{Square: 1}, Adam{Square: -1}, Adam{Mean: nan}, Adam{Epsilon: -1e-9},
+		AdaGrad(-1), AdaGrad(nan), AdaGrad(inf),
+		RMSprop(1, 0), RMSprop(-0.1, 0), RMSprop(nan, 0), RMSprop(0, -1),
+		Adadelta(1, 0), Adadelta(0, inf),
+		Adam(1, 0, 0), Adam(0, 1, 0), Adam(0, -1, 0), Adam(nan, 0, 0), Adam(0, 0, -1e-9),
 		diagonalMetric{[]float64{1, 0, 1}}, diagonalMetric{[]float64{1, inf, 1}}, diagonalMetric{[]float64{1, 1, nan}},
 	} {
 		o := Objective[*Point]{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
@@ -193,7 +194,7 @@ func TestAdaptiveGP(t *testing.T) {
 	ds := map[string]struct {
 		d    Divergence
 		beta float64
-	}{"Euclidean": {Euclidean{}, 0.05}}
+	}{"Euclidean": {Euclidean(), 0.05}}
 	for name, a := range adaptives() {
 		ds[name] = struct {
 			d    Divergence
@@ -201,13 +202,13 @@ func TestAdaptiveGP(t *testing.T) {
 		}{a.d, a.beta}
 	}
 	for name, c := range ds {
-		for _, coords := range shorter([]Coordinates{Cholesky, LogCholesky}, []Coordinates{LogCholesky}) {
+		for _, coords := range longer([]Coordinates{Cholesky, LogCholesky}, []Coordinates{LogCholesky}) {
 			for what, s := range map[string]Solver{
-				"all":    {StepSize: RobbinsMonro{Scale: c.beta, Delay: 100, Power: 0.9}, MaxIter: 4000},
-				"batch":  {StepSize: RobbinsMonro{Scale: c.beta, Delay: 100, Power: 0.9}, MaxPasses: 2000, BatchSize: 4},
+				"all":    {StepSize: RobbinsMonro(c.beta, 100, 0.9), MaxIter: 4000},
+				"batch":  {StepSize: RobbinsMonro(c.beta, 100, 0.9), MaxPasses: 2000, BatchSize: 4},
 				"chosen": {MaxIter: 4000},
 			} {
-				s.Divergence, s.EvalEvery, s.Converger = c.d, -1, Never{}
+				s.Divergence, s.EvalEvery, s.Converger = c.d, -1, Never()
 				res := solve(t, s, inCoords(o.Linearized(), coords))
 				loss := best.ELBO - res.ELBO
 				t.Logf("%s, %v, %s: %.2g nats below", name, coords, what, loss)
@@ -230,7 +231,7 @@ func TestAdaptiveModels(t *testing.T) {
 	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
 		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov})
 		_, best := structuredFit(t, g, nil)
-		s := Solver{Divergence: Adam{}, StepSize: RobbinsMonro{Scale: 0.05, Delay: 300}, MaxIter: 3000, Converger: Never{}, EvalEvery: -1}
+		s := Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000, Converger: Never(), EvalEvery: -1}
 		_, res, err := g.Fit(context.Background(), &s)
 		if err != nil {
 			t.Fatal(err)
@@ -251,12 +252,12 @@ func TestAdaptiveModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, res, err := low.Fit(context.Background(), &Solver{Divergence: Adam{}, StepSize: RobbinsMonro{Scale: 0.05, Delay: 300}, MaxIter: 3000, Converger: Never{}, EvalEvery: -1})
+	_, res, err := low.Fit(context.Background(), &Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000, Converger: Never(), EvalEvery: -1})
 	if err != nil || !(math.Abs(best.ELBO-res.ELBO) < 1e-5) {
 		t.Errorf("low rank: %.3g nats below the optimum (%v)", best.ELBO-res.ELBO, err)
 	}
 	gp := toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 3)
-	if _, res, err := gp.Fit(context.Background(), &Solver{Divergence: Adam{}}); !errors.Is(err, ErrNoProx) || res != nil || !strings.Contains(err.Error(), "GP.Objective") {
+	if _, res, err := gp.Fit(context.Background(), &Solver{Divergence: Adam(0, 0, 0)}); !errors.Is(err, ErrNoProx) || res != nil || !strings.Contains(err.Error(), "GP.Objective") {
 		t.Errorf("GP.Fit: %v", err)
 	}
 }
@@ -272,7 +273,7 @@ func TestAdaptiveSameBits(t *testing.T) {
 	}
 	run := func(d Divergence, seed uint64, workers, every int) []float64 {
 		s := Solver{Divergence: d, StepSize: ConstantStep(0.01), BatchSize: 4, MaxPasses: 5, Workers: workers, EvalEvery: every,
-			Src: rand.NewPCG(seed, 1), Converger: Never{}}
+			Src: rand.NewPCG(seed, 1), Converger: Never()}
 		return qOf[Dist](solve(t, s, inCoords(o.Linearized(), LogCholesky))).Params(nil)
 	}
 	for name, a := range adaptives() {
@@ -289,7 +290,7 @@ func TestAdaptiveSameBits(t *testing.T) {
 // Resume goes on with the metric that the run has come to.
 func TestAdaptiveResume(t *testing.T) {
 	o := Objective[*Point]{F: bowl{0.5, 3}, Init: NewPoint([]float64{4, -1})}
-	s := Solver{Divergence: Adam{}, StepSize: ConstantStep(0.1), MaxIter: 7, Converger: Never{}}
+	s := Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.1), MaxIter: 7, Converger: Never()}
 	whole := solve(t, s, o)
 	s.MaxIter = 3
 	part := solve(t, s, o)
@@ -304,8 +305,8 @@ func TestAdaptiveResume(t *testing.T) {
 // closed form, and a prior that is not linearised numerically.
 func TestAdaptiveProx(t *testing.T) {
 	f, start := bowl{0.3, 2, 0.9}, []float64{-2, 3, 0.01}
-	o := Objective[*Point]{F: f, H: L1{Weight: 0.4}, Init: NewPoint(start)}
-	res := solve(t, Solver{Divergence: AdaGrad{}, StepSize: ConstantStep(0.5), MaxIter: 1}, o)
+	o := Objective[*Point]{F: f, H: L1(0.4, 0), Init: NewPoint(start)}
+	res := solve(t, Solver{Divergence: AdaGrad(0), StepSize: ConstantStep(0.5), MaxIter: 1}, o)
 	for i, z := range start {
 		g := f[i] * (z - 1)
 		s := math.Sqrt(g*g + 1e-8)
@@ -319,7 +320,7 @@ func TestAdaptiveProx(t *testing.T) {
 	gp := toyGP(t, 4, SquaredExp{}, BernoulliLogit{}, 3)
 	gp.opt.Jitter = 0.1
 	p := inCoords(must(gp.Objective()), LogCholesky)
-	res = solve(t, Solver{Divergence: AdaGrad{}, StepSize: ConstantStep(0.05), MaxIter: 1}, p)
+	res = solve(t, Solver{Divergence: AdaGrad(0), StepSize: ConstantStep(0.05), MaxIter: 1}, p)
 	g := make([]float64, p.Init.NumParams())
 	if _, err := p.F.Grad(context.Background(), nil, g, p.Init, nil); err != nil {
 		t.Fatal(err)
@@ -360,7 +361,7 @@ func TestLinearized(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkNear(t, "Value", lv, v, 1e-13)
-		st, err := l.NewStepper(context.Background(), nil, Euclidean{})
+		st, err := l.NewStepper(context.Background(), nil, Euclidean())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +380,7 @@ func TestLinearized(t *testing.T) {
 	if o := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})}); o.Linearized().F.(bowl)[0] != 1 {
 		t.Error("without h, Linearized changed f")
 	}
-	res := solve(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(0.2), MaxIter: 1}, Objective[*Gaussian]{H: negELBO{f: Expect(p.s, nil), h: KLTo(p.prior)}, Init: p.prior}.Linearized())
+	res := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.2), MaxIter: 1}, Objective[*Gaussian]{H: negELBO{f: Expect(p.s, nil), h: KLTo(p.prior)}, Init: p.prior}.Linearized())
 	if math.IsNaN(res.ELBO) {
 		t.Error("without f, the ELBO is NaN")
 	}
@@ -400,7 +401,7 @@ func TestCholeskyCrossesZero(t *testing.T) {
 	// f = 50 z² pulls the scale from 1 towards 0: ∂f/∂L = 100 L.
 	s := Sites{X: [][]float64{{10}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
 	for name, q := range map[string]*Gaussian{"Gaussian": NewIsotropic(1, 1).In(Cholesky), "MeanField": NewIsotropicMeanField(1, 1).In(Cholesky)} {
-		st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: q}.NewStepper(context.Background(), nil, Euclidean{}))
+		st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: q}.NewStepper(context.Background(), nil, Euclidean()))
 		if _, err := st.Step(context.Background(), nil, nil, 0.015); err != nil {
 			t.Fatal(err)
 		}
@@ -466,7 +467,7 @@ func TestSiteSmooth(t *testing.T) {
 	for i := range x {
 		x[i][i] = 1
 	}
-	all := &siteTerms{lik: BernoulliLogit{}, y: y}
+	all := &term.Terms{Lik: viewOf(BernoulliLogit{}), Y: y}
 	f := &siteSmooth{terms: all, est: Exact{}, exact: true}
 	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
 	for _, c := range testFamilies() {
@@ -512,7 +513,7 @@ func TestSiteSmooth(t *testing.T) {
 			}
 		}
 	}
-	bad := &siteSmooth{terms: &siteTerms{lik: spiky{}, y: y}, est: Exact{}, exact: true}
+	bad := &siteSmooth{terms: &term.Terms{Lik: viewOf(spiky{}), Y: y}, est: Exact{}, exact: true}
 	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1), []int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 2") {
 		t.Errorf("a NaN: %v", err)
 	}
@@ -524,7 +525,7 @@ type spiky struct{}
 func (spiky) LogProb(_, _ float64) float64 { return math.NaN() }
 
 // A metric of the user's: momentum without a running scale.
-type heavyBall struct{ Euclidean }
+type heavyBall struct{ Divergence }
 
 type heavyBallState struct{ v []float64 }
 
@@ -539,11 +540,11 @@ func (h *heavyBallState) Next(s, g []float64, _ float64) {
 }
 
 func TestAdaptiveOfTheUser(t *testing.T) {
-	res := solve(t, Solver{Divergence: heavyBall{}, StepSize: ConstantStep(0.4), MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
+	res := solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4), MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
 	// g = 1: z = 2 − 0.4; g = 0.6, v = 1.1: z = 1.6 − 0.44.
 	checkClose(t, "heavy ball", qOf[Dist](res).Params(nil), []float64{1.16}, 1e-14)
 	// Steps of its own choice drop a direction that leads uphill for the gradient.
-	st := must(Objective[*Point]{F: bowl{1, 30}, Init: NewPoint([]float64{2, -5})}.NewStepper(context.Background(), nil, uphill{}))
+	st := must(Objective[*Point]{F: bowl{1, 30}, Init: NewPoint([]float64{2, -5})}.NewStepper(context.Background(), nil, uphill{Euclidean()}))
 	before := must(elboOf(st, testRand(1)))
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, math.Inf(1)); err != nil {
 		t.Fatal(err)
@@ -554,7 +555,7 @@ func TestAdaptiveOfTheUser(t *testing.T) {
 }
 
 // uphill turns every gradient around.
-type uphill struct{ Euclidean }
+type uphill struct{ Divergence }
 
 func (u uphill) Start(int) Metric { return u }
 

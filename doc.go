@@ -67,6 +67,13 @@
 // Rows that arrive one at a time, and more of them than memory holds, need no
 // Solver: GLMStream sees each of them once, and CTMStream each document.
 //
+// # Inside
+//
+// Models of one latent value a term (GP, SparseGP, GLM) share one engine, internal/site, whose
+// documentation says what its terms, sites, movers and proofs are, and which step comes when.
+// CONTRIBUTING.md has the map of all packages, and says how to add a kernel, a likelihood, a
+// divergence or a structure of covariance.
+//
 // # Contracts
 //
 // Errors. Bad data and numerical failure are errors that wrap a sentinel of this
@@ -85,7 +92,7 @@
 // Concurrency. A Model and a posterior are immutable and safe to share; a
 // Stepper, a Solver and a Dist that is being changed are not.
 //
-// Files. A posterior and a Stream have Save, and LoadX reads what Save of an X has
+// Files. A posterior and a Stream have Save, and Load reads what Save has
 // written, to the same bits. A file that is not one, is damaged, or is of a newer
 // release is an error that wraps ErrFile. See Register for kernels and likelihoods of
 // your own. A run that is under way is saved by Result.Save, or as it goes by

@@ -83,21 +83,6 @@ func (e recovered) Error() string {
 
 func (e recovered) Unwrap() []error { return []error{ErrPanic, e.p} }
 
-// pick draws an index with probability in proportion to its weight.
-func pick(weight []float64, rng *rand.Rand) int {
-	var sum float64
-	for _, w := range weight {
-		sum += w
-	}
-	u := rng.Float64() * sum
-	for i, w := range weight {
-		if u -= w; u < 0 {
-			return i
-		}
-	}
-	return rng.IntN(len(weight))
-}
-
 // rng returns the generator of e.
 func (e *Env) rng() *rand.Rand {
 	if e == nil || e.Rng == nil {
@@ -112,13 +97,10 @@ const seed1, seed2 = 0x5eed, 0xe1b0
 // ctxEvery is the number of terms between two looks at a context.
 const ctxEvery = 16
 
-// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which is most
-// where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
+// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which is
+// most where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
 func checkMemory(most int64, need float64, what, instead string) error {
-	if err := memory.Check(most, need, what, instead); err != nil {
-		return fmt.Errorf("pgsvi: %w: %w", err, ErrMemory)
-	}
-	return nil
+	return prefixed(memory.Check(most, need, what, instead))
 }
 
 // mustMemory is checkMemory for those who return no error: it panics with it, which a caller can recover from, and
@@ -127,9 +109,4 @@ func mustMemory(most int64, need float64, what, instead string) {
 	if err := checkMemory(most, need, what, instead); err != nil {
 		panic(err)
 	}
-}
-
-// bytesOf returns the memory of so many matrices of rows × cols numbers, in float64 as products of sizes overflow.
-func bytesOf(matrices float64, rows, cols int) float64 {
-	return 8 * matrices * float64(rows) * float64(cols)
 }

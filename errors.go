@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -14,37 +15,37 @@ import (
 // index of the datum, the iteration, the step size, and what to do.
 var (
 	// ErrShape reports lengths or dimensions that disagree.
-	ErrShape = errors.New("shapes disagree")
+	ErrShape = sentinel.ErrShape
 	// ErrEmpty reports a data set without rows or a distribution without dimensions.
-	ErrEmpty = errors.New("no data")
+	ErrEmpty = sentinel.ErrEmpty
 	// ErrLabel reports a response outside the support of the likelihood.
-	ErrLabel = errors.New("label outside the support of the likelihood")
+	ErrLabel = sentinel.ErrLabel
 	// ErrNotFinite reports a NaN or an infinity in the data or in a computed quantity.
-	ErrNotFinite = errors.New("not finite")
+	ErrNotFinite = sentinel.ErrNotFinite
 	// ErrNotPosDef reports a matrix that had to be positive definite and is not.
-	ErrNotPosDef = errors.New("not positive definite")
+	ErrNotPosDef = sentinel.ErrNotPosDef
 	// ErrParam reports an option or parameter outside its documented range.
-	ErrParam = errors.New("parameter out of range")
+	ErrParam = sentinel.ErrParam
 	// ErrNoProx reports a pair of convex term and divergence for which the
 	// proximal step has neither a closed form nor a numeric fallback.
-	ErrNoProx = errors.New("no proximal step")
+	ErrNoProx = sentinel.ErrNoProx
 	// ErrNoEstimator reports an estimator that cannot handle the integrand or the family.
-	ErrNoEstimator = errors.New("estimator does not apply")
+	ErrNoEstimator = sentinel.ErrNoEstimator
 	// ErrFile reports a file that a Load function cannot read: one of another kind or of a newer
 	// release, one that is cut short or damaged, or one whose contents make no value of the
 	// kind. The message names the kind and says what to do.
-	ErrFile = errors.New("damaged or foreign file")
+	ErrFile = sentinel.ErrFile
 	// ErrMemory reports a model, a result or a file that needs more memory than it may have, before
 	// any of it is taken: out of memory is the one failure that a program does not survive. The message
 	// says how much, and what to use instead. The limit is MaxMemory of the options where there are such and it is
 	// not 0. Otherwise it is the memory limit of the Go runtime (GOMEMLIMIT, or
 	// debug.SetMemoryLimit), if one is set, and 8 GB if not: the same on every machine, so that what fits
 	// does not depend on where it was tried.
-	ErrMemory = errors.New("more memory than allowed")
+	ErrMemory = sentinel.ErrMemory
 	// ErrPanic reports a panic of a function of the caller's, where Solver.Recover is set.
-	ErrPanic = errors.New("panic in a function that was called")
+	ErrPanic = sentinel.ErrPanic
 	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
-	ErrDiverged = errors.New("diverged")
+	ErrDiverged = sentinel.ErrDiverged
 )
 
 // prefixed adds the name of the package to an error of the engines, which have none, where it
@@ -54,6 +55,14 @@ func prefixed(err error) error {
 		return nil
 	}
 	return fmt.Errorf("pgsvi: %w", bare{err})
+}
+
+// prefixedEach joins errors of the engines, nil ones left out, each with the name of the package.
+func prefixedEach(errs []error) error {
+	for i, err := range errs {
+		errs[i] = prefixed(err)
+	}
+	return errors.Join(errs...)
 }
 
 // bare is an error without the name of the package in front, for those who wrap it and put that there.
@@ -93,4 +102,12 @@ func givenOption(name string, x mat.Matrix) (bool, error) {
 		return false, fmt.Errorf("pgsvi: %s is a nil %T; leave it out, or give a matrix: %w", name, x, ErrParam)
 	}
 	return x != nil, nil
+}
+
+// spell is what an error calls v: as v calls itself, or by its type.
+func spell(v any) string {
+	if s, ok := v.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", v)
 }

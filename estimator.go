@@ -1,18 +1,19 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/integrate/quad"
 )
 
 // Estimator estimates E_q[l(z)] and its gradient. The four of the package are also SiteEstimators.
@@ -102,42 +103,22 @@ func (g GaussHermite) validate() error {
 	if g.Nodes < 0 {
 		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d: %w", g.Nodes, ErrParam)
 	}
-	return checkMemory(0, bytesOf(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes), "take fewer Nodes, or Exact")
+	return checkMemory(0, memory.Bytes(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes), "take fewer Nodes, or Exact")
 }
 
-// hermiteRules caches the rules by number of nodes.
-var hermiteRules sync.Map
+// hermiteRule takes expectations under N(0, 1).
+type hermiteRule expect.Rule
 
-type hermiteRule struct{ x, w []float64 }
-
-// rule returns nodes and weights for the expectation under N(0, 1).
-func (g GaussHermite) rule() hermiteRule {
-	n := g.Nodes
-	if n == 0 {
-		n = 20
-	}
-	if r, ok := hermiteRules.Load(n); ok {
-		return r.(hermiteRule)
-	}
-	r := hermiteRule{make([]float64, n), make([]float64, n)}
-	quad.Hermite{}.FixedLocations(r.x, r.w, math.Inf(-1), math.Inf(1))
-	for i := range r.x {
-		// The rule is for ∫ e^{−x²} f(x) dx.
-		r.w[i] /= math.Sqrt(math.Pi)
-		r.x[i] *= math.Sqrt2
-	}
-	hermiteRules.Store(n, r)
-	return r
-}
+func (g GaussHermite) rule() hermiteRule { return hermiteRule(expect.Hermite(cmp.Or(g.Nodes, 20))) }
 
 func (r hermiteRule) expect(lik Likelihood, y, m, v float64) Expectation {
 	var e Expectation
 	sd := math.Sqrt(v)
-	for i, x := range r.x {
-		e.Value += r.w[i] * lik.LogProb(y, m+sd*x)
+	for i, x := range r.X {
+		e.Value += r.W[i] * lik.LogProb(y, m+sd*x)
 	}
-	for i, x := range r.x {
-		l := r.w[i] * (lik.LogProb(y, m+sd*x) - e.Value)
+	for i, x := range r.X {
+		l := r.W[i] * (lik.LogProb(y, m+sd*x) - e.Value)
 		e.D1 += l * x / sd
 		e.D2 += l * (x*x - 1) / v
 	}
@@ -222,11 +203,11 @@ func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound
 		if i%ctxEvery == 0 && ctx.Err() != nil {
 			return math.NaN(), math.NaN(), context.Cause(ctx)
 		}
-		term, x, y, w := s.Site(i)
+		n, x, y, w := s.Site(i)
 		m, v := q.marginal(x)
 		e := ExpectLogProb(s.Likelihood(), y, m, v)
 		if math.IsNaN(e.Value) || math.IsInf(e.Value, 0) {
-			return e.Value, math.NaN(), fmt.Errorf("pgsvi: %s: %w", explainSite(s.Likelihood(), term, y, m, v), ErrNotFinite)
+			return e.Value, math.NaN(), fmt.Errorf("pgsvi: %s: %w", explainSite(s.Likelihood(), n, y, m, v), ErrNotFinite)
 		}
 		value += w * e.Value
 		bound += math.Abs(w) * e.Err
@@ -235,11 +216,11 @@ func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound
 }
 
 // explainSite says why a term has no finite expectation under N(m, v).
-func explainSite(lik Likelihood, term int, y, m, v float64) string {
-	if eta, l, ok := holeOf(lik, y, m, v); ok {
-		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", term, y, l, eta, remedy(l))
+func explainSite(lik Likelihood, n int, y, m, v float64) string {
+	if eta, l, ok := term.HoleIn(lik.LogProb, y, m, v); ok {
+		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", n, y, l, eta, term.Remedy(l))
 	}
-	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", term, y, m, v)
+	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", n, y, m, v)
 }
 
 // siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to lik.
@@ -285,7 +266,7 @@ func notFinite(l Integrand, z []float64, value float64, grad bool) error {
 	if grad {
 		return fmt.Errorf("pgsvi: %s: %w", what, ErrNotFinite)
 	}
-	return fmt.Errorf("pgsvi: %s; %s: %w", what, remedy(value), ErrNotFinite)
+	return fmt.Errorf("pgsvi: %s; %s: %w", what, term.Remedy(value), ErrNotFinite)
 }
 
 // abridged writes the first elements of z.
@@ -313,17 +294,17 @@ type SiteIntegrand interface {
 // log-concave, has its mode at 0, and dies out at least exponentially on both sides.
 type lineFamily interface {
 	Family
-	// line stores T(z) − μ at u in t, and returns z and the logarithm of the density of u.
-	line(t []float64, u float64, eta []float64) (z, log float64)
-	// width returns a number of the size of the width of the density at its mode.
-	width(eta []float64) float64
+	// Line stores T(z) − μ at u in t, and returns z and the logarithm of the density of u.
+	Line(t []float64, u float64, eta []float64) (z, log float64)
+	// Width returns a number of the size of the width of the density at its mode.
+	Width(eta []float64) float64
 }
 
 // sumFamily is a discrete Family of one dimension.
 type sumFamily interface {
 	Family
-	// each calls add for every z that has a probability p, to rounding.
-	each(eta []float64, add func(z, p float64))
+	// Each calls add for every z that has a probability p, to rounding.
+	Each(eta []float64, add func(z, p float64))
 }
 
 const (
@@ -358,12 +339,12 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 	clear(dst)
 	if f, ok := q.f.(sumFamily); ok {
 		var abs float64
-		f.each(q.eta, func(x, p float64) {
+		f.Each(q.eta, func(x, p float64) {
 			v := logProb(x)
 			value += p * v
 			abs += p * math.Abs(v)
 		})
-		f.each(q.eta, func(x, p float64) { // values are taken less their mean
+		f.Each(q.eta, func(x, p float64) { // values are taken less their mean
 			v := logProb(x)
 			f.Stat(t, z)
 			for i, ti := range t {
@@ -375,10 +356,10 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 	}
 	f := q.f.(lineFamily)
 	cuts := []float64{0}
-	h := math.Min(1, f.width(q.eta))
+	h := math.Min(1, f.Width(q.eta))
 	for range mostFolds {
 		cuts = append(cuts, h)
-		if _, log := f.line(t, h, q.eta); !(log > -lineFolds) {
+		if _, log := f.Line(t, h, q.eta); !(log > -lineFolds) {
 			break
 		}
 		h *= 2
@@ -386,15 +367,15 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 	h = -cuts[1]
 	for range mostFolds {
 		cuts = slices.Insert(cuts, 0, h)
-		if _, log := f.line(t, h, q.eta); !(log > -lineFolds) {
+		if _, log := f.Line(t, h, q.eta); !(log > -lineFolds) {
 			break
 		}
 		h *= 2
 	}
-	mode, _ := f.line(t, 0, q.eta)
+	mode, _ := f.Line(t, 0, q.eta)
 	first := logProb(mode) // values are taken less that at the mode
 	sum := expect.Adaptive(func(u float64) (r [3]float64) {
-		x, log := f.line(t, u, q.eta)
+		x, log := f.Line(t, u, q.eta)
 		if log < -2*lineFolds {
 			return r
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 )
@@ -297,7 +298,7 @@ const sampleVectors = 3
 
 // checkSamples returns an error, wrapping ErrMemory, if n draws of d numbers each take more memory than they may.
 func checkSamples(n, d int) error {
-	return checkMemory(0, bytesOf(sampleVectors, n, d), fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d), "take fewer Samples, or raise the limit (GOMEMLIMIT)")
+	return checkMemory(0, memory.Bytes(sampleVectors, n, d), fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d), "take fewer Samples, or raise the limit (GOMEMLIMIT)")
 }
 
 // Grad implements Estimator.

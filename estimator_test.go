@@ -2,11 +2,15 @@ package pgsvi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expfam"
+	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -116,7 +120,7 @@ func TestSamplingEstimators(t *testing.T) {
 	t.Parallel()
 	const samples, draws = 20, 60_000
 	total := draws
-	if testing.Short() {
+	if !*runLong {
 		total = 20_000
 	}
 	for _, f := range testFamilies() {
@@ -297,6 +301,395 @@ func TestDiagonalIsFull(t *testing.T) {
 			}
 			checkClose(t, fmt.Sprintf("%s, %v", name, c), a, diag, 1e-10)
 			checkNear(t, name, va, vb, 1e-12)
+		}
+	}
+}
+
+// document is the log-likelihood of counts of words in proportions of topics, with its gradient.
+func document(y []float64, topics [][]float64, dim int) LogLik {
+	word := func(v int, z []float64) (p float64) {
+		for k, b := range topics {
+			if k < len(z) {
+				p += z[k] * b[v]
+			} else {
+				p += (1 - z[0]) * b[v]
+			}
+		}
+		return p
+	}
+	return LogLik{N: 1, Dim: dim, LogProb: func(_ int, z []float64) (l float64) {
+		for v, c := range y {
+			if c > 0 {
+				l += c * math.Log(word(v, z))
+			}
+		}
+		return l
+	}, Grad: func(dst []float64, _ int, z []float64) {
+		for v, c := range y {
+			p := word(v, z)
+			for k := range dst {
+				d := topics[k][v]
+				if len(dst) < len(topics) {
+					d -= topics[1][v]
+				}
+				dst[k] += c * d / p
+			}
+		}
+	}}
+}
+
+// lawless is a problem of one dimension, or of a document, with the optimum of its ELBO.
+type lawless struct {
+	name     string
+	prior    *Exp
+	a, b     float64 // the optimum
+	elbo     float64
+	l        LogLik
+	score    float64 // noise of a draw at the optimum: by scores with a baseline
+	fitted   float64 // with a regression on T
+	implicit float64 // along paths
+	both     float64 // and with the regression
+}
+
+// nonconjugate are problems of nonconjugate_1d, of eighteen digits and more by mpmath.
+func nonconjugate() []lawless {
+	const logs = 12.193990113264
+	y := []float64{0.4, 1.3, 2.2, 0.9, 1.6}
+	topics := [][]float64{{.6, .3, .1}, {.1, .3, .6}}
+	return []lawless{
+		{"shape of a Gamma", must(NewGamma(1, 0.5)), 57.8413913900728, 25.1874785566863, 10.6470446753954, LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
+			lg, _ := math.Lgamma(z[0])
+			return (z[0]-1)*logs - 20*lg
+		}, Grad: func(dst []float64, _ int, z []float64) { dst[0] += logs - 20*special.Digamma(z[0]) }}, 9.3, 0.09, 2, 0.024},
+		{"logit-normal", must(NewBeta(1, 1)), 23.3540586049920867, 7.54112618127484251, -7.19361678891311276, LogLik{N: len(y), Dim: 1, LogProb: func(n int, z []float64) float64 {
+			r := y[n] - math.Log(z[0]/(1-z[0]))
+			return -0.5 * (r*r + expfam.Log2Pi)
+		}, Grad: func(dst []float64, n int, z []float64) {
+			dst[0] += (y[n] - math.Log(z[0]/(1-z[0]))) / (z[0] * (1 - z[0]))
+		}}, 9.6, 0.48, 2.3, 0.13},
+		{"document (5, 2, 1)", must(NewBeta(1, 1)), 3.746831072165, 1.120458237564, -8.256318212003, document([]float64{5, 2, 1}, topics, 1), 11, 0.45, 2.5, 0.2},
+		{"document (50, 2, 1)", must(NewBeta(0.3, 0.3)), 37.58721603438, 0.3005429960985, -32.0320868951, document([]float64{50, 2, 1}, topics, 1), 14, 0.02, 4, 0.02},
+		{"document (30, 0, 0)", must(NewBeta(0.3, 0.3)), 25.04118412714, 0.2996008528535, -16.98606861054, document([]float64{30, 0, 0}, topics, 1), 14, 0.02, 4, 0.02},
+	}
+}
+
+func (p lawless) objective(e Estimator) Objective[*Exp] {
+	return Objective[*Exp]{F: Expect(p.l, e), H: KLTo(p.prior), Init: p.prior}
+}
+
+func (p lawless) best(t *testing.T) *Exp {
+	t.Helper()
+	eta := []float64{p.a, p.b}
+	if p.prior.Natural(nil)[1] < 0 {
+		eta[1] = -p.b
+	}
+	q := p.prior.Clone().(*Exp)
+	if err := q.SetNatural(eta); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// Quadrature finds the ELBO of the references and a gradient that vanishes at their optimum; the nil Solver comes to it with it, without
+// derivatives, and along paths.
+func TestNonconjugate(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, p := range nonconjugate() {
+		q := p.best(t)
+		g := make([]float64, 2)
+		v, bound, err := quadrature(g, q, p.l.Batch(nil))
+		if err != nil {
+			t.Errorf("%s: %v", p.name, err)
+			continue
+		}
+		if elbo := v - q.KL(p.prior); !(math.Abs(elbo-p.elbo) <= 1e-11*math.Abs(p.elbo)+bound) {
+			t.Errorf("%s: ELBO %.14g ± %.2g, want %.14g", p.name, elbo, bound, p.elbo)
+		}
+		eta, eta0 := q.Natural(nil), p.prior.Natural(nil)
+		for i, target := range g { // at the optimum η is η_p + ∇_μ
+			if e := eta0[i] + target - eta[i]; !(math.Abs(e) <= 1e-9*(1+math.Abs(eta[i]))) {
+				t.Errorf("%s: the target is off by %.3g in element %d", p.name, e, i)
+			}
+		}
+		for name, e := range map[string]Estimator{"exact": Exact{}, "nil": nil, "paths": Pathwise{}} {
+			most, near := 11.0, 1e-3
+			if name == "exact" {
+				near = 1e-8
+			}
+			for seed := range uint64(5) {
+				q, res, err := p.objective(e).Fit(ctx, &Solver{Src: rand.NewPCG(seed, 1)})
+				if err != nil {
+					t.Errorf("%s, %s: %v", p.name, name, err)
+					continue
+				}
+				if name == "paths" {
+					near = 4e-3 // its goal for one dimension, twice: it takes 20 draws
+				}
+				if loss := p.elbo - res.ELBO; !(math.Abs(loss) <= near) || res.Status != Converged || !(q.KL(p.best(t)) <= 2*near) {
+					t.Errorf("%s, %s, seed %d: %v at ELBO %.9g, %.3g below the best", p.name, name, seed, res.Status, res.ELBO, loss)
+				}
+				if !(res.Passes <= most) && seed == 0 {
+					t.Errorf("%s, %s: %v passes", p.name, name, res.Passes)
+				}
+			}
+		}
+	}
+}
+
+// The noise of a draw of each estimator at the optimum, in the metric of the Fisher information, is what it has been.
+func TestNoise(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	repeats := 400
+	if !*runLong {
+		repeats = 100
+	}
+	noise := func(name string, q *Exp, l LogLik, e Estimator, want float64) {
+		t.Helper()
+		v, n, err := Noise(ctx, nil, e, q, l.Batch(nil), repeats)
+		if err != nil || n == 0 {
+			t.Errorf("%s, %+v: %d draws, %v", name, e, n, err)
+			return
+		}
+		// 1.4: four standard errors of a χ² of so many repeats.
+		if v *= float64(n); !(v <= 1.4*want+1e-12) {
+			t.Errorf("%s, %T %+v: noise of a draw %.4g, want %.4g", name, e, e, v, want)
+		}
+	}
+	for _, p := range nonconjugate() {
+		q := p.best(t)
+		for _, coords := range []Coordinates{MeanParams, Natural} {
+			if !*runLong && coords == Natural {
+				continue
+			}
+			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, p.score)
+			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100}, p.fitted)
+			noise(p.name, q.In(coords), p.l, Pathwise{Samples: 8}, p.implicit)
+			noise(p.name, q.In(coords), p.l, Pathwise{Samples: 100}, p.both)
+		}
+		if v, n, err := Noise(ctx, nil, Exact{}, q, p.l.Batch(nil), 2); v != 0 || n != 0 || err != nil {
+			t.Errorf("%s: quadrature has noise %v of %d draws, %v", p.name, v, n, err)
+		}
+	}
+	// Conjugate: nothing is left.
+	rate := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return 15*math.Log(z[0]) - 6*z[0] }, Grad: func(dst []float64, _ int, z []float64) { dst[0] += 15/z[0] - 6 }}
+	q := must(NewGamma(17, 7))
+	noise("a rate", q, rate, ScoreFunction{Samples: 100}, 0)
+	noise("a rate", q, rate, Pathwise{}, 0)
+	// A document of ten topics.
+	l, q := tenTopics()
+	if !*runLong {
+		repeats = 40
+	}
+	noise("ten topics", q, l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, 80)
+	noise("ten topics", q, l, ScoreFunction{Samples: 400}, 14)
+	noise("ten topics", q, l, Pathwise{Samples: 8}, 7)
+	noise("ten topics", q, l, Pathwise{Samples: 400}, 1.1)
+	if _, _, err := Noise(ctx, nil, Exact{}, q, l.Batch(nil), 0); !errors.Is(err, ErrNoEstimator) {
+		t.Errorf("quadrature over a Dirichlet: %v", err)
+	}
+	if _, _, err := Noise(ctx, nil, Exact{}, q, l.Batch(nil), 1); !errors.Is(err, ErrParam) {
+		t.Errorf("one repeat: %v", err)
+	}
+}
+
+// tenTopics is a document of 100 words in ten topics, and a Dirichlet near its optimum.
+func tenTopics() (LogLik, *Exp) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	topics, y := make([][]float64, 10), make([]float64, 40)
+	for k := range topics {
+		topics[k] = make([]float64, len(y))
+		for v := range topics[k] {
+			topics[k][v] = rng.ExpFloat64() * rng.ExpFloat64()
+		}
+		floats.Scale(1/floats.Sum(topics[k]), topics[k])
+	}
+	for range 100 {
+		k, u := rng.IntN(3), rng.Float64()
+		for v, p := range topics[k] {
+			if u -= p; u < 0 {
+				y[v]++
+				break
+			}
+		}
+	}
+	return document(y, topics, 10), must(NewDirichlet([]float64{30, 30, 30, 1, 1, 1, 1, 1, 1, 1}))
+}
+
+// All estimators have the same mean.
+func TestFamilyEstimatorsUnbiased(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	check := func(name string, q *Exp, l LogLik, e Estimator, want []float64, seed uint64) {
+		t.Helper()
+		env := &Env{Rng: rand.New(rand.NewPCG(seed, 9))}
+		n := len(want)
+		repeats := 300
+		if testing.Short() {
+			repeats = 100
+		}
+		g, variance := make([]float64, n), make([]float64, n)
+		acc, said := newMoments(make([]float64, n), nil), make([]float64, n)
+		for range repeats {
+			if _, err := e.Grad(ctx, env, g, variance, q, l.Batch(nil)); err != nil {
+				t.Fatal(err)
+			}
+			acc.add(g)
+			floats.AddScaled(said, 1/float64(repeats), variance)
+		}
+		acc.finish()
+		for i, m := range acc.mean {
+			if se := math.Sqrt(acc.m2[i]); !(math.Abs(m-want[i]) <= 5*se+1e-9*(1+math.Abs(want[i]))) {
+				t.Errorf("%s, %T %+v: element %d has the mean %.6g ± %.2g, want %.6g", name, e, e, i, m, se, want[i])
+			}
+			if v := acc.m2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) || !(said[i] <= 2.5*v+1e-18) {
+				t.Errorf("%s, %T %+v: element %d has the variance %.4g, and says %.4g", name, e, e, i, v, said[i])
+			}
+		}
+	}
+	for i, p := range nonconjugate()[:3] {
+		for _, coords := range []Coordinates{MeanParams, Natural} {
+			q := p.best(t).In(coords)
+			want := make([]float64, 2)
+			if _, err := (Exact{}).Grad(ctx, nil, want, nil, q, p.l.Batch(nil)); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range []Estimator{ScoreFunction{Samples: 60}, ScoreFunction{Samples: 60, Baseline: LeaveOneOut}, Pathwise{Samples: 8}, Pathwise{Samples: 60}} {
+				check(fmt.Sprintf("%s, %v", p.name, coords), q, p.l, e, want, uint64(i))
+			}
+		}
+	}
+	if testing.Short() {
+		return
+	}
+	l, q := tenTopics()
+	want, g := make([]float64, 10), make([]float64, 10)
+	env := &Env{Rng: rand.New(rand.NewPCG(1, 2))}
+	const many = 60
+	for range many {
+		if _, err := (Pathwise{Samples: 1000}).Grad(ctx, env, g, nil, q, l.Batch(nil)); err != nil {
+			t.Fatal(err)
+		}
+		floats.AddScaled(want, 1./many, g)
+	}
+	check("ten topics", q, l, ScoreFunction{Samples: 100}, want, 1)
+	check("ten topics", q, l, Pathwise{Samples: 100}, want, 2)
+}
+
+// A Dirichlet of ten parts with gradients.
+func TestTenTopics(t *testing.T) {
+	t.Parallel()
+	l, _ := tenTopics()
+	prior := must(NewDirichlet([]float64{.5, .5, .5, .5, .5, .5, .5, .5, .5, .5}))
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		o := Objective[*Exp]{F: Expect(l, Pathwise{}), H: KLTo(prior), Init: prior}
+		q, res, err := o.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, far, err := o.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 3), Converger: Never(), MaxPasses: 100, EvalEvery: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kl := q.KL(best); res.Status != Converged || !(res.Passes <= 60) || !(kl <= 0.04) {
+			t.Errorf("seed %d: %v after %v passes, ELBO %.6g ± %.2g; after %v %.6g ± %.2g; KL %.3g", seed, res.Status, res.Passes, res.ELBO, res.ELBOErr, far.Passes, far.ELBO, far.ELBOErr, kl)
+		}
+	}
+}
+
+// A step that has to be cut to stay in the set of natural parameters keeps a tenth of the way to its edge: halves alone may end as close to
+// it as they like.
+func TestStepsKeepOffTheEdge(t *testing.T) {
+	prior := must(NewBeta(0.3, 0.3))
+	for name, noise := range map[string]bool{"exact": false, "noisy": true} {
+		// The target is (5.3, −0.2999999), so that half of the way is 5e-8 inside.
+		f := SmoothFunc(1, !noise, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
+			e := q.(*Exp)
+			c := []float64{-5, 0.5999999}
+			e.FromMeanGrad(dst, c)
+			return floats.Dot(c, e.mu), nil
+		})
+		o := Objective[*Exp]{F: f, H: KLTo(prior), Init: prior}
+		st, err := o.NewStepper(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range 3 {
+			from := must(o.Posterior(st)).Natural(nil)[1]
+			if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
+				t.Fatal(err)
+			}
+			if b := must(o.Posterior(st)).Natural(nil)[1]; !(b >= 0.0999*from) {
+				t.Errorf("%s, step %d: from b = %.4g to %.4g", name, k, from, b)
+			}
+		}
+	}
+}
+
+// Quadrature and sums find E[cᵀT(z)] = cᵀμ, and its gradient c in μ, however narrow or wide the distribution is.
+func TestQuadrature(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, size := range []float64{0.2, 1, 30, 1e4, 1e9} {
+		for name, q := range map[string]*Exp{
+			"Gamma": must(NewGamma(size, 3)), "InverseGamma": must(NewInverseGamma(size, 0.1)), "Beta": must(NewBeta(size, 0.7*size)), "skew Beta": must(NewBeta(size, 0.3)),
+			"Bernoulli": must(NewBernoulli(1 / (1 + size))), "Categorical": must(NewCategorical([]float64{1, size, 2, 3})), "Poisson": must(NewPoisson(math.Min(size, 1e6))),
+		} {
+			n := q.NumParams()
+			c, stat, g := make([]float64, n), make([]float64, n), make([]float64, n)
+			var want, scale float64
+			for i := range c {
+				c[i] = rng.NormFloat64()
+				if i == 1 && (name == "Beta" || name == "skew Beta") {
+					c[i] = 0 // near z = 1 a number does not hold the logarithm of 1 − z
+				}
+				want += c[i] * q.mu[i]
+				scale += math.Abs(c[i]) * (math.Abs(q.mu[i]) + math.Sqrt(fisherAt(q, i)))
+			}
+			l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
+				q.f.Stat(stat, z)
+				sum := 0.0
+				for i, x := range stat {
+					if c[i] != 0 {
+						sum += c[i] * x
+					}
+				}
+				return sum
+			}}
+			v, bound, err := quadrature(g, q, l.Batch(nil))
+			if err != nil {
+				t.Errorf("%s of %v: %v", name, size, err)
+				continue
+			}
+			const tol = 1e-10
+			if !(math.Abs(v-want) <= tol*scale+bound+2e-16) { // z itself is rounded
+				t.Errorf("%s of %v: %.15g ± %.2g, want %.15g", name, size, v, bound, want)
+			}
+			floats.Sub(g, c)
+			q.fisherMul(g)
+			for i, e := range g {
+				if !(math.Abs(e) <= tol*scale*math.Sqrt(fisherAt(q, i))+1e-12) {
+					t.Errorf("%s of %v: the gradient in η is off by %.3g in element %d", name, size, e, i)
+				}
+			}
+		}
+	}
+	// What is not finite is named, and what is too rough is refused.
+	q := must(NewGamma(2, 1))
+	for _, c := range []struct {
+		f    func(z float64) float64
+		want error
+	}{
+		{func(z float64) float64 { return math.Log(z - 1) }, ErrNotFinite},
+		{func(z float64) float64 { return math.Floor(1e4*z) - 1e4*z + 1e6*math.Mod(math.Floor(1e7*z), 2) }, ErrNoEstimator},
+	} {
+		l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return c.f(z[0]) }}
+		if _, _, err := quadrature(make([]float64, 2), q, l.Batch(nil)); !errors.Is(err, c.want) {
+			t.Errorf("error %v, want %v", err, c.want)
 		}
 	}
 }

@@ -8,10 +8,13 @@ import (
 	"log"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -85,10 +88,10 @@ func ExampleSolver() {
 		Init: prior,
 	}
 	s := pgsvi.Solver{
-		StepSize:  pgsvi.RobbinsMonro{Scale: 0.3, Delay: 50},
+		StepSize:  pgsvi.RobbinsMonro(0.3, 50, 0),
 		BatchSize: 4,
 		MaxPasses: 100,
-		Converger: pgsvi.Never{},
+		Converger: pgsvi.Never(),
 		Src:       rand.NewPCG(1, 2),
 	}
 	res, err := s.Run(context.Background(), m)
@@ -166,7 +169,7 @@ type leastSquares struct {
 
 // smooth makes it an f. Exact says that it makes no use of randomness.
 func (l leastSquares) smooth() pgsvi.Smooth {
-	return pgsvi.SmoothFunc{N: len(l.y), Deterministic: true, Func: l.grad}
+	return pgsvi.SmoothFunc(len(l.y), true, l.grad)
 }
 
 func (l leastSquares) grad(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64, error) {
@@ -201,11 +204,11 @@ func ExampleL1() {
 		x: [][]float64{{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {2, -1, 0}},
 		y: []float64{2, 0, 2, 4},
 	}
-	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), H: pgsvi.L1{Weight: 1}, Init: pgsvi.NewPoint(make([]float64, 3))}
+	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), H: pgsvi.L1(1, 0), Init: pgsvi.NewPoint(make([]float64, 3))}
 	s := pgsvi.Solver{
-		Divergence: pgsvi.Euclidean{},
+		Divergence: pgsvi.Euclidean(),
 		StepSize:   pgsvi.ConstantStep(0.1),
-		Converger:  &pgsvi.GradientMap{Tol: 1e-9},
+		Converger:  pgsvi.GradientMap(1e-9),
 	}
 	q, _, err := m.Fit(context.Background(), &s)
 	if err != nil {
@@ -220,9 +223,9 @@ func ExampleBregman() {
 	f := leastSquares{x: [][]float64{{1, 0}, {0, 1}, {1, 1}}, y: []float64{3, 0.5, 3}}
 	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), Init: pgsvi.NewPoint([]float64{1, 1})}
 	s := pgsvi.Solver{
-		Divergence: pgsvi.Bregman{Potential: pgsvi.NegEntropy{}},
+		Divergence: pgsvi.Bregman(pgsvi.NegEntropy()),
 		StepSize:   pgsvi.ConstantStep(0.1),
-		Converger:  &pgsvi.GradientMap{Tol: 1e-9},
+		Converger:  pgsvi.GradientMap(1e-9),
 	}
 	q, res, err := m.Fit(context.Background(), &s)
 	if err != nil {
@@ -242,10 +245,10 @@ func ExampleCheckDivergence() {
 	_, err := pgsvi.CheckDivergence(skew, p, q)
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	fmt.Println(errors.Is(err, pgsvi.ErrParam), first)
-	alpha, err := pgsvi.CheckDivergence(pgsvi.Euclidean{}, p, q)
+	alpha, err := pgsvi.CheckDivergence(pgsvi.Euclidean(), p, q)
 	fmt.Println(alpha, err)
 	// Output:
-	// true pgsvi: pgsvi.DivergenceFunc of distributions 0 and 1: D = -1 for distinct arguments, not positive: parameter out of range
+	// true pgsvi: DivergenceFunc of distributions 0 and 1: D = -1 for distinct arguments, not positive: parameter out of range
 	// 1 <nil>
 }
 
@@ -261,7 +264,7 @@ func ExampleProx_Solve() {
 	if _, err := f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		log.Fatal(err)
 	}
-	p := pgsvi.Prox{Grad: g, H: pgsvi.KLTo(prior), D: pgsvi.KL{}, From: prior, Beta: math.Inf(1)}
+	p := pgsvi.Prox{Grad: g, H: pgsvi.KLTo(prior), D: pgsvi.KL(), From: prior, Beta: math.Inf(1)}
 	closed, err := p.Solve(q)
 	if err != nil {
 		log.Fatal(err)
@@ -287,7 +290,7 @@ func ExampleTee() {
 	var betas []float64
 	s := pgsvi.Solver{
 		MaxIter:  2,
-		StepSize: pgsvi.RobbinsMonro{Power: 1},
+		StepSize: pgsvi.RobbinsMonro(0, 0, 1),
 		Recorder: pgsvi.Tee(
 			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { betas = append(betas, it.Beta) }),
 			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) }),
@@ -465,11 +468,283 @@ func ExampleGPPosterior_Save() {
 	if err := post.Save(&file); err != nil {
 		log.Fatal(err)
 	}
-	again, err := pgsvi.LoadGPPosterior(&file)
+	again, err := pgsvi.Load[*pgsvi.GPPosterior](&file)
 	if err != nil {
 		log.Fatal(err)
 	}
 	p, loaded := post.At(x).Prob(nil, 1), again.At(x).Prob(nil, 1)
 	fmt.Printf("%.3f, the same: %v\n", p, slices.Equal(p, loaded))
 	// Output: [0.231 0.265 0.345 0.345 0.265 0.231], the same: true
+}
+
+// The examples of this file are those of the README, whose code is theirs.
+
+var ctx = context.Background()
+
+// Weights with their uncertainty, for the price of a point estimate.
+func ExampleNewGLM() {
+	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
+	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := glm.Fit(ctx, nil) // no step size, no batch size, nothing to tune
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v %.2f ± %.2f\n", post.Names(), post.Mean(nil), post.SD(nil)) // post.Summary() is a table
+	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{4}))[0])
+	// Output:
+	// [dose (Intercept)] [0.81 -2.02] ± [0.52 1.55]
+	// P(y = +1 at a dose of 4) = 0.73
+}
+
+// Labels at points, by a Gaussian process.
+func ExampleNewGP() {
+	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
+	y := []float64{-1, -1, 1, -1, 1, 1}
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, res, err := gp.Fit(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("ELBO %.4f, proved to be within 1e-9 nats of its maximum: %v\n", res.ELBO, res.GapBound < 1e-9)
+	fmt.Printf("P(y = +1 at 2.5) = %.3f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{2.5}))[0])
+	// Output:
+	// ELBO -4.6718, proved to be within 1e-9 nats of its maximum: true
+	// P(y = +1 at 2.5) = 0.710
+}
+
+// Topics of documents, and which go together.
+func ExampleNewCTM() {
+	var b data.CorpusBuilder
+	for _, text := range []string{"the cat and the dog", "a dog and a bird", "stocks and bonds fell", "bonds rose, stocks fell"} {
+		b.Add("", strings.Repeat(text+" ", 5))
+	}
+	corpus, _ := b.Corpus()
+	ctm, err := pgsvi.NewCTM(corpus, 2, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := ctm.Fit(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	words, _ := pgsvi.TopWords(post.Topics(), corpus, 3, pgsvi.ByProbability)
+	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(post.DocTopics()))
+	// Output:
+	// [[bonds fell stocks] [dog bird cat]]
+	// ⎡0.1  0.9⎤
+	// ⎢0.1  0.9⎥
+	// ⎢0.9  0.1⎥
+	// ⎣0.9  0.1⎦
+}
+
+// What is to be believed of a posterior.
+func ExampleGLM_PSIS_trust() {
+	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
+	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := glm.Fit(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	psis, err := glm.PSIS(ctx, nil, post, 0) // draws of q, weighted by p(y, w)/q(w)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(psis)
+	// Output:
+	// k̂ = 0.48 from 2200 draws, which are worth 2077: log evidence -7.6171 ± 0.0052
+}
+
+// The code of the README is that of these examples.
+func TestREADME(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	code, blocks := squeeze(string(source)), 0
+	for rest := string(readme); ; {
+		_, after, ok := strings.Cut(rest, "```go\n")
+		if !ok {
+			break
+		}
+		block, more, _ := strings.Cut(after, "```")
+		if rest = more; !strings.Contains(code, squeeze(block)) {
+			t.Errorf("not in the examples:\n%s", block)
+		}
+		blocks++
+	}
+	if blocks != 3 {
+		t.Errorf("%d blocks of Go, want 3", blocks)
+	}
+	if lines := strings.Count(string(readme), "\n"); lines > 120 {
+		t.Errorf("README.md has %d lines, at most 120", lines)
+	}
+}
+
+// Adam on −ELBO over the mean and the log-Cholesky factor of a dense Gaussian,
+// beside a fit without options.
+func ExampleAdam() {
+	x := mat.NewDense(8, 1, []float64{-3, -2, -1, -0.5, 0.5, 1, 2, 3})
+	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 0.01})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	_, best, err := gp.Fit(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	o, err := gp.Objective()
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := pgsvi.Solver{
+		Divergence: pgsvi.Adam(0, 0, 0),
+		StepSize:   pgsvi.RobbinsMonro(0.05, 100, 1),
+		BatchSize:  2,
+		MaxPasses:  500,
+		Converger:  pgsvi.Never(),
+	}
+	o = o.Linearized()
+	o.Init = o.Init.In(pgsvi.LogCholesky)
+	res, err := s.Run(ctx, o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.2f after %.0f passes; at the optimum %.2f\n", res.ELBO, res.Passes, best.ELBO)
+	// Output: -6.40 after 500 passes; at the optimum -6.40
+}
+
+// A stream that was saved goes on, in another program or on another day, as if nothing had happened.
+func ExampleLoad() {
+	ctx := context.Background()
+	monday := pgsvi.Rows(mat.NewDense(3, 1, []float64{-2, 0.5, 1}), []float64{-1, -1, 1})
+	tuesday := pgsvi.Rows(mat.NewDense(2, 1, []float64{-1, 2}), []float64{-1, 1})
+
+	s, err := pgsvi.NewGLMStream(1, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := s.AddAll(ctx, monday); err != nil {
+		log.Fatal(err)
+	}
+	var file bytes.Buffer // or a file
+	if err := s.Save(&file); err != nil {
+		log.Fatal(err)
+	}
+
+	s, err = pgsvi.Load[*pgsvi.GLMStream](&file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := s.AddAll(ctx, tuesday); err != nil {
+		log.Fatal(err)
+	}
+	post, err := s.Posterior()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d rows, weight %.2f ± %.2f\n", post.Len(), post.Mean(nil)[0], post.SD(nil)[0])
+	// Output:
+	// 5 rows, weight 0.98 ± 0.65
+}
+
+// A classifier of 5000 points, whose covariance would have 25 million numbers:
+// inducing inputs are chosen among the points until they leave nothing to speak
+// of, and a nil Solver needs no tuning.
+func ExampleSparseGP() {
+	rng := rand.New(rand.NewPCG(1, 2))
+	x, y := mat.NewDense(5000, 1, nil), make([]float64, 5000)
+	for i := range y {
+		at := 10 * rng.Float64()
+		x.Set(i, 0, at)
+		y[i] = -1
+		if rng.Float64() < 1/(1+math.Exp(-3*math.Sin(at))) {
+			y[i] = 1
+		}
+	}
+	gp, err := pgsvi.NewSparseGP(x, y, pgsvi.SquaredExp{Scale: 3, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, res, err := gp.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v, %d inducing inputs, %.0e of the variance left\n", res.Status, gp.Rank(), gp.Residual()/(9*5000))
+	xnew := mat.NewDense(3, 1, []float64{math.Pi / 2, 3 * math.Pi / 2, 1000})
+	for i, p := range post.At(xnew).Prob(nil, 1) {
+		fmt.Printf("P(+1) at %.2f: %.2f\n", xnew.At(i, 0), p)
+	}
+	// Output:
+	// converged, 17 inducing inputs, 5e-09 of the variance left
+	// P(+1) at 1.57: 0.96
+	// P(+1) at 4.71: 0.04
+	// P(+1) at 1000.00: 0.50
+}
+
+// matern72 is the profile of the Matérn kernel with ν = 7/2,
+// ρ = (1 + a + 2a²/5 + a³/15) exp(−a) with a = √7 r.
+type matern72 struct{}
+
+func (matern72) Values(r2 []float64) { pgsvi.PolyExp(r2, 7, 1, 1, 2./5, 1./15) }
+
+// Slopes are −2ρ′(r²) = 7/5 (1 + a + a²/3) exp(−a).
+func (matern72) Slopes(dst, r2, _ []float64) {
+	copy(dst, r2)
+	pgsvi.PolyExp(dst, 7, 7./5, 7./5, 7./15)
+}
+
+type Matern72 = pgsvi.Iso[matern72]
+
+// A kernel of one's own, with lengths that differ between columns.
+func ExampleIso() {
+	pgsvi.Register("example.Matern72", Matern72{})
+	k := Matern72{Scale: 2, Lengths: []float64{1, 10}}
+	x := mat.NewDense(3, 2, []float64{0, 0, 1, 0, 1, 20})
+	fmt.Printf("%.3f\n", mat.Formatted(pgsvi.Gram(nil, k, x)))
+	_, err := pgsvi.NewGP(x, []float64{1, 2, 3}, Matern72{Length: -1}, pgsvi.GaussianNoise{}, nil)
+	fmt.Println(err)
+	// Output:
+	// ⎡4.000  2.180  0.374⎤
+	// ⎢2.180  4.000  0.551⎥
+	// ⎣0.374  0.551  4.000⎦
+	// pgsvi: Matern72.Length is -1, want a positive number: parameter out of range
+}
+
+// How long may the steps of gradient descent be? Those of 0.05 leave no doubt, those of 2 are beyond what the theory allows, and raise −ELBO.
+func ExampleCertificate() {
+	sites := pgsvi.Sites{X: [][]float64{{1, 0.5}, {0.3, -1.2}, {-2, 0.4}, {0.8, 1.1}, {-0.6, -0.2}}, Y: []float64{1, 1, -1, 1, 1}, Lik: pgsvi.BernoulliLogit{}}
+	prior := pgsvi.NewIsotropic(2, 4)
+	o := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(sites, nil), H: pgsvi.KLTo(prior), Init: prior.In(pgsvi.Cholesky)}
+	for _, beta := range []float64{0.05, 2} {
+		var c pgsvi.Certificate
+		s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(beta), MaxIter: 20, Recorder: &c}
+		if _, _, err := o.Linearized().Fit(context.Background(), &s); err != nil {
+			log.Fatal(err)
+		}
+		if err := c.Err(); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("beta %v: at most %.1f, %d of %d steps too long, %d violations\n", beta, c.MaxStep, c.TooLong, c.Steps, c.Violations)
+	}
+	// Output:
+	// beta 0.05: at most 1.5, 0 of 20 steps too long, 0 violations
+	// beta 2: at most 1.2, 10 of 20 steps too long, 10 violations
 }

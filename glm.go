@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
@@ -27,7 +31,7 @@ import (
 //
 // A GLM is immutable and may be shared between goroutines.
 type GLM struct {
-	linearModel
+	lin site.LinearModel
 	opt GLMOptions
 }
 
@@ -95,20 +99,20 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
 	}
-	need := rows + bytesOf(weightVectors, 1, d)
+	need := rows + memory.Bytes(site.WeightVectors, 1, d)
 	instead := "renumber or hash the features to fewer columns"
 	switch {
 	case family == LowRankCovariance:
-		need += bytesOf(lowRankMatrices, d, min(d, cmp.Or(o.Rank, defaultRank)))
+		need += memory.Bytes(site.LowRankMatrices, d, min(d, cmp.Or(o.Rank, defaultRank)))
 		instead = "use a smaller GLMOptions.Rank or DiagonalCovariance"
 	case family == FullCovariance && n <= d:
-		need += bytesOf(denseMatrices, n, n)
-		if d <= primalWeights {
-			need += bytesOf(posteriorMatrices, d, d)
+		need += memory.Bytes(site.DenseMatrices, n, n)
+		if d <= site.PrimalWeights {
+			need += memory.Bytes(posteriorMatrices, d, d)
 		}
 		instead = "use DiagonalCovariance or LowRankCovariance"
 	case family == FullCovariance:
-		need += bytesOf(weightMatrices, d, d)
+		need += memory.Bytes(site.WeightMatrices, d, d)
 		instead = "use DiagonalCovariance or LowRankCovariance"
 	}
 	return checkMemory(o.MaxMemory, need, fmt.Sprintf("a GLM of %d rows and %d weights with a %v covariance", n, d, family), instead+", or raise GLMOptions.MaxMemory")
@@ -160,17 +164,17 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v: %w", i, w, ErrParam)
 		}
 	}
-	d := cols + b2i(g.opt.Intercept)
+	d := cols + design.B2i(g.opt.Intercept)
 	rows := 0.0 // bytes; those of a Sparse are shared
 	if _, sparse := x.(*Sparse); !sparse {
-		rows = bytesOf(1, n, d)
+		rows = memory.Bytes(1, n, d)
 	}
 	if err := g.opt.checkMemory(rows, n, d, g.opt.family(n, d)); err != nil {
 		return nil, err
 	}
-	g.maxMemory = g.opt.MaxMemory
-	g.x = newDesign(x, g.opt.Intercept)
-	if err := g.x.check(); err != nil {
+	g.lin.MaxMemory = g.opt.MaxMemory
+	g.lin.X = newDesign(x, g.opt.Intercept)
+	if err := g.lin.X.Check(); err != nil {
 		return nil, err
 	}
 	if err := g.setNames(cols); err != nil {
@@ -180,7 +184,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		return nil, err
 	}
 	g.opt.Blocks = slices.Clone(g.opt.Blocks)
-	g.terms.offset, g.terms.weight = slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
+	g.lin.Terms.Offset, g.lin.Terms.Weight = slices.Clone(g.opt.Offset), slices.Clone(g.opt.Weights)
 	g.opt.Offset, g.opt.Weights = nil, nil
 	g.dropWeightless()
 	if err := g.setPrior(); err != nil {
@@ -217,7 +221,7 @@ func (o *GLMOptions) checkBlocks(cols int) error {
 // that goes.
 func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	terms, err := newSiteTerms(lik, y)
-	g := &GLM{linearModel: linearModel{terms: terms}}
+	g := &GLM{lin: site.LinearModel{Terms: terms}}
 	if opt != nil {
 		g.opt = *opt
 	}
@@ -242,7 +246,7 @@ func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 
 // setNames names the weights of cols features and the intercept.
 func (g *GLM) setNames(cols int) error {
-	if cols+b2i(g.opt.Intercept) == 0 {
+	if cols+design.B2i(g.opt.Intercept) == 0 {
 		return fmt.Errorf("pgsvi: a GLM needs at least one column or an intercept: %w", ErrEmpty)
 	}
 	names := slices.Clone(g.opt.Names)
@@ -258,34 +262,34 @@ func (g *GLM) setNames(cols int) error {
 	if g.opt.Intercept {
 		names = append(names, "(Intercept)")
 	}
-	g.names = names
+	g.lin.Names = names
 	return nil
 }
 
 // setPrior makes the prior that the options ask for; g.x is used by Autoscale alone.
 func (g *GLM) setPrior() error {
-	d, o := len(g.names), &g.opt
-	p := &g.prior
+	d, o := len(g.lin.Names), &g.opt
+	p := &g.lin.Prior
 	q := o.Prior
 	if q != nil && q.Dim() != d {
 		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights: %w", q.Dim(), d, ErrShape)
 	}
 	switch {
 	case q != nil && q.isDiagonal():
-		p.mean, p.prec = q.Mean(nil), q.Var(nil)
-		for j, v := range p.prec {
-			p.prec[j] = 1 / v
+		p.Mean, p.Prec = q.Mean(nil), q.Var(nil)
+		for j, v := range p.Prec {
+			p.Prec[j] = 1 / v
 		}
 	case q != nil:
-		p.mean, p.full = q.Mean(nil), &weightState{}
-		p.full.resize(d)
+		p.Mean, p.Full = q.Mean(nil), &gauss.State{}
+		p.Full.Resize(d)
 		prec := q.precisionMatrix()
 		for i := range d {
 			for j := range i + 1 {
-				p.full.p[i*d+j] = prec.At(i, j)
+				p.Full.P[i*d+j] = prec.At(i, j)
 			}
 		}
-		if !p.full.factor() {
+		if !p.Full.Factor() {
 			return fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
 		}
 	default:
@@ -296,24 +300,24 @@ func (g *GLM) setPrior() error {
 		if intercept == 0 {
 			intercept = 10
 		}
-		p.mean, p.prec = make([]float64, d), make([]float64, d)
-		for j := range p.prec {
-			p.prec[j] = 1 / (sd * sd)
+		p.Mean, p.Prec = make([]float64, d), make([]float64, d)
+		for j := range p.Prec {
+			p.Prec[j] = 1 / (sd * sd)
 		}
 		if o.Autoscale {
-			for j, v := range g.x.columnVariances() {
+			for j, v := range g.lin.X.ColumnVariances() {
 				if v > 0 {
-					p.prec[j] *= v
+					p.Prec[j] *= v
 				}
 			}
 		}
 		if o.Intercept {
-			p.prec[d-1] = 1 / (intercept * intercept)
+			p.Prec[d-1] = 1 / (intercept * intercept)
 		}
 	}
-	for j, l := range p.prec {
+	for j, l := range p.Prec {
 		if !(l > 0) || math.IsInf(l, 0) {
-			return fmt.Errorf("pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with Autoscale, rescale the column: %w", j, g.names[j], l, ErrNotPosDef)
+			return fmt.Errorf("pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with Autoscale, rescale the column: %w", j, g.lin.Names[j], l, ErrNotPosDef)
 		}
 	}
 	return nil
@@ -321,21 +325,21 @@ func (g *GLM) setPrior() error {
 
 // dropWeightless removes the rows of weight 0.
 func (g *GLM) dropWeightless() {
-	t := g.terms
-	if t.weight == nil {
+	t := g.lin.Terms
+	if t.Weight == nil {
 		return
 	}
 	var keep []int
-	for i, w := range t.weight {
+	for i, w := range t.Weight {
 		if w > 0 {
 			keep = append(keep, i)
 		}
 	}
-	if len(keep) == len(t.weight) {
+	if len(keep) == len(t.Weight) {
 		return
 	}
-	g.x = g.x.sub(keep)
-	for _, s := range []*[]float64{&t.y, &t.offset, &t.weight} {
+	g.lin.X = g.lin.X.Sub(keep)
+	for _, s := range []*[]float64{&t.Y, &t.Offset, &t.Weight} {
 		if *s == nil {
 			continue
 		}
@@ -344,32 +348,32 @@ func (g *GLM) dropWeightless() {
 		}
 		*s = (*s)[:len(keep)]
 	}
-	t.row = keep
+	t.Row = keep
 }
 
 // addPriorMean makes the terms functions of Xᵀ(w − μ0).
 func (g *GLM) addPriorMean() {
 	zero := true
-	for _, m := range g.prior.mean {
+	for _, m := range g.lin.Prior.Mean {
 		zero = zero && m == 0
 	}
 	if zero {
 		return
 	}
-	t := g.terms
-	o := make([]float64, g.x.rows)
-	g.x.mul(o, g.prior.mean, nil)
-	for i := range t.offset {
-		o[i] += t.offset[i]
+	t := g.lin.Terms
+	o := make([]float64, g.lin.X.Rows)
+	g.lin.X.Mul(o, g.lin.Prior.Mean, nil)
+	for i := range t.Offset {
+		o[i] += t.Offset[i]
 	}
-	t.offset = o
+	t.Offset = o
 }
 
 // Len returns N, the number of rows of positive weight.
-func (g *GLM) Len() int { return g.x.rows }
+func (g *GLM) Len() int { return g.lin.X.Rows }
 
 // dim returns D, the number of weights, that of the intercept included.
-func (g *GLM) dim() int { return len(g.names) }
+func (g *GLM) dim() int { return len(g.lin.Names) }
 
 // covariance returns the family of V: that of the options, or what AutoCovariance chooses.
 func (g *GLM) covariance() Covariance { return g.opt.family(g.Len(), g.dim()) }
@@ -407,7 +411,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
-	return g.newStepper(ctx, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
+	return newLinearStepper(ctx, &g.lin, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any
@@ -419,7 +423,7 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if g.Len() == 0 {
 		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
-	return g.objective(g.covariance() == DiagonalCovariance, g.opt.Estimator)
+	return linearObjective(&g.lin, g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
@@ -451,21 +455,63 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 	return fitModel[*GLMPosterior](ctx, s, g)
 }
 
-// GLMLearner is a GLM whose prior standard deviations, and the parameters of whose likelihood, are learned. It is a Model: a step of a run
-// is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. GLM.Learn, or GLMOptions.Learn, is all that most callers
-// need; GLMLearner is for those who load a run that was saved (Solver.LoadResult) or drive the loop themselves.
-//
-// It minimises −ELBO(θ) − log p(θ) as GPLearner does. With the weights w_j ~ N(0, s_b²u_j²) of block b, u_j = 1 but for
-// Autoscale, and q of means m and variances v, the derivative is, at the best q,
-//
-//	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1),
-//
-// and the average information of blocks b and c, with E_b the unit matrix of the block, 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m.
-type GLMLearner struct {
+// unitsApart is how many times the standard deviation of one column may be the largest distance of
+// another from its mean. Columns in one unit, standardised ones, however rare or far their values,
+// and binary ones stay below 1. All rows are looked at only where about unitsRows of them say so.
+const (
+	unitsApart = 30
+	unitsRows  = 1000
+)
+
+// warnings implements warner: of columns of very different units under one PriorSD.
+func (g *GLM) warnings() []string {
+	cols := g.dim() - design.B2i(g.opt.Intercept)
+	if g.opt.Autoscale || g.opt.Prior != nil || g.opt.Blocks != nil || g.Len() == 0 || cols < 2 {
+		return nil
+	}
+	if every := g.lin.X.Rows / unitsRows; every > 1 {
+		var some []int
+		for i := 0; i < g.lin.X.Rows; i += every {
+			some = append(some, i)
+		}
+		if len(g.unitsOf(g.lin.X.Sub(some), cols)) == 0 {
+			return nil
+		}
+	}
+	return g.unitsOf(g.lin.X, cols)
+}
+
+// unitsOf warns of the units of the first so many columns of x.
+func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
+	variance, reach := x.ColumnSpreads()
+	wide, narrow := 0, -1
+	for j, v := range variance[:cols] {
+		if v > variance[wide] {
+			wide = j
+		}
+		if v > 0 && (narrow < 0 || reach[j] < reach[narrow]) {
+			narrow = j
+		}
+	}
+	sd := math.Sqrt(variance[wide])
+	if narrow < 0 || !(sd > unitsApart*reach[narrow]) {
+		return nil
+	}
+	return []string{fmt.Sprintf("columns %s and %s have very different units and one PriorSD: "+
+		"the standard deviation of the first is %.3g, and the second is never further than %.3g "+
+		"from its mean; set GLMOptions{Autoscale: true}",
+		g.lin.Names[wide], g.lin.Names[narrow], sd, reach[narrow])}
+}
+
+// warnings implements warner.
+func (l *glmLearner) warnings() []string { return l.glm.warnings() }
+
+// glmLearner is the Learner of a GLM.
+type glmLearner struct {
 	glm   *GLM
 	opt   LearnOptions
 	space *learnSpace
-	scale *scaledPrior
+	scale *learn.BlockPrior
 }
 
 // Learn finds the prior standard deviations of the weights, and the parameters of the likelihood, with the least −ELBO − log prior, and
@@ -487,7 +533,7 @@ func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *G
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return learnBy[*GLM, *GLMPosterior](ctx, s, l)
+	return learnBy(ctx, s, l)
 }
 
 // fitLearned is Fit with GLMOptions.Learn.
@@ -503,32 +549,40 @@ func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result
 }
 
 // Learner returns the model whose runs learn the prior of g. The errors are those of Learn.
-func (g *GLM) Learner(opt *LearnOptions) (*GLMLearner, error) {
+//
+// A run minimises −ELBO(θ) − log p(θ) as that of GP.Learner does. With the weights w_j ~ N(0, s_b²u_j²) of block b, u_j = 1 but for
+// Autoscale, and q of means m and variances v, the derivative is, at the best q,
+//
+//	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1),
+//
+// and the average information of blocks b and c, with E_b the unit matrix of the block, 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m.
+func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to learn from: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil {
 		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
 	}
-	if g.covariance() == LowRankCovariance && !g.small(g.rank()) {
+	if g.covariance() == LowRankCovariance && !g.lin.Small(g.rank()) {
 		return nil, fmt.Errorf("pgsvi: prior standard deviations are not learned with a %v covariance; use DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
-	l := &GLMLearner{glm: g}
+	l := &glmLearner{glm: g}
 	if opt != nil {
 		l.opt = *opt
 	}
-	l.scale = newScaledPrior(&g.linearModel, g.dim()-b2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale, g.opt.PriorSD)
-	if err := checkMemory(g.maxMemory, bytesOf(learnMatrices, l.scale.blocks, l.scale.blocks), fmt.Sprintf("learning %d prior standard deviations", l.scale.blocks), "use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
+	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale)
+	blocks := len(l.scale.Spread)
+	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks), fmt.Sprintf("learning %d prior standard deviations", blocks), "use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
-	l.space = &learnSpace{lik: g.terms.lik}
+	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
 	d := &learnData{}
-	d.scales(g.responses(), g.terms.lik)
-	l.space.coords = l.scale.coords(d)
+	d.scales(g.responses(), likOf(g.lin.Terms))
+	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
 	if err := l.space.finish(d, &l.opt); err != nil {
 		return nil, err
 	}
-	l.scale.space = l.space
+	l.scale.Over(&l.space.Space)
 	return l, nil
 }
 
@@ -537,22 +591,21 @@ const learnMatrices = 8
 
 // responses returns those of g, less their offsets.
 func (g *GLM) responses() []float64 {
-	y := slices.Clone(g.terms.y)
-	for i, o := range g.terms.offset {
+	y := slices.Clone(g.lin.Terms.Y)
+	for i, o := range g.lin.Terms.Offset {
 		y[i] -= o
 	}
 	return y
 }
 
-// NewStepper implements Model. Its error wraps ErrNoProx for a Divergence other than KL.
-func (l *GLMLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %T: %w", d, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %s: %w", spell(d), ErrNoProx)
 	}
 	var halt parallel.Halt
 	halt.Watch(ctx)
 	defer halt.Forget()
-	m, err := l.learning(crew{env.Workers(), &halt})
+	m, err := l.learning(term.Crew{Workers: env.Workers(), Halt: &halt})
 	if err != nil {
 		return nil, err
 	}
@@ -574,51 +627,52 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 		return nil, fmt.Errorf("pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, is not certified; it takes FullCovariance and no Prior: %w", g.covariance(), g.opt.Prior != nil, ErrParam)
 	}
 	d := g.dim()
-	if err := checkMemory(g.maxMemory, bytesOf(weightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
+	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
-	p := newScaledPrior(&g.linearModel, d-b2i(g.opt.Intercept), nil, g.opt.Autoscale, g.opt.PriorSD)
-	first := 1.0
-	if p.blocks > 0 {
-		first = math.Sqrt(p.unit[0] / g.prior.prec[0])
+	bounds, err := scaleBounds(g.lin.Terms, lo, hi, within)
+	if err != nil {
+		return nil, err
 	}
-	return certifyWeights(ctx, p, first, lo, hi, within)
+	prior := learn.NewBlockPrior(&g.lin, d-design.B2i(g.opt.Intercept), nil, g.opt.Autoscale)
+	p, err := learn.CertifyWeights(ctx, prior, bounds)
+	return scaleCertificate(bounds, p, err)
 }
 
 // learning returns the GLM as a function of its hyper-parameters, over the weights or over the linear predictors as GLM.NewStepper has it.
-func (l *GLMLearner) learning(c crew) (learnable, error) {
+func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
-	weights := &weightLearning{prior: l.scale, space: l.space, diagonal: g.covariance() == DiagonalCovariance}
-	if weights.diagonal || g.Len() > g.dim() {
+	diagonal := g.covariance() == DiagonalCovariance
+	weights := learn.NewWeights(l.scale, diagonal)
+	if diagonal || g.Len() > g.dim() {
 		return weights, nil
 	}
-	start, _ := l.scale.at(l.space.starts()[0])
-	if start != nil && g.dim() <= primalWeights {
-		k, err := start.gramUntil(c.halt)
+	start, _ := l.scale.At(l.space.Starts()[0])
+	if start != nil && g.dim() <= site.PrimalWeights {
+		k, err := start.GramUntil(c.Halt)
 		if err != nil {
 			return nil, err
 		}
-		if !conditioned(c.halt, k, start.precisions(c.halt, k), dualPivot) {
-			return weights, c.halt.Err()
+		if !site.Conditioned(c.Halt, k, start.Precisions(c.Halt, k), site.DualPivot) {
+			return weights, c.Halt.Err()
 		}
 	}
-	return &siteLearning{prior: l.scale, space: l.space, n: g.Len()}, c.halt.Err()
+	return learn.NewLatent(l.scale, &l.space.Space, g.Len()), c.Halt.Err()
 }
 
-// Learned returns what the run res of l has learned so far: the GLM at the best θ, its posterior, and the rest; see GPLearner.Learned, which has the same errors.
-func (l *GLMLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior, *Learned, error) {
+func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior, *Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	lin, err := l.scale.at(st.best.theta)
+	lin, err := l.scale.At(st.run.Best.Theta)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, prefixed(err)
 	}
-	g := &GLM{linearModel: *lin, opt: l.glm.opt}
+	g := &GLM{lin: *lin, opt: l.glm.opt}
 	g.opt.Learn = nil
-	learned := st.report(res)
-	if l.scale.blocks == 1 {
+	learned := st.report(res, l)
+	if len(l.scale.Spread) == 1 {
 		g.opt.PriorSD = learned.Params[0].Value
 	}
 	last, stop := shortlyAfter(ctx)
@@ -628,12 +682,7 @@ func (l *GLMLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		return g, nil, learned, err
 	}
 	fitted := start.(*siteStepper)
-	switch m := st.model.(type) {
-	case *siteLearning:
-		startAt(fitted.alg, &m.best)
-	case *weightLearning:
-		startAt(fitted.alg, &m.best)
-	}
+	st.run.Model.(learn.Sited).Begin(fitted.alg)
 	err = st.fitFrom(ctx, s, fitted, learned)
 	defer fitted.begin(last, nil).Forget()
 	post, e := g.Posterior(fitted)
@@ -646,7 +695,7 @@ func (l *GLMLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 // Posterior returns the posterior at st, a state of this model,
 // for example that of an Iteration. The error wraps ErrParam if st is none.
 func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
-	mean, cov, err := g.weightsAt(st)
+	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
 		return nil, err
 	}
@@ -665,33 +714,33 @@ type GLMPosterior struct {
 	names []string
 	opt   GLMOptions
 	lik   Likelihood
-	prior *weightPrior
+	prior *gauss.Prior
 	mean  []float64 // of w
-	cov   weightCov
+	cov   gauss.Cov
 	rows  int
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
-func (g *GLM) posterior(mean []float64, cov weightCov, rows int) *GLMPosterior {
-	floats.Add(mean, g.prior.mean)
-	return &GLMPosterior{names: g.names, opt: g.opt, lik: g.terms.lik, prior: &g.prior, mean: mean, cov: cov, rows: rows}
+func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
+	floats.Add(mean, g.lin.Prior.Mean)
+	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows}
 }
 
 // priorPosterior returns the posterior of no data.
 func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 	mean := make([]float64, g.dim())
-	if g.prior.full == nil {
-		v := make(diagCov, g.dim())
-		for j, l := range g.prior.prec {
+	if g.lin.Prior.Full == nil {
+		v := make(gauss.Diagonal, g.dim())
+		for j, l := range g.lin.Prior.Prec {
 			v[j] = 1 / l
 		}
 		return g.posterior(mean, v, 0), nil
 	}
-	s, err := g.prior.state()
+	s, err := g.lin.Prior.State()
 	if err != nil {
 		return nil, err
 	}
-	return g.posterior(mean, &fullCov{s: s}, 0), nil
+	return g.posterior(mean, &gauss.Full{S: s}, 0), nil
 }
 
 // Len returns the number of rows that the posterior has seen: those of positive
@@ -702,7 +751,7 @@ func (p *GLMPosterior) Len() int { return p.rows }
 func (p *GLMPosterior) Dim() int { return len(p.mean) }
 
 // Cols returns the number of columns that new points must have.
-func (p *GLMPosterior) Cols() int { return len(p.mean) - b2i(p.opt.Intercept) }
+func (p *GLMPosterior) Cols() int { return len(p.mean) - design.B2i(p.opt.Intercept) }
 
 // Names returns the names of the weights, the last "(Intercept)" if there is one.
 func (p *GLMPosterior) Names() []string { return slices.Clone(p.names) }
@@ -717,7 +766,7 @@ func (p *GLMPosterior) Mean(dst []float64) []float64 {
 // SD stores the standard deviations of the weights in dst; nil allocates.
 func (p *GLMPosterior) SD(dst []float64) []float64 {
 	dst = dense.Dest(dst, p.Dim())
-	p.cov.diag(dst)
+	p.cov.Diag(dst)
 	for j, v := range dst {
 		dst[j] = math.Sqrt(v)
 	}
@@ -728,8 +777,8 @@ func (p *GLMPosterior) SD(dst []float64) []float64 {
 // GLMOptions.MaxMemory; SD and RandWeights do not need it.
 func (p *GLMPosterior) Cov() *mat.SymDense {
 	d := p.Dim()
-	mustMemory(p.opt.MaxMemory, bytesOf(2, d, d), fmt.Sprintf("the covariance of %d weights", d), "use SD or RandWeights, or raise GLMOptions.MaxMemory")
-	return p.cov.sym()
+	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d), fmt.Sprintf("the covariance of %d weights", d), "use SD or RandWeights, or raise GLMOptions.MaxMemory")
+	return p.cov.Sym()
 }
 
 // Corr returns the correlations of the weights, D×D and new. It panics as Cov does.
@@ -774,7 +823,7 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	for i := range draws {
 		row := dst.RawRowView(i)
 		copy(row, p.mean)
-		if err := p.cov.draw(row, rng); err != nil {
+		if err := p.cov.Draw(row, rng); err != nil {
 			return err
 		}
 	}
@@ -802,7 +851,7 @@ func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
 func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 	const block = 4 * predictBlock
 	s, sparse := x.(*Sparse)
-	var all *design
+	var all *design.Matrix
 	if sparse {
 		all = newDesign(s, p.opt.Intercept)
 	}
@@ -814,8 +863,8 @@ func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 		if !sparse {
 			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
 		}
-		g.mul(m[lo:hi], p.mean, index)
-		p.cov.variances(v[lo:hi], g, index)
+		g.Mul(m[lo:hi], p.mean, index)
+		p.cov.Variances(v[lo:hi], g, index)
 		for i := lo; i < hi; i++ {
 			if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
 				m[i], v[i] = math.NaN(), math.NaN()
@@ -823,178 +872,4 @@ func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 			v[i] = math.Max(0, v[i])
 		}
 	})
-}
-
-// Summary returns the table of the weights of p, new.
-func (p *GLMPosterior) Summary() *Summary {
-	d := p.Dim()
-	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d, Covariance: covarianceOf(p.cov)}
-	sd := p.SD(nil)
-	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
-	add := func(j int) {
-		s.Rows = append(s.Rows, SummaryRow{p.names[j], p.mean[j], sd[j], lo[j], hi[j]})
-	}
-	if p.opt.Intercept {
-		add(d - 1)
-	}
-	for j := range p.Cols() {
-		add(j)
-	}
-	return s
-}
-
-// glmFile is the file of a GLMPosterior.
-var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
-
-// savedGLM is a GLMPosterior as JSON: its weights with the prior that they had.
-type savedGLM struct {
-	Likelihood save.Value         `json:"likelihood"`
-	Names      save.List[string]  `json:"names"` // of the weights
-	Intercept  bool               `json:"intercept"`
-	Rows       int                `json:"rows"`
-	Mean       save.List[float64] `json:"mean"`
-	Cov        savedCov           `json:"covariance"`
-	Prior      savedPrior         `json:"prior"`
-}
-
-// savedCov is one of the forms of a weightCov.
-type savedCov struct {
-	Full     save.List[float64] `json:"precision,omitempty"`    // V⁻¹, lower triangle, row by row
-	FullLow  save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
-	Diagonal save.List[float64] `json:"variances,omitempty"`    // a diagonal V
-	Dual     *savedDual         `json:"dual,omitempty"`
-	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
-}
-
-// savedLowRank is a lowRankCov.
-type savedLowRank struct {
-	Rank int                `json:"rank"`
-	D    save.List[float64] `json:"d"`
-	U    save.List[float64] `json:"u"` // row by row
-}
-
-// savedDual is a dualCov: the rows of the data and their sites.
-type savedDual struct {
-	savedRows
-	Gamma save.List[float64] `json:"gamma"`
-}
-
-// Save writes p, from which LoadGLMPosterior makes a posterior with the same predictions, to
-// the last bit, which can be updated as p can: a line that names the kind of file, JSON, and
-// a checksum. A full covariance takes D²/2 numbers; that of more weights than rows, if there
-// are more than 2000 weights, takes the data as well. The error is that of w, or wraps ErrParam
-// if the name of a weight is not UTF-8, or if the likelihood is of a type that Register was not
-// told of, or that encoding/json does not write and read.
-func (p *GLMPosterior) Save(w io.Writer) error {
-	if err := checkText("the name of weight", p.names); err != nil {
-		return err
-	}
-	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.save()}
-	switch c := p.cov.(type) {
-	case *fullCov:
-		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.s.p, p.Dim()), c.s.packLow()
-	case diagCov:
-		s.Cov.Diagonal = save.List[float64](c)
-	case *dualCov:
-		s.Cov.Dual = &savedDual{c.x.save(), c.gamma}
-	case *lowRankCov:
-		s.Cov.LowRank = &savedLowRank{c.rank, c.d, c.u}
-	default:
-		return fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
-	}
-	var err error
-	if s.Likelihood, err = saveValue(p.lik); err != nil {
-		return err
-	}
-	return saveTo(w, glmFile, s)
-}
-
-// LoadGLMPosterior reads what GLMPosterior.Save has written, which must be all of r, and
-// factorises its covariance anew, in about D³/3 operations for a full one. The error wraps ErrFile
-// if r has no such file, or one that is damaged or of a newer release, or whose numbers make no
-// posterior; it wraps ErrParam as well if the likelihood is of a type that Register was not told
-// of. It wraps ErrMemory, and not ErrFile, if there are too many rows for the limit. A failure of r is wrapped as it is.
-func LoadGLMPosterior(r io.Reader) (*GLMPosterior, error) {
-	return loadFrom(r, glmFile, (*savedGLM).load)
-}
-
-func (s *savedGLM) load() (*GLMPosterior, error) {
-	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > mostSaved {
-		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
-	}
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
-	if err != nil {
-		return nil, err
-	}
-	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept}}
-	if p.prior, err = s.Prior.load(); err != nil {
-		return nil, err
-	}
-	if p.cov, err = s.Cov.load(p.prior); err != nil {
-		return nil, err
-	}
-	p.opt.Covariance = covarianceOf(p.cov)
-	return p, nil
-}
-
-func (s *savedCov) load(prior *weightPrior) (weightCov, error) {
-	d := len(prior.mean)
-	switch {
-	case s.Full != nil:
-		w, err := loadPrecision(s.Full, s.FullLow, d, "precision")
-		return &fullCov{s: w}, err
-	case s.Dual != nil:
-		return s.Dual.load(prior)
-	case s.LowRank != nil:
-		return s.LowRank.load(d)
-	case s.Diagonal != nil:
-		return diagCov(s.Diagonal), checkDiagonal(s.Diagonal, d, "variance")
-	}
-	return nil, fmt.Errorf("no covariance: %w", ErrShape)
-}
-
-func (s *savedDual) load(prior *weightPrior) (weightCov, error) {
-	n := len(s.Gamma)
-	if n == 0 {
-		return nil, fmt.Errorf("sites of no rows: %w", ErrShape)
-	}
-	if err := checkMemory(0, bytesOf(denseMatrices, n, n), fmt.Sprintf("the covariance of %d rows", n), "raise the limit (GOMEMLIMIT)"); err != nil {
-		return nil, err
-	}
-	x, err := s.savedRows.load(n, len(prior.mean))
-	if err != nil {
-		return nil, err
-	}
-	l := &linearModel{x: x, prior: *prior, names: make([]string, x.cols)}
-	c := &dualCov{x: x, gamma: s.Gamma, prior: prior, fac: new(dense.Sites)}
-	if !c.fac.Factor(l.gram(), x.rows, s.Gamma) {
-		return nil, fmt.Errorf("covariance: %w", ErrNotPosDef)
-	}
-	c.fac.C = nil // K is not needed any more
-	return c, nil
-}
-
-func (s *savedLowRank) load(d int) (weightCov, error) {
-	if err := checkDiagonal(s.D, d, "unique precision"); err != nil {
-		return nil, err
-	}
-	if s.Rank < 1 || s.Rank > d || len(s.U) != d*s.Rank {
-		return nil, fmt.Errorf("precision of %d weights and rank %d with %d factors: %w", d, s.Rank, len(s.U), ErrShape)
-	}
-	c := newLowRankCov(d, s.Rank)
-	copy(c.d, s.D)
-	copy(c.u, s.U)
-	v := make([]float64, d)
-	ok := c.factor()
-	if c.diag(v); ok {
-		_, ok = dense.AllFinite(v)
-	}
-	for _, x := range v {
-		ok = ok && x >= 0
-	}
-	if !ok {
-		return nil, fmt.Errorf("precision of low rank: %w", ErrNotPosDef)
-	}
-	return c, nil
 }

@@ -12,8 +12,13 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -39,8 +44,8 @@ type GLMStream = Stream[Row, *GLMPosterior]
 // glmStream is the engine of a GLMStream.
 type glmStream struct {
 	g     *GLM // without data
-	w     weightState
-	block weightBlock
+	w     gauss.State
+	block site.WeightBlock
 	buf   rowBuffer
 	kept  keptRows
 	size  int // of a block of dense rows
@@ -100,7 +105,7 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf("pgsvi: a stream with a %v covariance; it has a full one: %w", o.Covariance, ErrParam)
 	}
-	if err := g.opt.checkStream(cols + b2i(g.opt.Intercept)); err != nil {
+	if err := g.opt.checkStream(cols + design.B2i(g.opt.Intercept)); err != nil {
 		return nil, err
 	}
 	if err := g.setNames(cols); err != nil {
@@ -110,13 +115,13 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 		return nil, err
 	}
 	g.opt.Covariance = FullCovariance
-	w, err := g.prior.state()
+	w, err := g.lin.Prior.State()
 	if err != nil {
 		return nil, err
 	}
 	s := newGLMStream(g)
-	s.w.copyFrom(w)
-	copy(s.w.mean, g.prior.mean)
+	s.w.CopyFrom(w)
+	copy(s.w.Mean, g.lin.Prior.Mean)
 	return &GLMStream{s}, nil
 }
 
@@ -125,14 +130,14 @@ func (o *GLMOptions) checkStream(d int) error {
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
 	}
-	return checkMemory(o.MaxMemory, bytesOf(weightMatrices, d, d), fmt.Sprintf("a stream of %d weights", d), "fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
+	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("a stream of %d weights", d), "fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
 }
 
 // newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
 func newGLMStream(g *GLM) *glmStream {
-	d := len(g.names)
+	d := len(g.lin.Names)
 	s := &glmStream{g: g, size: max(1024, 2*d)}
-	s.block.use(crew{halt: &s.halt})
+	s.block.Use(term.Crew{Halt: &s.halt})
 	s.buf.reset(d)
 	s.kept.reset(d)
 	return s
@@ -151,14 +156,14 @@ func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	if err := p.opt.checkStream(p.Dim()); err != nil {
 		return nil, err
 	}
-	w, err := p.cov.state(h)
+	w, err := p.cov.State(h)
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{linearModel{terms: &siteTerms{lik: p.lik}, prior: *p.prior, names: p.names}, p.opt}
+	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names}, p.opt}
 	s := newGLMStream(g)
-	s.w.copyFrom(w)
-	copy(s.w.mean, p.mean)
+	s.w.CopyFrom(w)
+	copy(s.w.Mean, p.mean)
 	s.rows, s.seen = p.rows, p.rows
 	return &GLMStream{s}, nil
 }
@@ -203,7 +208,7 @@ func (s *glmStream) len() int { return s.rows + s.buf.rows() }
 func (s *glmStream) given() int { return s.seen }
 
 // dim returns D, the number of weights, that of the intercept included.
-func (s *glmStream) dim() int { return len(s.g.names) }
+func (s *glmStream) dim() int { return len(s.g.lin.Names) }
 
 func (s *glmStream) add(ctx context.Context, row Row) error {
 	if err := s.settle(ctx); err != nil {
@@ -237,7 +242,7 @@ func (s *glmStream) settle(ctx context.Context) error {
 func (s *glmStream) begin(ctx context.Context) {
 	s.halt.Watch(ctx)
 	s.halt.Lend(runtime.GOMAXPROCS(0))
-	s.w.halt = &s.halt
+	s.w.Halt = &s.halt
 }
 
 // flush solves for the rows in the buffer and empties it, unless it is halted.
@@ -258,11 +263,11 @@ func (s *glmStream) flush() error {
 		return err
 	}
 	s.rows += s.buf.rows()
-	k, base := &s.kept, &s.block.base
-	for i, v := range base.v { // before the block; the row itself has reduced it
-		if v/(1+math.Abs(base.gamma[i])*v) >= k.least {
+	k, base := &s.kept, &s.block.Base
+	for i, v := range base.V { // before the block; the row itself has reduced it
+		if v/(1+math.Abs(base.Gamma[i])*v) >= k.least {
 			k.copyRow(&s.buf, i)
-			k.gamma, k.a, k.m = append(k.gamma, base.gamma[i]), append(k.a, base.a[i]), append(k.m, base.m[i])
+			k.gamma, k.a, k.m = append(k.gamma, base.Gamma[i]), append(k.a, base.A[i]), append(k.m, base.M[i])
 		}
 	}
 	s.thin = k.rows() > mostKept
@@ -287,7 +292,7 @@ func (s *glmStream) thinOut() error {
 		s.solved = true
 	}
 	v := make([]float64, k.rows())
-	s.w.variances(v, k.design(), nil, &s.block.mover.buf)
+	s.w.Variances(v, k.design(), nil, &s.block.Mover.Buf)
 	if err := s.halt.Err(); err != nil {
 		return err
 	}
@@ -309,13 +314,13 @@ func (s *glmStream) thinOut() error {
 
 // salvageAll is salvage of the whole buffer. Where it is halted the stream is as it was.
 func (s *glmStream) salvageAll(err error) error {
-	var before weightState
-	before.copyFrom(&s.w)
-	rows, pace := s.rows, s.block.pace
+	var before gauss.State
+	before.CopyFrom(&s.w)
+	rows, pace := s.rows, s.block.Pace
 	err = s.salvage(err, 0, s.buf.rows())
 	if s.halt.Stopped() {
-		s.w.copyFrom(&before)
-		s.rows, s.block.pace = rows, pace
+		s.w.CopyFrom(&before)
+		s.rows, s.block.Pace = rows, pace
 		return s.halt.Err()
 	}
 	return err
@@ -344,28 +349,28 @@ func (s *glmStream) salvage(err error, lo, hi int) error {
 }
 
 // again solves for kept rows anew.
-func (s *glmStream) again(w *weightState, k *keptRows) error {
+func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 	n := k.rows()
 	if n == 0 {
 		return nil
 	}
 	b, x := &s.block, k.design()
-	b.base.resize(n)
-	x.mul(b.base.m, w.mean, nil)
-	for i, m := range b.base.m {
-		b.base.gamma[i] = k.gamma[i]
-		b.base.a[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
+	b.Base.Resize(n)
+	x.Mul(b.Base.M, w.Mean, nil)
+	for i, m := range b.Base.M {
+		b.Base.Gamma[i] = k.gamma[i]
+		b.Base.A[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
 	}
-	pace := b.pace
-	b.pace.measured = false // there is nothing to go by
-	err := b.solve(w, x, nil, k.terms(s.g.terms.lik, 0))
-	b.pace = pace
+	pace := b.Pace
+	b.Pace.Measured = false // there is nothing to go by
+	err := b.Solve(w, x, nil, k.terms(likOf(s.g.lin.Terms), 0))
+	b.Pace = pace
 	if err != nil {
 		return err
 	}
-	copy(k.gamma, b.base.gamma)
-	copy(k.a, b.base.a)
-	copy(k.m, b.base.m)
+	copy(k.gamma, b.Base.Gamma)
+	copy(k.a, b.Base.A)
+	copy(k.m, b.Base.M)
 	return nil
 }
 
@@ -373,7 +378,7 @@ func (s *glmStream) again(w *weightState, k *keptRows) error {
 // operations apart from its rows, which are cheap, and small, where they are sparse.
 func (s *glmStream) full() bool {
 	n := s.size
-	if s.buf.x.sparse != nil {
+	if s.buf.x.Sparse != nil {
 		n = max(n, 8*s.dim())
 	}
 	return s.buf.rows() >= n
@@ -381,27 +386,27 @@ func (s *glmStream) full() bool {
 
 // check returns an error if row is no row of the stream.
 func (s *glmStream) check(row Row) error {
-	return checkRow(&row, s.dim()-b2i(s.g.opt.Intercept), s.g.terms.lik, s.seen-1)
+	return checkRow(&row, s.dim()-design.B2i(s.g.opt.Intercept), likOf(s.g.lin.Terms), s.seen-1)
 }
 
 // solve moves w by the rows in the buffer.
-func (s *glmStream) solve(w *weightState) error { return s.solvePart(w, 0, s.buf.rows()) }
+func (s *glmStream) solve(w *gauss.State) error { return s.solvePart(w, 0, s.buf.rows()) }
 
 // solvePart moves w by rows lo … hi−1 of the buffer.
-func (s *glmStream) solvePart(w *weightState, lo, hi int) error {
+func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
 	b, t := &s.block, &s.buf
 	x := t.design()
 	var index []int
-	if hi-lo < x.rows {
+	if hi-lo < x.Rows {
 		for i := lo; i < hi; i++ {
 			index = append(index, i)
 		}
 	}
-	b.base.resize(hi - lo)
-	x.mul(b.base.m, w.mean, index)
-	clear(b.base.gamma)
-	clear(b.base.a)
-	return b.solve(w, x, index, t.terms(s.g.terms.lik, s.seen-x.rows))
+	b.Base.Resize(hi - lo)
+	x.Mul(b.Base.M, w.Mean, index)
+	clear(b.Base.Gamma)
+	clear(b.Base.A)
+	return b.Solve(w, x, index, t.terms(likOf(s.g.lin.Terms), s.seen-x.Rows))
 }
 
 func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
@@ -410,11 +415,11 @@ func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	}
 	s.begin(ctx)
 	defer s.halt.Forget()
-	w := &weightState{}
-	w.copyFrom(&s.w)
-	pace := s.block.pace
-	s.block.fine = true
-	defer func() { s.block.fine, s.block.pace = false, pace }()
+	w := &gauss.State{}
+	w.CopyFrom(&s.w)
+	pace := s.block.Pace
+	s.block.Fine = true
+	defer func() { s.block.Fine, s.block.Pace = false, pace }()
 	if s.buf.rows() > 0 {
 		if err := s.solve(w); err != nil {
 			return nil, err
@@ -424,12 +429,12 @@ func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	if err := s.again(w, &k); err != nil {
 		return nil, err
 	}
-	w.halt = nil
-	mean := slices.Clone(w.mean)
-	for j, m := range s.g.prior.mean {
+	w.Halt = nil
+	mean := slices.Clone(w.Mean)
+	for j, m := range s.g.lin.Prior.Mean {
 		mean[j] -= m
 	}
-	return s.g.posterior(mean, &fullCov{s: w}, s.len()), nil
+	return s.g.posterior(mean, &gauss.Full{S: w}, s.len()), nil
 }
 
 // removeAll takes out what the rows contribute to the posterior as it stands.
@@ -448,8 +453,8 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 
 func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	// From here on no row is kept, so that all are solved for to the end.
-	s.block.fine = true
-	defer func() { s.block.fine = false }()
+	s.block.Fine = true
+	defer func() { s.block.Fine = false }()
 	if s.buf.rows() > 0 {
 		if err := s.flush(); err != nil {
 			return prefixed(err)
@@ -459,31 +464,31 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		return prefixed(err)
 	}
 	d := s.dim()
-	next := &weightState{}
-	next.copyFrom(&s.w)
-	mean := &weightState{mean: s.w.mean, double: true, meanLow: make([]float64, d)}
+	next := &gauss.State{}
+	next.CopyFrom(&s.w)
+	mean := &gauss.State{Mean: s.w.Mean, Double: true, MeanLow: make([]float64, d)}
 	var g dense.Double
 	g.Resize(d)
 	g.Clear()
-	var site siteState
+	var away term.State
 	removed := 0
 	flush := func() error {
 		x, t := s.buf.design(), &s.buf
-		n := x.rows
+		n := x.Rows
 		if n == 0 {
 			return nil
 		}
-		site.resize(n)
-		mean.predict(site.m, x, nil) // rounded once: what sites of little noise contributed hangs on the last bit
-		s.w.variances(site.v, x, nil, &s.block.mover.buf)
-		if err := t.terms(s.g.terms.lik, removed).expect(&site, nil, crew{halt: &s.halt}); err != nil {
+		away.Resize(n)
+		mean.Predict(away.M, x, nil) // rounded once: what sites of little noise contributed hangs on the last bit
+		s.w.Variances(away.V, x, nil, &s.block.Mover.Buf)
+		if err := t.terms(likOf(s.g.lin.Terms), removed).Expect(&away, nil, term.Crew{Halt: &s.halt}); err != nil {
 			return prefixed(err)
 		}
-		for i := range site.tg {
-			site.tg[i] = -site.tg[i]
+		for i := range away.Tg {
+			away.Tg[i] = -away.Tg[i]
 		}
-		next.addRows(x, site.tg, nil, &s.block.mover.buf)
-		x.addMulTDouble(g, site.d1, nil, &s.block.mover.buf)
+		next.AddRows(x, away.Tg, nil, &s.block.Mover.Buf)
+		x.AddMulTDouble(g, away.D1, nil, &s.block.Mover.Buf)
 		if err := s.halt.Err(); err != nil {
 			return err
 		}
@@ -519,8 +524,8 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	if removed == 0 {
 		return nil
 	}
-	next.halt = &s.halt
-	ok := next.factor()
+	next.Halt = &s.halt
+	ok := next.Factor()
 	if err := s.halt.Err(); err != nil {
 		return err
 	}
@@ -528,29 +533,29 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
 	}
 	least := leastLeft
-	if s.w.double {
-		least = leastDoublePivot
+	if s.w.Double {
+		least = gauss.LeastDoublePivot
 	}
-	if !(next.pivot(&s.w) >= least) {
+	if !(next.Pivot(&s.w) >= least) {
 		return fmt.Errorf("pgsvi: rounding leaves nothing of what is known without these %d rows; fit the rows that stay: %w", removed, ErrNotPosDef)
 	}
 	if off := meanRounding(next, &s.w); !(off <= mostMeanRounding) {
 		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard deviations; fit the rows that stay: %w",
 			removed, off, ErrNotPosDef)
 	}
-	if _, exact := s.g.terms.lik.(GaussianNoise); !exact {
-		off := amplification(next, &s.w) * math.Sqrt(2*weightBlockFine)
+	if _, exact := likOf(s.g.lin.Terms).(GaussianNoise); !exact {
+		off := amplification(next, &s.w) * math.Sqrt(2*site.WeightBlockFine)
 		if !(off <= mostSiteError) {
 			return fmt.Errorf("pgsvi: without these %d rows little is left of what is known, and the mean may be %.2g standard deviations off; fit the rows that stay: %w",
 				removed, off, ErrNotPosDef)
 		}
 	}
-	next.apply(g)
+	next.Apply(g)
 	if j, ok := dense.AllFinite(g.Hi); !ok {
-		return fmt.Errorf("pgsvi: mean of weight %d (%s) without these rows: %w", j, s.g.names[j], ErrNotFinite)
+		return fmt.Errorf("pgsvi: mean of weight %d (%s) without these rows: %w", j, s.g.lin.Names[j], ErrNotFinite)
 	}
 	for j, v := range g.Hi {
-		next.mean[j] = s.w.mean[j] - v
+		next.Mean[j] = s.w.Mean[j] - v
 	}
 	s.w = *next
 	s.rows -= removed
@@ -568,18 +573,18 @@ const roundingTrials = 4
 // meanRounding estimates by how many standard deviations, in any direction, the mean of next is off
 // for the rounding δ of that of w, of precision Λ, from which it comes by taking rows out: by
 // √(δᵀΛVΛδ), V being the covariance of next. Of the errors δ_j = ±ε·w_j it tries a few.
-func meanRounding(next, w *weightState) (most float64) {
-	d := len(w.mean)
+func meanRounding(next, w *gauss.State) (most float64) {
+	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	none, delta := &design{cols: d}, &weightState{mean: make([]float64, d)}
+	none, delta := &design.Matrix{Cols: d}, &gauss.State{Mean: make([]float64, d)}
 	var r dense.Double
 	r.Resize(d)
 	for range roundingTrials {
-		for j, m := range w.mean {
-			delta.mean[j] = dense.Epsilon * m * float64(1-2*int(rng.Uint64()&1))
+		for j, m := range w.Mean {
+			delta.Mean[j] = dense.Epsilon * m * float64(1-2*int(rng.Uint64()&1))
 		}
-		w.residual(r, delta, none, nil, &designWork{})
-		next.whiten(r)
+		w.Residual(r, delta, none, nil, &design.Work{})
+		next.Whiten(r)
 		most = max(most, floats.Norm(r.Hi, 2))
 	}
 	return most
@@ -594,25 +599,25 @@ const amplificationTurns = 8
 // amplification returns the largest ratio of a variance under next to that under w, of the precision Λ:
 // the largest eigenvalue of VΛ, V being the covariance of next. What the sites of rows are off, as
 // a part of a standard deviation, is that much more where the rows are taken out.
-func amplification(next, w *weightState) (most float64) {
-	d := len(w.mean)
+func amplification(next, w *gauss.State) (most float64) {
+	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	none, x := &design{cols: d}, &weightState{mean: make([]float64, d)}
-	x.widen()
-	clear(x.meanLow)
-	for j := range x.mean {
-		x.mean[j] = rng.NormFloat64() / math.Sqrt(w.p[j*d+j])
+	none, x := &design.Matrix{Cols: d}, &gauss.State{Mean: make([]float64, d)}
+	x.Widen()
+	clear(x.MeanLow)
+	for j := range x.Mean {
+		x.Mean[j] = rng.NormFloat64() / math.Sqrt(w.P[j*d+j])
 	}
 	var r, scratch dense.Double
 	r.Resize(d)
-	size := w.square(x, &scratch)
+	size := w.Square(x, &scratch)
 	for range amplificationTurns {
-		w.residual(r, x, none, nil, &designWork{})
-		next.apply(r)
+		w.Residual(r, x, none, nil, &design.Work{})
+		next.Apply(r)
 		for j := range r.Hi {
-			x.mean[j], x.meanLow[j] = r.Hi[j]/math.Sqrt(size), r.Lo[j]/math.Sqrt(size)
+			x.Mean[j], x.MeanLow[j] = r.Hi[j]/math.Sqrt(size), r.Lo[j]/math.Sqrt(size)
 		}
-		size = w.square(x, &scratch)
+		size = w.Square(x, &scratch)
 		most = max(most, math.Sqrt(size))
 	}
 	return most
@@ -620,15 +625,15 @@ func amplification(next, w *weightState) (most float64) {
 
 // rowBuffer collects rows. They are sparse if the first one is.
 type rowBuffer struct {
-	x                 design
-	sp                Sparse
+	x                 design.Matrix
+	sp                design.Rows
 	y, offset, weight []float64
 	plain             bool // no offset and no weight so far
 }
 
 func (t *rowBuffer) reset(d int) {
-	t.x = design{cols: d, dense: t.x.dense[:0]}
-	t.sp.cols, t.sp.ind, t.sp.val, t.sp.ptr = d, t.sp.ind[:0], t.sp.val[:0], append(t.sp.ptr[:0], 0)
+	t.x = design.Matrix{Cols: d, Dense: t.x.Dense[:0]}
+	t.sp.Cols, t.sp.Ind, t.sp.Val, t.sp.Ptr = d, t.sp.Ind[:0], t.sp.Val[:0], append(t.sp.Ptr[:0], 0)
 	t.y, t.offset, t.weight, t.plain = t.y[:0], t.offset[:0], t.weight[:0], true
 }
 
@@ -636,23 +641,23 @@ func (t *rowBuffer) rows() int { return len(t.y) }
 
 func (t *rowBuffer) add(row Row, intercept bool) {
 	if len(t.y) == 0 && row.Ind != nil {
-		t.x.sparse = &t.sp
+		t.x.Sparse = &t.sp
 	}
-	d := t.x.cols
-	if t.x.sparse != nil {
+	d := t.x.Cols
+	if t.x.Sparse != nil {
 		for k, v := range row.Val {
 			if v != 0 {
-				t.sp.ind, t.sp.val = append(t.sp.ind, int32(columnOf(row.Ind, k))), append(t.sp.val, v)
+				t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(columnOf(row.Ind, k))), append(t.sp.Val, v)
 			}
 		}
 		if intercept {
-			t.sp.ind, t.sp.val = append(t.sp.ind, int32(d-1)), append(t.sp.val, 1)
+			t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(d-1)), append(t.sp.Val, 1)
 		}
-		t.sp.ptr = append(t.sp.ptr, len(t.sp.ind))
+		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
 	} else {
-		lo := len(t.x.dense)
-		t.x.dense = slices.Grow(t.x.dense, d)[:lo+d]
-		x := t.x.dense[lo:]
+		lo := len(t.x.Dense)
+		t.x.Dense = slices.Grow(t.x.Dense, d)[:lo+d]
+		x := t.x.Dense[lo:]
 		if row.Ind == nil {
 			copy(x, row.Val)
 		} else {
@@ -675,25 +680,25 @@ func (t *rowBuffer) add(row Row, intercept bool) {
 
 // copyRow appends row i of o.
 func (t *rowBuffer) copyRow(o *rowBuffer, i int) {
-	if len(t.y) == 0 && o.x.sparse != nil {
-		t.x.sparse = &t.sp
+	if len(t.y) == 0 && o.x.Sparse != nil {
+		t.x.Sparse = &t.sp
 	}
-	ind, val := o.x.row(i)
+	ind, val := o.x.Row(i)
 	switch {
-	case t.x.sparse == nil:
-		lo, d := len(t.x.dense), t.x.cols
-		t.x.dense = slices.Grow(t.x.dense, d)[:lo+d]
-		o.x.dense1(t.x.dense[lo:], i)
-	case o.x.sparse != nil:
-		t.sp.ind, t.sp.val = append(t.sp.ind, ind...), append(t.sp.val, val...)
-		t.sp.ptr = append(t.sp.ptr, len(t.sp.ind))
+	case t.x.Sparse == nil:
+		lo, d := len(t.x.Dense), t.x.Cols
+		t.x.Dense = slices.Grow(t.x.Dense, d)[:lo+d]
+		o.x.Dense1(t.x.Dense[lo:], i)
+	case o.x.Sparse != nil:
+		t.sp.Ind, t.sp.Val = append(t.sp.Ind, ind...), append(t.sp.Val, val...)
+		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
 	default:
 		for j, v := range val {
 			if v != 0 {
-				t.sp.ind, t.sp.val = append(t.sp.ind, int32(j)), append(t.sp.val, v)
+				t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(j)), append(t.sp.Val, v)
 			}
 		}
-		t.sp.ptr = append(t.sp.ptr, len(t.sp.ind))
+		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
 	}
 	t.y, t.offset, t.weight = append(t.y, o.y[i]), append(t.offset, o.offset[i]), append(t.weight, o.weight[i])
 	t.plain = t.plain && o.offset[i] == 0 && o.weight[i] == 1
@@ -702,54 +707,54 @@ func (t *rowBuffer) copyRow(o *rowBuffer, i int) {
 // moveRow moves row i to place n ≤ i, whose row is given up, as are those after it but for i.
 func (t *rowBuffer) moveRow(n, i int) {
 	t.y[n], t.offset[n], t.weight[n] = t.y[i], t.offset[i], t.weight[i]
-	if t.x.sparse == nil {
-		d := t.x.cols
-		copy(t.x.dense[n*d:(n+1)*d], t.x.dense[i*d:(i+1)*d])
+	if t.x.Sparse == nil {
+		d := t.x.Cols
+		copy(t.x.Dense[n*d:(n+1)*d], t.x.Dense[i*d:(i+1)*d])
 		return
 	}
-	lo, hi, at := t.sp.ptr[i], t.sp.ptr[i+1], t.sp.ptr[n]
-	copy(t.sp.val[at:], t.sp.val[lo:hi])
-	copy(t.sp.ind[at:], t.sp.ind[lo:hi])
-	t.sp.ptr[n+1] = at + hi - lo
+	lo, hi, at := t.sp.Ptr[i], t.sp.Ptr[i+1], t.sp.Ptr[n]
+	copy(t.sp.Val[at:], t.sp.Val[lo:hi])
+	copy(t.sp.Ind[at:], t.sp.Ind[lo:hi])
+	t.sp.Ptr[n+1] = at + hi - lo
 }
 
 // truncate gives up all rows but the first n.
 func (t *rowBuffer) truncate(n int) {
 	t.y, t.offset, t.weight = t.y[:n], t.offset[:n], t.weight[:n]
-	if t.x.sparse == nil {
-		t.x.dense = t.x.dense[:n*t.x.cols]
+	if t.x.Sparse == nil {
+		t.x.Dense = t.x.Dense[:n*t.x.Cols]
 		return
 	}
-	t.sp.ptr = t.sp.ptr[:n+1]
-	t.sp.ind, t.sp.val = t.sp.ind[:t.sp.ptr[n]], t.sp.val[:t.sp.ptr[n]]
+	t.sp.Ptr = t.sp.Ptr[:n+1]
+	t.sp.Ind, t.sp.Val = t.sp.Ind[:t.sp.Ptr[n]], t.sp.Val[:t.sp.Ptr[n]]
 }
 
 func (t *rowBuffer) clone() rowBuffer {
-	c := rowBuffer{x: design{rows: t.x.rows, cols: t.x.cols, dense: slices.Clone(t.x.dense)}, plain: t.plain}
-	c.sp = Sparse{t.sp.cols, slices.Clone(t.sp.ptr), slices.Clone(t.sp.ind), slices.Clone(t.sp.val)}
+	c := rowBuffer{x: design.Matrix{Rows: t.x.Rows, Cols: t.x.Cols, Dense: slices.Clone(t.x.Dense)}, plain: t.plain}
+	c.sp = design.Rows{Cols: t.sp.Cols, Ptr: slices.Clone(t.sp.Ptr), Ind: slices.Clone(t.sp.Ind), Val: slices.Clone(t.sp.Val)}
 	c.y, c.offset, c.weight = slices.Clone(t.y), slices.Clone(t.offset), slices.Clone(t.weight)
-	if t.x.sparse != nil {
-		c.x.sparse = &c.sp
+	if t.x.Sparse != nil {
+		c.x.Sparse = &c.sp
 	}
 	return c
 }
 
 // design returns the rows, valid until the next change.
-func (t *rowBuffer) design() *design {
-	t.x.rows = len(t.y)
+func (t *rowBuffer) design() *design.Matrix {
+	t.x.Rows = len(t.y)
 	return &t.x
 }
 
 // save returns the rows as they are saved.
 func (t *rowBuffer) save() savedBuffer {
-	return savedBuffer{t.design().save(), t.y, t.offset, t.weight}
+	return savedBuffer{t.design().Save(), t.y, t.offset, t.weight}
 }
 
 // terms returns the terms of the rows, the first of which is number first of the stream.
-func (t *rowBuffer) terms(lik Likelihood, first int) *siteTerms {
-	r := &siteTerms{lik: lik, y: t.y, first: first}
+func (t *rowBuffer) terms(lik Likelihood, first int) *term.Terms {
+	r := &term.Terms{Lik: viewOf(lik), Y: t.y, First: first}
 	if !t.plain {
-		r.offset, r.weight = t.offset, t.weight
+		r.Offset, r.Weight = t.offset, t.weight
 	}
 	return r
 }
@@ -762,7 +767,7 @@ type savedGLMStream struct {
 	Likelihood   save.Value         `json:"likelihood"`
 	Names        save.List[string]  `json:"names"` // of the weights
 	Intercept    bool               `json:"intercept"`
-	Prior        savedPrior         `json:"prior"`
+	Prior        gauss.SavedPrior   `json:"prior"`
 	Given        int                `json:"given"`
 	Rows         int                `json:"rows"`
 	Mean         save.List[float64] `json:"mean"`
@@ -775,7 +780,7 @@ type savedGLMStream struct {
 
 // savedBuffer is a rowBuffer.
 type savedBuffer struct {
-	savedRows
+	design.SavedRows
 	Y      save.List[float64] `json:"y"`
 	Offset save.List[float64] `json:"offset"`
 	Weight save.List[float64] `json:"weight"`
@@ -801,53 +806,49 @@ func (s *glmStream) save(w io.Writer) error {
 	if err := s.settle(context.Background()); err != nil {
 		return prefixed(err)
 	}
-	if err := checkText("the name of weight", s.g.names); err != nil {
+	if err := checkText("the name of weight", s.g.lin.Names); err != nil {
 		return err
 	}
-	lik, err := saveValue(s.g.terms.lik)
+	lik, err := saveValue(likOf(s.g.lin.Terms))
 	if err != nil {
 		return err
 	}
-	k, p := &s.kept, &s.block.pace
-	saved := &savedGLMStream{Likelihood: lik, Names: s.g.names, Intercept: s.g.opt.Intercept, Prior: s.g.prior.save(),
-		Given: s.seen, Rows: s.rows, Mean: s.w.mean, Precision: dense.PackLower(s.w.p, s.dim()), PrecisionLow: s.w.packLow(),
+	k, p := &s.kept, &s.block.Pace
+	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept, Prior: s.g.lin.Prior.Save(),
+		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()), PrecisionLow: s.w.PackLow(),
 		Buffer: s.buf.save(), Kept: savedKept{k.save(), k.gamma, k.a, k.m, k.least}}
-	after := []float64{p.after.mean, p.after.precision}
-	if _, finite := dense.AllFinite(after); p.measured && finite { // if not, every step is checked, as without a measurement
-		saved.Pace = &savedPace{after[0], after[1], p.age}
+	after := []float64{p.After.Mean, p.After.Precision}
+	if _, finite := dense.AllFinite(after); p.Measured && finite { // if not, every step is checked, as without a measurement
+		saved.Pace = &savedPace{after[0], after[1], p.Age}
 	}
 	return saveTo(w, glmStreamFile, saved)
 }
 
-// LoadGLMStream reads what Save of a GLMStream has written, which must be all of r, and
-// factorises its precision anew, in about D³/3 operations. The stream goes on as the one that was
-// saved would have, to the last bit. The error wraps ErrFile if r has no such file, or one that is
-// damaged or of a newer release, or whose numbers make no stream; it wraps ErrParam as well if the
-// likelihood is of a type that Register was not told of. A failure of r is wrapped as it is.
-func LoadGLMStream(r io.Reader) (*GLMStream, error) {
+// loadStream reads a GLMStream of a file.
+func (*GLMPosterior) loadStream(r io.Reader) (*GLMStream, error) {
 	return loadFrom(r, glmStreamFile, (*savedGLMStream).load)
 }
 
 func (s *savedGLMStream) load() (*GLMStream, error) {
 	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 || max(s.Rows, s.Given) > mostSaved {
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 || max(s.Rows, s.Given) > save.Most {
 		return nil, fmt.Errorf("%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d, s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
 		return nil, err
 	}
-	prior, err := s.Prior.load()
+	prior, err := s.Prior.Load()
 	if err != nil {
 		return nil, err
 	}
-	w, err := loadPrecision(s.Precision, s.PrecisionLow, d, "precision")
+	w, err := gauss.LoadPrecision(s.Precision, s.PrecisionLow, d, "precision")
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{linearModel{terms: &siteTerms{lik: lik}, prior: *prior, names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
+	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
 	t := newGLMStream(g)
-	copy(w.mean, s.Mean)
+	copy(w.Mean, s.Mean)
 	t.w, t.rows, t.seen = *w, s.Rows, s.Given
 	if err := t.buf.load(&s.Buffer, lik); err != nil {
 		return nil, fmt.Errorf("rows of the next block: %w", err)
@@ -861,18 +862,18 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	}
 	k.gamma, k.a, k.m, k.least = s.Kept.Gamma, s.Kept.A, s.Kept.M, s.Kept.Least
 	if p := s.Pace; p != nil {
-		t.block.pace = pace{after: remainder{p.Mean, p.Precision}, age: p.Age, measured: true}
+		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision}, Age: p.Age, Measured: true}
 	}
 	return &GLMStream{t}, nil
 }
 
 // load takes over saved rows of responses that lik has.
 func (t *rowBuffer) load(s *savedBuffer, lik Likelihood) error {
-	n, d := len(s.Y), t.x.cols
+	n, d := len(s.Y), t.x.Cols
 	if len(s.Offset) != n || len(s.Weight) != n {
 		return fmt.Errorf("%d rows with %d offsets and %d weights: %w", n, len(s.Offset), len(s.Weight), ErrShape)
 	}
-	x, err := s.savedRows.load(n, d)
+	x, err := s.SavedRows.Load(n, d)
 	if err != nil {
 		return err
 	}
@@ -886,11 +887,11 @@ func (t *rowBuffer) load(s *savedBuffer, lik Likelihood) error {
 		t.plain = t.plain && s.Offset[i] == 0 && s.Weight[i] == 1
 	}
 	t.y, t.offset, t.weight = s.Y, s.Offset, s.Weight
-	if x.sparse != nil {
-		t.sp = *x.sparse
-		t.x.sparse = &t.sp
+	if x.Sparse != nil {
+		t.sp = *x.Sparse
+		t.x.Sparse = &t.sp
 		return nil
 	}
-	t.x.dense = x.dense
+	t.x.Dense = x.Dense
 	return nil
 }

@@ -15,6 +15,10 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -79,24 +83,24 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 	var s float64
 	row := make([]float64, g.dim())
 	for i := range g.Len() {
-		g.x.dense1(row, i)
+		g.lin.X.Dense1(row, i)
 		var m, q float64
 		for j, x := range row {
 			m += x * mean[j]
 			q += x * x * v[j]
 		}
-		s += g.terms.expectation(i, m, q).Value
+		s += g.lin.Terms.Expectation(i, m, q).Value
 	}
-	prior, err := g.prior.state()
+	prior, err := g.lin.Prior.State()
 	if err != nil {
 		return math.NaN()
 	}
 	d := g.dim()
-	kl := -prior.logDet - float64(d)
+	kl := -prior.LogDet - float64(d)
 	for i := range d {
-		kl += prior.p[i*d+i]*v[i] - math.Log(v[i])
+		kl += prior.P[i*d+i]*v[i] - math.Log(v[i])
 		for j := range d {
-			kl += dense.SymmetricAt(prior.p, d, i, j) * mean[i] * mean[j]
+			kl += dense.SymmetricAt(prior.P, d, i, j) * mean[i] * mean[j]
 		}
 	}
 	return s - 0.5*kl
@@ -105,7 +109,7 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 func TestStructuredDisjointFeatures(t *testing.T) {
 	x, y := blockData(60, 6)
 	for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}, GaussianNoise{}} {
-		exact := &Solver{Converger: &GapBelow{Nats: 1e-13}}
+		exact := &Solver{Converger: GapBelow(1e-13, 0)}
 		full, fr := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}), exact)
 		for _, c := range []Covariance{DiagonalCovariance, LowRankCovariance} {
 			p, res := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: c, Rank: 2}), exact)
@@ -133,10 +137,10 @@ func TestStructuredOptimum(t *testing.T) {
 		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 3}} {
 			opt.Covariance = DiagonalCovariance
 			g := mustGLM(t, x, y, lik, opt)
-			_, res := structuredFit(t, g, &Solver{Converger: &GapBelow{Nats: 1e-15}})
-			mean, cov, _ := algOf[weighted](res.Stepper).weights()
+			_, res := structuredFit(t, g, &Solver{Converger: GapBelow(1e-15, 0)})
+			mean, cov, _ := algOf[site.Weighted](res.Stepper).Weights()
 			v := make([]float64, 5)
-			cov.diag(v)
+			cov.Diag(v)
 			if e := plainELBO(g, mean, v); math.Abs(e-res.ELBO) > 1e-11*math.Abs(e) {
 				t.Errorf("%T: ELBO %v, computed anew %v", lik, res.ELBO, e)
 			}
@@ -347,9 +351,9 @@ func TestMeanFieldPGStep(t *testing.T) {
 			if _, err := st.Step(context.Background(), nil, batch, beta); err != nil {
 				t.Fatal(err)
 			}
-			mean, cov, _ := algOf[weighted](st).weights()
+			mean, cov, _ := algOf[site.Weighted](st).Weights()
 			v := make([]float64, 4)
-			cov.diag(v)
+			cov.Diag(v)
 			for j := range m {
 				if math.Abs(mean[j]-m[j]) > 1e-12 || math.Abs(v[j]*prec[j]-1) > 1e-12 {
 					t.Errorf("step %d, weight %d: N(%v, %v), want N(%v, %v)", k, j, mean[j], v[j], m[j], 1/prec[j])
@@ -392,7 +396,7 @@ func TestStructuredErrors(t *testing.T) {
 }
 
 func TestStructuredAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.Race {
 		t.Skip("the race detector allocates")
 	}
 	x, y := structuredData(200, 6, 10)
@@ -421,24 +425,24 @@ func TestStructuredAllocs(t *testing.T) {
 func TestLowRankCov(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 11))
 	const d, k = 7, 3
-	c := newLowRankCov(d, k)
+	c := gauss.NewLowRank(d, k)
 	p := mat.NewSymDense(d, nil)
-	for j := range c.d {
-		c.d[j] = 0.5 + rng.Float64()
+	for j := range c.D {
+		c.D[j] = 0.5 + rng.Float64()
 		for a := range k {
-			c.u[j*k+a] = rng.NormFloat64()
+			c.U[j*k+a] = rng.NormFloat64()
 		}
 	}
 	for i := range d {
 		for j := range i + 1 {
-			v := floats.Dot(c.u[i*k:(i+1)*k], c.u[j*k:(j+1)*k])
+			v := floats.Dot(c.U[i*k:(i+1)*k], c.U[j*k:(j+1)*k])
 			if i == j {
-				v += c.d[i]
+				v += c.D[i]
 			}
 			p.SetSym(i, j, v)
 		}
 	}
-	if !c.factor() {
+	if !c.Factor() {
 		t.Fatal("not positive definite")
 	}
 	var chol mat.Cholesky
@@ -447,19 +451,19 @@ func TestLowRankCov(t *testing.T) {
 	if err := chol.InverseTo(&want); err != nil {
 		t.Fatal(err)
 	}
-	if got := chol.LogDet(); math.Abs(got-c.logDet) > 1e-12 {
-		t.Errorf("log determinant %v, want %v", c.logDet, got)
+	if got := chol.LogDet(); math.Abs(got-c.LogDet) > 1e-12 {
+		t.Errorf("log determinant %v, want %v", c.LogDet, got)
 	}
-	if !mat.EqualApprox(c.sym(), &want, 1e-12) {
+	if !mat.EqualApprox(c.Sym(), &want, 1e-12) {
 		t.Error("sym")
 	}
 	diag := make([]float64, d)
-	c.diag(diag)
+	c.Diag(diag)
 	x, _ := structuredData(9, d, 12)
 	index := []int{4, 0, 8}
-	for _, g := range []*design{newDesign(x, false), newDesign(SparseOf(x), false)} {
+	for _, g := range []*design.Matrix{newDesign(x, false), newDesign(SparseOf(x), false)} {
 		v := make([]float64, len(index))
-		c.variances(v, g, index)
+		c.Variances(v, g, index)
 		for a, i := range index {
 			row := x.RowView(i)
 			if q := mat.Inner(row, &want, row); math.Abs(v[a]-q) > 1e-12 {
@@ -467,18 +471,18 @@ func TestLowRankCov(t *testing.T) {
 			}
 		}
 	}
-	s, err := c.state(nil)
+	s, err := c.State(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !mat.EqualApprox(dense.FullSym(s.p, d), p, 1e-12) || math.Abs(s.logDet-c.logDet) > 1e-12 {
+	if !mat.EqualApprox(dense.FullSym(s.P, d), p, 1e-12) || math.Abs(s.LogDet-c.LogDet) > 1e-12 {
 		t.Error("state")
 	}
 	const draws = 200000
 	sum := mat.NewSymDense(d, nil)
 	for range draws {
 		w := make([]float64, d)
-		if err := c.draw(w, rng); err != nil {
+		if err := c.Draw(w, rng); err != nil {
 			t.Fatal(err)
 		}
 		sum.SymRankOne(sum, 1./draws, mat.NewVecDense(d, w))
@@ -500,29 +504,29 @@ func TestLowRankCov(t *testing.T) {
 func TestLowRankGradient(t *testing.T) {
 	x, y := structuredData(40, 6, 13)
 	g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{})
-	f := newLowRankFamily([]float64{1, 2, 3, 1, 2, 3}, 2)
+	f := site.NewLowRankFamily([]float64{1, 2, 3, 1, 2, 3}, 2)
 	rng := rand.New(rand.NewPCG(1, 14))
-	delta, w := make([]float64, f.size()), make([]float64, len(y))
+	delta, w := make([]float64, f.Size()), make([]float64, len(y))
 	for i := range delta {
 		delta[i] = rng.NormFloat64()
 	}
 	for i := range w {
 		w[i] = rng.Float64()
 	}
-	f.move(1, delta)
-	f.accept()
-	a := &weightHessian{x: g.x, prior: &g.prior}
-	a.set(w)
+	f.Move(1, delta)
+	f.Accept()
+	a := &site.WeightHessian{X: g.lin.X, Prior: &g.lin.Prior}
+	a.Set(w)
 	value := func(i int, h float64) float64 {
-		e := make([]float64, f.size())
+		e := make([]float64, f.Size())
 		e[i] = h
-		f.move(1, e)
+		f.Move(1, e)
 		v := make([]float64, len(y))
-		f.variances(v, g.x, &designWork{})
-		return f.divergence(&g.prior) + 0.5*floats.Dot(w, v)
+		f.Variances(v, g.lin.X, &design.Work{})
+		return f.Divergence(&g.lin.Prior) + 0.5*floats.Dot(w, v)
 	}
-	grad := make([]float64, f.size())
-	f.gradient(grad, a)
+	grad := make([]float64, f.Size())
+	f.Gradient(grad, a)
 	for i, want := range grad {
 		if got := (value(i, 1e-5) - value(i, -1e-5)) / 2e-5; math.Abs(got-want) > 1e-7*(1+math.Abs(want)) {
 			t.Errorf("coordinate %d: %v, by differences %v", i, want, got)
@@ -562,9 +566,7 @@ func readA9a(t testing.TB) (*Sparse, []float64) {
 
 func TestStructuredA9a(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("seconds; TestStructuredCorpus and TestStructuredOptimum are shorter")
-	}
+	long(t)
 	x, y := readA9a(t)
 	full, _ := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{}), nil)
 	const optimum = 10724.99614504753
@@ -590,7 +592,7 @@ func TestStructuredA9a(t *testing.T) {
 		}
 	}
 	const n = 6000
-	few := &Sparse{x.cols, x.ptr[:n+1], x.ind[:x.ptr[n]], x.val[:x.ptr[n]]}
+	few := &Sparse{design.Rows{Cols: x.x.Cols, Ptr: x.x.Ptr[:n+1], Ind: x.x.Ind[:x.x.Ptr[n]], Val: x.x.Val[:x.x.Ptr[n]]}}
 	_, res := structuredFit(t, mustGLM(t, few, y[:n], BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 1000}), nil)
 	t.Logf("wide prior: %v passes, %v", res.Passes, res.Elapsed)
 }
@@ -644,7 +646,7 @@ func TestLowRankTopics(t *testing.T) {
 // TestStructuredRandom fits random models of every likelihood.
 func TestStructuredRandom(t *testing.T) {
 	t.Parallel()
-	for seed := range shorter[uint64](60, 20) {
+	for seed := range longer[uint64](60, 20) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		x, y := structuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
 		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}
@@ -727,21 +729,21 @@ func TestDirectMetric(t *testing.T) {
 		for i := range w {
 			w[i] = math.Exp(2 * rng.NormFloat64())
 		}
-		a := &weightHessian{x: g.x, prior: &g.prior}
-		a.set(w)
+		a := &site.WeightHessian{X: g.lin.X, Prior: &g.lin.Prior}
+		a.Set(w)
 		want, r, got := make([]float64, c.cols), make([]float64, c.cols), make([]float64, c.cols)
 		for j := range want {
 			want[j] = rng.NormFloat64()
 		}
-		a.mul(r, want, 1)
-		if !a.direct() || a.dual != c.dual {
-			t.Fatalf("%d×%d: factor: %v, over the rows: %v", c.rows, c.cols, a.exact, a.dual)
+		a.Mul(r, want, 1)
+		if !a.Direct() || a.Dual != c.dual {
+			t.Fatalf("%d×%d: factor: %v, over the rows: %v", c.rows, c.cols, a.Exact, a.Dual)
 		}
 		whole, left := 0.5*floats.Dot(want, r), 0.0
 		for range 7 { // over the rows the factor has fewer digits, and what it leaves is solved for in turn: a fortieth each time, where products are fused, too
-			a.solve(got, r)
+			a.Solve(got, r)
 			floats.Sub(want, got)
-			a.mul(r, want, 1)
+			a.Mul(r, want, 1)
 			left = 0.5 * floats.Dot(r, want)
 		}
 		if !(math.Abs(left) < 1e-9*whole) {
@@ -772,8 +774,8 @@ func TestDirectDue(t *testing.T) {
 		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-eta)))
 	}
 	_, res := fitGLM(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 10}), nil)
-	s := res.Stepper.(*siteStepper).alg.(*factoredAlgebra)
-	if n := s.cg.iterations; res.Status != Converged || n > 80 {
+	s := res.Stepper.(*siteStepper).alg.(*site.FactoredAlgebra)
+	if n := s.Cg.Iterations; res.Status != Converged || n > 80 {
 		t.Errorf("%v after %v passes and %d iterations of conjugate gradients", res.Status, res.Passes, n)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -274,42 +277,42 @@ func TestGLMPrimalDualCov(t *testing.T) {
 		g := c.glm(t, SparseOf(c.x))
 		over := overRows(t, g)
 		runStepper(t, g, over)
-		st := algOf[*dualAlgebra](over)
-		cov := &dualCov{x: g.x, gamma: st.cur.gamma, prior: &g.prior, fac: new(dense.Sites)}
-		if !cov.fac.Factor(st.k, g.Len(), st.cur.gamma) {
+		st := algOf[*site.DualAlgebra](over)
+		cov := &gauss.Dual{X: g.lin.X, Gamma: st.Cur.Gamma, Prior: &g.lin.Prior, Fac: new(dense.Sites)}
+		if !cov.Fac.Factor(st.K, g.Len(), st.Cur.Gamma) {
 			t.Fatal("not positive definite")
 		}
-		w, err := cov.state(nil)
+		w, err := cov.State(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		full := &fullCov{s: w}
-		a, b := cov.sym(), full.sym()
+		full := &gauss.Full{S: w}
+		a, b := cov.Sym(), full.Sym()
 		if !mat.EqualApprox(a, b, 1e-12) {
 			t.Error("covariances differ")
 		}
 		d := g.dim()
 		va, vb := make([]float64, d), make([]float64, d)
-		cov.diag(va)
-		full.diag(vb)
+		cov.Diag(va)
+		full.Diag(vb)
 		for j := range va {
 			if math.Abs(va[j]-vb[j]) > 1e-12 || math.Abs(va[j]-a.At(j, j)) > 1e-12 {
 				t.Errorf("variance %d: %v, %v, %v", j, va[j], vb[j], a.At(j, j))
 			}
 		}
-		if len(cov.fac.Neg) > 0 {
-			if err := cov.draw(va, rand.New(rand.NewPCG(1, 1))); !errors.Is(err, ErrNotPosDef) {
+		if len(cov.Fac.Neg) > 0 {
+			if err := cov.Draw(va, rand.New(rand.NewPCG(1, 1))); !errors.Is(err, ErrNotPosDef) {
 				t.Errorf("draw with negative sites: %v", err)
 			}
 			continue
 		}
-		for name, cov := range map[string]weightCov{"dual": cov, "full": full} {
+		for name, cov := range map[string]gauss.Cov{"dual": cov, "full": full} {
 			const draws = 40000
 			rng := rand.New(rand.NewPCG(3, 3))
 			s := mat.NewSymDense(d, nil)
 			for range draws {
 				z := make([]float64, d)
-				if err := cov.draw(z, rng); err != nil {
+				if err := cov.Draw(z, rng); err != nil {
 					t.Fatal(err)
 				}
 				s.SymRankOne(s, 1.0/draws, mat.NewVecDense(d, z))
@@ -340,7 +343,7 @@ func TestGLMSparseDense(t *testing.T) {
 	}
 	// From the same state, one step is the same to rounding, which is another where the compiler fuses x·y + z, as on arm64.
 	for _, c := range glmCorpus() {
-		one := &Solver{MaxIter: 1, Sampler: InOrder{}, BatchSize: len(c.y)}
+		one := &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: len(c.y)}
 		a, _ := fitGLM(t, c.glm(t, c.x), one)
 		b, _ := fitGLM(t, c.glm(t, SparseOf(c.x)), one)
 		tol := 2e-12
@@ -357,11 +360,11 @@ func TestGLMRidge(t *testing.T) {
 		for _, d := range []int{3, 20} {
 			c := toyGLM("", 12, d, GaussianNoise{Var: 0.5}, 41, opt)
 			g := c.glm(t, c.x)
-			p, _ := fitGLM(t, g, &Solver{MaxIter: 1, Sampler: InOrder{}, BatchSize: 12})
+			p, _ := fitGLM(t, g, &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: 12})
 			// P = Λ0 + XᵀWX/σ², P(m − μ0) = XᵀW(y − o)/σ².
 			dim := g.dim()
 			prec, h := mat.NewSymDense(dim, nil), mat.NewVecDense(dim, nil)
-			for j, l := range g.prior.prec {
+			for j, l := range g.lin.Prior.Prec {
 				prec.SetSym(j, j, l)
 			}
 			for i, yi := range c.y {
@@ -473,7 +476,7 @@ func TestGLMPGStep(t *testing.T) {
 		d := g.dim()
 		m, prec := mat.NewVecDense(d, nil), mat.NewSymDense(d, nil)
 		lambda := mat.NewSymDense(d, nil)
-		for j, l := range g.prior.prec {
+		for j, l := range g.lin.Prior.Prec {
 			lambda.SetSym(j, j, l)
 		}
 		prec.CopySym(lambda)
@@ -565,7 +568,7 @@ func TestGLMDivergence(t *testing.T) {
 	c := toyGLM("", 25, 2, BernoulliLogit{}, 71, nil)
 	g := c.glm(t, c.x)
 	p, res := fitGLM(t, g, nil)
-	q, rq := fitGLM(t, g, &Solver{Divergence: SymKL{}, StepSize: ConstantStep(1), MaxPasses: 100, Converger: &ELBOChange{Tol: 1e-12}})
+	q, rq := fitGLM(t, g, &Solver{Divergence: SymKL(), StepSize: ConstantStep(1), MaxPasses: 100, Converger: ELBOChange(1e-12, 0)})
 	if d := res.ELBO - rq.ELBO; d > 1e-6 {
 		t.Errorf("%v: %.2e below the optimum", rq.Status, d)
 	}
@@ -768,7 +771,7 @@ func TestGLMAllocs(t *testing.T) {
 			for range 10 {
 				step()
 			}
-			if n := testing.AllocsPerRun(20, step); n > 0 && !raceEnabled {
+			if n := testing.AllocsPerRun(20, step); n > 0 && !testkit.Race {
 				t.Errorf("%T, batch of %d: %v allocations a step", x, len(batch), n)
 			}
 		}

@@ -12,9 +12,13 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/mat"
 )
@@ -29,7 +33,7 @@ import (
 type GP struct {
 	x      *mat.Dense
 	kernel Kernel
-	terms  *siteTerms
+	terms  *term.Terms
 	opt    GPOptions
 }
 
@@ -76,7 +80,7 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 // checkMemory returns an error if the matrices of g would take more memory than they may.
 func (g *GP) checkMemory(instead string) error {
 	n := g.Len()
-	return checkMemory(g.opt.MaxMemory, bytesOf(denseMatrices, n, n), fmt.Sprintf("a GP of %d rows, with %d matrices of %s each,", n, denseMatrices, memory.Size(bytesOf(1, n, n))), instead)
+	return checkMemory(g.opt.MaxMemory, memory.Bytes(site.DenseMatrices, n, n), fmt.Sprintf("a GP of %d rows, with %d matrices of %s each,", n, site.DenseMatrices, memory.Size(memory.Bytes(1, n, n))), instead)
 }
 
 // newGP is NewGP of any number of rows.
@@ -104,7 +108,7 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	if opt != nil {
 		g.opt = *opt
 	}
-	if err := checkMemory(g.opt.MaxMemory, bytesOf(1, n, d), fmt.Sprintf("a copy of x, %d×%d,", n, d), "use fewer columns, or raise the limit"); err != nil {
+	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(1, n, d), fmt.Sprintf("a copy of x, %d×%d,", n, d), "use fewer columns, or raise the limit"); err != nil {
 		return nil, err
 	}
 	g.x = mat.DenseCopyOf(x)
@@ -137,7 +141,7 @@ func (g *GP) checkJitter() error {
 }
 
 // Len returns N, the number of observations.
-func (g *GP) Len() int { return g.terms.len() }
+func (g *GP) Len() int { return g.terms.Len() }
 
 // gram returns K with the jitter, full.
 func (g *GP) gram() ([]float64, error) { return g.gramUntil(nil) }
@@ -180,7 +184,7 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 // is for all but the smallest N. The error wraps ErrNotPosDef if K is singular without Jitter, and
 // ErrMemory if N is too large for GPOptions.MaxMemory.
 func (g *GP) Objective() (Objective[*Gaussian], error) {
-	se, exact, err := siteEstimator(g.opt.Estimator, g.terms.lik)
+	se, exact, err := siteEstimator(g.opt.Estimator, likOf(g.terms))
 	if err != nil {
 		return Objective[*Gaussian]{}, err
 	}
@@ -208,6 +212,16 @@ func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) 
 	return fitModel[*GPPosterior](ctx, s, g)
 }
 
+// warnings implements warner.
+func (g *GP) warnings() []string {
+	return g.farFrom0(false)
+}
+
+// farFrom0 warns of responses far from 0 under a kernel that vanishes, whose scale may be learned.
+func (g *GP) farFrom0(learned bool) []string {
+	return farFrom0(g.terms, vanishingSD(g.kernel, g.x.RawRowView(0)), learned)
+}
+
 // NewStepper implements Model.
 //
 // With d nil or KL every step is in closed form. With any other divergence the
@@ -220,7 +234,7 @@ func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) 
 // and K is singular, and ErrNoProx if d is Adaptive, which is for Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
-		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %T, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", d, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %s, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", spell(d), ErrNoProx)
 	}
 	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {
@@ -233,9 +247,9 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	if err != nil {
 		return nil, err
 	}
-	s.model = g
+	s.identify = g.digest
 	if !isKL(d) {
-		alg, err := newDenseAlgebra(g.terms, k, crew{env.Workers(), &s.halt})
+		alg, err := site.NewDenseAlgebra(g.terms, k, term.Crew{Workers: env.Workers(), Halt: &s.halt})
 		if err != nil {
 			return nil, err
 		}
@@ -247,43 +261,43 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	}
 	own := *g
 	own.terms = s.terms
-	s.build = func(c crew) (algebra, error) {
-		alg, err := newDenseAlgebra(own.terms, k, c)
+	s.build = func(c term.Crew) (site.Algebra, error) {
+		alg, err := site.NewDenseAlgebra(own.terms, k, c)
 		if err == nil {
-			alg.features, err = own.weightSteps(k, c)
+			alg.Features, err = own.weightSteps(k, c)
 		}
 		return alg, err
 	}
-	if err := s.start(crew{env.Workers(), &s.halt}); err != nil {
+	if err := s.start(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
 // featuresOf returns the features of the rows of x under k, nil if k has none, and with zeros for all but one of its terms if that is not negative.
-func featuresOf(k Kernel, x mat.Matrix, term int) *design {
+func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 	parts := []Kernel{k}
 	if sum, ok := k.(Sum); ok {
 		parts = sum
 	}
 	n, _ := x.Dims()
-	g := &design{rows: n}
+	g := &design.Matrix{Rows: n}
 	for _, row := range denseRows(x, 0, n) {
 		for i, part := range parts {
-			from := len(g.dense)
+			from := len(g.Dense)
 			var ok bool
-			if g.dense, ok = appendFeatures(g.dense, part, row); !ok {
+			if g.Dense, ok = appendFeatures(g.Dense, part, row); !ok {
 				return nil
 			}
 			if term >= 0 && i != term {
-				clear(g.dense[from:])
+				clear(g.Dense[from:])
 			}
 		}
 	}
-	if _, ok := dense.AllFinite(g.dense); !ok || n == 0 {
+	if _, ok := dense.AllFinite(g.Dense); !ok || n == 0 {
 		return nil
 	}
-	g.cols = len(g.dense) / n
+	g.Cols = len(g.Dense) / n
 	return g
 }
 
@@ -307,7 +321,7 @@ func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bo
 		all := []float64{1}
 		for _, factor := range parts {
 			own, ok := appendFeatures(nil, factor, row)
-			if !ok || len(own)*len(all) > primalWeights {
+			if !ok || len(own)*len(all) > site.PrimalWeights {
 				return dst, false
 			}
 			next := make([]float64, 0, len(own)*len(all))
@@ -324,38 +338,38 @@ func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bo
 }
 
 // linear returns g as a linear model in the features of its kernel, nil if there are none or too many.
-func (g *GP) linear() *linearModel {
+func (g *GP) linear() *site.LinearModel {
 	if g.opt.Jitter != 0 {
 		return nil
 	}
 	x := featuresOf(g.kernel, g.x, -1)
-	if x == nil || x.cols > primalWeights {
+	if x == nil || x.Cols > site.PrimalWeights {
 		return nil
 	}
-	l := &linearModel{x: x, terms: g.terms, prior: unitPrior(x.cols), names: make([]string, x.cols)}
-	for j := range l.names {
-		l.names[j] = fmt.Sprintf("feature %d", j)
+	l := &site.LinearModel{X: x, Terms: g.terms, Prior: unitPrior(x.Cols), Names: make([]string, x.Cols)}
+	for j := range l.Names {
+		l.Names[j] = fmt.Sprintf("feature %d", j)
 	}
 	return l
 }
 
 // unitPrior returns N(0, I) of d weights.
-func unitPrior(d int) weightPrior {
-	p := weightPrior{mean: make([]float64, d), prec: make([]float64, d)}
-	for j := range p.prec {
-		p.prec[j] = 1
+func unitPrior(d int) gauss.Prior {
+	p := gauss.Prior{Mean: make([]float64, d), Prec: make([]float64, d)}
+	for j := range p.Prec {
+		p.Prec[j] = 1
 	}
 	return p
 }
 
 // weightSteps returns the algebra of the weights of g's features under the covariance k, nil where there are none or float64 has digits
 // enough for k: a feature far from zero makes all of it one number.
-func (g *GP) weightSteps(k []float64, workers crew) (*weightAlgebra, error) {
+func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, error) {
 	l := g.linear()
-	if l == nil || conditioned(workers.halt, k, l.precisions(workers.halt, k), dualPivot) {
-		return nil, workers.halt.Err()
+	if l == nil || site.Conditioned(workers.Halt, k, l.Precisions(workers.Halt, k), site.DualPivot) {
+		return nil, workers.Halt.Err()
 	}
-	return newWeightAlgebra(l, workers)
+	return site.NewWeightAlgebra(l, workers)
 }
 
 // GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
@@ -376,11 +390,11 @@ type GPPosterior struct {
 	m, v             []float64 // marginals at the training points
 	gamma            []float64
 	jitter, maxPrior float64
-	self             []float64 // diagonal of K
-	strong           bool      // some sites are far more precise than the prior
-	whole            Kernel    // of which kernel is a term; nil if it is all of it
-	term             int       // that it is
-	weights          *fullCov  // of the features of the kernel, with their mean, where float64 does not hold K; else nil
+	self             []float64   // diagonal of K
+	strong           bool        // some sites are far more precise than the prior
+	whole            Kernel      // of which kernel is a term; nil if it is all of it
+	term             int         // that it is
+	weights          *gauss.Full // of the features of the kernel, with their mean, where float64 does not hold K; else nil
 	fac              *dense.Sites
 	workspaces       *sync.Pool
 }
@@ -393,27 +407,27 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
 	}
-	back, err := s.peek()
+	back, err := s.Peek()
 	defer back()
 	if err != nil {
 		// Where only the expectations overflow, m and V are what they are.
-		_, mean := dense.AllFinite(s.cur.m)
-		_, variance := dense.AllFinite(s.cur.v)
+		_, mean := dense.AllFinite(s.Cur.M)
+		_, variance := dense.AllFinite(s.Cur.V)
 		if !errors.Is(err, ErrNotFinite) || !mean || !variance {
 			return nil, err
 		}
 	}
-	return newGPPosterior(g, s.k, &s.cur, s.workers.halt)
+	return newGPPosterior(g, s.K, &s.Cur, s.Workers.Halt)
 }
 
 // newGPPosterior returns the posterior of state q under the prior covariance k;
 // it copies what it keeps of q.
-func newGPPosterior(g *GP, k []float64, q *siteState, h *parallel.Halt) (*GPPosterior, error) {
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: g.terms.lik, jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
-		m: slices.Clone(q.m), v: slices.Clone(q.v), gamma: slices.Clone(q.gamma), a: slices.Clone(q.a)}
+func newGPPosterior(g *GP, k []float64, q *term.State, h *parallel.Halt) (*GPPosterior, error) {
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
+		m: slices.Clone(q.M), v: slices.Clone(q.V), gamma: slices.Clone(q.Gamma), a: slices.Clone(q.A)}
 	ok := p.fac.Factor(k, len(p.a), p.gamma)
-	if l := g.linear(); l != nil && !conditioned(h, k, p.gamma, dualPivot) {
-		w, err := (&dualCov{x: l.x, gamma: p.gamma, prior: &l.prior}).state(h)
+	if l := g.linear(); l != nil && !site.Conditioned(h, k, p.gamma, site.DualPivot) {
+		w, err := (&gauss.Dual{X: l.X, Gamma: p.gamma, Prior: &l.Prior}).State(h)
 		if err != nil {
 			return nil, err
 		}
@@ -421,8 +435,8 @@ func newGPPosterior(g *GP, k []float64, q *siteState, h *parallel.Halt) (*GPPost
 		for i, a := range p.a {
 			b[i] = a + p.gamma[i]*p.m[i]
 		}
-		w.solve(l.x, b, nil, &designWork{halt: h})
-		p.weights, ok = &fullCov{s: w}, true
+		w.Solve(l.X, b, nil, &design.Work{Halt: h})
+		p.weights, ok = &gauss.Full{S: w}, true
 	}
 	if err := h.Err(); err != nil {
 		return nil, err
@@ -505,7 +519,7 @@ func sumTerm(k Kernel, i int) Kernel {
 }
 
 // features returns the features of the rows of x, nil if there are none; with zeros for those of other terms if p is of one.
-func (p *GPPosterior) features(x mat.Matrix) *design {
+func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
 	if p.whole == nil {
 		return featuresOf(p.kernel, x, -1)
 	}
@@ -548,8 +562,8 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 			m[i], v[i] = 0, p.maxPrior
 		}
 		if f != nil {
-			p.weights.s.predict(m, f, nil)
-			p.weights.variances(v, f, nil)
+			p.weights.S.Predict(m, f, nil)
+			p.weights.Variances(v, f, nil)
 		}
 		p.unknown(w, m, v)
 		return
@@ -678,7 +692,7 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
 	}
-	if err := checkMemory(0, bytesOf(2, t, t)+bytesOf(3, t, p.Len()), fmt.Sprintf("the joint posterior at %d rows", t), "take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
+	if err := checkMemory(0, memory.Bytes(2, t, t)+memory.Bytes(3, t, p.Len()), fmt.Sprintf("the joint posterior at %d rows", t), "take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, nil, err
 	}
 	w := new(predictWork)
@@ -690,16 +704,16 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	}
 	mean = make([]float64, t)
 	if f := p.features(w.x); p.weights != nil && f != nil {
-		p.weights.s.predict(mean, f, nil)
-		z := make([]float64, f.cols*t) // L⁻¹φ in its columns
+		p.weights.S.Predict(mean, f, nil)
+		z := make([]float64, f.Cols*t) // L⁻¹φ in its columns
 		for i := range t {
-			for j, v := range f.dense[i*f.cols : (i+1)*f.cols] {
+			for j, v := range f.Dense[i*f.Cols : (i+1)*f.Cols] {
 				z[j*t+i] = v
 			}
 		}
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.s.l, f.cols), dense.General(z, f.cols, t))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.S.L, f.Cols), dense.General(z, f.Cols, t))
 		c := make([]float64, t*t)
-		dense.Syrk(blas.Trans, 1, dense.General(z, f.cols, t), 0, dense.Symmetric(c, t))
+		dense.Syrk(blas.Trans, 1, dense.General(z, f.Cols, t), 0, dense.Symmetric(c, t))
 		return mean, dense.FullSym(c, t), nil
 	}
 	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
@@ -768,7 +782,7 @@ type savedGP struct {
 	V          save.List[float64] `json:"v"`
 }
 
-// Save writes p, from which LoadGPPosterior makes a posterior with the same predictions,
+// Save writes p, from which Load makes a posterior with the same predictions,
 // to the last bit: a line that names the kind of file, JSON, and a checksum. The error is
 // that of w, or wraps ErrParam if the kernel or the likelihood is of a type that Register was
 // not told of, or that encoding/json does not write and read.
@@ -786,13 +800,8 @@ func (p *GPPosterior) Save(w io.Writer) error {
 	return saveTo(w, gpFile, s)
 }
 
-// LoadGPPosterior reads what GPPosterior.Save has written, which must be all of r, and
-// factorises its covariance anew, in about N³/3 operations. The error wraps ErrFile if
-// r has no such file, or one that is damaged or of a newer release, or whose numbers make no
-// posterior; it wraps ErrParam as well if the kernel or the likelihood is of a type that
-// Register was not told of. It wraps ErrMemory, and not ErrFile, if there are too many rows for the limit.
-// A failure of r is wrapped as it is.
-func LoadGPPosterior(r io.Reader) (*GPPosterior, error) {
+// load reads p of a file; it factorises the covariance anew, in about N³/3 operations.
+func (*GPPosterior) load(r io.Reader) (*GPPosterior, error) {
 	return loadFrom(r, gpFile, (*savedGP).load)
 }
 
@@ -815,7 +824,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 			return nil, fmt.Errorf("variance %d is %v: %w", i, v, ErrParam)
 		}
 	}
-	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &siteTerms{lik: lik, y: make([]float64, n)}}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &term.Terms{Lik: viewOf(lik), Y: make([]float64, n)}}
 	if err := g.checkMemory("raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}
@@ -823,16 +832,16 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newGPPosterior(g, k, &siteState{gamma: s.Gamma, a: s.A, m: s.M, v: s.V}, nil)
+	return newGPPosterior(g, k, &term.State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil)
 }
 
 // denseOf returns the algebra of st, if that is a state of t with a dense one.
-func denseOf(st State, t *siteTerms) (*denseAlgebra, bool) {
+func denseOf(st State, t *term.Terms) (*site.DenseAlgebra, bool) {
 	s, ok := st.(*siteStepper)
-	if !ok || !s.terms.of(t) {
+	if !ok || !s.terms.Of(t) {
 		return nil, false
 	}
-	d, ok := s.alg.(*denseAlgebra)
+	d, ok := s.alg.(*site.DenseAlgebra)
 	return d, ok
 }
 

@@ -7,20 +7,15 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// GPLearner is a GP whose hyper-parameters θ are learned, those of its kernel and those of its likelihood. It is a Model: a
-// step of a run is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. GP.Learn is all that most
-// callers need; GPLearner is for those who load a run that was saved (Solver.LoadResult) or drive the loop themselves.
-//
-// It minimises −ELBO(θ) − log p(θ) by a quasi-Newton method, whose metric is the average information ½UᵀWU, U_p = (∂K/∂θ_p)α,
-// with α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and Cullis 1995). q is found at each θ to within a small part of what
-// the next step promises, from the sites at those before. At the best q its own derivatives do not matter:
-//
-//	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
-type GPLearner struct {
+// gpLearner is the Learner of a GP.
+type gpLearner struct {
 	gp    *GP
 	opt   LearnOptions
 	space *learnSpace
@@ -46,7 +41,7 @@ type GPLearner struct {
 //
 // s runs the search, its Recorder and Checkpoint see it, and a nil s means a Solver without options; StepSize, BatchSize, Sampler and Goal are
 // not used. Where the search is canceled, fails or meets a limit of s the posterior is that of the best θ so far, and Solver.Resume of
-// Learned.Search goes on; GPLearner.Learned then makes the posterior.
+// Learned.Search goes on; Learner.Learned then makes the posterior.
 //
 // The error wraps ErrParam if an option is out of range, names a parameter that there is not, or a derivative of the kernel is seen to be wrong; otherwise it is one of
 // Solver.Run.
@@ -55,61 +50,68 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return learnBy[*GP, *GPPosterior](ctx, s, l)
+	return learnBy(ctx, s, l)
 }
 
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
-func (g *GP) Learner(opt *LearnOptions) (*GPLearner, error) {
-	l := &GPLearner{gp: g, rows: pairsOf(g.x)}
+//
+// A run minimises −ELBO(θ) − log p(θ) by a quasi-Newton method, whose metric is the average information ½UᵀWU, U_p = (∂K/∂θ_p)α,
+// with α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and Cullis 1995). q is found at each θ to within a small part of what
+// the next step promises, from the sites at those before. At the best q its own derivatives do not matter:
+//
+//	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
+func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
+	l := &gpLearner{gp: g, rows: pairsOf(g.x)}
 	if opt != nil {
 		l.opt = *opt
 	}
 	var err error
-	l.space, err = newLearnSpace(g.kernel, g.terms.lik, l.rows, g.terms.y, &l.opt)
+	l.space, err = newLearnSpace(g.kernel, likOf(g.terms), l.rows, g.terms.Y, &l.opt)
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// NewStepper implements Model. Its error wraps ErrNoProx for a Divergence other than KL.
-func (l *GPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %T: %w", d, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d), ErrNoProx)
 	}
 	_, composite := kernelParts(l.gp.kernel)
 	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, composite, env.rng()), nil
 }
 
 // learning returns the GP as a function of its hyper-parameters.
-func (l *GPLearner) learning() *siteLearning {
-	return &siteLearning{prior: &gpPrior{gp: l.gp, rows: l.rows, space: l.space}, space: l.space, n: l.gp.Len()}
+func (l *gpLearner) learning() *learn.Latent {
+	return learn.NewLatent(&gpPrior{gp: l.gp, rows: l.rows, space: l.space}, &l.space.Space, l.gp.Len())
 }
 
-// Learned returns what the run res of l has learned so far: the GP at the best θ, its posterior, and the rest. If the search has ended, the posterior is that of a fit
-// there, by the Workers, Recover and Converger of s, which may be nil, of which Learned.Fit tells; otherwise it is as exact as the search needed it. The error
-// wraps ErrParam if res is no run of l, ErrDiverged if it has not met any θ with an ELBO yet, or is that of Solver.Run.
-func (l *GPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior, *Learned, error) {
+// warnings implements warner.
+func (l *gpLearner) warnings() []string {
+	return l.gp.farFrom0(true)
+}
+
+func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior, *Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	k, _, lik, err := l.space.at(st.best.theta)
+	k, _, lik, err := l.space.at(st.run.Best.Theta)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	gp := &GP{x: l.gp.x, kernel: k, terms: l.gp.terms.under(lik), opt: l.gp.opt}
-	learned := st.report(res)
+	gp := &GP{x: l.gp.x, kernel: k, terms: under(l.gp.terms, lik), opt: l.gp.opt}
+	learned := st.report(res, l)
 	last, stop := shortlyAfter(ctx)
 	defer stop()
 	start, err := gp.NewStepper(last, nil, nil)
 	if err != nil {
 		return gp, nil, learned, err
 	}
-	fitted, sites := start.(*siteStepper), st.model.(*siteLearning).best
-	alg := fitted.alg.(*denseAlgebra)
-	alg.start(sites.gamma, sites.a)
-	if diagonal(alg.k, alg.n) {
+	fitted := start.(*siteStepper)
+	st.run.Model.(*learn.Latent).Begin(fitted.alg)
+	alg := fitted.alg.(*site.DenseAlgebra)
+	if diagonal(alg.K, alg.N) {
 		learned.Warnings = append(learned.Warnings, "the covariances of different rows are all but zero: the length is shorter than any distance between rows, and nothing is predicted")
 	}
 	err = st.fitFrom(ctx, s, fitted, learned)
@@ -150,11 +152,16 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 	if at < 0 || g.opt.Jitter != 0 {
 		return nil, fmt.Errorf("pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances; use Product{Constant{}, k} for one of any k, without GPOptions.Jitter: %w", kernelName(g.kernel), g.opt.Jitter, ErrParam)
 	}
+	bounds, err := scaleBounds(g.terms, lo, hi, within)
+	if err != nil {
+		return nil, err
+	}
 	k, err := g.gram()
 	if err != nil {
 		return nil, err
 	}
-	return certifyGram(ctx, g.terms, k, g.kernel.Params()[at].Value, lo, hi, within)
+	p, err := learn.CertifyGram(ctx, g.terms, k, g.kernel.Params()[at].Value, bounds)
+	return scaleCertificate(bounds, p, err)
 }
 
 // commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a Product that of a factor, of a Sum none.
@@ -176,7 +183,7 @@ func commonScale(k Kernel) int {
 	return -1
 }
 
-// gpPrior is the latentPrior of a GP.
+// gpPrior is the learn.Prior of a GP.
 type gpPrior struct {
 	gp     *GP
 	rows   *rowPairs
@@ -185,13 +192,14 @@ type gpPrior struct {
 	u      []float64
 }
 
-func (p *gpPrior) digest(d *save.Digest) {
-	p.gp.terms.digest(d)
+// Digest implements learn.Prior.
+func (p *gpPrior) Digest(d *save.Digest) {
+	p.gp.terms.Digest(d)
 	p.gp.digest(d)
 }
 
-// covariance implements latentPrior.
-func (p *gpPrior) covariance(h *parallel.Halt, dst, theta []float64) (*siteTerms, bool) {
+// Covariance implements learn.Prior.
+func (p *gpPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Terms, bool) {
 	n := p.gp.Len()
 	k, slopes, lik, err := p.space.at(theta)
 	if err != nil {
@@ -205,11 +213,11 @@ func (p *gpPrior) covariance(h *parallel.Halt, dst, theta []float64) (*siteTerms
 	}
 	p.kernel = slopes
 	_, ok := dense.AllFinite(dst)
-	return p.gp.terms.under(lik), ok
+	return under(p.gp.terms, lik), ok
 }
 
-// slopes implements latentPrior.
-func (p *gpPrior) slopes(h *parallel.Halt, grad, u, w, a []float64) {
+// Slopes implements learn.Prior.
+func (p *gpPrior) Slopes(h *parallel.Halt, grad, u, w, a []float64) {
 	n, k, free := p.gp.Len(), p.kernel, p.space.free
 	all := p.rows.slopes(h, k, &siteWeights{n, w, a})
 	p.space.chain(all, k)
@@ -220,7 +228,7 @@ func (p *gpPrior) slopes(h *parallel.Halt, grad, u, w, a []float64) {
 	}
 	p.space.chain(ones, k)
 	for i, at := range free {
-		if p.space.ofLikelihood(i) {
+		if p.space.coords[at].Likelihood {
 			continue
 		}
 		grad[i] = all[at]

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -32,13 +34,15 @@ func learnCases() []learnCase {
 		{"probit ARD", Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, BernoulliProbit{}, sign},
 		{"Poisson, sum", Sum{SquaredExp{Scale: 1, Length: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.3}}, Poisson{}, count},
 		{"Gaussian, product", Sum{Product{SquaredExp{Scale: 1, Length: 2}, Periodic{Period: 1.7}}, Linear{Scales: []float64{0.4, 0.2}}}, GaussianNoise{Var: 0.2}, plain},
-		{"Gaussian, rational", RationalQuadratic{Length: 1.2, Profile: Rational{Alpha: 0.7}}, GaussianNoise{Var: 0.2}, plain},
+		{"Gaussian, rational", RationalQuadratic{Length: 1.2, Profile: rational{Alpha: 0.7}}, GaussianNoise{Var: 0.2}, plain},
 		{"negative binomial", Matern32{Scale: 1, Length: 1}, NegativeBinomial{Shape: 2}, count},
 		{"gamma", Matern52{Scale: 1, Length: 1}, Gamma{Shape: 2}, func(f, u float64) float64 { return math.Exp(f) * (0.5 + u) }},
 		{"Laplace", SquaredExp{Scale: 1, Length: 1}, Laplace{Scale: 0.3}, plain},
 		{"Student", SquaredExp{Scale: 1, Length: 1}, StudentT{DF: 4, Scale: 0.3}, plain},
 		{"ordinal", SquaredExp{Scale: 1, Length: 1}, Ordinal{Cuts: []float64{-0.7, 0.2, 1.1}}, func(f, u float64) float64 { return math.Min(3, math.Max(0, math.Floor(f+u+1))) }},
 		{"no derivatives", underived{SquaredExp{Scale: 1.5, Length: 0.8}}, BernoulliLogit{}, sign},
+		{"ranges", ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{0.5, 1.7}, [2]float64{math.Inf(-1), 0.9}, true}, rangedShape{NegativeBinomial{Shape: 2}}, count},
+		{"ranges, differences", ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{-1, 1.7}, [2]float64{0.3, math.Inf(1)}, false}, BernoulliLogit{}, sign},
 	}
 }
 
@@ -61,49 +65,100 @@ func (c learnCase) model(t testing.TB, n int) *GP {
 	return gp
 }
 
+// ranged is a SquaredExp whose Scale and Length have the given Min and Max, with derivatives or
+// without. Outside its ranges it has no values.
+type ranged struct {
+	SquaredExp
+	scale, length [2]float64
+	derived       bool
+}
+
+func (k ranged) Params() []Param {
+	p := k.SquaredExp.Params()
+	p[0].Min, p[0].Max, p[1].Min, p[1].Max = k.scale[0], k.scale[1], k.length[0], k.length[1]
+	return p
+}
+
+func (k ranged) WithParams(v []float64) Kernel {
+	k.SquaredExp = k.SquaredExp.WithParams(v).(SquaredExp)
+	return k
+}
+
+func (k ranged) Cov(x, y []float64) float64 {
+	if checkParams("ranged", k.Params()) != nil {
+		return math.NaN()
+	}
+	return k.SquaredExp.Cov(x, y)
+}
+
+func (k ranged) Grad(dst, x, y []float64) float64 {
+	v := k.SquaredExp.Grad(dst, x, y)
+	for i, p := range k.Params() {
+		if !k.derived {
+			dst[i] = math.NaN()
+		} else if p.Min < 0 {
+			dst[i] /= p.Value
+		}
+	}
+	return v
+}
+
+// rangedShape is a NegativeBinomial of a Shape from 0 to 3.
+type rangedShape struct{ NegativeBinomial }
+
+func (b rangedShape) Params() []Param {
+	p := b.NegativeBinomial.Params()
+	p[0].Max = 3
+	return p
+}
+
+func (b rangedShape) WithParams(v []float64) Likelihood {
+	return rangedShape{b.NegativeBinomial.WithParams(v).(NegativeBinomial)}
+}
+
 // The gradient at the best q is that of the ELBO at the best q, by differences.
 func TestLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range learnCases() {
 		gp := c.model(t, shorter(30, 12))
-		l, err := gp.Learner(nil)
+		l, err := learnerAs[*gpLearner](gp.Learner(nil))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
 		m := l.learning()
-		m.use(crew{1, nil})
+		m.Use(term.Crew{Workers: 1, Halt: nil})
 		theta := make([]float64, len(l.space.free))
 		for i, at := range l.space.free {
 			c := &l.space.coords[at]
 			theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
 		}
-		at := func(theta []float64) learnPoint {
-			x, err := m.evaluate(theta, 1e-13, math.Inf(1), true)
-			if err != nil || math.IsInf(x.f, 0) {
-				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.f, err)
+		at := func(theta []float64) search.Point {
+			x, err := m.Evaluate(theta, 1e-13, math.Inf(1), true)
+			if err != nil || math.IsInf(x.F, 0) {
+				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.F, err)
 			}
 			return x
 		}
 		x := at(theta)
-		m.keep(false)
+		m.Keep(false)
 		for i := range theta {
 			const h = 1e-4
 			diff := func(h float64) float64 {
 				v := theta[i]
 				defer func() { theta[i] = v }()
 				theta[i] = v + h
-				up := at(theta).f
+				up := at(theta).F
 				theta[i] = v - h
-				return (up - at(theta).f) / (2 * h)
+				return (up - at(theta).F) / (2 * h)
 			}
 			want := (4*diff(h) - diff(2*h)) / 3
-			if math.Abs(x.grad[i]-want) > 3e-6*(1+floats.Norm(x.grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.grad[i], want)
+			if math.Abs(x.Grad[i]-want) > 3e-6*(1+floats.Norm(x.Grad, 2)) {
+				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
 			}
 		}
 		var e mat.EigenSym
-		if !e.Factorize(x.info, false) || e.Values(nil)[0] < -1e-9 {
+		if !e.Factorize(x.Info, false) || e.Values(nil)[0] < -1e-9 {
 			t.Errorf("%s: the average information is not positive semidefinite", c.name)
 		}
 	}
@@ -183,7 +238,7 @@ func co2(t testing.TB) (*GP, *LearnOptions, float64) {
 	gp := mustGP(t, mat.NewDense(len(x), 1, x), y, Sum{
 		SquaredExp{Scale: e(0), Length: e(1)},
 		Product{SquaredExp{Scale: e(2), Length: e(3)}, Periodic{Length: e(4), Period: 1}},
-		RationalQuadratic{Scale: e(5), Length: e(6), Profile: Rational{e(7)}},
+		RationalQuadratic{Scale: e(5), Length: e(6), Profile: rational{e(7)}},
 		SquaredExp{Scale: e(8), Length: e(9)},
 	}, GaussianNoise{Var: math.Exp(2 * truth.Centre[10])})
 	c := truth.Centre
@@ -205,14 +260,14 @@ func mustGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood) *
 func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]float64) *Learned {
 	t.Helper()
 	ctx := context.Background()
-	l, err := gp.Learner(opt)
+	l, err := learnerAs[*gpLearner](gp.Learner(opt))
 	if err != nil {
 		t.Fatal(err)
 	}
 	evaluations, work := math.Inf(1), math.Inf(1)
 	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
-		if st := it.State.(*learnStepper); st.best.f < f+0.01 && math.IsInf(evaluations, 1) {
-			evaluations, work = float64(st.count), st.model.work()
+		if st := it.State.(*learnStepper); st.run.Best.F < f+0.01 && math.IsInf(evaluations, 1) {
+			evaluations, work = float64(st.run.Count), st.run.Model.Work()
 		}
 	})}
 	res, err := s.Run(ctx, l)
@@ -250,7 +305,7 @@ func TestLearnResume(t *testing.T) {
 	for _, c := range []learnCase{learnCases()[0], learnCases()[8]} {
 		gp := c.model(t, shorter(40, 16))
 		opt := &LearnOptions{Restarts: 2}
-		l, err := gp.Learner(opt)
+		l, err := learnerAs[*gpLearner](gp.Learner(opt))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +404,7 @@ func TestLearnErrors(t *testing.T) {
 		{LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {}}}, "SD must be positive"},
 		{LearnOptions{Prior: map[string]Prior{"x": {SD: 1}}}, `name "x"`},
 		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}}, "Bounds of SquaredExp.Scale"},
-		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}}, "outside its range"},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}}, "outside its range, from 0 to +Inf"},
 		{LearnOptions{Restarts: -1}, "Restarts is -1"},
 		{LearnOptions{Tol: math.NaN()}, "Tol NaN"},
 	} {
@@ -358,10 +413,10 @@ func TestLearnErrors(t *testing.T) {
 			t.Errorf("%+v: %v", e.opt, err)
 		}
 	}
-	if _, _, _, err := gp.Learn(ctx, &Solver{Divergence: Euclidean{}}, nil); !errors.Is(err, ErrNoProx) {
+	if _, _, _, err := gp.Learn(ctx, &Solver{Divergence: Euclidean()}, nil); !errors.Is(err, ErrNoProx) {
 		t.Error(err)
 	}
-	l, err := gp.Learner(nil)
+	l, err := learnerAs[*gpLearner](gp.Learner(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,6 +445,180 @@ func TestLearnWarnings(t *testing.T) {
 	}
 }
 
+// inflated is a Poisson likelihood with a part Pi of further zeros.
+type inflated struct{ Pi, min, max float64 }
+
+func (z inflated) LogProb(y, eta float64) float64 {
+	p := Poisson{}.LogProb(y, eta)
+	if y == 0 {
+		return math.Log(z.Pi + (1-z.Pi)*math.Exp(p))
+	}
+	return math.Log1p(-z.Pi) + p
+}
+
+func (inflated) Facts() Facts { return Facts{Support: Counts} }
+
+func (z inflated) Params() []Param {
+	return []Param{{Name: "Pi", Value: z.Pi, Min: z.min, Max: z.max}}
+}
+
+func (z inflated) WithParams(v []float64) Likelihood { return inflated{v[0], z.min, z.max} }
+
+// A search for a parameter with a Max ends soon, whether its best value is within its range or at
+// an end, and its intervals are within the range. Where the best value is an end and there is no
+// prior, there is a warning.
+func TestLearnBounded(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	x := mat.NewDense(n, 1, nil)
+	for i := range n {
+		x.Set(i, 0, float64(i%5))
+	}
+	one, none, all := make([]float64, n), make([]float64, n), make([]float64, n)
+	one[3] = 2
+	for i := range all {
+		all[i] = float64(1 + i%3)
+	}
+	for _, c := range []struct {
+		y        []float64
+		min, max float64
+		bare     bool    // without priors
+		lo, hi   float64 // of what is learned
+		warned   bool
+	}{
+		{one, 0, 1, false, 0.85, 0.97, false},
+		{one, 0, 1, true, 0.9, 0.98, false},
+		{one, math.Inf(-1), 1, true, 0.9, 0.98, false},
+		{one, 0, 0.8, false, 0.5, 0.8, false},
+		{one, 0, 0.8, true, 0.799, 0.8, true},
+		{none, 0, 1, false, 0.4, 0.9, false},
+		{none, 0, 1, true, 0.999, 1, true},
+		{all, 0, 1, false, 0.001, 0.1, false},
+		{all, 0, 1, true, 0, 1e-4, true},
+	} {
+		g, err := NewGLM(x, c.y, inflated{0.5, c.min, c.max}, &GLMOptions{Intercept: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, l, err := g.Learn(context.Background(), nil, &LearnOptions{NoPrior: c.bare})
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		p := l.Params[1]
+		theta := p.theta(p.Value)
+		lo, hi := p.value(theta-normal975*p.SD), p.value(theta+normal975*p.SD)
+		warned := slices.ContainsFunc(l.Warnings, func(w string) bool {
+			return strings.Contains(w, "inflated.Pi ended at")
+		})
+		switch {
+		case l.Search.Status != Converged || l.Evaluations > 30 || warned != c.warned,
+			!(lo >= c.min && hi <= c.max), !(p.Value > c.lo && p.Value < c.hi):
+			t.Errorf("%+v: %v, %d evaluations, %v from %v to %v, %q", c, l.Search.Status, l.Evaluations, p.Value, lo, hi, l.Warnings)
+		}
+	}
+}
+
+// Responses far from 0 under a kernel that goes back to 0 have a warning, in fits and in what is
+// learned, for dense and sparse GPs. The kernel that it names mends it. Centred responses, kernels
+// with another mean, priors that reach the responses, and labels have none.
+func TestWarnFarResponses(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	ctx, rng := context.Background(), testRand(3)
+	x, wave, label := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, 10*rng.Float64())
+		wave[i] = 5*math.Sin(x.At(i, 0)) + 0.3*rng.NormFloat64()
+		label[i] = 1
+	}
+	at := func(mean float64) []float64 {
+		y := slices.Clone(wave)
+		for i := range y {
+			y[i] += mean
+		}
+		return y
+	}
+	for _, c := range []struct {
+		name         string
+		k            Kernel
+		lik          Likelihood
+		y            []float64
+		fit, learned bool // warned
+	}{
+		{"far", SquaredExp{}, GaussianNoise{Var: 0.1}, at(1000), true, true},
+		{"far below", Sum{Matern52{Length: 2}, White{}}, StudentT{}, at(-1000), true, true},
+		{"product", Product{Constant{}, Matern32{}}, Laplace{}, at(1000), true, true},
+		{"prior reaches", SquaredExp{Scale: 500}, GaussianNoise{Var: 0.1}, at(1000), false, true},
+		{"centred", SquaredExp{}, GaussianNoise{Var: 0.1}, at(0), false, false},
+		{"off by a deviation", SquaredExp{Scale: 5}, GaussianNoise{Var: 0.1}, at(4), false, false},
+		{"Constant", Sum{Constant{Scale: 1000}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
+		{"Linear", Sum{Linear{}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
+		{"own kernel", underived{SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
+		{"labels", SquaredExp{}, BernoulliLogit{}, label, false, false},
+	} {
+		gp := mustGP(t, x, c.y, c.k, c.lik)
+		kept, err := NewSparseGP(x, c.y, c.k, c.lik, &SparseGPOptions{Rank: 12})
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		rows := streamed(t, gp, x.Slice(0, 12, 0, 1))
+		s := &Solver{MaxIter: 3}
+		got := map[string][]string{"sparse, learned": kept.farFrom0(true), "rows, learned": rows.farFrom0(true)}
+		_, dense, err1 := gp.Fit(ctx, s)
+		_, sparse, err2 := kept.Fit(ctx, s)
+		_, passes, err3 := rows.Fit(ctx, s)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(c.name, err)
+		}
+		got["dense, fit"], got["sparse, fit"], got["rows, fit"] = dense.Warnings, sparse.Warnings, passes.Warnings
+		_, _, l, err := gp.Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		got["dense, learned"], got["search, learned"] = l.Warnings, l.Search.Warnings
+		if c.name == "far" {
+			for name, g := range map[string]*SparseGP{"kept, learned": kept, "rows, learned": rows} {
+				_, _, l, err := g.Learn(ctx, nil, nil)
+				if err != nil {
+					t.Fatal(c.name, name, err)
+				}
+				if got[name] = l.Warnings; l.Fit == nil || !slices.Equal(l.Fit.Warnings, l.Warnings) {
+					t.Errorf("%s: %s: the fit has other warnings", c.name, name)
+				}
+			}
+		}
+		for what, w := range got {
+			want := c.learned
+			if strings.HasSuffix(what, "fit") {
+				want = c.fit
+			}
+			if warned := strings.Contains(strings.Join(w, ""), "pgsvi.Sum{pgsvi.Constant{Scale: 1e+03}, k}"); warned != want {
+				t.Errorf("%s: %s: %q", c.name, what, w)
+			}
+		}
+	}
+	var file bytes.Buffer
+	gp := mustGP(t, x, at(1000), SquaredExp{}, GaussianNoise{Var: 0.1})
+	_, res, err := gp.Fit(ctx, nil)
+	if err == nil {
+		err = res.Save(&file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := new(Solver).LoadResult(ctx, &file, gp); err != nil || !slices.Equal(back.Warnings, res.Warnings) {
+		t.Errorf("loaded with %q, %v", back.Warnings, err)
+	}
+	_, post, _, err := mustGP(t, x, at(1000), Sum{Constant{Scale: 1e3}, SquaredExp{}}, GaussianNoise{}).Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, _, err := post.At(mat.NewDense(1, 1, []float64{1e3})).Moments(nil, nil); err != nil || !(math.Abs(m[0]-1000) < 10) {
+		t.Errorf("far away the mean is %v, %v", m, err)
+	}
+}
+
 // A search that meets a limit says so, and one that goes on from there does not.
 func TestLearnLimit(t *testing.T) {
 	t.Parallel()
@@ -400,7 +629,7 @@ func TestLearnLimit(t *testing.T) {
 			t.Fatalf("%v: %v, %+v", status, err, l)
 		}
 	}
-	learner, err := gp.Learner(nil)
+	learner, err := learnerAs[*gpLearner](gp.Learner(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -527,388 +756,6 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 		}
 		if l.Evaluations > 25 {
 			t.Errorf("%s: %d evaluations", name, l.Evaluations)
-		}
-	}
-}
-
-// A column that does not vary is one, whatever its value: 0.1 is not a float64, so that the mean of as many is not quite it.
-func TestLearnConstantColumn(t *testing.T) {
-	const n = 50
-	rng := testRand(29)
-	y := make([]float64, n)
-	x := [2]*mat.Dense{mat.NewDense(n, 2, nil), mat.NewDense(n, 2, nil)}
-	for i := range n {
-		v := rng.NormFloat64()
-		y[i] = v + 0.3*rng.NormFloat64()
-		x[0].SetRow(i, []float64{v, 0})
-		x[1].SetRow(i, []float64{v, 0.1})
-	}
-	for _, k := range []Kernel{Sum{Linear{}, Constant{}}, SquaredExp{Lengths: make([]float64, 2)}, Linear{Scales: make([]float64, 2)}} {
-		var priors [2][]Prior
-		for i, x := range x {
-			gp, err := NewGP(x, y, k, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _, l, err := gp.Learn(context.Background(), nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, p := range l.Params {
-				priors[i] = append(priors[i], p.Prior)
-			}
-		}
-		if !slices.Equal(priors[0], priors[1]) {
-			t.Errorf("%s: beside a column of zeros %v, of 0.1 %v", kernelName(k), priors[0], priors[1])
-		}
-	}
-	var glms [2]*GLMPosterior
-	for i, x := range x {
-		for r := range n {
-			x.Set(r, 1, 0.3*float64(i)) // three times 0.1 is worse still
-		}
-		glm, err := NewGLM(x, y, nil, &GLMOptions{Autoscale: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if glms[i], _, err = glm.Fit(context.Background(), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if sd := glms[1].SD(nil)[1]; !(sd > 0.1 && sd < 1) {
-		t.Errorf("the weight of a constant column has a standard deviation of %v under a prior of 1", sd)
-	}
-}
-
-// A search from the default start finds the better of two optima: the season of a trend, though its length is far below the median distance, and the noise of data
-// that short lengths would do without.
-func TestLearnBasins(t *testing.T) {
-	rng := testRand(31)
-	const n = 120
-	time, season := mat.NewDense(n, 1, nil), make([]float64, n)
-	for i := range n {
-		at := float64(i) / 12
-		time.Set(i, 0, at)
-		season[i] = 50 + at + 8*math.Sin(2*math.Pi*at) + rng.NormFloat64()
-	}
-	// Three of four rows of speeds and stopping distances of cars (Ezekiel 1930).
-	speed := []float64{4, 4, 7, 8, 9, 10, 10, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 16, 17, 17, 17, 18, 18, 18, 19, 19, 20, 20, 20, 20, 23, 24, 24, 24, 25}
-	stop := []float64{2, 10, 4, 16, 10, 18, 34, 17, 28, 20, 24, 28, 34, 34, 46, 36, 60, 80, 26, 54, 32, 32, 40, 50, 56, 76, 84, 46, 68, 32, 52, 56, 64, 54, 70, 92, 120, 85}
-	speeds := mat.NewDense(len(speed), 1, speed)
-	for _, c := range []struct {
-		name  string
-		x     *mat.Dense
-		y     []float64
-		k, at Kernel
-		noise float64
-	}{
-		{"trend and season", time, season, Sum{SquaredExp{}, Linear{}, Constant{}}, Sum{SquaredExp{Scale: 6, Length: 0.4}, Linear{}, Constant{}}, 1},
-		{"season far from 0", time, season, SquaredExp{}, SquaredExp{Scale: 50, Length: 0.4}, 1},
-		{"two parts alike", time, season, Sum{SquaredExp{}, SquaredExp{}}, Sum{SquaredExp{Scale: 50, Length: 20}, SquaredExp{Scale: 6, Length: 0.4}}, 1},
-		{"cars", speeds, stop, SquaredExp{Lengths: []float64{0}}, SquaredExp{Scale: 50, Lengths: []float64{15}}, 250},
-		{"cars with an offset", speeds, stop, Sum{SquaredExp{}, Constant{}}, Sum{SquaredExp{Scale: 50, Length: 15}, Constant{}}, 250},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var elbo [2]float64
-			for i, k := range []Kernel{c.k, c.at} {
-				lik := GaussianNoise{}
-				if i == 1 {
-					lik.Var = c.noise
-				}
-				gp, err := NewGP(c.x, c.y, k, lik, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, _, l, err := gp.Learn(context.Background(), nil, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				elbo[i] = l.Fit.ELBO
-			}
-			if elbo[0] < elbo[1]-2 { // the priors differ
-				t.Errorf("an ELBO of %.2f, where %.2f is to be had from another start", elbo[0], elbo[1])
-			}
-		})
-	}
-}
-
-// Starts without an ELBO, as those for responses whose squares a float64 does not hold, are an error that says what to do.
-func TestLearnStartsWithoutELBO(t *testing.T) {
-	const n = 20
-	x, small, large := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
-	for i := range n {
-		x.Set(i, 0, float64(i))
-		small[i] = 1e-200 * float64(i%7)
-		large[i] = 1e200 * float64(i%7)
-	}
-	for _, c := range []struct {
-		name string
-		y    []float64
-		k    Kernel
-		lik  Likelihood
-	}{
-		{"small, Student", small, SquaredExp{}, StudentT{}},
-		{"small, Gaussian", small, SquaredExp{}, GaussianNoise{}},
-		{"large, Gaussian", large, SquaredExp{}, GaussianNoise{}},
-		{"large, Laplace", large, SquaredExp{}, Laplace{}},
-	} {
-		gp, err := NewGP(x, c.y, c.k, c.lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, l, err := gp.Learn(context.Background(), nil, nil)
-		if err == nil || !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "rescale") {
-			t.Errorf("%s: %v %+v", c.name, err, l)
-		}
-		sparse, err := NewSparseGP(x, c.y, c.k, c.lik, nil)
-		if err != nil {
-			continue
-		}
-		if _, _, l, err = sparse.Learn(context.Background(), nil, nil); err == nil || !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "rescale") {
-			t.Errorf("%s, sparse: %v %+v", c.name, err, l)
-		}
-		glm, err := NewGLM(x, c.y, c.lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, _, l, err = glm.Learn(context.Background(), nil, nil); err == nil {
-			t.Errorf("%s, GLM: %+v", c.name, l)
-		}
-	}
-}
-
-// TestLearnedString: what was learned prints as a table, of intervals in the parameters' own units, with what is fixed or at a bound, and the warnings.
-func TestLearnedString(t *testing.T) {
-	t.Parallel()
-	positive := func(name string, v float64) Param { return Param{name, v, 0, math.Inf(1)} }
-	l := &Learned{
-		Objective: 12.5, Evaluations: 7, Warnings: []string{"of a kind"},
-		Params: []LearnedParam{
-			{Param: positive("Linear.Scale", 2), SD: math.Log(2) / normal975, Prior: Prior{math.Log(3), math.Log(10) / normal975, 0}},
-			{Param: positive("Matern52.Length", 4), Fixed: true, SD: 1, Prior: Prior{0, 1, 0}},
-			{Param: Param{"Ordinal.Cuts[0]", -1, math.Inf(-1), math.Inf(1)}, SD: 0.5 / normal975, AtBound: true},
-		},
-	}
-	want := `3 parameters, 7 evaluations, objective 12.5 nats
-                 value  2.5%  97.5%  prior 2.5%  97.5%
-Linear.Scale     2      1     4      0.3         30
-Matern52.Length  4                                      fixed
-Ordinal.Cuts[0]  -1     -1.5  -0.5                      at its bound
-warning: of a kind
-`
-	lines := strings.Split(l.String(), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " ")
-	}
-	one := (&Learned{Evaluations: 1, Params: l.Params[:1]}).String()
-	if !strings.HasPrefix(one, "1 parameter, 1 evaluation, ") {
-		t.Errorf("%q of one", one)
-	}
-	if got := strings.Join(lines, "\n"); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
-}
-
-// The noise and the scale of a start are where −ELBO − log prior is least at its lengths, and what that is said to be is what q has there.
-func TestLearnNoiseProfile(t *testing.T) {
-	t.Parallel()
-	const n = 40
-	rng := testRand(8)
-	x, y, weights, offset := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n), make([]float64, n)
-	for i := range n {
-		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
-		y[i] = 3 * (math.Sin(x.At(i, 0)) + 0.7*rng.NormFloat64())
-	}
-	for _, c := range []struct {
-		name   string
-		k      Kernel
-		opt    *GPOptions
-		learn  *LearnOptions
-		scales int // that move with the noise
-	}{
-		{"one scale", SquaredExp{}, nil, nil, 1},
-		{"a jitter", Matern52{Lengths: make([]float64, 2)}, &GPOptions{Jitter: 1e-10}, nil, 1},
-		{"no prior", SquaredExp{Length: 0.3}, nil, &LearnOptions{NoPrior: true}, 1},
-		{"a sum", Sum{SquaredExp{}, Linear{Scales: make([]float64, 2)}, Constant{}, White{}}, nil, nil, 5},
-		{"a scale that is set", SquaredExp{Scale: 2}, nil, nil, 0},
-		{"a scale of two that is set", Sum{SquaredExp{Scale: 2}, Linear{}}, nil, nil, 0},
-		{"a scale that is fixed", SquaredExp{}, nil, &LearnOptions{Fixed: []string{"SquaredExp.Scale"}}, 0},
-		{"a product", Product{SquaredExp{}, Matern32{}}, nil, nil, 1},
-		{"a product of weights", Product{Linear{}, Linear{}}, nil, nil, 0},
-		{"bounds", SquaredExp{}, nil, &LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {0.1, 0.5}, "GaussianNoise.Var": {0.1, 0.2}}}, 1},
-	} {
-		gp, err := NewGP(x, y, c.k, GaussianNoise{}, c.opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := gp.Learner(c.learn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkNoiseProfile(t, c.name, l.learning(), l.space, c.scales)
-	}
-	wide := mat.NewDense(n, 2*n, nil)
-	for i := range n {
-		for j := range 2 * n {
-			wide.Set(i, j, rng.NormFloat64())
-		}
-		weights[i], offset[i] = float64(i%3), rng.NormFloat64()
-	}
-	g, err := NewGLM(wide, y, GaussianNoise{}, &GLMOptions{Weights: weights, Offset: offset})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := g.Learner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := l.learning(crew{1, nil})
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkNoiseProfile(t, "a GLM with weights", m.(*siteLearning), l.space, 0)
-}
-
-func checkNoiseProfile(t *testing.T, name string, m *siteLearning, space *learnSpace, want int) {
-	t.Helper()
-	m.use(crew{1, nil})
-	noise, scales := space.noiseRay()
-	if !m.profiles() || len(scales) != want {
-		t.Errorf("%s: %d scales move with the noise %d, want %d", name, len(scales), noise, want)
-		return
-	}
-	at := func(theta []float64) float64 {
-		x, err := m.evaluate(theta, 1e-9, math.Inf(1), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x.f + space.penalty(theta, nil)
-	}
-	start := space.starts()[0]
-	best, err := m.profile(start)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f := at(best.theta); !(math.Abs(f-best.f) < 1e-9*(1+math.Abs(f))) || !(f <= at(start)) {
-		t.Errorf("%s: −ELBO is %v at the noise found, was to be %v, and is %v at the start", name, f, best.f, at(start))
-	}
-	for _, step := range []float64{-1e-2, 1e-2} {
-		moved := slices.Clone(best.theta)
-		for _, i := range scales {
-			moved[i] += step
-		}
-		if moved[noise] += 2 * step; len(scales) > 0 && space.inside(moved) && at(moved) < best.f {
-			t.Errorf("%s: %v more of all scales has %v, and the best was to have %v", name, step, at(moved), best.f)
-		}
-		moved = slices.Clone(best.theta)
-		if moved[noise] += 140 * step; space.inside(moved) && at(moved) < best.f {
-			t.Errorf("%s: %v more of the noise has %v, and the best was to have %v", name, 140*step, at(moved), best.f)
-		}
-	}
-}
-
-// inside reports whether θ is within its bounds.
-func (s *learnSpace) inside(theta []float64) bool {
-	for i, at := range s.free {
-		if theta[i] < s.coords[at].lo || theta[i] > s.coords[at].hi {
-			return false
-		}
-	}
-	return true
-}
-
-// Regression with much noise is learned by one search of few factorisations, wherever the default noise is.
-func TestLearnNoiseFew(t *testing.T) {
-	t.Parallel()
-	const n = 150
-	rng := testRand(4)
-	for _, noise := range []float64{0.05, 0.3, 1, 2} {
-		x, y := mat.NewDense(n, 6, nil), make([]float64, n)
-		for i := range n {
-			for j := range 6 {
-				x.Set(i, j, rng.NormFloat64())
-			}
-			y[i] = math.Sin(x.At(i, 0)+0.5*x.At(i, 1)) + noise*rng.NormFloat64()
-		}
-		_, _, l, err := mustGP(t, x, y, SquaredExp{}, GaussianNoise{}).Learn(context.Background(), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(l.Starts) > 1 || l.Evaluations > 12 || l.Cholesky > 42 {
-			t.Errorf("noise %v: %d searches, %d evaluations, %v factorisations", noise, len(l.Starts), l.Evaluations, l.Cholesky)
-		}
-	}
-}
-
-// The noise of a Student-t is followed down to a thousandth of the responses, where residuals at the noise before are outliers all.
-func TestLearnNoiseStudent(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(3) {
-		const n = 60
-		rng := testRand(40 + seed)
-		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
-		for i := range n {
-			x.Set(i, 0, 2*rng.NormFloat64())
-			y[i] = math.Sin(2*x.At(i, 0)) + 1e-3*rng.NormFloat64()
-		}
-		var l [2]*Learned
-		for i, gp := range []*GP{mustGP(t, x, y, SquaredExp{}, StudentT{}), mustGP(t, x, y, SquaredExp{Scale: 2.5, Length: 1.4}, StudentT{DF: 8, Scale: 1e-3})} {
-			var err error
-			if _, _, l[i], err = gp.Learn(context.Background(), nil, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if l[0].Objective > l[1].Objective+0.01 || l[0].Evaluations > 30 || len(l[0].Warnings) > 0 {
-			t.Errorf("%v in %d evaluations, %v from near the optimum: %v", l[0].Objective, l[0].Evaluations, l[1].Objective, l[0].Warnings)
-		}
-	}
-}
-
-// A Period that is not set begins at that of the responses, in any unit, beside a trend and among rows that are missing.
-func TestLearnPeriod(t *testing.T) {
-	t.Parallel()
-	const n = 120
-	for i, c := range []struct {
-		period, from, noise float64
-		k                   Kernel
-	}{
-		{1, 1960, 0.3, Sum{SquaredExp{}, Periodic{}}},
-		{365.25, 0, 0.3, Sum{SquaredExp{}, Product{SquaredExp{}, Periodic{}}}},
-		{0.02, -3, 1, Sum{SquaredExp{}, Linear{}, Constant{}, Periodic{}}},
-	} {
-		rng := testRand(60 + uint64(i))
-		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
-		at := 0.0
-		for i := range n {
-			at += c.period / 12 * float64(1+rng.IntN(2))
-			x.Set(i, 0, c.from+at)
-			u := at / c.period
-			y[i] = 300 + u + 0.02*u*u + 3*math.Sin(2*math.Pi*u) + math.Cos(4*math.Pi*u) + c.noise*rng.NormFloat64()
-		}
-		if got := learnPeriod(x, y); math.Abs(math.Log(got/c.period)) > 0.02 {
-			t.Errorf("a period of %v is taken to be %v", c.period, got)
-		}
-		gp := mustGP(t, x, y, c.k, GaussianNoise{})
-		_, p, l, err := gp.Learn(context.Background(), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range l.Params {
-			if strings.HasSuffix(p.Name, "Period") && math.Abs(math.Log(p.Value/c.period)) > 0.02 {
-				t.Errorf("%v: %s is %v, want %v", c.k, p.Name, p.Value, c.period)
-			}
-		}
-		next := mat.NewDense(1, 1, []float64{c.from + at + c.period/4})
-		u := (at + c.period/4) / c.period
-		want := 300 + u + 0.02*u*u + 3*math.Sin(2*math.Pi*u) + math.Cos(4*math.Pi*u)
-		if m, v := p.At(next).Latent(nil, nil); math.Abs(m[0]-want) > 4*math.Sqrt(v[0])+c.noise || math.Sqrt(v[0]) > 3*c.noise {
-			t.Errorf("%v: a forecast of %v ± %v, want %v", c.k, m[0], math.Sqrt(v[0]), want)
-		}
-	}
-	for what, x := range map[string]*mat.Dense{"two columns": mat.NewDense(20, 2, make([]float64, 40)), "equal rows": mat.NewDense(20, 1, make([]float64, 20)), "two rows": mat.NewDense(2, 1, []float64{0, 1})} {
-		if p := learnPeriod(x, make([]float64, x.RawMatrix().Rows)); p != 0 {
-			t.Errorf("%s: a period of %v", what, p)
 		}
 	}
 }

@@ -12,8 +12,12 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -49,10 +53,10 @@ import (
 // The noise of a kernel that is Noisy counts among the c_n, about which nothing
 // is learnt: noise is better a part of the likelihood.
 type SparseGP struct {
-	lin      linearModel // of the features, if they are kept
-	x        *mat.Dense  // the rows, if these are,
-	terms    *siteTerms  // with their terms
-	rows     *rowSource  // what is gone through where the features are not kept
+	lin      site.LinearModel // of the features, if they are kept
+	x        *mat.Dense       // the rows, if these are,
+	terms    *term.Terms      // with their terms
+	rows     *rowSource       // what is gone through where the features are not kept
 	lik      Likelihood
 	z        *inducing
 	opt      SparseGPOptions
@@ -139,11 +143,11 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		m = cmp.Or(opt.Rank, from)
 	}
 	m = min(m, from)
-	features := bytesOf(featureMatrices, max(n, from), m)
-	need := bytesOf(1, from, cols) + features + bytesOf(weightMatrices, m, m)
+	features := memory.Bytes(featureMatrices, max(n, from), m)
+	need := memory.Bytes(1, from, cols) + features + memory.Bytes(site.WeightMatrices, m, m)
 	full := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 	if full != nil || opt.MaxMemory == 0 && features > keptFeatures {
-		g := &SparseGP{lik: gp.terms.lik, opt: *opt, x: gp.x, terms: gp.terms, rows: rowSourceOf(gp.x, gp.terms)}
+		g := &SparseGP{lik: likOf(gp.terms), opt: *opt, x: gp.x, terms: gp.terms, rows: rowSourceOf(gp.x, gp.terms)}
 		switch err := g.checkStream(); {
 		case err == nil:
 			if err := g.pass(h, gp.kernel); err != nil {
@@ -246,7 +250,7 @@ func newInducedGP(h *parallel.Halt, gp *GP, v division, opt *SparseGPOptions) (*
 
 // newSparseGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
 func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
-	g := &SparseGP{z: z, x: gp.x, terms: gp.terms, lik: gp.terms.lik}
+	g := &SparseGP{z: z, x: gp.x, terms: gp.terms, lik: likOf(gp.terms)}
 	lin, residual, most, err := z.linear(gp.x, gp.terms, f)
 	if err != nil {
 		return nil, err
@@ -348,14 +352,14 @@ func (g *SparseGP) defaultRank() int {
 // checkStream returns an error if the passes over the rows take more memory than they may.
 func (g *SparseGP) checkStream() error {
 	m := g.rank()
-	need := bytesOf(1, len(g.rows.y), g.rows.cols+3) + bytesOf(1, min(g.rows.n, keptResiduals), 1) + bytesOf(weightMatrices+2*sparseLanes, m, m) + bytesOf(laneMatrices*sparseLanes, sparseBlock, m)
+	need := memory.Bytes(1, len(g.rows.y), g.rows.cols+3) + memory.Bytes(1, min(g.rows.n, keptResiduals), 1) + memory.Bytes(site.WeightMatrices+2*sparseLanes, m, m) + memory.Bytes(laneMatrices*sparseLanes, sparseBlock, m)
 	from := min(len(g.rows.y), chooseRows)
 	if g.opt.Inducing != nil {
 		rows, cols := g.opt.Inducing.Dims()
 		from = rows
-		need += bytesOf(1, rows, cols)
+		need += memory.Bytes(1, rows, cols)
 	}
-	need += bytesOf(featureMatrices, from, m)
+	need += memory.Bytes(featureMatrices, from, m)
 	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 }
 
@@ -411,7 +415,7 @@ func (g *SparseGP) Len() int {
 	if g.rows != nil {
 		return g.rows.n
 	}
-	return g.lin.x.rows
+	return g.lin.X.Rows
 }
 
 // Rank returns M, the number of inducing inputs and of features that are seen whole.
@@ -434,16 +438,31 @@ func (g *SparseGP) Residual() float64 { return g.residual }
 // that are not kept see NewSparseGPRows.
 func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.rows == nil {
-		return g.lin.newStepper(ctx, env, d, linearOptions{covariance: FullCovariance})
+		return newLinearStepper(ctx, &g.lin, env, d, linearOptions{covariance: FullCovariance})
 	}
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows under %T, not KL; %s: %w", d, keepFeatures, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows under %s, not KL; %s: %w", spell(d), keepFeatures, ErrNoProx)
 	}
 	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	return s, nil
+}
+
+// warnings implements warner.
+func (g *SparseGP) warnings() []string {
+	return g.farFrom0(false)
+}
+
+// farFrom0 warns of responses, or a sample of them, far from 0 under a kernel that vanishes, whose
+// scale may be learned.
+func (g *SparseGP) farFrom0(learned bool) []string {
+	t, x := g.terms, g.x
+	if g.rows != nil {
+		t, x = g.rows.terms(g.lik, len(g.rows.y)), g.rows.x
+	}
+	return farFrom0(t, vanishingSD(g.z.kernel, x.RawRowView(0)), learned)
 }
 
 // Fit runs s on the model; a nil s means a Solver without options, which needs
@@ -459,22 +478,22 @@ func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Res
 // ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
 func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	if s, ok := st.(*sparseStepper); ok && s.pass.rows == g.rows && s.pass.z == g.z {
-		q := &weightState{}
-		q.copyFrom(s.current())
-		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.mean), q, g.maxPrior, g.Len()), nil
+		q := &gauss.State{}
+		q.CopyFrom(s.current())
+		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.Mean), q, g.maxPrior, g.Len()), nil
 	}
 	if g.rows != nil {
 		return nil, fmt.Errorf("pgsvi: a %T is no state of this model: %w", st, ErrParam)
 	}
-	mean, cov, err := g.lin.weightsAt(st)
+	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
 		return nil, err
 	}
-	q, err := cov.state(haltOf(st))
+	q, err := cov.State(haltOf(st))
 	if err != nil {
 		return nil, err
 	}
-	return newSparseGPPosterior(g.z, g.lin.terms.lik, mean, q, g.maxPrior, g.Len()), nil
+	return newSparseGPPosterior(g.z, likOf(g.lin.Terms), mean, q, g.maxPrior, g.Len()), nil
 }
 
 // SparseGPPosterior is the approximation q(w) = N(m, V) of a SparseGP that a
@@ -491,13 +510,13 @@ type SparseGPPosterior struct {
 	z          *inducing
 	lik        Likelihood
 	mean       []float64
-	q          *weightState // V⁻¹ and its factor
+	q          *gauss.State // V⁻¹ and its factor
 	maxPrior   float64
 	rows       int
 	workspaces *sync.Pool
 }
 
-func newSparseGPPosterior(z *inducing, lik Likelihood, mean []float64, q *weightState, maxPrior float64, rows int) *SparseGPPosterior {
+func newSparseGPPosterior(z *inducing, lik Likelihood, mean []float64, q *gauss.State, maxPrior float64, rows int) *SparseGPPosterior {
 	return &SparseGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
 		workspaces: &sync.Pool{New: func() any { return new(predictWork) }}}
 }
@@ -568,7 +587,7 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 	for i := range v {
 		v[i] = math.Max(0, v[i])
 	}
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.l, f.Rows), f)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.L, f.Rows), f)
 	for j := range f.Rows {
 		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
 			v[i] += e * e
@@ -592,40 +611,40 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 	h.Watch(ctx)
 	m, cols := p.z.rank(), p.Cols()
 	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows, workspaces: p.workspaces}
-	q := &weightState{}
-	q.copyFrom(p.q)
-	copy(q.mean, p.mean)
-	q.halt = &h
-	block := weightBlock{}
-	block.use(crew{halt: &h})
+	q := &gauss.State{}
+	q.CopyFrom(p.q)
+	copy(q.Mean, p.mean)
+	q.Halt = &h
+	block := site.WeightBlock{}
+	block.Use(term.Crew{Halt: &h})
 	size := max(updateRows, 2*m)
 	x := mat.NewDense(size, cols, nil)
-	terms := siteTerms{lik: p.lik}
+	terms := term.Terms{Lik: viewOf(p.lik)}
 	seen := 0
 	learn := func() error {
-		n := len(terms.y)
+		n := len(terms.Y)
 		if n == 0 {
 			return nil
 		}
 		rows := x.Slice(0, n, 0, cols).(*mat.Dense)
 		f := featuresAt(&h, p.z, rows)
 		if err := h.Err(); err != nil {
-			return fmt.Errorf("canceled after %d rows: %w", terms.first, err)
+			return fmt.Errorf("canceled after %d rows: %w", terms.First, err)
 		}
 		lin, _, most, err := p.z.linear(rows, &terms, f)
 		if err != nil {
 			return err
 		}
 		u.maxPrior = math.Max(u.maxPrior, most)
-		block.base.resize(n)
-		lin.x.mul(block.base.m, q.mean, nil)
-		clear(block.base.gamma)
-		clear(block.base.a)
-		if err := block.solve(q, lin.x, nil, lin.terms); err != nil {
+		block.Base.Resize(n)
+		lin.X.Mul(block.Base.M, q.Mean, nil)
+		clear(block.Base.Gamma)
+		clear(block.Base.A)
+		if err := block.Solve(q, lin.X, nil, lin.Terms); err != nil {
 			return err
 		}
 		u.rows += n
-		terms = siteTerms{lik: p.lik, y: terms.y[:0], offset: terms.offset[:0], weight: terms.weight[:0], first: seen}
+		terms = term.Terms{Lik: viewOf(p.lik), Y: terms.Y[:0], Offset: terms.Offset[:0], Weight: terms.Weight[:0], First: seen}
 		return nil
 	}
 	for row, err := range rows {
@@ -638,9 +657,9 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 		if err != nil {
 			return nil, err
 		}
-		denseRow(x.RawRowView(len(terms.y)), &row)
-		terms.y, terms.offset, terms.weight = append(terms.y, row.Y), append(terms.offset, row.Offset), append(terms.weight, weightOf(&row))
-		if seen++; len(terms.y) == size {
+		denseRow(x.RawRowView(len(terms.Y)), &row)
+		terms.Y, terms.Offset, terms.Weight = append(terms.Y, row.Y), append(terms.Offset, row.Offset), append(terms.Weight, weightOf(&row))
+		if seen++; len(terms.Y) == size {
 			if err := learn(); err != nil {
 				return nil, prefixed(err)
 			}
@@ -649,11 +668,11 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 	if err := learn(); err != nil {
 		return nil, prefixed(err)
 	}
-	if _, ok := dense.AllFinite(q.mean); !ok {
+	if _, ok := dense.AllFinite(q.Mean); !ok {
 		return nil, fmt.Errorf("pgsvi: mean of the weights after %d rows: %w", seen, ErrNotFinite)
 	}
-	q.halt = nil
-	u.q, u.mean = q, slices.Clone(q.mean)
+	q.Halt = nil
+	u.q, u.mean = q, slices.Clone(q.Mean)
 	return u, nil
 }
 
@@ -694,11 +713,11 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	if zs != nil {
 		most = math.Max(most, floats.Max(PriorVar(nil, u.kernel, zs)))
 	}
-	return newSparseGPPosterior(u, p.lik, slices.Clone(q.mean), q, most, p.rows), nil
+	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
 }
 
 // carry returns q, with the given mean of the weights of from, as weights of u, as WithInducing says, or nil where P_z has no factor.
-func (from *inducing) carry(u *inducing, mean []float64, of *weightState) *weightState {
+func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss.State {
 	m, n := from.rank(), u.rank()
 	psi := mat.NewDense(n, m, nil)
 	_, d := u.x.Dims()
@@ -712,7 +731,7 @@ func (from *inducing) carry(u *inducing, mean []float64, of *weightState) *weigh
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
 	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.l, m), to)
 
-	seen := slices.Clone(of.p) // P − I
+	seen := slices.Clone(of.P) // P − I
 	dense.FillUpper(seen, m)
 	shift := make([]float64, m)
 	dense.Gemv(blas.NoTrans, 1, dense.General(seen, m, m), dense.Vector(mean), 0, dense.Vector(shift))
@@ -721,12 +740,12 @@ func (from *inducing) carry(u *inducing, mean []float64, of *weightState) *weigh
 	}
 	q, half := priorWeights(n), dense.General(make([]float64, n*m), n, m)
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, to, dense.General(seen, m, m), 0, half)
-	dense.Gemm(blas.NoTrans, blas.Trans, 1, half, to, 1, dense.General(q.p, n, n))
-	dense.Gemv(blas.NoTrans, 1, to, dense.Vector(shift), 0, dense.Vector(q.mean))
-	if !q.factor() {
+	dense.Gemm(blas.NoTrans, blas.Trans, 1, half, to, 1, dense.General(q.P, n, n))
+	dense.Gemv(blas.NoTrans, 1, to, dense.Vector(shift), 0, dense.Vector(q.Mean))
+	if !q.Factor() {
 		return nil
 	}
-	dense.Potrs(q.l, q.mean)
+	dense.Potrs(q.L, q.Mean)
 	return q
 }
 
@@ -752,13 +771,13 @@ type savedSparseGP struct {
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
 }
 
-// Save writes p, from which LoadSparseGPPosterior makes a posterior with the same
+// Save writes p, from which Load makes a posterior with the same
 // predictions, to the last bit: a line that names the kind of file, JSON, and a checksum.
 // The errors are those of GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.rank()
 	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.wholes(), MaxPrior: p.maxPrior,
-		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.p, m), PrecisionLow: p.q.packLow()}
+		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.P, m), PrecisionLow: p.q.PackLow()}
 	var err error
 	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
 		return err
@@ -769,16 +788,14 @@ func (p *SparseGPPosterior) Save(w io.Writer) error {
 	return saveTo(w, sparseGPFile, s)
 }
 
-// LoadSparseGPPosterior reads what SparseGPPosterior.Save has written, which must be all
-// of r, and factorises its covariance anew, in about M³/3 operations. The errors are those of
-// LoadGPPosterior.
-func LoadSparseGPPosterior(r io.Reader) (*SparseGPPosterior, error) {
+// load reads p of a file; it factorises the covariance anew, in about M³/3 operations.
+func (*SparseGPPosterior) load(r io.Reader) (*SparseGPPosterior, error) {
 	return loadFrom(r, sparseGPFile, (*savedSparseGP).load)
 }
 
 func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	m := len(s.Mean)
-	if s.Rows < 1 || s.Rows > mostSaved || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
+	if s.Rows < 1 || s.Rows > save.Most || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
 		len(s.L) != m*(m+1)/2 || len(s.Precision) != m*(m+1)/2 {
 		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m, ErrShape)
 	}
@@ -806,7 +823,7 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	if !(s.MaxPrior >= 0) {
 		return nil, fmt.Errorf("largest prior variance %v: %w", s.MaxPrior, ErrParam)
 	}
-	q, err := loadPrecision(s.Precision, s.PrecisionLow, m, "precision")
+	q, err := gauss.LoadPrecision(s.Precision, s.PrecisionLow, m, "precision")
 	if err != nil {
 		return nil, err
 	}

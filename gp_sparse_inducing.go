@@ -7,7 +7,10 @@ import (
 	"runtime"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -256,15 +259,15 @@ const (
 // value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
 //
 //	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
-func inducingCosts(h *parallel.Halt, prior []float64, t *siteTerms) []float64 {
+func inducingCosts(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 	cost := make([]float64, len(prior))
 	inBlocksUntil(h, len(cost), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
-			if n > lo && t.y[n] == t.y[n-1] && prior[n] == prior[n-1] {
+			if n > lo && t.Y[n] == t.Y[n-1] && prior[n] == prior[n-1] {
 				cost[n] = cost[n-1]
 				continue
 			}
-			cost[n] = siteCurvature(t.lik, t.y[n], prior[n]) / 2
+			cost[n] = siteCurvature(likOf(t), t.Y[n], prior[n]) / 2
 		}
 	})
 	return cost
@@ -304,7 +307,7 @@ type worth struct {
 
 // sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a unit of each costs.
 // A nil k has none.
-func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *siteTerms) (variance, cost []float64) {
+func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (variance, cost []float64) {
 	if k == nil {
 		return nil, nil
 	}
@@ -316,7 +319,7 @@ func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *siteTerms) (varian
 		some.SetRow(i, x.RawRowView(at[i]))
 	}
 	variance = PriorVar(nil, k, some)
-	return variance, inducingCosts(h, variance, t.sub(at))
+	return variance, inducingCosts(h, variance, t.Sub(at))
 }
 
 // negligibleOf returns the part of a variance that counts as none: rounding, or less where that costs too many nats at
@@ -412,7 +415,7 @@ const worthWhole = 1e-2
 
 // divide returns the division of k for rows with the terms t at the rows of x, of n rows in all: a kernel of few features is seen
 // whole, and so are terms of few features beside which rounding would hide the rest. At most so many features are.
-func divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *siteTerms, n, most int) division {
+func divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int) division {
 	_, d := x.Dims()
 	v := divided(k, d)
 	f := v.wholes()
@@ -576,8 +579,8 @@ func featuresAt(h *parallel.Halt, u *inducing, x *mat.Dense) []float64 {
 
 // linear returns the model of terms at the rows of x in the features f, N×M, of these, which it keeps, what the inducing inputs leave of the prior
 // variances, and the largest of these.
-func (u *inducing) linear(x *mat.Dense, terms *siteTerms, f []float64) (lin *linearModel, residual, most float64, err error) {
-	n, m := terms.len(), u.rank()
+func (u *inducing) linear(x *mat.Dense, terms *term.Terms, f []float64) (lin *site.LinearModel, residual, most float64, err error) {
+	n, m := terms.Len(), u.rank()
 	if i, ok := dense.AllFinite(f); !ok {
 		return nil, 0, 0, fmt.Errorf("pgsvi: covariance of row %d and inducing input %d: %w", i/m, i%m, ErrNotFinite)
 	}
@@ -589,23 +592,23 @@ func (u *inducing) linear(x *mat.Dense, terms *siteTerms, f []float64) (lin *lin
 	}
 	c, first := u.restVar(x), u.wholes()
 	t := *terms
-	t.extra, t.blur = c, make([]float64, n)
+	t.Extra, t.Blur = c, make([]float64, n)
 	for i, v := range c {
 		row := f[i*m+first : (i+1)*m]
 		if c[i] -= floats.Dot(row, row); c[i] < -notPosDef*v {
 			return nil, 0, 0, fmt.Errorf("pgsvi: variance of row %d is %v given the inducing inputs: %w", i, c[i], ErrNotPosDef)
 		}
-		c[i], t.blur[i] = math.Max(0, c[i])+u.noise(x.RawRowView(i), v), u.blur(v)
+		c[i], t.Blur[i] = math.Max(0, c[i])+u.noise(x.RawRowView(i), v), u.blur(v)
 		residual += c[i]
 	}
-	lin = &linearModel{
-		x:     &design{rows: n, cols: m, dense: f},
-		terms: &t,
-		prior: unitPrior(m),
-		names: make([]string, m),
+	lin = &site.LinearModel{
+		X:     &design.Matrix{Rows: n, Cols: m, Dense: f},
+		Terms: &t,
+		Prior: unitPrior(m),
+		Names: make([]string, m),
 	}
 	for j := range m {
-		lin.names[j] = fmt.Sprintf("feature %d", j)
+		lin.Names[j] = fmt.Sprintf("feature %d", j)
 	}
 	return lin, residual, most, nil
 }

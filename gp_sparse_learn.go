@@ -7,8 +7,13 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -28,13 +33,8 @@ const (
 	mostPasses  = 20   // passes at one θ
 )
 
-// SparseGPLearner is a SparseGP whose hyper-parameters θ are learned, as GPLearner is a GP. The inducing inputs are those of SparseGPOptions.Inducing or, without
-// these, chosen anew in the stages of the search: on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all, where those of 10,000 rows or more stay. It is a Model; a step of a run is an evaluation
-// at one θ, and the ELBO of its iterations is −Learned.Objective on the rows of the stage. SparseGP.Learn is all that most callers need.
-//
-// At each θ it takes natural steps from the q of the nearest one, each a pass over the rows of the stage, until the next promises little enough; the last of these
-// passes has the derivatives, too.
-type SparseGPLearner struct {
+// sparseGPLearner is the Learner of a SparseGP.
+type sparseGPLearner struct {
 	g     *SparseGP
 	opt   LearnOptions
 	space *learnSpace
@@ -52,12 +52,18 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return learnBy[*SparseGP, *SparseGPPosterior](ctx, s, l)
+	return learnBy(ctx, s, l)
 }
 
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
-func (g *SparseGP) Learner(opt *LearnOptions) (*SparseGPLearner, error) {
-	l := &SparseGPLearner{g: g, rows: g.rows}
+//
+// The inducing inputs are those of SparseGPOptions.Inducing or, without these, chosen anew in the stages of the search:
+// on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all, where those of 10,000 rows or more stay.
+// The objective of an iteration is that of the rows of its stage. At each θ a run takes natural steps from the q of
+// the nearest one, each a pass over the rows of the stage, until the next promises little enough; the last of these
+// passes has the derivatives, too.
+func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPosterior], error) {
+	l := &sparseGPLearner{g: g, rows: g.rows}
 	if opt != nil {
 		l.opt = *opt
 	}
@@ -78,13 +84,12 @@ func (g *SparseGP) Learner(opt *LearnOptions) (*SparseGPLearner, error) {
 	return l, nil
 }
 
-// NewStepper implements Model. Its error wraps ErrNoProx for a Divergence other than KL.
-func (l *SparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %T: %w", d, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d), ErrNoProx)
 	}
 	m := &sparseLearning{rows: l.rows, space: l.space, whole: l.g.z.division, rank: l.g.Rank(), rate: naturalRate}
-	if l.space.gaussian() {
+	if l.space.Gaussian {
 		m.rate = 0 // one step is exact
 	}
 	switch {
@@ -108,19 +113,23 @@ func sparseStages(n, kept int) (stages []int) {
 	return append(stages, n)
 }
 
-// Learned returns what the run res of l has learned so far: the SparseGP at the best θ, its posterior, and the rest. If the search has ended, the ELBO of
-// Learned.Fit is that of the posterior on all rows. The errors are those of GPLearner.Learned.
-func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP, *SparseGPPosterior, *Learned, error) {
+// warnings implements warner.
+func (l *sparseGPLearner) warnings() []string {
+	return l.g.farFrom0(true)
+}
+
+// Learned implements Learner. If the search has ended, the ELBO of Learned.Fit is that of the posterior on all rows.
+func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP, *SparseGPPosterior, *Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	k, _, lik, err := l.space.at(st.best.theta)
+	k, _, lik, err := l.space.at(st.run.Best.Theta)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	learned := st.report(res)
-	m := st.model.(*sparseLearning)
+	learned := st.report(res, l)
+	m := st.run.Model.(*sparseLearning)
 	learned.Passes, learned.Cholesky = learned.Cholesky, 0
 	last, stop := shortlyAfter(ctx)
 	defer stop()
@@ -141,7 +150,7 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 			return nil, nil, learned, g.canceled(&h, err)
 		}
 	}
-	ended := st.done && !st.stale && ctx.Err() == nil
+	ended := st.run.Done && !st.run.Stale && ctx.Err() == nil
 	if l.g.rows == nil {
 		if ended {
 			fitted, err := g.NewStepper(ctx, nil, nil)
@@ -149,7 +158,7 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 				return g, nil, learned, err
 			}
 			if u := m.divide(k).factored(&h, m.best.z); u != nil {
-				if q := u.carry(g.z, m.best.look.next.mean, &m.best.look.next); q != nil {
+				if q := u.carry(g.z, m.best.look.next.Mean, &m.best.look.next); q != nil {
 					fitted.(*siteStepper).startAt(q)
 				}
 			}
@@ -169,7 +178,7 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	}
 	if ended { // and so has the pass that found the best θ
 		fitted.ascent.look, fitted.ascent.try = m.best.look, &m.best.look.next
-		learned.Fit = &Result{Stepper: fitted}
+		learned.Fit = &Result{Stepper: fitted, Warnings: learned.Warnings}
 		learned.Fit.begin(nil)
 		if err = new(Solver).force(last, learned.Fit); err == nil {
 			learned.Fit.Status = Converged
@@ -186,11 +195,11 @@ func (l *SparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 }
 
 // keep makes g the model of terms at the rows of x with features that are kept, at inducing inputs among the rows of z.
-func (g *SparseGP) keep(h *parallel.Halt, v division, x *mat.Dense, terms *siteTerms, z *mat.Dense) error {
-	terms = terms.under(g.lik)
+func (g *SparseGP) keep(h *parallel.Halt, v division, x *mat.Dense, terms *term.Terms, z *mat.Dense) error {
+	terms = under(terms, g.lik)
 	rank, _ := z.Dims()
 	variance, cost := sampleWorth(h, v.rest, x, terms)
-	u, err := v.at(h, z, rank, worth{negligible: negligibleOf(terms.len(), variance, cost)})
+	u, err := v.at(h, z, rank, worth{negligible: negligibleOf(terms.Len(), variance, cost)})
 	if err != nil {
 		return err
 	}
@@ -203,10 +212,10 @@ func (g *SparseGP) keep(h *parallel.Halt, v division, x *mat.Dense, terms *siteT
 }
 
 // startAt makes s start from q, without sites, where it is one over weights.
-func (s *siteStepper) startAt(q *weightState) {
-	if a, ok := s.alg.(*weightAlgebra); ok {
-		a.run.copyFrom(q)
-		a.free, a.ahead, a.started, a.proof = true, true, false, proof{}
+func (s *siteStepper) startAt(q *gauss.State) {
+	if a, ok := s.alg.(*site.WeightAlgebra); ok {
+		a.Run.CopyFrom(q)
+		a.Free, a.Fresh, a.Batched, a.Started, a.Proof = true, false, false, false, site.Proof{}
 	}
 }
 
@@ -214,19 +223,19 @@ func (s *siteStepper) startAt(q *weightState) {
 type sparsePoint struct {
 	theta []float64
 	z     *mat.Dense
-	at    *weightState
+	at    *gauss.State
 	look  *sparseLook // at at
 	rows  int         // that it was found by
 }
 
 // start returns a state to start from near the point.
-func (p *sparsePoint) start() *weightState {
-	q := &weightState{}
-	q.copyFrom(&p.look.next)
+func (p *sparsePoint) start() *gauss.State {
+	q := &gauss.State{}
+	q.CopyFrom(&p.look.next)
 	return q
 }
 
-// sparseLearning is a SparseGP as a function of its hyper-parameters, on the rows of a stage.
+// sparseLearning is the learn.Staged of a SparseGP: the model as a function of its hyper-parameters, on the rows of a stage.
 type sparseLearning struct {
 	rows   *rowSource
 	space  *learnSpace
@@ -235,7 +244,7 @@ type sparseLearning struct {
 	rank   int
 	stages []int // rows
 
-	workers crew
+	workers term.Crew
 	stage   int
 	z       *mat.Dense  // nil: to be chosen
 	last    sparsePoint // of the last θ that was kept
@@ -248,7 +257,9 @@ type sparseLearning struct {
 	pass    sparsePass
 }
 
-func (l *sparseLearning) digest(d *save.Digest) {
+var _ learn.Staged = (*sparseLearning)(nil)
+
+func (l *sparseLearning) Digest(d *save.Digest) {
 	l.rows.digest(d, l.space.lik)
 	digestValue(d, l.space.kernel)
 	d.Int(l.rank)
@@ -264,27 +275,27 @@ func (l *sparseLearning) divide(k Kernel) *division {
 	return &v
 }
 
-func (l *sparseLearning) use(c crew) { l.workers, l.pass.workers = c, c }
+func (l *sparseLearning) Use(c term.Crew) { l.workers, l.pass.workers = c, c }
 
-func (l *sparseLearning) work() float64 { return l.passes }
+func (l *sparseLearning) Work() float64 { return l.passes }
 
-func (l *sparseLearning) keep(best bool) {
+func (l *sparseLearning) Keep(best bool) {
 	l.last = l.found
 	if best {
 		l.best = l.found
 	}
 }
 
-// goal implements staged.
-func (l *sparseLearning) goal(tol float64) float64 {
+// Goal implements learn.Staged.
+func (l *sparseLearning) Goal(tol float64) float64 {
 	if l.stage < len(l.stages)-1 {
 		return stageTol
 	}
 	return tol
 }
 
-// advance implements staged.
-func (l *sparseLearning) advance() (times float64) {
+// Advance implements learn.Staged.
+func (l *sparseLearning) Advance() (times float64) {
 	if l.stage == len(l.stages)-1 {
 		return 1
 	}
@@ -306,24 +317,24 @@ func (l *sparseLearning) choose(k Kernel) error {
 	k = v.rest
 	n, rank := min(l.stages[l.stage], len(l.rows.y)), max(1, l.rank-v.wholes())
 	if l.stage == 0 {
-		k = shortened(k, 1/screenShorter[0])
+		k = shortened(k, 1/learn.ScreenShorter[0])
 		if len(l.stages) > 1 {
 			rank = min(rank, streamRank)
 		}
 	}
-	z, err := chooseInducing(l.workers.halt, k, l.rows.sample(min(n, chooseRows)), min(rank, n))
+	z, err := chooseInducing(l.workers.Halt, k, l.rows.sample(min(n, chooseRows)), min(rank, n))
 	l.z = z
 	return err
 }
 
-// evaluate implements learnable.
-func (l *sparseLearning) evaluate(theta []float64, slack, _ float64, slopes bool) (learnPoint, error) {
-	none := learnPoint{f: math.Inf(1)}
+// Evaluate implements learn.Model.
+func (l *sparseLearning) Evaluate(theta []float64, slack, _ float64, slopes bool) (search.Point, error) {
+	none := search.Point{F: math.Inf(1)}
 	k, derivs, lik, err := l.space.at(theta)
 	if err != nil {
 		return none, nil // out of range
 	}
-	h := l.workers.halt
+	h := l.workers.Halt
 	if l.z == nil {
 		if err := l.choose(k); h.Stopped() {
 			l.z = nil
@@ -368,11 +379,11 @@ func (l *sparseLearning) nearest(theta []float64) (near *sparsePoint) {
 }
 
 // begin returns the q that natural steps at θ begin with.
-func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *weightState, err error) {
+func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *gauss.State, err error) {
 	p, steps, from := &l.pass, sampleSteps, 0
 	if near := l.nearest(theta); near != nil {
 		q, steps, from = near.start(), 1, near.rows
-	} else if q, err = coldWeights(l.workers.halt, p.z, l.rows, lik, l.workers.workers); err != nil {
+	} else if q, err = coldWeights(l.workers.Halt, p.z, l.rows, lik, l.workers.Workers); err != nil {
 		return nil, err
 	}
 	if n := len(l.rows.y); p.from == 0 && from < n && n < l.rows.n {
@@ -382,7 +393,7 @@ func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *weightState,
 }
 
 // expect finds q at θ to within so many nats, with derivatives if slopes is set.
-func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, derivs Kernel, slopes bool) (*learnPoint, error) {
+func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, derivs Kernel, slopes bool) (*search.Point, error) {
 	p := &l.pass
 	p.each = nil
 	part := float64(l.stages[l.stage]) / float64(l.rows.n)
@@ -454,27 +465,27 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		return nil, ErrNotFinite
 	}
 	l.found = sparsePoint{slices.Clone(theta), l.z, a.at, a.look, l.stages[l.stage]}
-	x := &learnPoint{f: -a.look.elbo, slack: a.look.promise}
+	x := &search.Point{F: -a.look.elbo, Slack: a.look.promise}
 	if s == nil {
 		return x, nil
 	}
-	x.grad, x.info = s.point(a.look)
-	for _, g := range x.grad {
+	x.Grad, x.Info = s.point(a.look)
+	for _, g := range x.Grad {
 		if math.IsNaN(g) || math.IsInf(g, 0) {
 			return nil, ErrNotFinite
 		}
 	}
 	switch n := l.stages[l.stage]; {
-	case x.info != nil:
-		l.info, l.of = x.info, n
+	case x.Info != nil:
+		l.info, l.of = x.Info, n
 	default: // that of fewer rows, in proportion
-		x.info = mat.NewSymDense(len(x.grad), nil)
-		x.info.ScaleSym(float64(n)/float64(l.of), l.info)
+		x.Info = mat.NewSymDense(len(x.Grad), nil)
+		x.Info.ScaleSym(float64(n)/float64(l.of), l.info)
 	}
 	return x, nil
 }
 
-func (l *sparseLearning) state(c *save.State, n int) {
+func (l *sparseLearning) State(c *save.State, n int) {
 	c.Int(&l.stage, &l.of)
 	c.Check(l.stage >= 0 && l.stage < len(l.stages), "a search is in stage %d", l.stage)
 	c.Float(&l.rate, &l.passes)
@@ -509,11 +520,11 @@ func (p *sparsePoint) state(c *save.State, n, cols int) {
 	}
 	c.Check(p.z != nil, "a search has no inducing inputs")
 	if c.Reading() {
-		p.at, p.look = &weightState{}, &sparseLook{}
+		p.at, p.look = &gauss.State{}, &sparseLook{}
 	}
 	if c.Err() == nil {
 		m, _ := p.z.Dims()
-		p.at.state(c, m)
+		p.at.State(c, m)
 		p.look.state(c, m)
 	}
 }

@@ -6,10 +6,14 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -20,44 +24,44 @@ func TestSparseLearnGradient(t *testing.T) {
 	for _, c := range learnCases() {
 		gp := c.model(t, shorter(60, 20))
 		g := streamed(t, gp, gp.x.Slice(0, 6, 0, 2))
-		l, err := g.Learner(nil)
+		l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
 		m := &sparseLearning{rows: l.rows, space: l.space, fixed: g.z.x, stages: []int{l.rows.n}, rate: naturalRate}
-		m.use(crew{1, nil})
+		m.Use(term.Crew{Workers: 1, Halt: nil})
 		theta := make([]float64, len(l.space.free))
 		for i, at := range l.space.free {
 			c := &l.space.coords[at]
 			theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
 		}
-		at := func(theta []float64, slopes bool) learnPoint {
-			x, err := m.evaluate(theta, 1e-12, math.Inf(1), slopes)
-			if err != nil || math.IsInf(x.f, 0) {
-				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.f, err)
+		at := func(theta []float64, slopes bool) search.Point {
+			x, err := m.Evaluate(theta, 1e-12, math.Inf(1), slopes)
+			if err != nil || math.IsInf(x.F, 0) {
+				t.Fatalf("%s: at %v: %v, %v", c.name, theta, x.F, err)
 			}
 			return x
 		}
 		x := at(theta, true)
-		m.keep(false)
+		m.Keep(false)
 		for i := range theta {
 			const h = 1e-4
 			diff := func(h float64) float64 {
 				v := theta[i]
 				defer func() { theta[i] = v }()
 				theta[i] = v + h
-				up := at(theta, false).f
+				up := at(theta, false).F
 				theta[i] = v - h
-				return (up - at(theta, false).f) / (2 * h)
+				return (up - at(theta, false).F) / (2 * h)
 			}
 			want := (4*diff(h) - diff(2*h)) / 3
-			if math.Abs(x.grad[i]-want) > 1e-5*(1+floats.Norm(x.grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.grad[i], want)
+			if math.Abs(x.Grad[i]-want) > 1e-5*(1+floats.Norm(x.Grad, 2)) {
+				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
 			}
 		}
 		var e mat.EigenSym
-		if !e.Factorize(x.info, false) || e.Values(nil)[0] < -1e-6*e.Values(nil)[len(theta)-1] {
+		if !e.Factorize(x.Info, false) || e.Values(nil)[0] < -1e-6*e.Values(nil)[len(theta)-1] {
 			t.Errorf("%s: the average information is not positive semidefinite", c.name)
 		}
 	}
@@ -159,7 +163,7 @@ func TestSparseLearnResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := g.Learner(opt)
+	l, err := learnerAs[*sparseGPLearner](g.Learner(opt))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,8 +173,7 @@ func TestSparseLearnResume(t *testing.T) {
 			stop()
 		}
 	})}
-	// It has a posterior where that takes less than lastMoment, which on a busy machine it may not.
-	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) || so.Fit != nil {
+	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) || early == nil || so.Fit != nil {
 		t.Errorf("canceled after 4: %v, posterior %v, fit %v", err, early != nil, so.Fit)
 	}
 	if len(all.Starts) != 2 || all.Evaluations < 8 || all.Fit.Status != Converged || all.Fit.Scope != OverQ {
@@ -212,9 +215,7 @@ func TestSparseLearnResume(t *testing.T) {
 // Of more rows than a sample keeps the stages come near the objective of a search that is exact, in a few passes.
 func TestSparseLearnRows(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("seconds")
-	}
+	long(t)
 	n := sampleRows + 10_000
 	x, y := longRows(n)
 	ctx := context.Background()
@@ -270,7 +271,7 @@ func TestSparseLearnAnything(t *testing.T) {
 	rng := testRand(21)
 	ctx := context.Background()
 	liks := []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}, StudentT{DF: 4}}
-	for trial := range shorter(60, 8) {
+	for trial := range longer(60, 8) {
 		n, d, m := 3+rng.IntN(40), 1+rng.IntN(3), 1+rng.IntN(12)
 		lik := liks[trial%len(liks)]
 		x, y, z := mat.NewDense(n, d, nil), make([]float64, n), mat.NewDense(m, d, nil)
@@ -353,10 +354,10 @@ func TestSparseLearnErrors(t *testing.T) {
 	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), `"SquaredExp.Width", the parameters are SquaredExp.Scale, SquaredExp.Length`) {
 		t.Errorf("a parameter that there is not: %v", err)
 	}
-	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL{}}, nil); !errors.Is(err, ErrNoProx) {
+	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err, ErrNoProx) {
 		t.Errorf("another divergence: %v", err)
 	}
-	l, err := g.Learner(nil)
+	l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,5 +384,242 @@ func TestSparseLearnErrors(t *testing.T) {
 	left = 0
 	if _, _, _, err = g.Learn(ctx, nil, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "an iterator over what is read once is not") {
 		t.Errorf("rows that are read once: %v", err)
+	}
+}
+
+// moveCases are kernels with derivatives in their inputs, and without.
+func moveCases() map[string]Kernel {
+	return map[string]Kernel{
+		"SquaredExp": SquaredExp{Scale: 1.2, Length: 0.8},
+		"ARD":        Matern52{Scale: 1.1, Lengths: []float64{0.7, 1.4}},
+		"sum":        Sum{RationalQuadratic{Length: 0.9}, Linear{}, White{Scale: 0.1}},
+		"product":    Product{Matern32{Length: 2}, Periodic{Period: 3, Length: 1.5}},
+	}
+}
+
+// The gradient in the inducing inputs is that of the ELBO at the best q, by differences.
+func TestMoveGradient(t *testing.T) {
+	t.Parallel()
+	for name, k := range moveCases() {
+		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 4, Scale: 0.5}} {
+			gp := toyGP(t, shorter(40, 15), k, lik, 4)
+			g := streamed(t, gp, gp.x.Slice(0, 5, 0, 2))
+			m := &inducingMove{kernel: k, unit: []float64{1, 1}, pass: sparsePass{rows: g.rows, lik: g.lik, workers: term.Crew{Workers: 1, Halt: nil}}}
+			m.slopes = &sparseSlopes{kernel: k, p: &m.pass, steps: []float64{1e-5, 1e-5}}
+			elbo := func(z *mat.Dense) float64 {
+				p := &sparsePass{rows: g.rows, lik: g.lik, workers: term.Crew{Workers: 1, Halt: nil}}
+				p.z = newFactored(nil, k, z)
+				a := sparseAscent{pass: p}
+				a.start(priorWeights(5))
+				for range 200 {
+					if err := a.move(); err != nil {
+						t.Fatal(err)
+					}
+					if a.gap() < 1e-10 || a.stuck() {
+						break
+					}
+				}
+				return a.look.elbo
+			}
+			z := mat.DenseCopyOf(g.z.x)
+			x, err := m.at(z, priorWeights(5))
+			if err != nil || x == nil {
+				t.Fatalf("%s, %T: %v", name, lik, err)
+			}
+			for i := range x.grad {
+				const h = 1e-4
+				up, down := mat.DenseCopyOf(z), mat.DenseCopyOf(z)
+				up.Set(i/2, i%2, z.At(i/2, i%2)+h)
+				down.Set(i/2, i%2, z.At(i/2, i%2)-h)
+				want := (elbo(up) - elbo(down)) / (2 * h)
+				if math.Abs(x.grad[i]-want) > 2e-2*(0.1+floats.Norm(x.grad, math.Inf(1))) {
+					t.Errorf("%s, %T: derivative in element %d is %v, by differences %v", name, lik, i, x.grad[i], want)
+				}
+			}
+		}
+	}
+}
+
+// Moved inducing inputs have a larger ELBO, never a smaller one, wherever they start: equal, outside of the data, more than there are rows.
+func TestMoveInducing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	elbo := func(g *SparseGP) float64 {
+		_, res, err := g.Fit(ctx, &Solver{Goal: 1e-6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.ELBO
+	}
+	for trial := range shorter(12, 3) {
+		lik := []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.1}}[trial%3]
+		gp := toyGP(t, shorter(150, 40), SquaredExp{Length: 0.7}, lik, uint64(trial+1))
+		z := mat.DenseCopyOf(gp.x.Slice(0, 6, 0, 2))
+		switch trial / 3 {
+		case 1:
+			z.SetRow(1, z.RawRowView(0))
+		case 2:
+			z.SetRow(2, []float64{40, -40})
+		case 3:
+			gp = toyGP(t, 4, SquaredExp{}, lik, 3)
+		}
+		kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
+		kept = mustSparse(t, kept, err)
+		for _, g := range []*SparseGP{kept, streamed(t, gp, z)} {
+			moved, err := g.MoveInducing(ctx, shorter(20, 6))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, after := elbo(g), elbo(moved)
+			t.Logf("trial %d, %T: ELBO %.4f, moved %.4f", trial, lik, before, after)
+			if !(after > before-1e-5) || trial < 3 && !(after > before+0.3) {
+				t.Errorf("trial %d, %T: ELBO %v, moved %v", trial, lik, before, after)
+			}
+		}
+	}
+	if !testing.Short() { // more rows than a sample keeps
+		x, y := longRows(sampleRows + 100)
+		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{Length: 0.4}, BernoulliLogit{}, &SparseGPOptions{Rank: 6})
+		g = mustSparse(t, g, err)
+		moved, err := g.MoveInducing(ctx, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before, after := elbo(g), elbo(moved); !(after > before+10) || moved.Len() != g.Len() || moved.Rank() != 6 {
+			t.Errorf("%d rows: ELBO %v, moved %v", g.Len(), before, after)
+		}
+	}
+	g := streamed(t, toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 3), mat.NewDense(2, 2, []float64{0, 1, 1, 0}))
+	if _, err := g.MoveInducing(ctx, -1); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	stop, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := g.MoveInducing(stop, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+// waves returns n rows in one dimension whose labels follow a smooth function.
+func waves(n int) (x *mat.Dense, y []float64) {
+	rng := testRand(2)
+	x, y = mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range y {
+		at := 10 * rng.Float64()
+		x.Set(i, 0, at)
+		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-3*math.Sin(at))))
+	}
+	return x, y
+}
+
+// TestSparseGPNotKept checks that a SparseGP whose features take more memory than they may goes through its rows, with
+// the answers of one that keeps them, and that all its methods answer.
+func TestSparseGPNotKept(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	ctx := context.Background()
+	x, y := waves(30_000)
+	k := SquaredExp{Scale: 3, Length: 1.5}
+	kept, err := NewSparseGP(x, y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 50})
+	kept = mustSparse(t, kept, err)
+	g, err := NewSparseGP(x, y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 50, MaxMemory: 15e6})
+	g = mustSparse(t, g, err)
+	if kept.rows != nil || g.rows == nil || g.lin.X != nil {
+		t.Fatal("the wrong one goes through its rows")
+	}
+	if g.Len() != 30_000 || g.Rank() > 50 || math.Abs(g.Residual()-kept.Residual()) > 1e-3 {
+		t.Errorf("%d rows, rank %d, residual %g, kept %g", g.Len(), g.Rank(), g.Residual(), kept.Residual())
+	}
+	want, a := fitSparse(t, kept, nil)
+	post, b := fitSparse(t, g, nil)
+	if d := a.ELBO - b.ELBO; math.Abs(d) > a.GapBound+b.GapBound+1e-3 {
+		t.Errorf("ELBO %v, kept %v: bounds %g and %g", b.ELBO, a.ELBO, b.GapBound, a.GapBound)
+	}
+	at := mat.NewDense(5, 1, []float64{0, 2, 5, 9.9, 30})
+	m, v := post.At(at).Latent(nil, nil)
+	wm, wv := want.At(at).Latent(nil, nil)
+	for i := range m {
+		if math.Abs(m[i]-wm[i]) > 0.02*math.Sqrt(wv[i]) || math.Abs(math.Log(v[i]/wv[i])) > 0.02 {
+			t.Errorf("row %d is %g ± %g, kept %g ± %g", i, m[i], v[i], wm[i], wv[i])
+		}
+	}
+	if loo, err := g.LOO(ctx, post); err != nil || len(loo.Pointwise) != 30_000 {
+		t.Errorf("LOO: %v", err)
+	}
+	for _, s := range []*Solver{{StepSize: ConstantStep(0.1), BatchSize: 100, MaxPasses: 1}, {Divergence: ReverseKL()}} {
+		if _, _, err := g.Fit(ctx, s); err == nil || !strings.Contains(err.Error(), "MaxMemory") {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	if testing.Short() {
+		return
+	}
+	learned, _, l, err := g.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if learned.rows == nil || learned.x == nil || !(l.Fit.ELBO > b.ELBO) {
+		t.Errorf("learned ELBO %v after %v", l.Fit.ELBO, b.ELBO)
+	}
+	if moved, err := g.MoveInducing(ctx, 3); err != nil || moved.x == nil {
+		t.Errorf("moved: %v", err)
+	}
+}
+
+// TestSparseGPNotKeptLOO checks that rows that are not kept as features are left out as those that are.
+func TestSparseGPNotKeptLOO(t *testing.T) {
+	gp := toyGP(t, 60, SquaredExp{}, BernoulliLogit{}, 3)
+	z := gp.x.Slice(0, 10, 0, 2)
+	kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, BernoulliLogit{}, &SparseGPOptions{Inducing: z})
+	kept = mustSparse(t, kept, err)
+	g := &SparseGP{lik: kept.lik, opt: kept.opt, x: kept.x, terms: kept.terms, rows: rowSourceOf(kept.x, kept.terms)}
+	if err := g.pass(nil, gp.kernel); err != nil {
+		t.Fatal(err)
+	}
+	post, _ := fitSparse(t, kept, nil)
+	a, err := kept.LOO(context.Background(), post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := g.LOO(context.Background(), post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(a.Pointwise, b.Pointwise) {
+		t.Errorf("log-probabilities %v, kept %v", b.Pointwise, a.Pointwise)
+	}
+	if _, err := streamed(t, gp, z).LOO(context.Background(), post); !errors.Is(err, ErrParam) {
+		t.Errorf("LOO of rows that are gone: %v", err)
+	}
+}
+
+// TestSparseGPManyRows checks that a SparseGP of many rows takes little memory without being told to, and is the same
+// on any number of cores.
+func TestSparseGPManyRows(t *testing.T) {
+	if testing.Short() || testkit.Race {
+		t.Skip("slow")
+	}
+	x, y := waves(80_000)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var elbo [2]float64
+	for i, procs := range []int{1, 2} {
+		func() {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			g, err := NewSparseGP(x, y, SquaredExp{Scale: 3, Length: 1.5}, BernoulliLogit{}, nil)
+			g = mustSparse(t, g, err)
+			_, res := fitSparse(t, g, nil)
+			elbo[i] = res.ELBO
+			if g.rows == nil || !(g.Residual() < 1e-2) {
+				t.Errorf("rank %d, residual %g, kept: %v", g.Rank(), g.Residual(), g.rows == nil)
+			}
+		}()
+	}
+	runtime.ReadMemStats(&after)
+	if elbo[0] != elbo[1] {
+		t.Errorf("ELBO %v on one core, %v on two", elbo[0], elbo[1])
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 400e6 {
+		t.Errorf("%d bytes for two fits", took)
 	}
 }

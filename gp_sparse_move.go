@@ -9,7 +9,9 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
@@ -59,7 +61,7 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	if !g.z.open {
 		return g, nil
 	}
-	m := &inducingMove{kernel: g.z.kernel, whole: g.z.division, pass: sparsePass{rows: rows, lik: g.lik, workers: crew{runtime.GOMAXPROCS(0), &h}}}
+	m := &inducingMove{kernel: g.z.kernel, whole: g.z.division, pass: sparsePass{rows: rows, lik: g.lik, workers: term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}}}
 	if rows.all != nil {
 		m.pass.from = len(rows.y)
 	}
@@ -108,7 +110,7 @@ type inducingPoint struct {
 	z    *mat.Dense
 	elbo float64
 	grad []float64 // in the units of the columns
-	q    *weightState
+	q    *gauss.State
 }
 
 // run returns the inducing inputs that so many evaluations lead to from those of u, or nil where there are no better ones.
@@ -124,8 +126,8 @@ func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 		differ[j] = moveDiffer * m.unit[j]
 	}
 	m.slopes = &sparseSlopes{kernel: m.kernel, p: &m.pass, steps: differ}
-	halt := m.pass.workers.halt
-	q, err := coldWeights(halt, u, m.pass.rows, m.pass.lik, m.pass.workers.workers)
+	halt := m.pass.workers.Halt
+	q, err := coldWeights(halt, u, m.pass.rows, m.pass.lik, m.pass.workers.Workers)
 	if err != nil {
 		return nil, err
 	}
@@ -200,16 +202,16 @@ func (m *inducingMove) along(p *inducingPoint, dir []float64, tries int) (next *
 }
 
 // at returns what there is to know of z, with natural steps from q; nil where there is no ELBO.
-func (m *inducingMove) at(z *mat.Dense, q *weightState) (*inducingPoint, error) {
+func (m *inducingMove) at(z *mat.Dense, q *gauss.State) (*inducingPoint, error) {
 	p := &m.pass
-	halt := p.workers.halt
+	halt := p.workers.Halt
 	v := m.whole.again(m.kernel)
 	p.z = v.factored(halt, z)
 	if err := halt.Err(); err != nil || p.z == nil {
 		return nil, err
 	}
-	start := &weightState{}
-	start.copyFrom(q)
+	start := &gauss.State{}
+	start.CopyFrom(q)
 	a := sparseAscent{pass: p}
 	a.start(start)
 	for range mostPasses {

@@ -1,14 +1,20 @@
 package pgsvi
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -48,7 +54,7 @@ type sparsePass struct {
 	from    int // the first so many of the sample; 0 means all rows
 	z       *inducing
 	lik     Likelihood
-	workers crew
+	workers term.Crew
 
 	// With glance set the metric is that of the prior, R = I, v = 0, and one of so many blocks has a Gram matrix.
 	glance bool
@@ -58,7 +64,7 @@ type sparsePass struct {
 	// each is called with every block, if it is set, by the worker of its lane.
 	each func(lane int, l *sparseLane)
 
-	q      *weightState
+	q      *gauss.State
 	prior  fma.Lower // L, of the rest
 	metric fma.Lower // LR
 	r, lr  []float64 // M×M, with zeros above the diagonals
@@ -79,12 +85,12 @@ type sparsePass struct {
 type sparseLane struct {
 	x     []float64 // rows×D
 	rows  int
-	terms siteTerms
+	terms term.Terms
 	plain bool      // neither offsets nor weights
 	curve bool      // the block has a Gram matrix
 	k     []float64 // K(Z, x), M×rows, if there is an each
 	g     []float64 // G, M×rows
-	site  siteState
+	site  term.State
 	c     []float64
 	b     []float64 // how far rounding may have moved c
 	w     []float64
@@ -100,7 +106,7 @@ type sparseLane struct {
 }
 
 // reset prepares for a pass.
-func (p *sparsePass) reset(q *weightState) {
+func (p *sparsePass) reset(q *gauss.State) {
 	m, d := p.z.rank(), p.rows.cols
 	p.q, p.busy, p.first = q, 0, 0
 	_, p.noisy = p.z.rest.(Noisy)
@@ -116,7 +122,7 @@ func (p *sparsePass) reset(q *weightState) {
 		if clear(row); p.glance {
 			row[i] = 1
 		} else {
-			copy(row[:i+1], q.l[i*m:])
+			copy(row[:i+1], q.L[i*m:])
 		}
 	}
 	p.every, p.draw = 1, rowRand()
@@ -124,7 +130,7 @@ func (p *sparsePass) reset(q *weightState) {
 		p.every = min(glanceEvery, max(1, p.len()/(glanceRows*m)))
 	}
 	dense.MulSquare(p.lr, p.z.l, p.r, m)
-	copy(p.mean, q.mean)
+	copy(p.mean, q.Mean)
 	dense.Trmv(blas.Trans, dense.LowerTriangle(p.r, m), dense.Vector(p.mean))
 	if first := p.z.wholes(); first == 0 {
 		p.prior.Set(fma.Of(p.z.l, m, m, m))
@@ -152,7 +158,7 @@ func (p *sparsePass) reset(q *weightState) {
 		l.slope = dense.Resize(l.slope, m)
 		clear(l.slope)
 		l.value, l.err, l.widest, l.rows, l.curved, l.failed = 0, 0, 0, 0, 0, nil
-		l.terms = siteTerms{lik: p.lik, y: l.terms.y[:0], offset: l.terms.offset[:0], weight: l.terms.weight[:0]}
+		l.terms = term.Terms{Lik: viewOf(p.lik), Y: l.terms.Y[:0], Offset: l.terms.Offset[:0], Weight: l.terms.Weight[:0]}
 		l.plain, l.certain = true, true
 	}
 }
@@ -166,7 +172,7 @@ func (p *sparsePass) len() int {
 }
 
 // run goes through the rows. The error names the row that has no expectation, or is that of the crew, or of where the rows are from; it has no prefix.
-func (p *sparsePass) run(q *weightState) error {
+func (p *sparsePass) run(q *gauss.State) error {
 	p.reset(q)
 	err := p.through()
 	if err == nil {
@@ -181,7 +187,7 @@ func (p *sparsePass) through() error {
 	if p.from == 0 && r.all != nil {
 		for row, err := range r.all {
 			if err == nil {
-				err = p.workers.halt.Err()
+				err = p.workers.Halt.Err()
 			}
 			if err == nil && p.first+p.lanes[p.busy].rows >= r.n {
 				err = fmt.Errorf("the rows are more than the %d of the first time; they must be the same whenever they are gone through: %w", r.n, ErrShape)
@@ -222,12 +228,12 @@ func (l *sparseLane) next(d int) []float64 { return l.x[l.rows*d : (l.rows+1)*d]
 // took takes the rest of that row, and does the blocks once every lane has one.
 func (l *sparseLane) took(p *sparsePass, y, offset, weight float64) error {
 	if l.rows == 0 {
-		l.terms.first = p.first
+		l.terms.First = p.first
 		l.curve = p.draw.IntN(p.every) == 0 || p.first == 0
 	}
-	l.terms.y = append(l.terms.y, y)
-	l.terms.offset = append(l.terms.offset, offset)
-	l.terms.weight = append(l.terms.weight, weight)
+	l.terms.Y = append(l.terms.Y, y)
+	l.terms.Offset = append(l.terms.Offset, offset)
+	l.terms.Weight = append(l.terms.Weight, weight)
 	l.plain = l.plain && offset == 0 && weight == 1
 	if l.rows++; l.rows < sparseBlock {
 		return nil
@@ -246,10 +252,10 @@ func (p *sparsePass) flush() error {
 		p.first += p.lanes[n].rows
 		n++
 	}
-	p.loop.Halt = p.workers.halt
-	p.loop.Run(n, 1, p.workers.workers, parallel.Func(func(_, i, _ int) { p.do(i) }))
+	p.loop.Halt = p.workers.Halt
+	p.loop.Run(n, 1, p.workers.Workers, parallel.Func(func(_, i, _ int) { p.do(i) }))
 	p.busy = 0
-	if err := p.workers.halt.Err(); err != nil {
+	if err := p.workers.Halt.Err(); err != nil {
 		return err
 	}
 	for i := range n {
@@ -258,7 +264,7 @@ func (p *sparsePass) flush() error {
 			return l.failed
 		}
 		l.rows, l.plain = 0, true
-		l.terms.y, l.terms.offset, l.terms.weight = l.terms.y[:0], l.terms.offset[:0], l.terms.weight[:0]
+		l.terms.Y, l.terms.Offset, l.terms.Weight = l.terms.Y[:0], l.terms.Offset[:0], l.terms.Weight[:0]
 	}
 	return nil
 }
@@ -287,7 +293,7 @@ func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, q inducingPart, 
 func (p *sparsePass) do(i int) {
 	l := &p.lanes[i]
 	n, m := l.rows, p.z.rank()
-	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", l.terms.first+i) })
+	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", l.terms.First+i) })
 	l.g = dense.Resize(l.g, m*n)
 	l.c, l.w = dense.Resize(l.c, n), dense.Resize(l.w, n)
 	k := l.g
@@ -297,46 +303,46 @@ func (p *sparsePass) do(i int) {
 	}
 	p.tiles(l, func(t *kernelTile, q inducingPart, lo int) { kernelFill(q.kernel, k[lo*n:][:t.len()], t) })
 	s, g := &l.site, fma.Of(l.g, m, n, n)
-	s.resize(n)
+	s.Resize(n)
 	if known := p.known(l); !known && (!p.glance || p.z.wholes() > 0) {
 		p.leave(l, k)
 	}
-	p.metric.Solve(g, fma.Of(k, m, n, n), s.v)
+	p.metric.Solve(g, fma.Of(k, m, n, n), s.V)
 	if p.glance {
 		if p.z.wholes() == 0 {
 			p.residuals(l)
 		}
-		clear(s.v)
+		clear(s.V)
 	}
-	clear(s.m)
-	fma.Gemv(1, g, true, p.mean, s.m)
-	l.terms.extra, l.terms.blur = l.c, l.b
+	clear(s.M)
+	fma.Gemv(1, g, true, p.mean, s.M)
+	l.terms.Extra, l.terms.Blur = l.c, l.b
 	terms := l.terms
 	if l.plain {
-		terms.offset, terms.weight = nil, nil
+		terms.Offset, terms.Weight = nil, nil
 	}
-	if l.failed = terms.expect(s, nil, crew{1, p.workers.halt}); l.failed != nil {
+	if l.failed = terms.Expect(s, nil, term.Crew{Workers: 1, Halt: p.workers.Halt}); l.failed != nil {
 		return
 	}
 	least := 0.0
-	for i, e := range s.e {
+	for i, e := range s.E {
 		l.value += e
-		l.widest = math.Max(l.widest, s.v[i])
-		least = math.Min(least, s.tg[i])
-		s.gamma[i] = math.Max(0, s.tg[i])
+		l.widest = math.Max(l.widest, s.V[i])
+		least = math.Min(least, s.Tg[i])
+		s.Gamma[i] = math.Max(0, s.Tg[i])
 	}
-	l.err += s.err
-	l.certain = l.certain && s.certain
-	fma.Gemv(1, g, false, s.d1, l.slope)
+	l.err += s.Err
+	l.certain = l.certain && s.Certain
+	fma.Gemv(1, g, false, s.D1, l.slope)
 	if !l.curve {
 		return
 	}
 	l.curved += n
 	features := dense.General(l.g, m, n)
-	dense.AddWeighted(nil, l.gram, m, s.gamma, features)
+	dense.AddWeighted(nil, l.gram, m, s.Gamma, features)
 	if least < 0 && !p.glance {
-		for i, g := range s.tg {
-			l.w[i] = s.gamma[i] - g
+		for i, g := range s.Tg {
+			l.w[i] = s.Gamma[i] - g
 		}
 		dense.AddWeighted(nil, l.clipped, m, l.w, features)
 	}
@@ -347,7 +353,7 @@ func (p *sparsePass) do(i int) {
 
 // kept returns where the residual variances of the block are from one pass to the next, nil if they are not.
 func (p *sparsePass) kept(l *sparseLane) []float64 {
-	if first := l.terms.first; first+l.rows <= len(p.left) {
+	if first := l.terms.First; first+l.rows <= len(p.left) {
 		return p.left[first : first+l.rows]
 	}
 	return nil
@@ -368,9 +374,9 @@ func (p *sparsePass) leave(l *sparseLane, k []float64) {
 	first, m, n := p.z.wholes(), p.z.rank(), l.rows
 	switch {
 	case first == m:
-		clear(l.site.v)
+		clear(l.site.V)
 	default:
-		p.prior.Solve(fma.Matrix{}, fma.Of(k[first*n:], m-first, n, n), l.site.v)
+		p.prior.Solve(fma.Matrix{}, fma.Of(k[first*n:], m-first, n, n), l.site.V)
 	}
 	p.residuals(l)
 }
@@ -381,7 +387,7 @@ func (p *sparsePass) residuals(l *sparseLane) {
 	if k == nil {
 		clear(l.c)
 	} else {
-		for i, square := range l.site.v {
+		for i, square := range l.site.V {
 			row := kernelRow(x, i)
 			self := k.Cov(row, row)
 			if l.c[i] = math.Max(0, self-square); p.noisy {
@@ -421,7 +427,7 @@ func (p *sparsePass) sum() *sparseLane {
 // sparseLook is what a pass says of a state.
 type sparseLook struct {
 	elbo, err float64
-	next      weightState // where the natural step leads
+	next      gauss.State // where the natural step leads
 	promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
 	bound     float64     // a proved bound of the gap, +Inf where it has none, and 0 where there are no proofs
 	gram      []float64   // F diag(−∂₂)Fᵀ, lower triangle
@@ -429,63 +435,63 @@ type sparseLook struct {
 }
 
 // at looks at the state q. The error is that of run, or wraps ErrNotPosDef.
-func (p *sparsePass) at(q *weightState) (*sparseLook, error) {
+func (p *sparsePass) at(q *gauss.State) (*sparseLook, error) {
 	if err := p.run(q); err != nil {
 		return nil, err
 	}
 	m, s := p.z.rank(), p.sum()
 	x := &sparseLook{err: s.err}
-	q.halt = p.workers.halt
-	q.invert()
-	if err := p.workers.halt.Err(); err != nil {
+	q.Halt = p.workers.Halt
+	q.Invert()
+	if err := p.workers.Halt.Err(); err != nil {
 		return nil, err
 	}
 	trace := 0.0
 	for j := range m {
-		trace += q.inv[j*m+j]
+		trace += q.Inv[j*m+j]
 	}
-	kl := 0.5 * (trace + floats.Dot(q.mean, q.mean) - float64(m) + q.logDet)
+	kl := 0.5 * (trace + floats.Dot(q.Mean, q.Mean) - float64(m) + q.LogDet)
 	x.elbo = s.value - kl
-	x.err += dense.Epsilon * float64(m) * (trace + math.Abs(q.logDet)) // of the algebra
+	x.err += dense.Epsilon * float64(m) * (trace + math.Abs(q.LogDet)) // of the algebra
 	n := &x.next
-	n.resize(m)
-	n.halt = p.workers.halt
+	n.Resize(m)
+	n.Halt = p.workers.Halt
 	step := func(gram []float64) bool {
-		copy(n.p, gram)
+		copy(n.P, gram)
 		for j := range m {
-			n.p[j*m+j]++
+			n.P[j*m+j]++
 		}
-		return n.factor()
+		return n.Factor()
 	}
 	x.gram, x.slope = append([]float64(nil), s.gram...), append([]float64(nil), s.slope...)
 	floats.Sub(x.gram, s.clipped)
-	if ok := step(x.gram) || step(s.gram); p.workers.halt.Stopped() {
-		return nil, p.workers.halt.Err()
+	if ok := step(x.gram) || step(s.gram); p.workers.Halt.Stopped() {
+		return nil, p.workers.Halt.Err()
 	} else if !ok {
 		return nil, fmt.Errorf("the precision of the natural step: %w", ErrNotPosDef)
 	}
 
 	// Δm and M − I, with M = R⁻¹P₊R⁻ᵀ.
 	d := make([]float64, m)
-	floats.SubTo(d, x.slope, q.mean)
-	dense.Potrs(n.l, d)
-	floats.AddTo(n.mean, q.mean, d)
-	dense.Trmv(blas.Trans, dense.LowerTriangle(n.l, m), dense.Vector(d))
-	a := append([]float64(nil), n.p...)
+	floats.SubTo(d, x.slope, q.Mean)
+	dense.Potrs(n.L, d)
+	floats.AddTo(n.Mean, q.Mean, d)
+	dense.Trmv(blas.Trans, dense.LowerTriangle(n.L, m), dense.Vector(d))
+	a := append([]float64(nil), n.P...)
 	dense.FillUpper(a, m)
 	g := dense.General(a, m, m)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(q.l, m), g)
-	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(q.l, m), g)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(q.L, m), g)
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(q.L, m), g)
 	for j := range m {
 		a[j*m+j]--
 	}
 	x.promise = 0.5*floats.Dot(d, d) + 0.25*floats.Dot(a, a)
 	if p.from == 0 && factsOf(p.lik).LogConcave { // of a part of the rows nobody asks
 		if x.bound = math.Inf(1); s.certain {
-			x.bound = boundOf(p.prove(x, q, a, s.widest)) + p.z.jitterGap(x.gram, x.slope)
+			x.bound = goals.Bound(p.prove(x, q, a, s.widest)) + p.z.jitterGap(x.gram, x.slope)
 		}
 	}
-	return x, p.workers.halt.Err()
+	return x, p.workers.Halt.Err()
 }
 
 // Where a start is made one of glanceEvery blocks has a Gram matrix, or more, so that there are glanceRows rows for each inducing input: that of n rows
@@ -501,35 +507,35 @@ const (
 //
 // in a pass that costs half as much as another, or less. The step promises gain = ½ΔmᵀP₊Δm over N(m, P₊⁻¹), the ELBO of which is nearly
 // Σ log p(y_n|η_n) − ½‖m‖² − ½log|P₊|. Under Gaussian noise all blocks count, and nothing is left. The errors are those of at.
-func (p *sparsePass) newton(q *weightState) (next *weightState, elbo, gain float64, err error) {
+func (p *sparsePass) newton(q *gauss.State) (next *gauss.State, elbo, gain float64, err error) {
 	p.glance = true
 	defer func() { p.glance = false }()
 	if err := p.run(q); err != nil {
 		return nil, 0, 0, err
 	}
 	m, s := p.z.rank(), p.sum()
-	next = &weightState{halt: p.workers.halt}
-	next.resize(m)
-	copy(next.p, s.gram)
-	floats.Scale(float64(p.len())/float64(s.curved), next.p)
+	next = &gauss.State{Halt: p.workers.Halt}
+	next.Resize(m)
+	copy(next.P, s.gram)
+	floats.Scale(float64(p.len())/float64(s.curved), next.P)
 	for j := range m {
-		next.p[j*m+j]++
+		next.P[j*m+j]++
 	}
-	if ok := next.factor(); p.workers.halt.Stopped() {
-		return nil, 0, 0, p.workers.halt.Err()
+	if ok := next.Factor(); p.workers.Halt.Stopped() {
+		return nil, 0, 0, p.workers.Halt.Err()
 	} else if !ok {
 		return nil, 0, 0, fmt.Errorf("the curvature of the mean: %w", ErrNotPosDef)
 	}
-	floats.SubTo(next.mean, s.slope, q.mean)
-	half := append([]float64(nil), next.mean...)
-	dense.Trsv(blas.NoTrans, dense.LowerTriangle(next.l, m), dense.Vector(half))
+	floats.SubTo(next.Mean, s.slope, q.Mean)
+	half := append([]float64(nil), next.Mean...)
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(next.L, m), dense.Vector(half))
 	gain = 0.5 * floats.Dot(half, half)
-	dense.Potrs(next.l, next.mean)
-	floats.Add(next.mean, q.mean)
-	if _, ok := dense.AllFinite(next.mean); !ok {
+	dense.Potrs(next.L, next.Mean)
+	floats.Add(next.Mean, q.Mean)
+	if _, ok := dense.AllFinite(next.Mean); !ok {
 		return nil, 0, 0, fmt.Errorf("a Newton step of the mean: %w", ErrNotFinite)
 	}
-	return next, s.value - 0.5*(floats.Dot(q.mean, q.mean)+next.logDet), gain, nil
+	return next, s.value - 0.5*(floats.Dot(q.Mean, q.Mean)+next.LogDet), gain, nil
 }
 
 // selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the curvature of a term is
@@ -553,20 +559,20 @@ const mostEigen = 0.1
 // λ² = δᵀP₊⁻¹δ, ρ² = max fᵀVf/μ_min, t = λρ < 1, e = λ√(max fᵀVf·μ_max)/(1 − t), D = ‖M − I‖_F + e, μ the eigenvalues of M. The first is
 // small only where the mean is nearly stationary in the metric of the prior; the second is one of Newton's method on self-concordant
 // functions. Where D ≥ 1 its last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
-func (p *sparsePass) prove(x *sparseLook, q *weightState, a []float64, widest float64) float64 {
-	m := len(q.mean)
+func (p *sparsePass) prove(x *sparseLook, q *gauss.State, a []float64, widest float64) float64 {
+	m := len(q.Mean)
 	delta := make([]float64, m)
-	floats.SubTo(delta, q.mean, x.slope)
+	floats.SubTo(delta, q.Mean, x.slope)
 	trace := 0.0
 	for j := range m {
 		trace += a[j*m+j]
 	}
-	bound := 0.5*floats.Dot(delta, delta) + math.Max(0, trace-(x.next.logDet-q.logDet))
-	if !selfBounded(p.lik) {
+	bound := 0.5*floats.Dot(delta, delta) + math.Max(0, trace-(x.next.LogDet-q.LogDet))
+	if p.z.jitter != 0 || !selfBounded(p.lik) { // jitterGap adds to the first alone
 		return bound
 	}
 	square := append([]float64(nil), delta...)
-	dense.Trsv(blas.NoTrans, dense.LowerTriangle(x.next.l, m), dense.Vector(square))
+	dense.Trsv(blas.NoTrans, dense.LowerTriangle(x.next.L, m), dense.Vector(square))
 	lambda := floats.Norm(square, 2)
 	norm := floats.Norm(a, 2)
 	low, high := 1-norm, 1+norm
@@ -610,13 +616,14 @@ func (p *sparsePass) prove(x *sparseLook, q *weightState, a []float64, widest fl
 	return math.Min(bound, mean+cov)
 }
 
-// jitterGap returns a bound on what the jitter j costs a state of which G = F diag(−∂₂)Fᵀ and F∂₁ are given. Without it the prior covariance of
-// the rows would be larger by
+// jitterGap returns a bound on what the jitter j costs a state of which G = F diag(−∂₂)Fᵀ
+// and F∂₁ are given. Without it the prior covariance of the rows would be larger by
 //
 //	Δ = jFᵀ(LᵀL − jI)⁻¹F,
 //
-// a function apart from that of the weights. With it at its prior G0 of prove is larger by no more than tr(diag(−∂₂)Δ) + ½∂₁ᵀΔ∂₁. The bound is twice that, as
-// the other bound of prove speaks of the weights alone.
+// a function apart from that of the weights. With it at its prior the bound G0 of prove is
+// larger by no more than tr(diag(−∂₂)Δ) + ½∂₁ᵀΔ∂₁. This holds for G0 alone: G2 speaks of the
+// weights, and what they and that function gain together is not proved to be the sum.
 func (u *inducing) jitterGap(gram, slope []float64) float64 {
 	if u.jitter == 0 {
 		return 0
@@ -648,7 +655,7 @@ func (u *inducing) jitterGap(gram, slope []float64) float64 {
 	for i := range n {
 		bound += math.Max(0, g.Data[i*n+i])
 	}
-	return 2 * u.jitter * bound
+	return u.jitter * bound
 }
 
 // jitterRoundings is a multiple of the rounding of a product of matrices that is more than any.
@@ -659,40 +666,187 @@ const sparseHalves = 12
 
 // between makes dst the state with natural parameters (1 − t) times those of q and t times those of where the step leads, and reports
 // whether there is one.
-func between(dst, q, next *weightState, t float64) bool {
-	m := len(q.mean)
-	dst.average(t, next, q)
-	dst.halt = next.halt
-	if !dst.factor() {
+func between(dst, q, next *gauss.State, t float64) bool {
+	m := len(q.Mean)
+	dst.Average(t, next, q)
+	dst.Halt = next.Halt
+	if !dst.Factor() {
 		return false
 	}
-	for i, s := range [2]*weightState{next, q} {
+	for i, s := range [2]*gauss.State{next, q} {
 		w := [2]float64{t, 1 - t}[i]
 		if i == 0 {
-			clear(dst.mean)
+			clear(dst.Mean)
 		}
 		for r := range m {
 			var sum float64
-			for c, v := range s.mean {
-				sum += s.p[max(r, c)*m+min(r, c)] * v
+			for c, v := range s.Mean {
+				sum += s.P[max(r, c)*m+min(r, c)] * v
 			}
-			dst.mean[r] += w * sum
+			dst.Mean[r] += w * sum
 		}
 	}
-	dense.Potrs(dst.l, dst.mean)
-	_, ok := dense.AllFinite(dst.mean)
+	dense.Potrs(dst.L, dst.Mean)
+	_, ok := dense.AllFinite(dst.Mean)
 	return ok
 }
 
 // priorWeights returns the state N(0, I) of m weights.
-func priorWeights(m int) *weightState {
-	s := &weightState{}
-	s.resize(m)
-	clear(s.p)
-	clear(s.mean)
+func priorWeights(m int) *gauss.State {
+	s := &gauss.State{}
+	s.Resize(m)
+	clear(s.P)
+	clear(s.Mean)
 	for j := range m {
-		s.p[j*m+j] = 1
+		s.P[j*m+j] = 1
 	}
-	s.factor()
+	s.Factor()
 	return s
+}
+
+// rowSource are the rows of a SparseGP that it goes through again and again: a sample of them in memory, in random
+// order, and, unless those are all, where to get the rest.
+type rowSource struct {
+	n, cols           int
+	all               iter.Seq2[Row, error] // nil where the sample is all
+	x                 *mat.Dense            // the sample
+	y, offset, weight []float64             // nil offset and weight mean 0 and 1
+}
+
+// Of rows that are gone through again and again so many are kept, and fewer where they take more numbers: to choose inducing
+// inputs and hyper-parameters by, and to start from.
+const (
+	sampleRows    = 50_000
+	sampleNumbers = 8_000_000
+)
+
+// rowRand returns the generator of what is drawn among rows, which begins at the same place every time.
+func rowRand() *rand.Rand { return rand.New(rand.NewPCG(seed1, seed2)) }
+
+// sampleOf returns the number of rows of so many columns that are kept.
+func sampleOf(cols int) int { return max(1000, min(sampleRows, sampleNumbers/(cols+1))) }
+
+// newRowSource goes through rows once: it counts and checks them and keeps a random sample, by a fixed seed, of which each row is as
+// likely to be one (reservoir sampling; Vitter 1985). The rows of a sample are in random order.
+func newRowSource(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood) (*rowSource, error) {
+	if rows == nil {
+		return nil, fmt.Errorf("pgsvi: nil rows: %w", ErrEmpty)
+	}
+	r := &rowSource{cols: cols, all: rows}
+	most := sampleOf(cols)
+	rng := rowRand()
+	var x []float64
+	plain := true
+	for row, err := range rows {
+		if err == nil && r.n%ctxEvery == 0 && ctx.Err() != nil {
+			err = fmt.Errorf("pgsvi: canceled after %d rows: %w", r.n, context.Cause(ctx))
+		}
+		if err == nil {
+			err = prefixed(checkRow(&row, cols, lik, r.n))
+		}
+		if err != nil {
+			return nil, err
+		}
+		at := r.n
+		if r.n++; at >= most {
+			if at = rng.IntN(r.n); at >= most {
+				continue
+			}
+		} else {
+			x = append(x, make([]float64, cols)...)
+			r.y, r.offset, r.weight = append(r.y, 0), append(r.offset, 0), append(r.weight, 0)
+		}
+		denseRow(x[at*cols:(at+1)*cols], &row)
+		r.y[at], r.offset[at], r.weight[at] = row.Y, row.Offset, weightOf(&row)
+		plain = plain && row.Offset == 0 && r.weight[at] == 1
+	}
+	if r.n == 0 {
+		return nil, fmt.Errorf("pgsvi: no rows: %w", ErrEmpty)
+	}
+	if r.n <= most {
+		r.all = nil
+	}
+	r.x = mat.NewDense(len(r.y), cols, x)
+	if r.shuffle(rng); plain && r.all == nil {
+		r.offset, r.weight = nil, nil
+	}
+	return r, nil
+}
+
+// shuffle puts the sample in random order.
+func (r *rowSource) shuffle(rng *rand.Rand) {
+	x := r.x.RawMatrix()
+	rng.Shuffle(len(r.y), func(i, j int) {
+		a, b := kernelRow(x, i), kernelRow(x, j)
+		for d, v := range a {
+			a[d], b[d] = b[d], v
+		}
+		for _, v := range [][]float64{r.y, r.offset, r.weight} {
+			if v != nil {
+				v[i], v[j] = v[j], v[i]
+			}
+		}
+	})
+}
+
+// rowSourceOf returns the rows of terms at the rows of x, which it reads only.
+func rowSourceOf(x *mat.Dense, t *term.Terms) *rowSource {
+	n, cols := x.Dims()
+	most := sampleOf(cols)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	rng := rowRand()
+	rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	r := &rowSource{n: n, cols: cols, x: mat.NewDense(min(n, most), cols, nil)}
+	if n > most {
+		r.all = Rows(x, t.Y)
+	}
+	for i, from := range order[:min(n, most)] {
+		r.x.SetRow(i, x.RawRowView(from))
+		r.y = append(r.y, t.Y[from])
+	}
+	return r
+}
+
+// weightOf returns the weight of row.
+func weightOf(row *Row) float64 {
+	if row.Weight == 0 {
+		return 1
+	}
+	return row.Weight
+}
+
+// denseRow stores the values of row in dst.
+func denseRow(dst []float64, row *Row) {
+	if row.Ind == nil {
+		copy(dst, row.Val)
+		return
+	}
+	clear(dst)
+	for k, j := range row.Ind {
+		dst[j] = row.Val[k]
+	}
+}
+
+// terms returns the terms of the first n rows of the sample, without residual variances.
+func (r *rowSource) terms(lik Likelihood, n int) *term.Terms {
+	t := &term.Terms{Lik: viewOf(lik), Y: r.y[:n]}
+	if r.offset != nil {
+		t.Offset, t.Weight = r.offset[:n], r.weight[:n]
+	}
+	return t
+}
+
+// sample returns the first n rows of the sample.
+func (r *rowSource) sample(n int) *mat.Dense { return r.x.Slice(0, n, 0, r.cols).(*mat.Dense) }
+
+// digest shows d the sample, under lik.
+func (r *rowSource) digest(d *save.Digest, lik Likelihood) {
+	d.Int(r.n, r.cols)
+	r.terms(lik, len(r.y)).Digest(d)
+	for i := range r.y {
+		d.Floats(r.x.RawRowView(i))
+	}
 }

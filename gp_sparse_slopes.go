@@ -4,6 +4,9 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
@@ -20,7 +23,7 @@ import (
 //
 // At the best q they are those of any other that is held. Near it rows that are many determine q of latent values, whatever the scale is, and not that of weights: a few
 // nats below the best the former are near those at the best, and the latter are not.
-// Where info is set they come with the average information ½UᵀWU that GPLearner tells of, with the sparse covariance in the place of K.
+// Where info is set they come with the average information ½UᵀWU that GP.Learner tells of, with the sparse covariance in the place of K.
 type sparseSlopes struct {
 	space  *learnSpace
 	kernel Kernel // with its derivatives
@@ -33,7 +36,7 @@ type sparseSlopes struct {
 
 	p     *sparsePass
 	terms division // of kernel
-	q     *weightState
+	q     *gauss.State
 	v     []float64 // V − I, and V of what is seen whole
 	b     []float64
 	beta  []float64
@@ -52,8 +55,8 @@ type slopeLane struct {
 	uu, gg, t []float64 // Σγuuᵀ, Gγu, and (∂K(Z, X))∂₁
 	z         []float64 // M×D, of ΣA∘∂K in the inducing inputs
 	self      []float64
-	up, down  siteState
-	terms     siteTerms
+	up, down  term.State
+	terms     term.Terms
 }
 
 // newSparseSlopes returns those of p at q and θ, of the kernel with derivatives.
@@ -61,10 +64,10 @@ func newSparseSlopes(p *sparsePass, space *learnSpace, k Kernel, theta []float64
 	s := &sparseSlopes{space: space, kernel: k, free: space.free, info: info, p: p}
 	s.lik = make([][2]Likelihood, len(s.free))
 	for i, at := range s.free {
-		if !space.coords[at].likelihood {
+		if !space.coords[at].Likelihood {
 			continue
 		}
-		for side, h := range [2]float64{likelihoodStep, -likelihoodStep} {
+		for side, h := range [2]float64{learn.LikelihoodStep, -learn.LikelihoodStep} {
 			t := append([]float64(nil), theta...)
 			t[i] += h
 			_, _, lik, err := space.at(t)
@@ -83,12 +86,12 @@ func newSparseSlopes(p *sparsePass, space *learnSpace, k Kernel, theta []float64
 }
 
 // at prepares for a pass at q.
-func (s *sparseSlopes) at(q *weightState) {
+func (s *sparseSlopes) at(q *gauss.State) {
 	s.q, s.terms = q, s.p.z.again(s.kernel)
 	m, l := s.p.z.rank(), dense.LowerTriangle(s.p.z.l, s.p.z.rank())
-	q.halt = s.p.workers.halt
-	q.invert()
-	s.v = append(s.v[:0], q.inv...)
+	q.Halt = s.p.workers.Halt
+	q.Invert()
+	s.v = append(s.v[:0], q.Inv...)
 	dense.FillUpper(s.v, m)
 	for j := s.p.z.wholes(); j < m; j++ {
 		s.v[j*m+j]--
@@ -97,7 +100,7 @@ func (s *sparseSlopes) at(q *weightState) {
 	b := dense.General(s.b, m, m)
 	dense.Trsm(blas.Left, blas.Trans, 1, l, b)
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, b)
-	s.beta = append(s.beta[:0], q.mean...)
+	s.beta = append(s.beta[:0], q.Mean...)
 	dense.Trsv(blas.Trans, l, dense.Vector(s.beta))
 	np, nf := len(s.chain), len(s.free)
 	for i := range s.lanes {
@@ -121,8 +124,8 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.b, m, m), dense.General(l.k, m, n), 0, dense.General(a.w, m, n))
 	for j := range m {
 		b, row := s.beta[j], a.w[j*n:(j+1)*n]
-		for r, d := range q.d1 {
-			row[r] = b*d - row[r]*q.tg[r]
+		for r, d := range q.D1 {
+			row[r] = b*d - row[r]*q.Tg[r]
 		}
 	}
 	if d := len(s.steps); d > 0 {
@@ -139,7 +142,7 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 		for r := range n {
 			row := kernelRow(x, r)
 			kernelGradSelf(s.terms.rest, a.self, row, row)
-			floats.AddScaled(a.grad, -0.5*q.tg[r], a.self)
+			floats.AddScaled(a.grad, -0.5*q.Tg[r], a.self)
 		}
 	}
 	nf := len(s.free)
@@ -147,7 +150,7 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 	clear(a.u)
 	a.terms = l.terms
 	if l.plain {
-		a.terms.offset, a.terms.weight = nil, nil
+		a.terms.Offset, a.terms.Weight = nil, nil
 	}
 	for f, lik := range s.lik {
 		if lik[0] != nil {
@@ -192,24 +195,24 @@ func (s *sparseSlopes) pullRows(p inducingPart, dst, w []float64, t *kernelTile)
 // likelihood adds the derivatives in free parameter f, of the likelihood.
 func (s *sparseSlopes) likelihood(a *slopeLane, l *sparseLane, f int) {
 	q, nf := &l.site, len(s.free)
-	for side, at := range [2]*siteState{&a.up, &a.down} {
-		at.resize(l.rows)
-		copy(at.m, q.m)
-		copy(at.v, q.v)
-		a.terms.lik = s.lik[f][side]
-		if a.terms.expect(at, nil, crew{1, s.p.workers.halt}) != nil {
+	for side, at := range [2]*term.State{&a.up, &a.down} {
+		at.Resize(l.rows)
+		copy(at.M, q.M)
+		copy(at.V, q.V)
+		a.terms.Lik = viewOf(s.lik[f][side])
+		if a.terms.Expect(at, nil, term.Crew{Workers: 1, Halt: s.p.workers.Halt}) != nil {
 			a.slope[f] = math.NaN()
 			return
 		}
 	}
-	_, gaussian := a.terms.lik.(GaussianNoise)
+	_, gaussian := likOf(&a.terms).(GaussianNoise)
 	for r := range l.rows {
-		a.slope[f] += (a.up.e[r] - a.down.e[r]) / (2 * likelihoodStep)
+		a.slope[f] += (a.up.E[r] - a.down.E[r]) / (2 * learn.LikelihoodStep)
 		if !gaussian {
-			a.curve[f] -= 0.5 * (a.up.e[r] - 2*q.e[r] + a.down.e[r]) / (likelihoodStep * likelihoodStep)
+			a.curve[f] -= 0.5 * (a.up.E[r] - 2*q.E[r] + a.down.E[r]) / (learn.LikelihoodStep * learn.LikelihoodStep)
 		}
-		if q.gamma[r] > 0 {
-			a.u[r*nf+f] = -(a.up.d1[r] - a.down.d1[r]) / (2 * likelihoodStep * q.gamma[r])
+		if q.Gamma[r] > 0 {
+			a.u[r*nf+f] = -(a.up.D1[r] - a.down.D1[r]) / (2 * learn.LikelihoodStep * q.Gamma[r])
 		}
 	}
 }
@@ -221,7 +224,7 @@ func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 	s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) {
 		w := t.get(t.len())
 		for r := range t.x.Rows {
-			copy(w[r*n:(r+1)*n], q.d1)
+			copy(w[r*n:(r+1)*n], q.D1)
 		}
 		s.pullRows(p, a.t[lo*np:(lo+t.x.Rows)*np], w, t)
 		t.x, t.y = t.y, t.x
@@ -233,13 +236,13 @@ func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 		s.pullRows(p, a.pull, w, t)
 		for r := range t.x.Rows {
 			for f, at := range s.free {
-				if !s.space.coords[at].likelihood {
+				if !s.space.coords[at].Likelihood {
 					a.u[r*nf+f] += a.pull[r*np+at] * s.chain[at]
 				}
 			}
 		}
 	})
-	for r, g := range q.gamma {
+	for r, g := range q.Gamma {
 		for f := range nf {
 			a.gu[r*nf+f] = g * a.u[r*nf+f]
 		}
@@ -275,7 +278,7 @@ func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
 	dense.FillUpper(gram, m)
 	w, vg := make([]float64, m*m), make([]float64, m*m)
 	dense.MulSquare(vg, s.v, gram, m)
-	mean, first := s.q.mean, s.p.z.wholes()
+	mean, first := s.q.Mean, s.p.z.wholes()
 	for i := range first {
 		for j := range first {
 			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
@@ -346,7 +349,7 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	})
 	grad = make([]float64, nf)
 	for f, at := range s.free {
-		if grad[f] = -a.slope[f]; !s.space.coords[at].likelihood {
+		if grad[f] = -a.slope[f]; !s.space.coords[at].Likelihood {
 			grad[f] = -a.grad[at] * s.chain[at]
 		}
 	}
@@ -356,7 +359,7 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	// U = u + Fᵀs with s = L⁻¹(∂K(Z, X)∂₁ − ∂K(Z, Z)β), and Γ − ΓFᵀP₊⁻¹FΓ for W.
 	c := make([]float64, m*nf)
 	for f, at := range s.free {
-		if s.space.coords[at].likelihood {
+		if s.space.coords[at].Likelihood {
 			continue
 		}
 		for j := range m {
@@ -374,7 +377,7 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, g, cs, 0, dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, dense.General(gc, m, nf), 1, uu)
 	floats.Add(gc, f)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.next.l, m), dense.General(gc, m, nf))
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.next.L, m), dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, -1, dense.General(gc, m, nf), dense.General(gc, m, nf), 1, uu)
 	info = mat.NewSymDense(nf, nil)
 	for i := range nf {

@@ -8,8 +8,11 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
 )
 
 // Of rows that are gone through again and again:
@@ -30,9 +33,9 @@ const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds th
 // sparseAscent goes up by natural steps, each of which is halved where it leads down.
 type sparseAscent struct {
 	pass   *sparsePass
-	at     *weightState
+	at     *gauss.State
 	look   *sparseLook // at at; nil before the first
-	try    *weightState
+	try    *gauss.State
 	length float64 // of the step to try
 	halves int
 	begun  bool
@@ -41,7 +44,7 @@ type sparseAscent struct {
 }
 
 // start makes q, which it keeps, the state.
-func (a *sparseAscent) start(q *weightState) {
+func (a *sparseAscent) start(q *gauss.State) {
 	*a = sparseAscent{pass: a.pass, at: q, try: q, length: 1, least: math.Inf(-1), gain: math.Inf(1)}
 }
 
@@ -63,7 +66,7 @@ func (a *sparseAscent) begin() error {
 
 // falls reports whether err says that a state has no ELBO, and nothing worse.
 func (a *sparseAscent) falls(err error) bool {
-	return a.pass.workers.halt.Err() == nil && (errors.Is(err, ErrNotFinite) || errors.Is(err, ErrNotPosDef))
+	return a.pass.workers.Halt.Err() == nil && (errors.Is(err, ErrNotFinite) || errors.Is(err, ErrNotPosDef))
 }
 
 // stuck reports whether there is no further step to try.
@@ -75,11 +78,11 @@ func (a *sparseAscent) move() error {
 		return nil
 	}
 	x, err := a.pass.at(a.try)
-	if halted := a.pass.workers.halt.Err(); halted != nil {
+	if halted := a.pass.workers.Halt.Err(); halted != nil {
 		return halted
 	}
 	fell := err != nil || math.IsNaN(x.elbo) || a.look == nil && x.elbo < a.least ||
-		a.look != nil && x.elbo < a.look.elbo-x.err-a.look.err-elboSlack*math.Abs(x.elbo)
+		a.look != nil && x.elbo < a.look.elbo-x.err-a.look.err-term.ElboSlack*math.Abs(x.elbo)
 	switch {
 	case err != nil && (!a.falls(err) || a.look == nil && a.try == a.at):
 		return err
@@ -93,12 +96,12 @@ func (a *sparseAscent) move() error {
 	}
 	for a.halves++; !a.stuck(); a.halves++ {
 		a.length /= 2
-		try := &weightState{}
+		try := &gauss.State{}
 		if between(try, a.at, &a.look.next, a.length) {
 			a.try = try
 			return nil
 		}
-		if err := a.pass.workers.halt.Err(); err != nil {
+		if err := a.pass.workers.Halt.Err(); err != nil {
 			return err
 		}
 	}
@@ -114,7 +117,7 @@ func (a *sparseAscent) gap() float64 {
 }
 
 // coldWeights returns the state that a fit of the first rows of the sample ends with, on at most coldRows of them.
-func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood, workers int) (*weightState, error) {
+func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood, workers int) (*gauss.State, error) {
 	if _, ok := lik.(GaussianNoise); ok { // one step from wherever it starts
 		return priorWeights(z.rank()), nil
 	}
@@ -131,7 +134,7 @@ func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood,
 	if err != nil {
 		return nil, err
 	}
-	st, err := lin.newStepper(h.Context(), nil, nil, linearOptions{covariance: FullCovariance})
+	st, err := newLinearStepper(h.Context(), lin, nil, nil, linearOptions{covariance: FullCovariance})
 	if err != nil {
 		return nil, err
 	}
@@ -143,22 +146,22 @@ func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood,
 	if math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) {
 		return nil, err
 	}
-	mean, cov, err := lin.weightsAt(res.Stepper)
+	mean, cov, err := weightsAt(lin, res.Stepper)
 	if err != nil {
 		return nil, err
 	}
-	q, err := cov.state(h)
+	q, err := cov.State(h)
 	if err != nil {
 		return nil, err
 	}
-	s0 := &weightState{}
-	s0.copyFrom(q)
-	copy(s0.mean, mean)
+	s0 := &gauss.State{}
+	s0.CopyFrom(q)
+	copy(s0.Mean, mean)
 	return s0, nil
 }
 
 // climb takes natural steps on the first rows of the sample from q until they promise less than goal.
-func climb(p *sparsePass, q *weightState, from, steps int, goal float64) (*weightState, error) {
+func climb(p *sparsePass, q *gauss.State, from, steps int, goal float64) (*gauss.State, error) {
 	p.from = from
 	defer func() { p.from = 0 }()
 	a := sparseAscent{pass: p}
@@ -188,7 +191,7 @@ type sparseStepper struct {
 }
 
 // newSparseStepper returns that of rows at q, or at a fit of the sample if that is nil.
-func newSparseStepper(ctx context.Context, env *Env, z *inducing, rows *rowSource, lik Likelihood, q *weightState) (*sparseStepper, error) {
+func newSparseStepper(ctx context.Context, env *Env, z *inducing, rows *rowSource, lik Likelihood, q *gauss.State) (*sparseStepper, error) {
 	s := &sparseStepper{ceiling: math.Inf(1)}
 	s.pass = sparsePass{rows: rows, z: z, lik: lik}
 	s.ascent.pass = &s.pass
@@ -232,7 +235,7 @@ func (wholePass) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
 // begin implements haltable.
 func (s *sparseStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	s.halt.Watch(ctx)
-	s.pass.workers = crew{env.Workers(), &s.halt}
+	s.pass.workers = term.Crew{Workers: env.Workers(), Halt: &s.halt}
 	return &s.halt
 }
 
@@ -253,7 +256,7 @@ func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta fl
 		}
 	}
 	s.pending = true
-	step.GradMap = neverZero(s.ascent.length * math.Sqrt(2*s.ascent.gap()))
+	step.GradMap = goals.NeverZero(s.ascent.length * math.Sqrt(2*s.ascent.gap()))
 	return step, nil
 }
 
@@ -268,12 +271,12 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 		s.pending = false
 	}
 	x := s.ascent.look
-	e := Evaluation{ELBO: x.elbo, ELBOErr: neverZero(x.err), Gap: neverZero(x.promise), Goal: streamGoal}
+	e := Evaluation{ELBO: x.elbo, ELBOErr: goals.NeverZero(x.err), Gap: goals.NeverZero(x.promise), Goal: streamGoal}
 	if s.ascent.stuck() {
-		e.Gap = neverZero(x.err) // no step leads up that could be told from rounding
+		e.Gap = goals.NeverZero(x.err) // no step leads up that could be told from rounding
 	}
 	if x.bound > 0 {
-		slack := x.err + elboSlack*math.Abs(x.elbo)
+		slack := x.err + term.ElboSlack*math.Abs(x.elbo)
 		if !math.IsInf(x.bound, 1) {
 			s.ceiling = min(s.ceiling, x.elbo+x.bound+slack)
 		}
@@ -283,15 +286,15 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 }
 
 // current is where s is.
-func (s *sparseStepper) current() *weightState { return s.ascent.at }
+func (s *sparseStepper) current() *gauss.State { return s.ascent.at }
 
 // constant reports whether Evaluate would change nothing which later steps depend on.
 func (s *sparseStepper) constant() bool { return s.ascent.look != nil && !s.pending }
 
-// MarshalBinary implements Snapshotter.
+// MarshalBinary returns the state.
 func (s *sparseStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
-// UnmarshalBinary implements Snapshotter. The error wraps ErrFile if b is not the state of a Stepper of the same model.
+// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper of the same model.
 func (s *sparseStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
 func (s *sparseStepper) state(c *save.State) {
@@ -305,12 +308,12 @@ func (a *sparseAscent) state(c *save.State, m int) {
 	looked := a.look != nil
 	c.Bool(&looked)
 	if c.Reading() {
-		a.at, a.look = &weightState{}, nil
+		a.at, a.look = &gauss.State{}, nil
 		if looked {
 			a.look = &sparseLook{}
 		}
 	}
-	a.at.state(c, m)
+	a.at.State(c, m)
 	if looked {
 		a.look.state(c, m)
 	}
@@ -319,9 +322,9 @@ func (a *sparseAscent) state(c *save.State, m int) {
 	led := !looked && a.try != a.at
 	if c.Bool(&led); led {
 		if c.Reading() {
-			a.try = &weightState{}
+			a.try = &gauss.State{}
 		}
-		a.try.state(c, m)
+		a.try.State(c, m)
 	}
 	c.Float(&a.length)
 	c.Int(&a.halves)
@@ -335,14 +338,14 @@ func (a *sparseAscent) state(c *save.State, m int) {
 	case a.halves == 0:
 		a.try = &a.look.next
 	default:
-		a.try = &weightState{}
+		a.try = &gauss.State{}
 		c.Check(between(a.try, a.at, &a.look.next, a.length), "a step has no precision")
 	}
 }
 
 func (x *sparseLook) state(c *save.State, m int) {
 	c.Float(&x.elbo, &x.err, &x.promise, &x.bound)
-	x.next.state(c, m)
+	x.next.State(c, m)
 }
 
 // digest shows d the model, of its rows those of the sample.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -19,7 +21,7 @@ import (
 func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
 	t.Helper()
 	_, d := gp.x.Dims()
-	g, err := NewSparseGPRows(context.Background(), Rows(gp.x, gp.terms.y), d, gp.kernel, gp.terms.lik, &SparseGPOptions{Inducing: z})
+	g, err := NewSparseGPRows(context.Background(), Rows(gp.x, gp.terms.Y), d, gp.kernel, likOf(gp.terms), &SparseGPOptions{Inducing: z})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestSparseRowsFit(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}, Laplace{Scale: 0.3}} {
 		gp := toyGP(t, shorter(900, 120), Sum{k, White{Scale: 0.2}}, lik, 5)
 		z := gp.x.Slice(0, 14, 0, 2)
-		kept, err := NewSparseGP(gp.x, gp.terms.y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
+		kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
 		kept = mustSparse(t, kept, err)
 		want, wantRes := fitSparse(t, kept, nil)
 		g := streamed(t, gp, z)
@@ -75,21 +77,21 @@ func longRows(n int) (*mat.Dense, []float64) {
 // of the gap holds, and is near it from the third pass.
 func TestSparseRowsBits(t *testing.T) {
 	t.Parallel()
-	n := shorter(sampleRows+1000, 400)
+	n := longer(sampleRows+1000, 400)
 	x, y := longRows(n)
 	ctx := context.Background()
 	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{Scale: 1.5, Length: 0.7}, BernoulliLogit{}, &SparseGPOptions{Rank: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Len() != n || g.Rank() != 7 || (g.rows.all == nil) != testing.Short() {
+	if g.Len() != n || g.Rank() != 7 || (g.rows.all == nil) != !*runLong {
 		t.Fatalf("%d rows, rank %d", g.Len(), g.Rank())
 	}
 	best, _, err := g.Fit(ctx, &Solver{Goal: 1e-7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := (&sparsePass{rows: g.rows, z: g.z, lik: g.lik, workers: crew{1, nil}}).at(best.q)
+	top, err := (&sparsePass{rows: g.rows, z: g.z, lik: g.lik, workers: term.Crew{Workers: 1, Halt: nil}}).at(best.q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func TestSparseRowsBits(t *testing.T) {
 				}
 			}
 		}
-		if !slices.Equal(post.mean, want.mean) || !slices.Equal(post.q.p, want.q.p) {
+		if !slices.Equal(post.mean, want.mean) || !slices.Equal(post.q.P, want.q.P) {
 			t.Errorf("%d workers: other bits", workers)
 		}
 	}
@@ -162,7 +164,7 @@ func TestSparseRowsGlance(t *testing.T) {
 		gp := toyGP(t, n, SquaredExp{Scale: 1.3, Length: 0.9}, lik, 5)
 		if counts { // far from the sample, where a step is much too long
 			gp.x.SetRow(n-1, []float64{9, 9})
-			gp.terms.y[n-1] = 300
+			gp.terms.Y[n-1] = 300
 		}
 		z := new(mat.Dense)
 		z.Stack(gp.x.Slice(0, 12, 0, 2), gp.x.Slice(n-1, n, 0, 2))
@@ -171,14 +173,14 @@ func TestSparseRowsGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		top, err := (&sparsePass{rows: all.rows, z: all.z, lik: lik, workers: crew{1, nil}}).at(want.q)
+		top, err := (&sparsePass{rows: all.rows, z: all.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}).at(want.q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g := streamed(t, gp, z)
 		few := n / 4
 		r := *g.rows
-		r.all, r.x, r.y = Rows(gp.x, gp.terms.y), gp.x.Slice(0, few, 0, 2).(*mat.Dense), gp.terms.y[:few]
+		r.all, r.x, r.y = Rows(gp.x, gp.terms.Y), gp.x.Slice(0, few, 0, 2).(*mat.Dense), gp.terms.Y[:few]
 		g.rows = &r
 		st, err := newSparseStepper(ctx, nil, g.z, g.rows, lik, nil)
 		if err != nil {
@@ -206,7 +208,7 @@ func TestSparseRowsGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e2, err := again.Evaluate(ctx, nil); err != nil || e2.ELBO != e.ELBO || !slices.Equal(again.current().mean, st.current().mean) {
+		if e2, err := again.Evaluate(ctx, nil); err != nil || e2.ELBO != e.ELBO || !slices.Equal(again.current().Mean, st.current().Mean) {
 			t.Errorf("%T: saved and resumed, ELBO %v, want %v: %v", lik, e2.ELBO, e.ELBO, err)
 		}
 		if counts {
@@ -239,25 +241,25 @@ func TestSparseRowsProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: crew{1, nil}}
+		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}
 		const nearBest = 1e-3 // nats below the best, where a run is after its third pass
 		near, worst := 0, 0.0
-		trials := shorter(3400, 20)
+		trials := longer(3400, 20)
 		if selfBounded(lik) {
-			trials = shorter(12_000, 40)
+			trials = longer(12_000, 40)
 		}
 		for trial := range trials {
-			q := &weightState{}
-			q.copyFrom(post.q)
+			q := &gauss.State{}
+			q.CopyFrom(post.q)
 			size := math.Exp(-6 + 7*rng.Float64())
-			for j := range q.mean {
-				q.mean[j] += size * rng.NormFloat64()
+			for j := range q.Mean {
+				q.Mean[j] += size * rng.NormFloat64()
 				for i := range j + 1 {
-					q.p[j*6+i] *= 1 + 0.1*size*rng.Float64()
+					q.P[j*6+i] *= 1 + 0.1*size*rng.Float64()
 				}
-				q.p[j*6+j] *= 1 + size*rng.Float64()
+				q.P[j*6+j] *= 1 + size*rng.Float64()
 			}
-			if !q.factor() {
+			if !q.Factor() {
 				continue
 			}
 			x, err := p.at(q)
@@ -283,7 +285,7 @@ func TestSparseRowsProof(t *testing.T) {
 			}
 		}
 		t.Logf("%T: %d states within %v nats of the best, proved at most %.3g times what they are below it", lik, near, nearBest, worst)
-		if selfBounded(lik) && (near == 0 && !testing.Short() || worst > 3) {
+		if selfBounded(lik) && (near == 0 && *runLong || worst > 3) {
 			t.Errorf("%T: %d states near the best, proved %v times what they are below it", lik, near, worst)
 		}
 	}
@@ -296,31 +298,31 @@ func TestSparseRowsProofFar(t *testing.T) {
 	rng := testRand(9)
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, Exponential{}} {
 		gp := toyGP(t, 60, SquaredExp{Scale: 1.2}, Poisson{}, 8)
-		for i, y := range gp.terms.y {
+		for i, y := range gp.terms.Y {
 			switch lik.(type) {
 			case BernoulliLogit:
-				gp.terms.y[i] = 2*min(y, 1) - 1
+				gp.terms.Y[i] = 2*min(y, 1) - 1
 			case Exponential:
-				gp.terms.y[i] += 0.1
+				gp.terms.Y[i] += 0.1
 			}
 		}
-		gp.terms.lik = lik
+		gp.terms.Lik = viewOf(lik)
 		g := streamed(t, gp, gp.x.Slice(0, 6, 0, 2))
 		post, res, err := g.Fit(t.Context(), &Solver{Goal: 1e-8})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: crew{1, nil}}
+		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}
 		proved, unproved := 0, 0
 		for range shorter(2000, 300) {
-			q := &weightState{}
-			q.copyFrom(post.q)
+			q := &gauss.State{}
+			q.CopyFrom(post.q)
 			size, narrow := math.Exp(-6+14*rng.Float64()), math.Exp(12*rng.NormFloat64())
-			for j := range q.mean {
-				q.mean[j] += size * rng.NormFloat64()
-				floats.Scale(narrow, q.p[j*6:j*6+j+1])
+			for j := range q.Mean {
+				q.Mean[j] += size * rng.NormFloat64()
+				floats.Scale(narrow, q.P[j*6:j*6+j+1])
 			}
-			if !q.factor() {
+			if !q.Factor() {
 				continue
 			}
 			x, err := p.at(q)
@@ -367,7 +369,7 @@ func TestSparseUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look, err := (&sparsePass{rows: rowSourceOf(x, &siteTerms{lik: BernoulliLogit{}, y: y}), z: post.z, lik: BernoulliLogit{}, workers: crew{1, nil}}).at(post.q)
+	look, err := (&sparsePass{rows: rowSourceOf(x, &term.Terms{Lik: viewOf(BernoulliLogit{}), Y: y}), z: post.z, lik: BernoulliLogit{}, workers: term.Crew{Workers: 1, Halt: nil}}).at(post.q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +380,7 @@ func TestSparseUpdate(t *testing.T) {
 	if err := post.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadSparseGPPosterior(&file); err != nil {
+	if _, err := Load[*SparseGPPosterior](&file); err != nil {
 		t.Error(err)
 	}
 	bad := mat.NewDense(1, 1, []float64{math.NaN()})
@@ -474,10 +476,10 @@ func TestSparseWithInducing(t *testing.T) {
 				}
 				continue
 			}
-			r := rowSourceOf(x, &siteTerms{lik: lik, y: y})
+			r := rowSourceOf(x, &term.Terms{Lik: viewOf(lik), Y: y})
 			var elbo [2]float64
 			for i, p := range [2]*SparseGPPosterior{post, all} {
-				look, err := (&sparsePass{rows: r, z: p.z, lik: lik, workers: crew{1, nil}}).at(p.q)
+				look, err := (&sparsePass{rows: r, z: p.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}).at(p.q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -576,7 +578,7 @@ func TestSparseRowsErrors(t *testing.T) {
 	if _, _, err = g.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)}); !errors.Is(err, ErrParam) {
 		t.Errorf("given step sizes: %v", err)
 	}
-	if _, _, err = g.Fit(ctx, &Solver{Divergence: ReverseKL{}}); !errors.Is(err, ErrNoProx) {
+	if _, _, err = g.Fit(ctx, &Solver{Divergence: ReverseKL()}); !errors.Is(err, ErrNoProx) {
 		t.Errorf("another divergence: %v", err)
 	}
 	if _, err = g.Posterior(badStepper{}); !errors.Is(err, ErrParam) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -67,9 +68,9 @@ func TestSparseGPFullRank(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := NewSparseGP(gp.x, gp.terms.y, k, lik, &SparseGPOptions{Rank: gp.Len()})
+			a, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Rank: gp.Len()})
 			a = mustSparse(t, a, err)
-			b, err := NewSparseGP(gp.x, gp.terms.y, k, lik, &SparseGPOptions{Inducing: gp.x})
+			b, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Inducing: gp.x})
 			b = mustSparse(t, b, err)
 			for i, g := range []*SparseGP{a, b} {
 				if g.Residual() > 1e-10 {
@@ -108,9 +109,9 @@ func TestSparseGPRegression(t *testing.T) {
 	for i := range 9 {
 		z.SetRow(i, []float64{2 * rng.NormFloat64(), 2 * rng.NormFloat64()})
 	}
-	given, err := NewSparseGP(gp.x, gp.terms.y, k, gp.terms.lik, &SparseGPOptions{Inducing: z})
+	given, err := NewSparseGP(gp.x, gp.terms.Y, k, likOf(gp.terms), &SparseGPOptions{Inducing: z})
 	given = mustSparse(t, given, err)
-	chosen, err := NewSparseGP(gp.x, gp.terms.y, k, gp.terms.lik, &SparseGPOptions{Rank: 25})
+	chosen, err := NewSparseGP(gp.x, gp.terms.Y, k, likOf(gp.terms), &SparseGPOptions{Rank: 25})
 	chosen = mustSparse(t, chosen, err)
 	for _, g := range []*SparseGP{given, chosen} {
 		n := gp.Len()
@@ -138,7 +139,7 @@ func TestSparseGPRegression(t *testing.T) {
 			t.Fatal("Q + σ²I is singular")
 		}
 		var u mat.VecDense
-		y := mat.NewVecDense(n, gp.terms.y)
+		y := mat.NewVecDense(n, gp.terms.Y)
 		if err := c.SolveVecTo(&u, y); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +164,7 @@ func TestSparseGPNested(t *testing.T) {
 		elbo, residual := math.Inf(-1), math.Inf(1)
 		var z *mat.Dense
 		for _, rank := range []int{1, 2, 5, 10, 20, 40, 80} {
-			g, err := NewSparseGP(gp.x, gp.terms.y, k, lik, &SparseGPOptions{Rank: rank})
+			g, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Rank: rank})
 			g = mustSparse(t, g, err)
 			if g.Rank() != rank || g.Len() != 90 {
 				t.Fatalf("rank %d, len %d, want %d, 90", g.Rank(), g.Len(), rank)
@@ -192,7 +193,7 @@ func TestSparseGPNested(t *testing.T) {
 func TestSparseGPGivenStep(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 40, k, Poisson{}, 3)
-	g, err := NewSparseGP(gp.x, gp.terms.y, k, Poisson{}, &SparseGPOptions{Rank: 8})
+	g, err := NewSparseGP(gp.x, gp.terms.Y, k, Poisson{}, &SparseGPOptions{Rank: 8})
 	g = mustSparse(t, g, err)
 	_, want := fitSparse(t, g, nil)
 	_, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
@@ -202,7 +203,7 @@ func TestSparseGPGivenStep(t *testing.T) {
 	if d := math.Abs(want.ELBO - res.ELBO); !(d < 1e-6) {
 		t.Errorf("ELBO %v by given steps, want %v", res.ELBO, want.ELBO)
 	}
-	st, err := g.NewStepper(context.Background(), nil, ReverseKL{})
+	st, err := g.NewStepper(context.Background(), nil, ReverseKL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +243,7 @@ type badStepper struct{ Stepper }
 func TestSparseGPPrior(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	gp := toyGP(t, 50, k, BernoulliLogit{}, 4)
-	g, err := NewSparseGP(gp.x, gp.terms.y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 10})
+	g, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 10})
 	g = mustSparse(t, g, err)
 	post, _ := fitSparse(t, g, nil)
 	far := mat.NewDense(4, 2, []float64{1e3, 1e3, -1e6, 0, math.NaN(), 0, 0, math.Inf(1)})
@@ -274,7 +275,7 @@ func TestSparseGPSingular(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 6)
 	twice := mat.NewDense(60, 2, nil)
 	twice.Stack(gp.x, gp.x)
-	y := append(slices.Clone(gp.terms.y), gp.terms.y...)
+	y := append(slices.Clone(gp.terms.Y), gp.terms.Y...)
 	for _, c := range []struct {
 		k    Kernel
 		rank int
@@ -285,7 +286,7 @@ func TestSparseGPSingular(t *testing.T) {
 		}
 		_, want := mustFit(t, dense, nil)
 		chosen, err := NewSparseGP(twice, y, c.k, nil, nil)
-		if chosen = mustSparse(t, chosen, err); chosen.lin.terms.lik != (GaussianNoise{}) {
+		if chosen = mustSparse(t, chosen, err); likOf(chosen.lin.Terms) != (GaussianNoise{}) {
 			t.Error("nil likelihood is not GaussianNoise")
 		}
 		chosen, err = NewSparseGP(twice, y, c.k, BernoulliLogit{}, nil)
@@ -409,9 +410,9 @@ func TestSiteCurvature(t *testing.T) {
 // the ELBO is that of the likelihood averaged over it.
 func TestSparseGPNoise(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, GaussianNoise{Var: 0.5}, 6)
-	plain, err := NewSparseGP(gp.x, gp.terms.y, SquaredExp{}, gp.terms.lik, &SparseGPOptions{Rank: 12})
+	plain, err := NewSparseGP(gp.x, gp.terms.Y, SquaredExp{}, likOf(gp.terms), &SparseGPOptions{Rank: 12})
 	plain = mustSparse(t, plain, err)
-	noisy, err := NewSparseGP(gp.x, gp.terms.y, Sum{SquaredExp{}, White{Scale: 0.5}}, gp.terms.lik, &SparseGPOptions{Rank: 12})
+	noisy, err := NewSparseGP(gp.x, gp.terms.Y, Sum{SquaredExp{}, White{Scale: 0.5}}, likOf(gp.terms), &SparseGPOptions{Rank: 12})
 	noisy = mustSparse(t, noisy, err)
 	if d := noisy.Residual() - plain.Residual(); math.Abs(d-30*0.25) > 1e-9 {
 		t.Errorf("noise adds %v to the residual, want 7.5", d)
@@ -498,11 +499,11 @@ func TestSparseGPSameBits(t *testing.T) {
 	for _, procs := range []int{1, 2, 7} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			g, err := NewSparseGP(gp.x, gp.terms.y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
+			g, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
 			post, res := fitSparse(t, mustSparse(t, g, err), nil)
 			m, v := post.At(gp.x).Latent(nil, nil)
-			h, err := NewSparseGP(gp.x, gp.terms.y, k, BernoulliLogit{}, &SparseGPOptions{Inducing: gp.x.Slice(0, 30, 0, 2)})
-			got := fmt.Sprint(res.ELBO, m, v, mustSparse(t, h, err).lin.x.dense)
+			h, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Inducing: gp.x.Slice(0, 30, 0, 2)})
+			got := fmt.Sprint(res.ELBO, m, v, mustSparse(t, h, err).lin.X.Dense)
 			if want == "" {
 				want = got
 			}
@@ -524,7 +525,7 @@ func TestSparseGPSameBits(t *testing.T) {
 func TestSparseGPPredict(t *testing.T) {
 	lik := Poisson{}
 	gp := toyGP(t, 60, SquaredExp{}, lik, 10)
-	g, err := NewSparseGP(gp.x, gp.terms.y, SquaredExp{}, lik, &SparseGPOptions{Rank: 20})
+	g, err := NewSparseGP(gp.x, gp.terms.Y, SquaredExp{}, lik, &SparseGPOptions{Rank: 20})
 	post, _ := fitSparse(t, mustSparse(t, g, err), nil)
 	m, v := post.At(gp.x).Latent(nil, nil)
 	mean, variance, err := post.At(gp.x).Moments(nil, nil)
@@ -535,12 +536,12 @@ func TestSparseGPPredict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, lp := post.At(gp.x).Prob(nil, 2), post.At(gp.x).LogProb(nil, gp.terms.y)
+	p, lp := post.At(gp.x).Prob(nil, 2), post.At(gp.x).LogProb(nil, gp.terms.Y)
 	for i := range m {
 		wm, wv, _ := predictiveMoments(lik, m[i], v[i])
 		wq, _ := predictiveQuantile(lik, 0.9, m[i], v[i])
 		l2, _ := predictiveLogProb(lik, 2, m[i], v[i])
-		ly, _ := predictiveLogProb(lik, gp.terms.y[i], m[i], v[i])
+		ly, _ := predictiveLogProb(lik, gp.terms.Y[i], m[i], v[i])
 		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
 			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i], p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
 		}
@@ -551,13 +552,13 @@ func TestSparseGPPredict(t *testing.T) {
 func TestSaveSparseGP(t *testing.T) {
 	k := Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Linear{}}
 	gp := toyGP(t, 40, k, StudentT{DF: 4, Scale: 0.3}, 12)
-	g, err := NewSparseGP(gp.x, gp.terms.y, k, gp.terms.lik, &SparseGPOptions{Rank: 15})
+	g, err := NewSparseGP(gp.x, gp.terms.Y, k, likOf(gp.terms), &SparseGPOptions{Rank: 15})
 	post, _ := fitSparse(t, mustSparse(t, g, err), nil)
 	var file bytes.Buffer
 	if err := post.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := LoadSparseGPPosterior(bytes.NewReader(file.Bytes()))
+	loaded, err := Load[*SparseGPPosterior](bytes.NewReader(file.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -587,7 +588,7 @@ func TestSaveSparseGP(t *testing.T) {
 		{"pgsvi.StudentT", "pgsvi.SquaredExp", ErrParam},
 	} {
 		s := changed(t, sparseGPFile, file.String(), c.old, c.new)
-		if _, err := LoadSparseGPPosterior(strings.NewReader(s)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
+		if _, err := Load[*SparseGPPosterior](strings.NewReader(s)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s for %s: %v, want %v", c.new, c.old, err, c.want)
 		}
 	}
@@ -625,7 +626,7 @@ func TestSparseGPUSPS(t *testing.T) {
 // TestSparseGPLarge: 20,000 data in one and two dimensions take seconds.
 func TestSparseGPLarge(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || raceEnabled {
+	if testing.Short() || testkit.Race {
 		t.Skip("slow")
 	}
 	const n = 12000

@@ -2,18 +2,19 @@ package pgsvi
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/expfam"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -79,7 +80,7 @@ func TestGPInvariants(t *testing.T) {
 		SquaredExp{Scale: 300, Length: 3}, Matern32{Scale: 3, Length: 2}, Sum{Linear{Scale: 1}, Constant{Scale: 2}},
 	}
 	sizes := []int{1, 2, 70}
-	if testing.Short() {
+	if !*runLong {
 		sizes = []int{1, 25}
 	}
 	for _, lik := range gpLikelihoods {
@@ -101,19 +102,19 @@ func TestGPInvariants(t *testing.T) {
 							}
 							prev = it.ELBO
 						}
-						g := algOf[*denseAlgebra](res.Stepper)
-						var kept siteState
-						kept.copyFrom(&g.cur)
-						logDet := g.logDet
-						g.fresh, g.dense = false, false
+						g := algOf[*site.DenseAlgebra](res.Stepper)
+						var kept term.State
+						kept.CopyFrom(&g.Cur)
+						logDet := g.LogDet
+						g.Fresh, g.Dense = false, false
 						elbo, err := elboOf(res.Stepper, nil)
 						if err != nil {
 							t.Fatal(err)
 						}
-						if math.Abs(elbo-res.ELBO) > 1e-8*math.Max(1, math.Abs(elbo)) || math.Abs(logDet-g.logDet) > 1e-8*math.Max(1, logDet) {
-							t.Errorf("%s: kept ELBO %v and log det %v, anew %v and %v", name, res.ELBO, logDet, elbo, g.logDet)
+						if math.Abs(elbo-res.ELBO) > 1e-8*math.Max(1, math.Abs(elbo)) || math.Abs(logDet-g.LogDet) > 1e-8*math.Max(1, logDet) {
+							t.Errorf("%s: kept ELBO %v and log det %v, anew %v and %v", name, res.ELBO, logDet, elbo, g.LogDet)
 						}
-						if e := maxRel(kept.v, g.cur.v); e > 1e-7 {
+						if e := maxRel(kept.V, g.Cur.V); e > 1e-7 {
 							t.Errorf("%s: kept variances off by %.2g", name, e)
 						}
 					}
@@ -130,7 +131,7 @@ func TestGPInvariants(t *testing.T) {
 func TestGPUserLikelihood(t *testing.T) {
 	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, logProbOnly{}, 3)
 	_, user := mustFit(t, gp, nil)
-	gp.terms.lik = BernoulliLogit{}
+	gp.terms.Lik = viewOf(BernoulliLogit{})
 	_, own := mustFit(t, gp, nil)
 	if math.Abs(user.ELBO-own.ELBO) > 1e-8 {
 		t.Errorf("LogProb alone reaches %v, BernoulliLogit %v", user.ELBO, own.ELBO)
@@ -153,7 +154,7 @@ func TestGPExactRegression(t *testing.T) {
 	if !chol.Factorize(ky) {
 		t.Fatal("not positive definite")
 	}
-	y := mat.NewVecDense(n, gp.terms.y)
+	y := mat.NewVecDense(n, gp.terms.Y)
 	var w, m mat.VecDense
 	var kk, v mat.Dense
 	if err := chol.SolveVecTo(&w, y); err != nil {
@@ -165,7 +166,7 @@ func TestGPExactRegression(t *testing.T) {
 	}
 	v.Mul(k, &kk)
 	v.Sub(k, &v)
-	evidence := -0.5 * (mat.Dot(y, &w) + chol.LogDet() + n*log2Pi)
+	evidence := -0.5 * (mat.Dot(y, &w) + chol.LogDet() + n*expfam.Log2Pi)
 	for name, s := range map[string]*Solver{"batch": {BatchSize: n, MaxIter: 1}, "blocks": {MaxPasses: 1}} {
 		post, res := mustFit(t, gp, s)
 		if math.Abs(res.ELBO-evidence) > 1e-9 {
@@ -198,7 +199,7 @@ func TestGPFixedPoint(t *testing.T) {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
 			gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2)
 			gp.opt.MeanUpdate = update
-			_, res := mustFit(t, gp, &Solver{Converger: &GapBelow{Nats: 1e-13}})
+			_, res := mustFit(t, gp, &Solver{Converger: GapBelow(1e-13, 0)})
 			st := res.Stepper
 			rng := rand.New(rand.NewPCG(1, 1))
 			for name, step := range map[string]struct {
@@ -260,8 +261,8 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				q, s := dense.(*objectiveStepper).q.(*Gaussian), algOf[*denseAlgebra](sites)
-				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.cur.m, q.Mean(nil)) > 1e-10 || maxRel(s.cur.v, q.Var(nil)) > 1e-10 {
+				q, s := dense.(*objectiveStepper).q.(*Gaussian), algOf[*site.DenseAlgebra](sites)
+				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.Cur.M, q.Mean(nil)) > 1e-10 || maxRel(s.Cur.V, q.Var(nil)) > 1e-10 {
 					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b, a)
 				}
 			}
@@ -292,7 +293,7 @@ func TestGPCurve(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if ea, eb := maxRel(algOf[*denseAlgebra](b).cur.m, algOf[*denseAlgebra](a).cur.m), maxRel(algOf[*denseAlgebra](b).cur.v, algOf[*denseAlgebra](a).cur.v); ea > 1e-7 || eb > 1e-7 {
+		if ea, eb := maxRel(algOf[*site.DenseAlgebra](b).Cur.M, algOf[*site.DenseAlgebra](a).Cur.M), maxRel(algOf[*site.DenseAlgebra](b).Cur.V, algOf[*site.DenseAlgebra](a).Cur.V); ea > 1e-7 || eb > 1e-7 {
 			t.Errorf("step %d: numeric KL off by %.2g in m and %.2g in v", k, ea, eb)
 		}
 	}
@@ -310,7 +311,7 @@ func TestGPCurve(t *testing.T) {
 		}
 		return 1 - math.Exp(mid.LogPartition()-0.5*(e.LogPartition()+e0.LogPartition()))
 	})
-	for _, d := range []Divergence{ReverseKL{}, SymKL{}, Euclidean{}, hellinger} {
+	for _, d := range []Divergence{ReverseKL(), SymKL(), Euclidean(), hellinger} {
 		_, res := mustFit(t, gp, &Solver{Divergence: d})
 		if res.ClosedForm {
 			t.Errorf("%T claims a closed form", d)
@@ -324,10 +325,10 @@ func TestGPCurve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := same.NewStepper(context.Background(), nil, SymKL{}); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Jitter") {
+	if _, err := same.NewStepper(context.Background(), nil, SymKL()); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Jitter") {
 		t.Errorf("singular prior under SymKL: %v", err)
 	}
-	if _, err := gp.NewStepper(context.Background(), nil, Bregman{}); !errors.Is(err, ErrParam) {
+	if _, err := gp.NewStepper(context.Background(), nil, Bregman(nil)); !errors.Is(err, ErrParam) {
 		t.Errorf("Bregman without potential: %v", err)
 	}
 }
@@ -354,7 +355,7 @@ func TestGPEvidence(t *testing.T) {
 			for b := -8.0; b <= 8; b += h {
 				z0 := math.Sqrt(scale2) * a
 				z1 := math.Sqrt(scale2) * (rho*a + math.Sqrt(1-rho*rho)*b)
-				sum += math.Exp(-0.5*(a*a+b*b)-log2Pi+lik.LogProb(y[0], z0)+lik.LogProb(y[1], z1)) * h * h
+				sum += math.Exp(-0.5*(a*a+b*b)-expfam.Log2Pi+lik.LogProb(y[0], z0)+lik.LogProb(y[1], z1)) * h * h
 			}
 		}
 		if gap := math.Log(sum) - res.ELBO; gap < 0 || gap > 0.3 {
@@ -494,7 +495,7 @@ func TestGPNegativeSites(t *testing.T) {
 	m, v := post.Train(nil, nil)
 	negative := 0
 	for i, g := range gamma {
-		e := ExpectLogProb(gp.terms.lik, gp.terms.y[i], m[i], v[i])
+		e := ExpectLogProb(likOf(gp.terms), gp.terms.Y[i], m[i], v[i])
 		if math.Abs(g+e.D2) > 1e-4*math.Max(1, math.Abs(g)) || math.Abs(b[i]-g*m[i]-e.D1) > 1e-4 {
 			t.Errorf("site %d is not at its fixed point: γ = %v, want %v", i, g, -e.D2)
 		}
@@ -516,7 +517,7 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
 	gp.opt.MeanUpdate = Appendix
 	s := pgSVI(gp.Len(), 2, 5)
-	passes := shorter(10, 3)
+	passes := longer(10, 3)
 	s.EvalEvery, s.MaxPasses, s.Src = -1, float64(passes), rand.NewPCG(5, 0)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
@@ -560,7 +561,7 @@ func TestGPWide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := algOf[*denseAlgebra](best.Stepper).cur.gamma[0]; g > -0.95 {
+	if g := algOf[*site.DenseAlgebra](best.Stepper).Cur.Gamma[0]; g > -0.95 {
 		t.Fatalf("γ is %v: the test does not test what it should", g)
 	}
 	_, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)})
@@ -615,7 +616,7 @@ func TestGPStochasticNegativeSites(t *testing.T) {
 		if err != nil {
 			t.Fatalf("iteration %d: %v", it.K, err)
 		}
-		for _, g := range algOf[*denseAlgebra](st).cur.gamma {
+		for _, g := range algOf[*site.DenseAlgebra](st).Cur.Gamma {
 			if g < 0 {
 				negative++
 				break
@@ -629,7 +630,7 @@ func TestGPStochasticNegativeSites(t *testing.T) {
 
 // TestGPNoAllocation: after warm-up a step allocates nothing.
 func TestGPNoAllocation(t *testing.T) {
-	if raceEnabled {
+	if testkit.Race {
 		t.Skip("sync.Pool drops items under the race detector")
 	}
 	for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 4, Scale: 0.3}} {
@@ -692,470 +693,181 @@ func TestGPSameBits(t *testing.T) {
 	}
 }
 
-func TestGPPosterior(t *testing.T) {
+// unitRows returns the rows of an identity matrix.
+func unitRows(d int) *mat.Dense {
+	x := mat.NewDense(d, d, nil)
+	for j := range d {
+		x.Set(j, j, 1)
+	}
+	return x
+}
+
+// The coefficients of a trend beside a rough function are those of a linear model of which the columns are
+// the trend's and a square root of the covariance of the function.
+func TestPartTrend(t *testing.T) {
 	t.Parallel()
-	for _, lik := range gpLikelihoods {
-		gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 11)
-		post, _ := mustFit(t, gp, nil)
-		m, v := post.Train(nil, nil)
-		lm, lv := post.At(gp.x).Latent(nil, nil)
-		if em, ev := maxRel(lm, m), maxRel(lv, v); em > 1e-7 || ev > 1e-7 {
-			t.Errorf("%T: Latent at the training points off by %.2g and %.2g", lik, em, ev)
-		}
-		if _, ok := lik.(logProbOnly); ok {
-			continue
-		}
-		y := append([]float64(nil), gp.terms.y...)
-		lp := post.At(gp.x).LogProb(nil, y)
+	n, rng := shorter(60, 30), testRand(21)
+	rough, trend, offset := Matern12{Scale: 0.8, Length: 0.6}, Linear{Scales: []float64{1.5, 0.7}}, Constant{Scale: 3}
+	x := mat.NewDense(n, 2, nil)
+	for i := range n {
+		x.SetRow(i, []float64{2 + rng.NormFloat64(), rng.NormFloat64()})
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(Gram(nil, rough, x)) {
+		t.Fatal("not positive definite")
+	}
+	var root mat.TriDense
+	chol.LTo(&root)
+	columns := mat.NewDense(n, 3+n, nil)
+	for i := range n {
+		columns.SetRow(i, append([]float64{1.5 * x.At(i, 0), 0.7 * x.At(i, 1), 3}, mat.Row(nil, i, &root)...))
+	}
+	for _, c := range []struct {
+		lik Likelihood
+		y   func(f float64) float64
+	}{
+		{BernoulliLogit{}, func(f float64) float64 { return plusMinus(rng.Float64() < 1/(1+math.Exp(-f))) }},
+		{GaussianNoise{Var: 0.1}, func(f float64) float64 { return f + 0.3*rng.NormFloat64() }},
+		{StudentT{DF: 4, Scale: 0.3}, func(f float64) float64 { return f + 0.3*rng.NormFloat64() }},
+	} {
+		y := make([]float64, n)
 		for i := range y {
-			if want, _ := predictiveLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
-				t.Fatalf("%T: LogProb of row %d is %v, want %v", lik, i, lp[i], want)
-			}
+			y[i] = c.y(1.2*x.At(i, 0) - 0.5*x.At(i, 1) - 2 + 0.7*rng.NormFloat64())
 		}
-		few := gp.x.Slice(0, 5, 0, 2)
-		mean, variance, err := post.At(few).Moments(nil, nil)
+		ctx, s := context.Background(), &Solver{Goal: 1e-10}
+		p, _, err := mustGP(t, x, y, Sum{rough, trend, offset}, c.lik).Fit(ctx, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lo, err := post.At(few).Quantile(nil, 0.1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hi, err := post.At(few).Quantile(nil, 0.9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range mean {
-			sd := math.Sqrt(variance[i])
-			if !(lo[i] <= hi[i]) || !(lo[i] <= mean[i]+3*sd && hi[i] >= mean[i]-3*sd) {
-				t.Errorf("%T: mean %v ± %v, quantiles %v and %v", lik, mean[i], sd, lo[i], hi[i])
-			}
-		}
-	}
-	gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 11)
-	post, _ := mustFit(t, gp, nil)
-	plus, minus := post.At(gp.x).Prob(nil, 1), post.At(gp.x).Prob(nil, -1)
-	for i := range plus {
-		if math.Abs(plus[i]+minus[i]-1) > 1e-14 {
-			t.Errorf("row %d: probabilities add up to %v", i, plus[i]+minus[i])
-		}
-	}
-	// A label outside the support has no probability.
-	if p := post.At(gp.x).Prob(nil, 3); !math.IsNaN(p[0]) {
-		t.Errorf("P(y = 3) = %v", p[0])
-	}
-}
-
-// TestGPPredictionBlocks: a row's prediction does not depend on its company.
-func TestGPPredictionBlocks(t *testing.T) {
-	gp := toyGP(t, 70, Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}}, BernoulliLogit{}, 12)
-	post, _ := mustFit(t, gp, nil)
-	rng := rand.New(rand.NewPCG(5, 5))
-	x := mat.NewDense(3*predictBlock+17, 2, nil)
-	for i := range x.RawMatrix().Data {
-		x.RawMatrix().Data[i] = 3 * rng.NormFloat64()
-	}
-	x.Set(200, 1, math.NaN())
-	m, v := post.At(x).Latent(nil, nil)
-	n, _ := x.Dims()
-	for _, i := range []int{0, 1, predictBlock, 200, n - 1} {
-		m1, v1 := post.At(x.Slice(i, i+1, 0, 2)).Latent(nil, nil)
-		if m1[0] != m[i] || v1[0] != v[i] {
-			t.Errorf("row %d: N(%v, %v) alone, N(%v, %v) in company", i, m1[0], v1[0], m[i], v[i])
-		}
-	}
-	if m[200] != 0 || v[200] != 4 {
-		t.Errorf("a row with NaN is N(%v, %v), want the prior N(0, 4)", m[200], v[200])
-	}
-	// Far from the data: the prior, without the white noise.
-	fm, fv := post.At(mat.NewDense(1, 2, []float64{1e6, 1e6})).Latent(nil, nil)
-	if fm[0] != 0 || fv[0] != 4 {
-		t.Errorf("far away N(%v, %v), want N(0, 4)", fm[0], fv[0])
-	}
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			if got := post.At(x).Prob(nil, 1); len(got) != n {
-				t.Error("lost rows")
-			}
-		})
-	}
-	wg.Wait()
-	if m, v := post.At(x.Slice(0, 1, 0, 2)).Latent(nil, nil); len(m) != 1 || len(v) != 1 {
-		t.Error("one row")
-	}
-}
-
-// TestGPJointSamples compares the moments of joint draws with Joint.
-func TestGPJointSamples(t *testing.T) {
-	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 13)
-	post, _ := mustFit(t, gp, nil)
-	x := mat.NewDense(4, 2, []float64{0, 0, 0.1, 0, 0.1, 0, 2, 2}) // with a duplicated row: singular
-	mean, cov, err := post.Joint(x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lm, lv := post.At(x).Latent(nil, nil)
-	const draws = 20000
-	z := mat.NewDense(draws, 4, nil)
-	if err := post.Rand(z, x, rand.New(rand.NewPCG(1, 2))); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 4 {
-		if math.Abs(mean[i]-lm[i]) > 1e-12 || math.Abs(cov.At(i, i)-lv[i]) > 1e-10 {
-			t.Errorf("row %d: Joint N(%v, %v), Latent N(%v, %v)", i, mean[i], cov.At(i, i), lm[i], lv[i])
-		}
-		for j := range i + 1 {
-			var s1, s2, s12 float64
-			for k := range draws {
-				a, b := z.At(k, i)-mean[i], z.At(k, j)-mean[j]
-				s1 += a / draws
-				s2 += b / draws
-				s12 += a * b / draws
-			}
-			se := math.Sqrt(2 * cov.At(i, i) * cov.At(j, j) / draws)
-			if math.Abs(s1) > 4*math.Sqrt(cov.At(i, i)/draws) || math.Abs(s12-s1*s2-cov.At(i, j)) > 4*se {
-				t.Errorf("draws (%d, %d): mean error %v, covariance %v, want %v", i, j, s1, s12, cov.At(i, j))
-			}
-		}
-	}
-	for k := range 10 {
-		if math.Abs(z.At(k, 1)-z.At(k, 2)) > 1e-6 {
-			t.Errorf("draws at equal rows differ: %v, %v", z.At(k, 1), z.At(k, 2))
-		}
-	}
-	if _, _, err := post.Joint(mat.NewDense(1, 2, []float64{0, math.Inf(1)})); !errors.Is(err, ErrNotFinite) {
-		t.Errorf("Joint at Inf: %v", err)
-	}
-}
-
-// TestGPMixedSteps: steps of all kinds may follow each other on one stepper, in
-// any order: each starts from the state that the last one reached.
-func TestGPMixedSteps(t *testing.T) {
-	t.Parallel()
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
-		for _, update := range []MeanUpdate{MainText, Appendix} {
-			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)
-			gp.opt.MeanUpdate = update
-			st, err := gp.NewStepper(context.Background(), nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g := algOf[*denseAlgebra](st)
-			rng := rand.New(rand.NewPCG(2, 2))
-			for k := range 60 {
-				// A stepper made anew at the same sites must take the same step.
-				fresh, err := gp.NewStepper(context.Background(), nil, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				f := algOf[*denseAlgebra](fresh)
-				f.cur.copyFrom(&g.cur)
-				f.fresh, f.dense, f.pg.current = false, false, false
-				f.progress = g.progress
-				slow := g.slow()
-				var batch []int
-				beta := math.Inf(1)
-				switch rng.IntN(4) {
-				case 0:
-					batch, beta = []int{k % 40, (k + 7) % 40, k % 40}, 0.1 // a term twice
-				case 1:
-					beta = 0.3
-				case 2:
-					batch = []int{k % 40, (k + 3) % 40, (k + 19) % 40}
-				}
-				for _, s := range []Stepper{st, fresh} {
-					if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch, beta); err != nil {
-						t.Fatal(err)
-					}
-				}
-				a, err := elboOf(st, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				b, err := elboOf(fresh, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				// A step of all terms goes on from the history of the last.
-				history := (batch == nil || slow) && math.IsInf(beta, 1)
-				if d := math.Abs(a - b); !history && d > 1e-7*math.Max(1, math.Abs(a)) {
-					t.Fatalf("%T, update %d, step %d with batch %v and beta %v: ELBO %.12g, from a fresh start %.12g", lik, update, k, batch, beta, a, b)
-				}
-			}
-		}
-	}
-}
-
-// impossible is a user's likelihood that excludes every latent value.
-type impossible struct{}
-
-func (impossible) LogProb(_, _ float64) float64 { return math.Inf(-1) }
-
-// badKernel is a user's kernel that is not positive semi-definite.
-type badKernel struct{ savedLinear }
-
-func (badKernel) Cov(x, y []float64) float64 {
-	if x[0] == y[0] {
-		return 1
-	}
-	return -3
-}
-
-// TestGPUserMistakes: what a user's own types can get wrong is said.
-func TestGPUserMistakes(t *testing.T) {
-	x := mat.NewDense(3, 1, []float64{1, 2, 3})
-	gp, err := NewGP(x, []float64{1, 2, 3}, SquaredExp{}, impossible{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := gp.Fit(context.Background(), &Solver{MaxPasses: 20}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 0, with response 1, has log-likelihood -Inf") {
-		t.Errorf("impossible likelihood: %v", err)
-	}
-	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{savedLinear{1}}, GaussianNoise{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "rows 1 and 0") {
-		t.Errorf("kernel that is no covariance: %v", err)
-	}
-}
-
-// TestGPAwkwardRows: rows that overflow, no rows, and dst that is y.
-func TestGPAwkwardRows(t *testing.T) {
-	gp := toyGP(t, 10, Linear{Scale: 2}, GaussianNoise{Var: 0.1}, 17)
-	post, _ := mustFit(t, gp, nil)
-	m, v := post.At(mat.NewDense(1, 2, []float64{1e300, 1})).Latent(nil, nil)
-	if m[0] != 0 || v[0] != post.maxPrior {
-		t.Errorf("a row that overflows is N(%v, %v)", m[0], v[0])
-	}
-	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
-		t.Errorf("no rows give %v, %v", m, v)
-	}
-	y := append([]float64(nil), gp.terms.y...)
-	want := post.At(gp.x).LogProb(nil, y)
-	for i, got := range post.At(gp.x).LogProb(y, y) {
-		if got != want[i] {
-			t.Fatalf("row %d: %v into y itself, %v elsewhere", i, got, want[i])
-		}
-	}
-}
-
-// TestGPDrawsAreNotAll: a batch of N draws with repetitions is not the data: a
-// term that was not drawn keeps its site.
-func TestGPDrawsAreNotAll(t *testing.T) {
-	gp := toyGP(t, 4, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 19)
-	st, err := gp.NewStepper(context.Background(), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Step(context.Background(), nil, []int{0, 2, 2, 3}, math.Inf(1)); err != nil {
-		t.Fatal(err)
-	}
-	if g := algOf[*denseAlgebra](st).cur.gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
-		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
-	}
-	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil { // all, in some order
-		t.Fatal(err)
-	}
-	if g := algOf[*denseAlgebra](st); !g.batched || g.cur.gamma[1] == 0 {
-		t.Errorf("a step on all terms in another order was not one: γ = %v", g.cur.gamma)
-	}
-}
-
-// TestGPCancel: cancellation returns the state reached, and it can be resumed.
-func TestGPCancel(t *testing.T) {
-	gp := toyGP(t, 80, SquaredExp{Scale: 5, Length: 1}, BernoulliLogit{}, 14)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
-		if it.K == 2 {
-			cancel()
-		}
-	})}
-	post, res, err := gp.Fit(ctx, s)
-	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 2 || post == nil {
-		t.Fatalf("%v after %d iterations: %v", res.Status, res.K, err)
-	}
-	if math.IsNaN(res.ELBO) {
-		t.Error("the ELBO of the state reached is NaN")
-	}
-	if p := post.At(gp.x).Prob(nil, 1); math.IsNaN(p[0]) {
-		t.Error("the posterior reached is not usable")
-	}
-	again, err := (&Solver{}).Resume(context.Background(), res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, full := mustFit(t, gp, nil)
-	if math.Abs(again.ELBO-full.ELBO) > 1e-9 {
-		t.Errorf("resumed to %v, uninterrupted %v", again.ELBO, full.ELBO)
-	}
-}
-
-// TestGPLinearRaw: a GP with a Linear kernel over raw units, of which K in float64 is one number, is the GLM that it says: at its rows, elsewhere,
-// jointly, saved and loaded, and after blocks or steps of a given size.
-func TestGPLinearRaw(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(3, 15))
-	for _, lik := range []Likelihood{GaussianNoise{Var: 0.01}, BernoulliLogit{}, Poisson{}, Laplace{Scale: 0.3}} {
-		const n = 25
-		x, y := mat.NewDense(n, 3, nil), make([]float64, n)
-		for i := range y {
-			year, z := 2000+5*rng.NormFloat64(), rng.NormFloat64()
-			x.SetRow(i, []float64{1e4 * year, z, 1e-6 * rng.NormFloat64()})
-			y[i] = randomResponse(rng, lik, 0.3*z+0.1*(year-2000))
-		}
-		scales := []float64{1, 1, 1e5}
-		prior, err := NewMeanField(make([]float64, 4), []float64{1, 1, 1e10, 100})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := mustGLM(t, x, y, lik, GLMOptions{Prior: prior, Intercept: true})
-		want, fit, err := m.Fit(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := NewGP(x, y, Sum{Linear{Scales: scales}, Constant{Scale: 10}}, lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		post, res, err := g.Fit(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Status != Converged || math.Abs(res.ELBO-fit.ELBO) > res.Gap+fit.Gap+1e-7 || !(res.GapBound < 1e-6) {
-			t.Errorf("%T: %v at %.12g after %g passes, proved %.3g; the GLM at %.12g", lik, res.Status, res.ELBO, res.Passes, res.GapBound, fit.ELBO)
-		}
-		at := mat.NewDense(4, 3, []float64{2e7, 0, 0, 1.995e7, 1, 1e-6, 2.003e7, -2, 0, x.At(0, 0), x.At(0, 1), x.At(0, 2)})
-		wm, wv := want.At(at).Latent(nil, nil)
-		check := func(name string, p *GPPosterior) {
-			t.Helper()
-			pm, pv := p.At(at).Latent(nil, nil)
-			jm, jv, err := p.Joint(at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tm, tv := p.Train(nil, nil)
-			for i := range wm {
-				if i == 3 && (math.Abs(tm[0]-wm[3]) > 1e-4*math.Sqrt(wv[3]) || math.Abs(tv[0]/wv[3]-1) > 1e-4) {
-					t.Errorf("%T, %s, row 0: N(%v, %v), the GLM N(%v, %v)", lik, name, tm[0], tv[0], wm[3], wv[3])
-				}
-				for _, z := range []float64{(pm[i] - wm[i]) / math.Sqrt(wv[i]), (jm[i] - wm[i]) / math.Sqrt(wv[i]), pv[i]/wv[i] - 1, jv.At(i, i)/wv[i] - 1} {
-					if !(math.Abs(z) < 1e-4) {
-						t.Errorf("%T, %s, point %d: N(%v, %v), jointly N(%v, %v), the GLM N(%v, %v)", lik, name, i, pm[i], pv[i], jm[i], jv.At(i, i), wm[i], wv[i])
-						break
-					}
-				}
-			}
-		}
-		check("fitted", post)
 		var file bytes.Buffer
-		if err := post.Save(&file); err != nil {
+		if err := p.Save(&file); err != nil {
 			t.Fatal(err)
 		}
-		loaded, err := LoadGPPosterior(&file)
+		if p, err = Load[*GPPosterior](&file); err != nil {
+			t.Fatal(err)
+		}
+		g, err := NewGLM(columns, y, c.lik, &GLMOptions{Covariance: FullCovariance})
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("loaded", loaded)
-		begun, err := (&Solver{MaxPasses: 2}).Run(t.Context(), g)
+		want, _, err := g.Fit(ctx, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		file.Reset()
-		if err := begun.Save(&file); err != nil {
-			t.Fatal(err)
+		m, v := p.Part(1, unitRows(2)).Latent(nil, nil)
+		m0, v0 := p.Part(2, mat.NewDense(1, 2, []float64{5, -7})).Latent(nil, nil)
+		m, v = append(m, m0...), append(v, v0...)
+		mean, sd := want.Mean(nil), want.SD(nil)
+		for j, scale := range []float64{1.5, 0.7, 3} {
+			if math.Abs(m[j]-scale*mean[j]) > 1e-4*scale*sd[j] || math.Abs(math.Sqrt(v[j])-scale*sd[j]) > 1e-4*scale*sd[j] {
+				t.Errorf("%T: coefficient %d is %v ± %v, want %v ± %v", c.lik, j, m[j], math.Sqrt(v[j]), scale*mean[j], scale*sd[j])
+			}
 		}
-		if begun, err = new(Solver).LoadResult(t.Context(), &file, g); err != nil {
-			t.Fatal(err)
+		at := mat.NewDense(3, 2, []float64{1, 1, 200, -300, x.At(0, 0), x.At(0, 1)})
+		all, _ := p.At(at).Latent(nil, nil)
+		for i := range 3 {
+			part, _ := p.Part(i, at).Latent(nil, nil)
+			for j, v := range part {
+				all[j] -= v
+			}
 		}
-		again, err := new(Solver).Resume(t.Context(), begun)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(again.ELBO-res.ELBO) > res.Gap+again.Gap+1e-9 || again.Status != Converged {
-			t.Errorf("%T: resumed, %v at %.12g; at once %.12g", lik, again.Status, again.ELBO, res.ELBO)
+		for j, rest := range all {
+			if math.Abs(rest) > 1e-9 {
+				t.Errorf("%T: the parts at row %d leave %v of the whole", c.lik, j, rest)
+			}
 		}
 	}
 }
 
-// TestGPPromising: the sites that promise most come first, and still each of them once in so many passes, whatever they promise;
-// no fit takes more passes for it than by sweeps, most take fewer.
-func TestGPPromising(t *testing.T) {
+// The same where float64 does not hold the covariance: the posterior is then one of weights.
+func TestPartFar(t *testing.T) {
 	t.Parallel()
-	var passes, sweeps float64
-	for seed, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}, BernoulliProbit{}, Laplace{Scale: 0.3}} {
-		gp := toyGP(t, shorter(240, 100), SquaredExp{Scale: 10, Length: 0.5}, lik, uint64(seed))
-		_, by := mustFit(t, gp, nil)
-		_, in := mustFit(t, gp, &Solver{Sampler: ShuffleOnce{}})
-		if math.Abs(by.ELBO-in.ELBO) > 1e-8 || by.Passes > in.Passes {
-			t.Errorf("%T: ELBO %v after %v passes, by sweeps %v after %v", lik, by.ELBO, by.Passes, in.ELBO, in.Passes)
-		}
-		passes, sweeps = passes+by.Passes, sweeps+in.Passes
+	n, rng := 30, testRand(22)
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, 1e7+rng.NormFloat64())
+		y[i] = 4 + 2*(x.At(i, 0)-1e7) + 0.1*rng.NormFloat64()
 	}
-	if passes > 0.8*sweeps {
-		t.Errorf("%v passes in all, by sweeps %v", passes, sweeps)
-	}
-
-	res, err := new(Solver).Start(t.Context(), toyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
+	ctx := context.Background()
+	p, _, err := mustGP(t, x, y, Sum{Constant{Scale: 1e8}, Linear{Scale: 10}}, GaussianNoise{Var: 0.01}).Fit(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := make([]int, 90)
-	st := res.Stepper.(*siteStepper)
-	env := NewEnv(nil, 1)
-	plan := st.Plan()
-	steps, most := 0, 0
-	for batch := range plan.Sampler.Batches(90, plan.Batch, env.rng()) {
-		if steps++; steps > 3*promiseSweep*(promiseSweep+1) {
-			break
-		}
-		s := st.alg.(*denseAlgebra)
-		if sweep := s.progress.passes%promiseSweep == promiseSweep-1; !sweep {
-			worth := func(i int) float64 {
-				c := &s.cur
-				da, dg := c.d1[i]-c.a[i], c.tg[i]-c.gamma[i]
-				return min(promiseCap, da*da*c.v[i]+0.5*dg*dg*c.v[i]*c.v[i])
-			}
-			least := math.Inf(1)
-			for _, i := range batch {
-				least = min(least, worth(i))
-			}
-			for i := range seen {
-				if worth(i) > least && !slices.Contains(batch, i) {
-					t.Fatalf("step %d: term %d promises %g, one of the batch %g", steps, i, worth(i), least)
-				}
-			}
-		}
-		if _, err := st.Step(t.Context(), env, batch, math.Inf(1)); err != nil {
-			t.Fatal(err)
-		}
-		for i := range seen {
-			if seen[i]++; slices.Contains(batch, i) {
-				seen[i] = 0
-			}
-			most = max(most, seen[i])
-		}
+	if p.weights == nil {
+		t.Fatal("the posterior is not one of weights")
 	}
-	if blocks := (90 + plan.Batch - 1) / plan.Batch; most > blocks*(promiseSweep+1) {
-		t.Errorf("a term waited for %d steps, a pass being %d", most, blocks)
+	slope, v := p.Part(1, unitRows(1)).Latent(nil, nil)
+	offset, _ := p.Part(0, unitRows(1)).Latent(nil, nil)
+	if sd := math.Sqrt(v[0]); math.Abs(slope[0]-2) > 5*sd || sd > 0.03 || sd < 0.01 || math.Abs(offset[0]+1e7*slope[0]-4) > 0.1 {
+		t.Errorf("slope %v ± %v, offset %v", slope[0], sd, offset[0])
 	}
 }
 
-// TestFirstOf: the terms that promise most are those of a stable sort of all.
-func TestFirstOf(t *testing.T) {
-	rng := testRand(51)
-	for range 200 {
-		n := 1 + rng.IntN(60)
-		terms, promise := rng.Perm(n), make([]float64, n)
-		for i := range promise {
-			promise[i] = float64(rng.IntN(8))
+// A kernel without terms has no parts.
+func TestPartPanics(t *testing.T) {
+	t.Parallel()
+	x, y := unitRows(2), []float64{1, 2}
+	for what, c := range map[string]struct {
+		k    Kernel
+		term int
+	}{
+		"no sum": {SquaredExp{}, 0}, "a product": {Product{SquaredExp{}, Linear{}}, 0}, "no such term": {Sum{SquaredExp{}, Linear{}}, 2}, "a negative term": {Sum{SquaredExp{}}, -1},
+	} {
+		p, _, err := mustGP(t, x, y, c.k, nil).Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		want := slices.Clone(terms)
-		slices.SortStableFunc(want, func(i, j int) int { return cmp.Compare(promise[j], promise[i]) })
-		m := 1 + rng.IntN(n)
-		if got := firstOf(nil, terms, promise, m); !slices.Equal(got, want[:m]) {
-			t.Fatalf("%v, want %v", got, want[:m])
+		mustPanic(t, what, func() { p.Part(c.term, x) })
+	}
+}
+
+// A trend is learned and followed far outside the data whatever the origin of the columns and of the responses.
+func TestLearnTrend(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ x0, y0 float64 }{{0, 0}, {0, 300}, {1980, 300}, {-1980, -300}} {
+		const n = 80
+		rng := testRand(3)
+		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+		for i := range n {
+			u := 20*float64(i)/float64(n) - 10
+			x.Set(i, 0, c.x0+u)
+			y[i] = c.y0 + 1.5*u + 2*math.Sin(u) + 0.3*rng.NormFloat64()
+		}
+		_, p, l, err := mustGP(t, x, y, Sum{SquaredExp{}, Linear{}, Constant{}}, GaussianNoise{}).Learn(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, v := p.Part(1, unitRows(1)).Latent(nil, nil)
+		if math.Abs(m[0]-1.5) > 0.25 || math.Sqrt(v[0]) > 0.5 || l.Evaluations > 20 {
+			t.Errorf("from %v: slope %v ± %v in %d evaluations", c, m[0], math.Sqrt(v[0]), l.Evaluations)
+		}
+		m, v = p.At(mat.NewDense(1, 1, []float64{c.x0 + 60})).Latent(nil, nil)
+		if want := c.y0 + 90; math.Abs(m[0]-want) > 15 || math.Sqrt(v[0]) > 30 {
+			t.Errorf("from %v: forecast %v ± %v, want %v", c, m[0], math.Sqrt(v[0]), want)
 		}
 	}
+}
+
+func ExampleGPPosterior_Part() {
+	x, y := mat.NewDense(60, 1, nil), make([]float64, 60)
+	for i := range y {
+		year := float64(i) / 4
+		x.Set(i, 0, 2000+year)
+		y[i] = 50 + 1.5*(year-5) + 2*math.Sin(2*year) + 0.3*math.Cos(float64(37*i*i))
+	}
+	gp, err := NewGP(x, y, Sum{SquaredExp{}, Linear{}, Constant{}}, GaussianNoise{}, nil)
+	if err != nil {
+		panic(err)
+	}
+	_, post, _, err := gp.Learn(context.Background(), nil, nil)
+	if err != nil {
+		panic(err)
+	}
+	slope, variance := post.Part(1, mat.NewDense(1, 1, []float64{1})).Latent(nil, nil)
+	fmt.Printf("%.1f ± %.1f a year\n", slope[0], math.Sqrt(variance[0]))
+	forecast, _ := post.At(mat.NewDense(1, 1, []float64{2045})).Latent(nil, nil)
+	fmt.Printf("%.0f in 2045\n", forecast[0])
+	// Output:
+	// 1.4 ± 0.3 a year
+	// 105 in 2045
 }

@@ -1,20 +1,69 @@
 package pgsvi
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
+	"encoding/csv"
+	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/mat"
 )
+
+// runLong makes tests that take seconds take all that they can, and runs those that take more.
+var runLong = flag.Bool("long", false, "run tests at their full size, and those that are long at any")
+
+// long skips a test that takes many seconds, unless -long asks for it.
+func long(t *testing.T) {
+	t.Helper()
+	if !*runLong {
+		t.Skip("takes many seconds; go test -long runs it")
+	}
+}
+
+// notShort skips a test of seconds under -short.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+}
+
+// longer returns many under -long, and few otherwise.
+func longer[T any](many, few T) T {
+	if *runLong {
+		return many
+	}
+	return few
+}
+
+// busyMoment is lastMoment in tests, which a machine with other work to do does not exceed.
+const busyMoment = 2 * time.Minute
+
+func init() { lastMoment = busyMoment }
+
+// usersMoment gives lastMoment its value for users until the test ends, which is not parallel.
+func usersMoment(t *testing.T) {
+	t.Helper()
+	lastMoment = 50 * time.Millisecond
+	t.Cleanup(func() { lastMoment = busyMoment })
+}
 
 // shorter returns few under -short, and many otherwise.
 func shorter[T any](many, few T) T {
@@ -136,12 +185,12 @@ func pgSVI(n int, betaN float64, batch int) *Solver {
 }
 
 // algOf returns the algebra of a state by sites.
-func algOf[A algebra](st State) A { return st.(*siteStepper).alg.(A) }
+func algOf[A site.Algebra](st State) A { return st.(*siteStepper).alg.(A) }
 
 // overWeights returns a Stepper of g over its weights, whatever g would choose.
 func overWeights(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newWeightAlgebra(&g.linearModel, crew{})
+	alg, err := site.NewWeightAlgebra(&g.lin, term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,20 +200,20 @@ func overWeights(t testing.TB, g *GLM) *siteStepper {
 // overRows returns a Stepper of g over its linear predictors, whatever g would choose.
 func overRows(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
-	alg, err := newDualAlgebra(&g.linearModel, g.gram(), crew{})
+	alg, err := site.NewDualAlgebra(&g.lin, g.lin.Gram(), term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return stepperOver(t, g, alg)
 }
 
-func stepperOver(t testing.TB, g *GLM, alg algebra) *siteStepper {
+func stepperOver(t testing.TB, g *GLM, alg site.Algebra) *siteStepper {
 	t.Helper()
-	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
+	s, err := newSiteStepper(g.lin.Terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.alg, s.model = alg, &g.linearModel
+	s.alg, s.identify = alg, g.lin.Digest
 	return s
 }
 
@@ -213,4 +262,253 @@ func (w fullDisk) Write(b []byte) (int, error) {
 		return int(w), errFullDisk
 	}
 	return len(b), nil
+}
+
+// learnerAs is a Learner as the type that it is.
+func learnerAs[L, M, P any](l Learner[M, P], err error) (L, error) {
+	as, _ := any(l).(L)
+	return as, err
+}
+
+// split is a data set divided into training and test rows.
+type split struct {
+	x, xtest *mat.Dense
+	y, ytest []float64
+}
+
+// loadUCI reads sonar or ionosphere from testdata.
+func loadUCI(t testing.TB, name string) split {
+	t.Helper()
+	dir := filepath.Join("testdata", name)
+	x, y := readCSV(t, open(t, filepath.Join(dir, name+".csv")))
+	part := func(file string) (*mat.Dense, []float64) {
+		return selectRows(x, y, readIndex(t, open(t, filepath.Join(dir, file))))
+	}
+	var s split
+	s.x, s.y = part("train_index.txt")
+	s.xtest, s.ytest = part("test_index.txt")
+	return s
+}
+
+// loadUSPS reads two digits of USPS in the resampled order, the smaller as +1.
+func loadUSPS(t testing.TB, small, large float64) split {
+	t.Helper()
+	dir := filepath.Join(sharedData(t), "usps")
+	var rows [][]float64
+	for _, name := range []string{"zip.train.gz", "zip.test.gz"} {
+		sc := bufio.NewScanner(open(t, filepath.Join(dir, name)))
+		sc.Buffer(nil, 1<<20)
+		for sc.Scan() {
+			var row []float64
+			for _, f := range strings.Fields(sc.Text()) {
+				v, err := strconv.ParseFloat(f, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				row = append(row, v)
+			}
+			rows = append(rows, row)
+		}
+		if sc.Err() != nil {
+			t.Fatal(sc.Err())
+		}
+	}
+	order := readIndex(t, open(t, filepath.Join(dir, "standin_resampled_index.txt")))
+	var train, test, ytrain, ytest []float64
+	for i, r := range order {
+		row := rows[r]
+		y := 1.0
+		switch row[0] {
+		case small:
+		case large:
+			y = -1
+		default:
+			continue
+		}
+		if i < 4649 {
+			train, ytrain = append(train, row[1:]...), append(ytrain, y)
+		} else {
+			test, ytest = append(test, row[1:]...), append(ytest, y)
+		}
+	}
+	return split{
+		x: mat.NewDense(len(ytrain), 256, train), y: ytrain,
+		xtest: mat.NewDense(len(ytest), 256, test), ytest: ytest,
+	}
+}
+
+// readTruth reads a reference table, without its header, as columns.
+func readTruth(t testing.TB, name string) [][]float64 {
+	t.Helper()
+	r := csv.NewReader(open(t, filepath.Join(sharedData(t), "..", "truth", name)))
+	records, err := r.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cols := make([][]float64, len(records[0]))
+	for _, rec := range records[1:] {
+		for j, f := range rec {
+			v, err := strconv.ParseFloat(f, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cols[j] = append(cols[j], v)
+		}
+	}
+	return cols
+}
+
+func readTruthJSON(t testing.TB, name string, v any) {
+	t.Helper()
+	if err := json.NewDecoder(open(t, filepath.Join(sharedData(t), "..", "truth", name))).Decode(v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gpCase is a data set with the hyper-parameters and jitter of the paper.
+type gpCase struct {
+	name                      string
+	logLength, logScale, jitt float64
+	load                      func(t testing.TB) split
+}
+
+var gpCases = []gpCase{
+	{"ionosphere", 1, 2.5, 1e-2, func(t testing.TB) split { return loadUCI(t, "ionosphere") }},
+	{"sonar", -1, 6, 1e-4, func(t testing.TB) split { return loadUCI(t, "sonar") }},
+	{"usps_3v5", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 3, 5) }},
+	{"usps_2v4", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 2, 4) }},
+}
+
+func (c gpCase) model(t testing.TB, s split) *GP {
+	t.Helper()
+	gp, err := NewGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, &GPOptions{Jitter: c.jitt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+// maxRel returns the largest difference of a and b relative to the largest element of b.
+func maxRel(a, b []float64) float64 {
+	var diff, size float64
+	for i := range b {
+		diff = math.Max(diff, math.Abs(a[i]-b[i]))
+		size = math.Max(size, math.Abs(b[i]))
+	}
+	return diff / size
+}
+
+// What the tests read, a few lines each: package data, which reads such files for
+// users, imports this package and cannot be imported by its tests.
+
+func number(t testing.TB, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func readLines(t testing.TB, r io.Reader) (lines [][]string) {
+	t.Helper()
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<24)
+	for sc.Scan() {
+		if f := strings.Fields(sc.Text()); len(f) > 0 {
+			lines = append(lines, f)
+		}
+	}
+	if sc.Err() != nil {
+		t.Fatal(sc.Err())
+	}
+	return lines
+}
+
+func readCSV(t testing.TB, r io.Reader) (*mat.Dense, []float64) {
+	t.Helper()
+	records, err := csv.NewReader(r).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := strconv.ParseFloat(records[0][0], 64); err != nil {
+		records = records[1:]
+	}
+	d := len(records[0]) - 1
+	x, y := mat.NewDense(len(records), d, nil), make([]float64, len(records))
+	for i, r := range records {
+		for j := range d {
+			x.Set(i, j, number(t, r[j]))
+		}
+		y[i] = number(t, r[d])
+	}
+	return x, y
+}
+
+func readIndex(t testing.TB, r io.Reader) (index []int) {
+	t.Helper()
+	for _, f := range readLines(t, r) {
+		index = append(index, int(number(t, f[0])))
+	}
+	return index
+}
+
+func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
+	_, d := x.Dims()
+	xs, ys := mat.NewDense(len(index), d, nil), make([]float64, len(index))
+	for i, r := range index {
+		for j := range d {
+			xs.Set(i, j, x.At(r, j))
+		}
+		ys[i] = y[r]
+	}
+	return xs, ys
+}
+
+func readLIBSVM(t testing.TB, r io.Reader, cols int) (*Sparse, []float64) {
+	t.Helper()
+	x, y := NewSparse(cols), []float64{}
+	for _, f := range readLines(t, r) {
+		var ind []int
+		var val []float64
+		for _, p := range f[1:] {
+			i, v, _ := strings.Cut(p, ":")
+			ind, val = append(ind, int(number(t, i))-1), append(val, number(t, v))
+		}
+		if err := x.Append(ind, val); err != nil {
+			t.Fatal(err)
+		}
+		y = append(y, number(t, f[0]))
+	}
+	return x, y
+}
+
+// loadCorpus reads AP or NIPS.
+func loadCorpus(t testing.TB, name string) *Corpus {
+	t.Helper()
+	dir := filepath.Join(sharedData(t), name)
+	words := map[string]string{"ap": "vocab.txt", "nips": "vocab.nips.txt"}[name]
+	c := new(Corpus)
+	for _, f := range readLines(t, open(t, filepath.Join(dir, words))) {
+		c.Vocab = append(c.Vocab, f[0])
+	}
+	c.Terms = len(c.Vocab)
+	if name == "ap" {
+		for _, f := range readLines(t, open(t, filepath.Join(dir, "ap.dat.gz"))) {
+			count := make(map[int]float64)
+			for _, p := range f[1:] {
+				w, n, _ := strings.Cut(p, ":")
+				count[int(number(t, w))] += number(t, n)
+			}
+			c.Docs = append(c.Docs, sortedDoc(count))
+		}
+		return c
+	}
+	lines := readLines(t, open(t, filepath.Join(dir, "docword.nips.txt.gz")))
+	c.Docs = make([]Document, int(number(t, lines[0][0])))
+	for _, f := range lines[3:] {
+		d := &c.Docs[int(number(t, f[0]))-1]
+		d.Words, d.Counts = append(d.Words, int(number(t, f[1]))-1), append(d.Counts, number(t, f[2]))
+	}
+	return c
 }

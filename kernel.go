@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -30,7 +31,8 @@ import (
 // that is as fast as Matern52. Any other type needs these four methods and
 // nothing else; Gram, CrossCov, PriorVar and GramGrad then call them pair by
 // pair, from several goroutines; a panic of Cov there is not recovered, except at
-// the first pair. Noisy and Dimensional are optional.
+// the first pair. Noisy is optional, and so is a method Dim() int of a kernel whose parameters fix the
+// number of columns of the data: models refuse data with another number, unless it is 0.
 type Kernel interface {
 	// Cov returns k(x, x′). It panics if x and y differ in length, or do not
 	// have the length of the kernel's per-dimension parameters.
@@ -62,9 +64,8 @@ type Noisy interface {
 	GradSelf(dst, x []float64) float64
 }
 
-// Dimensional is the second interface of kernels whose parameters fix the number
-// of columns of the data. Models refuse data with another number.
-type Dimensional interface {
+// dimensional is the second interface of kernels whose parameters fix the number of columns.
+type dimensional interface {
 	Kernel
 	// Dim returns the number of columns, or 0 if any number will do.
 	Dim() int
@@ -100,7 +101,7 @@ func checkKernelPart(path string, k Kernel, d int) error {
 	parts, composite := kernelParts(k)
 	if !composite {
 		err := checkParams(name, k.Params())
-		if f, ok := k.(Dimensional); ok && f.Dim() != 0 && f.Dim() != d {
+		if f, ok := k.(dimensional); ok && f.Dim() != 0 && f.Dim() != d {
 			err = errors.Join(err, fmt.Errorf("pgsvi: %s is for %d columns, the data have %d: %w", name, f.Dim(), d, ErrShape))
 		}
 		return err
@@ -209,6 +210,36 @@ func kernelParts(k Kernel) (parts []Kernel, ok bool) {
 	return c.parts(), true
 }
 
+// farAway is a distance, in units of 1 + |x|, far above any length.
+const farAway = 1e12
+
+// vanishingSD returns the standard deviation at x of a kernel that is seen to be stationary and to
+// go to 0 with the distance, and +Inf for others. A caller's own kernel, which may not be defined
+// far away, counts as another.
+func vanishingSD(k Kernel, x []float64) float64 {
+	away := slices.Clone(x)
+	for i, v := range x {
+		away[i] = v + farAway*(1+math.Abs(v))
+	}
+	v := k.Cov(x, x)
+	if !allNative(k) || !(v > 0) {
+		return math.Inf(1)
+	}
+	if stationary := math.Abs(k.Cov(away, away)-v) <= 1e-9*v; !stationary || !(k.Cov(x, away) <= 1e-9*v) {
+		return math.Inf(1)
+	}
+	return math.Sqrt(v)
+}
+
+// allNative reports whether k and its parts are kernels of this package.
+func allNative(k Kernel) bool {
+	if parts, ok := kernelParts(k); ok {
+		return !slices.ContainsFunc(parts, func(part Kernel) bool { return !allNative(part) })
+	}
+	_, ok := asNative(k)
+	return ok
+}
+
 // scaleParams are the parameters of one scale, or of a list of them, one per
 // column, that replaces it.
 func scaleParams(name string, one float64, list []float64) []Param {
@@ -247,7 +278,7 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	}
 	if dst.IsEmpty() {
 		kernelNotEmpty(n)
-		mustMemory(0, bytesOf(1, n, n), fmt.Sprintf("the covariance of %d rows", n), "give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
+		mustMemory(0, memory.Bytes(1, n, n), fmt.Sprintf("the covariance of %d rows", n), "give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAsSym(n)
 	}
 	out := dst.RawSymmetric()
@@ -293,7 +324,7 @@ func crossCovUntil(h *parallel.Halt, dst *mat.Dense, k Kernel, x, y *mat.Dense) 
 	}
 	if dst.IsEmpty() {
 		kernelNotEmpty(min(n, m))
-		mustMemory(0, bytesOf(1, n, m), fmt.Sprintf("the covariance of %d and %d rows", n, m), "take fewer rows at a time, or raise the limit (GOMEMLIMIT)")
+		mustMemory(0, memory.Bytes(1, n, m), fmt.Sprintf("the covariance of %d and %d rows", n, m), "take fewer rows at a time, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAs(n, m)
 	}
 	j := kernelNewJob(k, x, y)

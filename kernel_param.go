@@ -344,7 +344,8 @@ func medianDistance(p *rowPairs) float64 {
 // diffKernel is a kernel whose Grad has no derivatives: differences of Cov stand in.
 type diffKernel struct{ Kernel }
 
-// diffStep is the step of the differences, in log θ or θ, of fourth order: their error is about the rounding of Cov divided by it.
+// diffStep is the step in θ, see Param, of the differences, which are of fourth order: their error
+// is about the rounding of Cov divided by it.
 const diffStep = 1e-3
 
 // Grad implements Kernel.
@@ -376,12 +377,10 @@ func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 	}
 	for i, p := range params {
 		at := func(h float64) float64 {
-			if values[i] = p.Value + h; p.Min >= 0 {
-				values[i] = p.Value * math.Exp(h)
-			}
+			values[i] = p.moved(h)
 			return f(k.WithParams(values))
 		}
-		dst[i] = (8*(at(h)-at(-h)) - (at(2*h) - at(-2*h))) / (12 * h)
+		dst[i] = (8*(at(h)-at(-h)) - (at(2*h) - at(-2*h))) / (12 * h) / p.slope()
 		values[i] = p.Value
 	}
 }

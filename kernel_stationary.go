@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
 )
 
 var _ = builtin{
@@ -20,6 +23,12 @@ var _ = builtin{
 
 // Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso.
 // It is given many squared distances at a time, from several goroutines.
+//
+// A Profile with a parameter θ of its own, such as that of RationalQuadratic, has three more methods:
+//
+//	Shape() Param                     // θ; a field that is zero and counts as a default is given as that default
+//	WithShape(value float64) Profile  // a Profile of the same type with that value
+//	GradShape(dst, r2, rho []float64) // stores ∂ρ/∂θ in dst, given r² and ρ(r²), or ∂ρ/∂log θ where its Min ≥ 0
 type Profile interface {
 	// Values replaces every r² by ρ(r²). Each result depends on its own r² only,
 	// to the last bit, wherever it stands in the slice.
@@ -30,16 +39,11 @@ type Profile interface {
 	Slopes(dst, r2, rho []float64)
 }
 
-// ShapedProfile is a Profile with a parameter of its own, such as Rational.
-type ShapedProfile interface {
+// shapedProfile is a Profile with a parameter of its own; see Profile.
+type shapedProfile interface {
 	Profile
-	// Shape returns the parameter. A field that is zero and counts as a default
-	// is given as that default.
 	Shape() Param
-	// WithShape returns a Profile of the same type with that value.
 	WithShape(value float64) Profile
-	// GradShape stores ∂ρ/∂θ of the parameter θ in dst, given r² and ρ(r²), or
-	// ∂ρ/∂log θ where its Min ≥ 0.
 	GradShape(dst, r2, rho []float64)
 }
 
@@ -51,7 +55,7 @@ type ShapedProfile interface {
 // ("automatic relevance determination", Neal 1996); Length is then ignored.
 // Scale is the standard deviation of the latent function. Zero fields and
 // entries mean 1. The parameters are Scale, then Length, or Length[d] for each of
-// Lengths, then the Shape of a ShapedProfile.
+// Lengths, then the Shape of the Profile, if it has one.
 //
 // A kernel of one's own takes a Profile and a name for it, as in the example, and
 // is as fast as those of this package. Register gives it the name under which it
@@ -81,10 +85,11 @@ type Matern52 = Iso[matern52]
 
 // RationalQuadratic is Scale² (1 + r²/(2α))^(−α), a scale mixture of squared
 // exponentials (Rasmussen & Williams 2006, eq. 4.19). Its fields are those of
-// Iso; α is in the Profile, as in
+// Iso; α is in the Profile, and zero means 1:
 //
-//	RationalQuadratic{Length: 2, Profile: Rational{Alpha: 0.5}}
-type RationalQuadratic = Iso[Rational]
+//	k := RationalQuadratic{Length: 2}
+//	k.Profile.Alpha = 0.5
+type RationalQuadratic = Iso[rational]
 
 // Cov implements Kernel.
 func (k Iso[P]) Cov(x, y []float64) float64 {
@@ -100,7 +105,7 @@ func (k Iso[P]) Cov(x, y []float64) float64 {
 // Params implements Kernel.
 func (k Iso[P]) Params() []Param {
 	params := append(scaleParams("Scale", k.Scale, nil), scaleParams("Length", k.Length, k.Lengths)...)
-	if s, ok := any(k.Profile).(ShapedProfile); ok {
+	if s, ok := any(k.Profile).(shapedProfile); ok {
 		params = append(params, s.Shape())
 	}
 	return params
@@ -112,7 +117,7 @@ func (k Iso[P]) WithParams(values []float64) Kernel {
 	kernelLen(values, n)
 	k.Scale = values[0]
 	k.Length, k.Lengths = withScales(k.Length, k.Lengths, values[1:])
-	if s, ok := any(k.Profile).(ShapedProfile); ok {
+	if s, ok := any(k.Profile).(shapedProfile); ok {
 		k.Profile = s.WithShape(values[n-1]).(P)
 	}
 	return k
@@ -145,7 +150,7 @@ func (k Iso[P]) Grad(dst, x, y []float64) float64 {
 	return val
 }
 
-// Dim implements Dimensional: the number of Lengths.
+// Dim returns the number of Lengths.
 func (k Iso[P]) Dim() int { return len(k.Lengths) }
 
 func (k Iso[P]) lengths() lengthScales { return lengthScales{kernelOne(k.Length), k.Lengths} }
@@ -175,7 +180,7 @@ func (k Iso[P]) profileName() string { return fmt.Sprintf("%T", k.Profile) }
 func (k Iso[P]) numParams() int {
 	n := 1 + max(1, len(k.Lengths))
 	var p P
-	if _, ok := any(p).(ShapedProfile); ok {
+	if _, ok := any(p).(shapedProfile); ok {
 		n++
 	}
 	return n
@@ -212,10 +217,10 @@ func (k Iso[P]) pull(dst, w []float64, t *kernelTile) {
 	}
 }
 
-// shapeOf returns p as a ShapedProfile, if it is one, in memory that box keeps
+// shapeOf returns p as a shapedProfile, if it is one, in memory that box keeps
 // between calls.
-func shapeOf[P Profile](p P, box *any) (s ShapedProfile, ok bool) {
-	if _, ok := any(p).(ShapedProfile); !ok {
+func shapeOf[P Profile](p P, box *any) (s shapedProfile, ok bool) {
+	if _, ok := any(p).(shapedProfile); !ok {
 		return nil, false
 	}
 	b, ok := (*box).(*P)
@@ -224,8 +229,8 @@ func shapeOf[P Profile](p P, box *any) (s ShapedProfile, ok bool) {
 		*box = b
 	}
 	*b = p
-	if s, ok = any(b).(ShapedProfile); !ok {
-		s, ok = any(p).(ShapedProfile) // P is a pointer
+	if s, ok = any(b).(shapedProfile); !ok {
+		s, ok = any(p).(shapedProfile) // P is a pointer
 	}
 	return s, ok
 }
@@ -406,12 +411,12 @@ func (matern52) Slopes(dst, r2, rho []float64) {
 // faster than a loop over math.Exp.
 func PolyExp(r2 []float64, c float64, p ...float64) { special.PolyExp(r2, c, p) }
 
-// Rational is the ShapedProfile (1 + r²/(2 Alpha))^(−Alpha) of RationalQuadratic.
+// rational is the shaped Profile (1 + r²/(2 Alpha))^(−Alpha) of RationalQuadratic.
 // A zero Alpha means 1.
-type Rational struct{ Alpha float64 }
+type rational struct{ Alpha float64 }
 
 // Values implements Profile.
-func (p Rational) Values(r2 []float64) {
+func (p rational) Values(r2 []float64) {
 	alpha := kernelOne(p.Alpha)
 	if alpha == 1 {
 		for i, x := range r2 {
@@ -426,20 +431,18 @@ func (p Rational) Values(r2 []float64) {
 }
 
 // Slopes implements Profile.
-func (p Rational) Slopes(dst, r2, rho []float64) {
+func (p rational) Slopes(dst, r2, rho []float64) {
 	for i, x := range r2 {
 		dst[i] = rho[i] / (1 + x/(2*kernelOne(p.Alpha)))
 	}
 }
 
-// Shape implements ShapedProfile: Alpha.
-func (p Rational) Shape() Param { return Param{"Alpha", kernelOne(p.Alpha), 0, math.Inf(1)} }
+// Shape returns Alpha.
+func (p rational) Shape() Param { return Param{"Alpha", kernelOne(p.Alpha), 0, math.Inf(1)} }
 
-// WithShape implements ShapedProfile.
-func (p Rational) WithShape(value float64) Profile { return Rational{value} }
+func (p rational) WithShape(value float64) Profile { return rational{value} }
 
-// GradShape implements ShapedProfile.
-func (p Rational) GradShape(dst, r2, rho []float64) {
+func (p rational) GradShape(dst, r2, rho []float64) {
 	alpha := kernelOne(p.Alpha)
 	for i, x := range r2 {
 		u := x / (2 * alpha)
@@ -565,3 +568,111 @@ func (k Periodic) pull(dst, w []float64, t *kernelTile) {
 	dst[1] += dLength
 	dst[2] += dPeriod
 }
+
+// rowPairs are all pairs of rows of x, whose covariances are wanted under one kernel after the other. Kernels of one length are functions
+// of the distances of the rows over it, which do not change.
+type rowPairs struct {
+	x  *mat.Dense
+	r2 []float64 // |x_i − x_j|², both triangles; nil if they are not kept
+}
+
+// pairsOf returns the pairs of the rows of x with their distances, which overflow leaves out.
+func pairsOf(x *mat.Dense) *rowPairs {
+	p := &rowPairs{x: x}
+	n, _ := x.Dims()
+	r2 := make([]float64, n*n)
+	j := kernelNewJob(distances{}, x, x)
+	j.both, j.out = true, dense.General(r2, n, n)
+	j.gram(nil)
+	if _, ok := dense.AllFinite(r2); ok {
+		p.r2 = r2
+	}
+	return p
+}
+
+// gram stores the training covariance under k, both triangles, in dst, which is of no use where h has stopped. See Gram.
+func (p *rowPairs) gram(h *parallel.Halt, dst []float64, k Kernel) {
+	n, _ := p.x.Dims()
+	j := kernelNewJob(k, p.x, p.x)
+	j.both, j.r2, j.out = true, p.r2, dense.General(dst, n, n)
+	j.gram(h)
+}
+
+// slopes returns Σ_ij w_ij ∂K_ij/∂θ_p for the parameters of k, as GramGrad does.
+func (p *rowPairs) slopes(h *parallel.Halt, k Kernel, w mat.Symmetric) []float64 {
+	dst := make([]float64, numParams(k))
+	j := kernelNewJob(k, p.x, p.x)
+	j.r2, j.loop.Halt = p.r2, h
+	j.pullAll(dst, w)
+	return dst
+}
+
+// siteWeights are the weights ½(W − aaᵀ) of n rows, of which the lower triangle of W is at hand.
+type siteWeights struct {
+	n    int
+	w, a []float64
+}
+
+// SymmetricDim implements mat.Symmetric.
+func (s *siteWeights) SymmetricDim() int { return s.n }
+
+// Dims implements mat.Matrix.
+func (s *siteWeights) Dims() (r, c int) { return s.n, s.n }
+
+// T implements mat.Matrix.
+func (s *siteWeights) T() mat.Matrix { return s }
+
+// At implements mat.Matrix.
+func (s *siteWeights) At(i, j int) float64 {
+	return 0.5 * (dense.SymmetricAt(s.w, s.n, i, j) - s.a[i]*s.a[j])
+}
+
+// tile implements tiledWeights.
+func (s *siteWeights) tile(dst []float64, i0, i1, j0, j1 int) {
+	m := j1 - j0
+	for j := j0; j < j1; j++ {
+		row, aj := s.w[j*s.n:], s.a[j]
+		for i := i0; i < min(i1, j); i++ {
+			dst[(i-i0)*m+j-j0] = row[i] - s.a[i]*aj
+		}
+	}
+}
+
+// distances is a native kernel in name only: the squared distance of its arguments.
+type distances struct{ Constant }
+
+func (distances) is(k Kernel) bool { return isType[distances](k) }
+
+// Cov implements Kernel.
+func (distances) Cov(x, y []float64) float64 { return lengthScales{one: 1}.dist2(x, y) }
+
+// differencePart is the part of |a|² + |b|² below which |a − b|² is computed by differences: the product of the matrices has some 2√D + 8 roundings of the former in
+// it, and of what is left so few that covariances have twelve digits, whatever the length.
+const differencePart = 1e-3
+
+// fill implements tiled.
+func (distances) fill(dst []float64, t *kernelTile) {
+	l := lengthScales{one: 1}
+	n, m, dim := t.x.Rows, t.y.Rows, l.features(t.x.Cols)
+	if dim == 0 {
+		fillDist2(l, dst, t)
+		return
+	}
+	mark := t.top
+	na, nb := fillProducts(l, dst, t, dim)
+	for i := range n {
+		row := dst[i*m : (i+1)*m]
+		for j, ab := range row {
+			norms := na[i] + nb[j]
+			if r2 := norms + ab; r2 > differencePart*norms {
+				row[j] = r2
+			} else {
+				row[j] = l.dist2(kernelRow(t.x, i), kernelRow(t.y, j))
+			}
+		}
+	}
+	t.top = mark
+}
+
+// pull implements tiled; there are no derivatives.
+func (distances) pull(_, _ []float64, _ *kernelTile) {}

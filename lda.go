@@ -4,40 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
-	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/expfam"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
-// LDA is latent Dirichlet allocation (Blei, Ng and Jordan, JMLR 2003), with K topics over a vocabulary of V words:
+// LDA is latent Dirichlet allocation (Blei, Ng and Jordan, JMLR 2003), with K topics over a
+// vocabulary of V words:
 //
 //	β_k ~ Dirichlet(TopicPrior, …),   θ_n ~ Dirichlet(DocPrior, …),   each word of document n is v with probability Σ_k θ_nk β_kv
 //
-// It is an Objective over q(β) = Π_k Dirichlet(λ_k), with f that of Conjugate and h the KL to the prior. What is local to a document are
-// q(θ_n) = Dirichlet(γ_n) and the topics φ_v of its words,
+// It is an Objective over q(β) = Π_k Dirichlet(λ_k), with f that of Conjugate and h the KL to the
+// prior. What is local to a document are q(θ_n) = Dirichlet(γ_n) and the topics φ_v of its words,
 //
 //	γ_k = DocPrior + Σ_v y_v φ_vk,   φ_vk ∝ exp(E[log θ_k] + E[log β_kv]),
 //
-// iterated to the optimum of its share of the ELBO. Over a mini-batch, of which sampling is by far the largest error, it is iterated until
-// γ changes by less than a twentieth of a word in the mean.
+// iterated to the optimum of its share of the ELBO. Over a mini-batch, of which sampling is by far
+// the largest error, it is iterated until γ changes by less than a twentieth of a word in the
+// mean.
 //
-// It is a Model whose terms are the documents. Without options the Solver takes ten passes of stochastic
-// variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet allocation",
-// 2010) over batches of 64 documents with the zero FractionStep. Where passes are left it goes on with
-// coordinate ascent over all documents, until Solver.Goal is met: see Fit. The ELBO, which is exact,
-// is evaluated after each pass of coordinate ascent and at the end. With a Solver.BatchSize of Len
-// all passes are coordinate ascent, as they are for up to 64 documents; with another one,
-// none is. The multinomial
-// coefficient, a constant, is left out. An LDA is immutable and may be shared between goroutines.
+// It is a Model whose terms are the documents. Without options the Solver takes ten passes of
+// stochastic variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet
+// allocation", 2010) over batches of 64 documents with the zero FractionStep. Where passes are
+// left it goes on with coordinate ascent over all documents, until Solver.Goal is met: see Fit.
+// The ELBO, which is exact, is evaluated after each pass of coordinate ascent and at the end. With
+// a Solver.BatchSize of Len all passes are coordinate ascent, as they are for up to 64 documents;
+// with another one, none is. The multinomial coefficient, a constant, is left out. An LDA is
+// immutable and may be shared between goroutines.
 type LDA struct {
-	docs  []Document
+	docs  []topic.Doc
 	terms int
 	k     int
 	vocab []string
@@ -47,22 +50,27 @@ type LDA struct {
 
 // LDAOptions are the options of an LDA. The zero value and a nil pointer mean the defaults.
 type LDAOptions struct {
-	// DocPrior is the parameter of the Dirichlet prior of a document: how many words each topic has seen before. Zero means 0.2.
+	// DocPrior is the parameter of the Dirichlet prior of a document: how many words each topic
+	// has seen before. Zero means 0.2.
 	DocPrior float64
-	// TopicPrior is the parameter of the Dirichlet prior of a topic: how often each word has been seen before. Zero means 0.3.
+	// TopicPrior is the parameter of the Dirichlet prior of a topic: how often each word has been
+	// seen before. Zero means 0.3.
 	TopicPrior float64
 	// Start is where the topics start from.
 	Start TopicStart
-	// Topics, if it is not nil, is where the topics start from: K×V counts, not negative, beyond those of the prior: λ = TopicPrior + Topics. It is copied.
+	// Topics, if it is not nil, is where the topics start from: K×V counts, not negative, beyond
+	// those of the prior: λ = TopicPrior + Topics. It is copied.
 	Topics mat.Matrix
-	// MaxMemory is how many bytes the model may take: some 320 for each of K × V numbers, and 3,200 for each word
-	// where StartAnchors is used. Zero means the limit that ErrMemory tells of.
+	// MaxMemory is how many bytes the model may take: some 320 for each of K × V numbers, and
+	// 3,200 for each word where StartAnchors is used. Zero means the limit that ErrMemory tells
+	// of.
 	MaxMemory int64 `json:"-"`
 }
 
-// What zero options of an LDA mean, and its constants. They were tried on AP, with 10 topics and 50, and NIPS, where priors of 0.5 are no better, at 50
-// topics by 0.08 nats worse. At 10 topics the held-out score of AP is the same within 0.01 nats for batches of 16 to 64, a DocPrior of 0.1 to 0.5 and
-// a tolerance of 0.001 to 0.1 words.
+// What zero options of an LDA mean, and its constants. They were tried on AP, with 10 topics and
+// 50, and NIPS, where priors of 0.5 are no better, at 50 topics by 0.08 nats worse. At 10 topics
+// the held-out score of AP is the same within 0.01 nats for batches of 16 to 64, a DocPrior of 0.1
+// to 0.5 and a tolerance of 0.001 to 0.1 words.
 const (
 	ldaDocPrior   = 0.2
 	ldaTopicPrior = 0.3
@@ -70,20 +78,17 @@ const (
 	ldaPasses     = 10  // over mini-batches
 	ldaWork       = 3e5 // distinct words of all documents, times topics and passes: some seconds at the most
 	ldaMostPasses = 1000
-	ldaRough      = 0.05  // mean change of γ, in words, at which a document of a mini-batch is done
-	ldaNear       = 1e-3  // mean change of γ from which on Anderson mixing takes over
-	ldaExact      = 1e-11 // mean change of γ, relative to its mean, at which a document is done
-	ldaSteps      = 1000  // most steps of a document
-	ldaMatrices   = 40    // of K × V numbers: states of q and of the prior, gradients
-	ldaTiny       = 1e-290
+	ldaMatrices   = 40 // of K × V numbers: states of q and of the prior, gradients
 )
 
-// NewLDA returns the model of the documents of c with the given number of topics. The documents are copied. A nil opt means the zero LDAOptions.
-// Documents without words are allowed; nothing is learnt from them.
+// NewLDA returns the model of the documents of c with the given number of topics. The documents
+// are copied. A nil opt means the zero LDAOptions. Documents without words are allowed; nothing is
+// learnt from them.
 //
-// It returns an error wrapping ErrEmpty if there is no document, no word or less than two terms; what Corpus.Validate returns;
-// ErrParam if topics < 1 or an option is out of range; ErrShape or ErrNotFinite if LDAOptions.Topics has another shape or is not finite; ErrMemory
-// if terms and topics are too many for LDAOptions.MaxMemory.
+// It returns an error wrapping ErrEmpty if there is no document, no word or less than two terms;
+// what Corpus.Validate returns; ErrParam if topics < 1 or an option is out of range; ErrShape or
+// ErrNotFinite if LDAOptions.Topics has another shape or is not finite; ErrMemory if terms and
+// topics are too many for LDAOptions.MaxMemory.
 func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	if c == nil || len(c.Docs) == 0 {
 		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
@@ -102,7 +107,7 @@ func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	}
 	m.vocab = slices.Clone(c.Vocab)
 	for _, d := range c.Docs {
-		m.docs = append(m.docs, Document{slices.Clone(d.Words), slices.Clone(d.Counts)})
+		m.docs = append(m.docs, topic.Doc(d).Clone())
 	}
 	return m, m.setPrior()
 }
@@ -143,9 +148,9 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 	if terms < 2 {
 		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms, ErrEmpty)
 	}
-	need := bytesOf(ldaMatrices, terms, topics)
+	need := memory.Bytes(ldaMatrices, terms, topics)
 	if o.Topics == nil {
-		need += o.Start.bytes(topics, terms)
+		need += topic.Start(o.Start).Bytes(topics, terms)
 	}
 	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
 		"use fewer topics or terms, or raise LDAOptions.MaxMemory"); err != nil {
@@ -184,11 +189,11 @@ func (m *LDA) setStart() error {
 func (m *LDA) setPrior() (err error) {
 	alpha := make([]float64, m.terms)
 	floats.AddConst(m.opt.TopicPrior, alpha)
-	topic, err := NewDirichlet(alpha)
+	one, err := NewDirichlet(alpha)
 	if err != nil {
 		return err
 	}
-	m.prior, err = ProductOf(slices.Repeat([]ExpFamily{topic}, m.k)...)
+	m.prior, err = ProductOf(slices.Repeat([]ExpFamily{one}, m.k)...)
 	return err
 }
 
@@ -203,11 +208,11 @@ func (m *LDA) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 			floats.Add(lambda[k*m.terms:(k+1)*m.terms], t.RawRowView(k))
 		}
 	} else {
-		rows := topicStarter{m.docs, m.terms, m.k}.topics(ctx, m.opt.Start, env.rng())
+		rows := topic.Start(m.opt.Start).Topics(ctx, m.docs, m.terms, m.k, env.rng())
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		share := countTokens(m.docs) / float64(m.k)
+		share := topic.Tokens(m.docs) / float64(m.k)
 		for k, row := range rows {
 			floats.AddScaled(lambda[k*m.terms:(k+1)*m.terms], share/floats.Sum(row), row)
 		}
@@ -234,190 +239,16 @@ func (m *LDA) passes() float64 {
 
 // Local implements ConjugateModel, with μ = E[log β] topic by topic.
 func (m *LDA) Local(dst, mu []float64, n int, weight float64) (float64, error) {
-	d := m.docs[n]
-	if len(d.Words) == 0 {
-		return 0, nil
-	}
-	w := ldaPool.Get().(*ldaDoc)
-	defer ldaPool.Put(w)
-	w.set(d, mu, m.k, m.opt.DocPrior)
-	w.ascend(weight == 1)
-	value := w.value()
-	for k := range m.k {
-		row, b := dst[k*m.terms:(k+1)*m.terms], w.topic(k)
-		for i, v := range d.Words {
-			row[v] += weight * w.theta[k] * b[i] * w.ratio[i]
-		}
-	}
-	for i, v := range d.Words {
-		if w.norm[i] < ldaTiny {
-			for k, p := range w.lost(i) {
-				dst[k*m.terms+v] += weight * d.Counts[i] * p
-			}
-		}
-	}
-	return value, nil
+	return m.engine().Local(dst, mu, m.docs[n], weight), nil
+}
+
+// engine returns the E-step of m.
+func (m *LDA) engine() topic.Dirichlet {
+	return topic.Dirichlet{K: m.k, Terms: m.terms, DocPrior: m.opt.DocPrior}
 }
 
 // shared implements sharedModel.
 func (m *LDA) shared() {}
-
-// ldaDoc is the local part of a document, at γ.
-type ldaDoc struct {
-	Document
-	k, n        int
-	alpha       float64
-	logs, b     []float64 // E[log β_kv] and its exponential, less top: topic by topic
-	top         []float64 // max_k E[log β_kv] for each word
-	norm, ratio []float64 // Σ_k θ_k b_kv, and y_v/norm
-	gamma, next []float64
-	theta, log  []float64 // exp(E[log θ] − its largest) and E[log θ]
-	few, weight []float64
-	mix         accel.Anderson
-}
-
-var ldaPool = sync.Pool{New: func() any { return new(ldaDoc) }}
-
-// topic returns b of topic k.
-func (w *ldaDoc) topic(k int) []float64 { return w.b[k*w.n : (k+1)*w.n] }
-
-// set makes w the local part of d at mu, before its first step: γ = DocPrior + W/K.
-func (w *ldaDoc) set(d Document, mu []float64, k int, alpha float64) {
-	w.Document, w.k, w.n, w.alpha = d, k, len(d.Words), alpha
-	terms := len(mu) / k
-	for _, s := range []*[]float64{&w.logs, &w.b} {
-		*s = dense.Resize(*s, k*w.n)
-	}
-	for _, s := range []*[]float64{&w.top, &w.norm, &w.ratio} {
-		*s = dense.Resize(*s, w.n)
-	}
-	for _, s := range []*[]float64{&w.gamma, &w.next, &w.theta, &w.log, &w.few, &w.weight} {
-		*s = dense.Resize(*s, k)
-	}
-	for i := range w.top {
-		w.top[i] = math.Inf(-1)
-	}
-	for k := range k {
-		row, logs := mu[k*terms:(k+1)*terms], w.logs[k*w.n:(k+1)*w.n]
-		for i, v := range d.Words {
-			logs[i] = row[v]
-			w.top[i] = max(w.top[i], logs[i])
-		}
-	}
-	for k := range k {
-		b := w.topic(k)
-		for i, l := range w.logs[k*w.n : (k+1)*w.n] {
-			b[i] = l - w.top[i]
-		}
-	}
-	fma.Exp(w.b)
-	share := alpha + d.Tokens()/float64(k)
-	for j := range w.gamma {
-		w.gamma[j] = share
-	}
-	w.mix.Reset()
-}
-
-// weigh computes what the words have at γ.
-func (w *ldaDoc) weigh() {
-	dirichletFamily{w.k}.Mean(w.log, w.gamma)
-	largest := floats.Max(w.log)
-	clear(w.norm)
-	for k, l := range w.log {
-		w.theta[k] = l - largest
-	}
-	fma.Exp(w.theta)
-	for k := range w.theta {
-		floats.AddScaled(w.norm, w.theta[k], w.topic(k))
-	}
-	for i, c := range w.Counts {
-		w.ratio[i] = c / w.norm[i]
-		if w.norm[i] < ldaTiny {
-			w.ratio[i] = 0 // see lost
-		}
-	}
-}
-
-// lost returns φ of word i, of which no product θ_k b_kv is large enough to hold. It is valid until the next call.
-func (w *ldaDoc) lost(i int) []float64 {
-	for k, l := range w.log {
-		w.few[k] = l + w.logs[k*w.n+i]
-	}
-	sum := floats.LogSumExp(w.few)
-	for k, l := range w.few {
-		w.few[k] = math.Exp(l - sum)
-	}
-	return w.few
-}
-
-// step stores DocPrior + Σ_v y_v φ_v in next, and returns the mean change from γ.
-func (w *ldaDoc) step() (change float64) {
-	w.weigh()
-	for k := range w.next {
-		w.next[k] = w.alpha + w.theta[k]*floats.Dot(w.ratio, w.topic(k))
-	}
-	for i, x := range w.norm {
-		if x < ldaTiny {
-			floats.AddScaled(w.next, w.Counts[i], w.lost(i))
-		}
-	}
-	for k, g := range w.gamma {
-		change += math.Abs(w.next[k]-g) / float64(w.k)
-	}
-	return change
-}
-
-// ascend takes steps until γ is at its optimum, or with exact false near it.
-func (w *ldaDoc) ascend(exact bool) {
-	tol := ldaRough
-	if exact {
-		tol = ldaExact * floats.Sum(w.gamma) / float64(w.k)
-	}
-	last := math.Inf(1)
-	for range ldaSteps {
-		change := w.step()
-		if mixed := exact && change < ldaNear && change > tol; mixed {
-			if change > last {
-				w.mix.Reset()
-			}
-			x, r := w.mix.Next(w.k, false)
-			for k, g := range w.gamma {
-				x[k], r[k], w.weight[k] = math.Log(g), math.Log(w.next[k]/g), g
-			}
-			if w.mix.Mix(w.few, w.weight) {
-				for k, l := range w.few {
-					w.next[k] = math.Exp(l)
-				}
-			}
-		}
-		w.gamma, w.next = w.next, w.gamma
-		if change <= tol {
-			break
-		}
-		last = change
-	}
-	w.weigh()
-}
-
-// value returns Σ_v y_v log Σ_k exp(E[log θ_k] + E[log β_kv]) − KL(q(θ)‖p(θ)).
-func (w *ldaDoc) value() float64 {
-	prior := w.next
-	for k := range prior {
-		prior[k] = w.alpha
-	}
-	v, largest := -dirichletFamily{w.k}.divergence(w.gamma, prior), floats.Max(w.log)
-	for i, c := range w.Counts {
-		if w.norm[i] >= ldaTiny {
-			v += c * (math.Log(w.norm[i]) + largest + w.top[i])
-			continue
-		}
-		for k, l := range w.log {
-			w.few[k] = l + w.logs[k*w.n+i]
-		}
-		v += c * floats.LogSumExp(w.few)
-	}
-	return v
-}
 
 // digest shows d what m is made of.
 func (m *LDA) digest(d *save.Digest) {
@@ -427,4 +258,167 @@ func (m *LDA) digest(d *save.Digest) {
 		d.Float(doc.Counts...)
 	}
 	d.Float(m.opt.DocPrior, m.opt.TopicPrior)
+}
+
+// LDAPosterior is what a run on an LDA reached: q(β_k) = Dirichlet(λ_k) for each topic. It is
+// immutable and safe for concurrent use.
+type LDAPosterior struct {
+	k, terms int
+	vocab    []string
+	docPrior float64
+	lambda   []float64 // topic by topic
+	mu       []float64 // E[log β]
+	seen     []bool    // whether a term occurs in the training data
+}
+
+// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the
+// state reached, valid even if there is an error after the set-up. The errors are those of
+// Solver.Run.
+//
+// A Solver.MaxPasses of zero means ten passes, over mini-batches, and up to a thousand for a
+// corpus so small that they take no more than some seconds. The status of a larger one is
+// therefore PassLimit: its topics predict as well as those of longer runs, but its ELBO may be
+// many nats below a local maximum. Result.GapBound says what the topics alone could still gain. To
+// reach a maximum, set MaxPasses to a few hundred: passes after the tenth are of all documents,
+// and take several times as long.
+func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
+	return fitModel[*LDAPosterior](ctx, s, m)
+}
+
+// Posterior returns the posterior at st, a state of a run on an LDA. The error wraps ErrParam if
+// st is none, or one of another number of topics or terms.
+func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
+	q, err := posteriorOf(st, m.prior)
+	if err != nil {
+		return nil, err
+	}
+	p := &LDAPosterior{k: m.k, terms: m.terms, vocab: m.vocab, docPrior: m.opt.DocPrior, lambda: q.Natural(nil), mu: q.MeanParams(nil), seen: make([]bool, m.terms)}
+	for _, d := range m.docs {
+		for _, v := range d.Words {
+			p.seen[v] = true
+		}
+	}
+	return p, nil
+}
+
+// Vocab returns the words of the vocabulary, or nil if they are not known.
+func (p *LDAPosterior) Vocab() []string { return slices.Clone(p.vocab) }
+
+// Lambda returns the parameters λ of the topics, K×V and new.
+func (p *LDAPosterior) Lambda() *mat.Dense {
+	return mat.NewDense(p.k, p.terms, slices.Clone(p.lambda))
+}
+
+// Topics returns E[β], K×V and new: row k holds the probabilities of the words in topic k.
+// TopTerms and TopWords take it.
+func (p *LDAPosterior) Topics() *mat.Dense {
+	t := p.Lambda()
+	for k := range p.k {
+		row := t.RawRowView(k)
+		floats.Scale(1/floats.Sum(row), row)
+	}
+	return t
+}
+
+// Infer returns q(θ) = Dirichlet(γ) of a document, new or not, at the topics of p, and the share
+// of the ELBO that the document has, in nats: γ of length K is stored in dst, and nil allocates.
+// The mean of topic k is γ_k/Σγ; a document without words has the prior, and the share 0. The
+// error is that of Corpus.Validate.
+func (p *LDAPosterior) Infer(dst []float64, d Document) (gamma []float64, elbo float64, err error) {
+	if err := d.check(p.terms); err != nil {
+		return nil, 0, fmt.Errorf("pgsvi: document %w", err)
+	}
+	gamma = dense.Dest(dst, p.k)
+	return gamma, p.engine().Infer(gamma, p.mu, topic.Doc(d)), nil
+}
+
+// engine returns the E-step of a document.
+func (p *LDAPosterior) engine() topic.Dirichlet {
+	return topic.Dirichlet{K: p.k, Terms: p.terms, DocPrior: p.docPrior}
+}
+
+// DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not, a new
+// matrix with one row of K for each. WriteLDAvis takes it. It is nil if c has no documents. The
+// error is that of Corpus.Validate, or wraps ErrShape if c has another number of terms.
+func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
+	if err := c.fits(p.terms); err != nil || len(c.Docs) == 0 {
+		return nil, err
+	}
+	t := mat.NewDense(len(c.Docs), p.k, nil)
+	for n, d := range c.Docs {
+		row := t.RawRowView(n)
+		p.engine().Infer(row, p.mu, topic.Doc(d))
+		floats.Scale(1/floats.Sum(row), row)
+	}
+	return t, nil
+}
+
+// HeldOut scores the documents of c, which should not be those of the training data, by the
+// protocol of CTMPosterior.HeldOut: q(θ) is inferred from the one half y¹ of a document, and each
+// token of the other, y², is scored on its own,
+//
+//	−Σ_v y²_v log Σ_k E[θ_k] E[β_kv]
+//
+// with every topic smoothed, E[β] ← (1−s)E[β] + s/V. The expectation is exact, so that
+// HeldOutOptions.Draws is not used. A nil opt means the zero HeldOutOptions.
+//
+// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
+// ErrParam if a count is not a whole number, an option is out of range, or ByWord is set, whose
+// powers have no exact expectation, and otherwise is that of Corpus.Validate.
+func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
+	o, err := heldOutOptions(opt, c, p.terms)
+	if err != nil {
+		return nil, err
+	}
+	if o.ByWord {
+		return nil, fmt.Errorf("pgsvi: HeldOutOptions.ByWord of an LDA: %w", ErrParam)
+	}
+	h, errs := p.engine().HeldOut(topic.Scoring(o), plain(c.Docs), p.seen, p.lambda, p.mu)
+	return (*HeldOut)(h), prefixedEach(errs)
+}
+
+// ldaFile is the file of an LDAPosterior.
+var ldaFile = save.Kind{Name: "LDAPosterior", Version: 1}
+
+// savedLDA is an LDAPosterior as JSON.
+type savedLDA struct {
+	Topics   int                `json:"topics"`
+	Terms    int                `json:"terms"`
+	Vocab    save.List[string]  `json:"vocab,omitempty"`
+	DocPrior float64            `json:"doc_prior"`
+	Lambda   save.List[float64] `json:"lambda"` // topic by topic
+	Seen     save.List[bool]    `json:"seen"`
+}
+
+// Save writes p, from which Load makes the same posterior, to the last bit. The error is that of
+// w, or wraps ErrParam if a word of the vocabulary is not UTF-8, which JSON is.
+func (p *LDAPosterior) Save(w io.Writer) error {
+	if err := checkText("word", p.vocab); err != nil {
+		return err
+	}
+	return saveTo(w, ldaFile, &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior, Lambda: p.lambda, Seen: p.seen})
+}
+
+func (*LDAPosterior) load(r io.Reader) (*LDAPosterior, error) {
+	return loadFrom(r, ldaFile, (*savedLDA).load)
+}
+
+func (s *savedLDA) load() (*LDAPosterior, error) {
+	k := s.Topics
+	if k < 1 || s.Terms < 2 || len(s.Lambda)%k != 0 || len(s.Lambda)/k != s.Terms || len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
+		return nil, fmt.Errorf("%d topics and %d terms with %d, %d and %d elements in lambda, seen and vocab: %w", k, s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab), ErrShape)
+	}
+	if !(s.DocPrior >= ldaLeast && s.DocPrior <= 1/ldaLeast) {
+		return nil, fmt.Errorf("the prior of a document is %v: %w", s.DocPrior, ErrParam)
+	}
+	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda, mu: make([]float64, len(s.Lambda)), seen: s.Seen}
+	f := expfam.DirichletFamily{K: s.Terms}
+	for k := range k {
+		row := p.lambda[k*s.Terms : (k+1)*s.Terms]
+		if !f.Valid(row) {
+			return nil, fmt.Errorf("the parameters of topic %d are not all positive and finite: %w", k, ErrParam)
+		}
+		f.Mean(p.mu[k*s.Terms:(k+1)*s.Terms], row)
+	}
+	return p, nil
 }

@@ -3,15 +3,15 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-	"math/cmplx"
 	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/floats"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -20,7 +20,9 @@ import (
 //
 // Parameters are named as in Learned.Params: after the type that they are of, such as SquaredExp.Length[3],
 // Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without its index, SquaredExp.Length, stands for all of a list.
-// They are learned as θ = log(value − Min), or as they are where Min is −Inf; see Param.
+// They are learned in the θ of Param, which knows their ranges. Priors are densities of θ, not of the
+// value: the objective has no Jacobian, and the intervals of Learned are Laplace's in θ. The default
+// prior of a parameter of your own kernel or likelihood is N(θ, 2²) about its start.
 type LearnOptions struct {
 	// Fixed are the parameters that keep their values.
 	Fixed []string
@@ -29,6 +31,7 @@ type LearnOptions struct {
 	// NoPrior leaves the default priors out: what is maximised is the ELBO, less what Prior says.
 	NoPrior bool
 	// Bounds are the least and the largest value of parameters, by name, in place of the default ones, which are far off.
+	// They lie from Min to Max of the Param.
 	Bounds map[string][2]float64
 	// Restarts is the number of further starts, drawn from the priors. The best is kept; Learned.Starts shows all.
 	Restarts int
@@ -74,9 +77,10 @@ type LearnedParam struct {
 	Fixed bool
 	// Prior is its prior; a zero SD means none.
 	Prior Prior
-	// SD is about the standard deviation of θ under the Laplace approximation with the curvature of the search.
+	// SD is about the standard deviation of θ, see Param, under the Laplace approximation with the
+	// curvature of the search. Intervals of θ become intervals of the value from Min to Max.
 	SD float64
-	// AtBound reports that it ended at one of its bounds.
+	// AtBound reports that it ended at one of its bounds, those of LearnOptions.Bounds or the default ones.
 	AtBound bool
 	// Differences reports that its kernel has no derivatives, so that differences were taken.
 	Differences bool
@@ -90,7 +94,7 @@ func (l *Learned) String() string {
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "\tvalue\t2.5%\t97.5%\tprior 2.5%\t97.5%\t\n")
 	for _, p := range l.Params {
-		c := learnCoord{Param: p.Param}
+		c := &p.Param
 		between := func(mean, sd float64) string {
 			if p.Fixed || !(sd > 0) {
 				return "\t"
@@ -124,9 +128,6 @@ func countOf(n int, thing string) string {
 // normal975 is the quantile of N(0, 1) at 97.5%.
 const normal975 = 1.959963984540054
 
-// learnTol is the default of LearnOptions.Tol.
-const learnTol = 1e-4
-
 // Default priors, from trials on ten data sets: weak enough to move test log loss by less than 0.003 bits, and strong
 // enough that every one of 30 random starts gets off the plateaus of a diagonal K and of a scale of 0.
 const (
@@ -139,55 +140,29 @@ const (
 	freeSD                          = 2 // of whatever the caller has set
 	relativeSD                      = 1
 	periodSD                        = 0.1
-	farBound                        = 12                // of θ, on both sides of its prior's mean
-	madPerSD                        = 1.482602218505602 // of a normal variable
+	farBound                        = 12 // of θ, on both sides of its prior's mean
 )
 
 // learnCoord is a parameter on its way.
 type learnCoord struct {
 	Param
-	group      string // the name without index
-	likelihood bool
-	fixed      bool
-	differ     bool
-	start      float64 // in θ
-	lo, hi     float64 // in θ
-	prior      Prior
-	screened   bool    // its start is one of several
-	amplitude  bool    // a standard deviation of latent values
-	unset      bool    // its field is zero
-	noisier    float64 // from its start to as much noise as the responses vary, where it is a variance of noise that is not set
-}
-
-// inLog reports whether it is learned in a logarithm.
-func (c *learnCoord) inLog() bool { return !math.IsInf(c.Min, -1) }
-
-// theta returns the value v as θ.
-func (c *learnCoord) theta(v float64) float64 {
-	if c.inLog() {
-		return math.Log(v - c.Min)
-	}
-	return v
-}
-
-// value is the inverse of theta.
-func (c *learnCoord) value(theta float64) float64 {
-	if c.inLog() {
-		return c.Min + math.Exp(theta)
-	}
-	return theta
+	learn.Coord
+	fixed     bool
+	differ    bool
+	amplitude bool // a standard deviation of latent values
+	unset     bool // its field is zero
 }
 
 // learnSpace is the space of the hyper-parameters of a kernel and a likelihood.
 type learnSpace struct {
+	learn.Space // of those that are learned
+
 	coords []learnCoord
 	free   []int      // those that are learned
 	x      *mat.Dense // rows of the kernel
 	kernel Kernel
 	slopes Kernel // kernel, with differences for the derivatives that it has not
 	lik    Likelihood
-	prec   *mat.SymDense // Λ of the free ones
-	mean   []float64     // and μ
 }
 
 // gaussian reports whether the terms are Gaussian, and one step from any q is exact.
@@ -216,7 +191,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 	_, composite := kernelParts(k)
 	roles := kernelRoles(k)
 	if slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
-		d.period = learnPeriod(rows.x, y)
+		d.period = learn.Period(rows.x, y)
 	}
 	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
@@ -227,16 +202,16 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 		of := kernelName(k)
 		r := roles[i]
 		c := learnCoord{Param: p, fixed: r.held}
-		c.start, c.prior = d.kernel(&c, r, composite)
+		c.Start, c.Prior = d.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
 		c.amplitude, c.unset = r.kind.amplitude(), r.unset
-		if c.screened = r.kind == lengthParam && r.unset; c.screened {
+		if c.Screened = r.kind == lengthParam && r.unset; c.Screened {
 			if lengths != groupOf(c.Name) {
 				lengths = groupOf(c.Name)
 				lists++
 			}
 			if lists > 1 { // parts alike that start alike stay so
-				c.start -= math.Log(screenShorter[min(lists-2, len(screenShorter)-1)])
+				c.Start -= math.Log(learn.ScreenShorter[min(lists-2, len(learn.ScreenShorter)-1)])
 			}
 		}
 		for _, part := range differ {
@@ -245,7 +220,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 		s.coords = append(s.coords, c)
 	}
 	for i := range s.coords { // of several parts none is known to be the short one
-		s.coords[i].screened = s.coords[i].screened && lists == 1
+		s.coords[i].Screened = s.coords[i].Screened && lists == 1
 	}
 	return s, s.finish(d, o)
 }
@@ -256,10 +231,10 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 	if p, ok := lik.(Parametric); ok {
 		unset := unsetParams(lik)
 		for i, p := range p.Params() {
-			c := learnCoord{Param: p, likelihood: true}
-			c.start, c.prior = d.noise(&c, lik, i, slices.Contains(unset, p.Name))
+			c := learnCoord{Param: p, Coord: learn.Coord{Likelihood: true}}
+			c.Start, c.Prior = d.noise(&c, lik, i, slices.Contains(unset, p.Name))
 			if c.unset = slices.Contains(unset, p.Name); s.gaussian() && c.unset {
-				c.noisier = 2 * math.Log(noisePart)
+				c.Noisier = 2 * math.Log(noisePart)
 			}
 			_, exposure := lik.(Poisson)
 			c.fixed = exposure
@@ -269,13 +244,13 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 	}
 	for i := range s.coords {
 		c := &s.coords[i]
-		c.group = groupOf(c.Name)
-		c.lo, c.hi = c.prior.Mean-farBound, c.prior.Mean+farBound
-		if !c.inLog() {
-			c.lo, c.hi = math.Inf(-1), math.Inf(1)
+		c.Group = groupOf(c.Name)
+		c.Lo, c.Hi = c.Prior.Mean-farBound, c.Prior.Mean+farBound
+		if lower, upper := c.ends(); !lower && !upper {
+			c.Lo, c.Hi = math.Inf(-1), math.Inf(1)
 		}
 		if o.NoPrior {
-			c.prior = Prior{}
+			c.Prior = learn.Normal{}
 		}
 	}
 	return s.take(o)
@@ -286,7 +261,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	named := func(name string, f func(c *learnCoord)) error {
 		found := false
 		for i := range s.coords {
-			if c := &s.coords[i]; c.Name == name || c.group == name {
+			if c := &s.coords[i]; c.Name == name || c.Group == name {
 				f(c)
 				found = true
 			}
@@ -310,13 +285,13 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		if !(p.SD > 0) || math.IsInf(p.SD, 0) || math.IsNaN(p.Mean) || math.IsInf(p.Mean, 0) || !(p.Shared >= 0) || math.IsInf(p.Shared, 0) {
 			return fmt.Errorf("pgsvi: LearnOptions.Prior of %s is %+v; its SD must be positive, and all of it finite: %w", name, p, ErrParam)
 		}
-		if err := named(name, func(c *learnCoord) { c.prior = p }); err != nil {
+		if err := named(name, func(c *learnCoord) { c.Prior = learn.Normal(p) }); err != nil {
 			return err
 		}
 	}
 	for _, name := range sortedKeys(o.Bounds) {
 		b := o.Bounds[name]
-		if err := named(name, func(c *learnCoord) { c.lo, c.hi = c.theta(b[0]), c.theta(b[1]) }); err != nil {
+		if err := named(name, func(c *learnCoord) { c.Lo, c.Hi = c.theta(b[0]), c.theta(b[1]) }); err != nil {
 			return err
 		}
 		if !(b[0] < b[1]) {
@@ -328,26 +303,30 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	}
 	for i := range s.coords {
 		c := &s.coords[i]
-		if math.IsNaN(c.lo) || math.IsNaN(c.hi) {
-			return fmt.Errorf("pgsvi: LearnOptions.Bounds of %s are outside its range, from %v: %w", c.Name, c.Min, ErrParam)
-		}
-		if c.inLog() && !math.IsInf(c.Max, 1) {
-			c.hi = min(c.hi, c.theta(c.Max)-1e-9)
+		if math.IsNaN(c.Lo) || math.IsNaN(c.Hi) {
+			return fmt.Errorf("pgsvi: LearnOptions.Bounds of %s are outside its range, from %v to %v: %w", c.Name, c.Min, c.Max, ErrParam)
 		}
 		if c.fixed {
-			c.start = c.theta(c.Value)
-			c.prior = Prior{}
+			c.Start = c.theta(c.Value)
+			c.Prior = learn.Normal{}
 			continue
 		}
-		if c.start < c.lo || c.start > c.hi {
-			c.start, c.screened = min(max(c.start, c.lo), c.hi), false
+		if c.Start < c.Lo || c.Start > c.Hi {
+			c.Start, c.Screened = min(max(c.Start, c.Lo), c.Hi), false
 		}
 		s.free = append(s.free, i)
 	}
 	if len(s.free) == 0 {
 		return fmt.Errorf("pgsvi: no hyper-parameter is left to be learned: %w", ErrParam)
 	}
-	s.precision()
+	free := make([]learn.Coord, len(s.free))
+	for i, at := range s.free {
+		free[i] = s.coords[at].Coord
+		free[i].Param = at
+	}
+	s.Space = learn.NewSpace(free)
+	s.Space.At, s.Gaussian = s.under, s.gaussian()
+	s.Noise, s.Scales = s.noiseRay()
 	return nil
 }
 
@@ -360,73 +339,14 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// precision makes Λ: of a list with SD σ_d and a Shared τ it is the inverse of diag(σ²) + τ²11ᵀ.
-func (s *learnSpace) precision() {
-	n := len(s.free)
-	s.prec, s.mean = mat.NewSymDense(n, nil), make([]float64, n)
-	w := make([]float64, n)
-	for i, at := range s.free {
-		if p := s.coords[at].prior; p.SD > 0 {
-			s.mean[i], w[i] = p.Mean, 1/(p.SD*p.SD)
-			s.prec.SetSym(i, i, w[i])
-		}
-	}
-	shared := map[string][]int{}
-	for i, at := range s.free {
-		if c := s.coords[at]; c.prior.SD > 0 && c.prior.Shared > 0 {
-			key := fmt.Sprint(c.group, c.prior.Shared)
-			shared[key] = append(shared[key], i)
-		}
-	}
-	for _, list := range shared {
-		tau2 := s.coords[s.free[list[0]]].prior.Shared
-		tau2 *= tau2
-		var sum float64
-		for _, i := range list {
-			sum += w[i]
-		}
-		for a, i := range list {
-			for _, j := range list[:a+1] {
-				s.prec.SetSym(i, j, s.prec.At(i, j)-tau2/(1+tau2*sum)*w[i]*w[j])
-			}
-		}
-	}
-}
-
-// penalty returns ½(θ − μ)ᵀΛ(θ − μ) and adds its gradient to g.
-func (s *learnSpace) penalty(theta, g []float64) float64 {
-	d, l := mat.NewVecDense(len(theta), nil), mat.NewVecDense(len(theta), nil)
-	for i, t := range theta {
-		d.SetVec(i, t-s.mean[i])
-	}
-	l.MulVec(s.prec, d)
-	for i := range g {
-		g[i] += l.AtVec(i)
-	}
-	return 0.5 * mat.Dot(d, l)
-}
-
-// noisyStart returns a start with lengths at theirs and as much noise as the responses vary, which is tried where shorter lengths look better: they do without noise
-// that is there. It is nil where no lengths are screened or no noise is learned.
-func (s *learnSpace) noisyStart() []float64 {
-	first := s.starts()[0]
-	noisy := slices.Clone(first)
-	for i, at := range s.free {
-		noisy[i] = min(s.coords[at].hi, noisy[i]+s.coords[at].noisier)
-	}
-	if s.screened() == 0 || slices.Equal(noisy, first) {
-		return nil
-	}
-	return noisy
-}
-
-// noiseRay returns which free parameter is the variance of Gaussian noise, −1 if it is none or was set, and those that with it change the covariance of the responses by a factor: the
-// standard deviations that the kernel has. These are nil if some of them are set, or K is not in proportion to the square of all of them together.
+// noiseRay returns Noise and Scales of the space: the free parameter that is the variance of Gaussian
+// noise, −1 if it is none or was set, and the standard deviations of the kernel. These are nil if some
+// of them are set, or K is not in proportion to the square of all of them together.
 func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	noise = -1
 	for i, at := range s.free {
 		switch c := &s.coords[at]; {
-		case c.likelihood && c.unset && s.gaussian():
+		case c.Likelihood && c.unset && s.gaussian():
 			noise = i
 		case c.amplitude && c.unset && c.Min == 0:
 			scales = append(scales, i)
@@ -453,87 +373,6 @@ func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	return noise, scales
 }
 
-// scaledSteps is more than Newton's method takes, or bisection, until a float64 does not change.
-const scaledSteps = 100
-
-// scaled moves the given scales of θ by a δ, and the noise by 2δ, to where weights·δ + ½e^(−2δ)·square + ½(θ − μ)ᵀΛ(θ − μ) is least within the bounds, and returns that. It is convex in δ.
-func (s *learnSpace) scaled(theta []float64, noise int, scales []int, weights, square float64) float64 {
-	if len(scales) == 0 {
-		return 0.5*square + s.penalty(theta, nil)
-	}
-	d := make([]float64, len(theta))
-	d[noise] = 2
-	for _, i := range scales {
-		d[i] = 1
-	}
-	lo, hi := math.Inf(-1), math.Inf(1)
-	for i, rate := range d {
-		if c := &s.coords[s.free[i]]; rate > 0 {
-			lo, hi = max(lo, (c.lo-theta[i])/rate), min(hi, (c.hi-theta[i])/rate)
-		}
-	}
-	grad := make([]float64, len(theta))
-	s.penalty(theta, grad)
-	slope, v := floats.Dot(grad, d), mat.NewVecDense(len(d), d)
-	curve := mat.Inner(v, s.prec, v)
-	var delta float64
-	for range scaledSteps {
-		e := math.Exp(-2*delta) * square
-		g, h := weights-e+slope+curve*delta, 2*e+curve
-		if g > 0 {
-			hi = min(hi, delta)
-		} else {
-			lo = max(lo, delta)
-		}
-		next := delta - g/h
-		if !(lo <= next && next <= hi) {
-			next = 0.5 * (lo + hi)
-		}
-		if delta == next || math.IsInf(next, 0) || math.IsNaN(next) {
-			break
-		}
-		delta = next
-	}
-	floats.AddScaled(theta, delta, d)
-	return weights*delta + 0.5*math.Exp(-2*delta)*square + s.penalty(theta, nil)
-}
-
-// starts returns the θ that are tried before the search begins: with lengths at their start, and the shorter ones of screenShorter.
-func (s *learnSpace) starts() (all [][]float64) {
-	first := make([]float64, len(s.free))
-	for i, at := range s.free {
-		first[i] = s.coords[at].start
-	}
-	all = append(all, first)
-	if s.screened() == 0 {
-		return all
-	}
-	for _, shorter := range screenShorter {
-		theta := slices.Clone(first)
-		for i, at := range s.free {
-			if c := s.coords[at]; c.screened {
-				theta[i] = max(c.lo, theta[i]-math.Log(shorter))
-			}
-		}
-		all = append(all, theta)
-	}
-	return all
-}
-
-// screened returns the number of parameters whose start is one of several.
-func (s *learnSpace) screened() (n int) {
-	for _, at := range s.free {
-		if s.coords[at].screened {
-			n++
-		}
-	}
-	return n
-}
-
-// screenShorter is by how much shorter lengths are tried than the median distance: from there a search in few columns does not find
-// structure that is far finer, for which it starts on a plateau.
-var screenShorter = [...]float64{5, 25}
-
 // at returns kernel, kernel with derivatives, and likelihood at θ. The error wraps ErrParam where they are not valid.
 func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err error) {
 	if err := s.held(theta); err != nil {
@@ -547,11 +386,13 @@ func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err 
 	return k, slopes, lik, checkLikelihood(lik)
 }
 
-// held returns an error that wraps ErrParam if a parameter is too small for a float64: 0 would mean its default.
+// held returns an error that wraps ErrParam if a parameter is too near to an end of its range for a
+// float64: 0 would mean its default.
 func (s *learnSpace) held(theta []float64) error {
 	for i, at := range s.free {
-		if c := &s.coords[at]; c.inLog() && c.value(theta[i]) == 0 {
-			return fmt.Errorf("pgsvi: %s is e^%v, which a float64 does not hold: %w", c.Name, theta[i], ErrParam)
+		if c := &s.coords[at]; !c.within(c.value(theta[i])) {
+			return fmt.Errorf("pgsvi: %s, at θ = %v, is an end of its range for a float64: %w",
+				c.Name, theta[i], ErrParam)
 		}
 	}
 	return nil
@@ -574,7 +415,7 @@ func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
 		if !math.IsNaN(free[i]) {
 			v = c.value(free[i])
 		}
-		if !c.likelihood {
+		if !c.Likelihood {
 			prior = append(prior, v)
 			continue
 		}
@@ -592,6 +433,19 @@ func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
 		lik = lik.(Parametric).WithParams(values)
 	}
 	return prior, lik
+}
+
+// under returns the parameters that are not the likelihood's, and t under the likelihood, at θ. The
+// error wraps ErrParam where they are not valid.
+func (s *learnSpace) under(t *term.Terms, theta []float64) ([]float64, *term.Terms, error) {
+	if err := s.held(theta); err != nil {
+		return nil, nil, err
+	}
+	prior, lik := s.values(theta)
+	if err := checkLikelihood(lik); err != nil {
+		return nil, nil, err
+	}
+	return prior, under(t, lik), nil
 }
 
 // params returns all parameters at θ.
@@ -612,13 +466,7 @@ func (s *learnSpace) params(theta []float64) []Param {
 // chain turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those in θ.
 func (s *learnSpace) chain(dst []float64, k Kernel) {
 	for i, p := range k.Params() {
-		switch {
-		case math.IsInf(p.Min, -1):
-		case p.Min > 0:
-			dst[i] *= (p.Value - p.Min) / p.Value
-		case p.Min < 0:
-			dst[i] *= p.Value - p.Min
-		}
+		dst[i] *= p.slope()
 	}
 }
 
@@ -671,98 +519,13 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 	switch {
 	case f.Support == RealLine:
 		d.middle = dense.Median(slices.Clone(y))
-		d.scale, d.spread = math.Log(robustScale(y)), linkScaleSD
+		d.scale, d.spread = math.Log(learn.RobustScale(y)), linkScaleSD
 		d.start = d.scale
 	case f.Support == Counts && f.Most == 0, f.Support == Positive, f.Support == NonNegative:
 		d.spread = linkScaleSD
 	default:
 		d.scale, d.start, d.spread = logitScaleMean, logitScaleStart, logitScaleSD
 	}
-}
-
-// The periodogram by which a Period that is not set begins.
-const (
-	periodTrend  = 3 // the degree of the polynomial about which responses vary
-	periodCycles = 2 // least number of periods that the rows go through: slower ones are a trend
-	periodFiner  = 4 // frequencies for each one that as many regular rows tell apart
-	periodRows   = 4 * (periodTrend + 1)
-)
-
-// learnPeriod returns the period of the sine that explains most of what a trend leaves of y, by the least squares of Lomb (1976) and Scargle (1982), down to that of two rows on average. It is 0 of
-// rows of several columns, and of too few or all equal ones.
-func learnPeriod(x *mat.Dense, y []float64) float64 {
-	n, cols := x.Dims()
-	if cols != 1 || n < periodRows {
-		return 0
-	}
-	at := x.RawMatrix().Data // of one column
-	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)
-	if !(span > 0) || math.IsInf(span, 0) {
-		return 0
-	}
-	trend := mat.NewDense(n, periodTrend+1, nil)
-	scale := robustScale(y)
-	middle := dense.Median(slices.Clone(y))
-	rest := mat.NewVecDense(n, nil)
-	for i, v := range at {
-		u := 1.0
-		for j := range periodTrend + 1 {
-			trend.Set(i, j, u)
-			u *= 2*(v-lo)/span - 1
-		}
-		rest.SetVec(i, (y[i]-middle)/scale)
-	}
-	var qr mat.QR
-	var coef, fitted mat.VecDense
-	qr.Factorize(trend)
-	if qr.SolveVecTo(&coef, false, rest) != nil {
-		return 0
-	}
-	fitted.MulVec(trend, &coef)
-	rest.SubVec(rest, &fitted)
-	turn, now := make([]complex128, n), make([]complex128, n) // e^(2πi·x·frequency), of one step and of now
-	step := 1 / (periodFiner * span)
-	for i, v := range at {
-		turn[i] = cmplx.Rect(1, 2*math.Pi*step*(v-lo))
-		now[i] = cmplx.Rect(1, 2*math.Pi*periodCycles/span*(v-lo))
-	}
-	best, most := 0.0, 0.0
-	for k := range periodFiner * (n/2 - periodCycles) {
-		var cc, cs, ss, yc, ys float64
-		for i, z := range now {
-			c, s, r := real(z), imag(z), rest.AtVec(i)
-			cc += c * c
-			cs += c * s
-			ss += s * s
-			yc += r * c
-			ys += r * s
-			now[i] = z * turn[i]
-		}
-		if power := (yc*yc*ss - 2*yc*ys*cs + ys*ys*cc) / (cc*ss - cs*cs); power > most && cc*ss-cs*cs > 1e-6*cc*ss {
-			best, most = periodCycles/span+float64(k)*step, power
-		}
-	}
-	if best == 0 {
-		return 0
-	}
-	return 1 / best
-}
-
-// robustScale returns the standard deviation of y by the median absolute deviation, by itself where that is 0, and 1 if there is none.
-func robustScale(y []float64) float64 {
-	mid := dense.Median(slices.Clone(y))
-	var square float64
-	dev := make([]float64, len(y))
-	for i, v := range y {
-		dev[i] = math.Abs(v - mid)
-		square += dev[i] * dev[i] / float64(len(y))
-	}
-	for _, s := range [2]float64{madPerSD * dense.Median(dev), math.Sqrt(square)} {
-		if s > 0 && !math.IsInf(s, 0) {
-			return s
-		}
-	}
-	return 1
 }
 
 // offset returns the logarithm of how far an offset may have to reach: from 0 to the responses and, beside weights of columns, as
@@ -781,40 +544,40 @@ func (d *learnData) offset(beside bool) float64 {
 
 // kernel returns start and prior of a parameter of the kernel. What the caller has set is where it starts; in a Sum or a Product, where that
 // says which part it is, the prior is about it, too.
-func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64, prior Prior) {
+func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64, prior learn.Normal) {
 	start = c.theta(c.Value)
 	given := !r.unset && (composite || r.kind == otherParam)
 	switch r.kind {
 	case scaleParam:
-		prior = Prior{d.scale, d.spread, 0}
+		prior = learn.Normal{Mean: d.scale, SD: d.spread}
 	case offsetParam:
-		prior = Prior{d.offset(r.beside), d.spread, 0}
+		prior = learn.Normal{Mean: d.offset(r.beside), SD: d.spread}
 	case noiseParam:
-		prior = Prior{d.scale - math.Log(noisePart), d.spread, 0}
+		prior = learn.Normal{Mean: d.scale - math.Log(noisePart), SD: d.spread}
 	case weightParam:
-		prior = Prior{d.scale, d.spread, 0}
+		prior = learn.Normal{Mean: d.scale, SD: d.spread}
 		if r.column >= 0 {
 			prior.Mean += 0.5*math.Log(float64(len(d.columns))) - d.columns[r.column]
 		} else {
 			prior.Mean -= d.length
 		}
 	case lengthParam:
-		prior = Prior{d.length, lengthSD, 0}
+		prior = learn.Normal{Mean: d.length, SD: lengthSD}
 		if r.column >= 0 {
-			prior = Prior{d.columns[r.column], listSD, listShared}
+			prior = learn.Normal{Mean: d.columns[r.column], SD: listSD, Shared: listShared}
 		}
 	case periodParam:
 		if r.unset && d.period > 0 {
 			start = c.theta(d.period)
 		}
-		return start, Prior{start, periodSD, 0}
+		return start, learn.Normal{Mean: start, SD: periodSD}
 	case relativeParam:
-		return start, Prior{start, relativeSD, 0}
+		return start, learn.Normal{Mean: start, SD: relativeSD}
 	default:
-		return start, Prior{start, freeSD, 0}
+		return start, learn.Normal{Mean: start, SD: freeSD}
 	}
 	if given {
-		return start, Prior{start, freeSD, 0}
+		return start, learn.Normal{Mean: start, SD: freeSD}
 	}
 	if r.unset {
 		if start = prior.Mean; r.kind == scaleParam {
@@ -824,20 +587,43 @@ func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start fl
 	return start, prior
 }
 
+// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights, whose columns
+// have variances of the sums spread, and for which d has the defaults. A value of 0 is not set.
+func scaleCoords(spread []float64, value float64, d *learnData) []learnCoord {
+	coords := make([]learnCoord, len(spread))
+	for b, r2 := range spread {
+		c := &coords[b]
+		c.Param = Param{Name: "GLM.PriorSD", Value: positiveOr(value, 1), Max: math.Inf(1)}
+		c.Prior = learn.Normal{Mean: d.scale, SD: d.spread}
+		if len(spread) > 1 {
+			c.Name = fmt.Sprintf("GLM.PriorSD[%d]", b)
+			mean := d.scale - 0.5*math.Log(float64(len(spread)))
+			c.Prior = learn.Normal{Mean: mean, SD: listSD, Shared: d.spread}
+		}
+		if r2 > 0 && !math.IsInf(r2, 0) {
+			c.Prior.Mean -= 0.5 * math.Log(r2)
+		}
+		if c.Start = c.theta(c.Value); value == 0 {
+			c.Start = c.Prior.Mean
+		}
+	}
+	return coords
+}
+
 // noise returns start and prior of parameter i of the likelihood.
-func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (start float64, prior Prior) {
+func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (start float64, prior learn.Normal) {
 	start = c.theta(c.Value)
-	prior = Prior{start, freeSD, 0}
+	prior = learn.Normal{Mean: start, SD: freeSD}
 	sd := d.scale - math.Log(noisePart)
 	switch lik.(type) {
 	case GaussianNoise:
-		prior = Prior{2 * sd, 2 * linkScaleSD, 0}
+		prior = learn.Normal{Mean: 2 * sd, SD: 2 * linkScaleSD}
 	case StudentT:
-		if prior = (Prior{sd, linkScaleSD, 0}); i == 0 {
-			prior = Prior{math.Log(4), relativeSD, 0}
+		if prior = (learn.Normal{Mean: sd, SD: linkScaleSD}); i == 0 {
+			prior = learn.Normal{Mean: math.Log(4), SD: relativeSD}
 		}
 	case Laplace:
-		prior = Prior{sd, linkScaleSD, 0}
+		prior = learn.Normal{Mean: sd, SD: linkScaleSD}
 	}
 	if unset {
 		start = prior.Mean

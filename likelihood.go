@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/term"
 )
 
 // Likelihood is the probability of a response y given its latent value η. LogProb
@@ -82,11 +83,7 @@ func factsOf(l Likelihood) Facts {
 	return Facts{}
 }
 
-// rated is a Likelihood of which log p(y|η) is slope·η − exp(origin + sign·η) and a constant. Under N(m, v)
-//
-//	γ̂ = exp(origin + sign·m + v/2),   α̂ = slope − sign·γ̂,
-//
-// so that what its sites are to be is known of any m and v, whether or not exponentials overflow there.
+// rated is a Likelihood that knows its rates; see rated of what the sites see.
 type rated interface {
 	Likelihood
 	rate(y float64) (sign, origin, slope float64)
@@ -279,17 +276,6 @@ func (s Support) describe(most float64) string {
 	return s.String()
 }
 
-// fromLine maps the real line to the support; Counts and SignLabels stay.
-func (s Support) fromLine(t float64) float64 {
-	switch s {
-	case UnitInterval:
-		return 1 / (1 + math.Exp(-t))
-	case Positive, NonNegative:
-		return math.Exp(t)
-	}
-	return t
-}
-
 // Expectation is E[log p(y|η)] for η ~ N(m, v), in nats, with its derivatives.
 type Expectation struct {
 	Value float64 // E[log p(y|η)]
@@ -309,32 +295,6 @@ type Expectation struct {
 func quadNaN() Expectation {
 	n := math.NaN()
 	return Expectation{n, n, n, n}
-}
-
-// holeOf looks for the point nearest to m, in so many standard deviations as a quadrature covers, at which
-// log p(y|η) is not finite, and returns that value.
-func holeOf(l Likelihood, y, m, v float64) (eta, value float64, ok bool) {
-	const reach, step = 9, 1.0 / 16
-	s := math.Sqrt(v)
-	for u := 0.0; u <= reach; u += step {
-		for _, eta := range [2]float64{m + s*u, m - s*u} {
-			if value := l.LogProb(y, eta); math.IsNaN(value) || math.IsInf(value, 0) {
-				return eta, value, true
-			}
-		}
-	}
-	return 0, 0, false
-}
-
-// remedy says what to do about a log-likelihood that is not finite.
-func remedy(value float64) string {
-	switch {
-	case math.IsNaN(value):
-		return "it must be a number wherever q has mass"
-	case value > 0:
-		return "it must be finite wherever q has mass"
-	}
-	return "the ELBO is -Inf where q has mass outside the support: change variables or q so that all of its mass is inside, or return a finite penalty"
 }
 
 // isCount reports whether y is a non-negative integer.
@@ -392,6 +352,7 @@ func eachOf(l Likelihood) eachExpecter {
 // are apart is missed by all of them, so that some expectations, chosen by their arguments, are taken by ExpectLogProb, too. Where the
 // two differ the rule has failed, and once it is off all are taken by ExpectLogProb.
 type nestedRule struct {
+	lik    Likelihood
 	off    bool        // changes between passes over the terms only
 	missed atomic.Bool // a check has failed
 }
@@ -401,7 +362,7 @@ func newNestedRule(l Likelihood, n int) *nestedRule {
 	if _, ok := l.(Expecter); ok || n < nestedTerms || factsOf(l).Rough {
 		return nil
 	}
-	return &nestedRule{}
+	return &nestedRule{lik: l}
 }
 
 const (
@@ -414,8 +375,13 @@ const (
 )
 
 // expect is ExpectLogProb, and notes where check says that the rule misses something.
-func (r *nestedRule) expect(l Likelihood, y, m, v float64, check bool) Expectation {
-	if r == nil || r.off || !expect.Valid(m, v) {
+func (r *nestedRule) expect(y, m, v float64, check bool) term.Expectation {
+	return term.Expectation(r.of(y, m, v, check))
+}
+
+func (r *nestedRule) of(y, m, v float64, check bool) Expectation {
+	l := r.lik
+	if r.off || !expect.Valid(m, v) {
 		return ExpectLogProb(l, y, m, v)
 	}
 	x, ok := nestedExpect(l, y, m, v)

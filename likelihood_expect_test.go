@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/passage"
+	"github.com/pgsvi/pgsvi/internal/predict"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/integrate/quad"
 )
@@ -72,7 +74,7 @@ func forGrid(t *testing.T, f func(c likeCase, y, m, v float64)) {
 		for _, y := range c.good {
 			for i, m := range gridMeans {
 				for j, s := range gridSDs {
-					if testing.Short() && (i+j)%4 != 0 {
+					if !*runLong && (i+j)%4 != 0 {
 						continue
 					}
 					f(c, y, m, s*s)
@@ -139,7 +141,7 @@ func TestExpectRandom(t *testing.T) {
 	t.Parallel()
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(3, 4))
 	n := 800
-	if testing.Short() {
+	if !*runLong {
 		n = 100
 	}
 	for range n {
@@ -229,7 +231,7 @@ func TestExpectAgainstMonteCarlo(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	n := 200000
-	if testing.Short() {
+	if !*runLong {
 		n = 20000
 	}
 	for _, c := range likeCases {
@@ -462,7 +464,7 @@ func TestPredictMoments(t *testing.T) {
 				if err != nil {
 					t.Errorf("%#v: %v", c.l, err)
 				}
-				rm, rv := predictMix(c.l.(Responder), m, v)
+				rm, rv := predict.Moments(c.l.(Responder), m, v)
 				if math.Abs(mean-rm) > 1e-11*(1+math.Abs(mean)) || math.Abs(variance-rv) > 1e-10*(1+variance) {
 					t.Errorf("%#v N(%v, %v): %v, %v, by total variance %v, %v", c.l, m, v, mean, variance, rm, rv)
 				}
@@ -486,12 +488,17 @@ type supported struct {
 func (s supported) Facts() Facts { return s.facts }
 
 func TestPredictUser(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	twice := likeFunc(func(y, eta float64) float64 { return GaussianNoise{}.LogProb(y, eta) + math.Ln2 })
 	if _, _, err := predictiveMoments(twice, 0, 1); !errors.Is(err, ErrParam) {
 		t.Errorf("not normalised: %v, want ErrParam", err)
 	}
 	if _, err := predictiveQuantile(twice, 0.5, 0, 1); !errors.Is(err, ErrParam) {
+		t.Errorf("not normalised: %v, want ErrParam", err)
+	}
+	p := NewPrediction(twice, []float64{0}, []float64{1})
+	if _, _, err := p.Moments(nil, nil); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
 		t.Errorf("not normalised: %v, want ErrParam", err)
 	}
 	logNormal := likeFunc(func(y, eta float64) float64 { return GaussianNoise{}.LogProb(math.Log(y), eta) - math.Log(y) })
@@ -540,14 +547,14 @@ func TestPredictQuantile(t *testing.T) {
 						t.Errorf("%#v N(%v, %v): quantile(%v) = %v, %v", c.l, m, v, p, q, err)
 					}
 					last = q
-					at := predictiveCDF(func(eta float64) float64 { return r.CDF(q, eta) }, q, m, v, mixTol, leastTail)
+					at := passage.PredictiveCDF(func(eta float64) float64 { return r.CDF(q, eta) }, q, m, v, 1e-13, passage.LeastTail)
 					switch factsOf(c.l).Support {
 					case Counts, SignLabels:
 						step := 1.0
 						if factsOf(c.l).Support == SignLabels {
 							step = 2
 						}
-						if below := predictiveCDF(func(eta float64) float64 { return r.CDF(q-step, eta) }, q, m, v, mixTol, leastTail); at < p || below >= p || q != math.Trunc(q) {
+						if below := passage.PredictiveCDF(func(eta float64) float64 { return r.CDF(q-step, eta) }, q, m, v, 1e-13, passage.LeastTail); at < p || below >= p || q != math.Trunc(q) {
 							t.Errorf("%#v N(%v, %v): quantile(%v) = %v, CDF %v and %v", c.l, m, v, p, q, below, at)
 						}
 					default:

@@ -86,7 +86,7 @@ func TestFamilyRandom(t *testing.T) {
 	t.Parallel()
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(5, 6))
 	n := 1000
-	if testing.Short() {
+	if !*runLong {
 		n = 150
 	}
 	worst := map[string]float64{}

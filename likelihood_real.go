@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/passage"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/mathext"
 )
@@ -311,14 +312,14 @@ func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
 	if above {
 		sign = -1
 	}
-	return math.Log(predictiveCDF(func(eta float64) float64 { return studentCDF(nu, sign*(y-eta)/c) }, y, m, v, passageTol, 0))
+	return math.Log(passage.PredictiveCDF(func(eta float64) float64 { return studentCDF(nu, sign*(y-eta)/c) }, y, m, v, passage.Tol, 0))
 }
 
 // predictTail implements tailPredictor.
 func (l Laplace) predictTail(y, m, v float64, above bool) float64 {
 	b := positiveOr(l.Scale, 1)
 	norm := -math.Log(2 * b)
-	return passage{y, b, func(d float64) float64 { return norm - math.Abs(d)/b }}.tail(m, v, above)
+	return passage.Passage{Centre: y, Width: b, Log: func(d float64) float64 { return norm - math.Abs(d)/b }}.Tail(m, v, above)
 }
 
 func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {
@@ -366,7 +367,7 @@ func (g Gamma) LogProb(y, eta float64) float64 {
 	if math.IsInf(e, 1) {
 		return math.Inf(-1)
 	}
-	return gammaLogNorm(k) - l - k*(z+e)
+	return passage.GammaLogNorm(k) - l - k*(z+e)
 }
 
 // rate implements rated.
@@ -403,11 +404,11 @@ func (g Gamma) ExpectLogProb(y, m, v float64) Expectation {
 	if math.IsInf(r, 1) || math.IsInf(x, 1) {
 		return Expectation{math.Inf(-1), k * x, -r, 0}
 	}
-	c := gammaLogNorm(k)
+	c := passage.GammaLogNorm(k)
 	e := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
 	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
 	e.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
-	if k < gammaStirling {
+	if k < passage.GammaStirling {
 		e.Err += 4 * special.Eps * 40
 	}
 	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
@@ -457,7 +458,7 @@ func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
 // predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that e^η exceeds the inverse
 // of a gamma variable of shape k, times ky.
 func (g Gamma) predictTail(y, m, v float64, above bool) float64 {
-	return gammaPassage(math.Log(y), positiveOr(g.Shape, 1), -1).tail(m, v, above)
+	return passage.GammaPassage(math.Log(y), positiveOr(g.Shape, 1), -1).Tail(m, v, above)
 }
 
 // Exponential is p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0: the exponential density with

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
@@ -95,10 +97,10 @@ func TestSparseAppend(t *testing.T) {
 		t.Errorf("%v", mat.Formatted(&s))
 	}
 	wide := NewSparse(9)
-	if err := wide.Append([]int{1}, []float64{1}); err != nil || wide.cols != 9 {
-		t.Errorf("9 columns became %d, %v", wide.cols, err)
+	if err := wide.Append([]int{1}, []float64{1}); err != nil || wide.x.Cols != 9 {
+		t.Errorf("9 columns became %d, %v", wide.x.Cols, err)
 	}
-	if err := s.Append([]int{math.MaxInt32 - 1}, []float64{1}); err != nil || s.cols != math.MaxInt32 {
+	if err := s.Append([]int{math.MaxInt32 - 1}, []float64{1}); err != nil || s.x.Cols != math.MaxInt32 {
 		t.Errorf("the last column: %v", err)
 	}
 }
@@ -365,7 +367,7 @@ func TestRowTypes(t *testing.T) {
 			}
 			if _, sparse := x.(*Sparse); !sparse {
 				for _, intercept := range []bool{false, true} {
-					if got, want := newDesign(x, intercept), newDesign(same, intercept); !slices.Equal(got.dense, want.dense) {
+					if got, want := newDesign(x, intercept), newDesign(same, intercept); !slices.Equal(got.Dense, want.Dense) {
 						t.Errorf("%s: designs differ", name)
 					}
 				}
@@ -450,6 +452,7 @@ func BenchmarkRowTypes(b *testing.B) {
 
 // TestSharedRows: products, variances and sums of rows have the same bits on any number of goroutines.
 func TestSharedRows(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	const n, d, nnz = 9001, 43, 31
 	rng := rand.New(rand.NewPCG(15, 16))
@@ -475,27 +478,27 @@ func TestSharedRows(t *testing.T) {
 	}
 	p := make([]float64, d*d)
 	dense.Syrk(blas.Trans, 1, dense.General(rows.RawMatrix().Data, n, d), 1, dense.Symmetric(p, d))
-	s := weightState{}
-	s.resize(d)
-	copy(s.p, p)
-	if !s.factor() {
+	s := gauss.State{}
+	s.Resize(d)
+	copy(s.P, p)
+	if !s.Factor() {
 		t.Fatal("no factor")
 	}
-	s.invert()
+	s.Invert()
 	index := rng.Perm(n)
 	w, u := draw(d), draw(n)
 	const k, rank = 3, 4
 	z := draw(d * k)
-	low := newLowRankCov(d, rank)
-	for j := range low.d {
-		low.d[j] = 1 + rng.Float64()
+	low := gauss.NewLowRank(d, rank)
+	for j := range low.D {
+		low.D[j] = 1 + rng.Float64()
 	}
-	copy(low.u, draw(d*rank))
-	low.factor()
+	copy(low.U, draw(d*rank))
+	low.Factor()
 	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few, "ones": ones} {
 		g := newDesign(x, false)
-		if g.unit != (name == "ones") {
-			t.Errorf("%s: of ones: %v", name, g.unit)
+		if g.Unit != (name == "ones") {
+			t.Errorf("%s: of ones: %v", name, g.Unit)
 		}
 		for _, batch := range [][]int{nil, index} {
 			var want [9][]float64
@@ -503,26 +506,26 @@ func TestSharedRows(t *testing.T) {
 				var h parallel.Halt
 				h.Lend(workers)
 				got := [9][]float64{make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(p), make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(w), slices.Clone(z)}
-				buf := &designWork{halt: &h}
-				if !g.shared(&h, n*g.perRow()) && workers > 1 {
+				buf := &design.Work{Halt: &h}
+				if !g.Shared(&h, n*g.PerRow()) && workers > 1 {
 					t.Fatal("nothing is shared")
 				}
-				g.mulOn(&h, got[0], w, batch)
-				g.addMulTOn(got[1], u, batch, buf)
-				g.variances(got[2], s.l, s.inv, batch, buf)
-				g.addGram(got[3], u, batch, buf)
-				g.quadDiagOn(&h, got[4], low.v, batch)
-				g.addSquares(got[5], u, batch, buf)
-				low.variancesOn(got[6], g, batch, buf)
+				g.MulOn(&h, got[0], w, batch)
+				g.AddMulTOn(got[1], u, batch, buf)
+				g.Variances(got[2], s.L, s.Inv, batch, buf)
+				g.AddGram(got[3], u, batch, buf)
+				g.QuadDiagOn(&h, got[4], low.V, batch)
+				g.AddSquares(got[5], u, batch, buf)
+				low.VariancesOn(got[6], g, batch, buf)
 				if batch == nil {
-					g.addGramMul(got[7], w, 1, u, buf)
-					g.addGramMul(got[8], z, k, u, buf)
+					g.AddGramMul(got[7], w, 1, u, buf)
+					g.AddGramMul(got[8], z, k, u, buf)
 				}
 				eta, both, apart := make([]float64, n), slices.Clone(w), slices.Clone(w)
-				g.mulGram(both, eta, w, u, batch, buf)
+				g.MulGram(both, eta, w, u, batch, buf)
 				scaled := make([]float64, n)
 				floats.MulTo(scaled, u, got[0])
-				g.addMulTOn(apart, scaled, batch, buf)
+				g.AddMulTOn(apart, scaled, batch, buf)
 				if !slices.Equal(eta, got[0]) || !slices.Equal(both, apart) {
 					t.Errorf("%s: Xw and XᵀΓXw at once are other than apart", name)
 				}
@@ -541,10 +544,10 @@ func TestSharedRows(t *testing.T) {
 }
 
 // compareRows compares what TestSharedRows has of x with plain sums.
-func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *lowRankCov, w, u, z []float64, got [][]float64) {
+func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *gauss.LowRank, w, u, z []float64, got [][]float64) {
 	t.Helper()
 	n, d := x.Dims()
-	k, v := len(z)/d, low.sym()
+	k, v := len(z)/d, low.Sym()
 	squares, one, more := slices.Clone(w), slices.Clone(w), slices.Clone(z)
 	near := func(what string, got, want, size float64) {
 		if !(math.Abs(got-want) <= 1e-11*size) {
@@ -556,7 +559,7 @@ func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *lowR
 		mat.Row(row, dense.Index(batch, a), x)
 		var diag float64
 		for j, xj := range row {
-			diag += xj * xj * low.v[j]
+			diag += xj * xj * low.V[j]
 			squares[j] += u[a] * xj * xj
 		}
 		near("a variance under a diagonal V", got[0][a], diag, 1+diag)

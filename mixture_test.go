@@ -133,7 +133,7 @@ func TestMixtureNil(t *testing.T) {
 		t.Errorf("ELBO %v", last)
 	}
 	// Stochastic variational inference, by the Stepper's schedule and by one of the Solver's.
-	for _, step := range []Schedule{nil, FractionStep{Delay: 5, Power: 0.7}} {
+	for _, step := range []Schedule{nil, FractionStep(5, 0.7)} {
 		_, res, err := m.Fit(context.Background(), &Solver{BatchSize: 10, StepSize: step, MaxPasses: 60, EvalEvery: 150})
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +312,7 @@ func TestMixtureSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := file.String()
-	q, err := LoadMixturePosterior(strings.NewReader(text))
+	q, err := Load[*MixturePosterior](strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestMixtureSave(t *testing.T) {
 			t.Fatalf("row %d differs", n)
 		}
 	}
-	if _, err := LoadMixturePosterior(strings.NewReader(text[:len(text)/2])); !errors.Is(err, ErrFile) {
+	if _, err := Load[*MixturePosterior](strings.NewReader(text[:len(text)/2])); !errors.Is(err, ErrFile) {
 		t.Errorf("half of a file: %v", err)
 	}
 }

@@ -12,11 +12,76 @@ import (
 // Its name is that of the field, such as Scale, or Length[3] for one of Lengths.
 // In a Sum or a Product the place and the type of the part stand before it, as
 // in [0].SquaredExp.Scale. Its valid values are those strictly between Min and
-// Max, which may be infinite. A parameter with Min ≥ 0 is learned in its
-// logarithm, any other as it is.
+// Max, which may be infinite. It is learned in a coordinate θ that has all
+// numbers as values, so that no step and no interval leaves its range:
+//
+//	θ = log(Value − Min)                        where Min alone is finite,
+//	θ = −log(Max − Value)                       where Max alone is finite,
+//	θ = log((Value − Min)/(Max − Value))        where both are, and
+//	θ = Value                                   where neither is.
 type Param struct {
 	Name            string
 	Value, Min, Max float64
+}
+
+// within reports whether v is a valid value.
+func (p *Param) within(v float64) bool { return v > p.Min && v < p.Max }
+
+// ends reports which ends of the range are finite.
+func (p *Param) ends() (lower, upper bool) { return !math.IsInf(p.Min, -1), !math.IsInf(p.Max, 1) }
+
+// theta returns the value v as θ. It is ±Inf at an end of the range, and NaN outside.
+func (p *Param) theta(v float64) float64 {
+	switch lower, upper := p.ends(); {
+	case lower && upper:
+		return math.Log(v-p.Min) - math.Log(p.Max-v)
+	case lower:
+		return math.Log(v - p.Min)
+	case upper:
+		return -math.Log(p.Max - v)
+	}
+	return v
+}
+
+// value is the inverse of theta.
+func (p *Param) value(theta float64) float64 {
+	switch lower, upper := p.ends(); {
+	case lower && upper && theta > 0: // from the nearer end, where it rounds least
+		return p.Max - (p.Max-p.Min)/(1+math.Exp(theta))
+	case lower && upper:
+		return p.Min + (p.Max-p.Min)/(1+math.Exp(-theta))
+	case lower:
+		return p.Min + math.Exp(theta)
+	case upper:
+		return p.Max - math.Exp(-theta)
+	}
+	return theta
+}
+
+// moved returns the value that is a step of h in θ from that of p.
+func (p *Param) moved(h float64) float64 {
+	if lower, upper := p.ends(); lower && !upper {
+		return p.Min + (p.Value-p.Min)*math.Exp(h)
+	}
+	return p.value(p.theta(p.Value) + h)
+}
+
+// slope returns the derivative in θ for each unit of the one that Kernel.Grad has:
+// the latter is in log Value where Min ≥ 0, and in Value elsewhere.
+func (p *Param) slope() float64 {
+	s := 1.0
+	switch lower, upper := p.ends(); {
+	case lower && upper:
+		s = (p.Value - p.Min) * ((p.Max - p.Value) / (p.Max - p.Min))
+	case lower:
+		s = p.Value - p.Min
+	case upper:
+		s = p.Max - p.Value
+	}
+	if p.Min >= 0 {
+		s /= p.Value
+	}
+	return s
 }
 
 // paramName is the name of a parameter of something of the type named of:
@@ -33,7 +98,7 @@ func paramName(of, name string) string {
 func checkParams(of string, params []Param) error {
 	var errs []error
 	for _, p := range params {
-		if p.Value > p.Min && p.Value < p.Max {
+		if p.within(p.Value) {
 			continue
 		}
 		want := fmt.Sprintf("a number between %v and %v", p.Min, p.Max)
@@ -48,16 +113,16 @@ func checkParams(of string, params []Param) error {
 	return errors.Join(errs...)
 }
 
-// Validator is an option that can be out of range: a Schedule, a Sampler, a Converger or
+// validator is an option that can be out of range: a Schedule, a Sampler, a Converger or
 // whatever else a Solver or a model is given. Validate reports every
 // violation at once, wrapping ErrParam.
-type Validator interface{ Validate() error }
+type validator interface{ Validate() error }
 
-// validateOption asks every option that is a Validator.
+// validateOption asks every option that is a validator.
 func validateOption(options ...any) error {
 	var errs []error
 	for _, o := range options {
-		if v, ok := o.(Validator); ok {
+		if v, ok := o.(validator); ok {
 			errs = append(errs, v.Validate())
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -31,6 +33,11 @@ type State interface {
 
 // Stepper holds λ_k and takes steps. It is not safe for concurrent use. A Solver
 // asks it for nothing but these methods.
+//
+// A run can be saved (Result.Save, Solver.Checkpoint) if the Stepper is also an
+// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler: its whole state is written and put back, to
+// the bit, into a new Stepper of the same model or into one that has gone on. All Steppers of this
+// package are.
 type Stepper interface {
 	State
 	// Plan says how a Solver without options runs it. It does not change during a run.
@@ -50,10 +57,8 @@ type Stepper interface {
 	Evaluate(ctx context.Context, env *Env) (Evaluation, error)
 }
 
-// Snapshotter is a Stepper whose whole state can be written and put back, to the
-// bit, into a new Stepper of the same model or into one that has gone on. All Steppers of this package
-// are. See Result.Save.
-type Snapshotter interface {
+// snapshotter is a Stepper whose run can be saved.
+type snapshotter interface {
 	Stepper
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
@@ -145,24 +150,6 @@ func notEvaluated() Evaluation {
 	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
 }
 
-// neverZero returns x, or for 0 the least number above it: a zero of a Step or an Evaluation
-// would mean that it is not known.
-func neverZero(x float64) float64 {
-	if x == 0 {
-		return math.SmallestNonzeroFloat64
-	}
-	return x
-}
-
-// boundOf returns a computed bound as one of an Evaluation: never 0, which would mean that there is
-// none, not below 0, as rounding may have it, and +Inf where the computation says nothing.
-func boundOf(x float64) float64 {
-	if math.IsNaN(x) {
-		return math.Inf(1)
-	}
-	return neverZero(max(x, 0))
-}
-
 // Iteration describes one step of the loop and, where it was due, its evaluation.
 type Iteration struct {
 	K          int     // number of steps taken, from 1
@@ -203,12 +190,17 @@ func (s Status) String() string {
 
 // Result is what a run reached, complete even where Run returns an error, and all that
 // is needed to go on with it: see Solver.Resume. A Result with nothing but a Stepper is
-// a run about to begin. Printed, it is a line that says how the run ended.
+// a run about to begin. Printed, it is a line that says how the run ended, and the warnings, a line
+// each.
 type Result struct {
 	Status    Status
 	Iteration             // the last one, always evaluated unless that failed or was canceled
 	Trace     []Iteration // those that were evaluated, without their State
 	Stepper   Stepper     // the state reached
+	// Warnings say what in the data or the options may make a posterior bad that is fitted well, and
+	// how to mend it: responses far from 0 under a stationary kernel, and columns of very different
+	// units without Autoscale. Those of Learned.Fit are Learned.Warnings.
+	Warnings []string
 
 	begun   bool
 	src     rand.Source
@@ -227,6 +219,11 @@ type Result struct {
 
 // String says in a line how the run ended and what its q is worth.
 func (r *Result) String() string {
+	return strings.Join(append([]string{r.line()}, r.Warnings...), "\nwarning: ")
+}
+
+// line is String without the warnings.
+func (r *Result) line() string {
 	passes := "passes"
 	if r.Passes == 1 {
 		passes = "pass"
@@ -248,7 +245,9 @@ func (r *Result) String() string {
 	return s
 }
 
-// Sampler draws mini-batches.
+// Sampler draws mini-batches. A Sampler, Schedule or Converger of yours that can be out of range has
+// a method Validate() error, too, which reports every violation at once, wrapping ErrParam; a run
+// asks it before it begins.
 type Sampler interface {
 	// Batches returns a sequence of mini-batches of at most size terms out of
 	// 0 … n−1. The sequence may be endless. A batch is valid until the next
@@ -276,3 +275,108 @@ type Converger interface {
 // Iteration.State it must copy, and an error that it meets it must keep until
 // the run is over. It cannot change the run.
 type Recorder interface{ Record(it Iteration) }
+
+// Stream is the posterior P of items R that arrive one at a time, in any number and each seen
+// once, in memory that does not grow with their number. GLMStream is that of rows, and CTMStream
+// that of documents; NewGLMStream, GLMPosterior.Stream and NewCTMStream make one. All randomness is
+// from a fixed seed. The posterior is the same to the last bit however the items are handed over,
+// whenever it is asked for, and if the stream was saved and loaded on the way.
+//
+// The zero Stream is not usable. A Stream is not safe for concurrent use.
+type Stream[R, P any] struct {
+	engine streamEngine[R, P]
+}
+
+// streamEngine is what a model brings to a Stream. Its errors do not have the name of the package.
+type streamEngine[R, P any] interface {
+	// add copies r, and learns from it at once or later. Where ctx is done while it learns the error is the cause; r is
+	// in the stream, which learns of it when it is next used.
+	add(ctx context.Context, r R) error
+	// removeAll takes items out.
+	removeAll(ctx context.Context, items iter.Seq2[R, error]) error
+	// posterior leaves the stream as it is.
+	posterior(ctx context.Context) (P, error)
+	// given is the number of items handed over, and len the number in the posterior.
+	given() int
+	len() int
+	// save writes all that the posterior depends on, now and later.
+	save(w io.Writer) error
+}
+
+// Len returns the number of items in the posterior: those added, but for any left out with an
+// error, less those removed.
+func (s *Stream[R, P]) Len() int { return s.engine.len() }
+
+// Add adds an item, which it copies. The error names its number, counted from 0 in the order in
+// which items were handed over, and wraps
+//
+//	ErrShape      if it does not have the columns of the stream, or a word outside its
+//	              vocabulary, or columns or words that do not increase
+//	ErrNotFinite  if a number is NaN or infinite
+//	ErrLabel      if the response of a row is outside the support of the likelihood
+//	ErrParam      if the weight of a row is negative, or a count of a document is not positive
+//
+// upon which the item is left out. Adding an item may complete a block, of which the stream then
+// learns. An error of its step wraps ErrNotFinite or ErrNotPosDef and names the first row that had
+// to be left out, or the documents, which are left out together.
+func (s *Stream[R, P]) Add(item R) error { return prefixed(s.engine.add(context.Background(), item)) }
+
+// AddAll adds items until there are no more. It returns the first error, that of ctx,
+// of items or of Add; other items before it are in the posterior. A block of which the stream was
+// learning when ctx was done is in the stream, and learnt of when that is next used: Len counts its items.
+func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) error {
+	for item, err := range items {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			err = s.engine.add(ctx, item)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("pgsvi: canceled after %d items of the stream: %w", s.engine.given(), context.Cause(ctx))
+		}
+		if err != nil {
+			return prefixed(err)
+		}
+	}
+	return nil
+}
+
+// RemoveAll takes rows out of the posterior that it has seen. What the rows
+// contribute is taken from the posterior as it stands, all rows together: the
+// inverse of adding them as one block. On error, that of ctx, of items, of a row as in Add, or one
+// wrapping ErrNotPosDef because the posterior does not contain the rows, it is
+// as it was, but for rows added before that now make up a block of their own.
+//
+// Documents cannot be removed: the error of a CTMStream wraps errors.ErrUnsupported.
+func (s *Stream[R, P]) RemoveAll(ctx context.Context, items iter.Seq2[R, error]) error {
+	return s.engine.removeAll(ctx, items)
+}
+
+// Posterior returns the posterior of all items so far; the stream goes on as if it had not
+// been asked. The error is that of the step for the items since the last complete
+// block; of a CTMStream it wraps ErrEmpty if no document had a word.
+func (s *Stream[R, P]) Posterior() (P, error) {
+	p, err := s.engine.posterior(context.Background())
+	return p, prefixed(err)
+}
+
+// Save writes the stream, from which Load makes one that goes on to
+// the same bits: a line that names the kind of file, JSON, and a checksum. The error is that of w,
+// or wraps ErrParam if the name of a weight is not UTF-8, or if the likelihood is of a type that
+// Register was not told of, or that encoding/json does not write and read.
+func (s *Stream[R, P]) Save(w io.Writer) error { return s.engine.save(w) }
+
+// streamLoader is a posterior whose streams can be read from a file.
+type streamLoader[R, P any] interface {
+	loadStream(r io.Reader) (*Stream[R, P], error)
+}
+
+func (*Stream[R, P]) load(r io.Reader) (*Stream[R, P], error) {
+	var p P
+	l, ok := any(p).(streamLoader[R, P])
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: no stream has a posterior that is a %T: %w", p, ErrParam)
+	}
+	return l.loadStream(r)
+}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pgsvi/pgsvi/internal/goals"
 )
 
 // counter is a Stepper whose λ is the number of its steps. Its ELBO is −1/k.
@@ -48,7 +50,7 @@ func (c *counter) Step(_ context.Context, env *Env, batch []int, beta float64) (
 	c.batches = append(c.batches, slices.Clone(batch))
 	c.betas = append(c.betas, beta)
 	c.workers = env.Workers()
-	return Step{Beta: beta, GradMap: neverZero(c.gradMap)}, nil
+	return Step{Beta: beta, GradMap: goals.NeverZero(c.gradMap)}, nil
 }
 
 func (c *counter) Evaluate(context.Context, *Env) (Evaluation, error) {
@@ -99,20 +101,20 @@ func TestStatus(t *testing.T) {
 		errs   []error
 		inText string
 	}{
-		{name: "converged", s: Solver{Converger: &GapBelow{Nats: 1}}, st: func(c *counter) { c.gap = 0.5 }, want: Converged, k: 1},
+		{name: "converged", s: Solver{Converger: GapBelow(1, 0)}, st: func(c *counter) { c.gap = 0.5 }, want: Converged, k: 1},
 		{name: "default, gap", st: func(c *counter) { c.gap = 1e-11 }, want: Converged, k: 1},
-		{name: "pass limit", s: Solver{MaxPasses: 7, Converger: Never{}}, want: PassLimit, k: 7},
-		{name: "pass limit within a pass", s: Solver{MaxPasses: 1.5, BatchSize: 1, Converger: Never{}}, want: PassLimit, k: 6},
-		{name: "default pass limit", s: Solver{Converger: Never{}}, want: PassLimit, k: 1000},
-		{name: "iteration limit", s: Solver{MaxIter: 3, Converger: Never{}}, want: IterationLimit, k: 3},
+		{name: "pass limit", s: Solver{MaxPasses: 7, Converger: Never()}, want: PassLimit, k: 7},
+		{name: "pass limit within a pass", s: Solver{MaxPasses: 1.5, BatchSize: 1, Converger: Never()}, want: PassLimit, k: 6},
+		{name: "default pass limit", s: Solver{Converger: Never()}, want: PassLimit, k: 1000},
+		{name: "iteration limit", s: Solver{MaxIter: 3, Converger: Never()}, want: IterationLimit, k: 3},
 		{name: "time limit", s: Solver{Converger: Deadline(0)}, want: TimeLimit, k: 1},
-		{name: "exhausted", s: Solver{Sampler: once, Converger: Never{}}, want: Exhausted, k: 3},
+		{name: "exhausted", s: Solver{Sampler: once, Converger: Never()}, want: Exhausted, k: 3},
 		{name: "canceled", ctx: done, want: Canceled, errs: []error{context.Canceled}, inText: "after 0 iterations"},
 		{name: "canceled with a cause", ctx: canceled, want: Canceled, errs: []error{why}},
 		{name: "context deadline", ctx: late, want: Canceled, errs: []error{context.DeadlineExceeded}},
-		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never{}}, st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3, errs: []error{errUser}, inText: "iteration 4, beta 2:"},
-		{name: "failed ELBO", s: Solver{Converger: Never{}}, st: func(c *counter) { c.noELBO = errUser }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
-		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: &GradientMap{Tol: 1}}, st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
+		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never()}, st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3, errs: []error{errUser}, inText: "iteration 4, beta 2:"},
+		{name: "failed ELBO", s: Solver{Converger: Never()}, st: func(c *counter) { c.noELBO = errUser }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
+		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: GradientMap(1)}, st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
 		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
 		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed, errs: []error{ErrShape}, inText: "term 4 of 4"},
 		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed, errs: []error{ErrShape}, inText: "term -1"},
@@ -175,7 +177,7 @@ func TestCancelAndResume(t *testing.T) {
 			cancel()
 		}
 	}
-	s := Solver{Converger: Never{}, MaxPasses: 10}
+	s := Solver{Converger: Never(), MaxPasses: 10}
 	res, err := s.Run(ctx, asModel{st: st})
 	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 5 || res.ELBO != -0.2 || len(res.Trace) != 5 {
 		t.Fatalf("%+v, %v", res, err)
@@ -196,13 +198,13 @@ func TestSolverValidate(t *testing.T) {
 	}
 	bad := Solver{
 		StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
-		Converger: AnyOf(&ELBOChange{Tol: -1}, &ELBOChange{Window: -4}),
+		Converger: AnyOf(ELBOChange(-1, 0), ELBOChange(0, -4)),
 	}
 	err := bad.validate()
 	if !errors.Is(err, ErrParam) {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN", "MaxIter is -2", "Workers is -3", "Tol: -1", "Window: -4"} {
+	for _, s := range []string{"ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN", "MaxIter is -2", "Workers is -3", "ELBOChange(-1, 0)", "ELBOChange(0, -4)"} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("%q is not reported in\n%v", s, err)
 		}
@@ -220,12 +222,12 @@ func TestSolverValidate(t *testing.T) {
 	if err := new(Solver).validate(); err != nil {
 		t.Errorf("the zero Solver: %v", err)
 	}
-	for _, r := range []RobbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1}, {Scale: math.NaN()}, {Delay: math.Inf(1)}} {
+	for _, r := range []robbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1}, {Scale: math.NaN()}, {Delay: math.Inf(1)}} {
 		if err := r.Validate(); !errors.Is(err, ErrParam) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if err := (RobbinsMonro{}).Validate(); err != nil {
+	if err := (robbinsMonro{}).Validate(); err != nil {
 		t.Error(err)
 	}
 }
@@ -272,7 +274,7 @@ func TestLookingOnChangesNothing(t *testing.T) {
 		"Objective": {o, func(st State) error { _, err := o.Posterior(st); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Solver{MaxPasses: 8, Converger: Never{}}
+			s := Solver{MaxPasses: 8, Converger: Never()}
 			alone, err := s.Run(context.Background(), c.m)
 			if err != nil {
 				t.Fatal(err)
@@ -323,7 +325,7 @@ func TestEvalEvery(t *testing.T) {
 	} {
 		st := newCounter(5)
 		var shown []int
-		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never{}, Recorder: RecorderFunc(func(it Iteration) {
+		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never(), Recorder: RecorderFunc(func(it Iteration) {
 			if evaluated := !math.IsNaN(it.ELBO); evaluated {
 				shown = append(shown, it.K)
 				if it.ELBO != -1/float64(it.K) {
@@ -334,7 +336,7 @@ func TestEvalEvery(t *testing.T) {
 			}
 		})}
 		st.gap = 3
-		s.Sampler = Reshuffle{}
+		s.Sampler = Reshuffle()
 		res, err := s.Run(context.Background(), asModel{st: st})
 		if err != nil {
 			t.Fatal(err)
@@ -358,7 +360,7 @@ func TestEvalEvery(t *testing.T) {
 // Passes count terms, shorter last batches included; batch sizes are clipped.
 func TestPassesAndBatches(t *testing.T) {
 	st := newCounter(5)
-	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro{}, Converger: Never{}, Workers: 3}
+	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro(0, 0, 0), Converger: Never(), Workers: 3}
 	var passes []float64
 	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
@@ -406,7 +408,7 @@ func TestPlan(t *testing.T) {
 		{"own steps and size", Solver{StepSize: ConstantStep(1), BatchSize: 9}, 9, false},
 	} {
 		st := newCounter(10)
-		st.plan = Plan{Batch: 2, Sampler: InOrder{}}
+		st.plan = Plan{Batch: 2, Sampler: InOrder()}
 		c.s.MaxIter = 1
 		if _, err := c.s.Run(context.Background(), asModel{st: st}); err != nil {
 			t.Fatal(err)
@@ -425,8 +427,8 @@ func TestSchedules(t *testing.T) {
 	}{
 		{autoStep{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)}},
 		{ConstantStep(0.3), [3]float64{0.3, 0.3, 0.3}},
-		{RobbinsMonro{}, [3]float64{1, math.Pow(2, -0.6), math.Pow(10, -0.6)}},
-		{RobbinsMonro{Scale: 2, Delay: 3, Power: 1}, [3]float64{2, 1.5, 0.5}},
+		{RobbinsMonro(0, 0, 0), [3]float64{1, math.Pow(2, -0.6), math.Pow(10, -0.6)}},
+		{RobbinsMonro(2, 3, 1), [3]float64{2, 1.5, 0.5}},
 	} {
 		for i, k := range []int{0, 1, 9} {
 			if got := c.s.StepSize(k); got != c.want[i] && !(math.Abs(got-c.want[i]) < 1e-15) {
@@ -448,7 +450,7 @@ func take(s iter.Seq[[]int], n int) (bs [][]int) {
 
 func TestSamplers(t *testing.T) {
 	const n, size, perPass = 11, 4, 3
-	for _, s := range []Sampler{Reshuffle{}, InOrder{}, ShuffleOnce{}} {
+	for _, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce()} {
 		bs := take(s.Batches(n, size, testRand(80)), 4*perPass)
 		var passes [][]int
 		for i := 0; i < len(bs); i += perPass {
@@ -461,10 +463,10 @@ func TestSamplers(t *testing.T) {
 			}
 		}
 		same := slices.Equal(passes[0], passes[1]) && slices.Equal(passes[0], passes[2])
-		if _, reshuffled := s.(Reshuffle); same == reshuffled {
+		if _, reshuffled := s.(reshuffle); same == reshuffled {
 			t.Errorf("%T: passes %v", s, passes)
 		}
-		if _, ordered := s.(InOrder); slices.IsSorted(passes[0]) != ordered {
+		if _, ordered := s.(inOrder); slices.IsSorted(passes[0]) != ordered {
 			t.Errorf("%T: first pass %v", s, passes[0])
 		}
 		if again := take(s.Batches(n, size, testRand(80)), 4*perPass); !slices.EqualFunc(bs, again, slices.Equal) {
@@ -472,14 +474,14 @@ func TestSamplers(t *testing.T) {
 		}
 	}
 	// Two runs with one ShuffleOnce are two shuffles.
-	a := take(ShuffleOnce{}.Batches(n, n, testRand(80)), 1)
-	if b := take(ShuffleOnce{}.Batches(n, n, testRand(81)), 1); slices.Equal(a[0], b[0]) {
+	a := take(ShuffleOnce().Batches(n, n, testRand(80)), 1)
+	if b := take(ShuffleOnce().Batches(n, n, testRand(81)), 1); slices.Equal(a[0], b[0]) {
 		t.Error("ShuffleOnce repeats itself over runs")
 	}
-	if b := take(Reshuffle{}.Batches(n, n+1, testRand(80)), 2); !slices.IsSorted(b[1]) || len(b[1]) != n {
+	if b := take(Reshuffle().Batches(n, n+1, testRand(80)), 2); !slices.IsSorted(b[1]) || len(b[1]) != n {
 		t.Errorf("all terms are shuffled: %v", b[1])
 	}
-	for _, s := range []Sampler{Reshuffle{}, InOrder{}, ShuffleOnce{}, WithReplacement{}} {
+	for _, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce(), WithReplacement()} {
 		for range s.Batches(0, 3, testRand(1)) {
 			t.Fatalf("%T: a batch of no terms", s)
 		}
@@ -503,7 +505,7 @@ func TestSamplersUniform(t *testing.T) {
 	}
 	count := make([]int, n)
 	repeats := 0
-	for _, b := range take(WithReplacement{}.Batches(n, 4, testRand(82)), draws/4) {
+	for _, b := range take(WithReplacement().Batches(n, 4, testRand(82)), draws/4) {
 		for _, i := range b {
 			count[i]++
 		}
@@ -516,7 +518,7 @@ func TestSamplersUniform(t *testing.T) {
 		t.Errorf("two draws of a batch agree with probability %v, want 0.1", p)
 	}
 	count = make([]int, n)
-	for i, b := range take(Reshuffle{}.Batches(n, 1, testRand(83)), draws*n) {
+	for i, b := range take(Reshuffle().Batches(n, 1, testRand(83)), draws*n) {
 		if i%n == 0 { // the first place of a pass
 			count[b[0]]++
 		}
@@ -530,19 +532,19 @@ func TestELBOChange(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
 		name  string
-		rule  ELBOChange
+		rule  Converger
 		elbos []float64
 		stop  int // the index at which it stops; −1 for never
 	}{
-		{"constant", ELBOChange{Window: 3}, []float64{5, 5, 5, 5, 5}, 3},
-		{"default window of 10", ELBOChange{}, []float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 10},
-		{"not evaluated", ELBOChange{Window: 2}, []float64{5, nan, 5, nan, nan, 5}, 5},
-		{"an outlier", ELBOChange{Window: 3}, []float64{5, 5, 9, 5, 5, 5, 5}, 5},
-		{"the first step", ELBOChange{Window: 3}, []float64{-1e6, -3, -3, -3}, 3},
-		{"still rising", ELBOChange{Window: 3}, []float64{1, 2, 3, 4, 5, 6}, -1},
-		{"relative to the ELBO", ELBOChange{Tol: 1e-3, Window: 1}, []float64{1e6, 1e6 + 900}, 1},
-		{"absolute below 1", ELBOChange{Tol: 1e-3, Window: 1}, []float64{1e-6, 2e-6}, 1},
-		{"not below Tol", ELBOChange{Tol: 0.5, Window: 1}, []float64{1, 0.5}, -1},
+		{"constant", ELBOChange(0, 3), []float64{5, 5, 5, 5, 5}, 3},
+		{"default window of 10", ELBOChange(0, 0), []float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 10},
+		{"not evaluated", ELBOChange(0, 2), []float64{5, nan, 5, nan, nan, 5}, 5},
+		{"an outlier", ELBOChange(0, 3), []float64{5, 5, 9, 5, 5, 5, 5}, 5},
+		{"the first step", ELBOChange(0, 3), []float64{-1e6, -3, -3, -3}, 3},
+		{"still rising", ELBOChange(0, 3), []float64{1, 2, 3, 4, 5, 6}, -1},
+		{"relative to the ELBO", ELBOChange(1e-3, 1), []float64{1e6, 1e6 + 900}, 1},
+		{"absolute below 1", ELBOChange(1e-3, 1), []float64{1e-6, 2e-6}, 1},
+		{"not below Tol", ELBOChange(0.5, 1), []float64{1, 0.5}, -1},
 	} {
 		for run := range 2 { // Init starts afresh
 			c.rule.Init()
@@ -584,19 +586,19 @@ func TestStopRules(t *testing.T) {
 		it   Iteration
 		want Status
 	}{
-		{"gradient map below", &GradientMap{Tol: 0.1}, at(nan, nan, 0.1, 0), Converged},
-		{"gradient map above", &GradientMap{Tol: 0.1}, at(nan, nan, 0.11, 0), NotTerminated},
-		{"gradient map unknown", &GradientMap{Tol: 0.1}, at(nan, nan, nan, 0), NotTerminated},
-		{"gap below", &GapBelow{Nats: 1e-3}, at(-5, 1e-3, nan, 0), Converged},
-		{"gap above", &GapBelow{Nats: 1e-3}, at(-5, 2e-3, nan, 0), NotTerminated},
-		{"gap relative", &GapBelow{Relative: 1e-3}, at(-5, 4e-3, nan, 0), Converged},
-		{"gap unknown", &GapBelow{Nats: 1}, at(-5, nan, nan, 0), NotTerminated},
+		{"gradient map below", GradientMap(0.1), at(nan, nan, 0.1, 0), Converged},
+		{"gradient map above", GradientMap(0.1), at(nan, nan, 0.11, 0), NotTerminated},
+		{"gradient map unknown", GradientMap(0.1), at(nan, nan, nan, 0), NotTerminated},
+		{"gap below", GapBelow(1e-3, 0), at(-5, 1e-3, nan, 0), Converged},
+		{"gap above", GapBelow(1e-3, 0), at(-5, 2e-3, nan, 0), NotTerminated},
+		{"gap relative", GapBelow(0, 1e-3), at(-5, 4e-3, nan, 0), Converged},
+		{"gap unknown", GapBelow(1, 0), at(-5, nan, nan, 0), NotTerminated},
 		{"before the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second-1), NotTerminated},
 		{"after the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second), TimeLimit},
-		{"never", Never{}, at(0, 0, 0, time.Hour), NotTerminated},
+		{"never", Never(), at(0, 0, 0, time.Hour), NotTerminated},
 		{"any of none", AnyOf(), at(0, 0, 0, 0), NotTerminated},
-		{"any of, the first", AnyOf(Deadline(0), &GapBelow{Nats: 1}), at(0, 0, 0, 0), TimeLimit},
-		{"any of, the second", AnyOf(Never{}, &GapBelow{Nats: 1}), at(0, 0, 0, 0), Converged},
+		{"any of, the first", AnyOf(Deadline(0), GapBelow(1, 0)), at(0, 0, 0, 0), TimeLimit},
+		{"any of, the second", AnyOf(Never(), GapBelow(1, 0)), at(0, 0, 0, 0), Converged},
 		{"default, gap", DefaultConverger(), at(-5, 1e-10, nan, 0), Converged},
 		{"default, gap too large", DefaultConverger(), at(-5, 2e-10, nan, 0), NotTerminated},
 		{"default, proof", DefaultConverger(), proved(-5, 1, 1e-10, OverQ), Converged},
@@ -666,7 +668,7 @@ func TestTee(t *testing.T) {
 	rec := func(name string) Recorder {
 		return RecorderFunc(func(it Iteration) { got = append(got, fmt.Sprint(name, it.K)) })
 	}
-	s := Solver{MaxIter: 2, Converger: Never{}, Recorder: Tee(rec("a"), rec("b"))}
+	s := Solver{MaxIter: 2, Converger: Never(), Recorder: Tee(rec("a"), rec("b"))}
 	if _, err := s.Run(context.Background(), asModel{st: newCounter(1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -675,14 +677,14 @@ func TestTee(t *testing.T) {
 	}
 }
 
-// Progress writes one line over and over, not more often than Every, keeps the
+// Progress writes one line over and over, not more often than every, keeps the
 // last known ELBO, and clears the line in the end.
 func TestProgress(t *testing.T) {
 	var b bytes.Buffer
-	p := &Progress{W: &b, Every: time.Second}
-	p.Done()
+	p, done := Progress(&b, time.Second)
+	done()
 	if b.Len() > 0 {
-		t.Errorf("Done before the first line writes %q", b.String())
+		t.Errorf("done before the first line writes %q", b.String())
 	}
 	for _, it := range []Iteration{
 		{K: 1, Passes: 0.5, Evaluation: Evaluation{ELBO: -123.456, Gap: 0.25}, Elapsed: 0},
@@ -698,9 +700,9 @@ func TestProgress(t *testing.T) {
 		t.Errorf("\n got %q\nwant %q", got, want)
 	}
 	b.Reset()
-	p.Done()
+	done()
 	if got, want := b.String(), "\r"+strings.Repeat(" ", len(first))+"\r"; got != want {
-		t.Errorf("Done writes %q, want %q", got, want)
+		t.Errorf("done writes %q, want %q", got, want)
 	}
 	b.Reset()
 	p.Record(Iteration{K: 1, Evaluation: notEvaluated()}) // a second run
@@ -760,6 +762,7 @@ func TestResultString(t *testing.T) {
 		{Result{Status: PassLimit, Iteration: estimate}, "pass limit, 4 passes, 95ms, ELBO -10724.99615, by its own estimate within 2e-10 nats of its maximum"},
 		{Result{Status: Canceled, Iteration: random}, "canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
 		{Result{Status: Failed, Iteration: failed}, "failed, 4 passes, 95ms"},
+		{Result{Warnings: []string{"one", "two"}}, "not terminated, 0 passes, 0s\nwarning: one\nwarning: two"},
 	} {
 		if got := c.r.String(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

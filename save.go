@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,9 +17,29 @@ import (
 // where it is declared.
 var savedTypes save.Registry
 
+// loadable is what Load reads.
+type loadable[T any] interface{ load(r io.Reader) (T, error) }
+
+// Load reads what Save of a T has written, which must be all of r:
+//
+//	post, err := pgsvi.Load[*pgsvi.GPPosterior](file)
+//
+// T is a pointer to a posterior, a GLMStream or a CTMStream. Predictions of a posterior are those of the
+// one that was saved, and a stream goes on as that would have, to the last bit. A covariance is factorised anew,
+// in about D³/3 operations for a full one of D weights, N³/3 for a GP of N rows and M³/3 for a SparseGP of rank M.
+//
+// The error wraps ErrFile if r has no such file, or one that is damaged or of a newer release, or
+// whose numbers make no T; it wraps ErrParam as well if the kernel or the likelihood is of a type
+// that Register was not told of. It wraps ErrMemory, and not ErrFile, if there are too many rows for
+// the limit. A failure of r is wrapped as it is.
+func Load[T loadable[T]](r io.Reader) (T, error) {
+	var t T
+	return t.load(r)
+}
+
 // Register gives the type of v, a Kernel or Likelihood of the caller's that
 // encoding/json can write and read, the name under which Save writes values of it
-// and the Load functions know them. What is behind the last dot of the name is
+// and Load knows them. What is behind the last dot of the name is
 // also the name of a Kernel in messages and in the names of its parameters, such
 // as Matern72 of "example.com/kernels.Matern72". A name is for ever: files keep
 // it. The types of this package are registered. Register panics if v is nil, if the
@@ -110,10 +129,6 @@ func saveTo(w io.Writer, kind save.Kind, v any) error {
 	return kind.Write(w, body)
 }
 
-// mostSaved is the largest count of rows, documents or steps that is read from a file. Up to it a
-// float64 and an int count by one, on systems of 32 bits too.
-const mostSaved = min(1<<53, math.MaxInt)
-
 // loadFrom reads a file that saveTo has written from an S, in which every number is finite, as
 // encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that is only
 // too large nothing is wrong.
@@ -189,7 +204,7 @@ func (f *fingerprint) state(c *save.State, digest func(*save.Digest)) {
 	}
 	sum := f.sum
 	c.Uint64(&sum)
-	c.Check(sum == f.sum, "it is of another model: other data, options or divergence")
+	c.Check(sum == f.sum, "it is of another model (other data, options or divergence) or of another release: run it again")
 }
 
 // digestValue shows d a Kernel or Likelihood: as it is saved, or by type and parameters.

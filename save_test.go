@@ -128,7 +128,7 @@ func TestSaveRegistered(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		samePredictions(t, name, post, LoadGPPosterior, x, y)
+		samePredictions(t, name, post, Load[*GPPosterior], x, y)
 		sparse, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 4})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -137,7 +137,7 @@ func TestSaveRegistered(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		samePredictions(t, "sparse, "+name, sparsePost, LoadSparseGPPosterior, x, y)
+		samePredictions(t, "sparse, "+name, sparsePost, Load[*SparseGPPosterior], x, y)
 	}
 	kernels := kernelCases(2)
 	kernels = append(kernels, kernelCase{name: "registered", k: Sum{Linear{Scale: 0.3}, Constant{}, Product{SquaredExp{}, savedLinear{0.5}}, White{Scale: 0.1}}})
@@ -169,7 +169,7 @@ func TestSaveRegistered(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		samePredictions(t, "GLM, "+name, post, LoadGLMPosterior, x, y)
+		samePredictions(t, "GLM, "+name, post, Load[*GLMPosterior], x, y)
 		s, err := NewGLMStream(2, lik, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -177,7 +177,7 @@ func TestSaveRegistered(t *testing.T) {
 		if err := s.AddAll(ctx, Rows(x, y)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		loaded := again(t, "stream, "+name, s, LoadGLMStream)
+		loaded := again(t, "stream, "+name, s, Load)
 		a, err := s.Posterior()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -265,14 +265,14 @@ func savedFiles(t testing.TB) []savedFile {
 	}
 	return []savedFile{
 		savedFileOf(t, runFile, started, loadRun),
-		savedFileOf(t, gpFile, post, LoadGPPosterior),
-		savedFileOf(t, sparseGPFile, sparsePost, LoadSparseGPPosterior),
-		savedFileOf(t, glmFile, glmPost, LoadGLMPosterior),
-		savedFileOf(t, ctmFile, ctmPost, LoadCTMPosterior),
-		savedFileOf(t, ldaFile, ldaPost, LoadLDAPosterior),
-		savedFileOf(t, mixtureFile, mixturePost, LoadMixturePosterior),
-		savedFileOf(t, glmStreamFile, rows, LoadGLMStream),
-		savedFileOf(t, ctmStreamFile, docs, LoadCTMStream),
+		savedFileOf(t, gpFile, post, Load),
+		savedFileOf(t, sparseGPFile, sparsePost, Load),
+		savedFileOf(t, glmFile, glmPost, Load),
+		savedFileOf(t, ctmFile, ctmPost, Load),
+		savedFileOf(t, ldaFile, ldaPost, Load),
+		savedFileOf(t, mixtureFile, mixturePost, Load),
+		savedFileOf(t, glmStreamFile, rows, Load),
+		savedFileOf(t, ctmStreamFile, docs, Load),
 	}
 }
 
@@ -441,7 +441,7 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 // checksum set right they are an error or a value. None takes more memory than 64 MB and ten times its size.
 func TestSaveMutated(t *testing.T) {
 	files := 10000
-	if testing.Short() {
+	if !*runLong {
 		files = 500
 	}
 	for i, f := range savedFiles(t) {
@@ -642,11 +642,11 @@ func TestSaveErrors(t *testing.T) {
 		{"not definite", `"gamma":[0.`, `"gamma":[-99999990.`, ErrNotPosDef},
 	} {
 		text := changed(t, gpFile, file.String(), c.old, c.new)
-		if _, err := LoadGPPosterior(strings.NewReader(text)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
+		if _, err := Load[*GPPosterior](strings.NewReader(text)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
-	gp.terms.lik = unregistered{}
+	gp.terms.Lik = viewOf(unregistered{})
 	post, _ = mustFit(t, gp, nil)
 	if err := post.Save(&file); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "see Register") {
 		t.Errorf("unregistered likelihood: %v", err)
@@ -678,11 +678,11 @@ func fuzzLoad[P saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, er
 }
 
 func FuzzLoadGPPosterior(f *testing.F) {
-	fuzzLoad(f, gpFile, LoadGPPosterior, func(t *testing.T, p *GPPosterior) { checkVariances(t, p, p.x) })
+	fuzzLoad(f, gpFile, Load[*GPPosterior], func(t *testing.T, p *GPPosterior) { checkVariances(t, p, p.x) })
 }
 
 func FuzzLoadSparseGPPosterior(f *testing.F) {
-	fuzzLoad(f, sparseGPFile, LoadSparseGPPosterior, func(t *testing.T, p *SparseGPPosterior) { checkVariances(t, p, p.z.x) })
+	fuzzLoad(f, sparseGPFile, Load[*SparseGPPosterior], func(t *testing.T, p *SparseGPPosterior) { checkVariances(t, p, p.z.x) })
 }
 
 // checkVariances fails unless the variances at x are not negative.
@@ -705,12 +705,12 @@ func FuzzLoadGLMPosterior(f *testing.F) {
 		`"names":["a","b"],"mean":[1,2],"covariance":{"dual":{"ptr":[0,1,3],"ind":[0,0,1],"val":[1,2,1],"gamma":[1,2]}},"prior":{"mean":[0,0],"precision":[1,0,1]}`,
 	} {
 		body := `{"likelihood":{"type":"pgsvi.StudentT","value":{"DF":3}},"rows":9,` + s + "}"
-		if _, err := LoadGLMPosterior(strings.NewReader(fileOf(f, glmFile, body))); err != nil {
+		if _, err := Load[*GLMPosterior](strings.NewReader(fileOf(f, glmFile, body))); err != nil {
 			f.Fatal(err)
 		}
 		bodies = append(bodies, body)
 	}
-	fuzzLoad(f, glmFile, LoadGLMPosterior, func(t *testing.T, p *GLMPosterior) {
+	fuzzLoad(f, glmFile, Load[*GLMPosterior], func(t *testing.T, p *GLMPosterior) {
 		x := mat.NewDense(1, max(1, p.Cols()), nil)
 		for j := range p.Cols() {
 			x.Set(0, j, float64(j%3)-0.7)
@@ -733,8 +733,8 @@ func FuzzLoadGLMPosterior(f *testing.F) {
 }
 
 func FuzzLoadCTMPosterior(f *testing.F) {
-	fuzzLoad(f, ctmFile, LoadCTMPosterior, func(t *testing.T, p *CTMPosterior) {
-		if p.k > 10 {
+	fuzzLoad(f, ctmFile, Load[*CTMPosterior], func(t *testing.T, p *CTMPosterior) {
+		if p.fit.K > 10 {
 			return
 		}
 		if _, err := p.Infer(Document{[]int{0}, []float64{2}}); err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
@@ -744,7 +744,7 @@ func FuzzLoadCTMPosterior(f *testing.F) {
 }
 
 func FuzzLoadLDAPosterior(f *testing.F) {
-	fuzzLoad(f, ldaFile, LoadLDAPosterior, func(t *testing.T, p *LDAPosterior) {
+	fuzzLoad(f, ldaFile, Load[*LDAPosterior], func(t *testing.T, p *LDAPosterior) {
 		if !allFinite(p.Lambda()) {
 			t.Errorf("topics %v", p.Lambda())
 		}
@@ -752,7 +752,7 @@ func FuzzLoadLDAPosterior(f *testing.F) {
 }
 
 func FuzzLoadMixturePosterior(f *testing.F) {
-	fuzzLoad(f, mixtureFile, LoadMixturePosterior, func(t *testing.T, p *MixturePosterior) {
+	fuzzLoad(f, mixtureFile, Load[*MixturePosterior], func(t *testing.T, p *MixturePosterior) {
 		if !allFinite(p.Means()) {
 			t.Errorf("means %v", p.Means())
 		}
@@ -765,7 +765,7 @@ func FuzzLoadMixturePosterior(f *testing.F) {
 }
 
 func FuzzLoadGLMStream(f *testing.F) {
-	fuzzLoad(f, glmStreamFile, LoadGLMStream, func(t *testing.T, s *GLMStream) {
+	fuzzLoad(f, glmStreamFile, Load[*GLMStream], func(t *testing.T, s *GLMStream) {
 		if p, err := s.Posterior(); err == nil {
 			p.SD(nil)
 		} else if !prefixedOnce(err) {
@@ -775,7 +775,7 @@ func FuzzLoadGLMStream(f *testing.F) {
 }
 
 func FuzzLoadCTMStream(f *testing.F) {
-	fuzzLoad(f, ctmStreamFile, LoadCTMStream, func(t *testing.T, s *CTMStream) {
+	fuzzLoad(f, ctmStreamFile, Load[*CTMStream], func(t *testing.T, s *CTMStream) {
 		if e := s.engine.(*ctmStream); e.m.k > 10 || e.m.terms > 1000 || e.m.opt.Samples > 100 || e.m.opt.Inner+e.m.opt.FirstInner > 100 {
 			return
 		}

@@ -33,7 +33,7 @@ func theoryProblem() Objective[*Gaussian] {
 // certified runs s on m with a Certificate, which must not meet an error.
 func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	t.Helper()
-	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never{}, cmp.Or(s.EvalEvery, -1)
+	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never(), cmp.Or(s.EvalEvery, -1)
 	res := solve(t, s, m)
 	if err := c.Err(); err != nil {
 		t.Fatal(err)
@@ -73,14 +73,14 @@ func TestCertificateTruth(t *testing.T) {
 		in     Coordinates
 		within float64 // relative, of L: numeric steps end where they like
 	}{
-		"Euclidean, (m, sd)":         {Euclidean{}, Cholesky, 1e-8},
-		"Euclidean, (m, sd), 1.98/L": {Euclidean{}, Cholesky, 1e-8},
-		"Euclidean, (m, v)":          {Euclidean{}, MeanCov, 1e-8},
-		"KL, (m, sd)":                {KL{}, Cholesky, 1e-5},
-		"KL, (m, v)":                 {KL{}, MeanCov, 1e-8},
-		"KL, mean parameters":        {KL{}, MeanParams, 1e-8},
-		"ReverseKL, mean parameters": {ReverseKL{}, MeanParams, 1e-5},
-		"SymKL, mean parameters":     {SymKL{}, MeanParams, 1e-5},
+		"Euclidean, (m, sd)":         {Euclidean(), Cholesky, 1e-8},
+		"Euclidean, (m, sd), 1.98/L": {Euclidean(), Cholesky, 1e-8},
+		"Euclidean, (m, v)":          {Euclidean(), MeanCov, 1e-8},
+		"KL, (m, sd)":                {KL(), Cholesky, 1e-5},
+		"KL, (m, v)":                 {KL(), MeanCov, 1e-8},
+		"KL, mean parameters":        {KL(), MeanParams, 1e-8},
+		"ReverseKL, mean parameters": {ReverseKL(), MeanParams, 1e-5},
+		"SymKL, mean parameters":     {SymKL(), MeanParams, 1e-5},
 	} {
 		want, ok := truth.Data[name]
 		if !ok {
@@ -131,13 +131,13 @@ func TestCertificateBounds(t *testing.T) {
 		}
 		switch seed % 4 {
 		case 0:
-			c.d, c.in = Euclidean{}, Cholesky
+			c.d, c.in = Euclidean(), Cholesky
 		case 1:
-			c.d, c.in = KL{}, MeanCov
+			c.d, c.in = KL(), MeanCov
 		case 2:
-			c.d, c.in = KL{}, MeanParams
+			c.d, c.in = KL(), MeanParams
 		case 3:
-			c.d, c.in = Euclidean{}, Cholesky
+			c.d, c.in = Euclidean(), Cholesky
 		}
 		full := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}
 		if seed%4 == 3 { // gradient descent on all of F
@@ -181,15 +181,15 @@ func TestCertificateBounds(t *testing.T) {
 }
 
 // parabola is f(z) = ½ Σ_i a_i z_i² at a Point: L is the largest a_i.
-func parabola(a ...float64) SmoothFunc {
-	return SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
+func parabola(a ...float64) Smooth {
+	return SmoothFunc(1, true, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 		z, v := q.Params(nil), 0.0
 		for i, x := range z {
 			dst[i] = a[i] * x
 			v += 0.5 * a[i] * x * x
 		}
 		return v, nil
-	}}
+	})
 }
 
 // Proposition 1 at β = α/L; beyond 2α/L it fails, and every step is a violation that is explained by its length.
@@ -203,7 +203,7 @@ func TestCertificateTooLong(t *testing.T) {
 		look := RecorderFunc(func(it Iteration) {
 			broken = broken || c.beta != 1.9/l && it.GradMap*it.GradMap > 2*l*c0/float64(it.K)
 		})
-		certified(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(c.beta), MaxIter: 20, Recorder: look}, cert,
+		certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(c.beta), MaxIter: 20, Recorder: look}, cert,
 			Objective[*Point]{F: parabola(3, 8), Init: NewPoint([]float64{1, 1})})
 		if c.holds {
 			if cert.Violations != 0 || cert.TooLong != 0 || !(cert.MinGradMap2 <= cert.Bound) || broken {
@@ -233,12 +233,12 @@ func (f scaledGrad) Grad(ctx context.Context, env *Env, dst []float64, q Dist, b
 }
 
 // farProx has a closed form that goes farther than it should.
-type farProx struct{ SymKL }
+type farProx struct{ Divergence }
 
 func (farProx) Prox(q Dist, p *Prox) (bool, error) {
 	far := *p
-	far.D, far.Beta = KL{}, p.Beta*4
-	return KL{}.Prox(q, &far)
+	far.D, far.Beta = KL(), p.Beta*4
+	return forwardKL{}.Prox(q, &far)
 }
 
 // A wrong gradient or proximal step is a violation at steps that are short enough; so is an h that is not convex in the coordinates.
@@ -262,14 +262,14 @@ func TestCertificateWrong(t *testing.T) {
 		}
 	}
 	s, cert := short, &Certificate{}
-	s.StepSize, s.Divergence = ConstantStep(1), farProx{}
+	s.StepSize, s.Divergence = ConstantStep(1), farProx{SymKL()}
 	certified(t, s, cert, o)
 	if cert.Violations == 0 {
 		t.Errorf("a wrong proximal step: %+v", cert)
 	}
 	// −|z|² is concave: its exact steps, with the closed form of a user, do not fall by what is proved of a convex h.
 	cert = &Certificate{}
-	certified(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(0.1), MaxIter: 5}, cert, Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
+	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 5}, cert, Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
 	if cert.Violations == 0 {
 		t.Errorf("a concave h: %+v", cert)
 	}
@@ -305,7 +305,7 @@ func TestCertificateNoise(t *testing.T) {
 		d    Divergence
 		in   Coordinates
 		beta float64
-	}{{Euclidean{}, Cholesky, 0.084}, {KL{}, MeanParams, 0.02}} {
+	}{{Euclidean(), Cholesky, 0.084}, {KL(), MeanParams, 0.02}} {
 		alpha, l, z, z2 := math.Inf(1), 0.0, 0.0, 0.0
 		var sigma2, truth, gradMap2 [steps]float64
 		for seed := range seeds {
@@ -320,7 +320,7 @@ func TestCertificateNoise(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m, Sampler: WithReplacement{}, MaxIter: steps,
+			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m, Sampler: WithReplacement(), MaxIter: steps,
 				Src: rand.NewPCG(uint64(seed), 1), Recorder: look}, cert, inCoords(o, c.in))
 			if cert.Violations > 0 || cert.Steps != steps {
 				t.Errorf("%T: %+v", c.d, cert)
@@ -413,7 +413,7 @@ func TestCertificateUnbiased(t *testing.T) {
 		}
 		draws.F = c.f
 		cert := &Certificate{}
-		certified(t, Solver{StepSize: ConstantStep(0.02), BatchSize: c.batch, Sampler: WithReplacement{}, MaxIter: shorter(30, 24)}, cert, draws)
+		certified(t, Solver{StepSize: ConstantStep(0.02), BatchSize: c.batch, Sampler: WithReplacement(), MaxIter: shorter(30, 24)}, cert, draws)
 		if biased := math.Abs(cert.UnbiasedZ) > 4; biased != c.biased || !(cert.Sigma2 > 0) {
 			t.Errorf("%s: z = %v, σ² %v", c.name, cert.UnbiasedZ, cert.Sigma2)
 		}
@@ -449,7 +449,7 @@ func TestCertificateDraws(t *testing.T) {
 // What a Certificate does beside: it leaves the run alone, looks now and then, begins anew with a run, and says what it cannot look at.
 func TestCertificateRecords(t *testing.T) {
 	o := theoryProblem()
-	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never{}}
+	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never()}
 	alone := solve(t, s, o)
 	c := &Certificate{Every: 3}
 	s.Recorder = c
@@ -480,7 +480,7 @@ func TestCertificateRecords(t *testing.T) {
 	}
 	for _, batch := range []int{0, 10} {
 		c := &Certificate{}
-		certified(t, Solver{StepSize: FractionStep{Delay: 1, Power: 0.7}, BatchSize: batch, MaxIter: 24, EvalEvery: 1}, c, must(NewMixture(x, 3, nil)))
+		certified(t, Solver{StepSize: FractionStep(1, 0.7), BatchSize: batch, MaxIter: 24, EvalEvery: 1}, c, must(NewMixture(x, 3, nil)))
 		if c.Violations != 0 || c.L != 0 || c.Steps < 10 || (batch > 0) != (c.Sigma2 > 0) || math.Abs(c.UnbiasedZ) > 4 || batch == 0 && !(c.TotalD <= c.C0) {
 			t.Errorf("a mixture, batches of %d: %+v", batch, c)
 		}
@@ -514,7 +514,7 @@ func TestCertificateInnocent(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			prior = NewIsotropicMeanField(d, math.Exp(1.5*rng.NormFloat64()))
 		}
-		for i, div := range []Divergence{KL{}, Euclidean{}, AdaGrad{}, ReverseKL{}, SymKL{}} {
+		for i, div := range []Divergence{KL(), Euclidean(), AdaGrad(0), ReverseKL(), SymKL()} {
 			if testing.Short() && i > 2 {
 				break
 			}
@@ -528,7 +528,7 @@ func TestCertificateInnocent(t *testing.T) {
 				}
 				c := &Certificate{}
 				run := Solver{Divergence: div, StepSize: ConstantStep(math.Exp(2*rng.NormFloat64() - 1.5)), BatchSize: 3 * rng.IntN(2),
-					MaxIter: 6, Recorder: c, Converger: Never{}, EvalEvery: -1}
+					MaxIter: 6, Recorder: c, Converger: Never(), EvalEvery: -1}
 				_, err := run.Run(context.Background(), o) // which may end in an overflow
 				if c.Violations > c.TooLong || c.Err() != nil {
 					t.Errorf("seed %d, %T in %v: %d violations, %d steps too long, of %d (%v, %v)", seed, div, in, c.Violations, c.TooLong, c.Steps, err, c.Err())
@@ -538,7 +538,7 @@ func TestCertificateInnocent(t *testing.T) {
 	}
 	far := Objective[*Gaussian]{F: Expect(Sites{X: [][]float64{{1}}, Y: []float64{3}, Lik: Poisson{}}, nil), H: KLTo(NewIsotropic(1, 100)), Init: NewIsotropic(1, 4).In(Cholesky)}
 	c := &Certificate{}
-	run := Solver{Divergence: Euclidean{}, StepSize: ConstantStep(1e4), MaxIter: 3, Recorder: c, EvalEvery: -1}
+	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3, Recorder: c, EvalEvery: -1}
 	if _, err := run.Run(context.Background(), far.Linearized()); c.Err() != nil || c.Violations == 0 || c.Violations > c.TooLong || !math.IsInf(c.L, 1) {
 		t.Errorf("a step without a bound: %+v (%v)", c, err)
 	}
@@ -555,7 +555,7 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 		path := []Dist{o.Init.Clone()}
 		keep := RecorderFunc(func(it Iteration) { path = append(path, it.State.(*objectiveStepper).q.Clone()) })
 		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
-		certified(t, Solver{Divergence: KL{}, StepSize: ConstantStep(0.02), MaxIter: 8, Recorder: keep}, cert, o)
+		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8, Recorder: keep}, cert, o)
 		r := cert.RandomIterate()
 		k := slices.IndexFunc(path, func(q Dist) bool { return slices.Equal(q.Params(nil), r.Params(nil)) })
 		if k < 0 || k == len(path)-1 {
@@ -573,7 +573,7 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 		t.Errorf("40 seeds draw %d of 8 states", len(seen))
 	}
 	long := &Certificate{}
-	certified(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(2), MaxIter: 8}, long, inCoords(theoryProblem(), MeanCov))
+	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(2), MaxIter: 8}, long, inCoords(theoryProblem(), MeanCov))
 	if long.TooLong == 0 || long.RandomIterate() != nil {
 		t.Errorf("%d steps too long, λ_R is %v", long.TooLong, long.RandomIterate())
 	}

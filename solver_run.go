@@ -10,12 +10,11 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"golang.org/x/exp/stats"
 )
 
 // Solver runs the proximal-gradient iteration on a Model. It owns the loop:
@@ -107,7 +106,8 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 }
 
 // lastMoment is the time that the end of a run may take after its context is done: its last evaluation, and its posterior.
-const lastMoment = 50 * time.Millisecond
+// Tests make it longer, so that what they find does not depend on the load of the machine.
+var lastMoment = 50 * time.Millisecond
 
 // shortlyAfter returns a context that is done a moment after ctx is.
 func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
@@ -168,7 +168,23 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	if res.Stepper, err = s.newStepper(ctx, res.lend(s.Workers), m); err != nil {
 		return nil, err
 	}
+	res.Warnings = warningsOf(m)
 	return res, nil
+}
+
+// warner is a Model that knows what may make a bad posterior of its data and options; see
+// Result.Warnings.
+type warner interface {
+	Model
+	warnings() []string
+}
+
+// warningsOf returns the warnings of m, none where it has no opinion.
+func warningsOf(m Model) []string {
+	if w, ok := m.(warner); ok {
+		return w.warnings()
+	}
+	return nil
 }
 
 // newStepper is the set-up of m under the options of s.
@@ -329,14 +345,14 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	if err != nil {
 		return nil, err
 	}
-	snap, ok := st.(Snapshotter)
+	snap, ok := st.(snapshotter)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, for that is no Snapshotter: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, for that has no MarshalBinary and UnmarshalBinary: %w", st, ErrParam)
 	}
 	if err := snap.UnmarshalBinary(saved.stepper); err != nil {
 		return nil, &fileError{runFile, err}
 	}
-	res.Stepper = st
+	res.Stepper, res.Warnings = st, warningsOf(m)
 	if !res.begun {
 		return res, nil
 	}
@@ -469,44 +485,17 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 // fallenRate is the rate at which changes of the ELBO that do not fall yet are taken to fall from there on: what is left is several times the last of them.
 const fallenRate = 0.9
 
-// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding. An ELBO of which more than
-// goalError is numerical error is not known, and its error no reason to end. Of one above 1e13 nats, 1e-13 of it is
-// more than a nat, and may be more than its error: it is no goal (see unknownNats).
-const (
-	leastGoal    = 1e-10
-	goalTerm     = 1e-13
-	goalRounding = 1e-13
-	goalError    = 1e-4
-)
-
 // goal returns the gap at which the run of a Stepper with n terms may end.
 func (s *Solver) goal(ev *Evaluation, n int) float64 {
 	bound := ev.ELBOErr
 	if ev.Random {
 		bound = 0
 	}
-	goal := goalWith(s.Goal, n, ev.ELBO, bound)
+	goal := goals.With(s.Goal, n, ev.ELBO, bound)
 	if s.Goal == 0 {
 		goal = max(goal, ev.Goal)
 	}
 	return goal
-}
-
-// goalWith is goalOf an ELBO that is known to within so much: no less than that, unless it is not known.
-func goalWith(asked float64, n int, elbo, bound float64) float64 {
-	goal := goalOf(asked, n, elbo)
-	if e := 2 * bound; asked == 0 && e <= goalError*(1+math.Abs(elbo)) {
-		goal = max(goal, e)
-	}
-	return goal
-}
-
-// goalOf returns the gap that is asked for or, for 0, what n terms and this ELBO are worth.
-func goalOf(asked float64, n int, elbo float64) float64 {
-	if asked > 0 {
-		return asked
-	}
-	return max(leastGoal, goalTerm*float64(n), min(goalRounding*math.Abs(elbo), unknownNats))
 }
 
 // orNaN replaces zeros, which say that a number is not known, by NaN.
@@ -537,7 +526,7 @@ func (s *Solver) options(st Stepper) Plan {
 		p.Sampler = s.Sampler
 	}
 	if p.Sampler == nil {
-		p.Sampler = Reshuffle{}
+		p.Sampler = reshuffle{}
 	}
 	if s.MaxPasses > 0 {
 		p.MaxPasses = s.MaxPasses
@@ -679,314 +668,4 @@ func (s *Solver) validate() error {
 	}
 	errs = append(errs, validateOption(s.StepSize, s.Sampler, s.Converger, s.Checkpoint))
 	return errors.Join(errs...)
-}
-
-// DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
-// at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
-// rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
-// stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat, estimated or proved,
-// within the rounding of an ELBO that is not known to half a nat (ELBOErr) is where rounding ends: the status is then Stalled. Stop as well
-// when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
-// the goal, or within 1e-6 nats, and what is proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
-// the status is Stalled. And where the gap is not known when the relative change of the ELBO has a rolling median below 1e-7.
-func DefaultConverger() Converger {
-	return AnyOf(&goalReached{}, &ELBOChange{Tol: 1e-7, unlessGap: true}, &stall{})
-}
-
-// stall stops when ten evaluations in a row leave the ELBO where it was.
-type stall struct {
-	last  float64
-	times int
-}
-
-func (c *stall) Init() { c.last, c.times = math.NaN(), 0 }
-
-func (c *stall) Converged(it Iteration) Status {
-	if math.IsNaN(it.ELBO) {
-		return NotTerminated
-	}
-	if it.ELBO == c.last || math.Abs(it.ELBO-c.last) <= 1e-14*math.Abs(it.ELBO) {
-		c.times++
-	} else {
-		c.times = 0
-	}
-	c.last = it.ELBO
-	switch {
-	case c.times < 10:
-		return NotTerminated
-	case it.Scope == OverQ && it.GapBound <= stalledBound && min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
-		return Converged // what the bound lacks is its own rounding, which no step lowers
-	case it.Scope == Unproved && it.Gap <= max(it.Goal, roundingBound):
-		return Converged
-	}
-	return Stalled
-}
-
-// stalledBound is what must be proved, in nats, of a run that no step takes any further for it to have converged.
-const stalledBound = 0.01
-
-// GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
-// at most max(Nats, Relative·|ELBO|). It never stops a Stepper that has no estimate.
-type GapBelow struct {
-	Nats, Relative float64
-}
-
-// Init implements Converger.
-func (c *GapBelow) Init() {}
-
-// Converged implements Converger.
-func (c *GapBelow) Converged(it Iteration) Status {
-	if it.Gap <= max(c.Nats, c.Relative*math.Abs(it.ELBO)) && !math.IsInf(it.ELBO, 0) {
-		return Converged
-	}
-	return NotTerminated
-}
-
-// goalReached stops when the gap is at most the goal, see DefaultConverger.
-type goalReached struct{ bound float64 } // the last that was proved
-
-func (c *goalReached) Init() { c.bound = math.Inf(1) }
-
-// A bound that falls by less than a factor of stillFalling has stopped falling, and is rounding if it is below
-// roundingBound nats, or that relative to the ELBO.
-const (
-	stillFalling          = 0.5
-	roundingBound         = 1e-6
-	roundingBoundRelative = 1e-9
-)
-
-// unknownNats is the gap, in nats, beyond which a run that ends there for an ELBO that is known no better has not converged.
-// It is also the most that an ELBO may be worth of a goal by its size alone.
-const unknownNats = 1
-
-func (c *goalReached) Converged(it Iteration) Status {
-	status := c.reached(it)
-	gap := it.GapBound
-	if math.IsInf(gap, 1) || math.IsNaN(gap) {
-		gap = it.Gap
-	}
-	if status == Converged && gap > unknownNats && 2*it.ELBOErr > unknownNats && !it.Random {
-		return Stalled
-	}
-	return status
-}
-
-// reached is Converged, however little the ELBO is known.
-func (c *goalReached) reached(it Iteration) Status {
-	before := c.bound
-	if !math.IsNaN(it.GapBound) {
-		c.bound = it.GapBound
-	}
-	provable := it.Scope == OverQ && !math.IsInf(it.GapBound, 1)
-	switch {
-	case math.IsInf(it.ELBO, 0):
-	case it.Scope != Unproved && it.Scope != OverBlock && it.GapBound <= it.Goal:
-		return Converged
-	case !(it.Gap <= it.Goal):
-	case !provable:
-		return Converged
-	case it.GapBound > stillFalling*before && it.GapBound <= max(roundingBound, roundingBoundRelative*math.Abs(it.ELBO)):
-		return Converged
-	}
-	return NotTerminated
-}
-
-// ELBOChange stops when the median over the last Window evaluations of
-//
-//	|ELBO_j − ELBO_{j−1}| / max(1, |ELBO_j|)
-//
-// is below Tol. A median, unlike a mean, forgets the large first steps and
-// tolerates a noisy evaluation (Kucukelbir et al., 2017, use the same rule).
-// Zero fields mean Tol 1e-4 and Window 10.
-type ELBOChange struct {
-	Tol    float64
-	Window int
-
-	unlessGap bool // leave the decision to GapBelow where the gap is known
-	last      float64
-	changes   []float64
-}
-
-// Init implements Converger.
-func (c *ELBOChange) Init() {
-	c.last, c.changes = math.NaN(), c.changes[:0]
-}
-
-// Converged implements Converger.
-func (c *ELBOChange) Converged(it Iteration) Status {
-	if math.IsNaN(it.ELBO) || c.unlessGap && !math.IsNaN(it.Gap) {
-		return NotTerminated
-	}
-	tol, window := c.Tol, c.Window
-	if tol == 0 {
-		tol = 1e-4
-	}
-	if window == 0 {
-		window = 10
-	}
-	change := math.Abs(it.ELBO-c.last) / math.Max(1, math.Abs(it.ELBO))
-	c.last = it.ELBO
-	if math.IsNaN(change) {
-		return NotTerminated
-	}
-	if len(c.changes) == window {
-		copy(c.changes, c.changes[1:])
-		c.changes = c.changes[:window-1]
-	}
-	c.changes = append(c.changes, change)
-	if len(c.changes) < window {
-		return NotTerminated
-	}
-	if stats.Median(c.changes) < tol {
-		return Converged
-	}
-	return NotTerminated
-}
-
-// Validate returns an error wrapping ErrParam if a field is negative.
-func (c *ELBOChange) Validate() error {
-	if !(c.Tol >= 0) || c.Window < 0 {
-		return fmt.Errorf("pgsvi: ELBOChange{Tol: %v, Window: %d} must not be negative: %w", c.Tol, c.Window, ErrParam)
-	}
-	return nil
-}
-
-// GradientMap stops when the norm of the gradient map, ‖λ_k − λ_{k+1}‖/β_k, is
-// at most Tol. It is the measure in which the convergence rates of the method
-// are stated (Khan et al., 2016, Propositions 1 to 3). It sees one step at a time, so it is
-// for steps of the whole data set: the step of a mini-batch or block may be short
-// far from the optimum. It never stops a Stepper that does not report the norm.
-type GradientMap struct{ Tol float64 }
-
-// Init implements Converger.
-func (c *GradientMap) Init() {}
-
-// Converged implements Converger.
-func (c *GradientMap) Converged(it Iteration) Status {
-	if it.GradMap <= c.Tol {
-		return Converged
-	}
-	return NotTerminated
-}
-
-// Deadline stops with status TimeLimit after the duration d, counted from the
-// start of the run. Unlike a deadline of the context it is not an error.
-type Deadline time.Duration
-
-// Init implements Converger.
-func (d Deadline) Init() {}
-
-// Converged implements Converger.
-func (d Deadline) Converged(it Iteration) Status {
-	if it.Elapsed >= time.Duration(d) {
-		return TimeLimit
-	}
-	return NotTerminated
-}
-
-// Never does not stop: the run goes on to the limits of the Solver.
-type Never struct{}
-
-// Init implements Converger.
-func (Never) Init() {}
-
-// Converged implements Converger.
-func (Never) Converged(Iteration) Status { return NotTerminated }
-
-// AnyOf stops as soon as one of the given rules does.
-func AnyOf(rules ...Converger) Converger { return anyOf(slices.Clone(rules)) }
-
-type anyOf []Converger
-
-func (a anyOf) Init() {
-	for _, c := range a {
-		c.Init()
-	}
-}
-
-// Validate reports what every rule says of itself.
-func (a anyOf) Validate() error {
-	options := make([]any, len(a))
-	for i, c := range a {
-		options[i] = c
-	}
-	return validateOption(options...)
-}
-
-func (a anyOf) Converged(it Iteration) Status {
-	status := NotTerminated
-	for _, c := range a { // every rule sees every iteration
-		if s := c.Converged(it); status == NotTerminated {
-			status = s
-		}
-	}
-	return status
-}
-
-// RecorderFunc makes a Recorder of a function.
-type RecorderFunc func(it Iteration)
-
-// Record calls f.
-func (f RecorderFunc) Record(it Iteration) { f(it) }
-
-// Tee shows every iteration to each of the given recorders, in order.
-func Tee(recorders ...Recorder) Recorder {
-	rs := slices.Clone(recorders)
-	return RecorderFunc(func(it Iteration) {
-		for _, r := range rs {
-			r.Record(it)
-		}
-	})
-}
-
-// Progress is a Recorder that keeps one line on a terminal up to date.
-type Progress struct {
-	W io.Writer
-	// Every is the least time between two updates. Zero means a tenth of a second.
-	Every time.Duration
-
-	width int
-	next  time.Duration
-	elbo  float64
-	gap   float64
-}
-
-// Record implements Recorder.
-func (p *Progress) Record(it Iteration) {
-	if it.K == 1 {
-		p.next, p.elbo, p.gap = 0, math.NaN(), math.NaN()
-	}
-	if !math.IsNaN(it.ELBO) {
-		p.elbo, p.gap = it.ELBO, it.Gap
-	}
-	if it.Elapsed < p.next {
-		return
-	}
-	every := p.Every
-	if every == 0 {
-		every = 100 * time.Millisecond
-	}
-	p.next = it.Elapsed + every
-	line := fmt.Sprintf("iteration %d, pass %.2f", it.K, it.Passes)
-	if !math.IsNaN(p.elbo) {
-		line += fmt.Sprintf(", ELBO %.6g", p.elbo)
-	}
-	if !math.IsNaN(p.gap) {
-		line += fmt.Sprintf(", gap %.1g", p.gap)
-	}
-	p.print(line + fmt.Sprintf(", %v", it.Elapsed.Round(time.Millisecond)))
-}
-
-// Done clears the line.
-func (p *Progress) Done() {
-	if p.width > 0 {
-		p.print("")
-		fmt.Fprint(p.W, "\r")
-		p.width = 0
-	}
-}
-
-func (p *Progress) print(line string) {
-	fmt.Fprintf(p.W, "\r%-*s", p.width, line)
-	p.width = max(p.width, len(line))
 }

@@ -128,7 +128,7 @@ var runFile = save.Kind{Name: "Result", Version: 1}
 // same bits: a line that names the kind of file, the state, and a checksum. The state is that of this
 // release and of this kind of machine; to keep what was learnt, save the posterior. Save does not change the run.
 //
-// The error is that of w, or wraps ErrParam if the Stepper is no Snapshotter, or what it
+// The error is that of w, or wraps ErrParam if the Stepper has no MarshalBinary, or what it
 // consists of cannot be saved, or the run's source of randomness is no encoding.BinaryMarshaler,
 // as those of math/rand/v2 are.
 func (r *Result) Save(w io.Writer) error {
@@ -146,9 +146,9 @@ func (r *Result) Save(w io.Writer) error {
 // savable returns r as it is saved.
 func (r *Result) savable() (saved *savedRun, err error) {
 	saved = &savedRun{Result: r}
-	st, ok := r.Stepper.(Snapshotter)
+	st, ok := r.Stepper.(snapshotter)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be saved, for that is no Snapshotter: %w", r.Stepper, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be saved, for that has no MarshalBinary and UnmarshalBinary: %w", r.Stepper, ErrParam)
 	}
 	if saved.stepper, err = st.MarshalBinary(); err != nil || !r.begun {
 		return saved, prefixed(err)
@@ -197,9 +197,8 @@ func (r *savedRun) state(c *save.State) {
 
 // save writes or reads it, without its State.
 func (it *Iteration) save(c *save.State) {
-	elapsed := int(it.Elapsed)
-	c.Int(&it.K, &elapsed)
-	it.Elapsed = time.Duration(elapsed)
+	c.Int(&it.K)
+	c.Duration(&it.Elapsed)
 	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &it.Gap, &it.GapBound, &it.Goal)
 	c.Bool(&it.ClosedForm, &it.Random)
 	scope := int(it.Scope)
@@ -216,7 +215,7 @@ func (r *Result) remember() {
 	if c, ok := r.Stepper.(evaluatesOnly); ok && c.constant() {
 		return
 	}
-	if st, ok := r.Stepper.(Snapshotter); ok {
+	if st, ok := r.Stepper.(snapshotter); ok {
 		if b, err := st.MarshalBinary(); err == nil {
 			r.before = b
 		}
@@ -233,7 +232,7 @@ func (r *Result) forget() error {
 	if r.before == nil {
 		return nil
 	}
-	err := r.Stepper.(Snapshotter).UnmarshalBinary(r.before)
+	err := r.Stepper.(snapshotter).UnmarshalBinary(r.before)
 	r.before = nil
 	return err
 }

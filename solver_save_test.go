@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/site"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -78,7 +79,7 @@ func interruptedRuns(t testing.TB) []run {
 		return Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropic(d, 4)), Init: q}
 	}
 	linear := objective(logistic, Exact{}, NewIsotropic(d, 1).In(LogCholesky)).Linearized()
-	waits := Objective[*Exp]{F: SmoothFunc{N: n, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
+	waits := Objective[*Exp]{F: SmoothFunc(n, true, func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
 		rate := q.(*Exp).MeanParams(nil)[0]
 		b := newBatch(batch, n)
 		clear(dst)
@@ -88,8 +89,8 @@ func interruptedRuns(t testing.TB) []run {
 		}
 		q.(*Exp).FromMeanGrad(dst, dst)
 		return v, nil
-	}}, H: KLTo(must(NewExp(waiting{}, []float64{-1}))), Init: must(NewExp(waiting{}, []float64{-2}))}
-	point := Objective[*Point]{F: SmoothFunc{N: n, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
+	}), H: KLTo(must(NewExp(waiting{}, []float64{-1}))), Init: must(NewExp(waiting{}, []float64{-2}))}
+	point := Objective[*Point]{F: SmoothFunc(n, true, func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
 		w := q.Params(nil)
 		b := newBatch(batch, n)
 		clear(dst)
@@ -104,9 +105,9 @@ func interruptedRuns(t testing.TB) []run {
 			v += 0.5 * b.scale * r * r
 		}
 		return v, nil
-	}}, H: L1{Weight: 0.5}, Init: NewPoint(make([]float64, d))}
+	}), H: L1(0.5, 0), Init: NewPoint(make([]float64, d))}
 	topics := func(o *CTMOptions) *CTM { return must(NewCTM(savedCorpus(), 3, o)) }
-	steps := RobbinsMonro{Scale: 0.3}
+	steps := RobbinsMonro(0.3, 0, 0)
 	mini := Solver{StepSize: steps, BatchSize: 7, MaxPasses: 6}
 	return []run{
 		{"GP, blocks", gp(BernoulliLogit{}, classes, nil), Solver{}},
@@ -114,8 +115,8 @@ func interruptedRuns(t testing.TB) []run {
 		{"GP, all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: n}},
 		{"GP, blocks and all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: -1}},
 		{"GP, step size", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
-		{"GP, step size, appendix", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}), Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement{}, EvalEvery: 4}},
-		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}), Solver{Divergence: SymKL{}, MaxPasses: 5}},
+		{"GP, step size, appendix", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}), Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement(), EvalEvery: 4}},
+		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}), Solver{Divergence: SymKL(), MaxPasses: 5}},
 		{"GP, now and then a step size", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
 		{"GLM", glm(Poisson{}, counts, nil), Solver{}},
 		{"GLM, small blocks", glm(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: 4, MaxPasses: 8, EvalEvery: 4}},
@@ -126,15 +127,15 @@ func interruptedRuns(t testing.TB) []run {
 		{"GLM, diagonal", glm(Poisson{}, counts, &GLMOptions{Covariance: DiagonalCovariance}), Solver{}},
 		{"GLM, diagonal, step size", glm(BernoulliLogit{}, classes, &GLMOptions{Covariance: DiagonalCovariance, Estimator: Pathwise{}}), mini},
 		{"GLM, low rank", must(NewGLM(wide, classes, BernoulliLogit{}, &GLMOptions{Covariance: LowRankCovariance, Rank: 3})), Solver{}},
-		{"GLM, another divergence", glm(BernoulliLogit{}, classes, nil), Solver{Divergence: ReverseKL{}, MaxPasses: 3}},
+		{"GLM, another divergence", glm(BernoulliLogit{}, classes, nil), Solver{Divergence: ReverseKL(), MaxPasses: 3}},
 		{"SparseGP", must(NewSparseGP(x, classes, SquaredExp{Scale: 2}, BernoulliLogit{}, &SparseGPOptions{Rank: 8})), Solver{}},
 		{"Objective", objective(logistic, Exact{}, NewIsotropic(d, 1)), Solver{}},
 		{"Objective, draws", objective(ll, ScoreFunction{Samples: 40}, NewIsotropic(d, 1)), Solver{MaxPasses: 40, EvalEvery: 6}},
 		{"Objective, draws and batches", objective(ll, ScoreFunction{Samples: 20}, NewIsotropicMeanField(d, 1)), Solver{BatchSize: 9, MaxPasses: 30, EvalEvery: 25}},
 		{"Objective, step size", objective(logistic, Pathwise{Samples: 5}, NewIsotropic(d, 1)), mini},
-		{"Objective, Adam", linear, Solver{Divergence: Adam{}, StepSize: ConstantStep(0.05), BatchSize: 9, MaxPasses: 6}},
-		{"Objective, AdaGrad", linear, Solver{Divergence: AdaGrad{}, MaxPasses: 6}},
-		{"Objective, Adadelta", linear, Solver{Divergence: Adadelta{}, StepSize: ConstantStep(1), BatchSize: 9, MaxPasses: 6}},
+		{"Objective, Adam", linear, Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.05), BatchSize: 9, MaxPasses: 6}},
+		{"Objective, AdaGrad", linear, Solver{Divergence: AdaGrad(0), MaxPasses: 6}},
+		{"Objective, Adadelta", linear, Solver{Divergence: Adadelta(0, 0), StepSize: ConstantStep(1), BatchSize: 9, MaxPasses: 6}},
 		{"Objective, a family", waits, Solver{}},
 		{"Objective, a point", point, Solver{MaxPasses: 8}},
 		{"CTM", topics(nil), Solver{BatchSize: 4}},
@@ -244,7 +245,7 @@ func (r run) uninterrupted(t testing.TB) (bits string, iterations int) {
 
 // interruptions returns how many of a kind of interruption each of the runs has, so that there are all in all.
 func interruptions(all, short, runs int) int {
-	if testing.Short() {
+	if !*runLong {
 		all = short
 	}
 	return (all + runs - 1) / runs
@@ -253,12 +254,10 @@ func interruptions(all, short, runs int) int {
 // TestResumeLaterChanges: a GP of so many terms that changes of V wait for others ends with the bits of an uninterrupted run where it was left and saved between
 // two blocks, for any number of workers, and with the ELBO and gap that its sites have when V is computed anew.
 func TestResumeLaterChanges(t *testing.T) {
-	if testing.Short() {
-		t.Skip("some seconds")
-	}
+	long(t)
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 5))
-	x, y := mat.NewDense(laterTerms, 3, nil), make([]float64, laterTerms)
+	x, y := mat.NewDense(site.LaterTerms, 3, nil), make([]float64, site.LaterTerms)
 	for i := range y {
 		for j := range 3 {
 			x.Set(i, j, rng.NormFloat64())
@@ -288,8 +287,8 @@ func TestResumeLaterChanges(t *testing.T) {
 				break
 			}
 		}
-		a := res.Stepper.(*siteStepper).alg.(*denseAlgebra)
-		waited = waited || a.later.Rank() > 0
+		a := res.Stepper.(*siteStepper).alg.(*site.DenseAlgebra)
+		waited = waited || a.Later.Rank() > 0
 		var file bytes.Buffer
 		if err := res.Save(&file); err != nil {
 			t.Fatal(err)
@@ -303,13 +302,13 @@ func TestResumeLaterChanges(t *testing.T) {
 		if got := bitsOf(t, res); got != want {
 			t.Errorf("%d workers: another end after %d of %d iterations", workers, res.K, k)
 		}
-		a = res.Stepper.(*siteStepper).alg.(*denseAlgebra)
-		elbo := a.elbo(&a.cur, a.logDet)
-		a.fresh, a.dense, a.pg.current = false, false, false
-		if err := a.refresh(true); err != nil {
+		a = res.Stepper.(*siteStepper).alg.(*site.DenseAlgebra)
+		elbo := a.Elbo(&a.Cur, a.LogDet)
+		a.Fresh, a.Dense, a.Pg.Current = false, false, false
+		if err := a.Refresh(true); err != nil {
 			t.Fatal(err)
 		}
-		if anew := a.elbo(&a.cur, a.logDet); !(math.Abs(anew-elbo) <= 1e-11*math.Abs(anew)) {
+		if anew := a.Elbo(&a.Cur, a.LogDet); !(math.Abs(anew-elbo) <= 1e-11*math.Abs(anew)) {
 			t.Errorf("%d workers: the ELBO is %v, and %v with V anew", workers, elbo, anew)
 		}
 	}
@@ -592,7 +591,7 @@ func (m noSnapshotModel) NewStepper(ctx context.Context, env *Env, d Divergence)
 type anonymous struct{ rand.Source }
 
 // momentum is a user's Adaptive divergence without a saved state.
-type momentum struct{ AdaGrad }
+type momentum struct{ Divergence }
 
 func (momentum) Start(n int) Metric { return anyMetric{} }
 
@@ -620,9 +619,9 @@ func TestSaveResultErrors(t *testing.T) {
 		s     Solver
 		want  string
 	}{
-		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "no Snapshotter"},
+		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "no MarshalBinary"},
 		"source":         {glm, Solver{Src: anonymous{rand.NewPCG(1, 2)}}, "no MarshalBinary"},
-		"metric":         {objective, Solver{Divergence: momentum{}, StepSize: ConstantStep(0.1)}, "give it MarshalBinary"},
+		"metric":         {objective, Solver{Divergence: momentum{Euclidean()}, StepSize: ConstantStep(0.1)}, "give it MarshalBinary"},
 	} {
 		c.s.MaxPasses = 2
 		res, err := c.s.Run(ctx, c.model)
@@ -684,7 +683,7 @@ func TestSaveResultErrors(t *testing.T) {
 	if err := load(&Solver{Checkpoint: Checkpoint{Every: -1}}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
 		t.Errorf("an option: %v", err)
 	}
-	if err := load(&Solver{Divergence: SymKL{}}, must(NewGLM(x, y, BernoulliLogit{}, nil))); !isFileError(err, "") {
+	if err := load(&Solver{Divergence: SymKL()}, must(NewGLM(x, y, BernoulliLogit{}, nil))); !isFileError(err, "") {
 		t.Errorf("another divergence: %v", err)
 	}
 	if err := load(s, must(NewGLM(x, y, BernoulliLogit{}, nil))); err != nil {

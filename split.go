@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -31,45 +35,39 @@ type Smooth interface {
 	Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error)
 }
 
-// SmoothFunc makes a Smooth of a function.
-type SmoothFunc struct {
-	// N is the number of terms.
-	N int
-	// Deterministic says that Func ignores the randomness of env.
-	Deterministic bool
-	// Func is Smooth.Grad.
-	Func func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
-	// Check, where not nil, returns an error if Func is not defined for the family of q.
-	Check func(q Dist) error
+// SmoothFunc makes a Smooth of n terms of a function, which is its Grad. deterministic says that f
+// ignores the randomness of env. Value is what f returns, and its error is not known. A nil f is an
+// error at set-up, wrapping ErrParam.
+func SmoothFunc(n int, deterministic bool, f func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)) Smooth {
+	return smoothFunc{SmoothTerms{n, deterministic}, f}
 }
 
-// Setup implements Smooth. The error wraps ErrParam if Func is nil, or is that of Check.
-func (f SmoothFunc) Setup(q Dist) (SmoothTerms, error) {
-	if f.Func == nil {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: SmoothFunc.Func is nil: %w", ErrParam)
+type smoothFunc struct {
+	terms SmoothTerms
+	f     func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
+}
+
+func (f smoothFunc) Setup(Dist) (SmoothTerms, error) {
+	if f.f == nil {
+		return SmoothTerms{}, fmt.Errorf("pgsvi: the function of SmoothFunc is nil: %w", ErrParam)
 	}
-	if f.Check != nil {
-		if err := f.Check(q); err != nil {
-			return SmoothTerms{}, err
-		}
-	}
-	return SmoothTerms{f.N, f.Deterministic}, nil
+	return f.terms, nil
 }
 
 // Grad implements Smooth.
-func (f SmoothFunc) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
-	return f.Func(env, dst, q, batch)
+func (f smoothFunc) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	return f.f(env, dst, q, batch)
 }
 
-// Value implements Smooth, by the value that Func returns. Its error is not known.
-func (f SmoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr float64, err error) {
-	value, err = f.Func(env, make([]float64, q.NumParams()), q, nil)
+// Value returns what f does. Its error is not known.
+func (f smoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+	value, err = f.f(env, make([]float64, q.NumParams()), q, nil)
 	return value, math.NaN(), err
 }
 
 // Convex is h, the easy part of the negative ELBO, which the iteration keeps
 // exact. Any user type may be one; a Convex that knows closed forms is also a
-// Proxer. A type that embeds Zero or L1 is that to the library.
+// Proxer. A type of yours that embeds Zero or L1 is another h: give it a Prox where it has closed forms.
 type Convex interface {
 	// Check is asked at set-up. The error says why h is not defined at q: it wraps
 	// ErrShape if q is of another family or dimension, or ErrParam if a parameter of h
@@ -101,24 +99,19 @@ type Objective[Q Dist] struct {
 
 // noTerms is f = 0.
 func noTerms() Smooth {
-	return SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
+	return SmoothFunc(1, true, func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
 		clear(dst)
 		return 0, nil
-	}}
+	})
 }
-
-// What h is as a value, behind a pointer or embedded, so that no question about
-// it depends on which.
-type (
-	zeroTerm  interface{ isZero() }              // h = 0
-	absTerm   interface{ abs() L1 }              // h = L1, which has a kink
-	priorTerm interface{ priorDist() ExpFamily } // h = KL(q‖p)
-)
 
 func isZero(h Convex) bool {
-	_, ok := h.(zeroTerm)
+	_, ok := h.(noTerm)
 	return ok
 }
+
+// priorTerm is h = KL(q‖p).
+type priorTerm interface{ priorDist() ExpFamily }
 
 // priorOf returns the prior of an h that is KL to one, or nil.
 func priorOf(h Convex) ExpFamily {
@@ -129,46 +122,50 @@ func priorOf(h Convex) ExpFamily {
 }
 
 // Zero is h = 0.
-type Zero struct{}
+func Zero() Convex { return noTerm{} }
 
-func (Zero) isZero() {}
+type noTerm struct{}
+
+func (noTerm) String() string { return "Zero" }
 
 // Check returns nil: it is defined for any q.
-func (Zero) Check(Dist) error { return nil }
+func (noTerm) Check(Dist) error { return nil }
 
 // Value returns 0.
-func (Zero) Value(Dist) float64 { return 0 }
+func (noTerm) Value(Dist) float64 { return 0 }
 
 // Grad stores zeros.
-func (Zero) Grad(dst []float64, q Dist) []float64 {
+func (noTerm) Grad(dst []float64, q Dist) []float64 {
 	dst = dense.Dest(dst, q.NumParams())
 	clear(dst)
 	return dst
 }
 
-// L1 is h(λ) = Weight·Σ_i |λ_i| over the first Count elements of λ; a zero
-// Count means all. With Euclidean its proximal step is the soft threshold.
-type L1 struct {
-	Weight float64
-	Count  int
+// L1 is h(λ) = weight·Σ_i |λ_i| over the first count elements of λ; a zero
+// count means all. With Euclidean its proximal step is the soft threshold.
+func L1(weight float64, count int) Convex { return l1Term{weight, count} }
+
+type l1Term struct {
+	weight float64
+	first  int // 0 for all
 }
 
-func (h L1) abs() L1 { return h }
+func (l1Term) String() string { return "L1" }
 
-func (h L1) count(q Dist) int {
-	if h.Count == 0 {
+func (h l1Term) count(q Dist) int {
+	if h.first == 0 {
 		return q.NumParams()
 	}
-	return h.Count
+	return h.first
 }
 
 // Value implements Convex.
-func (h L1) Value(q Dist) float64 {
-	return h.Weight * floats.Norm(q.Params(nil)[:h.count(q)], 1)
+func (h l1Term) Value(q Dist) float64 {
+	return h.weight * floats.Norm(q.Params(nil)[:h.count(q)], 1)
 }
 
 // Grad implements Convex with the subgradient that is 0 at 0.
-func (h L1) Grad(dst []float64, q Dist) []float64 {
+func (h l1Term) Grad(dst []float64, q Dist) []float64 {
 	dst = q.Params(dst)
 	n := h.count(q)
 	for i, l := range dst {
@@ -176,20 +173,20 @@ func (h L1) Grad(dst []float64, q Dist) []float64 {
 		case i >= n || l == 0:
 			dst[i] = 0
 		default:
-			dst[i] = math.Copysign(h.Weight, l)
+			dst[i] = math.Copysign(h.weight, l)
 		}
 	}
 	return dst
 }
 
-// Check returns an error wrapping ErrParam if Weight is negative or not finite,
-// and ErrShape if q has fewer than Count parameters.
-func (h L1) Check(q Dist) error {
-	if !(h.Weight >= 0) || math.IsInf(h.Weight, 0) {
-		return fmt.Errorf("pgsvi: L1.Weight is %v; it must be finite and not negative: %w", h.Weight, ErrParam)
+// Check returns an error wrapping ErrParam if weight is negative or not finite,
+// and ErrShape if q has fewer than count parameters.
+func (h l1Term) Check(q Dist) error {
+	if !(h.weight >= 0) || math.IsInf(h.weight, 0) {
+		return fmt.Errorf("pgsvi: the weight of L1 is %v; it must be finite and not negative: %w", h.weight, ErrParam)
 	}
-	if h.Count < 0 || h.Count > q.NumParams() {
-		return fmt.Errorf("pgsvi: L1.Count is %d, λ has %d elements: %w", h.Count, q.NumParams(), ErrShape)
+	if h.first < 0 || h.first > q.NumParams() {
+		return fmt.Errorf("pgsvi: the count of L1 is %d, λ has %d elements: %w", h.first, q.NumParams(), ErrShape)
 	}
 	return nil
 }
@@ -231,4 +228,243 @@ func (t batchTerms) index(i int) int {
 type costly interface {
 	// costs returns the work of Grad and of Value, in log-likelihoods of a term for each term.
 	costs(q Dist) (grad, value float64)
+}
+
+// ConjugateModel is a model of N data x_n, each with local variables s_n of its own, given global variables z with the
+// sufficient statistics T(z) of an exponential family:
+//
+//	log p(x_n, s_n|z) = t(x_n, s_n)ᵀT(z) + c(x_n, s_n),   q(z) q(s_1) … q(s_N)
+//
+// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2). With μ = E_q[T(z)] and the
+// best q(s_n) datum n has the share
+//
+//	L_n(μ) = max_{q(s_n)} E[log p(x_n, s_n|z)] − E[log q(s_n)],   ∇_μ L_n = E[t(x_n, s_n)] at that q(s_n)
+//
+// of the ELBO: the largest of functions that are linear in μ, and so convex. A constant may be left out.
+type ConjugateModel interface {
+	// Len returns N.
+	Len() int
+	// Local finds the best q(s_n) of datum n, adds weight·∇_μ L_n(μ) to dst and returns L_n(μ), in nats and without the
+	// weight: N/M in a mini-batch of M data and 1 over all of them. Dst and mu have the length of μ. Local must
+	// not change or keep mu, and is called concurrently where Solver.Workers is above 1. What it returns may depend on its
+	// arguments alone.
+	Local(dst, mu []float64, n int, weight float64) (float64, error)
+}
+
+// Conjugate returns f(λ) = −Σ_n L_n(μ), with the exact gradient −Σ_n ∇_μ L_n in the coordinates of q, which must be an ExpFamily with
+// the statistics T(z) of m. With H = KLTo the conjugate prior, in the coordinates MeanParams, and KL a proximal step is
+//
+//	η ← (1−ρ)η + ρ(η_prior + (N/M) Σ_n E[t(x_n, s_n)]),   ρ = β/(1+β)
+//
+// which is stochastic variational inference, with FractionStep the schedule that was published, and
+// with all terms and β = +Inf coordinate ascent. As f is concave in μ, a step over all terms makes the ELBO rise whatever β is. Without a
+// step size the Stepper of an Objective takes the latter over all terms, mixed (Anderson, 1965) after the first ten steps where it is slow and the mixture does not
+// make the ELBO fall, and steps by the zero FractionStep over mini-batches.
+//
+// Evaluation.GapBound has the Scope OverBlock: with the q(s_n) held the objective is KL(q‖q*) and a constant, q* the
+// minimiser, so that q(z) alone can gain KL(q‖q*) nats, and no q(s_n) alone any. It is proved for an h that is KLTo.
+//
+// The set-up fails with an error wrapping ErrParam if m is nil, ErrEmpty if it has no terms, or ErrShape if q is no ExpFamily. An error of
+// Local is wrapped with the index of the term; an L_n that is not finite is one wrapping ErrNotFinite.
+func Conjugate(m ConjugateModel) Smooth { return conjugateTerms{m} }
+
+// conjugateTerms is the Smooth made by Conjugate.
+type conjugateTerms struct{ m ConjugateModel }
+
+// blockwise is a Smooth of which linearising in μ holds factors of q that are not in λ.
+type blockwise interface {
+	Smooth
+	// valueGrad is Value, and stores the gradient over all terms in dst.
+	valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value, stderr float64, err error)
+}
+
+// Setup implements Smooth.
+func (f conjugateTerms) Setup(q Dist) (SmoothTerms, error) {
+	if isNil(f.m) {
+		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs a ConjugateModel: %w", ErrParam)
+	}
+	if _, ok := q.(ExpFamily); !ok {
+		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, not a %T: %w", q, ErrShape)
+	}
+	return SmoothTerms{N: f.m.Len(), Deterministic: true}, nil
+}
+
+// The terms of a batch are summed in parts, whatever the number of workers: partTerms of them or more in each, in at most
+// mostParts, each of which needs memory for a gradient.
+const (
+	partTerms = 16
+	mostParts = 8
+)
+
+// sharedModel is a ConjugateModel whose Local is safe for concurrent use, and takes long enough for that to be worth it.
+type sharedModel interface {
+	ConjugateModel
+	shared()
+}
+
+// conjugateWork is what a gradient needs: μ, and the sums of the parts but the first.
+type conjugateWork struct {
+	mu     []float64
+	sums   [mostParts][]float64
+	values [mostParts]conjugateValue
+}
+
+// conjugateValue is Σ L_n and Σ |L_n|.
+type conjugateValue struct{ sum, size float64 }
+
+var conjugatePool = sync.Pool{New: func() any { return new(conjugateWork) }}
+
+// Grad implements Smooth.
+func (f conjugateTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := f.grad(ctx, env, dst, q, batch)
+	return v.sum, err
+}
+
+func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (conjugateValue, error) {
+	w := conjugatePool.Get().(*conjugateWork)
+	defer conjugatePool.Put(w)
+	e, terms := q.(ExpFamily), newBatch(batch, f.m.Len())
+	w.mu = e.MeanParams(dense.Resize(w.mu, len(dst)))
+	parts := max(1, min(mostParts, terms.n/partTerms))
+	workers := env.Workers()
+	if _, ok := f.m.(sharedModel); ok {
+		workers = env.cores()
+	}
+	err := parallel.Each(ctx, parts, workers, func(_, p int) (err error) {
+		g := dst
+		if p > 0 {
+			w.sums[p] = dense.Resize(w.sums[p], len(dst))
+			g = w.sums[p]
+		}
+		clear(g)
+		w.values[p], err = f.part(ctx, g, w.mu, terms, p*terms.n/parts, (p+1)*terms.n/parts)
+		return err
+	})
+	if err != nil {
+		return conjugateValue{math.NaN(), math.NaN()}, err
+	}
+	v := w.values[0]
+	for p := 1; p < parts; p++ {
+		floats.Add(dst, w.sums[p])
+		v.sum += w.values[p].sum
+		v.size += w.values[p].size
+	}
+	floats.Scale(-1, dst)
+	if i, ok := dense.AllFinite(dst); !ok {
+		return v, fmt.Errorf("pgsvi: element %d of the gradient of a %T is %v: %w", i, f.m, dst[i], ErrNotFinite)
+	}
+	e.FromMeanGrad(dst, dst)
+	return conjugateValue{-terms.scale * v.sum, terms.scale * v.size}, nil
+}
+
+// part sums the terms lo to hi of a batch.
+func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms batchTerms, lo, hi int) (v conjugateValue, err error) {
+	i := lo
+	defer parallel.At(&i, func(i int) string { return fmt.Sprintf("term %d", terms.index(i)) })
+	for ; i < hi; i++ {
+		if (i-lo)%ctxEvery == 0 && ctx.Err() != nil {
+			return v, context.Cause(ctx)
+		}
+		n := terms.index(i)
+		l, err := f.m.Local(g, mu, n, terms.scale)
+		if err != nil {
+			return v, fmt.Errorf("pgsvi: term %d: %w", n, bare{err})
+		}
+		if math.IsNaN(l) || math.IsInf(l, 0) {
+			return v, fmt.Errorf("pgsvi: term %d has the bound %v: %w", n, l, ErrNotFinite)
+		}
+		v.sum += l
+		v.size += math.Abs(l)
+	}
+	return v, nil
+}
+
+// Value implements Smooth, with a bound on the rounding of the sum.
+func (f conjugateTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+	return f.valueGrad(ctx, env, make([]float64, q.NumParams()), q)
+}
+
+func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value, stderr float64, err error) {
+	v, err := f.grad(ctx, env, dst, q, nil)
+	return v.sum, unitRounding * math.Sqrt(float64(f.m.Len())) * v.size, err
+}
+
+// unitRounding is the relative error of an operation.
+const unitRounding = 0x1p-53
+
+// blockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ f. It overwrites best, and is +Inf where q*
+// is none.
+func blockGain(q, prior, best ExpFamily, g []float64) float64 {
+	eta := q.naturalOf(prior)
+	if eta == nil {
+		return math.Inf(1)
+	}
+	floats.Sub(eta, q.MeanGrad(nil, g))
+	if err := best.SetNatural(eta); err != nil {
+		return math.Inf(1)
+	}
+	return q.KL(best)
+}
+
+func (f conjugateTerms) digest(d *save.Digest) { digestPart(d, f.m) }
+
+// worthMixing is the fraction of the gap that an exact step leaves, from which on steps are mixed: where those to the target alone
+// converge faster, they cost less.
+const worthMixing = 0.25
+
+// settledSteps is the number of steps to the targets alone that a model with local factors takes first. It has several optima, and a mixture may
+// leave the one that coordinate ascent comes to: by then it is near.
+const settledSteps = 10
+
+// objectiveMix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What is mixed are natural parameters, in the metric of
+// the Fisher information.
+type objectiveMix struct {
+	accel.Anderson
+	slow             bool // the targets alone converge slowly
+	alone            int  // steps to them
+	eta, to, mu, dst []float64
+}
+
+// propose makes trial the mixture of the targets η_p − ∇_μ f of the last states, of which q, with natural parameters prior of h and gradient g of f, is
+// the newest: x.eta and x.to are then its natural parameters and its target. It reports whether there is a mixture.
+func (x *objectiveMix) propose(trial, q ExpFamily, prior, g []float64) bool {
+	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, g)
+	floats.SubTo(x.to, prior, x.to)
+	at, residual := x.Next(len(x.eta), false)
+	copy(at, x.eta)
+	floats.SubTo(residual, x.to, x.eta)
+	x.dst = dense.Resize(x.dst, len(x.eta))
+	ok := x.MixIn(x.dst, func(dst, d []float64) bool { return x.fisher(dst, d, trial, q) })
+	return ok && trial.SetNatural(x.dst) == nil
+}
+
+// A difference of mean parameters over a KL divergence of these sizes has the digits that are wanted of a product with the Fisher information.
+const leastProbe, probe, mostProbe = 1e-10, 1e-6, 1e-2
+
+// fisher stores Fd in dst, with the Fisher information F at q, by a difference of mean parameters, and reports whether it could.
+func (x *objectiveMix) fisher(dst, d []float64, at, q ExpFamily) bool {
+	h := 1.0
+	for range 20 {
+		kl := math.NaN()
+		if at.SetNatural(floats.AddScaledTo(dst, x.eta, h, d)) == nil {
+			kl = at.KL(q)
+		}
+		switch {
+		case leastProbe <= kl && kl <= mostProbe:
+			floats.SubTo(dst, at.MeanParams(dst), x.mu)
+			floats.Scale(1/h, dst)
+			return true
+		case kl > mostProbe || math.IsNaN(kl):
+			h /= 64
+		default:
+			h *= math.Sqrt(probe / math.Max(kl, 1e-16))
+		}
+	}
+	return false
+}
+
+func (x *objectiveMix) state(c *save.State, n int) {
+	c.Bool(&x.slow)
+	c.Int(&x.alone)
+	x.Anderson.State(c, n)
 }

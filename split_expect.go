@@ -9,6 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -81,7 +82,7 @@ func (f *expectedTerms) guide(dst []float64, q Dist, halt *parallel.Halt) (bool,
 	if _, normal := q.(normalForm); !ok || !normal {
 		return false, nil
 	}
-	return (&siteSmooth{terms: &siteTerms{lik: s.Lik, y: s.Y}, x: s.X}).guide(dst, q, halt)
+	return (&siteSmooth{terms: &term.Terms{Lik: viewOf(s.Lik), Y: s.Y}, x: s.X}).guide(dst, q, halt)
 }
 
 // exactCost is the work of an expectation of a term without draws, in values of its log-likelihood: that of the quadrature.
@@ -220,7 +221,7 @@ func (o Objective[Q]) ProximalPoint() Objective[Q] {
 		return o
 	}
 	if o.H == nil {
-		o.H = Zero{}
+		o.H = noTerm{}
 	}
 	o.F, o.H = nil, whole{o.F, o.H}
 	return o

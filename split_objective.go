@@ -9,8 +9,10 @@ import (
 	"reflect"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -83,12 +85,12 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		o.F = noTerms()
 	}
 	if o.H == nil {
-		o.H = Zero{}
+		o.H = noTerm{}
 	}
 	if d == nil {
-		d = KL{}
+		d = forwardKL{}
 		if _, ok := o.Init.(ExpFamily); !ok {
-			d = Euclidean{}
+			d = euclidean{}
 		}
 	}
 	t, err := o.F.Setup(o.Init)
@@ -330,17 +332,17 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if err := s.halt.Err(); err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: -v, ELBOErr: neverZero(stderr), Random: !s.exact, Gap: neverZero(s.gap)}
+	e := Evaluation{ELBO: -v, ELBOErr: goals.NeverZero(stderr), Random: !s.exact, Gap: goals.NeverZero(s.gap)}
 	if g, ok := q.(*Gaussian); ok && s.infinite && !s.noisy && dense.Epsilon*g.inflation() > mostLost {
 		e.Gap = math.Inf(1) // what there is to gain may be in digits that V does not have
 	}
 	if s.most != 0 && !math.IsInf(s.most, 0) && !s.noisy {
-		e.Gap = neverZero(math.Max(0, s.most-e.ELBO) + stderr)
+		e.Gap = goals.NeverZero(math.Max(0, s.most-e.ELBO) + stderr)
 	}
 	if !math.IsInf(bound, 1) {
 		e.GapBound, e.Scope = bound+stderr, OverBlock
 		if !s.noisy {
-			e.Gap = neverZero(bound)
+			e.Gap = goals.NeverZero(bound)
 		}
 	}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
@@ -383,7 +385,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 		s.look.ctx, s.look.env, s.look.visits, s.look.err = ctx, env, 0, nil
 	}
 	if s.factors != nil && s.infinite && math.IsInf(beta, 1) && !s.checker.all(batch, s.n) {
-		beta = FractionStep{}.StepSize(s.k)
+		beta = fractionStep{}.StepSize(s.k)
 		s.k++
 	}
 	err := s.step(ctx, env, batch, beta)
@@ -400,7 +402,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	if err != nil {
 		return Step{}, err
 	}
-	return Step{Beta: s.took, GradMap: neverZero(s.gradMap), ClosedForm: s.closed, more: s.more}, nil
+	return Step{Beta: s.took, GradMap: goals.NeverZero(s.gradMap), ClosedForm: s.closed, more: s.more}, nil
 }
 
 // undo returns what puts the state back to that before a step from batch, if ctx can be done, and returns the cause.
@@ -934,7 +936,7 @@ func (s *objectiveStepper) lead(ctx context.Context, same func() *Env, batch []i
 // seeker is a Smooth that knows another way to the best q.
 type seeker interface {
 	// seek makes q the best under that prior, as far as it is found. It takes no passes where it knows no way.
-	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (sought, error)
+	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error)
 }
 
 // seek goes to where a seeker leads, once, if the objective, which is start, is less there. It reports whether it is.
@@ -948,11 +950,11 @@ func (s *objectiveStepper) seek(ctx context.Context, same func() *Env, batch []i
 		return false, halted
 	}
 	s.most = math.Inf(1)
-	s.more += found.passes * s.n
-	if found.passes == 0 || err != nil {
+	s.more += found.Passes * s.n
+	if found.Passes == 0 || err != nil {
 		return false, nil
 	}
-	s.most = found.most
+	s.most = found.Most
 	if v, err := s.objective(ctx, same(), s.trial, batch); err != nil || !(v < start) {
 		return false, s.halt.Err()
 	}
@@ -1339,7 +1341,7 @@ const mostMeans = 16
 // averagePower is the power of k with which the weights of the average grow.
 const averagePower = 3
 
-// MarshalBinary implements Snapshotter. The bytes are not for long storage: see Result.Save. The error wraps
+// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save. The error wraps
 // ErrParam if the Metric of an Adaptive divergence is no encoding.BinaryMarshaler and
 // encoding.BinaryUnmarshaler.
 func (s *objectiveStepper) MarshalBinary() ([]byte, error) {
@@ -1347,7 +1349,7 @@ func (s *objectiveStepper) MarshalBinary() ([]byte, error) {
 	return b, prefixed(err)
 }
 
-// UnmarshalBinary implements Snapshotter. The error wraps ErrFile if b is not the state of a Stepper
+// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper
 // of the same Objective, as far as can be seen: of functions of the caller's only the
 // types are known; s is then of no use.
 func (s *objectiveStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }

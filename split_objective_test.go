@@ -210,7 +210,7 @@ func TestZeroSolver(t *testing.T) {
 				if e := promised(t, p, q); !(e < 1e-8) && !(slow && e < 1e-6) {
 					t.Errorf("not stationary: %v nats to gain", e)
 				}
-				long := solve(t, Solver{Converger: AnyOf(&GapBelow{Nats: 1e-14}), MaxPasses: float64(res.K + 100)}, m)
+				long := solve(t, Solver{Converger: AnyOf(GapBelow(1e-14, 0)), MaxPasses: float64(res.K + 100)}, m)
 				if e := long.ELBO - res.ELBO; !(e < 5*res.Gap+1e-9*math.Max(1, math.Abs(res.ELBO))) {
 					t.Errorf("gap reported as %.3g is %.3g", res.Gap, e)
 				}
@@ -364,7 +364,7 @@ func TestTrustRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := st.(*objectiveStepper).dist()
-	checkClose(t, "optimality", proxGrad(q, make([]float64, 5), h, KL{}, p.init, 0.3), make([]float64, 5), 1e-6)
+	checkClose(t, "optimality", proxGrad(q, make([]float64, 5), h, KL(), p.init, 0.3), make([]float64, 5), 1e-6)
 }
 
 // lassoOracle solves ½‖Xz − 1‖² + w‖z‖₁ by coordinate descent.
@@ -391,12 +391,12 @@ func TestISTA(t *testing.T) {
 	if slices.Index(want, 0) < 0 || floats.Norm(want, 1) == 0 {
 		t.Fatalf("the problem is trivial: %v", want)
 	}
-	o := Objective[*Point]{F: f, H: L1{Weight: w}, Init: NewPoint(make([]float64, 6))}
+	o := Objective[*Point]{F: f, H: L1(w, 0), Init: NewPoint(make([]float64, 6))}
 	for name, s := range map[string]Solver{
-		"fixed step": {StepSize: ConstantStep(0.02), Converger: &GradientMap{Tol: 1e-11}},
-		"own step":   {Converger: &GradientMap{Tol: 1e-5}}, // it sees values alone, and they are flat here
+		"fixed step": {StepSize: ConstantStep(0.02), Converger: GradientMap(1e-11)},
+		"own step":   {Converger: GradientMap(1e-5)}, // it sees values alone, and they are flat here
 	} {
-		s.Divergence = Euclidean{}
+		s.Divergence = Euclidean()
 		res := solve(t, s, o)
 		if res.Status != Converged || !res.ClosedForm {
 			t.Errorf("%s: %v after %d iterations", name, res.Status, res.K)
@@ -420,7 +420,7 @@ func TestGradientDescent(t *testing.T) {
 	f := lineFit{{1, 0}, {0, 2}}
 	z := []float64{3, -1}
 	const beta = 0.1
-	s := Solver{Divergence: Euclidean{}, StepSize: ConstantStep(beta), MaxIter: 50}
+	s := Solver{Divergence: Euclidean(), StepSize: ConstantStep(beta), MaxIter: 50}
 	st := must(Objective[*Point]{F: f, Init: NewPoint(z)}.NewStepper(context.Background(), nil, s.Divergence))
 	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
@@ -440,8 +440,8 @@ func TestMirrorDescent(t *testing.T) {
 	want := lassoOracle(f, 0)
 	edge := lineFit{{1, 0}, {0.2, -1}} // z_2 < 0 is best: the optimum is z_2 = 0
 	for _, s := range []Solver{{}, {StepSize: ConstantStep(0.2)}} {
-		s.Divergence, s.MaxPasses = Bregman{NegEntropy{}}, 5000
-		s.Converger = &GradientMap{Tol: 1e-12}
+		s.Divergence, s.MaxPasses = Bregman(NegEntropy()), 5000
+		s.Converger = GradientMap(1e-12)
 		res := solve(t, s, Objective[*Point]{F: f, Init: NewPoint([]float64{5, 5})})
 		tol := 1e-9
 		if s.StepSize == nil {
@@ -463,9 +463,9 @@ func TestMirrorDescent(t *testing.T) {
 func TestMiniBatchPoint(t *testing.T) {
 	f := lineFit(logisticData(77, 60, 2).X)
 	want := lassoOracle(f, 0)
-	st := must(Objective[*Point]{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(context.Background(), nil, Euclidean{}))
+	st := must(Objective[*Point]{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(context.Background(), nil, Euclidean()))
 	best, _ := f.Grad(context.Background(), nil, make([]float64, 2), NewPoint(want), nil)
-	res, err := (&Solver{BatchSize: 5, MaxPasses: 200, Converger: Never{}}).Resume(context.Background(), &Result{Stepper: st})
+	res, err := (&Solver{BatchSize: 5, MaxPasses: 200, Converger: Never()}).Resume(context.Background(), &Result{Stepper: st})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func TestMiniBatchPoint(t *testing.T) {
 func TestGradMapOfShortenedStep(t *testing.T) {
 	// Gradient descent in (m, v) from v = 1 with ∂f/∂v = ½·10 leaves v > 0 for β ≥ 0.2.
 	s := Sites{X: [][]float64{{math.Sqrt(10)}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
-	st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(MeanCov)}.NewStepper(context.Background(), nil, Euclidean{}))
+	st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(MeanCov)}.NewStepper(context.Background(), nil, Euclidean()))
 	step, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -503,7 +503,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := q.Clone()
-	if _, err := solveProx(want, g, KLTo(p.prior), KL{}, q, 0.1); err != nil {
+	if _, err := solveProx(want, g, KLTo(p.prior), KL(), q, 0.1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(3)}, []int{1, 2}, 0.1); err != nil {
@@ -532,7 +532,7 @@ func TestStepBatches(t *testing.T) {
 	}
 	checkClose(t, "nil batch", states[0], states[1], 1e-12)
 	best := solve(t, Solver{}, o).ELBO
-	res := solve(t, Solver{Sampler: WithReplacement{}}, o)
+	res := solve(t, Solver{Sampler: WithReplacement()}, o)
 	if e := best - res.ELBO; !(e < 1e-2 && e < 10*res.Gap) {
 		t.Errorf("with replacement: gap %v reported as %v", e, res.Gap)
 	}
@@ -563,7 +563,7 @@ func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 func TestSmoothError(t *testing.T) {
 	p := corpus()[0]
 	f := &failing{Smooth: lineFitAsSmooth(p.s), at: 5} // each step and each ELBO is a call
-	res, err := (&Solver{StepSize: ConstantStep(0.25), Converger: Never{}}).Run(context.Background(), Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
+	res, err := (&Solver{StepSize: ConstantStep(0.25), Converger: Never()}).Run(context.Background(), Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
 	if !errors.Is(err, errUser) || !strings.Contains(err.Error(), "iteration 3") || !strings.Contains(err.Error(), "beta 0.25") || !prefixedOnce(err) {
 		t.Errorf("error %v", err)
 	}
@@ -577,9 +577,9 @@ func TestSmoothError(t *testing.T) {
 // lineFitAsSmooth does not say that it is exact, and has its values from Grad.
 func lineFitAsSmooth(s Sites) Smooth {
 	f := Expect(s, nil)
-	return SmoothFunc{N: s.Len(), Func: func(env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	return SmoothFunc(s.Len(), false, func(env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 		return f.Grad(context.Background(), env, dst, q, batch)
-	}}
+	})
 }
 
 // The same seed gives the same bits for any number of workers; another seed
@@ -652,7 +652,7 @@ func TestResume(t *testing.T) {
 		"noisy own steps":   {BatchSize: 5},
 		"noisy fixed steps": {StepSize: ConstantStep(0.1), BatchSize: 3},
 	} {
-		s.Converger = Never{}
+		s.Converger = Never()
 		var est Estimator
 		if strings.HasPrefix(name, "noisy") {
 			est = ScoreFunction{Samples: 20}
@@ -729,7 +729,7 @@ func TestNotFinite(t *testing.T) {
 		{"value, fixed step", Solver{StepSize: ConstantStep(1)}, Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrDiverged},
 		{"gradient", Solver{}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
 		{"gradient, fixed step", Solver{StepSize: ConstantStep(1)}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
-		{"exploding descent", Solver{StepSize: ConstantStep(1), Divergence: Euclidean{}}, blowUp, ErrDiverged},
+		{"exploding descent", Solver{StepSize: ConstantStep(1), Divergence: Euclidean()}, blowUp, ErrDiverged},
 	} {
 		res, err := c.s.Run(context.Background(), c.o)
 		if !errors.Is(err, c.want) || !prefixedOnce(err) || res.Status != Failed {
@@ -777,13 +777,13 @@ func TestELBOErr(t *testing.T) {
 // The step size of an Iteration is that taken, which may be less than the one asked for.
 func TestObjectiveStepSizeTaken(t *testing.T) {
 	// f = 40·v in (m, V): V⁻¹ + 2βG stays positive for any β, and V − βg in Euclidean steps does not.
-	f := SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
+	f := SmoothFunc(1, true, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 		clear(dst)
 		dst[1] = 40
 		return 40 * q.Params(nil)[1], nil
-	}}
+	})
 	o := Objective[*Gaussian]{F: f, Init: NewIsotropicMeanField(1, 1).In(MeanCov)}
-	res := solve(t, Solver{Divergence: Euclidean{}, StepSize: ConstantStep(0.1), MaxIter: 1}, o)
+	res := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 1}, o)
 	if v := qOf[*Gaussian](res).Params(nil)[1]; res.Beta != 0.1/8 && res.Beta != 0.1/4 || math.Abs(1-v-40*res.Beta) > 1e-12 {
 		t.Errorf("β = %v reported for a step from 1 to %v by 40β", res.Beta, v)
 	}
@@ -791,10 +791,10 @@ func TestObjectiveStepSizeTaken(t *testing.T) {
 
 // TestGoalErrorUnknown: where f does not say how far its value is off, the run has a goal all the same.
 func TestGoalErrorUnknown(t *testing.T) {
-	f := SmoothFunc{N: 1, Deterministic: true, Func: func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
+	f := SmoothFunc(1, true, func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
 		clear(dst)
 		return 0, nil
-	}}
+	})
 	prior := NewIsotropic(2, 3)
 	_, res, err := Objective[*Gaussian]{F: f, H: KLTo(prior), Init: NewIsotropic(2, 1)}.Fit(t.Context(), nil)
 	if err != nil {

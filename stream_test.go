@@ -54,6 +54,7 @@ func sayWeights(p *GLMPosterior) string {
 // A stream of rows that was saved and loaded goes on to the same bits: dense or sparse, with offsets
 // and weights, before a block, between blocks, and with rows kept.
 func TestGLMStreamResume(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	prior, err := NewGaussian([]float64{1, 0, -1, 0.3}, mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
 	if err != nil {
@@ -87,7 +88,7 @@ func TestGLMStreamResume(t *testing.T) {
 		}
 		fresh := func() *GLMStream { return newStream(t, 3, c.lik, c.opt) }
 		at := []int{0, 1, 1000, 1024, 3000, 7500, 10999}
-		if got, want := resumed(t, fresh, LoadGLMStream, rows, at, sayWeights); got != want {
+		if got, want := resumed(t, fresh, Load[*GLMStream], rows, at, sayWeights); got != want {
 			t.Errorf("%s: %.200s, want %.200s", c.name, got, want)
 		}
 	}
@@ -115,7 +116,7 @@ func TestGLMStreamResumeRemove(t *testing.T) {
 			func() error { return s.AddAll(ctx, part(Rows(x, y), 2000, 3000)) },
 		} {
 			if load {
-				s = again(t, "resumed", s, LoadGLMStream)
+				s = again(t, "resumed", s, Load)
 			}
 			if err := f(); err != nil {
 				t.Fatal(err)
@@ -134,6 +135,7 @@ func sayTopics(p *CTMPosterior) string {
 
 // A stream of documents that was saved and loaded, and asked for its posterior on the way, goes on to the same bits.
 func TestCTMStreamResume(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	c := blockCorpus(340, 40)
 	c.Docs[3], c.Docs[300] = Document{}, Document{}
@@ -151,7 +153,7 @@ func TestCTMStreamResume(t *testing.T) {
 			}
 			return s
 		}
-		if got, want := resumed(t, fresh, LoadCTMStream, c.Docs, []int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
+		if got, want := resumed(t, fresh, Load[*CTMStream], c.Docs, []int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
 			t.Errorf("%+v: %.300s, want %.300s", o, got, want)
 		}
 	}
@@ -270,9 +272,9 @@ func TestLoadStreamErrors(t *testing.T) {
 	} {
 		var err error
 		if c.file == &dense || c.file == &sparse {
-			_, err = LoadGLMStream(strings.NewReader(changed(t, glmStreamFile, c.file.String(), c.old, c.new)))
+			_, err = Load[*GLMStream](strings.NewReader(changed(t, glmStreamFile, c.file.String(), c.old, c.new)))
 		} else {
-			_, err = LoadCTMStream(strings.NewReader(changed(t, ctmStreamFile, c.file.String(), c.old, c.new)))
+			_, err = Load[*CTMStream](strings.NewReader(changed(t, ctmStreamFile, c.file.String(), c.old, c.new)))
 		}
 		if !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)

@@ -1,19 +1,49 @@
 package pgsvi
 
 import (
-	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"runtime"
-	"slices"
+	"strconv"
 
-	"github.com/pgsvi/pgsvi/internal/parallel"
-	"gonum.org/v1/gonum/floats"
+	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/mat"
 )
+
+// TopicStart is where the topics of a CTM or an LDA start from.
+type TopicStart int
+
+const (
+	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
+	StartAuto TopicStart = iota
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. A topic is
+	// 0.2 times the word frequencies of a cluster plus 0.8 times those of the corpus. So weak a
+	// hint leaves the topics room to move: on AP the ELBO is higher, and held-out words are
+	// predicted better, than from the clusters themselves.
+	StartKMeans
+	// StartAnchors finds anchor words, whose company is far from that of any mixture of the
+	// others (Arora et al., 2013). The documents with such a word take the place of a cluster.
+	StartAnchors
+	// StartDocs puts three documents drawn at random in place of a cluster.
+	StartDocs
+	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as
+	// good as any where topics are many and documents long. With few topics it may leave two
+	// of them the same.
+	StartRandom
+)
+
+var topicStartNames = [...]string{"auto", "k-means", "anchor words", "documents", "random"}
+
+// String returns the name in words.
+func (s TopicStart) String() string { return nameOf("TopicStart", topicStartNames[:], int(s)) }
+
+// nameOf returns the name of value i of an enumeration.
+func nameOf(kind string, names []string, i int) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, i)
+	}
+	return names[i]
+}
 
 // TopicRank says what makes a word a top word of a topic. Below, β_kv is the
 // probability of word v in topic k, p_v how often it occurs, as a fraction of all
@@ -70,73 +100,8 @@ func (r TopicRank) String() string {
 // ErrParam if one is negative, a row of topics does not sum to one within 1e-3,
 // the frequencies are all zero, n is not positive or the rank is none of the above.
 func TopTerms(topics *mat.Dense, freq []float64, n int, rank TopicRank) ([][]int, error) {
-	if err := checkDistributions("topic", topics); err != nil {
-		return nil, err
-	}
-	k, v := topics.Dims()
-	if n <= 0 {
-		return nil, fmt.Errorf("pgsvi: %d top words, want at least 1: %w", n, ErrParam)
-	}
-	sums := wordSums(topics)
-	if freq == nil {
-		freq = sums
-	}
-	if len(freq) != v {
-		return nil, fmt.Errorf("pgsvi: frequencies of %d words for topics of %d: %w", len(freq), v, ErrShape)
-	}
-	total := 0.0
-	for w, f := range freq {
-		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("pgsvi: word %d has frequency %v: %w", w, f, ErrNotFinite)
-		}
-		if f < 0 {
-			return nil, fmt.Errorf("pgsvi: word %d has frequency %v: %w", w, f, ErrParam)
-		}
-		total += f
-	}
-	if total == 0 {
-		return nil, fmt.Errorf("pgsvi: no word has a frequency above 0: %w", ErrParam)
-	}
-
-	top := make([][]int, k)
-	score, exclusive := make([]float64, v), make([]float64, v)
-	for i := range k {
-		row := topics.RawRowView(i)
-		switch rank {
-		case ByProbability:
-			copy(score, row)
-		case ByFREX:
-			for w, p := range row {
-				exclusive[w] = ratio(p, sums[w])
-			}
-			f, g := empiricalCDF(exclusive), empiricalCDF(row)
-			for w := range score {
-				score[w] = 1 / (0.5/f[w] + 0.5/g[w])
-			}
-		case ByLift, ByRelevance:
-			weight := 0.0
-			if rank == ByRelevance {
-				weight = 0.6
-			}
-			for w, p := range row {
-				score[w] = math.Inf(-1)
-				if p > 0 && freq[w] > 0 {
-					score[w] = weight*math.Log(p) + (1-weight)*math.Log(p/(freq[w]/total))
-				}
-			}
-		default:
-			return nil, fmt.Errorf("pgsvi: unknown %v of words: %w", rank, ErrParam)
-		}
-		order := make([]int, v)
-		for w := range order {
-			order[w] = w
-		}
-		slices.SortFunc(order, func(a, b int) int {
-			return cmp.Or(cmp.Compare(score[b], score[a]), cmp.Compare(row[b], row[a]), a-b)
-		})
-		top[i] = slices.Clone(order[:min(n, v)])
-	}
-	return top, nil
+	top, err := topic.TopTerms(topics, freq, n, topic.Rank(rank))
+	return top, prefixed(err)
 }
 
 // TopWords returns the words that TopTerms finds with the frequencies of c, the
@@ -173,12 +138,11 @@ func TopWords(topics *mat.Dense, c *Corpus, n int, rank TopicRank) ([][]string, 
 // The errors are those of Corpus.Validate, and wrap ErrEmpty if c has no documents
 // and ErrShape if a list has an index that is not that of a word of c.
 func UMass(top [][]int, c *Corpus) ([]float64, error) {
-	return coherence(top, c, func(i, j, both, docs int) float64 {
-		if j == 0 {
-			return 0
-		}
-		return math.Log(float64(both+1) / float64(j))
-	})
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	score, err := topic.UMass(top, plain(c.Docs), c.Terms)
+	return score, prefixed(err)
 }
 
 // NPMI returns, for each list of top words, in any order, the mean over its pairs
@@ -196,24 +160,11 @@ func UMass(top [][]int, c *Corpus) ([]float64, error) {
 //
 // The errors are those of UMass.
 func NPMI(top [][]int, c *Corpus) ([]float64, error) {
-	score, err := coherence(top, c, func(i, j, both, docs int) float64 {
-		if both == 0 {
-			return -1
-		}
-		if both == docs {
-			return 1
-		}
-		n := float64(docs)
-		p := float64(both) / n
-		return math.Log(p/(float64(i)/n*(float64(j)/n))) / -math.Log(p)
-	})
-	if err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	for k, words := range top {
-		score[k] /= float64(len(words)*(len(words)-1)) / 2
-	}
-	return score, nil
+	score, err := topic.NPMI(top, plain(c.Docs), c.Terms)
+	return score, prefixed(err)
 }
 
 // Exclusivity returns, for each topic, the mean over its top words, as of
@@ -226,25 +177,8 @@ func NPMI(top [][]int, c *Corpus) ([]float64, error) {
 // ErrShape if there are not as many lists as topics or a list has an index that is
 // not that of a word.
 func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
-	if err := checkDistributions("topic", topics); err != nil {
-		return nil, err
-	}
-	k, v := topics.Dims()
-	if len(top) != k {
-		return nil, fmt.Errorf("pgsvi: %d lists of top words for %d topics: %w", len(top), k, ErrShape)
-	}
-	if err := checkTop(top, v); err != nil {
-		return nil, err
-	}
-	sums := wordSums(topics)
-	score := make([]float64, k)
-	for i, words := range top {
-		for _, w := range words {
-			score[i] += ratio(topics.At(i, w), sums[w])
-		}
-		score[i] /= float64(len(words))
-	}
-	return score, nil
+	score, err := topic.Exclusivity(topics, top)
+	return score, prefixed(err)
 }
 
 // WriteLDAvis writes what the topic browser LDAvis asks for, as a JSON object:
@@ -271,186 +205,34 @@ func WriteLDAvis(w io.Writer, topics, docTopics *mat.Dense, c *Corpus) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if err := checkDistributions("topic", topics); err != nil {
-		return err
-	}
-	if err := checkDistributions("document", docTopics); err != nil {
-		return err
-	}
-	k, v := topics.Dims()
-	if n, kd := docTopics.Dims(); v != c.Terms || n != len(c.Docs) || kd != k {
-		return fmt.Errorf("pgsvi: topics are %d×%d and their shares in documents %d×%d, want %d×%d for a corpus of %d documents and %d terms: %w",
-			k, v, n, kd, len(c.Docs), k, len(c.Docs), c.Terms, ErrShape)
-	}
-	lengths, vocab := make([]float64, len(c.Docs)), make([]string, v)
-	for i, d := range c.Docs {
-		lengths[i] = d.Tokens()
-	}
+	vocab := make([]string, c.Terms)
 	for i := range vocab {
 		vocab[i] = c.Word(i)
 	}
-	err := json.NewEncoder(w).Encode(struct {
-		Topics    [][]float64 `json:"topic_term_dists"`
-		DocTopics [][]float64 `json:"doc_topic_dists"`
-		Lengths   []float64   `json:"doc_lengths"`
-		Vocab     []string    `json:"vocab"`
-		Freq      []float64   `json:"term_frequency"`
-	}{rowViews(topics), rowViews(docTopics), lengths, vocab, c.TermFreq()})
-	if err != nil {
-		return fmt.Errorf("pgsvi: writing LDAvis: %w", err)
-	}
-	return nil
-}
-
-// checkDistributions returns an error unless the rows of p are distributions.
-func checkDistributions(what string, p *mat.Dense) error {
-	if p == nil || p.IsEmpty() {
-		return fmt.Errorf("pgsvi: no %s has a distribution: %w", what, ErrEmpty)
-	}
-	for i, row := range rowViews(p) {
-		sum := 0.0
-		for j, v := range row {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return fmt.Errorf("pgsvi: %s %d has the probability %v at %d: %w", what, i, v, j, ErrNotFinite)
-			}
-			if v < 0 {
-				return fmt.Errorf("pgsvi: %s %d has the probability %v at %d: %w", what, i, v, j, ErrParam)
-			}
-			sum += v
-		}
-		if math.Abs(sum-1) > 1e-3 {
-			return fmt.Errorf("pgsvi: %s %d has probabilities that sum to %v, want 1: %w", what, i, sum, ErrParam)
-		}
-	}
-	return nil
-}
-
-// checkTop returns an error unless the top words are below terms.
-func checkTop(top [][]int, terms int) error {
-	for k, words := range top {
-		for _, w := range words {
-			if w < 0 || w >= terms {
-				return fmt.Errorf("pgsvi: topic %d has the top word %d, want one of 0 to %d: %w", k, w, terms-1, ErrShape)
-			}
-		}
-	}
-	return nil
-}
-
-// coherence returns for each list the sum of pair over its words i and those j
-// before them, given in how many documents i, j and both occur, and how many there are.
-func coherence(top [][]int, c *Corpus, pair func(i, j, both, docs int) float64) ([]float64, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: coherence by a corpus without documents: %w", ErrEmpty)
-	}
-	if err := checkTop(top, c.Terms); err != nil {
-		return nil, err
-	}
-	in := map[int][]int{} // documents of each top word, increasing
-	for _, words := range top {
-		for _, w := range words {
-			in[w] = nil
-		}
-	}
-	for i, d := range c.Docs {
-		for _, w := range d.Words {
-			if docs, ok := in[w]; ok {
-				in[w] = append(docs, i)
-			}
-		}
-	}
-	score := make([]float64, len(top))
-	for k, words := range top {
-		for i, wi := range words {
-			for _, wj := range words[:i] {
-				score[k] += pair(len(in[wi]), len(in[wj]), shared(in[wi], in[wj]), len(c.Docs))
-			}
-		}
-	}
-	return score, nil
-}
-
-// shared returns how many elements two increasing slices have in common.
-func shared(a, b []int) (n int) {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] < b[0]:
-			a = a[1:]
-		case a[0] > b[0]:
-			b = b[1:]
-		default:
-			n++
-			a, b = a[1:], b[1:]
-		}
-	}
-	return n
-}
-
-// empiricalCDF returns for each element of x the fraction of elements that are at most it.
-func empiricalCDF(x []float64) []float64 {
-	sorted := slices.Sorted(slices.Values(x))
-	cdf := make([]float64, len(x))
-	for i, v := range x {
-		at, _ := slices.BinarySearchFunc(sorted, v, func(e, v float64) int {
-			if e <= v {
-				return -1
-			}
-			return 1
-		})
-		cdf[i] = float64(at) / float64(len(x))
-	}
-	return cdf
-}
-
-// ratio returns a/b, or 0 if b is.
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return a / b
-}
-
-// wordSums returns the sum of each column.
-func wordSums(topics *mat.Dense) []float64 {
-	_, v := topics.Dims()
-	sums := make([]float64, v)
-	for _, row := range rowViews(topics) {
-		floats.Add(sums, row)
-	}
-	return sums
-}
-
-// rowViews returns the rows of m, which they share.
-func rowViews(m *mat.Dense) [][]float64 {
-	n, _ := m.Dims()
-	rows := make([][]float64, n)
-	for i := range rows {
-		rows[i] = m.RawRowView(i)
-	}
-	return rows
+	return prefixed(topic.WriteLDAvis(w, topics, docTopics, plain(c.Docs), vocab, c.TermFreq()))
 }
 
 // maxDraws bounds HeldOutOptions.Draws.
 const maxDraws = 10000000
 
-// HeldOutOptions are the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut; the zero value is the protocol.
+// HeldOutOptions are the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut; the zero value
+// is the protocol.
 type HeldOutOptions struct {
-	// Draws is the number of draws of z for each document, in antithetic pairs, at most 10,000,000. Zero means 10,000.
-	// An LDA needs none.
+	// Draws is the number of draws of z for each document, in antithetic pairs, at most
+	// 10,000,000. Zero means 10,000. An LDA needs none.
 	Draws int
-	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero means 0.01.
+	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero
+	// means 0.01.
 	Smoothing float64
 	// ByWord scores the tokens of a word together, as Khan et al. (2016) write it,
 	//
 	//	−Σ_v log E_q[(Σ_k β_kv softmax(z)_k)^y²_v]
 	//
-	// and not each on its own. The score is never larger, by Jensen's inequality, and is the same where
-	// no word occurs twice. An LDA does not offer it.
+	// and not each on its own. The score is never larger, by Jensen's inequality, and is the same
+	// where no word occurs twice. An LDA does not offer it.
 	ByWord bool
-	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on it.
+	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on
+	// it.
 	Workers int
 }
 
@@ -464,7 +246,8 @@ type HeldOut struct {
 	DocumentScores []float64 // Σ over the tokens of each document
 }
 
-// heldOutOptions returns opt with its defaults, for the documents of c and a model of so many terms.
+// heldOutOptions returns opt with its defaults, for the documents of c and a model of so many
+// terms.
 func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions, err error) {
 	if opt != nil {
 		o = *opt
@@ -489,46 +272,154 @@ func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions
 	return o, nil
 }
 
-// score scores the documents of c. loss stores the nats of each word of the second half of a document, of which the first
-// is seen; a worker has one call of it at a time. In seen are the words of the training data.
-func (o HeldOutOptions) score(c *Corpus, seen []bool, loss func(worker int, nats []float64, first, second Document) error) (*HeldOut, error) {
-	n := len(c.Docs)
-	h := &HeldOut{DocumentScores: make([]float64, n)}
-	in, tokens, tokensIn, errs := make([]float64, n), make([]float64, n), make([]float64, n), make([]error, n)
-	parallel.For(n, 1, o.Workers, func(worker, i, _ int) {
-		first, second, err := c.Docs[i].halves()
-		nats := make([]float64, len(second.Words))
-		if err == nil {
-			err = loss(worker, nats, first, second)
-		}
-		if err != nil {
-			errs[i] = fmt.Errorf("pgsvi: document %d: %w", i, bare{err})
-			return
-		}
-		for j, v := range second.Words {
-			h.DocumentScores[i] += nats[j]
-			tokens[i] += second.Counts[j]
-			if seen[v] {
-				in[i] += nats[j]
-				tokensIn[i] += second.Counts[j]
-			}
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	for i, s := range h.DocumentScores {
-		h.PerToken += s
-		h.InVocab += in[i]
-		h.Tokens += tokens[i]
-		h.TokensInVocab += tokensIn[i]
-	}
-	h.PerToken /= h.Tokens
-	h.InVocab /= h.TokensInVocab
-	return h, nil
+// Document is a bag of words: which words of the vocabulary occur in it, and
+// how often. The zero value is a document without words.
+type Document struct {
+	Words  []int     // indices into the vocabulary, from 0, strictly increasing
+	Counts []float64 // how often each occurs, positive
 }
 
-// smoothed returns −y log((1−s)p + s/V), the nats of y tokens of a word of probability p, mixed with the uniform distribution.
-func (o HeldOutOptions) smoothed(p, y float64, terms int) float64 {
-	return -y * math.Log((1-o.Smoothing)*p+o.Smoothing/float64(terms))
+// Tokens returns the number of words of d, each counted as often as it occurs.
+func (d Document) Tokens() (n float64) { return topic.Doc(d).Tokens() }
+
+// Halves deals the tokens of d out to two new documents, for scores of how well
+// one half predicts the other. The tokens are taken in the order of Words, each
+// word as often as it is counted; those at even positions, from 0, go to first
+// and the others to second. Counts must be whole numbers; Halves panics at one
+// that is not.
+func (d Document) Halves() (first, second Document) {
+	first, second, err := d.halves()
+	if err != nil {
+		panic(err.Error())
+	}
+	return first, second
+}
+
+// halves is Halves with an error, wrapping ErrParam, at a count that is not whole.
+func (d Document) halves() (first, second Document, err error) {
+	a, b, err := topic.Doc(d).Halves()
+	return Document(a), Document(b), prefixed(err)
+}
+
+// Corpus is a collection of documents over one vocabulary. The zero value has
+// neither documents nor words. It is safe for concurrent use as long as nothing
+// in it is changed.
+//
+// The methods that count take a corpus that is in order, as Validate has it, and
+// may panic if it is not.
+type Corpus struct {
+	Docs  []Document
+	Terms int      // size of the vocabulary
+	Vocab []string // its words, or nil if they are not known
+}
+
+// Validate returns an error, with the index of the document, wrapping ErrShape if
+// lengths disagree, or words are out of range or not increasing, and ErrNotFinite
+// or ErrParam if a count is not a positive finite number, and ErrEmpty if c is nil.
+func (c *Corpus) Validate() error {
+	if c == nil {
+		return fmt.Errorf("pgsvi: a nil *Corpus: %w", ErrEmpty)
+	}
+	if c.Terms < 0 || c.Vocab != nil && len(c.Vocab) != c.Terms {
+		return fmt.Errorf("pgsvi: a vocabulary of %d terms has %d names: %w", c.Terms, len(c.Vocab), ErrShape)
+	}
+	for i, d := range c.Docs {
+		if err := d.check(c.Terms); err != nil {
+			return fmt.Errorf("pgsvi: document %d %w", i, err)
+		}
+	}
+	return nil
+}
+
+// fits returns what is wrong with c for a model of so many terms.
+func (c *Corpus) fits(terms int) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Terms != terms {
+		return fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, terms, ErrShape)
+	}
+	return nil
+}
+
+// check returns what is wrong with d as a document over a vocabulary of so many terms. The caller
+// says of which document.
+func (d Document) check(terms int) error { return topic.Doc(d).Check(terms) }
+
+// Tokens returns the number of words in all documents, each counted as often as
+// it occurs.
+func (c *Corpus) Tokens() (n float64) {
+	for _, d := range c.Docs {
+		n += d.Tokens()
+	}
+	return n
+}
+
+// DocFreq returns, for each word of the vocabulary, the number of documents that
+// it occurs in.
+func (c *Corpus) DocFreq() []int {
+	freq := make([]int, c.Terms)
+	for _, d := range c.Docs {
+		for _, w := range d.Words {
+			freq[w]++
+		}
+	}
+	return freq
+}
+
+// TermFreq returns, for each word of the vocabulary, how often it occurs in all
+// documents.
+func (c *Corpus) TermFreq() []float64 {
+	freq := make([]float64, c.Terms)
+	for _, d := range c.Docs {
+		for k, w := range d.Words {
+			freq[w] += d.Counts[k]
+		}
+	}
+	return freq
+}
+
+// Word returns the word with index i, or i in decimal if the vocabulary is not
+// known. It panics if Vocab is not nil and has no word i.
+func (c *Corpus) Word(i int) string {
+	if c.Vocab == nil {
+		return strconv.Itoa(i)
+	}
+	return c.Vocab[i]
+}
+
+// Subset returns the corpus of the documents at index, in its order; a document
+// may occur more than once. Documents and vocabulary are shared with c. It
+// panics if an index is not that of a document.
+func (c *Corpus) Subset(index []int) *Corpus {
+	docs := make([]Document, len(index))
+	for at, i := range index {
+		docs[at] = c.Docs[i]
+	}
+	return &Corpus{Docs: docs, Terms: c.Terms, Vocab: c.Vocab}
+}
+
+// EvenOdd returns the documents with an even index, from 0, and those with an odd
+// one: the split into training and test set that held-out scores of this package
+// are given for. Documents and vocabulary are shared with c.
+func (c *Corpus) EvenOdd() (even, odd *Corpus) {
+	even = &Corpus{Terms: c.Terms, Vocab: c.Vocab}
+	odd = &Corpus{Terms: c.Terms, Vocab: c.Vocab}
+	for i, d := range c.Docs {
+		part := even
+		if i%2 == 1 {
+			part = odd
+		}
+		part.Docs = append(part.Docs, d)
+	}
+	return even, odd
+}
+
+// plain returns the documents as the engines of topic models take them. They share what is in docs.
+func plain(docs []Document) []topic.Doc {
+	all := make([]topic.Doc, len(docs))
+	for i, d := range docs {
+		all[i] = topic.Doc(d)
+	}
+	return all
 }

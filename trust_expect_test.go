@@ -1,11 +1,19 @@
 package pgsvi
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/integrate/quad"
+	"gonum.org/v1/gonum/mat"
 )
 
 // refMoments are E[ℓ], E[ℓ'], … E[ℓ””] of a log-likelihood ℓ(η) under η ~ N(m, v), and the size of
@@ -299,5 +307,376 @@ func TestTrustLikelihoods(t *testing.T) {
 		if !drawn[name] {
 			t.Errorf("%s is not among trustLikelihoods", name)
 		}
+	}
+}
+
+// double is an unevaluated sum hi + lo of two float64, |lo| ≤ ulp(hi)/2: about 32 decimal digits
+// (Dekker 1971; Hida, Li and Bailey 2001). The reference of the trust tests computes in it what
+// cancels in float64: products of rows in raw units, their factors and log-determinants.
+type double struct{ hi, lo float64 }
+
+func asDouble(x float64) double { return double{x, 0} }
+
+func (a double) float() float64 { return a.hi + a.lo }
+
+func (a double) neg() double { return double{-a.hi, -a.lo} }
+
+func (a double) plus(b double) double {
+	s := a.hi + b.hi
+	t := s - a.hi
+	e := (a.hi - (s - t)) + (b.hi - t)
+	u := a.lo + b.lo
+	v := u - a.lo
+	f := (a.lo - (u - v)) + (b.lo - v)
+	e += u
+	h := s + e
+	e -= h - s
+	e += f
+	hi := h + e
+	return double{hi, e - (hi - h)}
+}
+
+func (a double) minus(b double) double { return a.plus(b.neg()) }
+
+func (a double) times(b double) double {
+	p := float64(a.hi * b.hi) // not fused with a sum
+	e := math.FMA(a.hi, b.hi, -p) + (a.hi*b.lo + a.lo*b.hi)
+	hi := p + e
+	return double{hi, e - (hi - p)}
+}
+
+func (a double) over(b double) double {
+	q := a.hi / b.hi
+	r := a.minus(b.times(asDouble(q)))
+	q2 := r.hi / b.hi
+	r = r.minus(b.times(asDouble(q2)))
+	return asDouble(q).plus(asDouble(q2)).plus(asDouble(r.hi / b.hi))
+}
+
+func (a double) sqrt() double {
+	if a.hi <= 0 {
+		return asDouble(math.Sqrt(a.hi))
+	}
+	x := math.Sqrt(a.hi)
+	return asDouble(x).plus(a.minus(asDouble(x).times(asDouble(x))).over(asDouble(2 * x)))
+}
+
+func (a double) log() float64 { return math.Log(a.hi) + a.lo/a.hi }
+
+// dotDouble returns Σ x_i y_i.
+func dotDouble(x, y []double) (sum double) {
+	for i, a := range x {
+		sum = sum.plus(a.times(y[i]))
+	}
+	return sum
+}
+
+// choleskyDouble overwrites the lower triangle of the n×n matrix p by its Cholesky factor, and
+// reports whether p is positive definite.
+func choleskyDouble(p []double, n int) bool {
+	for i := range n {
+		for j := range i + 1 {
+			s := p[i*n+j].minus(dotDouble(p[i*n:i*n+j], p[j*n:j*n+j]))
+			if j < i {
+				p[i*n+j] = s.over(p[j*n+j])
+				continue
+			}
+			if !(s.hi > 0) || math.IsInf(s.hi, 0) {
+				return false
+			}
+			p[i*n+i] = s.sqrt()
+		}
+	}
+	return true
+}
+
+// forwardDouble overwrites b by C⁻¹b, for a Cholesky factor C.
+func forwardDouble(c, b []double) {
+	n := len(b)
+	for i := range n {
+		b[i] = b[i].minus(dotDouble(c[i*n:i*n+i], b[:i])).over(c[i*n+i])
+	}
+}
+
+// backwardDouble overwrites b by C⁻ᵀb.
+func backwardDouble(c, b []double) {
+	n := len(b)
+	for i := n - 1; i >= 0; i-- {
+		b[i] = b[i].over(c[i*n+i])
+		for j := range i {
+			b[j] = b[j].minus(c[i*n+j].times(b[i]))
+		}
+	}
+}
+
+// logDetDouble returns log|CCᵀ|.
+func logDetDouble(c []double, n int) (sum float64) {
+	for i := range n {
+		sum += 2 * c[i*n+i].log()
+	}
+	return sum
+}
+
+// factorDouble returns the rows of an n×r matrix A with AAᵀ = k, for the positive semi-definite n×n
+// matrix k, by Cholesky with pivots down to tol times the largest. k is overwritten.
+func factorDouble(k []double, n int, tol float64) (a []double, r int) {
+	cols := make([][]double, 0, n)
+	least := 0.0
+	for i := range n {
+		least = math.Max(least, tol*k[i*n+i].hi)
+	}
+	for range n {
+		p := 0
+		for i := range n {
+			if k[i*n+i].hi > k[p*n+p].hi {
+				p = i
+			}
+		}
+		if !(k[p*n+p].hi > least) {
+			break
+		}
+		d := k[p*n+p].sqrt()
+		c := make([]double, n)
+		for i := range n {
+			c[i] = k[i*n+p].over(d)
+		}
+		for i := range n {
+			for j := range n {
+				k[i*n+j] = k[i*n+j].minus(c[i].times(c[j]))
+			}
+		}
+		for i := range n {
+			k[i*n+p], k[p*n+i] = double{}, double{}
+		}
+		cols = append(cols, c)
+	}
+	r = len(cols)
+	a = make([]double, n*r)
+	for j, c := range cols {
+		for i, x := range c {
+			a[i*r+j] = x
+		}
+	}
+	return a, r
+}
+
+// TestDouble compares with math/big at 300 bits.
+func TestDouble(t *testing.T) {
+	rng := testRand(3)
+	number := func() (double, *big.Float) {
+		x := asDouble(rng.NormFloat64() * math.Exp(20*rng.NormFloat64()))
+		x = x.plus(asDouble(x.hi * 0x1p-60 * rng.NormFloat64()))
+		b := new(big.Float).SetPrec(300).SetFloat64(x.hi)
+		return x, b.Add(b, new(big.Float).SetFloat64(x.lo))
+	}
+	for range 2000 {
+		x, a := number()
+		y, b := number()
+		z := new(big.Float).SetPrec(300)
+		for name, c := range map[string]struct {
+			got  double
+			want *big.Float
+		}{
+			"sum":      {x.plus(y), new(big.Float).Add(a, b)},
+			"product":  {x.times(y), new(big.Float).Mul(a, b)},
+			"quotient": {x.over(y), new(big.Float).Quo(a, b)},
+			"root":     {x.times(x).sqrt(), new(big.Float).Abs(a)},
+		} {
+			z.SetFloat64(c.got.hi)
+			z.Add(z, new(big.Float).SetFloat64(c.got.lo))
+			z.Sub(z, c.want).Quo(z, c.want)
+			if off, _ := z.Float64(); !(math.Abs(off) < 1e-30) {
+				t.Fatalf("%s of %v and %v: relative error %.2g", name, x, y, off)
+			}
+		}
+	}
+}
+
+// The models with local factors have several optima, and no reference: what holds of them is that the ELBO rises, that the
+// numbering of topics and components, the number of workers and a file change nothing, and that all is finite.
+
+// mixedSeeds is the number of problems of either test: that of -seeds, or so many.
+func mixedSeeds(n int) uint64 {
+	if testing.Short() {
+		n /= 8
+	}
+	if *trustSeeds > 0 {
+		n = *trustSeeds
+	}
+	return uint64(n)
+}
+
+// mixedRun runs m in steps of all terms, with so many workers, and returns the trace; ELBOs that fall are errors.
+func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
+	t.Helper()
+	last := math.Inf(-1)
+	s := &Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, Workers: workers, MaxPasses: 12, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
+		if math.IsNaN(it.ELBO) || it.ELBO < last-1e-9*(1+math.Abs(last)) {
+			t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
+		}
+		last = it.ELBO
+	})}
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	return res
+}
+
+// reread returns what load makes of the file of p.
+func reread[P saver](t *testing.T, p P, load func(io.Reader) (P, error)) P {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	q, err := load(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// permutedRows returns x with row perm[i] as row i.
+func permutedRows(x mat.Matrix, perm []int) *mat.Dense {
+	r, c := x.Dims()
+	y := mat.NewDense(r, c, nil)
+	for i, k := range perm {
+		for j := range c {
+			y.Set(i, j, x.At(k, j))
+		}
+	}
+	return y
+}
+
+// allFinite reports whether the elements of x are finite.
+func allFinite(x *mat.Dense) bool {
+	return !slices.ContainsFunc(x.RawMatrix().Data, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+}
+
+// sameELBO fails unless the first ELBOs of a and b agree to tol.
+func sameELBO(t *testing.T, seed uint64, what string, tol float64, a, b *Result) {
+	t.Helper()
+	for i := range min(len(a.Trace), len(b.Trace), 5) {
+		if x, y := a.Trace[i].ELBO, b.Trace[i].ELBO; !(math.Abs(x-y) <= tol*(1+math.Abs(x))) {
+			t.Errorf("seed %d, %s: ELBO %v and %v at step %d", seed, what, x, y, i+1)
+			return
+		}
+	}
+}
+
+// TestSeedsLDA fits random corpora, with empty documents, documents twice, counts to 1e6, and more topics than documents.
+func TestSeedsLDA(t *testing.T) {
+	t.Parallel()
+	for seed := range mixedSeeds(24) {
+		rng := rand.New(rand.NewPCG(seed, 21))
+		c := &Corpus{Terms: 2 + rng.IntN(30)}
+		wide := 1 + 2.5*rng.Float64()*float64(rng.IntN(2))
+		for range 1 + rng.IntN(20) {
+			count := map[int]float64{}
+			for range rng.IntN(12) {
+				count[rng.IntN(c.Terms)] += math.Min(1e6, math.Ceil(math.Exp(wide*rng.NormFloat64())))
+			}
+			c.Docs = append(c.Docs, sortedDoc(count))
+			if rng.IntN(4) == 0 {
+				c.Docs = append(c.Docs, c.Docs[rng.IntN(len(c.Docs))])
+			}
+		}
+		k := 1 + rng.IntN(2*len(c.Docs))
+		start := mat.NewDense(k, c.Terms, nil)
+		for i := range k {
+			for j := range c.Terms {
+				start.Set(i, j, rng.ExpFloat64())
+			}
+		}
+		opt := LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()), TopicPrior: math.Exp(3 * rng.NormFloat64()), Topics: start}
+		run := func(opt LDAOptions, workers int) (*LDAPosterior, *Result) {
+			m, err := NewLDA(c, k, &opt)
+			if errors.Is(err, ErrEmpty) && c.Tokens() == 0 {
+				return nil, nil
+			}
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			res := mixedRun(t, seed, m, len(c.Docs), workers)
+			p, err := m.Posterior(res.State)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			return p, res
+		}
+		p, res := run(opt, 1)
+		if p == nil {
+			continue
+		}
+		if !allFinite(p.Lambda()) {
+			t.Errorf("seed %d: topics %v", seed, mat.Formatted(p.Lambda()))
+		}
+		if q, _ := run(opt, 2); !mat.Equal(q.Lambda(), p.Lambda()) {
+			t.Errorf("seed %d: other bits with two workers", seed)
+		}
+		if q := reread(t, p, Load); !mat.Equal(q.Lambda(), p.Lambda()) {
+			t.Errorf("seed %d: other bits from a file", seed)
+		}
+		opt.Topics = permutedRows(start, rng.Perm(k))
+		_, other := run(opt, 1)
+		sameELBO(t, seed, "permuted topics", 1e-4, res, other) // a document has several optima, between which rounding may choose
+	}
+}
+
+// TestSeedsMixture fits random rows, in columns of any units, with rows twice, and with up to as many components as rows.
+func TestSeedsMixture(t *testing.T) {
+	t.Parallel()
+	for seed := range mixedSeeds(80) {
+		rng := rand.New(rand.NewPCG(seed, 22))
+		n, d := 2+rng.IntN(30), 1+rng.IntN(4)
+		k := 1 + rng.IntN(n)
+		x, cov := mat.NewDense(n, d, nil), mat.NewSymDense(d, nil)
+		for j := range d {
+			unit := logUniform(rng, -8, 8)
+			cov.SetSym(j, j, unit*unit*logUniform(rng, -1, 2))
+			for i := range n {
+				x.Set(i, j, unit*(5*float64(rng.IntN(3))+rng.NormFloat64()))
+			}
+		}
+		for i := 1; i < n; i++ {
+			if rng.IntN(4) == 0 {
+				x.SetRow(i, x.RawRowView(rng.IntN(i)))
+			}
+		}
+		start := mat.NewDense(n, k, nil)
+		for i := range n {
+			for j := range k {
+				start.Set(i, j, rng.ExpFloat64())
+			}
+		}
+		opt := MixtureOptions{Weight: math.Exp(4 * rng.NormFloat64()), Kappa: math.Exp(4 * rng.NormFloat64()), DF: float64(d) - 1 + math.Exp(3*rng.NormFloat64()), Cov: cov, Start: start}
+		run := func(opt MixtureOptions, workers int) (*MixturePosterior, *Result) {
+			m, err := NewMixture(x, k, &opt)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			res := mixedRun(t, seed, m, 0, workers)
+			p, err := m.Posterior(res.State)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			return p, res
+		}
+		p, res := run(opt, 1)
+		for i := range k {
+			if w := p.Weights(nil)[i]; !(w >= 0) || !allFinite(p.Means()) || !(p.Cov(i).At(0, 0) > 0) {
+				t.Errorf("seed %d: component %d has weight %v, mean %v, covariance %v", seed, i, w, p.Means().RawRowView(i), p.Cov(i))
+			}
+		}
+		if q, _ := run(opt, 2); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
+			t.Errorf("seed %d: other bits with two workers", seed)
+		}
+		if q := reread(t, p, Load); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
+			t.Errorf("seed %d: other bits from a file", seed)
+		}
+		opt.Start = mat.DenseCopyOf(permutedRows(start.T(), rng.Perm(k)).T())
+		_, other := run(opt, 1)
+		sameELBO(t, seed, "permuted components", 1e-7, res, other) // rounding that iterations multiply
 	}
 }

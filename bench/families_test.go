@@ -34,7 +34,7 @@ func BenchmarkFamilies(b *testing.B) {
 		}
 		b.Run(c.name+"/step", func(b *testing.B) {
 			from, q := prior.Clone(), prior.Clone()
-			p := &pgsvi.Prox{Grad: make([]float64, q.NumParams()), H: pgsvi.KLTo(prior), D: pgsvi.KL{}, From: from, Beta: 0.5}
+			p := &pgsvi.Prox{Grad: make([]float64, q.NumParams()), H: pgsvi.KLTo(prior), D: pgsvi.KL(), From: from, Beta: 0.5}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := p.Solve(q); err != nil {

@@ -59,7 +59,7 @@ func BenchmarkGradientMethods(b *testing.B) {
 						}
 						model := m.Model
 						model.Init = q
-						other, err := model.NewStepper(context.Background(), nil, pgsvi.Euclidean{})
+						other, err := model.NewStepper(context.Background(), nil, pgsvi.Euclidean())
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -40,7 +40,7 @@ func BenchmarkNoiseFloor(b *testing.B) {
 	}{
 		{"published", published, pgsvi.MainText, nil},
 		{"mean-update-of-the-appendix", published, pgsvi.Appendix, nil},
-		{"batches-with-replacement", published, pgsvi.MainText, pgsvi.WithReplacement{}},
+		{"batches-with-replacement", published, pgsvi.MainText, pgsvi.WithReplacement()},
 		{"draws-not-shared", oneByOne{published}, pgsvi.MainText, nil},
 		{"baseline", pgsvi.ScoreFunction{Samples: p.Samples}, pgsvi.MainText, nil},
 		{"pathwise", pgsvi.Pathwise{Samples: p.Samples}, pgsvi.MainText, nil},

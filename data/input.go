@@ -107,8 +107,5 @@ const textTooLarge = "read fewer rows, write them to a RowWriter as they come an
 // checkWidth returns an error if so many columns, of features or of terms, would take more memory than there is in
 // the smallest of models. That they are in a file, where one number says so, is no sign that they are meant.
 func checkWidth(width int, what, instead string) error {
-	if err := memory.Check(0, memory.Column*float64(width), fmt.Sprintf("a model of %d %s", width, what), instead); err != nil {
-		return fmt.Errorf("%w: %w", err, pgsvi.ErrMemory)
-	}
-	return nil
+	return memory.Check(0, memory.Column*float64(width), fmt.Sprintf("a model of %d %s", width, what), instead)
 }

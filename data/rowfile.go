@@ -121,7 +121,7 @@ func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 	rw.widen = rw.opts.Sparse && cols == 0
 	if !rw.opts.Sparse {
 		if err := memory.Check(0, float64(rw.opts.stride(cols)), fmt.Sprintf("a dense row of %d columns", cols), "set RowOptions.Sparse"); err != nil {
-			rw.err = fmt.Errorf("pgsvi: RowWriter: %w: %w", err, pgsvi.ErrMemory)
+			rw.err = fmt.Errorf("pgsvi: RowWriter: %w", err)
 		}
 	}
 	return rw

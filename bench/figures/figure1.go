@@ -137,7 +137,7 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 	}
 	steps, n := grid(-3, 1, fine), exact.Len()
 	all := []*sweep{
-		{name: "GD", model: objective, d: pgsvi.Euclidean{}, batch: n, steps: grid(-3, 0, fine), passes: long * o.passes, seeds: 1},
+		{name: "GD", model: objective, d: pgsvi.Euclidean(), batch: n, steps: grid(-3, 0, fine), passes: long * o.passes, seeds: 1},
 		{name: "PG", model: exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
 		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
 		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes, seeds: o.seeds},

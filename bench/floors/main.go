@@ -2,8 +2,10 @@
 // internal, data and bench as a whole. A room that uses a name which another one declares has an arrow to
 // it. A room stands one floor above the highest of those that it uses; rooms in a circle are one room.
 //
-//	go run ./bench/floors        # the floors, the circles and the counts
-//	go run ./bench/floors -v     # each arrow with the names that make it
+//	go run ./bench/floors             # the floors, the circles and the counts
+//	go run ./bench/floors -v          # each arrow with the names that make it
+//	go run ./bench/floors -packages   # for each package: files, lines, doors, the longest function, wide lines
+//	go run ./bench/floors -write CONTRIBUTING.md   # the same as the table of a file
 //
 // Uses are those that the type checker resolves, fields and methods included. Tests and examples are left
 // out. The test of this package holds the counts against a table, in which they may only fall.
@@ -14,16 +16,34 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
 func main() {
 	verbose := flag.Bool("v", false, "print each arrow and the names that make it")
+	packages := flag.Bool("packages", false, "print a table of the packages")
+	write := flag.String("write", "", "write the table of the packages to a `file` that has one")
 	dir := flag.String("dir", ".", "`folder` of the module")
 	flag.Parse()
 	m, err := load(*dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "floors:", err)
 		os.Exit(1)
+	}
+	if *packages || *write != "" {
+		table, err := m.table()
+		if err == nil && *write != "" {
+			err = tables.Replace(*write, map[string]string{"packages": table})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "floors:", err)
+			os.Exit(1)
+		}
+		if *packages {
+			fmt.Print(table)
+		}
+		return
 	}
 	h := m.house()
 	if *verbose {

@@ -218,7 +218,7 @@ func (m *module) exported() (typeNames, names, interfaceMethods int) {
 func (m *module) lines() (files, lines int) {
 	for _, f := range m.root().files {
 		files++
-		lines += m.set.File(f.Pos()).LineCount() - 1 // the last begins after the last line break
+		lines += m.set.File(f.Pos()).LineCount()
 	}
 	return files, lines
 }

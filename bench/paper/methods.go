@@ -41,11 +41,11 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 			d    pgsvi.Divergence
 			step pgsvi.Schedule
 		}{
-			{"SGD", pgsvi.Euclidean{}, pgsvi.RobbinsMonro{Scale: p.SGDN / float64(len(p.Y)), Power: p.SGDPower}},
-			{"AdaGrad", pgsvi.AdaGrad{Epsilon: eps}, pgsvi.ConstantStep(p.AdaGrad)},
-			{"RMSprop", pgsvi.RMSprop{Decay: p.RMSpropDecay, Epsilon: eps}, pgsvi.ConstantStep(p.RMSprop)},
-			{"Adadelta", pgsvi.Adadelta{Decay: 1 - p.AdadeltaForget, Epsilon: eps}, pgsvi.ConstantStep(p.Adadelta)},
-			{"Adam", pgsvi.Adam{}, pgsvi.ConstantStep(p.Adam)},
+			{"SGD", pgsvi.Euclidean(), pgsvi.RobbinsMonro(p.SGDN/float64(len(p.Y)), 0, p.SGDPower)},
+			{"AdaGrad", pgsvi.AdaGrad(eps), pgsvi.ConstantStep(p.AdaGrad)},
+			{"RMSprop", pgsvi.RMSprop(p.RMSpropDecay, eps), pgsvi.ConstantStep(p.RMSprop)},
+			{"Adadelta", pgsvi.Adadelta(1-p.AdadeltaForget, eps), pgsvi.ConstantStep(p.Adadelta)},
+			{"Adam", pgsvi.Adam(0, 0, 0), pgsvi.ConstantStep(p.Adam)},
 		} {
 			o := v.objective.Linearized()
 			o.Init = o.Init.In(coords)

@@ -191,7 +191,7 @@ func TestGDLimit(t *testing.T) {
 			share float64
 			stays bool
 		}{{0.9, true}, {1.2, false}} {
-			s := pgsvi.Solver{Divergence: pgsvi.Euclidean{}, StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
+			s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
 			o = o.Linearized()
 			o.Init = o.Init.In(pgsvi.LogCholesky)
 			run, err := s.Start(context.Background(), o)

@@ -46,7 +46,7 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	rough, err := o.fit(s, "GP", "gap 0.001 nats a datum", "until its gap is 0.001 nats a datum", paper(&pgsvi.GapBelow{Nats: 1e-3 * float64(len(s.y))}))
+	rough, err := o.fit(s, "GP", "gap 0.001 nats a datum", "until its gap is 0.001 nats a datum", paper(pgsvi.GapBelow(1e-3*float64(len(s.y)), 0)))
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.workers, "workers", 0, "goroutines for training; 0 means one for each core")
 	fs.IntVar(&o.draws, "draws", 0, "draws a document when scoring; 0 means the 10,000 of the protocol")
 	fs.StringVar(&o.out, "out", "ctm.png", "PNG `FILE` for the picture of the correlations; empty means none")
-	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.LoadCTMPosterior reads")
+	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.Load reads")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -178,14 +178,14 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	if o.workers == 0 {
 		solver.Workers = runtime.GOMAXPROCS(0)
 	}
-	progress := &pgsvi.Progress{W: stderr}
+	progress, done := pgsvi.Progress(stderr, 0)
 	if info, err := stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		solver.Recorder = progress
 	}
 	start, used := time.Now(), cputime.Seconds()
 	post, res, err := fit(ctx, train, o.topics, opt, solver)
 	seconds, cpu := time.Since(start).Seconds(), cputime.Seconds()-used
-	progress.Done()
+	done()
 	if err != nil {
 		return err
 	}

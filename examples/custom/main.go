@@ -53,7 +53,7 @@ func fit(ctx context.Context, t, y []float64) (*pgsvi.Gaussian, *pgsvi.Result, p
 	// and the divergence of q from the prior N(0, 25 I). There are no step sizes
 	// to choose: the Solver takes shorter and shorter steps and averages them,
 	// until it estimates to be within 0.002 nats a dimension of the optimum.
-	// Converger: &pgsvi.GapBelow{Nats: 0.1} would end the run earlier.
+	// Converger: pgsvi.GapBelow(0.1, 0) would end the run earlier.
 	m := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
 		H: pgsvi.KLTo(prior), Init: pgsvi.NewIsotropic(3, 0.1)}
 	q, res, err := m.Fit(ctx, &pgsvi.Solver{BatchSize: 50})

@@ -33,8 +33,8 @@ import (
 //
 // with δ = m − m0 and W = (1−α)V + αV0. It tends to KL(q‖q0) as α → 1, and is α
 // times KL to second order, so that steps are about as long as with KL and β/α.
-func renyi(alpha float64) pgsvi.DivergenceFunc {
-	return func(q, q0 pgsvi.Dist) float64 {
+func renyi(alpha float64) pgsvi.Divergence {
+	return pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
 		g, g0 := q.(*pgsvi.Gaussian), q0.(*pgsvi.Gaussian)
 		v, v0 := g.Cov(), g0.Cov()
 		var a, b, w mat.SymDense
@@ -55,7 +55,7 @@ func renyi(alpha float64) pgsvi.DivergenceFunc {
 		}
 		logs := chol.LogDet() - (1-alpha)*cholV.LogDet() - alpha*cholV0.LogDet()
 		return 0.5*alpha*mat.Dot(d, &x) + logs/(2*(1-alpha))
-	}
+	})
 }
 
 func run(ctx context.Context, out string, seed uint64) error {
@@ -73,16 +73,16 @@ func run(ctx context.Context, out string, seed uint64) error {
 		name string
 		d    pgsvi.Divergence
 	}{
-		{"KL", pgsvi.KL{}}, // in closed form; the others take numeric steps
-		{"ReverseKL", pgsvi.ReverseKL{}},
-		{"SymKL", pgsvi.SymKL{}},
-		{"Euclidean", pgsvi.Euclidean{}}, // ignores the geometry of q, and is slow
+		{"KL", pgsvi.KL()}, // in closed form; the others take numeric steps
+		{"ReverseKL", pgsvi.ReverseKL()},
+		{"SymKL", pgsvi.SymKL()},
+		{"Euclidean", pgsvi.Euclidean()}, // ignores the geometry of q, and is slow
 		{"Renyi 1/2", renyi(0.5)},
 	}
 	paths := make([]path, 0, len(divergences))
 	for _, c := range divergences {
 		s := pgsvi.Solver{Divergence: c.d, StepSize: pgsvi.ConstantStep(1), BatchSize: gp.Len(),
-			MaxIter: steps, Converger: pgsvi.Never{}}
+			MaxIter: steps, Converger: pgsvi.Never()}
 		_, res, err := gp.Fit(ctx, &s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)

@@ -91,8 +91,8 @@ func fitGP(ctx context.Context, name string, gp *pgsvi.GP, s *pgsvi.Solver, test
 	}
 	s.Recorder = pgsvi.RecorderFunc(func(it pgsvi.Iteration) { watch(it.Passes, it.ELBO, it.State) })
 	if isTerminal(stderr) {
-		progress := &pgsvi.Progress{W: stderr}
-		defer progress.Done()
+		progress, done := pgsvi.Progress(stderr, 0)
+		defer done()
 		s.Recorder = pgsvi.Tee(s.Recorder, progress)
 	}
 

@@ -39,12 +39,14 @@ type problem struct {
 // sum, what is set says which part is which, and is where the search starts.
 func mauna(x *mat.Dense, y []float64, split float64) *problem {
 	n, _ := slices.BinarySearch(x.RawMatrix().Data, split)
+	months := pgsvi.RationalQuadratic{Scale: 0.5, Length: 1}
+	months.Profile.Alpha = 1
 	p := &problem{shift: stat.Mean(y[:n], nil), lik: pgsvi.GaussianNoise{Var: 0.05},
 		opt: pgsvi.LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"}},
 		k: pgsvi.Sum{
 			pgsvi.SquaredExp{Scale: 50, Length: 50},
 			pgsvi.Product{pgsvi.SquaredExp{Scale: 3, Length: 50}, pgsvi.Periodic{Length: 1, Period: 1}},
-			pgsvi.RationalQuadratic{Scale: 0.5, Length: 1, Profile: pgsvi.Rational{Alpha: 1}},
+			months,
 			pgsvi.SquaredExp{Scale: 0.2, Length: 0.1},
 		}}
 	for i := range y {

@@ -114,7 +114,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	fs.Float64Var(&o.model.TopicPrior, "topic-prior", 0, "Dirichlet parameter of a topic; 0 means the library's choice")
 	fs.IntVar(&o.words, "words", 8, "top words of a topic to print")
 	fs.IntVar(&o.workers, "workers", 0, "goroutines for training; 0 means one for each core")
-	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.LoadLDAPosterior reads")
+	fs.StringVar(&o.save, "save", "", "write the posterior to `FILE`, which pgsvi.Load reads")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -149,14 +149,14 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) error {
 	if o.workers == 0 {
 		solver.Workers = runtime.GOMAXPROCS(0)
 	}
-	progress := &pgsvi.Progress{W: stderr}
+	progress, done := pgsvi.Progress(stderr, 0)
 	if info, err := stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		solver.Recorder = progress
 	}
 	used := cputime.Seconds()
 	post, res, err := fit(ctx, train, o.topics, &o.model, solver)
 	cpu := cputime.Seconds() - used
-	progress.Done()
+	done()
 	if err != nil {
 		return err
 	}

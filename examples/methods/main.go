@@ -72,9 +72,9 @@ func methods(gp, sampled *pgsvi.GP) ([]*method, error) {
 	}
 	inner := o // in mean parameters
 	inner.Inner = 5
-	euclidean, symmetric := pgsvi.Solver{Divergence: pgsvi.Euclidean{}}, pgsvi.Solver{Divergence: pgsvi.SymKL{}}
+	euclidean, symmetric := pgsvi.Solver{Divergence: pgsvi.Euclidean()}, pgsvi.Solver{Divergence: pgsvi.SymKL()}
 	batches := func(d pgsvi.Divergence) pgsvi.Solver { return pgsvi.Solver{Divergence: d, BatchSize: batch} }
-	decay := func(scale float64) pgsvi.Schedule { return pgsvi.RobbinsMonro{Scale: scale, Delay: 1, Power: 0.6} }
+	decay := func(scale float64) pgsvi.Schedule { return pgsvi.RobbinsMonro(scale, 1, 0.6) }
 	const numeric, far = 0.35, 20 // steps that are a minimisation of their own, without looks at the data and with many
 	all := []*method{
 		{name: "gradient descent", f: "-ELBO", h: "0", d: "Euclidean (m, L)",
@@ -82,7 +82,7 @@ func methods(gp, sampled *pgsvi.GP) ([]*method, error) {
 		{name: "proximal gradient", f: "-E log p", h: "KL", d: "Euclidean (m, L)",
 			model: in(o, pgsvi.Cholesky), solver: euclidean, steps: grid(16, 8)},
 		{name: "mirror descent in A", f: "-ELBO", h: "0", d: "reverse KL (eta)",
-			model: in(o.Linearized(), pgsvi.Natural), solver: pgsvi.Solver{Divergence: pgsvi.ReverseKL{}}, steps: grid(1, 8)},
+			model: in(o.Linearized(), pgsvi.Natural), solver: pgsvi.Solver{Divergence: pgsvi.ReverseKL()}, steps: grid(1, 8)},
 		{name: "natural gradient", f: "-ELBO", h: "0", d: "KL (mu)", model: o.Linearized(), steps: grid(1, 6)},
 		{name: "natural, symmetric KL", f: "-ELBO", h: "0", d: "symmetric KL (mu)",
 			model: o.Linearized(), solver: symmetric, steps: grid(1, 2), share: numeric},
@@ -95,15 +95,15 @@ func methods(gp, sampled *pgsvi.GP) ([]*method, error) {
 			model: o, solver: symmetric, steps: grid(4, 2), share: numeric},
 
 		{name: "SGD", f: "-ELBO", h: "0", d: "Euclidean (m, L)",
-			model: in(o.Linearized(), pgsvi.Cholesky), solver: batches(pgsvi.Euclidean{}), steps: grid(16, 8), decay: decay},
+			model: in(o.Linearized(), pgsvi.Cholesky), solver: batches(pgsvi.Euclidean()), steps: grid(16, 8), decay: decay},
 		{name: "AdaGrad", f: "-ELBO", h: "0", d: "running diagonal",
-			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.AdaGrad{}), steps: grid(4, 6)},
+			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.AdaGrad(0)), steps: grid(4, 6)},
 		{name: "RMSprop", f: "-ELBO", h: "0", d: "running diagonal",
-			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.RMSprop{}), steps: grid(1, 7)},
+			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.RMSprop(0, 0)), steps: grid(1, 7)},
 		{name: "Adadelta", f: "-ELBO", h: "0", d: "running diagonal",
-			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.Adadelta{}), steps: grid(256, 6)},
+			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.Adadelta(0, 0)), steps: grid(256, 6)},
 		{name: "Adam", f: "-ELBO", h: "0", d: "running diagonal",
-			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.Adam{}), steps: grid(1, 7)},
+			model: in(o.Linearized(), pgsvi.LogCholesky), solver: batches(pgsvi.Adam(0, 0, 0)), steps: grid(1, 7)},
 		{name: "SVI", f: "-ELBO", h: "0", d: "KL (mu)", model: o.Linearized(), solver: batches(nil), steps: grid(1, 6), decay: decay},
 		{name: "trust region, batches", f: "-E log p, 5 times", h: "KL", d: "KL (mu)",
 			model: inner, solver: batches(nil), steps: grid(1, 6), decay: decay},
@@ -155,7 +155,7 @@ func (m *method) fit(ctx context.Context, step, passes, start float64, rows int,
 		if m.decay != nil {
 			s.StepSize = m.decay(step)
 		}
-		s.Converger = &pgsvi.ELBOChange{Tol: 1e-10}
+		s.Converger = pgsvi.ELBOChange(1e-10, 0)
 	}
 	r := &run{step: step, passes: []float64{0}, values: []float64{start}}
 	res, err := s.Run(ctx, m.model)

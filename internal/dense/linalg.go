@@ -204,6 +204,16 @@ func NewRows(n, d int) [][]float64 {
 	return r
 }
 
+// RowsOf returns the rows of m, which they share.
+func RowsOf(m *mat.Dense) [][]float64 {
+	n, _ := m.Dims()
+	rows := make([][]float64, n)
+	for i := range rows {
+		rows[i] = m.RawRowView(i)
+	}
+	return rows
+}
+
 // Unpack writes the packed lower triangle p as a full matrix a, with the
 // diagonal and the off-diagonal elements multiplied by the given factors.
 func Unpack(a, p []float64, d int, diag, off float64) {

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Default is the limit in bytes where nobody has set one. It is the same on every machine, so that what
@@ -27,13 +29,20 @@ func Limit(most int64) float64 {
 	return Default
 }
 
-// Check returns an error if need is more than Limit(most). What says what needs the
-// memory, and instead what to do. The need is a float64, in which no product of sizes overflows.
+// Check returns an error that wraps ErrMemory if need is more than Limit(most). What says what needs
+// the memory, and instead what to do. The need is a float64, in which no product of sizes overflows.
 func Check(most int64, need float64, what, instead string) error {
 	if limit := Limit(most); !(need <= limit) {
-		return fmt.Errorf("%s needs %s of memory, and the limit is %s; %s", what, Size(need), Size(limit), instead)
+		return fmt.Errorf("%s needs %s of memory, and the limit is %s; %s: %w",
+			what, Size(need), Size(limit), instead, sentinel.ErrMemory)
 	}
 	return nil
+}
+
+// Bytes returns the memory of so many matrices of rows × cols numbers, in float64 as products of
+// sizes overflow.
+func Bytes(matrices float64, rows, cols int) float64 {
+	return 8 * matrices * float64(rows) * float64(cols)
 }
 
 // Size returns a number of bytes as text, in decimal units.

@@ -1,10 +1,13 @@
 package memory
 
 import (
+	"errors"
 	"math"
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // TestLimit: what the caller says counts, then what the runtime was told, then the default.
@@ -30,7 +33,8 @@ func TestCheck(t *testing.T) {
 	}
 	for _, need := range []float64{1001, 1e300, math.Inf(1), math.NaN()} {
 		err := Check(1000, need, "a GP", "use less")
-		if err == nil || err.Error() != "a GP needs "+Size(need)+" of memory, and the limit is 1 kB; use less" {
+		want := "a GP needs " + Size(need) + " of memory, and the limit is 1 kB; use less: " + sentinel.ErrMemory.Error()
+		if !errors.Is(err, sentinel.ErrMemory) || err.Error() != want {
 			t.Errorf("%v: %v", need, err)
 		}
 	}

@@ -1,4 +1,5 @@
-// Package psis smooths importance weights by a generalised Pareto distribution fitted to the largest of them.
+// Package psis weighs draws of an approximation q of p by p/q, and smooths the largest of the
+// weights by a generalised Pareto distribution fitted to them: Pareto-smoothed importance sampling.
 package psis
 
 import (
@@ -12,8 +13,8 @@ const (
 	flat      = 1e-9 // range of logarithms below which weights differ by rounding, if at all
 	widest    = 600  // range of logarithms above which float64 has no room for the weights themselves
 
-	// Of Zhang and Stephens (2009): the width of their prior, and the number of points at which it is summed over
-	// beyond the square root of that of the data.
+	// Of Zhang and Stephens (2009): the width of their prior, and the number of points at which it
+	// is summed over beyond the square root of that of the data.
 	priorWidth = 3
 	gridPoints = 30
 
@@ -21,17 +22,19 @@ const (
 	priorK     = 0.5
 	priorCount = 10
 
-	// A tail to which no generalised Pareto distribution can be fitted is halved. It has weights in it that are no tail: where q
-	// is near p the largest of them may be those about a point at which p/q is largest locally, and k̂ would be 5 where the tail
-	// beyond has 0.3. The distance (Kolmogorov), times the square root of the number of weights, is exceeded by at most one sample in a
-	// hundred of such a distribution, fitted to it: measured for k from 0.2 to 1.2 and 20 to 1000 weights. Halves are of 20 weights at least.
+	// A tail to which no generalised Pareto distribution can be fitted is halved. It has weights
+	// in it that are no tail: where q is near p the largest of them may be those about a point at
+	// which p/q is largest locally, and k̂ would be 5 where the tail beyond has 0.3. The distance
+	// (Kolmogorov), times the square root of the number of weights, is exceeded by at most one
+	// sample in a hundred of such a distribution, fitted to it: measured for k from 0.2 to 1.2 and
+	// 20 to 1000 weights. Halves are of 20 weights at least.
 	misfit      = 1.1
 	leastHalved = 20
 )
 
-// TailLen returns the number of weights that are smoothed of so many: min(n/5, 3√n) (Vehtari et al. 2024, appendix H),
-// or 0 where that is less than 5.
-func TailLen(n int) int {
+// tailLen returns the number of weights that are smoothed of so many: min(n/5, 3√n) (Vehtari et
+// al. 2024, appendix H), or 0 where that is less than 5.
+func tailLen(n int) int {
 	m := int(math.Ceil(math.Min(0.2*float64(n), 3*math.Sqrt(float64(n)))))
 	if m < leastTail {
 		return 0
@@ -39,7 +42,8 @@ func TailLen(n int) int {
 	return m
 }
 
-// Limit returns the k̂ up to which n weights are enough: min(1 − 1/log₁₀ n, 0.7) (Vehtari et al. 2024, section 3.2.4, equation 13).
+// Limit returns the k̂ up to which n weights are enough: min(1 − 1/log₁₀ n, 0.7) (Vehtari et al.
+// 2024, section 3.2.4, equation 13).
 func Limit(n int) float64 {
 	if n <= 1 {
 		return math.Inf(-1)
@@ -47,12 +51,14 @@ func Limit(n int) float64 {
 	return math.Min(1-1/math.Log10(float64(n)), 0.7)
 }
 
-// Smooth replaces the largest of the weights exp(w_s) by the expected order statistics of a generalised Pareto distribution
-// fitted to them, none above the largest weight itself, and returns its shape k̂: weights have fewer than 1/k finite moments
-// (Vehtari et al. 2024). No element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
+// Smooth replaces the largest of the weights exp(w_s) by the expected order statistics of a
+// generalised Pareto distribution fitted to them, none above the largest weight itself, and
+// returns its shape k̂: weights have fewer than 1/k finite moments (Vehtari et al. 2024). No
+// element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
 //
-// Where no distribution fits, fewer weights are smoothed. Where all of them are equal but for rounding, k̂ is 0. Where fewer than 25 weights are positive it is +Inf: nothing is
-// known of the tail. Order is scratch of the length of w.
+// Where no distribution fits, fewer weights are smoothed. Where all of them are equal but for
+// rounding, k̂ is 0. Where fewer than 25 weights are positive it is +Inf: nothing is known of the
+// tail. Order is scratch of the length of w.
 func Smooth(w []float64, order []int) (k float64) {
 	for s := range order {
 		order[s] = s
@@ -62,7 +68,7 @@ func Smooth(w []float64, order []int) (k float64) {
 	for zero < len(w) && math.IsInf(w[order[zero]], -1) {
 		zero++
 	}
-	m := TailLen(len(w) - zero)
+	m := tailLen(len(w) - zero)
 	if m == 0 {
 		return math.Inf(1)
 	}
@@ -85,7 +91,7 @@ func Smooth(w []float64, order []int) (k float64) {
 			}
 			return k
 		}
-		k, scale := Fit(x)
+		k, scale := fit(x)
 		if m/2 >= leastHalved && distance(x, k, scale)*math.Sqrt(float64(m)) > misfit {
 			m /= 2
 			x = x[:m]
@@ -95,7 +101,7 @@ func Smooth(w []float64, order []int) (k float64) {
 		k = (k*n + priorK*priorCount) / (n + priorCount)
 		shift := math.Exp(cut - top)
 		for i, s := range tail {
-			w[s] = top + math.Min(0, math.Log(shift+Quantile((float64(i)+0.5)/n, k, scale)))
+			w[s] = top + math.Min(0, math.Log(shift+quantile((float64(i)+0.5)/n, k, scale)))
 		}
 		return k
 	}
@@ -104,7 +110,8 @@ func Smooth(w []float64, order []int) (k float64) {
 // quartile returns the first quartile of increasing data.
 func quartile(x []float64) float64 { return x[max(1, int(float64(len(x))/4+0.5))-1] }
 
-// distance returns the largest difference between the distribution function and that of increasing data exp(x_i) (Kolmogorov).
+// distance returns the largest difference between the distribution function and that of increasing
+// data exp(x_i) (Kolmogorov).
 func distance(x []float64, k, scale float64) (d float64) {
 	n := float64(len(x))
 	for i, xi := range x {
@@ -118,18 +125,20 @@ func distance(x []float64, k, scale float64) (d float64) {
 	return d
 }
 
-// Quantile returns the quantile at p of the generalised Pareto distribution, (scale/k)((1−p)^{−k} − 1).
-func Quantile(p, k, scale float64) float64 {
+// quantile returns the quantile at p of the generalised Pareto distribution, (scale/k)((1−p)^{−k}
+// − 1).
+func quantile(p, k, scale float64) float64 {
 	if math.Abs(k) < 1e-12 {
 		return -scale * math.Log1p(-p)
 	}
 	return scale / k * math.Expm1(-k*math.Log1p(-p))
 }
 
-// Fit returns shape k and scale of the generalised Pareto distribution of the data exp(x_i), increasing, of which the
-// largest is of the order of 1: the posterior mean of θ = −k/scale of Zhang and Stephens (2009), whose prior
-// depends on the data, as a sum over a grid, and the k of largest likelihood given θ.
-func Fit(x []float64) (k, scale float64) {
+// fit returns shape k and scale of the generalised Pareto distribution of the data exp(x_i),
+// increasing, of which the largest is of the order of 1: the posterior mean of θ = −k/scale of
+// Zhang and Stephens (2009), whose prior depends on the data, as a sum over a grid, and the k of
+// largest likelihood given θ.
+func fit(x []float64) (k, scale float64) {
 	n := len(x)
 	points := gridPoints + int(math.Sqrt(float64(n)))
 	largest, first := math.Exp(x[n-1]), math.Exp(quartile(x))

@@ -1,4 +1,4 @@
-package psis_test
+package psis
 
 import (
 	"math"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/psis"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/optimize"
 )
@@ -15,7 +14,7 @@ import (
 func logData(n int, k, scale float64, rng *rand.Rand) (x []float64, unit float64) {
 	x = make([]float64, n)
 	for i := range x {
-		x[i] = math.Log(psis.Quantile(rng.Float64(), k, scale))
+		x[i] = math.Log(quantile(rng.Float64(), k, scale))
 	}
 	slices.Sort(x)
 	unit = x[n-1]
@@ -50,7 +49,7 @@ func TestFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gotK, gotScale := psis.Fit(x)
+		gotK, gotScale := fit(x)
 		sd := (1 + math.Abs(k)) / math.Sqrt(n) // of the estimate of largest likelihood
 		if math.Abs(gotK-res.X[0]) > sd {
 			t.Errorf("k = %v: fitted %.4f, of largest likelihood %.4f", k, gotK, res.X[0])
@@ -77,7 +76,7 @@ func TestSmooth(t *testing.T) {
 			u := rng.NormFloat64()
 			w[i] = (1 - s2) / 2 * u * u
 		}
-		if k := psis.Smooth(w, order); math.Abs(k-(1-s2)) > 0.1 {
+		if k := Smooth(w, order); math.Abs(k-(1-s2)) > 0.1 {
 			t.Errorf("s² = %v: k = %.3f, want %.3f", s2, k, 1-s2)
 		}
 	}
@@ -97,7 +96,7 @@ func TestSmooth(t *testing.T) {
 		if a < b { // weights are bounded, and their density has a pole of order ½ at the bound
 			want = -2
 		}
-		if k := psis.Smooth(w, order); math.Abs(k-want) > 0.12*math.Max(1, math.Abs(want)) {
+		if k := Smooth(w, order); math.Abs(k-want) > 0.12*math.Max(1, math.Abs(want)) {
 			t.Errorf("t of %v for t of %v: k = %.3f, want %.3f", a, b, k, want)
 		}
 	}
@@ -115,7 +114,7 @@ func TestSmoothHump(t *testing.T) {
 			w[i] = 0.3 * rng.ExpFloat64()
 		}
 	}
-	if k := psis.Smooth(w, make([]int, n)); math.Abs(k-0.3) > 0.2 {
+	if k := Smooth(w, make([]int, n)); math.Abs(k-0.3) > 0.2 {
 		t.Errorf("k = %.3f, want 0.3", k)
 	}
 }
@@ -132,14 +131,14 @@ func TestSmoothOrder(t *testing.T) {
 		}
 		before := slices.Clone(w)
 		top := slices.Max(w)
-		k := psis.Smooth(w, order)
+		k := Smooth(w, order)
 		if math.IsNaN(k) || math.IsInf(k, 0) {
 			t.Fatalf("scale %v: k = %v", scale, k)
 		}
 		if scale <= 1e-12 && k != 0 || scale >= 50 && !(k > 2) {
 			t.Errorf("scale %v: k = %v", scale, k)
 		}
-		m := psis.TailLen(n)
+		m := tailLen(n)
 		for i, s := range order {
 			switch {
 			case math.IsNaN(w[s]) || w[s] > top:
@@ -183,7 +182,7 @@ func TestSmoothDegenerate(t *testing.T) {
 		{"ties at the cut", many(100, func(i int) float64 { return float64(i / 90) }), math.NaN()},
 		{"ties in the tail", many(100, func(i int) float64 { return float64(i / 82) }), math.NaN()},
 	} {
-		k := psis.Smooth(c.w, make([]int, len(c.w)))
+		k := Smooth(c.w, make([]int, len(c.w)))
 		if math.IsNaN(k) || !math.IsNaN(c.want) && k != c.want || math.IsNaN(c.want) && math.IsInf(k, 0) {
 			t.Errorf("%s: k = %v, want %v", c.name, k, c.want)
 		}
@@ -198,14 +197,14 @@ func TestSmoothDegenerate(t *testing.T) {
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]float64{0: math.Inf(-1), 1: math.Inf(-1), 10: 0, 100: 0.5, 1000: 2.0 / 3, 2200: 0.7, 1 << 20: 0.7} {
-		if got := psis.Limit(n); math.Abs(got-want) > 1e-12 && got != want {
+		if got := Limit(n); math.Abs(got-want) > 1e-12 && got != want {
 			t.Errorf("limit of %d draws: %v, want %v", n, got, want)
 		}
 	}
-	if m := psis.TailLen(24); m != 5 {
+	if m := tailLen(24); m != 5 {
 		t.Errorf("tail of 24: %d", m)
 	}
-	if m := psis.TailLen(10000); m != 300 {
+	if m := tailLen(10000); m != 300 {
 		t.Errorf("tail of 10000: %d", m)
 	}
 }

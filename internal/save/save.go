@@ -33,6 +33,10 @@ type Kind struct {
 	Version int
 }
 
+// Most is the largest count of rows, documents or steps that is read from a file. Up to it a
+// float64 and an int count by one, on systems of 32 bits too.
+const Most = min(1<<53, math.MaxInt)
+
 const (
 	magic     = "pgsvi "
 	mostLine  = 200 // bytes of a first line

@@ -3,10 +3,12 @@ package save
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var kind = Kind{Name: "Thing", Version: 2}
@@ -146,6 +148,49 @@ func TestList(t *testing.T) {
 	for _, in := range []string{`{"a":1,"b":2}`, `"a,b"`, "1", `["a"]`, `[1,{}]`, strings.Repeat("[", 500) + strings.Repeat("]", 500)} {
 		if err := json.Unmarshal([]byte(in), &l); err == nil {
 			t.Errorf("%s: no error", in)
+		}
+	}
+}
+
+// On a system of 32 bits a time of more than 2.1 s, in nanoseconds, is no int, and numbers lose no bits.
+func TestStateWideNumbers(t *testing.T) {
+	for _, want := range []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second, math.MaxInt64} {
+		b, err := Marshal(func(s *State) { s.Duration(&want) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got time.Duration
+		if err := Unmarshal(b, func(s *State) { s.Duration(&got) }); err != nil || got != want {
+			t.Errorf("%v comes back as %v, %v", want, got, err)
+		}
+	}
+	for _, word := range []uint64{math.MaxInt, 1<<32 + 5, 1 << 31, 1 << 63, math.MaxUint64} {
+		b, err := Marshal(func(s *State) { s.Uint64(&word) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := -1
+		err = Unmarshal(b, func(s *State) { s.Int(&got) })
+		if fault := Fault(""); word <= math.MaxInt && (err != nil || got != int(word)) ||
+			word > math.MaxInt && (!errors.As(err, &fault) || got != -1) {
+			t.Errorf("%d comes back as %d, %v", word, got, err)
+		}
+	}
+	word := uint64(1<<32 + 1) // of which one byte is left where 32 bits are cut off
+	b, err := Marshal(func(s *State) { s.Uint64(&word); var flag bool; s.Bool(&flag) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body []byte
+	if err := Unmarshal(b[:9], func(s *State) { s.Bytes(&body) }); err == nil {
+		t.Errorf("%d bytes are read of 1: %v", word, body)
+	}
+	for _, negative := range []func(*State){
+		func(s *State) { n := -1; s.Int(&n) },
+		func(s *State) { d := -time.Second; s.Duration(&d) },
+	} {
+		if b, err := Marshal(negative); err == nil {
+			t.Errorf("a negative number is written as %v", b)
 		}
 	}
 }

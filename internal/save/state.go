@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"time"
 )
 
 // A State is written to bytes, or read back from them, by one function that names its parts
@@ -92,14 +93,23 @@ func (s *State) Uint64(xs ...*uint64) {
 	}
 }
 
-// Int is for numbers that are not negative.
+// Int is for numbers that are not negative. One that an int of this system does not hold is a fault.
 func (s *State) Int(xs ...*int) {
 	for _, x := range xs {
-		n := int(s.word(uint64(*x)))
-		s.Check(n >= 0, "a number of the state is negative")
+		n := s.word(uint64(*x))
+		s.Check(n <= math.MaxInt, "a number of the state is negative or above %d", math.MaxInt)
 		if s.Reading() {
-			*x = n
+			*x = int(n)
 		}
+	}
+}
+
+// Duration is for times that are not negative, which take 64 bits on any system.
+func (s *State) Duration(x *time.Duration) {
+	n := s.word(uint64(*x))
+	s.Check(n <= math.MaxInt64, "a time of the state is negative")
+	if s.Reading() {
+		*x = time.Duration(n)
 	}
 }
 
@@ -127,7 +137,8 @@ func (s *State) Float(xs ...*float64) {
 
 // Bytes is for any number of bytes.
 func (s *State) Bytes(x *[]byte) {
-	n := int(s.word(uint64(len(*x))))
+	n := len(*x)
+	s.Int(&n)
 	if !s.reading {
 		s.b = append(s.b, *x...)
 		return

@@ -1,0 +1,651 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/loo"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/psis"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// LOO says how well each datum is predicted from all others, and what it does to the posterior. It has an element for each of
+// the data: for each row of a GLM whose weight is positive.
+//
+// Under a Gaussian q whose terms see one number η_n each, the site of datum n, of precision γ_n = −∂²E/∂m² and slope
+// a_n = ∂E/∂m about the mean, is taken out of the marginal N(m_n, v_n) of q. What is left is the cavity,
+//
+//	v_−n = v_n/(1 − γ_n v_n),   m_−n = m_n − v_−n a_n,
+//	log p(y_n|y_−n) ≈ log ∫ p(y_n|η) N(η|m_−n, v_−n) dη
+//
+// (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016). With Gaussian noise it is
+// exact. Otherwise it leaves out that the sites of all other data would be others without datum n. For the data of most influence
+// these answer by two rounds of their fixed point, to first order: PointErr is how far that moves log p(y_n|y_−n), which is more
+// than what is still missing from a fit without datum n, but for data that move q by more than a nat. PointErr of all other data, whose
+// cavities stay, is in proportion to their influence. That q is not the posterior itself is no part of it: see PSIS.
+//
+// A datum of weight w > 1 is w data, of which one is left out; of weight below 1 it is left out as a whole. The mean of a
+// diagonal or low-rank q moves by (Λ0 + XᵀΓX)⁻¹, as that of a fit would, and not by V. A fit of low rank may
+// find other factors without a datum: that is not in PointErr.
+//
+// For any other log-likelihood or q draws of q are weighted, by PSIS, towards the posterior without datum n, and KHat
+// says whether that can be done (Vehtari, Gelman and Gabry 2017; Magnusson, Andersen, Jonasson and Vehtari 2019). PointErr
+// is then the Monte Carlo error.
+type LOO struct {
+	// ELPD is Σ_n w_n log p(y_n|y_−n), in nats: an estimate of what as many new data would score. SE is its standard
+	// error over the data, √(N Var_n), +Inf for a single datum; that of a difference of two models is the SE of the differences of Pointwise.
+	ELPD, SE float64
+	// Err estimates the error of ELPD for this model and q, in nats; it is 0 where there is none but rounding.
+	Err float64
+	// Pointwise is log p(y_n|y_−n) and PointErr the estimate of its error.
+	Pointwise, PointErr []float64
+	// KHat is that of the weights of draws towards the posterior without each datum, and Limit what it should not be above. It is nil
+	// where there were no draws.
+	KHat  []float64
+	Limit float64
+	// Leverage is γ_n v_n, the part of the precision of η_n that datum n brings itself: the diagonal of the hat matrix of weighted
+	// least squares (Hoaglin and Welsch 1978; Pregibon 1981) with the expected weights γ, where v_n is x_nᵀ(Λ0 + XᵀΓX)⁻¹x_n. At a
+	// leverage near 1 nothing else determines η_n; under a likelihood that is not log-concave it may be negative. From draws it is
+	// Var[log p(y_n|z)], which is that to first order (Gelman, Hwang and Vehtari 2014).
+	Leverage []float64
+	// Parameters is Σ_n of Leverage, the effective number of parameters (Spiegelhalter, Best, Carlin and van der Linde 2002).
+	Parameters float64
+	// Influence is KL(q‖q_−n), how far datum n moves all of the posterior, in nats. As both differ in a factor of η_n alone, it is that of
+	// the marginals of η_n. No probability, of whatever event, moves by more than √(Influence/2) (Pinsker).
+	Influence []float64
+	// Unresolved are the data, in increasing order, without which nothing is left of the precision of η_n but
+	// rounding, or what q is short of its optimum, such as the one row of a column under a wide prior: their
+	// Leverage is 1 to within that. They are in no sum but Parameters, so that ELPD is that of the others; their PointErr is +Inf, their Pointwise and Influence are 0, and Cavity has the marginals of q for them.
+	Unresolved []int
+	// Cavity predicts each datum from the others, in the order of the data. It is nil where there were draws.
+	Cavity *Prediction
+}
+
+// String says it in words.
+func (l *LOO) String() string {
+	left := ""
+	if n := len(l.Unresolved); n > 0 {
+		left = fmt.Sprintf(", without %d that cannot be left out", n)
+	}
+	return fmt.Sprintf("elpd %.6g ± %.2g over %d data%s, error %.2g; %.3g effective parameters", l.ELPD, l.SE, len(l.Pointwise)-len(l.Unresolved), left, l.Err, l.Parameters)
+}
+
+// looDraws leaves out terms of a log-likelihood by weights of draws of q.
+func (j *joint) looDraws(ctx context.Context, env *Env, q Dist, draws int) (*LOO, error) {
+	n := j.f.ll.Len()
+	samplers := func() loo.Sampler {
+		terms, r := j.eachTerm(ctx), make([]float64, 1)
+		var logp []float64 // of the terms, at the draw
+		draw := distSampler(q, j.prior, func() func([]float64) float64 {
+			return func(z []float64) (sum float64) {
+				var t int
+				defer parallel.At(&t, func(i int) string { return fmt.Sprintf("term %d", i) })
+				for t = range n {
+					logp[t] = terms(t, z)
+					sum += logp[t]
+				}
+				return sum
+			}
+		})()
+		return func(z, store []float64, rng *rand.Rand) (float64, error) {
+			logp = store
+			if err := draw(z, r, rng); err != nil {
+				return 0, err
+			}
+			if math.IsInf(r[0], -1) {
+				return 0, fmt.Errorf("p(y, z) is 0 at a draw of q, z = %s: %w", abridged(z), ErrNotFinite)
+			}
+			return r[0], nil
+		}
+	}
+	r, err := loo.Draws(ctx, drawsOf(env, q.Dim(), draws), n, samplers)
+	return newLOO(r, nil, err)
+}
+
+// newLOO returns what r says, with cavities of terms t where there are such, unless there is an error.
+func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	l := &LOO{
+		ELPD: r.ELPD, SE: r.SE, Err: r.Err, Pointwise: r.Pointwise, PointErr: r.PointErr,
+		KHat: r.KHat, Limit: r.Limit, Leverage: r.Leverage, Parameters: r.Parameters,
+		Influence: r.Influence, Unresolved: r.Unresolved,
+	}
+	if t != nil {
+		l.Cavity = &Prediction{lik: likOf(t), m: r.M, v: r.V}
+	}
+	return l, nil
+}
+
+// cavityLikelihood is what cavities see of the likelihood of t.
+func cavityLikelihood(t *term.Terms) loo.Likelihood {
+	lik := likOf(t)
+	_, quadratic := lik.(GaussianNoise)
+	return loo.Likelihood{Quadratic: quadratic, LogProb: func(y, m, v float64) float64 {
+		logp, _ := predictiveLogProb(lik, y, m, v)
+		return logp
+	}}
+}
+
+// looRows leaves out the rows of l under a Gaussian of the weights less those of the prior.
+func looRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov) (*LOO, error) {
+	r, err := loo.Rows(ctx, l, mean, cov, cavityLikelihood(l.Terms))
+	return newLOO(r, l.Terms, err)
+}
+
+// eachTerm returns log p(y_n|z) as a function of n and z, for one worker.
+func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
+	if l, ok := j.f.ll.(LogLik); ok {
+		return l.LogProb
+	}
+	n := float64(j.f.ll.Len())
+	terms := make([]Integrand, j.f.ll.Len())
+	return func(i int, z []float64) float64 {
+		if terms[i] == nil {
+			terms[i] = j.f.batch(ctx, []int{i})
+		}
+		return terms[i].LogProb(z) / n
+	}
+}
+
+// LOO leaves out one term of the log-likelihood of o after the other; for F and H see PSIS. With a Gaussian q and an F
+// of Sites, of GP.Objective or of GLM.Objective it is by cavities, and env and draws do not count. Otherwise it is
+// by draws, of which there are 2200 for 0, and it takes memory for as many log-likelihoods of each term.
+//
+// The error wraps ErrParam if q is nil or a Point, there are fewer than 25 draws, or F or H says nothing of a likelihood or a prior; ErrNotPosDef if a term
+// has more precision than there is, as q is not that of these terms or not fitted to the end, or none leaves any; ErrNotFinite if a log-likelihood at a draw, or
+// a term that is left out, has none; and ErrMemory.
+func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, error) {
+	if err := hasDensity(q); err != nil {
+		return nil, err
+	}
+	j, err := newJoint(problem{F: o.F, H: o.H, Init: q})
+	if err != nil {
+		return nil, err
+	}
+	g, ok := Dist(q).(*Gaussian)
+	prior, ok2 := j.prior.(*Gaussian)
+	l := &site.LinearModel{}
+	if ok && ok2 {
+		l, err = j.linear(prior)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.X == nil {
+		return j.looDraws(ctx, env, q, draws)
+	}
+	mean, cov, err := weightsOf(g)
+	if err != nil {
+		return nil, err
+	}
+	return looRows(ctx, l, mean, cov)
+}
+
+// linear returns j as a model of rows; there are none if its terms are no sites.
+func (j *joint) linear(prior *Gaussian) (*site.LinearModel, error) {
+	var rows [][]float64
+	l := &site.LinearModel{Names: make([]string, prior.Dim())}
+	if j.f == nil {
+		l.Terms, rows = j.sites.terms, j.sites.x
+	} else if s, ok := j.f.ll.(Sites); ok {
+		t, err := newSiteTerms(s.Lik, s.Y)
+		if err != nil {
+			return nil, err
+		}
+		l.Terms, rows = t, s.X
+	} else {
+		return l, nil
+	}
+	d := prior.Dim()
+	l.X = &design.Matrix{Rows: l.Terms.Len(), Cols: d}
+	if rows == nil {
+		l.X.Sparse = gauss.Identity(d)
+	}
+	for _, x := range rows {
+		l.X.Dense = append(l.X.Dense, x...)
+	}
+	_, cov, err := weightsOf(prior)
+	if err != nil {
+		return nil, err
+	}
+	l.Prior.Mean = make([]float64, d)
+	if f, ok := cov.(*gauss.Full); ok {
+		l.Prior.Full = f.S
+	} else {
+		l.Prior.Prec = cov.(gauss.Diagonal)
+		for j, v := range l.Prior.Prec {
+			l.Prior.Prec[j] = 1 / v
+		}
+	}
+	return l, nil
+}
+
+// PSIS is what Pareto-smoothed importance sampling says of an approximation q of a posterior p(z|y): draws z_s of q get the
+// weights
+//
+//	w_s ∝ p(y, z_s)/q(z_s),
+//
+// of which the largest are replaced by the expected order statistics of a generalised Pareto distribution fitted to them. Its
+// shape k̂ says how heavy the tail of the weights is, and so how far q may be from p where that matters (Yao, Vehtari, Simpson
+// and Gelman 2018; Vehtari, Simpson, Gelman, Yao and Gabry 2024).
+//
+// Up to Limit the corrected moments and the log evidence below are those of p, within their errors, where q itself
+// is off. Above it they are not to be trusted, nor are their errors: q misses a part of p. That does not say that predictions
+// by q are bad. In many dimensions k̂ is large though every marginal is nearly right, as errors of all dimensions add up
+// in the weights.
+//
+// k̂ sees only what q sees: of a mode of p that has no draws nothing is known.
+type PSIS struct {
+	// KHat is k̂. Weights have fewer than 1/k̂ finite moments. It is 0 where q is p to rounding, and +Inf
+	// where fewer than 25 draws have a positive weight.
+	KHat float64
+	// Limit is the largest KHat that so many draws can do with, min(1 − 1/log₁₀ S, 0.7) (equation 13).
+	Limit float64
+	// Draws is S.
+	Draws int
+	// ESS is 1/Σ w_s², the number of draws of p that would say as much, of normalised weights.
+	ESS float64
+	// LogZ is the estimate of the log evidence log p(y), in nats, and LogZErr its standard error. It is above
+	// the ELBO of q by KL(q‖p).
+	LogZ, LogZErr float64
+	// Mean and SD are means and standard deviations of the elements of z under p, and MeanErr and SDErr their standard errors.
+	Mean, SD, MeanErr, SDErr []float64
+}
+
+// String says in words what is known, and whether it is to be trusted.
+func (p *PSIS) String() string {
+	s := fmt.Sprintf("k̂ = %.2f from %d draws, which are worth %.0f: log evidence %.6g ± %.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
+	switch {
+	case p.KHat <= p.Limit:
+		return s
+	case p.KHat < 0.7:
+		return fmt.Sprintf("%s; not to be trusted with fewer than %.0f draws", s, math.Ceil(math.Pow(10, 1/(1-p.KHat))))
+	case p.KHat < 1:
+		return s + "; not to be trusted: no affordable number of draws makes up for what q misses of the posterior"
+	}
+	return s + "; not to be trusted: the weights have no mean"
+}
+
+// NewPSIS returns what draws of q say of the distribution of density proportional to exp(logp(z)), with logp the log of
+// the joint density p(y, z) in nats; where it is not normalised, neither is LogZ. It may return −Inf where p has no density, must not keep or
+// change z, and is called concurrently if env has more than one worker. No draws mean 2200; they are the same for
+// the same randomness in env, and so is the result for any number of workers.
+//
+// The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are fewer than 25 draws; ErrNotFinite if a
+// log density is NaN or +Inf at a draw, or −Inf at all of them, or a draw is not finite; and ErrMemory.
+func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float64, draws int) (*PSIS, error) {
+	if err := hasDensity(q); err != nil {
+		return nil, err
+	}
+	if logp == nil {
+		return nil, fmt.Errorf("pgsvi: PSIS needs the log density of p: %w", ErrParam)
+	}
+	return newPSIS(ctx, env, q.Dim(), draws, distSampler(q, nil, func() func([]float64) float64 { return logp }))
+}
+
+// PSIS returns what draws of q say of the posterior of o: of log p(y, z) = Σ_n log p(y_n|z) + log p(z), where F
+// is the Expect of a log-likelihood, or that of GP.Objective or GLM.Objective, and H is KLTo a prior, before or after Linearized.
+// See NewPSIS, which is for any other F and H. The error is one of its errors, that of H or F for a q that they do not fit, or wraps ErrParam if F or
+// H is another.
+func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS, error) {
+	if err := hasDensity(q); err != nil {
+		return nil, err
+	}
+	j, err := newJoint(problem{F: o.F, H: o.H, Init: q})
+	if err != nil {
+		return nil, err
+	}
+	return newPSIS(ctx, env, q.Dim(), draws, distSampler(q, j.prior, func() func([]float64) float64 { return j.logLik(ctx) }))
+}
+
+// hasDensity returns an error if q has no density.
+func hasDensity(q Dist) error {
+	v := reflect.ValueOf(q)
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("pgsvi: nil q: %w", ErrParam)
+	}
+	if _, ok := q.(*Point); ok {
+		return fmt.Errorf("pgsvi: a point mass has no density that draws could be weighted by: %w", ErrParam)
+	}
+	return nil
+}
+
+// joint is the log density of an Objective: the terms of its log-likelihood, and its prior.
+type joint struct {
+	prior ExpFamily
+	f     *expectedTerms // or
+	sites *siteSmooth
+}
+
+// newJoint returns the joint density of which o is the negative ELBO.
+func newJoint(o problem) (*joint, error) {
+	f, h := o.F, o.H
+	if l, ok := f.(linearized); ok && (h == nil || isZero(h)) {
+		f, h = l.f, l.h
+	}
+	j := &joint{}
+	if h != nil {
+		j.prior = priorOf(h)
+	}
+	if j.prior == nil {
+		return nil, fmt.Errorf("pgsvi: an Objective whose H is %s, and not KLTo a prior, says nothing of a prior; use NewPSIS: %w", spell(h), ErrParam)
+	}
+	switch f := f.(type) {
+	case *expectedTerms:
+		j.f = f
+	case *siteSmooth:
+		j.sites = f
+	default:
+		return nil, fmt.Errorf("pgsvi: an Objective whose F is a %T says nothing of a likelihood; use NewPSIS: %w", f, ErrParam)
+	}
+	if err := h.Check(o.Init); err != nil {
+		return nil, err
+	}
+	_, err := f.Setup(o.Init)
+	return j, err
+}
+
+// logLik returns the log-likelihood as a function of z, for one worker.
+func (j *joint) logLik(ctx context.Context) func(z []float64) float64 {
+	if j.f != nil {
+		return j.f.batch(ctx, nil).LogProb
+	}
+	return func(z []float64) (s float64) {
+		for n := range j.sites.terms.Len() {
+			s += j.sites.terms.LogProb(n, j.sites.value(z, n))
+		}
+		return s
+	}
+}
+
+// distSampler returns samplers of q for p(y, z), one for each worker. With a prior, of which LogProb is a part of log p(y, z), logp is the rest
+// of it. Densities of q and of a prior of its own exponential family are not taken one by one, as the statistics
+// of a draw may be finite where the draw itself underflows.
+func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64) func() psis.Sampler {
+	var eta []float64 // what is left of the statistics in the ratio
+	a := 0.0
+	e, _ := q.(*Exp)
+	if e != nil {
+		eta, a = floats.ScaleTo(make([]float64, len(e.eta)), -1, e.eta), e.a
+		if prior != nil {
+			floats.Add(eta, e.naturalOf(prior))
+			a -= prior.LogPartition()
+		}
+	}
+	return func() psis.Sampler {
+		q, logp := q.Clone(), logp()
+		stat := make([]float64, len(eta))
+		return func(z, r []float64, rng *rand.Rand) error {
+			d := q.Dim()
+			for s := range len(z) / d {
+				zs := z[s*d : (s+1)*d]
+				if e == nil {
+					q.Rand(zs, rng)
+				} else {
+					e.f.Rand(zs, stat, e.eta, rng)
+				}
+				if r == nil {
+					continue
+				}
+				p := logp(zs)
+				switch {
+				case e == nil && prior != nil:
+					r[s] = p + prior.LogProb(zs) - q.LogProb(zs)
+				case e == nil:
+					r[s] = p - q.LogProb(zs)
+				default:
+					r[s] = p + floats.Dot(eta, stat) + a
+					if prior == nil {
+						r[s] -= e.f.LogBase(zs)
+					}
+				}
+				if math.IsNaN(r[s]) || math.IsInf(r[s], 1) {
+					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the log-likelihood is %v, at z = %s: %w", r[s], p, abridged(zs), ErrNotFinite)
+				}
+			}
+			return nil
+		}
+	}
+}
+
+// newPSIS returns what draws of dim elements say.
+func newPSIS(ctx context.Context, env *Env, dim, draws int, samplers func() psis.Sampler) (*PSIS, error) {
+	r, err := psis.Run(ctx, drawsOf(env, dim, draws), samplers)
+	return (*PSIS)(r), prefixed(err)
+}
+
+// drawsOf returns the plan of draws of dim elements; see NewPSIS.
+func drawsOf(env *Env, dim, draws int) psis.Plan {
+	return psis.Plan{Dim: dim, Draws: draws, Workers: env.Workers(), Rng: env.rng()}
+}
+
+// PSIS returns what draws of q say of the posterior of g: z are the latent values at the training points. See NewPSIS, for draws and
+// env. With the sites of q, of parameters γ_n and a_n about its mean m, the prior cancels in the weights,
+//
+//	log p(y, z) − log q(z) = Σ_n [log p(y_n|z_n) − a_n(z_n − m_n) + ½γ_n(z_n − m_n)²] − ½aᵀm − ½log|I + ΓK|.
+//
+// It takes about as much memory as a fit, N³ operations, and N² for each draw. The error is one of NewPSIS, or wraps
+// ErrParam if q is nil or a posterior of other inputs or another kernel than those of g, and ErrNotPosDef.
+func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PSIS, error) {
+	d, err := g.denseSites(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return newPSIS(ctx, env, g.Len(), draws, d.Samplers())
+}
+
+// denseSites returns q as what sites make of the prior of g.
+func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error) {
+	switch {
+	case q == nil:
+		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
+	case q.x != g.x && !mat.Equal(q.x, g.x):
+		return nil, fmt.Errorf("pgsvi: the posterior is of other inputs than the model: %w", ErrParam)
+	case q.x != g.x && !reflect.DeepEqual(q.kernel, g.kernel) || q.jitter != g.opt.Jitter:
+		return nil, fmt.Errorf("pgsvi: the posterior has the kernel %+v and jitter %v, the model %+v and %v: %w", q.kernel, q.jitter, g.kernel, g.opt.Jitter, ErrParam)
+	}
+	if err := g.checkMemory("raise GPOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	var h parallel.Halt
+	h.Watch(ctx)
+	defer h.Forget()
+	var d *loo.Sites
+	k, err := g.gramUntil(&h)
+	if err == nil {
+		d, err = loo.NewSites(&h, g.terms, k, q.m, q.gamma, q.a)
+	}
+	if cause := h.Err(); cause != nil && err != nil {
+		return nil, fmt.Errorf("pgsvi: canceled while the posterior covariance was computed: %w", cause)
+	}
+	return d, prefixed(err)
+}
+
+// LOO leaves out one datum after the other, by the cavities of q. The error wraps ErrParam if q is nil or
+// a posterior of other inputs or another kernel than those of g, ErrNotPosDef if a row has more precision than there is,
+// as q is not that of these labels or not fitted to the end, or none leaves any, and ErrNotFinite if a row that is left out has no log-probability.
+func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
+	d, err := g.denseSites(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	r, err := d.LeaveOut(ctx, cavityLikelihood(g.terms))
+	return newLOO(r, g.terms, err)
+}
+
+// LOO leaves out one datum after the other, by the cavities of q, as GLM.LOO does. The error wraps ErrParam if q is nil or has
+// another number of inducing inputs than g, or g by NewSparseGPRows, which does not keep its rows, and ErrMemory where their features are too many
+// for SparseGPOptions.MaxMemory.
+func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
+	if q == nil || len(q.mean) != g.Rank() {
+		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
+	}
+	lin, err := g.linear(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return looRows(ctx, lin, q.mean, &gauss.Full{S: q.q})
+}
+
+// linear returns the model of the features of g, which are made where they are not kept.
+func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
+	switch {
+	case g.rows == nil:
+		return &g.lin, nil
+	case g.x == nil:
+		return nil, fmt.Errorf("pgsvi: a SparseGP by NewSparseGPRows does not keep its rows; LOO needs those of NewSparseGP: %w", ErrParam)
+	}
+	n, m := g.Len(), g.Rank()
+	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(featureMatrices, n, m), fmt.Sprintf("leaving out the %d rows of a SparseGP of %d inducing inputs", n, m), "raise SparseGPOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	var h parallel.Halt
+	h.Watch(ctx)
+	f := featuresAt(&h, g.z, g.x)
+	if err := h.Err(); err != nil {
+		return nil, fmt.Errorf("pgsvi: canceled while features were made: %w", err)
+	}
+	lin, _, _, err := g.z.linear(g.x, under(g.terms, g.lik), f)
+	return lin, err
+}
+
+// PSIS returns what draws of q say of the posterior of g: z are the weights w. See NewPSIS, for draws and env. A q of another fit,
+// of a stream or from a file will do, if it is over the weights of g: it is compared with the posterior of the rows and the prior of g.
+// Each draw takes a pass over the rows.
+//
+// The error is one of NewPSIS, or wraps ErrParam if q is nil, over other weights than g, or over more weights
+// than rows with another prior than g, and ErrNotPosDef where RandWeights has no draws.
+func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*PSIS, error) {
+	if err := g.fits(q); err != nil {
+		return nil, err
+	}
+	return newPSIS(ctx, env, g.dim(), draws, g.samplers(q))
+}
+
+// fits returns an error unless q is over the weights of g.
+func (g *GLM) fits(q *GLMPosterior) error {
+	switch {
+	case q == nil:
+		return fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
+	case q.Dim() != g.dim() || q.opt.Intercept != g.opt.Intercept:
+		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), the model %d (%t): %w", q.Dim(), q.opt.Intercept, g.dim(), g.opt.Intercept, ErrParam)
+	}
+	if c, ok := q.cov.(*gauss.Dual); ok && !c.Prior.Equal(&g.lin.Prior) {
+		return fmt.Errorf("pgsvi: the posterior has another prior than the model: %w", ErrParam)
+	}
+	return nil
+}
+
+// samplers returns samplers of q for the joint density of g. With δ = w − m and u = m − μ0,
+//
+//	log p(w)/q(w) = −½uᵀΛ0u − uᵀΛ0δ + ½δᵀ(V⁻¹ − Λ0)δ − ½(log|V⁻¹| − log|Λ0|).
+func (g *GLM) samplers(q *GLMPosterior) func() psis.Sampler {
+	d := g.dim()
+	u, slope := make([]float64, d), make([]float64, d)
+	floats.SubTo(u, q.mean, g.lin.Prior.Mean)
+	g.lin.Prior.Mul(slope, u, 1)
+	eta := make([]float64, g.Len())
+	g.lin.X.Mul(eta, u, nil)
+	return func() psis.Sampler {
+		w := &excessWork{make([]float64, d), make([]float64, d), make([]float64, min(psisRows, g.Len())*psis.Chunk)}
+		return func(z, r []float64, rng *rand.Rand) error {
+			clear(z)
+			for s := range len(z) / d {
+				delta := z[s*d : (s+1)*d]
+				if err := q.cov.Draw(delta, rng); err != nil {
+					return err
+				}
+				if r != nil {
+					square, logDet := g.excess(q.cov, delta, w)
+					r[s] = 0.5*(square-logDet) - 0.5*floats.Dot(slope, u) - floats.Dot(slope, delta)
+				}
+			}
+			for lo := 0; r != nil && lo < g.Len(); lo += psisRows {
+				hi := min(g.Len(), lo+psisRows)
+				rows := w.eta[:len(r)*(hi-lo)]
+				g.lin.X.MulRows(rows, z, lo, hi)
+				for s := range r {
+					l, err := g.lin.Terms.Excess(lo, rows[s*(hi-lo):(s+1)*(hi-lo)], eta, nil, nil)
+					if err != nil {
+						return err
+					}
+					r[s] += l
+				}
+			}
+			for s := range len(z) / d {
+				floats.Add(z[s*d:(s+1)*d], q.mean)
+			}
+			return nil
+		}
+	}
+}
+
+// psisRows is the number of rows whose linear predictors are taken together.
+const psisRows = 512
+
+// excessWork is scratch: two vectors of the weights, and linear predictors of some rows.
+type excessWork struct{ a, b, eta []float64 }
+
+// excess returns δᵀ(V⁻¹ − Λ0)δ and log|V⁻¹| − log|Λ0| for V of the form c.
+func (g *GLM) excess(c gauss.Cov, delta []float64, w *excessWork) (square, logDet float64) {
+	d := len(delta)
+	switch c := c.(type) {
+	case *gauss.Dual:
+		eta := make([]float64, c.X.Rows)
+		c.X.Mul(eta, delta, nil)
+		for n, e := range eta {
+			square += c.Gamma[n] * e * e
+		}
+		return square, c.Fac.LogDet
+	case *gauss.Full:
+		copy(w.a, delta)
+		dense.Trmv(blas.Trans, dense.LowerTriangle(c.S.L, d), dense.Vector(w.a))
+		square, logDet = floats.Dot(w.a, w.a), c.S.LogDet
+	case *gauss.LowRank:
+		t := make([]float64, c.Rank)
+		for j, x := range delta {
+			square += c.D[j] * x * x
+			floats.AddScaled(t, x, c.U[j*c.Rank:(j+1)*c.Rank])
+		}
+		square, logDet = square+floats.Dot(t, t), c.LogDet
+	case gauss.Diagonal:
+		for j, v := range c {
+			square += delta[j] * delta[j] / v
+			logDet -= math.Log(v)
+		}
+	}
+	g.lin.Prior.Mul(w.b, delta, 1)
+	return square - floats.Dot(delta, w.b), logDet - g.lin.Prior.LogDet()
+}
+
+// LOO leaves out one row after the other, by the cavities of q, which has seen all rows of g. A posterior of a stream or from a file will do;
+// where its covariance is full, and has not more weights than rows, g may be of some of its rows, of as many as memory holds. The error wraps ErrParam if q is nil or over other
+// weights than g, ErrEmpty if g has no rows, ErrNotPosDef if a row has more precision than there is, as q has not seen it or is not
+// fitted to the end, or none leaves any, ErrNotFinite if a row that is left out has no log-probability, and ErrMemory.
+func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
+	if err := g.fits(q); err != nil {
+		return nil, err
+	}
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	if c, ok := q.cov.(*gauss.Dual); ok && c.X.Rows != g.Len() {
+		return nil, fmt.Errorf("pgsvi: a posterior of %d rows and more weights, for a model of %d: %w", c.X.Rows, g.Len(), ErrParam)
+	}
+	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
+	return looRows(ctx, &g.lin, mean, q.cov)
+}

@@ -1,0 +1,100 @@
+// Package batches has orders in which the terms of a model are visited, and draws of one of them.
+package batches
+
+import (
+	"iter"
+	"math/rand/v2"
+)
+
+// Passes cuts an order of the n terms into batches, calling arrange before each pass.
+func Passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		for { // the caller ends it
+			arrange(order)
+			for i := 0; i < n; i += size {
+				if !yield(order[i:min(i+size, n)]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ShuffledOnce visits every term exactly once a pass, in an order drawn at the start and kept.
+func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	drawn := false
+	return Passes(n, size, func(order []int) {
+		if !drawn {
+			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			drawn = true
+		}
+	})
+}
+
+// Approach visits every term once in blocks that grow with the number of terms
+// visited, in an order drawn at the start, and from then on takes all terms
+// together. Blocks of another size than its own are those of ShuffledOnce.
+type Approach struct{ First int }
+
+func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	if size != a.First {
+		return ShuffledOnce(n, size, rng)
+	}
+	return func(yield func([]int) bool) {
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		if size < n {
+			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			// Each block in order, so that rows are near each other in memory: the terms go to their blocks from the first to the last.
+			block, ends := make([]int, n), []int{}
+			for lo := 0; lo < n; {
+				hi := min(n, lo+max(size, lo))
+				for _, i := range order[lo:hi] {
+					block[i] = len(ends)
+				}
+				ends = append(ends, lo)
+				lo = hi
+			}
+			for i, b := range block {
+				order[ends[b]] = i
+				ends[b]++
+			}
+			lo := 0
+			for _, hi := range ends {
+				if !yield(order[lo:hi]) {
+					return
+				}
+				lo = hi
+			}
+			for i := range order {
+				order[i] = i
+			}
+		}
+		for yield(order) {
+		}
+	}
+}
+
+// Pick draws an index with probability in proportion to its weight.
+func Pick(weight []float64, rng *rand.Rand) int {
+	var sum float64
+	for _, w := range weight {
+		sum += w
+	}
+	u := rng.Float64() * sum
+	for i, w := range weight {
+		if u -= w; u < 0 {
+			return i
+		}
+	}
+	return rng.IntN(len(weight))
+}

@@ -1,0 +1,825 @@
+// Package design has the rows of a linear model, dense or compressed, and their products: Xw, Xᵀu,
+// XᵀΓX and variances of xᵀw, in float64 and in twice its digits, shared between cores with the same
+// bits on any number of them.
+package design
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Rows is for each row the columns and values of its non-zeros.
+type Rows struct {
+	Cols int
+	Ptr  []int // row i is ind[ptr[i]:ptr[i+1]]; empty if there are no rows
+	Ind  []int32
+	Val  []float64
+}
+
+func (s *Rows) Rows() int { return max(0, len(s.Ptr)-1) }
+
+// Row returns the columns, in increasing order, and the values of row i. They are views.
+func (s *Rows) Row(i int) (ind []int32, val []float64) {
+	lo, hi := s.Ptr[i], s.Ptr[i+1]
+	return s.Ind[lo:hi:hi], s.Val[lo:hi:hi]
+}
+
+// valid reports whether s is a matrix of so many rows.
+func (s *Rows) valid(rows int) bool {
+	n := len(s.Ind)
+	if len(s.Ptr) != rows+1 || len(s.Val) != n || s.Ptr[0] != 0 || s.Ptr[rows] != n || !slices.IsSorted(s.Ptr) {
+		return false
+	}
+	for i := range rows {
+		ind, _ := s.Row(i)
+		for k, j := range ind {
+			if j < 0 || int(j) >= s.Cols || k > 0 && j <= ind[k-1] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// WithOnes returns the rows that s has now, if intercept with a last column of ones.
+func (s *Rows) WithOnes(intercept bool) *Rows {
+	t := &Rows{Cols: s.Cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}
+	if len(t.Ptr) == 0 {
+		t.Ptr = []int{0}
+	}
+	if !intercept {
+		return t
+	}
+	rows := s.Rows()
+	t = &Rows{Cols: s.Cols + 1, Ptr: make([]int, 1, rows+1), Ind: make([]int32, 0, len(s.Ind)+rows), Val: make([]float64, 0, len(s.Val)+rows)}
+	for i := range rows {
+		ind, val := s.Row(i)
+		t.Ind, t.Val = append(append(t.Ind, ind...), int32(s.Cols)), append(append(t.Val, val...), 1)
+		t.Ptr = append(t.Ptr, len(t.Ind))
+	}
+	return t
+}
+
+// CopiedRows is the number of rows that are copied together.
+const CopiedRows = 4096
+
+// Matrix is a design matrix X, rows×cols, dense or sparse. Rows are named by a
+// list of indices; nil means all of them, in order. Methods only read it, but
+// for the scratch memory that they are given.
+type Matrix struct {
+	Rows, Cols int
+	Dense      []float64 // row by row, or
+	Sparse     *Rows
+	Unit       bool // every value of sparse rows is known to be 1, as of features that are there or not
+}
+
+// Gather copies the dense rows at index to dst.
+func (g *Matrix) Gather(dst []float64, index []int) {
+	d := g.Cols
+	for k, i := range index {
+		copy(dst[k*d:(k+1)*d], g.Dense[i*d:(i+1)*d])
+	}
+}
+
+// Check returns an error if a value is not finite.
+func (g *Matrix) Check() error {
+	if g.Sparse != nil {
+		return nil // checked by Append
+	}
+	chunk, workers := CopiedRows*max(1, g.Cols), 1
+	if len(g.Dense) >= SharedProducts {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	return parallel.Each(context.Background(), (len(g.Dense)+chunk-1)/chunk, workers, func(_, i int) error {
+		part := g.Dense[i*chunk : min((i+1)*chunk, len(g.Dense))]
+		if k, ok := dense.AllFinite(part); !ok {
+			k += i * chunk
+			return fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", k/g.Cols, k%g.Cols, g.Dense[k], sentinel.ErrNotFinite)
+		}
+		return nil
+	})
+}
+
+// Sub returns the rows at index, as a copy.
+func (g *Matrix) Sub(index []int) *Matrix {
+	s := &Matrix{Rows: len(index), Cols: g.Cols, Unit: g.Unit}
+	if g.Sparse != nil {
+		t := &Rows{Cols: g.Cols}
+		t.Ptr = []int{0}
+		for _, i := range index {
+			ind, val := g.Sparse.Row(i)
+			t.Ind, t.Val = append(t.Ind, ind...), append(t.Val, val...)
+			t.Ptr = append(t.Ptr, len(t.Ind))
+		}
+		s.Sparse = t
+		return s
+	}
+	s.Dense = make([]float64, len(index)*g.Cols)
+	g.Gather(s.Dense, index)
+	return s
+}
+
+// ColumnVariances returns the variance of each column, exactly 0 where it does not vary.
+func (g *Matrix) ColumnVariances() []float64 {
+	v, _ := g.ColumnSpreads()
+	return v
+}
+
+// ColumnSpreads returns the variance of each column, exactly 0 where it does not vary, and the
+// largest distance of a value from the mean.
+func (g *Matrix) ColumnSpreads() (v, reach []float64) {
+	mean, v := make([]float64, g.Cols), make([]float64, g.Cols)
+	lo, hi, count := make([]float64, g.Cols), make([]float64, g.Cols), make([]int, g.Cols)
+	n := float64(g.Rows)
+	g.each(func(j int, x float64) {
+		if count[j] == 0 {
+			lo[j], hi[j] = x, x
+		}
+		count[j]++
+		mean[j] += x / n
+		lo[j], hi[j] = math.Min(lo[j], x), math.Max(hi[j], x)
+	})
+	g.each(func(j int, x float64) { v[j] += (x - mean[j]) * (x - mean[j]) / n })
+	for j, c := range count { // the zeros that a sparse matrix leaves out
+		if c < g.Rows {
+			lo[j], hi[j] = math.Min(lo[j], 0), math.Max(hi[j], 0)
+			v[j] += (n - float64(c)) / n * mean[j] * mean[j]
+		}
+		if lo[j] == hi[j] {
+			v[j] = 0
+		}
+		lo[j] = math.Max(hi[j]-mean[j], mean[j]-lo[j])
+	}
+	return v, lo
+}
+
+// each calls f with every value kept and its column.
+func (g *Matrix) each(f func(j int, x float64)) {
+	if g.Sparse != nil {
+		s := g.Sparse
+		for k := s.Ptr[0]; k < s.Ptr[g.Rows]; k++ {
+			f(int(s.Ind[k]), s.Val[k])
+		}
+		return
+	}
+	for k, x := range g.Dense {
+		f(k%g.Cols, x)
+	}
+}
+
+// Row returns the columns, nil if dense, and the values of row i.
+func (g *Matrix) Row(i int) (ind []int32, val []float64) {
+	if g.Sparse != nil {
+		return g.Sparse.Row(i)
+	}
+	return nil, g.Dense[i*g.Cols : (i+1)*g.Cols]
+}
+
+// compressed returns the sparse rows as they lie in memory.
+func (g *Matrix) compressed() fma.Sparse {
+	s := g.Sparse
+	x := fma.Sparse{Cols: g.Cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}
+	if g.Unit {
+		x.Val = nil
+	}
+	return x
+}
+
+// Mul stores Xw in dst.
+func (g *Matrix) Mul(dst, w []float64, index []int) { g.mulPart(dst, w, index, 0, len(dst)) }
+
+// MulOn is mul, on as many goroutines as h lends.
+func (g *Matrix) MulOn(h *parallel.Halt, dst, w []float64, index []int) {
+	if !g.Shared(h, len(dst)*g.PerRow()) {
+		g.Mul(dst, w, index)
+		return
+	}
+	parallel.For(len(dst), Chunk, h.Workers(), func(_, lo, hi int) { g.mulPart(dst, w, index, lo, hi) })
+}
+
+// mulPart is mul for elements lo … hi−1 of dst.
+func (g *Matrix) mulPart(dst, w []float64, index []int, lo, hi int) {
+	if g.Sparse == nil {
+		for a := lo; a < hi; a++ {
+			dst[a] = dense.DotRow(g.Dense, g.Cols, dense.Index(index, a), w)
+		}
+		return
+	}
+	x := g.compressed()
+	if index == nil {
+		x.Mul(dst[lo:hi], w, lo)
+		return
+	}
+	for a := lo; a < hi; a++ {
+		x.Mul(dst[a:a+1], w, index[a])
+	}
+}
+
+// SharedProducts is from how many products on rows are shared between goroutines: fewer take no longer than it does to wake another.
+const SharedProducts = 1 << 18
+
+// Shared reports whether so many products are to be shared between the goroutines that h lends.
+func (g *Matrix) Shared(h *parallel.Halt, products int) bool {
+	return h.Workers() > 1 && products >= SharedProducts
+}
+
+// PerRow returns how many numbers a row has, on average.
+func (g *Matrix) PerRow() int {
+	if g.Sparse == nil {
+		return g.Cols
+	}
+	return len(g.Sparse.Ind) / max(1, g.Rows)
+}
+
+// MulRows stores WX_Bᵀ in dst, for the rows lo … hi−1 of x and the weights W, row by row.
+func (g *Matrix) MulRows(dst, w []float64, lo, hi int) {
+	draws := len(w) / g.Cols
+	if g.Sparse == nil {
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.Cols), dense.General(g.Dense[lo*g.Cols:hi*g.Cols], hi-lo, g.Cols), 0, dense.General(dst, draws, hi-lo))
+		return
+	}
+	for i := lo; i < hi; i++ {
+		ind, val := g.Row(i)
+		for s := range draws {
+			var sum float64
+			for k, j := range ind {
+				sum += val[k] * w[s*g.Cols+int(j)]
+			}
+			dst[s*(hi-lo)+i-lo] = sum
+		}
+	}
+}
+
+// MulDouble stores Xw in dst, computed in twice the digits.
+func (g *Matrix) MulDouble(dst []float64, w dense.Double, index []int) {
+	for a := range dst {
+		ind, val := g.Row(dense.Index(index, a))
+		if g.Sparse == nil {
+			dst[a] = w.Dot(val)
+			continue
+		}
+		dst[a] = w.DotAt(ind, val)
+	}
+}
+
+// AddMulT adds Xᵀu to dst.
+func (g *Matrix) AddMulT(dst, u []float64, index []int) {
+	if g.Sparse != nil || index == nil {
+		g.addMulTPart(dst, u, index, 0, len(u), nil)
+		return
+	}
+	for a, ua := range u {
+		if ua != 0 {
+			_, row := g.Row(index[a])
+			dense.Axpy(ua, dense.Vector(row), dense.Vector(dst))
+		}
+	}
+}
+
+// Sums over rows are taken in chunks of so many products, of more rows than there are columns, and the sums of the chunks added in order: the bits do not depend
+// on who took which. Products XᵀΓX are taken in larger ones, of so many rows and so many for each column, beside which a sum of D² numbers costs nothing.
+const (
+	sumProducts = 1 << 16
+	gramRows    = 4096
+	gramColumns = 16
+)
+
+// sumRows returns the number of rows whose sums Xᵀu are taken together.
+func (g *Matrix) sumRows() int { return max(Chunk, sumProducts/max(1, g.PerRow()), g.Cols) }
+
+// A rowSum is a sum over rows: what it adds of elements lo … hi−1 of u, and how the sum of a chunk is added to those before.
+type rowSum struct {
+	part func(g *Matrix, dst, u []float64, index []int, lo, hi int, s *Work)
+	add  func(dst, sum []float64, cols int)
+}
+
+var (
+	sumMulT    = rowSum{(*Matrix).addMulTPart, func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
+	sumSquares = rowSum{(*Matrix).addSquaresPart, sumMulT.add}
+	sumGramMul = rowSum{(*Matrix).addGramMulPart, sumMulT.add}
+	sumMulGram = rowSum{(*Matrix).mulGramPart, sumMulT.add}
+	sumGram    = rowSum{(*Matrix).addGramPart, addLower}
+)
+
+// addSum adds r to dst in chunks of so many rows, on as many goroutines as s.halt lends where so many products are worth it.
+func (g *Matrix) addSum(r *rowSum, dst, u []float64, index []int, chunk, products int, s *Work) {
+	n, size := len(u), len(dst)
+	if n <= chunk {
+		r.part(g, dst, u, index, 0, n, s)
+		return
+	}
+	if !g.Shared(s.Halt, products) {
+		s.Sums = dense.Resize(s.Sums, size)
+		for lo := 0; lo < n; lo += chunk {
+			clear(s.Sums)
+			r.part(g, s.Sums, u, index, lo, min(lo+chunk, n), s)
+			r.add(dst, s.Sums, g.Cols)
+		}
+		return
+	}
+	s.Sums = dense.Resize(s.Sums, (n+chunk-1)/chunk*size)
+	sums := s.Sums
+	clear(sums)
+	s.Split(n, chunk, func(lo, hi int, s *Work) { r.part(g, sums[lo/chunk*size:][:size], u, index, lo, hi, s) })
+	for ; len(sums) > 0; sums = sums[size:] {
+		r.add(dst, sums[:size], g.Cols)
+	}
+}
+
+// AddMulTOn is AddMulT, on as many goroutines as s.halt lends.
+func (g *Matrix) AddMulTOn(dst, u []float64, index []int, s *Work) {
+	g.addSum(&sumMulT, dst, u, index, g.sumRows(), len(u)*g.PerRow(), s)
+}
+
+// addMulTPart is AddMulT for elements lo … hi−1 of u. Dense rows at an index are gathered in s, which is not used otherwise.
+func (g *Matrix) addMulTPart(dst, u []float64, index []int, lo, hi int, s *Work) {
+	d := g.Cols
+	if g.Sparse == nil {
+		for a := lo; a < hi; a += Chunk {
+			end := min(a+Chunk, hi)
+			rows := fma.Matrix{}
+			if index == nil {
+				rows = fma.Of(g.Dense[a*d:end*d], end-a, d, max(1, d))
+			} else {
+				rows = g.part(index[a:end], false, &s.buf)
+			}
+			fma.Gemv(1, rows, true, u[a:end], dst)
+		}
+		return
+	}
+	x := g.compressed()
+	if index == nil {
+		x.AddMulT(dst, u[lo:hi], lo)
+		return
+	}
+	for a := lo; a < hi; a++ {
+		x.AddMulT(dst, u[a:a+1], index[a])
+	}
+}
+
+// AddMulTDouble is AddMulTOn in twice the digits.
+func (g *Matrix) AddMulTDouble(dst dense.Double, u []float64, index []int, s *Work) {
+	n, d, chunk := len(u), g.Cols, g.sumRows()
+	if n <= chunk {
+		g.addMulTDoublePart(dst, u, index, 0, n)
+		return
+	}
+	s.double.Resize((n + chunk - 1) / chunk * d)
+	s.double.Clear()
+	sums := s.double
+	part := func(lo, hi int, _ *Work) {
+		from := lo / chunk * d
+		g.addMulTDoublePart(sums.Slice(from, from+d), u, index, lo, hi)
+	}
+	if g.Shared(s.Halt, n*g.PerRow()) {
+		s.Split(n, chunk, part)
+	} else {
+		for lo := 0; lo < n; lo += chunk {
+			part(lo, min(lo+chunk, n), s)
+		}
+	}
+	for at := 0; at < len(sums.Hi); at += d {
+		dst.AddDouble(1, sums.Slice(at, at+d))
+	}
+}
+
+// addMulTDoublePart is AddMulTDouble for elements lo … hi−1 of u.
+func (g *Matrix) addMulTDoublePart(dst dense.Double, u []float64, index []int, lo, hi int) {
+	for a := lo; a < hi; a++ {
+		ind, val := g.Row(dense.Index(index, a))
+		if g.Sparse == nil {
+			dst.AddScaled(u[a], val)
+			continue
+		}
+		if g.Unit {
+			dst.AddEach(ind, u[a])
+			continue
+		}
+		for k, j := range ind {
+			dst.AddAt(int(j), u[a], val[k])
+		}
+	}
+}
+
+// Chunk is the number of rows that are treated together.
+const Chunk = 256
+
+// AddGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as s.halt lends. The weights
+// may have any sign.
+func (g *Matrix) AddGram(p, w []float64, index []int, s *Work) {
+	per := g.PerRow()
+	g.addSum(&sumGram, p, w, index, max(gramRows, gramColumns*g.Cols), len(w)*per*per/2, s)
+}
+
+// addLower adds the lower triangle of a to that of p, both d×d.
+func addLower(p, a []float64, d int) {
+	for i := range d {
+		fma.Axpy(1, a[i*d:i*d+i+1], p[i*d:i*d+i+1])
+	}
+}
+
+// addGramPart is AddGram for elements lo … hi−1 of w.
+func (g *Matrix) addGramPart(p, w []float64, index []int, lo, hi int, s *Work) {
+	d := g.Cols
+	if g.Sparse != nil {
+		x := g.compressed()
+		for a := lo; a < hi; a++ {
+			if w[a] == 0 {
+				continue
+			}
+			if a%Chunk == 0 && s.Halt.Stopped() {
+				return
+			}
+			x.AddOuter(p, w[a], dense.Index(index, a))
+		}
+		return
+	}
+	// Of x√w, and not of x and wx, the matrix of a row is positive semidefinite to the last bit: as much is left when it is taken out again.
+	var root [Chunk]float64
+	var rows [Chunk]int
+	c := fma.Of(p, d, d, max(1, d))
+	for _, sign := range [2]float64{1, -1} {
+		for a := lo; a < hi && !s.Halt.Stopped(); {
+			n := 0
+			for ; a < hi && n < Chunk; a++ {
+				if sign*w[a] > 0 {
+					root[n], rows[n] = math.Sqrt(sign*w[a]), dense.Index(index, a)
+					n++
+				}
+			}
+			if n > 0 {
+				s.panels.SetScaled(g.part(rows[:n], index == nil, &s.buf), root[:n])
+				s.panels.Syrk(fma.Run{Halt: s.Halt}, sign, c, 0, d)
+			}
+		}
+	}
+}
+
+// part returns the dense rows of the given numbers: where they lie, if they increase and have no gaps, or else in buf.
+func (g *Matrix) part(rows []int, increase bool, buf *[]float64) fma.Matrix {
+	d, n := g.Cols, len(rows)
+	if first := rows[0]; increase && rows[n-1]-first == n-1 {
+		return fma.Of(g.Dense[first*d:], n, d, max(1, d))
+	}
+	*buf = dense.Resize(*buf, n*d)
+	g.Gather(*buf, rows)
+	return fma.Of(*buf, n, d, max(1, d))
+}
+
+// Work is the scratch memory of products with a design, which where they are halted are of no use.
+type Work struct {
+	buf    []float64
+	double dense.Double // a row
+	Halt   *parallel.Halt
+	Rows   int       // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
+	others []Work    // of goroutines that share rows
+	Sums   []float64 // of chunks of rows
+	z      []float64 // of products XᵀWXZ, of k columns
+	k      int
+	eta    []float64  // Xz
+	scaled []float64  // WXz of a few rows
+	lower  fma.Lower  // L of variances of dense rows
+	panels fma.Panels // some of these rows
+}
+
+// Split does the chunks of n rows, shared between the goroutines that s.halt lends, each with scratch of its own.
+func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
+	workers := s.Halt.Workers()
+	if len(s.others) < workers {
+		s.others = make([]Work, workers)
+	}
+	var alone parallel.Halt // of which no goroutine has others
+	alone.Watch(s.Halt.Context())
+	for i := range s.others {
+		s.others[i].Halt, s.others[i].z, s.others[i].k, s.others[i].eta = &alone, s.z, s.k, s.eta
+	}
+	loop := parallel.Loop{Halt: s.Halt}
+	loop.Run(n, chunk, workers, parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
+}
+
+// varianceRows is the number of dense rows whose variances are taken together.
+const varianceRows = 48
+
+// Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
+// inv, full, is used for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
+func (g *Matrix) Variances(dst, l, inv []float64, index []int, s *Work) {
+	chunk := Chunk
+	if g.Sparse == nil {
+		chunk = varianceRows
+		s.lower.Set(fma.Of(l, g.Cols, g.Cols, g.Cols))
+	}
+	if per := g.PerRow(); len(dst) <= chunk || !g.Shared(s.Halt, len(dst)*per*per/2) {
+		for lo := 0; lo < len(dst); lo += chunk {
+			g.variancesPart(dst, l, inv, index, lo, min(lo+chunk, len(dst)), &s.lower, s)
+		}
+		return
+	}
+	s.Split(len(dst), chunk, func(lo, hi int, t *Work) { g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, t) })
+}
+
+// variancesPart is variances for elements lo … hi−1 of dst, a chunk; of dense rows lower is L.
+func (g *Matrix) variancesPart(dst, l, inv []float64, index []int, lo, hi int, lower *fma.Lower, s *Work) {
+	d := g.Cols
+	if s.Halt.Stopped() {
+		return
+	}
+	if g.Sparse != nil {
+		x := g.compressed()
+		for a := lo; a < hi; a++ {
+			i := dense.Index(index, a)
+			v, size := x.Quad(inv, i)
+			if !(v > cancelled*size) {
+				ind, val := g.Sparse.Row(i)
+				v = g.solvedVariance(l, ind, val, &s.buf)
+			}
+			dst[a] = v
+		}
+		return
+	}
+	var rows fma.Matrix
+	if index == nil {
+		rows = fma.Of(g.Dense[lo*d:hi*d], hi-lo, d, d)
+	} else {
+		rows = g.part(index[lo:hi], false, &s.buf)
+	}
+	lower.Solve(fma.Matrix{}, rows.T(), dst[lo:hi])
+}
+
+// VariancesDouble is variances for an L of twice the digits.
+func (g *Matrix) VariancesDouble(dst []float64, l dense.Double, inv []float64, index []int, s *Work) {
+	s.double.Resize(g.Cols)
+	for a := range dst {
+		if s.Halt.Stopped() {
+			return
+		}
+		i := dense.Index(index, a)
+		if g.Sparse != nil {
+			x := g.compressed()
+			if v, size := x.Quad(inv, i); v > cancelled*size {
+				dst[a] = v
+				continue
+			}
+		}
+		g.Dense1(s.double.Hi, i)
+		clear(s.double.Lo)
+		l.Trsv(s.double)
+		z := dense.Vector(s.double.Hi)
+		dst[a] = dense.Dot(z, z)
+	}
+}
+
+// A variance of a sparse row that is smaller than this part of what the variances
+// of its weights add up to has lost too many digits to be found from V.
+const cancelled = 1e-6
+
+// solvedVariance returns ‖L⁻¹x‖² for a sparse x.
+func (g *Matrix) solvedVariance(l []float64, ind []int32, val []float64, buf *[]float64) float64 {
+	if len(ind) == 0 {
+		return 0
+	}
+	d, first := g.Cols, int(ind[0])
+	n := d - first
+	*buf = dense.Resize(*buf, n)
+	x := *buf
+	clear(x)
+	for k, j := range ind {
+		x[int(j)-first] = val[k]
+	}
+	dense.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, dense.Vector(x))
+	return dense.Dot(dense.Vector(x), dense.Vector(x))
+}
+
+// QuadDiag stores x_nᵀ diag(v) x_n in dst.
+func (g *Matrix) QuadDiag(dst, v []float64, index []int) { g.QuadDiagPart(dst, v, index, 0, len(dst)) }
+
+// QuadDiagOn is QuadDiag, on as many goroutines as h lends.
+func (g *Matrix) QuadDiagOn(h *parallel.Halt, dst, v []float64, index []int) {
+	if !g.Shared(h, len(dst)*g.PerRow()) {
+		g.QuadDiag(dst, v, index)
+		return
+	}
+	parallel.For(len(dst), Chunk, h.Workers(), func(_, lo, hi int) { g.QuadDiagPart(dst, v, index, lo, hi) })
+}
+
+// QuadDiagPart is QuadDiag for elements lo … hi−1 of dst.
+func (g *Matrix) QuadDiagPart(dst, v []float64, index []int, lo, hi int) {
+	if g.Unit { // the squares of ones
+		g.mulPart(dst, v, index, lo, hi)
+		return
+	}
+	for a := lo; a < hi; a++ {
+		ind, val := g.Row(dense.Index(index, a))
+		if g.Sparse == nil {
+			dst[a] = fma.DotSquares(val, v)
+			continue
+		}
+		var s float64
+		for k, j := range ind {
+			s += val[k] * val[k] * v[j]
+		}
+		dst[a] = s
+	}
+}
+
+// Dense1 stores row i in dst.
+func (g *Matrix) Dense1(dst []float64, i int) {
+	ind, val := g.Row(i)
+	if g.Sparse == nil {
+		copy(dst, val)
+		return
+	}
+	clear(dst)
+	for k, j := range ind {
+		dst[j] = val[k]
+	}
+}
+
+func B2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// AddSquares adds Σ_n w_n x_nj² to dst, on as many goroutines as s.halt lends.
+func (g *Matrix) AddSquares(dst, w []float64, index []int, s *Work) {
+	g.addSum(&sumSquares, dst, w, index, g.sumRows(), len(w)*g.PerRow(), s)
+}
+
+// addSquaresPart is AddSquares for elements lo … hi−1 of w.
+func (g *Matrix) addSquaresPart(dst, w []float64, index []int, lo, hi int, s *Work) {
+	if g.Unit {
+		g.addMulTPart(dst, w, index, lo, hi, s)
+		return
+	}
+	for a := lo; a < hi; a++ {
+		ind, val := g.Row(dense.Index(index, a))
+		if g.Sparse == nil {
+			fma.AxpySquares(w[a], val, dst)
+		}
+		for k, j := range ind {
+			dst[j] += w[a] * val[k] * val[k]
+		}
+	}
+}
+
+// mostSums is how many sums of chunks a product XᵀWXZ takes at most: each has the size of Z.
+const mostSums = 64
+
+// AddGramMul adds XᵀWXZ to dst, W = diag(w), and Z and dst being cols×k, on as many goroutines as s.halt lends.
+func (g *Matrix) AddGramMul(dst, z []float64, k int, w []float64, s *Work) {
+	n := len(w)
+	chunk := max(g.sumRows(), (n+mostSums-1)/mostSums)
+	s.z, s.k = z, k
+	g.addSum(&sumGramMul, dst, w, nil, chunk, 2*n*g.PerRow()*k, s)
+	s.z = nil
+}
+
+// addGramMulPart is AddGramMul for elements lo … hi−1 of w, and the Z of s: of a few rows at a time, so that those that are read are read again from the nearest memory.
+func (g *Matrix) addGramMulPart(dst, w []float64, _ []int, lo, hi int, s *Work) {
+	for ; lo < hi && !s.Halt.Stopped(); lo += Chunk {
+		g.addGramMulRows(dst, w[lo:min(lo+Chunk, hi)], lo, s)
+	}
+}
+
+// addGramMulRows is AddGramMul for the rows from lo on, as many as w has.
+func (g *Matrix) addGramMulRows(dst, w []float64, lo int, s *Work) {
+	z, k, n, d := s.z, s.k, len(w), g.Cols
+	s.buf = dense.Resize(s.buf, n*k)
+	t := s.buf // XZ
+	if k == 1 {
+		g.mulGramRows(dst, t, t, w, nil, lo, s)
+		return
+	}
+	clear(t)
+	g.AddProducts(t, z, k, nil, lo, lo+n, s)
+	for i, wi := range w {
+		fma.Scale(wi, t[i*k:(i+1)*k])
+	}
+	if g.Sparse == nil {
+		x := fma.Of(g.Dense[lo*d:(lo+n)*d], n, d, max(1, d))
+		fma.Gemm(fma.Run{Workers: 1}, 1, x.T(), fma.Of(t, n, k, k), fma.Of(dst, d, k, k))
+		return
+	}
+	for i := range n {
+		ind, val := g.Sparse.Row(lo + i)
+		for l, j := range ind {
+			fma.Axpy(val[l], t[i*k:(i+1)*k], dst[int(j)*k:(int(j)+1)*k])
+		}
+	}
+}
+
+// MulGram stores Xz in eta and adds XᵀWXz to dst, W = diag(w), on as many goroutines as s.halt lends. Each row is read once.
+func (g *Matrix) MulGram(dst, eta, z, w []float64, index []int, s *Work) {
+	s.z, s.eta = z, eta
+	g.addSum(&sumMulGram, dst, w, index, g.sumRows(), 2*len(w)*g.PerRow(), s)
+	s.z, s.eta = nil, nil
+}
+
+// nearNumbers is how many numbers of rows are read twice from near memory.
+const nearNumbers = 1 << 15
+
+// mulGramPart is MulGram for elements lo … hi−1 of w, the eta and the z of s.
+func (g *Matrix) mulGramPart(dst, w []float64, index []int, lo, hi int, s *Work) {
+	few := min(Chunk, max(8, nearNumbers/max(1, g.PerRow())&^7))
+	for ; lo < hi && !s.Halt.Stopped(); lo += few {
+		end := min(lo+few, hi)
+		s.scaled = dense.Resize(s.scaled, end-lo)
+		g.mulGramRows(dst, s.eta[lo:end], s.scaled, w[lo:end], index, lo, s)
+	}
+}
+
+// mulGramRows is MulGram for the rows from lo on, as many as w has, of those at index. WXz is stored in t, which may be eta.
+func (g *Matrix) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *Work) {
+	n, d := len(w), g.Cols
+	switch {
+	case g.Sparse == nil:
+		var x fma.Matrix
+		if index == nil {
+			x = fma.Of(g.Dense[lo*d:(lo+n)*d], n, d, max(1, d))
+		} else {
+			x = g.part(index[lo:lo+n], false, &s.buf)
+		}
+		clear(eta)
+		fma.Gemv(1, x, false, s.z, eta)
+		floats.MulTo(t, eta, w)
+		fma.Gemv(1, x, true, t, dst)
+	case index == nil:
+		x := g.compressed()
+		x.Mul(eta, s.z, lo)
+		floats.MulTo(t, eta, w)
+		x.AddMulT(dst, t, lo)
+	default:
+		x := g.compressed()
+		for a, i := range index[lo : lo+n] {
+			x.Mul(eta[a:a+1], s.z, i)
+			t[a] = eta[a] * w[a]
+			x.AddMulT(dst, t[a:a+1], i)
+		}
+	}
+}
+
+// AddProducts adds X_BZ to dst, of the rows lo … hi−1 of those at index, Z being cols×k. Dense rows at an index are gathered in s.buf.
+func (g *Matrix) AddProducts(dst, z []float64, k int, index []int, lo, hi int, s *Work) {
+	n, d := hi-lo, g.Cols
+	if g.Sparse == nil {
+		x := fma.Of(g.Dense, g.Rows, d, max(1, d))
+		if index == nil {
+			x = x.Slice(lo, 0, n, d)
+		} else {
+			x = g.part(index[lo:hi], false, &s.buf)
+		}
+		fma.Gemm(fma.Run{Workers: 1}, 1, x, fma.Of(z, d, k, k), fma.Of(dst, n, k, k))
+		return
+	}
+	for a := lo; a < hi; a++ {
+		ind, val := g.Sparse.Row(dense.Index(index, a))
+		t := dst[(a-lo)*k : (a-lo+1)*k]
+		for l, j := range ind {
+			fma.Axpy(val[l], z[int(j)*k:(int(j)+1)*k], t)
+		}
+	}
+}
+
+// SavedRows is a design.
+type SavedRows struct {
+	Dense save.List[float64] `json:"dense,omitempty"` // X row by row, or
+	Ptr   save.List[int]     `json:"ptr,omitempty"`   // its sparse rows
+	Ind   save.List[int32]   `json:"ind,omitempty"`
+	Val   save.List[float64] `json:"val,omitempty"`
+}
+
+// Save returns the rows of x as they are saved.
+func (x *Matrix) Save() SavedRows {
+	if s := x.Sparse; s != nil {
+		end := s.Ptr[x.Rows]
+		return SavedRows{Ptr: s.Ptr[:x.Rows+1], Ind: s.Ind[:end], Val: s.Val[:end]}
+	}
+	return SavedRows{Dense: x.Dense}
+}
+
+// Load returns so many rows of so many columns.
+func (s *SavedRows) Load(rows, cols int) (*Matrix, error) {
+	x := &Matrix{Rows: rows, Cols: cols, Dense: s.Dense}
+	good := len(s.Dense)%cols == 0 && len(s.Dense)/cols == rows
+	if s.Ptr != nil {
+		x.Sparse, x.Dense = &Rows{cols, s.Ptr, s.Ind, s.Val}, nil
+		good = x.Sparse.valid(rows)
+	}
+	if !good {
+		return nil, fmt.Errorf("the data are not %d rows of %d columns: %w", rows, cols, sentinel.ErrShape)
+	}
+	return x, nil
+}

@@ -1,0 +1,971 @@
+// Package gauss has Gaussians of the weights of a linear model: priors, precisions that add up over
+// rows in float64 or in twice its digits, and covariances that are full, diagonal, of low rank, or
+// known by sites of the rows.
+package gauss
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Cov is the covariance V of the weights of a GLM, in one of several
+// forms. It is immutable and safe for concurrent use.
+type Cov interface {
+	// Variances stores x_nᵀVx_n for the rows of x at index in dst.
+	Variances(dst []float64, x *design.Matrix, index []int)
+	// Diag stores the diagonal of V in dst.
+	Diag(dst []float64)
+	// Sym returns V, new.
+	Sym() *mat.SymDense
+	// Draw adds a draw of N(0, V) to dst.
+	Draw(dst []float64, rng *rand.Rand) error
+	// State returns V as a dense Gaussian with mean zero, new. The error is that of h where that has stopped.
+	State(h *parallel.Halt) (*State, error)
+}
+
+// Full is a V whose precision is at hand.
+type Full struct {
+	S    *State
+	once sync.Once
+}
+
+func (c *Full) inverse() []float64 {
+	c.once.Do(c.S.Invert)
+	return c.S.Inv
+}
+
+func (c *Full) Variances(dst []float64, x *design.Matrix, index []int) {
+	var buf design.Work
+	var inv []float64
+	if x.Sparse != nil {
+		inv = c.inverse()
+	}
+	c.S.variancesBy(inv, dst, x, index, &buf)
+}
+
+func (c *Full) Diag(dst []float64) {
+	inv, d := c.inverse(), len(dst)
+	for j := range dst {
+		dst[j] = inv[j*d+j]
+	}
+}
+
+func (c *Full) Sym() *mat.SymDense { return dense.FullSym(c.inverse(), len(c.S.Mean)) }
+
+func (c *Full) Draw(dst []float64, rng *rand.Rand) error {
+	d := len(dst)
+	z := make([]float64, d)
+	for j := range z {
+		z[j] = rng.NormFloat64()
+	}
+	dense.Trsv(blas.Trans, dense.LowerTriangle(c.S.L, d), dense.Vector(z)) // V = L⁻ᵀL⁻¹
+	floats.Add(dst, z)
+	return nil
+}
+
+func (c *Full) State(*parallel.Halt) (*State, error) {
+	s := &State{}
+	s.CopyFrom(c.S)
+	clear(s.Mean)
+	return s, nil
+}
+
+// Dual is V = (Λ0 + XᵀΓX)⁻¹ with more weights than rows, through the rows:
+//
+//	V = Λ0⁻¹ − Λ0⁻¹Xᵀ (K⁻¹ − K⁻¹(K⁻¹ + Γ)⁻¹K⁻¹) XΛ0⁻¹,   K = XΛ0⁻¹Xᵀ.
+type Dual struct {
+	X     *design.Matrix
+	Gamma []float64
+	Fac   *dense.Sites
+	Prior *Prior
+}
+
+// dualChunk is the number of vectors that are treated together.
+const dualChunk = 128
+
+// expand computes the expansion of Xzᵀ, for t rows z.
+func (c *Dual) expand(e *dense.Expansion, z *mat.Dense, cross *[]float64) {
+	n, t := c.X.Rows, z.RawMatrix().Rows
+	*cross = dense.Resize(*cross, n*t)
+	col := make([]float64, n)
+	for a := range t {
+		c.X.Mul(col, z.RawRowView(a), nil)
+		for i, v := range col {
+			(*cross)[i*t+a] = v
+		}
+	}
+	c.Fac.Expand(e, *cross, t)
+}
+
+func (c *Dual) Variances(dst []float64, x *design.Matrix, index []int) {
+	d := c.X.Cols
+	z := mat.NewDense(1, d, nil)
+	var e dense.Expansion
+	var cross []float64
+	row := make([]float64, d)
+	for lo := 0; lo < len(dst); lo += dualChunk {
+		t := min(dualChunk, len(dst)-lo)
+		z.Reset()
+		z.ReuseAs(t, d)
+		for a := range t {
+			x.Dense1(row, dense.Index(index, lo+a))
+			c.Prior.Solve(z.RawRowView(a), row)
+			dst[lo+a] = floats.Dot(z.RawRowView(a), row)
+		}
+		c.expand(&e, z, &cross)
+		e.SubVar(dst[lo : lo+t])
+		for a := range t {
+			dst[lo+a] = math.Max(0, dst[lo+a])
+		}
+	}
+}
+
+func (c *Dual) Diag(dst []float64) {
+	one := &design.Matrix{Rows: len(dst), Cols: len(dst), Sparse: Identity(len(dst))}
+	c.Variances(dst, one, nil)
+}
+
+// Identity returns the unit matrix.
+func Identity(d int) *design.Rows {
+	s := &design.Rows{Cols: d}
+	s.Ptr = append(s.Ptr, 0)
+	for j := range d {
+		s.Ind, s.Val, s.Ptr = append(s.Ind, int32(j)), append(s.Val, 1), append(s.Ptr, j+1)
+	}
+	return s
+}
+
+func (c *Dual) Sym() *mat.SymDense {
+	d := c.X.Cols
+	z := mat.NewDense(d, d, nil)
+	row := make([]float64, d)
+	for j := range d {
+		row[j] = 1
+		c.Prior.Solve(z.RawRowView(j), row)
+		row[j] = 0
+	}
+	v := append([]float64(nil), z.RawMatrix().Data...)
+	var e dense.Expansion
+	var cross []float64
+	c.expand(&e, z, &cross)
+	e.SubCov(v)
+	return dense.FullSym(v, d)
+}
+
+// Draw conditions a draw w0 of the prior on the sites, taken as observations
+// with noise (Matheron's rule): w0 − Λ0⁻¹XᵀS½ B⁻¹ (S½Xw0 + ε), ε ~ N(0, I).
+func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
+	if len(c.Fac.Neg) > 0 {
+		return fmt.Errorf("pgsvi: draws from a posterior with more weights than rows under a likelihood that is not log-concave: %w", sentinel.ErrNotPosDef)
+	}
+	w0 := c.Prior.draw(rng)
+	n := c.X.Rows
+	eta := make([]float64, n)
+	c.X.Mul(eta, w0, nil)
+	r := make([]float64, len(c.Fac.Pos))
+	for a, i := range c.Fac.Pos {
+		r[a] = c.Fac.Sp[a]*eta[i] + rng.NormFloat64()
+	}
+	dense.Potrs(c.Fac.Lp, r)
+	clear(eta)
+	for a, i := range c.Fac.Pos {
+		eta[i] = -c.Fac.Sp[a] * r[a]
+	}
+	h, z := make([]float64, len(dst)), make([]float64, len(dst))
+	c.X.AddMulT(h, eta, nil)
+	c.Prior.Solve(z, h)
+	floats.Add(dst, z)
+	floats.Add(dst, w0)
+	return nil
+}
+
+func (c *Dual) State(h *parallel.Halt) (*State, error) {
+	s, err := c.Prior.StateUntil(h)
+	if err != nil {
+		return nil, err
+	}
+	post := &State{Halt: h}
+	ok := post.Add(s, c.X, c.Gamma, nil, &design.Work{Halt: h})
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if post.Halt = nil; !ok {
+		return nil, fmt.Errorf("pgsvi: posterior precision: %w", sentinel.ErrNotPosDef)
+	}
+	return post, nil
+}
+
+// Diagonal is a diagonal V.
+type Diagonal []float64
+
+func (c Diagonal) Variances(dst []float64, x *design.Matrix, index []int) { x.QuadDiag(dst, c, index) }
+
+func (c Diagonal) Diag(dst []float64) { copy(dst, c) }
+
+func (c Diagonal) Sym() *mat.SymDense {
+	s := mat.NewSymDense(len(c), nil)
+	for j, v := range c {
+		s.SetSym(j, j, v)
+	}
+	return s
+}
+
+func (c Diagonal) Draw(dst []float64, rng *rand.Rand) error {
+	for j, v := range c {
+		dst[j] += math.Sqrt(v) * rng.NormFloat64()
+	}
+	return nil
+}
+
+func (c Diagonal) State(h *parallel.Halt) (*State, error) {
+	p := Prior{Prec: make([]float64, len(c))}
+	for j, v := range c {
+		p.Prec[j] = 1 / v
+	}
+	return p.StateUntil(h)
+}
+
+// LowRank is V with V⁻¹ = P = diag(d) + UUᵀ, U being D×R. By Woodbury's
+// identity, with M = I + Uᵀdiag(d)⁻¹U = LLᵀ,
+//
+//	V = diag(d)⁻¹ − ZZᵀ,   Z = diag(d)⁻¹UL⁻ᵀ,   log|P| = Σ log d + log|M|.
+type LowRank struct {
+	Rank   int
+	D, V   []float64 // and 1/d
+	U, Z   []float64 // D×R, row by row
+	L      []float64 // R×R, lower triangle
+	LogDet float64
+}
+
+func NewLowRank(d, rank int) *LowRank {
+	return &LowRank{Rank: rank, D: make([]float64, d), V: make([]float64, d), U: make([]float64, d*rank), Z: make([]float64, d*rank), L: make([]float64, rank*rank)}
+}
+
+// Factor makes v, z, l and LogDet those of d and u, and reports whether they are finite.
+func (c *LowRank) Factor() bool {
+	k := c.Rank
+	c.LogDet = 0
+	for j, d := range c.D {
+		c.V[j] = 1 / d
+		floats.ScaleTo(c.Z[j*k:(j+1)*k], c.V[j], c.U[j*k:(j+1)*k])
+		c.LogDet += math.Log(d)
+	}
+	SelfProduct(c.L, c.Z, c.U, k)
+	for a := range k {
+		c.L[a*k+a]++
+	}
+	if !dense.Cholesky(c.L, k) {
+		return false
+	}
+	c.LogDet += dense.LogDet(c.L, k)
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(c.L, k), dense.General(c.Z, len(c.D), k))
+	return !math.IsNaN(c.LogDet) && !math.IsInf(c.LogDet, 0)
+}
+
+// SelfProduct stores aᵀb, k×k, in dst, a and b having k columns.
+func SelfProduct(dst, a, b []float64, k int) {
+	clear(dst)
+	for j := 0; j < len(a); j += k {
+		for i, v := range a[j : j+k] {
+			floats.AddScaled(dst[i*k:(i+1)*k], v, b[j:j+k])
+		}
+	}
+}
+
+func (c *LowRank) Variances(dst []float64, x *design.Matrix, index []int) {
+	c.VariancesOn(dst, x, index, &design.Work{})
+}
+
+// VariancesOn is variances, Σ_j x_j²/d_j − ‖Zᵀx‖², on as many goroutines as s.halt lends.
+func (c *LowRank) VariancesOn(dst []float64, x *design.Matrix, index []int, s *design.Work) {
+	if n := len(dst); x.Shared(s.Halt, n*x.PerRow()*c.Rank) {
+		s.Split(n, design.Chunk, func(lo, hi int, s *design.Work) { c.variancesPart(dst, x, index, lo, hi, s) })
+	} else {
+		for lo := 0; lo < n; lo += design.Chunk {
+			c.variancesPart(dst, x, index, lo, min(lo+design.Chunk, n), s)
+		}
+	}
+}
+
+// variancesPart is variances for elements lo … hi−1 of dst.
+func (c *LowRank) variancesPart(dst []float64, x *design.Matrix, index []int, lo, hi int, s *design.Work) {
+	if s.Halt.Stopped() {
+		return
+	}
+	k := c.Rank
+	x.QuadDiagPart(dst, c.V, index, lo, hi)
+	s.Sums = dense.Resize(s.Sums, (hi-lo)*k)
+	clear(s.Sums)
+	x.AddProducts(s.Sums, c.Z, k, index, lo, hi, s)
+	for a := lo; a < hi; a++ {
+		t := s.Sums[(a-lo)*k : (a-lo+1)*k]
+		dst[a] = math.Max(0, dst[a]-fma.Dot(t, t))
+	}
+}
+
+// Solve stores Vr in dst; t, of length R, is scratch.
+func (c *LowRank) Solve(dst, r, t []float64) {
+	k := c.Rank
+	clear(t)
+	for j, v := range r {
+		floats.AddScaled(t, v, c.Z[j*k:(j+1)*k])
+	}
+	for j, v := range r {
+		dst[j] = v/c.D[j] - floats.Dot(c.Z[j*k:(j+1)*k], t)
+	}
+}
+
+func (c *LowRank) Diag(dst []float64) {
+	k := c.Rank
+	for j, d := range c.D {
+		z := c.Z[j*k : (j+1)*k]
+		dst[j] = 1/d - floats.Dot(z, z)
+	}
+}
+
+func (c *LowRank) Sym() *mat.SymDense {
+	n, k := len(c.D), c.Rank
+	s := mat.NewSymDense(n, nil)
+	for i := range n {
+		for j := range i {
+			s.SetSym(i, j, -floats.Dot(c.Z[i*k:(i+1)*k], c.Z[j*k:(j+1)*k]))
+		}
+	}
+	v := make([]float64, n)
+	c.Diag(v)
+	for i, x := range v {
+		s.SetSym(i, i, x)
+	}
+	return s
+}
+
+// Draw solves P w = diag(d)^½ε + Uε′ with independent ε, ε′ ~ N(0, I), whose
+// right-hand side has covariance P.
+func (c *LowRank) Draw(dst []float64, rng *rand.Rand) error {
+	k := c.Rank
+	e, w := make([]float64, k), make([]float64, len(dst))
+	for a := range e {
+		e[a] = rng.NormFloat64()
+	}
+	for j, d := range c.D {
+		w[j] = math.Sqrt(d)*rng.NormFloat64() + floats.Dot(c.U[j*k:(j+1)*k], e)
+	}
+	c.Solve(w, w, e)
+	floats.Add(dst, w)
+	return nil
+}
+
+func (c *LowRank) State(h *parallel.Halt) (*State, error) {
+	n, k := len(c.D), c.Rank
+	s := &State{Halt: h}
+	s.Resize(n)
+	clear(s.Mean)
+	for i := range n {
+		if err := h.Err(); err != nil {
+			return nil, err
+		}
+		for j := range i + 1 {
+			s.P[i*n+j] = floats.Dot(c.U[i*k:(i+1)*k], c.U[j*k:(j+1)*k])
+		}
+		s.P[i*n+i] += c.D[i]
+	}
+	ok := s.Factor()
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if s.Halt = nil; !ok {
+		return nil, fmt.Errorf("pgsvi: posterior precision: %w", sentinel.ErrNotPosDef)
+	}
+	return s, nil
+}
+
+// Prior is N(μ0, Λ0⁻¹).
+type Prior struct {
+	Mean []float64
+	Prec []float64 // Λ0 where it is diagonal, or nil
+	Full *State    // Λ0 where it is not
+}
+
+// State returns the prior as a dense Gaussian about μ0, new.
+func (p *Prior) State() (*State, error) { return p.StateUntil(nil) }
+
+// StateUntil is state, whose error is that of h where that has stopped.
+func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
+	s := &State{Halt: h}
+	defer func() { s.Halt = nil }()
+	if p.Full != nil {
+		s.CopyFrom(p.Full)
+		return s, nil
+	}
+	d := len(p.Prec)
+	s.Resize(d)
+	for j, l := range p.Prec {
+		s.P[j*d+j] = l
+	}
+	ok := s.Factor()
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: precision of the prior: %w", sentinel.ErrNotPosDef)
+	}
+	return s, nil
+}
+
+// State is a Gaussian over D weights: precision P and mean, about a mean
+// that whoever holds it knows. Where features are collinear in float64, or nearly, P, its factor and what
+// comes from them have twice the digits: of Hi + Lo, the parts Hi are in p, l and mean.
+type State struct {
+	P      []float64 // P, lower triangle
+	L      []float64 // its Cholesky factor
+	Inv    []float64 // V = P⁻¹, lower triangle; valid if hasInv
+	hasInv bool
+	LogDet float64 // log|P|
+	Mean   []float64
+
+	Double              bool           // the following are valid
+	pLow, lLow, MeanLow []float64      // Lo of P and its factor and, after solve, of the mean
+	Halt                *parallel.Halt // once it has stopped, factor reports false, and invert is of no use
+}
+
+// Of a diagonal element P_jj the weights before leave L_jj², whatever the units are. A factor in float64 has about
+// 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 32 + log₁₀.
+const (
+	LeastPivot       = 1e-6  // least part for which float64 will do: the ELBO keeps nine digits, and a mean the digits that are left
+	orderedPivot     = 1e-3  // below which V itself says how many digits are left
+	LeastDoublePivot = 1e-26 // and below which V is not right to six digits of twice as many
+	noPivot          = 1e-29 // and to none
+)
+
+// epsilonDouble is the error of a factor in twice the digits relative to its least part, as seen against arithmetic of 400 bits.
+const epsilonDouble = 0x1p-106
+
+func (s *State) Resize(d int) {
+	s.P, s.L, s.Mean = dense.Resize(s.P, d*d), dense.Resize(s.L, d*d), dense.Resize(s.Mean, d)
+}
+
+// precision, cholesky and shift return P, its factor and the mean with all digits, if s has twice as many.
+func (s *State) precision() dense.Double { return dense.Double{Hi: s.P, Lo: s.pLow} }
+func (s *State) cholesky() dense.Double  { return dense.Double{Hi: s.L, Lo: s.lLow} }
+func (s *State) shift() dense.Double     { return dense.Double{Hi: s.Mean, Lo: s.MeanLow} }
+
+// Widen makes s one with twice the digits, of which those of P are zero if they were not there.
+func (s *State) Widen() {
+	d := len(s.Mean)
+	s.pLow, s.lLow, s.MeanLow = dense.Resize(s.pLow, d*d), dense.Resize(s.lLow, d*d), dense.Resize(s.MeanLow, d)
+	if !s.Double {
+		clear(s.pLow)
+		s.Double = true
+	}
+}
+
+// CopyPrecision makes P that of o.
+func (s *State) CopyPrecision(o *State) {
+	s.Resize(len(o.Mean))
+	dense.CopyLower(s.P, o.P, len(o.Mean))
+	if s.Double = o.Double; s.Double {
+		s.Widen()
+		copy(s.pLow, o.pLow)
+	}
+}
+
+func (s *State) CopyFrom(o *State) {
+	d := len(o.Mean)
+	s.CopyPrecision(o)
+	dense.CopyLower(s.L, o.L, d)
+	copy(s.Mean, o.Mean)
+	if s.Double {
+		copy(s.lLow, o.lLow)
+		copy(s.MeanLow, o.MeanLow)
+	}
+	s.LogDet, s.hasInv = o.LogDet, o.hasInv
+	if o.hasInv {
+		s.Inv = dense.Resize(s.Inv, d*d)
+		copy(s.Inv, o.Inv)
+	}
+}
+
+// Average makes P ta's P and (1 − t) times b's, and leaves its factor to be computed. It may be s itself that is averaged.
+func (s *State) Average(t float64, a, b *State) {
+	if !a.Double && !b.Double {
+		s.Resize(len(a.Mean))
+		s.Double = false
+		for j, p := range a.P {
+			s.P[j] = t*p + (1-t)*b.P[j]
+		}
+		return
+	}
+	var sum dense.Double
+	sum.Resize(len(a.P))
+	sum.Clear()
+	for _, part := range []struct {
+		weight float64
+		of     *State
+	}{{t, a}, {1 - t, b}} {
+		if part.of.Double {
+			sum.AddDouble(part.weight, part.of.precision())
+		} else {
+			sum.AddScaled(part.weight, part.of.P)
+		}
+	}
+	sum.Round()
+	s.Resize(len(a.Mean))
+	s.Widen()
+	copy(s.P, sum.Hi)
+	copy(s.pLow, sum.Lo)
+}
+
+// Factor computes the factor of p and reports whether p is positive definite and finite.
+func (s *State) Factor() bool {
+	d := len(s.Mean)
+	s.hasInv = false
+	dense.CopyLower(s.L, s.P, d)
+	if s.Double {
+		copy(s.lLow, s.pLow)
+		if !(s.cholesky().CholeskyUntil(s.Halt, d) > noPivot) {
+			return false
+		}
+	} else if !dense.CholeskyUntil(s.Halt, s.L, d) {
+		return false
+	}
+	s.LogDet = dense.LogDet(s.L, d)
+	return !math.IsNaN(s.LogDet)
+}
+
+// Pivot returns the least part that the weights before leave of a diagonal element of the precision of o.
+func (s *State) Pivot(o *State) float64 {
+	least, d := 1.0, len(s.Mean)
+	for j := 0; j < d*d; j += d + 1 {
+		least = math.Min(least, s.L[j]*s.L[j]/o.P[j])
+	}
+	return least
+}
+
+// Rounding estimates the error of log|P|, in nats, where that is of any size.
+func (s *State) Rounding() float64 {
+	if !s.Double {
+		return 0
+	}
+	p := s.Pivot(s)
+	if p >= LeastDoublePivot {
+		return 0
+	}
+	return epsilonDouble / p * float64(len(s.Mean))
+}
+
+// Resolution bounds the error of log|P|, in nats, where float64 has the digits for it.
+func (s *State) Resolution() float64 {
+	if s.Double {
+		return 0
+	}
+	p, d := s.Pivot(s), len(s.Mean)
+	scaled := float64(d) / p
+	if p < orderedPivot { // Pivots depend on the order of the weights: the digits lost are those of V in units in which P_jj is 1.
+		if s.Invert(); !s.hasInv {
+			return math.Inf(1)
+		}
+		var trace float64
+		for j := 0; j < d*d; j += d + 1 {
+			trace += s.P[j] * s.Inv[j]
+		}
+		scaled = max(scaled, trace)
+	}
+	return dense.Epsilon * scaled
+}
+
+// Add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is
+// positive definite and resolved. It takes twice the digits where float64 has too few. The weights w may have any sign;
+// buf is scratch.
+func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int, buf *design.Work) bool {
+	s.CopyPrecision(base)
+	if !s.Double {
+		s.AddRows(x, w, index, buf)
+		if s.Factor() && s.Pivot(s) >= LeastPivot {
+			return true
+		}
+		if s.Halt.Stopped() {
+			return false
+		}
+		copy(s.P, base.P)
+		s.Widen()
+	}
+	s.AddRows(x, w, index, buf)
+	ok := s.Factor()
+	if ok && s.Pivot(s) >= LeastPivot || !ok && !base.Double {
+		s.Double = false
+	}
+	return ok
+}
+
+// AddRows adds Xᵀ diag(w) X to P, with the digits that s has, and leaves its factor to be computed.
+func (s *State) AddRows(x *design.Matrix, w []float64, index []int, buf *design.Work) {
+	for _, wa := range w {
+		if wa != 0 {
+			buf.Rows++
+		}
+	}
+	if !s.Double {
+		x.AddGram(s.P, w, index, buf)
+		return
+	}
+	p := s.precision()
+	for a, wa := range w {
+		if s.Halt.Stopped() {
+			return
+		}
+		if wa != 0 {
+			ind, val := x.Row(dense.Index(index, a))
+			p.AddOuter(x.Cols, wa, ind, val)
+		}
+	}
+	p.Round()
+}
+
+// Solve makes the mean P⁻¹Xᵀu; buf is scratch.
+func (s *State) Solve(x *design.Matrix, u []float64, index []int, buf *design.Work) {
+	if !s.Double {
+		clear(s.Mean)
+		x.AddMulTOn(s.Mean, u, index, buf)
+		dense.Potrs(s.L, s.Mean)
+		return
+	}
+	h := s.shift()
+	h.Clear()
+	x.AddMulTDouble(h, u, index, buf)
+	s.Apply(h)
+}
+
+// Apply replaces h by P⁻¹h.
+func (s *State) Apply(h dense.Double) {
+	if s.Double {
+		s.cholesky().Potrs(h)
+	}
+	h.Round()
+	if !s.Double {
+		dense.Potrs(s.L, h.Hi)
+	}
+}
+
+// Whiten replaces z by R⁻¹z, for the factor P = RRᵀ.
+func (s *State) Whiten(z dense.Double) {
+	r := s.cholesky()
+	if !s.Double {
+		r.Lo = make([]float64, len(s.L))
+	}
+	r.Trsv(z)
+}
+
+// PackLow returns what PackLower of p leaves of P, nil if that is nothing.
+func (s *State) PackLow() []float64 {
+	if !s.Double {
+		return nil
+	}
+	return dense.PackLower(s.pLow, len(s.Mean))
+}
+
+// Residual stores Xᵀu − Pw in r, computed in twice the digits, for the mean w of t; buf is scratch.
+func (s *State) Residual(r dense.Double, t *State, x *design.Matrix, u []float64, buf *design.Work) {
+	r.Clear()
+	x.AddMulTDouble(r, u, nil, buf)
+	d := len(s.Mean)
+	for i := range d {
+		for j := range i + 1 {
+			p := s.P[i*d+j]
+			if p == 0 {
+				continue
+			}
+			r.AddAt(i, -p, t.Mean[j])
+			if j < i {
+				r.AddAt(j, -p, t.Mean[i])
+			}
+			if s.Double {
+				r.Lo[i] -= s.pLow[i*d+j] * t.Mean[j]
+				if j < i {
+					r.Lo[j] -= s.pLow[i*d+j] * t.Mean[i]
+				}
+			}
+			if t.Double {
+				r.Lo[i] -= p * t.MeanLow[j]
+				if j < i {
+					r.Lo[j] -= p * t.MeanLow[i]
+				}
+			}
+		}
+	}
+	r.Round()
+}
+
+// Predict stores X times the mean in dst.
+func (s *State) Predict(dst []float64, x *design.Matrix, index []int) {
+	if !s.Double {
+		x.MulOn(s.Halt, dst, s.Mean, index)
+		return
+	}
+	x.MulDouble(dst, s.shift(), index)
+}
+
+// Square returns δᵀPδ for the mean δ of t; w is scratch.
+func (s *State) Square(t *State, w *dense.Double) float64 {
+	n := len(s.Mean)
+	w.Resize(n)
+	copy(w.Hi, t.Mean)
+	if s.Double {
+		clear(w.Lo)
+		if t.Double {
+			copy(w.Lo, t.MeanLow)
+		}
+		s.cholesky().MulTrans(*w)
+	} else {
+		dense.Trmv(blas.Trans, dense.LowerTriangle(s.L, n), dense.Vector(w.Hi))
+	}
+	return floats.Dot(w.Hi, w.Hi)
+}
+
+// Invert makes inv valid.
+func (s *State) Invert() {
+	if s.hasInv {
+		return
+	}
+	d := len(s.Mean)
+	s.Inv = dense.Resize(s.Inv, d*d)
+	if s.Double {
+		s.cholesky().InverseUntil(s.Halt, s.Inv, d)
+		s.hasInv = !s.Halt.Stopped()
+		return
+	}
+	copy(s.Inv, s.L)
+	dense.InvertUntil(s.Halt, s.Inv, d)
+	s.hasInv = !s.Halt.Stopped()
+}
+
+// Variances stores the variances of the rows of x in v.
+func (s *State) Variances(v []float64, x *design.Matrix, index []int, buf *design.Work) {
+	if x.Sparse != nil {
+		s.Invert()
+	}
+	s.variancesBy(s.Inv, v, x, index, buf)
+}
+
+// variancesBy is variances with the inverse of the precision, which sparse rows alone need.
+func (s *State) variancesBy(inv, v []float64, x *design.Matrix, index []int, buf *design.Work) {
+	if s.Double {
+		x.VariancesDouble(v, s.cholesky(), inv, index, buf)
+		return
+	}
+	x.Variances(v, s.L, inv, index, buf)
+}
+
+// MoveTo makes s the Gaussian t, whose mean is a move from that of s.
+func (s *State) MoveTo(t *State) {
+	floats.Add(t.Mean, s.Mean)
+	*s, *t = *t, *s
+}
+
+// DiagTo stores the diagonal of Λ0 in dst.
+func (p *Prior) DiagTo(dst []float64) {
+	copy(dst, p.Prec)
+	if p.Full != nil {
+		for j := range dst {
+			dst[j] = p.Full.P[j*len(dst)+j]
+		}
+	}
+}
+
+// At returns element j of the diagonal of Λ0.
+func (p *Prior) At(j int) float64 {
+	if p.Full != nil {
+		return p.Full.P[j*len(p.Mean)+j]
+	}
+	return p.Prec[j]
+}
+
+// Mul stores Λ0z in dst, both D×k.
+func (p *Prior) Mul(dst, z []float64, k int) {
+	d := len(p.Mean)
+	switch {
+	case p.Full == nil:
+		for j, l := range p.Prec {
+			floats.ScaleTo(dst[j*k:(j+1)*k], l, z[j*k:(j+1)*k])
+		}
+	case k == 1:
+		dense.Symv(1, dense.Symmetric(p.Full.P, d), dense.Vector(z), 0, dense.Vector(dst))
+	default:
+		clear(dst[:d*k])
+		for i := range d {
+			di, zi := dst[i*k:(i+1)*k], z[i*k:(i+1)*k]
+			for j, l := range p.Full.P[i*d : i*d+i] {
+				floats.AddScaled(di, l, z[j*k:(j+1)*k])
+				floats.AddScaled(dst[j*k:(j+1)*k], l, zi)
+			}
+			floats.AddScaled(di, p.Full.P[i*d+i], zi)
+		}
+	}
+}
+
+// LogDet returns log|Λ0|.
+func (p *Prior) LogDet() (s float64) {
+	if p.Full != nil {
+		return p.Full.LogDet
+	}
+	for _, l := range p.Prec {
+		s += math.Log(l)
+	}
+	return s
+}
+
+// Solve stores Λ0⁻¹x in dst.
+func (p *Prior) Solve(dst, x []float64) {
+	copy(dst, x)
+	if p.Full != nil {
+		dense.Potrs(p.Full.L, dst)
+		return
+	}
+	for j, l := range p.Prec {
+		dst[j] /= l
+	}
+}
+
+// Residual stores Xᵀu − Λ0w in r, computed in twice the digits; buf is scratch.
+func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.Double, buf *design.Work) {
+	if p.Full != nil {
+		p.Full.Residual(r, &State{Mean: w}, x, u.Hi, buf)
+	} else {
+		r.Clear()
+		x.AddMulTDouble(r, u.Hi, nil, buf)
+		for j, l := range p.Prec {
+			r.AddAt(j, -l, w[j])
+		}
+	}
+	x.AddMulT(r.Lo, u.Lo, nil)
+	r.Round()
+}
+
+// Variances stores x_nᵀΛ0⁻¹x_n for all rows of x in dst.
+func (p *Prior) Variances(dst []float64, x *design.Matrix) {
+	if p.Full != nil {
+		p.Full.Variances(dst, x, nil, &design.Work{})
+		return
+	}
+	v := make([]float64, len(p.Prec))
+	for j, l := range p.Prec {
+		v[j] = 1 / l
+	}
+	x.QuadDiag(dst, v, nil)
+}
+
+// draw returns a draw of N(0, Λ0⁻¹).
+func (p *Prior) draw(rng *rand.Rand) []float64 {
+	z := make([]float64, len(p.Mean))
+	for j := range z {
+		z[j] = rng.NormFloat64()
+		if p.Full == nil {
+			z[j] /= math.Sqrt(p.Prec[j])
+		}
+	}
+	if p.Full != nil {
+		dense.Trsv(blas.Trans, dense.LowerTriangle(p.Full.L, len(z)), dense.Vector(z))
+	}
+	return z
+}
+
+// SavedPrior is a WeightPrior.
+type SavedPrior struct {
+	Mean save.List[float64] `json:"mean"`
+	Diag save.List[float64] `json:"diagonal,omitempty"`  // of Λ0, or
+	Full save.List[float64] `json:"precision,omitempty"` // its lower triangle, row by row
+}
+
+// Save returns p as it is saved.
+func (p *Prior) Save() SavedPrior {
+	s := SavedPrior{Mean: p.Mean, Diag: p.Prec}
+	if p.Full != nil {
+		s.Full = dense.PackLower(p.Full.P, len(p.Mean))
+	}
+	return s
+}
+
+func (s *SavedPrior) Load() (*Prior, error) {
+	p := &Prior{Mean: s.Mean}
+	if s.Full != nil {
+		w, err := LoadPrecision(s.Full, nil, len(s.Mean), "prior precision")
+		p.Full = w
+		return p, err
+	}
+	p.Prec = s.Diag
+	return p, CheckDiagonal(s.Diag, len(s.Mean), "prior precision")
+}
+
+// LoadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed, and PackLow the rest of it.
+func LoadPrecision(l, low []float64, d int, name string) (*State, error) {
+	if len(l) != d*(d+1)/2 || low != nil && len(low) != len(l) {
+		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w", name, d, len(l), len(low), d*(d+1)/2, sentinel.ErrShape)
+	}
+	w := &State{}
+	w.Resize(d)
+	w.P = dense.UnpackLower(l, d)
+	if low != nil {
+		w.Widen()
+		w.pLow = dense.UnpackLower(low, d)
+	}
+	if !w.Factor() {
+		return nil, fmt.Errorf("%s: %w", name, sentinel.ErrNotPosDef)
+	}
+	return w, nil
+}
+
+// CheckDiagonal returns an error unless v is the diagonal of a positive definite
+// matrix of dimension d.
+func CheckDiagonal(v []float64, d int, name string) error {
+	if len(v) != d {
+		return fmt.Errorf("%s of %d weights with %d numbers: %w", name, d, len(v), sentinel.ErrShape)
+	}
+	for j, x := range v {
+		if !(x > 0) {
+			return fmt.Errorf("%s of weight %d is %v: %w", name, j, x, sentinel.ErrNotPosDef)
+		}
+	}
+	return nil
+}
+
+// State is that of a Gaussian of d weights.
+func (s *State) State(c *save.State, d int) {
+	if c.Reading() {
+		s.Resize(d)
+		s.hasInv = false
+	}
+	c.Lower(d, s.P)
+	c.Lower(d, s.L)
+	c.Floats(d, &s.Mean)
+	c.Float(&s.LogDet)
+	if c.Bool(&s.Double); !s.Double || c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		s.Widen()
+	}
+	c.Lower(d, s.pLow)
+	c.Lower(d, s.lLow)
+	c.Floats(d, &s.MeanLow)
+}
+
+// Equal reports whether p and o are the same to the bit.
+func (p *Prior) Equal(o *Prior) bool {
+	if p.Full == nil || o.Full == nil {
+		return p.Full == o.Full && slices.Equal(p.Mean, o.Mean) && slices.Equal(p.Prec, o.Prec)
+	}
+	d := len(p.Mean)
+	return slices.Equal(p.Mean, o.Mean) && slices.Equal(dense.PackLower(p.Full.P, d), dense.PackLower(o.Full.P, d))
+}

@@ -1,0 +1,608 @@
+package learn
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// sites are the sites found at a θ, with a = K⁻¹m.
+type sites struct{ theta, gamma, a, m []float64 }
+
+func (l *sites) state(c *save.State, n, rows int) {
+	c.Floats(n, &l.theta)
+	c.Floats(rows, &l.gamma, &l.a, &l.m)
+}
+
+// pastSites is the number of θ whose sites are remembered.
+const pastSites = 8
+
+// memory are the sites found at the last few θ, and at the best.
+type memory struct {
+	past        []sites // the last last
+	best, found sites
+}
+
+// Keep implements Model.
+func (l *memory) Keep(best bool) {
+	if len(l.past) == pastSites {
+		l.past = slices.Delete(l.past, 0, 1)
+	}
+	l.past = append(l.past, l.found)
+	if best {
+		l.best = l.found
+	}
+}
+
+// state writes or reads l, of so many rows in a space of n parameters.
+func (l *memory) state(c *save.State, n, rows int) {
+	k := len(l.past)
+	c.Int(&k)
+	c.Check(k >= 0 && k <= pastSites, "a search remembers %d sites", k)
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		l.past = make([]sites, k)
+	}
+	for i := range l.past {
+		l.past[i].state(c, n, rows)
+	}
+	l.best.state(c, n, rows)
+}
+
+// Prior is a prior N(0, K) of N latent values as a function of hyper-parameters.
+type Prior interface {
+	Digest(d *save.Digest)
+	// Covariance stores K at θ in dst, both triangles, and returns the terms there. It reports
+	// false where θ is out of range or K not finite, or h has stopped.
+	Covariance(h *parallel.Halt, dst, theta []float64) (*term.Terms, bool)
+	// Slopes stores at the θ of the last Covariance, for each coordinate p that is not of the
+	// likelihood,
+	//
+	//	½Σ_ij (W − aaᵀ)_ij ∂K_ij/∂θ_p
+	//
+	// in grad and (∂K/∂θ_p)a in column p of u, which has one for each coordinate of the space. Of
+	// W the lower triangle counts.
+	Slopes(h *parallel.Halt, grad, u, w, a []float64)
+}
+
+// Latent is the Model of n latent values with all of their covariance.
+type Latent struct {
+	memory
+	prior   Prior
+	space   *Space
+	n       int
+	workers term.Crew
+	units   float64
+
+	k, w  []float64
+	prob  site.Problem
+	mover inverseMover
+	base  term.State
+}
+
+// NewLatent returns the Model of n latent values with the given prior.
+func NewLatent(prior Prior, space *Space, n int) *Latent {
+	return &Latent{prior: prior, space: space, n: n}
+}
+
+// Digest implements Model.
+func (l *Latent) Digest(d *save.Digest) { l.prior.Digest(d) }
+
+// Use implements Model.
+func (l *Latent) Use(c term.Crew) {
+	l.workers, l.prob.Workers = c, c
+	l.mover.Fac.Halt = c.Halt
+}
+
+// Work implements Model.
+func (l *Latent) Work() float64 { return l.units + l.mover.units }
+
+// State implements Model.
+func (l *Latent) State(c *save.State, n int) {
+	l.memory.state(c, n, l.n)
+	c.Float(&l.units, &l.mover.units)
+}
+
+// Evaluate implements Model.
+func (l *Latent) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
+	none := search.Point{F: math.Inf(1)}
+	l.k = dense.Resize(l.k, l.n*l.n)
+	terms, ok := l.prior.Covariance(l.workers.Halt, l.k, theta)
+	if err := l.workers.Halt.Err(); err != nil {
+		return none, err
+	}
+	if !ok {
+		return none, nil // out of range
+	}
+	gap, err := l.expect(terms, theta, slack)
+	if halted := l.workers.Halt.Err(); halted != nil {
+		return none, halted
+	}
+	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) {
+		return none, err
+	}
+	q := &l.prob.Cur
+	if err != nil || math.IsNaN(q.Value) || math.IsInf(q.Value, 0) || !l.resolved() {
+		return none, nil
+	}
+	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
+	x := search.Point{F: q.Value, Slack: gap}
+	if !slopes || x.F > most {
+		return x, nil
+	}
+	if !l.mover.Current {
+		if _, l.mover.Current = l.mover.Cover(l.prob.Try.V, q.Gamma); !l.mover.Current {
+			return none, l.workers.Halt.Err()
+		}
+	}
+	l.slopes(&x, terms, theta)
+	if err := l.workers.Halt.Err(); err != nil {
+		return none, err
+	}
+	if _, ok := dense.AllFinite(x.Grad); !ok {
+		return none, nil
+	}
+	return x, nil
+}
+
+// How the ratio of noise to scale is found.
+const (
+	noiseStep  = 2.772588722239781 // log 16: from one log variance to the next,
+	noiseTries = 7                 // of which there are no more,
+	noiseBends = 2                 // before minima of parabolas
+	noiseNear  = 0.1               // that are not this near to one that is known
+)
+
+// Profiles implements Noisy.
+func (l *Latent) Profiles() bool {
+	return l.space.Noise >= 0
+}
+
+// Profile implements Noisy. With S = diag(w)/v, for noise of variance v and weights w, −ELBO at
+// the best q is
+//
+//	½log|I + SK| + ½yᵀ(I + SK)⁻¹Sy + ½Σ w log 2πv;
+//
+// one factor gives it for all sK and sv, as a function of log s that is convex with the priors. A
+// jitter is taken to be in proportion, too.
+func (l *Latent) Profile(theta []float64) (search.Point, error) {
+	x := search.Point{Theta: slices.Clone(theta), F: math.Inf(1)}
+	noise := l.space.Noise
+	l.k = dense.Resize(l.k, l.n*l.n)
+	terms, ok := l.prior.Covariance(l.workers.Halt, l.k, theta)
+	if !ok {
+		return x, l.workers.Halt.Err()
+	}
+	gamma, c, delta, u := make([]float64, l.n), make([]float64, l.n), make([]float64, l.n), make([]float64, l.n)
+	knownSites(terms, gamma, c)
+	var weights float64
+	for i := range gamma {
+		_, _, weight, _ := terms.Term(i)
+		weights += weight
+	}
+	fac := &l.mover.Fac
+	l.mover.Current = false
+	bracket(func(t float64) float64 { // the least where the log variance of the noise is higher by t and then moves with the scale
+		l.units++
+		floats.ScaleTo(delta, math.Exp(-t), gamma)
+		if !fac.Factor(l.k, l.n, delta) {
+			return math.Inf(1)
+		}
+		floats.ScaleTo(u, math.Exp(-t), c)
+		fac.Solve(u)
+		var square float64
+		for i, g := range gamma {
+			if g > 0 {
+				square += u[i] * c[i] / g
+			}
+		}
+		at := slices.Clone(theta)
+		at[noise] += t
+		f := 0.5*fac.LogDet + 0.5*weights*(math.Log(2*math.Pi)+at[noise])
+		if f += l.space.scaled(at, weights, square); f < x.F {
+			x.Theta, x.F = at, f
+		}
+		return f
+	}, noiseStep, noiseTries, noiseBends, noiseNear)
+	x.Prior = l.space.Penalty(x.Theta, nil)
+	return x, l.workers.Halt.Err()
+}
+
+// bracket looks for a minimum of f from 0 downhill, by steps until it rises again or there were so
+// many, and then where parabolas have theirs, unless that is near to the least so far.
+func bracket(f func(t float64) float64, step float64, tries, bends int, near float64) {
+	left, mid := 0.0, step
+	fl, fm := f(left), f(mid)
+	if fl < fm {
+		left, mid, fl, fm, step = mid, left, fm, fl, -step
+	}
+	right := mid + step
+	fr := f(right)
+	for tries -= 3; tries > 0 && fr < fm; tries-- {
+		left, mid, right, fl, fm = mid, right, right+step, fm, fr
+		fr = f(right)
+	}
+	for range bends {
+		a, b := mid-left, mid-right
+		t := mid - 0.5*(a*a*(fm-fr)-b*b*(fm-fl))/(a*(fm-fr)-b*(fm-fl))
+		if !(math.Min(left, right) < t && t < math.Max(left, right) && math.Abs(t-mid) > near) {
+			return
+		}
+		ft := f(t)
+		switch beyond := (t > mid) == (right > left); {
+		case ft < fm && beyond:
+			left, fl, mid, fm = mid, fm, t, ft
+		case ft < fm:
+			right, fr, mid, fm = mid, fm, t, ft
+		case beyond:
+			right, fr = t, ft
+		default:
+			left, fl = t, ft
+		}
+	}
+}
+
+// mostDrift is how many nats rounding may hide of an ELBO that a search goes by.
+const mostDrift = 1e-3
+
+// resolved reports whether q is what its sites say, m = Ka, and its value KL − ΣE, to within so
+// many nats.
+func (l *Latent) resolved() bool {
+	q, p := &l.prob.Cur, &l.prob
+	dense.Symv(1, dense.Symmetric(l.k, p.N), dense.Vector(q.A), 0, dense.Vector(p.D))
+	kl, size, drift := q.LogDet, math.Abs(q.LogDet), 0.0
+	for i, m := range q.M {
+		kl += q.A[i]*m - q.Gamma[i]*q.V[i]
+		size += math.Abs(q.A[i]*m) + math.Abs(q.Gamma[i]*q.V[i])
+		drift += q.A[i] * (m - p.D[i])
+	}
+	return math.Abs(drift)+math.Abs(0.5*kl-floats.Sum(q.E)-q.Value) <= mostDrift && dense.Epsilon*size <= mostDrift && kl > -mostDrift
+}
+
+// learnSteps bounds the steps of q at one θ.
+const learnSteps = 60
+
+// expect finds q to within so many nats, in l.prob.Cur, and returns by how many it may be too
+// high. No q is given up for being far off: what its linearised problem promises is no bound
+// there. Where the targets of the sites are slow to converge, as those of large counts under a
+// wide prior, it takes steps of Newton's.
+func (l *Latent) expect(terms *term.Terms, theta []float64, slack float64) (gap float64, err error) {
+	n, p := l.n, &l.prob
+	l.base.Resize(n)
+	clear(l.base.Gamma)
+	clear(l.base.A)
+	clear(l.base.M)
+	for i := range n {
+		l.base.V[i] = l.k[i*n+i]
+	}
+	l.mover.Reset(l.k, n)
+	p.Prepare(terms, nil, &l.mover, &l.base)
+	if !l.warm(terms, theta) {
+		if err := l.cold(terms); err != nil {
+			return 0, err
+		}
+	}
+	var f site.Progress
+	for range learnSteps {
+		l.settle(meanPart * slack)
+		if gap = l.gap(); gap <= slack {
+			break
+		}
+		f.Add(gap, n, n)
+		if _, ok := p.Stride(&f); !ok {
+			break
+		}
+		l.mover.Current = true
+	}
+	return gap, nil
+}
+
+// cold starts q from the prior or, if that is better, from the sites that the responses alone
+// suggest where they are on the scale of the latent values: those of each at its response.
+func (l *Latent) cold(terms *term.Terms) error {
+	p := &l.prob
+	l.mover.Current = false
+	if err := p.Start(); err != nil || !terms.Lik.Real() {
+		return err
+	}
+	for i := range terms.Y {
+		y, offset, _, _ := terms.Term(i)
+		g := -terms.Expectation(i, y-offset, 0).D2
+		if !(g > 0) || math.IsInf(g, 0) {
+			return nil
+		}
+		p.Try.Gamma[i], p.Try.C[i] = g, g*(y-offset)
+	}
+	if p.Eval() && p.Accept() {
+		l.mover.Current = true
+	}
+	return nil
+}
+
+// mostSecant bounds by how much log γ is extrapolated.
+const mostSecant = 2
+
+// warm starts q from the sites of the nearest θ so far, moved along secants, and reports whether
+// it could.
+func (l *Latent) warm(terms *term.Terms, theta []float64) bool {
+	p := &l.prob
+	if !knownSites(terms, p.Try.Gamma, p.Try.C) {
+		if len(l.past) == 0 {
+			return false
+		}
+		l.extrapolate(p.Try.Gamma, p.Try.C, p.Try.M, theta)
+		for i, m := range p.Try.M {
+			p.Try.C[i] += p.Try.Gamma[i] * m
+		}
+	}
+	if !p.Eval() || math.IsInf(p.Try.Value, 0) {
+		return false
+	}
+	p.Cur, p.Try = p.Try, p.Cur
+	p.Mover.Accept()
+	l.mover.Current = true
+	return true
+}
+
+// noiseOf returns the variance of the Gaussian noise of t, and 0 of any other likelihood.
+func noiseOf(t *term.Terms) float64 { return t.Lik.(Likelihood).Noise() }
+
+// knownSites stores the sites of terms with Gaussian noise, about zero, and reports whether they
+// are.
+func knownSites(t *term.Terms, gamma, c []float64) bool {
+	noise := noiseOf(t)
+	if noise == 0 {
+		return false
+	}
+	for i := range gamma {
+		y, offset, weight, _ := t.Term(i)
+		gamma[i] = weight / noise
+		c[i] = gamma[i] * (y - offset)
+	}
+	return true
+}
+
+// extrapolate stores the sites of the nearest θ so far, moved along secants to θ.
+func (l *memory) extrapolate(gamma, a, m, theta []float64) {
+	from := 0
+	for i := range l.past {
+		if floats.Distance(l.past[i].theta, theta, 2) <= floats.Distance(l.past[from].theta, theta, 2) {
+			from = i
+		}
+	}
+	near := &l.past[from]
+	copy(gamma, near.gamma)
+	copy(a, near.a)
+	copy(m, near.m)
+	l.secants(gamma, a, m, from, theta)
+}
+
+// secants moves γ, a and m from those of the given θ of the past to what they would be at θ if log
+// γ, a and m were linear in it: with the coefficients c = argmin |θ − θ_0 − Σ c_j(θ_j − θ_0)|².
+func (l *memory) secants(gamma, a, m []float64, from int, theta []float64) {
+	near := &l.past[from]
+	for i := range l.past {
+		if floats.Min(l.past[i].gamma) <= 0 {
+			return
+		}
+	}
+	k := len(l.past) - 1
+	if k == 0 {
+		return
+	}
+	var others []*sites
+	for i := range l.past {
+		if i != from {
+			others = append(others, &l.past[i])
+		}
+	}
+	diff := mat.NewDense(len(theta), k, nil)
+	goal := mat.NewVecDense(len(theta), nil)
+	for d, t := range theta {
+		goal.SetVec(d, t-near.theta[d])
+		for j, o := range others {
+			diff.Set(d, j, o.theta[d]-near.theta[d])
+		}
+	}
+	var gram mat.SymDense
+	gram.SymOuterK(1, diff.T())
+	var trace float64
+	for j := range k {
+		trace += gram.At(j, j)
+	}
+	for j := range k {
+		gram.SetSym(j, j, gram.At(j, j)+1e-6*trace+math.SmallestNonzeroFloat64)
+	}
+	var chol mat.Cholesky
+	var c, rhs mat.VecDense
+	rhs.MulVec(diff.T(), goal)
+	if !chol.Factorize(&gram) || chol.SolveVecTo(&c, &rhs) != nil {
+		return
+	}
+	for i := range gamma {
+		var dl, da, dm float64
+		for j, o := range others {
+			dl += c.AtVec(j) * math.Log(o.gamma[i]/near.gamma[i])
+			da += c.AtVec(j) * (o.a[i] - near.a[i])
+			dm += c.AtVec(j) * (o.m[i] - near.m[i])
+		}
+		gamma[i] *= math.Exp(min(max(dl, -mostSecant), mostSecant))
+		a[i] += da
+		m[i] += dm
+	}
+}
+
+// gap estimates how many nats q is below the best: what its linearised problem promises, as
+// site.DenseAlgebra.decrement does, but for the covariances in the part of the precision, of which
+// only the variances are at hand.
+func (l *Latent) gap() float64 {
+	q, p := &l.prob.Cur, &l.prob
+	var precision float64
+	for i, v := range q.V {
+		p.U[i] = q.A[i] - q.D1[i]
+		g := (q.Tg[i] - q.Gamma[i]) * v
+		precision += g * g
+	}
+	if q.Wild {
+		return math.Inf(1)
+	}
+	if !l.mover.Current { // at the prior
+		dense.Symv(1, dense.Symmetric(l.k, p.N), dense.Vector(p.U), 0, dense.Vector(p.D))
+		return 0.5*floats.Dot(p.U, p.D) + 0.25*precision
+	}
+	copy(p.D, p.U)
+	l.mover.Fac.Solve(p.D)
+	l.mover.Fac.MulC(p.D)
+	return 0.5*floats.Dot(p.U, l.mover.Fac.T) + 0.25*precision
+}
+
+// meanPart is the part of the slack of q that its mean may be off at fixed covariances.
+const meanPart = 0.1
+
+// settle moves the mean, at the covariances of q, to within so many nats of the best.
+func (l *Latent) settle(slack float64) {
+	p := &l.prob
+	if !l.mover.Current || !p.Inner(slack, 0) {
+		return
+	}
+	p.Cur.State, p.In.At = p.In.At, p.Cur.State
+	p.Cur.Value = p.In.Value
+	for i, g := range p.Cur.Gamma {
+		p.Cur.C[i] = p.Cur.A[i] + g*p.Cur.M[i]
+	}
+}
+
+// inverseMover is a site.CovMover that makes do with the inverse of the factor.
+type inverseMover struct {
+	site.CovMover
+	inverse dense.Inverse
+	units   float64
+}
+
+func (a *inverseMover) Cover(v, delta []float64) (logDet float64, ok bool) {
+	copy(a.Last, delta)
+	a.Current = false
+	a.units += 2
+	if !a.Fac.Factor(a.Cov, a.N, delta) {
+		return 0, false
+	}
+	a.units += negativeUnits * float64(len(a.Fac.Neg)) / float64(a.N)
+	return a.Fac.LogDet, a.inverse.Variances(&a.Fac, v)
+}
+
+// covarianceUnits is what all of V costs.
+const covarianceUnits = 3
+
+func (a *inverseMover) Covariance() []float64 {
+	a.units += covarianceUnits
+	return a.CovMover.Covariance()
+}
+
+// negativeUnits is what variances and weights cost where every γ is negative, more than where none
+// is.
+const negativeUnits = 6
+
+// slopes stores the gradient and the average information at the current q in x. A parameter of the
+// likelihood enters U as a change of the noise would, −(∂²E/∂m∂θ)/γ, and the curvature of E itself
+// bounds its information from below.
+func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
+	n, q, nf := l.n, &l.prob.Cur, len(l.space.Coords)
+	l.w = dense.Resize(l.w, n*n)
+	l.units++
+	l.mover.inverse.Weights(&l.mover.Fac, l.w)
+	l.mover.Current = false // the inverse is gone
+	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
+	u := make([]float64, n*nf)
+	l.prior.Slopes(l.workers.Halt, x.Grad, u, l.w, q.A)
+	least := make([]float64, nf)
+	for i := range l.space.Coords {
+		if l.space.Coords[i].Likelihood {
+			x.Grad[i], least[i] = l.space.likelihoodSlope(u[i:], terms, &q.State, l.workers, theta, i)
+		}
+	}
+	l.information(x.Info, u, nf)
+	for i := range nf {
+		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i]))
+	}
+}
+
+// information stores ½UᵀWU, U being N×nf, in info. W is a triangle T, and the transpose of what is
+// below the diagonal of that.
+func (l *Latent) information(info *mat.SymDense, u []float64, nf int) {
+	n := l.n
+	tu, utu := make([]float64, n*nf), make([]float64, nf*nf)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.w, n, n), dense.General(u, n, nf), 0, dense.General(tu, n, nf))
+	for r := range n { // half of the diagonal belongs to either triangle
+		floats.AddScaled(tu[r*nf:(r+1)*nf], -0.5*l.w[r*n+r], u[r*nf:(r+1)*nf])
+	}
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, nf), dense.General(tu, n, nf), 0, dense.General(utu, nf, nf))
+	for i := range nf {
+		for j := range i + 1 {
+			info.SetSym(i, j, 0.5*(utu[i*nf+j]+utu[j*nf+i]))
+		}
+	}
+}
+
+// LikelihoodStep is the step of the differences in a parameter of the likelihood: the cube root,
+// about, of the error of expectations.
+const LikelihoodStep = 0x1p-14
+
+// likelihoodSlope returns the derivative of −ΣE in free parameter i, of the likelihood, by
+// differences at the marginals of q, and half of the second one, and stores the column of the
+// parameter in u, which has as many columns as there are free parameters. But for Gaussian noise
+// it is shrunk until Σγu² is at most the second derivative over search.Part, a part that the
+// search takes of it: q that follows θ only lowers the curvature. Sites that say nothing of their
+// latent value, as those of a Laplace far from its response, would have any u whatever, and stop
+// the search.
+func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, workers term.Crew, theta []float64, i int) (slope, curve float64) {
+	at := func(h float64) *term.State {
+		t := slices.Clone(theta)
+		t[i] += h
+		x := &term.State{}
+		x.Resize(len(q.M))
+		copy(x.M, q.M)
+		copy(x.V, q.V)
+		_, under, err := s.At(terms, t)
+		if err == nil {
+			err = under.Expect(x, nil, workers)
+		}
+		if err != nil {
+			x.E[0] = math.NaN()
+		}
+		return x
+	}
+	up, down := at(LikelihoodStep), at(-LikelihoodStep)
+	for n := range q.M {
+		slope -= (up.E[n] - down.E[n]) / (2 * LikelihoodStep)
+		curve -= (up.E[n] - 2*q.E[n] + down.E[n]) / (LikelihoodStep * LikelihoodStep)
+		if q.Gamma[n]*q.V[n] > dense.Epsilon {
+			u[n*len(s.Coords)] = -(up.D1[n] - down.D1[n]) / (2 * LikelihoodStep * q.Gamma[n])
+		}
+	}
+	if s.Gaussian {
+		return slope, 0
+	}
+	var total float64
+	for n, g := range q.Gamma {
+		total += g * u[n*len(s.Coords)] * u[n*len(s.Coords)]
+	}
+	if most := curve / search.Part; most > 0 && total > most {
+		for n := range q.Gamma {
+			u[n*len(s.Coords)] *= math.Sqrt(most / total)
+		}
+	}
+	return slope, 0.5 * curve
+}

@@ -1,0 +1,223 @@
+package learn
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Normal is a normal prior of a coordinate θ. For a list of them it is θ_d = Mean + Shared·u +
+// SD·e_d with u, e_d ~ N(0, 1), the u being one for the list. A zero SD means no prior.
+type Normal struct{ Mean, SD, Shared float64 }
+
+// Coord is a hyper-parameter in its coordinate θ.
+type Coord struct {
+	Param      int     // its place among all parameters, learned or not
+	Group      string  // of one list, which Prior.Shared is of
+	Likelihood bool    // a parameter of the likelihood, not of the prior of its latent values
+	Start      float64 // where a search begins
+	Lo, Hi     float64
+	Prior      Normal
+	Screened   bool    // a length: shorter ones are tried as starts
+	Noisier    float64 // from Start to as much noise as the responses vary; 0 of what is no noise
+}
+
+// Space is the space of the hyper-parameters that are learned, from NewSpace. A θ has one
+// number for each of its coordinates.
+type Space struct {
+	Coords []Coord
+	// At returns the parameters at θ that are not the likelihood's, learned or not, and the terms
+	// t under the likelihood at θ. It fails where θ is out of range.
+	At func(t *term.Terms, theta []float64) (prior []float64, under *term.Terms, err error)
+	// Gaussian reports Gaussian noise, under which one step from any q is exact.
+	Gaussian bool
+	// Noise is the coordinate that is the log variance of Gaussian noise, −1 if there is none or
+	// if it was set. Scales are the log standard deviations to whose square, all of them together,
+	// the prior covariance is in proportion; nil if there are none or some of them were set.
+	Noise  int
+	Scales []int
+
+	prec *mat.SymDense // Λ, the precision of the priors
+	mean []float64     // and their mean μ
+}
+
+// NewSpace returns the space of coords, without At, Gaussian noise or Scales.
+func NewSpace(coords []Coord) Space {
+	s := Space{Coords: coords, Noise: -1}
+	s.precision()
+	return s
+}
+
+// precision makes Λ: of a list with SD σ_d and a Shared τ it is the inverse of diag(σ²) + τ²11ᵀ.
+func (s *Space) precision() {
+	n := len(s.Coords)
+	s.prec, s.mean = mat.NewSymDense(n, nil), make([]float64, n)
+	w := make([]float64, n)
+	shared := map[string][]int{}
+	for i := range s.Coords {
+		c := &s.Coords[i]
+		p := c.Prior
+		if !(p.SD > 0) {
+			continue
+		}
+		s.mean[i], w[i] = p.Mean, 1/(p.SD*p.SD)
+		s.prec.SetSym(i, i, w[i])
+		if p.Shared > 0 {
+			key := fmt.Sprint(c.Group, p.Shared)
+			shared[key] = append(shared[key], i)
+		}
+	}
+	for _, list := range shared {
+		tau2 := s.Coords[list[0]].Prior.Shared
+		tau2 *= tau2
+		var sum float64
+		for _, i := range list {
+			sum += w[i]
+		}
+		for a, i := range list {
+			for _, j := range list[:a+1] {
+				s.prec.SetSym(i, j, s.prec.At(i, j)-tau2/(1+tau2*sum)*w[i]*w[j])
+			}
+		}
+	}
+}
+
+// Penalty returns ½(θ − μ)ᵀΛ(θ − μ) and adds its gradient to g.
+func (s *Space) Penalty(theta, g []float64) float64 {
+	d, l := mat.NewVecDense(len(theta), nil), mat.NewVecDense(len(theta), nil)
+	for i, t := range theta {
+		d.SetVec(i, t-s.mean[i])
+	}
+	l.MulVec(s.prec, d)
+	for i := range g {
+		g[i] += l.AtVec(i)
+	}
+	return 0.5 * mat.Dot(d, l)
+}
+
+// ScreenShorter are the factors by which lengths are tried shorter than the median distance. From
+// that, in few columns, a search starts on a plateau where the structure is far finer.
+var ScreenShorter = [...]float64{5, 25}
+
+// Starts returns the θ that are tried before the search begins: with the lengths at their start,
+// and the shorter ones of ScreenShorter.
+func (s *Space) Starts() (all [][]float64) {
+	first := make([]float64, len(s.Coords))
+	for i := range s.Coords {
+		first[i] = s.Coords[i].Start
+	}
+	all = append(all, first)
+	if s.screened() == 0 {
+		return all
+	}
+	for _, shorter := range ScreenShorter {
+		theta := slices.Clone(first)
+		for i := range s.Coords {
+			if c := &s.Coords[i]; c.Screened {
+				theta[i] = max(c.Lo, theta[i]-math.Log(shorter))
+			}
+		}
+		all = append(all, theta)
+	}
+	return all
+}
+
+// screened returns the number of coordinates whose start is one of several.
+func (s *Space) screened() (n int) {
+	for i := range s.Coords {
+		if s.Coords[i].Screened {
+			n++
+		}
+	}
+	return n
+}
+
+// noisyStart returns the first start with as much noise as the responses vary. It is tried where
+// shorter lengths look better, because these can stand in for noise. It is nil where no lengths
+// are screened or no noise is learned.
+func (s *Space) noisyStart() []float64 {
+	first := s.Starts()[0]
+	noisy := slices.Clone(first)
+	for i := range s.Coords {
+		c := &s.Coords[i]
+		noisy[i] = min(c.Hi, noisy[i]+c.Noisier)
+	}
+	if s.screened() == 0 || slices.Equal(noisy, first) {
+		return nil
+	}
+	return noisy
+}
+
+// draw returns a start drawn from the priors; a coordinate without one is drawn from N(start, 1).
+func (s *Space) draw(start []float64, rng *rand.Rand) []float64 {
+	theta := make([]float64, len(start))
+	shared := map[string]float64{}
+	for i := range s.Coords {
+		c := &s.Coords[i]
+		p := c.Prior
+		if p.SD == 0 {
+			p = Normal{Mean: start[i], SD: 1}
+		}
+		u, ok := shared[c.Group]
+		if !ok {
+			u = rng.NormFloat64()
+			shared[c.Group] = u
+		}
+		theta[i] = min(max(p.Mean+p.Shared*u+p.SD*rng.NormFloat64(), c.Lo), c.Hi)
+	}
+	return theta
+}
+
+// scaledSteps is more than Newton's method takes, or bisection, until a float64 does not change.
+const scaledSteps = 100
+
+// scaled moves the Scales of θ by a δ, and the Noise by 2δ, to where
+//
+//	weights·δ + ½e^(−2δ)·square + ½(θ − μ)ᵀΛ(θ − μ)
+//
+// is least within the bounds, and returns that. It is convex in δ.
+func (s *Space) scaled(theta []float64, weights, square float64) float64 {
+	if len(s.Scales) == 0 {
+		return 0.5*square + s.Penalty(theta, nil)
+	}
+	d := make([]float64, len(theta))
+	d[s.Noise] = 2
+	for _, i := range s.Scales {
+		d[i] = 1
+	}
+	lo, hi := math.Inf(-1), math.Inf(1)
+	for i, rate := range d {
+		if c := &s.Coords[i]; rate > 0 {
+			lo, hi = max(lo, (c.Lo-theta[i])/rate), min(hi, (c.Hi-theta[i])/rate)
+		}
+	}
+	grad := make([]float64, len(theta))
+	s.Penalty(theta, grad)
+	slope, v := floats.Dot(grad, d), mat.NewVecDense(len(d), d)
+	curve := mat.Inner(v, s.prec, v)
+	var delta float64
+	for range scaledSteps {
+		e := math.Exp(-2*delta) * square
+		g, h := weights-e+slope+curve*delta, 2*e+curve
+		if g > 0 {
+			hi = min(hi, delta)
+		} else {
+			lo = max(lo, delta)
+		}
+		next := delta - g/h
+		if !(lo <= next && next <= hi) {
+			next = 0.5 * (lo + hi)
+		}
+		if delta == next || math.IsInf(next, 0) || math.IsNaN(next) {
+			break
+		}
+		delta = next
+	}
+	floats.AddScaled(theta, delta, d)
+	return weights*delta + 0.5*math.Exp(-2*delta)*square + s.Penalty(theta, nil)
+}

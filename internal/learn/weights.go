@@ -1,0 +1,480 @@
+package learn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Begin makes the q of alg the best one so far.
+func (l *memory) Begin(alg site.Algebra) {
+	s := &l.best
+	switch alg := alg.(type) {
+	case *site.WeightAlgebra:
+		alg.StartAt(s.gamma, s.a, s.m)
+	case *site.DenseAlgebra:
+		alg.Start(s.gamma, s.a)
+	case *site.DualAlgebra:
+		alg.Start(s.gamma, s.a)
+	case *site.FactoredAlgebra:
+		alg.StartAt(s.gamma, s.a)
+	}
+}
+
+// BlockPrior is the prior of the weights of a GLM as a function of its standard deviations, one
+// for each block of weights.
+type BlockPrior struct {
+	// Spread is, of each block, the sum of the variances of its columns in their units.
+	Spread []float64
+
+	base  *site.LinearModel
+	space *Space
+	block []int     // of each weight; −1 for that of the intercept
+	unit  []float64 // the precision of a weight where PriorSD is 1, and that of the intercept
+
+	lin *site.LinearModel // of the last covariance
+}
+
+// NewBlockPrior returns the prior of l, of which the first cols weights are in blocks, nil for
+// one, and in units of their columns if scaled.
+func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool) *BlockPrior {
+	d := len(l.Names)
+	p := &BlockPrior{base: l, block: make([]int, d), unit: make([]float64, d)}
+	n := min(cols, 1)
+	if len(blocks) > 0 {
+		n = slices.Max(blocks) + 1
+	}
+	p.Spread = make([]float64, n)
+	variance := l.X.ColumnVariances()
+	for j := range d {
+		p.unit[j] = 1
+		if j >= cols {
+			p.block[j], p.unit[j] = -1, l.Prior.Prec[j]
+			continue
+		}
+		if blocks != nil {
+			p.block[j] = blocks[j]
+		}
+		if scaled && variance[j] > 0 {
+			p.unit[j] = variance[j]
+		}
+		p.Spread[p.block[j]] += variance[j] / p.unit[j]
+	}
+	return p
+}
+
+// Over sets the space in which the standard deviations are, before the parameters of the
+// likelihood.
+func (p *BlockPrior) Over(s *Space) { p.space = s }
+
+// Digest implements Prior.
+func (p *BlockPrior) Digest(d *save.Digest) {
+	p.base.Terms.Digest(d)
+	p.base.Digest(d)
+	d.Int(p.block...)
+	d.Floats(p.unit)
+}
+
+// At returns the model at θ. The error wraps ErrParam where that is out of range.
+func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
+	sds, terms, err := p.space.At(p.base.Terms, theta)
+	if err != nil {
+		return nil, err
+	}
+	lin := *p.base
+	lin.Terms, lin.Prior.Prec = terms, slices.Clone(p.unit)
+	for j, b := range p.block {
+		if b >= 0 {
+			lin.Prior.Prec[j] /= sds[b] * sds[b]
+		}
+		if l := lin.Prior.Prec[j]; !(l > 0) || math.IsInf(1/l, 0) || math.IsInf(l, 0) {
+			return nil, fmt.Errorf("prior precision of weight %d (%s) is %v: %w", j, lin.Names[j], l, sentinel.ErrParam)
+		}
+	}
+	return &lin, nil
+}
+
+// Covariance implements Prior, of the linear predictors.
+func (p *BlockPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Terms, bool) {
+	lin, err := p.At(theta)
+	if err != nil {
+		return nil, false
+	}
+	k, err := lin.GramUntil(h)
+	if err != nil {
+		return nil, false
+	}
+	p.lin = lin
+	copy(dst, k)
+	_, ok := dense.AllFinite(k)
+	return lin.Terms, ok
+}
+
+// columns returns the coordinate of each weight, −1 if it has none.
+func (p *BlockPrior) columns() []int {
+	of := make([]int, len(p.Spread))
+	for b := range of {
+		of[b] = -1
+	}
+	for i := range p.space.Coords {
+		if at := p.space.Coords[i].Param; at < len(of) {
+			of[at] = i
+		}
+	}
+	cols := make([]int, len(p.block))
+	for j, b := range p.block {
+		if cols[j] = -1; b >= 0 {
+			cols[j] = of[b]
+		}
+	}
+	return cols
+}
+
+// Slopes implements Prior: ∂K/∂log s_b = 2 Σ_{j∈b} x_jx_jᵀ/λ_j for columns x_j.
+func (p *BlockPrior) Slopes(h *parallel.Halt, grad, u, w, a []float64) {
+	x, n, d, nf := p.lin.X, p.lin.X.Rows, p.lin.X.Cols, len(p.space.Coords)
+	of, prec := p.columns(), p.lin.Prior.Prec
+	mean := make([]float64, d)
+	x.AddMulT(mean, a, nil)
+	for j, m := range mean { // x_jᵀa
+		if i := of[j]; i >= 0 {
+			grad[i] -= m * m / prec[j]
+		}
+		mean[j] = 2 * m / prec[j]
+	}
+	t, row := make([]float64, d), make([]float64, n)
+	for r := range n {
+		if h.Stopped() {
+			return
+		}
+		for c := range n {
+			row[c] = dense.SymmetricAt(w, n, r, c)
+		}
+		clear(t)
+		x.AddMulT(t, row, nil)
+		each := func(j int, v float64) {
+			if i := of[j]; i >= 0 {
+				grad[i] += v * t[j] / prec[j]
+				u[r*nf+i] += v * mean[j]
+			}
+		}
+		ind, val := x.Row(r)
+		if x.Sparse == nil {
+			for j, v := range val {
+				each(j, v)
+			}
+		}
+		for k, j := range ind {
+			each(int(j), val[k])
+		}
+	}
+}
+
+// Weights is the Model of a GLM over its weights. The sites that it remembers are those of the
+// rows or, of a diagonal q, the precisions of the weights and their means.
+type Weights struct {
+	memory
+	prior    *BlockPrior
+	diagonal bool
+	workers  term.Crew
+	units    float64
+}
+
+// NewWeights returns the Model of a GLM with the given prior, and a q with a diagonal covariance
+// or a full one.
+func NewWeights(prior *BlockPrior, diagonal bool) *Weights {
+	return &Weights{prior: prior, diagonal: diagonal}
+}
+
+// Digest implements Model.
+func (l *Weights) Digest(d *save.Digest) {
+	l.prior.Digest(d)
+	d.Text(fmt.Sprintf("weights, diagonal %t", l.diagonal))
+}
+
+// Use implements Model.
+func (l *Weights) Use(c term.Crew) { l.workers = c }
+
+// Work implements Model, in passes over the rows.
+func (l *Weights) Work() float64 { return l.units }
+
+// State implements Model.
+func (l *Weights) State(c *save.State, n int) {
+	rows := l.prior.base.X.Rows
+	if l.diagonal {
+		rows = l.prior.base.X.Cols
+	}
+	l.memory.state(c, n, rows)
+	c.Float(&l.units)
+}
+
+// weightFit is the best q at one θ, near enough.
+type weightFit struct {
+	lin            *site.LinearModel
+	f, gap         float64     // −ELBO, and by how much it may be too high
+	mean, variance []float64   // of the weights
+	rows           *term.State // the expectations
+	factor         []float64   // the Cholesky factor of V⁻¹, or nil where that is diagonal
+	logDet         float64     // and log|V⁻¹|
+}
+
+// Evaluate implements Model.
+func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
+	none := search.Point{F: math.Inf(1)}
+	lin, err := l.prior.At(theta)
+	if err != nil {
+		return none, nil // out of range
+	}
+	fit := l.fitFull
+	if l.diagonal {
+		fit = l.fitDiagonal
+	}
+	q, err := fit(lin, theta, slack)
+	if halted := l.workers.Halt.Err(); halted != nil {
+		return none, halted
+	}
+	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) && !errors.Is(err, sentinel.ErrNotPosDef) {
+		return none, err
+	}
+	if err != nil || math.IsNaN(q.f) || math.IsInf(q.f, 0) {
+		return none, nil
+	}
+	x := search.Point{F: q.f, Slack: q.gap}
+	if slopes && x.F <= most {
+		l.slopes(&x, q, theta)
+		if err := l.workers.Halt.Err(); err != nil {
+			return none, err
+		}
+		if _, ok := dense.AllFinite(x.Grad); !ok {
+			return none, nil
+		}
+	}
+	return x, nil
+}
+
+// fitFull finds q with a full covariance, to within so many nats.
+func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64) (*weightFit, error) {
+	s, err := site.NewWeightAlgebra(lin, l.workers)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case knownSites(lin.Terms, s.Gamma, s.A):
+	case len(l.past) > 0:
+		l.extrapolate(s.Gamma, s.A, s.Eta, theta)
+	default:
+		if err = l.approach(s); errors.Is(err, sentinel.ErrDiverged) {
+			s, err = site.NewWeightAlgebra(lin, l.workers) // all rows together find their way
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var gap float64
+	err = s.Settle()
+	for range learnSteps {
+		if err != nil {
+			return nil, err
+		}
+		l.settle(s, slack)
+		if gap = s.Promise(); gap <= slack {
+			break
+		}
+		if _, err = s.Ascend(); err == nil && s.Distance == 0 {
+			break
+		}
+	}
+	l.units += float64(s.Batch.Evaluations)
+	q := &s.Batch.Cur
+	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
+	fit, err := fitOf(s)
+	if err != nil {
+		return nil, err
+	}
+	fit.gap = gap
+	return fit, l.workers.Halt.Err()
+}
+
+// fitOf returns the state of all rows. The error wraps sentinel.ErrNotFinite where rounding leaves
+// nothing of its ELBO.
+func fitOf(s *site.WeightAlgebra) (*weightFit, error) {
+	q, w, d := &s.Batch.Cur, &s.Run, s.Lin.X.Cols
+	if q.Wild || !(w.Rounding()+w.Resolution() <= mostDrift) {
+		return nil, fmt.Errorf("the ELBO: %w", sentinel.ErrNotFinite)
+	}
+	w.Invert()
+	fit := &weightFit{lin: s.Lin, f: q.Value, mean: w.Mean, variance: make([]float64, d), rows: &q.State, factor: w.L, logDet: w.LogDet}
+	for j := range fit.variance {
+		fit.variance[j] = w.Inv[j*d+j]
+	}
+	return fit, nil
+}
+
+// The random numbers of the blocks are those of an Env without a source of its own.
+const seed1, seed2 = 0x5eed, 0xe1b0
+
+// approach takes the pass of blocks that a fit begins with, if it does.
+func (l *Weights) approach(s *site.WeightAlgebra) error {
+	plan := s.Plan()
+	if plan.Sampler == nil {
+		return nil
+	}
+	l.units++
+	for batch := range plan.Sampler.Batches(s.N, plan.Batch, rand.New(rand.NewPCG(seed1, seed2))) {
+		if len(batch) == s.N {
+			return nil
+		}
+		if err := s.Block(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle moves the mean of s with V held, which costs far less than a step does, while that
+// promises more than a small part of so many nats.
+func (l *Weights) settle(s *site.WeightAlgebra, slack float64) {
+	s.Blocks.Mover.X, s.Blocks.Mover.Index = s.Lin.X, nil
+	for range site.InnerNewtons {
+		q := &s.Batch.Cur
+		if mean, _ := s.Blocks.Promise(&q.State, &s.Mover.Cur); q.Wild || !(mean > meanPart*slack) {
+			return
+		}
+		value := q.Value
+		if s.MeanStep(); !(s.Batch.Cur.Value < value) {
+			return
+		}
+	}
+}
+
+// fitDiagonal finds q with a diagonal covariance, to within so many nats.
+func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack float64) (*weightFit, error) {
+	s, d := site.NewFactoredAlgebra(lin, 0), len(lin.Names)
+	s.Use(l.workers)
+	if len(l.past) > 0 {
+		at := sites{gamma: make([]float64, d), a: make([]float64, d), m: make([]float64, d)}
+		l.extrapolate(at.gamma, at.a, at.m, theta)
+		s.StartAt(at.gamma, at.a)
+		if s.Renewed() != nil || math.IsInf(s.Cur.Elbo, 0) {
+			s = site.NewFactoredAlgebra(lin, 0)
+			s.Use(l.workers)
+		}
+	}
+	var gap float64
+	err := s.Renewed()
+	for range diagonalSteps {
+		if err == nil {
+			err = s.Directed()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if gap = s.Promise + s.Unseen; gap <= slack && s.Beyond == 0 {
+			break
+		}
+		l.units++
+		if _, err = s.Ascend(); err == nil && s.Distance == 0 {
+			break
+		}
+	}
+	if s.Cur.Wild {
+		return nil, fmt.Errorf("the ELBO: %w", sentinel.ErrNotFinite)
+	}
+	prec := s.Fam.(*site.DiagFamily).Cur
+	s.Cur.Gamma = s.Cur.Tg
+	fit := &weightFit{lin: lin, f: -s.Cur.Elbo, gap: gap, mean: s.Cur.Mean, variance: make([]float64, d), rows: &s.Cur.State}
+	for j, p := range prec {
+		fit.variance[j] = 1 / p
+	}
+	l.found = sites{slices.Clone(theta), slices.Clone(prec), slices.Clone(s.Cur.Mean), make([]float64, d)}
+	return fit, nil
+}
+
+// diagonalSteps bounds the steps of a diagonal q at one θ, which are cheap and many.
+const diagonalSteps = 300
+
+// slopes stores the gradient and the average information at q in x. With r = XᵀΓu of a parameter
+// of the likelihood, of the column u that Latent has for it, and 2Λ0E_b m of a block of weights in
+// place of −r, the information is ½(D − rᵀVr), D being 4mᵀE_bΛ0E_b m of a block, uᵀΓu of
+// parameters of the likelihood, and 0 elsewhere. Of a negative γ it takes no account.
+func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
+	d, n, nf := len(q.mean), len(q.rows.M), len(l.prior.space.Coords)
+	of := l.prior.columns()
+	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
+	r, own, least := make([]float64, d*nf), mat.NewSymDense(nf, nil), make([]float64, nf)
+	for j, i := range of {
+		if i < 0 {
+			continue
+		}
+		p, m := q.lin.Prior.Prec[j], q.mean[j]
+		x.Grad[i] += 1 - p*(m*m+q.variance[j])
+		r[j*nf+i] = -2 * p * m
+		own.SetSym(i, i, own.At(i, i)+4*p*m*m)
+	}
+	var u []float64
+	for i := range nf {
+		if l.prior.space.Coords[i].Likelihood {
+			if u == nil {
+				u = make([]float64, n*nf)
+			}
+			x.Grad[i], least[i] = l.prior.space.likelihoodSlope(u[i:], q.lin.Terms, q.rows, l.workers, theta, i)
+		}
+	}
+	if u != nil {
+		l.likelihoodInfo(r, own, u, q)
+	}
+	vr := slices.Clone(r)
+	if q.factor == nil {
+		for j, v := range q.variance {
+			floats.Scale(math.Sqrt(v), vr[j*nf:(j+1)*nf])
+		}
+	} else {
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(q.factor, d), dense.General(vr, d, nf))
+	}
+	for i := range nf {
+		for j := range i + 1 {
+			vrv := blas64.Dot(blas64.Vector{N: d, Data: vr[i:], Inc: nf}, blas64.Vector{N: d, Data: vr[j:], Inc: nf})
+			x.Info.SetSym(i, j, 0.5*(own.At(i, j)-vrv))
+		}
+		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i], 0))
+	}
+}
+
+// likelihoodInfo adds r and D of the parameters of the likelihood, whose columns are in u, to r
+// and own.
+func (l *Weights) likelihoodInfo(r []float64, own *mat.SymDense, u []float64, q *weightFit) {
+	d, n, nf := len(q.mean), len(q.rows.M), len(l.prior.space.Coords)
+	gu, xgu := make([]float64, n), make([]float64, d)
+	for i := range nf {
+		if !l.prior.space.Coords[i].Likelihood {
+			continue
+		}
+		for a, g := range q.rows.Tg {
+			gu[a] = max(g, 0) * u[a*nf+i]
+		}
+		for j := range i + 1 {
+			if l.prior.space.Coords[j].Likelihood {
+				own.SetSym(i, j, blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf}, blas64.Vector{N: n, Data: gu, Inc: 1}))
+			}
+		}
+		clear(xgu)
+		q.lin.X.AddMulT(xgu, gu, nil)
+		for j, v := range xgu {
+			r[j*nf+i] = v
+		}
+	}
+}

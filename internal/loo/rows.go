@@ -1,0 +1,189 @@
+package loo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Rows leaves out the rows of l under a Gaussian of the weights less those of the prior, of the
+// given mean and covariance.
+func Rows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov,
+	lik Likelihood) (*Result, error) {
+	c, err := rowCavities(ctx, l, mean, cov, lik.Quadratic)
+	if err != nil {
+		return nil, err
+	}
+	return c.leaveOut(ctx, lik)
+}
+
+// rowCavities returns the cavities of Rows. Fixed says that γ does not depend on q.
+func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov,
+	fixed bool) (*cavities, error) {
+	n := l.X.Rows
+	c := &cavities{terms: l.Terms, known: remainder}
+	c.m, c.v, c.left = make([]float64, n), make([]float64, n), make([]float64, n)
+	l.X.Mul(c.m, mean, nil)
+	var h parallel.Halt
+	h.Watch(ctx)
+	defer h.Forget()
+	cov.Variances(c.v, l.X, nil)
+	s := term.State{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n), D1: make([]float64, n)}
+	if err := l.Terms.Expect(&s, nil, term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}); err != nil {
+		return nil, err
+	}
+	c.gamma, c.a, c.vary = s.Tg, s.D1, c.v
+	by := cov // what the mean moves by
+	switch cov := cov.(type) {
+	case *gauss.Dual:
+		d, err := rowSites(&h, l, c.m, cov.Gamma, c.a)
+		if err != nil {
+			return nil, err
+		}
+		return d.cavities(), nil
+	case gauss.Diagonal, *gauss.LowRank:
+		if diag, ok := cov.(gauss.Diagonal); ok {
+			c.without = func(n int, part float64) float64 {
+				return diagWithout(diag, c, l.X, n, part*c.gamma[n])
+			}
+		}
+		if len(mean) > site.PrimalWeights {
+			d, err := rowSites(&h, l, c.m, c.gamma, c.a)
+			if err != nil {
+				return nil, err
+			}
+			rows := d.cavities()
+			c.vary, c.left, c.cov = rows.v, rows.left, rows.cov
+			return c, nil
+		}
+		full, err := rowsNewton(&h, l, c.gamma)
+		if err != nil {
+			return nil, err
+		}
+		by, c.vary = full, make([]float64, n)
+		full.Variances(c.vary, l.X, nil)
+	case *gauss.Full:
+		if !fixed {
+			full, err := resolve(&h, l, c, goals.Of(0, n, floats.Sum(s.E)))
+			if err != nil {
+				return nil, err
+			}
+			if full != nil {
+				by = full
+			}
+		}
+	}
+	for i, g := range c.gamma {
+		c.left[i] = 1 - g*c.vary[i]
+	}
+	c.cov = func(index []int) func(dst []float64, n int) {
+		u, t := make([]float64, len(mean)), make([]float64, len(mean))
+		return func(dst []float64, n int) {
+			l.X.Dense1(u, n)
+			clear(t)
+			by.(*gauss.Full).S.Apply(dense.Double{Hi: u, Lo: t})
+			l.X.Mul(dst, u, index)
+		}
+	}
+	return c, nil
+}
+
+// resolve says of c, under a full covariance, what is known of the precisions that are left. V is
+// of the sites before the last step and γ of those after it, which agree as far as q is fitted, to
+// the goal. Where that is not enough for a row, and the rows are all that q has seen, the
+// covariance of the γ takes the place of V, which resolve returns. Only slopes are then off by
+// what q is short of its optimum.
+func resolve(h *parallel.Halt, l *site.LinearModel, c *cavities, goal float64) (*gauss.Full, error) {
+	c.known = fitted * math.Sqrt(goal)
+	resolved := true
+	for i, g := range c.gamma {
+		resolved = resolved && 1-g*c.v[i] > c.known
+	}
+	if resolved {
+		return nil, nil
+	}
+	full, err := rowsNewton(h, l, c.gamma)
+	if errors.Is(err, sentinel.ErrNotPosDef) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float64, len(c.v))
+	full.Variances(v, l.X, nil)
+	for i, vi := range v {
+		if !(math.Abs(vi-c.v[i]) <= c.known*c.v[i]) {
+			return nil, nil
+		}
+	}
+	c.v, c.vary, c.known = v, v, short*goal
+	return full, nil
+}
+
+// rowSites returns what sites make of the prior of the rows.
+func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Sites, error) {
+	n := l.X.Rows
+	if err := memory.Check(l.MaxMemory, memory.Bytes(site.DenseMatrices, n, n),
+		fmt.Sprintf("to leave out each of %d rows of %d weights", n, len(l.Names)),
+		"leave out rows of fewer, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	k, err := l.GramUntil(h)
+	if err != nil {
+		return nil, err
+	}
+	return NewSites(h, l.Terms, k, m, gamma, a)
+}
+
+// rowsNewton returns the covariance (Λ0 + Xᵀdiag(γ)X)⁻¹, by which the mean of any q moves when
+// slopes do.
+func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.Full, error) {
+	prior, err := l.Prior.StateUntil(h)
+	if err != nil {
+		return nil, err
+	}
+	full := &gauss.State{Halt: h}
+	ok := full.Add(prior, l.X, gamma, nil, &design.Work{Halt: h})
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	if full.Halt = nil; !ok {
+		return nil, fmt.Errorf("precision of the weights under the sites of q; is it fitted to the end? %w",
+			sentinel.ErrNotPosDef)
+	}
+	clear(full.Mean)
+	return &gauss.Full{S: full}, nil
+}
+
+// diagWithout returns the variance of row n where a site of precision gamma is taken out of each
+// weight.
+func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int, gamma float64) (v float64) {
+	ind, val := x.Row(n)
+	for k, z := range val {
+		j := k
+		if ind != nil {
+			j = int(ind[k])
+		}
+		if z *= z; z > 0 {
+			left := 1 - gamma*c[j]*z
+			if !(left > at.known) {
+				return at.withoutSite(left)
+			}
+			v += z * c[j] / left
+		}
+	}
+	return v
+}

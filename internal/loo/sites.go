@@ -1,0 +1,137 @@
+package loo
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/psis"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Sites is a Gaussian over N latent values of prior N(0, K), in site form.
+type Sites struct {
+	terms       *term.Terms
+	m, gamma, a []float64
+	logDet      float64   // log|I + ΓK|
+	v           []float64 // V, full
+	left        []float64 // 1 − γ_n V_nn, what is left of the precision of z_n without its site
+}
+
+// NewSites returns the Gaussian of sites γ and a about its mean m, under the prior covariance k.
+// It keeps all of these.
+func NewSites(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Sites, error) {
+	n := len(m)
+	d := &Sites{terms: t, m: m, gamma: gamma, a: a, v: make([]float64, n*n), left: make([]float64, n)}
+	f := dense.Sites{Halt: h}
+	var x dense.Expansion
+	ok := f.Factor(k, n, gamma)
+	if ok {
+		d.logDet = f.LogDet
+		f.Expand(&x, k, n)
+		f.Covariance(d.v, &x)
+		f.Left(d.left, d.v)
+		dense.FillUpper(d.v, n)
+	}
+	if _, finite := dense.AllFinite(d.v); !ok || !finite {
+		return nil, fmt.Errorf("posterior covariance: %w", sentinel.ErrNotPosDef)
+	}
+	return d, nil
+}
+
+// root returns L with V = LLᵀ, N×rank and row by row, and the rank: that to rounding of the matrix
+// of correlations.
+func (d *Sites) root() (l []float64, rank int) {
+	n := len(d.m)
+	corr, sd := mat.NewSymDense(n, nil), make([]float64, n)
+	for i := range sd {
+		sd[i] = math.Sqrt(math.Max(0, d.v[i*n+i]))
+	}
+	for i, si := range sd {
+		for j, sj := range sd[:i+1] {
+			if si > 0 && sj > 0 {
+				corr.SetSym(i, j, d.v[i*n+j]/(si*sj))
+			}
+		}
+	}
+	var chol mat.PivotedCholesky
+	chol.Factorize(corr, -1)
+	var u mat.TriDense
+	chol.UTo(&u)
+	rank = chol.Rank()
+	l = make([]float64, n*rank)
+	for j, i := range chol.ColumnPivots(nil) { // PᵀCP = UᵀU
+		for k := range min(j+1, rank) {
+			l[i*rank+k] = sd[i] * u.At(k, j)
+		}
+	}
+	return l, rank
+}
+
+// Samplers returns the samplers of d for the joint density of the terms and the prior.
+func (d *Sites) Samplers() func() psis.Sampler {
+	n := len(d.m)
+	l, rank := d.root()
+	at := -0.5 * (floats.Dot(d.a, d.m) + d.logDet)
+	return func() psis.Sampler {
+		eps := make([]float64, psis.Chunk*rank)
+		return func(z, r []float64, rng *rand.Rand) error {
+			draws := len(z) / n
+			e := eps[:draws*rank]
+			for i := range e {
+				e[i] = rng.NormFloat64()
+			}
+			clear(z)
+			if rank > 0 {
+				dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(e, draws, rank), dense.General(l, n, rank),
+					0, dense.General(z, draws, n))
+			}
+			for s := range draws {
+				zs := z[s*n : (s+1)*n]
+				if r != nil {
+					x, err := d.terms.Excess(0, zs, d.m, d.gamma, d.a)
+					if err != nil {
+						return err
+					}
+					r[s] = at + x
+				}
+				floats.Add(zs, d.m)
+			}
+			return nil
+		}
+	}
+}
+
+// LeaveOut leaves out one term after the other.
+func (d *Sites) LeaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
+	return d.cavities().leaveOut(ctx, lik)
+}
+
+// cavities returns what is left of d without each of its sites.
+func (d *Sites) cavities() *cavities {
+	n := len(d.m)
+	c := &cavities{terms: d.terms, m: d.m, gamma: d.gamma, a: d.a, left: d.left, known: remainder}
+	c.v = make([]float64, n)
+	for i := range n {
+		c.v[i] = d.v[i*n+i]
+	}
+	c.vary = c.v
+	c.cov = d.covariances
+	return c
+}
+
+// covariances is the cov of cavities.
+func (d *Sites) covariances(index []int) func(dst []float64, n int) {
+	return func(dst []float64, n int) {
+		for k, i := range index {
+			dst[k] = d.v[n*len(d.m)+i]
+		}
+	}
+}

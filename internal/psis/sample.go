@@ -1,0 +1,236 @@
+package psis
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
+)
+
+const (
+	defaultDraws = 2200 // the least for which Limit is 0.7 (Vehtari et al. 2024, section 3.2.4)
+	leastDraws   = 25   // which leaves five in the tail
+
+	// Chunk is the number of draws that have a generator of their own, and the most that a Sampler
+	// makes at a time.
+	Chunk = 64
+
+	instead = "take fewer draws, or raise the limit (GOMEMLIMIT)"
+)
+
+// A Sampler stores draws of q in z, row by row, and where r is not nil log p(y, z) − log q(z) of
+// each in r.
+type Sampler func(z, r []float64, rng *rand.Rand) error
+
+// Plan says how q is drawn from.
+type Plan struct {
+	Dim     int // elements of a draw
+	Draws   int // zero means 2200
+	Workers int
+	Rng     *rand.Rand // of which the generators of chunks are seeded
+}
+
+// Check puts the default for no draws. The error, for what draws are for, wraps ErrParam if there
+// are too few.
+func (p *Plan) Check(what string) error {
+	if p.Draws == 0 {
+		p.Draws = defaultDraws
+	}
+	if p.Draws < leastDraws {
+		return fmt.Errorf("%s from %d draws; it takes %d, and %d to be of use: %w",
+			what, p.Draws, leastDraws, defaultDraws, sentinel.ErrParam)
+	}
+	return nil
+}
+
+// Chunks returns the number of chunks of draws.
+func (p *Plan) Chunks() int { return (p.Draws + Chunk - 1) / Chunk }
+
+// Bounds returns the first draw of chunk c and that after its last.
+func (p *Plan) Bounds(c int) (lo, hi int) { return c * Chunk, min((c+1)*Chunk, p.Draws) }
+
+// Generator returns the generator of chunk c.
+func Generator(seed uint64, c int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(c))) }
+
+// Each calls f for 0 … n−1 from the workers, as parallel.Each does. Once ctx is done the error
+// says so, and what was going on.
+func (p *Plan) Each(ctx context.Context, n int, while string, f func(worker, i int) error) error {
+	if err := parallel.Each(ctx, n, p.Workers, f); ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
+}
+
+// Result is what weighted draws say of p: shape of the tail, evidence in nats, moments, and
+// standard errors. See PSIS of the root package.
+type Result struct {
+	KHat, Limit              float64
+	Draws                    int
+	ESS                      float64
+	LogZ, LogZErr            float64
+	Mean, SD, MeanErr, SDErr []float64
+}
+
+// Run weighs draws of samplers, one for each worker. They are made twice: for their weights, and
+// then for their moments. The result is the same for any number of workers.
+func Run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, error) {
+	if err := plan.Check("PSIS"); err != nil {
+		return nil, err
+	}
+	dim, draws, workers := plan.Dim, plan.Draws, plan.Workers
+	what := fmt.Sprintf("PSIS from %d draws of %d elements", draws, dim)
+	chunk := memory.Bytes(float64(2*workers), Chunk, dim)
+	need := memory.Bytes(3, 1, draws) + chunk + memory.Bytes(vectors, 1, dim)
+	if err := memory.Check(0, need, what, instead); err != nil {
+		return nil, err
+	}
+	seed := plan.Rng.Uint64()
+	work := make([]Sampler, workers)
+	// draw makes chunk c of the draws.
+	draw := func(worker, c int, z, r []float64) error {
+		if work[worker] == nil {
+			work[worker] = samplers()
+		}
+		lo, hi := plan.Bounds(c)
+		if r != nil {
+			r = r[lo:hi]
+		}
+		return work[worker](z[:(hi-lo)*dim], r, Generator(seed, c))
+	}
+	const while = "q was drawn from"
+	buf := make([][]float64, workers)
+	for i := range buf {
+		buf[i] = make([]float64, min(Chunk, draws)*dim)
+	}
+	logw := make([]float64, draws)
+	chunks := plan.Chunks()
+	err := plan.Each(ctx, chunks, while, func(worker, c int) error {
+		return draw(worker, c, buf[worker], logw)
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &Result{Draws: draws, Limit: Limit(draws)}
+	top := floats.Max(logw)
+	if math.IsInf(top, -1) {
+		return nil, fmt.Errorf("p(y, z) is 0 at all %d draws of q: %w", draws, sentinel.ErrNotFinite)
+	}
+	p.KHat = Smooth(logw, make([]int, draws))
+	var sum, squares float64
+	for s, w := range logw {
+		logw[s] = math.Exp(w - top)
+		sum += logw[s]
+	}
+	w := logw
+	floats.Scale(1/sum, w)
+	for _, ws := range w {
+		squares += ws * ws
+	}
+	n := float64(draws)
+	p.ESS = 1 / squares
+	p.LogZ, p.LogZErr = top+math.Log(sum/n), math.Sqrt(math.Max(0, n*squares-1)/(n-1))
+
+	// The draws again, for their moments: as many chunks as there are workers at a time, added in
+	// order.
+	var m moments
+	for first := 0; first < chunks; first += workers {
+		group := min(workers, chunks-first)
+		err := plan.Each(ctx, group, while, func(worker, i int) error {
+			return draw(worker, first+i, buf[i], nil)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range group {
+			lo, hi := plan.Bounds(first + i)
+			if err := m.add(w[lo:hi], buf[i][:(hi-lo)*dim], dim); err != nil {
+				return nil, err
+			}
+		}
+	}
+	m.store(p, squares)
+	return p, nil
+}
+
+// vectors is the number of vectors of the dimension of z that moments take.
+const vectors = 13
+
+// moments are weighted sums of u = (z − centre)/scale, element by element, centre and scale being
+// those of the first chunk.
+type moments struct {
+	centre, scale []float64
+	w1, w2        []float64    // Σ w u, Σ w u²
+	v             [4][]float64 // Σ w² u^j, j = 1 … 4
+}
+
+// add adds draws, row by row, with their weights.
+func (m *moments) add(w, z []float64, dim int) error {
+	if m.centre == nil {
+		m.begin(z, dim)
+	}
+	for s, ws := range w {
+		for j, zj := range z[s*dim : (s+1)*dim] {
+			if math.IsNaN(zj) || math.IsInf(zj, 0) {
+				return fmt.Errorf("element %d of a draw of q is %v: %w", j, zj, sentinel.ErrNotFinite)
+			}
+			u := (zj - m.centre[j]) / m.scale[j]
+			x := ws * u
+			m.w1[j] += x
+			m.w2[j] += x * u
+			x *= ws
+			for k := range m.v {
+				m.v[k][j] += x
+				x *= u
+			}
+		}
+	}
+	return nil
+}
+
+func (m *moments) begin(z []float64, dim int) {
+	v := &m.v
+	for _, p := range []*[]float64{&m.centre, &m.scale, &m.w1, &m.w2, &v[0], &v[1], &v[2], &v[3]} {
+		*p = make([]float64, dim)
+	}
+	n := float64(len(z) / dim)
+	for i, zi := range z {
+		m.centre[i%dim] += zi / n
+	}
+	for i, zi := range z {
+		d := zi - m.centre[i%dim]
+		m.scale[i%dim] += d * d / n
+	}
+	for j, s2 := range m.scale {
+		if m.scale[j] = math.Sqrt(s2); !(m.scale[j] > 0) || math.IsInf(m.scale[j], 0) {
+			m.scale[j] = 1
+		}
+	}
+}
+
+// store stores moments and their standard errors, of ratios of means of independent draws (Owen
+// 2013, section 9.2): √Σ w²(z − mean)² of the mean, and of the standard deviation
+//
+//	√Σ w²((z − mean)² − sd²)²/(2 sd).
+func (m *moments) store(p *Result, squares float64) {
+	dim := len(m.centre)
+	for _, x := range []*[]float64{&p.Mean, &p.SD, &p.MeanErr, &p.SDErr} {
+		*x = make([]float64, dim)
+	}
+	for j, scale := range m.scale {
+		mu := m.w1[j]
+		s2 := math.Max(0, m.w2[j]-mu*mu)
+		v1, v2, v3, v4 := m.v[0][j], m.v[1][j], m.v[2][j], m.v[3][j]
+		c := mu*mu - s2
+		p.Mean[j], p.SD[j] = m.centre[j]+scale*mu, scale*math.Sqrt(s2)
+		p.MeanErr[j] = scale * math.Sqrt(math.Max(0, v2-2*mu*v1+mu*mu*squares))
+		if s2 > 0 {
+			fourth := v4 - 4*mu*v3 + (4*mu*mu+2*c)*v2 - 4*mu*c*v1 + c*c*squares
+			p.SDErr[j] = scale * math.Sqrt(math.Max(0, fourth)) / (2 * math.Sqrt(s2))
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// LinearModel is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the weights: what a
+// GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
+type LinearModel struct {
+	Terms *term.Terms
+	X     *design.Matrix
+	Prior gauss.Prior
+	Names []string // of the weights
+
+	MaxMemory int64 // bytes; 0 is the limit of ErrMemory
+}
+
+// What a linear model has at its most, measured: besides the matrices of its algebra, vectors of D numbers
+// (names, prior and all), and matrices D×Rank, most of them of the last steps and of a Krylov space.
+const (
+	WeightVectors   = 38
+	LowRankMatrices = 28
+)
+
+// triangleRows is the number of rows of K, of a triangle, that a goroutine takes at a time.
+const triangleRows = 16
+
+// Gram returns K = XΛ0⁻¹Xᵀ, full.
+func (l *LinearModel) Gram() []float64 {
+	k, _ := l.GramUntil(nil)
+	return k
+}
+
+// GramUntil is gram, with the error of h where that has stopped.
+func (l *LinearModel) GramUntil(h *parallel.Halt) ([]float64, error) {
+	n, d := l.X.Rows, len(l.Names)
+	k := make([]float64, n*n)
+	if l.X.Sparse == nil && l.Prior.Full == nil {
+		w := make([]float64, d)
+		for j, p := range l.Prior.Prec {
+			w[j] = 1 / p
+		}
+		dense.AddWeighted(h, k, n, w, dense.General(l.X.Dense, n, d))
+		dense.FillUpper(k, n)
+		return k, h.Err()
+	}
+	workers := 1
+	if l.X.Shared(h, n*n*l.X.PerRow()) {
+		workers = h.Workers()
+	}
+	x, z := dense.NewRows(workers, d), dense.NewRows(workers, d)
+	parallel.For(n, triangleRows, workers, func(worker, lo, hi int) {
+		x, z := x[worker], z[worker]
+		for i := lo; i < hi && !h.Stopped(); i++ {
+			l.X.Dense1(x, i)
+			l.Prior.Solve(z, x)
+			l.X.Mul(k[i*n:i*n+i], z, nil)
+			k[i*n+i] = math.Max(0, floats.Dot(x, z))
+		}
+	})
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	for i := range n { // symmetric to the last bit
+		for j := range i {
+			k[j*n+i] = k[i*n+j]
+		}
+	}
+	return k, nil
+}
+
+func (l *LinearModel) Digest(d *save.Digest) {
+	d.Int(l.X.Rows, l.X.Cols)
+	for i := range l.X.Rows {
+		ind, val := l.X.Row(i)
+		d.Int(len(ind))
+		for _, j := range ind {
+			d.Int(int(j))
+		}
+		d.Float(val...)
+	}
+	d.Floats(l.Prior.Mean)
+	d.Floats(l.Prior.Prec)
+	if w := l.Prior.Full; w != nil {
+		for i := range len(w.Mean) {
+			d.Float(w.P[i*len(w.Mean) : i*len(w.Mean)+i+1]...)
+		}
+	}
+}
+
+// Weighted is an algebra of a linear model.
+type Weighted interface {
+	Algebra
+	// Weights returns the mean of w − μ0 and the covariance, both new.
+	Weights() ([]float64, gauss.Cov, error)
+}
+
+// smallWeights is the number of weights up to which a full covariance costs no more than one of low rank, to speak of.
+const smallWeights = 300
+
+// Small reports whether every V that may be the best is of that rank: with a diagonal prior V⁻¹ has no more factors than there are rows.
+func (l *LinearModel) Small(rank int) bool {
+	d := len(l.Names)
+	return rank >= d || l.Prior.Full == nil && rank >= l.X.Rows && d <= smallWeights
+}
+
+// NewRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one where float64 has
+// digits enough for it, and otherwise, unless there are too many, that of the weights or, of far more weights than rows, of the span of
+// these, which take twice the digits where they have to. A feature far from zero makes all of K one number, from which the others cannot be told.
+func (l *LinearModel) NewRowAlgebra(workers term.Crew) (Algebra, error) {
+	k, err := l.GramUntil(workers.Halt)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.Names) <= PrimalWeights {
+		gamma := l.Precisions(workers.Halt, k)
+		switch {
+		case Conditioned(workers.Halt, k, gamma, DualPivot):
+		case spanPays(l.X.Rows, len(l.Names)):
+			return newSpanAlgebra(l, gamma, workers)
+		default:
+			return NewWeightAlgebra(l, workers)
+		}
+	}
+	return NewDualAlgebra(l, k, workers)
+}
+
+// bestPasses bounds the passes of best: a fit of the sites takes tens, and in the worst units hundreds.
+const bestPasses = 500
+
+// Best finds the best full Gaussian of w − μ0, or the best that bestPasses lead to. The matrix is its covariance.
+func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err error) {
+	var alg Algebra
+	if l.X.Rows > len(l.Names) {
+		alg, err = NewWeightAlgebra(l, c)
+	} else {
+		alg, err = l.NewRowAlgebra(c)
+	}
+	for err == nil && s.Passes < bestPasses {
+		var more int
+		if more, err = alg.Ascend(); err != nil {
+			break
+		}
+		s.Passes += max(1, more)
+		var e siteEvaluation
+		if e, err = alg.Evaluate(0); err == nil {
+			s.Most = e.ELBO + e.Gap
+			if e.Gap <= goals.Of(0, l.X.Rows, e.ELBO) {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return s, nil, err
+	}
+	mean, cov, err := alg.(Weighted).Weights()
+	if err != nil {
+		return s, nil, err
+	}
+	s.Mean = mean
+	return s, cov.Sym(), nil
+}

@@ -1,0 +1,616 @@
+package site
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Sites is the Algebra of any mover: q is the prior, the base of the mover, times a site for every term,
+//
+//	V⁻¹ = C⁻¹ + diag(γ),   V⁻¹m = b.
+//
+// A Base is enough for steps of all terms, those of the paper, evaluations and a run that is saved, and for a proof where it
+// is Exact. What else one knows it says by the other interfaces of base.go.
+type Sites struct {
+	Terms *term.Terms
+	N     int
+	on    Base
+
+	Cur        term.State
+	LogDet     float64 // log|C|/|V|
+	Fresh      bool    // m, v and the expectations of cur are those of its sites
+	Unresolved bool    // rounding hides some of v
+	free       bool    // the last step was one with a given β
+
+	Proof    Proof
+	Progress Progress
+	Batch    Problem    // of all terms, about the prior
+	base     term.State // the prior, once batch needs it
+	Batched  bool       // batch is at the current sites
+	Started  bool       // batch has a state, which blocks are to be better than
+	to       siteTarget
+	Workers  term.Crew
+	Distance float64 // that the last step went
+}
+
+// siteTarget is that of a step with a given β.
+type siteTarget struct {
+	gamma, b []float64 // γ₊ and b₊
+	a, mean  []float64 // of the appendix, C⁻¹m₊ and m₊
+	w        []float64
+}
+
+// NewSites returns the prior of t, as the mover has it. The error says which term has no expectation there.
+func NewSites(t *term.Terms, on Base, workers term.Crew) (*Sites, error) {
+	s := &Sites{}
+	return s, s.begin(t, on, workers)
+}
+
+// lay is begin for a prior that is looked at when that is due.
+func (s *Sites) lay(t *term.Terms, on Base, workers term.Crew) {
+	s.Terms, s.N, s.on = t, t.Len(), on
+	s.Cur.Resize(s.N)
+	s.Use(workers)
+}
+
+func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
+	s.lay(t, on, workers)
+	s.Cur = on.Prior()
+	s.Fresh, s.free = true, true
+	if err := t.Expect(&s.Cur, nil, workers); err != nil {
+		return fmt.Errorf("pgsvi: under the prior, %w", err)
+	}
+	return nil
+}
+
+func (s *Sites) Use(c term.Crew) {
+	s.Workers, s.Batch.Workers = c, c
+	if k, ok := s.on.(keeper); ok {
+		k.use(c)
+	}
+}
+
+// Plan implements Algebra.
+func (s *Sites) Plan() sitePlan {
+	if b, ok := s.on.(blocker); ok {
+		return b.plan()
+	}
+	return sitePlan{}
+}
+
+func (s *Sites) ClosedForm() bool { return true }
+
+func (s *Sites) Wider() bool { return false }
+
+func (s *Sites) Moved() float64 { return s.Distance }
+
+func (s *Sites) Slow() bool { return s.Fresh && s.Progress.due(&s.Cur) }
+
+// stale says that the sites are others than those that the base knows.
+func (s *Sites) stale() {
+	if k, ok := s.on.(keeper); ok {
+		k.stale()
+	}
+}
+
+// Refresh makes the marginals and expectations those of the sites.
+func (s *Sites) Refresh() error {
+	if s.Fresh {
+		return nil
+	}
+	if r, ok := s.on.(factored); ok {
+		logDet, resolved, err := r.renew(&s.Cur)
+		if err != nil {
+			return err
+		}
+		s.LogDet, s.Unresolved = logDet, !resolved
+		if err := s.Terms.Expect(&s.Cur, nil, s.Workers); err != nil {
+			return err
+		}
+		s.Fresh = true
+		return nil
+	}
+	if err := s.here(); err != nil {
+		return err
+	}
+	s.Batched = true
+	s.follow(&s.Batch.Cur)
+	return nil
+}
+
+// prepare begins the problem of all terms, about the prior.
+func (s *Sites) prepare() {
+	if s.base.M == nil {
+		s.base = s.on.Prior()
+	}
+	if k, ok := s.on.(keeper); ok {
+		k.restart()
+	}
+	s.Batch.Prepare(s.Terms, nil, s.on, &s.base)
+}
+
+// here makes the current sites the state of the problem of all terms if they are no worse than the one that it has, from which it steps otherwise. Where it has none
+// and they have no value it is the prior.
+func (s *Sites) here() error {
+	p, ok := &s.Batch, false
+	_, renews := s.on.(factored)
+	if !s.Started {
+		if s.prepare(); s.Workers.Halt.Stopped() {
+			s.base.M = nil
+			return s.Workers.Halt.Err()
+		}
+	}
+	if s.Started || !s.bare() {
+		for i, g := range s.Cur.Gamma {
+			p.Try.Gamma[i], p.Try.C[i] = g, s.Cur.A[i]+g*s.Cur.M[i]
+		}
+		ok = p.Eval() && (renews || !math.IsInf(p.Try.Value, 0))
+		if err := s.Workers.Halt.Err(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.Started && ok && p.Accept():
+	case s.Started:
+		if !p.Iterate() { // the blocks were no good
+			if err := s.Workers.Halt.Err(); err != nil {
+				return err
+			}
+		}
+	case ok:
+		p.Cur, p.Try = p.Try, p.Cur
+		p.Mover.Accept()
+	default:
+		if err := p.Start(); err != nil {
+			return err
+		}
+		if k, ok := s.on.(keeper); ok {
+			k.start()
+		}
+	}
+	if err := s.Workers.Halt.Err(); err != nil {
+		return err // and what has not begun begins anew
+	}
+	s.Started = !renews
+	return nil
+}
+
+// bare reports whether there are no sites.
+func (s *Sites) bare() bool { return s.Cur.Bare() }
+
+// elbo returns the ELBO of the current state, which is fresh.
+func (s *Sites) elbo() float64 {
+	if s.Started && s.Batched {
+		return -s.Batch.Cur.Value
+	}
+	return s.Elbo(&s.Cur, s.LogDet)
+}
+
+// Ascend implements Algebra.
+func (s *Sites) Ascend() (passes int, err error) {
+	s.free, s.Proof = false, Proof{}
+	if err := s.Refresh(); err != nil {
+		return 0, err
+	}
+	p := &s.Batch
+	if !s.Batched {
+		if err := s.here(); err != nil {
+			return 0, err
+		}
+		s.Batched = true
+	}
+	before := s.Elbo(&s.Cur, s.LogDet)
+	passes, ok := p.Stride(&s.Progress)
+	if !ok {
+		if err := s.Workers.Halt.Err(); err != nil {
+			return 0, err
+		}
+	}
+	s.Progress.Add(p.Decrement(), s.N, s.N)
+	if !s.Started && s.Elbo(&p.Cur.State, p.Cur.LogDet) < before-ElboRounding*math.Abs(before) {
+		// Less accurate here than the state from blocks, which stands.
+		s.Batched, s.Distance = false, 0
+		return passes, nil
+	}
+	s.follow(&p.Cur)
+	return passes, nil
+}
+
+// follow makes p, which has expectations, the current state.
+func (s *Sites) follow(p *problemState) {
+	s.Distance = math.NaN()
+	if k, ok := s.on.(keeper); ok {
+		s.Distance = k.follow()
+	}
+	if math.IsNaN(s.Distance) {
+		s.Distance = Distance(&p.State, &s.Cur)
+	}
+	s.Cur.CopyFrom(&p.State)
+	s.LogDet, s.Fresh, s.Unresolved = p.LogDet, true, false
+	s.stale()
+}
+
+// Block implements Algebra.
+func (s *Sites) Block(batch []int) error {
+	b, ok := s.on.(blocker)
+	if !ok {
+		return fmt.Errorf("a batch of %d of %d terms without a step size: this model takes steps of all; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.N, sentinel.ErrParam)
+	}
+	s.free, s.Batched, s.Proof = false, false, Proof{}
+	before := s.Progress
+	err := b.block(batch)
+	if err != nil {
+		s.Progress = before
+	}
+	return err
+}
+
+// Evaluate implements Algebra. The gap is what the problem linearised at the current state promises.
+func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
+	if err := s.Refresh(); err != nil {
+		return siteEvaluation{}, err
+	}
+	e := siteEvaluation{ELBO: s.elbo(), ELBOErr: goals.NeverZero(s.Cur.Err), Gap: math.Inf(1)}
+	p, proves := s.on.(prover)
+	if !proves {
+		p = (*moveProof)(s)
+	}
+	ready, err := p.ready()
+	if err != nil {
+		return siteEvaluation{}, err
+	}
+	if !ready {
+		e.Gap = 0
+	} else if !s.Unresolved && !s.Cur.Wild && !math.IsInf(e.ELBO, 0) {
+		if !s.Proof.made {
+			proof, err := p.prove(within)
+			if err != nil {
+				return siteEvaluation{}, err
+			}
+			s.Proof = proof
+		}
+		e.GapBound = s.Proof.bound
+		e.ELBO, e.ELBOErr = s.elbo(), goals.NeverZero(s.Cur.Err+s.Proof.rounding)
+		e.Gap = goals.NeverZero(p.decrement())
+	}
+	return e, nil
+}
+
+// moveProof is what moves alone prove of the gap: with C the covariance of the prior, ½cᵀCc is what the mean may gain, and the sites, or the
+// log-determinant at their targets, say what the precisions may; see siteChange.
+type moveProof Sites
+
+func (s *moveProof) ready() (bool, error) { return true, nil }
+
+// held stores Vu in d, for the V of the current state, and reports whether it could.
+func (s *moveProof) held(d, u []float64) bool {
+	t := &s.to
+	if h, ok := s.on.(holder); ok && s.Batched {
+		copy(t.w, u)
+		h.hold(d, s.Cur.Gamma, t.w)
+		return true
+	}
+	if _, ok := s.on.Cover(t.w, s.Cur.Gamma); !ok {
+		return false
+	}
+	copy(t.w, u)
+	s.on.Move(d, s.Cur.Gamma, t.w)
+	return true
+}
+
+// decrement is ½cᵀVc + ¼‖Δ‖²_F, of which the sites bound the second.
+func (s *moveProof) decrement() (nats float64) {
+	c, t := &s.Cur, &s.to
+	dense.ResizeAll(s.N, &t.gamma, &t.b, &t.a, &t.w)
+	floats.SubTo(t.b, c.A, c.D1)
+	if !s.held(t.a, t.b) {
+		return math.Inf(1)
+	}
+	change := c.Change()
+	return 0.5*floats.Dot(t.b, t.a) + 0.25*change.Square()
+}
+
+// meanStep takes the step of the mean, V held, or goes to the best mean that inner steps find, if the value does not rise.
+func (s *moveProof) meanStep() {
+	p := &s.Batch
+	x := &p.Cur.State
+	if _, ok := s.on.(holder); !ok || s.free || !s.Batched {
+		return
+	}
+	if p.Outer > 0 && !x.Wild {
+		p.Inner(innerLeast, innerPart)
+		x = &p.In.At
+	}
+	if !s.Workers.Halt.Stopped() && p.again(x) {
+		d := s.Distance
+		(*Sites)(s).follow(&p.Cur)
+		s.Distance = d
+	}
+}
+
+func (s *moveProof) prove(within float64) (Proof, error) {
+	p := Proof{made: true, bound: math.Inf(1)}
+	if s.meanStep(); s.Workers.Halt.Stopped() {
+		return p, s.Workers.Halt.Err()
+	}
+	c := &s.Cur
+	if _, exact := s.on.(exact); !exact || !s.Terms.Concave() || !c.Certain {
+		return p, nil
+	}
+	n, t := s.N, &s.to
+	dense.ResizeAll(n, &t.gamma, &t.b, &t.a, &t.w)
+	floats.SubTo(t.b, c.A, c.D1)
+	clear(t.gamma)
+	if _, ok := s.on.Cover(t.w, t.gamma); !ok {
+		return p, s.Workers.Halt.Err()
+	}
+	mean := 0.5 * s.on.Move(t.a, t.gamma, t.b)
+	change := c.Change()
+	precision, goal := change.Gap(), goals.Of(within, n, (*Sites)(s).elbo())
+	if mean+precision > goal && mean <= goal && precision <= loosePrecisions*goal {
+		if logDet, ok := s.on.Cover(t.w, c.Tg); ok {
+			rounding := dense.Epsilon * (math.Abs(logDet) + math.Abs(s.LogDet) + change.Nuclear)
+			precision = min(precision, max(0, change.Trace+s.LogDet-logDet)+rounding)
+		}
+	}
+	p.bound = goals.Bound(mean + precision)
+	return p, s.Workers.Halt.Err()
+}
+
+// Elbo returns the ELBO of c: with a = C⁻¹m,
+//
+//	Σe − KL,   KL = ½(aᵀm − Σγv + log|C|/|V|).
+func (s *Sites) Elbo(c *term.State, logDet float64) float64 {
+	kl := logDet
+	for i, m := range c.M {
+		kl += c.A[i]*m - c.Gamma[i]*c.V[i]
+	}
+	return floats.Sum(c.E) - 0.5*kl
+}
+
+// Distance returns the Euclidean distance between two states in the sites (γ, b).
+func Distance(p, q *term.State) float64 {
+	var s float64
+	for i := range p.M {
+		g := p.Gamma[i] - q.Gamma[i]
+		b := p.A[i] + p.Gamma[i]*p.M[i] - q.A[i] - q.Gamma[i]*q.M[i]
+		s += g*g + b*b
+	}
+	return math.Sqrt(s)
+}
+
+// Marginals implements Algebra. The means of all terms are always current.
+func (s *Sites) Marginals(x *term.Estimates, batch []int) error {
+	s.Batched = s.Batched && s.Started
+	m := len(batch)
+	if batch == nil {
+		m = s.N
+	}
+	x.Resize(m)
+	part := false
+	if !s.Fresh {
+		if p, ok := s.on.(factored); ok {
+			part = p.variances(x.V, batch)
+		}
+		if !part {
+			if err := s.Refresh(); err != nil {
+				return err
+			}
+		}
+	}
+	for a := range m {
+		i := dense.Index(batch, a)
+		if x.M[a] = s.Cur.M[i]; !part {
+			x.V[a] = s.Cur.V[i]
+		}
+	}
+	return nil
+}
+
+// aim implements Algebra: Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
+func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
+	t, n := &s.to, s.N
+	dense.ResizeAll(n, &t.gamma, &t.b, &t.w, &t.mean)
+	for i, g := range s.Cur.Gamma {
+		t.gamma[i], t.b[i] = m.R*g, m.R*(s.Cur.A[i]+g*s.Cur.M[i])
+	}
+	if m.Appendix {
+		a, ok := s.on.(factored)
+		if !ok {
+			return fmt.Errorf("the update of the mean of the appendix with this model: %w", sentinel.ErrNoProx)
+		}
+		t.a = dense.Resize(t.a, n)
+		if err := a.appendix(x, batch, m); err != nil {
+			return err
+		}
+	}
+	for i := range x.M {
+		j := dense.Index(batch, i)
+		t.gamma[j] -= m.Scale * x.D2[i]
+		if !m.Appendix {
+			t.b[j] += m.Scale * (x.D1[i] - x.D2[i]*x.M[i])
+		}
+	}
+	if m.Appendix {
+		for i, a := range t.a {
+			t.b[i] = a + t.gamma[i]*t.mean[i]
+		}
+	}
+	return nil
+}
+
+// try implements Algebra. Without a taker the move itself tells, and noise may let no variance grow beyond a tenfold of the prior's.
+func (s *Sites) try(noisy bool) (valid, edge bool) {
+	t := &s.to
+	if k, ok := s.on.(factored); ok {
+		return k.try(t.gamma, noisy)
+	}
+	s.prepare()
+	p := &s.Batch
+	copy(p.Try.Gamma, t.gamma)
+	copy(p.Try.C, t.b)
+	if !p.cover() {
+		return false, false
+	}
+	for i, v := range p.Try.V {
+		edge = edge || noisy && v*noisyPivot > s.base.V[i] && v > s.Cur.V[i]
+	}
+	return true, edge
+}
+
+// halve implements Algebra.
+func (s *Sites) halve() {
+	t := &s.to
+	for i, g := range s.Cur.Gamma {
+		t.gamma[i] = 0.5 * (t.gamma[i] + g)
+		t.b[i] = 0.5 * (t.b[i] + s.Cur.A[i] + g*s.Cur.M[i])
+	}
+}
+
+// take implements Algebra.
+func (s *Sites) take() error {
+	t, n := &s.to, s.N
+	k, ok := s.on.(factored)
+	t.mean = dense.Resize(t.mean, n)
+	p := &s.Batch
+	copy(t.w, t.b)
+	if ok {
+		k.solve(t.w, t.mean)
+	} else {
+		ok := p.place()
+		if err := s.Workers.Halt.Err(); err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("mean: %w", sentinel.ErrNotFinite)
+		}
+		copy(t.w, p.Try.A)
+		copy(t.mean, p.Try.M)
+	}
+	if i, ok := dense.AllFinite(t.mean); !ok {
+		return fmt.Errorf("mean of term %d would be %v: %w", i, t.mean[i], sentinel.ErrNotFinite)
+	}
+	s.Distance = Distance(&term.State{Gamma: t.gamma, A: t.w, M: t.mean}, &s.Cur)
+	copy(s.Cur.Gamma, t.gamma)
+	copy(s.Cur.A, t.w)
+	copy(s.Cur.M, t.mean)
+	s.stale()
+	if ok {
+		s.LogDet = k.taken()
+	}
+	s.Fresh, s.free, s.Batched, s.Started, s.Proof = false, true, false, false, Proof{}
+	return nil
+}
+
+// State implements Algebra.
+func (s *Sites) State(c *save.State) {
+	s.Cur.Keep(c, s.N)
+	c.Float(&s.LogDet)
+	c.Bool(&s.Fresh, &s.Unresolved, &s.free, &s.Batched, &s.Started)
+	s.Proof.state(c)
+	s.Progress.state(c)
+	v, ok := s.on.(keeper)
+	if ok {
+		v.save(c)
+	} else if c.Reading() {
+		s.stale()
+	}
+	if !s.Batched && !s.Started {
+		return
+	}
+	p := &s.Batch
+	if c.Reading() {
+		s.prepare()
+	}
+	p.state(c, true)
+	if !c.Reading() || c.Err() != nil {
+		return
+	}
+	if ok {
+		v.resume(p.Cur.Gamma)
+		return
+	}
+	p.Try.CopyFrom(&p.Cur.State)
+	copy(p.Try.C, p.Cur.C)
+	if c.Check(p.cover() && p.place(), "its sites are not those of a Gaussian"); c.Err() == nil {
+		p.Mover.Accept()
+	}
+}
+
+// Constant implements Algebra.
+func (s *Sites) Constant() bool {
+	k, ok := s.on.(keeper)
+	return s.Fresh && (!ok || k.settled()) && (s.free || s.Proof.made)
+}
+
+// promising is blocks of the terms whose sites promise most, each on its own, at the state that the block meets: with δ the distance of a
+// site from its target δ_a²v + ½δ_γ²v². Every PromiseSweep-th pass visits each term once, so that none is
+// forgotten whose promise says too little of what it does with others. As the promises are those of the state, and
+// the pass that of its progress, a run that is resumed goes on as it would have.
+type promising struct{ s *Sites }
+
+const (
+	PromiseSweep = 6
+	PromiseCap   = 10 // nats; so far from the optimum a promise tells little, and more counts as the same
+)
+
+// Batches implements Sampler.
+func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
+		sweep := rng.Perm(n)
+		order, promise := make([]int, 0, min(size, n)), make([]float64, n)
+		for { // the caller ends it
+			s := g.s
+			lo, c := s.Progress.seen, &s.Cur
+			hi := min(lo+size, n)
+			if !s.Fresh || s.Progress.Passes%PromiseSweep == PromiseSweep-1 {
+				if !yield(sweep[lo:hi]) {
+					return
+				}
+				continue
+			}
+			for i, v := range c.V {
+				da, dg := c.D1[i]-c.A[i], c.Tg[i]-c.Gamma[i]
+				if promise[i] = da*da*v + 0.5*dg*dg*v*v; !(promise[i] < PromiseCap) {
+					promise[i] = PromiseCap
+				}
+			}
+			if order = FirstOf(order[:0], sweep, promise, hi-lo); !yield(order) {
+				return
+			}
+		}
+	}
+}
+
+// FirstOf appends to dst, which is empty, the m of the terms that promise most, in that order and where they promise the same in their own.
+func FirstOf(dst, terms []int, promise []float64, m int) []int {
+	for _, i := range terms {
+		if len(dst) == m {
+			if promise[i] <= promise[dst[m-1]] {
+				continue
+			}
+			dst = dst[:m-1]
+		}
+		k, _ := slices.BinarySearchFunc(dst, promise[i], func(j int, p float64) int {
+			if promise[j] >= p {
+				return -1
+			}
+			return 1
+		})
+		dst = slices.Insert(dst, k, i)
+	}
+	return dst
+}

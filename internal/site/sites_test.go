@@ -1,0 +1,264 @@
+package site
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// poisson is a likelihood of counts with rate exp(η), in closed form.
+type poisson struct{}
+
+func (poisson) LogProb(y, eta float64) float64 {
+	g, _ := math.Lgamma(y + 1)
+	return y*eta - math.Exp(eta) - g
+}
+
+func (p poisson) Expect(y, m, v float64) term.Expectation {
+	e := math.Exp(m + 0.5*v)
+	g, _ := math.Lgamma(y + 1)
+	x := y*m - e - g
+	return term.Expectation{Value: x, D1: y - e, D2: -e, Err: 1e-16 * (math.Abs(y*m) + e + g)}
+}
+
+func (poisson) Concave() bool                                        { return true }
+func (poisson) Real() bool                                           { return false }
+func (poisson) Each() func(value, d1, d2, bound []float64)           { return nil }
+func (poisson) Rated() func(y float64) (sign, origin, slope float64) { return nil }
+func (poisson) Identify(d *save.Digest)                              {}
+
+// covBase is a CovMover and nothing else: three methods and the prior.
+type covBase struct{ m CovMover }
+
+func (b *covBase) Cover(v, delta []float64) (float64, bool)    { return b.m.Cover(v, delta) }
+func (b *covBase) Move(d, delta, u []float64) (square float64) { return b.m.Move(d, delta, u) }
+func (b *covBase) Accept()                                     { b.m.Accept() }
+func (b *covBase) Prior() (s term.State) {
+	s.Resize(b.m.N)
+	for i := range s.V {
+		s.V[i] = b.m.Cov[i*b.m.N+i]
+	}
+	return s
+}
+
+// climb takes steps until the gap is small, and returns evaluation and number of steps.
+func climb(t *testing.T, s Algebra, most int, goal float64) (siteEvaluation, int) {
+	t.Helper()
+	for k := range most {
+		e, err := s.Evaluate(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Gap < goal {
+			return e, k
+		}
+		if _, err := s.Ascend(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, _ := s.Evaluate(0)
+	return e, most
+}
+
+// problem returns sorted times, counts whose rate follows a sine of them, and the covariance of a chain.
+func problem(n int, seed uint64) (times, y []float64, k []float64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	times, y, k = make([]float64, n), make([]float64, n), make([]float64, n*n)
+	for i := range n {
+		if i > 0 {
+			times[i] = times[i-1] + r.ExpFloat64()*0.1
+		}
+		y[i] = math.Floor(r.ExpFloat64() * math.Exp(math.Sin(times[i])))
+	}
+	for i := range n {
+		for j := range n {
+			k[i*n+j] = math.Exp(-math.Abs(times[i]-times[j]) / 2)
+		}
+	}
+	return times, y, k
+}
+
+// exactBase is a covBase that says that V⁻¹ = C⁻¹ + Γ.
+type exactBase struct{ covBase }
+
+func (*exactBase) exact() {}
+
+// bases are movers of three methods, of one prior.
+func bases(times, k []float64) map[string]Base {
+	cov := &exactBase{}
+	cov.m.Reset(k, len(times))
+	return map[string]Base{"covariance": cov, "chain": newChain(times, 1, 2)}
+}
+
+// TestThreeMethods: bases of three methods come to the ELBO of the dense algebra, with a proof.
+func TestThreeMethods(t *testing.T) {
+	times, y, k := problem(200, 5)
+	terms := &term.Terms{Lik: poisson{}, Y: y}
+	d, err := NewDenseAlgebra(terms, k, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, most := climb(t, d, 50, 1e-10)
+	for name, b := range bases(times, k) {
+		s, err := NewSites(terms, b, term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, steps := climb(t, s, 50, 1e-10)
+		t.Logf("%s: %.12g in %d steps, bound %.2g; dense %.12g in %d", name, e.ELBO, steps, e.GapBound, want.ELBO, most)
+		if !(math.Abs(e.ELBO-want.ELBO) < 1e-9) || !(e.GapBound > 0 && e.GapBound < 1e-8) || steps > most+2 {
+			t.Errorf("%s: ELBO %v, bound %v, %d steps", name, e.ELBO, e.GapBound, steps)
+		}
+		if err := s.Block([]int{0, 1}); !errors.Is(err, sentinel.ErrParam) {
+			t.Errorf("%s: a block: %v", name, err)
+		}
+	}
+}
+
+// TestBoundAlongTheWay: what a chain proves holds at each step.
+func TestBoundAlongTheWay(t *testing.T) {
+	times, y, k := problem(60, 7)
+	terms := &term.Terms{Lik: poisson{}, Y: y}
+	for name, b := range bases(times, k) {
+		best, err := NewSites(terms, b, term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := climb(t, best, 50, 1e-12)
+		s, err := NewSites(terms, bases(times, k)[name], term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for step := range 8 {
+			e, err := s.Evaluate(math.Inf(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if short := want.ELBO - e.ELBO; !(short <= e.GapBound+1e-10) {
+				t.Errorf("%s, step %d: %v nats short, bound %v", name, step, short, e.GapBound)
+			}
+			if _, err := s.Ascend(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestInexactBase: a base that does not say that V⁻¹ = C⁻¹ + Γ has no proof.
+func TestInexactBase(t *testing.T) {
+	times, y, k := problem(40, 5)
+	b := &covBase{}
+	b.m.Reset(k, len(times))
+	s, err := NewSites(&term.Terms{Lik: poisson{}, Y: y}, b, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := climb(t, s, 50, 1e-10); !(e.Gap < 1e-10) || !math.IsInf(e.GapBound, 1) {
+		t.Errorf("gap %v, bound %v", e.Gap, e.GapBound)
+	}
+}
+
+// again returns what is saved of s, read by another.
+func again(t *testing.T, s *Sites) *Sites {
+	t.Helper()
+	b, err := save.Marshal(s.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := NewSites(s.Terms, s.on, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := save.Unmarshal(b, o.State); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestPaperSteps: bases of three methods take steps with a given β of halves of the terms, and a run
+// that is saved on the way goes on to the last bit.
+func TestPaperSteps(t *testing.T) {
+	times, y, k := problem(200, 5)
+	terms := &term.Terms{Lik: poisson{}, Y: y}
+	for name, b := range bases(times, k) {
+		s, err := NewSites(terms, b, term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := s.Evaluate(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var x term.Estimates
+		batch := make([]int, len(y)/2)
+		for k := range 40 {
+			for i := range batch {
+				batch[i] = 2*i + k%2
+			}
+			if k == 20 {
+				s = again(t, s)
+			}
+			if err := s.Marginals(&x, batch); err != nil {
+				t.Fatal(err)
+			}
+			for a, i := range batch {
+				e := poisson{}.Expect(y[i], x.M[a], x.V[a])
+				x.E[a], x.D1[a], x.D2[a] = e.Value, e.D1, e.D2
+			}
+			if _, err := Step(s, &x, batch, PaperMove{R: 0.7, Scale: 0.3 * 2}, false, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		best, err := NewSites(terms, bases(times, k)[name], term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := climb(t, best, 50, 1e-10)
+		e, err := s.Evaluate(0)
+		if err != nil || !(want.ELBO-e.ELBO < 0.01*(want.ELBO-first.ELBO)) {
+			t.Errorf("%s: %v after steps of the paper, %v at best, %v", name, e.ELBO, want.ELBO, err)
+		}
+		for range 3 {
+			if _, err := s.Ascend(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := again(t, s)
+		for _, s := range []*Sites{s, o} {
+			if _, err := s.Ascend(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(o.Cur.M, s.Cur.M) || !slices.Equal(o.Cur.V, s.Cur.V) {
+			t.Errorf("%s: a run that is resumed has other bits", name)
+		}
+	}
+}
+
+// TestChainOfMany: a chain of many terms takes as many steps as one of few, and seconds.
+func TestChainOfMany(t *testing.T) {
+	n := 200000
+	if testing.Short() {
+		n = 20000
+	}
+	r := rand.New(rand.NewPCG(3, 1))
+	times, y := make([]float64, n), make([]float64, n)
+	for i := 1; i < n; i++ {
+		times[i] = times[i-1] + r.ExpFloat64()*0.1
+		y[i] = math.Floor(r.ExpFloat64() * math.Exp(math.Sin(times[i])))
+	}
+	s, err := NewSites(&term.Terms{Lik: poisson{}, Y: y}, newChain(times, 1, 2), term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, steps := climb(t, s, 50, 1e-6)
+	if steps > 15 || !(e.GapBound > 0 && e.GapBound < 1e-5) {
+		t.Errorf("%.12g, gap %.2g, bound %.2g, %d steps", e.ELBO, e.Gap, e.GapBound, steps)
+	}
+}

@@ -1,0 +1,235 @@
+package term
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
+
+// A proved gap. Let the terms be f_n(m, σ) = −w_n E[log p(y_n|o_n + m + σε)], P the precision of the prior, c the gradient
+// of the negative ELBO F in the mean, and Γ = diag(γ), γ_n = 2∂f_n/∂v_n. Where log p is concave, each f_n is convex in
+// (m, σ) and grows with σ. All Gaussians are N(m', LB²Lᵀ) with V = LLᵀ and B symmetric and positive definite, and a term
+// has σ_n' = ‖BLᵀx_n‖ ≥ x_nᵀLBLᵀx_n/σ_n. So F has a lower bound that is quadratic in m' and, but for −log|B|, linear and
+// quadratic in B, of which the minimum is known:
+//
+//	F(m, V) − min F ≤ ½cᵀP⁻¹c + tr Δ − log|I + Δ|,   Δ = Lᵀ(P + XᵀΓX)L − I.
+//
+// The first part is small only where the mean is nearly stationary, more so than V is: a Newton step of the mean with V
+// held, m⁺ = m − Vc, comes first, and what it brings counts.
+
+// Concave reports whether every term is concave in its latent value, which is what a proof of the gap needs.
+func (t *Terms) Concave() bool { return t.Lik.Concave() }
+
+// PrecisionGap returns a bound on tr Δ − log|I + Δ|, Δ = Lᵀdiag(δ)L for the changes δ = γ̂ − γ of the sites, from ‖Δ‖²_F and the same of
+// the negative δ alone. No eigenvalue of I + Δ is below 1 less the root of the latter, nor, for P + Γ̂ ⪰ r(P + Γ), below
+// r, the least of 1 and all γ̂_n/γ_n; and (x − log(1 + x))/x² falls with x.
+func PrecisionGap(square, negative float64, gamma, target []float64) float64 {
+	least := 1.0
+	for i, g := range gamma {
+		if g > 0 {
+			least = min(least, target[i]/g)
+		}
+	}
+	return square * Curvature(max(least, 1-math.Sqrt(negative))-1)
+}
+
+// siteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in units of V = LLᵀ, as far as the variances v tell.
+// A row alone is |δ_n|v_n of Δ. Together they are less: as LᵀXᵀΓXL ⪯ I, the covariances A = XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
+//
+//	‖Δ‖²_F = Σ_nk δ_nδ_k A_nk² ≤ Σ_nk ½(δ_n²γ_k/γ_n + δ_k²γ_n/γ_k) A_nk² ≤ Σ_n δ_n²v_n/γ_n.
+type siteChange struct {
+	Trace, Nuclear float64 // Σ δv and Σ |δ|v
+	fallen         float64 // that of the negative δ alone
+	least, most    float64 // of 1 and all γ̂/γ
+	shared, alone  float64 // Σ δ²v/γ of rows with |δ| < γ, and Σ |δ|v of the others
+	Mixed          bool    // some γ is negative: of the bounds only those of nuclear hold
+}
+
+// Change returns that to the targets of s.
+func (s *State) Change() siteChange {
+	var trace, nuclear, fallen, shared, alone float64
+	least, most, mixed := 1.0, 1.0, false
+	for n, v := range s.V {
+		g, d := s.Gamma[n], s.Tg[n]-s.Gamma[n]
+		if v == 0 || d == 0 { // a row of zeros is one which no V depends on
+			continue
+		}
+		own := math.Abs(d) * v
+		trace += d * v
+		nuclear += own
+		fallen += max(0, -d) * v
+		r := d / math.Abs(g)
+		least, most, mixed = min(least, 1+r), max(most, 1+r), mixed || g < 0
+		if r = math.Abs(r); r < 1 {
+			shared += r * own
+		} else {
+			alone += own
+		}
+	}
+	return siteChange{trace, nuclear, fallen, least, most, shared, alone, mixed}
+}
+
+// Square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or Σ |δ|v: a
+// site that wakes or falls asleep tells next to nothing.
+func (c *siteChange) Square() float64 {
+	norm := math.Sqrt(c.shared) + c.alone
+	return min(norm*norm, c.Nuclear*min(c.Nuclear, max(1-c.least, c.most-1)))
+}
+
+// Gap returns a bound on tr Δ − log|I + Δ|.
+func (c *siteChange) Gap() float64 {
+	if c.Mixed {
+		return c.Nuclear * c.Nuclear * Curvature(max(0, 1-c.fallen)-1)
+	}
+	return c.Square() * Curvature(max(c.least, 1-c.fallen)-1)
+}
+
+// Curvature returns (x − log(1 + x))/x², for x > −1.
+func Curvature(x float64) float64 {
+	if math.Abs(x) < 1e-3 {
+		return 0.5 - x*(1./3-x*(0.25-x*(0.2-x/6)))
+	}
+	return (x - math.Log1p(x)) / (x * x)
+}
+
+// Size returns Σ |γ_n| K_nn.
+func Size(k, gamma []float64) (total float64) {
+	for i, g := range gamma {
+		total += math.Abs(g) * k[i*len(gamma)+i]
+	}
+	return total
+}
+
+// ScaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the gap of one standard deviation of a diagonal
+// V, relative to what it is, with a = V_jj Σ_n γ_n x_nj² and b = V_jj Λ0_jj.
+func ScaleGap(a, b float64) float64 {
+	z := 2 / (a + math.Sqrt(a*a+4*b)) // the minimiser, where a + bz = 1/z
+	y := z - 1
+	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
+}
+
+// nearRow is the relative change of the curvature of a term up to which tangents are near: what V gains by such changes, which is their square,
+// is then allowed for to second order. Where it may be more it is computed, and may come to bentRow.
+const (
+	nearRow = 1e-3
+	bentRow = 0.1
+)
+
+// roundedRow is the relative change of a slope up to which it is laid to the weight of its row.
+const roundedRow = 1e-9
+
+// RowGap returns the gap that the mean of s, a state of all terms with that ELBO, leaves. Raw units and wide priors
+// blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
+// and that with the slope a_n, at a distance of |a_n − α̂_n|/γ̂_n, is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that where the curvature does not
+// change by much on the way. It changes by about the distance in units of the standard deviation, or in units of η where
+// that is more. With all slopes a_n, c is zero. Where there is
+// no such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n − α̂_n| k_n^½)² over these terms, of prior variances k_n.
+// Or f_n has the slope a_n under a weight that is larger by a part δ_n, of the size of a rounding. No f_n is below its least, f_n*, and so with
+// every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| − f_n*) ≤ δ(−ELBO − Σ_n f_n*).
+// This is for means whose Λ0m = Xᵀa holds, as those of solved equations do, or of which drift says how far from that each is; nil means not at all.
+func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, h *parallel.Halt) float64 {
+	n := len(s.Tg)
+	if n <= GapRows {
+		x := t.rowsGap(s, prior, drift, 0, n)
+		return t.gapOf(&x, s, elbo)
+	}
+	parts := make([]rowsGap, (n+GapRows-1)/GapRows)
+	parallel.For(n, GapRows, h.Workers(), func(_, lo, hi int) { parts[lo/GapRows] = t.rowsGap(s, prior, drift, lo, hi) })
+	var sum rowsGap
+	for _, x := range parts {
+		sum.total, sum.change, sum.rest, sum.lines, sum.part = sum.total+x.total, sum.change+x.change, sum.rest+x.rest, sum.lines+x.lines, max(sum.part, x.part)
+	}
+	return t.gapOf(&sum, s, elbo)
+}
+
+// GapRows is the number of rows that RowGap takes together: the sums of more are added in that order, whoever took them.
+const GapRows = 4096
+
+// rowsGap is what some rows tell RowGap.
+type rowsGap struct {
+	total, change float64 // of rows with a tangent nearby, and the change of their curvatures
+	rest, lines   float64 // of those without, and of those that rounding explains by
+	part          float64 // this part of their weights
+}
+
+// rowsGap returns what rows lo … hi−1 tell RowGap.
+func (t *Terms) rowsGap(s *State, prior, drift []float64, lo, hi int) (x rowsGap) {
+	for n := lo; n < hi; n++ {
+		g := s.Tg[n]
+		off := math.Abs(s.A[n]-s.D1[n]) + 4*dense.Epsilon*(math.Abs(s.A[n])+2*math.Abs(s.Gamma[n]*s.M[n])+math.Abs(s.D1[n]))
+		if drift != nil {
+			off += g * math.Abs(drift[n])
+		}
+		bent := nearRow
+		if near := nearRow * g * min(math.Sqrt(s.V[n]), 1); off <= near {
+			bent *= off / near
+		} else {
+			bent = t.bent(s, n, 2*off/g)
+		}
+		switch delta := off / math.Abs(s.D1[n]); {
+		case off == 0:
+		case bent <= bentRow:
+			x.total += off * off / g
+			x.change += bent * g * s.V[n]
+		case delta <= roundedRow:
+			x.lines += off * math.Sqrt(prior[n])
+			x.part = max(x.part, delta)
+		default:
+			x.rest += off * math.Sqrt(prior[n])
+		}
+	}
+	return x
+}
+
+// gapOf returns the gap of what all rows tell.
+func (t *Terms) gapOf(x *rowsGap, s *State, elbo float64) float64 {
+	total := x.total + x.change*x.change
+	wide := 0.5 * (x.rest + x.lines) * (x.rest + x.lines)
+	if x.lines == 0 {
+		return total + wide
+	}
+	return total + min(wide, 0.5*x.rest*x.rest+x.part*(t.most(s)-elbo))
+}
+
+// bent returns by how much the curvature of term n, relative to what it is at s, is another at means up to so far from that of s. Curvatures rise to one
+// peak and fall: where they are alike at an end, in the middle and here there is no peak between.
+func (t *Terms) bent(s *State, n int, far float64) (most float64) {
+	if math.IsInf(far, 0) || math.IsNaN(far) {
+		return math.Inf(1)
+	}
+	for _, d := range [...]float64{-far, -far / 2, far / 2, far} {
+		if change := math.Abs(1 + t.Expectation(n, s.M[n]+d, s.V[n]).D2/s.Tg[n]); !(change <= most) {
+			most = change
+		}
+	}
+	return most
+}
+
+// most returns the sum of the greatest values of all terms, which are concave and are looked for from the means of s.
+func (t *Terms) most(s *State) (sum float64) {
+	for n, m := range s.M {
+		h := func(x float64) float64 { return t.LogProb(n, m+x) }
+		best, step := h(0), 1.0
+		if h(-1) > best {
+			step = -1
+		}
+		for ; h(step) > best && math.Abs(step) < farthestMode; step *= 2 {
+			best = h(step)
+		}
+		from := 0.0
+		if math.Abs(step) == 1 {
+			from = -step
+		}
+		x := accel.Minimize1(1, modeTol, func(x float64) float64 { return -h(from + x*(step-from)) })
+		sum += max(best, h(from+x*(step-from)))
+	}
+	return sum
+}
+
+// most looks this far for modes, and for those in between to this part of the way.
+const (
+	farthestMode = 1 << 60
+	modeTol      = 1e-12
+)

@@ -1,0 +1,64 @@
+package term
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/save"
+)
+
+// Likelihood is what terms ask of a log-likelihood log p(y|η).
+type Likelihood interface {
+	// LogProb returns log p(y|η).
+	LogProb(y, eta float64) float64
+	// Expect returns its expectation under η ~ N(m, v).
+	Expect(y, m, v float64) Expectation
+	// Concave reports whether it is concave in η for every y, and real whether y is any real number.
+	Concave() bool
+	Real() bool
+	// Each returns what takes many expectations at once, nil where nothing does: it replaces the responses in value, the means
+	// in d1 and the variances in d2 by what expect says of them, to the last bit, and stores the bounds in bound.
+	Each() func(value, d1, d2, bound []float64)
+	// Rated returns, of a log-likelihood that is slope·η − exp(origin + sign·η) and a constant, what these are for a y, and nil of others. Under N(m, v)
+	//
+	//	γ̂ = exp(origin + sign·m + v/2),   α̂ = slope − sign·γ̂,
+	//
+	// so that what its sites are to be is known of any m and v, whether or not exponentials overflow there.
+	Rated() func(y float64) (sign, origin, slope float64)
+	// Identify shows d which it is.
+	Identify(d *save.Digest)
+}
+
+// Expectation is an expectation with its derivatives with respect to the mean, and a bound on the error of the value.
+type Expectation struct{ Value, D1, D2, Err float64 }
+
+// HoleOf looks for the point nearest to m, in so many standard deviations as a quadrature covers, at which
+// log p(y|η) is not finite, and returns that value.
+func HoleOf(l Likelihood, y, m, v float64) (eta, value float64, ok bool) {
+	return HoleIn(l.LogProb, y, m, v)
+}
+
+// HoleIn looks for the point nearest to m, in so many standard deviations as a quadrature covers, at which
+// log p(y|η) is not finite, and returns that value.
+func HoleIn(logProb func(y, eta float64) float64, y, m, v float64) (eta, value float64, ok bool) {
+	const reach, step = 9, 1.0 / 16
+	s := math.Sqrt(v)
+	for u := 0.0; u <= reach; u += step {
+		for _, eta := range [2]float64{m + s*u, m - s*u} {
+			if value := logProb(y, eta); math.IsNaN(value) || math.IsInf(value, 0) {
+				return eta, value, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// Remedy says what to do about a log-likelihood that is not finite.
+func Remedy(value float64) string {
+	switch {
+	case math.IsNaN(value):
+		return "it must be a number wherever q has mass"
+	case value > 0:
+		return "it must be finite wherever q has mass"
+	}
+	return "the ELBO is -Inf where q has mass outside the support: change variables or q so that all of its mass is inside, or return a finite penalty"
+}

@@ -1,0 +1,610 @@
+// Package term has the terms of a model of one latent value each: what their likelihoods expect under
+// the marginals of q, the sites that these want, and what sites alone prove of a gap.
+package term
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+)
+
+// Terms are N log-likelihood terms of one latent value each,
+//
+//	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
+//
+// They are the one place where a Likelihood meets its responses: every model by sites comes in
+// through newTerms, and every step and evaluation goes out through expect or
+// estimate. Of a mini-batch or block, terms are named by their indices.
+type Terms struct {
+	Lik    Likelihood
+	Y      []float64
+	Offset []float64 // o; nil means 0
+	Weight []float64 // w > 0; nil means 1
+	Extra  []float64 // c; nil means 0
+	Blur   []float64 // how far rounding may have moved c; nil means not at all
+	Row    []int     // the caller's number of each term; nil means first + n
+	First  int
+
+	// Rule is how a run takes expectations, of which some are to be checked; nil means lik.expect.
+	Rule  func(y, m, v float64, check bool) Expectation
+	Model *Terms // those of the model, of which these are a run's; nil means these
+}
+
+// Of reports whether t are the terms of a run of the model of o.
+func (t *Terms) Of(o *Terms) bool { return t == o || t.Model == o }
+
+// Len returns N.
+func (t *Terms) Len() int { return len(t.Y) }
+
+// Sub returns the terms at index, new; nil is all of them.
+func (t *Terms) Sub(index []int) *Terms {
+	if index == nil {
+		return t
+	}
+	s := &Terms{Lik: t.Lik, Row: make([]int, len(index)), Rule: t.Rule}
+	for k, i := range index {
+		if s.Row[k] = t.First + i; t.Row != nil {
+			s.Row[k] = t.Row[i]
+		}
+	}
+	for _, p := range [][2]*[]float64{{&s.Y, &t.Y}, {&s.Offset, &t.Offset}, {&s.Weight, &t.Weight}, {&s.Extra, &t.Extra}, {&s.Blur, &t.Blur}} {
+		if *p[1] == nil {
+			continue
+		}
+		*p[0] = make([]float64, len(index))
+		for k, i := range index {
+			(*p[0])[k] = (*p[1])[i]
+		}
+	}
+	return s
+}
+
+// Term returns y_n, o_n, w_n and c_n.
+func (t *Terms) Term(n int) (y, offset, weight, extra float64) {
+	y, weight = t.Y[n], 1
+	if t.Offset != nil {
+		offset = t.Offset[n]
+	}
+	if t.Weight != nil {
+		weight = t.Weight[n]
+	}
+	if t.Extra != nil {
+		extra = t.Extra[n]
+	}
+	return y, offset, weight, extra
+}
+
+// Describe names term n in front of what an error says of it.
+func (t *Terms) Describe(n int) string { return t.Name(n) + "," }
+
+// Name names term n.
+func (t *Terms) Name(n int) string {
+	y, o, w, c := t.Term(n)
+	i := t.First + n
+	if t.Row != nil {
+		i = t.Row[n]
+	}
+	s := fmt.Sprintf("row %d, with response %v", i, y)
+	if t.Offset != nil {
+		s += fmt.Sprintf(", offset %v", o)
+	}
+	if t.Weight != nil {
+		s += fmt.Sprintf(", weight %v", w)
+	}
+	if t.Extra != nil {
+		s += fmt.Sprintf(", residual variance %v (less with a higher rank)", c)
+	}
+	return s
+}
+
+// Explain says of term n why its expectation under η_n ~ N(m, v) is not finite.
+func (t *Terms) Explain(n int, m, v float64) string {
+	y, o, _, c := t.Term(n)
+	if eta, l, ok := HoleOf(t.Lik, y, m+o, v+c); ok {
+		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.Describe(n), l, eta, Remedy(l))
+	}
+	return fmt.Sprintf("%s has an expectation that overflows under N(%.4g, %.4g)", t.Describe(n), m+o, v+c)
+}
+
+// Expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
+func (t *Terms) Expectation(n int, m, v float64) Expectation {
+	y, o, w, c := t.Term(n)
+	if t.Rule != nil {
+		return t.Rule(y, m+o, v+c, false).times(w)
+	}
+	return t.Lik.Expect(y, m+o, v+c).times(w)
+}
+
+// checked is expectation, and checks the rule, if there is one, where that is due.
+func (t *Terms) checked(n int, m, v float64) Expectation {
+	if t.Rule == nil {
+		return t.Expectation(n, m, v)
+	}
+	y, o, w, c := t.Term(n)
+	return t.Rule(y, m+o, v+c, true).times(w)
+}
+
+// times returns w·x.
+func (x Expectation) times(w float64) Expectation {
+	if w == 1 {
+		return x
+	}
+	return Expectation{w * x.Value, w * x.D1, w * x.D2, w * x.Err}
+}
+
+// LogProb returns w_n log p(y_n|·) at η_n, for terms without residual variance.
+func (t *Terms) LogProb(n int, eta float64) float64 {
+	y, o, w, _ := t.Term(n)
+	return w * t.Lik.LogProb(y, eta+o)
+}
+
+// Excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the terms from lo on, as many as there are δ;
+// nil γ and a mean 0. The error wraps sentinel.ErrNotFinite and names the first term that is NaN or +Inf.
+func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err error) {
+	n := lo
+	defer parallel.At(&n, t.Name)
+	for ; n < lo+len(delta); n++ {
+		d := delta[n-lo]
+		l := t.LogProb(n, m[n]+d)
+		if math.IsNaN(l) || math.IsInf(l, 1) {
+			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.Describe(n), l, m[n]+d, sentinel.ErrNotFinite)
+		}
+		if gamma != nil {
+			l += (0.5*gamma[n]*d - a[n]) * d
+		}
+		sum += l
+	}
+	return sum, nil
+}
+
+// Expect takes the expectations of the terms in batch (nil means all) under the marginals of s, which has
+// an element for each of them, shared between workers: each is computed by one of them, so that the
+// result does not depend on their number. The error wraps sentinel.ErrNotFinite and names the first bad term, or is that
+// of the crew.
+func (t *Terms) Expect(s *State, batch []int, c Crew) error {
+	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)), dense.Resize(s.lost, len(s.M))
+	if len(s.M) >= expectShared { // and a Likelihood is safe for concurrent use
+		c.Workers = max(c.Workers, c.Halt.Workers())
+	}
+	if c.Workers <= 1 {
+		chunk := t.chunk()
+		for lo := 0; lo < len(s.M) && !c.Halt.Stopped(); lo += chunk {
+			t.expectSites(s, batch, lo, min(lo+chunk, len(s.M)))
+		}
+	} else {
+		t.expectParallel(s, batch, c)
+	}
+	if err := c.Halt.Err(); err != nil {
+		return err
+	}
+	sum, certain, wild := 0.0, true, false
+	for i, e := range s.E {
+		var o float64
+		if t.Offset != nil {
+			o = t.Offset[dense.Index(batch, i)]
+		}
+		sum += s.bound[i] + dense.Epsilon*math.Abs(s.D1[i])*(math.Abs(s.M[i])+math.Abs(o))
+		if t.Blur != nil {
+			sum += 0.5 * math.Abs(s.Tg[i]) * t.Blur[dense.Index(batch, i)]
+		}
+		wild = wild || s.lost[i]
+		certain = certain && !s.far[i] && s.Tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
+		if bad := s.Tg[i] + s.D1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
+			return fmt.Errorf("%s: %w", t.Explain(dense.Index(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
+		}
+	}
+	s.Err, s.Certain, s.Wild = sum, certain, wild
+	return nil
+}
+
+// ElboSlack is the relative rounding of an ELBO that a proof allows for.
+const ElboSlack = 1e-14
+
+// Overflow returns an error if a term of s has no expectation.
+func (t *Terms) Overflow(s *State, batch []int) error {
+	for i, e := range s.E {
+		if s.lost[i] || math.IsInf(e, -1) {
+			return fmt.Errorf("%s: %w", t.Explain(dense.Index(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker, or expectTogether where
+// expectations are taken together. So many as expectShared take longer than it does to wake another, whatever they are.
+const (
+	expectChunk    = 8
+	expectTogether = 256
+	expectShared   = 512
+)
+
+// chunk returns how many terms come at a time.
+func (t *Terms) chunk() int {
+	if t.Lik.Each() != nil {
+		return expectTogether
+	}
+	return expectChunk
+}
+
+func (t *Terms) expectParallel(s *State, batch []int, c Crew) {
+	loop := parallel.Loop{Halt: c.Halt}
+	loop.Run(len(s.M), t.chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
+		t.expectSites(s, batch, lo, hi)
+	}))
+}
+
+// Crew is who does the work of a step, and until when.
+type Crew struct {
+	Workers int
+	Halt    *parallel.Halt
+}
+
+// expectSites takes the expectations of the elements lo … hi−1 of s.
+func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
+	i := lo
+	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
+	if each := t.Lik.Each(); each != nil {
+		t.place(s, batch, lo, hi)
+		each(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.bound[lo:hi])
+		for ; i < hi; i++ {
+			n, x := dense.Index(batch, i), Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
+			if t.Weight != nil {
+				x = x.times(t.Weight[n])
+			}
+			t.expectSite(s, i, n, x)
+		}
+		return
+	}
+	for ; i < hi; i++ {
+		n := dense.Index(batch, i)
+		t.expectSite(s, i, n, t.checked(n, s.M[i], s.V[i]))
+	}
+}
+
+// place stores the responses, means and variances of elements lo … hi−1 of s where eachExpecter looks for them.
+func (t *Terms) place(s *State, batch []int, lo, hi int) {
+	if batch == nil {
+		copy(s.E[lo:hi], t.Y[lo:hi])
+	} else {
+		for i, n := range batch[lo:hi] {
+			s.E[lo+i] = t.Y[n]
+		}
+	}
+	copy(s.D1[lo:hi], s.M[lo:hi])
+	copy(s.Tg[lo:hi], s.V[lo:hi])
+	if t.Offset == nil && t.Extra == nil {
+		return
+	}
+	for i := lo; i < hi; i++ {
+		_, o, _, c := t.Term(dense.Index(batch, i))
+		s.D1[i], s.Tg[i] = s.M[i]+o, s.V[i]+c
+	}
+}
+
+// expectSite takes the expectation x of term n, element i of s. Where the derivatives are beyond
+// use, those of a narrower marginal stand in: a finite step in the right
+// direction; NaN says that there are none.
+func (t *Terms) expectSite(s *State, i, n int, x Expectation) {
+	m, v := s.M[i], s.V[i]
+	s.E[i], s.bound[i] = x.Value, x.Err
+	if Usable(x, v) {
+		s.Tg[i], s.D1[i], s.far[i], s.lost[i] = -x.D2, x.D1, false, false
+		return
+	}
+	d1 := x.D1
+	x, at, v := t.StandIn(n, m, v, x, math.Inf(1))
+	// About m, where the site stands.
+	s.Tg[i], s.D1[i] = -x.D2, x.D1-x.D2*(at-m)
+	s.far[i] = v != s.V[i] || at != m
+	s.lost[i] = s.far[i] && (math.IsInf(s.E[i], 0) || !(math.Abs(d1-s.D1[i]) <= 0.5*math.Abs(d1)))
+	if !Usable(x, v) {
+		s.Tg[i] = math.NaN()
+	}
+}
+
+// StandIn returns derivatives of term n, x under N(m, v), that are of use where those are not: under N(at, u), u ≤ v, at = m but
+// where derivatives at m are absurd, promising more than so many nats. They are of no use either where there are none.
+func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Expectation, at, u float64) {
+	at, u = m, v
+	narrowest := t.Expectation(n, m, 0)
+	if Absurd(narrowest, nats) {
+		if at = t.beside(n, m, v); at != m {
+			narrowest, x = t.Expectation(n, at, 0), t.Expectation(n, at, v)
+		}
+	}
+	for k := 0; k < mostNarrowed && !Usable(x, u) && !t.holeAt(n, at); k++ {
+		if u /= 8; !hopeless(narrowest, u) {
+			x = t.Expectation(n, at, u)
+		}
+	}
+	return x, at, u
+}
+
+// Sane returns the target of element i of s, term n: γ and the linear coefficient about the mean. Where it is absurd it is that of the nearest
+// mean at which it is not.
+func (t *Terms) Sane(s *State, i, n int) (gamma, a float64) {
+	x, m := Expectation{D1: s.D1[i], D2: -s.Tg[i]}, s.M[i]
+	if !Absurd(x, MostNats) {
+		return s.Tg[i], s.D1[i]
+	}
+	y, at, u := t.StandIn(n, m, s.V[i], t.Expectation(n, m, s.V[i]), MostNats)
+	if !Usable(y, u) {
+		return s.Tg[i], s.D1[i]
+	}
+	return -y.D2, y.D1 - y.D2*(at-m)
+}
+
+// Absurd reports whether there is a target of s that is.
+func (s *State) Absurd() bool {
+	for i, g := range s.Tg {
+		if Absurd(Expectation{D1: s.D1[i], D2: -g}, MostNats) {
+			return true
+		}
+	}
+	return false
+}
+
+// Absurd reports whether derivatives are of no use to say where to go: they overflow, or they promise more than so many nats
+// and say that these are near, as those of an exponential do far out.
+func Absurd(x Expectation, nats float64) bool {
+	return !Moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
+}
+
+// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal of variance v, or of less where there is
+// none and the term has no value at m: those there lead to where it leads, too. It is m where none is found, or where either side may have one: log-likelihoods that are not log-concave.
+func (t *Terms) beside(n int, m, v float64) float64 {
+	if !t.Concave() {
+		return m
+	}
+	good := func(x Expectation) bool { return Usable(x, v) && !Absurd(x, BesideNats) }
+	at := t.Nearest(n, m, 1, good)
+	for k := 0; k < mostBesides && at == m && t.holeAt(n, m); k++ {
+		v /= 64
+		at = t.Nearest(n, m, 1, good)
+	}
+	return at
+}
+
+// Nearest returns the mean nearest to m, to within tol, at which the derivatives of term n are good, or m where none is found.
+func (t *Terms) Nearest(n int, m, tol float64, good func(Expectation) bool) float64 {
+	at := func(d float64) bool { return good(t.Expectation(n, m+d, 0)) }
+	bad, d := 0.0, 0.0
+	_, _, _, c := t.Term(n)
+	for r := 1.0; r <= min(mostBeside+c, math.MaxFloat64) && d == 0; r *= 2 {
+		switch {
+		case at(r):
+			bad, d = r/2, r
+		case at(-r):
+			bad, d = -r/2, -r
+		}
+	}
+	if math.Abs(d) == 1 {
+		bad = 0
+	}
+	for math.Abs(d-bad) > tol {
+		mid := 0.5 * (bad + d)
+		if mid == bad || mid == d { // neighbouring floats, further apart than tol
+			break
+		}
+		if at(mid) {
+			d = mid
+		} else {
+			bad = mid
+		}
+	}
+	return m + d
+}
+
+// BesideNats is what derivatives may promise where beside leads: sites as strong as those of more leave the others no digits.
+const BesideNats = 1e6
+
+// mostBeside is how far beside looks, beyond the residual variance, of which the expectation of an exponential has half in its exponent: an
+// exponential that overflows here is small there. For a narrower marginal, each of a 64th of the variance, it looks so often.
+const (
+	mostBeside  = 1 << 14
+	mostBesides = 12
+)
+
+// holeAt reports whether the log-likelihood of term n is not finite at m, so that no narrower marginal helps.
+func (t *Terms) holeAt(n int, m float64) bool {
+	y, o, _, _ := t.Term(n)
+	l := t.Lik.LogProb(y, m+o)
+	return math.IsNaN(l) || math.IsInf(l, 0)
+}
+
+// mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
+const mostNarrowed = 600
+
+// mostTelling is how much more precise than a marginal its target may be, and by how many of its standard deviations it may be off.
+const mostTelling = 1e8
+
+// Usable reports whether the derivatives under a marginal of variance v can be
+// a target: of a finite expectation, and no more than a factor of mostTelling more precise than it.
+func Usable(x Expectation, v float64) bool {
+	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < mostTelling && math.Abs(x.D1)*math.Sqrt(v) < mostTelling && Moderate(x)
+}
+
+// hopeless reports whether the derivatives under a marginal of variance v are not worth the while, judged by those at its mean, which are
+// less where log-likelihoods fall as exponentials do and much the same where they fall as polynomials.
+func hopeless(atMean Expectation, v float64) bool {
+	return math.Abs(atMean.D1)*math.Sqrt(v) > 10*mostTelling || math.Abs(atMean.D2)*v > 100*mostTelling
+}
+
+// Moderate reports whether the derivatives are far from overflow.
+func Moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
+
+// solveDefinite is the determinant of a Hessian, relative to that of its diagonal, below which differences do not tell whether it is definite.
+const solveDefinite = 0.01
+
+// Solve minimises KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from
+// the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
+// are Newton's in m and √v, in which it is convex where log p is concave, halved until the
+// value falls. As a target it need not be accurate: it ends where steps are small.
+func (t *Terms) Solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
+	defer parallel.At(&n, t.Name)
+	value := func(x Expectation, m, v float64) float64 {
+		return 0.5*((m-mc)*(m-mc)/vc+v/vc-math.Log(v)) - x.Value
+	}
+	if Absurd(t.Expectation(n, m, 0), MostNats) {
+		m = t.beside(n, m, v)
+	}
+	x := t.Expectation(n, m, v)
+	for k := 0; k < mostNarrowed && (!Moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {
+		v /= 8
+		x = t.Expectation(n, m, v)
+	}
+	f := value(x, m, v)
+	for range 1000 {
+		// The gradient and the Hessian in m and e, √v being multiplied by 1 + e.
+		gamma := -x.D2
+		gm, ge := (m-mc)/vc-x.D1, v/vc-1+v*gamma
+		tm, tv := t.bend(n, m, v, gamma)
+		hm, he, hme := 1/vc+gamma, v/vc+1+v*(gamma+2*v*tv), v*tm
+		if !(hm > 0 && he > 0 && hm*he-hme*hme > solveDefinite*hm*he) {
+			hm, he, hme = math.Max(hm, 1/vc), math.Max(he, 1), 0
+		}
+		det := hm*he - hme*hme
+		dm, de := (hme*ge-he*gm)/det, (hme*gm-hm*ge)/det
+		if math.Abs(dm) < 1e-3*math.Sqrt(v) && math.Abs(de) < 1e-3 {
+			break
+		}
+		step := 1.0
+		for ; step > 1e-12; step /= 2 {
+			r := 1 + step*de
+			if de < 0 {
+				r = 1 / (1 - step*de)
+			}
+			mt, vt := m+step*dm, v*r*r
+			xt := t.Expectation(n, mt, vt)
+			if ft := value(xt, mt, vt); Moderate(xt) && ft <= f {
+				m, v, x, f = mt, vt, xt, ft
+				break
+			}
+		}
+		if step <= 1e-12 {
+			break
+		}
+	}
+	return -x.D2, x.D1, m
+}
+
+// Differences of γ̂ are taken over bendWidth of a standard deviation, or over less, down to bendLeast, until γ̂ changes by no more than bendMost of it.
+const (
+	bendWidth = 0.01
+	bendLeast = 1e-9
+	bendMost  = 0.1
+)
+
+// bend returns ∂γ̂/∂m and ∂γ̂/∂v = ½∂²γ̂/∂m² of term n under N(m, v), where γ̂ is gamma, or zeros where it is not smooth.
+func (t *Terms) bend(n int, m, v, gamma float64) (tm, tv float64) {
+	sd := math.Sqrt(v)
+	for h := bendWidth * sd; h > bendLeast*sd; h /= 4 {
+		above, below := -t.Expectation(n, m+h, v).D2, -t.Expectation(n, m-h, v).D2
+		if most := bendMost * gamma; math.Abs(above-gamma) <= most && math.Abs(below-gamma) <= most {
+			return (above - below) / (2 * h), 0.5 * (above - 2*gamma + below) / (h * h)
+		}
+	}
+	return 0, 0
+}
+
+// State is a Gaussian in site form, with the expectations of its terms.
+type State struct {
+	Gamma []float64 // γ
+	A     []float64 // b − γm: the linear coefficient of the site about the mean, equal to K⁻¹m
+	M, V  []float64 // marginals
+	E     []float64 // E[log p(y_n|η_n)]
+	Tg    []float64 // −∂²E/∂m²: where γ would move
+	D1    []float64 // ∂E/∂m: where a would move
+	Err   float64   // bound on the error of Σ e, with what the rounding of m makes of it
+
+	// Certain: tg and d1 are the derivatives of all e, to rounding, and no tg is negative.
+	Certain bool
+	Wild    bool // a d1 is that of a narrower marginal, and another: it says where to go, and not how far it is
+
+	bound []float64 // scratch of expect: on the error of each e,
+	far   []bool    // and whether tg and d1 are those of a narrower marginal,
+	lost  []bool    // under which d1 differs, or without which there is no e
+}
+
+func (s *State) Resize(n int) {
+	dense.ResizeAll(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
+}
+
+func (s *State) CopyFrom(o *State) {
+	s.Resize(len(o.M))
+	for _, p := range [][2][]float64{{s.Gamma, o.Gamma}, {s.A, o.A}, {s.M, o.M}, {s.V, o.V}, {s.E, o.E}, {s.Tg, o.Tg}, {s.D1, o.D1}} {
+		copy(p[0], p[1])
+	}
+	s.Err, s.Certain, s.Wild = o.Err, o.Certain, o.Wild
+}
+
+// Estimates are what an estimator says of the terms of a batch: expectations and their
+// derivatives with respect to the mean, under the marginals N(m, v).
+type Estimates struct {
+	M, V, E, D1, D2 []float64
+	Y, At, Wide     []float64 // scratch: what the estimator is shown
+}
+
+// Resize makes room for n terms.
+func (x *Estimates) Resize(n int) {
+	dense.ResizeAll(n, &x.M, &x.V, &x.E, &x.D1, &x.D2, &x.Y, &x.At, &x.Wide)
+}
+
+// MostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as large no nat is known.
+const MostNats = 1e16
+
+func (t *Terms) Digest(d *save.Digest) {
+	t.Lik.Identify(d)
+	for _, x := range [][]float64{t.Y, t.Offset, t.Weight, t.Extra} {
+		d.Floats(x)
+	}
+}
+
+// Keep is that of n terms with their expectations.
+func (s *State) Keep(c *save.State, n int) {
+	c.Floats(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
+	c.Float(&s.Err)
+	c.Bool(&s.Certain, &s.Wild)
+}
+
+// Sought is what came of a search for the best q.
+type Sought struct {
+	Mean   []float64
+	Most   float64 // the ELBO that no q has, by the estimate
+	Passes int     // over the terms that it took; 0 where there was none
+}
+
+// Between returns by how much the ELBO of x is another than that of the mean Ka to first order, without its sign, and by how much the expectations
+// show that beyond; h is m − Ka.
+func (x *State) Between(h []float64) (first, rise float64) {
+	for i, h := range h {
+		first += (x.D1[i] - 0.5*x.A[i]) * h
+		rise += 0.5 * x.Tg[i] * h * h
+	}
+	return math.Abs(first), rise
+}
+
+// PrecisionPromise returns about how many nats there are in the precisions of the sites, ¼ Σ (γ̂ − γ)²v²: with the variances alone
+// of what would be ¼ Σ_ij (γ̂ − γ)_i V_ij² (γ̂ − γ)_j.
+func (s *State) PrecisionPromise() float64 {
+	var sum float64
+	for i, v := range s.V {
+		g := (s.Tg[i] - s.Gamma[i]) * v
+		sum += g * g
+	}
+	return 0.25 * sum
+}
+
+// Bare reports whether s has no sites.
+func (s *State) Bare() bool {
+	for i, g := range s.Gamma {
+		if g != 0 || s.A[i] != 0 {
+			return false
+		}
+	}
+	return true
+}

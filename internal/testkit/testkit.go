@@ -1,0 +1,2 @@
+// Package testkit has what tests of several packages need.
+package testkit

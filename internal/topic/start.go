@@ -1,0 +1,332 @@
+package topic
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/batches"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"gonum.org/v1/gonum/floats"
+)
+
+const (
+	startMix    = 0.2 // share of a start in the first topics, the rest being that of all words
+	startDocs   = 3   // documents for a topic of StartDocs
+	startRounds = 15  // most rounds of k-means
+	startFew    = 20  // topics up to which StartAuto is StartKMeans
+	anchorDim   = 400 // of the random projection of anchor words, which keeps distances to some 5%
+	// An anchor word occurs in at least so many documents, and in at least this fraction of
+	// them: a word of few documents has a row of much noise.
+	anchorMin, anchorPart = 3, 0.01
+)
+
+// Start is where the topics of a model start from.
+type Start int
+
+const (
+	// StartAuto is StartKMeans up to startFew topics and StartAnchors above.
+	StartAuto Start = iota
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights.
+	StartKMeans
+	// StartAnchors finds anchor words, whose company is far from that of any mixture of the others
+	// (Arora et al., 2013). The documents with such a word take the place of a cluster.
+	StartAnchors
+	// StartDocs puts a few documents drawn at random in place of a cluster.
+	StartDocs
+	// StartRandom multiplies the word frequencies of the corpus by random numbers.
+	StartRandom
+)
+
+// of returns what s means for so many topics.
+func (s Start) of(topics int) Start {
+	switch {
+	case s != StartAuto:
+		return s
+	case topics > startFew:
+		return StartAnchors
+	}
+	return StartKMeans
+}
+
+// Bytes returns the memory that s takes to find where so many topics start from.
+func (s Start) Bytes(topics, terms int) float64 {
+	if s.of(topics) == StartAnchors {
+		return memory.Bytes(anchorDim, 1, terms)
+	}
+	return 0
+}
+
+// starter finds where K topics start from.
+type starter struct {
+	docs     []Doc
+	terms, k int
+}
+
+// Topics returns where k topics of docs start from: a row of terms numbers for each, of positive
+// sum. Once ctx is done they are of no use.
+func (s Start) Topics(ctx context.Context, docs []Doc, terms, k int, rng *rand.Rand) [][]float64 {
+	m, start := starter{docs, terms, k}, s.of(k)
+	unigram := make([]float64, m.terms)
+	total := Tokens(m.docs)
+	for _, d := range m.docs {
+		for i, v := range d.Words {
+			unigram[v] += d.Counts[i] / total
+		}
+	}
+	if total == 0 {
+		for v := range unigram {
+			unigram[v] = 1 / float64(m.terms)
+		}
+	}
+	out := dense.NewRows(k, m.terms)
+	switch start {
+	case StartKMeans:
+		for n, j := range m.kMeans(ctx, rng) {
+			addDoc(out[j], m.docs[n])
+		}
+	case StartAnchors:
+		m.anchorTopics(ctx, out, rng)
+	case StartDocs:
+		for _, row := range out {
+			for range startDocs {
+				addDoc(row, m.docs[rng.IntN(len(m.docs))])
+			}
+		}
+	}
+	for _, row := range out {
+		var sum float64
+		for _, x := range row {
+			sum += x
+		}
+		for v, u := range unigram {
+			switch {
+			case start != StartRandom && sum > 0:
+				row[v] = startMix*row[v]/sum + (1-startMix)*u
+			default: // StartRandom, or a topic without documents
+				row[v] = u * (0.5 + rng.Float64())
+			}
+		}
+	}
+	return out
+}
+
+// addDoc adds the counts of d to row.
+func addDoc(row []float64, d Doc) {
+	for i, v := range d.Words {
+		row[v] += d.Counts[i]
+	}
+}
+
+// tfidf returns the documents with weights y_v log(D/D_v) of norm 1 in place of counts.
+func (m starter) tfidf() []Doc {
+	idf := make([]float64, m.terms)
+	for _, d := range m.docs {
+		for _, v := range d.Words {
+			idf[v]++
+		}
+	}
+	for v, n := range idf {
+		idf[v] = math.Log(float64(len(m.docs)) / max(1, n))
+	}
+	out := make([]Doc, len(m.docs))
+	for n, d := range m.docs {
+		x := make([]float64, len(d.Words))
+		var norm float64
+		for i, v := range d.Words {
+			x[i] = d.Counts[i] * idf[v]
+			norm += x[i] * x[i]
+		}
+		for i := range x {
+			x[i] /= math.Sqrt(max(norm, math.SmallestNonzeroFloat64))
+		}
+		out[n] = Doc{d.Words, x}
+	}
+	return out
+}
+
+// cosine returns the inner product of x with a row.
+func cosine(x Doc, row []float64) (s float64) {
+	for i, v := range x.Words {
+		s += x.Counts[i] * row[v]
+	}
+	return s
+}
+
+// kMeans returns the cluster of each document: spherical k-means on TF-IDF weights
+// from centres that k-means++ draws.
+func (m starter) kMeans(ctx context.Context, rng *rand.Rand) []int {
+	x := m.tfidf()
+	centre := dense.NewRows(m.k, m.terms)
+	far := make([]float64, len(x))
+	for n := range far {
+		far[n] = 1
+	}
+	for j := range centre {
+		if ctx.Err() != nil {
+			break
+		}
+		n := batches.Pick(far, rng)
+		addDoc(centre[j], x[n])
+		for i := range x {
+			far[i] = min(far[i], max(0, 1-cosine(x[i], centre[j])))
+		}
+	}
+	cluster := make([]int, len(x))
+	byTerm := make([]float64, m.terms*m.k) // centres, so that those of a term are adjacent
+	cos := make([]float64, m.k)
+	for range startRounds {
+		for j, row := range centre {
+			for v, c := range row {
+				byTerm[v*m.k+j] = c
+			}
+		}
+		changed := false
+		for n := range x {
+			if ctx.Err() != nil {
+				return cluster
+			}
+			clear(cos)
+			for i, v := range x[n].Words {
+				floats.AddScaled(cos, x[n].Counts[i], byTerm[v*m.k:(v+1)*m.k])
+			}
+			at := floats.MaxIdx(cos)
+			changed = changed || cluster[n] != at
+			cluster[n] = at
+		}
+		if !changed {
+			break
+		}
+		for j := range centre {
+			clear(centre[j])
+		}
+		for n, j := range cluster {
+			addDoc(centre[j], x[n])
+		}
+		for _, row := range centre {
+			var norm float64
+			for _, c := range row {
+				norm += c * c
+			}
+			if norm = math.Sqrt(norm); norm > 0 {
+				for v := range row {
+					row[v] /= norm
+				}
+			}
+		}
+	}
+	return cluster
+}
+
+// anchorTopics stores in out the words of the documents of each of K anchor words. Row v of the
+// matrix of word pairs, which says with which words v occurs, is projected at random to few
+// dimensions; anchors are found one at a time as the row furthest from the span of those before.
+func (m starter) anchorTopics(ctx context.Context, out [][]float64, rng *rand.Rand) {
+	const dim = anchorDim
+	freq := make([]float64, m.terms)
+	for _, d := range m.docs {
+		for _, v := range d.Words {
+			freq[v]++
+		}
+	}
+	least := max(anchorMin, math.Ceil(anchorPart*float64(len(m.docs))))
+	var words []int
+	index := make([]int, m.terms)
+	for v, n := range freq {
+		index[v] = -1
+		if n >= least {
+			index[v] = len(words)
+			words = append(words, v)
+		}
+	}
+	project := make([]float32, m.terms*dim)
+	for i := range project {
+		project[i] = float32(rng.NormFloat64())
+	}
+	q := dense.NewRows(len(words), dim)
+	weight := make([]float64, len(words))
+	sum := make([]float64, dim)
+	for _, d := range m.docs {
+		w := d.Tokens()
+		if ctx.Err() != nil {
+			return
+		}
+		if w < 2 {
+			continue
+		}
+		clear(sum)
+		for i, v := range d.Words {
+			for j, x := range project[v*dim : (v+1)*dim] {
+				sum[j] += d.Counts[i] * float64(x)
+			}
+		}
+		for i, v := range d.Words {
+			at := index[v]
+			if at < 0 {
+				continue
+			}
+			c := d.Counts[i] / (w * (w - 1)) // pairs of different tokens
+			weight[at] += c * (w - 1)
+			for j, x := range project[v*dim : (v+1)*dim] {
+				q[at][j] += c * (sum[j] - float64(x))
+			}
+		}
+	}
+	mean := make([]float64, dim)
+	for i, row := range q {
+		for j := range row {
+			row[j] /= max(weight[i], math.SmallestNonzeroFloat64)
+			mean[j] += row[j] / float64(len(q))
+		}
+	}
+	for _, row := range q {
+		for j := range row {
+			row[j] -= mean[j]
+		}
+	}
+	for k := range out {
+		if ctx.Err() != nil {
+			return
+		}
+		far, at := 0.0, -1
+		for i, row := range q {
+			var norm float64
+			for _, x := range row {
+				norm += x * x
+			}
+			if norm > far {
+				far, at = norm, i
+			}
+		}
+		if at < 0 {
+			return // fewer directions than topics: the rest start at random
+		}
+		for _, d := range m.docs {
+			if hasWord(d, words[at]) {
+				addDoc(out[k], d)
+			}
+		}
+		unit := make([]float64, dim)
+		for j, x := range q[at] {
+			unit[j] = x / math.Sqrt(far)
+		}
+		for _, row := range q {
+			var c float64
+			for j, x := range row {
+				c += x * unit[j]
+			}
+			for j := range row {
+				row[j] -= c * unit[j]
+			}
+		}
+		clear(q[at])
+	}
+}
+
+// hasWord reports whether word v occurs in d.
+func hasWord(d Doc, v int) bool {
+	_, ok := slices.BinarySearch(d.Words, v)
+	return ok
+}

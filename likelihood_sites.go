@@ -1,0 +1,397 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+)
+
+// siteView shows the sites a Likelihood.
+type siteView struct {
+	lik   Likelihood
+	many  func(value, d1, d2, bound []float64)
+	rates func(y float64) (sign, origin, slope float64)
+	facts Facts
+}
+
+var _ learn.Likelihood = (*siteView)(nil)
+
+// viewOf returns what the sites see of l.
+func viewOf(l Likelihood) term.Likelihood {
+	v := &siteView{lik: l, facts: factsOf(l)}
+	if e := eachOf(l); e != nil {
+		v.many = e.expectEach
+	}
+	if r, ok := l.(rated); ok {
+		v.rates = r.rate
+	}
+	return v
+}
+
+// likOf returns the Likelihood of t.
+func likOf(t *term.Terms) Likelihood { return t.Lik.(*siteView).lik }
+
+func (l *siteView) LogProb(y, eta float64) float64 { return l.lik.LogProb(y, eta) }
+
+func (l *siteView) Expect(y, m, v float64) term.Expectation {
+	return term.Expectation(ExpectLogProb(l.lik, y, m, v))
+}
+
+func (l *siteView) Concave() bool { return l.facts.LogConcave }
+
+func (l *siteView) Real() bool { return l.facts.Support == RealLine }
+
+func (l *siteView) Each() func(value, d1, d2, bound []float64) { return l.many }
+
+func (l *siteView) Rated() func(y float64) (sign, origin, slope float64) { return l.rates }
+
+// Noise implements learn.Likelihood.
+func (l *siteView) Noise() float64 {
+	if noise, ok := l.lik.(GaussianNoise); ok {
+		return positiveOr(noise.Var, 1)
+	}
+	return 0
+}
+
+func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
+
+// newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for GaussianNoise{}. It returns what
+// the likelihood says of its parameters and of the responses.
+func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
+	if lik == nil {
+		lik = GaussianNoise{}
+	}
+	if err := checkLabels(lik, y); err != nil {
+		return nil, err
+	}
+	return &term.Terms{Lik: viewOf(lik), Y: y}, nil
+}
+
+// under returns the terms with the same responses under lik.
+func under(t *term.Terms, lik Likelihood) *term.Terms {
+	u := *t
+	u.Lik = viewOf(lik)
+	return &u
+}
+
+// runOf returns the terms of t for a run of its own, with a nestedRule where that pays.
+func runOf(t *term.Terms) (*term.Terms, *nestedRule) {
+	own, r := *t, newNestedRule(likOf(t), t.Len())
+	own.Model = t
+	if r != nil {
+		own.Rule = r.expect
+	}
+	return &own, r
+}
+
+// Responses are far from 0 where their mean is more than farResponse of their standard deviations
+// from there and, where the prior is given, more than farPrior of its. Of fewer than farRows a
+// smooth latent function may have any mean.
+const (
+	farResponse = 5
+	farPrior    = 3
+	farRows     = 10
+)
+
+// farFrom0 warns of responses far from 0, in units of the latent values, under a prior that goes
+// back to 0 away from the rows and has the given standard deviation, which may be learned.
+func farFrom0(t *term.Terms, prior float64, learned bool) []string {
+	switch likOf(t).(type) {
+	case GaussianNoise, StudentT, Laplace:
+	default:
+		return nil
+	}
+	y := slices.Clone(t.Y)
+	for i, o := range t.Offset {
+		y[i] -= o
+	}
+	mean, sd := stat.MeanStdDev(y, nil)
+	far := math.Abs(mean)
+	near := math.IsInf(prior, 1) || !learned && far <= farPrior*prior
+	if near || len(y) < farRows || !(far > farResponse*sd) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the responses have mean %.4g and standard deviation %.3g, and a GP with "+
+		"this kernel k goes back to 0 away from the rows: use pgsvi.Sum{pgsvi.Constant{Scale: %.2g}, k}, "+
+		"or subtract the mean", mean, sd, far)}
+}
+
+// checkRow returns an error, without the name of the package, if row, with number n, is none of so many columns under lik.
+func checkRow(row *Row, cols int, lik Likelihood, n int) error {
+	switch {
+	case row.Ind == nil && len(row.Val) != cols:
+		return fmt.Errorf("row %d has %d values, the model %d columns: %w", n, len(row.Val), cols, ErrShape)
+	case row.Ind != nil && len(row.Ind) != len(row.Val):
+		return fmt.Errorf("row %d has %d columns and %d values: %w", n, len(row.Ind), len(row.Val), ErrShape)
+	case row.Weight < 0:
+		return fmt.Errorf("row %d has weight %v: %w", n, row.Weight, ErrParam)
+	}
+	for k, j := range row.Ind {
+		if j < 0 || j >= cols || k > 0 && j <= row.Ind[k-1] {
+			return fmt.Errorf("row %d has column %d; columns must increase and be below %d: %w", n, j, cols, ErrShape)
+		}
+	}
+	if k, ok := dense.AllFinite(row.Val); !ok {
+		return fmt.Errorf("row %d, column %d is %v: %w", n, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
+	}
+	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("row %d has response %v, offset %v, weight %v: %w", n, row.Y, row.Offset, row.Weight, ErrNotFinite)
+		}
+	}
+	if err := checkLabel(lik, row.Y); err != nil {
+		return fmt.Errorf("row %d: %w", n, err)
+	}
+	return nil
+}
+
+// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. With standIn, derivatives that
+// are beyond use give way to those of narrower marginals, as in expectSite. The error
+// wraps ErrNotFinite and names the first term whose derivatives are of no use, or is that of est.
+func estimate(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
+	for i := range x.M {
+		y, o, _, c := t.Term(dense.Index(batch, i))
+		x.Y[i], x.At[i], x.Wide[i] = y, x.M[i]+o, x.V[i]+c
+	}
+	defer parallel.At(nil, func(i int) string { return t.Name(dense.Index(batch, i)) })
+	if err := est.EstimateSites(x.E, x.D1, x.D2, likOf(t), x.Y, x.At, x.Wide, rng); err != nil {
+		return err
+	}
+	for i := range x.M {
+		n := dense.Index(batch, i)
+		if t.Weight != nil {
+			w := t.Weight[n]
+			x.E[i], x.D1[i], x.D2[i] = w*x.E[i], w*x.D1[i], w*x.D2[i]
+		}
+		if e := (term.Expectation{Value: x.E[i], D1: x.D1[i], D2: x.D2[i]}); standIn && !term.Usable(e, x.V[i]) {
+			if e, at, u := t.StandIn(n, x.M[i], x.V[i], e, term.MostNats); term.Usable(e, u) {
+				x.D1[i], x.D2[i] = e.D1-e.D2*(at-x.M[i]), e.D2
+			}
+		}
+		if d := x.D1[i] + x.D2[i]; math.IsNaN(d) || math.IsInf(d, 0) {
+			if _, _, ok := term.HoleOf(t.Lik, x.Y[i], x.At[i], x.Wide[i]); ok {
+				return fmt.Errorf("%s: %w", t.Explain(n, x.M[i], x.V[i]), ErrNotFinite)
+			}
+			return fmt.Errorf("%s under N(%.4g, %.4g) has derivatives %v, %v; use Exact{}, no step size, or a narrower prior: %w", t.Describe(n), x.M[i], x.V[i], x.D1[i], x.D2[i], ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// siteSmooth is f = −Σ_n w_n E_q[log p(y_n|η_n)], η_n = x_nᵀz, over a Gaussian q. Its terms
+// see one marginal of q each: expectations are taken of one number at a time,
+// whatever the estimator is. Values are exact.
+type siteSmooth struct {
+	terms *term.Terms
+	x     [][]float64 // x_n; nil means the unit vectors
+	est   SiteEstimator
+	exact bool // est ignores randomness
+	// best finds the best full Gaussian under prior; nil where that is not known.
+	best  func(c term.Crew) (term.Sought, *mat.SymDense, error)
+	prior *Gaussian
+}
+
+// dim returns the dimension of z.
+func (f *siteSmooth) siteLikelihood() Likelihood { return likOf(f.terms) }
+
+func (f *siteSmooth) dim() int {
+	if f.x == nil {
+		return f.terms.Len()
+	}
+	return len(f.x[0])
+}
+
+// value returns η_n at z.
+func (f *siteSmooth) value(z []float64, n int) float64 {
+	if f.x == nil {
+		return z[n]
+	}
+	return floats.Dot(f.x[n], z)
+}
+
+// marginal returns the mean and the variance of η_n under q.
+func (f *siteSmooth) marginal(q normalForm, n int) (m, v float64) {
+	if f.x == nil {
+		return q.meanAt(n), q.covAt(n, n)
+	}
+	return q.marginal(f.x[n])
+}
+
+// Setup implements Smooth. The error wraps ErrShape unless q is Gaussian of the dimension of z.
+func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
+	if _, ok := q.(normalForm); !ok || q.Dim() != f.dim() {
+		return SmoothTerms{}, fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
+	}
+	return SmoothTerms{f.terms.Len(), f.exact}, nil
+}
+
+// Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect to the
+// mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
+func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	n := q.(normalForm)
+	b := newBatch(batch, f.terms.Len())
+	var x term.Estimates
+	x.Resize(b.n)
+	for i := range b.n {
+		if ctx.Err() != nil {
+			return math.NaN(), context.Cause(ctx)
+		}
+		x.M[i], x.V[i] = f.marginal(n, b.index(i))
+	}
+	if err := estimate(f.terms, &x, batch, f.est, false, env.rng()); err != nil {
+		return math.NaN(), err
+	}
+	var value float64
+	for i := range b.n {
+		if e := x.E[i]; math.IsNaN(e) || math.IsInf(e, 0) {
+			return math.NaN(), fmt.Errorf("%s: %w", f.terms.Explain(b.index(i), x.M[i], x.V[i]), ErrNotFinite)
+		}
+		value -= b.scale * x.E[i]
+		x.D1[i] *= -b.scale
+		x.D2[i] *= -b.scale
+	}
+	f.collect(dst, q, &x, b)
+	return value, nil
+}
+
+// collect stores in dst the gradient whose derivatives in the means of the terms of b are x.d1, and in their variances half of x.d2.
+func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTerms) {
+	if g := factorOf(q); g != nil && f.x == nil {
+		// V_nn = Σ_j L_nj²: the gradient of term n has row n of L alone.
+		clear(dst)
+		for i := range b.n {
+			j := b.index(i)
+			dst[j] += x.D1[i]
+			k := g.d + j*(j+1)/2
+			for a, l := range g.l[j*g.d : j*g.d+j+1] {
+				w := x.D2[i] * l
+				if a == j && g.coords == LogCholesky {
+					w *= l
+				}
+				dst[k+a] += w
+			}
+		}
+		return
+	}
+	n := q.(normalForm)
+	gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
+	if f.x != nil {
+		for i := range b.n {
+			row := f.x[b.index(i)]
+			floats.AddScaled(gm, x.D1[i], row)
+			n.addOuter(gv, 0.5*x.D2[i], row, row)
+		}
+		n.fromMomentGrad(dst, gm, gv)
+		return
+	}
+	stride := n.Dim() + 1 // from one element of the diagonal to the next
+	if len(gv) == len(gm) {
+		stride = 1
+	}
+	for i := range b.n {
+		j := b.index(i)
+		gm[j] += x.D1[i]
+		gv[j*stride] += 0.5 * x.D2[i]
+	}
+	n.fromMomentGrad(dst, gm, gv)
+}
+
+// guide implements guided.
+func (f *siteSmooth) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error) {
+	n := q.(normalForm)
+	b := newBatch(nil, f.terms.Len())
+	var x term.Estimates
+	x.Resize(b.n)
+	astray := false
+	var i int
+	defer parallel.At(&i, f.terms.Name)
+	for ; i < b.n && !halt.Stopped(); i++ {
+		m, v := f.marginal(n, i)
+		e, at, u := f.terms.Expectation(i, m, v), m, v
+		if !term.Usable(e, v) {
+			e, at, u = f.terms.StandIn(i, m, v, e, term.MostNats)
+			astray = true
+		}
+		if !term.Usable(e, u) {
+			return false, nil
+		}
+		x.D1[i], x.D2[i] = -e.D1+e.D2*(at-m), -e.D2
+	}
+	if !astray {
+		return false, halt.Err()
+	}
+	f.collect(dst, q, &x, b)
+	return true, halt.Err()
+}
+
+// seek implements seeker.
+func (f *siteSmooth) seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error) {
+	g, ok := q.(*Gaussian)
+	if !ok || g.isDiagonal() || f.best == nil || !slices.Equal(prior.Natural(nil), f.prior.Natural(nil)) {
+		return term.Sought{}, nil
+	}
+	found, v, err := f.best(term.Crew{Workers: workers, Halt: halt})
+	if err != nil {
+		return found, err
+	}
+	full := g.full()
+	copy(full.next.m, found.Mean)
+	for i := range found.Mean {
+		for j := range found.Mean {
+			full.next.v[i*len(found.Mean)+j] = v.At(i, j)
+		}
+	}
+	return found, full.commitMoments()
+}
+
+// Value returns f over all terms, and a bound on its error.
+func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound float64, err error) {
+	g := q.(normalForm)
+	var n int
+	defer parallel.At(&n, f.terms.Name)
+	for n = range f.terms.Len() {
+		if ctx.Err() != nil {
+			return math.NaN(), math.NaN(), context.Cause(ctx)
+		}
+		m, v := f.marginal(g, n)
+		e := f.terms.Expectation(n, m, v)
+		value -= e.Value
+		bound += e.Err + f.rounding(g, n, e)
+	}
+	return value, bound, nil
+}
+
+// rounding returns what rounding of xᵀm and xᵀVx may make of e, the expectation of term n: under features of raw units these are small
+// differences of large numbers.
+func (f *siteSmooth) rounding(q normalForm, n int, e term.Expectation) float64 {
+	if f.x == nil {
+		return 0
+	}
+	var mean, sd float64
+	for j, x := range f.x[n] {
+		mean += math.Abs(x * q.meanAt(j))
+		sd += math.Abs(x) * math.Sqrt(q.covAt(j, j))
+	}
+	return dense.Epsilon * (math.Abs(e.D1)*mean + math.Abs(e.D2)*sd*sd)
+}
+
+// digest shows d the terms and the estimator.
+func (f *siteSmooth) digest(d *save.Digest) {
+	d.Text(fmt.Sprintf("%T %+v", f.est, f.est))
+	f.terms.Digest(d)
+	d.Int(len(f.x))
+	for _, x := range f.x {
+		d.Float(x...)
+	}
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package pgsvi
-
-const raceEnabled = false

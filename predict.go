@@ -1,0 +1,498 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/predict"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Prediction is what a posterior says of the responses at some rows. It holds the
+// mean m and the variance v of the latent value of each row. Everything else
+// follows from these and the Likelihood, row by row:
+//
+//	p(y|x) = ∫ p(y|η) N(η|m, v) dη.
+//
+// It is made by the method At of a posterior, or by NewPrediction. It is immutable
+// and safe for concurrent use. Its methods store their results in the slices that
+// they are given, where nil allocates, and panic if the length is not Len.
+//
+// A nil matrix, or a nil pointer, has no rows, and Err says so.
+//
+// A row without a latent mean or variance, such as one with a NaN under a GLM, has
+// no prediction: its results are NaN, and Err names it.
+type Prediction struct {
+	lik  Likelihood
+	m, v []float64
+	err  error // of the parameters of lik, or of a matrix that is nil
+}
+
+// NewPrediction returns the prediction under lik for latent values N(mean_i,
+// variance_i). Nil lik means GaussianNoise{}. Both slices are copied. It panics if
+// their lengths differ. What is wrong with a row, or with a parameter of lik, is
+// reported by Err.
+func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
+	if len(mean) != len(variance) {
+		panic(fmt.Sprintf("pgsvi: %d latent means and %d variances", len(mean), len(variance)))
+	}
+	if lik == nil {
+		lik = GaussianNoise{}
+	}
+	m, v := latentSlices(len(mean))
+	copy(m, mean)
+	copy(v, variance)
+	return &Prediction{lik, m, v, checkLikelihood(lik)}
+}
+
+// predictBlock is the number of rows whose latent moments are taken at a time.
+const predictBlock = 128
+
+// latents is a posterior of latent values.
+type latents interface {
+	// Cols returns the number of columns that new points must have.
+	Cols() int
+	likelihood() Likelihood
+	// latent stores mean and variance of the latent value at each row of x. Neither
+	// the blocks of rows that it works in nor the number of its workers change a bit.
+	latent(m, v []float64, x mat.Matrix)
+}
+
+// predictAt is the method At of every posterior. It returns no pointer so that At
+// is inlined, and post.At(x).Prob(…) needs no Prediction on the heap.
+func predictAt(post latents, x mat.Matrix) Prediction {
+	if err := checkMatrix("x", x); err != nil {
+		return Prediction{lik: post.likelihood(), err: err}
+	}
+	rows := checkColumns(x, post.Cols())
+	m, v := latentSlices(rows)
+	post.latent(m, v, x)
+	return Prediction{lik: post.likelihood(), m: m, v: v}
+}
+
+// checkColumns returns the number of rows of x. It panics if there are any and they
+// have not so many columns.
+func checkColumns(x mat.Matrix, cols int) (rows int) {
+	rows, c := x.Dims()
+	if rows > 0 && c != cols {
+		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", c, cols))
+	}
+	return rows
+}
+
+// latentSlices returns two slices of length n.
+func latentSlices(n int) (m, v []float64) {
+	both := make([]float64, 2*n)
+	return both[:n:n], both[n:]
+}
+
+// Len returns the number of rows.
+func (p *Prediction) Len() int { return len(p.m) }
+
+// Err returns why a row has no prediction, for the first row that has none, and nil
+// if all have one. It wraps ErrNotFinite if a latent mean or variance is not a finite
+// number, and ErrParam if a variance is negative or a parameter of the Likelihood is
+// out of range.
+func (p *Prediction) Err() error {
+	if p.err != nil {
+		return p.err
+	}
+	for i := range p.m {
+		if err := checkLatent(p.m[i], p.v[i]); err != nil {
+			return fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// checkLatent reports an N(m, v) that is no distribution.
+func checkLatent(m, v float64) error {
+	switch {
+	case expect.Valid(m, v):
+		return nil
+	case v < 0:
+		return fmt.Errorf("the latent variance is %v: %w", v, ErrParam)
+	}
+	return fmt.Errorf("the latent mean is %v, the latent variance %v: %w", m, v, ErrNotFinite)
+}
+
+// Latent stores the latent means and variances, without noise.
+func (p *Prediction) Latent(mean, variance []float64) (m, v []float64) {
+	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
+	copy(m, p.m)
+	copy(v, p.v)
+	return m, v
+}
+
+// Offset returns the prediction with offset_i added to the latent mean of row i, as
+// GLMOptions.Offset does in a fit. It panics if there are not Len offsets.
+func (p *Prediction) Offset(offset []float64) *Prediction {
+	if len(offset) != p.Len() {
+		panic(fmt.Sprintf("pgsvi: %d offsets for %d rows", len(offset), p.Len()))
+	}
+	m, v := latentSlices(p.Len())
+	copy(v, p.v)
+	for i, o := range offset {
+		m[i] = p.m[i] + o
+	}
+	return &Prediction{p.lik, m, v, p.err}
+}
+
+// Prob stores p(y|x) of each row: the probability of y, or its density where y is a
+// real number. It is NaN if y is outside the Support of the Likelihood, such as a 0
+// for labels −1 and +1.
+func (p *Prediction) Prob(dst []float64, y float64) []float64 {
+	dst = dense.Dest(dst, p.Len())
+	if !factsOf(p.lik).contain(y) {
+		fillNaN(dst)
+		return dst
+	}
+	predictRows{p.lik, dst, nil, y, p.m, p.v}.run()
+	return dst
+}
+
+// LogProb stores log p(y_i|x_i) of each row in nats. It is meant for far tails, too:
+// the probability itself need not be representable. It is NaN if y_i is outside the
+// Support of the Likelihood. It panics if there are not Len responses; dst may be y.
+//
+// Closed forms are used for BernoulliProbit, GaussianNoise and Laplace, and the sums
+// of ExpectLogProb for BernoulliLogit. For all others the integral is taken by adaptive
+// quadrature about the mode of its integrand, which has to be the only one, or to
+// have the others near η = m, 0 or y. The relative error of the probability is below
+// 1e−11 for the likelihoods of this package, as tests against other quadrature show.
+func (p *Prediction) LogProb(dst, y []float64) []float64 {
+	if len(y) != p.Len() {
+		panic(fmt.Sprintf("pgsvi: %d responses for %d rows", len(y), p.Len()))
+	}
+	dst = dense.Dest(dst, p.Len())
+	predictRows{p.lik, dst, y, 0, p.m, p.v}.run()
+	return dst
+}
+
+// predictShared is from how many rows on their predictions are shared between goroutines.
+const predictShared = 1024
+
+// predictRows are predictions of responses: log p(y_i|x_i) or, where y is nil, p(all|x_i), all
+// being in the support. dst may be y.
+type predictRows struct {
+	lik        Likelihood
+	dst, y     []float64
+	all        float64
+	mean, vari []float64
+}
+
+// run makes them, each for itself whatever the others are.
+func (r predictRows) run() {
+	if n := len(r.dst); n >= predictShared {
+		shared := r // on the heap here alone
+		parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) { shared.part(lo, hi) })
+	} else {
+		for lo := 0; lo < n; lo += predictBlock {
+			r.part(lo, min(lo+predictBlock, n))
+		}
+	}
+}
+
+// part is run for rows lo … hi−1, a block.
+func (r *predictRows) part(lo, hi int) {
+	dst, m, v := r.dst[lo:hi], r.mean[lo:hi], r.vari[lo:hi]
+	if r.y == nil {
+		for i := range dst {
+			dst[i] = r.all
+		}
+	} else {
+		copy(dst, r.y[lo:hi])
+	}
+	if each, ok := r.lik.(eachPredictor); ok && eachOf(r.lik) != nil {
+		each.predictEach(dst, m, v)
+	} else {
+		facts := factsOf(r.lik)
+		for i, y := range dst {
+			if dst[i] = math.NaN(); facts.contain(y) {
+				dst[i], _ = predictiveLogProb(r.lik, y, m[i], v[i])
+			}
+		}
+	}
+	if r.y == nil {
+		for i, logp := range dst {
+			dst[i] = math.Exp(logp)
+		}
+	}
+}
+
+// Probs returns the probabilities of all responses, new: a row for each row, with a
+// column for each of −1 and +1, or of 0, 1, …, Facts.Most. It panics if the Support
+// of the Likelihood is another, or has no largest response.
+func (p *Prediction) Probs() *mat.Dense {
+	f := factsOf(p.lik)
+	first, step, n := 0.0, 1.0, 0
+	switch {
+	case f.Support == SignLabels:
+		first, step, n = -1, 2, 2
+	case f.Support == Counts && f.Most > 0:
+		n = int(f.Most) + 1
+	default:
+		panic(fmt.Sprintf("pgsvi: Probs of %s, whose responses are no finite set; see Prob", typeName(p.lik)))
+	}
+	if p.Len() == 0 {
+		return &mat.Dense{}
+	}
+	dst, col := mat.NewDense(p.Len(), n, nil), make([]float64, p.Len())
+	for j := range n {
+		dst.SetCol(j, p.Prob(col, first+step*float64(j)))
+	}
+	return dst
+}
+
+// Moments stores mean and variance of y at each row, by the law of total variance:
+//
+//	E[y] = E[E[y|η]],   Var[y] = E[Var[y|η]] + Var[E[y|η]],   η ~ N(m, v).
+//
+// Closed forms are used for the likelihoods of this package. For others E[y|η] and
+// Var[y|η] come from Responder, or from LogProb by integration over the Support of
+// y, which costs an integral at each node.
+//
+// A row that fails is NaN, and the others are right. The error names the first that
+// fails, and how many do. It wraps
+//   - ErrNotFinite if the row has no latent mean or variance, or y no moments, or its
+//     mean is above math.MaxFloat64. A variance of +Inf is no error;
+//   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out
+//     of range, or exp(LogProb) does not integrate to 1 within 1e−6 over the Support.
+func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err error) {
+	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
+	if p.err != nil {
+		fillNaN(m)
+		fillNaN(v)
+		return m, v, p.err
+	}
+	var bad failedRows
+	for i := range m {
+		m[i], v[i], err = predictiveMoments(p.lik, p.m[i], p.v[i])
+		bad.add(i, err)
+	}
+	return m, v, bad.err()
+}
+
+// Quantile stores the quantile at level prob, in (0, 1), of y at each row: the
+// smallest y with P(Y ≤ y) ≥ prob.
+//
+// For the likelihoods of this package it solves log P(Y ≤ y) = log prob, or above the
+// median log P(Y > y) = log(1−prob), so that both tails keep a relative accuracy of
+// about 1e−10 in the probability at any level. For others P(Y ≤ y|η) comes from
+// Responder, or from LogProb by integration over y, with an absolute accuracy of about
+// 1e−13 and 1e−10. Counts and SignLabels are solved for exactly, counts above 2^53 to
+// the accuracy of a float64. A quantile too small for a float64 is 0.
+//
+// A row that fails is NaN, and the others are right. The error names the first that
+// fails, and how many do. It wraps ErrParam if prob is not in (0, 1), ErrNotFinite if
+// the quantile is above math.MaxFloat64 or none was found, and otherwise what that of
+// Moments does.
+func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
+	dst = dense.Dest(dst, p.Len())
+	err := p.err
+	if err == nil && !(prob > 0 && prob < 1) {
+		err = fmt.Errorf("pgsvi: quantile at level %v, want one between 0 and 1: %w", prob, ErrParam)
+	}
+	if err != nil {
+		fillNaN(dst)
+		return dst, err
+	}
+	var bad failedRows
+	for i := range dst {
+		dst[i], err = predictiveQuantile(p.lik, prob, p.m[i], p.v[i])
+		bad.add(i, err)
+	}
+	return dst, bad.err()
+}
+
+// ProbInterval stores, for each row, the central credible interval of p(y|η), the
+// probability of the response y itself, under the posterior N(m, v) of the latent
+// value: it is below lo with probability (1−level)/2, and above hi with the same. Prob
+// is the mean of what it holds.
+//
+// Where p(y|η) rises or falls with η, as for binary responses, for 0 and the largest of
+// Counts, and so for the first and the last class of Ordinal, it has the values of
+// p(y|η) at m ± z√v, z being the normal quantile. In between, p(y|η) rises to its largest
+// value and falls again, and an end is the level that it exceeds with the probability
+// wanted. A likelihood of one's own must not rise again in η after it has fallen.
+//
+// A row that fails is NaN, and the others are right. The error names the first that
+// fails, and how many do. It wraps ErrParam if level is not in (0, 1), or if the
+// Likelihood has densities, and not probabilities; ErrLabel if y is outside its
+// Support; and otherwise what that of Err does.
+func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []float64, err error) {
+	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
+	facts := factsOf(p.lik)
+	switch err = p.err; {
+	case err != nil:
+	case !(level > 0 && level < 1):
+		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)
+	case facts.Support != Counts && facts.Support != SignLabels:
+		err = fmt.Errorf("pgsvi: %s has a density on %s, of which there is no interval; see Quantile: %w",
+			typeName(p.lik), facts.Support.describe(0), ErrParam)
+	default:
+		if err = checkLabel(p.lik, y); err != nil {
+			err = fmt.Errorf("pgsvi: %w", err)
+		}
+	}
+	if err != nil {
+		fillNaN(l)
+		fillNaN(h)
+		return l, h, err
+	}
+	var bad failedRows
+	for i := range l {
+		if err = checkLatent(p.m[i], p.v[i]); err != nil {
+			l[i], h[i] = math.NaN(), math.NaN()
+		} else {
+			l[i], h[i] = predict.Interval(p.lik, y, (1-level)/2, p.m[i], math.Sqrt(p.v[i]))
+		}
+		bad.add(i, err)
+	}
+	return l, h, bad.err()
+}
+
+// fillNaN fills x with NaN.
+func fillNaN(x []float64) {
+	for i := range x {
+		x[i] = math.NaN()
+	}
+}
+
+// Closed forms of the likelihoods of this package, for η ~ N(m, v). They are not
+// exported because quadrature gives the same results; they save time.
+type (
+	logProbPredictor interface {
+		predictLogProb(y, m, v float64) (logp, bound float64)
+	}
+	// eachPredictor is an eachExpecter that predicts rows faster together, too.
+	eachPredictor interface {
+		// predictEach replaces the responses in logp by what predictiveLogProb says of each row,
+		// to the last bit, or NaN where they are outside the support.
+		predictEach(logp, m, v []float64)
+	}
+	momentPredictor interface {
+		predictMoments(m, v float64) (mean, variance float64)
+	}
+	// tailPredictor knows the tails of y for η ~ N(m, v).
+	tailPredictor interface {
+		// predictTail returns log P(Y ≤ y), or log P(Y > y) if above, for a y in the Support,
+		// which for Counts may also lie between two responses.
+		predictTail(y, m, v float64, above bool) float64
+	}
+)
+
+// predictiveLogProb returns log ∫ p(y|η) N(η|m, v) dη and a bound on its absolute
+// error, which is the relative error of the probability, for a y in the support. Both
+// are NaN unless m is finite and v finite and not negative.
+func predictiveLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
+	if p, ok := l.(logProbPredictor); ok && v != 0 && expect.Valid(m, v) {
+		return p.predictLogProb(y, m, v)
+	}
+	return predict.LogProb(l, y, m, v)
+}
+
+// predictiveMoments returns E[y] and Var[y] for η ~ N(m, v).
+func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err error) {
+	if err := checkLatent(m, v); err != nil {
+		return math.NaN(), math.NaN(), err
+	}
+	if p, ok := l.(momentPredictor); ok {
+		mean, variance = p.predictMoments(m, v)
+	} else {
+		r := responseOf(l)
+		mean, variance = predict.Moments(r, m, v)
+		if err := checkNormalised(l, r); err != nil {
+			return math.NaN(), math.NaN(), err
+		}
+	}
+	if math.IsNaN(mean) || math.IsInf(mean, 0) || math.IsNaN(variance) {
+		return math.NaN(), math.NaN(), fmt.Errorf("the response of %s has no moments that a float64 holds "+
+			"at a latent mean of %v and variance of %v: %w", typeName(l), m, v, ErrNotFinite)
+	}
+	return mean, variance, nil
+}
+
+// predictiveQuantile returns the p-quantile of y for η ~ N(m, v), 0 < p < 1.
+func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
+	if err := checkLatent(m, v); err != nil {
+		return math.NaN(), err
+	}
+	switch q := l.(type) {
+	case GaussianNoise:
+		y = q.predictQuantile(p, m, v)
+	case tailPredictor:
+		tail := func(y float64, above bool) float64 { return q.predictTail(y, m, v, above) }
+		y = predict.TailQuantile(tail, supportOf(l), p, m, v)
+	default:
+		r := responseOf(l)
+		y = predict.Quantile(r, supportOf(l), p, m, v)
+		if err := checkNormalised(l, r); err != nil {
+			return math.NaN(), err
+		}
+	}
+	if math.IsNaN(y) || math.IsInf(y, 0) {
+		return math.NaN(), fmt.Errorf("%s has no quantile at level %v that a float64 holds, "+
+			"for a latent mean of %v and variance of %v: %w", typeName(l), p, m, v, ErrNotFinite)
+	}
+	return y, nil
+}
+
+// supportOf returns the responses of l. The kinds are in the order of the constants of Support.
+func supportOf(l Likelihood) predict.Support {
+	f := factsOf(l)
+	return predict.Support{Kind: predict.Kind(f.Support), Most: f.Most}
+}
+
+// responseOf returns l itself if it is a Responder, and otherwise integrals of its LogProb over y.
+func responseOf(l Likelihood) predict.Response {
+	if r, ok := l.(Responder); ok {
+		return r
+	}
+	return predict.NewNumeric(l, supportOf(l))
+}
+
+// checkNormalised returns an error if r, of l, found that LogProb is not normalised.
+func checkNormalised(l Likelihood, r predict.Response) error {
+	n, ok := r.(*predict.Numeric)
+	if !ok {
+		return nil
+	}
+	eta, total, failed := n.Unnormalised()
+	if !failed {
+		return nil
+	}
+	return fmt.Errorf("LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y in %v; "+
+		"normalise it, or give its Support in Facts if y lives elsewhere, or Responder: %w",
+		l, eta, total, factsOf(l).Support, ErrParam)
+}
+
+// failedRows counts the rows without a result.
+type failedRows struct {
+	first error
+	count int
+}
+
+func (f *failedRows) add(i int, err error) {
+	if err == nil {
+		return
+	}
+	if f.count++; f.count == 1 {
+		f.first = fmt.Errorf("row %d: %w", i, err)
+	}
+}
+
+// err returns the error of the first row that failed.
+func (f *failedRows) err() error {
+	switch f.count {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("pgsvi: %w", f.first)
+	}
+	return fmt.Errorf("pgsvi: the first of %d rows that fail: %w", f.count, f.first)
+}

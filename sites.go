@@ -1,0 +1,633 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// MeanUpdate selects one of the two published updates of the mean of a GP or a GLM.
+// With r = 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and
+// Γ = diag(2 ∂f/∂v), estimated from the batch, both have V₊⁻¹ = K⁻¹ + Γ₊,
+// Γ₊ = rΓ_k + (1−r)Γ.
+type MeanUpdate int
+
+const (
+	// MainText is m₊ = m − (1−r)V₊(K⁻¹m + a): the exact proximal step in the
+	// mean parameters (m, V + mmᵀ), which averages natural parameters
+	// (Khan et al., 2016, the update of the main text, with Γ = diag(2 ∂f/∂v)).
+	MainText MeanUpdate = iota
+	// Appendix is m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a): the exact proximal
+	// step in the coordinates (m, V) (Khan et al., 2016, appendix).
+	Appendix
+)
+
+// siteStepper is the Stepper of every model by sites. With a given β it takes the step of the paper, from
+// the gradient of the batch. With β = +Inf and a batch of all terms it takes one accepted step of
+// the whole objective, and with a smaller batch a block step, which has memory, needs no step
+// size and has no noise. With a divergence other than KL steps go along a curve.
+type siteStepper struct {
+	terms   *term.Terms // a run's
+	nested  *nestedRule // how its terms take expectations; nil means ExpectLogProb
+	alg     site.Algebra
+	build   func(c term.Crew) (site.Algebra, error) // alg, as it begins
+	est     SiteEstimator
+	exact   bool // est ignores randomness
+	update  MeanUpdate
+	curve   *curveProx // nil for KL
+	x       term.Estimates
+	checker allTerms
+	ceiling float64 // no q has a higher ELBO: the least that was proved
+
+	halt     parallel.Halt        // while a step or an evaluation is under way
+	identify func(d *save.Digest) // shows d what of the model the terms are not
+	print    fingerprint
+}
+
+// newSiteStepper returns a Stepper of t whose algebra is yet to be set. Estimator and update are
+// those of steps with a given β. The error says why the estimator does not apply to the terms.
+func newSiteStepper(t *term.Terms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {
+	if update < MainText || update > Appendix {
+		return nil, fmt.Errorf("pgsvi: MeanUpdate is %d: %w", update, ErrParam)
+	}
+	est, exact, err := siteEstimator(e, likOf(t))
+	if err != nil {
+		return nil, err
+	}
+	own, nested := runOf(t)
+	return &siteStepper{terms: own, nested: nested, est: est, exact: exact, update: update, ceiling: math.Inf(1)}, nil
+}
+
+// Len implements State.
+func (s *siteStepper) Len() int { return s.terms.Len() }
+
+// begin makes what follows that of the workers of env, until ctx is done.
+func (s *siteStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
+	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
+	s.alg.Use(term.Crew{Workers: env.Workers(), Halt: &s.halt})
+	if s.curve != nil {
+		s.curve.fac.Halt = &s.halt
+	}
+	return &s.halt
+}
+
+// Plan implements Stepper.
+func (s *siteStepper) Plan() Plan {
+	if s.curve != nil {
+		return Plan{}
+	}
+	p := s.alg.Plan()
+	return Plan{Batch: p.Batch, Sampler: p.Sampler}
+}
+
+// start sets alg.
+func (s *siteStepper) start(c term.Crew) (err error) {
+	if s.alg, err = s.build(c); err == nil && s.nested.failed() {
+		err = s.anew(c)
+	}
+	return err
+}
+
+// anew begins the run anew without the nestedRule, which has failed: what it said of the states so far is not to be compared
+// with what ExpectLogProb says.
+func (s *siteStepper) anew(c term.Crew) error {
+	s.nested.off = true
+	alg, err := s.build(c)
+	if err != nil {
+		s.nested.off = false // to be tried again
+		return err
+	}
+	s.alg, s.ceiling = alg, math.Inf(1)
+	return nil
+}
+
+// Step implements Stepper.
+func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	defer s.begin(ctx, env).Forget()
+	step, err := s.step(env, batch, beta)
+	if s.nested.failed() {
+		if err := s.anew(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
+			return Step{}, err
+		}
+		return s.step(env, batch, beta)
+	}
+	return step, err
+}
+
+// step is Step within begin.
+func (s *siteStepper) step(env *Env, batch []int, beta float64) (Step, error) {
+	step := Step{Beta: beta, ClosedForm: s.alg.ClosedForm() && s.curve == nil}
+	auto := math.IsInf(beta, 1)
+	var err error
+	switch {
+	case s.curve != nil:
+		step.Beta, err = s.alongCurve(batch, beta, env.rng())
+	case !auto:
+		s.nested.stop()
+		step.Beta, err = s.paper(batch, beta, env.rng())
+	case s.checker.all(batch, s.Len()) || s.alg.Slow():
+		var passes int
+		passes, err = s.alg.Ascend()
+		step.more = max(1, passes)*s.Len() - len(batch)
+	default:
+		err = s.alg.Block(batch)
+	}
+	if err != nil {
+		return Step{}, err
+	}
+	step.GradMap = s.alg.Moved()
+	if !math.IsInf(step.Beta, 1) {
+		step.GradMap /= step.Beta
+	}
+	step.GradMap = goals.NeverZero(step.GradMap)
+	return step, nil
+}
+
+// estimate stores in s.x what the estimator says of the terms in batch.
+func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
+	if err := s.alg.Marginals(&s.x, batch); err != nil {
+		return err
+	}
+	return estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
+}
+
+// alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as exactly as they are
+// known, whatever the batch is. It returns the step size taken.
+func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (float64, error) {
+	var x *term.Estimates
+	if !math.IsInf(beta, 1) {
+		if err := s.estimate(batch, rng); err != nil {
+			return 0, err
+		}
+		x = &s.x
+	}
+	if err := s.curve.aim(x, batch); err != nil {
+		return 0, err
+	}
+	return s.curve.step(beta)
+}
+
+// paper takes the step of the paper with step size β from the gradient of batch; see MeanUpdate. It
+// goes less far where V would not be positive definite, and where noise would have it nearly so. It
+// returns the step size that is left.
+func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64, error) {
+	if err := s.estimate(batch, rng); err != nil {
+		return 0, err
+	}
+	r := 1 / (1 + beta)
+	m := site.PaperMove{R: r, Scale: (1 - r) * float64(s.Len()) / float64(len(s.x.M)), Appendix: s.update == Appendix}
+	halved, err := site.Step(s.alg, &s.x, batch, m, !s.exact, &s.halt)
+	if err == nil && halved > 0 {
+		length := math.Ldexp(1-r, -halved)
+		beta = length / (1 - length)
+	}
+	return beta, err
+}
+
+// Evaluate implements Stepper. The ELBO is exact: the expectations are certified
+// whatever the Estimator is.
+func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
+	defer s.begin(ctx, env).Forget()
+	x, err := s.alg.Evaluate(env.within())
+	if s.nested.failed() {
+		if err = s.anew(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err == nil {
+			_, err = s.alg.Ascend()
+		}
+		if err == nil {
+			x, err = s.alg.Evaluate(env.within())
+		}
+	}
+	e := Evaluation{ELBO: x.ELBO, ELBOErr: x.ELBOErr, Gap: x.Gap, GapBound: x.GapBound, Goal: x.Goal}
+	if err != nil || math.IsInf(e.ELBO, 0) {
+		return e, err
+	}
+	slack := e.ELBOErr + term.ElboSlack*math.Abs(e.ELBO)
+	if e.GapBound != 0 {
+		e.GapBound += slack
+		s.ceiling = min(s.ceiling, e.ELBO+e.GapBound)
+	}
+	if bound := max(s.ceiling-e.ELBO, 0) + slack; e.GapBound == 0 || bound < e.GapBound {
+		e.GapBound = bound
+	}
+	if e.Scope = OverQ; s.alg.Wider() {
+		e.Scope = OverLargerFamily
+	}
+	if !s.terms.Concave() {
+		e.GapBound, e.Scope = 0, Unproved
+	}
+	return e, nil
+}
+
+// explain implements explainer.
+func (s *siteStepper) explain() string {
+	if s.alg.Marginals(&s.x, nil) != nil {
+		return ""
+	}
+	for n, m := range s.x.M {
+		if e := s.terms.Expectation(n, m, s.x.V[n]); math.IsNaN(e.Value) || math.IsInf(e.Value, 0) {
+			return s.terms.Explain(n, m, s.x.V[n])
+		}
+	}
+	return ""
+}
+
+// curveProx takes the proximal steps of a GP under a divergence that has no
+// closed form. The objective linearised at λ_k, f linear plus h, is least at the
+// sites γ̂ = −∂²E/∂m², b̂ = γ̂m + ∂E/∂m; natural parameters averaged between these
+// and λ_k form a curve q_t, and the step is the minimiser on it,
+//
+//	argmin_{0≤t≤1}  λ(t)ᵀ∇f(λ_k) + h(λ(t)) + D(λ(t)‖λ_k)/β.
+//
+// On the curve the first two terms fall monotonically, and D is flat at t = 0,
+// so that only a fixed point of the iteration takes a step of length zero.
+type curveProx struct {
+	d      Divergence
+	sites  *site.DenseAlgebra
+	beta   float64 // the next step size to try where the caller gives none
+	q, q0  *Gaussian
+	tg, tb []float64
+	try    term.State
+	fac    dense.Sites
+	exp    dense.Expansion
+	logDet float64
+}
+
+// newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
+func newCurve(s *site.DenseAlgebra, d Divergence) (*curveProx, error) {
+	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{newFullGaussian(s.N)}, q0: &Gaussian{newFullGaussian(s.N)}}
+	haltDist(c.q, s.Workers.Halt)
+	haltDist(c.q0, s.Workers.Halt)
+	prior := c.q0.full()
+	copy(prior.next.v, s.K)
+	err := prior.commitMoments()
+	if err := s.Workers.Halt.Err(); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GPOptions.Jitter: %w", d, err)
+	}
+	return c, d.Check(c.q0)
+}
+
+// at computes c.try, and c.q if dense, at the fraction t of the way to the target.
+func (c *curveProx) at(t float64, full bool) error {
+	s, n := c.sites, c.sites.N
+	c.try.Resize(n)
+	for i, g := range s.Cur.Gamma {
+		b := s.Cur.A[i] + g*s.Cur.M[i]
+		c.try.Gamma[i] = g + t*(c.tg[i]-g)
+		c.try.A[i] = b + t*(c.tb[i]-b)
+	}
+	if !c.fac.Factor(s.K, n, c.try.Gamma) {
+		return fmt.Errorf("posterior covariance: %w", ErrNotPosDef)
+	}
+	c.logDet = c.fac.LogDet
+	c.fac.Expand(&c.exp, s.K, n)
+	c.fac.Solve(c.try.A)
+	dense.Symv(1, dense.Symmetric(s.K, n), dense.Vector(c.try.A), 0, dense.Vector(c.try.M))
+	c.fac.Variances(c.try.V, &c.exp)
+	if !full {
+		return nil
+	}
+	q := c.q.full()
+	copy(q.next.m, c.try.M)
+	c.fac.Covariance(q.next.v, &c.exp)
+	dense.FillUpper(q.next.v, n)
+	return q.commitMoments()
+}
+
+// aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of all terms, as
+// exactly as it is known.
+func (c *curveProx) aim(x *term.Estimates, batch []int) error {
+	s := c.sites
+	c.tg, c.tb = dense.Resize(c.tg, s.N), dense.Resize(c.tb, s.N)
+	if err := s.Refresh(false); err != nil {
+		return err
+	}
+	if x == nil {
+		for i, g := range s.Cur.Tg {
+			c.tg[i], c.tb[i] = g, s.Cur.D1[i]+g*s.Cur.M[i]
+		}
+		return nil
+	}
+	clear(c.tg)
+	clear(c.tb)
+	scale := float64(s.N) / float64(len(x.M))
+	for i := range x.M {
+		j := dense.Index(batch, i)
+		c.tg[j] -= scale * x.D2[i]
+		c.tb[j] += scale * (x.D1[i] - x.D2[i]*x.M[i])
+	}
+	return nil
+}
+
+// step goes towards the target with step size beta, or with one of its own, at which the
+// ELBO does not fall, where beta is +Inf. It returns the step size taken.
+func (c *curveProx) step(beta float64) (float64, error) {
+	s := c.sites
+	auto := math.IsInf(beta, 1)
+	before := math.Inf(-1)
+	if auto {
+		beta, before = c.beta, s.Elbo(&s.Cur, s.LogDet)
+	}
+	if err := c.at(0, true); err != nil {
+		return 0, err
+	}
+	c.q, c.q0 = c.q0, c.q
+	tol := 1e-5
+	if auto {
+		tol = 1e-2 // the step is checked: it need not be exact
+	}
+	var failure error
+	for range 60 {
+		t, err := c.length(beta, tol)
+		if err == nil {
+			err = c.at(t, false)
+		}
+		if err == nil {
+			err = s.Terms.Expect(&c.try, nil, s.Workers)
+		}
+		if err != nil && !auto {
+			return 0, err
+		}
+		if err != nil {
+			failure = err
+			beta /= 2
+			continue
+		}
+		failure = nil
+		if after := s.Elbo(&c.try, c.logDet); !auto || after >= before-site.ElboRounding*math.Abs(before) {
+			s.Distance = site.Distance(&c.try, &s.Cur)
+			s.Cur, c.try = c.try, s.Cur
+			s.LogDet = c.logDet
+			s.Fresh, s.Dense, s.Batched, s.Unresolved, s.Pg.Current, s.Proof = true, false, false, false, false, site.Proof{}
+			c.beta = math.Min(2*beta, mostBeta)
+			return beta, nil
+		}
+		beta /= 2
+	}
+	s.Distance = 0
+	return beta, failure
+}
+
+// mostBeta bounds the step sizes that grow on their own: D has no weight left.
+const mostBeta = 1e12
+
+// length returns the minimiser over the curve, to the given accuracy.
+func (c *curveProx) length(beta, tol float64) (float64, error) {
+	var failure error
+	t := accel.Minimize1(beta/(1+beta), tol, func(t float64) float64 {
+		if err := c.at(t, true); err != nil {
+			failure = err
+			return math.Inf(1)
+		}
+		// f linear plus KL(q‖N(0, K)), and D/β.
+		v := c.logDet
+		for i, m := range c.try.M {
+			vi := c.try.V[i]
+			v += c.try.A[i]*m - c.try.Gamma[i]*vi
+			v += c.tg[i]*(vi+m*m) - 2*c.tb[i]*m
+		}
+		d := c.d.Value(c.q, c.q0)
+		if math.IsNaN(d) {
+			failure = fmt.Errorf("the divergence is NaN: %w", ErrNotFinite)
+			return math.Inf(1)
+		}
+		return 0.5*v + d/beta
+	})
+	if t == 0 && failure != nil {
+		return 0, failure
+	}
+	return t, nil
+}
+
+// linearOptions say how a linear model is fitted.
+type linearOptions struct {
+	covariance Covariance // not AutoCovariance
+	rank       int
+	estimator  SiteEstimator
+	update     MeanUpdate
+}
+
+// newLinearStepper returns a Stepper of l at its prior. A full covariance with more rows than weights is kept over the
+// weights, and otherwise over the linear predictors, unless these are too nearly collinear. Divergences other than KL step by the Objective.
+func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence, o linearOptions) (Stepper, error) {
+	if !isKL(d) {
+		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance && l.Prior.Full != nil {
+			return nil, fmt.Errorf("pgsvi: %T with a %v covariance and this prior: %w", d, o.covariance, ErrNoProx)
+		}
+		f, err := linearObjective(l, o.covariance == DiagonalCovariance, o.estimator)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := d.(Adaptive); ok {
+			f = f.Linearized()
+			f.Init = f.Init.In(LogCholesky)
+		}
+		return f.NewStepper(ctx, env, d)
+	}
+	s, err := newSiteStepper(l.Terms, o.estimator, o.update)
+	if err != nil {
+		return nil, err
+	}
+	s.identify = l.Digest
+	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
+	defer s.halt.Forget()
+	own := *l
+	own.Terms = s.terms
+	s.build = func(c term.Crew) (site.Algebra, error) {
+		switch {
+		case o.covariance == LowRankCovariance && !own.Small(o.rank):
+			return site.NewFactoredAlgebra(&own, max(1, o.rank)), nil
+		case o.covariance == DiagonalCovariance:
+			return site.NewFactoredAlgebra(&own, 0), nil
+		case own.X.Rows > len(own.Names):
+			return site.NewWeightAlgebra(&own, c)
+		}
+		return own.NewRowAlgebra(c)
+	}
+	if err := s.start(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// objectiveMatrices is the number of D×D matrices of a run of an Objective over a full Gaussian: three of these, the prior,
+// gradients and targets.
+const objectiveMatrices = 4 * gaussianMatrices
+
+// checkObjective returns an error if an Objective over a full Gaussian of d dimensions takes more memory than it may.
+func checkObjective(most int64, d int, instead string) error {
+	return checkMemory(most, memory.Bytes(objectiveMatrices, d, d), fmt.Sprintf("an Objective over a full covariance of %d dimensions", d), instead)
+}
+
+// linearObjective returns l as an Objective over w − μ0, with dense rows.
+func linearObjective(l *site.LinearModel, diagonal bool, e SiteEstimator) (Objective[*Gaussian], error) {
+	d := len(l.Names)
+	diagonal = diagonal && l.Prior.Full == nil
+	instead := "use Fit with a nil Divergence, or raise GLMOptions.MaxMemory"
+	if !diagonal {
+		if err := checkObjective(l.MaxMemory, d, instead); err != nil {
+			return Objective[*Gaussian]{}, err
+		}
+	}
+	if err := checkMemory(l.MaxMemory, memory.Bytes(1, l.X.Rows, d), fmt.Sprintf("an Objective with %d dense rows of %d columns", l.X.Rows, d), instead); err != nil {
+		return Objective[*Gaussian]{}, err
+	}
+	zero := make([]float64, d)
+	var prior *Gaussian
+	if diagonal {
+		v := make([]float64, d)
+		for j, p := range l.Prior.Prec {
+			v[j] = 1 / p
+		}
+		q, err := NewMeanField(zero, v)
+		if err != nil {
+			return Objective[*Gaussian]{}, err
+		}
+		prior = q
+	} else {
+		s, err := l.Prior.State()
+		if err != nil {
+			return Objective[*Gaussian]{}, err
+		}
+		s.Invert()
+		q, err := NewGaussian(zero, dense.FullSym(s.Inv, d))
+		if err != nil {
+			return Objective[*Gaussian]{}, err
+		}
+		prior = q
+	}
+	x := dense.NewRows(l.X.Rows, d)
+	for i := range x {
+		ind, val := l.X.Row(i)
+		if l.X.Sparse == nil {
+			copy(x[i], val)
+		}
+		for k, j := range ind {
+			x[i][j] = val[k]
+		}
+	}
+	est, exact, err := siteEstimator(e, likOf(l.Terms))
+	if err != nil {
+		return Objective[*Gaussian]{}, err
+	}
+	f := &siteSmooth{terms: l.Terms, x: x, est: est, exact: exact}
+	if !diagonal {
+		f.best, f.prior = l.Best, prior
+	}
+	return Objective[*Gaussian]{F: f, H: KLTo(prior), Init: prior}, nil
+}
+
+// haltOf returns what ends what is asked of st, nil where nothing does.
+func haltOf(st State) *parallel.Halt {
+	if s, ok := st.(*siteStepper); ok {
+		return &s.halt
+	}
+	return nil
+}
+
+// weightsAt returns the mean of w − μ0 and the covariance at st, a state of l; both are new.
+func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, err error) {
+	switch t := st.(type) {
+	case *siteStepper:
+		alg, ok := t.alg.(site.Weighted)
+		if !ok || !t.terms.Of(l.Terms) {
+			return nil, nil, fmt.Errorf("pgsvi: a state of another model: %w", ErrParam)
+		}
+		mean, cov, err = alg.Weights()
+	case *objectiveStepper:
+		mean, cov, err = weightsOf(t.dist())
+	default:
+		err = fmt.Errorf("pgsvi: a %T is no state of this model: %w", st, ErrParam)
+	}
+	if err == nil && len(mean) != len(l.Names) {
+		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), len(l.Names), ErrParam)
+	}
+	return mean, cov, err
+}
+
+// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save.
+func (s *siteStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
+
+// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a
+// Stepper of the same model; s is then of no use.
+func (s *siteStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
+
+// constant reports whether Evaluate would change nothing which later steps depend on.
+func (s *siteStepper) constant() bool { return s.alg.Constant() }
+
+func (s *siteStepper) state(c *save.State) {
+	s.print.state(c, func(d *save.Digest) {
+		d.Text(fmt.Sprintf("%d %s %T %+v %d %t", sitesState, algebraName(s.alg), s.est, s.est, s.update, s.curve != nil))
+		s.terms.Digest(d)
+		s.identify(d)
+		if s.curve != nil {
+			d.Text(fmt.Sprintf("%T", s.curve.d))
+		}
+	})
+	s.alg.State(c)
+	c.Float(&s.ceiling)
+	s.nested.state(c)
+	if s.curve != nil {
+		c.Float(&s.curve.beta)
+		c.Check(s.curve.beta > 0, "a step size is %v", s.curve.beta)
+	}
+}
+
+// sitesState is the version of what the algebras of sites write of a run: a run of another one is
+// refused, as one of another model is.
+const sitesState = 2
+
+// algebraName returns what saved runs call a, whatever its type is called.
+func algebraName(a site.Algebra) string {
+	switch a.(type) {
+	case *site.DenseAlgebra:
+		return "dense"
+	case *site.DualAlgebra:
+		return "dual"
+	case *site.WeightAlgebra:
+		return "weights"
+	case *site.SpanAlgebra:
+		return "span"
+	}
+	return "factored"
+}
+
+// weightsOf returns mean and covariance of q.
+func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
+	g, ok := q.(*Gaussian)
+	if !ok {
+		return nil, nil, fmt.Errorf("pgsvi: weights with a %T: %w", q, ErrParam)
+	}
+	if g.isDiagonal() {
+		return g.Mean(nil), gauss.Diagonal(g.Var(nil)), nil
+	}
+	d := g.Dim()
+	s := &gauss.State{}
+	s.Resize(d)
+	clear(s.Mean)
+	p := g.precisionMatrix()
+	for i := range d {
+		for j := range i + 1 {
+			s.P[i*d+j] = p.At(i, j)
+		}
+	}
+	if !s.Factor() {
+		return nil, nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
+	}
+	return g.Mean(nil), &gauss.Full{S: s}, nil
+}

@@ -1,0 +1,557 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// concaveLikelihoods are the log-concave ones, each with a response that looks like those of a linear predictor eta.
+func concaveLikelihoods() map[string]struct {
+	lik Likelihood
+	y   func(eta float64, rng *rand.Rand) float64
+} {
+	type entry = struct {
+		lik Likelihood
+		y   func(eta float64, rng *rand.Rand) float64
+	}
+	sign := func(eta float64, rng *rand.Rand) float64 { return math.Copysign(1, eta+rng.NormFloat64()) }
+	count := func(eta float64, rng *rand.Rand) float64 {
+		return math.Floor(math.Exp(min(eta, 4)) * (0.2 + 1.5*rng.Float64()))
+	}
+	positive := func(eta float64, rng *rand.Rand) float64 { return math.Exp(eta) * rng.ExpFloat64() }
+	return map[string]entry{
+		"logit":             {BernoulliLogit{}, sign},
+		"probit":            {BernoulliProbit{}, sign},
+		"Poisson":           {Poisson{}, count},
+		"Gaussian":          {GaussianNoise{}, func(eta float64, rng *rand.Rand) float64 { return eta + 0.5*rng.NormFloat64() }},
+		"binomial":          {Binomial{Trials: 5}, func(eta float64, rng *rand.Rand) float64 { return math.Floor(6 * rng.Float64()) }},
+		"negative binomial": {NegativeBinomial{}, count},
+		"Gamma":             {Gamma{}, positive},
+		"exponential":       {Exponential{}, positive},
+		"ordinal":           {Ordinal{Cuts: []float64{-1, 0, 1}}, func(_ float64, rng *rand.Rand) float64 { return float64(rng.IntN(4)) }},
+		"Laplace":           {Laplace{}, func(eta float64, rng *rand.Rand) float64 { return eta + rng.NormFloat64() }},
+	}
+}
+
+// gapProblem is a GLM of few rows with its optimum.
+func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float64, n, d int, cov Covariance, rng *rand.Rand) (*GLM, float64) {
+	t.Helper()
+	x, resp := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		var eta float64
+		for j := range d {
+			x.Set(i, j, rng.NormFloat64())
+			eta += 0.5 * x.At(i, j)
+		}
+		resp[i] = y(eta, rng)
+	}
+	g := mustGLM(t, x, resp, lik, GLMOptions{Covariance: cov, PriorSD: math.Exp(rng.NormFloat64())})
+	_, res, err := g.Fit(context.Background(), nil)
+	if err != nil || res.Status != Converged {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if res.Scope != OverQ || !(res.GapBound <= max(res.Goal, 1e-8)) {
+		t.Errorf("proved %v within %v, goal %v", res.Scope, res.GapBound, res.Goal)
+	}
+	return g, res.ELBO
+}
+
+// TestGapBoundRandomStates: wherever q is, no other has an ELBO of more nats than the bound above it. The states are
+// drawn from far off to so near that the bound is a millionth of a nat.
+func TestGapBoundRandomStates(t *testing.T) {
+	t.Parallel()
+	problems, states := 12, 100
+	if testing.Short() {
+		problems, states = 2, 25
+	}
+	for name, c := range concaveLikelihoods() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !factsOf(c.lik).LogConcave {
+				t.Fatal("is not log-concave")
+			}
+			rng := rand.New(rand.NewPCG(7, uint64(len(name))))
+			tightest, checked := math.Inf(1), 0
+			check := func(what string, elbo, bound, best float64) {
+				t.Helper()
+				checked++
+				if gap := best - elbo; !(gap <= bound+1e-9+1e-12*math.Abs(best)) {
+					t.Errorf("%s: %.6g nats below the optimum, proved to be at most %.6g", what, gap, bound)
+				} else if gap > 1e-6 && !math.IsInf(gap, 1) {
+					tightest = min(tightest, bound/gap)
+				}
+			}
+			for range problems {
+				// More weights than rows: the sites.
+				g, best := gapProblem(t, c.lik, c.y, 5, 7, FullCovariance, rng)
+				dual := mustStepper(t, g).alg.(*site.DualAlgebra)
+				fitted := fittedStepper(t, g).alg.(*site.DualAlgebra)
+				for range states {
+					scale := math.Exp(-14 * rng.Float64())
+					for i := range dual.N {
+						dual.Cur.Gamma[i] = fitted.Cur.Gamma[i] * math.Exp(3*scale*rng.NormFloat64())
+						dual.Cur.A[i] = fitted.Cur.A[i] + scale*rng.NormFloat64()
+					}
+					meanOf(dual.DenseAlgebra)
+					if dual.Refresh(true) != nil {
+						continue // too far for expectations
+					}
+					check("dual", dual.Elbo(&dual.Cur, dual.LogDet), must(dual.Prove(false, 0)), best)
+				}
+				// Fewer: the weights.
+				g, best = gapProblem(t, c.lik, c.y, 6, 3, FullCovariance, rng)
+				primal := mustStepper(t, g).alg.(*site.WeightAlgebra)
+				near := fittedStepper(t, g).alg.(*site.WeightAlgebra)
+				for range states {
+					scale := math.Exp(-14 * rng.Float64())
+					primal.Started = false
+					for i := range primal.N {
+						primal.Gamma[i] = near.Gamma[i] * math.Exp(3*scale*rng.NormFloat64())
+						primal.A[i], primal.Eta[i] = near.A[i]+scale*rng.NormFloat64(), near.Eta[i]
+					}
+					primal.Fresh, primal.Batched, primal.Free = false, false, false
+					if primal.Settle() != nil {
+						continue
+					}
+					bound := must(primal.Prove(1e-6))
+					check("primal", -primal.Batch.Cur.Value, bound, best)
+				}
+				// A diagonal covariance.
+				g, best = gapProblem(t, c.lik, c.y, 6, 3, DiagonalCovariance, rng)
+				diagonal := mustStepper(t, g).alg.(*site.FactoredAlgebra)
+				at := fittedStepper(t, g).alg.(*site.FactoredAlgebra)
+				for range states {
+					scale := math.Exp(-14 * rng.Float64())
+					f, at := diagonal.Fam.(*site.DiagFamily), at
+					for j, p := range at.Fam.(*site.DiagFamily).Cur {
+						f.Cur[j] = p * math.Exp(3*scale*rng.NormFloat64())
+						diagonal.Cur.Mean[j] = at.Cur.Mean[j] + scale*rng.NormFloat64()/math.Sqrt(p)
+					}
+					diagonal.Fresh, diagonal.Aimed, diagonal.Started = false, false, true
+					diagonal.History.Reset()
+					if diagonal.Renewed() != nil {
+						continue
+					}
+					diagonal.Direct()
+					bound := must(diagonal.Prove(1e-9, true))
+					check("diagonal", diagonal.Cur.Elbo, bound, best)
+				}
+			}
+			if !(tightest < 3) || checked < 2*problems*states {
+				t.Errorf("%d states, the tightest bound %.3g times the gap", checked, tightest)
+			}
+		})
+	}
+}
+
+// meanOf makes the mean Ka.
+func meanOf(s *site.DenseAlgebra) {
+	for i := range s.N {
+		s.Cur.M[i] = 0
+		for j, a := range s.Cur.A {
+			s.Cur.M[i] += s.K[i*s.N+j] * a
+		}
+	}
+	s.Fresh, s.Dense, s.Pg.Current = false, false, false
+}
+
+func mustStepper(t *testing.T, m Model) *siteStepper {
+	t.Helper()
+	st, err := m.NewStepper(context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.(*siteStepper)
+}
+
+func fittedStepper(t *testing.T, m Model) *siteStepper {
+	t.Helper()
+	res, err := (&Solver{}).Run(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Stepper.(*siteStepper)
+}
+
+// TestGapCertificate: the parts of the bound at steps of a fixed β against independent numbers.
+func TestGapCertificate(t *testing.T) {
+	var truth struct {
+		Data map[string]struct {
+			Beta float64
+			Best float64 `json:"neg_elbo_optimum"`
+			Rows [][4]float64
+		}
+	}
+	readTruthJSON(t, "gap_certificate.json", &truth)
+	for _, c := range gpCases {
+		want, ok := truth.Data[c.name]
+		if !ok {
+			continue
+		}
+		st := mustStepper(t, c.model(t, c.load(t)))
+		s, env := st.alg.(*site.DenseAlgebra), NewEnv(nil, 1)
+		best := math.Inf(1)
+		for k, row := range want.Rows {
+			if k > 0 {
+				if _, err := st.Step(t.Context(), env, nil, want.Beta); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Refresh(true); err != nil {
+				t.Fatal(err)
+			}
+			elbo := s.Elbo(&s.Cur, s.LogDet)
+			var g site.DenseGap
+			bound, _ := g.Precision(s.Cov, &s.Cur)
+			exact := g.Exact(s.K, &s.Cur, s.LogDet)
+			for what, x := range map[string][2]float64{"−ELBO": {-elbo, row[0]}, "mean": {g.Mean(s.K, &s.Cur), row[1]}, "precision": {exact, row[2]}} {
+				if math.Abs(x[0]-x[1]) > 1e-8*math.Max(1, math.Abs(x[1])) {
+					t.Errorf("%s, step %d: %s %.12g, want %.12g", c.name, k, what, x[0], x[1])
+				}
+			}
+			if bound < exact-1e-9 {
+				t.Errorf("%s, step %d: a bound of %.10g on %.10g", c.name, k, bound, exact)
+			}
+			ev, err := st.Evaluate(t.Context(), env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, row[0]-min(row[1]+row[2], math.Inf(1)), row[0])
+			if gap := row[0] - want.Best; ev.GapBound < gap-1e-9 || -ev.ELBO != -elbo {
+				t.Errorf("%s, step %d: proved %.6g, really %.6g; −ELBO %.12g before and %.12g after", c.name, k, ev.GapBound, gap, -elbo, -ev.ELBO)
+			}
+			// What evaluations report is no more than either of the two of the reference, but for a bound
+			// on the precision part that takes no factor.
+			if most := min(row[1]+max(bound, row[2]), row[3]+bound-exact); k > 0 && ev.GapBound > 2*most {
+				t.Errorf("%s, step %d: proved %.6g, the reference %.6g and %.6g", c.name, k, ev.GapBound, row[1]+row[2], row[3])
+			}
+		}
+	}
+}
+
+// TestGapUnproved: there is no proof where a likelihood is not log-concave.
+func TestGapUnproved(t *testing.T) {
+	for _, lik := range []Likelihood{StudentT{}, onlyLogProb{}} {
+		res, err := (&Solver{}).Run(t.Context(), toyGP(t, 20, SquaredExp{}, lik, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Scope != Unproved || !math.IsNaN(res.GapBound) || res.Status != Converged {
+			t.Errorf("%T: %v, proved %v, %v", lik, res.Status, res.Scope, res.GapBound)
+		}
+	}
+}
+
+// onlyLogProb is a Likelihood of which nothing else is known.
+type onlyLogProb struct{}
+
+func (onlyLogProb) LogProb(y, eta float64) float64 { return -0.5 * (y - eta) * (y - eta) }
+
+// TestGoal: a run ends where its goal is proved, not much later, and never where it is not.
+func TestGoal(t *testing.T) {
+	full, err := (&Solver{}).Run(t.Context(), toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes := 0.0
+	for _, goal := range []float64{10, 1e-1, 1e-4, 1e-8} {
+		res, err := (&Solver{Goal: goal}).Run(t.Context(), toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Status != Converged || res.GapBound > goal || res.Goal != goal {
+			t.Errorf("goal %v: %v, proved %v, goal %v", goal, res.Status, res.GapBound, res.Goal)
+		}
+		if gap := full.ELBO - res.ELBO; gap > res.GapBound {
+			t.Errorf("goal %v: gap %v, proved %v", goal, gap, res.GapBound)
+		}
+		if n := len(res.Trace); n > 1 && res.Trace[n-2].GapBound <= goal {
+			t.Errorf("goal %v was reached before pass %v", goal, res.Passes)
+		}
+		if res.Passes < passes {
+			t.Errorf("goal %v takes %v passes, a larger one %v", goal, res.Passes, passes)
+		}
+		passes = res.Passes
+	}
+	if passes < 3 {
+		t.Errorf("%v passes: too easy to tell", passes)
+	}
+	for _, goal := range []float64{-1, math.NaN()} {
+		if _, err := (&Solver{Goal: goal}).Run(t.Context(), toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)); !errors.Is(err, ErrParam) {
+			t.Errorf("goal %v: %v", goal, err)
+		}
+	}
+}
+
+// TestGapEvaluateAgain: an evaluation that has taken the step of the mean does not take another.
+func TestGapEvaluateAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{8, 40} {
+		for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
+			g, _ := gapProblem(t, BernoulliLogit{}, concaveLikelihoods()["logit"].y, n, 12, cov, rng)
+			st, env := mustStepper(t, g), NewEnv(nil, 1)
+			for range 8 {
+				if _, err := st.Step(t.Context(), env, nil, math.Inf(1)); err != nil {
+					t.Fatal(err)
+				}
+				first, err := st.Evaluate(t.Context(), env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, err := st.Evaluate(t.Context(), env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first != again {
+					t.Errorf("%d rows, %v: %+v, then %+v", n, cov, first, again)
+				}
+			}
+		}
+	}
+}
+
+// TestGapRounding: noise so small that K + σ²I is nearly singular takes digits from the ELBO, which the proof counts. The reference
+// is the marginal likelihood in twice the digits.
+func TestGapRounding(t *testing.T) {
+	const n = 110
+	rng := rand.New(rand.NewPCG(8, 7))
+	for range 20 {
+		noise, length := math.Exp(-8-6*rng.Float64()), 0.3+rng.Float64()
+		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+		for i := range y {
+			x.Set(i, 0, 4*rng.Float64())
+			y[i] = math.Sin(2*x.At(i, 0)) + math.Sqrt(noise)*rng.NormFloat64()
+		}
+		k := SquaredExp{Scale: 1.7, Length: length}
+		gp, err := NewGP(x, y, k, GaussianNoise{Var: noise}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := (&Solver{}).Run(t.Context(), gp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cov := Gram(nil, k, x)
+		var a, r dense.Double
+		a.Resize(n * n)
+		a.Clear()
+		r.Resize(n)
+		r.Clear()
+		for i := range n {
+			for j := range i + 1 {
+				a.Hi[i*n+j] = cov.At(i, j)
+			}
+			a.AddAt(i*n+i, 1, noise)
+			r.Hi[i] = y[i]
+		}
+		if !(a.Cholesky(n) > 0) {
+			t.Fatal("not positive definite in twice the digits")
+		}
+		var want float64
+		for i := range n {
+			want -= math.Log(a.Hi[i*n+i]) + 0.5*math.Log(2*math.Pi)
+		}
+		a.Potrs(r)
+		want -= 0.5 * floats.Dot(y, r.Hi)
+		if gap := want - res.ELBO; gap > res.GapBound+1e-11 || gap < -res.ELBOErr-1e-11 {
+			t.Errorf("noise %.2g, length %.2g: short by %.3g of %v, proved %.3g, error %.3g", noise, length, gap, want, res.GapBound, res.ELBOErr)
+		}
+		if res.Status != Converged || res.GapBound > 1e-5 {
+			t.Errorf("noise %.2g, length %.2g: %v after %v passes, proved %.3g", noise, length, res.Status, res.Passes, res.GapBound)
+		}
+	}
+}
+
+// TestScaleGap: the gap of one scale against its definition, and its digits near zero.
+func TestScaleGap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 1000 {
+		a, b := math.Exp(3*rng.NormFloat64()), math.Exp(3*rng.NormFloat64())
+		f := func(s float64) float64 { return a*s + 0.5*b*s*s - math.Log(s) }
+		least := f(1)
+		for s := 1e-4; s < 1e4; s *= 1.01 {
+			least = min(least, f(s))
+		}
+		if got, want := term.ScaleGap(a, b), f(1)-least; got < want-1e-9*(1+want) || got > want+1e-3*(a+b+1) {
+			t.Errorf("a = %v, b = %v: %v, want %v", a, b, got, want)
+		}
+	}
+	for _, eps := range []float64{1e-3, 1e-5, 1e-7} {
+		// a + b = 1 + ε: ½ε²/(1 + b).
+		if got, want := term.ScaleGap(0.6+eps, 0.4), 0.5*eps*eps/1.4; math.Abs(got/want-1) > 10*eps+1e-8 {
+			t.Errorf("ε = %v: %v, want %v", eps, got, want)
+		}
+	}
+}
+
+// TestPrecisionGap: the bound on tr Δ − log|I + Δ| of diagonal Δ, whose eigenvalues are known.
+func TestPrecisionGap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for range 1000 {
+		n := 1 + rng.IntN(6)
+		gamma, target := make([]float64, n), make([]float64, n)
+		var square, negative, want float64
+		size := math.Exp(-8 * rng.Float64())
+		for i := range n {
+			gamma[i] = math.Exp(rng.NormFloat64())
+			target[i] = gamma[i] * math.Exp(2*size*rng.NormFloat64())
+			x := (target[i] - gamma[i]) / (gamma[i] + math.Exp(rng.NormFloat64()))
+			square += x * x
+			if x < 0 {
+				negative += x * x
+			}
+			want += x - math.Log1p(x)
+		}
+		got := term.PrecisionGap(square, negative, gamma, target)
+		if got < want-1e-15 || got > 20*want+1e-12 && size < 0.5 {
+			t.Errorf("γ %v, γ̂ %v: %v, want %v", gamma, target, got, want)
+		}
+	}
+	for _, x := range []float64{-0.5, -1e-3, -1e-5, 1e-12, 0.9e-3, 1e-3, 2} {
+		want := 0.0
+		for k := 60; k >= 2 && math.Abs(x) < 0.6; k-- { // the series of (x − log(1 + x))/x²
+			want = 1/float64(k) - x*want
+		}
+		if x == 2 {
+			want = (2 - math.Log(3)) / 4
+		}
+		if got := term.Curvature(x); math.Abs(got-want) > 1e-10 {
+			t.Errorf("curvature(%v) = %v, want %v", x, got, want)
+		}
+	}
+}
+
+// TestRowGapLargeSlopes: what rounding leaves of slopes of 1e11 is far less than a standard deviation of the site, and so is the gap, however
+// wide the prior is. The curvature that it may change is counted: the gap is never below the square of that.
+func TestRowGapLargeSlopes(t *testing.T) {
+	terms := &term.Terms{Lik: viewOf(GaussianNoise{Var: 1. / 37}), Y: []float64{0}}
+	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
+		s := &term.State{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off}, D1: []float64{4e11}, M: []float64{1e10}, V: []float64{0.02}}
+		gap := terms.RowGap(s, 0, []float64{1e14}, nil, nil)
+		y := c.off / 37 / math.Sqrt(s.V[0])
+		if !(gap <= c.most) || gap < c.off*c.off/(2*37)+y*y*math.Pow(37*s.V[0], 2) {
+			t.Errorf("slopes apart by %g: gap %.3g", c.off, gap)
+		}
+	}
+}
+
+// TestSiteChange: what variances tell of a change of the sites is no less than what it is, nor much more.
+func TestSiteChange(t *testing.T) {
+	rng := testRand(17)
+	for range shorter(200, 40) {
+		n, d := 1+rng.IntN(60), 1+rng.IntN(12)
+		x := normalMatrix(rng, n, d)
+		spread := math.Exp(rng.NormFloat64() - 1)
+		var s term.State
+		s.Resize(n)
+		for i := range n {
+			s.Gamma[i] = math.Exp(rng.NormFloat64())
+			s.Tg[i] = s.Gamma[i] * math.Exp(spread*rng.NormFloat64())
+			switch rng.IntN(10) {
+			case 0:
+				s.Gamma[i] = 0 // wakes
+			case 1:
+				s.Tg[i] = 0 // falls asleep
+			case 2:
+				clear(x.RawRowView(i))
+			}
+		}
+		p := mat.NewSymDense(d, nil)
+		for j := range d {
+			p.SetSym(j, j, math.Exp(rng.NormFloat64()))
+		}
+		add := func(p *mat.SymDense, w []float64) *mat.SymDense {
+			sum := mat.NewSymDense(d, nil)
+			sum.CopySym(p)
+			for i, wi := range w {
+				sum.SymRankOne(sum, wi, x.RowView(i))
+			}
+			return sum
+		}
+		var now, then mat.Cholesky
+		post, target := add(p, s.Gamma), add(p, s.Tg)
+		if !now.Factorize(post) || !then.Factorize(target) {
+			t.Fatal("not positive definite")
+		}
+		for i := range n {
+			var z mat.VecDense
+			if err := now.SolveVecTo(&z, x.RowView(i)); err != nil {
+				t.Fatal(err)
+			}
+			s.V[i] = mat.Dot(&z, x.RowView(i))
+		}
+		// VΔP has the trace and, squared, the trace of Δ.
+		var diff, inP mat.Dense
+		diff.Sub(target, post)
+		if err := now.SolveTo(&inP, &diff); err != nil {
+			t.Fatal(err)
+		}
+		var squared mat.Dense
+		squared.Mul(&inP, &inP)
+		trace, square := mat.Trace(&inP), mat.Trace(&squared)
+		gap := trace - (then.LogDet() - now.LogDet())
+		c := s.Change()
+		if !(math.Abs(c.Trace-trace) <= 1e-9*(1+c.Nuclear)) {
+			t.Errorf("%d×%d: the trace is %v, want %v", n, d, c.Trace, trace)
+		}
+		if got := c.Square(); !(got >= square*(1-1e-9)-1e-12) || got > 50*float64(d)*square+1e-12 {
+			t.Errorf("%d×%d: a bound of %v on %v", n, d, got, square)
+		}
+		if got := c.Gap(); !(got >= gap*(1-1e-9)-1e-12) {
+			t.Errorf("%d×%d: a bound of %v on a gap of %v", n, d, got, gap)
+		}
+		s.Gamma[0] = -0.1
+		if c = s.Change(); s.V[0] > 0 && s.Tg[0] != s.Gamma[0] && !c.Mixed {
+			t.Error("a negative γ goes unnoticed")
+		}
+	}
+}
+
+// TestResidualError: what the rounding of Xᵀa − Λ0w may be worth is no less than what it is.
+func TestResidualError(t *testing.T) {
+	x, eta := outerRows(11, 300, 80, 3)
+	for _, rows := range []mat.Matrix{x, SparseOf(x)} {
+		for _, prior := range []float64{1e-2, 1, 1e3} {
+			st := mustStepper(t, mustGLM(t, rows, outerLabels(12, eta), BernoulliLogit{}, GLMOptions{PriorSD: prior}))
+			for range 3 {
+				if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := st.Evaluate(context.Background(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s := st.alg.(*site.WeightAlgebra)
+			d, a, m := s.Lin.X.Cols, s.Batch.Cur.A, &s.Mover
+			var exact dense.Double
+			exact.Resize(d)
+			m.Base.Residual(exact, &m.Cur, s.Lin.X, a, &design.Work{})
+			off := make([]float64, d)
+			s.Lin.X.AddMulT(off, a, nil)
+			for j, l := range s.Lin.Prior.Prec {
+				off[j] -= l*m.Cur.Mean[j] + exact.Hi[j]
+			}
+			dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.Cur.L, d), dense.Vector(off))
+			got, want := s.ResidualError(), floats.Dot(off, off)
+			if !(got >= want) || got > term.ElboSlack*math.Abs(s.Batch.Cur.Value) {
+				t.Errorf("a prior of %v: a bound of %v on %v", prior, got, want)
+			}
+			plain := s.Unsolved()
+			dense.Trsv(blas.NoTrans, dense.LowerTriangle(m.Cur.L, d), dense.Vector(exact.Hi))
+			if best := floats.Dot(exact.Hi, exact.Hi); !(plain >= best) {
+				t.Errorf("a prior of %v: %v is said to be left, of %v", prior, plain, best)
+			}
+		}
+	}
+}

@@ -1,0 +1,546 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/pgsvi/pgsvi/internal/batches"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"golang.org/x/exp/stats"
+)
+
+// DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
+// at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
+// rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
+// stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat, estimated or proved,
+// within the rounding of an ELBO that is not known to half a nat (ELBOErr) is where rounding ends: the status is then Stalled. Stop as well
+// when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
+// the goal, or within 1e-6 nats, and what is proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
+// the status is Stalled. And where the gap is not known when the relative change of the ELBO has a rolling median below 1e-7.
+func DefaultConverger() Converger {
+	return AnyOf(&goalReached{}, &elboChange{tol: 1e-7, unlessGap: true}, &stall{})
+}
+
+// stall stops when ten evaluations in a row leave the ELBO where it was.
+type stall struct {
+	last  float64
+	times int
+}
+
+func (c *stall) Init() { c.last, c.times = math.NaN(), 0 }
+
+func (c *stall) Converged(it Iteration) Status {
+	if math.IsNaN(it.ELBO) {
+		return NotTerminated
+	}
+	if it.ELBO == c.last || math.Abs(it.ELBO-c.last) <= 1e-14*math.Abs(it.ELBO) {
+		c.times++
+	} else {
+		c.times = 0
+	}
+	c.last = it.ELBO
+	switch {
+	case c.times < 10:
+		return NotTerminated
+	case it.Scope == OverQ && it.GapBound <= stalledBound && min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
+		return Converged // what the bound lacks is its own rounding, which no step lowers
+	case it.Scope == Unproved && it.Gap <= max(it.Goal, roundingBound):
+		return Converged
+	}
+	return Stalled
+}
+
+// stalledBound is what must be proved, in nats, of a run that no step takes any further for it to have converged.
+const stalledBound = 0.01
+
+// GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
+// at most max(nats, relative·|ELBO|). It never stops a Stepper that has no estimate.
+func GapBelow(nats, relative float64) Converger { return gapBelow{nats, relative} }
+
+type gapBelow struct{ nats, relative float64 }
+
+func (gapBelow) Init() {}
+
+func (c gapBelow) Converged(it Iteration) Status {
+	if it.Gap <= max(c.nats, c.relative*math.Abs(it.ELBO)) && !math.IsInf(it.ELBO, 0) {
+		return Converged
+	}
+	return NotTerminated
+}
+
+// goalReached stops when the gap is at most the goal, see DefaultConverger.
+type goalReached struct{ bound float64 } // the last that was proved
+
+func (c *goalReached) Init() { c.bound = math.Inf(1) }
+
+// A bound that falls by less than a factor of stillFalling has stopped falling, and is rounding if it is below
+// roundingBound nats, or that relative to the ELBO.
+const (
+	stillFalling          = 0.5
+	roundingBound         = 1e-6
+	roundingBoundRelative = 1e-9
+)
+
+func (c *goalReached) Converged(it Iteration) Status {
+	status := c.reached(it)
+	gap := it.GapBound
+	if math.IsInf(gap, 1) || math.IsNaN(gap) {
+		gap = it.Gap
+	}
+	if status == Converged && gap > goals.UnknownNats && 2*it.ELBOErr > goals.UnknownNats && !it.Random {
+		return Stalled
+	}
+	return status
+}
+
+// reached is Converged, however little the ELBO is known.
+func (c *goalReached) reached(it Iteration) Status {
+	before := c.bound
+	if !math.IsNaN(it.GapBound) {
+		c.bound = it.GapBound
+	}
+	provable := it.Scope == OverQ && !math.IsInf(it.GapBound, 1)
+	switch {
+	case math.IsInf(it.ELBO, 0):
+	case it.Scope != Unproved && it.Scope != OverBlock && it.GapBound <= it.Goal:
+		return Converged
+	case !(it.Gap <= it.Goal):
+	case !provable:
+		return Converged
+	case it.GapBound > stillFalling*before && it.GapBound <= max(roundingBound, roundingBoundRelative*math.Abs(it.ELBO)):
+		return Converged
+	}
+	return NotTerminated
+}
+
+// ELBOChange stops when the median over the last window evaluations of
+//
+//	|ELBO_j − ELBO_{j−1}| / max(1, |ELBO_j|)
+//
+// is below tol. A median, unlike a mean, forgets the large first steps and
+// tolerates a noisy evaluation (Kucukelbir et al., 2017, use the same rule).
+// A zero tol means 1e-4 and a zero window 10; a negative one is an error of Solver.Run.
+func ELBOChange(tol float64, window int) Converger { return &elboChange{tol: tol, window: window} }
+
+type elboChange struct {
+	tol    float64
+	window int
+
+	unlessGap bool // leave the decision to GapBelow where the gap is known
+	last      float64
+	changes   []float64
+}
+
+func (c *elboChange) Init() {
+	c.last, c.changes = math.NaN(), c.changes[:0]
+}
+
+func (c *elboChange) Converged(it Iteration) Status {
+	if math.IsNaN(it.ELBO) || c.unlessGap && !math.IsNaN(it.Gap) {
+		return NotTerminated
+	}
+	tol, window := c.tol, c.window
+	if tol == 0 {
+		tol = 1e-4
+	}
+	if window == 0 {
+		window = 10
+	}
+	change := math.Abs(it.ELBO-c.last) / math.Max(1, math.Abs(it.ELBO))
+	c.last = it.ELBO
+	if math.IsNaN(change) {
+		return NotTerminated
+	}
+	if len(c.changes) == window {
+		copy(c.changes, c.changes[1:])
+		c.changes = c.changes[:window-1]
+	}
+	c.changes = append(c.changes, change)
+	if len(c.changes) < window {
+		return NotTerminated
+	}
+	if stats.Median(c.changes) < tol {
+		return Converged
+	}
+	return NotTerminated
+}
+
+// Validate returns an error wrapping ErrParam if a field is negative.
+func (c *elboChange) Validate() error {
+	if !(c.tol >= 0) || c.window < 0 {
+		return fmt.Errorf("pgsvi: ELBOChange(%v, %d) must not be negative: %w", c.tol, c.window, ErrParam)
+	}
+	return nil
+}
+
+// GradientMap stops when the norm of the gradient map, ‖λ_k − λ_{k+1}‖/β_k, is
+// at most tol. It is the measure in which the convergence rates of the method
+// are stated (Khan et al., 2016, Propositions 1 to 3). It sees one step at a time, so it is
+// for steps of the whole data set: the step of a mini-batch or block may be short
+// far from the optimum. It never stops a Stepper that does not report the norm.
+func GradientMap(tol float64) Converger { return gradientMap(tol) }
+
+type gradientMap float64
+
+func (gradientMap) Init() {}
+
+func (c gradientMap) Converged(it Iteration) Status {
+	if it.GradMap <= float64(c) {
+		return Converged
+	}
+	return NotTerminated
+}
+
+// Deadline stops with status TimeLimit after the duration d, counted from the
+// start of the run. Unlike a deadline of the context it is not an error.
+func Deadline(d time.Duration) Converger { return deadline(d) }
+
+type deadline time.Duration
+
+func (d deadline) Init() {}
+
+func (d deadline) Converged(it Iteration) Status {
+	if it.Elapsed >= time.Duration(d) {
+		return TimeLimit
+	}
+	return NotTerminated
+}
+
+// Never does not stop: the run goes on to the limits of the Solver.
+func Never() Converger { return never{} }
+
+type never struct{}
+
+func (never) Init() {}
+
+func (never) Converged(Iteration) Status { return NotTerminated }
+
+// AnyOf stops as soon as one of the given rules does.
+func AnyOf(rules ...Converger) Converger { return anyOf(slices.Clone(rules)) }
+
+type anyOf []Converger
+
+func (a anyOf) Init() {
+	for _, c := range a {
+		c.Init()
+	}
+}
+
+// Validate reports what every rule says of itself.
+func (a anyOf) Validate() error {
+	options := make([]any, len(a))
+	for i, c := range a {
+		options[i] = c
+	}
+	return validateOption(options...)
+}
+
+func (a anyOf) Converged(it Iteration) Status {
+	status := NotTerminated
+	for _, c := range a { // every rule sees every iteration
+		if s := c.Converged(it); status == NotTerminated {
+			status = s
+		}
+	}
+	return status
+}
+
+// RecorderFunc makes a Recorder of a function.
+func RecorderFunc(f func(it Iteration)) Recorder { return recorderFunc(f) }
+
+type recorderFunc func(it Iteration)
+
+func (f recorderFunc) Record(it Iteration) { f(it) }
+
+// Tee shows every iteration to each of the given recorders, in order.
+func Tee(recorders ...Recorder) Recorder {
+	rs := slices.Clone(recorders)
+	return recorderFunc(func(it Iteration) {
+		for _, r := range rs {
+			r.Record(it)
+		}
+	})
+}
+
+// Progress returns a Recorder that keeps one line on a terminal up to date, and a function that
+// clears the line. every is the least time between two updates; zero means a tenth of a second.
+func Progress(w io.Writer, every time.Duration) (r Recorder, done func()) {
+	if every == 0 {
+		every = 100 * time.Millisecond
+	}
+	p := &progress{w: w, every: every}
+	return p, p.done
+}
+
+type progress struct {
+	w     io.Writer
+	every time.Duration
+
+	width int
+	next  time.Duration
+	elbo  float64
+	gap   float64
+}
+
+func (p *progress) Record(it Iteration) {
+	if it.K == 1 {
+		p.next, p.elbo, p.gap = 0, math.NaN(), math.NaN()
+	}
+	if !math.IsNaN(it.ELBO) {
+		p.elbo, p.gap = it.ELBO, it.Gap
+	}
+	if it.Elapsed < p.next {
+		return
+	}
+	p.next = it.Elapsed + p.every
+	line := fmt.Sprintf("iteration %d, pass %.2f", it.K, it.Passes)
+	if !math.IsNaN(p.elbo) {
+		line += fmt.Sprintf(", ELBO %.6g", p.elbo)
+	}
+	if !math.IsNaN(p.gap) {
+		line += fmt.Sprintf(", gap %.1g", p.gap)
+	}
+	p.print(line + fmt.Sprintf(", %v", it.Elapsed.Round(time.Millisecond)))
+}
+
+func (p *progress) done() {
+	if p.width > 0 {
+		p.print("")
+		fmt.Fprint(p.w, "\r")
+		p.width = 0
+	}
+}
+
+func (p *progress) print(line string) {
+	fmt.Fprintf(p.w, "\r%-*s", p.width, line)
+	p.width = max(p.width, len(line))
+}
+
+// autoStep leaves the length of every step to the Stepper: a nil Solver.StepSize.
+type autoStep struct{}
+
+// StepSize returns +Inf.
+func (autoStep) StepSize(int) float64 { return math.Inf(1) }
+
+// ConstantStep is the schedule β_k = β. The zero value is invalid.
+func ConstantStep(beta float64) Schedule { return constantStep(beta) }
+
+type constantStep float64
+
+// StepSize returns c.
+func (c constantStep) StepSize(int) float64 { return float64(c) }
+
+// Validate returns an error wrapping ErrParam unless c is positive.
+func (c constantStep) Validate() error {
+	if !(c > 0) {
+		return fmt.Errorf("pgsvi: ConstantStep %v must be positive: %w", float64(c), ErrParam)
+	}
+	return nil
+}
+
+// RobbinsMonro is the schedule β_k = scale·(1 + k/delay)^−power (Robbins and
+// Monro, 1951), whose sum diverges while the sum of its squares converges for
+// ½ < power ≤ 1. Zeros mean scale 1, delay 1 and power 0.6.
+func RobbinsMonro(scale, delay, power float64) Schedule {
+	return robbinsMonro{Scale: scale, Delay: delay, Power: power}
+}
+
+type robbinsMonro struct{ Scale, Delay, Power float64 }
+
+// StepSize returns β_k.
+func (r robbinsMonro) StepSize(k int) float64 {
+	return orOne(r.Scale) * math.Pow(1+float64(k)/orOne(r.Delay), -r.power())
+}
+
+func (r robbinsMonro) power() float64 {
+	if r.Power == 0 {
+		return 0.6
+	}
+	return r.Power
+}
+
+// Validate returns an error wrapping ErrParam unless Scale and Delay are
+// positive or zero and Power is in [0, 1].
+func (r robbinsMonro) Validate() error {
+	if !(r.Scale >= 0) || !(r.Delay >= 0) || !(r.Power >= 0 && r.Power <= 1) || math.IsInf(r.Scale, 0) || math.IsInf(r.Delay, 0) {
+		return fmt.Errorf("pgsvi: RobbinsMonro%+v needs Scale and Delay >= 0 and Power in [0, 1]: %w", r, ErrParam)
+	}
+	return nil
+}
+
+// FractionStep is the schedule β_k = ρ_k/(1−ρ_k) with
+//
+//	ρ_k = (delay + k)^−power,
+//
+// in which a step with h = KLTo and D = KL goes the fraction ρ_k of the way to its target in natural parameters (Hoffman et al., 2013,
+// equation 26, where delay is τ and power κ; k counts from 0). It converges for ½ < power ≤ 1. Where ρ_k = 1, as it is at delay 1 and k = 0, β_k is +Inf and
+// the step is that of the Stepper. Zeros mean delay 10 and power 0.7.
+func FractionStep(delay, power float64) Schedule { return fractionStep{Delay: delay, Power: power} }
+
+type fractionStep struct{ Delay, Power float64 }
+
+// What zeros of a FractionStep mean: values within the range that Hoffman, Blei and Bach (2010) found best on three corpora.
+const (
+	fractionDelay = 10
+	fractionPower = 0.7
+)
+
+// StepSize returns β_k.
+func (s fractionStep) StepSize(k int) float64 {
+	rho := math.Pow(orDefault(s.Delay, fractionDelay)+float64(k), -orDefault(s.Power, fractionPower))
+	return rho / (1 - rho)
+}
+
+// Validate returns an error wrapping ErrParam unless Delay is at least 1 and finite, or zero, and Power in [0, 1].
+func (s fractionStep) Validate() error {
+	var errs []error
+	if s.Delay != 0 && !(s.Delay >= 1 && s.Delay <= math.MaxFloat64) {
+		errs = append(errs, fmt.Errorf("pgsvi: the delay of FractionStep is %v; it must be at least 1, or 0: %w", s.Delay, ErrParam))
+	}
+	if !(s.Power >= 0 && s.Power <= 1) {
+		errs = append(errs, fmt.Errorf("pgsvi: the power of FractionStep is %v; it must be in [0, 1]: %w", s.Power, ErrParam))
+	}
+	return errors.Join(errs...)
+}
+
+func orOne(x float64) float64 {
+	if x == 0 {
+		return 1
+	}
+	return x
+}
+
+// Reshuffle visits every term exactly once a pass, in an order drawn anew for
+// each pass, but that of a batch of all terms. The last batch of a pass is shorter where size does not divide n.
+func Reshuffle() Sampler { return reshuffle{} }
+
+type reshuffle struct{}
+
+// Batches implements Sampler.
+func (reshuffle) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	if size >= n {
+		return inOrder{}.Batches(n, size, rng)
+	}
+	return batches.Passes(n, size, func(order []int) {
+		rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	})
+}
+
+// InOrder visits the terms in the order of their indices, pass after pass.
+func InOrder() Sampler { return inOrder{} }
+
+type inOrder struct{}
+
+// Batches implements Sampler.
+func (inOrder) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
+	return batches.Passes(n, size, func([]int) {})
+}
+
+// thenAll is Reshuffle for some passes of batches of its own size, and takes all terms together
+// from then on. Batches of another size are those of Reshuffle.
+type thenAll struct{ size, passes int }
+
+// Batches implements Sampler.
+func (a thenAll) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	few := reshuffle{}.Batches(n, size, rng)
+	if size != a.size || size >= n {
+		return few
+	}
+	return func(yield func([]int) bool) {
+		left := a.passes * n
+		for batch := range few {
+			if !yield(batch) {
+				return
+			}
+			if left -= len(batch); left <= 0 {
+				break
+			}
+		}
+		inOrder{}.Batches(n, n, rng)(yield)
+	}
+}
+
+// WithReplacement draws every term of every batch independently and uniformly.
+func WithReplacement() Sampler { return withReplacement{} }
+
+type withReplacement struct{}
+
+// Batches implements Sampler.
+func (withReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if n < 1 || size < 1 {
+			return
+		}
+		batch := make([]int, size)
+		for { // the caller ends it
+			for i := range batch {
+				batch[i] = rng.IntN(n)
+			}
+			if !yield(batch) {
+				return
+			}
+		}
+	}
+}
+
+// allTerms tells a batch of all terms from one with repetitions. It holds scratch memory.
+type allTerms struct{ seen []bool }
+
+// all reports whether batch has each of the n terms once, in any order; nil has.
+func (t *allTerms) all(batch []int, n int) bool {
+	if batch == nil {
+		return true
+	}
+	if len(batch) != n {
+		return false
+	}
+	t.seen = dense.Resize(t.seen, n)
+	clear(t.seen)
+	for _, i := range batch {
+		if t.seen[i] {
+			return false
+		}
+		t.seen[i] = true
+	}
+	return true
+}
+
+// checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
+func checkBatch(batch []int, n int) error {
+	if len(batch) == 0 {
+		return fmt.Errorf("pgsvi: the Sampler gave an empty batch: %w", ErrEmpty)
+	}
+	for _, i := range batch {
+		if i < 0 || i >= n {
+			return fmt.Errorf("pgsvi: batch has term %d of %d: %w", i, n, ErrShape)
+		}
+	}
+	return nil
+}
+
+// ShuffleOnce visits every term exactly once a pass, in an order drawn at the
+// start of the run and kept: the same batches pass after pass. It is what block
+// sweeps want.
+func ShuffleOnce() Sampler { return shuffleOnce{} }
+
+type shuffleOnce struct{}
+
+// Batches implements Sampler.
+func (shuffleOnce) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
+	return batches.ShuffledOnce(n, size, rng)
+}
+
+// orDefault returns x, or def where it is zero.
+func orDefault(x, def float64) float64 {
+	if x == 0 {
+		return def
+	}
+	return x
+}
