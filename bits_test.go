@@ -25,8 +25,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// bitsFile holds the hash and the name of each fit of TestFitBits. A commit that moves code leaves it
-// as it is. A commit that changes results writes it anew, and its message says so:
+// bitsFile holds the hash and the name of each fit of TestFitBits. A commit that moves code leaves
+// it as it is. A commit that changes results writes it anew, and its message says so:
 //
 //	go test -run FitBits -bits testdata/bits.txt .
 const bitsFile = "testdata/bits.txt"
@@ -549,8 +549,8 @@ func bitsCorpus() *pgsvi.Corpus {
 	return c
 }
 
-// A small fit of every kind has the bits in bitsFile: those of its steps, result, predictions and saved
-// file, and of a run that is saved and resumed.
+// A small fit of every kind has the bits in bitsFile: those of its steps, result, predictions and
+// saved file, and of a run that is saved and resumed.
 func TestFitBits(t *testing.T) {
 	if runtime.GOARCH != "amd64" || !cpu.X86.HasFMA {
 		t.Skipf("the bits of %s are those of amd64 with FMA: math.Exp has others elsewhere", bitsFile)

@@ -46,8 +46,9 @@ func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 	return l
 }
 
-// TestLOOGaussian: with Gaussian noise cavities are the posteriors without a datum, to rounding, and leverage is the diagonal of the
-// hat matrix, for weak noise and strong, equal rows, and rows of any weight.
+// TestLOOGaussian: with Gaussian noise cavities are the posteriors without a datum, to rounding,
+// and leverage is the diagonal of the hat matrix, for weak noise and strong, equal rows, and rows
+// of any weight.
 func TestLOOGaussian(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testRand(1)
@@ -160,7 +161,8 @@ func gpJoint(t *testing.T, p *GPPosterior, x *mat.Dense) *Gaussian {
 	return g
 }
 
-// TestLOORefits: what the cavities say against fits without each row, of which PointErr bounds the difference.
+// TestLOORefits: what the cavities say against fits without each row, of which PointErr bounds the
+// difference.
 func TestLOORefits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -247,7 +249,8 @@ func TestLOORefits(t *testing.T) {
 	}
 }
 
-// TestLOOSkewed: Poisson counts with offsets, a Student's t with outliers, whose γ may be negative, and a sparse GP, against fits without each row.
+// TestLOOSkewed: Poisson counts with offsets, a Student's t with outliers, whose γ may be negative,
+// and a sparse GP, against fits without each row.
 func TestLOOSkewed(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testRand(3)
@@ -348,7 +351,8 @@ func TestLOOSkewed(t *testing.T) {
 	}
 }
 
-// TestLOODraws: terms of any kind, against quadrature, and where they are sites against the cavities.
+// TestLOODraws: terms of any kind, against quadrature, and where they are sites against the
+// cavities.
 func TestLOODraws(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -494,7 +498,8 @@ func TestLOOErrors(t *testing.T) {
 	}
 }
 
-// A row whose column no other row has, under a wide prior, cannot be left out; all others can, as they are without it.
+// A row whose column no other row has, under a wide prior, cannot be left out; all others can, as
+// they are without it.
 func TestLOOUnresolved(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -688,7 +693,8 @@ func checkSeed(seed uint64) (name string, p *trustProblem, l *LOO, loo error, k 
 	return s.name, p, l, loo, k, psis
 }
 
-// TestCheckSeeds: whatever was fitted, in any units, nothing that is said of it is NaN, and what cannot be said is an error.
+// TestCheckSeeds: whatever was fitted, in any units, nothing that is said of it is NaN, and what
+// cannot be said is an error.
 func TestCheckSeeds(t *testing.T) {
 	t.Parallel()
 	seeds, failed := shorter(40, 10), 0

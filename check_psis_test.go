@@ -14,7 +14,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// gridMoments sums exp(logp) over a grid of the box with the given number of points a side: log Z, means and standard deviations.
+// gridMoments sums exp(logp) over a grid of the box with the given number of points a side: log Z,
+// means and standard deviations.
 func gridMoments(logp func(z []float64) float64, lo, hi []float64, points int) (logZ float64, mean, sd []float64) {
 	d := len(lo)
 	z, total := make([]float64, d), 1
@@ -74,7 +75,8 @@ func (p *PSIS) near(t *testing.T, name string, logZ float64, mean, sd []float64)
 	}
 }
 
-// TestPSISGaussian: where q is the posterior itself to rounding, k̂ is 0, every draw counts, and the log evidence is the ELBO.
+// TestPSISGaussian: where q is the posterior itself to rounding, k̂ is 0, every draw counts, and
+// the log evidence is the ELBO.
 func TestPSISGaussian(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testRand(1)
@@ -202,7 +204,8 @@ func TestPSISQuadrature(t *testing.T) {
 		if !(res.ELBO < p.LogZ) {
 			t.Errorf("%v: the ELBO is %v", cov, res.ELBO)
 		}
-		// The correction is one: the standard deviation of a diagonal q is off by more than the corrected one.
+		// The correction is one: the standard deviation of a diagonal q is off by more than the
+		// corrected one.
 		if s := post.SD(nil); cov == DiagonalCovariance && !(math.Abs(s[0]-sd[0]) > 3*math.Abs(p.SD[0]-sd[0])) {
 			t.Errorf("%v: sd %v, corrected %v, exact %v", cov, s[0], p.SD[0], sd[0])
 		}
@@ -255,7 +258,8 @@ func TestPSISQuadrature(t *testing.T) {
 	p.near(t, "Student", logZ, mean, sd)
 }
 
-// TestPSISFamilies: posteriors that are no Gaussians, against sums over a grid, in families with draws that underflow.
+// TestPSISFamilies: posteriors that are no Gaussians, against sums over a grid, in families with
+// draws that underflow.
 func TestPSISFamilies(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -328,7 +332,8 @@ func TestPSISString(t *testing.T) {
 	}
 }
 
-// TestPSISBits: the same bits for any number of workers, from a posterior that was saved, and other bits for another seed.
+// TestPSISBits: the same bits for any number of workers, from a posterior that was saved, and other
+// bits for another seed.
 func TestPSISBits(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testRand(5)

@@ -504,17 +504,18 @@ var ctmFile = save.Kind{Name: "CTMPosterior", Version: 1}
 
 // savedCTM is a CTMPosterior as JSON.
 type savedCTM struct {
-	Topics      int                  `json:"topics"`
-	Terms       int                  `json:"terms"`
-	Vocab       save.List[string]    `json:"vocab,omitempty"`
-	Expectation CTMExpectation       `json:"expectation"`
-	Diagonal    bool                 `json:"diagonal"`
-	Samples     int                  `json:"samples"`
-	Beta        save.List[float64]   `json:"beta"` // term by term
-	Mu          save.List[float64]   `json:"mu"`
-	Sigma       save.List[float64]   `json:"sigma"` // row by row
-	Seen        save.List[bool]      `json:"seen"`
-	Docs        save.List[[]float64] `json:"docs"` // m, and V⁻¹ row by row up to the diagonal, or its diagonal
+	Topics      int                `json:"topics"`
+	Terms       int                `json:"terms"`
+	Vocab       save.List[string]  `json:"vocab,omitempty"`
+	Expectation CTMExpectation     `json:"expectation"`
+	Diagonal    bool               `json:"diagonal"`
+	Samples     int                `json:"samples"`
+	Beta        save.List[float64] `json:"beta"` // term by term
+	Mu          save.List[float64] `json:"mu"`
+	Sigma       save.List[float64] `json:"sigma"` // row by row
+	Seen        save.List[bool]    `json:"seen"`
+	// m, and V⁻¹ row by row up to the diagonal, or its diagonal
+	Docs save.List[[]float64] `json:"docs"`
 }
 
 // Save writes p, from which Load makes the same posterior, to the last bit: a line that names the

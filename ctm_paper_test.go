@@ -158,8 +158,9 @@ func score(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint6
 	return h, used
 }
 
-// The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index train. What an option
-// costs is told after three passes, on every fourth of the documents that test: the default is asked so as well.
+// The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index
+// train. What an option costs is told after three passes, on every fourth of the documents that
+// test: the default is asked so as well.
 func TestCTMHeldOutAP(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -265,8 +266,9 @@ func TestCTMLongDocuments(t *testing.T) {
 	for _, tokens := range longer([]float64{100, 1e4, 1e5}, []float64{1e5}) {
 		for _, forget := range []bool{false, true} {
 			c := blockCorpus(100, tokens)
-			// The topics still move when a document is visited last, and after the ten passes of a nil
-			// Solver by how much is a matter of luck: four times as many, and the median of some seeds.
+			// The topics still move when a document is visited last, and after the ten passes of a
+			// nil Solver by how much is a matter of luck: four times as many, and the median of
+			// some seeds.
 			var gaps []float64
 			for seed := range seeds {
 				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 1), MaxPasses: 40})
@@ -390,7 +392,8 @@ func TestCTMOddities(t *testing.T) {
 	}
 }
 
-// TestCTMShortfall: what an E-step that is cut short has still to gain is in ELBOErr, and is nothing at the maximum.
+// TestCTMShortfall: what an E-step that is cut short has still to gain is in ELBOErr, and is
+// nothing at the maximum.
 func TestCTMShortfall(t *testing.T) {
 	c := blockCorpus(20, 8000)
 	for _, e := range []CTMExpectation{CTMMeanField, CTMDelta, CTMLaplace} {

@@ -282,16 +282,17 @@ var ctmStreamFile = save.Kind{Name: "CTMStream", Version: 1}
 
 // savedCTMStream is a ctmStream as JSON.
 type savedCTMStream struct {
-	Terms   int                  `json:"terms"`
-	Topics  int                  `json:"topics"`
-	Options CTMOptions           `json:"options"`         // but for Topics,
-	Start   save.List[float64]   `json:"start,omitempty"` // which are here, row by row, unless State is
-	Rng     []byte               `json:"rng"`             // a rand.PCG
-	Docs    int                  `json:"docs"`
-	Items   int                  `json:"items"`
-	Seen    save.List[bool]      `json:"seen"`
-	Buffer  save.List[topic.Doc] `json:"buffer"`
-	State   *topic.SavedSteps    `json:"state,omitempty"`
+	Terms   int        `json:"terms"`
+	Topics  int        `json:"topics"`
+	Options CTMOptions `json:"options"` // but for Topics,
+	// which are here, row by row, unless State is
+	Start  save.List[float64]   `json:"start,omitempty"`
+	Rng    []byte               `json:"rng"` // a rand.PCG
+	Docs   int                  `json:"docs"`
+	Items  int                  `json:"items"`
+	Seen   save.List[bool]      `json:"seen"`
+	Buffer save.List[topic.Doc] `json:"buffer"`
+	State  *topic.SavedSteps    `json:"state,omitempty"`
 }
 
 func (s *ctmStream) save(w io.Writer) error {

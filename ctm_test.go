@@ -37,13 +37,15 @@ func TestCTMInferExact(t *testing.T) {
 	}
 	near(t, "ELBO of Infer", d.ELBO(), -8.30262986, 2e-8)
 	mean, lo, hi := d.Proportions(0.9)
-	near(t, "E[pi_1]", mean[0], 0.738342, 0.02) // of the exact posterior; q is Gaussian and there are 4000 draws
+	// of the exact posterior; q is Gaussian and there are 4000 draws
+	near(t, "E[pi_1]", mean[0], 0.738342, 0.02)
 	if !(lo[0] < mean[0] && mean[0] < hi[0] && lo[0] > 0 && hi[0] < 1) {
 		t.Errorf("interval %v to %v about %v", lo[0], hi[0], mean[0])
 	}
 }
 
-// smallPosterior is the exact case as a posterior, with the share mix of the uniform distribution in each topic.
+// smallPosterior is the exact case as a posterior, with the share mix of the uniform distribution
+// in each topic.
 func smallPosterior(t *testing.T, opt *CTMOptions, mix float64) *CTMPosterior {
 	t.Helper()
 	m, err := newCTM(3, 2, opt)
@@ -139,8 +141,9 @@ func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
 	return index, least
 }
 
-// Topics that were drawn from are found again, and which of them go together, in at least four
-// runs of five: the ELBO has other maxima, lower ones, in which two topics that go together share a place.
+// Topics that were drawn from are found again, and which of them go together, in at least four runs
+// of five: the ELBO has other maxima, lower ones, in which two topics that go together share a
+// place.
 func TestCTMSynthetic(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -216,7 +219,8 @@ func saved(t testing.TB, p *CTMPosterior) string {
 	return b.String()
 }
 
-// Every way to take expectations gives the same bits for any number of workers, and raises the ELBO.
+// Every way to take expectations gives the same bits for any number of workers, and raises the
+// ELBO.
 func TestCTMWorkers(t *testing.T) {
 	t.Parallel()
 	c := toyCorpus(70, 4)
@@ -379,7 +383,8 @@ func TestCTMEdgeCases(t *testing.T) {
 	}
 	c := toyCorpus(6, 7)
 	c.Docs = append(c.Docs, Document{}, Document{[]int{5}, []float64{1}}, long, Document{[]int{59}, []float64{100000}}, Document{[]int{4}, []float64{0.25}})
-	for _, k := range longer([]int{1, 2, 5, 30}, []int{1, 12}) { // the last are more than there are documents
+	// the last are more than there are documents
+	for _, k := range longer([]int{1, 2, 5, 30}, []int{1, 12}) {
 		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMDelta}, {Expectation: CTMLaplace},
 			{Expectation: CTMMeanField}, {Forget: true}, {Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs}} {
 			what := fmt.Sprintf("%d topics, %+v", k, o)
@@ -660,7 +665,8 @@ func TestCTMDocTopics(t *testing.T) {
 	}
 }
 
-// TestTopicEnumerations: a value of an enumeration has the same number in the engine, to which it is converted.
+// TestTopicEnumerations: a value of an enumeration has the same number in the engine, to which it
+// is converted.
 func TestTopicEnumerations(t *testing.T) {
 	for e, want := range map[CTMExpectation]topic.Expectation{
 		CTMAntithetic: topic.Antithetic, CTMQuasi: topic.Quasi, CTMQuadrature: topic.Quadrature,

@@ -39,7 +39,8 @@ type Dist interface {
 	Clone() Dist
 }
 
-// halting is a Dist some of whose computations are long: they end when a Halt stops, or are on as many goroutines as it lends.
+// halting is a Dist some of whose computations are long: they end when a Halt stops, or are on as
+// many goroutines as it lends.
 type halting interface{ use(h *parallel.Halt) }
 
 // haltDist makes h the halt of q, unless nothing of it takes long.
@@ -143,7 +144,8 @@ func (c Coordinates) String() string {
 }
 
 const (
-	differenceStep  = 2e-4 // step of differences of fourth order, relative to the size of the element
+	// step of differences of fourth order, relative to the size of the element
+	differenceStep  = 2e-4
 	differenceScale = 5e-3 // least size of an element
 )
 

@@ -175,8 +175,8 @@ func fisherOf(q *pgsvi.Exp) *mat.SymDense {
 	return f
 }
 
-// μ is the slope of A and the Fisher information that of μ, by differences of the size that the curvature allows;
-// the products with it and its inverse undo each other.
+// μ is the slope of A and the Fisher information that of μ, by differences of the size that the
+// curvature allows; the products with it and its inverse undo each other.
 func TestFamilySlopes(t *testing.T) {
 	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
 		n := q.NumParams()
@@ -245,8 +245,8 @@ func TestFamilySlopes(t *testing.T) {
 	})
 }
 
-// KL is what A and μ say, as far as rounding lets them; close by it is half the square of the distance, and it does not fall below it
-// to rounding.
+// KL is what A and μ say, as far as rounding lets them; close by it is half the square of the
+// distance, and it does not fall below it to rounding.
 func TestFamilyKL(t *testing.T) {
 	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
 		n := q.NumParams()
@@ -283,7 +283,8 @@ func TestFamilyKL(t *testing.T) {
 	})
 }
 
-// η comes back from μ, from a start that is far off, as well as μ determines it; and from the chart.
+// η comes back from μ, from a start that is far off, as well as μ determines it; and from the
+// chart.
 func TestFamilyRoundTrips(t *testing.T) {
 	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, _ *rand.Rand) {
 		eta, mu := q.Natural(nil), q.MeanParams(nil)
@@ -321,7 +322,8 @@ func TestFamilyRoundTrips(t *testing.T) {
 	})
 }
 
-// The mean of T(z) over draws is μ, and that of −log q the entropy; along paths T(z) changes as the Fisher information says.
+// The mean of T(z) over draws is μ, and that of −log q the entropy; along paths T(z) changes as the
+// Fisher information says.
 func TestFamilyDraws(t *testing.T) {
 	members, draws := 20, 4000
 	if testing.Short() {
@@ -363,7 +365,8 @@ func TestFamilyDraws(t *testing.T) {
 		}
 		for j, m := range mu {
 			sd := math.Sqrt(fisher.At(j, j) / float64(draws))
-			// Of a very skewed statistic the mean of so many draws may be all but certain to be off.
+			// Of a very skewed statistic the mean of so many draws may be all but certain to be
+			// off.
 			if fourth := 6.0; !(math.Abs(mean[j]-m) <= fourth*sd+1e-12*math.Abs(m)) {
 				t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m, sd)
 			}

@@ -54,7 +54,8 @@ type Family interface {
 }
 
 // FisherFamily is a Family whose Fisher information has a structure, so that products with it and
-// its inverse are cheap: Fisher is then not asked for by steps. Without it an Exp factorises Fisher.
+// its inverse are cheap: Fisher is then not asked for by steps. Without it an Exp factorises
+// Fisher.
 type FisherFamily interface {
 	Family
 	// FisherMul stores F·g in dst, which may be g.
@@ -100,14 +101,15 @@ type meanFamily interface {
 	FromMean(dst, mu []float64) bool
 }
 
-// domainFamily is a Family that knows which η are valid for less work than that of A(η), which an Exp then computes
-// only where it is asked for. It also knows the way back from μ.
+// domainFamily is a Family that knows which η are valid for less work than that of A(η), which an
+// Exp then computes only where it is asked for. It also knows the way back from μ.
 type domainFamily interface {
 	Family
 	Valid(eta []float64) bool
 }
 
-// sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to the same bits.
+// sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to
+// the same bits.
 type sharedFamily interface {
 	Family
 	MeanOn(workers int, dst, eta []float64)
@@ -161,8 +163,9 @@ type Exp struct {
 	factored atomic.Bool    // l is that of eta
 	lock     sync.Mutex     // held while a or l is computed: readers may be concurrent
 	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ and KL
-	l        []float64      // lower Cholesky factor of the Fisher information; NaN where it has none
-	info     *mat.SymDense
+	// lower Cholesky factor of the Fisher information; NaN where it has none
+	l    []float64
+	info *mat.SymDense
 }
 
 // use implements halting.
@@ -588,8 +591,9 @@ func (q *Exp) ChartGrad(dst, grad []float64) []float64 {
 	return dst
 }
 
-// klProx replaces q by the step from a member from of its family under KL in mean parameters, natural parameters to natural parameters
-// and with nothing allocated. It reports false and changes nothing if prior is of another family.
+// klProx replaces q by the step from a member from of its family under KL in mean parameters,
+// natural parameters to natural parameters and with nothing allocated. It reports false and changes
+// nothing if prior is of another family.
 func (q *Exp) klProx(from *Exp, g []float64, prior ExpFamily, beta float64) (bool, error) {
 	var etaP []float64
 	if prior != nil {
@@ -640,8 +644,8 @@ func (q *Exp) state(c *save.State) {
 //
 //	q(z) ∝ z^{a−1} (1−z)^{b−1},   η = (a, b),   T(z) = (log z, log(1−z)),   μ = (ψ(a) − ψ(a+b), ψ(b) − ψ(a+b)),
 //
-// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an error
-// wrapping ErrParam if a parameter is not positive and finite.
+// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an
+// error wrapping ErrParam if a parameter is not positive and finite.
 func NewBeta(a, b float64) (*Exp, error) {
 	return newPositive(expfam.BetaFamily{}, []string{"a", "b"}, []float64{a, b}, []float64{a, b})
 }
@@ -650,10 +654,10 @@ func NewBeta(a, b float64) (*Exp, error) {
 //
 //	q(z) ∝ Π_k z_k^{α_k−1},   η = α,   T(z)_k = log z_k,   μ_k = ψ(α_k) − ψ(Σα),
 //
-// in the coordinates MeanParams; alpha is copied. A z has K elements that sum to 1, and densities are with respect to the
-// first K−1 of them. T(z) of a draw holds the logarithms of parts that underflow. It has paths and a
-// chart, log α; its work is of order K. It returns an error wrapping ErrEmpty if there are less than two α, or ErrParam
-// if one is not positive and finite.
+// in the coordinates MeanParams; alpha is copied. A z has K elements that sum to 1, and densities
+// are with respect to the first K−1 of them. T(z) of a draw holds the logarithms of parts that
+// underflow. It has paths and a chart, log α; its work is of order K. It returns an error wrapping
+// ErrEmpty if there are less than two α, or ErrParam if one is not positive and finite.
 func NewDirichlet(alpha []float64) (*Exp, error) {
 	if len(alpha) < 2 {
 		return nil, fmt.Errorf("pgsvi: NewDirichlet needs at least two α, not %d: %w", len(alpha), ErrEmpty)
@@ -665,7 +669,8 @@ func NewDirichlet(alpha []float64) (*Exp, error) {
 //
 //	η = log p/(1−p),   T(z) = z,   μ = p,
 //
-// in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping ErrParam unless 0 < p < 1.
+// in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping
+// ErrParam unless 0 < p < 1.
 func NewBernoulli(p float64) (*Exp, error) {
 	if !(p > 0 && p < 1) {
 		return nil, fmt.Errorf("pgsvi: p of Bernoulli is %v; it must be between 0 and 1: %w", p, ErrParam)
@@ -673,13 +678,14 @@ func NewBernoulli(p float64) (*Exp, error) {
 	return NewExp(expfam.CategoricalFamily{K: 2}, []float64{math.Log(p) - math.Log1p(-p)})
 }
 
-// NewCategorical returns the distribution of z = k with a probability in proportion to the weight p_k, k = 0 … K−1, K ≥ 2,
+// NewCategorical returns the distribution of z = k with a probability in proportion to the weight
+// p_k, k = 0 … K−1, K ≥ 2,
 //
 //	η_k = log p_{k+1}/p_0,   T(z)_k = 1 if z = k+1, else 0,   μ_k = p_{k+1},   k = 0 … K−2,
 //
-// in the coordinates MeanParams: one parameter less than there are categories, so that they are independent. It has
-// quadrature, which is the sum. It returns an error wrapping ErrEmpty if there are less than two weights, or ErrParam if one
-// is not positive and finite.
+// in the coordinates MeanParams: one parameter less than there are categories, so that they are
+// independent. It has quadrature, which is the sum. It returns an error wrapping ErrEmpty if there
+// are less than two weights, or ErrParam if one is not positive and finite.
 func NewCategorical(p []float64) (*Exp, error) {
 	if len(p) < 2 {
 		return nil, fmt.Errorf("pgsvi: NewCategorical needs at least two weights, not %d: %w", len(p), ErrEmpty)
@@ -695,8 +701,8 @@ func NewCategorical(p []float64) (*Exp, error) {
 //
 //	q(z) = λ^z e^{−λ}/z!,   η = log λ,   T(z) = z,   μ = λ,
 //
-// in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping ErrParam if rate is not
-// positive and finite. The likelihood of counts is Poisson.
+// in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping
+// ErrParam if rate is not positive and finite. The likelihood of counts is Poisson.
 func NewPoisson(rate float64) (*Exp, error) {
 	return newPositive(expfam.PoissonFamily{}, []string{"rate"}, []float64{rate}, []float64{math.Log(rate)})
 }
@@ -705,13 +711,15 @@ func NewPoisson(rate float64) (*Exp, error) {
 //
 //	q(z) = b^a/Γ(a) z^{a−1} e^{−bz},   η = (a, −b),   T(z) = (log z, z),   μ = (ψ(a) − log b, a/b),
 //
-// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an error
-// wrapping ErrParam if a parameter is not positive and finite, or ErrNotFinite if μ overflows.
+// in the coordinates MeanParams. It has paths, quadrature and a chart (log a, log b). It returns an
+// error wrapping ErrParam if a parameter is not positive and finite, or ErrNotFinite if μ
+// overflows.
 func NewGamma(shape, rate float64) (*Exp, error) {
 	return newPositive(expfam.GammaFamily{}, []string{"shape", "rate"}, []float64{shape, rate}, []float64{shape, -rate})
 }
 
-// NewInverseGamma returns the distribution of 1/x, x ~ Gamma(a, b), with the shape a > 0 and the scale b > 0,
+// NewInverseGamma returns the distribution of 1/x, x ~ Gamma(a, b), with the shape a > 0 and the
+// scale b > 0,
 //
 //	q(z) = b^a/Γ(a) z^{−a−1} e^{−b/z},   η = (a, −b),   T(z) = (−log z, 1/z),   μ = (ψ(a) − log b, a/b),
 //
@@ -720,8 +728,9 @@ func NewInverseGamma(shape, scale float64) (*Exp, error) {
 	return newPositive(expfam.InverseGammaFamily{}, []string{"shape", "scale"}, []float64{shape, scale}, []float64{shape, -scale})
 }
 
-// newPositive returns the member of f with the natural parameters eta, if the parameters, which errors name, are all positive and
-// finite. A single name of several is that of each of them, by number.
+// newPositive returns the member of f with the natural parameters eta, if the parameters, which
+// errors name, are all positive and finite. A single name of several is that of each of them, by
+// number.
 func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, error) {
 	for i, x := range params {
 		if x > 0 && !math.IsInf(x, 1) {
@@ -736,15 +745,17 @@ func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, er
 	return NewExp(f, eta)
 }
 
-// NewWishart returns the Wishart distribution of ν > d − 1 degrees of freedom and a scale W over d×d precision matrices Λ,
+// NewWishart returns the Wishart distribution of ν > d − 1 degrees of freedom and a scale W over
+// d×d precision matrices Λ,
 //
 //	q(Λ) ∝ |Λ|^{(ν−d−1)/2} exp(−½ tr W⁻¹Λ),   E[Λ] = νW,
 //
-// in the coordinates MeanParams. A z is the lower triangle of Λ, row by row: element (i, j), j ≤ i, at i(i+1)/2 + j. With that
-// order T(z) = (log|Λ|, Λ) and η = (ν/2, −½W⁻¹), in which an element off the diagonal counts twice and is −(W⁻¹)_ij. It has a chart,
-// the logarithm of ν − d + 1 and the log-Cholesky factor of ½W⁻¹. Scale is copied. It returns an error wrapping
-// ErrEmpty if scale is nil or has no dimensions, ErrParam if df is not above d − 1 and finite, or ErrNotPosDef if scale is not
-// positive definite.
+// in the coordinates MeanParams. A z is the lower triangle of Λ, row by row: element (i, j), j ≤ i,
+// at i(i+1)/2 + j. With that order T(z) = (log|Λ|, Λ) and η = (ν/2, −½W⁻¹), in which an element off
+// the diagonal counts twice and is −(W⁻¹)_ij. It has a chart, the logarithm of ν − d + 1 and the
+// log-Cholesky factor of ½W⁻¹. Scale is copied. It returns an error wrapping ErrEmpty if scale is
+// nil or has no dimensions, ErrParam if df is not above d − 1 and finite, or ErrNotPosDef if scale
+// is not positive definite.
 func NewWishart(df float64, scale mat.Symmetric) (*Exp, error) {
 	b, d, err := wishartParams("Wishart", df, scale)
 	if err != nil {
@@ -757,15 +768,16 @@ func NewWishart(df float64, scale mat.Symmetric) (*Exp, error) {
 	return NewExp(f, eta)
 }
 
-// NewNormalWishart returns the distribution of a mean x and a precision matrix Λ, x ~ N(m, (κΛ)⁻¹) and Λ ~ Wishart(ν, W):
-// the conjugate prior of a Gaussian. A z is x, of d elements, then the lower triangle of Λ as for NewWishart, and
+// NewNormalWishart returns the distribution of a mean x and a precision matrix Λ, x ~ N(m, (κΛ)⁻¹)
+// and Λ ~ Wishart(ν, W): the conjugate prior of a Gaussian. A z is x, of d elements, then the lower
+// triangle of Λ as for NewWishart, and
 //
 //	T(z) = (log|Λ|, Λ, Λx, xᵀΛx),   η = (ν/2, −½(W⁻¹ + κmmᵀ), κm, −½κ)
 //
-// with the matrix as for NewWishart, in the coordinates MeanParams. Center the data, so that κmmᵀ does not hide W⁻¹. It
-// has a chart: that of the Wishart distribution, m and log κ. The arguments are copied; a nil mean means
-// zero. It returns an error wrapping ErrShape if mean and scale disagree, ErrParam if kappa is not positive and finite, and
-// those of NewWishart.
+// with the matrix as for NewWishart, in the coordinates MeanParams. Center the data, so that κmmᵀ
+// does not hide W⁻¹. It has a chart: that of the Wishart distribution, m and log κ. The arguments
+// are copied; a nil mean means zero. It returns an error wrapping ErrShape if mean and scale
+// disagree, ErrParam if kappa is not positive and finite, and those of NewWishart.
 func NewNormalWishart(mean []float64, kappa, df float64, scale mat.Symmetric) (*Exp, error) {
 	b, d, err := wishartParams("NormalWishart", df, scale)
 	if err != nil {

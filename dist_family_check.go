@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// checkDraws is the number of draws of CheckFamily at each η, enough for a mean to 1% of a standard deviation.
+	// checkDraws is the number of draws of CheckFamily at each η, enough for a mean to 1% of a
+	// standard deviation.
 	checkDraws = 20000
 	// checkPaths is the number of paths, each of which is followed for every statistic.
 	checkPaths = 4000
@@ -24,7 +25,8 @@ const (
 	checkStat = 1e-9
 	// checkSlope is the relative accuracy of differences of fourth order, with room.
 	checkSlope = 1e-5
-	// checkTrip is the relative accuracy of η → μ → η where the Fisher information is not near singular.
+	// checkTrip is the relative accuracy of η → μ → η where the Fisher information is not near
+	// singular.
 	checkTrip = 1e-6
 )
 
@@ -34,14 +36,16 @@ const (
 //   - Mean is the gradient of LogPartition, and Fisher the Jacobian of Mean, by differences;
 //   - LogPartition is convex on a line through η in every direction, and stays infinite once it is;
 //   - the T(z) of Rand is that of Stat;
-//   - Mean is the mean of T(z) over draws of Rand, and so is every KL of the given members, which is not negative;
+//   - Mean is the mean of T(z) over draws of Rand, and so is every KL of the given members, which
+//     is not negative;
 //   - exp(ηᵀT − A)·h, with h by LogBase, sums or integrates to one over the region of the draws,
 //     unless these lie in a subspace, as those on a simplex do;
 //   - Score is the gradient of LogProb, and η → μ → η comes back, as Exp computes them;
 //   - the chart of a ChartFamily comes back, and its ChartGrad is that of differences;
 //   - FisherMul and FisherSolve of a FisherFamily are products with Fisher and its inverse;
 //   - the Entropy of an EntropyFamily is the mean of −LogProb over draws;
-//   - along the paths of a PathFamily, the mean of T(z) and that of a function of z change as by the scores.
+//   - along the paths of a PathFamily, the mean of T(z) and that of a function of z change as by
+//     the scores.
 //
 // Where two functions disagree, a third tells which of them is wrong where one
 // can; otherwise the error names both. Several η that are not close to each
@@ -206,7 +210,8 @@ func (c *familyMember) checkSlopes() {
 	slopes := func(p Dist) []float64 {
 		return gradientByDifferences(nil, p, func(p Dist) float64 { return p.(*Exp).LogPartition() })
 	}
-	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or -1.
+	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or
+	// -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
 		at, most := -1, 1.0
 		for j, want := range slope {
@@ -490,8 +495,8 @@ func (c *familyMember) checkEntropy() {
 	}
 }
 
-// checkPath tests the paths of a PathFamily: for each statistic, and for the linear function Σ z_j of the draw,
-// the mean slope along the paths is the covariance of the function and T.
+// checkPath tests the paths of a PathFamily: for each statistic, and for the linear function Σ z_j
+// of the draw, the mean slope along the paths is the covariance of the function and T.
 func (c *familyMember) checkPath(rng *rand.Rand) {
 	f, ok := c.f.(PathFamily)
 	if !ok || len(c.errs) > 0 {
@@ -502,7 +507,8 @@ func (c *familyMember) checkPath(rng *rand.Rand) {
 	c.f.Fisher(fisher, slices.Clone(c.eta))
 	z, t, aux := make([]float64, d), make([]float64, n), make([]float64, f.AuxLen())
 	dl, coef, g := make([]float64, d), make([]float64, n), make([]float64, n)
-	sums, squares := dense.NewRows(n+1, n), dense.NewRows(n+1, n) // of the slopes of T, and of the difference of the two slopes of Σ z_j
+	// of the slopes of T, and of the difference of the two slopes of Σ z_j
+	sums, squares := dense.NewRows(n+1, n), dense.NewRows(n+1, n)
 	add := func(i int) {
 		floats.Add(sums[i], g)
 		for j, x := range g {

@@ -609,7 +609,8 @@ func TestExpRoundTrips(t *testing.T) {
 				continue
 			}
 			for i, x := range q.Natural(nil) {
-				// η is known as well as μ is to rounding: of shape, by log mean − mean log ≈ 1/(2·shape).
+				// η is known as well as μ is to rounding: of shape, by log mean − mean log ≈
+				// 1/(2·shape).
 				if w := want.Natural(nil)[i]; !(math.Abs(x-w) <= 1e-13*math.Abs(w)*(1+100*shape)) {
 					t.Errorf("Gamma(%v, %v): η_%d = %.17g", shape, rate, i, x)
 				}
@@ -674,8 +675,8 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 	}
 }
 
-// Each pair of h and D that has a closed form on a family agrees with the numeric step, and each that has none has a numeric step where
-// the slope of what it minimises vanishes.
+// Each pair of h and D that has a closed form on a family agrees with the numeric step, and each
+// that has none has a numeric step where the slope of what it minimises vanishes.
 func TestFamilyProx(t *testing.T) {
 	t.Parallel()
 	for _, c := range families {
@@ -711,7 +712,8 @@ func TestFamilyProx(t *testing.T) {
 						for _, d := range []pgsvi.Divergence{pgsvi.KL(), pgsvi.ReverseKL(), pgsvi.SymKL(), pgsvi.Euclidean()} {
 							q0 := from.In(coords)
 							what := fmt.Sprintf("seed %d, h = %T, D = %T, %v, from %.4g", seed, h, d, coords, from.Natural(nil))
-							// A gradient of a tenth of a standard deviation, and a step that is short where D is in the units of λ.
+							// A gradient of a tenth of a standard deviation, and a step that is
+							// short where D is in the units of λ.
 							g, beta := make([]float64, len(x)), 0.5
 							for i := range g {
 								sd := math.Sqrt(fisher.At(i, i))
@@ -735,7 +737,9 @@ func TestFamilyProx(t *testing.T) {
 							q, num := q0.Clone().(*pgsvi.Exp), q0.Clone().(*pgsvi.Exp)
 							closed, err := p.Solve(q)
 							if coords == pgsvi.Natural && errors.Is(err, pgsvi.ErrNotFinite) {
-								continue // KL(q‖q0) is not convex in η, and of a discrete q bounded: there may be no minimum
+								// KL(q‖q0) is not convex in η, and of a discrete q bounded: there
+								// may be no minimum
+								continue
 							}
 							if err != nil {
 								t.Errorf("%s: %v", what, err)
@@ -760,7 +764,8 @@ func TestFamilyProx(t *testing.T) {
 							if d := math.Sqrt(2 * q.KL(num)); !(e <= 2e-7) || !(d <= 1e-6) {
 								t.Errorf("%s: the closed form is %.3g of η from the numeric step, %.3g standard deviations", what, e, d)
 							}
-							// The slope of the objective there, in terms of x, beside that at the start.
+							// The slope of the objective there, in terms of x, beside that at the
+							// start.
 							slope := func(q *pgsvi.Exp) float64 {
 								r := h.Grad(nil, q)
 								floats.Add(r, g)

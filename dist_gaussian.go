@@ -81,7 +81,8 @@ func NewIsotropic(dim int, variance float64) *Gaussian {
 	return &Gaussian{g}
 }
 
-// gaussianMatrices is the number of D×D matrices of a full Gaussian: V, V⁻¹ and a factor, now and next.
+// gaussianMatrices is the number of D×D matrices of a full Gaussian: V, V⁻¹ and a factor, now and
+// next.
 const gaussianMatrices = 6
 
 // checkFull returns an error if a full covariance of d dimensions takes more memory than it may.
@@ -143,8 +144,8 @@ func factorOf(q Dist) *fullGaussian {
 	return nil
 }
 
-// inflation returns max_i V_ii/(1/(V⁻¹)_ii), how much of a variance is that in common with other dimensions: the rounding of V⁻¹ is so many times
-// as much in V.
+// inflation returns max_i V_ii/(1/(V⁻¹)_ii), how much of a variance is that in common with other
+// dimensions: the rounding of V⁻¹ is so many times as much in V.
 func (g *Gaussian) inflation() float64 {
 	most := 1.0
 	for i := range g.Dim() {
@@ -333,7 +334,8 @@ func gaussianKL(q, p normalForm) float64 {
 	}
 	diff, w := make([]float64, d), make([]float64, d)
 	var trace float64
-	diagonal := q.numGradV() == d || p.numGradV() == d // of one of the two matrices only the diagonal counts
+	// of one of the two matrices only the diagonal counts
+	diagonal := q.numGradV() == d || p.numGradV() == d
 	for i := range d {
 		diff[i] = q.meanAt(i) - p.meanAt(i)
 		if diagonal {

@@ -24,8 +24,8 @@ type fullGaussian struct {
 	filled atomic.Bool   // v and p are those of l
 	mu     sync.Mutex    // held while they are computed: readers may be concurrent
 
-	// Once it has stopped, what sets λ returns its error, or leaves what is of no use. It is that of this Gaussian, not of
-	// its clones.
+	// Once it has stopped, what sets λ returns its error, or leaves what is of no use. It is that
+	// of this Gaussian, not of its clones.
 	halt *parallel.Halt
 }
 
@@ -77,8 +77,8 @@ func (g *fullGaussian) fill() {
 	}
 }
 
-// factor replaces the lower triangle of a by its Cholesky factor. The error wraps ErrNotPosDef and names a as what, or
-// is that of the halt.
+// factor replaces the lower triangle of a by its Cholesky factor. The error wraps ErrNotPosDef and
+// names a as what, or is that of the halt.
 func (g *fullGaussian) factor(a []float64, what string) error {
 	ok := dense.CholeskyUntil(g.halt, a, g.d)
 	if err := g.halt.Err(); err != nil {
@@ -90,7 +90,8 @@ func (g *fullGaussian) factor(a []float64, what string) error {
 	return nil
 }
 
-// invert replaces the Cholesky factor in l by the inverse of what it is of, full. The error is that of the halt.
+// invert replaces the Cholesky factor in l by the inverse of what it is of, full. The error is that
+// of the halt.
 func (g *fullGaussian) invert(l []float64) error {
 	dense.InvertUntil(g.halt, l, g.d)
 	dense.FillUpper(l, g.d)

@@ -11,10 +11,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ProductOf returns the distribution of independent parts q_1(z_1) q_2(z_2) …, each an Exp of any Family or a Gaussian: mean
-// field over parts of different kinds. Its z, η, T, μ and charts are those of the parts one after the other, and its work is the sum of
-// theirs. It has paths if all parts have. The parts are copied; the coordinates are MeanParams. It returns an error
-// wrapping ErrEmpty if there are no parts, or ErrParam if one is nil.
+// ProductOf returns the distribution of independent parts q_1(z_1) q_2(z_2) …, each an Exp of any
+// Family or a Gaussian: mean field over parts of different kinds. Its z, η, T, μ and charts are
+// those of the parts one after the other, and its work is the sum of theirs. It has paths if all
+// parts have. The parts are copied; the coordinates are MeanParams. It returns an error wrapping
+// ErrEmpty if there are no parts, or ErrParam if one is nil.
 func ProductOf(parts ...ExpFamily) (*Exp, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("pgsvi: ProductOf needs parts: %w", ErrEmpty)
@@ -46,8 +47,8 @@ func ProductOf(parts ...ExpFamily) (*Exp, error) {
 	return NewExp(f, eta)
 }
 
-// Factors returns copies of the parts of a product, each an Exp or a Gaussian in the coordinates MeanParams, and of any other
-// q that itself alone.
+// Factors returns copies of the parts of a product, each an Exp or a Gaussian in the coordinates
+// MeanParams, and of any other q that itself alone.
 func (q *Exp) Factors() []ExpFamily {
 	f := productOf(q.f)
 	if f == nil {
@@ -312,7 +313,8 @@ func (f *pathProduct) PathGrad(dst, dl, c, z, aux, eta []float64) {
 	})
 }
 
-// gaussianFamily is the family of Gaussians, for products: what a Gaussian knows, as functions of its natural parameters.
+// gaussianFamily is the family of Gaussians, for products: what a Gaussian knows, as functions of
+// its natural parameters.
 type gaussianFamily struct {
 	d        int
 	diagonal bool

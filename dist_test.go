@@ -584,8 +584,8 @@ func TestDiagonalGaussian(t *testing.T) {
 	}
 }
 
-// A(η) that is computed only where it is asked for is that of the family, for concurrent readers and after every way to set η, and
-// η is valid where it is finite.
+// A(η) that is computed only where it is asked for is that of the family, for concurrent readers
+// and after every way to set η, and η is valid where it is finite.
 func TestExpLogPartitionWorkers(t *testing.T) {
 	rng := testRand(77)
 	make3 := func(scale float64) *Exp {
@@ -659,8 +659,8 @@ func TestExpLogPartitionWorkers(t *testing.T) {
 	}
 }
 
-// TestSharedMean: μ of families that share it between goroutines has the bits of one, in a product and alone, and an Exp whose halt lends them has those of
-// one without.
+// TestSharedMean: μ of families that share it between goroutines has the bits of one, in a product
+// and alone, and an Exp whose halt lends them has those of one without.
 func TestSharedMean(t *testing.T) {
 	t.Parallel()
 	rng := testRand(11)

@@ -281,9 +281,9 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 	return false, nil
 }
 
-// ReverseKL is D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural
-// parameters it is a Bregman divergence, of the log-partition function, and
-// with h = 0 its proximal step moves the mean parameters, in closed form in the coordinates Natural.
+// ReverseKL is D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural parameters it is a Bregman
+// divergence, of the log-partition function, and with h = 0 its proximal step moves the mean
+// parameters, in closed form in the coordinates Natural.
 func ReverseKL() Divergence { return reverseKL{} }
 
 type reverseKL struct{}
@@ -556,7 +556,8 @@ func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
 	return true
 }
 
-// strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ D(q‖q0).
+// strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ
+// D(q‖q0).
 func strength(delta, grad []float64) float64 {
 	return floats.Dot(delta, grad) / floats.Dot(delta, delta)
 }
@@ -598,8 +599,9 @@ func (b bregman) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Check returns an error wrapping ErrParam if the Potential is nil, has no gradient at q, or is not convex next to it, as far as a difference
-// of gradients in each of some directions tells. See CheckDivergence for more.
+// Check returns an error wrapping ErrParam if the Potential is nil, has no gradient at q, or is not
+// convex next to it, as far as a difference of gradients in each of some directions tells. See
+// CheckDivergence for more.
 func (b bregman) Check(q Dist) error {
 	if b.f == nil {
 		return fmt.Errorf("pgsvi: the Potential of Bregman is nil: %w", ErrParam)
@@ -610,7 +612,8 @@ func (b bregman) Check(q Dist) error {
 		return fmt.Errorf("pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.f, g0[i], i, from[i], ErrParam)
 	}
 	next, delta, axes := q.Clone(), make([]float64, len(from)), min(len(from), mostAxes)
-	for k := range axes + 1 { // along one coordinate, and at last along all of them, with alternating signs
+	// along one coordinate, and at last along all of them, with alternating signs
+	for k := range axes + 1 {
 		clear(delta)
 		for i := range delta {
 			if i == k || k == axes {

@@ -79,8 +79,8 @@ type Adaptive interface {
 	Start(n int) Metric
 }
 
-// Metric is the state of an Adaptive divergence in a run. One of another package makes a run that can be saved
-// if it is an encoding.BinaryMarshaler and encoding.BinaryUnmarshaler, too.
+// Metric is the state of an Adaptive divergence in a run. One of another package makes a run that
+// can be saved if it is an encoding.BinaryMarshaler and encoding.BinaryUnmarshaler, too.
 type Metric interface {
 	// Next is called once a step with g = ∇̂f(λ_k) and the step size β_k, which
 	// is 1 where the Stepper chooses it. It stores the diagonal s_k, which must be

@@ -25,8 +25,9 @@
 //	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.GapBound in nats
 //	p := post.Prob(nil, +1, xnew) // post.At(xnew) says more
 //
-// Learn with nil options needs no hyper-parameters either: it finds those of kernel, prior and likelihood with the
-// greatest ELBO under weak priors, from where their fields are set or the data suggest, and says how sure it is of each:
+// Learn with nil options needs no hyper-parameters either: it finds those of kernel, prior and
+// likelihood with the greatest ELBO under weak priors, from where their fields are set or the data
+// suggest, and says how sure it is of each:
 //
 //	gp, err = pgsvi.NewGP(x, y, pgsvi.SquaredExp{}, pgsvi.BernoulliLogit{}, nil)
 //	gp, post, learned, err := gp.Learn(ctx, nil, nil) // learned.Params
@@ -58,11 +59,10 @@
 //
 // # Three nouns
 //
-// A Model says how to begin: an Objective, a GP, a SparseGP, a GLM, a CTM, an LDA or a Mixture. A Stepper holds λ_k and
-// takes steps. A Solver owns the one loop of the package: mini-batches, step
-// sizes, stopping, recording, cancellation. The zero Solver needs no tuning:
-// with a nil StepSize the Stepper chooses its steps and accepts only those that
-// it can answer for.
+// A Model says how to begin: an Objective, a GP, a SparseGP, a GLM, a CTM, an LDA or a Mixture. A
+// Stepper holds λ_k and takes steps. A Solver owns the one loop of the package: mini-batches, step
+// sizes, stopping, recording, cancellation. The zero Solver needs no tuning: with a nil StepSize
+// the Stepper chooses its steps and accepts only those that it can answer for.
 //
 // Rows that arrive one at a time, and more of them than memory holds, need no
 // Solver: GLMStream sees each of them once, and CTMStream each document.

@@ -29,8 +29,8 @@ func NewEnv(src rand.Source, workers int) *Env {
 	return &Env{Rng: rand.New(src), workers: max(1, workers)}
 }
 
-// Workers returns the number of goroutines that the call may use for functions that need not be safe for concurrent use:
-// Solver.Workers, or 1 where that is zero.
+// Workers returns the number of goroutines that the call may use for functions that need not be
+// safe for concurrent use: Solver.Workers, or 1 where that is zero.
 func (e *Env) Workers() int {
 	if e == nil {
 		return 1
@@ -38,8 +38,8 @@ func (e *Env) Workers() int {
 	return max(1, e.workers)
 }
 
-// cores returns the number of goroutines for what is safe for concurrent use: as many as there are processors where the Solver does
-// not say.
+// cores returns the number of goroutines for what is safe for concurrent use: as many as there are
+// processors where the Solver does not say.
 func (e *Env) cores() int {
 	if e == nil {
 		return 1
@@ -63,9 +63,10 @@ func (e *Env) Each(ctx context.Context, n int, f func(worker, i int) error) erro
 	return parallel.Each(ctx, n, e.Workers(), f)
 }
 
-// PanicError is the panic of a function that this package called, such as LogLik.LogProb or a Likelihood. With
-// Solver.Recover the error of a run holds it, for errors.As. Otherwise it is what the caller recovers where the
-// panic was on another goroutine or about a datum; in other cases the caller recovers the value itself.
+// PanicError is the panic of a function that this package called, such as LogLik.LogProb or a
+// Likelihood. With Solver.Recover the error of a run holds it, for errors.As. Otherwise it is what
+// the caller recovers where the panic was on another goroutine or about a datum; in other cases the
+// caller recovers the value itself.
 //
 // Value is what panic was called with, Stack that of the goroutine, and Where names
 // the datum, "" if it was about none. It unwraps to a Value that is an error.
@@ -97,14 +98,14 @@ const seed1, seed2 = 0x5eed, 0xe1b0
 // ctxEvery is the number of terms between two looks at a context.
 const ctxEvery = 16
 
-// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which is
-// most where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
+// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which
+// is most where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
 func checkMemory(most int64, need float64, what, instead string) error {
 	return prefixed(memory.Check(most, need, what, instead))
 }
 
-// mustMemory is checkMemory for those who return no error: it panics with it, which a caller can recover from, and
-// not from being out of memory.
+// mustMemory is checkMemory for those who return no error: it panics with it, which a caller can
+// recover from, and not from being out of memory.
 func mustMemory(most int64, need float64, what, instead string) {
 	if err := checkMemory(most, need, what, instead); err != nil {
 		panic(err)

@@ -36,11 +36,11 @@ var (
 	// kind. The message names the kind and says what to do.
 	ErrFile = sentinel.ErrFile
 	// ErrMemory reports a model, a result or a file that needs more memory than it may have, before
-	// any of it is taken: out of memory is the one failure that a program does not survive. The message
-	// says how much, and what to use instead. The limit is MaxMemory of the options where there are such and it is
-	// not 0. Otherwise it is the memory limit of the Go runtime (GOMEMLIMIT, or
-	// debug.SetMemoryLimit), if one is set, and 8 GB if not: the same on every machine, so that what fits
-	// does not depend on where it was tried.
+	// any of it is taken: out of memory is the one failure that a program does not survive. The
+	// message says how much, and what to use instead. The limit is MaxMemory of the options where
+	// there are such and it is not 0. Otherwise it is the memory limit of the Go runtime
+	// (GOMEMLIMIT, or debug.SetMemoryLimit), if one is set, and 8 GB if not: the same on every
+	// machine, so that what fits does not depend on where it was tried.
 	ErrMemory = sentinel.ErrMemory
 	// ErrPanic reports a panic of a function of the caller's, where Solver.Recover is set.
 	ErrPanic = sentinel.ErrPanic
@@ -65,7 +65,8 @@ func prefixedEach(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// bare is an error without the name of the package in front, for those who wrap it and put that there.
+// bare is an error without the name of the package in front, for those who wrap it and put that
+// there.
 type bare struct{ error }
 
 func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }

@@ -18,8 +18,8 @@ import (
 
 // Estimator estimates E_q[l(z)] and its gradient. The four of the package are also SiteEstimators.
 type Estimator interface {
-	// Setup is called at the start of a run. It reports whether Grad ignores the randomness of env; the
-	// error says why the estimator does not apply to l and the family of q.
+	// Setup is called at the start of a run. It reports whether Grad ignores the randomness of env;
+	// the error says why the estimator does not apply to l and the family of q.
 	Setup(q Dist, l Integrand) (exact bool, err error)
 	// Grad stores an unbiased estimate of ∇_λ E_q[l(z)] in dst, of length
 	// q.NumParams, and returns an estimate of E_q[l(z)] in nats. A variance that is not nil, of
@@ -41,9 +41,10 @@ type SiteEstimator interface {
 	EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error
 }
 
-// Exact takes expectations exactly, to the certified error of ExpectLogProb.
-// It applies to a SiteIntegrand under a Gaussian q, and to any integrand under a Gamma, InverseGamma, Beta, Bernoulli,
-// Categorical or Poisson q: by adaptive quadrature, of some hundred values of the integrand, or by the sum.
+// Exact takes expectations exactly, to the certified error of ExpectLogProb. It applies to a
+// SiteIntegrand under a Gaussian q, and to any integrand under a Gamma, InverseGamma, Beta,
+// Bernoulli, Categorical or Poisson q: by adaptive quadrature, of some hundred values of the
+// integrand, or by the sum.
 type Exact struct{}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator.
@@ -194,8 +195,8 @@ func describeSite(s SiteIntegrand) func(i int) string {
 	}
 }
 
-// siteValue returns E_q[l] exactly, and a bound on the error of that. Where the expectation of a term is not finite it
-// is an error wrapping ErrNotFinite.
+// siteValue returns E_q[l] exactly, and a bound on the error of that. Where the expectation of a
+// term is not finite it is an error wrapping ErrNotFinite.
 func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound float64, err error) {
 	var i int
 	defer parallel.At(&i, describeSite(s))
@@ -223,7 +224,8 @@ func explainSite(lik Likelihood, n int, y, m, v float64) string {
 	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", n, y, m, v)
 }
 
-// siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to lik.
+// siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to
+// lik.
 func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
 	if e == nil {
 		e = Exact{}
@@ -248,13 +250,16 @@ type Integrand interface {
 	GradLogProb(dst, z []float64) bool
 }
 
-// pointwise is an Integrand of several terms, which says of which of them it is that an error speaks.
+// pointwise is an Integrand of several terms, which says of which of them it is that an error
+// speaks.
 type pointwise interface {
-	// explain describes the first term whose value, or for grad its gradient, at z is not finite; "" means that there is none.
+	// explain describes the first term whose value, or for grad its gradient, at z is not finite;
+	// "" means that there is none.
 	explain(z []float64, grad bool) string
 }
 
-// notFinite returns the error for an l that has the given value at z, or a gradient that is not finite.
+// notFinite returns the error for an l that has the given value at z, or a gradient that is not
+// finite.
 func notFinite(l Integrand, z []float64, value float64, grad bool) error {
 	what := ""
 	if e, ok := l.(pointwise); ok {
@@ -284,14 +289,15 @@ type SiteIntegrand interface {
 	Integrand
 	// Len returns the number of sites.
 	Len() int
-	// Site returns the term of the data that site i is, which errors name, x_i, which must not be changed, y_i and w_i.
+	// Site returns the term of the data that site i is, which errors name, x_i, which must not be
+	// changed, y_i and w_i.
 	Site(i int) (term int, x []float64, y, weight float64)
 	// Likelihood returns p.
 	Likelihood() Likelihood
 }
 
-// lineFamily is a continuous Family of one dimension that knows its density in a coordinate u ∈ R in which it is
-// log-concave, has its mode at 0, and dies out at least exponentially on both sides.
+// lineFamily is a continuous Family of one dimension that knows its density in a coordinate u ∈ R
+// in which it is log-concave, has its mode at 0, and dies out at least exponentially on both sides.
 type lineFamily interface {
 	Family
 	// Line stores T(z) − μ at u in t, and returns z and the logarithm of the density of u.
@@ -308,8 +314,9 @@ type sumFamily interface {
 }
 
 const (
-	lineFolds = 60    // e-folds below the mode at which a density of one dimension ends
-	mostFolds = 60    // doublings of a width on the way there; two times as many panels fit a quadrature
+	lineFolds = 60 // e-folds below the mode at which a density of one dimension ends
+	// doublings of a width on the way there; two times as many panels fit a quadrature
+	mostFolds = 60
 	lineTol   = 1e-13 // relative accuracy that its integrals are to have
 	lineWorst = 1e-6  // that without which they are of no use
 )
@@ -323,8 +330,9 @@ func hasQuadrature(f Family) bool {
 	return false
 }
 
-// quadrature returns E_q[l] with a bound on its error, and stores ∇_μ E_q[l] in dst, for a q of one dimension that has one. The
-// error wraps ErrNotFinite where l is not finite, and ErrNoEstimator where it is too rough.
+// quadrature returns E_q[l] with a bound on its error, and stores ∇_μ E_q[l] in dst, for a q of one
+// dimension that has one. The error wraps ErrNotFinite where l is not finite, and ErrNoEstimator
+// where it is too rough.
 func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err error) {
 	z, n := make([]float64, 1), len(q.eta)
 	t := make([]float64, n)

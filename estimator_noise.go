@@ -9,15 +9,17 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Noise returns the expected square of the error of an estimate of ∇_μ E_q[l] by e, in the metric of the Fisher information,
+// Noise returns the expected square of the error of an estimate of ∇_μ E_q[l] by e, in the metric
+// of the Fisher information,
 //
 //	E[(ĝ − g)ᵀF(ĝ − g)],
 //
-// with the number of draws of q that an estimate takes: their product is the noise of a draw, by which estimators compare. It is
-// independent of the coordinates of q, and of what z is measured in. A step of length ρ towards the target of a noisy
-// gradient is off by ½ρ² of it, in nats. The number of draws is 0 for an estimator that has none, or of which it is not
-// known. The expectation is estimated from repeats of the estimate, at least two; 0 means 64. The error is that of Setup or
-// Grad, or wraps ErrParam if there is one repeat or q is no ExpFamily.
+// with the number of draws of q that an estimate takes: their product is the noise of a draw, by
+// which estimators compare. It is independent of the coordinates of q, and of what z is measured
+// in. A step of length ρ towards the target of a noisy gradient is off by ½ρ² of it, in nats. The
+// number of draws is 0 for an estimator that has none, or of which it is not known. The expectation
+// is estimated from repeats of the estimate, at least two; 0 means 64. The error is that of Setup
+// or Grad, or wraps ErrParam if there is one repeat or q is no ExpFamily.
 func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand, repeats int) (noise float64, draws int, err error) {
 	if repeats == 0 {
 		repeats = noiseRepeats
@@ -59,7 +61,8 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	return noise, draws, nil
 }
 
-// noiseRepeats is the number of repeats that gives the noise to a fifth, as a χ² of so many degrees of freedom in each direction.
+// noiseRepeats is the number of repeats that gives the noise to a fifth, as a χ² of so many degrees
+// of freedom in each direction.
 const noiseRepeats = 64
 
 // naturalGrad returns Fg.

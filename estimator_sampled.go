@@ -17,8 +17,9 @@ import (
 // (Glynn, 1990; Williams, 1992; Ranganath et al., 2014). It needs LogProb alone
 // and applies to every family. The draws are shared by all terms of a batch.
 type ScoreFunction struct {
-	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp or, over many dimensions, as many as
-	// the baseline Quadratic needs, up to 4096; one is enough only with NoBaseline.
+	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp or, over
+	// many dimensions, as many as the baseline Quadratic needs, up to 4096; one is enough only with
+	// NoBaseline.
 	Samples int
 	// Baseline reduces the variance.
 	Baseline Baseline
@@ -51,13 +52,15 @@ func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 
 const (
 	scoreDraws = 100
-	// expDraws is that for an Exp: with a noise of half a nat a draw, as that of a Beta far from conjugate, a step is off by less than objectiveGoal.
+	// expDraws is that for an Exp: with a noise of half a nat a draw, as that of a Beta far from
+	// conjugate, a step is off by less than objectiveGoal.
 	expDraws  = 400
 	fitDraws  = 4 // draws for each coefficient of a control variate
 	mostDraws = 4096
 )
 
-// quadraticCoefficients returns the number of coefficients of a quadratic function in d dimensions, in full or without products.
+// quadraticCoefficients returns the number of coefficients of a quadratic function in d dimensions,
+// in full or without products.
 func quadraticCoefficients(d int, full bool) int {
 	if full {
 		return 1 + 2*d + d*(d-1)/2
@@ -217,14 +220,14 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 //
 //	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)]
 //
-// from draws of a Gaussian q. The Hessian is used for a
-// SiteIntegrand whose likelihood is Differentiable; for other integrands it is
-// replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same expectation, with a linear function of the draw for a control
-// variate where there are 4(1+d) draws, and the mean of the gradients at the others where there are fewer. It needs
-// far fewer draws than ScoreFunction.
+// from draws of a Gaussian q. The Hessian is used for a SiteIntegrand whose likelihood is
+// Differentiable; for other integrands it is replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same
+// expectation, with a linear function of the draw for a control variate where there are 4(1+d)
+// draws, and the mean of the gradients at the others where there are fewer. It needs far fewer
+// draws than ScoreFunction.
 type Pathwise struct {
-	// Samples is the number of draws. Zero means 20 or, where there is no Hessian, 4(1+d) if that is more, d the
-	// dimension or, for an Exp, NumParams.
+	// Samples is the number of draws. Zero means 20 or, where there is no Hessian, 4(1+d) if that
+	// is more, d the dimension or, for an Exp, NumParams.
 	Samples int
 }
 
@@ -293,10 +296,12 @@ func (p Pathwise) validate() error {
 	return checkSamples(p.samples(), 1)
 }
 
-// sampleVectors is the least that a draw takes: it, the standard normal that it came from, and a value.
+// sampleVectors is the least that a draw takes: it, the standard normal that it came from, and a
+// value.
 const sampleVectors = 3
 
-// checkSamples returns an error, wrapping ErrMemory, if n draws of d numbers each take more memory than they may.
+// checkSamples returns an error, wrapping ErrMemory, if n draws of d numbers each take more memory
+// than they may.
 func checkSamples(n, d int) error {
 	return checkMemory(0, memory.Bytes(sampleVectors, n, d), fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d), "take fewer Samples, or raise the limit (GOMEMLIMIT)")
 }
@@ -322,9 +327,10 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	if variance != nil {
 		acc, g = newMoments(dst, variance), make([]float64, len(dst))
 	}
-	// In ∇_V the gradients are taken less the mean of those of the other draws, which is ∇l(z) − mean times S/(S−1): where the
-	// gradient is large against what it changes by, nearly all of the noise goes. Where there are enough draws
-	// the gradients are less a linear function of the draw, whose part in the gradients is known.
+	// In ∇_V the gradients are taken less the mean of those of the other draws, which is ∇l(z) −
+	// mean times S/(S−1): where the gradient is large against what it changes by, nearly all of the
+	// noise goes. Where there are enough draws the gradients are less a linear function of the
+	// draw, whose part in the gradients is known.
 	var grads [][]float64
 	dl, mean, others := draws.scratch, make([]float64, n.Dim()), 1.0
 	if sites == nil {
@@ -399,8 +405,8 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	return floats.Sum(values) / float64(len(values)), nil
 }
 
-// linearPart replaces gradients by their residuals from a + Bε, fitted to the other half of the draws, and returns a and the
-// columns of B; or nil, without a change, if there are too few draws.
+// linearPart replaces gradients by their residuals from a + Bε, fitted to the other half of the
+// draws, and returns a and the columns of B; or nil, without a change, if there are too few draws.
 func linearPart(ctx context.Context, grads, eps [][]float64) [][]float64 {
 	if len(grads) == 0 || len(grads) < fitDraws*(1+len(eps[0])) {
 		return nil
@@ -432,8 +438,8 @@ func linearPart(ctx context.Context, grads, eps [][]float64) [][]float64 {
 	return part
 }
 
-// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports whether they are finite, and
-// false where ctx is done.
+// addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports
+// whether they are finite, and false where ctx is done.
 func addSiteDerivs(ctx context.Context, n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) bool {
 	lik := s.Likelihood().(Differentiable)
 	var i int
@@ -511,7 +517,8 @@ func (a *runningMoments) finish() {
 	}
 }
 
-// sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from, or for an Exp T(z).
+// sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from, or for
+// an Exp T(z).
 type sampleSet struct {
 	z, eps  [][]float64
 	t       [][]float64
@@ -565,9 +572,10 @@ func getDraws(n int, rng *rand.Rand) *siteDraws {
 
 func putDraws(d *siteDraws) { siteDrawPool.Put(d) }
 
-// logProbs stores l(z) for each z. The workers of env share them; each value is computed by one
-// of them alone, so that the result does not depend on their number. It ends early, with its
-// cause, when ctx is done. A value that is not finite is an error wrapping ErrNotFinite that names the term and z.
+// logProbs stores l(z) for each z. The workers of env share them; each value is computed by one of
+// them alone, so that the result does not depend on their number. It ends early, with its cause,
+// when ctx is done. A value that is not finite is an error wrapping ErrNotFinite that names the
+// term and z.
 func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]float64) error {
 	if workers := env.Workers(); workers > 1 {
 		parallel.For(len(zs), 1, workers, func(_, i, _ int) {
@@ -592,8 +600,8 @@ func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]
 	return nil
 }
 
-// valueDraws returns the number of draws of monteCarloValue in d dimensions: as many as a quadratic control
-// variate needs, within reason, and at least n.
+// valueDraws returns the number of draws of monteCarloValue in d dimensions: as many as a quadratic
+// control variate needs, within reason, and at least n.
 func valueDraws(d, n int) int { return max(n, min(fitDraws*quadraticCoefficients(d, true), mostDraws)) }
 
 // monteCarloValue returns an estimate of E_q[l] and its standard error, from at
@@ -635,14 +643,13 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 type Baseline int
 
 const (
-	// Quadratic subtracts from each value a quadratic function of the draw, for an Exp a linear function of the statistics T(z),
-	// fitted by least squares to the other half of the draws, and adds the exact
-	// gradient of its expectation. What a log-likelihood is beyond a quadratic is
-	// little where the posterior is close to Gaussian, so that most of the
-	// variance goes. It is a control variate (Ranganath et al., 2014; Salimans and
-	// Knowles, 2013, regress likewise) where there are enough
-	// draws: 4 for each coefficient, 1 + d + d(d+1)/2 for a Gaussian in full or else 1 + 2d, 1 + NumParams for an Exp.
-	// Otherwise it is LeaveOneOut.
+	// Quadratic subtracts from each value a quadratic function of the draw, for an Exp a linear
+	// function of the statistics T(z), fitted by least squares to the other half of the draws, and
+	// adds the exact gradient of its expectation. What a log-likelihood is beyond a quadratic is
+	// little where the posterior is close to Gaussian, so that most of the variance goes. It is a
+	// control variate (Ranganath et al., 2014; Salimans and Knowles, 2013, regress likewise) where
+	// there are enough draws: 4 for each coefficient, 1 + d + d(d+1)/2 for a Gaussian in full or
+	// else 1 + 2d, 1 + NumParams for an Exp. Otherwise it is LeaveOneOut.
 	Quadratic Baseline = iota
 	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
 	LeaveOneOut
@@ -743,7 +750,8 @@ func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
 	return f.residuals(values)
 }
 
-// fitStat is fit for an exponential family: the regression is on 1 and T(z) − μ, the statistics of q.
+// fitStat is fit for an exponential family: the regression is on 1 and T(z) − μ, the statistics of
+// q.
 func (f *quadraticFit) fitStat(values []float64, ts [][]float64, q *Exp) bool {
 	p := 1 + q.NumParams()
 	if len(values) < fitDraws*p {
@@ -790,7 +798,8 @@ func (f *quadraticFit) addGrad(gm, gv []float64, q normalForm) {
 //
 //	∇_μ E_q[l] = c + F⁻¹ Cov(T, l − cᵀT),
 //
-// with the regression of l on T(z) for c, each half of the draws with the coefficients of the other, or c = 0.
+// with the regression of l on T(z) for c, each half of the draws with the coefficients of the
+// other, or c = 0.
 func (s ScoreFunction) expScore(ctx context.Context, env *Env, dst, variance []float64, q *Exp, l Integrand) (float64, error) {
 	draws := drawSamples(q, s.drawsOf(q, false), env.rng())
 	values := make([]float64, len(draws.z))
@@ -843,7 +852,8 @@ func (a *expMean) add() {
 	floats.Add(a.dst, a.g)
 }
 
-// finish leaves the mean in dst, in terms of λ, and adds the gradient with respect to μ of what was fitted, if it was.
+// finish leaves the mean in dst, in terms of λ, and adds the gradient with respect to μ of what was
+// fitted, if it was.
 func (a *expMean) finish(fit *quadraticFit, fitted bool) {
 	if a.acc != nil {
 		a.acc.finish()

@@ -186,7 +186,8 @@ func TestSamplingEstimators(t *testing.T) {
 		if a, b := variances["LeaveOneOut"], variances["NoBaseline"]; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g with leave-one-out, %.3g without a baseline", f.name, a, b)
 		}
-		if a, b := variances["Quadratic"], variances["LeaveOneOut"]/5; !(a < 0.5*b) { // five times the draws
+		// five times the draws
+		if a, b := variances["Quadratic"], variances["LeaveOneOut"]/5; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g with the quadratic baseline, %.3g with leave-one-out and as many draws", f.name, a, b)
 		}
 		if a, b := variances["Pathwise, Sites"], variances["LeaveOneOut"]; !(a < 0.5*b) {
@@ -390,8 +391,8 @@ func (p lawless) best(t *testing.T) *Exp {
 	return q
 }
 
-// Quadrature finds the ELBO of the references and a gradient that vanishes at their optimum; the nil Solver comes to it with it, without
-// derivatives, and along paths.
+// Quadrature finds the ELBO of the references and a gradient that vanishes at their optimum; the
+// nil Solver comes to it with it, without derivatives, and along paths.
 func TestNonconjugate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -437,7 +438,8 @@ func TestNonconjugate(t *testing.T) {
 	}
 }
 
-// The noise of a draw of each estimator at the optimum, in the metric of the Fisher information, is what it has been.
+// The noise of a draw of each estimator at the optimum, in the metric of the Fisher information, is
+// what it has been.
 func TestNoise(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -602,8 +604,8 @@ func TestTenTopics(t *testing.T) {
 	}
 }
 
-// A step that has to be cut to stay in the set of natural parameters keeps a tenth of the way to its edge: halves alone may end as close to
-// it as they like.
+// A step that has to be cut to stay in the set of natural parameters keeps a tenth of the way to
+// its edge: halves alone may end as close to it as they like.
 func TestStepsKeepOffTheEdge(t *testing.T) {
 	prior := must(NewBeta(0.3, 0.3))
 	for name, noise := range map[string]bool{"exact": false, "noisy": true} {
@@ -631,7 +633,8 @@ func TestStepsKeepOffTheEdge(t *testing.T) {
 	}
 }
 
-// Quadrature and sums find E[cᵀT(z)] = cᵀμ, and its gradient c in μ, however narrow or wide the distribution is.
+// Quadrature and sums find E[cᵀT(z)] = cᵀμ, and its gradient c in μ, however narrow or wide the
+// distribution is.
 func TestQuadrature(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, size := range []float64{0.2, 1, 30, 1e4, 1e9} {

@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Is a Gaussian q near enough to the posterior? Draws of it, weighted by p(y, z)/q(z), say so by the tail of their weights, and
-// correct what is off.
+// Is a Gaussian q near enough to the posterior? Draws of it, weighted by p(y, z)/q(z), say so by
+// the tail of their weights, and correct what is off.
 func ExampleGLM_PSIS() {
 	// Events of five days.
 	x := mat.NewDense(5, 1, []float64{1, 1, 1, 1, 1})
@@ -65,8 +65,8 @@ func ExampleGP_LOO() {
 	// length 1.0: elpd -17.3488 ± 2.7 over 40 data, error 0.045; 3.66 effective parameters
 }
 
-// Which data decide? The leverage of a datum is the part of what is known of its linear predictor that it brings itself, and its
-// influence how far it moves the posterior.
+// Which data decide? The leverage of a datum is the part of what is known of its linear predictor
+// that it brings itself, and its influence how far it moves the posterior.
 func ExampleLOO_leverage() {
 	ctx := context.Background()
 	x := mat.NewDense(6, 1, []float64{0.5, 0.6, 0.7, 0.8, 0.9, 5}) // the last is far out

@@ -493,7 +493,8 @@ func ExampleNewGLM() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v %.2f ± %.2f\n", post.Names(), post.Mean(nil), post.SD(nil)) // post.Summary() is a table
+	// post.Summary() is a table
+	fmt.Printf("%v %.2f ± %.2f\n", post.Names(), post.Mean(nil), post.SD(nil))
 	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{4}))[0])
 	// Output:
 	// [dose (Intercept)] [0.81 -2.02] ± [0.52 1.55]
@@ -631,7 +632,8 @@ func ExampleAdam() {
 	// Output: -6.40 after 500 passes; at the optimum -6.40
 }
 
-// A stream that was saved goes on, in another program or on another day, as if nothing had happened.
+// A stream that was saved goes on, in another program or on another day, as if nothing had
+// happened.
 func ExampleLoad() {
 	ctx := context.Background()
 	monday := pgsvi.Rows(mat.NewDense(3, 1, []float64{-2, 0.5, 1}), []float64{-1, -1, 1})
@@ -728,7 +730,8 @@ func ExampleIso() {
 	// pgsvi: Matern72.Length is -1, want a positive number: parameter out of range
 }
 
-// How long may the steps of gradient descent be? Those of 0.05 leave no doubt, those of 2 are beyond what the theory allows, and raise −ELBO.
+// How long may the steps of gradient descent be? Those of 0.05 leave no doubt, those of 2 are
+// beyond what the theory allows, and raise −ELBO.
 func ExampleCertificate() {
 	sites := pgsvi.Sites{X: [][]float64{{1, 0.5}, {0.3, -1.2}, {-2, 0.4}, {0.8, 1.1}, {-0.6, -0.2}}, Y: []float64{1, 1, -1, 1, 1}, Lik: pgsvi.BernoulliLogit{}}
 	prior := pgsvi.NewIsotropic(2, 4)

@@ -53,13 +53,14 @@ type GLMOptions struct {
 	// Prior is a prior over all weights, the intercept last, that takes the place of
 	// PriorSD, InterceptSD and Autoscale. Nil means these.
 	Prior *Gaussian
-	// Learn, where it is not nil, has Fit learn PriorSD, and the parameters of the likelihood, from the data, as
-	// GLM.Learn with these options does, which also returns the GLM with what it has learned. Fit's Result is then
-	// that of Learned.Fit or, of a search that did not end, of Learned.Search. A stream has no use for it.
+	// Learn, where it is not nil, has Fit learn PriorSD, and the parameters of the likelihood, from
+	// the data, as GLM.Learn with these options does, which also returns the GLM with what it has
+	// learned. Fit's Result is then that of Learned.Fit or, of a search that did not end, of
+	// Learned.Search. A stream has no use for it.
 	Learn *LearnOptions
-	// Blocks are the columns of x that share a prior standard deviation where that is learned: Blocks[j] is the
-	// block of column j, from 0 on without gaps. Nil means that all do; 0, 1, 2, … is automatic
-	// relevance determination, one for each column.
+	// Blocks are the columns of x that share a prior standard deviation where that is learned:
+	// Blocks[j] is the block of column j, from 0 on without gaps. Nil means that all do; 0, 1, 2, …
+	// is automatic relevance determination, one for each column.
 	Blocks []int
 	// Offset is o_n, one for each row; nil means 0. For counts of different
 	// exposures it is the logarithm of the exposure.
@@ -72,9 +73,10 @@ type GLMOptions struct {
 	Names []string
 	// Covariance is the family of V.
 	Covariance Covariance
-	// Rank is that of LowRankCovariance. Zero means 20. A fit of low rank ends, with a zero Solver.Goal, at
-	// a Gap of 1e-6 nats a row, over its own family. Its GapBound, over a larger one, is +Inf where
-	// the proof takes more than 1e11 multiplications, which the lesser of N³/3 and D³/3 are about.
+	// Rank is that of LowRankCovariance. Zero means 20. A fit of low rank ends, with a zero
+	// Solver.Goal, at a Gap of 1e-6 nats a row, over its own family. Its GapBound, over a larger
+	// one, is +Inf where the proof takes more than 1e11 multiplications, which the lesser of N³/3
+	// and D³/3 are about.
 	Rank int
 	// Estimator estimates the gradients of steps with a given Solver.StepSize.
 	// Nil means Exact. Steps of a nil Solver are always exact.
@@ -83,18 +85,19 @@ type GLMOptions struct {
 	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
-	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 180 D² for a full covariance with more
-	// rows than weights, 64 N² for one with fewer, or 220 D·Rank for one of low rank. A GapBound of low
-	// rank takes up to 48 N² or 48 D² more, and is +Inf where that is too much. Zero means the limit that
-	// ErrMemory tells of.
+	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 180 D² for a full
+	// covariance with more rows than weights, 64 N² for one with fewer, or 220 D·Rank for one of
+	// low rank. A GapBound of low rank takes up to 48 N² or 48 D² more, and is +Inf where that is
+	// too much. Zero means the limit that ErrMemory tells of.
 	MaxMemory int64
 }
 
-// posteriorMatrices is the number of D×D matrices of a dual whose posterior is turned into that of a primal.
+// posteriorMatrices is the number of D×D matrices of a dual whose posterior is turned into that of
+// a primal.
 const posteriorMatrices = 4
 
-// checkMemory returns an error if a model of n rows, which take so many bytes, d weights and that family of covariance
-// takes more memory than it may.
+// checkMemory returns an error if a model of n rows, which take so many bytes, d weights and that
+// family of covariance takes more memory than it may.
 func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) error {
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
@@ -118,8 +121,8 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 	return checkMemory(o.MaxMemory, need, fmt.Sprintf("a GLM of %d rows and %d weights with a %v covariance", n, d, family), instead+", or raise GLMOptions.MaxMemory")
 }
 
-// What AutoCovariance chooses by: D² or N² numbers are 128 MB at the first, and a low-rank covariance of the default rank
-// is as much at the second.
+// What AutoCovariance chooses by: D² or N² numbers are 128 MB at the first, and a low-rank
+// covariance of the default rank is as much at the second.
 const (
 	fullLimit    = 4000
 	lowRankLimit = 100000
@@ -130,12 +133,12 @@ const (
 // as they are. Nil lik means GaussianNoise{}, nil opt the zero GLMOptions. No rows at
 // all are data, too: their posterior is the prior.
 //
-// It returns an error, with the index of the datum, wrapping ErrEmpty if there is
-// no weight or x is nil or a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or
-// infinite, ErrLabel if a response is outside the support of lik, ErrNotPosDef
-// if the precision of the prior is, to rounding, not positive definite,
-// ErrParam if an option or a parameter of lik is out of range, and ErrMemory if there are too many rows or
-// columns for GLMOptions.MaxMemory and the covariance.
+// It returns an error, with the index of the datum, wrapping ErrEmpty if there is no weight or x is
+// nil or a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite,
+// ErrLabel if a response is outside the support of lik, ErrNotPosDef if the precision of the prior
+// is, to rounding, not positive definite, ErrParam if an option or a parameter of lik is out of
+// range, and ErrMemory if there are too many rows or columns for GLMOptions.MaxMemory and the
+// covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if absent(x) {
 		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w", ErrEmpty)
@@ -217,8 +220,8 @@ func (o *GLMOptions) checkBlocks(cols int) error {
 	return nil
 }
 
-// newGLM returns a GLM of the responses y, which it keeps, without rows, whose options are checked as far as
-// that goes.
+// newGLM returns a GLM of the responses y, which it keeps, without rows, whose options are checked
+// as far as that goes.
 func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	terms, err := newSiteTerms(lik, y)
 	g := &GLM{lin: site.LinearModel{Terms: terms}}
@@ -399,14 +402,13 @@ func (g *GLM) rank() int { return cmp.Or(g.opt.Rank, defaultRank) }
 
 // NewStepper implements Model.
 //
-// A full covariance with more rows than weights is that of the primal, over the
-// weights; otherwise that of the dual, over the linear predictors: that of a Gaussian process
-// inside. With a divergence other than KL the step is the numeric one of
-// Objective, and with an Adaptive one the gradient step of Objective.Linearized in
-// the coordinates LogCholesky. It returns an error wrapping ErrParam if the estimator
-// is invalid, ErrNoEstimator if it does not apply, ErrNoProx if d does not, or is not
-// KL where the covariance is low-rank, or diagonal with a full prior, and ErrEmpty if there are no rows (Fit
-// returns the prior for these).
+// A full covariance with more rows than weights is that of the primal, over the weights; otherwise
+// that of the dual, over the linear predictors: that of a Gaussian process inside. With a
+// divergence other than KL the step is the numeric one of Objective, and with an Adaptive one the
+// gradient step of Objective.Linearized in the coordinates LogCholesky. It returns an error
+// wrapping ErrParam if the estimator is invalid, ErrNoEstimator if it does not apply, ErrNoProx if
+// d does not, or is not KL where the covariance is low-rank, or diagonal with a full prior, and
+// ErrEmpty if there are no rows (Fit returns the prior for these).
 func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
@@ -426,12 +428,11 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	return linearObjective(&g.lin, g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }
 
-// Fit runs s on the model; a nil s means a Solver without options, which needs
-// no tuning. Of a run that was canceled it is nil where it takes more than a moment; Posterior makes it of
-// Result.Stepper. The posterior is that of the state reached and is valid even if
-// there is an error after the set-up; it is nil if the set-up failed. Without
-// rows it is the prior, and there is no Result.Stepper. The errors are those of Solver.Run and, with
-// GLMOptions.Learn, of GLM.Learn.
+// Fit runs s on the model; a nil s means a Solver without options, which needs no tuning. Of a run
+// that was canceled it is nil where it takes more than a moment; Posterior makes it of
+// Result.Stepper. The posterior is that of the state reached and is valid even if there is an error
+// after the set-up; it is nil if the set-up failed. Without rows it is the prior, and there is no
+// Result.Stepper. The errors are those of Solver.Run and, with GLMOptions.Learn, of GLM.Learn.
 func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
 	if s == nil {
 		s = &Solver{}
@@ -514,20 +515,27 @@ type glmLearner struct {
 	scale *learn.BlockPrior
 }
 
-// Learn finds the prior standard deviations of the weights, and the parameters of the likelihood, with the least −ELBO − log prior, and
-// returns the GLM with them, its posterior, and what there is to know of the parameters. A nil opt means that all are learned, under default priors.
+// Learn finds the prior standard deviations of the weights, and the parameters of the likelihood,
+// with the least −ELBO − log prior, and returns the GLM with them, its posterior, and what there is
+// to know of the parameters. A nil opt means that all are learned, under default priors.
 //
-// The parameters are GLM.PriorSD or, with GLMOptions.Blocks, GLM.PriorSD[b] of each block, in the units that Autoscale gives them, and those of the likelihood, such as
-// GaussianNoise.Var. InterceptSD stays. A search starts at GLMOptions.PriorSD and, where that is zero, at the mean of its prior. The default priors of log PriorSD
-// say that the linear predictor varies as the latent values of GP.Learn do: N(log(f/r), t²) with r² the variances of the columns in all, f = e² and t = 1 where η are log
-// odds, f = 1 and t = 1.5 where they are logarithms, and f the responses' deviation by the median and t = 1.5 where they are in the same units. For several
-// blocks r² is that of the block times their number, and the prior N(log(f/r_b), 0.5²I + t²11ᵀ).
+// The parameters are GLM.PriorSD or, with GLMOptions.Blocks, GLM.PriorSD[b] of each block, in the
+// units that Autoscale gives them, and those of the likelihood, such as GaussianNoise.Var.
+// InterceptSD stays. A search starts at GLMOptions.PriorSD and, where that is zero, at the mean of
+// its prior. The default priors of log PriorSD say that the linear predictor varies as the latent
+// values of GP.Learn do: N(log(f/r), t²) with r² the variances of the columns in all, f = e² and t
+// = 1 where η are log odds, f = 1 and t = 1.5 where they are logarithms, and f the responses'
+// deviation by the median and t = 1.5 where they are in the same units. For several blocks r² is
+// that of the block times their number, and the prior N(log(f/r_b), 0.5²I + t²11ᵀ).
 //
-// The q that is learned with is that of GLMOptions.Covariance. A diagonal one has too small variances where features are correlated, and s_b with
-// them; one of low rank has optima of its own between which it jumps, and is refused. What is said of s and of runs that end early at GP.Learn holds here.
+// The q that is learned with is that of GLMOptions.Covariance. A diagonal one has too small
+// variances where features are correlated, and s_b with them; one of low rank has optima of its own
+// between which it jumps, and is refused. What is said of s and of runs that end early at GP.Learn
+// holds here.
 //
-// The error wraps ErrEmpty if there are no rows, and ErrParam if an option is out of range, if GLMOptions.Prior is set, which leaves no PriorSD to learn, or if the
-// covariance is of low rank, and ErrMemory if there are too many blocks; otherwise it is one of Solver.Run.
+// The error wraps ErrEmpty if there are no rows, and ErrParam if an option is out of range, if
+// GLMOptions.Prior is set, which leaves no PriorSD to learn, or if the covariance is of low rank,
+// and ErrMemory if there are too many blocks; otherwise it is one of Solver.Run.
 func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
@@ -550,12 +558,14 @@ func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result
 
 // Learner returns the model whose runs learn the prior of g. The errors are those of Learn.
 //
-// A run minimises −ELBO(θ) − log p(θ) as that of GP.Learner does. With the weights w_j ~ N(0, s_b²u_j²) of block b, u_j = 1 but for
-// Autoscale, and q of means m and variances v, the derivative is, at the best q,
+// A run minimises −ELBO(θ) − log p(θ) as that of GP.Learner does. With the weights w_j ~ N(0,
+// s_b²u_j²) of block b, u_j = 1 but for Autoscale, and q of means m and variances v, the derivative
+// is, at the best q,
 //
 //	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1),
 //
-// and the average information of blocks b and c, with E_b the unit matrix of the block, 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m.
+// and the average information of blocks b and c, with E_b the unit matrix of the block, 2 mᵀE_b(Λ0
+// − Λ0VΛ0)E_c m.
 func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to learn from: %w", ErrEmpty)
@@ -612,13 +622,18 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, false, env.rng()), nil
 }
 
-// CertifyScale proves that no prior standard deviation of the weights from lo to hi, with any Gaussian q and all else as it is, the intercept's among it, has an ELBO more
-// than Bound nats above the best that it finds. It finds q at one after the other, some ten to twenty, until Bound is at most within, or at a hundred; each takes
-// the work of a few passes and the eigenvalues of a D×D matrix. See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns with Autoscale; those of
-// a GLM that has learned one for each block are multiplied alike, and the first of them is meant.
+// CertifyScale proves that no prior standard deviation of the weights from lo to hi, with any
+// Gaussian q and all else as it is, the intercept's among it, has an ELBO more than Bound nats
+// above the best that it finds. It finds q at one after the other, some ten to twenty, until Bound
+// is at most within, or at a hundred; each takes the work of a few passes and the eigenvalues of a
+// D×D matrix. See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of
+// the columns with Autoscale; those of a GLM that has learned one for each block are multiplied
+// alike, and the first of them is meant.
 //
-// The error wraps ErrEmpty if there are no rows, ErrParam if GLMOptions.Prior is set, if the covariance is not full, if the likelihood is not log-concave, which leaves nothing proved, or if lo, hi and within
-// are not positive and lo below hi; ErrMemory if there are too many weights; ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
+// The error wraps ErrEmpty if there are no rows, ErrParam if GLMOptions.Prior is set, if the
+// covariance is not full, if the likelihood is not log-concave, which leaves nothing proved, or if
+// lo, hi and within are not positive and lo below hi; ErrMemory if there are too many weights;
+// ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
 func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to be certified by: %w", ErrEmpty)
@@ -639,7 +654,8 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	return scaleCertificate(bounds, p, err)
 }
 
-// learning returns the GLM as a function of its hyper-parameters, over the weights or over the linear predictors as GLM.NewStepper has it.
+// learning returns the GLM as a function of its hyper-parameters, over the weights or over the
+// linear predictors as GLM.NewStepper has it.
 func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
 	diagonal := g.covariance() == DiagonalCovariance

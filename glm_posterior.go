@@ -51,9 +51,10 @@ type savedGLM struct {
 
 // savedCov is one of the forms of a gauss.Cov.
 type savedCov struct {
-	Full     save.List[float64] `json:"precision,omitempty"`    // V⁻¹, lower triangle, row by row
-	FullLow  save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
-	Diagonal save.List[float64] `json:"variances,omitempty"`    // a diagonal V
+	Full save.List[float64] `json:"precision,omitempty"` // V⁻¹, lower triangle, row by row
+	// what is left of it, where it has twice the digits
+	FullLow  save.List[float64] `json:"precisionLow,omitempty"`
+	Diagonal save.List[float64] `json:"variances,omitempty"` // a diagonal V
 	Dual     *savedDual         `json:"dual,omitempty"`
 	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
 }
@@ -101,7 +102,8 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	return saveTo(w, glmFile, s)
 }
 
-// load reads p of a file; it factorises the covariance anew, in about D³/3 operations for a full one.
+// load reads p of a file; it factorises the covariance anew, in about D³/3 operations for a full
+// one.
 func (*GLMPosterior) load(r io.Reader) (*GLMPosterior, error) {
 	return loadFrom(r, glmFile, (*savedGLM).load)
 }

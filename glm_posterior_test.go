@@ -443,7 +443,8 @@ func (c glmLearnCase) model(t testing.TB, n int) *GLM {
 	return g
 }
 
-// The gradient at the best q is that of the ELBO at the best q, by differences, and that ELBO is what a fit finds.
+// The gradient at the best q is that of the ELBO at the best q, by differences, and that ELBO is
+// what a fit finds.
 func TestGLMLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range glmLearnCases() {
@@ -505,7 +506,8 @@ func TestGLMLearnGradient(t *testing.T) {
 	}
 }
 
-// Learning by GLMOptions.Learn is that by GLM.Learn; the parameters learned are no worse than any near them.
+// Learning by GLMOptions.Learn is that by GLM.Learn; the parameters learned are no worse than any
+// near them.
 func TestGLMLearn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -563,7 +565,8 @@ func TestGLMLearn(t *testing.T) {
 	}
 }
 
-// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any number of workers.
+// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any
+// number of workers.
 func TestGLMLearnResume(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

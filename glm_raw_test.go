@@ -119,7 +119,8 @@ type rawCase struct {
 	lik  GaussianNoise
 }
 
-// columns returns the matrix of n rows whose columns are functions of the row and of a normal number that they share.
+// columns returns the matrix of n rows whose columns are functions of the row and of a normal
+// number that they share.
 func rawMatrix(rng *rand.Rand, n int, column ...func(i int, z float64) float64) *mat.Dense {
 	x := mat.NewDense(n, len(column), nil)
 	for i := range n {
@@ -195,7 +196,8 @@ func rawCases() (cases []rawCase) {
 }
 
 // TestRawUnits: features in raw units, collinear, or far from zero give the posterior that
-// arithmetic of 400 bits gives: standard deviations to 1e−6, means to 1e−6 of a standard deviation or of themselves.
+// arithmetic of 400 bits gives: standard deviations to 1e−6, means to 1e−6 of a standard deviation
+// or of themselves.
 func TestRawUnits(t *testing.T) {
 	t.Parallel()
 	for _, c := range rawCases() {
@@ -227,8 +229,9 @@ func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
 	want.check(t, p, x)
 }
 
-// rawTol is how much of themselves results may be off. Where rows have been taken out that is more: they take with them what rounding of the
-// means of the weights, to the last bit, makes of them, times the variances of the prior, which is up to 1.6e-6 in any order of summation.
+// rawTol is how much of themselves results may be off. Where rows have been taken out that is more:
+// they take with them what rounding of the means of the weights, to the last bit, makes of them,
+// times the variances of the prior, which is up to 1.6e-6 in any order of summation.
 const (
 	rawTol   = 1e-6
 	rawTaken = 4 * rawTol
@@ -272,8 +275,8 @@ func (q *bigPosterior) checkTo(t *testing.T, p *GLMPosterior, x mat.Matrix, tol 
 	}
 }
 
-// TestRawStream: the same of streams, of posteriors that are updated, saved, loaded and rid of rows again, and of the steps of the
-// paper.
+// TestRawStream: the same of streams, of posteriors that are updated, saved, loaded and rid of rows
+// again, and of the steps of the paper.
 func TestRawStream(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -329,7 +332,8 @@ func TestRawStream(t *testing.T) {
 	}
 }
 
-// TestRawZeroRows: rows without features, as many as weights or fewer, leave the gap a number: the prior is the posterior.
+// TestRawZeroRows: rows without features, as many as weights or fewer, leave the gap a number: the
+// prior is the posterior.
 func TestRawZeroRows(t *testing.T) {
 	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliLogit{}, Poisson{}, StudentT{}} {
 		for _, some := range []bool{false, true} {
@@ -365,8 +369,8 @@ func TestRawZeroRows(t *testing.T) {
 	}
 }
 
-// TestRawStrongSites: a Gaussian process of a few rows whose prior is far wider than the noise is the exact
-// posterior, too.
+// TestRawStrongSites: a Gaussian process of a few rows whose prior is far wider than the noise is
+// the exact posterior, too.
 func TestRawStrongSites(t *testing.T) {
 	for _, scale := range []float64{1, 1e4, 1e8, 1e12} {
 		for _, noise := range []float64{1e-8, 1} {
@@ -399,7 +403,8 @@ func TestRawStrongSites(t *testing.T) {
 	}
 }
 
-// TestRawTrainingRows: what a Gaussian process predicts at its training rows is what it knows there, and next to them nearly so.
+// TestRawTrainingRows: what a Gaussian process predicts at its training rows is what it knows
+// there, and next to them nearly so.
 func TestRawTrainingRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	x := normalMatrix(rng, 40, 2)
@@ -426,8 +431,10 @@ func TestRawTrainingRows(t *testing.T) {
 				if jitter == 0 && (math.Abs(m1[i]-m[i]) > 1e-9*s || math.Abs(v1[i]-v[i]) > 1e-9*v[i]) {
 					t.Errorf("%T, row %d: N(%v, %v) in training, N(%v, %v) in prediction", lik, i, m[i], v[i], m1[i], v1[i])
 				}
-				// With jitter the prediction is of the latent function without it; but next rows are alike.
-				if math.Abs(m2[i]-m1[i]) > 1e-2*s || math.Abs(v2[i]-v1[i]) > 5e-10 { // a few units in the last place of k = 1e6
+				// With jitter the prediction is of the latent function without it; but next rows
+				// are alike.
+				// a few units in the last place of k = 1e6
+				if math.Abs(m2[i]-m1[i]) > 1e-2*s || math.Abs(v2[i]-v1[i]) > 5e-10 {
 					t.Errorf("%T, jitter %v, row %d: N(%v, %v) there, N(%v, %v) next to it", lik, jitter, i, m1[i], v1[i], m2[i], v2[i])
 				}
 			}
@@ -435,8 +442,9 @@ func TestRawTrainingRows(t *testing.T) {
 	}
 }
 
-// TestRawRelations: other likelihoods, in raw units, against themselves in others. A column times c under a prior times 1/c is the same model,
-// and so are x and 128x instead of x under a prior as wide as both. Few rows go either way, dense or sparse.
+// TestRawRelations: other likelihoods, in raw units, against themselves in others. A column times c
+// under a prior times 1/c is the same model, and so are x and 128x instead of x under a prior as
+// wide as both. Few rows go either way, dense or sparse.
 func TestRawRelations(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 4))
@@ -500,7 +508,8 @@ func TestRawRelations(t *testing.T) {
 				ma, va := a.At(one).Latent(nil, nil)
 				mb, vb := b.At(two).Latent(nil, nil)
 				for i := range n {
-					if s := math.Sqrt(va[i]); math.Abs(ma[i]-mb[i]) > 1e-4*s || math.Abs(vb[i]-va[i]) > 1e-4*va[i] { // the ELBO is flat
+					// the ELBO is flat
+					if s := math.Sqrt(va[i]); math.Abs(ma[i]-mb[i]) > 1e-4*s || math.Abs(vb[i]-va[i]) > 1e-4*va[i] {
 						t.Errorf("%T, %d rows at %g: row %d is N(%v, %v), of two columns N(%v, %v)", lik, n, c, i, ma[i], va[i], mb[i], vb[i])
 						break
 					}
@@ -532,8 +541,9 @@ func TestRawSteps(t *testing.T) {
 	}
 }
 
-// TestRawProof: of responses that are large next to the noise and columns that are nearly the same, the mean of the weights loses digits that
-// the proved gap has to count: the evidence in arithmetic of 400 bits is never above it.
+// TestRawProof: of responses that are large next to the noise and columns that are nearly the same,
+// the mean of the weights loses digits that the proved gap has to count: the evidence in arithmetic
+// of 400 bits is never above it.
 func TestRawProof(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 19))
@@ -560,8 +570,9 @@ func TestRawProof(t *testing.T) {
 	}
 }
 
-// TestRawProofEnds: the proof of the gap is no worse for raw units where all digits of the mean are there: terms that are lines at
-// the mean, as those of Laplace noise far from it, and sites that are far stronger than the prior.
+// TestRawProofEnds: the proof of the gap is no worse for raw units where all digits of the mean are
+// there: terms that are lines at the mean, as those of Laplace noise far from it, and sites that
+// are far stronger than the prior.
 func TestRawProofEnds(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(8, 19))

@@ -70,7 +70,8 @@ func (k *keptRows) drop(d int) {
 	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
 }
 
-// leastLeft is the least part of a precision that rows may leave that are taken out: what stays has lost as many of its 16 digits.
+// leastLeft is the least part of a precision that rows may leave that are taken out: what stays has
+// lost as many of its 16 digits.
 const leastLeft = 1e-10
 
 // keptRows holds at most so many rows.
@@ -168,16 +169,16 @@ func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	return &GLMStream{s}, nil
 }
 
-// Update returns the posterior with further rows added, each seen once; p
-// stays as it is. The posterior of one fit to all rows differs from it in the order of
-// what one block moves the sites of the rows before: see the README for
-// measurements. The errors are those of Stream.AddAll and GLMPosterior.Stream; the posterior is nil then.
+// Update returns the posterior with further rows added, each seen once; p stays as it is. The
+// posterior of one fit to all rows differs from it in the order of what one block moves the sites
+// of the rows before: see the README for measurements. The errors are those of Stream.AddAll and
+// GLMPosterior.Stream; the posterior is nil then.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
 	return p.changed(ctx, rows, (*GLMStream).AddAll)
 }
 
-// Remove returns the posterior with rows taken out that it has seen; p stays as
-// it is. With Gaussian noise what is left is exact, to 1e-6 standard deviations. With any other likelihood it
+// Remove returns the posterior with rows taken out that it has seen; p stays as it is. With
+// Gaussian noise what is left is exact, to 1e-6 standard deviations. With any other likelihood it
 // is about what one pass leaves: the rows are taken out as they count now, within some thousandths
 // of a standard deviation in most cases, and more where little is left of what was known.
 //
@@ -222,8 +223,8 @@ func (s *glmStream) add(ctx context.Context, row Row) error {
 	return s.settle(ctx)
 }
 
-// settle learns of the block that is complete, and does whatever else was canceled before. Where ctx is done the error is its cause, and
-// there is as much to do as before.
+// settle learns of the block that is complete, and does whatever else was canceled before. Where
+// ctx is done the error is its cause, and there is as much to do as before.
 func (s *glmStream) settle(ctx context.Context) error {
 	if !s.full() && !s.thin { // as for most rows
 		return nil
@@ -274,7 +275,8 @@ func (s *glmStream) flush() error {
 	return nil
 }
 
-// thinOut solves for kept rows anew that have become too many, and keeps the half of the largest variances.
+// thinOut solves for kept rows anew that have become too many, and keeps the half of the largest
+// variances.
 func (s *glmStream) thinOut() error {
 	if !s.thin {
 		return nil
@@ -479,7 +481,8 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 			return nil
 		}
 		away.Resize(n)
-		mean.Predict(away.M, x, nil) // rounded once: what sites of little noise contributed hangs on the last bit
+		// rounded once: what sites of little noise contributed hangs on the last bit
+		mean.Predict(away.M, x, nil)
 		s.w.Variances(away.V, x, nil, &s.block.Mover.Buf)
 		if err := t.terms(likOf(s.g.lin.Terms), removed).Expect(&away, nil, term.Crew{Halt: &s.halt}); err != nil {
 			return prefixed(err)
@@ -563,8 +566,8 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	return nil
 }
 
-// mostMeanRounding is the most that rounding may do, by these trials, to the mean that Remove leaves, in
-// standard deviations: that is then off by less than 1e-6 of them.
+// mostMeanRounding is the most that rounding may do, by these trials, to the mean that Remove
+// leaves, in standard deviations: that is then off by less than 1e-6 of them.
 const mostMeanRounding = 2e-7
 
 // roundingTrials is the number of errors that meanRounding tries.
@@ -590,15 +593,17 @@ func meanRounding(next, w *gauss.State) (most float64) {
 	return most
 }
 
-// mostSiteError is the most that may come of sites that are not at their best, in standard deviations.
+// mostSiteError is the most that may come of sites that are not at their best, in standard
+// deviations.
 const mostSiteError = 1
 
-// amplificationTurns is the number of turns of the power method: fewer find a tenth less in most cases.
+// amplificationTurns is the number of turns of the power method: fewer find a tenth less in most
+// cases.
 const amplificationTurns = 8
 
-// amplification returns the largest ratio of a variance under next to that under w, of the precision Λ:
-// the largest eigenvalue of VΛ, V being the covariance of next. What the sites of rows are off, as
-// a part of a standard deviation, is that much more where the rows are taken out.
+// amplification returns the largest ratio of a variance under next to that under w, of the
+// precision Λ: the largest eigenvalue of VΛ, V being the covariance of next. What the sites of rows
+// are off, as a part of a standard deviation, is that much more where the rows are taken out.
 func amplification(next, w *gauss.State) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
@@ -764,15 +769,16 @@ var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
 
 // savedGLMStream is a glmStream as JSON.
 type savedGLMStream struct {
-	Likelihood   save.Value         `json:"likelihood"`
-	Names        save.List[string]  `json:"names"` // of the weights
-	Intercept    bool               `json:"intercept"`
-	Prior        gauss.SavedPrior   `json:"prior"`
-	Given        int                `json:"given"`
-	Rows         int                `json:"rows"`
-	Mean         save.List[float64] `json:"mean"`
-	Precision    save.List[float64] `json:"precision"`              // lower triangle, row by row
-	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Likelihood save.Value         `json:"likelihood"`
+	Names      save.List[string]  `json:"names"` // of the weights
+	Intercept  bool               `json:"intercept"`
+	Prior      gauss.SavedPrior   `json:"prior"`
+	Given      int                `json:"given"`
+	Rows       int                `json:"rows"`
+	Mean       save.List[float64] `json:"mean"`
+	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
+	// what is left of it, where it has twice the digits
+	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
 	Buffer       savedBuffer        `json:"buffer"`
 	Kept         savedKept          `json:"kept"`
 	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
@@ -818,7 +824,8 @@ func (s *glmStream) save(w io.Writer) error {
 		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()), PrecisionLow: s.w.PackLow(),
 		Buffer: s.buf.save(), Kept: savedKept{k.save(), k.gamma, k.a, k.m, k.least}}
 	after := []float64{p.After.Mean, p.After.Precision}
-	if _, finite := dense.AllFinite(after); p.Measured && finite { // if not, every step is checked, as without a measurement
+	// if not, every step is checked, as without a measurement
+	if _, finite := dense.AllFinite(after); p.Measured && finite {
 		saved.Pace = &savedPace{after[0], after[1], p.Age}
 	}
 	return saveTo(w, glmStreamFile, saved)

@@ -166,7 +166,8 @@ func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 	return v
 }
 
-// Update(A then B) against Fit(A+B), and Remove as its inverse, within tolerances in standard deviations.
+// Update(A then B) against Fit(A+B), and Remove as its inverse, within tolerances in standard
+// deviations.
 func TestStreamUpdateRemove(t *testing.T) {
 	ctx := context.Background()
 	mean, err := NewMeanField([]float64{1, 2, 3, -1}, []float64{1, 1, 2, 3})
@@ -405,7 +406,8 @@ func sparseRows(t testing.TB, x *Sparse, lo, hi int) *Sparse {
 	return part
 }
 
-// Rows of a9a that come later, and rows that are taken out again: how far that is from a fit to what is left.
+// Rows of a9a that come later, and rows that are taken out again: how far that is from a fit to
+// what is left.
 func TestGLMa9aUpdate(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -458,7 +460,8 @@ func TestGLMa9aUpdate(t *testing.T) {
 	}
 }
 
-// The posterior of a block that is not complete is solved for to the end, whatever blocks before would let pass.
+// The posterior of a block that is not complete is solved for to the end, whatever blocks before
+// would let pass.
 func TestStreamLastBlock(t *testing.T) {
 	c := toyGLM("", 900, 4, BernoulliLogit{}, 105, nil)
 	best, _ := fitGLM(t, c.glm(t, c.x), nil)
@@ -466,12 +469,14 @@ func TestStreamLastBlock(t *testing.T) {
 	if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
 		t.Fatal(err)
 	}
-	s.engine.(*glmStream).block.Pace = site.Pace{Measured: true} // as if nothing had been left before
+	// as if nothing had been left before
+	s.engine.(*glmStream).block.Pace = site.Pace{Measured: true}
 	checkApart(t, "one block", streamPosterior(t, s), best, 1e-3)
 }
 
-// TestStreamPace: blocks whose steps leave next to nothing are seldom checked, and the posterior is that of a stream which checks each, also where rows
-// become four times as long halfway. One block in nine was once checked whatever it left.
+// TestStreamPace: blocks whose steps leave next to nothing are seldom checked, and the posterior is
+// that of a stream which checks each, also where rows become four times as long halfway. One block
+// in nine was once checked whatever it left.
 func TestStreamPace(t *testing.T) {
 	for _, unit := range []float64{1, 4} {
 		const blocks, rows = 160, 1024
@@ -497,8 +502,9 @@ func TestStreamPace(t *testing.T) {
 	}
 }
 
-// TestStreamStrongRow: the variance along one row that tells far more than the prior among many weights is that of
-// Bayesian linear regression, or there is an error. Variances were once off by a factor of 1000.
+// TestStreamStrongRow: the variance along one row that tells far more than the prior among many
+// weights is that of Bayesian linear regression, or there is an error. Variances were once off by a
+// factor of 1000.
 func TestStreamStrongRow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 19858))
 	for _, d := range []int{1, 14, 100} {
@@ -515,7 +521,8 @@ func TestStreamStrongRow(t *testing.T) {
 					t.Fatal(err)
 				}
 				post, err := s.Posterior()
-				if errors.Is(err, ErrDiverged) && noise < 1e-9 && unit > 1e4 { // a part of 10³¹ of the prior: more than the digits there are
+				// a part of 10³¹ of the prior: more than the digits there are
+				if errors.Is(err, ErrDiverged) && noise < 1e-9 && unit > 1e4 {
 					continue
 				}
 				if err != nil {
@@ -532,8 +539,8 @@ func TestStreamStrongRow(t *testing.T) {
 }
 
 // Rows that are added and taken out again leave what was there: with Gaussian noise, where both are
-// exact, to 1e-6 standard deviations, in whatever units and however nearly collinear the columns are.
-// With other noise it is what one pass leaves. Where digits do not suffice it is an error.
+// exact, to 1e-6 standard deviations, in whatever units and however nearly collinear the columns
+// are. With other noise it is what one pass leaves. Where digits do not suffice it is an error.
 func TestRemoveCollinear(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -596,8 +603,9 @@ func TestRemoveCollinear(t *testing.T) {
 	t.Logf("%d of %d problems have an answer", right, problems)
 }
 
-// mostMoved is the part of random updates or removals, one in so many, that may be a standard deviation
-// or more from a fit. Of a thousand problems it is one in 14 of updates, and one in 11 of removals.
+// mostMoved is the part of random updates or removals, one in so many, that may be a standard
+// deviation or more from a fit. Of a thousand problems it is one in 14 of updates, and one in 11 of
+// removals.
 const mostMoved = 8
 
 // movedRows counts how far updates, or removals, of random problems are from a fit.
@@ -607,8 +615,9 @@ type movedRows struct {
 	worst                           float64
 }
 
-// count judges got, which is nil where err is not, by a fit of the same rows: to 1e-6 standard deviations
-// with Gaussian noise, and to one with other likelihoods, of which an order of the rows is a part.
+// count judges got, which is nil where err is not, by a fit of the same rows: to 1e-6 standard
+// deviations with Gaussian noise, and to one with other likelihoods, of which an order of the rows
+// is a part.
 func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *GLMPosterior, err error) {
 	t.Helper()
 	c.done++
@@ -641,7 +650,8 @@ func (c *movedRows) String() string {
 	return fmt.Sprintf("of %d %s %d are refused, %d within 0.1 standard deviations, %d within 1, %d wrong", c.done, c.what, c.refused, c.near, c.far, c.wrong)
 }
 
-// Random posteriors to which rows are added, and from which they are taken, are those of fits of the same rows.
+// Random posteriors to which rows are added, and from which they are taken, are those of fits of
+// the same rows.
 //
 //	go test -run UpdateRandom -seeds 1000 -v .
 func TestUpdateRandom(t *testing.T) {
@@ -679,7 +689,8 @@ func TestUpdateRandom(t *testing.T) {
 	}
 	for _, c := range []*movedRows{&updates, &removals} {
 		t.Log(c)
-		if c.wrong > c.done/mostMoved { // a pass over few rows is no fit: by how much it differs is not said
+		// a pass over few rows is no fit: by how much it differs is not said
+		if c.wrong > c.done/mostMoved {
 			t.Errorf("%v", c)
 		}
 	}

@@ -23,7 +23,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// structuredFit fits g and returns what was reached; it must converge with an ELBO that never falls.
+// structuredFit fits g and returns what was reached; it must converge with an ELBO that never
+// falls.
 func structuredFit(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
 	t.Helper()
 	p, res, err := g.Fit(context.Background(), s)
@@ -155,7 +156,8 @@ func TestStructuredOptimum(t *testing.T) {
 					p[j] = at - h
 					down := plainELBO(g, mean, v)
 					p[j] = at
-					if slope := (up - down) / 2e-4; math.Abs(slope) > 2e-6 { // per standard deviation, or relative
+					// per standard deviation, or relative
+					if slope := (up - down) / 2e-4; math.Abs(slope) > 2e-6 {
 						t.Errorf("%T: slope %v in weight %d", lik, slope, j)
 					}
 				}
@@ -265,7 +267,8 @@ func TestStructuredCorpus(t *testing.T) {
 				if res.Passes > 300 {
 					t.Errorf("%v passes", res.Passes)
 				}
-				if c.name != "zero rows" && c.name != "Student t, wide prior" { // which has several optima
+				// which has several optima
+				if c.name != "zero rows" && c.name != "Student t, wide prior" {
 					c.opt.Covariance = FullCovariance
 					if _, full, err := mustGLM(t, c.x, c.y, c.lik, c.opt).Fit(context.Background(), nil); err != nil {
 						t.Logf("full: %v", err)
@@ -683,9 +686,9 @@ func BenchmarkLowRank3000Weights(b *testing.B) {
 	}
 }
 
-// TestGLMDiagonalFlat: the Gap of a diagonal V counts what the conjugate gradients have left. Rows of weights from 1e-6 to 1e6 under a
-// likelihood with a kink determine some directions to 1e-5 and leave others to the prior; the preconditioner is far above
-// the curvature along these.
+// TestGLMDiagonalFlat: the Gap of a diagonal V counts what the conjugate gradients have left. Rows
+// of weights from 1e-6 to 1e6 under a likelihood with a kink determine some directions to 1e-5 and
+// leave others to the prior; the preconditioner is far above the curvature along these.
 func TestGLMDiagonalFlat(t *testing.T) {
 	t.Parallel()
 	for seed := range shorter[uint64](60, 30) {
@@ -711,7 +714,8 @@ func TestGLMDiagonalFlat(t *testing.T) {
 	}
 }
 
-// TestDirectMetric: by the factor that conjugate gradients take, over the weights or over the rows, a handful of iterations solve equations of columns that have next to all in common.
+// TestDirectMetric: by the factor that conjugate gradients take, over the weights or over the rows,
+// a handful of iterations solve equations of columns that have next to all in common.
 func TestDirectMetric(t *testing.T) {
 	for _, c := range []struct {
 		rows, cols int
@@ -740,7 +744,9 @@ func TestDirectMetric(t *testing.T) {
 			t.Fatalf("%d×%d: factor: %v, over the rows: %v", c.rows, c.cols, a.Exact, a.Dual)
 		}
 		whole, left := 0.5*floats.Dot(want, r), 0.0
-		for range 7 { // over the rows the factor has fewer digits, and what it leaves is solved for in turn: a fortieth each time, where products are fused, too
+		// over the rows the factor has fewer digits, and what it leaves is solved for in turn: a
+		// fortieth each time, where products are fused, too
+		for range 7 {
 			a.Solve(got, r)
 			floats.Sub(want, got)
 			a.Mul(r, want, 1)
@@ -752,7 +758,8 @@ func TestDirectMetric(t *testing.T) {
 	}
 }
 
-// TestDirectDue: columns that have much in common take few iterations, as a factor takes over where they have been as much work as it is: 63 in this fit, which takes 154 without one.
+// TestDirectDue: columns that have much in common take few iterations, as a factor takes over where
+// they have been as much work as it is: 63 in this fit, which takes 154 without one.
 func TestDirectDue(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 13))

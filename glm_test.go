@@ -88,9 +88,9 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 	return glmCase{name, x, responses(rng, lik, predictors(x, w)), lik, opt}
 }
 
-// TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline
-// drove V to the edge of what is positive definite within a pass, and the mean far off.
-// What is left is noise with a heavy tail: the median of the seeds tells, and no run may end in rounding.
+// TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline drove V to the
+// edge of what is positive definite within a pass, and the mean far off. What is left is noise with
+// a heavy tail: the median of the seeds tells, and no run may end in rounding.
 func TestGLMNoiseAtTheEdge(t *testing.T) {
 	t.Parallel()
 	data := loadUCI(t, "ionosphere")
@@ -257,7 +257,8 @@ func TestGLMPrimalDual(t *testing.T) {
 			if d := math.Abs(rp.ELBO - rq.ELBO); d > tol {
 				t.Errorf("ELBO %v and %v: %.2e apart", rp.ELBO, rq.ELBO, d)
 			}
-			apart := max(2e-4, math.Sqrt(finite(rq.GapBound))) // of standard deviations: a part δ of one costs δ² nats
+			// of standard deviations: a part δ of one costs δ² nats
+			apart := max(2e-4, math.Sqrt(finite(rq.GapBound)))
 			checkApart(t, "primal and dual", p, q, apart)
 			x := normalMatrix(rand.New(rand.NewPCG(1, 1)), 9, p.Cols())
 			m, v := p.At(x).Latent(nil, nil)
@@ -341,7 +342,8 @@ func TestGLMSparseDense(t *testing.T) {
 			checkApart(t, c.name, p, q, 1e-6)
 		}
 	}
-	// From the same state, one step is the same to rounding, which is another where the compiler fuses x·y + z, as on arm64.
+	// From the same state, one step is the same to rounding, which is another where the compiler
+	// fuses x·y + z, as on arm64.
 	for _, c := range glmCorpus() {
 		one := &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: len(c.y)}
 		a, _ := fitGLM(t, c.glm(t, c.x), one)
@@ -778,7 +780,8 @@ func TestGLMAllocs(t *testing.T) {
 	}
 }
 
-// A likelihood that is not log-concave under a prior that says nothing, with hardly more rows than weights.
+// A likelihood that is not log-concave under a prior that says nothing, with hardly more rows than
+// weights.
 func TestGLMNotLogConcave(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

@@ -57,15 +57,14 @@ type GPOptions struct {
 	MaxMemory int64
 }
 
-// NewGP returns the model of labels y at the rows of x, under covariance
-// function k and likelihood lik. The data are copied; nil lik means
-// GaussianNoise{}, nil opt the zero GPOptions. A zero field of a kernel or likelihood counts as its documented
-// default, such as a Length of 1. It returns an error, with the index of the datum, wrapping
-// ErrEmpty if there is no row or x is nil or a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a
-// value is NaN or infinite, ErrLabel if a label is outside the support of lik,
-// ErrParam if an option or a parameter of k or lik is out of range, ErrNoEstimator
-// if the Estimator does not apply to lik, and ErrMemory if there are too many rows for
-// GPOptions.MaxMemory, which NewSparseGP is for.
+// NewGP returns the model of labels y at the rows of x, under covariance function k and likelihood
+// lik. The data are copied; nil lik means GaussianNoise{}, nil opt the zero GPOptions. A zero field
+// of a kernel or likelihood counts as its documented default, such as a Length of 1. It returns an
+// error, with the index of the datum, wrapping ErrEmpty if there is no row or x is nil or a nil
+// pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite, ErrLabel if a
+// label is outside the support of lik, ErrParam if an option or a parameter of k or lik is out of
+// range, ErrNoEstimator if the Estimator does not apply to lik, and ErrMemory if there are too many
+// rows for GPOptions.MaxMemory, which NewSparseGP is for.
 func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	g, err := newGP(x, y, k, lik, opt)
 	if err != nil {
@@ -203,11 +202,10 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact}, H: KLTo(prior), Init: prior}, nil
 }
 
-// Fit runs s on the model; a nil s means a Solver without options, which needs
-// no tuning. Of a run that was canceled it is nil where it takes more than a moment; Posterior makes it of
-// Result.Stepper. The posterior is that of the state reached and is valid even if
-// there is an error after the set-up; it is nil if the set-up failed. The
-// errors are those of Solver.Run.
+// Fit runs s on the model; a nil s means a Solver without options, which needs no tuning. Of a run
+// that was canceled it is nil where it takes more than a moment; Posterior makes it of
+// Result.Stepper. The posterior is that of the state reached and is valid even if there is an error
+// after the set-up; it is nil if the set-up failed. The errors are those of Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
 	return fitModel[*GPPosterior](ctx, s, g)
 }
@@ -274,7 +272,8 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	return s, nil
 }
 
-// featuresOf returns the features of the rows of x under k, nil if k has none, and with zeros for all but one of its terms if that is not negative.
+// featuresOf returns the features of the rows of x under k, nil if k has none, and with zeros for
+// all but one of its terms if that is not negative.
 func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 	parts := []Kernel{k}
 	if sum, ok := k.(Sum); ok {
@@ -301,8 +300,8 @@ func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 	return g
 }
 
-// appendFeatures appends the features of a row under k to dst, and reports whether k has any: those of a Sum are those of
-// its terms, and those of a Product the products of those of its factors.
+// appendFeatures appends the features of a row under k to dst, and reports whether k has any: those
+// of a Sum are those of its terms, and those of a Product the products of those of its factors.
 func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bool) {
 	parts, composite := kernelParts(k)
 	own, _ := asNative(k)
@@ -337,7 +336,8 @@ func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bo
 	return dst, false
 }
 
-// linear returns g as a linear model in the features of its kernel, nil if there are none or too many.
+// linear returns g as a linear model in the features of its kernel, nil if there are none or too
+// many.
 func (g *GP) linear() *site.LinearModel {
 	if g.opt.Jitter != 0 {
 		return nil
@@ -362,8 +362,9 @@ func unitPrior(d int) gauss.Prior {
 	return p
 }
 
-// weightSteps returns the algebra of the weights of g's features under the covariance k, nil where there are none or float64 has digits
-// enough for k: a feature far from zero makes all of it one number.
+// weightSteps returns the algebra of the weights of g's features under the covariance k, nil where
+// there are none or float64 has digits enough for k: a feature far from zero makes all of it one
+// number.
 func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, error) {
 	l := g.linear()
 	if l == nil || site.Conditioned(workers.Halt, k, l.Precisions(workers.Halt, k), site.DualPivot) {
@@ -390,13 +391,14 @@ type GPPosterior struct {
 	m, v             []float64 // marginals at the training points
 	gamma            []float64
 	jitter, maxPrior float64
-	self             []float64   // diagonal of K
-	strong           bool        // some sites are far more precise than the prior
-	whole            Kernel      // of which kernel is a term; nil if it is all of it
-	term             int         // that it is
-	weights          *gauss.Full // of the features of the kernel, with their mean, where float64 does not hold K; else nil
-	fac              *dense.Sites
-	workspaces       *sync.Pool
+	self             []float64 // diagonal of K
+	strong           bool      // some sites are far more precise than the prior
+	whole            Kernel    // of which kernel is a term; nil if it is all of it
+	term             int       // that it is
+	// of the features of the kernel, with their mean, where float64 does not hold K; else nil
+	weights    *gauss.Full
+	fac        *dense.Sites
+	workspaces *sync.Pool
 }
 
 // Posterior returns the posterior at st, a state of this model, for example that of an
@@ -494,13 +496,15 @@ func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Part returns the prediction of term i of a kernel that is a Sum at each row of x: what part that one of the independent functions has in the latent value, such as
-// the trend or the season. With k_i for its covariances and K for those of all terms, its mean and variance are
+// Part returns the prediction of term i of a kernel that is a Sum at each row of x: what part that
+// one of the independent functions has in the latent value, such as the trend or the season. With
+// k_i for its covariances and K for those of all terms, its mean and variance are
 //
 //	k_i*ᵀK⁻¹m,   k_i** − k_i*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k_i*
 //
-// (Duvenaud 2014, section 2.4). The coefficients of a linear trend, which is a Sum with a Linear and a Constant, are the part of the Linear at the unit vectors, the rows of an
-// identity matrix, and the part of the Constant anywhere. It panics if the kernel is no Sum, or has no term i.
+// (Duvenaud 2014, section 2.4). The coefficients of a linear trend, which is a Sum with a Linear
+// and a Constant, are the part of the Linear at the unit vectors, the rows of an identity matrix,
+// and the part of the Constant anywhere. It panics if the kernel is no Sum, or has no term i.
 func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	part := *p
 	part.kernel, part.whole, part.term, part.strong = sumTerm(p.kernel, i), p.kernel, i, false
@@ -518,7 +522,8 @@ func sumTerm(k Kernel, i int) Kernel {
 	return terms[i]
 }
 
-// features returns the features of the rows of x, nil if there are none; with zeros for those of other terms if p is of one.
+// features returns the features of the rows of x, nil if there are none; with zeros for those of
+// other terms if p is of one.
 func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
 	if p.whole == nil {
 		return featuresOf(p.kernel, x, -1)
@@ -601,11 +606,13 @@ type nearWork struct {
 	cross         []float64
 }
 
-// nearPart is the part of its prior variance that the difference from a training point has where that serves as reference.
+// nearPart is the part of its prior variance that the difference from a training point has where
+// that serves as reference.
 const nearPart = 1e-2
 
-// latentNear takes the points near training points i of strong sites from there. What k** − k*ᵀ(…)k* leaves of
-// k** may be less than its rounding; with k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹, the same is
+// latentNear takes the points near training points i of strong sites from there. What k** −
+// k*ᵀ(…)k* leaves of k** may be less than its rounding; with k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹,
+// the same is
 //
 //	m_i + k_dᵀK⁻¹m,   V_ii + 2(Wk_d)_i/γ_i + k_dd − k_dᵀWk_d,   k_dd = k** − 2k*_i + K_ii,
 //

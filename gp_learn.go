@@ -22,29 +22,41 @@ type gpLearner struct {
 	rows  *rowPairs
 }
 
-// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the GP with them, its posterior, and what there is to know of
-// the parameters. A nil opt means that all are learned, under default priors.
+// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the GP with them,
+// its posterior, and what there is to know of the parameters. A nil opt means that all are learned,
+// under default priors.
 //
-// A kernel starts where its fields are set and, where they are zero, at the means of their priors, its Scale so that it reaches from 0 to the responses where no Constant or
-// Linear does. Where lengths of one part alone are zero, they are tried against two shorter ones. Where GaussianNoise.Var is zero each start is first moved to the noise that is best at its lengths and, if
-// all standard deviations of the kernel are zero, to the best common factor of these, at one factorisation for each of a few ratios; and of the lengths tried the second best has a search of its own, too, where it is as good
-// within a nat, or lies beyond worse ones. Of several such parts the second starts at the first of these shorter lengths, and further
-// ones at the second. The default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0, 1.5²) where they
-// are logarithms, and N(log σ_y, 1.5²) where they are in the units of the responses, σ_y being their deviation by the median; of log
-// Length, N(log c, 1) with √2·c the median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of
-// column d; of a Linear, so that each column may explain σ_y, and of a Constant, N(log o, 1.5²), o being how far it may have to reach, from 0 to the responses and, beside
-// a Linear, along its line from the origin to the rows, which may be as far from there as years are; of noise, N(log σ_y/4, 1.5²); of StudentT.DF, N(log 4, 1); of a Period, N(log p, 0.1²), p being
-// what is set or, of rows of one column, the period of the sine that explains most of what a cubic leaves of the responses (Lomb 1976; Scargle 1982). What is set in a part of a Sum or Product says which part it is: it starts
-// there, with prior N(θ, 2²); a Scale that is not set, of a factor after the first, stays at 1. Poisson.Exposure is part of the data and stays.
+// A kernel starts where its fields are set and, where they are zero, at the means of their priors,
+// its Scale so that it reaches from 0 to the responses where no Constant or Linear does. Where
+// lengths of one part alone are zero, they are tried against two shorter ones. Where
+// GaussianNoise.Var is zero each start is first moved to the noise that is best at its lengths and,
+// if all standard deviations of the kernel are zero, to the best common factor of these, at one
+// factorisation for each of a few ratios; and of the lengths tried the second best has a search of
+// its own, too, where it is as good within a nat, or lies beyond worse ones. Of several such parts
+// the second starts at the first of these shorter lengths, and further ones at the second. The
+// default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0,
+// 1.5²) where they are logarithms, and N(log σ_y, 1.5²) where they are in the units of the
+// responses, σ_y being their deviation by the median; of log Length, N(log c, 1) with √2·c the
+// median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of
+// column d; of a Linear, so that each column may explain σ_y, and of a Constant, N(log o, 1.5²), o
+// being how far it may have to reach, from 0 to the responses and, beside a Linear, along its line
+// from the origin to the rows, which may be as far from there as years are; of noise, N(log σ_y/4,
+// 1.5²); of StudentT.DF, N(log 4, 1); of a Period, N(log p, 0.1²), p being what is set or, of rows
+// of one column, the period of the sine that explains most of what a cubic leaves of the responses
+// (Lomb 1976; Scargle 1982). What is set in a part of a Sum or Product says which part it is: it
+// starts there, with prior N(θ, 2²); a Scale that is not set, of a factor after the first, stays at
+// 1. Poisson.Exposure is part of the data and stays.
 //
-// A kernel whose Grad stores NaN has no derivatives; differences of Cov are taken, and Learned says so.
+// A kernel whose Grad stores NaN has no derivatives; differences of Cov are taken, and Learned says
+// so.
 //
-// s runs the search, its Recorder and Checkpoint see it, and a nil s means a Solver without options; StepSize, BatchSize, Sampler and Goal are
-// not used. Where the search is canceled, fails or meets a limit of s the posterior is that of the best θ so far, and Solver.Resume of
+// s runs the search, its Recorder and Checkpoint see it, and a nil s means a Solver without
+// options; StepSize, BatchSize, Sampler and Goal are not used. Where the search is canceled, fails
+// or meets a limit of s the posterior is that of the best θ so far, and Solver.Resume of
 // Learned.Search goes on; Learner.Learned then makes the posterior.
 //
-// The error wraps ErrParam if an option is out of range, names a parameter that there is not, or a derivative of the kernel is seen to be wrong; otherwise it is one of
-// Solver.Run.
+// The error wraps ErrParam if an option is out of range, names a parameter that there is not, or a
+// derivative of the kernel is seen to be wrong; otherwise it is one of Solver.Run.
 func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
@@ -53,11 +65,13 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
+// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of
+// Learn.
 //
-// A run minimises −ELBO(θ) − log p(θ) by a quasi-Newton method, whose metric is the average information ½UᵀWU, U_p = (∂K/∂θ_p)α,
-// with α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and Cullis 1995). q is found at each θ to within a small part of what
-// the next step promises, from the sites at those before. At the best q its own derivatives do not matter:
+// A run minimises −ELBO(θ) − log p(θ) by a quasi-Newton method, whose metric is the average
+// information ½UᵀWU, U_p = (∂K/∂θ_p)α, with α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and
+// Cullis 1995). q is found at each θ to within a small part of what the next step promises, from
+// the sites at those before. At the best q its own derivatives do not matter:
 //
 //	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
 func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
@@ -138,15 +152,20 @@ func diagonal(k []float64, n int) bool {
 	return n > 1
 }
 
-// CertifyScale proves that no scale of the kernel from lo to hi, with any Gaussian q and all else as it is, has an ELBO more than Bound nats above
-// the best that it finds. It finds q at one scale after the other, some ten to twenty, until Bound is at most within, or at a hundred; each takes the work of a few
-// Cholesky factorisations and the eigenvalues of an N×N matrix. See ScaleCertificate for the formula. A maximum over the scale alone is thus known to be global,
+// CertifyScale proves that no scale of the kernel from lo to hi, with any Gaussian q and all else
+// as it is, has an ELBO more than Bound nats above the best that it finds. It finds q at one scale
+// after the other, some ten to twenty, until Bound is at most within, or at a hundred; each takes
+// the work of a few Cholesky factorisations and the eigenvalues of an N×N matrix. See
+// ScaleCertificate for the formula. A maximum over the scale alone is thus known to be global,
 // which is not to say that of other hyper-parameters is.
 //
-// The scale is the first Scale of the kernel that multiplies all covariances: that of any kernel that is no Sum, or of a factor of a Product, without GPOptions.Jitter. A Sum has a scale for each term, in none of
-// which the bound is a function of the kind that is known between two scales; the common one of Product{Constant{}, Sum{…}} is certified. The ELBO has no priors
-// of hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is not log-concave, such as StudentT, or if lo, hi and within are not positive
-// and lo below hi; ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
+// The scale is the first Scale of the kernel that multiplies all covariances: that of any kernel
+// that is no Sum, or of a factor of a Product, without GPOptions.Jitter. A Sum has a scale for each
+// term, in none of which the bound is a function of the kind that is known between two scales; the
+// common one of Product{Constant{}, Sum{…}} is certified. The ELBO has no priors of
+// hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is
+// not log-concave, such as StudentT, or if lo, hi and within are not positive and lo below hi;
+// ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
 func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	at := commonScale(g.kernel)
 	if at < 0 || g.opt.Jitter != 0 {
@@ -164,7 +183,8 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 	return scaleCertificate(bounds, p, err)
 }
 
-// commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a Product that of a factor, of a Sum none.
+// commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a
+// Product that of a factor, of a Sum none.
 func commonScale(k Kernel) int {
 	parts, composite := kernelParts(k)
 	if !composite {

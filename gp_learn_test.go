@@ -164,7 +164,8 @@ func TestLearnGradient(t *testing.T) {
 	}
 }
 
-// The objective learned is that of the reference values, in at most so many evaluations and factorisations to 0.01 nats.
+// The objective learned is that of the reference values, in at most so many evaluations and
+// factorisations to 0.01 nats.
 func TestLearnTruth(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -218,7 +219,8 @@ func TestLearnTruth(t *testing.T) {
 	})
 }
 
-// co2 returns the components of the CO₂ on Mauna Loa of before 1988, their priors and the best objective.
+// co2 returns the components of the CO₂ on Mauna Loa of before 1988, their priors and the best
+// objective.
 func co2(t testing.TB) (*GP, *LearnOptions, float64) {
 	t.Helper()
 	var truth struct {
@@ -298,8 +300,8 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 	return got
 }
 
-// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any number of workers, and
-// the restarts that it has yet to make are among what is saved.
+// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any
+// number of workers, and the restarts that it has yet to make are among what is saved.
 func TestLearnResume(t *testing.T) {
 	t.Parallel()
 	for _, c := range []learnCase{learnCases()[0], learnCases()[8]} {
@@ -722,7 +724,8 @@ func ExampleGP_Learn() {
 	// 3.0
 }
 
-// The scale of Laplace noise is learned where the model fits badly, too, so that most residuals are many standard deviations of their latent value from zero.
+// The scale of Laplace noise is learned where the model fits badly, too, so that most residuals are
+// many standard deviations of their latent value from zero.
 func TestLearnNoiseOfBadFit(t *testing.T) {
 	const n = 60
 	rng := testRand(23)

@@ -85,8 +85,8 @@ type SparseGPOptions struct {
 	MaxMemory int64
 }
 
-// What a SparseGP has at its most, in matrices: of the features, N×M, all of them and one more in chunks while they are
-// chosen, and of M×M those of a full covariance over the weights.
+// What a SparseGP has at its most, in matrices: of the features, N×M, all of them and one more in
+// chunks while they are chosen, and of M×M those of a full covariance over the weights.
 const featureMatrices = 1.5
 
 // NewSparseGP returns the model of labels y at the rows of x, under covariance
@@ -105,16 +105,17 @@ const featureMatrices = 1.5
 // Solver with a StepSize, a BatchSize or a Divergence other than KL returns an error,
 // which wraps ErrParam or ErrNoProx. Set opt.MaxMemory to what the features take for these.
 //
-// The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions.
-// The errors are those of NewGP, and wrap ErrParam if opt.Rank is negative, ErrShape if x and
-// opt.Inducing differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if a
-// value of it or a covariance is not finite, ErrNotPosDef if k is seen not to be positive definite, and
+// The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions. The errors
+// are those of NewGP, and wrap ErrParam if opt.Rank is negative, ErrShape if x and opt.Inducing
+// differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if a value of it
+// or a covariance is not finite, ErrNotPosDef if k is seen not to be positive definite, and
 // ErrMemory if the rows and inducing inputs are too many for opt.MaxMemory; N alone is not.
 func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	return NewSparseGPContext(context.Background(), x, y, k, lik, opt)
 }
 
-// NewSparseGPContext is NewSparseGP, which takes of the order of N·M² operations, until ctx is done. The error then wraps its cause.
+// NewSparseGPContext is NewSparseGP, which takes of the order of N·M² operations, until ctx is
+// done. The error then wraps its cause.
 func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -137,7 +138,8 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		return nil, err
 	}
 	n, m := gp.Len(), cmp.Or(opt.Rank, mostInducing)
-	from, cols := n, 0 // rows that the inducing inputs are chosen from, and columns of a copy of them
+	// rows that the inducing inputs are chosen from, and columns of a copy of them
+	from, cols := n, 0
 	if opt.Inducing != nil {
 		from, cols = opt.Inducing.Dims()
 		m = cmp.Or(opt.Rank, from)
@@ -166,10 +168,12 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	return g, nil
 }
 
-// keptFeatures is the number of bytes beyond which features are not kept where nobody says how many may be.
+// keptFeatures is the number of bytes beyond which features are not kept where nobody says how many
+// may be.
 const keptFeatures = 400e6
 
-// pass makes g, which has its rows, a model that goes through them under k, with inducing inputs as newKeptGP chooses them, of a sample.
+// pass makes g, which has its rows, a model that goes through them under k, with inducing inputs as
+// newKeptGP chooses them, of a sample.
 func (g *SparseGP) pass(h *parallel.Halt, k Kernel) error {
 	v := g.divide(h, k)
 	z := g.opt.Inducing
@@ -259,22 +263,30 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 	return g, nil
 }
 
-// NewSparseGPRows is NewSparseGP of any number of rows, of so many columns, that are not kept. Use it for rows of a file or another source that memory does not hold;
-// for rows in memory use NewSparseGP, which goes through them likewise where they are many. They are gone through once to be checked and
-// counted, and once for every step and evaluation of a fit, each of which makes the features anew. Rows(x, y), a data.RowFile, or whatever
-// reads a file anew each time it is ranged over, will do; it must yield the same rows every time. A random sample of at most 50,000 of them is kept.
+// NewSparseGPRows is NewSparseGP of any number of rows, of so many columns, that are not kept. Use
+// it for rows of a file or another source that memory does not hold; for rows in memory use
+// NewSparseGP, which goes through them likewise where they are many. They are gone through once to
+// be checked and counted, and once for every step and evaluation of a fit, each of which makes the
+// features anew. Rows(x, y), a data.RowFile, or whatever reads a file anew each time it is ranged
+// over, will do; it must yield the same rows every time. A random sample of at most 50,000 of them
+// is kept.
 //
 // The state is the mean and precision of the weights. A step is the natural one,
 //
 //	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),
 //
-// with μ the mean parameters of q, which Newton's method for the mean is a part of; where the ELBO falls it is halved (Khan and Lin 2017). A run starts from a fit of the
-// sample and, where there are more rows, by a Newton step of the mean, of a quarter of the Gram matrix and no variances, which is undone where the ELBO falls. It takes two to four passes, and ends when the next one promises less than 0.01 nats; steps are of all rows and choose their own length. It takes
-// memory for some 40 M² + 16,000 M numbers, M being the number of inducing inputs, and one for each of at most eight million rows.
+// with μ the mean parameters of q, which Newton's method for the mean is a part of; where the ELBO
+// falls it is halved (Khan and Lin 2017). A run starts from a fit of the sample and, where there
+// are more rows, by a Newton step of the mean, of a quarter of the Gram matrix and no variances,
+// which is undone where the ELBO falls. It takes two to four passes, and ends when the next one
+// promises less than 0.01 nats; steps are of all rows and choose their own length. It takes memory
+// for some 40 M² + 16,000 M numbers, M being the number of inducing inputs, and one for each of at
+// most eight million rows.
 //
-// Zero opt.Rank means 200. Where opt.Inducing is nil they are chosen from 10,000 rows of the sample, at 0.3 of the lengths of k, so that they are spread over all of
-// it. The errors are those of NewSparseGP, one of rows, and those of Stream.Add for a row; one wrapping ErrShape tells, during a run, that
-// other rows came than the first time.
+// Zero opt.Rank means 200. Where opt.Inducing is nil they are chosen from 10,000 rows of the
+// sample, at 0.3 of the lengths of k, so that they are spread over all of it. The errors are those
+// of NewSparseGP, one of rows, and those of Stream.Add for a row; one wrapping ErrShape tells,
+// during a run, that other rows came than the first time.
 func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	g := &SparseGP{lik: lik}
 	if opt != nil {
@@ -341,7 +353,8 @@ func (g *SparseGP) rank() int {
 	return min(g.rows.n, cmp.Or(g.opt.Rank, g.defaultRank()))
 }
 
-// defaultRank returns the most inducing inputs of a model that goes through its rows, where their number is ours to choose.
+// defaultRank returns the most inducing inputs of a model that goes through its rows, where their
+// number is ours to choose.
 func (g *SparseGP) defaultRank() int {
 	if g.x != nil {
 		return mostInducing
@@ -363,7 +376,8 @@ func (g *SparseGP) checkStream() error {
 	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 }
 
-// induce makes z, or up to rank of its rows, the inducing inputs of v of a model that goes through its rows.
+// induce makes z, or up to rank of its rows, the inducing inputs of v of a model that goes through
+// its rows.
 func (g *SparseGP) induce(h *parallel.Halt, v division, z mat.Matrix) error {
 	var zs *mat.Dense
 	if z != nil || v.open {
@@ -421,8 +435,8 @@ func (g *SparseGP) Len() int {
 // Rank returns M, the number of inducing inputs and of features that are seen whole.
 func (g *SparseGP) Rank() int { return g.z.rank() }
 
-// Inducing returns the inducing inputs, new, a row each, in the order of the factor. Those of a kernel that is seen whole
-// are inputs at each of which one feature alone is not zero.
+// Inducing returns the inducing inputs, new, a row each, in the order of the factor. Those of a
+// kernel that is seen whole are inputs at each of which one feature alone is not zero.
 func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.inputs()) }
 
 // Residual returns Σ_n c_n, what the inducing inputs leave of the prior variance
@@ -536,8 +550,9 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Part returns the prediction of term i of a kernel that is a Sum at each row of x, as GPPosterior.Part does: with the features x_i* = L⁻¹k_i(Z, x) of
-// its covariances, L being that of all terms, its mean and variance are
+// Part returns the prediction of term i of a kernel that is a Sum at each row of x, as
+// GPPosterior.Part does: with the features x_i* = L⁻¹k_i(Z, x) of its covariances, L being that of
+// all terms, its mean and variance are
 //
 //	x_i*ᵀm,   x_i*ᵀVx_i* + k_i** − ‖x_i*‖².
 //
@@ -600,12 +615,15 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 	}
 }
 
-// Update returns the posterior with further rows added, each seen once; p stays as it is. Each block B of rows moves q to
+// Update returns the posterior with further rows added, each seen once; p stays as it is. Each
+// block B of rows moves q to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)],
 //
-// at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al. 2013). Where rows are far from all of the inducing inputs nothing is
-// learned of the latent function: WithInducing adds some. The errors are those of Stream.AddAll; the posterior is nil then.
+// at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al.
+// 2013). Where rows are far from all of the inducing inputs nothing is learned of the latent
+// function: WithInducing adds some. The errors are those of Stream.AddAll; the posterior is nil
+// then.
 func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*SparseGPPosterior, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -679,19 +697,22 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 // Inducing returns the inducing inputs, M×D and new, in the order of the factor.
 func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.inputs()) }
 
-// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied; p stays as it is. With the rows of p.Inducing below further
-// ones it predicts what p does, and an Update learns near the further ones, too. What p has learned of the values f at its inducing inputs Z goes on as if it had been
-// seen there, so that of the values g at z it is
+// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied; p
+// stays as it is. With the rows of p.Inducing below further ones it predicts what p does, and an
+// Update learns near the further ones, too. What p has learned of the values f at its inducing
+// inputs Z goes on as if it had been seen there, so that of the values g at z it is
 //
 //	argmax_q E_q[log p(f)/p₀(f)] − KL(q(g)‖p₀(g)),
 //
-// with p₀ for the prior (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed hyper-parameters): with K(z, z) = L_zL_zᵀ and V⁻¹ = P,
+// with p₀ for the prior (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed
+// hyper-parameters): with K(z, z) = L_zL_zᵀ and V⁻¹ = P,
 //
 //	Ψ = L_z⁻¹K(z, Z)L⁻ᵀ,   P_z = I + Ψ(P − I)Ψᵀ,   P_zm_z = ΨPm.
 //
 // Nothing is lost where Z is among z. It takes of the order of M³ operations.
 //
-// The error wraps ErrEmpty if z has no rows, ErrShape if it has not as many columns as p, ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z has no
+// The error wraps ErrEmpty if z has no rows, ErrShape if it has not as many columns as p,
+// ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z has no
 // factor.
 func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
 	var zs *mat.Dense
@@ -716,7 +737,8 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
 }
 
-// carry returns q, with the given mean of the weights of from, as weights of u, as WithInducing says, or nil where P_z has no factor.
+// carry returns q, with the given mean of the weights of from, as weights of u, as WithInducing
+// says, or nil where P_z has no factor.
 func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss.State {
 	m, n := from.rank(), u.rank()
 	psi := mat.NewDense(n, m, nil)
@@ -757,18 +779,20 @@ var sparseGPFile = save.Kind{Name: "SparseGPPosterior", Version: 1}
 
 // savedSparseGP is a SparseGPPosterior as JSON.
 type savedSparseGP struct {
-	Rows         int                `json:"rows"`
-	Rank         int                `json:"rank"`
-	Cols         int                `json:"cols"`
-	Whole        int                `json:"whole,omitempty"` // values by which terms of the kernel are seen whole
-	Kernel       save.Value         `json:"kernel"`
-	Likelihood   save.Value         `json:"likelihood"`
-	MaxPrior     float64            `json:"maxPrior"`
-	Z            save.List[float64] `json:"z"`                      // row by row
-	L            save.List[float64] `json:"l"`                      // lower triangle, row by row
-	Mean         save.List[float64] `json:"mean"`                   // of the weights
-	Precision    save.List[float64] `json:"precision"`              // lower triangle, row by row
-	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"` // what is left of it, where it has twice the digits
+	Rows int `json:"rows"`
+	Rank int `json:"rank"`
+	Cols int `json:"cols"`
+	// values by which terms of the kernel are seen whole
+	Whole      int                `json:"whole,omitempty"`
+	Kernel     save.Value         `json:"kernel"`
+	Likelihood save.Value         `json:"likelihood"`
+	MaxPrior   float64            `json:"maxPrior"`
+	Z          save.List[float64] `json:"z"`         // row by row
+	L          save.List[float64] `json:"l"`         // lower triangle, row by row
+	Mean       save.List[float64] `json:"mean"`      // of the weights
+	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
+	// what is left of it, where it has twice the digits
+	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
 }
 
 // Save writes p, from which Load makes a posterior with the same

@@ -16,9 +16,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// division says how a sparse GP sees the terms of its kernel. A term of few features, such as Linear, can be seen whole:
-// by one value for each of its weights, which are its values at inputs where one feature alone is not zero. Nothing of
-// it is left to a residual variance, whatever the units of the columns. The rest is seen at inducing inputs.
+// division says how a sparse GP sees the terms of its kernel. A term of few features, such as
+// Linear, can be seen whole: by one value for each of its weights, which are its values at inputs
+// where one feature alone is not zero. Nothing of it is left to a residual variance, whatever the
+// units of the columns. The rest is seen at inducing inputs.
 type division struct {
 	kernel Kernel
 	whole  []wholeTerm // terms that are seen whole
@@ -104,8 +105,8 @@ func (v *division) noise(row []float64, self float64) float64 {
 	return 0
 }
 
-// basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each feature. It is nil
-// where k is not known to have such.
+// basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each
+// feature. It is nil where k is not known to have such.
 func basisOf(k Kernel, d int) *mat.Dense {
 	own, _ := asNative(k)
 	if isType[Product](k) {
@@ -132,7 +133,8 @@ func basisOf(k Kernel, d int) *mat.Dense {
 	return mat.NewDense(len(at)/d, d, at)
 }
 
-// silent stands for a term of a Sum that is seen elsewhere: it has the parameters of the term, and no covariance.
+// silent stands for a term of a Sum that is seen elsewhere: it has the parameters of the term, and
+// no covariance.
 type silent struct{ of Kernel }
 
 // Cov implements Kernel.
@@ -160,8 +162,8 @@ func (silent) pull(_, _ []float64, _ *kernelTile) {}
 
 func (silent) pullInputs(_, _ []float64, _ *kernelTile, _ []float64) {}
 
-// lostNats returns about how many nats are lost at so many rows if so large a part of each of these variances is, which
-// have these costs.
+// lostNats returns about how many nats are lost at so many rows if so large a part of each of these
+// variances is, which have these costs.
 func lostNats(rows int, part float64, variance, cost []float64) float64 {
 	sum := 0.0
 	for i, c := range cost {
@@ -172,9 +174,10 @@ func lostNats(rows int, part float64, variance, cost []float64) float64 {
 	return math.Min(math.MaxFloat64, sum*float64(rows)/float64(len(cost)))
 }
 
-// inducing is what a sparse GP sees the prior through: M values, each of the latent function or of one term of it, at
-// the rows of x, and the factor of their covariance, LLᵀ. The terms that are seen whole come first, each with its own
-// block of L, and then the inducing inputs, at which the rest of the kernel is seen.
+// inducing is what a sparse GP sees the prior through: M values, each of the latent function or of
+// one term of it, at the rows of x, and the factor of their covariance, LLᵀ. The terms that are
+// seen whole come first, each with its own block of L, and then the inducing inputs, at which the
+// rest of the kernel is seen.
 type inducing struct {
 	division
 	x      *mat.Dense
@@ -193,8 +196,8 @@ func (u *inducing) inputs() *mat.Dense {
 	return u.x
 }
 
-// inducingPart is a part of the inducing values: those at rows lo … hi−1 of x are values of a term, which has a covariance with
-// no others. The first of its parameters is number param of the kernel.
+// inducingPart is a part of the inducing values: those at rows lo … hi−1 of x are values of a term,
+// which has a covariance with no others. The first of its parameters is number param of the kernel.
 type inducingPart struct {
 	kernel                Kernel
 	number, lo, hi, param int
@@ -213,8 +216,8 @@ func (u *inducing) parts(f func(p inducingPart)) {
 	}
 }
 
-// term returns u for predictions of term i of its kernel, a Sum: the covariances of its values with those of the
-// function that the term is.
+// term returns u for predictions of term i of its kernel, a Sum: the covariances of its values with
+// those of the function that the term is.
 func (u *inducing) term(i int) *inducing {
 	k := sumTerm(u.kernel, i)
 	if len(u.whole) == 0 {
@@ -237,22 +240,30 @@ func (u *inducing) term(i int) *inducing {
 const (
 	negligible    = 1e-13 // part of the variance of a row that is rounding
 	leastRounding = 4e-15 // the same, where that much more counts in nats
-	rounded       = 8     // roundings of a variance, and one for the root of the number of features, that what these leave of it may be off by
-	notPosDef     = 1e-6  // part of a variance that is more than rounding
-	mostInducing  = 500   // inducing inputs, where their number is ours to choose
-	leaveInducing = 1e-8  // part of the total variance that these may leave
-	leaveNats     = 1e-3  // what they may cost, too little to see in an ELBO
-	hiddenNats    = 1e-8  // what variances that count as none may
-	worthRows     = 1000  // rows by which the cost of a variance is guessed, where that of each row is not asked for
+	// roundings of a variance, and one for the root of the number of features, that what these
+	// leave of it may be off by
+	rounded       = 8
+	notPosDef     = 1e-6 // part of a variance that is more than rounding
+	mostInducing  = 500  // inducing inputs, where their number is ours to choose
+	leaveInducing = 1e-8 // part of the total variance that these may leave
+	leaveNats     = 1e-3 // what they may cost, too little to see in an ELBO
+	hiddenNats    = 1e-8 // what variances that count as none may
+	// rows by which the cost of a variance is guessed, where that of each row is not asked for
+	worthRows = 1000
 
-	streamRank   = 200    // inducing inputs of rows that are gone through again and again, where their number is ours to choose
-	chooseRows   = 10_000 // rows of the sample that they are chosen from
-	chooseLength = 0.3    // at so much of the lengths of the kernel: spread over all of the rows, they suit longer and shorter ones
+	// inducing inputs of rows that are gone through again and again, where their number is ours to
+	// choose
+	streamRank = 200
+	chooseRows = 10_000 // rows of the sample that they are chosen from
+	// at so much of the lengths of the kernel: spread over all of the rows, they suit longer and
+	// shorter ones
+	chooseLength = 0.3
 
 	siteSteps   = 50   // most steps to the curvature of a site
 	siteSettled = 1e-2 // relative change of a curvature that is near enough
 	siteStride  = 2    // standard deviations that a step may move, for exponentials
-	siteWidest  = 10   // prior variance above which a datum alone would escape to where log p is flat
+	// prior variance above which a datum alone would escape to where log p is flat
+	siteWidest = 10
 )
 
 // inducingCosts returns γ_n/2, the nats that a datum loses for each unit of variance of its latent
@@ -301,12 +312,13 @@ func siteCurvature(lik Likelihood, y, prior float64) (gamma float64) {
 
 // worth says what a choice of inducing inputs may cost.
 type worth struct {
-	cost       []float64 // nats of a unit of the variance of each row; nil means not to end before there are rank
-	negligible float64   // part of a variance that counts as none
+	// nats of a unit of the variance of each row; nil means not to end before there are rank
+	cost       []float64
+	negligible float64 // part of a variance that counts as none
 }
 
-// sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a unit of each costs.
-// A nil k has none.
+// sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a
+// unit of each costs. A nil k has none.
 func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (variance, cost []float64) {
 	if k == nil {
 		return nil, nil
@@ -322,8 +334,8 @@ func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (varia
 	return variance, inducingCosts(h, variance, t.Sub(at))
 }
 
-// negligibleOf returns the part of a variance that counts as none: rounding, or less where that costs too many nats at
-// so many rows, which have these variances and costs.
+// negligibleOf returns the part of a variance that counts as none: rounding, or less where that
+// costs too many nats at so many rows, which have these variances and costs.
 func negligibleOf(rows int, variance, cost []float64) float64 {
 	most := lostNats(rows, 1, variance, cost)
 	return math.Max(leastRounding, math.Min(negligible, hiddenNats/most))
@@ -381,8 +393,8 @@ func newInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (u
 	return u, f, nil
 }
 
-// choose returns the inducing values of v, up to rank of them, with inducing inputs among the rows of x as newInducing
-// chooses them, and the features of these rows.
+// choose returns the inducing values of v, up to rank of them, with inducing inputs among the rows
+// of x as newInducing chooses them, and the features of these rows.
 func (v division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (u *inducing, f []float64, err error) {
 	var rest *inducing
 	if v.open {
@@ -396,7 +408,8 @@ func (v division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (u *
 	return u, u.beside(h, x, f), h.Err()
 }
 
-// at is choose of inducing inputs among the rows of z, up to rank of these beside what is seen whole, without the features.
+// at is choose of inducing inputs among the rows of z, up to rank of these beside what is seen
+// whole, without the features.
 func (v division) at(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *inducing, err error) {
 	var rest *inducing
 	if v.open {
@@ -410,11 +423,13 @@ func (v division) at(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *indu
 	return v.with(rest)
 }
 
-// worthWhole is the part of leaveNats that rounding may hide of the rest of a kernel beside terms that could be seen whole.
+// worthWhole is the part of leaveNats that rounding may hide of the rest of a kernel beside terms
+// that could be seen whole.
 const worthWhole = 1e-2
 
-// divide returns the division of k for rows with the terms t at the rows of x, of n rows in all: a kernel of few features is seen
-// whole, and so are terms of few features beside which rounding would hide the rest. At most so many features are.
+// divide returns the division of k for rows with the terms t at the rows of x, of n rows in all: a
+// kernel of few features is seen whole, and so are terms of few features beside which rounding
+// would hide the rest. At most so many features are.
 func divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int) division {
 	_, d := x.Dims()
 	v := divided(k, d)
@@ -433,8 +448,8 @@ func divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int
 	return v
 }
 
-// with returns the inducing values of v with the inducing inputs of rest, which is nil where there are none. The error wraps
-// ErrNotFinite where the variance of a weight is not finite.
+// with returns the inducing values of v with the inducing inputs of rest, which is nil where there
+// are none. The error wraps ErrNotFinite where the variance of a weight is not finite.
 func (v division) with(rest *inducing) (*inducing, error) {
 	first, m := v.wholes(), v.wholes()
 	if rest != nil {
@@ -465,7 +480,8 @@ func (v division) with(rest *inducing) (*inducing, error) {
 	return u, nil
 }
 
-// beside returns the features of the rows of x, row by row, where f are those of the inducing inputs.
+// beside returns the features of the rows of x, row by row, where f are those of the inducing
+// inputs.
 func (u *inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
 	n, _ := x.Dims()
 	m, first := u.rank(), u.wholes()
@@ -533,7 +549,8 @@ func (u *inducing) features(w *predictWork, x mat.Matrix, lo, t int) {
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, m), w.k.RawMatrix())
 }
 
-// cross stores the covariances of the values of u and the latent values at the rows of x in dst, M×N.
+// cross stores the covariances of the values of u and the latent values at the rows of x in dst,
+// M×N.
 func (u *inducing) cross(dst, x *mat.Dense) {
 	_, d := u.x.Dims()
 	n, _ := x.Dims()
@@ -542,7 +559,8 @@ func (u *inducing) cross(dst, x *mat.Dense) {
 	})
 }
 
-// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many columns.
+// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many
+// columns.
 func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 	if err := checkMatrix(name, z); err != nil {
 		return nil, err
@@ -563,7 +581,8 @@ func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 	return zs, nil
 }
 
-// featuresAt returns the features of the rows of x, N×M row by row, which are of no use where h has stopped.
+// featuresAt returns the features of the rows of x, N×M row by row, which are of no use where h has
+// stopped.
 func featuresAt(h *parallel.Halt, u *inducing, x *mat.Dense) []float64 {
 	n, m := x.RawMatrix().Rows, u.rank()
 	f := make([]float64, n*m)
@@ -577,8 +596,8 @@ func featuresAt(h *parallel.Halt, u *inducing, x *mat.Dense) []float64 {
 	return f
 }
 
-// linear returns the model of terms at the rows of x in the features f, N×M, of these, which it keeps, what the inducing inputs leave of the prior
-// variances, and the largest of these.
+// linear returns the model of terms at the rows of x in the features f, N×M, of these, which it
+// keeps, what the inducing inputs leave of the prior variances, and the largest of these.
 func (u *inducing) linear(x *mat.Dense, terms *term.Terms, f []float64) (lin *site.LinearModel, residual, most float64, err error) {
 	n, m := terms.Len(), u.rank()
 	if i, ok := dense.AllFinite(f); !ok {
@@ -618,7 +637,8 @@ func (u *inducing) blur(variance float64) float64 {
 	return dense.Epsilon * (rounded + math.Sqrt(float64(u.rank()))) * variance
 }
 
-// chooseInducing returns up to so many of the rows of x, those with the largest variance given those before, at shorter lengths.
+// chooseInducing returns up to so many of the rows of x, those with the largest variance given
+// those before, at shorter lengths.
 func chooseInducing(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, error) {
 	u, _, err := newInducing(h, shortened(k, chooseLength), x, rank, worth{negligible: negligible})
 	if err != nil {
@@ -639,16 +659,19 @@ func shortened(k Kernel, by float64) Kernel {
 	return k.WithParams(values)
 }
 
-// sparseJitter is the part of the largest variance that is added to each in K(Z, Z) while inducing inputs or hyper-parameters are
-// searched for, so that inputs may be equal: what is found is a bound, too, that of inducing values seen with so much noise.
+// sparseJitter is the part of the largest variance that is added to each in K(Z, Z) while inducing
+// inputs or hyper-parameters are searched for, so that inputs may be equal: what is found is a
+// bound, too, that of inducing values seen with so much noise.
 const sparseJitter = 1e-10
 
-// newFactored returns the inducing inputs z with the factor of their covariance under k, or nil if there is none. z is kept.
+// newFactored returns the inducing inputs z with the factor of their covariance under k, or nil if
+// there is none. z is kept.
 func newFactored(h *parallel.Halt, k Kernel, z *mat.Dense) *inducing {
 	return undivided(k).factored(h, z)
 }
 
-// factored returns the inducing values of v with the inducing inputs z, which is kept, with the jitter, or nil if their covariance has no factor.
+// factored returns the inducing values of v with the inducing inputs z, which is kept, with the
+// jitter, or nil if their covariance has no factor.
 func (v division) factored(h *parallel.Halt, z *mat.Dense) *inducing {
 	if len(v.whole) > 0 {
 		var rest *inducing

@@ -18,19 +18,23 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Learning the hyper-parameters of a SparseGP, from trials on two data sets of a million rows and fifty thousand.
+// Learning the hyper-parameters of a SparseGP, from trials on two data sets of a million rows and
+// fifty thousand.
 const (
-	firstStage  = 3000 // rows of the first stage, of which each is a search over hyper-parameters
-	stagePart   = 4    // the second has so many times fewer than all, and at most those of the sample
-	leastStage  = 400  // of fewer rows there is no stage of a part
-	stageTol    = 0.2  // nats that the search may leave where there are more rows to come
-	rowTol      = 2e-5 // the same a row, of more rows than a sample keeps
-	priorRows   = 1000 // rows of more than medianRows that default priors are made by
-	naturalRate = 0.01 // part of what a natural step promises that the next one does, until there is a better guess
+	firstStage = 3000 // rows of the first stage, of which each is a search over hyper-parameters
+	// the second has so many times fewer than all, and at most those of the sample
+	stagePart  = 4
+	leastStage = 400  // of fewer rows there is no stage of a part
+	stageTol   = 0.2  // nats that the search may leave where there are more rows to come
+	rowTol     = 2e-5 // the same a row, of more rows than a sample keeps
+	priorRows  = 1000 // rows of more than medianRows that default priors are made by
+	// part of what a natural step promises that the next one does, until there is a better guess
+	naturalRate = 0.01
 	leastRate   = 1e-4
-	hopeful     = 4    // times the slack: a pass that is expected to promise less has derivatives
-	infoSlack   = 1e-2 // nats below the best q at which the average information is good: it is that of F∂₁ = m
-	mostPasses  = 20   // passes at one θ
+	hopeful     = 4 // times the slack: a pass that is expected to promise less has derivatives
+	// nats below the best q at which the average information is good: it is that of F∂₁ = m
+	infoSlack  = 1e-2
+	mostPasses = 20 // passes at one θ
 )
 
 // sparseGPLearner is the Learner of a SparseGP.
@@ -41,11 +45,14 @@ type sparseGPLearner struct {
 	rows  *rowSource
 }
 
-// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the SparseGP with them, its posterior, and what there is to know of the parameters:
-// see GP.Learn for the parameters, their defaults, the options and the errors. Of more than 5000 rows the default priors are made by a sample.
+// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the SparseGP with
+// them, its posterior, and what there is to know of the parameters: see GP.Learn for the
+// parameters, their defaults, the options and the errors. Of more than 5000 rows the default priors
+// are made by a sample.
 //
-// Zero opt.Tol means 1e-4 nats, and 2e-5 nats a row where there are more rows than the 50,000 of a sample: hyper-parameters that are
-// learned on as many are that good, and the first pass over all rows that has derivatives tells. Learned.Passes counts the passes over all rows, which those of a
+// Zero opt.Tol means 1e-4 nats, and 2e-5 nats a row where there are more rows than the 50,000 of a
+// sample: hyper-parameters that are learned on as many are that good, and the first pass over all
+// rows that has derivatives tells. Learned.Passes counts the passes over all rows, which those of a
 // part are parts of.
 func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP, *SparseGPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
@@ -55,13 +62,15 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of Learn.
+// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of
+// Learn.
 //
-// The inducing inputs are those of SparseGPOptions.Inducing or, without these, chosen anew in the stages of the search:
-// on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all, where those of 10,000 rows or more stay.
-// The objective of an iteration is that of the rows of its stage. At each θ a run takes natural steps from the q of
-// the nearest one, each a pass over the rows of the stage, until the next promises little enough; the last of these
-// passes has the derivatives, too.
+// The inducing inputs are those of SparseGPOptions.Inducing or, without these, chosen anew in the
+// stages of the search: on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all,
+// where those of 10,000 rows or more stay. The objective of an iteration is that of the rows of its
+// stage. At each θ a run takes natural steps from the q of the nearest one, each a pass over the
+// rows of the stage, until the next promises little enough; the last of these passes has the
+// derivatives, too.
 func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPosterior], error) {
 	l := &sparseGPLearner{g: g, rows: g.rows}
 	if opt != nil {
@@ -103,7 +112,8 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	return newLearnStepper(m, l.space, l.rows.n, &l.opt, composite, env.rng()), nil
 }
 
-// sparseStages returns the numbers of rows that a search goes through, of n of which so many are kept.
+// sparseStages returns the numbers of rows that a search goes through, of n of which so many are
+// kept.
 func sparseStages(n, kept int) (stages []int) {
 	for _, part := range [2]int{min(firstStage, kept), min(kept, n/stagePart)} {
 		if k := len(stages); part >= leastStage && 2*part <= n && (k == 0 || part >= 2*stages[k-1]) {
@@ -118,7 +128,8 @@ func (l *sparseGPLearner) warnings() []string {
 	return l.g.farFrom0(true)
 }
 
-// Learned implements Learner. If the search has ended, the ELBO of Learned.Fit is that of the posterior on all rows.
+// Learned implements Learner. If the search has ended, the ELBO of Learned.Fit is that of the
+// posterior on all rows.
 func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP, *SparseGPPosterior, *Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
@@ -194,7 +205,8 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	return g, post, learned, err
 }
 
-// keep makes g the model of terms at the rows of x with features that are kept, at inducing inputs among the rows of z.
+// keep makes g the model of terms at the rows of x with features that are kept, at inducing inputs
+// among the rows of z.
 func (g *SparseGP) keep(h *parallel.Halt, v division, x *mat.Dense, terms *term.Terms, z *mat.Dense) error {
 	terms = under(terms, g.lik)
 	rank, _ := z.Dims()
@@ -235,11 +247,13 @@ func (p *sparsePoint) start() *gauss.State {
 	return q
 }
 
-// sparseLearning is the learn.Staged of a SparseGP: the model as a function of its hyper-parameters, on the rows of a stage.
+// sparseLearning is the learn.Staged of a SparseGP: the model as a function of its
+// hyper-parameters, on the rows of a stage.
 type sparseLearning struct {
-	rows   *rowSource
-	space  *learnSpace
-	whole  division   // of the kernel to begin with; the zero division sees all of it at inducing inputs
+	rows  *rowSource
+	space *learnSpace
+	// of the kernel to begin with; the zero division sees all of it at inducing inputs
+	whole  division
 	fixed  *mat.Dense // inducing inputs, where they stay
 	rank   int
 	stages []int // rows
@@ -301,7 +315,8 @@ func (l *sparseLearning) Advance() (times float64) {
 	}
 	times = float64(l.stages[l.stage+1]) / float64(l.stages[l.stage])
 	l.stage++
-	l.rate = max(l.rate/times, min(l.rate, leastRate)) // which is of the order of M over the number of rows
+	// which is of the order of M over the number of rows
+	l.rate = max(l.rate/times, min(l.rate, leastRate))
 	if l.z.RawMatrix().Rows < l.rank-l.whole.wholes() || l.stages[l.stage-1] < chooseRows {
 		l.z = nil
 	}
@@ -418,7 +433,8 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		}
 		l.passes += part
 	}
-	expected, known := a.gap(), false // what the next look is expected to promise, and whether at has derivatives
+	// what the next look is expected to promise, and whether at has derivatives
+	expected, known := a.gap(), false
 	if !math.IsInf(expected, 1) {
 		expected *= l.rate
 	}

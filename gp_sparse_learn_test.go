@@ -18,7 +18,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The gradient at the best q is that of the ELBO at the best q, by differences, whatever kernel and likelihood are.
+// The gradient at the best q is that of the ELBO at the best q, by differences, whatever kernel and
+// likelihood are.
 func TestSparseLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range learnCases() {
@@ -67,7 +68,8 @@ func TestSparseLearnGradient(t *testing.T) {
 	}
 }
 
-// sparseTruth returns the rows, inducing inputs and the reference of the regression of truth/sparse_reg.json.
+// sparseTruth returns the rows, inducing inputs and the reference of the regression of
+// truth/sparse_reg.json.
 func sparseTruth(t testing.TB) (x *mat.Dense, y []float64, z *mat.Dense, ref struct {
 	Theta     []float64 `json:"log_params"`
 	ELBO      float64   `json:"elbo"`
@@ -88,13 +90,15 @@ func sparseTruth(t testing.TB) (x *mat.Dense, y []float64, z *mat.Dense, ref str
 		return x, columns[len(columns)-1]
 	}
 	x, y = table("sparse_reg_data.csv", 8)
-	rest, _ := table("sparse_reg_z.csv", 8) // which has no header: its first line, the first of the rows, is taken for one
+	// which has no header: its first line, the first of the rows, is taken for one
+	rest, _ := table("sparse_reg_z.csv", 8)
 	z = new(mat.Dense)
 	z.Stack(x.Slice(0, 1, 0, 8), rest)
 	return x, y, z, ref
 }
 
-// The sparse bound is that of the reference at fixed hyper-parameters, of features that are kept or not, and the objective that is learned is the reference's.
+// The sparse bound is that of the reference at fixed hyper-parameters, of features that are kept or
+// not, and the objective that is learned is the reference's.
 func TestSparseTruth(t *testing.T) {
 	t.Parallel()
 	x, y, z, ref := sparseTruth(t)
@@ -150,7 +154,8 @@ func TestSparseTruth(t *testing.T) {
 	}
 }
 
-// A search in stages that is canceled, saved and loaded ends with the same bits as one that is not, on any number of workers.
+// A search in stages that is canceled, saved and loaded ends with the same bits as one that is not,
+// on any number of workers.
 func TestSparseLearnResume(t *testing.T) {
 	t.Parallel()
 	n := shorter(2*firstStage+100, 300)
@@ -212,7 +217,8 @@ func TestSparseLearnResume(t *testing.T) {
 	}
 }
 
-// Of more rows than a sample keeps the stages come near the objective of a search that is exact, in a few passes.
+// Of more rows than a sample keeps the stages come near the objective of a search that is exact, in
+// a few passes.
 func TestSparseLearnRows(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -264,8 +270,8 @@ func TestSparseLearnStages(t *testing.T) {
 	}
 }
 
-// Whatever the data are there is an answer: wide scales, equal rows, labels that are all one, inducing inputs that are equal or far outside, and
-// fewer rows than these.
+// Whatever the data are there is an answer: wide scales, equal rows, labels that are all one,
+// inducing inputs that are equal or far outside, and fewer rows than these.
 func TestSparseLearnAnything(t *testing.T) {
 	t.Parallel()
 	rng := testRand(21)
@@ -440,7 +446,8 @@ func TestMoveGradient(t *testing.T) {
 	}
 }
 
-// Moved inducing inputs have a larger ELBO, never a smaller one, wherever they start: equal, outside of the data, more than there are rows.
+// Moved inducing inputs have a larger ELBO, never a smaller one, wherever they start: equal,
+// outside of the data, more than there are rows.
 func TestMoveInducing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -512,8 +519,8 @@ func waves(n int) (x *mat.Dense, y []float64) {
 	return x, y
 }
 
-// TestSparseGPNotKept checks that a SparseGP whose features take more memory than they may goes through its rows, with
-// the answers of one that keeps them, and that all its methods answer.
+// TestSparseGPNotKept checks that a SparseGP whose features take more memory than they may goes
+// through its rows, with the answers of one that keeps them, and that all its methods answer.
 func TestSparseGPNotKept(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -566,7 +573,8 @@ func TestSparseGPNotKept(t *testing.T) {
 	}
 }
 
-// TestSparseGPNotKeptLOO checks that rows that are not kept as features are left out as those that are.
+// TestSparseGPNotKeptLOO checks that rows that are not kept as features are left out as those that
+// are.
 func TestSparseGPNotKeptLOO(t *testing.T) {
 	gp := toyGP(t, 60, SquaredExp{}, BernoulliLogit{}, 3)
 	z := gp.x.Slice(0, 10, 0, 2)
@@ -593,8 +601,8 @@ func TestSparseGPNotKeptLOO(t *testing.T) {
 	}
 }
 
-// TestSparseGPManyRows checks that a SparseGP of many rows takes little memory without being told to, and is the same
-// on any number of cores.
+// TestSparseGPManyRows checks that a SparseGP of many rows takes little memory without being told
+// to, and is the same on any number of cores.
 func TestSparseGPManyRows(t *testing.T) {
 	if testing.Short() || testkit.Race {
 		t.Skip("slow")

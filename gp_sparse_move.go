@@ -17,11 +17,13 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Moving inducing inputs, in units of the deviation of each column, from trials in two dimensions and eight.
+// Moving inducing inputs, in units of the deviation of each column, from trials in two dimensions
+// and eight.
 const (
-	moveSteps  = 50   // evaluations, where their number is ours to choose
-	movePairs  = 10   // steps that the curvature remembers
-	moveFirst  = 0.05 // the longest move of a coordinate by the first step, of whose length nothing is known,
+	moveSteps = 50 // evaluations, where their number is ours to choose
+	movePairs = 10 // steps that the curvature remembers
+	// the longest move of a coordinate by the first step, of whose length nothing is known,
+	moveFirst  = 0.05
 	moveMost   = 0.5  // and by any other: neighbours do not pass each other
 	moveTries  = 6    // lengths of a step
 	movePart   = 1e-4 // of what the slope says, that a step must gain
@@ -31,18 +33,23 @@ const (
 	moveDiffer = 1e-5 // steps of differences, of kernels without derivatives in their inputs
 )
 
-// MoveInducing returns the SparseGP with the inducing inputs of g moved to where the ELBO is larger, at its kernel and likelihood,
+// MoveInducing returns the SparseGP with the inducing inputs of g moved to where the ELBO is
+// larger, at its kernel and likelihood,
 //
 //	argmax_Z max_q ELBO(q, Z),
 //
-// a local maximum near those of g (Titsias 2009), by a quasi-Newton method on the gradient in Z (L-BFGS; Liu and Nocedal 1989). Only what raises
-// the ELBO is accepted, so that it is never less than that of g; where nothing does, g itself is returned. Of more rows than the 50,000 of a
+// a local maximum near those of g (Titsias 2009), by a quasi-Newton method on the gradient in Z
+// (L-BFGS; Liu and Nocedal 1989). Only what raises the ELBO is accepted, so that it is never less
+// than that of g; where nothing does, g itself is returned. Of more rows than the 50,000 of a
 // sample the sample moves them, and fits of all rows before and after decide.
 //
-// steps bounds the evaluations, each of which takes some passes over these rows; 0 means 50. There is no run to save and to resume: the result of a few steps is a model, of which
-// the next few go on, and all that is lost between them is what the curvature remembers, ten steps. Save what it comes to by Save of a posterior, or keep its Inducing. It pays where there are too few: twice as many
-// inducing inputs, chosen by NewSparseGP, cost less and are better. SparseGP.Learn of the result keeps them, at other hyper-parameters.
-// The derivatives of a kernel of one's own in its inputs are differences of Cov.
+// steps bounds the evaluations, each of which takes some passes over these rows; 0 means 50. There
+// is no run to save and to resume: the result of a few steps is a model, of which the next few go
+// on, and all that is lost between them is what the curvature remembers, ten steps. Save what it
+// comes to by Save of a posterior, or keep its Inducing. It pays where there are too few: twice as
+// many inducing inputs, chosen by NewSparseGP, cost less and are better. SparseGP.Learn of the
+// result keeps them, at other hyper-parameters. The derivatives of a kernel of one's own in its
+// inputs are differences of Cov.
 //
 // The error wraps ErrParam if steps is negative, is that of ctx once it is done, or one of Fit.
 func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, error) {
@@ -113,7 +120,8 @@ type inducingPoint struct {
 	q    *gauss.State
 }
 
-// run returns the inducing inputs that so many evaluations lead to from those of u, or nil where there are no better ones.
+// run returns the inducing inputs that so many evaluations lead to from those of u, or nil where
+// there are no better ones.
 func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 	_, d := u.x.Dims()
 	x := m.pass.rows.x
@@ -183,8 +191,9 @@ func (m *inducingMove) run(u *inducing, steps int) (*mat.Dense, error) {
 	return at.z, nil
 }
 
-// along returns the first of so many points from p along dir, each at a quarter of the length of the one before, whose ELBO is larger by what the slope
-// says, or nil, with its length and how many there were.
+// along returns the first of so many points from p along dir, each at a quarter of the length of
+// the one before, whose ELBO is larger by what the slope says, or nil, with its length and how many
+// there were.
 func (m *inducingMove) along(p *inducingPoint, dir []float64, tries int) (next *inducingPoint, length float64, tried int, err error) {
 	slope, d := floats.Dot(dir, p.grad), len(m.unit)
 	for length = 1; tried < tries; length /= 4 {

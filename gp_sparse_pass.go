@@ -21,30 +21,34 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A pass goes through rows in blocks of sparseBlock, whose features it makes anew. They are dealt out in turn to
-// sparseLanes lanes, each of which sums on its own, so that the sums do not depend on the number of workers.
+// A pass goes through rows in blocks of sparseBlock, whose features it makes anew. They are dealt
+// out in turn to sparseLanes lanes, each of which sums on its own, so that the sums do not depend
+// on the number of workers.
 const (
 	sparseBlock = 512
 	sparseLanes = 8
 )
 
-// laneMatrices is the number of M×sparseBlock matrices of a lane: covariances, features, and what is made of them.
+// laneMatrices is the number of M×sparseBlock matrices of a lane: covariances, features, and what
+// is made of them.
 const laneMatrices = 3
 
-// tilePairs is about how many covariances of a block are computed at a time: what it takes stays in a cache of the second level.
+// tilePairs is about how many covariances of a block are computed at a time: what it takes stays in
+// a cache of the second level.
 const tilePairs = kernelRows * kernelCols
 
-// keptResiduals is the number of rows whose residual variances are kept from one pass to the next at the same inducing inputs and
-// hyper-parameters: 64 MB, which spare every further pass one solution with L.
+// keptResiduals is the number of rows whose residual variances are kept from one pass to the next
+// at the same inducing inputs and hyper-parameters: 64 MB, which spare every further pass one
+// solution with L.
 const keptResiduals = 8_000_000
 
-// sparsePass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights, which gives the exact ELBO there and the whole
-// natural step,
+// sparsePass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights, which gives the exact
+// ELBO there and the whole natural step,
 //
 //	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂, or max(0, −∂₂) where that has no P₊,
 //
-// with F = L⁻¹K(Z, X) the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean (Khan and Lin 2017). What is made of
-// a row are its features in the metric of q, with P = RRᵀ,
+// with F = L⁻¹K(Z, X) the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean
+// (Khan and Lin 2017). What is made of a row are its features in the metric of q, with P = RRᵀ,
 //
 //	G = R⁻¹F = (LR)⁻¹K(Z, X),   η = Gᵀ(Rᵀm),   v_n = ‖g_n‖²,   F diag(t)Fᵀ = R[G diag(t)Gᵀ]Rᵀ,   F∂₁ = R[G∂₁],
 //
@@ -56,7 +60,8 @@ type sparsePass struct {
 	lik     Likelihood
 	workers term.Crew
 
-	// With glance set the metric is that of the prior, R = I, v = 0, and one of so many blocks has a Gram matrix.
+	// With glance set the metric is that of the prior, R = I, v = 0, and one of so many blocks has
+	// a Gram matrix.
 	glance bool
 	every  int
 	draw   *rand.Rand // of these blocks
@@ -171,7 +176,8 @@ func (p *sparsePass) len() int {
 	return p.rows.n
 }
 
-// run goes through the rows. The error names the row that has no expectation, or is that of the crew, or of where the rows are from; it has no prefix.
+// run goes through the rows. The error names the row that has no expectation, or is that of the
+// crew, or of where the rows are from; it has no prefix.
 func (p *sparsePass) run(q *gauss.State) error {
 	p.reset(q)
 	err := p.through()
@@ -272,7 +278,8 @@ func (p *sparsePass) flush() error {
 // block returns the rows of the block.
 func (l *sparseLane) block(d int) blas64.General { return dense.General(l.x[:l.rows*d], l.rows, d) }
 
-// tiles calls f for tiles of the pairs of some inducing values of part q, the first of which is lo, and all of the block.
+// tiles calls f for tiles of the pairs of some inducing values of part q, the first of which is lo,
+// and all of the block.
 func (p *sparsePass) tiles(l *sparseLane, f func(t *kernelTile, q inducingPart, lo int)) {
 	z, x := p.z.x.RawMatrix(), l.block(p.rows.cols)
 	t := kernelTiles.Get().(*kernelTile)
@@ -351,7 +358,8 @@ func (p *sparsePass) do(i int) {
 	}
 }
 
-// kept returns where the residual variances of the block are from one pass to the next, nil if they are not.
+// kept returns where the residual variances of the block are from one pass to the next, nil if they
+// are not.
 func (p *sparsePass) kept(l *sparseLane) []float64 {
 	if first := l.terms.First; first+l.rows <= len(p.left) {
 		return p.left[first : first+l.rows]
@@ -429,9 +437,10 @@ type sparseLook struct {
 	elbo, err float64
 	next      gauss.State // where the natural step leads
 	promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
-	bound     float64     // a proved bound of the gap, +Inf where it has none, and 0 where there are no proofs
-	gram      []float64   // F diag(−∂₂)Fᵀ, lower triangle
-	slope     []float64   // F∂₁
+	// a proved bound of the gap, +Inf where it has none, and 0 where there are no proofs
+	bound float64
+	gram  []float64 // F diag(−∂₂)Fᵀ, lower triangle
+	slope []float64 // F∂₁
 }
 
 // at looks at the state q. The error is that of run, or wraps ErrNotPosDef.
@@ -494,19 +503,22 @@ func (p *sparsePass) at(q *gauss.State) (*sparseLook, error) {
 	return x, p.workers.Halt.Err()
 }
 
-// Where a start is made one of glanceEvery blocks has a Gram matrix, or more, so that there are glanceRows rows for each inducing input: that of n rows
-// leaves M/n of what a Newton step of the mean gains, and about M²/4n nats of the covariance.
+// Where a start is made one of glanceEvery blocks has a Gram matrix, or more, so that there are
+// glanceRows rows for each inducing input: that of n rows leaves M/n of what a Newton step of the
+// mean gains, and about M²/4n nats of the covariance.
 const (
 	glanceEvery = 4
 	glanceRows  = 50
 )
 
-// newton returns the state that a Newton step of the mean leads to from q, with the precision that is its curvature, both at V = 0 and the latter by some blocks of the rows,
+// newton returns the state that a Newton step of the mean leads to from q, with the precision that
+// is its curvature, both at V = 0 and the latter by some blocks of the rows,
 //
 //	P₊ = I + (N/n) F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,
 //
-// in a pass that costs half as much as another, or less. The step promises gain = ½ΔmᵀP₊Δm over N(m, P₊⁻¹), the ELBO of which is nearly
-// Σ log p(y_n|η_n) − ½‖m‖² − ½log|P₊|. Under Gaussian noise all blocks count, and nothing is left. The errors are those of at.
+// in a pass that costs half as much as another, or less. The step promises gain = ½ΔmᵀP₊Δm over
+// N(m, P₊⁻¹), the ELBO of which is nearly Σ log p(y_n|η_n) − ½‖m‖² − ½log|P₊|. Under Gaussian noise
+// all blocks count, and nothing is left. The errors are those of at.
 func (p *sparsePass) newton(q *gauss.State) (next *gauss.State, elbo, gain float64, err error) {
 	p.glance = true
 	defer func() { p.glance = false }()
@@ -538,8 +550,8 @@ func (p *sparsePass) newton(q *gauss.State) (next *gauss.State, elbo, gain float
 	return next, s.value - 0.5*(floats.Dot(q.Mean, q.Mean)+next.LogDet), gain, nil
 }
 
-// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the curvature of a term is
-// known to a factor near the state where it was taken.
+// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the
+// curvature of a term is known to a factor near the state where it was taken.
 func selfBounded(lik Likelihood) bool {
 	switch lik.(type) {
 	case BernoulliLogit, Binomial, Poisson, NegativeBinomial, GaussianNoise:
@@ -548,17 +560,20 @@ func selfBounded(lik Likelihood) bool {
 	return false
 }
 
-// mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not computed.
+// mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not
+// computed.
 const mostEigen = 0.1
 
-// prove returns a bound on the gap of q, given M − I in a and the largest fᵀVf. With δ = m − F∂₁ it is the less of
+// prove returns a bound on the gap of q, given M − I in a and the largest fᵀVf. With δ = m − F∂₁ it
+// is the less of
 //
 //	G0 = ½δᵀδ + tr(M − I) − log|M|,
 //	G2 = [(1 − t)log(1 − t) + t]/ρ² + ½D²/(1 − D),
 //
-// λ² = δᵀP₊⁻¹δ, ρ² = max fᵀVf/μ_min, t = λρ < 1, e = λ√(max fᵀVf·μ_max)/(1 − t), D = ‖M − I‖_F + e, μ the eigenvalues of M. The first is
-// small only where the mean is nearly stationary in the metric of the prior; the second is one of Newton's method on self-concordant
-// functions. Where D ≥ 1 its last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
+// λ² = δᵀP₊⁻¹δ, ρ² = max fᵀVf/μ_min, t = λρ < 1, e = λ√(max fᵀVf·μ_max)/(1 − t), D = ‖M − I‖_F + e,
+// μ the eigenvalues of M. The first is small only where the mean is nearly stationary in the metric
+// of the prior; the second is one of Newton's method on self-concordant functions. Where D ≥ 1 its
+// last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
 func (p *sparsePass) prove(x *sparseLook, q *gauss.State, a []float64, widest float64) float64 {
 	m := len(q.Mean)
 	delta := make([]float64, m)
@@ -664,8 +679,8 @@ const jitterRoundings = 10
 // sparseHalves bounds the halves of a natural step.
 const sparseHalves = 12
 
-// between makes dst the state with natural parameters (1 − t) times those of q and t times those of where the step leads, and reports
-// whether there is one.
+// between makes dst the state with natural parameters (1 − t) times those of q and t times those of
+// where the step leads, and reports whether there is one.
 func between(dst, q, next *gauss.State, t float64) bool {
 	m := len(q.Mean)
 	dst.Average(t, next, q)
@@ -704,8 +719,8 @@ func priorWeights(m int) *gauss.State {
 	return s
 }
 
-// rowSource are the rows of a SparseGP that it goes through again and again: a sample of them in memory, in random
-// order, and, unless those are all, where to get the rest.
+// rowSource are the rows of a SparseGP that it goes through again and again: a sample of them in
+// memory, in random order, and, unless those are all, where to get the rest.
 type rowSource struct {
 	n, cols           int
 	all               iter.Seq2[Row, error] // nil where the sample is all
@@ -713,21 +728,23 @@ type rowSource struct {
 	y, offset, weight []float64             // nil offset and weight mean 0 and 1
 }
 
-// Of rows that are gone through again and again so many are kept, and fewer where they take more numbers: to choose inducing
-// inputs and hyper-parameters by, and to start from.
+// Of rows that are gone through again and again so many are kept, and fewer where they take more
+// numbers: to choose inducing inputs and hyper-parameters by, and to start from.
 const (
 	sampleRows    = 50_000
 	sampleNumbers = 8_000_000
 )
 
-// rowRand returns the generator of what is drawn among rows, which begins at the same place every time.
+// rowRand returns the generator of what is drawn among rows, which begins at the same place every
+// time.
 func rowRand() *rand.Rand { return rand.New(rand.NewPCG(seed1, seed2)) }
 
 // sampleOf returns the number of rows of so many columns that are kept.
 func sampleOf(cols int) int { return max(1000, min(sampleRows, sampleNumbers/(cols+1))) }
 
-// newRowSource goes through rows once: it counts and checks them and keeps a random sample, by a fixed seed, of which each row is as
-// likely to be one (reservoir sampling; Vitter 1985). The rows of a sample are in random order.
+// newRowSource goes through rows once: it counts and checks them and keeps a random sample, by a
+// fixed seed, of which each row is as likely to be one (reservoir sampling; Vitter 1985). The rows
+// of a sample are in random order.
 func newRowSource(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood) (*rowSource, error) {
 	if rows == nil {
 		return nil, fmt.Errorf("pgsvi: nil rows: %w", ErrEmpty)

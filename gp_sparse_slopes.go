@@ -13,17 +13,20 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// sparseSlopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, held being q of the latent values at Z, N(Lm, LVLᵀ): with K(Z, Z) = LLᵀ,
-// B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm and G = −F diag(∂₂)Fᵀ,
+// sparseSlopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, held being
+// q of the latent values at Z, N(Lm, LVLᵀ): with K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm and G =
+// −F diag(∂₂)Fᵀ,
 //
 //	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,   W = ½L⁻ᵀ[(V − I)G + G(V − I) + G + V − I + mmᵀ − F∂₁mᵀ − m(F∂₁)ᵀ]L⁻¹,
 //	∂ELBO = Σ A∘∂K(Z, X) + Σ W∘∂K(Z, Z) + ½ Σ ∂₂∂k_nn.
 //
-// Terms that are seen whole leave no residual variance: V takes the place of their part of V − I in A, and only the rest has a k_nn and a G.
+// Terms that are seen whole leave no residual variance: V takes the place of their part of V − I in
+// A, and only the rest has a k_nn and a G.
 //
-// At the best q they are those of any other that is held. Near it rows that are many determine q of latent values, whatever the scale is, and not that of weights: a few
-// nats below the best the former are near those at the best, and the latter are not.
-// Where info is set they come with the average information ½UᵀWU that GP.Learner tells of, with the sparse covariance in the place of K.
+// At the best q they are those of any other that is held. Near it rows that are many determine q of
+// latent values, whatever the scale is, and not that of weights: a few nats below the best the
+// former are near those at the best, and the latter are not. Where info is set they come with the
+// average information ½UᵀWU that GP.Learner tells of, with the sparse covariance in the place of K.
 type sparseSlopes struct {
 	space  *learnSpace
 	kernel Kernel // with its derivatives
@@ -31,7 +34,8 @@ type sparseSlopes struct {
 	lik    [][2]Likelihood
 	info   bool
 
-	// With steps, one a column, for differences, the derivatives are those in the inducing inputs instead.
+	// With steps, one a column, for differences, the derivatives are those in the inducing inputs
+	// instead.
 	steps []float64
 
 	p     *sparsePass
@@ -295,7 +299,8 @@ func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
 	return gram, w
 }
 
-// moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of a pass that found x.
+// moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of a pass that
+// found x.
 func (s *sparseSlopes) moved(x *sparseLook) []float64 {
 	m, d, sum := s.p.z.rank(), len(s.steps), s.lanes[0].z
 	for i := 1; i < len(s.lanes); i++ {
@@ -317,7 +322,8 @@ func (s *sparseSlopes) moved(x *sparseLook) []float64 {
 	return sum
 }
 
-// point returns the gradient of −ELBO and, if it is wanted, the average information, from the sums of a pass that found x.
+// point returns the gradient of −ELBO and, if it is wanted, the average information, from the sums
+// of a pass that found x.
 func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense) {
 	m, np, nf := s.p.z.rank(), len(s.chain), len(s.free)
 	a := &s.lanes[0]

@@ -17,9 +17,10 @@ import (
 
 // Of rows that are gone through again and again:
 const (
-	coldRows      = 3000 // rows that a start from nothing is made of
-	coldGoal      = 1    // nats of their best,
-	coldAll       = 1e-6 // or this, where they are all there is, and natural steps may not get on: terms are seen whole,
+	coldRows = 3000 // rows that a start from nothing is made of
+	coldGoal = 1    // nats of their best,
+	// or this, where they are all there is, and natural steps may not get on: terms are seen whole,
+	coldAll       = 1e-6
 	coldFew       = 4    // in raw units, or there are no more than so many rows a weight
 	sampleSteps   = 3    // natural steps on the sample from there,
 	sampleGoal    = 10   // or until they promise less
@@ -48,7 +49,8 @@ func (a *sparseAscent) start(q *gauss.State) {
 	*a = sparseAscent{pass: a.pass, at: q, try: q, length: 1, least: math.Inf(-1), gain: math.Inf(1)}
 }
 
-// begin is the first pass over all rows, from a start by a sample of them: it finds what to try. Otherwise it is move.
+// begin is the first pass over all rows, from a start by a sample of them: it finds what to try.
+// Otherwise it is move.
 func (a *sparseAscent) begin() error {
 	a.begun = true
 	if a.pass.from > 0 || a.pass.rows.all == nil {
@@ -116,7 +118,8 @@ func (a *sparseAscent) gap() float64 {
 	return a.look.promise
 }
 
-// coldWeights returns the state that a fit of the first rows of the sample ends with, on at most coldRows of them.
+// coldWeights returns the state that a fit of the first rows of the sample ends with, on at most
+// coldRows of them.
 func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood, workers int) (*gauss.State, error) {
 	if _, ok := lik.(GaussianNoise); ok { // one step from wherever it starts
 		return priorWeights(z.rank()), nil
@@ -160,7 +163,8 @@ func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood,
 	return s0, nil
 }
 
-// climb takes natural steps on the first rows of the sample from q until they promise less than goal.
+// climb takes natural steps on the first rows of the sample from q until they promise less than
+// goal.
 func climb(p *sparsePass, q *gauss.State, from, steps int, goal float64) (*gauss.State, error) {
 	p.from = from
 	defer func() { p.from = 0 }()
@@ -294,7 +298,8 @@ func (s *sparseStepper) constant() bool { return s.ascent.look != nil && !s.pend
 // MarshalBinary returns the state.
 func (s *sparseStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper of the same model.
+// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper of
+// the same model.
 func (s *sparseStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
 func (s *sparseStepper) state(c *save.State) {

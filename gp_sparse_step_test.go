@@ -73,8 +73,8 @@ func longRows(n int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// The same rows give the same bits on any number of workers, from memory or not, saved and resumed after a cancellation or not; what is proved
-// of the gap holds, and is near it from the third pass.
+// The same rows give the same bits on any number of workers, from memory or not, saved and resumed
+// after a cancellation or not; what is proved of the gap holds, and is near it from the third pass.
 func TestSparseRowsBits(t *testing.T) {
 	t.Parallel()
 	n := longer(sampleRows+1000, 400)
@@ -153,8 +153,9 @@ func TestSparseRowsBits(t *testing.T) {
 	}
 }
 
-// A start by a Newton step of the mean, from a sample of the rows, leads to where other starts do; it is exact under Gaussian noise, undone where it leads
-// down, and goes on to the same bits where it was saved.
+// A start by a Newton step of the mean, from a sample of the rows, leads to where other starts do;
+// it is exact under Gaussian noise, undone where it leads down, and goes on to the same bits where
+// it was saved.
 func TestSparseRowsGlance(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -291,8 +292,8 @@ func TestSparseRowsProof(t *testing.T) {
 	}
 }
 
-// TestSparseRowsProofFar checks that bounds hold at states so far off or so wide that expectations overflow, or their
-// derivatives are replaced.
+// TestSparseRowsProofFar checks that bounds hold at states so far off or so wide that expectations
+// overflow, or their derivatives are replaced.
 func TestSparseRowsProofFar(t *testing.T) {
 	t.Parallel()
 	rng := testRand(9)
@@ -389,8 +390,10 @@ func TestSparseUpdate(t *testing.T) {
 	}
 }
 
-// With further inducing inputs a posterior predicts what it did, with others in its order of them or not; rows it has not seen then make the posterior of a
-// fit of all rows: exactly under Gaussian noise where the inducing inputs were there before, and nearly where they come with the rows. The parts of a Sum add up.
+// With further inducing inputs a posterior predicts what it did, with others in its order of them
+// or not; rows it has not seen then make the posterior of a fit of all rows: exactly under Gaussian
+// noise where the inducing inputs were there before, and nearly where they come with the rows. The
+// parts of a Sum add up.
 func TestSparseWithInducing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -326,8 +326,8 @@ func TestSparseGPSingular(t *testing.T) {
 	}
 }
 
-// TestSparseGPRawRows: rows and columns of another size do not decide the default rank. The ELBO is that of
-// the dense GP.
+// TestSparseGPRawRows: rows and columns of another size do not decide the default rank. The ELBO is
+// that of the dense GP.
 func TestSparseGPRawRows(t *testing.T) {
 	const n, d = 60, 4
 	rng := testRand(17)

@@ -16,7 +16,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// rawClassifier returns rows with a column of time stamps about t0 beside two of unit size, which alone tell of y.
+// rawClassifier returns rows with a column of time stamps about t0 beside two of unit size, which
+// alone tell of y.
 func rawClassifier(n int, t0 float64) (x *mat.Dense, y []float64) {
 	rng := testRand(1)
 	x, y = mat.NewDense(n, 3, nil), make([]float64, n)
@@ -27,8 +28,8 @@ func rawClassifier(n int, t0 float64) (x *mat.Dense, y []float64) {
 	return x, y
 }
 
-// TestSparseRawColumns checks that a column of any size takes nothing from the others: the ELBO is that of the dense GP,
-// within the proved bound.
+// TestSparseRawColumns checks that a column of any size takes nothing from the others: the ELBO is
+// that of the dense GP, within the proved bound.
 func TestSparseRawColumns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -81,8 +82,9 @@ func TestSparseRawColumns(t *testing.T) {
 	}
 }
 
-// TestSparseRawBeside checks that a linear trend in raw units hides nothing of the function beside it: the ELBO is that
-// of the same model with its weights in other units, by which float64 knows it.
+// TestSparseRawBeside checks that a linear trend in raw units hides nothing of the function beside
+// it: the ELBO is that of the same model with its weights in other units, by which float64 knows
+// it.
 func TestSparseRawBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -118,8 +120,9 @@ func TestSparseRawBeside(t *testing.T) {
 	}
 }
 
-// TestSparseRowsUnits checks that a model that goes through its rows has the ELBO of one that keeps its features, at the
-// same inducing inputs, within the bound that it proves, whatever the units are.
+// TestSparseRowsUnits checks that a model that goes through its rows has the ELBO of one that keeps
+// its features, at the same inducing inputs, within the bound that it proves, whatever the units
+// are.
 func TestSparseRowsUnits(t *testing.T) {
 	t.Parallel()
 	for _, scale := range []float64{1e-3, 1, 1e4, 1e5} {
@@ -135,7 +138,8 @@ func TestSparseRowsUnits(t *testing.T) {
 				_, want := fitSparse(t, kept, nil)
 				_, res := fitSparse(t, streamed(t, gp, z), nil)
 				short := want.ELBO - res.ELBO
-				slack := 1e-9 + 1e-10*math.Abs(want.ELBO) + want.ELBOErr + res.ELBOErr + want.GapBound // and what features round
+				// and what features round
+				slack := 1e-9 + 1e-10*math.Abs(want.ELBO) + want.ELBOErr + res.ELBOErr + want.GapBound
 				if short > res.GapBound+slack {
 					t.Errorf("%v, %T, units %g: %.3g nats short, bound %.2g", k, lik, scale, short, res.GapBound)
 				}
@@ -144,7 +148,8 @@ func TestSparseRowsUnits(t *testing.T) {
 	}
 }
 
-// TestSparseJitterBound checks that the bound of a model whose inducing inputs have a jitter counts what that costs.
+// TestSparseJitterBound checks that the bound of a model whose inducing inputs have a jitter counts
+// what that costs.
 func TestSparseJitterBound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -179,8 +184,8 @@ func dividedCases() []Kernel {
 	}
 }
 
-// TestDividedGradient checks the derivatives in hyper-parameters where terms are seen whole, and those in inducing
-// inputs, against differences.
+// TestDividedGradient checks the derivatives in hyper-parameters where terms are seen whole, and
+// those in inducing inputs, against differences.
 func TestDividedGradient(t *testing.T) {
 	t.Parallel()
 	for _, k := range dividedCases() {
@@ -252,9 +257,9 @@ func TestDividedGradient(t *testing.T) {
 	}
 }
 
-// TestDividedPosterior checks a posterior whose kernel has terms that are seen whole: with all rows as inducing inputs
-// it is that of the dense GP, and so are its terms; a file has the same bits; other inducing inputs and rows seen
-// later change what they should.
+// TestDividedPosterior checks a posterior whose kernel has terms that are seen whole: with all rows
+// as inducing inputs it is that of the dense GP, and so are its terms; a file has the same bits;
+// other inducing inputs and rows seen later change what they should.
 func TestDividedPosterior(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -325,8 +330,8 @@ func TestDividedPosterior(t *testing.T) {
 	}
 }
 
-// TestSparseLearnRaw checks that hyper-parameters are learned beside a column in raw units: the ELBO is that of the
-// dense GP at what is learned.
+// TestSparseLearnRaw checks that hyper-parameters are learned beside a column in raw units: the
+// ELBO is that of the dense GP at what is learned.
 func TestSparseLearnRaw(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -355,17 +360,20 @@ func TestSparseLearnRaw(t *testing.T) {
 	}
 }
 
-// sparseAll are sparse GPs with all rows as inducing inputs, in any units, in memory or through their rows. They have the
-// optimum of the GP: no ELBO is above it, none is further below than its bound says, and none is lost without a word.
+// sparseAll are sparse GPs with all rows as inducing inputs, in any units, in memory or through
+// their rows. They have the optimum of the GP: no ELBO is above it, none is further below than its
+// bound says, and none is lost without a word.
 var sparseAll = &subject{name: "sparse, all rows", generate: generateSparseAll, fit: fitSparseAll, reference: exactReference,
 	relations: []relation{{name: "as a dense GP", other: func(_ *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
 		return p, "gp", sameRowsOrder(len(p.y))
 	}}}}
 
-// sparseBeside are those whose kernel has a linear trend beside other terms. A dense GP may have no digits for these.
+// sparseBeside are those whose kernel has a linear trend beside other terms. A dense GP may have no
+// digits for these.
 var sparseBeside = &subject{name: "sparse, beside a trend", generate: generateSparseBeside, fit: fitSparseAll, reference: exactReference}
 
-// rawRows gives p up to 200 rows of a few columns, each in a unit of its own, and returns the units.
+// rawRows gives p up to 200 rows of a few columns, each in a unit of its own, and returns the
+// units.
 func rawRows(rng *rand.Rand, p *trustProblem) (unit []float64) {
 	n, _ := p.dims()
 	if n = min(n, 60); chance(rng, 0.03) {
@@ -491,7 +499,8 @@ func fitSparseAll(ctx context.Context, p *trustProblem) (*trustFit, error) {
 	return f.latents(p, m, v), nil
 }
 
-// refTerms appends the features of a row under the terms of k that have any, in twice the digits, and returns the other terms.
+// refTerms appends the features of a row under the terms of k that have any, in twice the digits,
+// and returns the other terms.
 func refTerms(k Kernel, row []double, features *[]double) (rest []Kernel) {
 	switch k := k.(type) {
 	case Sum:
@@ -520,7 +529,8 @@ func refTerms(k Kernel, row []double, features *[]double) (rest []Kernel) {
 	return rest
 }
 
-// exactReference is gpReference of a Sum: its features, in twice the digits, beside a factor of the covariance of the rest.
+// exactReference is gpReference of a Sum: its features, in twice the digits, beside a factor of the
+// covariance of the rest.
 func exactReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
 	n, d := p.dims()
 	var all []double
@@ -564,7 +574,8 @@ var knownSparse = map[uint64]string{
 	66: "rounding of the features moves the ELBO by 3e-13 of itself, which ELBOErr leaves out",
 }
 
-// TestSeedsSparse fits sparse GPs with all rows as inducing inputs, in units of 1e-6 to 1e9, and compares with the GP.
+// TestSeedsSparse fits sparse GPs with all rows as inducing inputs, in units of 1e-6 to 1e9, and
+// compares with the GP.
 func TestSeedsSparse(t *testing.T) {
 	t.Parallel()
 	one := func(seed uint64) *verdict {
@@ -588,7 +599,9 @@ func TestSeedsSparse(t *testing.T) {
 	verdicts := judgeAll(int(mixedSeeds(longer(160, 60))), one)
 	for _, v := range verdicts {
 		bad := v.violations()
-		if v.problem.passed { // few rows in raw units may take natural steps without an end, near the optimum, which the status says
+		// few rows in raw units may take natural steps without an end, near the optimum, which the
+		// status says
+		if v.problem.passed {
 			bad = slices.DeleteFunc(bad, func(f fault) bool { return f.kind == faultLimit && f.size <= streamGoal })
 		}
 		if why := knownSparse[v.seed]; why != "" && len(bad) > 0 {

@@ -576,7 +576,8 @@ func TestGPWide(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
-		if _, err := st.Step(context.Background(), &Env{Rng: rng}, nil, math.Inf(1)); err != nil { // exact
+		// exact
+		if _, err := st.Step(context.Background(), &Env{Rng: rng}, nil, math.Inf(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -702,8 +703,8 @@ func unitRows(d int) *mat.Dense {
 	return x
 }
 
-// The coefficients of a trend beside a rough function are those of a linear model of which the columns are
-// the trend's and a square root of the covariance of the function.
+// The coefficients of a trend beside a rough function are those of a linear model of which the
+// columns are the trend's and a square root of the covariance of the function.
 func TestPartTrend(t *testing.T) {
 	t.Parallel()
 	n, rng := shorter(60, 30), testRand(21)
@@ -821,7 +822,8 @@ func TestPartPanics(t *testing.T) {
 	}
 }
 
-// A trend is learned and followed far outside the data whatever the origin of the columns and of the responses.
+// A trend is learned and followed far outside the data whatever the origin of the columns and of
+// the responses.
 func TestLearnTrend(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ x0, y0 float64 }{{0, 0}, {0, 300}, {1980, 300}, {-1980, -300}} {

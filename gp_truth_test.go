@@ -80,8 +80,9 @@ func TestGPOptimum(t *testing.T) {
 				case i == 3 && e > 1e-3*n, i == 9 && e > 1e-6*n:
 					t.Errorf("excess %.3g nats per datum after %d passes", e/n, i+1)
 				}
-				// Proved, and from the third pass on, as far as the reference goes, within some twice the truth: of what is left in V the
-				// bound is twice as much where the sites do not answer to it, and a little more where they do.
+				// Proved, and from the third pass on, as far as the reference goes, within some
+				// twice the truth: of what is left in V the bound is twice as much where the sites
+				// do not answer to it, and a little more where they do.
 				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2.25*e || it.Scope != OverQ {
 					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound, it.Scope, e)
 				}
@@ -397,7 +398,8 @@ func TestGPPredictionBlocks(t *testing.T) {
 func TestGPJointSamples(t *testing.T) {
 	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 13)
 	post, _ := mustFit(t, gp, nil)
-	x := mat.NewDense(4, 2, []float64{0, 0, 0.1, 0, 0.1, 0, 2, 2}) // with a duplicated row: singular
+	// with a duplicated row: singular
+	x := mat.NewDense(4, 2, []float64{0, 0, 0.1, 0, 0.1, 0, 2, 2})
 	mean, cov, err := post.Joint(x)
 	if err != nil {
 		t.Fatal(err)
@@ -561,7 +563,8 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 	if g := algOf[*site.DenseAlgebra](st).Cur.Gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
 		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
 	}
-	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil { // all, in some order
+	// all, in some order
+	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
 	if g := algOf[*site.DenseAlgebra](st); !g.Batched || g.Cur.Gamma[1] == 0 {
@@ -599,8 +602,9 @@ func TestGPCancel(t *testing.T) {
 	}
 }
 
-// TestGPLinearRaw: a GP with a Linear kernel over raw units, of which K in float64 is one number, is the GLM that it says: at its rows, elsewhere,
-// jointly, saved and loaded, and after blocks or steps of a given size.
+// TestGPLinearRaw: a GP with a Linear kernel over raw units, of which K in float64 is one number,
+// is the GLM that it says: at its rows, elsewhere, jointly, saved and loaded, and after blocks or
+// steps of a given size.
 func TestGPLinearRaw(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 15))
@@ -686,8 +690,8 @@ func TestGPLinearRaw(t *testing.T) {
 	}
 }
 
-// TestGPPromising: the sites that promise most come first, and still each of them once in so many passes, whatever they promise;
-// no fit takes more passes for it than by sweeps, most take fewer.
+// TestGPPromising: the sites that promise most come first, and still each of them once in so many
+// passes, whatever they promise; no fit takes more passes for it than by sweeps, most take fewer.
 func TestGPPromising(t *testing.T) {
 	t.Parallel()
 	var passes, sweeps float64

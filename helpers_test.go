@@ -97,7 +97,8 @@ func collectRows(rows iter.Seq2[Row, error]) (all []Row, err error) {
 	return all, nil
 }
 
-// sameRows reports whether rows are equal to the last bit, a nil Ind and an empty one being different.
+// sameRows reports whether rows are equal to the last bit, a nil Ind and an empty one being
+// different.
 func sameRows(a, b []Row) bool {
 	bits := func(x []float64) (u []uint64) {
 		for _, v := range x {

@@ -27,12 +27,12 @@ import (
 // Product) belong to the kernel once it is in use and must not be changed. Every
 // kernel is safe for concurrent use.
 //
-// A function of a scaled distance is a Profile, from which Iso makes a kernel
-// that is as fast as Matern52. Any other type needs these four methods and
-// nothing else; Gram, CrossCov, PriorVar and GramGrad then call them pair by
-// pair, from several goroutines; a panic of Cov there is not recovered, except at
-// the first pair. Noisy is optional, and so is a method Dim() int of a kernel whose parameters fix the
-// number of columns of the data: models refuse data with another number, unless it is 0.
+// A function of a scaled distance is a Profile, from which Iso makes a kernel that is as fast as
+// Matern52. Any other type needs these four methods and nothing else; Gram, CrossCov, PriorVar and
+// GramGrad then call them pair by pair, from several goroutines; a panic of Cov there is not
+// recovered, except at the first pair. Noisy is optional, and so is a method Dim() int of a kernel
+// whose parameters fix the number of columns of the data: models refuse data with another number,
+// unless it is 0.
 type Kernel interface {
 	// Cov returns k(x, x′). It panics if x and y differ in length, or do not
 	// have the length of the kernel's per-dimension parameters.
@@ -289,7 +289,8 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	return dst
 }
 
-// gram fills the upper triangle, and if j.both the lower one, with the covariances of the rows, and gives j back.
+// gram fills the upper triangle, and if j.both the lower one, with the covariances of the rows, and
+// gives j back.
 func (j *kernelJob) gram(h *parallel.Halt) {
 	j.sym, j.loop.Halt = true, h
 	j.run()
@@ -336,8 +337,8 @@ func crossCovUntil(h *parallel.Halt, dst *mat.Dense, k Kernel, x, y *mat.Dense) 
 	return dst
 }
 
-// covByDifferences stores the covariances of the rows at of x with those at others in dst, row after row: a tile, whose squared distances are sums over the columns,
-// exact where rows are close.
+// covByDifferences stores the covariances of the rows at of x with those at others in dst, row
+// after row: a tile, whose squared distances are sums over the columns, exact where rows are close.
 func covByDifferences(k Kernel, dst []float64, x blas64.General, at, others []int) {
 	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", at[i]) })
 	t := kernelTiles.Get().(*kernelTile)
@@ -547,7 +548,8 @@ func kernelSlice(x blas64.General, lo, hi int) blas64.General {
 // tiledWeights are weights that are collected a tile at a time.
 type tiledWeights interface {
 	mat.Symmetric
-	// tile stores twice the weights of the pairs i < j with i0 ≤ i < i1 and j0 ≤ j < j1 in dst, which is clear, row after row.
+	// tile stores twice the weights of the pairs i < j with i0 ≤ i < i1 and j0 ≤ j < j1 in dst,
+	// which is clear, row after row.
 	tile(dst []float64, i0, i1, j0, j1 int)
 }
 
@@ -569,9 +571,10 @@ func kernelWeights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 // kernelTile is one tile: some rows of X, some rows of Y, and scratch memory
 // that is handed out like a stack.
 type kernelTile struct {
-	x, y    blas64.General
-	r2      blas64.General // the squared distances of its pairs, if they are at hand
-	centre  []float64      // of coordinates in which products of matrices make distances; nil for differences
+	x, y blas64.General
+	r2   blas64.General // the squared distances of its pairs, if they are at hand
+	// of coordinates in which products of matrices make distances; nil for differences
+	centre  []float64
 	bufs    [][]float64
 	top     int
 	profile any // the memory of shapeOf
@@ -595,7 +598,8 @@ func (t *kernelTile) get(n int) []float64 {
 	return t.bufs[t.top-1]
 }
 
-// known tells the tile of the squared distances r2 of its pairs, the rows of which have so many columns and of which the first is (i, j).
+// known tells the tile of the squared distances r2 of its pairs, the rows of which have so many
+// columns and of which the first is (i, j).
 func (t *kernelTile) known(r2 []float64, cols, i, j int) {
 	if t.r2 = (blas64.General{}); r2 != nil {
 		t.r2 = blas64.General{Rows: t.x.Rows, Cols: t.y.Rows, Stride: cols, Data: r2[i*cols+j:]}
@@ -687,7 +691,8 @@ type tileMetric interface {
 // columnMetric is a tileMetric with many distances at a time.
 type columnMetric interface {
 	tileMetric
-	// columns stores the dist2 of x to the points whose d-th coordinates are those in the d-th part of yt, one for each of dst, to the same bits.
+	// columns stores the dist2 of x to the points whose d-th coordinates are those in the d-th part
+	// of yt, one for each of dst, to the same bits.
 	columns(dst, x, yt []float64)
 }
 
@@ -745,7 +750,8 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 	t.top = mark
 }
 
-// fillProducts stores −2aᵀb of every pair of the tile in dst, in coordinates of so many features, and returns all |a|² and all |b|², in memory of the tile.
+// fillProducts stores −2aᵀb of every pair of the tile in dst, in coordinates of so many features,
+// and returns all |a|² and all |b|², in memory of the tile.
 func fillProducts[M tileMetric](k M, dst []float64, t *kernelTile, dim int) (na, nb []float64) {
 	n, m := t.x.Rows, t.y.Rows
 	a, bt, na, nb := t.get(n*dim), t.get(dim*m), t.get(n), t.get(m)
@@ -766,13 +772,14 @@ func fillProducts[M tileMetric](k M, dst []float64, t *kernelTile, dim int) (na,
 			nb[j] += v * v
 		}
 	}
-	// The sum over the features is taken in one order whatever n and m are, so that an entry has the same bits in every tile.
+	// The sum over the features is taken in one order whatever n and m are, so that an entry has
+	// the same bits in every tile.
 	dense.Gemm(blas.NoTrans, blas.NoTrans, -2, dense.General(a, n, dim), dense.General(bt, dim, m), 0, dense.General(dst, n, m))
 	return na, nb
 }
 
-// kernelGemm stores α A Bᵀ in dst, n×m, given A, n×dim, and B transposed. In this
-// form gonum sums over the features in order whatever n and m are, and rounds each product as Cov does, so that an
+// kernelGemm stores α A Bᵀ in dst, n×m, given A, n×dim, and B transposed. In this form gonum sums
+// over the features in order whatever n and m are, and rounds each product as Cov does, so that an
 // entry has the bits of Cov in every tile. At the size of a tile Gemm is serial.
 func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
 	blas64.Gemm(blas.NoTrans, blas.NoTrans, alpha,

@@ -149,7 +149,8 @@ func TestGramBits(t *testing.T) {
 	}
 }
 
-// TestCovByDifferences: covariances by differences are those of Cov to rounding, and depend neither on the other columns nor on the other rows of their tile.
+// TestCovByDifferences: covariances by differences are those of Cov to rounding, and depend neither
+// on the other columns nor on the other rows of their tile.
 func TestCovByDifferences(t *testing.T) {
 	const n, d = 70, 34
 	x := kernelPoints(20, n, d, 0.8)

@@ -37,7 +37,8 @@ type paramRole struct {
 	column int  // that it is of; −1 for all
 	unset  bool // its field is zero
 	held   bool // it would only repeat another one
-	beside bool // weights of columns are beside it, whose lines it takes from the origin to the rows
+	// weights of columns are beside it, whose lines it takes from the origin to the rows
+	beside bool
 }
 
 // roled is a kernel that knows the roles of its parameters.
@@ -105,7 +106,8 @@ func (k Sum) roles() (roles []paramRole) {
 	return roles
 }
 
-// roles: of the scales only the product matters, and those of the factors after the first that are not set stay at 1.
+// roles: of the scales only the product matters, and those of the factors after the first that are
+// not set stay at 1.
 func (k Product) roles() (roles []paramRole) {
 	for i, part := range k {
 		for _, r := range kernelRoles(part) {
@@ -119,7 +121,8 @@ func (k Product) roles() (roles []paramRole) {
 	return roles
 }
 
-// rowPuller is a kernel that sums the derivatives of a tile row by row, faster than a row at a time.
+// rowPuller is a kernel that sums the derivatives of a tile row by row, faster than a row at a
+// time.
 type rowPuller interface {
 	tiled
 	// pullRows is pull of each row of the tile, into a row of dst.
@@ -205,8 +208,9 @@ type inputPuller interface {
 	pullInputs(dst, w []float64, t *kernelTile, step []float64)
 }
 
-// kernelPullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i, for each row i of the tile, to row i of dst, with as many elements as x has columns. Of a kernel without such
-// derivatives they are differences of Cov, with the given step in each column.
+// kernelPullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i, for each row i of the tile, to row i of dst,
+// with as many elements as x has columns. Of a kernel without such derivatives they are differences
+// of Cov, with the given step in each column.
 func kernelPullInputs(k Kernel, dst, w []float64, t *kernelTile, step []float64) {
 	own, _ := asNative(k)
 	if p, ok := own.(inputPuller); ok {
@@ -269,9 +273,10 @@ func (k Product) pullInputs(dst, w []float64, t *kernelTile, step []float64) {
 	}
 }
 
-// gramGradMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in and returns: the derivatives
-// of Ka for the training Gram matrix K of the rows of p, noise included, in the parameters of Kernel.Grad. The result does not depend on
-// GOMAXPROCS, and is of no use where h has stopped.
+// gramGradMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in
+// and returns: the derivatives of Ka for the training Gram matrix K of the rows of p, noise
+// included, in the parameters of Kernel.Grad. The result does not depend on GOMAXPROCS, and is of
+// no use where h has stopped.
 func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, p *rowPairs, a []float64) []float64 {
 	np, raw := numParams(k), p.x.RawMatrix()
 	dst = slices.Grow(dst[:0], raw.Rows*np)[:raw.Rows*np]
@@ -313,10 +318,12 @@ func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, p *rowPairs, a []flo
 	return dst
 }
 
-// medianRows is the number of rows from which on the median of their distances is that of a sample, every so manyth row.
+// medianRows is the number of rows from which on the median of their distances is that of a sample,
+// every so manyth row.
 const medianRows = 5000
 
-// medianDistance returns the median distance of two rows of p, and 1 where that is 0 or there is one row.
+// medianDistance returns the median distance of two rows of p, and 1 where that is 0 or there is
+// one row.
 func medianDistance(p *rowPairs) float64 {
 	n, _ := p.x.Dims()
 	every := (n + medianRows - 1) / medianRows
@@ -368,7 +375,8 @@ func (k diffKernel) WithParams(values []float64) Kernel {
 	return diffKernel{k.Kernel.WithParams(values)}
 }
 
-// differences stores the derivatives of f in the parameters of k, as those of Kernel.Grad, in dst, by steps of size h.
+// differences stores the derivatives of f in the parameters of k, as those of Kernel.Grad, in dst,
+// by steps of size h.
 func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 	params := k.Params()
 	values := make([]float64, len(params))
@@ -385,16 +393,17 @@ func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 	}
 }
 
-// The derivatives of a kernel are looked at in so many pairs of rows, and must agree with differences to that, relative to
-// the largest of them all.
+// The derivatives of a kernel are looked at in so many pairs of rows, and must agree with
+// differences to that, relative to the largest of them all.
 const (
 	checkedPairs   = 8
 	checkedSlope   = 1e-3
 	kernelUnproven = "pgsvi: %s: Grad gives %v for the derivative in %s at rows %d and %d, and differences of Cov %v; mend it, or store NaN for Learn to take differences: %w"
 )
 
-// derivable returns k as a kernel that has derivatives: k itself, or with differences in place of those parts whose Grad stores NaN,
-// which are named. The error wraps ErrParam and names a derivative that is wrong.
+// derivable returns k as a kernel that has derivatives: k itself, or with differences in place of
+// those parts whose Grad stores NaN, which are named. The error wraps ErrParam and names a
+// derivative that is wrong.
 func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 	if parts, ok := kernelParts(k); ok {
 		var names []string
@@ -438,7 +447,8 @@ func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 		size := math.Abs(cov) + math.Sqrt(math.Abs(k.Cov(a, a)*k.Cov(b, b)))
 		for p, g := range got {
 			size = max(size, math.Abs(g))
-			known := math.Abs(again[p]-want[p]) <= 0.1*checkedSlope*size // steps of either size are short enough
+			// steps of either size are short enough
+			known := math.Abs(again[p]-want[p]) <= 0.1*checkedSlope*size
 			if known && math.Abs(g-want[p]) > checkedSlope*size {
 				return nil, nil, fmt.Errorf(kernelUnproven, kernelName(k), g, params[p].Name, i, j, want[p], ErrParam)
 			}

@@ -24,7 +24,8 @@ var _ = builtin{
 // Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso.
 // It is given many squared distances at a time, from several goroutines.
 //
-// A Profile with a parameter θ of its own, such as that of RationalQuadratic, has three more methods:
+// A Profile with a parameter θ of its own, such as that of RationalQuadratic, has three more
+// methods:
 //
 //	Shape() Param                     // θ; a field that is zero and counts as a default is given as that default
 //	WithShape(value float64) Profile  // a Profile of the same type with that value
@@ -569,8 +570,9 @@ func (k Periodic) pull(dst, w []float64, t *kernelTile) {
 	dst[2] += dPeriod
 }
 
-// rowPairs are all pairs of rows of x, whose covariances are wanted under one kernel after the other. Kernels of one length are functions
-// of the distances of the rows over it, which do not change.
+// rowPairs are all pairs of rows of x, whose covariances are wanted under one kernel after the
+// other. Kernels of one length are functions of the distances of the rows over it, which do not
+// change.
 type rowPairs struct {
 	x  *mat.Dense
 	r2 []float64 // |x_i − x_j|², both triangles; nil if they are not kept
@@ -590,7 +592,8 @@ func pairsOf(x *mat.Dense) *rowPairs {
 	return p
 }
 
-// gram stores the training covariance under k, both triangles, in dst, which is of no use where h has stopped. See Gram.
+// gram stores the training covariance under k, both triangles, in dst, which is of no use where h
+// has stopped. See Gram.
 func (p *rowPairs) gram(h *parallel.Halt, dst []float64, k Kernel) {
 	n, _ := p.x.Dims()
 	j := kernelNewJob(k, p.x, p.x)
@@ -646,8 +649,9 @@ func (distances) is(k Kernel) bool { return isType[distances](k) }
 // Cov implements Kernel.
 func (distances) Cov(x, y []float64) float64 { return lengthScales{one: 1}.dist2(x, y) }
 
-// differencePart is the part of |a|² + |b|² below which |a − b|² is computed by differences: the product of the matrices has some 2√D + 8 roundings of the former in
-// it, and of what is left so few that covariances have twelve digits, whatever the length.
+// differencePart is the part of |a|² + |b|² below which |a − b|² is computed by differences: the
+// product of the matrices has some 2√D + 8 roundings of the former in it, and of what is left so
+// few that covariances have twelve digits, whatever the length.
 const differencePart = 1e-3
 
 // fill implements tiled.

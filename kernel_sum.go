@@ -196,7 +196,8 @@ func (k Product) pull(dst, w []float64, t *kernelTile) {
 	}
 }
 
-// timesOthers stores in dst the weights w times every factor of the tile but factor f, with val to work in.
+// timesOthers stores in dst the weights w times every factor of the tile but factor f, with val to
+// work in.
 func (k Product) timesOthers(dst, w, val []float64, f int, t *kernelTile) {
 	copy(dst, w)
 	for g, other := range k {
@@ -256,12 +257,14 @@ var _ = builtin{
 	"pgsvi.White":    White{},
 }.register()
 
-// featured is a kernel k(x, x′) = φ(x)ᵀφ(x′) of few features: a linear model in them, with weights N(0, I).
+// featured is a kernel k(x, x′) = φ(x)ᵀφ(x′) of few features: a linear model in them, with weights
+// N(0, I).
 type featured interface {
 	Kernel
 	// features appends φ(x) to dst.
 	features(dst, x []float64) []float64
-	// basis returns inputs of d columns, one after the other, at each of which one feature alone is not zero, its own.
+	// basis returns inputs of d columns, one after the other, at each of which one feature alone is
+	// not zero, its own.
 	basis(d int) []float64
 }
 
@@ -275,8 +278,9 @@ type featured interface {
 // fields and entries mean 1. The parameters are Scale, or Scale[d] for each of
 // Scales.
 //
-// In a Sum with a Constant it is the linear trend of a Gaussian process, β_0 + βᵀx with β ~ N(0, diag(s_0², …, s_D²)) integrated out: far from the data predictions follow
-// it. GP.Learn learns its scales with the rest, and GPPosterior.Part tells the coefficients.
+// In a Sum with a Constant it is the linear trend of a Gaussian process, β_0 + βᵀx with β ~ N(0,
+// diag(s_0², …, s_D²)) integrated out: far from the data predictions follow it. GP.Learn learns its
+// scales with the rest, and GPPosterior.Part tells the coefficients.
 type Linear struct {
 	Scale  float64
 	Scales []float64

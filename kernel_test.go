@@ -424,7 +424,8 @@ func TestKernelParams(t *testing.T) {
 		if strings.TrimPrefix(fmt.Sprintf("%T", k), "*") != strings.TrimPrefix(fmt.Sprintf("%T", c.k), "*") && c.name != "user/embedding" {
 			t.Errorf("%s: WithParams returns %T", c.name, k)
 		}
-		if got := k.Params(); !slices.Equal(got, p) && c.name != "pointer" { // its parts lose their pointers and get other names
+		// its parts lose their pointers and get other names
+		if got := k.Params(); !slices.Equal(got, p) && c.name != "pointer" {
 			t.Errorf("%s: parameters %v after the round trip, want %v", c.name, got, p)
 		}
 		want := slices.Clone(v)
@@ -668,7 +669,8 @@ func TestGramGradMul(t *testing.T) {
 	}
 }
 
-// underived is a kernel whose Grad has no derivatives, and wrongly is one whose derivatives are wrong.
+// underived is a kernel whose Grad has no derivatives, and wrongly is one whose derivatives are
+// wrong.
 type (
 	underived struct{ SquaredExp }
 	wrongly   struct{ SquaredExp }
@@ -765,8 +767,9 @@ func TestMedianDistance(t *testing.T) {
 	}
 }
 
-// Covariances, their derivatives and the products of these are the same with the distances of the rows kept, for every kernel and for lengths
-// far below and above them, among rows that are equal, all but equal, or far from the origin.
+// Covariances, their derivatives and the products of these are the same with the distances of the
+// rows kept, for every kernel and for lengths far below and above them, among rows that are equal,
+// all but equal, or far from the origin.
 func TestRowPairs(t *testing.T) {
 	t.Parallel()
 	n := 70

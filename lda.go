@@ -74,9 +74,10 @@ type LDAOptions struct {
 const (
 	ldaDocPrior   = 0.2
 	ldaTopicPrior = 0.3
-	ldaBatch      = 64  // so many documents have about as much work as K × V numbers
-	ldaPasses     = 10  // over mini-batches
-	ldaWork       = 3e5 // distinct words of all documents, times topics and passes: some seconds at the most
+	ldaBatch      = 64 // so many documents have about as much work as K × V numbers
+	ldaPasses     = 10 // over mini-batches
+	// distinct words of all documents, times topics and passes: some seconds at the most
+	ldaWork       = 3e5
 	ldaMostPasses = 1000
 	ldaMatrices   = 40 // of K × V numbers: states of q and of the prior, gradients
 )

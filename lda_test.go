@@ -106,7 +106,8 @@ func ldaToy(docs int) *Corpus {
 	return c
 }
 
-// Coordinate ascent never makes the ELBO fall and ends by itself, at topics that tell the kinds apart.
+// Coordinate ascent never makes the ELBO fall and ends by itself, at topics that tell the kinds
+// apart.
 func TestLDAAscent(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
@@ -185,7 +186,8 @@ func TestLDALocal(t *testing.T) {
 	}
 }
 
-// The bits do not depend on the number of workers, nor on a run having been saved and loaded in between.
+// The bits do not depend on the number of workers, nor on a run having been saved and loaded in
+// between.
 func TestLDASameBits(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(300)
@@ -357,7 +359,8 @@ func TestLDAErrors(t *testing.T) {
 	}
 }
 
-// Random shapes: whatever the sizes and the priors, the ELBO of coordinate ascent does not fall and everything is finite.
+// Random shapes: whatever the sizes and the priors, the ELBO of coordinate ascent does not fall and
+// everything is finite.
 func TestLDASeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
@@ -430,8 +433,9 @@ func ExampleNewLDA() {
 	// 0.98
 }
 
-// A run over all documents evaluates itself at each pass, and ends at its goal; one without options of a
-// small corpus goes on to where coordinate ascent from the same start ends, also after mini-batches.
+// A run over all documents evaluates itself at each pass, and ends at its goal; one without options
+// of a small corpus goes on to where coordinate ascent from the same start ends, also after
+// mini-batches.
 func TestLDAEndsAtGoal(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
@@ -612,7 +616,8 @@ func TestTopicErrors(t *testing.T) {
 func TestCoherence(t *testing.T) {
 	doc := func(words ...int) (d Document) {
 		for _, w := range words {
-			d.Words, d.Counts = append(d.Words, w), append(d.Counts, float64(w+1)) // counts do not matter
+			// counts do not matter
+			d.Words, d.Counts = append(d.Words, w), append(d.Counts, float64(w+1))
 		}
 		return d
 	}
@@ -667,7 +672,8 @@ func TestExclusivity(t *testing.T) {
 func TestWriteLDAvis(t *testing.T) {
 	c := smallCorpus()
 	c.Vocab = []string{"a", "b<c", "ü", "d", "e"}
-	docs := mat.NewDense(4, 3, []float64{.5, .5, 9, 1, 0, 9, .25, .75, 9, 9, 9, 9}).Slice(0, 3, 0, 2).(*mat.Dense) // rows that are not adjacent
+	// rows that are not adjacent
+	docs := mat.NewDense(4, 3, []float64{.5, .5, 9, 1, 0, 9, .25, .75, 9, 9, 9, 9}).Slice(0, 3, 0, 2).(*mat.Dense)
 	var out bytes.Buffer
 	if err := WriteLDAvis(&out, twoTopics(), docs, c); err != nil {
 		t.Fatal(err)

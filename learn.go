@@ -15,14 +15,15 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LearnOptions are the options of learning hyper-parameters. The zero value, and a nil pointer, mean
-// that all of them are learned, with the default priors.
+// LearnOptions are the options of learning hyper-parameters. The zero value, and a nil pointer,
+// mean that all of them are learned, with the default priors.
 //
-// Parameters are named as in Learned.Params: after the type that they are of, such as SquaredExp.Length[3],
-// Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without its index, SquaredExp.Length, stands for all of a list.
-// They are learned in the θ of Param, which knows their ranges. Priors are densities of θ, not of the
-// value: the objective has no Jacobian, and the intervals of Learned are Laplace's in θ. The default
-// prior of a parameter of your own kernel or likelihood is N(θ, 2²) about its start.
+// Parameters are named as in Learned.Params: after the type that they are of, such as
+// SquaredExp.Length[3], Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without its
+// index, SquaredExp.Length, stands for all of a list. They are learned in the θ of Param, which
+// knows their ranges. Priors are densities of θ, not of the value: the objective has no Jacobian,
+// and the intervals of Learned are Laplace's in θ. The default prior of a parameter of your own
+// kernel or likelihood is N(θ, 2²) about its start.
 type LearnOptions struct {
 	// Fixed are the parameters that keep their values.
 	Fixed []string
@@ -30,43 +31,54 @@ type LearnOptions struct {
 	Prior map[string]Prior
 	// NoPrior leaves the default priors out: what is maximised is the ELBO, less what Prior says.
 	NoPrior bool
-	// Bounds are the least and the largest value of parameters, by name, in place of the default ones, which are far off.
-	// They lie from Min to Max of the Param.
+	// Bounds are the least and the largest value of parameters, by name, in place of the default
+	// ones, which are far off. They lie from Min to Max of the Param.
 	Bounds map[string][2]float64
-	// Restarts is the number of further starts, drawn from the priors. The best is kept; Learned.Starts shows all.
+	// Restarts is the number of further starts, drawn from the priors. The best is kept;
+	// Learned.Starts shows all.
 	Restarts int
-	// Tol is how many nats the objective may be below its maximum, as its quadratic model promises. Zero means 1e-4.
+	// Tol is how many nats the objective may be below its maximum, as its quadratic model promises.
+	// Zero means 1e-4.
 	Tol float64
 }
 
-// Prior is a normal prior of a parameter in θ, see LearnOptions. For a list of parameters, such as Length[0],
-// Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~ N(0, 1): the Shared u is one for all of the list. SD is positive.
+// Prior is a normal prior of a parameter in θ, see LearnOptions. For a list of parameters, such as
+// Length[0], Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~ N(0, 1): the Shared u
+// is one for all of the list. SD is positive.
 type Prior struct{ Mean, SD, Shared float64 }
 
 // Learned is what learning reached. Printed, it is a table.
 type Learned struct {
-	// Params are the parameters of the kernel, or the prior standard deviations of a GLM, and then those of the likelihood, learned or not.
+	// Params are the parameters of the kernel, or the prior standard deviations of a GLM, and then
+	// those of the likelihood, learned or not.
 	Params []LearnedParam
-	// Objective is what was minimised, −ELBO + ½(θ − μ)ᵀΛ(θ − μ) in nats: the priors N(μ, Λ⁻¹) without their constants.
+	// Objective is what was minimised, −ELBO + ½(θ − μ)ᵀΛ(θ − μ) in nats: the priors N(μ, Λ⁻¹)
+	// without their constants.
 	Objective float64
 	// LogPrior is −½(θ − μ)ᵀΛ(θ − μ) of it.
 	LogPrior float64
-	// Evaluations is the number of values of the hyper-parameters that were tried, each of them once or, where the search came
-	// to need it more exactly, twice. The ratios of GaussianNoise.Var to the scale that a start is chosen by, a factorisation each, count as one.
+	// Evaluations is the number of values of the hyper-parameters that were tried, each of them
+	// once or, where the search came to need it more exactly, twice. The ratios of
+	// GaussianNoise.Var to the scale that a start is chosen by, a factorisation each, count as one.
 	Evaluations int
-	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3 operations: one for a factor, one for its inverse and
-	// one for the square of that. Of a GLM over its weights, as where there are more rows than these, it is passes over the rows.
+	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3
+	// operations: one for a factor, one for its inverse and one for the square of that. Of a GLM
+	// over its weights, as where there are more rows than these, it is passes over the rows.
 	Cholesky float64
-	// Passes is the work of a SparseGP, which has no Cholesky: passes over all rows, one over a part of them being that part.
+	// Passes is the work of a SparseGP, which has no Cholesky: passes over all rows, one over a
+	// part of them being that part.
 	Passes float64
 	// Starts are the objectives that the starts ended with, in order.
 	Starts []float64
-	// Warnings say what may be wrong with the parameters, and of a search that met a limit of its Solver that it did.
+	// Warnings say what may be wrong with the parameters, and of a search that met a limit of its
+	// Solver that it did.
 	Warnings []string
-	// Search is the run over the hyper-parameters, whose steps are evaluations. The ELBO of its iterations
-	// is −Objective, and their Gap what the quadratic model promises. Solver.Resume goes on with it.
+	// Search is the run over the hyper-parameters, whose steps are evaluations. The ELBO of its
+	// iterations is −Objective, and their Gap what the quadratic model promises. Solver.Resume goes
+	// on with it.
 	Search *Result
-	// Fit is the run that ended with the posterior, at the parameters learned. It is nil where the search failed or was canceled.
+	// Fit is the run that ended with the posterior, at the parameters learned. It is nil where the
+	// search failed or was canceled.
 	Fit *Result
 }
 
@@ -80,13 +92,15 @@ type LearnedParam struct {
 	// SD is about the standard deviation of θ, see Param, under the Laplace approximation with the
 	// curvature of the search. Intervals of θ become intervals of the value from Min to Max.
 	SD float64
-	// AtBound reports that it ended at one of its bounds, those of LearnOptions.Bounds or the default ones.
+	// AtBound reports that it ended at one of its bounds, those of LearnOptions.Bounds or the
+	// default ones.
 	AtBound bool
 	// Differences reports that its kernel has no derivatives, so that differences were taken.
 	Differences bool
 }
 
-// String returns a line on the search, a table of the parameters with the intervals that hold 95% of what is left of each, by its SD, and of its prior, and the warnings.
+// String returns a line on the search, a table of the parameters with the intervals that hold 95%
+// of what is left of each, by its SD, and of its prior, and the warnings.
 func (l *Learned) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %s, objective %.6g nats\n",
@@ -128,19 +142,21 @@ func countOf(n int, thing string) string {
 // normal975 is the quantile of N(0, 1) at 97.5%.
 const normal975 = 1.959963984540054
 
-// Default priors, from trials on ten data sets: weak enough to move test log loss by less than 0.003 bits, and strong
-// enough that every one of 30 random starts gets off the plateaus of a diagonal K and of a scale of 0.
+// Default priors, from trials on ten data sets: weak enough to move test log loss by less than
+// 0.003 bits, and strong enough that every one of 30 random starts gets off the plateaus of a
+// diagonal K and of a scale of 0.
 const (
 	logitScaleMean, logitScaleStart = 2, 1 // of log Scale, where latent values are log odds
 	logitScaleSD                    = 1
-	linkScaleSD                     = 1.5 // of log Scale about 0, where they are logarithms, and about that of the responses
-	lengthSD                        = 1   // of log Length about the median distance/√2
-	listSD, listShared              = 0.5, 1
-	noisePart                       = 4 // noise is that much less than the responses' scale
-	freeSD                          = 2 // of whatever the caller has set
-	relativeSD                      = 1
-	periodSD                        = 0.1
-	farBound                        = 12 // of θ, on both sides of its prior's mean
+	// of log Scale about 0, where they are logarithms, and about that of the responses
+	linkScaleSD        = 1.5
+	lengthSD           = 1 // of log Length about the median distance/√2
+	listSD, listShared = 0.5, 1
+	noisePart          = 4 // noise is that much less than the responses' scale
+	freeSD             = 2 // of whatever the caller has set
+	relativeSD         = 1
+	periodSD           = 0.1
+	farBound           = 12 // of θ, on both sides of its prior's mean
 )
 
 // learnCoord is a parameter on its way.
@@ -225,7 +241,8 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 	return s, s.finish(d, o)
 }
 
-// finish adds the parameters of the likelihood, for which d has the defaults, and applies the options.
+// finish adds the parameters of the likelihood, for which d has the defaults, and applies the
+// options.
 func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 	lik := s.lik
 	if p, ok := lik.(Parametric); ok {
@@ -339,9 +356,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// noiseRay returns Noise and Scales of the space: the free parameter that is the variance of Gaussian
-// noise, −1 if it is none or was set, and the standard deviations of the kernel. These are nil if some
-// of them are set, or K is not in proportion to the square of all of them together.
+// noiseRay returns Noise and Scales of the space: the free parameter that is the variance of
+// Gaussian noise, −1 if it is none or was set, and the standard deviations of the kernel. These are
+// nil if some of them are set, or K is not in proportion to the square of all of them together.
 func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	noise = -1
 	for i, at := range s.free {
@@ -373,7 +390,8 @@ func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	return noise, scales
 }
 
-// at returns kernel, kernel with derivatives, and likelihood at θ. The error wraps ErrParam where they are not valid.
+// at returns kernel, kernel with derivatives, and likelihood at θ. The error wraps ErrParam where
+// they are not valid.
 func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err error) {
 	if err := s.held(theta); err != nil {
 		return nil, nil, nil, err
@@ -463,7 +481,8 @@ func (s *learnSpace) params(theta []float64) []Param {
 	return all
 }
 
-// chain turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those in θ.
+// chain turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those
+// in θ.
 func (s *learnSpace) chain(dst []float64, k Kernel) {
 	for i, p := range k.Params() {
 		dst[i] *= p.slope()
@@ -479,11 +498,12 @@ func (s *learnSpace) digest(d *save.Digest) {
 
 // learnData is what the defaults depend on.
 type learnData struct {
-	length        float64 // log c, the median distance over √2
-	columns       []float64
-	far           float64 // Σ_j (x̄_j/σ_j)², how far from the origin the rows are
-	middle        float64 // of the responses, where they have the units of the latent values
-	scale         float64 // log of the scale of the latent values: that of the responses, where they have the same units
+	length  float64 // log c, the median distance over √2
+	columns []float64
+	far     float64 // Σ_j (x̄_j/σ_j)², how far from the origin the rows are
+	middle  float64 // of the responses, where they have the units of the latent values
+	// log of the scale of the latent values: that of the responses, where they have the same units
+	scale         float64
 	start, spread float64 // of log Scale
 	period        float64 // of the responses, 0 where none was looked for
 }
@@ -528,8 +548,8 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 	}
 }
 
-// offset returns the logarithm of how far an offset may have to reach: from 0 to the responses and, beside weights of columns, as
-// far as the line goes from the origin to the rows.
+// offset returns the logarithm of how far an offset may have to reach: from 0 to the responses and,
+// beside weights of columns, as far as the line goes from the origin to the rows.
 func (d *learnData) offset(beside bool) float64 {
 	far := 0.0
 	if beside {
@@ -542,8 +562,8 @@ func (d *learnData) offset(beside bool) float64 {
 	return o
 }
 
-// kernel returns start and prior of a parameter of the kernel. What the caller has set is where it starts; in a Sum or a Product, where that
-// says which part it is, the prior is about it, too.
+// kernel returns start and prior of a parameter of the kernel. What the caller has set is where it
+// starts; in a Sum or a Product, where that says which part it is, the prior is about it, too.
 func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64, prior learn.Normal) {
 	start = c.theta(c.Value)
 	given := !r.unset && (composite || r.kind == otherParam)
@@ -587,8 +607,9 @@ func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start fl
 	return start, prior
 }
 
-// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights, whose columns
-// have variances of the sums spread, and for which d has the defaults. A value of 0 is not set.
+// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights, whose
+// columns have variances of the sums spread, and for which d has the defaults. A value of 0 is not
+// set.
 func scaleCoords(spread []float64, value float64, d *learnData) []learnCoord {
 	coords := make([]learnCoord, len(spread))
 	for b, r2 := range spread {

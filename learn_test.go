@@ -17,7 +17,8 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// The scales of a GP and of a GLM are certified over [0.05, 50] to 0.1 nats in at most twenty steps; the proof holds at scales that were not tried.
+// The scales of a GP and of a GLM are certified over [0.05, 50] to 0.1 nats in at most twenty
+// steps; the proof holds at scales that were not tried.
 func TestCertifyScale(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -73,7 +74,8 @@ func TestCertifyScale(t *testing.T) {
 	}
 }
 
-// The scale that is certified is one that multiplies all covariances: of a Product that of a factor, and not of a term of one.
+// The scale that is certified is one that multiplies all covariances: of a Product that of a
+// factor, and not of a term of one.
 func TestCertifyScaleComposite(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -206,9 +208,9 @@ func TestCertifyScaleHearsCancel(t *testing.T) {
 	}
 }
 
-// A search over hyper-parameters that has converged is at a stationary point: small steps downhill from
-// there, by fits of their own, gain nothing. Large counts among zeros, labels that are all the same and
-// starts far off have slopes that change by orders of magnitude.
+// A search over hyper-parameters that has converged is at a stationary point: small steps downhill
+// from there, by fits of their own, gain nothing. Large counts among zeros, labels that are all the
+// same and starts far off have slopes that change by orders of magnitude.
 func TestLearnEndsStationary(t *testing.T) {
 	t.Parallel()
 	at := func(i int, v, rest float64) func(int) float64 {
@@ -292,8 +294,8 @@ func TestLearnEndsStationary(t *testing.T) {
 	}
 }
 
-// A search whose slopes are wrong finds no way down: it has not converged, says how much its slope still
-// promises, and warns.
+// A search whose slopes are wrong finds no way down: it has not converged, says how much its slope
+// still promises, and warns.
 func TestLearnStalls(t *testing.T) {
 	t.Parallel()
 	s := search.Search{Prec: mat.NewSymDense(1, nil), Goal: learn.DefaultTol, Exact: search.ExactPart, Longest: search.LongestStep, Part0: search.Part}
@@ -327,8 +329,8 @@ func TestLearnStalls(t *testing.T) {
 	}
 }
 
-// learnProblem returns a small GP that is hard to learn: heavy counts, zeros, labels that are all the
-// same, outliers, one row, starts far off.
+// learnProblem returns a small GP that is hard to learn: heavy counts, zeros, labels that are all
+// the same, outliers, one row, starts far off.
 func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOptions) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 16))
@@ -399,8 +401,9 @@ func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOpti
 		mustGP(t, x, y, k, lik), opt
 }
 
-// polishLearned returns the objective of the search st, and that of the stationary point downhill of where
-// it ended: by quasi-Newton steps with exact fits at each θ, within the bounds of the search.
+// polishLearned returns the objective of the search st, and that of the stationary point downhill
+// of where it ended: by quasi-Newton steps with exact fits at each θ, within the bounds of the
+// search.
 func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished float64) {
 	t.Helper()
 	m := l.learning()
@@ -443,7 +446,8 @@ func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished fl
 	return f, polished
 }
 
-// Random searches end, and one that has converged is within 0.01 nats of the best stationary point downhill.
+// Random searches end, and one that has converged is within 0.01 nats of the best stationary point
+// downhill.
 //
 //	go test -run LearnRandom -seeds 1000 -v .
 func TestLearnRandom(t *testing.T) {
@@ -465,7 +469,8 @@ func TestLearnRandom(t *testing.T) {
 		}
 		f, polished := polishLearned(t, l, res.Stepper.(*learnStepper))
 		short := f - polished
-		if math.IsInf(f, 1) { // the exact fit at the end fails, so that there is nothing to compare with
+		// the exact fit at the end fails, so that there is nothing to compare with
+		if math.IsInf(f, 1) {
 			unknown++
 			t.Logf("%s: %v, not to be polished", name, res.Status)
 			continue
@@ -490,7 +495,8 @@ func TestLearnRandom(t *testing.T) {
 		"%d stalled, %d met a limit, %d cannot be polished", seeds, near, lies, worst, stalled, limits, unknown)
 }
 
-// A column that does not vary is one, whatever its value: 0.1 is not a float64, so that the mean of as many is not quite it.
+// A column that does not vary is one, whatever its value: 0.1 is not a float64, so that the mean of
+// as many is not quite it.
 func TestLearnConstantColumn(t *testing.T) {
 	const n = 50
 	rng := testRand(29)
@@ -539,8 +545,9 @@ func TestLearnConstantColumn(t *testing.T) {
 	}
 }
 
-// A search from the default start finds the better of two optima: the season of a trend, though its length is far below the median distance, and the noise of data
-// that short lengths would do without.
+// A search from the default start finds the better of two optima: the season of a trend, though its
+// length is far below the median distance, and the noise of data that short lengths would do
+// without.
 func TestLearnBasins(t *testing.T) {
 	rng := testRand(31)
 	const n = 120
@@ -592,7 +599,8 @@ func TestLearnBasins(t *testing.T) {
 	}
 }
 
-// Starts without an ELBO, as those for responses whose squares a float64 does not hold, are an error that says what to do.
+// Starts without an ELBO, as those for responses whose squares a float64 does not hold, are an
+// error that says what to do.
 func TestLearnStartsWithoutELBO(t *testing.T) {
 	const n = 20
 	x, small, large := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
@@ -637,7 +645,8 @@ func TestLearnStartsWithoutELBO(t *testing.T) {
 	}
 }
 
-// TestLearnedString: what was learned prints as a table, of intervals in the parameters' own units, with what is fixed or at a bound, and the warnings.
+// TestLearnedString: what was learned prints as a table, of intervals in the parameters' own units,
+// with what is fixed or at a bound, and the warnings.
 func TestLearnedString(t *testing.T) {
 	t.Parallel()
 	positive := func(name string, v float64) Param { return Param{name, v, 0, math.Inf(1)} }
@@ -669,7 +678,8 @@ warning: of a kind
 	}
 }
 
-// The noise and the scale of a start are where −ELBO − log prior is least at its lengths, and what that is said to be is what q has there.
+// The noise and the scale of a start are where −ELBO − log prior is least at its lengths, and what
+// that is said to be is what q has there.
 func TestLearnNoiseProfile(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -777,7 +787,8 @@ func (s *learnSpace) inside(theta []float64) bool {
 	return true
 }
 
-// Regression with much noise is learned by one search of few factorisations, wherever the default noise is.
+// Regression with much noise is learned by one search of few factorisations, wherever the default
+// noise is.
 func TestLearnNoiseFew(t *testing.T) {
 	t.Parallel()
 	const n = 150
@@ -800,7 +811,8 @@ func TestLearnNoiseFew(t *testing.T) {
 	}
 }
 
-// The noise of a Student-t is followed down to a thousandth of the responses, where residuals at the noise before are outliers all.
+// The noise of a Student-t is followed down to a thousandth of the responses, where residuals at
+// the noise before are outliers all.
 func TestLearnNoiseStudent(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -824,7 +836,8 @@ func TestLearnNoiseStudent(t *testing.T) {
 	}
 }
 
-// A Period that is not set begins at that of the responses, in any unit, beside a trend and among rows that are missing.
+// A Period that is not set begins at that of the responses, in any unit, beside a trend and among
+// rows that are missing.
 func TestLearnPeriod(t *testing.T) {
 	notShort(t)
 	t.Parallel()

@@ -24,17 +24,18 @@ import (
 //
 // What each brings:
 //
-//   - LogProb alone: a fit of a smooth likelihood by sites takes 20 to 60 calls for an expectation. That is
-//     so where the standard deviation of η is at most 0.5 and there are 64 responses or more. Elsewhere
-//     it takes some 340.
-//   - Derivs (Differentiable) costs one more call for each of LogProb. Derivatives of expectations are
-//     then accurate to 1e-14 at any variance; without Derivs they lose digits as the variance falls. It
-//     does not save time.
-//   - ExpectLogProb (Expecter) replaces all of these calls: with a closed form an expectation takes about 100 ns.
-//   - Facts (Factual): Support checks responses, LogConcave lets fits prove their gap, and Rough takes the
-//     accurate rule throughout.
-//   - Params (Parametric) lets Learn fit the parameters. Moments and CDF (Responder) make predictions of
-//     responses, intervals and quantiles.
+//   - LogProb alone: a fit of a smooth likelihood by sites takes 20 to 60 calls for an expectation.
+//     That is so where the standard deviation of η is at most 0.5 and there are 64 responses or
+//     more. Elsewhere it takes some 340.
+//   - Derivs (Differentiable) costs one more call for each of LogProb. Derivatives of expectations
+//     are then accurate to 1e-14 at any variance; without Derivs they lose digits as the variance
+//     falls. It does not save time.
+//   - ExpectLogProb (Expecter) replaces all of these calls: with a closed form an expectation takes
+//     about 100 ns.
+//   - Facts (Factual): Support checks responses, LogConcave lets fits prove their gap, and Rough
+//     takes the accurate rule throughout.
+//   - Params (Parametric) lets Learn fit the parameters. Moments and CDF (Responder) make
+//     predictions of responses, intervals and quantiles.
 //
 // A posterior can be saved if Register knows the type of its Likelihood.
 //
@@ -67,8 +68,9 @@ type Facts struct {
 	Most float64
 	// LogConcave says that log p(y|η) is concave in η for every response y.
 	LogConcave bool
-	// Rough says that log p(y|η) has bumps or corners, as functions of η, that a rule of few nodes may miss. Fits
-	// then take every expectation as the function ExpectLogProb does, with some 340 calls of LogProb each.
+	// Rough says that log p(y|η) has bumps or corners, as functions of η, that a rule of few nodes
+	// may miss. Fits then take every expectation as the function ExpectLogProb does, with some 340
+	// calls of LogProb each.
 	Rough bool
 }
 
@@ -331,12 +333,14 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	return quadExpect(l, y, m, v)
 }
 
-// eachExpecter is a Likelihood of this package that takes many expectations faster together than one at a time.
+// eachExpecter is a Likelihood of this package that takes many expectations faster together than
+// one at a time.
 type eachExpecter interface {
-	// is reports whether l is of this very type. A user's type that embeds one of these has its methods, but not its meaning.
+	// is reports whether l is of this very type. A user's type that embeds one of these has its
+	// methods, but not its meaning.
 	is(l Likelihood) bool
-	// expectEach replaces the responses in value, the means in d1 and the variances in d2 by what ExpectLogProb says of them, to the
-	// last bit, and stores the bounds in bound.
+	// expectEach replaces the responses in value, the means in d1 and the variances in d2 by what
+	// ExpectLogProb says of them, to the last bit, and stores the bounds in bound.
 	expectEach(value, d1, d2, bound []float64)
 }
 
@@ -348,16 +352,18 @@ func eachOf(l Likelihood) eachExpecter {
 	return nil
 }
 
-// nestedRule takes the expectations of one run by nested rules of few nodes where these agree. A bump narrower than the nodes
-// are apart is missed by all of them, so that some expectations, chosen by their arguments, are taken by ExpectLogProb, too. Where the
-// two differ the rule has failed, and once it is off all are taken by ExpectLogProb.
+// nestedRule takes the expectations of one run by nested rules of few nodes where these agree. A
+// bump narrower than the nodes are apart is missed by all of them, so that some expectations,
+// chosen by their arguments, are taken by ExpectLogProb, too. Where the two differ the rule has
+// failed, and once it is off all are taken by ExpectLogProb.
 type nestedRule struct {
 	lik    Likelihood
 	off    bool        // changes between passes over the terms only
 	missed atomic.Bool // a check has failed
 }
 
-// newNestedRule returns the rule for a run of n terms of l, nil where ExpectLogProb is as fast or there are too few terms to check it by.
+// newNestedRule returns the rule for a run of n terms of l, nil where ExpectLogProb is as fast or
+// there are too few terms to check it by.
 func newNestedRule(l Likelihood, n int) *nestedRule {
 	if _, ok := l.(Expecter); ok || n < nestedTerms || factsOf(l).Rough {
 		return nil
@@ -366,12 +372,13 @@ func newNestedRule(l Likelihood, n int) *nestedRule {
 }
 
 const (
-	nestedTerms  = 64    // so many terms make about one check a pass
-	nestedChecks = 64    // one in so many expectations is checked
-	nestedSD     = 0.5   // a wider Gaussian seldom has an accurate rule of few nodes, and may hide more between them
-	nestedTol    = 1e-10 // where values, summed over terms, do not change in nine digits
-	nestedFar    = 1e-6  // relative difference by which a check fails
-	nestedUnit   = 1e-3  // of a nat, below which no part is of use
+	nestedTerms  = 64 // so many terms make about one check a pass
+	nestedChecks = 64 // one in so many expectations is checked
+	// a wider Gaussian seldom has an accurate rule of few nodes, and may hide more between them
+	nestedSD   = 0.5
+	nestedTol  = 1e-10 // where values, summed over terms, do not change in nine digits
+	nestedFar  = 1e-6  // relative difference by which a check fails
+	nestedUnit = 1e-3  // of a nat, below which no part is of use
 )
 
 // expect is ExpectLogProb, and notes where check says that the rule misses something.
@@ -402,7 +409,8 @@ func (r *nestedRule) of(y, m, v float64, check bool) Expectation {
 // failed reports whether a check has failed and the rule is not off yet.
 func (r *nestedRule) failed() bool { return r != nil && !r.off && r.missed.Load() }
 
-// stop turns the rule off for good. A run of steps with a given β, which cannot begin anew, is without it from its first step on.
+// stop turns the rule off for good. A run of steps with a given β, which cannot begin anew, is
+// without it from its first step on.
 func (r *nestedRule) stop() {
 	if r != nil {
 		r.off = true
@@ -419,7 +427,8 @@ func (r *nestedRule) state(c *save.State) {
 	r.missed.Store(missed)
 }
 
-// nestedChecked reports whether the expectation with these arguments is checked, as one in nestedChecks is, in whatever order they come.
+// nestedChecked reports whether the expectation with these arguments is checked, as one in
+// nestedChecks is, in whatever order they come.
 func nestedChecked(y, m, v float64) bool {
 	var h uint64
 	for _, x := range [...]float64{y, m, v} {
@@ -429,7 +438,8 @@ func nestedChecked(y, m, v float64) bool {
 	return h*0x9e3779b97f4a7c15>>32%nestedChecks == 0
 }
 
-// nestedExpect is quadExpect by expect.Nested, for narrow Gaussians. Ok is false where that does not do.
+// nestedExpect is quadExpect by expect.Nested, for narrow Gaussians. Ok is false where that does
+// not do.
 func nestedExpect(l Likelihood, y, m, v float64) (_ Expectation, ok bool) {
 	s := math.Sqrt(v)
 	if v == 0 || s > nestedSD {

@@ -223,7 +223,8 @@ func (b BernoulliLogit) predictEach(logp, m, v []float64) {
 	}
 }
 
-// leastTogether is a probability below which expect.SoftplusExpect may say what it is a multiple of.
+// leastTogether is a probability below which expect.SoftplusExpect may say what it is a multiple
+// of.
 const leastTogether = 1e-100
 
 // predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.

@@ -697,7 +697,8 @@ var tailRefs = []struct {
 	{true, 1000.0, 1600.0, -1.3696957617084454875e-137, 8.589203253849138908e-138, -5.3776763234820144575e-138},
 }
 
-// signRows returns n random labels, means and variances, of which some are at the edges of what there is, or beyond.
+// signRows returns n random labels, means and variances, of which some are at the edges of what
+// there is, or beyond.
 func signRows(rng *rand.Rand, n int) (y, m, v []float64) {
 	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
 	y, m, v = make([]float64, n), make([]float64, n), make([]float64, n)
@@ -717,7 +718,8 @@ func signRows(rng *rand.Rand, n int) (y, m, v []float64) {
 	return y, m, v
 }
 
-// TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those that are none included.
+// TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those
+// that are none included.
 func TestExpectEach(t *testing.T) {
 	t.Parallel()
 	lik := BernoulliLogit{}

@@ -66,8 +66,8 @@ func (l *siteView) Noise() float64 {
 
 func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
 
-// newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for GaussianNoise{}. It returns what
-// the likelihood says of its parameters and of the responses.
+// newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for
+// GaussianNoise{}. It returns what the likelihood says of its parameters and of the responses.
 func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
 	if lik == nil {
 		lik = GaussianNoise{}
@@ -127,7 +127,8 @@ func farFrom0(t *term.Terms, prior float64, learned bool) []string {
 		"or subtract the mean", mean, sd, far)}
 }
 
-// checkRow returns an error, without the name of the package, if row, with number n, is none of so many columns under lik.
+// checkRow returns an error, without the name of the package, if row, with number n, is none of so
+// many columns under lik.
 func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	switch {
 	case row.Ind == nil && len(row.Val) != cols:
@@ -156,9 +157,10 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	return nil
 }
 
-// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. With standIn, derivatives that
-// are beyond use give way to those of narrower marginals, as in expectSite. The error
-// wraps ErrNotFinite and names the first term whose derivatives are of no use, or is that of est.
+// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. With
+// standIn, derivatives that are beyond use give way to those of narrower marginals, as in
+// expectSite. The error wraps ErrNotFinite and names the first term whose derivatives are of no
+// use, or is that of est.
 func estimate(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
 	for i := range x.M {
 		y, o, _, c := t.Term(dense.Index(batch, i))
@@ -236,8 +238,8 @@ func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
 	return SmoothTerms{f.terms.Len(), f.exact}, nil
 }
 
-// Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect to the
-// mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
+// Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect
+// to the mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
 func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	n := q.(normalForm)
 	b := newBatch(batch, f.terms.Len())
@@ -265,7 +267,8 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 	return value, nil
 }
 
-// collect stores in dst the gradient whose derivatives in the means of the terms of b are x.d1, and in their variances half of x.d2.
+// collect stores in dst the gradient whose derivatives in the means of the terms of b are x.d1, and
+// in their variances half of x.d2.
 func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTerms) {
 	if g := factorOf(q); g != nil && f.x == nil {
 		// V_nn = Σ_j L_nj²: the gradient of term n has row n of L alone.
@@ -372,8 +375,8 @@ func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound fl
 	return value, bound, nil
 }
 
-// rounding returns what rounding of xᵀm and xᵀVx may make of e, the expectation of term n: under features of raw units these are small
-// differences of large numbers.
+// rounding returns what rounding of xᵀm and xᵀVx may make of e, the expectation of term n: under
+// features of raw units these are small differences of large numbers.
 func (f *siteSmooth) rounding(q normalForm, n int, e term.Expectation) float64 {
 	if f.x == nil {
 		return 0

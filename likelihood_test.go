@@ -466,7 +466,8 @@ type ownLikelihood struct {
 func (c ownLikelihood) LogProb(y, eta float64) float64 { c.calls.Add(1); return c.log(y, eta) }
 func (c ownLikelihood) Facts() Facts                   { return c.facts }
 
-// zeroInflated is the log-probability of a count that is 0 with probability 0.3, and else Poisson(exp(η)).
+// zeroInflated is the log-probability of a count that is 0 with probability 0.3, and else
+// Poisson(exp(η)).
 func zeroInflated(y, eta float64) float64 {
 	lg, _ := math.Lgamma(y + 1)
 	p := y*eta - math.Exp(eta) - lg
@@ -515,8 +516,9 @@ func accurateOf(log func(y, eta float64) float64, facts Facts) accurate {
 	return accurate{ownLikelihood{log, facts, new(atomic.Int64)}}
 }
 
-// A fit of a smooth likelihood that has LogProb alone takes at most 60 calls of it for an expectation, to the same ELBO as
-// with accurate expectations, and to the same bits on any number of workers.
+// A fit of a smooth likelihood that has LogProb alone takes at most 60 calls of it for an
+// expectation, to the same ELBO as with accurate expectations, and to the same bits on any number
+// of workers.
 func TestOwnLikelihoodCost(t *testing.T) {
 	x, y := zeroInflatedRows(200, 3)
 	facts := Facts{Support: Counts}
@@ -560,7 +562,8 @@ func mustResult(t *testing.T, r *Result, err error) *Result {
 	return r
 }
 
-// A bump that is narrower than the nodes are apart is found by the checks, and the run begun anew with accurate expectations.
+// A bump that is narrower than the nodes are apart is found by the checks, and the run begun anew
+// with accurate expectations.
 func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes accurate expectations of a bump")

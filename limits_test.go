@@ -20,8 +20,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// allocated returns how many bytes f allocates in all, which is more than it has at any one time. Others' memory would
-// count, so the tests that use it do not run in parallel.
+// allocated returns how many bytes f allocates in all, which is more than it has at any one time.
+// Others' memory would count, so the tests that use it do not run in parallel.
 func allocated(f func()) uint64 {
 	bytes := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(bytes)
@@ -66,8 +66,9 @@ func hugeGPFile(t *testing.T, n int) string {
 	return fileOf(t, gpFile, fmt.Sprintf(`{"rows":%d,"cols":1,"kernel":{"type":"pgsvi.SquaredExp","value":{}},"likelihood":{"type":"pgsvi.BernoulliLogit","value":{}},"x":%s,"gamma":%s,"a":%s,"m":%s,"v":%s}`, n, zeros, zeros, zeros, zeros, zeros))
 }
 
-// TestMemory: what would need more memory than there may be is an error before it is taken, which says how much that is and what to
-// do, and names what does not return an error in a panic that can be panicOf from.
+// TestMemory: what would need more memory than there may be is an error before it is taken, which
+// says how much that is and what to do, and names what does not return an error in a panic that can
+// be panicOf from.
 func TestMemory(t *testing.T) {
 	ctx := context.Background()
 	x, y := manyRows(200000)
@@ -200,7 +201,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMaxMemory: the option raises the limit and lowers it, and so does that of the runtime where there is no option.
+// TestMaxMemory: the option raises the limit and lowers it, and so does that of the runtime where
+// there is no option.
 func TestMaxMemory(t *testing.T) {
 	x, y := manyRows(20000)
 	if _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1 << 40}); err != nil {
@@ -241,7 +243,8 @@ func TestMaxMemory(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestMemoryEstimates: a model takes no more memory than it asks for, nor does it ask for many times what it takes.
+// TestMemoryEstimates: a model takes no more memory than it asks for, nor does it ask for many
+// times what it takes.
 func TestMemoryEstimates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures for some seconds")
@@ -331,7 +334,8 @@ func sizeIn(t *testing.T, err error) float64 {
 	return size * map[string]float64{"MB": 1e6, "GB": 1e9}[unit]
 }
 
-// peakOf returns the most bytes of live memory that the collector finds while f runs, above those before.
+// peakOf returns the most bytes of live memory that the collector finds while f runs, above those
+// before.
 func peakOf(f func() error) (peak float64, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that what is found is not garbage
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
@@ -351,11 +355,12 @@ func peakOf(f func() error) (peak float64, err error) {
 	}
 }
 
-// mostLate is how late an answer may be. The goal is 0.2 s; the test allows for machines that are slow.
+// mostLate is how late an answer may be. The goal is 0.2 s; the test allows for machines that are
+// slow.
 const mostLate = time.Second
 
-// watchedContext measures how long no one asks it whether it is done, and how long its user takes to end once it is.
-// Time is that of the processor, which other processes do not change.
+// watchedContext measures how long no one asks it whether it is done, and how long its user takes
+// to end once it is. Time is that of the processor, which other processes do not change.
 type watchedContext struct {
 	context.Context
 	mu       sync.Mutex
@@ -387,7 +392,8 @@ func (w *watchedContext) look() {
 	w.last = now
 }
 
-// ended returns how late the end is, in time of the processor and on the clock, and the longest time without a question.
+// ended returns how late the end is, in time of the processor and on the clock, and the longest
+// time without a question.
 func (w *watchedContext) ended() (late, wall, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -398,7 +404,8 @@ func (w *watchedContext) ended() (late, wall, longest time.Duration) {
 	return late, wall, seconds(w.longest)
 }
 
-// A cancelCase takes long, and is called again and again, each time with a context that is soon done.
+// A cancelCase takes long, and is called again and again, each time with a context that is soon
+// done.
 type cancelCase struct {
 	name  string
 	ready func() error // called before; nil for nothing to do
@@ -472,7 +479,8 @@ func documentsOf(c *Corpus) iter.Seq2[Document, error] {
 	}
 }
 
-// cancelCases returns what can be canceled, of sizes at which a step takes seconds, or of short ones.
+// cancelCases returns what can be canceled, of sizes at which a step takes seconds, or of short
+// ones.
 func cancelCases(t *testing.T) (cases []cancelCase) {
 	size := func(full, short int) int {
 		if !*runLong {
@@ -607,8 +615,8 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	return cases
 }
 
-// TestCancelAnswers: whatever takes a context ends soon after that is done, at any size, and leaves no goroutine. It is
-// not parallel, so that the time of the processor is its own.
+// TestCancelAnswers: whatever takes a context ends soon after that is done, at any size, and leaves
+// no goroutine. It is not parallel, so that the time of the processor is its own.
 func TestCancelAnswers(t *testing.T) {
 	usersMoment(t)
 	delays := []time.Duration{10, 250, 600}
@@ -661,7 +669,8 @@ type cancelAtEnd struct{ cancel context.CancelFunc }
 
 func (c cancelAtEnd) Record(it Iteration) { time.AfterFunc(5*time.Millisecond, c.cancel) }
 
-// TestCancelPosterior: a context that is done when the posterior of a run is made is answered, too; the run is there.
+// TestCancelPosterior: a context that is done when the posterior of a run is made is answered, too;
+// the run is there.
 func TestCancelPosterior(t *testing.T) {
 	usersMoment(t)
 	n := 2500
@@ -694,7 +703,8 @@ func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
 	}
 }
 
-// TestStreamCanceled: a stream that is canceled wherever it looks at its context goes on to the bits of one that was not.
+// TestStreamCanceled: a stream that is canceled wherever it looks at its context goes on to the
+// bits of one that was not.
 func TestStreamCanceled(t *testing.T) {
 	t.Parallel()
 	times := 60

@@ -25,7 +25,8 @@ type Row struct {
 	Val    []float64 // values: those at Ind, or one for each column if Ind is nil
 	Y      float64   // the response
 	Offset float64   // added to the linear predictor
-	Weight float64   // multiplies the log-likelihood of the row; 0 means 1, and a negative weight is an error
+	// multiplies the log-likelihood of the row; 0 means 1, and a negative weight is an error
+	Weight float64
 }
 
 // Sparse is a matrix of sparse rows: for each row the columns and values of
@@ -156,11 +157,11 @@ func (s *Sparse) At(i, j int) float64 {
 // T returns the transpose, as a view.
 func (s *Sparse) T() mat.Matrix { return mat.Transpose{Matrix: s} }
 
-// Rows returns the rows of x with the responses y, for whatever takes an
-// iterator of rows; a nil y means responses of 0. It panics if y is neither nil
-// nor as long as x has rows. A nil x, or a nil pointer, gives an error wrapping ErrEmpty in
-// place of rows. The slices of a Row are valid until the next one. They
-// must not be changed: of a matrix with RawRowView, as *mat.Dense, they are its own rows. Of another, some rows are read ahead.
+// Rows returns the rows of x with the responses y, for whatever takes an iterator of rows; a nil y
+// means responses of 0. It panics if y is neither nil nor as long as x has rows. A nil x, or a nil
+// pointer, gives an error wrapping ErrEmpty in place of rows. The slices of a Row are valid until
+// the next one. They must not be changed: of a matrix with RawRowView, as *mat.Dense, they are its
+// own rows. Of another, some rows are read ahead.
 func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	if err := checkMatrix("x", x); err != nil {
 		return func(yield func(Row, error) bool) { yield(Row{}, err) }
@@ -200,11 +201,13 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	}
 }
 
-// rowsAtOnce is the number of rows that are read together where a matrix does not have them in memory: of what has columns there, eight lines of each, which
-// took 2.7 ms for 1000×1000 numbers where 8 rows took 3.3 and number by number 7.
+// rowsAtOnce is the number of rows that are read together where a matrix does not have them in
+// memory: of what has columns there, eight lines of each, which took 2.7 ms for 1000×1000 numbers
+// where 8 rows took 3.3 and number by number 7.
 const rowsAtOnce = 64
 
-// denseRows returns rows lo … hi−1 of x and their places. They are views of x where it has rows in memory, and else valid until the next one.
+// denseRows returns rows lo … hi−1 of x and their places. They are views of x where it has rows in
+// memory, and else valid until the next one.
 func denseRows(x mat.Matrix, lo, hi int) iter.Seq2[int, []float64] {
 	return func(yield func(int, []float64) bool) {
 		_, cols := x.Dims()
@@ -230,8 +233,8 @@ func denseRows(x mat.Matrix, lo, hi int) iter.Seq2[int, []float64] {
 	}
 }
 
-// copyRows stores rows lo … hi−1 of x in dst, stride numbers apart: of what has rows in memory, triangles, or rows that are the columns of x, as they
-// lie there, and of any other matrix by At.
+// copyRows stores rows lo … hi−1 of x in dst, stride numbers apart: of what has rows in memory,
+// triangles, or rows that are the columns of x, as they lie there, and of any other matrix by At.
 func copyRows(dst []float64, stride int, x mat.Matrix, lo, hi int) {
 	_, cols := x.Dims()
 	row := func(i int) []float64 { return dst[(i-lo)*stride:][:cols] }
@@ -285,7 +288,8 @@ func copyByElement(row func(int) []float64, x mat.Matrix, lo, hi int) {
 	}
 }
 
-// copyColumns stores elements lo … hi−1 of the first n columns as rows of dst, stride numbers apart, some of them at a time as columns share lines.
+// copyColumns stores elements lo … hi−1 of the first n columns as rows of dst, stride numbers
+// apart, some of them at a time as columns share lines.
 func copyColumns(dst []float64, stride int, column func(int) []float64, lo, hi, n int) {
 	for i := lo; i < hi; i += rowsAtOnce {
 		to, end := dst[(i-lo)*stride:], min(i+rowsAtOnce, hi)
@@ -315,7 +319,8 @@ func designOf(x mat.Matrix, lo, hi int, intercept bool) *design.Matrix {
 	g := &design.Matrix{Rows: hi - lo, Cols: cols + design.B2i(intercept)}
 	g.Dense = make([]float64, g.Rows*g.Cols)
 	workers := 1
-	if ownType(x) && len(g.Dense) >= design.SharedProducts { // others need not be safe for concurrent use
+	// others need not be safe for concurrent use
+	if ownType(x) && len(g.Dense) >= design.SharedProducts {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	parallel.For(g.Rows, design.CopiedRows, workers, func(_, from, to int) {

@@ -292,7 +292,8 @@ func (e elements) Dims() (int, int)    { return e.x.Dims() }
 func (e elements) At(i, j int) float64 { return e.x.At(i, j) }
 func (e elements) T() mat.Matrix       { return mat.Transpose{Matrix: e} }
 
-// rowTypes are n rows of d numbers, or n columns where the type is square, of each type that is read in a way of its own.
+// rowTypes are n rows of d numbers, or n columns where the type is square, of each type that is
+// read in a way of its own.
 func rowTypes(rng *rand.Rand, n, d int) map[string]mat.Matrix {
 	draw := func(n, d int) *mat.Dense { return randomSparse(rng, n, d, 0.7) }
 	view := draw(n+3, d+2).Slice(2, n+2, 1, d+1).(*mat.Dense)
@@ -326,7 +327,8 @@ func rowTypes(rng *rand.Rand, n, d int) map[string]mat.Matrix {
 	}
 }
 
-// TestRowTypes: whatever the type of a matrix, its rows are its numbers, in whole and in parts, one at a time, in designs and in predictions.
+// TestRowTypes: whatever the type of a matrix, its rows are its numbers, in whole and in parts, one
+// at a time, in designs and in predictions.
 func TestRowTypes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 1))
 	for _, n := range []int{1, 15, 16, 17, 50} {
@@ -376,7 +378,8 @@ func TestRowTypes(t *testing.T) {
 	}
 }
 
-// TestRowTypesPredict: predictions at rows have the same bits for every type that holds them, and take no more memory.
+// TestRowTypesPredict: predictions at rows have the same bits for every type that holds them, and
+// take no more memory.
 func TestRowTypesPredict(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 2))
 	const n = 40
@@ -450,7 +453,8 @@ func BenchmarkRowTypes(b *testing.B) {
 	}
 }
 
-// TestSharedRows: products, variances and sums of rows have the same bits on any number of goroutines.
+// TestSharedRows: products, variances and sums of rows have the same bits on any number of
+// goroutines.
 func TestSharedRows(t *testing.T) {
 	notShort(t)
 	t.Parallel()

@@ -19,16 +19,19 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Mixture is a mixture of K Gaussians for N rows x_n of D numbers (Bishop, "Pattern Recognition and Machine Learning", 2006, section 10.2):
+// Mixture is a mixture of K Gaussians for N rows x_n of D numbers (Bishop, "Pattern Recognition and
+// Machine Learning", 2006, section 10.2):
 //
 //	π ~ Dirichlet(Weight, …),   (m_k, Λ_k) ~ NormalWishart(x̄, Kappa, DF, Cov⁻¹),   x_n|s_n = k ~ N(m_k, Λ_k⁻¹),   p(s_n = k) = π_k
 //
-// with x̄ the mean of the rows. It is an Objective over q(π) Π_k q(m_k, Λ_k), a product of a Dirichlet and K NormalWishart distributions, with f
-// that of Conjugate and h the KL to the prior. The best q(s_n) has probabilities r_nk, the responsibilities.
+// with x̄ the mean of the rows. It is an Objective over q(π) Π_k q(m_k, Λ_k), a product of a
+// Dirichlet and K NormalWishart distributions, with f that of Conjugate and h the KL to the prior.
+// The best q(s_n) has probabilities r_nk, the responsibilities.
 //
-// It is a Model whose terms are the rows. Without options the Solver takes coordinate ascent, all rows in each step, as Conjugate has it, until the ELBO,
-// which is exact and never falls, no longer rises. With a Solver.BatchSize it is stochastic variational inference, which may find
-// another, and a better, optimum. Components are in the order in which they were found: any other order has
+// It is a Model whose terms are the rows. Without options the Solver takes coordinate ascent, all
+// rows in each step, as Conjugate has it, until the ELBO, which is exact and never falls, no longer
+// rises. With a Solver.BatchSize it is stochastic variational inference, which may find another,
+// and a better, optimum. Components are in the order in which they were found: any other order has
 // the same ELBO. A Mixture is immutable and may be shared between goroutines.
 type Mixture struct {
 	n, d, k int
@@ -40,22 +43,25 @@ type Mixture struct {
 
 // MixtureOptions are the options of a Mixture. The zero value and a nil pointer mean the defaults.
 type MixtureOptions struct {
-	// Weight is the parameter of the Dirichlet prior of the weights: how many rows each component has seen before. Zero means 1. A small one, as
-	// 0.01, empties components that are not needed.
+	// Weight is the parameter of the Dirichlet prior of the weights: how many rows each component
+	// has seen before. Zero means 1. A small one, as 0.01, empties components that are not needed.
 	Weight float64
 	// Kappa is the number of rows that the prior mean counts for. Zero means 1.
 	Kappa float64
 	// DF are the degrees of freedom of the prior of Λ_k, above D − 1. Zero means D.
 	DF float64
-	// Cov is the inverse of the prior scale of Λ_k, D×D: a component without rows has the covariance Cov/DF. Nil means the covariance of the rows, with
-	// N − 1 in the denominator. It is copied.
+	// Cov is the inverse of the prior scale of Λ_k, D×D: a component without rows has the
+	// covariance Cov/DF. Nil means the covariance of the rows, with N − 1 in the denominator. It is
+	// copied.
 	Cov mat.Symmetric
-	// Start, if it is not nil, are the responsibilities to start from, N×K: rows that are not negative and sum to a positive number. It is
-	// copied. Nil means those of k-means from centres that k-means++ draws.
+	// Start, if it is not nil, are the responsibilities to start from, N×K: rows that are not
+	// negative and sum to a positive number. It is copied. Nil means those of k-means from centres
+	// that k-means++ draws.
 	Start mat.Matrix
 }
 
-// mixtureSpace are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What is told of a mixture is so in any units.
+// mixtureSpace are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What
+// is told of a mixture is so in any units.
 type mixtureSpace struct {
 	mean, l []float64 // L is lower triangular, row by row
 	logDet  float64   // log|L|
@@ -67,12 +73,16 @@ func (s *mixtureSpace) to(dst, x []float64) {
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(s.l, len(dst)), dense.Vector(dst))
 }
 
-// NewMixture returns the model of the rows of x with so many components. X is copied. A nil opt means the zero MixtureOptions.
+// NewMixture returns the model of the rows of x with so many components. X is copied. A nil opt
+// means the zero MixtureOptions.
 //
-// It returns an error wrapping ErrEmpty if x is nil or has no columns or less than two rows; ErrParam if components is not in 1 … N,
-// an option is out of range, or a row is beyond 1e5 standard deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, with its row and column, or of an option is not finite; ErrShape if an option has
-// another shape; ErrNotPosDef if a column is constant or a combination of others, and there is no MixtureOptions.Cov, or
-// that is not positive definite; ErrMemory if rows, columns or components are too many for the memory limit.
+// It returns an error wrapping ErrEmpty if x is nil or has no columns or less than two rows;
+// ErrParam if components is not in 1 … N, an option is out of range, or a row is beyond 1e5
+// standard deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, with
+// its row and column, or of an option is not finite; ErrShape if an option has another shape;
+// ErrNotPosDef if a column is constant or a combination of others, and there is no
+// MixtureOptions.Cov, or that is not positive definite; ErrMemory if rows, columns or components
+// are too many for the memory limit.
 func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, error) {
 	var o MixtureOptions
 	if opt != nil {
@@ -131,7 +141,8 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 	return m, err
 }
 
-// mixtureVectors is the number of vectors of the length of η that a run has at once: states, gradients and their parts.
+// mixtureVectors is the number of vectors of the length of η that a run has at once: states,
+// gradients and their parts.
 const mixtureVectors = 32
 
 // checkMemory returns an error if a run takes more memory than it may.
@@ -142,7 +153,8 @@ func (m *Mixture) checkMemory() error {
 		"use fewer components or columns, or raise the limit (GOMEMLIMIT)")
 }
 
-// read stores the rows of x, centered and whitened by the Cholesky factor of cov, or of their covariance.
+// read stores the rows of x, centered and whitened by the Cholesky factor of cov, or of their
+// covariance.
 func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	n, d := m.n, m.d
 	given, err := givenOption("MixtureOptions.Cov", cov)
@@ -222,17 +234,20 @@ func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	return nil
 }
 
-// mixtureSpread is the standard deviation of a column, as a part of its largest element, that is more than rounding of its mean.
+// mixtureSpread is the standard deviation of a column, as a part of its largest element, that is
+// more than rounding of its mean.
 const mixtureSpread = 1e-14
 
-// mixtureFarthest is the distance from the mean, in prior standard deviations, up to which sums of squares about it hold a covariance
-// of the size of the prior's to some five digits.
+// mixtureFarthest is the distance from the mean, in prior standard deviations, up to which sums of
+// squares about it hold a covariance of the size of the prior's to some five digits.
 const mixtureFarthest = 1e5
 
-// mixturePivot is the square of a pivot of the Cholesky factor of correlations that is more than their rounding.
+// mixturePivot is the square of a pivot of the Cholesky factor of correlations that is more than
+// their rounding.
 const mixturePivot = 1e-13
 
-// choleskyOfCorrelation replaces a by its lower Cholesky factor with zeros above, and returns the first column without one, d if none is.
+// choleskyOfCorrelation replaces a by its lower Cholesky factor with zeros above, and returns the
+// first column without one, d if none is.
 func choleskyOfCorrelation(a []float64, d int) int {
 	for j := range d {
 		for i := range j {
@@ -287,7 +302,8 @@ func (m *Mixture) setStart(start mat.Matrix) error {
 // Len returns the number of rows.
 func (m *Mixture) Len() int { return m.n }
 
-// part returns the part of a vector of the form of η that belongs to component k, and the index of its weight.
+// part returns the part of a vector of the form of η that belongs to component k, and the index of
+// its weight.
 func (m *Mixture) part(x []float64, k int) []float64 {
 	n := (m.d+1)*(m.d+2)/2 + 1
 	at := len(x) - (m.k-k)*n
@@ -343,7 +359,8 @@ func (m *Mixture) add(dst, z []float64, k int, r float64) {
 	p[len(p)-1] -= 0.5 * r
 }
 
-// NewStepper implements Model. The q that it starts from is the best one at the responsibilities of the start.
+// NewStepper implements Model. The q that it starts from is the best one at the responsibilities of
+// the start.
 func (m *Mixture) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	eta := m.prior.Natural(nil)
 	if m.start != nil {
@@ -374,7 +391,8 @@ const mixtureRounds = 15
 // mixtureLook is the number of rows between two looks at a context.
 const mixtureLook = 1 << 12
 
-// kMeans returns the cluster of each row, from centres that k-means++ draws. Once ctx is done it is of no use.
+// kMeans returns the cluster of each row, from centres that k-means++ draws. Once ctx is done it is
+// of no use.
 func (m *Mixture) kMeans(ctx context.Context, rng *rand.Rand) []int {
 	row := func(n int) []float64 { return m.z[n*m.d : (n+1)*m.d] }
 	square := func(x, y []float64) (s float64) {
@@ -441,8 +459,8 @@ func (m *Mixture) digest(d *save.Digest) {
 	d.Float(m.prior.eta...)
 }
 
-// MixturePosterior is what a run on a Mixture reached: q(π) = Dirichlet(α) and, for each component, a NormalWishart(m, κ, ν, W). It is immutable and
-// safe for concurrent use.
+// MixturePosterior is what a run on a Mixture reached: q(π) = Dirichlet(α) and, for each component,
+// a NormalWishart(m, κ, ν, W). It is immutable and safe for concurrent use.
 type MixturePosterior struct {
 	space      mixtureSpace
 	alpha      []float64
@@ -458,13 +476,15 @@ type mixtureComponent struct {
 	student   float64   // log of the density of the prediction, with its share of E[π], at m
 }
 
-// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the state reached, valid even if there is an error
-// after the set-up. The errors are those of Solver.Run.
+// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the
+// state reached, valid even if there is an error after the set-up. The errors are those of
+// Solver.Run.
 func (m *Mixture) Fit(ctx context.Context, s *Solver) (*MixturePosterior, *Result, error) {
 	return fitModel[*MixturePosterior](ctx, s, m)
 }
 
-// Posterior returns the posterior at st, a state of a run on a Mixture. The error wraps ErrParam if st is none, or one of another number of components or columns.
+// Posterior returns the posterior at st, a state of a run on a Mixture. The error wraps ErrParam if
+// st is none, or one of another number of components or columns.
 func (m *Mixture) Posterior(st State) (*MixturePosterior, error) {
 	q, err := posteriorOf(st, m.prior)
 	if err != nil {
@@ -535,7 +555,8 @@ func (p *MixturePosterior) Means() *mat.Dense {
 	return out
 }
 
-// Cov returns the covariance of component k, the inverse of E[Λ_k] = νW, D×D and new. It panics if there is no component k.
+// Cov returns the covariance of component k, the inverse of E[Λ_k] = νW, D×D and new. It panics if
+// there is no component k.
 func (p *MixturePosterior) Cov(k int) *mat.SymDense {
 	c, d := p.components[k], len(p.space.mean)
 	l := dense.General(append([]float64(nil), c.c...), d, d)
@@ -548,7 +569,8 @@ func (p *MixturePosterior) Cov(k int) *mat.SymDense {
 	return out
 }
 
-// NormalWishart returns q(m_k, Λ_k) of component k: the mean of m_k, κ, ν and W⁻¹, D×D, all new. It panics if there is no component k.
+// NormalWishart returns q(m_k, Λ_k) of component k: the mean of m_k, κ, ν and W⁻¹, D×D, all new. It
+// panics if there is no component k.
 func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float64, inverse *mat.SymDense) {
 	inverse = p.Cov(k)
 	c := p.components[k]
@@ -556,7 +578,8 @@ func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float
 	return mat.Row(nil, k, p.Means()), c.kappa, c.df, inverse
 }
 
-// Responsibilities stores the probabilities that x is of each component, those of the best q(s) of a row x,
+// Responsibilities stores the probabilities that x is of each component, those of the best q(s) of
+// a row x,
 //
 //	r_k ∝ exp(E[log π_k] + E[log N(x|m_k, Λ_k⁻¹)]),
 //
@@ -571,8 +594,8 @@ func (p *MixturePosterior) Responsibilities(dst, x []float64) []float64 {
 	return dst
 }
 
-// LogProb returns the log density of the prediction of a new row x: the logarithm of a mixture of Student t distributions with the
-// weights E[π_k] (Bishop, 2006, equation 10.81),
+// LogProb returns the log density of the prediction of a new row x: the logarithm of a mixture of
+// Student t distributions with the weights E[π_k] (Bishop, 2006, equation 10.81),
 //
 //	log Σ_k E[π_k] St(x | m_k, (ν+1−D)κ/(1+κ) W, ν+1−D).
 //

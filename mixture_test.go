@@ -36,8 +36,8 @@ func speciesStart(species []float64) *mat.Dense {
 	return start
 }
 
-// The optimum that coordinate ascent reaches on iris from the species, and the ELBOs of its first states, by an independent program
-// (numpy, Bishop 10.2).
+// The optimum that coordinate ascent reaches on iris from the species, and the ELBOs of its first
+// states, by an independent program (numpy, Bishop 10.2).
 const irisOptimum = -334.1176183723994
 
 var irisFirst = []float64{-425.61219489026325, -379.3082732664951, -354.6187753202744, -341.2657820148289, -338.5287257964705, -337.0935066810151}
@@ -111,7 +111,8 @@ func TestMixtureIris(t *testing.T) {
 	}
 }
 
-// Without options, the numbers of workers give the same bits, and every start ends at a stationary point.
+// Without options, the numbers of workers give the same bits, and every start ends at a stationary
+// point.
 func TestMixtureNil(t *testing.T) {
 	x, _ := loadIris(t)
 	m, err := NewMixture(x, 3, nil)
@@ -147,7 +148,8 @@ func TestMixtureNil(t *testing.T) {
 	}
 }
 
-// A run that is saved and loaded goes on to the bits that it would have had, whatever drew its start.
+// A run that is saved and loaded goes on to the bits that it would have had, whatever drew its
+// start.
 func TestMixtureResume(t *testing.T) {
 	x, _ := loadIris(t)
 	m, err := NewMixture(x, 3, nil)
@@ -187,7 +189,8 @@ func sameResumed(t *testing.T, m Model, steps int, passes float64) {
 	}
 }
 
-// A mixture in other units, turned, and shifted far away is the same mixture; the ELBO differs by the logarithm of the units.
+// A mixture in other units, turned, and shifted far away is the same mixture; the ELBO differs by
+// the logarithm of the units.
 func TestMixtureUnits(t *testing.T) {
 	x, species := loadIris(t)
 	opt := &MixtureOptions{Start: speciesStart(species)}
@@ -219,7 +222,8 @@ func TestMixtureUnits(t *testing.T) {
 	}
 }
 
-// One component in one dimension has a posterior in closed form, and so has its prediction; the ELBO is the evidence.
+// One component in one dimension has a posterior in closed form, and so has its prediction; the
+// ELBO is the evidence.
 func TestMixtureOne(t *testing.T) {
 	v := []float64{1.5, -0.3, 2.2, 0.7, 3.1}
 	n, mean := float64(len(v)), floats.Sum(v)/float64(len(v))

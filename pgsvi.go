@@ -35,9 +35,9 @@ type State interface {
 // asks it for nothing but these methods.
 //
 // A run can be saved (Result.Save, Solver.Checkpoint) if the Stepper is also an
-// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler: its whole state is written and put back, to
-// the bit, into a new Stepper of the same model or into one that has gone on. All Steppers of this
-// package are.
+// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler: its whole state is written and put back,
+// to the bit, into a new Stepper of the same model or into one that has gone on. All Steppers of
+// this package are.
 type Stepper interface {
 	State
 	// Plan says how a Solver without options runs it. It does not change during a run.
@@ -72,8 +72,9 @@ type Plan struct {
 	Batch     int     // terms in a mini-batch; 0 means all
 	Sampler   Sampler // nil means Reshuffle
 	MaxPasses float64 // 0 means 1000
-	// EvalEvery is the number of steps between evaluations: 0 means once a pass, negative
-	// only at the end, but for an LDA, which is evaluated after each step of all terms, too. With a Solver.Converger, which lives on evaluations, negative means 0.
+	// EvalEvery is the number of steps between evaluations: 0 means once a pass, negative only at
+	// the end, but for an LDA, which is evaluated after each step of all terms, too. With a
+	// Solver.Converger, which lives on evaluations, negative means 0.
 	EvalEvery int
 
 	evalAll bool // evaluate after each step of all terms, too, where EvalEvery is negative
@@ -104,22 +105,25 @@ type Evaluation struct {
 	ELBOErr float64
 	// Random reports that ELBO is a Monte Carlo estimate.
 	Random bool
-	// Gap estimates how many nats the ELBO is below its maximum, from this λ alone. The Steppers
-	// of this package report the decrease that the model of the objective (f
-	// linearised, h exact) still promises, ½δᵀFδ to second order, δ the distance to its minimiser in
-	// natural parameters and F the Fisher information, which bounds the true gap
-	// to second order where f is convex in the mean parameters. In an Iteration it is at
-	// least what the last two changes of the ELBO, taken as a geometric series, add up to.
+	// Gap estimates how many nats the ELBO is below its maximum, from this λ alone. The Steppers of
+	// this package report the decrease that the model of the objective (f linearised, h exact)
+	// still promises, ½δᵀFδ to second order, δ the distance to its minimiser in natural parameters
+	// and F the Fisher information, which bounds the true gap to second order where f is convex in
+	// the mean parameters. In an Iteration it is at least what the last two changes of the ELBO,
+	// taken as a geometric series, add up to.
 	Gap float64
-	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than ELBO + GapBound, at this
-	// prior, these hyper-parameters and inducing points. It is the best of the run so far, counts ELBOErr and rounding,
-	// and is +Inf where nothing is proved, yet or at all as it would cost too much. It bounds what optimisation has left, not the distance to the evidence.
-	// GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave). An Objective of Conjugate terms has one of each state, OverBlock.
+	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than
+	// ELBO + GapBound, at this prior, these hyper-parameters and inducing points. It is the best of
+	// the run so far, counts ELBOErr and rounding, and is +Inf where nothing is proved, yet or at
+	// all as it would cost too much. It bounds what optimisation has left, not the distance to the
+	// evidence. GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave). An
+	// Objective of Conjugate terms has one of each state, OverBlock.
 	GapBound float64
 	// Scope says over which q the GapBound holds.
 	Scope Scope
-	// Goal is the gap at which the run ends, in nats. A Stepper leaves it at 0, or says below which gap it is
-	// not worth going on; in an Iteration it is the Solver.Goal, or what a zero one means.
+	// Goal is the gap at which the run ends, in nats. A Stepper leaves it at 0, or says below which
+	// gap it is not worth going on; in an Iteration it is the Solver.Goal, or what a zero one
+	// means.
 	Goal float64
 }
 
@@ -127,11 +131,13 @@ type Evaluation struct {
 type Scope int
 
 const (
-	Unproved         Scope = iota // there is no proof
-	OverQ                         // every q of the family that is fitted
-	OverQAndScale                 // the same at any scale of the prior within an interval, too
-	OverLargerFamily              // q with any covariance: the bound includes what the family of the fit loses
-	OverBlock                     // any one factor of q, the others held: all of them together may gain more
+	Unproved      Scope = iota // there is no proof
+	OverQ                      // every q of the family that is fitted
+	OverQAndScale              // the same at any scale of the prior within an interval, too
+	// q with any covariance: the bound includes what the family of the fit loses
+	OverLargerFamily
+	// any one factor of q, the others held: all of them together may gain more
+	OverBlock
 )
 
 var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family", "over a block"}
@@ -167,15 +173,19 @@ type Status int
 
 // The ways in which a run ends.
 const (
-	NotTerminated  Status = iota // still running
-	Converged                    // the Converger was satisfied: what is left to gain is at most its goal by the estimate, and GapBound says how well that is proved
-	Stalled                      // rounding allows no further progress, and it is not known whether that is the optimum: the Gap says how far from the optimum, and ELBOErr how well the ELBO is known
-	PassLimit                    // MaxPasses was reached
-	IterationLimit               // MaxIter was reached
-	TimeLimit                    // a Deadline was reached
-	Exhausted                    // the Sampler had no further batch
-	Canceled                     // the context was canceled
-	Failed                       // a step or an evaluation returned an error
+	NotTerminated Status = iota // still running
+	// the Converger was satisfied: what is left to gain is at most its goal by the estimate, and
+	// GapBound says how well that is proved
+	Converged
+	// rounding allows no further progress, and it is not known whether that is the optimum: the Gap
+	// says how far from the optimum, and ELBOErr how well the ELBO is known
+	Stalled
+	PassLimit      // MaxPasses was reached
+	IterationLimit // MaxIter was reached
+	TimeLimit      // a Deadline was reached
+	Exhausted      // the Sampler had no further batch
+	Canceled       // the context was canceled
+	Failed         // a step or an evaluation returned an error
 )
 
 var statusNames = [...]string{"not terminated", "converged", "stalled", "pass limit", "iteration limit", "time limit", "sampler exhausted", "canceled", "failed"}
@@ -197,9 +207,9 @@ type Result struct {
 	Iteration             // the last one, always evaluated unless that failed or was canceled
 	Trace     []Iteration // those that were evaluated, without their State
 	Stepper   Stepper     // the state reached
-	// Warnings say what in the data or the options may make a posterior bad that is fitted well, and
-	// how to mend it: responses far from 0 under a stationary kernel, and columns of very different
-	// units without Autoscale. Those of Learned.Fit are Learned.Warnings.
+	// Warnings say what in the data or the options may make a posterior bad that is fitted well,
+	// and how to mend it: responses far from 0 under a stationary kernel, and columns of very
+	// different units without Autoscale. Those of Learned.Fit are Learned.Warnings.
 	Warnings []string
 
 	begun   bool
@@ -211,10 +221,11 @@ type Result struct {
 	batches int       // drawn so far
 	visited int       // terms visited so far
 	forced  bool      // the last evaluation was not due but made because the run ended
-	before  []byte    // the Stepper before an evaluation that was not due, if that may have changed it
-	owed    bool      // the evaluation of the last step was canceled,
-	due     bool      // which was due
-	mark    []byte    // scratch of rewind
+	// the Stepper before an evaluation that was not due, if that may have changed it
+	before []byte
+	owed   bool   // the evaluation of the last step was canceled,
+	due    bool   // which was due
+	mark   []byte // scratch of rewind
 }
 
 // String says in a line how the run ended and what its q is worth.
@@ -245,9 +256,9 @@ func (r *Result) line() string {
 	return s
 }
 
-// Sampler draws mini-batches. A Sampler, Schedule or Converger of yours that can be out of range has
-// a method Validate() error, too, which reports every violation at once, wrapping ErrParam; a run
-// asks it before it begins.
+// Sampler draws mini-batches. A Sampler, Schedule or Converger of yours that can be out of range
+// has a method Validate() error, too, which reports every violation at once, wrapping ErrParam; a
+// run asks it before it begins.
 type Sampler interface {
 	// Batches returns a sequence of mini-batches of at most size terms out of
 	// 0 … n−1. The sequence may be endless. A batch is valid until the next
@@ -289,8 +300,8 @@ type Stream[R, P any] struct {
 
 // streamEngine is what a model brings to a Stream. Its errors do not have the name of the package.
 type streamEngine[R, P any] interface {
-	// add copies r, and learns from it at once or later. Where ctx is done while it learns the error is the cause; r is
-	// in the stream, which learns of it when it is next used.
+	// add copies r, and learns from it at once or later. Where ctx is done while it learns the
+	// error is the cause; r is in the stream, which learns of it when it is next used.
 	add(ctx context.Context, r R) error
 	// removeAll takes items out.
 	removeAll(ctx context.Context, items iter.Seq2[R, error]) error
@@ -321,9 +332,9 @@ func (s *Stream[R, P]) Len() int { return s.engine.len() }
 // to be left out, or the documents, which are left out together.
 func (s *Stream[R, P]) Add(item R) error { return prefixed(s.engine.add(context.Background(), item)) }
 
-// AddAll adds items until there are no more. It returns the first error, that of ctx,
-// of items or of Add; other items before it are in the posterior. A block of which the stream was
-// learning when ctx was done is in the stream, and learnt of when that is next used: Len counts its items.
+// AddAll adds items until there are no more. It returns the first error, that of ctx, of items or
+// of Add; other items before it are in the posterior. A block of which the stream was learning when
+// ctx was done is in the stream, and learnt of when that is next used: Len counts its items.
 func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) error {
 	for item, err := range items {
 		if err != nil {

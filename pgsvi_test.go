@@ -745,7 +745,8 @@ func TestELBOWithoutGenerator(t *testing.T) {
 	}
 }
 
-// TestResultString: what a run says of itself has its status, and of what is known the ELBO, its error, and what is left to gain.
+// TestResultString: what a run says of itself has its status, and of what is known the ELBO, its
+// error, and what is left to gain.
 func TestResultString(t *testing.T) {
 	t.Parallel()
 	it := Iteration{K: 12, Passes: 4, Elapsed: 95_402_325, Evaluation: Evaluation{ELBO: -10724.996145047564, ELBOErr: 2.1e-9, Gap: 2.4e-10, GapBound: 2.72e-9, Scope: OverQ}}
@@ -770,7 +771,8 @@ func TestResultString(t *testing.T) {
 	}
 }
 
-// TestStallUnproved: where no step takes a run further the estimate decides if there is no proof, and a proof if there can be one.
+// TestStallUnproved: where no step takes a run further the estimate decides if there is no proof,
+// and a proof if there can be one.
 func TestStallUnproved(t *testing.T) {
 	for _, c := range []struct {
 		e    Evaluation

@@ -363,7 +363,8 @@ func TestPredictionOutsideSupport(t *testing.T) {
 	}
 }
 
-// TestPredictEach: rows predicted together, in blocks that goroutines share, are those predicted one at a time, to the last bit, those that are none included.
+// TestPredictEach: rows predicted together, in blocks that goroutines share, are those predicted
+// one at a time, to the last bit, those that are none included.
 func TestPredictEach(t *testing.T) {
 	t.Parallel()
 	rng := testRand(13)
@@ -614,7 +615,8 @@ func TestQuantileTails(t *testing.T) {
 					}
 					q, err := predictiveQuantile(l, p, m, v)
 					name := fmt.Sprintf("%#v N(%v, %v) at %v: %v, %v", l, m, v, p, q, err)
-					// reached reports whether log P(Y ≤ y) is that of p, but for a relative tol of the smaller tail.
+					// reached reports whether log P(Y ≤ y) is that of p, but for a relative tol of
+					// the smaller tail.
 					reached := func(y, tol float64) bool {
 						below, above := o.tails(l, y, m, v)
 						if p <= 0.5 {
@@ -708,8 +710,8 @@ func TestQuantileLargeCounts(t *testing.T) {
 	}
 }
 
-// TestProbInterval: the interval of p(y|η) has the probability wanted on either side, by draws of η,
-// and is that of the quantiles of η where p(y|η) is monotone.
+// TestProbInterval: the interval of p(y|η) has the probability wanted on either side, by draws of
+// η, and is that of the quantiles of η where p(y|η) is monotone.
 func TestProbInterval(t *testing.T) {
 	t.Parallel()
 	rng := testRand(3)

@@ -24,14 +24,15 @@ type loadable[T any] interface{ load(r io.Reader) (T, error) }
 //
 //	post, err := pgsvi.Load[*pgsvi.GPPosterior](file)
 //
-// T is a pointer to a posterior, a GLMStream or a CTMStream. Predictions of a posterior are those of the
-// one that was saved, and a stream goes on as that would have, to the last bit. A covariance is factorised anew,
-// in about D³/3 operations for a full one of D weights, N³/3 for a GP of N rows and M³/3 for a SparseGP of rank M.
+// T is a pointer to a posterior, a GLMStream or a CTMStream. Predictions of a posterior are those
+// of the one that was saved, and a stream goes on as that would have, to the last bit. A covariance
+// is factorised anew, in about D³/3 operations for a full one of D weights, N³/3 for a GP of N rows
+// and M³/3 for a SparseGP of rank M.
 //
 // The error wraps ErrFile if r has no such file, or one that is damaged or of a newer release, or
 // whose numbers make no T; it wraps ErrParam as well if the kernel or the likelihood is of a type
-// that Register was not told of. It wraps ErrMemory, and not ErrFile, if there are too many rows for
-// the limit. A failure of r is wrapped as it is.
+// that Register was not told of. It wraps ErrMemory, and not ErrFile, if there are too many rows
+// for the limit. A failure of r is wrapped as it is.
 func Load[T loadable[T]](r io.Reader) (T, error) {
 	var t T
 	return t.load(r)
@@ -130,8 +131,8 @@ func saveTo(w io.Writer, kind save.Kind, v any) error {
 }
 
 // loadFrom reads a file that saveTo has written from an S, in which every number is finite, as
-// encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that is only
-// too large nothing is wrong.
+// encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that
+// is only too large nothing is wrong.
 func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (none P, err error) {
 	body, err := readBody(r, kind)
 	if err != nil {

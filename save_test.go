@@ -100,8 +100,8 @@ func awkward(params []Param) []float64 {
 	return values
 }
 
-// TestSaveRegistered: a posterior of every type that has a kernel or a likelihood comes back with the
-// same predictions, for everything that is registered.
+// TestSaveRegistered: a posterior of every type that has a kernel or a likelihood comes back with
+// the same predictions, for everything that is registered.
 func TestSaveRegistered(t *testing.T) {
 	Register("test.savedLinear", savedLinear{})
 	Register("test.logProbOnly", logProbOnly{})
@@ -310,8 +310,8 @@ func TestSavedKinds(t *testing.T) {
 	}
 }
 
-// TestSaveDamage: a file that is cut short, longer, of another kind or version, or has one bit that is not as it was,
-// is an error that names the kind.
+// TestSaveDamage: a file that is cut short, longer, of another kind or version, or has one bit that
+// is not as it was, is an error that names the kind.
 func TestSaveDamage(t *testing.T) {
 	t.Parallel()
 	all := savedFiles(t)
@@ -328,7 +328,8 @@ func TestSaveDamage(t *testing.T) {
 		}
 		bad("a byte more", append(bytes.Clone(f.data), 'x'))
 		first, last := bytes.IndexByte(f.data, '\n')+1, len(f.data)-len("\ncrc64 0123456789abcdef\n")
-		// Of all bits none can change unnoticed; every body has the same checksum, so that one in seven will do for short.
+		// Of all bits none can change unnoticed; every body has the same checksum, so that one in
+		// seven will do for short.
 		for i := range 8 * len(f.data) {
 			if testing.Short() && i >= 8*first && i < 8*last && i%7 > 0 {
 				continue
@@ -376,8 +377,8 @@ func TestSaveDamage(t *testing.T) {
 	}
 }
 
-// TestSaveLength: a length that is not there allocates nothing, and is an error. Others' memory would count, so it
-// does not run in parallel.
+// TestSaveLength: a length that is not there allocates nothing, and is an error. Others' memory
+// would count, so it does not run in parallel.
 func TestSaveLength(t *testing.T) {
 	for _, f := range savedFiles(t) {
 		body := bodyOf(t, f.kind, string(f.data))
@@ -395,8 +396,8 @@ func TestSaveLength(t *testing.T) {
 	}
 }
 
-// mutated returns bytes that differ from good ones in a few places: bits, parts that are gone or doubled, and what replace puts at a
-// place.
+// mutated returns bytes that differ from good ones in a few places: bits, parts that are gone or
+// doubled, and what replace puts at a place.
 func mutated(rng *rand.Rand, good []byte, replace func(b []byte, at int) []byte) []byte {
 	b := slices.Clone(good)
 	for range 1 + rng.IntN(3) {
@@ -437,8 +438,9 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 	})
 }
 
-// TestSaveMutated: of 10,000 files of each kind that differ from a good one in a few places all are an error. With the
-// checksum set right they are an error or a value. None takes more memory than 64 MB and ten times its size.
+// TestSaveMutated: of 10,000 files of each kind that differ from a good one in a few places all are
+// an error. With the checksum set right they are an error or a value. None takes more memory than
+// 64 MB and ten times its size.
 func TestSaveMutated(t *testing.T) {
 	files := 10000
 	if !*runLong {
@@ -472,8 +474,8 @@ func TestSaveMutated(t *testing.T) {
 	}
 }
 
-// craftedLists returns JSON of a t for each list that there is in it: with nothing in it but about so many bytes of that list,
-// its elements as short as they can be.
+// craftedLists returns JSON of a t for each list that there is in it: with nothing in it but about
+// so many bytes of that list, its elements as short as they can be.
 func craftedLists(t reflect.Type, size int) (crafted []string) {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -503,8 +505,8 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 	return crafted
 }
 
-// TestLoadCrafted: a body that is one list of the shortest elements that there can be, or is nested deeply, is an error, and takes no more than
-// ten times its memory.
+// TestLoadCrafted: a body that is one list of the shortest elements that there can be, or is nested
+// deeply, is an error, and takes no more than ten times its memory.
 func TestLoadCrafted(t *testing.T) {
 	size := shorter(1<<17, 1<<16)
 	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "LDAPosterior": savedLDA{}, "MixturePosterior": savedMixture{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
@@ -599,7 +601,8 @@ func TestSaveValueErrors(t *testing.T) {
 		"likelihood in it": {save.Value{Type: "pgsvi.Sum", Parts: []save.Value{part, {Type: "pgsvi.Laplace", Value: []byte("{}")}}}, "part 1"},
 		"no value":         {save.Value{Type: "pgsvi.SquaredExp"}, "value of pgsvi.SquaredExp"},
 		"a likelihood":     {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")}, "pgsvi.Laplace is no Kernel"},
-		"unknown":          {save.Value{Type: "pgsvi.Cubic"}, "pgsvi.SquaredExp"}, // lists the known
+		// lists the known
+		"unknown": {save.Value{Type: "pgsvi.Cubic"}, "pgsvi.SquaredExp"},
 	} {
 		if _, err := loadAny[Kernel](c.v); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -653,7 +656,8 @@ func TestSaveErrors(t *testing.T) {
 	}
 }
 
-// fuzzLoad loads whatever is read, as it is and as the body of a file, and hands what it makes to use.
+// fuzzLoad loads whatever is read, as it is and as the body of a file, and hands what it makes to
+// use.
 func fuzzLoad[P saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, error), use func(t *testing.T, p P), bodies ...string) {
 	for _, s := range savedFiles(f) {
 		if s.kind == kind {
@@ -796,8 +800,8 @@ func mutateBits(rng *rand.Rand, good []byte) []byte {
 	})
 }
 
-// isRunError reports whether err is what LoadResult says of a state that is none: that of a file, or of a source of randomness
-// that is not that of the Solver.
+// isRunError reports whether err is what LoadResult says of a state that is none: that of a file,
+// or of a source of randomness that is not that of the Solver.
 func isRunError(err error) bool {
 	return isFileError(err, runFile.Name) || errors.Is(err, ErrParam) && prefixedOnce(err) && strings.Contains(err.Error(), "Solver.Src")
 }
@@ -836,8 +840,8 @@ func FuzzLoadResult(f *testing.F) {
 	})
 }
 
-// TestRunMutated: a saved run of any kind whose state is not what was saved, though its checksum is right, is an error or a run,
-// in no more memory than 64 MB and ten times its size.
+// TestRunMutated: a saved run of any kind whose state is not what was saved, though its checksum is
+// right, is an error or a run, in no more memory than 64 MB and ten times its size.
 func TestRunMutated(t *testing.T) {
 	files := 400
 	if testing.Short() {

@@ -33,10 +33,10 @@ const (
 	Appendix
 )
 
-// siteStepper is the Stepper of every model by sites. With a given β it takes the step of the paper, from
-// the gradient of the batch. With β = +Inf and a batch of all terms it takes one accepted step of
-// the whole objective, and with a smaller batch a block step, which has memory, needs no step
-// size and has no noise. With a divergence other than KL steps go along a curve.
+// siteStepper is the Stepper of every model by sites. With a given β it takes the step of the
+// paper, from the gradient of the batch. With β = +Inf and a batch of all terms it takes one
+// accepted step of the whole objective, and with a smaller batch a block step, which has memory,
+// needs no step size and has no noise. With a divergence other than KL steps go along a curve.
 type siteStepper struct {
 	terms   *term.Terms // a run's
 	nested  *nestedRule // how its terms take expectations; nil means ExpectLogProb
@@ -100,8 +100,8 @@ func (s *siteStepper) start(c term.Crew) (err error) {
 	return err
 }
 
-// anew begins the run anew without the nestedRule, which has failed: what it said of the states so far is not to be compared
-// with what ExpectLogProb says.
+// anew begins the run anew without the nestedRule, which has failed: what it said of the states so
+// far is not to be compared with what ExpectLogProb says.
 func (s *siteStepper) anew(c term.Crew) error {
 	s.nested.off = true
 	alg, err := s.build(c)
@@ -163,8 +163,8 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 	return estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
 }
 
-// alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as exactly as they are
-// known, whatever the batch is. It returns the step size taken.
+// alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as
+// exactly as they are known, whatever the batch is. It returns the step size taken.
 func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (float64, error) {
 	var x *term.Estimates
 	if !math.IsInf(beta, 1) {
@@ -308,8 +308,8 @@ func (c *curveProx) at(t float64, full bool) error {
 	return q.commitMoments()
 }
 
-// aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of all terms, as
-// exactly as it is known.
+// aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of
+// all terms, as exactly as it is known.
 func (c *curveProx) aim(x *term.Estimates, batch []int) error {
 	s := c.sites
 	c.tg, c.tb = dense.Resize(c.tg, s.N), dense.Resize(c.tb, s.N)
@@ -421,8 +421,9 @@ type linearOptions struct {
 	update     MeanUpdate
 }
 
-// newLinearStepper returns a Stepper of l at its prior. A full covariance with more rows than weights is kept over the
-// weights, and otherwise over the linear predictors, unless these are too nearly collinear. Divergences other than KL step by the Objective.
+// newLinearStepper returns a Stepper of l at its prior. A full covariance with more rows than
+// weights is kept over the weights, and otherwise over the linear predictors, unless these are too
+// nearly collinear. Divergences other than KL step by the Objective.
 func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence, o linearOptions) (Stepper, error) {
 	if !isKL(d) {
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance && l.Prior.Full != nil {
@@ -465,11 +466,12 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 	return s, nil
 }
 
-// objectiveMatrices is the number of D×D matrices of a run of an Objective over a full Gaussian: three of these, the prior,
-// gradients and targets.
+// objectiveMatrices is the number of D×D matrices of a run of an Objective over a full Gaussian:
+// three of these, the prior, gradients and targets.
 const objectiveMatrices = 4 * gaussianMatrices
 
-// checkObjective returns an error if an Objective over a full Gaussian of d dimensions takes more memory than it may.
+// checkObjective returns an error if an Objective over a full Gaussian of d dimensions takes more
+// memory than it may.
 func checkObjective(most int64, d int, instead string) error {
 	return checkMemory(most, memory.Bytes(objectiveMatrices, d, d), fmt.Sprintf("an Objective over a full covariance of %d dimensions", d), instead)
 }

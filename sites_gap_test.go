@@ -16,7 +16,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// concaveLikelihoods are the log-concave ones, each with a response that looks like those of a linear predictor eta.
+// concaveLikelihoods are the log-concave ones, each with a response that looks like those of a
+// linear predictor eta.
 func concaveLikelihoods() map[string]struct {
 	lik Likelihood
 	y   func(eta float64, rng *rand.Rand) float64
@@ -67,8 +68,8 @@ func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float6
 	return g, res.ELBO
 }
 
-// TestGapBoundRandomStates: wherever q is, no other has an ELBO of more nats than the bound above it. The states are
-// drawn from far off to so near that the bound is a millionth of a nat.
+// TestGapBoundRandomStates: wherever q is, no other has an ELBO of more nats than the bound above
+// it. The states are drawn from far off to so near that the bound is a millionth of a nat.
 func TestGapBoundRandomStates(t *testing.T) {
 	t.Parallel()
 	problems, states := 12, 100
@@ -231,8 +232,8 @@ func TestGapCertificate(t *testing.T) {
 			if gap := row[0] - want.Best; ev.GapBound < gap-1e-9 || -ev.ELBO != -elbo {
 				t.Errorf("%s, step %d: proved %.6g, really %.6g; −ELBO %.12g before and %.12g after", c.name, k, ev.GapBound, gap, -elbo, -ev.ELBO)
 			}
-			// What evaluations report is no more than either of the two of the reference, but for a bound
-			// on the precision part that takes no factor.
+			// What evaluations report is no more than either of the two of the reference, but for a
+			// bound on the precision part that takes no factor.
 			if most := min(row[1]+max(bound, row[2]), row[3]+bound-exact); k > 0 && ev.GapBound > 2*most {
 				t.Errorf("%s, step %d: proved %.6g, the reference %.6g and %.6g", c.name, k, ev.GapBound, row[1]+row[2], row[3])
 			}
@@ -321,8 +322,8 @@ func TestGapEvaluateAgain(t *testing.T) {
 	}
 }
 
-// TestGapRounding: noise so small that K + σ²I is nearly singular takes digits from the ELBO, which the proof counts. The reference
-// is the marginal likelihood in twice the digits.
+// TestGapRounding: noise so small that K + σ²I is nearly singular takes digits from the ELBO, which
+// the proof counts. The reference is the marginal likelihood in twice the digits.
 func TestGapRounding(t *testing.T) {
 	const n = 110
 	rng := rand.New(rand.NewPCG(8, 7))
@@ -432,8 +433,9 @@ func TestPrecisionGap(t *testing.T) {
 	}
 }
 
-// TestRowGapLargeSlopes: what rounding leaves of slopes of 1e11 is far less than a standard deviation of the site, and so is the gap, however
-// wide the prior is. The curvature that it may change is counted: the gap is never below the square of that.
+// TestRowGapLargeSlopes: what rounding leaves of slopes of 1e11 is far less than a standard
+// deviation of the site, and so is the gap, however wide the prior is. The curvature that it may
+// change is counted: the gap is never below the square of that.
 func TestRowGapLargeSlopes(t *testing.T) {
 	terms := &term.Terms{Lik: viewOf(GaussianNoise{Var: 1. / 37}), Y: []float64{0}}
 	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
@@ -446,7 +448,8 @@ func TestRowGapLargeSlopes(t *testing.T) {
 	}
 }
 
-// TestSiteChange: what variances tell of a change of the sites is no less than what it is, nor much more.
+// TestSiteChange: what variances tell of a change of the sites is no less than what it is, nor much
+// more.
 func TestSiteChange(t *testing.T) {
 	rng := testRand(17)
 	for range shorter(200, 40) {

@@ -249,8 +249,8 @@ func gramsOf(s *site.WeightAlgebra) float64 {
 	return float64(s.Mover.Buf.Rows+s.Gap.Buf.Rows+s.Blocks.Mover.Buf.Rows+s.Pg.Buf.Rows) / float64(s.N)
 }
 
-// TestOuterSteps: with many columns a fit takes three matrices XᵀΓX to 0.01 nats, and few more to the end, which is that of
-// the steps without inner ones.
+// TestOuterSteps: with many columns a fit takes three matrices XᵀΓX to 0.01 nats, and few more to
+// the end, which is that of the steps without inner ones.
 func TestOuterSteps(t *testing.T) {
 	t.Parallel()
 	type problem struct {
@@ -306,7 +306,8 @@ func TestOuterSteps(t *testing.T) {
 	}
 }
 
-// TestOuterLikelihoods: outer steps end where others do, whatever the likelihood, the prior and the rows are.
+// TestOuterLikelihoods: outer steps end where others do, whatever the likelihood, the prior and the
+// rows are.
 func TestOuterLikelihoods(t *testing.T) {
 	t.Parallel()
 	x, eta := outerRows(5, 120, 66, 1)
@@ -351,7 +352,8 @@ func TestOuterLikelihoods(t *testing.T) {
 	}
 }
 
-// TestOuterResume: a run by outer steps that is saved or halted wherever it looks at its context goes on to the same bits.
+// TestOuterResume: a run by outer steps that is saved or halted wherever it looks at its context
+// goes on to the same bits.
 func TestOuterResume(t *testing.T) {
 	t.Parallel()
 	x, eta := outerRows(7, 100, 65, 3)
@@ -427,8 +429,9 @@ func TestRated(t *testing.T) {
 	}
 }
 
-// TestRatesOfZeros: counts of which most are zero, under priors of up to 10⁸ standard deviations of their linear predictors, are fitted in tens of passes, as a
-// GP of their linear predictors and over the weights. It took a thousand, and ended nats short.
+// TestRatesOfZeros: counts of which most are zero, under priors of up to 10⁸ standard deviations of
+// their linear predictors, are fitted in tens of passes, as a GP of their linear predictors and
+// over the weights. It took a thousand, and ended nats short.
 func TestRatesOfZeros(t *testing.T) {
 	t.Parallel()
 	for _, sd := range []float64{1e2, 1e4, 1e6, 1e8} {
@@ -453,7 +456,8 @@ func TestRatesOfZeros(t *testing.T) {
 	}
 }
 
-// spanProblem is a GLM of few rows in raw units, with a Unix time stamp and features of 1e-6, and its Stepper over the weights.
+// spanProblem is a GLM of few rows in raw units, with a Unix time stamp and features of 1e-6, and
+// its Stepper over the weights.
 func spanProblem(t *testing.T, lik Likelihood) (*GLM, func() *siteStepper) {
 	t.Helper()
 	rng := testRand(3)
@@ -482,8 +486,9 @@ func spanProblem(t *testing.T, lik Likelihood) (*GLM, func() *siteStepper) {
 	}
 }
 
-// TestSpan: few rows are fitted over their span as they are over the weights, by accepted steps and by those of the paper, which go on over the weights, and
-// runs saved in either are gone on with to the same bits.
+// TestSpan: few rows are fitted over their span as they are over the weights, by accepted steps and
+// by those of the paper, which go on over the weights, and runs saved in either are gone on with to
+// the same bits.
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	g, direct := spanProblem(t, BernoulliLogit{})
@@ -695,7 +700,8 @@ func TestLowRankBoundHolds(t *testing.T) {
 	}
 }
 
-// TestLowRankPasses checks that a fit ends within 20 passes, near the ELBO of a run with a small goal.
+// TestLowRankPasses checks that a fit ends within 20 passes, near the ELBO of a run with a small
+// goal.
 func TestLowRankPasses(t *testing.T) {
 	t.Parallel()
 	type shape struct{ n, d, per int }
@@ -727,9 +733,9 @@ func TestLowRankText(t *testing.T) {
 	}
 }
 
-// TestGapBoundScopes checks every evaluation of runs against the best q of the family that its Scope
-// names, at shapes on both sides of the thresholds of sizes, and with a proof by rows, by weights and
-// with none.
+// TestGapBoundScopes checks every evaluation of runs against the best q of the family that its
+// Scope names, at shapes on both sides of the thresholds of sizes, and with a proof by rows, by
+// weights and with none.
 func TestGapBoundScopes(t *testing.T) {
 	t.Parallel()
 	shapes := []struct {
@@ -795,8 +801,8 @@ func TestGapBoundScopes(t *testing.T) {
 	}
 }
 
-// TestLowRankProofs checks that both ways to a determinant agree, and that there is none where the model
-// may not have the memory.
+// TestLowRankProofs checks that both ways to a determinant agree, and that there is none where the
+// model may not have the memory.
 func TestLowRankProofs(t *testing.T) {
 	t.Parallel()
 	x, y := sparseLabels(200, 400, 20)

@@ -16,9 +16,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// slowELBO maximises, by Newton's method over all of μ and C, the ELBO of q(z) = N(μ, CCᵀ) under the prior N(0, I) with
-// terms log p(y_n|o_n + f_nᵀz), which is concave in μ and C where they are (Challis and Barber, 2013). It shares nothing
-// with the library but LogProb and Derivs: expectations are its own.
+// slowELBO maximises, by Newton's method over all of μ and C, the ELBO of q(z) = N(μ, CCᵀ) under
+// the prior N(0, I) with terms log p(y_n|o_n + f_nᵀz), which is concave in μ and C where they are
+// (Challis and Barber, 2013). It shares nothing with the library but LogProb and Derivs:
+// expectations are its own.
 type slowELBO struct {
 	lik      Likelihood
 	y, o     []float64
@@ -28,7 +29,8 @@ type slowELBO struct {
 	c        *mat.Dense // lower triangle
 }
 
-// expect returns E[log p] under N(m, v) and its derivatives in m, in v, twice in m, in both, and twice in v.
+// expect returns E[log p] under N(m, v) and its derivatives in m, in v, twice in m, in both, and
+// twice in v.
 func (s *slowELBO) expect(y, m, v float64) (e [6]float64) {
 	if a, r, sign, rest, ok := exponentialForm(s.lik, y); ok {
 		t := r * math.Exp(sign*m+v/2)
@@ -85,7 +87,8 @@ func exponentialForm(lik Likelihood, y float64) (a, r, sign, rest float64, ok bo
 	return 0, 0, 0, 0, false
 }
 
-// value returns the ELBO, and with h not nil its gradient and Hessian over (μ, columns of the lower triangle).
+// value returns the ELBO, and with h not nil its gradient and Hessian over (μ, columns of the lower
+// triangle).
 func (s *slowELBO) value(mu []float64, c *mat.Dense, g []float64, h *mat.SymDense) float64 {
 	r := len(mu)
 	elbo := float64(r) / 2
@@ -163,7 +166,8 @@ func (s *slowELBO) value(mu []float64, c *mat.Dense, g []float64, h *mat.SymDens
 	return elbo
 }
 
-// run returns the ELBO at the optimum, reached from the current state, and half of the last decrement.
+// run returns the ELBO at the optimum, reached from the current state, and half of the last
+// decrement.
 func (s *slowELBO) run(times int) (elbo, left float64) {
 	r := len(s.mu)
 	size := r + r*(r+1)/2
@@ -218,8 +222,8 @@ func (s *slowELBO) run(times int) (elbo, left float64) {
 	return elbo, left
 }
 
-// from takes the state of a library's Stepper over dense sites or over weights as the current one, with rows
-// that are those of X Λ0^−½ or of a factor of K.
+// from takes the state of a library's Stepper over dense sites or over weights as the current one,
+// with rows that are those of X Λ0^−½ or of a factor of K.
 func (s *slowELBO) from(t testing.TB, st Stepper) {
 	t.Helper()
 	var prec mat.SymDense
@@ -366,7 +370,8 @@ func (p *wideProblem) check(t testing.TB, passes float64) {
 	}
 }
 
-// Counts of 0 and 1 under wide priors, with fewer rows than weights: an exponential of a variance of thousands.
+// Counts of 0 and 1 under wide priors, with fewer rows than weights: an exponential of a variance
+// of thousands.
 func TestPoissonWidePriorGLM(t *testing.T) {
 	t.Parallel()
 	rng := testRand(1)
@@ -414,7 +419,8 @@ func TestPoissonWidePriorGP(t *testing.T) {
 	}
 }
 
-// A stream whose prior is so wide in the units of a column that expectations overflow does not stay there.
+// A stream whose prior is so wide in the units of a column that expectations overflow does not stay
+// there.
 func TestStreamPriorOverflows(t *testing.T) {
 	x := mat.NewDense(2, 4, []float64{3e6, 1, 2e-3, 0, -2e6, 2, 5e-3, 0})
 	y, o, lik := []float64{44434, 28630}, []float64{138, 336}, Gamma{Shape: 16}
@@ -473,8 +479,8 @@ func TestOrdinaryIsNotSlow(t *testing.T) {
 }
 
 // wideRandom draws a problem: any likelihood whose terms the reference knows, a GP or a GLM of any
-// shape, priors from narrow to so wide that exponentials of the prior overflow, counts of millions, offsets,
-// repeated rows, separable labels.
+// shape, priors from narrow to so wide that exponentials of the prior overflow, counts of millions,
+// offsets, repeated rows, separable labels.
 func wideRandom(t testing.TB, seed uint64) *wideProblem {
 	t.Helper()
 	rng := testRand(seed)
@@ -560,11 +566,13 @@ func wideRandom(t testing.TB, seed uint64) *wideProblem {
 
 var wideSeeds, wideFrom = flag.Int("wide", 0, "problems of TestWideRandom; 0 means 100, or 20 in short, and those that were hard"), flag.Int("widefrom", 0, "first seed of TestWideRandom")
 
-// wideHard are seeds of wideRandom that once ended far from the optimum: a prior where expectations overflow (885, 897, the last of which
-// was said to be the optimum), a diagonal V (929), targets that do not settle (308, 868, 140), and steps of Newton's that fail at first (719).
+// wideHard are seeds of wideRandom that once ended far from the optimum: a prior where expectations
+// overflow (885, 897, the last of which was said to be the optimum), a diagonal V (929), targets
+// that do not settle (308, 868, 140), and steps of Newton's that fail at first (719).
 var wideHard = []int{885, 897, 929, 308, 868, 140, 719}
 
-// TestWideRandom: whatever the prior and the data, the nil Solver ends at the optimum, in few passes, and knows how near it is.
+// TestWideRandom: whatever the prior and the data, the nil Solver ends at the optimum, in few
+// passes, and knows how near it is.
 func TestWideRandom(t *testing.T) {
 	t.Parallel()
 	var seeds []int
@@ -598,8 +606,8 @@ func (a countedProbit) ExpectLogProb(y, m, v float64) Expectation {
 	return a.BernoulliProbit.ExpectLogProb(y, m, v)
 }
 
-// TestWideHopeless: variances that are far too large for the derivatives at the mean are passed over, and the one that is found is that of
-// the search without.
+// TestWideHopeless: variances that are far too large for the derivatives at the mean are passed
+// over, and the one that is found is that of the search without.
 func TestWideHopeless(t *testing.T) {
 	for _, sd := range []float64{1e6, 1e9, 1e12} {
 		times, m, v := 0, -sd, sd*sd
@@ -624,8 +632,9 @@ func TestWideHopeless(t *testing.T) {
 	}
 }
 
-// TestZeroCountsWidestPrior: n counts of zero at x = 1 under N(0, k), of which the optimum has m = −nkg and v = k/(1 + nkg) with
-// g = exp(m + v/2): the wider the prior, the flatter the ELBO is where m + v/2 stays, next to how steep it is elsewhere.
+// TestZeroCountsWidestPrior: n counts of zero at x = 1 under N(0, k), of which the optimum has m =
+// −nkg and v = k/(1 + nkg) with g = exp(m + v/2): the wider the prior, the flatter the ELBO is
+// where m + v/2 stays, next to how steep it is elsewhere.
 func TestZeroCountsWidestPrior(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -681,8 +690,9 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 	}
 }
 
-// TestSitesBeside: where exponentials overflow at the mean of the prior, as under offsets of hundreds, the way leads to the nearest mean
-// that tells, and on to the optimum, where the gradient of the mean is zero.
+// TestSitesBeside: where exponentials overflow at the mean of the prior, as under offsets of
+// hundreds, the way leads to the nearest mean that tells, and on to the optimum, where the gradient
+// of the mean is zero.
 func TestSitesBeside(t *testing.T) {
 	ones := func(n int) *mat.Dense {
 		x := mat.NewDense(n, 1, nil)
@@ -737,8 +747,8 @@ func TestSitesBeside(t *testing.T) {
 	}
 }
 
-// TestWideStart: rates under priors so wide that their expectations overflow, and offsets: a first step towards narrower marginals leads where
-// nothing comes back from.
+// TestWideStart: rates under priors so wide that their expectations overflow, and offsets: a first
+// step towards narrower marginals leads where nothing comes back from.
 func TestWideStart(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -767,8 +777,9 @@ func TestWideStart(t *testing.T) {
 	}
 }
 
-// TestWideContradictions: rates of rows whose offsets differ by hundreds, seen through fewer weights: exponentials of which a step takes a factor
-// of e, and the precisions of which leave no digits of anything else. Runs once ended at ELBOs of −1e200, or by luck of rounding did not.
+// TestWideContradictions: rates of rows whose offsets differ by hundreds, seen through fewer
+// weights: exponentials of which a step takes a factor of e, and the precisions of which leave no
+// digits of anything else. Runs once ended at ELBOs of −1e200, or by luck of rounding did not.
 func TestWideContradictions(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -786,7 +797,8 @@ func TestWideContradictions(t *testing.T) {
 				}
 				_, res, err := mustGLM(t, x, y, lik, GLMOptions{PriorSD: 200, Covariance: cov, Rank: 2, Offset: o}).Fit(t.Context(), nil)
 				want := Converged
-				if res != nil && min(res.Gap, res.ELBOErr) > 1 { // an ELBO of −1e105, of which rounding is 1e89 nats
+				// an ELBO of −1e105, of which rounding is 1e89 nats
+				if res != nil && min(res.Gap, res.ELBOErr) > 1 {
 					want = Stalled
 				}
 				if res != nil && res.Status == Stalled && math.Abs(res.ELBO) > 1e14 {
@@ -800,7 +812,8 @@ func TestWideContradictions(t *testing.T) {
 	}
 }
 
-// TestSiteAloneWide: the site of a term that is the only one is found in tens of steps, however wide the prior is, and is stationary.
+// TestSiteAloneWide: the site of a term that is the only one is found in tens of steps, however
+// wide the prior is, and is stationary.
 func TestSiteAloneWide(t *testing.T) {
 	for _, vc := range []float64{1, 1e4, 1e8, 1e12, 1e16} {
 		for _, at := range []float64{0, -1, 3} {

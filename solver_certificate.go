@@ -11,19 +11,22 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Certificate is a Recorder that holds the run of an Objective against the convergence theory of Khan et al. (2016): set it as
-// Solver.Recorder, or one of a Tee, and read its fields at any time. It is for steps of a given size (Solver.StepSize),
+// Certificate is a Recorder that holds the run of an Objective against the convergence theory of
+// Khan et al. (2016): set it as Solver.Recorder, or one of a Tee, and read its fields at any time.
+// It is for steps of a given size (Solver.StepSize),
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //
-// and F = f + h is the negative ELBO. What it needs, along the steps of the run and in their coordinates, is that h is convex and
+// and F = f + h is the negative ELBO. What it needs, along the steps of the run and in their
+// coordinates, is that h is convex and
 //
 //	f(λ_{k+1}) ≤ f(λ_k) + δ_kᵀ∇f(λ_k) + ½L‖δ_k‖²     (A1)
 //	δ_kᵀ∇_λ D(λ_{k+1}‖λ_k) ≥ α‖δ_k‖²                  (A6)
 //	E ĝ_k = ∇f(λ_k),   E‖ĝ_k − ∇f(λ_k)‖² ≤ σ²/M_k     (A2, A3; M_k terms in the batch)
 //
-// with the largest α and the least L and σ² that hold on the path: a diagnosis of this run, not a promise for another. That D is positive
-// (A5) is not used. After t steps, with C0 = F(λ_0) − min F, the following is proved.
+// with the largest α and the least L and σ² that hold on the path: a diagnosis of this run, not a
+// promise for another. That D is positive (A5) is not used. After t steps, with C0 = F(λ_0) − min
+// F, the following is proved.
 //
 //	a step         F(λ_k) − F(λ_{k+1}) ≥ (αβ_k − ½Lβ_k²)‖G_k‖²                   if ĝ_k = ∇f(λ_k)
 //	Proposition 1  min_k ‖G_k‖² ≤ 2LC0/(α²t)                                      if ĝ_k = ∇f(λ_k), β_k = α/L
@@ -31,28 +34,34 @@ import (
 //	Theorem        E‖G_R‖² ≤ (C0 + ½c Σ_k β_kσ²/M_k) / Σ_k (α'β_k − ½Lβ_k²)       for β_k ≤ 2α'/L, α' = α − 1/(2c), any c > 1/(2α)
 //	Proposition 3  E‖G_R‖² ≤ 2LC0/(α'²t) + cσ²/(Mα')                              the same for β_k = α'/L, M_k = M
 //
-// R is drawn with probabilities in proportion to the summands of the denominator. The best c is 1/α, which is used throughout: then α' = α/2,
-// and what more steps do not remove, Floor, is 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. G_k contains the noise of ĝ_k:
-// no step size brings its bound to 0, a larger batch does.
+// R is drawn with probabilities in proportion to the summands of the denominator. The best c is
+// 1/α, which is used throughout: then α' = α/2, and what more steps do not remove, Floor, is
+// 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. G_k contains the noise of ĝ_k: no
+// step size brings its bound to 0, a larger batch does.
 //
-// In print A3 lacks the factor N of the estimator that it is about; faster convergence for α > 1 is a matter of scale, as D → cD with β → cβ
-// leaves every λ_k where it is; and KL(q‖p) is not convex in natural parameters, for which A6 is argued there.
+// In print A3 lacks the factor N of the estimator that it is about; faster convergence for α > 1 is
+// a matter of scale, as D → cD with β → cβ leaves every λ_k where it is; and KL(q‖p) is not convex
+// in natural parameters, for which A6 is argued there.
 //
-// A step that is looked at costs six values of f over all terms, some more if it was long, and one or two gradients if it was noisy. Steps with
-// ‖δ_k‖² < 1e-7 are passed over, as rounding is most of what they show, and so are those whose size the Stepper chose.
+// A step that is looked at costs six values of f over all terms, some more if it was long, and one
+// or two gradients if it was noisy. Steps with ‖δ_k‖² < 1e-7 are passed over, as rounding is most
+// of what they show, and so are those whose size the Stepper chose.
 type Certificate struct {
 	// Every looks at one step in so many; bounds are then over these. Zero means at each.
 	Every int
-	// Optimum is the greatest ELBO of the family, or a bound on it such as ELBO + GapBound of a fit. Zero means that it is not known: C0 is
-	// then what the run has gained so far, with which every bound holds as well.
+	// Optimum is the greatest ELBO of the family, or a bound on it such as ELBO + GapBound of a
+	// fit. Zero means that it is not known: C0 is then what the run has gained so far, with which
+	// every bound holds as well.
 	Optimum float64
 	// Src draws the R of RandomIterate. Nil is a fixed seed.
 	Src rand.Source
 
-	// Steps is the number of steps that were looked at. Without any the numbers below are NaN, or 0 before a run.
+	// Steps is the number of steps that were looked at. Without any the numbers below are NaN, or 0
+	// before a run.
 	Steps int
-	// Alpha, L and RelL are α, the least over the steps, L and its counterpart relative to D, with D(λ_{k+1}‖λ_k) for ½‖δ_k‖²
-	// (Lu, Freund and Nesterov, 2018), the largest. Where f was concave along the whole path L is 0, and RelL below 0.
+	// Alpha, L and RelL are α, the least over the steps, L and its counterpart relative to D, with
+	// D(λ_{k+1}‖λ_k) for ½‖δ_k‖² (Lu, Freund and Nesterov, 2018), the largest. Where f was concave
+	// along the whole path L is 0, and RelL below 0.
 	Alpha, L, RelL float64
 	// MaxStep is 2α/L, up to which no exact step raises F; +Inf if L is 0.
 	MaxStep float64
@@ -60,25 +69,31 @@ type Certificate struct {
 	C0 float64
 	// MinGradMap2 is the least ‖G_k‖², and MeanGradMap2 their mean with the weights of R.
 	MinGradMap2, MeanGradMap2 float64
-	// Bound is that of Proposition 2 where no step was noisy, on both, or of the theorem, on the expectation of MeanGradMap2; +Inf if steps
-	// were too long for it.
+	// Bound is that of Proposition 2 where no step was noisy, on both, or of the theorem, on the
+	// expectation of MeanGradMap2; +Inf if steps were too long for it.
 	Bound float64
-	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k for a Bregman divergence. It is at most C0 for exact steps
-	// of β_k ≤ 1/RelL: a bound that does not depend on the scale of λ.
+	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k for
+	// a Bregman divergence. It is at most C0 for exact steps of β_k ≤ 1/RelL: a bound that does not
+	// depend on the scale of λ.
 	TotalD float64
-	// Violations counts the steps that break what is proved of each of them, with α and L of that very step, or, where that proves nothing, raise F, and
-	// those at which a gradient without noise is not that of the values: β was too long, the gradient or the proximal step is wrong, or h is not
-	// convex in these coordinates. The fall of F in a noisy step is held against its own ĝ_k. Adam, whose ĝ_k is no gradient, violates it.
+	// Violations counts the steps that break what is proved of each of them, with α and L of that
+	// very step, or, where that proves nothing, raise F, and those at which a gradient without
+	// noise is not that of the values: β was too long, the gradient or the proximal step is wrong,
+	// or h is not convex in these coordinates. The fall of F in a noisy step is held against its
+	// own ĝ_k. Adam, whose ĝ_k is no gradient, violates it.
 	Violations int
-	// TooLong counts the steps with β_k above 2α/L of that step, which may raise F. If there are more Violations something is wrong.
+	// TooLong counts the steps with β_k above 2α/L of that step, which may raise F. If there are
+	// more Violations something is wrong.
 	TooLong int
-	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k: over batches, over the draws of an estimator, or both. It is 0 where no step was noisy.
+	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k: over batches, over the
+	// draws of an estimator, or both. It is 0 where no step was noisy.
 	Sigma2 float64
 	// Floor is the part of Bound that is due to noise, which is in proportion to 1/M.
 	Floor float64
-	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error, u_k the direction of ∇f(λ_k). It is about N(0, 1) over
-	// many noisy steps, and far from 0 if a scale such as N/M is missing. Where an estimator draws, gradients over all terms are tested against
-	// values alike, and it is the greater of the two. NaN without noise.
+	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error, u_k
+	// the direction of ∇f(λ_k). It is about N(0, 1) over many noisy steps, and far from 0 if a
+	// scale such as N/M is missing. Where an estimator draws, gradients over all terms are tested
+	// against values alike, and it is the greater of the two. NaN without noise.
 	UnbiasedZ float64
 
 	err        error
@@ -109,24 +124,30 @@ type pathSums struct {
 const (
 	// leastMove is the ‖δ‖² below which rounding is most of what a step shows.
 	leastMove = 1e-7
-	// slopeStep is the first part of a step over which f is differentiated along it, by one-sided differences of fourth order: they stay on the segment, where
-	// every λ is valid. A step that is long against the curvature of f needs shorter ones, until leastSlopeStep leaves nothing but rounding.
+	// slopeStep is the first part of a step over which f is differentiated along it, by one-sided
+	// differences of fourth order: they stay on the segment, where every λ is valid. A step that is
+	// long against the curvature of f needs shorter ones, until leastSlopeStep leaves nothing but
+	// rounding.
 	slopeStep, leastSlopeStep = 2.5e-3, 1e-9
-	// slopeAgrees is how near two such differences are to each other, to what they are from the gradient, when it is the gradient that is wrong.
+	// slopeAgrees is how near two such differences are to each other, to what they are from the
+	// gradient, when it is the gradient that is wrong.
 	slopeAgrees = 1e-3
-	// certificateSlack is what differences and rounding may leave of an inequality, relative to the terms in it, and numericSlack what a
-	// numeric step may, which ends where its objective no longer falls.
+	// certificateSlack is what differences and rounding may leave of an inequality, relative to the
+	// terms in it, and numericSlack what a numeric step may, which ends where its objective no
+	// longer falls.
 	certificateSlack, numericSlack = 1e-8, 1e-5
 	// certificateRounding is the same relative to F.
 	certificateRounding = 1e-12
 )
 
-// Err returns the first error that the Certificate met: it wraps ErrParam if the run is not of an Objective (see GP.Objective and GLM.Objective), or its
-// steps are of more than one linearisation (Objective.Inner), and otherwise is that of f. Nothing is recorded after it.
+// Err returns the first error that the Certificate met: it wraps ErrParam if the run is not of an
+// Objective (see GP.Objective and GLM.Objective), or its steps are of more than one linearisation
+// (Objective.Inner), and otherwise is that of f. Nothing is recorded after it.
 func (c *Certificate) Err() error { return c.err }
 
-// BatchSize returns the number of terms in a batch that lowers Floor by factor, at least 1, where batches are drawn with replacement. Without
-// it fewer will do. It is at most N, and 0 if no step was noisy.
+// BatchSize returns the number of terms in a batch that lowers Floor by factor, at least 1, where
+// batches are drawn with replacement. Without it fewer will do. It is at most N, and 0 if no step
+// was noisy.
 func (c *Certificate) BatchSize(factor float64) int {
 	if c.sums.noisy == 0 {
 		return 0
@@ -135,8 +156,8 @@ func (c *Certificate) BatchSize(factor float64) int {
 	return int(math.Min(float64(c.sums.of), math.Ceil(mean*math.Max(1, factor))))
 }
 
-// Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with another Certificate λ_0 is where the first
-// step began that this one is shown.
+// Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with
+// another Certificate λ_0 is where the first step began that this one is shown.
 func (c *Certificate) Record(it Iteration) {
 	if it.K == 1 || !c.begun && c.err == nil {
 		nan := math.NaN()
@@ -212,7 +233,8 @@ func (c *Certificate) look(s *objectiveStepper) error {
 		return err
 	}
 	f1, h1, _, err := c.value(s, s.q)
-	if errors.Is(err, ErrNotFinite) || err == nil && math.IsInf(f1+h1, 1) { // it rose without a bound
+	// it rose without a bound
+	if errors.Is(err, ErrNotFinite) || err == nil && math.IsInf(f1+h1, 1) {
 		c.Steps, c.Violations, c.TooLong = c.Steps+1, c.Violations+1, c.TooLong+1
 		c.L, c.RelL, c.MaxStep, c.Bound = math.Inf(1), math.Inf(1), 0, math.Inf(1)
 		return nil
@@ -307,9 +329,11 @@ func (c *Certificate) RandomIterate() Dist {
 	return drawn.Clone()
 }
 
-// slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees with differences of the values of f on the segment, as it must where
-// nothing is random. It does not where differences over shorter and shorter parts of the step come to agree with each other alone: then they count, so that
-// a wrong gradient does not agree with itself. Where they do not come to agree nothing is said against the gradient.
+// slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees
+// with differences of the values of f on the segment, as it must where nothing is random. It does
+// not where differences over shorter and shorter parts of the step come to agree with each other
+// alone: then they count, so that a wrong gradient does not agree with itself. Where they do not
+// come to agree nothing is said against the gradient.
 func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
 	x0 := s.trial.Params(nil)
 	x, p := make([]float64, len(x0)), s.trial.Clone()
@@ -341,8 +365,9 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 	return exact, true
 }
 
-// addNoise takes ĝ of the step δ into account, and returns δᵀ∇f by a gradient over all terms. Two of them, which are one where f is
-// deterministic, are independent of each other, of ĝ and of δ: they give E‖ε‖² without the bias of their own noise.
+// addNoise takes ĝ of the step δ into account, and returns δᵀ∇f by a gradient over all terms. Two
+// of them, which are one where f is deterministic, are independent of each other, of ĝ and of δ:
+// they give E‖ε‖² without the bias of their own noise.
 func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64, error) {
 	ctx, env := context.Background(), c.env()
 	first := make([]float64, len(s.g))
@@ -416,7 +441,8 @@ func (c *Certificate) conclude() {
 	c.Bound = c.C0/sum + c.Floor
 }
 
-// nanMin and nanMax are the lesser and the greater of two numbers, of which a may be NaN and is then none.
+// nanMin and nanMax are the lesser and the greater of two numbers, of which a may be NaN and is
+// then none.
 func nanMin(a, b float64) float64 {
 	if math.IsNaN(a) {
 		return b

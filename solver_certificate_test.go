@@ -113,8 +113,8 @@ func TestCertificateTruth(t *testing.T) {
 	}
 }
 
-// Exact steps on random problems: no step falls by less than is proved of it, and the bounds of Proposition 2 hold after every step, with what
-// the run has gained so far and with the optimum.
+// Exact steps on random problems: no step falls by less than is proved of it, and the bounds of
+// Proposition 2 hold after every step, with what the run has gained so far and with the optimum.
 func TestCertificateBounds(t *testing.T) {
 	t.Parallel()
 	tight := 0.0
@@ -192,7 +192,8 @@ func parabola(a ...float64) Smooth {
 	})
 }
 
-// Proposition 1 at β = α/L; beyond 2α/L it fails, and every step is a violation that is explained by its length.
+// Proposition 1 at β = α/L; beyond 2α/L it fails, and every step is a violation that is explained
+// by its length.
 func TestCertificateTooLong(t *testing.T) {
 	const l, c0 = 8, 0.5 * (3 + 8)
 	for _, c := range []struct {
@@ -209,7 +210,8 @@ func TestCertificateTooLong(t *testing.T) {
 			if cert.Violations != 0 || cert.TooLong != 0 || !(cert.MinGradMap2 <= cert.Bound) || broken {
 				t.Errorf("beta %v: %+v, Proposition 1 broken %t", c.beta, cert, broken)
 			}
-			if !(cert.MaxStep >= 2./l*(1-1e-7)) { // equal where the path sees the steepest direction to the end
+			// equal where the path sees the steepest direction to the end
+			if !(cert.MaxStep >= 2./l*(1-1e-7)) {
 				t.Errorf("beta %v: MaxStep %v", c.beta, cert.MaxStep)
 			}
 			continue
@@ -241,7 +243,8 @@ func (farProx) Prox(q Dist, p *Prox) (bool, error) {
 	return forwardKL{}.Prox(q, &far)
 }
 
-// A wrong gradient or proximal step is a violation at steps that are short enough; so is an h that is not convex in the coordinates.
+// A wrong gradient or proximal step is a violation at steps that are short enough; so is an h that
+// is not convex in the coordinates.
 func TestCertificateWrong(t *testing.T) {
 	o := theoryProblem()
 	short := Solver{StepSize: ConstantStep(0.02), MaxIter: 8}
@@ -267,7 +270,8 @@ func TestCertificateWrong(t *testing.T) {
 	if cert.Violations == 0 {
 		t.Errorf("a wrong proximal step: %+v", cert)
 	}
-	// −|z|² is concave: its exact steps, with the closed form of a user, do not fall by what is proved of a convex h.
+	// −|z|² is concave: its exact steps, with the closed form of a user, do not fall by what is
+	// proved of a convex h.
 	cert = &Certificate{}
 	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 5}, cert, Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
 	if cert.Violations == 0 {
@@ -291,7 +295,8 @@ func (dome) Prox(q Dist, p *Prox) (bool, error) {
 	return true, q.SetParams(z)
 }
 
-// The theorem over 200 seeds, after every step, with σ² of batches with replacement; σ² against the terms themselves.
+// The theorem over 200 seeds, after every step, with σ² of batches with replacement; σ² against the
+// terms themselves.
 func TestCertificateNoise(t *testing.T) {
 	t.Parallel()
 	o := theoryProblem()
@@ -390,7 +395,8 @@ func (f unscaled) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 	return v, err
 }
 
-// What UnbiasedZ finds: a missing factor N/M, and a wrong gradient of a log-likelihood along paths; not the noise of either.
+// What UnbiasedZ finds: a missing factor N/M, and a wrong gradient of a log-likelihood along paths;
+// not the noise of either.
 func TestCertificateUnbiased(t *testing.T) {
 	t.Parallel()
 	o := theoryProblem()
@@ -420,7 +426,8 @@ func TestCertificateUnbiased(t *testing.T) {
 	}
 }
 
-// σ² of an estimator that draws, of a state that hardly moves, against its gradients again and again: the noise of what it is compared with is not in it.
+// σ² of an estimator that draws, of a state that hardly moves, against its gradients again and
+// again: the noise of what it is compared with is not in it.
 func TestCertificateDraws(t *testing.T) {
 	if testing.Short() {
 		t.Skip("values from draws")
@@ -446,7 +453,8 @@ func TestCertificateDraws(t *testing.T) {
 	}
 }
 
-// What a Certificate does beside: it leaves the run alone, looks now and then, begins anew with a run, and says what it cannot look at.
+// What a Certificate does beside: it leaves the run alone, looks now and then, begins anew with a
+// run, and says what it cannot look at.
 func TestCertificateRecords(t *testing.T) {
 	o := theoryProblem()
 	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never()}
@@ -473,7 +481,8 @@ func TestCertificateRecords(t *testing.T) {
 	if solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
 		t.Errorf("steps of the Stepper's own: %+v", c)
 	}
-	// A mixture begins elsewhere than at its prior, and its evaluations need gradients, too; its f is concave.
+	// A mixture begins elsewhere than at its prior, and its evaluations need gradients, too; its f
+	// is concave.
 	x := mat.NewDense(60, 1, normals(testRand(8), 60))
 	for n := range 30 {
 		x.Set(n, 0, x.At(n, 0)+6)
@@ -497,8 +506,9 @@ func TestCertificateRecords(t *testing.T) {
 	}
 }
 
-// Of right gradients, steps and convex h no violation is counted that is not a step too long, whatever the divergence, the coordinates and the size of the step, on problems in
-// any units; a step that leaves what float64 can hold is one.
+// Of right gradients, steps and convex h no violation is counted that is not a step too long,
+// whatever the divergence, the coordinates and the size of the step, on problems in any units; a
+// step that leaves what float64 can hold is one.
 func TestCertificateInnocent(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(shorter(9, 4)) {
@@ -544,7 +554,8 @@ func TestCertificateInnocent(t *testing.T) {
 	}
 }
 
-// λ_R is a copy of a state where a step began. There is none before a run, or if steps are too long.
+// λ_R is a copy of a state where a step began. There is none before a run, or if steps are too
+// long.
 func TestRandomIterateIsOfThePath(t *testing.T) {
 	o := inCoords(theoryProblem(), MeanParams)
 	if q := (&Certificate{}).RandomIterate(); q != nil {

@@ -17,13 +17,16 @@ import (
 )
 
 // DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
-// at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ) where there are proofs, unless
-// rounding is all that the proof lacks: the estimate is at most the goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has
-// stopped falling. Where there are none the estimate decides (Gap). A gap of more than a nat, estimated or proved,
-// within the rounding of an ELBO that is not known to half a nat (ELBOErr) is where rounding ends: the status is then Stalled. Stop as well
-// when the ELBO has stayed the same to rounding over ten evaluations. The run has then converged if by the estimate it is at
-// the goal, or within 1e-6 nats, and what is proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
-// the status is Stalled. And where the gap is not known when the relative change of the ELBO has a rolling median below 1e-7.
+// at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ)
+// where there are proofs, unless rounding is all that the proof lacks: the estimate is at most the
+// goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has stopped falling. Where there
+// are none the estimate decides (Gap). A gap of more than a nat, estimated or proved, within the
+// rounding of an ELBO that is not known to half a nat (ELBOErr) is where rounding ends: the status
+// is then Stalled. Stop as well when the ELBO has stayed the same to rounding over ten evaluations.
+// The run has then converged if by the estimate it is at the goal, or within 1e-6 nats, and what is
+// proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
+// the status is Stalled. And where the gap is not known when the relative change of the ELBO has a
+// rolling median below 1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &elboChange{tol: 1e-7, unlessGap: true}, &stall{})
 }
@@ -57,7 +60,8 @@ func (c *stall) Converged(it Iteration) Status {
 	return Stalled
 }
 
-// stalledBound is what must be proved, in nats, of a run that no step takes any further for it to have converged.
+// stalledBound is what must be proved, in nats, of a run that no step takes any further for it to
+// have converged.
 const stalledBound = 0.01
 
 // GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
@@ -80,8 +84,8 @@ type goalReached struct{ bound float64 } // the last that was proved
 
 func (c *goalReached) Init() { c.bound = math.Inf(1) }
 
-// A bound that falls by less than a factor of stillFalling has stopped falling, and is rounding if it is below
-// roundingBound nats, or that relative to the ELBO.
+// A bound that falls by less than a factor of stillFalling has stopped falling, and is rounding if
+// it is below roundingBound nats, or that relative to the ELBO.
 const (
 	stillFalling          = 0.5
 	roundingBound         = 1e-6
@@ -379,14 +383,16 @@ func (r robbinsMonro) Validate() error {
 //
 //	ρ_k = (delay + k)^−power,
 //
-// in which a step with h = KLTo and D = KL goes the fraction ρ_k of the way to its target in natural parameters (Hoffman et al., 2013,
-// equation 26, where delay is τ and power κ; k counts from 0). It converges for ½ < power ≤ 1. Where ρ_k = 1, as it is at delay 1 and k = 0, β_k is +Inf and
-// the step is that of the Stepper. Zeros mean delay 10 and power 0.7.
+// in which a step with h = KLTo and D = KL goes the fraction ρ_k of the way to its target in
+// natural parameters (Hoffman et al., 2013, equation 26, where delay is τ and power κ; k counts
+// from 0). It converges for ½ < power ≤ 1. Where ρ_k = 1, as it is at delay 1 and k = 0, β_k is
+// +Inf and the step is that of the Stepper. Zeros mean delay 10 and power 0.7.
 func FractionStep(delay, power float64) Schedule { return fractionStep{Delay: delay, Power: power} }
 
 type fractionStep struct{ Delay, Power float64 }
 
-// What zeros of a FractionStep mean: values within the range that Hoffman, Blei and Bach (2010) found best on three corpora.
+// What zeros of a FractionStep mean: values within the range that Hoffman, Blei and Bach (2010)
+// found best on three corpora.
 const (
 	fractionDelay = 10
 	fractionPower = 0.7
@@ -398,7 +404,8 @@ func (s fractionStep) StepSize(k int) float64 {
 	return rho / (1 - rho)
 }
 
-// Validate returns an error wrapping ErrParam unless Delay is at least 1 and finite, or zero, and Power in [0, 1].
+// Validate returns an error wrapping ErrParam unless Delay is at least 1 and finite, or zero, and
+// Power in [0, 1].
 func (s fractionStep) Validate() error {
 	var errs []error
 	if s.Delay != 0 && !(s.Delay >= 1 && s.Delay <= math.MaxFloat64) {
@@ -417,8 +424,8 @@ func orOne(x float64) float64 {
 	return x
 }
 
-// Reshuffle visits every term exactly once a pass, in an order drawn anew for
-// each pass, but that of a batch of all terms. The last batch of a pass is shorter where size does not divide n.
+// Reshuffle visits every term exactly once a pass, in an order drawn anew for each pass, but that
+// of a batch of all terms. The last batch of a pass is shorter where size does not divide n.
 func Reshuffle() Sampler { return reshuffle{} }
 
 type reshuffle struct{}

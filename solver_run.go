@@ -33,30 +33,36 @@ type Solver struct {
 	// is nil, and otherwise Reshuffle, which visits every term once
 	// a pass in a new random order.
 	Sampler Sampler
-	// MaxPasses bounds the passes over the data. Zero means that of the Plan, 1000 where it has none.
+	// MaxPasses bounds the passes over the data. Zero means that of the Plan, 1000 where it has
+	// none.
 	MaxPasses float64
 	// MaxIter bounds the number of steps. Zero means no bound.
 	MaxIter int
-	// EvalEvery is the number of steps between evaluations of the ELBO. Zero
-	// means that of the Plan, or once a pass where it has none, less often where the evaluations of an Objective with
-	// noisy gradients would take more than a fifth of the work, and where it has evaluations
-	// at the end alone but there is a Converger; a negative value means only at the end.
+	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means that of the
+	// Plan, or once a pass where it has none, less often where the evaluations of an Objective with
+	// noisy gradients would take more than a fifth of the work, and where it has evaluations at the
+	// end alone but there is a Converger; a negative value means only at the end.
 	EvalEvery int
-	// Workers is the number of goroutines that share the work of the set-up, of a step and of an evaluation. Zero means
-	// as many as there are processors (GOMAXPROCS), where the work is worth it, for what is safe for concurrent use: linear algebra,
-	// a Likelihood and its expectations, a Kernel, the documents of a topic model. Functions that the user wrote and that need not be,
-	// such as LogLik.LogProb, are then called one at a time; above 1 they are called concurrently. The result does not depend on
-	// it, to the last bit, and nothing else does: a Solver with Workers alone runs as the zero Solver does.
+	// Workers is the number of goroutines that share the work of the set-up, of a step and of an
+	// evaluation. Zero means as many as there are processors (GOMAXPROCS), where the work is worth
+	// it, for what is safe for concurrent use: linear algebra, a Likelihood and its expectations, a
+	// Kernel, the documents of a topic model. Functions that the user wrote and that need not be,
+	// such as LogLik.LogProb, are then called one at a time; above 1 they are called concurrently.
+	// The result does not depend on it, to the last bit, and nothing else does: a Solver with
+	// Workers alone runs as the zero Solver does.
 	Workers int
-	// Goal is how many nats the ELBO may be below its maximum when the run ends: known where there is a proof
-	// (Evaluation.GapBound), estimated where there is none. Zero means 1e-10 nats or 1e-13 for every term, whichever is more, and no less than what the ELBO
-	// is known to; or that of the Stepper, if it has one. The mean is then within √(2·Goal) standard deviations of the best, in any direction.
+	// Goal is how many nats the ELBO may be below its maximum when the run ends: known where there
+	// is a proof (Evaluation.GapBound), estimated where there is none. Zero means 1e-10 nats or
+	// 1e-13 for every term, whichever is more, and no less than what the ELBO is known to; or that
+	// of the Stepper, if it has one. The mean is then within √(2·Goal) standard deviations of the
+	// best, in any direction.
 	Goal float64
 	// Converger decides when to stop. Nil means DefaultConverger, which goes by Goal.
 	Converger Converger
-	// Recover makes an error of a panic of any function that the set-up, a step or an evaluation calls, such as
-	// LogLik.LogProb, a Likelihood or a Kernel. The error wraps ErrPanic and a *PanicError and names the datum where it is
-	// known; λ_k is kept, as on any error. Without it the panic is the caller's, on whatever goroutine it was.
+	// Recover makes an error of a panic of any function that the set-up, a step or an evaluation
+	// calls, such as LogLik.LogProb, a Likelihood or a Kernel. The error wraps ErrPanic and a
+	// *PanicError and names the datum where it is known; λ_k is kept, as on any error. Without it
+	// the panic is the caller's, on whatever goroutine it was.
 	Recover bool
 	// Recorder is shown every iteration. Nil records nothing beyond Result.Trace.
 	Recorder Recorder
@@ -80,8 +86,8 @@ type haltable interface {
 }
 
 // fitModel is every Fit of the package: it runs s, nil for none of its options, on m. The posterior
-// is that of the state reached, also where there is an error after the set-up; of a run that was canceled it is none
-// where it takes more than a moment.
+// is that of the state reached, also where there is an error after the set-up; of a run that was
+// canceled it is none where it takes more than a moment.
 func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
 	if s == nil {
 		s = &Solver{}
@@ -105,8 +111,9 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	return post, res, err
 }
 
-// lastMoment is the time that the end of a run may take after its context is done: its last evaluation, and its posterior.
-// Tests make it longer, so that what they find does not depend on the load of the machine.
+// lastMoment is the time that the end of a run may take after its context is done: its last
+// evaluation, and its posterior. Tests make it longer, so that what they find does not depend on
+// the load of the machine.
 var lastMoment = 50 * time.Millisecond
 
 // shortlyAfter returns a context that is done a moment after ctx is.
@@ -137,14 +144,15 @@ func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
 // Run fits m from its initial λ until the Converger is satisfied, a limit is
 // reached or ctx is canceled.
 //
-// It returns an error if an option is invalid (all violations at once, wrapping
-// ErrParam), if m cannot provide a Stepper, if a step or an evaluation fails
-// (wrapped with the iteration and β), if the ELBO reached is infinite (wrapping
-// ErrDiverged), or if ctx is canceled (wrapping its cause). After a valid set-up the result is never nil and holds the state
-// reached. A limit is not an error but a Status.
+// It returns an error if an option is invalid (all violations at once, wrapping ErrParam), if m
+// cannot provide a Stepper, if a step or an evaluation fails (wrapped with the iteration and β), if
+// the ELBO reached is infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause).
+// After a valid set-up the result is never nil and holds the state reached. A limit is not an error
+// but a Status.
 //
-// A step that is canceled inside leaves the state, and the randomness, as they were before it. The state that a canceled run
-// has reached is evaluated only where that takes a moment: its ELBO may be NaN.
+// A step that is canceled inside leaves the state, and the randomness, as they were before it. The
+// state that a canceled run has reached is evaluated only where that takes a moment: its ELBO may
+// be NaN.
 func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	res, err := s.Start(ctx, m)
 	if err != nil {
@@ -223,8 +231,8 @@ func (s *Solver) guard(f func() error) (err error) {
 // Src where the run has begun. The result is from, changed; the errors are
 // those of Run, and one wrapping ErrParam if from has no Stepper.
 //
-// A run whose last evaluation was made only because the run ended goes on as if that had not been asked
-// for. A Stepper that has met a better state there keeps that one.
+// A run whose last evaluation was made only because the run ended goes on as if that had not been
+// asked for. A Stepper that has met a better state there keeps that one.
 func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	res := from
 	if err := s.validate(); err != nil {
@@ -377,8 +385,8 @@ func canceledAfter(ctx context.Context, r *Result) error {
 	return fmt.Errorf("pgsvi: canceled after %d iterations: %w", r.K, context.Cause(ctx))
 }
 
-// sparing is a Stepper whose evaluations may cost more than they tell. It is asked once a pass where no EvalEvery says
-// when to evaluate, and expects to be evaluated when it says so.
+// sparing is a Stepper whose evaluations may cost more than they tell. It is asked once a pass
+// where no EvalEvery says when to evaluate, and expects to be evaluated when it says so.
 type sparing interface{ worthEvaluating() bool }
 
 func worthEvaluating(st Stepper) bool {
@@ -482,7 +490,8 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// fallenRate is the rate at which changes of the ELBO that do not fall yet are taken to fall from there on: what is left is several times the last of them.
+// fallenRate is the rate at which changes of the ELBO that do not fall yet are taken to fall from
+// there on: what is left is several times the last of them.
 const fallenRate = 0.9
 
 // goal returns the gap at which the run of a Stepper with n terms may end.
@@ -543,10 +552,10 @@ func (s *Solver) options(st Stepper) Plan {
 	return p
 }
 
-// Steps is the loop itself, as an iterator over the steps of the run res, for example that of Start: the caller
-// decides when to stop by breaking out of it, and res is then the run so far. It ends at MaxPasses or MaxIter,
-// when ctx is canceled, when the Sampler has no further batch, and after an
-// iteration that carries an error. Converger and Recorder are Run's affair.
+// Steps is the loop itself, as an iterator over the steps of the run res, for example that of
+// Start: the caller decides when to stop by breaking out of it, and res is then the run so far. It
+// ends at MaxPasses or MaxIter, when ctx is canceled, when the Sampler has no further batch, and
+// after an iteration that carries an error. Converger and Recorder are Run's affair.
 func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
 	return func(yield func(Iteration, error) bool) {
 		if err := s.validate(); err != nil {

@@ -23,10 +23,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// fitsOfPaths is the environment variable that has TestPathsSameBits print fits instead of comparing those of others.
+// fitsOfPaths is the environment variable that has TestPathsSameBits print fits instead of
+// comparing those of others.
 const fitsOfPaths = "PGSVI_TEST_FITS"
 
-// TestPathsSameBits: whole fits have the same bits whatever vectors the processor has, which GODEBUG takes from programs of their own.
+// TestPathsSameBits: whole fits have the same bits whatever vectors the processor has, which
+// GODEBUG takes from programs of their own.
 func TestPathsSameBits(t *testing.T) {
 	if os.Getenv(fitsOfPaths) != "" {
 		printFits(t)
@@ -113,7 +115,8 @@ func signs(n int) []float64 {
 	return y
 }
 
-// TestSolverOfWorkersAlone: a Solver whose options are zero, and one that has workers alone, run as none does, in every model.
+// TestSolverOfWorkersAlone: a Solver whose options are zero, and one that has workers alone, run as
+// none does, in every model.
 func TestSolverOfWorkersAlone(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -206,8 +209,8 @@ func TestSolverOfWorkersAlone(t *testing.T) {
 	}
 }
 
-// TestFunctionsOneAtATime: a function that need not be safe for concurrent use is called by one goroutine at a time unless Workers
-// says otherwise, and by several where it does.
+// TestFunctionsOneAtATime: a function that need not be safe for concurrent use is called by one
+// goroutine at a time unless Workers says otherwise, and by several where it does.
 func TestFunctionsOneAtATime(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	prior := NewIsotropic(2, 1)
@@ -287,8 +290,8 @@ func longModels(t testing.TB) []longModel {
 	}
 }
 
-// TestPredictionWhileFitting: posteriors of a run answer any number of goroutines while the run goes on, and say what they say
-// when it has ended.
+// TestPredictionWhileFitting: posteriors of a run answer any number of goroutines while the run
+// goes on, and say what they say when it has ended.
 func TestPredictionWhileFitting(t *testing.T) {
 	t.Parallel()
 	for _, m := range longModels(t) {
@@ -352,7 +355,8 @@ func TestPredictionWhileFitting(t *testing.T) {
 // leftOver is the memory that a run may keep of thousands of passes: what is rounded, and caches.
 const leftOver = 48 << 10
 
-// TestMemoryFlat: after 10,000 passes a run has no more memory than after 1,000, but for its Trace, whatever context it has.
+// TestMemoryFlat: after 10,000 passes a run has no more memory than after 1,000, but for its Trace,
+// whatever context it has.
 func TestMemoryFlat(t *testing.T) {
 	early, late := 1000.0, 10000.0
 	if !*runLong {
@@ -487,8 +491,9 @@ func stateOf(t testing.TB, m Model, st Stepper) []float64 {
 	return nil
 }
 
-// A panic of a user's function, on a worker or not, is one that the caller can recover; with Solver.Recover it is an
-// error that names the datum, and the Result is complete: its λ is that of the steps it counts, to the bit.
+// A panic of a user's function, on a worker or not, is one that the caller can recover; with
+// Solver.Recover it is an error that names the datum, and the Result is complete: its λ is that of
+// the steps it counts, to the bit.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -556,7 +561,8 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// A Kernel that panics does so for the caller of whatever asks it: the construction of a model, and predictions.
+// A Kernel that panics does so for the caller of whatever asks it: the construction of a model, and
+// predictions.
 func TestPanicOfKernel(t *testing.T) {
 	f := &fuse{}
 	s := logisticData(91, 80, 2)
@@ -658,8 +664,8 @@ func TestRecoverLoading(t *testing.T) {
 	}
 }
 
-// Runs of GLMs with a given step size have a Gap and a GapBound at every evaluation, which hold against a run without one,
-// whatever the covariance is, with all rows in a step or some.
+// Runs of GLMs with a given step size have a Gap and a GapBound at every evaluation, which hold
+// against a run without one, whatever the covariance is, with all rows in a step or some.
 func TestGivenStepSizeHasGaps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	x, y := mat.NewDense(120, 4, nil), make([]float64, 120)

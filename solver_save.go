@@ -124,9 +124,10 @@ func syncDir(dir string) error {
 // runFile is the file of a Result.
 var runFile = save.Kind{Name: "Result", Version: 1}
 
-// Save writes the run, from which Solver.LoadResult makes one that Resume goes on with to the
-// same bits: a line that names the kind of file, the state, and a checksum. The state is that of this
-// release and of this kind of machine; to keep what was learnt, save the posterior. Save does not change the run.
+// Save writes the run, from which Solver.LoadResult makes one that Resume goes on with to the same
+// bits: a line that names the kind of file, the state, and a checksum. The state is that of this
+// release and of this kind of machine; to keep what was learnt, save the posterior. Save does not
+// change the run.
 //
 // The error is that of w, or wraps ErrParam if the Stepper has no MarshalBinary, or what it
 // consists of cannot be saved, or the run's source of randomness is no encoding.BinaryMarshaler,
@@ -207,10 +208,12 @@ func (it *Iteration) save(c *save.State) {
 	c.Check(it.Passes >= 0 && !math.IsInf(it.Passes, 0), "%v passes", it.Passes)
 }
 
-// evaluatesOnly is a Stepper that may know that Evaluate would change nothing which later steps depend on.
+// evaluatesOnly is a Stepper that may know that Evaluate would change nothing which later steps
+// depend on.
 type evaluatesOnly interface{ constant() bool }
 
-// remember keeps the state before an evaluation that the run as such does not make, if it may change it.
+// remember keeps the state before an evaluation that the run as such does not make, if it may
+// change it.
 func (r *Result) remember() {
 	if c, ok := r.Stepper.(evaluatesOnly); ok && c.constant() {
 		return
@@ -222,8 +225,8 @@ func (r *Result) remember() {
 	}
 }
 
-// forget takes an evaluation that was made only because the run ended out of its history, and puts the
-// state back to that before it.
+// forget takes an evaluation that was made only because the run ended out of its history, and puts
+// the state back to that before it.
 func (r *Result) forget() error {
 	if r.forced {
 		r.Trace, r.forced = r.Trace[:len(r.Trace)-1], false

@@ -11,14 +11,17 @@ import (
 	"testing"
 )
 
-const fullDiskFile = "PGSVI_TEST_FULL_DISK" // the checkpoint of the process that TestCheckpointFullDisk starts
+// the checkpoint of the process that TestCheckpointFullDisk starts
+const fullDiskFile = "PGSVI_TEST_FULL_DISK"
 
-// TestCheckpointFullDisk: a run whose checkpoint finds no room ends with the error of the system, leaves the checkpoint
-// before it as it was and nothing beside it, and goes on from there once there is room.
+// TestCheckpointFullDisk: a run whose checkpoint finds no room ends with the error of the system,
+// leaves the checkpoint before it as it was and nothing beside it, and goes on from there once
+// there is room.
 func TestCheckpointFullDisk(t *testing.T) {
 	r := interruptedRuns(t)[1]
 	ctx, s := context.Background(), r.solver
-	if path := os.Getenv(fullDiskFile); path != "" { // the process: a limit is that of a process for good
+	// the process: a limit is that of a process for good
+	if path := os.Getenv(fullDiskFile); path != "" {
 		signal.Ignore(syscall.SIGXFSZ)
 		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}
 		s.Recorder = RecorderFunc(func(it Iteration) {

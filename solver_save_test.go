@@ -243,7 +243,8 @@ func (r run) uninterrupted(t testing.TB) (bits string, iterations int) {
 	return bitsOf(t, res), res.K
 }
 
-// interruptions returns how many of a kind of interruption each of the runs has, so that there are all in all.
+// interruptions returns how many of a kind of interruption each of the runs has, so that there are
+// all in all.
 func interruptions(all, short, runs int) int {
 	if !*runLong {
 		all = short
@@ -251,8 +252,9 @@ func interruptions(all, short, runs int) int {
 	return (all + runs - 1) / runs
 }
 
-// TestResumeLaterChanges: a GP of so many terms that changes of V wait for others ends with the bits of an uninterrupted run where it was left and saved between
-// two blocks, for any number of workers, and with the ELBO and gap that its sites have when V is computed anew.
+// TestResumeLaterChanges: a GP of so many terms that changes of V wait for others ends with the
+// bits of an uninterrupted run where it was left and saved between two blocks, for any number of
+// workers, and with the ELBO and gap that its sites have when V is computed anew.
 func TestResumeLaterChanges(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -271,14 +273,16 @@ func TestResumeLaterChanges(t *testing.T) {
 	r := run{name: "GP", model: g, solver: Solver{MaxPasses: 3}}
 	want, k := r.uninterrupted(t)
 	waited := false
-	for i, workers := range []int{1, 2, 7} { // after steps that follow one another, of which one in three or four leaves no change to wait
+	// after steps that follow one another, of which one in three or four leaves no change to wait
+	for i, workers := range []int{1, 2, 7} {
 		s := r.solver
 		s.Workers = workers
 		res, err := s.Start(context.Background(), g)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Left here, where a canceled run would be evaluated, and with it V, if that takes but a moment.
+		// Left here, where a canceled run would be evaluated, and with it V, if that takes but a
+		// moment.
 		for it, err := range s.Steps(context.Background(), res) {
 			if err != nil {
 				t.Fatal(err)
@@ -317,8 +321,8 @@ func TestResumeLaterChanges(t *testing.T) {
 	}
 }
 
-// TestResumeInterrupted: a run that is canceled at any step, and goes on at once, or in another Result from what was saved, ends
-// with the bits of one that was not, for any number of workers.
+// TestResumeInterrupted: a run that is canceled at any step, and goes on at once, or in another
+// Result from what was saved, ends with the bits of one that was not, for any number of workers.
 func TestResumeInterrupted(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
@@ -395,8 +399,8 @@ func (c askedContext) Err() error {
 	return nil
 }
 
-// TestResumeInside: a run that is canceled inside a step, an evaluation or the set-up, wherever it looks at its context,
-// goes on to the bits of one that was not.
+// TestResumeInside: a run that is canceled inside a step, an evaluation or the set-up, wherever it
+// looks at its context, goes on to the bits of one that was not.
 func TestResumeInside(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
@@ -503,14 +507,16 @@ func TestKilledRun(t *testing.T) {
 	}
 }
 
-// skipEmulated skips a test that starts its own program where that is made for a processor that is emulated, which the system then cannot start.
+// skipEmulated skips a test that starts its own program where that is made for a processor that is
+// emulated, which the system then cannot start.
 func skipEmulated(t *testing.T, err error) {
 	if errors.Is(err, syscall.ENOEXEC) {
 		t.Skip(err)
 	}
 }
 
-// TestResumeKilled: a run whose process is killed at any moment goes on from its checkpoint, in another process, to the same bits.
+// TestResumeKilled: a run whose process is killed at any moment goes on from its checkpoint, in
+// another process, to the same bits.
 func TestResumeKilled(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "js" {
 		t.Skip("no SIGKILL")
@@ -691,7 +697,8 @@ func TestSaveResultErrors(t *testing.T) {
 	}
 }
 
-// TestCheckpoint: the file is that of the run, and stays what it was where it cannot be written; the run then ends.
+// TestCheckpoint: the file is that of the run, and stays what it was where it cannot be written;
+// the run then ends.
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -23,12 +23,13 @@ type SmoothTerms struct {
 // differentiable in λ, which the iteration linearises. Expect makes one of a log-likelihood,
 // SmoothFunc one of a function, and any user type may be one.
 type Smooth interface {
-	// Setup is called once a run, before all others. The error says why f is not defined for the family of q.
+	// Setup is called once a run, before all others. The error says why f is not defined for the
+	// family of q.
 	Setup(q Dist) (SmoothTerms, error)
-	// Grad stores an unbiased estimate of ∇_λ f(λ), the gradient of the terms in
-	// batch scaled by N/len(batch), in dst, of length q.NumParams, and returns
-	// an estimate of f scaled alike. A nil batch means all terms. Given the same
-	// randomness in env it returns the same bits, for any number of workers. The error names the term.
+	// Grad stores an unbiased estimate of ∇_λ f(λ), the gradient of the terms in batch scaled by
+	// N/len(batch), in dst, of length q.NumParams, and returns an estimate of f scaled alike. A nil
+	// batch means all terms. Given the same randomness in env it returns the same bits, for any
+	// number of workers. The error names the term.
 	Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
 	// Value returns f over all terms, as exactly as it is known, with its standard error or a
 	// bound on its error, NaN if that is not known.
@@ -65,9 +66,9 @@ func (f smoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr fl
 	return value, math.NaN(), err
 }
 
-// Convex is h, the easy part of the negative ELBO, which the iteration keeps
-// exact. Any user type may be one; a Convex that knows closed forms is also a
-// Proxer. A type of yours that embeds Zero or L1 is another h: give it a Prox where it has closed forms.
+// Convex is h, the easy part of the negative ELBO, which the iteration keeps exact. Any user type
+// may be one; a Convex that knows closed forms is also a Proxer. A type of yours that embeds Zero
+// or L1 is another h: give it a Prox where it has closed forms.
 type Convex interface {
 	// Check is asked at set-up. The error says why h is not defined at q: it wraps
 	// ErrShape if q is of another family or dimension, or ErrParam if a parameter of h
@@ -86,14 +87,18 @@ type Objective[Q Dist] struct {
 	F    Smooth // nil means 0, as in a trust-region method
 	H    Convex // nil means Zero
 	Init Q      // λ_0; cloned at the start of each run
-	// Inner is the most linearisations of f in a step of a given size (Solver.StepSize), by the same batch and draws, with D kept at λ_k: a step of the trust-region method of Theis and
-	// Hoffman (2015), the stochastic proximal point method where there are many. 0 and 1 mean one, as in a proximal-gradient step. From there on
+	// Inner is the most linearisations of f in a step of a given size (Solver.StepSize), by the
+	// same batch and draws, with D kept at λ_k: a step of the trust-region method of Theis and
+	// Hoffman (2015), the stochastic proximal point method where there are many. 0 and 1 mean one,
+	// as in a proximal-gradient step. From there on
 	//
 	//	λ ← λ + t(argmin_λ' λ'ᵀ∇f(λ) + h(λ') + D(λ'‖λ_k)/β − λ),   t = 1, ½, ¼ …,
 	//
-	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum to rounding: the generalised conditional gradient method (Bredies, Lorenz and Maass, 2009). Over all
-	// terms, and without noise, the ELBO then rises for any β. Every gradient counts in Iteration.Passes, Inner + 1 a step or more.
-	// It must not be negative, and is not for steps that the Stepper chooses, nor for an Adaptive divergence.
+	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum to
+	// rounding: the generalised conditional gradient method (Bredies, Lorenz and Maass, 2009). Over
+	// all terms, and without noise, the ELBO then rises for any β. Every gradient counts in
+	// Iteration.Passes, Inner + 1 a step or more. It must not be negative, and is not for steps
+	// that the Stepper chooses, nor for an Adaptive divergence.
 	Inner int
 }
 
@@ -230,42 +235,47 @@ type costly interface {
 	costs(q Dist) (grad, value float64)
 }
 
-// ConjugateModel is a model of N data x_n, each with local variables s_n of its own, given global variables z with the
-// sufficient statistics T(z) of an exponential family:
+// ConjugateModel is a model of N data x_n, each with local variables s_n of its own, given global
+// variables z with the sufficient statistics T(z) of an exponential family:
 //
 //	log p(x_n, s_n|z) = t(x_n, s_n)ᵀT(z) + c(x_n, s_n),   q(z) q(s_1) … q(s_N)
 //
-// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2). With μ = E_q[T(z)] and the
-// best q(s_n) datum n has the share
+// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2). With
+// μ = E_q[T(z)] and the best q(s_n) datum n has the share
 //
 //	L_n(μ) = max_{q(s_n)} E[log p(x_n, s_n|z)] − E[log q(s_n)],   ∇_μ L_n = E[t(x_n, s_n)] at that q(s_n)
 //
-// of the ELBO: the largest of functions that are linear in μ, and so convex. A constant may be left out.
+// of the ELBO: the largest of functions that are linear in μ, and so convex. A constant may be left
+// out.
 type ConjugateModel interface {
 	// Len returns N.
 	Len() int
-	// Local finds the best q(s_n) of datum n, adds weight·∇_μ L_n(μ) to dst and returns L_n(μ), in nats and without the
-	// weight: N/M in a mini-batch of M data and 1 over all of them. Dst and mu have the length of μ. Local must
-	// not change or keep mu, and is called concurrently where Solver.Workers is above 1. What it returns may depend on its
-	// arguments alone.
+	// Local finds the best q(s_n) of datum n, adds weight·∇_μ L_n(μ) to dst and returns L_n(μ), in
+	// nats and without the weight: N/M in a mini-batch of M data and 1 over all of them. Dst and mu
+	// have the length of μ. Local must not change or keep mu, and is called concurrently where
+	// Solver.Workers is above 1. What it returns may depend on its arguments alone.
 	Local(dst, mu []float64, n int, weight float64) (float64, error)
 }
 
-// Conjugate returns f(λ) = −Σ_n L_n(μ), with the exact gradient −Σ_n ∇_μ L_n in the coordinates of q, which must be an ExpFamily with
-// the statistics T(z) of m. With H = KLTo the conjugate prior, in the coordinates MeanParams, and KL a proximal step is
+// Conjugate returns f(λ) = −Σ_n L_n(μ), with the exact gradient −Σ_n ∇_μ L_n in the coordinates of
+// q, which must be an ExpFamily with the statistics T(z) of m. With H = KLTo the conjugate prior,
+// in the coordinates MeanParams, and KL a proximal step is
 //
 //	η ← (1−ρ)η + ρ(η_prior + (N/M) Σ_n E[t(x_n, s_n)]),   ρ = β/(1+β)
 //
 // which is stochastic variational inference, with FractionStep the schedule that was published, and
-// with all terms and β = +Inf coordinate ascent. As f is concave in μ, a step over all terms makes the ELBO rise whatever β is. Without a
-// step size the Stepper of an Objective takes the latter over all terms, mixed (Anderson, 1965) after the first ten steps where it is slow and the mixture does not
-// make the ELBO fall, and steps by the zero FractionStep over mini-batches.
+// with all terms and β = +Inf coordinate ascent. As f is concave in μ, a step over all terms makes
+// the ELBO rise whatever β is. Without a step size the Stepper of an Objective takes the latter
+// over all terms, mixed (Anderson, 1965) after the first ten steps where it is slow and the mixture
+// does not make the ELBO fall, and steps by the zero FractionStep over mini-batches.
 //
-// Evaluation.GapBound has the Scope OverBlock: with the q(s_n) held the objective is KL(q‖q*) and a constant, q* the
-// minimiser, so that q(z) alone can gain KL(q‖q*) nats, and no q(s_n) alone any. It is proved for an h that is KLTo.
+// Evaluation.GapBound has the Scope OverBlock: with the q(s_n) held the objective is KL(q‖q*) and a
+// constant, q* the minimiser, so that q(z) alone can gain KL(q‖q*) nats, and no q(s_n) alone any.
+// It is proved for an h that is KLTo.
 //
-// The set-up fails with an error wrapping ErrParam if m is nil, ErrEmpty if it has no terms, or ErrShape if q is no ExpFamily. An error of
-// Local is wrapped with the index of the term; an L_n that is not finite is one wrapping ErrNotFinite.
+// The set-up fails with an error wrapping ErrParam if m is nil, ErrEmpty if it has no terms, or
+// ErrShape if q is no ExpFamily. An error of Local is wrapped with the index of the term; an L_n
+// that is not finite is one wrapping ErrNotFinite.
 func Conjugate(m ConjugateModel) Smooth { return conjugateTerms{m} }
 
 // conjugateTerms is the Smooth made by Conjugate.
@@ -289,14 +299,15 @@ func (f conjugateTerms) Setup(q Dist) (SmoothTerms, error) {
 	return SmoothTerms{N: f.m.Len(), Deterministic: true}, nil
 }
 
-// The terms of a batch are summed in parts, whatever the number of workers: partTerms of them or more in each, in at most
-// mostParts, each of which needs memory for a gradient.
+// The terms of a batch are summed in parts, whatever the number of workers: partTerms of them or
+// more in each, in at most mostParts, each of which needs memory for a gradient.
 const (
 	partTerms = 16
 	mostParts = 8
 )
 
-// sharedModel is a ConjugateModel whose Local is safe for concurrent use, and takes long enough for that to be worth it.
+// sharedModel is a ConjugateModel whose Local is safe for concurrent use, and takes long enough for
+// that to be worth it.
 type sharedModel interface {
 	ConjugateModel
 	shared()
@@ -392,8 +403,8 @@ func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, 
 // unitRounding is the relative error of an operation.
 const unitRounding = 0x1p-53
 
-// blockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ f. It overwrites best, and is +Inf where q*
-// is none.
+// blockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ
+// f. It overwrites best, and is +Inf where q* is none.
 func blockGain(q, prior, best ExpFamily, g []float64) float64 {
 	eta := q.naturalOf(prior)
 	if eta == nil {
@@ -408,16 +419,17 @@ func blockGain(q, prior, best ExpFamily, g []float64) float64 {
 
 func (f conjugateTerms) digest(d *save.Digest) { digestPart(d, f.m) }
 
-// worthMixing is the fraction of the gap that an exact step leaves, from which on steps are mixed: where those to the target alone
-// converge faster, they cost less.
+// worthMixing is the fraction of the gap that an exact step leaves, from which on steps are mixed:
+// where those to the target alone converge faster, they cost less.
 const worthMixing = 0.25
 
-// settledSteps is the number of steps to the targets alone that a model with local factors takes first. It has several optima, and a mixture may
-// leave the one that coordinate ascent comes to: by then it is near.
+// settledSteps is the number of steps to the targets alone that a model with local factors takes
+// first. It has several optima, and a mixture may leave the one that coordinate ascent comes to: by
+// then it is near.
 const settledSteps = 10
 
-// objectiveMix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What is mixed are natural parameters, in the metric of
-// the Fisher information.
+// objectiveMix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What
+// is mixed are natural parameters, in the metric of the Fisher information.
 type objectiveMix struct {
 	accel.Anderson
 	slow             bool // the targets alone converge slowly
@@ -425,8 +437,9 @@ type objectiveMix struct {
 	eta, to, mu, dst []float64
 }
 
-// propose makes trial the mixture of the targets η_p − ∇_μ f of the last states, of which q, with natural parameters prior of h and gradient g of f, is
-// the newest: x.eta and x.to are then its natural parameters and its target. It reports whether there is a mixture.
+// propose makes trial the mixture of the targets η_p − ∇_μ f of the last states, of which q, with
+// natural parameters prior of h and gradient g of f, is the newest: x.eta and x.to are then its
+// natural parameters and its target. It reports whether there is a mixture.
 func (x *objectiveMix) propose(trial, q ExpFamily, prior, g []float64) bool {
 	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, g)
 	floats.SubTo(x.to, prior, x.to)
@@ -438,10 +451,12 @@ func (x *objectiveMix) propose(trial, q ExpFamily, prior, g []float64) bool {
 	return ok && trial.SetNatural(x.dst) == nil
 }
 
-// A difference of mean parameters over a KL divergence of these sizes has the digits that are wanted of a product with the Fisher information.
+// A difference of mean parameters over a KL divergence of these sizes has the digits that are
+// wanted of a product with the Fisher information.
 const leastProbe, probe, mostProbe = 1e-10, 1e-6, 1e-2
 
-// fisher stores Fd in dst, with the Fisher information F at q, by a difference of mean parameters, and reports whether it could.
+// fisher stores Fd in dst, with the Fisher information F at q, by a difference of mean parameters,
+// and reports whether it could.
 func (x *objectiveMix) fisher(dst, d []float64, at, q ExpFamily) bool {
 	h := 1.0
 	for range 20 {

@@ -85,7 +85,8 @@ func (f *expectedTerms) guide(dst []float64, q Dist, halt *parallel.Halt) (bool,
 	return (&siteSmooth{terms: &term.Terms{Lik: viewOf(s.Lik), Y: s.Y}, x: s.X}).guide(dst, q, halt)
 }
 
-// exactCost is the work of an expectation of a term without draws, in values of its log-likelihood: that of the quadrature.
+// exactCost is the work of an expectation of a term without draws, in values of its log-likelihood:
+// that of the quadrature.
 const exactCost = 64
 
 // costs implements costly.
@@ -109,9 +110,9 @@ type drawing interface {
 	drawsOf(q Dist, sites bool) int
 }
 
-// Value returns f over all terms and its standard error: exactly for Sites
-// under a Gaussian q, and where there is a quadrature over q that holds, with a bound on the numerical error, and
-// otherwise by antithetic draws.
+// Value returns f over all terms and its standard error: exactly for Sites under a Gaussian q, and
+// where there is a quadrature over q that holds, with a bound on the numerical error, and otherwise
+// by antithetic draws.
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
 	l := f.batch(ctx, nil)
 	if s, ok := l.(SiteIntegrand); ok {
@@ -206,16 +207,19 @@ func (l linearized) Value(ctx context.Context, env *Env, q Dist) (value, stderr 
 	return v + l.h.Value(q), stderr, err
 }
 
-// ProximalPoint returns the same negative ELBO with f moved into h, which steps keep exact: h ← f + h, f ← 0. A step is then that of the
-// proximal point method (Rockafellar, 1976; with KL the trust-region method of Theis and Hoffman, 2015),
+// ProximalPoint returns the same negative ELBO with f moved into h, which steps keep exact: h ← f +
+// h, f ← 0. A step is then that of the proximal point method (Rockafellar, 1976; with KL the
+// trust-region method of Theis and Hoffman, 2015),
 //
 //	λ_{k+1} = argmin_λ f(λ) + h(λ) + D(λ‖λ_k)/β_k,
 //
-// which is numeric, needs no small β, and counts a pass for every point at which it looks at f. See Linearized for the other extreme, and Inner
-// for what is in between and takes batches.
+// which is numeric, needs no small β, and counts a pass for every point at which it looks at f. See
+// Linearized for the other extreme, and Inner for what is in between and takes batches.
 //
-// There must be no noise in f, and f must be convex: of the terms of Sites, a GP and a GLM, in the coordinates Cholesky of a Gaussian q, and under a likelihood that is log-concave
-// (Facts; Challis and Barber, 2013); of others, such as a SmoothFunc, it is taken on trust. The error at set-up wraps ErrParam.
+// There must be no noise in f, and f must be convex: of the terms of Sites, a GP and a GLM, in the
+// coordinates Cholesky of a Gaussian q, and under a likelihood that is log-concave (Facts; Challis
+// and Barber, 2013); of others, such as a SmoothFunc, it is taken on trust. The error at set-up
+// wraps ErrParam.
 func (o Objective[Q]) ProximalPoint() Objective[Q] {
 	if o.F == nil {
 		return o

@@ -15,8 +15,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// drawnSites returns n rows of d normal numbers times scale, and responses drawn from lik at weights whose linear predictors
-// have standard deviation sd.
+// drawnSites returns n rows of d normal numbers times scale, and responses drawn from lik at
+// weights whose linear predictors have standard deviation sd.
 func drawnSites(rng *rand.Rand, n, d int, scale, sd float64, lik Likelihood) Sites {
 	s := Sites{Lik: lik}
 	w := make([]float64, d)
@@ -60,14 +60,16 @@ func estimatorsOf(s Sites) map[string]Smooth {
 	}
 }
 
-// checkReached reports a run whose ELBO is farther below best than it says, and a NaN; converged asks for that Status.
+// checkReached reports a run whose ELBO is farther below best than it says, and a NaN; converged
+// asks for that Status.
 func checkReached(t *testing.T, what string, res *Result, err error, elbo, best float64, converged bool) {
 	t.Helper()
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	said := 5*res.Gap + 1e-9*math.Max(1, math.Abs(best)) // of the ELBO that is exact at the q reached
+	// of the ELBO that is exact at the q reached
+	said := 5*res.Gap + 1e-9*math.Max(1, math.Abs(best))
 	if res.Random {
 		said += 3 * res.ELBOErr
 	}
@@ -80,7 +82,8 @@ func checkReached(t *testing.T, what string, res *Result, err error, elbo, best 
 	}
 }
 
-// An exponential likelihood under wide priors, where expectations overflow: every estimator finds the optimum.
+// An exponential likelihood under wide priors, where expectations overflow: every estimator finds
+// the optimum.
 func TestPoissonFromThePrior(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -135,7 +138,8 @@ func TestNarrowPosteriorFarAway(t *testing.T) {
 	}
 }
 
-// randomIntercepts is a logistic regression with 2 slopes, a log-sd and 20 intercepts, as a user writes it.
+// randomIntercepts is a logistic regression with 2 slopes, a log-sd and 20 intercepts, as a user
+// writes it.
 func randomIntercepts(rng *rand.Rand) LogLik {
 	const groups, each = 20, 8
 	n := groups * each
@@ -162,7 +166,8 @@ func randomIntercepts(rng *rand.Rand) LogLik {
 	}}
 }
 
-// A LogLik of 23 dimensions meets the goal of the zero Solver, and evaluations take no more than a fifth of the work.
+// A LogLik of 23 dimensions meets the goal of the zero Solver, and evaluations take no more than a
+// fifth of the work.
 func TestRandomIntercepts(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -223,8 +228,8 @@ func TestCountedWork(t *testing.T) {
 	}
 }
 
-// Objectives of all kinds, from the prior, under the Solver without options: what says that it has converged is within a
-// few of its gaps of the optimum, and nothing is NaN.
+// Objectives of all kinds, from the prior, under the Solver without options: what says that it has
+// converged is within a few of its gaps of the optimum, and nothing is NaN.
 func TestObjectiveSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
@@ -293,7 +298,8 @@ func glmObjectiveRun(t *testing.T, x *mat.Dense, y []float64, lik Likelihood, op
 	return q, res
 }
 
-// TestObjectiveFarStart: exact steps from a prior under which exponentials are astronomical, or overflow, come to the optimum of the GLM by sites.
+// TestObjectiveFarStart: exact steps from a prior under which exponentials are astronomical, or
+// overflow, come to the optimum of the GLM by sites.
 func TestObjectiveFarStart(t *testing.T) {
 	rng := testRand(7)
 	x := mat.NewDense(25, 4, nil)
@@ -333,7 +339,8 @@ func TestObjectiveFarStart(t *testing.T) {
 	}
 }
 
-// TestObjectiveUnresolved: of two equal columns of 5e7 under prior sds of 1e-3 and 500 the precision has 16 digits for 27 that count: no gap is known.
+// TestObjectiveUnresolved: of two equal columns of 5e7 under prior sds of 1e-3 and 500 the
+// precision has 16 digits for 27 that count: no gap is known.
 func TestObjectiveUnresolved(t *testing.T) {
 	n := 12
 	x := mat.NewDense(n, 2, nil)
@@ -351,8 +358,9 @@ func TestObjectiveUnresolved(t *testing.T) {
 	}
 }
 
-// TestObjectiveSought: an Objective whose own steps cannot leave an ELBO of −1e100, or creep under priors far wider than the data, has the ELBO of the GLM that
-// it is of, and a gap that is no less than what it lacks.
+// TestObjectiveSought: an Objective whose own steps cannot leave an ELBO of −1e100, or creep under
+// priors far wider than the data, has the ELBO of the GLM that it is of, and a gap that is no less
+// than what it lacks.
 func TestObjectiveSought(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -413,8 +421,8 @@ func (l spoiltSlope) Derivs(y, eta float64) (d1, d2 float64) {
 	return d1, d2
 }
 
-// A log-likelihood or gradient of a user's that is not finite ends a run with an error that names the term, the point and
-// the value, and says what to do.
+// A log-likelihood or gradient of a user's that is not finite ends a run with an error that names
+// the term, the point and the value, and says what to do.
 func TestNotFiniteNamesTheTerm(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -516,7 +524,8 @@ func stepOf(t *testing.T, o Model, d Divergence, beta float64) (Dist, Step) {
 	return st.(*objectiveStepper).q.Clone(), step
 }
 
-// Many linearisations are the exact step: that of ProximalPoint, or the numeric argmin of f + h + D/β in coordinates in which f is not known to be convex.
+// Many linearisations are the exact step: that of ProximalPoint, or the numeric argmin of f + h +
+// D/β in coordinates in which f is not known to be convex.
 func TestInnerIsExactStep(t *testing.T) {
 	t.Parallel()
 	p := corpus()[0]
@@ -548,7 +557,8 @@ func TestInnerIsExactStep(t *testing.T) {
 				o.Inner = inner
 				q, step = stepOf(t, o, c.d, beta)
 				value := -exactELBOOf(t, o, q) + c.d.Value(q, o.Init)/step.Beta
-				if inner > 1 && !(value <= last+1e-9) && !(inner == 2) { // one linearisation may go too far
+				// one linearisation may go too far
+				if inner > 1 && !(value <= last+1e-9) && !(inner == 2) {
 					t.Errorf("%s, beta %v: %v after %d linearisations, %v after fewer", c.name, beta, value, inner, last)
 				}
 				if n := must(o.F.Setup(o.Init)).N; inner > 1 && (step.more < n || step.more > (2*inner+20)*n) {
@@ -620,7 +630,8 @@ func rising[Q Dist](t *testing.T, o Objective[Q], s Solver) *Result {
 	return res
 }
 
-// Over all terms the ELBO rises for any β, where plain steps of that β do not; and long steps are nearer the optimum than as many plain ones.
+// Over all terms the ELBO rises for any β, where plain steps of that β do not; and long steps are
+// nearer the optimum than as many plain ones.
 func TestInnerMonotone(t *testing.T) {
 	p := corpus()[1] // counts from a bad start
 	best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
@@ -666,8 +677,9 @@ func (f watchedSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist
 	return v, err
 }
 
-// A step has one batch and one set of draws, another step others; each of its gradients counts as a visit of its terms; one linearisation is a plain step, to the bit; saved runs go
-// on to the same bits.
+// A step has one batch and one set of draws, another step others; each of its gradients counts as a
+// visit of its terms; one linearisation is a plain step, to the bit; saved runs go on to the same
+// bits.
 func TestInnerBatches(t *testing.T) {
 	p := corpus()[0]
 	var batches [][]int
@@ -720,7 +732,8 @@ func TestInnerBatches(t *testing.T) {
 	}
 }
 
-// Each point at which the proximal point method looks at f is a pass, and an ELBO says how well it is known.
+// Each point at which the proximal point method looks at f is a pass, and an ELBO says how well it
+// is known.
 func TestProximalPointPasses(t *testing.T) {
 	o := inCoords(theoryProblem(), Cholesky)
 	var batches [][]int
@@ -829,7 +842,8 @@ func TestInnerAllocations(t *testing.T) {
 			c.H.Value(c.Init)
 			KL().Value(c.Init, c.Init)
 		})
-		// h and D are evaluated at the target and at the point on the way to it. The last target of a step may promise nothing and is then solved for without a gradient.
+		// h and D are evaluated at the target and at the point on the way to it. The last target of
+		// a step may promise nothing and is then solved for without a gradient.
 		if one, many := allocs(1), allocs(6); many > one+2*value+2 {
 			t.Errorf("%s: %v allocations a gradient, %v in a plain step, %v for h and D", name, many, one, value)
 		}

@@ -70,7 +70,8 @@ type problem struct {
 	Inner int
 }
 
-// newStepperAt is newStepper for a state that has been drawn, with the natural parameters eta. Init is then what the model is known by.
+// newStepperAt is newStepper for a state that has been drawn, with the natural parameters eta. Init
+// is then what the model is known by.
 func (o problem) newStepperAt(d Divergence, eta []float64) (*objectiveStepper, error) {
 	st, err := o.newStepper(d)
 	if err != nil {
@@ -137,17 +138,17 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 
 // objectiveStepper takes the steps of an Objective, for any f, h and D.
 //
-// With β = +Inf it chooses the step itself. Where f is deterministic and the
-// batch is all terms, a step is accepted if the objective does not rise, else
-// halved. Where f is noisy it first comes near, by steps that must make the objective fall by draws other
-// than those of the gradient. From there on a step is as long as keeps KL(q_{k+1}‖q_k) within one
-// nat, at most ρ_k = (1+k)^−0.6 of the way to the target, k counting the steps
-// since the first that was not cut short by the former, or since they only
-// wander; and the natural parameters are averaged with weights that grow as k³,
+// With β = +Inf it chooses the step itself. Where f is deterministic and the batch is all terms, a
+// step is accepted if the objective does not rise, else halved. Where f is noisy it first comes
+// near, by steps that must make the objective fall by draws other than those of the gradient. From
+// there on a step is as long as keeps KL(q_{k+1}‖q_k) within one nat, at most ρ_k = (1+k)^−0.6 of
+// the way to the target, k counting the steps since the first that was not cut short by the former,
+// or since they only wander; and the natural parameters are averaged with weights that grow as k³,
 // which removes most of the noise (Polyak and Juditsky, 1992).
 //
-// Expectations under λ_0 may be beyond use, as those of an exponential likelihood under a wide prior are. Then q is
-// first made narrower about where it is, as long as that makes the objective fall.
+// Expectations under λ_0 may be beyond use, as those of an exponential likelihood under a wide
+// prior are. Then q is first made narrower about where it is, as long as that makes the objective
+// fall.
 //
 // Where f is Conjugate steps over mini-batches are those of the zero FractionStep.
 type objectiveStepper struct {
@@ -161,40 +162,43 @@ type objectiveStepper struct {
 	infinite bool      // β = +Inf is a valid step: the minimiser of the linearised f plus h
 	factors  blockwise // f, where that has factors of its own; else nil
 	plan     Plan
-	q, trial Dist // after a step of a given size trial is where it began, and g its gradient, for a Certificate to see
+	// after a step of a given size trial is where it began, and g its gradient, for a Certificate
+	// to see
+	q, trial Dist
 	probe    Dist // scratch of evaluations
 	g        []float64
 	scratch  []float64
 	from, to []float64 // λ before the last step and after it
 
-	beta       float64   // the next step to try
-	k          int       // steps that count for the average or a decreasing step size
-	noisy      bool      // the last step had a noisy gradient
-	started    bool      // q has been made as narrow as it has to be
-	near       bool      // noisy steps have come as near as steps that must improve can
-	spent      float64   // work of the steps, in log-likelihoods of a term
-	valued     float64   // work of the evaluations that were worth it
-	verified   float64   // work of verify
-	replicates int       // the least number of gradients of the next verify
-	most       float64   // the ELBO of the best q by another way; 0 before that is tried, +Inf where it is not known
-	certain    float64   // the gap of the average by the last verify; +Inf without one
-	avg        Dist      // average of the natural parameters; nil before the first
-	target     []float64 // sum of the targets of the pass, weighted by terms
-	terms      int
-	usual      int     // size of the largest batch so far
-	averaged   float64 // number of iterates in avg
-	blocks     batchMeans
-	gap        float64
-	gradMap    float64
-	took       float64 // the step size of the last step; 0 if it had none
-	taken      int     // terms in the batch of the last step
-	given      bool    // its step size was given
-	visits     int     // terms at which it has seen gradients
-	more       int     // those that Passes counts beyond the batch
-	look       *survey // h, where that looks at the terms itself
-	inner      innerSteps
-	mix        objectiveMix // of exact steps
-	checker    allTerms
+	beta       float64 // the next step to try
+	k          int     // steps that count for the average or a decreasing step size
+	noisy      bool    // the last step had a noisy gradient
+	started    bool    // q has been made as narrow as it has to be
+	near       bool    // noisy steps have come as near as steps that must improve can
+	spent      float64 // work of the steps, in log-likelihoods of a term
+	valued     float64 // work of the evaluations that were worth it
+	verified   float64 // work of verify
+	replicates int     // the least number of gradients of the next verify
+	// the ELBO of the best q by another way; 0 before that is tried, +Inf where it is not known
+	most     float64
+	certain  float64   // the gap of the average by the last verify; +Inf without one
+	avg      Dist      // average of the natural parameters; nil before the first
+	target   []float64 // sum of the targets of the pass, weighted by terms
+	terms    int
+	usual    int     // size of the largest batch so far
+	averaged float64 // number of iterates in avg
+	blocks   batchMeans
+	gap      float64
+	gradMap  float64
+	took     float64 // the step size of the last step; 0 if it had none
+	taken    int     // terms in the batch of the last step
+	given    bool    // its step size was given
+	visits   int     // terms at which it has seen gradients
+	more     int     // those that Passes counts beyond the batch
+	look     *survey // h, where that looks at the terms itself
+	inner    innerSteps
+	mix      objectiveMix // of exact steps
+	checker  allTerms
 
 	print fingerprint
 	kept  []byte        // the state before a step that may be canceled
@@ -220,7 +224,8 @@ func newObjectiveStepper(o problem, d Divergence, closed bool) *objectiveStepper
 // Len implements Stepper.
 func (s *objectiveStepper) Len() int { return s.n }
 
-// Plan implements Stepper: all terms, or the Solver's BatchSize of them, where a model on top has no other.
+// Plan implements Stepper: all terms, or the Solver's BatchSize of them, where a model on top has
+// no other.
 func (s *objectiveStepper) Plan() Plan { return s.plan }
 
 // objectiveGoal is the gap, in nats a dimension, at which a run with noisy gradients is
@@ -231,24 +236,30 @@ const objectiveGoal = 2e-3
 func (s *objectiveStepper) goal() float64 { return objectiveGoal * float64(s.q.Dim()) }
 
 const (
-	// mostGoal is how much larger the goal may be where the standard error of the ELBO does not resolve it.
+	// mostGoal is how much larger the goal may be where the standard error of the ELBO does not
+	// resolve it.
 	mostGoal = 2
 	// evalShare is the work of evaluations to that of steps: a fifth of both together.
 	evalShare = 0.25
-	// verifyShare is the work of verify to that of steps: at a third of both its noise is about that of the average.
+	// verifyShare is the work of verify to that of steps: at a third of both its noise is about
+	// that of the average.
 	verifyShare = 0.5
-	// nearGain is the fall of the objective, in nats and in nats a dimension, below which steps are near enough to be averaged.
+	// nearGain is the fall of the objective, in nats and in nats a dimension, below which steps are
+	// near enough to be averaged.
 	nearGain, nearGainDim = 1, 0.1
-	// mostNarrowings is the most halvings of the standard deviations of λ_0: from the widest prior to the narrowest posterior.
+	// mostNarrowings is the most halvings of the standard deviations of λ_0: from the widest prior
+	// to the narrowest posterior.
 	mostNarrowings = 100
-	// closeToBest is the part of the least objective by which that of a wider q may be above it. What is narrower than
-	// it has to be tells less of how f curves.
+	// closeToBest is the part of the least objective by which that of a wider q may be above it.
+	// What is narrower than it has to be tells less of how f curves.
 	closeToBest = 0.1
 	// lookAhead is the number of narrower q that are tried when one is no better.
 	lookAhead = 3
-	// leastFirst is the least step size of an exact first step that comes from a gradient which is of use.
+	// leastFirst is the least step size of an exact first step that comes from a gradient which is
+	// of use.
 	leastFirst = 1e-3
-	// shortStep is the size below which a step along natural parameters may be worse than one on a straight line.
+	// shortStep is the size below which a step along natural parameters may be worse than one on a
+	// straight line.
 	shortStep = 1. / 16
 	// leastStraight is the least part of such a line that is tried.
 	leastStraight = 1e-12
@@ -258,7 +269,8 @@ const (
 	mostImprovings = 24
 	// verifyFrom is the number of goals at which a gap is worth verifying.
 	verifyFrom = 10
-	// movedAverage is how much farther than by its own noise an average has to be for its iterates to have moved it.
+	// movedAverage is how much farther than by its own noise an average has to be for its iterates
+	// to have moved it.
 	movedAverage = 4
 	// leastReplicates and mostReplicates bound the gradients by which an average is verified.
 	leastReplicates, mostReplicates = 4, 1024
@@ -288,10 +300,11 @@ func (s *objectiveStepper) grad(ctx context.Context, env *Env, dst []float64, q 
 	return s.o.F.Grad(ctx, env, dst, q, batch)
 }
 
-// worthEvaluating implements sparing: where steps are noisy, evaluations take at most a fifth of the work. It is
-// counted work and not time, so that it is the same on any machine.
+// worthEvaluating implements sparing: where steps are noisy, evaluations take at most a fifth of
+// the work. It is counted work and not time, so that it is the same on any machine.
 func (s *objectiveStepper) worthEvaluating() bool {
-	if _, known := s.o.F.(costly); !known || !s.noisy || s.gap <= s.goal() { // in the last case the run ends
+	// in the last case the run ends
+	if _, known := s.o.F.(costly); !known || !s.noisy || s.gap <= s.goal() {
 		return true
 	}
 	_, cost := s.costs()
@@ -323,7 +336,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	}
 	v, stderr, bound, err := s.value(ctx, env, f, q)
 	if errors.Is(err, ErrNotFinite) && s.noisy && !s.near && s.infinite {
-		return Evaluation{ELBO: math.Inf(-1), Random: !s.exact, Gap: math.Inf(1)}, nil // still on its way
+		// still on its way
+		return Evaluation{ELBO: math.Inf(-1), Random: !s.exact, Gap: math.Inf(1)}, nil
 	}
 	if err != nil {
 		return Evaluation{}, err
@@ -405,7 +419,8 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	return Step{Beta: s.took, GradMap: goals.NeverZero(s.gradMap), ClosedForm: s.closed, more: s.more}, nil
 }
 
-// undo returns what puts the state back to that before a step from batch, if ctx can be done, and returns the cause.
+// undo returns what puts the state back to that before a step from batch, if ctx can be done, and
+// returns the cause.
 func (s *objectiveStepper) undo(ctx context.Context, batch []int) func(cause error) error {
 	if ctx.Done() == nil {
 		return func(cause error) error { return cause }
@@ -479,16 +494,20 @@ type innerSteps struct {
 const (
 	// leastInnerMove is the least part of the way to its target that a linearisation may lead.
 	leastInnerMove = 1. / (1 << 16)
-	// innerFall is the part of the fall that a linearisation promises which must come about (Armijo).
+	// innerFall is the part of the fall that a linearisation promises which must come about
+	// (Armijo).
 	innerFall = 1e-4
 	// innerRounding is the promised fall, relative to the objective, that is rounding.
 	innerRounding = 1e-15
-	// innerNoise is the same below which a step that does not fall has met the errors of expectations, and a shorter one will, too.
+	// innerNoise is the same below which a step that does not fall has met the errors of
+	// expectations, and a shorter one will, too.
 	innerNoise = 1e-11
 )
 
-// relinearise takes the step with beta by linearisations of f at one point after another: see Objective.Inner. It moves in the coordinates of the targets: along
-// natural parameters where these are averaged, otherwise along λ, in which f + h + D/β falls towards the minimiser of the linearised f plus a convex h + D/β.
+// relinearise takes the step with beta by linearisations of f at one point after another: see
+// Objective.Inner. It moves in the coordinates of the targets: along natural parameters where these
+// are averaged, otherwise along λ, in which f + h + D/β falls towards the minimiser of the
+// linearised f plus a convex h + D/β.
 func (s *objectiveStepper) relinearise(ctx context.Context, env *Env, batch []int, beta float64) error {
 	in := &s.inner
 	if in.at == nil {
@@ -661,7 +680,8 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 			beta /= 2
 		}
 	}
-	if err != nil && !valid { // where steps were valid but did not pass, shorter ones are lost to rounding
+	// where steps were valid but did not pass, shorter ones are lost to rounding
+	if err != nil && !valid {
 		if !s.onEdge() {
 			return 0, fmt.Errorf("no step size gives a valid distribution: %w", bare{err})
 		}
@@ -670,18 +690,21 @@ func (s *objectiveStepper) tryFrom(beta float64, check func() bool) (float64, er
 	return 0, nil
 }
 
-// onEdge reports whether rounding leaves the natural parameters of q itself no distribution: then that is why no step does.
+// onEdge reports whether rounding leaves the natural parameters of q itself no distribution: then
+// that is why no step does.
 func (s *objectiveStepper) onEdge() bool {
 	q, ok := s.q.(ExpFamily)
 	trial, same := s.trial.(ExpFamily)
 	return ok && same && trial.SetNatural(q.Natural(nil)) != nil
 }
 
-// edgeFraction is the part of the way to the edge of the set of natural parameters that a step which had to be cut may go.
+// edgeFraction is the part of the way to the edge of the set of natural parameters that a step
+// which had to be cut may go.
 const edgeFraction = 0.9
 
-// keepOff shortens the trial, a step with beta that was cut to be valid, if that went more than edgeFraction of the way to the edge of the
-// natural parameters of an Exp, and returns the step size it then has. With target η_t it is η + ρ(η_t − η), ρ = β/(1+β).
+// keepOff shortens the trial, a step with beta that was cut to be valid, if that went more than
+// edgeFraction of the way to the edge of the natural parameters of an Exp, and returns the step
+// size it then has. With target η_t it is η + ρ(η_t − η), ρ = β/(1+β).
 func (s *objectiveStepper) keepOff(beta float64) float64 {
 	q, ok := s.q.(*Exp)
 	trial, same := s.trial.(*Exp)
@@ -767,12 +790,14 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		q := s.q.(ExpFamily)
 		if s.mix.propose(s.trial.(ExpFamily), q, q.naturalOf(priorOf(s.o.H)), s.g) && falls() {
 			s.accept(math.Inf(1))
-			s.gap = math.Max(gain, s.distance(q, s.mix.eta, s.mix.to)) // of the state before, as in other steps
+			// of the state before, as in other steps
+			s.gap = math.Max(gain, s.distance(q, s.mix.eta, s.mix.to))
 			return nil
 		}
 	}
 	beta, err := s.tryFrom(s.beta, falls)
-	if err != nil && s.beta < 1 { // the last step may have been so short that this one begins in rounding
+	// the last step may have been so short that this one begins in rounding
+	if err != nil && s.beta < 1 {
 		beta, err = s.tryFrom(1, falls)
 	}
 	if s.exact && s.infinite && (err != nil || beta < shortStep) {
@@ -823,7 +848,8 @@ func (s *objectiveStepper) descend(ctx context.Context, env *Env, batch []int) e
 		}
 	}
 	if s.infinite {
-		s.gap = math.Max(s.gap, gain) // far off, what the metric of q says of the gap may be much too little
+		// far off, what the metric of q says of the gap may be much too little
+		s.gap = math.Max(s.gap, gain)
 	}
 	s.mix.alone++
 	s.mix.slow = s.mix.slow || s.gap > worthMixing*before && (s.factors == nil || s.mix.alone >= settledSteps)
@@ -845,10 +871,12 @@ func (s *objectiveStepper) toTarget(q ExpFamily) float64 {
 	return s.distance(q, q.Natural(nil), to)
 }
 
-// straight looks for a trial whose objective falls by more than gain, where steps along natural parameters have to be short: under a V that differs from
-// that of the target by orders of magnitude means do not move, or move anywhere. The means of its trials are those on the straight line to that of the target, and the
-// V is that of the target, that of q, or between both, in the chart. Where falls is true of a trial *fell is its gain. It reports whether it has found one; otherwise the trial
-// is what it was.
+// straight looks for a trial whose objective falls by more than gain, where steps along natural
+// parameters have to be short: under a V that differs from that of the target by orders of
+// magnitude means do not move, or move anywhere. The means of its trials are those on the straight
+// line to that of the target, and the V is that of the target, that of q, or between both, in the
+// chart. Where falls is true of a trial *fell is its gain. It reports whether it has found one;
+// otherwise the trial is what it was.
 func (s *objectiveStepper) straight(gain float64, falls func() bool, fell *float64) bool {
 	from, ok := s.q.(*Gaussian)
 	if !ok {
@@ -894,12 +922,14 @@ func (s *objectiveStepper) resetTrial(q Dist) bool {
 
 // guided is a Smooth that knows where to go where its gradient does not.
 type guided interface {
-	// guide stores in dst a gradient of other derivatives, where those under q of all terms are beyond use as those of an exponential
-	// far out are. It reports whether there are such, and whether these are finite.
+	// guide stores in dst a gradient of other derivatives, where those under q of all terms are
+	// beyond use as those of an exponential far out are. It reports whether there are such, and
+	// whether these are finite.
 	guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error)
 }
 
-// lead takes a step by the gradient of a guide that makes the objective, which is start, fall. It reports whether there is one.
+// lead takes a step by the gradient of a guide that makes the objective, which is start, fall. It
+// reports whether there is one.
 func (s *objectiveStepper) lead(ctx context.Context, same func() *Env, batch []int, start float64) (bool, error) {
 	g, ok := s.o.F.(guided)
 	if !ok || !s.exact || !s.infinite {
@@ -935,11 +965,13 @@ func (s *objectiveStepper) lead(ctx context.Context, same func() *Env, batch []i
 
 // seeker is a Smooth that knows another way to the best q.
 type seeker interface {
-	// seek makes q the best under that prior, as far as it is found. It takes no passes where it knows no way.
+	// seek makes q the best under that prior, as far as it is found. It takes no passes where it
+	// knows no way.
 	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error)
 }
 
-// seek goes to where a seeker leads, once, if the objective, which is start, is less there. It reports whether it is.
+// seek goes to where a seeker leads, once, if the objective, which is start, is less there. It
+// reports whether it is.
 func (s *objectiveStepper) seek(ctx context.Context, same func() *Env, batch []int, start float64) (bool, error) {
 	g, ok := s.o.F.(seeker)
 	if !ok || s.most != 0 || !s.exact || !s.infinite {
@@ -986,9 +1018,10 @@ func (s *objectiveStepper) objective(ctx context.Context, env *Env, q Dist, batc
 	return v, nil
 }
 
-// narrow replaces q by the widest of the q^c normalised, c = 1, 4, 16 …, whose objective by the given draws is close to the
-// least: q^c has c times the natural parameters of q, and for a Gaussian it is N(m, V/c). If the objective of none is finite
-// the error is that of the narrowest. It reports whether q has changed.
+// narrow replaces q by the widest of the q^c normalised, c = 1, 4, 16 …, whose objective by the
+// given draws is close to the least: q^c has c times the natural parameters of q, and for a
+// Gaussian it is N(m, V/c). If the objective of none is finite the error is that of the narrowest.
+// It reports whether q has changed.
 func (s *objectiveStepper) narrow(ctx context.Context, same func() *Env, batch []int) (moved bool, err error) {
 	q, ok := s.q.(ExpFamily)
 	if !ok {
@@ -1032,9 +1065,10 @@ func (s *objectiveStepper) narrow(ctx context.Context, same func() *Env, batch [
 	return false, nil
 }
 
-// approach takes a noisy step that must make the objective of the batch fall, by draws that are not those of the gradient:
-// the longest of those that are 1, 1/2, 1/3, 1/5 … of the way to the target, and over some of the terms no
-// longer than keeps KL(q_{k+1}‖q_k) within one nat. Where none makes it fall by much, q is near.
+// approach takes a noisy step that must make the objective of the batch fall, by draws that are not
+// those of the gradient: the longest of those that are 1, 1/2, 1/3, 1/5 … of the way to the target,
+// and over some of the terms no longer than keeps KL(q_{k+1}‖q_k) within one nat. Where none makes
+// it fall by much, q is near.
 func (s *objectiveStepper) approach(ctx context.Context, env *Env, batch []int) error {
 	draws, check := sameDraws(env), sameDraws(env)
 	s.gap = math.Inf(1)
@@ -1094,9 +1128,9 @@ func (s *objectiveStepper) approach(ctx context.Context, env *Env, batch []int) 
 // leastTelling is the least fraction of the way to the target from which its distance can be told.
 const leastTelling = 1e-6
 
-// stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state
-// to the target of which the trial is a fraction ρ = β/(1+β). It is +Inf where that had to be so small a
-// fraction that rounding is all there is.
+// stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state to the target of
+// which the trial is a fraction ρ = β/(1+β). It is +Inf where that had to be so small a fraction
+// that rounding is all there is.
 func (s *objectiveStepper) stepKL(beta float64) float64 {
 	e, ok := s.trial.(ExpFamily)
 	if !ok || !s.infinite {
@@ -1228,10 +1262,11 @@ func (s *objectiveStepper) endPass(ctx context.Context, env *Env) error {
 	return s.verify(ctx, env, blocks)
 }
 
-// verify takes gradients at the average itself, over all terms, and estimates ½δᵀFδ from them, δ the distance from the average to its
-// target: with R of them, of distances d_r of their own and d̄ of their mean, (R²d̄ − Σd_r)/(R(R−1)) has no bias, and noise has
-// left d̄ less that of d̄. Their number is what a share of the work of the steps allows. Where noise alone does not
-// explain the distance, the iterates have moved their average: they start anew from there.
+// verify takes gradients at the average itself, over all terms, and estimates ½δᵀFδ from them, δ
+// the distance from the average to its target: with R of them, of distances d_r of their own and d̄
+// of their mean, (R²d̄ − Σd_r)/(R(R−1)) has no bias, and noise has left d̄ less that of d̄. Their
+// number is what a share of the work of the steps allows. Where noise alone does not explain the
+// distance, the iterates have moved their average: they start anew from there.
 func (s *objectiveStepper) verify(ctx context.Context, env *Env, blocks float64) error {
 	cost, _ := s.costs()
 	cost *= float64(s.n)
@@ -1259,7 +1294,9 @@ func (s *objectiveStepper) verify(ctx context.Context, env *Env, blocks float64)
 	}
 	r := float64(replicates)
 	gap := s.distance(a, eta, mean)
-	var noise float64 // of the estimate: the quadratic form has at least as many degrees of freedom as there are dimensions
+	// of the estimate: the quadratic form has at least as many degrees of freedom as there are
+	// dimensions
+	var noise float64
 	if replicates > 1 {
 		unbiased := math.Max(0, (r*r*gap-sum)/(r*(r-1)))
 		noise = math.Abs(gap-unbiased) * math.Sqrt(2/float64(s.q.Dim()))
@@ -1341,8 +1378,8 @@ const mostMeans = 16
 // averagePower is the power of k with which the weights of the average grow.
 const averagePower = 3
 
-// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save. The error wraps
-// ErrParam if the Metric of an Adaptive divergence is no encoding.BinaryMarshaler and
+// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save. The error
+// wraps ErrParam if the Metric of an Adaptive divergence is no encoding.BinaryMarshaler and
 // encoding.BinaryUnmarshaler.
 func (s *objectiveStepper) MarshalBinary() ([]byte, error) {
 	b, err := save.Marshal(s.state)

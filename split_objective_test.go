@@ -394,7 +394,8 @@ func TestISTA(t *testing.T) {
 	o := Objective[*Point]{F: f, H: L1(w, 0), Init: NewPoint(make([]float64, 6))}
 	for name, s := range map[string]Solver{
 		"fixed step": {StepSize: ConstantStep(0.02), Converger: GradientMap(1e-11)},
-		"own step":   {Converger: GradientMap(1e-5)}, // it sees values alone, and they are flat here
+		// it sees values alone, and they are flat here
+		"own step": {Converger: GradientMap(1e-5)},
 	} {
 		s.Divergence = Euclidean()
 		res := solve(t, s, o)
@@ -776,7 +777,8 @@ func TestELBOErr(t *testing.T) {
 
 // The step size of an Iteration is that taken, which may be less than the one asked for.
 func TestObjectiveStepSizeTaken(t *testing.T) {
-	// f = 40·v in (m, V): V⁻¹ + 2βG stays positive for any β, and V − βg in Euclidean steps does not.
+	// f = 40·v in (m, V): V⁻¹ + 2βG stays positive for any β, and V − βg in Euclidean steps does
+	// not.
 	f := SmoothFunc(1, true, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 		clear(dst)
 		dst[1] = 40
@@ -789,7 +791,8 @@ func TestObjectiveStepSizeTaken(t *testing.T) {
 	}
 }
 
-// TestGoalErrorUnknown: where f does not say how far its value is off, the run has a goal all the same.
+// TestGoalErrorUnknown: where f does not say how far its value is off, the run has a goal all the
+// same.
 func TestGoalErrorUnknown(t *testing.T) {
 	f := SmoothFunc(1, true, func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
 		clear(dst)

@@ -327,7 +327,8 @@ func (halfLine) LogProb(_, eta float64) float64 {
 	return -eta
 }
 
-// counts is a ConjugateModel without local variables: x_n ~ Poisson(z), for a q over z of the Gamma family, T(z) = (log z, z).
+// counts is a ConjugateModel without local variables: x_n ~ Poisson(z), for a q over z of the Gamma
+// family, T(z) = (log z, z).
 type counts struct {
 	x    []float64
 	fail map[int]error // of Local, by term
@@ -387,7 +388,8 @@ func TestConjugateExact(t *testing.T) {
 	}
 }
 
-// A step with the batch B and the fraction ρ is η ← (1−ρ)η + ρ(η_p + N/M Σ_B t), and what is proved is KL(q‖q*).
+// A step with the batch B and the fraction ρ is η ← (1−ρ)η + ρ(η_p + N/M Σ_B t), and what is proved
+// is KL(q‖q*).
 func TestConjugateFractions(t *testing.T) {
 	c, prior := newCounts(t)
 	o := Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}
@@ -476,7 +478,8 @@ func TestConjugateErrors(t *testing.T) {
 	}
 }
 
-// The bits do not depend on the number of workers, nor on a run having been saved and loaded in between.
+// The bits do not depend on the number of workers, nor on a run having been saved and loaded in
+// between.
 func TestConjugateSameBits(t *testing.T) {
 	c, prior := newCounts(t)
 	c.x = slices.Repeat(c.x, 10)
@@ -575,7 +578,8 @@ func TestFractionStep(t *testing.T) {
 }
 
 func ExampleConjugate() {
-	// Counts of a Poisson distribution, and a Gamma prior of its rate: no local variables, and one step is the posterior.
+	// Counts of a Poisson distribution, and a Gamma prior of its rate: no local variables, and one
+	// step is the posterior.
 	prior, _ := NewGamma(2, 0.5)
 	o := Objective[*Exp]{F: Conjugate(counts{x: []float64{3, 1, 4, 1, 5}}), H: KLTo(prior), Init: prior}
 	q, res, err := o.Fit(context.Background(), nil)
@@ -588,8 +592,9 @@ func ExampleConjugate() {
 	// shape 16.0, rate 5.5, converged
 }
 
-// What a Certificate finds on a path does not depend on when the run is evaluated, nor is it put off by a start that was drawn: f is concave in μ,
-// and no step of coordinate ascent violates what is proved.
+// What a Certificate finds on a path does not depend on when the run is evaluated, nor is it put
+// off by a start that was drawn: f is concave in μ, and no step of coordinate ascent violates what
+// is proved.
 func TestConjugateCertificate(t *testing.T) {
 	x, _ := loadIris(t)
 	m, err := NewMixture(x, 3, nil)
@@ -615,8 +620,9 @@ func TestConjugateCertificate(t *testing.T) {
 	}
 }
 
-// TestObjectiveMixed: exact steps arrive where steps to the targets alone take hundreds or thousands of passes: under wide priors with
-// few rows and nearly equal columns. The GLM, which has steps of its own, says where.
+// TestObjectiveMixed: exact steps arrive where steps to the targets alone take hundreds or
+// thousands of passes: under wide priors with few rows and nearly equal columns. The GLM, which has
+// steps of its own, says where.
 func TestObjectiveMixed(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(31, 2))

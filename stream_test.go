@@ -14,8 +14,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// resumed hands the items to a stream that is saved, loaded and asked for its posterior at the given
-// places on the way, and returns what it says at the end, and what one says that was left alone.
+// resumed hands the items to a stream that is saved, loaded and asked for its posterior at the
+// given places on the way, and returns what it says at the end, and what one says that was left
+// alone.
 func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P], load func(io.Reader) (*Stream[R, P], error), items []R, at []int, say func(P) string) (got, want string) {
 	t.Helper()
 	one, two := fresh(), fresh()
@@ -51,8 +52,8 @@ func sayWeights(p *GLMPosterior) string {
 	return fmt.Sprint(p.Len(), p.Mean(nil), p.SD(nil), p.Cov().RawSymmetric().Data)
 }
 
-// A stream of rows that was saved and loaded goes on to the same bits: dense or sparse, with offsets
-// and weights, before a block, between blocks, and with rows kept.
+// A stream of rows that was saved and loaded goes on to the same bits: dense or sparse, with
+// offsets and weights, before a block, between blocks, and with rows kept.
 func TestGLMStreamResume(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -133,7 +134,8 @@ func sayTopics(p *CTMPosterior) string {
 	return fmt.Sprint(p.Topics().RawMatrix().Data, p.Mu(nil), p.Sigma().RawSymmetric().Data, p.seen)
 }
 
-// A stream of documents that was saved and loaded, and asked for its posterior on the way, goes on to the same bits.
+// A stream of documents that was saved and loaded, and asked for its posterior on the way, goes on
+// to the same bits.
 func TestCTMStreamResume(t *testing.T) {
 	notShort(t)
 	t.Parallel()

@@ -221,7 +221,8 @@ var refNodes, refWeights = func() (x, w []float64) {
 	return x, w
 }()
 
-// refReach is how many standard deviations count on either side: φ(14) = 1e−43 pays for a growth by 1e22.
+// refReach is how many standard deviations count on either side: φ(14) = 1e−43 pays for a growth by
+// 1e22.
 const refReach = 14
 
 // refQuad returns the expectations of f and its four derivatives under N(m, s²), for an f that is
@@ -269,8 +270,8 @@ func refQuad(m, s, d float64, f func(x float64) [5]float64) (r refMoments) {
 	return r
 }
 
-// TestTrustExpectations: the expectations of the reference are those of the package to rounding, and each is the derivative of
-// the one before.
+// TestTrustExpectations: the expectations of the reference are those of the package to rounding,
+// and each is the derivative of the one before.
 func TestTrustExpectations(t *testing.T) {
 	t.Parallel()
 	forGrid(t, func(c likeCase, y, m, v float64) {
@@ -289,7 +290,8 @@ func TestTrustExpectations(t *testing.T) {
 	})
 }
 
-// TestTrustLikelihoods: the trust tests draw every likelihood of the package, know responses of each, and its expectations.
+// TestTrustLikelihoods: the trust tests draw every likelihood of the package, know responses of
+// each, and its expectations.
 func TestTrustLikelihoods(t *testing.T) {
 	rng := testRand(1)
 	drawn := map[string]bool{}
@@ -492,8 +494,9 @@ func TestDouble(t *testing.T) {
 	}
 }
 
-// The models with local factors have several optima, and no reference: what holds of them is that the ELBO rises, that the
-// numbering of topics and components, the number of workers and a file change nothing, and that all is finite.
+// The models with local factors have several optima, and no reference: what holds of them is that
+// the ELBO rises, that the numbering of topics and components, the number of workers and a file
+// change nothing, and that all is finite.
 
 // mixedSeeds is the number of problems of either test: that of -seeds, or so many.
 func mixedSeeds(n int) uint64 {
@@ -506,7 +509,8 @@ func mixedSeeds(n int) uint64 {
 	return uint64(n)
 }
 
-// mixedRun runs m in steps of all terms, with so many workers, and returns the trace; ELBOs that fall are errors.
+// mixedRun runs m in steps of all terms, with so many workers, and returns the trace; ELBOs that
+// fall are errors.
 func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
 	t.Helper()
 	last := math.Inf(-1)
@@ -565,7 +569,8 @@ func sameELBO(t *testing.T, seed uint64, what string, tol float64, a, b *Result)
 	}
 }
 
-// TestSeedsLDA fits random corpora, with empty documents, documents twice, counts to 1e6, and more topics than documents.
+// TestSeedsLDA fits random corpora, with empty documents, documents twice, counts to 1e6, and more
+// topics than documents.
 func TestSeedsLDA(t *testing.T) {
 	t.Parallel()
 	for seed := range mixedSeeds(24) {
@@ -620,11 +625,13 @@ func TestSeedsLDA(t *testing.T) {
 		}
 		opt.Topics = permutedRows(start, rng.Perm(k))
 		_, other := run(opt, 1)
-		sameELBO(t, seed, "permuted topics", 1e-4, res, other) // a document has several optima, between which rounding may choose
+		// a document has several optima, between which rounding may choose
+		sameELBO(t, seed, "permuted topics", 1e-4, res, other)
 	}
 }
 
-// TestSeedsMixture fits random rows, in columns of any units, with rows twice, and with up to as many components as rows.
+// TestSeedsMixture fits random rows, in columns of any units, with rows twice, and with up to as
+// many components as rows.
 func TestSeedsMixture(t *testing.T) {
 	t.Parallel()
 	for seed := range mixedSeeds(80) {
@@ -677,6 +684,7 @@ func TestSeedsMixture(t *testing.T) {
 		}
 		opt.Start = mat.DenseCopyOf(permutedRows(start.T(), rng.Perm(k)).T())
 		_, other := run(opt, 1)
-		sameELBO(t, seed, "permuted components", 1e-7, res, other) // rounding that iterations multiply
+		// rounding that iterations multiply
+		sameELBO(t, seed, "permuted components", 1e-7, res, other)
 	}
 }

@@ -11,16 +11,18 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// refProblem is a model by sites in whitened coordinates: z ~ N(0, I) in R^r, and terms
-// w_n log p(y_n|o_n + a_nᵀz + ε_n), ε_n ~ N(0, c_n). Every model with a Gaussian prior of its latent
-// values has this form: a GLM with a_n = LᵀX_n, LLᵀ the prior covariance, a GP with AAᵀ = K.
+// refProblem is a model by sites in whitened coordinates: z ~ N(0, I) in R^r, and terms w_n log
+// p(y_n|o_n + a_nᵀz + ε_n), ε_n ~ N(0, c_n). Every model with a Gaussian prior of its latent values
+// has this form: a GLM with a_n = LᵀX_n, LLᵀ the prior covariance, a GP with AAᵀ = K.
 //
-// The optimum over q(z) = N(μ, V) is sought by Newton steps on the bound in the parameters of the sites,
+// The optimum over q(z) = N(μ, V) is sought by Newton steps on the bound in the parameters of the
+// sites,
 //
 //	V⁻¹ = P = I + Σ γ̃_n a_na_nᵀ,
 //
-// from a few sweeps of exact coordinate ascent over the sites. It is slow, knows nothing of the engines of the package,
-// and does in twice the precision of float64 what cancels. Expectations are those of refExpect, in float64.
+// from a few sweeps of exact coordinate ascent over the sites. It is slow, knows nothing of the
+// engines of the package, and does in twice the precision of float64 what cancels. Expectations are
+// those of refExpect, in float64.
 type refProblem struct {
 	lik              Likelihood
 	n, r             int
@@ -47,16 +49,17 @@ type refState struct {
 
 var errReference = errors.New("the reference has no answer")
 
-// refSolution is the optimum: its ELBO, how much of that is rounding, how far the ELBO of
-// the state may be below the optimum (proved, or the second-order estimate), and the marginals of the terms.
+// refSolution is the optimum: its ELBO, how much of that is rounding, how far the ELBO of the state
+// may be below the optimum (proved, or the second-order estimate), and the marginals of the terms.
 type refSolution struct {
 	elbo, err, gap float64
 	proved         bool
 	m, v           []float64 // of o_n + a_nᵀz + ε_n
-	curvature      []double  // Cholesky factor of I + Σ γ_n a_na_nᵀ: the second derivative in the mean
-	state          *refState
-	problem        *refProblem
-	steps          int
+	// Cholesky factor of I + Σ γ_n a_na_nᵀ: the second derivative in the mean
+	curvature []double
+	state     *refState
+	problem   *refProblem
+	steps     int
 }
 
 // refSteps bounds the Newton steps.
@@ -181,7 +184,8 @@ func (p *refProblem) at(gamma []float64, mu []double) (*refState, bool) {
 	return s, p.expect(s, trace.plus(asDouble(logDetDouble(s.chol, p.r))).times(asDouble(0.5)))
 }
 
-// derivatives returns, of −w_n E log p, the negative first derivative in the mean, the second, third and half the fourth.
+// derivatives returns, of −w_n E log p, the negative first derivative in the mean, the second,
+// third and half the fourth.
 func (p *refProblem) derivatives(s *refState) (d1, g, gm, gv []float64) {
 	d1, g, gm, gv = make([]float64, p.n), make([]float64, p.n), make([]float64, p.n), make([]float64, p.n)
 	for n := range p.n {
@@ -213,13 +217,14 @@ func (p *refProblem) times(x []double) []float64 {
 	return y
 }
 
-// newton takes a Newton step of −ELBO from s. In coordinates where V is the identity, V' = (I + E)², E = −½Σ ε_n t_nt_nᵀ
-// and μ' = μ + δμ, it solves
+// newton takes a Newton step of −ELBO from s. In coordinates where V is the identity, V' = (I +
+// E)², E = −½Σ ε_n t_nt_nᵀ and μ' = μ + δμ, it solves
 //
 //	(I + GQ)ε = γ − γ̃ + γ_m∘δη₀,   Q = S∘S,   G = diag γ_v − ½ diag γ_m S' diag γ_m,
 //
-// where S = AVAᵀ, S' that under the precision P' = I + AᵀΓA, γ_m and γ_v are the derivatives of γ = −w E[ℓ″], δη₀ = −AP'⁻¹δ:
-// exact at the optimum, where P = P'. gap is the decrement that remains to second order.
+// where S = AVAᵀ, S' that under the precision P' = I + AᵀΓA, γ_m and γ_v are the derivatives of γ =
+// −w E[ℓ″], δη₀ = −AP'⁻¹δ: exact at the optimum, where P = P'. gap is the decrement that remains to
+// second order.
 func (p *refProblem) newton(s *refState) (gamma []float64, mu []double, target []float64, targetMu []double, gap float64, ok bool) {
 	d1, g, gm, gv := p.derivatives(s)
 	for _, x := range g {
@@ -345,8 +350,9 @@ func (p *refProblem) prior() *refState {
 	return s
 }
 
-// near returns the state one step of the fixed point away from marginals N(m, v) of o_n + a_nᵀz + ε_n:
-// the minimiser of the model of −ELBO that is linear in the site's parameters there. It is nil where these are of no use.
+// near returns the state one step of the fixed point away from marginals N(m, v) of o_n + a_nᵀz +
+// ε_n: the minimiser of the model of −ELBO that is linear in the site's parameters there. It is nil
+// where these are of no use.
 func (p *refProblem) near(m, v []float64) *refState {
 	g, d1 := make([]float64, p.n), make([]float64, p.n)
 	mu := make([]double, p.r)
@@ -377,15 +383,16 @@ func (p *refProblem) near(m, v []float64) *refState {
 	return nil
 }
 
-// sweep maximises the ELBO over the site of one term after another, the others being what they are: over the marginal
-// (m, s) of the term, under the cavity N(m_c, v_c).
+// sweep maximises the ELBO over the site of one term after another, the others being what they are:
+// over the marginal (m, s) of the term, under the cavity N(m_c, v_c).
 func (p *refProblem) sweep(s *refState, times int) *refState {
 	r := p.r
 	gamma := append([]float64(nil), s.gamma...)
 	mu := append([]double(nil), s.mu...)
 	best := s
-	// b_n of a mean that is Aᵀ(b − γ̃η) is not known where the mean is any: the part outside stays in the prior.
-	// Sites begin with b = γ̃η at the mean given, so that nothing moves that need not.
+	// b_n of a mean that is Aᵀ(b − γ̃η) is not known where the mean is any: the part outside stays
+	// in the prior. Sites begin with b = γ̃η at the mean given, so that nothing moves that need
+	// not.
 	b := make([]double, p.n)
 	if s.v == nil {
 		return s
@@ -454,8 +461,9 @@ func (p *refProblem) sweep(s *refState, times int) *refState {
 	return best
 }
 
-// site minimises ((m − m_c)² + s²)/2v_c − log s − w E log p over m and s, by Newton steps or, where better, those of the fixed point, and
-// returns the site of the minimiser in natural parameters about η without offset.
+// site minimises ((m − m_c)² + s²)/2v_c − log s − w E log p over m and s, by Newton steps or, where
+// better, those of the fixed point, and returns the site of the minimiser in natural parameters
+// about η without offset.
 func (p *refProblem) site(n int, mc, vc, m, v float64) (gamma, b float64, ok bool) {
 	w, o, c := p.weightOf(n), p.offset[n].float(), p.extra[n]
 	s := math.Sqrt(v)
@@ -610,7 +618,8 @@ func (p *refProblem) solve(m, v []float64) (*refSolution, error) {
 //
 //	G2 = [(1 − t)log(1 − t) + t]/ρ² + ½D²/(1 − D),
 //
-// λ² = δᵀ(I + Γ)⁻¹δ, ρ² = max v_n, t = λρ, D = ‖Δ‖_F + λ√(ρ²‖I + Δ‖)/(1 − t). Both are for exact expectations.
+// λ² = δᵀ(I + Γ)⁻¹δ, ρ² = max v_n, t = λρ, D = ‖Δ‖_F + λ√(ρ²‖I + Δ‖)/(1 − t). Both are for exact
+// expectations.
 func (p *refProblem) certificate(s *refState) (float64, bool) {
 	if !p.concave() {
 		return 0, false
@@ -652,9 +661,9 @@ func (p *refProblem) certificate(s *refState) (float64, bool) {
 	return bound, true
 }
 
-// solveDiagonal returns the optimum over q with a diagonal V, by Newton steps in the means and standard deviations s, in
-// which −ELBO is convex: f(m, s) = ½Σ(μ_j² + s_j² − 1) − Σ log s_j − Σ w_n E log p. It begins at mu and sd, or from
-// sweeps of the full covariance where these are nil.
+// solveDiagonal returns the optimum over q with a diagonal V, by Newton steps in the means and
+// standard deviations s, in which −ELBO is convex: f(m, s) = ½Σ(μ_j² + s_j² − 1) − Σ log s_j − Σ
+// w_n E log p. It begins at mu and sd, or from sweeps of the full covariance where these are nil.
 func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 	r := p.r
 	at := func(mu, sd []double) (*refState, bool) {
@@ -786,8 +795,9 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 	return sol, nil
 }
 
-// TestTrustReference: the reference finds the evidence of Gaussian noise, in any units and with columns that are multiples of one another, its
-// certificate proves it at once, and it finds the optimum of a Poisson model with zeros and a wide prior.
+// TestTrustReference: the reference finds the evidence of Gaussian noise, in any units and with
+// columns that are multiples of one another, its certificate proves it at once, and it finds the
+// optimum of a Poisson model with zeros and a wide prior.
 func TestTrustReference(t *testing.T) {
 	t.Parallel()
 	same := func(x float64) float64 { return x }

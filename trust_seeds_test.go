@@ -22,7 +22,8 @@ import (
 
 // ---- the reference of each subject
 
-// glmReference keeps the weights as coordinates, a_n = x_n∘sd, unless there are many more of them than rows.
+// glmReference keeps the weights as coordinates, a_n = x_n∘sd, unless there are many more of them
+// than rows.
 func glmReference(diagonal bool) func(*trustProblem, func(float64) float64) (*refProblem, error) {
 	return func(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
 		n, d := p.dims()
@@ -84,8 +85,8 @@ func gpReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, er
 	return r, nil
 }
 
-// sparseReference has as coordinates the features of what the model sees whole, k(x, b)/√k(b, b) at the
-// basis of each, and the inducing values of the rest of the kernel.
+// sparseReference has as coordinates the features of what the model sees whole, k(x, b)/√k(b, b) at
+// the basis of each, and the inducing values of the rest of the kernel.
 func sparseReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
 	g, err := p.sparseGP()
 	if err != nil {
@@ -159,21 +160,24 @@ type fault struct {
 	size   float64 // how bad, to find the worst
 }
 
-// The kinds of faults. Those of the second group are no violations: nothing better can be had in float64.
+// The kinds of faults. Those of the second group are no violations: nothing better can be had in
+// float64.
 const (
-	faultPanic     = "panic"
-	faultNaN       = "NaN"
-	faultError     = "error"            // of a problem that the reference solves
-	faultLimit     = "not converged"    // at the limit of passes, or stalled
-	faultGap       = "wrong gap"        // converged, with a true gap above 2·Gap + 1e-6
-	faultProof     = "false proof"      // a true gap above GapBound + 1e-9
-	faultAbove     = "above optimum"    // an ELBO that no q has
-	faultMoments   = "wrong moments"    // mean or variance further from the reference than the gap allows
-	faultRelation  = "relation"         // another answer to the same problem in other words
-	faultTime      = "slow"             // above 5 s
-	faultUnsolved  = "no reference"     // the reference did not find the optimum either
-	faultUnsettled = "not determined"   // the answer changes by as much if the data are rounded
-	faultRefused   = "refused, rightly" // a typed error where the reference has no answer, or it is not determined
+	faultPanic = "panic"
+	faultNaN   = "NaN"
+	faultError = "error"         // of a problem that the reference solves
+	faultLimit = "not converged" // at the limit of passes, or stalled
+	faultGap   = "wrong gap"     // converged, with a true gap above 2·Gap + 1e-6
+	faultProof = "false proof"   // a true gap above GapBound + 1e-9
+	faultAbove = "above optimum" // an ELBO that no q has
+	// mean or variance further from the reference than the gap allows
+	faultMoments   = "wrong moments"
+	faultRelation  = "relation"       // another answer to the same problem in other words
+	faultTime      = "slow"           // above 5 s
+	faultUnsolved  = "no reference"   // the reference did not find the optimum either
+	faultUnsettled = "not determined" // the answer changes by as much if the data are rounded
+	// a typed error where the reference has no answer, or it is not determined
+	faultRefused = "refused, rightly"
 )
 
 // trustTime is the time after which a fit is slow.
@@ -205,8 +209,9 @@ func (v *verdict) String() string {
 	return s
 }
 
-// violations are the faults that no limit of float64 excuses. Times are measured by the clock on the wall, and count
-// where -seeds or -seed ask for them: beside other tests they say more of the machine.
+// violations are the faults that no limit of float64 excuses. Times are measured by the clock on
+// the wall, and count where -seeds or -seed ask for them: beside other tests they say more of the
+// machine.
 func (v *verdict) violations() (all []fault) {
 	for _, f := range v.faults {
 		switch f.kind {
@@ -377,11 +382,12 @@ func (v *verdict) solve(s *subject, p *trustProblem, f *trustFit) (sol *refSolut
 	return sol, err
 }
 
-// trustSpread is how many roundings of the data count as one: sums of some dozens of products are what any method rounds.
+// trustSpread is how many roundings of the data count as one: sums of some dozens of products are
+// what any method rounds.
 const trustSpread = 16
 
-// spread is how far rounding the data moves the answer: the ELBO in nats, and the marginals of the terms in
-// standard deviations.
+// spread is how far rounding the data moves the answer: the ELBO in nats, and the marginals of the
+// terms in standard deviations.
 func (v *verdict) spread(s *subject, p *trustProblem, sol *refSolution) (elbo, z float64) {
 	rng := rand.New(rand.NewPCG(v.seed, 13))
 	for range 2 {
@@ -509,8 +515,8 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 	if s.below {
 		return sol
 	}
-	// ELBO* − ELBO ≥ ½z² of any mean, z in standard deviations of the full covariance, and about ¼ of the square of the
-	// logarithm of a variance.
+	// ELBO* − ELBO ≥ ½z² of any mean, z in standard deviations of the full covariance, and about ¼
+	// of the square of the logarithm of a variance.
 	limit := 3*math.Sqrt(2*(2*gap+trustSlack+sol.gap)) + s.loose
 	worst, at := 0.0, ""
 	see := func(z float64, format string, a ...any) {
@@ -551,7 +557,8 @@ func finite(x float64) float64 {
 	return x
 }
 
-// weights returns the moments of the weights of a GLM, nil where the reference does not have them as its coordinates.
+// weights returns the moments of the weights of a GLM, nil where the reference does not have them
+// as its coordinates.
 func (sol *refSolution) weights(p *trustProblem) (mean, sd, curved []float64) {
 	s := sol.state
 	if p.variance == nil || len(s.mu) != len(p.variance) {
@@ -623,8 +630,8 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 
 // ---- all seeds
 
-// knownFailures are the seeds of CI that fail, by cause. A seed that passes fails the test: take it out. Those that take too long are
-// not fitted, unless -seed asks for one.
+// knownFailures are the seeds of CI that fail, by cause. A seed that passes fails the test: take it
+// out. Those that take too long are not fitted, unless -seed asks for one.
 var knownFailures = map[string][]uint64{}
 
 const tooSlow = "more than 5 s"
@@ -740,14 +747,15 @@ func TestSeedsMended(t *testing.T) {
 	}
 }
 
-// TestStreamUnsolved: a stream that finds no q with an ELBO for a block says so and names a row. It once answered as if
-// there had been no such rows.
+// TestStreamUnsolved: a stream that finds no q with an ELBO for a block says so and names a row. It
+// once answered as if there had been no such rows.
 func TestStreamUnsolved(t *testing.T) {
 	s, err := NewGLMStream(1, Poisson{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []Row{{Val: []float64{1}, Y: 2}, {Val: []float64{0}, Y: 1, Offset: 1000}} { // e¹⁰⁰⁰ whatever the weight is
+	// e¹⁰⁰⁰ whatever the weight is
+	for _, r := range []Row{{Val: []float64{1}, Y: 2}, {Val: []float64{0}, Y: 1, Offset: 1000}} {
 		if err := s.Add(r); err != nil {
 			t.Fatal(err)
 		}

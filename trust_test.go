@@ -56,7 +56,8 @@ type relation struct {
 	other func(rng *rand.Rand, p *trustProblem) (q *trustProblem, name string, rows []int)
 }
 
-// trustProblem is the data of one problem. A GLM has the weights of x, with prior N(mean, variance); a GP the kernel.
+// trustProblem is the data of one problem. A GLM has the weights of x, with prior N(mean,
+// variance); a GP the kernel.
 type trustProblem struct {
 	lik            Likelihood
 	x              *mat.Dense
@@ -168,8 +169,8 @@ func logUniform(rng *rand.Rand, lo, hi float64) float64 {
 
 func chance(rng *rand.Rand, p float64) bool { return rng.Float64() < p }
 
-// randomLikelihood returns one of the likelihoods of the package, with random parameters. TestSeedsComplete
-// finds what is missing here.
+// randomLikelihood returns one of the likelihoods of the package, with random parameters.
+// TestSeedsComplete finds what is missing here.
 func randomLikelihood(rng *rand.Rand) Likelihood {
 	all := trustLikelihoods(rng)
 	return all[rng.IntN(len(all))]
@@ -257,8 +258,8 @@ func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 	panic(fmt.Sprintf("no responses of %T: say in randomResponse how they are drawn", l))
 }
 
-// randomProblem returns what all subjects share: a likelihood, rows, a prior and responses, mostly tame, and with each of many kinds
-// of trouble now and then.
+// randomProblem returns what all subjects share: a likelihood, rows, a prior and responses, mostly
+// tame, and with each of many kinds of trouble now and then.
 func randomProblem(rng *rand.Rand) *trustProblem {
 	p := &trustProblem{lik: randomLikelihood(rng)}
 	var scales strings.Builder
@@ -405,7 +406,8 @@ func randomProblem(rng *rand.Rand) *trustProblem {
 	return p
 }
 
-// respond draws the responses, of weights whose effects are of order 1 whatever the units, and of a rate up to 1e6.
+// respond draws the responses, of weights whose effects are of order 1 whatever the units, and of a
+// rate up to 1e6.
 func (p *trustProblem) respond(rng *rand.Rand, unit, shift []float64) {
 	n, d := p.dims()
 	effect := logUniform(rng, -0.7, 0.7) / math.Sqrt(float64(d))

@@ -77,7 +77,8 @@ func gram(x mat.Matrix) func() time.Duration {
 	}
 }
 
-// BenchmarkGLM times one step on all rows, a whole fit, a streaming pass and predictions, in units of one XᵀX.
+// BenchmarkGLM times one step on all rows, a whole fit, a streaming pass and predictions, in units
+// of one XᵀX.
 func BenchmarkGLM(b *testing.B) {
 	ctx := context.Background()
 	for _, p := range glmProblems(b) {

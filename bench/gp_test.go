@@ -130,11 +130,11 @@ func BenchmarkGPStep(b *testing.B) {
 	}
 }
 
-// BenchmarkGPPredict is the latent mean and variance of 1000 new points, and the
-// covariances with the training points that are part of it, both in units of
-// the triangular solve that the variances need, which runs on one core.
-// BenchmarkGPEvaluate is an evaluation after a block step, with its proof of the gap, beside a Cholesky
-// factor of K. In passes 3 to 5 of a run a proof may take a factor as well, which is not seen here.
+// BenchmarkGPPredict is the latent mean and variance of 1000 new points, and the covariances with
+// the training points that are part of it, both in units of the triangular solve that the variances
+// need, which runs on one core. BenchmarkGPEvaluate is an evaluation after a block step, with its
+// proof of the gap, beside a Cholesky factor of K. In passes 3 to 5 of a run a proof may take a
+// factor as well, which is not seen here.
 func BenchmarkGPEvaluate(b *testing.B) {
 	for _, p := range problems(b) {
 		b.Run(p.Name, func(b *testing.B) {

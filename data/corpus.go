@@ -368,7 +368,8 @@ const (
 
 // keep takes documents and entries out of the budget.
 func (s *corpusScanner) keep(docs, entries int) error {
-	if err := s.budget.Keep(48*docs + 32*entries); err != nil { // a Document; an entry, and its word and count
+	// a Document; an entry, and its word and count
+	if err := s.budget.Keep(48*docs + 32*entries); err != nil {
 		return fmt.Errorf("pgsvi: %s, line %d: %w: %w", s.format, s.line, err, pgsvi.ErrMemory)
 	}
 	return nil
@@ -456,7 +457,8 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 	if pattern {
 		width = 2
 	}
-	entries := make([]corpusEntry, 0, min(size[2], 1<<12)) // grows with what is read, not with what is claimed
+	// grows with what is read, not with what is claimed
+	entries := make([]corpusEntry, 0, min(size[2], 1<<12))
 	for {
 		text, err := s.next()
 		if err == io.EOF {

@@ -94,8 +94,8 @@ func validCorpus(c *pgsvi.Corpus, err error) error {
 	return err
 }
 
-// allocated returns how many bytes f allocates in all, which is more than it has at any one time. Others' memory would
-// count, so the tests that use it do not run in parallel.
+// allocated returns how many bytes f allocates in all, which is more than it has at any one time.
+// Others' memory would count, so the tests that use it do not run in parallel.
 func allocated(f func()) uint64 {
 	bytes := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(bytes)
@@ -105,8 +105,8 @@ func allocated(f func()) uint64 {
 	return bytes[0].Value.Uint64() - before
 }
 
-// TestReadHugeIndex: an index or a size that would cost whoever makes vectors of that length gigabytes is an
-// error that says how many, unless the caller has asked for it.
+// TestReadHugeIndex: an index or a size that would cost whoever makes vectors of that length
+// gigabytes is an error that says how many, unless the caller has asked for it.
 func TestReadHugeIndex(t *testing.T) {
 	libsvm := func(cols int) func(r io.Reader) error {
 		return func(r io.Reader) error {
@@ -172,8 +172,8 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestReadEndless: of a file without an end, and of a line without one, so much is read as there may be memory, and
-// the error says so.
+// TestReadEndless: of a file without an end, and of a line without one, so much is read as there
+// may be memory, and the error says so.
 func TestReadEndless(t *testing.T) {
 	limit := 32 << 20
 	if testing.Short() {
@@ -204,7 +204,8 @@ func TestReadEndless(t *testing.T) {
 		}
 		for what, in := range inputs {
 			var err error
-			if n := allocated(func() { err = r.read(in) }); n > uint64(5*limit) { // in all, with what the slices were while they grew
+			// in all, with what the slices were while they grew
+			if n := allocated(func() { err = r.read(in) }); n > uint64(5*limit) {
 				t.Errorf("%s, %s: %d MB allocated", r.name, what, n>>20)
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), "pgsvi: ") || what == "file" && !errors.Is(err, pgsvi.ErrMemory) || what == "line" && r.name != "ReadIndex" && !errors.Is(err, pgsvi.ErrMemory) {
@@ -214,7 +215,8 @@ func TestReadEndless(t *testing.T) {
 	}
 }
 
-// TestReadBomb: a little gzip that unpacks to a great deal is an error before the great deal is there.
+// TestReadBomb: a little gzip that unpacks to a great deal is an error before the great deal is
+// there.
 func TestReadBomb(t *testing.T) {
 	rows := 4000
 	if testing.Short() {
@@ -229,7 +231,8 @@ func TestReadBomb(t *testing.T) {
 				continue
 			}
 			part := zipped([]byte(strings.Repeat(text, 1<<20/len(text))))
-			file := io.MultiReader(bytes.NewReader(zipped([]byte(r.text))), bytes.NewReader(bytes.Repeat(part, 2000))) // 2 GB
+			// 2 GB
+			file := io.MultiReader(bytes.NewReader(zipped([]byte(r.text))), bytes.NewReader(bytes.Repeat(part, 2000)))
 			var err error
 			if n := allocated(func() { err = r.read(file) }); n > 256<<20 {
 				t.Errorf("%s, %s: %d MB allocated", r.name, what, n>>20)
@@ -303,8 +306,8 @@ func TestReadTableWide(t *testing.T) {
 	}
 }
 
-// mutate returns a file that differs from a good one in a few places: bits, bytes, numbers, and parts that are gone, doubled
-// or moved.
+// mutate returns a file that differs from a good one in a few places: bits, bytes, numbers, and
+// parts that are gone, doubled or moved.
 func mutate(rng *rand.Rand, good []byte) []byte {
 	odd := []string{"-1", "0", "1e999", "nan", "-Inf", "2147483647", "2147483648", "9223372036854775807", "18446744073709551616", "1e18", "1000000000", "\x00", "\xff\xfe", "\"", ":", "::", ",", "\n", "\r", "#", "%", "\ufeff", "\x1f\x8b", "0x1p-1074", ".", "1_000", strings.Repeat("9", 400), strings.Repeat(" ", 100)}
 	b := slices.Clone(good)
@@ -345,8 +348,8 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 	return b
 }
 
-// TestReadMutated: 10,000 files that differ from a good one in a few places, packed and not, are read or are an error, and
-// none takes more memory than 64 MB and ten times its size.
+// TestReadMutated: 10,000 files that differ from a good one in a few places, packed and not, are
+// read or are an error, and none takes more memory than 64 MB and ten times its size.
 func TestReadMutated(t *testing.T) {
 	files := 10000
 	if testing.Short() {
@@ -383,8 +386,8 @@ func TestReadMutated(t *testing.T) {
 	}
 }
 
-// TestRowFileFlips: of all single bits of a row file none can change unnoticed, and of 10,000 files that differ in a few places
-// none is read, in no more memory than 64 MB and ten times its size.
+// TestRowFileFlips: of all single bits of a row file none can change unnoticed, and of 10,000 files
+// that differ in a few places none is read, in no more memory than 64 MB and ten times its size.
 func TestRowFileFlips(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows")
 	file, err := os.Create(path)

@@ -10,16 +10,16 @@ import (
 	"github.com/pgsvi/pgsvi/internal/memory"
 )
 
-// What a file can make a reader hold is bounded in three ways. Long lines: no line or record may take more than a
-// part of the memory that there is. Packed files: what gzip unpacks has to be in proportion. And the file as a whole: what
-// is kept of it comes out of a memory.Budget.
+// What a file can make a reader hold is bounded in three ways. Long lines: no line or record may
+// take more than a part of the memory that there is. Packed files: what gzip unpacks has to be in
+// proportion. And the file as a whole: what is kept of it comes out of a memory.Budget.
 const (
-	// A line may have this part of the bytes that there are in memory. One of a CSV file with numbers of one
-	// digit takes some 40 times as many.
+	// A line may have this part of the bytes that there are in memory. One of a CSV file with
+	// numbers of one digit takes some 40 times as many.
 	linePart = 64
 
-	// Text seldom packs to less than a twentieth, and a table of one non-zero in a thousand columns to a
-	// two-hundredth. The most that gzip can do is a thousandth: what comes near it is made to.
+	// Text seldom packs to less than a twentieth, and a table of one non-zero in a thousand columns
+	// to a two-hundredth. The most that gzip can do is a thousandth: what comes near it is made to.
 	mostUnpacked = 300     // bytes of text for a byte of gzip, once there are
 	freeUnpacked = 1 << 20 // more bytes than these
 )
@@ -84,7 +84,8 @@ func tooLong(most int) error {
 	return fmt.Errorf("%s without the end of a line: %w", memory.Size(float64(most)), pgsvi.ErrMemory)
 }
 
-// recordReader is a reader of records that bounds the length of each: whoever reads one sets n to 0.
+// recordReader is a reader of records that bounds the length of each: whoever reads one sets n to
+// 0.
 type recordReader struct {
 	counter
 	most int
@@ -104,8 +105,9 @@ func (r *recordReader) Read(b []byte) (int, error) {
 // textTooLarge is what to do about a file that memory does not hold.
 const textTooLarge = "read fewer rows, write them to a RowWriter as they come and stream them, or raise the limit (GOMEMLIMIT)"
 
-// checkWidth returns an error if so many columns, of features or of terms, would take more memory than there is in
-// the smallest of models. That they are in a file, where one number says so, is no sign that they are meant.
+// checkWidth returns an error if so many columns, of features or of terms, would take more memory
+// than there is in the smallest of models. That they are in a file, where one number says so, is no
+// sign that they are meant.
 func checkWidth(width int, what, instead string) error {
 	return memory.Check(0, memory.Column*float64(width), fmt.Sprintf("a model of %d %s", width, what), instead)
 }

@@ -93,13 +93,12 @@ func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error)
 	}
 }
 
-// WriteLIBSVM writes the rows of x with the labels y in the format of LIBSVM:
-// the non-zeros, to the last bit. A nil y means labels of 0. What is read back
-// has as many columns as x only if it is asked for them, since columns of zeros
-// leave no trace; rows of zeros do. The errors wrap ErrEmpty if x is nil or a nil
-// pointer and ErrShape if y is neither nil nor as long as x has rows, upon which
-// nothing has been written, and ErrNotFinite, naming row and column, at a label or value that is NaN or
-// infinite. A failure of w is wrapped as it is.
+// WriteLIBSVM writes the rows of x with the labels y in the format of LIBSVM: the non-zeros, to the
+// last bit. A nil y means labels of 0. What is read back has as many columns as x only if it is
+// asked for them, since columns of zeros leave no trace; rows of zeros do. The errors wrap ErrEmpty
+// if x is nil or a nil pointer and ErrShape if y is neither nil nor as long as x has rows, upon
+// which nothing has been written, and ErrNotFinite, naming row and column, at a label or value that
+// is NaN or infinite. A failure of w is wrapped as it is.
 func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 	for _, err := range pgsvi.Rows(x, nil) {
 		if err != nil {

@@ -53,7 +53,8 @@ type RowOptions struct {
 	Sparse  bool // keep the columns and values of each row, not a value for each column
 	Float32 bool // round the values, but neither responses nor offsets nor weights
 	Offset  bool // keep the offsets, which otherwise have to be 0
-	Weight  bool // keep the weights, which otherwise have to be 0 or 1, and are read as 0, meaning 1
+	// keep the weights, which otherwise have to be 0 or 1, and are read as 0, meaning 1
+	Weight bool
 }
 
 func (o RowOptions) flags() (f uint32) {

@@ -551,7 +551,8 @@ func TestRowFileResident(t *testing.T) {
 	}
 }
 
-// overwrite makes b what is in a file. To empty it first, as os.WriteFile does, makes some file systems wait for the disk.
+// overwrite makes b what is in a file. To empty it first, as os.WriteFile does, makes some file
+// systems wait for the disk.
 func overwrite(t testing.TB, file *os.File, b []byte) {
 	t.Helper()
 	_, err := file.WriteAt(b, 0)

@@ -97,9 +97,10 @@ type Table struct {
 	// Missing has the number of missing values of each column of the table, by its
 	// name, that has any, be it a feature or the response.
 	Missing map[string]int
-	// Doubts has, for each column of numbers among the features that seem to be no quantities, by its name,
-	// what they seem to be: identifiers, codes or dates. ReadTable takes them as numbers all the same;
-	// see TableOptions.Drop and Categorical. It is nil if there is none, and in what Encode returns.
+	// Doubts has, for each column of numbers among the features that seem to be no quantities, by
+	// its name, what they seem to be: identifiers, codes or dates. ReadTable takes them as numbers
+	// all the same; see TableOptions.Drop and Categorical. It is nil if there is none, and in what
+	// Encode returns.
 	Doubts map[string]string
 
 	opts     TableOptions // the header being HeaderYes or HeaderNo
@@ -121,10 +122,11 @@ type tableColumn struct {
 type tableText struct {
 	header bool
 	names  []string
-	place  map[string]int // of a name among names; files may have more columns than a search has time for
-	rows   [][]string     // trimmed fields
-	lines  []int          // of each row
-	size   int            // bytes of all fields
+	// of a name among names; files may have more columns than a search has time for
+	place map[string]int
+	rows  [][]string // trimmed fields
+	lines []int      // of each row
+	size  int        // bytes of all fields
 }
 
 // What a table takes besides its text, in bytes: a row, and a field as text, as a value of a
@@ -134,8 +136,8 @@ const (
 	tableField = 16 + 12 + 8
 )
 
-// The names of indicators repeat that of their column. Together they may have so many bytes for a byte of text, once
-// they have more than mostNames: the rest is a name that is too long.
+// The names of indicators repeat that of their column. Together they may have so many bytes for a
+// byte of text, once they have more than mostNames: the rest is a name that is too long.
 const (
 	mostNamesPart = 4
 	mostNames     = 16 << 20
@@ -546,9 +548,11 @@ func areDates(levels []string) bool {
 var dateDigits = map[int]string{8: "20060102", 12: "200601021504", 14: "20060102150405"}
 
 const (
-	firstYear, lastYear = 1800, 2199 // of dates; few quantities are all of 8 digits and all days of these
-	fewestRising        = 10         // numbers that rise, for them to be identifiers; 9 do by chance, or by design
-	mostDigits          = 15         // that a float64 keeps
+	// of dates; few quantities are all of 8 digits and all days of these
+	firstYear, lastYear = 1800, 2199
+	// numbers that rise, for them to be identifiers; 9 do by chance, or by design
+	fewestRising = 10
+	mostDigits   = 15 // that a float64 keeps
 )
 
 // doubt returns what the numbers of column j are if they seem to be no quantities.

@@ -221,7 +221,8 @@ func TestTableIdentifiers(t *testing.T) {
 	if _, err = ReadTable(strings.NewReader(in.String()), &TableOptions{Drop: []string{"since", "until"}, MaxLevels: 875}); !errors.Is(err, pgsvi.ErrParam) {
 		t.Errorf("too many: %v", err)
 	}
-	// Few rows with few levels, texts with some dates among them, and a constant date are none of this.
+	// Few rows with few levels, texts with some dates among them, and a constant date are none of
+	// this.
 	for _, in := range []string{
 		"a,b,y\n1,p,1\n2,q,2\n3,r,3\n",
 		"a,b,y\n1,2024-01-01,1\n2,never,2\n3,2024-01-03,3\n",
@@ -239,7 +240,8 @@ func TestTableIdentifiers(t *testing.T) {
 	}
 }
 
-// TestTableDoubts: columns of numbers that look like identifiers, codes or dates are read, and named.
+// TestTableDoubts: columns of numbers that look like identifiers, codes or dates are read, and
+// named.
 func TestTableDoubts(t *testing.T) {
 	column := func(rows int, f func(i int) any) string {
 		var in strings.Builder

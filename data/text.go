@@ -24,8 +24,10 @@ import (
 // one letter however it was typed and the ligature ﬁ is fi. Hyphens part words,
 // unless they are soft.
 type Tokenizer struct {
-	MinLen int             // shortest word, in characters; 0 means 2
-	Stop   map[string]bool // words, in lower case, that are left out if true; nil means those of EnglishStopWords, and an empty map none
+	MinLen int // shortest word, in characters; 0 means 2
+	// words, in lower case, that are left out if true; nil means those of EnglishStopWords, and an
+	// empty map none
+	Stop map[string]bool
 }
 
 // Words returns the words of text in their order, as often as they occur. They
@@ -70,9 +72,11 @@ func inWord(r rune) bool {
 // limit is 0 or negative there is none.
 type CorpusBuilder struct {
 	Tokenizer
-	MinDocs  int     // words of fewer documents are dropped as rare
-	MaxDocs  float64 // words of more than this fraction of the documents are dropped as common
-	MaxTerms int     // words beyond this many are dropped, those of the fewest documents first, and of equals the last in the alphabet
+	MinDocs int     // words of fewer documents are dropped as rare
+	MaxDocs float64 // words of more than this fraction of the documents are dropped as common
+	// words beyond this many are dropped, those of the fewest documents first, and of equals the
+	// last in the alphabet
+	MaxTerms int
 
 	// Vocab, if it is not nil, is the vocabulary: other words are ignored and none
 	// is dropped. With that of a corpus trained on, new documents have its indices.

@@ -1,5 +1,6 @@
 // Package blas decides what gonum's part of the benchmarks computes with: its pure-Go BLAS, or
-// OpenBLAS (Debian: libopenblas-dev), beside which the kernels of the library can then be measured, where they are built with a tag,
+// OpenBLAS (Debian: libopenblas-dev), beside which the kernels of the library can then be measured,
+// where they are built with a tag,
 //
 //	go test -tags openblas -bench Kernels ./bench/blas
 //

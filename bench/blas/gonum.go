@@ -16,5 +16,6 @@ func Version() string { return Name }
 // SetThreads has the BLAS use n threads; gonum's follows GOMAXPROCS.
 func SetThreads(n int) {}
 
-// Cholesky replaces the lower triangle of a, n×n, by its factor, as the LAPACK of that library does.
+// Cholesky replaces the lower triangle of a, n×n, by its factor, as the LAPACK of that library
+// does.
 func Cholesky(a []float64, n int) { lapack64.Potrf(dense.Symmetric(a, n)) }

@@ -12,9 +12,10 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// BenchmarkKernels measures the library's own linear algebra beside the BLAS in use, one thread each, in alternation: the rate of either in
-// Gflop/s of processor time, its median, and their ratio, of which more than 1 is in the library's favour. With -csv it replaces the lines that
-// a file has of the same vectors, and with -readme the table that is made of all of them.
+// BenchmarkKernels measures the library's own linear algebra beside the BLAS in use, one thread
+// each, in alternation: the rate of either in Gflop/s of processor time, its median, and their
+// ratio, of which more than 1 is in the library's favour. With -csv it replaces the lines that a
+// file has of the same vectors, and with -readme the table that is made of all of them.
 //
 //	go test -tags openblas -run '^$' -bench Kernels ./bench/blas -csv kernels.csv -readme ../README.md
 func BenchmarkKernels(b *testing.B) {

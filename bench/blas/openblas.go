@@ -31,9 +31,11 @@ func Version() string {
 // SetThreads has the BLAS use n threads.
 func SetThreads(n int) { C.openblas_set_num_threads(C.int(n)) }
 
-// Cholesky replaces the lower triangle of a, n×n, by its factor, as the LAPACK of that library does.
+// Cholesky replaces the lower triangle of a, n×n, by its factor, as the LAPACK of that library
+// does.
 func Cholesky(a []float64, n int) {
-	upper, size, info := C.char('U'), C.int(n), C.int(0) // column by column, the lower triangle is the upper one
+	// column by column, the lower triangle is the upper one
+	upper, size, info := C.char('U'), C.int(n), C.int(0)
 	C.dpotrf_(&upper, &size, (*C.double)(unsafe.Pointer(unsafe.SliceData(a))), &size, &info)
 	if info != 0 {
 		panic("bench: not positive definite")

@@ -21,7 +21,8 @@ var (
 	readme  = flag.String("readme", "", "Markdown `file` with the table of -csv")
 )
 
-// A line is one of kernels.csv: the rates in Gflop/s of a kernel of the library with vectors of that kind, and of the peer, for n rows.
+// A line is one of kernels.csv: the rates in Gflop/s of a kernel of the library with vectors of
+// that kind, and of the peer, for n rows.
 type line struct {
 	kernel    string
 	n         int
@@ -104,7 +105,8 @@ func readLines(file string) ([]line, error) {
 	return lines, nil
 }
 
-// table has a row for each kernel and size, and for each kind of vectors the rates of the library and of the peer in the same run.
+// table has a row for each kernel and size, and for each kind of vectors the rates of the library
+// and of the peer in the same run.
 func table(lines []line) string {
 	var kinds []string
 	for _, l := range lines {

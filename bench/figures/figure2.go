@@ -78,8 +78,8 @@ func (o *options) problems2() ([]*paper.Problem, error) {
 	return all, nil
 }
 
-// figure2 measures and draws how −ELBO and test log loss fall with the passes: the panels of the first
-// page of the README, and a picture for each data set.
+// figure2 measures and draws how −ELBO and test log loss fall with the passes: the panels of the
+// first page of the README, and a picture for each data set.
 func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 	problems, methods, err := o.measure2(ctx, stdout)
 	if err != nil {

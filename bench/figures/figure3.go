@@ -196,8 +196,8 @@ func tables3(settings []*setting) map[string]string {
 	return map[string]string{"figure 3": tableOfScores(settings)}
 }
 
-// tableOfScores returns the score after the last pass, median and range over seeds, the seconds to there,
-// and those after which a run was first seen within the tolerance of the best median.
+// tableOfScores returns the score after the last pass, median and range over seeds, the seconds to
+// there, and those after which a run was first seen within the tolerance of the best median.
 func tableOfScores(settings []*setting) string {
 	header, scores := []string{""}, []string{"frequencies alone"}
 	var names []string

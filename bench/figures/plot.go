@@ -50,9 +50,9 @@ func init() {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 }
 
-// drawFigure1 draws examples against step size, for both bands and for the stop at a small change. A
-// vertical line is where a method begins to diverge; what has not converged for another reason is marked
-// above, in a row for each method.
+// drawFigure1 draws examples against step size, for both bands and for the stop at a small change.
+// A vertical line is where a method begins to diverge; what has not converged for another reason is
+// marked above, in a row for each method.
 func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 	var keys legend
 	n := float64(len(problem.Y))
@@ -63,7 +63,8 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 		p := newPanel("Ionosphere: " + title)
 		p.X.Label.Text, p.Y.Label.Text = "step size", "examples processed"
 		p.X.Tick.Marker = plot.TickerFunc(decades)
-		// passes returns how many a method takes at step size j, and whether it is then outside of 1%.
+		// passes returns how many a method takes at step size j, and whether it is then outside of
+		// 1%.
 		passes := func(s *sweep, j int) (passes float64, early bool) {
 			if i < stop {
 				return s.median(j, i), false
@@ -140,11 +141,13 @@ var (
 	bits = measure{"logloss_bits", "test log loss (bits)", func(*problem) float64 { return 0 }, 0}
 )
 
-// bandOver is by how much, as a logarithm, a band may reach over the largest of the medians, which is twice as high.
+// bandOver is by how much, as a logarithm, a band may reach over the largest of the medians, which
+// is twice as high.
 const bandOver = 0.3
 
-// panel draws a measure against passes, of the methods that have no variant and of the others in this
-// one: medians over seeds, and bands from the least to the largest, cut where a run that fails would leave no room for the medians.
+// panel draws a measure against passes, of the methods that have no variant and of the others in
+// this one: medians over seeds, and bands from the least to the largest, cut where a run that fails
+// would leave no room for the medians.
 func (m measure) panel(title string, p *problem, methods []*method, variant string, keys *legend) (*plot.Plot, error) {
 	panel := newPanel(title)
 	panel.X.Label.Text, panel.Y.Label.Text = "passes over the training data", m.label
@@ -197,8 +200,8 @@ func (m measure) panel(title string, p *problem, methods []*method, variant stri
 	return panel, nil
 }
 
-// drawOverview draws one row of panels: −ELBO and test log loss on ionosphere and on another data set if
-// there is one, with every method scaled as it should be.
+// drawOverview draws one row of panels: −ELBO and test log loss on ionosphere and on another data
+// set if there is one, with every method scaled as it should be.
 func drawOverview(file string, problems []*problem, methods [][]*method) error {
 	var keys legend
 	var row []*plot.Plot
@@ -224,8 +227,8 @@ func drawOverview(file string, problems []*problem, methods [][]*method) error {
 // titles are the names of data sets for people.
 var titles = map[string]string{"sonar": "Sonar", "ionosphere": "Ionosphere", "usps2v4": "USPS 2 vs 4", "usps3v5": "USPS 3 vs 5", "nips": "NIPS", "ap": "AP", "synthetic": "Synthetic"}
 
-// drawFigure2 draws −ELBO above the optimum and test log loss against passes, each with the gradient
-// methods as published and corrected.
+// drawFigure2 draws −ELBO above the optimum and test log loss against passes, each with the
+// gradient methods as published and corrected.
 func drawFigure2(file string, p *problem, methods []*method) error {
 	var keys legend
 	var rows [][]*plot.Plot
@@ -244,9 +247,9 @@ func drawFigure2(file string, p *problem, methods []*method) error {
 	return savePNG(file, 10.5, 7.5, rows, &keys)
 }
 
-// drawFigure3 draws held-out nats a word against seconds, a panel for each setting: medians over seeds, and
-// bands from the least to the largest. The axes are those of the methods that end near the best one; the
-// others are named above if they do not reach into the panel.
+// drawFigure3 draws held-out nats a word against seconds, a panel for each setting: medians over
+// seeds, and bands from the least to the largest. The axes are those of the methods that end near
+// the best one; the others are named above if they do not reach into the panel.
 func drawFigure3(file string, settings []*setting) error {
 	const near = 0.15 // nats a word
 	var keys legend
@@ -475,8 +478,8 @@ func decades(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// logTicks marks an axis of logarithms: 1, 2 and 5 times the powers of ten, or round numbers where the
-// ends are near each other.
+// logTicks marks an axis of logarithms: 1, 2 and 5 times the powers of ten, or round numbers where
+// the ends are near each other.
 func logTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	mark := func(v float64) {

@@ -106,8 +106,8 @@ func column(names [][]string, i int) []string {
 	return all
 }
 
-// reference returns a number that runs are compared with, such as the optimum, which the table keeps as a
-// run of that name at pass 0.
+// reference returns a number that runs are compared with, such as the optimum, which the table
+// keeps as a run of that name at pass 0.
 func (r *results) reference(name []string, column string, measure func() float64) (float64, error) {
 	rows, err := r.run(name, func() ([][]string, error) {
 		row := []string{"0"}
@@ -256,8 +256,8 @@ func (rs runs) median(pass int) sample {
 	return m
 }
 
-// spread returns the least and the largest values of a column after a pass, of the runs that have not
-// failed; they are NaN if there is none.
+// spread returns the least and the largest values of a column after a pass, of the runs that have
+// not failed; they are NaN if there is none.
 func (rs runs) spread(pass int, column string) (lo, hi float64) {
 	lo, hi = math.NaN(), math.NaN()
 	for _, s := range rs.after(pass) {

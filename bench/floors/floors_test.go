@@ -51,8 +51,8 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestPackages: no package is larger, has more doors, longer functions or more wide lines than the table in
-// CONTRIBUTING.md says, which has all of them.
+// TestPackages: no package is larger, has more doors, longer functions or more wide lines than the
+// table in CONTRIBUTING.md says, which has all of them.
 func TestPackages(t *testing.T) {
 	m, err := load("../..")
 	if err != nil {
@@ -134,7 +134,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// small is a module that is small enough to count by hand. It is text, as what it does wrong is not done in this repository.
+// small is a module that is small enough to count by hand. It is text, as what it does wrong is not
+// done in this repository.
 var small = map[string]string{
 	"go.mod": `module small
 

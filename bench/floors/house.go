@@ -78,8 +78,8 @@ func (h *house) between() []arrow {
 	})
 }
 
-// groups returns the rooms in groups that can reach each other (Tarjan, 1972), each group after those
-// that it uses.
+// groups returns the rooms in groups that can reach each other (Tarjan, 1972), each group after
+// those that it uses.
 func (h *house) groups() [][]string {
 	uses := make(map[string][]string)
 	for _, a := range h.sorted() {

@@ -118,8 +118,8 @@ func (l *loader) open(path string) (io.ReadCloser, error) {
 	return os.Open(file)
 }
 
-// room returns the room that a file belongs to: itself in the root, otherwise the folder in the root;
-// empty for a file that is not of the module.
+// room returns the room that a file belongs to: itself in the root, otherwise the folder in the
+// root; empty for a file that is not of the module.
 func (m *module) room(file string) string {
 	rel, err := filepath.Rel(m.folder, file)
 	if err != nil || strings.HasPrefix(rel, "..") {
@@ -140,8 +140,8 @@ func (m *module) root() *pkg {
 	return m.packages[i]
 }
 
-// unnamed returns where a value is asserted to be of an interface without a name, by an assertion or a
-// case of a type switch that spells out its methods: a question that no compiler checks.
+// unnamed returns where a value is asserted to be of an interface without a name, by an assertion
+// or a case of a type switch that spells out its methods: a question that no compiler checks.
 func (m *module) unnamed() []string {
 	var all []string
 	for _, p := range m.packages {

@@ -20,9 +20,10 @@ const widest = 100
 type size struct {
 	folder       string // in the module, "." for the root
 	files, lines int
-	doors        int // exported names that other packages of the module use, fields of structs left out
-	longest      int // lines of its longest function
-	wide         int // lines of more than so many columns
+	// exported names that other packages of the module use, fields of structs left out
+	doors   int
+	longest int // lines of its longest function
+	wide    int // lines of more than so many columns
 }
 
 // sizes returns those of all packages, in order of their folders.
@@ -100,7 +101,8 @@ func (m *module) tests() (int, error) {
 	return len(files), err
 }
 
-// header is that of the table of packages. Every column but the first is a number, which may not rise.
+// header is that of the table of packages. Every column but the first is a number, which may not
+// rise.
 var header = []string{"package", "files", "lines", "doors", "longest function", "lines above 100 columns"}
 
 // table returns the sizes of the root, of data and of the internal packages in Markdown.

@@ -15,7 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// drawGrowth draws a panel for each part: seconds a pass, and the arithmetic of a pass through the largest size.
+// drawGrowth draws a panel for each part: seconds a pass, and the arithmetic of a pass through the
+// largest size.
 func drawGrowth(file string, rows []row) error {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	const width, height, dpi = 24 * vg.Centimeter, 17 * vg.Centimeter, 120
@@ -92,7 +93,8 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 	ideal.Color, ideal.Width, ideal.Dashes = color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, vg.Points(1.2), []vg.Length{vg.Points(6), vg.Points(3)}
 	panel.Add(ideal, line, points)
 	if least := math.Log10(panel.Y.Min); math.Floor(math.Log10(panel.Y.Max)) < math.Ceil(least)+1 {
-		panel.Y.Min = math.Pow(10, math.Floor(least)) // powers of ten alone have numbers: at least two of them
+		// powers of ten alone have numbers: at least two of them
+		panel.Y.Min = math.Pow(10, math.Floor(least))
 	}
 	panel.Legend.Add("measured", line, points)
 	panel.Legend.Add(p.formula, ideal)

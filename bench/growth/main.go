@@ -1,4 +1,5 @@
-// Growth measures how the cost of a fit grows with its size, and the memory that it takes at its peak:
+// Growth measures how the cost of a fit grows with its size, and the memory that it takes at its
+// peak:
 //
 //	go run ./bench/growth -out DIR
 //
@@ -9,10 +10,11 @@
 //	sparse  a sparse Gaussian process of 300 inducing inputs, N = 1000 … 50,000 rows
 //	topics  a correlated topic model, 500 documents, K = 5 … 200 topics, three passes
 //
-// Each fit is made by a process of its own, on one core, without options. growth.csv in -out has its
-// CPU seconds, those of setting the model up among them, its passes, and the largest memory that was resident; growth.png draws the
-// seconds a pass on log–log axes beside the arithmetic of a pass, and a table of all rows is printed. -tables
-// makes no fits; -readme FILE puts the table where FILE has it. -quick leaves out all but the small sizes.
+// Each fit is made by a process of its own, on one core, without options. growth.csv in -out has
+// its CPU seconds, those of setting the model up among them, its passes, and the largest memory
+// that was resident; growth.png draws the seconds a pass on log–log axes beside the arithmetic of a
+// pass, and a table of all rows is printed. -tables makes no fits; -readme FILE puts the table
+// where FILE has it. -quick leaves out all but the small sizes.
 package main
 
 import (
@@ -150,7 +152,8 @@ func (o *options) runOne(ctx context.Context) error {
 	return csv.NewWriter(o.stdout).WriteAll([][]string{r.fields()})
 }
 
-// median returns the row of a fit by processes of its own: the one of the median time, with the largest peak.
+// median returns the row of a fit by processes of its own: the one of the median time, with the
+// largest peak.
 func (o *options) median(ctx context.Context, part string, size int) (row, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 type part struct {
 	name, title, axis string
 	sizes             []int
-	// work is the number of multiplications of a pass, of those terms that lead, for a model of that size.
+	// work is the number of multiplications of a pass, of those terms that lead, for a model of
+	// that size.
 	work func(size float64) float64
 	// formula is that of work.
 	formula string
@@ -66,7 +67,8 @@ func (p *part) measure(ctx context.Context, size int) (row, error) {
 	return row{part: p.name, size: size, seconds: cputime.Seconds() - start, passes: res.Passes, data: float64(bytes) / 1e6, peak: peakMB()}, nil
 }
 
-// peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system does not say.
+// peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system
+// does not say.
 func peakMB() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	_, after, found := strings.Cut(string(status), "VmHWM:")
@@ -80,7 +82,8 @@ func peakMB() float64 {
 	return kib * 1024 / 1e6
 }
 
-// normals returns rows of independent normal features, and labels by a linear function of them plus noise.
+// normals returns rows of independent normal features, and labels by a linear function of them plus
+// noise.
 func normals(rows, cols int) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(cols)))
 	x, y, w := mat.NewDense(rows, cols, nil), make([]float64, rows), make([]float64, cols)

@@ -17,8 +17,9 @@ const (
 // A Method is one of those that PG-SVI is compared with, at the settings of a data set.
 type Method struct {
 	Name, Variant string
-	Model         pgsvi.Objective[*pgsvi.Gaussian] // −ELBO, in the coordinates of the published scripts
-	Solver        pgsvi.Solver
+	// −ELBO, in the coordinates of the published scripts
+	Model  pgsvi.Objective[*pgsvi.Gaussian]
+	Solver pgsvi.Solver
 }
 
 // GradientMethods returns SGD, AdaGrad, RMSprop, Adadelta and Adam, each in both

@@ -26,11 +26,12 @@ type Settings struct {
 	LogLength, LogScale, Jitter float64
 	Batch, Samples              int
 	BetaN                       float64 // PG-SVI: step size times N
-	SGDN, SGDPower              float64 // SGD: first step size times N, and the rate at which it falls
-	AdaGrad                     float64
-	RMSprop, RMSpropDecay       float64
-	Adadelta, AdadeltaForget    float64 // forget is 1−ρ
-	Adam                        float64
+	// SGD: first step size times N, and the rate at which it falls
+	SGDN, SGDPower           float64
+	AdaGrad                  float64
+	RMSprop, RMSpropDecay    float64
+	Adadelta, AdadeltaForget float64 // forget is 1−ρ
+	Adam                     float64
 }
 
 var (

@@ -145,7 +145,8 @@ func TestRebuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	mean, variance := post.Train(nil, nil)
-	q, err := pgsvi.NewGaussian(mean, mat.NewDiagDense(len(mean), variance)) // the right marginals suffice
+	// the right marginals suffice
+	q, err := pgsvi.NewGaussian(mean, mat.NewDiagDense(len(mean), variance))
 	if err != nil {
 		t.Fatal(err)
 	}

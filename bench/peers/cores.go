@@ -11,11 +11,12 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// mostCores is the number of goroutines, and of threads of the peers, that the part cores compares with one.
+// mostCores is the number of goroutines, and of threads of the peers, that the part cores compares
+// with one.
 const mostCores = 2
 
-// cores compares the clock of fits on two cores with that on one, set-up included, beside what a second thread does for scikit-learn on the same rows, and
-// that of other works.
+// cores compares the clock of fits on two cores with that on one, set-up included, beside what a
+// second thread does for scikit-learn on the same rows, and that of other works.
 func (o *options) cores(ctx context.Context) ([]row, error) {
 	splits, err := o.splits()
 	if err != nil {
@@ -173,7 +174,8 @@ func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 	return all, nil
 }
 
-// clocks returns the least seconds of the clock of a work of that name on one core and on two, in turn.
+// clocks returns the least seconds of the clock of a work of that name on one core and on two, in
+// turn.
 func (o *options) clocks(set, method, name string, work func(*pgsvi.Solver) error) ([]row, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var rows []row

@@ -198,7 +198,8 @@ func (o *options) wide(ctx context.Context) ([]row, error) {
 	return o.whole(ctx, fmt.Sprintf("%d dense rows × %d", d, d), x, y, "LogisticRegression, newton-cholesky")
 }
 
-// whole compares full posteriors for rows that all train with point estimates, of which that of the label base is 1.
+// whole compares full posteriors for rows that all train with point estimates, of which that of the
+// label base is 1.
 func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64, base string) ([]row, error) {
 	s := &split{name: name, x: x, y: y, train: filepath.Join(o.temp, "whole.train")}
 	if err := writeRows(s.train, s.x, s.y); err != nil {

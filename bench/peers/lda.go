@@ -29,8 +29,8 @@ const (
 	ldaBase = "pgsvi, CTM"
 )
 
-// lda compares topic models by what they cost and by how well they predict words held out, all by LDAPosterior.HeldOut but for
-// the CTM, which has a HeldOut of its own by the same protocol.
+// lda compares topic models by what they cost and by how well they predict words held out, all by
+// LDAPosterior.HeldOut but for the CTM, which has a HeldOut of its own by the same protocol.
 func (o *options) lda(ctx context.Context) ([]row, error) {
 	train, test, err := o.readAP()
 	if o.leftOut("ap", err) {

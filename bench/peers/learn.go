@@ -16,7 +16,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Random halves of each data set that are learned, and how many of them with one length for each column.
+// Random halves of each data set that are learned, and how many of them with one length for each
+// column.
 const (
 	learnSplits = 10
 	learnARD    = 10
@@ -31,7 +32,8 @@ type learnSet struct {
 	scale    bool // columns in units of their deviation
 }
 
-// learn compares Gaussian processes that learn their hyper-parameters with scikit-learn's, on random halves of the rows.
+// learn compares Gaussian processes that learn their hyper-parameters with scikit-learn's, on
+// random halves of the rows.
 func (o *options) learn(ctx context.Context) ([]row, error) {
 	sets, err := o.learnSets(ctx)
 	if err != nil {
@@ -81,7 +83,8 @@ func (o *options) learn(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// summary returns the row of several splits: the median of the seconds, the mean of the bits and, with others, on how many they are fewer.
+// summary returns the row of several splits: the median of the seconds, the mean of the bits and,
+// with others, on how many they are fewer.
 func summary(rows, others []row) row {
 	r := rows[0]
 	var seconds, predict []float64

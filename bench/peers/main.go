@@ -3,11 +3,11 @@
 //
 //	go run ./bench/peers -data DIR -out DIR
 //
-// The programs are scikit-learn's GaussianProcessClassifier, LogisticRegression and LatentDirichletAllocation
-// (Debian: python3-sklearn) and rstanarm's ADVI (r-cran-rstanarm). Run it in the
-// root of the repository, where testdata is; the folder of the shared data sets, by
-// default PGSVI_DATA, adds USPS, a9a and AP. What is missing is left out, with a message.
-// -only names the parts to run:
+// The programs are scikit-learn's GaussianProcessClassifier, LogisticRegression and
+// LatentDirichletAllocation (Debian: python3-sklearn) and rstanarm's ADVI (r-cran-rstanarm). Run it
+// in the root of the repository, where testdata is; the folder of the shared data sets, by default
+// PGSVI_DATA, adds USPS, a9a and AP. What is missing is left out, with a message. -only names the
+// parts to run:
 //
 //	gp     Gaussian-process classification: sonar, ionosphere, USPS
 //	learn  Gaussian processes that learn their hyper-parameters, on random halves of four data sets
@@ -21,9 +21,10 @@
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //	cores  two cores beside one, by the clock
 //
-// The rows that peers.csv in -out has of a data set in a part are replaced by those of the run, and Markdown tables
-// of all of them are printed. -tables makes no fits; -readme FILE puts the tables where FILE has them.
-// scikit-learn computes with the BLAS that it was built for, OpenBLAS in Debian, and pgsvi with kernels of its own.
+// The rows that peers.csv in -out has of a data set in a part are replaced by those of the run, and
+// Markdown tables of all of them are printed. -tables makes no fits; -readme FILE puts the tables
+// where FILE has them. scikit-learn computes with the BLAS that it was built for, OpenBLAS in
+// Debian, and pgsvi with kernels of its own.
 package main
 
 import (

@@ -113,7 +113,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestTables: tables are printed from a file without a fit, and the rows of another run replace theirs.
+// TestTables: tables are printed from a file without a fit, and the rows of another run replace
+// theirs.
 func TestTables(t *testing.T) {
 	o, stdout, _ := testOptions(t)
 	var rows []row
@@ -381,7 +382,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestVariants: different fits of a part have different variants, and their labels name the library.
+// TestVariants: different fits of a part have different variants, and their labels name the
+// library.
 func TestVariants(t *testing.T) {
 	ctx := context.Background()
 	o, _, _ := testOptions(t)
@@ -449,7 +451,8 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// TestLDA: the documents that a script reads, and a posterior from the parameters that it leaves, which scores as the posterior that they are of.
+// TestLDA: the documents that a script reads, and a posterior from the parameters that it leaves,
+// which scores as the posterior that they are of.
 func TestLDA(t *testing.T) {
 	ctx := context.Background()
 	o, _, _ := testOptions(t)
@@ -500,7 +503,8 @@ func TestLDA(t *testing.T) {
 	}
 }
 
-// TestLearn: halves of a data set share no rows and are standardized by those to train on; a summary has medians, means and who was better.
+// TestLearn: halves of a data set share no rows and are standardized by those to train on; a
+// summary has medians, means and who was better.
 func TestLearn(t *testing.T) {
 	o, _, _ := testOptions(t)
 	n := 40

@@ -150,8 +150,8 @@ func (o *options) setVersion(program, version string) {
 	o.versions[program] = strings.TrimSpace(version)
 }
 
-// version returns the version of a program that has been tried, and of this library the commit that the
-// files are of; empty if it is not known.
+// version returns the version of a program that has been tried, and of this library the commit that
+// the files are of; empty if it is not known.
 func (o *options) version(program string) string {
 	if _, ok := o.versions[program]; !ok && program == "pgsvi" {
 		out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()

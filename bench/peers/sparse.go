@@ -18,7 +18,8 @@ const (
 	sparseTest     = 20000
 )
 
-// sparse compares a sparse Gaussian process that learns its hyper-parameters from many rows with gradient boosting.
+// sparse compares a sparse Gaussian process that learns its hyper-parameters from many rows with
+// gradient boosting.
 func (o *options) sparse(ctx context.Context) ([]row, error) {
 	x, y := labelledField(o.rows + sparseTest)
 	s := &split{name: fmt.Sprintf("%d rows of a field in the plane", o.rows), train: filepath.Join(o.temp, "sparse.train"), test: filepath.Join(o.temp, "sparse.test"),
@@ -62,7 +63,8 @@ func (o *options) sparseRow(ctx context.Context, s *split) (row, error) {
 	return r, nil
 }
 
-// labelledField returns n points of the unit square, with labels whose log odds are a sum of waves as of a squared exponential kernel.
+// labelledField returns n points of the unit square, with labels whose log odds are a sum of waves
+// as of a squared exponential kernel.
 func labelledField(n int) (*mat.Dense, []float64) {
 	const waves, scale, length = 200, 2, 0.1
 	rng := rand.New(rand.NewPCG(3, 5))

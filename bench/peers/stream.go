@@ -12,7 +12,8 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// stream runs examples/stream on rows in a file, with all processors, which it reports the memory of.
+// stream runs examples/stream on rows in a file, with all processors, which it reports the memory
+// of.
 func (o *options) stream(ctx context.Context) ([]row, error) {
 	const cols = 30
 	program := filepath.Join(o.temp, "stream")

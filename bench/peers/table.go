@@ -25,11 +25,12 @@ type row struct {
 	threads, seed   int
 	pass, negELBO   float64
 	seconds         float64 // of CPU; in the part stream of the clock
-	ratio           float64 // to the seconds of the program that the part compares with, in the same run
-	predict         float64 // seconds of the predictions of the test rows
-	bits            float64 // test log loss
-	note            string
-	more            map[string]float64 // the other columns of a script
+	// to the seconds of the program that the part compares with, in the same run
+	ratio   float64
+	predict float64 // seconds of the predictions of the test rows
+	bits    float64 // test log loss
+	note    string
+	more    map[string]float64 // the other columns of a script
 }
 
 // header names the columns of peers.csv.
@@ -143,7 +144,8 @@ func writeCSV(folder string, rows []row) error {
 	return f.Close()
 }
 
-// merge replaces the rows of the data sets of a part that are measured again, and appends the others.
+// merge replaces the rows of the data sets of a part that are measured again, and appends the
+// others.
 func merge(before, rows []row) []row {
 	all := slices.DeleteFunc(slices.Clone(before), func(old row) bool {
 		return slices.ContainsFunc(rows, func(r row) bool { return r.part == old.part && r.work == old.work })
@@ -181,8 +183,8 @@ func list(rows []row) string {
 	return tables.Markdown([]string{"", "seconds", "ratio", "to predict", "test bits", ""}, lines)
 }
 
-// grid returns the table of several data sets side by side: for each the seconds, in brackets the ratio,
-// and the test log loss in bits.
+// grid returns the table of several data sets side by side: for each the seconds, in brackets the
+// ratio, and the test log loss in bits.
 func grid(rows []row) string {
 	first := []string{""}
 	sets := distinct(rows, func(r row) string { return r.work })

@@ -1,4 +1,5 @@
-// Package tables writes the tables of the README files, so that they are those of the stored measurements.
+// Package tables writes the tables of the README files, so that they are those of the stored
+// measurements.
 package tables
 
 import (
@@ -35,8 +36,8 @@ func Lookup(text, name string) (before, block, after string, ok bool) {
 	return before + begin, block, end + after, ok
 }
 
-// Replace replaces the blocks of a file that have a name in texts, and leaves out those that the file has
-// not. It is an error if there is none.
+// Replace replaces the blocks of a file that have a name in texts, and leaves out those that the
+// file has not. It is an error if there is none.
 func Replace(file string, texts map[string]string) error {
 	old, err := os.ReadFile(file)
 	if err != nil {

@@ -185,8 +185,8 @@ func (s *setting) fit(ctx context.Context, c corpus, seed uint64, draws int) (fi
 	return r, nil
 }
 
-// unigram returns the scores of the frequencies of words, smoothed as topics are, over all tokens and
-// over those that occur in training.
+// unigram returns the scores of the frequencies of words, smoothed as topics are, over all tokens
+// and over those that occur in training.
 func unigram(c corpus) (all, inVocab float64) {
 	freq, total := c.train.TermFreq(), c.train.Tokens()
 	var n, in float64

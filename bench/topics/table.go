@@ -41,8 +41,8 @@ func parse(record []string) (f fit, err error) {
 	return f, err
 }
 
-// measure fits all settings and writes a line for each fit to file as it ends. With resume, file has
-// the first of them, of an earlier run, which are kept.
+// measure fits all settings and writes a line for each fit to file as it ends. With resume, file
+// has the first of them, of an earlier run, which are kept.
 func measure(ctx context.Context, file string, corpora []corpus, settings []setting, draws int, resume bool, progress io.Writer) (err error) {
 	done := 0
 	if resume {

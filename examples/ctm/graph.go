@@ -15,8 +15,9 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// drawGraph draws the topics on a circle, as large as they are frequent, joined where they are correlated:
-// a solid line where they go together, a dashed one where they avoid each other, the wider the stronger.
+// drawGraph draws the topics on a circle, as large as they are frequent, joined where they are
+// correlated: a solid line where they go together, a dashed one where they avoid each other, the
+// wider the stronger.
 func drawGraph(path string, corr *mat.SymDense, name []string, share []float64) error {
 	k := len(name)
 	p := draw.New("Topics, as large as they are frequent. Solid: they go together; dashed: they avoid each other", "", "")
@@ -86,8 +87,8 @@ func fade(c color.RGBA, strength float64) color.Color {
 	return color.RGBA{mix(c.R), mix(c.G), mix(c.B), 255}
 }
 
-// around returns the topics in an order in which neighbours go together: from each on to the one, of
-// those left, that is most correlated with it.
+// around returns the topics in an order in which neighbours go together: from each on to the one,
+// of those left, that is most correlated with it.
 func around(corr *mat.SymDense) []int {
 	k := corr.SymmetricDim()
 	order, used := []int{0}, make([]bool, k)

@@ -40,7 +40,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// What this program asks of the library is in fit and find. The rest is files, flags and the picture.
+// What this program asks of the library is in fit and find. The rest is files, flags and the
+// picture.
 
 // fit learns topics from the documents.
 func fit(ctx context.Context, train *pgsvi.Corpus, topics int, opt *pgsvi.CTMOptions, s *pgsvi.Solver) (*pgsvi.CTMPosterior, *pgsvi.Result, error) {
@@ -51,7 +52,8 @@ func fit(ctx context.Context, train *pgsvi.Corpus, topics int, opt *pgsvi.CTMOpt
 	return model.Fit(ctx, s)
 }
 
-// findings is what a posterior says of the documents that it was fitted to, and how well it predicts others.
+// findings is what a posterior says of the documents that it was fitted to, and how well it
+// predicts others.
 type findings struct {
 	post      *pgsvi.CTMPosterior
 	score     *pgsvi.HeldOut
@@ -243,8 +245,8 @@ func cmpDesc(a, b float64) int {
 	return 0
 }
 
-// centred returns the correlations of the logits less their mean over the topics of a document, which is
-// all that the words tell.
+// centred returns the correlations of the logits less their mean over the topics of a document,
+// which is all that the words tell.
 func centred(sigma *mat.SymDense) *mat.SymDense {
 	k := sigma.SymmetricDim()
 	c := mat.NewDense(k, k, nil)

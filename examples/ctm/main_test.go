@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// output runs the program in a folder of its own, so that what it writes goes with the test, and returns
-// what it printed.
+// output runs the program in a folder of its own, so that what it writes goes with the test, and
+// returns what it printed.
 func output(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -40,7 +40,8 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// Two kinds of documents, in both formats: the topics predict the words held out better than their frequencies.
+// Two kinds of documents, in both formats: the topics predict the words held out better than their
+// frequencies.
 func TestRun(t *testing.T) {
 	var ldac, uci, vocab strings.Builder
 	var entries int
@@ -84,7 +85,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// No test may overwrite the committed picture: what is written without -out is written to the current folder.
+// No test may overwrite the committed picture: what is written without -out is written to the
+// current folder.
 func TestPictureIsKept(t *testing.T) {
 	before, err := os.ReadFile("ctm.png")
 	if err != nil {

@@ -1,6 +1,7 @@
-// Posteriors that are no Gaussians: the shape of a Gamma distribution under a Gamma q, a probability known by noisy logits under a
-// Beta, and the proportions of topics in a document under a Dirichlet. None of them is conjugate. Each is fitted from its log-likelihood by
-// the nil Solver, and held against quadrature.
+// Posteriors that are no Gaussians: the shape of a Gamma distribution under a Gamma q, a
+// probability known by noisy logits under a Beta, and the proportions of topics in a document under
+// a Dirichlet. None of them is conjugate. Each is fitted from its log-likelihood by the nil Solver,
+// and held against quadrature.
 package main
 
 import (
@@ -61,8 +62,8 @@ func main() {
 	fmt.Printf("%spasses=%v\n", last, passes)
 }
 
-// gammaShape is the shape of twenty numbers from a Gamma distribution of rate 1, of which only the sum of the logarithms counts. The
-// sum of the numbers, a constant, is left out.
+// gammaShape is the shape of twenty numbers from a Gamma distribution of rate 1, of which only the
+// sum of the logarithms counts. The sum of the numbers, a constant, is left out.
 func gammaShape() model {
 	const n, sumLog = 20, 12.193990113264
 	l := pgsvi.LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {

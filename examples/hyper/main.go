@@ -1,12 +1,14 @@
-// Command hyper learns the hyper-parameters of a Gaussian process: by default those of the carbon dioxide in the air on Mauna Loa, in
-// four components, from the years before 1988, and forecasts the ten years after.
+// Command hyper learns the hyper-parameters of a Gaussian process: by default those of the carbon
+// dioxide in the air on Mauna Loa, in four components, from the years before 1988, and forecasts
+// the ten years after.
 //
 // Run it in the root of the repository; it draws hyper.png in the current directory:
 //
 //	go run ./examples/hyper
 //	go run ./examples/hyper -train train.csv -test test.csv -likelihood studentt -kernel matern52 -ard
 //
-// Files have no header, the response in the last column, and may be compressed (.gz). The last line is meant for programs.
+// Files have no header, the response in the last column, and may be compressed (.gz). The last line
+// is meant for programs.
 package main
 
 import (
@@ -35,8 +37,9 @@ type problem struct {
 	shift float64 // what was taken off y
 }
 
-// mauna is the carbon dioxide: a trend, a season that changes slowly, what comes and goes within years, and what goes within months. Of a
-// sum, what is set says which part is which, and is where the search starts.
+// mauna is the carbon dioxide: a trend, a season that changes slowly, what comes and goes within
+// years, and what goes within months. Of a sum, what is set says which part is which, and is where
+// the search starts.
 func mauna(x *mat.Dense, y []float64, split float64) *problem {
 	n, _ := slices.BinarySearch(x.RawMatrix().Data, split)
 	months := pgsvi.RationalQuadratic{Scale: 0.5, Length: 1}

@@ -60,7 +60,8 @@ func file(t *testing.T, name string, seed uint64) string {
 	return path
 }
 
-// TestFiles: of files of one's own the lengths say which column matters, packed or not, with one length or two.
+// TestFiles: of files of one's own the lengths say which column matters, packed or not, with one
+// length or two.
 func TestFiles(t *testing.T) {
 	train, test := file(t, "train.csv.gz", 1), file(t, "test.csv", 2)
 	one := last(t, "-train", train, "-test", test, "-likelihood", "gaussian", "-kernel", "matern52", "-out", "")

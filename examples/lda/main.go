@@ -12,9 +12,9 @@
 //
 //	go run ./examples/lda -corpus ap.dat.gz -vocab vocab.txt -topics 10
 //
-// Documents of even number, from 0, are trained on, and the odd ones are held out:
-// of each, the second half of its words is predicted from the first, as in the example ctm. The last line
-// of the output is meant for programs.
+// Documents of even number, from 0, are trained on, and the odd ones are held out: of each, the
+// second half of its words is predicted from the first, as in the example ctm. The last line of the
+// output is meant for programs.
 package main
 
 import (
@@ -37,7 +37,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// fit learns topics from the documents. What this program asks of the library is here and in describe.
+// fit learns topics from the documents. What this program asks of the library is here and in
+// describe.
 func fit(ctx context.Context, train *pgsvi.Corpus, topics int, opt *pgsvi.LDAOptions, s *pgsvi.Solver) (*pgsvi.LDAPosterior, *pgsvi.Result, error) {
 	model, err := pgsvi.NewLDA(train, topics, opt)
 	if err != nil {
@@ -46,7 +47,8 @@ func fit(ctx context.Context, train *pgsvi.Corpus, topics int, opt *pgsvi.LDAOpt
 	return model.Fit(ctx, s)
 }
 
-// describe prints the topics, those that documents have most of first, and the topics of a document.
+// describe prints the topics, those that documents have most of first, and the topics of a
+// document.
 func describe(w io.Writer, post *pgsvi.LDAPosterior, train, test *pgsvi.Corpus, words int) error {
 	top, err := pgsvi.TopWords(post.Topics(), train, words, pgsvi.ByFREX)
 	if err != nil {

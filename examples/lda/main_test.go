@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// output runs the program in a folder of its own, so that what it writes goes with the test, and returns
-// what it printed.
+// output runs the program in a folder of its own, so that what it writes goes with the test, and
+// returns what it printed.
 func output(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -37,7 +37,8 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// Two kinds of documents, in both formats: the topics predict the words held out better than their frequencies.
+// Two kinds of documents, in both formats: the topics predict the words held out better than their
+// frequencies.
 func TestRun(t *testing.T) {
 	var ldac, uci, vocab strings.Builder
 	var entries int

@@ -63,7 +63,8 @@ func fitStream(ctx context.Context, train data, opt *pgsvi.GLMOptions) (*pgsvi.G
 	return s.Posterior()
 }
 
-// check prints whether the posterior, a Gaussian, can be trusted, and how it predicts each row of the training data from the others.
+// check prints whether the posterior, a Gaussian, can be trusted, and how it predicts each row of
+// the training data from the others.
 func check(ctx context.Context, train data, opt *pgsvi.GLMOptions, post *pgsvi.GLMPosterior) error {
 	glm, err := pgsvi.NewGLM(train.x, train.y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {

@@ -1,14 +1,17 @@
-// Command methods fits one Gaussian process by every method that Khan et al. (2016) have in their table: each is a choice of f, h and D, and
-// of a gradient, for the one Solver. (ISTA is the proximal gradient method for an h with a kink, which a GP has not.)
+// Command methods fits one Gaussian process by every method that Khan et al. (2016) have in their
+// table: each is a choice of f, h and D, and of a gradient, for the one Solver. (ISTA is the
+// proximal gradient method for an h with a kink, which a GP has not.)
 //
-// It prints after how many passes over the data each is within 1% and 0.1% of the way from start to optimum, and within 1e-6 nats, from where on
-// it stays so to its end, and draws how it got there. The optimum is that of a fit whose gap is proved; no method knows it.
-// A step size is chosen as it would be without: each method runs with several, 4 times apart, and the run counts that ended with the
-// least -ELBO, or, of those that ended as low, the shortest. A run ends where ten passes in a row have changed the ELBO by less than 1e-10 of it in the
-// median, or at -passes. The last row, the nil Solver, has no step size, and ends where its gap is proved.
+// It prints after how many passes over the data each is within 1% and 0.1% of the way from start to
+// optimum, and within 1e-6 nats, from where on it stays so to its end, and draws how it got there.
+// The optimum is that of a fit whose gap is proved; no method knows it. A step size is chosen as it
+// would be without: each method runs with several, 4 times apart, and the run counts that ended
+// with the least -ELBO, or, of those that ended as low, the shortest. A run ends where ten passes
+// in a row have changed the ELBO by less than 1e-10 of it in the median, or at -passes. The last
+// row, the nil Solver, has no step size, and ends where its gap is proved.
 //
-// The data are the first rows of ionosphere. There are few, as gradients and numeric steps work on a dense covariance.
-// Run it in the root of the repository, where testdata is:
+// The data are the first rows of ionosphere. There are few, as gradients and numeric steps work on
+// a dense covariance. Run it in the root of the repository, where testdata is:
 //
 //	go run ./examples/methods
 //
@@ -75,7 +78,8 @@ func methods(gp, sampled *pgsvi.GP) ([]*method, error) {
 	euclidean, symmetric := pgsvi.Solver{Divergence: pgsvi.Euclidean()}, pgsvi.Solver{Divergence: pgsvi.SymKL()}
 	batches := func(d pgsvi.Divergence) pgsvi.Solver { return pgsvi.Solver{Divergence: d, BatchSize: batch} }
 	decay := func(scale float64) pgsvi.Schedule { return pgsvi.RobbinsMonro(scale, 1, 0.6) }
-	const numeric, far = 0.35, 20 // steps that are a minimisation of their own, without looks at the data and with many
+	// steps that are a minimisation of their own, without looks at the data and with many
+	const numeric, far = 0.35, 20
 	all := []*method{
 		{name: "gradient descent", f: "-ELBO", h: "0", d: "Euclidean (m, L)",
 			model: in(o.Linearized(), pgsvi.Cholesky), solver: euclidean, steps: grid(16, 8)},
@@ -129,7 +133,8 @@ type run struct {
 // end returns the last −ELBO.
 func (r *run) end() float64 { return r.values[len(r.values)-1] }
 
-// within returns the pass from which on −ELBO is below value to the end of the run; it is false if it is not.
+// within returns the pass from which on −ELBO is below value to the end of the run; it is false if
+// it is not.
 func (r *run) within(value float64) (float64, bool) {
 	i := len(r.values)
 	for i > 0 && r.values[i-1] <= value {
@@ -175,7 +180,8 @@ func (m *method) fit(ctx context.Context, step, passes, start float64, rows int,
 // alike is how near, relative to −ELBO, runs must end to each other to have ended as low.
 const alike = 1e-9
 
-// choose returns the run that ended lowest, or of those that ended as low the shortest. It knows no optimum.
+// choose returns the run that ended lowest, or of those that ended as low the shortest. It knows no
+// optimum.
 func choose(runs []*run) *run {
 	least := slices.MinFunc(runs, func(a, b *run) int { return cmp.Compare(a.end(), b.end()) }).end()
 	best := (*run)(nil)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestRun: on a few rows, what must arrive does, what cannot says so, and nothing is below the proved optimum.
+// TestRun: on a few rows, what must arrive does, what cannot says so, and nothing is below the
+// proved optimum.
 func TestRun(t *testing.T) {
 	o := &options{testdata: "../../testdata", rows: 12, passes: 90, seed: 1}
 	if testing.Short() {

@@ -26,7 +26,8 @@ var styles = []draw.Style{
 	{Color: draw.Blue, Marker: shape.CircleGlyph{}},
 }
 
-// savePlot draws the excess of −ELBO over the optimum against passes: methods that see all rows exactly in one panel, the others in one beside it.
+// savePlot draws the excess of −ELBO over the optimum against passes: methods that see all rows
+// exactly in one panel, the others in one beside it.
 func savePlot(file string, t *table) error {
 	panels := []*draw.Panel{
 		draw.New("All rows, exact gradients", "passes over the data", "−ELBO above its minimum (nats)"),
@@ -58,7 +59,8 @@ func savePlot(file string, t *table) error {
 	return draw.Save(file, 30, 13, panels...)
 }
 
-// thinned returns the points of a run that are 8% or more apart in passes, and its end, at least at the floor.
+// thinned returns the points of a run that are 8% or more apart in passes, and its end, at least at
+// the floor.
 func thinned(r *run, optimum float64) (x, y []float64) {
 	for i, p := range r.passes {
 		if i == 0 || len(x) > 0 && p < 1.08*x[len(x)-1] && i < len(r.passes)-1 || math.IsInf(r.values[i], 0) {

@@ -73,7 +73,8 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	return picture(*out, z, post)
 }
 
-// open makes the rows of a file those to learn from, until done is called. Those of a file by data.RowWriter stay there.
+// open makes the rows of a file those to learn from, until done is called. Those of a file by
+// data.RowWriter stay there.
 func (p *problem) open(file string) (done func() error, err error) {
 	if strings.HasSuffix(file, ".rows") {
 		f, err := data.OpenRows(file)
@@ -105,7 +106,8 @@ func read(file string) (x *mat.Dense, y []float64, err error) {
 	return x, y, nil
 }
 
-// A field is a function of the unit square, a sum of waves as a draw from a Gaussian process with scale 2 and length 0.1.
+// A field is a function of the unit square, a sum of waves as a draw from a Gaussian process with
+// scale 2 and length 0.1.
 type field struct {
 	waves []wave
 	rng   *rand.Rand
@@ -129,7 +131,8 @@ func (f *field) at(a, b float64) (sum float64) {
 	return sum
 }
 
-// rows returns points with labels, which are 1 with the probability that the field is the log odds of, or with values that have noise.
+// rows returns points with labels, which are 1 with the probability that the field is the log odds
+// of, or with values that have noise.
 func (f *field) rows(n int, labels bool) (*mat.Dense, []float64) {
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 	for i := range n {

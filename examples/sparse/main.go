@@ -1,14 +1,17 @@
-// Command sparse learns a Gaussian process from a million rows, hyper-parameters and all, through some hundreds of inducing
-// inputs: by default a field in the plane that is made up, seen as labels only.
+// Command sparse learns a Gaussian process from a million rows, hyper-parameters and all, through
+// some hundreds of inducing inputs: by default a field in the plane that is made up, seen as labels
+// only.
 //
 // Run it in the root of the repository; it draws sparse.png in the current directory:
 //
 //	go run ./examples/sparse
 //	go run ./examples/sparse -train train.csv.gz -test test.csv.gz -likelihood gaussian -inducing 400
 //
-// Files have no header, the response in the last column, and may be compressed (.gz); training rows may also be a file by data.RowWriter
-// (.rows), which is gone through again and again and may be larger than memory. The last line is meant for programs:
-// neg_elbo is in nats, test_nats a test row, passes are over all rows, and peak_mb is the largest memory that was resident, the rows among it.
+// Files have no header, the response in the last column, and may be compressed (.gz); training rows
+// may also be a file by data.RowWriter (.rows), which is gone through again and again and may be
+// larger than memory. The last line is meant for programs: neg_elbo is in nats, test_nats a test
+// row, passes are over all rows, and peak_mb is the largest memory that was resident, the rows
+// among it.
 package main
 
 import (

@@ -77,7 +77,8 @@ func TestAndersonLinear(t *testing.T) {
 				}
 			}
 			f.residual(res, z)
-			if e := floats.Norm(res, 2); !(e < 1e-4) { // the normal equations lose half of the digits
+			// the normal equations lose half of the digits
+			if e := floats.Norm(res, 2); !(e < 1e-4) {
 				t.Errorf("n = %d, eigenvalues in %v: the residual is %.2g after %d steps", n, r, e, n+1)
 			}
 		}
@@ -196,8 +197,8 @@ func TestAndersonEdges(t *testing.T) {
 	}
 }
 
-// In a metric of the caller's: more iterates of a linear map than dimensions, whose differences are dependent, are mixed to its fixed point, and
-// one in which there is no product to none.
+// In a metric of the caller's: more iterates of a linear map than dimensions, whose differences are
+// dependent, are mixed to its fixed point, and one in which there is no product to none.
 func TestAndersonMixIn(t *testing.T) {
 	t.Parallel()
 	double := func(dst, d []float64) bool {
@@ -415,8 +416,8 @@ func TestRoot(t *testing.T) {
 	accel.Root(func(float64) float64 { return math.NaN() }, 0, 1, 0)
 }
 
-// TestAscent: the direction takes the last fall of the gradient to the move that made it, and as many independent steps as there are
-// dimensions to the maximum of a quadratic function.
+// TestAscent: the direction takes the last fall of the gradient to the move that made it, and as
+// many independent steps as there are dimensions to the maximum of a quadratic function.
 func TestAscent(t *testing.T) {
 	scale := []float64{1, 30, 0.02}
 	grad := func(x []float64) []float64 {

@@ -38,7 +38,8 @@ func (a *Anderson) Mix(dst, w []float64) bool {
 	})
 }
 
-// MixIn is Mix in the norm of which mul stores the product of the metric with d in dst. It reports false, too, where mul does.
+// MixIn is Mix in the norm of which mul stores the product of the metric with d in dst. It reports
+// false, too, where mul does.
 func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 	k := len(a.x) - 1
 	if k < 1 {

@@ -16,8 +16,9 @@ const (
 	lbfgsLeastGain = 1e-15 // relative gain of a run below which the next is not tried
 )
 
-// LBFGS minimises a smooth function by L-BFGS (Liu and Nocedal, 1989), restarted until a
-// restart no longer helps. gradient stores the gradient at x in dst. x0 is not changed. It returns the best point found, and false if the value at x0 is not finite.
+// LBFGS minimises a smooth function by L-BFGS (Liu and Nocedal, 1989), restarted until a restart no
+// longer helps. gradient stores the gradient at x in dst. x0 is not changed. It returns the best
+// point found, and false if the value at x0 is not finite.
 func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64, bool) {
 	best := value(x0)
 	if math.IsNaN(best) || math.IsInf(best, 0) {
@@ -43,8 +44,10 @@ func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []
 	return x, true
 }
 
-// Ascent returns the direction of L-BFGS up a function whose gradient that is: H grad, with the inverse Hessian H that the last steps tell of, oldest first, their moves
-// and by how much the gradient fell along each. The inner products of the two are positive. Without steps it is the gradient.
+// Ascent returns the direction of L-BFGS up a function whose gradient that is: H grad, with the
+// inverse Hessian H that the last steps tell of, oldest first, their moves and by how much the
+// gradient fell along each. The inner products of the two are positive. Without steps it is the
+// gradient.
 func Ascent(grad []float64, moves, turns [][]float64) []float64 {
 	d := slices.Clone(grad)
 	rho := make([]float64, len(moves))

@@ -3,16 +3,17 @@ package accel
 import "math"
 
 const (
-	rootTol    = 1e-13   // relative accuracy of Root
-	leastFloor = 1e-300  // least absolute accuracy of Root, for a zero at 0
-	patience   = 5       // steps in which the bracket of Root has to halve
-	leastStep  = 0x1p-52 // least part of the bracket that Root moves by, so that rounding cannot stop it
+	rootTol    = 1e-13  // relative accuracy of Root
+	leastFloor = 1e-300 // least absolute accuracy of Root, for a zero at 0
+	patience   = 5      // steps in which the bracket of Root has to halve
+	// least part of the bracket that Root moves by, so that rounding cannot stop it
+	leastStep = 0x1p-52
 )
 
-// Root returns a zero of f between lo and hi to a relative 1e-13 plus the absolute floor, by the method of
-// Chandrupatla (1997): inverse quadratic interpolation where it is safe, else bisection.
-// The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo must
-// be finite.
+// Root returns a zero of f between lo and hi to a relative 1e-13 plus the absolute floor, by the
+// method of Chandrupatla (1997): inverse quadratic interpolation where it is safe, else bisection.
+// The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo must be
+// finite.
 func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 	a, b := hi, lo
 	fa, fb := f(a), f(b)

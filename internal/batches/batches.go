@@ -54,7 +54,8 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		}
 		if size < n {
 			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
-			// Each block in order, so that rows are near each other in memory: the terms go to their blocks from the first to the last.
+			// Each block in order, so that rows are near each other in memory: the terms go to
+			// their blocks from the first to the last.
 			block, ends := make([]int, n), []int{}
 			for lo := 0; lo < n; {
 				hi := min(n, lo+max(size, lo))

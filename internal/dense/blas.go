@@ -7,8 +7,9 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// What BLAS has, in the shapes of blas64 and the arithmetic of package fma, which has the same bits on every processor. A result may
-// not share memory with what it is made of; vectors have steps of 1, and triangles are lower ones.
+// What BLAS has, in the shapes of blas64 and the arithmetic of package fma, which has the same bits
+// on every processor. A result may not share memory with what it is made of; vectors have steps of
+// 1, and triangles are lower ones.
 
 // Symmetric returns a as a symmetric matrix for BLAS. It does not copy.
 func Symmetric(a []float64, n int) blas64.Symmetric {

@@ -11,7 +11,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// TestBLAS: what has the names and shapes of blas64 means the same, whatever is transposed and multiplied.
+// TestBLAS: what has the names and shapes of blas64 means the same, whatever is transposed and
+// multiplied.
 func TestBLAS(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))

@@ -5,16 +5,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// Delayed are changes of low rank of a covariance C, lower triangle of n×n, that are yet to be made:
+// Delayed are changes of low rank of a covariance C, lower triangle of n×n, that are yet to be
+// made:
 //
 //	V = C − X_pᵀX_p + X_nᵀX_n,
 //
-// where X_p and X_n are the rows of several expansions, one after the other. A product of low rank with itself that is subtracted from all of a large C
-// waits for C to come from memory; those of several changes together do so once. Rows of V meanwhile take products with the rows of X. Storage is reused.
+// where X_p and X_n are the rows of several expansions, one after the other. A product of low rank
+// with itself that is subtracted from all of a large C waits for C to come from memory; those of
+// several changes together do so once. Rows of V meanwhile take products with the rows of X.
+// Storage is reused.
 type Delayed struct {
-	x   Expansion
-	at  [2][]float64 // the columns of X_p and X_n that Rows is asked for, transposed
-	row int          // of C from which on the changes are yet to be made; others can only be added where it is 0
+	x  Expansion
+	at [2][]float64 // the columns of X_p and X_n that Rows is asked for, transposed
+	// of C from which on the changes are yet to be made; others can only be added where it is 0
+	row int
 }
 
 // Reset forgets all changes.
@@ -34,7 +38,8 @@ func (d *Delayed) Rank() int { return (len(d.x.xp) + len(d.x.xn)) / max(1, d.x.c
 // Begun reports whether Apply was halted on its way.
 func (d *Delayed) Begun() bool { return d.row > 0 }
 
-// Apply makes the changes, and reports whether it did so to the end. Where h halts it, the next call goes on, to the same bits.
+// Apply makes the changes, and reports whether it did so to the end. Where h halts it, the next
+// call goes on, to the same bits.
 func (d *Delayed) Apply(h *parallel.Halt, c []float64) bool {
 	if d.Rank() == 0 {
 		return true
@@ -59,7 +64,8 @@ const (
 	delayedShared  = 1 << 14
 )
 
-// Rows stores the rows of V at the given numbers, increasing, in dst, len(at)×n, where C has n. The changes are still to be made.
+// Rows stores the rows of V at the given numbers, increasing, in dst, len(at)×n, where C has n. The
+// changes are still to be made.
 func (d *Delayed) Rows(h *parallel.Halt, dst, c []float64, n int, at []int) {
 	d.at[0], d.at[1] = columnsAt(d.at[0], d.x.xp, n, at), columnsAt(d.at[1], d.x.xn, n, at)
 	if workers := h.Workers(); workers > 1 && len(at)*n >= delayedShared {
@@ -103,10 +109,12 @@ func (d *Delayed) rows(dst, c []float64, n int, at []int, lo, hi int) {
 	}
 }
 
-// gathered is how many rows of C are read at a time where columns are asked for: what these store then fills a line of the cache.
+// gathered is how many rows of C are read at a time where columns are asked for: what these store
+// then fills a line of the cache.
 const gathered = 8
 
-// below stores in dst what rows from … to−1 of C, at most gathered, have left of the diagonal in the columns at.
+// below stores in dst what rows from … to−1 of C, at most gathered, have left of the diagonal in
+// the columns at.
 func (d *Delayed) below(dst, c []float64, n int, at []int, from, to int) {
 	for a, i := range at {
 		if i >= to-1 {

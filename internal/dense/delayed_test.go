@@ -34,8 +34,9 @@ func randomChanges(rng *rand.Rand, n, p, q int, h *parallel.Halt) *Expansion {
 	return x
 }
 
-// Rows of a covariance whose changes are delayed are those after each change was made, and so is what Apply leaves, to the same bits on any number of goroutines
-// and where it is halted on its way.
+// Rows of a covariance whose changes are delayed are those after each change was made, and so is
+// what Apply leaves, to the same bits on any number of goroutines and where it is halted on its
+// way.
 func TestDelayed(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 8))
@@ -116,7 +117,8 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
-// What is shared for its length alone has the bits of what is not: factors, expansions and copies of more numbers than copiedShared.
+// What is shared for its length alone has the bits of what is not: factors, expansions and copies
+// of more numbers than copiedShared.
 func TestSharedRows(t *testing.T) {
 	t.Parallel()
 	const n = 600

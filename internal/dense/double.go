@@ -9,9 +9,10 @@ import (
 // Epsilon is the rounding of float64, 2⁻⁵³.
 const Epsilon = 1.1e-16
 
-// Double is a slice of numbers of 106 bits, each the sum of two of 53: Hi + Lo (Dekker 1971; Ogita, Rump and
-// Oishi 2005 for inner products). A matrix that is singular to float64 may have all its digits in it. Matrices are those of
-// this package: n×n, row by row, of which the lower triangle is read.
+// Double is a slice of numbers of 106 bits, each the sum of two of 53: Hi + Lo (Dekker 1971; Ogita,
+// Rump and Oishi 2005 for inner products). A matrix that is singular to float64 may have all its
+// digits in it. Matrices are those of this package: n×n, row by row, of which the lower triangle is
+// read.
 type Double struct{ Hi, Lo []float64 }
 
 // Resize makes d of length n. The contents are unspecified.
@@ -33,8 +34,9 @@ func twoSum(a, b float64) (s, e float64) {
 	return s, (a - (s - t)) + (b - t)
 }
 
-// twoProduct returns ab and its rounding error. A product is converted, here and below, so that no compiler makes one operation of it and of
-// a sum that it goes into, as that of arm64 does: its error would not be that of the product.
+// twoProduct returns ab and its rounding error. A product is converted, here and below, so that no
+// compiler makes one operation of it and of a sum that it goes into, as that of arm64 does: its
+// error would not be that of the product.
 func twoProduct(a, b float64) (p, e float64) {
 	p = float64(a * b)
 	return p, math.FMA(a, b, -p)
@@ -140,8 +142,8 @@ func dot(a, b Double) (h, l float64) {
 	return h, l
 }
 
-// Residual stores y − Ax in dst, computed in twice the digits, for an n×n matrix A, row by row, all of which is read. It reports
-// false if it was halted.
+// Residual stores y − Ax in dst, computed in twice the digits, for an n×n matrix A, row by row, all
+// of which is read. It reports false if it was halted.
 func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
 	n := len(x)
 	if workers := halt.Workers(); workers > 1 && n*len(y) >= residualShared {
@@ -260,7 +262,8 @@ func (d Double) divide(r Double, i int, h, l float64) {
 	r.Hi[i], r.Lo[i] = quotient(s, t, d.Hi[i*n+i], d.Lo[i*n+i])
 }
 
-// Inverse stores the lower triangle of (LLᵀ)⁻¹, rounded, in v, d being L. It allocates two matrices.
+// Inverse stores the lower triangle of (LLᵀ)⁻¹, rounded, in v, d being L. It allocates two
+// matrices.
 func (d Double) Inverse(v []float64, n int) { d.InverseUntil(nil, v, n) }
 
 // InverseUntil is Inverse, which returns early where halt has stopped.
@@ -316,9 +319,10 @@ func (d Double) scale(k int) {
 	}
 }
 
-// LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank, rounded. Column k of L begins at that row of which the rows
-// before leave the most, in units of the weights given. Such rows of d are replaced by rows of Q. A row
-// of which the rows before leave less than a part in 2⁹⁶ depends on them.
+// LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank,
+// rounded. Column k of L begins at that row of which the rows before leave the most, in units of
+// the weights given. Such rows of d are replaced by rows of Q. A row of which the rows before leave
+// less than a part in 2⁹⁶ depends on them.
 func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, rank int) {
 	const least = 0x1p-96
 	n := len(weight)

@@ -11,8 +11,8 @@ import (
 
 func bigOf(x float64) *big.Float { return new(big.Float).SetPrec(400).SetFloat64(x) }
 
-// TestDouble compares with arithmetic of 400 bits: P = DI + XᵀWX, of a condition that float64 does not have, its
-// factor, inverse and solutions, for dense rows and the same as sparse ones.
+// TestDouble compares with arithmetic of 400 bits: P = DI + XᵀWX, of a condition that float64 does
+// not have, its factor, inverse and solutions, for dense rows and the same as sparse ones.
 func TestDouble(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 6))
@@ -181,7 +181,8 @@ func bigInverse(a [][]*big.Float) [][]*big.Float {
 	return rows
 }
 
-// TestLowerRows: LLᵀ = AAᵀ to the last digits for rows of columns in units 1e-8 … 1e8, and rows that depend on others add no column.
+// TestLowerRows: LLᵀ = AAᵀ to the last digits for rows of columns in units 1e-8 … 1e8, and rows
+// that depend on others add no column.
 func TestLowerRows(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -8,8 +8,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// eigenPanel is the number of columns of a matrix that are made tridiagonal before the rest of it is
-// changed: 16 took a quarter more time at 2000 columns, and 64 took as much.
+// eigenPanel is the number of columns of a matrix that are made tridiagonal before the rest of it
+// is changed: 16 took a quarter more time at 2000 columns, and 64 took as much.
 const eigenPanel = 32
 
 // Eigenvalues stores the eigenvalues of the symmetric n×n matrix whose lower triangle is that of a
@@ -47,8 +47,8 @@ func Eigenvalues(h *parallel.Halt, dst, a []float64, n int) bool {
 const eigenTurns = 50
 
 // tridiagonal replaces d, the diagonal of a tridiagonal matrix, by its eigenvalues in increasing
-// order: by the implicit QL method (Dubrulle, Martin and Wilkinson 1968). Off, the numbers beside the
-// diagonal and a last one for scratch, is overwritten.
+// order: by the implicit QL method (Dubrulle, Martin and Wilkinson 1968). Off, the numbers beside
+// the diagonal and a last one for scratch, is overwritten.
 func tridiagonal(h *parallel.Halt, d, off []float64) bool {
 	n, size := len(d), 0.0
 	for i, x := range d {

@@ -49,7 +49,8 @@ func haltCases(n int, rng *rand.Rand) []haltCase {
 	}
 }
 
-// Calls that could be halted and are not have the bits of those that cannot, and are what BLAS and LAPACK say.
+// Calls that could be halted and are not have the bits of those that cannot, and are what BLAS and
+// LAPACK say.
 func TestHaltBits(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 3))

@@ -10,10 +10,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Leading returns the r largest Ritz values of a symmetric positive semidefinite n×n matrix S, falling,
-// and their vectors, n×r, in the block Krylov space of the k ≥ r columns of q, Sq, S²q, …, of so many
-// blocks (Musco and Musco, 2015). mul stores Sx in dst, both n×k. q is overwritten. Values and vectors
-// are 0 where the space has fewer, and of no use where h has stopped.
+// Leading returns the r largest Ritz values of a symmetric positive semidefinite n×n matrix S,
+// falling, and their vectors, n×r, in the block Krylov space of the k ≥ r columns of q, Sq, S²q, …,
+// of so many blocks (Musco and Musco, 2015). mul stores Sx in dst, both n×k. q is overwritten.
+// Values and vectors are 0 where the space has fewer, and of no use where h has stopped.
 func Leading(h *parallel.Halt, q []float64, k, r, blocks int, mul func(dst, x []float64)) (
 	values, vectors []float64) {
 
@@ -71,9 +71,9 @@ type krylov struct {
 	cross  []float64 // k×k
 }
 
-// Of what a block adds, directions are left out whose squares are less than these parts of the largest
-// among them, which is rounding of products of columns, and of what the block was, which is rounding of what
-// the others have taken of it.
+// Of what a block adds, directions are left out whose squares are less than these parts of the
+// largest among them, which is rounding of products of columns, and of what the block was, which is
+// rounding of what the others have taken of it.
 const (
 	krylovFew  = 1e-13
 	krylovNone = 1e-26

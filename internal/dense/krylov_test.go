@@ -10,9 +10,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestLeading compares Ritz values and vectors with eigenvalues and vectors of spectra that fall, that
-// are flat, that have one huge value, that repeat one and that are of few vectors, and checks that values
-// are never above the eigenvalues, also where the space has more vectors than there are dimensions.
+// TestLeading compares Ritz values and vectors with eigenvalues and vectors of spectra that fall,
+// that are flat, that have one huge value, that repeat one and that are of few vectors, and checks
+// that values are never above the eigenvalues, also where the space has more vectors than there are
+// dimensions.
 func TestLeading(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	for name, spectrum := range map[string]func(j int) float64{

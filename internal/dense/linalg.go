@@ -24,12 +24,14 @@ func CholeskyUntil(h *parallel.Halt, a []float64, n int) bool {
 	return fma.Cholesky(fma.Run{Halt: h}, square(a, n))
 }
 
-// AddProduct adds sign·xxᵀ to the lower triangle of c, n×n, x having n rows. It returns early where h has stopped.
+// AddProduct adds sign·xxᵀ to the lower triangle of c, n×n, x having n rows. It returns early where
+// h has stopped.
 func AddProduct(h *parallel.Halt, c []float64, n int, sign float64, x blas64.General) {
 	fma.Syrk(fma.Run{Halt: h}, sign, view(blas.NoTrans, x), square(c, n))
 }
 
-// AddWeighted adds x diag(w) xᵀ to the lower triangle of c, n×n, x having n rows. It returns early where h has stopped.
+// AddWeighted adds x diag(w) xᵀ to the lower triangle of c, n×n, x having n rows. It returns early
+// where h has stopped.
 func AddWeighted(h *parallel.Halt, c []float64, n int, w []float64, x blas64.General) {
 	fma.Gram(fma.Run{Halt: h}, w, view(blas.Trans, x), square(c, n))
 }
@@ -73,7 +75,8 @@ func FillUpper(a []float64, n int) {
 	}
 }
 
-// Rows that are copied or scaled are shared in parts of so many, from so many numbers in all on: some 100 µs.
+// Rows that are copied or scaled are shared in parts of so many, from so many numbers in all on:
+// some 100 µs.
 const (
 	copiedRows   = 48
 	copiedShared = 1 << 18
@@ -107,7 +110,8 @@ func CopyLower(dst, src []float64, n int) {
 // AllFinite reports whether no element is NaN or infinite, and otherwise the
 // index of the first that is.
 func AllFinite(x []float64) (int, bool) {
-	if s := fma.Dot(x, x); s-s == 0 { // what squares and their sums are not, unless they overflow, is not either
+	// what squares and their sums are not, unless they overflow, is not either
+	if s := fma.Dot(x, x); s-s == 0 {
 		return 0, true
 	}
 	for i, v := range x {
@@ -127,7 +131,8 @@ func Resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// ResizeAll is Resize for several slices. They are in one block of memory where one of them was too short.
+// ResizeAll is Resize for several slices. They are in one block of memory where one of them was too
+// short.
 func ResizeAll(n int, slices ...*[]float64) {
 	enough := true
 	for _, s := range slices {

@@ -153,7 +153,8 @@ func TestCholeskyRefuses(t *testing.T) {
 			}
 		}
 	}
-	// Hilbert's matrix is positive definite and numerically still so at n = 12; less 1e-9 it is not.
+	// Hilbert's matrix is positive definite and numerically still so at n = 12; less 1e-9 it is
+	// not.
 	const n = 12
 	h := make([]float64, n*n)
 	for i := range h {

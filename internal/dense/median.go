@@ -2,7 +2,8 @@ package dense
 
 import "slices"
 
-// Median returns the median of v, of which there is at least one and none is NaN: of the two in the middle, if there are two, the mean. It reorders v.
+// Median returns the median of v, of which there is at least one and none is NaN: of the two in the
+// middle, if there are two, the mean. It reorders v.
 func Median(v []float64) float64 {
 	half := len(v) / 2
 	m := selectAt(v, half)
@@ -12,7 +13,8 @@ func Median(v []float64) float64 {
 	return m
 }
 
-// selectAt puts into v[k] what would be there if v were sorted, nothing greater before it and nothing less after (Hoare 1961). There is no NaN in v.
+// selectAt puts into v[k] what would be there if v were sorted, nothing greater before it and
+// nothing less after (Hoare 1961). There is no NaN in v.
 func selectAt(v []float64, k int) float64 {
 	for lo, hi := 0, len(v)-1; lo < hi; {
 		pivot := v[lo+(hi-lo)/2]

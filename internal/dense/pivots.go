@@ -20,19 +20,24 @@ const (
 // Pivots is a Cholesky factorisation with complete pivoting of a symmetric N×N matrix K of which
 // elements are asked for, cut off after some columns: K ≈ FFᵀ (Fine and Scheinberg 2001).
 //
-// The residuals K_ii − |F_i|² do not grow from one column to the next. One that was known some columns ago is a bound, and
-// only rows whose bound is the largest are brought up to date before the next pivot is known (lazy evaluation, Minoux 1978). The
-// rest follow in blocks of columns, as products of matrices. The result is to
-// the last bit that of a loop over all rows for each column, on any number of cores: with from = q − q mod pivotBlock, column q of row i is
-// k_iq − Σ_{c<from} f_ic f_qc, the sum in the order of fma.Gemm, less f_ic f_qc for from ≤ c < q by fused multiplications and additions one after the other, over f_qq.
+// The residuals K_ii − |F_i|² do not grow from one column to the next. One that was known some
+// columns ago is a bound, and only rows whose bound is the largest are brought up to date before
+// the next pivot is known (lazy evaluation, Minoux 1978). The rest follow in blocks of columns, as
+// products of matrices. The result is to the last bit that of a loop over all rows for each column,
+// on any number of cores: with from = q − q mod pivotBlock, column q of row i is k_iq − Σ_{c<from}
+// f_ic f_qc, the sum in the order of fma.Gemm, less f_ic f_qc for from ≤ c < q by fused
+// multiplications and additions one after the other, over f_qq.
 type Pivots struct {
 	Halt *parallel.Halt
 	Rank int // most columns
-	// Columns stores K_pi in dst, a row for each p of pivots and a column for each i of rows, with the same bits whatever the others. It is called from several goroutines.
+	// Columns stores K_pi in dst, a row for each p of pivots and a column for each i of rows, with
+	// the same bits whatever the others. It is called from several goroutines.
 	Columns func(dst []float64, pivots, rows []int)
-	// Enough says of the residuals of all rows whether they need no further column. Nil means never.
+	// Enough says of the residuals of all rows whether they need no further column. Nil means
+	// never.
 	Enough func(left []float64) bool
-	// A residual of at most this part of K_ii is rounding and counts as none; one below −NotPosDef·K_ii is an error.
+	// A residual of at most this part of K_ii is rounding and counts as none; one below
+	// −NotPosDef·K_ii is an error.
 	Negligible, NotPosDef float64
 }
 
@@ -47,9 +52,10 @@ func (e *PivotError) Error() string {
 	return fmt.Sprintf("element %d, %d is %v and leaves %v of the diagonal after %d columns", e.Pivot, e.Row, e.Cov, e.Left, e.Rank)
 }
 
-// Factor returns the pivots and the rows of F, N×len(pivots), of the matrix of diagonal diag. Row p_j of F is row j of the
-// factor of the pivots up to column j; the rest of it is rounding. There are fewer columns than Rank where no residual is
-// left or Enough says so. The error is a *PivotError, or that of Halt where that has stopped.
+// Factor returns the pivots and the rows of F, N×len(pivots), of the matrix of diagonal diag. Row
+// p_j of F is row j of the factor of the pivots up to column j; the rest of it is rounding. There
+// are fewer columns than Rank where no residual is left or Enough says so. The error is a
+// *PivotError, or that of Halt where that has stopped.
 func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 	n, rank := len(diag), min(o.Rank, len(diag))
 	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n), last: make([]float64, pivotBlock*rank), recent: make([][]float64, runtime.GOMAXPROCS(0))}
@@ -101,8 +107,8 @@ func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 	return s.pivots[:m], f, nil
 }
 
-// pivoting is a factorisation under way. It is a heap of rows, the largest residual, as far as known, on top, and of
-// equal ones the first.
+// pivoting is a factorisation under way. It is a heap of rows, the largest residual, as far as
+// known, on top, and of equal ones the first.
 type pivoting struct {
 	*Pivots
 	rank   int
@@ -189,7 +195,8 @@ func (s *pivoting) all() error {
 	return nil
 }
 
-// update brings rows up to date. Those of F, as they are, lie one after the other in f. The scratch memory is resized.
+// update brings rows up to date. Those of F, as they are, lie one after the other in f. The scratch
+// memory is resized.
 func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 	n, j := len(rows), len(s.pivots)
 	first := j
@@ -248,7 +255,8 @@ func (s *pivoting) rest(l float64, i int) float64 {
 	return l
 }
 
-// enough returns the number of columns after which there were enough, or −1, all rows being up to date.
+// enough returns the number of columns after which there were enough, or −1, all rows being up to
+// date.
 func (s *pivoting) enough() int {
 	if s.Enough == nil {
 		return -1

@@ -92,7 +92,8 @@ func smoothMatrix(rng *rand.Rand, n int) [][]float64 {
 	return k
 }
 
-// TestPivots: the same pivots and factor as without laziness, to the last bit, whatever the rank and the number of cores.
+// TestPivots: the same pivots and factor as without laziness, to the last bit, whatever the rank
+// and the number of cores.
 func TestPivots(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))

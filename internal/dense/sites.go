@@ -18,7 +18,8 @@ import (
 // changes follow through I − S½V₁S½, V₁ the result of the first, which is
 // positive definite exactly when V⁻¹ is. Storage is reused between calls.
 type Sites struct {
-	Halt     *parallel.Halt // once it has stopped, Factor reports false and other results are of no use
+	// once it has stopped, Factor reports false and other results are of no use
+	Halt     *parallel.Halt
 	n        int
 	C        []float64 // C, lower triangle of n×n; not owned
 	Pos, Neg []int     // variables whose Δ is positive and negative, increasing
@@ -165,7 +166,8 @@ type Expansion struct {
 // only reads f and may run concurrently on different x.
 func (f *Sites) Expand(x *Expansion, rows []float64, cols int) { f.ExpandVar(x, rows, cols, nil) }
 
-// Few changes are shared in parts of so many columns, from so many numbers in all on. Products with many are shared by themselves.
+// Few changes are shared in parts of so many columns, from so many numbers in all on. Products with
+// many are shared by themselves.
 const (
 	expandColumns = 96
 	expandShared  = 1 << 14
@@ -247,8 +249,8 @@ func (x *Expansion) subVar(v []float64, lo, hi int) {
 	}
 }
 
-// Cross stores the diagonal of X_pᵀY_p − X_nᵀY_n, for expansions of as many rows, in dst: of rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows
-// for the rows of x and those of y.
+// Cross stores the diagonal of X_pᵀY_p − X_nᵀY_n, for expansions of as many rows, in dst: of
+// rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows for the rows of x and those of y.
 func (x *Expansion) Cross(dst []float64, y *Expansion) {
 	clear(dst)
 	for k, e := range x.xp {
@@ -268,8 +270,8 @@ const (
 	subRows     = 192
 )
 
-// subCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where it was halted the
-// row to go on from, to the same bits.
+// subCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where
+// it was halted the row to go on from, to the same bits.
 func (x *Expansion) subCovFrom(v []float64, row int) int {
 	x.pp.Set(rowsOf(x.xp, x.cols))
 	x.pn.Set(rowsOf(x.xn, x.cols))
@@ -351,8 +353,9 @@ func Potrs(l, r []float64) {
 // shrinks its own variance by more than StrongSite, ΔV = I − B⁻¹ gives the variance with an
 // error of the size of 1/Δ instead.
 const (
-	StrongSite    = 1e4   // ΔC_ii above which a site is strong
-	StrongestSite = 1e15  // ΔC_ii above which V has lost C, so that the site cannot be weakened again but from C itself
+	StrongSite = 1e4 // ΔC_ii above which a site is strong
+	// ΔC_ii above which V has lost C, so that the site cannot be weakened again but from C itself
+	StrongestSite = 1e15
 	leastPart     = 1e-10 // LeastPart below which sites as strong as that are not resolved
 	LeastShrink   = 1e-10 // V_ii/C_ii below which a variance without a strong site is not resolved
 )
@@ -426,8 +429,9 @@ func (f *Sites) resolved(v []float64) bool {
 	return true
 }
 
-// Left stores 1 − Δ_iV_ii, what is left of the precision of each variable without its change, given the covariance v, n×n.
-// Where there are no negative changes it has the digits that a difference from 1 does not.
+// Left stores 1 − Δ_iV_ii, what is left of the precision of each variable without its change, given
+// the covariance v, n×n. Where there are no negative changes it has the digits that a difference
+// from 1 does not.
 func (f *Sites) Left(dst, v []float64) {
 	n := f.n
 	for i := range dst {

@@ -6,18 +6,21 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// weakSite is the ΔC_ii below which (1 − (B⁻¹)_ii)/Δ_i, whose relative error is about Epsilon/(ΔC_ii), is not used.
+// weakSite is the ΔC_ii below which (1 − (B⁻¹)_ii)/Δ_i, whose relative error is about
+// Epsilon/(ΔC_ii), is not used.
 const weakSite = 1e-6
 
-// Inverse is what the inverse of the factor gives: variances and weights with two thirds of N³ operations each, besides those of negative
-// changes, of O(N²) for one, instead of four. Storage is reused.
+// Inverse is what the inverse of the factor gives: variances and weights with two thirds of N³
+// operations each, besides those of negative changes, of O(N²) for one, instead of four. Storage is
+// reused.
 type Inverse struct {
 	l    []float64 // L⁻¹
 	y, x []float64 // L⁻ᵀL⁻¹S½C[Pos, Neg], and the rows X_n of an Expansion
 	u    []float64
 }
 
-// Variances is Sites.Variances for the last Factor of f. It keeps fewer digits of the variances that hardly change.
+// Variances is Sites.Variances for the last Factor of f. It keeps fewer digits of the variances
+// that hardly change.
 func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
@@ -90,7 +93,8 @@ func (t *Inverse) rows(f *Sites) {
 	f.trsm(f.ln, q, t.x, f.n)
 }
 
-// Weights stores the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹ in w, n×n, after Variances for the same Factor of f.
+// Weights stores the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹ in w, n×n, after Variances for the same
+// Factor of f.
 func (t *Inverse) Weights(f *Sites, w []float64) {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	clear(w)

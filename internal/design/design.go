@@ -82,7 +82,8 @@ type Matrix struct {
 	Rows, Cols int
 	Dense      []float64 // row by row, or
 	Sparse     *Rows
-	Unit       bool // every value of sparse rows is known to be 1, as of features that are there or not
+	// every value of sparse rows is known to be 1, as of features that are there or not
+	Unit bool
 }
 
 // Gather copies the dense rows at index to dst.
@@ -227,7 +228,8 @@ func (g *Matrix) mulPart(dst, w []float64, index []int, lo, hi int) {
 	}
 }
 
-// SharedProducts is from how many products on rows are shared between goroutines: fewer take no longer than it does to wake another.
+// SharedProducts is from how many products on rows are shared between goroutines: fewer take no
+// longer than it does to wake another.
 const SharedProducts = 1 << 18
 
 // Shared reports whether so many products are to be shared between the goroutines that h lends.
@@ -288,8 +290,10 @@ func (g *Matrix) AddMulT(dst, u []float64, index []int) {
 	}
 }
 
-// Sums over rows are taken in chunks of so many products, of more rows than there are columns, and the sums of the chunks added in order: the bits do not depend
-// on who took which. Products XᵀΓX are taken in larger ones, of so many rows and so many for each column, beside which a sum of D² numbers costs nothing.
+// Sums over rows are taken in chunks of so many products, of more rows than there are columns, and
+// the sums of the chunks added in order: the bits do not depend on who took which. Products XᵀΓX
+// are taken in larger ones, of so many rows and so many for each column, beside which a sum of D²
+// numbers costs nothing.
 const (
 	sumProducts = 1 << 16
 	gramRows    = 4096
@@ -299,7 +303,8 @@ const (
 // sumRows returns the number of rows whose sums Xᵀu are taken together.
 func (g *Matrix) sumRows() int { return max(Chunk, sumProducts/max(1, g.PerRow()), g.Cols) }
 
-// A rowSum is a sum over rows: what it adds of elements lo … hi−1 of u, and how the sum of a chunk is added to those before.
+// A rowSum is a sum over rows: what it adds of elements lo … hi−1 of u, and how the sum of a chunk
+// is added to those before.
 type rowSum struct {
 	part func(g *Matrix, dst, u []float64, index []int, lo, hi int, s *Work)
 	add  func(dst, sum []float64, cols int)
@@ -313,7 +318,8 @@ var (
 	sumGram    = rowSum{(*Matrix).addGramPart, addLower}
 )
 
-// addSum adds r to dst in chunks of so many rows, on as many goroutines as s.halt lends where so many products are worth it.
+// addSum adds r to dst in chunks of so many rows, on as many goroutines as s.halt lends where so
+// many products are worth it.
 func (g *Matrix) addSum(r *rowSum, dst, u []float64, index []int, chunk, products int, s *Work) {
 	n, size := len(u), len(dst)
 	if n <= chunk {
@@ -343,7 +349,8 @@ func (g *Matrix) AddMulTOn(dst, u []float64, index []int, s *Work) {
 	g.addSum(&sumMulT, dst, u, index, g.sumRows(), len(u)*g.PerRow(), s)
 }
 
-// addMulTPart is AddMulT for elements lo … hi−1 of u. Dense rows at an index are gathered in s, which is not used otherwise.
+// addMulTPart is AddMulT for elements lo … hi−1 of u. Dense rows at an index are gathered in s,
+// which is not used otherwise.
 func (g *Matrix) addMulTPart(dst, u []float64, index []int, lo, hi int, s *Work) {
 	d := g.Cols
 	if g.Sparse == nil {
@@ -416,8 +423,8 @@ func (g *Matrix) addMulTDoublePart(dst dense.Double, u []float64, index []int, l
 // Chunk is the number of rows that are treated together.
 const Chunk = 256
 
-// AddGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as s.halt lends. The weights
-// may have any sign.
+// AddGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as s.halt
+// lends. The weights may have any sign.
 func (g *Matrix) AddGram(p, w []float64, index []int, s *Work) {
 	per := g.PerRow()
 	g.addSum(&sumGram, p, w, index, max(gramRows, gramColumns*g.Cols), len(w)*per*per/2, s)
@@ -446,7 +453,8 @@ func (g *Matrix) addGramPart(p, w []float64, index []int, lo, hi int, s *Work) {
 		}
 		return
 	}
-	// Of x√w, and not of x and wx, the matrix of a row is positive semidefinite to the last bit: as much is left when it is taken out again.
+	// Of x√w, and not of x and wx, the matrix of a row is positive semidefinite to the last bit: as
+	// much is left when it is taken out again.
 	var root [Chunk]float64
 	var rows [Chunk]int
 	c := fma.Of(p, d, d, max(1, d))
@@ -467,7 +475,8 @@ func (g *Matrix) addGramPart(p, w []float64, index []int, lo, hi int, s *Work) {
 	}
 }
 
-// part returns the dense rows of the given numbers: where they lie, if they increase and have no gaps, or else in buf.
+// part returns the dense rows of the given numbers: where they lie, if they increase and have no
+// gaps, or else in buf.
 func (g *Matrix) part(rows []int, increase bool, buf *[]float64) fma.Matrix {
 	d, n := g.Cols, len(rows)
 	if first := rows[0]; increase && rows[n-1]-first == n-1 {
@@ -483,7 +492,9 @@ type Work struct {
 	buf    []float64
 	double dense.Double // a row
 	Halt   *parallel.Halt
-	Rows   int       // added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many weights
+	// added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many
+	// weights
+	Rows   int
 	others []Work    // of goroutines that share rows
 	Sums   []float64 // of chunks of rows
 	z      []float64 // of products XᵀWXZ, of k columns
@@ -494,7 +505,8 @@ type Work struct {
 	panels fma.Panels // some of these rows
 }
 
-// Split does the chunks of n rows, shared between the goroutines that s.halt lends, each with scratch of its own.
+// Split does the chunks of n rows, shared between the goroutines that s.halt lends, each with
+// scratch of its own.
 func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
 	workers := s.Halt.Workers()
 	if len(s.others) < workers {
@@ -512,8 +524,8 @@ func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
 // varianceRows is the number of dense rows whose variances are taken together.
 const varianceRows = 48
 
-// Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols;
-// inv, full, is used for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
+// Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols; inv, full, is used
+// for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
 func (g *Matrix) Variances(dst, l, inv []float64, index []int, s *Work) {
 	chunk := Chunk
 	if g.Sparse == nil {
@@ -678,7 +690,8 @@ func (g *Matrix) addSquaresPart(dst, w []float64, index []int, lo, hi int, s *Wo
 // mostSums is how many sums of chunks a product XᵀWXZ takes at most: each has the size of Z.
 const mostSums = 64
 
-// AddGramMul adds XᵀWXZ to dst, W = diag(w), and Z and dst being cols×k, on as many goroutines as s.halt lends.
+// AddGramMul adds XᵀWXZ to dst, W = diag(w), and Z and dst being cols×k, on as many goroutines as
+// s.halt lends.
 func (g *Matrix) AddGramMul(dst, z []float64, k int, w []float64, s *Work) {
 	n := len(w)
 	chunk := max(g.sumRows(), (n+mostSums-1)/mostSums)
@@ -687,7 +700,8 @@ func (g *Matrix) AddGramMul(dst, z []float64, k int, w []float64, s *Work) {
 	s.z = nil
 }
 
-// addGramMulPart is AddGramMul for elements lo … hi−1 of w, and the Z of s: of a few rows at a time, so that those that are read are read again from the nearest memory.
+// addGramMulPart is AddGramMul for elements lo … hi−1 of w, and the Z of s: of a few rows at a
+// time, so that those that are read are read again from the nearest memory.
 func (g *Matrix) addGramMulPart(dst, w []float64, _ []int, lo, hi int, s *Work) {
 	for ; lo < hi && !s.Halt.Stopped(); lo += Chunk {
 		g.addGramMulRows(dst, w[lo:min(lo+Chunk, hi)], lo, s)
@@ -721,7 +735,8 @@ func (g *Matrix) addGramMulRows(dst, w []float64, lo int, s *Work) {
 	}
 }
 
-// MulGram stores Xz in eta and adds XᵀWXz to dst, W = diag(w), on as many goroutines as s.halt lends. Each row is read once.
+// MulGram stores Xz in eta and adds XᵀWXz to dst, W = diag(w), on as many goroutines as s.halt
+// lends. Each row is read once.
 func (g *Matrix) MulGram(dst, eta, z, w []float64, index []int, s *Work) {
 	s.z, s.eta = z, eta
 	g.addSum(&sumMulGram, dst, w, index, g.sumRows(), 2*len(w)*g.PerRow(), s)
@@ -741,7 +756,8 @@ func (g *Matrix) mulGramPart(dst, w []float64, index []int, lo, hi int, s *Work)
 	}
 }
 
-// mulGramRows is MulGram for the rows from lo on, as many as w has, of those at index. WXz is stored in t, which may be eta.
+// mulGramRows is MulGram for the rows from lo on, as many as w has, of those at index. WXz is
+// stored in t, which may be eta.
 func (g *Matrix) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *Work) {
 	n, d := len(w), g.Cols
 	switch {
@@ -771,7 +787,8 @@ func (g *Matrix) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *W
 	}
 }
 
-// AddProducts adds X_BZ to dst, of the rows lo … hi−1 of those at index, Z being cols×k. Dense rows at an index are gathered in s.buf.
+// AddProducts adds X_BZ to dst, of the rows lo … hi−1 of those at index, Z being cols×k. Dense rows
+// at an index are gathered in s.buf.
 func (g *Matrix) AddProducts(dst, z []float64, k int, index []int, lo, hi int, s *Work) {
 	n, d := hi-lo, g.Cols
 	if g.Sparse == nil {

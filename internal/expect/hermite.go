@@ -13,8 +13,8 @@ type Rule struct{ X, W []float64 }
 // hermite caches the rules by number of nodes.
 var hermite sync.Map
 
-// Hermite returns the Gauss–Hermite rule of n nodes for the expectation under N(0, 1). It is shared:
-// the caller must not change it.
+// Hermite returns the Gauss–Hermite rule of n nodes for the expectation under N(0, 1). It is
+// shared: the caller must not change it.
 func Hermite(n int) Rule {
 	if r, ok := hermite.Load(n); ok {
 		return r.(Rule)

@@ -6,9 +6,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// genzKeister are the nodes x ≥ 0 and weights of the nested rules of Genz and Keister (1996) for N(0, 1), a row of each; −x has
-// the weight of x. Each rule has the nodes of the one before and some more: 9, 19 and 35 in all. They are exact for polynomials of
-// degree 15, 29 and 51.
+// genzKeister are the nodes x ≥ 0 and weights of the nested rules of Genz and Keister (1996) for
+// N(0, 1), a row of each; −x has the weight of x. Each rule has the nodes of the one before and
+// some more: 9, 19 and 35 in all. They are exact for polynomials of degree 15, 29 and 51.
 var genzKeister = [...][]quadNode{
 	{
 		{0, 0.25396825396825403},
@@ -54,12 +54,14 @@ var genzKeister = [...][]quadNode{
 // nestedSafety is how many times its estimate the error of Nested was seen to be: 5, at a kink.
 const nestedSafety = 8
 
-// Nested returns the expectations of the three components of f over u ~ N(0, 1), by nested rules of 9, 19 and 35 nodes:
-// the first that agrees with the one before to within tol in every component, relative to the integral of its absolute value.
-// The estimate of its error is that of Adaptive, with some room. Ok is false, and the rest of no use, where none agrees or f says
-// that it has no value at a node.
+// Nested returns the expectations of the three components of f over u ~ N(0, 1), by nested rules of
+// 9, 19 and 35 nodes: the first that agrees with the one before to within tol in every component,
+// relative to the integral of its absolute value. The estimate of its error is that of Adaptive,
+// with some room. Ok is false, and the rest of no use, where none agrees or f says that it has no
+// value at a node.
 //
-// What lies between the nodes is not seen: near the mean they are a quarter of a standard deviation apart.
+// What lies between the nodes is not seen: near the mean they are a quarter of a standard deviation
+// apart.
 func Nested(f func(u float64) (y [3]float64, ok bool), tol float64) (t quadSum, ok bool) {
 	var at [2 * 18][3]float64 // of node k: 2k at x, 2k+1 at −x
 	known := 0

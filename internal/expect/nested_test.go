@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Each nested rule takes the moments of N(0, 1) up to its degree, and the next even one it does not.
+// Each nested rule takes the moments of N(0, 1) up to its degree, and the next even one it does
+// not.
 func TestNestedDegrees(t *testing.T) {
 	for r, want := range []struct{ nodes, degree int }{{9, 15}, {19, 29}, {35, 51}} {
 		rule := genzKeister[r]

@@ -77,10 +77,12 @@ var hermiteRules = [...]struct {
 	rule  []fma.Node
 }{{0.035, hermite4[:]}, {0.11, hermite6[:]}, {0.18, hermite8[:]}, {0.26, hermite10[:]}, {0.33, hermite12[:]}, {narrow, hermite16[:]}}
 
-// ruleOf returns the number of the rule for a standard deviation below narrow. With n nodes the error of the second derivative relative to its
-// value at zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for its poles are at ±iπ: below 1e−13.
+// ruleOf returns the number of the rule for a standard deviation below narrow. With n nodes the
+// error of the second derivative relative to its value at zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for
+// its poles are at ±iπ: below 1e−13.
 func ruleOf(s float64) (k int) {
-	for i := range len(hermiteRules) - 1 { // without branches that depend on s, which cannot be foretold
+	// without branches that depend on s, which cannot be foretold
+	for i := range len(hermiteRules) - 1 {
 		above := 0
 		if s >= hermiteRules[i].below {
 			above = 1
@@ -90,9 +92,11 @@ func ruleOf(s float64) (k int) {
 	return k
 }
 
-// softplusHermite is fma.Softplus of one row, whose nodes go together as there the rows do, to the same bits.
+// softplusHermite is fma.Softplus of one row, whose nodes go together as there the rows do, to the
+// same bits.
 func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
-	// Of a pair ±x of nodes, e^−|a| and e^−|b| for a = m − sx and b = m + sx, and log((1+e^−|a|)(1+e^−|b|)).
+	// Of a pair ±x of nodes, e^−|a| and e^−|b| for a = m − sx and b = m + sx, and
+	// log((1+e^−|a|)(1+e^−|b|)).
 	var e [2 * len(hermite16)]float64
 	var logs [len(hermite16)]float64
 	n := len(rule)
@@ -130,8 +134,8 @@ func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
 // softplusRows is how many rows SoftplusExpects takes together: they fit into the nearest memory.
 const softplusRows = 256
 
-// SoftplusExpects stores the F0, F1, F2 of SoftplusExpect, without scale, at every m ≥ 0 and v in their places. It panics
-// if a slice is shorter than m. The bits are those of SoftplusExpect.
+// SoftplusExpects stores the F0, F1, F2 of SoftplusExpect, without scale, at every m ≥ 0 and v in
+// their places. It panics if a slice is shorter than m. The bits are those of SoftplusExpect.
 func SoftplusExpects(f0, f1, f2, m, v []float64) {
 	for lo := 0; lo < len(m); lo += softplusRows {
 		hi := min(lo+softplusRows, len(m))
@@ -154,7 +158,8 @@ func softplusExpects(f0, f1, f2, m, v []float64) {
 			far = x
 		}
 	}
-	if far < 0 && 0 < least && most < narrow && ruleOf(least) == ruleOf(most) { // no tails, and one rule
+	// no tails, and one rule
+	if far < 0 && 0 < least && most < narrow && ruleOf(least) == ruleOf(most) {
 		fma.Softplus(hermiteRules[ruleOf(most)].rule, f0, f1, f2, m, sd[:len(m)])
 		return
 	}
@@ -198,16 +203,17 @@ func softplusExpects(f0, f1, f2, m, v []float64) {
 	}
 }
 
-// The nodes of softplusTable are at the multiples of softplusStep, or of twice as much, up to softplusReach on either side: the trapezoidal rule for
-// standard deviations below 10, of means that are no tail, goes up to 180.
+// The nodes of softplusTable are at the multiples of softplusStep, or of twice as much, up to
+// softplusReach on either side: the trapezoidal rule for standard deviations below 10, of means
+// that are no tail, goes up to 180.
 const (
 	softplusStep  = 0.25
 	softplusReach = 192
 )
 
-// softplusTable holds, at x = ih from −softplusReach on, h = softplusStep or twice as much, the softplus and its derivatives less those
-// of a Gaussian-smoothed hinge, L(x) = φ(x) − xΦ(−x), whose expectation has a
-// closed form: under N(m, v) it is S L(m/S) with S² = v+1. The difference
+// softplusTable holds, at x = ih from −softplusReach on, h = softplusStep or twice as much, the
+// softplus and its derivatives less those of a Gaussian-smoothed hinge, L(x) = φ(x) − xΦ(−x), whose
+// expectation has a closed form: under N(m, v) it is S L(m/S) with S² = v+1. The difference
 //
 //	log(1+e^{−x}) − L(x)   even     σ(−x) − Φ(−x)   odd     σ(x)σ(−x)   even
 //
@@ -252,8 +258,10 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	hi = math.Min(m+9*s, hi)
 	lo := math.Max(m-v-9*s, -40)
 	first := int(math.Max(m-v, 0) / h)
-	nodes := max(int(hi/h)-first+1, first+int(-lo/h)) // up from the first, and down from the one before
-	// The weights of nodes at x0 + d relative to the first, from the mean, are e^−d(2x0+d)/2v, and those of nodes e further relative to these e^−e(2x0+2d+e)/2v.
+	// up from the first, and down from the one before
+	nodes := max(int(hi/h)-first+1, first+int(-lo/h))
+	// The weights of nodes at x0 + d relative to the first, from the mean, are e^−d(2x0+d)/2v, and
+	// those of nodes e further relative to these e^−e(2x0+2d+e)/2v.
 	x0, half, four := h*float64(first)-m, 0.5/v, 4*h
 	S := math.Sqrt(v + 1)
 	t := m / S
@@ -390,7 +398,8 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 	if s <= 0.9*d {
 		a := math.Min(d, 8.6*s) / s
 		h := 2 * math.Pi * a / (37 + a*a/2) // in units of s
-		for i := 0.0; ; i++ {               // ends where the density underflows, 39 standard deviations out
+		// ends where the density underflows, 39 standard deviations out
+		for i := 0.0; ; i++ {
 			l, r := m-i*h*s, m+i*h*s
 			p := special.NormalPDF(i*h) * h
 			if lo <= l && l <= hi {

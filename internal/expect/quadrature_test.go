@@ -283,7 +283,8 @@ func TestReach(t *testing.T) {
 		y, m, s := float64(rng.IntN(3)), 20*rng.Float64()-10, math.Pow(10, -3+5*rng.Float64())
 		k := 17 * rng.Float64()
 		side := float64(2*rng.IntN(2) - 1)
-		grow := func(u float64) float64 { return math.Exp(side * k * u) } // E = e^{k²/2}, all of it about u = ±k
+		// E = e^{k²/2}, all of it about u = ±k
+		grow := func(u float64) float64 { return math.Exp(side * k * u) }
 		cuts := expect.Reach(buf[:0], grow, 1, y, m, s)
 		if !slices.IsSorted(cuts) || cuts[0] > -9 || cuts[len(cuts)-1] < 9 || math.Max(side*cuts[0], side*cuts[len(cuts)-1]) < k+7 {
 			t.Fatalf("k = %v: cuts %v", k, cuts)

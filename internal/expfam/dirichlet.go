@@ -20,8 +20,8 @@ func (f DirichletFamily) Dim() int { return f.K }
 
 func (f DirichletFamily) NumParams() int { return f.K }
 
-// largest returns the index of the largest α and the sum of the others: what is large against it is never
-// found as a difference.
+// largest returns the index of the largest α and the sum of the others: what is large against it is
+// never found as a difference.
 func largest(alpha []float64) (at int, others float64) {
 	for k, a := range alpha {
 		if a > alpha[at] {
@@ -68,7 +68,8 @@ func (f DirichletFamily) LogPartition(eta []float64) float64 {
 
 func (f DirichletFamily) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
 
-// DigammasShared is the number of digammas, some 40 µs, in the parts that goroutines share, and of the rests in a KL, whose sums are added part by part.
+// DigammasShared is the number of digammas, some 40 µs, in the parts that goroutines share, and of
+// the rests in a KL, whose sums are added part by part.
 const DigammasShared = 1024
 
 func (f DirichletFamily) MeanOn(workers int, dst, eta []float64) {
@@ -106,8 +107,8 @@ func (DirichletFamily) FisherMul(dst, g, eta []float64) {
 	dst[at] = special.TrigammaFall(eta[at], others)*most - c*rest
 }
 
-// FisherSolve is by the formula of Sherman and Morrison. What it divides by, 1/ψ′(Σα) − Σ 1/ψ′(α_k), is
-// a difference of numbers of the size of Σα; less α_k each of them is at most ½.
+// FisherSolve is by the formula of Sherman and Morrison. What it divides by, 1/ψ′(Σα) − Σ
+// 1/ψ′(α_k), is a difference of numbers of the size of Σα; less α_k each of them is at most ½.
 func (DirichletFamily) FisherSolve(dst, g, eta []float64) {
 	total := floats.Sum(eta)
 	rest := func(a float64) float64 {
@@ -155,7 +156,8 @@ func (f DirichletFamily) Rand(z, t, eta []float64, rng *rand.Rand) { f.RandPath(
 
 func (f DirichletFamily) AuxLen() int { return f.K }
 
-// RandPath stores the logarithms of gamma draws in aux, of which z are the proportions. Aux may be t.
+// RandPath stores the logarithms of gamma draws in aux, of which z are the proportions. Aux may be
+// t.
 func (DirichletFamily) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
 	for k, a := range eta {
 		aux[k] = logGammaRand(a, rng)
@@ -177,7 +179,8 @@ func (DirichletFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
 	}
 }
 
-// Entropy is log B(α) + (Σα − K)ψ(Σα) − Σ(α_k−1)ψ(α_k), in which α log α has been left out where it cancels.
+// Entropy is log B(α) + (Σα − K)ψ(Σα) − Σ(α_k−1)ψ(α_k), in which α log α has been left out where it
+// cancels.
 func (DirichletFamily) Entropy(eta []float64) float64 {
 	total, k := floats.Sum(eta), float64(len(eta))
 	h := (0.5-k)*math.Log(total) + (k-1)*special.LogSqrt2Pi - special.Binet(total) - (total-k)*special.DigammaGap(total)
@@ -191,7 +194,8 @@ func (f DirichletFamily) Divergence(eta, etaP []float64) float64 {
 	return f.DivergenceOn(1, eta, etaP)
 }
 
-// DivergenceOn is the KL of the proportions, times the sum of the prior's α, and the rests of the Bregman divergences of log Γ.
+// DivergenceOn is the KL of the proportions, times the sum of the prior's α, and the rests of the
+// Bregman divergences of log Γ.
 func (f DirichletFamily) DivergenceOn(workers int, eta, etaP []float64) float64 {
 	total, totalP := floats.Sum(eta), floats.Sum(etaP)
 	kl, n, ratio := -special.GammaRest(totalP, total), len(eta), totalP/total
@@ -218,8 +222,9 @@ func (DirichletFamily) rests(eta, etaP []float64, ratio float64) (sum float64) {
 	return sum
 }
 
-// FromMean solves for the sum s of α: with α_k(s) = ψ⁻¹(μ_k + ψ(s)), the sum of the others is s − α_m(s), m that of the largest μ. It
-// has one root if Σ e^{μ_k} < 1, which is what is attained, and the sum is too large below it.
+// FromMean solves for the sum s of α: with α_k(s) = ψ⁻¹(μ_k + ψ(s)), the sum of the others is s −
+// α_m(s), m that of the largest μ. It has one root if Σ e^{μ_k} < 1, which is what is attained, and
+// the sum is too large below it.
 func (DirichletFamily) FromMean(dst, mu []float64) bool {
 	at := floats.MaxIdx(mu)
 	var others float64 // of Σ e^μ
@@ -250,7 +255,8 @@ func (DirichletFamily) FromMean(dst, mu []float64) bool {
 	return sum > 0 && !math.IsInf(sum, 1)
 }
 
-// fallOf returns the d with ψ(s) − ψ(s−d) = y > 0, by Newton's method along log d from that of the slope at s.
+// fallOf returns the d with ψ(s) − ψ(s−d) = y > 0, by Newton's method along log d from that of the
+// slope at s.
 func fallOf(s, y float64) float64 {
 	d := s - special.InvDigamma(special.Digamma(s)-y)
 	if !(d > 0) {

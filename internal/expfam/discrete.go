@@ -50,8 +50,8 @@ func (f CategoricalFamily) Mean(dst, eta []float64) {
 
 func (f CategoricalFamily) Fisher(dst *mat.SymDense, eta []float64) { FisherByColumns(dst, f, eta) }
 
-// FisherMul: the Fisher information is diag(p) − ppᵀ. Values of g are less that of the likeliest category, near which
-// their mean is.
+// FisherMul: the Fisher information is diag(p) − ppᵀ. Values of g are less that of the likeliest
+// category, near which their mean is.
 func (f CategoricalFamily) FisherMul(dst, g, eta []float64) {
 	a := f.LogPartition(eta)
 	var at float64
@@ -180,7 +180,8 @@ func (PoissonFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 // poissonSeries is the rate from which the entropy is its asymptotic series: to 1e−17.
 const poissonSeries = 1e4
 
-// Entropy is λ(1 − log λ) + E[log z!], by the sum or, at large rates, the series of Evans and Boersma (1988).
+// Entropy is λ(1 − log λ) + E[log z!], by the sum or, at large rates, the series of Evans and
+// Boersma (1988).
 func (f PoissonFamily) Entropy(eta []float64) float64 {
 	rate := math.Exp(eta[0])
 	if rate > poissonSeries {

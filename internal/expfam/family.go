@@ -31,8 +31,8 @@ func FisherByColumns(dst *mat.SymDense, f fisherMultiplier, eta []float64) {
 	}
 }
 
-// root returns the x at which f falls through 0, looked for from x = 0 by steps that double until there is a bracket, and then
-// by secants within it, or halves.
+// root returns the x at which f falls through 0, looked for from x = 0 by steps that double until
+// there is a bracket, and then by secants within it, or halves.
 func root(f func(x float64) float64) float64 {
 	lo, hi, step := 0.0, 0.0, 1.0
 	flo := f(lo)

@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// logGammaRand returns the logarithm of a draw from Gamma(a, 1) (Marsaglia and Tsang, 2000), which does not underflow.
+// logGammaRand returns the logarithm of a draw from Gamma(a, 1) (Marsaglia and Tsang, 2000), which
+// does not underflow.
 func logGammaRand(a float64, rng *rand.Rand) float64 {
 	var boost float64
 	if a < 1 {
@@ -31,7 +32,8 @@ func logGammaRand(a float64, rng *rand.Rand) float64 {
 	return math.NaN() // a is no shape
 }
 
-// mostGammaDraws bounds the proposals of a gamma variate. Each is accepted with probability 0.95 or more.
+// mostGammaDraws bounds the proposals of a gamma variate. Each is accepted with probability 0.95 or
+// more.
 const mostGammaDraws = 1000
 
 // GammaFamily is the Gamma family, of h = 1/z, with which η is not near an edge at a shape near 0.
@@ -111,7 +113,8 @@ func (GammaFamily) Entropy(eta []float64) float64 {
 	return 0.5*math.Log(a) - math.Log(b) + special.LogSqrt2Pi + special.Binet(a) + (a-1)*special.DigammaGap(a)
 }
 
-// Divergence is a_p·g(a b_p/(a_p b)) and the rest of the Bregman divergence of log Γ, with g(u) = u − 1 − log u.
+// Divergence is a_p·g(a b_p/(a_p b)) and the rest of the Bregman divergence of log Γ, with g(u) = u
+// − 1 − log u.
 func (GammaFamily) Divergence(eta, etaP []float64) float64 {
 	a, ap := eta[0], etaP[0]
 	return ap*special.LogGap(a/ap*(etaP[1]/eta[1])) + special.GammaRest(ap, a)

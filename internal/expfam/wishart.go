@@ -13,7 +13,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// WishartFamily is the family over d×d matrices: with a = ν/2 and B = ½W⁻¹ it has the density |Λ|^a e^{−tr BΛ} and h = |Λ|^{−(d+1)/2}.
+// WishartFamily is the family over d×d matrices: with a = ν/2 and B = ½W⁻¹ it has the density |Λ|^a
+// e^{−tr BΛ} and h = |Λ|^{−(d+1)/2}.
 type WishartFamily struct{ D int }
 
 // wishartWork is B with its Cholesky factor and its inverse, in full, and scratch.
@@ -21,7 +22,8 @@ type wishartWork struct{ B, c, inv, s, t, u, v []float64 }
 
 var WishartPool = sync.Pool{New: func() any { return new(wishartWork) }}
 
-// work returns a wishartWork with B from the packed −B of natural parameters; the caller puts it back.
+// work returns a wishartWork with B from the packed −B of natural parameters; the caller puts it
+// back.
 func (f WishartFamily) work(packed []float64) *wishartWork {
 	w, d := WishartPool.Get().(*wishartWork), f.D
 	for _, m := range []*[]float64{&w.B, &w.c, &w.inv, &w.s, &w.t} {
@@ -32,7 +34,8 @@ func (f WishartFamily) work(packed []float64) *wishartWork {
 	return w
 }
 
-// factor reports whether B is positive definite; its Cholesky factor is then in w.c, and its inverse in w.inv.
+// factor reports whether B is positive definite; its Cholesky factor is then in w.c, and its
+// inverse in w.inv.
 func (w *wishartWork) factor(d int) bool {
 	copy(w.c, w.B)
 	if !dense.Cholesky(w.c, d) {
@@ -49,8 +52,8 @@ func (f WishartFamily) Dim() int { return f.D * (f.D + 1) / 2 }
 
 func (f WishartFamily) NumParams() int { return 1 + f.Dim() }
 
-// logGamma returns the logarithm of the multivariate gamma function at a, and digamma, trigammaGap its derivative and the
-// excess of its second derivative over d/a.
+// logGamma returns the logarithm of the multivariate gamma function at a, and digamma, trigammaGap
+// its derivative and the excess of its second derivative over d/a.
 func (f WishartFamily) logGamma(a float64) float64 {
 	d := float64(f.D)
 	v := 0.25 * d * (d - 1) * math.Log(math.Pi)
@@ -120,7 +123,8 @@ func (f WishartFamily) slope(w *wishartWork, a, da float64) float64 {
 	return log
 }
 
-// solve is the inverse of slope: it returns da, and stores dB in w.s, for d E[log|Λ|] and dE[Λ] in w.s.
+// solve is the inverse of slope: it returns da, and stores dB in w.s, for d E[log|Λ|] and dE[Λ] in
+// w.s.
 func (f WishartFamily) solve(w *wishartWork, a, log float64) (da float64) {
 	da = (log - trace(w.B, w.s)/a) / f.trigammaGap(a)
 	sandwich(w.inv, -1/a, w.B, w.s, w.t, f.D)
@@ -176,8 +180,9 @@ func (f WishartFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	copy(t[1:], z)
 }
 
-// draw stores a draw of Λ in w.b, and its root M, Λ = MMᵀ, in w.s by the decomposition of Bartlett (1933), and returns
-// log|Λ|: with B = CCᵀ, C in w.c, it is C⁻ᵀA/√2, A in w.t with roots of χ²-variables on its diagonal and normal ones below.
+// draw stores a draw of Λ in w.b, and its root M, Λ = MMᵀ, in w.s by the decomposition of Bartlett
+// (1933), and returns log|Λ|: with B = CCᵀ, C in w.c, it is C⁻ᵀA/√2, A in w.t with roots of
+// χ²-variables on its diagonal and normal ones below.
 func (f WishartFamily) draw(w *wishartWork, a float64, rng *rand.Rand) (logDet float64) {
 	d := f.D
 	copy(w.c, w.B)
@@ -228,8 +233,9 @@ func (f WishartFamily) Divergence(eta, etaP []float64) float64 {
 	return f.kl(w, p, eta[0], etaP[0])
 }
 
-// kl is a_p(tr U − d − log|U|), U = (a/a_p)C⁻¹B_pC⁻ᵀ with B = CCᵀ, with the rests of the Bregman divergences of log Γ. With U = LLᵀ
-// the former is a sum of squares and of g(L_ii²), g(u) = u − 1 − log u.
+// kl is a_p(tr U − d − log|U|), U = (a/a_p)C⁻¹B_pC⁻ᵀ with B = CCᵀ, with the rests of the Bregman
+// divergences of log Γ. With U = LLᵀ the former is a sum of squares and of g(L_ii²), g(u) = u − 1 −
+// log u.
 func (f WishartFamily) kl(w, p *wishartWork, a, ap float64) float64 {
 	d := f.D
 	if !w.factor(d) {
@@ -272,8 +278,8 @@ func (f WishartFamily) FromMean(dst, mu []float64) bool {
 	return ok
 }
 
-// shape returns the a with E[log|Λ|] = log and E[Λ] in w.b, whose inverse B/a it stores in w.inv, and reports whether they are
-// attained. It solves Σ_i log a − ψ(a − i/2) = log|E[Λ]| − E[log|Λ|].
+// shape returns the a with E[log|Λ|] = log and E[Λ] in w.b, whose inverse B/a it stores in w.inv,
+// and reports whether they are attained. It solves Σ_i log a − ψ(a − i/2) = log|E[Λ]| − E[log|Λ|].
 func (f WishartFamily) shape(w *wishartWork, log float64) (a float64, ok bool) {
 	if !w.factor(f.D) {
 		return 0, false
@@ -342,8 +348,8 @@ func (f WishartFamily) ChartGrad(dst, g, eta []float64) {
 	f.chartGrad(dst[1:], w)
 }
 
-// chartGrad stores the gradient with respect to the factor C of B of a function with the gradient −S with respect to B, S in
-// w.s: −2SC.
+// chartGrad stores the gradient with respect to the factor C of B of a function with the gradient
+// −S with respect to B, S in w.s: −2SC.
 func (f WishartFamily) chartGrad(dst []float64, w *wishartWork) {
 	d := f.D
 	clear(w.c)
@@ -404,7 +410,8 @@ func (f NormalWishartFamily) Pack(eta []float64, x NormalWishart, b []float64) {
 	}
 }
 
-// AddOuter adds c(xyᵀ + yxᵀ)/2 to a packed symmetric matrix whose elements off the diagonal count twice.
+// AddOuter adds c(xyᵀ + yxᵀ)/2 to a packed symmetric matrix whose elements off the diagonal count
+// twice.
 func AddOuter(packed []float64, c float64, x, y []float64) {
 	k := 0
 	for i := range x {
@@ -417,7 +424,8 @@ func AddOuter(packed []float64, c float64, x, y []float64) {
 	}
 }
 
-// Unpack returns the member with B in w.b and m in w.u; the caller puts w back. It reports whether κ is valid.
+// Unpack returns the member with B in w.b and m in w.u; the caller puts w back. It reports whether
+// κ is valid.
 func (f NormalWishartFamily) Unpack(eta []float64) (x NormalWishart, w *wishartWork, ok bool) {
 	a, lambda, v, s := f.split(eta)
 	w, d := f.Wishart.work(lambda), f.Wishart.D

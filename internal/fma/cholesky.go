@@ -2,8 +2,9 @@ package fma
 
 import "math"
 
-// Cholesky replaces the lower triangle of A by L with A = LLᵀ, and reports whether A is positive definite and finite, and the
-// computation came to its end. The rows of A lie in memory one after the other. The other triangle is not read.
+// Cholesky replaces the lower triangle of A by L with A = LLᵀ, and reports whether A is positive
+// definite and finite, and the computation came to its end. The rows of A lie in memory one after
+// the other. The other triangle is not read.
 func Cholesky(r Run, a Matrix) bool {
 	shapes(a.Rows == a.Cols && a.Col == 1)
 	n := a.Rows
@@ -32,7 +33,8 @@ func Cholesky(r Run, a Matrix) bool {
 func (w *work) factor(a Matrix) bool {
 	n := a.Rows
 	height := up(n, rows)
-	group := func(i int) []float64 { return w.x[i*height:] } // rows i … i+columns−1 of A as the columns of a panel
+	// rows i … i+columns−1 of A as the columns of a panel
+	group := func(i int) []float64 { return w.x[i*height:] }
 	w.x = room(w.x, up(n, columns)*height)
 	w.t.resize(n)
 	for i := 0; i < n; i += columns {
@@ -67,8 +69,8 @@ func (w *work) factor(a Matrix) bool {
 	return true
 }
 
-// diagonal factorises the tile of rows from row j on: d becomes its part of L, where own[lane:] has its rows as columns and left
-// what lies left of it.
+// diagonal factorises the tile of rows from row j on: d becomes its part of L, where own[lane:] has
+// its rows as columns and left what lies left of it.
 func (w *work) diagonal(j int, left, d, own []float64, lane, h int) bool {
 	clear(w.tile[:])
 	pathGemm(j, left, own, w.tile[:], 0, columns, 1)

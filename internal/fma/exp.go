@@ -7,17 +7,19 @@ import "math"
 // minimax polynomial of degree 9 of the relative error, 4e-18.
 func Exp(x []float64) { pathExp(x) }
 
-// Log1p replaces every x by log(1 + x), within a unit in the last place. With 1 + x = 2ᵏ(1 + f), ½√2 ≤ 1 + f < √2, it is
-// k log 2 + 2 artanh s, s = f/(2+f), and the rounding of 1 + x is made good; the polynomial is that of FreeBSD's log1p (Ng, 1993).
+// Log1p replaces every x by log(1 + x), within a unit in the last place. With 1 + x = 2ᵏ(1 + f),
+// ½√2 ≤ 1 + f < √2, it is k log 2 + 2 artanh s, s = f/(2+f), and the rounding of 1 + x is made
+// good; the polynomial is that of FreeBSD's log1p (Ng, 1993).
 func Log1p(x []float64) { pathLog1p(x) }
 
 // What Exp and Log1p are made of.
 const (
-	expLeast, expMost = -746, 710             // beyond, e^x is 0 or +Inf
-	expMagic          = 0x1.8p52              // adding it leaves the nearest integer in the low bits
-	logTwo            = math.Ln2              // rounded,
-	logTwoLow         = 0x1.abc9e3b39803fp-56 // and the rest
-	logE              = math.Log2E
+	expLeast, expMost = -746, 710 // beyond, e^x is 0 or +Inf
+	// adding it leaves the nearest integer in the low bits
+	expMagic  = 0x1.8p52
+	logTwo    = math.Ln2              // rounded,
+	logTwoLow = 0x1.abc9e3b39803fp-56 // and the rest
+	logE      = math.Log2E
 
 	exponent   = 52               // the first bit of it
 	exponentAt = 1023             // of 1

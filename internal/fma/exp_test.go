@@ -27,7 +27,8 @@ func bigExp(x float64) *big.Float {
 	return sum
 }
 
-// bigLog1p is log(1+x) by one step of Newton's method from the result of package math, with the next term.
+// bigLog1p is log(1+x) by one step of Newton's method from the result of package math, with the
+// next term.
 func bigLog1p(x float64) *big.Float {
 	y := math.Log1p(x)
 	// log(1+x) = y + log(1+d), d = (1+x)e^−y − 1, which is a few units of 2⁻⁵³.
@@ -37,7 +38,8 @@ func bigLog1p(x float64) *big.Float {
 	return d.Sub(d, second.Quo(second, large(2))).Add(d, large(y))
 }
 
-// ulps is the distance of got from want in units in the last place of want, which are no less than the least number.
+// ulps is the distance of got from want in units in the last place of want, which are no less than
+// the least number.
 func ulps(got float64, want *big.Float) float64 {
 	unit := math.Ldexp(1, max(want.MantExp(nil)-53, -1074))
 	e, _ := new(big.Float).Sub(large(got), want).Float64()
@@ -106,7 +108,8 @@ func TestElementary(t *testing.T) {
 	}
 }
 
-// TestElementaryEdges: what is no number, no finite one, too large, too small or has a sign that matters.
+// TestElementaryEdges: what is no number, no finite one, too large, too small or has a sign that
+// matters.
 func TestElementaryEdges(t *testing.T) {
 	edges := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), math.Float64frombits(0xfff8000000000001), 5e-324, -5e-324, 0x1p-1022, -0x1p-1022,
 		1e-300, 1e-17, -1e-17, 709.782712893384, 709.7827128933841, 710, 1e5, math.MaxFloat64, -math.MaxFloat64, -745.1332191019411, -745.1332191019412, -745.2, -746, -1e5, -1, -2,

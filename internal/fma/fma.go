@@ -1,15 +1,19 @@
-// Package fma is linear algebra on float64, of dense matrices and of sparse rows, in one order of arithmetic: whatever the processor, the path through
-// the code and the number of goroutines, results have the same bits.
+// Package fma is linear algebra on float64, of dense matrices and of sparse rows, in one order of
+// arithmetic: whatever the processor, the path through the code and the number of goroutines,
+// results have the same bits.
 //
-// An element of a product of matrices is summed over k from 0 on in blocks of Block. The sum of a block begins with 0
-// and takes one product at a time by fused multiplication and addition, s ← fma(a_ik, b_kj, s), and then goes to its
-// element by one more, c_ij ← fma(α, s, c_ij). Solutions and factors are sums of that kind with α = −1, and a division
-// or a square root at the end. An inner product has sixteen partial sums, see Dot, and one with a sparse row four, see Sparse.Mul.
+// An element of a product of matrices is summed over k from 0 on in blocks of Block. The sum of a
+// block begins with 0 and takes one product at a time by fused multiplication and addition, s ←
+// fma(a_ik, b_kj, s), and then goes to its element by one more, c_ij ← fma(α, s, c_ij). Solutions
+// and factors are sums of that kind with α = −1, and a division or a square root at the end. An
+// inner product has sixteen partial sums, see Dot, and one with a sparse row four, see Sparse.Mul.
 //
-// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes, and where there is AVX-512 those of products, solutions and
-// elementary functions take its longer vectors; on arm64 those of products and inner products are in NEON.
-// Elsewhere, and with the build tag purego, they are Go with math.FMA. NaN and infinities go the way of IEEE 754: no product is left out because a factor is 0,
-// but for the zeros that a triangular matrix has by its shape, whose memory is not read.
+// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes, and where there is
+// AVX-512 those of products, solutions and elementary functions take its longer vectors; on arm64
+// those of products and inner products are in NEON. Elsewhere, and with the build tag purego, they
+// are Go with math.FMA. NaN and infinities go the way of IEEE 754: no product is left out because a
+// factor is 0, but for the zeros that a triangular matrix has by its shape, whose memory is not
+// read.
 package fma
 
 //go:generate go run -C gen . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg fma
@@ -24,7 +28,8 @@ import (
 // Block is the number of products that are summed before their sum is added to an element.
 const Block = 256
 
-// A Matrix is a view of numbers: element (i, j) is Data[Off + i·Row + j·Col]. Row or Col is 1 or −1.
+// A Matrix is a view of numbers: element (i, j) is Data[Off + i·Row + j·Col]. Row or Col is 1 or
+// −1.
 type Matrix struct {
 	Data       []float64
 	Off        int
@@ -32,8 +37,8 @@ type Matrix struct {
 	Row, Col   int // steps
 }
 
-// Of returns rows×cols numbers, row by row, the rows stride apart. It does not copy, and panics if the rows do not fit
-// into stride or into data.
+// Of returns rows×cols numbers, row by row, the rows stride apart. It does not copy, and panics if
+// the rows do not fit into stride or into data.
 func Of(data []float64, rows, cols, stride int) Matrix {
 	if rows < 0 || cols < 0 || stride < max(1, cols) || rows > 0 && cols > 0 && (rows-1)*stride+cols > len(data) {
 		panic("fma: a matrix is larger than its data")
@@ -61,7 +66,8 @@ func (m Matrix) at(i, j int) *float64 { return &m.Data[m.Off+i*m.Row+j*m.Col] }
 
 func (m Matrix) empty() bool { return m.Rows == 0 || m.Cols == 0 }
 
-// span returns the first address of m and the one after its last, and the distance of its longer steps in numbers.
+// span returns the first address of m and the one after its last, and the distance of its longer
+// steps in numbers.
 func (m Matrix) span() (lo, hi uintptr, stride int) {
 	first, last := m.Off, m.Off
 	for _, d := range [2]int{(m.Rows - 1) * m.Row, (m.Cols - 1) * m.Col} {
@@ -70,7 +76,8 @@ func (m Matrix) span() (lo, hi uintptr, stride int) {
 	return uintptr(unsafe.Pointer(&m.Data[first])), uintptr(unsafe.Pointer(&m.Data[last])) + 8, max(m.Row, -m.Row, m.Col, -m.Col)
 }
 
-// overlap reports whether a and b share memory. Of matrices of different strides it says so where their ranges meet.
+// overlap reports whether a and b share memory. Of matrices of different strides it says so where
+// their ranges meet.
 func overlap(a, b Matrix) bool {
 	if a.empty() || b.empty() {
 		return false
@@ -113,16 +120,17 @@ func shapes(ok bool) {
 	}
 }
 
-// A Run says until when a computation goes on, and on how many goroutines. Its zero value goes on to the end, on the
-// caller's alone.
+// A Run says until when a computation goes on, and on how many goroutines. Its zero value goes on
+// to the end, on the caller's alone.
 type Run struct {
 	Halt    *parallel.Halt // once it has stopped, results are of no use
 	Workers int            // zero: as many as Halt lends
 }
 
-// How work is shared between goroutines: not where there are fewer products than some 10 µs take, as another that looks for work takes it within one or two;
-// in parts of at most mostShare rows, or share columns to solve for, and three for each goroutine, so that they end together; and of at least leastShare, as
-// each packs all of the other factor.
+// How work is shared between goroutines: not where there are fewer products than some 10 µs take,
+// as another that looks for work takes it within one or two; in parts of at most mostShare rows, or
+// share columns to solve for, and three for each goroutine, so that they end together; and of at
+// least leastShare, as each packs all of the other factor.
 const (
 	sharedProducts = 1 << 18
 	mostShare      = 384
@@ -130,8 +138,8 @@ const (
 	leastShare     = 48
 )
 
-// parts returns the length of the parts in which n rows or columns, with so many products in all, are shared between goroutines,
-// a multiple of to; 0 if they are not.
+// parts returns the length of the parts in which n rows or columns, with so many products in all,
+// are shared between goroutines, a multiple of to; 0 if they are not.
 func (r Run) parts(n, products, to int) int {
 	workers := r.Workers
 	if workers == 0 {

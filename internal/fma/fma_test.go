@@ -32,7 +32,8 @@ func same(t *testing.T, what string, got, want []float64) {
 	}
 }
 
-// layouts are views of a matrix of that size, each in memory of its own that is larger, with what draws its numbers.
+// layouts are views of a matrix of that size, each in memory of its own that is larger, with what
+// draws its numbers.
 func layouts(rng *rand.Rand, m, n int, draw func() float64) []Matrix {
 	fill := func(n int) []float64 {
 		x := make([]float64, n)
@@ -104,8 +105,8 @@ func naiveGram(alpha float64, w []float64, a, c Matrix) {
 	}
 }
 
-// naiveSolve is forward substitution by the definition. Of row i of L it reads what is left of the diagonal, and of column j of the
-// solution what is below row from(j).
+// naiveSolve is forward substitution by the definition. Of row i of L it reads what is left of the
+// diagonal, and of column j of the solution what is below row from(j).
 func naiveSolve(l, b Matrix, from func(j int) int) {
 	rows, column := l.all(), make([]float64, b.Rows)
 	for j := range b.Cols {
@@ -136,7 +137,8 @@ func naiveCholesky(a Matrix) bool {
 	return true
 }
 
-// shapesOf are shapes with each of 0 … 70 in each place, in short tests some of them, and some that exceed a block.
+// shapesOf are shapes with each of 0 … 70 in each place, in short tests some of them, and some that
+// exceed a block.
 func shapesOf(rng *rand.Rand) [][3]int {
 	const most = 70
 	var s [][3]int
@@ -192,7 +194,8 @@ func TestSyrk(t *testing.T) {
 	})
 }
 
-// triangular draws a lower triangular matrix in memory that is NaN above its diagonal, which nothing may read.
+// triangular draws a lower triangular matrix in memory that is NaN above its diagonal, which
+// nothing may read.
 func triangular(rng *rand.Rand, n int) Matrix {
 	l := layouts(rng, n, n, rng.NormFloat64)[2]
 	for i := range n {
@@ -237,7 +240,8 @@ func TestTrsm(t *testing.T) {
 	})
 }
 
-// TestCholesky: factors and inverses have the bits of their definitions, and the upper triangle is neither read nor written.
+// TestCholesky: factors and inverses have the bits of their definitions, and the upper triangle is
+// neither read nor written.
 func TestCholesky(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 4))
@@ -491,7 +495,8 @@ func TestHalt(t *testing.T) {
 	}
 }
 
-// TestRefuses matrices that share memory, shapes that do not go together, and matrices larger than their data.
+// TestRefuses matrices that share memory, shapes that do not go together, and matrices larger than
+// their data.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	data := make([]float64, 100)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzProducts compares all products and solutions of any shape and layout, with numbers that may be of any size, with plain loops, by every path.
+// FuzzProducts compares all products and solutions of any shape and layout, with numbers that may
+// be of any size, with plain loops, by every path.
 func FuzzProducts(f *testing.F) {
 	f.Add(uint64(1), uint16(5), uint16(13), uint16(260), 1.0)
 	f.Add(uint64(2), uint16(70), uint16(3), uint16(0), 1e300)

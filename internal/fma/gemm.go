@@ -1,7 +1,7 @@
 package fma
 
-// Rows and columns that are packed at a time: blockRows·Block numbers stay in a cache of the second level, which has 256 KB or more,
-// and blockColumns·Block in one of the third.
+// Rows and columns that are packed at a time: blockRows·Block numbers stay in a cache of the second
+// level, which has 256 KB or more, and blockColumns·Block in one of the third.
 const (
 	blockRows    = 96
 	blockColumns = 1008
@@ -24,29 +24,33 @@ func gemm(r Run, alpha float64, a, b, c Matrix) bool {
 	return product{alpha: alpha, a: a, b: b, c: c}.run(r)
 }
 
-// Syrk adds α·AAᵀ to the lower triangle of C and reports whether it did so to the end. C may not share memory with A, and its
-// rows lie in memory one after the other.
+// Syrk adds α·AAᵀ to the lower triangle of C and reports whether it did so to the end. C may not
+// share memory with A, and its rows lie in memory one after the other.
 func Syrk(r Run, alpha float64, a, c Matrix) bool {
 	shapes(a.Rows == c.Rows && a.Rows == c.Cols && c.Col == 1)
 	distinct(c, a)
 	return product{alpha: alpha, a: a, b: a.T(), c: c, lower: true}.run(r)
 }
 
-// Gram adds Xᵀ diag(w) X to the lower triangle of C and reports whether it did so to the end. The factors of a sum are x_ki and
-// w_k·x_kj, rounded, for j ≤ i. C may not share memory with X, and its rows lie in memory one after the other.
+// Gram adds Xᵀ diag(w) X to the lower triangle of C and reports whether it did so to the end. The
+// factors of a sum are x_ki and w_k·x_kj, rounded, for j ≤ i. C may not share memory with X, and
+// its rows lie in memory one after the other.
 func Gram(r Run, w []float64, x, c Matrix) bool {
 	shapes(x.Cols == c.Rows && x.Cols == c.Cols && c.Col == 1 && len(w) == x.Rows)
 	distinct(c, x)
 	return product{alpha: 1, a: x.T(), b: x, c: c, lower: true, weight: w}.run(r)
 }
 
-// product is C += α·AB, or α·A diag(weight) B, of which lower takes elements j ≤ i alone. The rows of C are contiguous.
+// product is C += α·AB, or α·A diag(weight) B, of which lower takes elements j ≤ i alone. The rows
+// of C are contiguous.
 type product struct {
 	alpha   float64
 	a, b, c Matrix
 	lower   bool      // and then B is Aᵀ
 	weight  []float64 // nil: 1
-	upper   bool      // A, of at most Block columns, has zeros below its diagonal, and the sums leave out tiles of them
+	// A, of at most Block columns, has zeros below its diagonal, and the sums leave out tiles of
+	// them
+	upper bool
 }
 
 func (p product) run(r Run) bool {

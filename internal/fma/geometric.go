@@ -6,10 +6,11 @@ import "math"
 //
 //	Σ_i w_i t_k[up+i] + (−1)ᵏ Σ_i w′_i t_k[down+i],   0 ≤ i < 4n,
 //
-// under weights whose ratios are in geometric progression, as those of a Gaussian at equal distances are. The first four of either kind
-// and their ratios to the next four are in w and r, those with a prime last; each four ratios are q times the four before. There are
-// four partial sums of either kind, fused, of which the i-th term goes to number i mod 4; both kinds are added, and then (s_0 + s_2) + (s_1 + s_3). It
-// panics if a row is too short.
+// under weights whose ratios are in geometric progression, as those of a Gaussian at equal
+// distances are. The first four of either kind and their ratios to the next four are in w and r,
+// those with a prime last; each four ratios are q times the four before. There are four partial
+// sums of either kind, fused, of which the i-th term goes to number i mod 4; both kinds are added,
+// and then (s_0 + s_2) + (s_1 + s_3). It panics if a row is too short.
 func Geometric(n int, w, r *[8]float64, q float64, table []float64, up, down int) (sums [3]float64) {
 	wide := len(table) / 3
 	if n < 0 || min(up, down) < 0 || max(up, down)+4*n > wide {

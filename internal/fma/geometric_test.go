@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestGeometric: the sums are those of weights that are exponentials, and the paths have the same bits.
+// TestGeometric: the sums are those of weights that are exponentials, and the paths have the same
+// bits.
 func TestGeometric(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for n := range 24 {

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// guarded returns n numbers with memory on both sides that faults when it is read or written: at once before the
-// first where front, or else behind the last.
+// guarded returns n numbers with memory on both sides that faults when it is read or written: at
+// once before the first where front, or else behind the last.
 func guarded(t *testing.T, n int, front bool) []float64 {
 	t.Helper()
 	page := syscall.Getpagesize()
@@ -97,7 +97,8 @@ func TestGuard(t *testing.T) {
 				AddSquaresOver(x, 1, y, 2)
 				var eight [8]float64
 				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
-				for _, ones := range []bool{false, true} { // a row of all columns, and one of the last
+				// a row of all columns, and one of the last
+				for _, ones := range []bool{false, true} {
 					sp := Sparse{Cols: n, Ptr: []int{0, n, n + 1}, Ind: make([]int32, n+1), Val: guarded(t, n+1, front)}
 					for j := range n {
 						sp.Ind[j] = int32(j)

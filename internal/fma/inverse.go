@@ -1,7 +1,8 @@
 package fma
 
-// InvertLower replaces L by L⁻¹ and reports whether it did so to the end. The rows of L lie in memory one after the other, and the
-// other triangle is not read. The bits are those of Trsm for the identity.
+// InvertLower replaces L by L⁻¹ and reports whether it did so to the end. The rows of L lie in
+// memory one after the other, and the other triangle is not read. The bits are those of Trsm for
+// the identity.
 func InvertLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	n := l.Rows
@@ -41,8 +42,8 @@ func InvertLower(r Run, l Matrix) bool {
 	return true
 }
 
-// Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to the end. The rows of L lie in memory
-// one after the other, and the other triangle is not read.
+// Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to
+// the end. The rows of L lie in memory one after the other, and the other triangle is not read.
 func Invert(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	if l.Rows <= plainRows && !r.Halt.Stopped() {
@@ -52,8 +53,8 @@ func Invert(r Run, l Matrix) bool {
 	return InvertLower(r, l) && SquareLower(r, l)
 }
 
-// SquareLower replaces the lower triangle L by that of LᵀL and reports whether it did so to the end. The rows of L lie in memory
-// one after the other, and the other triangle is not read.
+// SquareLower replaces the lower triangle L by that of LᵀL and reports whether it did so to the
+// end. The rows of L lie in memory one after the other, and the other triangle is not read.
 func SquareLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	w := pool.Get().(*work)
@@ -93,7 +94,8 @@ func move(dst, src Matrix) {
 	}
 }
 
-// moveLower copies the lower triangle of src to dst, whose other triangle becomes 0, and where erase is true makes it 0.
+// moveLower copies the lower triangle of src to dst, whose other triangle becomes 0, and where
+// erase is true makes it 0.
 func moveLower(dst, src Matrix, erase bool) {
 	for i := range src.Rows {
 		s, d := src.Data[src.Off+i*src.Row:][:i+1], dst.Data[dst.Off+i*dst.Row:][:dst.Cols]

@@ -1,6 +1,7 @@
 package fma
 
-// pack stores the first k rows of v as a panel, k rows of width numbers, of which v has the first. The rest is 0.
+// pack stores the first k rows of v as a panel, k rows of width numbers, of which v has the first.
+// The rest is 0.
 func pack(dst []float64, v Matrix, k, width int) {
 	w := v.Cols
 	if k == 0 || w == 0 {
@@ -79,8 +80,9 @@ func unpack(v Matrix, src []float64) {
 	}
 }
 
-// packLower stores up to columns rows of a lower triangular matrix, those from row first on, as a panel of k rows, the columns of the
-// matrix, and 0 for what lies above its diagonal, which is not read.
+// packLower stores up to columns rows of a lower triangular matrix, those from row first on, as a
+// panel of k rows, the columns of the matrix, and 0 for what lies above its diagonal, which is not
+// read.
 func packLower(dst []float64, v Matrix, first, k int) {
 	m := min(columns, v.Rows-first)
 	clear(dst[:k*columns])

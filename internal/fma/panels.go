@@ -2,10 +2,12 @@ package fma
 
 import "cmp"
 
-// Panels are a matrix that is packed once for products with many others. The zero value has no numbers. Storage is used again.
+// Panels are a matrix that is packed once for products with many others. The zero value has no
+// numbers. Storage is used again.
 type Panels struct {
 	rows, cols int
-	data       []float64 // blocks of Block rows, and in each the panels of columns one after the other
+	// blocks of Block rows, and in each the panels of columns one after the other
+	data []float64
 }
 
 // Set makes p the numbers of b, which it does not keep.
@@ -34,8 +36,8 @@ func (p *Panels) block(at int) []float64 {
 	return p.data[at*wide : min(at+Block, p.rows)*wide]
 }
 
-// Stride is the distance of the rows of a result, which has room for as many as a multiple of four. What it has beyond those and
-// beyond its columns is of no use.
+// Stride is the distance of the rows of a result, which has room for as many as a multiple of four.
+// What it has beyond those and beyond its columns is of no use.
 func (p *Panels) Stride() int { return up(p.cols, columns) }
 
 // Len returns how many numbers a result of so many rows has.
@@ -56,8 +58,8 @@ func (p *Panels) Mul(a Matrix, c []float64) {
 	}
 }
 
-// Gram adds Bᵀ diag(weight) B to the lower triangle of C, B being the matrix of p. The factors of a sum are w_k·b_ki, rounded, and b_kj,
-// for j ≤ i. What is above the diagonal is of no use, either.
+// Gram adds Bᵀ diag(weight) B to the lower triangle of C, B being the matrix of p. The factors of a
+// sum are w_k·b_ki, rounded, and b_kj, for j ≤ i. What is above the diagonal is of no use, either.
 func (p *Panels) Gram(weight, c []float64) {
 	shapes(len(c) == p.Len(p.cols) && len(weight) == p.rows)
 	w := pool.Get().(*work)
@@ -73,8 +75,9 @@ func (p *Panels) Gram(weight, c []float64) {
 	}
 }
 
-// Syrk adds α·BᵀB to rows lo … hi−1 of the lower triangle of C, to the bits of the function Syrk, B being the matrix of p. It goes on to
-// the end. The rows of C lie in memory one after the other, and lo is a multiple of 4.
+// Syrk adds α·BᵀB to rows lo … hi−1 of the lower triangle of C, to the bits of the function Syrk, B
+// being the matrix of p. It goes on to the end. The rows of C lie in memory one after the other,
+// and lo is a multiple of 4.
 func (p *Panels) Syrk(r Run, alpha float64, c Matrix, lo, hi int) {
 	shapes(c.Rows == p.cols && c.Cols == p.cols && c.Col == 1 && lo%rows == 0 && hi <= c.Rows)
 	if hi <= lo {
@@ -108,13 +111,15 @@ func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
 	}
 }
 
-// leftOf stores columns i … i+rows−1 of panels of k rows, one of which has them, as a panel of rows.
+// leftOf stores columns i … i+rows−1 of panels of k rows, one of which has them, as a panel of
+// rows.
 func leftOf(dst, panels []float64, i, k int) {
 	first := i / columns * columns
 	pathCopyNarrow(k, dst, panels[first*k+i-first:], columns)
 }
 
-// tiles adds the product of a panel of rows and the panels of a block, up to column n, to four rows of a result.
+// tiles adds the product of a panel of rows and the panels of a block, up to column n, to four rows
+// of a result.
 func (p *Panels) tiles(k int, a, block, c []float64, n int) {
 	pathGemmPanels(up(n, columns)/columns, k, a, block, columns*k, c, 0, columns, p.Stride(), 1)
 }

@@ -79,7 +79,8 @@ func TestPanels(t *testing.T) {
 	})
 }
 
-// TestLower: solutions by what was packed have the bits of those that pack it each time, in place or not, and so have the sums of their squares.
+// TestLower: solutions by what was packed have the bits of those that pack it each time, in place
+// or not, and so have the sums of their squares.
 func TestLower(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(13, 14))
@@ -149,7 +150,8 @@ func TestSquaredDifferences(t *testing.T) {
 	})
 }
 
-// TestRatios: of any length, the quotients with a least divisor, NaN and infinities going their way.
+// TestRatios: of any length, the quotients with a least divisor, NaN and infinities going their
+// way.
 func TestRatios(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(11, 12))

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// vectors says whether the inner loops are those of AVX2, and vectors512 whether some are those of AVX-512 then: what is bound by its sixteen
-// sums, as Dot is, or by memory is no faster there. Tests switch them off, as GODEBUG=cpu.avx512f=off and GODEBUG=cpu.avx2=off do for a program.
+// vectors says whether the inner loops are those of AVX2, and vectors512 whether some are those of
+// AVX-512 then: what is bound by its sixteen sums, as Dot is, or by memory is no faster there.
+// Tests switch them off, as GODEBUG=cpu.avx512f=off and GODEBUG=cpu.avx2=off do for a program.
 var (
 	vectors    = cpu.X86.HasAVX2 && cpu.X86.HasFMA
 	vectors512 = vectors && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL

@@ -4,7 +4,8 @@ package fma
 
 import "unsafe"
 
-// vectors says whether the inner loops are those of NEON, which every processor of this architecture has. Tests switch it off.
+// vectors says whether the inner loops are those of NEON, which every processor of this
+// architecture has. Tests switch it off.
 var vectors = true
 
 func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {

@@ -7,8 +7,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/cputime"
 )
 
-// BenchmarkPaths measures the paths of this processor beside each other, one thread each, in alternation: for each the processor time of a
-// call where it was fastest, and how much of the time of the one before it the last takes.
+// BenchmarkPaths measures the paths of this processor beside each other, one thread each, in
+// alternation: for each the processor time of a call where it was fastest, and how much of the time
+// of the one before it the last takes.
 //
 //	go test -run '^$' -bench Paths ./internal/fma
 func BenchmarkPaths(b *testing.B) {
@@ -49,7 +50,8 @@ func BenchmarkPaths(b *testing.B) {
 			paths := available()[1:] // that of Go is no fast one
 			best := map[string]float64{}
 			calls := 1
-			for start := cputime.Seconds(); cputime.Seconds() < start+1e-3; calls++ { // as many as take a millisecond, of which the clock knows the hundredth part
+			// as many as take a millisecond, of which the clock knows the hundredth part
+			for start := cputime.Seconds(); cputime.Seconds() < start+1e-3; calls++ {
 				f.do()
 			}
 			for b.Loop() {

@@ -2,15 +2,16 @@ package fma
 
 import "math"
 
-// Small problems are solved by plain loops, as panels cost more than they save. The bits are the same.
+// Small problems are solved by plain loops, as panels cost more than they save. The bits are the
+// same.
 const (
 	plainProducts = 1500 // products of a matrix product or a solution
 	plainRows     = 14   // rows of a factor
 )
 
-// chains returns up to four sums over k products each, as they are independent and a processor has them under way at once: the
-// factors on the left, in steps from i on, are those of all, and those on the right lie in steps from j on, apart from those of the
-// next sum.
+// chains returns up to four sums over k products each, as they are independent and a processor has
+// them under way at once: the factors on the left, in steps from i on, are those of all, and those
+// on the right lie in steps from j on, apart from those of the next sum.
 func chains(n, k int, a []float64, i, iStep int, b []float64, j, jStep, apart int) (s [4]float64) {
 	if n < 4 {
 		for c := range n {
@@ -68,8 +69,8 @@ func (p product) plain() {
 	}
 }
 
-// plainTrsm is Trsm for a lower triangular matrix of at most Block rows. Where b is the identity only its lower triangle is
-// written and read.
+// plainTrsm is Trsm for a lower triangular matrix of at most Block rows. Where b is the identity
+// only its lower triangle is written and read.
 func plainTrsm(l, b Matrix, identity bool) {
 	step := 4
 	if identity {

@@ -9,8 +9,8 @@ type Node [2]float64
 //
 //	f0 = Σ w {g(m − sx) + g(m + sx)},   g(η) = log(1 + e^−η),
 //
-// and in f1 and f2 those of −g′ = σ(−η) and g″ = σ(η)σ(−η), in the order of the nodes, for each of the finite m and the s ≥ 0. It panics if a
-// slice is shorter than m.
+// and in f1 and f2 those of −g′ = σ(−η) and g″ = σ(η)σ(−η), in the order of the nodes, for each of
+// the finite m and the s ≥ 0. It panics if a slice is shorter than m.
 func Softplus(rule []Node, f0, f1, f2, m, s []float64) {
 	n := len(m)
 	pathSoftplus(rule, f0[:n], f1[:n], f2[:n], m, s[:n])

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// sparseRows returns rows of the given numbers of elements, of cols columns, with values or of ones, in memory that make returns.
+// sparseRows returns rows of the given numbers of elements, of cols columns, with values or of
+// ones, in memory that make returns.
 func sparseRows(rng *rand.Rand, cols int, counts []int, ones bool) *Sparse {
 	s := &Sparse{Cols: cols, Ptr: []int{0}}
 	for _, n := range counts {
@@ -28,7 +29,8 @@ func sparseRows(rng *rand.Rand, cols int, counts []int, ones bool) *Sparse {
 	return s
 }
 
-// TestSparse: products with sparse rows are those with the same rows dense, their sums as defined, and rows of ones have the bits of values of 1, by each path.
+// TestSparse: products with sparse rows are those with the same rows dense, their sums as defined,
+// and rows of ones have the bits of values of 1, by each path.
 func TestSparse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	draw := func(n int) []float64 {

@@ -8,8 +8,9 @@ const (
 	columns = 12
 )
 
-// gemmTile adds α times the product of panels a, rows×k, and b, k×columns, to the tile at c[at], whose rows are ldc apart.
-// A panel lies column by column if it is one of rows, and row by row if it is one of columns.
+// gemmTile adds α times the product of panels a, rows×k, and b, k×columns, to the tile at c[at],
+// whose rows are ldc apart. A panel lies column by column if it is one of rows, and row by row if
+// it is one of columns.
 func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 	for j := 0; j < columns; j += 2 {
 		var s00, s01, s10, s11, s20, s21, s30, s31 float64
@@ -28,29 +29,32 @@ func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 	}
 }
 
-// gemmPanels is gemmTile for so many panels of b, which are apart numbers from each other, and whose tiles are next numbers apart.
+// gemmPanels is gemmTile for so many panels of b, which are apart numbers from each other, and
+// whose tiles are next numbers apart.
 func gemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
 	for p := range panels {
 		pathGemm(k, a, b[p*apart:], c, at+p*next, ldc, alpha)
 	}
 }
 
-// gemmPairs is gemmTile for two panels of a, one after the other, and two of b, whose four tiles are side by side.
+// gemmPairs is gemmTile for two panels of a, one after the other, and two of b, whose four tiles
+// are side by side.
 func gemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	for i := range 2 {
 		pathGemmPanels(2, k, a[i*rows*k:], b, columns*k, c, at+i*rows*ldc, columns, ldc, alpha)
 	}
 }
 
-// trsmTile replaces the rows of x, which are those of b from k on, by T⁻¹(x − ab), where a and b are panels as those of gemmTile
-// and t is lower triangular, rows×rows.
+// trsmTile replaces the rows of x, which are those of b from k on, by T⁻¹(x − ab), where a and b
+// are panels as those of gemmTile and t is lower triangular, rows×rows.
 func trsmTile(k int, a, b, x, t []float64) {
 	var sum [rows * columns]float64
 	gemmTile(k, a, b, sum[:], 0, columns, 1)
 	solveTile(&sum, x, t)
 }
 
-// trsmPanels is trsmTile for so many panels b, of which x are parts, that are apart numbers from each other.
+// trsmPanels is trsmTile for so many panels b, of which x are parts, that are apart numbers from
+// each other.
 func trsmPanels(panels, apart, k int, a, b, x, t []float64) {
 	for p := range panels {
 		pathTrsm(k, a, b[p*apart:], x[p*apart:], t)
@@ -168,7 +172,8 @@ func copyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 func copyNarrow(k int, dst, src []float64, ld int) {
 	for p, at := 0, 0; p < k; p, at = p+1, at+ld {
 		d, x := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[at:])
-		d[0], d[1], d[2], d[3] = x[0], x[1], x[2], x[3] // which an assignment of the whole does by a call
+		// which an assignment of the whole does by a call
+		d[0], d[1], d[2], d[3] = x[0], x[1], x[2], x[3]
 	}
 }
 
@@ -182,7 +187,8 @@ func weigh(k int, panel, w []float64) {
 	}
 }
 
-// weighRows multiplies the first numbers of the k rows of a panel of columns by w and stores them as one of rows.
+// weighRows multiplies the first numbers of the k rows of a panel of columns by w and stores them
+// as one of rows.
 func weighRows(k int, dst, src, w []float64) {
 	for p, v := range w[:k] {
 		d, s := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[p*columns:])
@@ -190,7 +196,8 @@ func weighRows(k int, dst, src, w []float64) {
 	}
 }
 
-// squares stores the sums of squares of the columns of a panel of k rows in dst, in order and fused.
+// squares stores the sums of squares of the columns of a panel of k rows in dst, in order and
+// fused.
 func squares(k int, panel, dst []float64) {
 	sum := (*[columns]float64)(dst)
 	clear(sum[:])
@@ -245,7 +252,8 @@ func ratios(t, u, y, s []float64, w, least float64) {
 	}
 }
 
-// transpose stores the first k numbers of four rows of src, ld apart, as the first four columns of the rows of dst, ldd apart.
+// transpose stores the first k numbers of four rows of src, ld apart, as the first four columns of
+// the rows of dst, ldd apart.
 func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
 	r0, r1, r2, r3 := src[:k], src[ld:ld+k], src[2*ld:2*ld+k], src[3*ld:3*ld+k]
 	for p, v := range r0 {
@@ -254,7 +262,8 @@ func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
 	}
 }
 
-// untranspose is the inverse of transpose: it stores the first four columns of k rows of src as four rows of dst.
+// untranspose is the inverse of transpose: it stores the first four columns of k rows of src as
+// four rows of dst.
 func untranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	r0, r1, r2, r3 := dst[:k], dst[ldd:ldd+k], dst[2*ldd:2*ldd+k], dst[3*ldd:3*ldd+k]
 	for p := range r0 {

@@ -1,7 +1,7 @@
 package fma
 
-// triangle is the panels of a lower triangular matrix: for each tile of rows what lies left of its diagonal
-// tile, and that.
+// triangle is the panels of a lower triangular matrix: for each tile of rows what lies left of its
+// diagonal tile, and that.
 type triangle struct{ left, diagonal []float64 }
 
 // panel returns both parts of the tile of rows from row i on.
@@ -35,8 +35,9 @@ func (t *triangle) set(l Matrix) {
 	}
 }
 
-// solve stores T⁻¹b in x, which may be b, unless x is empty, and the sums of squares of its columns unless these are nil. Where x is the
-// identity, of at most Block rows, it is lower triangular before and after, and only that part is read and written.
+// solve stores T⁻¹b in x, which may be b, unless x is empty, and the sums of squares of its columns
+// unless these are nil. Where x is the identity, of at most Block rows, it is lower triangular
+// before and after, and only that part is read and written.
 func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
@@ -106,8 +107,9 @@ func (t *triangle) solveColumns(r Run, x Matrix) bool {
 	return true
 }
 
-// Trsm replaces B by L⁻¹B, or where upper by U⁻¹B, for a triangular matrix of whose two triangles one is read, and reports whether it
-// did so to the end. The blocks of its sums are counted from the first row of L and the last of U. B may not share memory with it.
+// Trsm replaces B by L⁻¹B, or where upper by U⁻¹B, for a triangular matrix of whose two triangles
+// one is read, and reports whether it did so to the end. The blocks of its sums are counted from
+// the first row of L and the last of U. B may not share memory with it.
 func Trsm(r Run, l, b Matrix, upper bool) bool {
 	shapes(l.Rows == l.Cols && l.Rows == b.Rows)
 	distinct(b, l)
@@ -132,7 +134,8 @@ func Trsm(r Run, l, b Matrix, upper bool) bool {
 	return true
 }
 
-// Lower is a lower triangular matrix that is packed once for many solutions. The zero value has no rows. Storage is used again.
+// Lower is a lower triangular matrix that is packed once for many solutions. The zero value has no
+// rows. Storage is used again.
 type Lower struct {
 	n int
 	t triangle
@@ -145,8 +148,9 @@ func (l *Lower) Set(a Matrix) {
 	l.t.set(a)
 }
 
-// Solve stores L⁻¹B, to the bits of Trsm, in X, which is B or shares no memory with it, unless X is empty; and the sums of squares of its columns, one fused product after the
-// other, in squares, unless that is nil.
+// Solve stores L⁻¹B, to the bits of Trsm, in X, which is B or shares no memory with it, unless X is
+// empty; and the sums of squares of its columns, one fused product after the other, in squares,
+// unless that is nil.
 func (l *Lower) Solve(x, b Matrix, squares []float64) {
 	shapes(b.Rows == l.n && (x.empty() || x.Rows == b.Rows && x.Cols == b.Cols) && (squares == nil || len(squares) == b.Cols))
 	l.t.solve(x, b, squares, false)

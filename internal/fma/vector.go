@@ -4,12 +4,13 @@ import "math"
 
 // Dot returns xᵀy. It panics if y is shorter than x.
 //
-// There are sixteen partial sums s_0 … s_15, of which s_(i mod 16) takes element i. The last n mod 16 elements go four at a time to
-// s_0 … s_3. Then t_j = (s_j + s_(4+j)) + (s_(8+j) + s_(12+j)), and (t_0 + t_2) + (t_1 + t_3) takes the up to three elements
-// that are left one at a time.
+// There are sixteen partial sums s_0 … s_15, of which s_(i mod 16) takes element i. The last n mod
+// 16 elements go four at a time to s_0 … s_3. Then t_j = (s_j + s_(4+j)) + (s_(8+j) + s_(12+j)),
+// and (t_0 + t_2) + (t_1 + t_3) takes the up to three elements that are left one at a time.
 func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 
-// DotSquares returns Σ x_i² y_i, as Dot does of the squares, rounded. It panics if y is shorter than x.
+// DotSquares returns Σ x_i² y_i, as Dot does of the squares, rounded. It panics if y is shorter
+// than x.
 func DotSquares(x, y []float64) float64 { return pathDotSquares(x, y[:len(x):len(y)]) }
 
 // AxpySquares adds a times the squares of x, rounded, to y. It panics if y is shorter than x.
@@ -27,19 +28,21 @@ func Divide(x []float64, a float64) { pathDivide(x, a) }
 // AddSquares adds (a − y_i)², rounded, to each element of dst. It panics if y is shorter than dst.
 func AddSquares(dst []float64, a float64, y []float64) { pathAddSquares(dst, a, y[:len(dst)]) }
 
-// AddSquaresOver adds ((a − y_i)/s)², rounded, to each element of dst. It panics if y is shorter than dst.
+// AddSquaresOver adds ((a − y_i)/s)², rounded, to each element of dst. It panics if y is shorter
+// than dst.
 func AddSquaresOver(dst []float64, a float64, y []float64, s float64) {
 	pathAddSquaresOver(dst, a, y[:len(dst)], s)
 }
 
-// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least: with r = 1/s_i they are w·y_i·r and that
-// times r. It panics if a slice is shorter than t.
+// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least: with
+// r = 1/s_i they are w·y_i·r and that times r. It panics if a slice is shorter than t.
 func Ratios(t, u, y, s []float64, w, least float64) {
 	pathRatios(t, u[:len(t)], y[:len(t)], s[:len(t)], w, least)
 }
 
-// Gemv adds α·Ax to y, or where transposed α·Aᵀx: y_i ← fma(α, Dot(a_i, x), y_i) for each row, or Axpy(α·x_k, a_k, y) for each row in
-// order. The rows of A lie in memory one after the other. y may not share memory with A or x.
+// Gemv adds α·Ax to y, or where transposed α·Aᵀx: y_i ← fma(α, Dot(a_i, x), y_i) for each row, or
+// Axpy(α·x_k, a_k, y) for each row in order. The rows of A lie in memory one after the other. y may
+// not share memory with A or x.
 func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 	if !transposed {
 		shapes(len(x) == a.Cols && len(y) == a.Rows && a.Col == 1)
@@ -69,8 +72,9 @@ func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 	}
 }
 
-// Symv adds α·Ax to y for a symmetric A, whose lower triangle is read, row by row: y_i ← fma(α, Dot(a_i, x), y_i) for the numbers of row i
-// up to the diagonal, after Axpy(α·x_i, a_i, y) for those left of it. y may not share memory with A or x.
+// Symv adds α·Ax to y for a symmetric A, whose lower triangle is read, row by row: y_i ← fma(α,
+// Dot(a_i, x), y_i) for the numbers of row i up to the diagonal, after Axpy(α·x_i, a_i, y) for
+// those left of it. y may not share memory with A or x.
 func Symv(alpha float64, a Matrix, x, y []float64) {
 	shapes(a.Rows == a.Cols && a.Col == 1 && len(x) == a.Rows && len(y) == a.Rows)
 	n := a.Rows
@@ -93,8 +97,8 @@ func Symv(alpha float64, a Matrix, x, y []float64) {
 	}
 }
 
-// Trsv replaces x by L⁻¹x, or where transposed by L⁻ᵀx, for a lower triangular matrix: x_i ← (x_i − Dot(l_i, x))/l_ii in order, or, from the
-// last on, x_i ← x_i/l_ii and Axpy(−x_i, l_i, x).
+// Trsv replaces x by L⁻¹x, or where transposed by L⁻ᵀx, for a lower triangular matrix: x_i ← (x_i −
+// Dot(l_i, x))/l_ii in order, or, from the last on, x_i ← x_i/l_ii and Axpy(−x_i, l_i, x).
 func Trsv(l Matrix, x []float64, transposed bool) {
 	shapes(l.Rows == l.Cols && l.Col == 1 && len(x) == l.Rows)
 	if !transposed {
@@ -111,8 +115,9 @@ func Trsv(l Matrix, x []float64, transposed bool) {
 	}
 }
 
-// Trmv replaces x by Lx, or where transposed by Lᵀx, for a lower triangular matrix: x_i ← Dot(l_i, x) from the last on, or, in order,
-// Axpy(x_i, l_i, x) for what is left of the diagonal and x_i ← l_ii·x_i.
+// Trmv replaces x by Lx, or where transposed by Lᵀx, for a lower triangular matrix: x_i ← Dot(l_i,
+// x) from the last on, or, in order, Axpy(x_i, l_i, x) for what is left of the diagonal and x_i ←
+// l_ii·x_i.
 func Trmv(l Matrix, x []float64, transposed bool) {
 	shapes(l.Rows == l.Cols && l.Col == 1 && len(x) == l.Rows)
 	if !transposed {

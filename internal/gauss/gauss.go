@@ -32,7 +32,8 @@ type Cov interface {
 	Sym() *mat.SymDense
 	// Draw adds a draw of N(0, V) to dst.
 	Draw(dst []float64, rng *rand.Rand) error
-	// State returns V as a dense Gaussian with mean zero, new. The error is that of h where that has stopped.
+	// State returns V as a dense Gaussian with mean zero, new. The error is that of h where that
+	// has stopped.
 	State(h *parallel.Halt) (*State, error)
 }
 
@@ -425,9 +426,9 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
 	return s, nil
 }
 
-// State is a Gaussian over D weights: precision P and mean, about a mean
-// that whoever holds it knows. Where features are collinear in float64, or nearly, P, its factor and what
-// comes from them have twice the digits: of Hi + Lo, the parts Hi are in p, l and mean.
+// State is a Gaussian over D weights: precision P and mean, about a mean that whoever holds it
+// knows. Where features are collinear in float64, or nearly, P, its factor and what comes from them
+// have twice the digits: of Hi + Lo, the parts Hi are in p, l and mean.
 type State struct {
 	P      []float64 // P, lower triangle
 	L      []float64 // its Cholesky factor
@@ -436,28 +437,34 @@ type State struct {
 	LogDet float64 // log|P|
 	Mean   []float64
 
-	Double              bool           // the following are valid
-	pLow, lLow, MeanLow []float64      // Lo of P and its factor and, after solve, of the mean
-	Halt                *parallel.Halt // once it has stopped, factor reports false, and invert is of no use
+	Double              bool      // the following are valid
+	pLow, lLow, MeanLow []float64 // Lo of P and its factor and, after solve, of the mean
+	// once it has stopped, factor reports false, and invert is of no use
+	Halt *parallel.Halt
 }
 
-// Of a diagonal element P_jj the weights before leave L_jj², whatever the units are. A factor in float64 has about
-// 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 32 + log₁₀.
+// Of a diagonal element P_jj the weights before leave L_jj², whatever the units are. A factor in
+// float64 has about 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 32 +
+// log₁₀.
 const (
-	LeastPivot       = 1e-6  // least part for which float64 will do: the ELBO keeps nine digits, and a mean the digits that are left
+	// least part for which float64 will do: the ELBO keeps nine digits, and a mean the digits that
+	// are left
+	LeastPivot       = 1e-6
 	orderedPivot     = 1e-3  // below which V itself says how many digits are left
 	LeastDoublePivot = 1e-26 // and below which V is not right to six digits of twice as many
 	noPivot          = 1e-29 // and to none
 )
 
-// epsilonDouble is the error of a factor in twice the digits relative to its least part, as seen against arithmetic of 400 bits.
+// epsilonDouble is the error of a factor in twice the digits relative to its least part, as seen
+// against arithmetic of 400 bits.
 const epsilonDouble = 0x1p-106
 
 func (s *State) Resize(d int) {
 	s.P, s.L, s.Mean = dense.Resize(s.P, d*d), dense.Resize(s.L, d*d), dense.Resize(s.Mean, d)
 }
 
-// precision, cholesky and shift return P, its factor and the mean with all digits, if s has twice as many.
+// precision, cholesky and shift return P, its factor and the mean with all digits, if s has twice
+// as many.
 func (s *State) precision() dense.Double { return dense.Double{Hi: s.P, Lo: s.pLow} }
 func (s *State) cholesky() dense.Double  { return dense.Double{Hi: s.L, Lo: s.lLow} }
 func (s *State) shift() dense.Double     { return dense.Double{Hi: s.Mean, Lo: s.MeanLow} }
@@ -498,7 +505,8 @@ func (s *State) CopyFrom(o *State) {
 	}
 }
 
-// Average makes P ta's P and (1 − t) times b's, and leaves its factor to be computed. It may be s itself that is averaged.
+// Average makes P ta's P and (1 − t) times b's, and leaves its factor to be computed. It may be s
+// itself that is averaged.
 func (s *State) Average(t float64, a, b *State) {
 	if !a.Double && !b.Double {
 		s.Resize(len(a.Mean))
@@ -545,7 +553,8 @@ func (s *State) Factor() bool {
 	return !math.IsNaN(s.LogDet)
 }
 
-// Pivot returns the least part that the weights before leave of a diagonal element of the precision of o.
+// Pivot returns the least part that the weights before leave of a diagonal element of the precision
+// of o.
 func (s *State) Pivot(o *State) float64 {
 	least, d := 1.0, len(s.Mean)
 	for j := 0; j < d*d; j += d + 1 {
@@ -573,7 +582,9 @@ func (s *State) Resolution() float64 {
 	}
 	p, d := s.Pivot(s), len(s.Mean)
 	scaled := float64(d) / p
-	if p < orderedPivot { // Pivots depend on the order of the weights: the digits lost are those of V in units in which P_jj is 1.
+	// Pivots depend on the order of the weights: the digits lost are those of V in units in which
+	// P_jj is 1.
+	if p < orderedPivot {
 		if s.Invert(); !s.hasInv {
 			return math.Inf(1)
 		}
@@ -586,9 +597,9 @@ func (s *State) Resolution() float64 {
 	return dense.Epsilon * scaled
 }
 
-// Add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports whether it is
-// positive definite and resolved. It takes twice the digits where float64 has too few. The weights w may have any sign;
-// buf is scratch.
+// Add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports
+// whether it is positive definite and resolved. It takes twice the digits where float64 has too
+// few. The weights w may have any sign; buf is scratch.
 func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int, buf *design.Work) bool {
 	s.CopyPrecision(base)
 	if !s.Double {
@@ -908,7 +919,8 @@ func (s *SavedPrior) Load() (*Prior, error) {
 	return p, CheckDiagonal(s.Diag, len(s.Mean), "prior precision")
 }
 
-// LoadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed, and PackLow the rest of it.
+// LoadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed, and
+// PackLow the rest of it.
 func LoadPrecision(l, low []float64, d int, name string) (*State, error) {
 	if len(l) != d*(d+1)/2 || low != nil && len(low) != len(l) {
 		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w", name, d, len(l), len(low), d*(d+1)/2, sentinel.ErrShape)

@@ -1,13 +1,15 @@
-// Package goals says how many nats a fit is worth: the gap at which a run may end that was given none.
+// Package goals says how many nats a fit is worth: the gap at which a run may end that was given
+// none.
 package goals
 
 import (
 	"math"
 )
 
-// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for rounding. An ELBO of which more than
-// goalError is numerical error is not known, and its error no reason to end. Of one above 1e13 nats, 1e-13 of it is
-// more than a nat, and may be more than its error: it is no goal (see UnknownNats).
+// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for
+// rounding. An ELBO of which more than goalError is numerical error is not known, and its error no
+// reason to end. Of one above 1e13 nats, 1e-13 of it is more than a nat, and may be more than its
+// error: it is no goal (see UnknownNats).
 const (
 	leastGoal    = 1e-10
 	goalTerm     = 1e-13
@@ -50,6 +52,7 @@ func Bound(x float64) float64 {
 	return NeverZero(max(x, 0))
 }
 
-// UnknownNats is the gap, in nats, beyond which a run that ends there for an ELBO that is known no better has not converged.
-// It is also the most that an ELBO may be worth of a goal by its size alone.
+// UnknownNats is the gap, in nats, beyond which a run that ends there for an ELBO that is known no
+// better has not converged. It is also the most that an ELBO may be worth of a goal by its size
+// alone.
 const UnknownNats = 1

@@ -195,7 +195,8 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	}
 	fac := &l.mover.Fac
 	l.mover.Current = false
-	bracket(func(t float64) float64 { // the least where the log variance of the noise is higher by t and then moves with the scale
+	// the least where the log variance of the noise is higher by t and then moves with the scale
+	bracket(func(t float64) float64 {
 		l.units++
 		floats.ScaleTo(delta, math.Exp(-t), gamma)
 		if !fac.Factor(l.k, l.n, delta) {

@@ -54,7 +54,8 @@ func Period(x *mat.Dense, y []float64) float64 {
 	}
 	fitted.MulVec(trend, &coef)
 	rest.SubVec(rest, &fitted)
-	turn, now := make([]complex128, n), make([]complex128, n) // e^(2πi·x·frequency), of one step and of now
+	// e^(2πi·x·frequency), of one step and of now
+	turn, now := make([]complex128, n), make([]complex128, n)
 	step := 1 / (periodFiner * span)
 	for i, v := range at {
 		turn[i] = cmplx.Rect(1, 2*math.Pi*step*(v-lo))

@@ -229,7 +229,8 @@ func (s *Run) at(theta []float64, slack, most float64, slopes bool) (search.Poin
 	if x.F += x.Prior; math.IsNaN(x.F) {
 		x.F = math.Inf(1)
 	}
-	if !slices.Equal(theta, s.first.Theta) && !slices.Equal(theta, s.Search.Cur.Theta) { // or the same more exactly
+	// or the same more exactly
+	if !slices.Equal(theta, s.first.Theta) && !slices.Equal(theta, s.Search.Cur.Theta) {
 		s.Count++
 	}
 	return x, nil

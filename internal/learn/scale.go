@@ -35,9 +35,10 @@ type Proof struct {
 }
 
 const (
-	scaleSlack  = 0.02 // of the bound asked for, that a q may be below its best
-	scaleCells  = 64   // intervals to begin with
-	scaleRefine = 0.7  // of the bound asked for, below which a cell is divided before another scale is tried
+	scaleSlack = 0.02 // of the bound asked for, that a q may be below its best
+	scaleCells = 64   // intervals to begin with
+	// of the bound asked for, below which a cell is divided before another scale is tried
+	scaleRefine = 0.7
 	scaleWidth  = 1e-4 // of log s², below which it is not
 	scaleSteps  = 100  // most scales tried
 )

@@ -23,9 +23,12 @@ const (
 	leastKnown  = 16      // data to whose absence they answer, at the least
 
 	remainder = 1e-12 // part of a precision that is left without a site below which it is rounding
-	beyond    = 1e-6  // by how much less than nothing that may be, by rounding, of a q of these rows
-	fitted    = 4.0   // a variance is off by a part of so many √goal where the ELBO is off by the goal
-	short     = 200.0 // goals of the precision left where the mean of a cavity is off by 0.1 deviations
+	// by how much less than nothing that may be, by rounding, of a q of these rows
+	beyond = 1e-6
+	// a variance is off by a part of so many √goal where the ELBO is off by the goal
+	fitted = 4.0
+	// goals of the precision left where the mean of a cavity is off by 0.1 deviations
+	short = 200.0
 )
 
 // cavities are terms under a Gaussian whose site for each of them can be taken out.

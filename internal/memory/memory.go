@@ -1,5 +1,6 @@
-// Package memory is the one place that says whether what a model, a file or an option asks for is more
-// memory than it may have. It is asked before the memory is: what the runtime cannot get ends the process.
+// Package memory is the one place that says whether what a model, a file or an option asks for is
+// more memory than it may have. It is asked before the memory is: what the runtime cannot get ends
+// the process.
 package memory
 
 import (
@@ -13,12 +14,13 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Default is the limit in bytes where nobody has set one. It is the same on every machine, so that what
-// fits does not depend on where it was tried; it is a share of what the memory of today's machines is.
+// Default is the limit in bytes where nobody has set one. It is the same on every machine, so that
+// what fits does not depend on where it was tried; it is a share of what the memory of today's
+// machines is.
 const Default = 8e9
 
-// Limit returns how many bytes may be asked for: most if that is positive, or else the memory limit of
-// the Go runtime (GOMEMLIMIT, debug.SetMemoryLimit), or where there is none Default.
+// Limit returns how many bytes may be asked for: most if that is positive, or else the memory limit
+// of the Go runtime (GOMEMLIMIT, debug.SetMemoryLimit), or where there is none Default.
 func Limit(most int64) float64 {
 	if most > 0 {
 		return float64(most)
@@ -29,8 +31,9 @@ func Limit(most int64) float64 {
 	return Default
 }
 
-// Check returns an error that wraps ErrMemory if need is more than Limit(most). What says what needs
-// the memory, and instead what to do. The need is a float64, in which no product of sizes overflows.
+// Check returns an error that wraps ErrMemory if need is more than Limit(most). What says what
+// needs the memory, and instead what to do. The need is a float64, in which no product of sizes
+// overflows.
 func Check(most int64, need float64, what, instead string) error {
 	if limit := Limit(most); !(need <= limit) {
 		return fmt.Errorf("%s needs %s of memory, and the limit is %s; %s: %w",
@@ -58,8 +61,8 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%.0f bytes", bytes)
 }
 
-// growth is how much memory there is at once, in units of what is kept, while a long slice grows: it and
-// the next one, which is a quarter longer.
+// growth is how much memory there is at once, in units of what is kept, while a long slice grows:
+// it and the next one, which is a quarter longer.
 const growth = 2.25
 
 // A Budget is of what is kept of a file while it is read, whose size is not known before.
@@ -82,8 +85,8 @@ func (b *Budget) Keep(bytes int) error {
 	return nil
 }
 
-// Column is what the smallest of linear models, one with a diagonal covariance, keeps of a column, in bytes: its
-// name, and a dozen vectors of prior, mean, variance and gradient.
+// Column is what the smallest of linear models, one with a diagonal covariance, keeps of a column,
+// in bytes: its name, and a dozen vectors of prior, mean, variance and gradient.
 const Column = 120
 
 // Peak returns the largest memory of this process that was resident, in bytes. Where there

@@ -51,9 +51,10 @@ func Caught(r any) *Panic {
 	return &Panic{Value: r, Stack: debug.Stack(), index: -1}
 }
 
-// At is deferred by loops that call functions of others: a panic goes on as a *Panic that says where it was.
-// i is the element that the loop is at, and where describes an element. One of them may be nil: an inner loop
-// may know the number of the element alone, and an outer one how to describe it.
+// At is deferred by loops that call functions of others: a panic goes on as a *Panic that says
+// where it was. i is the element that the loop is at, and where describes an element. One of them
+// may be nil: an inner loop may know the number of the element alone, and an outer one how to
+// describe it.
 func At(i *int, where func(i int) string) {
 	r := recover()
 	if r == nil {

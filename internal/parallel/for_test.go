@@ -37,8 +37,8 @@ func TestForVisitsEveryIndexOnce(t *testing.T) {
 	}
 }
 
-// Helpers that are handed from loop to loop, inner ones among them, at whatever moment they are about to end, miss no index and do none
-// twice; and they end.
+// Helpers that are handed from loop to loop, inner ones among them, at whatever moment they are
+// about to end, miss no index and do none twice; and they end.
 func TestHelpersAreHandedOn(t *testing.T) {
 	var seen atomic.Bool
 	var wg sync.WaitGroup
@@ -62,7 +62,8 @@ func TestHelpersAreHandedOn(t *testing.T) {
 					t.Errorf("round %d: the sum is %d", round, got)
 				}
 				if round%10 == 0 {
-					time.Sleep(time.Duration(rng.Int64N(int64(2 * linger)))) // they end, or are about to
+					// they end, or are about to
+					time.Sleep(time.Duration(rng.Int64N(int64(2 * linger))))
 				}
 			}
 		})
@@ -81,7 +82,8 @@ func TestHelpersAreHandedOn(t *testing.T) {
 	}
 }
 
-// TestHelpersAreIdleInTime: who has ended its part of a loop is idle before the caller can know that it has.
+// TestHelpersAreIdleInTime: who has ended its part of a loop is idle before the caller can know
+// that it has.
 func TestHelpersAreIdleInTime(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		l := Loop{n: 1, chunk: 1, task: Func(func(_, _, _ int) {

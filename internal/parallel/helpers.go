@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// To wake a thread that sleeps takes from 5 to 100 µs, as long as many a loop of which there are hundreds in a fit. A goroutine
-// that has done its part of a loop therefore looks for another for a while before it ends, and the caller for the end of the
-// others before it sleeps. Both let every other goroutine go first. It is idle before the caller can know that it has ended its part:
+// To wake a thread that sleeps takes from 5 to 100 µs, as long as many a loop of which there are
+// hundreds in a fit. A goroutine that has done its part of a loop therefore looks for another for a
+// while before it ends, and the caller for the end of the others before it sleeps. Both let every
+// other goroutine go first. It is idle before the caller can know that it has ended its part:
 // otherwise the next loop begins another goroutine, which finds no processor while this one looks.
 const (
 	linger = 200 * time.Microsecond
-	looks  = 100                   // about 1 µs, between which others have their turn
-	away   = time.Millisecond      // a turn of theirs as long as this says that there are more of them than processors:
-	rest   = 50 * time.Millisecond // then so long nobody looks
+	looks  = 100 // about 1 µs, between which others have their turn
+	// a turn of theirs as long as this says that there are more of them than processors:
+	away = time.Millisecond
+	rest = 50 * time.Millisecond // then so long nobody looks
 )
 
 var (
@@ -25,7 +27,8 @@ var (
 	epoch   = time.Now()
 )
 
-// help makes another goroutine take part in l: one that looks for a loop where there is one, else a new one.
+// help makes another goroutine take part in l: one that looks for a loop where there is one, else a
+// new one.
 func help(l *Loop) {
 	if take() {
 		next <- l
@@ -49,7 +52,8 @@ func take() bool {
 	return false
 }
 
-// another returns a loop to take part in to a helper that is idle, or nil where none comes soon. No more than all processors but one look for one.
+// another returns a loop to take part in to a helper that is idle, or nil where none comes soon. No
+// more than all processors but one look for one.
 func another() (l *Loop) {
 	if idle.Load() < int64(runtime.GOMAXPROCS(0)) {
 		found := soon(func() bool {
@@ -69,7 +73,8 @@ func another() (l *Loop) {
 	return <-next // it was promised one
 }
 
-// soon calls done until it reports true or for a while, and returns what it reported. Where others want the processor, nobody looks for some time.
+// soon calls done until it reports true or for a while, and returns what it reported. Where others
+// want the processor, nobody looks for some time.
 func soon(done func() bool) bool {
 	begin := time.Since(epoch)
 	if begin < time.Duration(crowded.Load()) {

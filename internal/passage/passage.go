@@ -1,5 +1,5 @@
-// Package passage has probabilities of responses whose scale is random: expectations of distribution
-// functions that rise or fall steeply under a Gaussian.
+// Package passage has probabilities of responses whose scale is random: expectations of
+// distribution functions that rise or fall steeply under a Gaussian.
 package passage
 
 import (
@@ -37,11 +37,15 @@ type Passage struct {
 }
 
 const (
-	LeastTail   = 1e-18 // probability that does not count where P(Y ≤ y) is not known by its logarithm
-	widthRatio  = 1e-8  // how much narrower one of two smooth distributions is that might as well be a point
+	// probability that does not count where P(Y ≤ y) is not known by its logarithm
+	LeastTail = 1e-18
+	// how much narrower one of two smooth distributions is that might as well be a point
+	widthRatio  = 1e-8
 	passageDeep = 45    // e^−45 of the largest value is negligible
 	Tol         = 1e-12 // relative error of a tail
-	passageCuts = 50    // panels on a side; more are asked for only where the rounding of f hides that it falls, and nothing is left to tell
+	// panels on a side; more are asked for only where the rounding of f hides that it falls, and
+	// nothing is left to tell
+	passageCuts = 50
 )
 
 const (

@@ -67,8 +67,8 @@ const (
 	countsRemainder = 1e-17   // part of the sum that may be left out
 )
 
-// LogProb returns log ∫ p(y|η) N(η|m, v) dη, for a y in the support, by quadrature about the mode of
-// the integrand. Bound is one on its absolute error, which is the relative error of the
+// LogProb returns log ∫ p(y|η) N(η|m, v) dη, for a y in the support, by quadrature about the mode
+// of the integrand. Bound is one on its absolute error, which is the relative error of the
 // probability. Both are NaN unless m is finite and v finite and not negative.
 func LogProb(l Density, y, m, v float64) (logp, bound float64) {
 	if !expect.Valid(m, v) {

@@ -11,7 +11,8 @@ import (
 const (
 	leastTail = 5    // weights to which a distribution of two parameters is fitted at the least
 	flat      = 1e-9 // range of logarithms below which weights differ by rounding, if at all
-	widest    = 600  // range of logarithms above which float64 has no room for the weights themselves
+	// range of logarithms above which float64 has no room for the weights themselves
+	widest = 600
 
 	// Of Zhang and Stephens (2009): the width of their prior, and the number of points at which it
 	// is summed over beyond the square root of that of the data.
@@ -76,8 +77,9 @@ func Smooth(w []float64, order []int) (k float64) {
 	if top-w[order[len(w)-m]] < flat {
 		return 0
 	}
-	x := make([]float64, m) // what weights exceed the cut by, in units of the largest, in logarithms
-	for {                   // m halves
+	// what weights exceed the cut by, in units of the largest, in logarithms
+	x := make([]float64, m)
+	for { // m halves
 		tail, cut := order[len(w)-m:], w[order[len(w)-m-1]]
 		for i, s := range tail {
 			x[i] = w[s] - top + math.Log(-math.Expm1(cut-w[s]))

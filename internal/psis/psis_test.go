@@ -10,7 +10,8 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// logData returns the sorted logarithms of n draws of the generalised Pareto distribution, in units of the largest.
+// logData returns the sorted logarithms of n draws of the generalised Pareto distribution, in units
+// of the largest.
 func logData(n int, k, scale float64, rng *rand.Rand) (x []float64, unit float64) {
 	x = make([]float64, n)
 	for i := range x {
@@ -69,8 +70,8 @@ func TestSmooth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const n = 40000
 	w, order := make([]float64, n), make([]int, n)
-	// q = N(0, s²), p = N(0, 1): with z = su the weight is exp(½(1−s²)u²), and P(weight > t) falls as t^{−1/(1−s²)}
-	// but for a logarithm.
+	// q = N(0, s²), p = N(0, 1): with z = su the weight is exp(½(1−s²)u²), and P(weight > t) falls
+	// as t^{−1/(1−s²)} but for a logarithm.
 	for _, s2 := range []float64{0.2, 0.5, 0.7, 0.9} {
 		for i := range w {
 			u := rng.NormFloat64()
@@ -80,7 +81,8 @@ func TestSmooth(t *testing.T) {
 			t.Errorf("s² = %v: k = %.3f, want %.3f", s2, k, 1-s2)
 		}
 	}
-	// q Student's t of a degrees of freedom, p of b: the weight grows as |z|^{a−b} and P(|z| > x) falls as x^{−a}.
+	// q Student's t of a degrees of freedom, p of b: the weight grows as |z|^{a−b} and P(|z| > x)
+	// falls as x^{−a}.
 	for _, ab := range [][2]float64{{4, 2}, {6, 2}, {3, 2}, {2, 3}} {
 		a, b := ab[0], ab[1]
 		for i := range w {
@@ -102,7 +104,8 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
-// TestSmoothHump: of weights that are near their largest but for one in 500, whose tail is of k = 0.3, the tail is found.
+// TestSmoothHump: of weights that are near their largest but for one in 500, whose tail is of k =
+// 0.3, the tail is found.
 func TestSmoothHump(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))

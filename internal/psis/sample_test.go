@@ -47,8 +47,8 @@ func TestRunFar(t *testing.T) {
 	}
 }
 
-// TestRunMoments checks evidence and moments against N(0, 1), within four and a half standard errors, and
-// that they have the same bits for any number of workers.
+// TestRunMoments checks evidence and moments against N(0, 1), within four and a half standard
+// errors, and that they have the same bits for any number of workers.
 func TestRunMoments(t *testing.T) {
 	p, err := Run(t.Context(), plan(2, 0, 1), normals(2, 1.5))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzRead reads whatever there is: what is read is the body of a file that Write writes, and what is wrong with any
-// other is a Fault.
+// FuzzRead reads whatever there is: what is read is the body of a file that Write writes, and what
+// is wrong with any other is a Fault.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{"", written(f, kind, ""), written(f, kind, `{"a":1}`), written(f, Kind{"Thing", 1}, strings.Repeat("long\n", 2000)), written(f, Kind{"Other", 1}, "x"), "pgsvi Thing 2 9223372036854775807\n{}", "pgsvi Thing 2 -1\n"} {
 		f.Add([]byte(s), false)

@@ -5,16 +5,16 @@ import (
 	"reflect"
 )
 
-// A List is a slice that is read from JSON in no more memory than it has at the end: its elements are counted before there is
-// room for them. It is written as any slice.
+// A List is a slice that is read from JSON in no more memory than it has at the end: its elements
+// are counted before there is room for them. It is written as any slice.
 type List[T any] []T
 
 const (
-	// mostGrowth is how many times its JSON a List may be in memory. The most that is saved is 8 times, a list of empty
-	// lists; numbers are 4 times, if each is one digit.
+	// mostGrowth is how many times its JSON a List may be in memory. The most that is saved is 8
+	// times, a list of empty lists; numbers are 4 times, if each is one digit.
 	mostGrowth = 8
-	// mostNesting is how deep a List may be nested. A composite takes two levels, its braces and the List of its parts; what
-	// is left is for the JSON of a value.
+	// mostNesting is how deep a List may be nested. A composite takes two levels, its braces and
+	// the List of its parts; what is left is for the JSON of a value.
 	mostNesting = 3 * mostDepth
 )
 
@@ -31,7 +31,8 @@ func (l *List[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]T)(l))
 }
 
-// outline returns how many commas there are between the elements of an array of valid JSON, and how deep it is nested.
+// outline returns how many commas there are between the elements of an array of valid JSON, and how
+// deep it is nested.
 func outline(b []byte) (commas, depth int) {
 	level := 0
 	for i := 0; i < len(b); i++ {

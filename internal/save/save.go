@@ -113,7 +113,8 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 // mostIdle is how often in a row a reader may give nothing and no error.
 const mostIdle = 100
 
-// readMost returns what r gives, up to so many bytes. There is room for four times what has come, and no more than that.
+// readMost returns what r gives, up to so many bytes. There is room for four times what has come,
+// and no more than that.
 func readMost(r io.Reader, most int) (all []byte, err error) {
 	for idle := 0; err == nil && len(all) < most; {
 		if len(all) == cap(all) {

@@ -22,7 +22,8 @@ func written(t testing.TB, k Kind, body string) string {
 	return file.String()
 }
 
-// The format is that of the comment on the package, for ever. The checksum is that of xz, CRC-64/XZ.
+// The format is that of the comment on the package, for ever. The checksum is that of xz,
+// CRC-64/XZ.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	want := "pgsvi Thing 2 7\n{\"a\":1}\ncrc64 5debc55bda37f32f\n"
@@ -152,7 +153,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// On a system of 32 bits a time of more than 2.1 s, in nanoseconds, is no int, and numbers lose no bits.
+// On a system of 32 bits a time of more than 2.1 s, in nanoseconds, is no int, and numbers lose no
+// bits.
 func TestStateWideNumbers(t *testing.T) {
 	for _, want := range []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second, math.MaxInt64} {
 		b, err := Marshal(func(s *State) { s.Duration(&want) })

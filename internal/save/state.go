@@ -93,7 +93,8 @@ func (s *State) Uint64(xs ...*uint64) {
 	}
 }
 
-// Int is for numbers that are not negative. One that an int of this system does not hold is a fault.
+// Int is for numbers that are not negative. One that an int of this system does not hold is a
+// fault.
 func (s *State) Int(xs ...*int) {
 	for _, x := range xs {
 		n := s.word(uint64(*x))
@@ -180,8 +181,8 @@ func (s *State) Floats(n int, xs ...*[]float64) {
 	}
 }
 
-// Lower is for the lower triangle of an n×n matrix, row by row. Reading makes no room, and nothing is
-// looked at after a fault.
+// Lower is for the lower triangle of an n×n matrix, row by row. Reading makes no room, and nothing
+// is looked at after a fault.
 func (s *State) Lower(n int, a []float64) {
 	if s.err != nil {
 		return

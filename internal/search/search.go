@@ -1,5 +1,5 @@
-// Package search minimises a function whose values and derivatives are known to an error that can be
-// asked for, as those of an evidence lower bound are: the search for hyper-parameters.
+// Package search minimises a function whose values and derivatives are known to an error that can
+// be asked for, as those of an evidence lower bound are: the search for hyper-parameters.
 package search
 
 import (
@@ -23,8 +23,8 @@ const (
 	LongestStep   = 1.5  // in any θ: a factor of 4.5
 	CompositeStep = 1    // the same where kernels have parts, which can change places
 	armijo        = 1e-4
-	// reachAgain is by how much longer a step may be than one that was cut short or did well, and shorter
-	// than one that did not.
+	// reachAgain is by how much longer a step may be than one that was cut short or did well, and
+	// shorter than one that did not.
 	reachAgain = 2
 	goodGain   = 0.75 // of what it promised: well,
 	littleGain = 0.25 // and not
@@ -33,12 +33,14 @@ const (
 	ExactPart  = 1e-2 // of the goal, below which it need not be
 	StopPart   = 0.1  // of the goal, above which the search does not end
 	StagedPart = 0.5  // the same where passes over all rows are dear
-	// noisyTurn is the part of sᵀy, in nats, that both ends of a step may be off by before that hides it.
+	// noisyTurn is the part of sᵀy, in nats, that both ends of a step may be off by before that
+	// hides it.
 	noisyTurn = 0.1
-	// leastTurn is the part of sᵀBs to which a smaller sᵀy is raised (Powell 1978): B falls by at most
-	// ten times a step, where the curvature is negative too, and steps grow.
-	leastTurn      = 0.1
-	checkPart      = 0.1             // of the average information, in the metric that must promise little too at the end
+	// leastTurn is the part of sᵀBs to which a smaller sᵀy is raised (Powell 1978): B falls by at
+	// most ten times a step, where the curvature is negative too, and steps grow.
+	leastTurn = 0.1
+	// of the average information, in the metric that must promise little too at the end
+	checkPart      = 0.1
 	mostChecks     = 2               // steps of that metric at one point
 	searchTries    = 8               // lengths of a step
 	searchPatience = 3 * searchTries // points that are no better, as where q has several optima
@@ -54,11 +56,14 @@ type Point struct {
 	Slack float64       // nats that f may be too high: +Inf if that is not known
 }
 
-// Search minimises f by a quasi-Newton method that makes its own metric of the average information (Gilmour, Thompson and Cullis
-// 1995) and, of what that lacks, of the last steps (BFGS). It says where f is wanted next, and is told. f is
+// Search minimises f by a quasi-Newton method that makes its own metric of the average information
+// (Gilmour, Thompson and Cullis
+//  1995. and, of what that lacks, of the last steps (BFGS). It says where f is wanted next, and is
+//     told. f is
+//
 // known to a tolerance that it sets: at most a small part of what a step promises. Where its metric
-// promises less than the goal, it takes a step of a metric that is flatter wherever no step has been: it
-// ends if that promises little, too, or gains nothing.
+// promises less than the goal, it takes a step of a metric that is flatter wherever no step has
+// been: it ends if that promises little, too, or gains nothing.
 type Search struct {
 	Prec    *mat.SymDense // of the priors
 	Lo, Hi  []float64
@@ -208,7 +213,8 @@ func (s *Search) learn(x *Point) {
 	s.steps, s.turns = append(s.steps, step), append(s.turns, turn)
 	if info := mat.Inner(v, x.Info, v); info > 0 {
 		part := (sy - mat.Inner(v, s.Prec, v)) / info
-		s.Part = math.Sqrt(s.Part * min(max(part, leastPart), 1)) // one step may not be like the next
+		// one step may not be like the next
+		s.Part = math.Sqrt(s.Part * min(max(part, leastPart), 1))
 	}
 }
 
@@ -240,8 +246,8 @@ func (s *Search) inside(i int) bool {
 	return !(t <= s.Lo[i]+edge*(1+math.Abs(t)) && g > 0 || t >= s.Hi[i]-edge*(1+math.Abs(t)) && g < 0)
 }
 
-// solve returns −B⁻¹g, of the metric with that part of the average information, over the coordinates that
-// are inside; the others stay.
+// solve returns −B⁻¹g, of the metric with that part of the average information, over the
+// coordinates that are inside; the others stay.
 func (s *Search) solve(part float64) []float64 {
 	n := len(s.Cur.Theta)
 	b, rhs := s.Curvature(part), mat.NewVecDense(n, nil)
@@ -290,7 +296,8 @@ func (s *Search) head(part float64) {
 	s.slope = floats.Dot(s.dir, s.Cur.Grad)
 }
 
-// finish ends the search at cur, once f is known there to within enough nats and the flatter metric agrees.
+// finish ends the search at cur, once f is known there to within enough nats and the flatter metric
+// agrees.
 func (s *Search) finish(enough float64) {
 	if s.Cur.Slack > enough {
 		if again := !s.line && s.Slack <= enough; again {
@@ -354,7 +361,8 @@ type Ending struct {
 	Doubted bool    // its curvature is not known in all directions
 }
 
-// End returns how the search ended. Where it gave up, twice the slack is left, too: at one θ and another.
+// End returns how the search ended. Where it gave up, twice the slack is left, too: at one θ and
+// another.
 func (s *Search) End() Ending {
 	e := Ending{s.promise, s.stalled, s.doubted && !s.stalled}
 	if s.stalled {

@@ -1,4 +1,5 @@
-// Package sentinel has the sentinels of the errors that leave the module. The root package shows them under names of its own.
+// Package sentinel has the sentinels of the errors that leave the module. The root package shows
+// them under names of its own.
 package sentinel
 
 import "errors"

@@ -25,7 +25,8 @@ const (
 	noisyPivot = 0.1
 	// noisyHalvings is how often a step is halved for that reason; then it is taken all the same.
 	noisyHalvings = 20
-	// mostHalvings is how often a step is halved until V is positive definite: to 1e-30 of its length.
+	// mostHalvings is how often a step is halved until V is positive definite: to 1e-30 of its
+	// length.
 	mostHalvings = 100
 )
 
@@ -36,23 +37,25 @@ type Algebra interface {
 	Plan() sitePlan
 	// ClosedForm reports whether its steps are in closed form.
 	ClosedForm() bool
-	// Use lets the crew do what follows. Once that is halted each method returns its error, q being as it was, and done
-	// again does what it would have done.
+	// Use lets the crew do what follows. Once that is halted each method returns its error, q being
+	// as it was, and done again does what it would have done.
 	Use(c term.Crew)
 
-	// Marginals makes room in x for the terms in batch and stores their means and variances under q.
+	// Marginals makes room in x for the terms in batch and stores their means and variances under
+	// q.
 	Marginals(x *term.Estimates, batch []int) error
 	// aim makes the target of the step of m from what x says of the terms in batch.
 	aim(x *term.Estimates, batch []int, m PaperMove) error
-	// try reports whether the target is a valid q, and whether it is nearer to the edge of these than noise may
-	// drive it, by noisyPivot, where q itself is not.
+	// try reports whether the target is a valid q, and whether it is nearer to the edge of these
+	// than noise may drive it, by noisyPivot, where q itself is not.
 	try(noisy bool) (valid, edge bool)
 	// halve moves the target half of the way back to q.
 	halve()
 	// take makes the target, which is valid, the current q.
 	take() error
 
-	// Ascend takes one accepted step of all terms: the ELBO does not fall. It returns how many passes over the terms that took.
+	// Ascend takes one accepted step of all terms: the ELBO does not fall. It returns how many
+	// passes over the terms that took.
 	Ascend() (passes int, err error)
 	// Block takes the step
 	//
@@ -64,10 +67,12 @@ type Algebra interface {
 	Slow() bool
 	// Moved returns the distance that the last step went.
 	Moved() float64
-	// Evaluate says how good q is, its GapBound without numerical error. A proof that costs much is tried where the gap may be
-	// within so many nats. The step of the mean that comes with a proof is kept, unless the last step was one with a given β or mixes the states before.
+	// Evaluate says how good q is, its GapBound without numerical error. A proof that costs much is
+	// tried where the gap may be within so many nats. The step of the mean that comes with a proof
+	// is kept, unless the last step was one with a given β or mixes the states before.
 	Evaluate(within float64) (siteEvaluation, error)
-	// Wider reports whether a GapBound holds for any covariance, and not only for those of the family.
+	// Wider reports whether a GapBound holds for any covariance, and not only for those of the
+	// family.
 	Wider() bool
 
 	// State writes or reads all that later steps depend on.
@@ -82,9 +87,10 @@ type PaperMove struct {
 	Appendix bool // the update of the mean
 }
 
-// Step takes the step of m from what x says of the terms in batch, nil for all. It is halved until V is
-// positive definite and, where estimates are noisy, not nearer to the edge of that than noise may drive
-// it; Step returns how often. The error wraps sentinel.ErrNotPosDef where no length will do.
+// Step takes the step of m from what x says of the terms in batch, nil for all. It is halved until
+// V is positive definite and, where estimates are noisy, not nearer to the edge of that than noise
+// may drive it; Step returns how often. The error wraps sentinel.ErrNotPosDef where no length will
+// do.
 func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool, h *parallel.Halt) (halved int, err error) {
 	if err := a.aim(x, batch, m); err != nil {
 		return 0, err
@@ -105,7 +111,8 @@ func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool, h 
 // siteEvaluation says how good a q is: see Evaluation of the Stepper.
 type siteEvaluation struct{ ELBO, ELBOErr, Gap, GapBound, Goal float64 }
 
-// sitePlan is how the steps of all terms are to be taken: a nil Sampler means every term in every batch.
+// sitePlan is how the steps of all terms are to be taken: a nil Sampler means every term in every
+// batch.
 type sitePlan struct {
 	Batch   int
 	Sampler siteSampler
@@ -270,7 +277,8 @@ type problemState struct {
 	LogDet float64 // log|C|/|V|
 }
 
-// Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which mover moves.
+// Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which mover
+// moves.
 func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State) error {
 	p.Prepare(t, index, mover, base)
 	return p.Start()
@@ -320,7 +328,8 @@ func (p *Problem) cover() (ok bool) {
 	return ok
 }
 
-// settle computes, after cover, the rest of p.try at its sites: with u = C⁻¹(m − m0) and d = m − m0, relative to the base,
+// settle computes, after cover, the rest of p.try at its sites: with u = C⁻¹(m − m0) and d = m −
+// m0, relative to the base,
 //
 //	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
 func (p *Problem) settle() bool {
@@ -345,7 +354,8 @@ func (p *Problem) place() bool {
 	return ok
 }
 
-// divergence computes the means of p.try and a after the move, whose dᵀC⁻¹d is square, and twice KL(q‖cavity). It reports whether these are finite.
+// divergence computes the means of p.try and a after the move, whose dᵀC⁻¹d is square, and twice
+// KL(q‖cavity). It reports whether these are finite.
 func (p *Problem) divergence(square float64) (kl float64, ok bool) {
 	s, o, n := &p.Try, &p.Base, p.N
 	d := p.D
@@ -390,8 +400,9 @@ func (p *Problem) Decrement() float64 {
 	return 0.5 * s
 }
 
-// Stride is an outer step, where there are such, or iterate, but for where steps to the targets are slow: it then takes one of Newton's,
-// if there is one. It returns how many passes over the terms that cost, one for each length of a step that was tried, and whether a step was accepted.
+// Stride is an outer step, where there are such, or iterate, but for where steps to the targets are
+// slow: it then takes one of Newton's, if there is one. It returns how many passes over the terms
+// that cost, one for each length of a step that was tried, and whether a step was accepted.
 func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	before, t, was := p.Evaluations, p.t, *f
 	lost := f.lost(&p.Cur.State)
@@ -425,14 +436,16 @@ const (
 	innerLeast = 1e-12
 )
 
-// Inner moves the mean of the current state in p.in.at, V held, and reports whether it did; see innerMean.find.
+// Inner moves the mean of the current state in p.in.at, V held, and reports whether it did; see
+// innerMean.find.
 func (p *Problem) Inner(slack, part float64) bool {
 	p.In.begin(&p.Cur.State, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
 	return p.In.find(slack, part)
 }
 
-// outerStep takes an accepted step to the sites that the best mean for the V at hand wants, their log γ mixed with those of the
-// outer steps before, and reports whether there is one. Where it was halted it can be done again.
+// outerStep takes an accepted step to the sites that the best mean for the V at hand wants, their
+// log γ mixed with those of the outer steps before, and reports whether there is one. Where it was
+// halted it can be done again.
 func (p *Problem) outerStep() bool {
 	x := &p.In.At
 	switch {
@@ -453,7 +466,8 @@ func (p *Problem) outerStep() bool {
 	return false
 }
 
-// outward goes to the given γ and the mean to which that in p.in.at leads with them, if the value does not rise.
+// outward goes to the given γ and the mean to which that in p.in.at leads with them, if the value
+// does not rise.
 func (p *Problem) outward(gamma []float64) bool {
 	x := &p.In.At
 	for i, g := range gamma {
@@ -475,11 +489,11 @@ func (p *Problem) again(x *term.State) bool {
 	return ok && p.finish(h.hold(p.D, p.delta, p.U)) && p.Accept()
 }
 
-// Iterate takes one accepted step: an Anderson step if that lowers the value,
-// else along the segment to the target in natural parameters, halved until it
-// does. Where the target lies so far off that two halvings do not help, as from
-// the prior of a Poisson model, the targets of the sites alone are tried before
-// the segment is halved further. It reports false if no step was accepted; where it was halted it can be done again.
+// Iterate takes one accepted step: an Anderson step if that lowers the value, else along the
+// segment to the target in natural parameters, halved until it does. Where the target lies so far
+// off that two halvings do not help, as from the prior of a Poisson model, the targets of the sites
+// alone are tried before the segment is halved further. It reports false if no step was accepted;
+// where it was halted it can be done again.
 func (p *Problem) Iterate() bool {
 	t := p.t
 	if p.advance() {
@@ -544,13 +558,16 @@ func (p *Problem) targetAlone() {
 	}
 }
 
-// newtonHalvings is how often a step of Newton's is halved until it is accepted: where it does not help by then, it does not help.
+// newtonHalvings is how often a step of Newton's is halved until it is accepted: where it does not
+// help by then, it does not help.
 const newtonHalvings = 8
 
-// newtonWalks is the number of lengths of a step of Newton's after which a walk is tried: short ones are for many.
+// newtonWalks is the number of lengths of a step of Newton's after which a walk is tried: short
+// ones are for many.
 const newtonWalks = 2
 
-// leap takes an accepted step of Newton's, or a walk where that is no good, and reports whether there is one.
+// leap takes an accepted step of Newton's, or a walk where that is no good, and reports whether
+// there is one.
 func (p *Problem) leap() bool {
 	s, n := &p.Cur, &p.newton
 	if s.Wild {
@@ -630,8 +647,8 @@ func (p *Problem) walk() bool {
 	return false
 }
 
-// narrow leaves the means where they are, with variances below 1: a start where expectations overflow because the
-// variances are large. It reports whether it was worth it.
+// narrow leaves the means where they are, with variances below 1: a start where expectations
+// overflow because the variances are large. It reports whether it was worth it.
 func (p *Problem) narrow() bool {
 	s := &p.Cur
 	for i, g := range s.Gamma {
@@ -641,15 +658,16 @@ func (p *Problem) narrow() bool {
 	return p.halveValue(1)
 }
 
-// alone moves the sites towards where each would move alone: a start where exponentials of the means are large,
-// of which a step to the target, as one of Newton's, takes but a factor of e. It reports whether it was worth it.
+// alone moves the sites towards where each would move alone: a start where exponentials of the
+// means are large, of which a step to the target, as one of Newton's, takes but a factor of e. It
+// reports whether it was worth it.
 func (p *Problem) alone() bool {
 	p.targetAlone()
 	return p.halveValue(3)
 }
 
-// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes to
-// their mode.
+// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes
+// to their mode.
 func (p *Problem) escape() bool {
 	if p.alone() {
 		return true
@@ -667,13 +685,15 @@ func (p *Problem) halfAsBad() bool {
 	return false
 }
 
-// siteMode finds the mode of the means where exponentials of many terms stand against each other, of which steps of sites take a factor of
-// e each, and the precisions of which leave no digits of anything else. It takes Newton's steps of
+// siteMode finds the mode of the means where exponentials of many terms stand against each other,
+// of which steps of sites take a factor of e each, and the precisions of which leave no digits of
+// anything else. It takes Newton's steps of
 //
 //	argmin_m ½(m − mc)ᵀK⁻¹(m − mc) − Σ_n l_n(m_n),
 //
-// where l_n is the log-likelihood up to its edge, where its derivatives promise so many nats, and beyond that the parabola that meets it
-// there: curvatures are bounded, and steps long. Edges move out to where the mode is said to be.
+// where l_n is the log-likelihood up to its edge, where its derivatives promise so many nats, and
+// beyond that the parabola that meets it there: curvatures are bounded, and steps long. Edges move
+// out to where the mode is said to be.
 type siteMode struct {
 	at, next term.State // m, a = K⁻¹(m − mc), and of the l_n the values e and derivatives d1, −tg
 	nats     float64
@@ -682,17 +702,21 @@ type siteMode struct {
 }
 
 const (
-	modeWorth    = 0.01 // of the value, that a step must promise: else the start is not what is wrong
-	modeStages   = 60   // to where derivatives overflow
-	modeNewtons  = 30
-	modeHalves   = 20
-	modeFall     = 1e-3 // of the value, below which a stage is over
-	modeNearest  = 1    // least and greatest move of an edge, in log nats: precisions of different rows leave each other digits
+	// of the value, that a step must promise: else the start is not what is wrong
+	modeWorth   = 0.01
+	modeStages  = 60 // to where derivatives overflow
+	modeNewtons = 30
+	modeHalves  = 20
+	modeFall    = 1e-3 // of the value, below which a stage is over
+	// least and greatest move of an edge, in log nats: precisions of different rows leave each
+	// other digits
+	modeNearest  = 1
 	modeFurthest = 14
 	modeEdge     = 1e-10 // resolution of edges, relative
 )
 
-// look makes s the values and derivatives of the terms at its means, and returns the sum of the former.
+// look makes s the values and derivatives of the terms at its means, and returns the sum of the
+// former.
 func (a *siteMode) look(t *term.Terms, s *term.State, index []int) float64 {
 	var n int
 	defer parallel.At(&n, t.Name)
@@ -716,7 +740,8 @@ func (a *siteMode) look(t *term.Terms, s *term.State, index []int) float64 {
 	return floats.Sum(s.E)
 }
 
-// further moves the edges out to where the terms that count are, and reports whether any was beyond its edge.
+// further moves the edges out to where the terms that count are, and reports whether any was beyond
+// its edge.
 func (a *siteMode) further() bool {
 	var sum, weight float64
 	far := false
@@ -731,7 +756,8 @@ func (a *siteMode) further() bool {
 	return far
 }
 
-// mode goes to the mode of the means, and reports whether p.try is a state there, with or without an ELBO.
+// mode goes to the mode of the means, and reports whether p.try is a state there, with or without
+// an ELBO.
 func (p *Problem) mode() bool {
 	a, t := &p.modes, p.terms
 	if !t.Concave() {
@@ -784,7 +810,8 @@ func (p *Problem) modeAim() bool {
 	return ok
 }
 
-// modeStep goes towards p.try as far as that lowers the value, and returns by how much. It replaces the sum e of the terms.
+// modeStep goes towards p.try as far as that lowers the value, and returns by how much. It replaces
+// the sum e of the terms.
 func (p *Problem) modeStep(e *float64) (fall float64) {
 	a, x := &p.modes, &p.Try
 	h := 1.0
@@ -806,7 +833,8 @@ func (p *Problem) modeStep(e *float64) (fall float64) {
 	return 0
 }
 
-// halveValue tries the target and the given number of halves of the way there. It accepts what is at most half as bad.
+// halveValue tries the target and the given number of halves of the way there. It accepts what is
+// at most half as bad.
 func (p *Problem) halveValue(times int) bool {
 	t := 1.0
 	for range times {
@@ -846,9 +874,9 @@ func (p *Problem) halve(times int) bool {
 	return false
 }
 
-// siteMix accelerates the map from sites to targets, in (log γ, c) where every γ is
-// positive and in (γ, c) otherwise, or in log γ alone where the mean is found for each of them. Residuals
-// are weighted by the Fisher information of the marginals.
+// siteMix accelerates the map from sites to targets, in (log γ, c) where every γ is positive and in
+// (γ, c) otherwise, or in log γ alone where the mean is found for each of them. Residuals are
+// weighted by the Fisher information of the marginals.
 type siteMix struct {
 	accel.Anderson
 	log   bool
@@ -857,7 +885,8 @@ type siteMix struct {
 	w, z  []float64
 }
 
-// mostMix is how far a mixture of log γ may be from the last: what is further off is not to be believed.
+// mostMix is how far a mixture of log γ may be from the last: what is further off is not to be
+// believed.
 const mostMix = 5
 
 // propose stores in dst the mixture that the state s and its predecessors
@@ -905,7 +934,8 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	return true
 }
 
-// precisions stores in a.z the γ that the state s, whose mean is that for its V, and its predecessors suggest. It reports whether there are any.
+// precisions stores in a.z the γ that the state s, whose mean is that for its V, and its
+// predecessors suggest. It reports whether there are any.
 func (a *siteMix) precisions(s *term.State) bool {
 	n := len(s.M)
 	if !a.outer {

@@ -29,9 +29,9 @@ type Base interface {
 	Prior() term.State
 }
 
-// What else a mover or a base may know. Each is asked for by assertion; the second column is what is
-// done without. A method with a slip in its signature is not found and nobody says so: a type that
-// means to have one has a line var _ for it.
+// What else a mover or a base may know. Each is asked for by assertion; the second column is what
+// is done without. A method with a slip in its signature is not found and nobody says so: a type
+// that means to have one has a line var _ for it.
 //
 //	exact     V⁻¹ = C⁻¹ + Γ to the letter        no proof of the gap
 //	holder    moves with V held                  no step of the mean
@@ -42,12 +42,13 @@ type Base interface {
 //	prover    a proof of its own                 that of moveProof
 //	keeper    keeps more than the sites          nothing is kept
 type (
-	// exact is a base whose V⁻¹ is C⁻¹ + Γ. A mean field is not, and the bound on the gap that moves
-	// prove does not hold for it.
+	// exact is a base whose V⁻¹ is C⁻¹ + Γ. A mean field is not, and the bound on the gap that
+	// moves prove does not hold for it.
 	exact interface{ exact() }
 
 	holder interface {
-		// hold is Move with the covariance of the current state, which the next Accept leaves as it is.
+		// hold is Move with the covariance of the current state, which the next Accept leaves as it
+		// is.
 		hold(d, delta, u []float64) (square float64)
 	}
 
@@ -68,8 +69,9 @@ type (
 		// before stores the covariance of the base in dst, both triangles, and reports whether it
 		// could at no more cost than that.
 		before(dst []float64) bool
-		// Covariance returns that of the variables in the current state, of which the lower triangle
-		// counts, or nil where it would cost far more than a move. It is valid until the next call.
+		// Covariance returns that of the variables in the current state, of which the lower
+		// triangle counts, or nil where it would cost far more than a move. It is valid until the
+		// next call.
 		Covariance() []float64
 		// mark keeps the current state, and back returns to it.
 		mark()
@@ -81,8 +83,8 @@ type (
 	factored interface {
 		// renew finds the variances of s at its sites. The means stand.
 		renew(s *term.State) (logDet float64, resolved bool, err error)
-		// variances finds those of the terms of a batch where not all are known, and reports whether
-		// it could.
+		// variances finds those of the terms of a batch where not all are known, and reports
+		// whether it could.
 		variances(v []float64, batch []int) bool
 		// try reports of the precisions γ₊ of a target whether V is positive definite, and whether
 		// noise alone makes it nearly singular.
@@ -102,8 +104,8 @@ type (
 		block(batch []int) error
 	}
 
-	// prover proves more than what moves tell. Where it is not ready there is no estimate of the gap
-	// either. It may move q, and then says so in the Proof.
+	// prover proves more than what moves tell. Where it is not ready there is no estimate of the
+	// gap either. It may move q, and then says so in the Proof.
 	prover interface {
 		ready() (bool, error)
 		prove(within float64) (Proof, error)
@@ -117,11 +119,11 @@ type (
 		// restart is told that the problem of all terms begins, and start that it is at the prior.
 		restart()
 		start()
-		// follow is told that q is the state of that problem, and returns how far it is from where it
-		// was; NaN leaves that to the sites.
+		// follow is told that q is the state of that problem, and returns how far it is from where
+		// it was; NaN leaves that to the sites.
 		follow() (distance float64)
-		// stale is told that the sites are others, and settled reports whether nothing is left to be
-		// done for them as they are.
+		// stale is told that the sites are others, and settled reports whether nothing is left to
+		// be done for them as they are.
 		stale()
 		settled() bool
 		// save writes or reads what is kept; resume is told the γ of the problem of all terms.

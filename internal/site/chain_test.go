@@ -7,10 +7,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// chain is a Markov chain at sorted times: a GP of covariance sd²exp(−|t − t′|/length), of which K⁻¹
-// is tridiagonal. All that it does takes O(N) operations and memory. It is the whole of what a new
-// structure of covariance needs; steps, proof, steps of the paper, saving and resuming are those of
-// Sites.
+// chain is a Markov chain at sorted times: a GP of covariance sd²exp(−|t − t′|/length), of which
+// K⁻¹ is tridiagonal. All that it does takes O(N) operations and memory. It is the whole of what a
+// new structure of covariance needs; steps, proof, steps of the paper, saving and resuming are
+// those of Sites.
 type chain struct {
 	diag, off []float64 // of K⁻¹
 	v0        float64
@@ -41,7 +41,8 @@ func newChain(t []float64, sd, length float64) *chain {
 	return c
 }
 
-// factor stores pivots and multipliers of K⁻¹ + diag(Δ), and reports whether that is positive definite.
+// factor stores pivots and multipliers of K⁻¹ + diag(Δ), and reports whether that is positive
+// definite.
 func (c *chain) factor(delta []float64) bool {
 	for i, d := range c.diag {
 		c.p[i] = d + delta[i]

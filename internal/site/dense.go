@@ -27,8 +27,10 @@ type DenseAlgebra struct {
 	Cov   []float64
 	Dense bool // cov holds V (lower triangle)
 
-	Features *WeightAlgebra // takes the steps of all terms where K is of few features and float64 does not hold it; else nil
-	linked   bool           // features is at the state, unless that is not fresh
+	// takes the steps of all terms where K is of few features and float64 does not hold it; else
+	// nil
+	Features *WeightAlgebra
+	linked   bool // features is at the state, unless that is not fresh
 
 	gap      DenseGap
 	Blocks   blockStep
@@ -55,8 +57,9 @@ var _ interface {
 	keeper
 } = denseBase{}
 
-// DenseMatrices is the number of N×N matrices that a model with this algebra has at its most, measured: K, V, a factor and what
-// solves with it, what is made of them before the next is, and those of a posterior.
+// DenseMatrices is the number of N×N matrices that a model with this algebra has at its most,
+// measured: K, V, a factor and what solves with it, what is made of them before the next is, and
+// those of a posterior.
 const DenseMatrices = 8
 
 // NewDenseAlgebra returns the prior of t, with covariances k. The error says which term has no
@@ -68,9 +71,10 @@ func NewDenseAlgebra(t *term.Terms, k []float64, workers term.Crew) (*DenseAlgeb
 	return s, s.begin(t, denseBase{&s.mover, s}, workers)
 }
 
-// denseBlock is the number of terms in a block step, about: the product that puts a block back costs
-// O(denseBlock N²), and smaller ones take more passes. From so many terms on V does not fit into a cache of the second level, and
-// products of that rank wait for it to come from memory: blocks are then larger, four columns of tiles.
+// denseBlock is the number of terms in a block step, about: the product that puts a block back
+// costs O(denseBlock N²), and smaller ones take more passes. From so many terms on V does not fit
+// into a cache of the second level, and products of that rank wait for it to come from memory:
+// blocks are then larger, four columns of tiles.
 const (
 	denseBlock = 32
 	largeBlock = 48
@@ -174,12 +178,14 @@ const (
 	roundingGap  = 0.01
 )
 
-// settle makes m again what it is to be, Ka, as reconcile does, and estimates what rounding then makes of the ELBO. Corrections of low rank add up
-// the rounding of the largest numbers that they went through, and where K is nearly singular, so that a is large, the ELBO
-// shows what is between m and Ka, by (d1 − ½a)ᵀ(m − Ka), as it shows the rounding of K itself, by half of
-// Σ_ij (aaᵀ − Γ + ΓVΓ)_ij δK_ij. Both stay after a step with a given β, where a gap of that size does not matter, and where the mean has more
-// digits than a and these are not to be had, as under a prior that is far wider than the noise: there what is between them shows in ½aᵀm alone.
-// Where they move, the state before is kept in s.gap.before.
+// settle makes m again what it is to be, Ka, as reconcile does, and estimates what rounding then
+// makes of the ELBO. Corrections of low rank add up the rounding of the largest numbers that they
+// went through, and where K is nearly singular, so that a is large, the ELBO shows what is between
+// m and Ka, by (d1 − ½a)ᵀ(m − Ka), as it shows the rounding of K itself, by half of Σ_ij (aaᵀ − Γ +
+// ΓVΓ)_ij δK_ij. Both stay after a step with a given β, where a gap of that size does not matter,
+// and where the mean has more digits than a and these are not to be had, as under a prior that is
+// far wider than the noise: there what is between them shows in ½aᵀm alone. Where they move, the
+// state before is kept in s.gap.before.
 func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err error) {
 	n, c, g := s.N, &s.Cur, &s.gap
 	var size, slope float64
@@ -205,7 +211,9 @@ func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err
 			x := (a*c.A[j] + r*v*c.Gamma[j]) * s.K[i*n+j]
 			square += 4 * x * x // as K is symmetric, so is δK
 		}
-		x := (a*a - r*(1-float64(r*s.Cov[i*n+i]))) * s.K[i*n+i] // converted, as the difference would otherwise show the rounding of V where products are fused
+		// converted, as the difference would otherwise show the rounding of V where products are
+		// fused
+		x := (a*a - r*(1-float64(r*s.Cov[i*n+i]))) * s.K[i*n+i]
 		square += x * x
 	}
 	rounding = dense.Epsilon * math.Sqrt(square)
@@ -232,12 +240,14 @@ func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	return rounding + left, true, nil
 }
 
-// reconciled is how often m and a are reconciled: each time leaves a part of what is between them that has been seen to be anything from 1e-6 to a fifth.
+// reconciled is how often m and a are reconciled: each time leaves a part of what is between them
+// that has been seen to be anything from 1e-6 to a fifth.
 const reconciled = 3
 
-// reconcile makes m and a of x, of the sites and V of s, those of one mean, m = Ka, where V at hand has left them apart by r = m − Ka: off its
-// diagonal V has the digits of K, which are few beside a strong site. With a + γ∘m held m moves by V(γ∘r) − r, and a by −γ times that.
-// It reports whether it could.
+// reconcile makes m and a of x, of the sites and V of s, those of one mean, m = Ka, where V at hand
+// has left them apart by r = m − Ka: off its diagonal V has the digits of K, which are few beside a
+// strong site. With a + γ∘m held m moves by V(γ∘r) − r, and a by −γ times that. It reports whether
+// it could.
 func (s *DenseAlgebra) reconcile(x *term.State) bool {
 	g, n := &s.gap, s.N
 	g.r, g.s = dense.Resize(g.r, n), dense.Resize(g.s, n)
@@ -451,9 +461,9 @@ func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 			break
 		}
 	}
-	// The problem of the block treats the other terms as their sites. Should the
-	// ELBO itself fall, go less far. If that does not help either, step on all sites together: short of the
-	// optimum, only rounding can keep such a step from raising the ELBO.
+	// The problem of the block treats the other terms as their sites. Should the ELBO itself fall,
+	// go less far. If that does not help either, step on all sites together: short of the optimum,
+	// only rounding can keep such a step from raising the ELBO.
 	for fraction := 1.0; fraction > 0.2; fraction /= 2 {
 		if err := s.Workers.Halt.Err(); err != nil {
 			return err
@@ -539,14 +549,17 @@ func (t *blockStep) putBack(s *DenseAlgebra, fraction float64) bool {
 	t.strong = strong
 	s.Later.Add(&t.exp)
 	if s.overdue() {
-		_ = s.catchUp() // where that is halted the step is done, and whoever needs V asks for the rest
+		// where that is halted the step is done, and whoever needs V asks for the rest
+		_ = s.catchUp()
 	}
 	s.drifted(&t.next)
 	return true
 }
 
-// laterMost is the number of rows of changes of V from which on they are made: three blocks or four together, where V, of LaterTerms terms or more, is far from fitting into
-// a cache of the second level. More take more products for the rows of the next block than they save, and so they do of fewer terms.
+// laterMost is the number of rows of changes of V from which on they are made: three blocks or four
+// together, where V, of LaterTerms terms or more, is far from fitting into a cache of the second
+// level. More take more products for the rows of the next block than they save, and so they do of
+// fewer terms.
 const (
 	laterMost  = 3 * largeBlock
 	LaterTerms = 1500
@@ -560,7 +573,8 @@ func laterRank(n int) int {
 	return laterMost
 }
 
-// overdue reports whether the changes of V that are yet to be made are to be made before the next block.
+// overdue reports whether the changes of V that are yet to be made are to be made before the next
+// block.
 func (s *DenseAlgebra) overdue() bool {
 	return s.Blocks.strong || s.Later.Begun() || s.Later.Rank() >= laterRank(s.N)
 }
@@ -664,7 +678,8 @@ func (b denseBase) variances(v []float64, batch []int) bool {
 	return true
 }
 
-// appendix stores a₊ = K⁻¹m₊ and m₊ of the appendix. On entry γ is rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so that
+// appendix stores a₊ = K⁻¹m₊ and m₊ of the appendix. On entry γ is rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ +
+// rΓ, so that
 //
 //	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
 func (b denseBase) appendix(x *term.Estimates, batch []int, m PaperMove) error {
@@ -720,8 +735,9 @@ type DualAlgebra struct {
 	lin *LinearModel
 }
 
-// Evaluate implements algebra. Where B does not leave the rows their digits, the gap says so: rounding of the relative size ε in
-// K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B is below 1.
+// Evaluate implements algebra. Where B does not leave the rows their digits, the gap says so:
+// rounding of the relative size ε in K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B
+// is below 1.
 func (s *DualAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.DenseAlgebra.Evaluate(within)
 	if err != nil {
@@ -739,11 +755,13 @@ func (s *DualAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, nil
 }
 
-// DualPivot is the least part of B that may be left for the dual to be chosen. The weights, whose units do not matter, do better.
+// DualPivot is the least part of B that may be left for the dual to be chosen. The weights, whose
+// units do not matter, do better.
 const DualPivot = 1e-6
 
-// Conditioned reports whether the rows before leave of each diagonal element of B = I + Γ^½KΓ^½, of which no eigenvalue
-// is below 1, that part at least; what it reports where h has stopped is of no use.
+// Conditioned reports whether the rows before leave of each diagonal element of B = I + Γ^½KΓ^½, of
+// which no eigenvalue is below 1, that part at least; what it reports where h has stopped is of no
+// use.
 func Conditioned(h *parallel.Halt, k, gamma []float64, least float64) bool {
 	if term.Size(k, gamma)*least <= 1 {
 		return true
@@ -760,8 +778,9 @@ func NewDualAlgebra(l *LinearModel, k []float64, workers term.Crew) (*DualAlgebr
 	return &DualAlgebra{DenseAlgebra: s, lin: l}, nil
 }
 
-// Precisions returns of each row about the largest γ that it may come to have under the prior covariance k: that which it has alone, and
-// that of its likelihood where the linear predictor is near 0 with and without its offset, as other rows may hold it, or at a real response.
+// Precisions returns of each row about the largest γ that it may come to have under the prior
+// covariance k: that which it has alone, and that of its likelihood where the linear predictor is
+// near 0 with and without its offset, as other rows may hold it, or at a real response.
 func (l *LinearModel) Precisions(h *parallel.Halt, k []float64) []float64 {
 	n := l.X.Rows
 	gamma := make([]float64, n)
@@ -854,7 +873,8 @@ func (b denseBase) save(c *save.State) {
 
 func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) } // about the prior
 
-// stateLater is state for the changes of V that are yet to be made, of which strong ones are not left.
+// stateLater is state for the changes of V that are yet to be made, of which strong ones are not
+// left.
 func (s *DenseAlgebra) stateLater(c *save.State) {
 	if c.Reading() {
 		s.Later.Reset()
@@ -898,16 +918,17 @@ func (g *DenseGap) Mean(k []float64, s *term.State) float64 {
 	return 0.5 * floats.Dot(g.c, g.h)
 }
 
-// A bound on tr Δ − log|I + Δ| that is more than loosePrecision times ½‖Δ‖²_F, which it tends to, is loose; where ‖Δ‖²_F is
-// between the other two, which it is for a pass or two of a run, that is worth a factor of P + Γ̂.
+// A bound on tr Δ − log|I + Δ| that is more than loosePrecision times ½‖Δ‖²_F, which it tends to,
+// is loose; where ‖Δ‖²_F is between the other two, which it is for a pass or two of a run, that is
+// worth a factor of P + Γ̂.
 const (
 	loosePrecision = 1.02
 	leastLoose     = 1e-3
 	mostLoose      = 2
 )
 
-// Precision returns a bound on tr Δ − log|I + Δ| at s, with ‖Δ‖²_F = Σ_ij δ_i V_ij² δ_j for δ = γ̂ − γ, and reports whether
-// it is worth while to compute what it bounds.
+// Precision returns a bound on tr Δ − log|I + Δ| at s, with ‖Δ‖²_F = Σ_ij δ_i V_ij² δ_j for δ = γ̂
+// − γ, and reports whether it is worth while to compute what it bounds.
 func (g *DenseGap) Precision(cov []float64, s *term.State) (bound float64, loose bool) {
 	n := len(s.M)
 	g.dg = dense.Resize(g.dg, n)
@@ -917,7 +938,8 @@ func (g *DenseGap) Precision(cov []float64, s *term.State) (bound float64, loose
 	return bound, bound > loosePrecision*0.5*square && square > leastLoose && square < mostLoose
 }
 
-// Exact returns tr Δ − log|I + Δ| at the s of the last call of precision, with logDet = log|K|/|V|, and what rounding may hide of it.
+// Exact returns tr Δ − log|I + Δ| at the s of the last call of precision, with logDet = log|K|/|V|,
+// and what rounding may hide of it.
 func (g *DenseGap) Exact(k []float64, s *term.State, logDet float64) float64 {
 	if !g.fac.Factor(k, len(s.M), s.Tg) {
 		return math.Inf(1)
@@ -925,7 +947,8 @@ func (g *DenseGap) Exact(k []float64, s *term.State, logDet float64) float64 {
 	return max(0, floats.Dot(g.dg, s.V)+logDet-g.fac.LogDet) + dense.Epsilon*term.Size(k, s.Tg)
 }
 
-// weightedSquares returns Σ_ij w_i V_ij² w_j, and the same of the negative w alone, for the V of which v is the lower triangle.
+// weightedSquares returns Σ_ij w_i V_ij² w_j, and the same of the negative w alone, for the V of
+// which v is the lower triangle.
 func (g *DenseGap) weightedSquares(v, w []float64) (all, negative float64) {
 	n := len(w)
 	g.squares = dense.Resize(g.squares, 2*n)
@@ -966,13 +989,14 @@ func (g *DenseGap) rowSquares(v, w []float64, lo, hi int) {
 	}
 }
 
-// meanHalvings is how often the step of the mean is halved until F does not rise: within a step or two of where it
-// matters no halving is needed, and elsewhere there is no hurry.
+// meanHalvings is how often the step of the mean is halved until F does not rise: within a step or
+// two of where it matters no halving is needed, and elsewhere there is no hurry.
 const meanHalvings = 4
 
-// Prove returns a proved bound on the gap of the current state, whose V is at hand. With keep the current state
-// becomes that which the step of the mean leads to, which steps of all terms, that mix the states before, do not gain by. What is above
-// the goal is looked into. The error is that of the crew, and the state then as it was.
+// Prove returns a proved bound on the gap of the current state, whose V is at hand. With keep the
+// current state becomes that which the step of the mean leads to, which steps of all terms, that
+// mix the states before, do not gain by. What is above the goal is looked into. The error is that
+// of the crew, and the state then as it was.
 func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 	g := &s.gap
 	g.apart = 0
@@ -1038,8 +1062,8 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 	return bound, nil
 }
 
-// rowsGap returns the bound on the gap of c by its rows, V held, beside twice that of V: where K is large and the sites are strong, that of the mean is the
-// rounding of ∂E/∂m, squared, times K.
+// rowsGap returns the bound on the gap of c by its rows, V held, beside twice that of V: where K is
+// large and the sites are strong, that of the mean is the rounding of ∂E/∂m, squared, times K.
 func (s *DenseAlgebra) rowsGap(c *term.State) float64 {
 	g, n := &s.gap, s.N
 	g.h, g.prior = dense.Resize(g.h, n), dense.Resize(g.prior, n)

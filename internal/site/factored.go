@@ -55,12 +55,13 @@ type FactoredAlgebra struct {
 	delta    []float64
 	kept     []float64 // delta and grad before a step
 	Promise  float64   // nats that the step δ promises
-	Unseen   float64   // nats that it may have left out, as its linear equations are solved to that alone
-	Beyond   float64   // nats that the last step brought, if it promised much less
-	renewal  float64   // nats that V brought when it was renewed last; +Inf at first
-	within   float64   // Solver.Goal of the last evaluation
-	t        float64   // length of the next step along δ
-	buf      []float64
+	// nats that it may have left out, as its linear equations are solved to that alone
+	Unseen  float64
+	Beyond  float64 // nats that the last step brought, if it promised much less
+	renewal float64 // nats that V brought when it was renewed last; +Inf at first
+	within  float64 // Solver.Goal of the last evaluation
+	t       float64 // length of the next step along δ
+	buf     []float64
 
 	proof    Proof
 	proved   bool      // the determinant of a proof has been taken
@@ -80,7 +81,8 @@ type factoredState struct {
 	Elbo float64
 }
 
-// NewFactoredAlgebra returns the prior of l with a low-rank covariance, or a diagonal one for rank 0.
+// NewFactoredAlgebra returns the prior of l with a low-rank covariance, or a diagonal one for rank
+// 0.
 func NewFactoredAlgebra(l *LinearModel, rank int) *FactoredAlgebra {
 	n, d := l.X.Rows, len(l.Names)
 	s := &FactoredAlgebra{Lin: l, N: n, terms: l.Terms, t: 1, Most: MostProof, renewal: math.Inf(1)}
@@ -239,9 +241,10 @@ func (s *FactoredAlgebra) begin() {
 // mostAstray bounds the steps of alone.
 const mostAstray = 10
 
-// alone goes from a state under which expectations overflow to the least squares through what each term would have if it were the only one, and
-// reports whether that is better: what is known of an exponential there says no more than which way to go. With far it goes on from there, step by
-// step to the targets, until a state is at most half as bad.
+// alone goes from a state under which expectations overflow to the least squares through what each
+// term would have if it were the only one, and reports whether that is better: what is known of an
+// exponential there says no more than which way to go. With far it goes on from there, step by step
+// to the targets, until a state is at most half as bad.
 func (s *FactoredAlgebra) alone(far bool) bool {
 	d := s.Lin.X.Cols
 	for k := range 1 + mostAstray {
@@ -272,9 +275,10 @@ func (s *FactoredAlgebra) alone(far bool) bool {
 	return false
 }
 
-// leastPromise returns what a step of the mean alone promises at least, V held: ½gᵀA⁻¹g ≥ ½ Σ_j g_j²/(D A_jj), as A ≼ D diag(A). Where derivatives are
-// absurd the step that is taken may promise less, by an A that is made positive definite, and where terms curve the other way, by what steps have
-// told of curvature elsewhere. There A is that of |γ̂|.
+// leastPromise returns what a step of the mean alone promises at least, V held: ½gᵀA⁻¹g ≥ ½ Σ_j
+// g_j²/(D A_jj), as A ≼ D diag(A). Where derivatives are absurd the step that is taken may promise
+// less, by an A that is made positive definite, and where terms curve the other way, by what steps
+// have told of curvature elsewhere. There A is that of |γ̂|.
 func (s *FactoredAlgebra) leastPromise() (sum float64) {
 	d := s.Lin.X.Cols
 	diag := make([]float64, d)
@@ -292,7 +296,8 @@ func (s *FactoredAlgebra) leastPromise() (sum float64) {
 	return sum
 }
 
-// aside makes s.hess and s.rhs those of the targets at c, alone or not, where absurd ones are replaced.
+// aside makes s.hess and s.rhs those of the targets at c, alone or not, where absurd ones are
+// replaced.
 func (s *FactoredAlgebra) aside(c *factoredState, alone bool) {
 	s.target, s.rhs = dense.Resize(s.target, s.N), dense.Resize(s.rhs, s.Lin.X.Cols)
 	slope := make([]float64, s.N)
@@ -317,15 +322,15 @@ func (s *FactoredAlgebra) aside(c *factoredState, alone bool) {
 	s.Lin.X.AddMulTOn(s.rhs, slope, nil, s.hess.scratch())
 }
 
-// Where a step promises fewer nats than nearOptimum, or than the goal, V is renewed, until that brings
-// no more than worthRenewing, or than the goal.
+// Where a step promises fewer nats than nearOptimum, or than the goal, V is renewed, until that
+// brings no more than worthRenewing, or than the goal.
 const (
 	nearOptimum   = 1e-2
 	worthRenewing = 1e-4
 )
 
-// settled reports whether V need not be renewed: until then steps may promise little at a stationary
-// point of the ELBO that is no maximum.
+// settled reports whether V need not be renewed: until then steps may promise little at a
+// stationary point of the ELBO that is no maximum.
 func (s *FactoredAlgebra) settled() bool { return s.renewal <= max(worthRenewing, s.enough()) }
 
 // renew takes the step of the mean with a new V, which leaves such a point, and reports whether the
@@ -412,7 +417,8 @@ func (s *FactoredAlgebra) search(times int, mean, cov float64) bool {
 				s.Beyond = 0
 			}
 			s.remember(math.IsInf(old, 0))
-			if s.Cur.Elbo <= old { // the promise, small as it is, was rounding: so are the changes that it was made of
+			// the promise, small as it is, was rounding: so are the changes that it was made of
+			if s.Cur.Elbo <= old {
 				s.History.Reset()
 			}
 			return true
@@ -443,8 +449,9 @@ func (s *FactoredAlgebra) remember(far bool) {
 //	[ A                      −½Xᵀdiag(∂γ̂/∂m)X²V                 ]
 //	[ −½VX²ᵀdiag(∂γ̂/∂m)X    ½diag(AV) + ½VX²ᵀdiag(∂γ̂/∂v)X²V ],
 //
-// X² being that of the squares of the elements, by conjugate gradients with the diagonal, or A and the diagonal, as their metric. Of the curvature of V that of
-// log|V| alone is counted, ½, beside that of the terms: the step is straight in V, as m + v/2 is, that exponentials are functions of.
+// X² being that of the squares of the elements, by conjugate gradients with the diagonal, or A and
+// the diagonal, as their metric. Of the curvature of V that of log|V| alone is counted, ½, beside
+// that of the terms: the step is straight in V, as m + v/2 is, that exponentials are functions of.
 type diagNewton struct {
 	siteNewton
 	v, scale []float64
@@ -454,10 +461,12 @@ type diagNewton struct {
 // leastShrink is the part of a variance that a step of Newton's leaves, at least.
 const leastShrink = 0.5
 
-// diagNewtonMost bounds the iterations: each takes four products with X, and a pass takes tens of these, too.
+// diagNewtonMost bounds the iterations: each takes four products with X, and a pass takes tens of
+// these, too.
 const diagNewtonMost = 100
 
-// aim stores the step in s.delta, and what it promises. It reports false where the Hessian is not positive definite.
+// aim stores the step in s.delta, and what it promises. It reports false where the Hessian is not
+// positive definite.
 func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 	if s.Cur.Wild || !t.slopes(s.terms, &s.Cur.State, nil, s.workers) {
 		return false
@@ -496,7 +505,8 @@ func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 		floats.DivTo(t.z, t.r, t.scale)
 		was := direct
 		// Of the four products two are as one with A.
-		if direct = s.hess.due(2*(k+1)) && s.hess.Direct(); direct { // of the mean in the metric of A itself
+		// of the mean in the metric of A itself
+		if direct = s.hess.due(2*(k+1)) && s.hess.Direct(); direct {
 			s.hess.Solve(t.z[:d], t.r[:d])
 		}
 		next := floats.Dot(t.r, t.z)
@@ -619,8 +629,8 @@ func (s *FactoredAlgebra) enough() float64 {
 	return enough
 }
 
-// The gap at which a low-rank V is good enough, in nats a row and at least: its last digits take many
-// passes, and other maxima of its ELBO are further away.
+// The gap at which a low-rank V is good enough, in nats a row and at least: its last digits take
+// many passes, and other maxima of its ELBO are further away.
 const (
 	lowRankGoalRow = 1e-6
 	lowRankGoal    = 1e-7
@@ -634,9 +644,9 @@ func (s *FactoredAlgebra) goal() float64 {
 	return max(lowRankGoal, lowRankGoalRow*float64(s.N))
 }
 
-// Evaluate implements algebra. The gap is what the next step promises, −½gᵀδ, where the last step kept
-// to its promise, and until V is settled no less than what renewing it brought last; after a step with a
-// given β it is not known.
+// Evaluate implements algebra. The gap is what the next step promises, −½gᵀδ, where the last step
+// kept to its promise, and until V is settled no less than what renewing it brought last; after a
+// step with a given β it is not known.
 func (s *FactoredAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if err := s.Renewed(); err != nil {
 		return siteEvaluation{}, err
@@ -689,7 +699,8 @@ func (s *FactoredAlgebra) Weights() ([]float64, gauss.Cov, error) {
 
 // factoredPaper is the workspace of the step with a given β.
 type factoredPaper struct {
-	h, to, prior []float64 // move of the mean, yet without the metric of the main text; target of V⁻¹; diagonal of Λ0
+	// move of the mean, yet without the metric of the main text; target of V⁻¹; diagonal of Λ0
+	h, to, prior []float64
 	mean         []float64
 	appendix     bool
 }
@@ -908,16 +919,17 @@ func (f *DiagFamily) state(c *save.State) {
 	c.Bool(&f.straight)
 }
 
-// worthProvingFactored is the estimated gap, as a multiple of the goal, below which the gap of a FactoredAlgebra is proved: that
-// takes the work of a pass.
+// worthProvingFactored is the estimated gap, as a multiple of the goal, below which the gap of a
+// FactoredAlgebra is proved: that takes the work of a pass.
 const worthProvingFactored = 10
 
-// MostProof is the number of multiplications that the determinant of a proof may take: some seconds.
+// MostProof is the number of multiplications that the determinant of a proof may take: some
+// seconds.
 const MostProof = 1e11
 
-// worthProving reports whether a proof is worth its cost here. Where the determinant takes longer than
-// passes do it is tried once, where the run may end: of what a low-rank V is below the best of all V
-// later states leave nearly as much.
+// worthProving reports whether a proof is worth its cost here. Where the determinant takes longer
+// than passes do it is tried once, where the run may end: of what a low-rank V is below the best of
+// all V later states leave nearly as much.
 func (s *FactoredAlgebra) worthProving(goal float64) bool {
 	if s.ClosedForm() {
 		return true // it costs little but the step of the mean, which waits
@@ -931,8 +943,8 @@ func (s *FactoredAlgebra) worthProving(goal float64) bool {
 	return s.Promise+s.Unseen <= worthProvingFactored*goal
 }
 
-// ProofWork returns the number of multiplications that the determinant of a proof takes, +Inf where it
-// would take more memory than the model may have, and whether it is over the rows.
+// ProofWork returns the number of multiplications that the determinant of a proof takes, +Inf where
+// it would take more memory than the model may have, and whether it is over the rows.
 func (s *FactoredAlgebra) ProofWork() (work float64, dual bool) {
 	l, d := s.Lin, s.Lin.X.Cols
 	work, size, dual := s.hess.factorWork()
@@ -947,8 +959,9 @@ func (s *FactoredAlgebra) ProofWork() (work float64, dual bool) {
 // proofMatrices is the number of N×N or D×D matrices that a proof has at its most.
 const proofMatrices = 6
 
-// Prove takes a Newton step of the mean, V held, unless the ELBO would fall, and returns a proved bound on the gap of the state reached,
-// with an error well below the goal, +Inf if there is none. The error is that of the crew; the proof can then be gone on with.
+// Prove takes a Newton step of the mean, V held, unless the ELBO would fall, and returns a proved
+// bound on the gap of the state reached, with an error well below the goal, +Inf if there is none.
+// The error is that of the crew; the proof can then be gone on with.
 func (s *FactoredAlgebra) Prove(goal float64, step bool) (float64, error) {
 	d := s.Lin.X.Cols
 	diagonal, ok := s.Fam.(*DiagFamily)
@@ -985,7 +998,8 @@ func (s *FactoredAlgebra) Prove(goal float64, step bool) (float64, error) {
 			own := s.Lin.Prior.At(j)
 			scales += term.ScaleGap((s.hess.diag[j]-own)/p, own/p)
 		}
-		if bound += scales; step && bound > goal && s.Promise+s.Unseen <= goal { // which may be rounding
+		// which may be rounding
+		if bound += scales; step && bound > goal && s.Promise+s.Unseen <= goal {
 			bound = min(bound, s.rowsGap(goal)+2*scales)
 		}
 		return bound, s.workers.Halt.Err()
@@ -998,7 +1012,8 @@ func (s *FactoredAlgebra) Prove(goal float64, step bool) (float64, error) {
 	return bound + loss, nil
 }
 
-// loss returns a bound on tr Δ − log|I + Δ| = tr(AV) − D − log|A|/|V⁻¹|, with what rounding may hide of it.
+// loss returns a bound on tr Δ − log|I + Δ| = tr(AV) − D − log|A|/|V⁻¹|, with what rounding may
+// hide of it.
 func (s *FactoredAlgebra) loss() float64 {
 	told, rounding := s.Told()
 	s.Fam.Move(0, s.delta[s.Lin.X.Cols:])
@@ -1054,21 +1069,25 @@ func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 
 // factoredRows is the workspace of rowsGap.
 type factoredRows struct {
-	low         []float64    // of the slopes
-	drift, wide []float64    // what the linear predictors are off by, and their variances under the prior
+	low []float64 // of the slopes
+	// what the linear predictors are off by, and their variances under the prior
+	drift, wide []float64
 	r           dense.Double // the residual, or the mean
 	delta, back []float64
 }
 
-// The slopes of rowsGap are refined so often, or until what is left of the residual is this part of the goal.
+// The slopes of rowsGap are refined so often, or until what is left of the residual is this part of
+// the goal.
 const (
 	rowsRefined = 3
 	rowsRest    = 0.1
 )
 
-// rowsGap returns a bound on what the mean leaves to gain by the rows: see Terms.rowGap. Raw units and wide priors blow up, in
-// ½cᵀΛ0⁻¹c, what rounding leaves of c = Λ0m − Xᵀα̂. Slopes a near α̂ for which Λ0m − Xᵀa is next to nothing, in twice the digits, leave
-// but the distances a − α̂ to be counted. They come by refinement: where r = Xᵀa − Λ0m and Aδ = r, slopes of a − diag(γ̂)Xδ leave Λ0δ.
+// rowsGap returns a bound on what the mean leaves to gain by the rows: see Terms.rowGap. Raw units
+// and wide priors blow up, in ½cᵀΛ0⁻¹c, what rounding leaves of c = Λ0m − Xᵀα̂. Slopes a near α̂
+// for which Λ0m − Xᵀa is next to nothing, in twice the digits, leave but the distances a − α̂ to be
+// counted. They come by refinement: where r = Xᵀa − Λ0m and Aδ = r, slopes of a − diag(γ̂)Xδ leave
+// Λ0δ.
 func (s *FactoredAlgebra) rowsGap(goal float64) float64 {
 	c, p, x, g := &s.Cur, &s.Lin.Prior, s.Lin.X, &s.rows
 	dense.ResizeAll(s.N, &c.A, &c.Gamma, &g.low, &g.drift, &g.wide)

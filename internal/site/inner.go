@@ -8,16 +8,18 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Outer and inner steps. A new covariance V takes a product XᵀΓX and its factor, or a factor of as many variables as there are; a product
-// of the one at hand with a vector takes less by as many times as there are weights, or variables. Inner steps move the mean alone,
-// by Newton's method with V held, and an outer step then makes V that of the sites that the mean wants.
+// Outer and inner steps. A new covariance V takes a product XᵀΓX and its factor, or a factor of as
+// many variables as there are; a product of the one at hand with a vector takes less by as many
+// times as there are weights, or variables. Inner steps move the mean alone, by Newton's method
+// with V held, and an outer step then makes V that of the sites that the mean wants.
 
 // innerMean takes the inner steps. In the means of the variables, of covariance V, a step is
 //
 //	argmin_δ ½δᵀ(V⁻¹ + diag(γ̂ − γ))δ − δᵀ(α̂ − a) = (V⁻¹ + diag(γ̂ − γ))⁻¹(α̂ − a)
 //
-// by conjugate gradients preconditioned with V = XCXᵀ. As V⁻¹ times the direction of a residual is the residual itself, each
-// iteration takes one product with V and no other; and as directions are Xw and residuals count as Xᵀr, each reads X once.
+// by conjugate gradients preconditioned with V = XCXᵀ. As V⁻¹ times the direction of a residual is
+// the residual itself, each iteration takes one product with V and no other; and as directions are
+// Xw and residuals count as Xᵀr, each reads X once.
 type innerMean struct {
 	At, next    term.State // the state found, and the next one to look at
 	Value       float64    // of at: KL − Σe, up to a constant
@@ -34,18 +36,21 @@ type innerMean struct {
 	workers term.Crew
 }
 
-// The mean is found by so many steps of Newton's at most, each with so many iterations and to so small a part of the
-// residual: a V that follows from a mean that is not the best is of no use.
+// The mean is found by so many steps of Newton's at most, each with so many iterations and to so
+// small a part of the residual: a V that follows from a mean that is not the best is of no use.
 const (
 	InnerNewtons   = 8
 	innerHalves    = 5
 	innerSolves    = 8
 	innerReduction = 1e-2
-	innerCurve     = 0.1 // of what it is under V: flatter ways are long, and lose a where the covariance of the base is singular
-	innerProducts  = InnerNewtons * (innerSolves + 1)
+	// of what it is under V: flatter ways are long, and lose a where the covariance of the base is
+	// singular
+	innerCurve    = 0.1
+	innerProducts = InnerNewtons * (innerSolves + 1)
 )
 
-// begin makes s, with that value, the state to start from, whose terms have the indices, nil for all, and the covariance cov.
+// begin makes s, with that value, the state to start from, whose terms have the indices, nil for
+// all, and the covariance cov.
 func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index []int, cov spreader, c term.Crew) {
 	t.At.CopyFrom(s)
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
@@ -60,8 +65,8 @@ func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index
 	}
 }
 
-// find moves the mean until its steps promise no more than so many nats, or no more than the given part of what the
-// precisions of the sites do. It reports whether it moved.
+// find moves the mean until its steps promise no more than so many nats, or no more than the given
+// part of what the precisions of the sites do. It reports whether it moved.
 func (t *innerMean) find(slack, part float64) (moved bool) {
 	t.products = innerProducts
 	for range InnerNewtons {
@@ -158,16 +163,18 @@ func (t *innerMean) move() bool {
 	return false
 }
 
-// A base, as a prior is, may be far wider than V is to be: expectations under its variances say little. They are scaled so that the sites
-// would determine all dimensions, Σ γ̂v = D, in turn with steps of the mean that take so many products with the covariance of the base
-// each: so many of both.
+// A base, as a prior is, may be far wider than V is to be: expectations under its variances say
+// little. They are scaled so that the sites would determine all dimensions, Σ γ̂v = D, in turn with
+// steps of the mean that take so many products with the covariance of the base each: so many of
+// both.
 const (
-	departRounds   = 5 // of four a fit of 256 columns needs a matrix XᵀΓX more to 0.01 nats, and eight bring no more
+	// of four a fit of 256 columns needs a matrix XᵀΓX more to 0.01 nats, and eight bring no more
+	departRounds   = 5
 	departProducts = 4
 )
 
-// depart finds a mean from which to leave a base of the variances v, where the state begins, and the variances of so many dimensions
-// there. It reports whether there is one.
+// depart finds a mean from which to leave a base of the variances v, where the state begins, and
+// the variances of so many dimensions there. It reports whether there is one.
 func (t *innerMean) depart(v []float64, dims int) bool {
 	scale := 1.0
 	for range departRounds {
@@ -182,8 +189,8 @@ func (t *innerMean) depart(v []float64, dims int) bool {
 	return !t.workers.Halt.Stopped() && t.rescale(v, scale, dims) > 0
 }
 
-// rescale replaces the variances, v times scale, by others, of which it returns the scale, or 0 if there are no
-// expectations under these.
+// rescale replaces the variances, v times scale, by others, of which it returns the scale, or 0 if
+// there are no expectations under these.
 func (t *innerMean) rescale(v []float64, scale float64, dims int) float64 {
 	x := &t.At
 	var determined float64

@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LinearModel is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the weights: what a
-// GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
+// LinearModel is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the
+// weights: what a GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
 type LinearModel struct {
 	Terms *term.Terms
 	X     *design.Matrix
@@ -25,8 +25,9 @@ type LinearModel struct {
 	MaxMemory int64 // bytes; 0 is the limit of ErrMemory
 }
 
-// What a linear model has at its most, measured: besides the matrices of its algebra, vectors of D numbers
-// (names, prior and all), and matrices D×Rank, most of them of the last steps and of a Krylov space.
+// What a linear model has at its most, measured: besides the matrices of its algebra, vectors of D
+// numbers (names, prior and all), and matrices D×Rank, most of them of the last steps and of a
+// Krylov space.
 const (
 	WeightVectors   = 38
 	LowRankMatrices = 28
@@ -105,18 +106,22 @@ type Weighted interface {
 	Weights() ([]float64, gauss.Cov, error)
 }
 
-// smallWeights is the number of weights up to which a full covariance costs no more than one of low rank, to speak of.
+// smallWeights is the number of weights up to which a full covariance costs no more than one of low
+// rank, to speak of.
 const smallWeights = 300
 
-// Small reports whether every V that may be the best is of that rank: with a diagonal prior V⁻¹ has no more factors than there are rows.
+// Small reports whether every V that may be the best is of that rank: with a diagonal prior V⁻¹ has
+// no more factors than there are rows.
 func (l *LinearModel) Small(rank int) bool {
 	d := len(l.Names)
 	return rank >= d || l.Prior.Full == nil && rank >= l.X.Rows && d <= smallWeights
 }
 
-// NewRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one where float64 has
-// digits enough for it, and otherwise, unless there are too many, that of the weights or, of far more weights than rows, of the span of
-// these, which take twice the digits where they have to. A feature far from zero makes all of K one number, from which the others cannot be told.
+// NewRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one
+// where float64 has digits enough for it, and otherwise, unless there are too many, that of the
+// weights or, of far more weights than rows, of the span of these, which take twice the digits
+// where they have to. A feature far from zero makes all of K one number, from which the others
+// cannot be told.
 func (l *LinearModel) NewRowAlgebra(workers term.Crew) (Algebra, error) {
 	k, err := l.GramUntil(workers.Halt)
 	if err != nil {
@@ -135,10 +140,12 @@ func (l *LinearModel) NewRowAlgebra(workers term.Crew) (Algebra, error) {
 	return NewDualAlgebra(l, k, workers)
 }
 
-// bestPasses bounds the passes of best: a fit of the sites takes tens, and in the worst units hundreds.
+// bestPasses bounds the passes of best: a fit of the sites takes tens, and in the worst units
+// hundreds.
 const bestPasses = 500
 
-// Best finds the best full Gaussian of w − μ0, or the best that bestPasses lead to. The matrix is its covariance.
+// Best finds the best full Gaussian of w − μ0, or the best that bestPasses lead to. The matrix is
+// its covariance.
 func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err error) {
 	var alg Algebra
 	if l.X.Rows > len(l.Names) {

@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// lowRankFamily is the family of V with V⁻¹ = P = diag(d) + UUᵀ. Its coordinates
-// are log e and U, d_j = e_j + leastUnique·(UUᵀ)_jj. What minimises ½(tr(AV) + log|P|) is the maximum-likelihood
+// lowRankFamily is the family of V with V⁻¹ = P = diag(d) + UUᵀ. Its coordinates are log e and U,
+// d_j = e_j + leastUnique·(UUᵀ)_jj. What minimises ½(tr(AV) + log|P|) is the maximum-likelihood
 // factor analysis of A in the place of a sample covariance.
 type lowRankFamily struct {
 	cur, try *gauss.LowRank
@@ -28,7 +28,8 @@ type lowRankFamily struct {
 	scratch  []float64
 }
 
-// leastUnique is the least part of P_jj, nearly, that is d_j's: diag(d)⁻¹ − ZZᵀ loses as many digits.
+// leastUnique is the least part of P_jj, nearly, that is d_j's: diag(d)⁻¹ − ZZᵀ loses as many
+// digits.
 const leastUnique = 1e-6
 
 func NewLowRankFamily(prec []float64, rank int) *lowRankFamily {
@@ -49,8 +50,8 @@ func (f *lowRankFamily) Size() int { return len(f.cur.D) * (1 + f.cur.Rank) }
 //	∂/∂U = V(P − A)VU = W − V AW,   V AW = diag(d)⁻¹(AW − UB),
 //	∂/∂d_j = ½(V − VAV)_jj,   d_j²(VAV)_jj = A_jj − 2(U AWᵀ)_jj + (UBUᵀ)_jj,
 //
-// the first with d held fixed. The Fisher information of log e is near ½e_j²V_jj², and that of U maps δ to VδK
-// plus a term of the same size.
+// the first with d held fixed. The Fisher information of log e is near ½e_j²V_jj², and that of U
+// maps δ to VδK plus a term of the same size.
 func (f *lowRankFamily) Gradient(g []float64, a *WeightHessian) {
 	c := f.cur
 	n, k := len(c.D), c.Rank
@@ -84,7 +85,8 @@ func (f *lowRankFamily) Gradient(g []float64, a *WeightHessian) {
 	dense.Cholesky(f.kc, k)
 }
 
-// natural applies F⁻¹: 2/(e_jV_jj)² to log e, and g ↦ Pg(K + 0.4I)⁻¹ to U: weak factors are not to run away.
+// natural applies F⁻¹: 2/(e_jV_jj)² to log e, and g ↦ Pg(K + 0.4I)⁻¹ to U: weak factors are not to
+// run away.
 func (f *lowRankFamily) natural(g []float64) {
 	c := f.cur
 	n, k := len(c.D), c.Rank
@@ -116,7 +118,8 @@ func (f *lowRankFamily) begun() bool {
 
 // begin moves to the factors of A that there are with D = diag(A), and what they leave as e.
 func (f *lowRankFamily) begin(dst []float64, a *WeightHessian) {
-	f.factors(dst, a, a.diag, 1.01, false) // Below 1 there is no factor; a small one can still grow.
+	// Below 1 there is no factor; a small one can still grow.
+	f.factors(dst, a, a.diag, 1.01, false)
 }
 
 // renew moves to the best U given d, with what that leaves of diag(A) as e: gradients may have led
@@ -138,17 +141,18 @@ func (f *lowRankFamily) factors(dst []float64, a *WeightHessian, d []float64, le
 	floats.Sub(dst[n:], f.cur.U)
 }
 
-// The Krylov space of leading begins with so many vectors more than factors, and has so many blocks.
+// The Krylov space of leading begins with so many vectors more than factors, and has so many
+// blocks.
 const (
 	krylovExtra  = 8
 	krylovBlocks = 5
 )
 
 // leading stores in u what minimises ½(tr(AV) + log|V⁻¹|) given d: d^½Q(Λ − I)₊^½ with the leading
-// eigenvalues and vectors of S = d^−½Ad^−½ (Lawley and Maxwell, 1971), eigenvalues being at least the
-// given one. They are the Ritz vectors in the block Krylov space of random vectors and, where warm is
-// set, of the current U (Musco and Musco, 2015): all blocks count, and not the last alone, as what
-// leads of a flat spectrum is yet in all of them.
+// eigenvalues and vectors of S = d^−½Ad^−½ (Lawley and Maxwell, 1971), eigenvalues being at least
+// the given one. They are the Ritz vectors in the block Krylov space of random vectors and, where
+// warm is set, of the current U (Musco and Musco, 2015): all blocks count, and not the last alone,
+// as what leads of a flat spectrum is yet in all of them.
 func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, least float64, warm bool) {
 	n, r := len(d), f.cur.Rank
 	k := min(n, r+krylovExtra)
@@ -270,7 +274,8 @@ type covFamily interface {
 	Move(t float64, delta []float64)
 	// secant stores the current φ minus the one that is tried, which was current before.
 	secant(dst []float64)
-	// Variances stores x_nᵀVx_n of the V that is tried; they are of no use where s.halt has stopped.
+	// Variances stores x_nᵀVx_n of the V that is tried; they are of no use where s.halt has
+	// stopped.
 	Variances(v []float64, x *design.Matrix, s *design.Work)
 	// Divergence returns ½(tr(Λ0V) − D + log|V⁻¹| − log|Λ0|) of the V that is tried.
 	Divergence(p *gauss.Prior) float64
@@ -319,15 +324,17 @@ func (a *WeightHessian) scratch() *design.Work {
 	return &a.work
 }
 
-// A factor of A, or of what stands for it over the rows, is that over the weights where it takes no more than directFew multiplications, as it has more digits, and
-// none where it takes more than directMost, or more memory than the rows, or than directSmall numbers.
+// A factor of A, or of what stands for it over the rows, is that over the weights where it takes no
+// more than directFew multiplications, as it has more digits, and none where it takes more than
+// directMost, or more memory than the rows, or than directSmall numbers.
 const (
 	directFew   = 1e7
 	directMost  = 1e9
 	directSmall = 1e6
 )
 
-// factorWork returns the number of multiplications of a factor and of its numbers, and whether it is over the rows.
+// factorWork returns the number of multiplications of a factor and of its numbers, and whether it
+// is over the rows.
 func (a *WeightHessian) factorWork() (work, size float64, dual bool) {
 	n, d, per := float64(a.X.Rows), float64(a.X.Cols), float64(a.X.PerRow())
 	work, size = n*per*per/2+d*d*d/3, d*d
@@ -337,7 +344,8 @@ func (a *WeightHessian) factorWork() (work, size float64, dual bool) {
 	return work, size, dual
 }
 
-// directWork is factorWork, of a factor that is not too large: there is none of +Inf multiplications.
+// directWork is factorWork, of a factor that is not too large: there is none of +Inf
+// multiplications.
 func (a *WeightHessian) directWork() (work float64, dual bool) {
 	work, size, dual := a.factorWork()
 	if work > directMost || size > max(directSmall, float64(a.X.Rows)*float64(a.X.PerRow())) {
@@ -346,15 +354,17 @@ func (a *WeightHessian) directWork() (work float64, dual bool) {
 	return work, dual
 }
 
-// due reports whether so many products with A are as much work as a factor of it: then that is worth its while, as in hindsight the work was at most twice what
-// was needed, however many more there would have been.
+// due reports whether so many products with A are as much work as a factor of it: then that is
+// worth its while, as in hindsight the work was at most twice what was needed, however many more
+// there would have been.
 func (a *WeightHessian) due(products int) bool {
 	work, _ := a.directWork()
 	return 2*float64(products)*float64(a.X.Rows)*float64(a.X.PerRow()) >= work
 }
 
-// Direct makes the factor that solve takes, and reports whether there is one and it is not too large: of A in units of its diagonal or, of many
-// weights and few rows under a diagonal prior, of I + W^½XΛ0⁻¹XᵀW^½, which has fewer digits. It is as good as float64 is.
+// Direct makes the factor that solve takes, and reports whether there is one and it is not too
+// large: of A in units of its diagonal or, of many weights and few rows under a diagonal prior, of
+// I + W^½XΛ0⁻¹XᵀW^½, which has fewer digits. It is as good as float64 is.
 func (a *WeightHessian) Direct() bool {
 	if a.tried {
 		return a.Exact
@@ -437,10 +447,11 @@ type conjugateGradients struct {
 	Iterations int // of all solutions
 }
 
-// Conjugate gradients take so many iterations at most. From where a factor of A itself is due on that is their metric: columns
-// that have next to all in common, as those far from zero have with an intercept, leave them no end. A V of low rank, which is near A⁻¹, is so far a metric as
-// good, for lowRankCG iterations at least. Not for a proof, which wants a residual that is small
-// in units of the prior: what rounding leaves of one in the metric of A may be anything there.
+// Conjugate gradients take so many iterations at most. From where a factor of A itself is due on
+// that is their metric: columns that have next to all in common, as those far from zero have with
+// an intercept, leave them no end. A V of low rank, which is near A⁻¹, is so far a metric as good,
+// for lowRankCG iterations at least. Not for a proof, which wants a residual that is small in units
+// of the prior: what rounding leaves of one in the metric of A may be anything there.
 const (
 	maxCG     = 1000
 	lowRankCG = 50
@@ -451,8 +462,8 @@ const (
 // Newton step to that accuracy keeps the quadratic convergence of an exact one
 // (Dembo, Eisenstat and Steihaug, 1982). It returns an estimate of ½gᵀA⁻¹g.
 //
-// The preconditioner M may be far above A along what columns nearly have in common. With proof the residual is
-// measured by the prior, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below tol.
+// The preconditioner M may be far above A along what columns nearly have in common. With proof the
+// residual is measured by the prior, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below tol.
 func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float64, m covFamily, tol float64, proof bool) float64 {
 	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
 		*p = dense.Resize(*p, len(g))

@@ -10,7 +10,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Progress tells how fast steps to the targets of the sites converge, by the nats that they promise.
+// Progress tells how fast steps to the targets of the sites converge, by the nats that they
+// promise.
 type Progress struct {
 	seen   int                 // terms of the pass under way
 	sum    float64             // promised in that pass
@@ -20,10 +21,10 @@ type Progress struct {
 	rest   int // passes until it is slow again, after a step of Newton's that failed
 }
 
-// Steps to the targets are slow if in so many passes their promise falls by less than slowFall: on ordinary data it falls by
-// that in a pass or two, and where expectations change with the variance more than with the mean, not in a hundred.
-// Where less than slowLeast nats are promised all that is left may be rounding. Where a step of Newton's
-// fails, the next is tried after slowRest passes.
+// Steps to the targets are slow if in so many passes their promise falls by less than slowFall: on
+// ordinary data it falls by that in a pass or two, and where expectations change with the variance
+// more than with the mean, not in a hundred. Where less than slowLeast nats are promised all that
+// is left may be rounding. Where a step of Newton's fails, the next is tried after slowRest passes.
 const (
 	slowPasses = 6
 	slowFall   = 3
@@ -31,7 +32,8 @@ const (
 	slowRest   = 3
 )
 
-// farPromise is the number of nats from which on slow steps are tried to be left by the targets of the sites alone.
+// farPromise is the number of nats from which on slow steps are tried to be left by the targets of
+// the sites alone.
 const farPromise = 1e4
 
 // Add takes account of a step of so many of n terms.
@@ -66,15 +68,17 @@ func (p *Progress) state(c *save.State) {
 	c.Bool(&p.Slow)
 }
 
-// siteNewton is Newton's step of the ELBO in (m, v) of the variables of sites, v standing for all of V. With the covariance S of
-// the variables, and γ̂, α̂ what the expectations say of γ and a, it solves
+// siteNewton is Newton's step of the ELBO in (m, v) of the variables of sites, v standing for all
+// of V. With the covariance S of the variables, and γ̂, α̂ what the expectations say of γ and a, it
+// solves
 //
 //	[ S⁻¹ + diag(γ̂ − γ)   ½diag(∂γ̂/∂m)              ] [δm]   [ α̂ − a     ]
 //	[ ½diag(∂γ̂/∂m)        ½(S∘S)⁻¹ + ½diag(∂γ̂/∂v)  ] [δv] = [ ½(γ − γ̂) ].
 //
-// The inverses are the metric M in which a step to the targets of the sites is the steepest; of the rest such steps know
-// nothing. It counts where an exponential stands against a wide prior, for E[exp(η)] = exp(m + v/2) changes by far more than m and v
-// do. The system is solved by conjugate gradients in the metric M, whose first step is thus along that to the targets.
+// The inverses are the metric M in which a step to the targets of the sites is the steepest; of the
+// rest such steps know nothing. It counts where an exponential stands against a wide prior, for
+// E[exp(η)] = exp(m + v/2) changes by far more than m and v do. The system is solved by conjugate
+// gradients in the metric M, whose first step is thus along that to the targets.
 type siteNewton struct {
 	tm, tv []float64 // ∂γ̂/∂m and ∂γ̂/∂v
 	// Of two parts, for m and for v. Directions have a dual, M times them: the changes of the
@@ -84,30 +88,34 @@ type siteNewton struct {
 	d, e []float64 // the step and its dual
 }
 
-// Differences of γ̂ are taken over this part of a standard deviation or of a variance to both sides, or of 1 where that is less: where
-// variances are large exponentials change over a distance of 1. What rounding hides of large numbers is added, as far as that allows.
+// Differences of γ̂ are taken over this part of a standard deviation or of a variance to both
+// sides, or of 1 where that is less: where variances are large exponentials change over a distance
+// of 1. What rounding hides of large numbers is added, as far as that allows.
 const (
 	newtonDifference = 1e-6
 	newtonRounding   = 1e-9
 	newtonFarthest   = 1e-3
 )
 
-// newtonFlat is the part of the curvature of a term in (m, v) that the differences may be wrong by. A term of an exponential is flat where
-// m + v/2 does not change, which a wide prior leaves to the rest of the ELBO, a part in 10⁵ and less of the term's curvature elsewhere.
+// newtonFlat is the part of the curvature of a term in (m, v) that the differences may be wrong by.
+// A term of an exponential is flat where m + v/2 does not change, which a wide prior leaves to the
+// rest of the ELBO, a part in 10⁵ and less of the term's curvature elsewhere.
 const newtonFlat = 1e-3
 
-// The conjugate gradients end where the square of the residual is this part of what it was, and the nats that the last iteration
-// promises are this part of what all do: the more exact a step, the faster the next. They end in any case where nothing but rounding is left of the
-// residual, and after so many iterations or N, if that is more. An iteration takes 2N² operations and a step to the
-// targets N³ or more: N of them cost no more than a pass.
+// The conjugate gradients end where the square of the residual is this part of what it was, and the
+// nats that the last iteration promises are this part of what all do: the more exact a step, the
+// faster the next. They end in any case where nothing but rounding is left of the residual, and
+// after so many iterations or N, if that is more. An iteration takes 2N² operations and a step to
+// the targets N³ or more: N of them cost no more than a pass.
 const (
 	newtonTol     = 1e-6
 	newtonNothing = 1e-20
 	newtonMost    = 200
 )
 
-// aim finds the step at s, the state of the terms in batch (nil means all), with the covariance cov of the variables, of which the lower
-// triangle counts. It reports whether there is one: not without a cov.
+// aim finds the step at s, the state of the terms in batch (nil means all), with the covariance cov
+// of the variables, of which the lower triangle counts. It reports whether there is one: not
+// without a cov.
 func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []float64, c term.Crew) bool {
 	n := len(s.M)
 	if cov == nil || !t.slopes(terms, s, batch, c) {
@@ -157,8 +165,8 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []fl
 		floats.AddScaledTo(t.q, t.r, next/rho, t.q)
 		rho = next
 	}
-	// What is left of the residual are also changes that cancel each other, where there are more terms than
-	// weights: with it every site goes to where its own target does.
+	// What is left of the residual are also changes that cancel each other, where there are more
+	// terms than weights: with it every site goes to where its own target does.
 	floats.Add(t.e, t.r)
 	_, ok := dense.AllFinite(t.e)
 	return ok && !c.Halt.Stopped()
@@ -227,8 +235,9 @@ func (t *siteNewton) natural(cov []float64, n int) {
 	}
 }
 
-// precision returns the change of γ_i in the length h of the step. To be good far from the optimum the way there is straight in v where
-// that rises, by the factor 1 + u: the precisions then fall by that, and not along their slope.
+// precision returns the change of γ_i in the length h of the step. To be good far from the optimum
+// the way there is straight in v where that rises, by the factor 1 + u: the precisions then fall by
+// that, and not along their slope.
 func (t *siteNewton) precision(s *term.State, i int, h float64) float64 {
 	d, u := -2*h*t.e[len(s.M)+i], h*t.d[len(s.M)+i]/s.V[i]
 	if u > 0 {
@@ -237,8 +246,9 @@ func (t *siteNewton) precision(s *term.State, i int, h float64) float64 {
 	return d
 }
 
-// mean returns the move of m_i, if v_i has become v. What that differs from the step, Δv, would change γ̂, and the mean makes up for
-// it: it goes to where γ̂ is what it were without, further by −Δv (∂γ̂/∂v)/(∂γ̂/∂m), which is ∓½Δv for an exponential.
+// mean returns the move of m_i, if v_i has become v. What that differs from the step, Δv, would
+// change γ̂, and the mean makes up for it: it goes to where γ̂ is what it were without, further by
+// −Δv (∂γ̂/∂v)/(∂γ̂/∂m), which is ∓½Δv for an exponential.
 func (t *siteNewton) mean(s *term.State, i int, h, v float64) float64 {
 	d := h * t.d[i]
 	if dv := v - s.V[i] - h*t.d[len(s.M)+i]; t.tm[i] != 0 {
@@ -254,15 +264,18 @@ func (t *siteNewton) linear(s *term.State, i int, h float64) float64 {
 	return h * (t.e[i] - s.Gamma[i]*t.d[i])
 }
 
-// siteRates solves the problem of rated terms by its dual, in which there is no exponential (Khan, Aravkin, Friedlander and Seeger, 2013): with
-// C the covariance of the base, which has no sites, and all of a that of γ, a_n = slope_n − sign_n γ_n,
+// siteRates solves the problem of rated terms by its dual, in which there is no exponential (Khan,
+// Aravkin, Friedlander and Seeger, 2013): with C the covariance of the base, which has no sites,
+// and all of a that of γ, a_n = slope_n − sign_n γ_n,
 //
 //	argmin_γ  ½aᵀCa + m0ᵀa − ½ log|C⁻¹ + diag(γ)| + Σ_n γ_n(log γ_n − 1 − origin_n),
 //
-// whose gradient is −ρ, ρ_n = origin_n + sign_n m_n + v_n/2 − log γ_n for the m and v of the sites, and whose Hessian is
-// diag(sign)·C·diag(sign) + ½V∘V + diag(1/γ). Under a prior far wider than its rows tell, the best rates of counts of zero are those
-// of means of −10⁶ and variances of 2·10⁶ that make up for each other. The ELBO falls by orders of magnitude on any straight way between two
-// such states, so that only the shortest steps raise it; of the dual Newton's steps go all of their way.
+// whose gradient is −ρ, ρ_n = origin_n + sign_n m_n + v_n/2 − log γ_n for the m and v of the sites,
+// and whose Hessian is diag(sign)·C·diag(sign) + ½V∘V + diag(1/γ). Under a prior far wider than its
+// rows tell, the best rates of counts of zero are those of means of −10⁶ and variances of 2·10⁶
+// that make up for each other. The ELBO falls by orders of magnitude on any straight way between
+// two such states, so that only the shortest steps raise it; of the dual Newton's steps go all of
+// their way.
 type siteRates struct {
 	sign, origin, slope []float64
 
@@ -271,9 +284,11 @@ type siteRates struct {
 	step, da, dm []float64 // the steps of γ, a and m
 }
 
-// The steps end where no |ρ| is above ratesNear, and after ratesMost of them: far off each takes a factor of e. No γ falls by a factor of more than
-// e^ratesFall in a step, nor below ratesLeast of a precision: such a row is asleep, and wakes when its rate is more. A step is small if no γ changes by
-// more than the part ratesSmall. A step takes N³ operations for its Hessian, which is for up to ratesRows rows.
+// The steps end where no |ρ| is above ratesNear, and after ratesMost of them: far off each takes a
+// factor of e. No γ falls by a factor of more than e^ratesFall in a step, nor below ratesLeast of a
+// precision: such a row is asleep, and wakes when its rate is more. A step is small if no γ changes
+// by more than the part ratesSmall. A step takes N³ operations for its Hessian, which is for up to
+// ratesRows rows.
 const (
 	ratesNear  = 0.01
 	ratesMost  = 60
@@ -283,7 +298,8 @@ const (
 	ratesRows  = 2000
 )
 
-// set makes the terms those of t at index, of a base, and reports whether they are rated and there is a dual.
+// set makes the terms those of t at index, of a base, and reports whether they are rated and there
+// is a dual.
 func (r *siteRates) set(t *term.Terms, index []int, base *term.State) bool {
 	n := len(base.M)
 	rate := t.Lik.Rated()
@@ -321,10 +337,11 @@ func (r *siteRates) far(s *term.State) (far float64) {
 	return far
 }
 
-// aim takes a step of γ at s, whose covariance is cov and whose ρ is at hand, and stores those of a and m. It reports whether there is one.
+// aim takes a step of γ at s, whose covariance is cov and whose ρ is at hand, and stores those of a
+// and m. It reports whether there is one.
 //
-// The step of m is C times that of a. Where C is large rounding of a blows up in it: a small step instead has log γ meet its
-// rate to first order.
+// The step of m is C times that of a. Where C is large rounding of a blows up in it: a small step
+// instead has log γ meet its rate to first order.
 func (r *siteRates) aim(s *term.State, cov []float64, w term.Crew) bool {
 	n := len(s.M)
 	if cov == nil {

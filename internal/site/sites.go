@@ -15,12 +15,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Sites is the Algebra of any mover: q is the prior, the base of the mover, times a site for every term,
+// Sites is the Algebra of any mover: q is the prior, the base of the mover, times a site for every
+// term,
 //
 //	V⁻¹ = C⁻¹ + diag(γ),   V⁻¹m = b.
 //
-// A Base is enough for steps of all terms, those of the paper, evaluations and a run that is saved, and for a proof where it
-// is Exact. What else one knows it says by the other interfaces of base.go.
+// A Base is enough for steps of all terms, those of the paper, evaluations and a run that is saved,
+// and for a proof where it is Exact. What else one knows it says by the other interfaces of
+// base.go.
 type Sites struct {
 	Terms *term.Terms
 	N     int
@@ -50,7 +52,8 @@ type siteTarget struct {
 	w        []float64
 }
 
-// NewSites returns the prior of t, as the mover has it. The error says which term has no expectation there.
+// NewSites returns the prior of t, as the mover has it. The error says which term has no
+// expectation there.
 func NewSites(t *term.Terms, on Base, workers term.Crew) (*Sites, error) {
 	s := &Sites{}
 	return s, s.begin(t, on, workers)
@@ -139,8 +142,9 @@ func (s *Sites) prepare() {
 	s.Batch.Prepare(s.Terms, nil, s.on, &s.base)
 }
 
-// here makes the current sites the state of the problem of all terms if they are no worse than the one that it has, from which it steps otherwise. Where it has none
-// and they have no value it is the prior.
+// here makes the current sites the state of the problem of all terms if they are no worse than the
+// one that it has, from which it steps otherwise. Where it has none and they have no value it is
+// the prior.
 func (s *Sites) here() error {
 	p, ok := &s.Batch, false
 	_, renews := s.on.(factored)
@@ -255,7 +259,8 @@ func (s *Sites) Block(batch []int) error {
 	return err
 }
 
-// Evaluate implements Algebra. The gap is what the problem linearised at the current state promises.
+// Evaluate implements Algebra. The gap is what the problem linearised at the current state
+// promises.
 func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 	if err := s.Refresh(); err != nil {
 		return siteEvaluation{}, err
@@ -286,8 +291,9 @@ func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 	return e, nil
 }
 
-// moveProof is what moves alone prove of the gap: with C the covariance of the prior, ½cᵀCc is what the mean may gain, and the sites, or the
-// log-determinant at their targets, say what the precisions may; see siteChange.
+// moveProof is what moves alone prove of the gap: with C the covariance of the prior, ½cᵀCc is what
+// the mean may gain, and the sites, or the log-determinant at their targets, say what the
+// precisions may; see siteChange.
 type moveProof Sites
 
 func (s *moveProof) ready() (bool, error) { return true, nil }
@@ -320,7 +326,8 @@ func (s *moveProof) decrement() (nats float64) {
 	return 0.5*floats.Dot(t.b, t.a) + 0.25*change.Square()
 }
 
-// meanStep takes the step of the mean, V held, or goes to the best mean that inner steps find, if the value does not rise.
+// meanStep takes the step of the mean, V held, or goes to the best mean that inner steps find, if
+// the value does not rise.
 func (s *moveProof) meanStep() {
 	p := &s.Batch
 	x := &p.Cur.State
@@ -449,7 +456,8 @@ func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	return nil
 }
 
-// try implements Algebra. Without a taker the move itself tells, and noise may let no variance grow beyond a tenfold of the prior's.
+// try implements Algebra. Without a taker the move itself tells, and noise may let no variance grow
+// beyond a tenfold of the prior's.
 func (s *Sites) try(noisy bool) (valid, edge bool) {
 	t := &s.to
 	if k, ok := s.on.(factored); ok {
@@ -553,15 +561,17 @@ func (s *Sites) Constant() bool {
 	return s.Fresh && (!ok || k.settled()) && (s.free || s.Proof.made)
 }
 
-// promising is blocks of the terms whose sites promise most, each on its own, at the state that the block meets: with δ the distance of a
-// site from its target δ_a²v + ½δ_γ²v². Every PromiseSweep-th pass visits each term once, so that none is
-// forgotten whose promise says too little of what it does with others. As the promises are those of the state, and
-// the pass that of its progress, a run that is resumed goes on as it would have.
+// promising is blocks of the terms whose sites promise most, each on its own, at the state that the
+// block meets: with δ the distance of a site from its target δ_a²v + ½δ_γ²v². Every PromiseSweep-th
+// pass visits each term once, so that none is forgotten whose promise says too little of what it
+// does with others. As the promises are those of the state, and the pass that of its progress, a
+// run that is resumed goes on as it would have.
 type promising struct{ s *Sites }
 
 const (
 	PromiseSweep = 6
-	PromiseCap   = 10 // nats; so far from the optimum a promise tells little, and more counts as the same
+	// nats; so far from the optimum a promise tells little, and more counts as the same
+	PromiseCap = 10
 )
 
 // Batches implements Sampler.
@@ -595,7 +605,8 @@ func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	}
 }
 
-// FirstOf appends to dst, which is empty, the m of the terms that promise most, in that order and where they promise the same in their own.
+// FirstOf appends to dst, which is empty, the m of the terms that promise most, in that order and
+// where they promise the same in their own.
 func FirstOf(dst, terms []int, promise []float64, m int) []int {
 	for _, i := range terms {
 		if len(dst) == m {

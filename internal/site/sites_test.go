@@ -66,7 +66,8 @@ func climb(t *testing.T, s Algebra, most int, goal float64) (siteEvaluation, int
 	return e, most
 }
 
-// problem returns sorted times, counts whose rate follows a sine of them, and the covariance of a chain.
+// problem returns sorted times, counts whose rate follows a sine of them, and the covariance of a
+// chain.
 func problem(n int, seed uint64) (times, y []float64, k []float64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	times, y, k = make([]float64, n), make([]float64, n), make([]float64, n*n)
@@ -181,8 +182,8 @@ func again(t *testing.T, s *Sites) *Sites {
 	return o
 }
 
-// TestPaperSteps: bases of three methods take steps with a given β of halves of the terms, and a run
-// that is saved on the way goes on to the last bit.
+// TestPaperSteps: bases of three methods take steps with a given β of halves of the terms, and a
+// run that is saved on the way goes on to the last bit.
 func TestPaperSteps(t *testing.T) {
 	times, y, k := problem(200, 5)
 	terms := &term.Terms{Lik: poisson{}, Y: y}

@@ -22,14 +22,15 @@ import (
 // weightMover is the Mover of linear functions η = Xw of D weights whose
 // Gaussian is at hand: a move costs Σ nnz² + D³/3 operations.
 type weightMover struct {
-	X        *design.Matrix
-	Index    []int
-	Base     *gauss.State // not owned
-	prior    *gauss.Prior // that the base is, or nil
-	Cur, try gauss.State  // after the move accepted last and the last move; their means are moves from that of the base
-	kept     gauss.State  // cur when it was marked, if it was valid
-	held     bool         // it was
-	moved    bool         // cur is valid
+	X     *design.Matrix
+	Index []int
+	Base  *gauss.State // not owned
+	prior *gauss.Prior // that the base is, or nil
+	// after the move accepted last and the last move; their means are moves from that of the base
+	Cur, try gauss.State
+	kept     gauss.State // cur when it was marked, if it was valid
+	held     bool        // it was
+	moved    bool        // cur is valid
 	Buf      design.Work
 	w        dense.Double
 	s        []float64 // covariance of the rows
@@ -87,7 +88,8 @@ func (a *weightMover) before(dst []float64) bool {
 	return true
 }
 
-// rowsUnder stores the covariance of the rows under at in dst, unless that would cost far more than a move.
+// rowsUnder stores the covariance of the rows under at in dst, unless that would cost far more than
+// a move.
 func (a *weightMover) rowsUnder(at *gauss.State, dst []float64) bool {
 	n, d := a.X.Rows, a.X.Cols
 	if a.Index != nil || n > max(covarianceFew, covarianceRows*d) {
@@ -214,8 +216,9 @@ type Pace struct {
 	Measured bool      // there was one
 }
 
-// unchecked reports whether a first step that promises so much may go unchecked, as it leaves less than so many nats, and all since the last check
-// together, if each left as much, less than weightBlockTogether times that.
+// unchecked reports whether a first step that promises so much may go unchecked, as it leaves less
+// than so many nats, and all since the last check together, if each left as much, less than
+// weightBlockTogether times that.
 func (p *Pace) unchecked(promise, left float64) bool {
 	leaves := p.After.of(promise)
 	return p.Measured && leaves < left && float64(p.Age+1)*leaves <= weightBlockTogether*left && p.Age < weightBlockUnchecked
@@ -228,20 +231,23 @@ type Remainder struct{ Mean, Precision float64 }
 
 func (r Remainder) of(promise float64) float64 { return promise * (promise*r.Mean + r.Precision) }
 
-// A block is solved until what is left to gain is this small in nats, as a
-// part of what it promised and in any case, or after so many evaluations.
-// Steps that promise to leave less than the former are taken unchecked, until together they leave weightBlockTogether times as much, and no more than
-// weightBlockUnchecked of them. Of 300,000 rows of 50 columns the late blocks leave 1e-8 nats: one in nine checked took 6% of the time more than one in 65.
+// A block is solved until what is left to gain is this small in nats, as a part of what it promised
+// and in any case, or after so many evaluations. Steps that promise to leave less than the former
+// are taken unchecked, until together they leave weightBlockTogether times as much, and no more
+// than weightBlockUnchecked of them. Of 300,000 rows of 50 columns the late blocks leave 1e-8 nats:
+// one in nine checked took 6% of the time more than one in 65.
 const (
-	weightBlockTol       = 1e-4
-	weightBlockGoal      = 1e-2
-	WeightBlockFine      = 1e-7 // where it is the last one
-	weightBlockRough     = 0.03 // of what it promised, where rows are visited again: what other blocks are yet to tell is more
+	weightBlockTol  = 1e-4
+	weightBlockGoal = 1e-2
+	WeightBlockFine = 1e-7 // where it is the last one
+	// of what it promised, where rows are visited again: what other blocks are yet to tell is more
+	weightBlockRough     = 0.03
 	weightBlockEvals     = 1000
 	weightBlockTogether  = 8
 	weightBlockUnchecked = 64
-	weightBlockLeft      = 1    // nats that may be left after weightBlockEvals,
-	weightBlockLast      = 5e-4 // or where it is the last one and rounding allows no step: 4% of a variance
+	weightBlockLeft      = 1 // nats that may be left after weightBlockEvals,
+	// or where it is the last one and rounding allows no step: 4% of a variance
+	weightBlockLast = 5e-4
 )
 
 // Promise returns what the linearised problem promises in nats: in the mean
@@ -262,9 +268,9 @@ func (b *WeightBlock) Promise(s *term.State, at *gauss.State) (mean, precision f
 	return 0.5 * floats.Dot(b.g, b.g), 0.25 * trace * trace / float64(d)
 }
 
-// Solve moves w to the solution, for the rows of x that index names, with
-// whose terms are t, with the sites of b.base (γ, and a about its m),
-// which it replaces by those of the solution. The sites that b.base has say how many rows there are.
+// Solve moves w to the solution, for the rows of x that index names, with whose terms are t, with
+// the sites of b.base (γ, and a about its m), which it replaces by those of the solution. The sites
+// that b.base has say how many rows there are.
 func (b *WeightBlock) Solve(w *gauss.State, x *design.Matrix, index []int, t *term.Terms) error {
 	at := index
 	if x.Sparse == nil && index != nil && len(index)*x.Cols <= mostGathered {
@@ -279,7 +285,8 @@ func (b *WeightBlock) Solve(w *gauss.State, x *design.Matrix, index []int, t *te
 	return nil
 }
 
-// mostGathered is the number of values, 64 MB, up to which the rows of a block are gathered: each of a handful of products with them then finds them together.
+// mostGathered is the number of values, 64 MB, up to which the rows of a block are gathered: each
+// of a handful of products with them then finds them together.
 const mostGathered = 1 << 23
 
 // gather returns copies of the dense rows of x at index, valid until the next call.
@@ -294,7 +301,8 @@ func (b *WeightBlock) gather(x *design.Matrix, index []int) *design.Matrix {
 	return &b.rows
 }
 
-// moveOn is solve for the rows of x at the given numbers, whose terms index names; its halt may leave it with another pace.
+// moveOn is solve for the rows of x at the given numbers, whose terms index names; its halt may
+// leave it with another pace.
 func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term.Terms, index []int) error {
 	p, base := &b.prob, &b.Base
 	w.Variances(base.V, x, at, &b.Mover.Buf)
@@ -374,11 +382,13 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 	return nil
 }
 
-// The span of the rows. Under a Gaussian N(m, P⁻¹), P = RRᵀ, the rows of X see of Rᵀ(w − m) no more than its part in the span of those of
-// Z = XR⁻ᵀ: with Z = LQ, that is u = QRᵀ(w − m) ~ N(0, I) of as many dimensions as there are independent rows, and X(w − m) = Lu. Of few rows and many weights
+// The span of the rows. Under a Gaussian N(m, P⁻¹), P = RRᵀ, the rows of X see of Rᵀ(w − m) no more
+// than its part in the span of those of Z = XR⁻ᵀ: with Z = LQ, that is u = QRᵀ(w − m) ~ N(0, I) of
+// as many dimensions as there are independent rows, and X(w − m) = Lu. Of few rows and many weights
 // in units for which float64 has too few digits it is what can be afforded in twice as many.
 
-// The span is worth its factor from so many weights on, and so many for each row. Fewer are as well fitted in their own units.
+// The span is worth its factor from so many weights on, and so many for each row. Fewer are as well
+// fitted in their own units.
 const (
 	spanWeights = 100
 	spanRows    = 2
@@ -387,8 +397,9 @@ const (
 // spanPays reports whether so many rows are few for so many weights.
 func spanPays(rows, weights int) bool { return weights >= spanWeights && spanRows*rows <= weights }
 
-// span returns L for the rows of x at index, whose sites have about these precisions; rows replaces one of them by its row of Z. L begins with what the strongest rows
-// tell: what is left of the precisions of u is then no small part of them.
+// span returns L for the rows of x at index, whose sites have about these precisions; rows replaces
+// one of them by its row of Z. L begins with what the strongest rows tell: what is left of the
+// precisions of u is then no small part of them.
 func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Double), h *parallel.Halt) *design.Matrix {
 	var z dense.Double
 	n, d := len(gamma), x.Cols
@@ -409,8 +420,9 @@ func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Doub
 	return &design.Matrix{Rows: n, Cols: rank, Dense: l}
 }
 
-// spans reports whether the problem of the block, whose targets at w are known, is worth solving over the span of its rows: where w with these takes
-// twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at most 1 + Σ Δγ_n v_n times the precision Λ of w, and so less of a diagonal element may be left.
+// spans reports whether the problem of the block, whose targets at w are known, is worth solving
+// over the span of its rows: where w with these takes twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at
+// most 1 + Σ Δγ_n v_n times the precision Λ of w, and so less of a diagonal element may be left.
 func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 	if !spanPays(len(b.Base.M), x.Cols) {
 		return false
@@ -422,7 +434,8 @@ func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 	return w.Double || !(w.Pivot(w) >= gauss.LeastPivot*told)
 }
 
-// inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as moveOn does.
+// inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as
+// moveOn does.
 func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term.Terms, index []int) error {
 	base, h := &b.Base, b.prob.Workers.Halt
 	l := span(x, at, b.prob.Cur.Tg, w.Whiten, h)
@@ -464,11 +477,13 @@ func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term
 	return nil
 }
 
-// WeightMatrices is the number of D×D matrices that a model with a WeightAlgebra has at its most: 13 measured, for three weightStates, the
-// prior, and those of a step and a posterior, and two more for each of these where they need twice the digits.
+// WeightMatrices is the number of D×D matrices that a model with a WeightAlgebra has at its most:
+// 13 measured, for three weightStates, the prior, and those of a step and a posterior, and two more
+// for each of these where they need twice the digits.
 const WeightMatrices = 22
 
-// WeightAlgebra is the Gaussian over the weights of a GLM with a full covariance, whose sites are those of the rows,
+// WeightAlgebra is the Gaussian over the weights of a GLM with a full covariance, whose sites are
+// those of the rows,
 //
 //	V⁻¹ = Λ0 + Xᵀ diag(γ) X,   V⁻¹(m − μ0) = Xᵀb,
 //
@@ -525,12 +540,14 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	return s, nil
 }
 
-// ampleRows is the number of rows a weight from which on the log-likelihoods of half of them add up to so nearly a parabola that one step of
-// Newton's to all of them leaves little: blocks need not be solved for long.
+// ampleRows is the number of rows a weight from which on the log-likelihoods of half of them add up
+// to so nearly a parabola that one step of Newton's to all of them leaves little: blocks need not
+// be solved for long.
 const ampleRows = 64
 
-// outerWork is the number of multiplications for each row that a new V must take for outer steps to be worth while: those of 64 dense
-// columns, where the expectations of the inner steps take as long as what they save.
+// outerWork is the number of multiplications for each row that a new V must take for outer steps to
+// be worth while: those of 64 dense columns, where the expectations of the inner steps take as long
+// as what they save.
 const outerWork = 64 * 64
 
 // outerPays reports whether a full covariance of the weights costs enough for outer steps.
@@ -548,7 +565,8 @@ func (l *LinearModel) outerPays() bool {
 	return work > outerWork*n
 }
 
-// plan is outer steps of all rows where these pay, and otherwise one pass of blocks that grow, to come near, and then all rows at a time.
+// plan is outer steps of all rows where these pay, and otherwise one pass of blocks that grow, to
+// come near, and then all rows at a time.
 func (b weightBase) plan() sitePlan {
 	s := b.s
 	if s.Batch.Outer > 0 {
@@ -649,8 +667,8 @@ func (b_ weightBase) block(batch []int) error {
 	}
 	s.before = append(s.before[:0], s.Run.Mean...)
 	if err := b.Solve(&s.Run, s.Lin.X, batch, s.Terms); errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrDiverged) {
-		// Where the other rows have led, this block has no expectations, or is not solved: it is left
-		// out, and all rows together will tell.
+		// Where the other rows have led, this block has no expectations, or is not solved: it is
+		// left out, and all rows together will tell.
 		s.Distance, s.Fresh = 0, false
 		return nil
 	} else if err != nil {
@@ -688,8 +706,8 @@ func (s *WeightAlgebra) distinct(batch []int) []int {
 //
 //	½ gᵀVg + ¼ tr(VΔPVΔP),
 //
-// of which the second is bounded as siteChange says, with what rounding may hide where features are collinear to more digits than there are;
-// after a step with a given β it is not known.
+// of which the second is bounded as siteChange says, with what rounding may hide where features are
+// collinear to more digits than there are; after a step with a given β it is not known.
 func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if s.Free {
 		return s.freeEvaluation()
@@ -767,8 +785,8 @@ func (s *WeightAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	return nil
 }
 
-// aim implements algebra: h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X), of which h is moved by the
-// metric to the move of the mean.
+// aim implements algebra: h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X), of which h is
+// moved by the metric to the move of the mean.
 func (s *WeightAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	t, d := &s.Pg, s.Lin.X.Cols
 	t.w = dense.Resize(t.w, len(x.M))
@@ -846,8 +864,9 @@ func (s *WeightAlgebra) take() error {
 //
 //	KL = ½(tr(Λ0V) − D + mᵀΛ0m + log|P| − log|Λ0|).
 //
-// With c = Λ0m − Xᵀα̂ and A = Λ0 + XᵀΓ̂X the gap is about ½cᵀA⁻¹c + ½(tr(AV) − D + log|P| − log|A|), and of concave terms it is proved to be no
-// more than with Λ0 in place of A⁻¹, and twice the second part.
+// With c = Λ0m − Xᵀα̂ and A = Λ0 + XᵀΓ̂X the gap is about ½cᵀA⁻¹c + ½(tr(AV) − D + log|P| −
+// log|A|), and of concave terms it is proved to be no more than with Λ0 in place of A⁻¹, and twice
+// the second part.
 func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 	t, g := &s.Pg, &s.Gap
 	var c term.State
@@ -906,16 +925,18 @@ func (b weightBase) resume([]float64) {}
 
 func (s *WeightAlgebra) Constant() bool { return !s.Free && s.Sites.Constant() }
 
-// loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the sites alone may be, as seen: where that
-// may be below the goal a product XᵀΓX and its factor say what it is.
+// loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the
+// sites alone may be, as seen: where that may be below the goal a product XᵀΓX and its factor say
+// what it is.
 const loosePrecisions = 10
 
-// worthStepping is the estimated gap, in nats a weight, below which a step of the mean is worth while where there are many rows: it takes their
-// expectations, but no XᵀΓX, and targets at the mean that it leads to are as good as those of a pass more.
+// worthStepping is the estimated gap, in nats a weight, below which a step of the mean is worth
+// while where there are many rows: it takes their expectations, but no XᵀΓX, and targets at the
+// mean that it leads to are as good as those of a pass more.
 const worthStepping = 1
 
-// worthProving is the estimated gap, in nats, below which the gap of a WeightAlgebra is proved: that takes the expectations of all
-// rows and the product XᵀΓX once more.
+// worthProving is the estimated gap, in nats, below which the gap of a WeightAlgebra is proved:
+// that takes the expectations of all rows and the product XᵀΓX once more.
 const worthProving = 1
 
 // weightGap is the workspace of the proved gap of a WeightAlgebra.
@@ -926,8 +947,9 @@ type weightGap struct {
 	Buf    design.Work
 }
 
-// Prove takes the step of the mean of the state of the problem of all rows, V held, unless the ELBO would fall, and returns a proved bound on
-// the gap of the state reached, but for the error of log|P|. The error is that of the crew; the proof can then be gone on with.
+// Prove takes the step of the mean of the state of the problem of all rows, V held, unless the ELBO
+// would fall, and returns a proved bound on the gap of the state reached, but for the error of
+// log|P|. The error is that of the crew; the proof can then be gone on with.
 func (s *WeightAlgebra) Prove(goal float64) (float64, error) {
 	if !s.Terms.Concave() || !s.Batch.Cur.Certain {
 		return math.Inf(1), nil
@@ -967,12 +989,14 @@ func (s *WeightAlgebra) Prove(goal float64) (float64, error) {
 		return 0, err
 	}
 	s.Proof.rounding = rounding
-	// The rows speak of the mean with V held: what it gains by V's move is allowed for by as much as V gains itself.
+	// The rows speak of the mean with V held: what it gains by V's move is allowed for by as much
+	// as V gains itself.
 	return min(mean+precision, rows+2*precision) + rounding, nil
 }
 
-// Unsolved returns a bound on what rounding of the mean w leaves to gain. It solves Λ0w = Xᵀa but for a residual r, and the mean
-// that solves it is at P⁻¹r, by which the ELBO changes by about ½rᵀP⁻¹r: the bound is twice that.
+// Unsolved returns a bound on what rounding of the mean w leaves to gain. It solves Λ0w = Xᵀa but
+// for a residual r, and the mean that solves it is at P⁻¹r, by which the ELBO changes by about
+// ½rᵀP⁻¹r: the bound is twice that.
 func (s *WeightAlgebra) Unsolved() float64 {
 	t, m := &s.Pg, &s.Mover
 	t.h.Resize(s.Lin.X.Cols)
@@ -991,8 +1015,10 @@ func (s *WeightAlgebra) Unsolved() float64 {
 	return r + 2*math.Sqrt(r*off) + off
 }
 
-// ResidualError returns a bound on eᵀP⁻¹e for the rounding e of a residual r in float64, +Inf where that is not known. Sums of N products are off by
-// Nε‖a‖‖x_j‖ at most, for column j, and as P ⪰ Λ0 that is worth no more than (Nε‖a‖)² Σ_j ‖x_j‖²/λ_j, where the sum is that of the variances of the rows under the prior.
+// ResidualError returns a bound on eᵀP⁻¹e for the rounding e of a residual r in float64, +Inf where
+// that is not known. Sums of N products are off by Nε‖a‖‖x_j‖ at most, for column j, and as P ⪰ Λ0
+// that is worth no more than (Nε‖a‖)² Σ_j ‖x_j‖²/λ_j, where the sum is that of the variances of the
+// rows under the prior.
 func (s *WeightAlgebra) ResidualError() float64 {
 	c, prec := &s.Batch.Cur, s.Lin.Prior.Prec
 	if prec == nil || s.Mover.Cur.Double || slices.Min(c.Gamma) < 0 {
@@ -1007,7 +1033,8 @@ func (s *WeightAlgebra) ResidualError() float64 {
 	return e * e
 }
 
-// stepMean takes the step of the mean of a state whose gap is asked for, once. The error is that of the crew.
+// stepMean takes the step of the mean of a state whose gap is asked for, once. The error is that of
+// the crew.
 func (s *WeightAlgebra) stepMean() error {
 	if s.Proof.stepped {
 		return nil
@@ -1021,8 +1048,8 @@ func (s *WeightAlgebra) stepMean() error {
 	return nil
 }
 
-// MeanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, or what follows from the best mean that inner steps find, if its
-// value does not rise. It reports whether it did.
+// MeanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, or what follows from the
+// best mean that inner steps find, if its value does not rise. It reports whether it did.
 func (s *WeightAlgebra) MeanStep() bool {
 	p := &s.Batch
 	x := &p.Cur.State
@@ -1037,7 +1064,8 @@ func (s *WeightAlgebra) MeanStep() bool {
 	return true
 }
 
-// SpanAlgebra is the algebra of a linear model with few rows over their span, until a step with a given β takes it to the weights.
+// SpanAlgebra is the algebra of a linear model with few rows over their span, until a step with a
+// given β takes it to the weights.
 type SpanAlgebra struct {
 	*WeightAlgebra // near or, once wide, one over the weights
 	near           *WeightAlgebra
@@ -1124,7 +1152,8 @@ func (s *SpanAlgebra) State(c *save.State) {
 	s.WeightAlgebra.State(c)
 }
 
-// potentials returns b of the sites γ and a about the linear predictors m − o: V⁻¹ times the mean is Xᵀb.
+// potentials returns b of the sites γ and a about the linear predictors m − o: V⁻¹ times the mean
+// is Xᵀb.
 func potentials(gamma, a, m []float64) []float64 {
 	b := make([]float64, len(a))
 	for i, g := range gamma {

@@ -9,12 +9,13 @@ import (
 	"github.com/pgsvi/pgsvi/internal/fma"
 )
 
-// asymptoticLeast is the least argument at which the asymptotic series of the digamma and the trigamma
-// function are good to rounding: the term that is left out is below 1e−17 of the sum.
+// asymptoticLeast is the least argument at which the asymptotic series of the digamma and the
+// trigamma function are good to rounding: the term that is left out is below 1e−17 of the sum.
 const asymptoticLeast = 10
 
-// digammaSeries are the coefficients of log y − ψ(y) − 1/(2y) in powers of 1/y², from the first, with alternating
-// signs (Abramowitz and Stegun 1964, 6.3.18), and trigammaSeries those of y(ψ′(y) − 1/y − 1/(2y²)) (6.4.12).
+// digammaSeries are the coefficients of log y − ψ(y) − 1/(2y) in powers of 1/y², from the first,
+// with alternating signs (Abramowitz and Stegun 1964, 6.3.18), and trigammaSeries those of y(ψ′(y)
+// − 1/y − 1/(2y²)) (6.4.12).
 var (
 	digammaSeries  = [...]float64{1.0 / 12, 1.0 / 120, 1.0 / 252, 1.0 / 240, 1.0 / 132, 691.0 / 32760, 1.0 / 12, 3617.0 / 8160}
 	trigammaSeries = [...]float64{1.0 / 6, 1.0 / 30, 1.0 / 42, 1.0 / 30, 5.0 / 66, 691.0 / 2730, 7.0 / 6, 3617.0 / 510}
@@ -39,7 +40,8 @@ func digammaTail(y float64) float64 {
 	return z * sum
 }
 
-// reciprocals returns Σ 1/(x+k) over k = 0 … n−1, and y = x + n, the least at which the series apply.
+// reciprocals returns Σ 1/(x+k) over k = 0 … n−1, and y = x + n, the least at which the series
+// apply.
 func reciprocals(x float64) (sum, y float64) {
 	num, den := 0.0, 1.0
 	for y = x; y < asymptoticLeast; y++ {
@@ -48,13 +50,15 @@ func reciprocals(x float64) (sum, y float64) {
 	return num / den, y
 }
 
-// Digamma returns ψ(x), the derivative of log Γ(x), for x > 0, to a few units of 1e−16 (|ψ(x)| + 1).
+// Digamma returns ψ(x), the derivative of log Γ(x), for x > 0, to a few units of 1e−16 (|ψ(x)| +
+// 1).
 func Digamma(x float64) float64 {
 	sum, y := reciprocals(x)
 	return math.Log(y) - 0.5/y - digammaTail(y) - sum
 }
 
-// Digammas stores ψ(x_k) in dst, which may be x, as exactly as Digamma does and in two thirds of its time.
+// Digammas stores ψ(x_k) in dst, which may be x, as exactly as Digamma does and in two thirds of
+// its time.
 func Digammas(dst, x []float64) {
 	var rest [64]float64 // log y − ψ(x)
 	for len(x) > 0 {
@@ -71,8 +75,8 @@ func Digammas(dst, x []float64) {
 	}
 }
 
-// DigammaGap returns log x − ψ(x) for x > 0, which is about 1/(2x) where x is large and 1/x where it is
-// small, to full relative accuracy.
+// DigammaGap returns log x − ψ(x) for x > 0, which is about 1/(2x) where x is large and 1/x where
+// it is small, to full relative accuracy.
 func DigammaGap(x float64) float64 {
 	sum, y := reciprocals(x)
 	if y == x {
@@ -89,8 +93,8 @@ func Trigamma(x float64) float64 {
 	return 1/x + TrigammaGap(x)
 }
 
-// TrigammaGap returns ψ′(x) − 1/x for x > 0, which is about 1/(2x²) where x is large, to full relative
-// accuracy (Abramowitz and Stegun 1964, 6.4.12).
+// TrigammaGap returns ψ′(x) − 1/x for x > 0, which is about 1/(2x²) where x is large, to full
+// relative accuracy (Abramowitz and Stegun 1964, 6.4.12).
 func TrigammaGap(x float64) float64 {
 	var sum float64
 	y := x
@@ -134,8 +138,8 @@ func TrigammaFall(x, d float64) float64 {
 // inverseSteps is the most Newton steps of an inverse, of which six are enough from its starts.
 const inverseSteps = 20
 
-// InvDigamma returns the x > 0 with ψ(x) = y. It starts from the two ends of ψ (Minka 2000, appendix C),
-// and takes steps along log x, in which ψ is concave and then nearly straight.
+// InvDigamma returns the x > 0 with ψ(x) = y. It starts from the two ends of ψ (Minka 2000,
+// appendix C), and takes steps along log x, in which ψ is concave and then nearly straight.
 func InvDigamma(y float64) float64 {
 	x := math.Exp(y) + 0.5
 	if y < -2.22 {
@@ -151,11 +155,12 @@ func InvDigamma(y float64) float64 {
 	return x
 }
 
-const digammaOfOne = -0.57721566490153286060651209008240243104215933593992 // ψ(1), less Euler's constant
+// ψ(1), less Euler's constant
+const digammaOfOne = -0.57721566490153286060651209008240243104215933593992
 
-// InvDigammaGap returns the x > 0 with log x − ψ(x) = y, for y > 0: the shape of the gamma distribution whose
-// logarithm of the mean is y above the mean of its logarithm. It starts as Minka (2002) does and takes
-// Newton steps of log y along log x, of which each is nearly straight.
+// InvDigammaGap returns the x > 0 with log x − ψ(x) = y, for y > 0: the shape of the gamma
+// distribution whose logarithm of the mean is y above the mean of its logarithm. It starts as Minka
+// (2002) does and takes Newton steps of log y along log x, of which each is nearly straight.
 func InvDigammaGap(y float64) float64 {
 	x := 0.5 / y
 	if y > 0.01 {
@@ -183,7 +188,8 @@ func Binet(x float64) float64 {
 	return g - Times(x-0.5, math.Log(x)) + x - LogSqrt2Pi
 }
 
-// LogGammaRise returns log Γ(x+d)/Γ(x) for x > 0 and d ≥ 0, without the difference of large logarithms.
+// LogGammaRise returns log Γ(x+d)/Γ(x) for x > 0 and d ≥ 0, without the difference of large
+// logarithms.
 func LogGammaRise(x, d float64) float64 {
 	if x < stirlingLeast {
 		g, _ := math.Lgamma(x)
@@ -209,8 +215,8 @@ func LogGap(r float64) float64 {
 	return e * e * sum
 }
 
-// GammaRest returns λ(x) − λ(y) − (x−y)λ′(y) with λ(x) = log Γ(x) − x log x + x, for x, y > 0: what the Bregman
-// divergence of log Γ from y to x is beyond that of x log x − x. It is not negative.
+// GammaRest returns λ(x) − λ(y) − (x−y)λ′(y) with λ(x) = log Γ(x) − x log x + x, for x, y > 0: what
+// the Bregman divergence of log Γ from y to x is beyond that of x log x − x. It is not negative.
 func GammaRest(x, y float64) float64 {
 	if x == y {
 		return 0
@@ -228,7 +234,8 @@ const (
 	slopeBeyond = 10  // how far beyond the shape it is tried where it cancels
 	slopeLoss   = 0.1 // the part of it that has to be left
 	slopeNodes  = 16  // nodes of a panel: over 13 e-folds they are good to 1e−18
-	slopePanels = 4   // panels from the draw to where the density has gone, where the shape is large
+	// panels from the draw to where the density has gone, where the shape is large
+	slopePanels = 4
 	slopeFolds  = 40  // e-folds after which an exponential has gone
 	slopeFlat   = -37 // log z below which e^−z is 1
 	slopeMild   = -3  // log z below which it is nearly so
@@ -243,14 +250,14 @@ var slopeRule = sync.OnceValue(func() *[2][slopeNodes]float64 {
 	return r
 })
 
-// GammaSlope returns ∂ log z/∂a at the given quantile of log z, for z ~ Gamma(a, 1): the implicit derivative of a draw
-// (Figurnov, Mohamed and Mnih 2018),
+// GammaSlope returns ∂ log z/∂a at the given quantile of log z, for z ~ Gamma(a, 1): the implicit
+// derivative of a draw (Figurnov, Mohamed and Mnih 2018),
 //
 //	−(∂P(a, z)/∂a)/(z p(z|a)) = −∫_{−∞}^0 e^{φ(u)}(u + c) du = ∫_0^∞ e^{φ(u)}(u + c) du,
 //	φ(u) = au − z(e^u − 1),   c = log z − ψ(a).
 //
-// Where c is negative it takes the former integral and otherwise the latter, so that nothing cancels, but for a digit where the
-// former is a short series. It is positive.
+// Where c is negative it takes the former integral and otherwise the latter, so that nothing
+// cancels, but for a digit where the former is a short series. It is positive.
 func GammaSlope(a, logz float64) float64 {
 	z, c := math.Exp(logz), logz-Digamma(a)
 	if a < slopeSeries && (c < 0 || z < a+slopeBeyond) {
@@ -268,7 +275,8 @@ func GammaSlope(a, logz float64) float64 {
 		}
 	}
 	if a >= slopeSeries {
-		// To the u where φ is −slopeFolds: as φ is concave, Newton's method comes to it from outside.
+		// To the u where φ is −slopeFolds: as φ is concave, Newton's method comes to it from
+		// outside.
 		end := 2 * math.Copysign(math.Sqrt(2*slopeFolds/z), c)
 		for range 8 {
 			if over := (a-z)*end - z*ExpRest(end) + slopeFolds; over < 0 {
@@ -279,7 +287,8 @@ func GammaSlope(a, logz float64) float64 {
 		}
 		return panels(func(u float64) float64 { return math.Exp((a-z)*u-z*ExpRest(u)) * (u + c) }, 0, end, slopePanels)
 	}
-	// In v = log z + u: e^−z is 1, then nearly so, then no more. There au is at most 1, and in the end it falls behind.
+	// In v = log z + u: e^−z is 1, then nearly so, then no more. There au is at most 1, and in the
+	// end it falls behind.
 	ends := [4]float64{logz, math.Max(logz, slopeFlat), math.Max(logz, slopeMild), math.Log(z + 2*a + slopeFolds)}
 	var sum float64
 	for i, n := range [3]float64{1, math.Ceil((ends[2] - ends[1]) / slopeWidth), slopeLast} {

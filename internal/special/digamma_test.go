@@ -16,7 +16,8 @@ func off(got, want float64) float64 {
 	return math.Abs(got-want) / math.Abs(want)
 }
 
-// The values of these tests are by mpmath, in 40 digits and more, at the float64 that is nearest to what is written.
+// The values of these tests are by mpmath, in 40 digits and more, at the float64 that is nearest to
+// what is written.
 func TestDigamma(t *testing.T) {
 	for _, c := range []struct{ x, psi, gap, trigamma, trigap, binet float64 }{
 		{1e-9, -1.0000000005772156e+9, 9.99999979853949764e+8, 9.99999999999999877e+17, 9.99999998999999877e+17, 9.44269440641458298},
@@ -147,8 +148,8 @@ func TestDigammaRise(t *testing.T) {
 	}
 }
 
-// The reference is the integral of the doc comment. At a few points it was compared with differences of the
-// incomplete gamma function.
+// The reference is the integral of the doc comment. At a few points it was compared with
+// differences of the incomplete gamma function.
 func TestGammaSlope(t *testing.T) {
 	for _, c := range []struct{ a, logz, want float64 }{
 		{1e-6, -1e8, 9.99999994227859846e+13},
@@ -199,7 +200,8 @@ func TestGammaSlope(t *testing.T) {
 		{1e9, 20.7233, 9.99982918737129778e-10},
 		{1e9, 20.72339, 9.99937919924568009e-10},
 	} {
-		tol := 1e-13 + 1e-15*c.a*math.Abs(c.logz)/(1+math.Sqrt(c.a)) // of log z itself, in standard deviations
+		// of log z itself, in standard deviations
+		tol := 1e-13 + 1e-15*c.a*math.Abs(c.logz)/(1+math.Sqrt(c.a))
 		if got := GammaSlope(c.a, c.logz); !(off(got, c.want) <= tol) {
 			t.Errorf("GammaSlope(%v, %v) = %.17g, want %.17g, off by %.2g", c.a, c.logz, got, c.want, off(got, c.want))
 		}

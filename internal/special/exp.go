@@ -39,7 +39,8 @@ func PolyExp(r2 []float64, c float64, p []float64) {
 	}
 }
 
-// ExpRate replaces every v by exp(rate·v), to which rate·v rounded counts, within a unit in the last place.
+// ExpRate replaces every v by exp(rate·v), to which rate·v rounded counts, within a unit in the
+// last place.
 func ExpRate(v []float64, rate float64) {
 	fma.Scale(rate, v)
 	fma.Exp(v)

@@ -21,7 +21,8 @@ func NormalPDF(t float64) float64 {
 	return NormalPDFOf(t, q, math.Exp(-q/2))
 }
 
-// NormalPDFOf is NormalPDF at |t| ≤ 39 for whom q, which is t² rounded, and e = exp(−q/2) are at hand.
+// NormalPDFOf is NormalPDF at |t| ≤ 39 for whom q, which is t² rounded, and e = exp(−q/2) are at
+// hand.
 func NormalPDFOf(t, q, e float64) float64 {
 	return GaussInvSqrt2Pi * e * (1 - math.FMA(t, t, -q)/2)
 }

@@ -8,23 +8,26 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// A proved gap. Let the terms be f_n(m, σ) = −w_n E[log p(y_n|o_n + m + σε)], P the precision of the prior, c the gradient
-// of the negative ELBO F in the mean, and Γ = diag(γ), γ_n = 2∂f_n/∂v_n. Where log p is concave, each f_n is convex in
-// (m, σ) and grows with σ. All Gaussians are N(m', LB²Lᵀ) with V = LLᵀ and B symmetric and positive definite, and a term
-// has σ_n' = ‖BLᵀx_n‖ ≥ x_nᵀLBLᵀx_n/σ_n. So F has a lower bound that is quadratic in m' and, but for −log|B|, linear and
+// A proved gap. Let the terms be f_n(m, σ) = −w_n E[log p(y_n|o_n + m + σε)], P the precision of
+// the prior, c the gradient of the negative ELBO F in the mean, and Γ = diag(γ), γ_n = 2∂f_n/∂v_n.
+// Where log p is concave, each f_n is convex in (m, σ) and grows with σ. All Gaussians are N(m',
+// LB²Lᵀ) with V = LLᵀ and B symmetric and positive definite, and a term has σ_n' = ‖BLᵀx_n‖ ≥
+// x_nᵀLBLᵀx_n/σ_n. So F has a lower bound that is quadratic in m' and, but for −log|B|, linear and
 // quadratic in B, of which the minimum is known:
 //
 //	F(m, V) − min F ≤ ½cᵀP⁻¹c + tr Δ − log|I + Δ|,   Δ = Lᵀ(P + XᵀΓX)L − I.
 //
-// The first part is small only where the mean is nearly stationary, more so than V is: a Newton step of the mean with V
-// held, m⁺ = m − Vc, comes first, and what it brings counts.
+// The first part is small only where the mean is nearly stationary, more so than V is: a Newton
+// step of the mean with V held, m⁺ = m − Vc, comes first, and what it brings counts.
 
-// Concave reports whether every term is concave in its latent value, which is what a proof of the gap needs.
+// Concave reports whether every term is concave in its latent value, which is what a proof of the
+// gap needs.
 func (t *Terms) Concave() bool { return t.Lik.Concave() }
 
-// PrecisionGap returns a bound on tr Δ − log|I + Δ|, Δ = Lᵀdiag(δ)L for the changes δ = γ̂ − γ of the sites, from ‖Δ‖²_F and the same of
-// the negative δ alone. No eigenvalue of I + Δ is below 1 less the root of the latter, nor, for P + Γ̂ ⪰ r(P + Γ), below
-// r, the least of 1 and all γ̂_n/γ_n; and (x − log(1 + x))/x² falls with x.
+// PrecisionGap returns a bound on tr Δ − log|I + Δ|, Δ = Lᵀdiag(δ)L for the changes δ = γ̂ − γ of
+// the sites, from ‖Δ‖²_F and the same of the negative δ alone. No eigenvalue of I + Δ is below 1
+// less the root of the latter, nor, for P + Γ̂ ⪰ r(P + Γ), below r, the least of 1 and all
+// γ̂_n/γ_n; and (x − log(1 + x))/x² falls with x.
 func PrecisionGap(square, negative float64, gamma, target []float64) float64 {
 	least := 1.0
 	for i, g := range gamma {
@@ -35,8 +38,9 @@ func PrecisionGap(square, negative float64, gamma, target []float64) float64 {
 	return square * Curvature(max(least, 1-math.Sqrt(negative))-1)
 }
 
-// siteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in units of V = LLᵀ, as far as the variances v tell.
-// A row alone is |δ_n|v_n of Δ. Together they are less: as LᵀXᵀΓXL ⪯ I, the covariances A = XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
+// siteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in
+// units of V = LLᵀ, as far as the variances v tell. A row alone is |δ_n|v_n of Δ. Together they are
+// less: as LᵀXᵀΓXL ⪯ I, the covariances A = XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
 //
 //	‖Δ‖²_F = Σ_nk δ_nδ_k A_nk² ≤ Σ_nk ½(δ_n²γ_k/γ_n + δ_k²γ_n/γ_k) A_nk² ≤ Σ_n δ_n²v_n/γ_n.
 type siteChange struct {
@@ -71,8 +75,9 @@ func (s *State) Change() siteChange {
 	return siteChange{trace, nuclear, fallen, least, most, shared, alone, mixed}
 }
 
-// Square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond the greatest change of a site, relative to it, or Σ |δ|v: a
-// site that wakes or falls asleep tells next to nothing.
+// Square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond
+// the greatest change of a site, relative to it, or Σ |δ|v: a site that wakes or falls asleep tells
+// next to nothing.
 func (c *siteChange) Square() float64 {
 	norm := math.Sqrt(c.shared) + c.alone
 	return min(norm*norm, c.Nuclear*min(c.Nuclear, max(1-c.least, c.most-1)))
@@ -102,16 +107,18 @@ func Size(k, gamma []float64) (total float64) {
 	return total
 }
 
-// ScaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the gap of one standard deviation of a diagonal
-// V, relative to what it is, with a = V_jj Σ_n γ_n x_nj² and b = V_jj Λ0_jj.
+// ScaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the
+// gap of one standard deviation of a diagonal V, relative to what it is, with a = V_jj Σ_n γ_n
+// x_nj² and b = V_jj Λ0_jj.
 func ScaleGap(a, b float64) float64 {
 	z := 2 / (a + math.Sqrt(a*a+4*b)) // the minimiser, where a + bz = 1/z
 	y := z - 1
 	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
 }
 
-// nearRow is the relative change of the curvature of a term up to which tangents are near: what V gains by such changes, which is their square,
-// is then allowed for to second order. Where it may be more it is computed, and may come to bentRow.
+// nearRow is the relative change of the curvature of a term up to which tangents are near: what V
+// gains by such changes, which is their square, is then allowed for to second order. Where it may
+// be more it is computed, and may come to bentRow.
 const (
 	nearRow = 1e-3
 	bentRow = 0.1
@@ -120,15 +127,18 @@ const (
 // roundedRow is the relative change of a slope up to which it is laid to the weight of its row.
 const roundedRow = 1e-9
 
-// RowGap returns the gap that the mean of s, a state of all terms with that ELBO, leaves. Raw units and wide priors
-// blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a tangent of f_n is as good as any other near it,
-// and that with the slope a_n, at a distance of |a_n − α̂_n|/γ̂_n, is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that where the curvature does not
-// change by much on the way. It changes by about the distance in units of the standard deviation, or in units of η where
-// that is more. With all slopes a_n, c is zero. Where there is
-// no such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n − α̂_n| k_n^½)² over these terms, of prior variances k_n.
-// Or f_n has the slope a_n under a weight that is larger by a part δ_n, of the size of a rounding. No f_n is below its least, f_n*, and so with
-// every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| − f_n*) ≤ δ(−ELBO − Σ_n f_n*).
-// This is for means whose Λ0m = Xᵀa holds, as those of solved equations do, or of which drift says how far from that each is; nil means not at all.
+// RowGap returns the gap that the mean of s, a state of all terms with that ELBO, leaves. Raw units
+// and wide priors blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a
+// tangent of f_n is as good as any other near it, and that with the slope a_n, at a distance of
+// |a_n − α̂_n|/γ̂_n, is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that where the curvature
+// does not change by much on the way. It changes by about the distance in units of the standard
+// deviation, or in units of η where that is more. With all slopes a_n, c is zero. Where there is no
+// such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n −
+// α̂_n| k_n^½)² over these terms, of prior variances k_n. Or f_n has the slope a_n under a weight
+// that is larger by a part δ_n, of the size of a rounding. No f_n is below its least, f_n*, and so
+// with every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| −
+// f_n*) ≤ δ(−ELBO − Σ_n f_n*). This is for means whose Λ0m = Xᵀa holds, as those of solved
+// equations do, or of which drift says how far from that each is; nil means not at all.
 func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, h *parallel.Halt) float64 {
 	n := len(s.Tg)
 	if n <= GapRows {
@@ -144,7 +154,8 @@ func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, h *parall
 	return t.gapOf(&sum, s, elbo)
 }
 
-// GapRows is the number of rows that RowGap takes together: the sums of more are added in that order, whoever took them.
+// GapRows is the number of rows that RowGap takes together: the sums of more are added in that
+// order, whoever took them.
 const GapRows = 4096
 
 // rowsGap is what some rows tell RowGap.
@@ -193,8 +204,9 @@ func (t *Terms) gapOf(x *rowsGap, s *State, elbo float64) float64 {
 	return total + min(wide, 0.5*x.rest*x.rest+x.part*(t.most(s)-elbo))
 }
 
-// bent returns by how much the curvature of term n, relative to what it is at s, is another at means up to so far from that of s. Curvatures rise to one
-// peak and fall: where they are alike at an end, in the middle and here there is no peak between.
+// bent returns by how much the curvature of term n, relative to what it is at s, is another at
+// means up to so far from that of s. Curvatures rise to one peak and fall: where they are alike at
+// an end, in the middle and here there is no peak between.
 func (t *Terms) bent(s *State, n int, far float64) (most float64) {
 	if math.IsInf(far, 0) || math.IsNaN(far) {
 		return math.Inf(1)
@@ -207,7 +219,8 @@ func (t *Terms) bent(s *State, n int, far float64) (most float64) {
 	return most
 }
 
-// most returns the sum of the greatest values of all terms, which are concave and are looked for from the means of s.
+// most returns the sum of the greatest values of all terms, which are concave and are looked for
+// from the means of s.
 func (t *Terms) most(s *State) (sum float64) {
 	for n, m := range s.M {
 		h := func(x float64) float64 { return t.LogProb(n, m+x) }

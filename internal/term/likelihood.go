@@ -12,33 +12,38 @@ type Likelihood interface {
 	LogProb(y, eta float64) float64
 	// Expect returns its expectation under η ~ N(m, v).
 	Expect(y, m, v float64) Expectation
-	// Concave reports whether it is concave in η for every y, and real whether y is any real number.
+	// Concave reports whether it is concave in η for every y, and real whether y is any real
+	// number.
 	Concave() bool
 	Real() bool
-	// Each returns what takes many expectations at once, nil where nothing does: it replaces the responses in value, the means
-	// in d1 and the variances in d2 by what expect says of them, to the last bit, and stores the bounds in bound.
+	// Each returns what takes many expectations at once, nil where nothing does: it replaces the
+	// responses in value, the means in d1 and the variances in d2 by what expect says of them, to
+	// the last bit, and stores the bounds in bound.
 	Each() func(value, d1, d2, bound []float64)
-	// Rated returns, of a log-likelihood that is slope·η − exp(origin + sign·η) and a constant, what these are for a y, and nil of others. Under N(m, v)
+	// Rated returns, of a log-likelihood that is slope·η − exp(origin + sign·η) and a constant,
+	// what these are for a y, and nil of others. Under N(m, v)
 	//
 	//	γ̂ = exp(origin + sign·m + v/2),   α̂ = slope − sign·γ̂,
 	//
-	// so that what its sites are to be is known of any m and v, whether or not exponentials overflow there.
+	// so that what its sites are to be is known of any m and v, whether or not exponentials
+	// overflow there.
 	Rated() func(y float64) (sign, origin, slope float64)
 	// Identify shows d which it is.
 	Identify(d *save.Digest)
 }
 
-// Expectation is an expectation with its derivatives with respect to the mean, and a bound on the error of the value.
+// Expectation is an expectation with its derivatives with respect to the mean, and a bound on the
+// error of the value.
 type Expectation struct{ Value, D1, D2, Err float64 }
 
-// HoleOf looks for the point nearest to m, in so many standard deviations as a quadrature covers, at which
-// log p(y|η) is not finite, and returns that value.
+// HoleOf looks for the point nearest to m, in so many standard deviations as a quadrature covers,
+// at which log p(y|η) is not finite, and returns that value.
 func HoleOf(l Likelihood, y, m, v float64) (eta, value float64, ok bool) {
 	return HoleIn(l.LogProb, y, m, v)
 }
 
-// HoleIn looks for the point nearest to m, in so many standard deviations as a quadrature covers, at which
-// log p(y|η) is not finite, and returns that value.
+// HoleIn looks for the point nearest to m, in so many standard deviations as a quadrature covers,
+// at which log p(y|η) is not finite, and returns that value.
 func HoleIn(logProb func(y, eta float64) float64, y, m, v float64) (eta, value float64, ok bool) {
 	const reach, step = 9, 1.0 / 16
 	s := math.Sqrt(v)

@@ -1,5 +1,5 @@
-// Package term has the terms of a model of one latent value each: what their likelihoods expect under
-// the marginals of q, the sites that these want, and what sites alone prove of a gap.
+// Package term has the terms of a model of one latent value each: what their likelihoods expect
+// under the marginals of q, the sites that these want, and what sites alone prove of a gap.
 package term
 
 import (
@@ -142,8 +142,9 @@ func (t *Terms) LogProb(n int, eta float64) float64 {
 	return w * t.Lik.LogProb(y, eta+o)
 }
 
-// Excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the terms from lo on, as many as there are δ;
-// nil γ and a mean 0. The error wraps sentinel.ErrNotFinite and names the first term that is NaN or +Inf.
+// Excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the
+// terms from lo on, as many as there are δ; nil γ and a mean 0. The error wraps
+// sentinel.ErrNotFinite and names the first term that is NaN or +Inf.
 func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err error) {
 	n := lo
 	defer parallel.At(&n, t.Name)
@@ -161,10 +162,10 @@ func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err e
 	return sum, nil
 }
 
-// Expect takes the expectations of the terms in batch (nil means all) under the marginals of s, which has
-// an element for each of them, shared between workers: each is computed by one of them, so that the
-// result does not depend on their number. The error wraps sentinel.ErrNotFinite and names the first bad term, or is that
-// of the crew.
+// Expect takes the expectations of the terms in batch (nil means all) under the marginals of s,
+// which has an element for each of them, shared between workers: each is computed by one of them,
+// so that the result does not depend on their number. The error wraps sentinel.ErrNotFinite and
+// names the first bad term, or is that of the crew.
 func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)), dense.Resize(s.lost, len(s.M))
 	if len(s.M) >= expectShared { // and a Likelihood is safe for concurrent use
@@ -214,8 +215,9 @@ func (t *Terms) Overflow(s *State, batch []int) error {
 	return nil
 }
 
-// expectChunk is the number of terms between two looks at whether the step is halted, and at a time for a worker, or expectTogether where
-// expectations are taken together. So many as expectShared take longer than it does to wake another, whatever they are.
+// expectChunk is the number of terms between two looks at whether the step is halted, and at a time
+// for a worker, or expectTogether where expectations are taken together. So many as expectShared
+// take longer than it does to wake another, whatever they are.
 const (
 	expectChunk    = 8
 	expectTogether = 256
@@ -265,7 +267,8 @@ func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
 	}
 }
 
-// place stores the responses, means and variances of elements lo … hi−1 of s where eachExpecter looks for them.
+// place stores the responses, means and variances of elements lo … hi−1 of s where eachExpecter
+// looks for them.
 func (t *Terms) place(s *State, batch []int, lo, hi int) {
 	if batch == nil {
 		copy(s.E[lo:hi], t.Y[lo:hi])
@@ -306,8 +309,9 @@ func (t *Terms) expectSite(s *State, i, n int, x Expectation) {
 	}
 }
 
-// StandIn returns derivatives of term n, x under N(m, v), that are of use where those are not: under N(at, u), u ≤ v, at = m but
-// where derivatives at m are absurd, promising more than so many nats. They are of no use either where there are none.
+// StandIn returns derivatives of term n, x under N(m, v), that are of use where those are not:
+// under N(at, u), u ≤ v, at = m but where derivatives at m are absurd, promising more than so many
+// nats. They are of no use either where there are none.
 func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Expectation, at, u float64) {
 	at, u = m, v
 	narrowest := t.Expectation(n, m, 0)
@@ -324,8 +328,8 @@ func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Exp
 	return x, at, u
 }
 
-// Sane returns the target of element i of s, term n: γ and the linear coefficient about the mean. Where it is absurd it is that of the nearest
-// mean at which it is not.
+// Sane returns the target of element i of s, term n: γ and the linear coefficient about the mean.
+// Where it is absurd it is that of the nearest mean at which it is not.
 func (t *Terms) Sane(s *State, i, n int) (gamma, a float64) {
 	x, m := Expectation{D1: s.D1[i], D2: -s.Tg[i]}, s.M[i]
 	if !Absurd(x, MostNats) {
@@ -348,14 +352,17 @@ func (s *State) Absurd() bool {
 	return false
 }
 
-// Absurd reports whether derivatives are of no use to say where to go: they overflow, or they promise more than so many nats
-// and say that these are near, as those of an exponential do far out.
+// Absurd reports whether derivatives are of no use to say where to go: they overflow, or they
+// promise more than so many nats and say that these are near, as those of an exponential do far
+// out.
 func Absurd(x Expectation, nats float64) bool {
 	return !Moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
 }
 
-// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal of variance v, or of less where there is
-// none and the term has no value at m: those there lead to where it leads, too. It is m where none is found, or where either side may have one: log-likelihoods that are not log-concave.
+// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal
+// of variance v, or of less where there is none and the term has no value at m: those there lead to
+// where it leads, too. It is m where none is found, or where either side may have one:
+// log-likelihoods that are not log-concave.
 func (t *Terms) beside(n int, m, v float64) float64 {
 	if !t.Concave() {
 		return m
@@ -369,7 +376,8 @@ func (t *Terms) beside(n int, m, v float64) float64 {
 	return at
 }
 
-// Nearest returns the mean nearest to m, to within tol, at which the derivatives of term n are good, or m where none is found.
+// Nearest returns the mean nearest to m, to within tol, at which the derivatives of term n are
+// good, or m where none is found.
 func (t *Terms) Nearest(n int, m, tol float64, good func(Expectation) bool) float64 {
 	at := func(d float64) bool { return good(t.Expectation(n, m+d, 0)) }
 	bad, d := 0.0, 0.0
@@ -399,27 +407,32 @@ func (t *Terms) Nearest(n int, m, tol float64, good func(Expectation) bool) floa
 	return m + d
 }
 
-// BesideNats is what derivatives may promise where beside leads: sites as strong as those of more leave the others no digits.
+// BesideNats is what derivatives may promise where beside leads: sites as strong as those of more
+// leave the others no digits.
 const BesideNats = 1e6
 
-// mostBeside is how far beside looks, beyond the residual variance, of which the expectation of an exponential has half in its exponent: an
-// exponential that overflows here is small there. For a narrower marginal, each of a 64th of the variance, it looks so often.
+// mostBeside is how far beside looks, beyond the residual variance, of which the expectation of an
+// exponential has half in its exponent: an exponential that overflows here is small there. For a
+// narrower marginal, each of a 64th of the variance, it looks so often.
 const (
 	mostBeside  = 1 << 14
 	mostBesides = 12
 )
 
-// holeAt reports whether the log-likelihood of term n is not finite at m, so that no narrower marginal helps.
+// holeAt reports whether the log-likelihood of term n is not finite at m, so that no narrower
+// marginal helps.
 func (t *Terms) holeAt(n int, m float64) bool {
 	y, o, _, _ := t.Term(n)
 	l := t.Lik.LogProb(y, m+o)
 	return math.IsNaN(l) || math.IsInf(l, 0)
 }
 
-// mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the least number.
+// mostNarrowed bounds how often a variance is divided by 8 in search of derivatives: to below the
+// least number.
 const mostNarrowed = 600
 
-// mostTelling is how much more precise than a marginal its target may be, and by how many of its standard deviations it may be off.
+// mostTelling is how much more precise than a marginal its target may be, and by how many of its
+// standard deviations it may be off.
 const mostTelling = 1e8
 
 // Usable reports whether the derivatives under a marginal of variance v can be
@@ -428,8 +441,9 @@ func Usable(x Expectation, v float64) bool {
 	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < mostTelling && math.Abs(x.D1)*math.Sqrt(v) < mostTelling && Moderate(x)
 }
 
-// hopeless reports whether the derivatives under a marginal of variance v are not worth the while, judged by those at its mean, which are
-// less where log-likelihoods fall as exponentials do and much the same where they fall as polynomials.
+// hopeless reports whether the derivatives under a marginal of variance v are not worth the while,
+// judged by those at its mean, which are less where log-likelihoods fall as exponentials do and
+// much the same where they fall as polynomials.
 func hopeless(atMean Expectation, v float64) bool {
 	return math.Abs(atMean.D1)*math.Sqrt(v) > 10*mostTelling || math.Abs(atMean.D2)*v > 100*mostTelling
 }
@@ -437,7 +451,8 @@ func hopeless(atMean Expectation, v float64) bool {
 // Moderate reports whether the derivatives are far from overflow.
 func Moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
-// solveDefinite is the determinant of a Hessian, relative to that of its diagonal, below which differences do not tell whether it is definite.
+// solveDefinite is the determinant of a Hessian, relative to that of its diagonal, below which
+// differences do not tell whether it is definite.
 const solveDefinite = 0.01
 
 // Solve minimises KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from
@@ -492,14 +507,16 @@ func (t *Terms) Solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	return -x.D2, x.D1, m
 }
 
-// Differences of γ̂ are taken over bendWidth of a standard deviation, or over less, down to bendLeast, until γ̂ changes by no more than bendMost of it.
+// Differences of γ̂ are taken over bendWidth of a standard deviation, or over less, down to
+// bendLeast, until γ̂ changes by no more than bendMost of it.
 const (
 	bendWidth = 0.01
 	bendLeast = 1e-9
 	bendMost  = 0.1
 )
 
-// bend returns ∂γ̂/∂m and ∂γ̂/∂v = ½∂²γ̂/∂m² of term n under N(m, v), where γ̂ is gamma, or zeros where it is not smooth.
+// bend returns ∂γ̂/∂m and ∂γ̂/∂v = ½∂²γ̂/∂m² of term n under N(m, v), where γ̂ is gamma, or zeros
+// where it is not smooth.
 func (t *Terms) bend(n int, m, v, gamma float64) (tm, tv float64) {
 	sd := math.Sqrt(v)
 	for h := bendWidth * sd; h > bendLeast*sd; h /= 4 {
@@ -523,7 +540,8 @@ type State struct {
 
 	// Certain: tg and d1 are the derivatives of all e, to rounding, and no tg is negative.
 	Certain bool
-	Wild    bool // a d1 is that of a narrower marginal, and another: it says where to go, and not how far it is
+	// a d1 is that of a narrower marginal, and another: it says where to go, and not how far it is
+	Wild bool
 
 	bound []float64 // scratch of expect: on the error of each e,
 	far   []bool    // and whether tg and d1 are those of a narrower marginal,
@@ -554,7 +572,8 @@ func (x *Estimates) Resize(n int) {
 	dense.ResizeAll(n, &x.M, &x.V, &x.E, &x.D1, &x.D2, &x.Y, &x.At, &x.Wide)
 }
 
-// MostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as large no nat is known.
+// MostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as
+// large no nat is known.
 const MostNats = 1e16
 
 func (t *Terms) Digest(d *save.Digest) {
@@ -578,8 +597,8 @@ type Sought struct {
 	Passes int     // over the terms that it took; 0 where there was none
 }
 
-// Between returns by how much the ELBO of x is another than that of the mean Ka to first order, without its sign, and by how much the expectations
-// show that beyond; h is m − Ka.
+// Between returns by how much the ELBO of x is another than that of the mean Ka to first order,
+// without its sign, and by how much the expectations show that beyond; h is m − Ka.
 func (x *State) Between(h []float64) (first, rise float64) {
 	for i, h := range h {
 		first += (x.D1[i] - 0.5*x.A[i]) * h
@@ -588,8 +607,8 @@ func (x *State) Between(h []float64) (first, rise float64) {
 	return math.Abs(first), rise
 }
 
-// PrecisionPromise returns about how many nats there are in the precisions of the sites, ¼ Σ (γ̂ − γ)²v²: with the variances alone
-// of what would be ¼ Σ_ij (γ̂ − γ)_i V_ij² (γ̂ − γ)_j.
+// PrecisionPromise returns about how many nats there are in the precisions of the sites, ¼ Σ (γ̂ −
+// γ)²v²: with the variances alone of what would be ¼ Σ_ij (γ̂ − γ)_i V_ij² (γ̂ − γ)_j.
 func (s *State) PrecisionPromise() float64 {
 	var sum float64
 	for i, v := range s.V {

@@ -1,4 +1,5 @@
-// Package docs holds what the examples about documents share: corpora to read, and the score to beat.
+// Package docs holds what the examples about documents share: corpora to read, and the score to
+// beat.
 package docs
 
 import (
@@ -14,8 +15,9 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// Read returns the bag of words in a file, in the lda-c format of Blei or the docword format of UCI, gzipped or not, with the
-// vocabulary of another, one word a line; without a name the documentation of the Go standard library.
+// Read returns the bag of words in a file, in the lda-c format of Blei or the docword format of
+// UCI, gzipped or not, with the vocabulary of another, one word a line; without a name the
+// documentation of the Go standard library.
 func Read(corpus, vocabulary string) (*pgsvi.Corpus, error) {
 	if corpus == "" {
 		return goDocumentation()
@@ -35,7 +37,8 @@ func Read(corpus, vocabulary string) (*pgsvi.Corpus, error) {
 			return nil, fmt.Errorf("%s: %w", vocabulary, err)
 		}
 	}
-	// A file is what can be read as it; docword begins with three numbers, each on a line of its own.
+	// A file is what can be read as it; docword begins with three numbers, each on a line of its
+	// own.
 	c, err := data.ReadUCI(bytes.NewReader(text))
 	if err != nil {
 		var e error

@@ -1,5 +1,6 @@
-// Package draw is what the pictures of the examples share: panels with a grid and a legend, curves that can
-// be told apart in grey too, bands, points with intervals, and one way to write them to a file.
+// Package draw is what the pictures of the examples share: panels with a grid and a legend, curves
+// that can be told apart in grey too, bands, points with intervals, and one way to write them to a
+// file.
 package draw
 
 import (
@@ -98,14 +99,15 @@ func (p *Panel) LegendLeft() {
 	p.Legend.Left, p.Legend.XOffs = true, vg.Points(8)
 }
 
-// LogY makes the vertical axis logarithmic. Whatever is added from then on must be positive; of curves,
-// what is not is left out.
+// LogY makes the vertical axis logarithmic. Whatever is added from then on must be positive; of
+// curves, what is not is left out.
 func (p *Panel) LogY() {
 	p.logY = true
 	p.Y.Tick.Marker = plot.TickerFunc(decades)
 }
 
-// LogX makes the horizontal axis of curves and points logarithmic. Whatever is added from then on must be right of 0; what is not is left out.
+// LogX makes the horizontal axis of curves and points logarithmic. Whatever is added from then on
+// must be right of 0; what is not is left out.
 func (p *Panel) LogX() {
 	p.logX = true
 	p.X.Tick.Marker = plot.TickerFunc(decades)
@@ -161,8 +163,8 @@ func (p *Panel) legend(name string, what ...plot.Thumbnailer) {
 	}
 }
 
-// Curve adds a line, with markers if the style has one. A curve without points, or without a name, is not
-// in the legend.
+// Curve adds a line, with markers if the style has one. A curve without points, or without a name,
+// is not in the legend.
 func (p *Panel) Curve(name string, x, y []float64, s Style) {
 	xys := p.points(x, y)
 	if len(xys) == 0 {
@@ -344,8 +346,8 @@ func round(lo, hi float64) []plot.Tick {
 	return Every(step).Ticks(lo, hi)
 }
 
-// decades marks the powers of ten on an axis of logarithms, and labels every second one where there are
-// many.
+// decades marks the powers of ten on an axis of logarithms, and labels every second one where there
+// are many.
 func decades(lo, hi float64) (ticks []plot.Tick) {
 	every := 1
 	if hi-lo > 7 {

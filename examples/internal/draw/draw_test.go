@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestSave: each kind of plotter in a picture of either layout, and the first error instead of a file.
+// TestSave: each kind of plotter in a picture of either layout, and the first error instead of a
+// file.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	x, y := []float64{1, 2, 3}, []float64{0.1, 0, 100}

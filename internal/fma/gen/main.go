@@ -14,13 +14,15 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// A panel has rows numbers of a column or columns numbers of a row, as tile.go of the package has it.
+// A panel has rows numbers of a column or columns numbers of a row, as tile.go of the package has
+// it.
 const (
 	rows    = 4
 	columns = 12
 )
 
-// What vectors are: their number of float64 and of bytes, a new one, and what the names of functions end with.
+// What vectors are: their number of float64 and of bytes, a new one, and what the names of
+// functions end with.
 var (
 	lanes  = 4
 	bytes  = 8 * lanes
@@ -134,7 +136,8 @@ func advances(r []reg.Register, by int) {
 	}
 }
 
-// A row is that of so many panels of columns side by side, from the places in memory where each has it.
+// A row is that of so many panels of columns side by side, from the places in memory where each has
+// it.
 type row []Mem
 
 func rowAt(panels []reg.Register, disp int) row {
@@ -177,9 +180,10 @@ func (r row) store(j int, v reg.VecVirtual) {
 	VEXTRACTF64X4(Imm(1), v, *high)
 }
 
-// product returns the sums over k of the products of the rows of a and the columns of b, which are panels of rows × k and k × columns.
-// Where there is a c, as many rows of it as there are of sums, ldc bytes apart, are fetched meanwhile, one at a time: all at once, their misses
-// would hold up what comes of a and b.
+// product returns the sums over k of the products of the rows of a and the columns of b, which are
+// panels of rows × k and k × columns. Where there is a c, as many rows of it as there are of sums,
+// ldc bytes apart, are fetched meanwhile, one at a time: all at once, their misses would hold up
+// what comes of a and b.
 func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.VecVirtual {
 	sum := make([][]reg.VecVirtual, len(a)*rows)
 	for i := range sum {
@@ -444,7 +448,8 @@ func copyPanel() {
 			VMOVUPD(Mem{Base: src, Disp: j * bytes}, v)
 			VMOVUPD(v, Mem{Base: dst, Disp: j * bytes})
 		}
-		for _, next := range []int{columns*8 + 32, 2*columns*8 - 1} { // the lines of the panel that comes next, of which no other has asked for
+		// the lines of the panel that comes next, of which no other has asked for
+		for _, next := range []int{columns*8 + 32, 2*columns*8 - 1} {
 			PREFETCHT0(Mem{Base: src, Disp: next})
 		}
 		ADDQ(ld, src)

@@ -8,7 +8,8 @@ import (
 
 // Of rows of ones the values are not read, nor products with them taken.
 
-// sparse writes what products with sparse rows are made of, for those with values and for those of ones.
+// sparse writes what products with sparse rows are made of, for those with values and for those of
+// ones.
 func sparse() {
 	for _, ones := range []bool{false, true} {
 		suffix = "AVX2"
@@ -54,7 +55,8 @@ func upTo(label string, k, n reg.Register, count int, body func()) {
 	Label(label + "_end")
 }
 
-// between loads the places in ind and, if there is one, val where the row at ptr begins, and its number of elements.
+// between loads the places in ind and, if there is one, val where the row at ptr begins, and its
+// number of elements.
 func between(ptr, ind, val reg.Register) (at, values, n reg.Register) {
 	lo, end := GP64(), GP64()
 	MOVQ(Mem{Base: ptr}, lo)
@@ -176,8 +178,9 @@ func rowsOf(ind, k, a reg.Register, count int) []reg.Register {
 	return r
 }
 
-// triangle makes body for four rows of the lower triangle of a matrix, which the elements of a sparse row name, and then for those that are left: so many rows,
-// each from k on. The rows are those of rowsOf.
+// triangle makes body for four rows of the lower triangle of a matrix, which the elements of a
+// sparse row name, and then for those that are left: so many rows, each from k on. The rows are
+// those of rowsOf.
 func triangle(n, ind, a reg.Register, body func(label string, k reg.Register, r []reg.Register)) {
 	k := GP64()
 	XORQ(k, k)
