@@ -15,9 +15,9 @@ import (
 var most = map[string]int{
 	"files in the root":                   56,
 	"files in the root, tests included":   110,
-	"rooms":                               59,
-	"arrows":                              473,
-	"arrows, those to errors.go left out": 422,
+	"rooms":                               60,
+	"arrows":                              474,
+	"arrows, those to errors.go left out": 423,
 	"floors":                              18,
 	"circles":                             0,
 	"arrows from model to model":          0,

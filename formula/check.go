@@ -1,0 +1,327 @@
+package formula
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+)
+
+// Error is what is wrong with a formula. It wraps pgsvi.ErrParam.
+type Error struct {
+	// Source is the formula.
+	Source string
+	// Offset is the byte of Source where the mistake is, or -1 where that is not known.
+	Offset int
+	// Message says what is wrong and what is wanted.
+	Message string
+}
+
+// Error returns the message, the formula and a caret below the mistake.
+func (e *Error) Error() string {
+	if e.Offset < 0 {
+		return "formula: " + e.Message + "\n  " + e.Source
+	}
+	before := utf8.RuneCountInString(e.Source[:e.Offset])
+	return "formula: " + e.Message + "\n  " + e.Source + "\n  " + strings.Repeat(" ", before) + "^"
+}
+
+// Unwrap returns pgsvi.ErrParam.
+func (e *Error) Unwrap() error { return sentinel.ErrParam }
+
+// wrong returns an Error about a column, which may be "", of f.
+func (f *Formula) wrong(column, format string, args ...any) error {
+	e := &Error{Source: f.source, Offset: -1, Message: fmt.Sprintf(format, args...)}
+	if f.source == "" {
+		e.Source = f.String()
+	} else if at, ok := f.at[column]; ok {
+		e.Offset = at
+	}
+	return e
+}
+
+// Check returns an error, joined of one for each mistake, if the formula names a column that is not
+// among columns, or the same effect twice, or uses a column in two ways that contradict each other.
+// Nil columns are not looked at, only the formula itself. Each error is an *Error.
+func (f *Formula) Check(columns []string) error {
+	var errs []error
+	fail := func(column, format string, args ...any) {
+		errs = append(errs, f.wrong(column, format, args...))
+	}
+	if f.Outcome == "" {
+		fail("", "the outcome is missing: write y ~ …")
+	}
+	for _, c := range f.Columns() {
+		switch {
+		case strings.Contains(c, "`"):
+			fail(c, "column %q has a backquote, which a formula cannot write", c)
+		case columns != nil && !slices.Contains(columns, c):
+			fail(c, "there is no column %q%s", c, nearest(c, columns))
+		}
+	}
+	used := map[string]string{}
+	use := func(column, as string) {
+		if before := used[column]; before != "" && column != "" {
+			fail(column, "%s is %s and %s", quote(column), before, as)
+		}
+		used[column] = as
+	}
+	use(f.Outcome, "the outcome")
+	use(f.Trials, "the number of trials")
+	use(f.Weight, "the weight")
+	use(f.Exposure, "the exposure")
+	use(f.Offset, "the offset")
+	rest := 0
+	effects := map[string]bool{}
+	for _, t := range f.Terms {
+		if err := t.check(); err != nil {
+			fail(append(t.Columns(), "")[0], "%v", err)
+			continue
+		}
+		if _, ok := t.(Rest); ok {
+			if rest++; rest == 2 {
+				fail("", ". stands twice")
+			}
+			continue
+		}
+		for _, c := range t.Columns() {
+			if as := used[c]; as == "the outcome" || as == "the number of trials" {
+				fail(c, "%s is %s, which cannot predict itself", quote(c), as)
+			}
+		}
+		_, cross := t.(Cross) // a*b + a*c has a twice
+		for _, e := range written(t) {
+			k := key(e)
+			if effects[k] && !cross {
+				fail(append(t.Columns(), "")[0], "%s stands twice", e)
+			}
+			effects[k] = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// key is the same for terms that are the same effect.
+func key(t Term) string {
+	switch t := t.(type) {
+	case Interact:
+		s := slices.Sorted(slices.Values(t))
+		return join(s, ":")
+	case Smooth:
+		return "s(" + t.Column + ")"
+	}
+	return t.String()
+}
+
+func (c Col) check() error {
+	if c == "" {
+		return errors.New("a column has no name")
+	}
+	return nil
+}
+
+// several returns an error if there are fewer than two columns, or one of them twice.
+func several(columns []string, sign string) error {
+	if len(columns) < 2 {
+		return fmt.Errorf("an interaction has at least two columns, as in a%sb", sign)
+	}
+	for i, c := range columns {
+		if c == "" {
+			return errors.New("a column has no name")
+		}
+		if slices.Contains(columns[:i], c) {
+			return fmt.Errorf("%s with itself: use poly(%s, 2) for its square", join(columns, sign), quote(c))
+		}
+	}
+	return nil
+}
+
+func (i Interact) check() error { return several(i, ":") }
+func (c Cross) check() error    { return several(c, "*") }
+func (l Log) check() error      { return Col(l.Column).check() }
+func (r Rest) check() error     { return nil }
+
+// maxDegree is the highest degree of a polynomial: above it powers differ by nothing but rounding,
+// and s(x) does better.
+const maxDegree = 9
+
+func (p Poly) check() error {
+	if p.Degree < 1 || p.Degree > maxDegree {
+		return fmt.Errorf("the degree of %v is from 1 to %d; s(%s) is a curve of any shape", p, maxDegree,
+			quote(p.Column))
+	}
+	return Col(p.Column).check()
+}
+
+// minBasis and maxBasis limit the number of basis functions of a smooth curve.
+const minBasis, maxBasis = 4, 500
+
+func (s Smooth) check() error {
+	if s.K != 0 && (s.K < minBasis || s.K > maxBasis) {
+		return fmt.Errorf("k of %v is from %d to %d", s, minBasis, maxBasis)
+	}
+	return Col(s.Column).check()
+}
+
+func (g Group) check() error {
+	if len(g.By) == 0 {
+		return errors.New("a group is missing, as in (1 | group)")
+	}
+	if g.NoIntercept && len(g.Slopes) == 0 {
+		return fmt.Errorf("%v is empty: write (1 | %s) for an intercept of each", g, join(g.By, "/"))
+	}
+	for i, b := range g.By {
+		if b == "" {
+			return errors.New("a group has no name")
+		}
+		if slices.Contains(g.By[:i], b) {
+			return fmt.Errorf("%s is nested in itself", quote(b))
+		}
+		if slices.Contains(g.Slopes, b) {
+			return fmt.Errorf("a slope of %s for each %[1]s: it does not vary within one", quote(b))
+		}
+	}
+	for i, s := range g.Slopes {
+		if s == "" {
+			return errors.New("a column has no name")
+		}
+		if slices.Contains(g.Slopes[:i], s) {
+			return fmt.Errorf("the slope of %s stands twice", quote(s))
+		}
+	}
+	return nil
+}
+
+// written returns the effects that t is short for: those of a*b and of (1 | a/b).
+func written(t Term) []Term {
+	switch t := t.(type) {
+	case Cross:
+		var effects []Term
+		for size := 1; size <= len(t); size++ {
+			for set := range 1 << len(t) {
+				var some Interact
+				for j, c := range t {
+					if set>>j&1 == 1 {
+						some = append(some, c)
+					}
+				}
+				switch {
+				case len(some) != size:
+				case size == 1:
+					effects = append(effects, Col(some[0]))
+				default:
+					effects = append(effects, some)
+				}
+			}
+		}
+		return effects
+	case Group:
+		if len(t.By) < 2 {
+			return []Term{t}
+		}
+		var effects []Term
+		for i := range t.By {
+			g := t
+			g.By = t.By[:i+1]
+			effects = append(effects, g)
+		}
+		return effects
+	}
+	return []Term{t}
+}
+
+// maxCross is the largest number of columns of a*b*…, which has 2ⁿ − 1 effects.
+const maxCross = 8
+
+// Resolve returns the formula for a table of the given columns, where . stands for the columns that
+// are named nowhere else, and a*b is written out. It returns the error of Check. Each effect stands
+// once; nested groups stay as they are.
+func (f *Formula) Resolve(columns []string) (*Formula, error) {
+	if err := f.Check(columns); err != nil {
+		return nil, err
+	}
+	r := *f
+	r.Terms = nil
+	named := f.Columns()
+	seen := map[string]bool{}
+	add := func(t Term) {
+		if k := key(t); !seen[k] {
+			seen[k] = true
+			r.Terms = append(r.Terms, t)
+		}
+	}
+	for _, t := range f.Terms {
+		switch t.(type) {
+		case Group:
+			add(t)
+			continue
+		case Rest:
+			for _, c := range columns {
+				if !slices.Contains(named, c) {
+					add(Col(c))
+				}
+			}
+			continue
+		}
+		for _, e := range written(t) {
+			add(e)
+		}
+	}
+	return &r, nil
+}
+
+// nearest returns what to say of a name that is not among names: the one most like it, or all.
+func nearest(name string, names []string) string {
+	best, least := "", max(1, utf8.RuneCountInString(name)/3)
+	for _, n := range names {
+		a, b := strings.ToLower(name), strings.ToLower(n)
+		d := distance(a, b)
+		if len(a) > 2 && strings.Contains(b, a) {
+			d = 1
+		}
+		if d <= least && (best == "" || d < least) {
+			best, least = n, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("; did you mean %s?", quote(best))
+	}
+	const most = 12
+	if len(names) > most {
+		return "; there are " + join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; there are " + join(names, ", ")
+}
+
+// distance returns the number of runes to insert, delete, replace or swap with the next one to make b
+// of a (optimal string alignment; Damerau 1964).
+func distance(a, b string) int {
+	from, to := []rune(a), []rune(b)
+	d := make([][]int, len(from)+1)
+	for i := range d {
+		d[i] = make([]int, len(to)+1)
+		d[i][0] = i
+	}
+	for j := range to {
+		d[0][j+1] = j + 1
+	}
+	for i, r := range from {
+		for j, s := range to {
+			replace := d[i][j]
+			if r != s {
+				replace++
+			}
+			d[i+1][j+1] = min(replace, d[i][j+1]+1, d[i+1][j]+1)
+			if i > 0 && j > 0 && r == to[j-1] && s == from[i-1] {
+				d[i+1][j+1] = min(d[i+1][j+1], d[i-1][j-1]+1)
+			}
+		}
+	}
+	return d[len(from)][len(to)]
+}

@@ -1,0 +1,352 @@
+// Package formula reads and writes model formulas such as
+//
+//	churned ~ plan + s(age) + region*tenure + (1 | customer)
+//
+// A formula names the outcome of a regression and the terms of its linear predictor. Parse turns
+// text into a Formula, a tree that can also be built by hand; its String is the formula again, and
+// its Words say it in a sentence. Package data fits it to a table: see data.Table.Model.
+//
+//	formula = outcome ["/" trials] "~" term {"+" term}
+//	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
+//	        | "." {"-" column}                      every other column, but for these
+//	        | column                                its effect
+//	        | column {":" column}                   the interaction alone
+//	        | column {"*" column}                   all effects and all interactions
+//	        | "s(" column [", k=" n] [", periodic"] ")"   a smooth curve (spline, GAM)
+//	        | "poly(" column "," degree ")"         a polynomial
+//	        | "log(" column ")"                     the logarithm
+//	        | "exposure(" column ")"                a rate: its logarithm is added to the predictor
+//	        | "offset(" column ")"                  added to the predictor as it is
+//	        | "weight(" column ")"                  the row counts so many times
+//	        | "(" ("1" | "0" | column) {"+" column} ("|" | "||") column {"/" column} ")"
+//
+// The last are random effects (mixed models, multilevel models): an intercept, or slopes, for each
+// level of a group, whose spread is learned. Two bars leave out their correlation, and a/b is
+// short for groups of a and of b within a.
+//
+// A column is a name of letters, digits, _ and . that does not begin with a digit; any other name
+// stands between backquotes: `Letzte Anfrage`.
+package formula
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Formula is a model: an outcome and the terms of its linear predictor. The zero value of a field
+// means that the model has no such part. A Formula is not changed by its methods.
+type Formula struct {
+	// Outcome is the column to predict.
+	Outcome string
+	// Trials is the column of the numbers of trials, of which Outcome has the successes.
+	Trials string
+	// Exposure is a column of positive numbers whose logarithm is added to the linear predictor.
+	Exposure string
+	// Offset is a column that is added to the linear predictor.
+	Offset string
+	// Weight is a column of how many times each row counts.
+	Weight string
+	// NoIntercept leaves the intercept out.
+	NoIntercept bool
+	// Terms are the rest of the linear predictor.
+	Terms []Term
+
+	source string         // what Parse read
+	at     map[string]int // the offset in source of the first use of each column
+}
+
+// Term is one of Col, Interact, Cross, Smooth, Poly, Log, Group and Rest.
+type Term interface {
+	// String returns the term as it stands in a formula.
+	String() string
+	// Words returns it as part of a sentence.
+	Words() string
+	// Columns returns the columns that it names.
+	Columns() []string
+
+	check() error
+}
+
+// Col is the effect of one column.
+type Col string
+
+// Interact is the interaction of two or more columns, without the effects of fewer of them: a:b.
+type Interact []string
+
+// Cross is the effects of two or more columns with all of their interactions: a*b.
+type Cross []string
+
+// Smooth is a smooth curve of a column of numbers, a penalised cubic spline (P-spline) whose
+// wiggliness is learned: s(x).
+type Smooth struct {
+	Column string
+	// K is the number of basis functions; 0 means 20. At least 4.
+	K int
+	// Periodic joins the ends of the curve.
+	Periodic bool
+}
+
+// Poly is a polynomial of a column of numbers: poly(x, 2).
+type Poly struct {
+	Column string
+	// Degree is from 1 to 9.
+	Degree int
+}
+
+// Log is the natural logarithm of a column of positive numbers: log(x).
+type Log struct{ Column string }
+
+// Group is an effect of each level of a group, a random effect: (1 + x | g).
+type Group struct {
+	// By is the group. More than one are nested, from the outside to the inside: (1 | a/b) is an
+	// effect of each a and of each b within a.
+	By []string
+	// Slopes are the columns whose effect differs from level to level.
+	Slopes []string
+	// NoIntercept leaves the intercept of each level out.
+	NoIntercept bool
+	// Uncorrelated says that intercept and slopes of a level are independent: (1 + x || g).
+	Uncorrelated bool
+}
+
+// Rest is every column that the formula does not name elsewhere: . or . - x.
+type Rest struct {
+	// Except are the columns left out.
+	Except []string
+}
+
+// quote returns a column as it stands in a formula.
+func quote(s string) string {
+	for i, r := range s {
+		if !(unicode.IsLetter(r) || r == '_' || i > 0 && (unicode.IsDigit(r) || r == '.')) {
+			return "`" + s + "`"
+		}
+	}
+	if s == "" {
+		return "``"
+	}
+	return s
+}
+
+// join returns columns with a separator.
+func join(columns []string, sep string) string {
+	q := make([]string, len(columns))
+	for i, c := range columns {
+		q[i] = quote(c)
+	}
+	return strings.Join(q, sep)
+}
+
+func (c Col) String() string      { return quote(string(c)) }
+func (i Interact) String() string { return join(i, ":") }
+func (c Cross) String() string    { return join(c, "*") }
+func (l Log) String() string      { return "log(" + quote(l.Column) + ")" }
+
+func (p Poly) String() string {
+	return "poly(" + quote(p.Column) + ", " + strconv.Itoa(p.Degree) + ")"
+}
+
+func (s Smooth) String() string {
+	t := "s(" + quote(s.Column)
+	if s.K != 0 {
+		t += ", k=" + strconv.Itoa(s.K)
+	}
+	if s.Periodic {
+		t += ", periodic"
+	}
+	return t + ")"
+}
+
+func (g Group) String() string {
+	t := "(1"
+	if g.NoIntercept {
+		t = "(0"
+	}
+	if len(g.Slopes) > 0 {
+		t += " + " + join(g.Slopes, " + ")
+	}
+	if g.Uncorrelated {
+		t += " |"
+	}
+	return strings.Replace(t+" | ", "| |", "||", 1) + join(g.By, "/") + ")"
+}
+
+func (r Rest) String() string {
+	if len(r.Except) == 0 {
+		return "."
+	}
+	return ". - " + join(r.Except, " - ")
+}
+
+// Words implements Term.
+func (c Col) Words() string { return c.String() }
+
+// Words implements Term.
+func (i Interact) Words() string { return "the interaction of " + and(i) }
+
+// Words implements Term.
+func (c Cross) Words() string { return and(c) + " with their interactions" }
+
+// Words implements Term.
+func (s Smooth) Words() string {
+	w := "a smooth curve of " + quote(s.Column)
+	if s.Periodic {
+		w = "a smooth periodic curve of " + quote(s.Column)
+	}
+	return w
+}
+
+// Words implements Term.
+func (p Poly) Words() string {
+	return "a polynomial of degree " + strconv.Itoa(p.Degree) + " in " + quote(p.Column)
+}
+
+// Words implements Term.
+func (l Log) Words() string { return "the logarithm of " + quote(l.Column) }
+
+// Words implements Term.
+func (g Group) Words() string {
+	w := "an intercept"
+	switch {
+	case g.NoIntercept:
+		w = "a slope of " + and(g.Slopes)
+	case len(g.Slopes) > 0:
+		w += " and a slope of " + and(g.Slopes)
+	}
+	in := slices.Clone(g.By)
+	slices.Reverse(in)
+	w += " for each " + join(in, " within each ")
+	for i := range len(g.By) - 1 {
+		outer := slices.Clone(g.By[:i+1])
+		slices.Reverse(outer)
+		w += " and each " + join(outer, " within each ")
+	}
+	return w
+}
+
+// Words implements Term.
+func (r Rest) Words() string {
+	if len(r.Except) == 0 {
+		return "every other column"
+	}
+	return "every other column but " + and(r.Except)
+}
+
+// and returns columns as a list in a sentence.
+func and(columns []string) string {
+	if n := len(columns); n > 1 {
+		return join(columns[:n-1], ", ") + " and " + quote(columns[n-1])
+	}
+	return join(columns, "")
+}
+
+// Columns implements Term.
+func (c Col) Columns() []string { return []string{string(c)} }
+
+// Columns implements Term.
+func (i Interact) Columns() []string { return i }
+
+// Columns implements Term.
+func (c Cross) Columns() []string { return c }
+
+// Columns implements Term.
+func (s Smooth) Columns() []string { return []string{s.Column} }
+
+// Columns implements Term.
+func (p Poly) Columns() []string { return []string{p.Column} }
+
+// Columns implements Term.
+func (l Log) Columns() []string { return []string{l.Column} }
+
+// Columns implements Term.
+func (g Group) Columns() []string { return append(slices.Clone(g.Slopes), g.By...) }
+
+// Columns implements Term.
+func (r Rest) Columns() []string { return r.Except }
+
+// parts are the columns of a formula that are no terms, as the functions that name them.
+func (f *Formula) parts() []struct{ function, column string } {
+	return []struct{ function, column string }{
+		{"exposure", f.Exposure}, {"offset", f.Offset}, {"weight", f.Weight},
+	}
+}
+
+// String returns the formula. Parse reads it back.
+func (f *Formula) String() string {
+	var terms []string
+	if f.NoIntercept {
+		terms = append(terms, "0")
+	}
+	for _, t := range f.Terms {
+		terms = append(terms, t.String())
+	}
+	if len(terms) == 0 {
+		terms = append(terms, "1")
+	}
+	for _, p := range f.parts() {
+		if p.column != "" {
+			terms = append(terms, p.function+"("+quote(p.column)+")")
+		}
+	}
+	y := quote(f.Outcome)
+	if f.Trials != "" {
+		y += " / " + quote(f.Trials)
+	}
+	return y + " ~ " + strings.Join(terms, " + ")
+}
+
+// Words returns the formula as a sentence.
+func (f *Formula) Words() string {
+	var words []string
+	var plain []string
+	for _, t := range f.Terms {
+		if c, ok := t.(Col); ok {
+			plain = append(plain, string(c))
+		} else {
+			words = append(words, t.Words())
+		}
+	}
+	if len(plain) > 0 {
+		words = slices.Insert(words, 0, and(plain))
+	}
+	switch {
+	case len(words) == 0 && f.NoIntercept:
+		words = append(words, "nothing")
+	case len(words) == 0:
+		words = append(words, "an intercept alone")
+	case f.NoIntercept:
+		words = append(words, "no intercept")
+	}
+	w := quote(f.Outcome)
+	if f.Trials != "" {
+		w += " of " + quote(f.Trials) + " trials"
+	}
+	w += " by " + strings.Join(words, "; ")
+	if f.Exposure != "" {
+		w += "; in proportion to " + quote(f.Exposure)
+	}
+	if f.Offset != "" {
+		w += "; " + quote(f.Offset) + " is added to the linear predictor"
+	}
+	if f.Weight != "" {
+		w += "; each row counts " + quote(f.Weight) + " times"
+	}
+	return w
+}
+
+// Columns returns all columns that the formula names, each once, the outcome first.
+func (f *Formula) Columns() []string {
+	all := []string{f.Outcome, f.Trials, f.Exposure, f.Offset, f.Weight}
+	for _, t := range f.Terms {
+		all = append(all, t.Columns()...)
+	}
+	var once []string
+	for _, c := range all {
+		if c != "" && !slices.Contains(once, c) {
+			once = append(once, c)
+		}
+	}
+	return once
+}

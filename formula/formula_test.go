@@ -1,0 +1,278 @@
+package formula
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+)
+
+// formulas are formulas as String prints them, with what they say in words.
+var formulas = []struct{ text, words string }{
+	{"y ~ 1", "y by an intercept alone"},
+	{"y ~ 0", "y by nothing"},
+	{"y ~ 0 + x", "y by x; no intercept"},
+	{"y ~ .", "y by every other column"},
+	{"y ~ . - id - `post code`", "y by every other column but id and `post code`"},
+	{"gekündigt ~ Alter + `Letzte Anfrage`", "gekündigt by Alter and `Letzte Anfrage`"},
+	{"y ~ a:b", "y by the interaction of a and b"},
+	{"y ~ a*b*c", "y by a, b and c with their interactions"},
+	{"response ~ sex + s(bmi) + (1 + visit | subject)", "response by sex; a smooth curve of bmi; " +
+		"an intercept and a slope of visit for each subject"},
+	{"y ~ s(hour, k=12, periodic)", "y by a smooth periodic curve of hour"},
+	{"y ~ poly(x, 3) + log(z)", "y by a polynomial of degree 3 in x; the logarithm of z"},
+	{"y ~ (1 | school/class)", "y by an intercept for each class within each school and each school"},
+	{"y ~ (0 + x || g)", "y by a slope of x for each g"},
+	{"claims ~ age + exposure(years)", "claims by age; in proportion to years"},
+	{"dead / treated ~ dose + weight(w) ", "dead of treated trials by dose; each row counts w times"},
+	{"y ~ x + offset(o)", "y by x; o is added to the linear predictor"},
+}
+
+func TestFormula(t *testing.T) {
+	for _, c := range formulas {
+		f, err := Parse(c.text)
+		if err != nil {
+			t.Errorf("%v", err)
+			continue
+		}
+		if got := f.String(); got != strings.TrimSpace(c.text) {
+			t.Errorf("%s: printed as %s", c.text, got)
+		}
+		if got := f.Words(); got != c.words {
+			t.Errorf("%s: %s; want %s", c.text, got, c.words)
+		}
+	}
+}
+
+// TestBuilt checks that a formula that is built is the one that is read.
+func TestBuilt(t *testing.T) {
+	built := &Formula{
+		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
+		Terms: []Term{
+			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true}, Poly{"z", 2}, Log{"u"},
+			Group{By: []string{"g", "h"}, Slopes: []string{"x"}, Uncorrelated: true},
+			Rest{Except: []string{"id"}},
+		},
+	}
+	if err := built.Check(nil); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Parse(built.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read.source, read.at = "", nil
+	if !reflect.DeepEqual(read, built) {
+		t.Errorf("%v is read as %v", built, read)
+	}
+	want := []string{"died", "ill", "days", "w", "a b", "a", "b", "x", "z", "u", "g", "h", "id"}
+	if got := built.Columns(); !slices.Equal(got, want) {
+		t.Errorf("columns %q, want %q", got, want)
+	}
+}
+
+// TestMistakes checks message and caret of each mistake. The caret stands below the | of the mark.
+func TestMistakes(t *testing.T) {
+	for _, c := range []struct{ text, message string }{
+		{"", "want a column to predict"},
+		{"¦~ x", "the outcome is missing"},
+		{"y¦", "the formula ends, want ~"},
+		{"y ¦= x", "found =, want ~"},
+		{"y ~ ¦", "the formula ends, want a column, a number 0 or 1, . or ("},
+		{"y ~ x + ¦", "the formula ends, want a column"},
+		{"y ~ x ¦z", "found z, want +"},
+		{"y ~ x + ¦2", "found 2, want a column"},
+		{"y ~ x¦^2", "there are no powers"},
+		{"y ~ ¦I(x)", "there is no function I; there are s, poly"},
+		{"y ~ ¦sqrt(x)", "there is no function sqrt"},
+		{"y ~ s(x, ¦q=3)", "found q, want k=… or periodic"},
+		{"y ~ s(x, k=¦many)", "found many, want a whole number"},
+		{"y ~ s(x, k=0¦)", "k is from 4"},
+		{"y ~ s(¦x, k=3)", "k of s(x, k=3) is from 4"},
+		{"y ~ s(x¦", "the formula ends, want )"},
+		{"y ~ poly(x¦)", "found ), want ,"},
+		{"y ~ poly(¦x, 12)", "is from 1 to 9; s(x)"},
+		{"y ~ x - ¦z", "found z, want 1"},
+		{"y ~ . - z - ¦z", "z is left out twice"},
+		{"y ~ 1 ¦| g", "a group stands between brackets"},
+		{"y ~ (¦| g)", "found |, want a column of a group"},
+		{"y ~ (1 ¦g)", "found g, want + or |"},
+		{"y ~ (1 + x | ¦)", "found ), want a column, the group"},
+		{"y ~ (0 | ¦g)", "(0 | g) is empty"},
+		{"y ~ (1 + ¦g | g)", "a slope of g for each g"},
+		{"y ~ (1 | ¦g/g)", "g is nested in itself"},
+		{"y ~ a:b¦*c", "found * after :"},
+		{"y ~ ¦a:a", "a:a with itself: use poly(a, 2)"},
+		{"y ~ s(x)¦*z", "found *: interactions are of columns"},
+		{"y ~ ¦x + x", "x stands twice"},
+		{"y ~ a:¦b + b:a", "b:a stands twice"},
+		{"¦y ~ y", "y is the outcome, which cannot predict itself"},
+		{"y ~ weight(a) + ¦weight(b)", "weight stands twice"},
+		{"y ~ offset(a) + exposure(¦a)", "a is the exposure and the offset"},
+		{"y ~ ¦`x + 1", "does not end"},
+		{"y ~ ¦``", "is empty"},
+		{"y ~ x ¦~ z", "one ~"},
+		{"y ~ . + .", ". stands twice"},
+		{"ärger ~ ¦größe + größe", "größe stands twice"},
+		{"y ~ x\n", "no text"},
+		{"y ~ \xff", "no text"},
+		{"y ~ ¦" + "a*b*c*d*e*f*g*h*i", "9 columns with all interactions are 511 effects"},
+	} {
+		text := strings.ReplaceAll(c.text, "¦", "")
+		_, err := Parse(text)
+		var e *Error
+		if !errors.As(err, &e) || !errors.Is(err, sentinel.ErrParam) {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v; want %s", text, err, c.message)
+		}
+		if at := strings.Index(c.text, "¦"); at >= 0 && !caret(err, at, text) {
+			t.Errorf("%v: caret at %d, want %d", err, e.Offset, at)
+		}
+	}
+}
+
+// caret says that one of the errors joined in err is at a byte, or for repetitions at the first use.
+func caret(err error, at int, text string) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err.(*Error).Offset == at
+	}
+	for _, e := range joined.Unwrap() {
+		if o := e.(*Error).Offset; o == at || o >= 0 && strings.HasPrefix(text[at:], text[o:o+1]) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestCheckColumns(t *testing.T) {
+	columns := []string{"churned", "plan", "tenure", "monthly_charges"}
+	f, err := Parse("churned ~ plna + s(tenure) + charges + q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.Check(columns)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"no column \"plna\"; did you mean plan?\n  churned ~ plna + s(tenure) + charges + q\n            ^",
+		"no column \"charges\"; did you mean monthly_charges?\n",
+		"no column \"q\"; there are churned, plan, tenure, monthly_charges\n",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+	if err := f.Check([]string{"churned", "plna", "tenure", "charges", "q"}); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []Formula{
+		{},
+		{Outcome: "y", Terms: []Term{Col("")}},
+		{Outcome: "y", Terms: []Term{Cross{"a"}}},
+		{Outcome: "y", Terms: []Term{Group{}}},
+		{Outcome: "y", Terms: []Term{Group{By: []string{"g"}, Slopes: []string{"a", "a"}}}},
+		{Outcome: "y`", Terms: nil},
+	} {
+		if err := bad.Check(nil); !errors.Is(err, sentinel.ErrParam) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	columns := []string{"y", "a", "b", "c", "d", "w"}
+	for _, c := range []struct{ text, want string }{
+		{"y ~ .", "y ~ a + b + c + d + w"},
+		{"y ~ . - c + weight(w)", "y ~ a + b + d + weight(w)"},
+		{"y ~ . + s(a) + (1 | b)", "y ~ c + d + w + s(a) + (1 | b)"},
+		{"y ~ a*b + a*c", "y ~ a + b + a:b + c + a:c"},
+		{"y ~ a*b*c", "y ~ a + b + c + a:b + a:c + b:c + a:b:c"},
+		{"y ~ (1 + a || b/c)", "y ~ (1 + a || b/c)"},
+		{"y ~ 0", "y ~ 0"},
+	} {
+		f, err := Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := f.Resolve(columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.String() == c.want {
+			continue
+		}
+		if r.NoIntercept != f.NoIntercept || strings.TrimPrefix(r.String(), "y ~ 0 + ") != c.want {
+			t.Errorf("%s: %v, want %s", c.text, r, c.want)
+		}
+	}
+	if _, err := (&Formula{Outcome: "z"}).Resolve(columns); err == nil {
+		t.Error("a column that is not there")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, c := range formulas {
+		f.Add(c.text)
+	}
+	f.Add("y ~ a*b*c*d*e*f*g*h*i")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse(text)
+		if err != nil {
+			if !errors.Is(err, sentinel.ErrParam) {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		_ = p.Words()
+		again, err := Parse(p.String())
+		if err != nil {
+			t.Fatalf("%q is printed as %q, which is no formula: %v", text, p, err)
+		}
+		if again.String() != p.String() {
+			t.Fatalf("%q is printed as %q and then as %q", text, p, again)
+		}
+		r, err := p.Resolve(append(p.Columns(), "one more"))
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if err := r.Check(nil); err != nil {
+			t.Fatalf("%q is resolved to %v: %v", text, r, err)
+		}
+	})
+}
+
+func ExampleParse() {
+	f, err := Parse("churned ~ plan + s(age) + (1 | region)")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(f.Words())
+	_, err = Parse("churned ~ plan + spline(age)")
+	fmt.Println(err)
+	// Output:
+	// churned by plan; a smooth curve of age; an intercept for each region
+	// formula: there is no function spline; there are s, poly, log, exposure, offset and weight
+	//   churned ~ plan + spline(age)
+	//                    ^
+}
+
+func ExampleFormula() {
+	f := &Formula{
+		Outcome:  "claims",
+		Exposure: "years",
+		Terms:    []Term{Cross{"age", "region"}, Group{By: []string{"insurer"}}},
+	}
+	fmt.Println(f)
+	// Output:
+	// claims ~ age*region + (1 | insurer) + exposure(years)
+}

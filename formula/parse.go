@@ -1,0 +1,346 @@
+package formula
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Parse reads a formula, as the documentation of the package says. It returns an *Error, with a
+// caret at the mistake, if the text is no formula or fails Check(nil).
+func Parse(text string) (*Formula, error) {
+	for i, r := range text {
+		if r == utf8.RuneError || unicode.IsControl(r) && r != '\t' {
+			return nil, &Error{Source: strconv.Quote(text), Offset: -1, Message: fmt.Sprintf(
+				"byte %d is no text: a formula is one line of UTF-8", i)}
+		}
+	}
+	p := &parser{f: &Formula{source: strings.ReplaceAll(text, "\t", " "), at: map[string]int{}}}
+	p.next()
+	p.formula()
+	if p.err == nil {
+		if err := p.f.Check(nil); err != nil {
+			return nil, err
+		}
+		return p.f, nil
+	}
+	return nil, p.err
+}
+
+// parser reads a formula token by token. After the first error the token is the end.
+type parser struct {
+	f     *Formula
+	end   int    // of the token
+	start int    // of the token
+	token string // "" at the end
+	err   error
+}
+
+func (p *parser) fail(format string, args ...any) {
+	p.failAt(p.start, format, args...)
+}
+
+func (p *parser) failAt(at int, format string, args ...any) {
+	if p.err == nil {
+		p.err = &Error{Source: p.f.source, Offset: at, Message: fmt.Sprintf(format, args...)}
+	}
+	p.token, p.end = "", len(p.f.source)
+}
+
+func letter(r rune) bool { return unicode.IsLetter(r) || r == '_' }
+
+// next reads a token: a name, a number, a name between backquotes, || or another character.
+func (p *parser) next() {
+	s := p.f.source
+	if p.err != nil {
+		return
+	}
+	at := p.end
+	for at < len(s) {
+		r, n := utf8.DecodeRuneInString(s[at:])
+		if !unicode.IsSpace(r) {
+			break
+		}
+		at += n
+	}
+	p.start, p.end, p.token = at, len(s), ""
+	if at == len(s) {
+		return
+	}
+	r, n := utf8.DecodeRuneInString(s[at:])
+	end := at + n
+	switch {
+	case r == '`':
+		k := strings.IndexByte(s[end:], '`')
+		if k <= 0 {
+			p.fail("a name between backquotes does not end, or is empty")
+			return
+		}
+		end += k + 1
+	case letter(r) || unicode.IsDigit(r):
+		for end < len(s) {
+			r, n := utf8.DecodeRuneInString(s[end:])
+			if !letter(r) && !unicode.IsDigit(r) && r != '.' {
+				break
+			}
+			end += n
+		}
+	case strings.HasPrefix(s[at:], "||"):
+		end = at + 2
+	}
+	p.token, p.end = s[at:end], end
+}
+
+// found returns the token as it stands in a message.
+func (p *parser) found() string {
+	if p.token == "" {
+		return "the formula ends"
+	}
+	return "found " + p.token
+}
+
+// accept skips the token if it is t.
+func (p *parser) accept(t string) bool {
+	if p.token != t || p.err != nil {
+		return false
+	}
+	p.next()
+	return true
+}
+
+// want skips the token, which must be t.
+func (p *parser) want(t, hint string) {
+	if !p.accept(t) {
+		p.fail("%s, want %s%s", p.found(), t, hint)
+	}
+}
+
+// named says that the token is a column.
+func (p *parser) named() bool {
+	r, _ := utf8.DecodeRuneInString(p.token)
+	return p.token != "" && (r == '`' || letter(r))
+}
+
+// column reads a column.
+func (p *parser) column(where string) string {
+	if !p.named() {
+		p.fail("%s, want a column%s; between ` ` if its name is no word", p.found(), where)
+		return ""
+	}
+	c := strings.Trim(p.token, "`")
+	if _, ok := p.f.at[c]; !ok {
+		p.f.at[c] = p.start
+	}
+	p.next()
+	return c
+}
+
+// number reads a whole number.
+func (p *parser) number(where string) int {
+	n, err := strconv.Atoi(p.token)
+	if err != nil {
+		p.fail("%s, want a whole number%s", p.found(), where)
+		return 0
+	}
+	p.next()
+	return n
+}
+
+func (p *parser) formula() {
+	f := p.f
+	if p.token == "~" {
+		p.fail("the outcome is missing: write y ~ …")
+		return
+	}
+	f.Outcome = p.column(" to predict, as in y ~ x")
+	if p.accept("/") {
+		f.Trials = p.column(" of the numbers of trials, as in successes / trials ~ x")
+	}
+	p.want("~", " between the outcome and the terms, as in y ~ x")
+	if p.token == "-" {
+		p.next()
+		p.one()
+	} else {
+		p.term()
+	}
+	for p.token != "" && p.err == nil {
+		switch {
+		case p.accept("+"):
+			p.term()
+		case p.token == "-":
+			p.minus()
+		case p.token == "~":
+			p.fail("a formula has one ~")
+		case p.token == "^":
+			p.fail("there are no powers: poly(x, 2) is a polynomial, a*b is an interaction")
+		case p.token == "|" || p.token == "||":
+			p.fail("found %s: a group stands between brackets, as in (1 | group)", p.token)
+		case p.token == "*" || p.token == ":":
+			p.fail("found %s: interactions are of columns, as in a:b or a*b*c", p.token)
+		default:
+			p.fail("%s, want + before the next term", p.found())
+		}
+	}
+}
+
+// one reads the 1 of -1.
+func (p *parser) one() {
+	if p.token != "1" {
+		p.fail("%s, want 1: - leaves out the intercept (- 1), or columns of . (. - x)", p.found())
+		return
+	}
+	p.f.NoIntercept = true
+	p.next()
+}
+
+// minus reads - 1 or, behind ., - column.
+func (p *parser) minus() {
+	p.next()
+	n := len(p.f.Terms)
+	if p.named() && n > 0 {
+		if r, ok := p.f.Terms[n-1].(Rest); ok {
+			at := p.start
+			c := p.column("")
+			if slices.Contains(r.Except, c) {
+				p.failAt(at, "%s is left out twice", quote(c))
+			}
+			p.f.Terms[n-1] = Rest{append(r.Except, c)}
+			return
+		}
+	}
+	p.one()
+}
+
+func (p *parser) term() {
+	f := p.f
+	add := func(t Term) {
+		if p.err == nil {
+			f.Terms = append(f.Terms, t)
+		}
+	}
+	switch {
+	case p.accept("."):
+		add(Rest{})
+	case p.accept("0"):
+		f.NoIntercept = true
+	case p.accept("1"):
+	case p.token == "(":
+		add(p.group())
+	case p.calls():
+		p.function(add)
+	default:
+		at := p.start
+		column := p.column(", a number 0 or 1, . or (")
+		columns := []string{column}
+		sign := p.token
+		for (sign == "*" || sign == ":") && p.accept(sign) {
+			columns = append(columns, p.column(" after "+sign))
+			if other := p.token; other != sign && (other == "*" || other == ":") {
+				p.fail("found %s after %s: write the effects one by one, as in a + b + c + a:b", other, sign)
+			}
+		}
+		switch {
+		case len(columns) == 1:
+			add(Col(column))
+		case sign == ":":
+			add(Interact(columns))
+		case len(columns) > maxCross:
+			p.failAt(at, "%d columns with all interactions are %d effects; at most %d columns", len(columns),
+				1<<len(columns)-1, maxCross)
+		default:
+			add(Cross(columns))
+		}
+	}
+}
+
+// calls says that the token is a function.
+func (p *parser) calls() bool {
+	rest := strings.TrimLeftFunc(p.f.source[p.end:], unicode.IsSpace)
+	return p.named() && p.token[0] != '`' && strings.HasPrefix(rest, "(")
+}
+
+// functions are those that a formula knows.
+const functions = "s, poly, log, exposure, offset and weight"
+
+// function reads a function with its arguments.
+func (p *parser) function(add func(Term)) {
+	f, name, at := p.f, p.token, p.start
+	p.next()
+	p.next()
+	argument := func() string { return p.column(" in " + name + "(…)") }
+	part := func(of *string) {
+		if *of != "" {
+			p.failAt(at, "%s stands twice", name)
+		}
+		*of = argument()
+	}
+	switch name {
+	case "s":
+		add(p.smooth(argument()))
+	case "poly":
+		c := argument()
+		p.want(",", " and the degree, as in poly(x, 2)")
+		add(Poly{c, p.number(", the degree")})
+	case "log":
+		add(Log{argument()})
+	case "exposure":
+		part(&f.Exposure)
+	case "offset":
+		part(&f.Offset)
+	case "weight":
+		part(&f.Weight)
+	default:
+		p.failAt(at, "there is no function %s; there are %s", name, functions)
+	}
+	p.want(")", " after what "+name+" is of")
+}
+
+// smooth reads what follows the column of s(x, k=20, periodic).
+func (p *parser) smooth(column string) Smooth {
+	s := Smooth{Column: column}
+	for p.accept(",") {
+		switch {
+		case p.accept("k"):
+			p.want("=", " as in s(x, k=20)")
+			if s.K = p.number(", the number of basis functions"); s.K == 0 {
+				p.fail("k is from %d to %d", minBasis, maxBasis)
+			}
+		case p.accept("periodic"):
+			s.Periodic = true
+		default:
+			p.fail("%s, want k=… or periodic, as in s(x, k=20, periodic)", p.found())
+		}
+	}
+	return s
+}
+
+// group reads (1 + x | g).
+func (p *parser) group() Group {
+	p.next()
+	var g Group
+	const hint = " of a group, as in (1 + x | group)"
+	switch {
+	case p.accept("0"):
+		g.NoIntercept = true
+	case p.accept("1"):
+	default:
+		g.Slopes = append(g.Slopes, p.column(hint))
+	}
+	for p.accept("+") {
+		g.Slopes = append(g.Slopes, p.column(hint))
+	}
+	switch {
+	case p.accept("||"):
+		g.Uncorrelated = true
+	case !p.accept("|"):
+		p.fail("%s, want + or |%s", p.found(), hint)
+	}
+	for more := true; more; more = p.accept("/") {
+		g.By = append(g.By, p.column(", the group"))
+	}
+	p.want(")", " after the group")
+	return g
+}
