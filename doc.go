@@ -1,49 +1,59 @@
-// Package pgsvi fits Bayesian models by proximal-gradient stochastic
-// variational inference (Khan, Babanezhad, Lin, Schmidt and Sugiyama, "Faster
-// Stochastic Variational Inference using Proximal-Gradient Methods with General
-// Divergence Functions", UAI 2016).
+// Package pgsvi fits Bayesian models by variational inference: regression, classification, Gaussian
+// processes, clustering and topic models. A posterior distribution is approximated by a simpler one,
+// q, and each fit says how close q is to the best choice. The method is that of Khan, Babanezhad,
+// Lin, Schmidt and Sugiyama, "Faster Stochastic Variational Inference using Proximal-Gradient
+// Methods with General Divergence Functions", UAI 2016.
 //
 // # Where to start
 //
-//	you have                                       use
-//	labels, counts or values at points             NewGP, and NewSparseGP beyond some thousands
-//	rows of features, dense or sparse              NewGLM
-//	more rows than memory holds, or a stream       NewGLMStream
-//	documents                                      NewCTM, NewCTMStream; NewLDA
-//	rows of several kinds that nobody has told     NewMixture
-//	a model of your own with local variables       Objective with Conjugate
-//	a log-likelihood of your own                   Objective with Expect and LogLik
-//	posteriors that are not Gaussian               Objective with a Family of yours and NewExp
-//	a divergence of your own                       DivergenceFunc, Solver.Divergence
-//	a file                                         package data
-//	hyper-parameters that nobody has told you      GP.Learn, GLM.Learn or GLMOptions.Learn
-//	doubts of a posterior                          PSIS and LOO of its GP, GLM or Objective
+//	you have                                     use
+//	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
+//	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
+//	more rows than memory, or a data stream      NewGLMStream, NewSparseGPRows (online learning)
+//	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
+//	rows to cluster                              NewMixture (Gaussian mixture)
+//	unknown hyper-parameters                     GP.Learn, GLM.Learn, SparseGP.Learn
+//	a posterior to check                         PSIS, LOO (cross-validation)
+//	a log-likelihood of your own                 Objective with Expect and LogLik
+//	a model of your own with local variables     Objective with Conjugate
+//	a posterior that is not Gaussian             Objective with NewGamma and others, or a Family
+//	a divergence of your own                     DivergenceFunc, Solver.Divergence
+//	a file                                       package data
 //
-// Fit with a nil Solver needs no tuning and says how close to the optimum it got:
+// Fit with a nil Solver needs no tuning. The Result says how close to the optimum the fit is:
 //
 //	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
-//	post, res, err := gp.Fit(ctx, nil) // res.ELBO, res.GapBound in nats
-//	p := post.Prob(nil, +1, xnew) // post.At(xnew) says more
+//	post, res, err := gp.Fit(ctx, nil) // res.ELBO and res.GapBound are in nats
+//	p := post.Prob(nil, +1, xnew)      // post.At(xnew) offers more kinds of predictions
 //
-// Learn with nil options needs no hyper-parameters either: it finds those of kernel, prior and
-// likelihood with the greatest ELBO under weak priors, from where their fields are set or the data
-// suggest, and says how sure it is of each:
+// Learn finds the hyper-parameters of kernel, prior and likelihood (empirical Bayes, type-II maximum
+// likelihood). It maximises the ELBO plus weak default priors, which it prints. It starts from the
+// values in the model; zeros are chosen from the data. It also returns an interval for each of them:
 //
 //	gp, err = pgsvi.NewGP(x, y, pgsvi.SquaredExp{}, pgsvi.BernoulliLogit{}, nil)
 //	gp, post, learned, err := gp.Learn(ctx, nil, nil) // learned.Params
 //
+// # Models, Steppers and Solvers
+//
+// A Model describes the data and the prior: GP, SparseGP, GLM, CTM, LDA, Mixture or Objective. A
+// Stepper holds the current approximation and improves it by steps. A Solver runs the loop:
+// mini-batches, step sizes, early stopping, recording and cancellation. The zero Solver lets the
+// Stepper choose its own steps; the Stepper accepts a step only if it makes progress.
+//
+// A GLMStream or a CTMStream needs no Solver: it sees each row or document once.
+//
 // # The iteration
 //
-// An approximation q(z|λ) of a posterior maximises the evidence lower bound
-// (ELBO). Its negative is split into a difficult part f, which is linearised
-// with a gradient that may be a Monte Carlo estimate from a mini-batch, and an
-// easy convex part h, which is kept exact; a divergence D keeps the step close:
+// An approximation q(z|λ) of a posterior maximises the evidence lower bound (ELBO). The negative
+// ELBO is the sum of a difficult part f and an easy convex part h. A step linearises f with a
+// gradient, which may be a Monte Carlo estimate from a mini-batch, and keeps h exact. A divergence D
+// keeps the step short:
 //
 //	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β_k
 //
-// Choices of (f, h, D) give gradient descent, mirror descent, natural
-// gradients, trust regions and proximal methods; see the table at Prox. With a D
-// that changes from step to step they give AdaGrad, RMSprop, Adadelta and Adam; see Adaptive.
+// Choices of (f, h, D) give gradient descent, mirror descent, natural gradients, trust regions and
+// proximal methods; see the table at Prox. A D that changes from step to step gives AdaGrad,
+// RMSprop, Adadelta and Adam; see Adaptive.
 //
 //	paper            here
 //	λ                Dist.Params; its coordinates are a property of the family (Coordinates)
@@ -57,47 +67,31 @@
 //	G_k              Iteration.GradMap
 //	mini-batch       Sampler, Solver.BatchSize
 //
-// # Three nouns
+// GP, SparseGP and GLM share one engine, package internal/site. Its documentation explains the
+// algorithm. CONTRIBUTING.md lists all packages and says how to add a kernel, a likelihood, a
+// divergence or a covariance structure.
 //
-// A Model says how to begin: an Objective, a GP, a SparseGP, a GLM, a CTM, an LDA or a Mixture. A
-// Stepper holds λ_k and takes steps. A Solver owns the one loop of the package: mini-batches, step
-// sizes, stopping, recording, cancellation. The zero Solver needs no tuning: with a nil StepSize
-// the Stepper chooses its steps and accepts only those that it can answer for.
+// # Conventions
 //
-// Rows that arrive one at a time, and more of them than memory holds, need no
-// Solver: GLMStream sees each of them once, and CTMStream each document.
+// Errors. Bad data and numerical failure are errors. Each wraps a sentinel of this package, to be
+// matched by errors.Is, and names the datum, the iteration or the step size. A panic is a mistake of
+// the caller that the doc comment warns of, such as a dst of the wrong length. Reaching a limit is a
+// Status, not an error. An ELBO that was not evaluated is NaN.
 //
-// # Inside
+// Ownership. Functions copy the slices and matrices passed to them, or do not keep them, unless a
+// comment says otherwise. A function with an argument dst stores its result there and returns dst; a
+// nil dst allocates.
 //
-// Models of one latent value a term (GP, SparseGP, GLM) share one engine, internal/site, whose
-// documentation says what its terms, sites, movers and proofs are, and which step comes when.
-// CONTRIBUTING.md has the map of all packages, and says how to add a kernel, a likelihood, a
-// divergence or a structure of covariance.
+// Randomness. All random numbers come from Solver.Src, a source of math/rand/v2. Nil means a fixed
+// seed. The same seed gives the same bits for any GOMAXPROCS and any Solver.Workers.
 //
-// # Contracts
+// Concurrency. A Model and a posterior are immutable and safe for concurrent use. A Stepper, a
+// Solver, and a Dist that is being changed are not.
 //
-// Errors. Bad data and numerical failure are errors that wrap a sentinel of this
-// package, matched by errors.Is, and name the datum, the iteration and the
-// step size. A panic means a mistake that the doc comment warns of, such as a
-// dst of the wrong length. A limit that was reached is a Status and no error. An
-// ELBO that was not evaluated is NaN.
+// Files. Posteriors and Streams have a method Save. Load restores them to the same bits. A file that
+// is of another kind, damaged, or of a newer release is an error that wraps ErrFile. Register adds
+// kernels and likelihoods of your own. Result.Save and Solver.Checkpoint save a run in progress.
+// Solver.LoadResult and Solver.Resume continue it to the same bits as without the interruption.
 //
-// Ownership. Slices and matrices that are passed in are copied or not kept,
-// unless a comment says otherwise. A result stored in dst is dst; a nil dst allocates.
-//
-// Randomness. All of it comes from Solver.Src, a source of math/rand/v2; nil
-// means a fixed seed. The same seed gives the same bits for any GOMAXPROCS and
-// any Solver.Workers.
-//
-// Concurrency. A Model and a posterior are immutable and safe to share; a
-// Stepper, a Solver and a Dist that is being changed are not.
-//
-// Files. A posterior and a Stream have Save, and Load reads what Save has
-// written, to the same bits. A file that is not one, is damaged, or is of a newer
-// release is an error that wraps ErrFile. See Register for kernels and likelihoods of
-// your own. A run that is under way is saved by Result.Save, or as it goes by
-// Solver.Checkpoint, and goes on from Solver.LoadResult to the bits that it would have had.
-//
-// Scale. N belongs to the data: gradients of mini-batches are scaled by
-// N/len(batch) inside, and there is no scale argument.
+// Scaling. Gradients of mini-batches are multiplied by N/len(batch) inside the package, for N rows.
 package pgsvi

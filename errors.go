@@ -16,40 +16,41 @@ import (
 var (
 	// ErrShape reports lengths or dimensions that disagree.
 	ErrShape = sentinel.ErrShape
-	// ErrEmpty reports a data set without rows or a distribution without dimensions.
+	// ErrEmpty reports data without rows or a distribution without dimensions.
 	ErrEmpty = sentinel.ErrEmpty
 	// ErrLabel reports a response outside the support of the likelihood.
 	ErrLabel = sentinel.ErrLabel
 	// ErrNotFinite reports a NaN or an infinity in the data or in a computed quantity.
 	ErrNotFinite = sentinel.ErrNotFinite
-	// ErrNotPosDef reports a matrix that had to be positive definite and is not.
+	// ErrNotPosDef reports a matrix that is not positive definite but must be.
 	ErrNotPosDef = sentinel.ErrNotPosDef
 	// ErrParam reports an option or parameter outside its documented range.
 	ErrParam = sentinel.ErrParam
-	// ErrNoProx reports a pair of convex term and divergence for which the
-	// proximal step has neither a closed form nor a numeric fallback.
+	// ErrNoProx reports a convex term and a divergence whose proximal step has neither a closed
+	// form nor a numeric method.
 	ErrNoProx = sentinel.ErrNoProx
 	// ErrNoEstimator reports an estimator that cannot handle the integrand or the family.
 	ErrNoEstimator = sentinel.ErrNoEstimator
-	// ErrFile reports a file that a Load function cannot read: one of another kind or of a newer
-	// release, one that is cut short or damaged, or one whose contents make no value of the
-	// kind. The message names the kind and says what to do.
+	// ErrFile reports a file that Load cannot read: of another kind, of a newer release,
+	// truncated, damaged, or with invalid contents. The message names the kind and says what to
+	// do.
 	ErrFile = sentinel.ErrFile
-	// ErrMemory reports a model, a result or a file that needs more memory than it may have, before
-	// any of it is taken: out of memory is the one failure that a program does not survive. The
-	// message says how much, and what to use instead. The limit is MaxMemory of the options where
-	// there are such and it is not 0. Otherwise it is the memory limit of the Go runtime
-	// (GOMEMLIMIT, or debug.SetMemoryLimit), if one is set, and 8 GB if not: the same on every
-	// machine, so that what fits does not depend on where it was tried.
+	// ErrMemory reports a model, a result or a file that needs more memory than allowed. The
+	// check comes before any memory is taken, as a Go program cannot recover from running out of
+	// it. The message says how much is needed and what to use instead.
+	//
+	// The limit is MaxMemory of the options, if there is one and it is not 0. Otherwise it is the
+	// memory limit of the Go runtime (GOMEMLIMIT, or debug.SetMemoryLimit), if set. The default
+	// is 8 GB on every machine.
 	ErrMemory = sentinel.ErrMemory
-	// ErrPanic reports a panic of a function of the caller's, where Solver.Recover is set.
+	// ErrPanic reports a panic in a function of the caller, if Solver.Recover is set.
 	ErrPanic = sentinel.ErrPanic
-	// ErrDiverged reports that the iteration left the region where the ELBO is finite.
+	// ErrDiverged reports that the iteration reached an infinite ELBO.
 	ErrDiverged = sentinel.ErrDiverged
 )
 
-// prefixed adds the name of the package to an error of the engines, which have none, where it
-// leaves the package; the Solver does so for its steps.
+// prefixed adds "pgsvi: " to an error of an internal package that leaves the library. The Solver
+// does so for its steps.
 func prefixed(err error) error {
 	if err == nil {
 		return nil
@@ -65,8 +66,7 @@ func prefixedEach(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// bare is an error without the name of the package in front, for those who wrap it and put that
-// there.
+// bare is an error without the prefix "pgsvi: ", for callers that add it.
 type bare struct{ error }
 
 func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }
@@ -79,8 +79,8 @@ func isNil(x any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// absent reports whether x is nil, a nil pointer such as a (*mat.Dense)(nil), or
-// the transpose of one: its methods panic.
+// absent reports whether x is nil, a nil pointer such as a (*mat.Dense)(nil), or the transpose of
+// one. Their methods panic.
 func absent(x mat.Matrix) bool {
 	if isNil(x) {
 		return true
@@ -105,7 +105,7 @@ func givenOption(name string, x mat.Matrix) (bool, error) {
 	return x != nil, nil
 }
 
-// spell is what an error calls v: as v calls itself, or by its type.
+// spell names v in an error: by its String method, or else by its type.
 func spell(v any) string {
 	if s, ok := v.(fmt.Stringer); ok {
 		return s.String()

@@ -12,48 +12,47 @@ import (
 	"time"
 )
 
-// Model says how to begin. A Model is immutable once handed to a Solver and
-// may be shared between goroutines; every run gets a Stepper of its own.
-//
-// Objective, GP, GLM, CTM and any user type with this method are Models.
+// Model describes data and prior, and makes the Stepper that fits them. GP, SparseGP, GLM, CTM,
+// LDA, Mixture and Objective are Models, and so is a type of yours with this method. A Model is
+// immutable once a Solver has it, and safe for concurrent use: each run gets a Stepper of its
+// own.
 type Model interface {
-	// NewStepper returns λ_0 together with the rule λ_k → λ_{k+1} under the
-	// divergence d; nil means KL. A pair of convex term and divergence for
-	// which no proximal step is known is an error here, wrapping ErrNoProx,
-	// and not in the middle of a run. What is drawn to begin with comes from env.
+	// NewStepper returns the initial state λ_0 and the update λ_k → λ_{k+1} under the divergence
+	// d. A nil d means KL. The error wraps ErrNoProx if no proximal step is known for d with the
+	// convex term of the model. Random initial values come from env.
 	NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error)
 }
 
-// State is a λ_k to look at: what a Recorder is shown, and what the Posterior of
-// a model reads. Nothing that can be asked of it changes the run.
+// State is a view of the current λ_k, for a Recorder and for the Posterior of a model. Reading a
+// State does not change the run.
 type State interface {
 	// Len returns N, the number of terms of f.
 	Len() int
 }
 
-// Stepper holds λ_k and takes steps. It is not safe for concurrent use. A Solver
-// asks it for nothing but these methods.
+// Stepper holds the state λ_k of a run and updates it. A Solver uses no other method than these.
+// It is not safe for concurrent use.
 //
-// A run can be saved (Result.Save, Solver.Checkpoint) if the Stepper is also an
-// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler: its whole state is written and put back,
-// to the bit, into a new Stepper of the same model or into one that has gone on. All Steppers of
-// this package are.
+// A run can be saved (Result.Save, Solver.Checkpoint) if the Stepper also implements
+// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler. These must write and restore its whole
+// state, to the bit, into a new Stepper of the same model or into one that has made steps. All
+// Steppers of this package implement them.
 type Stepper interface {
 	State
-	// Plan says how a Solver without options runs it. It does not change during a run.
+	// Plan returns the defaults for Solver options that are not set. It is constant during a run.
 	Plan() Plan
 	// Step replaces λ_k by
 	//
 	//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β
 	//
-	// with the gradient estimated from the terms in batch, scaled by N/len(batch).
-	// A nil batch means all terms. beta = +Inf leaves the length of the step to
-	// the Stepper, which must then need no tuning. On error λ_k is kept.
-	// Step keeps neither batch nor env. Its result does not depend on env.Workers.
+	// with the gradient estimated from the terms in batch, scaled by N/len(batch). A nil batch
+	// means all terms. With beta = +Inf the Stepper chooses the step length itself; it must then
+	// need no tuning. On error λ_k is unchanged. Step keeps neither batch nor env. Its result
+	// does not depend on env.Workers.
 	Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error)
-	// Evaluate says how good λ_k is. It may replace λ_k by a better one that it meets, such
-	// as that before steps which made the ELBO fall, and then speaks of that one.
-	// Given the same randomness in env it draws the same whenever it is called.
+	// Evaluate returns the ELBO and the gap of λ_k. It may replace λ_k by a better earlier state,
+	// for example after steps that lowered the ELBO; the Evaluation is then of that state. The
+	// same randomness in env gives the same draws at every call.
 	Evaluate(ctx context.Context, env *Env) (Evaluation, error)
 }
 
@@ -64,27 +63,26 @@ type snapshotter interface {
 	encoding.BinaryUnmarshaler
 }
 
-// Plan is how a Stepper wants to be run where the Solver has no option set. The zero
-// Plan is all terms in every batch, Reshuffle, 1000 passes and an evaluation a pass.
-// Batch and Sampler are for steps whose length the Stepper chooses: with a
-// Solver.StepSize they are not used.
+// Plan holds a Stepper's defaults for Solver options that are not set. The zero Plan means all
+// terms in every batch, Reshuffle, at most 1000 passes and one evaluation a pass. Batch and
+// Sampler apply only if the Stepper chooses the step length (a nil Solver.StepSize).
 type Plan struct {
 	Batch     int     // terms in a mini-batch; 0 means all
 	Sampler   Sampler // nil means Reshuffle
 	MaxPasses float64 // 0 means 1000
-	// EvalEvery is the number of steps between evaluations: 0 means once a pass, negative only at
-	// the end, but for an LDA, which is evaluated after each step of all terms, too. With a
-	// Solver.Converger, which lives on evaluations, negative means 0.
+	// EvalEvery is the number of steps between evaluations. 0 means once a pass. A negative value
+	// means only at the end, except that an LDA is also evaluated after each step of all terms.
+	// With a Solver.Converger a negative value means 0, as a Converger needs evaluations.
 	EvalEvery int
 
 	evalAll bool // evaluate after each step of all terms, too, where EvalEvery is negative
 }
 
-// Step says what a step did. A zero Beta or GradMap means that it is not known; in an
-// Iteration it is then NaN. A step of length zero reports a GradMap just above 0.
+// Step describes what one step did. A zero Beta or GradMap means that it is unknown; in an
+// Iteration it is then NaN. A step of length zero reports a small positive GradMap.
 type Step struct {
-	// Beta is the step size taken: that asked for, or what was left of it where it led
-	// too far, or the Stepper's own; +Inf where the divergence had no weight.
+	// Beta is the step size taken: the size asked for, a reduced one if that went too far, or the
+	// Stepper's own. It is +Inf if the divergence had no weight.
 	Beta float64
 	// GradMap is ‖λ_k − λ_{k+1}‖/β of this step alone, with β = 1 for a Beta of +Inf.
 	GradMap float64
@@ -94,55 +92,62 @@ type Step struct {
 	more int // terms that it visited beyond those of the batch
 }
 
-// Evaluation says how good a λ is. A zero ELBOErr, Gap or GapBound means that it is not
-// known, and is NaN in an Iteration: a Stepper at its optimum reports how far
-// rounding lets it see, never 0.
+// Evaluation describes how good a state λ is. A zero ELBOErr, Gap or GapBound means that it is
+// unknown; in an Iteration it is then NaN. A Stepper at its optimum reports its rounding error as
+// the gap, never 0.
 type Evaluation struct {
 	// ELBO is the evidence lower bound, in nats.
 	ELBO float64
-	// ELBOErr is the standard error of ELBO where that is Random, and otherwise a
-	// bound on the numerical error of its expectations.
+	// ELBOErr is the standard error of ELBO if Random is true. Otherwise it bounds the numerical
+	// error of the expectations in ELBO.
 	ELBOErr float64
-	// Random reports that ELBO is a Monte Carlo estimate.
+	// Random reports whether ELBO is a Monte Carlo estimate.
 	Random bool
-	// Gap estimates how many nats the ELBO is below its maximum, from this λ alone. The Steppers of
-	// this package report the decrease that the model of the objective (f linearised, h exact)
-	// still promises, ½δᵀFδ to second order, δ the distance to its minimiser in natural parameters
-	// and F the Fisher information, which bounds the true gap to second order where f is convex in
-	// the mean parameters. In an Iteration it is at least what the last two changes of the ELBO,
-	// taken as a geometric series, add up to.
+	// Gap estimates how many nats the ELBO is below its maximum. It is an estimate, not a proof:
+	// see GapBound.
+	//
+	// The Steppers of this package compute it from λ alone. It is the decrease that the local
+	// model of the objective still promises (f linearised, h exact): ½δᵀFδ to second order, with
+	// δ the distance to the minimiser of that model in natural parameters and F the Fisher
+	// information. It bounds the true gap to second order if f is convex in the mean parameters.
+	// In an Iteration it is at least the limit of the geometric series through the last two
+	// changes of the ELBO.
 	Gap float64
-	// GapBound is a proved bound: no q of the family that Scope names has an ELBO of more nats than
-	// ELBO + GapBound, at this prior, these hyper-parameters and inducing points. It is the best of
-	// the run so far, counts ELBOErr and rounding, and is +Inf where nothing is proved, yet or at
-	// all as it would cost too much. It bounds what optimisation has left, not the distance to the
-	// evidence. GPs and GLMs have one if the likelihood is log-concave (Facts.LogConcave). An
-	// Objective of Conjugate terms has one of each state, OverBlock.
+	// GapBound is a proved bound on the gap, in nats: no q of the family named by Scope has an
+	// ELBO above ELBO + GapBound, for this prior, these hyper-parameters and these inducing
+	// inputs.
+	//
+	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf if
+	// nothing is proved, or not yet, or if a proof would cost too much. It bounds what
+	// optimisation can still gain, not the distance to the log evidence. GPs and GLMs have one if
+	// the likelihood is log-concave (Facts.LogConcave). An Objective of Conjugate terms has one
+	// of Scope OverBlock.
 	GapBound float64
-	// Scope says over which q the GapBound holds.
+	// Scope is the set of q for which GapBound holds.
 	Scope Scope
-	// Goal is the gap at which the run ends, in nats. A Stepper leaves it at 0, or says below which
-	// gap it is not worth going on; in an Iteration it is the Solver.Goal, or what a zero one
-	// means.
+	// Goal is the gap in nats at which the run ends. A Stepper sets it if smaller gaps are not
+	// worth the work, and otherwise leaves it at 0. In an Iteration it is the Solver.Goal, or its
+	// default.
 	Goal float64
 }
 
-// Scope is the family of q over which a gap is proved.
+// Scope is the set of distributions q for which a GapBound holds.
 type Scope int
 
 const (
-	Unproved      Scope = iota // there is no proof
-	OverQ                      // every q of the family that is fitted
-	OverQAndScale              // the same at any scale of the prior within an interval, too
-	// q with any covariance: the bound includes what the family of the fit loses
+	Unproved Scope = iota // there is no proof
+	OverQ                 // all q of the fitted family
+	// all q of the fitted family, at any scale of the prior within an interval
+	OverQAndScale
+	// q with any covariance: the bound includes the loss by the restricted family of the fit
 	OverLargerFamily
-	// any one factor of q, the others held: all of them together may gain more
+	// one factor of q with the others fixed; all factors together may gain more
 	OverBlock
 )
 
 var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family", "over a block"}
 
-// String returns the name in words.
+// String returns the scope in words.
 func (s Scope) String() string {
 	if s < 0 || int(s) >= len(scopeNames) {
 		return fmt.Sprintf("Scope(%d)", int(s))
@@ -156,7 +161,7 @@ func notEvaluated() Evaluation {
 	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
 }
 
-// Iteration describes one step of the loop and, where it was due, its evaluation.
+// Iteration describes one step of a run and, if it was evaluated, its evaluation.
 type Iteration struct {
 	K          int     // number of steps taken, from 1
 	Passes     float64 // number of terms visited, divided by N
@@ -168,17 +173,17 @@ type Iteration struct {
 	State State
 }
 
-// Status says why a run ended.
+// Status is the reason why a run ended.
 type Status int
 
 // The ways in which a run ends.
 const (
 	NotTerminated Status = iota // still running
-	// the Converger was satisfied: what is left to gain is at most its goal by the estimate, and
-	// GapBound says how well that is proved
+	// Converged means that the Converger was satisfied: by its estimate, the remaining gap is at
+	// most the goal. GapBound tells how much of that is proved.
 	Converged
-	// rounding allows no further progress, and it is not known whether that is the optimum: the Gap
-	// says how far from the optimum, and ELBOErr how well the ELBO is known
+	// Stalled means that rounding stops the run before its goal. Gap says how far from the
+	// optimum it may be, and ELBOErr how accurately the ELBO is known.
 	Stalled
 	PassLimit      // MaxPasses was reached
 	IterationLimit // MaxIter was reached
@@ -198,18 +203,19 @@ func (s Status) String() string {
 	return statusNames[s]
 }
 
-// Result is what a run reached, complete even where Run returns an error, and all that
-// is needed to go on with it: see Solver.Resume. A Result with nothing but a Stepper is
-// a run about to begin. Printed, it is a line that says how the run ended, and the warnings, a line
-// each.
+// Result is the outcome of a run, including the state needed to resume it (Solver.Resume). It is
+// complete even if Run returns an error. A Result with nothing but a Stepper is a run about to
+// begin. Print shows one line with the status, passes, time, ELBO and gap, and one line for each
+// warning.
 type Result struct {
 	Status    Status
-	Iteration             // the last one, always evaluated unless that failed or was canceled
-	Trace     []Iteration // those that were evaluated, without their State
+	Iteration             // the last one; evaluated unless that failed or was canceled
+	Trace     []Iteration // the evaluated iterations, without their State
 	Stepper   Stepper     // the state reached
-	// Warnings say what in the data or the options may make a posterior bad that is fitted well,
-	// and how to mend it: responses far from 0 under a stationary kernel, and columns of very
-	// different units without Autoscale. Those of Learned.Fit are Learned.Warnings.
+	// Warnings name properties of the data or options that may make the posterior bad although
+	// the fit is good, and say what to do: responses far from 0 under a stationary kernel, or
+	// columns of very different units without Autoscale. The warnings of Learned.Fit are in
+	// Learned.Warnings.
 	Warnings []string
 
 	begun   bool
@@ -228,7 +234,8 @@ type Result struct {
 	mark   []byte // scratch of rewind
 }
 
-// String says in a line how the run ended and what its q is worth.
+// String returns the status, passes, time, ELBO and gap in one line, then the warnings, a line
+// each.
 func (r *Result) String() string {
 	return strings.Join(append([]string{r.line()}, r.Warnings...), "\nwarning: ")
 }
@@ -256,42 +263,40 @@ func (r *Result) line() string {
 	return s
 }
 
-// Sampler draws mini-batches. A Sampler, Schedule or Converger of yours that can be out of range
-// has a method Validate() error, too, which reports every violation at once, wrapping ErrParam; a
-// run asks it before it begins.
+// Sampler draws mini-batches. A Sampler, Schedule or Converger may also have a method Validate()
+// error, called before a run begins. It should report all invalid parameters at once, in an error
+// that wraps ErrParam.
 type Sampler interface {
-	// Batches returns a sequence of mini-batches of at most size terms out of
-	// 0 … n−1. The sequence may be endless. A batch is valid until the next
-	// one and must not be empty; where n or size is not positive there is none. All
-	// its randomness comes from rng, which is its own: a run that is resumed draws the
-	// sequence again.
+	// Batches returns a sequence of mini-batches, each of at most size of the terms 0 … n−1. The
+	// sequence may be endless. A batch must not be empty and is valid until the next one. If n or
+	// size is not positive the sequence is empty. All randomness must come from rng, which no one
+	// else uses: a resumed run draws the sequence again.
 	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
 }
 
-// Schedule gives the step sizes β_0, β_1, …; each must be positive. A large β
-// is a long step; β = +Inf asks the Stepper for its own, accepted step.
+// Schedule gives the step sizes β_0, β_1, …, all positive. A large β is a long step. β = +Inf
+// lets the Stepper choose the step length.
 type Schedule interface{ StepSize(k int) float64 }
 
-// Converger decides when a run ends.
+// Converger decides when a run ends (convergence, early stopping).
 type Converger interface {
-	// Init is called at the start of a run, also of one that is resumed, which then shows it
-	// the Trace so far.
+	// Init is called at the start of a run. A resumed run then passes its Trace so far to
+	// Converged.
 	Init()
-	// Converged returns NotTerminated to go on, or why the run ends.
+	// Converged returns NotTerminated to continue, or the reason to end.
 	Converged(it Iteration) Status
 }
 
-// Recorder is shown every iteration of a run, from the first step on; the state
-// before it is that of Model.NewStepper. What a Recorder learns from
-// Iteration.State it must copy, and an error that it meets it must keep until
-// the run is over. It cannot change the run.
+// Recorder receives every iteration of a run, from the first step on. It cannot change the run.
+// It must copy what it keeps of Iteration.State. It must keep its own errors until the run is
+// over.
 type Recorder interface{ Record(it Iteration) }
 
-// Stream is the posterior P of items R that arrive one at a time, in any number and each seen
-// once, in memory that does not grow with their number. GLMStream is that of rows, and CTMStream
-// that of documents; NewGLMStream, GLMPosterior.Stream and NewCTMStream make one. All randomness is
-// from a fixed seed. The posterior is the same to the last bit however the items are handed over,
-// whenever it is asked for, and if the stream was saved and loaded on the way.
+// Stream is a posterior P that is updated online with items R: rows (GLMStream) or documents
+// (CTMStream). It sees each item once and uses a fixed amount of memory. NewGLMStream,
+// GLMPosterior.Stream and NewCTMStream make one. All randomness has a fixed seed. The posterior
+// is the same to the last bit however the items are grouped, whenever it is asked for, and if the
+// stream was saved and loaded meanwhile.
 //
 // The zero Stream is not usable. A Stream is not safe for concurrent use.
 type Stream[R, P any] struct {
@@ -314,27 +319,26 @@ type streamEngine[R, P any] interface {
 	save(w io.Writer) error
 }
 
-// Len returns the number of items in the posterior: those added, but for any left out with an
-// error, less those removed.
+// Len returns the number of items in the posterior: those added, without those that had an error
+// or were removed.
 func (s *Stream[R, P]) Len() int { return s.engine.len() }
 
-// Add adds an item, which it copies. The error names its number, counted from 0 in the order in
-// which items were handed over, and wraps
+// Add adds a copy of an item. The error names the number of the item, counted from 0, and wraps
 //
-//	ErrShape      if it does not have the columns of the stream, or a word outside its
+//	ErrShape      if it does not have the columns of the stream, or has a word outside the
 //	              vocabulary, or columns or words that do not increase
 //	ErrNotFinite  if a number is NaN or infinite
 //	ErrLabel      if the response of a row is outside the support of the likelihood
 //	ErrParam      if the weight of a row is negative, or a count of a document is not positive
 //
-// upon which the item is left out. Adding an item may complete a block, of which the stream then
-// learns. An error of its step wraps ErrNotFinite or ErrNotPosDef and names the first row that had
-// to be left out, or the documents, which are left out together.
+// An item with an error is left out. If the item completes a block, the stream learns from the
+// block. An error of that step wraps ErrNotFinite or ErrNotPosDef. It names the first row that
+// was left out, or the documents of the block, which are left out together.
 func (s *Stream[R, P]) Add(item R) error { return prefixed(s.engine.add(context.Background(), item)) }
 
-// AddAll adds items until there are no more. It returns the first error, that of ctx, of items or
-// of Add; other items before it are in the posterior. A block of which the stream was learning when
-// ctx was done is in the stream, and learnt of when that is next used: Len counts its items.
+// AddAll adds all items of the sequence. It stops at the first error: of ctx, of items, or of
+// Add. Items before that one are in the posterior. If ctx ends while the stream learns from a
+// block, the block stays in the stream, counted by Len, and is learnt at the next use.
 func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) error {
 	for item, err := range items {
 		if err != nil {
@@ -353,29 +357,30 @@ func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) er
 	return nil
 }
 
-// RemoveAll takes rows out of the posterior that it has seen. What the rows
-// contribute is taken from the posterior as it stands, all rows together: the
-// inverse of adding them as one block. On error, that of ctx, of items, of a row as in Add, or one
-// wrapping ErrNotPosDef because the posterior does not contain the rows, it is
-// as it was, but for rows added before that now make up a block of their own.
+// RemoveAll removes rows that the posterior has seen. It takes the contributions of all rows out
+// of the current posterior in one step, the inverse of adding them as one block.
+//
+// The error is that of ctx, of items, or of a row as in Add. It wraps ErrNotPosDef if the
+// posterior does not contain the rows. On error the posterior is unchanged, except that rows
+// added before now form a block of their own.
 //
 // Documents cannot be removed: the error of a CTMStream wraps errors.ErrUnsupported.
 func (s *Stream[R, P]) RemoveAll(ctx context.Context, items iter.Seq2[R, error]) error {
 	return s.engine.removeAll(ctx, items)
 }
 
-// Posterior returns the posterior of all items so far; the stream goes on as if it had not
-// been asked. The error is that of the step for the items since the last complete
-// block; of a CTMStream it wraps ErrEmpty if no document had a word.
+// Posterior returns the posterior of all items so far, without changing the stream. The error is
+// that of the step for the items since the last complete block. For a CTMStream it wraps ErrEmpty
+// if no document had a word.
 func (s *Stream[R, P]) Posterior() (P, error) {
 	p, err := s.engine.posterior(context.Background())
 	return p, prefixed(err)
 }
 
-// Save writes the stream, from which Load makes one that goes on to
-// the same bits: a line that names the kind of file, JSON, and a checksum. The error is that of w,
-// or wraps ErrParam if the name of a weight is not UTF-8, or if the likelihood is of a type that
-// Register was not told of, or that encoding/json does not write and read.
+// Save writes the stream; Load restores it to the same bits. The format is a line that names the
+// kind of file, JSON, and a checksum. The error is that of w, or wraps ErrParam if the name of a
+// weight is not UTF-8, if the likelihood's type is not registered (Register), or if encoding/json
+// cannot write and read it.
 func (s *Stream[R, P]) Save(w io.Writer) error { return s.engine.save(w) }
 
 // streamLoader is a posterior whose streams can be read from a file.

@@ -16,17 +16,20 @@ import (
 	"golang.org/x/exp/stats"
 )
 
-// DefaultConverger returns what a nil Solver.Converger means: stop when the gap to the optimum is
-// at most Iteration.Goal, that is Solver.Goal. It must be proved to be (GapBound, Scope OverQ)
-// where there are proofs, unless rounding is all that the proof lacks: the estimate is at most the
-// goal, and the bound is below 1e-6 nats or 1e-9 of the ELBO and has stopped falling. Where there
-// are none the estimate decides (Gap). A gap of more than a nat, estimated or proved, within the
-// rounding of an ELBO that is not known to half a nat (ELBOErr) is where rounding ends: the status
-// is then Stalled. Stop as well when the ELBO has stayed the same to rounding over ten evaluations.
-// The run has then converged if by the estimate it is at the goal, or within 1e-6 nats, and what is
-// proved, where there are proofs, is within 0.01 nats, a tenth of a standard deviation; otherwise
-// the status is Stalled. And where the gap is not known when the relative change of the ELBO has a
-// rolling median below 1e-7.
+// DefaultConverger returns the rule of a nil Solver.Converger: stop when the gap is at most
+// Iteration.Goal, which is Solver.Goal or its default. The rules in detail:
+//
+//   - With proofs (GapBound, Scope OverQ) the bound must be at most the goal. The estimate Gap is
+//     enough if only rounding keeps the bound above: the bound is below 1e-6 nats or 1e-9 of the
+//     ELBO, and no longer falls.
+//   - Without proofs the estimate Gap must be at most the goal.
+//   - The status is Stalled if the gap is above one nat but within ELBOErr, and ELBOErr is above half
+//     a nat: rounding hides the rest.
+//   - The run also stops if the ELBO is the same, to rounding, over ten evaluations. It has Converged
+//     if Gap is at most the goal or 1e-6 nats and any proved bound is at most 0.01 nats, a tenth of a
+//     standard deviation. Otherwise it is Stalled.
+//   - Without a gap the run stops when the rolling median of the relative change of the ELBO is below
+//     1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &elboChange{tol: 1e-7, unlessGap: true}, &stall{})
 }
@@ -64,8 +67,8 @@ func (c *stall) Converged(it Iteration) Status {
 // have converged.
 const stalledBound = 0.01
 
-// GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is
-// at most max(nats, relative·|ELBO|). It never stops a Stepper that has no estimate.
+// GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is at most max(nats,
+// relative·|ELBO|). It never stops a Stepper without an estimate.
 func GapBelow(nats, relative float64) Converger { return gapBelow{nats, relative} }
 
 type gapBelow struct{ nats, relative float64 }
@@ -124,13 +127,14 @@ func (c *goalReached) reached(it Iteration) Status {
 	return NotTerminated
 }
 
-// ELBOChange stops when the median over the last window evaluations of
+// ELBOChange stops when the ELBO changes little (early stopping): when the median over the last
+// window evaluations of
 //
 //	|ELBO_j − ELBO_{j−1}| / max(1, |ELBO_j|)
 //
-// is below tol. A median, unlike a mean, forgets the large first steps and
-// tolerates a noisy evaluation (Kucukelbir et al., 2017, use the same rule).
-// A zero tol means 1e-4 and a zero window 10; a negative one is an error of Solver.Run.
+// is below tol. Unlike a mean, the median ignores the large first steps and single noisy
+// evaluations (Kucukelbir et al., 2017, use the same rule). A zero tol means 1e-4, a zero window
+// 10. Negative values are an error of Solver.Run.
 func ELBOChange(tol float64, window int) Converger { return &elboChange{tol: tol, window: window} }
 
 type elboChange struct {
@@ -184,10 +188,9 @@ func (c *elboChange) Validate() error {
 	return nil
 }
 
-// GradientMap stops when the norm of the gradient map, ‖λ_k − λ_{k+1}‖/β_k, is
-// at most tol. It is the measure in which the convergence rates of the method
-// are stated (Khan et al., 2016, Propositions 1 to 3). It sees one step at a time, so it is
-// for steps of the whole data set: the step of a mini-batch or block may be short
+// GradientMap stops when the norm of the gradient map, ‖λ_k − λ_{k+1}‖/β_k, is at most tol. The
+// convergence rates of the method are stated in this norm (Khan et al., 2016, Propositions 1 to
+// 3). Use it for steps of the whole data set only: the step of a mini-batch or block may be short
 // far from the optimum. It never stops a Stepper that does not report the norm.
 func GradientMap(tol float64) Converger { return gradientMap(tol) }
 
@@ -202,8 +205,8 @@ func (c gradientMap) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// Deadline stops with status TimeLimit after the duration d, counted from the
-// start of the run. Unlike a deadline of the context it is not an error.
+// Deadline stops with status TimeLimit after the duration d, counted from the start of the run.
+// Unlike a deadline of the context, this is not an error.
 func Deadline(d time.Duration) Converger { return deadline(d) }
 
 type deadline time.Duration
@@ -217,7 +220,7 @@ func (d deadline) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// Never does not stop: the run goes on to the limits of the Solver.
+// Never does not stop: the run continues to the limits of the Solver.
 func Never() Converger { return never{} }
 
 type never struct{}
@@ -256,14 +259,14 @@ func (a anyOf) Converged(it Iteration) Status {
 	return status
 }
 
-// RecorderFunc makes a Recorder of a function.
+// RecorderFunc returns a Recorder that calls f for every iteration.
 func RecorderFunc(f func(it Iteration)) Recorder { return recorderFunc(f) }
 
 type recorderFunc func(it Iteration)
 
 func (f recorderFunc) Record(it Iteration) { f(it) }
 
-// Tee shows every iteration to each of the given recorders, in order.
+// Tee returns a Recorder that passes every iteration to each of the given recorders, in order.
 func Tee(recorders ...Recorder) Recorder {
 	rs := slices.Clone(recorders)
 	return recorderFunc(func(it Iteration) {
@@ -273,8 +276,8 @@ func Tee(recorders ...Recorder) Recorder {
 	})
 }
 
-// Progress returns a Recorder that keeps one line on a terminal up to date, and a function that
-// clears the line. every is the least time between two updates; zero means a tenth of a second.
+// Progress returns a Recorder that shows the progress of a run in one line of a terminal, and a
+// function that clears the line. every is the least time between two updates; zero means 0.1 s.
 func Progress(w io.Writer, every time.Duration) (r Recorder, done func()) {
 	if every == 0 {
 		every = 100 * time.Millisecond
@@ -349,9 +352,9 @@ func (c constantStep) Validate() error {
 	return nil
 }
 
-// RobbinsMonro is the schedule β_k = scale·(1 + k/delay)^−power (Robbins and
-// Monro, 1951), whose sum diverges while the sum of its squares converges for
-// ½ < power ≤ 1. Zeros mean scale 1, delay 1 and power 0.6.
+// RobbinsMonro is the schedule β_k = scale·(1 + k/delay)^−power (Robbins and Monro, 1951). For ½
+// < power ≤ 1 its sum diverges and the sum of its squares converges, as convergence under noise
+// requires. Zeros mean scale 1, delay 1 and power 0.6.
 func RobbinsMonro(scale, delay, power float64) Schedule {
 	return robbinsMonro{Scale: scale, Delay: delay, Power: power}
 }
@@ -379,14 +382,15 @@ func (r robbinsMonro) Validate() error {
 	return nil
 }
 
-// FractionStep is the schedule β_k = ρ_k/(1−ρ_k) with
+// FractionStep is the schedule of stochastic variational inference (Hoffman et al., 2013,
+// equation 26): β_k = ρ_k/(1−ρ_k) with
 //
 //	ρ_k = (delay + k)^−power,
 //
-// in which a step with h = KLTo and D = KL goes the fraction ρ_k of the way to its target in
-// natural parameters (Hoffman et al., 2013, equation 26, where delay is τ and power κ; k counts
-// from 0). It converges for ½ < power ≤ 1. Where ρ_k = 1, as it is at delay 1 and k = 0, β_k is
-// +Inf and the step is that of the Stepper. Zeros mean delay 10 and power 0.7.
+// where k counts from 0, delay is their τ and power their κ. With h = KLTo and D = KL a step goes
+// the fraction ρ_k of the way to its target in natural parameters. It converges for ½ < power ≤
+// 1. If ρ_k = 1, as at delay 1 and k = 0, β_k is +Inf and the Stepper chooses the step. Zeros
+// mean delay 10 and power 0.7.
 func FractionStep(delay, power float64) Schedule { return fractionStep{Delay: delay, Power: power} }
 
 type fractionStep struct{ Delay, Power float64 }
@@ -424,8 +428,8 @@ func orOne(x float64) float64 {
 	return x
 }
 
-// Reshuffle visits every term exactly once a pass, in an order drawn anew for each pass, but that
-// of a batch of all terms. The last batch of a pass is shorter where size does not divide n.
+// Reshuffle visits every term once a pass, in a new random order each pass. A batch of all terms
+// keeps its order. The last batch of a pass is shorter if size does not divide n.
 func Reshuffle() Sampler { return reshuffle{} }
 
 type reshuffle struct{}
@@ -532,9 +536,8 @@ func checkBatch(batch []int, n int) error {
 	return nil
 }
 
-// ShuffleOnce visits every term exactly once a pass, in an order drawn at the
-// start of the run and kept: the same batches pass after pass. It is what block
-// sweeps want.
+// ShuffleOnce visits every term once a pass, in a random order drawn at the start of the run. All
+// passes have the same batches, which suits block coordinate ascent.
 func ShuffleOnce() Sampler { return shuffleOnce{} }
 
 type shuffleOnce struct{}

@@ -17,59 +17,61 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// Solver runs the proximal-gradient iteration on a Model. It owns the loop:
-// mini-batches, step sizes, stopping, recording, cancellation and resuming.
-// The zero value is ready to use and needs no tuning. A Solver may be reused
-// but not shared between goroutines.
+// Solver runs the proximal-gradient iteration on a Model: mini-batches, step sizes, early
+// stopping, recording, cancellation and resuming. The zero value is ready to use and needs no
+// tuning. A Solver may be reused but is not safe for concurrent use.
 type Solver struct {
-	// Divergence is D. Nil means KL.
+	// Divergence is D, the distance that keeps a step short. Nil means KL.
 	Divergence Divergence
-	// StepSize is β_k. Nil means +Inf: the Stepper chooses.
+	// StepSize gives the step sizes β_k (learning rates). Nil means that the Stepper chooses
+	// them.
 	StepSize Schedule
-	// BatchSize is the number of terms in a mini-batch. Zero means that of the Stepper's Plan
-	// where StepSize is nil, and otherwise all N terms. A value above N means N.
+	// BatchSize is the number of terms in a mini-batch. Zero means all N terms if StepSize is
+	// set, and otherwise the Plan of the Stepper decides. A value above N means N.
 	BatchSize int
-	// Sampler draws the mini-batches. Nil means that of the Plan where StepSize
-	// is nil, and otherwise Reshuffle, which visits every term once
-	// a pass in a new random order.
+	// Sampler draws the mini-batches. Nil means Reshuffle if StepSize is set, and otherwise the
+	// Plan of the Stepper decides. Reshuffle visits every term once a pass in a new random order.
 	Sampler Sampler
-	// MaxPasses bounds the passes over the data. Zero means that of the Plan, 1000 where it has
-	// none.
+	// MaxPasses is the largest number of passes over the data (epochs). Zero means that of the
+	// Plan, or 1000 if the Plan has none.
 	MaxPasses float64
-	// MaxIter bounds the number of steps. Zero means no bound.
+	// MaxIter is the largest number of steps. Zero means no limit.
 	MaxIter int
 	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means that of the
-	// Plan, or once a pass where it has none, less often where the evaluations of an Objective with
-	// noisy gradients would take more than a fifth of the work, and where it has evaluations at the
-	// end alone but there is a Converger; a negative value means only at the end.
+	// Plan, or once a pass if the Plan has none. An Objective with noisy gradients then evaluates
+	// less often, so that evaluations take at most a fifth of the work. If the Plan evaluates
+	// only at the end but there is a Converger, zero means once a pass. A negative value means
+	// only at the end.
 	EvalEvery int
-	// Workers is the number of goroutines that share the work of the set-up, of a step and of an
-	// evaluation. Zero means as many as there are processors (GOMAXPROCS), where the work is worth
-	// it, for what is safe for concurrent use: linear algebra, a Likelihood and its expectations, a
-	// Kernel, the documents of a topic model. Functions that the user wrote and that need not be,
-	// such as LogLik.LogProb, are then called one at a time; above 1 they are called concurrently.
-	// The result does not depend on it, to the last bit, and nothing else does: a Solver with
-	// Workers alone runs as the zero Solver does.
+	// Workers is the number of goroutines for set-up, steps and evaluations. Zero means
+	// GOMAXPROCS where the work is large enough. The result is the same to the last bit for any
+	// value.
+	//
+	// With zero, only code that is safe for concurrent use runs concurrently: linear algebra, a
+	// Likelihood and its expectations, a Kernel, the documents of a topic model. Other functions
+	// of the user, such as LogLik.LogProb, are called one at a time. Above 1 they are called
+	// concurrently, too.
 	Workers int
-	// Goal is how many nats the ELBO may be below its maximum when the run ends: known where there
-	// is a proof (Evaluation.GapBound), estimated where there is none. Zero means 1e-10 nats or
-	// 1e-13 for every term, whichever is more, and no less than what the ELBO is known to; or that
-	// of the Stepper, if it has one. The mean is then within √(2·Goal) standard deviations of the
-	// best, in any direction.
+	// Goal is the gap in nats at which the run ends (tolerance). The gap is proved where possible
+	// (Evaluation.GapBound) and otherwise estimated. The mean is then within √(2·Goal) standard
+	// deviations of its optimum, in any direction.
+	//
+	// Zero means the Stepper's own goal, if it has one. Otherwise it means the largest of 1e-10
+	// nats, 1e-13 nats a term, and the accuracy of the ELBO.
 	Goal float64
-	// Converger decides when to stop. Nil means DefaultConverger, which goes by Goal.
+	// Converger decides when to stop. Nil means DefaultConverger, which uses Goal.
 	Converger Converger
-	// Recover makes an error of a panic of any function that the set-up, a step or an evaluation
-	// calls, such as LogLik.LogProb, a Likelihood or a Kernel. The error wraps ErrPanic and a
-	// *PanicError and names the datum where it is known; λ_k is kept, as on any error. Without it
-	// the panic is the caller's, on whatever goroutine it was.
+	// Recover turns a panic in a function that a run calls into an error: LogLik.LogProb, a
+	// Likelihood, a Kernel. The error wraps ErrPanic and a *PanicError, and names the datum if it
+	// is known. The state λ_k is kept, as on any error. Without Recover the panic reaches the
+	// caller, possibly on another goroutine.
 	Recover bool
-	// Recorder is shown every iteration. Nil records nothing beyond Result.Trace.
+	// Recorder receives every iteration. Nil records only Result.Trace.
 	Recorder Recorder
-	// Checkpoint saves the run as it goes. The zero value does not.
+	// Checkpoint saves the run to a file at intervals. The zero value saves nothing.
 	Checkpoint Checkpoint
-	// Src is the source of all randomness of a run. Nil means a fixed seed, so
-	// that two runs agree to the last bit.
+	// Src is the source of all randomness of a run. Nil means a fixed seed, so that two runs
+	// agree to the last bit.
 	Src rand.Source
 }
 
@@ -79,15 +81,15 @@ type poster[P any] interface {
 	Posterior(st State) (P, error)
 }
 
-// haltable is a Stepper of which a posterior can take long.
+// haltable is a Stepper whose posterior may take long to compute.
 type haltable interface {
 	// begin makes what is asked of it next end when ctx is done.
 	begin(ctx context.Context, env *Env) *parallel.Halt
 }
 
-// fitModel is every Fit of the package: it runs s, nil for none of its options, on m. The posterior
-// is that of the state reached, also where there is an error after the set-up; of a run that was
-// canceled it is none where it takes more than a moment.
+// fitModel implements every Fit of the package: it runs s on m; a nil s means the zero Solver.
+// The posterior is that of the state reached, also with an error after the set-up. A canceled run
+// has no posterior if computing it would take more than a moment.
 func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
 	if s == nil {
 		s = &Solver{}
@@ -111,9 +113,8 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	return post, res, err
 }
 
-// lastMoment is the time that the end of a run may take after its context is done: its last
-// evaluation, and its posterior. Tests make it longer, so that what they find does not depend on
-// the load of the machine.
+// lastMoment is the time that a run may take after its context is done: for its last evaluation
+// and its posterior. Tests make it longer, so that they do not depend on the load of the machine.
 var lastMoment = 50 * time.Millisecond
 
 // shortlyAfter returns a context that is done a moment after ctx is.
@@ -141,18 +142,17 @@ func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
 	}
 }
 
-// Run fits m from its initial λ until the Converger is satisfied, a limit is
-// reached or ctx is canceled.
+// Run fits m from its initial state until the Converger is satisfied, a limit is reached or ctx
+// is canceled.
 //
 // It returns an error if an option is invalid (all violations at once, wrapping ErrParam), if m
-// cannot provide a Stepper, if a step or an evaluation fails (wrapped with the iteration and β), if
-// the ELBO reached is infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause).
-// After a valid set-up the result is never nil and holds the state reached. A limit is not an error
-// but a Status.
+// has no Stepper for the options, if a step or an evaluation fails (with the iteration and β), if
+// the ELBO becomes infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause).
+// After a valid set-up the result is not nil and holds the state reached, even with an error.
+// Reaching a limit is a Status, not an error.
 //
-// A step that is canceled inside leaves the state, and the randomness, as they were before it. The
-// state that a canceled run has reached is evaluated only where that takes a moment: its ELBO may
-// be NaN.
+// A step that is canceled leaves the state and the randomness as they were before it. A canceled
+// run evaluates its last state only if that is quick: its ELBO may be NaN.
 func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	res, err := s.Start(ctx, m)
 	if err != nil {
@@ -161,8 +161,8 @@ func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	return s.Resume(ctx, res)
 }
 
-// Start returns the run of s on m before its first step, for Steps and Resume. The
-// errors are those of the set-up: an invalid option, or what m says of itself.
+// Start returns the run of s on m before its first step, for Steps and Resume. The errors are
+// those of the set-up: an invalid option, or an error of the model.
 func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -180,14 +180,13 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	return res, nil
 }
 
-// warner is a Model that knows what may make a bad posterior of its data and options; see
-// Result.Warnings.
+// warner is a Model that checks its data and options for problems; see Result.Warnings.
 type warner interface {
 	Model
 	warnings() []string
 }
 
-// warningsOf returns the warnings of m, none where it has no opinion.
+// warningsOf returns the warnings of m, none if m does not check.
 func warningsOf(m Model) []string {
 	if w, ok := m.(warner); ok {
 		return w.warnings()
@@ -224,15 +223,15 @@ func (s *Solver) guard(f func() error) (err error) {
 	return f()
 }
 
-// Resume goes on with the run of from under the options of s: with its counters, its
-// randomness, its mini-batches and what its Converger has seen, as if it had not
-// stopped. Limits count from its beginning. A Result with nothing but a Stepper is a run about
-// to begin; Divergence is not used, for it belongs to the Stepper, and neither is
-// Src where the run has begun. The result is from, changed; the errors are
-// those of Run, and one wrapping ErrParam if from has no Stepper.
+// Resume continues a run under the options of s, with its counters, randomness, mini-batches and
+// Converger history, as if it had not stopped. It changes and returns from.
 //
-// A run whose last evaluation was made only because the run ended goes on as if that had not been
-// asked for. A Stepper that has met a better state there keeps that one.
+// Limits count from the beginning of the run. Divergence is not used, as the Stepper has it
+// already. Src is used only if the run has not begun: a Result with nothing but a Stepper is such
+// a run. The errors are those of Run; one wraps ErrParam if from has no Stepper.
+//
+// An evaluation that was made only because the run ended is undone first. If the Stepper found a
+// better state there, it keeps that one.
 func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	res := from
 	if err := s.validate(); err != nil {
@@ -323,14 +322,14 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	return res, err
 }
 
-// LoadResult reads what Result.Save, or a Checkpoint, has written of a run on m, for Resume to go
-// on with under the options of s. All of r must be that file. The model must be made of
-// the same data with the same options, and Divergence be that of the run; Src, where it is
-// not nil, of the same type, and it is left where the run was.
+// LoadResult reads a run on m that Result.Save or a Checkpoint has written. Resume continues it
+// under the options of s. All of r must be that file. The model must have the same data and
+// options as the saved one, and the same Divergence. If Src is not nil it must have the same
+// type; it is set to where the run was.
 //
-// The error is that of m, or wraps ErrFile if r has no such file, or one that is
-// damaged, of a newer release or of another model, and ErrParam if an option is
-// invalid or the Stepper or source cannot be put back. A failure of r is wrapped as it is.
+// The error is that of m, or wraps ErrFile if r is not such a file, is damaged, of a newer
+// release or of another model. It wraps ErrParam if an option is invalid or if the Stepper or
+// source cannot be restored. A failure of r is wrapped unchanged.
 func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -385,8 +384,8 @@ func canceledAfter(ctx context.Context, r *Result) error {
 	return fmt.Errorf("pgsvi: canceled after %d iterations: %w", r.K, context.Cause(ctx))
 }
 
-// sparing is a Stepper whose evaluations may cost more than they tell. It is asked once a pass
-// where no EvalEvery says when to evaluate, and expects to be evaluated when it says so.
+// sparing is a Stepper whose evaluations may be too costly. It is asked once a pass if no
+// EvalEvery is set, and is evaluated if it returns true.
 type sparing interface{ worthEvaluating() bool }
 
 func worthEvaluating(st Stepper) bool {
@@ -394,7 +393,7 @@ func worthEvaluating(st Stepper) bool {
 	return !ok || s.worthEvaluating()
 }
 
-// explainer is a Stepper that says why its ELBO is infinite; "" means that it does not know.
+// explainer is a Stepper that can say why its ELBO is infinite; "" means unknown.
 type explainer interface{ explain() string }
 
 // begin gives a run that has not begun its randomness: the Sampler and the evaluations have
@@ -552,10 +551,10 @@ func (s *Solver) options(st Stepper) Plan {
 	return p
 }
 
-// Steps is the loop itself, as an iterator over the steps of the run res, for example that of
-// Start: the caller decides when to stop by breaking out of it, and res is then the run so far. It
-// ends at MaxPasses or MaxIter, when ctx is canceled, when the Sampler has no further batch, and
-// after an iteration that carries an error. Converger and Recorder are Run's affair.
+// Steps returns an iterator over the steps of the run res, for example of Start. The caller stops
+// by leaving the loop; res is then the run so far. The iterator ends at MaxPasses or MaxIter,
+// when ctx is canceled, when the Sampler has no further batch, and after an iteration with an
+// error. It does not use Converger and Recorder, which belong to Run.
 func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
 	return func(yield func(Iteration, error) bool) {
 		if err := s.validate(); err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// Checkpoint says where, and how often, Solver.Run and Resume save a run, so that it can go on
-// after the process has ended: see Solver.LoadResult. The zero Checkpoint saves nothing.
+// Checkpoint says where and how often Solver.Run and Resume save a run, to continue it in another
+// process (Solver.LoadResult). The zero Checkpoint saves nothing.
 //
-// The file is written anew each time, as Path with ".tmp" appended, handed to the disk, and
-// renamed: at any moment Path is a whole checkpoint, the last one or the one before.
-// Another run must not have the same Path. When it is written does not change the run.
+// Each save writes Path with ".tmp" appended, syncs it to disk, and renames it to Path. Path is
+// therefore always a complete checkpoint. Two runs must not share a Path. Saving does not change
+// the run.
 type Checkpoint struct {
-	// Path is the name of the file. Empty means none. What is there must be a regular file.
+	// Path is the name of the file. Empty means none. An existing Path must be a regular file.
 	Path string
-	// Every is the least time between two checkpoints. Zero means a minute; where Passes is
-	// set it means none. The end of a run is a checkpoint in any case, also where ctx ends it;
-	// writing that is not cut short.
+	// Every is the least time between two checkpoints. Zero means a minute, or no limit if Passes
+	// is set. The end of a run always makes a checkpoint, also after ctx is canceled; that write
+	// is completed.
 	Every time.Duration
 	// Passes is the least number of passes between two checkpoints. Zero means none.
 	Passes float64
@@ -124,14 +124,14 @@ func syncDir(dir string) error {
 // runFile is the file of a Result.
 var runFile = save.Kind{Name: "Result", Version: 1}
 
-// Save writes the run, from which Solver.LoadResult makes one that Resume goes on with to the same
-// bits: a line that names the kind of file, the state, and a checksum. The state is that of this
-// release and of this kind of machine; to keep what was learnt, save the posterior. Save does not
-// change the run.
+// Save writes the run, so that Solver.LoadResult and Resume continue it to the same bits. The
+// format is a line that names the kind of file, the state, and a checksum. It is specific to this
+// release and kind of machine; for long-term storage save the posterior. Save does not change the
+// run.
 //
-// The error is that of w, or wraps ErrParam if the Stepper has no MarshalBinary, or what it
-// consists of cannot be saved, or the run's source of randomness is no encoding.BinaryMarshaler,
-// as those of math/rand/v2 are.
+// The error is that of w. It wraps ErrParam if the Stepper has no MarshalBinary, if one of its
+// parts cannot be saved, or if the source of randomness is not an encoding.BinaryMarshaler. Those
+// of math/rand/v2 are.
 func (r *Result) Save(w io.Writer) error {
 	saved, err := r.savable()
 	if err != nil {
