@@ -23,13 +23,13 @@ import (
 //     enough if only rounding keeps the bound above: the bound is below 1e-6 nats or 1e-9 of the
 //     ELBO, and no longer falls.
 //   - Without proofs the estimate Gap must be at most the goal.
-//   - The status is Stalled if the gap is above one nat but within ELBOErr, and ELBOErr is above half
-//     a nat: rounding hides the rest.
-//   - The run also stops if the ELBO is the same, to rounding, over ten evaluations. It has Converged
-//     if Gap is at most the goal or 1e-6 nats and any proved bound is at most 0.01 nats, a tenth of a
-//     standard deviation. Otherwise it is Stalled.
-//   - Without a gap the run stops when the rolling median of the relative change of the ELBO is below
-//     1e-7.
+//   - The status is Stalled if the gap is above one nat but within ELBOErr, and ELBOErr is above
+//     half a nat: rounding hides the rest.
+//   - The run also stops if the ELBO is the same, to rounding, over ten evaluations. It has
+//     Converged if Gap is at most the goal or 1e-6 nats and any proved bound is at most 0.01
+//     nats, a tenth of a standard deviation. Otherwise it is Stalled.
+//   - Without a gap the run stops when the rolling median of the relative change of the ELBO is
+//     below 1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &elboChange{tol: 1e-7, unlessGap: true}, &stall{})
 }
