@@ -21,70 +21,73 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LOO says how well each datum is predicted from all others, and what it does to the posterior. It
-// has an element for each of the data: for each row of a GLM whose weight is positive.
+// LOO is the result of leave-one-out cross-validation, computed without refitting the model. It
+// says how well each datum is predicted from all others, and how much it influences the
+// posterior. It has an element for each datum: for a GLM, for each row of positive weight.
 //
-// Under a Gaussian q whose terms see one number η_n each, the site of datum n, of precision γ_n =
-// −∂²E/∂m² and slope a_n = ∂E/∂m about the mean, is taken out of the marginal N(m_n, v_n) of q.
-// What is left is the cavity,
+// For a Gaussian q and terms that depend on one number η_n each, the site of datum n is removed
+// from the marginal N(m_n, v_n) of q. The site has precision γ_n = −∂²E/∂m² and slope a_n = ∂E/∂m
+// about the mean. The rest is the cavity,
 //
 //	v_−n = v_n/(1 − γ_n v_n),   m_−n = m_n − v_−n a_n,
 //	log p(y_n|y_−n) ≈ log ∫ p(y_n|η) N(η|m_−n, v_−n) dη
 //
 // (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016). With Gaussian
-// noise it is exact. Otherwise it leaves out that the sites of all other data would be others
-// without datum n. For the data of most influence these answer by two rounds of their fixed point,
-// to first order: PointErr is how far that moves log p(y_n|y_−n), which is more than what is still
-// missing from a fit without datum n, but for data that move q by more than a nat. PointErr of all
-// other data, whose cavities stay, is in proportion to their influence. That q is not the posterior
-// itself is no part of it: see PSIS.
+// noise this is exact. Otherwise it ignores that the sites of the other data would change without
+// datum n. For the most influential data two rounds of their fixed-point equations account for
+// this to first order. PointErr is the size of that correction. It exceeds the remaining error,
+// except for data that move q by more than a nat. For all other data PointErr is in proportion to
+// their influence. None of this includes the difference between q and the posterior; PSIS checks
+// that.
 //
-// A datum of weight w > 1 is w data, of which one is left out; of weight below 1 it is left out as
-// a whole. The mean of a diagonal or low-rank q moves by (Λ0 + XᵀΓX)⁻¹, as that of a fit would, and
-// not by V. A fit of low rank may find other factors without a datum: that is not in PointErr.
+// A datum of weight w > 1 counts as w data, of which one is left out. A datum of weight below 1
+// is left out as a whole. The mean of a diagonal or low-rank q moves by (Λ0 + XᵀΓX)⁻¹, as in a
+// fit, not by V. A low-rank fit may find other factors without a datum; PointErr does not include
+// that.
 //
-// For any other log-likelihood or q draws of q are weighted, by PSIS, towards the posterior without
-// datum n, and KHat says whether that can be done (Vehtari, Gelman and Gabry 2017; Magnusson,
+// For any other log-likelihood or q, PSIS weights draws of q towards the posterior without datum
+// n, and KHat says whether the weights are reliable (Vehtari, Gelman and Gabry 2017; Magnusson,
 // Andersen, Jonasson and Vehtari 2019). PointErr is then the Monte Carlo error.
 type LOO struct {
-	// ELPD is Σ_n w_n log p(y_n|y_−n), in nats: an estimate of what as many new data would score.
-	// SE is its standard error over the data, √(N Var_n), +Inf for a single datum; that of a
-	// difference of two models is the SE of the differences of Pointwise.
+	// ELPD is the expected log predictive density Σ_n w_n log p(y_n|y_−n), in nats: an estimate
+	// of the score on as many new data. SE is its standard error over the data, √(N Var_n), +Inf
+	// for a single datum. To compare two models, use the standard error of the differences of
+	// Pointwise.
 	ELPD, SE float64
-	// Err estimates the error of ELPD for this model and q, in nats; it is 0 where there is none
-	// but rounding.
+	// Err estimates the error of ELPD for this model and q, in nats. It is 0 if only rounding
+	// remains.
 	Err float64
 	// Pointwise is log p(y_n|y_−n) and PointErr the estimate of its error.
 	Pointwise, PointErr []float64
-	// KHat is that of the weights of draws towards the posterior without each datum, and Limit what
-	// it should not be above. It is nil where there were no draws.
+	// KHat is k̂ of the weights towards the posterior without each datum, and Limit its largest
+	// reliable value. KHat is nil if no draws were used.
 	KHat  []float64
 	Limit float64
-	// Leverage is γ_n v_n, the part of the precision of η_n that datum n brings itself: the
-	// diagonal of the hat matrix of weighted least squares (Hoaglin and Welsch 1978; Pregibon 1981)
-	// with the expected weights γ, where v_n is x_nᵀ(Λ0 + XᵀΓX)⁻¹x_n. At a leverage near 1 nothing
-	// else determines η_n; under a likelihood that is not log-concave it may be negative. From
-	// draws it is Var[log p(y_n|z)], which is that to first order (Gelman, Hwang and Vehtari 2014).
+	// Leverage is γ_n v_n, the part of the precision of η_n that comes from datum n itself. It is
+	// the diagonal of the hat matrix of weighted least squares (Hoaglin and Welsch 1978; Pregibon
+	// 1981) with the expected weights γ, where v_n is x_nᵀ(Λ0 + XᵀΓX)⁻¹x_n. At a leverage near 1
+	// nothing else determines η_n. Under a likelihood that is not log-concave it may be negative.
+	// From draws it is Var[log p(y_n|z)], equal to first order (Gelman, Hwang and Vehtari 2014).
 	Leverage []float64
-	// Parameters is Σ_n of Leverage, the effective number of parameters (Spiegelhalter, Best,
+	// Parameters is the effective number of parameters, Σ_n Leverage_n (Spiegelhalter, Best,
 	// Carlin and van der Linde 2002).
 	Parameters float64
-	// Influence is KL(q‖q_−n), how far datum n moves all of the posterior, in nats. As both differ
-	// in a factor of η_n alone, it is that of the marginals of η_n. No probability, of whatever
-	// event, moves by more than √(Influence/2) (Pinsker).
+	// Influence is KL(q‖q_−n), how far datum n moves the posterior, in nats. It equals the KL of
+	// the marginals of η_n, as q and q_−n differ in a factor of η_n alone. No probability of any
+	// event changes by more than √(Influence/2) (Pinsker).
 	Influence []float64
-	// Unresolved are the data, in increasing order, without which nothing is left of the precision
-	// of η_n but rounding, or what q is short of its optimum, such as the one row of a column under
-	// a wide prior: their Leverage is 1 to within that. They are in no sum but Parameters, so that
-	// ELPD is that of the others; their PointErr is +Inf, their Pointwise and Influence are 0, and
-	// Cavity has the marginals of q for them.
+	// Unresolved lists, in increasing order, the data that cannot be left out: without them the
+	// precision of η_n is 0 to within rounding or the accuracy of q. An example is the only row
+	// with a value in some column, under a wide prior. Their Leverage is nearly 1. They count in
+	// Parameters only, so that ELPD is that of the other data. Their PointErr is +Inf, their
+	// Pointwise and Influence are 0, and Cavity has the marginals of q for them.
 	Unresolved []int
-	// Cavity predicts each datum from the others, in the order of the data. It is nil where there
-	// were draws.
+	// Cavity predicts each datum from the others, in the order of the data. It is nil if draws
+	// were used.
 	Cavity *Prediction
 }
 
-// String says it in words.
+// String summarises the result in words.
 func (l *LOO) String() string {
 	left := ""
 	if n := len(l.Unresolved); n > 0 {
@@ -173,15 +176,15 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 	}
 }
 
-// LOO leaves out one term of the log-likelihood of o after the other; for F and H see PSIS. With a
-// Gaussian q and an F of Sites, of GP.Objective or of GLM.Objective it is by cavities, and env and
-// draws do not count. Otherwise it is by draws, of which there are 2200 for 0, and it takes memory
-// for as many log-likelihoods of each term.
+// LOO is leave-one-out cross-validation over the terms of the log-likelihood of o. For F and H
+// see PSIS. With a Gaussian q and an F of Sites, of GP.Objective or of GLM.Objective it uses
+// cavities, and ignores env and draws. Otherwise it uses draws, 2200 if draws is 0, and takes
+// memory for that many log-likelihoods of each term.
 //
-// The error wraps ErrParam if q is nil or a Point, there are fewer than 25 draws, or F or H says
-// nothing of a likelihood or a prior; ErrNotPosDef if a term has more precision than there is, as q
-// is not that of these terms or not fitted to the end, or none leaves any; ErrNotFinite if a
-// log-likelihood at a draw, or a term that is left out, has none; and ErrMemory.
+// The error wraps ErrParam if q is nil or a Point, if there are fewer than 25 draws, or if F or H
+// is not a likelihood or a prior; ErrNotPosDef if a term has more precision than q, because q is
+// not that of these terms or not fitted to the end, or if no term can be left out; ErrNotFinite
+// if a log-likelihood at a draw, or of a term that is left out, is not finite; and ErrMemory.
 func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -248,42 +251,43 @@ func (j *joint) linear(prior *Gaussian) (*site.LinearModel, error) {
 	return l, nil
 }
 
-// PSIS is what Pareto-smoothed importance sampling says of an approximation q of a posterior
-// p(z|y): draws z_s of q get the weights
+// PSIS checks an approximation q of a posterior p(z|y) by Pareto-smoothed importance sampling.
+// With k̂ below 0.7 the corrected means, standard deviations and log evidence below are reliable.
+// Draws z_s of q get the weights
 //
-//	w_s ∝ p(y, z_s)/q(z_s),
+//	w_s ∝ p(y, z_s)/q(z_s).
 //
-// of which the largest are replaced by the expected order statistics of a generalised Pareto
-// distribution fitted to them. Its shape k̂ says how heavy the tail of the weights is, and so how
-// far q may be from p where that matters (Yao, Vehtari, Simpson and Gelman 2018; Vehtari, Simpson,
-// Gelman, Yao and Gabry 2024).
+// The largest weights are replaced by the expected order statistics of a generalised Pareto
+// distribution fitted to them. Its shape k̂ measures how heavy the tail of the weights is, and so
+// how far q may be from p (Yao, Vehtari, Simpson and Gelman 2018; Vehtari, Simpson, Gelman, Yao
+// and Gabry 2024).
 //
-// Up to Limit the corrected moments and the log evidence below are those of p, within their errors,
-// where q itself is off. Above it they are not to be trusted, nor are their errors: q misses a part
-// of p. That does not say that predictions by q are bad. In many dimensions k̂ is large though
-// every marginal is nearly right, as errors of all dimensions add up in the weights.
+// If KHat is at most Limit, the corrected moments and the log evidence are those of p within
+// their errors, even where q itself is off. Above it neither they nor their errors are reliable:
+// q misses part of p. Predictions by q may still be good. In many dimensions k̂ is large even if
+// every marginal is nearly right, as the errors of all dimensions add up in the weights.
 //
-// k̂ sees only what q sees: of a mode of p that has no draws nothing is known.
+// k̂ depends on draws of q only: it cannot detect a mode of p that has no draws.
 type PSIS struct {
-	// KHat is k̂. Weights have fewer than 1/k̂ finite moments. It is 0 where q is p to rounding,
-	// and +Inf where fewer than 25 draws have a positive weight.
+	// KHat is k̂. The weights have fewer than 1/k̂ finite moments. It is 0 if q is p to rounding,
+	// and +Inf if fewer than 25 draws have a positive weight.
 	KHat float64
-	// Limit is the largest KHat that so many draws can do with, min(1 − 1/log₁₀ S, 0.7) (equation
-	// 13).
+	// Limit is the largest reliable KHat for this number of draws, min(1 − 1/log₁₀ S, 0.7)
+	// (equation 13).
 	Limit float64
 	// Draws is S.
 	Draws int
-	// ESS is 1/Σ w_s², the number of draws of p that would say as much, of normalised weights.
+	// ESS is the effective sample size 1/Σ w_s², for normalised weights.
 	ESS float64
-	// LogZ is the estimate of the log evidence log p(y), in nats, and LogZErr its standard error.
-	// It is above the ELBO of q by KL(q‖p).
+	// LogZ is the estimate of the log evidence (marginal likelihood) log p(y), in nats, and
+	// LogZErr its standard error. It exceeds the ELBO of q by KL(q‖p).
 	LogZ, LogZErr float64
-	// Mean and SD are means and standard deviations of the elements of z under p, and MeanErr and
-	// SDErr their standard errors.
+	// Mean and SD are the corrected means and standard deviations of the elements of z under p.
+	// MeanErr and SDErr are their standard errors.
 	Mean, SD, MeanErr, SDErr []float64
 }
 
-// String says in words what is known, and whether it is to be trusted.
+// String summarises the result in words, and says whether it is reliable.
 func (p *PSIS) String() string {
 	s := fmt.Sprintf("k̂ = %.2f from %d draws, which are worth %.0f: log evidence %.6g ± %.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
 	switch {
@@ -297,15 +301,15 @@ func (p *PSIS) String() string {
 	return s + "; not to be trusted: the weights have no mean"
 }
 
-// NewPSIS returns what draws of q say of the distribution of density proportional to exp(logp(z)),
-// with logp the log of the joint density p(y, z) in nats; where it is not normalised, neither is
-// LogZ. It may return −Inf where p has no density, must not keep or change z, and is called
-// concurrently if env has more than one worker. No draws mean 2200; they are the same for the same
-// randomness in env, and so is the result for any number of workers.
+// NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is
+// the log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant,
+// too. It may return −Inf where p has no density. It must not keep or change z, and is called
+// concurrently if env has more than one worker. Zero draws mean 2200. The same randomness in env
+// gives the same draws and the same result for any number of workers.
 //
 // The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
-// fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw, or −Inf at all of
-// them, or a draw is not finite; and ErrMemory.
+// fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf at all of
+// them, or if a draw is not finite; and ErrMemory.
 func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float64, draws int) (*PSIS, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -316,11 +320,11 @@ func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float
 	return newPSIS(ctx, env, q.Dim(), draws, distSampler(q, nil, func() func([]float64) float64 { return logp }))
 }
 
-// PSIS returns what draws of q say of the posterior of o: of log p(y, z) = Σ_n log p(y_n|z) + log
-// p(z), where F is the Expect of a log-likelihood, or that of GP.Objective or GLM.Objective, and H
-// is KLTo a prior, before or after Linearized. See NewPSIS, which is for any other F and H. The
-// error is one of its errors, that of H or F for a q that they do not fit, or wraps ErrParam if F
-// or H is another.
+// PSIS checks q against the posterior of o, log p(y, z) = Σ_n log p(y_n|z) + log p(z). F must be
+// the Expect of a log-likelihood, or that of GP.Objective or GLM.Objective, and H must be KLTo a
+// prior, before or after Linearized. For any other F and H use NewPSIS. The error is one of
+// NewPSIS, or that of H or F if q does not fit them. It wraps ErrParam if F or H is of another
+// kind.
 func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -454,15 +458,15 @@ func drawsOf(env *Env, dim, draws int) psis.Plan {
 	return psis.Plan{Dim: dim, Draws: draws, Workers: env.Workers(), Rng: env.rng()}
 }
 
-// PSIS returns what draws of q say of the posterior of g: z are the latent values at the training
-// points. See NewPSIS, for draws and env. With the sites of q, of parameters γ_n and a_n about its
-// mean m, the prior cancels in the weights,
+// PSIS checks q against the posterior of g; z are the latent values at the training points. See
+// NewPSIS for draws and env. With the sites of q, of parameters γ_n and a_n about its mean m, the
+// prior cancels in the weights,
 //
 //	log p(y, z) − log q(z) = Σ_n [log p(y_n|z_n) − a_n(z_n − m_n) + ½γ_n(z_n − m_n)²] − ½aᵀm − ½log|I + ΓK|.
 //
-// It takes about as much memory as a fit, N³ operations, and N² for each draw. The error is one of
-// NewPSIS, or wraps ErrParam if q is nil or a posterior of other inputs or another kernel than
-// those of g, and ErrNotPosDef.
+// It takes about as much memory as a fit, N³ operations, and N² for each draw. The error is one
+// of NewPSIS. It wraps ErrParam if q is nil or has other inputs or another kernel than g, and may
+// wrap ErrNotPosDef.
 func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PSIS, error) {
 	d, err := g.denseSites(ctx, q)
 	if err != nil {
@@ -498,10 +502,10 @@ func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error)
 	return d, prefixed(err)
 }
 
-// LOO leaves out one datum after the other, by the cavities of q. The error wraps ErrParam if q is
-// nil or a posterior of other inputs or another kernel than those of g, ErrNotPosDef if a row has
-// more precision than there is, as q is not that of these labels or not fitted to the end, or none
-// leaves any, and ErrNotFinite if a row that is left out has no log-probability.
+// LOO is leave-one-out cross-validation, by the cavities of q. The error wraps ErrParam if q is
+// nil or has other inputs or another kernel than g; ErrNotPosDef if a row has more precision than
+// q, because q is not that of these responses or not fitted to the end, or if no row can be left
+// out; and ErrNotFinite if a row that is left out has no log-probability.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	d, err := g.denseSites(ctx, q)
 	if err != nil {
@@ -511,10 +515,10 @@ func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	return newLOO(r, g.terms, err)
 }
 
-// LOO leaves out one datum after the other, by the cavities of q, as GLM.LOO does. The error wraps
-// ErrParam if q is nil or has another number of inducing inputs than g, or g by NewSparseGPRows,
-// which does not keep its rows, and ErrMemory where their features are too many for
-// SparseGPOptions.MaxMemory.
+// LOO is leave-one-out cross-validation, by the cavities of q, with errors as for GLM.LOO. The
+// error also wraps ErrParam if q is nil or has another number of inducing inputs than g, or if g
+// is from NewSparseGPRows, which does not keep its rows, and ErrMemory if the features take more
+// than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
 	if q == nil || len(q.mean) != g.Rank() {
 		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
@@ -548,14 +552,12 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 	return lin, err
 }
 
-// PSIS returns what draws of q say of the posterior of g: z are the weights w. See NewPSIS, for
-// draws and env. A q of another fit, of a stream or from a file will do, if it is over the weights
-// of g: it is compared with the posterior of the rows and the prior of g. Each draw takes a pass
-// over the rows.
+// PSIS checks q against the posterior of g; z are the weights w. See NewPSIS for draws and env. q
+// may come from another fit, a stream or a file, if it is over the weights of g: it is compared
+// with the posterior of the rows and the prior of g. Each draw takes a pass over the rows.
 //
-// The error is one of NewPSIS, or wraps ErrParam if q is nil, over other weights than g, or over
-// more weights than rows with another prior than g, and ErrNotPosDef where RandWeights has no
-// draws.
+// The error is one of NewPSIS. It wraps ErrParam if q is nil, over other weights than g, or over
+// more weights than rows with another prior than g, and ErrNotPosDef if RandWeights has no draws.
 func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*PSIS, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err
@@ -659,12 +661,14 @@ func (g *GLM) excess(c gauss.Cov, delta []float64, w *excessWork) (square, logDe
 	return square - floats.Dot(delta, w.b), logDet - g.lin.Prior.LogDet()
 }
 
-// LOO leaves out one row after the other, by the cavities of q, which has seen all rows of g. A
-// posterior of a stream or from a file will do; where its covariance is full, and has not more
-// weights than rows, g may be of some of its rows, of as many as memory holds. The error wraps
-// ErrParam if q is nil or over other weights than g, ErrEmpty if g has no rows, ErrNotPosDef if a
-// row has more precision than there is, as q has not seen it or is not fitted to the end, or none
-// leaves any, ErrNotFinite if a row that is left out has no log-probability, and ErrMemory.
+// LOO is leave-one-out cross-validation, by the cavities of q, which must have seen all rows of
+// g. q may come from a stream or a file. If its covariance is full, with at most as many weights
+// as rows, g may hold some of the rows only.
+//
+// The error wraps ErrParam if q is nil or over other weights than g; ErrEmpty if g has no rows;
+// ErrNotPosDef if a row has more precision than q, because q has not seen it or is not fitted to
+// the end, or if no row can be left out; ErrNotFinite if a row that is left out has no
+// log-probability; and ErrMemory.
 func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err

@@ -10,24 +10,24 @@ import (
 type Covariance int
 
 const (
-	// AutoCovariance is FullCovariance where the smaller of rows and weights is at
-	// most 4000, LowRankCovariance up to 100,000 weights, and DiagonalCovariance beyond.
+	// AutoCovariance is FullCovariance if the smaller of rows and weights is at most 4000,
+	// LowRankCovariance up to 100,000 weights, and DiagonalCovariance above.
 	AutoCovariance Covariance = iota
-	// FullCovariance is any V. A pass costs of the order of N·D² + D³ operations
-	// where N > D, and N³ otherwise (with sparse rows of k values, N·k² + D³).
+	// FullCovariance is any V. A pass costs about N·D² + D³ operations if N > D, and N³
+	// otherwise. With sparse rows of k values it costs N·k² + D³.
 	//
-	// Features may be in any units, and collinear: where float64 cannot tell them apart, which is
-	// where the precision of a weight given the others is less than 1e−6 of what it is alone, the
-	// same is done in twice the digits, at some ten times the cost. Where these do not suffice
-	// either, or there are fewer rows than more than 2000 weights, the Gap says what rounding may
-	// hide.
+	// Features may have any units and may be collinear. If the precision of a weight given the
+	// others is below 1e−6 of its precision alone, float64 cannot separate them, and the work is
+	// done in twice the digits at about ten times the cost. If that is not accurate enough
+	// either, or if there are more than 2000 weights and fewer rows than weights, Gap says how
+	// much rounding may hide.
 	FullCovariance
-	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass. Where
-	// Rank is that of any V that may be the best, the number of weights or, of up to 300 weights
-	// under a diagonal prior, that of the rows, it is a FullCovariance.
+	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass. If
+	// the Rank allows for any optimal V it is computed as a FullCovariance: if it is at least the
+	// number of weights or, for up to 300 weights under a diagonal prior, the number of rows.
 	LowRankCovariance
-	// DiagonalCovariance is mean field, in O(nnz) a pass. Its standard deviations
-	// are too small where features are correlated.
+	// DiagonalCovariance is the mean-field approximation, in O(nnz) a pass. Its standard
+	// deviations are too small if features are correlated.
 	DiagonalCovariance
 )
 

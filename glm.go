@@ -23,72 +23,72 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// GLM is a generalised linear model: responses y_n ~ p(y_n|η_n) of linear
-// predictors η_n = o_n + x_nᵀw, with weights w ~ N(μ0, Λ0⁻¹). It is a Model; the
-// posterior approximation q(w) = N(m, V) maximises the ELBO
+// GLM is a Bayesian generalised linear model: linear, logistic, Poisson and other regression. The
+// responses are y_n ~ p(y_n|η_n) with linear predictors η_n = o_n + x_nᵀw and weights w ~ N(μ0,
+// Λ0⁻¹). It is a Model. The posterior is approximated by q(w) = N(m, V), which maximises the ELBO
 //
 //	Σ_n w_n E_q[log p(y_n|η_n)] − KL(q‖N(μ0, Λ0⁻¹))   (nats).
 //
-// A GLM is immutable and may be shared between goroutines.
+// A GLM is immutable and safe for concurrent use.
 type GLM struct {
 	lin site.LinearModel
 	opt GLMOptions
 }
 
-// GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean
-// no intercept, prior N(0, I), and a covariance as full as can be afforded.
+// GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean no intercept,
+// prior N(0, I), and the richest covariance that is affordable (AutoCovariance).
 type GLMOptions struct {
-	// Intercept adds a weight whose feature is 1 in every row. It is the last.
+	// Intercept adds a weight whose feature is 1 in every row. It is the last weight.
 	Intercept bool
-	// PriorSD is the prior standard deviation of the weights, independent and of
-	// mean 0. Zero means 1. It is in units of η per unit of the feature: features
-	// of very different scales want Autoscale.
+	// PriorSD is the prior standard deviation of each weight; the prior mean is 0. Zero means 1.
+	// Its unit is that of η per unit of the feature. Set Autoscale unless all columns share a
+	// unit.
 	PriorSD float64
-	// InterceptSD is that of the intercept. Zero means 10.
+	// InterceptSD is the prior standard deviation of the intercept. Zero means 10.
 	InterceptSD float64
-	// Autoscale divides PriorSD by the standard deviation of each column of x, so
-	// that the posterior does not depend on the units of the features. Columns
-	// that do not vary are left alone. A stream does not know its columns and refuses it.
+	// Autoscale divides PriorSD by the standard deviation of each column of x, so that the units
+	// of the features do not matter. Constant columns keep PriorSD. A stream does not know its
+	// columns in advance and returns an error for Autoscale.
 	Autoscale bool
-	// Prior is a prior over all weights, the intercept last, that takes the place of
-	// PriorSD, InterceptSD and Autoscale. Nil means these.
+	// Prior is a prior over all weights, the intercept last. It replaces PriorSD, InterceptSD and
+	// Autoscale. Nil means these.
 	Prior *Gaussian
-	// Learn, where it is not nil, has Fit learn PriorSD, and the parameters of the likelihood, from
-	// the data, as GLM.Learn with these options does, which also returns the GLM with what it has
-	// learned. Fit's Result is then that of Learned.Fit or, of a search that did not end, of
-	// Learned.Search. A stream has no use for it.
+	// Learn makes Fit learn PriorSD and the parameters of the likelihood (hyper-parameters) with
+	// these options, if it is not nil. GLM.Learn does the same and also returns the GLM with the
+	// learned values. The Result of Fit is then Learned.Fit, or Learned.Search if the search did
+	// not end. A stream ignores it.
 	Learn *LearnOptions
-	// Blocks are the columns of x that share a prior standard deviation where that is learned:
-	// Blocks[j] is the block of column j, from 0 on without gaps. Nil means that all do; 0, 1, 2, …
-	// is automatic relevance determination, one for each column.
+	// Blocks groups the columns of x that share a prior standard deviation when that is learned:
+	// Blocks[j] is the block of column j, numbered from 0 without gaps. Nil means one block. The
+	// blocks 0, 1, 2, … are automatic relevance determination (ARD), one for each column.
 	Blocks []int
-	// Offset is o_n, one for each row; nil means 0. For counts of different
-	// exposures it is the logarithm of the exposure.
+	// Offset is o_n for each row; nil means 0. For counts with an exposure it is the logarithm of
+	// the exposure.
 	Offset []float64
-	// Weights multiply the log-likelihoods of the rows; nil means 1. A row of
-	// weight 0 is as if it were not there. k successes in n trials are a row with
-	// y = +1 and weight k and one with y = −1 and weight n − k.
+	// Weights multiply the log-likelihoods of the rows; nil means 1. A row of weight 0 is
+	// ignored. Aggregated data: k successes in n trials are a row with y = +1 and weight k, and a
+	// row with y = −1 and weight n − k.
 	Weights []float64
-	// Names are those of the columns of x; nil means x1, x2, …
+	// Names are the names of the columns of x; nil means x1, x2, …
 	Names []string
-	// Covariance is the family of V.
+	// Covariance is the family of V: full, low-rank or diagonal.
 	Covariance Covariance
-	// Rank is that of LowRankCovariance. Zero means 20. A fit of low rank ends, with a zero
-	// Solver.Goal, at a Gap of 1e-6 nats a row, over its own family. Its GapBound, over a larger
-	// one, is +Inf where the proof takes more than 1e11 multiplications, which the lesser of N³/3
-	// and D³/3 are about.
+	// Rank is the rank of a LowRankCovariance. Zero means 20. With a zero Solver.Goal a low-rank
+	// fit ends at a Gap of 1e-6 nats a row within its own family. Its GapBound, over all
+	// covariances, is +Inf if the proof takes more than 1e11 multiplications, about the smaller
+	// of N³/3 and D³/3.
 	Rank int
-	// Estimator estimates the gradients of steps with a given Solver.StepSize.
-	// Nil means Exact. Steps of a nil Solver are always exact.
-	// Steps with noise go less far where rows of negative γ would take more than nine
-	// tenths of the precision of the prior in some direction; see GPOptions.Estimator.
+	// Estimator estimates the gradients of steps with a given Solver.StepSize. Nil means Exact.
+	// Steps of a nil Solver are always exact. For safeguards of noisy steps see
+	// GPOptions.Estimator.
 	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
-	// MaxMemory is how many bytes the model may take: the rows, some 300 D, and 180 D² for a full
-	// covariance with more rows than weights, 64 N² for one with fewer, or 220 D·Rank for one of
-	// low rank. A GapBound of low rank takes up to 48 N² or 48 D² more, and is +Inf where that is
-	// too much. Zero means the limit that ErrMemory tells of.
+	// MaxMemory is the number of bytes that the model may take: the rows, about 300 D, and for
+	// the covariance 180 D² if it is full with more rows than weights, 64 N² if it is full with
+	// fewer rows, or 220 D·Rank if it is low-rank. A GapBound for low rank takes up to 48 N² or
+	// 48 D² more; if that is too much the bound is +Inf. Zero means the limit described at
+	// ErrMemory.
 	MaxMemory int64
 }
 
@@ -128,17 +128,15 @@ const (
 	lowRankLimit = 100000
 )
 
-// NewGLM returns the model of responses y at the rows of x under likelihood lik.
-// The data are copied; of a *Sparse its present rows are kept, which Append leaves
-// as they are. Nil lik means GaussianNoise{}, nil opt the zero GLMOptions. No rows at
-// all are data, too: their posterior is the prior.
+// NewGLM returns the model of responses y at the rows of x under likelihood lik. The data are
+// copied. Of a *Sparse it keeps the present rows, which Append does not change. A nil lik means
+// GaussianNoise{}, a nil opt the zero GLMOptions. Without rows the posterior is the prior.
 //
-// It returns an error, with the index of the datum, wrapping ErrEmpty if there is no weight or x is
-// nil or a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite,
-// ErrLabel if a response is outside the support of lik, ErrNotPosDef if the precision of the prior
-// is, to rounding, not positive definite, ErrParam if an option or a parameter of lik is out of
-// range, and ErrMemory if there are too many rows or columns for GLMOptions.MaxMemory and the
-// covariance.
+// The error names the index of the datum. It wraps ErrEmpty if there is no weight or x is nil or
+// a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite,
+// ErrLabel if a response is outside the support of lik, ErrNotPosDef if the prior precision is
+// not positive definite to rounding, ErrParam if an option or a parameter of lik is out of range,
+// and ErrMemory if the rows or columns are too many for GLMOptions.MaxMemory and the covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if absent(x) {
 		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w", ErrEmpty)
@@ -402,13 +400,14 @@ func (g *GLM) rank() int { return cmp.Or(g.opt.Rank, defaultRank) }
 
 // NewStepper implements Model.
 //
-// A full covariance with more rows than weights is that of the primal, over the weights; otherwise
-// that of the dual, over the linear predictors: that of a Gaussian process inside. With a
-// divergence other than KL the step is the numeric one of Objective, and with an Adaptive one the
-// gradient step of Objective.Linearized in the coordinates LogCholesky. It returns an error
-// wrapping ErrParam if the estimator is invalid, ErrNoEstimator if it does not apply, ErrNoProx if
-// d does not, or is not KL where the covariance is low-rank, or diagonal with a full prior, and
-// ErrEmpty if there are no rows (Fit returns the prior for these).
+// A full covariance with more rows than weights is computed over the weights (primal). With fewer
+// rows it is computed over the linear predictors (dual), as for a Gaussian process. With a
+// divergence other than KL the step is the numeric one of Objective. With an Adaptive one it is
+// the gradient step of Objective.Linearized in the coordinates LogCholesky.
+//
+// The error wraps ErrParam if the estimator is invalid, ErrNoEstimator if it does not apply, and
+// ErrEmpty if there are no rows, for which Fit returns the prior. It wraps ErrNoProx if d does
+// not apply, or is not KL for a low-rank covariance or a diagonal one with a full prior.
 func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
@@ -416,11 +415,11 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	return newLinearStepper(ctx, &g.lin, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
-// Objective returns the model as an Objective over w − μ0, for use with any
-// proximal step whatever: f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)),
-// over a *Gaussian that is diagonal if the covariances of q and of the prior are. It holds
-// X as dense rows. The error wraps ErrEmpty if there are no rows, and ErrNotPosDef
-// if the prior covariance is not positive definite to rounding.
+// Objective returns the model as an Objective over w − μ0, for use with any method of the paper:
+// f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)). The *Gaussian q is diagonal if the
+// covariances of q and of the prior are. X is stored as dense rows. The error wraps ErrEmpty if
+// there are no rows, and ErrNotPosDef if the prior covariance is not positive definite to
+// rounding.
 func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if g.Len() == 0 {
 		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
@@ -428,11 +427,13 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	return linearObjective(&g.lin, g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }
 
-// Fit runs s on the model; a nil s means a Solver without options, which needs no tuning. Of a run
-// that was canceled it is nil where it takes more than a moment; Posterior makes it of
-// Result.Stepper. The posterior is that of the state reached and is valid even if there is an error
-// after the set-up; it is nil if the set-up failed. Without rows it is the prior, and there is no
-// Result.Stepper. The errors are those of Solver.Run and, with GLMOptions.Learn, of GLM.Learn.
+// Fit runs s on the model. A nil s means the zero Solver, which needs no tuning.
+//
+// The posterior is that of the state reached, and is valid even with an error after the set-up.
+// It is nil if the set-up failed, or if the run was canceled and computing it would take more
+// than a moment; GLM.Posterior of Result.Stepper then computes it. Without rows it is the prior,
+// and Result.Stepper is nil. The errors are those of Solver.Run and, with GLMOptions.Learn, of
+// GLM.Learn.
 func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
 	if s == nil {
 		s = &Solver{}
@@ -515,27 +516,28 @@ type glmLearner struct {
 	scale *learn.BlockPrior
 }
 
-// Learn finds the prior standard deviations of the weights, and the parameters of the likelihood,
-// with the least −ELBO − log prior, and returns the GLM with them, its posterior, and what there is
-// to know of the parameters. A nil opt means that all are learned, under default priors.
+// Learn fits the prior standard deviations of the weights and the parameters of the likelihood
+// (hyper-parameters; empirical Bayes, type-II maximum likelihood). It minimises −ELBO − log
+// prior. It returns the GLM with the learned values, its posterior, and a Learned with intervals
+// and warnings. A nil opt means that all parameters are learned, under weak default priors.
 //
-// The parameters are GLM.PriorSD or, with GLMOptions.Blocks, GLM.PriorSD[b] of each block, in the
-// units that Autoscale gives them, and those of the likelihood, such as GaussianNoise.Var.
-// InterceptSD stays. A search starts at GLMOptions.PriorSD and, where that is zero, at the mean of
-// its prior. The default priors of log PriorSD say that the linear predictor varies as the latent
-// values of GP.Learn do: N(log(f/r), t²) with r² the variances of the columns in all, f = e² and t
-// = 1 where η are log odds, f = 1 and t = 1.5 where they are logarithms, and f the responses'
-// deviation by the median and t = 1.5 where they are in the same units. For several blocks r² is
-// that of the block times their number, and the prior N(log(f/r_b), 0.5²I + t²11ᵀ).
+// The parameters are GLM.PriorSD, or GLM.PriorSD[b] for each block of GLMOptions.Blocks, in the
+// units of Autoscale, and those of the likelihood, such as GaussianNoise.Var. InterceptSD is not
+// learned. A search starts at GLMOptions.PriorSD or, if that is zero, at the mean of its prior.
 //
-// The q that is learned with is that of GLMOptions.Covariance. A diagonal one has too small
-// variances where features are correlated, and s_b with them; one of low rank has optima of its own
-// between which it jumps, and is refused. What is said of s and of runs that end early at GP.Learn
-// holds here.
+// The default prior of log PriorSD is N(log(f/r), t²), where r² is the sum of the variances of
+// the columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and t
+// = 1 if η are log odds, f = 1 and t = 1.5 if they are logarithms, and f the median deviation of
+// the responses and t = 1.5 if they have the unit of the responses. For several blocks r_b² is
+// that of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ).
 //
-// The error wraps ErrEmpty if there are no rows, and ErrParam if an option is out of range, if
-// GLMOptions.Prior is set, which leaves no PriorSD to learn, or if the covariance is of low rank,
-// and ErrMemory if there are too many blocks; otherwise it is one of Solver.Run.
+// Learning uses the q of GLMOptions.Covariance. A diagonal q has too small variances if features
+// are correlated, and so learns too small prior scales. A low-rank q is an error: it has several
+// optima, between which the search would jump. See GP.Learn for s and for runs that end early.
+//
+// The error wraps ErrEmpty if there are no rows, ErrParam if an option is out of range, if
+// GLMOptions.Prior is set, or if the covariance is low-rank, and ErrMemory if there are too many
+// blocks. Otherwise it is one of Solver.Run.
 func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
@@ -558,14 +560,14 @@ func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result
 
 // Learner returns the model whose runs learn the prior of g. The errors are those of Learn.
 //
-// A run minimises −ELBO(θ) − log p(θ) as that of GP.Learner does. With the weights w_j ~ N(0,
-// s_b²u_j²) of block b, u_j = 1 but for Autoscale, and q of means m and variances v, the derivative
-// is, at the best q,
+// A run minimises −ELBO(θ) − log p(θ), as for GP.Learner. Block b has the weights w_j ~ N(0,
+// s_b²u_j²), with u_j = 1 without Autoscale, and q has means m and variances v. The derivative at
+// the best q is
 //
-//	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1),
+//	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1).
 //
-// and the average information of blocks b and c, with E_b the unit matrix of the block, 2 mᵀE_b(Λ0
-// − Λ0VΛ0)E_c m.
+// The average information of blocks b and c is 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m, with E_b the identity
+// restricted to block b.
 func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to learn from: %w", ErrEmpty)
@@ -622,18 +624,20 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, false, env.rng()), nil
 }
 
-// CertifyScale proves that no prior standard deviation of the weights from lo to hi, with any
-// Gaussian q and all else as it is, the intercept's among it, has an ELBO more than Bound nats
-// above the best that it finds. It finds q at one after the other, some ten to twenty, until Bound
-// is at most within, or at a hundred; each takes the work of a few passes and the eigenvalues of a
-// D×D matrix. See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of
-// the columns with Autoscale; those of a GLM that has learned one for each block are multiplied
-// alike, and the first of them is meant.
+// CertifyScale proves that no prior standard deviation from lo to hi has an ELBO more than Bound
+// nats above the best one found, for any Gaussian q and all else unchanged, including the
+// intercept's.
 //
-// The error wraps ErrEmpty if there are no rows, ErrParam if GLMOptions.Prior is set, if the
-// covariance is not full, if the likelihood is not log-concave, which leaves nothing proved, or if
-// lo, hi and within are not positive and lo below hi; ErrMemory if there are too many weights;
-// ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
+// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or
+// at a hundred scales. Each takes the work of a few passes and the eigenvalues of a D×D matrix.
+// See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns
+// with Autoscale. If the GLM has learned one for each block, all are multiplied by the same
+// factor and the scale is the first of them.
+//
+// The error wraps ErrEmpty if there are no rows; ErrParam if GLMOptions.Prior is set, if the
+// covariance is not full, if the likelihood is not log-concave, or unless within > 0 and 0 < lo <
+// hi; ErrMemory if there are too many weights; ErrNotFinite if an ELBO is lost in rounding.
+// Otherwise it is that of ctx.
 func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to be certified by: %w", ErrEmpty)
@@ -708,8 +712,8 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	return g, post, learned, err
 }
 
-// Posterior returns the posterior at st, a state of this model,
-// for example that of an Iteration. The error wraps ErrParam if st is none.
+// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
+// The error wraps ErrParam if st is not one.
 func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
@@ -718,14 +722,13 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	return g.posterior(mean, cov, g.Len()), nil
 }
 
-// GLMPosterior is the approximation q(w) = N(m, V) of the weights of a GLM that
-// a run reached, ready for predictions. It is immutable and safe for concurrent use. GLM.PSIS
-// says how far it can be trusted, and GLM.LOO how it predicts each row from the others.
+// GLMPosterior is the approximate posterior q(w) = N(m, V) of the weights of a GLM, for
+// predictions. It is immutable and safe for concurrent use. GLM.PSIS checks how good the
+// approximation is. GLM.LOO is leave-one-out cross-validation.
 //
-// At takes new points as the rows of x, dense or sparse, with the columns of the
-// training data (the intercept is added inside). It panics if the number of columns
-// differs. A row with a NaN or an infinity has no linear predictor; what is computed
-// from it is NaN.
+// At takes new points as the rows of x, dense or sparse, with the columns of the training data
+// and without the intercept. It panics if the number of columns differs. The prediction of a row
+// with a NaN or an infinity is NaN.
 type GLMPosterior struct {
 	names []string
 	opt   GLMOptions
@@ -759,11 +762,11 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 	return g.posterior(mean, &gauss.Full{S: s}, 0), nil
 }
 
-// Len returns the number of rows that the posterior has seen: those of positive
-// weight, less those removed.
+// Len returns the number of rows that the posterior has seen: those of positive weight, without
+// those removed.
 func (p *GLMPosterior) Len() int { return p.rows }
 
-// Dim returns D, the number of weights, that of the intercept included.
+// Dim returns D, the number of weights including the intercept.
 func (p *GLMPosterior) Dim() int { return len(p.mean) }
 
 // Cols returns the number of columns that new points must have.
@@ -789,15 +792,15 @@ func (p *GLMPosterior) SD(dst []float64) []float64 {
 	return dst
 }
 
-// Cov returns V, D×D and new. It panics with an error that wraps ErrMemory if that takes more than
-// GLMOptions.MaxMemory; SD and RandWeights do not need it.
+// Cov returns a new D×D matrix with V. It panics with an error that wraps ErrMemory if that takes
+// more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
 func (p *GLMPosterior) Cov() *mat.SymDense {
 	d := p.Dim()
 	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d), fmt.Sprintf("the covariance of %d weights", d), "use SD or RandWeights, or raise GLMOptions.MaxMemory")
 	return p.cov.Sym()
 }
 
-// Corr returns the correlations of the weights, D×D and new. It panics as Cov does.
+// Corr returns a new D×D matrix with the correlations of the weights. It panics as Cov does.
 func (p *GLMPosterior) Corr() *mat.SymDense {
 	c := p.Cov()
 	d := p.Dim()
@@ -828,9 +831,9 @@ func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
 	return dst
 }
 
-// RandWeights stores draws of the weights in the rows of dst, of size draws × D.
-// The error wraps ErrNotPosDef where more than 2000 weights outnumber the rows
-// under a likelihood that is not log-concave, for which there is no sampler.
+// RandWeights stores draws of the weights in the rows of dst, of size draws × D. The error wraps
+// ErrNotPosDef if more than 2000 weights outnumber the rows under a likelihood that is not
+// log-concave: that case has no sampler.
 func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	draws, d := dst.Dims()
 	if d != p.Dim() {
@@ -846,16 +849,15 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	return nil
 }
 
-// At returns the prediction for each row of x. The latent value is the linear
-// predictor, with mean xᵀm and variance xᵀVx. It has no offset; for rows with offsets
-// see Prediction.Offset.
+// At returns the prediction for each row of x. The latent value is the linear predictor, with
+// mean xᵀm and variance xᵀVx, without an offset. For rows with offsets use Prediction.Offset.
 func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
 }
 
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
-// Err says which row could not be predicted and is NaN here.
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
+// without a prediction is NaN; At(x).Err() says why.
 func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return p.At(x).Prob(dst, y)
 }

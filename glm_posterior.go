@@ -72,12 +72,11 @@ type savedDual struct {
 	Gamma save.List[float64] `json:"gamma"`
 }
 
-// Save writes p, from which Load makes a posterior with the same predictions, to
-// the last bit, which can be updated as p can: a line that names the kind of file, JSON, and
-// a checksum. A full covariance takes D²/2 numbers; that of more weights than rows, if there
-// are more than 2000 weights, takes the data as well. The error is that of w, or wraps ErrParam
-// if the name of a weight is not UTF-8, or if the likelihood is of a type that Register was not
-// told of, or that encoding/json does not write and read.
+// Save writes p; Load restores it to the same bits, ready for predictions and updates. The format
+// is a line that names the kind of file, JSON, and a checksum. A full covariance takes D²/2
+// numbers. More than 2000 weights that outnumber the rows also store the data. The error is that
+// of w. It wraps ErrParam if the name of a weight is not UTF-8, if the likelihood's type is not
+// registered (Register), or if encoding/json cannot write and read it.
 func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of weight", p.names); err != nil {
 		return err
@@ -192,25 +191,24 @@ func (s *savedLowRank) load(d int) (gauss.Cov, error) {
 // Summary is a table of the weights of a GLMPosterior. Its rows may be sorted,
 // changed or removed before it is printed.
 type Summary struct {
-	// Rows has a row for each weight, in the order of the columns of the data,
-	// that of the intercept first.
+	// Rows has a row for each weight: the intercept first, then the columns of the data in order.
 	Rows []SummaryRow
-	// Likelihood is the name of the likelihood, with its parameters if it was given any.
+	// Likelihood is the name of the likelihood, with its parameters unless all are zero.
 	Likelihood string
 	// Data is the number of rows of data, GLMPosterior.Len.
 	Data int
-	// Weights is the number of weights, that of the intercept included.
+	// Weights is the number of weights including the intercept.
 	Weights int
 	// Covariance is the family of the covariance of the weights.
 	Covariance Covariance
 }
 
-// SummaryRow is what is known of a weight: the marginal N(Mean, SD²) of the
-// approximation. A weight is in units of the linear predictor per unit of its feature.
+// SummaryRow describes one weight: its marginal posterior N(Mean, SD²) and 95% credible interval,
+// in units of the linear predictor per unit of the feature.
 type SummaryRow struct {
 	Name     string
 	Mean, SD float64
-	Lo, Hi   float64 // quantiles at 2.5% and 97.5%: 95% of the probability lie between
+	Lo, Hi   float64 // quantiles at 2.5% and 97.5%, the 95% credible interval
 }
 
 // sure reports whether the interval from Lo to Hi does not contain 0, so that the
@@ -226,11 +224,10 @@ func likelihoodName(l Likelihood) string {
 	return name
 }
 
-// String returns the table as text: a line on the model, the names of the
-// columns, a line for each row, with a star at the end where zero is outside of the
-// interval from Lo to Hi, and what the
-// star means. All numbers of a row have the decimals that give its standard
-// deviation four significant digits.
+// String returns the table as text: a line on the model, the column names, and a line for each
+// row. A star marks weights whose interval from Lo to Hi does not contain 0; a last line explains
+// it. The numbers of a row have the decimals that give its standard deviation four significant
+// digits.
 func (s *Summary) String() string {
 	lines := [][]string{{"", "mean", "sd", "2.5%", "97.5%"}}
 	sure := make([]bool, 1, len(s.Rows)+1)

@@ -22,23 +22,23 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// GLMStream is the Stream of a generalised linear model with a full
-// covariance (streaming variational Bayes; Broderick et al., 2013). It keeps D² numbers, a
-// block of rows and some thousands of rows seen before. Each block B moves the posterior q to
+// GLMStream fits a generalised linear model with a full covariance in one pass over the rows
+// (online learning; streaming variational Bayes, Broderick et al., 2013). It keeps D² numbers, a
+// block of rows and some thousands of earlier rows. Each block B moves the posterior q to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|η_n)],
 //
-// a proximal step with r = 0 in which q takes the place of the prior, and which
-// has no step size. What a row contributed when q was wide is not what it would
-// contribute later; the rows for which that matters most, those of the largest
-// variance of η, are kept with their sites, some thousands at a time, and
-// solved for again now and then, and for each Posterior. Blocks are counted in
-// rows from the start, so that the result is the same to the last bit however
-// the rows are handed over.
+// a proximal step with r = 0 in which q is the prior. It has no step size.
 //
-// The order of the rows does matter: rows sorted by their responses, say, lead the first
-// blocks far away, and the posterior does not come all the way back. Shuffle a file once, or
-// fit all rows with GLM.
+// The contribution of a row depends on q at the time: early rows were seen under a wide q. The
+// rows with the largest variance of η, for which this matters most, are kept with their sites,
+// some thousands at a time. They are solved for again at intervals and before each Posterior.
+// Blocks are counted in rows from the start, so that the result is the same to the last bit
+// however the rows are grouped.
+//
+// The order of the rows matters. If rows are sorted, for example by response, the first blocks
+// move the posterior far away, and it does not come all the way back. Shuffle a file once, or fit
+// all rows with GLM.
 type GLMStream = Stream[Row, *GLMPosterior]
 
 // glmStream is the engine of a GLMStream.
@@ -83,11 +83,10 @@ func (k *keptRows) clone() keptRows {
 	return c
 }
 
-// NewGLMStream returns a stream that starts from the prior, for rows of the given
-// number of columns (without the intercept). See NewGLM for lik, opt and the errors; Offset and
-// Weights belong to the rows. It also returns an error wrapping ErrParam if opt asks
-// for Autoscale, or for another covariance than a full one, which the D² numbers of the
-// stream are, and wrapping ErrMemory if these are too many for GLMOptions.MaxMemory.
+// NewGLMStream returns a stream that starts from the prior, for rows of cols columns without the
+// intercept. See NewGLM for lik, opt and the errors. Offset and Weights belong to the rows. The
+// error also wraps ErrParam if opt has Autoscale or a covariance that is not full, and ErrMemory
+// if the D² numbers of the stream are too many for GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
 	g, err := newGLM(lik, nil, opt)
 	if err != nil {
@@ -144,10 +143,10 @@ func newGLMStream(g *GLM) *glmStream {
 	return s
 }
 
-// Stream returns a stream that starts from p, which it leaves as it is: the
-// posterior of more rows, or of fewer. The error wraps ErrNotPosDef if the precision of p
-// is, to rounding, not positive definite, and ErrMemory if D is too large for GLMOptions.MaxMemory.
-// It takes some 22 D² numbers and D³/3 operations whatever the form of the covariance is.
+// Stream returns a stream that starts from p, to add or remove rows. It does not change p. The
+// error wraps ErrNotPosDef if the precision of p is not positive definite to rounding, and
+// ErrMemory if D is too large for GLMOptions.MaxMemory. It takes about 22 D² numbers and D³/3
+// operations for any form of the covariance.
 func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	return p.streamUntil(nil)
 }
@@ -169,22 +168,22 @@ func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	return &GLMStream{s}, nil
 }
 
-// Update returns the posterior with further rows added, each seen once; p stays as it is. The
-// posterior of one fit to all rows differs from it in the order of what one block moves the sites
-// of the rows before: see the README for measurements. The errors are those of Stream.AddAll and
-// GLMPosterior.Stream; the posterior is nil then.
+// Update returns the posterior with further rows added, each seen once (online learning). It does
+// not change p. The result differs slightly from one fit to all rows, as the contributions of
+// earlier rows are not revised; bench/README.md has measurements. The errors are those of
+// Stream.AddAll and GLMPosterior.Stream; the posterior is then nil.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
 	return p.changed(ctx, rows, (*GLMStream).AddAll)
 }
 
-// Remove returns the posterior with rows taken out that it has seen; p stays as it is. With
-// Gaussian noise what is left is exact, to 1e-6 standard deviations. With any other likelihood it
-// is about what one pass leaves: the rows are taken out as they count now, within some thousandths
-// of a standard deviation in most cases, and more where little is left of what was known.
+// Remove returns the posterior without rows that it has seen. It does not change p. With Gaussian
+// noise the result is exact to 1e-6 standard deviations. With other likelihoods it is usually
+// within some thousandths of a standard deviation of a streaming pass without the rows. It is
+// less accurate if little information is left.
 //
-// The errors are those of Stream.RemoveAll and GLMPosterior.Stream; the posterior is nil then. One
-// wrapping ErrNotPosDef says that the digits do not suffice, or that the mean may be off by a
-// standard deviation: fit the rows that stay.
+// The errors are those of Stream.RemoveAll and GLMPosterior.Stream; the posterior is then nil. An
+// error that wraps ErrNotPosDef means that float64 is not accurate enough, or that the mean may
+// be off by a standard deviation: fit the remaining rows instead.
 func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
 	return p.changed(ctx, rows, (*GLMStream).RemoveAll)
 }

@@ -23,13 +23,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// GP is a Gaussian-process model: latent values z_n = z(x_n) with prior
-// z ~ N(0, K), K_ij = k(x_i, x_j), and observations y_n ~ p(y|z_n). It is a
-// Model; the posterior approximation q(z) = N(m, V) maximises the ELBO
+// GP is a Gaussian process model for regression and classification. Latent values z_n = z(x_n)
+// have the prior z ~ N(0, K), K_ij = k(x_i, x_j), and the observations are y_n ~ p(y|z_n). It is
+// a Model. The posterior is approximated by q(z) = N(m, V), which maximises the ELBO
 //
 //	Σ_n E_q[log p(y_n|z_n)] − KL(q‖N(0, K))   (nats).
 //
-// A GP is immutable and may be shared between goroutines.
+// A pass takes of the order of N³ operations; for more than some thousands of rows use SparseGP.
+// A GP is immutable and safe for concurrent use.
 type GP struct {
 	x      *mat.Dense
 	kernel Kernel
@@ -37,34 +38,34 @@ type GP struct {
 	opt    GPOptions
 }
 
-// GPOptions are the options of a GP. The zero value, and a nil pointer, mean no
-// jitter and exact expectations.
+// GPOptions are the options of a GP. The zero value, and a nil pointer, mean no jitter and exact
+// expectations.
 type GPOptions struct {
-	// Jitter is added to the diagonal of K in training and not in predictions.
-	// A singular K is handled as it is and needs none, except under a Divergence
-	// other than KL, which is a function of V⁻¹.
+	// Jitter is added to the diagonal of K in training, not in predictions. A singular K needs
+	// none, except with a Divergence other than KL, which needs V⁻¹.
 	Jitter float64
-	// Estimator estimates the gradients of steps with a given Solver.StepSize.
-	// Nil means Exact. Steps without a given step
-	// size, those of a nil Solver, are always exact. Steps with noise go less far
-	// where a site of negative γ would take more than nine tenths of the precision
-	// of its variable: noise alone drives V to the edge of what is positive definite.
+	// Estimator estimates the gradients of steps with a given Solver.StepSize. Nil means Exact.
+	// Steps of a nil Solver are always exact. A noisy step is shortened if sites of negative γ
+	// would take more than nine tenths of the precision of a variable, as noise alone could
+	// otherwise make V lose positive definiteness.
 	Estimator SiteEstimator
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
-	// MaxMemory is how many bytes the model may take, which are some 64 N²: K, V, and
-	// what steps need. Zero means the limit that ErrMemory tells of.
+	// MaxMemory is the number of bytes that the model may take, about 64 N²: K, V, and working
+	// memory. Zero means the limit described at ErrMemory.
 	MaxMemory int64
 }
 
-// NewGP returns the model of labels y at the rows of x, under covariance function k and likelihood
-// lik. The data are copied; nil lik means GaussianNoise{}, nil opt the zero GPOptions. A zero field
-// of a kernel or likelihood counts as its documented default, such as a Length of 1. It returns an
-// error, with the index of the datum, wrapping ErrEmpty if there is no row or x is nil or a nil
-// pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite, ErrLabel if a
-// label is outside the support of lik, ErrParam if an option or a parameter of k or lik is out of
-// range, ErrNoEstimator if the Estimator does not apply to lik, and ErrMemory if there are too many
-// rows for GPOptions.MaxMemory, which NewSparseGP is for.
+// NewGP returns the model of responses y at the rows of x, under covariance function k and
+// likelihood lik. The data are copied. A nil lik means GaussianNoise{}, a nil opt the zero
+// GPOptions. A zero field of a kernel or likelihood means its documented default, such as a
+// Length of 1.
+//
+// The error names the index of the datum. It wraps ErrEmpty if there is no row or x is nil or a
+// nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite, ErrLabel
+// if a response is outside the support of lik, ErrParam if an option or a parameter of k or lik
+// is out of range, ErrNoEstimator if the Estimator does not apply to lik, and ErrMemory if the
+// rows are too many for GPOptions.MaxMemory; use NewSparseGP for these.
 func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	g, err := newGP(x, y, k, lik, opt)
 	if err != nil {
@@ -175,12 +176,11 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 	return k, nil
 }
 
-// Objective returns the model as an Objective over a dense Gaussian q, for use
-// with any proximal step whatever: f = −E_q[Σ_n log p(y_n|z_n)], with gradients
-// by Estimator and exact values, and h = KL(q‖N(0, K)). A step has a dense N²
-// parameters and costs some products of N×N matrices, of which a gradient step of
-// Linearized in the coordinates Cholesky or LogCholesky needs a third of one; Fit
-// is for all but the smallest N. The error wraps ErrNotPosDef if K is singular without Jitter, and
+// Objective returns the model as an Objective over a dense Gaussian q, for use with any method of
+// the paper: f = −E_q[Σ_n log p(y_n|z_n)], with gradients by Estimator and exact values, and h =
+// KL(q‖N(0, K)). A step has N² parameters and costs several products of N×N matrices. A gradient
+// step of Linearized in the coordinates Cholesky or LogCholesky costs a third of one. For all but
+// the smallest N use Fit. The error wraps ErrNotPosDef if K is singular without Jitter, and
 // ErrMemory if N is too large for GPOptions.MaxMemory.
 func (g *GP) Objective() (Objective[*Gaussian], error) {
 	se, exact, err := siteEstimator(g.opt.Estimator, likOf(g.terms))
@@ -202,10 +202,12 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact}, H: KLTo(prior), Init: prior}, nil
 }
 
-// Fit runs s on the model; a nil s means a Solver without options, which needs no tuning. Of a run
-// that was canceled it is nil where it takes more than a moment; Posterior makes it of
-// Result.Stepper. The posterior is that of the state reached and is valid even if there is an error
-// after the set-up; it is nil if the set-up failed. The errors are those of Solver.Run.
+// Fit runs s on the model. A nil s means the zero Solver, which needs no tuning.
+//
+// The posterior is that of the state reached, and is valid even with an error after the set-up.
+// It is nil if the set-up failed, or if the run was canceled and computing it would take more
+// than a moment; GP.Posterior of Result.Stepper then computes it. The errors are those of
+// Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
 	return fitModel[*GPPosterior](ctx, s, g)
 }
@@ -222,14 +224,15 @@ func (g *GP) farFrom0(learned bool) []string {
 
 // NewStepper implements Model.
 //
-// With d nil or KL every step is in closed form. With any other divergence the
-// proximal step is taken along the curve on which natural parameters are
-// averaged between λ_k and the minimiser of the linearised objective: its
-// length minimises λᵀ∇f + h + D/β on the curve, numerically. For KL the exact
-// step lies on the curve; for others it is the best point there, and the fixed
-// points are the same. It returns an error wrapping ErrNotFinite if a covariance is
-// not finite, ErrNotPosDef if the Kernel is seen not to be positive definite or d is not KL
-// and K is singular, and ErrNoProx if d is Adaptive, which is for Objective.
+// With d nil or KL every step has a closed form. With any other divergence the step moves along a
+// curve: the one on which natural parameters are averaged between λ_k and the minimiser of the
+// linearised objective. The length along it minimises λᵀ∇f + h + D/β numerically. For KL the
+// exact step lies on the curve. For others it is the best point there, with the same fixed
+// points.
+//
+// The error wraps ErrNotFinite if a covariance is not finite, ErrNotPosDef if the Kernel is found
+// not to be positive definite or if K is singular and d is not KL, and ErrNoProx if d is
+// Adaptive, which is for Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %s, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", spell(d), ErrNoProx)
@@ -373,16 +376,15 @@ func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, e
 	return site.NewWeightAlgebra(l, workers)
 }
 
-// GPPosterior is the approximation q(z) = N(m, V) of a GP that a run reached,
-// ready for predictions. It is immutable and safe for concurrent use. It keeps
-// the training inputs and one triangular matrix, about half of N². GP.PSIS says how far
-// it can be trusted, and GP.LOO how it predicts each datum from the others.
+// GPPosterior is the approximate posterior q(z) = N(m, V) of a GP, for predictions. It is
+// immutable and safe for concurrent use. It keeps the training inputs and a triangular matrix of
+// about N²/2 numbers. GP.PSIS checks how good the approximation is. GP.LOO is leave-one-out
+// cross-validation.
 //
-// Its methods take new points as the rows of x, and panic if x has not as many
-// columns as the training inputs. Rows are shared between cores in blocks of bounded
-// memory, on which the results do not depend. Of a row with a NaN or an infinity, or
-// where a covariance overflows, nothing is known: its latent value has mean 0 and the
-// largest variance that the prior has at a training point.
+// Its methods take new points as the rows of x, and panic if x has another number of columns than
+// the training inputs. They work on blocks of rows in bounded memory, shared between cores; the
+// results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
+// overflows, has latent mean 0 and the largest prior variance of a training point.
 type GPPosterior struct {
 	x                *mat.Dense
 	kernel           Kernel
@@ -401,9 +403,9 @@ type GPPosterior struct {
 	workspaces *sync.Pool
 }
 
-// Posterior returns the posterior at st, a state of this model, for example that of an
-// Iteration. The error wraps ErrParam if st is none, and ErrNotPosDef or
-// ErrNotFinite, which cannot occur after a successful step.
+// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
+// The error wraps ErrParam if st is not one. It may also wrap ErrNotPosDef or ErrNotFinite, but
+// not after a successful step.
 func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	s, ok := denseOf(st, g.terms)
 	if !ok {
@@ -467,8 +469,8 @@ func (p *GPPosterior) Cols() int {
 	return d
 }
 
-// Train stores mean and variance of the latent values at the training points,
-// under the prior with jitter, in mean and variance; nil allocates.
+// Train stores mean and variance of the latent values at the training points, under the prior
+// with jitter; nil slices allocate.
 func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
 	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
 	copy(m, p.m)
@@ -496,15 +498,15 @@ func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Part returns the prediction of term i of a kernel that is a Sum at each row of x: what part that
-// one of the independent functions has in the latent value, such as the trend or the season. With
-// k_i for its covariances and K for those of all terms, its mean and variance are
+// Part returns the prediction of term i of a kernel that is a Sum, at each row of x: that term's
+// contribution to the latent value, such as the trend or the season. With k_i the covariances of
+// term i and K those of all terms, its mean and variance are
 //
 //	k_i*ᵀK⁻¹m,   k_i** − k_i*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k_i*
 //
-// (Duvenaud 2014, section 2.4). The coefficients of a linear trend, which is a Sum with a Linear
-// and a Constant, are the part of the Linear at the unit vectors, the rows of an identity matrix,
-// and the part of the Constant anywhere. It panics if the kernel is no Sum, or has no term i.
+// (Duvenaud 2014, section 2.4). A linear trend is a Sum with a Linear and a Constant. Its
+// coefficients are the part of the Linear at the rows of an identity matrix, and its intercept
+// the part of the Constant anywhere. Part panics if the kernel is not a Sum or has no term i.
 func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	part := *p
 	part.kernel, part.whole, part.term, part.strong = sumTerm(p.kernel, i), p.kernel, i, false
@@ -531,8 +533,8 @@ func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
 	return featuresOf(p.whole, x, p.term)
 }
 
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
-// Err says which row could not be predicted and is NaN here.
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
+// without a prediction is NaN; At(x).Err() says why.
 func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return p.At(x).Prob(dst, y)
 }
@@ -687,10 +689,9 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 	CrossCov(w.k, p.kernel, p.x, w.x)
 }
 
-// Joint returns mean and covariance of the latent values at the rows of x
-// together. It takes memory for some rows × (rows + N) numbers. The error wraps
-// ErrEmpty if x has no rows, ErrNotFinite if a value of x is not finite, and ErrMemory
-// if there are too many rows.
+// Joint returns mean and covariance of the joint distribution of the latent values at the rows of
+// x. It takes memory for rows × (rows + N) numbers. The error wraps ErrEmpty if x has no rows,
+// ErrNotFinite if a value of x is not finite, and ErrMemory if there are too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	if err := checkMatrix("x", x); err != nil {
 		return nil, nil, err
@@ -733,10 +734,10 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	return mean, mat.NewSymDense(t, c), nil
 }
 
-// Rand stores joint draws of the latent values at the rows of x in the rows of
-// dst, of size draws × rows of x; the number of draws is that of the rows of
-// dst, which must not be nil. A covariance that is singular to rounding is
-// factorised as far as it goes. The errors are those of Joint.
+// Rand stores joint draws of the latent values at the rows of x in the rows of dst, of size draws
+// × rows of x. dst must not be nil; its number of rows is the number of draws. If the covariance
+// is singular to rounding, the draws use the part that can be factorised. The errors are those of
+// Joint.
 func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	mean, cov, err := p.Joint(x)
 	if err != nil {
@@ -789,10 +790,10 @@ type savedGP struct {
 	V          save.List[float64] `json:"v"`
 }
 
-// Save writes p, from which Load makes a posterior with the same predictions,
-// to the last bit: a line that names the kind of file, JSON, and a checksum. The error is
-// that of w, or wraps ErrParam if the kernel or the likelihood is of a type that Register was
-// not told of, or that encoding/json does not write and read.
+// Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
+// is a line that names the kind of file, JSON, and a checksum. The error is that of w. It wraps
+// ErrParam if the type of the kernel or likelihood is not registered (Register), or if
+// encoding/json cannot write and read it.
 func (p *GPPosterior) Save(w io.Writer) error {
 	rows, cols := p.x.Dims()
 	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,

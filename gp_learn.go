@@ -22,41 +22,53 @@ type gpLearner struct {
 	rows  *rowPairs
 }
 
-// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the GP with them,
-// its posterior, and what there is to know of the parameters. A nil opt means that all are learned,
-// under default priors.
+// Learn fits the hyper-parameters of kernel and likelihood (empirical Bayes, type-II maximum
+// likelihood). It minimises −ELBO − log prior. It returns the GP with the learned values, its
+// posterior, and a Learned with intervals and warnings. A nil opt means that all parameters are
+// learned, under weak default priors.
 //
-// A kernel starts where its fields are set and, where they are zero, at the means of their priors,
-// its Scale so that it reaches from 0 to the responses where no Constant or Linear does. Where
-// lengths of one part alone are zero, they are tried against two shorter ones. Where
-// GaussianNoise.Var is zero each start is first moved to the noise that is best at its lengths and,
-// if all standard deviations of the kernel are zero, to the best common factor of these, at one
-// factorisation for each of a few ratios; and of the lengths tried the second best has a search of
-// its own, too, where it is as good within a nat, or lies beyond worse ones. Of several such parts
-// the second starts at the first of these shorter lengths, and further ones at the second. The
-// default priors are normal in θ: of log Scale, N(2, 1) where latent values are log odds, N(0,
-// 1.5²) where they are logarithms, and N(log σ_y, 1.5²) where they are in the units of the
-// responses, σ_y being their deviation by the median; of log Length, N(log c, 1) with √2·c the
-// median distance; of Lengths, log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d being the deviation of
-// column d; of a Linear, so that each column may explain σ_y, and of a Constant, N(log o, 1.5²), o
-// being how far it may have to reach, from 0 to the responses and, beside a Linear, along its line
-// from the origin to the rows, which may be as far from there as years are; of noise, N(log σ_y/4,
-// 1.5²); of StudentT.DF, N(log 4, 1); of a Period, N(log p, 0.1²), p being what is set or, of rows
-// of one column, the period of the sine that explains most of what a cubic leaves of the responses
-// (Lomb 1976; Scargle 1982). What is set in a part of a Sum or Product says which part it is: it
-// starts there, with prior N(θ, 2²); a Scale that is not set, of a factor after the first, stays at
-// 1. Poisson.Exposure is part of the data and stays.
+// Learning starts at the fields that are set. Fields that are zero start at the means of their
+// priors. Scale starts so that the kernel reaches from 0 to the responses, unless a Constant or
+// Linear does. More starts are tried in these cases:
 //
-// A kernel whose Grad stores NaN has no derivatives; differences of Cov are taken, and Learned says
-// so.
+//   - If only one part has lengths of zero, they are tried against two shorter ones. If several
+//     parts have, the second part starts at the first of these shorter lengths and further ones
+//     at the second.
+//   - If GaussianNoise.Var is zero, each start first moves to the best noise for its lengths. If
+//     all standard deviations of the kernel are zero, too, it moves to their best common factor.
+//     This takes one factorisation for each of a few ratios.
+//   - The second best of the lengths tried gets a search of its own if it is as good within a
+//     nat, or is separated from the best by worse ones.
 //
-// s runs the search, its Recorder and Checkpoint see it, and a nil s means a Solver without
-// options; StepSize, BatchSize, Sampler and Goal are not used. Where the search is canceled, fails
-// or meets a limit of s the posterior is that of the best θ so far, and Solver.Resume of
-// Learned.Search goes on; Learner.Learned then makes the posterior.
+// The default priors are normal in θ, which is the logarithm for positive parameters (see Param).
+// σ_y is the median deviation of the responses:
 //
-// The error wraps ErrParam if an option is out of range, names a parameter that there is not, or a
-// derivative of the kernel is seen to be wrong; otherwise it is one of Solver.Run.
+//   - log Scale: N(2, 1) if latent values are log odds, N(0, 1.5²) if they are logarithms, N(log
+//     σ_y, 1.5²) if they have the unit of the responses.
+//   - log Length: N(log c, 1) with √2·c the median distance between rows.
+//   - log Lengths: log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d the standard deviation of column
+//     d.
+//   - Linear: such that each column may explain σ_y.
+//   - Constant: N(log o, 1.5²), o the distance from 0 to the responses; beside a Linear also the
+//     distance of its line from the origin to the rows, which is large for columns such as years.
+//   - log GaussianNoise.Var and other noise: N(log σ_y/4, 1.5²). StudentT.DF: N(log 4, 1).
+//   - Period: N(log p, 0.1²). p is the value that is set. If none is set and the rows have one
+//     column, it is the period of the sine that explains most of the responses after a cubic fit
+//     (Lomb 1976; Scargle 1982).
+//   - A value that is set in a part of a Sum or Product identifies that part: it starts there,
+//     with prior N(θ, 2²). A Scale that is not set, of a factor after the first, stays at 1.
+//
+// Poisson.Exposure belongs to the data and is not learned. If the Grad of a kernel stores NaN,
+// differences of Cov replace it, and Learned says so.
+//
+// s runs the search, with its Recorder and Checkpoint; a nil s means the zero Solver. StepSize,
+// BatchSize, Sampler and Goal are not used. If the search is canceled, fails or meets a limit of
+// s, the posterior is that of the best θ so far. Solver.Resume of Learned.Search then continues,
+// and Learner.Learned returns the posterior.
+//
+// The error wraps ErrParam if an option is out of range, if it names a parameter that does not
+// exist, or if a derivative of the kernel is found to be wrong. Otherwise it is one of
+// Solver.Run.
 func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {

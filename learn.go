@@ -18,89 +18,94 @@ import (
 // LearnOptions are the options of learning hyper-parameters. The zero value, and a nil pointer,
 // mean that all of them are learned, with the default priors.
 //
-// Parameters are named as in Learned.Params: after the type that they are of, such as
-// SquaredExp.Length[3], Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without its
-// index, SquaredExp.Length, stands for all of a list. They are learned in the θ of Param, which
-// knows their ranges. Priors are densities of θ, not of the value: the objective has no Jacobian,
-// and the intervals of Learned are Laplace's in θ. The default prior of a parameter of your own
-// kernel or likelihood is N(θ, 2²) about its start.
+// Parameters have the names in Learned.Params: the type and the field, such as
+// SquaredExp.Length[3], Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without
+// its index, such as SquaredExp.Length, means all elements of a list.
+//
+// Parameters are learned as θ, a transformation to the real line given by Param. Priors are
+// densities of θ, not of the value, so that the objective has no Jacobian. The intervals of
+// Learned are Laplace approximations in θ. The default prior of a parameter of your own kernel or
+// likelihood is N(θ, 2²) about its start.
 type LearnOptions struct {
-	// Fixed are the parameters that keep their values.
+	// Fixed lists the parameters that keep their values.
 	Fixed []string
-	// Prior replaces the default priors by name.
+	// Prior replaces default priors, by name.
 	Prior map[string]Prior
-	// NoPrior leaves the default priors out: what is maximised is the ELBO, less what Prior says.
+	// NoPrior removes the default priors. The objective is then the ELBO plus the log of the
+	// priors in Prior.
 	NoPrior bool
-	// Bounds are the least and the largest value of parameters, by name, in place of the default
-	// ones, which are far off. They lie from Min to Max of the Param.
+	// Bounds are the least and the largest value of parameters, by name. They replace the wide
+	// default bounds, and must lie between Min and Max of the Param.
 	Bounds map[string][2]float64
-	// Restarts is the number of further starts, drawn from the priors. The best is kept;
+	// Restarts is the number of further starts, drawn from the priors. The best result is kept;
 	// Learned.Starts shows all.
 	Restarts int
-	// Tol is how many nats the objective may be below its maximum, as its quadratic model promises.
-	// Zero means 1e-4.
+	// Tol is the tolerance of the search: how many nats the objective may be from its optimum, by
+	// its quadratic model. Zero means 1e-4.
 	Tol float64
 }
 
-// Prior is a normal prior of a parameter in θ, see LearnOptions. For a list of parameters, such as
-// Length[0], Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~ N(0, 1): the Shared u
-// is one for all of the list. SD is positive.
+// Prior is a normal prior N(Mean, SD²) of a parameter, in θ (see LearnOptions). For a list of
+// parameters, such as Length[0], Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~
+// N(0, 1), where all elements share u. SD is positive.
 type Prior struct{ Mean, SD, Shared float64 }
 
-// Learned is what learning reached. Printed, it is a table.
+// Learned is the result of learning hyper-parameters. Print shows it as a table.
 type Learned struct {
-	// Params are the parameters of the kernel, or the prior standard deviations of a GLM, and then
-	// those of the likelihood, learned or not.
+	// Params are the parameters of the kernel, or the prior standard deviations of a GLM,
+	// followed by those of the likelihood, whether learned or fixed.
 	Params []LearnedParam
-	// Objective is what was minimised, −ELBO + ½(θ − μ)ᵀΛ(θ − μ) in nats: the priors N(μ, Λ⁻¹)
-	// without their constants.
+	// Objective is the minimised value, −ELBO + ½(θ − μ)ᵀΛ(θ − μ) in nats. The priors N(μ, Λ⁻¹)
+	// are without their constants.
 	Objective float64
-	// LogPrior is −½(θ − μ)ᵀΛ(θ − μ) of it.
+	// LogPrior is the part −½(θ − μ)ᵀΛ(θ − μ) of −Objective.
 	LogPrior float64
-	// Evaluations is the number of values of the hyper-parameters that were tried, each of them
-	// once or, where the search came to need it more exactly, twice. The ratios of
-	// GaussianNoise.Var to the scale that a start is chosen by, a factorisation each, count as one.
+	// Evaluations is the number of values of the hyper-parameters that were tried. One that was
+	// needed more accurately later counts twice. The ratios of GaussianNoise.Var to the scale
+	// that choose a start, a factorisation each, count as one.
 	Evaluations int
-	// Cholesky is the work that they took, in Cholesky factorisations of all N rows, N³/3
-	// operations: one for a factor, one for its inverse and one for the square of that. Of a GLM
-	// over its weights, as where there are more rows than these, it is passes over the rows.
+	// Cholesky is the work in units of a Cholesky factorisation of all N rows, N³/3 operations. A
+	// factor, its inverse and the square of that count one each. For a GLM with more rows than
+	// weights it is the number of passes over the rows.
 	Cholesky float64
-	// Passes is the work of a SparseGP, which has no Cholesky: passes over all rows, one over a
-	// part of them being that part.
+	// Passes is the work of a SparseGP, instead of Cholesky: passes over all rows. A pass over a
+	// part of the rows counts as that part.
 	Passes float64
-	// Starts are the objectives that the starts ended with, in order.
+	// Starts are the final objectives of all starts, in order.
 	Starts []float64
-	// Warnings say what may be wrong with the parameters, and of a search that met a limit of its
-	// Solver that it did.
+	// Warnings say what may be wrong with the parameters, and whether the search met a limit of
+	// the Solver.
 	Warnings []string
-	// Search is the run over the hyper-parameters, whose steps are evaluations. The ELBO of its
-	// iterations is −Objective, and their Gap what the quadratic model promises. Solver.Resume goes
-	// on with it.
+	// Search is the run over the hyper-parameters; a step is an evaluation. The ELBO of its
+	// iterations is −Objective, and their Gap the gain that the quadratic model predicts.
+	// Solver.Resume continues it.
 	Search *Result
-	// Fit is the run that ended with the posterior, at the parameters learned. It is nil where the
+	// Fit is the final run, at the learned parameters, that gave the posterior. It is nil if the
 	// search failed or was canceled.
 	Fit *Result
 }
 
-// LearnedParam is a parameter, and what is known of it.
+// LearnedParam is a hyper-parameter with its value, prior and uncertainty.
 type LearnedParam struct {
 	Param
-	// Fixed reports that it was not learned.
+	// Fixed reports whether the parameter kept its value.
 	Fixed bool
-	// Prior is its prior; a zero SD means none.
+	// Prior is the prior used. A zero SD means none.
 	Prior Prior
-	// SD is about the standard deviation of θ, see Param, under the Laplace approximation with the
-	// curvature of the search. Intervals of θ become intervals of the value from Min to Max.
+	// SD approximates the posterior standard deviation of θ (see Param), by a Laplace
+	// approximation with the curvature of the search. The intervals printed are transformed from
+	// θ to the value.
 	SD float64
-	// AtBound reports that it ended at one of its bounds, those of LearnOptions.Bounds or the
-	// default ones.
+	// AtBound reports whether the parameter ended at a bound, of LearnOptions.Bounds or a default
+	// one.
 	AtBound bool
-	// Differences reports that its kernel has no derivatives, so that differences were taken.
+	// Differences reports whether finite differences replaced the missing derivatives of the
+	// kernel.
 	Differences bool
 }
 
-// String returns a line on the search, a table of the parameters with the intervals that hold 95%
-// of what is left of each, by its SD, and of its prior, and the warnings.
+// String returns a line on the search, a table of the parameters with 95% intervals of each
+// posterior and prior, and the warnings.
 func (l *Learned) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %s, objective %.6g nats\n",

@@ -141,17 +141,18 @@ func (s *learnStepper) report(res *Result, m warner) *Learned {
 	return l
 }
 
-// Learner is a GP, SparseGP or GLM whose hyper-parameters θ are learned. It is a Model: a step of a
-// run is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. Learn is all
-// that most callers need; a Learner is for those who load a run that was saved (Solver.LoadResult)
-// or drive the loop themselves. Its NewStepper wraps ErrNoProx for a Divergence other than KL.
+// Learner is a Model whose runs learn the hyper-parameters θ of a GP, SparseGP or GLM. A step of
+// a run is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. Most
+// callers need only Learn. A Learner is for loading a saved run (Solver.LoadResult) or for
+// driving the loop yourself. Its NewStepper wraps ErrNoProx for a Divergence other than KL.
 type Learner[M, P any] interface {
 	Model
-	// Learned returns what the run res has learned so far: the model at the best θ, its posterior,
-	// and the rest. If the search has ended, the posterior is that of a fit there, by the Workers,
-	// Recover and Converger of s, which may be nil, of which Learned.Fit tells; otherwise it is as
-	// exact as the search needed it. The error wraps ErrParam if res is no run of this Learner,
-	// ErrDiverged if it has not met any θ with an ELBO yet, or is that of Solver.Run.
+	// Learned returns what the run res has learned so far: the model at the best θ, its
+	// posterior, and the details. If the search has ended, the posterior is that of a final fit
+	// there, with the Workers, Recover and Converger of s, which may be nil; Learned.Fit is that
+	// run. Otherwise the posterior is only as accurate as the search needed. The error wraps
+	// ErrParam if res is not a run of this Learner and ErrDiverged if no θ had an ELBO yet.
+	// Otherwise it is that of Solver.Run.
 	Learned(ctx context.Context, s *Solver, res *Result) (M, P, *Learned, error)
 }
 
@@ -216,37 +217,38 @@ func (s *learnStepper) state(c *save.State) {
 	s.run.State(c)
 }
 
-// ScaleCertificate is a proof that no scale s of the prior within an interval is much better than
-// one that was tried: that of the kernel of a GP, see GP.CertifyScale, or the prior standard
-// deviation of the weights of a GLM, see GLM.CertifyScale.
+// ScaleCertificate is a proof that no prior scale s within an interval is much better than the
+// best one tried. s is the scale of the kernel (GP.CertifyScale) or the prior standard deviation
+// of the weights (GLM.CertifyScale).
 //
-// Let f_n = −E[log p(y_n|·)] be convex in mean and standard deviation, which it is where p is
-// log-concave, with gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at a Gaussian N(m, V), any one.
-// The prior has precision P_b + P/s², of which P_b does not depend on s, and N(m, V) is written at
-// s = 1. With Γ the sum of the γ_n, as a matrix, and a that of the α_n, as a vector, of which a_b
-// and a_u are the parts that P_b and P are of, every y > 0 gives a bound at every s (n dimensions,
-// n_u those of P):
+// Let f_n = −E[log p(y_n|·)] be convex in mean and standard deviation, as for a log-concave p,
+// with gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at any Gaussian N(m, V). The prior has
+// precision P_b + P/s², where P_b does not depend on s, and N(m, V) is written at s = 1. Let Γ be
+// the sum of the γ_n, as a matrix, and a that of the α_n, as a vector, with parts a_b and a_u
+// belonging to P_b and P. Then every y > 0 gives a bound at every s (n dimensions, n_u those of
+// P):
 //
-//	ELBO(q, s) ≤ −Σf_n + tr ΓV + mᵀa + ½a_bᵀP_b⁻¹a_b + ½s²a_uᵀP⁻¹a_u + ½tr P_bV + y²/(2s²)·tr PV − n/2 − log|P_b + Γ + yP/s²| − ½log|V| + ½log|P_b + P/s²|.
+//	ELBO(q, s) ≤ −Σf_n + tr ΓV + mᵀa + ½a_bᵀP_b⁻¹a_b + ½s²a_uᵀP⁻¹a_u + ½tr P_bV
+//	             + y²/(2s²)·tr PV − n/2 − log|P_b + Γ + yP/s²| − ½log|V| + ½log|P_b + P/s²|.
 //
-// For y = s^2θ all but log|P_b + Γ + yP/s²| is convex in log s, which lies below its chord, and
-// that concave, which lies below its tangent, so that the bound of an interval is at its ends. θ is
-// the best of ½, ¾ and 1, and of the states at all scales tried the best counts, interval by
-// interval.
+// For y = s^2θ, all terms but log|P_b + Γ + yP/s²| are convex in log s and so lie below their
+// chord. That term is concave and lies below its tangent. The bound of an interval is therefore
+// at its ends. θ is the best of ½, ¾ and 1, and each interval uses the best of the states at all
+// scales tried.
 type ScaleCertificate struct {
 	// Lo and Hi are the ends of the interval.
 	Lo, Hi float64
 	// Scale is the best scale tried.
 	Scale float64
-	// ELBO is what the q at Scale has, in nats: that of the model with that scale, fitted to within
-	// a small part of Bound.
+	// ELBO is the ELBO at Scale, in nats: that of the model with that scale, fitted to within a
+	// small part of Bound.
 	ELBO float64
-	// Bound is proved: no Gaussian q has an ELBO more than so many nats above ELBO, at any scale
-	// from Lo to Hi, with all else as it is. It includes what rounding may do to it.
+	// Bound is the proved bound, in nats: no Gaussian q has an ELBO above ELBO + Bound at any
+	// scale from Lo to Hi, with all else unchanged. It includes rounding.
 	Bound float64
 	// Scope is OverQAndScale.
 	Scope Scope
-	// Steps is the number of scales at which a q was found.
+	// Steps is the number of scales at which q was fitted.
 	Steps int
 }
 

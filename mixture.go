@@ -19,20 +19,23 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Mixture is a mixture of K Gaussians for N rows x_n of D numbers (Bishop, "Pattern Recognition and
-// Machine Learning", 2006, section 10.2):
+// Mixture clusters rows by a Bayesian mixture of K Gaussians (Gaussian mixture model, GMM;
+// Bishop, "Pattern Recognition and Machine Learning", 2006, section 10.2). For N rows x_n of D
+// numbers with mean x̄:
 //
-//	π ~ Dirichlet(Weight, …),   (m_k, Λ_k) ~ NormalWishart(x̄, Kappa, DF, Cov⁻¹),   x_n|s_n = k ~ N(m_k, Λ_k⁻¹),   p(s_n = k) = π_k
+//	π ~ Dirichlet(Weight, …)
+//	(m_k, Λ_k) ~ NormalWishart(x̄, Kappa, DF, Cov⁻¹)
+//	x_n|s_n = k ~ N(m_k, Λ_k⁻¹),   p(s_n = k) = π_k
 //
-// with x̄ the mean of the rows. It is an Objective over q(π) Π_k q(m_k, Λ_k), a product of a
-// Dirichlet and K NormalWishart distributions, with f that of Conjugate and h the KL to the prior.
-// The best q(s_n) has probabilities r_nk, the responsibilities.
+// It is an Objective over q(π) Π_k q(m_k, Λ_k), a Dirichlet and K NormalWishart distributions,
+// with f from Conjugate and h the KL to the prior. The optimal q(s_n) has the probabilities r_nk,
+// the responsibilities.
 //
-// It is a Model whose terms are the rows. Without options the Solver takes coordinate ascent, all
-// rows in each step, as Conjugate has it, until the ELBO, which is exact and never falls, no longer
-// rises. With a Solver.BatchSize it is stochastic variational inference, which may find another,
-// and a better, optimum. Components are in the order in which they were found: any other order has
-// the same ELBO. A Mixture is immutable and may be shared between goroutines.
+// It is a Model whose terms are the rows. With a nil Solver it takes coordinate ascent steps over
+// all rows until the exact ELBO, which never falls, no longer rises. With a Solver.BatchSize it
+// is stochastic variational inference. The ELBO has several optima: fit with several Solver.Src
+// and keep the highest. The order of the components has no meaning. A Mixture is immutable and
+// safe for concurrent use.
 type Mixture struct {
 	n, d, k int
 	z       []float64 // the rows as z = L⁻¹(x − x̄), N×D
@@ -43,20 +46,19 @@ type Mixture struct {
 
 // MixtureOptions are the options of a Mixture. The zero value and a nil pointer mean the defaults.
 type MixtureOptions struct {
-	// Weight is the parameter of the Dirichlet prior of the weights: how many rows each component
-	// has seen before. Zero means 1. A small one, as 0.01, empties components that are not needed.
+	// Weight is the parameter of the Dirichlet prior of the weights, as a number of rows for each
+	// component. Zero means 1. A small value such as 0.01 empties components that are not needed.
 	Weight float64
-	// Kappa is the number of rows that the prior mean counts for. Zero means 1.
+	// Kappa is the weight of the prior mean, as a number of rows. Zero means 1.
 	Kappa float64
-	// DF are the degrees of freedom of the prior of Λ_k, above D − 1. Zero means D.
+	// DF is the number of degrees of freedom of the prior of Λ_k, above D − 1. Zero means D.
 	DF float64
-	// Cov is the inverse of the prior scale of Λ_k, D×D: a component without rows has the
-	// covariance Cov/DF. Nil means the covariance of the rows, with N − 1 in the denominator. It is
-	// copied.
+	// Cov is the inverse of the prior scale of Λ_k, D×D. A component without rows has the
+	// covariance Cov/DF. Nil means the covariance of the rows, with N − 1 in the denominator. It
+	// is copied.
 	Cov mat.Symmetric
-	// Start, if it is not nil, are the responsibilities to start from, N×K: rows that are not
-	// negative and sum to a positive number. It is copied. Nil means those of k-means from centres
-	// that k-means++ draws.
+	// Start holds the initial responsibilities, N×K: no row may be negative or sum to 0. It is
+	// copied. Nil means those of k-means from centres drawn by k-means++.
 	Start mat.Matrix
 }
 
@@ -73,16 +75,16 @@ func (s *mixtureSpace) to(dst, x []float64) {
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(s.l, len(dst)), dense.Vector(dst))
 }
 
-// NewMixture returns the model of the rows of x with so many components. X is copied. A nil opt
-// means the zero MixtureOptions.
+// NewMixture returns the model of the rows of x with the given number of components. x is copied.
+// A nil opt means the zero MixtureOptions.
 //
-// It returns an error wrapping ErrEmpty if x is nil or has no columns or less than two rows;
-// ErrParam if components is not in 1 … N, an option is out of range, or a row is beyond 1e5
-// standard deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, with
-// its row and column, or of an option is not finite; ErrShape if an option has another shape;
-// ErrNotPosDef if a column is constant or a combination of others, and there is no
-// MixtureOptions.Cov, or that is not positive definite; ErrMemory if rows, columns or components
-// are too many for the memory limit.
+// The error wraps ErrEmpty if x is nil or has no columns or fewer than two rows; ErrParam if
+// components is not in 1 … N, an option is out of range, or a row is more than 1e5 standard
+// deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, named by row
+// and column, or of an option is not finite; ErrShape if an option has another shape;
+// ErrNotPosDef if MixtureOptions.Cov is not positive definite, or is nil and a column is constant
+// or a linear combination of others; ErrMemory if rows, columns or components are too many for
+// the memory limit.
 func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, error) {
 	var o MixtureOptions
 	if opt != nil {
@@ -359,8 +361,7 @@ func (m *Mixture) add(dst, z []float64, k int, r float64) {
 	p[len(p)-1] -= 0.5 * r
 }
 
-// NewStepper implements Model. The q that it starts from is the best one at the responsibilities of
-// the start.
+// NewStepper implements Model. The initial q is the optimum for the initial responsibilities.
 func (m *Mixture) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	eta := m.prior.Natural(nil)
 	if m.start != nil {
@@ -459,8 +460,8 @@ func (m *Mixture) digest(d *save.Digest) {
 	d.Float(m.prior.eta...)
 }
 
-// MixturePosterior is what a run on a Mixture reached: q(π) = Dirichlet(α) and, for each component,
-// a NormalWishart(m, κ, ν, W). It is immutable and safe for concurrent use.
+// MixturePosterior is the approximate posterior of a Mixture: q(π) = Dirichlet(α) and, for each
+// component, a NormalWishart(m, κ, ν, W). It is immutable and safe for concurrent use.
 type MixturePosterior struct {
 	space      mixtureSpace
 	alpha      []float64
@@ -476,15 +477,14 @@ type mixtureComponent struct {
 	student   float64   // log of the density of the prediction, with its share of E[π], at m
 }
 
-// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the
-// state reached, valid even if there is an error after the set-up. The errors are those of
-// Solver.Run.
+// Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
+// reached, and is valid even with an error after the set-up. The errors are those of Solver.Run.
 func (m *Mixture) Fit(ctx context.Context, s *Solver) (*MixturePosterior, *Result, error) {
 	return fitModel[*MixturePosterior](ctx, s, m)
 }
 
-// Posterior returns the posterior at st, a state of a run on a Mixture. The error wraps ErrParam if
-// st is none, or one of another number of components or columns.
+// Posterior returns the posterior at st, a state of a run on a Mixture. The error wraps ErrParam
+// if st is not one, or has another number of components or columns.
 func (m *Mixture) Posterior(st State) (*MixturePosterior, error) {
 	q, err := posteriorOf(st, m.prior)
 	if err != nil {
@@ -542,7 +542,7 @@ func (p *MixturePosterior) Weights(dst []float64) []float64 {
 	return dst
 }
 
-// Means returns the means of the m_k, K×D and new.
+// Means returns a new K×D matrix of the means of the m_k.
 func (p *MixturePosterior) Means() *mat.Dense {
 	d := len(p.space.mean)
 	out := mat.NewDense(len(p.components), d, nil)
@@ -555,8 +555,8 @@ func (p *MixturePosterior) Means() *mat.Dense {
 	return out
 }
 
-// Cov returns the covariance of component k, the inverse of E[Λ_k] = νW, D×D and new. It panics if
-// there is no component k.
+// Cov returns the covariance of component k, the inverse of E[Λ_k] = νW, as a new D×D matrix. It
+// panics if there is no component k.
 func (p *MixturePosterior) Cov(k int) *mat.SymDense {
 	c, d := p.components[k], len(p.space.mean)
 	l := dense.General(append([]float64(nil), c.c...), d, d)
@@ -569,8 +569,8 @@ func (p *MixturePosterior) Cov(k int) *mat.SymDense {
 	return out
 }
 
-// NormalWishart returns q(m_k, Λ_k) of component k: the mean of m_k, κ, ν and W⁻¹, D×D, all new. It
-// panics if there is no component k.
+// NormalWishart returns q(m_k, Λ_k) of component k: the mean of m_k, κ, ν and W⁻¹, D×D, all new.
+// It panics if there is no component k.
 func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float64, inverse *mat.SymDense) {
 	inverse = p.Cov(k)
 	c := p.components[k]
@@ -578,8 +578,8 @@ func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float
 	return mat.Row(nil, k, p.Means()), c.kappa, c.df, inverse
 }
 
-// Responsibilities stores the probabilities that x is of each component, those of the best q(s) of
-// a row x,
+// Responsibilities stores the probabilities that x belongs to each component (cluster), those of
+// the optimal q(s) of a row x,
 //
 //	r_k ∝ exp(E[log π_k] + E[log N(x|m_k, Λ_k⁻¹)]),
 //
@@ -594,8 +594,8 @@ func (p *MixturePosterior) Responsibilities(dst, x []float64) []float64 {
 	return dst
 }
 
-// LogProb returns the log density of the prediction of a new row x: the logarithm of a mixture of
-// Student t distributions with the weights E[π_k] (Bishop, 2006, equation 10.81),
+// LogProb returns the log predictive density of a new row x, a mixture of Student t distributions
+// with the weights E[π_k] (Bishop, 2006, equation 10.81),
 //
 //	log Σ_k E[π_k] St(x | m_k, (ν+1−D)κ/(1+κ) W, ν+1−D).
 //
@@ -636,7 +636,7 @@ type savedMixture struct {
 	Factors save.List[float64] `json:"factors"` // of W⁻¹, component by component and row by row
 }
 
-// Save writes p, from which Load makes the same posterior, to the last bit. The error is that of w.
+// Save writes p; Load restores it to the same bits. The error is that of w.
 func (p *MixturePosterior) Save(w io.Writer) error {
 	s := savedMixture{Mean: p.space.mean, Factor: p.space.l, Alpha: p.alpha}
 	for _, c := range p.components {

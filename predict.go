@@ -12,30 +12,26 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Prediction is what a posterior says of the responses at some rows. It holds the
-// mean m and the variance v of the latent value of each row. Everything else
-// follows from these and the Likelihood, row by row:
+// Prediction holds the predictive distribution of the response at each of some rows. It stores
+// mean m and variance v of each latent value; the rest follows from these and the Likelihood:
 //
 //	p(y|x) = ∫ p(y|η) N(η|m, v) dη.
 //
-// It is made by the method At of a posterior, or by NewPrediction. It is immutable
-// and safe for concurrent use. Its methods store their results in the slices that
-// they are given, where nil allocates, and panic if the length is not Len.
+// The method At of a posterior makes one, and so does NewPrediction. It is immutable and safe for
+// concurrent use. Its methods store their results in the slices given to them; nil allocates, and
+// a length other than Len panics.
 //
-// A nil matrix, or a nil pointer, has no rows, and Err says so.
-//
-// A row without a latent mean or variance, such as one with a NaN under a GLM, has
-// no prediction: its results are NaN, and Err names it.
+// The result of a row without a latent mean or variance, such as a GLM row with a NaN, is NaN,
+// and Err names it. A nil matrix, or a nil pointer, has no rows, and Err says so.
 type Prediction struct {
 	lik  Likelihood
 	m, v []float64
 	err  error // of the parameters of lik, or of a matrix that is nil
 }
 
-// NewPrediction returns the prediction under lik for latent values N(mean_i,
-// variance_i). Nil lik means GaussianNoise{}. Both slices are copied. It panics if
-// their lengths differ. What is wrong with a row, or with a parameter of lik, is
-// reported by Err.
+// NewPrediction returns the prediction under lik for latent values N(mean_i, variance_i). A nil
+// lik means GaussianNoise{}. Both slices are copied; it panics if their lengths differ. Err
+// reports invalid rows and parameters of lik.
 func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	if len(mean) != len(variance) {
 		panic(fmt.Sprintf("pgsvi: %d latent means and %d variances", len(mean), len(variance)))
@@ -93,10 +89,9 @@ func latentSlices(n int) (m, v []float64) {
 // Len returns the number of rows.
 func (p *Prediction) Len() int { return len(p.m) }
 
-// Err returns why a row has no prediction, for the first row that has none, and nil
-// if all have one. It wraps ErrNotFinite if a latent mean or variance is not a finite
-// number, and ErrParam if a variance is negative or a parameter of the Likelihood is
-// out of range.
+// Err returns the error of the first row without a prediction, or nil. It wraps ErrNotFinite if a
+// latent mean or variance is not finite, and ErrParam if a variance is negative or a parameter of
+// the Likelihood is out of range.
 func (p *Prediction) Err() error {
 	if p.err != nil {
 		return p.err
@@ -120,7 +115,7 @@ func checkLatent(m, v float64) error {
 	return fmt.Errorf("the latent mean is %v, the latent variance %v: %w", m, v, ErrNotFinite)
 }
 
-// Latent stores the latent means and variances, without noise.
+// Latent stores the means and variances of the latent values, without noise.
 func (p *Prediction) Latent(mean, variance []float64) (m, v []float64) {
 	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
 	copy(m, p.m)
@@ -142,9 +137,8 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 	return &Prediction{p.lik, m, v, p.err}
 }
 
-// Prob stores p(y|x) of each row: the probability of y, or its density where y is a
-// real number. It is NaN if y is outside the Support of the Likelihood, such as a 0
-// for labels −1 and +1.
+// Prob stores p(y|x) for each row: the probability of y, or its density if y is a real number. It
+// is NaN if y is outside the Support of the Likelihood, such as 0 for labels −1 and +1.
 func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
 	if !factsOf(p.lik).contain(y) {
@@ -155,15 +149,14 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	return dst
 }
 
-// LogProb stores log p(y_i|x_i) of each row in nats. It is meant for far tails, too:
-// the probability itself need not be representable. It is NaN if y_i is outside the
-// Support of the Likelihood. It panics if there are not Len responses; dst may be y.
+// LogProb stores log p(y_i|x_i) for each row, in nats, also where the probability underflows. It
+// is NaN if y_i is outside the Support of the Likelihood. It panics unless there are Len
+// responses; dst may be y.
 //
-// Closed forms are used for BernoulliProbit, GaussianNoise and Laplace, and the sums
-// of ExpectLogProb for BernoulliLogit. For all others the integral is taken by adaptive
-// quadrature about the mode of its integrand, which has to be the only one, or to
-// have the others near η = m, 0 or y. The relative error of the probability is below
-// 1e−11 for the likelihoods of this package, as tests against other quadrature show.
+// BernoulliProbit, GaussianNoise and Laplace use closed forms, and BernoulliLogit the sums of
+// ExpectLogProb. Others use adaptive quadrature about the mode of the integrand. It must be the
+// only mode, or the others must be near η = m, 0 or y. Tests against other quadrature show a
+// relative error below 1e−11 for the likelihoods of this package.
 func (p *Prediction) LogProb(dst, y []float64) []float64 {
 	if len(y) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d responses for %d rows", len(y), p.Len()))
@@ -224,9 +217,9 @@ func (r *predictRows) part(lo, hi int) {
 	}
 }
 
-// Probs returns the probabilities of all responses, new: a row for each row, with a
-// column for each of −1 and +1, or of 0, 1, …, Facts.Most. It panics if the Support
-// of the Likelihood is another, or has no largest response.
+// Probs returns a new matrix of the probabilities of all responses: a row for each row of data,
+// and a column for each of −1 and +1, or of 0, 1, …, Facts.Most. It panics if the Likelihood has
+// another Support or no largest response.
 func (p *Prediction) Probs() *mat.Dense {
 	f := factsOf(p.lik)
 	first, step, n := 0.0, 1.0, 0
@@ -248,20 +241,20 @@ func (p *Prediction) Probs() *mat.Dense {
 	return dst
 }
 
-// Moments stores mean and variance of y at each row, by the law of total variance:
+// Moments stores the predictive mean and variance of y at each row, by the law of total variance:
 //
 //	E[y] = E[E[y|η]],   Var[y] = E[Var[y|η]] + Var[E[y|η]],   η ~ N(m, v).
 //
-// Closed forms are used for the likelihoods of this package. For others E[y|η] and
-// Var[y|η] come from Responder, or from LogProb by integration over the Support of
-// y, which costs an integral at each node.
+// The likelihoods of this package use closed forms. For others E[y|η] and Var[y|η] come from
+// Responder, or from LogProb by integration over the Support of y, which costs an integral at
+// each node.
 //
-// A row that fails is NaN, and the others are right. The error names the first that
-// fails, and how many do. It wraps
-//   - ErrNotFinite if the row has no latent mean or variance, or y no moments, or its
-//     mean is above math.MaxFloat64. A variance of +Inf is no error;
-//   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out
-//     of range, or exp(LogProb) does not integrate to 1 within 1e−6 over the Support.
+// A row that fails is NaN; the others are valid. The error names the first that fails, and how
+// many do. It wraps
+//   - ErrNotFinite if the row has no latent mean or variance, if y has no moments, or if its mean
+//     is above math.MaxFloat64. A variance of +Inf is no error;
+//   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out of range,
+//     or exp(LogProb) does not integrate to 1 within 1e−6 over the Support.
 func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err error) {
 	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
 	if p.err != nil {
@@ -277,20 +270,18 @@ func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err erro
 	return m, v, bad.err()
 }
 
-// Quantile stores the quantile at level prob, in (0, 1), of y at each row: the
-// smallest y with P(Y ≤ y) ≥ prob.
+// Quantile stores the predictive quantile of y at level prob, in (0, 1), for each row: the
+// smallest y with P(Y ≤ y) ≥ prob. Two quantiles make a prediction interval.
 //
-// For the likelihoods of this package it solves log P(Y ≤ y) = log prob, or above the
-// median log P(Y > y) = log(1−prob), so that both tails keep a relative accuracy of
-// about 1e−10 in the probability at any level. For others P(Y ≤ y|η) comes from
-// Responder, or from LogProb by integration over y, with an absolute accuracy of about
-// 1e−13 and 1e−10. Counts and SignLabels are solved for exactly, counts above 2^53 to
-// the accuracy of a float64. A quantile too small for a float64 is 0.
+// The likelihoods of this package solve log P(Y ≤ y) = log prob, or above the median log P(Y > y)
+// = log(1−prob), so that both tails have a relative accuracy of about 1e−10 in the probability.
+// For others P(Y ≤ y|η) comes from Responder with an absolute accuracy of about 1e−13, or from
+// LogProb by integration over y with about 1e−10. Counts and SignLabels are exact; counts above
+// 2^53 have the accuracy of a float64. A quantile too small for a float64 is 0.
 //
-// A row that fails is NaN, and the others are right. The error names the first that
-// fails, and how many do. It wraps ErrParam if prob is not in (0, 1), ErrNotFinite if
-// the quantile is above math.MaxFloat64 or none was found, and otherwise what that of
-// Moments does.
+// A row that fails is NaN; the others are valid. The error names the first that fails, and how
+// many do. It wraps ErrParam if prob is not in (0, 1), ErrNotFinite if the quantile is above
+// math.MaxFloat64 or was not found, and otherwise is as for Moments.
 func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	dst = dense.Dest(dst, p.Len())
 	err := p.err
@@ -309,21 +300,19 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	return dst, bad.err()
 }
 
-// ProbInterval stores, for each row, the central credible interval of p(y|η), the
-// probability of the response y itself, under the posterior N(m, v) of the latent
-// value: it is below lo with probability (1−level)/2, and above hi with the same. Prob
-// is the mean of what it holds.
+// ProbInterval stores, for each row, the central credible interval of p(y|η), the probability of
+// the response y, under the posterior N(m, v) of the latent value. The probability is below lo
+// with posterior probability (1−level)/2, and above hi with the same. Prob is its posterior mean.
 //
-// Where p(y|η) rises or falls with η, as for binary responses, for 0 and the largest of
-// Counts, and so for the first and the last class of Ordinal, it has the values of
-// p(y|η) at m ± z√v, z being the normal quantile. In between, p(y|η) rises to its largest
-// value and falls again, and an end is the level that it exceeds with the probability
-// wanted. A likelihood of one's own must not rise again in η after it has fallen.
+// If p(y|η) is monotone in η, the ends are p(y|η) at m ± z√v, with z the normal quantile. This
+// holds for binary responses, for 0 and the largest of Counts, and for the first and last class
+// of Ordinal. In between, p(y|η) rises to a maximum and falls; an end is then the level that it
+// exceeds with the wanted probability. A likelihood of your own must not rise again after it has
+// fallen.
 //
-// A row that fails is NaN, and the others are right. The error names the first that
-// fails, and how many do. It wraps ErrParam if level is not in (0, 1), or if the
-// Likelihood has densities, and not probabilities; ErrLabel if y is outside its
-// Support; and otherwise what that of Err does.
+// A row that fails is NaN; the others are valid. The error names the first that fails, and how
+// many do. It wraps ErrParam if level is not in (0, 1) or if the Likelihood has densities instead
+// of probabilities, ErrLabel if y is outside its Support, and otherwise is as for Err.
 func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
 	facts := factsOf(p.lik)
