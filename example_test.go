@@ -493,7 +493,6 @@ func ExampleNewGLM() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// post.Summary() is a table
 	fmt.Printf("%v %.2f ± %.2f\n", post.Names(), post.Mean(nil), post.SD(nil))
 	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{4}))[0])
 	// Output:
