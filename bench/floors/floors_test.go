@@ -15,9 +15,9 @@ import (
 var most = map[string]int{
 	"files in the root":                   56,
 	"files in the root, tests included":   110,
-	"rooms":                               60,
-	"arrows":                              474,
-	"arrows, those to errors.go left out": 423,
+	"rooms":                               61,
+	"arrows":                              478,
+	"arrows, those to errors.go left out": 426,
 	"floors":                              18,
 	"circles":                             0,
 	"arrows from model to model":          0,

@@ -1,0 +1,271 @@
+package plot
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/mat"
+	gonum "gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// cells is the number of cells of a map of probabilities along each axis.
+const cells = 120
+
+// Probabilities draws the probabilities of a classifier of two inputs as a map: blue where the
+// class +1 is likely, red where −1 is, and white at even odds, with contours at 0.1, 0.5 and 0.9.
+// x has a row of two columns for each datum and y its label, −1 or 0 and +1; both are drawn as
+// points and set the axes. classes names the labels −1 and +1. prob returns P(y = +1) of each row
+// of its argument, a grid of 120×120 rows; a posterior's Prob(nil, 1, grid) for example. It panics
+// if x has not two columns or prob returns another number of rows.
+func Probabilities(l Labels, classes [2]string, x mat.Matrix, y []float64,
+	prob func(grid *mat.Dense) []float64) *gonum.Plot {
+	n, cols := x.Dims()
+	if n != len(y) || cols != 2 {
+		panic(fmt.Sprintf("plot: inputs are %d×%d, want %d×2", n, cols, len(y)))
+	}
+	p := newPicture(l)
+	var across, up span
+	a, b := mat.Col(nil, 0, x), mat.Col(nil, 1, x)
+	across.add(a)
+	up.add(b)
+	across.axis(&p.X, 0.06)
+	up.axis(&p.Y, 0.06)
+
+	g := field{x: cellsOf(&p.X), y: cellsOf(&p.Y)}
+	grid := mat.NewDense(cells*cells, 2, nil)
+	for i := range cells * cells {
+		grid.SetRow(i, []float64{g.x[i%cells], g.y[i/cells]})
+	}
+	if g.z = prob(grid); len(g.z) != cells*cells {
+		panic(fmt.Sprintf("plot: %d probabilities of %d rows", len(g.z), cells*cells))
+	}
+	heat := plotter.NewHeatMap(g, shades(101))
+	heat.Min, heat.Max, heat.NaN, heat.Rasterized = 0, 1, faint, true
+	p.Add(heat)
+	for _, c := range []struct {
+		name   string
+		levels []float64
+		style  draw.LineStyle
+	}{
+		{"even odds", []float64{0.5}, style{color: ink}.line()},
+		{"0.1 and 0.9", []float64{0.1, 0.9}, style{color: ink, dashes: dashed}.line()},
+	} {
+		lines := plotter.NewContour(g, c.levels, nil)
+		lines.LineStyles, lines.Min, lines.Max = []draw.LineStyle{c.style}, 0, 1
+		p.Add(lines)
+		p.key(c.name, &plotter.Line{LineStyle: c.style})
+	}
+	for i, class := range classes {
+		s := Series{Name: class, Look: Points}
+		for j := range y {
+			if (y[j] > 0) == (i == 1) && drawable(a[j]) && drawable(b[j]) {
+				s.X, s.Y = append(s.X, a[j]), append(s.Y, b[j])
+			}
+		}
+		look := style{color: color.NRGBA{0x8f, 0x2d, 0x00, 0xff}, glyph: draw.TriangleGlyph{}}
+		if i == 1 {
+			look = style{color: color.NRGBA{0x00, 0x3a, 0x66, 0xff}, glyph: draw.CircleGlyph{}}
+		}
+		p.points(s, look)
+	}
+	return p.done()
+}
+
+// cellsOf returns the middles of the cells of an axis.
+func cellsOf(a *gonum.Axis) []float64 {
+	at := make([]float64, cells)
+	for i := range at {
+		at[i] = a.Min + (a.Max-a.Min)*(float64(i)+0.5)/cells
+	}
+	return at
+}
+
+// field is a function on a grid.
+type field struct{ x, y, z []float64 }
+
+func (f field) Dims() (c, r int)   { return len(f.x), len(f.y) }
+func (f field) X(c int) float64    { return f.x[c] }
+func (f field) Y(r int) float64    { return f.y[r] }
+func (f field) Z(c, r int) float64 { return f.z[r*len(f.x)+c] }
+
+// shades goes from red over white to blue.
+type shades int
+
+// Colors implements gonum's palette.
+func (n shades) Colors() []color.Color {
+	all := make([]color.Color, n)
+	for i := range all {
+		t := 2*float64(i)/float64(n-1) - 1
+		end := red
+		if t > 0 {
+			end = blue
+		}
+		t = 0.75 * math.Abs(t)
+		mix := func(v uint8) uint8 { return uint8(255 - t*(255-float64(v))) }
+		all[i] = color.NRGBA{mix(end.R), mix(end.G), mix(end.B), 0xff}
+	}
+	return all
+}
+
+// TopicLinks returns the correlations of topics that are left when what the sum of shares brings is
+// taken off: as shares add up to one, all others go down where one goes up, linked or not. sigma is
+// the covariance of the topic logits, CTMPosterior.Sigma, of which shares determine
+//
+//	t_ij = Var[z_i − z_j] = d_i + d_j − 2 ρ_ij √(d_i d_j).
+//
+// The variances d are those for which the covariances of each topic with the others add up to 0,
+// those left out that are correlated most (SparCC: Friedman and Alm, 2012), so that topics without
+// links have ρ = 0. The result is new, K×K, with ones on the diagonal; correlations of a topic
+// whose d is not positive, and all of them for K < 4, are 0.
+func TopicLinks(sigma mat.Symmetric) *mat.SymDense {
+	k := sigma.SymmetricDim()
+	links := mat.NewSymDense(k, nil)
+	for i := range k {
+		links.SetSym(i, i, 1)
+	}
+	a, t := mat.NewDense(max(k, 1), max(k, 1), nil), mat.NewVecDense(max(k, 1), nil)
+	apart := func(i, j int) float64 { return sigma.At(i, i) + sigma.At(j, j) - 2*sigma.At(i, j) }
+	for i := range k { // Σ_j t_ij = (K−1) d_i + Σ_j d_j over the others
+		for j := range k {
+			a.Set(i, j, 1)
+			t.SetVec(i, t.AtVec(i)+apart(i, j))
+		}
+		a.Set(i, i, float64(k-1))
+	}
+	for k >= 4 {
+		var d mat.VecDense
+		if d.SolveVec(a, t) != nil {
+			break
+		}
+		far, at := leastLink, [2]int{-1}
+		for i := range k {
+			for j := range i {
+				r, di, dj := 0.0, d.AtVec(i), d.AtVec(j)
+				if di > 0 && dj > 0 {
+					r = max(-1, min(1, (di+dj-apart(i, j))/(2*math.Sqrt(di*dj))))
+				}
+				if !drawable(r) {
+					r = 0
+				}
+				links.SetSym(i, j, r)
+				// A topic keeps three others to be compared with.
+				in := a.At(i, j) == 1 && a.At(i, i) > 3 && a.At(j, j) > 3
+				if in && math.Abs(r) > far {
+					far, at = math.Abs(r), [2]int{i, j}
+				}
+			}
+		}
+		if at[0] < 0 {
+			break
+		}
+		for _, e := range [][2]int{at, {at[1], at[0]}} {
+			i, j := e[0], e[1]
+			a.Set(i, j, 0)
+			a.Set(i, i, a.At(i, i)-1)
+			t.SetVec(i, t.AtVec(i)-apart(i, j))
+		}
+	}
+	return links
+}
+
+// leastLink is the smallest correlation that TopicGraph draws.
+const leastLink = 0.2
+
+// TopicGraph draws topics on a circle, as large as they are frequent, and joins those whose
+// correlation is at least 0.2: a solid blue line where they occur together, a dashed red one where
+// they avoid each other, the wider the stronger, and at most twice as many lines as topics. names
+// has a few words for each topic, one a line, share its frequency, and links the correlations: take
+// [TopicLinks], and not those of the shares, which are negative even without any link. It panics
+// if the lengths differ. l has the title alone. Give [Save] some 13 cm.
+func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) *gonum.Plot {
+	k := len(names)
+	if len(share) != k || links.SymmetricDim() != k {
+		panic(fmt.Sprintf("plot: %d topics, %d shares, links of %d", k, len(share), links.SymmetricDim()))
+	}
+	p := newPicture(Labels{Title: l.Title})
+	p.HideAxes()
+	p.X.Tick.Marker, p.Y.Tick.Marker = gonum.ConstantTicks{}, gonum.ConstantTicks{} // no grid
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -2.2, 2.2, -1.6, 1.6
+	at := make(plotter.XYs, k)
+	for i, t := range around(links) {
+		angle := 2 * math.Pi * (float64(i) + 0.5) / float64(k)
+		at[t] = plotter.XY{X: math.Cos(angle), Y: math.Sin(angle)}
+	}
+	pairs := strongest(links)
+	for _, e := range slices.Backward(pairs[:min(2*k, len(pairs))]) { // strong ones on top
+		r := links.At(e[0], e[1])
+		line := must(plotter.NewLine(plotter.XYs{at[e[0]], at[e[1]]}))
+		line.LineStyle = draw.LineStyle{Color: blue, Width: vg.Points(8 * r)}
+		if r < 0 {
+			line.LineStyle = draw.LineStyle{Color: red, Width: vg.Points(-5 * r), Dashes: dashed}
+		}
+		p.Add(line)
+	}
+	p.key("occur together", &plotter.Line{LineStyle: style{color: blue}.line()})
+	p.key("avoid each other (beyond what shares that add up to one bring)",
+		&plotter.Line{LineStyle: style{color: red, dashes: dashed}.line()})
+	for i, xy := range at {
+		radius := vg.Points(4 + 20*math.Sqrt(max(0, min(1, share[i]))))
+		node := must(plotter.NewScatter(plotter.XYs{xy}))
+		node.GlyphStyle = draw.GlyphStyle{Color: ink, Shape: draw.CircleGlyph{}, Radius: radius}
+		words := []string{strings.ReplaceAll(names[i], " ", "\n")}
+		label := must(plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{xy}, Labels: words}))
+		style := words10
+		switch apart := radius + vg.Points(4); { // beside the node, or above or below it
+		case xy.X > 0.4:
+			label.Offset.X = apart
+		case xy.X < -0.4:
+			label.Offset.X, style.XAlign = -apart, text.XRight
+		case xy.Y > 0:
+			label.Offset.Y, style.XAlign, style.YAlign = apart, text.XCenter, text.YBottom
+		default:
+			label.Offset.Y, style.XAlign, style.YAlign = -apart, text.XCenter, text.YTop
+		}
+		label.TextStyle[0] = style
+		p.Add(node, label)
+	}
+	return p.done()
+}
+
+// strongest returns the pairs that are to be joined, the strongest first.
+func strongest(links mat.Symmetric) (pairs [][2]int) {
+	for i := range links.SymmetricDim() {
+		for j := range i {
+			if math.Abs(links.At(i, j)) >= leastLink {
+				pairs = append(pairs, [2]int{i, j})
+			}
+		}
+	}
+	slices.SortStableFunc(pairs, func(a, b [2]int) int {
+		if math.Abs(links.At(a[0], a[1])) > math.Abs(links.At(b[0], b[1])) {
+			return -1
+		}
+		return 1
+	})
+	return pairs
+}
+
+// around returns the topics in an order in which neighbours go together: from each on to the one,
+// of those left, that is most correlated with it.
+func around(links mat.Symmetric) []int {
+	k := links.SymmetricDim()
+	var order []int
+	used := make([]bool, k)
+	for last := 0; len(order) < k; {
+		next := -1
+		for t := range k {
+			if !used[t] && (next < 0 || links.At(last, t) > links.At(last, next)) {
+				next = t
+			}
+		}
+		order, used[next], last = append(order, next), true, next
+	}
+	return order
+}
