@@ -17,20 +17,18 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// CTM is the correlated topic model of Blei and Lafferty ("A correlated topic model
-// of Science", Annals of Applied Statistics 2007). Document n has topic logits
-// z_n ~ N(μ, Σ) in R^K. Each of its words is word v with probability
-// Σ_k softmax(z_n)_k β_kv; the rows of β are the topics. With q(z_n) = N(m_n, V_n) for
-// each document the model maximises the ELBO, in nats,
+// CTM is the correlated topic model of Blei and Lafferty ("A correlated topic model of Science",
+// Annals of Applied Statistics 2007). Document n has topic logits z_n ~ N(μ, Σ) in R^K. Each of
+// its words is word v with probability Σ_k softmax(z_n)_k β_kv; the rows of β are the topics.
+// Each document has its own q(z_n) = N(m_n, V_n). The model maximises the ELBO, in nats,
 //
 //	Σ_n E_q[Σ_v y_nv log Σ_k β_kv e^{z_nk} − W_n log Σ_k e^{z_nk}] − KL(q(z_n)‖N(μ, Σ))
 //
-// where y_nv counts word v and W_n = Σ_v y_nv. Proximal-gradient steps move m_n and V_n; a
-// stochastic M-step at the end of each mini-batch moves β, μ and Σ. The multinomial
+// where y_nv counts word v and W_n = Σ_v y_nv. Proximal-gradient steps update m_n and V_n. A
+// stochastic M-step at the end of each mini-batch updates β, μ and Σ. The multinomial
 // coefficient, a constant, is left out.
 //
-// It is a Model whose terms are the documents. A CTM is immutable and may be shared between
-// goroutines.
+// It is a Model whose terms are the documents. A CTM is immutable and safe for concurrent use.
 type CTM struct {
 	docs  []topic.Doc
 	terms int
@@ -39,62 +37,61 @@ type CTM struct {
 	opt   CTMOptions
 }
 
-// CTMOptions are the options of a CTM. The zero value and a nil pointer mean the
-// defaults, which worked on every corpus that was tried.
+// CTMOptions are the options of a CTM. The zero value and a nil pointer mean the defaults.
 type CTMOptions struct {
 	// Diagonal restricts the V_n to diagonal matrices. Σ stays full.
 	Diagonal bool
-	// Expectation is how expectations over q(z_n) are taken.
+	// Expectation chooses how expectations over q(z_n) are computed.
 	Expectation CTMExpectation
-	// Samples is the number of points at which an expectation is evaluated: draws,
-	// in antithetic pairs (an odd number is rounded up), for CTMAntithetic and
-	// CTMQuasi, where zero means 4 and 16; for CTMQuadrature points in each of the K
-	// directions, where zero means 20 and Samples^K may be at most 100,000.
+	// Samples is the number of points at which an expectation is evaluated. For CTMAntithetic and
+	// CTMQuasi these are draws, in antithetic pairs (an odd number is rounded up); zero means 4
+	// and 16. For CTMQuadrature they are points in each of the K directions; zero means 20, and
+	// Samples^K may be at most 100,000.
 	Samples int
-	// Inner is the number of proximal steps at a visit of a document, FirstInner that at
-	// its first visit. While a step still moves q far, further ones follow, up to 100 in all.
-	// Zero means 3 and 10. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not
-	// random, zero means steps until q settles, at most 100.
+	// Inner is the number of proximal steps at a visit of a document, and FirstInner that at its
+	// first visit. Zero means 3 and 10. While a step still moves q far, more steps follow, up to
+	// 100 in all. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not random, zero
+	// means steps until q converges, at most 100.
 	Inner, FirstInner int
-	// Forget keeps no q(z_n). A document starts from the prior at every visit and takes
-	// FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream works so.
+	// Forget does not store q(z_n). A document starts from the prior at every visit and takes
+	// FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream works this
+	// way.
 	Forget bool
-	// Paper selects the experiment of Khan et al. (2016) on topic models: 2 documents a batch,
+	// Paper selects the topic-model experiment of Khan et al. (2016): 2 documents a batch, and
 	// one step a visit with β = 0.001. Document n of the batch takes the step of the paper's
 	// appendix,
 	//
 	//	argmin_{m,V} mᵀ∇_m f_n + tr(V ∇_V f_n) + KL(q‖N(μ, Σ)) + KL(q‖q_n)/β
 	//
-	// with f_n its −E_q[log-likelihood], without the factor N/M of the paper's mini-batch
-	// gradient (N/M) Σ_n ∇f_n: the step is that of the document's own ELBO. V⁻¹ need not stay
-	// positive definite; where it does not, the step fails. So read, the experiment hardly
-	// moves q: see PaperScaled.
+	// with f_n its −E_q[log-likelihood]. The factor N/M of the paper's mini-batch gradient (N/M)
+	// Σ_n ∇f_n is left out: the step is that of the document's own ELBO. The step fails if V⁻¹ is
+	// not positive definite. In this reading the experiment hardly moves q: see PaperScaled.
 	Paper bool
-	// PaperScaled, with Paper, reads the experiment with the factor N/M, M being the number
-	// of documents in the batch. The objective is a sum over documents, and the batch
-	// estimates both of its parts:
+	// PaperScaled, with Paper, reads the experiment with the factor N/M, where M is the number of
+	// documents in the batch. The objective is a sum over documents, and the batch estimates both
+	// of its parts:
 	//
 	//	argmin_{m,V} (N/M) (mᵀ∇_m f_n + tr(V ∇_V f_n) + KL(q‖N(μ, Σ))) + KL(q‖q_n)/β
 	//
-	// which is the step of the document with βN/M in place of β. At such lengths V⁻¹ as the
-	// appendix has it is not positive definite from the first batches on, so that q moves as
-	// it does without Paper, and takes further steps at a visit where one moves it far.
+	// This is the step of the document with βN/M in place of β. For such long steps the V⁻¹ of
+	// the appendix is not positive definite from the first batches on. q then moves as without
+	// Paper, and takes more steps at a visit if one moves it far.
 	PaperScaled bool
-	// Start is where the topics start from.
+	// Start chooses the initial topics.
 	Start TopicStart
-	// Topics, if it is not nil, is where the topics start from: K rows that sum to
-	// any positive number, one column a term. It is copied.
+	// Topics holds initial topics, if it is not nil: K rows with positive sums, one column for
+	// each term. It is copied.
 	Topics mat.Matrix
 	// TopicPrior is the count added to every word of every topic. Zero means 0.03; it
 	// must not be negative.
 	TopicPrior float64
-	// PseudoDocs is the number of imagined documents with z ~ N(0, I) that shrink μ
-	// and Σ. The logits of a document are identified only up to a common shift, so that
-	// without such documents Σ drifts to rank K−1. Zero means 20; it must not be negative.
+	// PseudoDocs is the number of pseudo-documents with z ~ N(0, I) that shrink μ and Σ. The
+	// logits of a document are identified only up to a common shift, so that Σ would otherwise
+	// drift to rank K−1. Zero means 20; it must not be negative.
 	PseudoDocs float64
-	// MaxMemory is how many bytes the model may take: some 64 for each of K × Terms numbers, 3,200
-	// for each term where StartAnchors is used, 16 for each number of the q(z_n), and what K²
-	// numbers take on every core. Zero means the limit that ErrMemory tells of.
+	// MaxMemory is the number of bytes that the model may take: about 64 for each of K × Terms
+	// numbers, 3,200 for each term with StartAnchors, 16 for each number of the q(z_n), and K²
+	// numbers for each core. Zero means the limit described at ErrMemory.
 	MaxMemory int64 `json:"-"`
 }
 
@@ -126,7 +123,7 @@ func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 		"use fewer topics or terms, CTMOptions.Forget or Diagonal, or raise CTMOptions.MaxMemory")
 }
 
-// CTMExpectation is how E_q[f] of a document is taken, where
+// CTMExpectation chooses how E_q[f] of a document is computed, where
 //
 //	f(z) = Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}
 //
@@ -134,7 +131,7 @@ func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 //
 //	argmax_{m,V}  E_q[f] − KL(N(m, V)‖N(μ, Σ))
 //
-// and the steps towards it have the same form whatever stands for E_q[f].
+// and its steps have the same form for every choice.
 type CTMExpectation int
 
 const (
@@ -143,30 +140,29 @@ const (
 	// CTMQuasi estimates E_q[f] by quasi-Monte Carlo: a Kronecker sequence with a random
 	// shift, in antithetic pairs.
 	CTMQuasi
-	// CTMQuadrature takes E_q[f] by a product of Gauss–Hermite rules. It is for few topics.
+	// CTMQuadrature computes E_q[f] by a product of Gauss–Hermite rules, for few topics.
 	CTMQuadrature
-	// CTMDelta puts
+	// CTMDelta replaces E_q[f] by
 	//
 	//	f(m) − ½W tr(V ∇² log Σ_k e^{m_k})
 	//
-	// in place of E_q[f]: the normaliser to second order about m, the words at m
-	// (delta-method variational inference; Wang and Blei, 2013). The result
-	// approximates the ELBO and is no bound. With the words to second order, too, the
-	// objective has no maximum in V.
+	// (delta-method variational inference; Wang and Blei, 2013): the normaliser is expanded to
+	// second order about m, and the words are taken at m. The result approximates the ELBO but is
+	// no bound. If the words were expanded, too, the objective would have no maximum in V.
 	CTMDelta
-	// CTMLaplace takes
+	// CTMLaplace uses
 	//
 	//	m = argmax_z f(z) − ½(z − μ)ᵀΣ⁻¹(z − μ),   V⁻¹ = Σ⁻¹ − ∇²f(m)
 	//
-	// (Laplace variational inference; Wang and Blei, 2013). Its ELBO is the Laplace
-	// approximation of the log evidence.
+	// (Laplace variational inference; Wang and Blei, 2013). Its ELBO is the Laplace approximation
+	// of the log evidence.
 	CTMLaplace
-	// CTMMeanField puts
+	// CTMMeanField replaces E_q[f] by
 	//
 	//	Σ_v y_v log Σ_k β_kv e^{m_k} − W log Σ_k e^{m_k + V_kk/2}
 	//
-	// in place of E_q[f], with V diagonal. It is the bound of Blei and Lafferty (2007) at its
-	// optimal φ, and a lower bound of the ELBO.
+	// with V diagonal. It is the bound of Blei and Lafferty (2007) at its optimal φ, and a lower
+	// bound of the ELBO.
 	CTMMeanField
 )
 
@@ -242,14 +238,14 @@ func (o *CTMOptions) checkNodes(k int) error {
 	return nil
 }
 
-// NewCTM returns the model of the documents of c with the given number of topics. The
-// documents are copied. A nil opt means the zero CTMOptions. Documents without words are
-// allowed; nothing is learnt from them.
+// NewCTM returns the model of the documents of c with the given number of topics. The documents
+// are copied. A nil opt means the zero CTMOptions. Documents without words are allowed and have
+// no effect.
 //
-// It returns an error wrapping ErrEmpty if there is no document, no word or no term; what
-// Corpus.Validate returns; ErrParam if topics < 1 or an option is out of range;
-// ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite; ErrMemory if
-// documents, terms and topics are too many for CTMOptions.MaxMemory.
+// The error wraps ErrEmpty if there is no document, no word or no term; ErrParam if topics < 1 or
+// an option is out of range; ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or
+// is not finite; ErrMemory if documents, terms and topics are too many for CTMOptions.MaxMemory.
+// Otherwise it is that of Corpus.Validate.
 func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 	if c == nil || len(c.Docs) == 0 {
 		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
@@ -330,8 +326,8 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 // Len returns the number of documents.
 func (m *CTM) Len() int { return len(m.docs) }
 
-// CTMPosterior is what a run on a CTM reached: the topics, N(μ, Σ), and q(z_n) = N(m_n, V_n)
-// for every document. It is immutable and safe for concurrent use.
+// CTMPosterior is the result of fitting a CTM: the topics, N(μ, Σ), and q(z_n) = N(m_n, V_n) for
+// every document. It is immutable and safe for concurrent use.
 type CTMPosterior struct {
 	vocab []string
 	opt   CTMOptions
@@ -339,14 +335,13 @@ type CTMPosterior struct {
 	seen  []bool // whether a term occurs in the training data
 }
 
-// Len returns the number of documents of the training data whose q is kept; none if they were
-// streamed.
+// Len returns the number of training documents whose q is stored; it is 0 for a stream.
 func (p *CTMPosterior) Len() int { return len(p.fit.Docs) }
 
-// Vocab returns the words of the vocabulary, or nil if they are not known.
+// Vocab returns the words of the vocabulary, or nil if they are unknown.
 func (p *CTMPosterior) Vocab() []string { return slices.Clone(p.vocab) }
 
-// Topics returns β, K×Terms and new: row k holds the probabilities of the words in topic k.
+// Topics returns β, a new K×Terms matrix: row k holds the probabilities of the words in topic k.
 func (p *CTMPosterior) Topics() *mat.Dense {
 	t := mat.NewDense(p.fit.K, p.fit.Terms, nil)
 	for v := range p.fit.Terms {
@@ -364,11 +359,11 @@ func (p *CTMPosterior) Mu(dst []float64) []float64 {
 	return dst
 }
 
-// Sigma returns Σ, the covariance of the topic logits, K×K and new. Logits are identified
-// only up to a shift that the topics of a document share.
+// Sigma returns Σ, the covariance of the topic logits, as a new K×K matrix. Logits are identified
+// only up to a shift that all topics of a document share.
 func (p *CTMPosterior) Sigma() *mat.SymDense { return dense.FullSym(p.fit.Sigma, p.fit.K) }
 
-// Corr returns the correlations of the topic logits that belong to Σ, K×K and new.
+// Corr returns the correlations of the topic logits, from Σ, as a new K×K matrix.
 func (p *CTMPosterior) Corr() *mat.SymDense {
 	c := p.Sigma()
 	for i := range p.fit.K {
@@ -382,14 +377,13 @@ func (p *CTMPosterior) Corr() *mat.SymDense {
 	return c
 }
 
-// Proportions returns what CTMDoc.Proportions returns for q = N(μ, Σ), that of a document of
-// which no word is known.
+// Proportions returns the prior mean and interval of the topic proportions of a new document:
+// those of CTMDoc.Proportions for q = N(μ, Σ).
 func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
 	return (&CTMDoc{p.fit.Prior()}).Proportions(level)
 }
 
-// Doc returns q(z_n) of document n of the training data. Its ELBO is NaN. It panics if q of such a
-// document is not kept.
+// Doc returns q(z_n) of training document n. Its ELBO is NaN. It panics if that q is not stored.
 func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	if n < 0 || n >= len(p.fit.Docs) {
 		panic(fmt.Sprintf("pgsvi: document %d of %d", n, len(p.fit.Docs)))
@@ -397,9 +391,9 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	return &CTMDoc{p.fit.Doc(n)}
 }
 
-// DocTopics returns the mean topic proportions of the documents of the training data, a new matrix
-// with one row of K for each, from 400 draws of a fixed seed. WriteLDAvis takes it. It is nil if
-// no q is kept.
+// DocTopics returns the mean topic proportions of the training documents, a new matrix with a row
+// of K numbers for each, from 400 draws of a fixed seed. It is an argument of WriteLDAvis. It is
+// nil if no q is stored.
 func (p *CTMPosterior) DocTopics() *mat.Dense {
 	if len(p.fit.Docs) == 0 {
 		return nil
@@ -421,10 +415,10 @@ func (p *CTMPosterior) DocTopics() *mat.Dense {
 //
 //	argmax_{m,V} E_q[Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}] − KL(N(m, V)‖N(μ, Σ))
 //
-// by at most 100 proximal steps from the prior. Expectations by draws are over points that do not
-// change from step to step, 32 of them unless CTMOptions.Samples is larger, so that the steps
-// converge and the result is always the same. A word that did not occur in the training data is
-// improbable in every topic. The error is that of Corpus.Validate, or wraps ErrNotPosDef.
+// by at most 100 proximal steps from the prior. Expectations by draws use the same points in
+// every step, 32 or CTMOptions.Samples if that is larger, so that the steps converge and the
+// result is reproducible. A word that did not occur in the training data is improbable in every
+// topic. The error is that of Corpus.Validate, or wraps ErrNotPosDef.
 func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	if err := (&Corpus{Docs: []Document{d}, Terms: p.fit.Terms}).Validate(); err != nil {
 		return nil, err
@@ -436,8 +430,8 @@ func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	return &CTMDoc{q}, nil
 }
 
-// CTMDoc is q(z) = N(m, V) for the topic logits z of a document; its topic
-// proportions are softmax(z). It is immutable and safe for concurrent use.
+// CTMDoc is q(z) = N(m, V) for the topic logits z of a document. Its topic proportions are
+// softmax(z). It is immutable and safe for concurrent use.
 type CTMDoc struct{ q *topic.Logits }
 
 // Mean stores m in dst; nil allocates.
@@ -447,22 +441,22 @@ func (d *CTMDoc) Mean(dst []float64) []float64 {
 	return dst
 }
 
-// Cov returns V, K×K and new.
+// Cov returns V as a new K×K matrix.
 func (d *CTMDoc) Cov() *mat.SymDense {
 	c := mat.NewSymDense(len(d.q.Mean), nil)
 	c.CopySym(d.q.Cov)
 	return c
 }
 
-// ELBO returns the document's term of the ELBO in nats, NaN if it was not evaluated.
+// ELBO returns the document's term of the ELBO in nats, or NaN if it was not evaluated.
 func (d *CTMDoc) ELBO() float64 { return d.q.ELBO }
 
 // Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
 func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 { return d.q.Rand(dst, rng) }
 
-// Proportions returns the means of the topic proportions and, for each, the central interval
-// that holds it with probability level in (0, 1), from 4000 draws of a fixed seed. It panics
-// if level is outside (0, 1).
+// Proportions returns the means of the topic proportions and, for each, the central credible
+// interval of probability level, in (0, 1), from 4000 draws of a fixed seed. It panics if level
+// is outside (0, 1).
 func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
 		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
@@ -470,18 +464,18 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	return d.q.Proportions(level, rand.New(rand.NewPCG(seed1, seed2)))
 }
 
-// HeldOut scores the documents of c, which should not be those of the training data. The tokens
-// of a document, in the order of its words, each as often as it occurs, go in turn to y¹ and y².
-// q(z) is inferred from y¹, and each token of y² is scored on its own,
+// HeldOut returns the out-of-sample score on the documents of c, which should not be training
+// data. The tokens of a document, in the order of its words and with repetition, go alternately
+// to y¹ and y². q(z) is inferred from y¹, and each token of y² is scored on its own,
 //
 //	−Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
 //
-// unless HeldOutOptions.ByWord says otherwise. Every topic is smoothed, β ← (1−s)β + s/terms, so
-// that words unseen in training have a score too. A nil opt means the zero HeldOutOptions.
+// unless HeldOutOptions.ByWord is set. Every topic is smoothed, β ← (1−s)β + s/terms, so that
+// words unseen in training have a score, too. A nil opt means the zero HeldOutOptions.
 //
 // The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
-// ErrParam if a count is not a whole number or an option is out of range, ErrMemory if there are
-// too many draws, and otherwise is that of Corpus.Validate or Infer.
+// ErrParam if a count is not a whole number or an option is out of range, and ErrMemory if there
+// are too many draws. Otherwise it is that of Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o, err := heldOutOptions(opt, c, p.fit.Terms)
 	if err != nil {
@@ -518,9 +512,9 @@ type savedCTM struct {
 	Docs save.List[[]float64] `json:"docs"`
 }
 
-// Save writes p, from which Load makes the same posterior, to the last bit: a line that names the
-// kind of file, JSON, and a checksum. The error is that of w, or wraps ErrParam if a word of the
-// vocabulary is not UTF-8, which JSON is.
+// Save writes p; Load restores it to the same bits. The format is a line that names the kind of
+// file, JSON, and a checksum. The error is that of w, or wraps ErrParam if a word of the
+// vocabulary is not UTF-8, as JSON requires.
 func (p *CTMPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err

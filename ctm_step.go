@@ -99,22 +99,26 @@ func (m *CTM) digest(d *save.Digest) {
 	}
 }
 
-// Fit runs s on the model; a nil s means a Solver without options. That is ten passes in batches
-// of 16 documents, with the ELBO evaluated at the end alone: more passes raise the ELBO, but no
-// longer the probability of words held out. A Solver.Converger makes it one evaluation a pass. A
-// nil StepSize leaves the steps inside to the model; a StepSize is their β_k, and BatchSize and
-// Sampler then are the Solver's own. The topics are those of the last steps, which are noisy: a
-// Converger does not see a gap. The ELBO has several maxima: in about one run of ten on generated
-// documents two topics shared a place, at an ELBO some hundred nats lower. Runs with other sources
-// (Solver.Src) tell, and the highest ELBO is the one to keep. The posterior is that of the state
-// reached and is valid even if there is an error after the set-up; it is nil if the set-up failed.
-// The errors are those of Solver.Run.
+// Fit runs s on the model. A nil s means the zero Solver: ten passes in batches of 16 documents,
+// with the ELBO evaluated only at the end. More passes raise the ELBO but not the held-out
+// probability.
+//
+// With a Solver.Converger the ELBO is evaluated once a pass. A nil StepSize leaves the inner
+// steps to the model. A StepSize gives their β_k; BatchSize and Sampler are then those of the
+// Solver. The topics are those of the last steps, which are noisy, and have no gap for a
+// Converger.
+//
+// The ELBO has several maxima. In about one run of ten on generated documents, two topics merged,
+// at an ELBO about a hundred nats lower. Fit with several Solver.Src and keep the highest ELBO.
+//
+// The posterior is that of the state reached, and is valid even with an error after the set-up.
+// It is nil if the set-up failed. The errors are those of Solver.Run.
 func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error) {
 	return fitModel[*CTMPosterior](ctx, s, m)
 }
 
-// NewStepper implements Model. The first topics are drawn from env.
-// It returns an error wrapping ErrNoProx if d is another divergence than KL.
+// NewStepper implements Model. The initial topics are drawn from env. The error wraps ErrNoProx
+// if d is not KL.
 func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: a CTM steps with the KL divergence, not with %s: %w", spell(d), ErrNoProx)
@@ -126,8 +130,8 @@ func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	return &ctmStepper{m: m, steps: steps}, nil
 }
 
-// Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if it is
-// none.
+// Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if st is
+// not one.
 func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
 	s, ok := st.(*ctmStepper)
 	if !ok || s.m != m {
@@ -149,10 +153,11 @@ func (m *CTM) posterior(s *topic.Steps, seen []bool) *CTMPosterior {
 	return p
 }
 
-// CTMStream is the Stream of a correlated topic model. It keeps the topics, μ and Σ, and nothing
-// of the documents: each is met with the prior, CTMOptions.FirstInner steps are taken, and the
-// M-step at the end of every 16 documents averages over the past. The first 256 documents are kept
-// until the topics start from them. The posterior has no q(z_n). Documents cannot be removed.
+// CTMStream fits a correlated topic model in one pass over the documents (online learning). It
+// keeps the topics, μ and Σ, and no documents. Each document starts from the prior and takes
+// CTMOptions.FirstInner steps; the M-step at the end of every 16 documents averages over the
+// past. The first 256 documents are kept until they initialise the topics. The posterior has no
+// q(z_n). Documents cannot be removed.
 type CTMStream = Stream[Document, *CTMPosterior]
 
 // ctmStream is the engine of a CTMStream.
@@ -171,7 +176,7 @@ type ctmStream struct {
 const ctmWarmUp = 256
 
 // NewCTMStream returns a stream of documents over a vocabulary of the given number of terms. See
-// NewCTM for topics, opt and the errors; Paper is refused.
+// NewCTM for topics, opt and the errors. Paper is an error.
 func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 	o := CTMOptions{}
 	if opt != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// Env is what a Solver lends a Stepper for the time of a call: randomness and
-// workers. A nil Env has a fixed seed and one worker.
+// Env gives a Stepper the random numbers and workers for a call. A nil Env has a fixed seed and
+// one worker.
 type Env struct {
-	// Rng is the source of all randomness of the call. Nil means one of a fixed seed.
+	// Rng is the source of all randomness of the call. Nil means a fixed seed.
 	Rng     *rand.Rand
 	workers int     // Solver.Workers
 	goal    float64 // Solver.Goal
 }
 
-// NewEnv returns an Env for those who drive a Stepper by hand. A nil src means a
-// fixed seed, and less than one worker one.
+// NewEnv returns an Env for callers that drive a Stepper themselves. A nil src means a fixed
+// seed. Fewer than one worker means one.
 func NewEnv(src rand.Source, workers int) *Env {
 	if src == nil {
 		src = rand.NewPCG(seed1, seed2)
@@ -29,8 +29,8 @@ func NewEnv(src rand.Source, workers int) *Env {
 	return &Env{Rng: rand.New(src), workers: max(1, workers)}
 }
 
-// Workers returns the number of goroutines that the call may use for functions that need not be
-// safe for concurrent use: Solver.Workers, or 1 where that is zero.
+// Workers returns the number of goroutines for functions that may be unsafe for concurrent use:
+// Solver.Workers, or 1 if that is zero.
 func (e *Env) Workers() int {
 	if e == nil {
 		return 1
@@ -55,21 +55,21 @@ func (e *Env) within() float64 {
 	return e.goal
 }
 
-// Each calls f for 0 … n−1 from the workers, each of which has one call at a time, and
-// returns the error of the least index that failed, whatever the number of workers. Once f
-// has failed, or ctx is done, no further index is begun; in the latter case it
-// returns the cause. A panic of f reaches the caller.
+// Each calls f for 0 … n−1 on the workers, one call at a time on each. It returns the error of
+// the smallest index that failed, for any number of workers. After a failure, or once ctx is
+// done, no further index starts. If ctx is done it returns the cause. A panic of f reaches the
+// caller.
 func (e *Env) Each(ctx context.Context, n int, f func(worker, i int) error) error {
 	return parallel.Each(ctx, n, e.Workers(), f)
 }
 
-// PanicError is the panic of a function that this package called, such as LogLik.LogProb or a
-// Likelihood. With Solver.Recover the error of a run holds it, for errors.As. Otherwise it is what
-// the caller recovers where the panic was on another goroutine or about a datum; in other cases the
-// caller recovers the value itself.
+// PanicError is a panic in a function of the caller, such as LogLik.LogProb or a Likelihood. With
+// Solver.Recover the error of a run contains it, for errors.As. Without it, the caller recovers a
+// PanicError if the panic was on another goroutine or about a datum, and the value itself
+// otherwise.
 //
-// Value is what panic was called with, Stack that of the goroutine, and Where names
-// the datum, "" if it was about none. It unwraps to a Value that is an error.
+// Value is the argument of panic, Stack the stack of the goroutine, and Where names the datum, or
+// is "". It unwraps to Value if that is an error.
 type PanicError = parallel.Panic
 
 // recovered is the error of a PanicError, without the stack in its text.
@@ -98,14 +98,15 @@ const seed1, seed2 = 0x5eed, 0xe1b0
 // ctxEvery is the number of terms between two looks at a context.
 const ctxEvery = 16
 
-// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit, which
-// is most where that is not 0; see ErrMemory. It is asked before they are. Instead says what to do.
+// checkMemory returns an error that wraps ErrMemory if what needs more bytes than the limit:
+// most, or the one at ErrMemory if most is 0. Call it before taking the memory. Instead says what
+// to do.
 func checkMemory(most int64, need float64, what, instead string) error {
 	return prefixed(memory.Check(most, need, what, instead))
 }
 
-// mustMemory is checkMemory for those who return no error: it panics with it, which a caller can
-// recover from, and not from being out of memory.
+// mustMemory is checkMemory for functions without an error: it panics with it. A caller can
+// recover from that, unlike from running out of memory.
 func mustMemory(most int64, need float64, what, instead string) {
 	if err := checkMemory(most, need, what, instead); err != nil {
 		panic(err)

@@ -16,21 +16,21 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Estimator estimates E_q[l(z)] and its gradient. The four of the package are also SiteEstimators.
+// Estimator estimates E_q[l(z)] and its gradient. All four of this package are also
+// SiteEstimators.
 type Estimator interface {
-	// Setup is called at the start of a run. It reports whether Grad ignores the randomness of env;
-	// the error says why the estimator does not apply to l and the family of q.
+	// Setup is called at the start of a run. It reports whether Grad is exact, that is, ignores
+	// the randomness of env. The error says why the estimator does not apply to l and the family
+	// of q.
 	Setup(q Dist, l Integrand) (exact bool, err error)
-	// Grad stores an unbiased estimate of ∇_λ E_q[l(z)] in dst, of length
-	// q.NumParams, and returns an estimate of E_q[l(z)] in nats. A variance that is not nil, of
-	// the same length, receives the estimated variance of each element
-	// of dst over repetitions of the whole estimate: zeros where nothing is
-	// random, and NaN from a single draw.
+	// Grad stores an unbiased estimate of ∇_λ E_q[l(z)] in dst, of length q.NumParams, and
+	// returns an estimate of E_q[l(z)] in nats. If variance is not nil, of the same length, it
+	// receives the estimated variance of each element of dst over repetitions: zeros if nothing
+	// is random, NaN from a single draw.
 	Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (value float64, err error)
 }
 
-// SiteEstimator is an Estimator for one-dimensional terms, the form in which a
-// GP and a GLM ask.
+// SiteEstimator is an Estimator for one-dimensional terms, as GP and GLM have them.
 type SiteEstimator interface {
 	Estimator
 	// SetupSites is Setup for terms of lik.
@@ -41,10 +41,10 @@ type SiteEstimator interface {
 	EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error
 }
 
-// Exact takes expectations exactly, to the certified error of ExpectLogProb. It applies to a
-// SiteIntegrand under a Gaussian q, and to any integrand under a Gamma, InverseGamma, Beta,
-// Bernoulli, Categorical or Poisson q: by adaptive quadrature, of some hundred values of the
-// integrand, or by the sum.
+// Exact computes expectations to the certified error of ExpectLogProb. It applies to a
+// SiteIntegrand under a Gaussian q. It also applies to any integrand under a Gamma, InverseGamma,
+// Beta, Bernoulli, Categorical or Poisson q, by a sum or by adaptive quadrature with some hundred
+// values.
 type Exact struct{}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator.
@@ -58,7 +58,7 @@ func (Exact) Setup(q Dist, l Integrand) (bool, error) {
 	return true, forSites("Exact", q, l)
 }
 
-// SetupSites implements SiteEstimator: every likelihood will do.
+// SetupSites implements SiteEstimator. It accepts every likelihood.
 func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
 
 // Grad implements Estimator.
@@ -81,11 +81,10 @@ func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float6
 	return nil
 }
 
-// GaussHermite takes expectations by Gauss–Hermite quadrature with the given
-// number of nodes; zero means 20. It applies where Exact does, needs LogProb
-// alone, and is there for comparison: where the standard deviation of η is
-// large against the scale of the likelihood it is far off, by 1.8e-2 nats a
-// term for a logit at standard deviation 8 and 20 nodes.
+// GaussHermite computes expectations by Gauss–Hermite quadrature with the given number of nodes;
+// zero means 20. It applies where Exact does and needs only LogProb. It is meant for comparison:
+// it is inaccurate if the standard deviation of η is large against the scale of the likelihood.
+// For a logit at standard deviation 8 the error of 20 nodes is 1.8e-2 nats a term.
 type GaussHermite struct{ Nodes int }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
@@ -237,16 +236,16 @@ func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact boo
 	return e, exact, err
 }
 
-// Integrand is the function of z whose expectation an Estimator takes. It may
-// also be a SiteIntegrand.
+// Integrand is a function of z whose expectation an Estimator takes. It may also be a
+// SiteIntegrand.
 type Integrand interface {
 	// Dim returns the dimension of z.
 	Dim() int
-	// LogProb returns the value at z, in nats; it must not keep or change z. It
-	// is called concurrently where there are several workers.
+	// LogProb returns the value at z, in nats. It must not keep or change z. With several workers
+	// it is called concurrently.
 	LogProb(z []float64) float64
-	// GradLogProb stores the gradient at z in dst. It returns false, having
-	// stored nothing, if the gradient is not known.
+	// GradLogProb stores the gradient at z in dst. It returns false, without storing anything, if
+	// the gradient is unknown.
 	GradLogProb(dst, z []float64) bool
 }
 
@@ -289,8 +288,8 @@ type SiteIntegrand interface {
 	Integrand
 	// Len returns the number of sites.
 	Len() int
-	// Site returns the term of the data that site i is, which errors name, x_i, which must not be
-	// changed, y_i and w_i.
+	// Site returns the term of the data that site i belongs to, for error messages, and x_i, y_i
+	// and w_i. The caller must not change x_i.
 	Site(i int) (term int, x []float64, y, weight float64)
 	// Likelihood returns p.
 	Likelihood() Likelihood

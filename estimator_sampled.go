@@ -13,15 +13,15 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q
-// (Glynn, 1990; Williams, 1992; Ranganath et al., 2014). It needs LogProb alone
-// and applies to every family. The draws are shared by all terms of a batch.
+// ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q (also called
+// REINFORCE or the likelihood-ratio method; Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
+// It needs only LogProb and applies to every family. All terms of a batch share the draws.
 type ScoreFunction struct {
-	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp or, over
-	// many dimensions, as many as the baseline Quadratic needs, up to 4096; one is enough only with
-	// NoBaseline.
+	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp. In many
+	// dimensions it means as many as the baseline Quadratic needs, up to 4096. A single draw
+	// requires NoBaseline.
 	Samples int
-	// Baseline reduces the variance.
+	// Baseline is the control variate that reduces the variance.
 	Baseline Baseline
 }
 
@@ -68,7 +68,7 @@ func quadraticCoefficients(d int, full bool) int {
 	return 1 + 2*d
 }
 
-// Setup implements Estimator. The error wraps ErrParam if there are too few samples, or
+// Setup implements Estimator. The error wraps ErrParam if there are too few samples, and
 // ErrNoEstimator if q is a Point, which has no score.
 func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
@@ -110,8 +110,8 @@ func (s ScoreFunction) center(values []float64) (mean float64) {
 	return mean
 }
 
-// Grad implements Estimator. With the baseline Quadratic the variance takes the
-// fitted coefficients as given, which errs by little where draws are many.
+// Grad implements Estimator. With the baseline Quadratic the variance treats the fitted
+// coefficients as constants, which is accurate for many draws.
 func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
@@ -216,18 +216,18 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 	return nil
 }
 
-// Pathwise estimates, by the identities of Bonnet (1964) and Price (1958),
+// Pathwise estimates gradients by differentiating along draws of q (reparameterisation trick).
+// For a Gaussian q it uses the identities of Bonnet (1964) and Price (1958),
 //
-//	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)]
+//	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)].
 //
-// from draws of a Gaussian q. The Hessian is used for a SiteIntegrand whose likelihood is
-// Differentiable; for other integrands it is replaced by ∇l(z)(V⁻¹(z − m))ᵀ, which has the same
-// expectation, with a linear function of the draw for a control variate where there are 4(1+d)
-// draws, and the mean of the gradients at the others where there are fewer. It needs far fewer
-// draws than ScoreFunction.
+// It needs far fewer draws than ScoreFunction. The Hessian is used for a SiteIntegrand whose
+// likelihood is Differentiable. For other integrands ∇l(z)(V⁻¹(z − m))ᵀ replaces it, which has
+// the same expectation. The control variate is then a linear function of the draw, if there are
+// 4(1+d) draws, and otherwise the mean of the gradients at the other draws.
 type Pathwise struct {
-	// Samples is the number of draws. Zero means 20 or, where there is no Hessian, 4(1+d) if that
-	// is more, d the dimension or, for an Exp, NumParams.
+	// Samples is the number of draws. Zero means 20 or, without a Hessian, at least 4(1+d), where
+	// d is the dimension or, for an Exp, NumParams.
 	Samples int
 }
 
@@ -638,18 +638,19 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 	return offset + mean, math.Sqrt(ss / float64(n) / float64(n-1)), nil
 }
 
-// Baseline is what ScoreFunction subtracts from the values of the integrand to
-// make the estimate less noisy. With each of them it stays unbiased.
+// Baseline is what ScoreFunction subtracts from the values of the integrand to reduce the
+// variance. The estimate stays unbiased with each of them.
 type Baseline int
 
 const (
-	// Quadratic subtracts from each value a quadratic function of the draw, for an Exp a linear
-	// function of the statistics T(z), fitted by least squares to the other half of the draws, and
-	// adds the exact gradient of its expectation. What a log-likelihood is beyond a quadratic is
-	// little where the posterior is close to Gaussian, so that most of the variance goes. It is a
-	// control variate (Ranganath et al., 2014; Salimans and Knowles, 2013, regress likewise) where
-	// there are enough draws: 4 for each coefficient, 1 + d + d(d+1)/2 for a Gaussian in full or
-	// else 1 + 2d, 1 + NumParams for an Exp. Otherwise it is LeaveOneOut.
+	// Quadratic subtracts a quadratic function of the draw, or for an Exp a linear function of
+	// the statistics T(z), and adds the exact gradient of its expectation. The function is fitted
+	// by least squares to the other half of the draws. It removes most of the variance if the
+	// posterior is close to Gaussian. It is a control variate (Ranganath et al., 2014; Salimans
+	// and Knowles, 2013, use a similar regression).
+	//
+	// It needs 4 draws for each coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1 + 2d for a
+	// diagonal one, 1 + NumParams for an Exp. With fewer draws it is LeaveOneOut.
 	Quadratic Baseline = iota
 	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
 	LeaveOneOut

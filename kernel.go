@@ -17,45 +17,41 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Kernel is an immutable covariance function k(x, x′): symmetric, and positive
-// semi-definite on any finite set of points, which is checked for pairs of
-// points only.
+// Kernel is an immutable covariance function k(x, x′). It must be symmetric and positive
+// semi-definite on any finite set of points; only pairs of points are checked.
 //
-// The kernels of this package are plain values whose fields are on the natural
-// scale. A field that is zero counts as 1, so the zero value of each is the unit
-// kernel. Slices inside a kernel (Lengths, Scales, the elements of Sum and
-// Product) belong to the kernel once it is in use and must not be changed. Every
-// kernel is safe for concurrent use.
+// The kernels of this package are plain values whose fields are on the natural scale. A zero
+// field means 1, so that the zero value of each is the unit kernel. Slices inside a kernel
+// (Lengths, Scales, the elements of Sum and Product) must not be changed once the kernel is in
+// use. Every kernel is safe for concurrent use.
 //
-// A function of a scaled distance is a Profile, from which Iso makes a kernel that is as fast as
-// Matern52. Any other type needs these four methods and nothing else; Gram, CrossCov, PriorVar and
-// GramGrad then call them pair by pair, from several goroutines; a panic of Cov there is not
-// recovered, except at the first pair. Noisy is optional, and so is a method Dim() int of a kernel
-// whose parameters fix the number of columns of the data: models refuse data with another number,
-// unless it is 0.
+// To write a function of a scaled distance, implement a Profile; Iso makes a kernel of it that is
+// as fast as Matern52. Any other type needs only these four methods. Gram, CrossCov, PriorVar and
+// GramGrad then call them pair by pair, from several goroutines. A panic of Cov there is not
+// recovered, except at the first pair. Noisy is optional. So is a method Dim() int for a kernel
+// whose parameters fix the number of columns of the data: models return an error for data with
+// another number, unless Dim is 0.
 type Kernel interface {
 	// Cov returns k(x, x′). It panics if x and y differ in length, or do not
 	// have the length of the kernel's per-dimension parameters.
 	Cov(x, y []float64) float64
-	// Params returns the hyper-parameters in a fixed order, with their names and
-	// ranges. A field that is zero and counts as a default is given as that
-	// default. The slice is the caller's. Models refuse a kernel with a
-	// parameter outside its range.
+	// Params returns the hyper-parameters in a fixed order, with their names and ranges. A zero
+	// field that means a default is returned as that default. The caller owns the slice. Models
+	// return an error for a parameter outside its range.
 	Params() []Param
-	// WithParams returns a copy of the kernel with the values of its
-	// hyper-parameters, in the order of Params; values is not kept. It panics if
-	// there are more or fewer.
+	// WithParams returns a copy of the kernel with the given values of its hyper-parameters, in
+	// the order of Params. It does not keep values. It panics if their number is wrong.
 	WithParams(values []float64) Kernel
-	// Grad returns k(x, x′) and stores its derivatives in the hyper-parameters θ
-	// in dst: ∂k/∂log θ where Min ≥ 0, and ∂k/∂θ elsewhere. It panics where Cov
-	// does, and if dst is not as long as Params.
+	// Grad returns k(x, x′) and stores its derivatives by the hyper-parameters θ in dst: ∂k/∂log
+	// θ if Min ≥ 0, and ∂k/∂θ otherwise. It panics where Cov does, and if dst is not as long as
+	// Params.
 	Grad(dst, x, y []float64) float64
 }
 
-// Noisy is the second interface of kernels with a part, such as White, that
-// counts only where a training datum meets itself. Gram and GramGrad use it for
-// the diagonal; Cov, CrossCov and PriorVar leave that part out, even where two
-// rows are equal, because they speak of the noise-free latent function.
+// Noisy is an optional interface of kernels with noise, such as White: a part that counts only
+// between a training datum and itself. Gram and GramGrad use it for the diagonal. Cov, CrossCov
+// and PriorVar leave that part out, even for equal rows, as they describe the noise-free latent
+// function.
 type Noisy interface {
 	Kernel
 	// SelfCov returns the diagonal entry of the training Gram matrix at x.
@@ -64,7 +60,7 @@ type Noisy interface {
 	GradSelf(dst, x []float64) float64
 }
 
-// dimensional is the second interface of kernels whose parameters fix the number of columns.
+// dimensional is an optional interface of kernels whose parameters fix the number of columns.
 type dimensional interface {
 	Kernel
 	// Dim returns the number of columns, or 0 if any number will do.
@@ -261,16 +257,17 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 	return one, append([]float64(nil), values[:len(list)]...)
 }
 
-// Gram stores the training covariance K(X, X), N×N for the N rows of x, in dst
-// and returns it; a nil dst allocates and an empty one is resized. Only the
-// upper triangle is written. The diagonal includes the noise of kernels that
-// are Noisy.
+// Gram stores the training covariance (kernel matrix) K(X, X), N×N for the N rows of x, in dst
+// and returns it. A nil dst allocates and an empty one is resized. Only the upper triangle is
+// written. The diagonal includes the noise of kernels that are Noisy.
 //
-// Every entry agrees with k.Cov to a relative error of about 1e-12, equal rows
-// give exactly the entry of the diagonal without noise, and the result does not
-// depend on GOMAXPROCS. Rows that are not finite give entries that are NaN or 0.
-// It panics if x is empty, if dst has another size, or where k.Cov panics, and, with an error that
-// wraps ErrMemory, if it would allocate more than the limit; for that make dst yourself.
+// Every entry agrees with k.Cov to a relative error of about 1e-12. Equal rows give exactly the
+// entry of the diagonal without noise. The result does not depend on GOMAXPROCS. Rows that are
+// not finite give entries that are NaN or 0.
+//
+// It panics if x is empty, if dst has another size, or if k.Cov panics. It panics with an error
+// that wraps ErrMemory if it would allocate more than the limit; allocate dst yourself to avoid
+// that.
 func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	n, _ := x.Dims()
 	if dst == nil {
@@ -302,16 +299,16 @@ func (j *kernelJob) gram(h *parallel.Halt) {
 	j.free()
 }
 
-// CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the
-// M rows of y, in dst and returns it; a nil dst allocates and an empty one is
-// resized. With the training rows as x, the columns of the result are what a
-// triangular solve from the left needs. Noise is left out; see Noisy.
+// CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the M rows of y, in
+// dst and returns it. A nil dst allocates and an empty one is resized. With the training rows as
+// x, the columns of the result suit a triangular solve from the left. Noise is left out; see
+// Noisy.
 //
-// Accuracy is that of Gram. An entry depends on x and its own row of y only, to
-// the last bit, so that predictions may be split into batches at will. It panics
-// if x or y is empty, if their numbers of columns differ, if dst has another
-// size, or where k.Cov panics, and, with an error that wraps ErrMemory, if it would allocate more
-// than the limit. dst must not share memory with x or y.
+// The accuracy is that of Gram. An entry depends only on x and its own row of y, to the last bit,
+// so that predictions may be split into batches. It panics if x or y is empty, if their numbers
+// of columns differ, if dst has another size, or if k.Cov panics. It panics with an error that
+// wraps ErrMemory if it would allocate more than the limit. dst must not share memory with x or
+// y.
 func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	return crossCovUntil(nil, dst, k, x, y)
 }
@@ -355,9 +352,9 @@ func covByDifferences(k Kernel, dst []float64, x blas64.General, at, others []in
 	t.free()
 }
 
-// PriorVar stores the prior variances of the latent function, k(x_i, x_i)
-// without noise, in dst and returns it; nil allocates. It panics if dst is
-// neither nil nor of the length of the number of rows, or where k.Cov panics.
+// PriorVar stores the prior variances of the latent function, k(x_i, x_i) without noise, in dst
+// and returns it; nil allocates. It panics if the length of dst is not the number of rows, or if
+// k.Cov panics.
 func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
 	n, _ := x.Dims()
 	dst = kernelDst(dst, n)
@@ -369,16 +366,14 @@ func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
 	return dst
 }
 
-// GramGrad stores Σ_ij w_ij ∂K_ij/∂θ_p for the training Gram matrix K, noise
-// included, in dst of length P and returns it; nil allocates. The derivatives
-// are in log θ_p where its Min ≥ 0, as those of Kernel.Grad. The sum is over all
-// N² pairs. With w = ∂f/∂K, both triangles counted, it is the gradient of f with
-// respect to the P parameters, in one pass over the pairs and without storing
-// the derivatives.
+// GramGrad stores Σ_ij w_ij ∂K_ij/∂θ_p for the training Gram matrix K, including noise, in dst of
+// length P and returns it; nil allocates. As in Kernel.Grad, the derivatives are in log θ_p if
+// its Min ≥ 0. The sum is over all N² pairs. With w = ∂f/∂K, counting both triangles, it is the
+// gradient of f by the P parameters, in one pass over the pairs and without storing the
+// derivatives.
 //
-// The sum is taken in an order that does not depend on GOMAXPROCS. It panics if
-// x is empty, if w is not N×N, if dst is neither nil nor of length P, or where
-// k.Grad panics.
+// The sum has an order that does not depend on GOMAXPROCS. It panics if x is empty, if w is not
+// N×N, if dst is neither nil nor of length P, or if k.Grad panics.
 func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 {
 	np := numParams(k)
 	dst = kernelDst(dst, np)

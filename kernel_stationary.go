@@ -21,22 +21,22 @@ var _ = builtin{
 	"pgsvi.Periodic":          Periodic{},
 }.register()
 
-// Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso.
-// It is given many squared distances at a time, from several goroutines.
+// Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso. Its methods get
+// many squared distances at a time, and are called from several goroutines.
 //
 // A Profile with a parameter θ of its own, such as that of RationalQuadratic, has three more
 // methods:
 //
-//	Shape() Param                     // θ; a field that is zero and counts as a default is given as that default
+//	Shape() Param                     // θ; a zero field that means a default is given as that default
 //	WithShape(value float64) Profile  // a Profile of the same type with that value
-//	GradShape(dst, r2, rho []float64) // stores ∂ρ/∂θ in dst, given r² and ρ(r²), or ∂ρ/∂log θ where its Min ≥ 0
+//	GradShape(dst, r2, rho []float64) // stores ∂ρ/∂θ, or ∂ρ/∂log θ if Min ≥ 0, given r² and ρ(r²)
 type Profile interface {
-	// Values replaces every r² by ρ(r²). Each result depends on its own r² only,
-	// to the last bit, wherever it stands in the slice.
+	// Values replaces every r² by ρ(r²). Each result depends only on its own r², to the last bit,
+	// and not on its place in the slice.
 	Values(r2 []float64)
-	// Slopes stores −2ρ′(r²) in dst, given r² and ρ(r²). The derivative of the
-	// kernel in log ℓ_d is Scale² times this times (x_d − x′_d)²/ℓ_d². Where it
-	// grows without bound towards r² = 0, it is 0 there.
+	// Slopes stores −2ρ′(r²) in dst, given r² and ρ(r²). Scale² times this times (x_d −
+	// x′_d)²/ℓ_d² is the derivative of the kernel by log ℓ_d. Where it grows without bound
+	// towards r² = 0, it must be 0 at r² = 0.
 	Slopes(dst, r2, rho []float64)
 }
 
@@ -48,19 +48,17 @@ type shapedProfile interface {
 	GradShape(dst, r2, rho []float64)
 }
 
-// Iso is the kernel
+// Iso is the stationary isotropic kernel of a Profile ρ,
 //
 //	k(x, x′) = Scale² ρ(r²),  r² = Σ_d (x_d − x′_d)²/ℓ_d²,
 //
-// of a Profile ρ, with ℓ_d = Length, or ℓ_d = Lengths[d] where there are Lengths
-// ("automatic relevance determination", Neal 1996); Length is then ignored.
-// Scale is the standard deviation of the latent function. Zero fields and
-// entries mean 1. The parameters are Scale, then Length, or Length[d] for each of
-// Lengths, then the Shape of the Profile, if it has one.
+// with ℓ_d = Length, or ℓ_d = Lengths[d] if Lengths is set ("automatic relevance determination",
+// ARD; Neal 1996); Length is then ignored. Scale is the standard deviation of the latent
+// function. Zero fields and entries mean 1. The parameters are Scale, then Length, or Length[d]
+// for each of Lengths, then the Shape of the Profile, if it has one.
 //
-// A kernel of one's own takes a Profile and a name for it, as in the example, and
-// is as fast as those of this package. Register gives it the name under which it
-// is saved.
+// To define a kernel of your own, write a Profile and name the type, as in the example. It is as
+// fast as those of this package. Register gives it the name for saving.
 type Iso[P Profile] struct {
 	Scale, Length float64
 	Lengths       []float64

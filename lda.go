@@ -17,28 +17,31 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LDA is latent Dirichlet allocation (Blei, Ng and Jordan, JMLR 2003), with K topics over a
-// vocabulary of V words:
+// LDA is latent Dirichlet allocation, a topic model (Blei, Ng and Jordan, JMLR 2003). It has K
+// topics over a vocabulary of V words:
 //
-//	β_k ~ Dirichlet(TopicPrior, …),   θ_n ~ Dirichlet(DocPrior, …),   each word of document n is v with probability Σ_k θ_nk β_kv
+//	β_k ~ Dirichlet(TopicPrior, …),   θ_n ~ Dirichlet(DocPrior, …)
+//	each word of document n is v with probability Σ_k θ_nk β_kv
 //
-// It is an Objective over q(β) = Π_k Dirichlet(λ_k), with f that of Conjugate and h the KL to the
-// prior. What is local to a document are q(θ_n) = Dirichlet(γ_n) and the topics φ_v of its words,
+// It is an Objective over q(β) = Π_k Dirichlet(λ_k), with f from Conjugate and h the KL to the
+// prior. The local variables of a document are q(θ_n) = Dirichlet(γ_n) and the topics φ_v of its
+// words,
 //
 //	γ_k = DocPrior + Σ_v y_v φ_vk,   φ_vk ∝ exp(E[log θ_k] + E[log β_kv]),
 //
-// iterated to the optimum of its share of the ELBO. Over a mini-batch, of which sampling is by far
-// the largest error, it is iterated until γ changes by less than a twentieth of a word in the
-// mean.
+// iterated to the optimum of the document's share of the ELBO. In a mini-batch the iteration
+// stops when γ changes by less than a twentieth of a word on average, as sampling is by far the
+// largest error there.
 //
-// It is a Model whose terms are the documents. Without options the Solver takes ten passes of
+// It is a Model whose terms are the documents. With a nil Solver it takes ten passes of
 // stochastic variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet
-// allocation", 2010) over batches of 64 documents with the zero FractionStep. Where passes are
-// left it goes on with coordinate ascent over all documents, until Solver.Goal is met: see Fit.
-// The ELBO, which is exact, is evaluated after each pass of coordinate ascent and at the end. With
-// a Solver.BatchSize of Len all passes are coordinate ascent, as they are for up to 64 documents;
-// with another one, none is. The multinomial coefficient, a constant, is left out. An LDA is
-// immutable and may be shared between goroutines.
+// allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. If passes are
+// left it continues with coordinate ascent over all documents until Solver.Goal is met: see Fit.
+// The ELBO is exact. It is evaluated after each pass of coordinate ascent and at the end.
+//
+// With a Solver.BatchSize of Len all passes are coordinate ascent, as always for up to 64
+// documents. With another BatchSize none is. The multinomial coefficient, a constant, is left
+// out. An LDA is immutable and safe for concurrent use.
 type LDA struct {
 	docs  []topic.Doc
 	terms int
@@ -50,20 +53,20 @@ type LDA struct {
 
 // LDAOptions are the options of an LDA. The zero value and a nil pointer mean the defaults.
 type LDAOptions struct {
-	// DocPrior is the parameter of the Dirichlet prior of a document: how many words each topic
-	// has seen before. Zero means 0.2.
+	// DocPrior is the parameter of the Dirichlet prior of a document, as a number of words for
+	// each topic. Zero means 0.2.
 	DocPrior float64
-	// TopicPrior is the parameter of the Dirichlet prior of a topic: how often each word has been
-	// seen before. Zero means 0.3.
+	// TopicPrior is the parameter of the Dirichlet prior of a topic, as a count for each word.
+	// Zero means 0.3.
 	TopicPrior float64
-	// Start is where the topics start from.
+	// Start chooses the initial topics.
 	Start TopicStart
-	// Topics, if it is not nil, is where the topics start from: K×V counts, not negative, beyond
+	// Topics holds initial topics, if it is not nil: K×V counts, not negative, in addition to
 	// those of the prior: λ = TopicPrior + Topics. It is copied.
 	Topics mat.Matrix
-	// MaxMemory is how many bytes the model may take: some 320 for each of K × V numbers, and
-	// 3,200 for each word where StartAnchors is used. Zero means the limit that ErrMemory tells
-	// of.
+	// MaxMemory is the number of bytes that the model may take: about 320 for each of K × V
+	// numbers, and 3,200 for each word with StartAnchors. Zero means the limit described at
+	// ErrMemory.
 	MaxMemory int64 `json:"-"`
 }
 
@@ -83,13 +86,13 @@ const (
 )
 
 // NewLDA returns the model of the documents of c with the given number of topics. The documents
-// are copied. A nil opt means the zero LDAOptions. Documents without words are allowed; nothing is
-// learnt from them.
+// are copied. A nil opt means the zero LDAOptions. Documents without words are allowed and have
+// no effect.
 //
-// It returns an error wrapping ErrEmpty if there is no document, no word or less than two terms;
-// what Corpus.Validate returns; ErrParam if topics < 1 or an option is out of range; ErrShape or
-// ErrNotFinite if LDAOptions.Topics has another shape or is not finite; ErrMemory if terms and
-// topics are too many for LDAOptions.MaxMemory.
+// The error wraps ErrEmpty if there is no document, no word or fewer than two terms; ErrParam if
+// topics < 1 or an option is out of range; ErrShape or ErrNotFinite if LDAOptions.Topics has
+// another shape or is not finite; ErrMemory if terms and topics are too many for
+// LDAOptions.MaxMemory. Otherwise it is that of Corpus.Validate.
 func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	if c == nil || len(c.Docs) == 0 {
 		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
@@ -261,8 +264,8 @@ func (m *LDA) digest(d *save.Digest) {
 	d.Float(m.opt.DocPrior, m.opt.TopicPrior)
 }
 
-// LDAPosterior is what a run on an LDA reached: q(β_k) = Dirichlet(λ_k) for each topic. It is
-// immutable and safe for concurrent use.
+// LDAPosterior is the approximate posterior of an LDA: q(β_k) = Dirichlet(λ_k) for each topic. It
+// is immutable and safe for concurrent use.
 type LDAPosterior struct {
 	k, terms int
 	vocab    []string
@@ -272,22 +275,21 @@ type LDAPosterior struct {
 	seen     []bool    // whether a term occurs in the training data
 }
 
-// Fit runs s on the model; a nil s means a Solver without options. The posterior is that of the
-// state reached, valid even if there is an error after the set-up. The errors are those of
-// Solver.Run.
+// Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
+// reached, and is valid even with an error after the set-up. The errors are those of Solver.Run.
 //
-// A Solver.MaxPasses of zero means ten passes, over mini-batches, and up to a thousand for a
-// corpus so small that they take no more than some seconds. The status of a larger one is
-// therefore PassLimit: its topics predict as well as those of longer runs, but its ELBO may be
-// many nats below a local maximum. Result.GapBound says what the topics alone could still gain. To
-// reach a maximum, set MaxPasses to a few hundred: passes after the tenth are of all documents,
-// and take several times as long.
+// A Solver.MaxPasses of zero means ten passes over mini-batches. A corpus so small that passes
+// take little time gets up to a thousand. For a larger one the status is therefore PassLimit: its
+// topics predict as well as those of longer runs, but its ELBO may be many nats below a local
+// maximum. Result.GapBound bounds what the topics alone could still gain. To reach a maximum, set
+// MaxPasses to a few hundred: passes after the tenth are over all documents, and take several
+// times as long.
 func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
 	return fitModel[*LDAPosterior](ctx, s, m)
 }
 
 // Posterior returns the posterior at st, a state of a run on an LDA. The error wraps ErrParam if
-// st is none, or one of another number of topics or terms.
+// st is not one, or has another number of topics or terms.
 func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 	q, err := posteriorOf(st, m.prior)
 	if err != nil {
@@ -302,16 +304,16 @@ func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 	return p, nil
 }
 
-// Vocab returns the words of the vocabulary, or nil if they are not known.
+// Vocab returns the words of the vocabulary, or nil if they are unknown.
 func (p *LDAPosterior) Vocab() []string { return slices.Clone(p.vocab) }
 
-// Lambda returns the parameters λ of the topics, K×V and new.
+// Lambda returns a new K×V matrix with the parameters λ of the topics.
 func (p *LDAPosterior) Lambda() *mat.Dense {
 	return mat.NewDense(p.k, p.terms, slices.Clone(p.lambda))
 }
 
-// Topics returns E[β], K×V and new: row k holds the probabilities of the words in topic k.
-// TopTerms and TopWords take it.
+// Topics returns E[β], a new K×V matrix: row k holds the probabilities of the words in topic k.
+// It is an argument of TopTerms and TopWords.
 func (p *LDAPosterior) Topics() *mat.Dense {
 	t := p.Lambda()
 	for k := range p.k {
@@ -321,9 +323,9 @@ func (p *LDAPosterior) Topics() *mat.Dense {
 	return t
 }
 
-// Infer returns q(θ) = Dirichlet(γ) of a document, new or not, at the topics of p, and the share
-// of the ELBO that the document has, in nats: γ of length K is stored in dst, and nil allocates.
-// The mean of topic k is γ_k/Σγ; a document without words has the prior, and the share 0. The
+// Infer returns q(θ) = Dirichlet(γ) of a document, new or not, at the topics of p, and the
+// document's share of the ELBO in nats. γ, of length K, is stored in dst; nil allocates. The mean
+// proportion of topic k is γ_k/Σγ. A document without words has the prior, and the share 0. The
 // error is that of Corpus.Validate.
 func (p *LDAPosterior) Infer(dst []float64, d Document) (gamma []float64, elbo float64, err error) {
 	if err := d.check(p.terms); err != nil {
@@ -338,9 +340,10 @@ func (p *LDAPosterior) engine() topic.Dirichlet {
 	return topic.Dirichlet{K: p.k, Terms: p.terms, DocPrior: p.docPrior}
 }
 
-// DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not, a new
-// matrix with one row of K for each. WriteLDAvis takes it. It is nil if c has no documents. The
-// error is that of Corpus.Validate, or wraps ErrShape if c has another number of terms.
+// DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not: a new
+// matrix with a row of K numbers for each. It is an argument of WriteLDAvis. It is nil if c has
+// no documents. The error is that of Corpus.Validate, or wraps ErrShape if c has another number
+// of terms.
 func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	if err := c.fits(p.terms); err != nil || len(c.Docs) == 0 {
 		return nil, err
@@ -354,18 +357,18 @@ func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	return t, nil
 }
 
-// HeldOut scores the documents of c, which should not be those of the training data, by the
-// protocol of CTMPosterior.HeldOut: q(θ) is inferred from the one half y¹ of a document, and each
-// token of the other, y², is scored on its own,
+// HeldOut returns the out-of-sample score on the documents of c, which should not be training
+// data, by the protocol of CTMPosterior.HeldOut. q(θ) is inferred from one half y¹ of a document,
+// and each token of the other, y², is scored on its own,
 //
 //	−Σ_v y²_v log Σ_k E[θ_k] E[β_kv]
 //
 // with every topic smoothed, E[β] ← (1−s)E[β] + s/V. The expectation is exact, so that
 // HeldOutOptions.Draws is not used. A nil opt means the zero HeldOutOptions.
 //
-// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
-// ErrParam if a count is not a whole number, an option is out of range, or ByWord is set, whose
-// powers have no exact expectation, and otherwise is that of Corpus.Validate.
+// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document, and
+// ErrParam if a count is not a whole number, an option is out of range, or ByWord is set, which
+// has no exact expectation. Otherwise it is that of Corpus.Validate.
 func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o, err := heldOutOptions(opt, c, p.terms)
 	if err != nil {
@@ -391,8 +394,8 @@ type savedLDA struct {
 	Seen     save.List[bool]    `json:"seen"`
 }
 
-// Save writes p, from which Load makes the same posterior, to the last bit. The error is that of
-// w, or wraps ErrParam if a word of the vocabulary is not UTF-8, which JSON is.
+// Save writes p; Load restores it to the same bits. The error is that of w, or wraps ErrParam if
+// a word of the vocabulary is not UTF-8, as JSON requires.
 func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err

@@ -20,10 +20,11 @@ var _ = builtin{
 	"pgsvi.Ordinal":         Ordinal{},
 }.register()
 
-// BernoulliLogit is p(y|η) = 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
+// BernoulliLogit is the likelihood of logistic regression and binary classification: p(y|η) =
+// 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
 //
-// Its expectations are those of max(0, −yη), in closed form, plus those of the
-// remaining bump log(1+e^{−|η|}), by a quadrature rule that depends on the variance.
+// Its expectations are those of max(0, −yη), in closed form, plus those of log(1+e^{−|η|}), by a
+// quadrature rule that depends on the variance.
 type BernoulliLogit struct{}
 
 // LogProb returns −log(1+e^{−yη}), or −Inf if y is not −1 or +1.
@@ -43,9 +44,9 @@ func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
 
 // ExpectLogProb returns E[log σ(yη)], D1 = yE[σ(−yη)] and D2 = −E[σ(η)σ(−η)] ≤ 0.
 //
-// The relative errors are below 2e−13, in the tails too, and Err says so. Against
-// 32-digit arithmetic they were at most 3e−14, 3e−14 and 7e−14 for |m| ≤ 1e3 and
-// 1e−4 ≤ √v ≤ 1e3. If y is not −1 or +1, Value is −Inf.
+// The relative errors are below 2e−13, also in the tails, and Err reports them. Against 32-digit
+// arithmetic they were at most 3e−14, 3e−14 and 7e−14 for |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3. If y is
+// not −1 or +1, Value is −Inf.
 func (BernoulliLogit) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -116,7 +117,8 @@ func (BernoulliLogit) CDF(y, eta float64) float64 {
 // Facts implements Factual.
 func (BernoulliLogit) Facts() Facts { return Facts{Support: SignLabels, LogConcave: true} }
 
-// BernoulliProbit is p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no parameters.
+// BernoulliProbit is the likelihood of probit regression: p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no
+// parameters.
 type BernoulliProbit struct{}
 
 // LogProb returns log Φ(yη), or −Inf if y is not −1 or +1.
@@ -135,9 +137,9 @@ func (BernoulliProbit) Derivs(y, eta float64) (d1, d2 float64) {
 }
 
 // ExpectLogProb returns E[log Φ(yη)] and its derivatives, D2 < 0. It uses Gauss–Hermite
-// quadrature where the Gaussian is narrow, and elsewhere Gauss–Legendre quadrature
-// on panels that are shorter near the zeros of Φ at 1.916 ± 2.816i. The relative
-// error is below 1e−12, and Err says so. If y is not −1 or +1, Value is −Inf.
+// quadrature if the Gaussian is narrow. Otherwise it uses Gauss–Legendre quadrature on panels
+// that are shorter near the zeros of Φ at 1.916 ± 2.816i. The relative error is below 1e−12, and
+// Err reports it. If y is not −1 or +1, Value is −Inf.
 func (BernoulliProbit) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -275,15 +277,15 @@ func signTail(l Likelihood, y, m, v float64, above bool) float64 {
 	return logp
 }
 
-// Ordinal is the cumulative logit (proportional odds) model of ordered classes
-// y = 0, 1, …, K with K = len(Cuts) (McCullagh 1980): P(Y ≤ j|η) = σ(c_j − η) with
-// cut points c_0 < … < c_{K−1}, so that
+// Ordinal is the cumulative logit (proportional odds) model of ordered classes y = 0, 1, …, K
+// with K = len(Cuts) (ordinal regression; McCullagh 1980). P(Y ≤ j|η) = σ(c_j − η) with cut
+// points c_0 < … < c_{K−1}, so that
 //
 //	p(y|η) = (1 − e^{−(c_y − c_{y−1})}) σ(c_y − η) σ(η − c_{y−1}),
 //
-// where the factors of c_{−1} = −∞ and c_K = +∞ are 1. The product equals
-// σ(c_y − η) − σ(c_{y−1} − η), and does not cancel for narrow classes or in the
-// tails. The larger η, the likelier are the higher classes.
+// where the factors of c_{−1} = −∞ and c_K = +∞ are 1. The product equals σ(c_y − η) − σ(c_{y−1}
+// − η) and is accurate for narrow classes and in the tails. A larger η makes higher classes more
+// likely.
 type Ordinal struct {
 	// Cuts are the cut points, finite and increasing. Empty means {0}, which is
 	// logistic regression with the classes 0 and 1. The slice is not copied and must
@@ -488,7 +490,8 @@ var _ = builtin{
 	"pgsvi.NegativeBinomial": NegativeBinomial{},
 }.register()
 
-// Poisson is p(y|η) = r^y e^{−r}/y!, y = 0, 1, 2, …, with rate r = Exposure e^η.
+// Poisson is the likelihood of Poisson regression for counts: p(y|η) = r^y e^{−r}/y!, y = 0, 1,
+// 2, …, with rate r = Exposure e^η (log link).
 type Poisson struct {
 	Exposure float64 // time, area or population that y was counted in; zero means 1
 }
@@ -597,9 +600,9 @@ func (p Poisson) predictTail(y, m, v float64, above bool) float64 {
 	return passage.GammaPassage(math.Log1p(y)-math.Log(positiveOr(p.Exposure, 1)), y+1, 1).Tail(m, v, above)
 }
 
-// Binomial is p(y|η) = C(n, y) σ(η)^y σ(−η)^{n−y}, y = 0, 1, …, n, with
-// n = Trials and σ(η) = 1/(1+e^{−η}): y successes in n trials whose log odds are η
-// (logit link; McCullagh and Nelder 1989, chapter 4).
+// Binomial is the likelihood of y successes in n = Trials trials with log odds η (logit link;
+// McCullagh and Nelder 1989, chapter 4): p(y|η) = C(n, y) σ(η)^y σ(−η)^{n−y}, y = 0, 1, …, n,
+// with σ(η) = 1/(1+e^{−η}).
 //
 // Its expectations are those of BernoulliLogit, weighted by y and n−y.
 type Binomial struct {
@@ -697,8 +700,8 @@ func (b Binomial) Facts() Facts {
 	return Facts{Support: Counts, Most: b.trials(), LogConcave: true}
 }
 
-// Validate returns an error that wraps ErrParam unless Trials is zero or a
-// positive integer up to 2^53. Trials is a part of the data and no Param.
+// Validate returns an error that wraps ErrParam unless Trials is zero or a positive integer up to
+// 2^53. Trials belongs to the data and is not a Param.
 func (b Binomial) Validate() error {
 	if math.IsNaN(b.trials()) {
 		return fmt.Errorf("pgsvi: Binomial.Trials is %v, want a positive integer, or zero for the default: %w", b.Trials, ErrParam)
@@ -737,14 +740,14 @@ func (b Binomial) predictTail(y, m, v float64, above bool) float64 {
 	return 0
 }
 
-// NegativeBinomial is the distribution of counts with mean μ = e^η (log link) and
-// variance μ + μ²/Shape: a Poisson count whose rate has a gamma distribution of
-// shape r = Shape (Lawless 1987),
+// NegativeBinomial is the likelihood of overdispersed counts with mean μ = e^η (log link) and
+// variance μ + μ²/Shape (Lawless 1987): a Poisson count whose rate has a gamma distribution of
+// shape r = Shape,
 //
 //	p(y|η) = Γ(y+r)/(Γ(r) y!) (μ/(μ+r))^y (r/(μ+r))^r,  y = 0, 1, 2, …
 //
-// With ξ = η − log r it is Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so that its expectations
-// are sums of those of BernoulliLogit. It tends to Poisson for large Shape.
+// With ξ = η − log r it is Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so that its expectations are sums of
+// those of BernoulliLogit. For large Shape it tends to Poisson.
 type NegativeBinomial struct {
 	Shape float64 // r; the smaller it is, the larger the variance; zero means 1
 }

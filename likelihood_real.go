@@ -18,7 +18,8 @@ var _ = builtin{
 	"pgsvi.Exponential":   Exponential{},
 }.register()
 
-// GaussianNoise is p(y|η) = N(y|η, Var).
+// GaussianNoise is the likelihood of linear and Gaussian process regression: p(y|η) = N(y|η,
+// Var).
 type GaussianNoise struct {
 	Var float64 // noise variance; zero means 1
 }
@@ -72,9 +73,9 @@ func (g GaussianNoise) Params() []Param {
 // WithParams implements Parametric.
 func (g GaussianNoise) WithParams(values []float64) Likelihood { return GaussianNoise{Var: values[0]} }
 
-// StudentT is the density of y = η + Scale·t, where t has Student's t distribution
-// with DF degrees of freedom. It is not log-concave in η: its second derivative is
-// positive where |y−η| exceeds Scale √DF.
+// StudentT is the likelihood of robust regression, for data with outliers: y = η + Scale·t, where
+// t has Student's t distribution with DF degrees of freedom. It is not log-concave in η: its
+// second derivative is positive where |y−η| exceeds Scale √DF.
 type StudentT struct {
 	DF    float64 // degrees of freedom ν; zero means 4
 	Scale float64 // zero means 1; the standard deviation is Scale √(ν/(ν−2))
@@ -135,10 +136,10 @@ func (t StudentT) Derivs(y, eta float64) (d1, d2 float64) {
 	return d1, d2
 }
 
-// Expect uses Gauss–Hermite quadrature where the Gaussian is narrow or far from y,
-// and elsewhere Gauss–Legendre quadrature on panels that are shorter near y, because
-// the log density is singular at y ± i Scale √ν. Err is 1e−13 times the expected
-// distance of log p below its largest value, plus the rounding of that value.
+// ExpectLogProb uses Gauss–Hermite quadrature if the Gaussian is narrow or far from y. Otherwise
+// it uses Gauss–Legendre quadrature on panels that are shorter near y, as the log density is
+// singular at y ± i Scale √ν. Err is 1e−13 times the expected distance of log p below its largest
+// value, plus the rounding of that value.
 func (t StudentT) ExpectLogProb(y, m, v float64) Expectation {
 	nu, c := t.dfScale()
 	if !expect.Valid(m, v) || math.IsNaN(nu+c) {
@@ -195,7 +196,8 @@ func (t StudentT) WithParams(values []float64) Likelihood {
 	return StudentT{DF: values[0], Scale: values[1]}
 }
 
-// Laplace is p(y|η) = exp(−|y−η|/Scale)/(2Scale), whose log has a kink at η = y.
+// Laplace is the likelihood of robust (median) regression: p(y|η) = exp(−|y−η|/Scale)/(2Scale).
+// Its logarithm has a kink at η = y.
 type Laplace struct {
 	Scale float64 // mean absolute deviation b; zero means 1
 }
@@ -341,8 +343,8 @@ func (g GaussianNoise) predictQuantile(p, m, v float64) float64 {
 	return m + math.Sqrt(positiveOr(g.Var, 1)+v)*mathext.NormalQuantile(p)
 }
 
-// Gamma is the gamma density with mean μ = e^η (log link) and variance μ²/Shape
-// (McCullagh and Nelder 1989, chapter 8): with k = Shape,
+// Gamma is the likelihood of positive responses with mean μ = e^η (log link) and variance
+// μ²/Shape (gamma regression; McCullagh and Nelder 1989, chapter 8): with k = Shape,
 //
 //	p(y|η) = (k/μ)^k y^{k−1} e^{−ky/μ}/Γ(k),  y > 0.
 //
@@ -461,9 +463,9 @@ func (g Gamma) predictTail(y, m, v float64, above bool) float64 {
 	return passage.GammaPassage(math.Log(y), positiveOr(g.Shape, 1), -1).Tail(m, v, above)
 }
 
-// Exponential is p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0: the exponential density with
-// mean e^η (log link), which is Gamma with Shape 1 and constant hazard e^{−η}
-// (Cox and Oakes 1984, section 2.3). It has no parameters.
+// Exponential is the likelihood of waiting times with mean e^η (log link) and constant hazard
+// e^{−η} (Cox and Oakes 1984, section 2.3): p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0. It is Gamma
+// with Shape 1 and has no parameters.
 type Exponential struct{}
 
 // LogProb returns −η − ye^{−η}, or −Inf if y is negative or not finite.

@@ -16,10 +16,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Row is one datum of a generalised linear model as it arrives from a reader
-// or a stream: y ~ p(y|η), η = Offset + Σ_i Val[i]·w[Ind[i]]. A Row and its
-// slices belong to whoever made it and are valid until the next one, unless the
-// maker says otherwise.
+// Row is one datum of a generalised linear model, from a reader or a stream: y ~ p(y|η), η =
+// Offset + Σ_i Val[i]·w[Ind[i]]. A Row and its slices belong to their producer and are valid
+// until the next one, unless the producer says otherwise.
 type Row struct {
 	Ind    []int     // column of each value, strictly increasing, from 0; nil for a dense row
 	Val    []float64 // values: those at Ind, or one for each column if Ind is nil
@@ -29,10 +28,9 @@ type Row struct {
 	Weight float64
 }
 
-// Sparse is a matrix of sparse rows: for each row the columns and values of
-// its non-zeros (compressed sparse rows). It is a mat.Matrix. The zero value has
-// neither rows nor columns and is ready for Append. It is safe for concurrent
-// use as long as nothing is appended.
+// Sparse is a matrix of sparse rows: the columns and values of the non-zeros of each row (CSR).
+// It is a mat.Matrix. The zero value has neither rows nor columns and is ready for Append. It is
+// safe for concurrent use while nothing is appended.
 type Sparse struct {
 	x design.Rows
 }
@@ -46,8 +44,8 @@ func NewSparse(cols int) *Sparse {
 	return &Sparse{design.Rows{Cols: cols}}
 }
 
-// SparseOf returns the non-zeros of x, as a new matrix of the same size. It panics if x is nil
-// or a nil pointer.
+// SparseOf returns the non-zeros of x as a new matrix of the same size. It panics if x is nil or
+// a nil pointer.
 func SparseOf(x mat.Matrix) *Sparse {
 	if err := checkMatrix("x", x); err != nil {
 		panic(err.Error())
@@ -66,11 +64,10 @@ func SparseOf(x mat.Matrix) *Sparse {
 	return s
 }
 
-// Append adds a row with the values val at the columns ind, which need not be
-// in order; both are copied. A nil ind means a dense row. Columns beyond those of
-// the matrix widen it, even for values of 0, which are not kept. The error, upon
-// which nothing has been added, names the row; it wraps ErrShape if the lengths
-// disagree or a column is negative, not below math.MaxInt32 or given twice, and
+// Append adds a row with the values val at the columns ind, in any order; both are copied. A nil
+// ind means a dense row. Columns beyond those of the matrix widen it, even for values of 0, which
+// are not stored. On error nothing is added. The error names the row. It wraps ErrShape if the
+// lengths disagree or a column is negative, not below math.MaxInt32 or given twice, and
 // ErrNotFinite if a value is NaN or infinite.
 func (s *Sparse) Append(ind []int, val []float64) error {
 	row := s.rows()
@@ -130,7 +127,7 @@ func (s *Sparse) rows() int { return s.x.Rows() }
 // Dims returns the numbers of rows and columns.
 func (s *Sparse) Dims() (rows, cols int) { return s.rows(), s.x.Cols }
 
-// NNZ returns the number of values kept.
+// NNZ returns the number of stored values.
 func (s *Sparse) NNZ() int { return len(s.x.Ind) }
 
 // Row returns the columns, in increasing order, and the values of row i. They
@@ -139,7 +136,7 @@ func (s *Sparse) Row(i int) (ind []int32, val []float64) {
 	return s.x.Row(i)
 }
 
-// At returns the value at row i and column j, in O(log) of the non-zeros of the row.
+// At returns the value at row i and column j, in logarithmic time in the non-zeros of the row.
 func (s *Sparse) At(i, j int) float64 {
 	if j < 0 || j >= s.x.Cols {
 		panic(mat.ErrColAccess)
@@ -157,11 +154,12 @@ func (s *Sparse) At(i, j int) float64 {
 // T returns the transpose, as a view.
 func (s *Sparse) T() mat.Matrix { return mat.Transpose{Matrix: s} }
 
-// Rows returns the rows of x with the responses y, for whatever takes an iterator of rows; a nil y
-// means responses of 0. It panics if y is neither nil nor as long as x has rows. A nil x, or a nil
-// pointer, gives an error wrapping ErrEmpty in place of rows. The slices of a Row are valid until
-// the next one. They must not be changed: of a matrix with RawRowView, as *mat.Dense, they are its
-// own rows. Of another, some rows are read ahead.
+// Rows returns an iterator over the rows of x with the responses y. A nil y means responses of 0.
+// It panics if y is neither nil nor as long as x has rows. A nil x, or a nil pointer, gives an
+// error that wraps ErrEmpty in place of rows.
+//
+// The slices of a Row are valid until the next one and must not be changed: if x has RawRowView,
+// as *mat.Dense does, they are its own rows. Other matrices are read in blocks of rows.
 func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	if err := checkMatrix("x", x); err != nil {
 		return func(yield func(Row, error) bool) { yield(Row{}, err) }

@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Param is a parameter of a Kernel or of a Likelihood, on its natural scale.
+// Param is a hyper-parameter of a Kernel or of a Likelihood, on its natural scale.
 //
-// Its name is that of the field, such as Scale, or Length[3] for one of Lengths.
-// In a Sum or a Product the place and the type of the part stand before it, as
-// in [0].SquaredExp.Scale. Its valid values are those strictly between Min and
-// Max, which may be infinite. It is learned in a coordinate θ that has all
-// numbers as values, so that no step and no interval leaves its range:
+// Its name is that of the field, such as Scale, or Length[3] for one of Lengths. In a Sum or a
+// Product the index and the type of the part come first, as in [0].SquaredExp.Scale. Valid values
+// lie strictly between Min and Max, which may be infinite. Learning uses a coordinate θ that
+// takes all real values, so that no step and no interval leaves the range:
 //
-//	θ = log(Value − Min)                        where Min alone is finite,
-//	θ = −log(Max − Value)                       where Max alone is finite,
-//	θ = log((Value − Min)/(Max − Value))        where both are, and
-//	θ = Value                                   where neither is.
+//	θ = log(Value − Min)                        if only Min is finite,
+//	θ = −log(Max − Value)                       if only Max is finite,
+//	θ = log((Value − Min)/(Max − Value))        if both are, and
+//	θ = Value                                   if neither is.
 type Param struct {
 	Name            string
 	Value, Min, Max float64
@@ -113,9 +112,8 @@ func checkParams(of string, params []Param) error {
 	return errors.Join(errs...)
 }
 
-// validator is an option that can be out of range: a Schedule, a Sampler, a Converger or
-// whatever else a Solver or a model is given. Validate reports every
-// violation at once, wrapping ErrParam.
+// validator is an option that can be invalid: a Schedule, a Sampler, a Converger or another
+// option of a Solver or model. Validate reports all invalid fields at once, wrapping ErrParam.
 type validator interface{ Validate() error }
 
 // validateOption asks every option that is a validator.

@@ -20,32 +20,32 @@ var savedTypes save.Registry
 // loadable is what Load reads.
 type loadable[T any] interface{ load(r io.Reader) (T, error) }
 
-// Load reads what Save of a T has written, which must be all of r:
+// Load reads a posterior or stream that its method Save has written:
 //
 //	post, err := pgsvi.Load[*pgsvi.GPPosterior](file)
 //
-// T is a pointer to a posterior, a GLMStream or a CTMStream. Predictions of a posterior are those
-// of the one that was saved, and a stream goes on as that would have, to the last bit. A covariance
-// is factorised anew, in about D³/3 operations for a full one of D weights, N³/3 for a GP of N rows
-// and M³/3 for a SparseGP of rank M.
+// T is a pointer to a posterior, a GLMStream or a CTMStream. Predictions are those of the saved
+// posterior, and a stream continues as the saved one would, to the last bit. All of r must be the
+// file. Load factorises the covariance again: about D³/3 operations for a full one of D weights,
+// N³/3 for a GP of N rows and M³/3 for a SparseGP of rank M.
 //
-// The error wraps ErrFile if r has no such file, or one that is damaged or of a newer release, or
-// whose numbers make no T; it wraps ErrParam as well if the kernel or the likelihood is of a type
-// that Register was not told of. It wraps ErrMemory, and not ErrFile, if there are too many rows
-// for the limit. A failure of r is wrapped as it is.
+// The error wraps ErrFile if r is not such a file, is damaged or of a newer release, or has
+// invalid values. It also wraps ErrParam if the type of the kernel or likelihood is not
+// registered. It wraps ErrMemory, and not ErrFile, if the rows are too many for the limit. A
+// failure of r is wrapped unchanged.
 func Load[T loadable[T]](r io.Reader) (T, error) {
 	var t T
 	return t.load(r)
 }
 
-// Register gives the type of v, a Kernel or Likelihood of the caller's that
-// encoding/json can write and read, the name under which Save writes values of it
-// and Load knows them. What is behind the last dot of the name is
-// also the name of a Kernel in messages and in the names of its parameters, such
-// as Matern72 of "example.com/kernels.Matern72". A name is for ever: files keep
-// it. The types of this package are registered. Register panics if v is nil, if the
-// name is empty or that of another type, or if the type has another name. It is
-// safe for concurrent use.
+// Register makes a Kernel or Likelihood of your own known to Save and Load, under the given name.
+// v is any value of the type, which encoding/json must be able to write and read. Types of this
+// package are registered.
+//
+// The part of the name after the last dot also names a Kernel in messages and parameters, such as
+// Matern72 for "example.com/kernels.Matern72". Do not change a name later: files contain it.
+// Register panics if v is nil, if the name is empty or belongs to another type, or if the type
+// has another name. It is safe for concurrent use.
 func Register(name string, v any) {
 	if err := savedTypes.Add(name, v); err != nil {
 		panic("pgsvi: " + err.Error())

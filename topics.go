@@ -10,25 +10,25 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TopicStart is where the topics of a CTM or an LDA start from.
+// TopicStart chooses the initial topics of a CTM or an LDA.
 type TopicStart int
 
 const (
 	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
 	StartAuto TopicStart = iota
-	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. A topic is
-	// 0.2 times the word frequencies of a cluster plus 0.8 times those of the corpus. So weak a
-	// hint leaves the topics room to move: on AP the ELBO is higher, and held-out words are
-	// predicted better, than from the clusters themselves.
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. A topic is 0.2
+	// times the word frequencies of a cluster plus 0.8 times those of the corpus. On AP this weak
+	// start gave a higher ELBO and better held-out predictions than the clusters alone.
 	StartKMeans
-	// StartAnchors finds anchor words, whose company is far from that of any mixture of the
-	// others (Arora et al., 2013). The documents with such a word take the place of a cluster.
+	// StartAnchors finds anchor words, whose co-occurring words are far from any mixture of those
+	// of the others (Arora et al., 2013). The documents with such a word replace a cluster of
+	// StartKMeans.
 	StartAnchors
-	// StartDocs puts three documents drawn at random in place of a cluster.
+	// StartDocs uses three documents drawn at random in place of each cluster.
 	StartDocs
-	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as
-	// good as any where topics are many and documents long. With few topics it may leave two
-	// of them the same.
+	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as good
+	// as any if there are many topics and long documents. With few topics two of them may stay
+	// the same.
 	StartRandom
 )
 
@@ -45,30 +45,29 @@ func nameOf(kind string, names []string, i int) string {
 	return names[i]
 }
 
-// TopicRank says what makes a word a top word of a topic. Below, β_kv is the
-// probability of word v in topic k, p_v how often it occurs, as a fraction of all
-// tokens, and φ_kv = β_kv / Σ_j β_jv how exclusive it is to the topic.
+// TopicRank chooses how the top words of a topic are ranked. Below, β_kv is the probability of
+// word v in topic k, p_v the fraction of all tokens that are v, and φ_kv = β_kv / Σ_j β_jv how
+// exclusive v is to the topic.
 type TopicRank int
 
 const (
 	// ByProbability ranks words by β_kv.
 	ByProbability TopicRank = iota
-	// ByFREX ranks words by how frequent and exclusive they are at once: the
-	// harmonic mean of the two, each as its empirical distribution function over
-	// the words of the topic,
+	// ByFREX ranks words by frequency and exclusivity together: the harmonic mean of the two,
+	// each as its empirical distribution function over the words of the topic,
 	//
 	//	1 / (½ / F_k(φ_kv) + ½ / G_k(β_kv)).
 	//
-	// J. M. Bischof and E. M. Airoldi, Summarizing topical content with word
-	// frequency and exclusivity, ICML 2012.
+	// J. M. Bischof and E. M. Airoldi, Summarizing topical content with word frequency and
+	// exclusivity, ICML 2012.
 	ByFREX
-	// ByLift ranks words by β_kv / p_v. It is given to rare words. M. Taddy, On
-	// estimation and selection for topic models, AISTATS 2012.
+	// ByLift ranks words by β_kv / p_v, which favours rare words. M. Taddy, On estimation and
+	// selection for topic models, AISTATS 2012.
 	ByLift
-	// ByRelevance ranks words by 0.6 log β_kv + 0.4 log(β_kv / p_v), the weight
-	// that readers recognised topics best with. C. Sievert and K. E. Shirley,
-	// LDAvis: a method for visualizing and interpreting topics, ACL workshop on
-	// interactive language learning, visualization, and interfaces, 2014.
+	// ByRelevance ranks words by 0.6 log β_kv + 0.4 log(β_kv / p_v). With this weight readers
+	// recognised topics best. C. Sievert and K. E. Shirley, LDAvis: a method for visualizing and
+	// interpreting topics, ACL workshop on interactive language learning, visualization, and
+	// interfaces, 2014.
 	ByRelevance
 )
 
@@ -87,26 +86,25 @@ func (r TopicRank) String() string {
 	return fmt.Sprintf("TopicRank(%d)", int(r))
 }
 
-// TopTerms returns, for each of the K topics, the indices of its n top words, the
-// first ranked first; of equals, the more probable comes first, then the one with
-// the smaller index. If there are fewer than n words, all are returned. The rows
-// of topics are distributions over the V words. Frequencies are how often each
-// word occurs, as of Corpus.TermFreq; they need not sum to one, and nil means that
-// all topics are equally common. Words of frequency zero are the last by lift and
-// relevance. Probability and FREX do not use frequencies.
+// TopTerms returns the indices of the n top words of each of the K topics, best first. Of equals,
+// the more probable comes first, then the one with the smaller index. With fewer than n words it
+// returns all. The rows of topics are distributions over the V words.
 //
-// The errors wrap ErrEmpty if topics has no elements, ErrShape if freq is neither
-// nil nor of length V, ErrNotFinite if an element of either is not finite, and
-// ErrParam if one is negative, a row of topics does not sum to one within 1e-3,
-// the frequencies are all zero, n is not positive or the rank is none of the above.
+// freq is how often each word occurs, as from Corpus.TermFreq. It need not sum to one. Nil means
+// that all topics are equally common. Words of frequency zero come last by lift and relevance.
+// Probability and FREX do not use frequencies.
+//
+// The errors wrap ErrEmpty if topics has no elements, ErrShape if freq is neither nil nor of
+// length V, ErrNotFinite if an element of either is not finite, and ErrParam if one is negative,
+// a row of topics does not sum to one within 1e-3, the frequencies are all zero, n is not
+// positive or the rank is unknown.
 func TopTerms(topics *mat.Dense, freq []float64, n int, rank TopicRank) ([][]int, error) {
 	top, err := topic.TopTerms(topics, freq, n, topic.Rank(rank))
 	return top, prefixed(err)
 }
 
-// TopWords returns the words that TopTerms finds with the frequencies of c, the
-// corpus that the topics are of, by their names as of Corpus.Word. The errors are
-// those of Corpus.Validate and of TopTerms.
+// TopWords returns the words of TopTerms, with the frequencies of c, the corpus of the topics,
+// and its names as in Corpus.Word. The errors are those of Corpus.Validate and of TopTerms.
 func TopWords(topics *mat.Dense, c *Corpus, n int, rank TopicRank) ([][]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -124,19 +122,18 @@ func TopWords(topics *mat.Dense, c *Corpus, n int, rank TopicRank) ([][]string, 
 	return words, nil
 }
 
-// UMass returns, for each list of top words, the most probable first, its
-// coherence by the documents of c, those the topics were fitted to:
+// UMass returns the UMass coherence of each list of top words, the most probable first, in the
+// documents of c, the corpus that the topics were fitted to:
 //
 //	Σ_{i>j} log((D(i, j) + 1) / D(j))
 //
-// where D counts the documents that have word j, or both. It is larger, mostly
-// less negative, for words that occur together, and only lists of equal length
-// compare. A pair whose word j occurs nowhere adds nothing. D. Mimno, H. M.
-// Wallach, E. Talley, M. Leenders and A. McCallum, Optimizing semantic coherence
-// in topic models, EMNLP 2011.
+// where D counts the documents with word j, or with both. It is larger, usually less negative,
+// for words that occur together. Compare lists of equal length only. A pair whose word j occurs
+// nowhere adds nothing. D. Mimno, H. M. Wallach, E. Talley, M. Leenders and A. McCallum,
+// Optimizing semantic coherence in topic models, EMNLP 2011.
 //
-// The errors are those of Corpus.Validate, and wrap ErrEmpty if c has no documents
-// and ErrShape if a list has an index that is not that of a word of c.
+// The errors are those of Corpus.Validate, and wrap ErrEmpty if c has no documents and ErrShape
+// if a list has an index that is not that of a word of c.
 func UMass(top [][]int, c *Corpus) ([]float64, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -145,18 +142,17 @@ func UMass(top [][]int, c *Corpus) ([]float64, error) {
 	return score, prefixed(err)
 }
 
-// NPMI returns, for each list of top words, in any order, the mean over its pairs
-// of words of their normalised pointwise mutual information in the documents of
-// c, the corpus of the topics or another over the same vocabulary:
+// NPMI returns the coherence of each list of top words, in any order: the mean over its pairs of
+// words of their normalised pointwise mutual information in the documents of c. c may be the
+// corpus of the topics or another over the same vocabulary. The value of a pair is
 //
 //	log(P(i, j) / (P(i) P(j))) / −log P(i, j)
 //
-// where P is the fraction of documents that have a word, or both. It is between
-// −1, for words that never occur together, and 1, for words that only occur
-// together; 0 is chance. A list of less than two words has NaN. G. Bouma,
-// Normalized (pointwise) mutual information in collocation extraction, GSCL 2009;
-// J. H. Lau, D. Newman and T. Baldwin, Machine reading tea leaves, EACL 2014,
-// found it to agree best with people.
+// where P is the fraction of documents with a word, or with both. It is −1 for words that never
+// occur together, 0 by chance, and 1 for words that only occur together. A list of fewer than two
+// words has NaN. G. Bouma, Normalized (pointwise) mutual information in collocation extraction,
+// GSCL 2009. J. H. Lau, D. Newman and T. Baldwin, Machine reading tea leaves, EACL 2014, found
+// the best agreement with human judgement.
 //
 // The errors are those of UMass.
 func NPMI(top [][]int, c *Corpus) ([]float64, error) {
@@ -167,21 +163,19 @@ func NPMI(top [][]int, c *Corpus) ([]float64, error) {
 	return score, prefixed(err)
 }
 
-// Exclusivity returns, for each topic, the mean over its top words, as of
-// TopTerms, of φ_kv = β_kv / Σ_j β_jv: 1 if no other topic has them, 1/K if all
-// have them alike. It is what coherence alone does not see, for topics that share
-// their words may well be coherent. A list without words has NaN. The measure is
-// that of Bischof and Airoldi (see ByFREX), without its ranks.
+// Exclusivity returns, for each topic, the mean of φ_kv = β_kv / Σ_j β_jv over its top words, as
+// from TopTerms. It is 1 if no other topic has them, and 1/K if all topics have them equally.
+// Coherence alone does not detect topics that share their words. A list without words has NaN.
+// The measure is that of Bischof and Airoldi (see ByFREX), without its ranks.
 //
-// The errors wrap ErrEmpty, ErrNotFinite and ErrParam as those of TopTerms, and
-// ErrShape if there are not as many lists as topics or a list has an index that is
-// not that of a word.
+// The errors wrap ErrEmpty, ErrNotFinite and ErrParam as in TopTerms, and ErrShape if the number
+// of lists is not that of topics or a list has an index that is not that of a word.
 func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
 	score, err := topic.Exclusivity(topics, top)
 	return score, prefixed(err)
 }
 
-// WriteLDAvis writes what the topic browser LDAvis asks for, as a JSON object:
+// WriteLDAvis writes the input of the topic browser LDAvis, a JSON object:
 //
 //	topic_term_dists  K rows of V probabilities, topics
 //	doc_topic_dists   D rows of K probabilities, docTopics
@@ -189,18 +183,17 @@ func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
 //	vocab             V words, as of Corpus.Word
 //	term_frequency    how often each occurs in c
 //
-// These are the arguments of prepare in pyLDAvis, so that
+// These are the arguments of prepare in pyLDAvis:
 //
 //	pyLDAvis.prepare(**json.load(open("topics.json")))
 //
-// takes them as they are. In R they are phi, theta, doc.length, vocab and
-// term.frequency of LDAvis::createJSON. Both take logarithms: smooth topics that
-// have zeros.
+// In R they are phi, theta, doc.length, vocab and term.frequency of LDAvis::createJSON. Both take
+// logarithms: smooth topics that have zeros.
 //
-// The errors are those of Corpus.Validate, and wrap ErrShape if the sizes of
-// topics, docTopics and c disagree, ErrEmpty if there are none, and ErrNotFinite
-// or ErrParam if a row of a matrix is not a distribution, that sums to one within
-// 1e-3; nothing has been written then. A failure of w is wrapped as it is.
+// The errors are those of Corpus.Validate, and wrap ErrShape if the sizes of topics, docTopics
+// and c disagree, ErrEmpty if there are none, and ErrNotFinite or ErrParam if a row of a matrix
+// is not a distribution that sums to one within 1e-3. Nothing has been written then. A failure of
+// w is wrapped unchanged.
 func WriteLDAvis(w io.Writer, topics, docTopics *mat.Dense, c *Corpus) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -215,34 +208,34 @@ func WriteLDAvis(w io.Writer, topics, docTopics *mat.Dense, c *Corpus) error {
 // maxDraws bounds HeldOutOptions.Draws.
 const maxDraws = 10000000
 
-// HeldOutOptions are the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut; the zero value
-// is the protocol.
+// HeldOutOptions are the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut. The zero value
+// is the standard protocol.
 type HeldOutOptions struct {
 	// Draws is the number of draws of z for each document, in antithetic pairs, at most
-	// 10,000,000. Zero means 10,000. An LDA needs none.
+	// 10,000,000. Zero means 10,000. An LDA uses none.
 	Draws int
 	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero
 	// means 0.01.
 	Smoothing float64
-	// ByWord scores the tokens of a word together, as Khan et al. (2016) write it,
+	// ByWord scores the tokens of a word together, as Khan et al. (2016) do,
 	//
 	//	−Σ_v log E_q[(Σ_k β_kv softmax(z)_k)^y²_v]
 	//
-	// and not each on its own. The score is never larger, by Jensen's inequality, and is the same
-	// where no word occurs twice. An LDA does not offer it.
+	// instead of each on its own. By Jensen's inequality the score is never larger. It is the
+	// same if no word occurs twice. An LDA returns an error.
 	ByWord bool
 	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on
 	// it.
 	Workers int
 }
 
-// HeldOut is how well the second halves of documents are predicted from their first
-// halves: −log probability per token, in nats, the lower the better.
+// HeldOut is the out-of-sample score of a topic model: how well the first halves of documents
+// predict their second halves. It is the −log probability per token, in nats; lower is better.
 type HeldOut struct {
 	PerToken       float64   // over all tokens; NaN if there are none
 	InVocab        float64   // over tokens whose word occurs in the training data
-	Tokens         float64   // how many tokens PerToken is over
-	TokensInVocab  float64   // and InVocab
+	Tokens         float64   // the number of tokens in PerToken
+	TokensInVocab  float64   // the number of tokens in InVocab
 	DocumentScores []float64 // Σ over the tokens of each document
 }
 
@@ -272,21 +265,20 @@ func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions
 	return o, nil
 }
 
-// Document is a bag of words: which words of the vocabulary occur in it, and
-// how often. The zero value is a document without words.
+// Document is a bag of words: which words of the vocabulary occur in it, and how often. The zero
+// value is a document without words.
 type Document struct {
 	Words  []int     // indices into the vocabulary, from 0, strictly increasing
 	Counts []float64 // how often each occurs, positive
 }
 
-// Tokens returns the number of words of d, each counted as often as it occurs.
+// Tokens returns the number of words of d, counted with repetition.
 func (d Document) Tokens() (n float64) { return topic.Doc(d).Tokens() }
 
-// Halves deals the tokens of d out to two new documents, for scores of how well
-// one half predicts the other. The tokens are taken in the order of Words, each
-// word as often as it is counted; those at even positions, from 0, go to first
-// and the others to second. Counts must be whole numbers; Halves panics at one
-// that is not.
+// Halves splits the tokens of d into two new documents, to score how well one half predicts the
+// other. The tokens are taken in the order of Words, each word as often as it is counted. Those
+// at even positions, from 0, go to first and the others to second. Halves panics if a count is
+// not a whole number.
 func (d Document) Halves() (first, second Document) {
 	first, second, err := d.halves()
 	if err != nil {
@@ -301,12 +293,10 @@ func (d Document) halves() (first, second Document, err error) {
 	return Document(a), Document(b), prefixed(err)
 }
 
-// Corpus is a collection of documents over one vocabulary. The zero value has
-// neither documents nor words. It is safe for concurrent use as long as nothing
-// in it is changed.
+// Corpus is a collection of documents over one vocabulary. The zero value has neither documents
+// nor words. It is safe for concurrent use while nothing in it is changed.
 //
-// The methods that count take a corpus that is in order, as Validate has it, and
-// may panic if it is not.
+// The counting methods need a corpus that Validate accepts, and may panic otherwise.
 type Corpus struct {
 	Docs  []Document
 	Terms int      // size of the vocabulary
@@ -346,8 +336,7 @@ func (c *Corpus) fits(terms int) error {
 // says of which document.
 func (d Document) check(terms int) error { return topic.Doc(d).Check(terms) }
 
-// Tokens returns the number of words in all documents, each counted as often as
-// it occurs.
+// Tokens returns the number of words in all documents, counted with repetition.
 func (c *Corpus) Tokens() (n float64) {
 	for _, d := range c.Docs {
 		n += d.Tokens()
@@ -355,8 +344,7 @@ func (c *Corpus) Tokens() (n float64) {
 	return n
 }
 
-// DocFreq returns, for each word of the vocabulary, the number of documents that
-// it occurs in.
+// DocFreq returns, for each word of the vocabulary, the number of documents that contain it.
 func (c *Corpus) DocFreq() []int {
 	freq := make([]int, c.Terms)
 	for _, d := range c.Docs {
@@ -379,8 +367,8 @@ func (c *Corpus) TermFreq() []float64 {
 	return freq
 }
 
-// Word returns the word with index i, or i in decimal if the vocabulary is not
-// known. It panics if Vocab is not nil and has no word i.
+// Word returns the word with index i, or i in decimal if the vocabulary is unknown. It panics if
+// Vocab is not nil and has no word i.
 func (c *Corpus) Word(i int) string {
 	if c.Vocab == nil {
 		return strconv.Itoa(i)
@@ -388,9 +376,9 @@ func (c *Corpus) Word(i int) string {
 	return c.Vocab[i]
 }
 
-// Subset returns the corpus of the documents at index, in its order; a document
-// may occur more than once. Documents and vocabulary are shared with c. It
-// panics if an index is not that of a document.
+// Subset returns the corpus of the documents at index, in that order; a document may occur more
+// than once. Documents and vocabulary are shared with c. It panics if an index is not that of a
+// document.
 func (c *Corpus) Subset(index []int) *Corpus {
 	docs := make([]Document, len(index))
 	for at, i := range index {
@@ -399,9 +387,9 @@ func (c *Corpus) Subset(index []int) *Corpus {
 	return &Corpus{Docs: docs, Terms: c.Terms, Vocab: c.Vocab}
 }
 
-// EvenOdd returns the documents with an even index, from 0, and those with an odd
-// one: the split into training and test set that held-out scores of this package
-// are given for. Documents and vocabulary are shared with c.
+// EvenOdd returns the documents with an even index, from 0, and those with an odd one: the split
+// into training and test set of the held-out scores in this repository. Documents and vocabulary
+// are shared with c.
 func (c *Corpus) EvenOdd() (even, odd *Corpus) {
 	even = &Corpus{Terms: c.Terms, Vocab: c.Vocab}
 	odd = &Corpus{Terms: c.Terms, Vocab: c.Vocab}
