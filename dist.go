@@ -14,10 +14,9 @@ import (
 
 // Dist is a member q(z|λ) of a parametric family of distributions over z ∈ R^d.
 //
-// λ is the flat parameter vector in the coordinates of the type (see
-// Coordinates): every gradient ∇_λ in the package, of a Smooth, a Convex or a
-// Divergence, is the vector of ordinary partial derivatives with respect to
-// the elements of Params. A Dist is not safe for concurrent use while it is
+// λ is the flat parameter vector in the coordinates of the type (see Coordinates). Every gradient
+// ∇_λ in this package, of a Smooth, a Convex or a Divergence, is the vector of partial
+// derivatives by the elements of Params. A Dist is not safe for concurrent use while it is
 // changed.
 type Dist interface {
 	// Dim returns d.
@@ -50,14 +49,14 @@ func haltDist(q Dist, h *parallel.Halt) {
 	}
 }
 
-// Charted is a Dist whose valid λ are the image of an unconstrained chart
-// x ∈ R^NumParams. The numeric proximal step works in the chart.
+// Charted is a Dist whose valid λ are the image of an unconstrained chart x ∈ R^NumParams. The
+// numeric proximal step works in the chart.
 type Charted interface {
 	Dist
 	// Chart stores x in dst; nil allocates.
 	Chart(dst []float64) []float64
-	// SetChart replaces λ by λ(x), under the contract of SetParams: where the chart
-	// has no edges it fails only when λ(x) overflows, wrapping ErrNotFinite.
+	// SetChart replaces λ by λ(x), under the contract of SetParams. Unless the chart has edges it
+	// fails only if λ(x) overflows, with an error that wraps ErrNotFinite.
 	SetChart(x []float64) error
 	// ChartGrad stores (∂λ/∂x)ᵀ g in dst: the gradient with respect to x of a
 	// function whose gradient with respect to λ is g. Nil allocates; dst may be g.
@@ -68,13 +67,12 @@ type Charted interface {
 //
 //	q(z|η) = h(z) exp(ηᵀT(z) − A(η)),   μ = E_q[T(z)] = ∇A(η),
 //
-// with natural parameters η and mean parameters μ, both of length NumParams
-// whatever λ is. What λ is, Coordinates says; closed forms of the proximal step
-// are looked up by it, and a step that is right in one is wrong in another.
+// with natural parameters η and mean parameters μ, both of length NumParams. λ is given by
+// Coordinates. The closed form of a proximal step depends on the coordinates.
 //
-// It is not for other packages to implement, and has unexported methods: the
-// Gaussians and Exp are the only ones. A family of your own is a Family, said in
-// η alone, and NewExp makes an ExpFamily of it.
+// Other packages cannot implement it, as it has unexported methods. The implementations are
+// Gaussian and Exp. For a family of your own write a Family, in terms of η, and NewExp makes an
+// ExpFamily of it.
 type ExpFamily interface {
 	Charted
 	// Coordinates returns the meaning of λ.
@@ -109,15 +107,14 @@ type ExpFamily interface {
 	setState(p Dist) bool
 }
 
-// Coordinates names the meaning of λ for an ExpFamily: MeanParams and Natural for
-// any, the others for a Gaussian q = N(m, V), diagonal or full. It decides at which
-// point of the geometry f is linearised and so which of the published updates the
-// proximal step is.
+// Coordinates is the meaning of λ for an ExpFamily: MeanParams and Natural for any, and the
+// others for a Gaussian q = N(m, V), diagonal or full. It determines where f is linearised, and
+// so which of the published updates the proximal step is.
 type Coordinates int
 
 const (
-	// MeanParams is λ = μ, (m, V + mmᵀ) for a Gaussian, in which the proximal step
-	// with a KL divergence averages natural parameters: the update of the paper's main text.
+	// MeanParams is λ = μ, (m, V + mmᵀ) for a Gaussian. A proximal step with a KL divergence then
+	// averages natural parameters: the update of the paper's main text.
 	MeanParams Coordinates = iota
 	// MeanCov is λ = (m, V): the update of the paper's appendix.
 	MeanCov
@@ -186,8 +183,8 @@ func gradientByDifferences(dst []float64, q Dist, f func(Dist) float64) []float6
 	return dst
 }
 
-// Point is the point mass at z = λ. With it the iteration is plain
-// optimisation over R^d: gradient descent, ISTA, mirror descent.
+// Point is the point mass at z = λ. With it the iteration is plain optimisation over R^d:
+// gradient descent, ISTA, mirror descent.
 type Point struct{ z []float64 }
 
 // NewPoint returns the point mass at a copy of z.

@@ -17,45 +17,43 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Family is an exponential family,
+// Family is an exponential family of your own,
 //
 //	q(z|η) = h(z) exp(ηᵀT(z) − A(η)),
 //
-// said in functions of its natural parameters η. NewExp makes distributions of
-// it; score, KL, coordinates and steps follow. CheckFamily proves that the
-// functions belong together.
+// described by functions of its natural parameters η. NewExp makes distributions of it, with
+// score, KL, coordinates and steps. CheckFamily tests the functions.
 //
-// A Family is immutable and safe for concurrent use. No function may keep or
-// change its arguments, other than dst and z where they receive the result. The
-// elements of T must be linearly independent, so that the Fisher information is
-// positive definite: a distribution over K categories has K−1 natural parameters.
-// Two members are of one family if their Family values are equal by reflect.DeepEqual.
+// A Family is immutable and safe for concurrent use. No function may keep or change its
+// arguments, except those that receive the result. The elements of T must be linearly
+// independent, so that the Fisher information is positive definite: a distribution over K
+// categories has K−1 natural parameters. Two members are of one family if their Family values are
+// equal by reflect.DeepEqual.
 type Family interface {
 	// Dim returns the length of z.
 	Dim() int
 	// NumParams returns the length of η and of T(z).
 	NumParams() int
-	// LogPartition returns A(η). It must return +Inf, or NaN, wherever η is not
-	// valid: that is how steps that lead too far are found out and shortened.
+	// LogPartition returns A(η). It must return +Inf, or NaN, if η is not valid: steps that lead
+	// there are detected by this and shortened.
 	LogPartition(eta []float64) float64
 	// Mean stores the mean parameters μ = E[T(z)] = ∇A(η) in dst.
 	Mean(dst, eta []float64)
-	// Fisher stores the Fisher information ∇²A(η), the covariance of T(z), in
-	// dst, which holds zeros.
+	// Fisher stores the Fisher information ∇²A(η), the covariance of T(z), in dst, which is zero
+	// on entry.
 	Fisher(dst *mat.SymDense, eta []float64)
 	// Stat stores the sufficient statistics T(z) in dst.
 	Stat(dst, z []float64)
 	// LogBase returns log h(z), −Inf outside the support.
 	LogBase(z []float64) float64
-	// Rand stores a draw from q(z|η) in z and its statistics T(z) in t. Where z cannot
-	// hold the draw, as one of a Gamma of a small shape that underflows to 0, T(z) still can:
-	// write logarithms from what they are drawn from. Otherwise it is Stat of z.
+	// Rand stores a draw from q(z|η) in z and its statistics T(z) in t. T(z) is usually Stat of
+	// z. If z underflows, as a Gamma of small shape may, compute logarithms in T(z) from the
+	// variables that z was drawn from.
 	Rand(z, t, eta []float64, rng *rand.Rand)
 }
 
-// FisherFamily is a Family whose Fisher information has a structure, so that products with it and
-// its inverse are cheap: Fisher is then not asked for by steps. Without it an Exp factorises
-// Fisher.
+// FisherFamily is a Family with fast products by its Fisher information and the inverse. Steps
+// then do not call Fisher. Without it an Exp factorises Fisher.
 type FisherFamily interface {
 	Family
 	// FisherMul stores F·g in dst, which may be g.
@@ -64,26 +62,25 @@ type FisherFamily interface {
 	FisherSolve(dst, g, eta []float64)
 }
 
-// EntropyFamily is a Family that knows the entropy −E[log q(z|η)], which A and μ do not
-// say where h is not constant.
+// EntropyFamily is a Family that knows the entropy −E[log q(z|η)]. If h is not constant, A and μ
+// do not determine it.
 type EntropyFamily interface {
 	Family
 	// Entropy returns the entropy in nats, NaN where it is not known.
 	Entropy(eta []float64) float64
 }
 
-// PathFamily is a Family whose draws are differentiable in η, with some randomness held: that
-// is what Pathwise needs. The derivative of a draw may be the implicit one,
+// PathFamily is a Family whose draws are differentiable in η for fixed randomness, as Pathwise
+// requires (reparameterisation). The derivative of a draw may be the implicit one,
 // −(∂F(z|η)/∂η)/q(z|η) with F the distribution function (Figurnov, Mohamed and Mnih, 2018).
 type PathFamily interface {
 	Family
 	// AuxLen returns the length of aux.
 	AuxLen() int
-	// RandPath is Rand, and stores in aux what PathGrad has to know of the draw beside z.
+	// RandPath is Rand, and also stores in aux what PathGrad needs of the draw beside z.
 	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
 	// PathGrad adds Σ_j (∂z_j/∂η)·∂/∂z_j (l(z) + cᵀT(z)) to dst, for the draw of z and aux and a
-	// function l with the gradient dl at z. Where z cannot hold the draw, what is left of dl
-	// times z counts.
+	// function l with the gradient dl at z. If z underflows, use the limit of dl times z.
 	PathGrad(dst, dl, c, z, aux, eta []float64)
 }
 
@@ -136,22 +133,22 @@ func familyName(f Family) string {
 	return fmt.Sprintf("%T", f)
 }
 
-// ChartFamily is a Family with a chart x ∈ R^NumParams of the valid η, such as
-// the logarithm of a rate. Without one the chart is η itself, whose set has
-// edges. The numeric proximal step works in the chart.
+// ChartFamily is a Family with a chart x ∈ R^NumParams of the valid η, such as the logarithm of a
+// rate. Without one the chart is η itself, whose domain may have edges. The numeric proximal step
+// works in the chart.
 type ChartFamily interface {
 	Family
 	// Chart stores x in dst.
 	Chart(dst, eta []float64)
-	// FromChart stores η(x) in dst. Every finite x has a valid η, until it overflows.
+	// FromChart stores η(x) in dst. Every finite x must give a valid η, unless it overflows.
 	FromChart(dst, x []float64)
 	// ChartGrad stores (∂η/∂x)ᵀg in dst, at the x of eta; dst may be g.
 	ChartGrad(dst, g, eta []float64)
 }
 
-// Exp is the member q(z|η) of a Family. It stores η. Its λ are the mean
-// parameters μ, or η itself after In(Natural). With λ = μ and the KL divergence
-// a step averages natural parameters, without ever computing η from μ.
+// Exp is a member q(z|η) of a Family. It stores η. Its λ are the mean parameters μ, or η after
+// In(Natural). With λ = μ and the KL divergence a step averages natural parameters and never
+// computes η from μ.
 type Exp struct {
 	f      Family
 	plain  bool // f may be compared by ==
@@ -177,12 +174,11 @@ type expState struct {
 	a       float64 // A(η); NaN until it is asked for, of a domainFamily
 }
 
-// NewExp returns the member of f with the natural parameters eta, which are
-// copied, in the coordinates MeanParams. It returns an error wrapping ErrParam if
-// f is nil, ErrEmpty if it has no dimensions or no parameters, ErrShape if eta does
-// not have NumParams elements, ErrNotFinite if an element of η or of μ is not
-// finite, or ErrNotPosDef if A(η) is not finite or the Fisher information is not
-// positive definite.
+// NewExp returns the member of f with the natural parameters eta, which are copied, in the
+// coordinates MeanParams. The error wraps ErrParam if f is nil, ErrEmpty if it has no dimensions
+// or no parameters, ErrShape if eta does not have NumParams elements, ErrNotFinite if an element
+// of η or of μ is not finite, and ErrNotPosDef if A(η) is not finite or the Fisher information is
+// not positive definite.
 func NewExp(f Family, eta []float64) (*Exp, error) {
 	if f == nil {
 		return nil, fmt.Errorf("pgsvi: NewExp needs a Family: %w", ErrParam)
@@ -216,8 +212,8 @@ func newExpState(n int) expState {
 // Family returns the family of q.
 func (q *Exp) Family() Family { return q.f }
 
-// In returns a copy of q whose λ is expressed in the coordinates c. It panics
-// unless c is MeanParams or Natural.
+// In returns a copy of q with λ in the coordinates c. It panics unless c is MeanParams or
+// Natural.
 func (q *Exp) In(c Coordinates) *Exp {
 	if c != MeanParams && c != Natural {
 		panic(fmt.Sprintf("pgsvi: an Exp has no λ in the coordinates %v", c))
@@ -321,10 +317,10 @@ const (
 	newtonFar = 1e-12
 )
 
-// SetMeanParams implements ExpFamily: it solves ∇A(η) = μ, which is to minimise
-// the convex A(η) − ηᵀμ, in closed form for some of the families of the package and otherwise by
-// Newton's method with the Fisher information from the η of q. A step is halved until it is valid
-// and falls. If mu is not attained the error wraps ErrNotPosDef.
+// SetMeanParams implements ExpFamily: it solves ∇A(η) = μ by minimising the convex A(η) − ηᵀμ.
+// Some families of this package have a closed form. Others use Newton's method with the Fisher
+// information, from the η of q; a step is halved until it is valid and decreases. If mu is not
+// attained the error wraps ErrNotPosDef.
 func (q *Exp) SetMeanParams(mu []float64) error {
 	n := len(q.mu)
 	if len(mu) != n {
@@ -436,7 +432,7 @@ func (q *Exp) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// Entropy returns −E_q[log q(z)] in nats, NaN if the Family is no EntropyFamily.
+// Entropy returns −E_q[log q(z)] in nats, or NaN if the Family is not an EntropyFamily.
 func (q *Exp) Entropy() float64 {
 	if f, ok := q.f.(EntropyFamily); ok {
 		return f.Entropy(q.eta)
@@ -654,10 +650,10 @@ func NewBeta(a, b float64) (*Exp, error) {
 //
 //	q(z) ∝ Π_k z_k^{α_k−1},   η = α,   T(z)_k = log z_k,   μ_k = ψ(α_k) − ψ(Σα),
 //
-// in the coordinates MeanParams; alpha is copied. A z has K elements that sum to 1, and densities
+// in the coordinates MeanParams; alpha is copied. z has K elements that sum to 1, and densities
 // are with respect to the first K−1 of them. T(z) of a draw holds the logarithms of parts that
-// underflow. It has paths and a chart, log α; its work is of order K. It returns an error wrapping
-// ErrEmpty if there are less than two α, or ErrParam if one is not positive and finite.
+// underflow. It has paths and a chart, log α; its work is of order K. The error wraps ErrEmpty if
+// there are fewer than two α, and ErrParam if one is not positive and finite.
 func NewDirichlet(alpha []float64) (*Exp, error) {
 	if len(alpha) < 2 {
 		return nil, fmt.Errorf("pgsvi: NewDirichlet needs at least two α, not %d: %w", len(alpha), ErrEmpty)
@@ -678,14 +674,14 @@ func NewBernoulli(p float64) (*Exp, error) {
 	return NewExp(expfam.CategoricalFamily{K: 2}, []float64{math.Log(p) - math.Log1p(-p)})
 }
 
-// NewCategorical returns the distribution of z = k with a probability in proportion to the weight
+// NewCategorical returns the distribution of z = k with probability in proportion to the weight
 // p_k, k = 0 … K−1, K ≥ 2,
 //
 //	η_k = log p_{k+1}/p_0,   T(z)_k = 1 if z = k+1, else 0,   μ_k = p_{k+1},   k = 0 … K−2,
 //
-// in the coordinates MeanParams: one parameter less than there are categories, so that they are
-// independent. It has quadrature, which is the sum. It returns an error wrapping ErrEmpty if there
-// are less than two weights, or ErrParam if one is not positive and finite.
+// in the coordinates MeanParams. It has one parameter fewer than categories, so that they are
+// independent. Its quadrature is the sum. The error wraps ErrEmpty if there are fewer than two
+// weights, and ErrParam if one is not positive and finite.
 func NewCategorical(p []float64) (*Exp, error) {
 	if len(p) < 2 {
 		return nil, fmt.Errorf("pgsvi: NewCategorical needs at least two weights, not %d: %w", len(p), ErrEmpty)
@@ -718,12 +714,12 @@ func NewGamma(shape, rate float64) (*Exp, error) {
 	return newPositive(expfam.GammaFamily{}, []string{"shape", "rate"}, []float64{shape, rate}, []float64{shape, -rate})
 }
 
-// NewInverseGamma returns the distribution of 1/x, x ~ Gamma(a, b), with the shape a > 0 and the
-// scale b > 0,
+// NewInverseGamma returns the inverse gamma distribution, a common prior of a variance: that of
+// 1/x, x ~ Gamma(a, b), with shape a > 0 and scale b > 0,
 //
 //	q(z) = b^a/Γ(a) z^{−a−1} e^{−b/z},   η = (a, −b),   T(z) = (−log z, 1/z),   μ = (ψ(a) − log b, a/b),
 //
-// in the coordinates MeanParams: the prior of a variance. It has what NewGamma has, and its errors.
+// in the coordinates MeanParams. Paths, quadrature, chart and errors are those of NewGamma.
 func NewInverseGamma(shape, scale float64) (*Exp, error) {
 	return newPositive(expfam.InverseGammaFamily{}, []string{"shape", "scale"}, []float64{shape, scale}, []float64{shape, -scale})
 }
@@ -745,17 +741,17 @@ func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, er
 	return NewExp(f, eta)
 }
 
-// NewWishart returns the Wishart distribution of ν > d − 1 degrees of freedom and a scale W over
+// NewWishart returns the Wishart distribution with ν > d − 1 degrees of freedom and scale W over
 // d×d precision matrices Λ,
 //
 //	q(Λ) ∝ |Λ|^{(ν−d−1)/2} exp(−½ tr W⁻¹Λ),   E[Λ] = νW,
 //
-// in the coordinates MeanParams. A z is the lower triangle of Λ, row by row: element (i, j), j ≤ i,
-// at i(i+1)/2 + j. With that order T(z) = (log|Λ|, Λ) and η = (ν/2, −½W⁻¹), in which an element off
-// the diagonal counts twice and is −(W⁻¹)_ij. It has a chart, the logarithm of ν − d + 1 and the
-// log-Cholesky factor of ½W⁻¹. Scale is copied. It returns an error wrapping ErrEmpty if scale is
-// nil or has no dimensions, ErrParam if df is not above d − 1 and finite, or ErrNotPosDef if scale
-// is not positive definite.
+// in the coordinates MeanParams. z is the lower triangle of Λ, row by row: element (i, j), j ≤ i,
+// at i(i+1)/2 + j. In that order T(z) = (log|Λ|, Λ) and η = (ν/2, −½W⁻¹), in which an element off
+// the diagonal counts twice and is −(W⁻¹)_ij. The chart is the logarithm of ν − d + 1 and the
+// log-Cholesky factor of ½W⁻¹. scale is copied. The error wraps ErrEmpty if scale is nil or has
+// no dimensions, ErrParam if df is not above d − 1 and finite, and ErrNotPosDef if scale is not
+// positive definite.
 func NewWishart(df float64, scale mat.Symmetric) (*Exp, error) {
 	b, d, err := wishartParams("Wishart", df, scale)
 	if err != nil {
@@ -768,16 +764,16 @@ func NewWishart(df float64, scale mat.Symmetric) (*Exp, error) {
 	return NewExp(f, eta)
 }
 
-// NewNormalWishart returns the distribution of a mean x and a precision matrix Λ, x ~ N(m, (κΛ)⁻¹)
-// and Λ ~ Wishart(ν, W): the conjugate prior of a Gaussian. A z is x, of d elements, then the lower
-// triangle of Λ as for NewWishart, and
+// NewNormalWishart returns the conjugate prior of a Gaussian: a mean x and a precision matrix Λ
+// with x ~ N(m, (κΛ)⁻¹) and Λ ~ Wishart(ν, W). z is x, of d elements, then the lower triangle of
+// Λ as for NewWishart, and
 //
 //	T(z) = (log|Λ|, Λ, Λx, xᵀΛx),   η = (ν/2, −½(W⁻¹ + κmmᵀ), κm, −½κ)
 //
-// with the matrix as for NewWishart, in the coordinates MeanParams. Center the data, so that κmmᵀ
-// does not hide W⁻¹. It has a chart: that of the Wishart distribution, m and log κ. The arguments
-// are copied; a nil mean means zero. It returns an error wrapping ErrShape if mean and scale
-// disagree, ErrParam if kappa is not positive and finite, and those of NewWishart.
+// with the matrix as for NewWishart, in the coordinates MeanParams. Center the data: a large κmmᵀ
+// would hide W⁻¹. The chart is that of the Wishart distribution, m and log κ. The arguments are
+// copied; a nil mean means zero. The error wraps ErrShape if mean and scale disagree, ErrParam if
+// kappa is not positive and finite, or is one of NewWishart.
 func NewNormalWishart(mean []float64, kappa, df float64, scale mat.Symmetric) (*Exp, error) {
 	b, d, err := wishartParams("NormalWishart", df, scale)
 	if err != nil {

@@ -30,28 +30,28 @@ const (
 	checkTrip = 1e-6
 )
 
-// CheckFamily proves that the functions of f belong together, at each of the
-// given natural parameters:
+// CheckFamily tests that the functions of f agree with each other, at each of the given natural
+// parameters:
 //
 //   - Mean is the gradient of LogPartition, and Fisher the Jacobian of Mean, by differences;
-//   - LogPartition is convex on a line through η in every direction, and stays infinite once it is;
+//   - LogPartition is convex on a line through η in every direction, and stays infinite once it
+//     is;
 //   - the T(z) of Rand is that of Stat;
-//   - Mean is the mean of T(z) over draws of Rand, and so is every KL of the given members, which
-//     is not negative;
+//   - Mean is the mean of T(z) over draws of Rand; so is every KL of the given members, which is
+//     not negative;
 //   - exp(ηᵀT − A)·h, with h by LogBase, sums or integrates to one over the region of the draws,
-//     unless these lie in a subspace, as those on a simplex do;
-//   - Score is the gradient of LogProb, and η → μ → η comes back, as Exp computes them;
-//   - the chart of a ChartFamily comes back, and its ChartGrad is that of differences;
+//     unless these lie in a subspace, as on a simplex;
+//   - Score is the gradient of LogProb, and the conversions η → μ → η of Exp return η;
+//   - the chart of a ChartFamily is invertible, and its ChartGrad agrees with differences;
 //   - FisherMul and FisherSolve of a FisherFamily are products with Fisher and its inverse;
 //   - the Entropy of an EntropyFamily is the mean of −LogProb over draws;
-//   - along the paths of a PathFamily, the mean of T(z) and that of a function of z change as by
-//     the scores.
+//   - along the paths of a PathFamily, the means of T(z) and of a function of z change as by the
+//     scores.
 //
-// Where two functions disagree, a third tells which of them is wrong where one
-// can; otherwise the error names both. Several η that are not close to each
-// other prove more than one. A nil rng means a fixed seed; what fails by chance
-// does so once in a hundred million times. The error joins every violation, each
-// wrapping ErrParam; it wraps ErrEmpty if there are no etas, and ErrShape if one
+// If two functions disagree, a third decides which one is wrong where possible; otherwise the
+// error names both. Several different η test more than one. A nil rng means a fixed seed. A
+// correct Family fails by chance once in a hundred million times. The error joins every
+// violation, each wrapping ErrParam. It wraps ErrEmpty if there are no etas, and ErrShape if one
 // does not have NumParams elements.
 func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
 	if f == nil {

@@ -14,27 +14,24 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Gaussian is the distribution N(m, V) over R^d, with a full covariance or, from
-// NewMeanField and NewIsotropicMeanField, with one that stays diagonal and takes
-// storage and time of order d.
+// Gaussian is the normal distribution N(m, V) over R^d with a full covariance. From NewMeanField
+// and NewIsotropicMeanField it has a diagonal covariance, with storage and time of order d.
 //
-// With a full V its λ has length d + d(d+1)/2: first the d elements of the vector
-// part, then the lower triangle of the matrix part row by row (element (i, j),
-// j ≤ i, at d + i(i+1)/2 + j). Every symmetric matrix is written once, so a
-// derivative with respect to an off-diagonal element counts both of its places,
-// and the natural parameter that belongs to z_i z_j, j < i, is −(V⁻¹)_ij. In the
-// coordinates Cholesky and LogCholesky the matrix part is L itself.
+// For a full V its λ has length d + d(d+1)/2: first the d elements of the vector part, then the
+// lower triangle of the matrix part row by row (element (i, j), j ≤ i, at d + i(i+1)/2 + j). Each
+// element of a symmetric matrix is stored once. A derivative by an off-diagonal element therefore
+// counts both of its places, and the natural parameter that belongs to z_i z_j, j < i, is
+// −(V⁻¹)_ij. In the coordinates Cholesky and LogCholesky the matrix part is L itself.
 //
-// With a diagonal V its λ has length 2d: the vector part, then the diagonal: (m, v + m²)
-// in the coordinates MeanParams, (m, v) in MeanCov, (m/v, −1/(2v)) in Natural, (m, √v) in
-// Cholesky and (m, ½ log v) in LogCholesky. The two kinds have KL from one to the
-// other, and a diagonal Gaussian may be the prior of a full one and the other way round.
+// For a diagonal V its λ has length 2d, the vector part and then the diagonal: (m, v + m²) in the
+// coordinates MeanParams, (m, v) in MeanCov, (m/v, −1/(2v)) in Natural, (m, √v) in Cholesky and
+// (m, ½ log v) in LogCholesky. KL is defined between both kinds, and each may be the prior of the
+// other.
 type Gaussian struct{ normalForm }
 
-// NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean
-// means zero. The arguments are copied. It returns an error wrapping ErrShape,
-// ErrEmpty, ErrNotFinite or ErrNotPosDef, and ErrMemory if a full covariance of so many
-// dimensions would take more than the limit.
+// NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean means zero. The
+// arguments are copied. The error wraps ErrShape, ErrEmpty, ErrNotFinite or ErrNotPosDef, and
+// ErrMemory if the covariance would take more than the limit.
 func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 	if isNil(cov) || cov.SymmetricDim() == 0 {
 		return nil, fmt.Errorf("pgsvi: NewGaussian needs a covariance: %w", ErrEmpty)
@@ -62,10 +59,9 @@ func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 	return &Gaussian{g}, nil
 }
 
-// NewIsotropic returns N(0, variance·I) over R^dim with a full covariance, in
-// the coordinates MeanParams. It panics if dim < 1 or variance is not positive
-// and finite, and with an error that wraps ErrMemory if a full covariance of so many
-// dimensions would take more than the limit.
+// NewIsotropic returns N(0, variance·I) over R^dim with a full covariance, in the coordinates
+// MeanParams. It panics if dim < 1 or variance is not positive and finite, and with an error that
+// wraps ErrMemory if the covariance would take more than the limit.
 func NewIsotropic(dim int, variance float64) *Gaussian {
 	checkIsotropic(dim, variance)
 	if err := checkFull(dim); err != nil {
@@ -157,8 +153,7 @@ func (g *Gaussian) inflation() float64 {
 // isDiagonal reports whether V stays diagonal.
 func (g *Gaussian) isDiagonal() bool { return g.full() == nil }
 
-// In returns a copy of g whose λ is expressed in the coordinates c, any of those
-// that there are. It panics if c is none.
+// In returns a copy of g with λ in the coordinates c. It panics if c is unknown.
 func (g *Gaussian) In(c Coordinates) *Gaussian {
 	if c < MeanParams || c > LogCholesky {
 		panic("pgsvi: invalid Coordinates")
@@ -284,9 +279,8 @@ func (g *Gaussian) FromNaturalGrad(dst, grad []float64) []float64 {
 	return g.normalForm.FromNaturalGrad(dst, grad)
 }
 
-// KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats,
-// P and μ those of p, a Gaussian of the same dimension, full or diagonal. It panics
-// if p is none.
+// KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats, where P and μ are
+// those of p, a Gaussian of the same dimension, full or diagonal. It panics if p is not one.
 func (g *Gaussian) KL(p Dist) float64 { return gaussianKL(g.normalForm, p.(*Gaussian).normalForm) }
 
 // naturalOf takes a diagonal Gaussian for the full one that it is.

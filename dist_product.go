@@ -11,11 +11,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ProductOf returns the distribution of independent parts q_1(z_1) q_2(z_2) …, each an Exp of any
-// Family or a Gaussian: mean field over parts of different kinds. Its z, η, T, μ and charts are
-// those of the parts one after the other, and its work is the sum of theirs. It has paths if all
-// parts have. The parts are copied; the coordinates are MeanParams. It returns an error wrapping
-// ErrEmpty if there are no parts, or ErrParam if one is nil.
+// ProductOf returns the distribution of independent parts q_1(z_1) q_2(z_2) … (mean field), each
+// an Exp of any Family or a Gaussian. Its z, η, T, μ and charts are the concatenation of those of
+// the parts, and its work is the sum of theirs. It has paths if all parts have. The parts are
+// copied; the coordinates are MeanParams. The error wraps ErrEmpty if there are no parts, and
+// ErrParam if one is nil.
 func ProductOf(parts ...ExpFamily) (*Exp, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("pgsvi: ProductOf needs parts: %w", ErrEmpty)
@@ -48,7 +48,7 @@ func ProductOf(parts ...ExpFamily) (*Exp, error) {
 }
 
 // Factors returns copies of the parts of a product, each an Exp or a Gaussian in the coordinates
-// MeanParams, and of any other q that itself alone.
+// MeanParams. For any other q it returns q alone.
 func (q *Exp) Factors() []ExpFamily {
 	f := productOf(q.f)
 	if f == nil {

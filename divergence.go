@@ -16,20 +16,20 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Divergence is D(q‖q0), the term that keeps a step close to where it started.
-// It must satisfy, for distinct valid q and q0 (Khan et al., 2016, A5 and A6),
+// Divergence is D(q‖q0), the distance that keeps a step close to its start. It must satisfy, for
+// distinct valid q and q0 (Khan et al., 2016, A5 and A6),
 //
 //	D(q‖q0) > 0,   D(q0‖q0) = 0,   (λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²  for some α > 0,
 //
-// which CheckDivergence tests. A Divergence is stateless and safe to share.
+// which CheckDivergence tests. A Divergence is stateless and safe for concurrent use.
 //
-// A Divergence that knows closed forms is also a Proxer. One that changes from
-// step to step is Adaptive. A type of yours that embeds a Divergence has its Value and Grad, and is
-// another divergence: give it a Prox where it has closed forms.
+// A Divergence with closed forms of its proximal step is also a Proxer. One that changes from
+// step to step is Adaptive. A type of yours that embeds a Divergence inherits Value and Grad but
+// not its closed forms: add a method Prox for these.
 type Divergence interface {
-	// Check is asked at set-up. The error says why D cannot be used at q: it wraps
-	// ErrNoProx if D is not defined on the family of q, ErrShape if it is of another
-	// dimension, or ErrParam if a parameter of D itself is not valid.
+	// Check is called at set-up. The error says why D cannot be used at q. It wraps ErrNoProx if
+	// D is not defined on the family of q, ErrShape if the dimension is wrong, and ErrParam if a
+	// parameter of D is invalid.
 	Check(q Dist) error
 	// Value returns D(q‖q0) ≥ 0, in nats for the Kullback–Leibler family.
 	Value(q, q0 Dist) float64
@@ -42,33 +42,34 @@ type Divergence interface {
 //
 //	argmin_λ  Gradᵀλ + H(λ) + D(λ‖λ0)/Beta,
 //
-// which Solve solves. Closed forms are known for
+// which Solve solves. Closed forms exist for
 //
-//	D                 H      coordinates      step                                        known as
-//	Euclidean         Zero   any              λ − βg                                      gradient descent
-//	Euclidean         L1     any              soft(λ − βg, βw)                            ISTA
-//	Euclidean         KLTo   Cholesky         see below                                   proximal gradient (Domke, 2020)
-//	Diagonal(s)       Zero   any              λ − βg/s                                    AdaGrad and others, see Adaptive
-//	Diagonal(s)       L1     any              soft(λ − βg/s, βw/s)
-//	Bregman(F)        Zero   any              ∇F⁻¹(∇F(λ) − βg), F with InvGrad            mirror descent
-//	KL                Zero   MeanParams       η − βg                                      natural gradient
-//	KL                Zero   MeanCov          V⁻¹ + 2βG,  m − βVg                         natural gradient
-//	KL                KLTo   MeanParams       rη + (1−r)(η_p − g)                         PG-SVI, main text
-//	KL                KLTo   MeanCov          see below                                   PG-SVI, appendix
-//	ReverseKL         Zero   Natural          μ − βg                                      mirror descent in A
+//	D            H     coordinates  step                                 known as
+//	Euclidean    Zero  any          λ − βg                               gradient descent
+//	Euclidean    L1    any          soft(λ − βg, βw)                     ISTA
+//	Euclidean    KLTo  Cholesky     see below                            Domke (2020)
+//	Diagonal(s)  Zero  any          λ − βg/s                             AdaGrad and others
+//	Diagonal(s)  L1    any          soft(λ − βg/s, βw/s)
+//	Bregman(F)   Zero  any          ∇F⁻¹(∇F(λ) − βg), F with InvGrad     mirror descent
+//	KL           Zero  MeanParams   η − βg                               natural gradient
+//	KL           Zero  MeanCov      V⁻¹ + 2βG,  m − βVg                  natural gradient
+//	KL           KLTo  MeanParams   rη + (1−r)(η_p − g)                  PG-SVI, main text
+//	KL           KLTo  MeanCov      see below                            PG-SVI, appendix
+//	ReverseKL    Zero  Natural      μ − βg                               mirror descent in A
 //
-// with r = 1/(1+β) and (g, G) the gradients with respect to (m, V). With N(μ, P⁻¹)
-// the prior, the appendix is
+// with r = 1/(1+β) and (g, G) the gradients with respect to (m, V). With the prior N(μ, P⁻¹) the
+// appendix is
 //
-//	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g),
+//	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g).
 //
-// and the step in Cholesky, for G with respect to L, any P, and a diagonal q with
-// standard deviations s and p_i = P_ii,
+// The step in Cholesky, with G the gradient by L, any P, and a diagonal q with standard
+// deviations s and p_i = P_ii, is
 //
-//	m₊ = m − (P + I/β)⁻¹(P(m−μ) + g),   s₊ = (b + √(b² + 4(p + 1/β)))/(2(p + 1/β)),   b = s/β − G,
+//	m₊ = m − (P + I/β)⁻¹(P(m−μ) + g)
+//	s₊ = (b + √(b² + 4(p + 1/β)))/(2(p + 1/β)),   b = s/β − G.
 //
-// while for a full one the diagonal of L solves such a quadratic equation column by
-// column. Beta = +Inf is allowed in the rows with KLTo: 1/β = 0 and r = 0.
+// For a full q the diagonal of L solves such a quadratic equation column by column. Beta = +Inf
+// is allowed in the rows with KLTo: 1/β = 0 and r = 0.
 type Prox struct {
 	Grad []float64  // g, an estimate of ∇f, in the coordinates of From
 	H    Convex     // h; nil means Zero
@@ -79,21 +80,20 @@ type Prox struct {
 	halt *parallel.Halt // of the numeric step; nil is never
 }
 
-// Proxer is a Divergence or a Convex that knows proximal steps in closed form.
-// The Divergence is asked first.
+// Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is asked
+// first.
 type Proxer interface {
-	// Prox replaces q, which holds p.From on entry, by the solution of p and
-	// reports true, or reports false without changing q if it does not know the
-	// closed form for these H and D in the coordinates of q. If the minimiser is
-	// not a valid λ it returns true and the error of SetParams. It does not keep p.
+	// Prox replaces q, which holds p.From on entry, by the solution of p and returns true. It
+	// returns false, without changing q, if it has no closed form for these H and D in the
+	// coordinates of q. If the minimiser is not a valid λ it returns true and the error of
+	// SetParams. It does not keep p.
 	Prox(q Dist, p *Prox) (known bool, err error)
 }
 
-// Solve replaces q, of the family and in the coordinates of p.From, by the
-// solution. It asks D for a closed form, then H, and otherwise minimises
-// numerically; closed says which it was. On an error q holds p.From. The error
-// wraps ErrParam if D is nil, ErrNoProx if there is neither a closed form nor a
-// chart, and ErrNotPosDef or ErrNotFinite if the minimiser is not a valid λ.
+// Solve replaces q, of the family and in the coordinates of p.From, by the solution. It asks D
+// for a closed form, then H, and otherwise minimises numerically; closed says which. On error q
+// holds p.From. The error wraps ErrParam if D is nil, ErrNoProx if there is neither a closed form
+// nor a chart, and ErrNotPosDef or ErrNotFinite if the minimiser is not a valid λ.
 func (p *Prox) Solve(q Dist) (closed bool, err error) {
 	p, err = p.begin(q)
 	if err != nil {
@@ -105,11 +105,10 @@ func (p *Prox) Solve(q Dist) (closed bool, err error) {
 	return false, p.minimise(q)
 }
 
-// Numeric is Solve without the closed forms: it minimises by L-BFGS in the
-// chart of q, which must be Charted, from p.From. It is the fallback for any pair
-// (H, D) and the oracle of the closed forms. The error wraps ErrParam if D is nil,
-// ErrNoProx if q has no chart, and ErrNotFinite if the objective is not finite at
-// p.From or has no minimum that the descent finds; q then holds p.From.
+// Numeric is Solve without the closed forms: it minimises by L-BFGS from p.From in the chart of
+// q, which must be Charted. It works for any pair (H, D), and serves to test closed forms. The
+// error wraps ErrParam if D is nil, ErrNoProx if q has no chart, and ErrNotFinite if the
+// objective is not finite at p.From or no minimum is found; q then holds p.From.
 func (p *Prox) Numeric(q Dist) error {
 	p, err := p.begin(q)
 	if err != nil {
@@ -232,10 +231,10 @@ func isKL(d Divergence) bool {
 	return d == nil || ok
 }
 
-// KL is D(q‖q0) = KL(q‖q0) in nats, for an ExpFamily. In mean parameters it is
-// a Bregman divergence, of the negative entropy, and with h = KLTo its proximal
-// step averages natural parameters. The step is in closed form for h = Zero, and for h = KLTo a
-// member of the family of q, in the coordinates MeanParams and, for a Gaussian, MeanCov.
+// KL is the divergence D(q‖q0) = KL(q‖q0) in nats, for an ExpFamily. In mean parameters it is a
+// Bregman divergence, of the negative entropy, and with h = KLTo its proximal step averages
+// natural parameters. The step has a closed form for h = Zero, and for h = KLTo a member of the
+// family of q, in the coordinates MeanParams and, for a Gaussian, MeanCov.
 func KL() Divergence { return forwardKL{} }
 
 type forwardKL struct{}
@@ -281,9 +280,9 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 	return false, nil
 }
 
-// ReverseKL is D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural parameters it is a Bregman
-// divergence, of the log-partition function, and with h = 0 its proximal step moves the mean
-// parameters, in closed form in the coordinates Natural.
+// ReverseKL is the divergence D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural parameters
+// it is a Bregman divergence, of the log-partition function. With h = 0 its proximal step moves
+// the mean parameters, in closed form in the coordinates Natural.
 func ReverseKL() Divergence { return reverseKL{} }
 
 type reverseKL struct{}
@@ -317,10 +316,10 @@ func (reverseKL) Prox(q Dist, p *Prox) (bool, error) {
 	return true, e.SetMeanParams(mu)
 }
 
-// SymKL is D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)) in nats, for an ExpFamily: half
-// the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to
-// second order. Hoffman et al. (2013) read the natural gradient as the steepest
-// descent of this divergence; see KL for the form of it that is exact at every step size.
+// SymKL is the divergence D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)) in nats, for an ExpFamily. It is half
+// the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to second order.
+// Hoffman et al. (2013) describe the natural gradient as the steepest descent of this divergence.
+// KL gives the form of it that is exact at every step size.
 func SymKL() Divergence { return symKL{} }
 
 type symKL struct{}
@@ -350,9 +349,9 @@ func checkExpFamily(name string, q Dist) error {
 	return nil
 }
 
-// KLTo returns h(λ) = KL(q‖p) in nats, p the prior. It keeps a copy of prior.
-// It panics if prior is nil. Its Check wraps ErrShape unless q is of the family of
-// the prior, or both are Gaussian, and of the same dimension.
+// KLTo returns h(λ) = KL(q‖p) in nats for the prior p. It keeps a copy of prior, and panics if
+// prior is nil. Its Check wraps ErrShape unless q has the dimension and the family of the prior,
+// or both are Gaussian.
 func KLTo(prior ExpFamily) Convex {
 	if prior == nil {
 		panic("pgsvi: KLTo needs a prior")
@@ -393,11 +392,10 @@ func (p klTo) digest(d *save.Digest) {
 	d.Float(p.prior.Params(nil)...)
 }
 
-// DivergenceFunc makes a Divergence of a function that returns D(q‖q0). Both
-// arguments have the type of Objective.Init; for a GP they are *Gaussian of
-// dimension N. The function must not change them; a NaN says that D cannot be
-// evaluated. The gradient is taken by central differences, 4·NumParams
-// evaluations, to about ten digits where D is smooth; a GP needs none.
+// DivergenceFunc returns the Divergence of a function that computes D(q‖q0). Both arguments have
+// the type of Objective.Init; for a GP they are *Gaussian of dimension N. The function must not
+// change them. NaN means that D cannot be evaluated. The gradient is computed by central
+// differences with 4·NumParams evaluations, to about ten digits if D is smooth; a GP needs none.
 func DivergenceFunc(f func(q, q0 Dist) float64) Divergence { return divergenceFunc(f) }
 
 type divergenceFunc func(q, q0 Dist) float64
@@ -420,28 +418,27 @@ func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 	return gradientByDifferences(dst, q, func(q Dist) float64 { return f(q, q0) })
 }
 
-// CheckDivergence tests d on every ordered pair of the given distributions, all
-// of one family: that it vanishes for equal arguments and is positive for
-// distinct ones (A5), that Grad agrees with differences of Value, that a closed form
-// for h = 0, if d is a Proxer, leads to where the gradient of the step vanishes, and that
+// CheckDivergence tests d on every ordered pair of the given distributions, all of one family. It
+// checks that d vanishes for equal arguments and is positive for distinct ones (A5), that Grad
+// agrees with differences of Value, that a closed form for h = 0, if d is a Proxer, leads to a
+// stationary point of the step, and that
 //
 //	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
 //
-// for some α > 0 (A6). It returns the largest α that holds on these pairs; on
-// others it may be smaller. Where f has a gradient with the Lipschitz constant L
-// and the step is exact, with ∇f known without noise,
+// for some α > 0 (A6). It returns the largest α that holds on these pairs; on others it may be
+// smaller. If f has a gradient with Lipschitz constant L and the step is exact, with noise-free
+// ∇f,
 //
-//	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖²,
+//	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖².
 //
-// so that the objective does not rise for step sizes β ≤ 2α/L (Khan et al., 2016,
-// Proposition 2), and the bound is best at β = α/L (Proposition 1). Certificate holds a run
-// against it.
+// The objective then does not rise for step sizes β ≤ 2α/L (Khan et al., 2016, Proposition 2),
+// and the bound is best at β = α/L (Proposition 1). Certificate checks a run against it.
 //
-// Whether A6 holds depends on Coordinates: where it does not, the error names those
-// of the first distribution, and those in which it does.
+// Whether A6 holds depends on Coordinates. If it does not, the error names those of the first
+// distribution and those in which it does.
 //
-// The error joins every violation, wrapping ErrParam; it wraps ErrEmpty if
-// there are fewer than two distributions, or is that of d.Check.
+// The error joins every violation, wrapping ErrParam. It wraps ErrEmpty if there are fewer than
+// two distributions, or is that of d.Check.
 func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	if len(qs) < 2 {
 		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w", ErrEmpty)
@@ -568,13 +565,13 @@ type Potential interface {
 	Value(lambda []float64) float64
 	// Grad stores ∇F(λ) in dst; nil allocates.
 	Grad(dst, lambda []float64) []float64
-	// InvGrad stores the λ that solves ∇F(λ) = y in dst, with which mirror descent
-	// is in closed form; nil allocates. It returns nil where it has no closed form.
+	// InvGrad stores the λ that solves ∇F(λ) = y in dst; nil allocates. It gives mirror descent a
+	// closed form. It returns nil if it has no closed form.
 	InvGrad(dst, y []float64) []float64
 }
 
-// Bregman is D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0), whose proximal step
-// with h = 0 is mirror descent (Nemirovski and Yudin, 1983; Beck and Teboulle, 2003).
+// Bregman is the divergence D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0). With h = 0 its proximal
+// step is mirror descent (Nemirovski and Yudin, 1983; Beck and Teboulle, 2003).
 func Bregman(potential Potential) Divergence { return bregman{potential} }
 
 type bregman struct{ f Potential }
@@ -658,8 +655,8 @@ func (b bregman) Prox(q Dist, p *Prox) (bool, error) {
 	return true, q.SetParams(l)
 }
 
-// NegEntropy is the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0, with
-// which mirror descent is the exponentiated gradient.
+// NegEntropy is the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0. Mirror descent with it is
+// the exponentiated gradient.
 func NegEntropy() Potential { return negEntropy{} }
 
 type negEntropy struct{}
@@ -698,9 +695,9 @@ func (negEntropy) InvGrad(dst, y []float64) []float64 {
 	return dst
 }
 
-// Euclidean is D(q‖q0) = ½‖λ − λ0‖², whose proximal steps are gradient
-// descent (h = 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the
-// proximal gradient method of Domke (2020).
+// Euclidean is the divergence D(q‖q0) = ½‖λ − λ0‖². Its proximal steps are gradient descent (h =
+// 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the proximal gradient method
+// of Domke (2020).
 func Euclidean() Divergence { return euclidean{} }
 
 type euclidean struct{}

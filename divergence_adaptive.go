@@ -48,30 +48,32 @@ func (d diagonalMetric) Check(q Dist) error {
 	return nil
 }
 
-// Adaptive is a Divergence that a run makes anew for every step from the
-// gradients that it has seen: Euclidean in a running diagonal metric,
+// Adaptive is a Divergence that changes from step to step with the gradients of the run:
+// Euclidean in a running diagonal metric,
 //
-//	D_k(λ‖λ_k) = ½ (λ − λ_k)ᵀ diag(s_k) (λ − λ_k),
+//	D_k(λ‖λ_k) = ½ (λ − λ_k)ᵀ diag(s_k) (λ − λ_k).
 //
-// with which a step with h = 0 is λ − βg/s_k. AdaGrad, RMSprop, Adadelta and Adam
-// are Adaptive, and a user type may be. Between two given distributions, outside
-// of a run, each of them is Euclidean.
+// A step with h = 0 is λ − βg/s_k. AdaGrad, RMSprop, Adadelta and Adam are Adaptive, and types of
+// your own may be. Outside of a run, between two given distributions, each of them is Euclidean.
 //
-// They are made for f = −ELBO and h = 0 (Objective.Linearized) in coordinates
-// that are not constrained (Gaussian.In, LogCholesky):
+// They are made for f = −ELBO and h = 0 (Objective.Linearized) in unconstrained coordinates
+// (Gaussian.In, LogCholesky):
 //
 //	o, err := gp.Objective()
-//	s := pgsvi.Solver{Divergence: pgsvi.Adam(0, 0, 0), StepSize: pgsvi.ConstantStep(0.1), BatchSize: 5}
+//	s := pgsvi.Solver{
+//		Divergence: pgsvi.Adam(0, 0, 0),
+//		StepSize:   pgsvi.ConstantStep(0.1),
+//		BatchSize:  5,
+//	}
 //	o = o.Linearized()
 //	o.Init = o.Init.In(pgsvi.LogCholesky)
 //	q, res, err := o.Fit(ctx, &s)
 //
-// A GLM sees to that itself. Any other h is kept exact, as ever: L1 in closed
-// form, others numerically. The length of a step is Solver.StepSize, published as
-// 0.001 for RMSprop and Adam and 1 for Adadelta; a constant one does not converge
-// under noise. Without it steps are halved until the objective of the batch does
-// not rise, and a momentum that leads uphill gives way to the gradient. These
-// methods are here to be compared with: a nil Solver needs neither step sizes nor
+// A GLM does this by itself. Any other h is kept exact: L1 in closed form, others numerically.
+// Solver.StepSize is the learning rate, published as 0.001 for RMSprop and Adam and 1 for
+// Adadelta. A constant one does not converge under noise. Without it steps are halved until the
+// objective of the batch does not rise, and a momentum that points uphill is replaced by the
+// gradient. These methods are included for comparison: a nil Solver needs neither step sizes nor
 // metrics.
 type Adaptive interface {
 	Divergence
@@ -79,12 +81,12 @@ type Adaptive interface {
 	Start(n int) Metric
 }
 
-// Metric is the state of an Adaptive divergence in a run. One of another package makes a run that
-// can be saved if it is an encoding.BinaryMarshaler and encoding.BinaryUnmarshaler, too.
+// Metric is the state of an Adaptive divergence in a run. For a run that can be saved, a Metric
+// of another package must implement encoding.BinaryMarshaler and encoding.BinaryUnmarshaler.
 type Metric interface {
-	// Next is called once a step with g = ∇̂f(λ_k) and the step size β_k, which
-	// is 1 where the Stepper chooses it. It stores the diagonal s_k, which must be
-	// positive, in s, and may replace g by another direction, such as a running mean.
+	// Next is called once a step with g = ∇̂f(λ_k) and the step size β_k, which is 1 if the
+	// Stepper chooses it. It stores the diagonal s_k, which must be positive, in s, and may
+	// replace g by another direction, such as a running mean.
 	Next(s, g []float64, beta float64)
 }
 
@@ -168,11 +170,12 @@ func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
 
 // Adadelta is the Adaptive divergence
 //
-//	e_k = ρe_{k−1} + (1−ρ)g_k²,   s_k = √(ε + e_k)/√(ε + d_{k−1}),   d_k = ρd_{k−1} + (1−ρ)(β_k g_k/s_k)²
+//	e_k = ρe_{k−1} + (1−ρ)g_k²,   s_k = √(ε + e_k)/√(ε + d_{k−1})
+//	d_k = ρd_{k−1} + (1−ρ)(β_k g_k/s_k)²
 //
-// element by element, e_{−1} = d_{−1} = 0 (Zeiler, 2012, where β = 1). d is of the
-// steps as scheduled; as each is a multiple of the root of the last d, a β above 1
-// compounds. A zero decay, ρ, means 0.95 and a zero epsilon, ε, 1e-6.
+// element by element, e_{−1} = d_{−1} = 0 (Zeiler, 2012, where β = 1). d accumulates the steps
+// with their β_k; as each step is a multiple of the root of the last d, a β above 1 compounds. A
+// zero decay, ρ, means 0.95 and a zero epsilon, ε, 1e-6.
 func Adadelta(decay, epsilon float64) Adaptive {
 	return adadeltaDivergence{Decay: decay, Epsilon: epsilon}
 }

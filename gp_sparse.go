@@ -23,35 +23,33 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// SparseGP is a Gaussian-process model with more data than GP can hold: the
-// prior is seen through its values at M inducing inputs Z. With the factor of
-// their covariance, K(Z, Z) = LLᵀ, and features
+// SparseGP is a Gaussian process with more data than GP can hold (inducing-point approximation,
+// SVGP). It represents the prior by its values at M inducing inputs Z. With the factor of their
+// covariance, K(Z, Z) = LLᵀ, and
 //
 //	x_n = L⁻¹k(Z, x_n),   w ~ N(0, I),   ε_n ~ N(0, c_n),   c_n = k_nn − ‖x_n‖²,
 //
-// the latent value z_n has the prior of x_nᵀw + ε_n. The approximation q(w) = N(m, V)
-// of the posterior maximises the ELBO
+// the latent value z_n has the prior of x_nᵀw + ε_n. The approximation q(w) = N(m, V) of the
+// posterior maximises the ELBO
 //
-//	Σ_n E[log p(y_n|z_n)] − KL(q‖N(0, I))   (nats),   z_n ~ N(x_nᵀm, x_nᵀVx_n + c_n),
+//	Σ_n E[log p(y_n|z_n)] − KL(q‖N(0, I))   (nats),   z_n ~ N(x_nᵀm, x_nᵀVx_n + c_n).
 //
-// which is at most that of the GP, equal to it where every c_n is 0, and does not
-// fall as inducing inputs are added (Titsias 2009; Hensman, Matthews and
-// Ghahramani 2015). Unlike an approximation of the prior it is a bound on the
-// evidence of the exact model.
+// It is at most the ELBO of the GP, equal to it if every c_n is 0, and does not fall as inducing
+// inputs are added (Titsias 2009; Hensman, Matthews and Ghahramani 2015). It is a lower bound on
+// the evidence of the exact model.
 //
-// It takes of the order of N·M² operations to set up and in each evaluation of the
-// ELBO. It needs no jitter. NewSparseGP takes rows in memory, and keeps their
-// features, N·M numbers, where they take no more than 400 MB. NewSparseGPRows reads
-// rows from anywhere, as often as a fit needs them. A SparseGP is a Model, immutable,
-// and may be shared between goroutines.
+// Set-up and each evaluation of the ELBO take of the order of N·M² operations. No jitter is
+// needed. NewSparseGP takes rows in memory, and keeps their features, N·M numbers, if they take
+// at most 400 MB. NewSparseGPRows reads rows from any source, as often as a fit needs them. A
+// SparseGP is a Model, immutable and safe for concurrent use.
 //
-// A kernel of few features is seen whole: a Linear, a Constant, a Sum of these, or a
-// Product of Constants and one Linear. The weights of its features are the w, and
-// every c_n is 0, whatever the units of the columns. Such a term of a Sum is seen
-// whole, too, beside inducing inputs for the rest, where rounding would hide the rest.
+// A kernel with few features is represented exactly, without inducing inputs: a Linear, a
+// Constant, a Sum of these, or a Product of Constants and one Linear. w are then the weights of
+// its features, and every c_n is 0, whatever the units of the columns. Such a term of another Sum
+// is also exact, beside inducing inputs for the rest, if rounding would otherwise hide the rest.
 //
-// The noise of a kernel that is Noisy counts among the c_n, about which nothing
-// is learnt: noise is better a part of the likelihood.
+// The noise of a kernel that is Noisy is part of the c_n and is not learnt from. Put noise into
+// the likelihood instead.
 type SparseGP struct {
 	lin      site.LinearModel // of the features, if they are kept
 	x        *mat.Dense       // the rows, if these are,
@@ -64,24 +62,24 @@ type SparseGP struct {
 	maxPrior float64
 }
 
-// SparseGPOptions are the options of a SparseGP. The zero value, and a nil pointer,
-// choose the inducing inputs among the rows of x.
+// SparseGPOptions are the options of a SparseGP. The zero value, and a nil pointer, choose the
+// inducing inputs among the rows of x.
 type SparseGPOptions struct {
-	// Rank is the largest number M of inducing inputs, and of features that are seen
-	// whole, of which there may be 500 where Rank is zero. Zero means all of Inducing or,
-	// where that is nil, as many rows of x as leave 1e−8 of the prior variance of all
-	// and cost no more than about 0.001 nats, and at most 500. The cost is that of
-	// Residual, row by row, so that rows of another size do not decide for the rest.
+	// Rank is the largest number M of inducing inputs and exact features. If Rank is zero there
+	// may be 500 exact features.
+	//
+	// Zero means all of Inducing. If Inducing is nil it means at most 500 rows of x: as many as
+	// leave 1e−8 of the total prior variance and cost no more than about 0.001 nats, as given by
+	// Residual row by row, so that rows of another size do not decide for the rest.
 	Rank int
-	// Inducing has as rows the inputs to choose from, which are copied and need not be
-	// among those of x. Nil means the rows of x. A kernel that is seen whole has none,
-	// and ignores them.
+	// Inducing has candidates for inducing inputs as rows. They are copied and need not be among
+	// those of x. Nil means the rows of x. A kernel that is represented exactly ignores them.
 	Inducing mat.Matrix
-	// MaxMemory is how many bytes the model may take. One that keeps its features takes
-	// some 12 N·M + 180 M², M being at most Rank. NewSparseGP keeps them where that is no
-	// more than MaxMemory, and otherwise goes through its rows as NewSparseGPRows does,
-	// in some 300 M² + 100,000 M bytes and a sample. Zero means 400 MB for the features,
-	// and for the rest the limit that ErrMemory tells of.
+	// MaxMemory is the number of bytes that the model may take. A model that keeps its features
+	// takes about 12 N·M + 180 M², with M at most Rank. If that is too much, NewSparseGP does not
+	// keep them but goes through its rows as NewSparseGPRows does, in about 300 M² + 100,000 M
+	// bytes and a sample. Zero means 400 MB for the features, and otherwise the limit described
+	// at ErrMemory.
 	MaxMemory int64
 }
 
@@ -89,33 +87,31 @@ type SparseGPOptions struct {
 // chunks while they are chosen, and of M×M those of a full covariance over the weights.
 const featureMatrices = 1.5
 
-// NewSparseGP returns the model of labels y at the rows of x, under covariance
-// function k and likelihood lik. Of the rows that its inducing inputs are chosen from
-// each is the one whose latent value those before it determine least,
-// as in a Cholesky factor of K with complete pivoting that is cut off (Fine and
-// Scheinberg 2001). There are fewer than opt.Rank where these leave no row more than
-// 1e−13 of its prior variance, which is rounding, so that nothing is left to
-// approximate; duplicate rows and a singular K do no harm.
+// NewSparseGP returns the model of responses y at the rows of x, under covariance function k and
+// likelihood lik. Each inducing input is the candidate whose latent value the earlier ones
+// determine least, as in a Cholesky factor of K with complete pivoting (Fine and Scheinberg
+// 2001). There are fewer than opt.Rank if no row has more than 1e−13 of its prior variance left,
+// which is rounding. Duplicate rows and a singular K are allowed.
 //
-// Use NewSparseGP for rows that are in memory, and NewSparseGPRows for those of a file or
-// another source. Where the features of all rows would take more than 400 MB, or than
-// opt.MaxMemory, the model goes through its rows in every step and makes their features
-// anew. Inducing inputs are then chosen from 10,000 of the rows. Fit, Learn, LOO,
-// MoveInducing and predictions are the same. Only natural steps of all rows are: a
-// Solver with a StepSize, a BatchSize or a Divergence other than KL returns an error,
-// which wraps ErrParam or ErrNoProx. Set opt.MaxMemory to what the features take for these.
+// Use NewSparseGP for rows in memory, and NewSparseGPRows for those of a file or another source.
+// If the features of all rows would take more than 400 MB, or than opt.MaxMemory, every step goes
+// through the rows and computes their features again. Inducing inputs are then chosen from 10,000
+// of the rows. Fit, Learn, LOO, MoveInducing and predictions work as before. A Solver with a
+// StepSize, a BatchSize or a Divergence other than KL then returns an error that wraps ErrParam
+// or ErrNoProx; to use these, set opt.MaxMemory to the size of the features.
 //
-// The data are copied; nil lik means GaussianNoise{}, nil opt the zero SparseGPOptions. The errors
-// are those of NewGP, and wrap ErrParam if opt.Rank is negative, ErrShape if x and opt.Inducing
-// differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if a value of it
-// or a covariance is not finite, ErrNotPosDef if k is seen not to be positive definite, and
-// ErrMemory if the rows and inducing inputs are too many for opt.MaxMemory; N alone is not.
+// The data are copied. A nil lik means GaussianNoise{}, a nil opt the zero SparseGPOptions. The
+// errors are those of NewGP. They wrap ErrParam if opt.Rank is negative, ErrShape if x and
+// opt.Inducing differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if
+// a value of it or a covariance is not finite, ErrNotPosDef if k is found not to be positive
+// definite, and ErrMemory if the rows and inducing inputs together are too many for
+// opt.MaxMemory. N alone is never too large.
 func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	return NewSparseGPContext(context.Background(), x, y, k, lik, opt)
 }
 
-// NewSparseGPContext is NewSparseGP, which takes of the order of N·M² operations, until ctx is
-// done. The error then wraps its cause.
+// NewSparseGPContext is NewSparseGP with a context: set-up takes of the order of N·M² operations.
+// If ctx ends first, the error wraps its cause.
 func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -263,30 +259,29 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 	return g, nil
 }
 
-// NewSparseGPRows is NewSparseGP of any number of rows, of so many columns, that are not kept. Use
-// it for rows of a file or another source that memory does not hold; for rows in memory use
-// NewSparseGP, which goes through them likewise where they are many. They are gone through once to
-// be checked and counted, and once for every step and evaluation of a fit, each of which makes the
-// features anew. Rows(x, y), a data.RowFile, or whatever reads a file anew each time it is ranged
-// over, will do; it must yield the same rows every time. A random sample of at most 50,000 of them
-// is kept.
+// NewSparseGPRows is NewSparseGP for any number of rows, of cols columns each, that are not kept
+// in memory: rows of a file or another source. For rows in memory use NewSparseGP.
 //
-// The state is the mean and precision of the weights. A step is the natural one,
+// rows is ranged over once to check and count them, and once for each step and evaluation of a
+// fit. It must yield the same rows every time: Rows(x, y), a data.RowFile, or a function that
+// reads a file from its beginning. A random sample of at most 50,000 rows is kept.
+//
+// The state is the mean and precision of the weights. A step is the natural-gradient step,
 //
 //	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),
 //
-// with μ the mean parameters of q, which Newton's method for the mean is a part of; where the ELBO
-// falls it is halved (Khan and Lin 2017). A run starts from a fit of the sample and, where there
-// are more rows, by a Newton step of the mean, of a quarter of the Gram matrix and no variances,
-// which is undone where the ELBO falls. It takes two to four passes, and ends when the next one
-// promises less than 0.01 nats; steps are of all rows and choose their own length. It takes memory
-// for some 40 M² + 16,000 M numbers, M being the number of inducing inputs, and one for each of at
-// most eight million rows.
+// with μ the mean parameters of q. It contains a Newton step for the mean, and is halved if the
+// ELBO falls (Khan and Lin 2017). A run starts from a fit of the sample. With more rows it then
+// makes a Newton step of the mean, with a quarter of the Gram matrix and no variances, and undoes
+// it if the ELBO falls. A fit takes two to four passes, and ends when the next one promises less
+// than 0.01 nats. Steps are over all rows and choose their own length. It takes memory for about
+// 40 M² + 16,000 M numbers for M inducing inputs, and one number for each of at most eight
+// million rows.
 //
-// Zero opt.Rank means 200. Where opt.Inducing is nil they are chosen from 10,000 rows of the
-// sample, at 0.3 of the lengths of k, so that they are spread over all of it. The errors are those
-// of NewSparseGP, one of rows, and those of Stream.Add for a row; one wrapping ErrShape tells,
-// during a run, that other rows came than the first time.
+// Zero opt.Rank means 200. If opt.Inducing is nil the inducing inputs are chosen from 10,000 rows
+// of the sample, at 0.3 of the lengths of k, so that they spread over all of it. The errors are
+// those of NewSparseGP, of rows, and those of Stream.Add for a row. An error that wraps ErrShape
+// during a run means that the rows were not the same as the first time.
 func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	g := &SparseGP{lik: lik}
 	if opt != nil {
@@ -432,24 +427,25 @@ func (g *SparseGP) Len() int {
 	return g.lin.X.Rows
 }
 
-// Rank returns M, the number of inducing inputs and of features that are seen whole.
+// Rank returns M, the number of inducing inputs and exact features.
 func (g *SparseGP) Rank() int { return g.z.rank() }
 
-// Inducing returns the inducing inputs, new, a row each, in the order of the factor. Those of a
-// kernel that is seen whole are inputs at each of which one feature alone is not zero.
+// Inducing returns a new matrix with the inducing inputs as rows, in the order of the factor. For
+// a kernel that is represented exactly they are inputs at each of which a single feature is not
+// zero.
 func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.inputs()) }
 
-// Residual returns Σ_n c_n, what the inducing inputs leave of the prior variance
-// of the latent values, in their units squared. A datum whose log-likelihood has
-// the expected curvature −γ_n loses about ½γ_n c_n nats, γ_n being at most ¼ for
-// BernoulliLogit and 1/σ² for GaussianNoise: where the sum of these is not
-// small, a higher rank will do better. Of rows that are not kept it is estimated from a sample.
+// Residual returns Σ_n c_n, the prior variance of the latent values that the inducing inputs do
+// not explain, in their units squared. A datum whose log-likelihood has the expected curvature
+// −γ_n loses about ½γ_n c_n nats. γ_n is at most ¼ for BernoulliLogit and 1/σ² for GaussianNoise.
+// If the sum is not small, use a higher rank. For rows that are not kept it is estimated from a
+// sample.
 func (g *SparseGP) Residual() float64 { return g.residual }
 
-// NewStepper implements Model, by that of the GLM of the features: blocks of rows
-// and then all of them, with nothing to tune. Steps with a given step size use the
-// exact gradients of their batch. The errors are those of GLM.NewStepper. For steps of rows
-// that are not kept see NewSparseGPRows.
+// NewStepper implements Model by the Stepper of the GLM of the features: steps over blocks of
+// rows, then over all rows, without tuning. Steps with a given step size use the exact gradients
+// of their batch. The errors are those of GLM.NewStepper. See NewSparseGPRows for steps of rows
+// that are not kept.
 func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.rows == nil {
 		return newLinearStepper(ctx, &g.lin, env, d, linearOptions{covariance: FullCovariance})
@@ -479,17 +475,16 @@ func (g *SparseGP) farFrom0(learned bool) []string {
 	return farFrom0(t, vanishingSD(g.z.kernel, x.RawRowView(0)), learned)
 }
 
-// Fit runs s on the model; a nil s means a Solver without options, which needs
-// no tuning. The posterior is that of the state reached and is valid even if
-// there is an error after the set-up; it is nil if the set-up failed. The
-// errors are those of Solver.Run.
+// Fit runs s on the model; a nil s means the zero Solver, which needs no tuning. The posterior is
+// that of the state reached, and is valid even with an error after the set-up. It is nil if the
+// set-up failed. The errors are those of Solver.Run.
 func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Result, error) {
 	return fitModel[*SparseGPPosterior](ctx, s, g)
 }
 
-// Posterior returns the posterior at st, a state of this model,
-// for example that of an Iteration. The error wraps ErrParam if st is none, and
-// ErrNotPosDef or ErrNotFinite, which cannot occur after a successful step.
+// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
+// The error wraps ErrParam if st is not one. It may also wrap ErrNotPosDef or ErrNotFinite, but
+// not after a successful step.
 func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	if s, ok := st.(*sparseStepper); ok && s.pass.rows == g.rows && s.pass.z == g.z {
 		q := &gauss.State{}
@@ -510,16 +505,14 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	return newSparseGPPosterior(g.z, likOf(g.lin.Terms), mean, q, g.maxPrior, g.Len()), nil
 }
 
-// SparseGPPosterior is the approximation q(w) = N(m, V) of a SparseGP that a
-// run reached, ready for predictions. It is immutable and safe for concurrent
-// use. It keeps M inducing inputs and matrices of M² numbers, and nothing of the
-// size of the data.
+// SparseGPPosterior is the approximate posterior q(w) = N(m, V) of a SparseGP, for predictions.
+// It is immutable and safe for concurrent use. It keeps M inducing inputs and matrices of M²
+// numbers, and none of the data.
 //
-// Its methods take new points as the rows of x, and panic if x has not as many
-// columns as the training inputs. Rows are shared between cores in blocks of bounded
-// memory, on which the results do not depend. Of a row with a NaN or an infinity, or
-// where a covariance overflows, nothing is known: its latent value has mean 0 and the
-// largest variance that the prior has at a training point.
+// Its methods take new points as the rows of x, and panic if x has another number of columns than
+// the training inputs. They work on blocks of rows in bounded memory, shared between cores; the
+// results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
+// overflows, has latent mean 0 and the largest prior variance of a training point.
 type SparseGPPosterior struct {
 	z          *inducing
 	lik        Likelihood
@@ -550,13 +543,13 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Part returns the prediction of term i of a kernel that is a Sum at each row of x, as
-// GPPosterior.Part does: with the features x_i* = L⁻¹k_i(Z, x) of its covariances, L being that of
-// all terms, its mean and variance are
+// Part returns the prediction of term i of a kernel that is a Sum, at each row of x, as
+// GPPosterior.Part does. With the features x_i* = L⁻¹k_i(Z, x) of its covariances, where L is
+// that of all terms, its mean and variance are
 //
 //	x_i*ᵀm,   x_i*ᵀVx_i* + k_i** − ‖x_i*‖².
 //
-// It panics if the kernel is no Sum, or has no term i.
+// It panics if the kernel is not a Sum or has no term i.
 func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	part := *p
 	part.z = p.z.term(i)
@@ -565,8 +558,8 @@ func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y), whose
-// Err says which row could not be predicted and is NaN here.
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
+// without a prediction is NaN; At(x).Err() says why.
 func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return p.At(x).Prob(dst, y)
 }
@@ -615,15 +608,14 @@ func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Ma
 	}
 }
 
-// Update returns the posterior with further rows added, each seen once; p stays as it is. Each
-// block B of rows moves q to
+// Update returns the posterior with further rows added, each seen once (online learning). It does
+// not change p. Each block B of rows moves q to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)],
 //
 // at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al.
-// 2013). Where rows are far from all of the inducing inputs nothing is learned of the latent
-// function: WithInducing adds some. The errors are those of Stream.AddAll; the posterior is nil
-// then.
+// 2013). Rows far from all inducing inputs do not change the latent function; add inducing inputs
+// with WithInducing first. The errors are those of Stream.AddAll; the posterior is then nil.
 func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*SparseGPPosterior, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -694,26 +686,28 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 	return u, nil
 }
 
-// Inducing returns the inducing inputs, M×D and new, in the order of the factor.
+// Inducing returns a new M×D matrix of the inducing inputs, in the order of the factor.
 func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.inputs()) }
 
-// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied; p
-// stays as it is. With the rows of p.Inducing below further ones it predicts what p does, and an
-// Update learns near the further ones, too. What p has learned of the values f at its inducing
-// inputs Z goes on as if it had been seen there, so that of the values g at z it is
+// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied.
+// It does not change p. To extend p to new regions, append rows to p.Inducing: predictions stay
+// the same, and Update then learns near the new inputs.
 //
-//	argmax_q E_q[log p(f)/p₀(f)] − KL(q(g)‖p₀(g)),
+// The information of p on the values f at its inducing inputs Z is kept as if it had been
+// observed there. For the values g at z, with the prior p₀, the result is
 //
-// with p₀ for the prior (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed
-// hyper-parameters): with K(z, z) = L_zL_zᵀ and V⁻¹ = P,
+//	argmax_q E_q[log p(f)/p₀(f)] − KL(q(g)‖p₀(g))
+//
+// (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed hyper-parameters). With K(z, z) =
+// L_zL_zᵀ and V⁻¹ = P,
 //
 //	Ψ = L_z⁻¹K(z, Z)L⁻ᵀ,   P_z = I + Ψ(P − I)Ψᵀ,   P_zm_z = ΨPm.
 //
-// Nothing is lost where Z is among z. It takes of the order of M³ operations.
+// Nothing is lost if Z is among z. It takes of the order of M³ operations.
 //
-// The error wraps ErrEmpty if z has no rows, ErrShape if it has not as many columns as p,
-// ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z has no
-// factor.
+// The error wraps ErrEmpty if z has no rows, ErrShape if its number of columns is not that of p,
+// ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z cannot
+// be factorised.
 func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
 	var zs *mat.Dense
 	if p.z.open {
@@ -795,9 +789,9 @@ type savedSparseGP struct {
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
 }
 
-// Save writes p, from which Load makes a posterior with the same
-// predictions, to the last bit: a line that names the kind of file, JSON, and a checksum.
-// The errors are those of GPPosterior.Save.
+// Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
+// is a line that names the kind of file, JSON, and a checksum. The errors are those of
+// GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.rank()
 	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.wholes(), MaxPrior: p.maxPrior,

@@ -45,15 +45,15 @@ type sparseGPLearner struct {
 	rows  *rowSource
 }
 
-// Learn finds the hyper-parameters with the least −ELBO − log prior, and returns the SparseGP with
-// them, its posterior, and what there is to know of the parameters: see GP.Learn for the
-// parameters, their defaults, the options and the errors. Of more than 5000 rows the default priors
-// are made by a sample.
+// Learn fits the hyper-parameters of kernel and likelihood (empirical Bayes, type-II maximum
+// likelihood), minimising −ELBO − log prior. It returns the SparseGP with the learned values, its
+// posterior, and a Learned with intervals and warnings. See GP.Learn for the parameters,
+// defaults, options and errors. With more than 5000 rows a sample determines the default priors.
 //
-// Zero opt.Tol means 1e-4 nats, and 2e-5 nats a row where there are more rows than the 50,000 of a
-// sample: hyper-parameters that are learned on as many are that good, and the first pass over all
-// rows that has derivatives tells. Learned.Passes counts the passes over all rows, which those of a
-// part are parts of.
+// Zero opt.Tol means 1e-4 nats. With more rows than the 50,000 of a sample it means 2e-5 nats a
+// row: hyper-parameters learned on the sample are about that good, and the first pass over all
+// rows with derivatives shows it. Learned.Passes counts the passes over all rows; a pass over a
+// part counts as that part.
 func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP, *SparseGPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
@@ -65,12 +65,14 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of
 // Learn.
 //
-// The inducing inputs are those of SparseGPOptions.Inducing or, without these, chosen anew in the
-// stages of the search: on 3000 rows, on the 50,000 of a sample, or a quarter of all, and on all,
-// where those of 10,000 rows or more stay. The objective of an iteration is that of the rows of its
-// stage. At each θ a run takes natural steps from the q of the nearest one, each a pass over the
-// rows of the stage, until the next promises little enough; the last of these passes has the
-// derivatives, too.
+// The inducing inputs are those of SparseGPOptions.Inducing. Without these they are chosen again
+// in each stage of the search: on 3000 rows, on the 50,000 of a sample or a quarter of all, and
+// on all. Those of 10,000 rows or more are kept. The objective of an iteration is that of the
+// rows of its stage.
+//
+// At each θ a run takes natural-gradient steps from the q of the nearest earlier θ, each a pass
+// over the rows of the stage, until the next promises little enough. The last of these passes
+// also computes the derivatives.
 func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPosterior], error) {
 	l := &sparseGPLearner{g: g, rows: g.rows}
 	if opt != nil {

@@ -33,25 +33,23 @@ const (
 	moveDiffer = 1e-5 // steps of differences, of kernels without derivatives in their inputs
 )
 
-// MoveInducing returns the SparseGP with the inducing inputs of g moved to where the ELBO is
-// larger, at its kernel and likelihood,
+// MoveInducing returns the SparseGP with the inducing inputs of g moved to raise the ELBO, at its
+// kernel and likelihood,
 //
-//	argmax_Z max_q ELBO(q, Z),
+//	argmax_Z max_q ELBO(q, Z).
 //
-// a local maximum near those of g (Titsias 2009), by a quasi-Newton method on the gradient in Z
-// (L-BFGS; Liu and Nocedal 1989). Only what raises the ELBO is accepted, so that it is never less
-// than that of g; where nothing does, g itself is returned. Of more rows than the 50,000 of a
-// sample the sample moves them, and fits of all rows before and after decide.
+// It finds a local maximum near those of g (Titsias 2009) by a quasi-Newton method on the
+// gradient in Z (L-BFGS; Liu and Nocedal 1989). It accepts only steps that raise the ELBO, and
+// returns g itself if there are none. With more rows than the 50,000 of a sample, the sample
+// moves them, and fits of all rows before and after decide.
 //
-// steps bounds the evaluations, each of which takes some passes over these rows; 0 means 50. There
-// is no run to save and to resume: the result of a few steps is a model, of which the next few go
-// on, and all that is lost between them is what the curvature remembers, ten steps. Save what it
-// comes to by Save of a posterior, or keep its Inducing. It pays where there are too few: twice as
-// many inducing inputs, chosen by NewSparseGP, cost less and are better. SparseGP.Learn of the
-// result keeps them, at other hyper-parameters. The derivatives of a kernel of one's own in its
-// inputs are differences of Cov.
+// steps is the largest number of evaluations, each of some passes over these rows; 0 means 50.
+// There is no run to save and resume: call MoveInducing again with its result. That loses only
+// the memory of the curvature, ten steps. It helps if there are too few inducing inputs, but
+// twice as many, chosen by NewSparseGP, cost less and are better. SparseGP.Learn of the result
+// keeps them. For a kernel of your own, the derivatives by inputs are differences of Cov.
 //
-// The error wraps ErrParam if steps is negative, is that of ctx once it is done, or one of Fit.
+// The error wraps ErrParam if steps is negative. Otherwise it is that of ctx or of Fit.
 func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, error) {
 	if steps < 0 {
 		return nil, fmt.Errorf("pgsvi: %d steps to move inducing inputs; 0 is the default: %w", steps, ErrParam)

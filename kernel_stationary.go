@@ -27,7 +27,7 @@ var _ = builtin{
 // A Profile with a parameter θ of its own, such as that of RationalQuadratic, has three more
 // methods:
 //
-//	Shape() Param                     // θ; a zero field that means a default is given as that default
+//	Shape() Param                     // θ; a default is not given as zero
 //	WithShape(value float64) Profile  // a Profile of the same type with that value
 //	GradShape(dst, r2, rho []float64) // stores ∂ρ/∂θ, or ∂ρ/∂log θ if Min ≥ 0, given r² and ρ(r²)
 type Profile interface {

@@ -32,8 +32,8 @@ func registerParts[K Sum | Product](name string) struct{} {
 	return struct{}{}
 }
 
-// Sum is k(x, x′) = Σ_i k_i(x, x′), the covariance function of a sum of
-// independent functions. Its parameters are those of its terms, in order. It
+// Sum is the kernel k(x, x′) = Σ_i k_i(x, x′), the covariance function of a sum of independent
+// functions, such as a trend and a season. Its parameters are those of its terms, in order. It
 // must not be empty.
 type Sum []Kernel
 
@@ -107,9 +107,8 @@ func (k Sum) pull(dst, w []float64, t *kernelTile) {
 	}
 }
 
-// Product is k(x, x′) = Π_i k_i(x, x′), which is again a covariance function
-// (Schur 1911). Its parameters are those of its factors, in order. It must not
-// be empty.
+// Product is the kernel k(x, x′) = Π_i k_i(x, x′), again a covariance function (Schur 1911). Its
+// parameters are those of its factors, in order. It must not be empty.
 type Product []Kernel
 
 // Cov implements Kernel.
@@ -268,19 +267,17 @@ type featured interface {
 	basis(d int) []float64
 }
 
-// Linear is the covariance function of linear regression without an intercept
-// (add a Constant for one),
+// Linear is the kernel of linear regression without an intercept (add a Constant for one),
 //
 //	k(x, x′) = Σ_d s_d² x_d x′_d,
 //
-// with s_d = Scale, or s_d = Scales[d] where there are Scales; Scale is then
-// ignored. s_d is the prior standard deviation of the weight of feature d. Zero
-// fields and entries mean 1. The parameters are Scale, or Scale[d] for each of
-// Scales.
+// with s_d = Scale, or s_d = Scales[d] if Scales is set; Scale is then ignored. s_d is the prior
+// standard deviation of the weight of feature d. Zero fields and entries mean 1. The parameters
+// are Scale, or Scale[d] for each of Scales.
 //
-// In a Sum with a Constant it is the linear trend of a Gaussian process, β_0 + βᵀx with β ~ N(0,
-// diag(s_0², …, s_D²)) integrated out: far from the data predictions follow it. GP.Learn learns its
-// scales with the rest, and GPPosterior.Part tells the coefficients.
+// In a Sum with a Constant it is the linear trend β_0 + βᵀx of a Gaussian process, with β ~ N(0,
+// diag(s_0², …, s_D²)) integrated out. Predictions far from the data follow the trend. GP.Learn
+// learns its scales, and GPPosterior.Part returns its coefficients.
 type Linear struct {
 	Scale  float64
 	Scales []float64
@@ -376,8 +373,8 @@ func (k Linear) fill(dst []float64, t *kernelTile) {
 
 func (k Linear) pull(dst, w []float64, t *kernelTile) { pullPairs(k, dst, w, t) }
 
-// Constant is k(x, x′) = Scale², the covariance function of an unknown offset
-// with standard deviation Scale; zero means 1. Its parameter is Scale.
+// Constant is the kernel k(x, x′) = Scale² of an unknown offset with standard deviation Scale;
+// zero means 1. Its parameter is Scale.
 type Constant struct {
 	Scale float64
 }
@@ -425,15 +422,13 @@ func (k Constant) fill(dst []float64, _ *kernelTile) {
 
 func (k Constant) pull(dst, w []float64, t *kernelTile) { pullPairs(k, dst, w, t) }
 
-// White is independent noise with standard deviation Scale; zero means 1. Its
+// White is the kernel of independent noise with standard deviation Scale; zero means 1. Its
 // parameter is Scale.
 //
-// It tells data by their index, not by their position: it adds Scale² to the
-// diagonal of a training Gram matrix, through Noisy, and is zero everywhere
-// else: for two training rows that happen to be equal, between training and
-// test rows, and in the prior variance at new points. Predictions are therefore
-// those of the noise-free latent function. Within a Product it restricts the
-// other factors to the diagonal.
+// It adds Scale² to the diagonal of the training Gram matrix, through Noisy, and is zero
+// everywhere else: between equal training rows, between training and test rows, and in the prior
+// variance at new points. Predictions are therefore those of the noise-free latent function.
+// Within a Product it restricts the other factors to the diagonal.
 type White struct {
 	Scale float64
 }

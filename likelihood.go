@@ -13,64 +13,60 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Likelihood is the probability of a response y given its latent value η. LogProb
-// is all that a user has to write.
+// Likelihood is the probability of a response y given its latent value η. LogProb is the only
+// required method.
 //
-// The interfaces below are optional. Each makes the same results faster, more
-// accurate or possible. They are found by their methods, so a misspelt method is
-// not missed by the compiler unless the type says what it means to be:
+// The interfaces below are optional. Each makes results faster, more accurate or possible. They
+// are found by their methods, and the compiler does not notice a misspelt method unless the type
+// states its intent:
 //
 //	var _ pgsvi.Factual = MyLikelihood{}
 //
-// What each brings:
+// What each offers:
 //
-//   - LogProb alone: a fit of a smooth likelihood by sites takes 20 to 60 calls for an expectation.
-//     That is so where the standard deviation of η is at most 0.5 and there are 64 responses or
-//     more. Elsewhere it takes some 340.
-//   - Derivs (Differentiable) costs one more call for each of LogProb. Derivatives of expectations
-//     are then accurate to 1e-14 at any variance; without Derivs they lose digits as the variance
-//     falls. It does not save time.
-//   - ExpectLogProb (Expecter) replaces all of these calls: with a closed form an expectation takes
-//     about 100 ns.
-//   - Facts (Factual): Support checks responses, LogConcave lets fits prove their gap, and Rough
-//     takes the accurate rule throughout.
-//   - Params (Parametric) lets Learn fit the parameters. Moments and CDF (Responder) make
-//     predictions of responses, intervals and quantiles.
+//   - LogProb alone: a fit of a smooth likelihood takes 20 to 60 calls for an expectation, if the
+//     standard deviation of η is at most 0.5 and there are at least 64 responses. Otherwise it
+//     takes about 340.
+//   - Derivs (Differentiable) costs one more call for each of LogProb. Derivatives of
+//     expectations are then accurate to 1e-14 at any variance. Without Derivs they lose digits as
+//     the variance falls. It does not save time.
+//   - ExpectLogProb (Expecter) replaces all of these calls, for example by a closed form.
+//   - Facts (Factual): Support checks responses, LogConcave allows fits to prove their gap, and
+//     Rough requests the accurate quadrature throughout.
+//   - Params (Parametric) allows Learn to fit the parameters. Moments and CDF (Responder) speed
+//     up predictive means, intervals and quantiles.
 //
 // A posterior can be saved if Register knows the type of its Likelihood.
 //
-// Implementations must be safe for concurrent use. Those of this package are
-// structs of parameters. Their zero values are usable: a parameter that is zero
-// takes its default. A parameter out of its range (see Parametric) makes every
-// result NaN, and models refuse it.
+// Implementations must be safe for concurrent use. Those of this package are structs of
+// parameters with usable zero values: a zero parameter means its default. A parameter out of its
+// range (see Parametric) makes every result NaN, and is an error in models.
 type Likelihood interface {
-	// LogProb returns log p(y|η) in nats. It is −Inf where p = 0; NaN counts as
-	// −Inf. For predictions exp(LogProb) must sum or integrate to 1 over y; for
-	// fits it need not.
+	// LogProb returns log p(y|η) in nats. It is −Inf where p = 0; NaN counts as −Inf. For
+	// predictions exp(LogProb) must sum or integrate to 1 over y. Fits do not need that.
 	LogProb(y, eta float64) float64
 }
 
-// Factual is a Likelihood that says where its responses live and what shape it has.
+// Factual is a Likelihood that describes its responses and its shape.
 type Factual interface {
 	Likelihood
-	// Facts returns what holds for the given parameters.
+	// Facts returns the facts for the current parameters.
 	Facts() Facts
 }
 
-// Facts describe a Likelihood. The zero Facts are those of one that is not
-// Factual: any finite number is a response, and nothing else is known.
+// Facts describe a Likelihood. The zero Facts are those of a Likelihood that is not Factual: any
+// finite number is a response, and nothing else is known.
 type Facts struct {
-	// Support is the set of responses. Models refuse others with ErrLabel, and
-	// predictions for them are NaN.
+	// Support is the set of responses. For others models return ErrLabel, and predictions are
+	// NaN.
 	Support Support
-	// Most is the largest response of Counts; zero means that there is none. It is
-	// not used for other supports.
+	// Most is the largest response of Counts; zero means no limit. Other supports do not use it.
 	Most float64
-	// LogConcave says that log p(y|η) is concave in η for every response y.
+	// LogConcave means that log p(y|η) is concave in η for every response y.
 	LogConcave bool
-	// Rough says that log p(y|η) has bumps or corners, as functions of η, that a rule of few nodes
-	// may miss. Fits then take every expectation as the function ExpectLogProb does, with some 340
-	// calls of LogProb each.
+	// Rough means that log p(y|η), as a function of η, has bumps or corners that a quadrature of
+	// few nodes may miss. Fits then compute every expectation as the function ExpectLogProb does,
+	// with about 340 calls of LogProb each.
 	Rough bool
 }
 
@@ -91,9 +87,8 @@ type rated interface {
 	rate(y float64) (sign, origin, slope float64)
 }
 
-// Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives
-// in η. One with a kink must not implement it: the mass that the kink adds to
-// E[∂² log p] would be lost.
+// Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives in η. One with a
+// kink must not implement it, as the contribution of the kink to E[∂² log p] would be lost.
 type Differentiable interface {
 	Likelihood
 	// Derivs returns ∂ log p(y|η)/∂η and ∂² log p(y|η)/∂η².
@@ -110,11 +105,11 @@ type Expecter interface {
 // Parametric is a Likelihood with parameters that can be learned.
 type Parametric interface {
 	Likelihood
-	// Params returns the parameters in a fixed order. A field that is zero and
-	// counts as a default is given as that default. The slice is the caller's.
+	// Params returns the parameters in a fixed order. A zero field that means a default is
+	// returned as that default. The caller owns the slice.
 	Params() []Param
-	// WithParams returns a copy of the Likelihood with the values of its
-	// parameters, in the order of Params; values is not kept.
+	// WithParams returns a copy of the Likelihood with the given values of its parameters, in the
+	// order of Params. It does not keep values.
 	WithParams(values []float64) Likelihood
 }
 
@@ -283,13 +278,13 @@ type Expectation struct {
 	Value float64 // E[log p(y|η)]
 	D1    float64 // ∂Value/∂m
 	D2    float64 // ∂²Value/∂m² = 2 ∂Value/∂v (Price 1958)
-	// Err bounds |Value − E[log p(y|η)]| for exactly the given m and v. It is 0
-	// where Value is infinite and right, and +Inf where nothing is known.
+	// Err bounds |Value − E[log p(y|η)]| for exactly the given m and v. It is 0 if Value is
+	// infinite and correct, and +Inf if nothing is known.
 	//
-	// For the likelihoods of this package Err covers rounding and, where there is
-	// no closed form, the error of a fixed quadrature rule. The latter was checked
-	// against independent quadrature for |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3. It is not
-	// proved beyond. For other likelihoods see ExpectLogProb.
+	// For the likelihoods of this package Err covers rounding and, without a closed form, the
+	// error of a fixed quadrature rule. The latter was checked against independent quadrature for
+	// |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3, and is not proved beyond. For other likelihoods see
+	// ExpectLogProb.
 	Err float64
 }
 
@@ -306,23 +301,23 @@ func isCount(y float64) bool {
 
 // ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v), with its derivatives.
 //
-// m must be finite, and v finite and not negative. Otherwise every field is NaN.
-// v = 0 is the point mass at m.
+// m must be finite, and v finite and not negative. Otherwise every field is NaN. v = 0 is the
+// point mass at m.
 //
-// A likelihood that implements Expecter is asked. For any other, the integral is
-// taken by adaptive Gauss–Kronrod quadrature (Piessens et al. 1983), on panels cut
-// at m and at η = y that are bisected where the estimated error is largest. Err is
-// the sum of these estimates, and at least the rounding error. It is no proof.
+// If l implements Expecter, its method is used. Otherwise the integral is computed by adaptive
+// Gauss–Kronrod quadrature (Piessens et al. 1983). The panels are cut at m and at η = y, and
+// bisected where the estimated error is largest. Err is the sum of these estimates, and at least
+// the rounding error. It is not a proof.
 //
-// The derivatives are E[∂ log p] and E[∂² log p] if l implements Differentiable.
-// Otherwise they are E[g u]/s and E[g (u²−1)]/s², where u = (η−m)/s, s = √v and
-// g = log p(y|η) − log p(y|m). These forms need no smoothness. Their rounding
-// errors are about 1e−16 |log p|/s and 1e−16 |log p|/s², so that below s = 1e−6,
-// and at v = 0, fourth-order differences of log p about m are used instead.
+// The derivatives are E[∂ log p] and E[∂² log p] if l implements Differentiable. Otherwise they
+// are E[g u]/s and E[g (u²−1)]/s², where u = (η−m)/s, s = √v and g = log p(y|η) − log p(y|m).
+// These forms need no smoothness. Their rounding errors are about 1e−16 |log p|/s and 1e−16 |log
+// p|/s². Below s = 1e−6, and at v = 0, fourth-order differences of log p about m are used
+// instead.
 //
-// The integral covers 9 standard deviations on each side, and more where log p
-// grows so fast that what is beyond counts. If log p is −Inf or NaN at a point with
-// mass, Value is −Inf, the derivatives are 0 and Err is +Inf.
+// The integral covers 9 standard deviations on each side, and more if log p grows so fast that
+// the tails count. If log p is −Inf or NaN at a point with mass, Value is −Inf, the derivatives
+// are 0 and Err is +Inf.
 func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	if e, ok := l.(Expecter); ok {
 		return e.ExpectLogProb(y, m, v)
@@ -333,8 +328,8 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	return quadExpect(l, y, m, v)
 }
 
-// eachExpecter is a Likelihood of this package that takes many expectations faster together than
-// one at a time.
+// eachExpecter is a Likelihood of this package that computes many expectations together, faster
+// than one at a time.
 type eachExpecter interface {
 	// is reports whether l is of this very type. A user's type that embeds one of these has its
 	// methods, but not its meaning.
@@ -352,10 +347,11 @@ func eachOf(l Likelihood) eachExpecter {
 	return nil
 }
 
-// nestedRule takes the expectations of one run by nested rules of few nodes where these agree. A
-// bump narrower than the nodes are apart is missed by all of them, so that some expectations,
-// chosen by their arguments, are taken by ExpectLogProb, too. Where the two differ the rule has
-// failed, and once it is off all are taken by ExpectLogProb.
+// nestedRule computes the expectations of one run by nested rules of few nodes if these agree.
+// They may all miss a bump that is narrower than the distance of the nodes. Therefore a fixed
+// fraction of the expectations, chosen by their arguments, is also computed by ExpectLogProb. If
+// the two differ, the rule has failed. It is then switched off and ExpectLogProb computes all
+// expectations.
 type nestedRule struct {
 	lik    Likelihood
 	off    bool        // changes between passes over the terms only

@@ -11,89 +11,92 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Certificate is a Recorder that holds the run of an Objective against the convergence theory of
-// Khan et al. (2016): set it as Solver.Recorder, or one of a Tee, and read its fields at any time.
-// It is for steps of a given size (Solver.StepSize),
+// Certificate is a Recorder that checks the run of an Objective against the convergence theory of
+// Khan et al. (2016). Set it as Solver.Recorder, or in a Tee, and read its fields at any time. It
+// is for steps of a given size (Solver.StepSize),
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //
-// and F = f + h is the negative ELBO. What it needs, along the steps of the run and in their
-// coordinates, is that h is convex and
+// where F = f + h is the negative ELBO. The theory requires that h is convex and that, along the
+// steps of the run and in their coordinates,
 //
 //	f(λ_{k+1}) ≤ f(λ_k) + δ_kᵀ∇f(λ_k) + ½L‖δ_k‖²     (A1)
 //	δ_kᵀ∇_λ D(λ_{k+1}‖λ_k) ≥ α‖δ_k‖²                  (A6)
 //	E ĝ_k = ∇f(λ_k),   E‖ĝ_k − ∇f(λ_k)‖² ≤ σ²/M_k     (A2, A3; M_k terms in the batch)
 //
-// with the largest α and the least L and σ² that hold on the path: a diagnosis of this run, not a
-// promise for another. That D is positive (A5) is not used. After t steps, with C0 = F(λ_0) − min
-// F, the following is proved.
+// The Certificate uses the largest α and the least L and σ² that hold on the path. It is a
+// diagnosis of this run and says nothing about others. It does not use that D is positive (A5).
+// After t steps, with C0 = F(λ_0) − min F, the following holds.
 //
-//	a step         F(λ_k) − F(λ_{k+1}) ≥ (αβ_k − ½Lβ_k²)‖G_k‖²                   if ĝ_k = ∇f(λ_k)
-//	Proposition 1  min_k ‖G_k‖² ≤ 2LC0/(α²t)                                      if ĝ_k = ∇f(λ_k), β_k = α/L
-//	Proposition 2  min_k ‖G_k‖² ≤ C0 / Σ_k (αβ_k − ½Lβ_k²)                        if ĝ_k = ∇f(λ_k), β_k ≤ 2α/L
-//	Theorem        E‖G_R‖² ≤ (C0 + ½c Σ_k β_kσ²/M_k) / Σ_k (α'β_k − ½Lβ_k²)       for β_k ≤ 2α'/L, α' = α − 1/(2c), any c > 1/(2α)
-//	Proposition 3  E‖G_R‖² ≤ 2LC0/(α'²t) + cσ²/(Mα')                              the same for β_k = α'/L, M_k = M
+//	a step         F(λ_k) − F(λ_{k+1}) ≥ (αβ_k − ½Lβ_k²)‖G_k‖²              if ĝ_k = ∇f(λ_k)
+//	Proposition 1  min_k ‖G_k‖² ≤ 2LC0/(α²t)                if ĝ_k = ∇f(λ_k), β_k = α/L
+//	Proposition 2  min_k ‖G_k‖² ≤ C0 / Σ_k (αβ_k − ½Lβ_k²)  if ĝ_k = ∇f(λ_k), β_k ≤ 2α/L
+//	Theorem        E‖G_R‖² ≤ (C0 + ½c Σ_k β_kσ²/M_k) / Σ_k (α'β_k − ½Lβ_k²)
+//	               for β_k ≤ 2α'/L, α' = α − 1/(2c), any c > 1/(2α)
+//	Proposition 3  E‖G_R‖² ≤ 2LC0/(α'²t) + cσ²/(Mα')        the same for β_k = α'/L, M_k = M
 //
 // R is drawn with probabilities in proportion to the summands of the denominator. The best c is
-// 1/α, which is used throughout: then α' = α/2, and what more steps do not remove, Floor, is
-// 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. G_k contains the noise of ĝ_k: no
-// step size brings its bound to 0, a larger batch does.
+// 1/α, which is used throughout. Then α' = α/2. Floor, the part that more steps do not remove, is
+// 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. As G_k contains the noise of ĝ_k,
+// no step size brings its bound to 0; a larger batch does.
 //
-// In print A3 lacks the factor N of the estimator that it is about; faster convergence for α > 1 is
-// a matter of scale, as D → cD with β → cβ leaves every λ_k where it is; and KL(q‖p) is not convex
-// in natural parameters, for which A6 is argued there.
+// Three remarks on the paper. A3 lacks the factor N of the estimator that it is about. Faster
+// convergence for α > 1 is a matter of scale, as D → cD with β → cβ leaves every λ_k unchanged.
+// And KL(q‖p) is not convex in natural parameters, for which A6 is argued there.
 //
-// A step that is looked at costs six values of f over all terms, some more if it was long, and one
-// or two gradients if it was noisy. Steps with ‖δ_k‖² < 1e-7 are passed over, as rounding is most
-// of what they show, and so are those whose size the Stepper chose.
+// A step that is checked costs six values of f over all terms, some more if it was long, and one
+// or two gradients if it was noisy. Steps with ‖δ_k‖² < 1e-7 are skipped, as they are mostly
+// rounding, and so are steps whose size the Stepper chose.
 type Certificate struct {
-	// Every looks at one step in so many; bounds are then over these. Zero means at each.
+	// Every is the interval of steps that are checked; the bounds are over these. Zero means all
+	// steps.
 	Every int
 	// Optimum is the greatest ELBO of the family, or a bound on it such as ELBO + GapBound of a
-	// fit. Zero means that it is not known: C0 is then what the run has gained so far, with which
-	// every bound holds as well.
+	// fit. Zero means unknown: C0 is then the gain of the run so far, with which every bound also
+	// holds.
 	Optimum float64
-	// Src draws the R of RandomIterate. Nil is a fixed seed.
+	// Src draws the R of RandomIterate. Nil means a fixed seed.
 	Src rand.Source
 
-	// Steps is the number of steps that were looked at. Without any the numbers below are NaN, or 0
+	// Steps is the number of steps that were checked. If it is 0 the numbers below are NaN, or 0
 	// before a run.
 	Steps int
-	// Alpha, L and RelL are α, the least over the steps, L and its counterpart relative to D, with
-	// D(λ_{k+1}‖λ_k) for ½‖δ_k‖² (Lu, Freund and Nesterov, 2018), the largest. Where f was concave
-	// along the whole path L is 0, and RelL below 0.
+	// Alpha is α, the least over the steps. L is the largest over the steps. RelL is the largest
+	// constant relative to D, with D(λ_{k+1}‖λ_k) in place of ½‖δ_k‖² (Lu, Freund and Nesterov,
+	// 2018). If f was concave along the whole path L is 0 and RelL is negative.
 	Alpha, L, RelL float64
-	// MaxStep is 2α/L, up to which no exact step raises F; +Inf if L is 0.
+	// MaxStep is 2α/L, the largest step size at which no exact step raises F; +Inf if L is 0.
 	MaxStep float64
 	// C0 is F(λ_0) − min F, in nats; see Optimum.
 	C0 float64
 	// MinGradMap2 is the least ‖G_k‖², and MeanGradMap2 their mean with the weights of R.
 	MinGradMap2, MeanGradMap2 float64
-	// Bound is that of Proposition 2 where no step was noisy, on both, or of the theorem, on the
-	// expectation of MeanGradMap2; +Inf if steps were too long for it.
+	// Bound is the bound of Proposition 2 on both, if no step was noisy. Otherwise it is that of
+	// the theorem on the expectation of MeanGradMap2. It is +Inf if steps were too long.
 	Bound float64
-	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k for
-	// a Bregman divergence. It is at most C0 for exact steps of β_k ≤ 1/RelL: a bound that does not
-	// depend on the scale of λ.
+	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k
+	// for a Bregman divergence. For exact steps of β_k ≤ 1/RelL it is at most C0: a bound that
+	// does not depend on the scale of λ.
 	TotalD float64
-	// Violations counts the steps that break what is proved of each of them, with α and L of that
-	// very step, or, where that proves nothing, raise F, and those at which a gradient without
-	// noise is not that of the values: β was too long, the gradient or the proximal step is wrong,
-	// or h is not convex in these coordinates. The fall of F in a noisy step is held against its
-	// own ĝ_k. Adam, whose ĝ_k is no gradient, violates it.
+	// Violations counts the steps that contradict the theory with the α and L of that step or, if
+	// the theory says nothing for it, raise F. It also counts noise-free steps whose gradient
+	// does not match the values. The cause is a β that was too long, a wrong gradient or proximal
+	// step, or an h that is not convex in these coordinates. In a noisy step the decrease of F is
+	// compared with its own ĝ_k. Adam violates the theory, as its ĝ_k is not a gradient.
 	Violations int
-	// TooLong counts the steps with β_k above 2α/L of that step, which may raise F. If there are
-	// more Violations something is wrong.
+	// TooLong counts the steps with β_k above 2α/L of that step, which may raise F. More
+	// Violations than that mean an error.
 	TooLong int
-	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k: over batches, over the
-	// draws of an estimator, or both. It is 0 where no step was noisy.
+	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k: over batches, over
+	// the draws of an estimator, or both. It is 0 if no step was noisy.
 	Sigma2 float64
-	// Floor is the part of Bound that is due to noise, which is in proportion to 1/M.
+	// Floor is the part of Bound that is due to noise, in proportion to 1/M.
 	Floor float64
-	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error, u_k
-	// the direction of ∇f(λ_k). It is about N(0, 1) over many noisy steps, and far from 0 if a
-	// scale such as N/M is missing. Where an estimator draws, gradients over all terms are tested
-	// against values alike, and it is the greater of the two. NaN without noise.
+	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error,
+	// with u_k the direction of ∇f(λ_k). Over many noisy steps it is about N(0, 1), and far from
+	// 0 if a scale such as N/M is missing. If an estimator draws, gradients over all terms are
+	// compared with values in the same way, and the greater of the two counts. It is NaN without
+	// noise.
 	UnbiasedZ float64
 
 	err        error

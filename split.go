@@ -13,32 +13,32 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// SmoothTerms is what a Smooth says of itself at set-up.
+// SmoothTerms describes a Smooth, as returned at set-up.
 type SmoothTerms struct {
 	N             int  // the number of terms
 	Deterministic bool // Grad over all terms ignores the randomness of env
 }
 
-// Smooth is f, the difficult part of the negative ELBO: a sum of N terms,
-// differentiable in λ, which the iteration linearises. Expect makes one of a log-likelihood,
-// SmoothFunc one of a function, and any user type may be one.
+// Smooth is f, the difficult part of the negative ELBO: a sum of N terms, differentiable in λ,
+// that the iteration linearises. Expect makes one from a log-likelihood and SmoothFunc from a
+// function; types of your own may be one.
 type Smooth interface {
-	// Setup is called once a run, before all others. The error says why f is not defined for the
-	// family of q.
+	// Setup is called once a run, before the other methods. The error says why f is not defined
+	// for the family of q.
 	Setup(q Dist) (SmoothTerms, error)
-	// Grad stores an unbiased estimate of ∇_λ f(λ), the gradient of the terms in batch scaled by
-	// N/len(batch), in dst, of length q.NumParams, and returns an estimate of f scaled alike. A nil
-	// batch means all terms. Given the same randomness in env it returns the same bits, for any
-	// number of workers. The error names the term.
+	// Grad stores an unbiased estimate of ∇_λ f(λ) in dst, of length q.NumParams: the gradient of
+	// the terms in batch, scaled by N/len(batch). It returns an estimate of f with the same
+	// scaling. A nil batch means all terms. The same randomness in env must give the same bits
+	// for any number of workers. The error names the term.
 	Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
-	// Value returns f over all terms, as exactly as it is known, with its standard error or a
-	// bound on its error, NaN if that is not known.
+	// Value returns f over all terms, as exactly as possible, with its standard error or an error
+	// bound, NaN if that is unknown.
 	Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error)
 }
 
-// SmoothFunc makes a Smooth of n terms of a function, which is its Grad. deterministic says that f
-// ignores the randomness of env. Value is what f returns, and its error is not known. A nil f is an
-// error at set-up, wrapping ErrParam.
+// SmoothFunc returns a Smooth of n terms whose Grad is f. deterministic means that f ignores the
+// randomness of env. Value is what f returns, with an unknown error. A nil f is an error at
+// set-up that wraps ErrParam.
 func SmoothFunc(n int, deterministic bool, f func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)) Smooth {
 	return smoothFunc{SmoothTerms{n, deterministic}, f}
 }
@@ -66,13 +66,12 @@ func (f smoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr fl
 	return value, math.NaN(), err
 }
 
-// Convex is h, the easy part of the negative ELBO, which the iteration keeps exact. Any user type
-// may be one; a Convex that knows closed forms is also a Proxer. A type of yours that embeds Zero
-// or L1 is another h: give it a Prox where it has closed forms.
+// Convex is h, the easy part of the negative ELBO, which the iteration keeps exact. Types of your
+// own may be one. A Convex with closed forms is also a Proxer. A type of yours that embeds Zero
+// or L1 does not inherit their closed forms: add a method Prox for these.
 type Convex interface {
-	// Check is asked at set-up. The error says why h is not defined at q: it wraps
-	// ErrShape if q is of another family or dimension, or ErrParam if a parameter of h
-	// itself is not valid.
+	// Check is called at set-up. The error says why h is not defined at q. It wraps ErrShape if q
+	// is of another family or dimension, and ErrParam if a parameter of h is invalid.
 	Check(q Dist) error
 	// Value returns h(λ).
 	Value(q Dist) float64
@@ -80,25 +79,25 @@ type Convex interface {
 	Grad(dst []float64, q Dist) []float64
 }
 
-// Objective is the negative ELBO f(λ) + h(λ) over the distributions of a type Q, such as
-// *Gaussian or *Exp, and where to begin. It is a Model. Init has the coordinates in which
-// steps are taken: see Gaussian.In and Exp.In.
+// Objective is the negative ELBO f(λ) + h(λ) over distributions of type Q, such as *Gaussian or
+// *Exp, with a start. It is a Model, and the way to models and methods of your own. Init
+// determines the coordinates in which steps are taken: see Gaussian.In and Exp.In.
 type Objective[Q Dist] struct {
 	F    Smooth // nil means 0, as in a trust-region method
 	H    Convex // nil means Zero
 	Init Q      // λ_0; cloned at the start of each run
-	// Inner is the most linearisations of f in a step of a given size (Solver.StepSize), by the
-	// same batch and draws, with D kept at λ_k: a step of the trust-region method of Theis and
-	// Hoffman (2015), the stochastic proximal point method where there are many. 0 and 1 mean one,
-	// as in a proximal-gradient step. From there on
+	// Inner is the largest number of linearisations of f in a step of a given size
+	// (Solver.StepSize), with the same batch and draws and with D kept at λ_k. 0 and 1 mean one,
+	// the proximal-gradient step. More give the trust-region method of Theis and Hoffman (2015),
+	// and many the stochastic proximal point method. After the first linearisation,
 	//
 	//	λ ← λ + t(argmin_λ' λ'ᵀ∇f(λ) + h(λ') + D(λ'‖λ_k)/β − λ),   t = 1, ½, ¼ …,
 	//
 	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum to
-	// rounding: the generalised conditional gradient method (Bredies, Lorenz and Maass, 2009). Over
-	// all terms, and without noise, the ELBO then rises for any β. Every gradient counts in
-	// Iteration.Passes, Inner + 1 a step or more. It must not be negative, and is not for steps
-	// that the Stepper chooses, nor for an Adaptive divergence.
+	// rounding (generalised conditional gradient method; Bredies, Lorenz and Maass, 2009). Over
+	// all terms, and without noise, the ELBO then rises for any β. Iteration.Passes counts every
+	// gradient, Inner + 1 or more a step. Inner must not be negative. It cannot be used with
+	// steps that the Stepper chooses, nor with an Adaptive divergence.
 	Inner int
 }
 
@@ -146,8 +145,8 @@ func (noTerm) Grad(dst []float64, q Dist) []float64 {
 	return dst
 }
 
-// L1 is h(λ) = weight·Σ_i |λ_i| over the first count elements of λ; a zero
-// count means all. With Euclidean its proximal step is the soft threshold.
+// L1 is h(λ) = weight·Σ_i |λ_i| over the first count elements of λ (lasso); a zero count means
+// all. With Euclidean its proximal step is the soft threshold.
 func L1(weight float64, count int) Convex { return l1Term{weight, count} }
 
 type l1Term struct {
@@ -235,47 +234,48 @@ type costly interface {
 	costs(q Dist) (grad, value float64)
 }
 
-// ConjugateModel is a model of N data x_n, each with local variables s_n of its own, given global
+// ConjugateModel is a model of N data x_n, each with its own local variables s_n, given global
 // variables z with the sufficient statistics T(z) of an exponential family:
 //
 //	log p(x_n, s_n|z) = t(x_n, s_n)ᵀT(z) + c(x_n, s_n),   q(z) q(s_1) … q(s_N)
 //
-// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2). With
-// μ = E_q[T(z)] and the best q(s_n) datum n has the share
+// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2).
+// With μ = E_q[T(z)] and the optimal q(s_n), datum n has the share of the ELBO
 //
-//	L_n(μ) = max_{q(s_n)} E[log p(x_n, s_n|z)] − E[log q(s_n)],   ∇_μ L_n = E[t(x_n, s_n)] at that q(s_n)
+//	L_n(μ) = max_{q(s_n)} E[log p(x_n, s_n|z)] − E[log q(s_n)]
+//	∇_μ L_n = E[t(x_n, s_n)] at that q(s_n)
 //
-// of the ELBO: the largest of functions that are linear in μ, and so convex. A constant may be left
-// out.
+// It is a maximum of functions that are linear in μ, and so convex. A constant may be left out.
 type ConjugateModel interface {
 	// Len returns N.
 	Len() int
-	// Local finds the best q(s_n) of datum n, adds weight·∇_μ L_n(μ) to dst and returns L_n(μ), in
-	// nats and without the weight: N/M in a mini-batch of M data and 1 over all of them. Dst and mu
-	// have the length of μ. Local must not change or keep mu, and is called concurrently where
-	// Solver.Workers is above 1. What it returns may depend on its arguments alone.
+	// Local finds the optimal q(s_n) of datum n, adds weight·∇_μ L_n(μ) to dst, and returns
+	// L_n(μ) in nats without the weight. The weight is N/M in a mini-batch of M data and 1 over
+	// all of them. dst and mu have the length of μ. Local must not change or keep mu, and its
+	// result may depend on its arguments only. It is called concurrently if Solver.Workers is
+	// above 1.
 	Local(dst, mu []float64, n int, weight float64) (float64, error)
 }
 
-// Conjugate returns f(λ) = −Σ_n L_n(μ), with the exact gradient −Σ_n ∇_μ L_n in the coordinates of
-// q, which must be an ExpFamily with the statistics T(z) of m. With H = KLTo the conjugate prior,
-// in the coordinates MeanParams, and KL a proximal step is
+// Conjugate returns f(λ) = −Σ_n L_n(μ), with the exact gradient −Σ_n ∇_μ L_n in the coordinates
+// of q, an ExpFamily with the statistics T(z) of m. With H = KLTo the conjugate prior, the
+// coordinates MeanParams, and KL, a proximal step is
 //
-//	η ← (1−ρ)η + ρ(η_prior + (N/M) Σ_n E[t(x_n, s_n)]),   ρ = β/(1+β)
+//	η ← (1−ρ)η + ρ(η_prior + (N/M) Σ_n E[t(x_n, s_n)]),   ρ = β/(1+β).
 //
-// which is stochastic variational inference, with FractionStep the schedule that was published, and
-// with all terms and β = +Inf coordinate ascent. As f is concave in μ, a step over all terms makes
-// the ELBO rise whatever β is. Without a step size the Stepper of an Objective takes the latter
-// over all terms, mixed (Anderson, 1965) after the first ten steps where it is slow and the mixture
-// does not make the ELBO fall, and steps by the zero FractionStep over mini-batches.
+// This is stochastic variational inference, with FractionStep as the published schedule. Over all
+// terms with β = +Inf it is coordinate ascent. As f is concave in μ, a step over all terms raises
+// the ELBO for any β. Without a step size the Stepper takes coordinate ascent steps over all
+// terms, and steps by the zero FractionStep over mini-batches. If coordinate ascent is slow after
+// ten steps it mixes steps (Anderson, 1965), unless the mixture lowers the ELBO.
 //
-// Evaluation.GapBound has the Scope OverBlock: with the q(s_n) held the objective is KL(q‖q*) and a
-// constant, q* the minimiser, so that q(z) alone can gain KL(q‖q*) nats, and no q(s_n) alone any.
-// It is proved for an h that is KLTo.
+// Evaluation.GapBound has the Scope OverBlock. With the q(s_n) fixed, the objective is KL(q‖q*)
+// plus a constant, with q* the minimiser. q(z) alone can therefore gain KL(q‖q*) nats, and no
+// q(s_n) alone can gain any. It is proved if h is KLTo.
 //
-// The set-up fails with an error wrapping ErrParam if m is nil, ErrEmpty if it has no terms, or
-// ErrShape if q is no ExpFamily. An error of Local is wrapped with the index of the term; an L_n
-// that is not finite is one wrapping ErrNotFinite.
+// The set-up error wraps ErrParam if m is nil, ErrEmpty if it has no terms, and ErrShape if q is
+// not an ExpFamily. An error of Local is wrapped with the index of the term. One wraps
+// ErrNotFinite if L_n is not finite.
 func Conjugate(m ConjugateModel) Smooth { return conjugateTerms{m} }
 
 // conjugateTerms is the Smooth made by Conjugate.

@@ -13,12 +13,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by
-// e; nil means Exact for Sites and ScoreFunction for anything else. Values of f
-// are exact for Sites whatever e is, so that the ELBO curves of different
-// estimators compare; otherwise they are Monte Carlo with draws that are the
-// same at each evaluation. Errors of shape and labels are reported when a run
-// is set up.
+// Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by e. A nil e means
+// Exact for Sites and ScoreFunction otherwise. Values of f are exact for Sites with any e, so
+// that the ELBO curves of estimators can be compared. Otherwise values are Monte Carlo estimates
+// with the same draws at each evaluation. Errors of shape and labels are reported at set-up.
 func Expect(l LogLikelihood, e Estimator) Smooth {
 	f := &expectedTerms{ll: l, est: e}
 	if e == nil {
@@ -138,9 +136,9 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 // quadratic control variate of some twenty dimensions.
 const leastDraws = 512
 
-// Linearized returns the same negative ELBO with h moved into f, which steps
-// linearise: f ← f + h, h ← 0. That is the split of gradient, mirror and natural
-// gradient descent; see Prox. The gradient of h is exact whatever the batch is.
+// Linearized returns the same negative ELBO with h moved into f, which steps linearise: f ← f +
+// h, h ← 0. Gradient, mirror and natural gradient descent use this split; see Prox. The gradient
+// of h is exact for any batch.
 func (o Objective[Q]) Linearized() Objective[Q] {
 	if o.H == nil {
 		return o
@@ -207,19 +205,19 @@ func (l linearized) Value(ctx context.Context, env *Env, q Dist) (value, stderr 
 	return v + l.h.Value(q), stderr, err
 }
 
-// ProximalPoint returns the same negative ELBO with f moved into h, which steps keep exact: h ← f +
-// h, f ← 0. A step is then that of the proximal point method (Rockafellar, 1976; with KL the
+// ProximalPoint returns the same negative ELBO with f moved into h, which steps keep exact: h ← f
+// + h, f ← 0. A step is then that of the proximal point method (Rockafellar, 1976; with KL the
 // trust-region method of Theis and Hoffman, 2015),
 //
-//	λ_{k+1} = argmin_λ f(λ) + h(λ) + D(λ‖λ_k)/β_k,
+//	λ_{k+1} = argmin_λ f(λ) + h(λ) + D(λ‖λ_k)/β_k.
 //
-// which is numeric, needs no small β, and counts a pass for every point at which it looks at f. See
-// Linearized for the other extreme, and Inner for what is in between and takes batches.
+// It is numeric, needs no small β, and counts a pass for every evaluation of f. Linearized is the
+// other extreme. Inner is in between, and allows batches.
 //
-// There must be no noise in f, and f must be convex: of the terms of Sites, a GP and a GLM, in the
-// coordinates Cholesky of a Gaussian q, and under a likelihood that is log-concave (Facts; Challis
-// and Barber, 2013); of others, such as a SmoothFunc, it is taken on trust. The error at set-up
-// wraps ErrParam.
+// f must be convex and without noise. The terms of Sites, a GP or a GLM are convex in the
+// coordinates Cholesky of a Gaussian q under a log-concave likelihood (Facts; Challis and Barber,
+// 2013). For other f, such as a SmoothFunc, convexity is assumed. The error at set-up wraps
+// ErrParam.
 func (o Objective[Q]) ProximalPoint() Objective[Q] {
 	if o.F == nil {
 		return o
@@ -350,15 +348,15 @@ type LogLikelihood interface {
 	Validate() error
 }
 
-// LogLik is a log-likelihood of N terms over z ∈ R^Dim, written by the user.
-// LogProb alone is enough; with it Expect needs an estimator that samples.
+// LogLik is a log-likelihood of your own, of N terms over z ∈ R^Dim. LogProb alone is enough;
+// Expect then needs an estimator that samples.
 type LogLik struct {
 	// N is the number of terms and Dim the dimension of z.
 	N, Dim int
-	// LogProb returns log p(y_n|z) in nats. It must not keep or change z, and
-	// is called concurrently where Solver.Workers is above 1.
+	// LogProb returns log p(y_n|z) in nats. It must not keep or change z, and is called
+	// concurrently if Solver.Workers is above 1.
 	LogProb func(n int, z []float64) float64
-	// Grad, where not nil, adds ∇_z log p(y_n|z) to dst. Pathwise needs it.
+	// Grad, if not nil, adds ∇_z log p(y_n|z) to dst. Pathwise needs it.
 	Grad func(dst []float64, n int, z []float64)
 }
 
@@ -439,10 +437,9 @@ func (b *logLikBatch) GradLogProb(dst, z []float64) bool {
 	return true
 }
 
-// Sites is a log-likelihood of terms that see z through one number each,
-// log p(y_n|η_n) with η_n = x_nᵀz, as in a generalised linear model.
-// Expectations under a Gaussian q are then one-dimensional, and Exact applies.
-// The data are not copied and must not change.
+// Sites is a log-likelihood whose terms depend on z through one number each, log p(y_n|η_n) with
+// η_n = x_nᵀz, as in a generalised linear model. Expectations under a Gaussian q are then
+// one-dimensional, and Exact applies. The data are not copied and must not change.
 type Sites struct {
 	X   [][]float64 // x_n, one row a term
 	Y   []float64   // y_n

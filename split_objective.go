@@ -16,16 +16,15 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Fit runs s on the objective; a nil s means a Solver without options, which needs no
-// tuning. It returns q(z|λ) at the state reached, owned by the caller and valid even if
-// there is an error after the set-up; it is the zero Q, nil for a pointer, if the set-up
-// failed. The errors are those of Solver.Run.
+// Fit runs s on the objective. A nil s means the zero Solver, which needs no tuning. It returns
+// q(z|λ) at the state reached, owned by the caller and valid even with an error after the set-up.
+// If the set-up failed it is the zero Q, nil for a pointer. The errors are those of Solver.Run.
 func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
 	return fitModel[Q](ctx, s, o)
 }
 
-// Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q: the
-// average of the iterates where there is one. The error wraps ErrParam if st is none.
+// Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q: the average
+// of the iterates if there is one. The error wraps ErrParam if st is not such a state.
 func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
@@ -50,11 +49,10 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 	return nil, fmt.Errorf("pgsvi: a state over a %s, of another model: %w", distName(s.dist()), ErrParam)
 }
 
-// NewStepper implements Model. A nil d means KL, or Euclidean if Init is no
-// ExpFamily. It returns an error wrapping ErrParam if Init
-// is nil or Inner does not fit, ErrEmpty if F has no terms, ErrNoProx if the pair (H, d) has no
-// proximal step on the family of Init, or what the parts of the objective
-// say of each other.
+// NewStepper implements Model. A nil d means KL, or Euclidean if Init is not an ExpFamily. The
+// error wraps ErrParam if Init is nil or Inner does not fit, ErrEmpty if F has no terms, and
+// ErrNoProx if the pair (H, d) has no proximal step on the family of Init. Otherwise it is one of
+// the parts of the objective.
 func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
 	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)
