@@ -127,9 +127,22 @@ const plants = `leaf,height,kind
 4.6,1.2,elm
 `
 
+// readPlants encodes plants, with leaf and height in their units.
+func readPlants() (*data.Data, error) {
+	t, err := data.Read(strings.NewReader(plants), "plants.csv")
+	if err != nil {
+		return nil, err
+	}
+	enc, err := t.Encoder(data.Outcome("kind").Positive("ash"), data.Raw())
+	if err != nil {
+		return nil, err
+	}
+	return enc.Data(t)
+}
+
 // From a table of text to a table of weights.
 func ExampleGLMPosterior_Summary() {
-	t, err := data.ReadTable(strings.NewReader(plants), &data.TableOptions{Positive: "ash"})
+	t, err := readPlants()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -155,7 +168,7 @@ func ExampleGLMPosterior_Summary() {
 
 // A posterior on file predicts as it did before, and can be given more data.
 func ExampleGLMPosterior_Save() {
-	t, err := data.ReadTable(strings.NewReader(plants), nil)
+	t, err := readPlants()
 	if err != nil {
 		log.Fatal(err)
 	}

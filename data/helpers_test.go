@@ -127,3 +127,31 @@ func loadCorpus(t testing.TB, name string) *pgsvi.Corpus {
 	c.Vocab = vocab
 	return c
 }
+
+// peopleEncoder is learned from three rows of a number, a category and two labels.
+func peopleEncoder() *Encoder {
+	t, err := Read(strings.NewReader("age,colour,y\n1,red,no\n2,blue,yes\n3,red,no\n"), "people.csv")
+	if err != nil {
+		panic(err)
+	}
+	e, err := t.Encoder(Outcome("y").Positive("yes"))
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// encodeAll reads a table, and encodes it with all decisions as they are suggested.
+func encodeAll(r io.Reader) (*Table, *Data, error) {
+	t, err := Read(r, "t")
+	if err != nil {
+		return nil, nil, err
+	}
+	names := t.Columns()
+	e, err := t.Encoder(t.Suggest(names[len(names)-1]).Columns()...)
+	if err != nil {
+		return t, nil, nil // the table has to change; Suggest has said so
+	}
+	d, err := e.Data(t)
+	return t, d, err
+}

@@ -36,19 +36,18 @@ var readers = []reader{
 		}
 		return err
 	}},
-	{"ReadTable", "age,\"colour\",y\n1,red,no\n2,blue,yes\n3.5,\"green, dark\",no\n", true, func(r io.Reader) error {
-		table, err := ReadTable(r, nil)
-		if err == nil {
-			if rows, cols := table.X.Dims(); rows != len(table.Y) || cols != len(table.Names) {
-				return fmt.Errorf("%d×%d numbers, %d responses and %d names", rows, cols, len(table.Y), len(table.Names))
-			}
-		}
+	{"Read", "age,\"colour\",y\n1,red,no\n2,blue,yes\n3.5,\"green, dark\",no\n", true, func(r io.Reader) error {
+		_, _, err := encodeAll(r)
 		return err
 	}},
-	{"Table.Encode", "age,colour,y\n1,red,no\n2,blue,yes\n9,red,no\n", true, func(r io.Reader) error {
-		table, err := ReadTable(strings.NewReader("age,colour,y\n1,red,no\n2,blue,yes\n3,red,no\n"), nil)
+	{"Read of JSON", "{\"age\": 1, \"c\": \"red\", \"y\": true}\n{\"age\": 2.5, \"c\": \"bl\\u00fc\", \"y\": false}\n", true, func(r io.Reader) error {
+		_, _, err := encodeAll(r)
+		return err
+	}},
+	{"Encoder.Data", "age,colour,y\n1,red,no\n2,blue,yes\n9,red,no\n", true, func(r io.Reader) error {
+		t, err := Read(r, "t")
 		if err == nil {
-			_, err = table.Encode(r)
+			_, err = peopleEncoder().Data(t)
 		}
 		return err
 	}},
@@ -191,10 +190,12 @@ func TestReadEndless(t *testing.T) {
 			line, r.text = "1 1 1\n", "%%MatrixMarket matrix coordinate real general\n9 9 9000000000000000000\n"
 		case "ReadVocab":
 			line = "word\n"
-		case "ReadCSV", "ReadTable":
+		case "ReadCSV", "Read":
 			line, repeated = "1,2,3\n", "1,2,"
-		case "Table.Encode":
+		case "Encoder.Data":
 			line = "1,red,no\n"
+		case "Read of JSON":
+			line = "{\"age\": 1}\n"
 		case "CorpusBuilder":
 			continue // takes strings
 		}
@@ -254,9 +255,9 @@ func TestReadBomb(t *testing.T) {
 		row[i%999] = "0"
 	}
 	packed := zipped([]byte(text.String()))
-	if table, err := ReadTable(bytes.NewReader(packed), nil); err != nil {
+	if table, err := Read(bytes.NewReader(packed), "packed"); err != nil {
 		t.Errorf("%d bytes packed to %d: %v", text.Len(), len(packed), err)
-	} else if n, _ := table.X.Dims(); n != rows {
+	} else if n := table.Len(); n != rows {
 		t.Errorf("%d rows", n)
 	}
 }
@@ -280,24 +281,28 @@ func TestRowWriterMemory(t *testing.T) {
 	}
 }
 
-// TestReadTableWide: a table of many columns takes no longer than its size says.
-func TestReadTableWide(t *testing.T) {
+// TestReadWide: a table of many columns takes no longer than its size says.
+func TestReadWide(t *testing.T) {
 	seconds := func(cols int) float64 {
 		var b strings.Builder
 		for j := range cols {
 			fmt.Fprintf(&b, "c%d,", j)
 		}
 		b.WriteString("y\n")
-		for range 2 {
-			b.WriteString(strings.Repeat("1.5,", cols) + "2\n")
+		for _, row := range []string{"1.5,", "2.5,"} {
+			b.WriteString(strings.Repeat(row, cols) + row[:1] + "\n")
 		}
 		start := cputime.Seconds()
-		table, err := ReadTable(strings.NewReader(b.String()), nil)
+		table, err := Read(strings.NewReader(b.String()), "wide")
+		var e *Encoder
 		if err == nil {
-			_, err = table.Encode(strings.NewReader(b.String()))
+			e, err = table.Encoder(Outcome("y").Positive("2"))
 		}
-		if err != nil || len(table.Names) != cols {
-			t.Errorf("%d columns: %d names, %v", cols, len(table.Names), err)
+		if err == nil {
+			_, err = e.Data(table)
+		}
+		if err != nil || len(e.Features()) != cols {
+			t.Errorf("%d columns: %v", cols, err)
 		}
 		return cputime.Seconds() - start
 	}

@@ -11,38 +11,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-func ExampleReadTable() {
-	t, err := data.ReadTable(strings.NewReader(`age,colour,ill
-31,red,yes
-52,blue,no
-40,?,yes
-28,green,yes
-`), &data.TableOptions{Missing: data.DropRows})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Printf("%q\n%v\n", t.Names, mat.Formatted(t.X))
-	fmt.Println(t.Response, t.Y, "of", t.Labels, "without", t.Dropped)
-
-	test, err := t.Encode(strings.NewReader("colour,age\ngreen,33\n"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(mat.Formatted(test.X), test.Y)
-	_, err = t.Encode(strings.NewReader("colour,age\ngreen,33\nwhite,40\n"))
-	fmt.Println(err)
-	// Output:
-	// ["age" "colour=green" "colour=red"]
-	// ⎡31   0   1⎤
-	// ⎢52   0   0⎥
-	// ⎣28   1   0⎦
-	// ill [1 -1 1] of [no yes] without 1
-	// [33   1   0] []
-	// pgsvi: line 3, column "colour": found the unknown category "white": parameter out of range
-}
-
 func ExampleReadLIBSVM() {
 	x, y, err := data.ReadLIBSVM(strings.NewReader("+1 1:0.5 4:1\n-1 2:3  # the control\n"), 0)
 	if err != nil {

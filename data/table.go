@@ -1,757 +1,363 @@
 package data
 
 import (
-	"encoding/csv"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"slices"
-	"strconv"
+	"os"
+	"path/filepath"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
-	"gonum.org/v1/gonum/mat"
 )
 
-// MissingPolicy says what ReadTable does about missing values.
-type MissingPolicy int
-
-const (
-	// ErrorOnMissing makes missing values an error that says how many there are
-	// in which columns, and the line of the first.
-	ErrorOnMissing MissingPolicy = iota
-	// DropRows leaves out the rows with a missing value. Table.Kept says which are left.
-	DropRows
-)
-
-// HeaderPolicy says whether the first line of a table has the names of the columns.
-type HeaderPolicy int
-
-const (
-	// HeaderAuto takes a first line for names if there is a text and no number
-	// in it, and for data if there is no text. Both together are an error.
-	HeaderAuto HeaderPolicy = iota
-	// HeaderYes takes the first line for names.
-	HeaderYes
-	// HeaderNo takes the first line for data.
-	HeaderNo
-)
-
-// TableOptions are the choices of ReadTable. The zero value reads
-// comma-separated columns, the last being the response.
-type TableOptions struct {
-	// Response is the name of the column of responses; "" means the last one.
-	Response string
-	// Positive is the response that becomes +1, the other one becoming -1, be they
-	// texts or numbers. "" leaves numbers as they are and makes +1 of the second of
-	// two texts in sorted order.
-	Positive string
-	// Comma separates the fields; 0 means a comma.
-	Comma rune
-	// Header says whether the first line has the names of the columns.
-	Header HeaderPolicy
-	// Drop has the names of columns to leave out.
-	Drop []string
-	// Categorical has the names of columns that are categories even if they are numbers, or
-	// look like dates or identifiers.
-	Categorical []string
-	// MaxLevels is the largest number of categories of a column, beyond which it is
-	// taken for an identifier, or for numbers with something odd among them, and is an
-	// error. 0 means a quarter of the number of rows, but at least 10 and at most 1000,
-	// and 1000 for columns that are named in Categorical.
-	MaxLevels int
-	// NA has texts that mean a missing value, besides no text at all, "NA", "N/A",
-	// "?", and "NaN" and "null" in upper or lower case.
-	NA []string
-	// Missing says what to do about missing values.
-	Missing MissingPolicy
-}
-
-// Table is a table as numbers: for each row the features and the response.
+// A Table is a file of rows and named columns, and what one pass over it has found out: how it is
+// written, and what each column looks like. Print it to see that. It does not keep the rows of a
+// file, and reads them again when they are asked for. A Table does not change and may be used
+// concurrently.
 type Table struct {
-	// X has a row for each row of the table and the columns of Names. It is a
-	// *Sparse if at most a quarter of its values are not 0, else a *mat.Dense.
-	X mat.Matrix
-	// Y has the responses: numbers, or -1 and +1; see Labels. It is nil if a file
-	// read by Encode has no responses.
-	Y []float64
-	// Names has the names of the columns of X: "age", or "colour=red" for the
-	// indicator of a category.
-	Names []string
-	// Response is the name of the column of responses.
-	Response string
-	// Labels has the responses that are -1 and +1 in Y if they were texts, or
-	// numbers before Signs; otherwise it is nil.
-	Labels []string
-	// Kept has, for each row of X, the number of its row in the file, from 0: the header and
-	// blank lines are not counted. It says whose prediction is whose where rows are left out.
-	Kept []int
-	// Dropped is the number of rows left out for a missing value.
-	Dropped int
-	// Missing has the number of missing values of each column of the table, by its
-	// name, that has any, be it a feature or the response.
-	Missing map[string]int
-	// Doubts has, for each column of numbers among the features that seem to be no quantities, by
-	// its name, what they seem to be: identifiers, codes or dates. ReadTable takes them as numbers
-	// all the same; see TableOptions.Drop and Categorical. It is nil if there is none, and in what
-	// Encode returns.
-	Doubts map[string]string
+	// Name is the name of the file, for messages.
+	Name string
+	// Format is how the table is written.
+	Format Format
 
-	opts     TableOptions // the header being HeaderYes or HeaderNo
-	width    int          // columns of the file
-	columns  []tableColumn
-	sparse   bool       // X is
-	signed   bool       // Signs has been called
-	unsigned [2]float64 // the responses that it made -1 and +1
+	src      source
+	rows     int
+	profiles []*profile
+	place    map[string]int
+	proof    proof // of the decimal sign
+	conflict bool  // columns disagree about it
+	hash     string
 }
 
-// tableColumn is a column of a file and its place in X.
-type tableColumn struct {
-	name   string
-	at     int      // first column in X
-	levels []string // sorted, the first being without a column; nil for numbers
+// source is where a table comes from: a file, or bytes.
+type source struct {
+	path string
+	size int64
+	mod  time.Time
+	raw  []byte
 }
 
-// tableText is a file as it is written.
-type tableText struct {
-	header bool
-	names  []string
-	// of a name among names; files may have more columns than a search has time for
-	place map[string]int
-	rows  [][]string // trimmed fields
-	lines []int      // of each row
-	size  int        // bytes of all fields
-}
+// ReadFile reads a table with a line of names and a row for each line: CSV, with any of the
+// separators comma, semicolon, tab and '|', or JSON objects, one a line. Files in UTF-8, with or
+// without byte order mark, UTF-16 and Windows-1252 are accepted, and so are files packed by gzip.
+// Blank lines, spaces around fields, quoted fields and CRLF are accepted too. A column without a
+// name is x and its number from 1, and so are all of a file without names, but for the last, which
+// is y. A first line such as "sep=;" gives the separator.
+//
+// The file must not change until the Table is no longer used: it is read again by Encoder and Data.
+//
+// The errors name the line and what was found. They wrap ErrShape where a line has another number
+// of fields than the first, quotes do not match, two columns have the same name or a text is not of
+// the file's encoding; ErrParam where names and numbers are mixed in the first line; ErrMemory
+// where a line takes more memory than it may, or gzip unpacks to more than 300 times its size; and
+// ErrEmpty if there are no data. Failures of the file are wrapped as they are.
+func ReadFile(path string) (*Table, error) { return Format{}.ReadFile(path) }
 
-// What a table takes besides its text, in bytes: a row, and a field as text, as a value of a
-// sparse matrix, and as one of a dense matrix.
-const (
-	tableRow   = 32
-	tableField = 16 + 12 + 8
-)
+// Read reads a table as ReadFile does. It keeps the bytes of r, packed if they are. The name is
+// that of Table.Name. The error wraps ErrMemory if there are more bytes than there is memory for.
+func Read(r io.Reader, name string) (*Table, error) { return Format{}.Read(r, name) }
 
-// The names of indicators repeat that of their column. Together they may have so many bytes for a
-// byte of text, once they have more than mostNames: the rest is a name that is too long.
-const (
-	mostNamesPart = 4
-	mostNames     = 16 << 20
-)
-
-// ReadTable reads a table of comma-separated numbers and texts into the features
-// and responses of a regression or classification. A nil opts means the zero
-// TableOptions.
-//
-// The first line has the names of the columns; see HeaderPolicy. A column without
-// a name is x and its number from 1, and so are all of a file without names, but
-// for the last, which is y. Blank lines, spaces around fields, quoted fields,
-// CRLF line ends and a UTF-8 byte order mark are accepted, and gzip, known by
-// its first bytes, is unpacked.
-//
-// A column with a field that is neither a number nor missing is categorical. Its
-// k categories, sorted as texts, become k−1 columns that are 1 in the rows of
-// the second to the last category and 0 otherwise; the first is what the others
-// are compared to. So a column with one category becomes no column. Rows with
-// a missing value, if they are dropped, have no part in any of this. A column of texts
-// that are all dates, or of so many categories that it looks like an identifier (see
-// MaxLevels), would become one weight a row or nearly so, and is refused; name it in
-// Drop, or in Categorical to insist. Numbers cost one weight whatever they are, and are
-// never refused, but Table.Doubts names the columns that look like identifiers (10 whole numbers or
-// more, each larger than the one before), codes (with a 0 in front, or more digits than a float64
-// keeps) and dates (20240131, with or without the time of day).
-//
-// The response is a column of numbers, or of two texts, which become -1 and +1.
-// Numbers stay what they are: see Signs for the likelihoods of binary responses.
-//
-// The errors name line and column and what was found. They wrap ErrShape where a
-// line has another number of fields than the first, quotes do not match, two
-// columns have the same name, or there is no column besides the response;
-// ErrNotFinite where a number is not finite or a value is missing; ErrLabel where
-// the responses are neither numbers nor two texts; ErrParam where an option names
-// a column or response that there is not or is out of its range, names and
-// numbers are mixed in the first line, and columns look like identifiers or dates; ErrMemory
-// where a line, the file as a whole or the names of categories take more memory than
-// there is, and gzip unpacks to more than 300 times its size; and ErrEmpty if there are
-// no data. A failure of r is wrapped as it is. The memory
-// that is used while reading is some times the size of the file.
-func ReadTable(r io.Reader, opts *TableOptions) (*Table, error) {
-	t := &Table{}
-	if opts != nil {
-		t.opts = *opts
-		t.opts.NA = slices.Clone(opts.NA)
-	}
-	if err := t.checkOptions(); err != nil {
-		return nil, err
-	}
-	text, err := t.read(r)
+// ReadFile reads a table that is written in the format, as the function ReadFile does.
+func (f Format) ReadFile(path string) (*Table, error) {
+	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
-	t.opts.Header = HeaderNo
-	if text.header {
-		t.opts.Header = HeaderYes
-	}
-	t.width = len(text.names)
-	t.Response = t.opts.Response
-	if t.Response == "" {
-		t.Response = text.names[t.width-1]
-	}
-	for _, list := range [][]string{{t.Response}, t.opts.Drop, t.opts.Categorical} {
-		for _, name := range list {
-			if _, ok := text.place[name]; !ok {
-				return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(name), pgsvi.ErrParam)
-			}
+	t := &Table{Name: filepath.Base(path), src: source{path: path, size: info.Size(), mod: info.ModTime()}}
+	return t, t.read(f)
+}
+
+// Read reads a table that is written in the format, as the function Read does.
+func (f Format) Read(r io.Reader, name string) (*Table, error) {
+	var raw bytes.Buffer
+	budget := memory.NewBudget("the table", textTooLarge)
+	in := newRecordReader(r)
+	in.most = int(memory.Limit(0) / 4)
+	for {
+		n, err := io.CopyN(&raw, in, 1<<16)
+		if budgetErr := budget.Keep(int(n)); budgetErr != nil {
+			return nil, fmt.Errorf("pgsvi: reading %s: %w", name, budgetErr)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pgsvi: reading %s: %w", name, err)
 		}
 	}
-	if slices.Contains(t.opts.Drop, t.Response) {
-		return nil, fmt.Errorf("pgsvi: the column %s, of the responses, is among those to drop: %w", csvQuote(t.Response), pgsvi.ErrParam)
-	}
-	for _, name := range text.names {
-		if name != t.Response && !slices.Contains(t.opts.Drop, name) {
-			t.columns = append(t.columns, tableColumn{name: name})
-		}
-	}
-	if err := t.dropMissing(text); err != nil {
-		return nil, err
-	}
-	if err := t.findLevels(text); err != nil {
-		return nil, err
-	}
-	if err := t.findLabels(text); err != nil {
-		return nil, err
-	}
-	x, err := t.encodeFeatures(text)
-	if err != nil {
-		return nil, err
-	}
-	n, d := x.Dims()
-	t.sparse = 4*x.NNZ() <= n*d
-	t.X = t.matrix(x)
-	t.Y, err = t.encodeResponses(text)
-	if err != nil {
+	t := &Table{Name: name, src: source{raw: raw.Bytes()}}
+	if err := t.read(f); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// Encode reads another table, say of test data, into the columns of t: with the
-// same options, the categories and the labels of t, and Y as Signs has made it.
-// Columns are found by their names, in any order, and other ones are left out;
-// without names there have to be as many as there were. Without a column of
-// responses, Y is nil. With DropRows there are fewer rows than in the file where values
-// are missing, and Kept says which. The table returned is new; X is of the type of that
-// of t, and t is as it was. Encode may be called concurrently.
-//
-// The errors are those of ReadTable. Besides, they wrap ErrShape if a column of
-// features is not there, ErrNotFinite where there is no number in a column of
-// numbers, ErrParam where a category is one that t has not seen, and ErrLabel
-// where a response is one that it has not seen and has seen but two.
-func (t *Table) Encode(r io.Reader) (*Table, error) {
-	e := &Table{
-		Names: slices.Clone(t.Names), Response: t.Response, Labels: slices.Clone(t.Labels),
-		opts: t.opts, width: t.width, columns: t.columns, sparse: t.sparse, signed: t.signed, unsigned: t.unsigned,
+// open returns the bytes of the source, from the beginning.
+func (s *source) open() (io.ReadCloser, error) {
+	if s.path == "" {
+		return io.NopCloser(bytes.NewReader(s.raw)), nil
 	}
-	text, err := e.read(r)
+	f, err := os.Open(s.path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
-	if !text.header && len(text.names) != t.width {
-		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the table before: %w", text.lines[0], len(text.names), t.width, pgsvi.ErrShape)
+	info, err := f.Stat()
+	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.mod)) {
+		err = fmt.Errorf("pgsvi: %s has changed since it was first read; read it again: %w", s.path, pgsvi.ErrFile)
 	}
-	for _, c := range t.columns {
-		if _, ok := text.place[c.name]; !ok {
-			return nil, fmt.Errorf("pgsvi: there is no column %s: %w", csvQuote(c.name), pgsvi.ErrShape)
-		}
-	}
-	if err := e.dropMissing(text); err != nil {
-		return nil, err
-	}
-	x, err := e.encodeFeatures(text)
 	if err != nil {
+		f.Close()
 		return nil, err
 	}
-	e.X = e.matrix(x)
-	if _, ok := text.place[t.Response]; ok {
-		if e.Y, err = e.encodeResponses(text); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
+	return f, nil
 }
 
-// Signs turns responses of two different numbers, such as 0 and 1, into -1, the
-// smaller, and +1, as the likelihoods of binary responses want them. Labels says
-// afterwards what was what. Encode does the same to what it reads. Responses
-// that were texts are -1 and +1 already and stay as they are. The error, upon
-// which nothing has changed, wraps ErrLabel if there are not two numbers.
-func (t *Table) Signs() error {
-	if t.Labels != nil {
-		return nil
+// read makes the profiles.
+func (t *Table) read(f Format) error {
+	if err := f.check(); err != nil {
+		return err
 	}
-	if len(t.Y) == 0 {
-		return fmt.Errorf("pgsvi: Signs without responses: %w", pgsvi.ErrLabel)
+	err := t.profile(f)
+	if errors.Is(err, errNotUTF8) && f.Encoding == "" {
+		f.Encoding = Windows1252
+		err = t.profile(f)
 	}
-	low, high := slices.Min(t.Y), slices.Max(t.Y)
-	for i, y := range t.Y {
-		if low == high || y != low && y != high {
-			return fmt.Errorf("pgsvi: the responses are %v to %v, with %v in row %d, want two different numbers: %w", low, high, y, i, pgsvi.ErrLabel)
-		}
+	if errors.Is(err, errNotUTF8) {
+		err = fmt.Errorf("pgsvi: the file is not %s: %w", f.Encoding, pgsvi.ErrShape)
 	}
-	t.signed, t.unsigned = true, [2]float64{low, high}
-	t.Labels = []string{fmt.Sprint(low), fmt.Sprint(high)}
-	for i, y := range t.Y {
-		t.Y[i] = signOf(y == high)
+	if err != nil {
+		return t.named(err)
 	}
+	t.settleDecimal(f)
 	return nil
 }
 
-func signOf(positive bool) float64 {
-	if positive {
-		return 1
+// named puts the name of the table into an error.
+func (t *Table) named(err error) error {
+	if err == nil || t.Name == "" {
+		return err
 	}
-	return -1
+	return &namedError{t.Name, err}
 }
 
-func (t *Table) checkOptions() error {
-	o := &t.opts
-	if o.Comma == 0 {
-		o.Comma = ','
-	}
-	switch {
-	case strings.ContainsRune("\"\r\n", o.Comma) || !utf8.ValidRune(o.Comma) || o.Comma == utf8.RuneError:
-		return fmt.Errorf("pgsvi: TableOptions.Comma is %q: %w", o.Comma, pgsvi.ErrParam)
-	case o.MaxLevels < 0:
-		return fmt.Errorf("pgsvi: TableOptions.MaxLevels is %d: %w", o.MaxLevels, pgsvi.ErrParam)
-	case o.Header < HeaderAuto || o.Header > HeaderNo:
-		return fmt.Errorf("pgsvi: TableOptions.Header is %d: %w", o.Header, pgsvi.ErrParam)
-	case o.Missing < ErrorOnMissing || o.Missing > DropRows:
-		return fmt.Errorf("pgsvi: TableOptions.Missing is %d: %w", o.Missing, pgsvi.ErrParam)
-	}
-	return nil
+type namedError struct {
+	name string
+	err  error
 }
 
-// read reads a file, which has at least one row.
-func (t *Table) read(r io.Reader) (*tableText, error) {
-	br, err := gunzip(r)
+func (e *namedError) Error() string {
+	return "pgsvi: " + e.name + ": " + strings.TrimPrefix(e.err.Error(), "pgsvi: ")
+}
+
+func (e *namedError) Unwrap() error { return e.err }
+
+// profile reads the table once.
+func (t *Table) profile(f Format) error {
+	t.Format, t.rows, t.profiles = f, 0, nil
+	in, err := t.src.open()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	in := newRecordReader(skipBOM(br))
-	cr := csv.NewReader(in)
-	cr.Comma = t.opts.Comma
-	cr.FieldsPerRecord = -1 // checked here, for better messages
-	cr.TrimLeadingSpace = !unicode.IsSpace(t.opts.Comma)
-	text := &tableText{}
-	budget := memory.NewBudget("the table", textTooLarge)
+	defer in.Close()
+	s, err := newScanner(in, f)
+	if err != nil {
+		return err
+	}
+	most := mostTexts
 	for {
-		in.n = 0
-		record, err := cr.Read()
+		rec, err := s.next()
 		if err == io.EOF {
 			break
 		}
-		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, pgsvi.ErrShape)
+		if err != nil {
+			return err
+		}
+		for len(t.profiles) < len(rec.cells) {
+			most = min(mostTexts, max(fewestTexts, allTexts/len(rec.cells)))
+			j := len(t.profiles)
+			p := newProfile(s.names[j], most)
+			p.nameless = s.format.Header == FirstLineNames && p.name == fmt.Sprint("x", j+1)
+			p.skip(t.rows)
+			t.profiles = append(t.profiles, p)
+		}
+		for j, c := range rec.cells {
+			t.profiles[j].add(c, rec.line)
+		}
+		t.rows++
+	}
+	if t.rows == 0 {
+		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
+	}
+	t.Format, t.place = s.format, s.place
+	return nil
+}
+
+// settleDecimal finds the decimal sign of the file by the columns that are numbers.
+func (t *Table) settleDecimal(f Format) {
+	var votes [2]int
+	var proofs [2]proof
+	for _, p := range t.profiles {
+		for k, n := range []int{p.points, p.commas} {
+			if 10*max(p.numbers[0], p.numbers[1]) < 8*p.values || n == 0 {
+				continue
+			}
+			votes[k] += n
+			if proofs[k].text == "" || p.proof[k].line < proofs[k].line {
+				proofs[k] = p.proof[k]
+			}
+		}
+	}
+	if f.Decimal != 0 {
+		return
+	}
+	switch {
+	case votes[0] > 0 && votes[1] > 0:
+		t.conflict = true
+	case votes[0] > 0:
+		t.Format.Decimal, t.proof = '.', proofs[0]
+	case votes[1] > 0:
+		t.Format.Decimal, t.proof = ',', proofs[1]
+	case t.Format.JSON:
+		t.Format.Decimal = '.'
+	}
+}
+
+// Len returns the number of rows.
+func (t *Table) Len() int { return t.rows }
+
+// Columns returns the names of the columns, in the order of the file, as a new slice.
+func (t *Table) Columns() []string {
+	names := make([]string, len(t.profiles))
+	for j, p := range t.profiles {
+		names[j] = p.name
+	}
+	return names
+}
+
+// scan calls each for every row, with all of its cells, until it returns an error. Texts of
+// columns whose own decimal sign is known carry it.
+func (t *Table) scan(each func(rec *record) error) error {
+	in, err := t.src.open()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	s, err := newScanner(in, t.Format)
+	if err != nil {
+		return t.named(err)
+	}
+	signs := make([]byte, len(t.profiles))
+	for j, p := range t.profiles {
+		if sign, settled := p.decimal(t.Format.Decimal); settled && (p.points+p.commas > 0 || t.Format.Decimal != 0) {
+			signs[j] = sign
+		}
+	}
+	for {
+		rec, err := s.next()
+		if err == io.EOF {
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pgsvi: reading a table: %w", err)
+			return t.named(err)
 		}
-		for j, field := range record {
-			record[j] = strings.TrimSpace(field)
+		for len(rec.cells) < len(signs) { // of JSON, whose columns are not all there yet
+			s.setMissing(t.profiles[len(rec.cells)].name)
+			rec = &s.rec
 		}
-		if len(record) == 1 && record[0] == "" {
-			continue
+		for j := range rec.cells {
+			rec.cells[j].decimal = signs[j]
 		}
-		line, _ := cr.FieldPos(0)
-		if text.names == nil {
-			if text.header, err = t.isHeader(record, line); err != nil {
-				return nil, err
-			}
-			if text.names, text.place, err = tableNames(record, text.header, line); err != nil {
-				return nil, err
-			}
-			if text.header {
-				continue
-			}
+		if err := each(rec); err != nil {
+			return err
 		}
-		if len(record) != len(text.names) {
-			return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), len(text.names), pgsvi.ErrShape)
-		}
-		size := 0
-		for _, field := range record {
-			size += len(field)
-		}
-		text.size += size
-		if err := budget.Keep(size + tableRow + tableField*len(record)); err != nil {
-			return nil, fmt.Errorf("pgsvi: line %d: %w: %w", line, err, pgsvi.ErrMemory)
-		}
-		text.rows, text.lines = append(text.rows, record), append(text.lines, line)
 	}
-	if len(text.rows) == 0 {
-		return nil, fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
-	}
-	return text, nil
 }
 
-func (t *Table) isHeader(record []string, line int) (bool, error) {
-	if t.opts.Header != HeaderAuto {
-		return t.opts.Header == HeaderYes, nil
-	}
-	var number, name string
-	for _, field := range record {
-		if t.isMissing(field) {
-			continue
-		}
-		if isNumber(field) {
-			number = field
-		} else {
-			name = field
-		}
-	}
-	if number != "" && name != "" {
-		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number %s, as data do; set TableOptions.Header: %w", line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
-	}
-	return name != "", nil
+// setMissing adds a column without a value.
+func (s *scanner) setMissing(name string) {
+	s.place[name] = len(s.names)
+	s.names = append(s.names, name)
+	s.rec.cells = append(s.rec.cells, cell{kind: absentCell})
 }
 
-func isNumber(field string) bool {
-	_, err := csvFloat(field)
-	return err == nil
+// String says how the table is written, and what each column looks like and why.
+func (t *Table) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", t.Name, plural(t.rows, "row"), plural(len(t.profiles), "column"), t.formatText())
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "column\tlooks like\tbecause\tmissing\tfor example")
+	for j, p := range t.profiles {
+		s := &spec{Name: p.name}
+		why, _ := t.review(j, s)
+		kind := string(s.Kind)
+		if strings.HasPrefix(why, "an identifier") {
+			kind, why = "identifier", strings.TrimPrefix(why, "an identifier: ")
+		}
+		missing := "-"
+		if n := p.missing(); n > 0 {
+			missing = fmt.Sprint(n)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shorten(p.name, 40), kind, why, missing,
+			strings.Join(quoteAll(p.examples(2), 2), ", "))
+	}
+	w.Flush()
+	return trimLines(b.String())
 }
 
-// tableNames returns the names of the columns.
-func tableNames(record []string, header bool, line int) (names []string, place map[string]int, err error) {
-	names, place = make([]string, len(record)), make(map[string]int, len(record))
-	for j := range names {
-		names[j] = "x" + strconv.Itoa(j+1)
-		if header && record[j] != "" {
-			names[j] = record[j]
-		}
-		if !header && j == len(names)-1 {
-			names[j] = "y"
-		}
-		if _, twice := place[names[j]]; twice {
-			return nil, nil, fmt.Errorf("pgsvi: line %d: two columns are named %s; see TableOptions.Header if these are no names: %w", line, csvQuote(names[j]), pgsvi.ErrShape)
-		}
-		place[names[j]] = j
+// trimLines cuts off the spaces at the ends of lines.
+func trimLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
 	}
-	return names, place, nil
+	return strings.Join(lines, "\n")
 }
 
-func (t *Table) isMissing(field string) bool {
-	switch field {
-	case "", "NA", "N/A", "?":
-		return true
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
 	}
-	return strings.EqualFold(field, "nan") || strings.EqualFold(field, "null") || slices.Contains(t.opts.NA, field)
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// dropMissing counts the missing values and removes their rows.
-func (t *Table) dropMissing(text *tableText) error {
-	used := make([]bool, len(text.names))
-	if j, ok := text.place[t.Response]; ok {
-		used[j] = true
+// shorten returns the beginning of a text that is too long.
+func shorten(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
 	}
-	for _, c := range t.columns {
-		used[text.place[c.name]] = true
-	}
-	t.Missing = map[string]int{}
-	first, total, kept := 0, 0, 0
-	for i, row := range text.rows {
-		whole := true
-		for j, field := range row {
-			if used[j] && t.isMissing(field) {
-				t.Missing[text.names[j]]++
-				total++
-				whole = false
-			}
-		}
-		if whole {
-			text.rows[kept], text.lines[kept] = row, text.lines[i]
-			t.Kept = append(t.Kept, i)
-			kept++
-		} else if first == 0 {
-			first = text.lines[i]
-		}
-	}
-	t.Dropped = len(text.rows) - kept
-	if total > 0 && t.opts.Missing == ErrorOnMissing {
-		var where []string
-		for _, name := range slices.SortedFunc(maps.Keys(t.Missing), func(a, b string) int {
-			return text.place[a] - text.place[b]
-		}) {
-			if len(where) == 5 {
-				where = append(where, "…")
-				break
-			}
-			where = append(where, fmt.Sprintf("%d of %s", t.Missing[name], csvQuote(name)))
-		}
-		return fmt.Errorf("pgsvi: line %d has the first of %d missing values in %d columns (%s); see TableOptions.Missing: %w", first, total, len(t.Missing), strings.Join(where, ", "), pgsvi.ErrNotFinite)
-	}
-	text.rows, text.lines = text.rows[:kept], text.lines[:kept]
-	if kept == 0 {
-		return fmt.Errorf("pgsvi: table without a row that has no missing value: %w", pgsvi.ErrEmpty)
-	}
-	return nil
+	return s
 }
 
-// odd returns the first row where column j is no number, or -1.
-func (text *tableText) odd(j int) int {
-	return slices.IndexFunc(text.rows, func(row []string) bool { return !isNumber(row[j]) })
-}
-
-// levels returns the different texts of column j in sorted order.
-func (text *tableText) levels(j int) []string {
-	seen := map[string]bool{}
-	for _, row := range text.rows {
-		seen[row[j]] = true
+// formatText says how the table is written.
+func (t *Table) formatText() string {
+	f := t.Format
+	text := f.Encoding
+	if f.Mark {
+		text += " with a byte order mark"
 	}
-	return slices.Sorted(maps.Keys(seen))
-}
-
-const (
-	mostLevels  = 1000 // categories of a column that is one for sure
-	surelyFew   = 10   // categories that are no identifiers however few the rows
-	rowsALevel  = 4    // rows for each category below which it is more likely an identifier
-	mostRefused = 5    // columns that one error describes
-)
-
-// dateLayouts are ways to write dates, with or without the time of day.
-var dateLayouts = func() (all []string) {
-	for _, d := range []string{"2006-1-2", "2006/1/2", "2006.1.2", "2.1.2006", "2.1.06", "1/2/2006", "2/1/2006", "1/2/06", "2/1/06", "2-1-2006", "1-2-2006",
-		"2-Jan-2006", "2-Jan-06", "2 Jan 2006", "2 January 2006", "Jan 2, 2006", "January 2, 2006", "Jan 2 2006"} {
-		all = append(all, d, d+" 15:04", d+" 15:04:05", d+" 3:04 PM", d+" 3:04:05 PM")
+	if f.JSON {
+		return text + ", a JSON object a line"
 	}
-	return append(all, time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 MST",
-		"2006-01", "2006/01", "01/2006", "Jan 2006", "January 2006", time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate)
-}()
-
-// areDates reports whether every one of levels is a date.
-func areDates(levels []string) bool {
-	last := 0 // a column has one layout, as a rule
-	for _, level := range levels {
-		if _, err := time.Parse(dateLayouts[last], level); err == nil {
-			continue
-		}
-		if last = slices.IndexFunc(dateLayouts, func(layout string) bool { _, err := time.Parse(layout, level); return err == nil }); last < 0 {
-			return false
-		}
+	if t.profiles != nil {
+		text += fmt.Sprintf(", separator %q", f.Separator)
 	}
-	return true
-}
-
-// dateDigits are the layouts of dates that are numbers, by their number of digits.
-var dateDigits = map[int]string{8: "20060102", 12: "200601021504", 14: "20060102150405"}
-
-const (
-	// of dates; few quantities are all of 8 digits and all days of these
-	firstYear, lastYear = 1800, 2199
-	// numbers that rise, for them to be identifiers; 9 do by chance, or by design
-	fewestRising = 10
-	mostDigits   = 15 // that a float64 keeps
-)
-
-// doubt returns what the numbers of column j are if they seem to be no quantities.
-func (text *tableText) doubt(j int) string {
-	rising, dates, last := len(text.rows) >= fewestRising, len(text.rows) > 1, int64(math.MinInt64)
-	for _, row := range text.rows {
-		field := row[j]
-		digits := strings.Trim(field, "0123456789") == ""
-		if digits && (len(field) > 1 && field[0] == '0' || len(field) > mostDigits) {
-			return fmt.Sprintf("codes: %s has a 0 in front, or more digits than a float64 keeps", csvQuote(field))
-		}
-		n, err := strconv.ParseInt(field, 10, 64)
-		rising, last = rising && err == nil && n > last, n
-		if dates {
-			day, err := time.Parse(dateDigits[len(field)], field)
-			dates = digits && err == nil && day.Year() >= firstYear && day.Year() <= lastYear
-		}
+	if f.Header == FirstLineData {
+		text += ", no line of names"
 	}
-	switch first := csvQuote(text.rows[0][j]); {
-	case dates:
-		return fmt.Sprintf("dates: they are numbers such as %s", first)
-	case rising:
-		return fmt.Sprintf("identifiers: they are %d whole numbers from %s on, each larger than the one before", len(text.rows), first)
-	}
-	return ""
-}
-
-// findLevels sets the levels and places of the columns, and the names of those of X. The
-// error is of all columns that cannot be meant as categories.
-func (t *Table) findLevels(text *tableText) error {
-	names := 0 // bytes
-	var refused []string
-	for k := range t.columns {
-		c := &t.columns[k]
-		c.at = len(t.Names)
-		j := text.place[c.name]
-		odd, named := text.odd(j), slices.Contains(t.opts.Categorical, c.name)
-		if odd < 0 && !named {
-			t.Names = append(t.Names, c.name)
-			if doubt := text.doubt(j); doubt != "" {
-				if t.Doubts == nil {
-					t.Doubts = map[string]string{}
-				}
-				t.Doubts[c.name] = doubt
-			}
-			continue
-		}
-		odd = max(odd, 0)
-		levels := text.levels(j)
-		most := t.opts.MaxLevels
-		switch {
-		case most > 0:
-		case named:
-			most = mostLevels
-		default:
-			most = min(mostLevels, max(surelyFew, len(text.rows)/rowsALevel))
-		}
-		found := fmt.Sprintf("line %d, column %s: found %s, so it is categorical, but", text.lines[odd], csvQuote(c.name), csvQuote(text.rows[odd][j]))
-		switch {
-		case len(levels) > 1 && !named && areDates(levels):
-			refused = append(refused, fmt.Sprintf("%s it has dates, %d different ones in %d rows", found, len(levels), len(text.rows)))
-			continue
-		case len(levels) > most:
-			refused = append(refused, fmt.Sprintf("%s it has %d categories in %d rows, more than %d, as identifiers have", found, len(levels), len(text.rows), most))
-			continue
-		}
-		c.levels = levels
-		for _, level := range levels[1:] {
-			if names += len(c.name) + 1 + len(level); names > mostNames+mostNamesPart*text.size {
-				return fmt.Errorf("pgsvi: the column %s: the names of its %d categories take more than %s; give it a shorter name, or drop it: %w", csvQuote(c.name), len(levels), memory.Size(mostNames), pgsvi.ErrMemory)
-			}
-			t.Names = append(t.Names, c.name+"="+level)
-		}
-	}
-	if n := len(refused); n > 0 {
-		if n > mostRefused {
-			refused = append(refused[:mostRefused], fmt.Sprintf("and %d more columns", n-mostRefused))
-		}
-		return fmt.Errorf("pgsvi: %s; leave such columns out by TableOptions.Drop, make numbers of them, or name them in TableOptions.Categorical and set MaxLevels if they are meant: %w", strings.Join(refused, "; "), pgsvi.ErrParam)
-	}
-	if len(t.Names) == 0 {
-		hint := ""
-		if strings.ContainsAny(t.Response, ";\t|") {
-			hint = "; is it several, with another separator than TableOptions.Comma?"
-		}
-		return fmt.Errorf("pgsvi: there is no column with different values besides %s, of the responses%s: %w", csvQuote(t.Response), hint, pgsvi.ErrShape)
-	}
-	return nil
-}
-
-// findLabels sets Labels if the responses are texts.
-func (t *Table) findLabels(text *tableText) error {
-	j := text.place[t.Response]
-	odd := text.odd(j)
-	if odd < 0 && t.opts.Positive == "" && !slices.Contains(t.opts.Categorical, t.Response) {
-		return nil
-	}
-	levels := text.levels(j)
-	if len(levels) != 2 {
-		odd = max(odd, 0)
-		return fmt.Errorf("pgsvi: line %d, column %s: found the response %s, but there are %d different ones, want numbers or two texts: %w", text.lines[odd], csvQuote(t.Response), csvQuote(text.rows[odd][j]), len(levels), pgsvi.ErrLabel)
-	}
-	switch t.opts.Positive {
-	case "", levels[1]:
-	case levels[0]:
-		slices.Reverse(levels)
+	switch {
+	case t.proof.text != "":
+		text += fmt.Sprintf(", decimal sign %q (line %d has %s)", f.Decimal, t.proof.line, csvQuote(t.proof.text))
+	case f.Decimal != 0:
+		text += fmt.Sprintf(", decimal sign %q", f.Decimal)
+	case t.conflict:
+		text += ", decimal sign of each column its own"
 	default:
-		return fmt.Errorf("pgsvi: TableOptions.Positive is %s, but column %s has %s and %s: %w", csvQuote(t.opts.Positive), csvQuote(t.Response), csvQuote(levels[0]), csvQuote(levels[1]), pgsvi.ErrParam)
+		text += ", no value that shows the decimal sign"
 	}
-	t.Labels = levels
-	return nil
-}
-
-// encodeFeatures returns the features.
-func (t *Table) encodeFeatures(text *tableText) (*pgsvi.Sparse, error) {
-	x := pgsvi.NewSparse(len(t.Names))
-	places := make([]int, len(t.columns))
-	for k, c := range t.columns {
-		places[k] = text.place[c.name]
-	}
-	var ind []int
-	var val []float64
-	for i, row := range text.rows {
-		ind, val = ind[:0], val[:0]
-		for k, c := range t.columns {
-			field := row[places[k]]
-			if c.levels == nil {
-				v, err := tableFloat(field, text.lines[i], c.name)
-				if err != nil {
-					return nil, err
-				}
-				ind, val = append(ind, c.at), append(val, v)
-				continue
-			}
-			level, known := slices.BinarySearch(c.levels, field)
-			if !known {
-				return nil, fmt.Errorf("pgsvi: line %d, column %s: found the unknown category %s: %w", text.lines[i], csvQuote(c.name), csvQuote(field), pgsvi.ErrParam)
-			}
-			if level > 0 {
-				ind, val = append(ind, c.at+level-1), append(val, 1)
-			}
-		}
-		if ind == nil {
-			ind = []int{} // not a dense row
-		}
-		if err := x.Append(ind, val); err != nil {
-			return nil, err
-		}
-	}
-	return x, nil
-}
-
-// encodeResponses returns the responses.
-func (t *Table) encodeResponses(text *tableText) ([]float64, error) {
-	j := text.place[t.Response]
-	y := make([]float64, len(text.rows))
-	for i, row := range text.rows {
-		known := true
-		if t.Labels != nil && !t.signed {
-			known = slices.Contains(t.Labels, row[j])
-			y[i] = signOf(row[j] == t.Labels[1])
-		} else {
-			v, err := tableFloat(row[j], text.lines[i], t.Response)
-			if err != nil {
-				return nil, err
-			}
-			if y[i] = v; t.signed {
-				known = v == t.unsigned[0] || v == t.unsigned[1]
-				y[i] = signOf(v == t.unsigned[1])
-			}
-		}
-		if !known {
-			return nil, fmt.Errorf("pgsvi: line %d, column %s: found the response %s, want %s or %s: %w", text.lines[i], csvQuote(t.Response), csvQuote(row[j]), csvQuote(t.Labels[0]), csvQuote(t.Labels[1]), pgsvi.ErrLabel)
-		}
-	}
-	return y, nil
-}
-
-func tableFloat(field string, line int, name string) (float64, error) {
-	v, err := csvFloat(field)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("pgsvi: line %d, column %s: found %s, want a finite number: %w", line, csvQuote(name), csvQuote(field), pgsvi.ErrNotFinite)
-	}
-	return v, nil
-}
-
-// matrix returns x as what X is.
-func (t *Table) matrix(x *pgsvi.Sparse) mat.Matrix {
-	if t.sparse {
-		return x
-	}
-	n, d := x.Dims()
-	dense := mat.NewDense(n, d, nil)
-	for i := range n {
-		to := dense.RawRowView(i)
-		ind, val := x.Row(i)
-		for k, j := range ind {
-			to[j] = val[k]
-		}
-	}
-	return dense
+	return text
 }

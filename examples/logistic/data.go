@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -67,40 +66,53 @@ func isCSV(file string) bool {
 }
 
 // loadCSV makes columns of numbers of the categories, and labels of -1 and +1 of
-// two texts or numbers. What stands for what is settled by the training data.
+// two texts or numbers. What stands for what is settled by the training data. Decisions
+// that a column needs are those that data.Table.Suggest finds most likely right.
 func (s *source) loadCSV() (train, test data, err error) {
-	var t, e *files.Table
-	err = withFile(s.train, func(r io.Reader) error {
-		t, err = files.ReadTable(r, &files.TableOptions{Response: s.response, Positive: s.positive, Missing: files.DropRows})
-		if err == nil {
-			err = t.Signs()
-		}
-		return err
-	})
+	t, err := files.ReadFile(s.train)
 	if err != nil {
 		return train, test, err
 	}
-	if t.Dropped > 0 {
-		fmt.Printf("left out %d rows with missing values\n", t.Dropped)
+	names := t.Columns()
+	outcome := files.Outcome(names[len(names)-1])
+	if s.response != "" {
+		outcome = files.Outcome(s.response)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Doubts)) {
-		fmt.Printf("column %s is taken for numbers, but may be %s\n", name, t.Doubts[name])
+	if s.positive != "" {
+		outcome = outcome.Positive(s.positive)
 	}
-	train = data{x: t.X, y: t.Y, names: t.Names, response: t.Response, positive: t.Labels[1]}
+	suggested := t.Suggest("", files.Raw(), outcome) // raw: see -autoscale
+	if len(suggested.Decisions) > 0 {
+		fmt.Printf("decided:\n%s\n", suggested)
+	}
+	e, err := t.Encoder(suggested.Columns()...)
+	if err != nil {
+		return train, test, err
+	}
+	for _, doubt := range e.Doubts() {
+		fmt.Println(doubt)
+	}
+	d, err := e.Data(t)
+	if err != nil {
+		return train, test, err
+	}
+	if len(d.Labels) != 2 {
+		return train, test, fmt.Errorf("%s: the labels are not two", s.train)
+	}
+	train = data{x: d.X, y: d.Y, names: d.Names, response: e.Outcome(), positive: d.Labels[1]}
 	if s.test == "" {
 		return train, test, nil
 	}
-	err = withFile(s.test, func(r io.Reader) error {
-		e, err = t.Encode(r)
-		if err == nil && e.Y == nil {
-			err = fmt.Errorf("there is no column %s", t.Response)
-		}
-		return err
-	})
+	if t, err = files.ReadFile(s.test); err != nil {
+		return train, test, err
+	}
+	if d, err = e.Data(t); err == nil && d.Y == nil {
+		err = fmt.Errorf("%s: there is no column %s", s.test, e.Outcome())
+	}
 	if err != nil {
 		return train, test, err
 	}
-	return train, data{x: e.X, y: e.Y}, nil
+	return train, data{x: d.X, y: d.Y}, nil
 }
 
 // loadLIBSVM reads sparse rows; the test data have the columns of the training data.

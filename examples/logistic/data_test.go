@@ -69,11 +69,12 @@ func write(t *testing.T, name, text string) string {
 // though they have fewer of them and in another order.
 func TestLoadFiles(t *testing.T) {
 	for _, c := range []struct {
-		name string
+		name   string
+		second float64 // of the columns of the test row
 		source
 	}{
-		{"CSV", source{train: write(t, "a.csv.gz", "a,c,y\n1,red,no\n2,blue,yes\n3,red,yes\n"), test: write(t, "b.csv", "y,a,c\nyes,5,blue\n")}},
-		{"LIBSVM", source{train: write(t, "a.gz", "0 1:1 2:1\n1 1:2\n1 1:3 2:1\n"), test: write(t, "b.txt", "1 1:5\n")}},
+		{"CSV", 1, source{train: write(t, "a.csv.gz", "a,c,y\n1,red,no\n2,blue,yes\n3,red,yes\n"), test: write(t, "b.csv", "y,a,c\nyes,5,blue\n")}},
+		{"LIBSVM", 0, source{train: write(t, "a.gz", "0 1:1 2:1\n1 1:2\n1 1:3 2:1\n"), test: write(t, "b.txt", "1 1:5\n")}},
 	} {
 		train, test, err := c.load()
 		if err != nil {
@@ -82,7 +83,7 @@ func TestLoadFiles(t *testing.T) {
 		}
 		rows, cols := train.x.Dims()
 		testRows, testCols := test.x.Dims()
-		if rows != 3 || testRows != 1 || cols != 2 || testCols != 2 || test.x.At(0, 0) != 5 || test.x.At(0, 1) != 0 {
+		if rows != 3 || testRows != 1 || cols != 2 || testCols != 2 || test.x.At(0, 0) != 5 || test.x.At(0, 1) != c.second {
 			t.Errorf("%s: %d×%d and %d×%d", c.name, rows, cols, testRows, testCols)
 		}
 		if !slices.Equal(train.y, []float64{-1, 1, 1}) || !slices.Equal(test.y, []float64{1}) {

@@ -33,29 +33,30 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// portfolio is the policies as a table of numbers.
+// portfolio is the policies as numbers.
 type portfolio struct {
-	*data.Table
-	offset []float64 // log of the exposure in years
+	*data.Data
+	encoder *data.Encoder
 }
 
 // readPortfolio reads the claims and features of a CSV file with the columns of header.
 func readPortfolio(csv string) (*portfolio, error) {
-	// Categories become indicators of all of them but the first: region=north, ….
-	t, err := data.ReadTable(strings.NewReader(csv), &data.TableOptions{Response: "claims", Drop: []string{"years"}})
+	t, err := data.Read(strings.NewReader(csv), "policies.csv")
 	if err != nil {
 		return nil, err
 	}
-	// The exposure is no feature. Read it as if it were the response.
-	years, err := data.ReadTable(strings.NewReader(csv), &data.TableOptions{Response: "years", Drop: []string{"claims"}})
+	// Categories become indicators of all levels but the reference: region=north, …. The logarithm
+	// of the exposure becomes the offset. Numbers stay in their units, which the truth is in.
+	e, err := t.Encoder(data.Raw(), data.Outcome("claims").Quantity(), data.Exposure("years"),
+		data.Category("region").Reference("east"), data.Category("vehicle").Reference("car"))
 	if err != nil {
 		return nil, err
 	}
-	p := &portfolio{Table: t}
-	for _, y := range years.Y {
-		p.offset = append(p.offset, math.Log(y))
+	d, err := e.Data(t)
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return &portfolio{d, e}, nil
 }
 
 // fit is a model and what became of it.
@@ -67,7 +68,7 @@ type fit struct {
 
 // fit models the claims: log E[claims] = log years + weights · features.
 func (p *portfolio) fit(ctx context.Context, lik pgsvi.Likelihood) (*fit, error) {
-	glm, err := pgsvi.NewGLM(p.X, p.Y, lik, &pgsvi.GLMOptions{Intercept: true, Offset: p.offset, Names: p.Names})
+	glm, err := pgsvi.NewGLM(p.X, p.Y, lik, &pgsvi.GLMOptions{Intercept: true, Offset: p.Offset, Names: p.Names})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (p *portfolio) fit(ctx context.Context, lik pgsvi.Likelihood) (*fit, error)
 
 // pearson returns Σ (y − μ)²/μ over the degrees of freedom.
 func (p *portfolio) pearson(f *fit) (sum float64, err error) {
-	mean, _, err := f.post.At(p.X).Offset(p.offset).Moments(nil, nil)
+	mean, _, err := f.post.At(p.X).Offset(p.Offset).Moments(nil, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +109,7 @@ func (p *portfolio) frequencies(f *fit, most int, rng *rand.Rand) (seen, expecte
 		}
 		for k := range expected {
 			for s := range draws {
-				expected[k] += math.Exp(f.lik.LogProb(float64(k), eta.At(i, s)+w.At(s, cols)+p.offset[i])) / draws
+				expected[k] += math.Exp(f.lik.LogProb(float64(k), eta.At(i, s)+w.At(s, cols)+p.Offset[i])) / draws
 			}
 		}
 	}

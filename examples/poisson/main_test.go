@@ -59,7 +59,7 @@ func TestOffset(t *testing.T) {
 	if got := strings.Join(p.Names, " "); got != "region=west vehicle=van age novice" {
 		t.Errorf("columns %s", got)
 	}
-	if p.offset[0] != math.Log(0.5) || p.offset[1] != 0 || p.Y[0] != 1 || p.Y[1] != 0 {
-		t.Errorf("offset %v, claims %v", p.offset, p.Y)
+	if p.Offset[0] != math.Log(0.5) || p.Offset[1] != 0 || p.Y[0] != 1 || p.Y[1] != 0 {
+		t.Errorf("offset %v, claims %v", p.Offset, p.Y)
 	}
 }

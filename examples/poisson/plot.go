@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/examples/internal/draw"
 	"gonum.org/v1/gonum/floats"
 	vg "gonum.org/v1/plot/vg/draw"
@@ -48,18 +49,22 @@ func (p *portfolio) drawRate(panel *draw.Panel, f *fit, region string, band colo
 
 // logRate returns the posterior means and variances of the log rate of cars of a region.
 func (p *portfolio) logRate(f *fit, region string, ages []float64) (m, v []float64, err error) {
-	// New rows for prediction are text, too. Encode makes the columns of the
-	// training data of it; there is no response.
+	// New rows for prediction are text, too. The encoder makes the columns of the
+	// training data of it.
 	var csv strings.Builder
 	csv.WriteString(header + "\n")
 	for _, age := range ages {
 		csv.WriteString(csvRow(region, "car", age, 1, 0))
 	}
-	t, err := p.Encode(strings.NewReader(csv.String()))
+	t, err := data.Read(strings.NewReader(csv.String()), region)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, v = f.post.At(t.X).Latent(nil, nil)
+	d, err := p.encoder.Data(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, v = f.post.At(d.X).Latent(nil, nil)
 	return m, v, nil
 }
 
@@ -77,7 +82,7 @@ func (p *portfolio) observed(region string) (at, seen, lo, hi []float64) {
 		g := min(int((age-youngest+0.5)/width), groups)
 		claims[g] += y
 		squares[g] += y * y
-		years[g] += math.Exp(p.offset[i])
+		years[g] += math.Exp(p.Offset[i])
 	}
 	for g := range claims {
 		if claims[g] < 5 {

@@ -1,0 +1,466 @@
+package data
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/memory"
+)
+
+// An Encoder turns rows of a table into numbers for a model: features, outcome and offset. It has
+// what was said and learned of each column. Print it to see that. It is made by Table.Encoder, can
+// be saved as JSON and read back to the same bits, and may be used concurrently.
+type Encoder struct {
+	state encoderState
+	names []string       // of the features
+	place map[string]int // of the columns in state.Columns
+}
+
+// encoderState is what is saved of an Encoder.
+type encoderState struct {
+	Version int       `json:"version"`
+	Table   string    `json:"table"`
+	Format  Format    `json:"format"`
+	Found   string    `json:"found"` // how the table is written
+	Rows    int       `json:"rows"`
+	Kept    int       `json:"kept"`
+	Sparse  bool      `json:"sparse,omitempty"`
+	Columns []*column `json:"columns"` // all of the table, in its order
+}
+
+// encoderVersion is that of encoderState.
+const encoderVersion = 1
+
+// column is what was said and learned of a column. It is saved as it is.
+type column struct {
+	spec
+	Why    string   `json:"why,omitempty"`
+	Values int      `json:"values,omitempty"` // rows
+	Gaps   int      `json:"gaps,omitempty"`   // rows without a value
+	Doubts []string `json:"doubts,omitempty"`
+
+	// Of numbers and dates, in years since Origin: the feature is (value − Shift)/Scale.
+	Mean    float64  `json:"mean,omitempty"`
+	SD      float64  `json:"sd,omitempty"` // with the divisor n
+	Min     float64  `json:"min,omitempty"`
+	Max     float64  `json:"max,omitempty"`
+	Shift   float64  `json:"shift,omitempty"`
+	Scale   float64  `json:"scale,omitempty"`
+	Origin  float64  `json:"origin,omitempty"`  // seconds since 1970 of the first date
+	Written []string `json:"written,omitempty"` // layouts of dates, those that were said first
+	Sign    string   `json:"sign,omitempty"`    // decimal
+	Units   string   `json:"units,omitempty"`   // the unit of the values
+	Numeric bool     `json:"numeric,omitempty"` // of an outcome
+
+	// Of categories, groups and labels; those of two labels are −1 and +1.
+	Levels []string `json:"levels,omitempty"`
+	Counts []int    `json:"counts,omitempty"`
+
+	// Compiled.
+	level    map[string]int // places in Levels
+	feature  []int          // of a level, -1 for the reference
+	gone, nw int            // features of a missing and of a new level, or -1
+	at, n    int            // first feature in a row, and how many
+}
+
+// Encoder learns how to encode the table. Columns that need a decision have to be named; the others
+// are taken for what they look like. A column named by Skip, and one that is not in the table, is no
+// feature.
+//
+// The error has all decisions that remain, as a DecisionError, which wraps ErrParam; see Suggest.
+// Other errors are those of reading, and wrap ErrNotFinite or ErrParam where a row, whose line they
+// name, contradicts what the column is; ErrEmpty if no row is kept; and ErrMemory if levels take
+// more memory than there is.
+func (t *Table) Encoder(columns ...Column) (*Encoder, error) { return t.encoder(nil, columns) }
+
+// encoder is Encoder for some columns of the table, as a formula names them. The others are
+// skipped, and need no decision. A nil use means all.
+func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
+	specs, decisions := t.decide(use, columns)
+	if len(decisions) > 0 {
+		return nil, &DecisionError{t.Name, decisions}
+	}
+	e := &Encoder{state: encoderState{Version: encoderVersion, Table: t.Name, Format: t.Format, Found: t.formatText(), Rows: t.rows}}
+	for j, s := range specs {
+		c := &column{spec: *s, Why: s.why}
+		if c.Kind != kindSkip {
+			c.learnProfile(t, t.profiles[j])
+		}
+		e.state.Columns = append(e.state.Columns, c)
+	}
+	if err := e.learn(t); err != nil {
+		return nil, err
+	}
+	if err := e.compile(); err != nil {
+		return nil, t.named(err)
+	}
+	return e, nil
+}
+
+// learnProfile takes from the profile what the next pass needs.
+func (c *column) learnProfile(t *Table, p *profile) {
+	sign, _ := p.decimal(t.Format.Decimal)
+	c.Sign = string(rune(sign))
+	if c.Decimal != "" {
+		c.Sign = c.Decimal
+	}
+	if len(p.units) == 1 && !c.AnyUnit {
+		for unit := range p.units {
+			c.Units = unit
+		}
+	}
+	r := &reviewer{t: t, p: p, s: &c.spec}
+	r.count()
+	c.Numeric = c.Kind == kindOutcome && r.isNumeric()
+	if c.Kind != kindDate {
+		return
+	}
+	if len(c.Parts) == 0 {
+		c.Parts = []Part{Elapsed}
+	}
+	c.Written = slices.Clone(c.found)
+	slices.Sort(c.Parts) // elapsed time first
+	c.Parts = slices.Compact(c.Parts)
+}
+
+// learn reads the table once and learns the columns.
+func (e *Encoder) learn(t *Table) error {
+	var learners []*learner
+	var at []int
+	var y *learner
+	budget := memory.NewBudget("the levels of the columns", textTooLarge)
+	for j, c := range e.state.Columns {
+		if c.Kind == kindSkip {
+			continue
+		}
+		l := &learner{c: c, budget: budget}
+		learners, at = append(learners, l), append(at, j)
+		if c.Kind == kindOutcome {
+			y = l
+		}
+	}
+	err := t.scan(func(rec *record) error {
+		for k, l := range learners {
+			if l.c.Missing == missingDrop && l.c.isGapCell(&rec.cells[at[k]]) {
+				l.c.Gaps++
+				return nil
+			}
+		}
+		e.state.Kept++
+		if y != nil {
+			if err := y.add(&rec.cells[t.place[y.c.Name]], nil); err != nil {
+				return t.rowError(rec, y.c, err)
+			}
+		}
+		for k, l := range learners {
+			if l == y {
+				continue
+			}
+			if err := l.add(&rec.cells[at[k]], y); err != nil {
+				return t.rowError(rec, l.c, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if e.state.Kept == 0 {
+		return t.named(fmt.Errorf("pgsvi: no row is left after those with missing values: %w", pgsvi.ErrEmpty))
+	}
+	var decisions []Decision
+	nonzero, features := 0.0, 0
+	for _, l := range learners {
+		if d := l.finish(y); d != "" {
+			decisions = append(decisions, Decision{Column: l.c.Name, Problem: d})
+		}
+		nonzero += l.nonzero()
+		features += len(l.c.features())
+	}
+	if len(decisions) > 0 {
+		return &DecisionError{t.Name, decisions}
+	}
+	e.state.Sparse = 4*nonzero <= float64(features)*float64(e.state.Kept)
+	return nil
+}
+
+// rowError names the place of an error.
+func (t *Table) rowError(rec *record, c *column, err error) error {
+	return t.named(fmt.Errorf("pgsvi: line %d, column %s: %w", rec.line, csvQuote(c.Name), err))
+}
+
+// isGapCell reports whether a cell has no value.
+func (c *column) isGapCell(v *cell) bool {
+	switch v.kind {
+	case absentCell, nullCell:
+		return true
+	case textCell:
+		if len(v.s) > 5 && len(c.NA) == 0 {
+			return false
+		}
+		return c.isGap(v.s)
+	}
+	return len(c.NA) > 0 && slices.Contains(c.NA, v.s)
+}
+
+// value returns the number of a cell that has one.
+func (c *column) value(v *cell) (float64, error) {
+	switch v.kind {
+	case numberCell, boolCell:
+		return v.f, nil
+	case dateCell:
+		return 0, fmt.Errorf("found a date, want a number: %w", pgsvi.ErrParam)
+	}
+	sign := v.decimal
+	if sign == 0 || c.Decimal != "" {
+		sign = c.Sign[0]
+	}
+	s, part := v.s, 1.0
+	if c.Limit != "" && s != "" && s[0] == '<' {
+		s = strings.TrimSpace(s[1:])
+		if c.Limit == "half" {
+			part = 0.5
+		}
+	}
+	x, unit, ok := numberOf(s, sign)
+	if !ok {
+		return 0, fmt.Errorf("found %s, want a number with the decimal sign %q: %w", csvQuote(v.s), rune(sign), pgsvi.ErrNotFinite)
+	}
+	if unit != "" && unit != c.Units && !c.AnyUnit {
+		return 0, fmt.Errorf("found %s, want %s: %w", csvQuote(v.s), c.unitText(), pgsvi.ErrParam)
+	}
+	return part * x, nil
+}
+
+func (c *column) unitText() string {
+	if c.Units == "" {
+		return "a number without a unit"
+	}
+	return "a number in " + c.Units
+}
+
+// date returns the seconds of a cell that has a date.
+func (c *column) date(v *cell) (float64, error) {
+	if v.kind == dateCell {
+		return v.f, nil
+	}
+	if s, ok := parseDate(v.s, c.Written); ok && v.kind == textCell {
+		return s, nil
+	}
+	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(v.s), strings.Join(c.Written, " or "), pgsvi.ErrParam)
+}
+
+const yearSeconds = 365.25 * 24 * 3600
+
+// number returns the value of a number, or the years of a date since the first one, before it is
+// standardised. ok is false for a missing value.
+func (c *column) number(v *cell) (x float64, ok bool, err error) {
+	if c.isGapCell(v) {
+		return 0, false, nil
+	}
+	if c.Kind == kindDate {
+		s, err := c.date(v)
+		return (s - c.Origin) / yearSeconds, err == nil, err
+	}
+	x, err = c.value(v)
+	return x, err == nil, err
+}
+
+// text returns the level that a cell has.
+func (c *column) text(v *cell) string {
+	s := v.s
+	if s == "" && v.kind == numberCell {
+		s = strconv.FormatFloat(v.f, 'f', -1, 64)
+	}
+	if c.Fold {
+		s = fold(s)
+	}
+	return s
+}
+
+// features returns the names of the features of a column.
+func (c *column) features() (names []string) {
+	switch c.Kind {
+	case kindNumber:
+		names = append(names, c.Name)
+	case kindDate:
+		for _, p := range c.Parts {
+			switch p {
+			case Elapsed:
+				names = append(names, c.Name+".elapsed")
+			case Month:
+				for m := 2; m <= 12; m++ {
+					names = append(names, fmt.Sprintf("%s.month=%d", c.Name, m))
+				}
+			case Weekday:
+				for _, d := range []string{"Tue", "Wed", "Thu", "Fri", "Sat", "Sun"} {
+					names = append(names, c.Name+".weekday="+d)
+				}
+			}
+		}
+	case kindCategory:
+		for _, l := range c.Levels {
+			if l != c.Reference {
+				names = append(names, c.Name+"="+l)
+			}
+		}
+		if c.Missing == missingLevel {
+			names = append(names, c.Name+"=(missing)")
+		}
+		if c.Unknown == unknownNew {
+			names = append(names, c.Name+"=(new)")
+		}
+	default:
+		return nil
+	}
+	if c.Missing == missingImpute {
+		names = append(names, c.Name+" missing")
+	}
+	return names
+}
+
+// mostNames is how many bytes the names of features may have.
+const mostNames = 256 << 20
+
+// compile makes the look-ups.
+func (e *Encoder) compile() error {
+	e.names, e.place = nil, map[string]int{}
+	bytes, seen := 0, map[string]string{}
+	for j, c := range e.state.Columns {
+		if _, twice := e.place[c.Name]; twice || c.Name == "" {
+			return fmt.Errorf("pgsvi: an encoder with two columns named %s: %w", csvQuote(c.Name), pgsvi.ErrFile)
+		}
+		e.place[c.Name] = j
+		for _, l := range c.Levels {
+			if bytes += len(c.Name) + len(l); bytes > mostNames && c.Kind == kindCategory {
+				return fmt.Errorf("pgsvi: column %s: the names of its %d levels take too much memory; Skip it, or give it a shorter name: %w",
+					csvQuote(c.Name), len(c.Levels), pgsvi.ErrMemory)
+			}
+		}
+		c.compile(len(e.names))
+		for _, name := range c.features() {
+			if other, twice := seen[name]; twice {
+				return fmt.Errorf("pgsvi: columns %s and %s both have the feature %s; rename one: %w",
+					csvQuote(other), csvQuote(c.Name), csvQuote(name), pgsvi.ErrShape)
+			}
+			seen[name] = c.Name
+			e.names = append(e.names, name)
+		}
+	}
+	return nil
+}
+
+func (c *column) compile(at int) {
+	c.at, c.n = at, len(c.features())
+	c.level, c.feature, c.gone, c.nw = make(map[string]int, len(c.Levels)), nil, -1, -1
+	k := 0
+	for i, l := range c.Levels {
+		c.level[l] = i
+		if l == c.Reference {
+			c.feature = append(c.feature, -1)
+			continue
+		}
+		c.feature = append(c.feature, k)
+		k++
+	}
+	if c.Missing == missingLevel {
+		c.gone = k
+		k++
+	}
+	if c.Unknown == unknownNew {
+		c.nw = k
+	}
+}
+
+// Features returns the names of the features, as a new slice.
+func (e *Encoder) Features() []string { return slices.Clone(e.names) }
+
+// Outcome returns the name of the column of the outcome, or "".
+func (e *Encoder) Outcome() string {
+	for _, c := range e.state.Columns {
+		if c.Kind == kindOutcome {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// MarshalJSON returns the Encoder as JSON. UnmarshalJSON reads it back to the same bits.
+func (e *Encoder) MarshalJSON() ([]byte, error) { return json.Marshal(&e.state) }
+
+// UnmarshalJSON reads what MarshalJSON has written. The error wraps ErrFile if it is something
+// else, or of a newer release.
+func (e *Encoder) UnmarshalJSON(b []byte) error {
+	var s encoderState
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("pgsvi: reading an encoder: %w: %w", err, pgsvi.ErrFile)
+	}
+	if s.Version != encoderVersion {
+		return fmt.Errorf("pgsvi: an encoder of version %d, want %d; read it with the release that has written it: %w", s.Version, encoderVersion, pgsvi.ErrFile)
+	}
+	for _, c := range s.Columns {
+		if err := c.check(); err != nil {
+			return fmt.Errorf("pgsvi: reading an encoder: %w: %w", err, pgsvi.ErrFile)
+		}
+	}
+	read := Encoder{state: s}
+	if err := read.compile(); err != nil {
+		return err
+	}
+	*e = read
+	return nil
+}
+
+// check returns an error if a column that was read makes no sense.
+func (c *column) check() error {
+	if c == nil {
+		return errors.New("a column is null")
+	}
+	_, known := constructors[c.Kind]
+	numeric := c.Kind == kindNumber || c.Kind == kindDate
+	switch {
+	case !known:
+		return fmt.Errorf("column %s is of the kind %s", csvQuote(c.Name), csvQuote(string(c.Kind)))
+	case c.Kind != kindSkip && c.Sign != "." && c.Sign != ",":
+		return fmt.Errorf("column %s has the decimal sign %s", csvQuote(c.Name), csvQuote(c.Sign))
+	case numeric && !(c.Scale > 0):
+		return fmt.Errorf("column %s has the scale %v", csvQuote(c.Name), c.Scale)
+	case c.Kind == kindCategory && !slices.Contains(c.Levels, c.Reference):
+		return fmt.Errorf("column %s has no level %s", csvQuote(c.Name), csvQuote(c.Reference))
+	case c.Kind == kindOutcome && !c.Numeric && len(c.Levels) < 2:
+		return fmt.Errorf("outcome %s has %d labels", csvQuote(c.Name), len(c.Levels))
+	case len(c.Counts) != len(c.Levels):
+		return fmt.Errorf("column %s has %d levels and %d counts", csvQuote(c.Name), len(c.Levels), len(c.Counts))
+	case len(slices.Compact(slices.Sorted(slices.Values(c.Levels)))) != len(c.Levels):
+		return fmt.Errorf("column %s has a level twice", csvQuote(c.Name))
+	}
+	return nil
+}
+
+// sortLevels sorts numbers by their value, and texts otherwise.
+func sortLevels(levels []string) []string {
+	values := map[string]float64{}
+	for _, l := range levels {
+		if v, err := strconv.ParseFloat(l, 64); err == nil {
+			values[l] = v
+		}
+	}
+	slices.SortFunc(levels, func(a, b string) int {
+		if d := values[a] - values[b]; len(values) == len(levels) && d != 0 {
+			if d < 0 {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	return levels
+}
+
+func sortedKeys[V any](m map[string]V) []string { return sortLevels(slices.Collect(maps.Keys(m))) }

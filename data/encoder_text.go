@@ -1,0 +1,109 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// String says what each column was taken for and why, how many features it has, what is done about
+// missing values and unknown levels, and what is doubtful.
+func (e *Encoder) String() string {
+	var b strings.Builder
+	s := &e.state
+	fmt.Fprintf(&b, "%s: %s, %d kept, %s\n%s\n\n", s.Table, plural(s.Rows, "row"), s.Kept,
+		plural(len(e.names), "feature"), s.Found)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "column\ttaken for\twhy\tfeatures\tmissing\tunknown")
+	for _, c := range s.Columns {
+		features, unknown := "-", "-"
+		if c.n > 0 {
+			features = fmt.Sprint(c.n)
+		}
+		if c.Kind == kindCategory {
+			unknown = map[string]string{unknownError: "error", unknownNew: "new", unknownReference: "reference", unknownMissing: "missing"}[c.Unknown]
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shorten(c.Name, 40), c.taken(), shorten(c.Why, 50), features, c.missingText(), unknown)
+	}
+	w.Flush()
+	for i, d := range e.Doubts() {
+		if i == 0 {
+			b.WriteString("\ndoubts\n")
+		}
+		fmt.Fprintf(&b, "  %s\n", d)
+	}
+	return trimLines(b.String())
+}
+
+// Doubts returns what is doubtful but is not refused: levels of few rows, whole numbers that may be
+// codes, columns that give the outcome away.
+func (e *Encoder) Doubts() (all []string) {
+	for _, c := range e.state.Columns {
+		for _, d := range c.Doubts {
+			all = append(all, fmt.Sprintf("column %s: %s", csvQuote(c.Name), d))
+		}
+	}
+	return all
+}
+
+// taken says what the column was taken for.
+func (c *column) taken() string {
+	switch c.Kind {
+	case kindNumber:
+		text := fmt.Sprintf("number, %.4g ± %.3g", c.Mean, c.SD)
+		if c.Units != "" {
+			text += " " + c.Units
+		}
+		if c.Shift == 0 && c.Scale == 1 {
+			text += ", as it is"
+		}
+		switch c.Limit {
+		case "half":
+			text += ", half of limits"
+		case "at":
+			text += ", limits"
+		}
+		return text
+	case kindCategory:
+		return fmt.Sprintf("category of %s, against %s", plural(len(c.Levels), "level"), csvQuote(c.Reference))
+	case kindDate:
+		var parts []string
+		for _, p := range c.Parts {
+			parts = append(parts, string(p))
+		}
+		return fmt.Sprintf("date, %s: %s", strings.Join(c.Written, " or "), strings.Join(parts, ", "))
+	case kindGroup:
+		return plural(len(c.Levels), "group")
+	case kindOutcome:
+		return c.takenOutcome()
+	case kindExposure:
+		return fmt.Sprintf("exposure, %.4g ± %.3g; its logarithm is an offset", c.Mean, c.SD)
+	case kindOffset, kindWeight, kindTrials:
+		return fmt.Sprintf("%s, %.4g ± %.3g", c.Kind, c.Mean, c.SD)
+	}
+	return "nothing"
+}
+
+func (c *column) takenOutcome() string {
+	switch {
+	case c.Numeric:
+		return fmt.Sprintf("outcome, %.4g ± %.3g", c.Mean, c.SD)
+	case c.Positive != "":
+		k := c.Counts[slices.Index(c.Levels, c.Positive)]
+		return fmt.Sprintf("outcome, +1 = %s (%.1f%%)", csvQuote(c.Positive), 100*float64(k)/float64(max(1, c.Values)))
+	}
+	return fmt.Sprintf("outcome of %d classes, %s", len(c.Levels), strings.Join(quoteAll(c.Levels, 5), ", "))
+}
+
+// missingText says how many values are missing, and what is done about them.
+func (c *column) missingText() string {
+	what := map[string]string{missingDrop: "left out", missingImpute: "mean and indicator", missingLevel: "own level"}[c.Missing]
+	switch {
+	case c.Kind == kindSkip || c.Gaps == 0 && what == "":
+		return "-"
+	case c.Gaps == 0:
+		return "0, " + what
+	}
+	return fmt.Sprintf("%d, %s", c.Gaps, what)
+}

@@ -1,0 +1,401 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pgsvi/pgsvi"
+	"golang.org/x/text/encoding/charmap"
+	utf "golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+)
+
+// Header says whether the first line of a table has the names of the columns.
+type Header int
+
+const (
+	// FindHeader takes a first line for names if there is a text and no number in it, and for data if
+	// there is no text. Both together are an error.
+	FindHeader Header = iota
+	// FirstLineNames takes the first line for names.
+	FirstLineNames
+	// FirstLineData takes the first line for data.
+	FirstLineData
+)
+
+// The encodings of text that Format.Encoding may name.
+const (
+	UTF8        = "UTF-8"
+	Windows1252 = "Windows-1252"
+	UTF16LE     = "UTF-16LE"
+	UTF16BE     = "UTF-16BE"
+)
+
+// Format says how a table is written. The zero value finds everything out; set a field where that
+// fails, and read by the methods of Format. Table.Format has what was found.
+type Format struct {
+	// JSON is true for a file of JSON objects, one a line. It is found by a first byte '{'.
+	JSON bool `json:"json,omitempty"`
+	// Separator stands between fields. 0 finds out which of ',', ';', '|' and a tab it is, by the
+	// first lines.
+	Separator rune `json:"separator,omitempty"`
+	// Decimal is the decimal sign, '.' or ','. 0 finds it out, by values that can be read in one way
+	// only, and stays 0 if there is none or they disagree.
+	Decimal rune `json:"decimal,omitempty"`
+	// Header says whether the first line has names.
+	Header Header `json:"header,omitempty"`
+	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" finds it out, by a byte order mark and by
+	// what is valid.
+	Encoding string `json:"encoding,omitempty"`
+	// Mark is true if a byte order mark was found. Readers ignore it.
+	Mark bool `json:"mark,omitempty"`
+}
+
+func (f Format) check() error {
+	switch {
+	case f.Separator != 0 && (strings.ContainsRune("\"\r\n", f.Separator) ||
+		!utf8.ValidRune(f.Separator) || f.Separator == utf8.RuneError):
+		return fmt.Errorf("pgsvi: Format.Separator is %q: %w", f.Separator, pgsvi.ErrParam)
+	case f.Decimal != 0 && f.Decimal != '.' && f.Decimal != ',':
+		return fmt.Errorf("pgsvi: Format.Decimal is %q, want '.' or ',': %w", f.Decimal, pgsvi.ErrParam)
+	case f.Header < FindHeader || f.Header > FirstLineData:
+		return fmt.Errorf("pgsvi: Format.Header is %d: %w", f.Header, pgsvi.ErrParam)
+	case f.Encoding != "" && !slices.Contains([]string{UTF8, Windows1252, UTF16LE, UTF16BE}, f.Encoding):
+		return fmt.Errorf("pgsvi: Format.Encoding is %q, want %s, %s, %s or %s: %w", f.Encoding, UTF8,
+			Windows1252, UTF16LE, UTF16BE, pgsvi.ErrParam)
+	}
+	return nil
+}
+
+// sniffed is how many bytes of a file are looked at to find its format.
+const sniffed = 64 << 10
+
+// A cell is a value of a row.
+type cell struct {
+	s       string  // the text, or the number as it is written
+	f       float64 // the number, or the seconds of a date
+	kind    cellKind
+	decimal byte // of a text, 0 for that of the column
+}
+
+type cellKind uint8
+
+const (
+	textCell cellKind = iota
+	absentCell
+	nullCell
+	numberCell
+	dateCell
+	boolCell
+)
+
+// A record is a row of a table.
+type record struct {
+	row, line int // from 0 and from 1
+	cells     []cell
+}
+
+// A scanner reads the records of a table one after the other.
+type scanner struct {
+	format  Format
+	names   []string
+	place   map[string]int
+	rec     record
+	text    *bufio.Reader
+	in      *recordReader
+	csv     *csv.Reader
+	pending []string // a first record that is data
+	accents bool     // there were bytes above 127, and they were UTF-8
+	skipped int      // lines before the text that csv counts
+}
+
+// errNotUTF8 is of a file that may be Windows-1252 instead.
+var errNotUTF8 = errors.New("not UTF-8")
+
+// newScanner begins to read a table. names are those of its columns if they are known.
+func newScanner(r io.Reader, f Format) (*scanner, error) {
+	br, err := gunzip(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &scanner{format: f, place: map[string]int{}}
+	if s.text, err = s.decode(br); err != nil {
+		return nil, err
+	}
+	head, _ := s.text.Peek(sniffed)
+	if first := bytes.TrimLeft(head, " \t\r\n"); f.Separator == 0 && len(first) > 0 && first[0] == '{' {
+		s.format.JSON = true
+	}
+	s.in = newRecordReader(s.text)
+	if s.format.JSON {
+		s.format.Separator = 0
+		s.text = bufio.NewReaderSize(s.in, 1<<16)
+		return s, nil
+	}
+	if rest, ok := bytes.CutPrefix(head, []byte("sep=")); ok && len(rest) > 1 {
+		end := bytes.IndexByte(rest, '\n') // as Excel writes and reads it
+		if line := strings.TrimRight(string(rest[:max(end, 0)]), "\r"); len(line) == 1 && (f.Separator == 0 || f.Separator == rune(line[0])) {
+			s.format.Separator = rune(line[0])
+			s.text.Discard(len("sep=") + end + 1)
+			s.skipped = 1
+		}
+	}
+	if s.format.Separator == 0 {
+		s.format.Separator = sniffSeparator(head)
+	}
+	s.csv = csv.NewReader(s.in)
+	s.csv.Comma = s.format.Separator
+	s.csv.FieldsPerRecord = -1 // checked here, for better messages
+	s.csv.TrimLeadingSpace = !unicode.IsSpace(s.format.Separator)
+	s.csv.ReuseRecord = true
+	return s, s.header()
+}
+
+// decode returns the text of a file as UTF-8, without byte order mark.
+func (s *scanner) decode(br *bufio.Reader) (*bufio.Reader, error) {
+	head, _ := br.Peek(4096)
+	f := &s.format
+	mark := ""
+	for _, m := range []struct{ mark, encoding string }{
+		{"\ufeff", UTF8}, {"\xff\xfe", UTF16LE}, {"\xfe\xff", UTF16BE},
+	} {
+		if bytes.HasPrefix(head, []byte(m.mark)) && (f.Encoding == "" || f.Encoding == m.encoding) {
+			f.Encoding, mark, f.Mark = m.encoding, m.mark, true
+		}
+	}
+	br.Discard(len(mark))
+	if f.Encoding == "" {
+		f.Encoding = sniffEncoding(head)
+	}
+	switch f.Encoding {
+	case Windows1252:
+		r := transform.NewReader(br, charmap.Windows1252.NewDecoder())
+		return bufio.NewReaderSize(r, sniffed), nil
+	case UTF16LE, UTF16BE:
+		order := utf.LittleEndian
+		if f.Encoding == UTF16BE {
+			order = utf.BigEndian
+		}
+		r := transform.NewReader(br, utf.UTF16(order, utf.IgnoreBOM).NewDecoder())
+		return bufio.NewReaderSize(r, sniffed), nil
+	}
+	return bufio.NewReaderSize(br, sniffed), nil
+}
+
+// sniffEncoding tells UTF-16 by the zeros in one half of its bytes. What is not UTF-8 is found out
+// later.
+func sniffEncoding(head []byte) string {
+	var zeros [2]int
+	for i, b := range head {
+		if b == 0 {
+			zeros[i%2]++
+		}
+	}
+	half := len(head) / 2
+	switch {
+	case half > 1 && zeros[1]*10 > half*7 && zeros[0]*10 < half:
+		return UTF16LE
+	case half > 1 && zeros[0]*10 > half*7 && zeros[1]*10 < half:
+		return UTF16BE
+	}
+	return UTF8
+}
+
+// sniffSeparator returns the separator by which the most of the first lines have as many fields as
+// the first one, and more than one.
+func sniffSeparator(head []byte) rune {
+	if len(head) == sniffed {
+		head = head[:bytes.LastIndexByte(head, '\n')+1]
+	}
+	best, most := ',', 0.0
+	// Of equals the first: few texts have one of these in every line that is not the separator.
+	for _, c := range "\t;|," {
+		cr := csv.NewReader(bytes.NewReader(head))
+		cr.Comma, cr.FieldsPerRecord, cr.LazyQuotes, cr.ReuseRecord = c, -1, true, true
+		width, same, all := 0, 0, 0
+		for all < 200 {
+			rec, err := cr.Read()
+			if err != nil {
+				break
+			}
+			if width == 0 {
+				width = len(rec)
+			}
+			all++
+			if len(rec) == width && !slices.ContainsFunc(rec, torn) {
+				same++
+			}
+		}
+		if share := float64(same) / float64(max(all, 1)); width > 1 && share > most {
+			best, most = c, share
+		}
+	}
+	return best
+}
+
+// torn reports whether a field begins or ends with a separator, as it does by the wrong one.
+func torn(field string) bool {
+	field = strings.TrimSpace(field)
+	return field != "" && (strings.IndexByte(";|,", field[0]) >= 0 || strings.IndexByte(";|,", field[len(field)-1]) >= 0)
+}
+
+// header reads the first record, for the names.
+func (s *scanner) header() error {
+	rec, line, err := s.readCSV()
+	if err == io.EOF {
+		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
+	}
+	if err != nil {
+		return err
+	}
+	if s.format.Header == FindHeader {
+		isNames, err := isHeader(rec, line)
+		if err != nil {
+			return err
+		}
+		s.format.Header = FirstLineData
+		if isNames {
+			s.format.Header = FirstLineNames
+		}
+	}
+	named := s.format.Header == FirstLineNames
+	for j := range rec {
+		name := "x" + strconv.Itoa(j+1)
+		switch {
+		case named && rec[j] != "":
+			name = strings.Clone(rec[j])
+		case !named && j == len(rec)-1:
+			name = "y"
+		}
+		if _, twice := s.place[name]; twice {
+			return fmt.Errorf("pgsvi: line %d: two columns are named %s; rename one, or set Format.Header if these are no names: %w",
+				line, csvQuote(name), pgsvi.ErrShape)
+		}
+		s.place[name] = j
+		s.names = append(s.names, name)
+	}
+	s.rec.cells = make([]cell, len(s.names))
+	if !named {
+		s.pending, s.rec.line = slices.Clone(rec), line
+	}
+	s.rec.row = -1
+	return nil
+}
+
+func isHeader(record []string, line int) (bool, error) {
+	var number, name string
+	for _, field := range record {
+		if isMissing(field) {
+			continue
+		}
+		if c, _ := classify(field); c&(asPoint|asComma) != 0 {
+			number = field
+		} else {
+			name = field
+		}
+	}
+	if number != "" && name != "" {
+		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number %s, as data do; set Format.Header: %w",
+			line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
+	}
+	return name != "", nil
+}
+
+// isMissing reports whether a text means that there is no value. "Na" is sodium.
+func isMissing(field string) bool {
+	if len(field) > 5 {
+		return false
+	}
+	switch field {
+	case "", "NA", "N/A", "n/a", "#N/A", "<NA>", "?", ".", "-":
+		return true
+	}
+	return len(field) == 3 && strings.EqualFold(field, "nan") || len(field) == 4 && strings.EqualFold(field, "null")
+}
+
+// next returns the next record, which is valid until the one after, or io.EOF.
+func (s *scanner) next() (*record, error) {
+	if s.format.JSON {
+		return s.nextJSON()
+	}
+	fields, line := s.pending, s.rec.line
+	s.pending = nil
+	if fields == nil {
+		var err error
+		if fields, line, err = s.readCSV(); err != nil {
+			return nil, err
+		}
+	}
+	s.rec.row++
+	s.rec.line = line
+	if len(fields) != len(s.names) {
+		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(fields), len(s.names), pgsvi.ErrShape)
+	}
+	for j, f := range fields {
+		s.rec.cells[j] = cell{s: f}
+	}
+	return &s.rec, nil
+}
+
+// readCSV returns the trimmed fields of the next record that is not blank, and its line.
+func (s *scanner) readCSV() ([]string, int, error) {
+	for {
+		s.in.n = 0
+		rec, err := s.csv.Read()
+		if err == io.EOF {
+			return nil, 0, err
+		}
+		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
+			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line+s.skipped, bad.Column, bad.Err, pgsvi.ErrShape)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)
+		}
+		line, _ := s.csv.FieldPos(0)
+		line += s.skipped
+		for j, field := range rec {
+			rec[j] = strings.TrimSpace(field)
+			if err := s.checkText(rec[j], line); err != nil {
+				return nil, 0, err
+			}
+		}
+		if len(rec) > 1 || rec[0] != "" {
+			return rec, line, nil
+		}
+	}
+}
+
+// checkText checks that a text is one of its encoding.
+func (s *scanner) checkText(text string, line int) error {
+	ascii := true
+	for i := range len(text) {
+		ascii = ascii && text[i] < utf8.RuneSelf
+	}
+	if ascii {
+		return nil
+	}
+	if s.format.Encoding != UTF8 {
+		if strings.ContainsRune(text, utf8.RuneError) {
+			return fmt.Errorf("pgsvi: line %d: %s is no text in %s; set Format.Encoding: %w", line, csvQuote(text), s.format.Encoding, pgsvi.ErrShape)
+		}
+		return nil
+	}
+	if utf8.ValidString(text) {
+		s.accents = true
+		return nil
+	}
+	if !s.accents && !s.format.Mark {
+		return errNotUTF8
+	}
+	return fmt.Errorf("pgsvi: line %d: %s is not UTF-8, as the lines before are; set Format.Encoding, or mend the line: %w",
+		line, csvQuote(text), pgsvi.ErrShape)
+}

@@ -1,0 +1,162 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// scanObject calls field for every field of a flat JSON object, in its order. The name is valid
+// until field returns.
+func scanObject(b []byte, field func(name []byte, c cell) error) error {
+	if !json.Valid(b) {
+		var any any
+		err := json.Unmarshal(b, &any)
+		if bad := (*json.SyntaxError)(nil); errors.As(err, &bad) {
+			return fmt.Errorf("byte %d: %w: %w", bad.Offset, err, pgsvi.ErrShape)
+		}
+		return fmt.Errorf("no JSON: %w", pgsvi.ErrShape)
+	}
+	b = bytes.TrimSpace(b)
+	if b[0] != '{' {
+		return fmt.Errorf("found %s, want a JSON object: %w", csvQuote(string(b)), pgsvi.ErrShape)
+	}
+	for b = skipSpace(b[1:]); b[0] != '}'; b = skipSpace(b) {
+		if b[0] == ',' {
+			b = skipSpace(b[1:])
+		}
+		name, rest, err := jsonString(b)
+		if err != nil {
+			return err
+		}
+		b = skipSpace(skipSpace(rest)[1:]) // the colon
+		c, rest, err := jsonValue(b)
+		if err != nil {
+			return fmt.Errorf("field %s: %w", csvQuote(string(name)), err)
+		}
+		if err := field(name, c); err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func skipSpace(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t' || b[0] == '\n' || b[0] == '\r') {
+		b = b[1:]
+	}
+	return b
+}
+
+// jsonString reads a string at the beginning of valid JSON.
+func jsonString(b []byte) (text, rest []byte, err error) {
+	for i := 1; ; i++ {
+		switch {
+		case b[i] == '"':
+			return b[1:i], b[i+1:], nil
+		case b[i] == '\\' || b[i] >= 0x80:
+			for b[i] != '"' {
+				if b[i] == '\\' {
+					i++
+				}
+				i++
+			}
+			var s string
+			err := json.Unmarshal(b[:i+1], &s)
+			return []byte(s), b[i+1:], err
+		}
+	}
+}
+
+// jsonValue reads a value at the beginning of valid JSON.
+func jsonValue(b []byte) (c cell, rest []byte, err error) {
+	switch b[0] {
+	case '"':
+		text, rest, err := jsonString(b)
+		return cell{s: string(text)}, rest, err
+	case '{', '[':
+		return c, nil, fmt.Errorf("found an object or a list, want a number, a text, true, false or null: %w", pgsvi.ErrShape)
+	case 'n':
+		return cell{kind: nullCell}, b[4:], nil
+	case 't':
+		return cell{kind: boolCell, s: "true", f: 1}, b[4:], nil
+	case 'f':
+		return cell{kind: boolCell, s: "false"}, b[5:], nil
+	}
+	n := 0
+	for n < len(b) && bytes.IndexByte([]byte("+-.eE0123456789"), b[n]) >= 0 {
+		n++
+	}
+	c = cell{kind: numberCell, s: string(b[:n])}
+	if c.f, err = strconv.ParseFloat(c.s, 64); err != nil {
+		err = fmt.Errorf("found %s, want a finite number: %w", csvQuote(c.s), pgsvi.ErrNotFinite)
+	}
+	return c, b[n:], err
+}
+
+// nextJSON returns the record of the next line that is not blank. Columns are added as they come.
+func (s *scanner) nextJSON() (*record, error) {
+	for {
+		s.in.n = 0
+		line, err := s.readLine()
+		if err == io.EOF && len(line) == 0 {
+			return nil, io.EOF
+		}
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("pgsvi: line %d: %w", s.rec.line+1, err)
+		}
+		s.rec.line++
+		if len(skipSpace(line)) == 0 {
+			continue
+		}
+		for j := range s.rec.cells {
+			s.rec.cells[j] = cell{kind: absentCell}
+		}
+		if err := scanObject(line, s.setField); err != nil {
+			return nil, fmt.Errorf("pgsvi: line %d: %w", s.rec.line, err)
+		}
+		s.rec.row++
+		return &s.rec, nil
+	}
+}
+
+// readLine returns the next line, whose length is bounded.
+func (s *scanner) readLine() (line []byte, err error) {
+	for {
+		part, err := s.text.ReadSlice('\n')
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+func (s *scanner) setField(name []byte, c cell) error {
+	j, ok := s.place[string(name)]
+	if !ok {
+		if len(name) == 0 {
+			return fmt.Errorf("a field has no name: %w", pgsvi.ErrShape)
+		}
+		j = len(s.names)
+		s.place[string(name)] = j
+		s.names = append(s.names, string(name))
+		s.rec.cells = append(s.rec.cells, cell{kind: absentCell})
+	}
+	if s.rec.cells[j].kind != absentCell {
+		return fmt.Errorf("field %s is there twice: %w", csvQuote(string(name)), pgsvi.ErrShape)
+	}
+	if c.kind == textCell {
+		if err := s.checkText(c.s, s.rec.line); err != nil {
+			return err
+		}
+	}
+	s.rec.cells[j] = c
+	return nil
+}

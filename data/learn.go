@@ -1,0 +1,385 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/memory"
+)
+
+const (
+	rareLevel  = 20 // rows of a level below which its weight is mostly that of the prior
+	fewValues  = 20 // whole numbers of so few values may be codes
+	leakRows   = 20 // rows of each label below which nothing is said of an outcome given away
+	leakShare  = 0.995
+	leakAtMost = 0.95 // share of the more frequent label
+	levelSize  = 64   // bytes of a level, besides its text
+)
+
+// learner learns a column in one pass.
+type learner struct {
+	c        *column
+	budget   *memory.Budget
+	n        float64
+	mean, m2 float64
+	min, max float64
+	zeros    int
+	whole    bool
+	values   map[float64]bool // different ones, up to fewValues + 1
+	levels   map[string]*levelCount
+
+	now  float64 // of an outcome: the value or sign of this row
+	leak leak
+}
+
+// add learns from the value of a row. y is the outcome, or nil.
+func (l *learner) add(v *cell, y *learner) error {
+	c := l.c
+	if c.isGapCell(v) {
+		c.Gaps++
+		if c.Missing == missingError {
+			return fmt.Errorf("the value is missing: %w", pgsvi.ErrNotFinite)
+		}
+		l.leak.add(nil, math.NaN(), true, y)
+		return nil
+	}
+	c.Values++
+	switch {
+	case c.Kind == kindDate:
+		s, err := c.date(v)
+		if err != nil {
+			return err
+		}
+		l.addNumber(s)
+		l.leak.add(nil, s, false, y)
+	case c.Kind == kindNumber || c.Numeric || c.Kind == kindExposure || c.Kind == kindOffset || c.Kind == kindWeight || c.Kind == kindTrials:
+		x, err := c.value(v)
+		if err == nil {
+			err = c.checkScale(x)
+		}
+		if err != nil {
+			return err
+		}
+		l.addNumber(x)
+		l.now = x
+		if c.Kind == kindNumber {
+			l.leak.add(nil, x, false, y)
+		}
+	default:
+		return l.addText(c.text(v), y)
+	}
+	return nil
+}
+
+func (l *learner) addText(text string, y *learner) error {
+	if l.levels == nil {
+		l.levels = map[string]*levelCount{}
+	}
+	level := l.levels[text]
+	if level == nil {
+		if err := l.budget.Keep(len(text) + levelSize); err != nil {
+			return err
+		}
+		level = &levelCount{}
+		l.levels[strings.Clone(text)] = level
+	}
+	level.n++
+	l.now = -1
+	if p := l.c.Positive; text == p || l.c.Fold && text == fold(p) {
+		l.now = 1
+	}
+	if l.c.Kind == kindCategory {
+		l.leak.add(level, math.NaN(), false, y)
+	}
+	return nil
+}
+
+// levelCount counts the rows of a level, and those by the sign of the outcome.
+type levelCount struct {
+	n    int
+	sign [2]int
+}
+
+// counts returns the rows of each level.
+func (l *learner) counts() map[string]int {
+	counts := make(map[string]int, len(l.levels))
+	for text, level := range l.levels {
+		counts[text] = level.n
+	}
+	return counts
+}
+
+// checkScale returns an error if a number cannot be what it is said to be.
+func (c *column) checkScale(x float64) error {
+	switch {
+	case c.Kind == kindExposure && !(x > 0):
+		return fmt.Errorf("found the exposure %v, want a number > 0: %w", x, pgsvi.ErrParam)
+	case c.Kind == kindWeight && !(x >= 0):
+		return fmt.Errorf("found the weight %v, want a number ≥ 0: %w", x, pgsvi.ErrParam)
+	case c.Kind == kindTrials && (!(x > 0) || x != math.Trunc(x)):
+		return fmt.Errorf("found %v trials, want a whole number > 0: %w", x, pgsvi.ErrParam)
+	}
+	return nil
+}
+
+// addNumber updates the moments (Welford, 1962).
+func (l *learner) addNumber(x float64) {
+	if l.n == 0 {
+		l.min, l.max, l.whole, l.values = x, x, true, map[float64]bool{}
+	}
+	l.n++
+	d := x - l.mean
+	l.mean += d / l.n
+	l.m2 += d * (x - l.mean)
+	l.min, l.max = min(l.min, x), max(l.max, x)
+	l.whole = l.whole && x == math.Trunc(x)
+	if x == 0 {
+		l.zeros++
+	}
+	if len(l.values) <= fewValues {
+		l.values[x] = true
+	}
+}
+
+// finish sets what was learned. It returns what is wrong with the column, or "".
+func (l *learner) finish(y *learner) string {
+	c := l.c
+	switch c.Kind {
+	case kindNumber, kindDate:
+		if problem := l.finishNumber(); problem != "" {
+			return problem
+		}
+	case kindExposure, kindOffset, kindWeight, kindTrials:
+		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
+	case kindOutcome:
+		if problem := l.finishOutcome(); problem != "" {
+			return problem
+		}
+	default:
+		if problem := l.finishLevels(); problem != "" {
+			return problem
+		}
+	}
+	if y != nil && l != y {
+		c.Doubts = append(c.Doubts, l.leak.doubts(y, l.levels)...)
+	}
+	return ""
+}
+
+func (l *learner) sd() float64 { return math.Sqrt(max(0, l.m2/l.n)) }
+
+func (l *learner) finishNumber() string {
+	c := l.c
+	if c.Values == 0 {
+		return "no row that is kept has a value"
+	}
+	c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
+	if c.Kind == kindDate {
+		c.Origin = l.min
+		c.Mean, c.SD = (l.mean-l.min)/yearSeconds, c.SD/yearSeconds
+		c.Min, c.Max = 0, (l.max-l.min)/yearSeconds
+	}
+	c.Shift, c.Scale = c.Mean, c.SD
+	binary := len(l.values) <= 2 && l.whole && l.min == 0 && l.max == 1
+	if c.Unscaled || c.Kind == kindNumber && binary {
+		c.Shift, c.Scale = 0, 1
+	}
+	if l.min == l.max {
+		if c.Kind == kindNumber || slices.Contains(c.Parts, Elapsed) {
+			return "all values of the rows that are kept are the same; Skip it"
+		}
+		c.Scale = 1
+	}
+	if !(c.Scale > 0) || math.IsInf(c.Scale, 0) || math.IsInf(c.Mean, 0) {
+		return fmt.Sprintf("the values from %v to %v are too large or too close for their standard deviation", l.min, l.max)
+	}
+	if c.Kind == kindNumber && c.Why != whySaid && l.whole && l.min >= 1 && len(l.values) <= fewValues && c.Values > 2*fewValues {
+		c.Doubts = append(c.Doubts, fmt.Sprintf("whole numbers of %d values, %v to %v: if they are codes, Category(%q)", len(l.values), l.min, l.max, c.Name))
+	}
+	return ""
+}
+
+// whySaid is the reason of a kind that the caller has given.
+const whySaid = "said"
+
+func (l *learner) finishLevels() string {
+	c := l.c
+	counts := l.counts()
+	c.Levels = sortedKeys(counts)
+	for _, level := range c.Levels {
+		c.Counts = append(c.Counts, counts[level])
+	}
+	if c.Kind != kindCategory {
+		return ""
+	}
+	if len(c.Levels) == 0 {
+		return "no row that is kept has a value"
+	}
+	if c.Fold {
+		c.Reference = fold(c.Reference)
+	}
+	if c.Reference == "" {
+		for i, level := range c.Levels {
+			if i == 0 || c.Counts[i] > counts[c.Reference] {
+				c.Reference = level
+			}
+		}
+	} else if counts[c.Reference] == 0 {
+		return fmt.Sprintf("there is no level %s to be the reference; there are %s", csvQuote(c.Reference), countsText(counts, fewListed))
+	}
+	if c.Unknown == unknownMissing && c.Missing != missingLevel {
+		return "UnknownIsMissing needs Level"
+	}
+	if len(c.Levels) == 1 && c.Missing != missingLevel {
+		return "all values of the rows that are kept are the same; Skip it"
+	}
+	rare := map[string]int{}
+	for level, n := range counts {
+		if n < rareLevel {
+			rare[level] = n
+		}
+	}
+	if len(rare) > 0 {
+		c.Doubts = append(c.Doubts, fmt.Sprintf("%s of fewer than %d rows: %s", plural(len(rare), "level"), rareLevel, countsText(rare, fewListed)))
+	}
+	return ""
+}
+
+func (l *learner) finishOutcome() string {
+	c := l.c
+	if c.Numeric {
+		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
+		if c.Values > 0 && l.min == l.max {
+			return fmt.Sprintf("the outcome of all rows that are kept is %v", l.min)
+		}
+		return ""
+	}
+	counts := l.counts()
+	levels := sortedKeys(counts)
+	if len(levels) < 2 {
+		return "the outcome of all rows that are kept is the same"
+	}
+	if c.Positive != "" {
+		if c.Fold {
+			c.Positive = fold(c.Positive)
+		}
+		if len(levels) != 2 || counts[c.Positive] == 0 {
+			return fmt.Sprintf("the outcome of the rows that are kept is %s, want two labels", countsText(counts, fewListed))
+		}
+		if levels[0] == c.Positive {
+			slices.Reverse(levels)
+		}
+	}
+	c.Levels = levels
+	for _, level := range levels {
+		c.Counts = append(c.Counts, counts[level])
+	}
+	return ""
+}
+
+// nonzero returns how many features of the column are not 0, over all rows.
+func (l *learner) nonzero() float64 {
+	c := l.c
+	switch c.Kind {
+	case kindNumber:
+		if c.Shift == 0 && c.Scale == 1 {
+			return float64(c.Values - l.zeros + 2*c.Gaps)
+		}
+		return float64(c.Values + c.Gaps)
+	case kindDate:
+		return float64((c.Values + c.Gaps) * len(c.Parts))
+	case kindCategory:
+		return float64(c.Values - l.counts()[c.Reference] + c.Gaps)
+	}
+	return 0
+}
+
+// leak finds out whether a column gives the outcome away.
+type leak struct {
+	levels   bool   // of a category
+	rows     [2]int // by sign of the outcome
+	gaps     [2]int
+	min, max [2]float64
+	n        float64 // of the correlation
+	mx, my   float64
+	xx, yy   float64
+	xy       float64
+}
+
+// add counts a row: a level, or a number, or neither if the value is missing.
+func (k *leak) add(level *levelCount, x float64, missing bool, y *learner) {
+	if y == nil || y.c.Positive == "" && !y.c.Numeric {
+		return
+	}
+	if y.c.Numeric {
+		if !missing && !math.IsNaN(x) {
+			k.n++
+			dx, dy := x-k.mx, y.now-k.my
+			k.mx += dx / k.n
+			k.my += dy / k.n
+			k.xx += dx * (x - k.mx)
+			k.yy += dy * (y.now - k.my)
+			k.xy += dx * (y.now - k.my)
+		}
+		return
+	}
+	s := b2i(y.now > 0)
+	k.rows[s]++
+	switch {
+	case missing:
+		k.gaps[s]++
+	case !math.IsNaN(x):
+		if k.rows[s]-k.gaps[s] == 1 {
+			k.min[s], k.max[s] = x, x
+		}
+		k.min[s], k.max[s] = min(k.min[s], x), max(k.max[s], x)
+	default:
+		k.levels = true
+		level.sign[s]++
+	}
+}
+
+// doubts says what gives the outcome away.
+func (k *leak) doubts(y *learner, levels map[string]*levelCount) (all []string) {
+	name := csvQuote(y.c.Name)
+	if r := k.xy / math.Sqrt(k.xx*k.yy); y.c.Numeric {
+		if math.Abs(r) > leakShare {
+			all = append(all, fmt.Sprintf("gives %s away: their correlation is %.4f", name, r))
+		}
+		return all
+	}
+	total := k.rows[0] + k.rows[1]
+	if min(k.rows[0], k.rows[1]) < leakRows || float64(max(k.rows[0], k.rows[1])) > leakAtMost*float64(total) {
+		return nil
+	}
+	right := max(k.gaps[0], k.gaps[1])
+	for _, n := range levels {
+		right += max(n.sign[0], n.sign[1])
+	}
+	few := 10*len(levels) < total
+	switch {
+	case k.levels && few && float64(right) > leakShare*float64(total):
+		all = append(all, fmt.Sprintf("gives %s away: its levels say it in %d of %d rows", name, right, total))
+	case !k.levels && k.apart():
+		all = append(all, fmt.Sprintf("gives %s away: the values of the two labels lie apart", name))
+	case k.gaps[0]+k.gaps[1] > leakRows:
+		other := k.gaps[0] + k.rows[1] - k.gaps[1]
+		if float64(max(other, total-other)) > leakShare*float64(total) {
+			all = append(all, fmt.Sprintf("gives %s away: it is missing where that is one of its labels", name))
+		}
+	}
+	return all
+}
+
+// apart reports whether the numbers of the two labels lie apart.
+func (k *leak) apart() bool {
+	for s := range 2 {
+		if k.rows[s]-k.gaps[s] < leakRows {
+			return false
+		}
+	}
+	return k.max[0] < k.min[1] || k.max[1] < k.min[0]
+}

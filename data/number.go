@@ -1,0 +1,151 @@
+package data
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A class says how a text may be read as a number.
+type class uint8
+
+const (
+	asPoint class = 1 << iota // a number if the decimal sign is a point
+	asComma                   // a number if the decimal sign is a comma
+	signed                    // has a point or comma, and the two readings differ
+	whole                     // digits and a sign alone
+	zeroLed                   // digits with a 0 in front
+	long                      // more digits than a float64 keeps
+	limit                     // "<0.3": a number below a limit of detection
+)
+
+// mostDigits is how many decimal digits a float64 keeps.
+const mostDigits = 15
+
+// units are the texts that may stand before or after a number.
+var units = []string{"€", "$", "£", "¥", "%", "EUR", "USD", "GBP", "CHF"}
+
+// splitUnit cuts a unit off a text. The unit is "" if there is none.
+func splitUnit(s string) (number, unit string) {
+	if s == "" || isDigit(s[0]) && isDigit(s[len(s)-1]) {
+		return s, ""
+	}
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u); ok {
+			return strings.TrimSpace(rest), u
+		}
+		if rest, ok := strings.CutPrefix(s, u); ok {
+			return strings.TrimSpace(rest), u
+		}
+		if rest, ok := strings.CutPrefix(s, "-"+u); ok {
+			return "-" + strings.TrimSpace(rest), u
+		}
+	}
+	return s, ""
+}
+
+func isDigit(b byte) bool { return '0' <= b && b <= '9' }
+
+// classify says how s, without spaces around it, may be read as a number.
+func classify(s string) (c class, unit string) {
+	if s[0] == '<' {
+		if rest := strings.TrimSpace(s[1:]); rest != "" {
+			inner, unit := classify(rest)
+			if inner&limit == 0 && inner&(asPoint|asComma) != 0 {
+				return inner&(asPoint|asComma|signed) | limit, unit
+			}
+		}
+		return 0, ""
+	}
+	s, unit = splitUnit(s)
+	if digits := strings.TrimLeft(s, "+-"); digits != "" && strings.Trim(digits, "0123456789") == "" {
+		if len(s)-len(digits) > 1 {
+			return 0, ""
+		}
+		c = asPoint | asComma | whole
+		if len(digits) > 1 && digits[0] == '0' {
+			c |= zeroLed
+		}
+		if len(digits) > mostDigits {
+			c |= long
+		}
+		return c, unit
+	}
+	p, isPoint := parseNumber(s, '.')
+	q, isComma := parseNumber(s, ',')
+	if isPoint {
+		c |= asPoint
+	}
+	if isComma {
+		c |= asComma
+	}
+	if c == 0 {
+		return 0, ""
+	}
+	if isPoint != isComma || p != q {
+		c |= signed
+	}
+	return c, unit
+}
+
+// parseNumber reads a finite number, without a unit, whose decimal sign is a point or a comma. The
+// other one of the two, spaces and apostrophes may part groups of three digits.
+func parseNumber(s string, decimal byte) (float64, bool) {
+	var room [40]byte
+	b, ok := plainNumber(room[:0], s, decimal)
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(string(b), 64)
+	return v, err == nil && !math.IsInf(v, 0)
+}
+
+// plainNumber appends s as strconv wants it.
+func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
+	if r, n := utf8.DecodeRuneInString(s); r == '-' || r == '+' || r == '−' {
+		if r != '+' {
+			b = append(b, '-')
+		}
+		s = s[n:]
+	}
+	group, since, digits := rune(0), 0, 0 // the sign of groups, digits since, digits in all
+	i := 0
+	for i < len(s) && !(s[i] == decimal || s[i] == 'e' || s[i] == 'E') {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case '0' <= r && r <= '9':
+			b = append(b, byte(r))
+			since++
+			digits++
+		case !strings.ContainsRune(".,' ’\u00a0\u202f", r) || group != 0 && r != group:
+			return b, false
+		case group == 0 && (since == 0 || since > 3 || s[i-since] == '0'), group != 0 && since != 3:
+			return b, false
+		default:
+			group, since = r, 0
+		}
+		i += n
+	}
+	if group != 0 && since != 3 {
+		return b, false
+	}
+	if i < len(s) && s[i] == decimal {
+		b = append(b, '.')
+		for i++; i < len(s) && isDigit(s[i]); i++ {
+			b = append(b, s[i])
+			digits++
+		}
+	}
+	if digits == 0 || i < len(s) && s[i] != 'e' && s[i] != 'E' {
+		return b, false
+	}
+	return append(b, s[i:]...), true // the exponent, which strconv checks
+}
+
+// numberOf reads a number that may have a unit.
+func numberOf(s string, decimal byte) (v float64, unit string, ok bool) {
+	s, unit = splitUnit(s)
+	v, ok = parseNumber(s, decimal)
+	return v, unit, ok
+}

@@ -1,0 +1,295 @@
+package data
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	mostTexts    = 5000    // different texts kept of a column
+	allTexts     = 1 << 18 // and of all columns
+	fewestTexts  = 64      // though of each so many
+	mostOdd      = 50      // texts kept that are neither numbers nor dates
+	mostTextSize = 1 << 12 // bytes of a text that is kept
+)
+
+// A profile is what one pass finds out about a column, in memory that is bounded.
+type profile struct {
+	name     string
+	nameless bool
+	rows     int
+	gaps     map[string]int   // texts that mean a missing value, "" for none
+	texts    map[string]*seen // others
+	most     int              // of texts
+	full     bool             // there are more
+	fullAt   int              // rows with a value when that was found
+	odd      map[string]*seen // texts that are neither numbers nor dates
+	oddFull  bool
+	dates    dateShapes
+	units    map[string]int
+	bytes    int
+	first    string // value
+
+	numbers                    [2]int // rows: by a point, by a comma
+	points, commas, ambiguous  int    // rows: read as numbers by a point alone, by a comma alone, in two ways
+	wholes, zeroLed, longs     int
+	limits, dateDigits, values int
+	proof                      [2]proof // of a point, of a comma
+	doubtful                   string   // the first value that can be read in two ways
+	rising                     bool
+	last                       int64
+}
+
+// A proof is a value that settles the decimal sign.
+type proof struct {
+	text string
+	line int
+}
+
+// seen is a text of a column.
+type seen struct {
+	n, line int
+	class   class
+	shape   *dateShape
+	unit    string
+	digits  bool // of a date
+}
+
+func newProfile(name string, most int) *profile {
+	return &profile{name: name, most: most, rising: true, last: -1 << 63}
+}
+
+// missing returns the number of rows without a value.
+func (p *profile) missing() (n int) {
+	for _, k := range p.gaps {
+		n += k
+	}
+	return n
+}
+
+// skip counts rows in which the column is not there.
+func (p *profile) skip(rows int) {
+	if rows > 0 {
+		if p.gaps == nil {
+			p.gaps = map[string]int{}
+		}
+		p.gaps[""] += rows
+		p.rows += rows
+	}
+}
+
+// add counts the value of a row.
+func (p *profile) add(c cell, line int) {
+	if c.kind == absentCell || c.kind == nullCell || c.kind == textCell && isMissing(c.s) {
+		if p.gaps == nil {
+			p.gaps = map[string]int{}
+		}
+		p.rows++
+		if _, ok := p.gaps[c.s]; !ok {
+			c.s = strings.Clone(c.s)
+		}
+		p.gaps[c.s]++
+		return
+	}
+	p.rows++
+	p.values++
+	p.bytes += len(c.s)
+	s := p.texts[c.s]
+	if s == nil {
+		s = p.odd[c.s]
+	}
+	if s == nil {
+		s = p.meet(c, line)
+	}
+	s.n++
+	if s.shape != nil {
+		s.shape.n++
+	}
+	p.count(s, c.s, line)
+	if p.rising {
+		n, err := strconv.ParseInt(c.s, 10, 64)
+		p.rising, p.last = err == nil && n > p.last, n
+	}
+}
+
+// meet classifies a text that is new, and keeps it while there is room.
+func (p *profile) meet(c cell, line int) *seen {
+	s := &seen{line: line}
+	switch c.kind {
+	case numberCell:
+		s.class = asPoint | asComma
+		if k, _ := classify(c.s); k&whole != 0 {
+			s.class = k
+		}
+	case textCell:
+		s.class, s.unit = classify(c.s)
+	}
+	if s.class&(asPoint|asComma) == 0 || s.class&(asPoint|asComma|limit) == asPoint && strings.Count(c.s, ".") > 1 {
+		if p.dates == nil {
+			p.dates = dateShapes{}
+		}
+		s.shape = p.dates.add(c.s)
+	}
+	s.digits = s.class&whole != 0 && isDateDigits(c.s)
+	if p.texts == nil {
+		p.texts, p.first = map[string]*seen{}, strings.Clone(c.s)
+	}
+	text := c.s
+	if len(text) > mostTextSize {
+		p.overflow()
+	} else if !p.full {
+		if len(p.texts) == p.most {
+			p.overflow()
+		} else {
+			text = strings.Clone(text)
+			p.texts[text] = s
+		}
+	}
+	if s.class&(asPoint|asComma) == 0 && s.shape == nil && len(text) <= mostTextSize {
+		switch {
+		case len(p.odd) == mostOdd:
+			p.oddFull = true
+		case p.odd == nil:
+			p.odd = map[string]*seen{}
+			fallthrough
+		default:
+			p.odd[strings.Clone(text)] = s
+		}
+	}
+	return s
+}
+
+func (p *profile) overflow() {
+	if !p.full {
+		p.full, p.fullAt = true, p.values-1
+	}
+}
+
+// count adds a row with a text to the sums.
+func (p *profile) count(s *seen, text string, line int) {
+	k := s.class
+	if k&limit != 0 {
+		p.limits++
+	} else {
+		if k&asPoint != 0 {
+			p.numbers[0]++
+		}
+		if k&asComma != 0 {
+			p.numbers[1]++
+		}
+	}
+	if k&signed != 0 {
+		switch {
+		case k&asComma == 0:
+			p.points++
+			p.prove(0, text, line)
+		case k&asPoint == 0:
+			p.commas++
+			p.prove(1, text, line)
+		default:
+			p.ambiguous++
+			if p.doubtful == "" {
+				p.doubtful = strings.Clone(text)
+			}
+		}
+	}
+	if k&whole != 0 {
+		p.wholes++
+	}
+	if k&zeroLed != 0 {
+		p.zeroLed++
+	}
+	if k&long != 0 {
+		p.longs++
+	}
+	if s.digits {
+		p.dateDigits++
+	}
+	if k&(asPoint|asComma) != 0 {
+		if n, ok := p.units[s.unit]; !ok && p.units == nil {
+			p.units = map[string]int{s.unit: 1}
+		} else if len(p.units) < 8 || ok {
+			p.units[s.unit] = n + 1
+		}
+	}
+}
+
+func (p *profile) prove(sign int, text string, line int) {
+	if p.proof[sign].text == "" {
+		p.proof[sign] = proof{strings.Clone(text), line}
+	}
+}
+
+// levels returns how many different texts there are, at least if full.
+func (p *profile) levels() int { return len(p.texts) }
+
+// repeats reports whether the texts are those of groups of rows, rather than of rows.
+func (p *profile) repeats() bool {
+	rows := p.values
+	if p.full {
+		rows = p.fullAt
+	}
+	return 10*p.levels() < 8*rows
+}
+
+// allDifferent reports whether no text was there twice.
+func (p *profile) allDifferent() bool {
+	if p.full {
+		return p.fullAt == p.most
+	}
+	return len(p.texts) == p.values
+}
+
+// decimal returns the decimal sign of the column, by its own values or else those of the file, and
+// whether it is settled.
+func (p *profile) decimal(file rune) (sign byte, settled bool) {
+	switch {
+	case p.commas > p.points:
+		return ',', true
+	case p.points > 0:
+		return '.', true
+	case file != 0:
+		return byte(file), true
+	}
+	return '.', p.ambiguous == 0
+}
+
+// numbersBy returns how many rows are numbers by a decimal sign.
+func (p *profile) numbersBy(decimal byte) int {
+	if decimal == ',' {
+		return p.numbers[1]
+	}
+	return p.numbers[0]
+}
+
+// examples returns the first texts.
+func (p *profile) examples(most int) []string {
+	all := slices.SortedFunc(maps.Keys(p.texts), func(a, b string) int {
+		if d := p.texts[a].line - p.texts[b].line; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return all[:min(most, len(all))]
+}
+
+// variants returns texts that differ in case or in how accents are written, the first by line.
+func (p *profile) variants(gone func(string) bool) []string {
+	by := map[string][]string{}
+	for text := range p.texts {
+		if !gone(text) {
+			f := fold(text)
+			by[f] = append(by[f], text)
+		}
+	}
+	var best []string
+	for _, v := range by {
+		slices.Sort(v)
+		if len(v) > 1 && (best == nil || v[0] < best[0]) {
+			best = v
+		}
+	}
+	return best
+}

@@ -1,0 +1,743 @@
+package data
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// A Choice is one way to decide.
+type Choice struct {
+	Column Column // as it is to be said
+	When   string // when to say so; "" if there is nothing more to say
+}
+
+// A Decision is about one column of a table that nobody but its owner can make.
+type Decision struct {
+	Column  string   // the name of the column
+	Problem string   // what was found
+	Choices []Choice // what can be said, the most likely first; nil if the table has to change
+}
+
+// String returns the problem, and the calls that decide it.
+func (d Decision) String() string {
+	s := fmt.Sprintf("column %s: %s", csvQuote(d.Column), d.Problem)
+	for i, c := range d.Choices {
+		s += map[bool]string{true: ": ", false: ", "}[i == 0] + strings.TrimPrefix(c.Column.String(), "data.")
+		if c.When != "" {
+			s += " " + c.When
+		}
+	}
+	return s
+}
+
+// A DecisionError is the error of Table.Encoder that has every decision that is to be made, in the
+// order of the columns. It wraps ErrParam. Find it by errors.As.
+type DecisionError struct {
+	Table     string
+	Decisions []Decision
+}
+
+// mostDecisions is how many decisions the text of an error has.
+const mostDecisions = 30
+
+// Error returns all decisions, up to 30.
+func (e *DecisionError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pgsvi: %s: %s a decision: %v", e.Table,
+		map[bool]string{true: "a column needs", false: plural(len(e.Decisions), "column") + " need"}[len(e.Decisions) == 1], pgsvi.ErrParam)
+	for i, d := range e.Decisions {
+		if i == mostDecisions {
+			fmt.Fprintf(&b, "\n  and %s", plural(len(e.Decisions)-i, "more column"))
+			break
+		}
+		b.WriteString("\n  " + d.String())
+	}
+	return b.String()
+}
+
+// Unwrap returns ErrParam.
+func (e *DecisionError) Unwrap() error { return pgsvi.ErrParam }
+
+// Suggestions are what Table.Suggest returns.
+type Suggestions struct {
+	// Decisions are those that are to be made, in the order of the columns.
+	Decisions []Decision
+
+	said []Column
+}
+
+// Columns returns what was said already, and the first choice of each decision, for Table.Encoder.
+func (s *Suggestions) Columns() (all []Column) {
+	decided := map[string]bool{}
+	for _, d := range s.Decisions {
+		decided[d.Column] = true
+	}
+	for _, c := range s.said {
+		if c != nil && (c.said() == nil || !decided[c.said().Name]) {
+			all = append(all, c)
+		}
+	}
+	return append(all, s.chosen()...)
+}
+
+// chosen returns the first choices.
+func (s *Suggestions) chosen() (all []Column) {
+	for _, d := range s.Decisions {
+		if len(d.Choices) > 0 {
+			all = append(all, d.Choices[0].Column)
+		}
+	}
+	return all
+}
+
+// String returns the calls as Go, to paste, with the reasons as comments.
+func (s *Suggestions) String() string {
+	var b strings.Builder
+	width := 0
+	for _, c := range s.Columns() {
+		width = max(width, min(72, utf8.RuneCountInString(c.String())))
+	}
+	all := s.Columns()
+	for _, c := range all[:len(all)-len(s.chosen())] {
+		fmt.Fprintf(&b, "\t%s,\n", c)
+	}
+	for _, d := range s.Decisions {
+		call := "// " + csvQuote(d.Column)
+		if len(d.Choices) > 0 {
+			call = d.Choices[0].Column.String() + ","
+		}
+		pad := strings.Repeat(" ", max(0, width+1-utf8.RuneCountInString(call)))
+		text := d.Problem
+		if len(d.Choices) > 1 {
+			other := d.Choices[1]
+			text += "; or " + strings.TrimPrefix(other.Column.String(), "data.")
+			if other.When != "" {
+				text += " " + other.When
+			}
+		}
+		fmt.Fprintf(&b, "\t%s%s // %s\n", call, pad, text)
+	}
+	return b.String()
+}
+
+// Suggest returns the calls for every column that needs a decision, with the decision that is most
+// likely right, if outcome is the column to predict; "" means none. Read them before you use them.
+func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
+	said := append([]Column{}, columns...)
+	if outcome != "" && !slices.ContainsFunc(columns, func(c Column) bool { return c.said() != nil && c.said().Name == outcome }) {
+		said = append(said, Outcome(outcome))
+	}
+	_, decisions := t.decide(nil, said)
+	return &Suggestions{decisions, said}
+}
+
+// decide returns the specs of the columns in use, one for each column of the table, and the
+// decisions that remain. A nil use means all columns. What is not in use is skipped.
+func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions []Decision) {
+	specs = make([]*spec, len(t.profiles))
+	used := map[string]bool{}
+	for _, name := range use {
+		used[name] = true
+		if _, ok := t.place[name]; !ok {
+			decisions = append(decisions, t.noColumn(name))
+		}
+	}
+	raw := false
+	outcome := ""
+	for _, c := range columns {
+		var s *spec
+		if c != nil {
+			s = c.said()
+		}
+		if s == nil || s.Kind == "" {
+			decisions = append(decisions, Decision{Problem: "a Column that no function of this package has made"})
+			continue
+		}
+		if s.Kind == kindRaw {
+			raw = true
+			continue
+		}
+		j, ok := t.place[s.Name]
+		switch {
+		case !ok:
+			decisions = append(decisions, t.noColumn(s.Name))
+			continue
+		case specs[j] != nil:
+			decisions = append(decisions, Decision{Column: s.Name, Problem: fmt.Sprintf("it is named twice, by %s and %s", specs[j].call(), s.call())})
+		case s.Kind == kindOutcome && outcome != "":
+			decisions = append(decisions, Decision{Column: s.Name, Problem: fmt.Sprintf("there are two outcomes, %s being the other", csvQuote(outcome))})
+		}
+		if s.Kind == kindOutcome {
+			outcome = s.Name
+		}
+		specs[j] = s.copy()
+	}
+	for j, p := range t.profiles {
+		switch {
+		case use != nil && !used[p.name]:
+			specs[j] = &spec{Name: p.name, Kind: kindSkip}
+			continue
+		case specs[j] == nil:
+			specs[j] = &spec{Name: p.name}
+		}
+		if specs[j].Kind == kindNumber && raw {
+			specs[j].Unscaled = true
+		}
+		before := specs[j].copy()
+		why, d := t.review(j, specs[j])
+		specs[j].why = why
+		if d != nil {
+			if before.Kind != "" && before.call() == specs[j].call() && len(d.Choices) > 0 && d.Choices[0].Column.said() == specs[j] {
+				d.Choices = d.Choices[1:]
+			}
+			decisions = append(decisions, *d)
+		}
+		if raw && (specs[j].Kind == kindNumber || specs[j].Kind == kindDate) {
+			specs[j].Unscaled = true
+		}
+	}
+	return specs, decisions
+}
+
+func (t *Table) noColumn(name string) Decision {
+	return Decision{Column: name, Problem: "there is no such column" + near(name, t.Columns())}
+}
+
+// near says which of names is like name, or what there is.
+func near(name string, names []string) string {
+	f := fold(name)
+	for _, n := range names {
+		g := fold(n)
+		if f == g || len(f) > 2 && (strings.Contains(g, f) || strings.Contains(f, g) && len(g) > 2) {
+			return fmt.Sprintf("; did you mean %s?", csvQuote(n))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; there are " + strings.Join(quoteAll(names, 12), ", ")
+}
+
+const (
+	mostLevels = 1000 // levels of a column that is a category for sure
+	surelyFew  = 10   // levels that are no identifiers however few the rows
+	rowsALevel = 4    // rows for each level below which it is more likely an identifier
+	fewIDs     = 50   // rows in which whole numbers that all differ may be quantities
+	fewListed  = 5    // texts that a message lists
+)
+
+// review completes what was said of a column: its kind, if there is none, and the decisions that
+// are most likely right. It returns why the kind is what it is, and the decision that has to be
+// made, or nil.
+func (t *Table) review(j int, s *spec) (why string, d *Decision) {
+	r := &reviewer{p: t.profiles[j], s: s, t: t}
+	r.count()
+	if s.Kind == "" {
+		r.guess()
+	} else {
+		r.why = whySaid
+	}
+	if s.Kind != kindSkip {
+		r.checkTexts()
+		r.checkLevels()
+		r.checkOutcome()
+		r.checkMissing()
+		if r.s.Decimal != "" && r.s.Decimal != "." && r.s.Decimal != "," {
+			r.found("the decimal sign is " + csvQuote(r.s.Decimal) + ", want '.' or ','")
+		}
+	}
+	if len(r.problems) == 0 {
+		return r.why, nil
+	}
+	choices := append([]Choice{{Column: columnOfSpec(s), When: r.when}}, r.others...)
+	if r.hopeless {
+		choices = nil
+	}
+	return r.why, &Decision{Column: r.p.name, Problem: strings.Join(r.problems, "; "), Choices: choices}
+}
+
+// columnOfSpec returns the Column of its kind.
+func columnOfSpec(s *spec) Column {
+	switch s.Kind {
+	case kindNumber:
+		return NumberColumn{s}
+	case kindCategory:
+		return CategoryColumn{s}
+	case kindDate:
+		return DateColumn{s}
+	case kindGroup:
+		return GroupColumn{s}
+	case kindOutcome:
+		return OutcomeColumn{s}
+	case kindSkip:
+		return SkipColumn{s}
+	}
+	return ScaleColumn{s}
+}
+
+// A reviewer looks at a column for what needs a decision.
+type reviewer struct {
+	t        *Table
+	p        *profile
+	s        *spec
+	why      string
+	problems []string
+	when     string   // of the first choice
+	others   []Choice // besides it
+	hopeless bool
+
+	values, missing int            // rows
+	gaps            map[string]int // rows by texts that mean missing
+	decimal         byte
+	settled         bool
+	numbers         int // rows
+}
+
+func (r *reviewer) found(problem string) { r.problems = append(r.problems, problem) }
+
+// or adds another choice.
+func (r *reviewer) or(when string, change func(*spec)) {
+	s := r.s.copy()
+	change(s)
+	r.others = append(r.others, Choice{columnOfSpec(s), when})
+}
+
+// isGap reports whether a text means that there is no value.
+func (s *spec) isGap(text string) bool {
+	return isMissing(text) && !slices.Contains(s.NotNA, text) || slices.Contains(s.NA, text)
+}
+
+// count tells values from missing ones.
+func (r *reviewer) count() {
+	p, s := r.p, r.s
+	r.gaps = maps.Clone(p.gaps)
+	if r.gaps == nil {
+		r.gaps = map[string]int{}
+	}
+	for _, text := range s.NotNA {
+		delete(r.gaps, text)
+	}
+	r.decimal, r.settled = p.decimal(r.t.Format.Decimal)
+	if s.Decimal != "" {
+		r.decimal, r.settled = s.Decimal[0], true
+	}
+	r.numbers = p.numbersBy(r.decimal)
+	for _, text := range s.NA {
+		seen := p.texts[text]
+		if seen == nil {
+			seen = p.odd[text]
+		}
+		if _, twice := r.gaps[text]; seen != nil && !twice {
+			r.gaps[text] = seen.n
+			if r.isNumber(seen) {
+				r.numbers -= seen.n
+			}
+		}
+	}
+	for _, n := range r.gaps {
+		r.missing += n
+	}
+	r.values = p.rows - r.missing
+}
+
+func (r *reviewer) isNumber(s *seen) bool {
+	if r.decimal == ',' {
+		return s.class&asComma != 0 && s.class&limit == 0
+	}
+	return s.class&asPoint != 0 && s.class&limit == 0
+}
+
+// odd returns the texts that are values and not as want says, with their rows.
+func (r *reviewer) odd(want func(string, *seen) bool) (texts map[string]int, rows int) {
+	texts = map[string]int{}
+	for _, from := range []map[string]*seen{r.p.texts, r.p.odd} {
+		for text, s := range from {
+			if _, gap := r.gaps[text]; !gap && !want(text, s) {
+				texts[text] = s.n
+			}
+		}
+	}
+	for _, n := range texts {
+		rows += n
+	}
+	return texts, rows
+}
+
+// guess finds the kind of a column that nobody has named.
+func (r *reviewer) guess() {
+	p, s := r.p, r.s
+	n := r.values
+	_, dates := p.dates.alive()
+	numbers := r.numbers
+	mostly := func(k int) bool { return 10*k >= 8*n }
+	switch {
+	case n == 0 && p.nameless:
+		s.Kind, r.why = kindSkip, "no name and no value"
+	case n == 0:
+		s.Kind, r.why = kindSkip, "no value at all"
+		r.found(r.why)
+	case !p.full && p.levels() == 1 && r.missing == 0:
+		s.Kind, r.why = kindSkip, "all values are "+csvQuote(p.first)
+		r.found(r.why)
+	case !p.full && p.levels() == 1:
+		s.Kind, r.why = kindCategory, "one value, or none"
+	case dates > 0 && mostly(dates) && dates > numbers:
+		s.Kind, r.why = kindDate, "dates"
+	case p.zeroLed > 0 && numbers == n && 100*p.zeroLed >= p.wholes:
+		s.Kind, r.why = kindCategory, "a code: numbers with a 0 in front"
+	case p.longs > 0 && p.wholes == n:
+		s.Kind, r.why = kindCategory, "a code: numbers of more digits than a float64 keeps"
+	case numbers+p.limits == n && numbers > 0 || mostly(numbers):
+		s.Kind, r.why = kindNumber, "numbers"
+		if numbers == n && p.wholes == n && p.allDifferent() && n > fewIDs && p.dateDigits < n {
+			s.Kind = kindSkip
+			r.why = fmt.Sprintf("an identifier: %d whole numbers, all different", n)
+			r.found(r.why)
+			r.or("if it measures something", func(s *spec) { s.Kind = kindNumber })
+		}
+	default:
+		s.Kind, r.why = kindCategory, "texts"
+	}
+	if s.Kind == kindCategory {
+		r.guessIdentifier()
+	}
+}
+
+// guessIdentifier tells levels from identifiers and free texts.
+func (r *reviewer) guessIdentifier() {
+	p, s := r.p, r.s
+	levels := p.levels()
+	if !p.full && levels <= min(mostLevels, max(surelyFew, r.values/rowsALevel)) {
+		return
+	}
+	some := plural(levels, "different text")
+	if p.full {
+		some = "more than " + some
+	}
+	if p.bytes > 40*p.values && strings.Contains(p.first, " ") {
+		s.Kind, r.why = kindSkip, "free text: "+some
+		r.found(r.why)
+		return
+	}
+	r.why = fmt.Sprintf("an identifier: %s in %s", some, plural(r.values, "row"))
+	r.found(r.why)
+	if p.repeats() {
+		s.Kind = kindGroup
+		r.when = "for an effect of each"
+		r.or("to leave it out", func(s *spec) { s.Kind = kindSkip })
+	} else {
+		s.Kind = kindSkip
+		r.or("for an effect of each", func(s *spec) { s.Kind = kindGroup })
+	}
+	r.or("for a feature of each", func(s *spec) { s.Kind = kindCategory })
+}
+
+// checkTexts looks at what cannot be read as the kind wants it.
+func (r *reviewer) checkTexts() {
+	switch r.s.Kind {
+	case kindDate:
+		r.checkDates()
+	case kindNumber, kindExposure, kindOffset, kindWeight, kindTrials:
+		r.checkNumbers()
+	case kindOutcome:
+		if r.isNumeric() {
+			r.checkNumbers()
+		}
+	}
+}
+
+// isNumeric reports whether an outcome is numbers.
+func (r *reviewer) isNumeric() bool {
+	return r.s.Positive == "" && !r.s.Classes && (r.s.Quantity || 10*r.numbers >= 8*r.values)
+}
+
+func (r *reviewer) checkNumbers() {
+	p, s := r.p, r.s
+	feature := s.Kind == kindNumber
+	if r.values == 0 {
+		r.found("no value at all")
+		r.hopeless = !feature
+		s.Kind = kindSkip
+		return
+	}
+	if feature && r.why == whySaid && !p.full && p.levels() == 1 {
+		r.found("all values are " + csvQuote(p.first))
+		s.Kind = kindSkip
+		return
+	}
+	if !r.settled {
+		r.undecidedSign()
+	}
+	limits := p.limits > 0 && feature
+	texts, rows := r.odd(func(_ string, x *seen) bool { return r.isNumber(x) || limits && x.class&limit != 0 })
+	if limits && s.Limit == "" {
+		text := ""
+		for x, seen := range p.texts {
+			if seen.class&limit != 0 && (text == "" || x < text) {
+				text = x
+			}
+		}
+		r.found(fmt.Sprintf("%s and %d below a limit of detection, such as %s", plural(r.numbers, "number"), p.limits, csvQuote(text)))
+		s.Limit = "half"
+		r.when = `for half of the limit, BelowLimit("at") for the limit`
+	}
+	if s.Limit != "" && s.Limit != "half" && s.Limit != "at" {
+		r.found(fmt.Sprintf("BelowLimit(%q), want \"half\" or \"at\"", s.Limit))
+		s.Limit = "half"
+	}
+	if rows > 0 {
+		r.oddTexts(texts, rows, plural(r.numbers, "number"))
+	}
+	if len(p.units) > 1 && !s.AnyUnit && (feature || s.Kind == kindOutcome) {
+		r.found("values have different units, " + countsText(p.units, fewListed))
+		s.AnyUnit = true
+		r.when = "if they mean the same"
+		r.hopeless = r.hopeless || !feature
+	}
+}
+
+// undecidedSign asks for the decimal sign.
+func (r *reviewer) undecidedSign() {
+	sign, other := ",", "."
+	if strings.ContainsRune(r.p.doubtful, ',') == (r.t.Format.Separator != ';') {
+		sign, other = ".", ","
+	}
+	point, _ := parseNumber(stripUnit(r.p.doubtful), '.')
+	comma, _ := parseNumber(stripUnit(r.p.doubtful), ',')
+	value := map[string]float64{".": point, ",": comma}
+	r.found(fmt.Sprintf("no value shows whether %s is %v or %v", csvQuote(r.p.doubtful), value[sign], value[other]))
+	r.s.Decimal = sign
+	r.when = fmt.Sprintf("if %v", value[sign])
+	r.or(fmt.Sprintf("if %v", value[other]), func(s *spec) { s.Decimal = other })
+	r.decimal, r.numbers = sign[0], r.p.numbersBy(sign[0])
+}
+
+func stripUnit(s string) string { s, _ = splitUnit(s); return s }
+
+// oddTexts asks about texts among numbers or dates.
+func (r *reviewer) oddTexts(texts map[string]int, rows int, rest string) {
+	s := r.s
+	r.found(rest + " and " + countsText(texts, fewListed))
+	feature := s.Kind == kindNumber || s.Kind == kindDate
+	if (r.p.oddFull || len(texts) > mostOdd) && feature {
+		s.Kind = kindSkip
+		r.or("for a feature of each text", func(s *spec) { *s = spec{Name: s.Name, Kind: kindCategory} })
+		return
+	}
+	s.NA = append(s.NA, slices.Sorted(maps.Keys(texts))...)
+	r.missing += rows
+	for text, n := range texts {
+		r.gaps[text] = n
+	}
+	r.when = "if that means missing"
+	if feature {
+		r.or("if not", func(s *spec) { *s = spec{Name: s.Name, Kind: kindCategory} })
+	} else if s.Kind == kindOutcome {
+		r.or("if not", func(s *spec) { *s = spec{Name: s.Name, Kind: kindOutcome, Classes: true} })
+	}
+}
+
+// countsText lists texts and their counts, the most frequent first.
+func countsText(counts map[string]int, most int) string {
+	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	})
+	var list []string
+	for i, k := range keys {
+		if i == most {
+			list = append(list, fmt.Sprintf("%d more", len(keys)-most))
+			break
+		}
+		list = append(list, fmt.Sprintf("%s (%d)", csvQuote(k), counts[k]))
+	}
+	return strings.Join(list, ", ")
+}
+
+// checkDates finds the layouts.
+func (r *reviewer) checkDates() {
+	s := r.s
+	shapes, dates := r.p.dates.alive()
+	if r.values == 0 || dates == 0 && len(s.Layouts) == 0 {
+		r.found("there are no dates, but " + countsText(firstCounts(r.p), 3))
+		s.Kind = kindSkip
+		return
+	}
+	said := func(text string) bool { _, ok := parseDate(text, s.Layouts); return ok }
+	isDate := func(text string, x *seen) bool { return x.shape != nil && len(x.shape.layouts) > 0 || said(text) }
+	if texts, rows := r.odd(isDate); rows > 0 {
+		r.oddTexts(texts, rows, plural(dates, "date"))
+		if s.Kind == kindSkip {
+			return
+		}
+	}
+	s.found = slices.Clone(s.Layouts)
+	var asked []string
+	for _, shape := range shapes {
+		if said(shape.example) {
+			continue
+		}
+		layouts := readable(shape.layouts)
+		if len(layouts) > 1 {
+			r.found(fmt.Sprintf("%s can be day/month or month/day in every row", csvQuote(shape.example)))
+			asked = append(asked, layouts[1])
+			s.Layouts = append(s.Layouts, layouts[0])
+		}
+		s.found = append(s.found, layouts[0])
+	}
+	if asked != nil {
+		r.when = "if the day comes first"
+		r.or("if the month does", func(s *spec) { s.Layouts = asked })
+	}
+}
+
+func firstCounts(p *profile) map[string]int {
+	counts := map[string]int{}
+	for _, text := range p.examples(20) {
+		counts[text] = p.texts[text].n
+	}
+	return counts
+}
+
+// readable returns the layouts that differ in what they read: day first before month first.
+func readable(layouts []string) []string {
+	out := slices.Clone(layouts)
+	slices.SortStableFunc(out, func(a, b string) int {
+		return cmp.Compare(b2i(order(a) != "day, month"), b2i(order(b) != "day, month"))
+	})
+	seen := map[string]bool{}
+	return slices.DeleteFunc(out, func(l string) bool {
+		o := order(l)
+		twice := seen[o]
+		seen[o] = true
+		return twice
+	})
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// order says which of day and month comes first.
+func order(layout string) string {
+	day, month := strings.IndexAny(strings.ReplaceAll(layout, "2006", ""), "2"), strings.IndexAny(layout, "1J")
+	if day >= 0 && day < month && !strings.HasPrefix(layout, "2006") {
+		return "day, month"
+	}
+	return "month, day"
+}
+
+// checkLevels looks at levels that differ in case.
+func (r *reviewer) checkLevels() {
+	s := r.s
+	labels := s.Kind == kindOutcome && !r.isNumeric()
+	if s.Kind != kindCategory && !labels || s.Fold || s.KeepCase {
+		return
+	}
+	if v := r.p.variants(func(text string) bool { _, gap := r.gaps[text]; return gap }); v != nil {
+		r.found(fmt.Sprintf("levels that differ in case only, %s", strings.Join(quoteAll(v, fewListed), " and ")))
+		s.Fold = true
+		if s.Kind == kindCategory {
+			r.or("to keep them apart", func(s *spec) { s.Fold, s.KeepCase = false, true })
+		}
+	}
+}
+
+// checkOutcome looks at the labels.
+func (r *reviewer) checkOutcome() {
+	s := r.s
+	if s.Kind != kindOutcome {
+		return
+	}
+	labels := map[string]int{}
+	for text, x := range r.p.texts {
+		if _, gap := r.gaps[text]; !gap {
+			if s.Fold {
+				text = fold(text)
+			}
+			labels[text] += x.n
+		}
+	}
+	switch {
+	case r.values == 0:
+		r.found("the outcome has no value")
+		r.hopeless = true
+	case r.p.full && !r.isNumeric():
+		r.found(fmt.Sprintf("the outcome has more than %d different texts", len(labels)))
+		r.hopeless = true
+	case len(labels) == 1:
+		r.found("the outcome is always " + countsText(labels, 1))
+		r.hopeless = true
+	case s.Positive != "":
+		if want := s.Positive; len(labels) != 2 || labels[want] == 0 && labels[fold(want)] == 0 {
+			r.found(fmt.Sprintf("the outcome is %s, want two labels and %s among them", countsText(labels, fewListed), csvQuote(want)))
+			r.hopeless = true
+		}
+	case len(labels) == 2 && !s.Quantity && !r.p.full:
+		both := sortLevels(slices.Collect(maps.Keys(labels)))
+		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1", countsText(labels, 2)))
+		s.Positive = likelyPositive(both)
+		other := both[0]
+		if s.Positive == other {
+			other = both[1]
+		}
+		r.or("if that is", func(s *spec) { s.Positive = other })
+		if r.numbers == r.values {
+			r.or("if they are numbers", func(s *spec) { s.Positive, s.Quantity = "", true })
+		}
+	case !r.isNumeric() && len(labels) > min(mostLevels, max(surelyFew, r.values/rowsALevel)) && !s.Classes:
+		r.found(fmt.Sprintf("the outcome has %d different texts in %d rows", len(labels), r.values))
+		s.Classes = true
+		r.when = "if these are classes"
+	}
+}
+
+// likelyPositive guesses which of two labels is the one whose probability is of interest.
+func likelyPositive(labels []string) string {
+	for _, l := range labels {
+		switch fold(l) {
+		case "yes", "ja", "true", "1", "y", "t", "oui", "sí", "si", "positive", "+1":
+			return l
+		}
+	}
+	return labels[1]
+}
+
+// checkMissing asks what to do about missing values.
+func (r *reviewer) checkMissing() {
+	s := r.s
+	if s.Kind == kindSkip || r.missing == 0 || s.Missing != missingError {
+		return
+	}
+	gaps := maps.Clone(r.gaps)
+	text := fmt.Sprintf("%d of %d values are missing", r.missing, r.p.rows)
+	if _, empty := gaps[""]; len(gaps) > 1 || !empty {
+		text += " (" + countsText(gaps, fewListed) + ")"
+	}
+	r.found(text)
+	s.Missing = missingDrop
+	switch s.Kind {
+	case kindNumber, kindDate:
+		s.Missing = missingImpute
+	case kindCategory, kindGroup:
+		s.Missing = missingLevel
+	}
+	for i := range r.others {
+		if o := r.others[i].Column.said(); o.Kind == s.Kind {
+			o.Missing = s.Missing
+		} else if o.Kind == kindCategory && r.p.missing() > 0 {
+			o.Missing = missingLevel
+		}
+	}
+	if s.Missing != missingDrop {
+		r.or("to leave these rows out", func(s *spec) { s.Missing = missingDrop })
+	}
+}
