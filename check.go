@@ -91,7 +91,7 @@ type LOO struct {
 func (l *LOO) String() string {
 	left := ""
 	if n := len(l.Unresolved); n > 0 {
-		left = fmt.Sprintf(", without %d that cannot be left out", n)
+		left = fmt.Sprintf(", excluding %d that cannot be left out", n)
 	}
 	return fmt.Sprintf("elpd %.6g ± %.2g over %d data%s, error %.2g; %.3g effective parameters", l.ELPD, l.SE, len(l.Pointwise)-len(l.Unresolved), left, l.Err, l.Parameters)
 }
@@ -289,16 +289,16 @@ type PSIS struct {
 
 // String summarises the result in words, and says whether it is reliable.
 func (p *PSIS) String() string {
-	s := fmt.Sprintf("k̂ = %.2f from %d draws, which are worth %.0f: log evidence %.6g ± %.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
+	s := fmt.Sprintf("k̂ = %.2f from %d draws (effective sample size %.0f): log evidence %.6g ± %.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
 	switch {
 	case p.KHat <= p.Limit:
 		return s
 	case p.KHat < 0.7:
-		return fmt.Sprintf("%s; not to be trusted with fewer than %.0f draws", s, math.Ceil(math.Pow(10, 1/(1-p.KHat))))
+		return fmt.Sprintf("%s; not reliable with fewer than %.0f draws", s, math.Ceil(math.Pow(10, 1/(1-p.KHat))))
 	case p.KHat < 1:
-		return s + "; not to be trusted: no affordable number of draws makes up for what q misses of the posterior"
+		return s + "; not reliable: q misses part of the posterior, for which no affordable number of draws makes up"
 	}
-	return s + "; not to be trusted: the weights have no mean"
+	return s + "; not reliable: the weights have no mean"
 }
 
 // NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is
@@ -366,7 +366,7 @@ func newJoint(o problem) (*joint, error) {
 		j.prior = priorOf(h)
 	}
 	if j.prior == nil {
-		return nil, fmt.Errorf("pgsvi: an Objective whose H is %s, and not KLTo a prior, says nothing of a prior; use NewPSIS: %w", spell(h), ErrParam)
+		return nil, fmt.Errorf("pgsvi: PSIS needs an H that is KLTo a prior, not %s; use NewPSIS: %w", spell(h), ErrParam)
 	}
 	switch f := f.(type) {
 	case *expectedTerms:
@@ -374,7 +374,7 @@ func newJoint(o problem) (*joint, error) {
 	case *siteSmooth:
 		j.sites = f
 	default:
-		return nil, fmt.Errorf("pgsvi: an Objective whose F is a %T says nothing of a likelihood; use NewPSIS: %w", f, ErrParam)
+		return nil, fmt.Errorf("pgsvi: PSIS needs an F with a likelihood, not a %T; use NewPSIS: %w", f, ErrParam)
 	}
 	if err := h.Check(o.Init); err != nil {
 		return nil, err
@@ -521,7 +521,7 @@ func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 // than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
 	if q == nil || len(q.mean) != g.Rank() {
-		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
+		return nil, fmt.Errorf("pgsvi: the posterior does not have the %d inducing inputs of the model: %w", g.Rank(), ErrParam)
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {

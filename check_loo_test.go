@@ -526,7 +526,7 @@ func TestLOOUnresolved(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 			continue
 		}
-		if !slices.Equal(l.Unresolved, []int{own}) || !math.IsInf(l.PointErr[own], 1) || l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 data, without 1 ") {
+		if !slices.Equal(l.Unresolved, []int{own}) || !math.IsInf(l.PointErr[own], 1) || l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 data, excluding 1 ") {
 			t.Errorf("%v: unresolved %v, %v ± %v: %v", c, l.Unresolved, l.Pointwise[own], l.PointErr[own], l)
 		}
 		if c == DiagonalCovariance {

@@ -319,14 +319,14 @@ func TestPSISFamilies(t *testing.T) {
 	p.near(t, "Poisson", 5, []float64{5}, []float64{math.Sqrt(5)})
 }
 
-// TestPSISString checks that words say whether k̂ is to be trusted.
+// TestPSISString checks that String says whether k̂ is reliable.
 func TestPSISString(t *testing.T) {
 	for k, words := range map[float64]string{
-		0.2: "worth", 0.65: "fewer than 720 draws", 0.8: "affordable", 1.5: "no mean", math.Inf(1): "no mean",
+		0.2: "effective sample size", 0.65: "fewer than 720 draws", 0.8: "affordable", 1.5: "no mean", math.Inf(1): "no mean",
 	} {
 		p := &PSIS{KHat: k, Limit: 0.5, Draws: 100}
 		s := p.String()
-		if !strings.Contains(s, words) || (k > p.Limit) != strings.Contains(s, "not to be trusted") {
+		if !strings.Contains(s, words) || (k > p.Limit) != strings.Contains(s, "not reliable") {
 			t.Errorf("k̂ = %v: %q", k, s)
 		}
 	}

@@ -121,7 +121,7 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 // if d is not KL.
 func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: a CTM steps with the KL divergence, not with %s: %w", spell(d), ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: a CTM supports only the KL divergence, not %s: %w", spell(d), ErrNoProx)
 	}
 	steps, err := m.begin(ctx, m.docs, env.rng())
 	if err != nil {
@@ -135,7 +135,7 @@ func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
 	s, ok := st.(*ctmStepper)
 	if !ok || s.m != m {
-		return nil, fmt.Errorf("pgsvi: a %T that is no state of this CTM: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a %T is not a state of this CTM: %w", st, ErrParam)
 	}
 	return m.posterior(s.steps, make([]bool, m.terms)), nil
 }
@@ -257,7 +257,7 @@ func (s *ctmStream) flush(ctx context.Context) error {
 }
 
 func (s *ctmStream) removeAll(context.Context, iter.Seq2[Document, error]) error {
-	return fmt.Errorf("pgsvi: documents cannot be removed from a CTMStream, which keeps nothing of them: %w", errors.ErrUnsupported)
+	return fmt.Errorf("pgsvi: documents cannot be removed from a CTMStream, which does not keep them: %w", errors.ErrUnsupported)
 }
 
 // posterior steps for the documents in the buffer with a copy of the stream.

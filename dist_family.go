@@ -335,7 +335,7 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 	if f, ok := q.f.(meanFamily); ok {
 		eta := make([]float64, n)
 		if !f.FromMean(eta, mu) {
-			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
 		}
 		return q.SetNatural(eta)
 	}
@@ -353,7 +353,7 @@ func (q *Exp) SetMeanParams(mu []float64) error {
 	}
 	attained := func() error {
 		if !(last <= newtonFar) {
-			return fmt.Errorf("pgsvi: %.6g are no mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
 		}
 		q.setState(p)
 		return nil

@@ -562,7 +562,7 @@ func ExampleGLM_PSIS_trust() {
 	}
 	fmt.Println(psis)
 	// Output:
-	// k̂ = 0.48 from 2200 draws, which are worth 2077: log evidence -7.6171 ± 0.0052
+	// k̂ = 0.48 from 2200 draws (effective sample size 2077): log evidence -7.6171 ± 0.0052
 }
 
 // The code of the README is that of these examples.

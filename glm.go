@@ -570,7 +570,7 @@ func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result
 // restricted to block b.
 func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to learn from: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: Learn needs rows, and the GLM has none: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil {
 		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
@@ -640,7 +640,7 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 // Otherwise it is that of ctx.
 func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: a GLM without rows has nothing to be certified by: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: CertifyScale needs rows, and the GLM has none: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil || g.covariance() != FullCovariance {
 		return nil, fmt.Errorf("pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, is not certified; it takes FullCovariance and no Prior: %w", g.covariance(), g.opt.Prior != nil, ErrParam)

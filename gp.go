@@ -409,7 +409,7 @@ type GPPosterior struct {
 func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	s, ok := denseOf(st, g.terms)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a %T that is no state of this GP: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a %T is not a state of this GP: %w", st, ErrParam)
 	}
 	back, err := s.Peek()
 	defer back()

@@ -627,7 +627,7 @@ func TestLearnLimit(t *testing.T) {
 	gp, ctx := learnCases()[0].model(t, 16), context.Background()
 	for status, s := range map[Status]*Solver{PassLimit: {MaxPasses: 4}, IterationLimit: {MaxIter: 5}} {
 		_, post, l, err := gp.Learn(ctx, s, nil)
-		if err != nil || post == nil || l.Fit != nil || l.Search.Status != status || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], fmt.Sprintf("the search ended %v after %d evaluations", status, l.Evaluations)) {
+		if err != nil || post == nil || l.Fit != nil || l.Search.Status != status || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], fmt.Sprintf("the search ended (%v) after %d evaluations", status, l.Evaluations)) {
 			t.Fatalf("%v: %v, %+v", status, err, l)
 		}
 	}

@@ -492,7 +492,7 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.Mean), q, g.maxPrior, g.Len()), nil
 	}
 	if g.rows != nil {
-		return nil, fmt.Errorf("pgsvi: a %T is no state of this model: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}
 	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
@@ -830,7 +830,7 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 		v = divided(k, s.Cols)
 	}
 	if n := v.wholes(); n != s.Whole || n > m || v.open != (n < m) {
-		return nil, fmt.Errorf("%d of %d weights are of terms of the kernel that are seen whole, which have %d: %w", s.Whole, m, n, ErrShape)
+		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, which have %d: %w", s.Whole, m, n, ErrShape)
 	}
 	z := &inducing{division: v, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
 	for j := range m {

@@ -211,7 +211,7 @@ func (p *sparsePass) through() error {
 			}
 		}
 		if seen := p.first + p.lanes[p.busy%sparseLanes].rows; seen != r.n {
-			return fmt.Errorf("%d rows, and %d the first time; they must be the same whenever they are gone through, which an iterator over what is read once is not: %w", seen, r.n, ErrShape)
+			return fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows every time it is ranged over: %w", seen, r.n, ErrShape)
 		}
 		return p.flush()
 	}

@@ -248,7 +248,7 @@ func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta fl
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: true}
 	if !math.IsInf(beta, 1) || batch != nil && len(batch) != s.Len() {
-		return step, fmt.Errorf("rows that are gone through again and again are all in every step, of a length of its own, not %d of %d with step size %v; %s: %w", len(batch), s.Len(), beta, keepFeatures, ErrParam)
+		return step, fmt.Errorf("a SparseGP that does not keep its features takes all rows in every step and chooses the step size, not %d of %d rows with step size %v; %s: %w", len(batch), s.Len(), beta, keepFeatures, ErrParam)
 	}
 	pass := s.ascent.move
 	if !s.ascent.begun {

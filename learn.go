@@ -414,7 +414,7 @@ func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err 
 func (s *learnSpace) held(theta []float64) error {
 	for i, at := range s.free {
 		if c := &s.coords[at]; !c.within(c.value(theta[i])) {
-			return fmt.Errorf("pgsvi: %s, at θ = %v, is an end of its range for a float64: %w",
+			return fmt.Errorf("pgsvi: %s, at θ = %v, is at the end of its range in float64: %w",
 				c.Name, theta[i], ErrParam)
 		}
 	}

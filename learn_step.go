@@ -50,7 +50,7 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, GradMap: math.SmallestNonzeroFloat64}
 	if !math.IsInf(beta, 1) {
-		return step, fmt.Errorf("a search over hyper-parameters takes steps of its own, not of %v: %w", beta, ErrParam)
+		return step, fmt.Errorf("a search over hyper-parameters chooses its own steps, not a step size of %v: %w", beta, ErrParam)
 	}
 	slope, err := s.run.Step()
 	if slope > 0 {
@@ -70,7 +70,7 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 		e.Gap = goals.NeverZero(s.run.Ended.Left)
 	}
 	if math.IsInf(e.ELBO, -1) && s.run.Done {
-		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO; where features or responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
+		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO; rescale features or responses that are too large or too small to be squared: %w", ErrDiverged)
 	}
 	return e, nil
 }
@@ -78,19 +78,19 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 // warnings says what may be wrong with the parameters that were found by a run with that status.
 func (s *learnStepper) warnings(status Status) (all []string) {
 	if !s.run.Done && (status == PassLimit || status == IterationLimit || status == TimeLimit) {
-		all = append(all, fmt.Sprintf("the search ended %v after %d evaluations, before its steps promised less than %.1g nats, and there was no last fit: give the Solver a larger limit, or go on by Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
+		all = append(all, fmt.Sprintf("the search ended (%v) after %d evaluations, before its tolerance of %.1g nats, and without a final fit: raise the limit of the Solver, or continue by Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
 	}
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
 		if s.run.AtBound(i) {
-			all = append(all, fmt.Sprintf("%s ended at its bound %.4g: what it does is not in the data, or LearnOptions.Bounds are too narrow", c.Name, c.value(s.run.Best.Theta[i])))
+			all = append(all, fmt.Sprintf("%s ended at its bound %.4g: the data do not determine it, or LearnOptions.Bounds are too narrow", c.Name, c.value(s.run.Best.Theta[i])))
 		}
 	}
 	switch {
 	case s.run.Ended.Stuck:
-		all = append(all, fmt.Sprintf("the search stalled where its slope still promises %.2g nats and no step brings them: a local optimum, derivatives that are wrong, or an ELBO that is not known better; try other starts (LearnOptions.Restarts) or fix a parameter (LearnOptions.Fixed)", s.run.Ended.Left))
+		all = append(all, fmt.Sprintf("the search stalled: the slope predicts a gain of %.2g nats, but no step achieves it, because of a local optimum, wrong derivatives or an inaccurate ELBO; try other starts (LearnOptions.Restarts) or fix a parameter (LearnOptions.Fixed)", s.run.Ended.Left))
 	case s.run.Done && s.run.Ended.Doubted:
-		all = append(all, "the curvature at the end is not known in all directions: the standard deviations of the parameters may be too small, and the objective may be lower far from there; more LearnOptions.Restarts would tell")
+		all = append(all, "the curvature at the end is unknown in some directions: the standard deviations of the parameters may be too small, and the objective may be lower elsewhere; try more LearnOptions.Restarts")
 	}
 	if len(s.run.Ends) > 1 {
 		near := 0
@@ -179,7 +179,7 @@ func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M
 func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 	st, ok := res.Stepper.(*learnStepper)
 	if !ok || st.space != s {
-		return nil, fmt.Errorf("pgsvi: a run with a %T is none of this search for hyper-parameters: %w", res.Stepper, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a run with a %T is not a run of this search for hyper-parameters: %w", res.Stepper, ErrParam)
 	}
 	if st.run.Best.Theta == nil {
 		return nil, fmt.Errorf("pgsvi: the search has not met hyper-parameters with an ELBO yet; where features or responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
@@ -257,7 +257,7 @@ type ScaleCertificate struct {
 func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, error) {
 	i := learn.Interval{Lo: lo, Hi: hi, Within: within}
 	if !terms.Concave() {
-		return i, fmt.Errorf("pgsvi: scales are certified for log-concave likelihoods, which %s is not: %w",
+		return i, fmt.Errorf("pgsvi: scales are certified only for log-concave likelihoods, not for %s: %w",
 			typeName(likOf(terms)), ErrParam)
 	}
 	if !i.Valid() {

@@ -122,7 +122,7 @@ func TestCertifyScaleErrors(t *testing.T) {
 	}{
 		{SquaredExp{}, BernoulliLogit{}, 0, 1, 0.5, ctx, ErrParam, "the scales from 1 to 0.5", true},
 		{SquaredExp{}, BernoulliLogit{}, 0, 0, 1, ctx, ErrParam, "the scales from 0 to 1", true},
-		{SquaredExp{}, StudentT{}, 0, 0.1, 1, ctx, ErrParam, "StudentT is not", true},
+		{SquaredExp{}, StudentT{}, 0, 0.1, 1, ctx, ErrParam, "not for StudentT", true},
 		{Linear{}, BernoulliLogit{}, 0, 0.1, 1, ctx, ErrParam, "no scale", false},
 		{Sum{SquaredExp{}, White{}}, BernoulliLogit{}, 0, 0.1, 1, ctx, ErrParam, "no scale", false},
 		{SquaredExp{}, BernoulliLogit{}, 0.1, 0.1, 1, ctx, ErrParam, "jitter of 0.1", false},

@@ -258,7 +258,7 @@ func (r *Result) line() string {
 	case r.GapBound < math.Inf(1):
 		s += fmt.Sprintf(", proved to be within %.1g nats of its maximum %v", r.GapBound, r.Scope)
 	case r.Gap >= 0:
-		s += fmt.Sprintf(", by its own estimate within %.1g nats of its maximum", r.Gap)
+		s += fmt.Sprintf(", estimated to be within %.1g nats of its maximum", r.Gap)
 	}
 	return s
 }
@@ -392,7 +392,7 @@ func (*Stream[R, P]) load(r io.Reader) (*Stream[R, P], error) {
 	var p P
 	l, ok := any(p).(streamLoader[R, P])
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: no stream has a posterior that is a %T: %w", p, ErrParam)
+		return nil, fmt.Errorf("pgsvi: there is no stream whose posterior is a %T: %w", p, ErrParam)
 	}
 	return l.loadStream(r)
 }

@@ -760,7 +760,7 @@ func TestResultString(t *testing.T) {
 	}{
 		{Result{}, "not terminated, 0 passes, 0s"},
 		{Result{Status: Converged, Iteration: it}, "converged, 4 passes, 95ms, ELBO -10724.99615 ± 2e-09, proved to be within 3e-09 nats of its maximum over q"},
-		{Result{Status: PassLimit, Iteration: estimate}, "pass limit, 4 passes, 95ms, ELBO -10724.99615, by its own estimate within 2e-10 nats of its maximum"},
+		{Result{Status: PassLimit, Iteration: estimate}, "pass limit, 4 passes, 95ms, ELBO -10724.99615, estimated to be within 2e-10 nats of its maximum"},
 		{Result{Status: Canceled, Iteration: random}, "canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
 		{Result{Status: Failed, Iteration: failed}, "failed, 4 passes, 95ms"},
 		{Result{Warnings: []string{"one", "two"}}, "not terminated, 0 passes, 0s\nwarning: one\nwarning: two"},

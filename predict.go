@@ -229,7 +229,7 @@ func (p *Prediction) Probs() *mat.Dense {
 	case f.Support == Counts && f.Most > 0:
 		n = int(f.Most) + 1
 	default:
-		panic(fmt.Sprintf("pgsvi: Probs of %s, whose responses are no finite set; see Prob", typeName(p.lik)))
+		panic(fmt.Sprintf("pgsvi: Probs needs a finite set of responses, which %s does not have; use Prob", typeName(p.lik)))
 	}
 	if p.Len() == 0 {
 		return &mat.Dense{}
@@ -321,7 +321,7 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 	case !(level > 0 && level < 1):
 		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)
 	case facts.Support != Counts && facts.Support != SignLabels:
-		err = fmt.Errorf("pgsvi: %s has a density on %s, of which there is no interval; see Quantile: %w",
+		err = fmt.Errorf("pgsvi: ProbInterval needs probabilities, and %s has a density on %s; use Quantile: %w",
 			typeName(p.lik), facts.Support.describe(0), ErrParam)
 	default:
 		if err = checkLabel(p.lik, y); err != nil {

@@ -106,7 +106,7 @@ func loadValue[T any](s save.Value, check func(T) error) (value T, err error) {
 	}
 	value, ok := v.(T)
 	if !ok {
-		return value, fmt.Errorf("%s is no %s: %w", s.Type, reflect.TypeFor[T]().Name(), ErrParam)
+		return value, fmt.Errorf("%s is not a %s: %w", s.Type, reflect.TypeFor[T]().Name(), ErrParam)
 	}
 	return value, check(value)
 }

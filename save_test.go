@@ -600,7 +600,7 @@ func TestSaveValueErrors(t *testing.T) {
 		"nested":           {nested, "nested"},
 		"likelihood in it": {save.Value{Type: "pgsvi.Sum", Parts: []save.Value{part, {Type: "pgsvi.Laplace", Value: []byte("{}")}}}, "part 1"},
 		"no value":         {save.Value{Type: "pgsvi.SquaredExp"}, "value of pgsvi.SquaredExp"},
-		"a likelihood":     {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")}, "pgsvi.Laplace is no Kernel"},
+		"a likelihood":     {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")}, "pgsvi.Laplace is not a Kernel"},
 		// lists the known
 		"unknown": {save.Value{Type: "pgsvi.Cubic"}, "pgsvi.SquaredExp"},
 	} {

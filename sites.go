@@ -275,7 +275,7 @@ func newCurve(s *site.DenseAlgebra, d Divergence) (*curveProx, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: covariance of the prior, which %T needs to be nonsingular; set GPOptions.Jitter: %w", d, err)
+		return nil, fmt.Errorf("pgsvi: the prior covariance must be nonsingular for %T; set GPOptions.Jitter: %w", d, err)
 	}
 	return c, d.Check(c.q0)
 }
@@ -553,7 +553,7 @@ func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, er
 	case *objectiveStepper:
 		mean, cov, err = weightsOf(t.dist())
 	default:
-		err = fmt.Errorf("pgsvi: a %T is no state of this model: %w", st, ErrParam)
+		err = fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}
 	if err == nil && len(mean) != len(l.Names) {
 		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), len(l.Names), ErrParam)

@@ -354,7 +354,7 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	}
 	snap, ok := st.(snapshotter)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, for that has no MarshalBinary and UnmarshalBinary: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, as it has no MarshalBinary and UnmarshalBinary: %w", st, ErrParam)
 	}
 	if err := snap.UnmarshalBinary(saved.stepper); err != nil {
 		return nil, &fileError{runFile, err}

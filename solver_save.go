@@ -84,7 +84,7 @@ func (c *checkpointWriter) write(r *Result) error {
 // writeFile makes path a file with the data: all of them, or on an error those that it had.
 func writeFile(path string, data []byte) (err error) {
 	if old, err := os.Stat(path); err == nil && !old.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file: %w", path, ErrParam)
+		return fmt.Errorf("%s is not a regular file: %w", path, ErrParam)
 	}
 	tmp := path + ".tmp"
 	f, err := os.Create(tmp)
@@ -149,14 +149,14 @@ func (r *Result) savable() (saved *savedRun, err error) {
 	saved = &savedRun{Result: r}
 	st, ok := r.Stepper.(snapshotter)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be saved, for that has no MarshalBinary and UnmarshalBinary: %w", r.Stepper, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be saved, as it has no MarshalBinary and UnmarshalBinary: %w", r.Stepper, ErrParam)
 	}
 	if saved.stepper, err = st.MarshalBinary(); err != nil || !r.begun {
 		return saved, prefixed(err)
 	}
 	src, ok := r.src.(encoding.BinaryMarshaler)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run with the source of randomness %T cannot be saved, for that has no MarshalBinary: %w", r.src, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a run with the source of randomness %T cannot be saved, as it has no MarshalBinary: %w", r.src, ErrParam)
 	}
 	saved.src, err = src.MarshalBinary()
 	return saved, prefixed(err)

@@ -28,7 +28,7 @@ func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
 func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
-		return q, fmt.Errorf("pgsvi: a %T that is no state of an Objective: %w", st, ErrParam)
+		return q, fmt.Errorf("pgsvi: a %T is not a state of an Objective: %w", st, ErrParam)
 	}
 	reached := s.dist().Clone()
 	if q, ok = reached.(Q); !ok {
@@ -41,7 +41,7 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 func posteriorOf(st State, prior *Exp) (*Exp, error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a %T that is no state of this model: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}
 	if q, ok := s.dist().(*Exp); ok && q.sameFamily(prior) {
 		return q, nil
@@ -111,7 +111,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
 		if o.Inner > 1 {
-			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %T, which sees one gradient a step: %w", o.Inner, d, ErrParam)
+			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %T, which uses one gradient a step: %w", o.Inner, d, ErrParam)
 		}
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
