@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -865,8 +866,93 @@ func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 // likelihood implements latents.
 func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
 
+// Latent stores the mean xᵀm and the variance xᵀVx of the latent value of each row of x, without
+// offset: what At(x).Latent stores, to the last bit. For up to 16 rows of a *mat.Dense or a *Sparse
+// it allocates nothing where mean and variance are given, unless V is that of more weights than
+// rows: it is for services that predict a row at a time. Nil allocates. It panics if the number of
+// columns differs; a row with a NaN or an infinity is NaN, and a nil matrix has no rows.
+func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
+	rows := 0
+	if !absent(x) {
+		rows = checkColumns(x, p.Cols())
+	}
+	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
+	if rows > 0 {
+		p.latent(m, v, x)
+	}
+	return m, v
+}
+
 // latent implements latents.
 func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
+	if len(m) > fewRows || !p.latentFew(m, v, x) {
+		p.latentBlocks(m, v, x)
+	}
+}
+
+// fewRows is how many rows are predicted without blocks.
+const fewRows = 16
+
+// fewWork is a design of a few rows.
+type fewWork struct {
+	design.Matrix
+	sparse design.Rows
+}
+
+var fewWorks = sync.Pool{New: func() any { return new(fewWork) }}
+
+// latentFew is latent for a few rows that lie in memory; it reports whether these do.
+func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
+	w := fewWorks.Get().(*fewWork)
+	defer fewWorks.Put(w)
+	cols := p.Cols()
+	w.Rows, w.Cols, w.Sparse, w.Unit = len(m), p.Dim(), nil, false
+	w.Dense = w.Dense[:0]
+	switch x := x.(type) {
+	case *mat.Dense:
+		for i := range m {
+			w.Dense = append(w.Dense, x.RawRowView(i)...)
+			if p.opt.Intercept {
+				w.Dense = append(w.Dense, 1)
+			}
+		}
+	case *Sparse:
+		s := &w.sparse
+		s.Cols, s.Ptr, s.Ind, s.Val = w.Cols, append(s.Ptr[:0], 0), s.Ind[:0], s.Val[:0]
+		w.Unit = true
+		for i := range m {
+			ind, val := x.Row(i)
+			s.Ind, s.Val = append(s.Ind, ind...), append(s.Val, val...)
+			if p.opt.Intercept {
+				s.Ind, s.Val = append(s.Ind, int32(cols)), append(s.Val, 1)
+			}
+			s.Ptr = append(s.Ptr, len(s.Ind))
+		}
+		for _, one := range s.Val {
+			w.Unit = w.Unit && one == 1
+		}
+		w.Sparse = s
+	default:
+		return false
+	}
+	w.Mul(m, p.mean, nil)
+	p.cov.Variances(v, &w.Matrix, nil)
+	finiteOrNaN(m, v)
+	return true
+}
+
+// finiteOrNaN makes rows whose mean or variance is not finite NaN, and no variance negative.
+func finiteOrNaN(m, v []float64) {
+	for i := range m {
+		if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
+			m[i], v[i] = math.NaN(), math.NaN()
+		}
+		v[i] = math.Max(0, v[i])
+	}
+}
+
+// latentBlocks is latent for any number of rows, in blocks of them.
+func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
 	const block = 4 * predictBlock
 	s, sparse := x.(*Sparse)
 	var all *design.Matrix
@@ -883,11 +969,6 @@ func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 		}
 		g.Mul(m[lo:hi], p.mean, index)
 		p.cov.Variances(v[lo:hi], g, index)
-		for i := lo; i < hi; i++ {
-			if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
-				m[i], v[i] = math.NaN(), math.NaN()
-			}
-			v[i] = math.Max(0, v[i])
-		}
+		finiteOrNaN(m[lo:hi], v[lo:hi])
 	})
 }

@@ -26,7 +26,16 @@ import (
 type Prediction struct {
 	lik  Likelihood
 	m, v []float64
-	err  error // of the parameters of lik, or of a matrix that is nil
+	err  error        // of the parameters of lik, or of a matrix that is nil
+	each []Likelihood // of each row, where they differ; nil means lik
+}
+
+// likOf returns the likelihood of row i.
+func (p *Prediction) likOf(i int) Likelihood {
+	if p.each != nil {
+		return p.each[i]
+	}
+	return p.lik
 }
 
 // NewPrediction returns the prediction under lik for latent values N(mean_i, variance_i). A nil
@@ -42,7 +51,7 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	m, v := latentSlices(len(mean))
 	copy(m, mean)
 	copy(v, variance)
-	return &Prediction{lik, m, v, checkLikelihood(lik)}
+	return &Prediction{lik: lik, m: m, v: v, err: checkLikelihood(lik)}
 }
 
 // predictBlock is the number of rows whose latent moments are taken at a time.
@@ -134,18 +143,18 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 	for i, o := range offset {
 		m[i] = p.m[i] + o
 	}
-	return &Prediction{p.lik, m, v, p.err}
+	return &Prediction{p.lik, m, v, p.err, p.each}
 }
 
 // Prob stores p(y|x) for each row: the probability of y, or its density if y is a real number. It
 // is NaN if y is outside the Support of the Likelihood, such as 0 for labels −1 and +1.
 func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
-	if !factsOf(p.lik).contain(y) {
+	if p.each == nil && !factsOf(p.lik).contain(y) {
 		fillNaN(dst)
 		return dst
 	}
-	predictRows{p.lik, dst, nil, y, p.m, p.v}.run()
+	predictRows{p.lik, p.each, dst, nil, y, p.m, p.v}.run()
 	return dst
 }
 
@@ -162,7 +171,7 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 		panic(fmt.Sprintf("pgsvi: %d responses for %d rows", len(y), p.Len()))
 	}
 	dst = dense.Dest(dst, p.Len())
-	predictRows{p.lik, dst, y, 0, p.m, p.v}.run()
+	predictRows{p.lik, p.each, dst, y, 0, p.m, p.v}.run()
 	return dst
 }
 
@@ -173,6 +182,7 @@ const predictShared = 1024
 // being in the support. dst may be y.
 type predictRows struct {
 	lik        Likelihood
+	liks       []Likelihood // of each row, or nil
 	dst, y     []float64
 	all        float64
 	mean, vari []float64
@@ -200,7 +210,14 @@ func (r *predictRows) part(lo, hi int) {
 	} else {
 		copy(dst, r.y[lo:hi])
 	}
-	if each, ok := r.lik.(eachPredictor); ok && eachOf(r.lik) != nil {
+	if r.liks != nil {
+		for i, l := range r.liks[lo:hi] {
+			y := dst[i]
+			if dst[i] = math.NaN(); factsOf(l).contain(y) {
+				dst[i], _ = predictiveLogProb(l, y, m[i], v[i])
+			}
+		}
+	} else if each, ok := r.lik.(eachPredictor); ok && eachOf(r.lik) != nil {
 		each.predictEach(dst, m, v)
 	} else {
 		facts := factsOf(r.lik)
@@ -236,7 +253,13 @@ func (p *Prediction) Probs() *mat.Dense {
 	}
 	dst, col := mat.NewDense(p.Len(), n, nil), make([]float64, p.Len())
 	for j := range n {
-		dst.SetCol(j, p.Prob(col, first+step*float64(j)))
+		p.Prob(col, first+step*float64(j))
+		for i := range p.each { // a row of fewer trials
+			if m := factsOf(p.each[i]).Most; m > 0 && float64(j) > m {
+				col[i] = 0
+			}
+		}
+		dst.SetCol(j, col)
 	}
 	return dst
 }
@@ -264,7 +287,7 @@ func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err erro
 	}
 	var bad failedRows
 	for i := range m {
-		m[i], v[i], err = predictiveMoments(p.lik, p.m[i], p.v[i])
+		m[i], v[i], err = predictiveMoments(p.likOf(i), p.m[i], p.v[i])
 		bad.add(i, err)
 	}
 	return m, v, bad.err()
@@ -294,7 +317,7 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	}
 	var bad failedRows
 	for i := range dst {
-		dst[i], err = predictiveQuantile(p.lik, prob, p.m[i], p.v[i])
+		dst[i], err = predictiveQuantile(p.likOf(i), prob, p.m[i], p.v[i])
 		bad.add(i, err)
 	}
 	return dst, bad.err()
@@ -335,10 +358,14 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 	}
 	var bad failedRows
 	for i := range l {
-		if err = checkLatent(p.m[i], p.v[i]); err != nil {
+		lik := p.likOf(i)
+		if err = checkLatent(p.m[i], p.v[i]); err == nil && p.each != nil {
+			err = checkLabel(lik, y)
+		}
+		if err != nil {
 			l[i], h[i] = math.NaN(), math.NaN()
 		} else {
-			l[i], h[i] = predict.Interval(p.lik, y, (1-level)/2, p.m[i], math.Sqrt(p.v[i]))
+			l[i], h[i] = predict.Interval(lik, y, (1-level)/2, p.m[i], math.Sqrt(p.v[i]))
 		}
 		bad.add(i, err)
 	}

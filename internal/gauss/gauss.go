@@ -41,6 +41,47 @@ type Cov interface {
 type Full struct {
 	S    *State
 	once sync.Once
+	cols []float64 // L column by column, for few rows at a time
+	pack sync.Once
+}
+
+// A few dense rows are solved without blocks, where L is small.
+const (
+	fewRows   = 16
+	fewCols   = fma.Block // up to which a sum of products has one block
+	fewVector = 8         // elements from which on a loop over vectors pays
+)
+
+// scratch is that of variances, a *design.Work.
+var scratch = sync.Pool{New: func() any { return new(design.Work) }}
+
+func (c *Full) setColumns() {
+	d := len(c.S.Mean)
+	for k := range d {
+		for i := k; i < d; i++ {
+			c.cols = append(c.cols, c.S.L[i*d+k])
+		}
+	}
+}
+
+// variance returns ‖L⁻¹x‖², to the bits of State.Variances; s is scratch, zero before and after.
+func (c *Full) variance(x, s []float64) (sum float64) {
+	l := c.cols
+	for k, xk := range x {
+		z := (xk - s[k]) / l[0]
+		sum = math.FMA(z, z, sum)
+		col, rest := l[1:len(x)-k], s[k+1:]
+		if len(col) >= fewVector {
+			fma.Axpy(z, col, rest)
+		} else {
+			for i, v := range col {
+				rest[i] = math.FMA(z, v, rest[i])
+			}
+		}
+		l = l[len(x)-k:]
+	}
+	clear(s)
+	return sum
 }
 
 func (c *Full) inverse() []float64 {
@@ -49,12 +90,23 @@ func (c *Full) inverse() []float64 {
 }
 
 func (c *Full) Variances(dst []float64, x *design.Matrix, index []int) {
-	var buf design.Work
+	buf := scratch.Get().(*design.Work)
+	defer scratch.Put(buf)
+	d, few := x.Cols, len(dst) <= fewRows && x.Cols <= fewCols
+	if few && x.Sparse == nil && index == nil && !c.S.Double {
+		c.pack.Do(c.setColumns)
+		buf.Sums = dense.Resize(buf.Sums, d)
+		clear(buf.Sums)
+		for i := range dst {
+			dst[i] = c.variance(x.Dense[i*d:(i+1)*d], buf.Sums)
+		}
+		return
+	}
 	var inv []float64
 	if x.Sparse != nil {
 		inv = c.inverse()
 	}
-	c.S.variancesBy(inv, dst, x, index, &buf)
+	c.S.variancesBy(inv, dst, x, index, buf)
 }
 
 func (c *Full) Diag(dst []float64) {
@@ -287,7 +339,9 @@ func SelfProduct(dst, a, b []float64, k int) {
 }
 
 func (c *LowRank) Variances(dst []float64, x *design.Matrix, index []int) {
-	c.VariancesOn(dst, x, index, &design.Work{})
+	buf := scratch.Get().(*design.Work)
+	c.VariancesOn(dst, x, index, buf)
+	scratch.Put(buf)
 }
 
 // VariancesOn is variances, Σ_j x_j²/d_j − ‖Zᵀx‖², on as many goroutines as s.halt lends.

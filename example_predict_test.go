@@ -1,0 +1,84 @@
+package pgsvi_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// calls are customers: how often they called, whether they have a contract, and whether they left.
+func calls() (x *mat.Dense, y []float64) {
+	x = mat.NewDense(16, 2, []float64{
+		0, 1, 1, 1, 0, 0, 2, 1, 3, 0, 4, 0, 1, 0, 5, 1,
+		0, 1, 2, 0, 3, 1, 6, 0, 1, 1, 4, 1, 0, 0, 5, 0,
+	})
+	y = []float64{-1, -1, -1, -1, 1, 1, -1, 1, -1, -1, -1, 1, -1, 1, 1, 1}
+	return x, y
+}
+
+// fitCalls fits a logistic regression of calls.
+func fitCalls() (*pgsvi.GLM, *pgsvi.GLMPosterior) {
+	x, y := calls()
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
+		Intercept: true, Names: []string{"calls", "contract=yes"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return glm, post
+}
+
+// A prediction prints as a sentence: the probability and its 95% credible interval.
+func ExamplePrediction_String() {
+	_, post := fitCalls()
+	fmt.Println(post.At(mat.NewDense(2, 2, []float64{2, 1, 6, 0})))
+	// Output:
+	// 0.29 (0.06 to 0.64)
+	// 0.95 (0.66 to 1.00)
+}
+
+// The interval of the mean says what is known of it; that of a new response holds its noise, too.
+func ExamplePrediction_Interval() {
+	// Events of three days, and what is expected of ten days more.
+	x := mat.NewDense(3, 1, []float64{1, 1, 1})
+	glm, err := pgsvi.NewGLM(x, []float64{2, 4, 3}, pgsvi.Poisson{}, &pgsvi.GLMOptions{PriorSD: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	p := post.At(mat.NewDense(1, 1, []float64{1}))
+	mean, _, err := p.Moments(nil, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lo, hi, err := p.MeanInterval(nil, nil, 0.9)
+	if err != nil {
+		log.Fatal(err)
+	}
+	least, most, err := p.Interval(nil, nil, 0.9)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.1f events a day, between %.1f and %.1f; tomorrow %.0f to %.0f\n", mean[0], lo[0], hi[0], least[0], most[0])
+	// Output:
+	// 2.9 events a day, between 1.6 and 4.8; tomorrow 0 to 7
+}
+
+// One fit to labels predicts how many of several trials succeed.
+func ExamplePrediction_Trials() {
+	_, post := fitCalls()
+	x := mat.NewDense(1, 2, []float64{2, 1})
+	// Ten customers of the same kind.
+	fmt.Println(post.At(x).Trials([]float64{10}))
+	// Output:
+	// 2.9 (0.6 to 6.4), a new response 0 to 7
+}

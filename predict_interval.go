@@ -1,0 +1,268 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/mathext"
+)
+
+// Trials returns the prediction of the number of successes in trials_i trials of row i, each with
+// the same log odds η: the responses become 0, 1, …, trials_i. It is for BernoulliLogit and
+// Binomial, whose own number of trials it replaces. Prob and LogProb of a row are NaN for a
+// response above its trials; Probs has as many columns as the most trials plus 1, with 0 there.
+//
+// It panics if there are not Len trials. Err wraps ErrParam, and all results are NaN, if the
+// Likelihood is another one, or trials_i is not a positive integer up to 2^53.
+func (p *Prediction) Trials(trials []float64) *Prediction {
+	if len(trials) != p.Len() {
+		panic(fmt.Sprintf("pgsvi: %d trials for %d rows", len(trials), p.Len()))
+	}
+	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err}
+	switch p.lik.(type) {
+	case BernoulliLogit, Binomial:
+	default:
+		q.fail(fmt.Errorf("pgsvi: trials of %s; they are for BernoulliLogit and Binomial: %w",
+			typeName(p.lik), ErrParam))
+		return q
+	}
+	q.each = make([]Likelihood, p.Len())
+	most := Binomial{}
+	for i, n := range trials {
+		b := Binomial{Trials: n}
+		if n == 0 || b.Validate() != nil {
+			q.fail(fmt.Errorf("pgsvi: row %d: %v trials, want a positive integer: %w", i, n, ErrParam))
+			return q
+		}
+		q.each[i] = b
+		most.Trials = max(most.Trials, n)
+	}
+	q.lik = most
+	return q
+}
+
+// fail makes err, unless there is one already, the reason why no row has a prediction.
+func (p *Prediction) fail(err error) {
+	n := len(p.m)
+	if p.err == nil {
+		p.err = err
+	}
+	p.each = nil
+	p.m, p.v = latentSlices(n)
+	fillNaN(p.m)
+	fillNaN(p.v)
+}
+
+// Row returns the prediction of row i alone. It panics if there is no such row.
+func (p *Prediction) Row(i int) *Prediction {
+	if i < 0 || i >= p.Len() {
+		panic(fmt.Sprintf("pgsvi: row %d of %d", i, p.Len()))
+	}
+	q := &Prediction{lik: p.lik, m: p.m[i : i+1 : i+1], v: p.v[i : i+1 : i+1], err: p.err}
+	if p.each != nil {
+		q.lik = p.each[i]
+	}
+	return q
+}
+
+// printedRows is how many rows a Prediction prints.
+const printedRows = 20
+
+// String says each row in words, one line a row, of at most 20 rows. For labels −1 and +1 it is the
+// probability of +1 with its 95% credible interval (ProbInterval), such as
+//
+//	0.43 (0.37 to 0.49)
+//
+// For all others it is the mean of y, the 95% credible interval of the mean (MeanInterval) and the
+// 95% interval of a new response (Interval):
+//
+//	12.3 (10.1 to 14.5), a new response 4 to 22
+//
+// A row that has no prediction says why. Row gives a line alone.
+func (p *Prediction) String() string {
+	var b strings.Builder
+	if p.Len() == 0 {
+		b.WriteString("no rows")
+		if p.err != nil {
+			fmt.Fprintf(&b, ": %v", p.err)
+		}
+		return b.String()
+	}
+	for i := range min(p.Len(), printedRows) {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(p.Row(i).sentence())
+	}
+	if more := p.Len() - printedRows; more > 0 {
+		fmt.Fprintf(&b, "\n… and %d more rows", more)
+	}
+	return b.String()
+}
+
+// printedLevel is the level of the intervals that are printed.
+const printedLevel = 0.95
+
+// sentence says a prediction of one row in words.
+func (p *Prediction) sentence() string {
+	err := p.Err()
+	var mean, lo, hi, least, most []float64
+	labels := factsOf(p.lik).Support == SignLabels
+	if err == nil && labels {
+		mean = p.Prob(nil, 1)
+		lo, hi, err = p.ProbInterval(nil, nil, 1, printedLevel)
+	} else if err == nil {
+		if mean, _, err = p.Moments(nil, nil); err == nil {
+			lo, hi, err = p.MeanInterval(nil, nil, printedLevel)
+		}
+		if err == nil {
+			least, most, err = p.Interval(nil, nil, printedLevel)
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf("no prediction: %s", strings.TrimPrefix(err.Error(), "pgsvi: row 0: "))
+	}
+	n := numberFormat(lo[0], hi[0])
+	text := fmt.Sprintf("%s (%s to %s)", n(mean[0]), n(lo[0]), n(hi[0]))
+	if labels {
+		return text
+	}
+	if factsOf(p.lik).Support != Counts {
+		n = numberFormat(least[0], most[0])
+	} else {
+		n = func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
+	}
+	return fmt.Sprintf("%s, a new response %s to %s", text, n(least[0]), n(most[0]))
+}
+
+// numberFormat returns how numbers of an interval are written: with two significant digits of its
+// width.
+func numberFormat(lo, hi float64) func(x float64) string {
+	width := hi - lo
+	decimals := 9
+	if width > 0 {
+		decimals = 1 - int(math.Floor(math.Log10(width)))
+	}
+	if decimals > 6 || math.Max(math.Abs(lo), math.Abs(hi)) >= 1e9 {
+		return func(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
+	}
+	return func(x float64) string { return strconv.FormatFloat(x, 'f', max(0, decimals), 64) }
+}
+
+// intervalOf returns the ends of an interval for η ~ N(m, v), beyond which tail lies on each side.
+type intervalOf func(lik Likelihood, tail, m, v float64) (lo, hi float64, err error)
+
+// MeanInterval stores, for each row, the central credible interval of the mean response E[y|η]
+// under the posterior N(m, v) of the latent value, in units of y: E[y|η] is below lo with
+// probability (1−level)/2, and above hi with the same. It is uncertainty about the mean alone; for
+// that of a new response see Interval.
+//
+// E[y|η] rises or falls with η, so that the ends are its values at m ± z√v, z being the normal
+// quantile. They are exact for N(m, v). For labels −1 and +1 it is the interval of P(+1) − P(−1);
+// that of a probability is ProbInterval.
+//
+// A nil lo or hi is allocated. A row that fails is NaN, and the others are right. The error names
+// the first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), or E[y|η] of
+// a likelihood of one's own both rises and falls; ErrNotFinite if E[y|η] does not exist or is above
+// math.MaxFloat64; and otherwise what that of Moments does.
+func (p *Prediction) MeanInterval(lo, hi []float64, level float64) (l, h []float64, err error) {
+	return p.intervals(lo, hi, level, meanInterval)
+}
+
+// Interval stores, for each row, the central interval of a new response y: its quantiles at
+// (1−level)/2 and (1+level)/2, as those of Quantile. The response is in it, ends included, with
+// probability level, or somewhat more where responses are whole numbers. It holds both the noise
+// of y given η and the uncertainty about η.
+//
+// A nil lo or hi is allocated. A row that fails is NaN, and the others are right. The error names
+// the first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), and otherwise
+// what that of Quantile does.
+func (p *Prediction) Interval(lo, hi []float64, level float64) (l, h []float64, err error) {
+	return p.intervals(lo, hi, level, responseInterval)
+}
+
+// responseInterval returns the quantiles at tail and 1 − tail of y.
+func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error) {
+	if lo, err = predictiveQuantile(lik, tail, m, v); err == nil {
+		hi, err = predictiveQuantile(lik, 1-tail, m, v)
+	}
+	return lo, hi, err
+}
+
+// intervals stores what of says of each row.
+func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (l, h []float64, err error) {
+	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
+	if err = p.err; err == nil && !(level > 0 && level < 1) {
+		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)
+	}
+	if err != nil {
+		fillNaN(l)
+		fillNaN(h)
+		return l, h, err
+	}
+	var bad failedRows
+	for i := range l {
+		l[i], h[i], err = of(p.likOf(i), (1-level)/2, p.m[i], p.v[i])
+		if err != nil {
+			l[i], h[i] = math.NaN(), math.NaN()
+		}
+		bad.add(i, err)
+	}
+	return l, h, bad.err()
+}
+
+// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v).
+func meanInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error) {
+	if err := checkLatent(m, v); err != nil {
+		return 0, 0, err
+	}
+	r := responseOf(lik)
+	sd := math.Sqrt(v)
+	at := func(u float64) float64 {
+		mean, _ := r.Moments(m + u*sd)
+		return mean
+	}
+	z := -mathext.NormalQuantile(tail)
+	lo, hi = at(-z), at(z)
+	if err := checkNormalised(lik, r); err != nil {
+		return 0, 0, err
+	}
+	if math.IsNaN(lo-hi) || math.IsInf(lo-hi, 0) {
+		return 0, 0, fmt.Errorf("the mean of %s is no finite number from η = %v to %v: %w",
+			typeName(lik), m-z*sd, m+z*sd, ErrNotFinite)
+	}
+	if !risingMean(lik) && !monotone(at) {
+		return 0, 0, fmt.Errorf("the mean of %s both rises and falls with η, near %v: %w",
+			typeName(lik), m, ErrParam)
+	}
+	return math.Min(lo, hi), math.Max(lo, hi), nil
+}
+
+// risingMean reports whether E[y|η] of l is known to rise with η.
+func risingMean(l Likelihood) bool {
+	switch l.(type) {
+	case BernoulliLogit, BernoulliProbit, Binomial, Ordinal, Poisson, NegativeBinomial,
+		Exponential, Gamma, GaussianNoise, Laplace, StudentT:
+		return true
+	}
+	return false
+}
+
+// monotone reports whether f only rises or only falls between −4 and 4, to rounding.
+func monotone(f func(u float64) float64) bool {
+	const steps = 16
+	rise, fall := false, false
+	last, size := f(-4), 0.0
+	for k := 1; k <= steps; k++ {
+		next := f(-4 + 8*float64(k)/steps)
+		size = math.Max(size, math.Abs(next))
+		const rounding = 1e-9 // of means by integration
+		rise = rise || next > last+rounding*size
+		fall = fall || next < last-rounding*size
+		last = next
+	}
+	return !(rise && fall)
+}
