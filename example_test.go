@@ -8,10 +8,8 @@ import (
 	"log"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
@@ -477,11 +475,9 @@ func ExampleGPPosterior_Save() {
 	// Output: [0.231 0.265 0.345 0.345 0.265 0.231], the same: true
 }
 
-// The examples of this file are those of the README, whose code is theirs.
-
 var ctx = context.Background()
 
-// Weights with their uncertainty, for the price of a point estimate.
+// Logistic regression: weights with their uncertainty.
 func ExampleNewGLM() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
@@ -500,7 +496,7 @@ func ExampleNewGLM() {
 	// P(y = +1 at a dose of 4) = 0.73
 }
 
-// Labels at points, by a Gaussian process.
+// Classification by a Gaussian process.
 func ExampleNewGP() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
@@ -544,7 +540,7 @@ func ExampleNewCTM() {
 	// ⎣0.9  0.1⎦
 }
 
-// What is to be believed of a posterior.
+// Checking a posterior by importance sampling.
 func ExampleGLM_PSIS_trust() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
@@ -563,37 +559,6 @@ func ExampleGLM_PSIS_trust() {
 	fmt.Println(psis)
 	// Output:
 	// k̂ = 0.48 from 2200 draws (effective sample size 2077): log evidence -7.6171 ± 0.0052
-}
-
-// The code of the README is that of these examples.
-func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-	code, blocks := squeeze(string(source)), 0
-	for rest := string(readme); ; {
-		_, after, ok := strings.Cut(rest, "```go\n")
-		if !ok {
-			break
-		}
-		block, more, _ := strings.Cut(after, "```")
-		if rest = more; !strings.Contains(code, squeeze(block)) {
-			t.Errorf("not in the examples:\n%s", block)
-		}
-		blocks++
-	}
-	if blocks != 3 {
-		t.Errorf("%d blocks of Go, want 3", blocks)
-	}
-	if lines := strings.Count(string(readme), "\n"); lines > 120 {
-		t.Errorf("README.md has %d lines, at most 120", lines)
-	}
 }
 
 // Adam on −ELBO over the mean and the log-Cholesky factor of a dense Gaussian,

@@ -1,0 +1,239 @@
+// Package docs checks the documents of the repository.
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// root is the folder of the repository.
+const root = ".."
+
+// imports are the packages that a snippet may use without saying so, by name.
+var imports = map[string]string{
+	"context": "context",
+	"data":    "github.com/pgsvi/pgsvi/data",
+	"errors":  "errors",
+	"fmt":     "fmt",
+	"formula": "github.com/pgsvi/pgsvi/formula",
+	"log":     "log",
+	"mat":     "gonum.org/v1/gonum/mat",
+	"math":    "math",
+	"os":      "os",
+	"pgsvi":   "github.com/pgsvi/pgsvi",
+	"plot":    "github.com/pgsvi/pgsvi/plot",
+	"slices":  "slices",
+	"strings": "strings",
+	"time":    "time",
+}
+
+// snippet is a block of Go in a document.
+type snippet struct {
+	file string
+	line int
+	code string
+}
+
+var fence = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+
+// snippetsOf returns the blocks of Go in a document.
+func snippetsOf(t *testing.T, file string) (all []snippet) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
+		line := 1 + bytes.Count(text[:at[2]], []byte("\n"))
+		all = append(all, snippet{file, line, string(text[at[2]:at[3]])})
+	}
+	return all
+}
+
+// program completes a snippet: statements become the body of main, and the packages that it names
+// are imported. A snippet with a package clause is complete.
+func program(code string) (string, error) {
+	if strings.HasPrefix(code, "package ") {
+		return code, nil
+	}
+	var b strings.Builder
+	b.WriteString("package main\n\nimport (\n")
+	names := make([]string, 0, len(imports))
+	for name := range imports {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(code) {
+			fmt.Fprintf(&b, "\t%q\n", imports[name])
+		}
+	}
+	b.WriteString(")\n\n")
+	declares := regexp.MustCompile(`(?m)^(func|type) `).MatchString(code)
+	if declares {
+		b.WriteString(code)
+		if !strings.Contains(code, "func main()") {
+			b.WriteString("\nfunc main() {}\n")
+		}
+	} else {
+		b.WriteString("func main() {\n" + code + "}\n")
+	}
+	_, err := parser.ParseFile(token.NewFileSet(), "main.go", b.String(), 0)
+	return b.String(), err
+}
+
+// documents returns the files whose snippets and links are checked.
+func documents(t *testing.T) []string {
+	t.Helper()
+	files := []string{filepath.Join(root, "README.md")}
+	more, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(files, more...)
+}
+
+// TestSnippets checks that every block of Go in the README and in this folder is formatted, and
+// compiles as pasted into the main function of a module that requires the library.
+func TestSnippets(t *testing.T) {
+	var all []snippet
+	for _, file := range documents(t) {
+		all = append(all, snippetsOf(t, file)...)
+	}
+	if len(all) < 2 {
+		t.Fatalf("%d snippets", len(all))
+	}
+	module := t.TempDir()
+	moduleFiles(t, module)
+	for i, s := range all {
+		if out, err := format.Source([]byte(s.code)); err != nil || string(out) != s.code {
+			t.Errorf("%s:%d is not formatted: %v; gofmt has\n%s", s.file, s.line, err, out)
+		}
+		code, err := program(s.code)
+		if err != nil {
+			t.Errorf("%s:%d: %v", s.file, s.line, err)
+			continue
+		}
+		dir := filepath.Join(module, fmt.Sprintf("snippet%d", i))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at := fmt.Sprintf("// %s:%d\n", s.file, s.line)
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(at+code), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vet := exec.Command("go", "vet", "-mod=mod", "./...")
+	vet.Dir = module
+	vet.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := vet.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// moduleFiles writes the go.mod and go.sum of a module that uses this repository in place of a
+// released version, with the same versions of all other modules.
+func moduleFiles(t *testing.T, dir string) {
+	t.Helper()
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "module github.com/pgsvi/pgsvi\n"
+	if !strings.HasPrefix(string(mod), name) {
+		t.Fatalf("go.mod does not begin with %q", name)
+	}
+	text := "module example.com/snippets\n" + strings.TrimPrefix(string(mod), name) +
+		"\nrequire github.com/pgsvi/pgsvi v0.0.0\n\nreplace github.com/pgsvi/pgsvi => " + here + "\n"
+	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, b := range map[string][]byte{"go.mod": []byte(text), "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(dir, file), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestProgram checks how snippets are completed.
+func TestProgram(t *testing.T) {
+	for code, want := range map[string]string{
+		"package main\n":             "package main\n",
+		"fmt.Println(1)\n":           "import (\n\t\"fmt\"\n)\n\nfunc main() {\nfmt.Println(1)\n}",
+		"func f() { fmt.Print() }\n": "func f() { fmt.Print() }\n\nfunc main() {}",
+	} {
+		got, err := program(code)
+		if err != nil || !strings.Contains(got, want) {
+			t.Errorf("%q becomes %q, %v", code, got, err)
+		}
+	}
+	if _, err := program("x := := 1\n"); err == nil {
+		t.Error("a snippet that does not parse is no error")
+	}
+}
+
+// TestLimits checks that the README and the guide stay short: lines, and columns of text.
+func TestLimits(t *testing.T) {
+	for file, most := range map[string]struct{ lines, columns int }{
+		filepath.Join(root, "README.md"):   {100, 110},
+		"guide.md":                         {150, 110},
+		filepath.Join(root, "SECURITY.md"): {12, 110},
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if len(lines) > most.lines {
+			t.Errorf("%s has %d lines, at most %d", file, len(lines), most.lines)
+		}
+		for i, line := range lines {
+			if n := utf8.RuneCountInString(line); n > most.columns {
+				t.Errorf("%s:%d has %d columns, at most %d", file, i+1, n, most.columns)
+			}
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
+
+// TestLinks checks that relative links and pictures of the documents lead to files.
+func TestLinks(t *testing.T) {
+	files := documents(t)
+	for _, name := range []string{"CONTRIBUTING.md", "SECURITY.md", "bench/README.md", "examples/README.md"} {
+		files = append(files, filepath.Join(root, name))
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			to := string(m[1])
+			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), to)); err != nil {
+				t.Errorf("%s links to %s: %v", file, to, err)
+			}
+		}
+	}
+}
