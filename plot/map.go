@@ -120,56 +120,34 @@ func (n shades) Colors() []color.Color {
 //
 //	t_ij = Var[z_i − z_j] = d_i + d_j − 2 ρ_ij √(d_i d_j).
 //
-// The variances d are those for which the covariances of each topic with the others add up to 0,
-// those left out that are correlated most (SparCC: Friedman and Alm, 2012), so that topics without
-// links have ρ = 0. The result is new, K×K, with ones on the diagonal; correlations of a topic
-// whose d is not positive, and all of them for K < 4, are 0.
+// The variances d are those for which the covariances of each topic with the others add up to 0
+// (SparCC: Friedman and Alm, 2012), so that topics without links have ρ = 0. The result is new,
+// K×K, with ones on the diagonal; correlations of a topic whose d is not positive, and all of them
+// for K < 3, are 0.
 func TopicLinks(sigma mat.Symmetric) *mat.SymDense {
 	k := sigma.SymmetricDim()
 	links := mat.NewSymDense(k, nil)
-	for i := range k {
-		links.SetSym(i, i, 1)
-	}
-	a, t := mat.NewDense(max(k, 1), max(k, 1), nil), mat.NewVecDense(max(k, 1), nil)
 	apart := func(i, j int) float64 { return sigma.At(i, i) + sigma.At(j, j) - 2*sigma.At(i, j) }
-	for i := range k { // Σ_j t_ij = (K−1) d_i + Σ_j d_j over the others
+	rows, all := make([]float64, k), 0.0
+	for i := range k {
 		for j := range k {
-			a.Set(i, j, 1)
-			t.SetVec(i, t.AtVec(i)+apart(i, j))
+			rows[i] += apart(i, j)
 		}
-		a.Set(i, i, float64(k-1))
+		all += rows[i]
 	}
-	for k >= 4 {
-		var d mat.VecDense
-		if d.SolveVec(a, t) != nil {
-			break
+	d := make([]float64, k) // Σ_j t_ij = (K−2) d_i + Σ d
+	for i := range d {
+		links.SetSym(i, i, 1)
+		if k > 2 {
+			d[i] = (rows[i] - all/float64(2*k-2)) / float64(k-2)
 		}
-		far, at := leastLink, [2]int{-1}
-		for i := range k {
-			for j := range i {
-				r, di, dj := 0.0, d.AtVec(i), d.AtVec(j)
-				if di > 0 && dj > 0 {
-					r = max(-1, min(1, (di+dj-apart(i, j))/(2*math.Sqrt(di*dj))))
-				}
-				if !drawable(r) {
-					r = 0
-				}
-				links.SetSym(i, j, r)
-				// A topic keeps three others to be compared with.
-				in := a.At(i, j) == 1 && a.At(i, i) > 3 && a.At(j, j) > 3
-				if in && math.Abs(r) > far {
-					far, at = math.Abs(r), [2]int{i, j}
-				}
+	}
+	for i := range k {
+		for j := range i {
+			r := (d[i] + d[j] - apart(i, j)) / (2 * math.Sqrt(d[i]*d[j]))
+			if d[i] > 0 && d[j] > 0 && drawable(r) {
+				links.SetSym(i, j, max(-1, min(1, r)))
 			}
-		}
-		if at[0] < 0 {
-			break
-		}
-		for _, e := range [][2]int{at, {at[1], at[0]}} {
-			i, j := e[0], e[1]
-			a.Set(i, j, 0)
-			a.Set(i, i, a.At(i, i)-1)
-			t.SetVec(i, t.AtVec(i)-apart(i, j))
 		}
 	}
 	return links

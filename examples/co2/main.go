@@ -1,0 +1,94 @@
+// Which lengths, scales and noise should my Gaussian process have, and what comes next?
+//
+// Data: monthly means of carbon dioxide in the air on Mauna Loa, 1959 to 1997 (C. D. Keeling and
+// T. P. Whorf, Scripps Institution of Oceanography). The years up to 1987 are learned from.
+// It prints the hyper-parameters with their 95% intervals and how well the ten years after are
+// forecast, and draws the forecast, and the trend and the season by themselves.
+// On your data, a time and a value in each row: -data FILE.csv
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/plot"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+)
+
+//go:embed co2.csv
+var co2 []byte
+
+var (
+	file = flag.String("data", "", "CSV `file` of times and values")
+	from = flag.Float64("forecast", 1988, "time from which on values are forecast")
+	out  = flag.String("out", "pictures/co2.png", "picture to write; one of the parts is written beside it")
+)
+
+// column makes a matrix of one column: the inputs of a function of one variable.
+func column(x []float64) *mat.Dense { return mat.NewDense(len(x), 1, x) }
+
+func main() {
+	flag.Parse()
+	ctx := context.Background()
+	if *file != "" {
+		text, err := os.ReadFile(*file)
+		check(err)
+		co2 = text
+	}
+	x, y, err := data.ReadCSV(bytes.NewReader(co2))
+	check(err)
+	t := mat.Col(nil, 0, x)
+	n, _ := slices.BinarySearch(t, *from) // rows to learn from
+	mean := stat.Mean(y[:n], nil)
+	floats.AddConst(-mean, y) // the prior mean is 0
+
+	// A trend, a season that changes slowly, what comes and goes within years, and within months.
+	// What is set is where the search starts.
+	kernel := pgsvi.Sum{
+		pgsvi.SquaredExp{Scale: 50, Length: 50},
+		pgsvi.Product{pgsvi.SquaredExp{Scale: 3, Length: 50}, pgsvi.Periodic{Length: 1, Period: 1}},
+		pgsvi.RationalQuadratic{Scale: 0.5, Length: 1},
+		pgsvi.SquaredExp{Scale: 0.2, Length: 0.1},
+	}
+	gp, err := pgsvi.NewGP(column(t[:n]), y[:n], kernel, pgsvi.GaussianNoise{Var: 0.05}, nil)
+	check(err)
+	opt := &pgsvi.LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"}}
+	_, post, learned, err := gp.Learn(ctx, nil, opt)
+	check(err)
+	score := -stat.Mean(post.At(column(t[n:])).LogProb(nil, y[n:]), nil)
+	fmt.Printf("%v\nforecast of %d rows: %.3f nats each\n", learned, len(t)-n, score)
+
+	// The picture has the last years that were learned from, and two more than were measured.
+	floats.AddConst(mean, y)
+	first := max(0, n-96)
+	months := floats.Span(make([]float64, 800), t[first], t[len(t)-1]+2)
+	forecast, err := plot.Response("fit and forecast, 95%", months, post.At(column(months)))
+	check(err)
+	picture := plot.Bands(plot.Labels{Title: "Carbon dioxide on Mauna Loa: ten years forecast", X: "year", Y: "CO2 (ppm)"},
+		forecast.Shift(mean), plot.Series{Name: "learned from", X: t[first:n], Y: y[first:n], Look: plot.Points},
+		plot.Series{Name: "measured later", X: t[n:], Y: y[n:], Look: plot.Points})
+	trend := plot.Latent("trend", months, post.Part(0, column(months)))
+	season := plot.Latent("season", months, post.Part(1, column(months)))
+	parts := plot.Components(plot.Labels{X: "year", Y: "CO2 (ppm)"}, trend.Shift(mean), season)
+	beside := strings.TrimSuffix(*out, ".png") + "-parts.png"
+	fmt.Println("wrote", *out, "and", beside)
+	check(plot.Save(*out, picture, 0))
+	check(plot.Save(beside, parts, 12))
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

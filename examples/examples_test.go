@@ -1,0 +1,154 @@
+// Package examples checks that every example is a template: short, with few flags, and free of
+// what the module keeps to itself, so that it can be copied.
+package examples
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// longer are the examples of the paper, which have up to 150 lines; all others have 100.
+var longer = map[string]bool{"methods": true, "divergence": true}
+
+const module = "github.com/pgsvi/pgsvi"
+
+// folders returns the folders of the examples.
+func folders(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("*/main.go")
+	if err != nil || len(found) < 10 {
+		t.Fatalf("examples %q, error %v", found, err)
+	}
+	for i := range found {
+		found[i] = filepath.Dir(found[i])
+	}
+	return found
+}
+
+// TestTemplates checks the rules of an example: one main.go of 100 lines, a first comment that
+// begins with a question, at most three flags, and no import but the library, its data and plot,
+// gonum and the standard library.
+func TestTemplates(t *testing.T) {
+	allowed := regexp.MustCompile(`^([a-z0-9/]+|gonum\.org/v1/(gonum|plot)(/.*)?|` + module + `(/data|/plot)?)$`)
+	for _, dir := range folders(t) {
+		name := filepath.Join(dir, "main.go")
+		if all, err := filepath.Glob(filepath.Join(dir, "*.go")); err != nil || len(all) > 1 {
+			t.Errorf("%s has the files %q: want main.go alone", dir, all)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := 100
+		if longer[dir] {
+			most = 150
+		}
+		if n := bytes.Count(text, []byte("\n")); n > most {
+			t.Errorf("%s has %d lines, at most %d", name, n, most)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case file.Doc == nil:
+			t.Errorf("%s begins without a comment", name)
+		case len(file.Doc.List) < 3 || len(file.Doc.List) > 9:
+			t.Errorf("%s begins with a comment of %d lines", name, len(file.Doc.List))
+		case !strings.Contains(file.Doc.Text(), "?\n"):
+			t.Errorf("the comment of %s does not begin with a question", name)
+		}
+		for _, i := range file.Imports {
+			if path, _ := strconv.Unquote(i.Path.Value); !allowed.MatchString(path) {
+				t.Errorf("%s imports %s", name, path)
+			}
+		}
+		if n := flags(file); n > 3 {
+			t.Errorf("%s has %d flags, at most 3", name, n)
+		}
+	}
+}
+
+// flags counts the calls of package flag that define one.
+func flags(file *ast.File) (n int) {
+	ast.Inspect(file, func(node ast.Node) bool {
+		if call, ok := node.(*ast.CallExpr); ok {
+			if s, ok := call.Fun.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "flag" && s.Sel.Name != "Parse" {
+					n++
+				}
+			}
+		}
+		return true
+	})
+	return n
+}
+
+// TestCopies checks that each example can be built in a module of its own, from a copy of its
+// folder, with nothing but what the library requires.
+func TestCopies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds every example")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, requires, _ := strings.Cut(string(theirs), "require")
+	mod := fmt.Sprintf("module copied\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %s\n\nrequire%s",
+		module, strconv.Quote(root), requires)
+	for _, dir := range folders(t) {
+		t.Run(dir, func(t *testing.T) {
+			to := t.TempDir()
+			if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string][]byte{"go.mod": []byte(mod), "go.sum": sum} {
+				if err := os.WriteFile(filepath.Join(to, name), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.Command("go", "build", "-mod=mod", "-o", "example", ".")
+			cmd.Dir, cmd.Env = to, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOPROXY=off")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestData checks that the data files of the examples are those of testdata.
+func TestData(t *testing.T) {
+	for _, name := range []string{"gpclass/ionosphere.csv", "co2/co2.csv", "iris/iris.csv"} {
+		set := strings.TrimSuffix(filepath.Base(name), ".csv")
+		a, err := os.ReadFile(filepath.FromSlash(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join("..", "testdata", set, set+".csv"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s differs from testdata", name)
+		}
+	}
+}
