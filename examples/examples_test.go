@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,9 @@ import (
 
 // longer are the examples of the paper, which have up to 150 lines; all others have 100.
 var longer = map[string]bool{"methods": true, "divergence": true}
+
+// unwritten are the examples that are not templates yet.
+var unwritten = map[string]bool{"logistic": true, "methods": true, "poisson": true, "sparse": true, "stream": true}
 
 const module = "github.com/pgsvi/pgsvi"
 
@@ -32,7 +36,7 @@ func folders(t *testing.T) []string {
 	for i := range found {
 		found[i] = filepath.Dir(found[i])
 	}
-	return found
+	return slices.DeleteFunc(found, func(dir string) bool { return unwritten[dir] })
 }
 
 // TestTemplates checks the rules of an example: one main.go of 100 lines, a first comment that
