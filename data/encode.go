@@ -546,6 +546,11 @@ func (e *Encoder) Data(t *Table) (*Data, error) {
 	if e.state.Sparse {
 		b.sparse = pgsvi.NewSparse(len(e.names))
 	}
+	return e.gather(t, b)
+}
+
+// gather has b gather the rows of a table.
+func (e *Encoder) gather(t *Table, b *dataBuilder) (*Data, error) {
 	for j, c := range e.state.Columns {
 		_, there := t.place[c.Name]
 		switch {
@@ -589,21 +594,21 @@ func (e *Encoder) dropsFrom(cells []cell, y *column) bool {
 
 // dataBuilder gathers the rows of Data.
 type dataBuilder struct {
-	e      *Encoder
-	d      *Data
-	y      *column
-	groups []int // places of the columns
-	row    Encoded
-	dense  []float64
-	sparse *pgsvi.Sparse
-	ind    []int
-	val    []float64
-	budget *memory.Budget
+	e       *Encoder
+	d       *Data
+	y       *column
+	groups  []int // places of the columns
+	row     Encoded
+	dense   []float64
+	sparse  *pgsvi.Sparse
+	design  *design // nil for the features of the columns
+	entries entries
+	budget  *memory.Budget
 }
 
 func (b *dataBuilder) add(rec *record) error {
 	e, d := b.e, b.d
-	if err := e.row(&b.row, rec.cells); err != nil {
+	if err := b.encode(rec.cells); err != nil {
 		return err
 	}
 	offset := false
@@ -645,6 +650,17 @@ func (b *dataBuilder) add(rec *record) error {
 	return b.addX()
 }
 
+// encode encodes a row, by the design if there is one.
+func (b *dataBuilder) encode(cells []cell) (err error) {
+	if b.design == nil {
+		return b.e.row(&b.row, cells)
+	}
+	if b.row.Offset, err = b.e.offset(cells); err == nil {
+		err = b.design.row(&b.entries, b.e.cellsOf(cells))
+	}
+	return err
+}
+
 const keptRow = 48 // bytes of a row besides its values
 
 func (b *dataBuilder) addX() error {
@@ -652,19 +668,16 @@ func (b *dataBuilder) addX() error {
 		b.dense = append(b.dense, b.row.X...)
 		return b.budget.Keep(keptRow + 8*len(b.row.X))
 	}
-	b.ind, b.val = b.ind[:0], b.val[:0]
-	for j, v := range b.row.X {
-		if v != 0 {
-			b.ind, b.val = append(b.ind, j), append(b.val, v)
+	if b.design == nil {
+		b.entries.reset()
+		for j, v := range b.row.X {
+			b.entries.put(j, v)
 		}
 	}
-	if b.ind == nil {
-		b.ind = []int{} // not a dense row
-	}
-	if err := b.sparse.Append(b.ind, b.val); err != nil {
+	if err := b.sparse.Append(b.entries.indices(), b.entries.val); err != nil {
 		return err
 	}
-	return b.budget.Keep(keptRow + 12*len(b.val))
+	return b.budget.Keep(keptRow + 12*len(b.entries.val))
 }
 
 func (b *dataBuilder) matrix() mat.Matrix {

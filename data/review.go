@@ -683,6 +683,10 @@ func (r *reviewer) checkOutcome() {
 		}
 	case len(labels) == 2 && !s.Quantity && !r.p.full:
 		both := sortLevels(slices.Collect(maps.Keys(labels)))
+		if both[0] == "-1" && (both[1] == "1" || both[1] == "+1") {
+			s.Positive = both[1] // as every model has them
+			return
+		}
 		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1", countsText(labels, 2)))
 		s.Positive = likelyPositive(both)
 		other := both[0]

@@ -8,9 +8,9 @@
 //	go run ./bench/floors -packages   # for each package: files, lines, doors, the longest function, wide lines
 //	go run ./bench/floors -write CONTRIBUTING.md   # the same as the table of a file
 //
-// Uses are those that the type checker resolves, fields and methods included. Tests and examples
-// are left out. The test of this package holds the counts against a table, in which they may only
-// fall.
+// Uses are those that the type checker resolves, fields and methods included. Tests, examples
+// and commands are left out. The test of this package holds the counts against a table, in which they
+// may only fall.
 package main
 
 import (

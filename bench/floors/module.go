@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// A module is its packages from their sources, tests and examples left out.
+// A module is its packages from their sources, tests, examples and commands left out.
 type module struct {
 	folder   string
 	set      *token.FileSet
@@ -67,8 +67,8 @@ func load(folder string) (*module, error) {
 			l.export[p.ImportPath] = p.Export
 			continue
 		}
-		if m.room(filepath.Join(p.Dir, "x.go")) == "examples/" {
-			continue
+		if room := m.room(filepath.Join(p.Dir, "x.go")); room == "examples/" || room == "cmd/" {
+			continue // as users write them
 		}
 		c, err := m.check(p, l)
 		if err != nil {

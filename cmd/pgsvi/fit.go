@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/formula"
+)
+
+// likelihoods are those of the flag -likelihood.
+var likelihoods = map[string]pgsvi.Likelihood{
+	"logit": pgsvi.BernoulliLogit{}, "probit": pgsvi.BernoulliProbit{}, "poisson": pgsvi.Poisson{},
+	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{}, "studentt": pgsvi.StudentT{},
+	"laplace": pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
+}
+
+// kernels are those of the flag -kernel, for lengths that are learned.
+var kernels = map[string]func(lengths []float64) pgsvi.Kernel{
+	"se":       func(l []float64) pgsvi.Kernel { return pgsvi.SquaredExp{Lengths: l} },
+	"matern12": func(l []float64) pgsvi.Kernel { return pgsvi.Matern12{Lengths: l} },
+	"matern32": func(l []float64) pgsvi.Kernel { return pgsvi.Matern32{Lengths: l} },
+	"matern52": func(l []float64) pgsvi.Kernel { return pgsvi.Matern52{Lengths: l} },
+	"rq":       func(l []float64) pgsvi.Kernel { return pgsvi.RationalQuadratic{Lengths: l} },
+}
+
+// choose returns the value of a flag by its name; "" means the zero value.
+func choose[T any](what string, all map[string]T, name string) (v T, err error) {
+	v, ok := all[name]
+	if !ok && name != "" {
+		return v, fmt.Errorf("there is no %s %q; there are %s: %w", what, name, names(all), errUsage)
+	}
+	return v, nil
+}
+
+func names[T any](all map[string]T) string {
+	return strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+}
+
+// input are the flags of verbs that read a table.
+type input struct {
+	formula, columns *string
+	standardize      *bool
+}
+
+func inputFlags(f *flag.FlagSet, formula string) (in input) {
+	in.formula = f.String("formula", formula, "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns")
+	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
+	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
+	return in
+}
+
+// model reads a table and the columns, and shows what they are taken for.
+func (in input) model(c *command, path string) (*data.Model, error) {
+	if *in.formula == "" {
+		return nil, fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", errUsage)
+	}
+	t, err := data.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	columns, err := in.read()
+	if err != nil {
+		return nil, err
+	}
+	if !*in.standardize {
+		columns = append(columns, data.Raw())
+	}
+	m, err := t.Model(*in.formula, columns...)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprint(c.stdout, m)
+	return m, nil
+}
+
+// read reads the file of columns.
+func (in input) read() ([]data.Column, error) {
+	if *in.columns == "" {
+		return nil, nil
+	}
+	file, err := os.Open(*in.columns)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return data.ReadColumns(file)
+}
+
+func check(f *flag.FlagSet) func(*command, []string) error {
+	in := inputFlags(f, "")
+	return func(c *command, args []string) error {
+		t, err := data.ReadFile(args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(c.stdout, t)
+		columns, err := in.read()
+		wrote := false
+		if *in.columns != "" && errors.Is(err, os.ErrNotExist) {
+			columns, err, wrote = nil, nil, true
+		}
+		if err != nil {
+			return err
+		}
+		outcome := t.Columns()[len(t.Columns())-1]
+		if *in.formula != "" {
+			f, err := formula.Parse(*in.formula)
+			if err != nil {
+				return err
+			}
+			m, err := t.ModelOf(f, columns...)
+			var undecided *data.DecisionError
+			switch {
+			case err == nil:
+				fmt.Fprint(c.stdout, m)
+				return nil
+			case !errors.As(err, &undecided) || !wrote:
+				return err
+			}
+			outcome = f.Outcome
+		}
+		s := t.Suggest(outcome, columns...)
+		switch n := len(s.Decisions); {
+		case n == 0:
+			return nil
+		case wrote:
+			if err := os.WriteFile(*in.columns, []byte(s.String()), 0o644); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.stdout, "\n%d columns need a decision; %s has proposals to read and change\n", n, *in.columns)
+		default:
+			fmt.Fprintf(c.stdout, "\n%d columns need a decision. With %s as the outcome, a file for -columns may be:\n%v", n, outcome, s)
+		}
+		return errUndecided
+	}
+}
+
+// learning are the flags of how hyper-parameters are learned.
+type learning struct {
+	learn, noPrior *bool
+	tol, goal      *float64
+}
+
+func learningFlags(f *flag.FlagSet) (l learning) {
+	l.learn = f.Bool("learn", true, "learn hyper-parameters")
+	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
+	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
+	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10)")
+	return l
+}
+
+// options are nil where nothing is learned.
+func (l learning) options() *pgsvi.LearnOptions {
+	if !*l.learn {
+		return nil
+	}
+	// The search ends where its quadratic model promises less than Tol, which is about what is
+	// left.
+	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
+}
+
+func fit(f *flag.FlagSet) func(*command, []string) error {
+	in, l := inputFlags(f, ""), learningFlags(f)
+	likelihood := f.String("likelihood", "", "`name`, by default by the outcome:\n"+names(likelihoods))
+	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
+	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
+	out := f.String("o", "", "the `file` to write the model to")
+	return func(c *command, args []string) error {
+		start := time.Now()
+		lik, err := choose("likelihood", likelihoods, *likelihood)
+		if err != nil {
+			return err
+		}
+		m, err := in.model(c, args[0])
+		if err != nil {
+			return err
+		}
+		opt := &pgsvi.GLMOptions{PriorSD: *priorSD, InterceptSD: *interceptSD, Learn: l.options()}
+		if lik, opt, err = m.Options(lik, opt); err != nil {
+			return err
+		}
+		if !*l.learn {
+			opt.Learn = nil
+		}
+		glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
+		if err != nil {
+			return err
+		}
+		s, done := c.progress(*l.goal)
+		defer done()
+		glm, post, res, learned, err := fitOrLearn(c, glm, glm.Fit, glm.Learn, s, opt.Learn)
+		if err != nil {
+			return err
+		}
+		done()
+		fmt.Fprint(c.stdout, m.Summary(post))
+		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())), 1)
+		if loo, err := glm.LOO(c.ctx, post); err == nil {
+			line += fmt.Sprintf(" loo=%.6g", loo.ELPD)
+		}
+		if psis, err := glm.PSIS(c.ctx, nil, post, 0); err == nil {
+			line += fmt.Sprintf(" khat=%.3g", psis.KHat)
+		}
+		return finish(c, m, post, *out, line, res, learned, start)
+	}
+}
+
+// report returns what a fit says of itself.
+func report(m *data.Model, res *pgsvi.Result) string {
+	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, res.GapBound)
+}
+
+// finish saves a model, and prints the line that ends a fit.
+func finish(c *command, m *data.Model, post data.Posterior, out, line string, res *pgsvi.Result, learned *pgsvi.Learned, start time.Time) error {
+	p, err := m.Predictor(post)
+	if err != nil {
+		return err
+	}
+	warnings, sds := res.Warnings, ""
+	if learned != nil {
+		line += fmt.Sprintf(" evaluations=%d", learned.Evaluations)
+		warnings = append(learned.Warnings, warnings...)
+		for _, q := range learned.Params {
+			if !q.Fixed {
+				sds += fmt.Sprintf(" %s=%.9g", m.ParamName(q.Name), q.Value)
+			}
+		}
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
+	}
+	if err := c.save(out, p.SaveFile); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "%s seconds=%s%s\n", line, seconds(start), sds)
+	return nil
+}
+
+// denseRows is the number of rows up to which a Gaussian process is one over all of them.
+const denseRows = 3000
+
+func fitGP(f *flag.FlagSet) func(*command, []string) error {
+	in, l := inputFlags(f, ""), learningFlags(f)
+	kernel := f.String("kernel", "se", "`name` of the kernel: "+names(kernels))
+	ard := f.Bool("ard", false, "learn a length for each feature")
+	likelihood := f.String("likelihood", "", "`name` of the likelihood (default: by the outcome)")
+	out := f.String("o", "", "the `file` to write the model to")
+	return func(c *command, args []string) error {
+		start := time.Now()
+		lik, err := choose("likelihood", likelihoods, *likelihood)
+		if err != nil {
+			return err
+		}
+		newKernel, err := choose("kernel", kernels, *kernel)
+		if err != nil {
+			return err
+		}
+		m, err := in.model(c, args[0])
+		if err != nil {
+			return err
+		}
+		if lik, err = m.ForGP(lik); err != nil {
+			return err
+		}
+		var lengths []float64
+		if *ard {
+			_, cols := m.X.Dims()
+			lengths = make([]float64, cols)
+		}
+		s, done := c.progress(*l.goal)
+		defer done()
+		post, res, learned, err := learnGP(c, m, newKernel(lengths), lik, s, l.options())
+		if err != nil {
+			return err
+		}
+		done()
+		if learned != nil {
+			fmt.Fprintln(c.stdout, learned)
+		}
+		return finish(c, m, post, *out, report(m, res), res, learned, start)
+	}
+}
+
+// learnGP fits a Gaussian process, a sparse one where there are many rows.
+func learnGP(c *command, m *data.Model, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver, opt *pgsvi.LearnOptions) (data.Posterior, *pgsvi.Result, *pgsvi.Learned, error) {
+	if len(m.Y) <= denseRows {
+		g, err := pgsvi.NewGP(m.X, m.Y, k, lik, nil)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		_, post, res, learned, err := fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
+		return post, res, learned, err
+	}
+	g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	_, post, res, learned, err := fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
+	return post, res, learned, err
+}
+
+// fitOrLearn fits a model and, where opt is not nil, learns its hyper-parameters.
+func fitOrLearn[G any, P data.Posterior](
+	c *command, g G,
+	fit func(context.Context, *pgsvi.Solver) (P, *pgsvi.Result, error),
+	learn func(context.Context, *pgsvi.Solver, *pgsvi.LearnOptions) (G, P, *pgsvi.Learned, error),
+	s *pgsvi.Solver, opt *pgsvi.LearnOptions,
+) (model G, post P, res *pgsvi.Result, learned *pgsvi.Learned, err error) {
+	if opt == nil {
+		post, res, err = fit(c.ctx, s)
+		return g, post, res, nil, err
+	}
+	model, post, learned, err = learn(c.ctx, s, opt)
+	if err == nil {
+		res = learned.Fit
+	}
+	return model, post, res, learned, err
+}

@@ -1,0 +1,159 @@
+// Command pgsvi fits Bayesian models to tables and documents, without a line of Go.
+//
+//	pgsvi check [-formula F] [-columns C] TABLE
+//	pgsvi fit -formula F [flags] -o MODEL TABLE
+//	pgsvi gp [-formula F] [flags] -o MODEL TABLE
+//	pgsvi topics [flags] -o MODEL CORPUS
+//	pgsvi predict [-level P] [-score] MODEL TABLE
+//
+// The exit status is 1 on an error, and 2 where columns need a
+// decision or the command line is wrong.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+)
+
+// A verb is one of the things that the command does.
+type verb struct {
+	name, args, about string
+	// run defines its flags, and returns what to do with the arguments.
+	run   func(f *flag.FlagSet) func(c *command, args []string) error
+	count int // of arguments
+}
+
+var verbs = []verb{
+	{"check", "TABLE", "say what each column of a table is taken for", check, 1},
+	{"fit", "-formula F -o MODEL TABLE", "fit a generalised linear model: labels, counts, numbers; groups, curves", fit, 1},
+	{"gp", "-o MODEL TABLE", "fit a Gaussian process", fitGP, 1},
+	{"topics", "-topics K -o MODEL CORPUS", "fit a topic model", topics, 1},
+	{"predict", "MODEL TABLE", "predict the rows of a table by a model that was fitted, as CSV", predict, 2},
+}
+
+// usage prints what there is.
+func usage(w io.Writer) {
+	fmt.Fprintf(w, "pgsvi fits Bayesian models to tables and documents.\n\n")
+	for _, v := range verbs {
+		fmt.Fprintf(w, "  pgsvi %-8s %s\n", v.name, v.about)
+	}
+	fmt.Fprint(w, `
+pgsvi VERB -h has the flags of each. For example:
+
+  pgsvi check churn.csv
+  pgsvi fit -formula 'churned ~ .' -o churn.pgsvi churn.csv
+  pgsvi predict churn.pgsvi customers.csv
+`)
+}
+
+// usage prints the flags of a verb, each in a line.
+func (v verb) usage(w io.Writer, f *flag.FlagSet) {
+	fmt.Fprintf(w, "pgsvi %s [flags] %s\n%s\n\n", v.name, v.args, v.about)
+	f.VisitAll(func(f *flag.Flag) {
+		kind, text := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "0" {
+			text += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  -%-21s %s\n", strings.TrimSpace(f.Name+" "+kind), strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 25)))
+	})
+}
+
+// A command is where the input and output of a verb are.
+type command struct {
+	ctx            context.Context
+	stdout, stderr io.Writer
+	terminal       bool // stderr is one
+}
+
+// errUsage is in errors of the command line.
+var errUsage = errors.New("pgsvi VERB -h says more")
+
+// errUndecided says that columns need a decision, which was printed.
+var errUndecided = errors.New("columns need a decision")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	info, err := os.Stderr.Stat()
+	c := &command{ctx: ctx, stdout: os.Stdout, stderr: os.Stderr}
+	c.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	os.Exit(c.run(os.Args[1:]))
+}
+
+// run does what the arguments say and returns the exit status.
+func (c *command) run(args []string) int {
+	if len(args) == 0 {
+		usage(c.stderr)
+		return 2
+	}
+	switch args[0] {
+	case "-h", "-help", "--help", "help":
+		usage(c.stdout)
+		return 0
+	}
+	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
+	if i < 0 {
+		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; there are check, fit, gp, topics and predict\n", args[0])
+		return 2
+	}
+	v := verbs[i]
+	f := flag.NewFlagSet("pgsvi "+v.name, flag.ContinueOnError)
+	f.SetOutput(c.stderr)
+	f.Usage = func() { v.usage(c.stderr, f) }
+	do := v.run(f)
+	switch err := f.Parse(args[1:]); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	}
+	if f.NArg() != v.count {
+		fmt.Fprintf(c.stderr, "pgsvi %s: %d arguments, want %s; flags stand before them\n", args[0], f.NArg(), v.args)
+		return 2
+	}
+	err := do(c, f.Args())
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errUndecided) {
+		fmt.Fprintln(c.stderr, "pgsvi: "+strings.TrimPrefix(err.Error(), "pgsvi: "))
+	}
+	var undecided *data.DecisionError
+	if errors.As(err, &undecided) || errors.Is(err, errUndecided) || errors.Is(err, errUsage) {
+		return 2
+	}
+	return 1
+}
+
+// progress returns a Solver that shows its progress on a terminal, and what clears that.
+func (c *command) progress(goal float64) (s *pgsvi.Solver, done func()) {
+	s = &pgsvi.Solver{Goal: goal}
+	if !c.terminal {
+		return s, func() {}
+	}
+	s.Recorder, done = pgsvi.Progress(c.stderr, 0)
+	return s, done
+}
+
+// save writes a model to a file, or says that it does not.
+func (c *command) save(path string, write func(path string) error) error {
+	if path == "" {
+		fmt.Fprintln(c.stderr, "pgsvi: the model was not saved: -o FILE does")
+		return nil
+	}
+	return write(path)
+}
+
+// seconds returns the time since start.
+func seconds(start time.Time) string { return fmt.Sprintf("%.2f", time.Since(start).Seconds()) }

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// run runs the command in the process.
+func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	c := &command{ctx: context.Background(), stdout: &out, stderr: &err}
+	status = c.run(args)
+	return status, out.String(), err.String()
+}
+
+// value returns the number of key=… in a line.
+func value(t *testing.T, line, key string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(`(?:^|\s)` + regexp.QuoteMeta(key) + `=(\S+)`).FindStringSubmatch(line)
+	if m == nil {
+		t.Fatalf("no %s= in %s", key, line)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// visits writes a table of labels, with a category, a number, a group and a missing value.
+func visits(t *testing.T, n int) (path string) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 3))
+	var b strings.Builder
+	b.WriteString("plan;age;shop;bought\n")
+	for i := range n {
+		age, shop := 20+40*rng.Float64(), rng.IntN(5)
+		plan := []string{"Gold", "basic"}[rng.IntN(2)]
+		eta := 0.05*(age-40) + 0.5*float64(shop-2)
+		bought := "no"
+		if rng.Float64() < 1/(1+math.Exp(-eta)) {
+			bought = "yes"
+		}
+		text := strings.Replace(fmt.Sprintf("%.2f", age), ".", ",", 1)
+		if i == 7 {
+			text = "k.A."
+		}
+		fmt.Fprintf(&b, "%s;%s;s%d;%s\n", plan, text, shop, bought)
+	}
+	path = filepath.Join(t.TempDir(), "visits.csv")
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestTable goes from a file with open questions to predictions, as a user would.
+func TestTable(t *testing.T) {
+	path := visits(t, 300)
+	dir := filepath.Dir(path)
+	columns, model := filepath.Join(dir, "columns.txt"), filepath.Join(dir, "visits.pgsvi")
+	status, out, _ := run(t, "check", path)
+	if status != 2 || !strings.Contains(out, `Outcome("bought").Positive("yes")`) || !strings.Contains(out, "separator ';'") {
+		t.Errorf("check: %d\n%s", status, out)
+	}
+	formula := "bought ~ plan + age + (1 | shop)"
+	if status, _, err := run(t, "fit", "-formula", formula, path); status != 2 || !strings.Contains(err, "k.A.") {
+		t.Errorf("a fit with open questions: %d, %s", status, err)
+	}
+	if status, out, err := run(t, "check", "-formula", formula, "-columns", columns, path); status != 2 || !strings.Contains(out, "columns.txt") {
+		t.Fatalf("check -columns: %d\n%s%s", status, out, err)
+	}
+	if status, out, err := run(t, "check", "-formula", formula, "-columns", columns, path); status != 0 || !strings.Contains(out, "an intercept for each shop") {
+		t.Fatalf("check with columns: %d\n%s%s", status, out, err)
+	}
+	status, out, stderr := run(t, "fit", "-formula", formula, "-columns", columns, "-o", model, path)
+	if status != 0 {
+		t.Fatalf("fit: %d %s", status, stderr)
+	}
+	if rows, gap, sd := value(t, out, "rows"), value(t, out, "gap_bound"), value(t, out, "sd[shop]"); rows != 300 || gap > 1e-3 || !(sd > 0.1 && sd < 3) {
+		t.Errorf("fit: %s", out)
+	}
+	for _, key := range []string{"weights", "neg_elbo", "loo", "khat", "evaluations", "seconds", "sd[effects]"} {
+		value(t, out, key)
+	}
+	status, out, stderr = run(t, "predict", "-score", model, path)
+	records, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil || status != 0 || len(records) != 301 || records[0][1] != "P(yes)" {
+		t.Fatalf("predict: %d %v %s", status, err, stderr)
+	}
+	if value(t, stderr, "rows") != 300 || value(t, stderr, "errors") != 0 || value(t, stderr, "error") > 0.5 || value(t, stderr, "bits") > 1 {
+		t.Errorf("score: %s", stderr)
+	}
+	strange := filepath.Join(dir, "new.csv")
+	if err := os.WriteFile(strange, []byte("shop,age,plan\ns1,33.5,basic\ns9,41.5,basic\ns1,what,basic\ns1,41,silver\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, out, stderr = run(t, "predict", model, strange)
+	records, err = csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil || status != 0 || len(records) != 5 || value(t, stderr, "errors") != 2 {
+		t.Fatalf("predict: %d %v %s\n%s", status, err, stderr, out)
+	}
+	for i, want := range []string{"", "is new", "error: ", "error: "} {
+		r := records[i+1]
+		if note := r[4]; !strings.Contains(note, want) || (want == "error: ") != (r[1] == "") {
+			t.Errorf("row %d: %q, want %q", i+1, r, want)
+		}
+	}
+}
+
+func TestGP(t *testing.T) {
+	path := visits(t, 120)
+	model := filepath.Join(filepath.Dir(path), "gp.pgsvi")
+	columns := filepath.Join(filepath.Dir(path), "columns.txt")
+	if err := os.WriteFile(columns, []byte("Outcome(\"bought\").Positive(\"yes\"),\nNumber(\"age\").MissingAre(\"k.A.\").Drop(),\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, out, stderr := run(t, "gp", "-kernel", "matern52", "-formula", "bought ~ age + plan", "-columns", columns, "-o", model, path)
+	if status != 0 || value(t, out, "rows") != 119 {
+		t.Fatalf("gp: %d %s\n%s", status, stderr, out)
+	}
+	status, out, stderr = run(t, "predict", "-score", model, path)
+	if status != 0 || strings.Count(out, "\n") != 121 || value(t, stderr, "errors") != 1 {
+		t.Errorf("predict: %d %s", status, stderr)
+	}
+}
+
+func TestTopics(t *testing.T) {
+	dir := t.TempDir()
+	corpus := filepath.Join(dir, "texts.txt")
+	text := strings.Repeat("cat dog bird cat dog\ndog bird cat bird\nstock bond fund stock\nbond stock fund fund\n", 20)
+	if err := os.WriteFile(corpus, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, model := range []string{"ctm", "lda"} {
+		file := filepath.Join(dir, model)
+		status, out, stderr := run(t, "topics", "-model", model, "-topics", "2", "-o", file, corpus)
+		if status != 0 || value(t, out, "documents") != 80 || !strings.Contains(out, "topic  2") {
+			t.Errorf("%s: %d %s\n%s", model, status, stderr, out)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestUsage checks the status of wrong command lines, and that the flags of each verb fit a screen.
+func TestUsage(t *testing.T) {
+	path := visits(t, 50)
+	for _, args := range [][]string{
+		{}, {"guess"}, {"fit"}, {"fit", "-nothing", path}, {"fit", path}, {"predict", path}, {"topics", "-model", "x", path},
+		{"fit", "-formula", "bought ~ age", "-likelihood", "x", path}, {"gp", "-kernel", "x", path}, {"fit", "-formula", "bought ~", path},
+	} {
+		if status, _, stderr := run(t, args...); status == 0 || stderr == "" {
+			t.Errorf("%q: status %d, %s", args, status, stderr)
+		}
+	}
+	if status, out, _ := run(t, "-h"); status != 0 || !strings.Contains(out, "pgsvi fit") {
+		t.Errorf("-h: %d %s", status, out)
+	}
+	for _, v := range verbs {
+		status, _, out := run(t, v.name, "-h")
+		if status != 0 || strings.Count(out, "\n") > 24 || !strings.Contains(out, v.about) {
+			t.Errorf("%s -h: %d\n%s", v.name, status, out)
+		}
+		for line := range strings.Lines(out) {
+			if n := len([]rune(line)); n > 101 {
+				t.Errorf("%s -h: %d columns: %s", v.name, n, line)
+			}
+		}
+	}
+	if status, _, stderr := run(t, "check", path+"x"); status != 1 || !strings.HasPrefix(stderr, "pgsvi: ") {
+		t.Errorf("no file: %d %s", status, stderr)
+	}
+	if status, _, stderr := run(t, "predict", path, path); status != 1 || !strings.Contains(stderr, "visits.csv") {
+		t.Errorf("no model: %d %s", status, stderr)
+	}
+}
+
+// TestTruth holds fits against independent optima.
+func TestTruth(t *testing.T) {
+	dir := os.Getenv("PGSVI_DATA")
+	if dir == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	for _, c := range []struct {
+		file, likelihood string
+		negELBO, sd      float64
+	}{
+		{"re_logit20.csv", "logit", 354.78337421328735, 0.9383278191589168},
+		{"re_poisson200.csv", "poisson", 9171.890755636476, 0.19626485538233288},
+	} {
+		path := filepath.Join(dir, "..", "truth", c.file)
+		status, out, stderr := run(t, "fit", "-formula", "y ~ x1 + x2 + (1 | group)", "-likelihood", c.likelihood, "-standardize=false",
+			"-prior-sd", "10", "-intercept-sd", "10", "-no-prior", "-tol", "1e-8", path)
+		if status != 0 {
+			t.Fatalf("%s: %s", c.file, stderr)
+		}
+		if got := value(t, out, "neg_elbo"); math.Abs(got-c.negELBO) > 1e-6 {
+			t.Errorf("%s: neg_elbo %v, want %v", c.file, got, c.negELBO)
+		}
+		if got := value(t, out, "sd[group]"); math.Abs(got-c.sd) > 1e-5 {
+			t.Errorf("%s: sd[group] %v, want %v", c.file, got, c.sd)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/mat"
+)
+
+// topWords is how many words of a topic are shown.
+const topWords = 10
+
+// topicPosterior is that of a topic model.
+type topicPosterior interface {
+	Topics() *mat.Dense
+	Save(w io.Writer) error
+}
+
+// fitTopics fits a topic model, unless it could not be made.
+func fitTopics[P topicPosterior, M interface {
+	Fit(context.Context, *pgsvi.Solver) (P, *pgsvi.Result, error)
+}](c *command, m M, err error, s *pgsvi.Solver) (topicPosterior, *pgsvi.Result, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.Fit(c.ctx, s)
+}
+
+func topics(f *flag.FlagSet) func(*command, []string) error {
+	model := f.String("model", "ctm", "ctm, whose topics may go together, or lda")
+	k := f.Int("topics", 20, "the number of topics")
+	vocab := f.String("vocab", "", "a `file` of the words, one a line, for a corpus of numbers")
+	goal := f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: that of the model)")
+	out := f.String("o", "", "the `file` to write the model to")
+	return func(c *command, args []string) error {
+		start := time.Now()
+		corpus, err := data.ReadCorpus(args[0], *vocab)
+		if err != nil {
+			return err
+		}
+		s, done := c.progress(*goal)
+		defer done()
+		var post topicPosterior
+		var res *pgsvi.Result
+		switch *model {
+		case "ctm":
+			m, err2 := pgsvi.NewCTM(corpus, *k, nil)
+			post, res, err = fitTopics(c, m, err2, s)
+		case "lda":
+			m, err2 := pgsvi.NewLDA(corpus, *k, nil)
+			post, res, err = fitTopics(c, m, err2, s)
+		default:
+			err = fmt.Errorf("there is no model %q; there are ctm and lda: %w", *model, errUsage)
+		}
+		if err != nil {
+			return err
+		}
+		words, err := pgsvi.TopWords(post.Topics(), corpus, topWords, pgsvi.ByProbability)
+		if err != nil {
+			return err
+		}
+		done()
+		for i, w := range words {
+			fmt.Fprintf(c.stdout, "topic %2d  %s\n", i+1, strings.Join(w, " "))
+		}
+		if err := c.save(*out, func(path string) error { return data.WriteFile(path, post.Save) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "documents=%d words=%d topics=%d neg_elbo=%.12g seconds=%s\n",
+			len(corpus.Docs), corpus.Terms, *k, -res.ELBO, seconds(start))
+		return nil
+	}
+}

@@ -1,0 +1,425 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"gonum.org/v1/gonum/mat"
+)
+
+// A Model is a formula over a table: the numbers that a regression is fitted to. Print it to see
+// what each column was taken for, and the model in words. It is made by Table.Model, does not
+// change, and may be used concurrently.
+type Model struct {
+	// Data has the rows, encoded as the formula says. Where the outcome is a number of successes, X
+	// and the rest have a row of outcome +1 for the successes, weighted by their number, and one of
+	// −1 for the failures.
+	*Data
+	// Formula is the formula, with . and a*b written out.
+	Formula *formula.Formula
+
+	enc    *Encoder
+	design *design
+	y      *column
+	counts bool // the outcomes are whole numbers that are not negative
+}
+
+// Model returns the model that a formula such as
+//
+//	churned ~ plan + s(age) + region*tenure + (1 | customer)
+//
+// makes of the table; see package formula. Only columns of the formula are used, and only those of
+// them that need a decision have to be among columns; see Table.Encoder. Groups, the outcome,
+// exposures, offsets, weights and trials need not be, if they have no missing values.
+//
+// The error is that of formula.Parse, of Formula.Check or of Table.Encoder. It wraps ErrParam as
+// well where a term cannot be made of a column, such as a smooth curve of a category, and where the
+// formula has a slope of a group, which is not there yet.
+func (t *Table) Model(text string, columns ...Column) (*Model, error) {
+	f, err := formula.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	return t.ModelOf(f, columns...)
+}
+
+// ModelOf is Model for a formula that was built. It does not change f.
+func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
+	f, columns, err := t.resolve(f, columns)
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.encoder(f.Columns(), columns)
+	if err != nil {
+		return nil, err
+	}
+	raw := slices.ContainsFunc(columns, func(c Column) bool { return c.said() != nil && c.said().Kind == kindRaw })
+	d, err := newDesign(f, e, raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.learn(e, t); err != nil {
+		return nil, err
+	}
+	d.compile()
+	m := &Model{Formula: f, enc: e, design: d, y: e.column(f.Outcome)}
+	if m.Data, err = e.data(t, d); err != nil {
+		return nil, err
+	}
+	if m.Trials != nil {
+		return m, m.countTrials(t)
+	}
+	m.counts = m.y.Numeric && !slices.ContainsFunc(m.Y, func(y float64) bool { return y < 0 || y != math.Floor(y) })
+	return m, nil
+}
+
+// role is a column that a formula says something of that is no feature.
+type role struct {
+	column string
+	kind   kind
+	make   func(name string) Column
+}
+
+// roles returns those of a formula.
+func roles(f *formula.Formula) []role {
+	all := []role{
+		{f.Outcome, kindOutcome, func(n string) Column { return Outcome(n) }},
+		{f.Trials, kindTrials, func(n string) Column { return Trials(n) }},
+		{f.Exposure, kindExposure, func(n string) Column { return Exposure(n) }},
+		{f.Offset, kindOffset, func(n string) Column { return Offset(n) }},
+		{f.Weight, kindWeight, func(n string) Column { return Weight(n) }},
+	}
+	for _, t := range f.Terms {
+		if g, ok := t.(formula.Group); ok {
+			for _, by := range g.By {
+				all = append(all, role{by, kindGroup, func(n string) Column { return Group(n) }})
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(r role) bool { return r.column == "" })
+}
+
+// resolve writes the formula out for the columns of the table, and returns the columns with those
+// that only the formula names.
+func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula, []Column, error) {
+	said := map[string]kind{}
+	for _, c := range columns {
+		if s := c.said(); s != nil {
+			said[s.Name] = s.Kind
+		}
+	}
+	if err := f.Check(t.Columns()); err != nil {
+		return nil, nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	named := f.Columns()
+	rest := slices.DeleteFunc(t.Columns(), func(name string) bool { // what . is
+		switch said[name] {
+		case "", kindNumber, kindCategory, kindDate:
+			return false
+		}
+		return !slices.Contains(named, name)
+	})
+	f, err := f.Resolve(rest)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	columns = slices.Clone(columns)
+	use := f.Columns()
+	columns = slices.DeleteFunc(columns, func(c Column) bool {
+		s := c.said()
+		return s != nil && s.Kind != kindRaw && slices.Contains(t.Columns(), s.Name) && !slices.Contains(use, s.Name)
+	})
+	for _, r := range roles(f) {
+		switch k := said[r.column]; {
+		case k == "":
+			columns = append(columns, r.make(r.column))
+			said[r.column] = r.kind
+		case k == kindCategory && r.kind == kindGroup:
+		case k != r.kind:
+			return nil, nil, t.named(fmt.Errorf("pgsvi: column %s is said to be a %s, and the formula takes it for the %s: %w",
+				csvQuote(r.column), k, r.kind, pgsvi.ErrParam))
+		}
+	}
+	return f, columns, nil
+}
+
+// column returns a column by its name, or nil.
+func (e *Encoder) column(name string) *column {
+	if j, ok := e.place[name]; ok {
+		return e.state.Columns[j]
+	}
+	return nil
+}
+
+// cellsOf returns the function that finds the cell of a column among those of a row.
+func (e *Encoder) cellsOf(cells []cell) func(c *column) *cell {
+	return func(c *column) *cell { return &cells[e.place[c.Name]] }
+}
+
+// neededByModel reports whether a row without the column cannot be predicted by a model.
+func (c *column) neededByModel() bool { return c.needed() || c.Kind == kindGroup }
+
+// learn has the terms see the rows of the table.
+func (d *design) learn(e *Encoder, t *Table) error {
+	if slices.ContainsFunc(d.Terms, (*term).learns) {
+		err := e.each(t, (*column).neededByModel, func(rec *record) error {
+			if e.drops(rec.cells) {
+				return nil
+			}
+			at := e.cellsOf(rec.cells)
+			for _, term := range d.Terms {
+				if err := term.see(at); err != nil {
+					return t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, term := range d.Terms {
+		if err := term.finish(d.Raw); err != nil {
+			return t.named(err)
+		}
+	}
+	return nil
+}
+
+// sparseAt is the share of values that are not 0 below which a matrix is kept as sparse.
+const sparseAt = 0.25
+
+// data is Data with the features of a design.
+func (e *Encoder) data(t *Table, d *design) (*Data, error) {
+	b := &dataBuilder{
+		e: e, d: &Data{Names: d.names}, design: d, sparse: pgsvi.NewSparse(len(d.names)),
+		budget: memory.NewBudget("the encoded table", textTooLarge),
+	}
+	data, err := e.gather(t, b)
+	if err != nil {
+		return nil, err
+	}
+	if n := b.sparse.NNZ(); len(d.names) > 0 && float64(n) > sparseAt*float64(len(data.Kept)*len(d.names)) {
+		data.X = mat.DenseCopyOf(b.sparse)
+	}
+	return data, nil
+}
+
+// countTrials makes of each row one for its successes and one for its failures.
+func (m *Model) countTrials(t *Table) error {
+	from := m.Data
+	_, cols := from.X.Dims()
+	sparse := pgsvi.NewSparse(cols)
+	to := &Data{Names: from.Names, Groups: from.Groups, Labels: []string{"failure", "success"}}
+	row, ind := make([]float64, cols), make([]int, 0, cols)
+	val := make([]float64, 0, cols)
+	for i, k := range from.Y {
+		n := from.Trials[i]
+		if !(k >= 0 && k <= n && k == math.Floor(k)) {
+			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", from.Kept[i], k, n, pgsvi.ErrLabel))
+		}
+		mat.Row(row, i, from.X)
+		ind, val = ind[:0], val[:0]
+		for j, v := range row {
+			if v != 0 {
+				ind, val = append(ind, j), append(val, v)
+			}
+		}
+		w := 1.
+		if from.Weights != nil {
+			w = from.Weights[i]
+		}
+		for _, half := range []struct{ y, n float64 }{{1, k}, {-1, n - k}} {
+			if half.n == 0 {
+				continue
+			}
+			if err := sparse.Append(ind, val); err != nil {
+				return err
+			}
+			to.Y, to.Weights = append(to.Y, half.y), append(to.Weights, w*half.n)
+			to.Kept, to.Trials = append(to.Kept, from.Kept[i]), append(to.Trials, half.n)
+			if from.Offset != nil {
+				to.Offset = append(to.Offset, from.Offset[i])
+			}
+		}
+	}
+	to.X = sparse
+	if cols > 0 && float64(sparse.NNZ()) > sparseAt*float64(len(to.Y)*cols) {
+		to.X = mat.DenseCopyOf(sparse)
+	}
+	m.Data = to
+	return nil
+}
+
+// likelihood returns lik or, where that is nil, the one that suits the outcome.
+func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
+	f := m.Formula
+	switch {
+	case len(m.Labels) > 2:
+		return nil, fmt.Errorf("pgsvi: the outcome %s has %d classes, and a model has two; fit one for each class against the others: %w",
+			csvQuote(f.Outcome), len(m.Labels), pgsvi.ErrParam)
+	case lik != nil:
+		return lik, nil
+	case len(m.Labels) == 2:
+		return pgsvi.BernoulliLogit{}, nil
+	case f.Exposure != "" && m.counts:
+		return pgsvi.Poisson{}, nil
+	case m.counts:
+		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from 0 on: say Poisson{} or NegativeBinomial{} if they count something, GaussianNoise{} if they measure something (-likelihood poisson, negbinomial or gaussian): %w",
+			csvQuote(f.Outcome), pgsvi.ErrParam)
+	}
+	return pgsvi.GaussianNoise{}, nil
+}
+
+// GLM returns the generalised linear model of the formula. It is
+//
+//	lik, opt, err := m.Options(lik, opt)
+//	glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
+func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, error) {
+	lik, opt, err := m.Options(lik, opt)
+	if err != nil {
+		return nil, err
+	}
+	return pgsvi.NewGLM(m.X, m.Y, lik, opt)
+}
+
+// Options returns the likelihood and the options of the GLM of the formula, those given completed:
+// intercept, offsets, weights, names, and the blocks of columns that share a prior standard
+// deviation: the effects, each smooth curve and each group (random effects).
+//
+// A nil likelihood is BernoulliLogit for two labels, Poisson for counts with an exposure, and
+// GaussianNoise for other numbers. Whole numbers from 0 on without exposure are an error, which
+// wraps ErrParam, as they may be either; so are more than two classes.
+//
+// A fit learns the standard deviation of each block, and the parameters of the likelihood. If
+// GLMOptions.PriorSD is set it is that of the effects, and is kept. Set Learn of what Options
+// returns to nil to have all of them kept.
+func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood, *pgsvi.GLMOptions, error) {
+	lik, err := m.likelihood(lik)
+	if err != nil {
+		return nil, nil, err
+	}
+	var o pgsvi.GLMOptions
+	if opt != nil {
+		o = *opt
+	}
+	o.Intercept = !m.Formula.NoIntercept
+	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
+	if o.Prior != nil {
+		return lik, &o, nil
+	}
+	blocks, index := m.blocks()
+	o.Blocks = nil
+	if len(blocks) > 1 {
+		o.Blocks = index
+	}
+	var learn pgsvi.LearnOptions
+	if o.Learn != nil {
+		learn = *o.Learn
+	}
+	o.Learn = &learn
+	if o.PriorSD != 0 && len(blocks) > 0 && blocks[0] == "" {
+		learn.Fixed = append(slices.Clone(learn.Fixed), sdName(0, len(blocks)))
+		if _, learned := lik.(pgsvi.Parametric); len(blocks) == 1 && !learned {
+			o.Learn = nil
+		}
+	}
+	if len(blocks) == 0 {
+		if _, learned := lik.(pgsvi.Parametric); !learned {
+			o.Learn = nil
+		}
+	}
+	return lik, &o, nil
+}
+
+// sdName is the name that pgsvi gives the prior standard deviation of a block.
+func sdName(block, blocks int) string {
+	if blocks == 1 {
+		return "GLM.PriorSD"
+	}
+	return "GLM.PriorSD[" + strconv.Itoa(block) + "]"
+}
+
+// blocks returns the blocks of features, that of the effects first if there are any, and which each
+// feature is in.
+func (m *Model) blocks() (names []string, index []int) {
+	if slices.Contains(m.design.blocks, "") {
+		names = append(names, "")
+	}
+	for _, b := range m.design.blocks {
+		i := slices.Index(names, b)
+		if i < 0 {
+			i = len(names)
+			names = append(names, b)
+		}
+		index = append(index, i)
+	}
+	return names, index
+}
+
+// ParamName returns the name of a parameter that was learned, Param.Name, in words of the formula:
+// "sd[region]" is the standard deviation of a block of Options, "sd[effects]" that of the effects.
+func (m *Model) ParamName(name string) string {
+	blocks, _ := m.blocks()
+	for i, b := range blocks {
+		if name == sdName(i, len(blocks)) {
+			if b == "" {
+				b = "effects"
+			}
+			return "sd[" + b + "]"
+		}
+	}
+	return name
+}
+
+// ForGP returns the likelihood of a Gaussian process of X and Y, where nil is as in Options. The
+// error wraps ErrParam if the formula has what a Gaussian process does without: groups, curves,
+// products, offsets, weights.
+func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
+	for _, t := range m.design.Terms {
+		if t.Kind != productTerm || len(t.Columns) > 1 {
+			return nil, fmt.Errorf("pgsvi: %s in the formula of a Gaussian process, which finds curves and interactions by itself: name the columns alone, as in y ~ a + b: %w",
+				t.Text, pgsvi.ErrParam)
+		}
+	}
+	if m.Offset != nil || m.Weights != nil || m.Trials != nil {
+		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised linear models, not of Gaussian processes: %w", pgsvi.ErrParam)
+	}
+	return m.likelihood(lik)
+}
+
+// String says what each column was taken for, and the model in words.
+func (m *Model) String() string {
+	var b strings.Builder
+	b.WriteString(m.enc.String())
+	fmt.Fprintf(&b, "\n%s\n%s\n", m.Formula, m.Formula.Words())
+	rows, features := len(m.Kept), len(m.Names)
+	fmt.Fprintf(&b, "%s, %s", plural(rows, "row"), plural(features, "column"))
+	if len(m.Labels) == 2 {
+		fmt.Fprintf(&b, "; weights are of the log odds of %s", csvQuote(m.Labels[1]))
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// Summary returns the table of the weights of the effects, without those of curves and groups and
+// of levels that are new, which nothing is known of.
+func (m *Model) Summary(post *pgsvi.GLMPosterior) *pgsvi.Summary {
+	s := post.Summary()
+	from := len(s.Rows) - len(m.Names) // the intercept is first
+	var rows []pgsvi.SummaryRow
+	for i, r := range s.Rows {
+		if j := i - from; j >= 0 && (m.design.blocks[j] != "" || strings.HasSuffix(m.Names[j], "=(new)")) {
+			continue
+		}
+		rows = append(rows, r)
+	}
+	s.Rows = rows
+	return s
+}

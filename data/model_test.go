@@ -1,0 +1,682 @@
+package data
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// orders is a table with columns of every kind: label bought, count clicks, number spent.
+func orders(n int, seed uint64) string {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	var b strings.Builder
+	b.WriteString("bought,clicks,spent,plan,age,hour,shop,shelf,days,tries,wins\n")
+	for range n {
+		plan := []string{"basic", "gold", "free"}[rng.IntN(3)]
+		age, hour := 20+50*rng.Float64(), 24*rng.Float64()
+		shop, shelf := rng.IntN(6), rng.IntN(3)
+		days := 1 + 9*rng.Float64()
+		eta := math.Sin(hour*math.Pi/12) + 0.02*(age-45) + 0.4*float64(shop-3)
+		if plan == "gold" {
+			eta++
+		}
+		p := 1 / (1 + math.Exp(-eta))
+		bought := "no"
+		if rng.Float64() < p {
+			bought = "yes"
+		}
+		clicks := 0
+		for t := rng.ExpFloat64(); t < days*math.Exp(eta-2); t += rng.ExpFloat64() {
+			clicks++
+		}
+		tries, wins := 1+rng.IntN(9), 0
+		for range tries {
+			if rng.Float64() < p {
+				wins++
+			}
+		}
+		fmt.Fprintf(&b, "%s,%d,%.4f,%s,%.4f,%.4f,s%d,%d,%.4f,%d,%d\n", bought, clicks,
+			3+eta+0.5*rng.NormFloat64(), plan, age, hour, shop, shelf, days, tries, wins)
+	}
+	return b.String()
+}
+
+// orderRows returns the fields of the rows of orders.
+func orderRows(n int, seed uint64) (rows [][]string) {
+	for _, line := range strings.Split(strings.TrimSpace(orders(n, seed)), "\n")[1:] {
+		rows = append(rows, strings.Split(line, ","))
+	}
+	return rows
+}
+
+func tableOf(t testing.TB, text string) *Table {
+	t.Helper()
+	table, err := Read(strings.NewReader(text), "orders.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+var yes = Outcome("bought").Positive("yes")
+
+func mustModel(t testing.TB, table *Table, f string, columns ...Column) *Model {
+	t.Helper()
+	m, err := table.Model(f, columns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func mustFit(t testing.TB, m *Model, lik pgsvi.Likelihood) (*pgsvi.GLMPosterior, *Predictor) {
+	t.Helper()
+	glm, err := m.GLM(lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := glm.Fit(context.Background(), &pgsvi.Solver{Goal: 1e-6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Predictor(post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return post, p
+}
+
+// TestModelNames checks the features of each kind of term, and the blocks that they are in.
+func TestModelNames(t *testing.T) {
+	table := tableOf(t, orders(300, 1))
+	for _, c := range []struct{ formula, names, blocks string }{
+		{"bought ~ 1", "", ""},
+		{"bought ~ plan", "plan=basic plan=free", ""},
+		{"bought ~ 0 + plan", "plan=basic plan=free plan=gold", ""},
+		{"bought ~ 0 + plan + age", "plan=basic plan=free plan=gold age", ""},
+		{"bought ~ plan*age", "plan=basic plan=free age plan=basic:age plan=free:age", ""},
+		{"bought ~ age + plan:age", "age plan=basic:age plan=free:age", ""},
+		{"bought ~ plan:age", "plan=basic:age plan=free:age plan=gold:age", ""},
+		{"bought ~ poly(age, 2)", "poly(age, 2).1 poly(age, 2).2", ""},
+		{"bought ~ log(days)", "log(days)", ""},
+		{"bought ~ s(hour, k=5)", "s(hour, k=5).line s(hour, k=5).1 s(hour, k=5).2 s(hour, k=5).3",
+			"s(hour, k=5)"},
+		{"bought ~ hour + s(hour, k=4)", "hour s(hour, k=4).1 s(hour, k=4).2", "s(hour, k=4)"},
+		{"bought ~ s(hour, k=4, periodic)", "s(hour, k=4, periodic).1 s(hour, k=4, periodic).2 " +
+			"s(hour, k=4, periodic).3", "s(hour, k=4, periodic)"},
+		{"bought ~ (1 | shelf)", "shelf=0 shelf=1 shelf=2 shelf=(new)", "shelf"},
+	} {
+		m := mustModel(t, table, c.formula, yes, Category("plan").Reference("gold"))
+		if got := strings.Join(m.Names, " "); got != c.names {
+			t.Errorf("%s: columns %s, want %s", c.formula, got, c.names)
+		}
+		blocks, index := m.blocks()
+		if got := strings.TrimSpace(strings.Join(blocks, " ")); got != c.blocks {
+			t.Errorf("%s: blocks %q, want %q", c.formula, got, c.blocks)
+		}
+		if _, cols := m.X.Dims(); cols != len(m.Names) || len(index) != cols {
+			t.Errorf("%s: %d columns, %d names, %d blocks", c.formula, cols, len(m.Names), len(index))
+		}
+		if len(m.Y) != 300 || len(m.Kept) != 300 {
+			t.Errorf("%s: %d outcomes", c.formula, len(m.Y))
+		}
+	}
+	nested := mustModel(t, table, "bought ~ age + (1 | shop/shelf)", yes)
+	if blocks, _ := nested.blocks(); !slices.Equal(blocks, []string{"", "shop", "shop/shelf"}) {
+		t.Errorf("blocks %q", blocks)
+	}
+	if n := len(nested.Names); n != 1+7+19 {
+		t.Errorf("%d columns of 6 shops with 3 shelves each", n)
+	}
+	rest := mustModel(t, table, "bought ~ . - clicks - spent - wins - tries + (1 | shop)",
+		yes, Category("shelf").Reference("0"), Category("plan").Reference("gold"), Weight("days"))
+	if got := strings.Join(rest.Names[:6], " "); got != "plan=basic plan=free age hour shelf=1 shelf=2" {
+		t.Errorf("the rest is %s", got)
+	}
+}
+
+// TestModelValues checks features against those made by hand of the text of the table.
+func TestModelValues(t *testing.T) {
+	table := tableOf(t, orders(200, 2))
+	m := mustModel(t, table, "bought ~ plan*age + poly(age, 2) + log(days) + (1 | shop/shelf)", yes, Raw())
+	number := func(s string) (v float64) {
+		if _, err := fmt.Sscan(s, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	is := func(have, want string) float64 {
+		if have == want {
+			return 1
+		}
+		return 0
+	}
+	for i, f := range orderRows(200, 2) {
+		age, days := number(f[4]), number(f[8])
+		for j, name := range m.Names {
+			var want float64
+			switch {
+			case name == "age" || name == "poly(age, 2).1":
+				want = age
+			case strings.HasSuffix(name, ":age"):
+				want = age * is("plan="+f[3], strings.TrimSuffix(name, ":age"))
+			case name == "poly(age, 2).2":
+				want = age * age
+			case name == "log(days)":
+				want = math.Log(days)
+			case strings.HasPrefix(name, "plan="):
+				want = is("plan="+f[3], name)
+			case strings.HasPrefix(name, "shop="):
+				want = is("shop="+f[6], name)
+			case strings.HasPrefix(name, "shop/shelf="):
+				want = is("shop/shelf="+f[6]+"/"+f[7], name)
+			}
+			if got := m.X.At(i, j); math.Abs(got-want) > 1e-12*math.Abs(want) {
+				t.Fatalf("row %d, %s: %v, want %v", i, name, got, want)
+			}
+		}
+		if want := 2*is(f[0], "yes") - 1; m.Y[i] != want {
+			t.Fatalf("row %d: outcome %v, want %v", i, m.Y[i], want)
+		}
+	}
+	scaled := mustModel(t, table, "bought ~ age + log(days)", yes)
+	for j := range scaled.Names {
+		mean, sd := standardise(mat.Col(nil, j, scaled.X))
+		if math.Abs(mean) > 1e-12 || math.Abs(sd-1) > 1e-12 {
+			t.Errorf("%s: mean %v, sd %v", scaled.Names[j], mean, sd)
+		}
+	}
+}
+
+// reversed returns a table with its columns in the opposite order.
+func reversed(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		f := strings.Split(strings.TrimSpace(line), ",")
+		slices.Reverse(f)
+		b.WriteString(strings.Join(f, ",") + "\n")
+	}
+	return b.String()
+}
+
+// TestModelPredictor checks that a Predictor encodes rows as the model did, whatever the order of
+// the columns, and is read back to the same bits.
+func TestModelPredictor(t *testing.T) {
+	for _, c := range []struct {
+		formula string
+		lik     pgsvi.Likelihood
+	}{
+		{"bought ~ plan*age + s(hour, periodic) + (1 | shop/shelf)", nil},
+		{"clicks ~ plan + log(age) + exposure(days)", nil},
+		{"spent ~ poly(age, 3) + s(hour, k=12) + weight(days)", nil},
+		{"wins / tries ~ plan + age", nil},
+		{"clicks ~ 0 + plan:age + s(days, k=8)", pgsvi.NegativeBinomial{}},
+	} {
+		m := mustModel(t, tableOf(t, orders(300, 3)), c.formula, yes)
+		post, p := mustFit(t, m, c.lik)
+		at := post.At(m.X)
+		if m.Offset != nil {
+			at = at.Offset(m.Offset)
+		}
+		var want []float64
+		var err error
+		if p.labels() {
+			want = at.Prob(nil, 1)
+		} else if want, _, err = at.Moments(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		var file, again bytes.Buffer
+		if err := p.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		read, err := LoadPredictor(bytes.NewReader(file.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := read.Save(&again); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
+			t.Errorf("%s: another file when read and written, %v", c.formula, err)
+		}
+		for a, err := range read.Table(tableOf(t, reversed(orders(300, 3))), 0.9) {
+			if err != nil {
+				t.Fatalf("%s: %v", c.formula, err)
+			}
+			if w := want[slices.Index(m.Kept, a.Row)]; math.Abs(a.Mean-w) > 1e-12*math.Abs(w) {
+				t.Fatalf("%s, row %d: %v, and %v by the model", c.formula, a.Row, a.Mean, w)
+			}
+			if !(a.Lo <= a.Hi) || p.labels() && !(a.Lo < a.Mean && a.Mean < a.Hi) {
+				t.Errorf("%s, row %d: %v", c.formula, a.Row, a)
+			}
+		}
+		score, err := read.Score(tableOf(t, orders(300, 3)))
+		if err != nil || score.Rows != 300 || !(score.Error > 0) || math.IsNaN(score.Bits) {
+			t.Errorf("%s: %+v, %v", c.formula, score, err)
+		}
+	}
+}
+
+// TestPredictRows checks answers for maps, JSON and structs, and errors that name the column.
+func TestPredictRows(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(500, 4)), "bought ~ plan + age + (1 | shop)", yes,
+		Category("plan").New(), Number("age").Impute())
+	_, p := mustFit(t, m, nil)
+	type order struct {
+		Plan string   `col:"plan"`
+		Age  *float64 `col:"age"`
+		Shop string   `col:"shop"`
+	}
+	age := 44.
+	var first *Answer
+	for i, r := range []any{
+		map[string]any{"plan": "gold", "age": 44, "shop": "s1"},
+		map[string]string{"shop": "s1", "age": "44", "plan": "gold"},
+		[]byte(`{"age": 44.0, "plan": "gold", "shop": "s1"}`),
+		json.RawMessage(`{"age": "44", "plan": "gold", "shop": "s1"}`),
+		order{"gold", &age, "s1"},
+		&order{"gold", &age, "s1"},
+	} {
+		a, err := p.Predict(r)
+		if err != nil {
+			t.Fatalf("row %d: %v", i, err)
+		}
+		if first == nil {
+			first = a
+		}
+		if a.Mean != first.Mean || a.Label != "yes" || len(a.Notes) != 0 {
+			t.Errorf("row %d: %v, and %v", i, a, first)
+		}
+	}
+	width := func(row map[string]any, note string) float64 {
+		a, err := p.Predict(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(strings.Join(a.Notes, ";"), note) {
+			t.Errorf("notes %q, want %q", a.Notes, note)
+		}
+		return math.Log(a.Hi/(1-a.Hi)) - math.Log(a.Lo/(1-a.Lo))
+	}
+	known := width(map[string]any{"plan": "gold", "age": 44, "shop": "s1"}, "")
+	newPlan := width(map[string]any{"plan": "silver", "age": 44, "shop": "s1"}, "is new")
+	newShop := width(map[string]any{"plan": "gold", "age": 44, "shop": "s9"}, `shop="s9" is new`)
+	width(map[string]any{"plan": "gold", "shop": "s1"}, "missing: the mean stands in")
+	if !(newPlan > 1.2*known && newShop > 1.2*known) {
+		t.Errorf("log odds are %v wide, %v of a new plan, %v of a new shop", known, newPlan, newShop)
+	}
+	for _, c := range []struct {
+		row  any
+		want string
+		is   error
+	}{
+		{map[string]any{"plan": "gold", "age": "old", "shop": "s1"}, `want a number`, pgsvi.ErrNotFinite},
+		{map[string]any{"plan": "gold", "agee": 3, "shop": "s1"}, `no column "agee"`, pgsvi.ErrParam},
+		{map[string]any{"age": 3, "shop": "s1"}, `"plan": the value is missing`, pgsvi.ErrNotFinite},
+		{map[string]any{"age": 3, "plan": "gold"}, `"shop": the value is missing`, pgsvi.ErrNotFinite},
+		{[]byte(`{"age": 3`), "", pgsvi.ErrShape},
+		{7, "want a map", pgsvi.ErrShape},
+	} {
+		if _, err := p.Predict(c.row); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %s", c.row, err, c.want)
+		}
+	}
+}
+
+// TestNewGroupIsAsWideAsItsPrior checks the sd of the effect of a group never seen.
+func TestNewGroupIsAsWideAsItsPrior(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(400, 6)), "bought ~ age + (1 | shop)", yes)
+	_, opt, err := m.Options(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glm, err := m.GLM(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, post, learned, err := glm.Learn(context.Background(), nil, opt.Learn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := slices.Index(post.Names(), "shop=(new)")
+	for _, q := range learned.Params {
+		if m.ParamName(q.Name) == "sd[shop]" {
+			if sd := post.SD(nil)[j]; math.Abs(sd-q.Value) > 1e-9*q.Value {
+				t.Errorf("sd of a new shop %v, of shops %v", sd, q.Value)
+			}
+			return
+		}
+	}
+	t.Errorf("no sd[shop] among %v", learned.Params)
+}
+
+// TestModelSmooth checks that a curve is found: its root mean square error, its intervals, and what
+// is said of a value beyond the data.
+func TestModelSmooth(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	truth := func(x float64) float64 { return 1.5*math.Sin(6*x) + x }
+	var b strings.Builder
+	b.WriteString("x,y\n")
+	xs := make([]float64, 1000)
+	for i := range xs {
+		xs[i] = rng.Float64()
+		fmt.Fprintf(&b, "%v,%v\n", xs[i], truth(xs[i])+rng.NormFloat64())
+	}
+	m := mustModel(t, tableOf(t, b.String()), "y ~ s(x)")
+	post, p := mustFit(t, m, nil)
+	mean, variance := post.At(m.X).Latent(nil, nil)
+	var mse, inside float64
+	for i, x := range xs {
+		e := mean[i] - truth(x)
+		mse += e * e / 1000
+		if math.Abs(e) < 1.96*math.Sqrt(variance[i]) {
+			inside += 1. / 1000
+		}
+	}
+	if math.Sqrt(mse) > 0.12 || inside < 0.8 {
+		t.Errorf("root mean square error %v, %v inside of 95%% intervals", math.Sqrt(mse), inside)
+	}
+	a, err := p.Predict(map[string]any{"x": 3})
+	if err != nil || len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "outside") {
+		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// TestModelTrials checks successes in trials against the same rows as single trials.
+func TestModelTrials(t *testing.T) {
+	columns := []Column{Category("plan").Reference("basic"), Raw()}
+	grouped := mustModel(t, tableOf(t, orders(100, 9)), "wins / tries ~ plan + age", columns...)
+	var b strings.Builder
+	b.WriteString("win,plan,age\n")
+	for _, f := range orderRows(100, 9) {
+		var tries, wins int
+		fmt.Sscan(f[9], &tries)
+		fmt.Sscan(f[10], &wins)
+		for k := range tries {
+			fmt.Fprintf(&b, "%v,%s,%s\n", k < wins, f[3], f[4])
+		}
+	}
+	single := mustModel(t, tableOf(t, b.String()), "win ~ plan + age", append(columns, Outcome("win").Positive("true"))...)
+	elbo := func(m *Model) float64 {
+		lik, opt, err := m.Options(nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.Learn = nil
+		glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := glm.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.ELBO
+	}
+	if a, b := elbo(grouped), elbo(single); math.Abs(a-b) > 1e-7 {
+		t.Errorf("ELBO %v of trials together, %v of each", a, b)
+	}
+	bad := tableOf(t, "k,n,x\n1,2,0.5\n3,2,1.5\n0,1,2\n")
+	if _, err := bad.Model("k / n ~ x"); !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), "3 successes in 2") {
+		t.Error(err)
+	}
+}
+
+// TestModelRandomIntercepts checks ELBO and standard deviation against independent optima.
+func TestModelRandomIntercepts(t *testing.T) {
+	dir := os.Getenv("PGSVI_DATA")
+	if dir == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "..", "truth", "random_intercepts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var truth map[string]struct{ Tau, ELBO float64 }
+	if err := json.Unmarshal(text, &truth); err != nil {
+		t.Fatal(err)
+	}
+	for name, lik := range map[string]pgsvi.Likelihood{"re_logit20": pgsvi.BernoulliLogit{}, "re_poisson200": pgsvi.Poisson{}} {
+		table, err := ReadFile(filepath.Join(dir, "..", "truth", name+".csv"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := mustModel(t, table, "y ~ x1 + x2 + (1 | group)", Raw())
+		lik, opt, err := m.Options(lik, &pgsvi.GLMOptions{
+			PriorSD: 10, InterceptSD: 10, Learn: &pgsvi.LearnOptions{NoPrior: true, Tol: 1e-9},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, learned, err := glm.Learn(context.Background(), nil, opt.Learn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := truth[name]
+		if got := learned.Fit.ELBO; math.Abs(got-want.ELBO) > 1e-6 {
+			t.Errorf("%s: ELBO %v, want %v", name, got, want.ELBO)
+		}
+		for _, q := range learned.Params {
+			if m.ParamName(q.Name) == "sd[group]" && math.Abs(q.Value-want.Tau) > 1e-5 {
+				t.Errorf("%s: sd[group] %v, want %v", name, q.Value, want.Tau)
+			}
+		}
+		if learned.Evaluations > 15 {
+			t.Errorf("%s: %d evaluations", name, learned.Evaluations)
+		}
+	}
+}
+
+// TestModelMistakes checks that what cannot be fitted is an error that says why.
+func TestModelMistakes(t *testing.T) {
+	table := tableOf(t, orders(100, 10))
+	for _, c := range []struct {
+		formula, want string
+		columns       []Column
+	}{
+		{"bought ~ plann", "did you mean plan?", nil},
+		{"bought ~ plan +", "the formula ends", nil},
+		{"bought ~ age", "which is +1", nil},
+		{"bought ~ age + (1 + age | shop)", "slopes of groups are not there yet", []Column{yes}},
+		{"bought ~ s(plan)", "want a number", []Column{yes}},
+		{"bought ~ log(shelf)", "above 0", []Column{yes}},
+		{"bought ~ s(shelf)", "3 different values", []Column{yes}},
+		{"bought ~ age", "and the formula takes it for the outcome", []Column{Number("bought")}},
+		{"bought ~ age", "no such column", []Column{yes, Skip("nothing")}},
+	} {
+		_, err := table.Model(c.formula, c.columns...)
+		if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			t.Errorf("%s: %v, want %s", c.formula, err, c.want)
+		}
+	}
+	for formula, want := range map[string]string{
+		"clicks ~ age": "say Poisson{} or NegativeBinomial{}",
+		"plan ~ age":   "3 classes",
+	} {
+		if _, err := mustModel(t, table, formula).GLM(nil, nil); !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", formula, err)
+		}
+	}
+	for _, f := range []string{"spent ~ s(age)", "spent ~ age*hour", "spent ~ age + (1 | shop)", "spent ~ age + weight(days)"} {
+		if _, err := mustModel(t, table, f).ForGP(nil); !errors.Is(err, pgsvi.ErrParam) {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+	m := mustModel(t, table, "spent ~ age + hour")
+	if _, err := m.Predictor(nil); !errors.Is(err, pgsvi.ErrParam) {
+		t.Error(err)
+	}
+	post, _ := mustFit(t, m, nil)
+	if _, err := mustModel(t, table, "spent ~ age").Predictor(post); !errors.Is(err, pgsvi.ErrShape) {
+		t.Error(err)
+	}
+}
+
+// TestPredictorFiles checks that files that are cut, changed, of a later version or of another kind
+// are errors.
+func TestPredictorFiles(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(60, 11)), "bought ~ plan + s(age, k=5)", yes)
+	post, p := mustFit(t, m, nil)
+	var file, other bytes.Buffer
+	if err := errors.Join(p.Save(&file), post.Save(&other)); err != nil {
+		t.Fatal(err)
+	}
+	good := file.Bytes()
+	bad := [][]byte{nil, []byte("nothing"), other.Bytes(), append(slices.Clone(good), 'x'),
+		bytes.Replace(good, []byte("Predictor 1 "), []byte("Predictor 2 "), 1)}
+	for n := 0; n < len(good); n += 1 + len(good)/97 {
+		changed := slices.Clone(good)
+		changed[n] ^= 1
+		bad = append(bad, good[:n], changed)
+	}
+	for i, b := range bad {
+		if _, err := LoadPredictor(bytes.NewReader(b)); !errors.Is(err, pgsvi.ErrFile) {
+			t.Errorf("file %d: %v", i, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "orders.pgsvi")
+	if err := p.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadFile(path); err != nil {
+		t.Error(err)
+	}
+	if _, err := LoadFile(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestPredictorUpdate checks that further rows move the posterior about as a fit to all would.
+func TestPredictorUpdate(t *testing.T) {
+	ctx := context.Background()
+	lines := strings.SplitAfter(orders(800, 12), "\n")
+	read := func(from, to int) *Table { return tableOf(t, lines[0]+strings.Join(lines[1+from:1+to], "")) }
+	columns := []Column{yes, Category("plan").Reference("basic"), Raw()}
+	_, p := mustFit(t, mustModel(t, read(0, 400), "bought ~ plan + log(days)", columns...), nil)
+	all, _ := mustFit(t, mustModel(t, read(0, 800), "bought ~ plan + log(days)", columns...), nil)
+	q, err := p.Update(ctx, read(400, 800))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := q.Posterior().(*pgsvi.GLMPosterior), all.Mean(nil)
+	if before := p.Posterior().(*pgsvi.GLMPosterior); got.Len() != 800 || before.Len() != 400 {
+		t.Errorf("%d rows of %d", got.Len(), before.Len())
+	}
+	for j, m := range got.Mean(nil) {
+		if math.Abs(m-want[j]) > 0.3*all.SD(nil)[j] {
+			t.Errorf("weight %d: %v after an update, %v of all rows, sd %v", j, m, want[j], all.SD(nil)[j])
+		}
+	}
+	if _, err := p.Update(ctx, tableOf(t, "plan,days\nbasic,3\ngold,2\n")); !errors.Is(err, pgsvi.ErrShape) {
+		t.Error(err)
+	}
+}
+
+// TestReadColumns checks that columns are read as they are printed, and errors name the line.
+func TestReadColumns(t *testing.T) {
+	want := []Column{
+		Outcome("bought").Positive("yes").Drop(),
+		Number("price, in €").MissingAre("k.A.", "-").Decimal(',').BelowLimit("half").Impute(),
+		Category("plan").FoldCase().Reference("basic").Level().New(),
+		Date("seen").Layout("02.01.2006", "2006-01-02").As(Elapsed, Month),
+		Group("shop").Level(), Exposure("days"), Offset("o"), Weight("w"), Trials("n"), Skip("id"), Raw(),
+	}
+	var b strings.Builder
+	for _, c := range want {
+		fmt.Fprintf(&b, "\t%v, // why\n", c)
+	}
+	got, err := ReadColumns(strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	short, err := ReadColumns(strings.NewReader("Number(\"a\").Impute(),\n\nDate(`b`).As(Month),"))
+	if err != nil || len(short) != 2 {
+		t.Errorf("%v, %v", short, err)
+	}
+	for text, message := range map[string]string{
+		"Number(\"a\")\nSkip(\"b\")":      "line 1",
+		"Skip(\"a\"),\nNumbr(\"b\"),":     "line 2",
+		"Number(a),":                      "want a string",
+		"Number(),":                       "0 arguments",
+		"Number(\"a\").Reference(\"b\"),": "no Reference",
+		"Number(\"a\").String(),":         "no String",
+		"os.Exit(1),":                     "found no call",
+		"7,":                              "found no call",
+		"}; func f() {":                   "line",
+		"}; var x = []any{":               "a bracket too many",
+	} {
+		if _, err := ReadColumns(strings.NewReader(text)); !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), message) {
+			t.Errorf("%s: %v, want %s", text, err, message)
+		}
+	}
+}
+
+func FuzzReadColumns(f *testing.F) {
+	f.Add("data.Number(\"a\").Impute(),\nSkip(\"b\"), // c")
+	f.Add("Date(`b`).As(data.Month, Elapsed).Layout()")
+	f.Add("}; var x = []any{Raw()")
+	f.Fuzz(func(t *testing.T, text string) {
+		columns, err := ReadColumns(strings.NewReader(text))
+		if err != nil {
+			if !errors.Is(err, pgsvi.ErrParam) {
+				t.Fatal(err)
+			}
+			return
+		}
+		var b strings.Builder
+		for _, c := range columns {
+			fmt.Fprintf(&b, "%v,\n", c)
+		}
+		again, err := ReadColumns(strings.NewReader(b.String()))
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(columns) {
+			t.Fatalf("%v is read as %v, %v", columns, again, err)
+		}
+	})
+}
+
+// FuzzPredictorHead reads whatever there is before the posterior of a Predictor: it is an error, or
+// predicts rows without a panic.
+func FuzzPredictorHead(f *testing.F) {
+	m := mustModel(f, tableOf(f, orders(40, 13)), "bought ~ plan + s(age, k=4) + (1 | shop)", yes)
+	_, p := mustFit(f, m, nil)
+	head, err := json.Marshal(saved{p.enc, p.design, p.y.Name, p.trials, "GLMPosterior"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	var post bytes.Buffer
+	if err := p.post.Save(&post); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(head)
+	f.Fuzz(func(t *testing.T, head []byte) {
+		var s saved
+		if json.Unmarshal(head, &s) != nil {
+			return
+		}
+		q, err := s.predictor(bytes.NewReader(post.Bytes()))
+		if err != nil {
+			return
+		}
+		for _, row := range []map[string]any{{"plan": "gold", "age": 44, "shop": "s1"}, {"plan": "x", "age": -1e300, "shop": ""}, {}} {
+			if a, err := q.Predict(row); err == nil {
+				_ = a.String()
+			}
+		}
+	})
+}

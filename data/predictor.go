@@ -1,0 +1,509 @@
+package data
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
+)
+
+// A Posterior is what a Predictor predicts by: a *pgsvi.GLMPosterior, *pgsvi.GPPosterior or
+// *pgsvi.SparseGPPosterior.
+type Posterior interface {
+	At(x mat.Matrix) *pgsvi.Prediction
+	Cols() int
+	Save(w io.Writer) error
+}
+
+// A Predictor predicts the outcome of rows as they come: maps, JSON, structs, tables. It holds the
+// encoder of the columns, the formula and the posterior, and is saved with all of them in one file.
+// It does not change and may be used concurrently.
+type Predictor struct {
+	enc    *Encoder
+	design *design
+	y      *column
+	trials bool
+	post   Posterior
+}
+
+// Predictor returns the Predictor of a posterior of the model. The error wraps ErrShape if the
+// posterior has another number of columns, and ErrParam if it is of a type that is not one of those
+// of Posterior.
+func (m *Model) Predictor(post Posterior) (*Predictor, error) {
+	if _, err := posteriorName(post); err != nil {
+		return nil, err
+	}
+	if n := post.Cols(); n != len(m.Names) {
+		return nil, fmt.Errorf("pgsvi: a posterior of %d columns, and the model has %d: %w", n, len(m.Names), pgsvi.ErrShape)
+	}
+	return &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "", post: post}, nil
+}
+
+// posteriorName returns the name of the type of a posterior.
+func posteriorName(post Posterior) (string, error) {
+	switch p := post.(type) {
+	case *pgsvi.GLMPosterior:
+		if p != nil {
+			return "GLMPosterior", nil
+		}
+	case *pgsvi.GPPosterior:
+		if p != nil {
+			return "GPPosterior", nil
+		}
+	case *pgsvi.SparseGPPosterior:
+		if p != nil {
+			return "SparseGPPosterior", nil
+		}
+	}
+	return "", fmt.Errorf("pgsvi: a posterior that is %T, want a *GLMPosterior, *GPPosterior or *SparseGPPosterior: %w", post, pgsvi.ErrParam)
+}
+
+// Posterior returns the posterior that p predicts by.
+func (p *Predictor) Posterior() Posterior { return p.post }
+
+// Formula returns the formula, with . and a*b written out.
+func (p *Predictor) Formula() string { return p.design.Formula }
+
+// Outcome returns the name of the outcome and the label whose probability is predicted, which is ""
+// for numbers.
+func (p *Predictor) Outcome() (name, label string) {
+	if p.labels() {
+		label = p.label()
+	}
+	return p.y.Name, label
+}
+
+// String says what each column was taken for, and the formula.
+func (p *Predictor) String() string { return p.enc.String() + "\n" + p.design.Formula + "\n" }
+
+// An Answer is what a Predictor says of a row.
+type Answer struct {
+	// Label is the label that Mean is the probability of; "" for numbers.
+	Label string
+	// Mean is the probability of Label or of a success, or the mean of the outcome.
+	Mean float64
+	// Lo and Hi are the ends of an interval, of probability 0.9 unless something else was asked
+	// for: of a probability its credible interval, and of numbers the prediction interval, which a
+	// new outcome is in.
+	Lo, Hi float64
+	// Notes say what is to be known of the row: values that are imputed, new or beyond the training
+	// data.
+	Notes []string
+	// Row is the number of the row in its table, from 0, and Line that in its file, from 1. They
+	// are 0 where there is no table.
+	Row, Line int
+	// Outcome is the outcome of the row, as in Data.Y, and LogProb the log of its predictive
+	// probability or density, in nats. They are NaN if the row has no outcome.
+	Outcome, LogProb float64
+}
+
+// String returns the answer as "0.50 (0.11 to 0.89)", with the notes behind.
+func (a *Answer) String() string {
+	s := fmt.Sprintf("%.3g (%.3g to %.3g)", a.Mean, a.Lo, a.Hi)
+	if a.Label != "" {
+		s = fmt.Sprintf("%.2f (%.2f to %.2f)", a.Mean, a.Lo, a.Hi)
+	}
+	if len(a.Notes) > 0 {
+		s += "  " + strings.Join(a.Notes, "; ")
+	}
+	return s
+}
+
+// answerLevel is the probability of the interval of Predict.
+const answerLevel = 0.9
+
+// Predict predicts a row: a map[string]any or map[string]string by names of columns, a JSON object
+// as []byte or json.RawMessage, or a struct, or pointer to one, whose fields have tags such as
+// `col:"age"`; see Encoder.Row for how values are read, and for the errors.
+func (p *Predictor) Predict(row any) (*Answer, error) {
+	cells := make([]cell, len(p.enc.state.Columns))
+	if err := p.enc.fill(cells, row); err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	a, err := p.answer(&entries{}, cells, answerLevel)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	return a, nil
+}
+
+// Table predicts each row of a table: the sequence has an answer or an error for each, in their
+// order, with intervals of probability level, in (0, 1). Columns are found by their names. A row
+// with an error does not end the sequence. A failure of reading, a column that is not there or a
+// level out of range does, by a last element whose Answer is nil; that of a row is not nil, and has
+// its place.
+func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
+	return func(yield func(*Answer, error) bool) {
+		if !(level > 0 && level < 1) {
+			yield(nil, fmt.Errorf("pgsvi: an interval of probability %v, want one in (0, 1): %w", level, pgsvi.ErrParam))
+			return
+		}
+		var r entries
+		err := p.enc.each(t, (*column).neededByModel, func(rec *record) error {
+			a, err := p.answer(&r, rec.cells, level)
+			if err != nil {
+				a = &Answer{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Outcome: math.NaN(), LogProb: math.NaN()}
+				err = t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
+			}
+			a.Row, a.Line = rec.row, rec.line
+			if !yield(a, err) {
+				return io.EOF
+			}
+			return nil
+		})
+		if err != nil && err != io.EOF {
+			yield(nil, err)
+		}
+	}
+}
+
+// encode returns the features of a row as a matrix, and its offset.
+func (p *Predictor) encode(r *entries, cells []cell) (x mat.Matrix, offset float64, err error) {
+	if err := p.design.row(r, p.enc.cellsOf(cells)); err != nil {
+		return nil, 0, err
+	}
+	if offset, err = p.enc.offset(cells); err != nil {
+		return nil, 0, err
+	}
+	sparse := pgsvi.NewSparse(len(p.design.names))
+	return sparse, offset, sparse.Append(r.indices(), r.val)
+}
+
+// answer predicts a row.
+func (p *Predictor) answer(r *entries, cells []cell, level float64) (*Answer, error) {
+	x, offset, err := p.encode(r, cells)
+	if err != nil {
+		return nil, err
+	}
+	at := p.post.At(x)
+	if offset != 0 {
+		at = at.Offset([]float64{offset})
+	}
+	a := &Answer{Notes: slices.Clone(r.notes), Outcome: math.NaN(), LogProb: math.NaN()}
+	var one, lo, hi [1]float64
+	if p.labels() {
+		a.Label = p.label()
+		a.Mean = at.Prob(one[:], 1)[0]
+		if _, _, err = at.ProbInterval(lo[:], hi[:], 1, level); err != nil {
+			return nil, err
+		}
+		a.Lo, a.Hi = lo[0], hi[0]
+	} else {
+		if _, _, err = at.Moments(one[:], nil); err != nil {
+			return nil, err
+		}
+		a.Mean = one[0]
+		for _, end := range []struct {
+			at   *float64
+			prob float64
+		}{{&a.Lo, (1 - level) / 2}, {&a.Hi, (1 + level) / 2}} {
+			if _, err = at.Quantile(one[:], end.prob); err != nil {
+				return nil, err
+			}
+			*end.at = one[0]
+		}
+	}
+	return a, p.score(a, at, cells)
+}
+
+// labels says that the outcome is one of two.
+func (p *Predictor) labels() bool { return p.trials || len(p.y.Levels) == 2 }
+
+// label returns the one whose probability is predicted.
+func (p *Predictor) label() string {
+	if p.trials {
+		return "success"
+	}
+	return p.y.Levels[1]
+}
+
+// score compares an answer with the outcome of the row, if it has one.
+func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
+	v := &cells[p.enc.place[p.y.Name]]
+	if p.y.isGapCell(v) {
+		return nil
+	}
+	y, err := p.y.outcome(v)
+	if err != nil {
+		return p.y.wrap(err)
+	}
+	a.Outcome = y
+	if !p.trials {
+		a.LogProb = at.LogProb(nil, []float64{y})[0]
+		return nil
+	}
+	for _, c := range p.enc.state.Columns {
+		if w := &cells[p.enc.place[c.Name]]; c.Kind == kindTrials && !c.isGapCell(w) {
+			n, err := c.scale(w)
+			if err != nil {
+				return c.wrap(err)
+			}
+			yes, no := at.LogProb(nil, []float64{1})[0], at.LogProb(nil, []float64{-1})[0]
+			a.LogProb = (y*yes + (n-y)*no) / n
+			a.Outcome = y / n
+		}
+	}
+	return nil
+}
+
+// offset returns what a row adds to the linear predictor.
+func (e *Encoder) offset(cells []cell) (sum float64, err error) {
+	for j, c := range e.state.Columns {
+		if c.Kind != kindExposure && c.Kind != kindOffset {
+			continue
+		}
+		v, err := c.scale(&cells[j])
+		if err != nil {
+			return 0, c.wrap(err)
+		}
+		if c.Kind == kindExposure {
+			v = math.Log(v)
+		}
+		sum += v
+	}
+	return sum, nil
+}
+
+// A Score says how good predictions are.
+type Score struct {
+	// Rows is the number of rows that were predicted and have an outcome.
+	Rows int
+	// Bits is the mean of −log₂ of the predictive probability, or density, of the outcomes.
+	Bits float64
+	// Error is the share of labels that are not the likelier one, or the root of the mean square of
+	// outcome minus mean.
+	Error float64
+}
+
+// Score predicts the rows of a table that has the outcomes. Rows with an error are left out. The
+// error wraps ErrEmpty if no row is left; otherwise it is one of those that end Predictor.Table.
+func (p *Predictor) Score(t *Table) (*Score, error) {
+	s := &Score{}
+	for a, err := range p.Table(t, answerLevel) {
+		if a == nil {
+			return nil, err
+		}
+		if err == nil {
+			s.add(a, p.labels() && !p.trials)
+		}
+	}
+	return s, s.finish(t, p.labels() && !p.trials)
+}
+
+func (s *Score) add(a *Answer, labels bool) {
+	if math.IsNaN(a.Outcome) {
+		return
+	}
+	s.Rows++
+	s.Bits -= a.LogProb / math.Ln2
+	switch {
+	case !labels:
+		s.Error += (a.Outcome - a.Mean) * (a.Outcome - a.Mean)
+	case (a.Outcome > 0) != (a.Mean > 0.5):
+		s.Error++
+	}
+}
+
+func (s *Score) finish(t *Table, labels bool) error {
+	if s.Rows == 0 {
+		return t.named(fmt.Errorf("pgsvi: no row has an outcome and a prediction: %w", pgsvi.ErrEmpty))
+	}
+	s.Bits /= float64(s.Rows)
+	if s.Error /= float64(s.Rows); !labels {
+		s.Error = math.Sqrt(s.Error)
+	}
+	return nil
+}
+
+// Update returns a Predictor that has learned further rows, each seen once (online learning). It
+// does not change p. Levels that were new are learned as one. What the encoder knows of the columns
+// stays. Only a GLM can be updated. The error wraps ErrParam for another posterior; otherwise it is
+// that of Encoder.Data or of GLMPosterior.Update.
+func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
+	glm, ok := p.post.(*pgsvi.GLMPosterior)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: %T cannot be updated; fit it to all rows: %w", p.post, pgsvi.ErrParam)
+	}
+	d, err := p.enc.data(t, p.design)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Data: d, Formula: &formula.Formula{}, enc: p.enc, design: p.design, y: p.y}
+	if d.Y == nil {
+		return nil, t.named(fmt.Errorf("pgsvi: there is no column %s, the outcome to learn from: %w", csvQuote(p.y.Name), pgsvi.ErrShape))
+	}
+	if p.trials {
+		if err := m.countTrials(t); err != nil {
+			return nil, err
+		}
+	}
+	post, err := glm.Update(ctx, m.rows())
+	if err != nil {
+		return nil, err
+	}
+	q := *p
+	q.post = post
+	return &q, nil
+}
+
+// rows returns the rows of the data one by one.
+func (m *Model) rows() iter.Seq2[pgsvi.Row, error] {
+	return func(yield func(pgsvi.Row, error) bool) {
+		i := 0
+		for r, err := range pgsvi.Rows(m.X, m.Y) {
+			if m.Offset != nil {
+				r.Offset = m.Offset[i]
+			}
+			if m.Weights != nil {
+				if r.Weight = m.Weights[i]; r.Weight == 0 {
+					i++
+					continue
+				}
+			}
+			i++
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// saved is what a file of a Predictor has before the posterior.
+type saved struct {
+	Encoder   *Encoder `json:"encoder"`
+	Design    *design  `json:"design"`
+	Outcome   string   `json:"outcome"`
+	Trials    bool     `json:"trials,omitempty"`
+	Posterior string   `json:"posterior"`
+}
+
+// predictorFile is the kind of file that a Predictor is saved in: the number of bytes of what is
+// saved, that as JSON, and the file of the posterior.
+var predictorFile = save.Kind{Name: "Predictor", Version: 1}
+
+// Save writes the predictor: encoder, formula and posterior, with a checksum. LoadPredictor reads
+// it back to the same bits. The errors are those of w.
+func (p *Predictor) Save(w io.Writer) error {
+	name, err := posteriorName(p.post)
+	if err != nil {
+		return err
+	}
+	head, err := json.Marshal(saved{p.enc, p.design, p.y.Name, p.trials, name})
+	if err != nil {
+		return fmt.Errorf("pgsvi: saving a predictor: %w", err)
+	}
+	body := bytes.NewBuffer(binary.LittleEndian.AppendUint64(nil, uint64(len(head))))
+	body.Write(head)
+	if err := p.post.Save(body); err != nil {
+		return err
+	}
+	return predictorFile.Write(w, body.Bytes())
+}
+
+// SaveFile writes the predictor to a file; see WriteFile.
+func (p *Predictor) SaveFile(path string) error { return WriteFile(path, p.Save) }
+
+// WriteFile makes a file of what save writes, such as a posterior by its Save. It takes the place
+// of one of that name when it is whole. The errors are those of save and of the file.
+func WriteFile(path string, save func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
+	if err != nil {
+		return fmt.Errorf("pgsvi: %w", err)
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(save(f), f.Chmod(0o644), f.Close()); err != nil {
+		return fmt.Errorf("pgsvi: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("pgsvi: %w", err)
+	}
+	return nil
+}
+
+// LoadPredictor reads what Predictor.Save has written, which must be all of r. The error wraps
+// ErrFile if r is no such file, is damaged or of a newer release. A failure of r is wrapped as it
+// is.
+func LoadPredictor(r io.Reader) (*Predictor, error) {
+	body, err := predictorFile.Read(r)
+	var fault save.Fault
+	switch {
+	case errors.As(err, &fault):
+		return nil, fmt.Errorf("pgsvi: %w: %w", err, pgsvi.ErrFile)
+	case err != nil:
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	if len(body) < 8 || binary.LittleEndian.Uint64(body) > uint64(len(body)-8) {
+		return nil, fmt.Errorf("pgsvi: a predictor without its parts: %w", pgsvi.ErrFile)
+	}
+	n := 8 + int(binary.LittleEndian.Uint64(body))
+	var s saved
+	if err := json.Unmarshal(body[8:n], &s); err != nil {
+		return nil, fmt.Errorf("pgsvi: reading a predictor: %w: %w", err, pgsvi.ErrFile)
+	}
+	return s.predictor(bytes.NewReader(body[n:]))
+}
+
+// predictor makes a Predictor of what was saved and the posterior.
+func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
+	if s.Encoder == nil || s.Design == nil {
+		return nil, fmt.Errorf("pgsvi: a predictor without encoder or design: %w", pgsvi.ErrFile)
+	}
+	p = &Predictor{enc: s.Encoder, design: s.Design, trials: s.Trials, y: s.Encoder.column(s.Outcome)}
+	if p.y == nil || p.y.Kind != kindOutcome {
+		return nil, fmt.Errorf("pgsvi: a predictor without an outcome: %w", pgsvi.ErrFile)
+	}
+	for _, t := range s.Design.Terms {
+		if err := t.check(); err != nil {
+			return nil, fmt.Errorf("pgsvi: %w", err)
+		}
+	}
+	if err := s.Design.bind(s.Encoder); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, pgsvi.ErrFile)
+	}
+	s.Design.compile()
+	switch s.Posterior {
+	case "GLMPosterior":
+		p.post, err = pgsvi.Load[*pgsvi.GLMPosterior](r)
+	case "GPPosterior":
+		p.post, err = pgsvi.Load[*pgsvi.GPPosterior](r)
+	case "SparseGPPosterior":
+		p.post, err = pgsvi.Load[*pgsvi.SparseGPPosterior](r)
+	default:
+		err = fmt.Errorf("pgsvi: a predictor by a %q, which this release does not know: %w", s.Posterior, pgsvi.ErrFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := p.post.Cols(); n != len(s.Design.names) {
+		return nil, fmt.Errorf("pgsvi: a predictor of %d features and %d columns: %w", len(s.Design.names), n, pgsvi.ErrFile)
+	}
+	return p, nil
+}
+
+// LoadFile reads a Predictor from a file; see LoadPredictor.
+func LoadFile(path string) (*Predictor, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	defer f.Close()
+	p, err := LoadPredictor(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return p, nil
+}

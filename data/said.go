@@ -1,0 +1,162 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	goscanner "go/scanner"
+	"go/token"
+	"io"
+	"reflect"
+	"strconv"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// makers are the functions that make a Column.
+var makers = map[string]any{
+	"Outcome": Outcome, "Number": Number, "Category": Category, "Date": Date, "Group": Group,
+	"Exposure": Exposure, "Offset": Offset, "Weight": Weight, "Trials": Trials, "Skip": Skip, "Raw": Raw,
+}
+
+// mostSaid is how many bytes of columns are read.
+const mostSaid = 1 << 24
+
+// parts are the constants that are arguments of DateColumn.As.
+var parts = map[string]Part{"Elapsed": Elapsed, "Month": Month, "Weekday": Weekday}
+
+// ReadColumns reads columns as Go, as Table.Suggest prints them and a program would have them: a
+// list of calls such as
+//
+//	data.Outcome("churned").Positive("yes"), // a comment
+//	data.Number("age").Impute(),
+//
+// It lets a file say what columns are. The error wraps ErrParam, and names the line, if there is
+// anything else.
+func ReadColumns(r io.Reader) ([]Column, error) {
+	text, err := io.ReadAll(io.LimitReader(r, mostSaid))
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: reading columns: %w", err)
+	}
+	const before = "package p; var _ = []any{"
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "", before+string(text)+"\n}\n", parser.SkipObjectResolution)
+	line := func(at token.Pos) int { return files.Position(at).Line }
+	var list goscanner.ErrorList
+	switch {
+	case errors.As(err, &list):
+		return nil, fmt.Errorf("pgsvi: columns, line %d: %s: %w", list[0].Pos.Line, list[0].Msg, pgsvi.ErrParam)
+	case err != nil:
+		return nil, fmt.Errorf("pgsvi: columns: %w: %w", err, pgsvi.ErrParam)
+	}
+	var columns []Column
+	for _, x := range columnList(file) {
+		v, err := callColumn(x)
+		if err == nil {
+			c, ok := v.Interface().(Column)
+			if columns = append(columns, c); !ok {
+				err = errors.New("no column")
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pgsvi: columns, line %d: %w: %w", line(x.Pos()), err, pgsvi.ErrParam)
+		}
+	}
+	if len(file.Decls) != 1 {
+		return nil, fmt.Errorf("pgsvi: columns, line %d: a bracket too many: %w", line(file.Decls[1].Pos()), pgsvi.ErrParam)
+	}
+	return columns, nil
+}
+
+// columnList returns the elements of the list that file is.
+func columnList(file *ast.File) []ast.Expr {
+	spec := file.Decls[0].(*ast.GenDecl).Specs[0].(*ast.ValueSpec)
+	if list, ok := spec.Values[0].(*ast.CompositeLit); ok {
+		return list.Elts
+	}
+	return nil
+}
+
+// callColumn makes the column that x says: data.Number("x").Impute() or Number("x").Impute().
+func callColumn(x ast.Expr) (v reflect.Value, err error) {
+	call, ok := x.(*ast.CallExpr)
+	if !ok {
+		return v, errors.New(`found no call, want one such as data.Number("x").Impute()`)
+	}
+	var f reflect.Value
+	switch fun := call.Fun.(type) {
+	case *ast.Ident:
+		f = reflect.ValueOf(makers[fun.Name])
+	case *ast.SelectorExpr:
+		if isPackage(fun.X) {
+			f = reflect.ValueOf(makers[fun.Sel.Name])
+			break
+		}
+		if v, err = callColumn(fun.X); err != nil {
+			return v, err
+		}
+		if f = v.MethodByName(fun.Sel.Name); !f.IsValid() || f.Type().NumOut() != 1 || f.Type().Out(0) != v.Type() {
+			return v, fmt.Errorf("a %s has no %s", v.Type().Name(), fun.Sel.Name)
+		}
+	}
+	if !f.IsValid() {
+		return v, fmt.Errorf("found a call of something else, want one of %v", sortedKeys(makers))
+	}
+	return callWith(f, call)
+}
+
+// isPackage says that x is data, the name of this package.
+func isPackage(x ast.Expr) bool {
+	id, ok := x.(*ast.Ident)
+	return ok && id.Name == "data"
+}
+
+// callWith calls f with the arguments of a call.
+func callWith(f reflect.Value, call *ast.CallExpr) (v reflect.Value, err error) {
+	t := f.Type()
+	least := t.NumIn()
+	if t.IsVariadic() {
+		least--
+	}
+	if n := len(call.Args); n < least || n > t.NumIn() && !t.IsVariadic() {
+		return v, fmt.Errorf("a call with %d arguments, want %d", n, t.NumIn())
+	}
+	var args []reflect.Value
+	for i, a := range call.Args {
+		want := t.In(min(i, t.NumIn()-1))
+		if t.IsVariadic() && i >= least {
+			want = want.Elem()
+		}
+		arg, err := argument(a, want)
+		if err != nil {
+			return v, err
+		}
+		args = append(args, arg)
+	}
+	return f.Call(args)[0], nil
+}
+
+// argument returns the value of x, a text, a sign such as ',' or a Part.
+func argument(x ast.Expr, want reflect.Type) (v reflect.Value, err error) {
+	switch x := x.(type) {
+	case *ast.BasicLit:
+		switch {
+		case x.Kind == token.STRING && want.Kind() == reflect.String:
+			s, err := strconv.Unquote(x.Value)
+			return reflect.ValueOf(s).Convert(want), err
+		case x.Kind == token.CHAR && want.Kind() == reflect.Int32:
+			r, _, _, err := strconv.UnquoteChar(x.Value[1:len(x.Value)-1], '\'')
+			return reflect.ValueOf(r), err
+		}
+	case *ast.SelectorExpr:
+		if p, ok := parts[x.Sel.Name]; ok && isPackage(x.X) && want == reflect.TypeFor[Part]() {
+			return reflect.ValueOf(p), nil
+		}
+	case *ast.Ident:
+		if p, ok := parts[x.Name]; ok && want == reflect.TypeFor[Part]() {
+			return reflect.ValueOf(p), nil
+		}
+	}
+	return v, fmt.Errorf("found an argument of another kind, want a %v", want)
+}
