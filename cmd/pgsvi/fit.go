@@ -170,7 +170,7 @@ func (l learning) options() *pgsvi.LearnOptions {
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f, ""), learningFlags(f)
-	likelihood := f.String("likelihood", "", "`name`, by default by the outcome:\n"+names(likelihoods))
+	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential (default: by the outcome)")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")

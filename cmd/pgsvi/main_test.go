@@ -180,6 +180,12 @@ func TestUsage(t *testing.T) {
 			}
 		}
 	}
+	_, _, help := run(t, "fit", "-h")
+	for name := range likelihoods {
+		if !strings.Contains(help, name) {
+			t.Errorf("fit -h is without %s", name)
+		}
+	}
 	if status, _, stderr := run(t, "check", path+"x"); status != 1 || !strings.HasPrefix(stderr, "pgsvi: ") {
 		t.Errorf("no file: %d %s", status, stderr)
 	}
