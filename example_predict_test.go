@@ -82,3 +82,32 @@ func ExamplePrediction_Trials() {
 	// Output:
 	// 2.9 (0.6 to 6.4), a new response 0 to 7
 }
+
+// What makes a customer leave? Each column contributes to the log odds, relative to the mean row.
+func ExampleGLMPosterior_Explain() {
+	_, post := fitCalls()
+	e, err := post.Explain([]float64{6, 0}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(e)
+	// Output:
+	// calls     +3.9 ± 1.5  odds ×49.3
+	// contract  +0.4 ± 0.4   odds ×1.46
+	// log odds 3.94; −0.34 at the base row
+}
+
+// By how much does the probability change with a column, on average over the rows?
+func ExampleGLMPosterior_MarginalEffects() {
+	_, post := fitCalls()
+	x, _ := calls()
+	e, err := post.MarginalEffects(x, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(e)
+	// Output:
+	// effect on P(y = +1), mean of 16 rows
+	// calls         +0.120 ± 0.018
+	// contract=yes  −0.10 ± 0.11
+}

@@ -32,8 +32,9 @@ import (
 //
 // A GLM is immutable and safe for concurrent use.
 type GLM struct {
-	lin site.LinearModel
-	opt GLMOptions
+	lin   site.LinearModel
+	opt   GLMOptions
+	means []float64 // of the columns of x, each row as often as its weight says; nil if unknown
 }
 
 // GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean no intercept,
@@ -193,7 +194,29 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		return nil, err
 	}
 	g.addPriorMean()
+	g.setMeans(cols)
 	return g, nil
+}
+
+// setMeans makes the means of the first so many columns, of which there are none without rows.
+func (g *GLM) setMeans(cols int) {
+	n := g.Len()
+	if n == 0 {
+		return
+	}
+	share, sum := make([]float64, n), float64(n)
+	if w := g.lin.Terms.Weight; w != nil {
+		sum = floats.Sum(w)
+	}
+	for i := range share {
+		share[i] = 1 / sum
+		if w := g.lin.Terms.Weight; w != nil {
+			share[i] = w[i] / sum
+		}
+	}
+	g.means = make([]float64, g.dim())
+	g.lin.X.AddMulT(g.means, share, nil)
+	g.means = g.means[:cols:cols]
 }
 
 // checkBlocks returns an error if the blocks of so many columns have gaps.
@@ -690,7 +713,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if err != nil {
 		return nil, nil, nil, prefixed(err)
 	}
-	g := &GLM{lin: *lin, opt: l.glm.opt}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means}
 	g.opt.Learn = nil
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
@@ -738,12 +761,13 @@ type GLMPosterior struct {
 	mean  []float64 // of w
 	cov   gauss.Cov
 	rows  int
+	means []float64 // GLM.means
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
 func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 	floats.Add(mean, g.lin.Prior.Mean)
-	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows}
+	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means}
 }
 
 // priorPosterior returns the posterior of no data.

@@ -47,6 +47,7 @@ type savedGLM struct {
 	Mean       save.List[float64] `json:"mean"`
 	Cov        savedCov           `json:"covariance"`
 	Prior      gauss.SavedPrior   `json:"prior"`
+	Means      save.List[float64] `json:"columnMeans,omitempty"` // files of before have none
 }
 
 // savedCov is one of the forms of a gauss.Cov.
@@ -81,7 +82,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of weight", p.names); err != nil {
 		return err
 	}
-	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save()}
+	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means}
 	switch c := p.cov.(type) {
 	case *gauss.Full:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
@@ -112,11 +113,17 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > save.Most {
 		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
+	if cols := d - design.B2i(s.Intercept); len(s.Means) > 0 && len(s.Means) != cols {
+		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means), cols, ErrShape)
+	}
+	if j, ok := dense.AllFinite(s.Means); !ok {
+		return nil, fmt.Errorf("the mean of column %d is %v: %w", j, s.Means[j], ErrNotFinite)
+	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
 		return nil, err
 	}
-	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept}}
+	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept}, means: s.Means}
 	if p.prior, err = s.Prior.Load(); err != nil {
 		return nil, err
 	}
@@ -293,6 +300,7 @@ func alignPoints(lines [][]string) {
 func splitPoint(cell string, number bool) (whole, part int) {
 	n := utf8.RuneCountInString(cell)
 	if at := strings.IndexByte(cell, '.'); number && at >= 0 {
+		at = utf8.RuneCountInString(cell[:at])
 		return at, n - at
 	}
 	return n, 0

@@ -160,7 +160,7 @@ func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names}, p.opt}
+	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names}, p.opt, p.means}
 	s := newGLMStream(g)
 	s.w.CopyFrom(w)
 	copy(s.w.Mean, p.mean)
@@ -852,7 +852,7 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
+	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}, nil}
 	t := newGLMStream(g)
 	copy(w.Mean, s.Mean)
 	t.w, t.rows, t.seen = *w, s.Rows, s.Given

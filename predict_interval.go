@@ -193,7 +193,8 @@ func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err e
 }
 
 // intervals stores what of says of each row.
-func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (l, h []float64, err error) {
+func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
+	l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
 	if err = p.err; err == nil && !(level > 0 && level < 1) {
 		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)

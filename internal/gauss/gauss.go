@@ -28,6 +28,8 @@ type Cov interface {
 	Variances(dst []float64, x *design.Matrix, index []int)
 	// Diag stores the diagonal of V in dst.
 	Diag(dst []float64)
+	// Mul stores Vx in dst, which shares no memory with x.
+	Mul(dst, x []float64)
 	// Sym returns V, new.
 	Sym() *mat.SymDense
 	// Draw adds a draw of N(0, V) to dst.
@@ -116,6 +118,11 @@ func (c *Full) Diag(dst []float64) {
 	}
 }
 
+func (c *Full) Mul(dst, x []float64) {
+	copy(dst, x)
+	c.S.Apply(dense.Double{Hi: dst, Lo: make([]float64, len(dst))})
+}
+
 func (c *Full) Sym() *mat.SymDense { return dense.FullSym(c.inverse(), len(c.S.Mean)) }
 
 func (c *Full) Draw(dst []float64, rng *rand.Rand) error {
@@ -189,6 +196,53 @@ func (c *Dual) Variances(dst []float64, x *design.Matrix, index []int) {
 func (c *Dual) Diag(dst []float64) {
 	one := &design.Matrix{Rows: len(dst), Cols: len(dst), Sparse: Identity(len(dst))}
 	c.Variances(dst, one, nil)
+}
+
+// Mul is Λ0⁻¹x − Λ0⁻¹XᵀS½B⁻¹S½XΛ0⁻¹x where no site is negative, and otherwise goes through the
+// expansions of all weights, some at a time.
+func (c *Dual) Mul(dst, x []float64) {
+	c.Prior.Solve(dst, x)
+	if len(c.Fac.Neg) > 0 {
+		c.mulExpanded(dst, slices.Clone(dst))
+		return
+	}
+	eta := make([]float64, c.X.Rows)
+	c.X.Mul(eta, dst, nil)
+	r := make([]float64, len(c.Fac.Pos))
+	for a, i := range c.Fac.Pos {
+		r[a] = c.Fac.Sp[a] * eta[i]
+	}
+	dense.Potrs(c.Fac.Lp, r)
+	clear(eta)
+	for a, i := range c.Fac.Pos {
+		eta[i] = -c.Fac.Sp[a] * r[a]
+	}
+	h, z := make([]float64, len(dst)), make([]float64, len(dst))
+	c.X.AddMulT(h, eta, nil)
+	c.Prior.Solve(z, h)
+	floats.Add(dst, z)
+}
+
+// mulExpanded subtracts what the sites take away from Λ0⁻¹x, which is z.
+func (c *Dual) mulExpanded(dst, z []float64) {
+	d := len(dst)
+	var ex, ez dense.Expansion
+	var cross []float64
+	row, part := make([]float64, d), make([]float64, dualChunk)
+	for lo := 0; lo < d; lo += dualChunk {
+		t := min(dualChunk, d-lo)
+		units, same := mat.NewDense(t, d, nil), mat.NewDense(t, d, nil)
+		for a := range t {
+			row[lo+a] = 1
+			c.Prior.Solve(units.RawRowView(a), row)
+			row[lo+a] = 0
+			same.SetRow(a, z)
+		}
+		c.expand(&ex, units, &cross)
+		c.expand(&ez, same, &cross)
+		ex.Cross(part[:t], &ez)
+		floats.Sub(dst[lo:lo+t], part[:t])
+	}
 }
 
 // Identity returns the unit matrix.
@@ -267,6 +321,12 @@ type Diagonal []float64
 func (c Diagonal) Variances(dst []float64, x *design.Matrix, index []int) { x.QuadDiag(dst, c, index) }
 
 func (c Diagonal) Diag(dst []float64) { copy(dst, c) }
+
+func (c Diagonal) Mul(dst, x []float64) {
+	for j, v := range c {
+		dst[j] = v * x[j]
+	}
+}
 
 func (c Diagonal) Sym() *mat.SymDense {
 	s := mat.NewSymDense(len(c), nil)
@@ -382,6 +442,8 @@ func (c *LowRank) Solve(dst, r, t []float64) {
 		dst[j] = v/c.D[j] - floats.Dot(c.Z[j*k:(j+1)*k], t)
 	}
 }
+
+func (c *LowRank) Mul(dst, x []float64) { c.Solve(dst, x, make([]float64, c.Rank)) }
 
 func (c *LowRank) Diag(dst []float64) {
 	k := c.Rank

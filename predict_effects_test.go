@@ -1,0 +1,396 @@
+package pgsvi
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+)
+
+// effectNames are those of effectCase: two numbers, a column of three levels, and a yes or no.
+var effectNames = []string{"age", "calls", "plan=gold", "plan=basic", "new"}
+
+// effectCase is a fit to simulated rows of effectNames.
+func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions) (*GLM, *GLMPosterior, mat.Matrix) {
+	t.Helper()
+	rng := testRand(uint64(n))
+	x, y := mat.NewDense(n, 5, nil), make([]float64, n)
+	w := []float64{0.5, -0.4, 0.7, -0.3, 0.4}
+	for i := range n {
+		x.Set(i, 0, rng.NormFloat64())
+		x.Set(i, 1, 1+0.5*rng.NormFloat64())
+		if k := rng.IntN(3); k > 0 {
+			x.Set(i, 1+k, 1)
+		}
+		x.Set(i, 4, float64(rng.IntN(2)))
+		eta := 0.2 + floats.Dot(w, x.RawRowView(i))
+		var err error
+		if y[i], err = predictiveQuantile(lik, rng.Float64(), eta, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt.Intercept, opt.Names = true, effectNames
+	var m mat.Matrix = x
+	if sparse {
+		m = SparseOf(x)
+	}
+	g, err := NewGLM(m, y, lik, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, post, m
+}
+
+// effectCovariances are options of each form of the covariance.
+var effectCovariances = map[string]GLMOptions{
+	"full":     {},
+	"diagonal": {Covariance: DiagonalCovariance},
+	"low rank": {Covariance: LowRankCovariance, Rank: 2},
+}
+
+// TestCovMul checks Vx of each form of the covariance against V.
+func TestCovMul(t *testing.T) {
+	x := mat.NewDense(6, 2100, nil)
+	rng := testRand(3)
+	y := make([]float64, 6)
+	for i := range y {
+		y[i] = 3 * rng.NormFloat64()
+		for j := range 2100 {
+			x.Set(i, j, 0.1*rng.NormFloat64())
+		}
+	}
+	dual := func(lik Likelihood, y []float64) *GLMPosterior {
+		g, err := NewGLM(x, y, lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return post
+	}
+	posts := map[string]*GLMPosterior{
+		"dual":              dual(GaussianNoise{}, y),
+		"dual, not concave": dual(StudentT{DF: 1, Scale: 0.05}, []float64{9, -9, 8, 1, 0, 5}),
+	}
+	for name, opt := range effectCovariances {
+		_, posts[name], _ = effectCase(t, BernoulliLogit{}, 40, false, opt)
+	}
+	for name, p := range posts {
+		z := make([]float64, p.Dim())
+		for j := range z {
+			z[j] = rng.NormFloat64()
+		}
+		got, want := make([]float64, p.Dim()), mat.NewVecDense(p.Dim(), nil)
+		p.cov.Mul(got, z)
+		want.MulVec(p.Cov(), mat.NewVecDense(p.Dim(), z))
+		if e := maxRel(got, want.RawVector().Data); !(e < 1e-10) {
+			t.Errorf("%s: Vx is off by %v", name, e)
+		}
+	}
+}
+
+// TestExplain checks contributions against their formula, and that they add up.
+func TestExplain(t *testing.T) {
+	for name, opt := range effectCovariances {
+		for _, sparse := range []bool{false, true} {
+			_, post, x := effectCase(t, BernoulliLogit{}, 50, sparse, opt)
+			means := make([]float64, 5)
+			for j := range means {
+				means[j] = stat.Mean(mat.Col(nil, j, x), nil)
+			}
+			row := mat.Row(nil, 7, x)
+			e, err := post.Explain(row, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cov, weights := post.Cov(), post.Mean(nil)
+			want := map[string]Effect{}
+			for column, features := range map[string][]int{"age": {0}, "calls": {1}, "plan": {2, 3}, "new": {4}} {
+				r := Effect{Name: column}
+				var v float64
+				for _, j := range features {
+					r.Mean += (row[j] - means[j]) * weights[j]
+					for _, k := range features {
+						v += (row[j] - means[j]) * cov.At(j, k) * (row[k] - means[k])
+					}
+				}
+				r.SD = math.Sqrt(v)
+				want[column] = r
+			}
+			var sum float64
+			for i, r := range e.Rows {
+				w := want[r.Name]
+				if math.Abs(r.Mean-w.Mean) > 1e-12 || math.Abs(r.SD-w.SD) > 1e-10 {
+					t.Errorf("%s: %+v, want %+v", name, r, w)
+				}
+				if i > 0 && math.Abs(r.Mean) > math.Abs(e.Rows[i-1].Mean) {
+					t.Errorf("%s: not sorted by size: %v", name, e.Rows)
+				}
+				sum += r.Mean
+			}
+			m, _ := post.At(mat.NewDense(1, 5, row)).Latent(nil, nil)
+			m0, _ := post.At(mat.NewDense(1, 5, means)).Latent(nil, nil)
+			if len(e.Rows) != 4 || math.Abs(sum-(m[0]-m0[0])) > 1e-12 || math.Abs(e.Value-m[0]) > 1e-12 || math.Abs(e.Base-m0[0]) > 1e-12 {
+				t.Errorf("%s: parts of %v add up to %v, from %v to %v", name, len(e.Rows), sum, e.Base, e.Value)
+			}
+		}
+	}
+}
+
+// TestExplainMeans checks where the means come from: weights, files, updates, streams and options.
+func TestExplainMeans(t *testing.T) {
+	x := mat.NewDense(3, 1, []float64{1, 2, 9})
+	g, err := NewGLM(x, []float64{1, -1, 1}, BernoulliLogit{}, &GLMOptions{Weights: []float64{3, 1, 0}, Intercept: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mean = 1.25 // (3·1 + 2)/4
+	at := func(p *GLMPosterior) float64 {
+		t.Helper()
+		e, err := p.Explain([]float64{3}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 3 - e.Rows[0].Mean/p.Mean(nil)[0]
+	}
+	if got := at(post); math.Abs(got-mean) > 1e-12 {
+		t.Errorf("mean %v, want %v", got, mean)
+	}
+	var file bytes.Buffer
+	if err := post.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load[*GLMPosterior](bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := at(loaded); math.Abs(got-mean) > 1e-12 {
+		t.Errorf("mean %v from a file, want %v", got, mean)
+	}
+	updated, err := loaded.Update(t.Context(), Rows(x, []float64{1, -1, 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := at(updated); math.Abs(got-mean) > 1e-12 {
+		t.Errorf("mean %v after an update, want %v", got, mean)
+	}
+	// A file of before means were kept loads, and wants a base.
+	old, err := Load[*GLMPosterior](strings.NewReader(changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, `"unknown":0`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Explain([]float64{3}, nil); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		t.Errorf("without means: %v", err)
+	}
+	if e, err := old.Explain([]float64{3}, &EffectOptions{Base: []float64{3}}); err != nil || e.Rows[0].Mean != 0 || e.Rows[0].SD != 0 {
+		t.Errorf("from the row itself: %v %v", e, err)
+	}
+	for want, text := range map[error]string{ErrShape: `"columnMeans":[1.25,1]`, ErrNotFinite: `"columnMeans":["NaN"]`} {
+		_, err := Load[*GLMPosterior](strings.NewReader(changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, text)))
+		if err == nil || want == ErrShape && !errors.Is(err, want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	stream, err := NewGLMStream(1, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	streamed, err := stream.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streamed.Explain([]float64{3}, nil); !errors.Is(err, ErrParam) {
+		t.Errorf("of a stream: %v", err)
+	}
+	for _, c := range []struct {
+		row  []float64
+		opt  *EffectOptions
+		want error
+	}{
+		{nil, nil, ErrShape},
+		{[]float64{1, 2}, nil, ErrShape},
+		{[]float64{math.NaN()}, nil, ErrNotFinite},
+		{[]float64{1}, &EffectOptions{Base: []float64{math.Inf(1)}}, ErrNotFinite},
+		{[]float64{1}, &EffectOptions{Base: []float64{}}, ErrShape},
+		{[]float64{1}, &EffectOptions{Columns: []string{"a", "b"}}, ErrShape},
+	} {
+		if _, err := post.Explain(c.row, c.opt); !errors.Is(err, c.want) || !prefixedOnce(err) {
+			t.Errorf("%v, %+v: %v, want %v", c.row, c.opt, err, c.want)
+		}
+	}
+}
+
+// ownPoisson is a Poisson of which nothing is known but its log density and support.
+type ownPoisson struct{}
+
+func (ownPoisson) LogProb(y, eta float64) float64 { return Poisson{}.LogProb(y, eta) }
+
+func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
+
+// TestMarginalEffects checks effects against differences of the mean prediction: in features that
+// are numbers by finite differences, and in those of 0 and 1 by setting them.
+func TestMarginalEffects(t *testing.T) {
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, Binomial{Trials: 4},
+		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}} {
+		for name, opt := range effectCovariances {
+			_, post, m := effectCase(t, lik, 40, name == "diagonal", opt)
+			x := mat.DenseCopyOf(m)
+			n, _ := x.Dims()
+			offset := make([]float64, n)
+			for i := range offset {
+				offset[i] = 0.02 * float64(i)
+			}
+			mean := func(x mat.Matrix) float64 {
+				y, _, err := post.At(x).Offset(offset).Moments(nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if factsOf(lik).Support == SignLabels {
+					return (1 + stat.Mean(y, nil)) / 2
+				}
+				return stat.Mean(y, nil)
+			}
+			with := func(set map[int]func(float64) float64) float64 {
+				z := mat.DenseCopyOf(x)
+				for j, f := range set {
+					for i := range n {
+						z.Set(i, j, f(z.At(i, j)))
+					}
+				}
+				return mean(z)
+			}
+			one, zero := func(float64) float64 { return 1 }, func(float64) float64 { return 0 }
+			const h = 1e-4
+			want := []float64{0, 0, 0, 0, with(map[int]func(float64) float64{4: one}) - with(map[int]func(float64) float64{4: zero})}
+			for j := range 2 {
+				up := func(x float64) float64 { return x + h }
+				down := func(x float64) float64 { return x - h }
+				want[j] = (with(map[int]func(float64) float64{j: up}) - with(map[int]func(float64) float64{j: down})) / (2 * h)
+			}
+			reference := with(map[int]func(float64) float64{2: zero, 3: zero})
+			want[2] = with(map[int]func(float64) float64{2: one, 3: zero}) - reference
+			want[3] = with(map[int]func(float64) float64{2: zero, 3: one}) - reference
+			e, err := post.MarginalEffects(m, &EffectOptions{Offset: offset})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j, r := range e.Rows {
+				if r.Name != effectNames[j] || math.Abs(r.Mean-want[j]) > 1e-6*(1+math.Abs(want[j])) {
+					t.Errorf("%T, %s, %s: %v, want %v", lik, name, r.Name, r.Mean, want[j])
+				}
+			}
+		}
+	}
+}
+
+// TestMarginalEffectsSD checks standard deviations against those of 4000 draws of the weights.
+func TestMarginalEffectsSD(t *testing.T) {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}} {
+		for name, opt := range effectCovariances {
+			_, post, m := effectCase(t, lik, 150, false, opt)
+			x := mat.DenseCopyOf(m)
+			n, cols := x.Dims()
+			e, err := post.MarginalEffects(x, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const draws = 4000
+			w := mat.NewDense(draws, cols+1, nil)
+			if err := post.RandWeights(w, testRand(5)); err != nil {
+				t.Fatal(err)
+			}
+			effects := make([][]float64, cols)
+			for s := range draws {
+				ws := w.RawRowView(s)
+				at := func(eta float64) float64 {
+					y, _ := lik.(Responder).Moments(eta)
+					if factsOf(lik).Support == SignLabels {
+						return (1 + y) / 2
+					}
+					return y
+				}
+				sum := make([]float64, cols)
+				for i := range n {
+					row := slices.Clone(x.RawRowView(i))
+					eta := ws[cols] + floats.Dot(row, ws[:cols])
+					const h = 1e-4
+					slope := (at(eta+h) - at(eta-h)) / (2 * h)
+					sum[0] += slope * ws[0]
+					sum[1] += slope * ws[1]
+					none := eta - row[2]*ws[2] - row[3]*ws[3]
+					sum[2] += at(none+ws[2]) - at(none)
+					sum[3] += at(none+ws[3]) - at(none)
+					none = eta - row[4]*ws[4]
+					sum[4] += at(none+ws[4]) - at(none)
+				}
+				for j := range sum {
+					effects[j] = append(effects[j], sum[j]/float64(n))
+				}
+			}
+			for j, r := range e.Rows {
+				mean, sd := stat.MeanStdDev(effects[j], nil)
+				if math.Abs(r.SD/sd-1) > 0.05 || math.Abs(r.Mean-mean) > 4*sd/math.Sqrt(draws) {
+					t.Errorf("%T, %s, %s: %v ± %v, by draws %v ± %v", lik, name, r.Name, r.Mean, r.SD, mean, sd)
+				}
+			}
+		}
+	}
+}
+
+// TestMarginalEffectsErrors checks what is refused, and names of columns.
+func TestMarginalEffectsErrors(t *testing.T) {
+	_, post, m := effectCase(t, BernoulliLogit{}, 20, false, GLMOptions{})
+	nan := mat.DenseCopyOf(m)
+	nan.Set(3, 1, math.NaN())
+	var none *mat.Dense
+	for name, c := range map[string]struct {
+		x    mat.Matrix
+		opt  *EffectOptions
+		want error
+	}{
+		"nil":           {nil, nil, ErrEmpty},
+		"nil pointer":   {none, nil, ErrEmpty},
+		"no rows":       {NewSparse(5), nil, ErrEmpty},
+		"columns":       {mat.NewDense(1, 4, nil), nil, ErrShape},
+		"NaN":           {nan, nil, ErrNotFinite},
+		"offsets":       {m, &EffectOptions{Offset: []float64{1}}, ErrShape},
+		"an offset":     {mat.NewDense(1, 5, nil), &EffectOptions{Offset: []float64{math.NaN()}}, ErrNotFinite},
+		"named columns": {m, &EffectOptions{Columns: []string{"a"}}, ErrShape},
+	} {
+		if _, err := post.MarginalEffects(c.x, c.opt); !errors.Is(err, c.want) || !prefixedOnce(err) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	// Columns of their own: each level is against its own 0, whatever the other is.
+	a, err := post.MarginalEffects(m, &EffectOptions{Columns: []string{"a", "b", "c", "d", "e"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := post.MarginalEffects(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Rows[2] == b.Rows[2] || a.Rows[4] != b.Rows[4] {
+		t.Errorf("%v and %v", a.Rows, b.Rows)
+	}
+	text := b.String()
+	if !strings.HasPrefix(text, "effect on P(y = +1), mean of 20 rows\n") || strings.Count(text, "\n") != 6 || strings.Contains(text, "×") {
+		t.Errorf("%s", text)
+	}
+}
