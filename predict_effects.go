@@ -194,7 +194,8 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 			name, len(row), p.Cols(), ErrShape)
 	}
 	if j, ok := dense.AllFinite(row); !ok {
-		return fmt.Errorf("pgsvi: %s has %v in column %d (%s): %w", name, row[j], j, p.names[j], ErrNotFinite)
+		return fmt.Errorf("pgsvi: %s has %v in column %d (%s): %w",
+			name, row[j], j, p.names[j], ErrNotFinite)
 	}
 	return nil
 }
