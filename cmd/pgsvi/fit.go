@@ -36,9 +36,9 @@ var kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 func choose[T any](what string, all map[string]T, name string) (v T, err error) {
 	v, ok := all[name]
 	if !ok && name != "" {
-		return v, fmt.Errorf("there is no %s %q; there are %s: %w", what, name, names(all), errUsage)
+		err = fmt.Errorf("there is no %s %q; there are %s: %w", what, name, names(all), errUsage)
 	}
-	return v, nil
+	return v, err
 }
 
 func names[T any](all map[string]T) string {
@@ -51,30 +51,45 @@ type input struct {
 	standardize      *bool
 }
 
-func inputFlags(f *flag.FlagSet, formula string) (in input) {
-	in.formula = f.String("formula", formula, "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns")
+func inputFlags(f *flag.FlagSet) (in input) {
+	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns")
 	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
 	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
 	return in
 }
 
-// model reads a table and the columns, and shows what they are taken for.
-func (in input) model(c *command, path string) (*data.Model, error) {
-	if *in.formula == "" {
-		return nil, fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", errUsage)
-	}
-	t, err := data.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	columns, err := in.read()
-	if err != nil {
-		return nil, err
+// read reads a table and the file of columns.
+func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
+	if t, err = data.ReadFile(path); err != nil {
+		return nil, nil, err
 	}
 	if !*in.standardize {
 		columns = append(columns, data.Raw())
 	}
-	m, err := t.Model(*in.formula, columns...)
+	if *in.columns == "" {
+		return t, columns, nil
+	}
+	file, err := os.Open(*in.columns)
+	if err != nil {
+		return t, columns, err
+	}
+	defer file.Close()
+	said, err := data.ReadColumns(file)
+	return t, append(columns, said...), err
+}
+
+// model returns the model of a table, and shows what the columns are taken for. Without a formula
+// that is of the last column by all others.
+func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.Model, error) {
+	all := t.Columns()
+	f := &formula.Formula{Outcome: all[len(all)-1], Terms: []formula.Term{formula.Rest{}}}
+	if *in.formula != "" {
+		var err error
+		if f, err = formula.Parse(*in.formula); err != nil {
+			return nil, err
+		}
+	}
+	m, err := t.ModelOf(f, columns...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,65 +97,28 @@ func (in input) model(c *command, path string) (*data.Model, error) {
 	return m, nil
 }
 
-// read reads the file of columns.
-func (in input) read() ([]data.Column, error) {
-	if *in.columns == "" {
-		return nil, nil
-	}
-	file, err := os.Open(*in.columns)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return data.ReadColumns(file)
-}
-
 func check(f *flag.FlagSet) func(*command, []string) error {
-	in := inputFlags(f, "")
+	in := inputFlags(f)
 	return func(c *command, args []string) error {
-		t, err := data.ReadFile(args[0])
-		if err != nil {
+		t, columns, err := in.read(args[0])
+		write := *in.columns != "" && errors.Is(err, os.ErrNotExist) && t != nil
+		if err != nil && !write {
 			return err
 		}
-		fmt.Fprint(c.stdout, t)
-		columns, err := in.read()
-		wrote := false
-		if *in.columns != "" && errors.Is(err, os.ErrNotExist) {
-			columns, err, wrote = nil, nil, true
-		}
-		if err != nil {
+		fmt.Fprintf(c.stdout, "%v\n", t)
+		_, err = in.model(c, t, columns)
+		var undecided *data.DecisionError
+		if !errors.As(err, &undecided) {
 			return err
 		}
-		outcome := t.Columns()[len(t.Columns())-1]
-		if *in.formula != "" {
-			f, err := formula.Parse(*in.formula)
-			if err != nil {
-				return err
-			}
-			m, err := t.ModelOf(f, columns...)
-			var undecided *data.DecisionError
-			switch {
-			case err == nil:
-				fmt.Fprint(c.stdout, m)
-				return nil
-			case !errors.As(err, &undecided) || !wrote:
-				return err
-			}
-			outcome = f.Outcome
+		s := &data.Suggestions{Decisions: undecided.Decisions}
+		if write {
+			err = os.WriteFile(*in.columns, []byte(s.String()), 0o644)
+			fmt.Fprintf(c.stdout, "%d columns need a decision; %s has proposals to read and change\n", len(s.Decisions), *in.columns)
+		} else {
+			fmt.Fprintf(c.stdout, "%d columns need a decision; a file for -columns may be:\n%v", len(s.Decisions), s)
 		}
-		s := t.Suggest(outcome, columns...)
-		switch n := len(s.Decisions); {
-		case n == 0:
-			return nil
-		case wrote:
-			if err := os.WriteFile(*in.columns, []byte(s.String()), 0o644); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.stdout, "\n%d columns need a decision; %s has proposals to read and change\n", n, *in.columns)
-		default:
-			fmt.Fprintf(c.stdout, "\n%d columns need a decision. With %s as the outcome, a file for -columns may be:\n%v", n, outcome, s)
-		}
-		return errUndecided
+		return errors.Join(errUndecided, err)
 	}
 }
 
@@ -163,24 +141,30 @@ func (l learning) options() *pgsvi.LearnOptions {
 	if !*l.learn {
 		return nil
 	}
-	// The search ends where its quadratic model promises less than Tol, which is about what is
-	// left.
+	// The search ends where its quadratic model promises less than Tol: about what is left.
 	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
 }
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
-	in, l := inputFlags(f, ""), learningFlags(f)
+	in, l := inputFlags(f), learningFlags(f)
 	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential (default: by the outcome)")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
+		if *in.formula == "" {
+			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", errUsage)
+		}
 		lik, err := choose("likelihood", likelihoods, *likelihood)
 		if err != nil {
 			return err
 		}
-		m, err := in.model(c, args[0])
+		t, columns, err := in.read(args[0])
+		if err != nil {
+			return err
+		}
+		m, err := in.model(c, t, columns)
 		if err != nil {
 			return err
 		}
@@ -241,7 +225,7 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 	if err := c.save(out, p.SaveFile); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.stdout, "%s seconds=%s%s\n", line, seconds(start), sds)
+	fmt.Fprintf(c.stdout, "%s seconds=%.2f%s\n", line, time.Since(start).Seconds(), sds)
 	return nil
 }
 
@@ -249,10 +233,10 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 const denseRows = 3000
 
 func fitGP(f *flag.FlagSet) func(*command, []string) error {
-	in, l := inputFlags(f, ""), learningFlags(f)
+	in, l := inputFlags(f), learningFlags(f)
 	kernel := f.String("kernel", "se", "`name` of the kernel: "+names(kernels))
 	ard := f.Bool("ard", false, "learn a length for each feature")
-	likelihood := f.String("likelihood", "", "`name` of the likelihood (default: by the outcome)")
+	likelihood := f.String("likelihood", "", "`name` as of fit (default: by the outcome)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
@@ -264,7 +248,11 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
-		m, err := in.model(c, args[0])
+		t, columns, err := in.read(args[0])
+		if err != nil {
+			return err
+		}
+		m, err := in.model(c, t, columns)
 		if err != nil {
 			return err
 		}
@@ -291,20 +279,19 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 }
 
 // learnGP fits a Gaussian process, a sparse one where there are many rows.
-func learnGP(c *command, m *data.Model, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver, opt *pgsvi.LearnOptions) (data.Posterior, *pgsvi.Result, *pgsvi.Learned, error) {
-	if len(m.Y) <= denseRows {
-		g, err := pgsvi.NewGP(m.X, m.Y, k, lik, nil)
-		if err != nil {
-			return nil, nil, nil, err
+func learnGP(c *command, m *data.Model, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver, opt *pgsvi.LearnOptions,
+) (post data.Posterior, res *pgsvi.Result, learned *pgsvi.Learned, err error) {
+	if len(m.Y) > denseRows {
+		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
+		if err == nil {
+			_, post, res, learned, err = fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
 		}
-		_, post, res, learned, err := fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
 		return post, res, learned, err
 	}
-	g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
-	if err != nil {
-		return nil, nil, nil, err
+	g, err := pgsvi.NewGP(m.X, m.Y, k, lik, nil)
+	if err == nil {
+		_, post, res, learned, err = fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
 	}
-	_, post, res, learned, err := fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
 	return post, res, learned, err
 }
 

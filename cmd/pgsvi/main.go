@@ -20,7 +20,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
@@ -154,6 +153,3 @@ func (c *command) save(path string, write func(path string) error) error {
 	}
 	return write(path)
 }
-
-// seconds returns the time since start.
-func seconds(start time.Time) string { return fmt.Sprintf("%.2f", time.Since(start).Seconds()) }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -15,22 +14,6 @@ import (
 
 // topWords is how many words of a topic are shown.
 const topWords = 10
-
-// topicPosterior is that of a topic model.
-type topicPosterior interface {
-	Topics() *mat.Dense
-	Save(w io.Writer) error
-}
-
-// fitTopics fits a topic model, unless it could not be made.
-func fitTopics[P topicPosterior, M interface {
-	Fit(context.Context, *pgsvi.Solver) (P, *pgsvi.Result, error)
-}](c *command, m M, err error, s *pgsvi.Solver) (topicPosterior, *pgsvi.Result, error) {
-	if err != nil {
-		return nil, nil, err
-	}
-	return m.Fit(c.ctx, s)
-}
 
 func topics(f *flag.FlagSet) func(*command, []string) error {
 	model := f.String("model", "ctm", "ctm, whose topics may go together, or lda")
@@ -46,16 +29,22 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 		}
 		s, done := c.progress(*goal)
 		defer done()
-		var post topicPosterior
 		var res *pgsvi.Result
-		switch *model {
-		case "ctm":
-			m, err2 := pgsvi.NewCTM(corpus, *k, nil)
-			post, res, err = fitTopics(c, m, err2, s)
-		case "lda":
-			m, err2 := pgsvi.NewLDA(corpus, *k, nil)
-			post, res, err = fitTopics(c, m, err2, s)
-		default:
+		var post interface {
+			Topics() *mat.Dense
+			Save(w io.Writer) error
+		}
+		if *model == "lda" {
+			var m *pgsvi.LDA
+			if m, err = pgsvi.NewLDA(corpus, *k, nil); err == nil {
+				post, res, err = m.Fit(c.ctx, s)
+			}
+		} else if *model == "ctm" {
+			var m *pgsvi.CTM
+			if m, err = pgsvi.NewCTM(corpus, *k, nil); err == nil {
+				post, res, err = m.Fit(c.ctx, s)
+			}
+		} else {
 			err = fmt.Errorf("there is no model %q; there are ctm and lda: %w", *model, errUsage)
 		}
 		if err != nil {
@@ -72,8 +61,8 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 		if err := c.save(*out, func(path string) error { return data.WriteFile(path, post.Save) }); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.stdout, "documents=%d words=%d topics=%d neg_elbo=%.12g seconds=%s\n",
-			len(corpus.Docs), corpus.Terms, *k, -res.ELBO, seconds(start))
+		fmt.Fprintf(c.stdout, "documents=%d words=%d topics=%d neg_elbo=%.12g seconds=%.2f\n",
+			len(corpus.Docs), corpus.Terms, *k, -res.ELBO, time.Since(start).Seconds())
 		return nil
 	}
 }
