@@ -22,7 +22,7 @@ import (
 var longer = map[string]bool{"methods": true, "divergence": true}
 
 // unwritten are the examples that are not templates yet.
-var unwritten = map[string]bool{"logistic": true, "methods": true, "poisson": true, "sparse": true, "stream": true}
+var unwritten = map[string]bool{"logistic": true, "poisson": true}
 
 const module = "github.com/pgsvi/pgsvi"
 
@@ -141,8 +141,9 @@ func TestCopies(t *testing.T) {
 
 // TestData checks that the data files of the examples are those of testdata.
 func TestData(t *testing.T) {
-	for _, name := range []string{"gpclass/ionosphere.csv", "co2/co2.csv", "iris/iris.csv"} {
-		set := strings.TrimSuffix(filepath.Base(name), ".csv")
+	for _, name := range []string{"gpclass/ionosphere.csv", "co2/co2.csv", "iris/iris.csv", "methods/ionosphere40.csv"} {
+		set, _, _ := strings.Cut(filepath.Base(name), ".")
+		set = strings.TrimSuffix(set, "40") // the first 40 rows
 		a, err := os.ReadFile(filepath.FromSlash(name))
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +152,7 @@ func TestData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(a, b) {
+		if !bytes.HasPrefix(b, a) {
 			t.Errorf("%s differs from testdata", name)
 		}
 	}

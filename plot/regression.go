@@ -198,6 +198,10 @@ func Trace(l Labels, best float64, runs ...Run) *gonum.Plot {
 	}
 	p := newPicture(l)
 	var x, y span
+	marked := true // where every run has few points
+	for _, run := range runs {
+		marked = marked && len(run.Trace) <= 40
+	}
 	for k, run := range runs {
 		s := Series{Name: run.Name}
 		for _, it := range run.Trace {
@@ -219,7 +223,7 @@ func Trace(l Labels, best float64, runs ...Run) *gonum.Plot {
 		line.LineStyle = look.line()
 		p.Add(line)
 		p.key(run.Name, line)
-		if len(s.X) <= 40 {
+		if marked {
 			dots := must(plotter.NewScatter(pairs(s.X, s.Y)))
 			dots.GlyphStyle = look.mark(2.4)
 			p.Add(dots)

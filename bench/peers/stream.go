@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
@@ -15,14 +18,13 @@ import (
 // stream runs examples/stream on rows in a file, with all processors, which it reports the memory
 // of.
 func (o *options) stream(ctx context.Context) ([]row, error) {
-	const cols = 30
 	program := filepath.Join(o.temp, "stream")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/pgsvi/pgsvi/examples/stream")
 	build.Stderr = o.stderr
 	if err := build.Run(); err != nil {
 		return nil, fmt.Errorf("go build: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, program, "-rows", strconv.Itoa(o.streamed), "-cols", strconv.Itoa(cols), "-file", filepath.Join(o.temp, "rows.bin"))
+	cmd := exec.CommandContext(ctx, program, "-rows", strconv.Itoa(o.streamed), "-file", filepath.Join(o.temp, "rows.bin"))
 	cmd.Stderr = o.stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -30,14 +32,27 @@ func (o *options) stream(ctx context.Context) ([]row, error) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	var rows, columns int
-	var seconds, speed, memory float64
-	if _, err := fmt.Sscanf(lines[len(lines)-1], "rows=%d cols=%d seconds=%f rows_per_second=%f peak_mb=%f", &rows, &columns, &seconds, &speed, &memory); err != nil {
+	var seconds float64
+	if _, err := fmt.Sscanf(lines[len(lines)-1], "rows=%d cols=%d seconds=%f", &rows, &columns, &seconds); err != nil {
 		return nil, fmt.Errorf("the last line of examples/stream is %q: %w", lines[len(lines)-1], err)
 	}
 	r := o.newRow(fmt.Sprintf("%d rows × %d from a file", rows, columns), "GLMStream", "one pass")
 	r.threads, r.seconds, r.pass = runtime.NumCPU(), seconds, 1
-	r.more = map[string]float64{"rows_per_second": speed, "peak_mb": memory}
+	r.more = map[string]float64{"rows_per_second": float64(rows) / max(seconds, 0.005), "peak_mb": resident(cmd.ProcessState) / 1e6}
 	return []row{r}, nil
+}
+
+// resident returns the largest memory of a process that was resident, in bytes, and NaN where the
+// system does not say.
+func resident(p *os.ProcessState) float64 {
+	usage, ok := p.SysUsage().(*syscall.Rusage)
+	switch {
+	case !ok:
+		return math.NaN()
+	case runtime.GOOS == "darwin":
+		return float64(usage.Maxrss)
+	}
+	return 1024 * float64(usage.Maxrss)
 }
 
 // streamTable returns the table of the part stream.
