@@ -67,6 +67,7 @@ type spec struct {
 	Layouts   []string `json:"layouts,omitempty"`
 	Parts     []Part   `json:"parts,omitempty"`
 	Decimal   string   `json:"decimal,omitempty"`
+	Unit      string   `json:"unit,omitempty"`
 	AnyUnit   bool     `json:"any_unit,omitempty"`
 	Unscaled  bool     `json:"unscaled,omitempty"`
 	why       string   // the kind is what it is
@@ -126,6 +127,9 @@ func (s *spec) call() string {
 	if s.Decimal != "" {
 		fmt.Fprintf(&b, ".Decimal(%q)", rune(s.Decimal[0]))
 	}
+	if s.Unit != "" {
+		texts("Unit", s.Unit)
+	}
 	flag(s.AnyUnit, "AnyUnit")
 	if s.Limit != "" {
 		texts("BelowLimit", s.Limit)
@@ -134,7 +138,8 @@ func (s *spec) call() string {
 	if len(s.Parts) > 0 {
 		var parts []string
 		for _, p := range s.Parts {
-			parts = append(parts, "data."+map[Part]string{Elapsed: "Elapsed", Month: "Month", Weekday: "Weekday"}[p])
+			parts = append(parts, "data."+map[Part]string{Elapsed: "Elapsed", Month: "Month",
+				Weekday: "Weekday"}[p])
 		}
 		fmt.Fprintf(&b, ".As(%s)", strings.Join(parts, ", "))
 	}
@@ -167,9 +172,9 @@ type NumberColumn struct{ *spec }
 // Number takes a column as numbers. They are standardised: the mean is taken off, and what remains
 // is divided by the standard deviation. Columns of 0 and 1 are left alone. A currency sign or % is
 // ignored, as long as all values have the same.
-func Number(name string) NumberColumn { return NumberColumn{named(name, kindNumber)} }
+func Number(name string) NumberColumn { return NumberColumn{specOf(name, kindNumber)} }
 
-func named(name string, k kind) *spec { return &spec{Name: name, Kind: k} }
+func specOf(name string, k kind) *spec { return &spec{Name: name, Kind: k} }
 
 // with returns a changed copy.
 func (s *spec) with(change func(*spec)) *spec {
@@ -195,7 +200,8 @@ func (c NumberColumn) Drop() NumberColumn {
 	return NumberColumn{c.with(func(s *spec) { s.Missing = missingDrop })}
 }
 
-// BelowLimit says what a value such as "<0.3" is: "half" takes 0.15, and "at" takes 0.3.
+// BelowLimit says what a value such as "<0.3" is: "half" takes 0.15, and "at" takes 0.3. ">300" is
+// 300 in both cases.
 func (c NumberColumn) BelowLimit(how string) NumberColumn {
 	return NumberColumn{c.with(func(s *spec) { s.Limit = how })}
 }
@@ -203,6 +209,11 @@ func (c NumberColumn) BelowLimit(how string) NumberColumn {
 // Decimal says what the decimal sign is, '.' or ','. The other one parts groups of three digits.
 func (c NumberColumn) Decimal(sign rune) NumberColumn {
 	return NumberColumn{c.with(func(s *spec) { s.Decimal = string(sign) })}
+}
+
+// Unit says which text stands after the numbers, besides the known ones: "m2" of "35 m2".
+func (c NumberColumn) Unit(unit string) NumberColumn {
+	return NumberColumn{c.with(func(s *spec) { s.Unit = unit })}
 }
 
 // AnyUnit ignores units that differ: "5 €" and "5 $" are both 5.
@@ -220,7 +231,7 @@ type CategoryColumn struct{ *spec }
 
 // Category takes a column as texts, of which there are some different ones: its levels. The levels
 // except for the reference become features, "x=level", that are 1 in their rows and 0 elsewhere.
-func Category(name string) CategoryColumn { return CategoryColumn{named(name, kindCategory)} }
+func Category(name string) CategoryColumn { return CategoryColumn{specOf(name, kindCategory)} }
 
 // MissingAre says which texts mean a missing value, besides the usual ones; see
 // NumberColumn.MissingAre.
@@ -228,7 +239,8 @@ func (c CategoryColumn) MissingAre(texts ...string) CategoryColumn {
 	return CategoryColumn{c.with(func(s *spec) { s.NA = append(s.NA, texts...) })}
 }
 
-// NotMissing says which of the usual texts for a missing value are levels, such as "NA" for Namibia.
+// NotMissing says which of the usual texts for a missing value are levels, such as "NA" for
+// Namibia.
 func (c CategoryColumn) NotMissing(texts ...string) CategoryColumn {
 	return CategoryColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
 }
@@ -293,10 +305,11 @@ const (
 type DateColumn struct{ *spec }
 
 // Date takes a column as dates, with or without the time of day.
-func Date(name string) DateColumn { return DateColumn{named(name, kindDate)} }
+func Date(name string) DateColumn { return DateColumn{specOf(name, kindDate)} }
 
 // Layout says how dates are written, as package time does: "02/01/2006" is day, month, year. Of
-// several layouts the first that fits is taken.
+// several layouts the first that fits is taken. Days and months of one digit are read by "02" and
+// "01", too.
 func (c DateColumn) Layout(layouts ...string) DateColumn {
 	return DateColumn{c.with(func(s *spec) { s.Layouts = append(s.Layouts, layouts...) })}
 }
@@ -328,7 +341,7 @@ type OutcomeColumn struct{ *spec }
 
 // Outcome is the column to predict. Numbers stay what they are. Two labels need Positive, unless they
 // are -1 and 1. Three or more texts are classes: Data.Y has their numbers, from 0.
-func Outcome(name string) OutcomeColumn { return OutcomeColumn{named(name, kindOutcome)} }
+func Outcome(name string) OutcomeColumn { return OutcomeColumn{specOf(name, kindOutcome)} }
 
 // Positive says which of two labels is +1; the other one is −1.
 func (c OutcomeColumn) Positive(label string) OutcomeColumn {
@@ -370,19 +383,19 @@ func (c OutcomeColumn) Decimal(sign rune) OutcomeColumn {
 // of trials. Its methods return changed copies.
 type ScaleColumn struct{ *spec }
 
-// Exposure is how long, or how much, a row was exposed to what is counted. Its logarithm is added to
-// Data.Offset. Values must be above 0.
-func Exposure(name string) ScaleColumn { return ScaleColumn{named(name, kindExposure)} }
+// Exposure is how long, or how much, a row was exposed to what is counted. Its logarithm is added
+// to Data.Offset. Values must be above 0.
+func Exposure(name string) ScaleColumn { return ScaleColumn{specOf(name, kindExposure)} }
 
 // Offset is added to the linear predictor; see Data.Offset.
-func Offset(name string) ScaleColumn { return ScaleColumn{named(name, kindOffset)} }
+func Offset(name string) ScaleColumn { return ScaleColumn{specOf(name, kindOffset)} }
 
 // Weight multiplies the log-likelihood of the row; see Data.Weights. Values must be at least 0.
-func Weight(name string) ScaleColumn { return ScaleColumn{named(name, kindWeight)} }
+func Weight(name string) ScaleColumn { return ScaleColumn{specOf(name, kindWeight)} }
 
 // Trials is the number of trials of which the outcome is the number of successes; see Data.Trials.
 // Values must be whole and above 0.
-func Trials(name string) ScaleColumn { return ScaleColumn{named(name, kindTrials)} }
+func Trials(name string) ScaleColumn { return ScaleColumn{specOf(name, kindTrials)} }
 
 // MissingAre says which texts mean a missing value, besides the usual ones; see
 // NumberColumn.MissingAre.
@@ -405,7 +418,7 @@ type GroupColumn struct{ *spec }
 
 // Group is a column whose values say which rows belong together, such as customers or subjects, for
 // models with random effects. It has no features; see Data.Groups.
-func Group(name string) GroupColumn { return GroupColumn{named(name, kindGroup)} }
+func Group(name string) GroupColumn { return GroupColumn{specOf(name, kindGroup)} }
 
 // MissingAre says which texts mean a missing value, besides the usual ones; see
 // NumberColumn.MissingAre.
@@ -427,7 +440,7 @@ func (c GroupColumn) Drop() GroupColumn {
 type SkipColumn struct{ *spec }
 
 // Skip leaves a column out.
-func Skip(name string) SkipColumn { return SkipColumn{named(name, kindSkip)} }
+func Skip(name string) SkipColumn { return SkipColumn{specOf(name, kindSkip)} }
 
 // RawOption is what Raw returns.
 type RawOption struct{ *spec }

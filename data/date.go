@@ -97,7 +97,8 @@ func appendShape(b []byte, s string) []byte {
 	return b
 }
 
-// alive returns the shapes that are dates, those of the most rows first, and how many rows they have.
+// alive returns the shapes that are dates, those of the most rows first, and how many rows they
+// have.
 func (d dateShapes) alive() (all []*dateShape, rows int) {
 	for _, s := range d {
 		if len(s.layouts) > 0 && s.n > 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
@@ -70,8 +71,8 @@ type column struct {
 }
 
 // Encoder learns how to encode the table. Columns that need a decision have to be named; the others
-// are taken for what they look like. A column named by Skip, and one that is not in the table, is no
-// feature.
+// are taken for what they look like. A column named by Skip, and one that is not in the table, is
+// no feature.
 //
 // The error has all decisions that remain, as a DecisionError, which wraps ErrParam; see Suggest.
 // Other errors are those of reading, and wrap ErrNotFinite or ErrParam where a row, whose line they
@@ -86,11 +87,17 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	if len(decisions) > 0 {
 		return nil, &DecisionError{t.Name, decisions}
 	}
-	e := &Encoder{state: encoderState{Version: encoderVersion, Table: t.Name, Format: t.Format, Found: t.formatText(), Rows: t.rows}}
+	if slices.ContainsFunc(columns, func(c Column) bool { return c.said().Kind == kindRaw }) {
+		for _, s := range specs {
+			s.Unscaled = s.Kind == kindNumber || s.Kind == kindDate
+		}
+	}
+	e := &Encoder{state: encoderState{Version: encoderVersion, Table: t.Name, Format: t.Format,
+		Found: t.formatText(), Rows: t.rows}}
 	for j, s := range specs {
 		c := &column{spec: *s, Why: s.why}
 		if c.Kind != kindSkip {
-			c.learnProfile(t, t.profiles[j])
+			c.learnProfile(t, t.profileOf(j, s))
 		}
 		e.state.Columns = append(e.state.Columns, c)
 	}
@@ -172,7 +179,8 @@ func (e *Encoder) learn(t *Table) error {
 		return err
 	}
 	if e.state.Kept == 0 {
-		return t.named(fmt.Errorf("pgsvi: no row is left after those with missing values: %w", pgsvi.ErrEmpty))
+		return t.named(fmt.Errorf("pgsvi: no row is left after those with missing values: %w",
+			pgsvi.ErrEmpty))
 	}
 	var decisions []Decision
 	nonzero, features := 0.0, 0
@@ -206,7 +214,7 @@ func (c *column) isGapCell(v *cell) bool {
 		}
 		return c.isGap(v.s)
 	}
-	return len(c.NA) > 0 && slices.Contains(c.NA, v.s)
+	return len(c.NA) > 0 && slices.Contains(c.NA, c.text(v))
 }
 
 // value returns the number of a cell that has one.
@@ -222,15 +230,19 @@ func (c *column) value(v *cell) (float64, error) {
 		sign = c.Sign[0]
 	}
 	s, part := v.s, 1.0
-	if c.Limit != "" && s != "" && s[0] == '<' {
-		s = strings.TrimSpace(s[1:])
-		if c.Limit == "half" {
+	if c.Unit != "" {
+		s = strings.TrimSpace(strings.TrimSuffix(s, c.Unit))
+	}
+	if c.Limit != "" && s != "" && (s[0] == '<' || s[0] == '>') {
+		if c.Limit == "half" && s[0] == '<' {
 			part = 0.5
 		}
+		s = strings.TrimSpace(s[1:])
 	}
 	x, unit, ok := numberOf(s, sign)
 	if !ok {
-		return 0, fmt.Errorf("found %s, want a number with the decimal sign %q: %w", csvQuote(v.s), rune(sign), pgsvi.ErrNotFinite)
+		return 0, fmt.Errorf("found %s, want a number with the decimal sign %q: %w", csvQuote(v.s),
+			rune(sign), pgsvi.ErrNotFinite)
 	}
 	if unit != "" && unit != c.Units && !c.AnyUnit {
 		return 0, fmt.Errorf("found %s, want %s: %w", csvQuote(v.s), c.unitText(), pgsvi.ErrParam)
@@ -250,11 +262,20 @@ func (c *column) date(v *cell) (float64, error) {
 	if v.kind == dateCell {
 		return v.f, nil
 	}
-	if s, ok := parseDate(v.s, c.Written); ok && v.kind == textCell {
-		return s, nil
+	if v.kind == textCell {
+		if s, ok := parseDate(v.s, c.Written); ok {
+			return s, nil
+		}
+		if s, ok := parseDate(v.s, isoLayouts); ok {
+			return s, nil
+		}
 	}
-	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(v.s), strings.Join(c.Written, " or "), pgsvi.ErrParam)
+	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(v.s),
+		strings.Join(c.Written, " or "), pgsvi.ErrParam)
 }
+
+// isoLayouts are read whatever the layouts of a column: there is but one way to read them.
+var isoLayouts = []string{time.DateOnly, time.RFC3339}
 
 const yearSeconds = 365.25 * 24 * 3600
 
@@ -334,19 +355,22 @@ func (e *Encoder) compile() error {
 	bytes, seen := 0, map[string]string{}
 	for j, c := range e.state.Columns {
 		if _, twice := e.place[c.Name]; twice || c.Name == "" {
-			return fmt.Errorf("pgsvi: an encoder with two columns named %s: %w", csvQuote(c.Name), pgsvi.ErrFile)
+			return fmt.Errorf("pgsvi: an encoder with two columns named %s: %w", csvQuote(c.Name),
+				pgsvi.ErrFile)
 		}
 		e.place[c.Name] = j
 		for _, l := range c.Levels {
 			if bytes += len(c.Name) + len(l); bytes > mostNames && c.Kind == kindCategory {
-				return fmt.Errorf("pgsvi: column %s: the names of its %d levels take too much memory; Skip it, or give it a shorter name: %w",
+				return fmt.Errorf("pgsvi: column %s: the names of its %d levels take too much "+
+					"memory; Skip it, or give it a shorter name: %w",
 					csvQuote(c.Name), len(c.Levels), pgsvi.ErrMemory)
 			}
 		}
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {
-				return fmt.Errorf("pgsvi: columns %s and %s both have the feature %s; rename one: %w",
+				return fmt.Errorf("pgsvi: columns %s and %s both have the feature %s; rename "+
+					"one: %w",
 					csvQuote(other), csvQuote(c.Name), csvQuote(name), pgsvi.ErrShape)
 			}
 			seen[name] = c.Name
@@ -402,7 +426,8 @@ func (e *Encoder) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("pgsvi: reading an encoder: %w: %w", err, pgsvi.ErrFile)
 	}
 	if s.Version != encoderVersion {
-		return fmt.Errorf("pgsvi: an encoder of version %d, want %d; read it with the release that has written it: %w", s.Version, encoderVersion, pgsvi.ErrFile)
+		return fmt.Errorf("pgsvi: an encoder of version %d, want %d; read it with the release "+
+			"that has written it: %w", s.Version, encoderVersion, pgsvi.ErrFile)
 	}
 	for _, c := range s.Columns {
 		if err := c.check(); err != nil {
@@ -433,10 +458,19 @@ func (c *column) check() error {
 		return fmt.Errorf("column %s has the scale %v", csvQuote(c.Name), c.Scale)
 	case c.Kind == kindCategory && !slices.Contains(c.Levels, c.Reference):
 		return fmt.Errorf("column %s has no level %s", csvQuote(c.Name), csvQuote(c.Reference))
+	case c.Missing == missingLevel && c.Kind != kindCategory && c.Kind != kindGroup,
+		c.Missing == missingImpute && !numeric, c.Unknown != "" && c.Kind != kindCategory,
+		c.Unknown == unknownMissing && c.Missing != missingLevel:
+		return fmt.Errorf("column %s has the policies %q and %q", csvQuote(c.Name), c.Missing,
+			c.Unknown)
+	case c.Positive != "" && c.Kind == kindOutcome &&
+		(len(c.Levels) != 2 || c.Levels[1] != c.Positive):
+		return fmt.Errorf("outcome %s has no label %s", csvQuote(c.Name), csvQuote(c.Positive))
 	case c.Kind == kindOutcome && !c.Numeric && len(c.Levels) < 2:
 		return fmt.Errorf("outcome %s has %d labels", csvQuote(c.Name), len(c.Levels))
 	case len(c.Counts) != len(c.Levels):
-		return fmt.Errorf("column %s has %d levels and %d counts", csvQuote(c.Name), len(c.Levels), len(c.Counts))
+		return fmt.Errorf("column %s has %d levels and %d counts", csvQuote(c.Name), len(c.Levels),
+			len(c.Counts))
 	case len(slices.Compact(slices.Sorted(slices.Values(c.Levels)))) != len(c.Levels):
 		return fmt.Errorf("column %s has a level twice", csvQuote(c.Name))
 	}

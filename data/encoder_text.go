@@ -22,9 +22,11 @@ func (e *Encoder) String() string {
 			features = fmt.Sprint(c.n)
 		}
 		if c.Kind == kindCategory {
-			unknown = map[string]string{unknownError: "error", unknownNew: "new", unknownReference: "reference", unknownMissing: "missing"}[c.Unknown]
+			unknown = map[string]string{unknownError: "error", unknownNew: "new",
+				unknownReference: "reference", unknownMissing: "missing"}[c.Unknown]
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shorten(c.Name, 40), c.taken(), shorten(c.Why, 50), features, c.missingText(), unknown)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shorten(c.Name, 40), c.taken(),
+			shorten(c.Why, 50), features, c.missingText(), unknown)
 	}
 	w.Flush()
 	for i, d := range e.Doubts() {
@@ -66,13 +68,15 @@ func (c *column) taken() string {
 		}
 		return text
 	case kindCategory:
-		return fmt.Sprintf("category of %s, against %s", plural(len(c.Levels), "level"), csvQuote(c.Reference))
+		return fmt.Sprintf("category of %s, against %s", plural(len(c.Levels), "level"),
+			csvQuote(c.Reference))
 	case kindDate:
 		var parts []string
 		for _, p := range c.Parts {
 			parts = append(parts, string(p))
 		}
-		return fmt.Sprintf("date, %s: %s", strings.Join(c.Written, " or "), strings.Join(parts, ", "))
+		return fmt.Sprintf("date, %s: %s", strings.Join(c.Written, " or "),
+			strings.Join(parts, ", "))
 	case kindGroup:
 		return plural(len(c.Levels), "group")
 	case kindOutcome:
@@ -91,14 +95,17 @@ func (c *column) takenOutcome() string {
 		return fmt.Sprintf("outcome, %.4g ± %.3g", c.Mean, c.SD)
 	case c.Positive != "":
 		k := c.Counts[slices.Index(c.Levels, c.Positive)]
-		return fmt.Sprintf("outcome, +1 = %s (%.1f%%)", csvQuote(c.Positive), 100*float64(k)/float64(max(1, c.Values)))
+		return fmt.Sprintf("outcome, +1 = %s (%.1f%%)", csvQuote(c.Positive),
+			100*float64(k)/float64(max(1, c.Values)))
 	}
-	return fmt.Sprintf("outcome of %d classes, %s", len(c.Levels), strings.Join(quoteAll(c.Levels, 5), ", "))
+	return fmt.Sprintf("outcome of %d classes, %s", len(c.Levels),
+		strings.Join(quoteAll(c.Levels, 5), ", "))
 }
 
 // missingText says how many values are missing, and what is done about them.
 func (c *column) missingText() string {
-	what := map[string]string{missingDrop: "left out", missingImpute: "mean and indicator", missingLevel: "own level"}[c.Missing]
+	what := map[string]string{missingDrop: "left out", missingImpute: "mean and indicator",
+		missingLevel: "own level"}[c.Missing]
 	switch {
 	case c.Kind == kindSkip || c.Gaps == 0 && what == "":
 		return "-"

@@ -23,8 +23,8 @@ import (
 type Header int
 
 const (
-	// FindHeader takes a first line for names if there is a text and no number in it, and for data if
-	// there is no text. Both together are an error.
+	// FindHeader takes a first line for names if there is a text and no number in it, and for data
+	// if there is no text. Both together are an error.
 	FindHeader Header = iota
 	// FirstLineNames takes the first line for names.
 	FirstLineNames
@@ -48,13 +48,13 @@ type Format struct {
 	// Separator stands between fields. 0 finds out which of ',', ';', '|' and a tab it is, by the
 	// first lines.
 	Separator rune `json:"separator,omitempty"`
-	// Decimal is the decimal sign, '.' or ','. 0 finds it out, by values that can be read in one way
-	// only, and stays 0 if there is none or they disagree.
+	// Decimal is the decimal sign, '.' or ','. 0 finds it out, by values that can be read in one
+	// way only, and stays 0 if there is none or they disagree.
 	Decimal rune `json:"decimal,omitempty"`
 	// Header says whether the first line has names.
 	Header Header `json:"header,omitempty"`
-	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" finds it out, by a byte order mark and by
-	// what is valid.
+	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" finds it out, by a byte order mark and
+	// by what is valid.
 	Encoding string `json:"encoding,omitempty"`
 	// Mark is true if a byte order mark was found. Readers ignore it.
 	Mark bool `json:"mark,omitempty"`
@@ -66,11 +66,14 @@ func (f Format) check() error {
 		!utf8.ValidRune(f.Separator) || f.Separator == utf8.RuneError):
 		return fmt.Errorf("pgsvi: Format.Separator is %q: %w", f.Separator, pgsvi.ErrParam)
 	case f.Decimal != 0 && f.Decimal != '.' && f.Decimal != ',':
-		return fmt.Errorf("pgsvi: Format.Decimal is %q, want '.' or ',': %w", f.Decimal, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: Format.Decimal is %q, want '.' or ',': %w", f.Decimal,
+			pgsvi.ErrParam)
 	case f.Header < FindHeader || f.Header > FirstLineData:
 		return fmt.Errorf("pgsvi: Format.Header is %d: %w", f.Header, pgsvi.ErrParam)
-	case f.Encoding != "" && !slices.Contains([]string{UTF8, Windows1252, UTF16LE, UTF16BE}, f.Encoding):
-		return fmt.Errorf("pgsvi: Format.Encoding is %q, want %s, %s, %s or %s: %w", f.Encoding, UTF8,
+	case f.Encoding != "" && !slices.Contains([]string{UTF8, Windows1252, UTF16LE, UTF16BE},
+		f.Encoding):
+		return fmt.Errorf("pgsvi: Format.Encoding is %q, want %s, %s, %s or %s: %w", f.Encoding,
+			UTF8,
 			Windows1252, UTF16LE, UTF16BE, pgsvi.ErrParam)
 	}
 	return nil
@@ -132,18 +135,20 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 		return nil, err
 	}
 	head, _ := s.text.Peek(sniffed)
-	if first := bytes.TrimLeft(head, " \t\r\n"); f.Separator == 0 && len(first) > 0 && first[0] == '{' {
+	if first := bytes.TrimLeft(head, " \t\r\n"); f.Separator == 0 && len(first) > 0 &&
+		first[0] == '{' {
 		s.format.JSON = true
 	}
 	s.in = newRecordReader(s.text)
 	if s.format.JSON {
-		s.format.Separator = 0
+		s.format.Separator, s.rec.row = 0, -1
 		s.text = bufio.NewReaderSize(s.in, 1<<16)
 		return s, nil
 	}
 	if rest, ok := bytes.CutPrefix(head, []byte("sep=")); ok && len(rest) > 1 {
 		end := bytes.IndexByte(rest, '\n') // as Excel writes and reads it
-		if line := strings.TrimRight(string(rest[:max(end, 0)]), "\r"); len(line) == 1 && (f.Separator == 0 || f.Separator == rune(line[0])) {
+		if line := strings.TrimRight(string(rest[:max(end, 0)]), "\r"); len(line) == 1 &&
+			(f.Separator == 0 || f.Separator == rune(line[0])) {
 			s.format.Separator = rune(line[0])
 			s.text.Discard(len("sep=") + end + 1)
 			s.skipped = 1
@@ -245,7 +250,8 @@ func sniffSeparator(head []byte) rune {
 // torn reports whether a field begins or ends with a separator, as it does by the wrong one.
 func torn(field string) bool {
 	field = strings.TrimSpace(field)
-	return field != "" && (strings.IndexByte(";|,", field[0]) >= 0 || strings.IndexByte(";|,", field[len(field)-1]) >= 0)
+	return field != "" && (strings.IndexByte(";|,", field[0]) >= 0 ||
+		strings.IndexByte(";|,", field[len(field)-1]) >= 0)
 }
 
 // header reads the first record, for the names.
@@ -277,7 +283,8 @@ func (s *scanner) header() error {
 			name = "y"
 		}
 		if _, twice := s.place[name]; twice {
-			return fmt.Errorf("pgsvi: line %d: two columns are named %s; rename one, or set Format.Header if these are no names: %w",
+			return fmt.Errorf("pgsvi: line %d: two columns are named %s; rename one, or set "+
+				"Format.Header if these are no names: %w",
 				line, csvQuote(name), pgsvi.ErrShape)
 		}
 		s.place[name] = j
@@ -304,7 +311,8 @@ func isHeader(record []string, line int) (bool, error) {
 		}
 	}
 	if number != "" && name != "" {
-		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number %s, as data do; set Format.Header: %w",
+		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number "+
+			"%s, as data do; set Format.Header: %w",
 			line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
 	}
 	return name != "", nil
@@ -319,7 +327,8 @@ func isMissing(field string) bool {
 	case "", "NA", "N/A", "n/a", "#N/A", "<NA>", "?", ".", "-":
 		return true
 	}
-	return len(field) == 3 && strings.EqualFold(field, "nan") || len(field) == 4 && strings.EqualFold(field, "null")
+	return len(field) == 3 && strings.EqualFold(field, "nan") || len(field) == 4 &&
+		strings.EqualFold(field, "null")
 }
 
 // next returns the next record, which is valid until the one after, or io.EOF.
@@ -338,7 +347,8 @@ func (s *scanner) next() (*record, error) {
 	s.rec.row++
 	s.rec.line = line
 	if len(fields) != len(s.names) {
-		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(fields), len(s.names), pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w",
+			line, len(fields), len(s.names), pgsvi.ErrShape)
 	}
 	for j, f := range fields {
 		s.rec.cells[j] = cell{s: f}
@@ -355,7 +365,8 @@ func (s *scanner) readCSV() ([]string, int, error) {
 			return nil, 0, err
 		}
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line+s.skipped, bad.Column, bad.Err, pgsvi.ErrShape)
+			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line+s.skipped,
+				bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)
@@ -385,7 +396,8 @@ func (s *scanner) checkText(text string, line int) error {
 	}
 	if s.format.Encoding != UTF8 {
 		if strings.ContainsRune(text, utf8.RuneError) {
-			return fmt.Errorf("pgsvi: line %d: %s is no text in %s; set Format.Encoding: %w", line, csvQuote(text), s.format.Encoding, pgsvi.ErrShape)
+			return fmt.Errorf("pgsvi: line %d: %s is no text in %s; set Format.Encoding: %w", line,
+				csvQuote(text), s.format.Encoding, pgsvi.ErrShape)
 		}
 		return nil
 	}
@@ -396,6 +408,7 @@ func (s *scanner) checkText(text string, line int) error {
 	if !s.accents && !s.format.Mark {
 		return errNotUTF8
 	}
-	return fmt.Errorf("pgsvi: line %d: %s is not UTF-8, as the lines before are; set Format.Encoding, or mend the line: %w",
+	return fmt.Errorf("pgsvi: line %d: %s is not UTF-8, as the lines before are; set "+
+		"Format.Encoding, or mend the line: %w",
 		line, csvQuote(text), pgsvi.ErrShape)
 }

@@ -82,7 +82,8 @@ func jsonValue(b []byte) (c cell, rest []byte, err error) {
 		text, rest, err := jsonString(b)
 		return cell{s: string(text)}, rest, err
 	case '{', '[':
-		return c, nil, fmt.Errorf("found an object or a list, want a number, a text, true, false or null: %w", pgsvi.ErrShape)
+		return c, nil, fmt.Errorf("found an object or a list, want a number, a text, true, false "+
+			"or null: %w", pgsvi.ErrShape)
 	case 'n':
 		return cell{kind: nullCell}, b[4:], nil
 	case 't':

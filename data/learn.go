@@ -41,7 +41,9 @@ func (l *learner) add(v *cell, y *learner) error {
 	if c.isGapCell(v) {
 		c.Gaps++
 		if c.Missing == missingError {
-			return fmt.Errorf("the value is missing: %w", pgsvi.ErrNotFinite)
+			return fmt.Errorf("the value is missing, and it is not said what to do about that; "+
+				"see the "+
+				"methods of %s: %w", constructors[c.Kind], pgsvi.ErrNotFinite)
 		}
 		l.leak.add(nil, math.NaN(), true, y)
 		return nil
@@ -55,7 +57,8 @@ func (l *learner) add(v *cell, y *learner) error {
 		}
 		l.addNumber(s)
 		l.leak.add(nil, s, false, y)
-	case c.Kind == kindNumber || c.Numeric || c.Kind == kindExposure || c.Kind == kindOffset || c.Kind == kindWeight || c.Kind == kindTrials:
+	case c.Kind == kindNumber || c.Numeric || c.Kind == kindExposure || c.Kind == kindOffset ||
+		c.Kind == kindWeight || c.Kind == kindTrials:
 		x, err := c.value(v)
 		if err == nil {
 			err = c.checkScale(x)
@@ -194,12 +197,20 @@ func (l *learner) finishNumber() string {
 		c.Scale = 1
 	}
 	if !(c.Scale > 0) || math.IsInf(c.Scale, 0) || math.IsInf(c.Mean, 0) {
-		return fmt.Sprintf("the values from %v to %v are too large or too close for their standard deviation", l.min, l.max)
+		return fmt.Sprintf("the values from %v to %v are too large or too close for their "+
+			"standard deviation", l.min, l.max)
 	}
-	if c.Kind == kindNumber && c.Why != whySaid && l.whole && l.min >= 1 && len(l.values) <= fewValues && c.Values > 2*fewValues {
-		c.Doubts = append(c.Doubts, fmt.Sprintf("whole numbers of %d values, %v to %v: if they are codes, Category(%q)", len(l.values), l.min, l.max, c.Name))
+	if c.Kind == kindNumber && c.Why != whySaid && l.fewWhole() {
+		c.Doubts = append(c.Doubts,
+			fmt.Sprintf("whole numbers of %d values, %v to %v: if they are codes, Category(%q)",
+				len(l.values), l.min, l.max, c.Name))
 	}
 	return ""
+}
+
+// fewWhole reports whether the values look like codes.
+func (l *learner) fewWhole() bool {
+	return l.whole && l.min >= 1 && len(l.values) <= fewValues && l.c.Values > 2*fewValues
 }
 
 // whySaid is the reason of a kind that the caller has given.
@@ -228,7 +239,8 @@ func (l *learner) finishLevels() string {
 			}
 		}
 	} else if counts[c.Reference] == 0 {
-		return fmt.Sprintf("there is no level %s to be the reference; there are %s", csvQuote(c.Reference), countsText(counts, fewListed))
+		return fmt.Sprintf("there is no level %s to be the reference; there are %s",
+			csvQuote(c.Reference), countsText(counts, fewListed))
 	}
 	if c.Unknown == unknownMissing && c.Missing != missingLevel {
 		return "UnknownIsMissing needs Level"
@@ -236,6 +248,12 @@ func (l *learner) finishLevels() string {
 	if len(c.Levels) == 1 && c.Missing != missingLevel {
 		return "all values of the rows that are kept are the same; Skip it"
 	}
+	l.doubtRare(counts)
+	return ""
+}
+
+// doubtRare names the levels of few rows.
+func (l *learner) doubtRare(counts map[string]int) {
 	rare := map[string]int{}
 	for level, n := range counts {
 		if n < rareLevel {
@@ -243,9 +261,10 @@ func (l *learner) finishLevels() string {
 		}
 	}
 	if len(rare) > 0 {
-		c.Doubts = append(c.Doubts, fmt.Sprintf("%s of fewer than %d rows: %s", plural(len(rare), "level"), rareLevel, countsText(rare, fewListed)))
+		l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%s of fewer than %d rows: %s",
+			plural(len(rare), "level"),
+			rareLevel, countsText(rare, fewListed)))
 	}
-	return ""
 }
 
 func (l *learner) finishOutcome() string {
@@ -254,6 +273,11 @@ func (l *learner) finishOutcome() string {
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
 		if c.Values > 0 && l.min == l.max {
 			return fmt.Sprintf("the outcome of all rows that are kept is %v", l.min)
+		}
+		if l.fewWhole() && !c.Quantity {
+			c.Doubts = append(c.Doubts,
+				fmt.Sprintf("whole numbers of %d values, %v to %v: if they are classes, "+
+					"Outcome(%q).Classes()", len(l.values), l.min, l.max, c.Name))
 		}
 		return ""
 	}
@@ -267,12 +291,14 @@ func (l *learner) finishOutcome() string {
 			c.Positive = fold(c.Positive)
 		}
 		if len(levels) != 2 || counts[c.Positive] == 0 {
-			return fmt.Sprintf("the outcome of the rows that are kept is %s, want two labels", countsText(counts, fewListed))
+			return fmt.Sprintf("the outcome of the rows that are kept is %s, want two labels",
+				countsText(counts, fewListed))
 		}
 		if levels[0] == c.Positive {
 			slices.Reverse(levels)
 		}
 	}
+	l.doubtRare(counts)
 	c.Levels = levels
 	for _, level := range levels {
 		c.Counts = append(c.Counts, counts[level])
@@ -352,7 +378,8 @@ func (k *leak) doubts(y *learner, levels map[string]*levelCount) (all []string) 
 		return all
 	}
 	total := k.rows[0] + k.rows[1]
-	if min(k.rows[0], k.rows[1]) < leakRows || float64(max(k.rows[0], k.rows[1])) > leakAtMost*float64(total) {
+	if min(k.rows[0], k.rows[1]) < leakRows || float64(max(k.rows[0],
+		k.rows[1])) > leakAtMost*float64(total) {
 		return nil
 	}
 	right := max(k.gaps[0], k.gaps[1])
@@ -362,13 +389,16 @@ func (k *leak) doubts(y *learner, levels map[string]*levelCount) (all []string) 
 	few := 10*len(levels) < total
 	switch {
 	case k.levels && few && float64(right) > leakShare*float64(total):
-		all = append(all, fmt.Sprintf("gives %s away: its levels say it in %d of %d rows", name, right, total))
+		all = append(all, fmt.Sprintf("gives %s away: its levels say it in %d of %d rows", name,
+			right, total))
 	case !k.levels && k.apart():
-		all = append(all, fmt.Sprintf("gives %s away: the values of the two labels lie apart", name))
+		all = append(all, fmt.Sprintf("gives %s away: the values of the two labels lie apart",
+			name))
 	case k.gaps[0]+k.gaps[1] > leakRows:
 		other := k.gaps[0] + k.rows[1] - k.gaps[1]
 		if float64(max(other, total-other)) > leakShare*float64(total) {
-			all = append(all, fmt.Sprintf("gives %s away: it is missing where that is one of its labels", name))
+			all = append(all,
+				fmt.Sprintf("gives %s away: it is missing where that is one of its labels", name))
 		}
 	}
 	return all

@@ -169,7 +169,7 @@ func (c *column) neededByModel() bool { return c.needed() || c.Kind == kindGroup
 func (d *design) learn(e *Encoder, t *Table) error {
 	if slices.ContainsFunc(d.Terms, (*term).learns) {
 		err := e.each(t, (*column).neededByModel, func(rec *record) error {
-			if e.drops(rec.cells) {
+			if e.drops(rec.cells, true) {
 				return nil
 			}
 			at := e.cellsOf(rec.cells)

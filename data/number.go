@@ -17,7 +17,7 @@ const (
 	whole                     // digits and a sign alone
 	zeroLed                   // digits with a 0 in front
 	long                      // more digits than a float64 keeps
-	limit                     // "<0.3": a number below a limit of detection
+	limit                     // "<0.3" or ">300": a number beyond a limit of detection
 )
 
 // mostDigits is how many decimal digits a float64 keeps.
@@ -49,7 +49,10 @@ func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
 // classify says how s, without spaces around it, may be read as a number.
 func classify(s string) (c class, unit string) {
-	if s[0] == '<' {
+	if s == "" {
+		return 0, ""
+	}
+	if s[0] == '<' || s[0] == '>' {
 		if rest := strings.TrimSpace(s[1:]); rest != "" {
 			inner, unit := classify(rest)
 			if inner&limit == 0 && inner&(asPoint|asComma) != 0 {
@@ -59,7 +62,8 @@ func classify(s string) (c class, unit string) {
 		return 0, ""
 	}
 	s, unit = splitUnit(s)
-	if digits := strings.TrimLeft(s, "+-"); digits != "" && strings.Trim(digits, "0123456789") == "" {
+	if digits := strings.TrimLeft(s, "+-"); digits != "" &&
+		strings.Trim(digits, "0123456789") == "" {
 		if len(s)-len(digits) > 1 {
 			return 0, ""
 		}
@@ -139,6 +143,9 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 	}
 	if digits == 0 || i < len(s) && s[i] != 'e' && s[i] != 'E' {
 		return b, false
+	}
+	if i < len(s) && group != 0 {
+		return b, false // nobody writes 1,234e5
 	}
 	return append(b, s[i:]...), true // the exponent, which strconv checks
 }

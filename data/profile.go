@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -33,7 +35,7 @@ type profile struct {
 	first    string // value
 
 	numbers                    [2]int // rows: by a point, by a comma
-	points, commas, ambiguous  int    // rows: read as numbers by a point alone, by a comma alone, in two ways
+	points, commas, ambiguous  int    // rows that are numbers by a point, by a comma, by both
 	wholes, zeroLed, longs     int
 	limits, dateDigits, values int
 	proof                      [2]proof // of a point, of a comma
@@ -126,7 +128,8 @@ func (p *profile) meet(c cell, line int) *seen {
 	case textCell:
 		s.class, s.unit = classify(c.s)
 	}
-	if s.class&(asPoint|asComma) == 0 || s.class&(asPoint|asComma|limit) == asPoint && strings.Count(c.s, ".") > 1 {
+	if s.class&(asPoint|asComma) == 0 || s.class&(asPoint|asComma|limit) == asPoint &&
+		strings.Count(c.s, ".") > 1 {
 		if p.dates == nil {
 			p.dates = dateShapes{}
 		}
@@ -240,6 +243,61 @@ func (p *profile) allDifferent() bool {
 		return p.fullAt == p.most
 	}
 	return len(p.texts) == p.values
+}
+
+// suffix returns the text that stands after the most numbers, such as "m2" in "35 m2", and after how
+// many rows of the texts kept. Known units do not count.
+func (p *profile) suffix() (best string, rows int) {
+	counts := map[string]int{}
+	for text, s := range p.texts {
+		if s.class != 0 || s.shape != nil {
+			continue
+		}
+		if number, unit := cutUnit(text); unit != "" {
+			if k, _ := classify(number); k&(asPoint|asComma) != 0 {
+				counts[unit] += s.n
+			}
+		}
+	}
+	for unit, n := range counts {
+		if n > rows || n == rows && unit < best {
+			best, rows = unit, n
+		}
+	}
+	return best, rows
+}
+
+// cutUnit cuts off what follows the last digit of the number at the beginning of a text.
+func cutUnit(text string) (number, unit string) {
+	end := 0
+	for i, r := range text {
+		if r >= utf8.RuneSelf || unicode.IsLetter(r) {
+			break
+		}
+		if isDigit(byte(r)) {
+			end = i + 1
+		}
+	}
+	return text[:end], strings.TrimSpace(text[end:])
+}
+
+// without returns the profile of a column whose unit is cut off, as far as its texts are kept.
+func (p *profile) without(unit string) *profile {
+	q := newProfile(p.name, p.most)
+	q.gaps = maps.Clone(p.gaps)
+	q.rows = p.missing()
+	for _, text := range p.examples(len(p.texts)) {
+		s := p.texts[text]
+		number := strings.TrimSpace(strings.TrimSuffix(text, unit))
+		if number == "" {
+			number = text
+		}
+		for range s.n {
+			q.add(cell{s: number}, s.line)
+		}
+	}
+	q.full, q.fullAt = p.full, p.fullAt
+	return q
 }
 
 // decimal returns the decimal sign of the column, by its own values or else those of the file, and

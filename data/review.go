@@ -28,7 +28,8 @@ type Decision struct {
 func (d Decision) String() string {
 	s := fmt.Sprintf("column %s: %s", csvQuote(d.Column), d.Problem)
 	for i, c := range d.Choices {
-		s += map[bool]string{true: ": ", false: ", "}[i == 0] + strings.TrimPrefix(c.Column.String(), "data.")
+		s += map[bool]string{true: ": ", false: ", "}[i == 0] +
+			strings.TrimPrefix(c.Column.String(), "data.")
 		if c.When != "" {
 			s += " " + c.When
 		}
@@ -50,7 +51,8 @@ const mostDecisions = 30
 func (e *DecisionError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pgsvi: %s: %s a decision: %v", e.Table,
-		map[bool]string{true: "a column needs", false: plural(len(e.Decisions), "column") + " need"}[len(e.Decisions) == 1], pgsvi.ErrParam)
+		map[bool]string{true: "a column needs", false: plural(len(e.Decisions), "column") +
+			" need"}[len(e.Decisions) == 1], pgsvi.ErrParam)
 	for i, d := range e.Decisions {
 		if i == mostDecisions {
 			fmt.Fprintf(&b, "\n  and %s", plural(len(e.Decisions)-i, "more column"))
@@ -130,7 +132,11 @@ func (s *Suggestions) String() string {
 // likely right, if outcome is the column to predict; "" means none. Read them before you use them.
 func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
 	said := append([]Column{}, columns...)
-	if outcome != "" && !slices.ContainsFunc(columns, func(c Column) bool { return c.said() != nil && c.said().Name == outcome }) {
+	if outcome != "" &&
+		!slices.ContainsFunc(columns, func(c Column) bool {
+			return c.said() != nil &&
+				c.said().Name == outcome
+		}) {
 		said = append(said, Outcome(outcome))
 	}
 	_, decisions := t.decide(nil, said)
@@ -148,7 +154,6 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 			decisions = append(decisions, t.noColumn(name))
 		}
 	}
-	raw := false
 	outcome := ""
 	for _, c := range columns {
 		var s *spec
@@ -156,12 +161,12 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 			s = c.said()
 		}
 		if s == nil || s.Kind == "" {
-			decisions = append(decisions, Decision{Problem: "a Column that no function of this package has made"})
+			decisions = append(decisions,
+				Decision{Problem: "a Column that no function of this package has made"})
 			continue
 		}
 		if s.Kind == kindRaw {
-			raw = true
-			continue
+			continue // see encoder
 		}
 		j, ok := t.place[s.Name]
 		switch {
@@ -169,9 +174,13 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 			decisions = append(decisions, t.noColumn(s.Name))
 			continue
 		case specs[j] != nil:
-			decisions = append(decisions, Decision{Column: s.Name, Problem: fmt.Sprintf("it is named twice, by %s and %s", specs[j].call(), s.call())})
+			decisions = append(decisions, Decision{Column: s.Name,
+				Problem: fmt.Sprintf("it is named twice, by %s and %s", specs[j].call(), s.call())})
 		case s.Kind == kindOutcome && outcome != "":
-			decisions = append(decisions, Decision{Column: s.Name, Problem: fmt.Sprintf("there are two outcomes, %s being the other", csvQuote(outcome))})
+			decisions = append(decisions,
+				Decision{Column: s.Name,
+					Problem: fmt.Sprintf("there are two outcomes, %s being the other",
+						csvQuote(outcome))})
 		}
 		if s.Kind == kindOutcome {
 			outcome = s.Name
@@ -186,20 +195,15 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 		case specs[j] == nil:
 			specs[j] = &spec{Name: p.name}
 		}
-		if specs[j].Kind == kindNumber && raw {
-			specs[j].Unscaled = true
-		}
 		before := specs[j].copy()
 		why, d := t.review(j, specs[j])
 		specs[j].why = why
 		if d != nil {
-			if before.Kind != "" && before.call() == specs[j].call() && len(d.Choices) > 0 && d.Choices[0].Column.said() == specs[j] {
+			if before.Kind != "" && before.call() == specs[j].call() && len(d.Choices) > 0 &&
+				d.Choices[0].Column.said() == specs[j] {
 				d.Choices = d.Choices[1:]
 			}
 			decisions = append(decisions, *d)
-		}
-		if raw && (specs[j].Kind == kindNumber || specs[j].Kind == kindDate) {
-			specs[j].Unscaled = true
 		}
 	}
 	return specs, decisions
@@ -214,7 +218,8 @@ func near(name string, names []string) string {
 	f := fold(name)
 	for _, n := range names {
 		g := fold(n)
-		if f == g || len(f) > 2 && (strings.Contains(g, f) || strings.Contains(f, g) && len(g) > 2) {
+		if f == g || len(f) > 2 && (strings.Contains(g, f) || strings.Contains(f, g) &&
+			len(g) > 2) {
 			return fmt.Sprintf("; did you mean %s?", csvQuote(n))
 		}
 	}
@@ -236,7 +241,7 @@ const (
 // are most likely right. It returns why the kind is what it is, and the decision that has to be
 // made, or nil.
 func (t *Table) review(j int, s *spec) (why string, d *Decision) {
-	r := &reviewer{p: t.profiles[j], s: s, t: t}
+	r := &reviewer{p: t.profileOf(j, s), s: s, t: t}
 	r.count()
 	if s.Kind == "" {
 		r.guess()
@@ -259,7 +264,16 @@ func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 	if r.hopeless {
 		choices = nil
 	}
-	return r.why, &Decision{Column: r.p.name, Problem: strings.Join(r.problems, "; "), Choices: choices}
+	return r.why, &Decision{Column: r.p.name, Problem: strings.Join(r.problems, "; "),
+		Choices: choices}
+}
+
+// profileOf returns the profile of a column, without the unit that was said.
+func (t *Table) profileOf(j int, s *spec) *profile {
+	if s.Unit == "" {
+		return t.profiles[j]
+	}
+	return t.profiles[j].without(s.Unit)
 }
 
 // columnOfSpec returns the Column of its kind.
@@ -413,6 +427,14 @@ func (r *reviewer) guess() {
 func (r *reviewer) guessIdentifier() {
 	p, s := r.p, r.s
 	levels := p.levels()
+	if unit, rows := p.suffix(); levels > surelyFew && 10*rows >= 8*r.values {
+		s.Kind, s.Unit, r.why = kindNumber, unit, "numbers with a unit, such as "+csvQuote(p.first)
+		r.found(r.why)
+		r.or("if these are levels", func(s *spec) { s.Kind, s.Unit = kindCategory, "" })
+		r.p = r.t.profileOf(r.t.place[p.name], s)
+		r.count()
+		return
+	}
 	if !p.full && levels <= min(mostLevels, max(surelyFew, r.values/rowsALevel)) {
 		return
 	}
@@ -475,7 +497,10 @@ func (r *reviewer) checkNumbers() {
 		r.undecidedSign()
 	}
 	limits := p.limits > 0 && feature
-	texts, rows := r.odd(func(_ string, x *seen) bool { return r.isNumber(x) || limits && x.class&limit != 0 })
+	texts, rows := r.odd(func(_ string, x *seen) bool {
+		return r.isNumber(x) || limits &&
+			x.class&limit != 0
+	})
 	if limits && s.Limit == "" {
 		text := ""
 		for x, seen := range p.texts {
@@ -483,7 +508,8 @@ func (r *reviewer) checkNumbers() {
 				text = x
 			}
 		}
-		r.found(fmt.Sprintf("%s and %d below a limit of detection, such as %s", plural(r.numbers, "number"), p.limits, csvQuote(text)))
+		r.found(fmt.Sprintf("%s and %d beyond a limit of detection, such as %s",
+			plural(r.numbers, "number"), p.limits, csvQuote(text)))
 		s.Limit = "half"
 		r.when = `for half of the limit, BelowLimit("at") for the limit`
 	}
@@ -511,7 +537,8 @@ func (r *reviewer) undecidedSign() {
 	point, _ := parseNumber(stripUnit(r.p.doubtful), '.')
 	comma, _ := parseNumber(stripUnit(r.p.doubtful), ',')
 	value := map[string]float64{".": point, ",": comma}
-	r.found(fmt.Sprintf("no value shows whether %s is %v or %v", csvQuote(r.p.doubtful), value[sign], value[other]))
+	r.found(fmt.Sprintf("no value shows whether %s is %v or %v", csvQuote(r.p.doubtful),
+		value[sign], value[other]))
 	r.s.Decimal = sign
 	r.when = fmt.Sprintf("if %v", value[sign])
 	r.or(fmt.Sprintf("if %v", value[other]), func(s *spec) { s.Decimal = other })
@@ -527,7 +554,10 @@ func (r *reviewer) oddTexts(texts map[string]int, rows int, rest string) {
 	feature := s.Kind == kindNumber || s.Kind == kindDate
 	if (r.p.oddFull || len(texts) > mostOdd) && feature {
 		s.Kind = kindSkip
-		r.or("for a feature of each text", func(s *spec) { *s = spec{Name: s.Name, Kind: kindCategory} })
+		r.or("for a feature of each text", func(s *spec) {
+			*s = spec{Name: s.Name,
+				Kind: kindCategory}
+		})
 		return
 	}
 	s.NA = append(s.NA, slices.Sorted(maps.Keys(texts))...)
@@ -568,23 +598,27 @@ func (r *reviewer) checkDates() {
 		s.Kind = kindSkip
 		return
 	}
-	said := func(text string) bool { _, ok := parseDate(text, s.Layouts); return ok }
-	isDate := func(text string, x *seen) bool { return x.shape != nil && len(x.shape.layouts) > 0 || said(text) }
+	s.found = relaxed(s.Layouts)
+	said := func(text string) bool { _, ok := parseDate(text, s.found); return ok }
+	isDate := func(text string, x *seen) bool {
+		return x.shape != nil && len(x.shape.layouts) > 0 ||
+			said(text)
+	}
 	if texts, rows := r.odd(isDate); rows > 0 {
 		r.oddTexts(texts, rows, plural(dates, "date"))
 		if s.Kind == kindSkip {
 			return
 		}
 	}
-	s.found = slices.Clone(s.Layouts)
 	var asked []string
 	for _, shape := range shapes {
 		if said(shape.example) {
-			continue
+			continue // or read by the layout of another shape
 		}
 		layouts := readable(shape.layouts)
 		if len(layouts) > 1 {
-			r.found(fmt.Sprintf("%s can be day/month or month/day in every row", csvQuote(shape.example)))
+			r.found(fmt.Sprintf("%s can be day/month or month/day in every row",
+				csvQuote(shape.example)))
 			asked = append(asked, layouts[1])
 			s.Layouts = append(s.Layouts, layouts[0])
 		}
@@ -594,6 +628,14 @@ func (r *reviewer) checkDates() {
 		r.when = "if the day comes first"
 		r.or("if the month does", func(s *spec) { s.Layouts = asked })
 	}
+}
+
+// relaxed returns layouts that also read days and months of one digit.
+func relaxed(layouts []string) (all []string) {
+	for _, l := range layouts {
+		all = append(all, strings.NewReplacer("02", "2", "_2", "2", "01", "1").Replace(l))
+	}
+	return all
 }
 
 func firstCounts(p *profile) map[string]int {
@@ -628,7 +670,8 @@ func b2i(b bool) int {
 
 // order says which of day and month comes first.
 func order(layout string) string {
-	day, month := strings.IndexAny(strings.ReplaceAll(layout, "2006", ""), "2"), strings.IndexAny(layout, "1J")
+	day, month := strings.IndexAny(strings.ReplaceAll(layout, "2006", ""),
+		"2"), strings.IndexAny(layout, "1J")
 	if day >= 0 && day < month && !strings.HasPrefix(layout, "2006") {
 		return "day, month"
 	}
@@ -643,7 +686,8 @@ func (r *reviewer) checkLevels() {
 		return
 	}
 	if v := r.p.variants(func(text string) bool { _, gap := r.gaps[text]; return gap }); v != nil {
-		r.found(fmt.Sprintf("levels that differ in case only, %s", strings.Join(quoteAll(v, fewListed), " and ")))
+		r.found(fmt.Sprintf("levels that differ in case only, %s",
+			strings.Join(quoteAll(v, fewListed), " and ")))
 		s.Fold = true
 		if s.Kind == kindCategory {
 			r.or("to keep them apart", func(s *spec) { s.Fold, s.KeepCase = false, true })
@@ -677,17 +721,15 @@ func (r *reviewer) checkOutcome() {
 		r.found("the outcome is always " + countsText(labels, 1))
 		r.hopeless = true
 	case s.Positive != "":
-		if want := s.Positive; len(labels) != 2 || labels[want] == 0 && labels[fold(want)] == 0 {
-			r.found(fmt.Sprintf("the outcome is %s, want two labels and %s among them", countsText(labels, fewListed), csvQuote(want)))
-			r.hopeless = true
-		}
+		r.checkPositive(labels)
 	case len(labels) == 2 && !s.Quantity && !r.p.full:
 		both := sortLevels(slices.Collect(maps.Keys(labels)))
 		if both[0] == "-1" && (both[1] == "1" || both[1] == "+1") {
 			s.Positive = both[1] // as every model has them
 			return
 		}
-		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1", countsText(labels, 2)))
+		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1",
+			countsText(labels, 2)))
 		s.Positive = likelyPositive(both)
 		other := both[0]
 		if s.Positive == other {
@@ -697,11 +739,43 @@ func (r *reviewer) checkOutcome() {
 		if r.numbers == r.values {
 			r.or("if they are numbers", func(s *spec) { s.Positive, s.Quantity = "", true })
 		}
-	case !r.isNumeric() && len(labels) > min(mostLevels, max(surelyFew, r.values/rowsALevel)) && !s.Classes:
+	case !r.isNumeric() && len(labels) > min(mostLevels, max(surelyFew, r.values/rowsALevel)) &&
+		!s.Classes:
 		r.found(fmt.Sprintf("the outcome has %d different texts in %d rows", len(labels), r.values))
 		s.Classes = true
 		r.when = "if these are classes"
 	}
+}
+
+// checkPositive looks at labels of which one was said to be positive.
+func (r *reviewer) checkPositive(labels map[string]int) {
+	want := r.s.Positive
+	if r.s.Fold {
+		want = fold(want)
+	}
+	if len(labels) == 2 && labels[want] > 0 {
+		return
+	}
+	r.found(fmt.Sprintf("the outcome is %s, want two labels and %s among them",
+		countsText(labels, fewListed), csvQuote(r.s.Positive)))
+	if labels[want] == 0 || len(labels) > fewListed {
+		r.hopeless = true
+		return
+	}
+	delete(labels, want)
+	most := ""
+	for text, n := range labels {
+		if k := labels[most]; n > k || n == k && text < most {
+			most = text
+		}
+	}
+	delete(labels, most)
+	for text, n := range labels {
+		r.gaps[text] = n
+		r.missing += n
+	}
+	r.s.NA = append(r.s.NA, sortedKeys(labels)...)
+	r.when = "if that means missing"
 }
 
 // likelyPositive guesses which of two labels is the one whose probability is of interest.
@@ -735,9 +809,11 @@ func (r *reviewer) checkMissing() {
 		s.Missing = missingLevel
 	}
 	for i := range r.others {
-		if o := r.others[i].Column.said(); o.Kind == s.Kind {
+		switch o := r.others[i].Column.said(); {
+		case r.p.missing() == 0 && len(o.NA) < len(s.NA): // all missing values are levels there
+		case o.Kind == s.Kind:
 			o.Missing = s.Missing
-		} else if o.Kind == kindCategory && r.p.missing() > 0 {
+		case o.Kind == kindCategory:
 			o.Missing = missingLevel
 		}
 	}

@@ -68,7 +68,8 @@ func (f Format) ReadFile(path string) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
-	t := &Table{Name: filepath.Base(path), src: source{path: path, size: info.Size(), mod: info.ModTime()}}
+	t := &Table{Name: filepath.Base(path), src: source{path: path, size: info.Size(),
+		mod: info.ModTime()}}
 	return t, t.read(f)
 }
 
@@ -108,7 +109,8 @@ func (s *source) open() (io.ReadCloser, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.mod)) {
-		err = fmt.Errorf("pgsvi: %s has changed since it was first read; read it again: %w", s.path, pgsvi.ErrFile)
+		err = fmt.Errorf("pgsvi: %s has changed since it was first read; read it again: %w", s.path,
+			pgsvi.ErrFile)
 	}
 	if err != nil {
 		f.Close()
@@ -138,11 +140,13 @@ func (t *Table) read(f Format) error {
 }
 
 // named puts the name of the table into an error.
-func (t *Table) named(err error) error {
-	if err == nil || t.Name == "" {
+func (t *Table) named(err error) error { return named(t.Name, err) }
+
+func named(name string, err error) error {
+	if err == nil || name == "" {
 		return err
 	}
-	return &namedError{t.Name, err}
+	return &namedError{name, err}
 }
 
 type namedError struct {
@@ -253,7 +257,8 @@ func (t *Table) scan(each func(rec *record) error) error {
 	}
 	signs := make([]byte, len(t.profiles))
 	for j, p := range t.profiles {
-		if sign, settled := p.decimal(t.Format.Decimal); settled && (p.points+p.commas > 0 || t.Format.Decimal != 0) {
+		if sign, settled := p.decimal(t.Format.Decimal); settled &&
+			(p.points+p.commas > 0 || t.Format.Decimal != 0) {
 			signs[j] = sign
 		}
 	}
@@ -288,7 +293,8 @@ func (s *scanner) setMissing(name string) {
 // String says how the table is written, and what each column looks like and why.
 func (t *Table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", t.Name, plural(t.rows, "row"), plural(len(t.profiles), "column"), t.formatText())
+	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", t.Name, plural(t.rows, "row"),
+		plural(len(t.profiles), "column"), t.formatText())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\tlooks like\tbecause\tmissing\tfor example")
 	for j, p := range t.profiles {
@@ -351,7 +357,8 @@ func (t *Table) formatText() string {
 	}
 	switch {
 	case t.proof.text != "":
-		text += fmt.Sprintf(", decimal sign %q (line %d has %s)", f.Decimal, t.proof.line, csvQuote(t.proof.text))
+		text += fmt.Sprintf(", decimal sign %q (line %d has %s)", f.Decimal, t.proof.line,
+			csvQuote(t.proof.text))
 	case f.Decimal != 0:
 		text += fmt.Sprintf(", decimal sign %q", f.Decimal)
 	case t.conflict:

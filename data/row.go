@@ -1,0 +1,261 @@
+package data
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// An Encoded is a row as numbers.
+type Encoded struct {
+	X      []float64 // a value for each feature
+	Offset float64   // offsets and logarithms of exposures
+	Notes  []string  // of values that are imputed, new or beyond those of training
+	Row    int       // in its table, from 0
+	Line   int       // in its file, from 1; 0 if there is no file
+}
+
+// row encodes cells in the order of state.Columns into r, whose X is kept if it is long enough.
+func (e *Encoder) row(r *Encoded, cells []cell) error {
+	r.X = slices.Grow(r.X[:0], len(e.names))[:len(e.names)]
+	clear(r.X)
+	r.Offset, r.Notes = 0, nil
+	for j, c := range e.state.Columns {
+		switch c.Kind {
+		case kindNumber, kindDate, kindCategory:
+			note, err := c.put(r.X[c.at:c.at+c.n], &cells[j])
+			if err != nil {
+				return c.wrap(err)
+			}
+			if note != "" {
+				r.Notes = append(r.Notes, note)
+			}
+		case kindExposure, kindOffset:
+			v, err := c.scale(&cells[j])
+			if err != nil {
+				return c.wrap(err)
+			}
+			if c.Kind == kindExposure {
+				v = math.Log(v)
+			}
+			r.Offset += v
+		}
+	}
+	return nil
+}
+
+func (c *column) wrap(err error) error { return fmt.Errorf("column %s: %w", csvQuote(c.Name), err) }
+
+// needed reports whether a row without the column cannot be predicted.
+func (c *column) needed() bool {
+	switch c.Kind {
+	case kindSkip, kindOutcome, kindWeight, kindTrials, kindGroup:
+		return false
+	}
+	return true
+}
+
+// Row encodes a row: a map[string]any or map[string]string by names of columns, a JSON object as
+// []byte or json.RawMessage, or a struct, or pointer to one, whose fields have tags such as
+// `col:"age"`. A nil value and a nil pointer are missing values, and so is a column that is not
+// there. Columns that the model does not use, and the outcome, need not be there. Texts are read as
+// those of the table are.
+//
+// The error names the column and what was found. It wraps ErrParam where a level is unknown or
+// there is no column of such a name, ErrNotFinite where there is no number or a value is missing
+// that never was in training, and ErrShape where row is none of these types or no JSON object.
+func (e *Encoder) Row(row any) (*Encoded, error) {
+	cells := make([]cell, len(e.state.Columns))
+	r := &Encoded{}
+	err := e.fill(cells, row)
+	if err == nil {
+		err = e.row(r, cells)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	return r, nil
+}
+
+// fill sets the cells of a row, in the order of state.Columns.
+func (e *Encoder) fill(cells []cell, row any) error {
+	for j := range cells {
+		cells[j] = cell{kind: absentCell}
+	}
+	switch row := row.(type) {
+	case map[string]any:
+		for name, v := range row {
+			j, ok := e.place[name]
+			if !ok {
+				return noFieldOf(e, row)
+			}
+			if err := setCell(&cells[j], v); err != nil {
+				return e.state.Columns[j].wrap(err)
+			}
+		}
+		return nil
+	case map[string]string:
+		for name, v := range row {
+			j, ok := e.place[name]
+			if !ok {
+				return noFieldOf(e, row)
+			}
+			cells[j] = cell{s: strings.TrimSpace(v)}
+		}
+		return nil
+	case []byte:
+		return e.fillJSON(cells, row)
+	case json.RawMessage:
+		return e.fillJSON(cells, row)
+	}
+	return e.fillStruct(cells, reflect.ValueOf(row))
+}
+
+func (e *Encoder) fillJSON(cells []cell, b []byte) error {
+	return scanObject(b, func(name []byte, c cell) error {
+		j, ok := e.place[string(name)]
+		if !ok {
+			return e.noField(string(name))
+		}
+		if cells[j].kind != absentCell {
+			return fmt.Errorf("field %s is there twice: %w", csvQuote(string(name)), pgsvi.ErrShape)
+		}
+		if c.kind == textCell {
+			c.s = strings.TrimSpace(c.s)
+		}
+		cells[j] = c
+		return nil
+	})
+}
+
+// noFieldOf is noField of the first name that is none, so that it is always the same one.
+func noFieldOf[V any](e *Encoder, row map[string]V) error {
+	for _, name := range slices.Sorted(maps.Keys(row)) {
+		if _, ok := e.place[name]; !ok {
+			return e.noField(name)
+		}
+	}
+	return nil
+}
+
+func (e *Encoder) noField(name string) error {
+	var names []string
+	for _, c := range e.state.Columns {
+		if c.needed() {
+			names = append(names, c.Name)
+		}
+	}
+	return fmt.Errorf("there is no column %s%s: %w", csvQuote(name), near(name, names),
+		pgsvi.ErrParam)
+}
+
+// setCell sets a cell to a value of Go.
+func setCell(c *cell, v any) error {
+	switch v := v.(type) {
+	case nil:
+		*c = cell{kind: nullCell}
+	case string:
+		*c = cell{s: strings.TrimSpace(v)}
+	case float64:
+		*c = cell{kind: numberCell, f: v}
+	case int:
+		*c = cell{kind: numberCell, f: float64(v), s: strconv.Itoa(v)}
+	case json.Number:
+		f, err := v.Float64()
+		if err != nil {
+			return fmt.Errorf("found %s, want a finite number: %w", csvQuote(v.String()),
+				pgsvi.ErrNotFinite)
+		}
+		*c = cell{kind: numberCell, f: f, s: v.String()}
+	case bool:
+		*c = cell{kind: boolCell, s: strconv.FormatBool(v), f: float64(b2i(v))}
+	case time.Time:
+		*c = cell{kind: dateCell, f: wall(v)}
+	default:
+		return setReflected(c, reflect.ValueOf(v))
+	}
+	if c.kind == numberCell && (math.IsNaN(c.f) || math.IsInf(c.f, 0)) {
+		return fmt.Errorf("found %v, want a finite number: %w", c.f, pgsvi.ErrNotFinite)
+	}
+	return nil
+}
+
+// setReflected is setCell for other types.
+func setReflected(c *cell, v reflect.Value) error {
+	switch {
+	case v.Kind() == reflect.Pointer && v.IsNil():
+		return setCell(c, nil)
+	case v.Kind() == reflect.Pointer:
+		return setCell(c, v.Elem().Interface())
+	case v.CanInt():
+		*c = cell{kind: numberCell, f: float64(v.Int()), s: strconv.FormatInt(v.Int(), 10)}
+		return nil
+	case v.CanUint():
+		*c = cell{kind: numberCell, f: float64(v.Uint()), s: strconv.FormatUint(v.Uint(), 10)}
+		return nil
+	case v.CanFloat():
+		return setCell(c, v.Float())
+	case v.Kind() == reflect.String:
+		return setCell(c, v.String())
+	case v.Kind() == reflect.Bool:
+		return setCell(c, v.Bool())
+	}
+	return fmt.Errorf("found a %s, want a number, a text, a bool, a time or nil: %w", v.Type(),
+		pgsvi.ErrShape)
+}
+
+// structFields has the tagged fields of types that were encoded.
+var structFields sync.Map // of reflect.Type to []structField
+
+type structField struct {
+	name string
+	at   int
+}
+
+func fieldsOf(t reflect.Type) []structField {
+	if fields, ok := structFields.Load(t); ok {
+		return fields.([]structField)
+	}
+	var fields []structField
+	for i := range t.NumField() {
+		if name, ok := t.Field(i).Tag.Lookup("col"); ok && t.Field(i).IsExported() {
+			fields = append(fields, structField{name, i})
+		}
+	}
+	structFields.Store(t, fields)
+	return fields
+}
+
+func (e *Encoder) fillStruct(cells []cell, v reflect.Value) error {
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return fmt.Errorf("the row is a %v, want a map, a JSON object as []byte, or a struct: %w",
+			v.Kind(), pgsvi.ErrShape)
+	}
+	fields := fieldsOf(v.Type())
+	if len(fields) == 0 {
+		return fmt.Errorf("the fields of %v have no tags such as `col:\"age\"`: %w", v.Type(),
+			pgsvi.ErrShape)
+	}
+	for _, f := range fields {
+		j, ok := e.place[f.name]
+		if !ok {
+			return e.noField(f.name)
+		}
+		if err := setCell(&cells[j], v.Field(f.at).Interface()); err != nil {
+			return e.state.Columns[j].wrap(err)
+		}
+	}
+	return nil
+}
