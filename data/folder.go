@@ -2,6 +2,7 @@ package data
 
 import (
 	"bufio"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"os"
@@ -15,8 +16,8 @@ import (
 // than this share of them.
 const rareWord, commonWord = 3, 0.5
 
-// ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, and a file
-// ending in .txt a text in each line. Other files are Matrix Market (.mtx), UCI (docword…) or
+// ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, packed by gzip
+// or not, and a file ending in .txt a text in each line. Other files are Matrix Market (.mtx), UCI (docword…) or
 // lda-c, and may be packed by gzip. Of texts, in English, words of fewer than 3 documents and of
 // more than half of them are left out; CorpusBuilder has the choice.
 //
@@ -100,13 +101,34 @@ func readFolder(folder string) (*pgsvi.Corpus, error) {
 		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		text, err := openAnd(filepath.Join(folder, e.Name()), readText)
 		if err != nil {
-			return nil, fmt.Errorf("pgsvi: %w", err)
+			return nil, err
 		}
-		b.Add(e.Name(), string(text))
+		b.Add(e.Name(), text)
 	}
 	return builtCorpus(&b)
+}
+
+// readText reads a text, which may be packed by gzip.
+func readText(r io.Reader) (string, error) {
+	in := bufio.NewReader(r)
+	r = in
+	if head, _ := in.Peek(2); string(head) == "\x1f\x8b" {
+		unpacked, err := gzip.NewReader(in)
+		if err != nil {
+			return "", fmt.Errorf("pgsvi: %w", err)
+		}
+		r = unpacked
+	}
+	text, err := io.ReadAll(io.LimitReader(r, longLine+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("pgsvi: %w", err)
+	case len(text) > longLine:
+		return "", fmt.Errorf("pgsvi: a text of more than %d MB: %w", longLine>>20, pgsvi.ErrMemory)
+	}
+	return string(text), nil
 }
 
 // builtCorpus returns the corpus of a builder, or an error if it has no document.

@@ -1,7 +1,10 @@
 package data
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +31,15 @@ func TestReadCorpusByName(t *testing.T) {
 		write(filepath.Join("folder", string(rune('a'+i))+".txt"), text)
 	}
 	write("folder/.hidden", "hidden hidden")
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(zip, texts[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write("folder/a.txt", packed.String())
 	for _, path := range []string{filepath.Join(dir, "folder"), write("lines.txt", strings.Join(texts, "\n")+"\n\n")} {
 		c, err := ReadCorpus(path, "")
 		if err != nil {

@@ -111,10 +111,14 @@ type Answer struct {
 	Outcome, LogProb float64
 }
 
-// String returns the answer as "0.50 (0.11 to 0.89)", with the notes behind.
+// String returns the answer as "0.50 (0.11 to 0.89)", with the notes behind. It is "no answer" for
+// that of a row with an error.
 func (a *Answer) String() string {
 	s := fmt.Sprintf("%.3g (%.3g to %.3g)", a.Mean, a.Lo, a.Hi)
-	if a.Label != "" {
+	switch {
+	case math.IsNaN(a.Mean):
+		s = "no answer"
+	case a.Label != "":
 		s = fmt.Sprintf("%.2f (%.2f to %.2f)", a.Mean, a.Lo, a.Hi)
 	}
 	if len(a.Notes) > 0 {

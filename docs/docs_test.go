@@ -26,6 +26,7 @@ var imports = map[string]string{
 	"data":    "github.com/pgsvi/pgsvi/data",
 	"errors":  "errors",
 	"fmt":     "fmt",
+	"floats":  "gonum.org/v1/gonum/floats",
 	"formula": "github.com/pgsvi/pgsvi/formula",
 	"log":     "log",
 	"mat":     "gonum.org/v1/gonum/mat",
@@ -34,6 +35,7 @@ var imports = map[string]string{
 	"pgsvi":   "github.com/pgsvi/pgsvi",
 	"plot":    "github.com/pgsvi/pgsvi/plot",
 	"slices":  "slices",
+	"stat":    "gonum.org/v1/gonum/stat",
 	"strings": "strings",
 	"time":    "time",
 }
@@ -234,6 +236,52 @@ func TestLinks(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(file), to)); err != nil {
 				t.Errorf("%s links to %s: %v", file, to, err)
 			}
+		}
+	}
+}
+
+// mostLonger is how many times as long as its counterpart a program of coming-from.md may be.
+const mostLonger = 1.5
+
+// linesOf counts the lines of a program, but for blank ones, comments and the handling of errors.
+func linesOf(code string) (n int) {
+	lines := strings.Split(strings.TrimSpace(code), "\n")
+	for i := 0; i < len(lines); i++ {
+		line := strings.TrimSpace(lines[i])
+		switch {
+		case line == "" || strings.HasPrefix(line, "//") || strings.HasPrefix(line, "#"):
+		case line == "if err != nil {" && i+2 < len(lines) && strings.Contains(lines[i+1], "log.Fatal"):
+			i += 2
+		case strings.HasPrefix(line, "if err := ") && i+2 < len(lines) && strings.Contains(lines[i+1], "log.Fatal"):
+			i += 2
+			n++
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// TestComingFrom checks that each program of coming-from.md is about as long as its counterpart.
+func TestComingFrom(t *testing.T) {
+	text, err := os.ReadFile("coming-from.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := strings.Split(string(text), "\n## ")[1:]
+	if len(tasks) != 6 {
+		t.Errorf("%d tasks", len(tasks))
+	}
+	block := regexp.MustCompile("(?ms)^```(python|go)\n(.*?)^```")
+	for _, task := range tasks {
+		title, _, _ := strings.Cut(task, "\n")
+		lines := map[string]int{}
+		for _, m := range block.FindAllStringSubmatch(task, -1) {
+			lines[m[1]] += linesOf(m[2])
+		}
+		t.Logf("%s: %d lines of Python, %d of Go", title, lines["python"], lines["go"])
+		if lines["python"] == 0 || lines["go"] == 0 || float64(lines["go"]) > mostLonger*float64(lines["python"]) {
+			t.Errorf("%s: %d lines of Python, %d of Go", title, lines["python"], lines["go"])
 		}
 	}
 }
