@@ -85,6 +85,10 @@ type LOO struct {
 	// Cavity predicts each datum from the others, in the order of the data. It is nil if draws
 	// were used.
 	Cavity *Prediction
+	// Name names the model in what CompareLOO prints. It is for the caller to set.
+	Name string
+
+	y, weight []float64 // of the data, read only; nil where not known, and for weights of 1
 }
 
 // String summarises the result in words.
@@ -141,6 +145,7 @@ func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
 	}
 	if t != nil {
 		l.Cavity = &Prediction{lik: likOf(t), m: r.M, v: r.V}
+		l.y, l.weight = t.Y, t.Weight
 	}
 	return l, nil
 }

@@ -111,3 +111,55 @@ func ExampleGLMPosterior_MarginalEffects() {
 	// calls         +0.120 ± 0.018
 	// contract=yes  −0.10 ± 0.11
 }
+
+// Would a simpler model do? LOO of each says how well it predicts; their difference has an error.
+func ExampleCompareLOO() {
+	ctx := context.Background()
+	x, y := calls()
+	loo := func(name string, x mat.Matrix) *pgsvi.LOO {
+		glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
+		if err != nil {
+			log.Fatal(err)
+		}
+		post, _, err := glm.Fit(ctx, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		l, err := glm.LOO(ctx, post)
+		if err != nil {
+			log.Fatal(err)
+		}
+		l.Name = name
+		return l
+	}
+	all := loo("all columns", x)
+	c, err := pgsvi.CompareLOO(all, loo("without calls", x.Slice(0, 16, 1, 2)), loo("without contract", x.Slice(0, 16, 0, 1)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(c)
+	// Output:
+	// all columns       −8.0        elpd
+	// without calls     −3.7 ± 3.3  about the same
+	// without contract  −0.3 ± 0.5  about the same
+}
+
+// Do the probabilities come true? Each row is predicted from the others.
+func ExampleLOO_Calibration() {
+	glm, post := fitCalls()
+	l, err := glm.LOO(context.Background(), post)
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := l.Calibration(3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(c)
+	// Output:
+	// rows  predicted  observed (95% interval)
+	//      6      0.112     0.167 (0.019 to 0.558)
+	//      4      0.432     0.250 (0.028 to 0.716)
+	//      6      0.773     0.833 (0.442 to 0.981)
+	// miscalibration 0.027 nats a row; 0.094 by chance
+}

@@ -1,0 +1,311 @@
+package pgsvi
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// LOOComparison compares models by leave-one-out cross-validation. It prints as a table.
+type LOOComparison struct {
+	// Reference is the name of the model that the others are compared with, and ELPD its ELPD over
+	// the data that all models could leave out.
+	Reference string
+	ELPD      float64
+	// Rows has a row for each other model, in the order given. They may be sorted or removed before
+	// they are printed.
+	Rows []LOODifference
+}
+
+// LOODifference is how much better a model predicts than the reference, in nats.
+type LOODifference struct {
+	// Name is LOO.Name or, where that is "", "model 2" and so on.
+	Name string
+	// Diff is the ELPD of the model minus that of the reference: below 0 the reference is better.
+	Diff float64
+	// SE is the standard error of Diff over the data, √(N Var_n(l_n − l′_n)) for the Pointwise of
+	// both models.
+	SE float64
+	// Err is the sum of both LOO.Err: how far Diff may be from that of refits without each datum.
+	Err float64
+}
+
+// Verdict is "better", "worse" or "about the same". The last it is where Diff is within 4 nats, or
+// within two standard errors, √(SE² + Err²), of 0: smaller differences mean little (Sivula,
+// Magnusson, Matamoros and Vehtari 2020).
+func (d LOODifference) Verdict() string {
+	const least, errors = 4, 2 // nats, standard errors
+	switch {
+	case !(math.Abs(d.Diff) >= least) || !(math.Abs(d.Diff) >= errors*math.Hypot(d.SE, d.Err)):
+		return "about the same"
+	case d.Diff > 0:
+		return "better"
+	}
+	return "worse"
+}
+
+// String returns the table: the ELPD of the reference, and for each other model its difference, the
+// standard error with Err in it, and the verdict.
+func (c *LOOComparison) String() string {
+	lines := [][]string{{"", "", ""}, {c.Reference, fmt.Sprintf("%.1f", c.ELPD), ""}}
+	verdicts := []string{"", "elpd"}
+	for _, r := range c.Rows {
+		se := fmt.Sprintf("± %.1f", math.Hypot(r.SE, r.Err))
+		lines = append(lines, []string{r.Name, fmt.Sprintf("%+.1f", r.Diff), se})
+		verdicts = append(verdicts, r.Verdict())
+	}
+	for _, line := range lines {
+		line[1] = minusSign(line[1])
+	}
+	alignPoints(lines)
+	var b strings.Builder
+	for i, line := range lines[1:] {
+		fmt.Fprintf(&b, "%s  %s %s  %s\n", line[0], line[1], line[2], verdicts[i+1])
+	}
+	return b.String()
+}
+
+// CompareLOO compares how well models predict the same data, each datum from all others: other
+// models with the reference. Set LOO.Name to name them. Data that one of the models cannot leave
+// out (LOO.Unresolved) are left out of all.
+//
+// The error wraps ErrParam if a LOO is nil, there is nothing to compare with, or one model has
+// probabilities and another densities; ErrShape if the numbers of data, the responses or the
+// weights differ; ErrEmpty if no datum is left. Responses of LOO by draws are not known, and not
+// compared.
+func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
+	if reference == nil || len(others) == 0 {
+		return nil, fmt.Errorf("pgsvi: CompareLOO wants a reference and another LOO: %w", ErrParam)
+	}
+	without := slices.Clone(reference.Unresolved)
+	for i, o := range others {
+		if err := reference.comparable(o); err != nil {
+			return nil, fmt.Errorf("pgsvi: model %d: %w", i+2, err)
+		}
+		without = append(without, o.Unresolved...)
+	}
+	slices.Sort(without)
+	without = slices.Compact(without)
+	if len(without) >= len(reference.Pointwise) {
+		return nil, fmt.Errorf("pgsvi: no datum that all models can leave out: %w", ErrEmpty)
+	}
+	c := &LOOComparison{Reference: cmp.Or(reference.Name, "model 1")}
+	for n, l := range reference.Pointwise {
+		if _, skip := slices.BinarySearch(without, n); !skip {
+			c.ELPD += reference.weightOf(n) * l
+		}
+	}
+	for i, o := range others {
+		d := LOODifference{Name: cmp.Or(o.Name, fmt.Sprintf("model %d", i+2)), Err: reference.Err + o.Err}
+		var sum, mean, squares float64 // West (1979)
+		for n, l := range o.Pointwise {
+			if _, skip := slices.BinarySearch(without, n); skip {
+				continue
+			}
+			w, x := reference.weightOf(n), l-reference.Pointwise[n]
+			sum += w
+			d.Diff += w * x
+			delta := x - mean
+			mean += delta * w / sum
+			squares += w * delta * (x - mean)
+		}
+		if d.SE = math.Inf(1); sum > 1 {
+			d.SE = math.Sqrt(math.Max(0, sum*squares/(sum-1)))
+		}
+		c.Rows = append(c.Rows, d)
+	}
+	return c, nil
+}
+
+// weightOf returns the weight of datum n.
+func (l *LOO) weightOf(n int) float64 {
+	if l.weight == nil {
+		return 1
+	}
+	return l.weight[n]
+}
+
+// comparable returns an error if o is not of the data of l.
+func (l *LOO) comparable(o *LOO) error {
+	if o == nil {
+		return fmt.Errorf("nil LOO: %w", ErrParam)
+	}
+	if len(o.Pointwise) != len(l.Pointwise) {
+		return fmt.Errorf("%d data, and %d of the reference: %w", len(o.Pointwise), len(l.Pointwise), ErrShape)
+	}
+	if l.y == nil || o.y == nil {
+		return nil
+	}
+	for n, y := range l.y {
+		switch {
+		case y != o.y[n]:
+			return fmt.Errorf("datum %d has response %v, and %v in the reference: %w", n, o.y[n], y, ErrShape)
+		case o.weightOf(n) != l.weightOf(n):
+			return fmt.Errorf("datum %d has weight %v, and %v in the reference: %w",
+				n, o.weightOf(n), l.weightOf(n), ErrShape)
+		}
+	}
+	a, b := o.Cavity.lik, l.Cavity.lik
+	if factsOf(a).discrete() != factsOf(b).discrete() {
+		return fmt.Errorf("%s and %s of the reference: probabilities and densities do not compare: %w",
+			typeName(a), typeName(b), ErrParam)
+	}
+	return nil
+}
+
+// discrete reports whether responses have probabilities, and not densities.
+func (f Facts) discrete() bool { return f.Support == Counts || f.Support == SignLabels }
+
+// Calibration compares predicted probabilities of labels with how often they came true. It prints
+// as a table.
+type Calibration struct {
+	Bins []CalibrationBin
+	// Nats is Σ_b n_b KL(observed_b‖predicted_b)/n, the miscalibration in nats a row: what a better
+	// probability for each bin would gain. Expected is what a calibrated model has of it by chance,
+	// about the number of bins over 2n.
+	Nats, Expected float64
+}
+
+// CalibrationBin are rows of similar predicted probability of the label +1.
+type CalibrationBin struct {
+	Rows      int
+	Predicted float64 // mean of the predicted probability
+	Observed  float64 // share of +1
+	Lo, Hi    float64 // 95% interval of the share (Jeffreys; Brown, Cai and DasGupta 2001)
+}
+
+// String returns the table, a line for each bin. A star marks bins whose prediction is outside the
+// interval of what was observed.
+func (c *Calibration) String() string {
+	var b strings.Builder
+	b.WriteString("  rows  predicted  observed (95% interval)\n")
+	for _, r := range c.Bins {
+		star := ""
+		if r.Predicted < r.Lo || r.Predicted > r.Hi {
+			star = " *"
+		}
+		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", r.Rows, r.Predicted, r.Observed, r.Lo, r.Hi, star)
+	}
+	fmt.Fprintf(&b, "miscalibration %.2g nats a row; %.2g by chance\n", c.Nats, c.Expected)
+	return b.String()
+}
+
+// Calibration compares the leave-one-out probabilities of the label +1, by Cavity, with the
+// labels: of bins of about as many rows each, by rising probability. Rows of the same probability
+// stay together. Zero bins mean 10, and there are no more bins than rows. Data in Unresolved are
+// left out.
+//
+// The error wraps ErrParam if bins is negative, the LOO is by draws or the responses are no labels
+// −1 and +1, and ErrEmpty if no datum is left.
+func (l *LOO) Calibration(bins int) (*Calibration, error) {
+	if l.Cavity == nil || l.y == nil {
+		return nil, fmt.Errorf("pgsvi: LOO by draws has no probabilities of its own: %w", ErrParam)
+	}
+	weight := make([]float64, len(l.y))
+	for n := range weight {
+		weight[n] = l.weightOf(n)
+	}
+	for _, n := range l.Unresolved {
+		weight[n] = 0
+	}
+	return l.Cavity.calibration(l.y, weight, bins)
+}
+
+// Calibration is that of LOO.Calibration for the rows of p, which should not be those of the fit,
+// and their labels y.
+//
+// The error wraps ErrShape if there are not Len labels, ErrParam if bins is negative or the
+// Likelihood has no labels −1 and +1, ErrLabel if a label is another, ErrEmpty if there are no
+// rows, and is that of Err if a row has no prediction.
+func (p *Prediction) Calibration(y []float64, bins int) (*Calibration, error) {
+	if len(y) != p.Len() {
+		return nil, fmt.Errorf("pgsvi: %d labels for %d rows: %w", len(y), p.Len(), ErrShape)
+	}
+	weight := make([]float64, len(y))
+	for n := range weight {
+		weight[n] = 1
+	}
+	return p.calibration(y, weight, bins)
+}
+
+// calibration is Calibration of rows of these weights; those of weight 0 are left out.
+func (p *Prediction) calibration(y, weight []float64, bins int) (*Calibration, error) {
+	const normal = 10
+	if bins < 0 {
+		return nil, fmt.Errorf("pgsvi: calibration of %d bins: %w", bins, ErrParam)
+	}
+	bins = cmp.Or(bins, normal)
+	if factsOf(p.lik).Support != SignLabels {
+		return nil, fmt.Errorf("pgsvi: calibration of %s, whose responses are no labels −1 and +1: %w",
+			typeName(p.lik), ErrParam)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	prob := p.Prob(nil, 1)
+	var rows []int
+	for n, w := range weight {
+		if err := checkLabel(p.lik, y[n]); err != nil {
+			return nil, fmt.Errorf("pgsvi: row %d: %w", n, err)
+		}
+		if w > 0 {
+			rows = append(rows, n)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("pgsvi: calibration of no rows: %w", ErrEmpty)
+	}
+	slices.SortStableFunc(rows, func(a, b int) int { return cmp.Compare(prob[a], prob[b]) })
+	bins = min(bins, len(rows))
+	c := &Calibration{}
+	var all float64
+	for b, lo := 0, 0; lo < len(rows); b++ {
+		hi := max(lo+1, (b+1)*len(rows)/bins)
+		for hi < len(rows) && prob[rows[hi]] == prob[rows[hi-1]] {
+			hi++
+		}
+		bin, n, nats := calibrationBin(rows[lo:hi], prob, y, weight)
+		c.Bins = append(c.Bins, bin)
+		c.Nats += n * nats
+		all += n
+		lo = hi
+		for b+2 < bins && (b+2)*len(rows)/bins <= lo {
+			b++ // the bins that ties have filled
+		}
+	}
+	c.Nats /= all
+	c.Expected = float64(len(c.Bins)) / (2 * all)
+	return c, nil
+}
+
+// calibrationBin returns a bin of rows, the sum of their weights, and KL(observed‖predicted).
+func calibrationBin(rows []int, prob, y, weight []float64) (bin CalibrationBin, n, nats float64) {
+	var yes, sum float64
+	for _, i := range rows {
+		n += weight[i]
+		sum += weight[i] * prob[i]
+		if y[i] > 0 {
+			yes += weight[i]
+		}
+	}
+	bin = CalibrationBin{Rows: len(rows), Predicted: sum / n, Observed: yes / n, Hi: 1}
+	const tail = 0.025
+	if yes > 0 {
+		bin.Lo = mathext.InvRegIncBeta(yes+0.5, n-yes+0.5, tail)
+	}
+	if yes < n {
+		bin.Hi = mathext.InvRegIncBeta(yes+0.5, n-yes+0.5, 1-tail)
+	}
+	term := func(o, p float64) float64 {
+		if o <= 0 {
+			return 0
+		}
+		return o * math.Log(o/p)
+	}
+	nats = math.Max(0, term(bin.Observed, bin.Predicted)+term(1-bin.Observed, 1-bin.Predicted))
+	return bin, n, nats
+}
