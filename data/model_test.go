@@ -680,3 +680,16 @@ func FuzzPredictorHead(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkPredict predicts a row that is a map.
+func BenchmarkPredict(b *testing.B) {
+	m := mustModel(b, tableOf(b, orders(500, 4)), "bought ~ plan + age + s(hour) + (1 | shop)", yes)
+	_, p := mustFit(b, m, nil)
+	row := map[string]any{"plan": "gold", "age": 44.0, "hour": 12.0, "shop": "s1"}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.Predict(row); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
