@@ -1,24 +1,21 @@
-// Command figures measures anew the figures of Khan et al. (2016), two on
-// Gaussian-process classification and one on topic models, and draws them:
+// Command figures measures and draws the figures of Khan et al. (2016) anew, two on Gaussian
+// process classification and one on topic models:
 //
 //	go run ./bench/figures -figure 1 -out DIR
 //	go run ./bench/figures -figure 2 -out DIR
 //	go run ./bench/figures -figure 3 -out DIR
 //
-// Figure 1 is the number of examples that gradient descent, PG, PG-MC and PG-SVI
-// process until they have converged, against the step size. Figure 2 is the
-// −ELBO and the test log loss of PG-SVI, of stochastic gradient methods and of the
-// steps of this library without options, against passes over the data. Figure 3 is
-// how well correlated topic models predict held-out words, against the time that
-// their training took, with the E-steps of PG-SVI, of the delta method, of Laplace's
-// approximation and of mean field. Each writes figureN.csv and figureN.png to DIR
-// and prints a table.
+// Figure 1 shows how many examples gradient descent, PG, PG-MC and PG-SVI process until they have
+// converged, against the step size. Figure 2 shows the −ELBO and the test log loss of PG-SVI, of
+// stochastic gradient methods, and of the default steps of this library, against passes over the
+// data. Figure 3 shows how well correlated topic models predict held-out words, against training
+// time, with the E-steps of PG-SVI, the delta method, Laplace's approximation and mean field.
+// Each writes figureN.csv and figureN.png to DIR and prints a table.
 //
-// Run it in the root of the repository, where testdata is. USPS, in figure 2, is
-// read from the folder of -data and left out without it; so are NIPS and AP, in
-// figure 3, which without it is of a synthetic corpus. -quick is a matter of
-// seconds; in full a figure takes most of an hour, and USPS adds hours. The rows of
-// a run are written when it ends, -resume goes on from there, and -draw draws what there is.
+// Run it in the root of the repository, where testdata is. USPS, NIPS and AP are read from the
+// folder of -data. Without it figure 2 leaves out USPS, and figure 3 uses a synthetic corpus.
+// -quick takes seconds. A full figure takes most of an hour, and USPS adds hours. The rows of a
+// run are written when it ends. -resume continues from there, and -draw only draws.
 package main
 
 import (

@@ -1,16 +1,14 @@
-// Command floors draws the library as a house: each file of the root is a room, and so are the
-// folders internal, data and bench as a whole. A room that uses a name which another one declares
-// has an arrow to it. A room stands one floor above the highest of those that it uses; rooms in a
-// circle are one room.
+// Command floors reports the structure of the library. A room is a file of the root, or one of
+// the folders internal, data and bench. A room that uses a name of another one has an arrow to
+// it. A room is one floor above the highest room that it uses; rooms in a circle count as one.
 //
 //	go run ./bench/floors             # the floors, the circles and the counts
 //	go run ./bench/floors -v          # each arrow with the names that make it
-//	go run ./bench/floors -packages   # for each package: files, lines, doors, the longest function, wide lines
-//	go run ./bench/floors -write CONTRIBUTING.md   # the same as the table of a file
+//	go run ./bench/floors -packages   # for each package: files, lines, doors, functions, wide lines
+//	go run ./bench/floors -write CONTRIBUTING.md   # writes that as the table of a file
 //
-// Uses are those that the type checker resolves, fields and methods included. Tests, examples
-// and commands are left out. The test of this package holds the counts against a table, in which they
-// may only fall.
+// Uses are those that the type checker resolves, fields and methods included. Tests, examples and
+// commands are left out. The test of this package compares the counts with their limits.
 package main
 
 import (

@@ -1,20 +1,18 @@
-// Growth measures how the cost of a fit grows with its size, and the memory that it takes at its
-// peak:
+// Growth measures how the time and the peak memory of a fit grow with its size:
 //
 //	go run ./bench/growth -out DIR
 //
 // The fits are of generated data:
 //
-//	gp      dense Gaussian-process classification, N = 250 … 4000 rows
+//	gp      dense Gaussian process classification, N = 250 … 4000 rows
 //	glm     logistic regression, 4000 rows, D = 10 … 2000 weights
 //	sparse  a sparse Gaussian process of 300 inducing inputs, N = 1000 … 50,000 rows
 //	topics  a correlated topic model, 500 documents, K = 5 … 200 topics, three passes
 //
-// Each fit is made by a process of its own, on one core, without options. growth.csv in -out has
-// its CPU seconds, those of setting the model up among them, its passes, and the largest memory
-// that was resident; growth.png draws the seconds a pass on log–log axes beside the arithmetic of a
-// pass, and a table of all rows is printed. -tables makes no fits; -readme FILE puts the table
-// where FILE has it. -quick leaves out all but the small sizes.
+// Each fit runs in a process of its own, on one core, without options. growth.csv in -out has its
+// CPU seconds including set-up, its passes, and its peak resident memory. growth.png draws the
+// seconds a pass on log–log axes beside the arithmetic of a pass. A table of all rows is printed.
+// -tables makes no fits; -readme FILE puts the table into FILE. -quick uses the small sizes only.
 package main
 
 import (

@@ -1,13 +1,13 @@
-// Peers times pgsvi beside the programs that it would take the place of, on the
-// same rows, in one run and on one core each, and scores both on the same test rows:
+// Peers compares the time and the test scores of pgsvi and of other programs, on the same rows, in
+// one run, on one core each:
 //
 //	go run ./bench/peers -data DIR -out DIR
 //
 // The programs are scikit-learn's GaussianProcessClassifier, LogisticRegression and
 // LatentDirichletAllocation (Debian: python3-sklearn) and rstanarm's ADVI (r-cran-rstanarm). Run it
 // in the root of the repository, where testdata is; the folder of the shared data sets, by default
-// PGSVI_DATA, adds USPS, a9a and AP. What is missing is left out, with a message. -only names the
-// parts to run:
+// PGSVI_DATA, adds USPS, a9a and AP. Parts without their data or program are left out, with a
+// message. -only names the parts to run:
 //
 //	gp     Gaussian-process classification: sonar, ionosphere, USPS
 //	learn  Gaussian processes that learn their hyper-parameters, on random halves of four data sets
@@ -21,10 +21,9 @@
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //	cores  two cores beside one, by the clock
 //
-// The rows that peers.csv in -out has of a data set in a part are replaced by those of the run, and
-// Markdown tables of all of them are printed. -tables makes no fits; -readme FILE puts the tables
-// where FILE has them. scikit-learn computes with the BLAS that it was built for, OpenBLAS in
-// Debian, and pgsvi with kernels of its own.
+// The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of all
+// rows. -tables makes no fits; -readme FILE puts the tables into FILE. scikit-learn uses the BLAS that
+// it was built for, OpenBLAS in Debian. pgsvi uses its own kernels.
 package main
 
 import (

@@ -1,16 +1,16 @@
-// Command topics measures how well correlated topic models predict words that were
-// held out, and what their training costs, and prints the table of the README:
+// Command topics measures how well correlated topic models predict held-out words, and what their
+// training costs:
 //
 //	go run ./bench/topics -out bench/topics/topics.csv
 //	go run ./bench/topics -table bench/topics/topics.csv
 //
-// The first fits every row of the table anew, on AP and NIPS from the folder of -data,
-// writes a line for each fit to -out and prints the table. The second prints the table of
-// such a file. Documents of even number, from 0, train, and of the odd ones each
-// token at an odd position is predicted from those at even ones, as CTMPosterior.HeldOut
-// does it, from 1000 draws of q unless -draws says otherwise: the 10,000 of the protocol change
-// the third decimal. Scores are in nats a token, the lower the better. Training runs
-// on one goroutine; its CPU seconds are those of the process.
+// The first fits every row of the table, on AP and NIPS from the folder of -data. It writes a
+// line for each fit to -out and prints the table. The second prints the table of such a file.
+//
+// Documents of even number, from 0, train. In the odd ones each token at an odd position is
+// predicted from those at even positions, as CTMPosterior.HeldOut does, from 1000 draws of q or
+// -draws; the 10,000 draws of the protocol change the third decimal. Scores are in nats a token;
+// lower is better. Training runs on one goroutine; its CPU seconds are those of the process.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package batches has orders in which the terms of a model are visited, and draws of one of them.
+// Package batches returns the orders in which the terms of a model are visited, and random draws
+// of terms.
 package batches
 
 import (

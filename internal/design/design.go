@@ -1,6 +1,6 @@
-// Package design has the rows of a linear model, dense or compressed, and their products: Xw, Xᵀu,
-// XᵀΓX and variances of xᵀw, in float64 and in twice its digits, shared between cores with the same
-// bits on any number of them.
+// Package design stores the rows of a linear model, dense or compressed, and computes their
+// products: Xw, Xᵀu, XᵀΓX and variances of xᵀw. It works in float64 or in twice the digits, with
+// the same bits on any number of cores.
 package design
 
 import (

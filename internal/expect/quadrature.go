@@ -1,4 +1,4 @@
-// Package expect takes expectations under a Gaussian, and says how large their errors are.
+// Package expect computes expectations under a Gaussian, with bounds on their errors.
 package expect
 
 import (

@@ -1,6 +1,6 @@
-// Package expfam has exponential families of dimension 1 and more: log-partition functions, mean
-// parameters, Fisher information, coordinates and draws. They know builtin types and matrices only,
-// so that they are families of whoever asks for these methods.
+// Package expfam implements exponential families of one or more dimensions: log-partition
+// functions, mean parameters, Fisher information, coordinates and draws. Its types use builtin
+// types and matrices only, so that they satisfy the interfaces of other packages.
 package expfam
 
 import (

@@ -1,6 +1,6 @@
-// Package gauss has Gaussians of the weights of a linear model: priors, precisions that add up over
-// rows in float64 or in twice its digits, and covariances that are full, diagonal, of low rank, or
-// known by sites of the rows.
+// Package gauss represents Gaussians of the weights of a linear model: priors; precisions that
+// add up over rows, in float64 or in twice its digits; and covariances that are full, diagonal,
+// low-rank, or given by sites of the rows.
 package gauss
 
 import (

@@ -1,5 +1,4 @@
-// Package goals says how many nats a fit is worth: the gap at which a run may end that was given
-// none.
+// Package goals computes the default tolerance of a fit: the gap in nats at which a run ends.
 package goals
 
 import (

@@ -1,10 +1,9 @@
-// Package learn searches for the hyper-parameters θ of Gaussian processes and of generalised
-// linear models: those with the least −ELBO(θ) − log prior(θ), where the ELBO is that of the best
-// q at θ.
+// Package learn learns the hyper-parameters θ of Gaussian processes and generalised linear
+// models. It minimises −ELBO(θ) − log prior(θ), where the ELBO is that of the best q at θ.
 //
-// A Space has the coordinates of θ, a Model finds q at a θ, with the slopes of its ELBO, and a
-// Stepper asks it where a search wants to know. CertifyGram and CertifyWeights prove
-// how far a scale may be from the best one.
+// A Space holds the coordinates of θ. A Model computes q at a θ, with the derivatives of its
+// ELBO. A Stepper evaluates the Model where the search asks for it. CertifyGram and
+// CertifyWeights bound how far a scale may be from the best one.
 package learn
 
 import (

@@ -1,5 +1,5 @@
-// Package loo leaves out one datum after the other from a Gaussian approximation of a posterior:
-// by taking its site out, or from draws.
+// Package loo computes leave-one-out predictions from a Gaussian approximation of a posterior, by
+// removing the site of a datum, or from draws.
 package loo
 
 import (

@@ -1,6 +1,5 @@
-// Package memory is the one place that says whether what a model, a file or an option asks for is
-// more memory than it may have. It is asked before the memory is: what the runtime cannot get ends
-// the process.
+// Package memory checks whether a model, a file or an option would need more memory than allowed.
+// Callers check before they allocate, because a Go process that runs out of memory ends.
 package memory
 
 import (

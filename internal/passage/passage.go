@@ -1,5 +1,5 @@
-// Package passage has probabilities of responses whose scale is random: expectations of
-// distribution functions that rise or fall steeply under a Gaussian.
+// Package passage computes probabilities of responses whose scale is random: Gaussian
+// expectations of distribution functions that rise or fall steeply.
 package passage
 
 import (

@@ -1,5 +1,5 @@
-// Package psis weighs draws of an approximation q of p by p/q, and smooths the largest of the
-// weights by a generalised Pareto distribution fitted to them: Pareto-smoothed importance sampling.
+// Package psis is Pareto-smoothed importance sampling. It weights draws of an approximation q of
+// p by p/q, and smooths the largest weights by a generalised Pareto distribution fitted to them.
 package psis
 
 import (

@@ -1,5 +1,5 @@
-// Package search minimises a function whose values and derivatives are known to an error that can
-// be asked for, as those of an evidence lower bound are: the search for hyper-parameters.
+// Package search minimises a function whose values and derivatives have an error that the caller
+// can choose, such as an evidence lower bound. It is the search for hyper-parameters.
 package search
 
 import (

@@ -1,5 +1,5 @@
-// Package sentinel has the sentinels of the errors that leave the module. The root package shows
-// them under names of its own.
+// Package sentinel declares the sentinel errors of the module. The root package exports them
+// under names of its own.
 package sentinel
 
 import "errors"

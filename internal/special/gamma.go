@@ -1,5 +1,5 @@
-// Package special has the special functions that likelihoods and kernels need: gamma and beta,
-// tails of the Gaussian, exponentials of slices.
+// Package special implements the special functions of likelihoods and kernels: gamma and beta
+// functions, Gaussian tails, exponentials of slices.
 package special
 
 import (
