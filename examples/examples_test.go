@@ -106,7 +106,7 @@ var runs = map[string]struct {
 	"custom":     {"", []string{`converged`, `k̂ = 0\.\d`, `log tau +0\.693 +0\.7183 ± 0\.07\d+ +0\.718\d ± 0\.07`}},
 	"divergence": {"-steps 5", []string{`β = 0\.5 `, `Rényi 1/2 without a step size: converged`, `passes, α = 0`}},
 	"families":   {"", []string{`Gamma +η = \[57\.\d+ -25\.\d+\], converged`, `Beta +η = \[2[23]\.\d+ 7\.\d+\], converged`, `Dirichlet .*converged`}},
-	"family":     {"", []string{`CheckFamily finds no mistake`, `63\.55 degrees, by quadrature 63\.5`, `0\.9939, by quadrature 0\.9939`}},
+	"family":     {"", []string{`CheckFamily finds no mistake`, `63\.55 degrees, by quadrature 63\.5`}},
 	"gp1d":       {"", []string{`Poisson: converged`, `StudentT: converged.*\n.*truth 0\.0`, `GaussianNoise: converged.*\n.*truth 0\.3`}},
 	"gpclass":    {"", []string{`block .*converged`, `batch .*converged`, `PG-SVI .*pass limit`}},
 	"iris":       {"", []string{`SquaredExp\.Length\[1\]`, `0\.130 nats each`}},

@@ -2,8 +2,8 @@
 //
 // Data: 2000 customers of a telephone company, which are generated, with a semicolon between
 // columns, a decimal comma, a missing age here and there, and a customer number that is no feature.
-// It prints what each column was taken for, the weights of a logistic regression, and predictions of
-// eight customers, one of a plan that is new, one without an age, and one that cannot be read.
+// It prints what each column was taken for, the weights of a logistic regression, and predictions
+// of eight customers, one of a plan that is new, one without an age, and one that is malformed.
 package main
 
 import (
@@ -32,7 +32,7 @@ func customers(rng *rand.Rand) string {
 	for i := range *rows {
 		plan, calls := rng.IntN(3), int(rng.ExpFloat64()*1.5)
 		age, fee := 18+rng.Float64()*60, 15+10*float64(plan)+5*rng.NormFloat64()
-		odds := -1.5 + []float64{0.8, 0, -0.7}[plan] + 0.6*float64(calls) - 0.03*(age-45) + 0.04*(fee-25)
+		odds := -1.9 - 0.75*float64(plan-1) + 0.6*float64(calls) - 0.03*(age-45) + 0.04*(fee-15)
 		left, shown := "no", fmt.Sprintf("%.0f", age)
 		if rng.Float64() < 1/(1+math.Exp(-odds)) {
 			left = "yes"
@@ -40,16 +40,17 @@ func customers(rng *rand.Rand) string {
 		if rng.Float64() < 0.05 {
 			shown = "n/k"
 		}
-		fmt.Fprintf(&b, "K%05d;%s;%s;%s;%d;%s\n", i+1, []string{"basic", "silver", "gold"}[plan], shown,
-			strings.ReplaceAll(fmt.Sprintf("%.2f", fee), ".", ","), calls, left)
+		comma := strings.ReplaceAll(fmt.Sprintf("%.2f", fee), ".", ",")
+		fmt.Fprintf(&b, "K%05d;%s;%s;%s;%d;%s\n", i+1,
+			[]string{"basic", "silver", "gold"}[plan], shown, comma, calls, left)
 	}
 	return b.String()
 }
 
 func main() {
 	flag.Parse()
-	// For a file of yours: data.ReadFile("customers.csv").
-	table, err := data.Read(strings.NewReader(customers(rand.New(rand.NewPCG(1, 1)))), "generated.csv")
+	file := customers(rand.New(rand.NewPCG(1, 1)))
+	table, err := data.Read(strings.NewReader(file), "generated.csv") // or data.ReadFile
 	check(err)
 	model, err := table.Model("left ~ . - number",
 		data.Outcome("left").Positive("yes"),

@@ -32,7 +32,7 @@ var co2 []byte
 var (
 	file = flag.String("data", "", "CSV `file` of times and values")
 	from = flag.Float64("forecast", 1988, "time from which on values are forecast")
-	out  = flag.String("out", "pictures/co2.png", "picture to write; one of the parts is written beside it")
+	out  = flag.String("out", "pictures/co2.png", "picture to write, and beside it one of the parts")
 )
 
 // column makes a matrix of one column: the inputs of a function of one variable.
@@ -75,12 +75,14 @@ func main() {
 	months := floats.Span(make([]float64, 800), t[first], t[len(t)-1]+2)
 	forecast, err := plot.Response("fit and forecast, 95%", months, post.At(column(months)))
 	check(err)
-	picture := plot.Bands(plot.Labels{Title: "Carbon dioxide on Mauna Loa: ten years forecast", X: "year", Y: "CO2 (ppm)"},
-		forecast.Shift(mean), plot.Series{Name: "learned from", X: t[first:n], Y: y[first:n], Look: plot.Points},
-		plot.Series{Name: "measured later", X: t[n:], Y: y[n:], Look: plot.Points})
 	trend := plot.Latent("trend", months, post.Part(0, column(months)))
 	season := plot.Latent("season", months, post.Part(1, column(months)))
-	parts := plot.Components(plot.Labels{X: "year", Y: "CO2 (ppm)"}, trend.Shift(mean), season)
+	labels := plot.Labels{X: "year", Y: "CO2 (ppm)"}
+	parts := plot.Components(labels, trend.Shift(mean), season)
+	labels.Title = "Carbon dioxide on Mauna Loa: ten years forecast"
+	picture := plot.Bands(labels, forecast.Shift(mean),
+		plot.Series{Name: "learned from", X: t[first:n], Y: y[first:n], Look: plot.Points},
+		plot.Series{Name: "measured later", X: t[n:], Y: y[n:], Look: plot.Points})
 	beside := strings.TrimSuffix(*out, ".png") + "-parts.png"
 	fmt.Println("wrote", *out, "and", beside)
 	check(plot.Save(*out, picture, 0))

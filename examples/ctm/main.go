@@ -2,8 +2,8 @@
 //
 // Data: the comments in the Go standard library, which every installation of Go has, each source
 // file a document. Files of even number are trained on, the others held out.
-// It prints the topics of a correlated topic model with their words, how well it predicts words that
-// were held out, beside their frequencies alone, and which topics go together, and draws these.
+// It prints the topics of a correlated topic model with their words, how well words that were held
+// out are predicted, and which topics go together, and draws these.
 // On your documents, text files in a folder: -data FOLDER
 package main
 
@@ -27,14 +27,14 @@ import (
 )
 
 var (
-	folder = flag.String("data", filepath.Join(build.Default.GOROOT, "src"), "`folder` of documents")
+	folder = flag.String("data", build.Default.GOROOT+"/src", "`folder` of documents")
 	topics = flag.Int("topics", 10, "number of topics")
 	out    = flag.String("out", "pictures/ctm.png", "picture to write")
 
 	document = regexp.MustCompile(`\.(go|txt|md)$`)
 	skip     = regexp.MustCompile(`testdata|vendor|internal|/cmd/|_test\.go$`)
 	comment  = regexp.MustCompile(`(?m)^\s*// .*$`)
-	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // the same everywhere
+	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // in many
 )
 
 // read returns the documents in a folder; of a Go file the comments.
@@ -67,7 +67,7 @@ func main() {
 	check(err)
 	post, res, err := ctm.Fit(ctx, &pgsvi.Solver{MaxPasses: 10})
 	check(err)
-	fmt.Printf("%d documents, %d words in the vocabulary; %v\n\nshare  words\n", len(corpus.Docs), corpus.Terms, res)
+	fmt.Printf("%d documents, %d words; %v\n\nshare  words\n", len(corpus.Docs), corpus.Terms, res)
 	words, err := pgsvi.TopWords(post.Topics(), train, 8, pgsvi.ByFREX)
 	check(err)
 	share, _, _ := post.Proportions(0.95)
@@ -88,7 +88,8 @@ func main() {
 	score, err := post.HeldOut(test, nil)
 	check(err)
 	fmt.Printf("\n%.3f nats a word held out\nwrote %s\n", score.PerToken, *out)
-	check(plot.Save(*out, plot.TopicGraph(plot.Labels{Title: "Topics of the Go standard library"}, names, share, links), 13))
+	labels := plot.Labels{Title: "Topics and their correlations"}
+	check(plot.Save(*out, plot.TopicGraph(labels, names, share, links), 13))
 }
 
 func check(err error) {

@@ -86,8 +86,9 @@ func main() {
 		fit.Lo, fit.Hi = append(fit.Lo, values[50]), append(fit.Hi, values[1949])
 	}
 	fmt.Println("\nwrote", *out)
-	check(plot.Save(*out, plot.Bands(plot.Labels{Title: "A decay curve with Student-t noise (generated data)",
-		X: "time", Y: "measured"}, fit, known, plot.Series{Name: "data", X: t, Y: y, Look: plot.Points}), 0))
+	labels := plot.Labels{Title: "Decay with Student-t noise (generated data)", X: "time", Y: "y"}
+	points := plot.Series{Name: "data", X: t, Y: y, Look: plot.Points}
+	check(plot.Save(*out, plot.Bands(labels, fit, known, points), 0))
 }
 
 func check(err error) {

@@ -3,9 +3,9 @@
 // Data: labels of 60 points of a line, which are generated, for a Gaussian process classifier.
 // A step minimises the linearised objective plus D(q, q_k)/β: D decides the path and not its end.
 // It compares, beside KL, the reverse and the symmetric KL, Rényi's divergence of order 1/2, which
-// the library has not, at step sizes at which all steps are as long: to second order Rényi's is half
-// of KL, so that it takes half the β. The Euclidean distance has no such step size. It prints the
-// distance from the optimum after each step and draws it.
+// the library has not, at step sizes at which all steps are as long: to second order Rényi's is
+// half of KL, so that it takes half the β. The Euclidean distance has no such step size. It prints
+// the distance from the optimum after each step and draws it.
 package main
 
 import (
@@ -72,7 +72,8 @@ func model() (*pgsvi.GP, error) {
 		}
 	}
 	// Divergences without a closed form look at a dense covariance, which must not be singular.
-	return pgsvi.NewGP(x, y, pgsvi.Matern32{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 1e-6})
+	kernel, opt := pgsvi.Matern32{Scale: 2, Length: 1}, &pgsvi.GPOptions{Jitter: 1e-6}
+	return pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, opt)
 }
 
 // A method is a divergence with the step size at which its steps are as long as those of KL with
@@ -107,8 +108,8 @@ func main() {
 	fmt.Printf("nats below the optimum, an ELBO of %.9f, after each step:\n\nstep", best.ELBO)
 	var runs []plot.Run
 	for _, m := range methods {
-		s := pgsvi.Solver{Divergence: m.d, StepSize: pgsvi.ConstantStep(m.beta), BatchSize: gp.Len(),
-			MaxIter: *steps, Converger: pgsvi.Never()}
+		s := pgsvi.Solver{Divergence: m.d, StepSize: pgsvi.ConstantStep(m.beta),
+			BatchSize: gp.Len(), MaxIter: *steps, Converger: pgsvi.Never()}
 		_, res, err := gp.Fit(ctx, &s)
 		check(err)
 		name := fmt.Sprintf("%s, β = %.3g", m.name, m.beta)
@@ -126,11 +127,12 @@ func main() {
 	_, res, err := gp.Fit(ctx, &pgsvi.Solver{Divergence: renyi(0.5)})
 	check(err)
 	fmt.Printf("\n\nRényi 1/2 without a step size: %v\n", res)
-	alpha, err := pgsvi.CheckDivergence(renyi(0.5), pgsvi.NewIsotropic(2, 1), pgsvi.NewIsotropic(2, 3), pgsvi.NewIsotropic(2, 0.5))
+	alpha, err := pgsvi.CheckDivergence(renyi(0.5),
+		pgsvi.NewIsotropic(2, 1), pgsvi.NewIsotropic(2, 3), pgsvi.NewIsotropic(2, 0.5))
 	check(err)
 	fmt.Printf("CheckDivergence: Rényi 1/2 passes, α = %.3g on a sample of Gaussians\n", alpha)
 	fmt.Println("wrote", *out)
-	labels := plot.Labels{Title: "One optimum, a path for each divergence (generated data)", X: "steps"}
+	labels := plot.Labels{Title: "A path for each divergence (generated data)", X: "steps"}
 	check(plot.Save(*out, plot.Trace(labels, best.ELBO, runs...), 0))
 }
 

@@ -1,7 +1,7 @@
 // What if my posterior is no Gaussian: a shape, a probability, proportions?
 //
-// Data: three small sets, which are generated: twenty numbers from a Gamma distribution, of which the
-// sum of logarithms is enough, a logit that was measured five times, and the words of a document.
+// Data: three small sets, which are generated: twenty numbers from a Gamma distribution, of which
+// the sum of logarithms is enough, a logit that was measured five times, the words of a document.
 // It prints the posteriors, a Gamma, a Beta and a Dirichlet, each from a log-likelihood that it is
 // not conjugate to, beside the posteriors by quadrature, and draws the densities.
 package main
@@ -28,40 +28,39 @@ var (
 type problem struct {
 	name, input string
 	from, to    float64 // that are drawn
-	prior       func() (*pgsvi.Exp, error)
+	prior       *pgsvi.Exp
 	loglik      pgsvi.LogLik
 }
 
 var (
-	sumLog = 12.193990113264                                 // of 20 numbers from a Gamma distribution
+	sumLog = 12.193990113264                                 // of twenty numbers
 	logits = []float64{0.4, 1.3, 2.2, 0.9, 1.6}              // measured with noise of variance 1
 	counts = []float64{25, 12, 16}                           // of three words
 	topics = [2][3]float64{{0.6, 0.3, 0.1}, {0.1, 0.3, 0.6}} // probabilities of the words
 )
 
 var problems = []problem{
-	{"Gamma", "shape of a Gamma distribution", 1, 4, func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(1, 0.5) },
+	{"Gamma", "shape of a Gamma distribution", 1, 4, must(pgsvi.NewGamma(1, 0.5)),
 		pgsvi.LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
 			lgamma, _ := math.Lgamma(z[0])
 			return (z[0]-1)*sumLog - 20*lgamma
 		}}},
-	{"Beta", "probability whose logit was measured", 0.4, 1, func() (*pgsvi.Exp, error) { return pgsvi.NewBeta(1, 1) },
+	{"Beta", "probability whose logit was measured", 0.4, 1, must(pgsvi.NewBeta(1, 1)),
 		pgsvi.LogLik{N: len(logits), Dim: 1, LogProb: func(n int, z []float64) float64 {
 			r := logits[n] - math.Log(z[0]/(1-z[0]))
 			return -0.5*r*r - 0.5*math.Log(2*math.Pi)
 		}}},
-	{"Dirichlet", "share of the first topic", 0, 1, func() (*pgsvi.Exp, error) { return pgsvi.NewDirichlet([]float64{1, 1}) },
+	{"Dirichlet", "share of the first topic", 0, 1, must(pgsvi.NewDirichlet([]float64{1, 1})),
 		pgsvi.LogLik{N: len(counts), Dim: 2, LogProb: func(n int, z []float64) float64 {
 			return counts[n] * math.Log(z[0]*topics[0][n]+z[1]*topics[1][n])
 		}}},
 }
 
-// exact returns the posterior density on a grid, by quadrature.
-func (p problem) exact(prior *pgsvi.Exp, grid []float64) plot.Series {
+func (p problem) exact(grid []float64) plot.Series {
 	s, all := plot.Series{Name: "exact", X: grid, Look: plot.Dashes}, p.loglik.Batch(nil)
 	for _, x := range grid {
 		z := []float64{x, 1 - x}[:p.loglik.Dim]
-		s.Y = append(s.Y, all.LogProb(z)+prior.LogProb(z))
+		s.Y = append(s.Y, all.LogProb(z)+p.prior.LogProb(z))
 	}
 	norm := floats.LogSumExp(s.Y) + math.Log(grid[1]-grid[0])
 	return s.Map(func(l float64) float64 { return math.Exp(l - norm) })
@@ -72,9 +71,8 @@ func main() {
 	ctx := context.Background()
 	var panels []*gonum.Plot
 	for _, p := range problems {
-		prior, err := p.prior()
-		check(err)
-		model := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(p.loglik, nil), H: pgsvi.KLTo(prior), Init: prior}
+		model := pgsvi.Objective[*pgsvi.Exp]{
+			F: pgsvi.Expect(p.loglik, nil), H: pgsvi.KLTo(p.prior), Init: p.prior}
 		q, res, err := model.Fit(ctx, &pgsvi.Solver{Src: rand.NewPCG(*seed, 1)})
 		check(err)
 		fmt.Printf("%-9s η = %.4g, %v\n", p.name, q.Natural(nil), res)
@@ -84,10 +82,15 @@ func main() {
 			fit.Y = append(fit.Y, math.Exp(q.LogProb([]float64{x, 1 - x}[:p.loglik.Dim])))
 		}
 		labels := plot.Labels{Title: "Generated data: " + p.input, X: p.input, Y: "density"}
-		panels = append(panels, plot.Bands(labels, fit, p.exact(prior, grid)))
+		panels = append(panels, plot.Bands(labels, fit, p.exact(grid)))
 	}
 	fmt.Println("wrote", *out)
 	check(plot.Save(*out, plot.Stack(panels...), 24))
+}
+
+func must(q *pgsvi.Exp, err error) *pgsvi.Exp {
+	check(err)
+	return q
 }
 
 func check(err error) {

@@ -33,28 +33,24 @@ func rate(year float64) float64 {
 func curve(x float64) float64 { return math.Sin(x) + 0.3*x }
 
 // learn learns a GP of one input and predicts it at a grid.
-func learn(ctx context.Context, x, y []float64, k pgsvi.Kernel, lik pgsvi.Likelihood, grid []float64) (*pgsvi.Prediction, error) {
+func learn(x, y []float64, k pgsvi.Kernel, lik pgsvi.Likelihood, grid []float64) *pgsvi.Prediction {
 	gp, err := pgsvi.NewGP(mat.NewDense(len(x), 1, x), y, k, lik, nil)
-	if err != nil {
-		return nil, err
-	}
-	_, post, learned, err := gp.Learn(ctx, nil, nil)
-	if err != nil {
-		return nil, err
-	}
+	check(err)
+	_, post, learned, err := gp.Learn(context.Background(), nil, nil)
+	check(err)
 	fmt.Printf("%T: %v\n", lik, learned.Fit)
-	return post.At(mat.NewDense(len(grid), 1, grid)), nil
+	return post.At(mat.NewDense(len(grid), 1, grid))
 }
 
 func truth(f func(float64) float64, grid []float64, s plot.Series) plot.Series {
 	t := plot.Series{Name: "truth", X: grid, Y: grid, Look: plot.Dashes}.Map(f)
-	fmt.Printf("  root mean square distance from the truth %.3f\n", floats.Distance(s.Y, t.Y, 2)/math.Sqrt(float64(len(grid))))
+	distance := floats.Distance(s.Y, t.Y, 2) / math.Sqrt(float64(len(grid)))
+	fmt.Printf("  root mean square distance from the truth %.3f\n", distance)
 	return t
 }
 
 func main() {
 	flag.Parse()
-	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(*seed, 1))
 	years := floats.Span(make([]float64, 110), 1851, 1960)
 	counts := make([]float64, len(years))
@@ -62,12 +58,13 @@ func main() {
 		counts[i] = distuv.Poisson{Lambda: rate(year), Src: rng}.Rand()
 	}
 	grid := floats.Span(make([]float64, 400), 1846, 1965)
-	kernel := pgsvi.Sum{pgsvi.Constant{Scale: 1}, pgsvi.Matern52{Scale: 1, Length: 20}} // of the log rate
-	at, err := learn(ctx, years, counts, kernel, pgsvi.Poisson{}, grid)
-	check(err)
+	// Of the log rate: a constant and a smooth function of the year.
+	kernel := pgsvi.Sum{pgsvi.Constant{Scale: 1}, pgsvi.Matern52{Scale: 1, Length: 20}}
+	at := learn(years, counts, kernel, pgsvi.Poisson{}, grid)
 	accidents := plot.Latent("rate, 95%", grid, at).Map(math.Exp)
-	top := plot.Bands(plot.Labels{Title: "Counts (generated data): Poisson, log rate a GP", X: "year", Y: "accidents a year"},
-		accidents, truth(rate, grid, accidents), plot.Series{Name: "counted", X: years, Y: counts, Look: plot.Points})
+	labels := plot.Labels{Title: "Counts (generated data)", X: "year", Y: "accidents a year"}
+	top := plot.Bands(labels, accidents, truth(rate, grid, accidents),
+		plot.Series{Name: "counted", X: years, Y: counts, Look: plot.Points})
 
 	x, y := make([]float64, 80), make([]float64, 80)
 	for i := range x {
@@ -80,12 +77,12 @@ func main() {
 	line := floats.Span(make([]float64, 300), 0, 10)
 	fits := []plot.Series{{Name: "measured", X: x, Y: y, Look: plot.Points}}
 	for i, lik := range []pgsvi.Likelihood{pgsvi.StudentT{DF: 3, Scale: 0.2}, pgsvi.GaussianNoise{}} {
-		at, err := learn(ctx, x, y, pgsvi.SquaredExp{}, lik, line)
-		check(err)
+		at := learn(x, y, pgsvi.SquaredExp{}, lik, line)
 		s := plot.Latent([]string{"Student-t, 95%", "Gaussian, 95%"}[i], line, at)
 		fits = append(fits, s, truth(curve, line, s))
 	}
-	bottom := plot.Bands(plot.Labels{Title: "Outliers (generated data): Student-t against Gaussian noise", X: "x", Y: "y"}, fits[:4]...)
+	labels = plot.Labels{Title: "Outliers (generated data)", X: "x", Y: "y"}
+	bottom := plot.Bands(labels, fits[:4]...)
 	fmt.Println("wrote", *out)
 	check(plot.Save(*out, plot.Stack(top, bottom), 18))
 }

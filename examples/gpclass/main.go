@@ -51,10 +51,12 @@ func main() {
 
 	// Scale and length are those of the paper. For your data, learn them: see the example co2.
 	kernel := pgsvi.SquaredExp{Scale: math.Exp(2.5), Length: math.Exp(1)}
-	opt := &pgsvi.GPOptions{Jitter: 1e-2, Estimator: pgsvi.ScoreFunction{Samples: 500}} // draws for PG-SVI
+	draws := pgsvi.ScoreFunction{Samples: 500} // for PG-SVI; the others are exact
+	opt := &pgsvi.GPOptions{Jitter: 1e-2, Estimator: draws}
 	gp, err := pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, opt)
 	check(err)
-	small := pgsvi.ConstantStep(2 / float64(gp.Len()))
+	small := &pgsvi.Solver{StepSize: pgsvi.ConstantStep(2 / float64(gp.Len())), BatchSize: 5,
+		MaxPasses: 10, Src: rand.NewPCG(*seed, 0)}
 	best, runs := math.Inf(-1), []plot.Run{}
 	fmt.Printf("%d rows to train on, %d to test on\n\n", len(y), len(yTest))
 	fmt.Println("steps    passes        ELBO  proved within  test bits  errors  seconds  ended")
@@ -64,7 +66,7 @@ func main() {
 	}{
 		{"block", nil}, // nothing to tune
 		{"batch", &pgsvi.Solver{BatchSize: gp.Len()}},
-		{"PG-SVI", &pgsvi.Solver{StepSize: small, BatchSize: 5, MaxPasses: 10, Src: rand.NewPCG(*seed, 0)}},
+		{"PG-SVI", small},
 	} {
 		post, res, err := gp.Fit(ctx, m.solver)
 		check(err)
@@ -77,10 +79,12 @@ func main() {
 		}
 		fmt.Printf("%-7s %7.4g  %10.6f  %8.1e nats  %9.4f  %6.0f  %7.2f  %v\n", m.name, res.Passes,
 			res.ELBO, res.GapBound, bits, errors, res.Elapsed.Seconds(), res.Status)
-		best, runs = max(best, res.ELBO), append(runs, plot.Run{Name: m.name + " steps", Trace: res.Trace})
+		best = max(best, res.ELBO)
+		runs = append(runs, plot.Run{Name: m.name + " steps", Trace: res.Trace})
 	}
 	fmt.Println("\nwrote", *out)
-	check(plot.Save(*out, plot.Trace(plot.Labels{Title: "A Gaussian process classifier of radar returns"}, best, runs...), 0))
+	labels := plot.Labels{Title: "A Gaussian process classifier of radar returns"}
+	check(plot.Save(*out, plot.Trace(labels, best, runs...), 0))
 }
 
 func check(err error) {

@@ -37,9 +37,10 @@ func main() {
 	for i, s := range species[50:] {
 		labels[i] = 2*s - 3 // −1 versicolor, +1 virginica
 	}
-	gp, err := pgsvi.NewGP(petals, labels, pgsvi.SquaredExp{Lengths: make([]float64, 2)}, pgsvi.BernoulliLogit{}, nil)
+	kernel := pgsvi.SquaredExp{Lengths: make([]float64, 2)} // one for each input
+	gp, err := pgsvi.NewGP(petals, labels, kernel, pgsvi.BernoulliLogit{}, nil)
 	check(err)
-	gp, post, learned, err := gp.Learn(ctx, nil, nil) // finds a length for each input, and the scale
+	gp, post, learned, err := gp.Learn(ctx, nil, nil) // lengths and scale
 	check(err)
 	fmt.Println(learned)
 	loo, err := gp.LOO(ctx, post)
@@ -47,13 +48,13 @@ func main() {
 	fmt.Printf("predicted from the other flowers: %.3f nats each\n", -stat.Mean(loo.Pointwise, nil))
 	for i, l := range loo.Pointwise {
 		if l < math.Log(0.3) {
-			fmt.Printf("flower %d, length %.1f cm, width %.1f cm: its label had a probability of %.2f\n",
+			fmt.Printf("flower %d, %.1f cm by %.1f cm: its label had a probability of %.2f\n",
 				i+51, petals.At(i, 0), petals.At(i, 1), math.Exp(l))
 		}
 	}
-	picture := plot.Probabilities(
-		plot.Labels{Title: "Which iris? Probability of virginica (blue)", X: "petal length (cm)", Y: "petal width (cm)"},
-		[2]string{"versicolor", "virginica"}, petals, labels,
+	texts := plot.Labels{Title: "Which iris? Probability of virginica (blue)",
+		X: "petal length (cm)", Y: "petal width (cm)"}
+	picture := plot.Probabilities(texts, [2]string{"versicolor", "virginica"}, petals, labels,
 		func(grid *mat.Dense) []float64 { return post.Prob(nil, +1, grid) })
 	fmt.Println("wrote", *out)
 	check(plot.Save(*out, picture, 11))

@@ -29,14 +29,14 @@ import (
 )
 
 var (
-	folder = flag.String("data", filepath.Join(build.Default.GOROOT, "src"), "`folder` of documents")
+	folder = flag.String("data", build.Default.GOROOT+"/src", "`folder` of documents")
 	topics = flag.Int("topics", 10, "number of topics")
 	seed   = flag.Uint64("seed", 1, "seed of the start and the batches")
 
 	document = regexp.MustCompile(`\.(go|txt|md)$`)
 	skip     = regexp.MustCompile(`testdata|vendor|internal|/cmd/|_test\.go$`)
 	comment  = regexp.MustCompile(`(?m)^\s*// .*$`)
-	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // the same everywhere
+	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // in many
 )
 
 // read returns the documents in a folder, of a Go file the comments, and their names.
@@ -69,14 +69,15 @@ func main() {
 	check(err)
 	post, res, err := lda.Fit(ctx, &pgsvi.Solver{Src: rand.NewPCG(*seed, 0)})
 	check(err)
-	fmt.Printf("%d documents, %d words in the vocabulary; %v\n\n", len(corpus.Docs), corpus.Terms, res)
+	fmt.Printf("%d documents, %d words; %v\n\n", len(corpus.Docs), corpus.Terms, res)
 	words, err := pgsvi.TopWords(post.Topics(), train, 8, pgsvi.ByFREX)
 	check(err)
 	shares, err := post.DocTopics(train) // a row for each document
 	check(err)
 	fmt.Println("topic  share  words")
 	for k, w := range words {
-		fmt.Printf("%5d  %5.3f  %s\n", k+1, stat.Mean(mat.Col(nil, k, shares), nil), strings.Join(w, " "))
+		share := stat.Mean(mat.Col(nil, k, shares), nil)
+		fmt.Printf("%5d  %5.3f  %s\n", k+1, share, strings.Join(w, " "))
 	}
 
 	gamma, _, err := post.Infer(nil, test.Docs[0])

@@ -28,8 +28,9 @@ var out = flag.String("out", "pictures/logistic.png", "picture to write")
 func main() {
 	flag.Parse()
 	ctx := context.Background()
+	// For a file of yours: data.ReadFile.
 	table, err := data.Read(bytes.NewReader(ionosphere), "ionosphere.csv")
-	check(err)                                                               // for a file of yours: data.ReadFile
+	check(err)
 	model, err := table.Model("y ~ . - x2", data.Outcome("y").Positive("1")) // x2 is constant
 	check(err)
 	fmt.Print(model)
@@ -53,11 +54,13 @@ func main() {
 		}
 	}
 	base := share*math.Log(share) + (1-share)*math.Log(1-share)
-	fmt.Printf("%v\n%v\n%d of %d rows are predicted wrongly; %.3f nats each, by the base rate alone %.3f\n",
-		psis, loo, wrong, len(prob), -loo.ELPD/n, -base)
+	fmt.Printf("%v\n%v\n%d of %d rows are predicted wrongly\n", psis, loo, wrong, len(prob))
+	fmt.Printf("%.3f nats each, by the base rate alone %.3f\n", -loo.ELPD/n, -base)
 
-	coefficients := plot.Coefficients(plot.Labels{Title: "What makes a radar return bad?", X: "log odds for each standard deviation (mean, 95% interval)"}, weights)
-	calibration := plot.Calibration(plot.Labels{Title: "Calibration, each row predicted from the others"}, prob, model.Y)
+	coefficients := plot.Coefficients(plot.Labels{Title: "What makes a radar return bad?",
+		X: "log odds of bad (mean, 95% interval)"}, weights)
+	calibration := plot.Calibration(plot.Labels{
+		Title: "Calibration, each row predicted from the others"}, prob, model.Y)
 	fmt.Println("wrote", *out)
 	check(plot.Save(*out, plot.Stack(coefficients, calibration), 32))
 }

@@ -28,7 +28,7 @@ var ionosphere []byte
 
 var (
 	rows   = flag.Int("rows", 25, "rows to fit, up to 40")
-	passes = flag.Float64("passes", 200, "most passes of a run; a third for numeric steps, 20 times for the trust region")
+	passes = flag.Float64("passes", 200, "most passes of most runs")
 	out    = flag.String("out", "pictures/methods.png", "picture to write")
 )
 
@@ -111,8 +111,9 @@ func main() {
 	ctx := context.Background()
 	all, labels, err := data.ReadCSV(bytes.NewReader(ionosphere))
 	check(err)
-	x, y := all.Slice(0, *rows, 0, all.RawMatrix().Cols).(*mat.Dense), labels[:*rows]
-	kernel, opt := pgsvi.SquaredExp{Scale: math.Exp(2.5), Length: math.Exp(1)}, pgsvi.GPOptions{Jitter: 1e-2}
+	*rows = max(1, min(*rows, len(labels)))
+	x, y := all.Slice(0, *rows, 0, 34).(*mat.Dense), labels[:*rows]
+	kernel, opt := pgsvi.SquaredExp{Scale: 12.18, Length: math.E}, pgsvi.GPOptions{Jitter: 1e-2}
 	gp, err := pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, &opt)
 	check(err)
 	opt.Estimator = pgsvi.ScoreFunction{Samples: 500}
@@ -121,11 +122,11 @@ func main() {
 	_, best, err := gp.Fit(ctx, &pgsvi.Solver{Goal: 1e-8})
 	check(err)
 	fmt.Printf("the ELBO of the optimum is %.8f, proved to %.1e nats\n\n", best.ELBO, best.GapBound)
-	fmt.Printf("%-22s %-18s %-8s %-17s %9s %7s %7s %9s\n", "method", "f, linearised", "h, exact", "D", "step size", "1 nat", "0.01", "1e-6 nats")
+	fmt.Print("method                 f, linearised      h, exact D                 step size   1 nat    0.01    1e-6")
 	var runs []plot.Run
 	for _, m := range methods(gp, sampled) {
 		trace, step := m.fit(ctx)
-		fmt.Printf("%-22s %-18s %-8s %-17s %9.3g", m.name, m.f, m.h, m.d, step)
+		fmt.Printf("\n%-22s %-18s %-8s %-17s %9.3g", m.name, m.f, m.h, m.d, step)
 		for _, nats := range []float64{1, 0.01, 1e-6} {
 			after := math.Inf(1) // all later ones are within so many nats
 			for n := len(trace) - 1; n >= 0 && trace[n].ELBO >= best.ELBO-nats; n-- {
@@ -133,13 +134,12 @@ func main() {
 			}
 			fmt.Printf(" %7.4g", after)
 		}
-		fmt.Println()
 		runs = append(runs, plot.Run{Name: m.name, Trace: trace})
 	}
-	exact := plot.Trace(plot.Labels{Title: "All rows, exact gradients"}, best.ELBO, append(runs[:10:10], runs[19])...)
-	noisy := plot.Trace(plot.Labels{Title: "Mini-batches of 5 rows, or draws"}, best.ELBO, runs[10:19]...)
+	exact := plot.Trace(plot.Labels{Title: "All rows"}, best.ELBO, append(runs[:10:10], runs[19])...)
+	noisy := plot.Trace(plot.Labels{Title: "Mini-batches, or draws"}, best.ELBO, runs[10:19]...)
 	exact.X.Max, noisy.X.Max = *passes, *passes
-	fmt.Println("\nwrote", *out)
+	fmt.Println("\n\nwrote", *out)
 	check(plot.Save(*out, plot.Stack(exact, noisy), 24))
 }
 

@@ -28,51 +28,50 @@ var (
 	out      = flag.String("out", "pictures/poisson.png", "picture to write")
 )
 
-// truth has the weights of the log rate. East and car are what others are compared with.
-var truth = map[string]float64{"(Intercept)": 0.5, "region=north": -0.4, "region=south": 0.1, "region=west": 0.5,
-	"vehicle=van": 0.3, "age": -0.025}
+// truth has the weights of the log rate. East is what other regions are compared with.
+var truth = map[string]float64{
+	"(Intercept)": 0.5, "region=north": -0.4, "region=south": 0.1, "region=west": 0.5, "age": -0.025}
 
 // rate returns the true claims a year.
-func rate(region, vehicle string, age float64) float64 {
-	return math.Exp(truth["(Intercept)"] + truth["region="+region] + truth["vehicle="+vehicle] + truth["age"]*age)
+func rate(region string, age float64) float64 {
+	return math.Exp(truth["(Intercept)"] + truth["region="+region] + truth["age"]*age)
 }
 
 func main() {
 	flag.Parse()
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(1, 0))
 	var file strings.Builder
-	fmt.Fprintln(&file, "region,vehicle,age,years,claims")
+	fmt.Fprintln(&file, "region,age,years,claims")
 	for range *policies {
 		region := []string{"east", "north", "south", "west"}[rng.IntN(4)]
-		vehicle := []string{"car", "car", "van"}[rng.IntN(3)]
 		age, years := math.Floor(18+62*math.Pow(rng.Float64(), 1.3)), 0.05+0.95*rng.Float64()
 		luck := distuv.Gamma{Alpha: 0.5, Beta: 0.5, Src: rng}.Rand()
-		claims := distuv.Poisson{Lambda: years * luck * rate(region, vehicle, age), Src: rng}.Rand()
-		fmt.Fprintf(&file, "%s,%s,%v,%.3f,%v\n", region, vehicle, age, years, claims)
+		claims := distuv.Poisson{Lambda: years * luck * rate(region, age), Src: rng}.Rand()
+		fmt.Fprintf(&file, "%s,%v,%.3f,%v\n", region, age, years, claims)
 	}
 	table, err := data.Read(strings.NewReader(file.String()), "generated.csv")
 	check(err)
 	// The log of the exposure becomes the offset. Raw leaves numbers in their units.
-	encoder, err := table.Encoder(data.Raw(), data.Outcome("claims").Quantity(), data.Exposure("years"),
-		data.Category("region").Reference("east"), data.Category("vehicle").Reference("car"))
+	encoder, err := table.Encoder(data.Raw(), data.Outcome("claims").Quantity(),
+		data.Exposure("years"), data.Category("region").Reference("east"))
 	check(err)
 	d, err := encoder.Data(table)
 	check(err)
-	known := plot.Series{Name: "truth", X: floats.Span(make([]float64, 63), 18, 80), Look: plot.Dashes}
-	grid := mat.NewDense(len(known.X), len(d.Names), nil)
-	for i, age := range known.X {
-		row, err := encoder.Row(map[string]any{"region": "west", "vehicle": "car", "age": age, "years": 1})
+	ages := floats.Span(make([]float64, 63), 18, 80)
+	known := plot.Series{Name: "truth", X: ages, Look: plot.Dashes}
+	grid := mat.NewDense(len(ages), len(d.Names), nil)
+	for i, age := range ages {
+		row, err := encoder.Row(map[string]any{"region": "west", "age": age, "years": 1})
 		check(err)
 		grid.SetRow(i, row.X)
-		known.Y = append(known.Y, rate("west", "car", age))
+		known.Y = append(known.Y, rate("west", age))
 	}
-
-	var summaries []*pgsvi.Summary
-	curves := []plot.Series{known}
+	curves, summaries := []plot.Series{known}, []*pgsvi.Summary{}
 	for _, lik := range []pgsvi.Likelihood{pgsvi.Poisson{}, pgsvi.NegativeBinomial{}} {
-		glm, err := pgsvi.NewGLM(d.X, d.Y, lik, &pgsvi.GLMOptions{Intercept: true, Offset: d.Offset, Names: d.Names})
+		opt := &pgsvi.GLMOptions{Intercept: true, Offset: d.Offset, Names: d.Names}
+		glm, err := pgsvi.NewGLM(d.X, d.Y, lik, opt)
 		check(err)
-		glm, post, learned, err := glm.Learn(ctx, nil, nil) // the prior, and the shape of the negative binomial
+		glm, post, learned, err := glm.Learn(ctx, nil, nil) // prior and shape
 		check(err)
 		loo, err := glm.LOO(ctx, post)
 		check(err)
@@ -80,17 +79,18 @@ func main() {
 		fmt.Printf("%v\n%v%v\n\n", learned, s, loo)
 		s.Likelihood = name
 		summaries = append(summaries, s)
-		curves = append(curves, plot.Latent(name+", 95%", known.X, post.At(grid)).Map(math.Exp))
+		curves = append(curves, plot.Latent(name+", 95%", ages, post.At(grid)).Map(math.Exp))
 	}
 	exact := &pgsvi.Summary{Likelihood: "truth"}
 	for _, r := range summaries[0].Rows {
-		exact.Rows = append(exact.Rows, pgsvi.SummaryRow{Name: r.Name, Mean: truth[r.Name], Lo: truth[r.Name], Hi: truth[r.Name]})
+		r.Mean, r.Lo, r.Hi = truth[r.Name], truth[r.Name], truth[r.Name]
+		exact.Rows = append(exact.Rows, r)
 	}
 	fmt.Println("wrote", *out)
-	check(plot.Save(*out, plot.Stack(
-		plot.Coefficients(plot.Labels{Title: "Weights of the log rate (generated data)"}, append(summaries, exact)...),
-		plot.Bands(plot.Labels{Title: "Claims of cars in the west (generated data)", X: "age of the driver (years)",
-			Y: "claims a year"}, curves...)), 20))
+	labels := plot.Labels{Title: "Weights of the log rate (generated data)"}
+	above := plot.Coefficients(labels, append(summaries, exact)...)
+	labels = plot.Labels{Title: "The west (generated data)", X: "age (years)", Y: "claims a year"}
+	check(plot.Save(*out, plot.Stack(above, plot.Bands(labels, curves...)), 20))
 }
 
 func check(err error) {

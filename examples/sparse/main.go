@@ -2,7 +2,7 @@
 //
 // Data: labels of points in the unit square, which are generated from a known field of log odds.
 // It prints the hyper-parameters that were learned through 200 inducing inputs and how well labels
-// are predicted that were not learned from, and draws the probabilities and a cut through the field.
+// are predicted that were not learned from, and draws the probabilities and a cut through them.
 package main
 
 import (
@@ -32,7 +32,8 @@ type field [][4]float64
 func newField(rng *rand.Rand) field {
 	f := make(field, 200)
 	for i := range f {
-		f[i] = [4]float64{10 * rng.NormFloat64(), 10 * rng.NormFloat64(), 2 * math.Pi * rng.Float64(), 0.2 * rng.NormFloat64()}
+		f[i] = [4]float64{10 * rng.NormFloat64(), 10 * rng.NormFloat64(),
+			2 * math.Pi * rng.Float64(), 0.2 * rng.NormFloat64()}
 	}
 	return f
 }
@@ -60,8 +61,8 @@ func main() {
 	}
 	xTest, yTest := x.Slice(0, tests, 0, 2).(*mat.Dense), y[:tests]
 
-	// Rows are read again and again: those of a file, by data.OpenRows, may be larger than memory. A
-	// zero kernel lets Learn choose where to start.
+	// Rows are read again and again: a file of them, see data.OpenRows, may be larger than memory.
+	// A zero kernel lets Learn choose where to start.
 	learnFrom := pgsvi.Rows(x.Slice(tests, len(y), 0, 2), y[tests:])
 	gp, err := pgsvi.NewSparseGPRows(ctx, learnFrom, 2, pgsvi.SquaredExp{}, pgsvi.BernoulliLogit{},
 		&pgsvi.SparseGPOptions{Rank: *inducing})
@@ -73,14 +74,17 @@ func main() {
 		-stat.Mean(post.At(xTest).LogProb(nil, yTest), nil), tests)
 
 	line := floats.Span(make([]float64, 400), 0, 1)
-	across, known := mat.NewDense(len(line), 2, nil), plot.Series{Name: "truth", X: line, Look: plot.Dashes}
+	across := mat.NewDense(len(line), 2, nil)
+	known := plot.Series{Name: "truth", X: line, Look: plot.Dashes}
 	for i, a := range line {
 		across.SetRow(i, []float64{a, 0.5})
 		known.Y = append(known.Y, truth.at(a, 0.5))
 	}
 	shown := 400 // of the labels
-	above := plot.Probabilities(plot.Labels{Title: "Probabilities, and 400 of the labels (generated data)", X: "first input", Y: "second input"},
-		[2]string{"label −1", "label +1"}, xTest.Slice(0, shown, 0, 2), yTest[:shown],
+	labels := plot.Labels{Title: "Probabilities, and 400 of the labels (generated data)",
+		X: "first input", Y: "second input"}
+	above := plot.Probabilities(labels, [2]string{"label −1", "label +1"},
+		xTest.Slice(0, shown, 0, 2), yTest[:shown],
 		func(grid *mat.Dense) []float64 { return post.At(grid).Prob(nil, +1) })
 	below := plot.Bands(plot.Labels{Title: "A cut at 0.5", X: "first input", Y: "log odds"},
 		plot.Latent("learned, 95%", line, post.At(across)), known)
