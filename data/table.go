@@ -297,9 +297,11 @@ func (t *Table) String() string {
 		plural(len(t.profiles), "column"), t.formatText())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\tlooks like\tbecause\tmissing\tfor example")
+	undecided := 0
 	for j, p := range t.profiles {
 		s := &spec{Name: p.name}
-		why, _ := t.review(j, s)
+		why, d := t.review(j, s)
+		undecided += b2i(d != nil)
 		kind := string(s.Kind)
 		if strings.HasPrefix(why, "an identifier") {
 			kind, why = "identifier", strings.TrimPrefix(why, "an identifier: ")
@@ -312,6 +314,13 @@ func (t *Table) String() string {
 			strings.Join(quoteAll(p.examples(2), 2), ", "))
 	}
 	w.Flush()
+	switch undecided {
+	case 0:
+	case 1:
+		b.WriteString("\n1 column needs a decision; see Suggest\n")
+	default:
+		fmt.Fprintf(&b, "\n%d columns need a decision; see Suggest\n", undecided)
+	}
 	return trimLines(b.String())
 }
 
