@@ -339,8 +339,8 @@ func (c DateColumn) Drop() DateColumn {
 // OutcomeColumn is what the model predicts. Its methods return changed copies.
 type OutcomeColumn struct{ *spec }
 
-// Outcome is the column to predict. Numbers stay what they are. Two labels need Positive, unless they
-// are -1 and 1. Three or more texts are classes: Data.Y has their numbers, from 0.
+// Outcome is the column to predict. Numbers stay what they are. Two labels need Positive, unless
+// they are -1 and 1. Three or more texts are classes: Data.Y has their numbers, from 0.
 func Outcome(name string) OutcomeColumn { return OutcomeColumn{specOf(name, kindOutcome)} }
 
 // Positive says which of two labels is +1; the other one is −1.

@@ -1,10 +1,7 @@
-// Package data reads what models of pgsvi take in: tables with categories (CSV), LIBSVM and binary
-// row files for regressions, and corpora (lda-c, UCI, Matrix Market, plain text) for topics.
 package data
 
 import (
 	"bufio"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -32,56 +29,41 @@ import (
 // more than 300 times its size, and ErrEmpty if there are no data. A failure of r
 // is wrapped as it is.
 func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
-	text, err := gunzip(r)
+	s, err := newScanner(r, Format{Separator: ',', Encoding: UTF8, Header: FirstLineData,
+		unchecked: true})
 	if err != nil {
 		return nil, nil, err
 	}
-	in := newRecordReader(skipBOM(text))
-	cr := csv.NewReader(in)
-	cr.FieldsPerRecord = -1 // checked here, for better messages
-	cr.TrimLeadingSpace = true
-	cr.ReuseRecord = true
+	width := len(s.names)
 	var data []float64
 	budget := memory.NewBudget("the CSV file", textTooLarge)
-	width := 0
 	for {
-		in.n = 0
-		record, err := cr.Read()
+		rec, err := s.next()
 		if err == io.EOF {
 			break
 		}
-		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, nil, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line, bad.Column, bad.Err, pgsvi.ErrShape)
-		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("pgsvi: reading CSV: %w", err)
+			return nil, nil, err
 		}
-		if len(record) == 1 && strings.TrimSpace(record[0]) == "" {
-			continue
+		if width < 2 {
+			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features "+
+				"and a "+
+				"response separated by commas: "+
+				"%w", rec.line, csvQuote(rec.cells[0].s), pgsvi.ErrShape)
 		}
-		line, _ := cr.FieldPos(0)
-		first := width == 0
-		if first {
-			width = len(record)
-		}
-		switch {
-		case width < 2:
-			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features and a response separated by commas: %w", line, csvQuote(record[0]), pgsvi.ErrShape)
-		case len(record) != width:
-			return nil, nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w", line, len(record), width, pgsvi.ErrShape)
-		case first && csvIsHeader(record):
+		if rec.row == 0 && csvIsHeader(rec.cells) {
 			continue
 		}
 		if err := budget.Keep(8 * width); err != nil {
-			return nil, nil, fmt.Errorf("pgsvi: line %d: %w: %w", line, err, pgsvi.ErrMemory)
+			return nil, nil, fmt.Errorf("pgsvi: line %d: %w: %w", rec.line, err, pgsvi.ErrMemory)
 		}
-		for i, field := range record {
-			v, err := csvFloat(field)
+		for j, c := range rec.cells {
+			v, err := csvFloat(c.s)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				line, _ := cr.FieldPos(i)
-				return nil, nil, fmt.Errorf("pgsvi: line %d, column %d: found %s, want a finite number: %w", line, i+1, csvQuote(field), pgsvi.ErrNotFinite)
+				return nil, nil, fmt.Errorf("pgsvi: line %d, column %d: found %s, want a finite "+
+					"number: %w", rec.line, j+1, csvQuote(c.s), pgsvi.ErrNotFinite)
 			}
-			if i < width-1 {
+			if j < width-1 {
 				data = append(data, v)
 			} else {
 				y = append(y, v)
@@ -112,13 +94,13 @@ func csvQuote(field string) string {
 }
 
 // csvIsHeader reports whether there is a name and no number among the fields.
-func csvIsHeader(record []string) bool {
+func csvIsHeader(fields []cell) bool {
 	named := false
-	for _, field := range record {
-		if _, err := csvFloat(field); err == nil {
+	for _, c := range fields {
+		if _, err := csvFloat(c.s); err == nil {
 			return false
 		}
-		named = named || strings.TrimSpace(field) != ""
+		named = named || c.s != ""
 	}
 	return named
 }
@@ -142,7 +124,8 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line, csvQuote(text), pgsvi.ErrParam)
+			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line,
+				csvQuote(text), pgsvi.ErrParam)
 		}
 		if err := budget.Keep(8); err != nil {
 			return nil, fmt.Errorf("pgsvi: index, line %d: %w: %w", line, err, pgsvi.ErrMemory)
@@ -150,7 +133,8 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		index = append(index, n)
 	}
 	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("pgsvi: line %d has more than %d bytes, want a row number ≥ 0: %w", line+1, bufio.MaxScanTokenSize, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: line %d has more than %d bytes, want a row number ≥ 0: %w",
+			line+1, bufio.MaxScanTokenSize, pgsvi.ErrParam)
 	} else if err != nil {
 		return nil, fmt.Errorf("pgsvi: index, line %d: %w", line+1, err)
 	}
@@ -167,14 +151,16 @@ func ReadIndex(r io.Reader) ([]int, error) {
 func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, error) {
 	n, d := x.Dims()
 	if y != nil && len(y) != n {
-		return nil, nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, pgsvi.ErrShape)
+		return nil, nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n,
+			pgsvi.ErrShape)
 	}
 	if len(index) == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: no rows selected: %w", pgsvi.ErrEmpty)
 	}
 	for at, i := range index {
 		if i < 0 || i >= n {
-			return nil, nil, fmt.Errorf("pgsvi: index[%d] is %d, want a row of 0 to %d: %w", at, i, n-1, pgsvi.ErrParam)
+			return nil, nil, fmt.Errorf("pgsvi: index[%d] is %d, want a row of 0 to %d: %w", at, i,
+				n-1, pgsvi.ErrParam)
 		}
 	}
 	sx := mat.NewDense(len(index), d, nil)

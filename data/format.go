@@ -48,6 +48,9 @@ type Format struct {
 	// Separator stands between fields. 0 finds out which of ',', ';', '|' and a tab it is, by the
 	// first lines.
 	Separator rune `json:"separator,omitempty"`
+	// NoQuotes takes quotes for parts of the texts, such as those of 6" pipes. Otherwise fields
+	// that begin with a quote end with one.
+	NoQuotes bool `json:"no_quotes,omitempty"`
 	// Decimal is the decimal sign, '.' or ','. 0 finds it out, by values that can be read in one
 	// way only, and stays 0 if there is none or they disagree.
 	Decimal rune `json:"decimal,omitempty"`
@@ -58,6 +61,8 @@ type Format struct {
 	Encoding string `json:"encoding,omitempty"`
 	// Mark is true if a byte order mark was found. Readers ignore it.
 	Mark bool `json:"mark,omitempty"`
+
+	unchecked bool // texts may be of any encoding, as nothing but numbers counts
 }
 
 func (f Format) check() error {
@@ -119,10 +124,19 @@ type scanner struct {
 	pending []string // a first record that is data
 	accents bool     // there were bytes above 127, and they were UTF-8
 	skipped int      // lines before the text that csv counts
+	lines   int      // read without csv
 }
 
 // errNotUTF8 is of a file that may be Windows-1252 instead.
 var errNotUTF8 = errors.New("not UTF-8")
+
+// settled returns err, or what to do about a text that is not UTF-8 and will not be read again.
+func settled(err error) error {
+	if errors.Is(err, errNotUTF8) {
+		return fmt.Errorf("pgsvi: the text is not UTF-8; set Format.Encoding: %w", pgsvi.ErrShape)
+	}
+	return err
+}
 
 // newScanner begins to read a table. names are those of its columns if they are known.
 func newScanner(r io.Reader, f Format) (*scanner, error) {
@@ -156,6 +170,11 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 	}
 	if s.format.Separator == 0 {
 		s.format.Separator = sniffSeparator(head)
+	}
+	if s.format.NoQuotes {
+		s.text = bufio.NewReaderSize(s.in, 1<<16)
+		s.lines = s.skipped
+		return s, s.header()
 	}
 	s.csv = csv.NewReader(s.in)
 	s.csv.Comma = s.format.Separator
@@ -360,19 +379,18 @@ func (s *scanner) next() (*record, error) {
 func (s *scanner) readCSV() ([]string, int, error) {
 	for {
 		s.in.n = 0
-		rec, err := s.csv.Read()
+		rec, line, err := s.readFields()
 		if err == io.EOF {
 			return nil, 0, err
 		}
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w: %w", bad.Line+s.skipped,
-				bad.Column, bad.Err, pgsvi.ErrShape)
+			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w; if quotes are part of the "+
+				"texts, "+
+				"set Format.NoQuotes: %w", bad.Line+s.skipped, bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)
 		}
-		line, _ := s.csv.FieldPos(0)
-		line += s.skipped
 		for j, field := range rec {
 			rec[j] = strings.TrimSpace(field)
 			if err := s.checkText(rec[j], line); err != nil {
@@ -385,13 +403,29 @@ func (s *scanner) readCSV() ([]string, int, error) {
 	}
 }
 
+// readFields returns the fields of the next record, and its line.
+func (s *scanner) readFields() (rec []string, line int, err error) {
+	if !s.format.NoQuotes {
+		if rec, err = s.csv.Read(); err == nil {
+			line, _ = s.csv.FieldPos(0)
+		}
+		return rec, line + s.skipped, err
+	}
+	text, err := s.readLine()
+	if err == io.EOF && len(text) > 0 {
+		err = nil
+	}
+	s.lines++
+	return strings.Split(string(text), string(s.format.Separator)), s.lines, err
+}
+
 // checkText checks that a text is one of its encoding.
 func (s *scanner) checkText(text string, line int) error {
 	ascii := true
 	for i := range len(text) {
 		ascii = ascii && text[i] < utf8.RuneSelf
 	}
-	if ascii {
+	if ascii || s.format.unchecked {
 		return nil
 	}
 	if s.format.Encoding != UTF8 {

@@ -50,7 +50,8 @@ func (u *unpacker) Read(b []byte) (int, error) {
 	n, err := u.z.Read(b)
 	u.unpacked += int64(n)
 	if u.unpacked > freeUnpacked+mostUnpacked*u.packed.n {
-		return 0, fmt.Errorf("%d bytes of gzip unpack to more than %d times as much text; if that is meant so, unpack it first: %w", u.packed.n, mostUnpacked, pgsvi.ErrMemory)
+		return 0, fmt.Errorf("%d bytes of gzip unpack to more than %d times as much text; if "+
+			"that is meant so, unpack it first: %w", u.packed.n, mostUnpacked, pgsvi.ErrMemory)
 	}
 	return n, err
 }
@@ -81,7 +82,8 @@ func longestLine() int { return int(memory.Limit(0) / linePart) }
 
 // tooLong is the error of a line or record that has more.
 func tooLong(most int) error {
-	return fmt.Errorf("%s without the end of a line: %w", memory.Size(float64(most)), pgsvi.ErrMemory)
+	return fmt.Errorf("%s without the end of a line: %w", memory.Size(float64(most)),
+		pgsvi.ErrMemory)
 }
 
 // recordReader is a reader of records that bounds the length of each: whoever reads one sets n to
@@ -103,11 +105,13 @@ func (r *recordReader) Read(b []byte) (int, error) {
 }
 
 // textTooLarge is what to do about a file that memory does not hold.
-const textTooLarge = "read fewer rows, write them to a RowWriter as they come and stream them, or raise the limit (GOMEMLIMIT)"
+const textTooLarge = "read fewer rows, write them to a RowWriter as they come and stream them, " +
+	"or raise the limit (GOMEMLIMIT)"
 
 // checkWidth returns an error if so many columns, of features or of terms, would take more memory
 // than there is in the smallest of models. That they are in a file, where one number says so, is no
 // sign that they are meant.
 func checkWidth(width int, what, instead string) error {
-	return memory.Check(0, memory.Column*float64(width), fmt.Sprintf("a model of %d %s", width, what), instead)
+	return memory.Check(0, memory.Column*float64(width),
+		fmt.Sprintf("a model of %d %s", width, what), instead)
 }

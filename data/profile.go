@@ -245,8 +245,8 @@ func (p *profile) allDifferent() bool {
 	return len(p.texts) == p.values
 }
 
-// suffix returns the text that stands after the most numbers, such as "m2" in "35 m2", and after how
-// many rows of the texts kept. Known units do not count.
+// suffix returns the text that stands after the most numbers, such as "m2" in "35 m2", and after
+// how many rows of the texts kept. Known units do not count.
 func (p *profile) suffix() (best string, rows int) {
 	counts := map[string]int{}
 	for text, s := range p.texts {

@@ -114,7 +114,8 @@ func (m *arranger) arrange(rec *record) *record {
 // table has that.
 func (e *Encoder) drops(cells []cell, outcome bool) bool {
 	for j, c := range e.state.Columns {
-		if c.Missing == missingDrop && (c.Kind != kindOutcome || outcome) && c.isGapCell(&cells[j]) {
+		if c.Missing == missingDrop && (c.Kind != kindOutcome || outcome) &&
+			c.isGapCell(&cells[j]) {
 			return true
 		}
 	}
@@ -171,7 +172,7 @@ func (e *Encoder) stream(r io.Reader, f func(rec *record) error) error {
 	}
 	s, err := newScanner(r, format)
 	if err != nil {
-		return err
+		return settled(err)
 	}
 	m := &arranger{e: e, need: (*column).needed, width: -1}
 	if s.format.JSON {
@@ -182,14 +183,11 @@ func (e *Encoder) stream(r io.Reader, f func(rec *record) error) error {
 		if err == io.EOF {
 			return nil
 		}
-		if errors.Is(err, errNotUTF8) {
-			err = fmt.Errorf("pgsvi: the text is not UTF-8: %w", pgsvi.ErrShape)
-		}
 		if err == nil && m.width != len(s.names) {
 			err = m.match(s.names)
 		}
 		if err != nil {
-			return err
+			return settled(err)
 		}
 		if err := f(m.arrange(rec)); err != nil {
 			return err

@@ -129,11 +129,8 @@ func (t *Table) read(f Format) error {
 		f.Encoding = Windows1252
 		err = t.profile(f)
 	}
-	if errors.Is(err, errNotUTF8) {
-		err = fmt.Errorf("pgsvi: the file is not %s: %w", f.Encoding, pgsvi.ErrShape)
-	}
 	if err != nil {
-		return t.named(err)
+		return t.named(settled(err))
 	}
 	t.settleDecimal(f)
 	return nil

@@ -121,6 +121,14 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("%q: %v, error %q, want %q that is %q", c.in, table, err, c.says, c.want)
 		}
 	}
+	table, err := Format{NoQuotes: true}.Read(strings.NewReader("\na;b\n6\" pipe;1\n\"x;2\n5\";3"), "t.csv")
+	if err != nil || table.Len() != 3 || !slices.Equal(table.profiles[0].examples(3), []string{`6" pipe`, `"x`, `5"`}) {
+		t.Errorf("no quotes: %v, %v", table, err)
+	}
+	_, err = Format{NoQuotes: true}.Read(strings.NewReader("a;b\n\n6\" pipe;1;2\n"), "t.csv")
+	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "line 3 has 3 fields") {
+		t.Errorf("no quotes: %v", err)
+	}
 	if _, err := Read(io.MultiReader(strings.NewReader("a,b\n3,"), iotest.ErrReader(io.ErrClosedPipe)), "t"); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("failing reader: %v", err)
 	}
