@@ -186,10 +186,13 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 // cavities, and ignores env and draws. Otherwise it uses draws, 2200 if draws is 0, and takes
 // memory for that many log-likelihoods of each term.
 //
-// The error wraps ErrParam if q is nil or a Point, if there are fewer than 25 draws, or if F or H
-// is not a likelihood or a prior; ErrNotPosDef if a term has more precision than q, because q is
-// not that of these terms or not fitted to the end, or if no term can be left out; ErrNotFinite
-// if a log-likelihood at a draw, or of a term that is left out, is not finite; and ErrMemory.
+// The error wraps
+//   - ErrParam if q is nil or a Point, if there are fewer than 25 draws, or if F or H is not a
+//     likelihood or a prior;
+//   - ErrNotPosDef if a term has more precision than q, because q is not that of these terms or
+//     not fitted to the end, or if no term can be left out;
+//   - ErrNotFinite if a log-likelihood at a draw, or of a term that is left out, is not finite;
+//   - ErrMemory.
 func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -507,10 +510,11 @@ func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error)
 	return d, prefixed(err)
 }
 
-// LOO is leave-one-out cross-validation, by the cavities of q. The error wraps ErrParam if q is
-// nil or has other inputs or another kernel than g; ErrNotPosDef if a row has more precision than
-// q, because q is not that of these responses or not fitted to the end, or if no row can be left
-// out; and ErrNotFinite if a row that is left out has no log-probability.
+// LOO is leave-one-out cross-validation, by the cavities of q. The error wraps
+//   - ErrParam if q is nil or has other inputs or another kernel than g;
+//   - ErrNotPosDef if a row has more precision than q, because q is not that of these responses
+//     or not fitted to the end, or if no row can be left out;
+//   - ErrNotFinite if a row that is left out has no log-probability.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	d, err := g.denseSites(ctx, q)
 	if err != nil {
@@ -670,10 +674,13 @@ func (g *GLM) excess(c gauss.Cov, delta []float64, w *excessWork) (square, logDe
 // g. q may come from a stream or a file. If its covariance is full, with at most as many weights
 // as rows, g may hold some of the rows only.
 //
-// The error wraps ErrParam if q is nil or over other weights than g; ErrEmpty if g has no rows;
-// ErrNotPosDef if a row has more precision than q, because q has not seen it or is not fitted to
-// the end, or if no row can be left out; ErrNotFinite if a row that is left out has no
-// log-probability; and ErrMemory.
+// The error wraps
+//   - ErrParam if q is nil or over other weights than g;
+//   - ErrEmpty if g has no rows;
+//   - ErrNotPosDef if a row has more precision than q, because q has not seen it or is not fitted
+//     to the end, or if no row can be left out;
+//   - ErrNotFinite if a row that is left out has no log-probability;
+//   - ErrMemory.
 func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err

@@ -34,9 +34,9 @@ type LOODifference struct {
 	Err float64
 }
 
-// Verdict is "better", "worse" or "about the same". The last it is where Diff is within 4 nats, or
-// within two standard errors, √(SE² + Err²), of 0: smaller differences mean little (Sivula,
-// Magnusson, Matamoros and Vehtari 2020).
+// Verdict is "better", "worse" or "about the same". It is "about the same" if Diff is within 4
+// nats, or within two standard errors √(SE² + Err²), of 0: smaller differences mean little
+// (Sivula, Magnusson, Matamoros and Vehtari 2020).
 func (d LOODifference) Verdict() string {
 	const least, errors = 4, 2 // nats, standard errors
 	switch {
@@ -69,14 +69,17 @@ func (c *LOOComparison) String() string {
 	return b.String()
 }
 
-// CompareLOO compares how well models predict the same data, each datum from all others: other
-// models with the reference. Set LOO.Name to name them. Data that one of the models cannot leave
-// out (LOO.Unresolved) are left out of all.
+// CompareLOO compares how well models predict the same data by leave-one-out cross-validation:
+// other models with the reference. Set LOO.Name to name them. Data that cannot be left out of one
+// model (LOO.Unresolved) are ignored for all.
 //
-// The error wraps ErrParam if a LOO is nil, there is nothing to compare with, or one model has
-// probabilities and another densities; ErrShape if the numbers of data, the responses or the
-// weights differ; ErrEmpty if no datum is left. Responses of LOO by draws are not known, and not
-// compared.
+// The error wraps
+//   - ErrParam if a LOO is nil, if there is nothing to compare with, or if one model has
+//     probabilities and another densities;
+//   - ErrShape if the numbers of data, the responses or the weights differ;
+//   - ErrEmpty if no datum is left.
+//
+// The responses of a LOO by draws are unknown, and not compared.
 func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 	if reference == nil || len(others) == 0 {
 		return nil, fmt.Errorf("pgsvi: CompareLOO wants a reference and another LOO: %w", ErrParam)
@@ -194,13 +197,13 @@ func (c *Calibration) String() string {
 	return b.String()
 }
 
-// Calibration compares the leave-one-out probabilities of the label +1, by Cavity, with the
-// labels: of bins of about as many rows each, by rising probability. Rows of the same probability
-// stay together. Zero bins mean 10, and there are no more bins than rows. Data in Unresolved are
-// left out.
+// Calibration compares the leave-one-out probabilities of the label +1, from Cavity, with the
+// labels, in bins of about equally many rows by rising probability. Rows of equal probability
+// stay together. Zero bins mean 10; there are at most as many bins as rows. Data in Unresolved
+// are left out.
 //
-// The error wraps ErrParam if bins is negative, the LOO is by draws or the responses are no labels
-// −1 and +1, and ErrEmpty if no datum is left.
+// The error wraps ErrParam if bins is negative, if the LOO is by draws, or if the responses are
+// not labels −1 and +1. It wraps ErrEmpty if no datum is left.
 func (l *LOO) Calibration(bins int) (*Calibration, error) {
 	if l.Cavity == nil || l.y == nil {
 		return nil, fmt.Errorf("pgsvi: LOO by draws has no probabilities of its own: %w", ErrParam)
@@ -215,12 +218,16 @@ func (l *LOO) Calibration(bins int) (*Calibration, error) {
 	return l.Cavity.calibration(l.y, weight, bins)
 }
 
-// Calibration is that of LOO.Calibration for the rows of p, which should not be those of the fit,
-// and their labels y.
+// Calibration compares the predicted probabilities of +1 at the rows of p with their labels y, as
+// LOO.Calibration does. The rows should not be those of the fit.
 //
-// The error wraps ErrShape if there are not Len labels, ErrParam if bins is negative or the
-// Likelihood has no labels −1 and +1, ErrLabel if a label is another, ErrEmpty if there are no
-// rows, and is that of Err if a row has no prediction.
+// The error wraps
+//   - ErrShape if there are not Len labels;
+//   - ErrParam if bins is negative or the Likelihood does not have labels −1 and +1;
+//   - ErrLabel if a label is neither;
+//   - ErrEmpty if there are no rows.
+//
+// Otherwise it is that of Err if a row has no prediction.
 func (p *Prediction) Calibration(y []float64, bins int) (*Calibration, error) {
 	if len(y) != p.Len() {
 		return nil, fmt.Errorf("pgsvi: %d labels for %d rows: %w", len(y), p.Len(), ErrShape)

@@ -242,9 +242,12 @@ func (o *CTMOptions) checkNodes(k int) error {
 // are copied. A nil opt means the zero CTMOptions. Documents without words are allowed and have
 // no effect.
 //
-// The error wraps ErrEmpty if there is no document, no word or no term; ErrParam if topics < 1 or
-// an option is out of range; ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or
-// is not finite; ErrMemory if documents, terms and topics are too many for CTMOptions.MaxMemory.
+// The error wraps
+//   - ErrEmpty if there is no document, no word or no term;
+//   - ErrParam if topics < 1 or an option is out of range;
+//   - ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite;
+//   - ErrMemory if documents, terms and topics are too many for CTMOptions.MaxMemory.
+//
 // Otherwise it is that of Corpus.Validate.
 func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 	if c == nil || len(c.Docs) == 0 {
@@ -473,9 +476,13 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 // unless HeldOutOptions.ByWord is set. Every topic is smoothed, β ← (1−s)β + s/terms, so that
 // words unseen in training have a score, too. A nil opt means the zero HeldOutOptions.
 //
-// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document,
-// ErrParam if a count is not a whole number or an option is out of range, and ErrMemory if there
-// are too many draws. Otherwise it is that of Corpus.Validate or Infer.
+// The error wraps
+//   - ErrShape if c has another number of terms;
+//   - ErrEmpty if it has no document;
+//   - ErrParam if a count is not a whole number or an option is out of range;
+//   - ErrMemory if there are too many draws.
+//
+// Otherwise it is that of Corpus.Validate or Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o, err := heldOutOptions(opt, c, p.fit.Terms)
 	if err != nil {

@@ -175,10 +175,12 @@ type expState struct {
 }
 
 // NewExp returns the member of f with the natural parameters eta, which are copied, in the
-// coordinates MeanParams. The error wraps ErrParam if f is nil, ErrEmpty if it has no dimensions
-// or no parameters, ErrShape if eta does not have NumParams elements, ErrNotFinite if an element
-// of η or of μ is not finite, and ErrNotPosDef if A(η) is not finite or the Fisher information is
-// not positive definite.
+// coordinates MeanParams. The error wraps
+//   - ErrParam if f is nil;
+//   - ErrEmpty if it has no dimensions or no parameters;
+//   - ErrShape if eta does not have NumParams elements;
+//   - ErrNotFinite if an element of η or of μ is not finite;
+//   - ErrNotPosDef if A(η) is not finite or the Fisher information is not positive definite.
 func NewExp(f Family, eta []float64) (*Exp, error) {
 	if f == nil {
 		return nil, fmt.Errorf("pgsvi: NewExp needs a Family: %w", ErrParam)
@@ -749,9 +751,10 @@ func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, er
 // in the coordinates MeanParams. z is the lower triangle of Λ, row by row: element (i, j), j ≤ i,
 // at i(i+1)/2 + j. In that order T(z) = (log|Λ|, Λ) and η = (ν/2, −½W⁻¹), in which an element off
 // the diagonal counts twice and is −(W⁻¹)_ij. The chart is the logarithm of ν − d + 1 and the
-// log-Cholesky factor of ½W⁻¹. scale is copied. The error wraps ErrEmpty if scale is nil or has
-// no dimensions, ErrParam if df is not above d − 1 and finite, and ErrNotPosDef if scale is not
-// positive definite.
+// log-Cholesky factor of ½W⁻¹. scale is copied. The error wraps
+//   - ErrEmpty if scale is nil or has no dimensions;
+//   - ErrParam if df is not above d − 1 and finite;
+//   - ErrNotPosDef if scale is not positive definite.
 func NewWishart(df float64, scale mat.Symmetric) (*Exp, error) {
 	b, d, err := wishartParams("Wishart", df, scale)
 	if err != nil {

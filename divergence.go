@@ -27,9 +27,10 @@ import (
 // step to step is Adaptive. A type of yours that embeds a Divergence inherits Value and Grad but
 // not its closed forms: add a method Prox for these.
 type Divergence interface {
-	// Check is called at set-up. The error says why D cannot be used at q. It wraps ErrNoProx if
-	// D is not defined on the family of q, ErrShape if the dimension is wrong, and ErrParam if a
-	// parameter of D is invalid.
+	// Check is called at set-up. The error says why D cannot be used at q. It wraps
+	//   - ErrNoProx if D is not defined on the family of q;
+	//   - ErrShape if the dimension is wrong;
+	//   - ErrParam if a parameter of D is invalid.
 	Check(q Dist) error
 	// Value returns D(q‖q0) ≥ 0, in nats for the Kullback–Leibler family.
 	Value(q, q0 Dist) float64
@@ -107,8 +108,11 @@ func (p *Prox) Solve(q Dist) (closed bool, err error) {
 
 // Numeric is Solve without the closed forms: it minimises by L-BFGS from p.From in the chart of
 // q, which must be Charted. It works for any pair (H, D), and serves to test closed forms. The
-// error wraps ErrParam if D is nil, ErrNoProx if q has no chart, and ErrNotFinite if the
-// objective is not finite at p.From or no minimum is found; q then holds p.From.
+// error wraps
+//   - ErrParam if D is nil;
+//   - ErrNoProx if q has no chart;
+//   - ErrNotFinite if the objective is not finite at p.From or no minimum is found; q then holds
+//     p.From.
 func (p *Prox) Numeric(q Dist) error {
 	p, err := p.begin(q)
 	if err != nil {

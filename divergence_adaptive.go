@@ -8,10 +8,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another
-// metric, whose proximal steps are gradient descent with a step size for each
-// element of λ, and ISTA with as many thresholds. Scale has NumParams elements,
-// all positive.
+// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another metric. Its
+// proximal steps are gradient descent and ISTA with a step size for each element of λ.
 type diagonalMetric struct{ Scale []float64 }
 
 // Value implements Divergence.

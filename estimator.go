@@ -249,8 +249,7 @@ type Integrand interface {
 	GradLogProb(dst, z []float64) bool
 }
 
-// pointwise is an Integrand of several terms, which says of which of them it is that an error
-// speaks.
+// pointwise is an Integrand of several terms that can say which of them an error is about.
 type pointwise interface {
 	// explain describes the first term whose value, or for grad its gradient, at z is not finite;
 	// "" means that there is none.
@@ -295,11 +294,11 @@ type SiteIntegrand interface {
 	Likelihood() Likelihood
 }
 
-// lineFamily is a continuous Family of one dimension that knows its density in a coordinate u ∈ R
-// in which it is log-concave, has its mode at 0, and dies out at least exponentially on both sides.
+// lineFamily is a continuous Family of one dimension with a coordinate u ∈ R in which its density
+// is log-concave, has its mode at 0, and decays at least exponentially on both sides.
 type lineFamily interface {
 	Family
-	// Line stores T(z) − μ at u in t, and returns z and the logarithm of the density of u.
+	// Line stores T(z) − μ at u in t, and returns z and the log density of u.
 	Line(t []float64, u float64, eta []float64) (z, log float64)
 	// Width returns a number of the size of the width of the density at its mode.
 	Width(eta []float64) float64

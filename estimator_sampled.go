@@ -96,8 +96,8 @@ func (s ScoreFunction) validate() error {
 	return checkSamples(s.samples(), 1)
 }
 
-// center turns values of the integrand into the weights of the score, such
-// that their mean with the scores is the estimate, and returns the mean of the values.
+// center turns values of the integrand into weights of the score, such that their mean with the
+// scores is the estimate. It returns the mean of the values.
 func (s ScoreFunction) center(values []float64) (mean float64) {
 	mean = floats.Sum(values) / float64(len(values))
 	if s.Baseline != NoBaseline {
@@ -405,8 +405,9 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	return floats.Sum(values) / float64(len(values)), nil
 }
 
-// linearPart replaces gradients by their residuals from a + Bε, fitted to the other half of the
-// draws, and returns a and the columns of B; or nil, without a change, if there are too few draws.
+// linearPart fits a + Bε to the gradients, each half of the draws with the other's coefficients.
+// It replaces gradients by their residuals and returns a and the columns of B. With too few draws
+// it returns nil and changes nothing.
 func linearPart(ctx context.Context, grads, eps [][]float64) [][]float64 {
 	if len(grads) == 0 || len(grads) < fitDraws*(1+len(eps[0])) {
 		return nil

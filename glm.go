@@ -98,8 +98,8 @@ type GLMOptions struct {
 // a primal.
 const posteriorMatrices = 4
 
-// checkMemory returns an error if a model of n rows, which take so many bytes, d weights and that
-// family of covariance takes more memory than it may.
+// checkMemory returns an error if a model of n rows that take that many bytes, d weights and the
+// given family of covariance would take more memory than allowed.
 func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) error {
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
@@ -134,11 +134,14 @@ const (
 // copied. Of a *Sparse it keeps the present rows, which Append does not change. A nil lik means
 // GaussianNoise{}, a nil opt the zero GLMOptions. Without rows the posterior is the prior.
 //
-// The error names the index of the datum. It wraps ErrEmpty if there is no weight or x is nil or
-// a nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite,
-// ErrLabel if a response is outside the support of lik, ErrNotPosDef if the prior precision is
-// not positive definite to rounding, ErrParam if an option or a parameter of lik is out of range,
-// and ErrMemory if the rows or columns are too many for GLMOptions.MaxMemory and the covariance.
+// The error names the index of the datum. It wraps
+//   - ErrEmpty if there is no weight or x is nil or a nil pointer;
+//   - ErrShape if lengths disagree;
+//   - ErrNotFinite if a value is NaN or infinite;
+//   - ErrLabel if a response is outside the support of lik;
+//   - ErrNotPosDef if the prior precision is not positive definite to rounding;
+//   - ErrParam if an option or a parameter of lik is out of range;
+//   - ErrMemory if the rows or columns are too many for GLMOptions.MaxMemory and the covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if absent(x) {
 		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w", ErrEmpty)
@@ -429,9 +432,13 @@ func (g *GLM) rank() int { return cmp.Or(g.opt.Rank, defaultRank) }
 // divergence other than KL the step is the numeric one of Objective. With an Adaptive one it is
 // the gradient step of Objective.Linearized in the coordinates LogCholesky.
 //
-// The error wraps ErrParam if the estimator is invalid, ErrNoEstimator if it does not apply, and
-// ErrEmpty if there are no rows, for which Fit returns the prior. It wraps ErrNoProx if d does
-// not apply, or is not KL for a low-rank covariance or a diagonal one with a full prior.
+// The error wraps
+//   - ErrParam if the estimator is invalid;
+//   - ErrNoEstimator if it does not apply;
+//   - ErrEmpty if there are no rows, for which Fit returns the prior.
+//
+// It wraps ErrNoProx if d does not apply, or is not KL for a low-rank covariance or a diagonal
+// one with a full prior.
 func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
@@ -559,9 +566,13 @@ type glmLearner struct {
 // are correlated, and so learns too small prior scales. A low-rank q is an error: it has several
 // optima, between which the search would jump. See GP.Learn for s and for runs that end early.
 //
-// The error wraps ErrEmpty if there are no rows, ErrParam if an option is out of range, if
-// GLMOptions.Prior is set, or if the covariance is low-rank, and ErrMemory if there are too many
-// blocks. Otherwise it is one of Solver.Run.
+// The error wraps
+//   - ErrEmpty if there are no rows;
+//   - ErrParam if an option is out of range, if GLMOptions.Prior is set, or if the covariance is
+//     low-rank;
+//   - ErrMemory if there are too many blocks.
+//
+// Otherwise it is one of Solver.Run.
 func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
@@ -658,9 +669,13 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 // with Autoscale. If the GLM has learned one for each block, all are multiplied by the same
 // factor and the scale is the first of them.
 //
-// The error wraps ErrEmpty if there are no rows; ErrParam if GLMOptions.Prior is set, if the
-// covariance is not full, if the likelihood is not log-concave, or unless within > 0 and 0 < lo <
-// hi; ErrMemory if there are too many weights; ErrNotFinite if an ELBO is lost in rounding.
+// The error wraps
+//   - ErrEmpty if there are no rows;
+//   - ErrParam if GLMOptions.Prior is set, if the covariance is not full, if the likelihood is
+//     not log-concave, or unless within > 0 and 0 < lo < hi;
+//   - ErrMemory if there are too many weights;
+//   - ErrNotFinite if an ELBO is lost in rounding.
+//
 // Otherwise it is that of ctx.
 func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	if g.Len() == 0 {

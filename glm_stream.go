@@ -327,8 +327,8 @@ func (s *glmStream) salvageAll(err error) error {
 	return err
 }
 
-// salvage solves for what can be solved for of the rows lo … hi−1 of the buffer, which
-// together have failed with err, and returns the error of the first row that cannot.
+// salvage learns from rows lo … hi−1 of the buffer, which failed together with err, as far as
+// possible. It returns the error of the first row that fails alone.
 func (s *glmStream) salvage(err error, lo, hi int) error {
 	if hi-lo == 1 {
 		return err
@@ -572,9 +572,9 @@ const mostMeanRounding = 2e-7
 // roundingTrials is the number of errors that meanRounding tries.
 const roundingTrials = 4
 
-// meanRounding estimates by how many standard deviations, in any direction, the mean of next is off
-// for the rounding δ of that of w, of precision Λ, from which it comes by taking rows out: by
-// √(δᵀΛVΛδ), V being the covariance of next. Of the errors δ_j = ±ε·w_j it tries a few.
+// meanRounding estimates by how many standard deviations the mean of next is off because of the
+// rounding δ of the mean of w: √(δᵀΛVΛδ), where Λ is the precision of w and V the covariance of
+// next, which is w without some rows. It tries a few errors δ_j = ±ε·w_j.
 func meanRounding(next, w *gauss.State) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
@@ -600,9 +600,9 @@ const mostSiteError = 1
 // cases.
 const amplificationTurns = 8
 
-// amplification returns the largest ratio of a variance under next to that under w, of the
-// precision Λ: the largest eigenvalue of VΛ, V being the covariance of next. What the sites of rows
-// are off, as a part of a standard deviation, is that much more where the rows are taken out.
+// amplification returns the largest ratio of a variance under next to that under w: the largest
+// eigenvalue of VΛ, with V the covariance of next and Λ the precision of w. Errors of sites, in
+// standard deviations, grow by as much when rows are removed.
 func amplification(next, w *gauss.State) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))

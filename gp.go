@@ -61,11 +61,14 @@ type GPOptions struct {
 // GPOptions. A zero field of a kernel or likelihood means its documented default, such as a
 // Length of 1.
 //
-// The error names the index of the datum. It wraps ErrEmpty if there is no row or x is nil or a
-// nil pointer, ErrShape if lengths disagree, ErrNotFinite if a value is NaN or infinite, ErrLabel
-// if a response is outside the support of lik, ErrParam if an option or a parameter of k or lik
-// is out of range, ErrNoEstimator if the Estimator does not apply to lik, and ErrMemory if the
-// rows are too many for GPOptions.MaxMemory; use NewSparseGP for these.
+// The error names the index of the datum. It wraps
+//   - ErrEmpty if there is no row or x is nil or a nil pointer;
+//   - ErrShape if lengths disagree;
+//   - ErrNotFinite if a value is NaN or infinite;
+//   - ErrLabel if a response is outside the support of lik;
+//   - ErrParam if an option or a parameter of k or lik is out of range;
+//   - ErrNoEstimator if the Estimator does not apply to lik;
+//   - ErrMemory if the rows are too many for GPOptions.MaxMemory; use NewSparseGP for these.
 func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	g, err := newGP(x, y, k, lik, opt)
 	if err != nil {
@@ -230,9 +233,11 @@ func (g *GP) farFrom0(learned bool) []string {
 // exact step lies on the curve. For others it is the best point there, with the same fixed
 // points.
 //
-// The error wraps ErrNotFinite if a covariance is not finite, ErrNotPosDef if the Kernel is found
-// not to be positive definite or if K is singular and d is not KL, and ErrNoProx if d is
-// Adaptive, which is for Objective.
+// The error wraps
+//   - ErrNotFinite if a covariance is not finite;
+//   - ErrNotPosDef if the Kernel is found not to be positive definite or if K is singular and d
+//     is not KL;
+//   - ErrNoProx if d is Adaptive, which is for Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %s, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", spell(d), ErrNoProx)
@@ -275,8 +280,8 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	return s, nil
 }
 
-// featuresOf returns the features of the rows of x under k, nil if k has none, and with zeros for
-// all but one of its terms if that is not negative.
+// featuresOf returns the features of the rows of x under k, or nil if k has none. If term is not
+// negative, the features of all other terms are zero.
 func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 	parts := []Kernel{k}
 	if sum, ok := k.(Sum); ok {
@@ -365,9 +370,9 @@ func unitPrior(d int) gauss.Prior {
 	return p
 }
 
-// weightSteps returns the algebra of the weights of g's features under the covariance k, nil where
-// there are none or float64 has digits enough for k: a feature far from zero makes all of it one
-// number.
+// weightSteps returns the algebra of the weights of g's features under the covariance k. It
+// returns nil if there are no features, or if float64 represents k well: a feature far from zero
+// makes all elements of k nearly equal.
 func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, error) {
 	l := g.linear()
 	if l == nil || site.Conditioned(workers.Halt, k, l.Precisions(workers.Halt, k), site.DualPivot) {
@@ -524,8 +529,8 @@ func sumTerm(k Kernel, i int) Kernel {
 	return terms[i]
 }
 
-// features returns the features of the rows of x, nil if there are none; with zeros for those of
-// other terms if p is of one.
+// features returns the features of the rows of x, or nil if there are none. If p is of one term,
+// the features of all other terms are zero.
 func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
 	if p.whole == nil {
 		return featuresOf(p.kernel, x, -1)
@@ -588,7 +593,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 	p.unknown(w, m, v)
 }
 
-// unknown gives the rows of which nothing is known the moments of the prior.
+// unknown gives rows with a NaN or an infinity the moments of the prior.
 func (p *GPPosterior) unknown(w *predictWork, m, v []float64) {
 	for i, known := range w.known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
@@ -608,17 +613,17 @@ type nearWork struct {
 	cross         []float64
 }
 
-// nearPart is the part of its prior variance that the difference from a training point has where
-// that serves as reference.
+// nearPart is the part of its prior variance that the difference from a training point may have
+// if that point serves as reference.
 const nearPart = 1e-2
 
-// latentNear takes the points near training points i of strong sites from there. What k** −
-// k*ᵀ(…)k* leaves of k** may be less than its rounding; with k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹,
-// the same is
+// latentNear computes points near training points i of strong sites from there, as k** − k*ᵀ(…)k*
+// may be smaller than the rounding of k**. With k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹, the same
+// is
 //
-//	m_i + k_dᵀK⁻¹m,   V_ii + 2(Wk_d)_i/γ_i + k_dd − k_dᵀWk_d,   k_dd = k** − 2k*_i + K_ii,
+//	m_i + k_dᵀK⁻¹m,   V_ii + 2(Wk_d)_i/γ_i + k_dd − k_dᵀWk_d,   k_dd = k** − 2k*_i + K_ii.
 //
-// of which at the training point itself nothing is left but m_i and V_ii.
+// At the training point itself only m_i and V_ii are left.
 func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
 	t, n, k := &w.near, p.Len(), w.k.RawMatrix()
 	t.point, t.site, t.rest = t.point[:0], t.site[:0], t.rest[:0]
@@ -690,8 +695,10 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 }
 
 // Joint returns mean and covariance of the joint distribution of the latent values at the rows of
-// x. It takes memory for rows × (rows + N) numbers. The error wraps ErrEmpty if x has no rows,
-// ErrNotFinite if a value of x is not finite, and ErrMemory if there are too many rows.
+// x. It takes memory for rows × (rows + N) numbers. The error wraps
+//   - ErrEmpty if x has no rows;
+//   - ErrNotFinite if a value of x is not finite;
+//   - ErrMemory if there are too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	if err := checkMatrix("x", x); err != nil {
 		return nil, nil, err

@@ -80,10 +80,10 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 // Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of
 // Learn.
 //
-// A run minimises −ELBO(θ) − log p(θ) by a quasi-Newton method, whose metric is the average
-// information ½UᵀWU, U_p = (∂K/∂θ_p)α, with α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and
-// Cullis 1995). q is found at each θ to within a small part of what the next step promises, from
-// the sites at those before. At the best q its own derivatives do not matter:
+// A run minimises −ELBO(θ) − log p(θ) by a quasi-Newton method. Its metric is the average
+// information ½UᵀWU with U_p = (∂K/∂θ_p)α, α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and
+// Cullis 1995). At each θ it fits q from the sites of earlier θ, to within a small part of the
+// predicted gain of the next step. At the best q the derivatives of q do not matter:
 //
 //	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
 func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
@@ -164,20 +164,26 @@ func diagonal(k []float64, n int) bool {
 	return n > 1
 }
 
-// CertifyScale proves that no scale of the kernel from lo to hi, with any Gaussian q and all else
-// as it is, has an ELBO more than Bound nats above the best that it finds. It finds q at one scale
-// after the other, some ten to twenty, until Bound is at most within, or at a hundred; each takes
-// the work of a few Cholesky factorisations and the eigenvalues of an N×N matrix. See
-// ScaleCertificate for the formula. A maximum over the scale alone is thus known to be global,
-// which is not to say that of other hyper-parameters is.
+// CertifyScale proves that no scale of the kernel from lo to hi has an ELBO more than Bound nats
+// above the best one found, for any Gaussian q and all else unchanged. A maximum over the scale
+// alone is then known to be global; one over other hyper-parameters is not.
+//
+// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or
+// at a hundred scales. Each takes the work of a few Cholesky factorisations and the eigenvalues
+// of an N×N matrix. See ScaleCertificate for the formula. The ELBO includes no priors of
+// hyper-parameters.
 //
 // The scale is the first Scale of the kernel that multiplies all covariances: that of any kernel
-// that is no Sum, or of a factor of a Product, without GPOptions.Jitter. A Sum has a scale for each
-// term, in none of which the bound is a function of the kind that is known between two scales; the
-// common one of Product{Constant{}, Sum{…}} is certified. The ELBO has no priors of
-// hyper-parameters in it. The error wraps ErrParam if there is no such scale, if the likelihood is
-// not log-concave, such as StudentT, or if lo, hi and within are not positive and lo below hi;
-// ErrNotFinite if an ELBO cannot be told from rounding; otherwise it is that of ctx.
+// that is not a Sum, or of a factor of a Product, without GPOptions.Jitter. A Sum has a scale for
+// each term, for which no such bound is known. To certify a common scale use Product{Constant{},
+// Sum{…}}.
+//
+// The error wraps
+//   - ErrParam if there is no such scale, if the likelihood is not log-concave, such as StudentT,
+//     or unless within > 0 and 0 < lo < hi;
+//   - ErrNotFinite if an ELBO is lost in rounding.
+//
+// Otherwise it is that of ctx.
 func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	at := commonScale(g.kernel)
 	if at < 0 || g.opt.Jitter != 0 {

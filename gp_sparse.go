@@ -101,11 +101,15 @@ const featureMatrices = 1.5
 // or ErrNoProx; to use these, set opt.MaxMemory to the size of the features.
 //
 // The data are copied. A nil lik means GaussianNoise{}, a nil opt the zero SparseGPOptions. The
-// errors are those of NewGP. They wrap ErrParam if opt.Rank is negative, ErrShape if x and
-// opt.Inducing differ in their numbers of columns, ErrEmpty if that has no rows, ErrNotFinite if
-// a value of it or a covariance is not finite, ErrNotPosDef if k is found not to be positive
-// definite, and ErrMemory if the rows and inducing inputs together are too many for
-// opt.MaxMemory. N alone is never too large.
+// errors are those of NewGP. They wrap
+//   - ErrParam if opt.Rank is negative;
+//   - ErrShape if x and opt.Inducing differ in their numbers of columns;
+//   - ErrEmpty if that has no rows;
+//   - ErrNotFinite if a value of it or a covariance is not finite;
+//   - ErrNotPosDef if k is found not to be positive definite;
+//   - ErrMemory if the rows and inducing inputs together are too many for opt.MaxMemory.
+//
+// N alone is never too large.
 func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	return NewSparseGPContext(context.Background(), x, y, k, lik, opt)
 }
@@ -705,9 +709,11 @@ func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.i
 //
 // Nothing is lost if Z is among z. It takes of the order of M³ operations.
 //
-// The error wraps ErrEmpty if z has no rows, ErrShape if its number of columns is not that of p,
-// ErrNotFinite if a value of it is not finite, and ErrNotPosDef if its covariance or P_z cannot
-// be factorised.
+// The error wraps
+//   - ErrEmpty if z has no rows;
+//   - ErrShape if its number of columns is not that of p;
+//   - ErrNotFinite if a value of it is not finite;
+//   - ErrNotPosDef if its covariance or P_z cannot be factorised.
 func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
 	var zs *mat.Dense
 	if p.z.open {

@@ -162,8 +162,8 @@ func (silent) pull(_, _ []float64, _ *kernelTile) {}
 
 func (silent) pullInputs(_, _ []float64, _ *kernelTile, _ []float64) {}
 
-// lostNats returns about how many nats are lost at so many rows if so large a part of each of these
-// variances is, which have these costs.
+// lostNats estimates how many nats are lost at n rows if the given part of each of these
+// variances is lost, where costs are the nats for each unit of variance.
 func lostNats(rows int, part float64, variance, cost []float64) float64 {
 	sum := 0.0
 	for i, c := range cost {
@@ -659,9 +659,8 @@ func shortened(k Kernel, by float64) Kernel {
 	return k.WithParams(values)
 }
 
-// sparseJitter is the part of the largest variance that is added to each in K(Z, Z) while inducing
-// inputs or hyper-parameters are searched for, so that inputs may be equal: what is found is a
-// bound, too, that of inducing values seen with so much noise.
+// sparseJitter is the part of the largest variance that is added to each variance in K(Z, Z)
+// during a search for inducing inputs or hyper-parameters, so that inputs may be equal.
 const sparseJitter = 1e-10
 
 // newFactored returns the inducing inputs z with the factor of their covariance under k, or nil if

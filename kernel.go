@@ -209,9 +209,9 @@ func kernelParts(k Kernel) (parts []Kernel, ok bool) {
 // farAway is a distance, in units of 1 + |x|, far above any length.
 const farAway = 1e12
 
-// vanishingSD returns the standard deviation at x of a kernel that is seen to be stationary and to
-// go to 0 with the distance, and +Inf for others. A caller's own kernel, which may not be defined
-// far away, counts as another.
+// vanishingSD returns the standard deviation at x of a kernel that is stationary and goes to 0
+// with the distance, as far as tests show, and +Inf for others. It returns +Inf for a caller's
+// own kernel, which may be undefined far away.
 func vanishingSD(k Kernel, x []float64) float64 {
 	away := slices.Clone(x)
 	for i, v := range x {

@@ -89,10 +89,13 @@ const (
 // are copied. A nil opt means the zero LDAOptions. Documents without words are allowed and have
 // no effect.
 //
-// The error wraps ErrEmpty if there is no document, no word or fewer than two terms; ErrParam if
-// topics < 1 or an option is out of range; ErrShape or ErrNotFinite if LDAOptions.Topics has
-// another shape or is not finite; ErrMemory if terms and topics are too many for
-// LDAOptions.MaxMemory. Otherwise it is that of Corpus.Validate.
+// The error wraps
+//   - ErrEmpty if there is no document, no word or fewer than two terms;
+//   - ErrParam if topics < 1 or an option is out of range;
+//   - ErrShape or ErrNotFinite if LDAOptions.Topics has another shape or is not finite;
+//   - ErrMemory if terms and topics are too many for LDAOptions.MaxMemory.
+//
+// Otherwise it is that of Corpus.Validate.
 func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	if c == nil || len(c.Docs) == 0 {
 		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
@@ -366,9 +369,13 @@ func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 // with every topic smoothed, E[β] ← (1−s)E[β] + s/V. The expectation is exact, so that
 // HeldOutOptions.Draws is not used. A nil opt means the zero HeldOutOptions.
 //
-// The error wraps ErrShape if c has another number of terms, ErrEmpty if it has no document, and
-// ErrParam if a count is not a whole number, an option is out of range, or ByWord is set, which
-// has no exact expectation. Otherwise it is that of Corpus.Validate.
+// The error wraps
+//   - ErrShape if c has another number of terms;
+//   - ErrEmpty if it has no document;
+//   - ErrParam if a count is not a whole number, an option is out of range, or ByWord is set,
+//     which has no exact expectation.
+//
+// Otherwise it is that of Corpus.Validate.
 func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o, err := heldOutOptions(opt, c, p.terms)
 	if err != nil {

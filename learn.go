@@ -361,9 +361,10 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// noiseRay returns Noise and Scales of the space: the free parameter that is the variance of
-// Gaussian noise, −1 if it is none or was set, and the standard deviations of the kernel. These are
-// nil if some of them are set, or K is not in proportion to the square of all of them together.
+// noiseRay returns Noise and Scales of the space: the index of the free variance of Gaussian
+// noise, −1 if there is none or it was set, and those of the standard deviations of the kernel.
+// Scales is nil if some are set, or if K is not proportional to the square of all of them
+// together.
 func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	noise = -1
 	for i, at := range s.free {
@@ -409,8 +410,8 @@ func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err 
 	return k, slopes, lik, checkLikelihood(lik)
 }
 
-// held returns an error that wraps ErrParam if a parameter is too near to an end of its range for a
-// float64: 0 would mean its default.
+// held returns an error that wraps ErrParam if a parameter is too close to an end of its range
+// for a float64, as 0 would mean its default.
 func (s *learnSpace) held(theta []float64) error {
 	for i, at := range s.free {
 		if c := &s.coords[at]; !c.within(c.value(theta[i])) {
@@ -553,8 +554,8 @@ func (d *learnData) scales(y []float64, lik Likelihood) {
 	}
 }
 
-// offset returns the logarithm of how far an offset may have to reach: from 0 to the responses and,
-// beside weights of columns, as far as the line goes from the origin to the rows.
+// offset returns the logarithm of how far an offset may have to reach: from 0 to the responses
+// and, beside weights of columns, along the line from the origin to the rows.
 func (d *learnData) offset(beside bool) float64 {
 	far := 0.0
 	if beside {
@@ -567,8 +568,8 @@ func (d *learnData) offset(beside bool) float64 {
 	return o
 }
 
-// kernel returns start and prior of a parameter of the kernel. What the caller has set is where it
-// starts; in a Sum or a Product, where that says which part it is, the prior is about it, too.
+// kernel returns start and prior of a parameter of the kernel. A value set by the caller is the
+// start. In a Sum or Product it also identifies the part, and the prior is centred on it.
 func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64, prior learn.Normal) {
 	start = c.theta(c.Value)
 	given := !r.unset && (composite || r.kind == otherParam)
@@ -612,8 +613,8 @@ func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start fl
 	return start, prior
 }
 
-// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights, whose
-// columns have variances of the sums spread, and for which d has the defaults. A value of 0 is not
+// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights.
+// spread are the sums of the variances of their columns; d has the defaults. A value of 0 is not
 // set.
 func scaleCoords(spread []float64, value float64, d *learnData) []learnCoord {
 	coords := make([]learnCoord, len(spread))

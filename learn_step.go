@@ -59,8 +59,8 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64
 	return step, err
 }
 
-// worthEvaluating implements sparing: lengths of a step that are tried in vain would look like a
-// run that stalls.
+// worthEvaluating implements sparing: rejected step lengths would otherwise look like a stalled
+// run.
 func (s *learnStepper) worthEvaluating() bool { return s.run.News }
 
 // Evaluate implements Stepper: of the best θ so far.
@@ -75,7 +75,7 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 	return e, nil
 }
 
-// warnings says what may be wrong with the parameters that were found by a run with that status.
+// warnings returns what may be wrong with the parameters of a run with the given status.
 func (s *learnStepper) warnings(status Status) (all []string) {
 	if !s.run.Done && (status == PassLimit || status == IterationLimit || status == TimeLimit) {
 		all = append(all, fmt.Sprintf("the search ended (%v) after %d evaluations, before its tolerance of %.1g nats, and without a final fit: raise the limit of the Solver, or continue by Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
@@ -156,8 +156,8 @@ type Learner[M, P any] interface {
 	Learned(ctx context.Context, s *Solver, res *Result) (M, P, *Learned, error)
 }
 
-// learnBy runs the search l by s, but for what only fits have use for, and returns what it has
-// learned. There is something if it began.
+// learnBy runs the search l with the options of s that apply to a search, and returns what it has
+// learned. The result is not empty once the search has begun.
 func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M, post P, learned *Learned, err error) {
 	run := Solver{}
 	if s != nil {
@@ -187,8 +187,8 @@ func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 	return st, nil
 }
 
-// fitFrom fits from where fitted stands, which is where the search has led, if that has ended:
-// learned then tells of the fit, a run of s.
+// fitFrom runs the final fit with s from the state fitted, where the search has ended. learned
+// then describes the fit.
 func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper, learned *Learned) (err error) {
 	if !s.run.Done || ctx.Err() != nil {
 		return nil

@@ -334,8 +334,8 @@ type eachExpecter interface {
 	// is reports whether l is of this very type. A user's type that embeds one of these has its
 	// methods, but not its meaning.
 	is(l Likelihood) bool
-	// expectEach replaces the responses in value, the means in d1 and the variances in d2 by what
-	// ExpectLogProb says of them, to the last bit, and stores the bounds in bound.
+	// expectEach replaces the responses in value, the means in d1 and the variances in d2 by the
+	// results of ExpectLogProb, to the last bit. It stores the bounds in bound.
 	expectEach(value, d1, d2, bound []float64)
 }
 
@@ -358,8 +358,8 @@ type nestedRule struct {
 	missed atomic.Bool // a check has failed
 }
 
-// newNestedRule returns the rule for a run of n terms of l, nil where ExpectLogProb is as fast or
-// there are too few terms to check it by.
+// newNestedRule returns the rule for a run of n terms of l. It returns nil if ExpectLogProb is as
+// fast, or if there are too few terms to check the rule.
 func newNestedRule(l Likelihood, n int) *nestedRule {
 	if _, ok := l.(Expecter); ok || n < nestedTerms || factsOf(l).Rough {
 		return nil

@@ -104,8 +104,8 @@ const (
 	farRows     = 10
 )
 
-// farFrom0 warns of responses far from 0, in units of the latent values, under a prior that goes
-// back to 0 away from the rows and has the given standard deviation, which may be learned.
+// farFrom0 warns of responses far from 0, in units of the latent values, under a prior that
+// returns to 0 away from the rows. prior is its standard deviation, which may be learned.
 func farFrom0(t *term.Terms, prior float64, learned bool) []string {
 	switch likOf(t).(type) {
 	case GaussianNoise, StudentT, Laplace:

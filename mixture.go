@@ -78,13 +78,15 @@ func (s *mixtureSpace) to(dst, x []float64) {
 // NewMixture returns the model of the rows of x with the given number of components. x is copied.
 // A nil opt means the zero MixtureOptions.
 //
-// The error wraps ErrEmpty if x is nil or has no columns or fewer than two rows; ErrParam if
-// components is not in 1 … N, an option is out of range, or a row is more than 1e5 standard
-// deviations of a MixtureOptions.Cov from the mean; ErrNotFinite if an element of x, named by row
-// and column, or of an option is not finite; ErrShape if an option has another shape;
-// ErrNotPosDef if MixtureOptions.Cov is not positive definite, or is nil and a column is constant
-// or a linear combination of others; ErrMemory if rows, columns or components are too many for
-// the memory limit.
+// The error wraps
+//   - ErrEmpty if x is nil or has no columns or fewer than two rows;
+//   - ErrParam if components is not in 1 … N, an option is out of range, or a row is more than
+//     1e5 standard deviations of a MixtureOptions.Cov from the mean;
+//   - ErrNotFinite if an element of x, named by row and column, or of an option is not finite;
+//   - ErrShape if an option has another shape;
+//   - ErrNotPosDef if MixtureOptions.Cov is not positive definite, or is nil and a column is
+//     constant or a linear combination of others;
+//   - ErrMemory if rows, columns or components are too many for the memory limit.
 func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, error) {
 	var o MixtureOptions
 	if opt != nil {
@@ -236,12 +238,13 @@ func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
 	return nil
 }
 
-// mixtureSpread is the standard deviation of a column, as a part of its largest element, that is
-// more than rounding of its mean.
+// mixtureSpread is the smallest standard deviation of a column, relative to its largest element,
+// that is more than the rounding of its mean.
 const mixtureSpread = 1e-14
 
-// mixtureFarthest is the distance from the mean, in prior standard deviations, up to which sums of
-// squares about it hold a covariance of the size of the prior's to some five digits.
+// mixtureFarthest is the largest distance of a row from the mean, in prior standard deviations,
+// at which sums of squares about the mean still hold a covariance of the prior's size to about
+// five digits.
 const mixtureFarthest = 1e5
 
 // mixturePivot is the square of a pivot of the Cholesky factor of correlations that is more than

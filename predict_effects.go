@@ -131,8 +131,10 @@ func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [
 // Gamma and Exponential, and units of y for Gaussian noise. An interaction is a column of its own.
 //
 // The row has Cols elements, without intercept. A nil opt means the zero EffectOptions. The error
-// wraps ErrShape if a length disagrees, ErrNotFinite if an element is not finite, and ErrParam if
-// there is neither EffectOptions.Base nor means of a fit.
+// wraps
+//   - ErrShape if a length disagrees;
+//   - ErrNotFinite if an element is not finite;
+//   - ErrParam if there is neither EffectOptions.Base nor means of a fit.
 func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, error) {
 	opt = cmp.Or(opt, &EffectOptions{})
 	names, features, err := p.columnsOf(opt)
@@ -217,9 +219,11 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 //
 // The rows of the result are in the order of the features. It takes about as much as a prediction
 // of x, and a pass over x for each 0/1 feature. A nil opt means the zero EffectOptions. The error
-// wraps ErrEmpty if x is nil or has no rows, ErrShape if a number of columns or a length
-// disagrees, ErrNotFinite if an element is not finite or a row has no expected response, and
-// ErrParam otherwise as that of Prediction.Moments does.
+// wraps
+//   - ErrEmpty if x is nil or has no rows;
+//   - ErrShape if a number of columns or a length disagrees;
+//   - ErrNotFinite if an element is not finite or a row has no expected response, and ErrParam
+//     otherwise as that of Prediction.Moments does.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
 	opt = cmp.Or(opt, &EffectOptions{})
 	_, features, err := p.columnsOf(opt)

@@ -50,9 +50,12 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 }
 
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is not an ExpFamily. The
-// error wraps ErrParam if Init is nil or Inner does not fit, ErrEmpty if F has no terms, and
-// ErrNoProx if the pair (H, d) has no proximal step on the family of Init. Otherwise it is one of
-// the parts of the objective.
+// error wraps
+//   - ErrParam if Init is nil or Inner does not fit;
+//   - ErrEmpty if F has no terms;
+//   - ErrNoProx if the pair (H, d) has no proximal step on the family of Init.
+//
+// Otherwise it is one of the parts of the objective.
 func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
 	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)

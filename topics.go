@@ -94,10 +94,12 @@ func (r TopicRank) String() string {
 // that all topics are equally common. Words of frequency zero come last by lift and relevance.
 // Probability and FREX do not use frequencies.
 //
-// The errors wrap ErrEmpty if topics has no elements, ErrShape if freq is neither nil nor of
-// length V, ErrNotFinite if an element of either is not finite, and ErrParam if one is negative,
-// a row of topics does not sum to one within 1e-3, the frequencies are all zero, n is not
-// positive or the rank is unknown.
+// The errors wrap
+//   - ErrEmpty if topics has no elements;
+//   - ErrShape if freq is neither nil nor of length V;
+//   - ErrNotFinite if an element of either is not finite;
+//   - ErrParam if one is negative, a row of topics does not sum to one within 1e-3, the
+//     frequencies are all zero, n is not positive or the rank is unknown.
 func TopTerms(topics *mat.Dense, freq []float64, n int, rank TopicRank) ([][]int, error) {
 	top, err := topic.TopTerms(topics, freq, n, topic.Rank(rank))
 	return top, prefixed(err)
