@@ -138,8 +138,22 @@ func wall(t time.Time) float64 {
 	return float64(u.Unix()) + float64(u.Nanosecond())/1e9
 }
 
+// firstSign returns the first byte that is no digit, or 0.
+func firstSign(s string) byte {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return s[i]
+		}
+	}
+	return 0
+}
+
 func parseDate(s string, layouts []string) (seconds float64, ok bool) {
+	sign := firstSign(s)
 	for _, l := range layouts {
+		if k := firstSign(l); k != sign && (k == '.' || k == '/' || k == '-') {
+			continue // as parsing it would fail at a price
+		}
 		if t, err := time.Parse(l, s); err == nil {
 			return wall(t), true
 		}

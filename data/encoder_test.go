@@ -117,7 +117,7 @@ func TestDecisions(t *testing.T) {
 		"case":                   {column(40, func(i int) any { return []any{"x", "X", "z"}[i%3] }), nil, `levels that differ in case only, "X" and "x": Category("a").FoldCase(), Category("a").KeepCase()`},
 		"case, meant":            {column(40, func(i int) any { return []any{"x", "X", "z"}[i%3] }), []Column{Category("a").KeepCase()}, ""},
 		"accents":                {column(40, func(i int) any { return []any{"\u00e9", "e\u0301", "z"}[i%3] }), nil, `Category("a").FoldCase()`},
-		"no sign":                {column(20, func(i int) any { return fmt.Sprintf("%d.234", i+1) }), nil, `no value shows whether "1.234" is 1234 or 1.234`},
+		"no sign":                {column(20, func(i int) any { return fmt.Sprintf("%d.234", i+1) }), nil, `no value shows whether "1.234" is 1.234 or 1234: Number("a").Decimal('.') if 1.234, Number("a").Decimal(',') if 1234`},
 		"a sign":                 {column(20, func(i int) any { return fmt.Sprintf("%d.234", i) }), nil, ""},
 		"thousands":              {column(20, func(i int) any { return fmt.Sprintf("\"%d,234\"", i+1) }), nil, `"1,234" is 1234 or 1.234: Number("a").Decimal('.')`},
 		"surely thousands":       {column(20, func(i int) any { return fmt.Sprintf("\"%d,234,567\"", i+1) }), nil, ""},

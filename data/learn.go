@@ -42,8 +42,7 @@ func (l *learner) add(v *cell, y *learner) error {
 		c.Gaps++
 		if c.Missing == missingError {
 			return fmt.Errorf("the value is missing, and it is not said what to do about that; "+
-				"see the "+
-				"methods of %s: %w", constructors[c.Kind], pgsvi.ErrNotFinite)
+				"see the methods of %s: %w", constructors[c.Kind], pgsvi.ErrNotFinite)
 		}
 		l.leak.add(nil, math.NaN(), true, y)
 		return nil

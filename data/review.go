@@ -531,7 +531,7 @@ func (r *reviewer) checkNumbers() {
 // undecidedSign asks for the decimal sign.
 func (r *reviewer) undecidedSign() {
 	sign, other := ",", "."
-	if strings.ContainsRune(r.p.doubtful, ',') == (r.t.Format.Separator != ';') {
+	if r.t.Format.Separator != ';' { // which is there for the sake of decimal commas
 		sign, other = ".", ","
 	}
 	point, _ := parseNumber(stripUnit(r.p.doubtful), '.')

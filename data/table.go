@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -311,6 +312,9 @@ func (t *Table) String() string {
 			strings.Join(quoteAll(p.examples(2), 2), ", "))
 	}
 	w.Flush()
+	if len(t.profiles) == 1 && strings.ContainsAny(t.profiles[0].name, " \t:^~") {
+		b.WriteString("\nif there are more columns than one, set Format.Separator\n")
+	}
 	switch undecided {
 	case 0:
 	case 1:
@@ -369,8 +373,10 @@ func (t *Table) formatText() string {
 		text += fmt.Sprintf(", decimal sign %q", f.Decimal)
 	case t.conflict:
 		text += ", decimal sign of each column its own"
-	default:
+	case slices.ContainsFunc(t.profiles, func(p *profile) bool { return p.ambiguous > 0 }):
 		text += ", no value that shows the decimal sign"
+	default:
+		text += ", no decimals"
 	}
 	return text
 }
