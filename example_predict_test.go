@@ -163,3 +163,50 @@ func ExampleLOO_Calibration() {
 	//      6      0.773     0.833 (0.442 to 0.981)
 	// miscalibration 0.027 nats a row; 0.094 by chance
 }
+
+// How well are customers predicted that the model has not seen?
+func ExampleCrossValidate() {
+	x, y := calls()
+	cv, err := pgsvi.CrossValidate(context.Background(), pgsvi.NewEnv(nil, 2), y, 4,
+		func(ctx context.Context, train, test []int) (*pgsvi.Prediction, error) {
+			xs, ys := pgsvi.SelectRows(x, y, train)
+			glm, err := pgsvi.NewGLM(xs, ys, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
+			if err != nil {
+				return nil, err
+			}
+			post, _, err := glm.Fit(ctx, nil)
+			if err != nil {
+				return nil, err
+			}
+			rows, _ := pgsvi.SelectRows(x, nil, test)
+			return post.At(rows), nil
+		})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(cv)
+	// Output:
+	// 4-fold cross-validation, 16 rows
+	// log loss  0.5 ± 0.2
+	// accuracy  0.75 ± 0.11
+	// AUC       0.84 ± 0.13
+	// Brier     0.14 ± 0.06
+}
+
+// Scores of counts that were held out.
+func ExamplePrediction_Scores() {
+	p := pgsvi.NewPrediction(pgsvi.Poisson{}, []float64{0.5, 1, 1.5, 2}, []float64{0.1, 0.1, 0.2, 0.2})
+	s, err := p.Scores([]float64{2, 1, 6, 9})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(s)
+	// Output:
+	// 4 rows
+	// log loss      2.0 ± 0.3
+	// RMSE          1.2 ± 0.3
+	// MAE           1.8 ± 0.2
+	// R²            0.87 ± 0.08
+	// coverage 50%  1.00 ± 0.00
+	// coverage 90%  1.00 ± 0.00
+}

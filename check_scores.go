@@ -1,0 +1,296 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/parallel"
+)
+
+// Scores say how well predictions agree with responses. They print as a table.
+type Scores struct {
+	Rows   int // that were predicted
+	Values []Score
+}
+
+// Score is one of Scores, with its standard error over the rows: +Inf for a single row.
+type Score struct {
+	Name      string
+	Value, SE float64
+}
+
+// Value returns the score of that name, and whether there is one.
+func (m *Scores) Value(name string) (value float64, ok bool) {
+	for _, v := range m.Values {
+		if v.Name == name {
+			return v.Value, true
+		}
+	}
+	return 0, false
+}
+
+// String returns the table: the number of rows, and a line for each score.
+func (m *Scores) String() string {
+	lines := [][]string{{"", ""}}
+	for _, v := range m.Values {
+		cell := effectNumber("%.*f", v.Value, v.SE)
+		if !math.IsInf(v.SE, 0) {
+			cell += " ± " + effectNumber("%.*f", v.SE, v.SE)
+		}
+		lines = append(lines, []string{v.Name, cell})
+	}
+	alignPoints(lines)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d rows\n", m.Rows)
+	for _, line := range lines[1:] {
+		b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
+	}
+	return b.String()
+}
+
+// Scores compares the predictions with responses y, one for each row, which should not be those of
+// the fit (held-out rows; for cross-validation see CrossValidate). With "log loss", the mean of
+// −log p(y|x) in nats, they are for labels −1 and +1
+//
+//   - "accuracy": the share of labels that have at least probability ½;
+//   - "AUC": the area under the ROC curve, the probability that a random +1 has a larger P(+1) than
+//     a random −1, with the standard error of DeLong, DeLong and Clarke-Pearson (1988); only if both
+//     labels occur;
+//   - "Brier": the mean of (P(+1) − 1{y = +1})²
+//
+// and for counts and numbers
+//
+//   - "RMSE": the root of the mean of (y − E[y])², in units of y;
+//   - "MAE": the mean of |y − median|, in units of y;
+//   - "R²": 1 − Σ(y − E[y])²/Σ(y − ȳ)², if the responses differ;
+//   - "coverage 50%" and "coverage 90%": the share of responses in their Interval of that level, more
+//     for whole numbers.
+//
+// Standard errors are those of means over the rows, and of RMSE and R² by the delta method. A log
+// loss is +Inf where a response was impossible.
+//
+// Rows without a prediction are left out, and the error names the first and how many there are; it
+// wraps what that of Moments and Quantile does. Without any other row, or for another error, there
+// are no Scores. That error wraps ErrShape if there are not Len responses, ErrEmpty if there are
+// no rows, and ErrLabel if a response is outside the support of the Likelihood, or what Err does
+// if no row can be predicted.
+func (p *Prediction) Scores(y []float64) (*Scores, error) {
+	n := p.Len()
+	switch {
+	case len(y) != n:
+		return nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, ErrShape)
+	case p.err != nil:
+		return nil, p.err
+	case n == 0:
+		return nil, fmt.Errorf("pgsvi: scores of no rows: %w", ErrEmpty)
+	}
+	for i, yi := range y {
+		if err := checkLabel(p.likOf(i), yi); err != nil {
+			return nil, fmt.Errorf("pgsvi: row %d: %w", i, err)
+		}
+	}
+	s := newRowScores(p, y)
+	var bad failedRows
+	for i, err := range s.errs {
+		bad.add(i, err)
+	}
+	if bad.count == n {
+		return nil, bad.err()
+	}
+	m := &Scores{Rows: n - bad.count}
+	loss := make([]float64, 0, n)
+	for i, l := range s.logp {
+		if s.errs[i] == nil {
+			loss = append(loss, -l)
+		}
+	}
+	m.add("log loss", loss)
+	if factsOf(p.lik).Support == SignLabels {
+		m.labels(s)
+	} else {
+		m.numbers(s)
+	}
+	return m, bad.err()
+}
+
+// rowScores are what is predicted of each row.
+type rowScores struct {
+	y, logp []float64
+	mean    []float64 // P(+1) of labels
+	median  []float64 // not of labels
+	in50    []bool
+	in90    []bool
+	errs    []error
+}
+
+func newRowScores(p *Prediction, y []float64) *rowScores {
+	n := len(y)
+	s := &rowScores{y: y, logp: p.LogProb(nil, y), mean: make([]float64, n), median: make([]float64, n),
+		in50: make([]bool, n), in90: make([]bool, n), errs: make([]error, n)}
+	parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			s.errs[i] = s.row(i, p.likOf(i), p.m[i], p.v[i])
+		}
+	})
+	return s
+}
+
+// row predicts row i.
+func (s *rowScores) row(i int, lik Likelihood, m, v float64) (err error) {
+	if s.mean[i], err = outcome(lik, m, v); err != nil || factsOf(lik).Support == SignLabels {
+		return err
+	}
+	if math.IsNaN(s.logp[i]) {
+		return fmt.Errorf("the log probability is NaN: %w", ErrNotFinite)
+	}
+	switch lik.(type) {
+	case GaussianNoise, Laplace, StudentT: // symmetric about m
+		s.median[i] = m
+	default:
+		if s.median[i], err = predictiveQuantile(lik, 0.5, m, v); err != nil {
+			return err
+		}
+	}
+	if s.in50[i], err = inInterval(lik, s.y[i], 0.25, m, v); err == nil {
+		s.in90[i], err = inInterval(lik, s.y[i], 0.05, m, v)
+	}
+	return err
+}
+
+// inInterval reports whether y is in the interval that leaves tail on each side. Where the tails of y
+// are known, they take the place of quantiles.
+func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
+	t, ok := lik.(tailPredictor)
+	if !ok {
+		lo, hi, err := responseInterval(lik, tail, m, v)
+		return lo <= y && y <= hi, err
+	}
+	if t.predictTail(y, m, v, false) < math.Log(tail) {
+		return false, nil
+	}
+	if factsOf(lik).Support != Counts {
+		return t.predictTail(y, m, v, true) >= math.Log(tail), nil
+	}
+	return y == 0 || t.predictTail(y-1, m, v, true) > math.Log(tail), nil
+}
+
+// add adds the mean of x.
+func (m *Scores) add(name string, x []float64) {
+	mean, variance := meanVariance(x)
+	m.Values = append(m.Values, Score{name, mean, standardError(variance, len(x))})
+}
+
+// meanVariance returns the mean and the sample variance of x, which may hold +Inf.
+func meanVariance(x []float64) (mean, variance float64) {
+	var squares float64
+	for i, v := range x { // West (1979)
+		d := v - mean
+		mean += d / float64(i+1)
+		squares += d * (v - mean)
+	}
+	if slices.ContainsFunc(x, func(v float64) bool { return math.IsInf(v, 1) }) {
+		return math.Inf(1), math.Inf(1)
+	}
+	if len(x) < 2 {
+		return mean, math.Inf(1)
+	}
+	return mean, squares / float64(len(x)-1)
+}
+
+// standardError returns that of a mean of n.
+func standardError(variance float64, n int) float64 { return math.Sqrt(variance / float64(n)) }
+
+// labels adds the scores of labels.
+func (m *Scores) labels(s *rowScores) {
+	var right, square, up, down []float64
+	for i, p := range s.mean {
+		if s.errs[i] != nil {
+			continue
+		}
+		yes := s.y[i] > 0
+		right = append(right, indicator(yes && p >= 0.5 || !yes && p <= 0.5))
+		square = append(square, (p-indicator(yes))*(p-indicator(yes)))
+		if yes {
+			up = append(up, p)
+		} else {
+			down = append(down, p)
+		}
+	}
+	m.add("accuracy", right)
+	if len(up) > 0 && len(down) > 0 {
+		value, se := auc(up, down)
+		m.Values = append(m.Values, Score{"AUC", value, se})
+	}
+	m.add("Brier", square)
+}
+
+func indicator(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// auc returns the share of pairs in which up is larger than down, a tie being half a pair, and its
+// standard error: the variances of the shares of each of up, and of each of down (DeLong, DeLong
+// and Clarke-Pearson 1988). Both are sorted.
+func auc(up, down []float64) (value, se float64) {
+	slices.Sort(up)
+	slices.Sort(down)
+	shares := func(of, among []float64) []float64 { // of those that are smaller
+		share := make([]float64, len(of))
+		less, most := 0, 0 // that are smaller, and that are not larger
+		for i, x := range of {
+			for less < len(among) && among[less] < x {
+				less++
+			}
+			for most < len(among) && among[most] <= x {
+				most++
+			}
+			share[i] = float64(less+most) / 2 / float64(len(among))
+		}
+		return share
+	}
+	value, v1 := meanVariance(shares(up, down))
+	_, v0 := meanVariance(shares(down, up))
+	return value, math.Sqrt(v1/float64(len(up)) + v0/float64(len(down)))
+}
+
+// numbers adds the scores of counts and numbers.
+func (m *Scores) numbers(s *rowScores) {
+	var y, square, absolute, in50, in90 []float64
+	for i, yi := range s.y {
+		if s.errs[i] != nil {
+			continue
+		}
+		y = append(y, yi)
+		square = append(square, (yi-s.mean[i])*(yi-s.mean[i]))
+		absolute = append(absolute, math.Abs(yi-s.median[i]))
+		in50, in90 = append(in50, indicator(s.in50[i])), append(in90, indicator(s.in90[i]))
+	}
+	n := len(y)
+	mse, v := meanVariance(square)
+	rmse := math.Sqrt(mse)
+	se := 0.0
+	if rmse > 0 {
+		se = standardError(v, n) / (2 * rmse)
+	}
+	m.Values = append(m.Values, Score{"RMSE", rmse, se})
+	m.add("MAE", absolute)
+	mean, spread := meanVariance(y)
+	if n > 1 && spread > 0 {
+		spread *= float64(n-1) / float64(n)
+		r2 := 1 - mse/spread
+		influence := make([]float64, n)
+		for i, yi := range y {
+			influence[i] = (square[i] - (1-r2)*(yi-mean)*(yi-mean)) / spread
+		}
+		_, v := meanVariance(influence)
+		m.Values = append(m.Values, Score{"R²", r2, standardError(v, n)})
+	}
+	m.add("coverage 50%", in50)
+	m.add("coverage 90%", in90)
+}
