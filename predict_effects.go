@@ -19,26 +19,27 @@ import (
 // EffectOptions are the options of GLMPosterior.Explain and GLMPosterior.MarginalEffects. The zero
 // value and a nil pointer mean the defaults.
 type EffectOptions struct {
-	// Columns has, for each feature (each column of x), the name of the column of the data that it
-	// was made of. Features of the same column belong together. Nil means the name of the weight
-	// up to its first "=": "plan=gold" and "plan=basic" are of the column "plan".
+	// Columns has, for each feature (each column of x), the name of the data column that it was
+	// made of. Features of one data column belong together. Nil means the name of the weight up
+	// to its first "=": "plan=gold" and "plan=basic" belong to the column "plan".
 	Columns []string
 	// Base is the row that Explain compares with, without intercept. Nil means the means of the
-	// columns in the fit, weighted by GLMOptions.Weights. A posterior of a stream that began
-	// without a fit, one of no rows, and one from a file of before means were kept know none.
-	// Update and Remove keep those of the fit.
+	// columns in the fit, weighted by GLMOptions.Weights; Update and Remove keep these. They are
+	// unknown for a stream that began without a fit, for a fit of no rows, and in files of
+	// earlier versions.
 	Base []float64
-	// Offset is that of each row of MarginalEffects, as GLMOptions.Offset. Nil means 0.
+	// Offset is the offset of each row of MarginalEffects, as GLMOptions.Offset. Nil means 0.
 	Offset []float64
 }
 
-// Effects are parts of a prediction, or effects on it. They print as a table.
+// Effects are the parts of a prediction (feature contributions), or marginal effects on it. Print
+// shows them as a table.
 type Effects struct {
 	// Rows has a row for each column (Explain) or for each feature (MarginalEffects). They may be
 	// sorted, changed or removed before they are printed.
 	Rows []Effect
-	// Base and Value are the latent means of the base row and of the row that Explain explains:
-	// the means in Rows add up to Value − Base. Both are 0 for MarginalEffects.
+	// Base and Value are the latent means of the base row and of the row explained: the means in
+	// Rows add up to Value − Base. Both are 0 for MarginalEffects.
 	Base, Value float64
 
 	factor string // what e^Mean multiplies, or ""
@@ -52,7 +53,7 @@ type Effect struct {
 	Mean, SD float64
 }
 
-// String returns the table: a line for each of Rows, with the factor e^Mean for links that are a
+// String returns the table: a line for each of Rows, with the factor e^Mean if the link is a
 // logarithm or log odds.
 func (e *Effects) String() string {
 	var b strings.Builder
@@ -120,15 +121,17 @@ func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [
 	return names, features, nil
 }
 
-// Explain says what each column contributes to the latent value of a row, relative to a base row
-// x̄, by default the means of the columns: for the features c of a column
+// Explain returns the contribution of each column to the latent value of a row (feature
+// attribution), relative to a base row x̄, by default the means of the columns. For the features
+// c of a column it is
 //
 //	(x − x̄)_cᵀ m_c   with standard deviation   √((x − x̄)_cᵀ V_cc (x − x̄)_c).
 //
 // The contributions add up to the latent mean of the row minus that of the base row. They are
-// sorted by size, the largest first. They are on the scale of the linear predictor: log odds for
+// sorted by size, the largest first. Their scale is that of the linear predictor: log odds for
 // BernoulliLogit, Binomial and Ordinal, the logarithm of the mean for Poisson, NegativeBinomial,
-// Gamma and Exponential, and units of y for Gaussian noise. An interaction is a column of its own.
+// Gamma and Exponential, and units of y for Gaussian noise. An interaction is a column of its
+// own.
 //
 // The row has Cols elements, without intercept. A nil opt means the zero EffectOptions. The error
 // wraps
@@ -202,28 +205,29 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 	return nil
 }
 
-// MarginalEffects returns the average effect of each feature on the response over the rows of x, in
-// units of y; for labels −1 and +1 on the probability of +1. Of a feature it is the mean over the
-// rows of
+// MarginalEffects returns the average marginal effect of each feature on the response over the
+// rows of x, in units of y. For labels −1 and +1 it is the effect on the probability of +1. For a
+// feature it is the mean over the rows of
 //
 //	∂E[y|x]/∂x_j,
 //
-// the change of the expected response by unit of the feature. Of a feature that is 0 or 1 in all
-// rows it is the mean of E[y|x_j = 1] − E[y|x_j = 0] instead, where the other 0/1 features of its
-// column (see EffectOptions.Columns) are 0: a level against the reference. E[y|x] is that of the
+// the change of the expected response per unit of the feature. For a feature that is 0 or 1 in
+// all rows it is the mean of E[y|x_j = 1] − E[y|x_j = 0], with the other 0/1 features of its
+// column (see EffectOptions.Columns) at 0: a level against the reference. E[y|x] is that of the
 // prediction, over the posterior of the weights. Average effects are not causal by themselves.
 //
-// SD is that of the effect under the posterior, √(gᵀVg), where g is the gradient of the effect in
-// the weights, averaged over the posterior of each linear predictor: it is accurate where the
-// effect is near linear over the posterior.
+// SD is the posterior standard deviation √(gᵀVg), where g is the gradient of the effect by the
+// weights, averaged over the posterior of each linear predictor. It is accurate if the effect is
+// nearly linear over the posterior.
 //
-// The rows of the result are in the order of the features. It takes about as much as a prediction
+// The rows of the result are in the order of the features. The work is about that of a prediction
 // of x, and a pass over x for each 0/1 feature. A nil opt means the zero EffectOptions. The error
 // wraps
 //   - ErrEmpty if x is nil or has no rows;
 //   - ErrShape if a number of columns or a length disagrees;
-//   - ErrNotFinite if an element is not finite or a row has no expected response, and ErrParam
-//     otherwise as that of Prediction.Moments does.
+//   - ErrNotFinite if an element is not finite or a row has no expected response.
+//
+// Otherwise it is as for Prediction.Moments.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
 	opt = cmp.Or(opt, &EffectOptions{})
 	_, features, err := p.columnsOf(opt)

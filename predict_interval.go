@@ -11,12 +11,13 @@ import (
 )
 
 // Trials returns the prediction of the number of successes in trials_i trials of row i, each with
-// the same log odds η: the responses become 0, 1, …, trials_i. It is for BernoulliLogit and
+// the same log odds η. The responses become 0, 1, …, trials_i. It is for BernoulliLogit and
 // Binomial, whose own number of trials it replaces. Prob and LogProb of a row are NaN for a
-// response above its trials; Probs has as many columns as the most trials plus 1, with 0 there.
+// response above its trials. Probs has as many columns as the most trials plus 1, with 0 beyond
+// those of a row.
 //
-// It panics if there are not Len trials. Err wraps ErrParam, and all results are NaN, if the
-// Likelihood is another one, or trials_i is not a positive integer up to 2^53.
+// It panics if there are not Len trials. If the Likelihood is another one, or trials_i is not a
+// positive integer up to 2^53, Err wraps ErrParam and all results are NaN.
 func (p *Prediction) Trials(trials []float64) *Prediction {
 	if len(trials) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d trials for %d rows", len(trials), p.Len()))
@@ -71,17 +72,17 @@ func (p *Prediction) Row(i int) *Prediction {
 // printedRows is how many rows a Prediction prints.
 const printedRows = 20
 
-// String says each row in words, one line a row, of at most 20 rows. For labels −1 and +1 it is the
-// probability of +1 with its 95% credible interval (ProbInterval), such as
+// String describes each row in a line, up to 20 rows. For labels −1 and +1 it is the probability
+// of +1 with its 95% credible interval (ProbInterval), such as
 //
 //	0.43 (0.37 to 0.49)
 //
-// For all others it is the mean of y, the 95% credible interval of the mean (MeanInterval) and the
-// 95% interval of a new response (Interval):
+// For all others it is the mean of y, the 95% credible interval of the mean (MeanInterval) and
+// the 95% prediction interval of a new response (Interval):
 //
 //	12.3 (10.1 to 14.5), a new response 4 to 22
 //
-// A row that has no prediction says why. Row gives a line alone.
+// A row without a prediction says why. Use Row for a single line.
 func (p *Prediction) String() string {
 	var b strings.Builder
 	if p.Len() == 0 {
@@ -156,30 +157,30 @@ func numberFormat(lo, hi float64) func(x float64) string {
 type intervalOf func(lik Likelihood, tail, m, v float64) (lo, hi float64, err error)
 
 // MeanInterval stores, for each row, the central credible interval of the mean response E[y|η]
-// under the posterior N(m, v) of the latent value, in units of y: E[y|η] is below lo with
-// probability (1−level)/2, and above hi with the same. It is uncertainty about the mean alone; for
-// that of a new response see Interval.
+// under the posterior N(m, v) of the latent value, in units of y. E[y|η] is below lo with
+// posterior probability (1−level)/2, and above hi with the same. It is the uncertainty about the
+// mean alone; Interval is for a new response.
 //
-// E[y|η] rises or falls with η, so that the ends are its values at m ± z√v, z being the normal
+// E[y|η] is monotone in η, so that the ends are its values at m ± z√v, with z the normal
 // quantile. They are exact for N(m, v). For labels −1 and +1 it is the interval of P(+1) − P(−1);
-// that of a probability is ProbInterval.
+// for that of a probability use ProbInterval.
 //
-// A nil lo or hi is allocated. A row that fails is NaN, and the others are right. The error names
-// the first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), or E[y|η] of
-// a likelihood of one's own both rises and falls; ErrNotFinite if E[y|η] does not exist or is above
-// math.MaxFloat64; and otherwise what that of Moments does.
+// A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
+// first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), or if E[y|η] of
+// a likelihood of your own both rises and falls. It wraps ErrNotFinite if E[y|η] does not exist
+// or is above math.MaxFloat64. Otherwise it is as for Moments.
 func (p *Prediction) MeanInterval(lo, hi []float64, level float64) (l, h []float64, err error) {
 	return p.intervals(lo, hi, level, meanInterval)
 }
 
-// Interval stores, for each row, the central interval of a new response y: its quantiles at
-// (1−level)/2 and (1+level)/2, as those of Quantile. The response is in it, ends included, with
-// probability level, or somewhat more where responses are whole numbers. It holds both the noise
-// of y given η and the uncertainty about η.
+// Interval stores, for each row, the central prediction interval of a new response y: its
+// quantiles at (1−level)/2 and (1+level)/2, as from Quantile. The response is in it, ends
+// included, with probability level, or somewhat more if responses are whole numbers. It includes
+// both the noise of y given η and the uncertainty about η.
 //
-// A nil lo or hi is allocated. A row that fails is NaN, and the others are right. The error names
-// the first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), and otherwise
-// what that of Quantile does.
+// A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
+// first that fails, and how many do. It wraps ErrParam if level is not in (0, 1). Otherwise it is
+// as for Quantile.
 func (p *Prediction) Interval(lo, hi []float64, level float64) (l, h []float64, err error) {
 	return p.intervals(lo, hi, level, responseInterval)
 }

@@ -18,40 +18,39 @@ import (
 
 // Steps with noise, from a mini-batch or an estimator that draws.
 const (
-	// noisyPivot is how much such a step must leave, of the precision of a
-	// variable, to a site with a negative γ: a tenth, so that the variance grows
-	// tenfold. Noise alone drives sites to the edge of what is positive definite, where
-	// each step could go half of the way that is left, and the mean runs away with V.
+	// noisyPivot is the part of the precision of a variable that such a step must leave to a site
+	// with a negative γ: a tenth, so that its variance grows at most tenfold. Otherwise noise
+	// alone drives V towards losing positive definiteness, and the mean diverges with V.
 	noisyPivot = 0.1
-	// noisyHalvings is how often a step is halved for that reason; then it is taken all the same.
+	// noisyHalvings is how often a step is halved for that reason. Then it is taken anyway.
 	noisyHalvings = 20
 	// mostHalvings is how often a step is halved until V is positive definite: to 1e-30 of its
 	// length.
 	mostHalvings = 100
 )
 
-// Algebra is q in natural parameters, kept as it likes: a site for every term, or
-// their sum over the weights. Whatever knows how a covariance is stored is behind it.
+// Algebra is q in natural parameters with its updates: a site for every term, or their sum over
+// the weights. It hides how a covariance is stored.
 type Algebra interface {
-	// Plan says how a Solver without options runs the algebra.
+	// Plan returns the defaults for Solver options.
 	Plan() sitePlan
 	// ClosedForm reports whether its steps are in closed form.
 	ClosedForm() bool
-	// Use lets the crew do what follows. Once that is halted each method returns its error, q being
-	// as it was, and done again does what it would have done.
+	// Use sets the crew for the following calls. Once it is halted each method returns its error
+	// and leaves q unchanged; called again, the method does the same work again.
 	Use(c term.Crew)
 
 	// Marginals makes room in x for the terms in batch and stores their means and variances under
 	// q.
 	Marginals(x *term.Estimates, batch []int) error
-	// aim makes the target of the step of m from what x says of the terms in batch.
+	// aim computes the target of the step of m from the estimates x of the terms in batch.
 	aim(x *term.Estimates, batch []int, m PaperMove) error
-	// try reports whether the target is a valid q, and whether it is nearer to the edge of these
-	// than noise may drive it, by noisyPivot, where q itself is not.
+	// try reports whether the target is a valid q, and whether noise may have driven it too near
+	// the edge of the valid ones, by noisyPivot, where q itself is not.
 	try(noisy bool) (valid, edge bool)
 	// halve moves the target half of the way back to q.
 	halve()
-	// take makes the target, which is valid, the current q.
+	// take makes the valid target the current q.
 	take() error
 
 	// Ascend takes one accepted step of all terms: the ELBO does not fall. It returns how many
@@ -63,21 +62,21 @@ type Algebra interface {
 	//
 	// with the sites of the terms not in batch held fixed.
 	Block(batch []int) error
-	// Slow reports whether blocks bring so little that steps of all terms are due.
+	// Slow reports whether blocks gain so little that steps of all terms should follow.
 	Slow() bool
 	// Moved returns the distance that the last step went.
 	Moved() float64
-	// Evaluate says how good q is, its GapBound without numerical error. A proof that costs much is
-	// tried where the gap may be within so many nats. The step of the mean that comes with a proof
-	// is kept, unless the last step was one with a given β or mixes the states before.
+	// Evaluate returns the ELBO and the gap of q, with a GapBound without numerical error. A
+	// costly proof is tried only if the gap may be at most within nats. A proof may take a step
+	// of the mean, which is kept unless the last step had a given β or mixed earlier states.
 	Evaluate(within float64) (siteEvaluation, error)
-	// Wider reports whether a GapBound holds for any covariance, and not only for those of the
+	// Wider reports whether a GapBound holds for any covariance, not only for those of the
 	// family.
 	Wider() bool
 
-	// State writes or reads all that later steps depend on.
+	// State writes or reads everything that later steps depend on.
 	State(c *save.State)
-	// Constant reports whether evaluate would change nothing of that.
+	// Constant reports whether Evaluate would leave all of that unchanged.
 	Constant() bool
 }
 
@@ -87,10 +86,9 @@ type PaperMove struct {
 	Appendix bool // the update of the mean
 }
 
-// Step takes the step of m from what x says of the terms in batch, nil for all. It is halved until
-// V is positive definite and, where estimates are noisy, not nearer to the edge of that than noise
-// may drive it; Step returns how often. The error wraps sentinel.ErrNotPosDef where no length will
-// do.
+// Step takes the step of m from the estimates x of the terms in batch, nil for all. It halves the
+// step until V is positive definite and, for noisy estimates, not too near the edge of that; it
+// returns how often. The error wraps sentinel.ErrNotPosDef if no length will do.
 func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool, h *parallel.Halt) (halved int, err error) {
 	if err := a.aim(x, batch, m); err != nil {
 		return 0, err
@@ -123,7 +121,7 @@ type siteSampler interface {
 	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
 }
 
-// Proof is what is proved of the gap of a state.
+// Proof is the state of a proof of the gap.
 type Proof struct {
 	made     bool    // nothing more will be
 	stepped  bool    // the step of the mean has been taken
@@ -277,8 +275,8 @@ type problemState struct {
 	LogDet float64 // log|C|/|V|
 }
 
-// Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, which mover
-// moves.
+// Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, and moves
+// them by mover.
 func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State) error {
 	p.Prepare(t, index, mover, base)
 	return p.Start()
@@ -532,7 +530,7 @@ func (p *Problem) advance() bool {
 	return p.Cur.Wild && (p.narrow() || p.escape())
 }
 
-// target stores where the linearised problem would move the sites.
+// target computes the sites that minimise the linearised problem.
 func (p *Problem) target() {
 	s := &p.Cur
 	for i, m := range s.M {
@@ -540,8 +538,8 @@ func (p *Problem) target() {
 	}
 }
 
-// targetAlone stores where each site would move if it were the only one to:
-// the minimiser of its own one-dimensional problem, however far that is.
+// targetAlone computes the optimum of each site alone: the minimiser of its one-dimensional
+// problem.
 func (p *Problem) targetAlone() {
 	s := &p.Cur
 	for i, m := range s.M {
@@ -558,16 +556,13 @@ func (p *Problem) targetAlone() {
 	}
 }
 
-// newtonHalvings is how often a step of Newton's is halved until it is accepted: where it does not
-// help by then, it does not help.
+// newtonHalvings is how often a Newton step is halved until it is accepted.
 const newtonHalvings = 8
 
-// newtonWalks is the number of lengths of a step of Newton's after which a walk is tried: short
-// ones are for many.
+// newtonWalks is the number of lengths of a Newton step after which a walk is tried.
 const newtonWalks = 2
 
-// leap takes an accepted step of Newton's, or a walk where that is no good, and reports whether
-// there is one.
+// leap takes an accepted Newton step, or a walk if that fails, and reports whether there is one.
 func (p *Problem) leap() bool {
 	s, n := &p.Cur, &p.newton
 	if s.Wild {
@@ -607,7 +602,7 @@ func (p *Problem) newtonStep(h float64) bool {
 	return p.settle()
 }
 
-// walk goes to the solution by its rates, if the value is lower there, and reports whether it is.
+// walk goes to the solution by its rates if the value is lower there, and reports whether it is.
 func (p *Problem) walk() bool {
 	r, s := &p.rates, &p.Try
 	c, ok := p.Mover.(coverer)
@@ -647,8 +642,8 @@ func (p *Problem) walk() bool {
 	return false
 }
 
-// narrow leaves the means where they are, with variances below 1: a start where expectations
-// overflow because the variances are large. It reports whether it was worth it.
+// narrow keeps the means and sets variances below 1, for starts where expectations overflow
+// because of large variances. It reports whether the value fell enough.
 func (p *Problem) narrow() bool {
 	s := &p.Cur
 	for i, g := range s.Gamma {
@@ -658,16 +653,16 @@ func (p *Problem) narrow() bool {
 	return p.halveValue(1)
 }
 
-// alone moves the sites towards where each would move alone: a start where exponentials of the
-// means are large, of which a step to the target, as one of Newton's, takes but a factor of e. It
-// reports whether it was worth it.
+// alone moves each site towards its own optimum, for starts where exponentials of the means are
+// large: a step to the target, or a Newton step, would change them only by a factor of e. It
+// reports whether the value fell enough.
 func (p *Problem) alone() bool {
 	p.targetAlone()
 	return p.halveValue(3)
 }
 
-// escape is alone and, where the sites contradict each other so much that this leads nowhere, goes
-// to their mode.
+// escape is alone. If the sites contradict each other so much that this fails, it goes to their
+// mode.
 func (p *Problem) escape() bool {
 	if p.alone() {
 		return true
@@ -885,8 +880,7 @@ type siteMix struct {
 	w, z  []float64
 }
 
-// mostMix is how far a mixture of log γ may be from the last: what is further off is not to be
-// believed.
+// mostMix is how far a mixture of log γ may be from the last state; one further away is rejected.
 const mostMix = 5
 
 // propose stores in dst the mixture that the state s and its predecessors

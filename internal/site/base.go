@@ -5,20 +5,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Mover moves the base N(m0, C) of the variables η to the Gaussian whose sites have changed:
+// Mover moves the base N(m0, C) of the variables η to the Gaussian with changed sites:
 //
 //	V⁻¹ = C⁻¹ + diag(Δ),   m = m0 + Vu.
 //
-// There is one of variables whose covariance is at hand, one of linear functions of fewer weights,
-// and whatever else can do these three things.
+// Implementations are for variables with a stored covariance, and for linear functions of fewer
+// weights. Any type with these three methods will do.
 type Mover interface {
-	// Cover takes the changes Δ of γ and stores the variances in v. It returns log|C|/|V|, and
-	// reports whether V is positive definite and resolved.
+	// Cover sets the changes Δ of γ and stores the variances in v. It returns log|C|/|V|, and
+	// whether V is positive definite to rounding.
 	Cover(v, delta []float64) (logDet float64, ok bool)
-	// Move takes, after Cover, the changes u of the linear coefficients about the base mean. It
-	// stores the moves of the means, d, and replaces u by C⁻¹d = u − Δd. It returns dᵀC⁻¹d.
+	// Move sets, after Cover, the changes u of the linear coefficients about the base mean. It
+	// stores the changes of the means in d, replaces u by C⁻¹d = u − Δd, and returns dᵀC⁻¹d.
 	Move(d, delta, u []float64) (square float64)
-	// Accept makes what the last Move computed the current state.
+	// Accept makes the result of the last Move the current state.
 	Accept()
 }
 

@@ -81,7 +81,7 @@ const (
 	largeTerms = 512
 )
 
-// plan is block steps of the terms that promise most.
+// plan is block steps of the terms with the largest predicted gain.
 func (b denseBase) plan() sitePlan {
 	s := b.s
 	if s.Features != nil {
@@ -116,7 +116,7 @@ func (b denseBase) stale() { b.s.Dense, b.s.Pg.Current = false, false }
 
 func (b denseBase) settled() bool { return b.s.Dense && b.s.Later.Rank() == 0 }
 
-// link makes features stand where s does.
+// link moves Features to the state of s.
 func (s *DenseAlgebra) link() {
 	w := s.Features
 	if s.linked && s.Fresh {
@@ -128,7 +128,7 @@ func (s *DenseAlgebra) link() {
 	w.Fresh, w.Batched, w.Free, w.Started, w.Proof = false, false, false, false, Proof{}
 }
 
-// lead makes s stand where features does.
+// lead moves s to the state of Features.
 func (s *DenseAlgebra) lead() {
 	s.follow(&s.Features.Batch.Cur)
 	s.linked = true
