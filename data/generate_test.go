@@ -135,7 +135,7 @@ func eventsFile(rows int) string {
 	var b strings.Builder
 	for i := range rows {
 		paid := yesNo(rng, 0, "true", "false")
-		fmt.Fprintf(&b, `{"id": "%08x", "ms": %d, "price": "%.2f", "d\u00e9vice": %q, "paid": %s`, i*2654435761&0xffffffff,
+		fmt.Fprintf(&b, `{"id": "%08x", "ms": %d, "price": "%.2f", "d\u00e9vice": %q, "paid": %s`, uint32(i)*2654435761,
 			rng.IntN(100000), 1+100*rng.Float64(), []string{"phone", "tablet", "pc"}[rng.IntN(3)], paid)
 		if paid == "true" {
 			fmt.Fprintf(&b, `, "receipt": %d`, rng.IntN(3))
