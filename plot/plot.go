@@ -1,7 +1,7 @@
 // Package plot draws fits and posteriors: bands, coefficients, calibration, traces, the components
 // of a Gaussian process, the probabilities of a classifier and the correlations of topics.
 //
-// Each picture is one call that returns a [gonum.Plot], which can be changed before [Save] writes
+// Each picture is one call that returns a gonum.Plot, which can be changed before [Save] writes
 // it as PNG, SVG or PDF:
 //
 //	p := plot.Bands(plot.Labels{Title: "Mauna Loa", X: "year", Y: "CO2 (ppm)"},
@@ -11,8 +11,6 @@
 // Numbers that are NaN, infinite or above 1e150 are not drawn, so that axes are always finite.
 // Functions panic where slices that belong together have different lengths. Colours can be told
 // apart by colour-blind readers; the legend stands above the axes, where it hides nothing.
-//
-// [gonum.Plot]: https://pkg.go.dev/gonum.org/v1/plot#Plot
 package plot
 
 import (
