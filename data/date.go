@@ -37,7 +37,7 @@ type dateShapes map[string]*dateShape
 
 // add returns the shape of s, or nil if it is no date.
 func (d dateShapes) add(s string) *dateShape {
-	if len(s) > mostDateText || len(s) < 6 || strings.IndexAny(s, "0123456789") < 0 {
+	if len(s) > mostDateText || len(s) < 6 || !strings.ContainsAny(s, "0123456789") {
 		return nil
 	}
 	var room [mostDateText]byte

@@ -32,7 +32,6 @@ type Table struct {
 	place    map[string]int
 	proof    proof // of the decimal sign
 	conflict bool  // columns disagree about it
-	hash     string
 }
 
 // source is where a table comes from: a file, or bytes.
