@@ -210,3 +210,31 @@ func ExamplePrediction_Scores() {
 	// coverage 50%  1.00 ± 0.00
 	// coverage 90%  1.00 ± 0.00
 }
+
+// Could the model have made these data? A Poisson has no room for so many days without an event
+// beside so many with ten.
+func ExampleGLM_PredictiveCheck() {
+	x := mat.NewDense(12, 1, []float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})
+	y := []float64{0, 0, 0, 0, 1, 0, 9, 0, 12, 0, 8, 0}
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.Poisson{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	post, _, err := glm.Fit(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	check, err := glm.PredictiveCheck(ctx, nil, post, 1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range check.Rows {
+		fmt.Printf("%s %.1f, in the data %.1f, unlikely: %t\n", s.Name, s.Mean, s.Observed, s.P < 0.025 || s.P > 0.975)
+	}
+	// Output:
+	// mean 2.4, in the data 2.5, unlikely: false
+	// sd 1.5, in the data 4.2, unlikely: true
+	// max 5.2, in the data 12.0, unlikely: true
+	// share of 0 0.1, in the data 0.7, unlikely: true
+}

@@ -1,0 +1,326 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// PredictiveCheck compares statistics of the responses with those of responses that the posterior
+// draws for the same rows (posterior predictive check; Gelman, Meng and Stern 1996). It prints as a
+// table.
+type PredictiveCheck struct {
+	Draws int
+	Rows  []PredictiveStatistic
+}
+
+// PredictiveStatistic is a statistic of the responses, and what the model makes of it.
+type PredictiveStatistic struct {
+	Name     string
+	Observed float64
+	// Mean, Lo and Hi are the mean and the 95% interval of the statistic over the draws.
+	Mean, Lo, Hi float64
+	// P is the share of draws whose statistic is above Observed, and half of those where it is the
+	// same. Near 0 or 1 the model does not make such data. It is no p-value of a test: as the same
+	// data were fitted, it is nearer to ½ (Bayarri and Berger 2000).
+	P float64
+}
+
+// Statistic is a number that describes responses, such as their largest. Of must not keep or change
+// y.
+type Statistic struct {
+	Name string
+	Of   func(y []float64) float64
+}
+
+// String returns the table: a line for each statistic, with a star where P is below 0.025 or above
+// 0.975.
+func (c *PredictiveCheck) String() string {
+	lines := [][]string{{"", "observed", "predicted", "2.5%", "97.5%", "p"}}
+	for _, r := range c.Rows {
+		line := []string{r.Name}
+		for _, v := range []float64{r.Observed, r.Mean, r.Lo, r.Hi} {
+			line = append(line, minusSign(fmt.Sprintf("%.3g", v)))
+		}
+		lines = append(lines, append(line, fmt.Sprintf("%.3f", r.P)))
+	}
+	alignPoints(lines)
+	var b strings.Builder
+	for i, line := range lines {
+		text := strings.Join(line, "  ")
+		if i > 0 && (c.Rows[i-1].P < 0.025 || c.Rows[i-1].P > 0.975) {
+			text += " *"
+		}
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
+	}
+	return b.String()
+}
+
+// PredictiveCheck draws responses for the rows of g from its posterior q, and compares statistics
+// of them with those of the responses that g was given. Each draw has weights of its own, the same
+// for all rows. The statistics are the "share of +1" of labels; for all other responses the
+// "mean", the "sd" and the "max", the "share of 0" where 0 is a response, the "min" where
+// responses are no counts; and those given.
+//
+// Zero draws mean 1000. They are the same for the same randomness in env. A row of weight w stands
+// for w responses.
+//
+// The error wraps ErrParam if q is nil or over other weights than g, draws is negative, a weight is
+// not a whole number, or a Statistic has no function; ErrEmpty if g has no rows; ErrNotFinite if a
+// statistic or a response is not finite; ErrNotPosDef where RandWeights has no draws; or the cause
+// of ctx.
+func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
+	stats ...Statistic) (*PredictiveCheck, error) {
+	if err := g.fits(q); err != nil {
+		return nil, err
+	}
+	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
+	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, stats, drawRows(&g.lin, mean, q.cov))
+}
+
+// PredictiveCheck is GLM.PredictiveCheck, with joint draws of the latent values of all rows, for
+// which it takes N³ operations and the memory for two N×N matrices and all draws. The error wraps
+// ErrParam also if q is a posterior of other inputs than those of g, and is one of
+// GPPosterior.Joint.
+func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
+	stats ...Statistic) (*PredictiveCheck, error) {
+	switch {
+	case q == nil:
+		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
+	case q.x != g.x && !mat.Equal(q.x, g.x):
+		return nil, fmt.Errorf("pgsvi: the posterior is of other inputs than the model: %w", ErrParam)
+	}
+	var all *mat.Dense
+	next := 0
+	draw := func(eta []float64, left int, rng *rand.Rand) error {
+		if all == nil {
+			all = mat.NewDense(left, len(eta), nil)
+			if err := q.Rand(all, g.x, rng); err != nil {
+				return err
+			}
+		}
+		copy(eta, all.RawRowView(next))
+		next++
+		return nil
+	}
+	return newPredictiveCheck(ctx, env, g.terms, draws, stats, draw)
+}
+
+// PredictiveCheck is GLM.PredictiveCheck, with joint draws of the values at the inducing inputs,
+// and of what they leave open independently for each row. The error wraps ErrParam also if q has
+// another number of inducing inputs than g, or g by NewSparseGPRows, which does not keep its rows,
+// and ErrMemory as LOO does.
+func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
+	stats ...Statistic) (*PredictiveCheck, error) {
+	if q == nil || len(q.mean) != g.Rank() {
+		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
+	}
+	lin, err := g.linear(ctx)
+	if err != nil {
+		return nil, err
+	}
+	draw := drawRows(lin, q.mean, &gauss.Full{S: q.q})
+	return newPredictiveCheck(ctx, env, lin.Terms, draws, stats, draw)
+}
+
+// drawLatent stores a joint draw of the latent values in eta, without what terms add; left is the
+// number of draws to come, this one included.
+type drawLatent func(eta []float64, left int, rng *rand.Rand) error
+
+// drawRows draws the linear predictors of l under weights of that mean, less that of the prior.
+func drawRows(l *site.LinearModel, mean []float64, cov gauss.Cov) drawLatent {
+	w := make([]float64, len(mean))
+	return func(eta []float64, _ int, rng *rand.Rand) error {
+		copy(w, mean)
+		if err := cov.Draw(w, rng); err != nil {
+			return err
+		}
+		l.X.Mul(eta, w, nil)
+		return nil
+	}
+}
+
+// newPredictiveCheck compares the responses of t with draws of them.
+func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int, stats []Statistic,
+	draw drawLatent) (*PredictiveCheck, error) {
+	const normal = 1000
+	switch {
+	case draws < 0:
+		return nil, fmt.Errorf("pgsvi: %d draws: %w", draws, ErrParam)
+	case t.Len() == 0:
+		return nil, fmt.Errorf("pgsvi: a predictive check of no rows: %w", ErrEmpty)
+	case draws == 0:
+		draws = normal
+	}
+	lik := likOf(t)
+	all := append(statisticsOf(lik), stats...)
+	y, err := repeated(t)
+	if err != nil {
+		return nil, err
+	}
+	c := &PredictiveCheck{Draws: draws}
+	for i, s := range all {
+		if s.Of == nil {
+			return nil, fmt.Errorf("pgsvi: statistic %d (%s) has no function: %w", i, s.Name, ErrParam)
+		}
+		r := PredictiveStatistic{Name: s.Name, Observed: s.Of(y)}
+		if math.IsNaN(r.Observed) || math.IsInf(r.Observed, 0) {
+			return nil, fmt.Errorf("pgsvi: statistic %s is %v of the responses: %w",
+				s.Name, r.Observed, ErrNotFinite)
+		}
+		c.Rows = append(c.Rows, r)
+	}
+	rng, eta := env.rng(), make([]float64, t.Len())
+	values := make([][]float64, len(all))
+	for d := range draws {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("pgsvi: canceled while responses were drawn: %w", context.Cause(ctx))
+		}
+		if err := draw(eta, draws-d, rng); err != nil {
+			return nil, prefixed(err)
+		}
+		if y, err = drawResponses(y[:0], lik, t, eta, rng); err != nil {
+			return nil, err
+		}
+		for i, s := range all {
+			v := s.Of(y)
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return nil, fmt.Errorf("pgsvi: statistic %s is %v of drawn responses: %w", s.Name, v, ErrNotFinite)
+			}
+			values[i] = append(values[i], v)
+		}
+	}
+	for i := range c.Rows {
+		c.Rows[i].compare(values[i])
+	}
+	return c, nil
+}
+
+// compare fills in what the draws say.
+func (r *PredictiveStatistic) compare(values []float64) {
+	for _, v := range values {
+		r.P += indicator(v > r.Observed) + indicator(v == r.Observed)/2
+	}
+	r.P /= float64(len(values))
+	slices.Sort(values)
+	r.Mean = stat.Mean(values, nil)
+	r.Lo = stat.Quantile(0.025, stat.Empirical, values, nil)
+	r.Hi = stat.Quantile(0.975, stat.Empirical, values, nil)
+}
+
+// statisticsOf returns those that suit the responses of l.
+func statisticsOf(l Likelihood) []Statistic {
+	zeros := func(y []float64) (share float64) {
+		for _, v := range y {
+			share += indicator(v == 0) / float64(len(y))
+		}
+		return share
+	}
+	support := factsOf(l).Support
+	if support == SignLabels {
+		return []Statistic{{"share of +1", func(y []float64) float64 { return (1 + stat.Mean(y, nil)) / 2 }}}
+	}
+	all := []Statistic{
+		{"mean", func(y []float64) float64 { return stat.Mean(y, nil) }},
+		{"sd", func(y []float64) float64 { return math.Sqrt(stat.PopVariance(y, nil)) }},
+		{"max", floats.Max},
+	}
+	if support == Counts || support == NonNegative {
+		all = append(all, Statistic{"share of 0", zeros})
+	}
+	if support != Counts {
+		all = append(all, Statistic{"min", floats.Min})
+	}
+	return all
+}
+
+// repeated returns the responses, each as often as its weight says.
+func repeated(t *term.Terms) ([]float64, error) {
+	const most = 1e8
+	var y []float64
+	var sum float64
+	for n := range t.Len() {
+		yn, _, w, _ := t.Term(n)
+		if sum += w; w != math.Floor(w) || sum > most {
+			return nil, fmt.Errorf("pgsvi: %s: a predictive check wants weights that are whole numbers "+
+				"of a sum up to %.0g: %w", t.Name(n), most, ErrParam)
+		}
+		for range int(w) {
+			y = append(y, yn)
+		}
+	}
+	return y, nil
+}
+
+// drawResponses appends a draw of the responses of all terms to y.
+func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rng *rand.Rand) (
+	[]float64, error) {
+	for n, e := range eta {
+		_, o, w, extra := t.Term(n)
+		if e += o; extra > 0 {
+			e += math.Sqrt(extra) * rng.NormFloat64()
+		}
+		for range int(w) {
+			v, err := drawResponse(lik, e, rng)
+			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+				if err == nil {
+					err = fmt.Errorf("a response of %v was drawn at η = %v: %w", v, e, ErrNotFinite)
+				}
+				return nil, fmt.Errorf("pgsvi: %s: %w", t.Name(n), bare{err})
+			}
+			y = append(y, v)
+		}
+	}
+	return y, nil
+}
+
+// drawResponse returns a draw of y given η: by the moments where they say which distribution it is,
+// and otherwise by a quantile.
+func drawResponse(l Likelihood, eta float64, rng *rand.Rand) (float64, error) {
+	var mean, variance float64
+	if r, ok := l.(Responder); ok {
+		mean, variance = r.Moments(eta)
+	}
+	poisson := func(rate float64) float64 {
+		if !(rate > 0) || math.IsInf(rate, 0) {
+			return rate // 0, or no response
+		}
+		return distuv.Poisson{Lambda: rate, Src: rng}.Rand()
+	}
+	gamma := func(shape float64) float64 {
+		return mean * (distuv.Gamma{Alpha: shape, Beta: shape, Src: rng}).Rand()
+	}
+	switch l := l.(type) {
+	case BernoulliLogit, BernoulliProbit:
+		return 2*indicator(rng.Float64() < (1+mean)/2) - 1, nil
+	case GaussianNoise:
+		return mean + math.Sqrt(variance)*rng.NormFloat64(), nil
+	case Poisson:
+		return poisson(mean), nil
+	case NegativeBinomial:
+		return poisson(gamma(positiveOr(l.Shape, 1))), nil
+	case Gamma:
+		return gamma(positiveOr(l.Shape, 1)), nil
+	case Exponential:
+		return mean * rng.ExpFloat64(), nil
+	case Laplace:
+		side := 2*indicator(rng.Float64() < 0.5) - 1
+		return mean + side*positiveOr(l.Scale, 1)*rng.ExpFloat64(), nil
+	}
+	u := rng.Float64()
+	for u == 0 {
+		u = rng.Float64()
+	}
+	return predictiveQuantile(l, u, eta, 0)
+}

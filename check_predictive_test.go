@@ -1,0 +1,213 @@
+package pgsvi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+)
+
+// TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
+func TestDrawResponse(t *testing.T) {
+	rng := testRand(40)
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Binomial{Trials: 5}, Ordinal{Cuts: []float64{-1, 1}},
+		Poisson{Exposure: 2}, NegativeBinomial{Shape: 3}, Gamma{Shape: 2}, Exponential{}, GaussianNoise{Var: 4},
+		Laplace{Scale: 2}, StudentT{DF: 8}} {
+		const n = 4000
+		y := make([]float64, n)
+		for i := range y {
+			var err error
+			if y[i], err = drawResponse(lik, 0.7, rng); err != nil || !factsOf(lik).contain(y[i]) {
+				t.Fatalf("%T: drew %v, %v", lik, y[i], err)
+			}
+		}
+		mean, variance := lik.(Responder).Moments(0.7)
+		m, v := stat.MeanVariance(y, nil)
+		if math.Abs(m-mean) > 4*math.Sqrt(variance/n) || math.Abs(v/variance-1) > 0.2 {
+			t.Errorf("%T: draws have mean %v and variance %v, want %v and %v", lik, m, v, mean, variance)
+		}
+	}
+	if y, err := drawResponse(Poisson{}, -1000, rng); y != 0 || err != nil {
+		t.Errorf("a rate of 0 draws %v, %v", y, err)
+	}
+}
+
+// TestPredictiveCheck checks that right models pass, and that counts of more variance than a Poisson
+// has do not.
+func TestPredictiveCheck(t *testing.T) {
+	const n = 120
+	rng := testRand(41)
+	x := mat.NewDense(n, 2, nil)
+	data := func(lik Likelihood) []float64 {
+		y := make([]float64, n)
+		for i := range y {
+			x.SetRow(i, []float64{1, rng.NormFloat64()})
+			var err error
+			if y[i], err = drawResponse(lik, 1+0.5*x.At(i, 1), rng); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return y
+	}
+	check := func(y []float64, lik Likelihood, opt *GLMOptions, stats ...Statistic) *PredictiveCheck {
+		t.Helper()
+		g, err := NewGLM(x, y, lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats...)
+		if err != nil || len(stats) == 0 && !reflect.DeepEqual(c, again) {
+			t.Errorf("%T: the same seed gives %v, %v", lik, again, err)
+		}
+		return c
+	}
+	for _, lik := range []Likelihood{Poisson{}, GaussianNoise{}, BernoulliLogit{}, Exponential{}} {
+		for _, r := range check(data(lik), lik, nil).Rows {
+			if r.P < 0.005 || r.P > 0.995 || !(r.Lo <= r.Mean && r.Mean <= r.Hi) {
+				t.Errorf("%T: %+v", lik, r)
+			}
+		}
+	}
+	many := data(NegativeBinomial{Shape: 0.7})
+	c := check(many, Poisson{}, nil, Statistic{"range", func(y []float64) float64 { return 7 }})
+	got := map[string]PredictiveStatistic{}
+	for _, r := range c.Rows {
+		got[r.Name] = r
+	}
+	if got["sd"].P > 0.01 || got["share of 0"].P > 0.01 || got["max"].P > 0.01 || got["range"].P != 0.5 {
+		t.Errorf("a Poisson of such counts: %v", c)
+	}
+	if got["sd"].Observed != math.Sqrt(stat.PopVariance(many, nil)) || !strings.Contains(c.String(), "*") {
+		t.Errorf("%v", c)
+	}
+	// A weight is as many rows; the latent values of a draw go together, which a mean shows: its sd is
+	// that of the weight and the noise, √(1/(n+1) + 1/n).
+	y := []float64{1, 2}
+	g, err := NewGLM(mat.NewDense(2, 1, []float64{1, 1}), y, nil, &GLMOptions{Weights: []float64{30, 10}, Offset: []float64{1, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = g.PredictiveCheck(t.Context(), nil, post, 4000); err != nil {
+		t.Fatal(err)
+	}
+	sd := math.Sqrt(1.0/41 + 1.0/40)
+	mean := post.Mean(nil)[0] + 1
+	if r := c.Rows[0]; r.Observed != 1.25 || math.Abs(r.Mean-mean) > 0.02 || math.Abs((r.Hi-r.Lo)/(2*1.96*sd)-1) > 0.08 {
+		t.Errorf("%+v, want a mean of %v and a deviation of %v", r, mean, sd)
+	}
+}
+
+// TestPredictiveCheckGP checks GPs and sparse GPs, which with all inputs inducing agree.
+func TestPredictiveCheckGP(t *testing.T) {
+	const n = 30
+	rng := testRand(42)
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i)/5)
+		y[i] = math.Sin(x.At(i, 0)) + 0.3*rng.NormFloat64()
+	}
+	lik := GaussianNoise{Var: 0.09}
+	gp, err := NewGP(x, y, SquaredExp{}, lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, _, err := gp.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := gp.PredictiveCheck(t.Context(), nil, q, 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sparse, err := NewSparseGP(x, y, SquaredExp{}, lik, &SparseGPOptions{Inducing: x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := sparse.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := sparse.PredictiveCheck(t.Context(), nil, s, 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range a.Rows {
+		if o := b.Rows[i]; r.Observed != o.Observed || math.Abs(r.P-o.P) > 0.06 || math.Abs(r.Mean-o.Mean) > 0.1*(r.Hi-r.Lo) || r.P < 0.005 || r.P > 0.995 {
+			t.Errorf("%+v of a GP, %+v of a sparse one", r, o)
+		}
+	}
+	if _, err := gp.PredictiveCheck(t.Context(), nil, nil, 10); !errors.Is(err, ErrParam) {
+		t.Errorf("no posterior: %v", err)
+	}
+	if _, err := sparse.PredictiveCheck(t.Context(), nil, nil, 10); !errors.Is(err, ErrParam) {
+		t.Errorf("no posterior: %v", err)
+	}
+	other, err := NewGP(mat.NewDense(1, 1, nil), y[:1], SquaredExp{}, lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.PredictiveCheck(t.Context(), nil, q, 10); !errors.Is(err, ErrParam) {
+		t.Errorf("a posterior of other inputs: %v", err)
+	}
+}
+
+// TestPredictiveCheckErrors checks what is refused.
+func TestPredictiveCheckErrors(t *testing.T) {
+	x, y := mat.NewDense(3, 1, []float64{1, 2, 3}), []float64{1, 0, 2}
+	fit := func(x mat.Matrix, y []float64, opt *GLMOptions) (*GLM, *GLMPosterior) {
+		g, err := NewGLM(x, y, Poisson{}, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, post
+	}
+	g, q := fit(x, y, nil)
+	none, _ := fit(NewSparse(1), nil, nil)
+	half, _ := fit(x, y, &GLMOptions{Weights: []float64{1, 0.5, 1}})
+	heavy, _ := fit(x, y, &GLMOptions{Weights: []float64{1, 1e12, 1}})
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	nan := Statistic{"ratio", func(y []float64) float64 { return math.NaN() }}
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		g     *GLM
+		q     *GLMPosterior
+		draws int
+		stats []Statistic
+		want  error
+	}{
+		"nil":         {t.Context(), g, nil, 10, nil, ErrParam},
+		"draws":       {t.Context(), g, q, -1, nil, ErrParam},
+		"no rows":     {t.Context(), none, q, 10, nil, ErrEmpty},
+		"half a row":  {t.Context(), half, q, 10, nil, ErrParam},
+		"many rows":   {t.Context(), heavy, q, 10, nil, ErrParam},
+		"no function": {t.Context(), g, q, 10, []Statistic{{Name: "a"}}, ErrParam},
+		"NaN":         {t.Context(), g, q, 10, []Statistic{nan}, ErrNotFinite},
+		"canceled":    {canceled, g, q, 10, nil, context.Canceled},
+	} {
+		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err, c.want) || !prefixedOnce(err) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
