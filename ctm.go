@@ -394,24 +394,47 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	return &CTMDoc{p.fit.Doc(n)}
 }
 
-// DocTopics returns the mean topic proportions of the training documents, a new matrix with a row
-// of K numbers for each, from 400 draws of a fixed seed. It is an argument of WriteLDAvis. It is
-// nil if no q is stored.
-func (p *CTMPosterior) DocTopics() *mat.Dense {
-	if len(p.fit.Docs) == 0 {
-		return nil
-	}
-	const draws = 400
-	t := mat.NewDense(len(p.fit.Docs), p.fit.K, nil)
-	x := make([]float64, p.fit.K)
-	for n := range p.fit.Docs {
-		rng := rand.New(rand.NewPCG(seed1, seed2))
-		d, row := p.Doc(n), t.RawRowView(n)
-		for range draws {
-			floats.AddScaled(row, 1.0/draws, d.Rand(x, rng))
+// DocTopics returns the mean topic proportions of the documents of c, which Infer finds, or of the
+// training documents if c is nil: a new matrix with a row of K numbers for each, from 400 draws of
+// a fixed seed. It is an argument of WriteLDAvis. It is nil if there are no documents, or no q of
+// training documents is stored. The error wraps ErrShape if c has another number of terms, and is
+// otherwise that of Corpus.Validate or Infer.
+func (p *CTMPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
+	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
+	return docTopics(c, p.fit.Terms, p.fit.K, p.Len, train, func(dst []float64, d Document) error {
+		q, err := p.Infer(d)
+		if err == nil {
+			q.means(dst)
 		}
+		return err
+	})
+}
+
+// means stores the means of the topic proportions in dst, by draws.
+func (d *CTMDoc) means(dst []float64) []float64 {
+	const draws = 400
+	dst = dense.Dest(dst, len(d.q.Mean))
+	clear(dst)
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	x := make([]float64, len(dst))
+	for range draws {
+		floats.AddScaled(dst, 1.0/draws, d.Rand(x, rng))
 	}
-	return t
+	return dst
+}
+
+// Similar returns the indices of the n training documents whose mean topic proportions are nearest
+// to those of d, and their Hellinger distances; see LDAPosterior.Similar, whose errors these are.
+func (p *CTMPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
+	q, err := p.Infer(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	docs, err := p.DocTopics(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return similarDocs(docs, q.means(nil), n)
 }
 
 // Infer returns q(z) of a new document at the topics, μ and Σ of p,

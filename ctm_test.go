@@ -651,7 +651,10 @@ func TestCTMDocTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	topics := p.DocTopics()
+	topics, err := p.DocTopics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for n := range c.Docs {
 		mean, _, _ := p.Doc(n).Proportions(0.9)
 		row := topics.RawRowView(n)

@@ -238,3 +238,27 @@ func ExampleGLM_PredictiveCheck() {
 	// max 5.2, in the data 12.0, unlikely: true
 	// share of 0 0.1, in the data 0.7, unlikely: true
 }
+
+// Which documents are like a new one?
+func ExampleLDAPosterior_Similar() {
+	c := &pgsvi.Corpus{Vocab: []string{"loan", "bank", "rate", "ship", "sea", "wind"}, Terms: 6, Docs: []pgsvi.Document{
+		{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
+		{Words: []int{3, 4, 5}, Counts: []float64{7, 5, 6}},
+		{Words: []int{0, 2, 4}, Counts: []float64{5, 4, 6}},
+	}}
+	lda, err := pgsvi.NewLDA(c, 2, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, _, err := lda.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	index, distance, err := post.Similar(pgsvi.Document{Words: []int{1, 2}, Counts: []float64{8, 8}}, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("documents %v at %.1f\n", index, distance)
+	// Output:
+	// documents [0 2] at [0.0 0.4]
+}

@@ -531,7 +531,11 @@ func ExampleNewCTM() {
 		log.Fatal(err)
 	}
 	words, _ := pgsvi.TopWords(post.Topics(), corpus, 3, pgsvi.ByProbability)
-	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(post.DocTopics()))
+	topics, err := post.DocTopics(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(topics))
 	// Output:
 	// [[bonds fell stocks] [dog bird cat]]
 	// ⎡0.1  0.9⎤

@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // LDA is latent Dirichlet allocation, a topic model (Blei, Ng and Jordan, JMLR 2003). It has K
@@ -276,6 +281,7 @@ type LDAPosterior struct {
 	lambda   []float64 // topic by topic
 	mu       []float64 // E[log β]
 	seen     []bool    // whether a term occurs in the training data
+	train    *ldaTrain
 }
 
 // Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
@@ -298,7 +304,7 @@ func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &LDAPosterior{k: m.k, terms: m.terms, vocab: m.vocab, docPrior: m.opt.DocPrior, lambda: q.Natural(nil), mu: q.MeanParams(nil), seen: make([]bool, m.terms)}
+	p := &LDAPosterior{k: m.k, terms: m.terms, vocab: m.vocab, docPrior: m.opt.DocPrior, lambda: q.Natural(nil), mu: q.MeanParams(nil), seen: make([]bool, m.terms), train: &ldaTrain{docs: m.docs}}
 	for _, d := range m.docs {
 		for _, v := range d.Words {
 			p.seen[v] = true
@@ -326,16 +332,111 @@ func (p *LDAPosterior) Topics() *mat.Dense {
 	return t
 }
 
-// Infer returns q(θ) = Dirichlet(γ) of a document, new or not, at the topics of p, and the
-// document's share of the ELBO in nats. γ, of length K, is stored in dst; nil allocates. The mean
-// proportion of topic k is γ_k/Σγ. A document without words has the prior, and the share 0. The
-// error is that of Corpus.Validate.
-func (p *LDAPosterior) Infer(dst []float64, d Document) (gamma []float64, elbo float64, err error) {
+// Infer returns q(θ) = Dirichlet(γ) of a document, new or not, at the topics of p. A document
+// without words has the prior, and the share 0 of the ELBO. The error is that of Corpus.Validate.
+func (p *LDAPosterior) Infer(d Document) (*LDADoc, error) {
 	if err := d.check(p.terms); err != nil {
-		return nil, 0, fmt.Errorf("pgsvi: document %w", err)
+		return nil, fmt.Errorf("pgsvi: document %w", err)
 	}
-	gamma = dense.Dest(dst, p.k)
-	return gamma, p.engine().Infer(gamma, p.mu, topic.Doc(d)), nil
+	gamma := make([]float64, p.k)
+	elbo := p.engine().Infer(gamma, p.mu, topic.Doc(d))
+	return &LDADoc{gamma, elbo}, nil
+}
+
+// LDADoc is q(θ) = Dirichlet(γ) of the topic proportions of a document. It is immutable and safe
+// for concurrent use.
+type LDADoc struct {
+	gamma []float64
+	elbo  float64
+}
+
+// Gamma stores γ in dst, of length K; nil allocates. The mean proportion of topic k is γ_k/Σγ.
+func (d *LDADoc) Gamma(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(d.gamma))
+	copy(dst, d.gamma)
+	return dst
+}
+
+// ELBO returns the document's share of the ELBO in nats, NaN if it was not evaluated.
+func (d *LDADoc) ELBO() float64 { return d.elbo }
+
+// Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
+func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
+	dst = dense.Dest(dst, len(d.gamma))
+	if len(dst) == 1 {
+		dst[0] = 1
+		return dst
+	}
+	stat := make([]float64, len(dst))
+	expfam.DirichletFamily{K: len(dst)}.Rand(dst, stat, d.gamma, rng)
+	return dst
+}
+
+// Proportions returns the means of the topic proportions and, for each, the central interval that
+// holds it with probability level in (0, 1): quantiles of Beta(γ_k, Σγ − γ_k). It panics if level
+// is outside (0, 1).
+func (d *LDADoc) Proportions(level float64) (mean, lo, hi []float64) {
+	if !(level > 0 && level < 1) {
+		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+	}
+	sum := floats.Sum(d.gamma)
+	for _, g := range d.gamma {
+		if g == sum { // one topic
+			lo, hi = append(lo, 1), append(hi, 1)
+			continue
+		}
+		lo = append(lo, mathext.InvRegIncBeta(g, sum-g, (1-level)/2))
+		hi = append(hi, mathext.InvRegIncBeta(g, sum-g, (1+level)/2))
+	}
+	return d.means(nil), lo, hi
+}
+
+// means stores the means of the topic proportions in dst.
+func (d *LDADoc) means(dst []float64) []float64 {
+	dst = d.Gamma(dst)
+	floats.Scale(1/floats.Sum(dst), dst)
+	return dst
+}
+
+// ldaTrain are the training documents of a posterior, whose γ are made when they are asked for.
+type ldaTrain struct {
+	once  sync.Once
+	docs  []topic.Doc // until then
+	gamma []float64   // document by document
+}
+
+// trained returns γ of the training documents, one after the other.
+func (p *LDAPosterior) trained() []float64 {
+	p.train.once.Do(func() {
+		docs, k := p.train.docs, p.k
+		if docs == nil {
+			return
+		}
+		gamma := make([]float64, len(docs)*k)
+		parallel.For(len(docs), docBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+			for n := lo; n < hi; n++ {
+				p.engine().Infer(gamma[n*k:(n+1)*k], p.mu, docs[n])
+			}
+		})
+		p.train.gamma, p.train.docs = gamma, nil
+	})
+	return p.train.gamma
+}
+
+// docBlock is the number of documents that are inferred at a time.
+const docBlock = 16
+
+// Len returns the number of training documents: 0 of a posterior from a file of before they were
+// stored.
+func (p *LDAPosterior) Len() int { return len(p.trained()) / p.k }
+
+// Doc returns q(θ_n) of training document n. Its ELBO is NaN. It panics if there is no such
+// document.
+func (p *LDAPosterior) Doc(n int) *LDADoc {
+	if n < 0 || n >= p.Len() {
+		panic(fmt.Sprintf("pgsvi: document %d of %d", n, p.Len()))
+	}
+	return &LDADoc{p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], math.NaN()}
 }
 
 // engine returns the E-step of a document.
@@ -343,21 +444,36 @@ func (p *LDAPosterior) engine() topic.Dirichlet {
 	return topic.Dirichlet{K: p.k, Terms: p.terms, DocPrior: p.docPrior}
 }
 
-// DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not: a new
-// matrix with a row of K numbers for each. It is an argument of WriteLDAvis. It is nil if c has
-// no documents. The error is that of Corpus.Validate, or wraps ErrShape if c has another number
-// of terms.
+// DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not, or of the
+// training documents if c is nil: a new matrix with a row of K numbers for each. It is an argument
+// of WriteLDAvis. It is nil if there are no documents. The error is that of Corpus.Validate, or
+// wraps ErrShape if c has another number of terms.
 func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
-	if err := c.fits(p.terms); err != nil || len(c.Docs) == 0 {
-		return nil, err
+	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
+	return docTopics(c, p.terms, p.k, p.Len, train, func(dst []float64, d Document) error {
+		q, err := p.Infer(d)
+		if err == nil {
+			q.means(dst)
+		}
+		return err
+	})
+}
+
+// Similar returns the indices of the n training documents whose mean topic proportions are nearest
+// to those of d, which Infer finds, and their Hellinger distances √(½Σ_k (√p_k − √q_k)²), from 0,
+// the same proportions, to 1, no topic in common. The nearest comes first; of fewer than n
+// documents all are returned. The error wraps ErrParam if n is not positive, ErrEmpty if no
+// training documents are stored, and is otherwise that of Infer.
+func (p *LDAPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
+	q, err := p.Infer(d)
+	if err != nil {
+		return nil, nil, err
 	}
-	t := mat.NewDense(len(c.Docs), p.k, nil)
-	for n, d := range c.Docs {
-		row := t.RawRowView(n)
-		p.engine().Infer(row, p.mu, topic.Doc(d))
-		floats.Scale(1/floats.Sum(row), row)
+	docs, err := p.DocTopics(nil)
+	if err != nil {
+		return nil, nil, err
 	}
-	return t, nil
+	return similarDocs(docs, q.means(nil), n)
 }
 
 // HeldOut returns the out-of-sample score on the documents of c, which should not be training
@@ -399,6 +515,7 @@ type savedLDA struct {
 	DocPrior float64            `json:"doc_prior"`
 	Lambda   save.List[float64] `json:"lambda"` // topic by topic
 	Seen     save.List[bool]    `json:"seen"`
+	Docs     save.List[float64] `json:"docs,omitempty"` // γ, document by document
 }
 
 // Save writes p; Load restores it to the same bits. The error is that of w, or wraps ErrParam if
@@ -407,7 +524,7 @@ func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
 	}
-	return saveTo(w, ldaFile, &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior, Lambda: p.lambda, Seen: p.seen})
+	return saveTo(w, ldaFile, &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior, Lambda: p.lambda, Seen: p.seen, Docs: p.trained()})
 }
 
 func (*LDAPosterior) load(r io.Reader) (*LDAPosterior, error) {
@@ -422,7 +539,15 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	if !(s.DocPrior >= ldaLeast && s.DocPrior <= 1/ldaLeast) {
 		return nil, fmt.Errorf("the prior of a document is %v: %w", s.DocPrior, ErrParam)
 	}
-	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda, mu: make([]float64, len(s.Lambda)), seen: s.Seen}
+	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda, mu: make([]float64, len(s.Lambda)), seen: s.Seen, train: &ldaTrain{gamma: s.Docs}}
+	if len(s.Docs)%k != 0 {
+		return nil, fmt.Errorf("documents of %d numbers for %d topics: %w", len(s.Docs), k, ErrShape)
+	}
+	for i, g := range s.Docs {
+		if !(g > 0 && g <= math.MaxFloat64) {
+			return nil, fmt.Errorf("the parameter of document %d is %v: %w", i/k, g, ErrParam)
+		}
+	}
 	f := expfam.DirichletFamily{K: s.Terms}
 	for k := range k {
 		row := p.lambda[k*s.Terms : (k+1)*s.Terms]

@@ -131,8 +131,12 @@ func TestLDAAscent(t *testing.T) {
 			t.Errorf("topic %d has %v of the one kind and %v of the other", k, a, b)
 		}
 	}
-	gamma, elbo, err := p.Infer(nil, c.Docs[0])
-	if err != nil || math.IsNaN(elbo) || floats.Max(gamma)/floats.Sum(gamma) < 0.9 {
+	inferred, err := p.Infer(c.Docs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma, elbo := inferred.Gamma(nil), inferred.ELBO()
+	if math.IsNaN(elbo) || floats.Max(gamma)/floats.Sum(gamma) < 0.9 {
 		t.Errorf("q of document 0 is %v, %v, %v", gamma, elbo, err)
 	}
 	near(t, "Σγ", floats.Sum(gamma), 2*ldaDocPrior+c.Docs[0].Tokens(), 1e-9)
@@ -145,11 +149,11 @@ func TestLDAAscent(t *testing.T) {
 	// What documents have of the ELBO, less KL(q(β)‖p(β)), is all of it.
 	var sum float64
 	for _, d := range c.Docs {
-		_, l, err := p.Infer(gamma, d)
+		q, err := p.Infer(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum += l
+		sum += q.ELBO()
 	}
 	q := res.Stepper.(*objectiveStepper)
 	near(t, "ELBO", sum-q.o.H.Value(q.q), res.ELBO, 1e-9)
@@ -246,10 +250,11 @@ func TestLDAPosterior(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gamma, _, err := p.Infer(nil, Document{Words: []int{0, 3}, Counts: []float64{2, 1}})
+	first, err := p.Infer(Document{Words: []int{0, 3}, Counts: []float64{2, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	gamma := first.Gamma(nil)
 	var want, in float64
 	for _, v := range []int{0, 3, 12} {
 		var prob float64
@@ -271,8 +276,8 @@ func TestLDAPosterior(t *testing.T) {
 		want error
 		say  string
 	}{
-		{"infer a word out of range", func() error { _, _, err := p.Infer(nil, Document{[]int{13}, []float64{1}}); return err }, ErrShape, "word 13"},
-		{"infer NaN", func() error { _, _, err := p.Infer(nil, Document{[]int{1}, []float64{math.NaN()}}); return err }, ErrNotFinite, "word 1"},
+		{"infer a word out of range", func() error { _, err := p.Infer(Document{[]int{13}, []float64{1}}); return err }, ErrShape, "word 13"},
+		{"infer NaN", func() error { _, err := p.Infer(Document{[]int{1}, []float64{math.NaN()}}); return err }, ErrNotFinite, "word 1"},
 		{"score no corpus", func() error { _, err := p.HeldOut(nil, nil); return err }, ErrEmpty, "without documents"},
 		{"score other terms", func() error { _, err := p.HeldOut(ldaToy(2), nil); return err }, ErrShape, "12 terms, the model 13"},
 		{"score halves of words", func() error {
@@ -280,7 +285,8 @@ func TestLDAPosterior(t *testing.T) {
 			return err
 		}, ErrParam, "document 1"},
 		{"score by word", func() error { _, err := p.HeldOut(c, &HeldOutOptions{ByWord: true}); return err }, ErrParam, "ByWord"},
-		{"topics of no corpus", func() error { _, err := p.DocTopics(nil); return err }, ErrEmpty, "nil *Corpus"},
+		{"topics of other terms", func() error { _, err := p.DocTopics(ldaToy(2)); return err }, ErrShape, "12 terms"},
+		{"no similar documents", func() error { _, _, err := p.Similar(d, 0); return err }, ErrParam, "the 0 most similar"},
 		{"posterior of another model", func() error {
 			m, err := NewLDA(ldaToy(3), 2, nil)
 			if err == nil {
@@ -426,8 +432,14 @@ func ExampleNewLDA() {
 	words, _ := TopWords(post.Topics(), c, 3, ByProbability)
 	slices.SortFunc(words, slices.Compare)
 	fmt.Println(words)
-	gamma, _, _ := post.Infer(nil, Document{Words: []int{0, 2}, Counts: []float64{5, 5}})
-	fmt.Printf("%.2f\n", slices.Max(gamma)/(gamma[0]+gamma[1]))
+	d := Document{Words: []int{0, 2}, Counts: []float64{5, 5}}
+	q, err := post.Infer(d)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mean, _, _ := q.Proportions(0.9)
+	fmt.Printf("%.2f\n", slices.Max(mean))
 	// Output:
 	// [[rate bank loan] [sea ship wind]]
 	// 0.98
@@ -742,6 +754,121 @@ func TestTopicsOfAP(t *testing.T) {
 		t.Logf("%s %.3f, at random %.3f", name, good, bad)
 		if slices.Min(good) <= slices.Max(bad) {
 			t.Errorf("%s: %v, at random %v", name, good, bad)
+		}
+	}
+}
+
+// TestTopicDocs checks training documents of both topic models: their topics, those most similar,
+// and that files keep them.
+func TestTopicDocs(t *testing.T) {
+	t.Parallel()
+	c := &Corpus{Terms: 6, Docs: []Document{
+		{[]int{0, 1, 2}, []float64{9, 5, 4}}, {[]int{3, 4, 5}, []float64{7, 5, 2}}, {}, {[]int{0, 5}, []float64{3, 3}},
+		{[]int{0, 1, 2}, []float64{8, 5, 5}}, {[]int{3, 4}, []float64{4, 4}},
+	}}
+	type posterior interface {
+		Len() int
+		DocTopics(c *Corpus) (*mat.Dense, error)
+		Similar(d Document, n int) (index []int, distance []float64, err error)
+		Save(w io.Writer) error
+	}
+	lda, err := NewLDA(c, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofLDA, _, err := lda.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctm, err := NewCTM(c, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofCTM, _, err := ctm.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]posterior{"LDA": ofLDA, "CTM": ofCTM} {
+		train, err := p.DocTopics(nil)
+		if err != nil || p.Len() != len(c.Docs) {
+			t.Fatal(name, p.Len(), err)
+		}
+		inferred, err := p.DocTopics(c)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for n := range c.Docs {
+			row := train.RawRowView(n)
+			near(t, name+": sum of proportions", floats.Sum(row), 1, 1e-9)
+			near(t, name+": proportion", inferred.At(n, 0), row[0], map[string]float64{"LDA": 1e-12, "CTM": 0.1}[name])
+		}
+		index, distance, err := p.Similar(c.Docs[0], 4)
+		if err != nil || len(index) != 4 || len(distance) != 4 {
+			t.Fatal(name, index, distance, err)
+		}
+		if !slices.Contains(index[:2], 0) || !slices.Contains(index[:2], 4) || slices.Contains(index, 1) || !slices.IsSorted(distance) {
+			t.Errorf("%s: similar to document 0 are %v at %v", name, index, distance)
+		}
+		q, r := inferred.RawRowView(0), train.RawRowView(index[3])
+		want := math.Sqrt(1 - math.Sqrt(q[0]*r[0]) - math.Sqrt(q[1]*r[1]))
+		near(t, name+": Hellinger distance", distance[3], want, 1e-6)
+		if all, _, err := p.Similar(Document{}, 99); err != nil || len(all) != len(c.Docs) {
+			t.Errorf("%s: of 99 documents %v, %v", name, all, err)
+		}
+		for _, bad := range []Document{{[]int{6}, []float64{1}}, {[]int{0}, []float64{math.NaN()}}} {
+			if _, _, err := p.Similar(bad, 1); err == nil || !prefixedOnce(err) {
+				t.Errorf("%s: similar to %v: %v", name, bad, err)
+			}
+		}
+		if none, err := p.DocTopics(&Corpus{Terms: 6}); none != nil || err != nil {
+			t.Errorf("%s: topics of no documents are %v, %v", name, none, err)
+		}
+	}
+	// q of a document, by draws.
+	d := ofLDA.Doc(3)
+	mean, lo, hi := d.Proportions(0.8)
+	x, in, sum := make([]float64, 2), 0.0, 0.0
+	rng := testRand(1)
+	const draws = 4000
+	for range draws {
+		d.Rand(x, rng)
+		sum += x[0] / draws
+		in += indicator(lo[0] <= x[0] && x[0] <= hi[0]) / draws
+	}
+	near(t, "mean proportion", sum, mean[0], 0.02)
+	near(t, "share in the interval", in, 0.8, 0.03)
+	if !math.IsNaN(d.ELBO()) {
+		t.Errorf("ELBO of a training document: %v", d.ELBO())
+	}
+	mustPanic(t, "document 6 of 6", func() { ofLDA.Doc(6) })
+	mustPanic(t, "level 1", func() { d.Proportions(1) })
+	// Files keep γ; those of before load, and know no documents.
+	var file strings.Builder
+	if err := ofLDA.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load[*LDAPosterior](strings.NewReader(file.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(loaded.Doc(3).Gamma(nil), d.Gamma(nil)) || loaded.Len() != 6 {
+		t.Errorf("document 3 of a file: %v, want %v", loaded.Doc(3).Gamma(nil), d.Gamma(nil))
+	}
+	body := bodyOf(t, ldaFile, file.String())
+	at := strings.Index(body, `,"docs":`)
+	old, err := Load[*LDAPosterior](strings.NewReader(fileOf(t, ldaFile, body[:at]+"}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none, err := old.DocTopics(nil); old.Len() != 0 || none != nil || err != nil {
+		t.Errorf("a file without documents: %d, %v, %v", old.Len(), none, err)
+	}
+	if _, _, err := old.Similar(c.Docs[0], 1); !errors.Is(err, ErrEmpty) || !prefixedOnce(err) {
+		t.Errorf("a file without documents: %v", err)
+	}
+	for text, want := range map[string]error{`,"docs":[1]}`: ErrShape, `,"docs":[1,-1]}`: ErrParam} {
+		if _, err := Load[*LDAPosterior](strings.NewReader(fileOf(t, ldaFile, body[:at]+text))); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", text, err, want)
 		}
 	}
 }

@@ -1,11 +1,16 @@
 package pgsvi
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
+	"slices"
 	"strconv"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/mat"
 )
@@ -122,6 +127,65 @@ func TopWords(topics *mat.Dense, c *Corpus, n int, rank TopicRank) ([][]string, 
 		}
 	}
 	return words, nil
+}
+
+// docTopics returns a row of k topics for each document of c, as infer stores it, or where c is nil
+// for each of the count training documents, as train stores it.
+func docTopics(c *Corpus, terms, k int, count func() int, train func(dst []float64, n int),
+	infer func(dst []float64, d Document) error) (*mat.Dense, error) {
+	var n int
+	if c == nil {
+		n = count()
+	} else if err := c.fits(terms); err != nil {
+		return nil, err
+	} else {
+		n = len(c.Docs)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	t := mat.NewDense(n, k, nil)
+	one := func(_, i int) error {
+		if c == nil {
+			train(t.RawRowView(i), i)
+			return nil
+		}
+		if err := infer(t.RawRowView(i), c.Docs[i]); err != nil {
+			return fmt.Errorf("pgsvi: document %d: %w", i, bare{err})
+		}
+		return nil
+	}
+	if err := parallel.Each(context.Background(), n, runtime.GOMAXPROCS(0), one); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// similarDocs returns the rows of docs that are nearest to p by their Hellinger distance, and that.
+func similarDocs(docs *mat.Dense, p []float64, n int) (index []int, distance []float64, err error) {
+	switch {
+	case n < 1:
+		return nil, nil, fmt.Errorf("pgsvi: the %d most similar documents: %w", n, ErrParam)
+	case docs == nil:
+		return nil, nil, fmt.Errorf("pgsvi: the posterior stores no training documents: %w", ErrEmpty)
+	}
+	rows, _ := docs.Dims()
+	all := make([]float64, rows)
+	for i := range all {
+		var sum float64
+		for k, q := range docs.RawRowView(i) {
+			d := math.Sqrt(p[k]) - math.Sqrt(q)
+			sum += d * d / 2
+		}
+		all[i] = math.Min(1, math.Sqrt(sum))
+		index = append(index, i)
+	}
+	slices.SortStableFunc(index, func(a, b int) int { return cmp.Compare(all[a], all[b]) })
+	index = index[:min(n, rows)]
+	for _, i := range index {
+		distance = append(distance, all[i])
+	}
+	return index, distance, nil
 }
 
 // UMass returns the UMass coherence of each list of top words, the most probable first, in the

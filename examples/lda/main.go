@@ -23,7 +23,6 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 )
@@ -72,7 +71,7 @@ func main() {
 	fmt.Printf("%d documents, %d words; %v\n\n", len(corpus.Docs), corpus.Terms, res)
 	words, err := pgsvi.TopWords(post.Topics(), train, 8, pgsvi.ByFREX)
 	check(err)
-	shares, err := post.DocTopics(train) // a row for each document
+	shares, err := post.DocTopics(nil) // of the training documents, a row for each document
 	check(err)
 	fmt.Println("topic  share  words")
 	for k, w := range words {
@@ -80,11 +79,12 @@ func main() {
 		fmt.Printf("%5d  %5.3f  %s\n", k+1, share, strings.Join(w, " "))
 	}
 
-	gamma, _, err := post.Infer(nil, test.Docs[0])
+	doc, err := post.Infer(test.Docs[0])
 	check(err)
 	fmt.Printf("\n%s, which was held out, is", names[1])
-	for k, g := range gamma {
-		if share := g / floats.Sum(gamma); share > 0.1 {
+	shareOf, _, _ := doc.Proportions(0.9)
+	for k, share := range shareOf {
+		if share > 0.1 {
 			fmt.Printf(" %.0f%% of topic %d", 100*share, k+1)
 		}
 	}
