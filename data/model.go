@@ -408,6 +408,13 @@ func (m *Model) String() string {
 	return b.String()
 }
 
+// MarginalEffects returns the average effect of each feature on the response over the rows of the
+// model, in units of the outcome; see pgsvi.GLMPosterior.MarginalEffects, and there for the errors.
+// A standardised number has the effect of one standard deviation.
+func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error) {
+	return post.MarginalEffects(m.X, &pgsvi.EffectOptions{Columns: m.design.columns(), Offset: m.Offset})
+}
+
 // Summary returns the table of the weights of the effects, without those of curves and groups and
 // of levels that are new, which nothing is known of.
 func (m *Model) Summary(post *pgsvi.GLMPosterior) *pgsvi.Summary {

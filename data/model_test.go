@@ -332,6 +332,61 @@ func TestPredictRows(t *testing.T) {
 	}
 }
 
+// TestExplain checks that the contributions of terms add up to the latent value, less that of the
+// means, and that a marginal effect is the mean difference of predictions.
+func TestExplain(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(300, 5)), "bought ~ plan + s(hour) + (1 | shop)", yes, Category("plan").Reference("basic"))
+	post, p := mustFit(t, m, nil)
+	e, err := p.Explain(map[string]any{"plan": "gold", "hour": 6, "shop": "s5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	var names []string
+	for _, r := range e.Rows {
+		sum += r.Mean
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	if math.Abs(sum-(e.Value-e.Base)) > 1e-10 || strings.Join(names, " ") != "(1 | shop) plan s(hour)" {
+		t.Errorf("contributions of %q add up to %v, want %v", names, sum, e.Value-e.Base)
+	}
+	if _, err := p.Explain(map[string]any{"plan": "lead", "hour": 6, "shop": "s5"}); !errors.Is(err, pgsvi.ErrParam) {
+		t.Error(err)
+	}
+	effects, err := m.MarginalEffects(post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean := func(plan string) (p float64) {
+		x := mat.DenseCopyOf(m.X)
+		for i := range m.Y {
+			for j, name := range m.Names {
+				if strings.HasPrefix(name, "plan=") {
+					x.Set(i, j, 0)
+				}
+				if name == "plan="+plan {
+					x.Set(i, j, 1)
+				}
+			}
+		}
+		for _, v := range post.Prob(nil, 1, x) {
+			p += v / float64(len(m.Y))
+		}
+		return p
+	}
+	want := mean("gold") - mean("basic")
+	for _, r := range effects.Rows {
+		if r.Name == "plan=gold" {
+			if math.Abs(r.Mean-want) > 1e-6 {
+				t.Errorf("marginal effect %v, want %v", r.Mean, want)
+			}
+			return
+		}
+	}
+	t.Errorf("no effect of plan=gold among %v", effects.Rows)
+}
+
 // TestNewGroupIsAsWideAsItsPrior checks the sd of the effect of a group never seen.
 func TestNewGroupIsAsWideAsItsPrior(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(400, 6)), "bought ~ age + (1 | shop)", yes)

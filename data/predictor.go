@@ -175,6 +175,42 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 	}
 }
 
+// Explain returns the contribution of each term of the formula to the linear predictor of a row,
+// relative to the means of the columns in training (feature attribution); see
+// pgsvi.GLMPosterior.Explain. A smooth curve, a category with all its levels, or a group is one
+// term. The row is as for Predict, and so are the errors. The error wraps ErrParam as well if the
+// posterior is not that of a GLM.
+func (p *Predictor) Explain(row any) (*pgsvi.Effects, error) {
+	glm, ok := p.post.(*pgsvi.GLMPosterior)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: %T has no weights to explain a prediction by: %w", p.post, pgsvi.ErrParam)
+	}
+	cells := make([]cell, len(p.enc.state.Columns))
+	var r entries
+	if err := p.enc.fill(cells, row); err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	if err := p.design.row(&r, p.enc.cellsOf(cells)); err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	x := make([]float64, len(p.design.names))
+	for k, j := range r.ind {
+		x[j] = r.val[k]
+	}
+	return glm.Explain(x, &pgsvi.EffectOptions{Columns: p.design.columns()})
+}
+
+// columns returns the term of each feature.
+func (d *design) columns() []string {
+	columns := make([]string, len(d.names))
+	for _, t := range d.Terms {
+		for j := range t.n {
+			columns[t.at+j] = t.Text
+		}
+	}
+	return columns
+}
+
 // encode returns the features of a row as a matrix, and its offset.
 func (p *Predictor) encode(r *entries, cells []cell) (x mat.Matrix, offset float64, err error) {
 	if err := p.design.row(r, p.enc.cellsOf(cells)); err != nil {
