@@ -388,7 +388,7 @@ func TestSparseLearnErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	left = 0
-	if _, _, _, err = g.Learn(ctx, nil, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "an iterator over what is read once is not") {
+	if _, _, _, err = g.Learn(ctx, nil, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "the iterator must yield the same rows every time") {
 		t.Errorf("rows that are read once: %v", err)
 	}
 }

@@ -297,7 +297,8 @@ func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, er
 // GaussianNoise for other numbers. Whole numbers from 0 on without exposure are an error, which
 // wraps ErrParam, as they may be either; so are more than two classes.
 //
-// A fit learns the standard deviation of each block, and the parameters of the likelihood. If
+// The covariance, if it is not given, is full up to 4,500 weights or rows, and diagonal beyond. A
+// fit learns the standard deviation of each block, and the parameters of the likelihood. If
 // GLMOptions.PriorSD is set it is that of the effects, and is kept. Set Learn of what Options
 // returns to nil to have all of them kept.
 func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood, *pgsvi.GLMOptions, error) {
@@ -324,6 +325,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		learn = *o.Learn
 	}
 	o.Learn = &learn
+	if o.Covariance == pgsvi.AutoCovariance {
+		o.Covariance = m.covariance()
+	}
 	if o.PriorSD != 0 && len(blocks) > 0 && blocks[0] == "" {
 		learn.Fixed = append(slices.Clone(learn.Fixed), sdName(0, len(blocks)))
 		if _, learned := lik.(pgsvi.Parametric); len(blocks) == 1 && !learned {
@@ -336,6 +340,19 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		}
 	}
 	return lik, &o, nil
+}
+
+// mostFull is how many weights, or rows, a full covariance that is learned with may have: with 4,500
+// it takes 4 GB and minutes.
+const mostFull = 4500
+
+// covariance returns the family of covariances that hyper-parameters are learned with: that of low
+// rank, which the library takes for some thousands of weights, cannot be.
+func (m *Model) covariance() pgsvi.Covariance {
+	if min(len(m.Names)+1, len(m.Y)) <= mostFull {
+		return pgsvi.FullCovariance
+	}
+	return pgsvi.DiagonalCovariance
 }
 
 // sdName is the name that pgsvi gives the prior standard deviation of a block.

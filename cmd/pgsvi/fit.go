@@ -34,15 +34,11 @@ var kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 
 // choose returns the value of a flag by its name; "" means the zero value.
 func choose[T any](what string, all map[string]T, name string) (v T, err error) {
-	v, ok := all[name]
-	if !ok && name != "" {
-		err = fmt.Errorf("there is no %s %q; there are %s: %w", what, name, names(all), errUsage)
+	if _, ok := all[name]; !ok && name != "" {
+		names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		err = fmt.Errorf("there is no %s %q; there are %s: %w", what, name, names, errUsage)
 	}
-	return v, err
-}
-
-func names[T any](all map[string]T) string {
-	return strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+	return all[name], err
 }
 
 // input are the flags of verbs that read a table.
@@ -136,14 +132,17 @@ func learningFlags(f *flag.FlagSet) (l learning) {
 	return l
 }
 
-// options are nil where nothing is learned.
+// options are nil where nothing is learned. The search ends where its quadratic model promises less
+// than Tol, which is about what is left.
 func (l learning) options() *pgsvi.LearnOptions {
 	if !*l.learn {
 		return nil
 	}
-	// The search ends where its quadratic model promises less than Tol: about what is left.
 	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
 }
+
+// mostPSIS is the number of weights up to which their draws say how good the approximation is.
+const mostPSIS = 1000
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
@@ -191,8 +190,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		if loo, err := glm.LOO(c.ctx, post); err == nil {
 			line += fmt.Sprintf(" loo=%.6g", loo.ELPD)
 		}
-		if psis, err := glm.PSIS(c.ctx, nil, post, 0); err == nil {
-			line += fmt.Sprintf(" khat=%.3g", psis.KHat)
+		if len(post.Names()) <= mostPSIS {
+			if psis, err := glm.PSIS(c.ctx, nil, post, 0); err == nil {
+				line += fmt.Sprintf(" khat=%.3g", psis.KHat)
+			}
 		}
 		return finish(c, m, post, *out, line, res, learned, start)
 	}
@@ -234,7 +235,7 @@ const denseRows = 3000
 
 func fitGP(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
-	kernel := f.String("kernel", "se", "`name` of the kernel: "+names(kernels))
+	kernel := f.String("kernel", "se", "`name`: se, matern12, matern32, matern52 or rq")
 	ard := f.Bool("ard", false, "learn a length for each feature")
 	likelihood := f.String("likelihood", "", "`name` as of fit (default: by the outcome)")
 	out := f.String("o", "", "the `file` to write the model to")

@@ -85,8 +85,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	info, err := os.Stderr.Stat()
-	c := &command{ctx: ctx, stdout: os.Stdout, stderr: os.Stderr}
-	c.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	c := &command{ctx, os.Stdout, os.Stderr, err == nil && info.Mode()&os.ModeCharDevice != 0}
 	os.Exit(c.run(os.Args[1:]))
 }
 

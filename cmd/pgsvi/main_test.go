@@ -186,6 +186,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("fit -h is without %s", name)
 		}
 	}
+	_, _, help = run(t, "gp", "-h")
+	for name := range kernels {
+		if !strings.Contains(help, name) {
+			t.Errorf("gp -h is without %s", name)
+		}
+	}
 	if status, _, stderr := run(t, "check", path+"x"); status != 1 || !strings.HasPrefix(stderr, "pgsvi: ") {
 		t.Errorf("no file: %d %s", status, stderr)
 	}

@@ -46,9 +46,8 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 				return err
 			}
 		}
-		out.Flush()
-		if err := out.Error(); err != nil {
-			return err
+		if out.Flush(); out.Error() != nil {
+			return out.Error()
 		}
 		line := fmt.Sprintf("rows=%d errors=%d", rows, failed)
 		if *score {
