@@ -246,12 +246,14 @@ func (c *column) putOf(x []float64, v *cell, full bool) (own []float64, note str
 		own[i] = 1
 		return own, "", nil
 	}
-	// A level that has no feature of its own is the reference, and the features of others move on.
+	// What is no level as it is written: missing, new, true for 1. The features of the levels before
+	// the reference are one place too far behind.
 	note, err = c.put(own[1:], v)
-	copy(own[:len(c.Levels)-1], own[1:len(c.Levels)])
-	own[len(c.Levels)-1] = 0
-	if slices.Max(own) == 0 {
-		own[c.level[c.Reference]] = 1
+	ref := c.level[c.Reference]
+	copy(own[:ref], own[1:ref+1])
+	own[ref] = 0
+	if err == nil && slices.Max(own) == 0 {
+		own[ref] = 1
 	}
 	return own, note, err
 }

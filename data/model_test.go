@@ -200,6 +200,46 @@ func TestModelValues(t *testing.T) {
 	}
 }
 
+// TestFullCoding checks the features of a category that has one for each level: of levels, a missing
+// value, a level that is new, and a bool for a level that is written as 0 or 1.
+func TestFullCoding(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("flag,size,y\n")
+	for i := range 120 {
+		fmt.Fprintf(&b, "%d,%s,%d.5\n", i%2, []string{"m", "l", "s", "m", ""}[i%5], i%7)
+	}
+	table := tableOf(t, b.String())
+	m := mustModel(t, table, "y ~ 0 + size", Category("size").Level().New().Reference("m"))
+	_, p := mustFit(t, m, nil)
+	if got := strings.Join(m.Names, " "); got != "size=l size=m size=s size=(missing) size=(new)" {
+		t.Fatal(got)
+	}
+	features := func(p *Predictor, row map[string]any) string {
+		cells := make([]cell, len(p.enc.state.Columns))
+		var r entries
+		if err := p.enc.fill(cells, row); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.design.row(&r, p.enc.cellsOf(cells)); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(r.ind, r.val)
+	}
+	for size, want := range map[any]string{"l": "[0] [1]", "m": "[1] [1]", "s": "[2] [1]", nil: "[3] [1]", "xl": "[4] [1]"} {
+		if got := features(p, map[string]any{"size": size}); got != want {
+			t.Errorf("%v: %s, want %s", size, got, want)
+		}
+	}
+	for _, reference := range []string{"0", "1"} {
+		_, p := mustFit(t, mustModel(t, table, "y ~ 0 + flag", Category("flag").Reference(reference)), nil)
+		for flag, want := range map[any]string{"0": "[0] [1]", 1: "[1] [1]", false: "[0] [1]", true: "[1] [1]"} {
+			if got := features(p, map[string]any{"flag": flag}); got != want {
+				t.Errorf("against %s, %v: %s, want %s", reference, flag, got, want)
+			}
+		}
+	}
+}
+
 // reversed returns a table with its columns in the opposite order.
 func reversed(text string) string {
 	var b strings.Builder
