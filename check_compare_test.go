@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestCompareLOORefits checks that the difference of two models is within the Err of both of that of
-// refits without each row, and its standard error against the formula.
+// TestCompareLOORefits checks that the difference of two models is within the Err of both of that
+// of refits without each row, and its standard error against the formula.
 func TestCompareLOORefits(t *testing.T) {
 	const n = 60
 	rng := testRand(11)
@@ -238,8 +238,8 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// TestLOOCalibration checks that a row of weight w counts as w rows, and what cannot be left out not
-// at all.
+// TestLOOCalibration checks that a row of weight w counts as w rows, and what cannot be left out
+// not at all.
 func TestLOOCalibration(t *testing.T) {
 	x, y := mat.NewDense(4, 1, []float64{-1, 0.5, 1, 2}), []float64{-1, 1, -1, 1}
 	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Weights: []float64{3, 1, 2, 1}})

@@ -37,8 +37,8 @@ func TestDrawResponse(t *testing.T) {
 	}
 }
 
-// TestPredictiveCheck checks that right models pass, and that counts of more variance than a Poisson
-// has do not.
+// TestPredictiveCheck checks that right models pass, and that counts of more variance than a
+// Poisson has do not.
 func TestPredictiveCheck(t *testing.T) {
 	const n = 120
 	rng := testRand(41)
@@ -93,8 +93,8 @@ func TestPredictiveCheck(t *testing.T) {
 	if got["sd"].Observed != math.Sqrt(stat.PopVariance(many, nil)) || !strings.Contains(c.String(), "*") {
 		t.Errorf("%v", c)
 	}
-	// A weight is as many rows; the latent values of a draw go together, which a mean shows: its sd is
-	// that of the weight and the noise, √(1/(n+1) + 1/n).
+	// A weight is as many rows; the latent values of a draw go together, which a mean shows: its sd
+	// is that of the weight and the noise, √(1/(n+1) + 1/n).
 	y := []float64{1, 2}
 	g, err := NewGLM(mat.NewDense(2, 1, []float64{1, 1}), y, nil, &GLMOptions{Weights: []float64{30, 10}, Offset: []float64{1, 1}})
 	if err != nil {

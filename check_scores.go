@@ -57,8 +57,8 @@ func (m *Scores) String() string {
 //
 //   - "accuracy": the share of labels that have at least probability ½;
 //   - "AUC": the area under the ROC curve, the probability that a random +1 has a larger P(+1) than
-//     a random −1, with the standard error of DeLong, DeLong and Clarke-Pearson (1988); only if both
-//     labels occur;
+//     a random −1, with the standard error of DeLong, DeLong and Clarke-Pearson (1988); only if
+//     both labels occur;
 //   - "Brier": the mean of (P(+1) − 1{y = +1})²
 //
 // and for counts and numbers
@@ -66,8 +66,8 @@ func (m *Scores) String() string {
 //   - "RMSE": the root of the mean of (y − E[y])², in units of y;
 //   - "MAE": the mean of |y − median|, in units of y;
 //   - "R²": 1 − Σ(y − E[y])²/Σ(y − ȳ)², if the responses differ;
-//   - "coverage 50%" and "coverage 90%": the share of responses in their Interval of that level, more
-//     for whole numbers.
+//   - "coverage 50%" and "coverage 90%": the share of responses in their Interval of that level,
+//     more for whole numbers.
 //
 // Standard errors are those of means over the rows, and of RMSE and R² by the delta method. A log
 // loss is +Inf where a response was impossible.
@@ -160,8 +160,8 @@ func (s *rowScores) row(i int, lik Likelihood, m, v float64) (err error) {
 	return err
 }
 
-// inInterval reports whether y is in the interval that leaves tail on each side. Where the tails of y
-// are known, they take the place of quantiles.
+// inInterval reports whether y is in the interval that leaves tail on each side. Where the tails of
+// y are known, they take the place of quantiles.
 func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
 	t, ok := lik.(tailPredictor)
 	if !ok {

@@ -93,8 +93,8 @@ func TestScoresLabels(t *testing.T) {
 	}
 }
 
-// TestScoresNumbers checks the scores of counts and numbers by their definitions, and standard errors
-// of RMSE and R² against the deviation over samples.
+// TestScoresNumbers checks the scores of counts and numbers by their definitions, and standard
+// errors of RMSE and R² against the deviation over samples.
 func TestScoresNumbers(t *testing.T) {
 	const n = 60
 	rng := testRand(21)
@@ -252,8 +252,8 @@ func glmFold(x mat.Matrix, y []float64, lik Likelihood) func(ctx context.Context
 	}
 }
 
-// TestCrossValidateWorkers checks that a seed gives the same bits for any number of workers, that no
-// more than these run at a time, and that folds hold their share of both labels.
+// TestCrossValidateWorkers checks that a seed gives the same bits for any number of workers, that
+// no more than these run at a time, and that folds hold their share of both labels.
 func TestCrossValidateWorkers(t *testing.T) {
 	const n = 103
 	x, y := crossData(n)

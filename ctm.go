@@ -426,15 +426,7 @@ func (d *CTMDoc) means(dst []float64) []float64 {
 // Similar returns the indices of the n training documents whose mean topic proportions are nearest
 // to those of d, and their Hellinger distances; see LDAPosterior.Similar, whose errors these are.
 func (p *CTMPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
-	q, err := p.Infer(d)
-	if err != nil {
-		return nil, nil, err
-	}
-	docs, err := p.DocTopics(nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return similarDocs(docs, q.means(nil), n)
+	return similarTo[*CTMDoc](p, d, n)
 }
 
 // Infer returns q(z) of a new document at the topics, μ and Σ of p,

@@ -465,15 +465,7 @@ func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 // documents all are returned. The error wraps ErrParam if n is not positive, ErrEmpty if no
 // training documents are stored, and is otherwise that of Infer.
 func (p *LDAPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
-	q, err := p.Infer(d)
-	if err != nil {
-		return nil, nil, err
-	}
-	docs, err := p.DocTopics(nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return similarDocs(docs, q.means(nil), n)
+	return similarTo[*LDADoc](p, d, n)
 }
 
 // HeldOut returns the out-of-sample score on the documents of c, which should not be training

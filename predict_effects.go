@@ -346,8 +346,9 @@ func (a *average) levels(rows []Effect, levels []int) error {
 		return nil
 	}
 	p, n, d := a.p, len(a.m), a.p.Dim()
-	cov, cross := make([][]float64, len(levels)), make([][]float64, len(levels)) // Ve_j and x_iᵀVe_j
-	value := make([][]float64, len(levels))                                      // x_ij
+	// Ve_j and x_iᵀVe_j
+	cov, cross := make([][]float64, len(levels)), make([][]float64, len(levels))
+	value := make([][]float64, len(levels)) // x_ij
 	unit := make([]float64, d)
 	for k, j := range levels {
 		cov[k], cross[k], value[k] = make([]float64, d), make([]float64, n), make([]float64, n)

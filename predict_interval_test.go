@@ -108,7 +108,8 @@ func TestIntervals(t *testing.T) {
 	if _, _, err := NewPrediction(StudentT{DF: 1}, []float64{0}, []float64{1}).MeanInterval(nil, nil, 0.9); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("a mean that does not exist: %v", err)
 	}
-	// A response is in the interval with at least its probability, and no whole number less will do.
+	// A response is in the interval with at least its probability, and no whole number less will
+	// do.
 	counts := NewPrediction(Poisson{}, []float64{2}, []float64{0.3})
 	lo, hi, err := counts.Interval(nil, nil, 0.8)
 	if err != nil {
@@ -183,7 +184,8 @@ func TestTrials(t *testing.T) {
 	mustPanic(t, "row 3 of 3", func() { NewPrediction(nil, m, v).Row(3) })
 }
 
-// TestPredictionString checks sentences: labels, counts, numbers, failures, and that few are printed.
+// TestPredictionString checks sentences: labels, counts, numbers, failures, and that few are
+// printed.
 func TestPredictionString(t *testing.T) {
 	for want, p := range map[string]*Prediction{
 		"0.43 (0.37 to 0.49)":                                                      NewPrediction(BernoulliLogit{}, []float64{-0.28}, []float64{0.0155}),

@@ -161,6 +161,22 @@ func docTopics(c *Corpus, terms, k int, count func() int, train func(dst []float
 	return t, nil
 }
 
+// similarTo is Similar of a topic model whose inferred documents are of type D.
+func similarTo[D interface{ means(dst []float64) []float64 }](p interface {
+	Infer(d Document) (D, error)
+	DocTopics(c *Corpus) (*mat.Dense, error)
+}, d Document, n int) (index []int, distance []float64, err error) {
+	q, err := p.Infer(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	docs, err := p.DocTopics(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return similarDocs(docs, q.means(nil), n)
+}
+
 // similarDocs returns the rows of docs that are nearest to p by their Hellinger distance, and that.
 func similarDocs(docs *mat.Dense, p []float64, n int) (index []int, distance []float64, err error) {
 	switch {

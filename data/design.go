@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/spline"
+	"gonum.org/v1/gonum/stat"
 )
 
 // A design says what the terms of a formula make of a row: the features of a model. It is saved as
@@ -246,8 +248,8 @@ func (c *column) putOf(x []float64, v *cell, full bool) (own []float64, note str
 		own[i] = 1
 		return own, "", nil
 	}
-	// What is no level as it is written: missing, new, true for 1. The features of the levels before
-	// the reference are one place too far behind.
+	// What is no level as it is written: missing, new, true for 1. The features of the levels
+	// before the reference are one place too far behind.
 	note, err = c.put(own[1:], v)
 	ref := c.level[c.Reference]
 	copy(own[:ref], own[1:ref+1])
@@ -505,25 +507,12 @@ func (t *term) finish(raw bool) error {
 	if t.Kind == smoothTerm || t.Kind == logTerm {
 		t.Shift, t.Scale = 0, 1
 		if !raw {
-			t.Shift, t.Scale = standardise(t.x)
+			t.Shift, t.Scale = stat.PopMeanStdDev(t.x, nil)
+			t.Scale = cmp.Or(t.Scale, 1)
 		}
 		t.x = nil
 	}
 	return nil
-}
-
-// standardise returns mean and standard deviation, 1 in place of 0.
-func standardise(x []float64) (mean, sd float64) {
-	for _, v := range x {
-		mean += v / float64(len(x))
-	}
-	for _, v := range x {
-		sd += (v - mean) * (v - mean) / float64(len(x))
-	}
-	if sd = math.Sqrt(sd); sd == 0 {
-		sd = 1
-	}
-	return mean, sd
 }
 
 // sortLevels puts the levels of a group in order.

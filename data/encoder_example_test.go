@@ -55,8 +55,8 @@ func ExampleRead() {
 	// 	data.Outcome("gekündigt").Positive("ja"),         // the outcome has two labels, "nein" (7), "ja" (4), and it is not said which is +1; or Outcome("gekündigt").Positive("nein") if that is
 }
 
-// An Encoder learns what columns mean, and turns rows into numbers: those of the table, and others to
-// predict from.
+// An Encoder learns what columns mean, and turns rows into numbers: those of the table, and others
+// to predict from.
 func ExampleTable_Encoder() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 // than this share of them.
 const rareWord, commonWord = 3, 0.5
 
-// ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, packed by gzip
-// or not, and a file ending in .txt a text in each line. Other files are Matrix Market (.mtx), UCI (docword…) or
-// lda-c, and may be packed by gzip. Of texts, in English, words of fewer than 3 documents and of
-// more than half of them are left out; CorpusBuilder has the choice.
+// ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, packed by
+// gzip or not, and a file ending in .txt a text in each line. Other files are Matrix Market (.mtx),
+// UCI (docword…) or lda-c, and may be packed by gzip. Of texts, in English, words of fewer than 3
+// documents and of more than half of them are left out; CorpusBuilder has the choice.
 //
 // vocab is the file of the words, one a line, of a corpus that has numbers for words. "" means
 // none. The errors are those of the readers of each kind, and wrap ErrEmpty if there is no

@@ -33,8 +33,8 @@ func grouped(v float64, digits int, group, decimal string) string {
 	return b.String()
 }
 
-// churnFile has semicolons, decimal commas, euros, two ways to write dates in one column, "k.A." for
-// a missing age, levels that differ in case, and a postal code.
+// churnFile has semicolons, decimal commas, euros, two ways to write dates in one column, "k.A."
+// for a missing age, levels that differ in case, and a postal code.
 func churnFile(rows int) string {
 	rng := testRand(1)
 	var b strings.Builder
@@ -65,8 +65,8 @@ func churnFile(rows int) string {
 	return b.String()
 }
 
-// claimsFile has counts with exposure, identifiers, and dollars with a comma that nothing says to be
-// one of thousands.
+// claimsFile has counts with exposure, identifiers, and dollars with a comma that nothing says to
+// be one of thousands.
 func claimsFile(rows int) string {
 	rng := testRand(2)
 	var b strings.Builder
@@ -114,8 +114,9 @@ func clinicalFile(rows int) string {
 	return b.String()
 }
 
-// swissFile is what Excel writes in Zürich: Windows-1252, a line that says the separator, apostrophes
-// between thousands, a separator at the end of lines, line ends within texts, and two currencies.
+// swissFile is what Excel writes in Zürich: Windows-1252, a line that says the separator,
+// apostrophes between thousands, a separator at the end of lines, line ends within texts, and two
+// currencies.
 func swissFile(rows int) string {
 	rng := testRand(4)
 	var b strings.Builder

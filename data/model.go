@@ -342,8 +342,8 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	return lik, &o, nil
 }
 
-// mostFull is how many weights, or rows, a full covariance that is learned with may have: with 4,500
-// it takes 4 GB and minutes.
+// mostFull is how many weights, or rows, a full covariance that is learned with may have: with
+// 4,500 it takes 4 GB and minutes.
 const mostFull = 4500
 
 // covariance returns the family of covariances that hyper-parameters are learned with: that of low

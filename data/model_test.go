@@ -16,6 +16,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // orders is a table with columns of every kind: label bought, count clicks, number spent.
@@ -193,15 +194,15 @@ func TestModelValues(t *testing.T) {
 	}
 	scaled := mustModel(t, table, "bought ~ age + log(days)", yes)
 	for j := range scaled.Names {
-		mean, sd := standardise(mat.Col(nil, j, scaled.X))
+		mean, sd := stat.PopMeanStdDev(mat.Col(nil, j, scaled.X), nil)
 		if math.Abs(mean) > 1e-12 || math.Abs(sd-1) > 1e-12 {
 			t.Errorf("%s: mean %v, sd %v", scaled.Names[j], mean, sd)
 		}
 	}
 }
 
-// TestFullCoding checks the features of a category that has one for each level: of levels, a missing
-// value, a level that is new, and a bool for a level that is written as 0 or 1.
+// TestFullCoding checks the features of a category that has one for each level: of levels, a
+// missing value, a level that is new, and a bool for a level that is written as 0 or 1.
 func TestFullCoding(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("flag,size,y\n")

@@ -21,9 +21,9 @@
 //	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //	cores  two cores beside one, by the clock
 //
-// The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of all
-// rows. -tables makes no fits; -readme FILE puts the tables into FILE. scikit-learn uses the BLAS that
-// it was built for, OpenBLAS in Debian. pgsvi uses its own kernels.
+// The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of
+// all rows. -tables makes no fits; -readme FILE puts the tables into FILE. scikit-learn uses the
+// BLAS that it was built for, OpenBLAS in Debian. pgsvi uses its own kernels.
 package main
 
 import (

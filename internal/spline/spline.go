@@ -2,10 +2,10 @@
 // Marx 1996) as features whose weights are independent under the prior.
 //
 // A curve f(x) = Σ_k a_k B_k(x) of K cubic B-splines on equidistant knots has the penalty
-// ‖Da‖²/2τ², where D takes second differences. Every a is a straight line plus M z with
-// M = Dᵀ(DDᵀ)⁻¹ and z = Da (Wood 2017, section 5.4), so that features B(x)ᵀM with weights
-// z ~ N(0, τ²I) and a linear column make the same curves. Periodic curves have circular differences,
-// whose eigenvectors are cosines and sines, and no linear column.
+// ‖Da‖²/2τ², where D takes second differences. Every a is a straight line plus M z with M =
+// Dᵀ(DDᵀ)⁻¹ and z = Da (Wood 2017, section 5.4), so that features B(x)ᵀM with weights z ~ N(0, τ²I)
+// and a linear column make the same curves. Periodic curves have circular differences, whose
+// eigenvectors are cosines and sines, and no linear column.
 package spline
 
 import (
@@ -144,8 +144,8 @@ func (c *Curve) width() float64 {
 // Inside says that x is in the range of the data. A periodic curve has no outside.
 func (c *Curve) Inside(x float64) bool { return c.Periodic || x >= c.Lo && x <= c.Hi }
 
-// Put stores the features of x in dst, of length Cols. Beyond the range of the data the curve goes on
-// as a straight line.
+// Put stores the features of x in dst, of length Cols. Beyond the range of the data the curve goes
+// on as a straight line.
 func (c *Curve) Put(dst []float64, x float64) {
 	if c.Periodic {
 		x -= (c.Hi - c.Lo) * math.Floor((x-c.Lo)/(c.Hi-c.Lo))
