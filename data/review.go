@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
 // A Choice is one way to decide.
@@ -215,13 +216,8 @@ func (t *Table) noColumn(name string) Decision {
 
 // near says which of names is like name, or what there is.
 func near(name string, names []string) string {
-	f := fold(name)
-	for _, n := range names {
-		g := fold(n)
-		if f == g || len(f) > 2 && (strings.Contains(g, f) || strings.Contains(f, g) &&
-			len(g) > 2) {
-			return fmt.Sprintf("; did you mean %s?", csvQuote(n))
-		}
+	if best := suggest.Nearest(name, names); best != "" {
+		return fmt.Sprintf("; did you mean %s?", csvQuote(best))
 	}
 	if len(names) == 0 {
 		return ""

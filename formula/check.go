@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
 // Error is what is wrong with a formula. It wraps pgsvi.ErrParam.
@@ -275,18 +276,7 @@ func (f *Formula) Resolve(columns []string) (*Formula, error) {
 
 // nearest returns what to say of a name that is not among names: the one most like it, or all.
 func nearest(name string, names []string) string {
-	best, least := "", max(1, utf8.RuneCountInString(name)/3)
-	for _, n := range names {
-		a, b := strings.ToLower(name), strings.ToLower(n)
-		d := distance(a, b)
-		if len(a) > 2 && strings.Contains(b, a) {
-			d = 1
-		}
-		if d <= least && (best == "" || d < least) {
-			best, least = n, d
-		}
-	}
-	if best != "" {
+	if best := suggest.Nearest(name, names); best != "" {
 		return fmt.Sprintf("; did you mean %s?", quote(best))
 	}
 	const most = 12
@@ -297,31 +287,4 @@ func nearest(name string, names []string) string {
 		return ""
 	}
 	return "; there are " + join(names, ", ")
-}
-
-// distance returns the number of runes to insert, delete, replace or swap with the next one to make b
-// of a (optimal string alignment; Damerau 1964).
-func distance(a, b string) int {
-	from, to := []rune(a), []rune(b)
-	d := make([][]int, len(from)+1)
-	for i := range d {
-		d[i] = make([]int, len(to)+1)
-		d[i][0] = i
-	}
-	for j := range to {
-		d[0][j+1] = j + 1
-	}
-	for i, r := range from {
-		for j, s := range to {
-			replace := d[i][j]
-			if r != s {
-				replace++
-			}
-			d[i+1][j+1] = min(replace, d[i][j+1]+1, d[i+1][j]+1)
-			if i > 0 && j > 0 && r == to[j-1] && s == from[i-1] {
-				d[i+1][j+1] = min(d[i+1][j+1], d[i-1][j-1]+1)
-			}
-		}
-	}
-	return d[len(from)][len(to)]
 }
