@@ -241,6 +241,98 @@ func TestFullCoding(t *testing.T) {
 	}
 }
 
+// TestPowers checks that the columns of a polynomial have mean 0, variance 1 and no correlation where
+// x is uniform.
+func TestPowers(t *testing.T) {
+	const n = 20000
+	term := &term{Degree: 5, Middle: 3, Half: 2}
+	var sums [5][6]float64
+	for i := range n {
+		p := term.powers(1 + 4*(float64(i)+0.5)/n)
+		for j, v := range p {
+			for k, w := range p {
+				sums[j][k] += v * w / n
+			}
+			sums[j][5] += v / n
+		}
+	}
+	for j, row := range sums {
+		for k, got := range row {
+			want := 0.
+			if j == k {
+				want = 1
+			}
+			if math.Abs(got-want) > 1e-6 {
+				t.Errorf("columns %d and %d: %v, want %v", j, k, got, want)
+			}
+		}
+	}
+}
+
+// TestExposure checks that twice the exposure is twice the mean.
+func TestExposure(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(300, 14)), "clicks ~ age + exposure(days)")
+	_, p := mustFit(t, m, nil)
+	mean := func(days float64) float64 {
+		a, err := p.Predict(map[string]any{"age": 40.0, "days": days})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Mean
+	}
+	if one, two := mean(1.5), mean(3); math.Abs(two-2*one) > 1e-9*two {
+		t.Errorf("means %v and %v", one, two)
+	}
+}
+
+// TestScore checks scores against those made of the answers by hand.
+func TestScore(t *testing.T) {
+	table := tableOf(t, orders(200, 15))
+	rows := orderRows(200, 15)
+	for _, f := range []string{"bought ~ age + plan", "wins / tries ~ age", "spent ~ age"} {
+		_, p := mustFit(t, mustModel(t, table, f, yes), nil)
+		var bits, failed float64
+		for a, err := range p.Table(table, 0.9) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			var tries, wins, spent float64
+			fmt.Sscan(rows[a.Row][2], &spent)
+			fmt.Sscan(rows[a.Row][9], &tries)
+			fmt.Sscan(rows[a.Row][10], &wins)
+			switch f[0] {
+			case 'b':
+				q := a.Mean
+				if rows[a.Row][0] == "no" {
+					q = 1 - q
+				}
+				bits -= math.Log2(q) / 200
+				if q < 0.5 {
+					failed += 1. / 200
+				}
+			case 'w':
+				bits -= (wins*math.Log2(a.Mean) + (tries-wins)*math.Log2(1-a.Mean)) / tries / 200
+				failed += (wins/tries - a.Mean) * (wins/tries - a.Mean) / 200
+			case 's':
+				sd := (a.Hi - a.Lo) / 2 / 1.6448536269514722 // of a normal distribution
+				z := (spent - a.Mean) / sd
+				bits += (z*z/2 + math.Log(sd*math.Sqrt(2*math.Pi))) / math.Ln2 / 200
+				failed += (spent - a.Mean) * (spent - a.Mean) / 200
+			}
+		}
+		if f[0] != 'b' {
+			failed = math.Sqrt(failed)
+		}
+		s, err := p.Score(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Rows != 200 || math.Abs(s.Bits-bits) > 1e-6 || math.Abs(s.Error-failed) > 1e-9 {
+			t.Errorf("%s: %+v, want %v bits and %v", f, s, bits, failed)
+		}
+	}
+}
+
 // reversed returns a table with its columns in the opposite order.
 func reversed(text string) string {
 	var b strings.Builder
