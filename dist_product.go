@@ -57,7 +57,7 @@ func (q *Exp) Factors() []ExpFamily {
 	var parts []ExpFamily
 	f.each(func(_ int, g Family, _, i, j int) {
 		if n, ok := g.(gaussianFamily); ok {
-			parts = append(parts, &Gaussian{n.at(q.eta[i:j]).in(MeanParams)})
+			parts = append(parts, n.at(q.eta[i:j]).In(MeanParams))
 			return
 		}
 		p := newExp(g, MeanParams)
@@ -385,7 +385,7 @@ func (f gaussianFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 }
 
 func (f gaussianFamily) Entropy(eta []float64) float64 {
-	return 0.5 * (float64(f.d)*(1+expfam.Log2Pi) + f.at(eta).logDetV())
+	return 0.5 * (float64(f.d)*(1+expfam.Log2Pi) + f.at(eta).form.LogDetV())
 }
 
 func (f gaussianFamily) Divergence(eta, etaP []float64) float64 { return f.at(eta).KL(f.at(etaP)) }
@@ -422,7 +422,7 @@ func (f gaussianFamily) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
 		aux[i] = rng.NormFloat64()
 	}
 	copy(z, aux)
-	f.at(eta).transform(z)
+	f.at(eta).form.Transform(z)
 	f.Stat(t, z)
 }
 
@@ -444,9 +444,9 @@ func (f gaussianFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
 			k++
 		}
 	}
-	u, gv := make([]float64, f.d), make([]float64, q.numGradV())
-	q.standardize(u, aux)
-	q.addOuter(gv, 0.25, g, u)
-	q.addOuter(gv, 0.25, u, g)
-	floats.Add(dst, q.fromMomentGrad(nil, g, gv))
+	u, gv := make([]float64, f.d), make([]float64, q.form.NumGradV())
+	q.form.Standardize(u, aux)
+	q.form.AddOuter(gv, 0.25, g, u)
+	q.form.AddOuter(gv, 0.25, u, g)
+	floats.Add(dst, q.form.FromMomentGrad(nil, g, gv))
 }

@@ -124,9 +124,9 @@ func checkNear(t *testing.T, what string, got, want, tol float64) {
 func momentsOf(q *Gaussian) []float64 {
 	var x []float64
 	for i := range q.Dim() {
-		x = append(x, q.meanAt(i))
+		x = append(x, q.form.MeanAt(i))
 		for j := range q.Dim() {
-			x = append(x, q.covAt(i, j))
+			x = append(x, q.form.CovAt(i, j))
 		}
 	}
 	return x
@@ -138,9 +138,9 @@ func toDense(q *Gaussian) *Gaussian {
 	v := mat.NewSymDense(d, nil)
 	m := make([]float64, d)
 	for i := range d {
-		m[i] = q.meanAt(i)
+		m[i] = q.form.MeanAt(i)
 		for j := range d {
-			v.SetSym(i, j, q.covAt(i, j))
+			v.SetSym(i, j, q.form.CovAt(i, j))
 		}
 	}
 	return must(NewGaussian(m, v)).In(q.Coordinates())
@@ -287,7 +287,7 @@ func TestDistConstructors(t *testing.T) {
 	g := must(NewGaussian(m, s))
 	m[0], v[0] = 9, 9
 	s.SetSym(0, 0, 9)
-	if q.meanAt(0) != 1 || q.covAt(0, 0) != 3 || g.meanAt(0) != 1 || g.covAt(0, 0) != 3 {
+	if q.form.MeanAt(0) != 1 || q.form.CovAt(0, 0) != 3 || g.form.MeanAt(0) != 1 || g.form.CovAt(0, 0) != 3 {
 		t.Error("a constructor kept its arguments")
 	}
 }
@@ -395,7 +395,7 @@ func TestGradientCoordinates(t *testing.T) {
 		q := f.rand(rng)
 		a := normals(rng, f.dim)
 		value := func(q *Gaussian) float64 { // nothing special: smooth in m and V
-			m, v := q.marginal(a)
+			m, v := q.form.Marginal(a)
 			return math.Sin(m) + 0.3*m*v + 0.1*v*v + q.LogProb(a)
 		}
 		p := q.Clone().(*Gaussian)
@@ -465,7 +465,7 @@ func TestRandMonteCarlo(t *testing.T) {
 			for j := range z {
 				first[j] = append(first[j], z[j])
 			}
-			cross[i] = (z[0] - q.meanAt(0)) * (z[1] - q.meanAt(1))
+			cross[i] = (z[0] - q.form.MeanAt(0)) * (z[1] - q.form.MeanAt(1))
 			ratio[i] = q.LogProb(z) - p.LogProb(z)
 		}
 		check := func(what string, x []float64, want float64) {
@@ -476,13 +476,13 @@ func TestRandMonteCarlo(t *testing.T) {
 			}
 		}
 		for j := range first {
-			check("mean", first[j], q.meanAt(j))
+			check("mean", first[j], q.form.MeanAt(j))
 			for i, x := range first[j] {
-				first[j][i] = (x - q.meanAt(j)) * (x - q.meanAt(j))
+				first[j][i] = (x - q.form.MeanAt(j)) * (x - q.form.MeanAt(j))
 			}
-			check("variance", first[j], q.covAt(j, j))
+			check("variance", first[j], q.form.CovAt(j, j))
 		}
-		check("covariance", cross, q.covAt(0, 1))
+		check("covariance", cross, q.form.CovAt(0, 1))
 		check("KL", ratio, q.KL(p))
 	}
 }
@@ -556,7 +556,7 @@ func TestFarMean(t *testing.T) {
 			continue
 		}
 		checkClose(t, c.String(), momentsOf(p.(*Gaussian)), momentsOf(q), 1e-14)
-		checkNear(t, c.String()+": variance", p.(*Gaussian).covAt(0, 1), 0.5, 1e-9)
+		checkNear(t, c.String()+": variance", p.(*Gaussian).form.CovAt(0, 1), 0.5, 1e-9)
 	}
 }
 

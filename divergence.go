@@ -4,15 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -279,7 +277,13 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 		}
 		return true, e.SetNatural(klProxNatural(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
 	case MeanCov:
-		return klProxMoments(e.(*Gaussian).normalForm, p.Grad, prior, p.From.(*Gaussian).normalForm, p.Beta)
+		var form normal.Form
+		if prior != nil {
+			if form = formOf(prior); form == nil {
+				return false, nil
+			}
+		}
+		return normal.StepMoments(e.(*Gaussian).form, p.Grad, form, p.From.(*Gaussian).form, p.Beta)
 	}
 	return false, nil
 }
@@ -385,7 +389,7 @@ func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpF
 
 func (h klTo) valueGrad(dst []float64, q Dist) float64 {
 	if g := factorOf(q); g != nil {
-		return g.factorKL(dst, h.prior.(*Gaussian).normalForm)
+		return g.FactorKL(dst, h.prior.(*Gaussian).form)
 	}
 	h.Grad(dst, q)
 	return h.Value(q)
@@ -733,100 +737,14 @@ func (euclidean) Prox(q Dist, p *Prox) (bool, error) {
 	return diagonalProx(q, p, nil)
 }
 
-// choleskyProx is the step of Euclidean with h = KL(q‖N(μ, P⁻¹)) for λ = (m, L).
-//
-// h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns
-// of L, and so is D. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g).
-// Column j, of rows j and below, solves M_j x = b + e/x_j, where M_j is the block of
-// M of these rows, b = L/β − G there and e the first unit vector. Its element j is
-// the positive root of x² − cx − a with c = (M_j⁻¹b)_j and a = (M_j⁻¹)_jj. In reversed
-// order the blocks of M are leading ones: one Cholesky factor serves all columns.
-// Of a diagonal q the columns are single elements.
+// choleskyProx is the step of Euclidean with h = KLTo, for a Gaussian in the coordinates Cholesky.
 func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
 	n, ok := q.(*Gaussian)
 	pr, okPrior := prior.(*Gaussian)
 	if !ok || !okPrior || n.Coordinates() != Cholesky {
 		return false, nil
 	}
-	d := q.Dim()
-	inv := 1 / p.Beta
-	x, rhs := p.From.Params(nil), make([]float64, d)
-	for i := range rhs {
-		rhs[i] = x[i] - pr.meanAt(i)
-	}
-	step := make([]float64, d)
-	pr.mulPrecision(step, rhs)
-	for i := range step {
-		step[i] = -(step[i] + p.Grad[i])
-	}
-	b := x[d:]
-	for i, g := range p.Grad[d:] {
-		b[i] = inv*b[i] - g
-	}
-	diagonal, diagonalPrior := n.isDiagonal(), pr.isDiagonal()
-	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
-	if !diagonalPrior {
-		m = make([]float64, d*d)
-		for i := range d {
-			for j := range d {
-				m[i*d+j] = pr.precisionAt(d-1-i, d-1-j)
-			}
-			m[i*d+i] += inv
-		}
-		if !dense.Cholesky(m, d) {
-			return true, fmt.Errorf("pgsvi: precision of the prior plus 1/β: %w", ErrNotPosDef)
-		}
-		slices.Reverse(step)
-		dense.Potrs(m, step)
-		slices.Reverse(step)
-	} else {
-		for i := range step {
-			step[i] /= pr.precisionAt(i, i) + inv
-		}
-	}
-	floats.Add(x[:d], step)
-	switch {
-	case diagonal:
-		for i := range b {
-			a := 1 / (pr.precisionAt(i, i) + inv)
-			b[i] = positiveRoot(a*b[i], a)
-		}
-	case diagonalPrior:
-		k := 0
-		for i := range d {
-			a := 1 / (pr.precisionAt(i, i) + inv)
-			floats.Scale(a, b[k:k+i+1])
-			k += i + 1
-			b[k-1] = positiveRoot(b[k-1], a)
-		}
-	default:
-		col := rhs
-		for j := range d {
-			n := d - j
-			for i := j; i < d; i++ {
-				col[d-1-i] = b[i*(i+1)/2+j]
-			}
-			l := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: m, Stride: d}
-			dense.Trsv(blas.NoTrans, l, dense.Vector(col[:n]))
-			last := m[(n-1)*d+n-1]
-			root := positiveRoot(col[n-1]/last, 1/(last*last))
-			col[n-1] += 1 / (last * root)
-			dense.Trsv(blas.Trans, l, dense.Vector(col[:n]))
-			for i := j; i < d; i++ {
-				b[i*(i+1)/2+j] = col[d-1-i]
-			}
-		}
-	}
-	return true, q.SetParams(x)
-}
-
-// positiveRoot returns the positive root of x² − cx − a, a > 0, without cancellation.
-func positiveRoot(c, a float64) float64 {
-	r := math.Hypot(c/2, math.Sqrt(a))
-	if c < 0 {
-		return a / (r - c/2)
-	}
-	return r + c/2
+	return true, normal.StepCholesky(n.form, p.From.Params(nil), p.Grad, pr.form, p.Beta)
 }
 
 // diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.

@@ -431,7 +431,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 		lazy := q.Clone().(*Gaussian)
 		checkClose(t, "variances", lazy.Var(nil), want.Var(nil), 1e-12)
 		checkClose(t, "∇KL to full", KLTo(want).Grad(nil, lazy), KLTo(want).Grad(nil, q), 1e-12)
-		if lazy.full().filled.Load() {
+		if lazy.full().Filled() {
 			t.Error("V was computed without need")
 		}
 		var wg sync.WaitGroup
@@ -450,8 +450,8 @@ func TestCholeskyIsLazy(t *testing.T) {
 		// Against the gradient by way of (m, V).
 		gm, gv := make([]float64, d), make([]float64, d*d)
 		m := want.In(MeanCov)
-		m.toMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
-		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy), lazy.fromMomentGrad(nil, gm, gv), 1e-11)
+		m.form.ToMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
+		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy), lazy.form.FromMomentGrad(nil, gm, gv), 1e-11)
 		value := KLTo(p).(valuer).valueGrad(make([]float64, lazy.NumParams()), lazy)
 		checkNear(t, "value with the gradient", value, want.KL(p), 1e-11)
 	}

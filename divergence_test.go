@@ -482,11 +482,11 @@ func TestProxFormulas(t *testing.T) {
 	} {
 		q0 := must(NewMeanField([]float64{m}, []float64{v})).In(c.coords)
 		q := q0.Clone().(*Gaussian)
-		g := q0.fromMomentGrad(nil, []float64{gm}, []float64{gv})
+		g := q0.form.FromMomentGrad(nil, []float64{gm}, []float64{gv})
 		if closed, err := solveProx(q, g, c.h, c.d, q0, beta); err != nil || !closed {
 			t.Errorf("%s: closed = %v, %v", c.name, closed, err)
 		}
-		checkClose(t, c.name, []float64{q.meanAt(0), q.covAt(0, 0)}, []float64{c.wantM, c.wantV}, 1e-14)
+		checkClose(t, c.name, []float64{q.form.MeanAt(0), q.form.CovAt(0, 0)}, []float64{c.wantM, c.wantV}, 1e-14)
 	}
 }
 
@@ -572,9 +572,9 @@ func TestProxInvalid(t *testing.T) {
 	rng := testRand(36)
 	for _, f := range testFamilies() {
 		q0, prior := f.rand(rng), f.rand(rng)
-		gv := make([]float64, q0.numGradV())
-		q0.addPrecision(gv, -100) // pulls V⁻¹ far below zero
-		down := q0.fromMomentGrad(nil, make([]float64, f.dim), gv)
+		gv := make([]float64, q0.form.NumGradV())
+		q0.form.AddPrecision(gv, -100) // pulls V⁻¹ far below zero
+		down := q0.form.FromMomentGrad(nil, make([]float64, f.dim), gv)
 		up := append([]float64(nil), down...)
 		floats.Scale(-1, up)
 		for _, c := range []struct {
@@ -817,11 +817,11 @@ func TestProxCholesky(t *testing.T) {
 						continue
 					}
 					checkClose(t, what+": numeric", momentsOf(num), momentsOf(q), 1e-7)
-					if q.numGradV() > d {
+					if q.form.NumGradV() > d {
 						continue
 					}
 					for i, s := range q.Params(nil)[d:] {
-						c := prior.precisionAt(i, i) + 1/beta
+						c := prior.form.PrecisionAt(i, i) + 1/beta
 						b := q0.Params(nil)[d+i]/beta - g[d+i]
 						checkNear(t, what+": formula", s, (b+math.Sqrt(b*b+4*c))/(2*c), 1e-12)
 					}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -148,7 +149,7 @@ func forSites(name string, q Dist, l Integrand) error {
 	if _, ok := l.(SiteIntegrand); !ok {
 		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such as Sites, not %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
-	if _, ok := q.(normalForm); !ok {
+	if formOf(q) == nil {
 		return fmt.Errorf("pgsvi: %s needs a Gaussian q, not %T; use ScoreFunction: %w", name, q, ErrNoEstimator)
 	}
 	return nil
@@ -159,11 +160,11 @@ func forSites(name string, q Dist, l Integrand) error {
 // the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
 func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect func(lik Likelihood, y, m, v float64) Expectation) (float64, error) {
 	s, ok := l.(SiteIntegrand)
-	n, ok2 := q.(normalForm)
-	if !ok || !ok2 {
+	n := formOf(q)
+	if !ok || n == nil {
 		return math.NaN(), forSites("the estimator", q, l)
 	}
-	gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
+	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 	var value float64
 	lik := s.Likelihood()
 	var i int
@@ -173,16 +174,16 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, expect fu
 			return math.NaN(), context.Cause(ctx)
 		}
 		term, x, y, w := s.Site(i)
-		m, v := n.marginal(x)
+		m, v := n.Marginal(x)
 		e := expect(lik, y, m, v)
 		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
 			return math.NaN(), fmt.Errorf("pgsvi: %s: %w", explainSite(lik, term, y, m, v), ErrNotFinite)
 		}
 		value += w * e.Value
 		floats.AddScaled(gm, w*e.D1, x)
-		n.addOuter(gv, 0.5*w*e.D2, x, x)
+		n.AddOuter(gv, 0.5*w*e.D2, x, x)
 	}
-	n.fromMomentGrad(dst, gm, gv)
+	n.FromMomentGrad(dst, gm, gv)
 	return value, nil
 }
 
@@ -196,7 +197,7 @@ func describeSite(s SiteIntegrand) func(i int) string {
 
 // siteValue returns E_q[l] exactly, and a bound on the error of that. Where the expectation of a
 // term is not finite it is an error wrapping ErrNotFinite.
-func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound float64, err error) {
+func siteValue(ctx context.Context, q normal.Form, s SiteIntegrand) (value, bound float64, err error) {
 	var i int
 	defer parallel.At(&i, describeSite(s))
 	for i = range s.Len() {
@@ -204,7 +205,7 @@ func siteValue(ctx context.Context, q normalForm, s SiteIntegrand) (value, bound
 			return math.NaN(), math.NaN(), context.Cause(ctx)
 		}
 		n, x, y, w := s.Site(i)
-		m, v := q.marginal(x)
+		m, v := q.Marginal(x)
 		e := ExpectLogProb(s.Likelihood(), y, m, v)
 		if math.IsNaN(e.Value) || math.IsInf(e.Value, 0) {
 			return e.Value, math.NaN(), fmt.Errorf("pgsvi: %s: %w", explainSite(s.Likelihood(), n, y, m, v), ErrNotFinite)

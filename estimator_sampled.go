@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 )
@@ -124,7 +125,8 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
 	}
-	n, isNormal := q.(normalForm)
+	n := formOf(q)
+	isNormal := n != nil
 	var fit quadraticFit
 	fit.ctx = ctx
 	var mean float64
@@ -150,14 +152,14 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 		}
 		acc.finish()
 		if fitted {
-			gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
+			gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 			fit.addGrad(gm, gv, n)
-			floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
+			floats.Add(dst, n.FromMomentGrad(nil, gm, gv))
 		}
 		return mean, nil
 	}
 	// In (m, V) the score is u = V⁻¹(z − m) and ½(uuᵀ − V⁻¹).
-	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
+	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.NumGradV()), make([]float64, n.Dim())
 	var sum float64
 	for i, eps := range draws.eps {
 		if ctx.Err() != nil {
@@ -165,15 +167,15 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 		}
 		w := values[i] / float64(len(values))
 		sum += w
-		n.standardize(u, eps)
+		n.Standardize(u, eps)
 		floats.AddScaled(gm, w, u)
-		n.addOuter(gv, 0.5*w, u, u)
+		n.AddOuter(gv, 0.5*w, u, u)
 	}
-	n.addPrecision(gv, -0.5*sum)
+	n.AddPrecision(gv, -0.5*sum)
 	if fitted {
 		fit.addGrad(gm, gv, n)
 	}
-	n.fromMomentGrad(dst, gm, gv)
+	n.FromMomentGrad(dst, gm, gv)
 	return mean, nil
 }
 
@@ -240,7 +242,7 @@ func (p Pathwise) samples() int {
 
 // drawsOf implements drawing: without a Hessian as many as a linear control variate needs.
 func (p Pathwise) drawsOf(q Dist, sites bool) int {
-	if _, ok := q.(normalForm); p.Samples != 0 || ok && sites {
+	if p.Samples != 0 || formOf(q) != nil && sites {
 		return p.samples()
 	}
 	features := q.Dim()
@@ -268,7 +270,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 		return false, err
 	}
 	path := pathOf(q)
-	if _, ok := q.(normalForm); !ok && path == nil {
+	if formOf(q) == nil && path == nil {
 		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian q or one whose Family is a PathFamily, not %s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
@@ -314,14 +316,14 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 	if f := pathOf(q); f != nil {
 		return p.expPath(ctx, env, dst, variance, q.(*Exp), f, l)
 	}
-	n := q.(normalForm)
+	n := formOf(q)
 	sites, _ := l.(SiteIntegrand)
 	draws := drawSamples(q, p.drawsOf(q, sites != nil), env.rng())
 	values := make([]float64, len(draws.z))
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
 	}
-	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.numGradV()), make([]float64, n.Dim())
+	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.NumGradV()), make([]float64, n.Dim())
 	var acc *runningMoments
 	g := dst
 	if variance != nil {
@@ -370,14 +372,14 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 				return math.NaN(), notFinite(l, z, values[i], true)
 			}
 		} else {
-			n.standardize(u, draws.eps[i])
+			n.Standardize(u, draws.eps[i])
 			floats.AddScaled(gm, w, grads[i])
 			floats.SubTo(dl, grads[i], mean)
-			n.addOuter(gv, 0.25*w*others, dl, u)
-			n.addOuter(gv, 0.25*w*others, u, dl)
+			n.AddOuter(gv, 0.25*w*others, dl, u)
+			n.AddOuter(gv, 0.25*w*others, u, dl)
 		}
 		if acc != nil {
-			acc.add(n.fromMomentGrad(g, gm, gv))
+			acc.add(n.FromMomentGrad(g, gm, gv))
 		}
 	}
 	if acc != nil {
@@ -392,15 +394,15 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 		for k, b := range slope[1:] {
 			clear(e)
 			e[k] = 1
-			n.standardize(u, e)
-			n.addOuter(gv, 0.25, b, u)
-			n.addOuter(gv, 0.25, u, b)
+			n.Standardize(u, e)
+			n.AddOuter(gv, 0.25, b, u)
+			n.AddOuter(gv, 0.25, u, b)
 		}
 	}
 	if acc == nil {
-		n.fromMomentGrad(dst, gm, gv)
+		n.FromMomentGrad(dst, gm, gv)
 	} else if slope != nil {
-		floats.Add(dst, n.fromMomentGrad(nil, gm, gv))
+		floats.Add(dst, n.FromMomentGrad(nil, gm, gv))
 	}
 	return floats.Sum(values) / float64(len(values)), nil
 }
@@ -441,7 +443,7 @@ func linearPart(ctx context.Context, grads, eps [][]float64) [][]float64 {
 
 // addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports
 // whether they are finite, and false where ctx is done.
-func addSiteDerivs(ctx context.Context, n normalForm, gm, gv []float64, w float64, s SiteIntegrand, z []float64) bool {
+func addSiteDerivs(ctx context.Context, n normal.Form, gm, gv []float64, w float64, s SiteIntegrand, z []float64) bool {
 	lik := s.Likelihood().(Differentiable)
 	var i int
 	defer parallel.At(&i, describeSite(s))
@@ -455,7 +457,7 @@ func addSiteDerivs(ctx context.Context, n normalForm, gm, gv []float64, w float6
 			return false
 		}
 		floats.AddScaled(gm, w*weight*d1, x)
-		n.addOuter(gv, 0.5*w*weight*d2, x, x)
+		n.AddOuter(gv, 0.5*w*weight*d2, x, x)
 	}
 	return true
 }
@@ -536,8 +538,8 @@ func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 		}
 		return s
 	}
-	g, ok := q.(normalForm)
-	if !ok {
+	g := formOf(q)
+	if g == nil {
 		for _, z := range s.z {
 			q.Rand(z, rng)
 		}
@@ -549,7 +551,7 @@ func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 			eps[j] = rng.NormFloat64()
 		}
 		copy(s.z[i], eps)
-		g.transform(s.z[i])
+		g.Transform(s.z[i])
 	}
 	return s
 }
@@ -615,7 +617,7 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 		return math.NaN(), math.NaN(), err
 	}
 	var offset float64
-	if _, ok := q.(normalForm); ok {
+	if formOf(q) != nil {
 		var fit quadraticFit
 		fit.ctx = ctx
 		if fit.fit(values, draws.eps, true) {
@@ -771,7 +773,7 @@ func (f *quadraticFit) fitStat(values []float64, ts [][]float64, q *Exp) bool {
 // addGrad adds the gradients of the expectation of the fitted function under q
 // to those with respect to m and V: with ε = L⁻¹(z − m), linear coefficients c
 // and Hessian H in ε, L⁻ᵀc and ½L⁻ᵀHL⁻¹.
-func (f *quadraticFit) addGrad(gm, gv []float64, q normalForm) {
+func (f *quadraticFit) addGrad(gm, gv []float64, q normal.Form) {
 	d := f.d
 	linear, square := f.coef[1:1+d], f.coef[1+d:1+2*d]
 	h, e, u, w := make([]float64, d*d), make([]float64, d), make([]float64, d), make([]float64, d)
@@ -785,14 +787,14 @@ func (f *quadraticFit) addGrad(gm, gv []float64, q normalForm) {
 			}
 		}
 	}
-	q.standardize(u, linear)
+	q.Standardize(u, linear)
 	dense.Axpy(1, dense.Vector(u), dense.Vector(gm))
 	for j := range d {
 		clear(e)
 		e[j] = 1
-		q.standardize(u, h[j*d:(j+1)*d])
-		q.standardize(w, e)
-		q.addOuter(gv, 0.5, u, w)
+		q.Standardize(u, h[j*d:(j+1)*d])
+		q.Standardize(w, e)
+		q.AddOuter(gv, 0.5, u, w)
 	}
 }
 

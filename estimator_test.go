@@ -23,7 +23,7 @@ func exactGrad(q *Gaussian, l SiteIntegrand) []float64 {
 func exactValue(q *Gaussian, l SiteIntegrand) (v float64) {
 	for i := range l.Len() {
 		_, x, y, w := l.Site(i)
-		m, s2 := q.marginal(x)
+		m, s2 := q.form.Marginal(x)
 		v += w * ExpectLogProb(l.Likelihood(), y, m, s2).Value
 	}
 	return v
@@ -294,8 +294,8 @@ func TestDiagonalIsFull(t *testing.T) {
 			diag := []float64{b[0], b[1], b[2], b[3], b[5], b[8]}
 			if c == MeanParams { // ∂/∂m_i at fixed V + mmᵀ sees the off-diagonal elements
 				gm, gv := make([]float64, 3), make([]float64, 9)
-				full.toMomentGrad(gm, gv, b)
-				diag = q.fromMomentGrad(nil, gm, []float64{gv[0], gv[4], gv[8]})
+				full.form.ToMomentGrad(gm, gv, b)
+				diag = q.form.FromMomentGrad(nil, gm, []float64{gv[0], gv[4], gv[8]})
 			}
 			if c == Natural {
 				continue // so does every natural parameter

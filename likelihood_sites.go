@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -223,16 +224,16 @@ func (f *siteSmooth) value(z []float64, n int) float64 {
 }
 
 // marginal returns the mean and the variance of η_n under q.
-func (f *siteSmooth) marginal(q normalForm, n int) (m, v float64) {
+func (f *siteSmooth) marginal(q normal.Form, n int) (m, v float64) {
 	if f.x == nil {
-		return q.meanAt(n), q.covAt(n, n)
+		return q.MeanAt(n), q.CovAt(n, n)
 	}
-	return q.marginal(f.x[n])
+	return q.Marginal(f.x[n])
 }
 
 // Setup implements Smooth. The error wraps ErrShape unless q is Gaussian of the dimension of z.
 func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
-	if _, ok := q.(normalForm); !ok || q.Dim() != f.dim() {
+	if formOf(q) == nil || q.Dim() != f.dim() {
 		return SmoothTerms{}, fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
 	}
 	return SmoothTerms{f.terms.Len(), f.exact}, nil
@@ -241,7 +242,7 @@ func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
 // Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect
 // to the mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
 func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
-	n := q.(normalForm)
+	n := formOf(q)
 	b := newBatch(batch, f.terms.Len())
 	var x term.Estimates
 	x.Resize(b.n)
@@ -276,10 +277,11 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTe
 		for i := range b.n {
 			j := b.index(i)
 			dst[j] += x.D1[i]
-			k := g.d + j*(j+1)/2
-			for a, l := range g.l[j*g.d : j*g.d+j+1] {
+			d := g.Dim()
+			k := d + j*(j+1)/2
+			for a, l := range g.Lower()[j*d : j*d+j+1] {
 				w := x.D2[i] * l
-				if a == j && g.coords == LogCholesky {
+				if a == j && g.Coords() == normal.LogCholesky {
 					w *= l
 				}
 				dst[k+a] += w
@@ -287,15 +289,15 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTe
 		}
 		return
 	}
-	n := q.(normalForm)
-	gm, gv := make([]float64, n.Dim()), make([]float64, n.numGradV())
+	n := formOf(q)
+	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 	if f.x != nil {
 		for i := range b.n {
 			row := f.x[b.index(i)]
 			floats.AddScaled(gm, x.D1[i], row)
-			n.addOuter(gv, 0.5*x.D2[i], row, row)
+			n.AddOuter(gv, 0.5*x.D2[i], row, row)
 		}
-		n.fromMomentGrad(dst, gm, gv)
+		n.FromMomentGrad(dst, gm, gv)
 		return
 	}
 	stride := n.Dim() + 1 // from one element of the diagonal to the next
@@ -307,12 +309,12 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTe
 		gm[j] += x.D1[i]
 		gv[j*stride] += 0.5 * x.D2[i]
 	}
-	n.fromMomentGrad(dst, gm, gv)
+	n.FromMomentGrad(dst, gm, gv)
 }
 
 // guide implements guided.
 func (f *siteSmooth) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error) {
-	n := q.(normalForm)
+	n := formOf(q)
 	b := newBatch(nil, f.terms.Len())
 	var x term.Estimates
 	x.Resize(b.n)
@@ -349,18 +351,19 @@ func (f *siteSmooth) seek(q Dist, prior ExpFamily, workers int, halt *parallel.H
 		return found, err
 	}
 	full := g.full()
-	copy(full.next.m, found.Mean)
+	mean, cov := full.Next()
+	copy(mean, found.Mean)
 	for i := range found.Mean {
 		for j := range found.Mean {
-			full.next.v[i*len(found.Mean)+j] = v.At(i, j)
+			cov[i*len(found.Mean)+j] = v.At(i, j)
 		}
 	}
-	return found, full.commitMoments()
+	return found, full.CommitMoments()
 }
 
 // Value returns f over all terms, and a bound on its error.
 func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound float64, err error) {
-	g := q.(normalForm)
+	g := formOf(q)
 	var n int
 	defer parallel.At(&n, f.terms.Name)
 	for n = range f.terms.Len() {
@@ -377,14 +380,14 @@ func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound fl
 
 // rounding returns what rounding of xᵀm and xᵀVx may make of e, the expectation of term n: under
 // features of raw units these are small differences of large numbers.
-func (f *siteSmooth) rounding(q normalForm, n int, e term.Expectation) float64 {
+func (f *siteSmooth) rounding(q normal.Form, n int, e term.Expectation) float64 {
 	if f.x == nil {
 		return 0
 	}
 	var mean, sd float64
 	for j, x := range f.x[n] {
-		mean += math.Abs(x * q.meanAt(j))
-		sd += math.Abs(x) * math.Sqrt(q.covAt(j, j))
+		mean += math.Abs(x * q.MeanAt(j))
+		sd += math.Abs(x) * math.Sqrt(q.CovAt(j, j))
 	}
 	return dense.Epsilon * (math.Abs(e.D1)*mean + math.Abs(e.D2)*sd*sd)
 }

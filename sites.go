@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -265,12 +266,13 @@ type curveProx struct {
 
 // newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
 func newCurve(s *site.DenseAlgebra, d Divergence) (*curveProx, error) {
-	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{newFullGaussian(s.N)}, q0: &Gaussian{newFullGaussian(s.N)}}
+	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{normal.NewFull(s.N)}, q0: &Gaussian{normal.NewFull(s.N)}}
 	haltDist(c.q, s.Workers.Halt)
 	haltDist(c.q0, s.Workers.Halt)
 	prior := c.q0.full()
-	copy(prior.next.v, s.K)
-	err := prior.commitMoments()
+	_, v := prior.Next()
+	copy(v, s.K)
+	err := prior.CommitMoments()
 	if err := s.Workers.Halt.Err(); err != nil {
 		return nil, err
 	}
@@ -301,10 +303,11 @@ func (c *curveProx) at(t float64, full bool) error {
 		return nil
 	}
 	q := c.q.full()
-	copy(q.next.m, c.try.M)
-	c.fac.Covariance(q.next.v, &c.exp)
-	dense.FillUpper(q.next.v, n)
-	return q.commitMoments()
+	m, v := q.Next()
+	copy(m, c.try.M)
+	c.fac.Covariance(v, &c.exp)
+	dense.FillUpper(v, n)
+	return q.CommitMoments()
 }
 
 // aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of

@@ -77,7 +77,7 @@ func (f *expectedTerms) batch(ctx context.Context, batch []int) Integrand {
 // guide implements guided.
 func (f *expectedTerms) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error) {
 	s, ok := f.ll.(Sites)
-	if _, normal := q.(normalForm); !ok || !normal {
+	if !ok || formOf(q) == nil {
 		return false, nil
 	}
 	return (&siteSmooth{terms: &term.Terms{Lik: viewOf(s.Lik), Y: s.Y}, x: s.X}).guide(dst, q, halt)
@@ -96,7 +96,7 @@ func (f *expectedTerms) costs(q Dist) (grad, value float64) {
 		draws = s.drawsOf(q, sites)
 		grad = float64(draws)
 	}
-	if _, ok := q.(normalForm); !ok || !sites {
+	if formOf(q) == nil || !sites {
 		value = float64(valueDraws(q.Dim(), max(leastDraws, draws)))
 	}
 	return grad, value
@@ -114,7 +114,7 @@ type drawing interface {
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
 	l := f.batch(ctx, nil)
 	if s, ok := l.(SiteIntegrand); ok {
-		if n, ok := q.(normalForm); ok {
+		if n := formOf(q); n != nil {
 			value, stderr, err = siteValue(ctx, n, s)
 			return -value, stderr, err
 		}

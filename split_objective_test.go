@@ -123,7 +123,7 @@ func logEvidence(p toyProblem, q *Gaussian) float64 {
 	walk = func(j int) {
 		if j == q.Dim() {
 			z := slices.Clone(u)
-			q.transform(z)
+			q.form.Transform(z)
 			logs = append(logs, l.LogProb(z)+p.prior.LogProb(z))
 			return
 		}
@@ -132,7 +132,7 @@ func logEvidence(p toyProblem, q *Gaussian) float64 {
 		}
 	}
 	walk(0)
-	return floats.LogSumExp(logs) + float64(q.Dim())*math.Log(step) + 0.5*q.logDetV()
+	return floats.LogSumExp(logs) + float64(q.Dim())*math.Log(step) + 0.5*q.form.LogDetV()
 }
 
 // promised is the decrease of the objective that the model at q still promises,
@@ -149,7 +149,7 @@ func promised(t *testing.T, p toyProblem, q *Gaussian) float64 {
 		d := q.Dim()
 		eta = make([]float64, 2*d)
 		for i := range d {
-			eta[i], eta[d+i] = p.prior.meanAt(i)*p.prior.precisionAt(i, i), -0.5*p.prior.precisionAt(i, i)
+			eta[i], eta[d+i] = p.prior.form.MeanAt(i)*p.prior.form.PrecisionAt(i, i), -0.5*p.prior.form.PrecisionAt(i, i)
 		}
 	}
 	floats.Sub(eta, q.MeanGrad(nil, g))
@@ -485,7 +485,7 @@ func TestGradMapOfShortenedStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := st.(*objectiveStepper)
-	if v := o.q.(*Gaussian).covAt(0, 0); !(v > 0 && v < 1) {
+	if v := o.q.(*Gaussian).form.CovAt(0, 0); !(v > 0 && v < 1) {
 		t.Fatalf("variance %v", v)
 	}
 	checkNear(t, "gradient map", step.GradMap, 5, 1e-12)

@@ -1,4 +1,4 @@
-package pgsvi
+package normal
 
 import (
 	"fmt"
@@ -10,27 +10,28 @@ import (
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// fullGaussian is N(m, V) with any V. In the coordinates Cholesky and LogCholesky
+// Full is N(m, V) with any V. In the coordinates Cholesky and LogCholesky
 // the matrix part of λ is L itself, and V and V⁻¹ are computed when they are first needed.
-type fullGaussian struct {
-	coords Coordinates
+type Full struct {
+	coords Coords
 	d      int
-	gaussianState
-	next   gaussianState // scratch: becomes the state once it is known to be valid
-	filled atomic.Bool   // v and p are those of l
-	mu     sync.Mutex    // held while they are computed: readers may be concurrent
+	state
+	next   state       // scratch: becomes the state once it is known to be valid
+	filled atomic.Bool // v and p are those of l
+	mu     sync.Mutex  // held while they are computed: readers may be concurrent
 
 	// Once it has stopped, what sets λ returns its error, or leaves what is of no use. It is that
 	// of this Gaussian, not of its clones.
 	halt *parallel.Halt
 }
 
-// gaussianState holds a valid N(m, V) in every form that is needed.
-type gaussianState struct {
+// state holds a valid N(m, V) in every form that is needed.
+type state struct {
 	m    []float64 // mean
 	v    []float64 // covariance, full; read by cov
 	p    []float64 // precision V⁻¹, full; read by prec
@@ -38,20 +39,20 @@ type gaussianState struct {
 	logV float64   // log|V|
 }
 
-// cov returns V, full.
-func (g *fullGaussian) cov() []float64 {
+// Cov returns V, full.
+func (g *Full) Cov() []float64 {
 	g.fill()
 	return g.v
 }
 
-// prec returns V⁻¹, full.
-func (g *fullGaussian) prec() []float64 {
+// Prec returns V⁻¹, full.
+func (g *Full) Prec() []float64 {
 	g.fill()
 	return g.p
 }
 
 // fill computes V and V⁻¹ from L where that was put off.
-func (g *fullGaussian) fill() {
+func (g *Full) fill() {
 	if g.filled.Load() {
 		return
 	}
@@ -77,56 +78,61 @@ func (g *fullGaussian) fill() {
 	}
 }
 
-// factor replaces the lower triangle of a by its Cholesky factor. The error wraps ErrNotPosDef and
+// factor replaces the lower triangle of a by its Cholesky factor. The error wraps sentinel.ErrNotPosDef and
 // names a as what, or is that of the halt.
-func (g *fullGaussian) factor(a []float64, what string) error {
+func (g *Full) factor(a []float64, what string) error {
 	ok := dense.CholeskyUntil(g.halt, a, g.d)
 	if err := g.halt.Err(); err != nil {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("pgsvi: %s of dimension %d: %w", what, g.d, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: %s of dimension %d: %w", what, g.d, sentinel.ErrNotPosDef)
 	}
 	return nil
 }
 
 // invert replaces the Cholesky factor in l by the inverse of what it is of, full. The error is that
 // of the halt.
-func (g *fullGaussian) invert(l []float64) error {
+func (g *Full) invert(l []float64) error {
 	dense.InvertUntil(g.halt, l, g.d)
 	dense.FillUpper(l, g.d)
 	return g.halt.Err()
 }
 
 // variance returns V_ii from L.
-func (g *fullGaussian) variance(i int) float64 {
+func (g *Full) variance(i int) float64 {
 	row := dense.Vector(g.l[i*g.d : i*g.d+i+1])
 	return dense.Dot(row, row)
 }
 
-func newFullGaussian(d int) *fullGaussian {
-	return &fullGaussian{d: d, gaussianState: newGaussianState(d), next: newGaussianState(d)}
+// NewFull returns a Gaussian that is not valid yet: CommitMoments or SetForm makes it so.
+func NewFull(d int) *Full {
+	return &Full{d: d, state: newState(d), next: newState(d)}
 }
 
-func newGaussianState(d int) gaussianState {
-	return gaussianState{m: make([]float64, d), v: make([]float64, d*d), p: make([]float64, d*d), l: make([]float64, d*d)}
+func newState(d int) state {
+	return state{m: make([]float64, d), v: make([]float64, d*d), p: make([]float64, d*d), l: make([]float64, d*d)}
 }
 
-func (g *fullGaussian) in(c Coordinates) normalForm {
-	q := newFullGaussian(g.d)
+func (g *Full) In(c Coords) Form {
+	q := NewFull(g.d)
 	q.coords = c
-	q.setForm(g)
+	q.SetForm(g)
 	return q
 }
 
-func (g *fullGaussian) Coordinates() Coordinates { return g.coords }
+func (g *Full) Coords() Coords { return g.coords }
 
-func (g *fullGaussian) Dim() int { return g.d }
+func (g *Full) Dim() int { return g.d }
 
-func (g *fullGaussian) NumParams() int { return g.d + g.d*(g.d+1)/2 }
+func (g *Full) NumParams() int { return g.d + g.d*(g.d+1)/2 }
 
-// commitMoments makes the state of next.m and next.v, after checking it.
-func (g *fullGaussian) commitMoments() error {
+// Next returns the mean and the covariance, row by row, that CommitMoments takes. Their elements
+// are zero after NewFull, and not defined later.
+func (g *Full) Next() (m, v []float64) { return g.next.m, g.next.v }
+
+// CommitMoments makes g the N(m, V) of Next, after checking it. On an error g is what it was.
+func (g *Full) CommitMoments() error {
 	s, d := &g.next, g.d
 	if err := s.checkFinite(s.v); err != nil {
 		return err
@@ -144,7 +150,7 @@ func (g *fullGaussian) commitMoments() error {
 }
 
 // commitNatural makes the state of next.p = V⁻¹ and next.m = V⁻¹m, after checking it.
-func (g *fullGaussian) commitNatural() error {
+func (g *Full) commitNatural() error {
 	s, d := &g.next, g.d
 	if err := s.checkFinite(s.p); err != nil {
 		return err
@@ -166,67 +172,67 @@ func (g *fullGaussian) commitNatural() error {
 	return g.commit()
 }
 
-func (s *gaussianState) checkFinite(matrix []float64) error {
+func (s *state) checkFinite(matrix []float64) error {
 	if i, ok := dense.AllFinite(s.m); !ok {
-		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i], ErrNotFinite)
+		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i], sentinel.ErrNotFinite)
 	}
 	if i, ok := dense.AllFinite(matrix); !ok {
 		d := len(s.m)
-		return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i/d, i%d, matrix[i], ErrNotFinite)
+		return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i/d, i%d, matrix[i], sentinel.ErrNotFinite)
 	}
 	return nil
 }
 
-func (g *fullGaussian) commit() error {
+func (g *Full) commit() error {
 	s := &g.next
 	for _, x := range [][]float64{s.m, s.v, s.p} {
 		if _, ok := dense.AllFinite(x); !ok {
-			return fmt.Errorf("pgsvi: the distribution overflows: %w", ErrNotFinite)
+			return fmt.Errorf("pgsvi: the distribution overflows: %w", sentinel.ErrNotFinite)
 		}
 	}
-	g.gaussianState, g.next = g.next, g.gaussianState
+	g.state, g.next = g.next, g.state
 	g.filled.Store(true)
 	return nil
 }
 
 // commitCholesky makes the state of next.m and the lower triangle of next.l,
 // after checking it.
-func (g *fullGaussian) commitCholesky() error {
+func (g *Full) commitCholesky() error {
 	s, d := &g.next, g.d
 	for i := range d {
 		row := s.l[i*d : i*d+i+1]
 		if j, ok := dense.AllFinite(row); !ok {
-			return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i, j, row[j], ErrNotFinite)
+			return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i, j, row[j], sentinel.ErrNotFinite)
 		}
 		if row[i] <= 0 {
-			return fmt.Errorf("pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d, row[i], i, ErrNotPosDef)
+			return fmt.Errorf("pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d, row[i], i, sentinel.ErrNotPosDef)
 		}
 		if v := dense.Dot(dense.Vector(row), dense.Vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
-			return fmt.Errorf("pgsvi: the scale of dimension %d over- or underflows: %w", i, ErrNotFinite)
+			return fmt.Errorf("pgsvi: the scale of dimension %d over- or underflows: %w", i, sentinel.ErrNotFinite)
 		}
 	}
 	if i, ok := dense.AllFinite(s.m); !ok {
-		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i], ErrNotFinite)
+		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i], sentinel.ErrNotFinite)
 	}
 	s.logV = dense.LogDet(s.l, d)
-	g.gaussianState, g.next = g.next, g.gaussianState
+	g.state, g.next = g.next, g.state
 	g.filled.Store(false)
 	return nil
 }
 
-func (g *fullGaussian) Params(dst []float64) []float64 { return g.paramsIn(g.coords, dst) }
+func (g *Full) Params(dst []float64) []float64 { return g.paramsIn(g.coords, dst) }
 
-func (g *fullGaussian) paramsIn(c Coordinates, dst []float64) []float64 {
+func (g *Full) paramsIn(c Coords, dst []float64) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	switch d := g.d; c {
 	case MeanCov:
 		copy(dst, g.m)
 		k := d
 		for i := range d {
-			k += copy(dst[k:], g.cov()[i*d:i*d+i+1])
+			k += copy(dst[k:], g.Cov()[i*d:i*d+i+1])
 		}
 	case MeanParams:
-		v := g.cov()
+		v := g.Cov()
 		copy(dst, g.m)
 		k := d
 		for i := range d {
@@ -236,7 +242,7 @@ func (g *fullGaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 			}
 		}
 	case Natural:
-		p := g.prec()
+		p := g.Prec()
 		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(g.m), 0, dense.Vector(dst[:d]))
 		k := d
 		for i := range d {
@@ -260,9 +266,9 @@ func (g *fullGaussian) paramsIn(c Coordinates, dst []float64) []float64 {
 	return dst
 }
 
-func (g *fullGaussian) SetParams(lambda []float64) error { return g.setParamsIn(g.coords, lambda) }
+func (g *Full) SetParams(lambda []float64) error { return g.setParamsIn(g.coords, lambda) }
 
-func (g *fullGaussian) setParamsIn(c Coordinates, lambda []float64) error {
+func (g *Full) setParamsIn(c Coords, lambda []float64) error {
 	if len(lambda) != g.NumParams() {
 		panic("pgsvi: λ has the wrong length")
 	}
@@ -279,7 +285,7 @@ func (g *fullGaussian) setParamsIn(c Coordinates, lambda []float64) error {
 			if c == LogCholesky {
 				s.l[i*d+i] = math.Exp(s.l[i*d+i])
 				if s.l[i*d+i] == 0 {
-					return fmt.Errorf("pgsvi: the scale of dimension %d underflows: %w", i, ErrNotFinite)
+					return fmt.Errorf("pgsvi: the scale of dimension %d underflows: %w", i, sentinel.ErrNotFinite)
 				}
 			}
 		}
@@ -293,21 +299,21 @@ func (g *fullGaussian) setParamsIn(c Coordinates, lambda []float64) error {
 			}
 		}
 	}
-	return g.commitMoments()
+	return g.CommitMoments()
 }
 
-func (g *fullGaussian) Natural(dst []float64) []float64 { return g.paramsIn(Natural, dst) }
+func (g *Full) Natural(dst []float64) []float64 { return g.paramsIn(Natural, dst) }
 
-func (g *fullGaussian) SetNatural(eta []float64) error { return g.setParamsIn(Natural, eta) }
+func (g *Full) SetNatural(eta []float64) error { return g.setParamsIn(Natural, eta) }
 
-func (g *fullGaussian) MeanParams(dst []float64) []float64 { return g.paramsIn(MeanParams, dst) }
+func (g *Full) MeanParams(dst []float64) []float64 { return g.paramsIn(MeanParams, dst) }
 
-func (g *fullGaussian) SetMeanParams(mu []float64) error { return g.setParamsIn(MeanParams, mu) }
+func (g *Full) SetMeanParams(mu []float64) error { return g.setParamsIn(MeanParams, mu) }
 
 // LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
-func (g *fullGaussian) LogPartition() float64 {
+func (g *Full) LogPartition() float64 {
 	d := g.d
-	p := g.prec()
+	p := g.Prec()
 	var quad float64
 	for i := range d {
 		quad += g.m[i] * dense.DotRow(p, d, i, g.m)
@@ -315,7 +321,7 @@ func (g *fullGaussian) LogPartition() float64 {
 	return 0.5 * (quad + g.logV + float64(d)*expfam.Log2Pi)
 }
 
-func (g *fullGaussian) LogProb(z []float64) float64 {
+func (g *Full) LogProb(z []float64) float64 {
 	d := g.d
 	if len(z) != d {
 		panic("pgsvi: z has the wrong length")
@@ -334,43 +340,43 @@ func (g *fullGaussian) LogProb(z []float64) float64 {
 }
 
 // Score: in the coordinates (m, V), ∇_m = V⁻¹(z − m) and ∇_V = ½(V⁻¹(z − m)(z − m)ᵀV⁻¹ − V⁻¹).
-func (g *fullGaussian) Score(dst, z []float64) []float64 {
+func (g *Full) Score(dst, z []float64) []float64 {
 	d := g.d
 	gm, gv, u := make([]float64, d), make([]float64, d*d), make([]float64, d)
 	for i := range u {
 		u[i] = z[i] - g.m[i]
 	}
-	p := g.prec()
+	p := g.Prec()
 	dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(u), 0, dense.Vector(gm))
 	for i := range d {
 		for j := range d {
 			gv[i*d+j] = 0.5 * (gm[i]*gm[j] - p[i*d+j])
 		}
 	}
-	return g.fromMomentGrad(dst, gm, gv)
+	return g.FromMomentGrad(dst, gm, gv)
 }
 
-// transform replaces the standard normal ε by m + Lε.
-func (g *fullGaussian) transform(eps []float64) {
+// Transform replaces the standard normal ε by m + Lε.
+func (g *Full) Transform(eps []float64) {
 	dense.Trmv(blas.NoTrans, dense.LowerTriangle(g.l, g.d), dense.Vector(eps))
 	for i, m := range g.m {
 		eps[i] += m
 	}
 }
 
-// standardize stores V⁻¹(z − m) = L⁻ᵀε in dst for z = m + Lε.
-func (g *fullGaussian) standardize(dst, eps []float64) {
+// Standardize stores V⁻¹(z − m) = L⁻ᵀε in dst for z = m + Lε.
+func (g *Full) Standardize(dst, eps []float64) {
 	copy(dst, eps)
 	dense.Trsv(blas.Trans, dense.LowerTriangle(g.l, g.d), dense.Vector(dst))
 }
 
-// fromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
+// FromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
 // with respect to m and V are gm (length d) and the symmetric part of gv (d×d).
-func (g *fullGaussian) fromMomentGrad(dst, gm, gv []float64) []float64 {
+func (g *Full) FromMomentGrad(dst, gm, gv []float64) []float64 {
 	return g.fromMomentGradIn(g.coords, dst, gm, gv)
 }
 
-func (g *fullGaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []float64 {
+func (g *Full) fromMomentGradIn(c Coords, dst, gm, gv []float64) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	d := g.d
 	switch c {
@@ -395,7 +401,7 @@ func (g *fullGaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []
 				t[i*d+j] = 0.5 * (gv[i*d+j] + gv[j*d+i])
 			}
 		}
-		v := g.cov()
+		v := g.Cov()
 		dense.MulSquare(w, v, t, d)
 		dense.MulSquare(t, w, v, d)
 		dense.Gemv(blas.NoTrans, 1, dense.General(v, d, d), dense.Vector(gm), 0, dense.Vector(dst[:d]))
@@ -419,7 +425,7 @@ func (g *fullGaussian) fromMomentGradIn(c Coordinates, dst, gm, gv []float64) []
 }
 
 // scaleDiag multiplies the diagonal of the packed lower triangle p by L_ii^power, power 1 or −1.
-func (g *fullGaussian) scaleDiag(p []float64, power int) {
+func (g *Full) scaleDiag(p []float64, power int) {
 	k := -1
 	for i := range g.d {
 		k += i + 1
@@ -431,10 +437,10 @@ func (g *fullGaussian) scaleDiag(p []float64, power int) {
 	}
 }
 
-// toMomentGrad is the inverse of fromMomentGrad.
-func (g *fullGaussian) toMomentGrad(gm, gv, grad []float64) { g.toMomentGradIn(g.coords, gm, gv, grad) }
+// ToMomentGrad is the inverse of FromMomentGrad.
+func (g *Full) ToMomentGrad(gm, gv, grad []float64) { g.toMomentGradIn(g.coords, gm, gv, grad) }
 
-func (g *fullGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
+func (g *Full) toMomentGradIn(c Coords, gm, gv, grad []float64) {
 	d := g.d
 	switch c {
 	case MeanCov, MeanParams:
@@ -453,7 +459,7 @@ func (g *fullGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 				t[i*d+j] -= 0.5 * (grad[i]*g.m[j] + g.m[i]*grad[j])
 			}
 		}
-		p := g.prec()
+		p := g.Prec()
 		dense.MulSquare(w, p, t, d)
 		dense.MulSquare(gv, w, p, d)
 		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(grad[:d]), 0, dense.Vector(gm))
@@ -488,32 +494,42 @@ func (g *fullGaussian) toMomentGradIn(c Coordinates, gm, gv, grad []float64) {
 	}
 }
 
-// hasFactor reports whether λ is (m, L), in either form.
-func (g *fullGaussian) hasFactor() bool { return g.coords == Cholesky || g.coords == LogCholesky }
+// Lower returns the lower triangular factor L of V, of which the upper triangle is undefined, to be
+// read only.
+func (g *Full) Lower() []float64 { return g.l }
 
-// factorKL returns KL(q‖p) and stores its gradient ∇_λ in dst where λ is (m, L):
+// Filled reports whether V and V⁻¹ are known, and not only L.
+func (g *Full) Filled() bool { return g.filled.Load() }
+
+// Watch makes h what g asks while it works on matrices.
+func (g *Full) Watch(h *parallel.Halt) { g.halt = h }
+
+// HasFactor reports whether λ is (m, L), in either form.
+func (g *Full) HasFactor() bool { return g.coords == Cholesky || g.coords == LogCholesky }
+
+// FactorKL returns KL(q‖p) and stores its gradient ∇_λ in dst where λ is (m, L):
 // with P and μ those of p, ∇_m = P(m − μ) and ∇_L is the lower triangle of
 // PL − L⁻ᵀ, for which neither V nor V⁻¹ is needed.
-func (g *fullGaussian) factorKL(dst []float64, p normalForm) (kl float64) {
+func (g *Full) FactorKL(dst []float64, p Form) (kl float64) {
 	d := g.d
 	diff := make([]float64, d)
 	for i, m := range g.m {
-		diff[i] = m - p.meanAt(i)
+		diff[i] = m - p.MeanAt(i)
 	}
-	p.mulPrecision(dst[:d], diff)
+	p.MulPrecision(dst[:d], diff)
 	a := dst[d:]
-	if full, ok := p.(*fullGaussian); ok {
-		dense.MulLower(a, full.prec(), g.l, d)
+	if full, ok := p.(*Full); ok {
+		dense.MulLower(a, full.Prec(), g.l, d)
 	} else {
 		k := 0
 		for i := range d {
 			for j := range i + 1 {
-				a[k] = p.precisionAt(i, i) * g.l[i*d+j]
+				a[k] = p.PrecisionAt(i, i) * g.l[i*d+j]
 				k++
 			}
 		}
 	}
-	kl = dense.Dot(dense.Vector(diff), dense.Vector(dst[:d])) - float64(d) + p.logDetV() - g.logV
+	kl = dense.Dot(dense.Vector(diff), dense.Vector(dst[:d])) - float64(d) + p.LogDetV() - g.logV
 	k := 0
 	for i := range d {
 		kl += dense.Dot(dense.Vector(a[k:k+i+1]), dense.Vector(g.l[i*d:i*d+i+1])) // tr(PV)
@@ -526,19 +542,19 @@ func (g *fullGaussian) factorKL(dst []float64, p normalForm) (kl float64) {
 	return math.Max(0, 0.5*kl)
 }
 
-func (g *fullGaussian) MeanGrad(dst, grad []float64) []float64 {
+func (g *Full) MeanGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, g.coords, MeanParams)
 }
 
-func (g *fullGaussian) FromMeanGrad(dst, grad []float64) []float64 {
+func (g *Full) FromMeanGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, MeanParams, g.coords)
 }
 
-func (g *fullGaussian) FromNaturalGrad(dst, grad []float64) []float64 {
+func (g *Full) FromNaturalGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, Natural, g.coords)
 }
 
-func (g *fullGaussian) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
+func (g *Full) convertGrad(dst, grad []float64, from, to Coords) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	if from == to {
 		copy(dst, grad)
@@ -549,24 +565,24 @@ func (g *fullGaussian) convertGrad(dst, grad []float64, from, to Coordinates) []
 	return g.fromMomentGradIn(to, dst, gm, gv)
 }
 
-func (g *fullGaussian) mean() []float64              { return g.m }
-func (g *fullGaussian) meanAt(i int) float64         { return g.m[i] }
-func (g *fullGaussian) precisionAt(i, j int) float64 { return g.prec()[i*g.d+j] }
-func (g *fullGaussian) logDetV() float64             { return g.logV }
-func (g *fullGaussian) numGradV() int                { return g.d * g.d }
-func (g *fullGaussian) mulPrecision(dst, x []float64) {
-	dense.Gemv(blas.NoTrans, 1, dense.General(g.prec(), g.d, g.d), dense.Vector(x), 0, dense.Vector(dst))
+func (g *Full) Mean() []float64              { return g.m }
+func (g *Full) MeanAt(i int) float64         { return g.m[i] }
+func (g *Full) PrecisionAt(i, j int) float64 { return g.Prec()[i*g.d+j] }
+func (g *Full) LogDetV() float64             { return g.logV }
+func (g *Full) NumGradV() int                { return g.d * g.d }
+func (g *Full) MulPrecision(dst, x []float64) {
+	dense.Gemv(blas.NoTrans, 1, dense.General(g.Prec(), g.d, g.d), dense.Vector(x), 0, dense.Vector(dst))
 }
 
-func (g *fullGaussian) covAt(i, j int) float64 {
+func (g *Full) CovAt(i, j int) float64 {
 	if i == j && !g.filled.Load() {
 		return g.variance(i) // the same bits as V has
 	}
-	return g.cov()[i*g.d+j]
+	return g.Cov()[i*g.d+j]
 }
 
-func (g *fullGaussian) setForm(p normalForm) bool {
-	o, ok := p.(*fullGaussian)
+func (g *Full) SetForm(p Form) bool {
+	o, ok := p.(*Full)
 	if !ok || o.d != g.d {
 		return false
 	}
@@ -582,14 +598,14 @@ func (g *fullGaussian) setForm(p normalForm) bool {
 	return true
 }
 
-func (g *fullGaussian) setPrecision(m, p []float64) error {
+func (g *Full) SetPrecision(m, p []float64) error {
 	s := &g.next
 	copy(s.p, p)
 	dense.Gemv(blas.NoTrans, 1, dense.General(s.p, g.d, g.d), dense.Vector(m), 0, dense.Vector(s.m))
 	return g.commitNatural()
 }
 
-func (g *fullGaussian) marginal(x []float64) (m, v float64) {
+func (g *Full) Marginal(x []float64) (m, v float64) {
 	d := g.d
 	// ‖Lᵀx‖², column by column of L.
 	for j := range d {
@@ -602,23 +618,23 @@ func (g *fullGaussian) marginal(x []float64) (m, v float64) {
 	return dense.Dot(dense.Vector(g.m), dense.Vector(x)), v
 }
 
-func (g *fullGaussian) addOuter(gv []float64, c float64, u, w []float64) {
+func (g *Full) AddOuter(gv []float64, c float64, u, w []float64) {
 	dense.Ger(c, dense.Vector(u), dense.Vector(w), dense.General(gv, g.d, g.d))
 }
 
-func (g *fullGaussian) addPrecision(gv []float64, c float64) {
-	dense.Axpy(c, dense.Vector(g.prec()), dense.Vector(gv))
+func (g *Full) AddPrecision(gv []float64, c float64) {
+	dense.Axpy(c, dense.Vector(g.Prec()), dense.Vector(gv))
 }
 
-func (g *fullGaussian) Chart(dst []float64) []float64 { return g.paramsIn(LogCholesky, dst) }
+func (g *Full) Chart(dst []float64) []float64 { return g.paramsIn(LogCholesky, dst) }
 
-func (g *fullGaussian) SetChart(x []float64) error { return g.setParamsIn(LogCholesky, x) }
+func (g *Full) SetChart(x []float64) error { return g.setParamsIn(LogCholesky, x) }
 
-func (g *fullGaussian) ChartGrad(dst, grad []float64) []float64 {
+func (g *Full) ChartGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, g.coords, LogCholesky)
 }
 
-func (g *fullGaussian) state(c *save.State) {
+func (g *Full) Save(c *save.State) {
 	d := g.d
 	filled := g.filled.Load()
 	c.Bool(&filled)

@@ -1,0 +1,281 @@
+// Package normal has the two forms of a Gaussian N(m, V), with a full covariance and with a diagonal
+// one, in any of their coordinates: gradients, conversions, KL and the closed forms of its steps.
+package normal
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Coords is the meaning of λ, as pgsvi.Coordinates says it.
+type Coords int
+
+const (
+	MeanParams  Coords = iota // (m, V + mmᵀ)
+	MeanCov                   // (m, V)
+	Natural                   // (V⁻¹m, −½V⁻¹)
+	Cholesky                  // (m, L) with V = LLᵀ
+	LogCholesky               // the same, with log L_ii
+)
+
+// Form is what the two kinds of Gaussian do in their own way: *Full and
+// *Diagonal. Gradients with respect to V have length NumGradV: a full d×d
+// matrix, of which the symmetric part counts, or the diagonal.
+type Form interface {
+	Coords() Coords
+	Dim() int
+	NumParams() int
+	Params(dst []float64) []float64
+	SetParams(lambda []float64) error
+	LogProb(z []float64) float64
+	Score(dst, z []float64) []float64
+	Natural(dst []float64) []float64
+	SetNatural(eta []float64) error
+	MeanParams(dst []float64) []float64
+	SetMeanParams(mu []float64) error
+	LogPartition() float64
+	MeanGrad(dst, grad []float64) []float64
+	FromMeanGrad(dst, grad []float64) []float64
+	FromNaturalGrad(dst, grad []float64) []float64
+	Chart(dst []float64) []float64
+	SetChart(x []float64) error
+	ChartGrad(dst, grad []float64) []float64
+
+	// In returns a copy in the coordinates c.
+	In(c Coords) Form
+	// SetForm makes it the distribution p, in its own coordinates, without the rounding
+	// of λ. It reports false and changes nothing if p is of the other kind or another dimension.
+	SetForm(p Form) bool
+	Mean() []float64 // not a copy
+	MeanAt(i int) float64
+	CovAt(i, j int) float64
+	PrecisionAt(i, j int) float64
+	MulPrecision(dst, x []float64)
+	LogDetV() float64
+	NumGradV() int
+	// SetPrecision replaces q by N(m, V) with V⁻¹ = p, of length NumGradV,
+	// under the contract of SetParams.
+	SetPrecision(m, p []float64) error
+	FromMomentGrad(dst, gm, gv []float64) []float64
+	ToMomentGrad(gm, gv, grad []float64)
+	// Marginal returns the mean and the variance of xᵀz.
+	Marginal(x []float64) (m, v float64)
+	// AddOuter adds c·uwᵀ, and AddPrecision c·V⁻¹, to a gradient with respect to V.
+	AddOuter(gv []float64, c float64, u, w []float64)
+	AddPrecision(gv []float64, c float64)
+	// Transform replaces a standard normal ε by a draw z; Standardize stores V⁻¹(z − m) in dst.
+	Transform(eps []float64)
+	Standardize(dst, eps []float64)
+	// Save writes or reads all of it but the coordinates.
+	Save(c *save.State)
+}
+
+// KL returns KL(q‖p) in nats. It panics if the dimensions differ.
+func KL(q, p Form) float64 {
+	d := q.Dim()
+	if p.Dim() != d {
+		panic("pgsvi: KL between distributions of different dimensions")
+	}
+	if g, ok := q.(*Full); ok && g.HasFactor() {
+		return g.FactorKL(make([]float64, g.NumParams()), p)
+	}
+	diff, w := make([]float64, d), make([]float64, d)
+	var trace float64
+	// of one of the two matrices only the diagonal counts
+	diagonal := q.NumGradV() == d || p.NumGradV() == d
+	for i := range d {
+		diff[i] = q.MeanAt(i) - p.MeanAt(i)
+		if diagonal {
+			trace += p.PrecisionAt(i, i) * q.CovAt(i, i)
+			continue
+		}
+		for j := range d {
+			trace += p.PrecisionAt(i, j) * q.CovAt(i, j)
+		}
+	}
+	p.MulPrecision(w, diff)
+	kl := 0.5 * (trace - float64(d) + dense.Dot(dense.Vector(diff), dense.Vector(w)) + p.LogDetV() - q.LogDetV())
+	return math.Max(0, kl)
+}
+
+// KLGrad stores ∇_λ KL(q‖p) in dst. Either may be diagonal: with P and μ those of p, ∇_m = P(m − μ)
+// and ∇_V = ½(P − V⁻¹).
+func KLGrad(dst []float64, q, p Form) []float64 {
+	if g, ok := q.(*Full); ok && g.HasFactor() {
+		dst = dense.Dest(dst, g.NumParams())
+		g.FactorKL(dst, p)
+		return dst
+	}
+	d := q.Dim()
+	diff, gm, gv := make([]float64, d), make([]float64, d), make([]float64, q.NumGradV())
+	for i := range d {
+		diff[i] = q.MeanAt(i) - p.MeanAt(i)
+	}
+	p.MulPrecision(gm, diff)
+	halfPrecision(gv, p, d)
+	q.AddPrecision(gv, -0.5)
+	return q.FromMomentGrad(dst, gm, gv)
+}
+
+// halfPrecision stores ½P in gv, all of it or the diagonal, as len(gv) says.
+func halfPrecision(gv []float64, p Form, d int) {
+	for i := range d {
+		if len(gv) == d {
+			gv[i] = 0.5 * p.PrecisionAt(i, i)
+			continue
+		}
+		for j := range d {
+			gv[i*d+j] = 0.5 * p.PrecisionAt(i, j)
+		}
+	}
+}
+
+// StepMoments makes q the step from n0 along the gradient g under KL in the coordinates (m, V):
+// argmin_λ gᵀλ + KL(q‖prior) + KL(q‖n0)/β, without the prior if that is nil. It reports false where
+// there is no closed form.
+func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, error) {
+	d := q.Dim()
+	gm, gv := make([]float64, d), make([]float64, q.NumGradV())
+	q.ToMomentGrad(gm, gv, g)
+	m, p := make([]float64, d), make([]float64, q.NumGradV())
+	for i := range m {
+		m[i] = n0.MeanAt(i)
+	}
+	if prior == nil {
+		// V₊⁻¹ = V⁻¹ + 2βG, m₊ = m − βVg.
+		n0.AddPrecision(p, 1)
+		floats.AddScaled(p, 2*beta, gv)
+		for i := range m {
+			for j := range d {
+				m[i] -= beta * n0.CovAt(i, j) * gm[j]
+			}
+		}
+		return true, q.SetPrecision(m, p)
+	}
+	_, diagonal := q.(*Diagonal)
+	if _, full := prior.(*Full); diagonal && full {
+		return false, nil // of a full prior a diagonal q has no closed form
+	}
+	r := 1 / (1 + beta)
+	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
+	diff, rhs := make([]float64, d), make([]float64, d)
+	for i := range d {
+		diff[i] = m[i] - prior.MeanAt(i)
+	}
+	prior.MulPrecision(rhs, diff)
+	floats.Add(rhs, gm)
+	halfPrecision(p, prior, d)
+	floats.Scale(2*(1-r), p)
+	n0.AddPrecision(p, r)
+	if err := q.SetPrecision(make([]float64, d), p); err != nil {
+		return true, err
+	}
+	for i := range m {
+		for j := range d {
+			m[i] -= (1 - r) * q.CovAt(i, j) * rhs[j]
+		}
+	}
+	floats.AddScaled(p, 2*(1-r), gv)
+	return true, q.SetPrecision(m, p)
+}
+
+// StepCholesky makes q, whose λ is (m, L), the step from the parameters x along the gradient grad
+// under D = ½‖λ − λ0‖² with h = KL(q‖N(μ, P⁻¹)): argmin_λ gᵀλ + h(λ) + D/β. It overwrites x.
+//
+// h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns
+// of L, and so is D. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g).
+// Column j, of rows j and below, solves M_j x = b + e/x_j, where M_j is the block of
+// M of these rows, b = L/β − G there and e the first unit vector. Its element j is
+// the positive root of x² − cx − a with c = (M_j⁻¹b)_j and a = (M_j⁻¹)_jj. In reversed
+// order the blocks of M are leading ones: one Cholesky factor serves all columns.
+// Of a diagonal q the columns are single elements.
+func StepCholesky(q Form, x, grad []float64, prior Form, beta float64) error {
+	d := q.Dim()
+	inv := 1 / beta
+	rhs := make([]float64, d)
+	for i := range rhs {
+		rhs[i] = x[i] - prior.MeanAt(i)
+	}
+	step := make([]float64, d)
+	prior.MulPrecision(step, rhs)
+	for i := range step {
+		step[i] = -(step[i] + grad[i])
+	}
+	b := x[d:]
+	for i, g := range grad[d:] {
+		b[i] = inv*b[i] - g
+	}
+	_, diagonal := q.(*Diagonal)
+	_, diagonalPrior := prior.(*Diagonal)
+	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
+	if !diagonalPrior {
+		m = make([]float64, d*d)
+		for i := range d {
+			for j := range d {
+				m[i*d+j] = prior.PrecisionAt(d-1-i, d-1-j)
+			}
+			m[i*d+i] += inv
+		}
+		if !dense.Cholesky(m, d) {
+			return fmt.Errorf("pgsvi: precision of the prior plus 1/β: %w", sentinel.ErrNotPosDef)
+		}
+		slices.Reverse(step)
+		dense.Potrs(m, step)
+		slices.Reverse(step)
+	} else {
+		for i := range step {
+			step[i] /= prior.PrecisionAt(i, i) + inv
+		}
+	}
+	floats.Add(x[:d], step)
+	switch {
+	case diagonal:
+		for i := range b {
+			a := 1 / (prior.PrecisionAt(i, i) + inv)
+			b[i] = positiveRoot(a*b[i], a)
+		}
+	case diagonalPrior:
+		k := 0
+		for i := range d {
+			a := 1 / (prior.PrecisionAt(i, i) + inv)
+			floats.Scale(a, b[k:k+i+1])
+			k += i + 1
+			b[k-1] = positiveRoot(b[k-1], a)
+		}
+	default:
+		col := rhs
+		for j := range d {
+			n := d - j
+			for i := j; i < d; i++ {
+				col[d-1-i] = b[i*(i+1)/2+j]
+			}
+			l := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: m, Stride: d}
+			dense.Trsv(blas.NoTrans, l, dense.Vector(col[:n]))
+			last := m[(n-1)*d+n-1]
+			root := positiveRoot(col[n-1]/last, 1/(last*last))
+			col[n-1] += 1 / (last * root)
+			dense.Trsv(blas.Trans, l, dense.Vector(col[:n]))
+			for i := j; i < d; i++ {
+				b[i*(i+1)/2+j] = col[d-1-i]
+			}
+		}
+	}
+	return q.SetParams(x)
+}
+
+// positiveRoot returns the positive root of x² − cx − a, a > 0, without cancellation.
+func positiveRoot(c, a float64) float64 {
+	r := math.Hypot(c/2, math.Sqrt(a))
+	if c < 0 {
+		return a / (r - c/2)
+	}
+	return r + c/2
+}
