@@ -1,0 +1,198 @@
+package expect
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/testkit"
+)
+
+// softmaxRandom returns K classes with standard deviations about sd.
+func softmaxRandom(rng *rand.Rand, k int, sd float64) (m, v []float64) {
+	m, v = make([]float64, k), make([]float64, k)
+	for i := range m {
+		m[i] = 3 * rng.NormFloat64()
+		x := sd * math.Exp(0.3*rng.NormFloat64())
+		v[i] = x * x
+	}
+	return m, v
+}
+
+func mostApart(x, y []float64) (d float64) {
+	for i := range x {
+		d = max(d, math.Abs(x[i]-y[i]))
+	}
+	return d
+}
+
+func TestSoftmaxReference(t *testing.T) {
+	dir := os.Getenv("PGSVI_DATA")
+	if dir == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "../truth/softmax_independent.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		M, V []float64
+		E    float64   `json:"E_logsumexp"`
+		Pi   []float64 `json:"E_softmax"`
+		D    []float64 `json:"E_p_1mp"`
+	}
+	if err := json.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		pi, d := make([]float64, len(c.M)), make([]float64, len(c.M))
+		lse, part := SoftmaxExpect(c.M, c.V, pi, d)
+		worst := max(math.Abs(lse-c.E), math.Abs(part), mostApart(pi, c.Pi), mostApart(d, c.D))
+		if !(worst < 1e-9) {
+			t.Errorf("case %d, K = %d: off by %g", i, len(c.M), worst)
+		}
+	}
+}
+
+// Two classes are the logistic of a difference.
+func TestSoftmaxTwo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		m, v := softmaxRandom(rng, 2, math.Exp(rng.Float64()*7-5))
+		pi, d := make([]float64, 2), make([]float64, 2)
+		lse, _ := SoftmaxExpect(m, v, pi, d)
+		a, b := 0, 1
+		if m[1] > m[0] {
+			a, b = 1, 0
+		}
+		f0, f1, f2, scale := SoftplusExpect(m[a]-m[b], v[0]+v[1])
+		c := math.Exp(scale)
+		worst := max(math.Abs(lse-m[a]-c*f0), math.Abs(pi[b]-c*f1), math.Abs(d[a]-c*f2), math.Abs(d[b]-c*f2))
+		if !(worst < 1e-9*(1+math.Sqrt(v[0]+v[1]))) {
+			t.Errorf("m %v, v %v: off by %g", m, v, worst)
+		}
+	}
+}
+
+// Three classes by a product of Gauss–Hermite rules.
+func TestSoftmaxThree(t *testing.T) {
+	rng, rule := rand.New(rand.NewPCG(3, 4)), Hermite(48)
+	pi, cross, want := make([]float64, 3), make([]float64, 9), make([]float64, 9)
+	for range 20 {
+		m, v := softmaxRandom(rng, 3, 0.7*rng.Float64())
+		lse, _ := SoftmaxCross(m, v, pi, cross)
+		e := 0.0
+		clear(want)
+		for i, x := range rule.X {
+			for j, y := range rule.X {
+				for k, z := range rule.X {
+					w := rule.W[i] * rule.W[j] * rule.W[k]
+					p := [3]float64{math.Exp(m[0] + math.Sqrt(v[0])*x), math.Exp(m[1] + math.Sqrt(v[1])*y), math.Exp(m[2] + math.Sqrt(v[2])*z)}
+					sum := p[0] + p[1] + p[2]
+					e += w * math.Log(sum)
+					for a := range p {
+						want[4*a] += w * p[a] / sum
+						for b := range p {
+							want[3*a+b] -= w * p[a] * p[b] / (sum * sum)
+						}
+					}
+				}
+			}
+		}
+		for a := range 3 {
+			for b := range 3 {
+				if a != b {
+					want[3*a+b] = -want[3*a+b]
+				}
+			}
+		}
+		if worst := max(math.Abs(lse-e), mostApart(cross, want)); !(worst < 1e-9) {
+			t.Errorf("m %v, v %v: off by %g", m, v, worst)
+		}
+	}
+}
+
+// Finer steps, and any number of classes, give the same.
+func TestSoftmaxFiner(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, sd := range []float64{0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.5, 0.7, 1, 1.4, 1.9, 2.1, 3, 5, 10} {
+		var most [4]float64
+		for range 20 {
+			k := 2 + rng.IntN(49)
+			m, v := softmaxRandom(rng, k, sd)
+			pi, d, pj, e := make([]float64, k), make([]float64, k), make([]float64, k), make([]float64, k)
+			var w softmaxWork
+			a, part := w.expect(m, v, pi, d, 1)
+			b, _ := w.expect(m, v, pj, e, 1.6)
+			for i, x := range [4]float64{math.Abs(a - b), mostApart(pi, pj), mostApart(d, e), math.Abs(part)} {
+				most[i] = max(most[i], x)
+			}
+		}
+		if t.Logf("sd %v: %.2g", sd, most); !(max(most[0], most[1], most[2], most[3]) < 1e-9) {
+			t.Errorf("sd %v: log Σ exp, π, π(1−π), Σπ are off by %.2g", sd, most)
+		}
+	}
+}
+
+// Limits: a point mass, scores far apart, and variances that a double only just holds.
+func TestSoftmaxLimits(t *testing.T) {
+	for _, c := range [][2][]float64{
+		{{1, 2, 3}, {0, 0, 0}},
+		{{1e6, -1e6, 0}, {0, 1, 2}},
+		{{1e300, -1e300, 0}, {1, 1, 1}},
+		{{-1e300, -1e300}, {1e-300, 0}},
+		{{0, 0, 0}, {1e4, 1e-8, 1}},
+		{{0, 1, 0}, {1e300, 1e300, 1}},
+	} {
+		m, v := c[0], c[1]
+		pi, cross := make([]float64, len(m)), make([]float64, len(m)*len(m))
+		lse, part := SoftmaxCross(m, v, pi, cross)
+		for _, x := range append(append([]float64{lse, part}, pi...), cross...) {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Fatalf("%v: %v %v %v %v", c, lse, part, pi, cross)
+			}
+		}
+		if v[0] < 1e5 && !(math.Abs(part) < 1e-9) {
+			t.Errorf("%v: Σπ − 1 = %g", c, part)
+		}
+	}
+	pi, d := make([]float64, 3), make([]float64, 3)
+	lse, _ := SoftmaxExpect([]float64{1, 2, 3}, []float64{0, 0, 0}, pi, d)
+	sum := math.Exp(1) + math.Exp(2) + math.Exp(3)
+	if p := math.E / sum; !(max(math.Abs(lse-math.Log(sum)), math.Abs(pi[0]-p), math.Abs(d[0]-p*(1-p))) < 1e-12) {
+		t.Errorf("a point: %v %v %v", lse, pi, d)
+	}
+}
+
+func TestSoftmaxAllocs(t *testing.T) {
+	if testkit.Race {
+		t.Skip("the race detector allocates")
+	}
+	m, v := softmaxRandom(rand.New(rand.NewPCG(7, 8)), 10, 1)
+	pi, d, cross := make([]float64, 10), make([]float64, 10), make([]float64, 100)
+	if n := testing.AllocsPerRun(10, func() {
+		SoftmaxExpect(m, v, pi, d)
+		SoftmaxCross(m, v, pi, cross)
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSoftmaxExpect(b *testing.B) {
+	for _, k := range []int{3, 10, 50} {
+		for _, sd := range []float64{0.05, 0.3, 1, 3} {
+			b.Run(fmt.Sprintf("K=%d/sd=%v", k, sd), func(b *testing.B) {
+				m, v := softmaxRandom(rand.New(rand.NewPCG(1, 2)), k, sd)
+				pi, d := make([]float64, k), make([]float64, k)
+				b.ReportAllocs()
+				for b.Loop() {
+					SoftmaxExpect(m, v, pi, d)
+				}
+			})
+		}
+	}
+}
