@@ -328,25 +328,6 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	return quadExpect(l, y, m, v)
 }
 
-// eachExpecter is a Likelihood of this package that computes many expectations together, faster
-// than one at a time.
-type eachExpecter interface {
-	// is reports whether l is of this very type. A user's type that embeds one of these has its
-	// methods, but not its meaning.
-	is(l Likelihood) bool
-	// expectEach replaces the responses in value, the means in d1 and the variances in d2 by the
-	// results of ExpectLogProb, to the last bit. It stores the bounds in bound.
-	expectEach(value, d1, d2, bound []float64)
-}
-
-// eachOf returns l where it takes expectations together, or nil.
-func eachOf(l Likelihood) eachExpecter {
-	if e, ok := l.(eachExpecter); ok && e.is(l) {
-		return e
-	}
-	return nil
-}
-
 // nestedRule computes the expectations of one run by nested rules of few nodes if these agree.
 // They may all miss a bump that is narrower than the distance of the nodes. Therefore a fixed
 // fraction of the expectations, chosen by their arguments, is also computed by ExpectLogProb. If

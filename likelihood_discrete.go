@@ -503,12 +503,11 @@ func (p Poisson) LogProb(y, eta float64) float64 {
 		return math.Inf(-1)
 	}
 	c := positiveOr(p.Exposure, 1)
-	g, _ := math.Lgamma(y + 1)
 	r := c * math.Exp(eta)
 	if math.IsInf(r, 1) {
 		return math.Inf(-1)
 	}
-	return special.Times(y, eta+math.Log(c)) - r - g
+	return special.Times(y, eta+math.Log(c)) - r - special.LogFactorial(y)
 }
 
 // Derivs returns y − r and −r.
@@ -531,20 +530,24 @@ func (p Poisson) ExpectLogProb(y, m, v float64) Expectation {
 		return offSupport(m, v)
 	}
 	c := positiveOr(p.Exposure, 1)
-	a := m + v/2
-	r := c * math.Exp(a)
+	return p.expectation(y, m, v, special.LogFactorial(y), c, math.Log(c), exp1(m+v/2))
+}
+
+// expectation is ExpectLogProb of a count y, where g is log y!, c the exposure, lc its logarithm,
+// and e is exp(m + v/2).
+func (Poisson) expectation(y, m, v, g, c, lc, e float64) Expectation {
+	r := c * e
 	if math.IsInf(r, 1) {
 		return Expectation{-r, -r, -r, 0}
 	}
-	g, _ := math.Lgamma(y + 1)
-	t := special.Times(y, m+math.Log(c))
-	e := Expectation{Value: t - r - g, D1: y - r, D2: -r}
+	t := special.Times(y, m+lc)
+	x := Expectation{Value: t - r - g, D1: y - r, D2: -r}
 	// The exponential turns the absolute error of its argument into a relative one.
-	e.Err = 4 * special.Eps * (math.Abs(t) + y*math.Abs(math.Log(c)) + g + r*(1+math.Abs(m)+v))
-	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
-		e.Err = 0
+	x.Err = 4 * special.Eps * (math.Abs(t) + y*math.Abs(lc) + g + r*(1+math.Abs(m)+v))
+	if math.IsInf(x.Value, 0) || math.IsNaN(x.Err) {
+		x.Err = 0
 	}
-	return e
+	return x
 }
 
 // rate implements rated.
@@ -656,7 +659,12 @@ func (b Binomial) ExpectLogProb(y, m, v float64) Expectation {
 		return offSupport(m, v)
 	}
 	f0, g0, p, q, f2 := softplusBoth(m, v)
-	k := special.LogChoose(y, n-y)
+	return b.expectation(y, n, special.LogChoose(y, n-y), f0, g0, p, q, f2)
+}
+
+// expectation is ExpectLogProb of y of n trials, where k is log C(n, y), and the others are those
+// of softplusBoth.
+func (Binomial) expectation(y, n, k, f0, g0, p, q, f2 float64) Expectation {
 	t := special.Times(y, f0) + special.Times(n-y, g0)
 	return dropInfErr(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*special.Eps*(k+logChooseSlack(n-1))})
 }
@@ -753,7 +761,7 @@ type NegativeBinomial struct {
 }
 
 // logCoefficient returns log Γ(y+r)/(Γ(r) y!) and a bound on its rounding error.
-func (NegativeBinomial) logCoefficient(y, r float64) (k, err float64) {
+func (b NegativeBinomial) logCoefficient(y, r float64) (k, err float64) {
 	if y == 0 {
 		return 0, 0
 	}
@@ -764,11 +772,25 @@ func (NegativeBinomial) logCoefficient(y, r float64) (k, err float64) {
 		if math.IsInf(y+r, 1) {
 			d = math.Log(y) + math.Log1p(r/y) - math.Log(r)
 		}
-		err = math.Abs(math.Log(r))
 	} else {
 		d = math.Log1p(y / r)
 	}
-	return c - d, 4 * special.Eps * (c + math.Abs(d) + err + 40)
+	return c - d, b.coefficientErr(y, r, math.Log(r), c-d)
+}
+
+// coefficientErr returns the bound of logCoefficient, where lr is log r and k the coefficient: 4
+// roundings of log C, of the d that is subtracted from it, and of log r where that is a part of d.
+func (NegativeBinomial) coefficientErr(y, r, lr, k float64) float64 {
+	if y == 0 {
+		return 0
+	}
+	// No less than d = log(1 + y/r), by its binary exponent.
+	d := math.Ln2 * float64(math.Float64bits(1+y/r)>>52-1022)
+	rest := 40.0
+	if y > r {
+		rest += math.Abs(lr)
+	}
+	return 4 * special.Eps * (math.Abs(k) + 2*d + rest)
 }
 
 // LogProb returns log Γ(y+r)/(Γ(r) y!) − y log(1+e^{−ξ}) − r log(1+e^ξ) with
@@ -817,16 +839,21 @@ func (b NegativeBinomial) ExpectLogProb(y, m, v float64) Expectation {
 		return offSupport(m, v)
 	}
 	lr := math.Log(r)
-	x := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-lr))
-	f0, g0, p, q, f2 := softplusBoth(x, v)
+	f0, g0, p, q, f2 := softplusBoth(shifted(m, lr), v)
+	k, _ := b.logCoefficient(y, r)
+	return b.expectation(y, m, r, lr, k, f0, g0, p, q, f2)
+}
+
+// expectation is ExpectLogProb of a count y, where lr is log r, k the logarithm of the coefficient,
+// and the others are those of softplusBoth at m − log r.
+func (b NegativeBinomial) expectation(y, m, r, lr, k, f0, g0, p, q, f2 float64) Expectation {
 	t := special.Times(y, f0) + r*g0
 	e := Expectation{Value: math.Inf(-1), D1: y*p - r*q, D2: -(y*f2 + r*f2)}
 	if math.IsInf(t, 1) {
 		return e
 	}
-	k, err := b.logCoefficient(y, r)
 	e.Value = k - t
-	e.Err = err + logitErr*t + 2*special.Eps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
+	e.Err = b.coefficientErr(y, r, lr, k) + logitErr*t + 2*special.Eps*(math.Abs(m)+math.Abs(lr))*(y*p+r*q)
 	return dropInfErr(e)
 }
 

@@ -722,25 +722,56 @@ func signRows(rng *rand.Rand, n int) (y, m, v []float64) {
 // that are none included.
 func TestExpectEach(t *testing.T) {
 	t.Parallel()
-	lik := BernoulliLogit{}
-	rng := rand.New(rand.NewPCG(11, 12))
-	for _, n := range []int{0, 1, 3, 127, 128, 129, 1000} {
-		y, m, v := signRows(rng, n)
-		bound := make([]float64, n)
-		value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
-		eachOf(lik).expectEach(value, d1, d2, bound)
-		for i := range y {
-			want := lik.ExpectLogProb(y[i], m[i], v[i])
-			for k, x := range [...][2]float64{{value[i], want.Value}, {d1[i], want.D1}, {d2[i], want.D2}, {bound[i], want.Err}} {
-				if math.Float64bits(x[0]) != math.Float64bits(x[1]) && !(x[0] != x[0] && x[1] != x[1]) {
-					t.Errorf("y = %v, m = %v, v = %v: number %d is %v, want %v", y[i], m[i], v[i], k, x[0], x[1])
+	counts := func(rng *rand.Rand, _ float64) float64 { return math.Floor(math.Pow(10, 4*rng.Float64()) - 1) }
+	times := func(rng *rand.Rand, _ float64) float64 { return rng.ExpFloat64() * math.Pow(10, 6*rng.Float64()-3) }
+	for _, c := range []struct {
+		lik      Likelihood
+		response func(rng *rand.Rand, sign float64) float64
+	}{
+		{BernoulliLogit{}, func(_ *rand.Rand, sign float64) float64 { return sign }},
+		{Poisson{}, counts},
+		{Poisson{Exposure: 3}, counts},
+		{Poisson{Exposure: -1}, counts},
+		{NegativeBinomial{}, counts},
+		{NegativeBinomial{Shape: 0.3}, counts},
+		{NegativeBinomial{Shape: 1e8}, counts},
+		{Binomial{}, func(rng *rand.Rand, _ float64) float64 { return float64(rng.IntN(2)) }},
+		{Binomial{Trials: 300}, func(rng *rand.Rand, _ float64) float64 { return float64(rng.IntN(301)) }},
+		{Gamma{}, times},
+		{Gamma{Shape: 50}, times},
+		{Gamma{Shape: math.NaN()}, times},
+		{Exponential{}, times},
+	} {
+		rng := rand.New(rand.NewPCG(11, 12))
+		for _, n := range []int{0, 1, 3, 127, 128, 129, 1000} {
+			y, m, v := signRows(rng, n)
+			for i, sign := range y {
+				if y[i] = c.response(rng, sign); rng.IntN(20) == 0 {
+					y[i] = -0.5
+				}
+			}
+			many := manyOf(c.lik)
+			bound := make([]float64, n)
+			value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
+			if many.Own != nil {
+				for i, y := range y {
+					bound[i] = many.Own(y)
+				}
+			}
+			many.Expect(value, d1, d2, bound)
+			for i := range y {
+				want := ExpectLogProb(c.lik, y[i], m[i], v[i])
+				for k, x := range [...][2]float64{{value[i], want.Value}, {d1[i], want.D1}, {d2[i], want.D2}, {bound[i], want.Err}} {
+					if math.Float64bits(x[0]) != math.Float64bits(x[1]) && !(x[0] != x[0] && x[1] != x[1]) {
+						t.Fatalf("%T%+v, y = %v, m = %v, v = %v: number %d is %v, want %v", c.lik, c.lik, y[i], m[i], v[i], k, x[0], x[1])
+					}
 				}
 			}
 		}
 	}
 	// A type that embeds the likelihood may mean something else.
 	type other struct{ BernoulliLogit }
-	if eachOf(other{}) != nil || eachOf(&lik) != nil {
+	if eachOf(other{}) != nil || eachOf(&BernoulliLogit{}) != nil {
 		t.Error("expectations of another type are taken together")
 	}
 }

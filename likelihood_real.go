@@ -400,23 +400,27 @@ func (g Gamma) ExpectLogProb(y, m, v float64) Expectation {
 		return offSupport(m, v)
 	}
 	l := math.Log(y)
+	return g.expectation(m, v, l, k, passage.GammaLogNorm(k), exp1(v/2-(m-l)))
+}
+
+// expectation is ExpectLogProb of a y whose logarithm is l, where k is the shape, c
+// passage.GammaLogNorm of it, and e is exp(v/2 − m + log y).
+func (g Gamma) expectation(m, v, l, k, c, e float64) Expectation {
 	z := m - l
-	a := v/2 - z
-	x, r := math.Expm1(a), k*math.Exp(a)
-	if math.IsInf(r, 1) || math.IsInf(x, 1) {
+	x, r := special.Expm1(v/2-z, e), k*e
+	if math.IsInf(r, 1) {
 		return Expectation{math.Inf(-1), k * x, -r, 0}
 	}
-	c := passage.GammaLogNorm(k)
-	e := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
+	w := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
 	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
-	e.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
+	w.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
 	if k < passage.GammaStirling {
-		e.Err += 4 * special.Eps * 40
+		w.Err += 4 * special.Eps * 40
 	}
-	if math.IsInf(e.Value, 0) || math.IsNaN(e.Err) {
-		e.Err = 0
+	if math.IsInf(w.Value, 0) || math.IsNaN(w.Err) {
+		w.Err = 0
 	}
-	return e
+	return w
 }
 
 // Moments returns μ and μ²/k.
@@ -499,13 +503,18 @@ func (x Exponential) ExpectLogProb(y, m, v float64) Expectation {
 	if !NonNegative.contains(y, 0) {
 		return offSupport(m, v)
 	}
-	r := special.Times(y, math.Exp(v/2-m))
+	return x.expectation(y, m, v, exp1(v/2-m))
+}
+
+// expectation is ExpectLogProb of a waiting time y, where e is exp(v/2 − m).
+func (Exponential) expectation(y, m, v, e float64) Expectation {
+	r := special.Times(y, e)
 	if math.IsInf(r, 1) {
 		return Expectation{-r, r, -r, 0}
 	}
-	e := Expectation{Value: -m - r, D1: r - 1, D2: -r}
-	e.Err = 4 * special.Eps * (math.Abs(m) + special.Times(r, 1+math.Abs(m)+v))
-	return dropInfErr(e)
+	w := Expectation{Value: -m - r, D1: r - 1, D2: -r}
+	w.Err = 4 * special.Eps * (math.Abs(m) + special.Times(r, 1+math.Abs(m)+v))
+	return dropInfErr(w)
 }
 
 // rate implements rated.

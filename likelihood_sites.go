@@ -21,7 +21,7 @@ import (
 // siteView shows the sites a Likelihood.
 type siteView struct {
 	lik   Likelihood
-	many  func(value, d1, d2, bound []float64)
+	many  *term.Many
 	rates func(y float64) (sign, origin, slope float64)
 	facts Facts
 }
@@ -30,10 +30,7 @@ var _ learn.Likelihood = (*siteView)(nil)
 
 // viewOf returns what the sites see of l.
 func viewOf(l Likelihood) term.Likelihood {
-	v := &siteView{lik: l, facts: factsOf(l)}
-	if e := eachOf(l); e != nil {
-		v.many = e.expectEach
-	}
+	v := &siteView{lik: l, many: manyOf(l), facts: factsOf(l)}
 	if r, ok := l.(rated); ok {
 		v.rates = r.rate
 	}
@@ -53,7 +50,7 @@ func (l *siteView) Concave() bool { return l.facts.LogConcave }
 
 func (l *siteView) Real() bool { return l.facts.Support == RealLine }
 
-func (l *siteView) Each() func(value, d1, d2, bound []float64) { return l.many }
+func (l *siteView) Each() *term.Many { return l.many }
 
 func (l *siteView) Rated() func(y float64) (sign, origin, slope float64) { return l.rates }
 
@@ -76,13 +73,16 @@ func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
 	if err := checkLabels(lik, y); err != nil {
 		return nil, err
 	}
-	return &term.Terms{Lik: viewOf(lik), Y: y}, nil
+	t := &term.Terms{Lik: viewOf(lik), Y: y}
+	t.SetOwn()
+	return t, nil
 }
 
 // under returns the terms with the same responses under lik.
 func under(t *term.Terms, lik Likelihood) *term.Terms {
 	u := *t
 	u.Lik = viewOf(lik)
+	u.SetOwn()
 	return &u
 }
 

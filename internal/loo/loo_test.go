@@ -28,7 +28,7 @@ func (s noise) Expect(y, m, v float64) term.Expectation {
 func (noise) Concave() bool { return true }
 func (noise) Real() bool    { return true }
 
-func (noise) Each() func(value, d1, d2, bound []float64)           { return nil }
+func (noise) Each() *term.Many                                     { return nil }
 func (noise) Rated() func(y float64) (sign, origin, slope float64) { return nil }
 func (noise) Identify(*save.Digest)                                {}
 

@@ -276,7 +276,7 @@ type problemState struct {
 }
 
 // Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, and moves
-// them by mover.
+// them by mover. The base may change once the problem is solved.
 func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State) error {
 	p.Prepare(t, index, mover, base)
 	return p.Start()
@@ -286,7 +286,7 @@ func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State
 func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.State) {
 	n := len(base.M)
 	p.N, p.terms, p.index, p.Mover = n, t, index, mover
-	p.Base.CopyFrom(base)
+	p.Base = term.State{Gamma: base.Gamma, A: base.A, M: base.M, V: base.V} // not owned
 	for _, s := range []*problemState{&p.Cur, &p.Try} {
 		s.Resize(n)
 		s.C = dense.Resize(s.C, n)
@@ -300,7 +300,7 @@ func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.St
 
 // Start makes the base the current state.
 func (p *Problem) Start() error {
-	p.Cur.CopyFrom(&p.Base)
+	p.Cur.CopySites(&p.Base)
 	copy(p.Cur.C, p.Base.A)
 	p.Cur.LogDet = 0
 	if err := p.terms.Expect(&p.Cur.State, p.index, p.Workers); err != nil {

@@ -45,3 +45,23 @@ func ExpRate(v []float64, rate float64) {
 	fma.Scale(rate, v)
 	fma.Exp(v)
 }
+
+// expm1Series is |x| up to which Expm1 adds a series.
+const expm1Series = 0.35
+
+// Expm1 returns e^x − 1, of which e^x is e, within four units in the last place: near 0 by its
+// series, of which 12 terms are enough.
+func Expm1(x, e float64) float64 {
+	if !(math.Abs(x) < expm1Series) {
+		return e - 1
+	}
+	p := 1.0 / 6227020800
+	for _, c := range expm1Terms {
+		p = math.FMA(p, x, c)
+	}
+	return math.FMA(x*x, p, x)
+}
+
+// expm1Terms are 1/12!, …, 1/2!.
+var expm1Terms = [...]float64{1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+	1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2}

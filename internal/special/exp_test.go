@@ -86,3 +86,31 @@ func TestPolyExp(t *testing.T) {
 		t.Errorf("NaN becomes %v", low[0])
 	}
 }
+
+// TestExpm1 compares with package math from 1e-300 to both ends of its range.
+func TestExpm1(t *testing.T) {
+	for x := -40.0; x < 700; x += 0.0137 {
+		for _, x := range []float64{x, x * 1e-3, x * 1e-9, x * 1e-300} {
+			if got, want := special.Expm1(x, math.Exp(x)), math.Expm1(x); !(math.Abs(got-want) <= 4*special.Eps*math.Abs(want)) {
+				t.Fatalf("Expm1(%v) is %v, want %v", x, got, want)
+			}
+		}
+	}
+	if x := special.Expm1(math.Inf(1), math.Inf(1)); !math.IsInf(x, 1) {
+		t.Errorf("Expm1(+Inf) is %v", x)
+	}
+}
+
+// TestLogFactorial is the same inside and outside of the table.
+func TestLogFactorial(t *testing.T) {
+	for _, y := range []float64{0, 1, 2, 170, 1022, 1023, 1024, 1025, 1e9, 1e300} {
+		if got, want := special.LogFactorial(y), lgamma(y+1); got != want {
+			t.Errorf("log %v! is %v, want %v", y, got, want)
+		}
+	}
+}
+
+func lgamma(x float64) float64 {
+	g, _ := math.Lgamma(x)
+	return g
+}

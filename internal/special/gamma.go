@@ -4,6 +4,7 @@ package special
 
 import (
 	"math"
+	"sync"
 
 	"gonum.org/v1/gonum/mathext"
 )
@@ -132,4 +133,22 @@ func Times(x, y float64) float64 {
 func LogNormal(m, v float64) (mean, square, spread float64) {
 	square = math.Exp(2 * (m + v))
 	return math.Exp(m + v/2), square, Times(-math.Expm1(-v), square)
+}
+
+// factorials are log n!, as math.Lgamma has them.
+var factorials = sync.OnceValue(func() *[1024]float64 {
+	var t [1024]float64
+	for n := range t {
+		t[n], _ = math.Lgamma(float64(n + 1))
+	}
+	return &t
+})
+
+// LogFactorial returns log y! for a y ≥ 0 that is an integer.
+func LogFactorial(y float64) float64 {
+	if t := factorials(); y < float64(len(t)) {
+		return t[int(y)]
+	}
+	g, _ := math.Lgamma(y + 1)
+	return g
 }

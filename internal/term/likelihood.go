@@ -16,10 +16,8 @@ type Likelihood interface {
 	// number.
 	Concave() bool
 	Real() bool
-	// Each returns what takes many expectations at once, nil where nothing does: it replaces the
-	// responses in value, the means in d1 and the variances in d2 by what expect says of them, to
-	// the last bit, and stores the bounds in bound.
-	Each() func(value, d1, d2, bound []float64)
+	// Each returns what takes many expectations at once, nil where nothing does.
+	Each() *Many
 	// Rated returns, of a log-likelihood that is slope·η − exp(origin + sign·η) and a constant,
 	// what these are for a y, and nil of others. Under N(m, v)
 	//
@@ -30,6 +28,17 @@ type Likelihood interface {
 	Rated() func(y float64) (sign, origin, slope float64)
 	// Identify shows d which it is.
 	Identify(d *save.Digest)
+}
+
+// Many takes many expectations at once.
+type Many struct {
+	// Own returns what the expectations of a response have of it alone, such as log y!; nil means
+	// nothing. Terms ask once for each response.
+	Own func(y float64) float64
+	// Expect replaces the responses in value, the means in d1, the variances in d2 and what Own
+	// says in bound by what Likelihood.Expect says of them, to the last bit: the bounds go to
+	// bound.
+	Expect func(value, d1, d2, bound []float64)
 }
 
 // Expectation is an expectation with its derivatives with respect to the mean, and a bound on the

@@ -26,6 +26,7 @@ type Terms struct {
 	Weight []float64 // w > 0; nil means 1
 	Extra  []float64 // c; nil means 0
 	Blur   []float64 // how far rounding may have moved c; nil means not at all
+	Own    []float64 // what Many.Own says of y; nil means not yet
 	Row    []int     // the caller's number of each term; nil means first + n
 	First  int
 
@@ -51,7 +52,7 @@ func (t *Terms) Sub(index []int) *Terms {
 			s.Row[k] = t.Row[i]
 		}
 	}
-	for _, p := range [][2]*[]float64{{&s.Y, &t.Y}, {&s.Offset, &t.Offset}, {&s.Weight, &t.Weight}, {&s.Extra, &t.Extra}, {&s.Blur, &t.Blur}} {
+	for _, p := range [][2]*[]float64{{&s.Y, &t.Y}, {&s.Offset, &t.Offset}, {&s.Weight, &t.Weight}, {&s.Extra, &t.Extra}, {&s.Blur, &t.Blur}, {&s.Own, &t.Own}} {
 		if *p[1] == nil {
 			continue
 		}
@@ -61,6 +62,17 @@ func (t *Terms) Sub(index []int) *Terms {
 		}
 	}
 	return s
+}
+
+// SetOwn computes Own for passes over the same terms, under another likelihood than before or none.
+func (t *Terms) SetOwn() {
+	t.Own = nil
+	if each := t.Lik.Each(); each != nil && each.Own != nil {
+		t.Own = make([]float64, len(t.Y))
+		for n, y := range t.Y {
+			t.Own[n] = each.Own(y)
+		}
+	}
 }
 
 // Term returns y_n, o_n, w_n and c_n.
@@ -250,8 +262,8 @@ func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	if each := t.Lik.Each(); each != nil {
-		t.place(s, batch, lo, hi)
-		each(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.bound[lo:hi])
+		t.place(s, batch, lo, hi, each.Own)
+		each.Expect(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.bound[lo:hi])
 		for ; i < hi; i++ {
 			n, x := dense.Index(batch, i), Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
 			if t.Weight != nil {
@@ -267,14 +279,16 @@ func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
 	}
 }
 
-// place stores the responses, means and variances of elements lo … hi−1 of s where eachExpecter
-// looks for them.
-func (t *Terms) place(s *State, batch []int, lo, hi int) {
-	if batch == nil {
-		copy(s.E[lo:hi], t.Y[lo:hi])
-	} else {
-		for i, n := range batch[lo:hi] {
-			s.E[lo+i] = t.Y[n]
+// place stores the responses, means and variances of elements lo … hi−1 of s, and what own says of
+// the responses, where Many looks for them.
+func (t *Terms) place(s *State, batch []int, lo, hi int, own func(y float64) float64) {
+	gather(s.E[lo:hi], t.Y, batch, lo)
+	switch {
+	case t.Own != nil:
+		gather(s.bound[lo:hi], t.Own, batch, lo)
+	case own != nil:
+		for i, y := range s.E[lo:hi] {
+			s.bound[lo+i] = own(y)
 		}
 	}
 	copy(s.D1[lo:hi], s.M[lo:hi])
@@ -285,6 +299,17 @@ func (t *Terms) place(s *State, batch []int, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		_, o, _, c := t.Term(dense.Index(batch, i))
 		s.D1[i], s.Tg[i] = s.M[i]+o, s.V[i]+c
+	}
+}
+
+// gather copies x of elements lo, lo + 1, … of batch to dst.
+func gather(dst, x []float64, batch []int, lo int) {
+	if batch == nil {
+		copy(dst, x[lo:])
+		return
+	}
+	for i, n := range batch[lo : lo+len(dst)] {
+		dst[i] = x[n]
 	}
 }
 
@@ -558,6 +583,15 @@ func (s *State) CopyFrom(o *State) {
 		copy(p[0], p[1])
 	}
 	s.Err, s.Certain, s.Wild = o.Err, o.Certain, o.Wild
+}
+
+// CopySites copies the sites and marginals of o, without expectations.
+func (s *State) CopySites(o *State) {
+	s.Resize(len(o.M))
+	copy(s.Gamma, o.Gamma)
+	copy(s.A, o.A)
+	copy(s.M, o.M)
+	copy(s.V, o.V)
 }
 
 // Estimates are what an estimator says of the terms of a batch: expectations and their
