@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/diff"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
@@ -140,47 +141,16 @@ func (c Coordinates) String() string {
 	return coordinateNames[c]
 }
 
-const (
-	// step of differences of fourth order, relative to the size of the element
-	differenceStep  = 2e-4
-	differenceScale = 5e-3 // least size of an element
-)
-
 // gradientByDifferences stores the gradient of f with respect to λ in dst, by central
 // differences of fourth order. Where a step would leave the set of valid λ it is shortened.
 func gradientByDifferences(dst []float64, q Dist, f func(Dist) float64) []float64 {
-	lambda := q.Params(nil)
-	dst = dense.Dest(dst, len(lambda))
 	p := q.Clone()
-	x := append([]float64(nil), lambda...)
-	at := func(i int, h float64) (float64, bool) {
-		x[i] = lambda[i] + h
-		err := p.SetParams(x)
-		x[i] = lambda[i]
-		if err != nil {
+	return diff.Gradient(dst, q.Params(nil), func(x []float64) (float64, bool) {
+		if p.SetParams(x) != nil {
 			return 0, false
 		}
 		return f(p), true
-	}
-	for i, l := range lambda {
-		h := differenceStep * math.Max(math.Abs(l), differenceScale)
-		for range 40 {
-			var v [4]float64
-			valid := true
-			for j, k := range [4]float64{-2, -1, 1, 2} {
-				var ok bool
-				v[j], ok = at(i, k*h)
-				valid = valid && ok
-			}
-			if valid {
-				dst[i] = (8*(v[2]-v[1]) - (v[3] - v[0])) / (12 * h)
-				break
-			}
-			h /= 4
-			dst[i] = math.NaN()
-		}
-	}
-	return dst
+	})
 }
 
 // Point is the point mass at z = λ. With it the iteration is plain optimisation over R^d:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
+	"github.com/pgsvi/pgsvi/internal/famcheck"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/blas"
@@ -819,4 +820,48 @@ func wishartParams(name string, df float64, scale mat.Symmetric) (b []float64, d
 	dense.Invert(b, d)
 	floats.Scale(0.5, b)
 	return b, d, nil
+}
+
+// CheckFamily tests that the functions of f agree with each other, at each of the given natural
+// parameters:
+//
+//   - Mean is the gradient of LogPartition, and Fisher the Jacobian of Mean, by differences;
+//   - LogPartition is convex on a line through η in every direction, and stays infinite once it
+//     is;
+//   - the T(z) of Rand is that of Stat;
+//   - Mean is the mean of T(z) over draws of Rand; so is every KL of the given members, which is
+//     not negative;
+//   - exp(ηᵀT − A)·h, with h by LogBase, sums or integrates to one over the region of the draws,
+//     unless these lie in a subspace, as on a simplex;
+//   - Score is the gradient of LogProb, and the conversions η → μ → η of Exp return η;
+//   - the chart of a ChartFamily is invertible, and its ChartGrad agrees with differences;
+//   - FisherMul and FisherSolve of a FisherFamily are products with Fisher and its inverse;
+//   - the Entropy of an EntropyFamily is the mean of −LogProb over draws;
+//   - along the paths of a PathFamily, the means of T(z) and of a function of z change as by the
+//     scores.
+//
+// If two functions disagree, a third decides which one is wrong where possible; otherwise the
+// error names both. Several different η test more than one. A nil rng means a fixed seed. A
+// correct Family fails by chance once in a hundred million times. The error joins every
+// violation, each wrapping ErrParam. It wraps ErrEmpty if there are no etas, and ErrShape if one
+// does not have NumParams elements.
+func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
+	if f == nil {
+		return fmt.Errorf("pgsvi: CheckFamily needs a Family: %w", ErrParam)
+	}
+	if len(etas) == 0 {
+		return fmt.Errorf("pgsvi: CheckFamily needs natural parameters: %w", ErrEmpty)
+	}
+	d, n := f.Dim(), f.NumParams()
+	if d < 1 || n < 1 {
+		return fmt.Errorf("pgsvi: %T: Dim is %d and NumParams is %d; both must be positive: %w", f, d, n, ErrParam)
+	}
+	for i, eta := range etas {
+		if len(eta) != n {
+			return fmt.Errorf("pgsvi: %T: eta %d has %d elements, NumParams is %d: %w", f, i, len(eta), n, ErrShape)
+		}
+	}
+	env := &Env{Rng: rng}
+	start := func() famcheck.Member { return newExp(f, Natural) }
+	return famcheck.Check(f, start, env.rng, etas)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/variate"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -496,19 +497,19 @@ func TestSiteSmooth(t *testing.T) {
 		checkNear(t, "Value", v, w, 1e-13)
 
 		noisy := &siteSmooth{terms: all, est: ScoreFunction{Samples: 10}}
-		acc := newMoments(make([]float64, len(got)), nil)
+		acc := variate.NewMoments(make([]float64, len(got)), nil)
 		for i := range 4000 {
 			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q, []int{i % n}); err != nil {
 				t.Fatal(err)
 			}
-			acc.add(want)
+			acc.Add(want)
 		}
-		acc.finish()
+		acc.Finish()
 		if _, err := f.Grad(context.Background(), nil, got, q, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, g := range got {
-			if e := math.Abs(acc.mean[i] - g); e > 5*math.Sqrt(acc.m2[i])+1e-12 {
+			if e := math.Abs(acc.Mean[i] - g); e > 5*math.Sqrt(acc.M2[i])+1e-12 {
 				t.Errorf("%s: element %d of the mean of the score function is off by %.3g", c.name, i, e)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/variate"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -36,16 +37,16 @@ func (s ScoreFunction) samples() int {
 // drawsOf implements drawing.
 func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 	if e, ok := q.(*Exp); ok && s.Samples == 0 && s.Baseline == Quadratic {
-		return max(expDraws, min(mostDraws, fitDraws*(1+len(e.eta))))
+		return max(expDraws, min(mostDraws, variate.Draws*(1+len(e.eta))))
 	}
 	g, ok := q.(*Gaussian)
 	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
 		return s.samples()
 	}
-	if n := fitDraws * quadraticCoefficients(q.Dim(), true); n <= mostDraws && !g.isDiagonal() {
+	if n := variate.Draws * variate.Coefficients(q.Dim(), true); n <= mostDraws && !g.isDiagonal() {
 		return max(scoreDraws, n)
 	}
-	if n := fitDraws * quadraticCoefficients(q.Dim(), false); n <= mostDraws {
+	if n := variate.Draws * variate.Coefficients(q.Dim(), false); n <= mostDraws {
 		return max(scoreDraws, n)
 	}
 	return scoreDraws
@@ -56,18 +57,8 @@ const (
 	// expDraws is that for an Exp: with a noise of half a nat a draw, as that of a Beta far from
 	// conjugate, a step is off by less than objectiveGoal.
 	expDraws  = 400
-	fitDraws  = 4 // draws for each coefficient of a control variate
 	mostDraws = 4096
 )
-
-// quadraticCoefficients returns the number of coefficients of a quadratic function in d dimensions,
-// in full or without products.
-func quadraticCoefficients(d int, full bool) int {
-	if full {
-		return 1 + 2*d + d*(d-1)/2
-	}
-	return 1 + 2*d
-}
 
 // Setup implements Estimator. The error wraps ErrParam if there are too few samples, and
 // ErrNoEstimator if q is a Point, which has no score.
@@ -127,20 +118,20 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	}
 	n := formOf(q)
 	isNormal := n != nil
-	var fit quadraticFit
-	fit.ctx = ctx
+	var fit variate.Quadratic
+	fit.Ctx = ctx
 	var mean float64
 	fitted := false
 	if s.Baseline == Quadratic && isNormal {
-		fitted = fit.fit(values, draws.eps, !q.(*Gaussian).isDiagonal())
+		fitted = fit.Fit(values, draws.eps, !q.(*Gaussian).isDiagonal())
 	}
 	if fitted {
-		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
+		mean = floats.Sum(values)/float64(len(values)) + fit.Coef[0]
 	} else {
 		mean = s.center(values)
 	}
 	if variance != nil || !isNormal {
-		acc := newMoments(dst, variance)
+		acc := variate.NewMoments(dst, variance)
 		g := make([]float64, len(dst))
 		for i, z := range draws.z {
 			if ctx.Err() != nil {
@@ -148,12 +139,12 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 			}
 			q.Score(g, z)
 			floats.Scale(values[i], g)
-			acc.add(g)
+			acc.Add(g)
 		}
-		acc.finish()
+		acc.Finish()
 		if fitted {
 			gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
-			fit.addGrad(gm, gv, n)
+			fit.AddGrad(gm, gv, n)
 			floats.Add(dst, n.FromMomentGrad(nil, gm, gv))
 		}
 		return mean, nil
@@ -173,7 +164,7 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	}
 	n.AddPrecision(gv, -0.5*sum)
 	if fitted {
-		fit.addGrad(gm, gv, n)
+		fit.AddGrad(gm, gv, n)
 	}
 	n.FromMomentGrad(dst, gm, gv)
 	return mean, nil
@@ -187,9 +178,9 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 	values, fit := eps.values, &eps.fit
 	quadratic := s.Baseline == Quadratic && n >= 12
 	if quadratic {
-		fit.init(n, 3)
+		fit.Init(n, 3)
 		for j, x := range eps.x {
-			row := fit.row(j)
+			row := fit.Row(j)
 			row[0], row[1], row[2] = 1, x, x*x-1
 		}
 	}
@@ -202,9 +193,9 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 		}
 		// E[c1 ε + c2 (ε² − 1)] has the derivatives c1/sd and 2c2/v.
 		var c1, c2 float64
-		if quadratic && fit.residuals(values) {
-			e[i] = floats.Sum(values)/float64(n) + fit.coef[0]
-			c1, c2 = fit.coef[1], 2*fit.coef[2]
+		if quadratic && fit.Residuals(values) {
+			e[i] = floats.Sum(values)/float64(n) + fit.Coef[0]
+			c1, c2 = fit.Coef[1], 2*fit.Coef[2]
 		} else {
 			e[i] = s.center(values)
 		}
@@ -249,7 +240,7 @@ func (p Pathwise) drawsOf(q Dist, sites bool) int {
 	if pathOf(q) != nil {
 		features = q.NumParams()
 	}
-	return max(p.samples(), min(mostDraws, fitDraws*(1+features)))
+	return max(p.samples(), min(mostDraws, variate.Draws*(1+features)))
 }
 
 // pathOf returns the Family of q if it has paths, or nil.
@@ -324,10 +315,10 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 		return math.NaN(), err
 	}
 	gm, gv, u := make([]float64, n.Dim()), make([]float64, n.NumGradV()), make([]float64, n.Dim())
-	var acc *runningMoments
+	var acc *variate.Moments
 	g := dst
 	if variance != nil {
-		acc, g = newMoments(dst, variance), make([]float64, len(dst))
+		acc, g = variate.NewMoments(dst, variance), make([]float64, len(dst))
 	}
 	// In ∇_V the gradients are taken less the mean of those of the other draws, which is ∇l(z) −
 	// mean times S/(S−1): where the gradient is large against what it changes by, nearly all of the
@@ -350,7 +341,7 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 			}
 		}
 	}
-	slope := linearPart(ctx, grads, draws.eps)
+	slope := variate.Linear(ctx, grads, draws.eps)
 	if slope != nil {
 		clear(mean)
 		others = 1
@@ -379,11 +370,11 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 			n.AddOuter(gv, 0.25*w*others, u, dl)
 		}
 		if acc != nil {
-			acc.add(n.FromMomentGrad(g, gm, gv))
+			acc.Add(n.FromMomentGrad(g, gm, gv))
 		}
 	}
 	if acc != nil {
-		acc.finish()
+		acc.Finish()
 		clear(gm)
 		clear(gv)
 	}
@@ -405,40 +396,6 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 		floats.Add(dst, n.FromMomentGrad(nil, gm, gv))
 	}
 	return floats.Sum(values) / float64(len(values)), nil
-}
-
-// linearPart fits a + Bε to the gradients, each half of the draws with the other's coefficients.
-// It replaces gradients by their residuals and returns a and the columns of B. With too few draws
-// it returns nil and changes nothing.
-func linearPart(ctx context.Context, grads, eps [][]float64) [][]float64 {
-	if len(grads) == 0 || len(grads) < fitDraws*(1+len(eps[0])) {
-		return nil
-	}
-	d := len(eps[0])
-	fit := regression{ctx: ctx}
-	fit.init(len(grads), 1+d)
-	for i, e := range eps {
-		row := fit.row(i)
-		row[0] = 1
-		copy(row[1:], e)
-	}
-	part := dense.NewRows(1+d, d)
-	values := make([]float64, len(grads))
-	for j := range d {
-		for i, g := range grads {
-			values[i] = g[j]
-		}
-		if !fit.residuals(values) {
-			return nil // at the first: all have the same features; or ctx is done
-		}
-		for i, g := range grads {
-			g[j] = values[i]
-		}
-		for k, c := range fit.coef {
-			part[k][j] = c
-		}
-	}
-	return part
 }
 
 // addSiteDerivs adds w times the gradient and half the Hessian of the sites at z. It reports
@@ -489,37 +446,6 @@ func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []f
 	return nil
 }
 
-// runningMoments accumulates mean and variance of the terms of an estimate (Welford, 1962).
-type runningMoments struct {
-	mean, m2 []float64
-	n        float64
-}
-
-// newMoments starts with mean and m2 as storage; a nil m2 allocates.
-func newMoments(mean, m2 []float64) *runningMoments {
-	m2 = dense.Dest(m2, len(mean))
-	clear(mean)
-	clear(m2)
-	return &runningMoments{mean: mean, m2: m2}
-}
-
-func (a *runningMoments) add(x []float64) {
-	a.n++
-	for i, xi := range x {
-		d := xi - a.mean[i]
-		a.mean[i] += d / a.n
-		a.m2[i] += d * (xi - a.mean[i])
-	}
-}
-
-// finish turns the sums of squares into the variance of the mean, which one
-// term leaves unknown: NaN.
-func (a *runningMoments) finish() {
-	for i := range a.m2 {
-		a.m2[i] /= a.n * (a.n - 1)
-	}
-}
-
 // sampleSet holds draws z from q and, for a Gaussian, the standard normal ε they came from, or for
 // an Exp T(z).
 type sampleSet struct {
@@ -559,7 +485,7 @@ func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 // siteDraws are standard normal draws shared by the sites of a batch.
 type siteDraws struct {
 	x, values []float64
-	fit       regression
+	fit       variate.Regression
 }
 
 var siteDrawPool = sync.Pool{New: func() any { return new(siteDraws) }}
@@ -605,7 +531,9 @@ func logProbs(ctx context.Context, env *Env, dst []float64, l Integrand, zs [][]
 
 // valueDraws returns the number of draws of monteCarloValue in d dimensions: as many as a quadratic
 // control variate needs, within reason, and at least n.
-func valueDraws(d, n int) int { return max(n, min(fitDraws*quadraticCoefficients(d, true), mostDraws)) }
+func valueDraws(d, n int) int {
+	return max(n, min(variate.Draws*variate.Coefficients(d, true), mostDraws))
+}
 
 // monteCarloValue returns an estimate of E_q[l] and its standard error, from at
 // least n draws, less a quadratic control variate where q is Gaussian.
@@ -618,16 +546,16 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 	}
 	var offset float64
 	if formOf(q) != nil {
-		var fit quadraticFit
-		fit.ctx = ctx
-		if fit.fit(values, draws.eps, true) {
-			offset = fit.coef[0]
+		var fit variate.Quadratic
+		fit.Ctx = ctx
+		if fit.Fit(values, draws.eps, true) {
+			offset = fit.Coef[0]
 		}
 	} else if e, ok := q.(*Exp); ok {
-		var fit quadraticFit
-		fit.ctx = ctx
-		if fit.fitStat(values, draws.t, e) {
-			offset = fit.coef[0]
+		var fit variate.Quadratic
+		fit.Ctx = ctx
+		if fit.FitStat(values, draws.t, e.mu) {
+			offset = fit.Coef[0]
 		}
 	}
 	if ctx.Err() != nil {
@@ -661,143 +589,6 @@ const (
 	NoBaseline
 )
 
-// regression fits a linear function of features to values, each half of the
-// rows with the coefficients of the other. Storage is reused.
-type regression struct {
-	p    int
-	phi  []float64 // features, one row of p a value; the first is 1, the others have mean 0 under q
-	coef []float64 // mean of the coefficients of the halves, weighted by where they are used
-	half [2][]float64
-	gram []float64
-	ctx  context.Context // once it is done there is no fit; nil is never
-}
-
-func (r *regression) init(n, p int) {
-	r.p = p
-	r.phi = dense.Resize(r.phi, n*p)
-	r.gram = dense.Resize(r.gram, p*p)
-	r.coef = dense.Resize(r.coef, p)
-}
-
-// row returns the features of value i, to be filled in.
-func (r *regression) row(i int) []float64 { return r.phi[i*r.p : (i+1)*r.p] }
-
-// residuals replaces values by their residuals and reports whether there is a fit.
-func (r *regression) residuals(values []float64) bool {
-	p := r.p
-	for h := range r.half {
-		c := dense.Resize(r.half[h], p)
-		r.half[h] = c
-		clear(c)
-		clear(r.gram)
-		for i := h; i < len(values); i += 2 {
-			if r.ctx != nil && r.ctx.Err() != nil {
-				return false
-			}
-			row := r.row(i)
-			dense.Axpy(values[i], dense.Vector(row), dense.Vector(c))
-			dense.Syr(1, dense.Vector(row), dense.Symmetric(r.gram, p))
-		}
-		for j := range p {
-			r.gram[j*p+j] *= 1 + 1e-10
-		}
-		if !dense.Cholesky(r.gram, p) {
-			return false
-		}
-		dense.Potrs(r.gram, c)
-	}
-	n := len(values)
-	clear(r.coef)
-	dense.Axpy(float64(n/2)/float64(n), dense.Vector(r.half[0]), dense.Vector(r.coef))
-	dense.Axpy(float64(n-n/2)/float64(n), dense.Vector(r.half[1]), dense.Vector(r.coef))
-	for i := range values {
-		values[i] -= dense.Dot(dense.Vector(r.row(i)), dense.Vector(r.half[1-i%2]))
-	}
-	return true
-}
-
-// quadraticFit is the regression of values on polynomials of whitened draws ε:
-// 1, ε_i, ε_i² − 1 and, if full, ε_iε_j for j < i.
-type quadraticFit struct {
-	regression
-	d    int
-	full bool
-}
-
-// fit replaces values by their residuals, or reports false without a change if
-// there are too few of them.
-func (f *quadraticFit) fit(values []float64, eps [][]float64, full bool) bool {
-	f.d, f.full = len(eps[0]), full
-	p := quadraticCoefficients(f.d, true)
-	if !full || len(values) < fitDraws*p {
-		f.full = false
-		p = quadraticCoefficients(f.d, false)
-	}
-	if len(values) < fitDraws*p {
-		return false
-	}
-	f.init(len(values), p)
-	for i, e := range eps {
-		row := f.row(i)
-		row[0] = 1
-		k := 1 + 2*f.d
-		for j, x := range e {
-			row[1+j], row[1+f.d+j] = x, x*x-1
-			if f.full {
-				for _, y := range e[:j] {
-					row[k] = x * y
-					k++
-				}
-			}
-		}
-	}
-	return f.residuals(values)
-}
-
-// fitStat is fit for an exponential family: the regression is on 1 and T(z) − μ, the statistics of
-// q.
-func (f *quadraticFit) fitStat(values []float64, ts [][]float64, q *Exp) bool {
-	p := 1 + q.NumParams()
-	if len(values) < fitDraws*p {
-		return false
-	}
-	f.init(len(values), p)
-	for i, t := range ts {
-		row := f.row(i)
-		row[0] = 1
-		floats.SubTo(row[1:], t, q.mu)
-	}
-	return f.residuals(values)
-}
-
-// addGrad adds the gradients of the expectation of the fitted function under q
-// to those with respect to m and V: with ε = L⁻¹(z − m), linear coefficients c
-// and Hessian H in ε, L⁻ᵀc and ½L⁻ᵀHL⁻¹.
-func (f *quadraticFit) addGrad(gm, gv []float64, q normal.Form) {
-	d := f.d
-	linear, square := f.coef[1:1+d], f.coef[1+d:1+2*d]
-	h, e, u, w := make([]float64, d*d), make([]float64, d), make([]float64, d), make([]float64, d)
-	k := 1 + 2*d
-	for i := range d {
-		h[i*d+i] = 2 * square[i]
-		if f.full {
-			for j := range i {
-				h[i*d+j], h[j*d+i] = f.coef[k], f.coef[k]
-				k++
-			}
-		}
-	}
-	q.Standardize(u, linear)
-	dense.Axpy(1, dense.Vector(u), dense.Vector(gm))
-	for j := range d {
-		clear(e)
-		e[j] = 1
-		q.Standardize(u, h[j*d:(j+1)*d])
-		q.Standardize(w, e)
-		q.AddOuter(gv, 0.5, u, w)
-	}
-}
-
 // expScore is ScoreFunction.Grad for an exponential family:
 //
 //	∇_μ E_q[l] = c + F⁻¹ Cov(T, l − cᵀT),
@@ -810,11 +601,11 @@ func (s ScoreFunction) expScore(ctx context.Context, env *Env, dst, variance []f
 	if err := logProbs(ctx, env, values, l, draws.z); err != nil {
 		return math.NaN(), err
 	}
-	var fit quadraticFit
+	var fit variate.Quadratic
 	var mean float64
-	fitted := s.Baseline == Quadratic && fit.fitStat(values, draws.t, q)
+	fitted := s.Baseline == Quadratic && fit.FitStat(values, draws.t, q.mu)
 	if fitted {
-		mean = floats.Sum(values)/float64(len(values)) + fit.coef[0]
+		mean = floats.Sum(values)/float64(len(values)) + fit.Coef[0]
 	} else {
 		mean = s.center(values)
 	}
@@ -833,7 +624,7 @@ type expMean struct {
 	q   *Exp
 	dst []float64
 	g   []float64 // the next
-	acc *runningMoments
+	acc *variate.Moments
 	n   float64
 }
 
@@ -841,7 +632,7 @@ func newExpMean(q *Exp, dst, variance []float64) *expMean {
 	a := &expMean{q: q, dst: dst, g: make([]float64, len(dst))}
 	clear(dst)
 	if variance != nil {
-		a.acc = newMoments(dst, variance)
+		a.acc = variate.NewMoments(dst, variance)
 	}
 	return a
 }
@@ -849,7 +640,7 @@ func newExpMean(q *Exp, dst, variance []float64) *expMean {
 // add takes g in.
 func (a *expMean) add() {
 	if a.acc != nil {
-		a.acc.add(a.q.FromNaturalGrad(a.g, a.g))
+		a.acc.Add(a.q.FromNaturalGrad(a.g, a.g))
 		return
 	}
 	a.n++
@@ -858,15 +649,15 @@ func (a *expMean) add() {
 
 // finish leaves the mean in dst, in terms of λ, and adds the gradient with respect to μ of what was
 // fitted, if it was.
-func (a *expMean) finish(fit *quadraticFit, fitted bool) {
+func (a *expMean) finish(fit *variate.Quadratic, fitted bool) {
 	if a.acc != nil {
-		a.acc.finish()
+		a.acc.Finish()
 	} else {
 		floats.Scale(1/a.n, a.dst)
 		a.q.FromNaturalGrad(a.dst, a.dst)
 	}
 	if fitted {
-		floats.Add(a.dst, a.q.FromMeanGrad(a.g, fit.coef[1:]))
+		floats.Add(a.dst, a.q.FromMeanGrad(a.g, fit.Coef[1:]))
 	}
 }
 
@@ -886,8 +677,8 @@ func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64
 		return math.NaN(), err
 	}
 	mean := floats.Sum(values) / float64(n)
-	var fit quadraticFit
-	fitted := fit.fitStat(append([]float64(nil), values...), t, q)
+	var fit variate.Quadratic
+	fitted := fit.FitStat(append([]float64(nil), values...), t, q.mu)
 	acc := newExpMean(q, dst, variance)
 	dl, c := make([]float64, q.Dim()), make([]float64, len(q.eta))
 	for i := range n {
@@ -899,7 +690,7 @@ func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64
 			return math.NaN(), notFinite(l, z[i], values[i], true)
 		}
 		if fitted {
-			floats.ScaleTo(c, -1, fit.half[1-i%2][1:])
+			floats.ScaleTo(c, -1, fit.Half[1-i%2][1:])
 		}
 		clear(acc.g)
 		f.PathGrad(acc.g, dl, c, z[i], aux[i], q.eta)

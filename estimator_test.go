@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/variate"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -143,7 +144,7 @@ func TestSamplingEstimators(t *testing.T) {
 			want, value := exactGrad(q, s.Batch(batch).(SiteIntegrand)), exactValue(q, s.Batch(batch).(SiteIntegrand))
 			n := len(want)
 			mean, m2 := make([]float64, n+1), make([]float64, n+1)
-			acc := newMoments(mean, m2)
+			acc := variate.NewMoments(mean, m2)
 			reported := make([]float64, n)
 			g, variance := make([]float64, n), make([]float64, n)
 			for range reps {
@@ -152,9 +153,9 @@ func TestSamplingEstimators(t *testing.T) {
 					t.Fatal(what, err)
 				}
 				floats.AddScaled(reported, 1/float64(reps), variance)
-				acc.add(append(append([]float64(nil), g...), v))
+				acc.Add(append(append([]float64(nil), g...), v))
 			}
-			acc.finish() // m2 is now the squared standard error of mean
+			acc.Finish() // m2 is now the squared standard error of mean
 			var worst float64
 			for i, w := range append(want, value) {
 				worst = math.Max(worst, math.Abs(mean[i]-w)/math.Sqrt(m2[i]))
@@ -532,20 +533,20 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 			repeats = 100
 		}
 		g, variance := make([]float64, n), make([]float64, n)
-		acc, said := newMoments(make([]float64, n), nil), make([]float64, n)
+		acc, said := variate.NewMoments(make([]float64, n), nil), make([]float64, n)
 		for range repeats {
 			if _, err := e.Grad(ctx, env, g, variance, q, l.Batch(nil)); err != nil {
 				t.Fatal(err)
 			}
-			acc.add(g)
+			acc.Add(g)
 			floats.AddScaled(said, 1/float64(repeats), variance)
 		}
-		acc.finish()
-		for i, m := range acc.mean {
-			if se := math.Sqrt(acc.m2[i]); !(math.Abs(m-want[i]) <= 5*se+1e-9*(1+math.Abs(want[i]))) {
+		acc.Finish()
+		for i, m := range acc.Mean {
+			if se := math.Sqrt(acc.M2[i]); !(math.Abs(m-want[i]) <= 5*se+1e-9*(1+math.Abs(want[i]))) {
 				t.Errorf("%s, %T %+v: element %d has the mean %.6g ± %.2g, want %.6g", name, e, e, i, m, se, want[i])
 			}
-			if v := acc.m2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) || !(said[i] <= 2.5*v+1e-18) {
+			if v := acc.M2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) || !(said[i] <= 2.5*v+1e-18) {
 				t.Errorf("%s, %T %+v: element %d has the variance %.4g, and says %.4g", name, e, e, i, v, said[i])
 			}
 		}

@@ -1,4 +1,6 @@
-package pgsvi
+// Package famcheck tests that the functions of an exponential family agree with each other: slopes by
+// differences, means by draws.
+package famcheck
 
 import (
 	"errors"
@@ -8,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/diff"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -30,60 +34,71 @@ const (
 	checkTrip = 1e-6
 )
 
-// CheckFamily tests that the functions of f agree with each other, at each of the given natural
-// parameters:
-//
-//   - Mean is the gradient of LogPartition, and Fisher the Jacobian of Mean, by differences;
-//   - LogPartition is convex on a line through η in every direction, and stays infinite once it
-//     is;
-//   - the T(z) of Rand is that of Stat;
-//   - Mean is the mean of T(z) over draws of Rand; so is every KL of the given members, which is
-//     not negative;
-//   - exp(ηᵀT − A)·h, with h by LogBase, sums or integrates to one over the region of the draws,
-//     unless these lie in a subspace, as on a simplex;
-//   - Score is the gradient of LogProb, and the conversions η → μ → η of Exp return η;
-//   - the chart of a ChartFamily is invertible, and its ChartGrad agrees with differences;
-//   - FisherMul and FisherSolve of a FisherFamily are products with Fisher and its inverse;
-//   - the Entropy of an EntropyFamily is the mean of −LogProb over draws;
-//   - along the paths of a PathFamily, the means of T(z) and of a function of z change as by the
-//     scores.
-//
-// If two functions disagree, a third decides which one is wrong where possible; otherwise the
-// error names both. Several different η test more than one. A nil rng means a fixed seed. A
-// correct Family fails by chance once in a hundred million times. The error joins every
-// violation, each wrapping ErrParam. It wraps ErrEmpty if there are no etas, and ErrShape if one
-// does not have NumParams elements.
-func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
-	if f == nil {
-		return fmt.Errorf("pgsvi: CheckFamily needs a Family: %w", ErrParam)
-	}
-	if len(etas) == 0 {
-		return fmt.Errorf("pgsvi: CheckFamily needs natural parameters: %w", ErrEmpty)
-	}
-	d, n := f.Dim(), f.NumParams()
-	if d < 1 || n < 1 {
-		return fmt.Errorf("pgsvi: %T: Dim is %d and NumParams is %d; both must be positive: %w", f, d, n, ErrParam)
-	}
-	for i, eta := range etas {
-		if len(eta) != n {
-			return fmt.Errorf("pgsvi: %T: eta %d has %d elements, NumParams is %d: %w", f, i, len(eta), n, ErrShape)
-		}
-	}
+// Family is pgsvi.Family.
+type Family interface {
+	Dim() int
+	NumParams() int
+	LogPartition(eta []float64) float64
+	Mean(dst, eta []float64)
+	Fisher(dst *mat.SymDense, eta []float64)
+	Stat(dst, z []float64)
+	LogBase(z []float64) float64
+	Rand(z, t, eta []float64, rng *rand.Rand)
+}
+
+// FisherFamily is pgsvi.FisherFamily.
+type FisherFamily interface {
+	FisherMul(dst, g, eta []float64)
+	FisherSolve(dst, g, eta []float64)
+}
+
+// EntropyFamily is pgsvi.EntropyFamily.
+type EntropyFamily interface {
+	Entropy(eta []float64) float64
+}
+
+// PathFamily is pgsvi.PathFamily.
+type PathFamily interface {
+	AuxLen() int
+	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
+	PathGrad(dst, dl, c, z, aux, eta []float64)
+}
+
+// ChartFamily is pgsvi.ChartFamily.
+type ChartFamily interface {
+	Chart(dst, eta []float64)
+	FromChart(dst, x []float64)
+	ChartGrad(dst, g, eta []float64)
+}
+
+// Member is a member of a Family, as pgsvi.Exp makes it from the functions.
+type Member interface {
+	SetNatural(eta []float64) error
+	Natural(dst []float64) []float64
+	SetMeanParams(mu []float64) error
+	MeanParams(dst []float64) []float64
+	LogPartition() float64
+	LogProb(z []float64) float64
+	Score(dst, z []float64) []float64
+}
+
+// Check tests f at each of etas, of NumParams elements. start returns a Member of f whose λ is η and
+// which is not valid before SetNatural. The error joins every violation.
+func Check(f Family, start func() Member, rng func() *rand.Rand, etas [][]float64) error {
 	var (
 		errs    []error
-		members []*familyMember
+		members []*member
 	)
-	env := &Env{Rng: rng}
 	for i, eta := range etas {
-		c := &familyMember{f: f, index: i, eta: slices.Clone(eta)}
-		if c.setup(env.rng()) {
+		c := &member{f: f, start: start, index: i, eta: slices.Clone(eta)}
+		if c.setup(rng()) {
 			c.checkSlopes()
 			c.checkConvex()
 			c.checkDensity()
 			c.checkChart()
 			c.checkFisher()
 			c.checkEntropy()
-			c.checkPath(env.rng())
+			c.checkPath(rng())
 			members = append(members, c)
 		}
 		errs = append(errs, c.errs...)
@@ -97,14 +112,16 @@ func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
 	return errors.Join(errs...)
 }
 
-// familyMember is a Family at one η, under test.
-type familyMember struct {
+// member is a Family at one η, under test.
+type member struct {
 	f     Family
+	start func() Member
 	index int
 	eta   []float64
 	errs  []error
 
-	q     *Exp        // in natural parameters
+	q     Member
+	mu    []float64   // mean parameters
 	draws [][]float64 // z
 	stats [][]float64 // T(z)
 	mean  []float64   // of the stats, with their standard errors
@@ -112,23 +129,25 @@ type familyMember struct {
 }
 
 // bad adds a violation; it begins with the methods to blame.
-func (c *familyMember) bad(format string, args ...any) {
+func (c *member) bad(format string, args ...any) {
 	args = append([]any{c.f, c.index}, args...)
-	c.errs = append(c.errs, fmt.Errorf("pgsvi: %T at eta %d: "+format+": %w", append(args, ErrParam)...))
+	c.errs = append(c.errs, fmt.Errorf("pgsvi: %T at eta %d: "+format+": %w", append(args, sentinel.ErrParam)...))
 }
 
 // setup takes the draws. It reports false if nothing else can be checked.
-func (c *familyMember) setup(rng *rand.Rand) bool {
+func (c *member) setup(rng *rand.Rand) bool {
 	n := len(c.eta)
 	if a := c.f.LogPartition(slices.Clone(c.eta)); math.IsNaN(a) || math.IsInf(a, 0) {
 		c.bad("LogPartition is %v; give eta inside the set", a)
 		return false
 	}
-	c.q = newExp(c.f, Natural)
+	c.q = c.start()
 	if err := c.q.SetNatural(c.eta); err != nil {
 		c.bad("Mean: %v", err)
 		return false
 	}
+	given := slices.Clone(c.eta)
+	c.mu = c.q.MeanParams(nil)
 	c.draws, c.stats = make([][]float64, checkDraws), make([][]float64, checkDraws)
 	c.mean, c.se = make([]float64, n), make([]float64, n)
 	for i := range c.draws {
@@ -138,7 +157,7 @@ func (c *familyMember) setup(rng *rand.Rand) bool {
 		c.f.Stat(stat, z)
 		base := c.f.LogBase(z)
 		switch {
-		case !slices.Equal(z, before) || !slices.Equal(c.eta, c.q.eta):
+		case !slices.Equal(z, before) || !slices.Equal(c.eta, given):
 			c.bad("Rand, Stat or LogBase changed its arguments")
 			return false
 		case math.IsNaN(floats.Sum(t)) || math.IsInf(floats.Sum(t), 0):
@@ -170,7 +189,7 @@ func (c *familyMember) setup(rng *rand.Rand) bool {
 }
 
 // sameStat reports whether t is the T(z) of Stat, as well as z is known to rounding.
-func (c *familyMember) sameStat(t, stat, z []float64) bool {
+func (c *member) sameStat(t, stat, z []float64) bool {
 	slack := make([]float64, len(t))
 	for i, x := range stat {
 		slack[i] = checkStat * (1 + math.Abs(x))
@@ -196,27 +215,36 @@ func (c *familyMember) sameStat(t, stat, z []float64) bool {
 	return true
 }
 
+// gradient returns the gradient of f(p) in η, by differences.
+func (c *member) gradient(eta []float64, f func(p Member) float64) []float64 {
+	p := c.start()
+	return diff.Gradient(nil, slices.Clone(eta), func(eta []float64) (float64, bool) {
+		if p.SetNatural(eta) != nil {
+			return 0, false
+		}
+		return f(p), true
+	})
+}
+
 // rounding is the error of differences of a function of about the size v in the direction j.
-func (c *familyMember) rounding(v float64, j int) float64 {
+func (c *member) rounding(v float64, j int) float64 {
 	const eps = 1e-14 // of a function, some tens of roundings
-	return eps * (1 + math.Abs(v)) / (differenceStep * math.Max(math.Abs(c.eta[j]), differenceScale))
+	return eps * (1 + math.Abs(v)) / (diff.Step * math.Max(math.Abs(c.eta[j]), diff.Scale))
 }
 
 // checkSlopes compares Mean with LogPartition and with the draws, and Fisher with either.
-func (c *familyMember) checkSlopes() {
+func (c *member) checkSlopes() {
 	n := len(c.eta)
 	fisher := mat.NewSymDense(n, nil)
 	c.f.Fisher(fisher, slices.Clone(c.eta))
-	slopes := func(p Dist) []float64 {
-		return gradientByDifferences(nil, p, func(p Dist) float64 { return p.(*Exp).LogPartition() })
-	}
+	slopes := func(eta []float64) []float64 { return c.gradient(eta, Member.LogPartition) }
 	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or
 	// -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
 		at, most := -1, 1.0
 		for j, want := range slope {
 			scale := math.Sqrt(math.Abs(fisher.At(i, i) * fisher.At(j, j)))
-			e := math.Abs(fisher.At(i, j)-want) / (tol*math.Max(math.Abs(want), scale) + c.rounding(c.q.mu[i], j))
+			e := math.Abs(fisher.At(i, j)-want) / (tol*math.Max(math.Abs(want), scale) + c.rounding(c.mu[i], j))
 			if !(e <= most) {
 				at, most = j, e
 			}
@@ -224,15 +252,15 @@ func (c *familyMember) checkSlopes() {
 		return at
 	}
 	ofMean := func(i int) []float64 {
-		return gradientByDifferences(nil, c.q, func(p Dist) float64 { return p.(*Exp).mu[i] })
+		return c.gradient(c.eta, func(p Member) float64 { return p.MeanParams(nil)[i] })
 	}
 	ofPartition := func(i int) []float64 {
-		return gradientByDifferences(nil, c.q, func(p Dist) float64 { return slopes(p)[i] })
+		return c.gradient(c.eta, func(p Member) float64 { return slopes(p.Natural(nil))[i] })
 	}
 	const twice = 1e-4 // accuracy of differences of differences
 	meanBad, partitionBad := false, false
-	slope := slopes(c.q)
-	for i, m := range c.q.mu {
+	slope := slopes(c.eta)
+	for i, m := range c.mu {
 		noise := checkErrors*c.se[i] + checkSlope*math.Abs(c.mean[i])
 		meanOff := !(math.Abs(c.mean[i]-m) <= noise)
 		slopeOff := !(math.Abs(c.mean[i]-slope[i]) <= noise)
@@ -280,7 +308,7 @@ func (c *familyMember) checkSlopes() {
 
 // checkConvex looks along every axis for an A that is concave, or finite again
 // beyond the edge of the set of valid η: what it says outside the set.
-func (c *familyMember) checkConvex() {
+func (c *member) checkConvex() {
 	const points = 400
 	for j := range c.eta {
 		for _, sign := range []float64{-1, 1} {
@@ -308,7 +336,7 @@ func (c *familyMember) checkConvex() {
 // checkDensity tests that the density is normalised: E[r(z)/q(z)] = 1 for any
 // density r inside the support, here the uniform one over a box in the middle
 // of the draws, or over the values that are drawn more than once.
-func (c *familyMember) checkDensity() {
+func (c *member) checkDensity() {
 	if len(c.errs) > 0 {
 		return // the density is wrong for a reason that is known
 	}
@@ -339,7 +367,7 @@ func (c *familyMember) checkDensity() {
 
 // atoms returns the set of the values that make up a discrete distribution, in
 // the first half of the draws, and the logarithm of their number; nil if it is not discrete.
-func (c *familyMember) atoms(half int) (inside func(z []float64) bool, logVolume float64) {
+func (c *member) atoms(half int) (inside func(z []float64) bool, logVolume float64) {
 	count := map[string]int{}
 	for _, z := range c.draws[:half] {
 		count[fmt.Sprint(z)]++
@@ -358,7 +386,7 @@ func (c *familyMember) atoms(half int) (inside func(z []float64) bool, logVolume
 
 // box returns the box between the quartiles of the first half of the draws and
 // the logarithm of its volume; nil if the draws are in a subspace or too few in the box.
-func (c *familyMember) box(half int) (inside func(z []float64) bool, logVolume float64) {
+func (c *member) box(half int) (inside func(z []float64) bool, logVolume float64) {
 	d := c.f.Dim()
 	lo, hi := make([]float64, d), make([]float64, d)
 	cov := mat.NewSymDense(d, nil)
@@ -414,7 +442,7 @@ func (c *familyMember) box(half int) (inside func(z []float64) bool, logVolume f
 }
 
 // checkChart tests the chart of a ChartFamily.
-func (c *familyMember) checkChart() {
+func (c *member) checkChart() {
 	f, ok := c.f.(ChartFamily)
 	if !ok {
 		return
@@ -431,9 +459,9 @@ func (c *familyMember) checkChart() {
 		w := make([]float64, n)
 		w[i] = 1
 		f.ChartGrad(g, w, slices.Clone(c.eta))
-		want := gradientByDifferences(nil, NewPoint(x), func(p Dist) float64 {
-			f.FromChart(eta, p.Params(nil))
-			return eta[i]
+		want := diff.Gradient(nil, x, func(x []float64) (float64, bool) {
+			f.FromChart(eta, slices.Clone(x))
+			return eta[i], true
 		})
 		if e := floats.Distance(g, want, math.Inf(1)); !(e <= checkSlope*(1+floats.Norm(want, math.Inf(1)))) {
 			c.bad("ChartGrad: the gradient of element %d of eta is %v, by differences of FromChart %v", i, g, want)
@@ -442,7 +470,7 @@ func (c *familyMember) checkChart() {
 }
 
 // checkFisher tests the products of a FisherFamily.
-func (c *familyMember) checkFisher() {
+func (c *member) checkFisher() {
 	f, ok := c.f.(FisherFamily)
 	if !ok {
 		return
@@ -474,7 +502,7 @@ func (c *familyMember) checkFisher() {
 }
 
 // checkEntropy tests the entropy of an EntropyFamily.
-func (c *familyMember) checkEntropy() {
+func (c *member) checkEntropy() {
 	f, ok := c.f.(EntropyFamily)
 	if !ok {
 		return
@@ -497,7 +525,7 @@ func (c *familyMember) checkEntropy() {
 
 // checkPath tests the paths of a PathFamily: for each statistic, and for the linear function Σ z_j
 // of the draw, the mean slope along the paths is the covariance of the function and T.
-func (c *familyMember) checkPath(rng *rand.Rand) {
+func (c *member) checkPath(rng *rand.Rand) {
 	f, ok := c.f.(PathFamily)
 	if !ok || len(c.errs) > 0 {
 		return
@@ -530,7 +558,7 @@ func (c *familyMember) checkPath(rng *rand.Rand) {
 		f.PathGrad(g, dl, coef, z, aux, c.eta)
 		clear(dl)
 		sum := floats.Sum(z)
-		for j, m := range c.q.mu {
+		for j, m := range c.mu {
 			g[j] -= sum * (t[j] - m)
 		}
 		add(n)
@@ -555,25 +583,29 @@ func (c *familyMember) checkPath(rng *rand.Rand) {
 }
 
 // checkExp tests what Exp makes of the functions.
-func (c *familyMember) checkExp(members []*familyMember) {
+func (c *member) checkExp(members []*member) {
 	n := len(c.eta)
 	for _, z := range c.draws[:3] {
-		want := gradientByDifferences(nil, c.q, func(p Dist) float64 { return p.LogProb(z) })
+		want := c.gradient(c.eta, func(p Member) float64 { return p.LogProb(z) })
 		got := c.q.Score(nil, z)
 		for j := range want {
-			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.q.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z), j)) {
+			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z), j)) {
 				c.bad("Stat or Mean: element %d of Score is %v at z = %v, by differences of LogProb %v", j, got[j], z, want[j])
 			}
 		}
 	}
 	for _, other := range members {
-		p := other.q.Clone().(*Exp)
-		if err := p.SetMeanParams(c.q.mu); err != nil {
+		p := c.start()
+		err := p.SetNatural(other.eta)
+		if err == nil {
+			err = p.SetMeanParams(c.mu)
+		}
+		if back := p.Natural(nil); err != nil {
 			c.bad("Mean or Fisher: no way back to eta from its mean parameters, from eta %d: %v", other.index, err)
 		} else {
 			for j := range n {
-				if e := math.Abs(p.eta[j] - c.eta[j]); !(e <= checkTrip*(1+math.Abs(c.eta[j]))) {
-					c.bad("Mean or Fisher: the way back from its mean parameters leads to element %d = %v, not %v", j, p.eta[j], c.eta[j])
+				if e := math.Abs(back[j] - c.eta[j]); !(e <= checkTrip*(1+math.Abs(c.eta[j]))) {
+					c.bad("Mean or Fisher: the way back from its mean parameters leads to element %d = %v, not %v", j, back[j], c.eta[j])
 				}
 			}
 		}
@@ -592,7 +624,7 @@ func (c *familyMember) checkExp(members []*familyMember) {
 		mean := sum / checkDraws
 		se := math.Sqrt((square/checkDraws - mean*mean) / checkDraws)
 		kl := other.q.LogPartition() - c.q.LogPartition()
-		for j, mu := range c.q.mu {
+		for j, mu := range c.mu {
 			kl -= (other.eta[j] - c.eta[j]) * mu
 		}
 		size := math.Abs(other.q.LogPartition()) + math.Abs(c.q.LogPartition())
