@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/pgsvi/pgsvi/internal/expfam"
-	"gonum.org/v1/gonum/floats"
+	"github.com/pgsvi/pgsvi/internal/normal"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -33,7 +32,7 @@ func ProductOf(parts ...ExpFamily) (*Exp, error) {
 			if q == nil {
 				return nil, fmt.Errorf("pgsvi: part %d of ProductOf is nil: %w", i, ErrParam)
 			}
-			f.parts = append(f.parts, gaussianFamily{q.Dim(), q.isDiagonal()})
+			f.parts = append(f.parts, normal.Family{D: q.Dim(), Diagonal: q.isDiagonal()})
 		default:
 			return nil, fmt.Errorf("pgsvi: part %d of ProductOf is nil: %w", i, ErrParam)
 		}
@@ -56,8 +55,8 @@ func (q *Exp) Factors() []ExpFamily {
 	}
 	var parts []ExpFamily
 	f.each(func(_ int, g Family, _, i, j int) {
-		if n, ok := g.(gaussianFamily); ok {
-			parts = append(parts, n.at(q.eta[i:j]).In(MeanParams))
+		if n, ok := g.(normal.Family); ok {
+			parts = append(parts, &Gaussian{n.At(q.eta[i:j]).In(normal.MeanParams)})
 			return
 		}
 		p := newExp(g, MeanParams)
@@ -311,142 +310,4 @@ func (f *pathProduct) PathGrad(dst, dl, c, z, aux, eta []float64) {
 		p.PathGrad(dst[i:j], dl[at:end], c[i:j], z[at:end], aux[:n], eta[i:j])
 		aux = aux[n:]
 	})
-}
-
-// gaussianFamily is the family of Gaussians, for products: what a Gaussian knows, as functions of
-// its natural parameters.
-type gaussianFamily struct {
-	d        int
-	diagonal bool
-}
-
-// at returns the Gaussian of eta, in natural parameters; nil if eta is not valid.
-func (f gaussianFamily) at(eta []float64) *Gaussian {
-	q := f.unit()
-	if q.SetNatural(eta) != nil {
-		return nil
-	}
-	return q
-}
-
-func (f gaussianFamily) unit() *Gaussian {
-	if f.diagonal {
-		return NewIsotropicMeanField(f.d, 1).In(Natural)
-	}
-	return NewIsotropic(f.d, 1).In(Natural)
-}
-
-func (f gaussianFamily) String() string { return fmt.Sprintf("Gaussian of %d dimensions", f.d) }
-
-func (f gaussianFamily) Dim() int { return f.d }
-
-func (f gaussianFamily) NumParams() int {
-	if f.diagonal {
-		return 2 * f.d
-	}
-	return f.d + f.d*(f.d+1)/2
-}
-
-func (f gaussianFamily) LogPartition(eta []float64) float64 {
-	if q := f.at(eta); q != nil {
-		return q.LogPartition()
-	}
-	return math.Inf(1)
-}
-
-func (f gaussianFamily) Mean(dst, eta []float64) { f.at(eta).MeanParams(dst) }
-
-func (f gaussianFamily) Fisher(dst *mat.SymDense, eta []float64) { expfam.FisherByColumns(dst, f, eta) }
-
-func (f gaussianFamily) FisherMul(dst, g, eta []float64) { f.at(eta).FromMeanGrad(dst, g) }
-
-func (f gaussianFamily) FisherSolve(dst, g, eta []float64) { f.at(eta).MeanGrad(dst, g) }
-
-func (f gaussianFamily) Stat(dst, z []float64) {
-	k := copy(dst, z)
-	for i, x := range z {
-		if f.diagonal {
-			dst[k] = x * x
-			k++
-			continue
-		}
-		for _, y := range z[:i+1] {
-			dst[k] = x * y
-			k++
-		}
-	}
-}
-
-func (f gaussianFamily) LogBase([]float64) float64 { return 0 }
-
-func (f gaussianFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
-	f.at(eta).Rand(z, rng)
-	f.Stat(t, z)
-}
-
-func (f gaussianFamily) Entropy(eta []float64) float64 {
-	return 0.5 * (float64(f.d)*(1+expfam.Log2Pi) + f.at(eta).form.LogDetV())
-}
-
-func (f gaussianFamily) Divergence(eta, etaP []float64) float64 { return f.at(eta).KL(f.at(etaP)) }
-
-func (f gaussianFamily) FromMean(dst, mu []float64) bool {
-	q := f.unit()
-	if q.SetMeanParams(mu) != nil {
-		return false
-	}
-	q.Natural(dst)
-	return true
-}
-
-func (f gaussianFamily) Chart(dst, eta []float64) { f.at(eta).Chart(dst) }
-
-func (f gaussianFamily) FromChart(dst, x []float64) {
-	q := f.unit()
-	if q.SetChart(x) != nil {
-		for i := range dst {
-			dst[i] = math.NaN()
-		}
-		return
-	}
-	q.Natural(dst)
-}
-
-func (f gaussianFamily) ChartGrad(dst, g, eta []float64) { f.at(eta).ChartGrad(dst, g) }
-
-// AuxLen: the standard normal draw is kept.
-func (f gaussianFamily) AuxLen() int { return f.d }
-
-func (f gaussianFamily) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
-	for i := range aux {
-		aux[i] = rng.NormFloat64()
-	}
-	copy(z, aux)
-	f.at(eta).form.Transform(z)
-	f.Stat(t, z)
-}
-
-// PathGrad is that of Pathwise: the slope along m is the gradient g, and along V ½g(V⁻¹(z − m))ᵀ.
-func (f gaussianFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
-	q := f.at(eta)
-	g := make([]float64, f.d)
-	floats.AddTo(g, dl, c[:f.d])
-	k := f.d
-	for i, x := range z {
-		if f.diagonal {
-			g[i] += 2 * c[k] * x
-			k++
-			continue
-		}
-		for j, y := range z[:i+1] {
-			g[i] += c[k] * y
-			g[j] += c[k] * x
-			k++
-		}
-	}
-	u, gv := make([]float64, f.d), make([]float64, q.form.NumGradV())
-	q.form.Standardize(u, aux)
-	q.form.AddOuter(gv, 0.25, g, u)
-	q.form.AddOuter(gv, 0.25, u, g)
-	floats.Add(dst, q.form.FromMomentGrad(nil, g, gv))
 }
