@@ -57,7 +57,7 @@ func TestReadCSVErrors(t *testing.T) {
 		{"a,b,y\n", pgsvi.ErrEmpty, "without a line of data"},
 		{"1,2\n3,4,5\n", pgsvi.ErrShape, "line 2 has 3 fields, want 2"},
 		{"a,b,y\n1,2\n", pgsvi.ErrShape, "line 2 has 2 fields, want 3"},
-		{"1,2\n\n3\n", pgsvi.ErrShape, "line 3 has 1 fields, want 2"},
+		{"1,2\n\n3\n", pgsvi.ErrShape, "line 3 has 1 field, want 2"},
 		{"1\n2\n", pgsvi.ErrShape, "line 1 has a single field, \"1\""},
 		{"1;2;3\n", pgsvi.ErrShape, "line 1 has a single field, \"1;2;3\""},
 		{"1,2\n3,x\n", pgsvi.ErrNotFinite, "line 2, column 2: found \"x\""},

@@ -47,12 +47,22 @@ func ExampleRead() {
 	// Alter      number      numbers                        1        "32", "k.A."
 	// gekündigt  category    texts                          -        "nein", "ja"
 	//
-	// 3 columns need a decision; see Suggest
+	// to be decided: "Kunde", "Tarif", "Alter"
 	//
-	// 	data.Skip("Kunde"),                               // an identifier: 11 different texts in 11 rows; or Group("Kunde") for an effect of each
-	// 	data.Category("Tarif").FoldCase(),                // levels that differ in case only, "Premium" and "premium"; or Category("Tarif").KeepCase() to keep them apart
-	// 	data.Number("Alter").MissingAre("k.A.").Impute(), // 9 numbers and "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1)); or Category("Alter").Level() if not
-	// 	data.Outcome("gekündigt").Positive("ja"),         // the outcome has two labels, "nein" (7), "ja" (4), and it is not said which is +1; or Outcome("gekündigt").Positive("nein") if that is
+	// 	// "Kunde": an identifier: 11 different texts in 11 rows
+	// 	data.Skip("Kunde"),
+	// 	// or data.Group("Kunde"), // for an effect of each
+	// 	// or data.Category("Kunde"), // for a feature of each
+	// 	// "Tarif": levels that differ in case only, "Premium" and "premium"
+	// 	data.Category("Tarif").FoldCase(),
+	// 	// or data.Category("Tarif").KeepCase(), // to keep them apart
+	// 	// "Alter": 9 numbers and "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1))
+	// 	data.Number("Alter").MissingAre("k.A.").Impute(), // if that means missing
+	// 	// or data.Category("Alter").Level(), // if not
+	// 	// or data.Number("Alter").MissingAre("k.A.").Drop(), // to leave these rows out
+	// 	// "gekündigt": the outcome has two labels, "nein" (7), "ja" (4), and it is not said which is +1
+	// 	data.Outcome("gekündigt").Positive("ja"),
+	// 	// or data.Outcome("gekündigt").Positive("nein"), // if "nein" is
 }
 
 // An Encoder learns what columns mean, and turns rows into numbers: those of the table, and others

@@ -138,7 +138,7 @@ func TestDecisions(t *testing.T) {
 		"nil":                    {people, []Column{nil, NumberColumn{}, Outcome("ill").Positive("yes")}, `no function of this package has made`},
 		"no reference":           {people, []Column{Category("colour").Reference("pink"), Outcome("ill").Positive("yes")}, `no level "pink" to be the reference; there are "blue" (1), "green" (1), "red" (1)`},
 		"UnknownIsMissing":       {people, []Column{Category("colour").UnknownIsMissing(), Outcome("ill").Positive("yes")}, `UnknownIsMissing needs Level`},
-		"two labels":             {people, []Column{Outcome("ill")}, `two labels, "yes" (2), "no" (1), and it is not said which is +1: Outcome("ill").Positive("yes"), Outcome("ill").Positive("no") if that is`},
+		"two labels":             {people, []Column{Outcome("ill")}, `two labels, "yes" (2), "no" (1), and it is not said which is +1: Outcome("ill").Positive("yes"), Outcome("ill").Positive("no") if "no" is`},
 		"two numbers":            {"a,y\n1,0\n2,1\n", []Column{Outcome("y")}, `Outcome("y").Quantity() if they are numbers`},
 		"no such label":          {people, []Column{Outcome("ill").Positive("maybe")}, `the outcome is "yes" (2), "no" (1), want two labels and "maybe" among them`},
 		"a third label":          {"a,y\n" + strings.Repeat("1,p\n2,q\n", 9) + "3,-1\n4,k.A.\n", []Column{Outcome("y").Positive("p").MissingAre("-1").Drop()}, `Outcome("y").MissingAre("-1", "k.A.").Positive("p").Drop() if that means missing`},

@@ -43,7 +43,8 @@ const (
 // Format says how a table is written. The zero value finds everything out; set a field where that
 // fails, and read by the methods of Format. Table.Format has what was found.
 type Format struct {
-	// JSON is true for a file of JSON objects, one a line. It is found by a first byte '{'.
+	// JSON is true for a file of JSON objects, one a line, or of a list of them. It is found by the
+	// first bytes, '{' or '[' and '{'.
 	JSON bool `json:"json,omitempty"`
 	// Separator stands between fields. 0 finds out which of ',', ';', '|' and a tab it is, by the
 	// first lines.
@@ -125,6 +126,7 @@ type scanner struct {
 	accents bool     // there were bytes above 127, and they were UTF-8
 	skipped int      // lines before the text that csv counts
 	lines   int      // read without csv
+	array   bool     // the JSON objects are the elements of a list
 }
 
 // errNotUTF8 is of a file that may be Windows-1252 instead.
@@ -144,18 +146,25 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkForeign(br); err != nil {
+		return nil, err
+	}
 	s := &scanner{format: f, place: map[string]int{}}
 	if s.text, err = s.decode(br); err != nil {
 		return nil, err
 	}
 	head, _ := s.text.Peek(sniffed)
-	if first := bytes.TrimLeft(head, " \t\r\n"); f.Separator == 0 && len(first) > 0 &&
-		first[0] == '{' {
+	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 {
+		s.text = bufio.NewReaderSize(returns{s.text}, sniffed)
+		head, _ = s.text.Peek(sniffed)
+	}
+	first := bytes.TrimLeft(head, " \t\r\n")
+	if f.Separator == 0 && (bytes.HasPrefix(first, []byte("{")) || beginsJSONArray(first)) {
 		s.format.JSON = true
 	}
 	s.in = newRecordReader(s.text)
 	if s.format.JSON {
-		s.format.Separator, s.rec.row = 0, -1
+		s.format.Separator, s.rec.row, s.array = 0, -1, bytes.HasPrefix(first, []byte("["))
 		s.text = bufio.NewReaderSize(s.in, 1<<16)
 		return s, nil
 	}
@@ -284,6 +293,9 @@ func (s *scanner) header() error {
 	}
 	if s.format.Header == FindHeader {
 		isNames, err := isHeader(rec, line)
+		if err == nil && isNames {
+			err = checkTitle(rec, line)
+		}
 		if err != nil {
 			return err
 		}
@@ -302,8 +314,7 @@ func (s *scanner) header() error {
 			name = "y"
 		}
 		if _, twice := s.place[name]; twice {
-			return fmt.Errorf("pgsvi: line %d: two columns are named %s; rename one, or set "+
-				"Format.Header if these are no names: %w",
+			return fmt.Errorf("pgsvi: line %d: two columns are named %s; rename one of them: %w",
 				line, csvQuote(name), pgsvi.ErrShape)
 		}
 		s.place[name] = j
@@ -317,6 +328,17 @@ func (s *scanner) header() error {
 	return nil
 }
 
+// checkTitle returns an error if a line that should have the names of columns has one alone, in the
+// first of several fields: then it is the title of the table.
+func checkTitle(record []string, line int) error {
+	if len(record) < 2 || slices.ContainsFunc(record[1:], func(name string) bool { return name != "" }) {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: if it is a title, remove the line; "+
+		"if the columns have no names, give them some: %w", line, csvQuote(record[0]), len(record), pgsvi.ErrShape)
+}
+
+// isHeader reports whether a first line has the names of the columns.
 func isHeader(record []string, line int) (bool, error) {
 	var number, name string
 	for _, field := range record {
@@ -330,8 +352,8 @@ func isHeader(record []string, line int) (bool, error) {
 		}
 	}
 	if number != "" && name != "" {
-		return false, fmt.Errorf("pgsvi: line %d has %s, as names of columns do, and the number "+
-			"%s, as data do; set Format.Header: %w",
+		return false, fmt.Errorf("pgsvi: line %d has the text %s, as a line of names has, and the "+
+			"number %s, as data have; write a line of names above it, or set Format.Header: %w",
 			line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
 	}
 	return name != "", nil
@@ -366,8 +388,8 @@ func (s *scanner) next() (*record, error) {
 	s.rec.row++
 	s.rec.line = line
 	if len(fields) != len(s.names) {
-		return nil, fmt.Errorf("pgsvi: line %d has %d fields, want %d as in the first line: %w",
-			line, len(fields), len(s.names), pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line: %w",
+			line, plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
 	}
 	for j, f := range fields {
 		s.rec.cells[j] = cell{s: f}

@@ -56,6 +56,19 @@ func (u *unpacker) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// returns is a text whose lines end in carriage returns alone, with line feeds instead.
+type returns struct{ r io.Reader }
+
+func (r returns) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	for i := range n {
+		if b[i] == '\r' {
+			b[i] = '\n'
+		}
+	}
+	return n, err
+}
+
 // counter counts the bytes read.
 type counter struct {
 	r io.Reader

@@ -102,10 +102,87 @@ func jsonValue(b []byte) (c cell, rest []byte, err error) {
 	return c, b[n:], err
 }
 
-// nextJSON returns the record of the next line that is not blank. Columns are added as they come.
+// beginsJSONArray reports whether a text without spaces in front begins as a list of objects does.
+func beginsJSONArray(text []byte) bool {
+	rest, ok := bytes.CutPrefix(text, []byte("["))
+	return ok && bytes.HasPrefix(skipSpace(rest), []byte("{"))
+}
+
+// readElement returns the next object of a list of them, and io.EOF behind the last one. Its line
+// is the one that it begins in.
+func (s *scanner) readElement() (object []byte, err error) {
+	depth, quoted := 0, false
+	for begun := false; ; {
+		b, err := s.text.ReadByte()
+		switch {
+		case err == io.EOF && !begun:
+			return nil, fmt.Errorf("line %d: the list of objects does not end: %w", s.lines+1, pgsvi.ErrShape)
+		case err == io.EOF:
+			return object, nil // which is no JSON
+		case err != nil:
+			return nil, err
+		case b == '\n':
+			s.lines++
+		}
+		if !begun {
+			switch b {
+			case '{':
+				begun, s.rec.line = true, s.lines+1
+			case ']':
+				return nil, s.endOfList()
+			case ' ', '\t', '\r', '\n', ',', '[':
+				continue
+			default:
+				return nil, fmt.Errorf("line %d: found %q in a list of objects: %w", s.lines+1, b, pgsvi.ErrShape)
+			}
+		}
+		object = append(object, b)
+		switch {
+		case quoted && b == '\\':
+			if b, err = s.text.ReadByte(); err == nil {
+				object = append(object, b)
+			}
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '{':
+			depth++
+		case b == '}':
+			if depth--; depth == 0 {
+				return object, nil
+			}
+		}
+	}
+}
+
+// endOfList returns io.EOF, or an error if anything stands behind a list of objects.
+func (s *scanner) endOfList() error {
+	for {
+		b, err := s.text.ReadByte()
+		if err != nil {
+			return err
+		}
+		if !bytes.ContainsRune([]byte(" \t\r\n"), rune(b)) {
+			return fmt.Errorf("found %q behind the list of objects: %w", b, pgsvi.ErrShape)
+		}
+	}
+}
+
+// nextJSON returns the record of the next line that is not blank, or of the next object of a list.
+// Columns are added as they come.
 func (s *scanner) nextJSON() (*record, error) {
 	for {
 		s.in.n = 0
+		if s.array {
+			object, err := s.readElement()
+			if err == io.EOF {
+				return nil, io.EOF
+			}
+			if err != nil {
+				return nil, fmt.Errorf("pgsvi: %w", err)
+			}
+			return s.jsonRecord(object)
+		}
 		line, err := s.readLine()
 		if err == io.EOF && len(line) == 0 {
 			return nil, io.EOF
@@ -117,15 +194,20 @@ func (s *scanner) nextJSON() (*record, error) {
 		if len(skipSpace(line)) == 0 {
 			continue
 		}
-		for j := range s.rec.cells {
-			s.rec.cells[j] = cell{kind: absentCell}
-		}
-		if err := scanObject(line, s.setField); err != nil {
-			return nil, fmt.Errorf("pgsvi: line %d: %w", s.rec.line, err)
-		}
-		s.rec.row++
-		return &s.rec, nil
+		return s.jsonRecord(line)
 	}
+}
+
+// jsonRecord returns the record of an object.
+func (s *scanner) jsonRecord(object []byte) (*record, error) {
+	for j := range s.rec.cells {
+		s.rec.cells[j] = cell{kind: absentCell}
+	}
+	if err := scanObject(object, s.setField); err != nil {
+		return nil, fmt.Errorf("pgsvi: line %d: %w", s.rec.line, err)
+	}
+	s.rec.row++
+	return &s.rec, nil
 }
 
 // readLine returns the next line, whose length is bounded.

@@ -797,13 +797,22 @@ func TestReadColumns(t *testing.T) {
 	if err != nil || len(short) != 2 {
 		t.Errorf("%v, %v", short, err)
 	}
+	bare, err := ReadColumns(strings.NewReader("Number(\"a\") // no comma\nDate(\"b\").\n\tAs(Month)\nSkip(\"c\")"))
+	if err != nil || fmt.Sprint(bare) != `[data.Number("a") data.Date("b").As(data.Month) data.Skip("c")]` {
+		t.Errorf("%v, %v", bare, err)
+	}
 	for text, message := range map[string]string{
-		"Number(\"a\")\nSkip(\"b\")":      "line 1",
+		"Number(\"a\")\nSkip \"b\"":       "line 2: found a text that is no call",
+		"Outcome('bc')":                   "line 1: texts stand between double quotes",
+		"Outcome('b')":                    "line 1: found an argument of another kind, want a text between double quotes",
+		"Date(\"b\").As(\"Month\")":       "want one of Elapsed, Month, Weekday",
+		"Number(\"a\").Imput()":           "did you mean \"Impute\"?",
+		"Numbr(\"a\")":                    "did you mean \"Number\"?",
 		"Skip(\"a\"),\nNumbr(\"b\"),":     "line 2",
-		"Number(a),":                      "want a string",
+		"Number(a),":                      "want a text",
 		"Number(),":                       "0 arguments",
-		"Number(\"a\").Reference(\"b\"),": "no Reference",
-		"Number(\"a\").String(),":         "no String",
+		"Number(\"a\").Reference(\"b\"),": "no method Reference",
+		"Number(\"a\").String(),":         "no method String",
 		"os.Exit(1),":                     "found no call",
 		"7,":                              "found no call",
 		"}; func f() {":                   "line",

@@ -41,7 +41,7 @@ type profile struct {
 	proof                      [2]proof // of a point, of a comma
 	doubtful                   string   // the first value that can be read in two ways
 	rising                     bool
-	last                       int64
+	begin, last                int64
 }
 
 // A proof is a value that settles the decimal sign.
@@ -112,6 +112,9 @@ func (p *profile) add(c cell, line int) {
 	p.count(s, c.s, line)
 	if p.rising {
 		n, err := strconv.ParseInt(c.s, 10, 64)
+		if p.values == 1 {
+			p.begin = n
+		}
 		p.rising, p.last = err == nil && n > p.last, n
 	}
 }
@@ -243,6 +246,12 @@ func (p *profile) allDifferent() bool {
 		return p.fullAt == p.most
 	}
 	return len(p.texts) == p.values
+}
+
+// counts reports whether the values are whole numbers that count the rows.
+func (p *profile) counts() bool {
+	return p.rising && p.values > 1 && p.missing() == 0 && p.last-p.begin == int64(p.values)-1 &&
+		(p.begin == 0 || p.begin == 1)
 }
 
 // suffix returns the text that stands after the most numbers, such as "m2" in "35 m2", and after

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/suggest"
@@ -99,32 +98,26 @@ func (s *Suggestions) chosen() (all []Column) {
 	return all
 }
 
-// String returns the calls as Go, to paste, with the reasons as comments.
+// String returns the calls as Go, to paste. Comments say what was found, and what else there is to
+// say: remove "// or " of one of them to say that instead.
 func (s *Suggestions) String() string {
 	var b strings.Builder
-	width := 0
-	for _, c := range s.Columns() {
-		width = max(width, min(72, utf8.RuneCountInString(c.String())))
-	}
 	all := s.Columns()
 	for _, c := range all[:len(all)-len(s.chosen())] {
 		fmt.Fprintf(&b, "\t%s,\n", c)
 	}
 	for _, d := range s.Decisions {
-		call := "// " + csvQuote(d.Column)
-		if len(d.Choices) > 0 {
-			call = d.Choices[0].Column.String() + ","
-		}
-		pad := strings.Repeat(" ", max(0, width+1-utf8.RuneCountInString(call)))
-		text := d.Problem
-		if len(d.Choices) > 1 {
-			other := d.Choices[1]
-			text += "; or " + strings.TrimPrefix(other.Column.String(), "data.")
-			if other.When != "" {
-				text += " " + other.When
+		fmt.Fprintf(&b, "\t// %s: %s\n", csvQuote(d.Column), d.Problem)
+		for i, c := range d.Choices {
+			call := "data." + strings.TrimPrefix(c.Column.String(), "data.") + ","
+			if i > 0 {
+				call = "// or " + call
 			}
+			if c.When != "" {
+				call += " // " + c.When
+			}
+			b.WriteString("\t" + call + "\n")
 		}
-		fmt.Fprintf(&b, "\t%s%s // %s\n", call, pad, text)
 	}
 	return b.String()
 }
@@ -389,6 +382,8 @@ func (r *reviewer) guess() {
 	switch {
 	case n == 0 && p.nameless:
 		s.Kind, r.why = kindSkip, "no name and no value"
+	case p.nameless && numbers == n && p.counts():
+		s.Kind, r.why = kindSkip, "no name, and the numbers of the rows"
 	case n == 0:
 		s.Kind, r.why = kindSkip, "no value at all"
 		r.found(r.why)
@@ -594,6 +589,12 @@ func (r *reviewer) checkDates() {
 		s.Kind = kindSkip
 		return
 	}
+	for _, p := range s.Parts {
+		if p != Elapsed && p != Month && p != Weekday {
+			r.found(fmt.Sprintf("As(%q), want data.Elapsed, data.Month or data.Weekday", string(p)))
+			r.hopeless = true
+		}
+	}
 	s.found = relaxed(s.Layouts)
 	said := func(text string) bool { _, ok := parseDate(text, s.found); return ok }
 	isDate := func(text string, x *seen) bool {
@@ -731,7 +732,7 @@ func (r *reviewer) checkOutcome() {
 		if s.Positive == other {
 			other = both[1]
 		}
-		r.or("if that is", func(s *spec) { s.Positive = other })
+		r.or("if "+csvQuote(other)+" is", func(s *spec) { s.Positive = other })
 		if r.numbers == r.values {
 			r.or("if they are numbers", func(s *spec) { s.Positive, s.Quantity = "", true })
 		}

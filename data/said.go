@@ -10,6 +10,7 @@ import (
 	"io"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/pgsvi/pgsvi"
 )
@@ -32,8 +33,8 @@ var parts = map[string]Part{"Elapsed": Elapsed, "Month": Month, "Weekday": Weekd
 //	data.Outcome("churned").Positive("yes"), // a comment
 //	data.Number("age").Impute(),
 //
-// It lets a file say what columns are. The error wraps ErrParam, and names the line, if there is
-// anything else.
+// It lets a file say what columns are. The name of the package and commas at the ends of lines may
+// be left out. The error wraps ErrParam, and names the line, if there is anything else.
 func ReadColumns(r io.Reader) ([]Column, error) {
 	text, err := io.ReadAll(io.LimitReader(r, mostSaid))
 	if err != nil {
@@ -41,12 +42,12 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 	}
 	const before = "package p; var _ = []any{"
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "", before+string(text)+"\n}\n", parser.SkipObjectResolution)
+	file, err := parser.ParseFile(files, "", before+commas(text)+"\n}\n", parser.SkipObjectResolution)
 	line := func(at token.Pos) int { return files.Position(at).Line }
 	var list goscanner.ErrorList
 	switch {
 	case errors.As(err, &list):
-		return nil, fmt.Errorf("pgsvi: columns, line %d: %s: %w", list[0].Pos.Line, list[0].Msg, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: columns, line %d: %s: %w", list[0].Pos.Line, plainGo(list[0].Msg), pgsvi.ErrParam)
 	case err != nil:
 		return nil, fmt.Errorf("pgsvi: columns: %w: %w", err, pgsvi.ErrParam)
 	}
@@ -67,6 +68,48 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 		return nil, fmt.Errorf("pgsvi: columns, line %d: a bracket too many: %w", line(file.Decls[1].Pos()), pgsvi.ErrParam)
 	}
 	return columns, nil
+}
+
+// commas puts a comma behind each call that ends a line without one.
+func commas(text []byte) string {
+	var scan goscanner.Scanner
+	files := token.NewFileSet()
+	scan.Init(files.AddFile("", files.Base(), len(text)), text, nil, 0) // the parser finds mistakes
+	var b strings.Builder
+	done, depth, end := 0, 0, 0 // bytes copied, open brackets, the end of the last token
+	last := token.ILLEGAL
+	for {
+		pos, tok, literal := scan.Scan()
+		at := files.Position(pos).Offset
+		switch tok {
+		case token.EOF:
+			b.Write(text[done:])
+			return b.String()
+		case token.LPAREN:
+			depth++
+		case token.RPAREN:
+			depth--
+			end = at + 1
+		case token.SEMICOLON:
+			if literal == "\n" && last == token.RPAREN && depth == 0 {
+				b.Write(text[done:end])
+				b.WriteByte(',')
+				done = end
+			}
+		}
+		last = tok
+	}
+}
+
+// plainGo is what the parser of Go says, for those who do not know Go.
+func plainGo(message string) string {
+	switch {
+	case strings.Contains(message, "rune literal"):
+		return `texts stand between double quotes, as in Outcome("churned").Positive("yes")`
+	case strings.Contains(message, "composite literal"):
+		return `found a text that is no call; each column is one, such as Number("age").Impute()`
+	}
+	return message
 }
 
 // columnList returns the elements of the list that file is.
@@ -97,13 +140,35 @@ func callColumn(x ast.Expr) (v reflect.Value, err error) {
 			return v, err
 		}
 		if f = v.MethodByName(fun.Sel.Name); !f.IsValid() || f.Type().NumOut() != 1 || f.Type().Out(0) != v.Type() {
-			return v, fmt.Errorf("a %s has no %s", v.Type().Name(), fun.Sel.Name)
+			return v, fmt.Errorf("a %s has no method %s%s", v.Type().Name(), fun.Sel.Name,
+				near(fun.Sel.Name, methodsOf(v.Type())))
 		}
 	}
 	if !f.IsValid() {
-		return v, fmt.Errorf("found a call of something else, want one of %v", sortedKeys(makers))
+		return v, fmt.Errorf("there is no such call%s", near(calledName(call.Fun), sortedKeys(makers)))
 	}
 	return callWith(f, call)
+}
+
+// methodsOf returns the names of the methods that change a column.
+func methodsOf(t reflect.Type) (names []string) {
+	for m := range t.Methods() {
+		if m.Type.NumOut() == 1 && m.Type.Out(0) == t {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// calledName returns the name of a function.
+func calledName(fun ast.Expr) string {
+	switch fun := fun.(type) {
+	case *ast.Ident:
+		return fun.Name
+	case *ast.SelectorExpr:
+		return fun.Sel.Name
+	}
+	return ""
 }
 
 // isPackage says that x is data, the name of this package.
@@ -142,7 +207,7 @@ func argument(x ast.Expr, want reflect.Type) (v reflect.Value, err error) {
 	switch x := x.(type) {
 	case *ast.BasicLit:
 		switch {
-		case x.Kind == token.STRING && want.Kind() == reflect.String:
+		case x.Kind == token.STRING && want == reflect.TypeFor[string]():
 			s, err := strconv.Unquote(x.Value)
 			return reflect.ValueOf(s).Convert(want), err
 		case x.Kind == token.CHAR && want.Kind() == reflect.Int32:
@@ -158,5 +223,14 @@ func argument(x ast.Expr, want reflect.Type) (v reflect.Value, err error) {
 			return reflect.ValueOf(p), nil
 		}
 	}
-	return v, fmt.Errorf("found an argument of another kind, want a %v", want)
+	switch want.Kind() {
+	case reflect.Int32:
+		return v, errors.New("found an argument of another kind, want a sign such as ','")
+	case reflect.String:
+		if want == reflect.TypeFor[Part]() {
+			return v, fmt.Errorf("found an argument of another kind, want one of %s",
+				strings.Join(sortedKeys(parts), ", "))
+		}
+	}
+	return v, errors.New("found an argument of another kind, want a text between double quotes")
 }

@@ -294,11 +294,13 @@ func (t *Table) String() string {
 		plural(len(t.profiles), "column"), t.formatText())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\tlooks like\tbecause\tmissing\tfor example")
-	undecided := 0
+	var undecided []string
 	for j, p := range t.profiles {
 		s := &spec{Name: p.name}
 		why, d := t.review(j, s)
-		undecided += b2i(d != nil)
+		if d != nil {
+			undecided = append(undecided, p.name)
+		}
 		kind := string(s.Kind)
 		if strings.HasPrefix(why, "an identifier") {
 			kind, why = "identifier", strings.TrimPrefix(why, "an identifier: ")
@@ -312,17 +314,17 @@ func (t *Table) String() string {
 	}
 	w.Flush()
 	if len(t.profiles) == 1 && strings.ContainsAny(t.profiles[0].name, " \t:^~") {
-		b.WriteString("\nif there are more columns than one, set Format.Separator\n")
+		b.WriteString("\nif there are more columns than one, their separator is none of comma, " +
+			"semicolon, tab and |;\nset Format.Separator, or write the table with one of these\n")
 	}
-	switch undecided {
-	case 0:
-	case 1:
-		b.WriteString("\n1 column needs a decision; see Suggest\n")
-	default:
-		fmt.Fprintf(&b, "\n%d columns need a decision; see Suggest\n", undecided)
+	if len(undecided) > 0 {
+		fmt.Fprintf(&b, "\nto be decided: %s\n", strings.Join(quoteAll(undecided, fewNamed), ", "))
 	}
 	return trimLines(b.String())
 }
+
+// fewNamed is how many columns a line names.
+const fewNamed = 12
 
 // trimLines cuts off the spaces at the ends of lines.
 func trimLines(s string) string {
@@ -356,7 +358,7 @@ func (t *Table) formatText() string {
 		text += " with a byte order mark"
 	}
 	if f.JSON {
-		return text + ", a JSON object a line"
+		return text + ", JSON objects"
 	}
 	if t.profiles != nil {
 		text += fmt.Sprintf(", separator %q", f.Separator)

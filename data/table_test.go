@@ -103,7 +103,7 @@ func TestReadErrors(t *testing.T) {
 		{"a,b\n1,\"2\n", Format{}, pgsvi.ErrShape, "line 2"},
 		{"a,b\n1,2\"\n", Format{}, csv.ErrBareQuote, "line 2"},
 		{"sep=;\na;b\n1;2;3\n", Format{}, pgsvi.ErrShape, "line 3 has 3 fields"},
-		{"5.1,3.5,setosa\n", Format{}, pgsvi.ErrParam, `line 1 has "setosa", as names of columns do, and the number "3.5"`},
+		{"5.1,3.5,setosa\n", Format{}, pgsvi.ErrParam, `line 1 has the text "setosa", as a line of names has, and the number "3.5"`},
 		{"a,b\n1,2\n", Format{Separator: '"'}, pgsvi.ErrParam, "Separator"},
 		{"a,b\n1,2\n", Format{Separator: -1}, pgsvi.ErrParam, "Separator"},
 		{"a,b\n1,2\n", Format{Decimal: ';'}, pgsvi.ErrParam, "Decimal"},

@@ -1,0 +1,100 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// TestForeignFiles checks that files that are no tables of text are called by their name.
+func TestForeignFiles(t *testing.T) {
+	for begin, name := range map[string]string{
+		"PK\x03\x04\x14\x00": "Excel", "PAR1\x15\x04": "Parquet", "pgsvi GLM 1 4\n": "Save of pgsvi",
+		"<!DOCTYPE html>\n<html>": "HTML", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ".xls",
+	} {
+		_, err := Read(strings.NewReader(begin+"a,b\n1,2\n"), "t.csv")
+		if !errors.Is(err, pgsvi.ErrFile) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: %v, want %s", begin, err, name)
+		}
+	}
+	if _, err := Read(strings.NewReader("PARTY,b\nx,2\n"), "t.csv"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJSONList reads a list of objects as the objects one a line, and names the line of what is
+// wrong with it.
+func TestJSONList(t *testing.T) {
+	lines := `{"a": 1.5, "b": "x, {y]"}` + "\n" + `{"b": "z \"q\"", "a": 2}` + "\n"
+	list := "[\n  {\n    \"a\": 1.5,\n    \"b\": \"x, {y]\"},\n {\"b\": \"z \\\"q\\\"\", \"a\": 2}]\n"
+	want := tableOf(t, lines)
+	got := tableOf(t, list)
+	if got.Len() != 2 || strings.Replace(got.String(), got.Name, want.Name, 1) != want.String() {
+		t.Errorf("%v\nwant %v", got, want)
+	}
+	var at []int
+	if err := got.scan(func(r *record) error { at = append(at, r.line); return nil }); err != nil || fmt.Sprint(at) != "[2 5]" {
+		t.Errorf("lines %v, %v", at, err)
+	}
+	for text, says := range map[string]string{
+		"[{\"a\": 1}\n, 7]":              `line 2: found '7'`,
+		"[{\"a\": 1},\n{\"a\": [2]}]":    "line 2: field \"a\": found an object or a list",
+		"[{\"a\": 1},\n":                 "line 2: the list of objects does not end",
+		"[{\"a\": 1},\n{\"a\": ":         "line 2: byte",
+		"[{\"a\": 1}]\n{\"a\": 2}":       "behind the list",
+		"[{\"a\": 1, \"b\": {\"c\":1}}]": "line 1: field \"b\"",
+	} {
+		if _, err := Read(strings.NewReader(text), "t.json"); !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %s", text, err, says)
+		}
+	}
+}
+
+// TestCarriageReturns reads lines that end as those of old Macs do.
+func TestCarriageReturns(t *testing.T) {
+	a, b := tableOf(t, "a,b\r1,x\r2,y\r"), tableOf(t, "a,b\n1,x\n2,y\n")
+	if a.String() != b.String() || a.Len() != 2 {
+		t.Errorf("%v, want %v", a, b)
+	}
+}
+
+// TestTitleLine checks that a title above the names is no name of a column.
+func TestTitleLine(t *testing.T) {
+	_, err := Read(strings.NewReader("Report of 2020,,\n,,\na,b,y\n1,2,3\n"), "t.csv")
+	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), `line 1 has "Report of 2020" alone, and 3 columns`) {
+		t.Error(err)
+	}
+	f := Format{Header: FirstLineNames}
+	if _, err := f.Read(strings.NewReader("a,\n1,2\n"), "t.csv"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRowNumbers checks that a column without a name that counts the rows is no feature, as pandas
+// and R write it.
+func TestRowNumbers(t *testing.T) {
+	for first, want := range map[int]kind{0: kindSkip, 1: kindSkip, 5: kindNumber} {
+		var b strings.Builder
+		b.WriteString(",a,y\n")
+		for i := range 30 {
+			fmt.Fprintf(&b, "%d,%d,%d.5\n", first+i, i%7, i%3)
+		}
+		table := tableOf(t, b.String())
+		s := &spec{Name: "x1"}
+		if why, d := table.review(0, s); s.Kind != want || d != nil {
+			t.Errorf("numbers from %d on are a %s, %s, %v", first, s.Kind, why, d)
+		}
+	}
+}
+
+// TestUnknownPart checks that a part of a date that does not exist is an error.
+func TestUnknownPart(t *testing.T) {
+	table := tableOf(t, "d,y\n2020-01-02,1\n2020-03-01,2.5\n2021-01-01,3\n")
+	_, err := table.Encoder(Date("d").As("Month"))
+	if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), `As("Month"), want data.Elapsed`) {
+		t.Error(err)
+	}
+}
