@@ -104,7 +104,7 @@ func (c *column) putMissing(x []float64) (note string, err error) {
 		return "", fmt.Errorf("the value is missing, and training has left such rows out; want "+
 			"%s: %w", c.wants(), pgsvi.ErrNotFinite)
 	}
-	return "", fmt.Errorf("the value is missing, which it never was in training; want %s: %w",
+	return "", fmt.Errorf("the value is missing, and training had no row without one; want %s: %w",
 		c.wants(), pgsvi.ErrNotFinite)
 }
 

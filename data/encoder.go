@@ -184,7 +184,8 @@ func (e *Encoder) learn(t *Table) error {
 	}
 	var decisions []Decision
 	nonzero, features := 0.0, 0
-	for _, l := range learners {
+	for k, l := range learners {
+		l.doubtPart(t.profiles[at[k]])
 		if d := l.finish(y); d != "" {
 			decisions = append(decisions, Decision{Column: l.c.Name, Problem: d})
 		}

@@ -99,10 +99,10 @@ func ExampleTable_Encoder() {
 	//
 	// column     taken for                              why      features  missing                unknown
 	// Kunde      nothing                                said     -         -                      -
-	// Beginn     date, 2.1.2006: elapsed                dates    1         -                      -
+	// Beginn     date, written as 2.1.2006: elapsed     dates    1         -                      -
 	// Tarif      category of 3 levels, against "basis"  said     3         -                      new
-	// Preis      number, 29.72 ± 11 €                   numbers  1         -                      -
-	// Alter      number, 44 ± 12.3                      said     2         2, mean and indicator  -
+	// Preis      number, 29.7 ± 11.0 €                  numbers  1         -                      -
+	// Alter      number, 44.0 ± 12.3                    said     2         2, mean and indicator  -
 	// gekündigt  outcome, +1 = "ja" (36.4%)             said     -         -                      -
 	//
 	// doubts

@@ -107,10 +107,10 @@ func TestDecisions(t *testing.T) {
 		"constant texts":         {column(20, func(i int) any { return "x" }), nil, `all values are "x": Skip("a")`},
 		"constant, meant":        {column(20, func(i int) any { return 7 }), []Column{Number("a")}, `all values are "7": Skip("a")`},
 		"nothing":                {column(20, func(i int) any { return "NA" }), nil, `no value at all: Skip("a")`},
-		"missing number":         {column(20, func(i int) any { return []any{"", i + 1}[min(i, 1)] }), nil, `1 of 20 values are missing: Number("a").Impute(), Number("a").Drop() to leave`},
+		"missing number":         {column(20, func(i int) any { return []any{"", i + 1}[min(i, 1)] }), nil, `1 of 20 values is missing: Number("a").Impute(), Number("a").Drop() to leave`},
 		"missing text":           {column(20, func(i int) any { return []any{"?", "p", "q"}[i%3] }), nil, `7 of 20 values are missing ("?" (7)): Category("a").Level(), Category("a").Drop()`},
 		"one value or none":      {column(20, func(i int) any { return []any{"", "p"}[i%2] }), nil, `Category("a").Level()`},
-		"text among numbers":     {column(20, func(i int) any { return []any{"k.A.", i + 1}[min(i, 1)] }), nil, `19 numbers and "k.A." (1); 1 of 20 values are missing ("k.A." (1)): Number("a").MissingAre("k.A.").Impute() if that means missing, Category("a") if not`},
+		"text among numbers":     {column(20, func(i int) any { return []any{"k.A.", i + 1}[min(i, 1)] }), nil, `19 numbers and "k.A." (1); 1 of 20 values is missing ("k.A." (1)): Number("a").MissingAre("k.A.").Impute() if that means missing, Category("a") if not`},
 		"infinity":               {column(20, func(i int) any { return []any{"inf", i + 1}[min(i, 1)] }), nil, `19 numbers and "inf" (1)`},
 		"numbers among texts":    {column(20, func(i int) any { return []any{"k.A.", i % 3}[min(i%3, 1)] }), nil, ""},
 		"below a limit":          {column(20, func(i int) any { return []any{"<0.3", i + 1}[min(i, 1)] }), nil, `19 numbers and 1 beyond a limit of detection, such as "<0.3": Number("a").BelowLimit("half")`},
@@ -127,7 +127,7 @@ func TestDecisions(t *testing.T) {
 		"card numbers":           {column(30, func(i int) any { return 4000123412341234 + int64(i*7%30) }), nil, `an identifier: 30 different texts`},
 		"ambiguous dates":        {column(30, func(i int) any { return fmt.Sprintf("%d/%d/2024", i%12+1, i%7+1) }), nil, `can be day/month or month/day in every row: Date("a").Layout("2/1/2006") if the day comes first, Date("a").Layout("1/2/2006") if the month does`},
 		"settled dates":          {column(30, func(i int) any { return fmt.Sprintf("%d/%d/2024", i%12+1, i%28+1) }), nil, ""},
-		"a text among dates":     {column(30, func(i int) any { return []string{"never", fmt.Sprintf("2024-01-%02d", i+1)}[min(1, i)] }), nil, `29 dates and "never" (1); 1 of 30 values are missing ("never" (1)): Date("a").MissingAre("never").Impute()`},
+		"a text among dates":     {column(30, func(i int) any { return []string{"never", fmt.Sprintf("2024-01-%02d", i+1)}[min(1, i)] }), nil, `29 dates and "never" (1); 1 of 30 values is missing ("never" (1)): Date("a").MissingAre("never").Impute()`},
 		"no dates":               {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Date("a")}, `there are no dates, but "x0" (15), "x1" (15)`},
 		"no numbers":             {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Number("a")}, `0 numbers and "x0" (15), "x1" (15)`},
 		"no such column":         {people, []Column{Number("weight"), Outcome("ill").Positive("yes")}, `column "weight": there is no such column; there are "age"`},
@@ -143,7 +143,7 @@ func TestDecisions(t *testing.T) {
 		"no such label":          {people, []Column{Outcome("ill").Positive("maybe")}, `the outcome is "yes" (2), "no" (1), want two labels and "maybe" among them`},
 		"a third label":          {"a,y\n" + strings.Repeat("1,p\n2,q\n", 9) + "3,-1\n4,k.A.\n", []Column{Outcome("y").Positive("p").MissingAre("-1").Drop()}, `Outcome("y").MissingAre("-1", "k.A.").Positive("p").Drop() if that means missing`},
 		"one label":              {"a,y\n1,p\n2,p\n", []Column{Outcome("y")}, `the outcome is always "p" (2)`},
-		"missing outcome":        {"a,y\n1,3\n2,\n3,4\n4,7\n", []Column{Outcome("y")}, `1 of 4 values are missing: Outcome("y").Drop()`},
+		"missing outcome":        {"a,y\n1,3\n2,\n3,4\n4,7\n", []Column{Outcome("y")}, `1 of 4 values is missing: Outcome("y").Drop()`},
 		"text among outcomes":    {"a,y\n1,3\n2,x\n3,4\n4,7\n5,6\n6,5\n", []Column{Outcome("y")}, `Outcome("y").MissingAre("x").Drop() if that means missing, Outcome("y").Classes() if not`},
 		"missing exposure":       {"a,t,y\n1,3,1\n2,,2\n3,4,3\n", []Column{Outcome("y"), Exposure("t")}, `Exposure("t").Drop()`},
 	} {
@@ -315,10 +315,10 @@ func TestDataOfAnotherTable(t *testing.T) {
 		{"age,colour,smokes,ill\n1,white,1,no\n", pgsvi.ErrParam, `line 2, column "colour": found the unknown level "white", want one of "blue", "green", "red"`},
 		{"age,colour,smokes,ill\n1,red,1,no\n1,red,1,perhaps\n", pgsvi.ErrLabel, `line 3, column "ill": found the outcome "perhaps", want one of "yes", "no"`},
 		{"age,smokes,ill\n1,1,no\n", pgsvi.ErrShape, `no column "colour"`},
-		{"Age,Colour,smokes,ill\n1,red,1,no\n", pgsvi.ErrShape, `no column "age", "colour"; did you mean "Age"?`},
+		{"Age,Colour,smokes,ill\n1,red,1,no\n", pgsvi.ErrShape, `no columns "age", "colour"; did you mean "Age"?`},
 		{"age,colour,smokes,ill\nold,red,1,no\n", pgsvi.ErrNotFinite, `line 2, column "age": found "old"`},
 		{"age,colour,smokes,ill\n5 €,red,1,no\n", pgsvi.ErrParam, `line 2, column "age": found "5 €", want a number without a unit`},
-		{"age,colour,smokes,ill\n1,?,1,no\n", pgsvi.ErrNotFinite, `line 2, column "colour": the value is missing, which it never was in training`},
+		{"age,colour,smokes,ill\n1,?,1,no\n", pgsvi.ErrNotFinite, `line 2, column "colour": the value is missing, and training had no row without one`},
 	} {
 		if d, err := e.Data(read(t, c.in)); d != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: error %v, want %q", c.in, err, c.says)

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -53,7 +54,7 @@ func (e *Encoder) Doubts() (all []string) {
 func (c *column) taken() string {
 	switch c.Kind {
 	case kindNumber:
-		text := fmt.Sprintf("number, %.4g ± %.3g", c.Mean, c.SD)
+		text := "number, " + c.spread()
 		if c.Units != "" {
 			text += " " + c.Units
 		}
@@ -75,24 +76,34 @@ func (c *column) taken() string {
 		for _, p := range c.Parts {
 			parts = append(parts, string(p))
 		}
-		return fmt.Sprintf("date, %s: %s", strings.Join(c.Written, " or "),
+		return fmt.Sprintf("date, written as %s: %s", strings.Join(c.Written, " or "),
 			strings.Join(parts, ", "))
 	case kindGroup:
 		return plural(len(c.Levels), "group")
 	case kindOutcome:
 		return c.takenOutcome()
 	case kindExposure:
-		return fmt.Sprintf("exposure, %.4g ± %.3g; its logarithm is an offset", c.Mean, c.SD)
+		return fmt.Sprintf("exposure, %s; its logarithm is an offset", c.spread())
 	case kindOffset, kindWeight, kindTrials:
-		return fmt.Sprintf("%s, %.4g ± %.3g", c.Kind, c.Mean, c.SD)
+		return fmt.Sprintf("%s, %s", c.Kind, c.spread())
 	}
 	return "nothing"
+}
+
+// spread returns mean and standard deviation with the same number of decimals.
+func (c *column) spread() string {
+	largest := max(math.Abs(c.Mean), c.SD)
+	if !(c.SD > 0) || largest >= 1e7 || c.SD < 1e-4 {
+		return fmt.Sprintf("%.4g ± %.3g", c.Mean, c.SD)
+	}
+	decimals := max(0, 2-int(math.Floor(math.Log10(c.SD))))
+	return fmt.Sprintf("%.*f ± %.*f", decimals, c.Mean, decimals, c.SD)
 }
 
 func (c *column) takenOutcome() string {
 	switch {
 	case c.Numeric:
-		return fmt.Sprintf("outcome, %.4g ± %.3g", c.Mean, c.SD)
+		return "outcome, " + c.spread()
 	case c.Positive != "":
 		k := c.Counts[slices.Index(c.Levels, c.Positive)]
 		return fmt.Sprintf("outcome, +1 = %s (%.1f%%)", csvQuote(c.Positive),

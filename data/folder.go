@@ -66,7 +66,7 @@ func openAnd[T any](path string, read func(io.Reader) (T, error)) (v T, err erro
 	}
 	defer f.Close()
 	if v, err = read(f); err != nil {
-		err = fmt.Errorf("%s: %w", filepath.Base(path), err)
+		err = named(filepath.Base(path), err)
 	}
 	return v, err
 }

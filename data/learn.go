@@ -215,6 +215,17 @@ func (l *learner) fewWhole() bool {
 // whySaid is the reason of a kind that the caller has given.
 const whySaid = "said"
 
+// doubtPart says that a category was made of a column of which a part is numbers: those may be
+// what was measured, and the texts what was written where nothing was.
+func (l *learner) doubtPart(p *profile) {
+	c := l.c
+	n := p.numbersBy(c.Sign[0])
+	if c.Why != whySaid && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
+		c.Doubts = append(c.Doubts, fmt.Sprintf("%d of %d values are numbers: if the texts mean that there "+
+			"is none, Number(%q).MissingAre(…)", n, p.values, c.Name))
+	}
+}
+
 func (l *learner) finishLevels() string {
 	c := l.c
 	counts := l.counts()

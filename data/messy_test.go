@@ -87,6 +87,9 @@ func TestRowNumbers(t *testing.T) {
 		if why, d := table.review(0, s); s.Kind != want || d != nil {
 			t.Errorf("numbers from %d on are a %s, %s, %v", first, s.Kind, why, d)
 		}
+		if m := mustModel(t, table, "y ~ ."); strings.Contains(m.Formula.String(), "x1") != (want == kindNumber) {
+			t.Errorf("numbers from %d on: %v", first, m.Formula)
+		}
 	}
 }
 
@@ -96,5 +99,56 @@ func TestUnknownPart(t *testing.T) {
 	_, err := table.Encoder(Date("d").As("Month"))
 	if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), `As("Month"), want data.Elapsed`) {
 		t.Error(err)
+	}
+}
+
+// TestPartlyNumbers checks that a column of texts and many numbers is doubted.
+func TestPartlyNumbers(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("a,y\n")
+	for i := range 60 {
+		fmt.Fprintf(&b, "%s,%d.5\n", []string{"inf", "3", "4.5", "-Inf"}[i%4], i%7)
+	}
+	e, err := tableOf(t, b.String()).Encoder(Outcome("y"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := strings.Join(e.Doubts(), "\n"); !strings.Contains(d, `column "a": 30 of 60 values are numbers`) {
+		t.Errorf("doubts %q", d)
+	}
+}
+
+// TestLikelihoodOfLabels checks that a likelihood of labels wants two, and others none.
+func TestLikelihoodOfLabels(t *testing.T) {
+	labels := mustModel(t, tableOf(t, orders(40, 1)), "bought ~ plan", yes)
+	_, err := labels.GLM(pgsvi.Poisson{}, nil)
+	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `Poisson for the outcome "bought", which has two labels`) {
+		t.Error(err)
+	}
+	numbers := mustModel(t, tableOf(t, orders(40, 1)), "age ~ plan")
+	_, err = numbers.GLM(pgsvi.BernoulliProbit{}, nil)
+	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which is numbers`) {
+		t.Error(err)
+	}
+	for _, lik := range []pgsvi.Likelihood{nil, pgsvi.StudentT{}} {
+		if _, err := numbers.GLM(lik, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMeanWithDeviation checks that mean and deviation are printed to the same decimals.
+func TestMeanWithDeviation(t *testing.T) {
+	for _, c := range []struct {
+		mean, sd float64
+		want     string
+	}{
+		{4812.3, 2239.6, "4812 ± 2240"}, {44, 12.34, "44.0 ± 12.3"}, {-0.04406, 0.8951, "-0.044 ± 0.895"},
+		{5, 0, "5 ± 0"}, {3e9, 2e9, "3e+09 ± 2e+09"}, {1e-7, 1e-8, "1e-07 ± 1e-08"},
+	} {
+		got := (&column{Mean: c.mean, SD: c.sd}).spread()
+		if got != c.want {
+			t.Errorf("%v, %v: %s, want %s", c.mean, c.sd, got, c.want)
+		}
 	}
 }

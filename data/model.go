@@ -120,8 +120,10 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 	named := f.Columns()
 	rest := slices.DeleteFunc(t.Columns(), func(name string) bool { // what . is
 		switch said[name] {
-		case "", kindNumber, kindCategory, kindDate:
+		case kindNumber, kindCategory, kindDate:
 			return false
+		case "":
+			return t.useless(name)
 		}
 		return !slices.Contains(named, name)
 	})
@@ -147,6 +149,13 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 		}
 	}
 	return f, columns, nil
+}
+
+// useless reports whether a column that nothing is said of is left out without a question.
+func (t *Table) useless(name string) bool {
+	s := &spec{Name: name}
+	_, d := t.review(t.place[name], s)
+	return s.Kind == kindSkip && d == nil
 }
 
 // column returns a column by its name, or nil.
@@ -265,7 +274,7 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 		return nil, fmt.Errorf("pgsvi: the outcome %s has %d classes, and a model has two; fit one for each class against the others: %w",
 			csvQuote(f.Outcome), len(m.Labels), pgsvi.ErrParam)
 	case lik != nil:
-		return lik, nil
+		return lik, m.suits(lik)
 	case len(m.Labels) == 2:
 		return pgsvi.BernoulliLogit{}, nil
 	case f.Exposure != "" && m.counts:
@@ -275,6 +284,24 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 			csvQuote(f.Outcome), pgsvi.ErrParam)
 	}
 	return pgsvi.GaussianNoise{}, nil
+}
+
+// suits returns an error if a likelihood is of labels and the outcome is not, or the other way
+// round.
+func (m *Model) suits(lik pgsvi.Likelihood) error {
+	known, ok := lik.(pgsvi.Factual)
+	labels := len(m.Labels) == 2
+	if !ok || labels == (known.Facts().Support == pgsvi.SignLabels) {
+		return nil
+	}
+	name, like := csvQuote(m.Formula.Outcome), strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
+	if labels {
+		return fmt.Errorf("pgsvi: %s for the outcome %s, which has two labels, %s; leave the likelihood out for "+
+			"BernoulliLogit, or say Outcome(%s).Quantity() if they are numbers: %w", like, name,
+			strings.Join(quoteAll(m.Labels, 2), " and "), name, pgsvi.ErrLabel)
+	}
+	return fmt.Errorf("pgsvi: %s for the outcome %s, which is numbers from %v to %v; it wants two labels: %w",
+		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
 }
 
 // GLM returns the generalised linear model of the formula. It is

@@ -543,7 +543,7 @@ func LoadFile(path string) (*Predictor, error) {
 	defer f.Close()
 	p, err := LoadPredictor(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+		return nil, named(filepath.Base(path), err)
 	}
 	return p, nil
 }

@@ -793,7 +793,8 @@ func (r *reviewer) checkMissing() {
 		return
 	}
 	gaps := maps.Clone(r.gaps)
-	text := fmt.Sprintf("%d of %d values are missing", r.missing, r.p.rows)
+	are := map[bool]string{true: "is", false: "are"}[r.missing == 1]
+	text := fmt.Sprintf("%d of %d values %s missing", r.missing, r.p.rows, are)
 	if _, empty := gaps[""]; len(gaps) > 1 || !empty {
 		text += " (" + countsText(gaps, fewListed) + ")"
 	}

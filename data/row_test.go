@@ -111,7 +111,7 @@ func TestRowErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{good(func(m map[string]any) { delete(m, "Anrufe") }), pgsvi.ErrNotFinite, `column "Anrufe": the value is missing, which it never was in training`},
+		{good(func(m map[string]any) { delete(m, "Anrufe") }), pgsvi.ErrNotFinite, `column "Anrufe": the value is missing, and training had no row without one`},
 		{good(func(m map[string]any) { m["Anrufe"] = "viele" }), pgsvi.ErrNotFinite, `column "Anrufe": found "viele", want a number with the decimal sign ','`},
 		{good(func(m map[string]any) { m["Anrufe"] = math.NaN() }), pgsvi.ErrNotFinite, `column "Anrufe": found NaN`},
 		{good(func(m map[string]any) { m["Anrufe"] = []int{1} }), pgsvi.ErrShape, `column "Anrufe": found a []int`},

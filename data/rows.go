@@ -50,8 +50,12 @@ type Groups struct {
 
 // missingNames is the error of columns that a table lacks.
 func (e *Encoder) missingNames(gone, there []string) error {
-	return fmt.Errorf("pgsvi: there is no column %s%s: %w",
-		strings.Join(quoteAll(gone, 8), ", "), near(gone[0], there), pgsvi.ErrShape)
+	what := "is no column "
+	if len(gone) > 1 {
+		what = "are no columns "
+	}
+	return fmt.Errorf("pgsvi: there %s%s%s: %w", what, strings.Join(quoteAll(gone, fewNamed), ", "),
+		near(gone[0], there), pgsvi.ErrShape)
 }
 
 // each calls f for every row of a table, with its cells in the order of state.Columns. Columns are

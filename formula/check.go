@@ -151,7 +151,7 @@ const maxDegree = 9
 
 func (p Poly) check() error {
 	if p.Degree < 1 || p.Degree > maxDegree {
-		return fmt.Errorf("the degree of %v is from 1 to %d; s(%s) is a curve of any shape", p, maxDegree,
+		return fmt.Errorf("the degree of %v must be from 1 to %d; s(%s) is a curve of any shape", p, maxDegree,
 			quote(p.Column))
 	}
 	return Col(p.Column).check()
@@ -162,7 +162,7 @@ const minBasis, maxBasis = 4, 500
 
 func (s Smooth) check() error {
 	if s.K != 0 && (s.K < minBasis || s.K > maxBasis) {
-		return fmt.Errorf("k of %v is from %d to %d", s, minBasis, maxBasis)
+		return fmt.Errorf("the number of basis functions of %v, k, must be from %d to %d", s, minBasis, maxBasis)
 	}
 	return Col(s.Column).check()
 }

@@ -82,20 +82,20 @@ func TestMistakes(t *testing.T) {
 		{"¦~ x", "the outcome is missing"},
 		{"y¦", "the formula ends, want ~"},
 		{"y ¦= x", "found =, want ~"},
-		{"y ~ ¦", "the formula ends, want a column, a number 0 or 1, . or ("},
+		{"y ~ ¦", "the formula ends, want a column, 1, 0, . or a group such as (1 | g)"},
 		{"y ~ x + ¦", "the formula ends, want a column"},
 		{"y ~ x ¦z", "found z, want +"},
 		{"y ~ x + ¦2", "found 2, want a column"},
 		{"y ~ x¦^2", "there are no powers"},
-		{"y ~ ¦I(x)", "there is no function I; there are s, poly"},
-		{"y ~ ¦sqrt(x)", "there is no function sqrt"},
+		{"y ~ ¦I(x)", "there is no function I; poly(x, 2) is a polynomial"},
+		{"y ~ ¦sqrt(x)", "there is no function sqrt; there are s, poly"},
 		{"y ~ s(x, ¦q=3)", "found q, want k=… or periodic"},
 		{"y ~ s(x, k=¦many)", "found many, want a whole number"},
-		{"y ~ s(x, k=0¦)", "k is from 4"},
-		{"y ~ s(¦x, k=3)", "k of s(x, k=3) is from 4"},
+		{"y ~ s(x, k=0¦)", "k must be from 4"},
+		{"y ~ s(¦x, k=3)", "functions of s(x, k=3), k, must be from 4"},
 		{"y ~ s(x¦", "the formula ends, want )"},
 		{"y ~ poly(x¦)", "found ), want ,"},
-		{"y ~ poly(¦x, 12)", "is from 1 to 9; s(x)"},
+		{"y ~ poly(¦x, 12)", "must be from 1 to 9; s(x)"},
 		{"y ~ x - ¦z", "found z, want 1"},
 		{"y ~ . - z - ¦z", "z is left out twice"},
 		{"y ~ 1 ¦| g", "a group stands between brackets"},
@@ -118,6 +118,12 @@ func TestMistakes(t *testing.T) {
 		{"y ~ x ¦~ z", "one ~"},
 		{"y ~ . + .", ". stands twice"},
 		{"ärger ~ ¦größe + größe", "größe stands twice"},
+		{"y ~ 1 + x + ¦0", "0 leaves out the intercept and 1 has one"},
+		{"log¦(y) ~ x", "the outcome is a column as it is; put its log into"},
+		{"y ~ a¦/b", "found /, which stands in groups only"},
+		{"y ~ ¦\"a b\"", "stands between backquotes"},
+		{"y ~ ¦factor(x)", "columns of texts are categories by themselves"},
+		{"y ~ s(x ¦z)", "found z, want ) to end s(…"},
 		{"y ~ x\n", "no text"},
 		{"y ~ \xff", "no text"},
 		{"y ~ ¦" + "a*b*c*d*e*f*g*h*i", "9 columns with all interactions are 511 effects"},
@@ -261,7 +267,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// churned by plan; a smooth curve of age; an intercept for each region
-	// formula: there is no function spline; there are s, poly, log, exposure, offset and weight
+	// formula: there is no function spline; there are s, poly, log, exposure, offset and weight; others are columns to put into the table
 	//   churned ~ plan + spline(age)
 	//                    ^
 }

@@ -37,6 +37,8 @@ type parser struct {
 	start int    // of the token
 	token string // "" at the end
 	err   error
+	// constant is the 0 or 1 among the terms, if there was one.
+	constant string
 }
 
 func (p *parser) fail(format string, args ...any) {
@@ -127,7 +129,11 @@ func (p *parser) named() bool {
 // column reads a column.
 func (p *parser) column(where string) string {
 	if !p.named() {
-		p.fail("%s, want a column%s; between ` ` if its name is no word", p.found(), where)
+		hint := ""
+		if p.token != "" && p.token != ")" {
+			hint = "; a name that is no word stands between backquotes: `Letzte Anfrage`"
+		}
+		p.fail("%s, want a column%s%s", p.found(), where, hint)
 		return ""
 	}
 	c := strings.Trim(p.token, "`")
@@ -159,6 +165,10 @@ func (p *parser) formula() {
 	if p.accept("/") {
 		f.Trials = p.column(" of the numbers of trials, as in successes / trials ~ x")
 	}
+	if p.token == "(" {
+		p.fail("the outcome is a column as it is; put its %s into a column of the table first", f.Outcome)
+		return
+	}
 	p.want("~", " between the outcome and the terms, as in y ~ x")
 	if p.token == "-" {
 		p.next()
@@ -178,6 +188,8 @@ func (p *parser) formula() {
 			p.fail("there are no powers: poly(x, 2) is a polynomial, a*b is an interaction")
 		case p.token == "|" || p.token == "||":
 			p.fail("found %s: a group stands between brackets, as in (1 | group)", p.token)
+		case p.token == "/":
+			p.fail("found /, which stands in groups only, as in (1 | a/b); a*b has all effects of a and b")
 		case p.token == "*" || p.token == ":":
 			p.fail("found %s: interactions are of columns, as in a:b or a*b*c", p.token)
 		default:
@@ -224,16 +236,20 @@ func (p *parser) term() {
 	switch {
 	case p.accept("."):
 		add(Rest{})
-	case p.accept("0"):
-		f.NoIntercept = true
-	case p.accept("1"):
+	case p.token == "0" || p.token == "1":
+		if p.constant != "" && p.constant != p.token {
+			p.fail("0 leaves out the intercept and 1 has one; say one of them")
+		}
+		p.constant = p.token
+		f.NoIntercept = p.token == "0"
+		p.next()
 	case p.token == "(":
 		add(p.group())
 	case p.calls():
 		p.function(add)
 	default:
 		at := p.start
-		column := p.column(", a number 0 or 1, . or (")
+		column := p.column(", 1, 0, . or a group such as (1 | g)")
 		columns := []string{column}
 		sign := p.token
 		for (sign == "*" || sign == ":") && p.accept(sign) {
@@ -260,6 +276,19 @@ func (p *parser) term() {
 func (p *parser) calls() bool {
 	rest := strings.TrimLeftFunc(p.f.source[p.end:], unicode.IsSpace)
 	return p.named() && p.token[0] != '`' && strings.HasPrefix(rest, "(")
+}
+
+// instead says what to write instead of a function of another program.
+func instead(name string) string {
+	switch name {
+	case "I":
+		return "poly(x, 2) is a polynomial, and other powers are columns to put into the table"
+	case "C", "factor", "as.factor":
+		return "columns of texts are categories by themselves, and of numbers by Category(…) among the columns"
+	case "bs", "ns", "te", "ti":
+		return "s(x) is a smooth curve"
+	}
+	return "there are " + functions + "; others are columns to put into the table"
 }
 
 // functions are those that a formula knows.
@@ -293,9 +322,9 @@ func (p *parser) function(add func(Term)) {
 	case "weight":
 		part(&f.Weight)
 	default:
-		p.failAt(at, "there is no function %s; there are %s", name, functions)
+		p.failAt(at, "there is no function %s; %s", name, instead(name))
 	}
-	p.want(")", " after what "+name+" is of")
+	p.want(")", " to end "+name+"(…")
 }
 
 // smooth reads what follows the column of s(x, k=20, periodic).
@@ -306,7 +335,7 @@ func (p *parser) smooth(column string) Smooth {
 		case p.accept("k"):
 			p.want("=", " as in s(x, k=20)")
 			if s.K = p.number(", the number of basis functions"); s.K == 0 {
-				p.fail("k is from %d to %d", minBasis, maxBasis)
+				p.fail("k must be from %d to %d", minBasis, maxBasis)
 			}
 		case p.accept("periodic"):
 			s.Periodic = true

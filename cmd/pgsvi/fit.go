@@ -75,7 +75,7 @@ func (in input) read(path string) (t *data.Table, columns []data.Column, err err
 }
 
 // model returns the model of a table, and shows what the columns are taken for. Without a formula
-// that is of the last column by all others.
+// it is that of the last column by all others.
 func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.Model, error) {
 	all := t.Columns()
 	f := &formula.Formula{Outcome: all[len(all)-1], Terms: []formula.Term{formula.Rest{}}}
@@ -90,6 +90,9 @@ func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.M
 		return nil, err
 	}
 	fmt.Fprint(c.stdout, m)
+	if *in.formula == "" {
+		fmt.Fprintf(c.stdout, "the last column is the outcome; -formula says otherwise\n")
+	}
 	return m, nil
 }
 
@@ -101,18 +104,18 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil && !write {
 			return err
 		}
-		fmt.Fprintf(c.stdout, "%v\n", t)
 		_, err = in.model(c, t, columns)
 		var undecided *data.DecisionError
 		if !errors.As(err, &undecided) {
 			return err
 		}
 		s := &data.Suggestions{Decisions: undecided.Decisions}
-		if write {
+		fmt.Fprintf(c.stdout, "%v\nproposals, to read and to change:\n\n%v\n", t, s)
+		if err = nil; write {
 			err = os.WriteFile(*in.columns, []byte(s.String()), 0o644)
-			fmt.Fprintf(c.stdout, "%d columns need a decision; %s has proposals to read and change\n", len(s.Decisions), *in.columns)
+			fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
 		} else {
-			fmt.Fprintf(c.stdout, "%d columns need a decision; a file for -columns may be:\n%v", len(s.Decisions), s)
+			fmt.Fprintln(c.stdout, "-columns FILE writes them to a new file, which check, fit and gp then read")
 		}
 		return errors.Join(errUndecided, err)
 	}

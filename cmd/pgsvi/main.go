@@ -76,7 +76,7 @@ type command struct {
 }
 
 // errUsage is in errors of the command line.
-var errUsage = errors.New("pgsvi VERB -h says more")
+var errUsage = errors.New("usage")
 
 // errUndecided says that columns need a decision, which was printed.
 var errUndecided = errors.New("columns need a decision")
@@ -110,28 +110,49 @@ func (c *command) run(args []string) int {
 	f.SetOutput(c.stderr)
 	f.Usage = func() { v.usage(c.stderr, f) }
 	do := v.run(f)
-	switch err := f.Parse(args[1:]); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
+	var files []string
+	for rest := args[1:]; len(rest) > 0; { // flags may stand behind files
+		switch err := f.Parse(rest); {
+		case errors.Is(err, flag.ErrHelp):
+			return 0
+		case err != nil:
+			return 2
+		}
+		if rest = f.Args(); len(rest) > 0 {
+			files, rest = append(files, rest[0]), rest[1:]
+		}
+	}
+	if len(files) != v.count {
+		fmt.Fprintf(c.stderr, "pgsvi: found %d of %d files, want pgsvi %s %s\n", len(files), v.count, v.name, v.args)
 		return 2
 	}
-	if f.NArg() != v.count {
-		fmt.Fprintf(c.stderr, "pgsvi %s: %d arguments, want %s; flags stand before them\n", args[0], f.NArg(), v.args)
-		return 2
-	}
-	err := do(c, f.Args())
+	err := do(c, files)
 	if err == nil {
 		return 0
 	}
-	if !errors.Is(err, errUndecided) {
-		fmt.Fprintln(c.stderr, "pgsvi: "+strings.TrimPrefix(err.Error(), "pgsvi: "))
+	if errors.Is(err, errUndecided) {
+		return 2
 	}
+	fmt.Fprintln(c.stderr, "pgsvi: "+plain(err))
 	var undecided *data.DecisionError
-	if errors.As(err, &undecided) || errors.Is(err, errUndecided) || errors.Is(err, errUsage) {
+	if errors.As(err, &undecided) {
+		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes proposals to a new file; "+
+			"read and\nchange them, and give -columns FILE to "+v.name)
+	}
+	if undecided != nil || errors.Is(err, errUsage) {
 		return 2
 	}
 	return 1
+}
+
+// plain returns the text of an error without what is for programs: the names of sentinels.
+func plain(err error) string {
+	text := strings.TrimPrefix(err.Error(), "pgsvi: ")
+	for _, s := range []error{pgsvi.ErrShape, pgsvi.ErrEmpty, pgsvi.ErrLabel, pgsvi.ErrNotFinite,
+		pgsvi.ErrParam, pgsvi.ErrFile, pgsvi.ErrMemory, errUsage} {
+		text = strings.ReplaceAll(text, ": "+s.Error(), "")
+	}
+	return text
 }
 
 // progress returns a Solver that shows its progress on a terminal, and what clears that.

@@ -40,7 +40,7 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			record := []string{strconv.Itoa(rows), number(a.Mean), number(a.Lo), number(a.Hi), strings.Join(a.Notes, "; ")}
 			if err != nil {
 				failed++
-				record = []string{strconv.Itoa(rows), "", "", "", "error: " + strings.TrimPrefix(err.Error(), "pgsvi: ")}
+				record = []string{strconv.Itoa(rows), "", "", "", "error: " + plain(err)}
 			}
 			if err := out.Write(record); err != nil {
 				return err

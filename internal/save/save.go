@@ -78,7 +78,7 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 	}
 	end := bytes.IndexByte(head, '\n') + 1
 	if end == 0 || !bytes.HasPrefix(head, []byte(magic)) {
-		return nil, fault("it does not begin as a file that Save has written")
+		return nil, fault("this is no file that a method Save of pgsvi has written")
 	}
 	var name string
 	var version, size int

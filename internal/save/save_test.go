@@ -45,10 +45,10 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	good := written(t, kind, `{"a":1}`)
 	for _, c := range []struct{ file, want string }{
-		{"", "does not begin"},
-		{`{"a":1}`, "does not begin"},
-		{"pgsvi Thing 2 7", "does not begin"},
-		{"pgsvi " + strings.Repeat("x", 300) + "\n", "does not begin"},
+		{"", "no file that a method Save"},
+		{`{"a":1}`, "no file that a method Save"},
+		{"pgsvi Thing 2 7", "no file that a method Save"},
+		{"pgsvi " + strings.Repeat("x", 300) + "\n", "no file that a method Save"},
 		{"pgsvi Thing\n", "first line"},
 		{"pgsvi Thing 02 7\n", "first line"},
 		{"pgsvi Thing 2 7 \n", "first line"},
@@ -60,7 +60,7 @@ func TestFaults(t *testing.T) {
 		{good[:len(good)-1], "ends after 46 bytes of 47"},
 		{good + "\n", "goes on after its end"},
 		{strings.Replace(good, "1}", "2}", 1), "checksum"},
-		{strings.ToUpper(good[len(good)-17:]), "does not begin"},
+		{strings.ToUpper(good[len(good)-17:]), "no file that a method Save"},
 		{good[:len(good)-17] + strings.ToUpper(good[len(good)-17:]), "checksum"},
 	} {
 		body, err := kind.Read(strings.NewReader(c.file))
