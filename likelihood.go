@@ -184,7 +184,7 @@ func checkLabel(l Likelihood, y float64) error {
 	}
 	advice := ""
 	if f.Support == SignLabels {
-		advice = "; Outcome(…).Positive(…) of package data makes these of two labels, such as 0 and 1"
+		advice = "; make 2y−1 of labels 0 and 1, or read the table by package data"
 	}
 	return fmt.Errorf("y = %v, and %s wants %s%s: %w", y, typeName(l), f.Support.describe(f.Most), advice, ErrLabel)
 }
