@@ -96,6 +96,11 @@ func TestGuard(t *testing.T) {
 				AddSquares(x, 1, y)
 				AddSquaresOver(x, 1, y, 2)
 				var eight [8]float64
+				if n%8 == 0 {
+					Gumbel([][2]float64{{1, 0.5}}, x, y, w, guarded(t, n, front))
+					Quotients(x, y, w, guarded(t, n, front))
+				}
+				Bell([][3]float64{{1, 2, 3}}, &eight, &eight, 1, &eight, &eight, &eight)
 				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
 				// a row of all columns, and one of the last
 				for _, ones := range []bool{false, true} {

@@ -124,6 +124,21 @@ func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 
 //go:noescape
 func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)
 
+// gumbelAVX2 is gumbel, n being a multiple of 8.
+//
+//go:noescape
+func gumbelAVX2(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
+
+// bellAVX2 is bell for a table of n rows.
+//
+//go:noescape
+func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
+
+// quotientsAVX2 is quotients, n being a multiple of 8.
+//
+//go:noescape
+func quotientsAVX2(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
+
 // sparseMulAVX2 is sparseMul.
 //
 //go:noescape
@@ -193,3 +208,18 @@ func log1pAVX512(n int, x *float64)
 //
 //go:noescape
 func softplusAVX512(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
+
+// gumbelAVX512 is gumbel, n being a multiple of 8.
+//
+//go:noescape
+func gumbelAVX512(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
+
+// bellAVX512 is bell for a table of n rows.
+//
+//go:noescape
+func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
+
+// quotientsAVX512 is quotients, n being a multiple of 8.
+//
+//go:noescape
+func quotientsAVX512(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)

@@ -2137,6 +2137,263 @@ four_end:
 	VZEROUPPER
 	RET
 
+// func gumbelAVX2(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·gumbelAVX2(SB), NOSPLIT|NOPTR, $0-56
+	MOVQ    n+0(FP), AX
+	MOVQ    nodes+8(FP), CX
+	MOVQ    rule+16(FP), DX
+	MOVQ    e+24(FP), BX
+	MOVQ    f0+32(FP), SI
+	MOVQ    f1+40(FP), DI
+	MOVQ    f2+48(FP), R8
+	VMOVUPD one<>+0(SB), Y0
+	VMOVUPD gumbelLeast<>+0(SB), Y1
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VXORPD  Y3, Y3, Y3
+	VXORPD  Y4, Y4, Y4
+	VXORPD  Y5, Y5, Y5
+	VMOVUPD (BX), Y2
+	VXORPD  sign<>+0(SB), Y2, Y2
+	MOVQ    CX, R9
+	MOVQ    DX, R10
+
+node:
+	CMPQ         R9, $0x00000001
+	JL           node_end
+	VBROADCASTSD (R10), Y6
+	VMULPD       Y2, Y6, Y6
+	VMAXPD       Y6, Y1, Y7
+	VMOVUPD      logE<>+0(SB), Y8
+	VFMADD213PD  expMagic<>+0(SB), Y7, Y8
+	VSUBPD       expMagic<>+0(SB), Y8, Y9
+	VFNMADD231PD logTwo<>+0(SB), Y9, Y7
+	VMOVUPD      gumbel7<>+0(SB), Y10
+	VFMADD213PD  gumbel6<>+0(SB), Y7, Y10
+	VFMADD213PD  gumbel5<>+0(SB), Y7, Y10
+	VFMADD213PD  gumbel4<>+0(SB), Y7, Y10
+	VFMADD213PD  gumbel3<>+0(SB), Y7, Y10
+	VFMADD213PD  gumbel2<>+0(SB), Y7, Y10
+	VFMADD213PD  gumbel1<>+0(SB), Y7, Y10
+	VFMADD213PD  gumbel0<>+0(SB), Y7, Y10
+	VMULPD       Y7, Y7, Y9
+	VFMADD213PD  Y7, Y9, Y10
+	VADDPD       Y10, Y0, Y10
+	VPSLLQ       $0x34, Y8, Y8
+	VPADDQ       Y8, Y10, Y10
+	VBROADCASTSD 8(R10), Y7
+	VMULPD       Y10, Y7, Y10
+	VADDPD       Y10, Y3, Y3
+	VMULPD       Y6, Y10, Y10
+	VSUBPD       Y10, Y4, Y4
+	VFMADD231PD  Y6, Y10, Y5
+	ADDQ         $0x00000010, R10
+	SUBQ         $0x00000001, R9
+	JMP          node
+
+node_end:
+	VMOVUPD Y3, (SI)
+	ADDQ    $0x00000020, SI
+	VMOVUPD Y4, (DI)
+	ADDQ    $0x00000020, DI
+	VMOVUPD Y5, (R8)
+	ADDQ    $0x00000020, R8
+	ADDQ    $0x00000020, BX
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA gumbelLeast<>+0(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+8(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+16(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+24(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+32(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+40(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+48(SB)/8, $0xc085900000000000
+DATA gumbelLeast<>+56(SB)/8, $0xc085900000000000
+GLOBL gumbelLeast<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel7<>+0(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+8(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+16(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+24(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+32(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+40(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+48(SB)/8, $0x3ec71017b7eda279
+DATA gumbel7<>+56(SB)/8, $0x3ec71017b7eda279
+GLOBL gumbel7<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel6<>+0(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+8(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+16(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+24(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+32(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+40(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+48(SB)/8, $0x3efa16e44c113d04
+DATA gumbel6<>+56(SB)/8, $0x3efa16e44c113d04
+GLOBL gumbel6<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel5<>+0(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+8(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+16(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+24(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+32(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+40(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+48(SB)/8, $0x3f2a01b73a6fce4b
+DATA gumbel5<>+56(SB)/8, $0x3f2a01b73a6fce4b
+GLOBL gumbel5<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel4<>+0(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+8(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+16(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+24(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+32(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+40(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+48(SB)/8, $0x3f56c163bdae7f73
+DATA gumbel4<>+56(SB)/8, $0x3f56c163bdae7f73
+GLOBL gumbel4<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel3<>+0(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+8(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+16(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+24(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+32(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+40(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+48(SB)/8, $0x3f81111108e18dd2
+DATA gumbel3<>+56(SB)/8, $0x3f81111108e18dd2
+GLOBL gumbel3<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel2<>+0(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+8(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+16(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+24(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+32(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+40(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+48(SB)/8, $0x3fa5555557df57a8
+DATA gumbel2<>+56(SB)/8, $0x3fa5555557df57a8
+GLOBL gumbel2<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel1<>+0(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+8(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+16(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+24(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+32(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+40(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+48(SB)/8, $0x3fc5555555589fb1
+DATA gumbel1<>+56(SB)/8, $0x3fc5555555589fb1
+GLOBL gumbel1<>(SB), RODATA|NOPTR, $64
+
+DATA gumbel0<>+0(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+8(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+16(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+24(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+32(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+40(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+48(SB)/8, $0x3fdfffffffff13c3
+DATA gumbel0<>+56(SB)/8, $0x3fdfffffffff13c3
+GLOBL gumbel0<>(SB), RODATA|NOPTR, $64
+
+// func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
+// Requires: AVX, FMA3
+TEXT ·bellAVX2(SB), NOSPLIT|NOPTR, $0-64
+	MOVQ         n+0(FP), AX
+	MOVQ         table+8(FP), CX
+	MOVQ         w+16(FP), DX
+	MOVQ         r+24(FP), BX
+	VBROADCASTSD q+32(FP), Y0
+	MOVQ         f0+40(FP), SI
+	MOVQ         f1+48(FP), DI
+	MOVQ         f2+56(FP), R8
+	VMOVUPD      (DX), Y1
+	VMOVUPD      (BX), Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VMOVUPD      32(DX), Y6
+	VMOVUPD      32(BX), Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+
+row:
+	CMPQ         AX, $0x00000001
+	JL           row_end
+	VBROADCASTSD (CX), Y11
+	VFMADD231PD  Y11, Y1, Y3
+	VFMADD231PD  Y11, Y6, Y8
+	VBROADCASTSD 8(CX), Y11
+	VFMADD231PD  Y11, Y1, Y4
+	VFMADD231PD  Y11, Y6, Y9
+	VBROADCASTSD 16(CX), Y11
+	VFMADD231PD  Y11, Y1, Y5
+	VFMADD231PD  Y11, Y6, Y10
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y0, Y2, Y2
+	VMULPD       Y7, Y6, Y6
+	VMULPD       Y0, Y7, Y7
+	ADDQ         $0x00000018, CX
+	SUBQ         $0x00000001, AX
+	JMP          row
+
+row_end:
+	VMOVUPD Y3, (SI)
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, (R8)
+	VMOVUPD Y8, 32(SI)
+	VMOVUPD Y9, 32(DI)
+	VMOVUPD Y10, 32(R8)
+	VZEROUPPER
+	RET
+
+// func quotientsAVX2(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
+// Requires: AVX
+TEXT ·quotientsAVX2(SB), NOSPLIT|NOPTR, $0-40
+	MOVQ    n+0(FP), AX
+	MOVQ    p+8(FP), CX
+	MOVQ    f0+16(FP), DX
+	MOVQ    f1+24(FP), BX
+	MOVQ    f2+32(FP), SI
+	VMOVUPD one<>+0(SB), Y0
+	VMOVUPD quotientLeast<>+0(SB), Y1
+
+vector:
+	CMPQ    AX, $0x00000004
+	JL      vector_end
+	VMAXPD  (DX), Y1, Y2
+	VDIVPD  Y2, Y0, Y3
+	VMULPD  (CX), Y2, Y2
+	VMOVUPD Y2, (CX)
+	ADDQ    $0x00000020, CX
+	VMULPD  (BX), Y3, Y2
+	VMOVUPD Y2, (BX)
+	ADDQ    $0x00000020, BX
+	VMULPD  (SI), Y3, Y2
+	VMOVUPD Y2, (SI)
+	ADDQ    $0x00000020, SI
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x00000004, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA quotientLeast<>+0(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+8(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+16(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+24(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+32(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+40(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+48(SB)/8, $0x03f0000000000000
+DATA quotientLeast<>+56(SB)/8, $0x03f0000000000000
+GLOBL quotientLeast<>(SB), RODATA|NOPTR, $64
+
 // func sparseMulAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
 // Requires: AVX, FMA3
 TEXT ·sparseMulAVX2(SB), NOSPLIT|NOPTR, $0-48
@@ -4281,6 +4538,150 @@ node_end:
 	ADDQ $0x00000040, R9
 	SUBQ $0x00000008, AX
 	JMP  vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func gumbelAVX512(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·gumbelAVX512(SB), NOSPLIT|NOPTR, $0-56
+	MOVQ    n+0(FP), AX
+	MOVQ    nodes+8(FP), CX
+	MOVQ    rule+16(FP), DX
+	MOVQ    e+24(FP), BX
+	MOVQ    f0+32(FP), SI
+	MOVQ    f1+40(FP), DI
+	MOVQ    f2+48(FP), R8
+	VMOVUPD one<>+0(SB), Z0
+	VMOVUPD gumbelLeast<>+0(SB), Z1
+
+vector:
+	CMPQ    AX, $0x00000008
+	JL      vector_end
+	VXORPD  Z3, Z3, Z3
+	VXORPD  Z4, Z4, Z4
+	VXORPD  Z5, Z5, Z5
+	VMOVUPD (BX), Z2
+	VXORPD  sign<>+0(SB), Z2, Z2
+	MOVQ    CX, R9
+	MOVQ    DX, R10
+
+node:
+	CMPQ         R9, $0x00000001
+	JL           node_end
+	VBROADCASTSD (R10), Z6
+	VMULPD       Z2, Z6, Z6
+	VMAXPD       Z6, Z1, Z7
+	VMOVUPD      logE<>+0(SB), Z8
+	VFMADD213PD  expMagic<>+0(SB), Z7, Z8
+	VSUBPD       expMagic<>+0(SB), Z8, Z9
+	VFNMADD231PD logTwo<>+0(SB), Z9, Z7
+	VMOVUPD      gumbel7<>+0(SB), Z10
+	VFMADD213PD  gumbel6<>+0(SB), Z7, Z10
+	VFMADD213PD  gumbel5<>+0(SB), Z7, Z10
+	VFMADD213PD  gumbel4<>+0(SB), Z7, Z10
+	VFMADD213PD  gumbel3<>+0(SB), Z7, Z10
+	VFMADD213PD  gumbel2<>+0(SB), Z7, Z10
+	VFMADD213PD  gumbel1<>+0(SB), Z7, Z10
+	VFMADD213PD  gumbel0<>+0(SB), Z7, Z10
+	VMULPD       Z7, Z7, Z9
+	VFMADD213PD  Z7, Z9, Z10
+	VADDPD       Z10, Z0, Z10
+	VPSLLQ       $0x34, Z8, Z8
+	VPADDQ       Z8, Z10, Z10
+	VBROADCASTSD 8(R10), Z7
+	VMULPD       Z10, Z7, Z10
+	VADDPD       Z10, Z3, Z3
+	VMULPD       Z6, Z10, Z10
+	VSUBPD       Z10, Z4, Z4
+	VFMADD231PD  Z6, Z10, Z5
+	ADDQ         $0x00000010, R10
+	SUBQ         $0x00000001, R9
+	JMP          node
+
+node_end:
+	VMOVUPD Z3, (SI)
+	ADDQ    $0x00000040, SI
+	VMOVUPD Z4, (DI)
+	ADDQ    $0x00000040, DI
+	VMOVUPD Z5, (R8)
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000040, BX
+	SUBQ    $0x00000008, AX
+	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·bellAVX512(SB), NOSPLIT|NOPTR, $0-64
+	MOVQ         n+0(FP), AX
+	MOVQ         table+8(FP), CX
+	MOVQ         w+16(FP), DX
+	MOVQ         r+24(FP), BX
+	VBROADCASTSD q+32(FP), Z0
+	MOVQ         f0+40(FP), SI
+	MOVQ         f1+48(FP), DI
+	MOVQ         f2+56(FP), R8
+	VMOVUPD      (DX), Z1
+	VMOVUPD      (BX), Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+
+row:
+	CMPQ         AX, $0x00000001
+	JL           row_end
+	VBROADCASTSD (CX), Z6
+	VFMADD231PD  Z6, Z1, Z3
+	VBROADCASTSD 8(CX), Z6
+	VFMADD231PD  Z6, Z1, Z4
+	VBROADCASTSD 16(CX), Z6
+	VFMADD231PD  Z6, Z1, Z5
+	VMULPD       Z2, Z1, Z1
+	VMULPD       Z0, Z2, Z2
+	ADDQ         $0x00000018, CX
+	SUBQ         $0x00000001, AX
+	JMP          row
+
+row_end:
+	VMOVUPD Z3, (SI)
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, (R8)
+	VZEROUPPER
+	RET
+
+// func quotientsAVX512(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
+// Requires: AVX, AVX512F
+TEXT ·quotientsAVX512(SB), NOSPLIT|NOPTR, $0-40
+	MOVQ    n+0(FP), AX
+	MOVQ    p+8(FP), CX
+	MOVQ    f0+16(FP), DX
+	MOVQ    f1+24(FP), BX
+	MOVQ    f2+32(FP), SI
+	VMOVUPD one<>+0(SB), Z0
+	VMOVUPD quotientLeast<>+0(SB), Z1
+
+vector:
+	CMPQ    AX, $0x00000008
+	JL      vector_end
+	VMAXPD  (DX), Z1, Z2
+	VDIVPD  Z2, Z0, Z3
+	VMULPD  (CX), Z2, Z2
+	VMOVUPD Z2, (CX)
+	ADDQ    $0x00000040, CX
+	VMULPD  (BX), Z3, Z2
+	VMOVUPD Z2, (BX)
+	ADDQ    $0x00000040, BX
+	VMULPD  (SI), Z3, Z2
+	VMOVUPD Z2, (SI)
+	ADDQ    $0x00000040, SI
+	ADDQ    $0x00000040, DX
+	SUBQ    $0x00000008, AX
+	JMP     vector
 
 vector_end:
 	VZEROUPPER

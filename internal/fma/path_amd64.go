@@ -306,6 +306,43 @@ func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up
 	geometricAVX2(n, w, r, q, &table[up], &table[down], wide, sums)
 }
 
+func pathGumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
+	nodes := (*float64)(unsafe.Pointer(unsafe.SliceData(rule)))
+	switch {
+	case len(e) == 0:
+	case vectors512:
+		gumbelAVX512(len(e), len(rule), nodes, &e[0], &f0[0], &f1[0], &f2[0])
+	case vectors:
+		gumbelAVX2(len(e), len(rule), nodes, &e[0], &f0[0], &f1[0], &f2[0])
+	default:
+		gumbel(rule, e, f0, f1, f2)
+	}
+}
+
+func pathBell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
+	rows := (*float64)(unsafe.Pointer(unsafe.SliceData(table)))
+	switch {
+	case vectors512:
+		bellAVX512(len(table), rows, w, r, q, f0, f1, f2)
+	case vectors:
+		bellAVX2(len(table), rows, w, r, q, f0, f1, f2)
+	default:
+		bell(table, w, r, q, f0, f1, f2)
+	}
+}
+
+func pathQuotients(p, f0, f1, f2 []float64) {
+	switch {
+	case len(p) == 0:
+	case vectors512:
+		quotientsAVX512(len(p), &p[0], &f0[0], &f1[0], &f2[0])
+	case vectors:
+		quotientsAVX2(len(p), &p[0], &f0[0], &f1[0], &f2[0])
+	default:
+		quotients(p, f0, f1, f2)
+	}
+}
+
 func pathSparseMul(x *Sparse, ptr []int, dst, w []float64) {
 	switch ind, val := unsafe.SliceData(x.Ind), unsafe.SliceData(x.Val); {
 	case !vectors:

@@ -61,6 +61,14 @@ func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up
 	geometric(n, w, r, q, table, wide, up, down, sums)
 }
 
+func pathGumbel(rule [][2]float64, e, f0, f1, f2 []float64) { gumbel(rule, e, f0, f1, f2) }
+
+func pathBell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
+	bell(table, w, r, q, f0, f1, f2)
+}
+
+func pathQuotients(p, f0, f1, f2 []float64) { quotients(p, f0, f1, f2) }
+
 func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }
 
 func pathDotSquares(x, y []float64) float64 { return dotSquares(x, y) }

@@ -32,6 +32,7 @@ func BenchmarkPaths(b *testing.B) {
 	panels.Set(y.T())
 	four := draw(panels.Len(4))
 	v, w, f0, f1, f2 := draw(1024), draw(1024), draw(1024), draw(1024), draw(1024)
+	nodes := [][2]float64{{0.5, 0.3}, {1, 0.2}, {1.5, 0.1}, {2, 0.05}}
 	rule := []Node{{0.5, 0.3}, {1, 0.2}, {1.5, 0.1}, {2, 0.05}}
 	for _, f := range []struct {
 		name string
@@ -44,6 +45,7 @@ func BenchmarkPaths(b *testing.B) {
 		{"cholesky", func() { copy(c.Data, spd.Data); Cholesky(Run{}, c) }},
 		{"exp", func() { copy(v, w); Exp(v) }},
 		{"log1p", func() { copy(v, w); Log1p(v) }},
+		{"gumbel", func() { Gumbel(nodes, w, f0, f1, f2) }},
 		{"softplus", func() { Softplus(rule, f0, f1, f2, w, w) }},
 	} {
 		b.Run(f.name, func(b *testing.B) {

@@ -56,6 +56,9 @@ func main() {
 	log1p()
 	softplus()
 	geometric()
+	gumbel()
+	bell()
+	quotients()
 	sparse()
 
 	lanes, bytes, vector, suffix = 8, 64, ZMM, "AVX512"
@@ -65,6 +68,9 @@ func main() {
 	exp()
 	log1p()
 	softplus()
+	gumbel()
+	bell()
+	quotients()
 	Generate()
 }
 

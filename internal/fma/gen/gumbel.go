@@ -1,0 +1,111 @@
+package main
+
+import (
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// These numbers are those of gumbel.go of the package.
+var gumbelPoly = []float64{
+	0x1.fffffffff13c3p-2, 0x1.5555555589fb1p-3, 0x1.5555557df57a8p-5, 0x1.1111108e18dd2p-7,
+	0x1.6c163bdae7f73p-10, 0x1.a01b73a6fce4bp-13, 0x1.a16e44c113d04p-16, 0x1.71017b7eda279p-19,
+}
+
+func gumbel() {
+	begin("gumbel", "func(n, nodes int, rule, e, f0, f1, f2 *float64)", "is gumbel, n being a multiple of 8.")
+	n, nodes, rule := load("n"), load("nodes"), load("rule")
+	e, f0, f1, f2 := load("e"), load("f0"), load("f1"), load("f2")
+	one, least := register(number("one", 1)), register(number("gumbelLeast", -690))
+	left, node := GP64(), GP64()
+	repeat("vector", n, lanes, func() {
+		a, y0, y1, y2 := vector(), zero(), zero(), zero()
+		VXORPD(word("sign", 1<<63), register(Mem{Base: e}), a)
+		MOVQ(nodes, left)
+		MOVQ(rule, node)
+		repeat("node", left, 1, func() {
+			x, r, t, f, square, w := vector(), vector(), vector(), vector(), vector(), vector()
+			VBROADCASTSD(Mem{Base: node}, x)
+			VMULPD(a, x, x)
+			VMAXPD(x, least, r)
+			VMOVUPD(number("logE", math.Log2E), t)
+			VFMADD213PD(number("expMagic", 0x1.8p52), r, t)
+			VSUBPD(number("expMagic", 0x1.8p52), t, f)
+			VFNMADD231PD(number("logTwo", math.Ln2), f, r)
+			p := polynomial("gumbel", r, gumbelPoly...)
+			VMULPD(r, r, square)
+			VFMADD213PD(r, square, p)
+			VADDPD(p, one, p)
+			VPSLLQ(Imm(52), t, t)
+			VPADDQ(t, p, p)
+			VBROADCASTSD(Mem{Base: node, Disp: 8}, w)
+			VMULPD(p, w, p)
+			VADDPD(p, y0, y0)
+			VMULPD(x, p, p)
+			VSUBPD(p, y1, y1)
+			VFMADD231PD(x, p, y2)
+			advance(node, 16)
+		})
+		for i, p := range []reg.Register{f0, f1, f2} {
+			VMOVUPD([]reg.VecVirtual{y0, y1, y2}[i], Mem{Base: p})
+			advance(p, bytes)
+		}
+		advance(e, bytes)
+	})
+	end()
+}
+
+func bell() {
+	begin("bell", "func(n int, table *float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64)", "is bell for a table of n rows.")
+	n, table, wAt, rAt, q := load("n"), load("table"), load("w"), load("r"), scalar("q")
+	f := []reg.Register{load("f0"), load("f1"), load("f2")}
+	parts := 8 / lanes
+	w, r, sum := make([]reg.VecVirtual, parts), make([]reg.VecVirtual, parts), make([][3]reg.VecVirtual, parts)
+	for i := range parts {
+		w[i], r[i] = register(Mem{Base: wAt, Disp: i * bytes}), register(Mem{Base: rAt, Disp: i * bytes})
+		for k := range sum[i] {
+			sum[i][k] = zero()
+		}
+	}
+	repeat("row", n, 1, func() {
+		for k := range 3 {
+			t := vector()
+			VBROADCASTSD(Mem{Base: table, Disp: 8 * k}, t)
+			for i := range parts {
+				VFMADD231PD(t, w[i], sum[i][k])
+			}
+		}
+		for i := range parts {
+			VMULPD(r[i], w[i], w[i])
+			VMULPD(q, r[i], r[i])
+		}
+		advance(table, 24)
+	})
+	for i := range parts {
+		for k, p := range f {
+			VMOVUPD(sum[i][k], Mem{Base: p, Disp: i * bytes})
+		}
+	}
+	end()
+}
+
+func quotients() {
+	begin("quotients", "func(n int, p, f0, f1, f2 *float64)", "is quotients, n being a multiple of 8.")
+	n, p, f0, f1, f2 := load("n"), load("p"), load("f0"), load("f1"), load("f2")
+	one, least := register(number("one", 1)), register(number("quotientLeast", 0x1p-960))
+	repeat("vector", n, lanes, func() {
+		y, r := vector(), vector()
+		VMAXPD(Mem{Base: f0}, least, y)
+		VDIVPD(y, one, r)
+		for i, at := range []reg.Register{p, f1, f2} {
+			x := vector()
+			VMULPD(Mem{Base: at}, []reg.VecVirtual{y, r, r}[i], x)
+			VMOVUPD(x, Mem{Base: at})
+			advance(at, bytes)
+		}
+		advance(f0, bytes)
+	})
+	end()
+}

@@ -1,0 +1,99 @@
+package fma
+
+import "math"
+
+// gumbelLeast is where e^x stops falling, so that 2ⁿ is one factor.
+const gumbelLeast = -690
+
+// gumbelPoly are the coefficients of p in e^r = 1 + r + r²p(r), |r| ≤ ½ log 2, to 1e-14.
+var gumbelPoly = [8]float64{
+	0x1.fffffffff13c3p-2, 0x1.5555555589fb1p-3, 0x1.5555557df57a8p-5, 0x1.1111108e18dd2p-7,
+	0x1.6c163bdae7f73p-10, 0x1.a01b73a6fce4bp-13, 0x1.a16e44c113d04p-16, 0x1.71017b7eda279p-19,
+}
+
+// Gumbel stores, at each of the e ≥ 0, the sums over the nodes (x, w) of a rule
+//
+//	f0 = Σ w g   f1 = Σ w g ex   f2 = Σ w g (ex)²,   g = exp(−ex),
+//
+// for x ≥ 0: with e = e^−u they are the mixture of the distribution functions of Gumbel variables
+// about log x, and what its derivatives are made of. Relative to their size they are right to
+// 2e-14, but exp(−ex) is e^−690 at the least. The lengths are multiples of 8, or it panics.
+func Gumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
+	n := len(e)
+	shapes(n%8 == 0)
+	pathGumbel(rule, e, f0[:n], f1[:n], f2[:n])
+}
+
+// gumbel is Gumbel.
+func gumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
+	for i, a := range e {
+		var y0, y1, y2 float64
+		for _, n := range rule {
+			x := -float64(n[0] * a)
+			r := x
+			if r < gumbelLeast {
+				r = gumbelLeast
+			}
+			t := math.FMA(r, logE, expMagic)
+			r = math.FMA(-(t - expMagic), logTwo, r)
+			p := gumbelPoly[7]
+			for k := 6; k >= 0; k-- {
+				p = math.FMA(p, r, gumbelPoly[k])
+			}
+			g := 1 + math.FMA(r*r, p, r)
+			g = float64(math.Float64frombits(math.Float64bits(g)+math.Float64bits(t)<<exponent) * n[1])
+			y0 += g
+			g = float64(g * x)
+			y1 -= g
+			y2 = math.FMA(g, x, y2)
+		}
+		f0[i], f1[i], f2[i] = y0, y1, y2
+	}
+}
+
+// Bell stores, in the 8 lanes i, the sums over the rows j of a table
+//
+//	f_k[i] = Σ_j w_i r_iʲ q^(j(j−1)/2) t_j[k],   k = 0, 1, 2:
+//
+// the weights are Gaussian densities at equal distances.
+func Bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
+	pathBell(table, w, r, q, f0, f1, f2)
+}
+
+// bell is Bell.
+func bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
+	for i, a := range w {
+		var y0, y1, y2 float64
+		b := r[i]
+		for _, t := range table {
+			y0, y1, y2 = math.FMA(a, t[0], y0), math.FMA(a, t[1], y1), math.FMA(a, t[2], y2)
+			a *= b
+			b *= q
+		}
+		f0[i], f1[i], f2[i] = y0, y1, y2
+	}
+}
+
+// quotientLeast is the least divisor of Quotients.
+const quotientLeast = 0x1p-960
+
+// Quotients multiplies p by f0, and divides f1 and f2 by it, but by quotientLeast at the least. The
+// lengths are multiples of 8, or it panics.
+func Quotients(p, f0, f1, f2 []float64) {
+	n := len(p)
+	shapes(n%8 == 0)
+	pathQuotients(p, f0[:n], f1[:n], f2[:n])
+}
+
+// quotients is Quotients.
+func quotients(p, f0, f1, f2 []float64) {
+	for i, y := range f0 {
+		if y < quotientLeast {
+			y = quotientLeast
+		}
+		r := 1 / y
+		p[i] *= y
+		f1[i] *= r
+		f2[i] *= r
+	}
+}
