@@ -5,44 +5,168 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// With independent standard Gumbel variables G_c, max_c (s_c + G_c) is Gumbel about log Σ exp s_c.
-// For independent scores s_c ~ N(m_c, v_c) therefore, whichever class r is,
+// Expectations of softmax. With independent standard Gumbel variables G_c, max_c (s_c + G_c) is
+// L + G, where L = log X and X = Σ exp s_c. For independent scores s_c its distribution function is
 //
-//	E log Σ_c exp s_c = m_r + ∫ [Φ_r(u) − Π_c Φ_c(u)] du,   Φ_c(u) = E g(u − s_c),
-//	g(x) = exp(−e^{−x}).
+//	F(u) = Π_c Φ_c(u),   Φ_c(u) = E g(u − s_c),   g(x) = exp(−e^{−x}),
 //
-// E π_c and E π_c(1 − π_c) are derivatives with respect to m_c, those of Φ_c.
+// and its mean is E L + γ, γ of Euler. The derivatives of E L with respect to the mean of a score
+// are those of Φ_c. At even nodes lo + kh, k ≥ 0,
+//
+//	E L    = lo − h/2 − γ + h Σ (1 − F)
+//	E π_c  = h Σ F Φ′_c/Φ_c
+//	E π_c² = h Σ F (Φ″_c + Φ′_c)/Φ_c
+//
+// but for the aliases Σ_{j≠0} E e^{−iωL} Γ(1 + iω)/iω, ω = 2πj/h, and Σ E π_c e^{−iωL} Γ(1 + iω) and
+// Σ E π_c² e^{−iωL} Γ(2 + iω). |Γ(1 + iω)|² = πω/sinh πω, so that they fall like e^{−π²/h}. By a
+// shift of all scores into the complex plane |E e^{−iωL}| ≤ e^{−ω²/2q}, q = Σ 1/v_c.
+//
+// Beyond the last node the sums are those of the series of F in e^{−u}, whose terms are moments of
+// X: Π_c Σ_j (−e^{−u})ʲ E e^{j s_c}/j!, cut off before j = J.
+//
+// A score of small standard deviation has the nodes of a Gauss–Hermite rule as its values. That is
+// a distribution too, under which all of the above is exact: E L is off by the rule's error for
+// log(e^{s_c} + rest) alone, at most λ(2n)(n−1)!(s/π)²ⁿ. For others Φ_c is a normal distribution
+// function and a bump, integrated by even steps.
 
 const (
-	softmaxFar   = 3.6 // g is 1e−16 there, left of 0
-	softmaxReach = 7.2 // standard deviations that count
-	softmaxTail  = 30  // how far beyond the greatest score the integral goes
-	softmaxStrip = 36  // −log of the error of the outer rule
-	softmaxInner = 29  // and that of the inner one
-	softmaxWide  = 2   // the standard deviation from which on Φ is that of a normal and a bump
-	softmaxMost  = 1 << 14
+	softmaxTerms  = 5       // the most J
+	softmaxNodes  = 16      // the most of a rule
+	softmaxMost   = 1 << 20 // nodes times classes, beyond which steps are longer
+	softmaxFinest = 1e-11   // what SoftmaxExpect asks
+	euler         = 0.57721566490153286060651209008240243
 )
+
+// softmaxLevel is what a tolerance asks.
+type softmaxLevel struct {
+	tol   float64
+	log   float64                   // −log of it
+	omega float64                   // 2π/h by which an alias of E π² is at most tol
+	alias float64                   // bounds those of E L then
+	far   float64                   // g(−far) is tol
+	reach float64                   // a normal is tol beyond so many standard deviations
+	most  [softmaxNodes + 1]float64 // the greatest standard deviation of a rule of n nodes
+	rules [softmaxNodes + 1]Rule
+	step  float64 // of the bump
+	bump  [][3]float64
+	off   float64 // bounds the error of Φ by the bump, times s and e^{−bumpHeight²/2v}
+}
+
+// The levels: each is a tenth or so of the time of another.
+var softmaxLevels = [...]func() *softmaxLevel{
+	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-4, 0.5) }),
+	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-6, 0.4) }),
+	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-8, 0.32) }),
+	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(softmaxFinest, 0.25) }),
+	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-13, 0.2) }),
+}
+
+// The bump is g(z) − N((z − bumpMean)/bumpSD), from bumpLeast on.
+const (
+	bumpMean  = 0.5
+	bumpSD    = 0.75
+	bumpLeast = -5.5
+	// The error of even steps is bounded by ∫ |bump(z ± iy)| dz at a height y. For |g| is
+	// exp(−e^{−z} cos y), and |1 − g| ≤ e^{−z}, the integral is less than
+	// E₁(cos y) + 1 + ∫_{z<0} N + ∫_{z>0} (1 − N) + ∫_0^y e^{t²/2 bumpSD²} dt.
+	bumpHeight   = 1.45
+	bumpIntegral = 7
+)
+
+// softmaxAlias bounds the aliases of E L where nodes are 2π/ω apart and q = Σ 1/v.
+func softmaxAlias(omega, q float64) float64 {
+	first := 2 * gammaAlias(omega) / omega * math.Exp(-0.5*omega*omega/q)
+	// Each of the others is less than the ratio times the one before.
+	return first / -math.Expm1(-math.Pi/2*omega-1.5*omega*omega/q)
+}
+
+// gammaAlias returns |Γ(1 + iω)|.
+func gammaAlias(omega float64) float64 {
+	return math.Sqrt(2*math.Pi*omega/-math.Expm1(-2*math.Pi*omega)) * math.Exp(-math.Pi/2*omega)
+}
+
+func newSoftmaxLevel(tol, step float64) *softmaxLevel {
+	l := &softmaxLevel{tol: tol, log: -math.Log(tol), step: step}
+	l.far, l.reach = math.Log(l.log), math.Sqrt(2*l.log)
+	for l.omega = 1; 2*math.Hypot(1, l.omega)*gammaAlias(l.omega) > tol; l.omega += 0.01 {
+	}
+	factorial := 1.0
+	for n := 1; n <= softmaxNodes; n++ {
+		factorial *= float64(n)
+		// what a rule is off in E π(1 − π): 2(2n+1) n! (s/π)²ⁿ λ(2n+2)/π²
+		l.most[n] = math.Pi * math.Pow(tol*math.Pi*math.Pi/(2.1*float64(2*n+1)*factorial), 0.5/float64(n))
+		l.rules[n] = Hermite(n)
+	}
+	for i := 0; ; i++ {
+		z := bumpLeast + float64(i)*step
+		if z > l.log+3 && i%2 == 0 {
+			break
+		}
+		x := math.Exp(-z)
+		g, w := math.Exp(-x), step*special.GaussInvSqrt2Pi
+		normal := special.NormalTail((bumpMean - z) / bumpSD)
+		l.bump = append(l.bump, [3]float64{w * (g - normal), w * g * x, w * g * x * x})
+	}
+	l.off = 2 * bumpIntegral * special.GaussInvSqrt2Pi / math.Expm1(2*math.Pi/step*bumpHeight)
+	l.alias = softmaxAlias(l.omega, math.Inf(1))
+	return l
+}
+
+// softmaxAt returns the coarsest level that holds tol.
+func softmaxAt(tol float64) *softmaxLevel {
+	for _, level := range softmaxLevels[:len(softmaxLevels)-1] {
+		if l := level(); l.tol <= tol {
+			return l
+		}
+	}
+	return softmaxLevels[len(softmaxLevels)-1]()
+}
 
 // softmaxWork is scratch of one expectation.
 type softmaxWork struct {
-	u, j, eu, prod []float64
-	p              []float64 // Φ and its derivatives, of n nodes each, class by class
-	z, w, s, d2    []float64
+	level          *softmaxLevel
+	lo, h          float64 // the first node, relative to the greatest mean, and the step
+	nodes          int
+	terms          int       // J, or 0 where there is no series
+	e, prod, f, wr []float64 // e^{−kh}; F; a factor of it; weights and ratios of a bump
+	q1, q2         []float64 // Φ′/Φ and (Φ″ + Φ′)/Φ, of so many nodes each, class by class
+	s, exps, d2    []float64
+	rule           [softmaxNodes][2]float64
+	series         [][softmaxTerms + 1]float64 // E e^{j(s_c − u)}/j! beyond the last node
+	whole          [softmaxTerms + 1]float64   // and their product
+	sums           [softmaxTerms + 1]float64   // h Σ_k e^{−jkh}
+	wide           [2]float64                  // the product of those Φ that are no rules at the first nodes
+	least          float64                     // the sum of the least nodes of those that are
 }
 
 var softmaxPool = sync.Pool{New: func() any { return new(softmaxWork) }}
 
-// SoftmaxExpect returns E log Σ_c exp s_c under independent s_c ~ N(m_c, v_c). It stores E π_c in
-// pi and E π_c(1 − π_c) in d2, for π = softmax(s). Part is by how much Σ E π_c is not 1: a check.
-// The means and variances must be Valid, and the slices as long as m, of two classes or more.
+// SoftmaxExpect returns E log Σ_c exp s_c under independent s_c ~ N(m_c, v_c), to 1e−11. It stores
+// E π_c in pi and E π_c(1 − π_c) in d2, for π = softmax(s). Part is by how much Σ E π_c is not 1: a
+// check. The means and variances must be Valid, and the slices as long as m, which is not empty.
 func SoftmaxExpect(m, v, pi, d2 []float64) (lse, part float64) {
 	t := softmaxPool.Get().(*softmaxWork)
-	lse, part = t.expect(m, v, pi, d2, 1)
+	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, d2)
 	softmaxPool.Put(t)
 	return lse, part
+}
+
+// SoftmaxWithin is SoftmaxExpect to about tol a class in each of its results: 1e−6 takes half of
+// the time, 1e−13 is the finest. Bound is no estimate: E log Σ exp s is at most so many nats from
+// what is returned. It is the sum of bounds of the aliases of the outer rule, of what is cut off on
+// both sides, of the inner rules and of rounding, and in general far below K·tol.
+//
+// A proof that an optimum is within some nats of a state, as GapBound is, holds if Bound is added to
+// it for every row.
+func SoftmaxWithin(tol float64, m, v, pi, d2 []float64) (lse, bound float64) {
+	t := softmaxPool.Get().(*softmaxWork)
+	lse, bound, _ = t.expect(softmaxAt(tol), m, v, pi, d2)
+	softmaxPool.Put(t)
+	return lse, bound
 }
 
 // SoftmaxCross is SoftmaxExpect that stores E π_cπ_e off the diagonal of cross, K×K, and
@@ -51,26 +175,22 @@ func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 	t := softmaxPool.Get().(*softmaxWork)
 	defer softmaxPool.Put(t)
 	classes := len(m)
-	d2 := grown(&t.d2, classes)
-	lse, part = t.expect(m, v, pi, d2, 1)
-	n := len(t.u)
-	for c := range classes {
-		p0, p1 := t.p[3*c*n:][:n], t.p[(3*c+1)*n:][:n]
-		for k, f := range p0 { // ratios, for good
-			if f > 1e-290 {
-				p1[k] /= f
-			} else {
-				p1[k] = 0
-			}
+	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, grown(&t.d2, classes))
+	n := t.nodes
+	for c, d := range t.d2 {
+		a := t.q1[c*n:][:n]
+		for k, x := range t.prod { // for good
+			a[k] *= x
 		}
-		cross[c*classes+c] = d2[c]
+		cross[c*classes+c] = d
 		for e := range c {
-			p2 := t.p[(3*e+1)*n:][:n]
-			var s float64
-			for k, x := range t.prod[:n] { // of which the steps are part
-				s += x * p1[k] * p2[k]
+			x := max(t.h*fma.Dot(a, t.q1[e*n:][:n])+t.crossTail(c, e), 0)
+			cross[c*classes+e], cross[e*classes+c] = x, x
+		}
+		for k, x := range t.prod { // and back, where e is to be a class later on
+			if a[k] /= x; x == 0 {
+				a[k] = 0
 			}
-			cross[c*classes+e], cross[e*classes+c] = s, s
 		}
 	}
 	return lse, part
@@ -85,191 +205,336 @@ func grown(x *[]float64, n int) []float64 {
 	return *x
 }
 
-// expect is SoftmaxExpect with steps finer by that factor.
-func (t *softmaxWork) expect(m, v, pi, d2 []float64, finer float64) (lse, part float64) {
-	classes := len(m)
-	s := grown(&t.s, classes)
-	// What follows is relative to the greatest mean.
-	centre, lo, hi, ref := slices.Max(m), math.Inf(-1), math.Inf(-1), 0
-	var q, sum float64
+// expect is SoftmaxWithin and SoftmaxExpect.
+func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, bound, part float64) {
+	centre := slices.Max(m)
+	t.level = l
+	alias := t.place(m, v, centre)
+	n := t.nodes
+	e, prod := grown(&t.e, n), grown(&t.prod, n)
+	for k := range e {
+		e[k], prod[k] = -t.h*float64(k), 1
+	}
+	fma.Exp(e)
+	size := t.h * float64(n)
+	last := math.Exp(-size)
+	t.wide, t.least, t.whole = [2]float64{1, 1}, 0, [softmaxTerms + 1]float64{1}
+	if cap(t.series) < len(m) {
+		t.series = make([][softmaxTerms + 1]float64, len(m)+len(m)/2)
+	}
+	t.series = t.series[:len(m)]
+	grown(&t.q1, n*len(m))
+	grown(&t.q2, n*len(m))
+	grown(&t.f, n)
+	inner := 0.0
 	for c, x := range m {
-		x -= centre
-		s[c] = math.Sqrt(v[c])
-		hi = max(hi, x+softmaxReach*s[c])
-		if l := x - softmaxReach*s[c]; l > lo {
-			lo, ref = l, c
-		}
-		q += 1 / (v[c] + 1e-300)
-		sum += math.Exp(x + 0.5*v[c])
-	}
-	lo -= softmaxFar
-	right := min(hi+math.Log(float64(classes)), max(math.Log(sum), 0))
-	// The step h, by the strip of g, π/2, and the smoothing by the normals:
-	// 2π²/(h²q) + π²/h ≥ softmaxStrip.
-	const b = math.Pi * math.Pi
-	a := 2 * math.Pi * math.Pi / q
-	inv := softmaxStrip / b
-	if a > 1e-6 {
-		inv = (-b + math.Sqrt(b*b+4*a*softmaxStrip)) / (2 * a)
-	}
-	h := max(1/(inv*finer), (right-lo)/softmaxMost)
-	// u = x + S exp((x − x1)/S) makes the tail on the right double exponential.
-	wide := math.Max(1, h/.33)
-	x1 := right + .5*wide
-	t.u, t.j = t.u[:0], t.j[:0]
-	for i := range 2 * softmaxMost {
-		x := lo + float64(i)*h
-		e := math.Exp((x - x1) / wide)
-		u := x + wide*e
-		t.u, t.j = append(t.u, u), append(t.j, h*(1+e))
-		if u > right+softmaxTail {
-			break
+		if s := t.s[c]; s <= l.most[softmaxNodes] {
+			inner += t.byRule(c, x-centre, s, last)
+		} else {
+			inner += size * t.byBump(c, x-centre, v[c], s, size)
 		}
 	}
-	n := len(t.u)
-	eu, prod, p := grown(&t.eu, n), grown(&t.prod, n), grown(&t.p, 3*n*classes)
-	for k, u := range t.u {
-		eu[k], prod[k] = math.Exp(-min(max(u, -600), 690)), 1
+	for j := range t.sums {
+		t.sums[j] = t.h / -math.Expm1(-t.h*float64(j)) // of j = 0 no use
 	}
-	clear(p)
-	for c := range classes {
-		p0, p1, p2 := p[3*c*n:][:n], p[(3*c+1)*n:][:n], p[(3*c+2)*n:][:n]
-		t.class(p0, p1, p2, m[c]-centre, s[c], finer)
-		for k, x := range p0 {
-			prod[k] *= x
-		}
+	rest := 0.0
+	for _, f := range prod {
+		rest += 1 - f
 	}
-	lse = m[ref]
-	for k, x := range p[3*ref*n:][:n] {
-		lse += t.j[k] * (x - prod[k])
+	sign := 1.0
+	tail := 0.0
+	for j := 1; j < t.terms; j++ {
+		tail += sign * t.whole[j] * t.sums[j]
+		sign = -sign
 	}
-	for k, j := range t.j {
-		prod[k] *= j
-	}
+	lse = t.lo - 0.5*t.h - euler + t.h*rest + tail + centre
 	total := 0.0
-	for c := range classes {
-		p0, p1, p2 := p[3*c*n:][:n], p[(3*c+1)*n:][:n], p[(3*c+2)*n:][:n]
-		var x, y float64
-		for k, f := range p0 {
-			if f > 1e-290 {
-				r := prod[k] / f
-				x += p1[k] * r
-				y -= p2[k] * r
-			}
-		}
-		pi[c], d2[c] = x, math.Max(y, 0)
-		total += x
+	for c := range m {
+		a, b := t.tails(c)
+		a, b = t.h*fma.Dot(prod, t.q1[c*n:][:n])+a, t.h*fma.Dot(prod, t.q2[c*n:][:n])+b
+		pi[c], d2[c] = max(a, 0), max(a-b, 0)
+		total += a
 	}
-	return lse, total - 1
+	rounding := special.Eps*(size+math.Abs(lse)) + 1e-13*float64(len(m))
+	return lse, alias + inner + t.left() + t.right(m, v, centre) + rounding, total - 1
 }
 
-// softmaxRules are the Gauss–Hermite rules for standard deviations up to most.
-var softmaxRules = [...]struct {
-	most  float64
-	nodes int
-}{{.010, 4}, {.03, 6}, {.08, 8}, {.2, 12}, {.33, 16}, {.46, 20}}
+// place sets the nodes, and the standard deviations, and returns a bound of the aliases.
+func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
+	l := t.level
+	s, low := grown(&t.s, len(m)), grown(&t.exps, len(m))
+	q, normal := 0.0, 0.0
+	for c, x := range m {
+		s[c] = math.Sqrt(v[c])
+		low[c] = x - centre - l.reach*s[c]
+		theta := min(1, l.reach/s[c]) // E e^{θ(s−u)} is tol there
+		normal = max(normal, x-centre+0.5*theta*v[c]+l.log/theta)
+		q += 1 / v[c]
+		if s[c] <= l.most[softmaxNodes] {
+			q = math.Inf(1)
+		}
+	}
+	t.lo = logSumExp(low) - l.far
+	// Beyond the end 1 − F, or what its series leaves, is less than tol.
+	end, factorial := normal+math.Log(float64(len(m))), 0.0
+	t.terms = 0
+	for j := 1; j <= softmaxTerms; j++ {
+		a := float64(j)
+		factorial += math.Log(a)
+		for c, x := range m {
+			low[c] = x - centre + 0.5*a*v[c]
+		}
+		if x := logSumExp(low) + (l.log-factorial)/a; x < end {
+			end, t.terms = x, j
+		}
+	}
+	omega := l.omega
+	if alias = l.alias; !math.IsInf(q, 1) {
+		// ω²/2q + πω/2 ≥ πω₀/2
+		b := math.Pi * l.omega
+		omega = b / (math.Pi/2 + math.Sqrt(math.Pi*math.Pi/4+b/q))
+		alias = softmaxAlias(omega, q)
+	}
+	t.h = 2 * math.Pi / omega
+	if most := float64(max(softmaxMost/len(m), 64)); end-t.lo > most*t.h {
+		t.h = (end - t.lo) / most
+		alias = t.h // that of a step function is less
+	}
+	t.nodes = (int((end-t.lo)/t.h) + 8) &^ 7
+	return alias
+}
 
-// class adds Φ and E g′, and E g″, of a class of that mean, relative to the centre, and standard
-// deviation.
-func (t *softmaxWork) class(p0, p1, p2 []float64, m, s, finer float64) {
-	if s >= softmaxWide {
-		t.wide(p0, p1, p2, m, s)
-		return
+// logSumExp returns log Σ e^x, and changes x.
+func logSumExp(x []float64) float64 {
+	most := slices.Max(x)
+	if most > math.MaxFloat64 {
+		return most
 	}
-	r := 0
-	for r < len(softmaxRules) && s*finer > softmaxRules[r].most {
-		r++
+	for i := range x {
+		x[i] -= most
 	}
-	nodes, weights := t.z[:0], t.w[:0]
-	if r < len(softmaxRules) {
-		rule := Hermite(softmaxRules[r].nodes)
-		nodes, weights = append(nodes, rule.X...), append(weights, rule.W...)
-	} else { // trapezoids, of weights that are normalised
-		y := math.Pi / 2 / s
-		step := 2 * math.Pi * y / (softmaxInner + 0.5*y*y) / finer
-		half, sum := int(math.Ceil(softmaxReach/step)), 0.0
-		for i := -half; i <= half; i++ {
-			z := float64(i) * step
-			w := math.Exp(-0.5 * z * z)
-			nodes, weights = append(nodes, z), append(weights, w)
-			sum += w
-		}
-		for i := range weights {
-			weights[i] /= sum
+	fma.Exp(x)
+	sum := 0.0
+	for _, e := range x {
+		sum += e
+	}
+	return most + math.Log(sum)
+}
+
+// byRule stores the parts of class c, of that mean relative to the greatest, by a Gauss–Hermite
+// rule, and returns a bound of its error in E L. Last is e^{−nh}.
+func (t *softmaxWork) byRule(c int, m, s, last float64) (off float64) {
+	nodes := 1
+	for s > t.level.most[nodes] {
+		nodes++
+	}
+	r := &t.level.rules[nodes]
+	var x [softmaxNodes]float64
+	for i, z := range r.X {
+		x[i] = m - t.lo + s*z
+	}
+	fma.Exp(x[:(nodes+3)&^3])
+	rule := t.rule[:nodes]
+	a := &t.series[c]
+	*a = [softmaxTerms + 1]float64{1}
+	least := math.Inf(1)
+	for i, w := range r.W {
+		rule[i] = [2]float64{x[i], w}
+		least = min(least, x[i])
+		y := x[i] * last
+		for j := 1; j <= t.terms; j++ {
+			w *= y / float64(j)
+			a[j] += w
 		}
 	}
-	t.z, t.w = nodes, weights
-	eu := t.eu
-	for i, z := range nodes {
-		w, ez := weights[i], math.Exp(m+s*z)
-		k := 0
-		for k < len(eu) && eu[k]*ez > 42 {
-			k++
+	t.least += least
+	t.multiply(a)
+	n := t.nodes
+	q1, q2 := t.q1[c*n:][:n], t.q2[c*n:][:n]
+	fma.Gumbel(rule, t.e, t.f, q1, q2)
+	fma.Quotients(t.prod, t.f, q1, q2)
+	x2 := s * s / (math.Pi * math.Pi)
+	off = 1.24
+	for k := 1; k <= nodes; k++ {
+		off *= x2
+		if k > 1 {
+			off *= float64(k - 1)
 		}
-		q0, q1, q2 := p0[k:], p1[k:], p2[k:]
-		for l, e := range eu[k:] {
-			x := e * ez
-			g := w * math.Exp(-x)
-			q0[l] += g
-			g *= x
-			q1[l] += g
-			q2[l] += g * (x - 1)
+	}
+	return off
+}
+
+// multiply makes the product of the series one of a too.
+func (t *softmaxWork) multiply(a *[softmaxTerms + 1]float64) {
+	for j := t.terms; j > 0; j-- {
+		for i := 1; i <= j; i++ {
+			t.whole[j] += a[i] * t.whole[j-i]
 		}
 	}
 }
 
-// The bump is g(z) − N((z − bumpMean)/bumpSD).
-const (
-	bumpMean  = 0.5
-	bumpSD    = 0.75
-	bumpStep  = 0.3
-	bumpLeast = -4.6
-	bumpMost  = 32
-)
-
-// softmaxBump has it, and the derivatives of g, at nodes bumpStep apart, with weights for a density.
-var softmaxBump = sync.OnceValue(func() (bump [][3]float64) {
-	for i := 0.0; bumpLeast+i*bumpStep < bumpMost; i++ {
-		z := bumpLeast + i*bumpStep
-		x := math.Exp(-z)
-		g, w := math.Exp(-x), bumpStep*special.GaussInvSqrt2Pi
-		bump = append(bump, [3]float64{w * (g - special.NormalTail((bumpMean-z)/bumpSD)), w * g * x, w * g * x * (x - 1)})
+// byBump is byRule by a normal distribution function and a bump, where the standard deviation is
+// no small one, but it returns a bound of the error of Φ.
+func (t *softmaxWork) byBump(c int, m, v, s, size float64) (off float64) {
+	l := t.level
+	a := &t.series[c]
+	*a = [softmaxTerms + 1]float64{1}
+	factorial := 1.0
+	for j := 1; j <= t.terms; j++ {
+		x := float64(j)
+		factorial *= x
+		a[j] = math.Exp(x*(m-t.lo-size)+0.5*x*x*v) / factorial
 	}
-	return bump
+	t.multiply(a)
+	n := t.nodes
+	f, q1, q2, wr := t.f, t.q1[c*n:][:n], t.q2[c*n:][:n], grown(&t.wr, 2*n)
+	is, both := 1/s, 1/math.Sqrt(v+bumpSD*bumpSD)
+	step, reach := l.step*is, (l.reach+0.7)*s
+	x0 := max(t.lo-m, -1e300)
+	// row returns an even row of the bump that is next to x.
+	row := func(x float64) int {
+		return 2 * int(min(max((x-bumpLeast)/(2*l.step), 0), float64(len(l.bump)/2)))
+	}
+	for b := 0; b < n; b += 8 {
+		first := bumpLeast + l.step*float64(row(x0+t.h*float64(b)-reach))
+		d, w, r := (x0+t.h*float64(b)-first)*is, (*[8]float64)(wr[2*b:]), (*[8]float64)(wr[2*b+8:])
+		for i := range w {
+			y := min(d+t.h*is*float64(i), 38) // beyond, the density is 0
+			w[i], r[i] = -0.5*y*y, (y-0.5*step)*step
+		}
+	}
+	fma.Exp(wr)
+	q := math.Exp(-step * step)
+	for b := 0; b < n; b += 8 {
+		g, g1, g2 := (*[8]float64)(f[b:]), (*[8]float64)(q1[b:]), (*[8]float64)(q2[b:])
+		x := x0 + t.h*float64(b)
+		from := row(x - reach)
+		table := l.bump[from:max(from, row(x+7*t.h+reach+2*l.step))]
+		fma.Bell(table, (*[8]float64)(wr[2*b:]), (*[8]float64)(wr[2*b+8:]), q, g, g1, g2)
+		for i := range g {
+			g[i] *= is
+			g1[i] *= is
+			g2[i] *= is
+		}
+		addNormals(g, (x-bumpMean)*both, t.h*both)
+	}
+	t.wide[0] *= f[0]
+	t.wide[1] *= f[1]
+	fma.Quotients(t.prod, f, q1, q2)
+	// what is cut off of a window and of the table, and the even steps
+	return 0.01*l.tol + l.off*is*math.Exp(0.5*bumpHeight*bumpHeight*is*is)
+}
+
+// normals has N(x) and its density at x = i/normalParts − normalMost.
+var normals = sync.OnceValue(func() (t *[2*normalMost*normalParts + 1][2]float64) {
+	t = new([2*normalMost*normalParts + 1][2]float64)
+	for i := range t {
+		x := float64(i)/normalParts - normalMost
+		t[i] = [2]float64{special.NormalTail(-x), special.NormalPDF(x)}
+	}
+	return t
 })
 
-// wide is class for standard deviations of softmaxWide or more: the densities at nodes a step apart
-// have ratios in geometric progression.
-func (t *softmaxWork) wide(p0, p1, p2 []float64, m, s float64) {
-	bump := softmaxBump()
-	is, both := 1/s, 1/math.Sqrt(s*s+bumpSD*bumpSD)
-	w := bumpStep * is
-	q := math.Exp(-w * w)
-	reach := int(min(softmaxReach/w+1, float64(len(bump))))
-	for k, u := range t.u {
-		x := u - m
-		at := int(min(max(math.Round((x-bumpLeast)/bumpStep), 0), float64(len(bump)-1)))
-		off := (x - bumpLeast - float64(at)*bumpStep) * is
-		var f, d, e float64
-		if first := math.Exp(-0.5 * off * off); first > 0 {
-			b := &bump[at]
-			f, d, e = b[0]*first, b[1]*first, b[2]*first
-			for sign := -1; sign <= 1; sign += 2 {
-				g, r := first, math.Exp((float64(sign)*off-0.5*w)*w)
-				for i := 1; i <= reach; i++ {
-					j := at + sign*i
-					if j < 0 || j >= len(bump) {
-						break
-					}
-					g *= r
-					r *= q
-					b := &bump[j]
-					f += b[0] * g
-					d += b[1] * g
-					e += b[2] * g
-				}
+const (
+	normalMost  = 9
+	normalParts = 32
+)
+
+// addNormals adds the normal distribution function at x + i·step to f[i], by its series about the
+// nearest of a table, to 1e−16. What is less than 0 then is 0.
+func addNormals(f *[8]float64, x, step float64) {
+	t := normals()
+	for i := range f {
+		y := min(max(x+float64(i)*step, -normalMost), normalMost)
+		j := int((y+normalMost)*normalParts + 0.5)
+		z := float64(j)/normalParts - normalMost
+		d, n, zz := y-z, &t[j], z*z
+		s := 1 + d*(-z/2+d*((zz-1)/6+d*(z*(3-zz)/24+d*(((zz-6)*zz+3)/120-d*(z*((zz-10)*zz+15)/720)))))
+		f[i] = max(f[i]+(n[0]+n[1]*d*s), 0)
+	}
+}
+
+// over returns the series of F/Φ_c, c being of coefficients a.
+func (t *softmaxWork) over(a *[softmaxTerms + 1]float64) (r [softmaxTerms + 1]float64) {
+	for j := range t.terms {
+		r[j] = t.whole[j]
+		for i := 1; i <= j; i++ {
+			r[j] -= a[i] * r[j-i]
+		}
+	}
+	return r
+}
+
+// tails returns what E π_c and E π_c² have beyond the last node.
+func (t *softmaxWork) tails(c int) (p, p2 float64) {
+	if t.terms < 2 {
+		return 0, 0
+	}
+	a := &t.series[c]
+	rest := t.over(a)
+	sign := 1.0
+	for j := 1; j < t.terms; j++ {
+		var x, y float64
+		for i := 1; i <= j; i++ {
+			x += float64(i) * a[i] * rest[j-i]
+			y += float64(i*(i-1)) * a[i] * rest[j-i]
+		}
+		p += sign * x * t.sums[j]
+		p2 -= sign * y * t.sums[j]
+		sign = -sign
+	}
+	return p, p2
+}
+
+// crossTail returns what E π_cπ_e has beyond the last node.
+func (t *softmaxWork) crossTail(c, e int) (p float64) {
+	if t.terms < 3 {
+		return 0
+	}
+	a, b := &t.series[c], &t.series[e]
+	rest := t.over(a)
+	for j := range t.terms { // over b too
+		for i := 1; i <= j; i++ {
+			rest[j] -= b[i] * rest[j-i]
+		}
+	}
+	sign := 1.0
+	for j := 2; j < t.terms; j++ {
+		x := 0.0
+		for i := 1; i < j; i++ {
+			for k := 1; i+k <= j; k++ {
+				x += float64(i*k) * a[i] * b[k] * rest[j-i-k]
 			}
 		}
-		p0[k], p1[k], p2[k] = max(special.NormalTail((bumpMean-x)*both)+f*is, 0), d*is, e*is
+		p += sign * x * t.sums[j]
+		sign = -sign
 	}
+	return p
+}
+
+// left bounds what E L has of F left of the first node. There each Φ of a rule falls at least like
+// exp(−e^{−u}x) for the least node x, and those of normals are log-concave.
+func (t *softmaxWork) left() float64 {
+	ratio := math.Exp(-math.Expm1(t.h) * t.least)
+	if t.wide[1] > t.wide[0] {
+		ratio *= t.wide[0] / t.wide[1]
+	}
+	if f := t.prod[0]; f > 0 {
+		return t.h * f * ratio / (1 - ratio)
+	}
+	return 0
+}
+
+// right bounds what E L has beyond the last node and its series lack: E X^J e^{−Ju}/J!, or E Σ_c
+// e^{θ(s_c − u)} for a θ ≤ 1 that is best for each class.
+func (t *softmaxWork) right(m, v []float64, centre float64) (sum float64) {
+	if t.terms > 0 {
+		return t.whole[t.terms] * t.sums[t.terms]
+	}
+	for c, x := range m {
+		d := t.lo + t.h*float64(t.nodes) - (x - centre)
+		theta := min(1, d/v[c])
+		sum += math.Exp(theta*(0.5*theta*v[c]-d)) * t.h / -math.Expm1(-theta*t.h)
+	}
+	return sum
 }

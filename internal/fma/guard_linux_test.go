@@ -100,7 +100,7 @@ func TestGuard(t *testing.T) {
 					Gumbel([][2]float64{{1, 0.5}}, x, y, w, guarded(t, n, front))
 					Quotients(x, y, w, guarded(t, n, front))
 				}
-				Bell([][3]float64{{1, 2, 3}}, &eight, &eight, 1, &eight, &eight, &eight)
+				Bell(make([][3]float64, 2), &eight, &eight, 1, &eight, &eight, &eight)
 				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
 				// a row of all columns, and one of the last
 				for _, ones := range []bool{false, true} {

@@ -51,26 +51,36 @@ func gumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
 	}
 }
 
-// Bell stores, in the 8 lanes i, the sums over the rows j of a table
+// Bell stores, in the 8 lanes i, the sums over the rows j of a table, of which there is an even
+// number,
 //
 //	f_k[i] = Σ_j w_i r_iʲ q^(j(j−1)/2) t_j[k],   k = 0, 1, 2:
 //
-// the weights are Gaussian densities at equal distances.
+// the weights are Gaussian densities at equal distances. Even and odd rows have sums of their own,
+// which are added last.
 func Bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
+	shapes(len(table)%2 == 0)
 	pathBell(table, w, r, q, f0, f1, f2)
 }
 
 // bell is Bell.
 func bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
+	qq := q * q
 	for i, a := range w {
-		var y0, y1, y2 float64
-		b := r[i]
-		for _, t := range table {
-			y0, y1, y2 = math.FMA(a, t[0], y0), math.FMA(a, t[1], y1), math.FMA(a, t[2], y2)
-			a *= b
-			b *= q
+		var y, z [3]float64
+		// weights, and the ratios to those two rows further on
+		b, c := a*r[i], r[i]*r[i]*q
+		d := c * qq
+		for j := 0; j < len(table); j += 2 {
+			for k := range y {
+				y[k], z[k] = math.FMA(a, table[j][k], y[k]), math.FMA(b, table[j+1][k], z[k])
+			}
+			a *= c
+			b *= d
+			c *= qq * qq
+			d *= qq * qq
 		}
-		f0[i], f1[i], f2[i] = y0, y1, y2
+		f0[i], f1[i], f2[i] = y[0]+z[0], y[1]+z[1], y[2]+z[2]
 	}
 }
 

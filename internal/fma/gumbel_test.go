@@ -59,7 +59,7 @@ func TestGumbelSame(t *testing.T) {
 // TestBellSame: the paths have the same bits, and the weights are Gaussian densities.
 func TestBellSame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for _, n := range []int{0, 1, 2, 31} {
+	for _, n := range []int{0, 2, 4, 32} {
 		const step = 0.3
 		table := make([][3]float64, n)
 		for i := range table {

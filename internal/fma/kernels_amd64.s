@@ -2302,52 +2302,108 @@ GLOBL gumbel0<>(SB), RODATA|NOPTR, $64
 // func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
 // Requires: AVX, FMA3
 TEXT ·bellAVX2(SB), NOSPLIT|NOPTR, $0-64
-	MOVQ         n+0(FP), AX
-	MOVQ         table+8(FP), CX
-	MOVQ         w+16(FP), DX
-	MOVQ         r+24(FP), BX
+	MOVQ         table+8(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         r+24(FP), DX
+	MOVQ         f0+40(FP), BX
+	MOVQ         f1+48(FP), SI
+	MOVQ         f2+56(FP), DI
+	MOVQ         n+0(FP), R8
 	VBROADCASTSD q+32(FP), Y0
-	MOVQ         f0+40(FP), SI
-	MOVQ         f1+48(FP), DI
-	MOVQ         f2+56(FP), R8
-	VMOVUPD      (DX), Y1
-	VMOVUPD      (BX), Y2
+	MOVQ         AX, R9
 	VXORPD       Y3, Y3, Y3
 	VXORPD       Y4, Y4, Y4
 	VXORPD       Y5, Y5, Y5
-	VMOVUPD      32(DX), Y6
-	VMOVUPD      32(BX), Y7
 	VXORPD       Y8, Y8, Y8
 	VXORPD       Y9, Y9, Y9
 	VXORPD       Y10, Y10, Y10
+	VMOVUPD      (CX), Y1
+	VMOVUPD      (DX), Y2
+	VMULPD       Y1, Y2, Y6
+	VMULPD       Y2, Y2, Y2
+	VMULPD       Y2, Y0, Y2
+	VMULPD       Y0, Y0, Y0
+	VMULPD       Y2, Y0, Y7
+	VMULPD       Y0, Y0, Y0
 
-row:
-	CMPQ         AX, $0x00000001
-	JL           row_end
-	VBROADCASTSD (CX), Y11
+rows0:
+	CMPQ         R8, $0x00000002
+	JL           rows0_end
+	VBROADCASTSD (R9), Y11
 	VFMADD231PD  Y11, Y1, Y3
-	VFMADD231PD  Y11, Y6, Y8
-	VBROADCASTSD 8(CX), Y11
+	VBROADCASTSD 8(R9), Y11
 	VFMADD231PD  Y11, Y1, Y4
-	VFMADD231PD  Y11, Y6, Y9
-	VBROADCASTSD 16(CX), Y11
+	VBROADCASTSD 16(R9), Y11
 	VFMADD231PD  Y11, Y1, Y5
+	VBROADCASTSD 24(R9), Y11
+	VFMADD231PD  Y11, Y6, Y8
+	VBROADCASTSD 32(R9), Y11
+	VFMADD231PD  Y11, Y6, Y9
+	VBROADCASTSD 40(R9), Y11
 	VFMADD231PD  Y11, Y6, Y10
 	VMULPD       Y2, Y1, Y1
-	VMULPD       Y0, Y2, Y2
 	VMULPD       Y7, Y6, Y6
+	VMULPD       Y0, Y2, Y2
 	VMULPD       Y0, Y7, Y7
-	ADDQ         $0x00000018, CX
-	SUBQ         $0x00000001, AX
-	JMP          row
+	ADDQ         $0x00000030, R9
+	SUBQ         $0x00000002, R8
+	JMP          rows0
 
-row_end:
-	VMOVUPD Y3, (SI)
-	VMOVUPD Y4, (DI)
-	VMOVUPD Y5, (R8)
-	VMOVUPD Y8, 32(SI)
-	VMOVUPD Y9, 32(DI)
-	VMOVUPD Y10, 32(R8)
+rows0_end:
+	VADDPD       Y8, Y3, Y3
+	VMOVUPD      Y3, (BX)
+	VADDPD       Y9, Y4, Y4
+	VMOVUPD      Y4, (SI)
+	VADDPD       Y10, Y5, Y5
+	VMOVUPD      Y5, (DI)
+	MOVQ         n+0(FP), R8
+	VBROADCASTSD q+32(FP), Y0
+	MOVQ         AX, AX
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	VMOVUPD      32(CX), Y1
+	VMOVUPD      32(DX), Y2
+	VMULPD       Y1, Y2, Y6
+	VMULPD       Y2, Y2, Y2
+	VMULPD       Y2, Y0, Y2
+	VMULPD       Y0, Y0, Y0
+	VMULPD       Y2, Y0, Y7
+	VMULPD       Y0, Y0, Y0
+
+rows1:
+	CMPQ         R8, $0x00000002
+	JL           rows1_end
+	VBROADCASTSD (AX), Y11
+	VFMADD231PD  Y11, Y1, Y3
+	VBROADCASTSD 8(AX), Y11
+	VFMADD231PD  Y11, Y1, Y4
+	VBROADCASTSD 16(AX), Y11
+	VFMADD231PD  Y11, Y1, Y5
+	VBROADCASTSD 24(AX), Y11
+	VFMADD231PD  Y11, Y6, Y8
+	VBROADCASTSD 32(AX), Y11
+	VFMADD231PD  Y11, Y6, Y9
+	VBROADCASTSD 40(AX), Y11
+	VFMADD231PD  Y11, Y6, Y10
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y7, Y6, Y6
+	VMULPD       Y0, Y2, Y2
+	VMULPD       Y0, Y7, Y7
+	ADDQ         $0x00000030, AX
+	SUBQ         $0x00000002, R8
+	JMP          rows1
+
+rows1_end:
+	VADDPD  Y8, Y3, Y3
+	VMOVUPD Y3, 32(BX)
+	VADDPD  Y9, Y4, Y4
+	VMOVUPD Y4, 32(SI)
+	VADDPD  Y10, Y5, Y5
+	VMOVUPD Y5, 32(DI)
 	VZEROUPPER
 	RET
 
@@ -4618,39 +4674,54 @@ vector_end:
 // func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·bellAVX512(SB), NOSPLIT|NOPTR, $0-64
-	MOVQ         n+0(FP), AX
-	MOVQ         table+8(FP), CX
-	MOVQ         w+16(FP), DX
-	MOVQ         r+24(FP), BX
+	MOVQ         table+8(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         r+24(FP), DX
+	MOVQ         f0+40(FP), BX
+	MOVQ         f1+48(FP), SI
+	MOVQ         f2+56(FP), DI
+	MOVQ         n+0(FP), R8
 	VBROADCASTSD q+32(FP), Z0
-	MOVQ         f0+40(FP), SI
-	MOVQ         f1+48(FP), DI
-	MOVQ         f2+56(FP), R8
-	VMOVUPD      (DX), Z1
-	VMOVUPD      (BX), Z2
+	MOVQ         AX, AX
 	VXORPD       Z3, Z3, Z3
 	VXORPD       Z4, Z4, Z4
 	VXORPD       Z5, Z5, Z5
+	VXORPD       Z8, Z8, Z8
+	VXORPD       Z9, Z9, Z9
+	VXORPD       Z10, Z10, Z10
+	VMOVUPD      (CX), Z1
+	VMOVUPD      (DX), Z2
+	VMULPD       Z1, Z2, Z6
+	VMULPD       Z2, Z2, Z2
+	VMULPD       Z2, Z0, Z2
+	VMULPD       Z0, Z0, Z0
+	VMULPD       Z2, Z0, Z7
+	VMULPD       Z0, Z0, Z0
 
-row:
-	CMPQ         AX, $0x00000001
-	JL           row_end
-	VBROADCASTSD (CX), Z6
-	VFMADD231PD  Z6, Z1, Z3
-	VBROADCASTSD 8(CX), Z6
-	VFMADD231PD  Z6, Z1, Z4
-	VBROADCASTSD 16(CX), Z6
-	VFMADD231PD  Z6, Z1, Z5
-	VMULPD       Z2, Z1, Z1
-	VMULPD       Z0, Z2, Z2
-	ADDQ         $0x00000018, CX
-	SUBQ         $0x00000001, AX
-	JMP          row
+rows0:
+	CMPQ             R8, $0x00000002
+	JL               rows0_end
+	VFMADD231PD.BCST (AX), Z1, Z3
+	VFMADD231PD.BCST 8(AX), Z1, Z4
+	VFMADD231PD.BCST 16(AX), Z1, Z5
+	VFMADD231PD.BCST 24(AX), Z6, Z8
+	VFMADD231PD.BCST 32(AX), Z6, Z9
+	VFMADD231PD.BCST 40(AX), Z6, Z10
+	VMULPD           Z2, Z1, Z1
+	VMULPD           Z7, Z6, Z6
+	VMULPD           Z0, Z2, Z2
+	VMULPD           Z0, Z7, Z7
+	ADDQ             $0x00000030, AX
+	SUBQ             $0x00000002, R8
+	JMP              rows0
 
-row_end:
-	VMOVUPD Z3, (SI)
-	VMOVUPD Z4, (DI)
-	VMOVUPD Z5, (R8)
+rows0_end:
+	VADDPD  Z8, Z3, Z3
+	VMOVUPD Z3, (BX)
+	VADDPD  Z9, Z4, Z4
+	VMOVUPD Z4, (SI)
+	VADDPD  Z10, Z5, Z5
+	VMOVUPD Z5, (DI)
 	VZEROUPPER
 	RET
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -15,7 +16,8 @@ var gumbelPoly = []float64{
 }
 
 func gumbel() {
-	begin("gumbel", "func(n, nodes int, rule, e, f0, f1, f2 *float64)", "is gumbel, n being a multiple of 8.")
+	begin("gumbel", "func(n, nodes int, rule, e, f0, f1, f2 *float64)",
+		"is gumbel, n being a multiple of 8.")
 	n, nodes, rule := load("n"), load("nodes"), load("rule")
 	e, f0, f1, f2 := load("e"), load("f0"), load("f1"), load("f2")
 	one, least := register(number("one", 1)), register(number("gumbelLeast", -690))
@@ -58,34 +60,55 @@ func gumbel() {
 }
 
 func bell() {
-	begin("bell", "func(n int, table *float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64)", "is bell for a table of n rows.")
-	n, table, wAt, rAt, q := load("n"), load("table"), load("w"), load("r"), scalar("q")
+	begin("bell",
+		"func(n int, table *float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64)",
+		"is bell for a table of n rows.")
+	table, wAt, rAt := load("table"), load("w"), load("r")
 	f := []reg.Register{load("f0"), load("f1"), load("f2")}
-	parts := 8 / lanes
-	w, r, sum := make([]reg.VecVirtual, parts), make([]reg.VecVirtual, parts), make([][3]reg.VecVirtual, parts)
-	for i := range parts {
-		w[i], r[i] = register(Mem{Base: wAt, Disp: i * bytes}), register(Mem{Base: rAt, Disp: i * bytes})
-		for k := range sum[i] {
-			sum[i][k] = zero()
-		}
-	}
-	repeat("row", n, 1, func() {
-		for k := range 3 {
-			t := vector()
-			VBROADCASTSD(Mem{Base: table, Disp: 8 * k}, t)
-			for i := range parts {
-				VFMADD231PD(t, w[i], sum[i][k])
+	left := GP64()
+	for i := range 8 / lanes {
+		n, row, q, four := load("n"), GP64(), scalar("q"), vector()
+		MOVQ(n, left)
+		MOVQ(table, row)
+		var w, r [2]reg.VecVirtual // weights of even and odd rows, and ratios
+		var sum [2][3]reg.VecVirtual
+		for c := range w {
+			w[c], r[c] = vector(), vector()
+			for k := range sum[c] {
+				sum[c][k] = zero()
 			}
 		}
-		for i := range parts {
-			VMULPD(r[i], w[i], w[i])
-			VMULPD(q, r[i], r[i])
-		}
-		advance(table, 24)
-	})
-	for i := range parts {
+		VMOVUPD(Mem{Base: wAt, Disp: i * bytes}, w[0])
+		VMOVUPD(Mem{Base: rAt, Disp: i * bytes}, r[0])
+		VMULPD(w[0], r[0], w[1])
+		VMULPD(r[0], r[0], r[0])
+		VMULPD(r[0], q, r[0])
+		VMULPD(q, q, q)
+		VMULPD(r[0], q, r[1])
+		VMULPD(q, q, four)
+		repeat(fmt.Sprintf("rows%d", i), left, 2, func() {
+			for c := range w {
+				for k := range f {
+					if lanes == 8 {
+						VFMADD231PD_BCST(Mem{Base: row, Disp: 24*c + 8*k}, w[c], sum[c][k])
+						continue
+					}
+					t := vector()
+					VBROADCASTSD(Mem{Base: row, Disp: 24*c + 8*k}, t)
+					VFMADD231PD(t, w[c], sum[c][k])
+				}
+			}
+			for c := range w {
+				VMULPD(r[c], w[c], w[c])
+			}
+			for c := range w {
+				VMULPD(four, r[c], r[c])
+			}
+			advance(row, 48)
+		})
 		for k, p := range f {
-			VMOVUPD(sum[i][k], Mem{Base: p, Disp: i * bytes})
+			VADDPD(sum[1][k], sum[0][k], sum[0][k])
+			VMOVUPD(sum[0][k], Mem{Base: p, Disp: i * bytes})
 		}
 	}
 	end()
