@@ -485,6 +485,9 @@ func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PS
 
 // denseSites returns q as what sites make of the prior of g.
 func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error) {
+	if err := oneLatent(likOf(g.terms), "PSIS and LOO"); err != nil {
+		return nil, err
+	}
 	switch {
 	case q == nil:
 		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
@@ -568,6 +571,9 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 // The error is one of NewPSIS. It wraps ErrParam if q is nil, over other weights than g, or over
 // more weights than rows with another prior than g, and ErrNotPosDef if RandWeights has no draws.
 func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*PSIS, error) {
+	if err := oneLatent(likOf(g.lin.Terms), "PSIS"); err != nil {
+		return nil, err
+	}
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
@@ -682,6 +688,9 @@ func (g *GLM) excess(c gauss.Cov, delta []float64, w *excessWork) (square, logDe
 //   - ErrNotFinite if a row that is left out has no log-probability;
 //   - ErrMemory.
 func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
+	if err := oneLatent(likOf(g.lin.Terms), "LOO"); err != nil {
+		return nil, err
+	}
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}

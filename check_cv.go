@@ -132,16 +132,22 @@ func checkFold(p *Prediction, rows int) error {
 // pool returns the predictions of the rows of all folds, in order.
 func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	p := &Prediction{lik: parts[0].lik}
-	p.m, p.v = latentSlices(n)
+	width := latentsOf(p.lik)
+	p.m, p.v = latentSlices(n * width)
 	p.each = make([]Likelihood, n)
 	same := true
 	for f, part := range parts {
 		if a, b := factsOf(part.lik).Support, factsOf(p.lik).Support; a != b {
 			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, fold 0 of %v: %w", f, a, b, ErrParam)
 		}
+		if a, b := latentsOf(part.lik), width; a != b {
+			return nil, fmt.Errorf("pgsvi: fold %d predicts %d classes, fold 0 %d; set Softmax.Classes: %w", f, a, b, ErrParam)
+		}
 		same = same && part.each == nil && reflect.DeepEqual(part.lik, p.lik)
 		for k, i := range tests[f] {
-			p.m[i], p.v[i], p.each[i] = part.m[k], part.v[k], part.likOf(k)
+			p.each[i] = part.likOf(k)
+			copy(p.m[i*width:(i+1)*width], part.m[k*width:])
+			copy(p.v[i*width:(i+1)*width], part.v[k*width:])
 		}
 	}
 	if same {

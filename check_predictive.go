@@ -82,6 +82,9 @@ func (c *PredictiveCheck) String() string {
 // of ctx.
 func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
+	if err := oneLatent(likOf(g.lin.Terms), "PredictiveCheck"); err != nil {
+		return nil, err
+	}
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
@@ -95,6 +98,9 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 // GPPosterior.Joint.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
+	if err := oneLatent(likOf(g.terms), "PredictiveCheck"); err != nil {
+		return nil, err
+	}
 	switch {
 	case q == nil:
 		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)

@@ -61,6 +61,11 @@ func (m *Scores) String() string {
 //     both labels occur;
 //   - "Brier": the mean of (P(+1) − 1{y = +1})²
 //
+// for the classes of a Softmax
+//
+//   - "accuracy": the share of rows whose class is the most probable;
+//   - "Brier": the mean of Σ_c (P(c) − 1{y = c})²
+//
 // and for counts and numbers
 //
 //   - "RMSE": the root of the mean of (y − E[y])², in units of y;
@@ -92,6 +97,7 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 			return nil, fmt.Errorf("pgsvi: row %d: %w", i, err)
 		}
 	}
+	many := latentsOf(p.lik) > 1
 	s := newRowScores(p, y)
 	var bad failedRows
 	for i, err := range s.errs {
@@ -108,9 +114,12 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 		}
 	}
 	m.add("log loss", loss)
-	if factsOf(p.lik).Support == SignLabels {
+	switch {
+	case many:
+		m.classes(p, y, s.errs)
+	case factsOf(p.lik).Support == SignLabels:
 		m.labels(s)
-	} else {
+	default:
 		m.numbers(s)
 	}
 	return m, bad.err()
@@ -132,6 +141,10 @@ func newRowScores(p *Prediction, y []float64) *rowScores {
 		in50: make([]bool, n), in90: make([]bool, n), errs: make([]error, n)}
 	parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
+			if latentsOf(p.lik) > 1 {
+				s.errs[i] = p.rowErr(i)
+				continue
+			}
 			s.errs[i] = s.row(i, p.likOf(i), p.m[i], p.v[i])
 		}
 	})

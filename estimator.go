@@ -233,6 +233,9 @@ func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact boo
 	if err := validateOption(e); err != nil {
 		return nil, false, err
 	}
+	if _, ok := e.(Exact); !ok && latentsOf(lik) > 1 {
+		return nil, false, fmt.Errorf("pgsvi: the estimator %T with %s, which has Exact alone: %w", e, typeName(lik), ErrNoEstimator)
+	}
 	exact, err = e.SetupSites(lik)
 	return e, exact, err
 }

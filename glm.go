@@ -65,7 +65,7 @@ type GLMOptions struct {
 	// blocks 0, 1, 2, … are automatic relevance determination (ARD), one for each column.
 	Blocks []int
 	// Offset is o_n for each row; nil means 0. For counts with an exposure it is the logarithm of
-	// the exposure.
+	// the exposure. For a Softmax it has one for each class of each row, row by row.
 	Offset []float64
 	// Weights multiply the log-likelihoods of the rows; nil means 1. A row of weight 0 is
 	// ignored. Aggregated data: k successes in n trials are a row with y = +1 and weight k, and a
@@ -73,6 +73,9 @@ type GLMOptions struct {
 	Weights []float64
 	// Names are the names of the columns of x; nil means x1, x2, …
 	Names []string
+	// ClassNames are the names of the classes of a Softmax, for the names of the weights; nil
+	// means 0, 1, …
+	ClassNames []string
 	// Covariance is the family of V: full, low-rank or diagonal.
 	Covariance Covariance
 	// Rank is the rank of a LowRankCovariance. Zero means 20. With a zero Solver.Goal a low-rank
@@ -150,6 +153,10 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err != nil {
 		return nil, err
 	}
+	classes := g.lin.Terms.Latents()
+	if err := g.checkClasses(); err != nil {
+		return nil, err
+	}
 	n, cols := x.Dims()
 	if n != len(y) {
 		return nil, fmt.Errorf("pgsvi: x has %d rows, y has %d responses: %w", n, len(y), ErrShape)
@@ -157,9 +164,14 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	for _, v := range []struct {
 		name string
 		x    []float64
-	}{{"Offset", g.opt.Offset}, {"Weights", g.opt.Weights}} {
-		if v.x != nil && len(v.x) != n {
-			return nil, fmt.Errorf("pgsvi: x has %d rows, GLMOptions.%s has %d elements: %w", n, v.name, len(v.x), ErrShape)
+		per  int
+	}{{"Offset", g.opt.Offset, classes}, {"Weights", g.opt.Weights, 1}} {
+		if v.x != nil && len(v.x) != n*v.per {
+			each := ""
+			if v.per > 1 {
+				each = fmt.Sprintf(", and should have one for each of %d classes of each row", v.per)
+			}
+			return nil, fmt.Errorf("pgsvi: x has %d rows, GLMOptions.%s has %d elements%s: %w", n, v.name, len(v.x), each, ErrShape)
 		}
 		if i, ok := dense.AllFinite(v.x); !ok {
 			return nil, fmt.Errorf("pgsvi: GLMOptions.%s[%d] is %v: %w", v.name, i, v.x[i], ErrNotFinite)
@@ -175,7 +187,11 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if _, sparse := x.(*Sparse); !sparse {
 		rows = memory.Bytes(1, n, d)
 	}
-	if err := g.opt.checkMemory(rows, n, d, g.opt.family(n, d)); err != nil {
+	if classes > 1 {
+		if err := g.checkClassMemory(rows, n, d); err != nil {
+			return nil, err
+		}
+	} else if err := g.opt.checkMemory(rows, n, d, g.opt.family(n, d)); err != nil {
 		return nil, err
 	}
 	g.lin.MaxMemory = g.opt.MaxMemory
@@ -196,7 +212,9 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.setPrior(); err != nil {
 		return nil, err
 	}
-	g.addPriorMean()
+	if classes == 1 { // of several the mean is that of all, and only differences count
+		g.addPriorMean()
+	}
 	g.setMeans(cols)
 	return g, nil
 }
@@ -367,14 +385,16 @@ func (g *GLM) dropWeightless() {
 		return
 	}
 	g.lin.X = g.lin.X.Sub(keep)
+	rows := t.Len()
 	for _, s := range []*[]float64{&t.Y, &t.Offset, &t.Weight} {
 		if *s == nil {
 			continue
 		}
+		per := len(*s) / rows
 		for k, i := range keep {
-			(*s)[k] = (*s)[i]
+			copy((*s)[k*per:(k+1)*per], (*s)[i*per:(i+1)*per])
 		}
-		*s = (*s)[:len(keep)]
+		*s = (*s)[:len(keep)*per]
 	}
 	t.Row = keep
 }
@@ -404,7 +424,12 @@ func (g *GLM) Len() int { return g.lin.X.Rows }
 func (g *GLM) dim() int { return len(g.lin.Names) }
 
 // covariance returns the family of V: that of the options, or what AutoCovariance chooses.
-func (g *GLM) covariance() Covariance { return g.opt.family(g.Len(), g.dim()) }
+func (g *GLM) covariance() Covariance {
+	if g.lin.Terms.K > 1 {
+		return FullCovariance
+	}
+	return g.opt.family(g.Len(), g.dim())
+}
 
 // family returns the family of V for n rows and d weights.
 func (o *GLMOptions) family(n, d int) Covariance {
@@ -454,6 +479,9 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if g.Len() == 0 {
 		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	if err := oneLatent(likOf(g.lin.Terms), "an Objective"); err != nil {
+		return Objective[*Gaussian]{}, err
 	}
 	return linearObjective(&g.lin, g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }
@@ -613,6 +641,9 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.covariance() == LowRankCovariance && !g.lin.Small(g.rank()) {
 		return nil, fmt.Errorf("pgsvi: prior standard deviations are not learned with a %v covariance; use DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
+	if err := oneLatent(likOf(g.lin.Terms), "Learn"); err != nil {
+		return nil, err
+	}
 	l := &glmLearner{glm: g}
 	if opt != nil {
 		l.opt = *opt
@@ -686,6 +717,9 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	}
 	d := g.dim()
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	if err := oneLatent(likOf(g.lin.Terms), "CertifyScale"); err != nil {
 		return nil, err
 	}
 	bounds, err := scaleBounds(g.lin.Terms, lo, hi, within)
@@ -765,6 +799,10 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 // predictions. It is immutable and safe for concurrent use. GLM.PSIS checks how good the
 // approximation is. GLM.LOO is leave-one-out cross-validation.
 //
+// The weights of a Softmax are those of its K classes, one class after the other, each less the
+// mean over all classes: the log odds of the class against the average of all, of which only
+// differences count.
+//
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data
 // and without the intercept. It panics if the number of columns differs. The prediction of a row
 // with a NaN or an infinity is NaN.
@@ -781,12 +819,25 @@ type GLMPosterior struct {
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
 func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
-	floats.Add(mean, g.lin.Prior.Mean)
+	if len(mean) == len(g.lin.Prior.Mean) {
+		floats.Add(mean, g.lin.Prior.Mean)
+	}
 	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means}
 }
 
 // priorPosterior returns the posterior of no data.
 func (g *GLM) priorPosterior() (*GLMPosterior, error) {
+	if g.lin.Terms.K > 1 {
+		a, err := site.NewContrastAlgebra(&g.lin, term.Crew{})
+		if err != nil {
+			return nil, err
+		}
+		mean, cov, err := a.Weights()
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return g.posterior(mean, cov, 0), nil
+	}
 	mean := make([]float64, g.dim())
 	if g.lin.Prior.Full == nil {
 		v := make(gauss.Diagonal, g.dim())
@@ -806,14 +857,15 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 // those removed.
 func (p *GLMPosterior) Len() int { return p.rows }
 
-// Dim returns D, the number of weights including the intercept.
+// Dim returns D, the number of weights including the intercept, or KD for a Softmax.
 func (p *GLMPosterior) Dim() int { return len(p.mean) }
 
 // Cols returns the number of columns that new points must have.
-func (p *GLMPosterior) Cols() int { return len(p.mean) - design.B2i(p.opt.Intercept) }
+func (p *GLMPosterior) Cols() int { return len(p.names) - design.B2i(p.opt.Intercept) }
 
-// Names returns the names of the weights, the last "(Intercept)" if there is one.
-func (p *GLMPosterior) Names() []string { return slices.Clone(p.names) }
+// Names returns the names of the weights, the last "(Intercept)" if there is one. For a Softmax
+// they are "class=0 · x1" and so on, class by class, with the names of GLMOptions.ClassNames.
+func (p *GLMPosterior) Names() []string { return p.weightNames() }
 
 // Mean stores the means of the weights in dst; nil allocates.
 func (p *GLMPosterior) Mean(dst []float64) []float64 {
@@ -910,10 +962,12 @@ func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
 // it allocates nothing where mean and variance are given, unless V is that of more weights than
 // rows: it is for services that predict a row at a time. Nil allocates. It panics if the number of
 // columns differs; a row with a NaN or an infinity is NaN, and a nil matrix has no rows.
+//
+// For a Softmax it is the scores of the classes, K for each row, row by row.
 func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
 	rows := 0
 	if !absent(x) {
-		rows = checkColumns(x, p.Cols())
+		rows = checkColumns(x, p.Cols()) * latentsOf(p.lik)
 	}
 	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
 	if rows > 0 {
@@ -924,6 +978,10 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 
 // latent implements latents.
 func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
+	if latentsOf(p.lik) > 1 {
+		p.latentClasses(m, v, x)
+		return
+	}
 	if len(m) > fewRows || !p.latentFew(m, v, x) {
 		p.latentBlocks(m, v, x)
 	}

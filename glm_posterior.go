@@ -19,18 +19,20 @@ import (
 
 // Summary returns the table of the weights of p, new.
 func (p *GLMPosterior) Summary() *Summary {
-	d := p.Dim()
+	d, names := p.Dim(), p.weightNames()
 	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d, Covariance: covarianceOf(p.cov)}
 	sd := p.SD(nil)
 	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
 	add := func(j int) {
-		s.Rows = append(s.Rows, SummaryRow{p.names[j], p.mean[j], sd[j], lo[j], hi[j]})
+		s.Rows = append(s.Rows, SummaryRow{names[j], p.mean[j], sd[j], lo[j], hi[j]})
 	}
-	if p.opt.Intercept {
-		add(d - 1)
-	}
-	for j := range p.Cols() {
-		add(j)
+	for first := 0; first < d; first += len(p.names) { // a class
+		if p.opt.Intercept {
+			add(first + p.Cols())
+		}
+		for j := range p.Cols() {
+			add(first + j)
+		}
 	}
 	return s
 }
@@ -48,6 +50,7 @@ type savedGLM struct {
 	Cov        savedCov           `json:"covariance"`
 	Prior      gauss.SavedPrior   `json:"prior"`
 	Means      save.List[float64] `json:"columnMeans,omitempty"` // files of before have none
+	ClassNames save.List[string]  `json:"classNames,omitempty"`
 }
 
 // savedCov is one of the forms of a gauss.Cov.
@@ -58,6 +61,8 @@ type savedCov struct {
 	Diagonal save.List[float64] `json:"variances,omitempty"` // a diagonal V
 	Dual     *savedDual         `json:"dual,omitempty"`
 	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
+	// the precisions of the classes, as Full has them
+	Classes []save.List[float64] `json:"classes,omitempty"`
 }
 
 // savedLowRank is a gauss.LowRank.
@@ -82,7 +87,10 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of weight", p.names); err != nil {
 		return err
 	}
-	s := &savedGLM{Names: p.names, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means}
+	if err := checkText("the name of class", p.opt.ClassNames); err != nil {
+		return err
+	}
+	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means}
 	switch c := p.cov.(type) {
 	case *gauss.Full:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
@@ -92,6 +100,10 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 		s.Cov.Dual = &savedDual{c.X.Save(), c.Gamma}
 	case *gauss.LowRank:
 		s.Cov.LowRank = &savedLowRank{c.Rank, c.D, c.U}
+	case *gauss.Contrasts:
+		for _, of := range c.Of {
+			s.Cov.Classes = append(s.Cov.Classes, dense.PackLower(of.S.P, len(p.names)))
+		}
 	default:
 		return fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
 	}
@@ -109,8 +121,12 @@ func (*GLMPosterior) load(r io.Reader) (*GLMPosterior, error) {
 }
 
 func (s *savedGLM) load() (*GLMPosterior, error) {
-	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > save.Most {
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	if err != nil {
+		return nil, err
+	}
+	d, k := len(s.Names), latentsOf(lik)
+	if d == 0 || len(s.Mean)/k != d || len(s.Mean)%k != 0 || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > save.Most {
 		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	if cols := d - design.B2i(s.Intercept); len(s.Means) > 0 && len(s.Means) != cols {
@@ -119,11 +135,10 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	if j, ok := dense.AllFinite(s.Means); !ok {
 		return nil, fmt.Errorf("the mean of column %d is %v: %w", j, s.Means[j], ErrNotFinite)
 	}
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
-	if err != nil {
-		return nil, err
+	if n := len(s.ClassNames); n > 0 && n != k || k > 1 && k != len(s.Cov.Classes) {
+		return nil, fmt.Errorf("%d classes, with %d names and %d covariances: %w", k, n, len(s.Cov.Classes), ErrShape)
 	}
-	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept}, means: s.Means}
+	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept, ClassNames: s.ClassNames}, means: s.Means}
 	if p.prior, err = s.Prior.Load(); err != nil {
 		return nil, err
 	}
@@ -137,6 +152,18 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 func (s *savedCov) load(prior *gauss.Prior) (gauss.Cov, error) {
 	d := len(prior.Mean)
 	switch {
+	case s.Classes != nil:
+		c := &gauss.Contrasts{}
+		for i, p := range s.Classes {
+			w, err := gauss.LoadPrecision(p, nil, d, fmt.Sprintf("precision of class %d", i))
+			if err == nil {
+				err = c.Add(w)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return c, nil
 	case s.Full != nil:
 		w, err := gauss.LoadPrecision(s.Full, s.FullLow, d, "precision")
 		return &gauss.Full{S: w}, err

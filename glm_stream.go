@@ -88,6 +88,9 @@ func (k *keptRows) clone() keptRows {
 // error also wraps ErrParam if opt has Autoscale or a covariance that is not full, and ErrMemory
 // if the D² numbers of the stream are too many for GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
+	if _, many := lik.(Softmax); many {
+		return nil, fmt.Errorf("pgsvi: a stream with Softmax, whose rows have several latent values; fit the rows together: %w", ErrParam)
+	}
 	g, err := newGLM(lik, nil, opt)
 	if err != nil {
 		return nil, err
@@ -153,6 +156,9 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 
 // streamUntil is Stream, whose error is that of h where that has stopped.
 func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
+	if err := oneLatent(p.lik, "a stream"); err != nil {
+		return nil, err
+	}
 	if err := p.opt.checkStream(p.Dim()); err != nil {
 		return nil, err
 	}

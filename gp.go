@@ -124,6 +124,9 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	if g.terms, err = newSiteTerms(lik, slices.Clone(y)); err != nil {
 		return nil, err
 	}
+	if err := oneLatent(likOf(g.terms), "a GP"); err != nil {
+		return nil, err
+	}
 	if err := g.checkJitter(); err != nil {
 		return nil, err
 	}

@@ -303,6 +303,9 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 	if cols < 1 {
 		return nil, fmt.Errorf("pgsvi: rows of %d columns: %w", cols, ErrEmpty)
 	}
+	if _, many := g.lik.(Softmax); many {
+		return nil, fmt.Errorf("pgsvi: NewSparseGPRows with Softmax, whose rows have several latent values: %w", ErrParam)
+	}
 	if err := errors.Join(checkKernel(k, cols), checkLikelihood(g.lik)); err != nil {
 		return nil, err
 	}

@@ -70,10 +70,17 @@ func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
 	if lik == nil {
 		lik = GaussianNoise{}
 	}
+	if s, ok := lik.(Softmax); ok {
+		s, err := s.seen(y)
+		if err != nil {
+			return nil, err
+		}
+		lik = s
+	}
 	if err := checkLabels(lik, y); err != nil {
 		return nil, err
 	}
-	t := &term.Terms{Lik: viewOf(lik), Y: y}
+	t := &term.Terms{Lik: viewOf(lik), Y: y, K: latentsOf(lik)}
 	t.SetOwn()
 	return t, nil
 }
@@ -163,6 +170,9 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 // expectSite. The error wraps ErrNotFinite and names the first term whose derivatives are of no
 // use, or is that of est.
 func estimate(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
+	if t.K > 1 {
+		return estimateMany(t, x, batch)
+	}
 	for i := range x.M {
 		y, o, _, c := t.Term(dense.Index(batch, i))
 		x.Y[i], x.At[i], x.Wide[i] = y, x.M[i]+o, x.V[i]+c

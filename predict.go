@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
@@ -17,6 +18,8 @@ import (
 //
 //	p(y|x) = ∫ p(y|η) N(η|m, v) dη.
 //
+// A row of a Softmax has K latent values, the scores of its classes, which are independent.
+//
 // The method At of a posterior makes one, and so does NewPrediction. It is immutable and safe for
 // concurrent use. Its methods store their results in the slices given to them; nil allocates, and
 // a length other than Len panics.
@@ -25,7 +28,7 @@ import (
 // and Err names it. A nil matrix, or a nil pointer, has no rows, and Err says so.
 type Prediction struct {
 	lik  Likelihood
-	m, v []float64
+	m, v []float64    // row by row, where a row has several
 	err  error        // of the parameters of lik, or of a matrix that is nil
 	each []Likelihood // of each row, where they differ; nil means lik
 }
@@ -39,14 +42,21 @@ func (p *Prediction) likOf(i int) Likelihood {
 }
 
 // NewPrediction returns the prediction under lik for latent values N(mean_i, variance_i). A nil
-// lik means GaussianNoise{}. Both slices are copied; it panics if their lengths differ. Err
-// reports invalid rows and parameters of lik.
+// lik means GaussianNoise{}. For a Softmax of K classes they are the scores of the first row, then
+// those of the next. Both slices are copied; it panics if their lengths differ or are no multiple
+// of K. Err reports invalid rows and parameters of lik.
 func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	if len(mean) != len(variance) {
 		panic(fmt.Sprintf("pgsvi: %d latent means and %d variances", len(mean), len(variance)))
 	}
 	if lik == nil {
 		lik = GaussianNoise{}
+	}
+	if s, ok := lik.(Softmax); ok && s.Classes < 2 {
+		return &Prediction{lik: lik, err: fmt.Errorf("pgsvi: a prediction needs the number of classes, and Softmax.Classes is %d: %w", s.Classes, ErrParam)}
+	}
+	if k := latentsOf(lik); len(mean)%k != 0 {
+		panic(fmt.Sprintf("pgsvi: %d latent means of rows that have %d each", len(mean), k))
 	}
 	m, v := latentSlices(len(mean))
 	copy(m, mean)
@@ -74,7 +84,7 @@ func predictAt(post latents, x mat.Matrix) Prediction {
 		return Prediction{lik: post.likelihood(), err: err}
 	}
 	rows := checkColumns(x, post.Cols())
-	m, v := latentSlices(rows)
+	m, v := latentSlices(rows * latentsOf(post.likelihood()))
 	post.latent(m, v, x)
 	return Prediction{lik: post.likelihood(), m: m, v: v}
 }
@@ -96,7 +106,7 @@ func latentSlices(n int) (m, v []float64) {
 }
 
 // Len returns the number of rows.
-func (p *Prediction) Len() int { return len(p.m) }
+func (p *Prediction) Len() int { return len(p.m) / latentsOf(p.lik) }
 
 // Err returns the error of the first row without a prediction, or nil. It wraps ErrNotFinite if a
 // latent mean or variance is not finite, and ErrParam if a variance is negative or a parameter of
@@ -105,8 +115,8 @@ func (p *Prediction) Err() error {
 	if p.err != nil {
 		return p.err
 	}
-	for i := range p.m {
-		if err := checkLatent(p.m[i], p.v[i]); err != nil {
+	for i := range p.Len() {
+		if err := p.rowErr(i); err != nil {
 			return fmt.Errorf("pgsvi: row %d: %w", i, err)
 		}
 	}
@@ -124,21 +134,23 @@ func checkLatent(m, v float64) error {
 	return fmt.Errorf("the latent mean is %v, the latent variance %v: %w", m, v, ErrNotFinite)
 }
 
-// Latent stores the means and variances of the latent values, without noise.
+// Latent stores the means and variances of the latent values, without noise: Len of them, or for a
+// Softmax Len·K, the scores of the classes of a row one after the other. Of these only differences
+// count.
 func (p *Prediction) Latent(mean, variance []float64) (m, v []float64) {
-	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
+	m, v = dense.Dest(mean, len(p.m)), dense.Dest(variance, len(p.m))
 	copy(m, p.m)
 	copy(v, p.v)
 	return m, v
 }
 
 // Offset returns the prediction with offset_i added to the latent mean of row i, as
-// GLMOptions.Offset does in a fit. It panics if there are not Len offsets.
+// GLMOptions.Offset does in a fit. It panics if there are not Len offsets, or Len·K for a Softmax.
 func (p *Prediction) Offset(offset []float64) *Prediction {
-	if len(offset) != p.Len() {
+	if len(offset) != len(p.m) {
 		panic(fmt.Sprintf("pgsvi: %d offsets for %d rows", len(offset), p.Len()))
 	}
-	m, v := latentSlices(p.Len())
+	m, v := latentSlices(len(p.m))
 	copy(v, p.v)
 	for i, o := range offset {
 		m[i] = p.m[i] + o
@@ -152,6 +164,10 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
 	if p.each == nil && !factsOf(p.lik).contain(y) {
 		fillNaN(dst)
+		return dst
+	}
+	if latentsOf(p.lik) > 1 {
+		p.classes(func(i int, r *classRow) { dst[i] = r.pi[int(y)] })
 		return dst
 	}
 	predictRows{p.lik, p.each, dst, nil, y, p.m, p.v}.run()
@@ -171,6 +187,16 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 		panic(fmt.Sprintf("pgsvi: %d responses for %d rows", len(y), p.Len()))
 	}
 	dst = dense.Dest(dst, p.Len())
+	if k := latentsOf(p.lik); k > 1 {
+		facts := factsOf(p.lik)
+		p.classes(func(i int, r *classRow) {
+			yi := y[i]
+			if dst[i] = math.NaN(); facts.contain(yi) {
+				dst[i] = r.logProb(int(yi), p.m[i*k:(i+1)*k])
+			}
+		})
+		return dst
+	}
 	predictRows{p.lik, p.each, dst, y, 0, p.m, p.v}.run()
 	return dst
 }
@@ -251,6 +277,11 @@ func (p *Prediction) Probs() *mat.Dense {
 	if p.Len() == 0 {
 		return &mat.Dense{}
 	}
+	if latentsOf(p.lik) > 1 {
+		dst := mat.NewDense(p.Len(), n, nil)
+		p.classes(func(i int, r *classRow) { copy(dst.RawRowView(i), r.pi) })
+		return dst
+	}
 	dst, col := mat.NewDense(p.Len(), n, nil), make([]float64, p.Len())
 	for j := range n {
 		p.Prob(col, first+step*float64(j))
@@ -277,13 +308,14 @@ func (p *Prediction) Probs() *mat.Dense {
 //   - ErrNotFinite if the row has no latent mean or variance, if y has no moments, or if its mean
 //     is above math.MaxFloat64. A variance of +Inf is no error;
 //   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out of range,
-//     or exp(LogProb) does not integrate to 1 within 1e−6 over the Support.
+//     or exp(LogProb) does not integrate to 1 within 1e−6 over the Support;
+//   - ErrParam if the Likelihood is a Softmax, whose classes have no order. Use Probs and ProbSD.
 func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err error) {
 	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
-	if p.err != nil {
+	if err := cmp.Or(p.err, oneLatent(p.lik, "Moments")); err != nil {
 		fillNaN(m)
 		fillNaN(v)
-		return m, v, p.err
+		return m, v, err
 	}
 	var bad failedRows
 	for i := range m {
@@ -307,7 +339,7 @@ func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err erro
 // math.MaxFloat64 or was not found, and otherwise is as for Moments.
 func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	dst = dense.Dest(dst, p.Len())
-	err := p.err
+	err := cmp.Or(p.err, oneLatent(p.lik, "Quantile"))
 	if err == nil && !(prob > 0 && prob < 1) {
 		err = fmt.Errorf("pgsvi: quantile at level %v, want one between 0 and 1: %w", prob, ErrParam)
 	}
@@ -339,7 +371,7 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
 	facts := factsOf(p.lik)
-	switch err = p.err; {
+	switch err = cmp.Or(p.err, oneLatent(p.lik, "ProbInterval")); {
 	case err != nil:
 	case !(level > 0 && level < 1):
 		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)

@@ -139,6 +139,9 @@ func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [
 //   - ErrNotFinite if an element is not finite;
 //   - ErrParam if there is neither EffectOptions.Base nor means of a fit.
 func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, error) {
+	if err := oneLatent(p.lik, "Explain"); err != nil {
+		return nil, err
+	}
 	opt = cmp.Or(opt, &EffectOptions{})
 	names, features, err := p.columnsOf(opt)
 	if err != nil {
@@ -229,6 +232,9 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 //
 // Otherwise it is as for Prediction.Moments.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
+	if err := oneLatent(p.lik, "MarginalEffects"); err != nil {
+		return nil, err
+	}
 	opt = cmp.Or(opt, &EffectOptions{})
 	_, features, err := p.columnsOf(opt)
 	if err != nil {

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -62,7 +63,9 @@ func (p *Prediction) Row(i int) *Prediction {
 	if i < 0 || i >= p.Len() {
 		panic(fmt.Sprintf("pgsvi: row %d of %d", i, p.Len()))
 	}
-	q := &Prediction{lik: p.lik, m: p.m[i : i+1 : i+1], v: p.v[i : i+1 : i+1], err: p.err}
+	k := latentsOf(p.lik)
+	lo, hi := i*k, (i+1)*k
+	q := &Prediction{lik: p.lik, m: p.m[lo:hi:hi], v: p.v[lo:hi:hi], err: p.err}
 	if p.each != nil {
 		q.lik = p.each[i]
 	}
@@ -81,6 +84,10 @@ const printedRows = 20
 // the 95% prediction interval of a new response (Interval):
 //
 //	12.3 (10.1 to 14.5), a new response 4 to 22
+//
+// For a Softmax it is the three most probable classes, each with its ProbSD, such as
+//
+//	class 2: 0.81 ± 0.06, class 0: 0.17 ± 0.05, class 1: 0.02 ± 0.01
 //
 // A row without a prediction says why. Use Row for a single line.
 func (p *Prediction) String() string {
@@ -111,6 +118,9 @@ const printedLevel = 0.95
 func (p *Prediction) sentence() string {
 	err := p.Err()
 	var mean, lo, hi, least, most []float64
+	if err == nil && latentsOf(p.lik) > 1 {
+		return p.classSentence()
+	}
 	labels := factsOf(p.lik).Support == SignLabels
 	if err == nil && labels {
 		mean = p.Prob(nil, 1)
@@ -197,7 +207,7 @@ func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err e
 func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
-	if err = p.err; err == nil && !(level > 0 && level < 1) {
+	if err = cmp.Or(p.err, oneLatent(p.lik, "an interval")); err == nil && !(level > 0 && level < 1) {
 		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)
 	}
 	if err != nil {

@@ -187,7 +187,7 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 		return 0, err
 	}
 	r := 1 / (1 + beta)
-	m := site.PaperMove{R: r, Scale: (1 - r) * float64(s.Len()) / float64(len(s.x.M)), Appendix: s.update == Appendix}
+	m := site.PaperMove{R: r, Scale: (1 - r) * float64(s.terms.Elements()) / float64(len(s.x.M)), Appendix: s.update == Appendix}
 	halved, err := site.Step(s.alg, &s.x, batch, m, !s.exact, &s.halt)
 	if err == nil && halved > 0 {
 		length := math.Ldexp(1-r, -halved)
@@ -232,7 +232,7 @@ func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 
 // explain implements explainer.
 func (s *siteStepper) explain() string {
-	if s.alg.Marginals(&s.x, nil) != nil {
+	if s.terms.K > 1 || s.alg.Marginals(&s.x, nil) != nil {
 		return ""
 	}
 	for n, m := range s.x.M {
@@ -427,6 +427,9 @@ type linearOptions struct {
 // weights is kept over the weights, and otherwise over the linear predictors, unless these are too
 // nearly collinear. Divergences other than KL step by the Objective.
 func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence, o linearOptions) (Stepper, error) {
+	if l.Terms.K > 1 {
+		return newContrastStepper(ctx, l, env, d, o)
+	}
 	if !isKL(d) {
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance && l.Prior.Full != nil {
 			return nil, fmt.Errorf("pgsvi: %T with a %v covariance and this prior: %w", d, o.covariance, ErrNoProx)
@@ -558,8 +561,8 @@ func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, er
 	default:
 		err = fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}
-	if err == nil && len(mean) != len(l.Names) {
-		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), len(l.Names), ErrParam)
+	if all := len(l.Names) * l.Terms.Latents(); err == nil && len(mean) != all {
+		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), all, ErrParam)
 	}
 	return mean, cov, err
 }
@@ -607,6 +610,8 @@ func algebraName(a site.Algebra) string {
 		return "weights"
 	case *site.SpanAlgebra:
 		return "span"
+	case *site.ContrastAlgebra:
+		return "contrasts"
 	}
 	return "factored"
 }

@@ -157,6 +157,8 @@ type Problem struct {
 	t           float64 // length of the next step along the segment
 	delta, U, D []float64
 	tg, tc      []float64 // target of the segment
+	aimed       bool      // tg, and these, are what an aimer says of the current state:
+	ta, step    []float64 // a after the step of the means, and the step
 	mix         siteMix
 	newton      siteNewton
 	rates       siteRates
@@ -294,6 +296,7 @@ func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.St
 	p.delta, p.U, p.D = dense.Resize(p.delta, n), dense.Resize(p.U, n), dense.Resize(p.D, n)
 	p.tg, p.tc = dense.Resize(p.tg, n), dense.Resize(p.tc, n)
 	p.t = 1
+	p.aimed = false
 	p.mix.Reset()
 	p.Evaluations = 0
 }
@@ -383,6 +386,7 @@ func (p *Problem) Accept() bool {
 		return false
 	}
 	p.Cur, p.Try = p.Try, p.Cur
+	p.aimed = false
 	p.Mover.Accept()
 	return true
 }
@@ -407,7 +411,7 @@ func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	if lost && (p.narrow() || p.walk()) || (lost || f.Slow && p.Decrement() > farPromise) && p.alone() || f.Slow && p.leap() {
 		return p.Evaluations - before, true
 	}
-	if f.Slow { // None is good here: something else, and the like of it for some passes.
+	if f.Slow && p.terms.K <= 1 { // None is good here: something else, and the like of it for some passes.
 		f.Slow, f.rest = false, slowRest
 		p.targetAlone()
 		p.t = 1
@@ -508,7 +512,10 @@ func (p *Problem) advance() bool {
 	if p.Cur.Absurd() && p.escape() {
 		return true
 	}
-	if !p.plain && p.mix.propose(&p.Try, &p.Cur, p.Base.M) && p.Eval() && p.Accept() {
+	if p.terms.K > 1 && p.Cur.Bare() && p.departMany() {
+		return true
+	}
+	if p.mixture() && p.Eval() && p.Accept() {
 		return true
 	}
 	p.target()
@@ -530,18 +537,65 @@ func (p *Problem) advance() bool {
 	return p.Cur.Wild && (p.narrow() || p.escape())
 }
 
-// target computes the sites that minimise the linearised problem.
+// mixture stores in p.Try what the states so far suggest, and reports whether they do.
+func (p *Problem) mixture() bool {
+	if p.plain {
+		return false
+	}
+	if _, aims := p.Mover.(aimer); aims {
+		return p.aim() && p.mix.means(&p.Try, &p.Cur, p.ta, p.step, p.tg, p.Base.M)
+	}
+	return p.mix.propose(&p.Try, &p.Cur, p.Base.M)
+}
+
+// target computes the sites that minimise the linearised problem, or those that an aimer says.
 func (p *Problem) target() {
 	s := &p.Cur
+	if p.aim() {
+		for i, m := range s.M {
+			p.tc[i] = p.ta[i] + p.tg[i]*(m+p.step[i]-p.Base.M[i])
+		}
+		return
+	}
 	for i, m := range s.M {
 		p.tg[i], p.tc[i] = s.Tg[i], s.D1[i]+s.Tg[i]*(m-p.Base.M[i])
 	}
 }
 
+// aim asks an aimer, once for a state, and reports whether there is one.
+func (p *Problem) aim() bool {
+	if a, ok := p.Mover.(aimer); ok && !p.aimed {
+		dense.ResizeAll(p.N, &p.ta, &p.step)
+		copy(p.tg, p.Cur.Tg)
+		p.aimed = a.aim(p.ta, p.step, p.tg, &p.Cur.State) && !p.Workers.Halt.Stopped()
+	}
+	return p.aimed
+}
+
+// departMany leaves a base without sites, whose variances may be wide, for the sites that its means
+// alone want, and reports whether it did.
+func (p *Problem) departMany() bool {
+	x := &p.In.At
+	x.CopyFrom(&p.Cur.State)
+	clear(x.V)
+	p.Evaluations++
+	if p.terms.Expect(x, p.index, p.Workers) != nil {
+		return false
+	}
+	for i, g := range x.Tg {
+		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
+	}
+	return p.Eval() && p.Accept()
+}
+
 // targetAlone computes the optimum of each site alone: the minimiser of its one-dimensional
-// problem.
+// problem. Of several sites to a term it is that of all.
 func (p *Problem) targetAlone() {
 	s := &p.Cur
+	if p.terms.K > 1 {
+		p.target()
+		return
+	}
 	for i, m := range s.M {
 		if p.Workers.Halt.Stopped() {
 			return
@@ -646,6 +700,7 @@ func (p *Problem) walk() bool {
 // because of large variances. It reports whether the value fell enough.
 func (p *Problem) narrow() bool {
 	s := &p.Cur
+	p.aimed = false
 	for i, g := range s.Gamma {
 		p.tg[i] = g + 1
 		p.tc[i] = s.A[i] + p.tg[i]*(s.M[i]-p.Base.M[i])
@@ -755,7 +810,7 @@ func (a *siteMode) further() bool {
 // an ELBO.
 func (p *Problem) mode() bool {
 	a, t := &p.modes, p.terms
-	if !t.Concave() {
+	if !t.Concave() || t.K > 1 {
 		return false
 	}
 	a.at.CopyFrom(&p.Cur.State)
@@ -928,6 +983,40 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	return true
 }
 
+// means is propose where an aimer says the step of the means, a after it and the γ to aim at: in
+// log γ, the means and a. Of a nothing is in the norm, so that it follows the means. Mixtures of b
+// would mix γ with the means: where these are large and γ changes by factors, the mixture would
+// have other means.
+func (a *siteMix) means(dst, s *problemState, ta, step, tg, m0 []float64) bool {
+	n := len(s.M)
+	for i, g := range s.Gamma {
+		if !(g > 0 && tg[i] > 0) {
+			a.Reset()
+			return false
+		}
+	}
+	x, r := a.Next(3*n, a.again)
+	a.again = false
+	a.w, a.z = dense.Resize(a.w, 3*n), dense.Resize(a.z, 3*n)
+	for i, g := range s.Gamma {
+		x[i], r[i] = math.Log(g), math.Log(tg[i]/g)
+		x[n+i], r[n+i] = s.M[i], step[i]
+		x[2*n+i], r[2*n+i] = s.A[i], ta[i]-s.A[i]
+		a.w[i], a.w[n+i], a.w[2*n+i] = math.Sqrt2/2*g*s.V[i], 1/math.Sqrt(s.V[i]), 0
+	}
+	if !a.Mix(a.z, a.w) {
+		return false
+	}
+	for i, z := range a.z[:n] {
+		if math.Abs(z-x[i]) > mostMix {
+			return false
+		}
+		dst.Gamma[i] = math.Exp(z)
+		dst.C[i] = a.z[2*n+i] + dst.Gamma[i]*(a.z[n+i]-m0[i])
+	}
+	return true
+}
+
 // precisions stores in a.z the γ that the state s, whose mean is that for its V, and its
 // predecessors suggest. It reports whether there are any.
 func (a *siteMix) precisions(s *term.State) bool {
@@ -963,7 +1052,8 @@ func (a *siteMix) precisions(s *term.State) bool {
 
 func (p *Problem) state(c *save.State, started bool) {
 	c.Float(&p.t)
-	p.mix.state(c, p.N)
+	_, aims := p.Mover.(aimer)
+	p.mix.state(c, p.N, aims)
 	if started {
 		p.Cur.Keep(c, p.N)
 		c.Floats(p.N, &p.Cur.C)
@@ -971,10 +1061,13 @@ func (p *Problem) state(c *save.State, started bool) {
 	}
 }
 
-// state is that of a, for n terms.
-func (a *siteMix) state(c *save.State, n int) {
+// state is that of a, for n sites, of a problem that has an aimer or not.
+func (a *siteMix) state(c *save.State, n int, aims bool) {
 	c.Bool(&a.log, &a.outer, &a.again)
-	if !a.outer {
+	switch {
+	case aims:
+		n *= 3
+	case !a.outer:
 		n *= 2
 	}
 	a.Anderson.State(c, n)

@@ -41,6 +41,7 @@ type Base interface {
 //	blocker   steps of blocks of terms           an error that says to take all
 //	prover    a proof of its own                 that of moveProof
 //	keeper    keeps more than the sites          nothing is kept
+//	aimer     a curvature that sites lack        the targets of the terms
 type (
 	// exact is a base whose V⁻¹ is C⁻¹ + Γ. A mean field is not, and the bound on the gap that
 	// moves prove does not hold for it.
@@ -96,6 +97,15 @@ type (
 		// appendix takes the step of the mean of the paper's appendix: it stores a₊ and m₊ in the
 		// target, whose γ is rΓ.
 		appendix(x *term.Estimates, batch []int, m PaperMove) error
+	}
+
+	// aimer knows a curvature that sites do not have, such as that between the latent values of a
+	// term.
+	aimer interface {
+		// aim stores Newton's step of the means of s, the current state, in step, and in a the
+		// linear coefficients about the means after it. It may replace the targets γ̂ in gamma. It
+		// reports whether it could.
+		aim(a, step, gamma []float64, s *term.State) bool
 	}
 
 	// blocker takes steps of blocks; see Algebra.

@@ -61,7 +61,7 @@ func NewSites(t *term.Terms, on Base, workers term.Crew) (*Sites, error) {
 
 // lay is begin for a prior that is looked at when that is due.
 func (s *Sites) lay(t *term.Terms, on Base, workers term.Crew) {
-	s.Terms, s.N, s.on = t, t.Len(), on
+	s.Terms, s.N, s.on = t, t.Elements(), on
 	s.Cur.Resize(s.N)
 	s.Use(workers)
 }
@@ -399,7 +399,7 @@ func Distance(p, q *term.State) float64 {
 // Marginals implements Algebra. The means of all terms are always current.
 func (s *Sites) Marginals(x *term.Estimates, batch []int) error {
 	s.Batched = s.Batched && s.Started
-	m := len(batch)
+	m := len(batch) * s.Terms.Latents()
 	if batch == nil {
 		m = s.N
 	}
@@ -416,7 +416,7 @@ func (s *Sites) Marginals(x *term.Estimates, batch []int) error {
 		}
 	}
 	for a := range m {
-		i := dense.Index(batch, a)
+		i := s.Terms.Element(batch, a)
 		if x.M[a] = s.Cur.M[i]; !part {
 			x.V[a] = s.Cur.V[i]
 		}
@@ -442,7 +442,7 @@ func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
 		}
 	}
 	for i := range x.M {
-		j := dense.Index(batch, i)
+		j := s.Terms.Element(batch, i)
 		t.gamma[j] -= m.Scale * x.D2[i]
 		if !m.Appendix {
 			t.b[j] += m.Scale * (x.D1[i] - x.D2[i]*x.M[i])

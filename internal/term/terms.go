@@ -1,5 +1,5 @@
-// Package term has the terms of a model of one latent value each: what their likelihoods expect
-// under the marginals of q, the sites that these want, and what sites alone prove of a gap.
+// Package term has the terms of a model, of one latent value each or of K: what their likelihoods
+// expect under the marginals of q, the sites that these want, and what sites alone prove of a gap.
 package term
 
 import (
@@ -16,6 +16,8 @@ import (
 //
 //	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
 //
+// or of K latent values each, which see η_n1, …, η_nK (see many.go).
+//
 // They are the one place where a Likelihood meets its responses: every model by sites comes in
 // through newTerms, and every step and evaluation goes out through expect or
 // estimate. Of a mini-batch or block, terms are named by their indices.
@@ -29,6 +31,9 @@ type Terms struct {
 	Own    []float64 // what Many.Own says of y; nil means not yet
 	Row    []int     // the caller's number of each term; nil means first + n
 	First  int
+	// K is the number of latent values of a term; 0 means 1. Of more, Offset has N·K elements, Y,
+	// Weight and Extra N, and Lik is a Several.
+	K int
 
 	// Rule is how a run takes expectations, of which some are to be checked; nil means lik.expect.
 	Rule  func(y, m, v float64, check bool) Expectation
@@ -46,7 +51,7 @@ func (t *Terms) Sub(index []int) *Terms {
 	if index == nil {
 		return t
 	}
-	s := &Terms{Lik: t.Lik, Row: make([]int, len(index)), Rule: t.Rule}
+	s := &Terms{Lik: t.Lik, Row: make([]int, len(index)), Rule: t.Rule, K: t.K}
 	for k, i := range index {
 		if s.Row[k] = t.First + i; t.Row != nil {
 			s.Row[k] = t.Row[i]
@@ -56,9 +61,10 @@ func (t *Terms) Sub(index []int) *Terms {
 		if *p[1] == nil {
 			continue
 		}
-		*p[0] = make([]float64, len(index))
-		for k, i := range index {
-			(*p[0])[k] = (*p[1])[i]
+		per := len(*p[1]) / t.Len()
+		*p[0] = make([]float64, 0, per*len(index))
+		for _, i := range index {
+			*p[0] = append(*p[0], (*p[1])[i*per:(i+1)*per]...)
 		}
 	}
 	return s
@@ -75,10 +81,10 @@ func (t *Terms) SetOwn() {
 	}
 }
 
-// Term returns y_n, o_n, w_n and c_n.
+// Term returns y_n, o_n, w_n and c_n; of K latent values o_n is 0.
 func (t *Terms) Term(n int) (y, offset, weight, extra float64) {
 	y, weight = t.Y[n], 1
-	if t.Offset != nil {
+	if t.Offset != nil && t.K <= 1 {
 		offset = t.Offset[n]
 	}
 	if t.Weight != nil {
@@ -101,7 +107,7 @@ func (t *Terms) Name(n int) string {
 		i = t.Row[n]
 	}
 	s := fmt.Sprintf("row %d, with response %v", i, y)
-	if t.Offset != nil {
+	if t.Offset != nil && t.K <= 1 {
 		s += fmt.Sprintf(", offset %v", o)
 	}
 	if t.Weight != nil {
@@ -115,6 +121,9 @@ func (t *Terms) Name(n int) string {
 
 // Explain says of term n why its expectation under η_n ~ N(m, v) is not finite.
 func (t *Terms) Explain(n int, m, v float64) string {
+	if t.K > 1 {
+		return fmt.Sprintf("%s has an expectation that is not finite, with a latent value under N(%.4g, %.4g)", t.Describe(n), m, v)
+	}
 	y, o, _, c := t.Term(n)
 	if eta, l, ok := HoleOf(t.Lik, y, m+o, v+c); ok {
 		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.Describe(n), l, eta, Remedy(l))
@@ -185,8 +194,8 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 	}
 	if c.Workers <= 1 {
 		chunk := t.chunk()
-		for lo := 0; lo < len(s.M) && !c.Halt.Stopped(); lo += chunk {
-			t.expectSites(s, batch, lo, min(lo+chunk, len(s.M)))
+		for n, lo := len(s.M)/t.Latents(), 0; lo < n && !c.Halt.Stopped(); lo += chunk {
+			t.expectSites(s, batch, lo, min(lo+chunk, n))
 		}
 	} else {
 		t.expectParallel(s, batch, c)
@@ -198,16 +207,16 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 	for i, e := range s.E {
 		var o float64
 		if t.Offset != nil {
-			o = t.Offset[dense.Index(batch, i)]
+			o = t.Offset[t.Element(batch, i)]
 		}
 		sum += s.bound[i] + dense.Epsilon*math.Abs(s.D1[i])*(math.Abs(s.M[i])+math.Abs(o))
 		if t.Blur != nil {
-			sum += 0.5 * math.Abs(s.Tg[i]) * t.Blur[dense.Index(batch, i)]
+			sum += 0.5 * math.Abs(s.Tg[i]) * t.Blur[t.termOf(batch, i)]
 		}
 		wild = wild || s.lost[i]
 		certain = certain && !s.far[i] && s.Tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.Tg[i] + s.D1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("%s: %w", t.Explain(dense.Index(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
+			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
 		}
 	}
 	s.Err, s.Certain, s.Wild = sum, certain, wild
@@ -221,7 +230,7 @@ const ElboSlack = 1e-14
 func (t *Terms) Overflow(s *State, batch []int) error {
 	for i, e := range s.E {
 		if s.lost[i] || math.IsInf(e, -1) {
-			return fmt.Errorf("%s: %w", t.Explain(dense.Index(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
+			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
 		}
 	}
 	return nil
@@ -238,7 +247,7 @@ const (
 
 // chunk returns how many terms come at a time.
 func (t *Terms) chunk() int {
-	if t.Lik.Each() != nil {
+	if t.K <= 1 && t.Lik.Each() != nil {
 		return expectTogether
 	}
 	return expectChunk
@@ -246,7 +255,7 @@ func (t *Terms) chunk() int {
 
 func (t *Terms) expectParallel(s *State, batch []int, c Crew) {
 	loop := parallel.Loop{Halt: c.Halt}
-	loop.Run(len(s.M), t.chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
+	loop.Run(len(s.M)/t.Latents(), t.chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
 		t.expectSites(s, batch, lo, hi)
 	}))
 }
@@ -257,8 +266,12 @@ type Crew struct {
 	Halt    *parallel.Halt
 }
 
-// expectSites takes the expectations of the elements lo … hi−1 of s.
+// expectSites takes the expectations of the terms lo … hi−1 of s.
 func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
+	if t.K > 1 {
+		t.expectSeveral(s, batch, lo, hi)
+		return
+	}
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	if each := t.Lik.Each(); each != nil {
@@ -357,7 +370,7 @@ func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Exp
 // Where it is absurd it is that of the nearest mean at which it is not.
 func (t *Terms) Sane(s *State, i, n int) (gamma, a float64) {
 	x, m := Expectation{D1: s.D1[i], D2: -s.Tg[i]}, s.M[i]
-	if !Absurd(x, MostNats) {
+	if t.K > 1 || !Absurd(x, MostNats) {
 		return s.Tg[i], s.D1[i]
 	}
 	y, at, u := t.StandIn(n, m, s.V[i], t.Expectation(n, m, s.V[i]), MostNats)
@@ -558,7 +571,7 @@ type State struct {
 	Gamma []float64 // γ
 	A     []float64 // b − γm: the linear coefficient of the site about the mean, equal to K⁻¹m
 	M, V  []float64 // marginals
-	E     []float64 // E[log p(y_n|η_n)]
+	E     []float64 // E[log p(y_n|η_n)]; of K latent values at the first, and 0 at the others
 	Tg    []float64 // −∂²E/∂m²: where γ would move
 	D1    []float64 // ∂E/∂m: where a would move
 	Err   float64   // bound on the error of Σ e, with what the rounding of m makes of it

@@ -1,0 +1,493 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+)
+
+// contrast is the base of a linear model of K scores of which only differences count, as those of
+// the classes of a softmax: η_nc = x_nᵀw_c, with independent weights w_c ~ N(μ_c, P_c⁻¹), Σ_c μ_c =
+// 0, and the prior N(0, Λ⁻¹) of each. KL is charged for contrasts alone, the differences of the
+// weights from their mean over classes (contrast mean field):
+//
+//	2 KL = (1 − 1/K) Σ_c tr ΛP_c⁻¹ + Σ_c μ_cᵀΛμ_c − (K − 1)D
+//	       + Σ_c log|P_c| − log|Σ_c P_c| − (K − 1) log|Λ| + D log K.
+//
+// For given sites the best P_c solve
+//
+//	P_c = A_c + P_c(Σ_j P_j)⁻¹P_c,   A_c = (1 − 1/K)Λ + XᵀΓ_cX,
+//
+// and the best means (Λ + XᵀΓ_cX)μ_c = Xᵀb_c − λ, with the λ for which Σ_c μ_c = 0. Two classes are
+// the logit of w_1 − w_0, with twice the prior variance.
+type contrast struct {
+	x     *design.Matrix
+	k     int
+	prec  []float64 // Λ
+	crew  term.Crew
+	of    *Sites
+	moved bool // cur is the current state
+	warm  bool // cur.p is a P to begin with
+	// of a file, cur is that of its state
+	resumed bool
+
+	cur, try contrastState
+
+	grams, p, next, z, w []float64 // A_c, P_c, what the map makes of them, and their mixture
+	sum                  []float64 // ΣP_c, and its factor
+	mix                  accel.Anderson
+	own                  []contrastWork // of goroutines
+	loop                 parallel.Loop
+	values               []float64 // what each class adds to log|C|/|V|
+
+	aims contrastAim
+}
+
+// contrastState is what a cover makes.
+type contrastState struct {
+	p        []float64 // P_c of all classes, full
+	q        []float64 // (Λ + XᵀΓ_cX)⁻¹, full
+	lagrange []float64 // L of Σ_c of these
+	weight   []float64 // μ_c, one after the other
+}
+
+// contrastWork is the scratch of a goroutine.
+type contrastWork struct {
+	design.Work
+	col, half []float64
+}
+
+const (
+	// contrastTol is the accuracy of P, relative to its diagonal: log|C|/|V| is exact for any P, and
+	// has its minimum at the solution.
+	contrastTol    = 1e-6
+	contrastRounds = 12
+)
+
+// Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
+const (
+	ContrastMatrices = 20
+	ContrastVectors  = 70
+)
+
+func newContrast(l *LinearModel) *contrast {
+	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec}
+}
+
+// Prior implements Base.
+func (a *contrast) Prior() (s term.State) {
+	n, d := a.x.Rows, a.x.Cols
+	s.Resize(n * a.k)
+	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
+		clear(x)
+	}
+	v, inv := make([]float64, n), make([]float64, d)
+	for j, l := range a.prec {
+		inv[j] = 1 / l
+	}
+	a.x.QuadDiagOn(a.crew.Halt, v, inv, nil)
+	for i := range s.V {
+		s.V[i] = v[i/a.k]
+	}
+	return s
+}
+
+// classOf stores the values of class c of x, which has K for each row, in dst.
+func classOf(dst, x []float64, c int) []float64 {
+	k := len(x) / len(dst)
+	for i := range dst {
+		dst[i] = x[i*k+c]
+	}
+	return dst
+}
+
+// each does f for all classes, on as many goroutines as there are workers.
+func (a *contrast) each(f func(c int, s *contrastWork) bool) bool {
+	workers := 1
+	if a.x.Shared(a.crew.Halt, a.k*a.x.Cols*a.x.Cols*max(a.x.Cols, 8)) {
+		workers = min(a.crew.Halt.Workers(), a.k)
+	}
+	if len(a.own) < workers {
+		a.own = append(a.own, make([]contrastWork, workers-len(a.own))...)
+	}
+	n, d := a.x.Rows, a.x.Cols
+	for i := range a.own {
+		a.own[i].col, a.own[i].half = dense.Resize(a.own[i].col, n), dense.Resize(a.own[i].half, d*d)
+	}
+	a.values = dense.Resize(a.values, a.k)
+	failed := make([]bool, a.k)
+	a.loop.Halt = a.crew.Halt
+	a.loop.Run(a.k, 1, workers, parallel.Func(func(worker, c, _ int) { failed[c] = !f(c, &a.own[worker]) }))
+	for _, no := range failed {
+		if no {
+			return false
+		}
+	}
+	return !a.crew.Halt.Stopped()
+}
+
+// class returns the matrix of class c of x.
+func (a *contrast) class(x []float64, c int) []float64 {
+	dd := a.x.Cols * a.x.Cols
+	return x[c*dd : (c+1)*dd]
+}
+
+// Cover implements Mover.
+func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
+	d, k, t := a.x.Cols, a.k, &a.try
+	dd, part := d*d, 1-1/float64(k)
+	dense.ResizeAll(k*dd, &a.grams, &a.p, &a.next, &a.z, &a.w)
+	dense.ResizeAll(k*dd, &t.p, &t.q)
+	dense.ResizeAll(dd, &a.sum)
+	dense.ResizeAll(dd, &t.lagrange)
+	if !a.each(func(c int, s *contrastWork) bool {
+		g, q := a.class(a.grams, c), a.class(t.q, c)
+		clear(g)
+		a.x.AddGram(g, classOf(s.col, delta, c), nil, &s.Work)
+		dense.FillUpper(g, d)
+		copy(q, g)
+		for j, l := range a.prec {
+			q[j*d+j] += l
+			g[j*d+j] += part * l
+		}
+		if !dense.Cholesky(q, d) {
+			return false
+		}
+		dense.Invert(q, d)
+		return true
+	}) {
+		return 0, false
+	}
+	if !a.lagrange(t) || !a.solve() {
+		return 0, false
+	}
+	copy(t.p, a.p)
+	// The divergence of whatever P there is.
+	if !a.each(func(c int, s *contrastWork) bool {
+		l := s.half
+		dense.CopyLower(l, a.class(t.p, c), d)
+		if !dense.Cholesky(l, d) {
+			return false
+		}
+		sum := dense.LogDet(l, d)
+		var inv []float64
+		if a.x.Sparse != nil { // which wants the inverse, too
+			inv = append(inv, l...)
+			dense.Invert(inv, d)
+		}
+		a.x.Variances(s.col, l, inv, nil, &s.Work)
+		for i, x := range s.col {
+			v[i*k+c] = x
+			sum += delta[i*k+c] * x
+		}
+		dense.InvertLower(nil, l, d)
+		for j, p := range a.prec { // tr ΛP⁻¹
+			var x float64
+			for i := j; i < d; i++ {
+				x += l[i*d+j] * l[i*d+j]
+			}
+			sum += part * p * x
+		}
+		a.values[c] = sum
+		return true
+	}) {
+		return 0, false
+	}
+	clear(a.sum)
+	for c := range k {
+		floats.Add(a.sum, a.class(t.p, c))
+	}
+	if !dense.Cholesky(a.sum, d) {
+		return 0, false
+	}
+	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d) - float64((k-1)*d) + float64(d)*math.Log(float64(k))
+	for _, l := range a.prec {
+		logDet -= float64(k-1) * math.Log(l)
+	}
+	return logDet, !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
+}
+
+// solve makes p the solution of P_c = A_c + P_c(ΣP)⁻¹P_c, near enough, from the last P or, where
+// there is none, from that of equal classes.
+func (a *contrast) solve() bool {
+	d, k := a.x.Cols, a.k
+	equal := func() { floats.ScaleTo(a.p, float64(k)/float64(k-1), a.grams) }
+	if a.warm {
+		copy(a.p, a.cur.p)
+	} else {
+		equal()
+	}
+	a.mix.Reset()
+	for range contrastRounds {
+		if !a.rule() {
+			if !a.warm || a.crew.Halt.Stopped() {
+				return false
+			}
+			equal()
+			a.mix.Reset()
+			if !a.rule() {
+				return false
+			}
+		}
+		var most float64
+		for c := range k {
+			p, q, w := a.class(a.p, c), a.class(a.next, c), a.class(a.w, c)
+			for i := range d {
+				for j := range i + 1 {
+					scale := 1 / math.Sqrt(q[i*d+i]*q[j*d+j])
+					w[i*d+j], w[j*d+i] = scale, scale
+					most = math.Max(most, math.Abs(q[i*d+j]-p[i*d+j])*scale)
+				}
+			}
+		}
+		x, r := a.mix.Next(len(a.p), false)
+		copy(x, a.p)
+		floats.SubTo(r, a.next, a.p)
+		if most > contrastTol && a.mix.Mix(a.z, a.w) && a.definite(a.z) {
+			copy(a.p, a.z)
+		} else {
+			copy(a.p, a.next)
+		}
+		if most <= contrastTol {
+			break
+		}
+	}
+	return true
+}
+
+// definite reports whether all p are.
+func (a *contrast) definite(p []float64) bool {
+	return a.each(func(c int, s *contrastWork) bool {
+		dense.CopyLower(s.half, a.class(p, c), a.x.Cols)
+		return dense.Cholesky(s.half, a.x.Cols)
+	})
+}
+
+// rule stores A_c + P_c(ΣP)⁻¹P_c in next.
+func (a *contrast) rule() bool {
+	d := a.x.Cols
+	clear(a.sum)
+	for c := range a.k {
+		floats.Add(a.sum, a.class(a.p, c))
+	}
+	if !dense.Cholesky(a.sum, d) {
+		return false
+	}
+	return a.each(func(c int, s *contrastWork) bool {
+		next := a.class(a.next, c)
+		copy(s.half, a.class(a.p, c))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(a.sum, d), dense.General(s.half, d, d))
+		copy(next, a.class(a.grams, c))
+		dense.Syrk(blas.Trans, 1, dense.General(s.half, d, d), 1, blas64.Symmetric{N: d, Stride: d, Data: next, Uplo: blas.Lower})
+		dense.FillUpper(next, d)
+		return true
+	})
+}
+
+// restrict replaces r, of all classes, by the solution of (Λ + XᵀΓ_cX)w_c = r_c − λ with Σ_c w_c =
+// 0. The scratch w is as long.
+func (t *contrastState) restrict(r, w []float64, d int) {
+	k := len(r) / d
+	sum := make([]float64, d)
+	for c := range k {
+		wc := w[c*d : (c+1)*d]
+		dense.Gemv(blas.NoTrans, 1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(r[c*d:(c+1)*d]), 0, dense.Vector(wc))
+		floats.Add(sum, wc)
+	}
+	dense.Potrs(t.lagrange, sum)
+	for c := range k {
+		dense.Gemv(blas.NoTrans, -1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(sum), 1, dense.Vector(w[c*d:(c+1)*d]))
+	}
+	copy(r, w)
+}
+
+// gather stores Xᵀu_c of all classes in r, one after the other.
+func (a *contrast) gather(r, u []float64) {
+	n, d, k := a.x.Rows, a.x.Cols, a.k
+	if a.x.Sparse == nil {
+		dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, k), dense.General(a.x.Dense, n, d), 0, dense.General(r, k, d))
+		return
+	}
+	clear(r)
+	for i := range n {
+		ind, val := a.x.Row(i)
+		for c, x := range u[i*k : (i+1)*k] {
+			to := r[c*d : (c+1)*d]
+			for l, j := range ind {
+				to[j] += x * val[l]
+			}
+		}
+	}
+}
+
+// spread stores Xw_c of all classes in eta.
+func (a *contrast) spread(eta, w []float64) {
+	n, d, k := a.x.Rows, a.x.Cols, a.k
+	if a.x.Sparse == nil {
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(a.x.Dense, n, d), dense.General(w, k, d), 0, dense.General(eta, n, k))
+		return
+	}
+	for i := range n {
+		ind, val := a.x.Row(i)
+		for c := range k {
+			from, sum := w[c*d:(c+1)*d], 0.0
+			for l, j := range ind {
+				sum += val[l] * from[j]
+			}
+			eta[i*k+c] = sum
+		}
+	}
+}
+
+// Move implements Mover.
+func (a *contrast) Move(d, delta, u []float64) (square float64) {
+	t, cols := &a.try, a.x.Cols
+	t.weight = dense.Resize(t.weight, a.k*cols)
+	a.aims.pre = dense.Resize(a.aims.pre, a.k*cols)
+	a.gather(t.weight, u)
+	t.restrict(t.weight, a.aims.pre, cols)
+	a.spread(d, t.weight)
+	for i, w := range t.weight {
+		square += a.prec[i%cols] * w * w
+	}
+	for i, x := range d {
+		u[i] -= delta[i] * x
+	}
+	return square
+}
+
+// Accept implements Mover.
+func (a *contrast) Accept() {
+	a.cur, a.try = a.try, a.cur
+	a.moved, a.warm = true, true
+}
+
+// use, restart, start, follow, stale, settled, save and resume implement keeper. P is kept, since
+// it is as good as the rounds from the last one made it.
+func (a *contrast) use(c term.Crew)            { a.crew = c }
+func (a *contrast) restart()                   { a.moved = false }
+func (a *contrast) start()                     {}
+func (a *contrast) follow() (distance float64) { return math.NaN() }
+func (a *contrast) stale()                     {}
+func (a *contrast) settled() bool              { return true }
+
+func (a *contrast) save(c *save.State) {
+	c.Bool(&a.warm, &a.moved)
+	if a.warm {
+		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)
+	}
+	if a.moved {
+		c.Floats(a.k*a.x.Cols, &a.cur.weight)
+	}
+	if c.Reading() {
+		a.resumed, a.moved = a.moved, false
+	}
+}
+
+func (a *contrast) resume(gamma []float64) {
+	d, t := a.x.Cols, &a.cur
+	if !a.resumed {
+		return
+	}
+	t.q, t.lagrange = dense.Resize(t.q, a.k*d*d), dense.Resize(t.lagrange, d*d)
+	ok := a.each(func(c int, s *contrastWork) bool {
+		q := a.class(t.q, c)
+		clear(q)
+		a.x.AddGram(q, classOf(s.col, gamma, c), nil, &s.Work)
+		for j, l := range a.prec {
+			q[j*d+j] += l
+		}
+		if !dense.Cholesky(q, d) {
+			return false
+		}
+		dense.Invert(q, d)
+		return true
+	})
+	a.resumed, a.moved = false, ok && a.lagrange(t)
+}
+
+// lagrange makes that of t the factor of the sum of its q.
+func (a *contrast) lagrange(t *contrastState) bool {
+	clear(t.lagrange)
+	for c := range a.k {
+		floats.Add(t.lagrange, a.class(t.q, c))
+	}
+	return dense.Cholesky(t.lagrange, a.x.Cols)
+}
+
+// ready, prove and decrement implement prover. There is no proof: the best P is not known to be the
+// only one. The promise is that of the mean, which the aim knows, and what the sites tell of the
+// precisions.
+func (a *contrast) ready() (bool, error) { return true, nil }
+
+func (a *contrast) prove(float64) (Proof, error) { return Proof{made: true, bound: math.Inf(1)}, nil }
+
+func (a *contrast) decrement() float64 {
+	if p := &a.of.Batch; a.of.Batched && p.aim() {
+		change := p.Cur.Change()
+		return a.aims.promise + 0.25*change.Square()
+	}
+	return math.Inf(1)
+}
+
+var (
+	_ Base   = (*contrast)(nil)
+	_ keeper = (*contrast)(nil)
+	_ prover = (*contrast)(nil)
+	_ aimer  = (*contrast)(nil)
+)
+
+// ContrastAlgebra is a linear model of K scores, by contrast mean field.
+type ContrastAlgebra struct {
+	Sites
+	base0 *contrast
+}
+
+// NewContrastAlgebra returns the prior of l, of terms of K latent values and a diagonal prior.
+func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, error) {
+	a := newContrast(l)
+	s := &ContrastAlgebra{base0: a}
+	a.of = &s.Sites
+	return s, s.begin(l.Terms, a, workers)
+}
+
+// Weights implements Weighted: the means of the weights of all classes, one after the other, of
+// which the sum over classes is 0, and a *gauss.Contrasts.
+func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
+	if err := s.Refresh(); err != nil {
+		return nil, nil, err
+	}
+	a := s.base0
+	d := a.x.Cols
+	mean, cov := make([]float64, a.k*d), &gauss.Contrasts{}
+	for c := range a.k {
+		w := &gauss.State{}
+		w.Resize(d)
+		if a.moved {
+			copy(w.P, a.class(a.cur.p, c))
+		} else {
+			clear(w.P)
+			for j, l := range a.prec {
+				w.P[j*d+j] = l
+			}
+		}
+		if err := cov.Add(w); err != nil {
+			return nil, nil, err
+		}
+	}
+	if a.moved {
+		copy(mean, a.cur.weight)
+	}
+	return mean, cov, nil
+}
+
+var _ Weighted = (*ContrastAlgebra)(nil)

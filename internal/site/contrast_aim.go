@@ -1,0 +1,158 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+)
+
+// The curvature of a term of K scores is about diag δ − δδᵀ/Σδ, of which the sites have the
+// diagonal, γ_c = δ_c − δ_c²/Σδ. With δ = π a softmax has that at a point.
+
+// coupled stores the δ of the γ of a term in delta, and returns 1/Σδ.
+func coupled(delta, gamma []float64) (inv float64) {
+	top, most := 0, 0.0
+	for c, g := range gamma {
+		if g > most {
+			top, most = c, g
+		}
+	}
+	if !(most > 0) {
+		clear(delta)
+		return 0
+	}
+	// The parts δ/Σδ are q = ½(1 − √(1 − 4γx)), x = 1/Σδ ≤ 1/4γ, of one class perhaps with the other
+	// sign of the root, and Σq = 1.
+	lesser := func(g, x float64) float64 { return 2 * g * x / (1 + math.Sqrt(math.Max(0, 1-4*g*x))) }
+	excess := func(x float64, other bool) (f float64) {
+		for c, g := range gamma {
+			if q := lesser(g, x); c == top && other {
+				f += 1 - q
+			} else {
+				f += q
+			}
+		}
+		return f - 1
+	}
+	edge := 0.25 / most
+	other, lo := excess(edge, false) < 0, 0.0
+	x := coupledLeast * edge
+	if other { // it falls, and is below 0 at the edge
+		lo = x
+	}
+	// Where γ of the top is Σ γ of the others, as always of two classes, and to rounding above it,
+	// the curvature is the same for all small x, and δ of the top is large.
+	if !other || excess(lo, true) > 0 {
+		x = accel.Root(func(x float64) float64 { return excess(x, other) }, lo, edge, 0)
+	}
+	for c, g := range gamma {
+		q := lesser(g, x)
+		if c == top && other {
+			q = 1 - q
+		}
+		delta[c] = q / x
+	}
+	return x
+}
+
+// coupledLeast is the least 1/Σδ that is looked for, relative to the greatest that there is.
+const coupledLeast = 1e-6
+
+// coupling is the curvature of all terms.
+type coupling struct {
+	k     int
+	delta []float64
+	inv   []float64 // 1/Σδ of each
+}
+
+// set makes it that of the precisions gamma of K to a term.
+func (h *coupling) set(gamma []float64, k int) {
+	h.k = k
+	h.delta, h.inv = dense.Resize(h.delta, len(gamma)), dense.Resize(h.inv, len(gamma)/k)
+	for i := range h.inv {
+		h.inv[i] = coupled(h.delta[i*k:(i+1)*k], gamma[i*k:(i+1)*k])
+	}
+}
+
+// times replaces eta by its product with the curvature.
+func (h *coupling) times(eta []float64) {
+	k := h.k
+	for i, x := range h.inv {
+		e, delta := eta[i*k:(i+1)*k], h.delta[i*k:(i+1)*k]
+		s := x * floats.Dot(e, delta)
+		for c, d := range delta {
+			e[c] = d * (e[c] - s)
+		}
+	}
+}
+
+// Newton's step of the means is solved by conjugate gradients to this part of the residual.
+const (
+	aimSolves    = 30
+	aimReduction = 1e-3
+)
+
+// contrastAim is the workspace of aim.
+type contrastAim struct {
+	h                            coupling
+	r, step, dir, hdir, pre, eta []float64
+	promise                      float64 // of the step, in nats
+}
+
+// aim implements aimer. The step of the weights, of which the sum over classes is 0, is
+//
+//	argmin_w ½ Σ_c w_cᵀΛw_c + ½(Xw)ᵀH(Xw) − (α̂ − a)ᵀXw,   H = diag δ − δδᵀ/Σδ,
+//
+// by conjugate gradients with what moves solve as preconditioner.
+func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
+	if !a.moved {
+		return false
+	}
+	t, d := &a.aims, a.x.Cols
+	w := a.k * d
+	t.eta = dense.Resize(t.eta, len(s.M))
+	dense.ResizeAll(w, &t.r, &t.step, &t.dir, &t.hdir, &t.pre)
+	work := make([]float64, w)
+	t.h.set(s.Tg, a.k)
+	floats.SubTo(t.eta, s.D1, s.A)
+	a.gather(t.r, t.eta)
+	clear(t.step)
+	copy(t.pre, t.r)
+	a.cur.restrict(t.pre, work, d)
+	copy(t.dir, t.pre)
+	rho := floats.Dot(t.r, t.pre)
+	t.promise = 0
+	for first, tries := rho, 0; rho > 0 && tries < aimSolves && !a.crew.Halt.Stopped(); tries++ {
+		a.spread(t.eta, t.dir)
+		t.h.times(t.eta)
+		a.gather(t.hdir, t.eta)
+		for i, w := range t.dir {
+			t.hdir[i] += a.prec[i%d] * w
+		}
+		curve := floats.Dot(t.dir, t.hdir)
+		if !(curve > 0) {
+			return false
+		}
+		length := rho / curve
+		t.promise += 0.5 * length * rho
+		floats.AddScaled(t.step, length, t.dir)
+		floats.AddScaled(t.r, -length, t.hdir)
+		copy(t.pre, t.r)
+		a.cur.restrict(t.pre, work, d)
+		next := floats.Dot(t.r, t.pre)
+		if !(next > aimReduction*aimReduction*first) {
+			break
+		}
+		floats.Scale(next/rho, t.dir)
+		floats.Add(t.dir, t.pre)
+		rho = next
+	}
+	a.spread(step, t.step)
+	copy(t.eta, step)
+	t.h.times(t.eta)
+	floats.SubTo(dst, s.D1, t.eta)
+	return true
+}

@@ -1,0 +1,408 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// classData reads rows of numbers, the class last.
+func classData(t testing.TB, path string) (*mat.Dense, []float64) {
+	t.Helper()
+	rows, err := csv.NewReader(open(t, path)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := len(rows[0]) - 1
+	x, y := mat.NewDense(len(rows), d, nil), make([]float64, len(rows))
+	for i, row := range rows {
+		for j, text := range row {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if j < d {
+				x.Set(i, j, v)
+			} else {
+				y[i] = v
+			}
+		}
+	}
+	return x, y
+}
+
+// irisClasses returns iris with standardised columns.
+func irisClasses(t testing.TB) (*mat.Dense, []float64) {
+	x, y := classData(t, filepath.Join("testdata", "iris", "iris.csv"))
+	n, d := x.Dims()
+	for j := range d {
+		col := mat.Col(nil, j, x)
+		floats.AddConst(-floats.Sum(col)/float64(n), col)
+		floats.Scale(math.Sqrt(float64(n))/floats.Norm(col, 2), col)
+		x.SetCol(j, col)
+	}
+	return x, y
+}
+
+// fitClasses returns the fit of a softmax.
+func fitClasses(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	g, err := NewGLM(x, y, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return post, res
+}
+
+// The references are of another program: multi.json and multinomial_iris_full.json.
+func TestClassesIris(t *testing.T) {
+	x, y := irisClasses(t)
+	post, res := fitClasses(t, x, y, Softmax{Classes: 3}, &GLMOptions{Intercept: true, ClassNames: []string{"setosa", "versicolor", "virginica"}}, nil)
+	if want := -43.097335; !(math.Abs(res.ELBO-want) < 1e-5) || res.Status != Converged {
+		t.Errorf("%v, want an ELBO of %v", res, want)
+	}
+	if !math.IsInf(res.GapBound, 1) {
+		t.Errorf("a gap of %v is proved", res.GapBound)
+	}
+	first := 0
+	for _, it := range res.Trace {
+		if first++; it.ELBO > res.ELBO-0.01 {
+			break
+		}
+	}
+	if first > 10 { // with those of the prior and of the means alone, 12
+		t.Errorf("%d passes to 0.01 nats", first)
+	}
+	// The posterior of a full covariance has about these standard deviations.
+	want := []float64{-1.1750085015760376, 1.2585785686025723, -2.096205097209212, -1.9608290411616347, -0.3437947837059258}
+	for j, m := range post.Mean(nil)[:5] {
+		if !(math.Abs(m-want[j]) < 0.02) {
+			t.Errorf("weight %d of the first class has mean %v, want %v", j, m, want[j])
+		}
+	}
+	if name := post.Summary().Rows[1].Name; name != "class=setosa · x1" {
+		t.Errorf("the second row of the summary is %q", name)
+	}
+	// Probabilities sum to 1, and draws of the weights have their means.
+	p := post.At(x)
+	probs := p.Probs()
+	draws := mat.NewDense(4000, post.Dim(), nil)
+	if err := post.RandWeights(draws, rand.New(rand.NewPCG(1, 2))); err != nil {
+		t.Fatal(err)
+	}
+	sd := p.ProbSD(nil, 1)
+	for _, i := range []int{0, 70, 77, 133} {
+		if s := floats.Sum(probs.RawRowView(i)); !(math.Abs(s-1) < 1e-8) {
+			t.Errorf("the probabilities of row %d sum to %v", i, s)
+		}
+		row := append(mat.Row(nil, i, x), 1)
+		var sum, square float64
+		for k := range 4000 {
+			var eta [3]float64
+			for c := range eta {
+				eta[c] = floats.Dot(row, draws.RawRowView(k)[c*5:(c+1)*5])
+			}
+			q := math.Exp(eta[1] - floats.LogSumExp(eta[:]))
+			sum, square = sum+q/4000, square+q*q/4000
+		}
+		if got := probs.At(i, 1); !(math.Abs(got-sum) < 0.01) {
+			t.Errorf("row %d has probability %v of class 1, and %v by draws", i, got, sum)
+		}
+		if drawn := math.Sqrt(square - sum*sum); !(math.Abs(sd[i]-drawn) < 0.05*drawn+1e-4) {
+			t.Errorf("row %d has probability sd %v of class 1, and %v by draws", i, sd[i], drawn)
+		}
+	}
+	// Variances of the contrasts are those of their covariance, and of draws.
+	cov, sds := post.Cov(), post.SD(nil)
+	for j, s := range sds {
+		if got := cov.At(j, j); !(math.Abs(got-s*s) < 1e-12*got) {
+			t.Errorf("weight %d has variance %v and sd %v", j, got, s)
+		}
+		col := mat.Col(nil, j, draws)
+		if _, v := meanVariance(col); !(math.Abs(v-s*s) < 0.15*s*s) {
+			t.Errorf("weight %d has variance %v, and %v by draws", j, s*s, v)
+		}
+	}
+	var buf bytes.Buffer
+	if err := post.Save(&buf); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load[*GLMPosterior](&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := loaded.Summary().String(), post.Summary().String(); a != b || !mat.Equal(loaded.At(x).Probs(), probs) {
+		t.Errorf("loaded, it is another:\n%s\n%s", a, b)
+	}
+}
+
+func TestClassesDigits(t *testing.T) {
+	x, y := classData(t, sharedData(t)+"/digits/digits_train.csv.gz")
+	post, res := fitClasses(t, x, y, Softmax{}, &GLMOptions{Intercept: true}, &Solver{Goal: 1e-5})
+	if want := -391.22560281197104; !(math.Abs(res.ELBO-want) < 1e-4) {
+		t.Errorf("ELBO %v, want %v", res.ELBO, want)
+	}
+	xt, yt := classData(t, sharedData(t)+"/digits/digits_test.csv.gz")
+	s, err := post.At(xt).Scores(yt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loss, _ := s.Value("log loss")
+	right, _ := s.Value("accuracy")
+	if !(math.Abs(loss/math.Ln2-0.1772406589991916) < 1e-3) || !(math.Abs(1-right-0.027816411682892908) < 1e-9) {
+		t.Errorf("%v bits and %v errors", loss/math.Ln2, 1-right)
+	}
+}
+
+// Two classes are BernoulliLogit of w_1 − w_0.
+func TestClassesTwo(t *testing.T) {
+	x, y := irisClasses(t)
+	two, sign := make([]float64, len(y)), make([]float64, len(y))
+	for i, c := range y {
+		two[i], sign[i] = indicator(c == 1), plusMinus(c == 1)
+	}
+	offset, each := make([]float64, len(y)), make([]float64, 2*len(y))
+	weights := make([]float64, len(y))
+	for i := range y {
+		offset[i], weights[i] = math.Sin(float64(i)), float64(i%3)
+		each[2*i] = 0.5
+		each[2*i+1] = 0.5 + offset[i]
+	}
+	s := &Solver{Goal: 1e-9}
+	post, res := fitClasses(t, x, two, Softmax{Classes: 2}, &GLMOptions{Intercept: true, Offset: each, Weights: weights}, s)
+	want, ref := fitClasses(t, x, sign, BernoulliLogit{}, &GLMOptions{Intercept: true, PriorSD: math.Sqrt2, InterceptSD: 10 * math.Sqrt2, Offset: offset, Weights: weights}, s)
+	if !(math.Abs(res.ELBO-ref.ELBO) < 1e-8) {
+		t.Errorf("ELBO %v, want %v", res.ELBO, ref.ELBO)
+	}
+	a, b := post.At(x), want.At(x)
+	pa, pb := a.Prob(nil, 1), b.Prob(nil, 1)
+	sa, sb := a.ProbSD(nil, 1), b.ProbSD(nil, 1)
+	for i := range pa {
+		if !(math.Abs(pa[i]-pb[i]) < 1e-5) || !(math.Abs(sa[i]-sb[i]) < 1e-5) {
+			t.Fatalf("row %d: %v ± %v, want %v ± %v", i, pa[i], sa[i], pb[i], sb[i])
+		}
+	}
+	m, sd := post.Mean(nil), post.SD(nil) // half of the difference
+	for j, w := range want.Mean(nil) {
+		if s := want.SD(nil)[j]; !(math.Abs(2*m[5+j]-w) < 1e-4*s) || !(math.Abs(2*sd[5+j]-s) < 1e-4*s) {
+			t.Errorf("weight %d: %v ± %v, want %v ± %v", j, 2*m[5+j], 2*sd[5+j], w, s)
+		}
+	}
+}
+
+// What classes and workers are called does not matter, nor what is the same for all classes.
+func TestClassesSame(t *testing.T) {
+	x, y := irisClasses(t)
+	n := len(y)
+	fit := func(y []float64, opt GLMOptions, s Solver) float64 {
+		opt.Intercept, s.MaxPasses = true, 14
+		_, res := fitClasses(t, x, y, Softmax{Classes: 3}, &opt, &s)
+		return res.ELBO
+	}
+	want := fit(y, GLMOptions{}, Solver{})
+	if got := fit(y, GLMOptions{}, Solver{Workers: 2}); got != want {
+		t.Errorf("two workers: %v, want %v", got, want)
+	}
+	other, same := make([]float64, n), make([]float64, 3*n)
+	for i, c := range y {
+		other[i] = math.Mod(c+1, 3)
+		for c := range 3 {
+			same[3*i+c] = float64(i % 7)
+		}
+	}
+	if got := fit(other, GLMOptions{}, Solver{}); !(math.Abs(got-want) < 1e-10) {
+		t.Errorf("other classes: %v, want %v", got, want)
+	}
+	if got := fit(y, GLMOptions{Offset: same}, Solver{}); !(math.Abs(got-want) < 1e-9) {
+		t.Errorf("the same offset: %v, want %v", got, want)
+	}
+	// Rows of weight 2 are rows that occur twice.
+	twice, weights := mat.NewDense(2*n, 4, nil), make([]float64, n)
+	for i := range 2 * n {
+		twice.SetRow(i, x.RawRowView(i%n))
+	}
+	for i := range weights {
+		weights[i] = 2
+	}
+	_, a := fitClasses(t, x, y, Softmax{}, &GLMOptions{Weights: weights}, &Solver{MaxPasses: 14})
+	_, b := fitClasses(t, twice, append(append([]float64(nil), y...), y...), Softmax{}, nil, &Solver{MaxPasses: 14})
+	if !(math.Abs(a.ELBO-b.ELBO) < 1e-9*math.Abs(b.ELBO)) {
+		t.Errorf("weights of 2: %v, rows twice: %v", a.ELBO, b.ELBO)
+	}
+}
+
+// Classes that never occur, one class alone, fewer rows than columns, and no rows.
+func TestClassesFew(t *testing.T) {
+	x, y := irisClasses(t)
+	for _, c := range []struct {
+		name string
+		x    mat.Matrix
+		y    []float64
+		k    int
+	}{
+		{"an empty class", x, y, 5},
+		{"constant labels", x, make([]float64, len(y)), 3},
+		{"fewer rows than columns", mat.NewDense(2, 6, []float64{1, 2, 3, 4, 5, 6, 3, 1, 4, 1, 5, 9}), []float64{0, 2}, 4},
+		{"a row", mat.NewDense(1, 1, []float64{1e4}), []float64{1}, 2},
+		{"thirty classes", x.Slice(0, 60, 0, 2), floats.Span(make([]float64, 60), 0, 59), 60},
+	} {
+		post, res := fitClasses(t, c.x, c.y, Softmax{Classes: c.k}, &GLMOptions{Intercept: true}, &Solver{Goal: 1e-6})
+		if res.Status != Converged || math.IsNaN(res.ELBO) {
+			t.Errorf("%s: %v", c.name, res)
+		}
+		probs := post.At(c.x).Probs()
+		for i := range c.y {
+			if s := floats.Sum(probs.RawRowView(i)); !(math.Abs(s-1) < 1e-8) {
+				t.Errorf("%s: the probabilities of row %d sum to %v", c.name, i, s)
+			}
+		}
+	}
+	g, err := NewGLM(NewSparse(2), nil, Softmax{Classes: 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := post.At(mat.NewDense(1, 2, []float64{1, 2})).Prob(nil, 1); !(math.Abs(p[0]-1./3) < 1e-9) {
+		t.Errorf("without rows a class has probability %v", p)
+	}
+}
+
+// A run that is saved and resumed has the bits of one that goes on.
+func TestClassesResume(t *testing.T) {
+	x, y := irisClasses(t)
+	g, err := NewGLM(x, y, Softmax{}, &GLMOptions{Intercept: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, passes := range []float64{1, 2, 8} {
+		_, whole, err := g.Fit(ctx, &Solver{MaxPasses: 12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, part, err := g.Fit(ctx, &Solver{MaxPasses: passes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var buf bytes.Buffer
+		if err := part.Save(&buf); err != nil {
+			t.Fatal(err)
+		}
+		s := &Solver{MaxPasses: 12}
+		loaded, err := s.LoadResult(ctx, &buf, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := s.Resume(ctx, loaded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.ELBO != whole.ELBO {
+			t.Errorf("resumed after %v passes: %v, want %v", passes, again.ELBO, whole.ELBO)
+		}
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := g.Fit(canceled, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	// Steps of the paper come to the same.
+	_, best, err := g.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, res, err := g.Fit(ctx, &Solver{StepSize: ConstantStep(0.5), MaxPasses: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !(res.ELBO > best.ELBO-1e-3) {
+		t.Errorf("steps of the paper: %v, want %v", res.ELBO, best.ELBO)
+	}
+}
+
+func TestClassesRefused(t *testing.T) {
+	x, y := irisClasses(t)
+	nan := append([]float64(nil), y...)
+	nan[7] = math.NaN()
+	half := append([]float64(nil), y...)
+	half[7] = 0.5
+	for _, c := range []struct {
+		name string
+		y    []float64
+		lik  Softmax
+		opt  GLMOptions
+		want error
+	}{
+		{"one class", y, Softmax{Classes: 1}, GLMOptions{}, ErrParam},
+		{"a negative number", y, Softmax{Classes: -2}, GLMOptions{}, ErrParam},
+		{"one label", make([]float64, len(y)), Softmax{}, GLMOptions{}, ErrLabel},
+		{"a label out of range", y, Softmax{Classes: 2}, GLMOptions{}, ErrLabel},
+		{"half a label", half, Softmax{}, GLMOptions{}, ErrLabel},
+		{"NaN", nan, Softmax{}, GLMOptions{}, ErrNotFinite},
+		{"too many", y, Softmax{Classes: 1e9}, GLMOptions{}, ErrMemory},
+		{"diagonal", y, Softmax{}, GLMOptions{Covariance: DiagonalCovariance}, ErrParam},
+		{"low rank", y, Softmax{}, GLMOptions{Covariance: LowRankCovariance}, ErrParam},
+		{"appendix", y, Softmax{}, GLMOptions{MeanUpdate: Appendix}, ErrParam},
+		{"an estimator", y, Softmax{}, GLMOptions{Estimator: GaussHermite{}}, ErrNoEstimator},
+		{"offsets of rows", y, Softmax{}, GLMOptions{Offset: make([]float64, len(y))}, ErrShape},
+		{"names", y, Softmax{}, GLMOptions{ClassNames: []string{"a"}}, ErrShape},
+	} {
+		if _, err := NewGLM(x, c.y, c.lik, &c.opt); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	if _, err := NewGLM(x, y, Poisson{}, &GLMOptions{ClassNames: []string{"a"}}); !errors.Is(err, ErrParam) {
+		t.Errorf("class names of counts: %v", err)
+	}
+	post, _ := fitClasses(t, x, y, Softmax{}, nil, nil)
+	g, err := NewGLM(x, y, Softmax{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, p, all := context.Background(), post.At(x), make([]float64, len(y))
+	for name, f := range map[string]func() error{
+		"PSIS":            func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
+		"LOO":             func() error { _, err := g.LOO(ctx, post); return err },
+		"PredictiveCheck": func() error { _, err := g.PredictiveCheck(ctx, nil, post, 0); return err },
+		"Objective":       func() error { _, err := g.Objective(); return err },
+		"CertifyScale":    func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
+		"Stream":          func() error { _, err := post.Stream(); return err },
+		"NewGLMStream":    func() error { _, err := NewGLMStream(4, Softmax{Classes: 3}, nil); return err },
+		"Explain":         func() error { _, err := post.Explain(all[:4], nil); return err },
+		"MarginalEffects": func() error { _, err := post.MarginalEffects(x, nil); return err },
+		"Moments":         func() error { _, _, err := p.Moments(nil, nil); return err },
+		"Quantile":        func() error { _, err := p.Quantile(nil, 0.5); return err },
+		"ProbInterval":    func() error { _, _, err := p.ProbInterval(nil, nil, 1, 0.9); return err },
+		"MeanInterval":    func() error { _, _, err := p.MeanInterval(nil, nil, 0.9); return err },
+		"Interval":        func() error { _, _, err := p.Interval(nil, nil, 0.9); return err },
+		"Trials":          func() error { return p.Trials(all).Err() },
+		"NewPrediction":   func() error { return NewPrediction(Softmax{}, all, all).Err() },
+		"blocks":          func() error { _, _, err := g.Fit(ctx, &Solver{BatchSize: 10}); return err },
+	} {
+		if err := f(); !errors.Is(err, ErrParam) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := g.Fit(ctx, &Solver{Divergence: Euclidean()}); !errors.Is(err, ErrNoProx) {
+		t.Errorf("another divergence: %v", err)
+	}
+	if _, _, err := g.Fit(ctx, &Solver{MaxPasses: 3, StepSize: ConstantStep(1), BatchSize: 30}); err != nil {
+		t.Errorf("batches of the paper: %v", err)
+	}
+}
