@@ -21,9 +21,9 @@ import (
 //	E π_c  = h Σ F Φ′_c/Φ_c
 //	E π_c² = h Σ F (Φ″_c + Φ′_c)/Φ_c
 //
-// but for the aliases Σ_{j≠0} E e^{−iωL} Γ(1 + iω)/iω, ω = 2πj/h, and Σ E π_c e^{−iωL} Γ(1 + iω) and
-// Σ E π_c² e^{−iωL} Γ(2 + iω). |Γ(1 + iω)|² = πω/sinh πω, so that they fall like e^{−π²/h}. By a
-// shift of all scores into the complex plane |E e^{−iωL}| ≤ e^{−ω²/2q}, q = Σ 1/v_c.
+// but for the aliases Σ_{j≠0} E e^{−iωL} Γ(1 + iω)/iω, ω = 2πj/h, and Σ E π_c e^{−iωL} Γ(1 + iω)
+// and Σ E π_c² e^{−iωL} Γ(2 + iω). |Γ(1 + iω)|² = πω/sinh πω, so that they fall like e^{−π²/h}. By
+// a shift of all scores into the complex plane |E e^{−iωL}| ≤ e^{−ω²/2q}, q = Σ 1/v_c.
 //
 // Beyond the last node the sums are those of the series of F in e^{−u}, whose terms are moments of
 // X: Π_c Σ_j (−e^{−u})ʲ E e^{j s_c}/j!, cut off before j = J.
@@ -98,7 +98,8 @@ func newSoftmaxLevel(tol, step float64) *softmaxLevel {
 	for n := 1; n <= softmaxNodes; n++ {
 		factorial *= float64(n)
 		// what a rule is off in E π(1 − π): 2(2n+1) n! (s/π)²ⁿ λ(2n+2)/π²
-		l.most[n] = math.Pi * math.Pow(tol*math.Pi*math.Pi/(2.1*float64(2*n+1)*factorial), 0.5/float64(n))
+		x := tol * math.Pi * math.Pi / (2.1 * float64(2*n+1) * factorial)
+		l.most[n] = math.Pi * math.Pow(x, 0.5/float64(n))
 		l.rules[n] = Hermite(n)
 	}
 	for i := 0; ; i++ {
@@ -139,8 +140,8 @@ type softmaxWork struct {
 	series         [][softmaxTerms + 1]float64 // E e^{j(s_c − u)}/j! beyond the last node
 	whole          [softmaxTerms + 1]float64   // and their product
 	sums           [softmaxTerms + 1]float64   // h Σ_k e^{−jkh}
-	wide           [2]float64                  // the product of those Φ that are no rules at the first nodes
-	least          float64                     // the sum of the least nodes of those that are
+	wide           [2]float64                  // the product of the Φ by bumps at the first two nodes
+	least          float64                     // the sum of the least nodes of the rules
 }
 
 var softmaxPool = sync.Pool{New: func() any { return new(softmaxWork) }}
@@ -158,10 +159,11 @@ func SoftmaxExpect(m, v, pi, d2 []float64) (lse, part float64) {
 // SoftmaxWithin is SoftmaxExpect to about tol a class in each of its results: 1e−6 takes half of
 // the time, 1e−13 is the finest. Bound is no estimate: E log Σ exp s is at most so many nats from
 // what is returned. It is the sum of bounds of the aliases of the outer rule, of what is cut off on
-// both sides, of the inner rules and of rounding, and in general far below K·tol.
+// both sides, of the inner rules and of rounding: some tol a class, more where standard deviations
+// are far above 1.
 //
-// A proof that an optimum is within some nats of a state, as GapBound is, holds if Bound is added to
-// it for every row.
+// A bound on an ELBO that is made of these expectations, as GapBound is, is one of the exact ELBO
+// with the sum of Bound over the rows added to it.
 func SoftmaxWithin(tol float64, m, v, pi, d2 []float64) (lse, bound float64) {
 	t := softmaxPool.Get().(*softmaxWork)
 	lse, bound, _ = t.expect(softmaxAt(tol), m, v, pi, d2)
@@ -178,19 +180,13 @@ func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, grown(&t.d2, classes))
 	n := t.nodes
 	for c, d := range t.d2 {
-		a := t.q1[c*n:][:n]
-		for k, x := range t.prod { // for good
-			a[k] *= x
+		for k, x := range t.q1[c*n:][:n] {
+			t.f[k] = x * t.prod[k]
 		}
 		cross[c*classes+c] = d
 		for e := range c {
-			x := max(t.h*fma.Dot(a, t.q1[e*n:][:n])+t.crossTail(c, e), 0)
+			x := max(t.h*fma.Dot(t.f, t.q1[e*n:][:n])+t.crossTail(c, e), 0)
 			cross[c*classes+e], cross[e*classes+c] = x, x
-		}
-		for k, x := range t.prod { // and back, where e is to be a class later on
-			if a[k] /= x; x == 0 {
-				a[k] = 0
-			}
 		}
 	}
 	return lse, part
@@ -416,42 +412,17 @@ func (t *softmaxWork) byBump(c int, m, v, s, size float64) (off float64) {
 			g1[i] *= is
 			g2[i] *= is
 		}
-		addNormals(g, (x-bumpMean)*both, t.h*both)
 	}
+	y := wr[:n]
+	for k := range y {
+		y[k] = (x0 + t.h*float64(k) - bumpMean) * both
+	}
+	fma.AddNormal(f, y)
 	t.wide[0] *= f[0]
 	t.wide[1] *= f[1]
 	fma.Quotients(t.prod, f, q1, q2)
 	// what is cut off of a window and of the table, and the even steps
 	return 0.01*l.tol + l.off*is*math.Exp(0.5*bumpHeight*bumpHeight*is*is)
-}
-
-// normals has N(x) and its density at x = i/normalParts − normalMost.
-var normals = sync.OnceValue(func() (t *[2*normalMost*normalParts + 1][2]float64) {
-	t = new([2*normalMost*normalParts + 1][2]float64)
-	for i := range t {
-		x := float64(i)/normalParts - normalMost
-		t[i] = [2]float64{special.NormalTail(-x), special.NormalPDF(x)}
-	}
-	return t
-})
-
-const (
-	normalMost  = 9
-	normalParts = 32
-)
-
-// addNormals adds the normal distribution function at x + i·step to f[i], by its series about the
-// nearest of a table, to 1e−16. What is less than 0 then is 0.
-func addNormals(f *[8]float64, x, step float64) {
-	t := normals()
-	for i := range f {
-		y := min(max(x+float64(i)*step, -normalMost), normalMost)
-		j := int((y+normalMost)*normalParts + 0.5)
-		z := float64(j)/normalParts - normalMost
-		d, n, zz := y-z, &t[j], z*z
-		s := 1 + d*(-z/2+d*((zz-1)/6+d*(z*(3-zz)/24+d*(((zz-6)*zz+3)/120-d*(z*((zz-10)*zz+15)/720)))))
-		f[i] = max(f[i]+(n[0]+n[1]*d*s), 0)
-	}
 }
 
 // over returns the series of F/Φ_c, c being of coefficients a.

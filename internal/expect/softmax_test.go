@@ -124,7 +124,7 @@ func TestSoftmaxThree(t *testing.T) {
 // Finer steps, and any number of classes, give the same.
 func TestSoftmaxFiner(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, sd := range []float64{0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.5, 0.7, 1, 1.9, 3, 5, 10} {
+	for _, sd := range []float64{0.005, 0.02, 0.05, 0.1, 0.3, 0.45, 0.5, 0.7, 1, 1.9, 3, 5, 10} {
 		var most [4]float64
 		bounds := 0.0
 		for range 20 {
@@ -173,7 +173,8 @@ func TestSoftmaxWithin(t *testing.T) {
 			most = max(most, math.Abs(a-b), mostApart(pi, pj), mostApart(d, e))
 			bounds = max(bounds, bound)
 		}
-		if t.Logf("tol %v: off by %.2g, bound %.2g", tol, most, bounds); !(most < 20*tol && bounds < 400*tol) {
+		t.Logf("tol %v: off by %.2g, bound %.2g", tol, most, bounds)
+		if !(most < 20*tol && bounds < 400*tol) {
 			t.Errorf("tol %v: off by %g, bound %g", tol, most, bounds)
 		}
 	}
@@ -230,7 +231,8 @@ func BenchmarkSoftmaxExpect(b *testing.B) {
 			for _, sd := range []float64{0.05, 0.3, 1, 3} {
 				b.Run(fmt.Sprintf("tol=%v/K=%d/sd=%v", tol, k, sd), func(b *testing.B) {
 					rng := rand.New(rand.NewPCG(1, 2))
-					m, v, pi, d := make([]float64, k), make([]float64, k), make([]float64, k), make([]float64, k)
+					m, v := make([]float64, k), make([]float64, k)
+					pi, d := make([]float64, k), make([]float64, k)
 					for i := range m {
 						m[i], v[i] = 2*rng.NormFloat64(), sd*sd
 					}

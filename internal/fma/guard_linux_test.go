@@ -98,6 +98,7 @@ func TestGuard(t *testing.T) {
 				var eight [8]float64
 				if n%8 == 0 {
 					Gumbel([][2]float64{{1, 0.5}}, x, y, w, guarded(t, n, front))
+					AddNormal(x, y)
 					Quotients(x, y, w, guarded(t, n, front))
 				}
 				Bell(make([][3]float64, 2), &eight, &eight, 1, &eight, &eight, &eight)

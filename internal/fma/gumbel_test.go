@@ -95,3 +95,30 @@ func TestBellSame(t *testing.T) {
 		}
 	}
 }
+
+// TestAddNormalSame: the paths have the same bits, and the error is that of rounding.
+func TestAddNormalSame(t *testing.T) {
+	x := []float64{0, math.Copysign(0, -1), 1e-300, -40, 40, -1e200, 1e200, 37.7}
+	for y := -9.5; len(x)%8 != 0 || y < 9.5; y += 0.003 {
+		x = append(x, y)
+	}
+	sums := func(path string) []float64 {
+		defer force(path)()
+		f := make([]float64, len(x))
+		AddNormal(f, x)
+		return f
+	}
+	got := sums("Go")
+	for _, path := range available() {
+		same(t, "AddNormal by "+path, sums(path), got)
+	}
+	for i, a := range x {
+		if want := 0.5 * math.Erfc(-a/math.Sqrt2); !(math.Abs(got[i]-want) < 6e-15) {
+			t.Errorf("at %v: %v, want %v", a, got[i], want)
+		}
+	}
+	f := []float64{-2, -2, -2, -2, -2, -2, -2, -2}
+	if AddNormal(f, x[:8]); f[0] != 0 {
+		t.Errorf("less than 0: %v", f)
+	}
+}

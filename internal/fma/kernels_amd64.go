@@ -139,6 +139,11 @@ func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0
 //go:noescape
 func quotientsAVX2(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
 
+// addNormalAVX2 is addNormal, n being a multiple of 8.
+//
+//go:noescape
+func addNormalAVX2(n int, f *float64, x *float64)
+
 // sparseMulAVX2 is sparseMul.
 //
 //go:noescape
@@ -223,3 +228,8 @@ func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, 
 //
 //go:noescape
 func quotientsAVX512(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
+
+// addNormalAVX512 is addNormal, n being a multiple of 8.
+//
+//go:noescape
+func addNormalAVX512(n int, f *float64, x *float64)

@@ -2167,29 +2167,29 @@ node:
 	VBROADCASTSD (R10), Y6
 	VMULPD       Y2, Y6, Y6
 	VMAXPD       Y6, Y1, Y7
-	VMOVUPD      logE<>+0(SB), Y8
-	VFMADD213PD  expMagic<>+0(SB), Y7, Y8
-	VSUBPD       expMagic<>+0(SB), Y8, Y9
-	VFNMADD231PD logTwo<>+0(SB), Y9, Y7
-	VMOVUPD      gumbel7<>+0(SB), Y10
-	VFMADD213PD  gumbel6<>+0(SB), Y7, Y10
-	VFMADD213PD  gumbel5<>+0(SB), Y7, Y10
-	VFMADD213PD  gumbel4<>+0(SB), Y7, Y10
-	VFMADD213PD  gumbel3<>+0(SB), Y7, Y10
-	VFMADD213PD  gumbel2<>+0(SB), Y7, Y10
-	VFMADD213PD  gumbel1<>+0(SB), Y7, Y10
-	VFMADD213PD  gumbel0<>+0(SB), Y7, Y10
-	VMULPD       Y7, Y7, Y9
-	VFMADD213PD  Y7, Y9, Y10
-	VADDPD       Y10, Y0, Y10
-	VPSLLQ       $0x34, Y8, Y8
-	VPADDQ       Y8, Y10, Y10
+	VMOVUPD      logE<>+0(SB), Y9
+	VFMADD213PD  expMagic<>+0(SB), Y7, Y9
+	VSUBPD       expMagic<>+0(SB), Y9, Y8
+	VFNMADD231PD logTwo<>+0(SB), Y8, Y7
+	VMOVUPD      gumbel7<>+0(SB), Y8
+	VFMADD213PD  gumbel6<>+0(SB), Y7, Y8
+	VFMADD213PD  gumbel5<>+0(SB), Y7, Y8
+	VFMADD213PD  gumbel4<>+0(SB), Y7, Y8
+	VFMADD213PD  gumbel3<>+0(SB), Y7, Y8
+	VFMADD213PD  gumbel2<>+0(SB), Y7, Y8
+	VFMADD213PD  gumbel1<>+0(SB), Y7, Y8
+	VFMADD213PD  gumbel0<>+0(SB), Y7, Y8
+	VMULPD       Y7, Y7, Y10
+	VFMADD213PD  Y7, Y10, Y8
+	VADDPD       Y8, Y0, Y8
+	VPSLLQ       $0x34, Y9, Y9
+	VPADDQ       Y9, Y8, Y8
 	VBROADCASTSD 8(R10), Y7
-	VMULPD       Y10, Y7, Y10
-	VADDPD       Y10, Y3, Y3
-	VMULPD       Y6, Y10, Y10
-	VSUBPD       Y10, Y4, Y4
-	VFMADD231PD  Y6, Y10, Y5
+	VMULPD       Y8, Y7, Y8
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y6, Y8, Y8
+	VSUBPD       Y8, Y4, Y4
+	VFMADD231PD  Y6, Y8, Y5
 	ADDQ         $0x00000010, R10
 	SUBQ         $0x00000001, R9
 	JMP          node
@@ -2449,6 +2449,255 @@ DATA quotientLeast<>+40(SB)/8, $0x03f0000000000000
 DATA quotientLeast<>+48(SB)/8, $0x03f0000000000000
 DATA quotientLeast<>+56(SB)/8, $0x03f0000000000000
 GLOBL quotientLeast<>(SB), RODATA|NOPTR, $64
+
+// func addNormalAVX2(n int, f *float64, x *float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·addNormalAVX2(SB), NOSPLIT|NOPTR, $0-24
+	MOVQ    n+0(FP), AX
+	MOVQ    f+8(FP), CX
+	MOVQ    x+16(FP), DX
+	VMOVUPD one<>+0(SB), Y0
+	VMOVUPD gumbelLeast<>+0(SB), Y1
+	VMOVUPD normalCentre<>+0(SB), Y2
+
+vector:
+	CMPQ         AX, $0x00000004
+	JL           vector_end
+	VMOVUPD      (DX), Y3
+	VANDPD       log1pSize<>+0(SB), Y3, Y4
+	VSUBPD       Y2, Y4, Y5
+	VADDPD       Y2, Y4, Y6
+	VDIVPD       Y6, Y5, Y5
+	VMOVUPD      normal15<>+0(SB), Y6
+	VFMADD213PD  normal14<>+0(SB), Y5, Y6
+	VFMADD213PD  normal13<>+0(SB), Y5, Y6
+	VFMADD213PD  normal12<>+0(SB), Y5, Y6
+	VFMADD213PD  normal11<>+0(SB), Y5, Y6
+	VFMADD213PD  normal10<>+0(SB), Y5, Y6
+	VFMADD213PD  normal9<>+0(SB), Y5, Y6
+	VFMADD213PD  normal8<>+0(SB), Y5, Y6
+	VFMADD213PD  normal7<>+0(SB), Y5, Y6
+	VFMADD213PD  normal6<>+0(SB), Y5, Y6
+	VFMADD213PD  normal5<>+0(SB), Y5, Y6
+	VFMADD213PD  normal4<>+0(SB), Y5, Y6
+	VFMADD213PD  normal3<>+0(SB), Y5, Y6
+	VFMADD213PD  normal2<>+0(SB), Y5, Y6
+	VFMADD213PD  normal1<>+0(SB), Y5, Y6
+	VFMADD213PD  normal0<>+0(SB), Y5, Y6
+	VMULPD       minusHalf<>+0(SB), Y4, Y5
+	VMULPD       Y4, Y5, Y5
+	VMAXPD       Y5, Y1, Y4
+	VMOVUPD      logE<>+0(SB), Y5
+	VFMADD213PD  expMagic<>+0(SB), Y4, Y5
+	VSUBPD       expMagic<>+0(SB), Y5, Y7
+	VFNMADD231PD logTwo<>+0(SB), Y7, Y4
+	VMOVUPD      gumbel7<>+0(SB), Y8
+	VFMADD213PD  gumbel6<>+0(SB), Y4, Y8
+	VFMADD213PD  gumbel5<>+0(SB), Y4, Y8
+	VFMADD213PD  gumbel4<>+0(SB), Y4, Y8
+	VFMADD213PD  gumbel3<>+0(SB), Y4, Y8
+	VFMADD213PD  gumbel2<>+0(SB), Y4, Y8
+	VFMADD213PD  gumbel1<>+0(SB), Y4, Y8
+	VFMADD213PD  gumbel0<>+0(SB), Y4, Y8
+	VMULPD       Y4, Y4, Y7
+	VFMADD213PD  Y4, Y7, Y8
+	VADDPD       Y8, Y0, Y8
+	VPSLLQ       $0x34, Y5, Y5
+	VPADDQ       Y5, Y8, Y8
+	VMULPD       Y8, Y6, Y6
+	VSUBPD       Y6, Y0, Y4
+	VBLENDVPD    Y3, Y6, Y4, Y4
+	VADDPD       (CX), Y4, Y4
+	VMAXPD       zero<>+0(SB), Y4, Y4
+	VMOVUPD      Y4, (CX)
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000004, AX
+	JMP          vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA normalCentre<>+0(SB)/8, $0x4008000000000000
+DATA normalCentre<>+8(SB)/8, $0x4008000000000000
+DATA normalCentre<>+16(SB)/8, $0x4008000000000000
+DATA normalCentre<>+24(SB)/8, $0x4008000000000000
+DATA normalCentre<>+32(SB)/8, $0x4008000000000000
+DATA normalCentre<>+40(SB)/8, $0x4008000000000000
+DATA normalCentre<>+48(SB)/8, $0x4008000000000000
+DATA normalCentre<>+56(SB)/8, $0x4008000000000000
+GLOBL normalCentre<>(SB), RODATA|NOPTR, $64
+
+DATA normal15<>+0(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+8(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+16(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+24(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+32(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+40(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+48(SB)/8, $0x3e8666a04d511a25
+DATA normal15<>+56(SB)/8, $0x3e8666a04d511a25
+GLOBL normal15<>(SB), RODATA|NOPTR, $64
+
+DATA normal14<>+0(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+8(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+16(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+24(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+32(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+40(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+48(SB)/8, $0x3eb1e9c359ac0500
+DATA normal14<>+56(SB)/8, $0x3eb1e9c359ac0500
+GLOBL normal14<>(SB), RODATA|NOPTR, $64
+
+DATA normal13<>+0(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+8(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+16(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+24(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+32(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+40(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+48(SB)/8, $0x3ec1e2a4aaa68f23
+DATA normal13<>+56(SB)/8, $0x3ec1e2a4aaa68f23
+GLOBL normal13<>(SB), RODATA|NOPTR, $64
+
+DATA normal12<>+0(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+8(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+16(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+24(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+32(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+40(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+48(SB)/8, $0xbec0397f35c67138
+DATA normal12<>+56(SB)/8, $0xbec0397f35c67138
+GLOBL normal12<>(SB), RODATA|NOPTR, $64
+
+DATA normal11<>+0(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+8(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+16(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+24(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+32(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+40(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+48(SB)/8, $0xbef03df27bc5d12b
+DATA normal11<>+56(SB)/8, $0xbef03df27bc5d12b
+GLOBL normal11<>(SB), RODATA|NOPTR, $64
+
+DATA normal10<>+0(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+8(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+16(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+24(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+32(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+40(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+48(SB)/8, $0xbee9fabd16dd9e98
+DATA normal10<>+56(SB)/8, $0xbee9fabd16dd9e98
+GLOBL normal10<>(SB), RODATA|NOPTR, $64
+
+DATA normal9<>+0(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+8(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+16(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+24(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+32(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+40(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+48(SB)/8, $0x3f11ffab74547209
+DATA normal9<>+56(SB)/8, $0x3f11ffab74547209
+GLOBL normal9<>(SB), RODATA|NOPTR, $64
+
+DATA normal8<>+0(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+8(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+16(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+24(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+32(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+40(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+48(SB)/8, $0x3f213e9d95522a12
+DATA normal8<>+56(SB)/8, $0x3f213e9d95522a12
+GLOBL normal8<>(SB), RODATA|NOPTR, $64
+
+DATA normal7<>+0(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+8(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+16(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+24(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+32(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+40(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+48(SB)/8, $0xbf36a61219161a73
+DATA normal7<>+56(SB)/8, $0xbf36a61219161a73
+GLOBL normal7<>(SB), RODATA|NOPTR, $64
+
+DATA normal6<>+0(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+8(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+16(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+24(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+32(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+40(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+48(SB)/8, $0xbf503beba13cea2a
+DATA normal6<>+56(SB)/8, $0xbf503beba13cea2a
+GLOBL normal6<>(SB), RODATA|NOPTR, $64
+
+DATA normal5<>+0(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+8(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+16(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+24(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+32(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+40(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+48(SB)/8, $0x3f67ce24abed16f2
+DATA normal5<>+56(SB)/8, $0x3f67ce24abed16f2
+GLOBL normal5<>(SB), RODATA|NOPTR, $64
+
+DATA normal4<>+0(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+8(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+16(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+24(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+32(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+40(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+48(SB)/8, $0x3f791f4b5a6408ce
+DATA normal4<>+56(SB)/8, $0x3f791f4b5a6408ce
+GLOBL normal4<>(SB), RODATA|NOPTR, $64
+
+DATA normal3<>+0(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+8(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+16(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+24(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+32(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+40(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+48(SB)/8, $0xbfa7a94a500d052a
+DATA normal3<>+56(SB)/8, $0xbfa7a94a500d052a
+GLOBL normal3<>(SB), RODATA|NOPTR, $64
+
+DATA normal2<>+0(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+8(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+16(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+24(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+32(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+40(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+48(SB)/8, $0x3fbf8bab9bb5cd7c
+DATA normal2<>+56(SB)/8, $0x3fbf8bab9bb5cd7c
+GLOBL normal2<>(SB), RODATA|NOPTR, $64
+
+DATA normal1<>+0(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+8(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+16(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+24(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+32(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+40(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+48(SB)/8, $0xbfca6b669a31552c
+DATA normal1<>+56(SB)/8, $0xbfca6b669a31552c
+GLOBL normal1<>(SB), RODATA|NOPTR, $64
+
+DATA normal0<>+0(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+8(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+16(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+24(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+32(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+40(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+48(SB)/8, $0x3fbf1b89c231e2a9
+DATA normal0<>+56(SB)/8, $0x3fbf1b89c231e2a9
+GLOBL normal0<>(SB), RODATA|NOPTR, $64
+
+DATA minusHalf<>+0(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+8(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+16(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+24(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+32(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+40(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+48(SB)/8, $0xbfe0000000000000
+DATA minusHalf<>+56(SB)/8, $0xbfe0000000000000
+GLOBL minusHalf<>(SB), RODATA|NOPTR, $64
 
 // func sparseMulAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
 // Requires: AVX, FMA3
@@ -4629,29 +4878,29 @@ node:
 	VBROADCASTSD (R10), Z6
 	VMULPD       Z2, Z6, Z6
 	VMAXPD       Z6, Z1, Z7
-	VMOVUPD      logE<>+0(SB), Z8
-	VFMADD213PD  expMagic<>+0(SB), Z7, Z8
-	VSUBPD       expMagic<>+0(SB), Z8, Z9
-	VFNMADD231PD logTwo<>+0(SB), Z9, Z7
-	VMOVUPD      gumbel7<>+0(SB), Z10
-	VFMADD213PD  gumbel6<>+0(SB), Z7, Z10
-	VFMADD213PD  gumbel5<>+0(SB), Z7, Z10
-	VFMADD213PD  gumbel4<>+0(SB), Z7, Z10
-	VFMADD213PD  gumbel3<>+0(SB), Z7, Z10
-	VFMADD213PD  gumbel2<>+0(SB), Z7, Z10
-	VFMADD213PD  gumbel1<>+0(SB), Z7, Z10
-	VFMADD213PD  gumbel0<>+0(SB), Z7, Z10
-	VMULPD       Z7, Z7, Z9
-	VFMADD213PD  Z7, Z9, Z10
-	VADDPD       Z10, Z0, Z10
-	VPSLLQ       $0x34, Z8, Z8
-	VPADDQ       Z8, Z10, Z10
+	VMOVUPD      logE<>+0(SB), Z9
+	VFMADD213PD  expMagic<>+0(SB), Z7, Z9
+	VSUBPD       expMagic<>+0(SB), Z9, Z8
+	VFNMADD231PD logTwo<>+0(SB), Z8, Z7
+	VMOVUPD      gumbel7<>+0(SB), Z8
+	VFMADD213PD  gumbel6<>+0(SB), Z7, Z8
+	VFMADD213PD  gumbel5<>+0(SB), Z7, Z8
+	VFMADD213PD  gumbel4<>+0(SB), Z7, Z8
+	VFMADD213PD  gumbel3<>+0(SB), Z7, Z8
+	VFMADD213PD  gumbel2<>+0(SB), Z7, Z8
+	VFMADD213PD  gumbel1<>+0(SB), Z7, Z8
+	VFMADD213PD  gumbel0<>+0(SB), Z7, Z8
+	VMULPD       Z7, Z7, Z10
+	VFMADD213PD  Z7, Z10, Z8
+	VADDPD       Z8, Z0, Z8
+	VPSLLQ       $0x34, Z9, Z9
+	VPADDQ       Z9, Z8, Z8
 	VBROADCASTSD 8(R10), Z7
-	VMULPD       Z10, Z7, Z10
-	VADDPD       Z10, Z3, Z3
-	VMULPD       Z6, Z10, Z10
-	VSUBPD       Z10, Z4, Z4
-	VFMADD231PD  Z6, Z10, Z5
+	VMULPD       Z8, Z7, Z8
+	VADDPD       Z8, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VSUBPD       Z8, Z4, Z4
+	VFMADD231PD  Z6, Z8, Z5
 	ADDQ         $0x00000010, R10
 	SUBQ         $0x00000001, R9
 	JMP          node
@@ -4753,6 +5002,76 @@ vector:
 	ADDQ    $0x00000040, DX
 	SUBQ    $0x00000008, AX
 	JMP     vector
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func addNormalAVX512(n int, f *float64, x *float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·addNormalAVX512(SB), NOSPLIT|NOPTR, $0-24
+	MOVQ    n+0(FP), AX
+	MOVQ    f+8(FP), CX
+	MOVQ    x+16(FP), DX
+	VMOVUPD one<>+0(SB), Z0
+	VMOVUPD gumbelLeast<>+0(SB), Z1
+	VMOVUPD normalCentre<>+0(SB), Z2
+
+vector:
+	CMPQ         AX, $0x00000008
+	JL           vector_end
+	VMOVUPD      (DX), Z3
+	VANDPD       log1pSize<>+0(SB), Z3, Z4
+	VSUBPD       Z2, Z4, Z5
+	VADDPD       Z2, Z4, Z6
+	VDIVPD       Z6, Z5, Z5
+	VMOVUPD      normal15<>+0(SB), Z6
+	VFMADD213PD  normal14<>+0(SB), Z5, Z6
+	VFMADD213PD  normal13<>+0(SB), Z5, Z6
+	VFMADD213PD  normal12<>+0(SB), Z5, Z6
+	VFMADD213PD  normal11<>+0(SB), Z5, Z6
+	VFMADD213PD  normal10<>+0(SB), Z5, Z6
+	VFMADD213PD  normal9<>+0(SB), Z5, Z6
+	VFMADD213PD  normal8<>+0(SB), Z5, Z6
+	VFMADD213PD  normal7<>+0(SB), Z5, Z6
+	VFMADD213PD  normal6<>+0(SB), Z5, Z6
+	VFMADD213PD  normal5<>+0(SB), Z5, Z6
+	VFMADD213PD  normal4<>+0(SB), Z5, Z6
+	VFMADD213PD  normal3<>+0(SB), Z5, Z6
+	VFMADD213PD  normal2<>+0(SB), Z5, Z6
+	VFMADD213PD  normal1<>+0(SB), Z5, Z6
+	VFMADD213PD  normal0<>+0(SB), Z5, Z6
+	VMULPD       minusHalf<>+0(SB), Z4, Z5
+	VMULPD       Z4, Z5, Z5
+	VMAXPD       Z5, Z1, Z4
+	VMOVUPD      logE<>+0(SB), Z5
+	VFMADD213PD  expMagic<>+0(SB), Z4, Z5
+	VSUBPD       expMagic<>+0(SB), Z5, Z7
+	VFNMADD231PD logTwo<>+0(SB), Z7, Z4
+	VMOVUPD      gumbel7<>+0(SB), Z8
+	VFMADD213PD  gumbel6<>+0(SB), Z4, Z8
+	VFMADD213PD  gumbel5<>+0(SB), Z4, Z8
+	VFMADD213PD  gumbel4<>+0(SB), Z4, Z8
+	VFMADD213PD  gumbel3<>+0(SB), Z4, Z8
+	VFMADD213PD  gumbel2<>+0(SB), Z4, Z8
+	VFMADD213PD  gumbel1<>+0(SB), Z4, Z8
+	VFMADD213PD  gumbel0<>+0(SB), Z4, Z8
+	VMULPD       Z4, Z4, Z7
+	VFMADD213PD  Z4, Z7, Z8
+	VADDPD       Z8, Z0, Z8
+	VPSLLQ       $0x34, Z5, Z5
+	VPADDQ       Z5, Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VSUBPD       Z6, Z0, Z4
+	VPMOVQ2M     Z3, K1
+	VMOVAPD      Z6, K1, Z4
+	VADDPD       (CX), Z4, Z4
+	VMAXPD       zero<>+0(SB), Z4, Z4
+	VMOVUPD      Z4, (CX)
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	SUBQ         $0x00000008, AX
+	JMP          vector
 
 vector_end:
 	VZEROUPPER

@@ -331,6 +331,18 @@ func pathBell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]fl
 	}
 }
 
+func pathAddNormal(f, x []float64) {
+	switch {
+	case len(f) == 0:
+	case vectors512:
+		addNormalAVX512(len(f), &f[0], &x[0])
+	case vectors:
+		addNormalAVX2(len(f), &f[0], &x[0])
+	default:
+		addNormal(f, x)
+	}
+}
+
 func pathQuotients(p, f0, f1, f2 []float64) {
 	switch {
 	case len(p) == 0:

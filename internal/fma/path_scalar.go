@@ -67,6 +67,8 @@ func pathBell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]fl
 	bell(table, w, r, q, f0, f1, f2)
 }
 
+func pathAddNormal(f, x []float64) { addNormal(f, x) }
+
 func pathQuotients(p, f0, f1, f2 []float64) { quotients(p, f0, f1, f2) }
 
 func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }

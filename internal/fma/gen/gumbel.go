@@ -15,6 +15,42 @@ var gumbelPoly = []float64{
 	0x1.6c163bdae7f73p-10, 0x1.a01b73a6fce4bp-13, 0x1.a16e44c113d04p-16, 0x1.71017b7eda279p-19,
 }
 
+var normalPoly = []float64{
+	0x1.f1b89c231e2a9p-4, -0x1.a6b669a31552cp-3, 0x1.f8bab9bb5cd7cp-4, -0x1.7a94a500d052ap-5,
+	0x1.91f4b5a6408cep-8, 0x1.7ce24abed16f2p-9, -0x1.03beba13cea2ap-10, -0x1.6a61219161a73p-12,
+	0x1.13e9d95522a12p-13, 0x1.1ffab74547209p-14, -0x1.9fabd16dd9e98p-17, -0x1.03df27bc5d12bp-16,
+	-0x1.0397f35c67138p-19, 0x1.1e2a4aaa68f23p-19, 0x1.1e9c359ac0500p-20, 0x1.666a04d511a25p-23,
+}
+
+func addNormal() {
+	begin("addNormal", "func(n int, f, x *float64)", "is addNormal, n being a multiple of 8.")
+	n, f, at := load("n"), load("f"), load("x")
+	one, least := register(number("one", 1)), register(number("gumbelLeast", -690))
+	centre := register(number("normalCentre", 3))
+	repeat("vector", n, lanes, func() {
+		a, t, w, below := vector(), vector(), vector(), vector()
+		VMOVUPD(Mem{Base: at}, a)
+		VANDPD(word("log1pSize", 1<<63-1), a, t)
+		VSUBPD(centre, t, w)
+		VADDPD(centre, t, below)
+		VDIVPD(below, w, w)
+		p := polynomial("normal", w, normalPoly...)
+		square := vector()
+		VMULPD(number("minusHalf", -0.5), t, square)
+		VMULPD(t, square, square)
+		VMULPD(expFast(square, least, one), p, p)
+		up := vector()
+		VSUBPD(p, one, up)
+		choose(negative(a), p, up)
+		VADDPD(Mem{Base: f}, up, up)
+		VMAXPD(number("zero", 0), up, up)
+		VMOVUPD(up, Mem{Base: f})
+		advance(f, bytes)
+		advance(at, bytes)
+	})
+	end()
+}
+
 func gumbel() {
 	begin("gumbel", "func(n, nodes int, rule, e, f0, f1, f2 *float64)",
 		"is gumbel, n being a multiple of 8.")
@@ -28,20 +64,10 @@ func gumbel() {
 		MOVQ(nodes, left)
 		MOVQ(rule, node)
 		repeat("node", left, 1, func() {
-			x, r, t, f, square, w := vector(), vector(), vector(), vector(), vector(), vector()
+			x, w := vector(), vector()
 			VBROADCASTSD(Mem{Base: node}, x)
 			VMULPD(a, x, x)
-			VMAXPD(x, least, r)
-			VMOVUPD(number("logE", math.Log2E), t)
-			VFMADD213PD(number("expMagic", 0x1.8p52), r, t)
-			VSUBPD(number("expMagic", 0x1.8p52), t, f)
-			VFNMADD231PD(number("logTwo", math.Ln2), f, r)
-			p := polynomial("gumbel", r, gumbelPoly...)
-			VMULPD(r, r, square)
-			VFMADD213PD(r, square, p)
-			VADDPD(p, one, p)
-			VPSLLQ(Imm(52), t, t)
-			VPADDQ(t, p, p)
+			p := expFast(x, least, one)
 			VBROADCASTSD(Mem{Base: node, Disp: 8}, w)
 			VMULPD(p, w, p)
 			VADDPD(p, y0, y0)
@@ -57,6 +83,23 @@ func gumbel() {
 		advance(e, bytes)
 	})
 	end()
+}
+
+// expFast returns e^x for x ≤ 0, but e^least at the least.
+func expFast(x, least, one reg.VecVirtual) reg.VecVirtual {
+	r, t, f, square := vector(), vector(), vector(), vector()
+	VMAXPD(x, least, r)
+	VMOVUPD(number("logE", math.Log2E), t)
+	VFMADD213PD(number("expMagic", 0x1.8p52), r, t)
+	VSUBPD(number("expMagic", 0x1.8p52), t, f)
+	VFNMADD231PD(number("logTwo", math.Ln2), f, r)
+	p := polynomial("gumbel", r, gumbelPoly...)
+	VMULPD(r, r, square)
+	VFMADD213PD(r, square, p)
+	VADDPD(p, one, p)
+	VPSLLQ(Imm(52), t, t)
+	VPADDQ(t, p, p)
+	return p
 }
 
 func bell() {
@@ -115,7 +158,8 @@ func bell() {
 }
 
 func quotients() {
-	begin("quotients", "func(n int, p, f0, f1, f2 *float64)", "is quotients, n being a multiple of 8.")
+	begin("quotients", "func(n int, p, f0, f1, f2 *float64)",
+		"is quotients, n being a multiple of 8.")
 	n, p, f0, f1, f2 := load("n"), load("p"), load("f0"), load("f1"), load("f2")
 	one, least := register(number("one", 1)), register(number("quotientLeast", 0x1p-960))
 	repeat("vector", n, lanes, func() {

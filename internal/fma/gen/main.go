@@ -59,6 +59,7 @@ func main() {
 	gumbel()
 	bell()
 	quotients()
+	addNormal()
 	sparse()
 
 	lanes, bytes, vector, suffix = 8, 64, ZMM, "AVX512"
@@ -71,6 +72,7 @@ func main() {
 	gumbel()
 	bell()
 	quotients()
+	addNormal()
 	Generate()
 }
 
