@@ -582,6 +582,9 @@ func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*
 
 // fits returns an error unless q is over the weights of g.
 func (g *GLM) fits(q *GLMPosterior) error {
+	if err := g.rowsKept("a check of a posterior"); err != nil {
+		return err
+	}
 	switch {
 	case q == nil:
 		return fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)

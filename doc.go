@@ -9,7 +9,9 @@
 //	you have                                     use
 //	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
 //	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
-//	more rows than memory, or a data stream      NewGLMStream, NewSparseGPRows (online learning)
+//	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
+//	rows on many machines                        NewGLMRounds (distributed, map-reduce)
+//	a data stream                                NewGLMStream, NewCTMStream (online learning)
 //	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
 //	rows to cluster                              NewMixture (Gaussian mixture)
 //	unknown hyper-parameters                     GP.Learn, GLM.Learn, SparseGP.Learn

@@ -35,6 +35,9 @@ type GLM struct {
 	lin   site.LinearModel
 	opt   GLMOptions
 	means []float64 // of the columns of x, each row as often as its weight says; nil if unknown
+	// what is gone through where the rows are not kept; lin is then that of a sample of them
+	rows      *glmRows
+	variances []float64 // of the weights' columns; nil: those of lin
 }
 
 // GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean no intercept,
@@ -351,7 +354,11 @@ func (g *GLM) setPrior() error {
 			p.Prec[j] = 1 / (sd * sd)
 		}
 		if o.Autoscale {
-			for j, v := range g.lin.X.ColumnVariances() {
+			variances := g.variances
+			if variances == nil {
+				variances = g.lin.X.ColumnVariances()
+			}
+			for j, v := range variances {
 				if v > 0 {
 					p.Prec[j] *= v
 				}
@@ -418,7 +425,12 @@ func (g *GLM) addPriorMean() {
 }
 
 // Len returns N, the number of rows of positive weight.
-func (g *GLM) Len() int { return g.lin.X.Rows }
+func (g *GLM) Len() int {
+	if g.rows != nil {
+		return g.rows.n
+	}
+	return g.lin.X.Rows
+}
 
 // dim returns D, the number of weights, that of the intercept included.
 func (g *GLM) dim() int { return len(g.lin.Names) }
@@ -468,6 +480,16 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
+	if g.rows != nil {
+		if !isKL(d) {
+			return nil, fmt.Errorf("pgsvi: natural steps of a GLM of NewGLMRows under %s, not KL; NewGLM has steps of any kind: %w", spell(d), ErrNoProx)
+		}
+		s, err := g.newRowsStepper(ctx, env)
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return s, nil
+	}
 	return newLinearStepper(ctx, &g.lin, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
@@ -477,6 +499,9 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 // there are no rows, and ErrNotPosDef if the prior covariance is not positive definite to
 // rounding.
 func (g *GLM) Objective() (Objective[*Gaussian], error) {
+	if err := g.rowsKept("Objective"); err != nil {
+		return Objective[*Gaussian]{}, err
+	}
 	if g.Len() == 0 {
 		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
@@ -635,6 +660,9 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: Learn needs rows, and the GLM has none: %w", ErrEmpty)
 	}
+	if err := g.rowsKept("Learn"); err != nil {
+		return nil, err
+	}
 	if g.opt.Prior != nil {
 		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
 	}
@@ -709,6 +737,9 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 //
 // Otherwise it is that of ctx.
 func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
+	if err := g.rowsKept("CertifyScale"); err != nil {
+		return nil, err
+	}
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: CertifyScale needs rows, and the GLM has none: %w", ErrEmpty)
 	}
@@ -788,6 +819,13 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 // Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
 // The error wraps ErrParam if st is not one.
 func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
+	if s, ok := st.(*rowsStepper); ok && s.run.g == g {
+		p, err := s.run.posterior()
+		return p, prefixed(err)
+	}
+	if g.rows != nil {
+		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
+	}
 	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
 		return nil, err

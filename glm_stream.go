@@ -166,7 +166,7 @@ func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names}, p.opt, p.means}
+	g := &GLM{lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names}, opt: p.opt, means: p.means}
 	s := newGLMStream(g)
 	s.w.CopyFrom(w)
 	copy(s.w.Mean, p.mean)
@@ -633,13 +633,23 @@ func amplification(next, w *gauss.State) (most float64) {
 	return most
 }
 
-// rowBuffer collects rows. They are sparse if the first one is.
+// rowBuffer collects rows. They are sparse if the first one is, or as form says.
 type rowBuffer struct {
 	x                 design.Matrix
 	sp                design.Rows
 	y, offset, weight []float64
 	plain             bool // no offset and no weight so far
+	form              rowForm
 }
+
+// rowForm is how a rowBuffer keeps its rows.
+type rowForm int
+
+const (
+	asFirst rowForm = iota // as the first one comes
+	asDense
+	asSparse
+)
 
 func (t *rowBuffer) reset(d int) {
 	t.x = design.Matrix{Cols: d, Dense: t.x.Dense[:0]}
@@ -650,7 +660,7 @@ func (t *rowBuffer) reset(d int) {
 func (t *rowBuffer) rows() int { return len(t.y) }
 
 func (t *rowBuffer) add(row Row, intercept bool) {
-	if len(t.y) == 0 && row.Ind != nil {
+	if len(t.y) == 0 && (t.form == asSparse || t.form == asFirst && row.Ind != nil) {
 		t.x.Sparse = &t.sp
 	}
 	d := t.x.Cols
@@ -858,7 +868,7 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GLM{site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names}, GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}, nil}
+	g := &GLM{lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names}, opt: GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
 	t := newGLMStream(g)
 	copy(w.Mean, s.Mean)
 	t.w, t.rows, t.seen = *w, s.Rows, s.Given

@@ -198,14 +198,19 @@ type fingerprint struct {
 
 // state writes the digest that digest makes, or makes another one a fault.
 func (f *fingerprint) state(c *save.State, digest func(*save.Digest)) {
+	sum := f.of(digest)
+	c.Uint64(&sum)
+	c.Check(sum == f.sum, "it is of another model (other data, options or divergence) or of another release: run it again")
+}
+
+// of returns the digest that digest makes.
+func (f *fingerprint) of(digest func(*save.Digest)) uint64 {
 	if !f.known {
 		var d save.Digest
 		digest(&d)
 		f.sum, f.known = d.Sum(), true
 	}
-	sum := f.sum
-	c.Uint64(&sum)
-	c.Check(sum == f.sum, "it is of another model (other data, options or divergence) or of another release: run it again")
+	return f.sum
 }
 
 // digestValue shows d a Kernel or Likelihood: as it is saved, or by type and parameters.

@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -740,3 +741,43 @@ func benchRows(b *testing.B, o RowOptions) {
 func BenchmarkRowFileDense(b *testing.B)   { benchRows(b, RowOptions{}) }
 func BenchmarkRowFileFloat32(b *testing.B) { benchRows(b, RowOptions{Float32: true}) }
 func BenchmarkRowFileSparse(b *testing.B)  { benchRows(b, RowOptions{Sparse: true}) }
+
+// TestRowFileGLM checks that a GLM that goes through the rows of a file has the same bits as one
+// that goes through the same rows in memory, dense or sparse.
+func TestRowFileGLM(t *testing.T) {
+	t.Parallel()
+	rng := testRand(9)
+	rows := make([]pgsvi.Row, 20_000)
+	for i := range rows {
+		rows[i] = pgsvi.Row{Val: []float64{rng.NormFloat64(), 0, float64(rng.IntN(2))}, Y: float64(2*rng.IntN(2) - 1)}
+	}
+	var want []byte
+	fit := func(what string, from iter.Seq2[pgsvi.Row, error]) {
+		t.Helper()
+		g, err := pgsvi.NewGLMRows(context.Background(), from, 3, pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := p.Save(&out); err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = out.Bytes()
+		} else if !bytes.Equal(want, out.Bytes()) {
+			t.Errorf("%s: other bits than in memory", what)
+		}
+	}
+	fit("memory", seqOf(rows))
+	for _, sparse := range []bool{false, true} {
+		f, err := openBytes(t, rowBytes(t, 3, &RowOptions{Sparse: sparse}, rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fit(fmt.Sprintf("a file with Sparse %t", sparse), f.All())
+	}
+}

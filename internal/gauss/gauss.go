@@ -1097,3 +1097,27 @@ func (p *Prior) Equal(o *Prior) bool {
 	d := len(p.Mean)
 	return slices.Equal(p.Mean, o.Mean) && slices.Equal(dense.PackLower(p.Full.P, d), dense.PackLower(o.Full.P, d))
 }
+
+// Between makes s the state with natural parameters (1 − t) times those of a and t times those of
+// b, and reports whether there is one. It is none where h has stopped.
+func (s *State) Between(a, b *State, t float64, h *parallel.Halt) bool {
+	d := len(a.Mean)
+	s.Average(t, b, a)
+	if s.Halt = h; !s.Factor() {
+		return false
+	}
+	clear(s.Mean)
+	for i, q := range [2]*State{b, a} {
+		w := [2]float64{t, 1 - t}[i]
+		for r := range d {
+			var sum float64
+			for c, v := range q.Mean {
+				sum += q.P[max(r, c)*d+min(r, c)] * v
+			}
+			s.Mean[r] += w * sum
+		}
+	}
+	dense.Potrs(s.L, s.Mean)
+	_, ok := dense.AllFinite(s.Mean)
+	return ok
+}

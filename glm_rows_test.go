@@ -1,0 +1,446 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// fitRows fits a GLM of rows that are gone through.
+func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood, opt *GLMOptions, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	g, err := NewGLMRows(context.Background(), rows, cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+// savedBytes returns p as it is saved.
+func savedBytes(t testing.TB, p *GLMPosterior) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestGLMRowsA9a checks that a fit to the rows of a9a, in any order, is at the optimum, within its
+// bound, and that it is the fit of the rows in memory.
+func TestGLMRowsA9a(t *testing.T) {
+	t.Parallel()
+	x, y := readA9a(t)
+	var truth struct {
+		NegELBO float64 `json:"neg_elbo"`
+	}
+	readTruthJSON(t, "a9a.json", &truth)
+	g, err := NewGLM(x, y, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, memory := fitGLM(t, g, nil)
+	for name, rows := range map[string]iter.Seq2[Row, error]{"file order": Rows(x, y), "sorted by label": sortedRows(x, y)} {
+		_, res := fitRows(t, rows, 123, BernoulliLogit{}, nil, nil)
+		off := res.ELBO + truth.NegELBO
+		if !(res.Status == Converged && res.Passes <= 5 && res.GapBound <= 0.01 && -off <= res.GapBound && off <= 1e-6) {
+			t.Errorf("%s: %v, %v nats off", name, res, off)
+		}
+		_, res = fitRows(t, rows, 123, BernoulliLogit{}, nil, &Solver{Goal: 1e-6})
+		if off := math.Abs(res.ELBO - memory.ELBO); !(off <= 1e-8*math.Abs(memory.ELBO) && off <= res.GapBound+memory.GapBound) {
+			t.Errorf("%s: %v, and in memory %v", name, res, memory)
+		}
+	}
+}
+
+// sortedRows returns the rows of x in the order of y.
+func sortedRows(x *Sparse, y []float64) iter.Seq2[Row, error] {
+	order := make([]int, len(y))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(y[a] - y[b]) })
+	return func(yield func(Row, error) bool) {
+		for _, i := range order {
+			ind32, val := x.Row(i)
+			ind := make([]int, len(ind32))
+			for k, j := range ind32 {
+				ind[k] = int(j)
+			}
+			if !yield(Row{Ind: ind, Val: val, Y: y[i]}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// madeRows are generated rows of a GLM: some columns of indicators, the others normal, with offsets
+// and weights if they are asked for.
+type madeRows struct {
+	lik       Likelihood
+	n, d      int
+	dense     int // the columns that are not indicators
+	plain     bool
+	seed      uint64
+	asSparse  bool
+	intercept float64
+}
+
+// all yields the rows.
+func (r madeRows) all(yield func(Row, error) bool) {
+	rng := rand.New(rand.NewPCG(r.seed, 77))
+	val := make([]float64, r.d)
+	for range r.n {
+		row := Row{Val: val}
+		eta := r.intercept
+		for j := range val {
+			if val[j] = rng.NormFloat64(); j >= r.dense {
+				val[j] = 0
+				if rng.IntN(10) == 0 {
+					val[j] = 1
+				}
+			}
+			eta += val[j] * 0.6 * math.Cos(float64(3*j))
+		}
+		if !r.plain {
+			row.Offset, row.Weight = 0.3*rng.NormFloat64(), float64(1+rng.IntN(3))
+		}
+		eta += row.Offset
+		switch r.lik.(type) {
+		case Poisson:
+			row.Y = math.Floor(math.Exp(eta) + rng.Float64())
+		case GaussianNoise, StudentT, Laplace:
+			row.Y = eta + rng.NormFloat64()
+		default:
+			row.Y = plusMinus(eta+rng.NormFloat64() > 0)
+		}
+		if r.asSparse {
+			row.Ind, row.Val = []int{}, nil
+			for j, v := range val {
+				if v != 0 {
+					row.Ind, row.Val = append(row.Ind, j), append(row.Val, v)
+				}
+			}
+		}
+		if !yield(row, nil) {
+			return
+		}
+	}
+}
+
+// kept returns the rows in memory, with their offsets and weights.
+func (r madeRows) kept() (x *mat.Dense, y, offset, weight []float64) {
+	x = mat.NewDense(r.n, r.d, nil)
+	for row := range r.all {
+		x.SetRow(len(y), row.Val)
+		y, offset, weight = append(y, row.Y), append(offset, row.Offset), append(weight, max(1, row.Weight))
+	}
+	return x, y, offset, weight
+}
+
+// TestGLMRowsMemory checks fits of rows against those of rows in memory: means, deviations, ELBO,
+// and that no bound of a run is below the gap.
+func TestGLMRowsMemory(t *testing.T) {
+	t.Parallel()
+	full, err := NewGaussian([]float64{0.5, -1, 0.2, 0, 1, 0}, mat.NewSymDense(6, []float64{
+		2, 0.3, 0, 0, 0, 0.1, 0.3, 1, 0, 0, 0, 0, 0, 0, 3, 0.5, 0, 0, 0, 0, 0.5, 1, 0, 0, 0, 0, 0, 0, 0.2, 0, 0.1, 0, 0, 0, 0, 4}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		rows madeRows
+		opt  GLMOptions
+	}{
+		{madeRows{lik: BernoulliLogit{}, n: 12000, d: 5, dense: 2}, GLMOptions{Intercept: true}},
+		{madeRows{lik: BernoulliLogit{}, n: 12000, d: 5, dense: 5}, GLMOptions{Prior: full, Intercept: true}},
+		{madeRows{lik: BernoulliLogit{}, n: 300, d: 5, dense: 3, plain: true}, GLMOptions{PriorSD: 3}},
+		{madeRows{lik: BernoulliProbit{}, n: 9000, d: 4, dense: 4}, GLMOptions{Intercept: true, InterceptSD: 2}},
+		{madeRows{lik: Poisson{}, n: 20000, d: 8, dense: 1}, GLMOptions{Autoscale: true, PriorSD: 0.3}},
+		{madeRows{lik: Poisson{}, n: 20000, d: 8, dense: 8, intercept: 2}, GLMOptions{Intercept: true, PriorSD: 3}},
+		{madeRows{lik: GaussianNoise{}, n: 15000, d: 6, dense: 3}, GLMOptions{Autoscale: true, Intercept: true}},
+		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: 10000, d: 5, dense: 5}, GLMOptions{}},
+		{madeRows{lik: Laplace{}, n: 9000, d: 3, dense: 3}, GLMOptions{}},
+	} {
+		name := fmt.Sprintf("%d %s", i, typeName(c.rows.lik))
+		c.rows.seed = uint64(i)
+		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{Goal: 1e-8})
+		x, y, offset, weight := c.rows.kept()
+		opt := c.opt
+		if !c.rows.plain {
+			opt.Offset, opt.Weights = offset, weight
+		}
+		g, err := NewGLM(x, y, c.rows.lik, &opt)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		want, in := fitGLM(t, g, nil)
+		if off := math.Abs(res.ELBO - in.ELBO); !(off <= 1e-9*math.Abs(in.ELBO)) || res.Status != Converged && res.Status != Stalled {
+			t.Errorf("%s: %v, and in memory %v", name, res, in)
+		}
+		m0, s0, m, s := want.Mean(nil), want.SD(nil), p.Mean(nil), p.SD(nil)
+		for j := range m {
+			if !(math.Abs(m[j]-m0[j]) <= 1e-4*s0[j] && math.Abs(s[j]-s0[j]) <= 1e-4*s0[j]) {
+				t.Errorf("%s: weight %d is %v ± %v, in memory %v ± %v", name, j, m[j], s[j], m0[j], s0[j])
+			}
+		}
+		for j, v := range p.means {
+			if math.Abs(v-want.means[j]) > 1e-12 {
+				t.Errorf("%s: mean of column %d is %v, in memory %v", name, j, v, want.means[j])
+			}
+		}
+		for _, it := range res.Trace {
+			if proved := factsOf(c.rows.lik).LogConcave; proved != (it.GapBound > 0) || proved && it.ELBO+it.GapBound < in.ELBO-in.ELBOErr {
+				t.Errorf("%s, step %d: ELBO %v is proved to be within %v of the best, %v", name, it.K, it.ELBO, it.GapBound, in.ELBO)
+			}
+			if it.ELBO > in.ELBO+in.Gap+1e-9*math.Abs(in.ELBO) {
+				t.Errorf("%s, step %d: ELBO %v is above %v", name, it.K, it.ELBO, in.ELBO)
+			}
+		}
+	}
+}
+
+// TestGLMRowsBits checks that the posterior is the same to the last bit for any number of workers,
+// however rows are written, and after a run was saved and resumed.
+func TestGLMRowsBits(t *testing.T) {
+	t.Parallel()
+	for _, dense := range []int{0, 6} { // rows that are kept sparse, and dense
+		r := madeRows{lik: BernoulliLogit{}, n: 18000, d: 12, dense: dense, seed: 5}
+		opt := &GLMOptions{Intercept: true}
+		p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: 1})
+		want := savedBytes(t, p)
+		for _, workers := range []int{2, 5} {
+			p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: workers})
+			if !bytes.Equal(want, savedBytes(t, p)) {
+				t.Errorf("%d dense columns: other bits with %d workers", dense, workers)
+			}
+		}
+		sparse := r
+		sparse.asSparse = true
+		if p, _ := fitRows(t, sparse.all, r.d, r.lik, opt, nil); !bytes.Equal(want, savedBytes(t, p)) {
+			t.Errorf("%d dense columns: other bits if rows come as sparse ones", dense)
+		}
+		g, err := NewGLMRows(context.Background(), r.all, r.d, r.lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := 1; k <= 3; k++ {
+			_, res, err := g.Fit(context.Background(), &Solver{MaxIter: k})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			if err := res.Save(&b); err != nil {
+				t.Fatal(err)
+			}
+			s := &Solver{}
+			if res, err = s.LoadResult(context.Background(), &b, g); err == nil {
+				_, err = s.Resume(context.Background(), res)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := g.Posterior(res.Stepper)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(want, savedBytes(t, p)) {
+				t.Errorf("%d dense columns: other bits when resumed after step %d", dense, k)
+			}
+		}
+	}
+}
+
+// TestGLMRowsCancel checks that a run ends with its context, and then goes on to the same bits.
+func TestGLMRowsCancel(t *testing.T) {
+	t.Parallel()
+	r := madeRows{lik: Poisson{}, n: 20000, d: 4, dense: 4, seed: 3}
+	g, err := NewGLMRows(context.Background(), r.all, r.d, r.lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	seen := 0
+	g.rows.all = func(yield func(Row, error) bool) {
+		for row := range r.all {
+			if seen++; seen == r.n+5000 {
+				cancel(why)
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+	_, res, err := g.Fit(ctx, nil)
+	if !errors.Is(err, why) || res.Status != Canceled || seen > r.n+2*rowsBlock*runtime.GOMAXPROCS(0) {
+		t.Fatalf("%v after %d rows, %v", err, seen, res)
+	}
+	if _, err := (&Solver{}).Resume(context.Background(), res); err != nil {
+		t.Fatal(err)
+	}
+	q, err := g.Posterior(res.Stepper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(savedBytes(t, p), savedBytes(t, q)) {
+		t.Error("other bits after a run was canceled")
+	}
+	if _, err := NewGLMRows(ctx, r.all, r.d, r.lik, nil); !errors.Is(err, why) || !prefixedOnce(err) {
+		t.Errorf("rows were counted although the context is done: %v", err)
+	}
+}
+
+// TestGLMRowsErrors checks what is refused, and that errors name the row.
+func TestGLMRowsErrors(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	few := madeRows{lik: BernoulliLogit{}, n: 50, d: 3, dense: 3}
+	bad := func(at int, change func(*Row)) iter.Seq2[Row, error] {
+		return func(yield func(Row, error) bool) {
+			i := 0
+			for row := range few.all {
+				if i == at {
+					change(&row)
+				}
+				if i++; !yield(row, nil) {
+					return
+				}
+			}
+		}
+	}
+	broken := errors.New("broken pipe")
+	for i, c := range []struct {
+		rows iter.Seq2[Row, error]
+		cols int
+		lik  Likelihood
+		opt  *GLMOptions
+		want error
+		text string
+	}{
+		{nil, 3, nil, nil, ErrEmpty, "nil rows"},
+		{func(func(Row, error) bool) {}, 3, nil, nil, ErrEmpty, "no rows"},
+		{few.all, 0, nil, nil, ErrEmpty, "column"},
+		{few.all, -1, nil, nil, ErrShape, "-1 columns"},
+		{few.all, 4, few.lik, nil, ErrShape, "row 0 has 3 values"},
+		{bad(7, func(r *Row) { r.Y = 3 }), 3, few.lik, nil, ErrLabel, "row 7"},
+		{bad(8, func(r *Row) { r.Val[1] = math.NaN() }), 3, few.lik, nil, ErrNotFinite, "row 8, column 1"},
+		{bad(9, func(r *Row) { r.Weight = -1 }), 3, few.lik, nil, ErrParam, "row 9"},
+		{func(yield func(Row, error) bool) { yield(Row{}, broken) }, 3, nil, nil, broken, "broken pipe"},
+		{few.all, 3, few.lik, &GLMOptions{Covariance: DiagonalCovariance}, ErrParam, "must be full"},
+		{few.all, 3, few.lik, &GLMOptions{Covariance: LowRankCovariance}, ErrParam, "must be full"},
+		{few.all, 3, few.lik, &GLMOptions{Weights: make([]float64, 50)}, ErrParam, "those of the rows"},
+		{few.all, 3, few.lik, &GLMOptions{PriorSD: -1}, ErrParam, "PriorSD"},
+		{few.all, 3, few.lik, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
+		{few.all, 3, few.lik, &GLMOptions{MaxMemory: 1000}, ErrMemory, "fewer columns"},
+		{few.all, 3, StudentT{DF: -1}, nil, ErrParam, "DF"},
+	} {
+		_, err := NewGLMRows(ctx, c.rows, c.cols, c.lik, c.opt)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || c.want != broken && !prefixedOnce(err) {
+			t.Errorf("%d: %v, want %q and %v", i, err, c.text, c.want)
+		}
+	}
+	g, err := NewGLMRows(ctx, few.all, 3, few.lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := g.Fit(ctx, &Solver{StepSize: ConstantStep(1)}); !errors.Is(err, ErrParam) {
+		t.Errorf("a step size: %v", err)
+	}
+	if _, _, err := g.Fit(ctx, &Solver{BatchSize: 10}); !errors.Is(err, ErrParam) {
+		t.Errorf("a batch: %v", err)
+	}
+	if _, _, err := g.Fit(ctx, &Solver{BatchSize: 50}); err != nil {
+		t.Errorf("a batch of all rows: %v", err)
+	}
+	if _, _, err := g.Fit(ctx, &Solver{Divergence: Euclidean()}); !errors.Is(err, ErrNoProx) {
+		t.Errorf("a divergence: %v", err)
+	}
+	p, _, err := g.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, loo := g.LOO(ctx, p)
+	_, psis := g.PSIS(ctx, nil, p, 10)
+	_, certify := g.CertifyScale(ctx, 0.1, 1, 1)
+	_, objective := g.Objective()
+	_, check := g.PredictiveCheck(ctx, nil, p, 10)
+	for _, err := range []error{loo, psis, certify, objective, check} {
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "NewGLM ") {
+			t.Errorf("%v, want an error that says to use NewGLM", err)
+		}
+	}
+	other, err := NewGLMRows(ctx, few.all, 3, few.lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := other.NewStepper(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Posterior(st); !errors.Is(err, ErrParam) {
+		t.Errorf("a state of another model: %v", err)
+	}
+	less := few
+	less.n--
+	g.rows.all = less.all
+	if _, _, err := g.Fit(ctx, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "49 rows, and 50") {
+		t.Errorf("fewer rows in a later pass: %v", err)
+	}
+}
+
+// TestGLMRowsUnseen checks counts of which the sample does not have some: features of a few rows.
+func TestGLMRowsUnseen(t *testing.T) {
+	t.Parallel()
+	const n, d = 60000, 12
+	rows := func(yield func(Row, error) bool) {
+		rng := rand.New(rand.NewPCG(4, 4))
+		for i := range n {
+			row := Row{Ind: []int{0}, Val: []float64{1}, Y: float64(rng.IntN(4))}
+			if i%20000 < d-1 {
+				row.Ind, row.Val = append(row.Ind, 1+i%20000), append(row.Val, 3+float64(i%7))
+				row.Y = float64(50 * (i % 3))
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+	for _, sd := range []float64{0.3, 1, 3} {
+		_, res := fitRows(t, rows, d, Poisson{}, &GLMOptions{PriorSD: sd}, nil)
+		t.Log(sd, res)
+		if res.Status != Converged || !(res.GapBound <= 0.02) {
+			t.Errorf("prior sd %v: %v", sd, res)
+		}
+	}
+}
+
+// TestGLMRowsLimit checks that memory does not grow with the number of rows.
+func TestGLMRowsLimit(t *testing.T) {
+	fit := func(n int) uint64 {
+		r := madeRows{lik: BernoulliLogit{}, n: n, d: 30, dense: 30, plain: true}
+		return allocated(func() { fitRows(t, r.all, r.d, r.lik, nil, &Solver{MaxIter: 2, Workers: 2}) })
+	}
+	fit(100)
+	few, many := fit(40_000), fit(160_000)
+	if float64(many) > 1.2*float64(few)+1e6 {
+		t.Errorf("40,000 rows take %d bytes in all, and 160,000 rows %d", few, many)
+	}
+}

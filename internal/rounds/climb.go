@@ -1,0 +1,328 @@
+package rounds
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Climb finds the best q(w) = N(m, P⁻¹) of a linear model with prior N(μ0, Λ0⁻¹), by looks at all
+// of its rows. From q it takes the natural step
+//
+//	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),   P₊ = Λ0 + Xᵀdiag(−∂₂)X,   P₊(m₊ − m) = Xᵀ∂₁ − Λ0(m − μ0),
+//
+// μ being the mean parameters (Khan and Lin 2017). Where the ELBO falls, shorter steps are raced.
+type Climb struct {
+	Prior   *gauss.Prior
+	Concave bool // the log-likelihoods are,
+	Bounded bool // and |ℓ‴| ≤ |ℓ″|
+	Halt    *parallel.Halt
+
+	At    *gauss.State // the best state so far, nil before the first look,
+	Found *Found       // and what a look found there
+	Try   []*gauss.State
+	// no ELBO is above it, which is proved
+	Ceiling float64
+
+	length float64 // of the longest step to try
+	halves int     // of the shortest one
+	fell   bool    // the ELBO, at the last look
+	bare   bool    // the prior was tried
+}
+
+// Found is what a look says of a state.
+type Found struct {
+	ELBO, Err float64
+	Next      gauss.State // where the natural step leads
+	Promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
+	Bound     float64     // a proved bound on the gap, or +Inf; 0 where there are no proofs
+}
+
+// mostHalves bounds the halves of a natural step.
+const mostHalves = 12
+
+// Start makes guesses what to try first, or the prior if there are none.
+func (c *Climb) Start(guesses ...*gauss.State) error {
+	c.Ceiling, c.length, c.Try = math.Inf(1), 1, guesses
+	if len(guesses) > 0 {
+		return nil
+	}
+	p, err := c.prior()
+	c.bare, c.Try = true, []*gauss.State{p}
+	return err
+}
+
+// prior returns it as a state.
+func (c *Climb) prior() (*gauss.State, error) {
+	q, err := c.Prior.StateUntil(c.Halt)
+	if err != nil {
+		return nil, err
+	}
+	copy(q.Mean, c.Prior.Mean)
+	return q, nil
+}
+
+// Stuck reports whether there is nothing more to try: no step leads up that could be told from
+// rounding.
+func (c *Climb) Stuck() bool { return c.At != nil && len(c.Try) == 0 }
+
+// Gap returns how many nats the state promises to be below the best.
+func (c *Climb) Gap() float64 {
+	switch {
+	case c.Found == nil:
+		return math.Inf(1)
+	case c.Stuck():
+		return c.Found.Err
+	}
+	return c.Found.Promise
+}
+
+// GapBound returns the bound that is proved, with what rounding does to it; 0 if there are no
+// proofs.
+func (c *Climb) GapBound() float64 {
+	if c.Found == nil || c.Found.Bound == 0 {
+		return 0
+	}
+	return max(c.Ceiling-c.Found.ELBO, c.Found.slack())
+}
+
+// slack is what rounding may do to the ELBO.
+func (f *Found) slack() float64 { return f.Err + term.ElboSlack*math.Abs(f.ELBO) }
+
+// Length returns the part of a natural step that comes next.
+func (c *Climb) Length() float64 { return c.length }
+
+// Step takes the looks at all states to try, in their order, and finds what to try next. The error
+// wraps sentinel.ErrNotFinite if no state tried so far has an ELBO, and names a row; or it wraps
+// sentinel.ErrNotPosDef, or is that of the Halt.
+func (c *Climb) Step(looks []*Look) error {
+	if c.Stuck() {
+		return nil
+	}
+	var best *Look
+	var at *gauss.State
+	most, slack, lost := math.Inf(-1), 0.0, ""
+	for i, l := range looks {
+		elbo, err, ok := c.elbo(c.Try[i], l)
+		if halted := c.Halt.Err(); halted != nil {
+			return halted
+		}
+		switch {
+		case l.lost != "" && lost == "":
+			lost = l.lost
+		case ok && elbo > most:
+			best, at, most, slack = l, c.Try[i], elbo, err
+		}
+	}
+	if c.At != nil {
+		if f := c.Found; best == nil || most < f.ELBO-f.slack()-slack-term.ElboSlack*math.Abs(most) {
+			return c.shorten()
+		}
+	}
+	var found *Found
+	err := fmt.Errorf("no state of the weights has an ELBO; %s: %w", lost, sentinel.ErrNotFinite)
+	if best != nil {
+		found, err = c.read(at, best, most, slack)
+	}
+	if halted := c.Halt.Err(); halted != nil {
+		return halted
+	}
+	switch {
+	case err == nil:
+	case c.At != nil:
+		return c.shorten()
+	case c.bare:
+		return err
+	default:
+		return c.Start()
+	}
+	fell := c.fell
+	c.At, c.Found, c.length, c.halves, c.fell = at, found, 1, 0, false
+	if b := found.Bound; b > 0 && !math.IsInf(b, 1) {
+		c.Ceiling = min(c.Ceiling, found.ELBO+b+found.slack())
+	}
+	c.Try = []*gauss.State{&found.Next}
+	if half := new(gauss.State); fell && half.Between(at, &found.Next, 0.5, c.Halt) {
+		c.Try, c.halves = append(c.Try, half), 1
+	}
+	return c.Halt.Err()
+}
+
+// shorten races steps that are shorter than those tried.
+func (c *Climb) shorten() error {
+	c.Try, c.fell = nil, true
+	for len(c.Try) < mostLooks && c.halves < mostHalves {
+		c.halves++
+		s, t := &gauss.State{}, math.Ldexp(1, -c.halves)
+		if s.Between(c.At, &c.Found.Next, t, c.Halt) {
+			if c.Try = append(c.Try, s); len(c.Try) == 1 {
+				c.length = t
+			}
+		}
+		if err := c.Halt.Err(); err != nil {
+			return err
+		}
+	}
+	if len(c.Try) == 0 && !c.bare && c.Found.Promise > goals.UnknownNats { // a guess may lead nowhere
+		p, err := c.prior()
+		c.bare, c.Try = true, []*gauss.State{p}
+		return err
+	}
+	return nil
+}
+
+// elbo returns the ELBO of q and a bound on its error, and whether there is one.
+func (c *Climb) elbo(q *gauss.State, l *Look) (elbo, err float64, ok bool) {
+	if l.lost != "" {
+		return 0, 0, false
+	}
+	q.Halt = c.Halt
+	q.Invert()
+	d := len(q.Mean)
+	head := make([]float64, l.sums.Len())
+	l.sums.Value(head)
+	shift, pull := make([]float64, d), make([]float64, d)
+	floats.SubTo(shift, q.Mean, c.Prior.Mean)
+	c.Prior.Mul(pull, shift, 1)
+	trace := 0.0
+	for i := range d {
+		if c.Prior.Full == nil {
+			trace += c.Prior.Prec[i] * q.Inv[i*d+i]
+			continue
+		}
+		row, inv := c.Prior.Full.P[i*d:i*d+i+1], q.Inv[i*d:i*d+i+1]
+		trace += 2*floats.Dot(row, inv) - row[i]*inv[i]
+	}
+	quad, logDet := floats.Dot(shift, pull), q.LogDet-c.Prior.LogDet()
+	kl := 0.5 * (trace + quad - float64(d) + logDet)
+	elbo = head[0] - kl
+	err = head[1] + dense.Epsilon*float64(d)*(trace+math.Abs(quad)+math.Abs(q.LogDet)+math.Abs(logDet)) + q.Resolution()
+	return elbo, err, !math.IsNaN(elbo) && !math.IsInf(elbo, 0)
+}
+
+// read returns what a look at q says, given the ELBO.
+func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, error) {
+	d := len(q.Mean)
+	x := &Found{ELBO: elbo, Err: slack}
+	all := make([]float64, l.sums.Len())
+	l.sums.Value(all)
+	slope, gram := all[2:2+d], all[2+d:]
+	shift := make([]float64, d)
+	floats.SubTo(shift, q.Mean, c.Prior.Mean)
+	grad := make([]float64, d)
+	c.Prior.Mul(grad, shift, 1)
+	floats.SubTo(grad, slope, grad)
+
+	n := &x.Next
+	n.Resize(d)
+	n.Halt = c.Halt
+	step := func() bool {
+		for i := range d {
+			at := triangle(i)
+			copy(n.P[i*d:i*d+i+1], gram[at:at+i+1])
+			if c.Prior.Full != nil {
+				floats.Add(n.P[i*d:i*d+i+1], c.Prior.Full.P[i*d:i*d+i+1])
+			} else {
+				n.P[i*d+i] += c.Prior.Prec[i]
+			}
+		}
+		return n.Factor()
+	}
+	ok := false
+	if l.clip != nil {
+		clip, whole := make([]float64, triangle(d)), append([]float64(nil), gram...)
+		l.clip.Value(clip)
+		floats.Sub(gram, clip)
+		if ok = step(); !ok {
+			copy(gram, whole)
+		}
+	}
+	if ok = ok || step(); !ok {
+		return nil, fmt.Errorf("the precision of the natural step; columns may be collinear or of very different units: %w", sentinel.ErrNotPosDef)
+	}
+
+	// Δm and M − I, with P = RRᵀ and M = R⁻¹P₊R⁻ᵀ.
+	move := append([]float64(nil), grad...)
+	dense.Potrs(n.L, move)
+	floats.AddTo(n.Mean, q.Mean, move)
+	if _, ok := dense.AllFinite(n.Mean); !ok {
+		return nil, fmt.Errorf("a natural step: %w", sentinel.ErrNotFinite)
+	}
+	a := append([]float64(nil), n.P...)
+	dense.FillUpper(a, d)
+	g := dense.General(a, d, d)
+	r := dense.LowerTriangle(q.L, d)
+	dense.TrsmUntil(c.Halt, blas.Left, blas.NoTrans, 1, r, g)
+	dense.TrsmUntil(c.Halt, blas.Right, blas.Trans, 1, r, g)
+	for j := range d {
+		a[j*d+j]--
+	}
+	square := floats.Dot(move, grad)
+	x.Promise = 0.5*max(0, square) + 0.25*floats.Dot(a, a)
+	if c.Concave {
+		if x.Bound = math.Inf(1); l.certain && l.clip == nil {
+			own := make([]float64, d)
+			c.Prior.Solve(own, grad)
+			b := gapBound{own: floats.Dot(grad, own), logDet: n.LogDet - q.LogDet, a: a, d: d,
+				bounded: c.Bounded, lambda: math.Sqrt(max(0, square)), widest: l.widest}
+			x.Bound = goals.Bound(b.least(c.Halt))
+		}
+	}
+	return x, c.Halt.Err()
+}
+
+// State writes or reads all that later steps depend on, of d weights.
+func (c *Climb) State(s *save.State, d int) {
+	has := c.At != nil
+	s.Bool(&has, &c.bare, &c.fell)
+	s.Float(&c.Ceiling, &c.length)
+	s.Int(&c.halves)
+	n := len(c.Try)
+	s.Int(&n)
+	s.Check(n <= mostLooks && (has || n > 0), "%d states to try", n)
+	if s.Err() != nil {
+		return
+	}
+	if s.Reading() {
+		c.At, c.Found, c.Try = nil, nil, make([]*gauss.State, n)
+		if has {
+			c.At, c.Found = &gauss.State{}, &Found{}
+		}
+		for i := range c.Try {
+			c.Try[i] = &gauss.State{}
+		}
+	}
+	if has {
+		c.At.State(s, d)
+		f := c.Found
+		s.Float(&f.ELBO, &f.Err, &f.Promise, &f.Bound)
+		f.Next.State(s, d)
+	}
+	for i := range c.Try {
+		c.Try[i].State(s, d)
+	}
+	if s.Reading() && has && n > 0 && !c.fell {
+		c.Try[0] = &c.Found.Next
+	}
+}
+
+// Digest shows d the states to try.
+func (c *Climb) Digest(d *save.Digest) {
+	d.Int(len(c.Try))
+	for _, q := range c.Try {
+		n := len(q.Mean)
+		d.Float(q.Mean...)
+		for i := range n {
+			d.Float(q.P[i*n : i*n+i+1]...)
+		}
+	}
+}

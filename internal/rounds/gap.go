@@ -1,0 +1,84 @@
+package rounds
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/floats"
+)
+
+// gapBound bounds the gap of q = N(m, P⁻¹) under log-concave log-likelihoods by what a look says.
+// With P = RRᵀ, M = R⁻¹P₊R⁻ᵀ and δ = Λ0(m − μ0) − Xᵀ∂₁ it is the less of
+//
+//	G0 = ½δᵀΛ0⁻¹δ + tr(M − I) − log|M|,
+//	G2 = [(1 − t)log(1 − t) + t]/ρ² + ½D²/(1 − D),
+//
+// λ² = δᵀP₊⁻¹δ, ρ² = max xᵀVx/μ_min, t = λρ < 1, e = λ√(max xᵀVx·μ_max)/(1 − t), D = ‖M − I‖_F + e,
+// μ the eigenvalues of M. The first is small only where the mean is nearly stationary in the metric
+// of the prior. The second is that of Newton's method on self-concordant functions, and needs
+// |ℓ‴| ≤ |ℓ″|. Where D ≥ 1 its last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
+type gapBound struct {
+	own     float64   // δᵀΛ0⁻¹δ
+	logDet  float64   // log|M|
+	a       []float64 // M − I, D×D
+	d       int
+	bounded bool
+	lambda  float64
+	widest  float64 // max xᵀVx
+}
+
+// mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not
+// computed.
+const mostEigen = 0.1
+
+// least returns the bound.
+func (b *gapBound) least(h *parallel.Halt) float64 {
+	trace := 0.0
+	for j := range b.d {
+		trace += b.a[j*b.d+j]
+	}
+	bound := 0.5*b.own + math.Max(0, trace-b.logDet)
+	if !b.bounded {
+		return bound
+	}
+	norm := floats.Norm(b.a, 2)
+	low, high := 1-norm, 1+norm
+	var mu []float64
+	if norm > mostEigen {
+		mu = make([]float64, b.d)
+		if !dense.Eigenvalues(h, mu, append([]float64(nil), b.a...), b.d) {
+			return bound
+		}
+		for j := range mu {
+			mu[j]++
+		}
+		low, high = mu[0], mu[b.d-1]
+	}
+	if !(low > 0) {
+		return bound
+	}
+	rho := math.Sqrt(b.widest / low)
+	t := b.lambda * rho
+	if !(t < 1) {
+		return bound
+	}
+	mean := 0.5 * b.lambda * b.lambda
+	if t > 1e-4 {
+		mean = ((1-t)*math.Log1p(-t) + t) / (rho * rho)
+	} else {
+		mean *= 1 + t // (1 − t)log(1 − t) + t = t²/2 + t³/6 + …
+	}
+	dist := norm + b.lambda*math.Sqrt(b.widest*high)/(1-t)
+	cov := 0.5 * dist * dist / (1 - dist)
+	if !(dist < 1) {
+		if cov = 0; mu == nil {
+			return bound
+		}
+		g := func(x float64) float64 { return x - 1 - math.Log(x) }
+		for _, v := range mu {
+			cov += math.Max(g((1-t)*v), g(v/(1-t)))
+		}
+	}
+	return math.Min(bound, mean+cov)
+}

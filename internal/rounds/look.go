@@ -1,0 +1,190 @@
+package rounds
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// Look is a state q(w) = N(m, P⁻¹) of D weights, and what rows sum to there. With ∂₁ and ∂₂ the
+// derivatives of their expectations in the mean of η = xᵀw these are
+//
+//	Σ E[log p(y|η)],   Xᵀ∂₁,   Xᵀdiag(−∂₂)X.
+//
+// Rows may be added by several goroutines.
+type Look struct {
+	At *gauss.State // nil of a look that has travelled
+
+	mu      sync.Mutex
+	d       int
+	sums    *Sums   // of E, of its error, of Xᵀ∂₁, and of the triangle of Xᵀdiag(max(0, −∂₂))X
+	clip    *Sums   // the triangle of Xᵀdiag(max(0, ∂₂))X; nil where no ∂₂ is positive
+	widest  float64 // the largest xᵀVx
+	certain bool    // all derivatives are those of the expectations
+	lost    string  // of a row without an expectation, in the least of the blocks that have one
+	lostAt  uint64
+}
+
+// triangle returns the number of elements of that of D columns.
+func triangle(d int) int { return d * (d + 1) / 2 }
+
+// NewLook returns a look at q, of d weights, of no rows.
+func NewLook(q *gauss.State, d int) *Look {
+	return &Look{At: q, d: d, sums: NewSums(2 + d + triangle(d)), certain: true}
+}
+
+// Lane is the scratch memory of a goroutine that adds rows.
+type Lane struct {
+	site   term.State
+	work   design.Work
+	gram   []float64 // D×D
+	packed []float64
+}
+
+// chunkNumbers is about how many numbers are in the rows whose sums are taken together in float64:
+// 8 MB, so that a block of 8192 rows is one chunk up to 128 columns.
+const (
+	chunkNumbers = 1 << 20
+	mostChunk    = 8192
+	leastChunk   = 256
+)
+
+// Chunk returns the number of rows of a block, of so many columns, that are summed in float64.
+func Chunk(cols int) int {
+	n := chunkNumbers / max(1, cols) / leastChunk * leastChunk
+	return min(max(n, leastChunk), mostChunk)
+}
+
+// Add adds the rows x of a block, with their terms, by a goroutine with the lane. The error is that
+// of h: a row without an expectation makes the state one that has no ELBO.
+func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix, t *term.Terms) error {
+	d, n := l.d, x.Rows
+	s := &lane.site
+	s.Resize(n)
+	lane.work.Halt = h
+	x.Mul(s.M, l.At.Mean, nil)
+	l.At.Variances(s.V, x, nil, &lane.work)
+	err := t.Expect(s, nil, term.Crew{Workers: 1, Halt: h})
+	if halted := h.Err(); halted != nil {
+		return halted
+	}
+	if err != nil {
+		l.lose(block, err.Error())
+		return nil
+	}
+	value, widest, clipped := 0.0, 0.0, false
+	for i, e := range s.E {
+		value += e
+		widest = max(widest, s.V[i])
+		clipped = clipped || s.Tg[i] < 0
+		s.Gamma[i] = max(0, s.Tg[i])
+	}
+	lane.packed = dense.Resize(lane.packed, l.sums.Len())
+	p := lane.packed
+	p[0], p[1] = value, s.Err
+	clear(p[2 : 2+d])
+	x.AddMulT(p[2:2+d], s.D1, nil)
+	lane.pack(p[2+d:], x, s.Gamma)
+	var clip []float64
+	if clipped {
+		for i, g := range s.Tg {
+			s.Gamma[i] -= g
+		}
+		clip = make([]float64, triangle(d))
+		lane.pack(clip, x, s.Gamma)
+	}
+	if halted := h.Err(); halted != nil {
+		return halted
+	}
+	_, finite := dense.AllFinite(p)
+	if _, ok := dense.AllFinite(clip); !finite || !ok || math.IsNaN(widest) {
+		l.lose(block, fmt.Sprintf("the sums of block %d overflow", block))
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sums.Add(p)
+	if clipped {
+		if l.clip == nil {
+			l.clip = NewSums(triangle(d))
+		}
+		l.clip.Add(clip)
+	}
+	l.widest, l.certain = max(l.widest, widest), l.certain && s.Certain
+	return nil
+}
+
+// pack stores the lower triangle of Xᵀdiag(w)X in dst, row by row.
+func (lane *Lane) pack(dst []float64, x *design.Matrix, w []float64) {
+	d := x.Cols
+	lane.gram = dense.Resize(lane.gram, d*d)
+	clear(lane.gram)
+	x.AddGram(lane.gram, w, nil, &lane.work)
+	for i := range d {
+		dst = dst[copy(dst, lane.gram[i*d:i*d+i+1]):]
+	}
+}
+
+// lose makes the state one without an ELBO because of a row of the block.
+func (l *Look) lose(block uint64, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loseLocked(block, why)
+}
+
+func (l *Look) loseLocked(block uint64, why string) {
+	if l.lost == "" || block < l.lostAt {
+		l.lost, l.lostAt = why, block
+	}
+}
+
+// full reports whether there is no room for the rows of o, nil for those of a chunk.
+func (l *Look) full(o *Look) bool {
+	if o == nil {
+		return l.sums.Full(nil)
+	}
+	return l.sums.Full(o.sums)
+}
+
+// merge adds the rows of o.
+func (l *Look) merge(o *Look) {
+	l.sums.Merge(o.sums)
+	if o.clip != nil {
+		if l.clip == nil {
+			l.clip = NewSums(triangle(l.d))
+		}
+		l.clip.Merge(o.clip)
+	}
+	l.widest, l.certain = max(l.widest, o.widest), l.certain && o.certain
+	if o.lost != "" {
+		l.loseLocked(o.lostAt, o.lost)
+	}
+}
+
+// State writes or reads l without its state.
+func (l *Look) State(c *save.State, d int) {
+	if c.Reading() {
+		l.d, l.sums, l.clip = d, &Sums{}, nil
+	}
+	l.sums.State(c, 2+d+triangle(d))
+	clipped := l.clip != nil
+	if c.Bool(&clipped); clipped {
+		if c.Reading() {
+			l.clip = &Sums{}
+		}
+		if c.Err() == nil {
+			l.clip.State(c, triangle(d))
+		}
+	}
+	c.Float(&l.widest)
+	c.Bool(&l.certain)
+	c.Text(&l.lost)
+	c.Uint64(&l.lostAt)
+}

@@ -1,0 +1,287 @@
+package rounds
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// Part is what the items of some blocks have added to a round.
+type Part struct {
+	ID     ID
+	Blocks Blocks
+	Items  int
+	Size   int // numbers of a row, or weights
+	First  *First
+	Looks  []*Look
+	// Sums of a model that is no linear one.
+	Sums *Sums
+
+	broken string
+}
+
+// ID is what parts have in common that may be merged.
+type ID struct {
+	Model  string // its kind
+	Digest uint64 // of the model
+	Round  int
+	States uint64 // their digest
+}
+
+// First is what the first round, that has no state yet, finds of rows.
+type First struct {
+	mu      sync.Mutex
+	cols    int
+	Sample  *Sample
+	columns *Sums // of the weights and the weighted columns, and four of columns
+}
+
+// NewFirst returns that of no rows, of so many columns, for a sample of so many.
+func NewFirst(cols, sample int) *First {
+	return &First{cols: cols, Sample: NewSample(sample, cols), columns: NewSums(1 + 5*cols)}
+}
+
+// Add adds the rows x of a block, the first of which has the place.
+func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
+	d, n := f.cols, float64(x.Rows)
+	sums := make([]float64, 1+5*d)
+	mean, sum, moment, square, seen := sums[1:1+d], sums[1+d:1+2*d], sums[1+2*d:1+3*d], sums[1+3*d:1+4*d], sums[1+4*d:]
+	each := func(do func(i, j int, v float64)) {
+		for i := range x.Rows {
+			ind, val := x.Row(i)
+			for k, v := range val {
+				switch {
+				case x.Sparse != nil:
+					do(i, int(ind[k]), v)
+				case v != 0: // in the same order
+					do(i, k, v)
+				}
+			}
+		}
+	}
+	for i := range x.Rows {
+		_, _, w, _ := t.Term(i)
+		sums[0] += w
+	}
+	each(func(i, j int, v float64) {
+		_, _, w, _ := t.Term(i)
+		mean[j] += w * v
+		sum[j] += v
+		seen[j]++
+	})
+	each(func(_, j int, v float64) {
+		c := v - sum[j]/n
+		square[j] += c * c
+	})
+	for j, s := range sum {
+		c := s / n
+		square[j] += (n - seen[j]) * c * c
+		moment[j] = s * c
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := dense.AllFinite(sums); ok { // of columns that overflow there are no units
+		f.columns.Add(sums)
+	}
+	for i := range x.Rows {
+		ind, val := x.Row(i)
+		if at := place + uint64(i); f.Sample.Wants(block, at, ind, val) {
+			y, o, w, _ := t.Term(i)
+			f.Sample.Add(block, at, rowOf(x, i, Row{Y: y, Offset: o, Weight: w}))
+		}
+	}
+}
+
+// rowOf returns r with the values of row i of x: all of them, unless more than a third are 0.
+func rowOf(x *design.Matrix, i int, r Row) Row {
+	ind, val := x.Row(i)
+	n := 0
+	for _, v := range val {
+		if v != 0 {
+			n++
+		}
+	}
+	if 3*n >= 2*x.Cols {
+		r.Val = make([]float64, x.Cols)
+		x.Dense1(r.Val, i)
+		return r
+	}
+	r.Ind, r.Val = make([]int32, 0, n), make([]float64, 0, n)
+	for k, v := range val {
+		j := int32(k)
+		if x.Sparse != nil {
+			j = ind[k]
+		}
+		if v != 0 {
+			r.Ind, r.Val = append(r.Ind, j), append(r.Val, v)
+		}
+	}
+	return r
+}
+
+// Columns are of each column of all rows the weighted mean, the variance, the number of values that
+// are not 0, and the sum of squares.
+type Columns struct{ Mean, Variance, Count, Square []float64 }
+
+// Columns returns those of n rows.
+func (f *First) Columns(n int) *Columns {
+	d := f.cols
+	sums := make([]float64, 1+5*d)
+	f.columns.Value(sums)
+	means, variances, squares := make([]float64, d), make([]float64, d), make([]float64, d)
+	for j := range d {
+		squares[j] = sums[1+2*d+j] + sums[1+3*d+j]
+		means[j] = sums[1+j] / sums[0]
+		mean := sums[1+d+j] / float64(n)
+		v := (sums[1+3*d+j] + (sums[1+2*d+j] - sums[1+d+j]*mean)) / float64(n)
+		// what rounding may have left of a column that does not vary
+		if v > dense.Epsilon*mean*mean*16 {
+			variances[j] = v
+		}
+	}
+	return &Columns{means, variances, sums[1+4*d:], squares}
+}
+
+// Begin adds a block of items yet to come. The error wraps sentinel.ErrParam if p has it.
+func (p *Part) Begin(block uint64) error {
+	if p.broken != "" {
+		return p.whole()
+	}
+	if !p.Blocks.Add(block) {
+		return fmt.Errorf("block %d is in the shard already: %w", block, sentinel.ErrParam)
+	}
+	for _, l := range p.Looks {
+		if l.full(nil) {
+			return fmt.Errorf("block %d is one too many for a shard; make larger blocks: %w", block, sentinel.ErrParam)
+		}
+	}
+	return nil
+}
+
+// Break says that the block was not added to its end: nothing can be done with p any more.
+func (p *Part) Break(block uint64, why error) {
+	if p.broken == "" {
+		p.broken = fmt.Sprintf("block %d was not added to its end (%v)", block, why)
+	}
+}
+
+// whole returns an error unless all blocks of p were added to their ends.
+func (p *Part) whole() error {
+	if p.broken == "" {
+		return nil
+	}
+	return fmt.Errorf("a shard cannot be used: %s; begin it again: %w", p.broken, sentinel.ErrParam)
+}
+
+// Of returns an error unless p is one of round id: of the same model, round and states.
+func (p *Part) Of(id ID) error {
+	switch o := p.ID; {
+	case o.Model != id.Model:
+		return fmt.Errorf("a shard of a %s, not of a %s: %w", o.Model, id.Model, sentinel.ErrParam)
+	case o.Digest != id.Digest:
+		return fmt.Errorf("a shard of another %s: its columns, likelihood or options differ: %w", id.Model, sentinel.ErrParam)
+	case o.Round != id.Round:
+		return fmt.Errorf("a shard of round %d, in round %d: %w", o.Round, id.Round, sentinel.ErrParam)
+	case o.States != id.States:
+		return fmt.Errorf("a shard of round %d at other states: %w", o.Round, sentinel.ErrParam)
+	}
+	return p.whole()
+}
+
+// Merge adds what o has, which it leaves as it is. On error p is as it was.
+func (p *Part) Merge(o *Part) error {
+	if p == o {
+		return fmt.Errorf("a shard is merged with itself: %w", sentinel.ErrParam)
+	}
+	if err := p.whole(); err != nil {
+		return err
+	}
+	if err := o.Of(p.ID); err != nil {
+		return err
+	}
+	if id, ok := p.Blocks.Shared(&o.Blocks); ok {
+		return fmt.Errorf("block %d is in both shards: %w", id, sentinel.ErrParam)
+	}
+	if o.Blocks.Empty() {
+		return nil
+	}
+	for i, l := range p.Looks {
+		if l.full(o.Looks[i]) {
+			return fmt.Errorf("the shards have too many blocks; make larger ones: %w", sentinel.ErrParam)
+		}
+	}
+	p.Blocks.Merge(&o.Blocks)
+	p.Items += o.Items
+	for i, l := range p.Looks {
+		l.merge(o.Looks[i])
+	}
+	if p.First != nil {
+		p.First.Sample.Merge(o.First.Sample)
+		p.First.columns.Merge(o.First.columns)
+	}
+	if p.Sums != nil {
+		p.Sums.Merge(o.Sums)
+	}
+	return nil
+}
+
+// mostLooks is the most states that are raced in one look, and mostSample the largest sample.
+const (
+	mostLooks  = 3
+	mostSample = 1 << 20
+)
+
+// State writes or reads p without its states. The error of a part that was not added to its end is
+// that of Merge.
+func (p *Part) State(c *save.State) {
+	if err := p.whole(); err != nil {
+		c.Fail(err)
+		return
+	}
+	c.Text(&p.ID.Model)
+	c.Uint64(&p.ID.Digest, &p.ID.States)
+	c.Int(&p.ID.Round, &p.Items, &p.Size)
+	p.Blocks.State(c)
+	first, sums, n, most := p.First != nil, p.Sums != nil, len(p.Looks), 1
+	if first {
+		most = p.First.Sample.Most
+	}
+	c.Int(&most)
+	c.Bool(&first, &sums)
+	c.Int(&n)
+	c.Check(n <= mostLooks && p.Size <= 1<<20, "%d states of %d weights", n, p.Size)
+	if c.Reading() {
+		*p = Part{ID: p.ID, Blocks: p.Blocks, Items: p.Items, Size: p.Size}
+		c.Check(most > 0 && most <= mostSample, "a sample of %d rows", most)
+		if c.Err() != nil {
+			return
+		}
+		if first {
+			p.First = NewFirst(p.Size, most)
+		}
+		if sums {
+			p.Sums = NewSums(p.Size)
+		}
+		for range n {
+			p.Looks = append(p.Looks, NewLook(nil, p.Size))
+		}
+	}
+	if p.Blocks.Empty() || c.Err() != nil {
+		return
+	}
+	if first {
+		p.First.Sample.State(c)
+		p.First.columns.State(c, 1+5*p.Size)
+	}
+	if sums {
+		p.Sums.State(c, p.Size)
+	}
+	for _, l := range p.Looks {
+		l.State(c, p.Size)
+	}
+}

@@ -1,0 +1,497 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// blocksOf cuts rows into blocks of so many, which it copies.
+func blocksOf(t testing.TB, rows iter.Seq2[Row, error], each int) (blocks [][]Row) {
+	t.Helper()
+	for r, err := range rows {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(blocks); n == 0 || len(blocks[n-1]) == each {
+			blocks = append(blocks, nil)
+		}
+		r.Val = append([]float64(nil), r.Val...)
+		if r.Ind != nil {
+			r.Ind = append([]int{}, r.Ind...)
+		}
+		b := &blocks[len(blocks)-1]
+		*b = append(*b, r)
+	}
+	return blocks
+}
+
+// each yields rows of a slice.
+func each(rows []Row) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for _, r := range rows {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// travel returns s after it was saved and read again.
+func travel(t testing.TB, s *Shard[Row]) *Shard[Row] {
+	t.Helper()
+	b, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &Shard[Row]{}
+	if err := u.UnmarshalBinary(b); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// roundOf returns a round of r on so many shards, with blocks dealt out and merged at random.
+func roundOf(t testing.TB, r *Rounds[Row, *GLMPosterior], blocks [][]Row, shards int, rng *rand.Rand) *Shard[Row] {
+	t.Helper()
+	all := make([]*Shard[Row], shards)
+	for i := range all {
+		all[i] = travel(t, r.Shard())
+	}
+	for _, b := range rng.Perm(len(blocks)) {
+		if err := all[rng.IntN(shards)].Add(context.Background(), uint64(b), each(blocks[b])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for len(all) > 1 { // any two
+		i := rng.IntN(len(all) - 1)
+		j := i + 1 + rng.IntN(len(all)-i-1)
+		if rng.IntN(2) == 0 {
+			all[i], all[j] = all[j], all[i]
+		}
+		if err := all[i].Merge(travel(t, all[j])); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all[:j], all[j+1:]...)
+	}
+	return travel(t, all[0])
+}
+
+// fitRounds fits by rounds on so many shards until the gap is proved to be within so much, and
+// returns the posterior, as it is saved, and the number of rounds.
+func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions, within float64) (post []byte, it Iteration) {
+	t.Helper()
+	r, err := NewGLMRounds(cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(uint64(shards), 9))
+	for range 30 {
+		if it, err = r.Step(roundOf(t, r, blocks, shards, rng)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = &Rounds[Row, *GLMPosterior]{}
+		if err := r.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+		if it.GapBound <= within {
+			break
+		}
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return savedBytes(t, p), it
+}
+
+// TestRoundsBits checks that the posterior of rounds is that of NewGLMRows, to the last bit, for
+// any number of shards, in any order and tree.
+func TestRoundsBits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rows madeRows
+		opt  GLMOptions
+	}{
+		{madeRows{lik: BernoulliLogit{}, n: shorter(60000, 20000), d: 8, dense: 1}, GLMOptions{Intercept: true, Autoscale: true}},
+		{madeRows{lik: Poisson{}, n: shorter(30000, 17000), d: 3, dense: 3, seed: 1}, GLMOptions{}},
+		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: shorter(30000, 17000), d: 3, dense: 3, seed: 2}, GLMOptions{PriorSD: 2}},
+	} {
+		blocks := blocksOf(t, c.rows.all, rowsBlock)
+		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{MaxIter: 3})
+		want := savedBytes(t, p)
+		for _, shards := range []int{1, 2, 7, 32} {
+			post, it := fitRoundsTimes(t, blocks, c.rows.d, shards, c.rows.lik, &c.opt, res.K)
+			if !bytes.Equal(post, want) {
+				t.Errorf("%s on %d shards: other bits", typeName(c.rows.lik), shards)
+			}
+			if math.Float64bits(it.ELBO) != math.Float64bits(res.ELBO) || it.GapBound > 0 != (res.GapBound > 0) {
+				t.Errorf("%s on %d shards: ELBO %v, and %v in one process", typeName(c.rows.lik), shards, it.ELBO, res.ELBO)
+			}
+		}
+	}
+}
+
+// fitRoundsTimes is fitRounds for so many rounds of sums.
+func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions, times int) (post []byte, it Iteration) {
+	t.Helper()
+	r, err := NewGLMRounds(cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(uint64(shards), 3))
+	for range times + 1 {
+		if it, err = r.Step(roundOf(t, r, blocks, shards, rng)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return savedBytes(t, p), it
+}
+
+// TestRoundsA9a checks that 64 shards have a proof of 0.01 nats after four rounds, and after five
+// if the rows are sorted by label.
+func TestRoundsA9a(t *testing.T) {
+	t.Parallel()
+	notShort(t)
+	x, y := readA9a(t)
+	const best = -10724.99614505
+	for _, c := range []struct {
+		name string
+		rows iter.Seq2[Row, error]
+		most int
+	}{{"file order", Rows(x, y), 4}, {"sorted by label", sortedRows(x, y), 5}} {
+		_, it := fitRounds(t, blocksOf(t, c.rows, (len(y)+63)/64), 123, 64, BernoulliLogit{}, nil, 0.01)
+		if off := best - it.ELBO; !(it.K <= c.most && it.GapBound <= 0.01 && off <= it.GapBound && off >= -1e-6) {
+			t.Errorf("%s: %d rounds to a proved %v nats, %v nats off", c.name, it.K, it.GapBound, off)
+		}
+	}
+}
+
+// TestRoundsPoisson checks the number of rounds of counts.
+func TestRoundsPoisson(t *testing.T) {
+	t.Parallel()
+	for _, sd := range []float64{0.3, 1, 3} {
+		r := madeRows{lik: Poisson{}, n: 40000, d: 20, dense: 10, seed: 11}
+		_, it := fitRounds(t, blocksOf(t, r.all, 1000), r.d, 8, r.lik, &GLMOptions{PriorSD: sd}, 0.01)
+		if !(it.K <= 4 && it.GapBound <= 0.01) {
+			t.Errorf("prior sd %v: %d rounds to a proved %v nats", sd, it.K, it.GapBound)
+		}
+	}
+}
+
+// TestRoundsErrors checks that shards that do not belong to a round are refused, by name.
+func TestRoundsErrors(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	made := madeRows{lik: BernoulliLogit{}, n: 900, d: 3, dense: 3}
+	blocks := blocksOf(t, made.all, 100)
+	rounds := func(cols int, lik Likelihood, opt *GLMOptions) *Rounds[Row, *GLMPosterior] {
+		r, err := NewGLMRounds(cols, lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	add := func(s *Shard[Row], ids ...int) *Shard[Row] {
+		for _, id := range ids {
+			if err := s.Add(ctx, uint64(id), each(blocks[id])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	refused := func(what string, err, want error, text string) {
+		t.Helper()
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), text) || !prefixedOnce(err) {
+			t.Errorf("%s: %v, want %q and %v", what, err, text, want)
+		}
+	}
+	step := func(r *Rounds[Row, *GLMPosterior], s *Shard[Row]) error {
+		_, err := r.Step(s)
+		return err
+	}
+	r := rounds(3, made.lik, nil)
+	_, early := r.Posterior()
+	refused("a posterior at first", early, ErrEmpty, "second round")
+	refused("no shard", step(r, nil), ErrParam, "without a shard")
+	refused("an empty shard", step(r, r.Shard()), ErrEmpty, "without items")
+	refused("a nil shard", r.Shard().Merge(nil), ErrParam, "UnmarshalBinary")
+
+	first := add(r.Shard(), 0, 1, 2, 3, 4, 5, 6)
+	refused("a block twice", first.Add(ctx, 3, each(blocks[3])), ErrParam, "block 3 is in the shard")
+	refused("a block in both", first.Merge(add(r.Shard(), 8, 6, 7)), ErrParam, "block 6 is in both")
+	refused("itself", first.Merge(first), ErrParam, "itself")
+	refused("another likelihood", first.Merge(add(rounds(3, BernoulliProbit{}, nil).Shard(), 7)), ErrParam, "likelihood")
+	refused("other options", first.Merge(rounds(3, made.lik, &GLMOptions{PriorSD: 2}).Shard()), ErrParam, "options")
+	refused("other columns", first.Merge(rounds(4, made.lik, nil).Shard()), ErrParam, "columns")
+	bad := r.Shard()
+	refused("a row of other columns", bad.Add(ctx, 7, each([]Row{blocks[7][0], {Val: []float64{1}, Y: 1}})), ErrShape, "block 7: row 1 has 1 values")
+	refused("a broken shard", first.Merge(bad), ErrParam, "block 7 was not added to its end")
+	_, broken := bad.MarshalBinary()
+	refused("a broken shard", broken, ErrParam, "block 7 was not added to its end")
+	if err := first.Merge(add(r.Shard(), 7)); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Add(ctx, 8, each(nil)); err != nil { // an empty block
+		t.Fatal(err)
+	}
+	if first.Len() != 800 {
+		t.Errorf("%d items, want 800", first.Len())
+	}
+	if it, err := r.Step(first); err != nil || !math.IsNaN(it.ELBO) || it.K != 0 {
+		t.Fatal(it, err)
+	}
+	refused("the first round again", step(r, first), ErrParam, "round 0, in round 1")
+	second := add(r.Shard(), 0, 1, 2, 3, 4, 5, 6)
+	if err := second.Add(ctx, 8, each(nil)); err != nil {
+		t.Fatal(err)
+	}
+	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
+	refused("of a saved shard", travel(t, second).Add(ctx, 7, each(blocks[7])), ErrParam, "saved with items")
+	more := add(r.Shard(), 7)
+	if err := more.Merge(second); err != nil {
+		t.Fatal(err)
+	}
+	again := add(travel(t, r.Shard()), 0, 1, 2, 3, 4, 5, 6, 7, 8)
+	refused("other items", step(r, again), ErrParam, "900 items in round 1, and 800")
+	if it, err := r.Step(more); err != nil || it.K != 1 || !(it.GapBound > 0) {
+		t.Fatal(it, err)
+	}
+	refused("an earlier round", r.Shard().Merge(second), ErrParam, "round 1, in round 2")
+
+	other := rounds(3, made.lik, nil) // with other data, so at other states
+	if _, err := other.Step(add(other.Shard(), 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	same := rounds(3, made.lik, nil)
+	if _, err := same.Step(add(same.Shard(), 2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	refused("other states", same.Shard().Merge(other.Shard()), ErrParam, "other states")
+
+	_, learn := NewGLMRounds(3, made.lik, &GLMOptions{Learn: &LearnOptions{}})
+	refused("Learn", learn, ErrParam, "do not learn")
+	_, diagonal := NewGLMRounds(3, made.lik, &GLMOptions{Covariance: DiagonalCovariance})
+	refused("a diagonal covariance", diagonal, ErrParam, "must be full")
+	why := errors.New("enough")
+	done, cancel := context.WithCancelCause(ctx)
+	cancel(why)
+	refused("a context", r.Shard().Add(done, 0, each(blocks[0])), why, "canceled in block 0")
+	var zero Shard[Row]
+	_, err := zero.MarshalBinary()
+	refused("a zero shard", err, ErrParam, "zero Shard")
+	_, err = (&Rounds[Row, *GLMPosterior]{}).MarshalBinary()
+	refused("zero rounds", err, ErrParam, "zero Rounds")
+	b, err := r.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a file of rounds", zero.UnmarshalBinary(b), ErrFile, `holds a "Rounds"`)
+	empty, err := r.Shard().MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a shard of rows as one of documents", (&Shard[Document]{}).UnmarshalBinary(empty), ErrFile, "GLM")
+}
+
+// TestShardMutations checks that no change of a saved shard is accepted.
+func TestShardMutations(t *testing.T) {
+	t.Parallel()
+	made := madeRows{lik: Poisson{}, n: 400, d: 3, dense: 2}
+	r, err := NewGLMRounds(3, made.lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files [][]byte
+	for range 2 {
+		s := r.Shard()
+		empty, err := s.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Add(context.Background(), 5, made.all); err != nil {
+			t.Fatal(err)
+		}
+		full, err := s.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, empty, full)
+		if _, err := r.Step(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	for i := range 10_000 {
+		b := append([]byte(nil), files[i%len(files)]...)
+		at := rng.IntN(len(b))
+		var how string
+		switch rng.IntN(5) {
+		case 0:
+			b[at] ^= 1 << rng.IntN(8)
+			how = "a bit"
+		case 1:
+			b[at] += byte(1 + rng.IntN(255))
+			how = "a byte"
+		case 2:
+			b = b[:at]
+			how = "cut"
+		case 3:
+			b = append(b[:at:at], append([]byte{byte(rng.Uint32())}, b[at:]...)...)
+			how = "a byte more"
+		case 4:
+			to := at + 1 + rng.IntN(len(b)-at)
+			b = append(b[:at:at], b[to:]...)
+			how = "bytes fewer"
+		}
+		s := &Shard[Row]{}
+		if err := s.UnmarshalBinary(b); !errors.Is(err, ErrFile) || s.part != nil {
+			t.Fatalf("mutation %d (%s at %d of %d): %v", i, how, at, len(b), err)
+		}
+	}
+}
+
+// FuzzShard checks that bodies of a shard of any content are read or refused, and that what is read
+// can be merged and saved.
+func FuzzShard(f *testing.F) {
+	made := madeRows{lik: Poisson{}, n: 40, d: 2, dense: 1}
+	r, err := NewGLMRounds(2, made.lik, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for range 2 {
+		s := r.Shard()
+		for range 2 {
+			b, err := s.MarshalBinary()
+			if err != nil {
+				f.Fatal(err)
+			}
+			body, err := readBody(bytes.NewReader(b), shardFile)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(body)
+			if s.Len() == 0 {
+				if err := s.Add(context.Background(), 1, made.all); err != nil {
+					f.Fatal(err)
+				}
+			}
+		}
+		if _, err := r.Step(s); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var b bytes.Buffer
+		if err := shardFile.Write(&b, body); err != nil {
+			t.Fatal(err)
+		}
+		s := &Shard[Row]{}
+		if err := s.UnmarshalBinary(b.Bytes()); err != nil {
+			if !errors.Is(err, ErrFile) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if _, err := s.MarshalBinary(); err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Shard().Merge(s)
+		_, _ = r.Step(s)
+	})
+}
+
+// ExampleNewGLMRounds fits a logistic regression to rows on three machines, which are played by
+// shards here.
+func ExampleNewGLMRounds() {
+	machines := [][]Row{
+		{{Val: []float64{1, 0.5}, Y: 1}, {Val: []float64{1, -0.4}, Y: -1}},
+		{{Val: []float64{1, 1.2}, Y: 1}, {Val: []float64{1, -1}, Y: -1}},
+		{{Val: []float64{1, 0.1}, Y: -1}, {Val: []float64{1, 0.3}, Y: 1}},
+	}
+	ctx := context.Background()
+	r, err := NewGLMRounds(2, BernoulliLogit{}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for proved := false; !proved; {
+		all := r.Shard()
+		for i, rows := range machines {
+			part := r.Shard() // MarshalBinary sends it to a machine, and back
+			if err := part.Add(ctx, uint64(i), each(rows)); err != nil {
+				fmt.Println(err)
+				return
+			}
+			if err := all.Merge(part); err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+		it, err := r.Step(all)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		proved = it.GapBound <= 1e-6
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("means %.3f of %d rows\n", p.Mean(nil), p.Len())
+	// Output:
+	// means [-0.068 1.058] of 6 rows
+}
+
+// ExampleNewGLMRows fits a logistic regression to more rows than there is memory for. They are
+// generated here; a data.RowFile or a data reader has those of a file.
+func ExampleNewGLMRows() {
+	rows := func(yield func(Row, error) bool) { // the same whenever it is ranged over
+		for i := range 20_000 {
+			x := float64(i%7) - 3
+			y := -1.0
+			if i%5 < i%7 {
+				y = 1
+			}
+			if !yield(Row{Val: []float64{x}, Y: y}, nil) {
+				return
+			}
+		}
+	}
+	glm, err := NewGLMRows(context.Background(), rows, 1, BernoulliLogit{}, &GLMOptions{Intercept: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	post, res, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(post.Summary())
+	fmt.Printf("%v after %.0f passes, proved to be within 0.01 nats: %t\n", res.Status, res.Passes, res.GapBound <= 0.01)
+	// Output:
+	// BernoulliLogit, 20000 rows, 2 weights, full covariance
+	//                 mean       sd     2.5%    97.5%
+	// (Intercept)  0.64046  0.02246  0.59644  0.68448 *
+	// x1           1.25058  0.01636  1.21852  1.28265 *
+	// * zero is outside the interval from 2.5% to 97.5%
+	//
+	// converged after 2 passes, proved to be within 0.01 nats: true
+}
