@@ -145,6 +145,9 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := oneLatent(likOf(g.lin.Terms), "a GLM that goes through its rows"); err != nil {
+		return nil, err
+	}
 	if cols < 0 || cols > math.MaxInt32 {
 		return nil, fmt.Errorf("pgsvi: rows of %d columns: %w", cols, ErrShape)
 	}

@@ -351,6 +351,7 @@ func TestGLMRowsErrors(t *testing.T) {
 		{few.all, 3, few.lik, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
 		{few.all, 3, few.lik, &GLMOptions{MaxMemory: 1000}, ErrMemory, "fewer columns"},
 		{few.all, 3, StudentT{DF: -1}, nil, ErrParam, "DF"},
+		{few.all, 3, Softmax{Classes: 3}, nil, ErrParam, "rows"},
 	} {
 		_, err := NewGLMRows(ctx, c.rows, c.cols, c.lik, c.opt)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || c.want != broken && !prefixedOnce(err) {
