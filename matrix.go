@@ -114,6 +114,9 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	return nil
 }
 
+// Reset removes all rows, and keeps the columns and the memory, so that rows can be appended anew.
+func (s *Sparse) Reset() { s.x.Ptr, s.x.Ind, s.x.Val = s.x.Ptr[:0], s.x.Ind[:0], s.x.Val[:0] }
+
 // columnOf returns the column of the k-th value of a row; see Row.Ind.
 func columnOf(ind []int, k int) int {
 	if ind == nil {

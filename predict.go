@@ -108,6 +108,9 @@ func latentSlices(n int) (m, v []float64) {
 // Len returns the number of rows.
 func (p *Prediction) Len() int { return len(p.m) / latentsOf(p.lik) }
 
+// Likelihood returns the likelihood of the predictions, for NewPrediction.
+func (p *Prediction) Likelihood() Likelihood { return p.lik }
+
 // Err returns the error of the first row without a prediction, or nil. It wraps ErrNotFinite if a
 // latent mean or variance is not finite, and ErrParam if a variance is negative or a parameter of
 // the Likelihood is out of range.

@@ -266,6 +266,7 @@ type entries struct {
 	val     []float64
 	notes   []string
 	scratch [][]float64 // of each column of a product
+	own     [][]float64 // the parts of scratch in use
 	more    []float64
 }
 
@@ -291,23 +292,23 @@ func (r *entries) note(n string) {
 	}
 }
 
-// row stores the features of a row in r, whose cells are those of the columns by name.
-func (d *design) row(r *entries, at func(c *column) *cell) error {
+// row stores the features of a row in r. Its cells are in the order of the encoder's columns.
+func (d *design) row(r *entries, cells []cell) error {
 	r.reset()
 	for _, t := range d.Terms {
-		if err := t.put(r, at); err != nil {
+		if err := t.put(r, cells); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *term) put(r *entries, at func(c *column) *cell) error {
+func (t *term) put(r *entries, cells []cell) error {
 	switch t.Kind {
 	case productTerm:
-		return t.putProduct(r, at)
+		return t.putProduct(r, cells)
 	case groupTerm:
-		l, missing := t.levelOf(at)
+		l, missing := t.levelOf(cells)
 		if missing != nil {
 			return missing.absent()
 		}
@@ -320,7 +321,7 @@ func (t *term) put(r *entries, at func(c *column) *cell) error {
 		return nil
 	}
 	c := t.cols[0]
-	x, ok, err := c.number(at(c))
+	x, ok, err := c.number(&cells[c.place])
 	j := t.at
 	switch {
 	case err != nil:
@@ -350,7 +351,8 @@ func (t *term) put(r *entries, at func(c *column) *cell) error {
 			r.put(j+k, v)
 		}
 	case polyTerm:
-		for k, v := range t.powers(x) {
+		r.more = slices.Grow(r.more[:0], t.Degree)[:t.Degree]
+		for k, v := range t.powers(r.more, x) {
 			r.put(j+k, v)
 		}
 	case logTerm:
@@ -368,9 +370,8 @@ func (c *column) absent() error {
 	return c.wrap(err)
 }
 
-// powers returns Legendre polynomials of x, or powers where numbers are not standardised.
-func (t *term) powers(x float64) []float64 {
-	p := make([]float64, t.Degree)
+// powers stores Legendre polynomials of x in p, or powers where numbers are not standardised.
+func (t *term) powers(p []float64, x float64) []float64 {
 	if t.Half == 0 {
 		v := 1.
 		for k := range p {
@@ -390,20 +391,21 @@ func (t *term) powers(x float64) []float64 {
 }
 
 // putProduct stores the products of the features of the columns.
-func (t *term) putProduct(r *entries, at func(c *column) *cell) error {
-	var own [][]float64
+func (t *term) putProduct(r *entries, cells []cell) error {
+	own := r.own[:0]
 	for i, c := range t.cols {
 		if len(r.scratch) <= i {
 			r.scratch = append(r.scratch, nil)
 		}
 		r.scratch[i] = slices.Grow(r.scratch[i][:0], c.n+1)[:c.n+1]
-		x, note, err := c.putOf(r.scratch[i], at(c), t.Full[i])
+		x, note, err := c.putOf(r.scratch[i], &cells[c.place], t.Full[i])
 		if err != nil {
 			return c.wrap(err)
 		}
 		r.note(note)
 		own = append(own, x)
 	}
+	r.own = own
 	if len(own) == 1 {
 		for k, v := range own[0] {
 			r.put(t.at+k, v)
@@ -427,9 +429,9 @@ func (t *term) putProduct(r *entries, at func(c *column) *cell) error {
 }
 
 // levelOf returns the level of a group that a row is in, or a column without a value.
-func (t *term) levelOf(at func(c *column) *cell) (level string, missing *column) {
+func (t *term) levelOf(cells []cell) (level string, missing *column) {
 	for i, c := range t.cols {
-		v := at(c)
+		v := &cells[c.place]
 		l := "(missing)"
 		if !c.isGapCell(v) {
 			l = c.text(v)
@@ -445,10 +447,10 @@ func (t *term) levelOf(at func(c *column) *cell) (level string, missing *column)
 }
 
 // see learns from a row.
-func (t *term) see(at func(c *column) *cell) error {
+func (t *term) see(cells []cell) error {
 	switch t.Kind {
 	case groupTerm:
-		l, missing := t.levelOf(at)
+		l, missing := t.levelOf(cells)
 		if missing != nil {
 			return missing.absent()
 		}
@@ -464,7 +466,7 @@ func (t *term) see(at func(c *column) *cell) error {
 		t.Counts[i]++
 	case smoothTerm, logTerm:
 		c := t.cols[0]
-		x, ok, err := c.number(at(c))
+		x, ok, err := c.number(&cells[c.place])
 		switch {
 		case err != nil:
 			return c.wrap(err)

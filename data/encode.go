@@ -183,7 +183,7 @@ func (c *column) outcome(v *cell) (float64, error) {
 	case err != nil:
 		return 0, err
 	case i < 0:
-		return 0, fmt.Errorf("found the outcome %s, want %s: %w", csvQuote(v.s), c.wants(),
+		return 0, fmt.Errorf("found the outcome %s, want %s: %w", csvQuote(c.text(v)), c.wants(),
 			pgsvi.ErrLabel)
 	case c.Positive != "":
 		return float64(2*i - 1), nil

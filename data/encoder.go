@@ -68,6 +68,8 @@ type column struct {
 	feature  []int          // of a level, -1 for the reference
 	gone, nw int            // features of a missing and of a new level, or -1
 	at, n    int            // first feature in a row, and how many
+	place    int            // in state.Columns
+	gaps     []float64      // numbers that mean a missing value
 }
 
 // Encoder learns how to encode the table. Columns that need a decision have to be named; the others
@@ -214,6 +216,9 @@ func (c *column) isGapCell(v *cell) bool {
 			return false
 		}
 		return c.isGap(v.s)
+	}
+	if v.s == "" {
+		return slices.Contains(c.gaps, v.f) && v.kind == numberCell
 	}
 	return len(c.NA) > 0 && slices.Contains(c.NA, c.text(v))
 }
@@ -367,6 +372,7 @@ func (e *Encoder) compile() error {
 					csvQuote(c.Name), len(c.Levels), pgsvi.ErrMemory)
 			}
 		}
+		c.place = j
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {
@@ -400,6 +406,12 @@ func (c *column) compile(at int) {
 	}
 	if c.Unknown == unknownNew {
 		c.nw = k
+	}
+	c.gaps = nil
+	for _, text := range c.NA {
+		if x, err := strconv.ParseFloat(text, 64); err == nil && (&column{}).text(&cell{f: x, kind: numberCell}) == text {
+			c.gaps = append(c.gaps, x)
+		}
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/pgsvi/pgsvi"
 )
 
-// scanObject calls field for every field of a flat JSON object, in its order. The name is valid
-// until field returns.
-func scanObject(b []byte, field func(name []byte, c cell) error) error {
+// scanObject calls field for every field of a flat JSON object, in its order. Texts are parts of
+// one copy of b.
+func scanObject(b []byte, field func(name string, c cell) error) error {
 	if !json.Valid(b) {
 		var any any
 		err := json.Unmarshal(b, &any)
@@ -23,32 +24,33 @@ func scanObject(b []byte, field func(name []byte, c cell) error) error {
 		}
 		return fmt.Errorf("no JSON: %w", pgsvi.ErrShape)
 	}
-	b = bytes.TrimSpace(b)
-	if b[0] != '{' {
-		return fmt.Errorf("found %s, want a JSON object: %w", csvQuote(string(b)), pgsvi.ErrShape)
+	s := string(skipSpace(b))
+	if s[0] != '{' {
+		return fmt.Errorf("found %s, want a JSON object: %w", csvQuote(strings.TrimRight(s, " \t\r\n")),
+			pgsvi.ErrShape)
 	}
-	for b = skipSpace(b[1:]); b[0] != '}'; b = skipSpace(b) {
-		if b[0] == ',' {
-			b = skipSpace(b[1:])
+	for s = skipSpace(s[1:]); s[0] != '}'; s = skipSpace(s) {
+		if s[0] == ',' {
+			s = skipSpace(s[1:])
 		}
-		name, rest, err := jsonString(b)
+		name, rest, err := jsonString(s)
 		if err != nil {
 			return err
 		}
-		b = skipSpace(skipSpace(rest)[1:]) // the colon
-		c, rest, err := jsonValue(b)
+		s = skipSpace(skipSpace(rest)[1:]) // the colon
+		c, rest, err := jsonValue(s)
 		if err != nil {
-			return fmt.Errorf("field %s: %w", csvQuote(string(name)), err)
+			return fmt.Errorf("field %s: %w", csvQuote(name), err)
 		}
 		if err := field(name, c); err != nil {
 			return err
 		}
-		b = rest
+		s = rest
 	}
 	return nil
 }
 
-func skipSpace(b []byte) []byte {
+func skipSpace[T string | []byte](b T) T {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t' || b[0] == '\n' || b[0] == '\r') {
 		b = b[1:]
 	}
@@ -56,50 +58,50 @@ func skipSpace(b []byte) []byte {
 }
 
 // jsonString reads a string at the beginning of valid JSON.
-func jsonString(b []byte) (text, rest []byte, err error) {
+func jsonString(s string) (text, rest string, err error) {
 	for i := 1; ; i++ {
 		switch {
-		case b[i] == '"':
-			return b[1:i], b[i+1:], nil
-		case b[i] == '\\' || b[i] >= 0x80:
-			for b[i] != '"' {
-				if b[i] == '\\' {
+		case s[i] == '"':
+			return s[1:i], s[i+1:], nil
+		case s[i] == '\\' || s[i] >= 0x80:
+			for s[i] != '"' {
+				if s[i] == '\\' {
 					i++
 				}
 				i++
 			}
-			var s string
-			err := json.Unmarshal(b[:i+1], &s)
-			return []byte(s), b[i+1:], err
+			var unescaped string
+			err := json.Unmarshal([]byte(s[:i+1]), &unescaped)
+			return unescaped, s[i+1:], err
 		}
 	}
 }
 
 // jsonValue reads a value at the beginning of valid JSON.
-func jsonValue(b []byte) (c cell, rest []byte, err error) {
-	switch b[0] {
+func jsonValue(s string) (c cell, rest string, err error) {
+	switch s[0] {
 	case '"':
-		text, rest, err := jsonString(b)
-		return cell{s: string(text)}, rest, err
+		text, rest, err := jsonString(s)
+		return cell{s: text}, rest, err
 	case '{', '[':
-		return c, nil, fmt.Errorf("found an object or a list, want a number, a text, true, false "+
+		return c, "", fmt.Errorf("found an object or a list, want a number, a text, true, false "+
 			"or null: %w", pgsvi.ErrShape)
 	case 'n':
-		return cell{kind: nullCell}, b[4:], nil
+		return cell{kind: nullCell}, s[4:], nil
 	case 't':
-		return cell{kind: boolCell, s: "true", f: 1}, b[4:], nil
+		return cell{kind: boolCell, s: "true", f: 1}, s[4:], nil
 	case 'f':
-		return cell{kind: boolCell, s: "false"}, b[5:], nil
+		return cell{kind: boolCell, s: "false"}, s[5:], nil
 	}
 	n := 0
-	for n < len(b) && bytes.IndexByte([]byte("+-.eE0123456789"), b[n]) >= 0 {
+	for n < len(s) && (isDigit(s[n]) || strings.IndexByte("+-.eE", s[n]) >= 0) {
 		n++
 	}
-	c = cell{kind: numberCell, s: string(b[:n])}
+	c = cell{kind: numberCell, s: s[:n]}
 	if c.f, err = strconv.ParseFloat(c.s, 64); err != nil {
 		err = fmt.Errorf("found %s, want a finite number: %w", csvQuote(c.s), pgsvi.ErrNotFinite)
 	}
-	return c, b[n:], err
+	return c, s[n:], err
 }
 
 // beginsJSONArray reports whether a text without spaces in front begins as a list of objects does.
@@ -221,19 +223,20 @@ func (s *scanner) readLine() (line []byte, err error) {
 	}
 }
 
-func (s *scanner) setField(name []byte, c cell) error {
-	j, ok := s.place[string(name)]
+func (s *scanner) setField(name string, c cell) error {
+	j, ok := s.place[name]
 	if !ok {
 		if len(name) == 0 {
 			return fmt.Errorf("a field has no name: %w", pgsvi.ErrShape)
 		}
 		j = len(s.names)
-		s.place[string(name)] = j
-		s.names = append(s.names, string(name))
+		name = strings.Clone(name)
+		s.place[name] = j
+		s.names = append(s.names, name)
 		s.rec.cells = append(s.rec.cells, cell{kind: absentCell})
 	}
 	if s.rec.cells[j].kind != absentCell {
-		return fmt.Errorf("field %s is there twice: %w", csvQuote(string(name)), pgsvi.ErrShape)
+		return fmt.Errorf("field %s is there twice: %w", csvQuote(name), pgsvi.ErrShape)
 	}
 	if c.kind == textCell {
 		if err := s.checkText(c.s, s.rec.line); err != nil {

@@ -152,3 +152,19 @@ func TestMeanWithDeviation(t *testing.T) {
 		}
 	}
 }
+
+// TestPredictAllocates checks that predicting a row takes few allocations: the answer, the
+// prediction and its latent value.
+func TestPredictAllocates(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(100, 4)), "bought ~ plan + age + s(hour) + (1 | shop)", yes)
+	_, p := mustFit(t, m, nil)
+	row := map[string]any{"plan": "gold", "age": 44.0, "hour": 12.0, "shop": "s1"}
+	n := testing.AllocsPerRun(100, func() {
+		if _, err := p.Predict(row); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 12 { // the race detector has pools forget
+		t.Errorf("%v allocations a row, want 3", n)
+	}
+}

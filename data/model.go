@@ -166,11 +166,6 @@ func (e *Encoder) column(name string) *column {
 	return nil
 }
 
-// cellsOf returns the function that finds the cell of a column among those of a row.
-func (e *Encoder) cellsOf(cells []cell) func(c *column) *cell {
-	return func(c *column) *cell { return &cells[e.place[c.Name]] }
-}
-
 // neededByModel reports whether a row without the column cannot be predicted by a model.
 func (c *column) neededByModel() bool { return c.needed() || c.Kind == kindGroup }
 
@@ -181,9 +176,8 @@ func (d *design) learn(e *Encoder, t *Table) error {
 			if e.drops(rec.cells, true) {
 				return nil
 			}
-			at := e.cellsOf(rec.cells)
 			for _, term := range d.Terms {
-				if err := term.see(at); err != nil {
+				if err := term.see(rec.cells); err != nil {
 					return t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
@@ -109,6 +110,15 @@ type Answer struct {
 	// Outcome is the outcome of the row, as in Data.Y, and LogProb the log of its predictive
 	// probability or density, in nats. They are NaN if the row has no outcome.
 	Outcome, LogProb float64
+
+	latent latent
+	trials float64 // of which Outcome is the share of successes; 0 if there are none
+}
+
+// latent is the latent value of a row, N(mean, variance), and the likelihood.
+type latent struct {
+	lik            pgsvi.Likelihood
+	mean, variance float64
 }
 
 // String returns the answer as "0.50 (0.11 to 0.89)", with the notes behind. It is "no answer" for
@@ -134,11 +144,12 @@ const answerLevel = 0.9
 // as []byte or json.RawMessage, or a struct, or pointer to one, whose fields have tags such as
 // `col:"age"`; see Encoder.Row for how values are read, and for the errors.
 func (p *Predictor) Predict(row any) (*Answer, error) {
-	cells := make([]cell, len(p.enc.state.Columns))
-	if err := p.enc.fill(cells, row); err != nil {
+	w, err := p.fill(row)
+	defer w.release()
+	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
-	a, err := p.answer(&entries{}, cells, answerLevel)
+	a, err := p.answer(w, w.cells, answerLevel)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
@@ -156,9 +167,9 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 			yield(nil, fmt.Errorf("pgsvi: an interval of probability %v, want one in (0, 1): %w", level, pgsvi.ErrParam))
 			return
 		}
-		var r entries
+		var w scratch
 		err := p.enc.each(t, (*column).neededByModel, func(rec *record) error {
-			a, err := p.answer(&r, rec.cells, level)
+			a, err := p.answer(&w, rec.cells, level)
 			if err != nil {
 				a = &Answer{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Outcome: math.NaN(), LogProb: math.NaN()}
 				err = t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
@@ -185,17 +196,17 @@ func (p *Predictor) Explain(row any) (*pgsvi.Effects, error) {
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: %T has no weights to explain a prediction by: %w", p.post, pgsvi.ErrParam)
 	}
-	cells := make([]cell, len(p.enc.state.Columns))
-	var r entries
-	if err := p.enc.fill(cells, row); err != nil {
-		return nil, fmt.Errorf("pgsvi: %w", err)
+	w, err := p.fill(row)
+	defer w.release()
+	if err == nil {
+		err = p.design.row(&w.row, w.cells)
 	}
-	if err := p.design.row(&r, p.enc.cellsOf(cells)); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
 	x := make([]float64, len(p.design.names))
-	for k, j := range r.ind {
-		x[j] = r.val[k]
+	for k, j := range w.row.ind {
+		x[j] = w.row.val[k]
 	}
 	return glm.Explain(x, &pgsvi.EffectOptions{Columns: p.design.columns()})
 }
@@ -211,21 +222,51 @@ func (d *design) columns() []string {
 	return columns
 }
 
+// scratch is what predicting a row needs, to be used again.
+type scratch struct {
+	cells       []cell
+	row         entries
+	x           *pgsvi.Sparse
+	one, lo, hi [1]float64
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// release gives the scratch back, without the values of the row.
+func (w *scratch) release() {
+	clear(w.cells)
+	scratches.Put(w)
+}
+
+// fill reads a row into a scratch, which is to be released.
+func (p *Predictor) fill(row any) (*scratch, error) {
+	w := scratches.Get().(*scratch)
+	n := len(p.enc.state.Columns)
+	w.cells = slices.Grow(w.cells[:0], n)[:n]
+	return w, p.enc.fill(w.cells, row)
+}
+
 // encode returns the features of a row as a matrix, and its offset.
-func (p *Predictor) encode(r *entries, cells []cell) (x mat.Matrix, offset float64, err error) {
-	if err := p.design.row(r, p.enc.cellsOf(cells)); err != nil {
+func (p *Predictor) encode(w *scratch, cells []cell) (x mat.Matrix, offset float64, err error) {
+	if err := p.design.row(&w.row, cells); err != nil {
 		return nil, 0, err
 	}
 	if offset, err = p.enc.offset(cells); err != nil {
 		return nil, 0, err
 	}
-	sparse := pgsvi.NewSparse(len(p.design.names))
-	return sparse, offset, sparse.Append(r.indices(), r.val)
+	cols := len(p.design.names)
+	if w.x == nil {
+		w.x = pgsvi.NewSparse(cols)
+	} else if _, c := w.x.Dims(); c != cols {
+		w.x = pgsvi.NewSparse(cols)
+	}
+	w.x.Reset()
+	return w.x, offset, w.x.Append(w.row.indices(), w.row.val)
 }
 
 // answer predicts a row.
-func (p *Predictor) answer(r *entries, cells []cell, level float64) (*Answer, error) {
-	x, offset, err := p.encode(r, cells)
+func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, error) {
+	x, offset, err := p.encode(w, cells)
 	if err != nil {
 		return nil, err
 	}
@@ -233,30 +274,24 @@ func (p *Predictor) answer(r *entries, cells []cell, level float64) (*Answer, er
 	if offset != 0 {
 		at = at.Offset([]float64{offset})
 	}
-	a := &Answer{Notes: slices.Clone(r.notes), Outcome: math.NaN(), LogProb: math.NaN()}
-	var one, lo, hi [1]float64
+	a := &Answer{Notes: slices.Clone(w.row.notes), Outcome: math.NaN(), LogProb: math.NaN()}
+	at.Latent(w.lo[:], w.hi[:])
+	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0]}
 	if p.labels() {
 		a.Label = p.label()
-		a.Mean = at.Prob(one[:], 1)[0]
-		if _, _, err = at.ProbInterval(lo[:], hi[:], 1, level); err != nil {
-			return nil, err
-		}
-		a.Lo, a.Hi = lo[0], hi[0]
+		a.Mean = at.Prob(w.one[:], 1)[0]
+		_, _, err = at.ProbInterval(w.lo[:], w.hi[:], 1, level)
 	} else {
-		if _, _, err = at.Moments(one[:], nil); err != nil {
+		if _, _, err = at.Moments(w.one[:], w.lo[:]); err != nil {
 			return nil, err
 		}
-		a.Mean = one[0]
-		for _, end := range []struct {
-			at   *float64
-			prob float64
-		}{{&a.Lo, (1 - level) / 2}, {&a.Hi, (1 + level) / 2}} {
-			if _, err = at.Quantile(one[:], end.prob); err != nil {
-				return nil, err
-			}
-			*end.at = one[0]
-		}
+		a.Mean = w.one[0]
+		_, _, err = at.Interval(w.lo[:], w.hi[:], level)
 	}
+	if err != nil {
+		return nil, err
+	}
+	a.Lo, a.Hi = w.lo[0], w.hi[0]
 	return a, p.score(a, at, cells)
 }
 
@@ -294,7 +329,7 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 			}
 			yes, no := at.LogProb(nil, []float64{1})[0], at.LogProb(nil, []float64{-1})[0]
 			a.LogProb = (y*yes + (n-y)*no) / n
-			a.Outcome = y / n
+			a.Outcome, a.trials = y/n, n
 		}
 	}
 	return nil
@@ -318,55 +353,42 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 	return sum, nil
 }
 
-// A Score says how good predictions are.
-type Score struct {
-	// Rows is the number of rows that were predicted and have an outcome.
-	Rows int
-	// Bits is the mean of −log₂ of the predictive probability, or density, of the outcomes.
-	Bits float64
-	// Error is the share of labels that are not the likelier one, or the root of the mean square of
-	// outcome minus mean.
-	Error float64
+// Score compares the predictions of the rows of a table with the outcomes there. Rows with an error
+// or without an outcome are left out. The error wraps ErrEmpty if no row is left; otherwise it is
+// one of those that end Predictor.Table.
+func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
+	return p.ScoreAnswers(p.Table(t, answerLevel))
 }
 
-// Score predicts the rows of a table that has the outcomes. Rows with an error are left out. The
-// error wraps ErrEmpty if no row is left; otherwise it is one of those that end Predictor.Table.
-func (p *Predictor) Score(t *Table) (*Score, error) {
-	s := &Score{}
-	for a, err := range p.Table(t, answerLevel) {
+// ScoreAnswers is Score for answers that Table gives, of which it keeps two numbers each: they can
+// be written on their way, so that a table is read once.
+func (p *Predictor) ScoreAnswers(answers iter.Seq2[*Answer, error]) (*pgsvi.Scores, error) {
+	var lik pgsvi.Likelihood
+	var y, mean, variance, trials []float64
+	for a, err := range answers {
 		if a == nil {
 			return nil, err
 		}
-		if err == nil {
-			s.add(a, p.labels() && !p.trials)
+		if err != nil || math.IsNaN(a.Outcome) || p.trials && a.trials == 0 {
+			continue
 		}
+		lik = a.latent.lik
+		outcome := a.Outcome
+		if a.trials > 0 {
+			outcome = math.Round(a.Outcome * a.trials)
+			trials = append(trials, a.trials)
+		}
+		y = append(y, outcome)
+		mean, variance = append(mean, a.latent.mean), append(variance, a.latent.variance)
 	}
-	return s, s.finish(t, p.labels() && !p.trials)
-}
-
-func (s *Score) add(a *Answer, labels bool) {
-	if math.IsNaN(a.Outcome) {
-		return
+	if len(y) == 0 {
+		return nil, fmt.Errorf("pgsvi: no row has an outcome and a prediction: %w", pgsvi.ErrEmpty)
 	}
-	s.Rows++
-	s.Bits -= a.LogProb / math.Ln2
-	switch {
-	case !labels:
-		s.Error += (a.Outcome - a.Mean) * (a.Outcome - a.Mean)
-	case (a.Outcome > 0) != (a.Mean > 0.5):
-		s.Error++
+	at := pgsvi.NewPrediction(lik, mean, variance)
+	if trials != nil {
+		at = at.Trials(trials)
 	}
-}
-
-func (s *Score) finish(t *Table, labels bool) error {
-	if s.Rows == 0 {
-		return t.named(fmt.Errorf("pgsvi: no row has an outcome and a prediction: %w", pgsvi.ErrEmpty))
-	}
-	s.Bits /= float64(s.Rows)
-	if s.Error /= float64(s.Rows); !labels {
-		s.Error = math.Sqrt(s.Error)
-	}
-	return nil
+	return at.Scores(y)
 }
 
 // Update returns a Predictor that has learned further rows, each seen once (online learning). It

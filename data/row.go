@@ -121,13 +121,13 @@ func (e *Encoder) fill(cells []cell, row any) error {
 }
 
 func (e *Encoder) fillJSON(cells []cell, b []byte) error {
-	return scanObject(b, func(name []byte, c cell) error {
-		j, ok := e.place[string(name)]
+	return scanObject(b, func(name string, c cell) error {
+		j, ok := e.place[name]
 		if !ok {
-			return e.noField(string(name))
+			return e.noField(name)
 		}
 		if cells[j].kind != absentCell {
-			return fmt.Errorf("field %s is there twice: %w", csvQuote(string(name)), pgsvi.ErrShape)
+			return fmt.Errorf("field %s is there twice: %w", csvQuote(name), pgsvi.ErrShape)
 		}
 		if c.kind == textCell {
 			c.s = strings.TrimSpace(c.s)
@@ -168,7 +168,7 @@ func setCell(c *cell, v any) error {
 	case float64:
 		*c = cell{kind: numberCell, f: v}
 	case int:
-		*c = cell{kind: numberCell, f: float64(v), s: strconv.Itoa(v)}
+		*c = intCell(int64(v))
 	case json.Number:
 		f, err := v.Float64()
 		if err != nil {
@@ -189,15 +189,35 @@ func setCell(c *cell, v any) error {
 	return nil
 }
 
-// setReflected is setCell for other types.
+// intCell is the cell of a whole number. One that a float64 may not hold keeps its text.
+func intCell(v int64) cell {
+	c := cell{kind: numberCell, f: float64(v)}
+	if v >= 1<<53 || v <= -1<<53 {
+		c.s = strconv.FormatInt(v, 10)
+	}
+	return c
+}
+
+var (
+	timeType   = reflect.TypeFor[time.Time]()
+	numberType = reflect.TypeFor[json.Number]()
+)
+
+// setReflected is setCell for fields of a struct and other types. It copies no value that can be
+// read as it is.
 func setReflected(c *cell, v reflect.Value) error {
 	switch {
-	case v.Kind() == reflect.Pointer && v.IsNil():
+	case v.Kind() == reflect.Pointer && v.IsNil(), v.Kind() == reflect.Interface && v.IsNil():
 		return setCell(c, nil)
-	case v.Kind() == reflect.Pointer:
-		return setCell(c, v.Elem().Interface())
+	case v.Kind() == reflect.Pointer, v.Kind() == reflect.Interface:
+		return setReflected(c, v.Elem())
+	case v.Type() == timeType && v.CanAddr():
+		*c = cell{kind: dateCell, f: wall(*v.Addr().Interface().(*time.Time))}
+		return nil
+	case v.Type() == timeType, v.Type() == numberType:
+		return setCell(c, v.Interface())
 	case v.CanInt():
-		*c = cell{kind: numberCell, f: float64(v.Int()), s: strconv.FormatInt(v.Int(), 10)}
+		*c = intCell(v.Int())
 		return nil
 	case v.CanUint():
 		*c = cell{kind: numberCell, f: float64(v.Uint()), s: strconv.FormatUint(v.Uint(), 10)}
@@ -253,7 +273,7 @@ func (e *Encoder) fillStruct(cells []cell, v reflect.Value) error {
 		if !ok {
 			return e.noField(f.name)
 		}
-		if err := setCell(&cells[j], v.Field(f.at).Interface()); err != nil {
+		if err := setReflected(&cells[j], v.Field(f.at)); err != nil {
 			return e.state.Columns[j].wrap(err)
 		}
 	}

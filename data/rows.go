@@ -327,7 +327,7 @@ func (b *dataBuilder) encode(cells []cell) (err error) {
 		return b.e.row(&b.row, cells)
 	}
 	if b.row.Offset, err = b.e.offset(cells); err == nil {
-		err = b.design.row(&b.entries, b.e.cellsOf(cells))
+		err = b.design.row(&b.entries, cells)
 	}
 	return err
 }

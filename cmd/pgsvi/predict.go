@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"flag"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
+	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
 )
 
@@ -31,33 +34,59 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		rows, failed := 0, 0
-		for a, err := range p.Table(t, *level) {
+		write := func(a *data.Answer, err error) error {
 			rows++
-			if a == nil {
-				return err // of the table
-			}
 			number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 			record := []string{strconv.Itoa(rows), number(a.Mean), number(a.Lo), number(a.Hi), strings.Join(a.Notes, "; ")}
 			if err != nil {
 				failed++
 				record = []string{strconv.Itoa(rows), "", "", "", "error: " + plain(err)}
 			}
-			if err := out.Write(record); err != nil {
-				return err
+			return out.Write(record)
+		}
+		written := func(yield func(*data.Answer, error) bool) {
+			for a, err := range p.Table(t, *level) {
+				if a != nil {
+					if e := write(a, err); e != nil {
+						a, err = nil, e
+					}
+				}
+				if !yield(a, err) {
+					return
+				}
 			}
 		}
-		if out.Flush(); out.Error() != nil {
-			return out.Error()
+		var scores *pgsvi.Scores
+		if *score {
+			scores, err = p.ScoreAnswers(written)
+		} else {
+			for a, e := range written {
+				if a == nil {
+					err = e // of the table, or of writing
+				}
+			}
+		}
+		if out.Flush(); err != nil || out.Error() != nil {
+			return cmp.Or(err, out.Error())
 		}
 		line := fmt.Sprintf("rows=%d errors=%d", rows, failed)
 		if *score {
-			s, err := p.Score(t)
-			if err != nil {
-				return err
-			}
-			line += fmt.Sprintf(" bits=%.6g error=%.6g", s.Bits, s.Error)
+			fmt.Fprint(c.stderr, scores)
+			line += scoreText(scores)
 		}
 		fmt.Fprintln(c.stderr, line)
 		return nil
 	}
+}
+
+// scoreText returns bits, the log loss of a row to the base 2, and error, the share of labels that
+// are not the likelier one, or the root of the mean squared error.
+func scoreText(s *pgsvi.Scores) string {
+	loss, _ := s.Value("log loss")
+	failed, ok := s.Value("RMSE")
+	if !ok {
+		accuracy, _ := s.Value("accuracy")
+		failed = 1 - accuracy
+	}
+	return fmt.Sprintf(" bits=%.6g error=%.6g", loss/math.Ln2, failed)
 }
