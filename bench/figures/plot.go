@@ -114,7 +114,7 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 				p.Add(wall)
 				keys.add(s.name+" diverges", wall)
 			}
-			if err := addCurve(p, &keys, s.name, curve); err != nil {
+			if err := addCurve(p, &keys, s.name, curve, 1); err != nil {
 				return err
 			}
 			addMarks(p, lost, st.color, draw.RingGlyph{})
@@ -147,13 +147,20 @@ const bandOver = 0.3
 
 // panel draws a measure against passes, of the methods that have no variant and of the others in
 // this one: medians over seeds, and bands from the least to the largest, cut where a run that fails
-// would leave no room for the medians.
+// would leave no room for the medians. A second line of the title names what is cut, and the
+// methods whose runs fail.
 func (m measure) panel(title string, p *problem, methods []*method, variant string, keys *legend) (*plot.Plot, error) {
 	panel := newPanel(title)
 	panel.X.Label.Text, panel.Y.Label.Text = "passes over the training data", m.label
 	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.TickerFunc(logTicks), plot.TickerFunc(logTicks)
 	if m.least > 0 {
-		panel.Y.Tick.Marker = plot.TickerFunc(decades)
+		panel.Y.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick {
+			ticks := decades(lo, hi)
+			if least := math.Log10(m.least); len(ticks) > 0 && math.Abs(ticks[0].Value-least) < 1e-9 {
+				ticks[0].Label = "≤ " + ticks[0].Label
+			}
+			return ticks
+		})
 	}
 	defer func() {
 		if m.least == 0 {
@@ -167,35 +174,50 @@ func (m measure) panel(title string, p *problem, methods []*method, variant stri
 		lo, hi []float64
 	}
 	var all []banded
+	var failed, cut []string
 	top := math.Inf(-1)
 	for _, of := range methods {
 		if of.variant != variant && of.variant != library && of.name != "PG-SVI" || of.runs == nil {
 			continue // the other variant of a gradient method
 		}
 		b := banded{name: of.name}
+		last := 0
 		for _, pass := range of.runs.passes() {
 			s := of.runs.median(pass)
 			if math.IsInf(s.loss, 1) {
 				break // most have failed
 			}
+			last = pass
 			l, h := of.runs.spread(pass, m.column)
 			y := height(*s.field(m.column))
 			b.curve = append(b.curve, plotter.XY{X: math.Log10(float64(pass)), Y: y})
 			b.lo, b.hi = append(b.lo, height(l)), append(b.hi, height(h))
 			top = math.Max(top, y)
 		}
+		if last < of.runs.last() {
+			failed = append(failed, fmt.Sprintf("%s fails after pass %d", of.name, last))
+		}
 		all = append(all, b)
 	}
 	for _, b := range all {
+		if slices.Max(append(b.hi, top)) > top+bandOver {
+			cut = append(cut, b.name)
+		}
 		for i, h := range b.hi {
 			b.hi[i] = math.Min(h, top+bandOver)
 		}
 		if err := addBand(panel, b.name, b.curve, b.lo, b.hi); err != nil {
 			return nil, err
 		}
-		if err := addCurve(panel, keys, b.name, b.curve); err != nil {
+		if err := addCurve(panel, keys, b.name, b.curve, 2); err != nil {
 			return nil, err
 		}
+	}
+	if cut != nil {
+		failed = append(failed, "band cut at the top: "+strings.Join(cut, ", "))
+	}
+	if failed != nil {
+		panel.Title.Text += "\n" + strings.Join(failed, "; ")
 	}
 	return panel, nil
 }
@@ -221,11 +243,15 @@ func drawOverview(file string, problems []*problem, methods [][]*method) error {
 	if row == nil {
 		return nil // neither was measured
 	}
+	sameLines(row)
 	return savePNG(file, 8.2, 7, [][]*plot.Plot{row}, &keys)
 }
 
 // titles are the names of data sets for people.
 var titles = map[string]string{"sonar": "Sonar", "ionosphere": "Ionosphere", "usps2v4": "USPS 2 vs 4", "usps3v5": "USPS 3 vs 5", "nips": "NIPS", "ap": "AP", "synthetic": "Synthetic"}
+
+// variants are how the gradient methods are scaled, for people.
+var variants = map[string]string{paper.Published: "as published", paper.Corrected: "corrected"}
 
 // drawFigure2 draws −ELBO above the optimum and test log loss against passes, each with the
 // gradient methods as published and corrected.
@@ -235,13 +261,15 @@ func drawFigure2(file string, p *problem, methods []*method) error {
 	for _, m := range []measure{nats, bits} {
 		var pair []*plot.Plot
 		for _, variant := range []string{paper.Published, paper.Corrected} {
-			panel, err := m.panel(fmt.Sprintf("%s; gradient methods %s", titles[p.name], variant), p, methods, variant, &keys)
+			title := fmt.Sprintf("%s, gradient methods %s", titles[p.name], variants[variant])
+			panel, err := m.panel(title, p, methods, variant, &keys)
 			if err != nil {
 				return err
 			}
 			pair = append(pair, panel)
 		}
 		sameRange(pair)
+		sameLines(pair)
 		rows = append(rows, pair)
 	}
 	return savePNG(file, 10.5, 7.5, rows, &keys)
@@ -281,7 +309,7 @@ func drawFigure3(file string, settings []*setting) error {
 			if err := addBand(p, e.name, curve, lo, hi); err != nil {
 				return err
 			}
-			if err := addCurve(p, &keys, e.name, curve); err != nil {
+			if err := addCurve(p, &keys, e.name, curve, 1); err != nil {
 				return err
 			}
 		}
@@ -294,7 +322,7 @@ func drawFigure3(file string, settings []*setting) error {
 			keys.add(frequencies, level)
 		}
 		if above != nil {
-			p.Title.Text += "\nabove: " + strings.Join(above, ", ")
+			p.Title.Text += "\nabove the picture: " + strings.Join(above, ", ")
 		}
 		p.Y.Min, p.Y.Max = widened(p.Y.Min, p.Y.Max)
 		p.X.Min, p.X.Max = widened(p.X.Min, p.X.Max)
@@ -311,6 +339,17 @@ func sameRange(panels []*plot.Plot) {
 	}
 	for _, p := range panels {
 		p.Y.Min, p.Y.Max = lo, hi
+	}
+}
+
+// sameLines gives panels side by side titles of as many lines.
+func sameLines(panels []*plot.Plot) {
+	most := 0
+	for _, p := range panels {
+		most = max(most, strings.Count(p.Title.Text, "\n"))
+	}
+	for _, p := range panels {
+		p.Title.Text += strings.Repeat("\n ", most-strings.Count(p.Title.Text, "\n"))
 	}
 }
 
@@ -382,9 +421,10 @@ func (l *legend) draw(c draw.Canvas, cols int) {
 	}
 }
 
-// addCurve adds a line with markers in the style of a method, and names it in the legend.
-func addCurve(p *plot.Plot, keys *legend, name string, xys plotter.XYs) error {
-	if len(xys) == 0 {
+// addCurve adds a line with markers in the style of a method, and names it in the legend. What is
+// no more than a point in a corner is left out of both.
+func addCurve(p *plot.Plot, keys *legend, name string, xys plotter.XYs, least int) error {
+	if len(xys) < least {
 		return nil
 	}
 	line, marks, err := plotter.NewLinePoints(xys)
