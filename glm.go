@@ -660,9 +660,6 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: Learn needs rows, and the GLM has none: %w", ErrEmpty)
 	}
-	if err := g.rowsKept("Learn"); err != nil {
-		return nil, err
-	}
 	if g.opt.Prior != nil {
 		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
 	}
@@ -676,7 +673,11 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if opt != nil {
 		l.opt = *opt
 	}
-	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale)
+	var variance []float64
+	if g.rows != nil {
+		variance = g.rows.columns.Variance
+	}
+	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale, variance)
 	blocks := len(l.scale.Spread)
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks), fmt.Sprintf("learning %d prior standard deviations", blocks), "use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
@@ -686,6 +687,9 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	d.scales(g.responses(), likOf(g.lin.Terms))
 	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
 	if err := l.space.finish(d, &l.opt); err != nil {
+		return nil, err
+	}
+	if err := g.learnsPrior(l.space); err != nil {
 		return nil, err
 	}
 	l.scale.Over(&l.space.Space)
@@ -757,7 +761,7 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	if err != nil {
 		return nil, err
 	}
-	prior := learn.NewBlockPrior(&g.lin, d-design.B2i(g.opt.Intercept), nil, g.opt.Autoscale)
+	prior := learn.NewBlockPrior(&g.lin, d-design.B2i(g.opt.Intercept), nil, g.opt.Autoscale, nil)
 	p, err := learn.CertifyWeights(ctx, prior, bounds)
 	return scaleCertificate(bounds, p, err)
 }
@@ -766,6 +770,9 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 // linear predictors as GLM.NewStepper has it.
 func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
+	if g.rows != nil {
+		return &rowsLearning{glm: g, scale: l.scale, workers: c}, nil
+	}
 	diagonal := g.covariance() == DiagonalCovariance
 	weights := learn.NewWeights(l.scale, diagonal)
 	if diagonal || g.Len() > g.dim() {
@@ -793,11 +800,15 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if err != nil {
 		return nil, nil, nil, prefixed(err)
 	}
-	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows, variances: l.glm.variances}
 	g.opt.Learn = nil
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
 		g.opt.PriorSD = learned.Params[0].Value
+	}
+	if g.rows != nil {
+		post, err := l.fitRows(ctx, s, st, g, learned)
+		return g, post, learned, err
 	}
 	last, stop := shortlyAfter(ctx)
 	defer stop()

@@ -42,9 +42,10 @@ import (
 // The posterior is the same to the last bit for any number of workers, and that of NewGLMRounds
 // with blocks of 8192 rows.
 //
-// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn, LOO,
-// PSIS, PredictiveCheck, CertifyScale and Objective need rows in memory, and return an error that
-// wraps ErrParam. The errors are those of NewGLM, of rows, and those of
+// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn learns the prior standard
+// deviations, and needs the parameters of the likelihood in LearnOptions.Fixed. LOO, PSIS,
+// PredictiveCheck, CertifyScale and Objective need rows in memory, and return an error that wraps
+// ErrParam. The errors are those of NewGLM, of rows, and those of
 // Stream.Add for a row. They also wrap
 //   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
 //     full;
@@ -631,7 +632,9 @@ func (s *rowPass) do(b *rowChunk) {
 // pass returns the part of this round that has all rows of the GLM, in blocks of rowsBlock.
 func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	p, rows := r.part(), r.g.rows
-	s := newRowPass(&r.rowAdder, p, h, max(1, workers))
+	var alone parallel.Halt // of which no lane has others
+	alone.Watch(h.Context())
+	s := newRowPass(&r.rowAdder, p, &alone, max(1, workers))
 	err := p.Begin(0)
 	if err == nil {
 		err = s.through(rows.all, rowsBlock)

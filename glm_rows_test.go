@@ -445,3 +445,88 @@ func TestGLMRowsLimit(t *testing.T) {
 		t.Errorf("40,000 rows take %d bytes in all, and 160,000 rows %d", few, many)
 	}
 }
+
+// TestGLMRowsLearn checks that the prior standard deviations that are learned from rows are those
+// learned from rows in memory, and that a search is resumed to the same bits.
+func TestGLMRowsLearn(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, c := range []struct {
+		lik    Likelihood
+		fixed  []string
+		blocks []int
+		scale  bool
+	}{
+		{BernoulliLogit{}, nil, nil, false},
+		{Poisson{}, nil, []int{0, 0, 1, 1, 1}, true},
+		{GaussianNoise{}, []string{"GaussianNoise.Var"}, nil, false},
+	} {
+		r := madeRows{lik: c.lik, n: 12000, d: 5, dense: 3, seed: 21}
+		opt := GLMOptions{Intercept: true, Blocks: c.blocks, Autoscale: c.scale}
+		search := &LearnOptions{Fixed: c.fixed}
+		g, err := NewGLMRows(ctx, r.all, r.d, r.lik, &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, post, learned, err := g.Learn(ctx, nil, search)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, y, offset, weight := r.kept()
+		opt.Offset, opt.Weights = offset, weight
+		m, err := NewGLM(x, y, r.lik, &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, in, err := m.Learn(ctx, nil, search)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range learned.Params {
+			if q := in.Params[i]; p.Name != q.Name || !(math.Abs(math.Log(p.Value/q.Value)) <= 0.05*max(q.SD, 0.01)) {
+				t.Errorf("%s: %s is %v, in memory %v ± %v", typeName(c.lik), p.Name, p.Value, q.Value, q.SD)
+			}
+		}
+		if !(math.Abs(learned.Objective-in.Objective) <= 0.01) || learned.Fit == nil || !(learned.Fit.GapBound <= 0.01) {
+			t.Errorf("%s: objective %v, in memory %v; fit %v", typeName(c.lik), learned.Objective, in.Objective, learned.Fit)
+		}
+		t.Logf("%s: %d evaluations, %v passes; %v", typeName(c.lik), learned.Evaluations, learned.Cholesky, learned.Fit)
+		if off := math.Abs(post.Mean(nil)[0] - want.Mean(nil)[0]); !(off <= 0.01*want.SD(nil)[0]) {
+			t.Errorf("%s: a mean is %v off", typeName(c.lik), off)
+		}
+		l, err := g.Learner(search)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := (&Solver{MaxIter: 3}).Run(ctx, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := res.Save(&b); err != nil {
+			t.Fatal(err)
+		}
+		s := &Solver{}
+		if res, err = s.LoadResult(ctx, &b, l); err == nil {
+			res, err = s.Resume(ctx, res)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, again, _, err := l.Learned(ctx, s, res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(savedBytes(t, again), savedBytes(t, post)) {
+			t.Errorf("%s: other bits when the search was resumed", typeName(c.lik))
+		}
+	}
+	r := madeRows{lik: GaussianNoise{}, n: 50, d: 2, dense: 2}
+	g, err := NewGLMRows(ctx, r.all, r.d, r.lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := g.Learn(ctx, nil, nil); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "GaussianNoise.Var") {
+		t.Errorf("Learn of the noise: %v", err)
+	}
+}

@@ -121,7 +121,7 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 		}
 	}
 	lin.Names, lin.Prior = make([]string, d), gauss.Prior{Mean: make([]float64, d), Prec: prec}
-	w := learn.NewWeights(learn.NewBlockPrior(lin, cols, nil, false), false)
+	w := learn.NewWeights(learn.NewBlockPrior(lin, cols, nil, false, nil), false)
 	w.Use(term.Crew{Workers: 1})
 	p.best = func(x float64) float64 {
 		elbo, err := w.BestAt(x)

@@ -50,8 +50,8 @@ type BlockPrior struct {
 }
 
 // NewBlockPrior returns the prior of l, of which the first cols weights are in blocks, nil for
-// one, and in units of their columns if scaled.
-func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool) *BlockPrior {
+// one, and in units of their columns if scaled. A nil variance means that of the columns of l.
+func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool, variance []float64) *BlockPrior {
 	d := len(l.Names)
 	p := &BlockPrior{base: l, block: make([]int, d), unit: make([]float64, d)}
 	n := min(cols, 1)
@@ -59,7 +59,9 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool) *Bl
 		n = slices.Max(blocks) + 1
 	}
 	p.Spread = make([]float64, n)
-	variance := l.X.ColumnVariances()
+	if variance == nil {
+		variance = l.X.ColumnVariances()
+	}
 	for j := range d {
 		p.unit[j] = 1
 		if j >= cols {
@@ -412,19 +414,9 @@ const diagonalSteps = 300
 // place of −r, the information is ½(D − rᵀVr), D being 4mᵀE_bΛ0E_b m of a block, uᵀΓu of
 // parameters of the likelihood, and 0 elsewhere. Of a negative γ it takes no account.
 func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
-	d, n, nf := len(q.mean), len(q.rows.M), len(l.prior.space.Coords)
-	of := l.prior.columns()
-	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
-	r, own, least := make([]float64, d*nf), mat.NewSymDense(nf, nil), make([]float64, nf)
-	for j, i := range of {
-		if i < 0 {
-			continue
-		}
-		p, m := q.lin.Prior.Prec[j], q.mean[j]
-		x.Grad[i] += 1 - p*(m*m+q.variance[j])
-		r[j*nf+i] = -2 * p * m
-		own.SetSym(i, i, own.At(i, i)+4*p*m*m)
-	}
+	n, nf := len(q.rows.M), len(l.prior.space.Coords)
+	least := make([]float64, nf)
+	r, own := l.prior.scaleSlopes(x, q.lin.Prior.Prec, q.mean, q.variance)
 	var u []float64
 	for i := range nf {
 		if l.prior.space.Coords[i].Likelihood {
@@ -437,13 +429,45 @@ func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 	if u != nil {
 		l.likelihoodInfo(r, own, u, q)
 	}
+	information(x, r, own, least, q.variance, q.factor)
+}
+
+// Gradient stores gradient and average information in x where the likelihood is not learned, at q
+// with the mean and variances of the weights, under a prior with precisions prec. The factor is
+// that of Cholesky of V⁻¹.
+func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64) {
+	r, own := p.scaleSlopes(x, prec, mean, variance)
+	information(x, r, own, make([]float64, len(x.Grad)), variance, factor)
+}
+
+// scaleSlopes stores the gradient of the blocks in x, and returns r and D of its information; see
+// slopes.
+func (p *BlockPrior) scaleSlopes(x *search.Point, prec, mean, variance []float64) (r []float64, own *mat.SymDense) {
+	d, nf := len(mean), len(p.space.Coords)
+	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
+	r, own = make([]float64, d*nf), mat.NewSymDense(nf, nil)
+	for j, i := range p.columns() {
+		if i < 0 {
+			continue
+		}
+		l, m := prec[j], mean[j]
+		x.Grad[i] += 1 - l*(m*m+variance[j])
+		r[j*nf+i] = -2 * l * m
+		own.SetSym(i, i, own.At(i, i)+4*l*m*m)
+	}
+	return r, own
+}
+
+// information stores ½(D − rᵀVr), at least of least, in x. A nil factor means a diagonal V.
+func information(x *search.Point, r []float64, own *mat.SymDense, least, variance, factor []float64) {
+	d, nf := len(variance), len(x.Grad)
 	vr := slices.Clone(r)
-	if q.factor == nil {
-		for j, v := range q.variance {
+	if factor == nil {
+		for j, v := range variance {
 			floats.Scale(math.Sqrt(v), vr[j*nf:(j+1)*nf])
 		}
 	} else {
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(q.factor, d), dense.General(vr, d, nf))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(factor, d), dense.General(vr, d, nf))
 	}
 	for i := range nf {
 		for j := range i + 1 {

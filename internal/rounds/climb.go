@@ -32,6 +32,10 @@ type Climb struct {
 	Try   []*gauss.State
 	// no ELBO is above it, which is proved
 	Ceiling float64
+	// State keeps what Again needs
+	Keep bool
+
+	look *Look // at At
 
 	length float64 // of the longest step to try
 	halves int     // of the shortest one
@@ -69,6 +73,18 @@ func (c *Climb) prior() (*gauss.State, error) {
 	}
 	copy(q.Mean, c.Prior.Mean)
 	return q, nil
+}
+
+// Again starts at the best state of o, an ascent under another prior. The sums of its look are those
+// under any prior, so that no look is needed.
+func (c *Climb) Again(o *Climb) error {
+	if o.look == nil {
+		return c.Start(o.At)
+	}
+	if err := c.Start(o.At); err != nil {
+		return err
+	}
+	return c.Step([]*Look{o.look})
 }
 
 // Stuck reports whether there is nothing more to try: no step leads up that could be told from
@@ -146,7 +162,7 @@ func (c *Climb) Step(looks []*Look) error {
 		return c.Start()
 	}
 	fell := c.fell
-	c.At, c.Found, c.length, c.halves, c.fell = at, found, 1, 0, false
+	c.At, c.Found, c.look, c.length, c.halves, c.fell = at, found, best, 1, 0, false
 	if b := found.Bound; b > 0 && !math.IsInf(b, 1) {
 		c.Ceiling = min(c.Ceiling, found.ELBO+b+found.slack())
 	}
@@ -312,6 +328,15 @@ func (c *Climb) State(s *save.State, d int) {
 	}
 	if s.Reading() && has && n > 0 && !c.fell {
 		c.Try[0] = &c.Found.Next
+	}
+	looked := c.Keep && c.look != nil
+	if s.Bool(&looked); s.Reading() {
+		if c.look = nil; looked {
+			c.look = NewLook(nil, d)
+		}
+	}
+	if looked && s.Err() == nil {
+		c.look.State(s, d)
 	}
 }
 
