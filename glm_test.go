@@ -791,3 +791,27 @@ func TestGLMNotLogConcave(t *testing.T) {
 		}
 	}
 }
+
+// TestGLMWeightless: rows of weight 0 are as if they were not there, whatever their counts.
+func TestGLMWeightless(t *testing.T) {
+	x := mat.NewDense(6, 2, []float64{1, 0.3, 1, -1.2, 1, 0.7, 1, 2, 1, -0.4, 1, 0.1})
+	y, w := []float64{40, 2, 900, 5, 0, 7}, []float64{0, 1, 0, 2, 1, 1}
+	kept := mat.NewDense(4, 2, []float64{1, -1.2, 1, 2, 1, -0.4, 1, 0.1})
+	for _, lik := range []Likelihood{Poisson{}, NegativeBinomial{Shape: 2}, Binomial{Trials: 1000}} {
+		var elbo [2]float64
+		for i, c := range []struct {
+			x    *mat.Dense
+			y, w []float64
+		}{{x, y, w}, {kept, []float64{2, 5, 0, 7}, []float64{1, 2, 1, 1}}} {
+			g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Weights: c.w})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, res := fitGLM(t, g, nil)
+			elbo[i] = res.ELBO
+		}
+		if !(math.Abs(elbo[0]-elbo[1]) <= 1e-9) {
+			t.Errorf("%T: ELBO %v, without the rows %v", lik, elbo[0], elbo[1])
+		}
+	}
+}

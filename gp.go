@@ -429,15 +429,20 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 			return nil, err
 		}
 	}
-	return newGPPosterior(g, s.K, &s.Cur, s.Workers.Halt)
+	return newGPPosterior(g, s.K, &s.Cur, s.GiveFactor(), s.Workers.Halt)
 }
 
-// newGPPosterior returns the posterior of state q under the prior covariance k;
-// it copies what it keeps of q.
-func newGPPosterior(g *GP, k []float64, q *term.State, h *parallel.Halt) (*GPPosterior, error) {
+// newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor of
+// its sites, which it keeps, nil where that is not at hand. It copies what it keeps of q.
+func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites, h *parallel.Halt) (*GPPosterior, error) {
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
 		m: slices.Clone(q.M), v: slices.Clone(q.V), gamma: slices.Clone(q.Gamma), a: slices.Clone(q.A)}
-	ok := p.fac.Factor(k, len(p.a), p.gamma)
+	ok := fac != nil
+	if ok {
+		p.fac = fac
+	} else {
+		ok = p.fac.Factor(k, len(p.a), p.gamma)
+	}
 	if l := g.linear(); l != nil && !site.Conditioned(h, k, p.gamma, site.DualPivot) {
 		w, err := (&gauss.Dual{X: l.X, Gamma: p.gamma, Prior: &l.Prior}).State(h)
 		if err != nil {
@@ -850,7 +855,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newGPPosterior(g, k, &term.State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil)
+	return newGPPosterior(g, k, &term.State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil, nil)
 }
 
 // denseOf returns the algebra of st, if that is a state of t with a dense one.

@@ -64,6 +64,23 @@ func (e *Expectation) store(i int, value, d1, d2, bound []float64) {
 }
 
 // is implements eachExpecter.
+func (GaussianNoise) is(l Likelihood) bool { _, ok := l.(GaussianNoise); return ok }
+
+// expectEach implements eachExpecter.
+func (g GaussianNoise) expectEach(value, d1, d2, bound []float64) {
+	n := positiveOr(g.Var, 1)
+	sd, k := math.Sqrt(n), special.LogSqrt2Pi+math.Log(n)/2
+	for i, y := range value {
+		m, v := d1[i], d2[i]
+		x := g.expectation(y, m, v, n, sd, k)
+		if !expect.Valid(m, v) {
+			x = quadNaN()
+		}
+		x.store(i, value, d1, d2, bound)
+	}
+}
+
+// is implements eachExpecter.
 func (Poisson) is(l Likelihood) bool { _, ok := l.(Poisson); return ok }
 
 // own implements ownTerm: it returns log y!.

@@ -729,6 +729,8 @@ func TestExpectEach(t *testing.T) {
 		response func(rng *rand.Rand, sign float64) float64
 	}{
 		{BernoulliLogit{}, func(_ *rand.Rand, sign float64) float64 { return sign }},
+		{GaussianNoise{}, times},
+		{GaussianNoise{Var: 0.03}, times},
 		{Poisson{}, counts},
 		{Poisson{Exposure: 3}, counts},
 		{Poisson{Exposure: -1}, counts},

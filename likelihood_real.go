@@ -43,8 +43,14 @@ func (g GaussianNoise) ExpectLogProb(y, m, v float64) Expectation {
 		return quadNaN()
 	}
 	n := positiveOr(g.Var, 1)
-	r := (y - m) / math.Sqrt(n)
-	q, k := (r*r+v/n)/2, special.LogSqrt2Pi+math.Log(n)/2
+	return g.expectation(y, m, v, n, math.Sqrt(n), special.LogSqrt2Pi+math.Log(n)/2)
+}
+
+// expectation is ExpectLogProb under noise of variance n and standard deviation sd, where k is
+// ½ log(2πn).
+func (GaussianNoise) expectation(y, m, v, n, sd, k float64) Expectation {
+	r := (y - m) / sd
+	q := (r*r + v/n) / 2
 	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n, Err: 8 * special.Eps * (q + math.Abs(k) + 1)}
 	if math.IsInf(q, 1) {
 		e.Err = 0

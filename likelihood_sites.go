@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -26,7 +25,7 @@ type siteView struct {
 	facts Facts
 }
 
-var _ learn.Likelihood = (*siteView)(nil)
+var _ term.Noisy = (*siteView)(nil)
 
 // viewOf returns what the sites see of l.
 func viewOf(l Likelihood) term.Likelihood {
@@ -54,7 +53,7 @@ func (l *siteView) Each() *term.Many { return l.many }
 
 func (l *siteView) Rated() func(y float64) (sign, origin, slope float64) { return l.rates }
 
-// Noise implements learn.Likelihood.
+// Noise implements term.Noisy.
 func (l *siteView) Noise() float64 {
 	if noise, ok := l.lik.(GaussianNoise); ok {
 		return positiveOr(noise.Var, 1)
@@ -80,9 +79,7 @@ func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
 	if err := checkLabels(lik, y); err != nil {
 		return nil, err
 	}
-	t := &term.Terms{Lik: viewOf(lik), Y: y, K: latentsOf(lik)}
-	t.SetOwn()
-	return t, nil
+	return &term.Terms{Lik: viewOf(lik), Y: y, K: latentsOf(lik)}, nil
 }
 
 // under returns the terms with the same responses under lik.
@@ -97,6 +94,7 @@ func under(t *term.Terms, lik Likelihood) *term.Terms {
 func runOf(t *term.Terms) (*term.Terms, *nestedRule) {
 	own, r := *t, newNestedRule(likOf(t), t.Len())
 	own.Model = t
+	own.SetOwn()
 	if r != nil {
 		own.Rule = r.expect
 	}

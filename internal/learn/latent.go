@@ -187,7 +187,7 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 		return x, l.workers.Halt.Err()
 	}
 	gamma, c, delta, u := make([]float64, l.n), make([]float64, l.n), make([]float64, l.n), make([]float64, l.n)
-	knownSites(terms, gamma, c)
+	terms.KnownSites(gamma, c)
 	var weights float64
 	for i := range gamma {
 		_, _, weight, _ := terms.Term(i)
@@ -340,7 +340,7 @@ const mostSecant = 2
 // it could.
 func (l *Latent) warm(terms *term.Terms, theta []float64) bool {
 	p := &l.prob
-	if !knownSites(terms, p.Try.Gamma, p.Try.C) {
+	if !terms.KnownSites(p.Try.Gamma, p.Try.C) {
 		if len(l.past) == 0 {
 			return false
 		}
@@ -355,24 +355,6 @@ func (l *Latent) warm(terms *term.Terms, theta []float64) bool {
 	p.Cur, p.Try = p.Try, p.Cur
 	p.Mover.Accept()
 	l.mover.Current = true
-	return true
-}
-
-// noiseOf returns the variance of the Gaussian noise of t, and 0 of any other likelihood.
-func noiseOf(t *term.Terms) float64 { return t.Lik.(Likelihood).Noise() }
-
-// knownSites stores the sites of terms with Gaussian noise, about zero, and reports whether they
-// are.
-func knownSites(t *term.Terms, gamma, c []float64) bool {
-	noise := noiseOf(t)
-	if noise == 0 {
-		return false
-	}
-	for i := range gamma {
-		y, offset, weight, _ := t.Term(i)
-		gamma[i] = weight / noise
-		c[i] = gamma[i] * (y - offset)
-	}
 	return true
 }
 

@@ -67,10 +67,3 @@ type Staged interface {
 	// more.
 	Advance() (times float64)
 }
-
-// Likelihood is what learning asks of the Lik of terms, besides what their sites do.
-type Likelihood interface {
-	term.Likelihood
-	// Noise returns the variance of Gaussian noise, and 0 of any other likelihood.
-	Noise() float64
-}

@@ -275,7 +275,7 @@ func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64)
 		return nil, err
 	}
 	switch {
-	case knownSites(lin.Terms, s.Gamma, s.A):
+	case lin.Terms.KnownSites(s.Gamma, s.A):
 	case len(l.past) > 0:
 		l.extrapolate(s.Gamma, s.A, s.Eta, theta)
 	default:

@@ -38,6 +38,7 @@ type DenseAlgebra struct {
 	Pg       densePaper
 	Later    dense.Delayed // what blocks changed in V that is yet to be done in cov
 	rounding []float64     // estimated relative error of the diagonal of cov
+	inverse  dense.Inverse // of direct
 }
 
 // denseBase is what Sites asks a DenseAlgebra for.
@@ -66,8 +67,11 @@ const DenseMatrices = 8
 // expectation there.
 func NewDenseAlgebra(t *term.Terms, k []float64, workers term.Crew) (*DenseAlgebra, error) {
 	n := t.Len()
-	s := &DenseAlgebra{K: k, Cov: make([]float64, n*n), Dense: true, rounding: make([]float64, n)}
-	dense.Copy(workers.Halt, s.Cov, k)
+	s := &DenseAlgebra{K: k, rounding: make([]float64, n)}
+	if t.Noise() == 0 { // else V is hardly ever needed
+		s.Cov, s.Dense = make([]float64, n*n), true
+		dense.Copy(workers.Halt, s.Cov, k)
+	}
 	return s, s.begin(t, denseBase{&s.mover, s}, workers)
 }
 
@@ -81,10 +85,11 @@ const (
 	largeTerms = 512
 )
 
-// plan is block steps of the terms with the largest predicted gain.
+// plan is block steps of the terms with the largest predicted gain, or one of all terms under
+// Gaussian noise.
 func (b denseBase) plan() sitePlan {
 	s := b.s
-	if s.Features != nil {
+	if s.Features != nil || s.Terms.Noise() > 0 {
 		return sitePlan{}
 	}
 	size := denseBlock
@@ -114,7 +119,9 @@ func (b denseBase) follow() float64 { return math.NaN() }
 
 func (b denseBase) stale() { b.s.Dense, b.s.Pg.Current = false, false }
 
-func (b denseBase) settled() bool { return b.s.Dense && b.s.Later.Rank() == 0 }
+func (b denseBase) settled() bool {
+	return b.s.Dense && b.s.Later.Rank() == 0 || !b.s.Dense && b.s.atTargets()
+}
 
 // link moves Features to the state of s.
 func (s *DenseAlgebra) link() {
@@ -153,6 +160,9 @@ func (s *DenseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 }
 
 func (b denseBase) ready() (bool, error) {
+	if b.s.atTargets() { // V is not needed yet
+		return true, nil
+	}
 	err := b.s.Refresh(true)
 	return err == nil, b.s.Workers.Halt.Err()
 }
@@ -161,6 +171,14 @@ func (b denseBase) decrement() float64 { return b.s.decrement() }
 
 func (b denseBase) prove(within float64) (Proof, error) {
 	s := b.s
+	if !s.Dense {
+		if p, ok := s.proveDirect(within); ok {
+			return p, nil
+		}
+		if err := s.Refresh(true); err != nil {
+			return Proof{}, err
+		}
+	}
 	rounding, moved, err := s.settle(within)
 	if err != nil {
 		return Proof{}, err
@@ -286,9 +304,13 @@ func (b denseBase) Prior() (p term.State) {
 	return p
 }
 
-// decrement returns ½δᵀFδ; see Evaluate.
+// decrement returns ½δᵀFδ; see Evaluate. Without V it is a bound on that, as sites are at their
+// targets.
 func (s *DenseAlgebra) decrement() float64 {
 	n, g := s.N, &s.gap
+	if !s.Dense {
+		return g.Mean(s.K, &s.Cur)
+	}
 	g.c, g.h, g.dg = dense.Resize(g.c, n), dense.Resize(g.h, n), dense.Resize(g.dg, n)
 	floats.SubTo(g.c, s.Cur.A, s.Cur.D1)
 	floats.SubTo(g.dg, s.Cur.Tg, s.Cur.Gamma)
@@ -303,9 +325,9 @@ func (s *DenseAlgebra) decrement() float64 {
 	return math.Max(0.5*floats.Dot(g.c, g.h)+0.25*square, 0.5*mean*mean+0.25*precision*precision)
 }
 
-// Refresh makes the marginals and expectations, and if dense also V, those of the sites.
-func (s *DenseAlgebra) Refresh(dense bool) error {
-	if err := s.Sites.Refresh(); err != nil || !dense {
+// Refresh makes the marginals and expectations, and if whole also V, those of the sites.
+func (s *DenseAlgebra) Refresh(whole bool) error {
+	if err := s.Sites.Refresh(); err != nil || !whole {
 		return err
 	}
 	if s.Dense {
@@ -317,6 +339,7 @@ func (s *DenseAlgebra) Refresh(dense bool) error {
 	}
 	s.Later.Reset()
 	s.Blocks.strong = false
+	s.Cov = dense.Resize(s.Cov, s.N*s.N)
 	p.fac.Covariance(s.Cov, &p.exp)
 	if err := s.Workers.Halt.Err(); err != nil {
 		p.Current = false
@@ -333,7 +356,7 @@ func (s *DenseAlgebra) Refresh(dense bool) error {
 func (s *DenseAlgebra) Peek() (back func(), err error) {
 	fresh, unresolved, factored := s.Fresh, s.Unresolved, s.Pg.Current
 	err = s.Refresh(false)
-	return func() { s.Fresh, s.Unresolved, s.Pg.Current = fresh, unresolved, factored }, err
+	return func() { s.Fresh, s.Unresolved, s.Pg.Current = fresh, unresolved, s.Pg.Current && factored }, err
 }
 
 // factor makes p.fac that of the sites, and expands it.
@@ -379,6 +402,10 @@ func (s *DenseAlgebra) boundVariance(i int, v float64) float64 {
 // Ascend implements Algebra.
 func (s *DenseAlgebra) Ascend() (passes int, err error) {
 	if s.Features == nil {
+		if ok, err := s.direct(); ok || err != nil {
+			s.free, s.Proof = s.free && !ok, Proof{}
+			return 1, err
+		}
 		return s.Sites.Ascend()
 	}
 	s.free, s.Proof = false, Proof{}
@@ -858,6 +885,7 @@ func (b denseBase) save(c *save.State) {
 		if !c.Reading() && s.overdue() {
 			c.Fail(s.catchUp())
 		}
+		s.Cov = dense.Resize(s.Cov, s.N*s.N)
 		c.Lower(s.N, s.Cov)
 		s.stateLater(c)
 	} else if c.Reading() {

@@ -327,7 +327,8 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 		goal = weightBlockRough * promise
 		unchecked = goal
 	}
-	if p.plain && b.Pace.unchecked(promise, unchecked) {
+	known := !b.Fine && t.Noise() > 0 // the target is the solution
+	if known || p.plain && b.Pace.unchecked(promise, unchecked) {
 		p.target()
 		for i := range p.delta {
 			p.delta[i] = p.tg[i] - base.Gamma[i]
@@ -530,7 +531,7 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	s := &WeightAlgebra{Lin: l, Prior: prior}
 	s.Mover.X, s.Mover.Base, s.Mover.prior = l.X, prior, &l.Prior
 	s.Run.CopyFrom(s.Prior)
-	if l.outerPays() {
+	if l.Terms.Noise() == 0 && l.outerPays() {
 		s.Batch.Outer = min(l.X.Rows, l.X.Cols)
 	}
 	s.Batch.plain = l.X.Rows > 100000
@@ -565,11 +566,11 @@ func (l *LinearModel) outerPays() bool {
 	return work > outerWork*n
 }
 
-// plan is outer steps of all rows where these pay, and otherwise one pass of blocks that grow, to
+// plan is outer steps of all rows where these pay, one step of all under Gaussian noise, and otherwise one pass of blocks that grow, to
 // come near, and then all rows at a time.
 func (b weightBase) plan() sitePlan {
 	s := b.s
-	if s.Batch.Outer > 0 {
+	if s.Batch.Outer > 0 || s.Terms.Noise() > 0 {
 		return sitePlan{}
 	}
 	first := min(max(32, 2*s.Lin.X.Cols), (s.N+3)/4)
@@ -640,6 +641,9 @@ func (s *WeightAlgebra) sitesHere() error {
 
 // Ascend implements Algebra.
 func (s *WeightAlgebra) Ascend() (passes int, err error) {
+	if ok, err := s.direct(); ok || err != nil {
+		return 1, err
+	}
 	if err := s.Settle(); err != nil {
 		return 0, err
 	}
@@ -1036,8 +1040,8 @@ func (s *WeightAlgebra) ResidualError() float64 {
 // stepMean takes the step of the mean of a state whose gap is asked for, once. The error is that of
 // the crew.
 func (s *WeightAlgebra) stepMean() error {
-	if s.Proof.stepped {
-		return nil
+	if c := &s.Batch.Cur; s.Proof.stepped || s.Terms.Noise() > 0 && slices.Equal(c.Gamma, c.Tg) {
+		return nil // or there is nothing to gain
 	}
 	if !s.MeanStep() {
 		if err := s.Workers.Halt.Err(); err != nil {

@@ -30,6 +30,13 @@ type Likelihood interface {
 	Identify(d *save.Digest)
 }
 
+// Noisy is a Likelihood that may be Gaussian noise.
+type Noisy interface {
+	Likelihood
+	// Noise returns the variance of Gaussian noise, and 0 of any other likelihood.
+	Noise() float64
+}
+
 // Many takes many expectations at once.
 type Many struct {
 	// Own returns what the expectations of a response have of it alone, such as log y!; nil means

@@ -70,7 +70,7 @@ func (t *Terms) Sub(index []int) *Terms {
 	return s
 }
 
-// SetOwn computes Own for passes over the same terms, under another likelihood than before or none.
+// SetOwn computes Own for a run, over terms that change no more.
 func (t *Terms) SetOwn() {
 	t.Own = nil
 	if each := t.Lik.Each(); each != nil && each.Own != nil {
@@ -79,6 +79,29 @@ func (t *Terms) SetOwn() {
 			t.Own[n] = each.Own(y)
 		}
 	}
+}
+
+// Noise returns the variance of the noise where it is Gaussian, and 0 elsewhere.
+func (t *Terms) Noise() float64 {
+	if l, ok := t.Lik.(Noisy); ok {
+		return l.Noise()
+	}
+	return 0
+}
+
+// KnownSites stores the sites of terms with Gaussian noise, b about zero, and reports whether they
+// are.
+func (t *Terms) KnownSites(gamma, b []float64) bool {
+	noise := t.Noise()
+	if !(noise > 0) {
+		return false
+	}
+	for n := range gamma {
+		y, o, w, _ := t.Term(n)
+		gamma[n] = w * (1 / noise) // as expectations have it
+		b[n] = gamma[n] * (y - o)
+	}
+	return true
 }
 
 // Term returns y_n, o_n, w_n and c_n; of K latent values o_n is 0.

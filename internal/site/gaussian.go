@@ -1,0 +1,125 @@
+package site
+
+import (
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/goals"
+)
+
+// Gaussian noise. A term is then a parabola in its latent value, and its site γ = w/σ², b = γ(y − o)
+// whatever q is. One factor of B = I + Γ½KΓ½ gives q (Rasmussen and Williams 2006, algorithm 2.1),
+// and the inverse of the factor its variances:
+//
+//	a = Γ½B⁻¹Γ^−½b,   m = Ka,   V_nn = (1 − (B⁻¹)_nn)/γ_n.
+//
+// No other step is needed, and no V: where sites are their own targets the precisions leave no gap.
+
+// weakNoise is the γ_nK_nn below which 1 − (B⁻¹)_nn leaves a variance fewer than 13 digits.
+const weakNoise = 1e-3
+
+// direct goes to the q of Gaussian noise, and reports whether it did: not where it is there, nor
+// where rounding makes the ELBO fall. The error is that of the crew.
+func (s *DenseAlgebra) direct() (ok bool, err error) {
+	n, p, x := s.N, &s.Pg, &s.gap.next
+	x.Resize(n)
+	if !s.Terms.KnownSites(x.Gamma, x.A) || slices.Equal(x.Gamma, s.Cur.Gamma) {
+		return false, nil
+	}
+	p.Current = false
+	ok = p.fac.Factor(s.K, n, x.Gamma)
+	if ok {
+		p.fac.Solve(x.A)
+		dense.Symv(1, dense.Symmetric(s.K, n), dense.Vector(x.A), 0, dense.Vector(x.M))
+		weak := false
+		for i, g := range x.Gamma {
+			weak = weak || g*s.K[i*n+i] < weakNoise
+		}
+		if weak {
+			p.fac.Expand(&p.exp, s.K, n)
+			ok = p.fac.Variances(x.V, &p.exp)
+		} else {
+			ok = s.inverse.Variances(&p.fac, x.V)
+		}
+	}
+	if err := s.Workers.Halt.Err(); err != nil {
+		return false, err
+	}
+	if !ok || s.Terms.Expect(x, nil, s.Workers) != nil || !x.Certain {
+		return false, s.Workers.Halt.Err()
+	}
+	if s.Fresh && !(s.Elbo(x, p.fac.LogDet) >= s.Elbo(&s.Cur, s.LogDet)) {
+		return false, nil
+	}
+	s.Distance = Distance(x, &s.Cur)
+	s.Cur, *x = *x, s.Cur
+	s.LogDet, s.Fresh, s.Unresolved, s.Batched, s.Started = p.fac.LogDet, true, false, false, false
+	s.stale()
+	p.Current = true
+	return true, nil
+}
+
+// atTargets reports whether the current sites are those of Gaussian noise.
+func (s *DenseAlgebra) atTargets() bool {
+	return s.Fresh && s.Terms.Noise() > 0 && slices.Equal(s.Cur.Gamma, s.Cur.Tg)
+}
+
+// proveDirect is prove without V, and reports whether that is enough: the mean leaves a gap of no
+// more than ½cᵀKc, and neither that nor rounding is above the goal.
+func (s *DenseAlgebra) proveDirect(within float64) (Proof, bool) {
+	goal := goals.Of(within, s.N, s.Elbo(&s.Cur, s.LogDet))
+	rounding, bound := s.roundingDirect(), s.gap.Mean(s.K, &s.Cur)
+	return Proof{made: true, bound: goals.Bound(bound), rounding: rounding}, s.Cur.Certain && rounding <= goal && bound <= goal
+}
+
+// roundingDirect estimates what rounding of K and of m = Ka makes of the ELBO; see settle. Of W = Γ −
+// ΓVΓ, which is positive definite, |W_ij| ≤ (W_iiW_jj)^½ is known.
+func (s *DenseAlgebra) roundingDirect() float64 {
+	n, c, w := s.N, &s.Cur, dense.Resize(s.gap.r, s.N)
+	s.gap.r = w
+	var means float64
+	for i, g := range c.Gamma {
+		w[i] = math.Sqrt(max(0, g*(1-g*c.V[i])))
+		means += c.A[i] * c.A[i] * c.M[i] * c.M[i]
+	}
+	var square float64
+	for i, a := range c.A {
+		var row float64
+		a, wi := math.Abs(a), w[i]
+		for j, k := range s.K[i*n : i*n+i] {
+			x := (a*math.Abs(c.A[j]) + wi*w[j]) * k
+			row += x * x
+		}
+		x := (a*a + wi*wi) * s.K[i*n+i]
+		square += 4*row + x*x
+	}
+	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
+}
+
+// GiveFactor returns the factor of the current sites, which is the caller's from then on, or nil if
+// it is not at hand.
+func (s *DenseAlgebra) GiveFactor() *dense.Sites {
+	p := &s.Pg
+	if !s.Fresh || !p.Current {
+		return nil
+	}
+	f := p.fac
+	p.fac, p.Current = dense.Sites{Halt: f.Halt}, false
+	return &f
+}
+
+// direct goes from the prior to the q of Gaussian noise, by one product XᵀΓX, and reports whether it
+// did. The error is that of Settle.
+func (s *WeightAlgebra) direct() (ok bool, err error) {
+	if !(s.Terms.Noise() > 0 && !s.Free && !s.Started && s.Cur.Bare()) {
+		return false, nil
+	}
+	gamma, b := make([]float64, s.N), make([]float64, s.N)
+	s.Terms.KnownSites(gamma, b)
+	s.StartAt(gamma, b, make([]float64, s.N))
+	if err := s.Settle(); err != nil {
+		return false, err
+	}
+	return !s.Cur.Bare(), nil
+}
