@@ -26,8 +26,8 @@ const (
 // Reset forgets the iterates and keeps their storage.
 func (a *Anderson) Reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
-// Mix stores in dst the mixture Σ_j α_j (x_j + r_j) of the iterates x_j and their residuals
-// r_j, for α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. It reports whether there
+// Mix stores the mixture Σ_j α_j (x_j + r_j) of the iterates x_j and their residuals r_j in dst.
+// The weights are α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. It reports whether there
 // is one, of the last iterates with independent differences of residuals: not for fewer than two.
 func (a *Anderson) Mix(dst, w []float64) bool {
 	return a.MixIn(dst, func(dst, d []float64) bool {

@@ -8,10 +8,10 @@ const (
 	minimizeSteps = 100                // most evaluations between the first and the last
 )
 
-// Minimize1 returns the argmin of f over [0, 1], searched from the guess t by golden
-// sections and parabolas (Brent, 1973, chapter 5), to about tol·t. A tol below 1e-8 gains
-// nothing, because rounding hides the differences of f. It returns exactly 0 if f(0) is lower
-// than what the search reaches at the left end. NaN counts as +Inf.
+// Minimize1 returns the argmin of f over [0, 1], to about tol·t. It searches from the guess t by
+// golden sections and parabolas (Brent, 1973, chapter 5). A tol below 1e-8 gains nothing, because
+// rounding hides the differences of f. It returns exactly 0 if f(0) is lower than what the search
+// reaches at the left end. NaN counts as +Inf.
 func Minimize1(t, tol float64, f func(float64) float64) float64 {
 	at := func(t float64) float64 {
 		if y := f(t); !math.IsNaN(y) {

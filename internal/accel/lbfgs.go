@@ -44,8 +44,8 @@ func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []
 	return x, true
 }
 
-// Ascent returns the direction of L-BFGS up a function whose gradient that is: H grad, with the
-// inverse Hessian H that the last steps tell of, oldest first, their moves and by how much the
+// Ascent returns the L-BFGS direction H grad in which a function with this gradient rises. The
+// inverse Hessian H comes from the last steps, oldest first: their moves, and by how much the
 // gradient fell along each. The inner products of the two are positive. Without steps it is the
 // gradient.
 func Ascent(grad []float64, moves, turns [][]float64) []float64 {

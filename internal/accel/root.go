@@ -10,10 +10,10 @@ const (
 	leastStep = 0x1p-52
 )
 
-// Root returns a zero of f between lo and hi to a relative 1e-13 plus the absolute floor, by the
-// method of Chandrupatla (1997): inverse quadratic interpolation where it is safe, else bisection.
-// The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo must be
-// finite.
+// Root returns a zero of f between lo and hi, to a relative 1e-13 plus the absolute floor. The
+// method is that of Chandrupatla (1997): inverse quadratic interpolation where it is safe, else
+// bisection. The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo
+// must be finite.
 func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 	a, b := hi, lo
 	fa, fb := f(a), f(b)

@@ -39,9 +39,9 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	})
 }
 
-// Approach visits every term once in blocks that grow with the number of terms
-// visited, in an order drawn at the start, and from then on takes all terms
-// together. Blocks of another size than its own are those of ShuffledOnce.
+// Approach visits every term once, in an order drawn at the start, and then takes all terms
+// together. Its blocks grow with the number of terms visited. Blocks of another size than its own
+// are those of ShuffledOnce.
 type Approach struct{ First int }
 
 func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {

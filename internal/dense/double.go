@@ -9,10 +9,10 @@ import (
 // Epsilon is the rounding of float64, 2⁻⁵³.
 const Epsilon = 1.1e-16
 
-// Double is a slice of numbers of 106 bits, each the sum of two of 53: Hi + Lo (Dekker 1971; Ogita,
-// Rump and Oishi 2005 for inner products). A matrix that is singular to float64 may have all its
-// digits in it. Matrices are those of this package: n×n, row by row, of which the lower triangle is
-// read.
+// Double is a slice of numbers of 106 bits. Each is the sum Hi + Lo of two numbers of 53 bits
+// (Dekker 1971; for inner products Ogita, Rump and Oishi 2005). A matrix that is singular to
+// float64 may have all its digits in it. Matrices are those of this package: n×n, row by row, of
+// which the lower triangle is read.
 type Double struct{ Hi, Lo []float64 }
 
 // Resize makes d of length n. The contents are unspecified.

@@ -10,10 +10,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Leading returns the r largest Ritz values of a symmetric positive semidefinite n×n matrix S,
-// falling, and their vectors, n×r, in the block Krylov space of the k ≥ r columns of q, Sq, S²q, …,
-// of so many blocks (Musco and Musco, 2015). mul stores Sx in dst, both n×k. q is overwritten.
-// Values and vectors are 0 where the space has fewer, and of no use where h has stopped.
+// Leading returns the r largest Ritz values of a symmetric positive semidefinite n×n matrix S, the
+// largest first, and their vectors, n×r. The space is the block Krylov space of q, Sq, S²q, … with
+// that number of blocks, where q has k ≥ r columns (Musco and Musco, 2015). mul stores Sx in dst,
+// both n×k. q is overwritten. Values and vectors are 0 where the space has fewer, and of no use
+// where h has stopped.
 func Leading(h *parallel.Halt, q []float64, k, r, blocks int, mul func(dst, x []float64)) (
 	values, vectors []float64) {
 

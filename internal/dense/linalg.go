@@ -233,8 +233,8 @@ func Unpack(a, p []float64, d int, diag, off float64) {
 	}
 }
 
-// Pack writes the symmetric part of the full matrix a as a packed lower
-// triangle, with the diagonal and the off-diagonal elements multiplied by the given factors.
+// Pack writes the symmetric part of the full matrix a as a packed lower triangle. It multiplies the
+// diagonal and the other elements by the given factors.
 func Pack(p, a []float64, d int, diag, off float64) {
 	k := 0
 	for i := range d {

@@ -2,8 +2,8 @@ package dense
 
 import "slices"
 
-// Median returns the median of v, of which there is at least one and none is NaN: of the two in the
-// middle, if there are two, the mean. It reorders v.
+// Median returns the median of v: the mean of the two in the middle if there are two. v has at
+// least one number and no NaN. It reorders v.
 func Median(v []float64) float64 {
 	half := len(v) / 2
 	m := selectAt(v, half)

@@ -17,16 +17,16 @@ const (
 	pivotRows  = 256 // rows of a block of these, which one goroutine does
 )
 
-// Pivots is a Cholesky factorisation with complete pivoting of a symmetric N×N matrix K of which
-// elements are asked for, cut off after some columns: K ≈ FFᵀ (Fine and Scheinberg 2001).
+// Pivots is a Cholesky factorisation K ≈ FFᵀ with complete pivoting, cut off after some columns
+// (Fine and Scheinberg 2001). It asks for elements of the symmetric N×N matrix K.
 //
-// The residuals K_ii − |F_i|² do not grow from one column to the next. One that was known some
-// columns ago is a bound, and only rows whose bound is the largest are brought up to date before
-// the next pivot is known (lazy evaluation, Minoux 1978). The rest follow in blocks of columns, as
-// products of matrices. The result is to the last bit that of a loop over all rows for each column,
-// on any number of cores: with from = q − q mod pivotBlock, column q of row i is k_iq − Σ_{c<from}
-// f_ic f_qc, the sum in the order of fma.Gemm, less f_ic f_qc for from ≤ c < q by fused
-// multiplications and additions one after the other, over f_qq.
+// The residuals K_ii − |F_i|² do not grow from one column to the next. One computed some columns
+// ago is a bound. Only rows with the largest bound are brought up to date before the next pivot is
+// known (lazy evaluation, Minoux 1978). The rest follow in blocks of columns, as products of
+// matrices. The result is to the last bit that of a loop over all rows for each column, on any
+// number of cores. With from = q − q mod pivotBlock, column q of row i is (k_iq − Σ_{c<from} f_ic
+// f_qc − Σ_{from≤c<q} f_ic f_qc)/f_qq. The first sum is in the order of fma.Gemm; the second is
+// fused multiplications and additions, one after the other.
 type Pivots struct {
 	Halt *parallel.Halt
 	Rank int // most columns

@@ -112,9 +112,9 @@ func (f *Sites) scaled(lo, hi int) {
 	}
 }
 
-// LeastPivot returns the least fraction that a negative change leaves of the precision of its
-// variable, after the positive changes and the negative changes before it. It is 1 if there
-// are no negative changes.
+// LeastPivot returns the smallest fraction of a variable's precision that a negative change leaves,
+// after the positive changes and the negative ones before it. It is 1 if there are no negative
+// changes.
 func (f *Sites) LeastPivot() float64 {
 	least := 1.0
 	q := len(f.Neg)

@@ -303,7 +303,7 @@ const (
 // sumRows returns the number of rows whose sums Xᵀu are taken together.
 func (g *Matrix) sumRows() int { return max(Chunk, sumProducts/max(1, g.PerRow()), g.Cols) }
 
-// A rowSum is a sum over rows: what it adds of elements lo … hi−1 of u, and how the sum of a chunk
+// A rowSum is a sum over rows. It says what elements lo … hi−1 of u add, and how the sum of a chunk
 // is added to those before.
 type rowSum struct {
 	part func(g *Matrix, dst, u []float64, index []int, lo, hi int, s *Work)

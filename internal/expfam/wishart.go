@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// WishartFamily is the family over d×d matrices: with a = ν/2 and B = ½W⁻¹ it has the density |Λ|^a
-// e^{−tr BΛ} and h = |Λ|^{−(d+1)/2}.
+// WishartFamily is the Wishart family over d×d matrices. With a = ν/2 and B = ½W⁻¹ its density is
+// |Λ|^a e^{−tr BΛ}, with h = |Λ|^{−(d+1)/2}.
 type WishartFamily struct{ D int }
 
 // wishartWork is B with its Cholesky factor and its inverse, in full, and scratch.

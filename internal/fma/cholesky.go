@@ -2,9 +2,9 @@ package fma
 
 import "math"
 
-// Cholesky replaces the lower triangle of A by L with A = LLᵀ, and reports whether A is positive
-// definite and finite, and the computation came to its end. The rows of A lie in memory one after
-// the other. The other triangle is not read.
+// Cholesky replaces the lower triangle of A by L with A = LLᵀ. It reports whether A is positive
+// definite and finite, and whether the computation was completed. The rows of A lie in memory one
+// after the other. The other triangle is not read.
 func Cholesky(r Run, a Matrix) bool {
 	shapes(a.Rows == a.Cols && a.Col == 1)
 	n := a.Rows

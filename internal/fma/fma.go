@@ -1,19 +1,18 @@
 // Package fma is linear algebra on float64, of dense matrices and of sparse rows, in one order of
-// arithmetic: whatever the processor, the path through the code and the number of goroutines,
-// results have the same bits.
+// arithmetic. Results have the same bits on every processor, by every path through the code and for
+// any number of goroutines.
 //
 // An element of a product of matrices is summed over k from 0 on in blocks of Block. The sum of a
 // block begins with 0 and takes one product at a time by fused multiplication and addition, s ←
-// fma(a_ik, b_kj, s), and then goes to its element by one more, c_ij ← fma(α, s, c_ij). Solutions
-// and factors are sums of that kind with α = −1, and a division or a square root at the end. An
-// inner product has sixteen partial sums, see Dot, and one with a sparse row four, see Sparse.Mul.
+// fma(a_ik, b_kj, s). One more adds it to its element, c_ij ← fma(α, s, c_ij). Solutions and
+// factors are sums of that kind with α = −1, and a division or a square root at the end. An inner
+// product has sixteen partial sums, see Dot, and one with a sparse row four, see Sparse.Mul.
 //
-// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes, and where there is
-// AVX-512 those of products, solutions and elementary functions take its longer vectors; on arm64
-// those of products and inner products are in NEON. Elsewhere, and with the build tag purego, they
-// are Go with math.FMA. NaN and infinities go the way of IEEE 754: no product is left out because a
-// factor is 0, but for the zeros that a triangular matrix has by its shape, whose memory is not
-// read.
+// On amd64 with AVX2 and FMA the inner loops are assembly, which gen writes. With AVX-512,
+// products, solutions and elementary functions use its longer vectors. On arm64, products and inner
+// products use NEON. Elsewhere, and with the build tag purego, they are Go with math.FMA. NaN and
+// infinities follow IEEE 754: no product is left out because a factor is 0. The exception are the
+// zeros that a triangular matrix has by its shape, whose memory is not read.
 package fma
 
 //go:generate go run -C gen . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg fma

@@ -34,15 +34,15 @@ func AddSquaresOver(dst []float64, a float64, y []float64, s float64) {
 	pathAddSquaresOver(dst, a, y[:len(dst)], s)
 }
 
-// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least: with
-// r = 1/s_i they are w·y_i·r and that times r. It panics if a slice is shorter than t.
+// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least. With
+// r = 1/s_i they are w·y_i·r, and that times r. It panics if a slice is shorter than t.
 func Ratios(t, u, y, s []float64, w, least float64) {
 	pathRatios(t, u[:len(t)], y[:len(t)], s[:len(t)], w, least)
 }
 
-// Gemv adds α·Ax to y, or where transposed α·Aᵀx: y_i ← fma(α, Dot(a_i, x), y_i) for each row, or
-// Axpy(α·x_k, a_k, y) for each row in order. The rows of A lie in memory one after the other. y may
-// not share memory with A or x.
+// Gemv adds α·Ax to y, or α·Aᵀx if transposed. The first is y_i ← fma(α, Dot(a_i, x), y_i) for each
+// row, the second Axpy(α·x_k, a_k, y) for each row in order. The rows of A lie in memory one after
+// the other. y may not share memory with A or x.
 func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 	if !transposed {
 		shapes(len(x) == a.Cols && len(y) == a.Rows && a.Col == 1)

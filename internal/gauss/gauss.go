@@ -1,6 +1,6 @@
-// Package gauss represents Gaussians of the weights of a linear model: priors; precisions that
-// add up over rows, in float64 or in twice its digits; and covariances that are full, diagonal,
-// low-rank, or given by sites of the rows.
+// Package gauss represents Gaussians of the weights of a linear model. It has priors, and
+// precisions that add up over rows, in float64 or in twice its digits. Covariances are full,
+// diagonal, low-rank, or given by sites of the rows.
 package gauss
 
 import (
@@ -713,9 +713,9 @@ func (s *State) Resolution() float64 {
 	return dense.Epsilon * scaled
 }
 
-// Add makes P that of base + Xᵀ diag(w) X, for the rows of x at index, with its factor, and reports
-// whether it is positive definite and resolved. It takes twice the digits where float64 has too
-// few. The weights w may have any sign; buf is scratch.
+// Add makes P = base + Xᵀ diag(w) X, for the rows of x at index, and its factor. It reports whether
+// P is positive definite and resolved. It takes twice the digits where float64 has too few. The
+// weights w may have any sign; buf is scratch.
 func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int, buf *design.Work) bool {
 	s.CopyPrecision(base)
 	if !s.Double {

@@ -33,8 +33,8 @@ func Of(asked float64, n int, elbo float64) float64 {
 	return max(leastGoal, goalTerm*float64(n), min(goalRounding*math.Abs(elbo), UnknownNats))
 }
 
-// NeverZero returns x, or for 0 the least number above it: a zero of a Step or an Evaluation
-// would mean that it is not known.
+// NeverZero returns x, or the smallest number above 0 for 0. A zero in a Step or an Evaluation
+// would mean that the number is not known.
 func NeverZero(x float64) float64 {
 	if x == 0 {
 		return math.SmallestNonzeroFloat64
@@ -42,8 +42,9 @@ func NeverZero(x float64) float64 {
 	return x
 }
 
-// Bound returns a computed bound as one of an Evaluation: never 0, which would mean that there is
-// none, not below 0, as rounding may have it, and +Inf where the computation says nothing.
+// Bound returns a computed bound as an Evaluation wants it. It is never 0, which would mean that
+// there is none, and never below 0, which rounding may give. It is +Inf where the computation says
+// nothing.
 func Bound(x float64) float64 {
 	if math.IsNaN(x) {
 		return math.Inf(1)

@@ -19,10 +19,10 @@ type Model interface {
 	Digest(d *save.Digest)
 	// Use lets the crew do what follows. Once that is halted Evaluate returns its error.
 	Use(c term.Crew)
-	// Evaluate finds the q at θ, to within slack nats of the best, and returns −ELBO, by how many
-	// nats it may be too high and, if slopes is set, gradient and average information. Where −ELBO
-	// is above most it may leave these out. A θ without a value, such as one out of range, has
-	// +Inf, and no error.
+	// Evaluate finds q at θ, to within slack nats of the best. It returns −ELBO and by how many
+	// nats that may be too high, and, if slopes is set, gradient and average information. Where
+	// −ELBO is above most it may leave these out. A θ without a value, such as one out of range,
+	// has +Inf, and no error.
 	Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error)
 	// Keep makes the q of the last Evaluate one that later ones start from; with best also the one
 	// to end with.

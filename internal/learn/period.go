@@ -21,9 +21,9 @@ const (
 	periodRows   = 4 * (periodTrend + 1)
 )
 
-// Period returns the period of the sine that explains most of what a trend leaves of y, by the
-// least squares of Lomb (1976) and Scargle (1982), down to that of two rows on average. It is 0 of
-// rows of several columns, and of too few or all equal ones.
+// Period returns the period of the sine that explains most of y after a trend is removed, by the
+// least squares of Lomb (1976) and Scargle (1982). The shortest period tried has two rows on
+// average. It is 0 of rows of several columns, and of too few or all equal ones.
 func Period(x *mat.Dense, y []float64) float64 {
 	n, cols := x.Dims()
 	if cols != 1 || n < periodRows {

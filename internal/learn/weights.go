@@ -49,8 +49,9 @@ type BlockPrior struct {
 	lin *site.LinearModel // of the last covariance
 }
 
-// NewBlockPrior returns the prior of l, of which the first cols weights are in blocks, nil for
-// one, and in units of their columns if scaled. A nil variance means that of the columns of l.
+// NewBlockPrior returns the prior of l, whose first cols weights are in blocks; nil means one
+// block. If scaled, they are in units of their columns. A nil variance means that of the columns
+// of l.
 func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool, variance []float64) *BlockPrior {
 	d := len(l.Names)
 	p := &BlockPrior{base: l, block: make([]int, d), unit: make([]float64, d)}

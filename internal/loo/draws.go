@@ -17,8 +17,8 @@ import (
 // log p(y, z) − log q(z).
 type Sampler func(z, logp []float64, rng *rand.Rand) (r float64, err error)
 
-// Draws leaves out each of so many terms by weights of draws of samplers, one for each worker:
-// towards the posterior without the term (Vehtari, Gelman and Gabry 2017).
+// Draws leaves out each term by weights of draws that make them those of the posterior without the
+// term (Vehtari, Gelman and Gabry 2017). There is a sampler for each worker.
 func Draws(ctx context.Context, plan psis.Plan, terms int, samplers func() Sampler) (*Result, error) {
 	if err := plan.Check("LOO"); err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 // machines is.
 const Default = 8e9
 
-// Limit returns how many bytes may be asked for: most if that is positive, or else the memory limit
-// of the Go runtime (GOMEMLIMIT, debug.SetMemoryLimit), or where there is none Default.
+// Limit returns how many bytes may be asked for: most if that is positive. Otherwise it is the
+// memory limit of the Go runtime (GOMEMLIMIT, debug.SetMemoryLimit), or Default if there is none.
 func Limit(most int64) float64 {
 	if most > 0 {
 		return float64(most)
@@ -84,8 +84,8 @@ func (b *Budget) Keep(bytes int) error {
 	return nil
 }
 
-// Column is what the smallest of linear models, one with a diagonal covariance, keeps of a column,
-// in bytes: its name, and a dozen vectors of prior, mean, variance and gradient.
+// Column is how many bytes the smallest linear model, one with a diagonal covariance, keeps of a
+// column. These are its name, and a dozen vectors of prior, mean, variance and gradient.
 const Column = 120
 
 // Peak returns the largest memory of this process that was resident, in bytes. Where there

@@ -1,5 +1,5 @@
-// Package normal has the two forms of a Gaussian N(m, V), with a full covariance and with a diagonal
-// one, in any of their coordinates: gradients, conversions, KL and the closed forms of its steps.
+// Package normal has Gaussians N(m, V) with a full or a diagonal covariance, in any of their
+// coordinates. It has gradients, conversions, KL and the closed forms of steps.
 package normal
 
 import (
@@ -138,9 +138,9 @@ func halfPrecision(gv []float64, p Form, d int) {
 	}
 }
 
-// StepMoments makes q the step from n0 along the gradient g under KL in the coordinates (m, V):
-// argmin_λ gᵀλ + KL(q‖prior) + KL(q‖n0)/β, without the prior if that is nil. It reports false where
-// there is no closed form.
+// StepMoments makes q the step from n0 along the gradient g under KL in the coordinates (m, V). It
+// is argmin_λ gᵀλ + KL(q‖prior) + KL(q‖n0)/β, without the prior if that is nil. It reports false
+// where there is no closed form.
 func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, error) {
 	d := q.Dim()
 	gm, gv := make([]float64, d), make([]float64, q.NumGradV())
@@ -187,8 +187,8 @@ func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, 
 	return true, q.SetPrecision(m, p)
 }
 
-// StepCholesky makes q, whose λ is (m, L), the step from the parameters x along the gradient grad
-// under D = ½‖λ − λ0‖² with h = KL(q‖N(μ, P⁻¹)): argmin_λ gᵀλ + h(λ) + D/β. It overwrites x.
+// StepCholesky makes q, whose λ is (m, L), the step from the parameters x along the gradient grad.
+// With D = ½‖λ − λ0‖² and h = KL(q‖N(μ, P⁻¹)) it is argmin_λ gᵀλ + h(λ) + D/β. It overwrites x.
 //
 // h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns
 // of L, and so is D. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g).

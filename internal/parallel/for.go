@@ -70,8 +70,8 @@ func At(i *int, where func(i int) string) {
 	panic(p)
 }
 
-// A Loop runs one loop at a time; it can be part of what is used again and again,
-// for which no memory is then allocated but that of goroutines.
+// A Loop runs one loop at a time. Kept for further loops, it allocates no memory but that of
+// goroutines.
 type Loop struct {
 	Halt     *Halt // once it has stopped no further range is begun
 	n, chunk int
@@ -83,10 +83,10 @@ type Loop struct {
 	caught   atomic.Pointer[Panic]
 }
 
-// Run makes t do ranges of at most chunk that make up 0 … n−1, in any order, from as
-// many goroutines as there are workers, the caller's among them. With one worker or
-// one range it makes the calls itself, in order. A panic of t on whatever goroutine is
-// one of the caller's, with a *Panic where there are several, and ends the loop.
+// Run has t do ranges of at most chunk that make up 0 … n−1, in any order. There are as many
+// goroutines as workers; the caller's is one of them. With one worker or one range it makes the
+// calls itself, in order. A panic of t on whatever goroutine is one of the caller's, with a *Panic
+// where there are several, and ends the loop.
 func (l *Loop) Run(n, chunk, workers int, t Task) {
 	if workers = min(workers, (n+chunk-1)/chunk); workers <= 1 {
 		for lo := 0; lo < n && !l.Halt.Stopped(); lo += chunk {
@@ -136,9 +136,9 @@ func (l *Loop) work(worker int) {
 // For is Run for a loop that comes once.
 func For(n, chunk, workers int, f Func) { new(Loop).Run(n, chunk, workers, f) }
 
-// Each calls f for 0 … n−1, from as many goroutines as there are workers, and returns the
-// error of the least index that failed, whatever the number of workers. Once f has failed, no
-// greater index is begun; once ctx is done none is, and its cause is returned.
+// Each calls f for 0 … n−1, from as many goroutines as there are workers. It returns the error of
+// the smallest index that failed, for any number of workers. Once f has failed, no greater index is
+// begun; once ctx is done none is, and its cause is returned.
 func Each(ctx context.Context, n, workers int, f func(worker, i int) error) error {
 	var failed atomic.Int64 // the least index that failed
 	failed.Store(int64(n))

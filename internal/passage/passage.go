@@ -10,8 +10,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// PredictiveCDF returns E[cdf(η)] for η ~ N(m, v), for a cdf that falls or rises about η = y, to a
-// relative tol or to least.
+// PredictiveCDF returns E[cdf(η)] for η ~ N(m, v), to a relative tol or to least. The cdf falls or
+// rises about η = y.
 func PredictiveCDF(cdf func(eta float64) float64, y, m, v, tol, least float64) float64 {
 	if v == 0 {
 		return cdf(m)
@@ -23,8 +23,8 @@ func PredictiveCDF(cdf func(eta float64) float64, y, m, v, tol, least float64) f
 	return expect.Adaptive(f, expect.Reach(buf[:0], flat, least*1e18, y, m, s), tol).Sum[0]
 }
 
-// Passage is the distribution of the latent value at which P(Y ≤ y|η), which falls from 1 to
-// 0 as η grows, passes a uniform random number: its density is −∂P(Y ≤ y|η)/∂η. With it
+// Passage is the distribution of the latent value at which P(Y ≤ y|η) passes a uniform random
+// number. P(Y ≤ y|η) falls from 1 to 0 as η grows, and the density is −∂P(Y ≤ y|η)/∂η. With it
 //
 //	P(Y ≤ y) = ∫ P(Y ≤ y|η) N(η|m, v) dη = ∫ −∂P(Y ≤ y|η)/∂η Φ((η−m)/√v) dη,
 //
@@ -135,8 +135,8 @@ func riseTo(f func(x float64) float64) float64 {
 	return mid
 }
 
-// GammaPassage is the passage of a variable whose logarithm is at its mode, centre, where η is,
-// that of a gamma variable of shape k or, if sign is −1, of its inverse:
+// GammaPassage is the passage of a gamma variable of shape k or, if sign is −1, of its inverse. Its
+// logarithm has the mode centre, where η is:
 //
 //	log density = k log k − k − log Γ(k) − k(e^z − 1 − z),   z = sign·d.
 func GammaPassage(centre, k, sign float64) Passage {

@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Quantile returns the p-quantile of y for η ~ N(m, v) and 0 < p < 1: the smallest y of s with
-// P(Y ≤ y) ≥ p. It is ±Inf beyond the largest float64, and NaN where r or an integral is.
+// Quantile returns the p-quantile of y for η ~ N(m, v), the smallest y of s with P(Y ≤ y) ≥ p. p is
+// above 0 and below 1. It is ±Inf beyond the largest float64, and NaN where r or an integral is.
 func Quantile(r Response, s Support, p, m, v float64) float64 {
 	return search(func(y float64) float64 {
 		cdf := func(eta float64) float64 { return r.CDF(y, eta) }
@@ -41,8 +41,8 @@ const (
 	tinyU = 1e-15 // standard deviations that do not count
 )
 
-// Interval returns the quantiles of p(y|η) at tail and 1 − tail for η ~ N(m, s²), where p(y|η) is
-// above any level between some a and b, in standard deviations from m.
+// Interval returns the quantiles of p(y|η) at tail and 1 − tail for η ~ N(m, s²). For each level,
+// p(y|η) must be above it between some a and b, in standard deviations from m.
 func Interval(l Density, y, tail, m, s float64) (lo, hi float64) {
 	g := func(u float64) float64 {
 		p := l.LogProb(y, math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m+s*u)))

@@ -53,8 +53,8 @@ func Limit(n int) float64 {
 }
 
 // Smooth replaces the largest of the weights exp(w_s) by the expected order statistics of a
-// generalised Pareto distribution fitted to them, none above the largest weight itself, and
-// returns its shape k̂: weights have fewer than 1/k finite moments (Vehtari et al. 2024). No
+// generalised Pareto distribution fitted to them. None is above the largest weight itself. It
+// returns the shape k̂: weights have fewer than 1/k̂ finite moments (Vehtari et al. 2024). No
 // element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
 //
 // Where no distribution fits, fewer weights are smoothed. Where all of them are equal but for
