@@ -71,6 +71,7 @@ type spec struct {
 	AnyUnit   bool     `json:"any_unit,omitempty"`
 	Unscaled  bool     `json:"unscaled,omitempty"`
 	why       string   // the kind is what it is
+	formula   bool     // which says the kind
 	found     []string // all layouts
 }
 

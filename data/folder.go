@@ -36,7 +36,10 @@ func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	case strings.HasSuffix(base, ".txt") && !strings.HasPrefix(base, "docword"):
 		return openAnd(path, readLines)
 	}
-	read := func(r io.Reader) (*pgsvi.Corpus, error) { return ReadLDAC(r, 0) }
+	read := func(r io.Reader) (*pgsvi.Corpus, error) {
+		c, err := ReadLDAC(r, 0)
+		return c, named("read as lda-c, as its name ends neither in .txt (a text a line) nor in .mtx", err)
+	}
 	switch {
 	case strings.HasSuffix(base, ".mtx"):
 		read = ReadMatrixMarket

@@ -140,7 +140,9 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 	for _, r := range roles(f) {
 		switch k := said[r.column]; {
 		case k == "":
-			columns = append(columns, r.make(r.column))
+			c := r.make(r.column)
+			c.said().formula = true
+			columns = append(columns, c)
 			said[r.column] = r.kind
 		case k == kindCategory && r.kind == kindGroup:
 		case k != r.kind:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"os"
@@ -484,7 +485,10 @@ func (p *Predictor) SaveFile(path string) error { return WriteFile(path, p.Save)
 func WriteFile(path string, save func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
 	if err != nil {
-		return fmt.Errorf("pgsvi: %w", err)
+		if own := (*fs.PathError)(nil); errors.As(err, &own) {
+			err = own.Err // whose path is that of the temporary file
+		}
+		return fmt.Errorf("pgsvi: writing %s: %w", path, err)
 	}
 	defer os.Remove(f.Name())
 	if err := errors.Join(save(f), f.Chmod(0o644), f.Close()); err != nil {

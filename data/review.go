@@ -184,14 +184,16 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 	for j, p := range t.profiles {
 		switch {
 		case use != nil && !used[p.name]:
-			specs[j] = &spec{Name: p.name, Kind: kindSkip}
+			specs[j] = &spec{Name: p.name, Kind: kindSkip, why: "not in the formula"}
 			continue
 		case specs[j] == nil:
 			specs[j] = &spec{Name: p.name}
 		}
 		before := specs[j].copy()
 		why, d := t.review(j, specs[j])
-		specs[j].why = why
+		if specs[j].why = why; specs[j].formula {
+			specs[j].why = "the formula"
+		}
 		if d != nil {
 			if before.Kind != "" && before.call() == specs[j].call() && len(d.Choices) > 0 &&
 				d.Choices[0].Column.said() == specs[j] {

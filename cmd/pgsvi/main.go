@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -126,7 +127,10 @@ func (c *command) run(args []string) int {
 		fmt.Fprintf(c.stderr, "pgsvi: found %d of %d files, want pgsvi %s %s\n", len(files), v.count, v.name, v.args)
 		return 2
 	}
-	err := do(c, files)
+	err := checkFolder(f)
+	if err == nil {
+		err = do(c, files)
+	}
 	if err == nil {
 		return 0
 	}
@@ -143,6 +147,15 @@ func (c *command) run(args []string) int {
 		return 2
 	}
 	return 1
+}
+
+// checkFolder returns an error if there is no folder for the file of -o, before anything is fitted.
+func checkFolder(f *flag.FlagSet) error {
+	if out := f.Lookup("o"); out != nil && out.Value.String() != "" {
+		_, err := os.Stat(filepath.Dir(out.Value.String()))
+		return err
+	}
+	return nil
 }
 
 // plain returns the text of an error without what is for programs: the names of sentinels.

@@ -159,6 +159,7 @@ func TestTopics(t *testing.T) {
 func TestUsage(t *testing.T) {
 	path := visits(t, 50)
 	for _, args := range [][]string{
+		{"fit", "-formula", "bought ~ age", "-o", filepath.Join(path, "none", "m"), path}, {"topics", "-topics", "1", path},
 		{}, {"guess"}, {"fit"}, {"fit", "-nothing", path}, {"fit", path}, {"predict", path}, {"topics", "-model", "x", path},
 		{"fit", "-formula", "bought ~ age", "-likelihood", "x", path}, {"gp", "-kernel", "x", path}, {"fit", "-formula", "bought ~", path},
 	} {

@@ -23,6 +23,9 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
+		if *k < 2 || *model != "ctm" && *model != "lda" {
+			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k, *model, errUsage)
+		}
 		corpus, err := data.ReadCorpus(args[0], *vocab)
 		if err != nil {
 			return err
@@ -39,13 +42,11 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 			if m, err = pgsvi.NewLDA(corpus, *k, nil); err == nil {
 				post, res, err = m.Fit(c.ctx, s)
 			}
-		} else if *model == "ctm" {
+		} else {
 			var m *pgsvi.CTM
 			if m, err = pgsvi.NewCTM(corpus, *k, nil); err == nil {
 				post, res, err = m.Fit(c.ctx, s)
 			}
-		} else {
-			err = fmt.Errorf("there is no model %q; there are ctm and lda: %w", *model, errUsage)
 		}
 		if err != nil {
 			return err
