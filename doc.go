@@ -10,7 +10,7 @@
 //	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
 //	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
 //	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
-//	rows on many machines                        NewGLMRounds (distributed, map-reduce)
+//	rows on many machines                        NewGLMRounds, NewSparseGPRounds (distributed)
 //	a data stream                                NewGLMStream, NewCTMStream (online learning)
 //	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
 //	rows to cluster                              NewMixture (Gaussian mixture)

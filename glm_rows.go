@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,7 +124,7 @@ const (
 // looks, two states with what was found there, and lanes.
 const (
 	roundMatrices = 40
-	laneMatrices2 = 4
+	roundLane     = 4
 )
 
 // glmRounds is the engine of a Rounds of a GLM, and of the GLM of NewGLMRows.
@@ -138,6 +139,8 @@ type glmRounds struct {
 	// of the first round, for the start
 	columns *rounds.Columns
 	stands  []float64 // for how many rows each of the sample stands
+
+	maxPrior float64 // of a sparse GP, over the sample
 }
 
 // newGLMRounds returns the engine before the first round. The errors have the name of the package.
@@ -165,7 +168,7 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	g.opt.Covariance = FullCovariance
 	d := g.dim()
 	workers := runtime.GOMAXPROCS(0)
-	need := memory.Bytes(roundMatrices+laneMatrices2*float64(workers), d, d) + memory.Bytes(2*float64(workers), rounds.Chunk(d), d) + memory.Bytes(3, sampleSize(d), d)
+	need := memory.Bytes(roundMatrices+roundLane*float64(workers), d, d) + memory.Bytes(2*float64(workers), rounds.Chunk(d), d) + memory.Bytes(3, sampleSize(d), d)
 	if err := checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GLM of any number of rows and %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
@@ -189,6 +192,9 @@ func (r *glmRounds) digest(d *save.Digest) {
 	d.Int(r.cols, design.B2i(o.Intercept), design.B2i(o.Autoscale))
 	d.Float(o.PriorSD, o.InterceptSD)
 	digestValue(d, r.lik)
+	if r.z != nil {
+		r.z.digest(d)
+	}
 	if !o.Autoscale {
 		p := &r.g.lin.Prior
 		d.Floats(p.Mean)
@@ -205,15 +211,20 @@ func (r *glmRounds) digest(d *save.Digest) {
 func (r *glmRounds) id() rounds.ID {
 	var states save.Digest
 	r.climb.Digest(&states)
-	return rounds.ID{Model: glmModel, Digest: r.print.of(r.digest), Round: r.round, States: states.Sum()}
+	model := glmModel
+	if r.z != nil {
+		model = sparseModel
+	}
+	return rounds.ID{Model: model, Digest: r.print.of(r.digest), Round: r.round, States: states.Sum()}
 }
 
 // part returns an empty part of this round.
 func (r *glmRounds) part() *rounds.Part {
-	d := r.g.dim()
+	d := r.dim()
 	p := &rounds.Part{ID: r.id(), Size: d}
 	if r.round == 0 {
-		p.First = rounds.NewFirst(d, sampleSize(d))
+		p.Size = r.width()
+		p.First = rounds.NewFirst(p.Size, sampleSize(max(p.Size, d)))
 		return p
 	}
 	for _, q := range r.climb.Try {
@@ -235,7 +246,7 @@ func (r *glmRounds) shard() *Shard[Row] {
 func (r *glmRounds) begin(p *rounds.Part) error {
 	g, rows := r.g, p.First.Sample.Rows()
 	r.items, r.blocks = p.Items, p.Blocks
-	d := g.dim()
+	d := r.width()
 	values := 0
 	for i := range rows {
 		for _, v := range rows[i].Val {
@@ -243,7 +254,7 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 		}
 	}
 	r.form = asDense
-	if float64(values) < sparsePart*float64(len(rows))*float64(d) {
+	if r.z == nil && float64(values) < sparsePart*float64(len(rows))*float64(d) {
 		r.form = asSparse
 	}
 	var buf rowBuffer
@@ -253,6 +264,13 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 		buf.addSampled(&rows[i])
 	}
 	g.lin.X, g.lin.Terms = buf.design(), buf.terms(r.lik, 0)
+	if r.z != nil {
+		lin, most, err := r.features(nil, g.lin.X, g.lin.Terms)
+		if err != nil {
+			return err
+		}
+		g.lin.X, g.lin.Terms, r.maxPrior = lin.X, lin.Terms, most
+	}
 	r.columns = p.First.Columns(p.Items)
 	r.stands = p.First.Sample.Stands(p.Items, r.columns.Count)
 	g.means = r.columns.Mean[:r.cols:r.cols]
@@ -304,7 +322,7 @@ const unseenPart = 0.1
 // narrow returns q with as much more precision as rows of unit curvature have that the sample does
 // not stand for: large values of which exponentials are of any size. It is nil if there are none.
 func (r *glmRounds) narrow(q *gauss.State) *gauss.State {
-	if _, exponential := r.lik.(rated); !exponential || r.g.lin.X.Rows == r.items {
+	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.g.lin.X.Rows == r.items {
 		return nil
 	}
 	x, seen := r.g.lin.X, make([]float64, r.g.dim())
@@ -466,11 +484,13 @@ func (r *glmRounds) evaluation() Evaluation {
 	return e
 }
 
+var errNoRound = fmt.Errorf("there is no posterior before the second round has ended: %w", ErrEmpty)
+
 // posterior implements roundsEngine.
 func (r *glmRounds) posterior() (*GLMPosterior, error) {
 	at := r.climb.At
 	if at == nil {
-		return nil, fmt.Errorf("there is no posterior before the second round has ended: %w", ErrEmpty)
+		return nil, errNoRound
 	}
 	g := r.g
 	q := &gauss.State{}
@@ -484,6 +504,17 @@ type rowAdder struct {
 	intercept bool
 	lik       Likelihood
 	form      rowForm
+	z         *inducing // of a sparse GP, whose features are made of rows
+}
+
+// width returns the number of values of a row, with that of an intercept, and dim that of weights.
+func (a *rowAdder) width() int { return a.cols + design.B2i(a.intercept) }
+
+func (a *rowAdder) dim() int {
+	if a.z != nil {
+		return a.z.rank()
+	}
+	return a.width()
 }
 
 // add implements shardAdder.
@@ -535,8 +566,8 @@ type rowChunk struct {
 }
 
 func newRowPass(a *rowAdder, p *rounds.Part, h *parallel.Halt, workers int) *rowPass {
-	d := a.cols + design.B2i(a.intercept)
-	s := &rowPass{rowAdder: a, part: p, halt: h, chunk: rounds.Chunk(d), bufs: make([]rowChunk, workers)}
+	d := a.width()
+	s := &rowPass{rowAdder: a, part: p, halt: h, chunk: rounds.Chunk(max(d, a.dim())), bufs: make([]rowChunk, workers)}
 	for i := range s.bufs {
 		s.bufs[i].form = a.form
 		s.bufs[i].reset(d)
@@ -621,6 +652,13 @@ func (s *rowPass) do(b *rowChunk) {
 	x, t := b.design(), b.terms(s.lik, b.first)
 	if s.part.First != nil {
 		s.part.First.Add(b.block, uint64(b.place), x, t)
+	}
+	if s.z != nil && len(s.part.Looks) > 0 {
+		lin, _, err := s.features(s.halt, x, t)
+		if b.err = err; err != nil {
+			return
+		}
+		x, t = lin.X, lin.Terms
 	}
 	for _, l := range s.part.Looks {
 		if b.err = l.Add(&b.lane, s.halt, b.block, x, t); b.err != nil {
@@ -808,6 +846,11 @@ func (r *glmRounds) state(c *save.State) {
 		}
 		*r = *loaded
 	}
+	r.progress(c)
+}
+
+// progress writes or reads what rounds have made of the model.
+func (r *glmRounds) progress(c *save.State) {
 	form := int(r.form)
 	c.Int(&r.round, &r.items, &form)
 	c.Check(rowForm(form) <= asSparse, "rows of form %d", form)
@@ -818,7 +861,7 @@ func (r *glmRounds) state(c *save.State) {
 	if c.Check(len(r.g.lin.Prior.Mean) > 0, "a state without a prior"); c.Reading() {
 		r.climb = r.newClimb(nil)
 	}
-	r.climb.State(c, r.g.dim())
+	r.climb.State(c, r.dim())
 }
 
 // spec returns the model as JSON.
@@ -872,33 +915,18 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 
 // state implements shardAdder.
 func (a *rowAdder) state(c *save.State, p *rounds.Part) {
-	var lik []byte
-	if !c.Reading() {
-		saved, err := saveValue(a.lik)
-		if err == nil {
-			lik, err = json.Marshal(saved)
-		}
-		if err != nil {
-			c.Fail(err)
-			return
-		}
-	}
+	a.model(c)
 	form := int(a.form)
-	c.Bytes(&lik)
 	c.Int(&a.cols, &form)
 	c.Bool(&a.intercept)
-	d := a.cols + design.B2i(a.intercept)
-	c.Check(rowForm(form) <= asSparse && d == p.Size, "rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
-	if a.form = rowForm(form); c.Reading() {
-		var saved save.Value
-		err := json.Unmarshal(lik, &saved)
-		if err == nil {
-			a.lik, err = loadValue(saved, checkLikelihood)
-		}
-		if err != nil {
-			c.Fail(err)
-		}
+	if a.form = rowForm(form); c.Err() != nil {
+		return
 	}
+	d := a.dim()
+	if p.First != nil {
+		d = a.width()
+	}
+	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.x.RawMatrix().Cols == a.width()), "rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
 	for _, l := range p.Looks {
 		if c.Reading() {
 			l.At = &gauss.State{}
@@ -909,5 +937,45 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 		if c.Reading() && a.form == asSparse {
 			l.At.Invert()
 		}
+	}
+}
+
+// model writes or reads the likelihood, and the inducing values of a sparse GP.
+func (a *rowAdder) model(c *save.State) {
+	sparse := a.z != nil
+	c.Bool(&sparse)
+	var b []byte
+	var err error
+	switch {
+	case c.Err() != nil:
+		return
+	case !c.Reading() && sparse:
+		b, err = a.z.bytes(a.lik, 0)
+	case !c.Reading():
+		var saved save.Value
+		if saved, err = saveValue(a.lik); err == nil {
+			b, err = json.Marshal(saved)
+		}
+	}
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	c.Bytes(&b)
+	switch {
+	case !c.Reading():
+	case sparse:
+		var p *SparseGPPosterior
+		if p, err = Load[*SparseGPPosterior](bytes.NewReader(b)); err == nil {
+			a.z, a.lik = p.z, p.lik
+		}
+	default:
+		var saved save.Value
+		if err = json.Unmarshal(b, &saved); err == nil {
+			a.lik, err = loadValue(saved, checkLikelihood)
+		}
+	}
+	if err != nil {
+		c.Fail(err)
 	}
 }

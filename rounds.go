@@ -196,7 +196,7 @@ func (s *Shard[R]) state(c *save.State) {
 func newShardAdder[R any](p *rounds.Part) shardAdder[R] {
 	var adder any
 	switch p.ID.Model {
-	case glmModel:
+	case glmModel, sparseModel:
 		adder = &rowAdder{}
 	}
 	a, _ := adder.(shardAdder[R])
@@ -229,7 +229,7 @@ func (r *Rounds[R, P]) UnmarshalBinary(b []byte) error {
 
 // newRoundsEngine returns an engine of such items and posteriors, to be read.
 func newRoundsEngine[R, P any]() (roundsEngine[R, P], bool) {
-	for _, e := range []any{&glmRounds{}} {
+	for _, e := range []any{&glmRounds{}, &sparseRounds{}} {
 		if engine, ok := e.(roundsEngine[R, P]); ok {
 			return engine, true
 		}

@@ -1,0 +1,160 @@
+package pgsvi
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/rounds"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/mat"
+)
+
+// NewSparseGPRounds returns the rounds that fit a sparse GP to rows on many machines, at given
+// inducing inputs, the rows of inducing, which are copied. It is the GLM of NewGLMRounds in the M
+// features x_n = L⁻¹k(Z, x_n), with residual variances c_n; see SparseGP. The GapBound is over all
+// q of the weights, at these inducing inputs and hyper-parameters.
+//
+// Learn hyper-parameters and choose inducing inputs with NewSparseGPRows from a part of the rows.
+// opt.Rank is the largest number of inducing inputs, of which those are taken first that the
+// earlier ones determine least; opt.Inducing must be nil. A nil lik means GaussianNoise{}, a nil
+// opt the zero SparseGPOptions. The errors are those of NewSparseGP.
+func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *SparseGPOptions) (*Rounds[Row, *SparseGPPosterior], error) {
+	var o SparseGPOptions
+	if opt != nil {
+		o = *opt
+	}
+	if lik == nil {
+		lik = GaussianNoise{}
+	}
+	if err := checkMatrix("the inducing inputs", inducing); err != nil {
+		return nil, err
+	}
+	rows, cols := inducing.Dims()
+	switch {
+	case o.Inducing != nil:
+		return nil, fmt.Errorf("pgsvi: NewSparseGPRounds takes the inducing inputs as an argument; leave SparseGPOptions.Inducing nil: %w", ErrParam)
+	case k == nil:
+		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
+	case cols < 1:
+		return nil, fmt.Errorf("pgsvi: inducing inputs of %d columns: %w", cols, ErrEmpty)
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := checkKernel(k, cols); err != nil {
+		return nil, err
+	}
+	if err := checkLikelihood(lik); err != nil {
+		return nil, err
+	}
+	if err := oneLatent(lik, "a sparse GP that goes through its rows"); err != nil {
+		return nil, err
+	}
+	z, err := inducingInputs("the inducing inputs", inducing, cols)
+	if err != nil {
+		return nil, err
+	}
+	rank := rows
+	if o.Rank > 0 {
+		rank = min(rank, o.Rank)
+	}
+	workers := float64(runtime.GOMAXPROCS(0))
+	need := memory.Bytes(roundMatrices+roundLane*workers, rank, rank) + memory.Bytes(2*workers, rounds.Chunk(rank), rank) + memory.Bytes(3, sampleSize(max(rank, cols)), max(rank, cols))
+	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", rank), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	v := divided(k, cols) // a kernel of few features is represented exactly
+	if v.open || v.wholes() == 0 {
+		v = undivided(k)
+	}
+	u, err := v.at(nil, z, rank, worth{negligible: negligible})
+	if err != nil {
+		return nil, err
+	}
+	return &Rounds[Row, *SparseGPPosterior]{newSparseRounds(u, lik)}, nil
+}
+
+// sparseModel is what parts of a sparse GP are called.
+const sparseModel = "SparseGP"
+
+// sparseRounds is the engine of a Rounds of a sparse GP: that of a GLM of its features.
+type sparseRounds struct{ glmRounds }
+
+// newSparseRounds returns the engine before the first round.
+func newSparseRounds(u *inducing, lik Likelihood) *sparseRounds {
+	m := u.rank()
+	g := &GLM{lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: unitPrior(m), Names: make([]string, m)}}
+	g.opt.Covariance = FullCovariance
+	return &sparseRounds{glmRounds{g: g, rowAdder: rowAdder{cols: u.x.RawMatrix().Cols, lik: lik, form: asDense, z: u}}}
+}
+
+// features returns the linear model of rows in their features, and the largest prior variance.
+func (a *rowAdder) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel, most float64, err error) {
+	rows := mat.NewDense(x.Rows, a.cols, x.Dense)
+	f := featuresAt(h, a.z, rows)
+	if err := h.Err(); err != nil {
+		return nil, 0, err
+	}
+	lin, _, most, err = a.z.linear(rows, t, f)
+	if err != nil {
+		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, bare{err})
+	}
+	return lin, most, nil
+}
+
+// posterior implements roundsEngine.
+func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
+	at := r.climb.At
+	if at == nil {
+		return nil, errNoRound
+	}
+	q := &gauss.State{}
+	q.CopyFrom(at)
+	return newSparseGPPosterior(r.z, r.lik, slices.Clone(q.Mean), q, r.maxPrior, r.items), nil
+}
+
+// digest shows d the inducing values.
+func (u *inducing) digest(d *save.Digest) {
+	digestValue(d, u.kernel)
+	for j := range u.rank() {
+		d.Floats(u.x.RawRowView(j))
+	}
+}
+
+// bytes returns u and lik as the file of a posterior of nothing.
+func (u *inducing) bytes(lik Likelihood, maxPrior float64) ([]byte, error) {
+	m := u.rank()
+	var b bytes.Buffer
+	err := newSparseGPPosterior(u, lik, make([]float64, m), priorWeights(m), maxPrior, 1).Save(&b)
+	return b.Bytes(), err
+}
+
+// state implements roundsEngine.
+func (r *sparseRounds) state(c *save.State) {
+	var file []byte
+	if !c.Reading() {
+		var err error
+		if file, err = r.z.bytes(r.lik, r.maxPrior); err != nil {
+			c.Fail(err)
+			return
+		}
+	}
+	if c.Bytes(&file); c.Reading() {
+		p, err := Load[*SparseGPPosterior](bytes.NewReader(file))
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		*r = *newSparseRounds(p.z, p.lik)
+		r.maxPrior = p.maxPrior
+	}
+	r.progress(c)
+}
