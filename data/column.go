@@ -349,7 +349,8 @@ func (c OutcomeColumn) Positive(label string) OutcomeColumn {
 	return OutcomeColumn{c.with(func(s *spec) { s.Positive = label })}
 }
 
-// Classes takes values for classes, be they numbers or texts.
+// Classes takes values for classes, be they numbers or texts: Data.Y has their numbers, from 0, and
+// the likelihood is pgsvi.Softmax. Numbers are in the order of their values.
 func (c OutcomeColumn) Classes() OutcomeColumn {
 	return OutcomeColumn{c.with(func(s *spec) { s.Classes = true })}
 }

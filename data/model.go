@@ -265,10 +265,10 @@ func (m *Model) countTrials(t *Table) error {
 // likelihood returns lik or, where that is nil, the one that suits the outcome.
 func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	f := m.Formula
+	soft, softmax := lik.(pgsvi.Softmax)
 	switch {
-	case len(m.Labels) > 2:
-		return nil, fmt.Errorf("pgsvi: the outcome %s has %d classes, and a model has two; fit one for each class against the others: %w",
-			csvQuote(f.Outcome), len(m.Labels), pgsvi.ErrParam)
+	case m.classes() && (lik == nil || softmax && soft.Classes == 0):
+		return pgsvi.Softmax{Classes: len(m.Labels)}, nil
 	case lik != nil:
 		return lik, m.suits(lik)
 	case len(m.Labels) == 2:
@@ -276,21 +276,38 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	case f.Exposure != "" && m.counts:
 		return pgsvi.Poisson{}, nil
 	case m.counts:
-		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from 0 on: say Poisson{} or NegativeBinomial{} if they count something, GaussianNoise{} if they measure something (-likelihood poisson, negbinomial or gaussian): %w",
+		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from 0 on: say Poisson{} or NegativeBinomial{} if they count something, GaussianNoise{} if they measure something, and Softmax{} if they number classes (-likelihood poisson, negbinomial, gaussian or softmax): %w",
 			csvQuote(f.Outcome), pgsvi.ErrParam)
 	}
 	return pgsvi.GaussianNoise{}, nil
 }
 
+// classes says that the outcome is one of several classes, and not one of two labels.
+func (m *Model) classes() bool { return m.y.classes() && m.Trials == nil }
+
 // suits returns an error if a likelihood is of labels and the outcome is not, or the other way
 // round.
 func (m *Model) suits(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
+	soft, softmax := lik.(pgsvi.Softmax)
+	name, like := csvQuote(m.Formula.Outcome), strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
+	switch {
+	case softmax && !m.classes():
+		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; say Outcome(%s).Classes(): %w",
+			name, name, pgsvi.ErrLabel)
+	case softmax && soft.Classes != len(m.Labels):
+		return fmt.Errorf("pgsvi: Softmax of %d classes for the outcome %s, which has %d; leave Classes 0: %w",
+			soft.Classes, name, len(m.Labels), pgsvi.ErrParam)
+	case softmax:
+		return nil
+	case m.classes():
+		return fmt.Errorf("pgsvi: %s for the outcome %s, which has %d classes, %s; leave the likelihood out for Softmax: %w",
+			like, name, len(m.Labels), strings.Join(quoteAll(m.Labels, 5), ", "), pgsvi.ErrLabel)
+	}
 	labels := len(m.Labels) == 2
 	if !ok || labels == (known.Facts().Support == pgsvi.SignLabels) {
 		return nil
 	}
-	name, like := csvQuote(m.Formula.Outcome), strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
 	if labels {
 		return fmt.Errorf("pgsvi: %s for the outcome %s, which has two labels, %s; leave the likelihood out for "+
 			"BernoulliLogit, or say Outcome(%s).Quantity() if they are numbers: %w", like, name,
@@ -316,9 +333,11 @@ func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, er
 // intercept, offsets, weights, names, and the blocks of columns that share a prior standard
 // deviation: the effects, each smooth curve and each group (random effects).
 //
-// A nil likelihood is BernoulliLogit for two labels, Poisson for counts with an exposure, and
-// GaussianNoise for other numbers. Whole numbers from 0 on without exposure are an error, which
-// wraps ErrParam, as they may be either; so are more than two classes.
+// A nil likelihood is BernoulliLogit for two labels, Softmax for three or more (multi-class),
+// Poisson for counts with an exposure, and GaussianNoise for other numbers. Whole numbers from 0 on
+// without exposure are an error, which wraps ErrParam, as they may be either; if they number
+// classes, say Outcome.Classes. Classes have the names of their labels, and a prior standard
+// deviation that is not learned: GLMOptions.PriorSD, or 1.
 //
 // The covariance, if it is not given, is full up to 4,500 weights or rows, and diagonal beyond. A
 // fit learns the standard deviation of each block, and the parameters of the likelihood. If
@@ -335,6 +354,10 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	o.Intercept = !m.Formula.NoIntercept
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
+	if m.classes() {
+		o.ClassNames, o.Blocks, o.Learn = m.Labels, nil, nil
+		return lik, &o, nil
+	}
 	if o.Prior != nil {
 		return lik, &o, nil
 	}
@@ -441,7 +464,10 @@ func (m *Model) String() string {
 	fmt.Fprintf(&b, "\n%s\n%s\n", m.Formula, m.Formula.Words())
 	rows, features := len(m.Kept), len(m.Names)
 	fmt.Fprintf(&b, "%s, %s", plural(rows, "row"), plural(features, "column"))
-	if len(m.Labels) == 2 {
+	switch {
+	case m.classes():
+		fmt.Fprintf(&b, "; weights are of the scores of %d classes", len(m.Labels))
+	case len(m.Labels) == 2:
 		fmt.Fprintf(&b, "; weights are of the log odds of %s", csvQuote(m.Labels[1]))
 	}
 	b.WriteByte('\n')
@@ -459,10 +485,15 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 // of levels that are new, which nothing is known of.
 func (m *Model) Summary(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	s := post.Summary()
-	from := len(s.Rows) - len(m.Names) // the intercept is first
+	classes := 1
+	if m.classes() {
+		classes = len(m.Labels)
+	}
+	each := len(s.Rows) / classes
+	from := each - len(m.Names) // the intercept is first
 	var rows []pgsvi.SummaryRow
 	for i, r := range s.Rows {
-		if j := i - from; j >= 0 && (m.design.blocks[j] != "" || strings.HasSuffix(m.Names[j], "=(new)")) {
+		if j := i%each - from; j >= 0 && (m.design.blocks[j] != "" || strings.HasSuffix(m.Names[j], "=(new)")) {
 			continue
 		}
 		rows = append(rows, r)

@@ -21,6 +21,7 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // A Posterior is what a Predictor predicts by: a *pgsvi.GLMPosterior, *pgsvi.GPPosterior or
@@ -52,7 +53,11 @@ func (m *Model) Predictor(post Posterior) (*Predictor, error) {
 	if n := post.Cols(); n != len(m.Names) {
 		return nil, fmt.Errorf("pgsvi: a posterior of %d columns, and the model has %d: %w", n, len(m.Names), pgsvi.ErrShape)
 	}
-	return &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "", post: post}, nil
+	p := &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "", post: post}
+	if n := classesOf(post); n != len(p.Classes()) {
+		return nil, fmt.Errorf("pgsvi: a posterior of %d classes, and the outcome has %d: %w", n, len(p.Classes()), pgsvi.ErrShape)
+	}
+	return p, nil
 }
 
 // posteriorName returns the name of the type of a posterior.
@@ -81,7 +86,7 @@ func (p *Predictor) Posterior() Posterior { return p.post }
 func (p *Predictor) Formula() string { return p.design.Formula }
 
 // Outcome returns the name of the outcome and the label whose probability is predicted, which is ""
-// for numbers.
+// for numbers and for classes.
 func (p *Predictor) Outcome() (name, label string) {
 	if p.labels() {
 		label = p.label()
@@ -92,15 +97,28 @@ func (p *Predictor) Outcome() (name, label string) {
 // String says what each column was taken for, and the formula.
 func (p *Predictor) String() string { return p.enc.String() + "\n" + p.design.Formula + "\n" }
 
+// Classes returns the classes of the outcome, in the order of Answer.Probs: new, and nil if the
+// outcome is one of two labels or a number.
+func (p *Predictor) Classes() []string {
+	if !p.y.classes() {
+		return nil
+	}
+	return slices.Clone(p.y.Levels)
+}
+
 // An Answer is what a Predictor says of a row.
 type Answer struct {
-	// Label is the label that Mean is the probability of; "" for numbers.
+	// Label is the label that Mean is the probability of: of classes the likeliest. It is "" for
+	// numbers.
 	Label string
+	// Probs are the probabilities of Predictor.Classes; nil if the outcome is no class.
+	Probs []float64
 	// Mean is the probability of Label or of a success, or the mean of the outcome.
 	Mean float64
 	// Lo and Hi are the ends of an interval, of probability 0.9 unless something else was asked
 	// for: of a probability its credible interval, and of numbers the prediction interval, which a
-	// new outcome is in.
+	// new outcome is in. That of a class is of the beta distribution that has the mean and standard
+	// deviation of its probability.
 	Lo, Hi float64
 	// Notes say what is to be known of the row: values that are imputed, new or beyond the training
 	// data.
@@ -120,15 +138,18 @@ type Answer struct {
 type latent struct {
 	lik            pgsvi.Likelihood
 	mean, variance float64
+	scores         []float64 // of classes: the means, and then the variances
 }
 
-// String returns the answer as "0.50 (0.11 to 0.89)", with the notes behind. It is "no answer" for
-// that of a row with an error.
+// String returns the answer as "0.50 (0.11 to 0.89)", of classes "setosa: 0.93 (0.85 to 0.98)",
+// with the notes behind. It is "no answer" for that of a row with an error.
 func (a *Answer) String() string {
 	s := fmt.Sprintf("%.3g (%.3g to %.3g)", a.Mean, a.Lo, a.Hi)
 	switch {
 	case math.IsNaN(a.Mean):
 		s = "no answer"
+	case a.Probs != nil:
+		s = fmt.Sprintf("%s: %.2f (%.2f to %.2f)", a.Label, a.Mean, a.Lo, a.Hi)
 	case a.Label != "":
 		s = fmt.Sprintf("%.2f (%.2f to %.2f)", a.Mean, a.Lo, a.Hi)
 	}
@@ -276,8 +297,14 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		at = at.Offset([]float64{offset})
 	}
 	a := &Answer{Notes: slices.Clone(w.row.notes), Outcome: math.NaN(), LogProb: math.NaN()}
+	if p.y.classes() {
+		if err := p.class(a, at, level); err != nil {
+			return nil, err
+		}
+		return a, p.score(a, at, cells)
+	}
 	at.Latent(w.lo[:], w.hi[:])
-	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0]}
+	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0], nil}
 	if p.labels() {
 		a.Label = p.label()
 		a.Mean = at.Prob(w.one[:], 1)[0]
@@ -296,8 +323,44 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	return a, p.score(a, at, cells)
 }
 
+// classesOf returns the number of classes that a posterior predicts, or 0.
+func classesOf(post Posterior) int {
+	lik, _ := post.At(pgsvi.NewSparse(post.Cols())).Likelihood().(pgsvi.Softmax)
+	return lik.Classes
+}
+
+// class answers with the likeliest class of one row.
+func (p *Predictor) class(a *Answer, at *pgsvi.Prediction, level float64) error {
+	if err := at.Err(); err != nil {
+		return err
+	}
+	a.Probs = at.Probs().RawRowView(0)
+	best := 0
+	for c, q := range a.Probs {
+		if q > a.Probs[best] {
+			best = c
+		}
+	}
+	m, v := at.Latent(nil, nil)
+	a.latent = latent{lik: at.Likelihood(), scores: append(m, v...)}
+	a.Label, a.Mean = p.y.Levels[best], a.Probs[best]
+	a.Lo, a.Hi = betaInterval(a.Mean, at.ProbSD(nil, float64(best))[0], level)
+	return nil
+}
+
+// betaInterval returns the interval, of the same probability on both sides, of a beta distribution
+// of that mean and standard deviation.
+func betaInterval(mean, sd, level float64) (lo, hi float64) {
+	n := mean*(1-mean)/(sd*sd) - 1 // the sum of its parameters
+	if !(sd > 0) || !(n > 0) || math.IsInf(n, 1) || mean*n < 1e-9 || (1-mean)*n < 1e-9 {
+		return mean, mean
+	}
+	tail := (1 - level) / 2
+	return mathext.InvRegIncBeta(mean*n, (1-mean)*n, tail), mathext.InvRegIncBeta(mean*n, (1-mean)*n, 1-tail)
+}
+
 // labels says that the outcome is one of two.
-func (p *Predictor) labels() bool { return p.trials || len(p.y.Levels) == 2 }
+func (p *Predictor) labels() bool { return p.trials || p.y.Positive != "" }
 
 // label returns the one whose probability is predicted.
 func (p *Predictor) label() string {
@@ -380,6 +443,10 @@ func (p *Predictor) ScoreAnswers(answers iter.Seq2[*Answer, error]) (*pgsvi.Scor
 			trials = append(trials, a.trials)
 		}
 		y = append(y, outcome)
+		if k := len(a.latent.scores) / 2; k > 0 {
+			mean, variance = append(mean, a.latent.scores[:k]...), append(variance, a.latent.scores[k:]...)
+			continue
+		}
 		mean, variance = append(mean, a.latent.mean), append(variance, a.latent.variance)
 	}
 	if len(y) == 0 {
@@ -556,6 +623,9 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	}
 	if n := p.post.Cols(); n != len(s.Design.names) {
 		return nil, fmt.Errorf("pgsvi: a predictor of %d features and %d columns: %w", len(s.Design.names), n, pgsvi.ErrFile)
+	}
+	if n := classesOf(p.post); n != len(p.Classes()) {
+		return nil, fmt.Errorf("pgsvi: a predictor of %d classes by a posterior of %d: %w", len(p.Classes()), n, pgsvi.ErrFile)
 	}
 	return p, nil
 }

@@ -721,7 +721,7 @@ func (r *reviewer) checkOutcome() {
 		r.hopeless = true
 	case s.Positive != "":
 		r.checkPositive(labels)
-	case len(labels) == 2 && !s.Quantity && !r.p.full:
+	case len(labels) == 2 && !s.Quantity && !s.Classes && !r.p.full:
 		both := sortLevels(slices.Collect(maps.Keys(labels)))
 		if both[0] == "-1" && (both[1] == "1" || both[1] == "+1") {
 			s.Positive = both[1] // as every model has them

@@ -21,6 +21,7 @@ var likelihoods = map[string]pgsvi.Likelihood{
 	"logit": pgsvi.BernoulliLogit{}, "probit": pgsvi.BernoulliProbit{}, "poisson": pgsvi.Poisson{},
 	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{}, "studentt": pgsvi.StudentT{},
 	"laplace": pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
+	"softmax": pgsvi.Softmax{},
 }
 
 // kernels are those of the flag -kernel, for lengths that are learned.
@@ -45,6 +46,7 @@ func choose[T any](what string, all map[string]T, name string) (v T, err error) 
 type input struct {
 	formula, columns *string
 	standardize      *bool
+	classes          bool // the outcome is one of several classes, be they numbers
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
@@ -84,6 +86,10 @@ func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.M
 		if f, err = formula.Parse(*in.formula); err != nil {
 			return nil, err
 		}
+	}
+	said := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
+	if in.classes && !slices.ContainsFunc(columns, said) {
+		columns = append(columns, data.Outcome(f.Outcome).Classes())
 	}
 	m, err := t.ModelOf(f, columns...)
 	if err != nil {
@@ -149,7 +155,7 @@ const mostPSIS = 1000
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
-	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential (default: by the outcome)")
+	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, softmax (default: by the outcome)")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")
@@ -166,6 +172,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
+		in.classes = *likelihood == "softmax"
 		m, err := in.model(c, t, columns)
 		if err != nil {
 			return err
@@ -256,6 +263,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
+		in.classes = *likelihood == "softmax"
 		m, err := in.model(c, t, columns)
 		if err != nil {
 			return err

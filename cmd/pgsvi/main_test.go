@@ -228,3 +228,47 @@ func TestTruth(t *testing.T) {
 		}
 	}
 }
+
+// TestClasses fits numbers as classes where -likelihood says so, and texts by themselves.
+func TestClasses(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	var numbers, texts strings.Builder
+	for _, b := range []*strings.Builder{&numbers, &texts} {
+		b.WriteString("a,b,y\n")
+	}
+	for range 120 {
+		c := rng.IntN(3)
+		x := fmt.Sprintf("%.3f,%.3f,", float64(c)+0.5*rng.NormFloat64(), rng.NormFloat64())
+		fmt.Fprintf(&numbers, "%s%d\n", x, c+1)
+		fmt.Fprintf(&texts, "%s%s\n", x, []string{"ant", "bee", "fly"}[c])
+	}
+	dir := t.TempDir()
+	var elbo [2]float64
+	for i, text := range []string{numbers.String(), texts.String()} {
+		path, model := filepath.Join(dir, fmt.Sprintf("%d.csv", i)), filepath.Join(dir, fmt.Sprintf("%d.pgsvi", i))
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"fit", "-formula", "y ~ .", "-prior-sd", "1", "-learn=false", "-o", model}
+		if i == 0 {
+			args = append(args, "-likelihood", "softmax")
+		}
+		status, out, stderr := run(t, append(args, path)...)
+		if status != 0 {
+			t.Fatalf("fit: %d\n%s", status, stderr)
+		}
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		elbo[i] = value(t, lines[len(lines)-1], "neg_elbo")
+		status, out, stderr = run(t, "predict", "-score", model, path)
+		want := []string{"row,class,P(1),P(2),P(3),note\n", "row,class,P(ant),P(bee),P(fly),note\n"}[i]
+		if status != 0 || !strings.HasPrefix(out, want) {
+			t.Errorf("predict: %d, %s\n%s", status, stderr, out)
+		}
+		if e := value(t, stderr, "error"); !(e < 0.4) || !(value(t, stderr, "bits") < math.Log2(3)) {
+			t.Errorf("score: %s", stderr)
+		}
+	}
+	if !(math.Abs(elbo[0]-elbo[1]) < 1e-6) {
+		t.Errorf("ELBOs %v of the same classes", elbo)
+	}
+}

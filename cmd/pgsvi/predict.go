@@ -26,21 +26,37 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		out := csv.NewWriter(c.stdout)
-		what := "mean"
+		head := []string{"row", "mean", "lo", "hi", "note"}
 		if _, label := p.Outcome(); label != "" {
-			what = "P(" + label + ")"
+			head[1] = "P(" + label + ")"
 		}
-		if err := out.Write([]string{"row", what, "lo", "hi", "note"}); err != nil {
+		classes := p.Classes()
+		if classes != nil {
+			head = []string{"row", "class"}
+			for _, name := range classes {
+				head = append(head, "P("+name+")")
+			}
+			head = append(head, "note")
+		}
+		if err := out.Write(head); err != nil {
 			return err
 		}
 		rows, failed := 0, 0
 		write := func(a *data.Answer, err error) error {
 			rows++
 			number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-			record := []string{strconv.Itoa(rows), number(a.Mean), number(a.Lo), number(a.Hi), strings.Join(a.Notes, "; ")}
+			record := []string{strconv.Itoa(rows), number(a.Mean), number(a.Lo), number(a.Hi)}
+			if classes != nil {
+				record = []string{strconv.Itoa(rows), a.Label}
+				for _, q := range a.Probs {
+					record = append(record, number(q))
+				}
+			}
+			record = append(record, strings.Join(a.Notes, "; "))
 			if err != nil {
 				failed++
-				record = []string{strconv.Itoa(rows), "", "", "", "error: " + plain(err)}
+				record = make([]string, len(head))
+				record[0], record[len(head)-1] = strconv.Itoa(rows), "error: "+plain(err)
 			}
 			return out.Write(record)
 		}
