@@ -239,13 +239,37 @@ func (p *Prediction) Calibration(y []float64, bins int) (*Calibration, error) {
 	return p.calibration(y, weight, bins)
 }
 
+// CalibrationOf is Calibration of the probability of one response, such as a class of Softmax: it
+// compares Prob of it with the share of the rows where y is that. The error wraps ErrParam as well
+// if the Likelihood has densities instead of probabilities, and ErrLabel if the response is outside
+// its Support.
+func (p *Prediction) CalibrationOf(response float64, y []float64, bins int) (*Calibration, error) {
+	facts := factsOf(p.lik)
+	switch {
+	case len(y) != p.Len():
+		return nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), p.Len(), ErrShape)
+	case !facts.discrete():
+		return nil, fmt.Errorf("pgsvi: calibration of %s, which has a density on %s: %w",
+			typeName(p.lik), facts.Support.describe(0), ErrParam)
+	}
+	if err := checkLabel(p.lik, response); err != nil {
+		return nil, fmt.Errorf("pgsvi: %w", err)
+	}
+	weight, is := make([]float64, len(y)), make([]float64, len(y))
+	for n, v := range y {
+		if err := checkLabel(p.likOf(n), v); err != nil {
+			return nil, fmt.Errorf("pgsvi: row %d: %w", n, err)
+		}
+		weight[n], is[n] = 1, indicator(v == response)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return calibrate(p.Prob(nil, response), is, weight, bins)
+}
+
 // calibration is Calibration of rows of these weights; those of weight 0 are left out.
 func (p *Prediction) calibration(y, weight []float64, bins int) (*Calibration, error) {
-	const normal = 10
-	if bins < 0 {
-		return nil, fmt.Errorf("pgsvi: calibration of %d bins: %w", bins, ErrParam)
-	}
-	bins = cmp.Or(bins, normal)
 	if factsOf(p.lik).Support != SignLabels {
 		return nil, fmt.Errorf("pgsvi: calibration of %s, whose responses are no labels −1 and +1: %w",
 			typeName(p.lik), ErrParam)
@@ -253,12 +277,23 @@ func (p *Prediction) calibration(y, weight []float64, bins int) (*Calibration, e
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	prob := p.Prob(nil, 1)
-	var rows []int
-	for n, w := range weight {
+	for n := range weight {
 		if err := checkLabel(p.lik, y[n]); err != nil {
 			return nil, fmt.Errorf("pgsvi: row %d: %w", n, err)
 		}
+	}
+	return calibrate(p.Prob(nil, 1), y, weight, bins)
+}
+
+// calibrate compares probabilities with whether y is above 0, in rows of these weights.
+func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
+	const normal = 10
+	if bins < 0 {
+		return nil, fmt.Errorf("pgsvi: calibration of %d bins: %w", bins, ErrParam)
+	}
+	bins = cmp.Or(bins, normal)
+	var rows []int
+	for n, w := range weight {
 		if w > 0 {
 			rows = append(rows, n)
 		}

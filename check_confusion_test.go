@@ -141,3 +141,62 @@ func TestDecide(t *testing.T) {
 		t.Errorf("decisions on real numbers: %v", err)
 	}
 }
+
+// TestCalibrationOf checks that of a label beside Calibration, and that of classes against counts.
+func TestCalibrationOf(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 9))
+	const n = 90
+	x, y, signs := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
+	for i := range n {
+		y[i] = float64(rng.IntN(3))
+		signs[i] = 2*min(y[i], 1) - 1
+		x.Set(i, 0, y[i]+rng.NormFloat64())
+	}
+	at := func(lik Likelihood, y []float64) *Prediction {
+		glm, err := NewGLM(x, y, lik, &GLMOptions{Intercept: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := glm.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return post.At(x)
+	}
+	two := at(BernoulliLogit{}, signs)
+	a, err := two.Calibration(signs, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := two.CalibrationOf(1, signs, 5); err != nil || fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Errorf("%v, %v, want %v", b, err, a)
+	}
+	three := at(Softmax{}, y)
+	for c := range 3 {
+		cal, err := three.CalibrationOf(float64(c), y, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, seen, want := 0, 0.0, 0.0
+		for _, b := range cal.Bins {
+			rows += b.Rows
+			seen += float64(b.Rows) * b.Observed
+		}
+		for _, v := range y {
+			want += indicator(v == float64(c))
+		}
+		if rows != n || math.Abs(seen-want) > 1e-9 {
+			t.Errorf("class %d: %d rows, %v of them, want %v", c, rows, seen, want)
+		}
+	}
+	for _, bad := range []struct {
+		response float64
+		y        []float64
+		bins     int
+		want     error
+	}{{3, y, 0, ErrLabel}, {0, y[1:], 0, ErrShape}, {0, signs, 0, ErrLabel}, {0, y, -1, ErrParam}} {
+		if _, err := three.CalibrationOf(bad.response, bad.y, bad.bins); !errors.Is(err, bad.want) {
+			t.Errorf("%v, %d bins: %v, want %v", bad.response, bad.bins, err, bad.want)
+		}
+	}
+}
