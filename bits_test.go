@@ -83,7 +83,12 @@ func (b fitBits) prediction(p *pgsvi.Prediction) error {
 	return err
 }
 
-func (b fitBits) saved(p interface{ Save(io.Writer) error }) error { return p.Save(b) }
+func (b fitBits) saved(p interface{ Save(io.Writer) error }) error {
+	if g, ok := p.(*pgsvi.GLMPosterior); ok {
+		p = g.WithoutRows()
+	}
+	return p.Save(b)
+}
 
 // resumed saves the run r of s on m, and goes on with it.
 func (b fitBits) resumed(r *pgsvi.Result, m pgsvi.Model, of *pgsvi.Solver) error {

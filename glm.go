@@ -38,6 +38,8 @@ type GLM struct {
 	// what is gone through where the rows are not kept; lin is then that of a sample of them
 	rows      *glmRows
 	variances []float64 // of the weights' columns; nil: those of lin
+	// o_n as given: that of the terms has the prior mean in it
+	offset []float64
 }
 
 // GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean no intercept,
@@ -408,6 +410,7 @@ func (g *GLM) dropWeightless() {
 
 // addPriorMean makes the terms functions of Xᵀ(w − μ0).
 func (g *GLM) addPriorMean() {
+	g.offset = g.lin.Terms.Offset
 	zero := true
 	for _, m := range g.lin.Prior.Mean {
 		zero = zero && m == 0
@@ -800,7 +803,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if err != nil {
 		return nil, nil, nil, prefixed(err)
 	}
-	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows, variances: l.glm.variances}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows, variances: l.glm.variances, offset: l.glm.offset}
 	g.opt.Learn = nil
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
@@ -864,6 +867,7 @@ type GLMPosterior struct {
 	cov   gauss.Cov
 	rows  int
 	means []float64 // GLM.means
+	data  *seenRows // all rows, where they are few; nil: not known
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
@@ -871,7 +875,7 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 	if len(mean) == len(g.lin.Prior.Mean) {
 		floats.Add(mean, g.lin.Prior.Mean)
 	}
-	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means}
+	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
 }
 
 // priorPosterior returns the posterior of no data.

@@ -51,6 +51,7 @@ type savedGLM struct {
 	Prior      gauss.SavedPrior   `json:"prior"`
 	Means      save.List[float64] `json:"columnMeans,omitempty"` // files of before have none
 	ClassNames save.List[string]  `json:"classNames,omitempty"`
+	Seen       *savedSeen         `json:"data,omitempty"` // files of before have none
 }
 
 // savedCov is one of the forms of a gauss.Cov.
@@ -80,9 +81,11 @@ type savedDual struct {
 
 // Save writes p; Load restores it to the same bits, ready for predictions and updates. The format
 // is a line that names the kind of file, JSON, and a checksum. A full covariance takes D²/2
-// numbers. More than 2000 weights that outnumber the rows also store the data. The error is that
-// of w. It wraps ErrParam if the name of a weight is not UTF-8, if the likelihood's type is not
-// registered (Register), or if encoding/json cannot write and read it.
+// numbers. Up to 4096 rows of data are stored too, for Update and Remove; WithoutRows leaves them
+// out. More than 2000 weights that outnumber the rows always store the data.
+//
+// The error is that of w. It wraps ErrParam if the name of a weight is not UTF-8, if the
+// likelihood's type is not registered (Register), or if encoding/json cannot write and read it.
 func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of weight", p.names); err != nil {
 		return err
@@ -90,7 +93,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of class", p.opt.ClassNames); err != nil {
 		return err
 	}
-	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means}
+	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows()}
 	switch c := p.cov.(type) {
 	case *gauss.Full:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
@@ -146,6 +149,9 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 		return nil, err
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
+	if err := p.loadRows(s.Seen); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 

@@ -724,6 +724,7 @@ func TestStreamRemoveAll(t *testing.T) {
 // One row without expectations does not take its block along.
 func TestStreamSalvage(t *testing.T) {
 	s := newStream(t, 1, Poisson{}, nil)
+	learnInBlocks(s, 1024)
 	err := s.AddAll(context.Background(), func(yield func(Row, error) bool) {
 		for i := range 1024 {
 			r := Row{Val: []float64{1}, Y: 2}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -16,7 +15,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -30,11 +28,11 @@ import (
 //
 // a proximal step with r = 0 in which q is the prior. It has no step size.
 //
-// The contribution of a row depends on q at the time: early rows were seen under a wide q. The
-// rows with the largest variance of η, for which this matters most, are kept with their sites,
-// some thousands at a time. They are solved for again at intervals and before each Posterior.
-// Blocks are counted in rows from the start, so that the result is the same to the last bit
-// however the rows are grouped.
+// Up to 4096 rows, of 2²⁴ values, are kept, and a Posterior is a fit of them all. From then on the contribution of
+// a row depends on q at the time: early rows were seen under a wide q. The rows with the largest
+// variance of η, for which this matters most, are kept with their sites, some thousands at a time.
+// They are solved for again at intervals and before each Posterior. Blocks are counted in rows from
+// the start, so that the result is the same to the last bit however the rows are grouped.
 //
 // The order of the rows matters. If rows are sorted, for example by response, the first blocks
 // move the posterior far away, and it does not come all the way back. Shuffle a file once, or fit
@@ -51,6 +49,10 @@ type glmStream struct {
 	size  int // of a block of dense rows
 	rows  int // in w; those in buf come on top
 	seen  int // rows handed over
+
+	past *rowBuffer    // all rows in w, while they are few; nil: not known
+	from *GLMPosterior // the posterior of these rows; nil: it is yet to be made
+	made bool          // w is that of from
 
 	halt   parallel.Halt // while something is under way that can be canceled
 	thin   bool          // the kept rows are too many,
@@ -125,6 +127,7 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	s := newGLMStream(g)
 	s.w.CopyFrom(w)
 	copy(s.w.Mean, g.lin.Prior.Mean)
+	s.past, s.made = newRowBuffer(len(g.lin.Names)), true
 	return &GLMStream{s}, nil
 }
 
@@ -151,41 +154,43 @@ func newGLMStream(g *GLM) *glmStream {
 // ErrMemory if D is too large for GLMOptions.MaxMemory. It takes about 22 D² numbers and D³/3
 // operations for any form of the covariance.
 func (p *GLMPosterior) Stream() (*GLMStream, error) {
-	return p.streamUntil(nil)
-}
-
-// streamUntil is Stream, whose error is that of h where that has stopped.
-func (p *GLMPosterior) streamUntil(h *parallel.Halt) (*GLMStream, error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
 	}
 	if err := p.opt.checkStream(p.Dim()); err != nil {
 		return nil, err
 	}
-	w, err := p.cov.State(h)
-	if err != nil {
+	s := p.stream()
+	if !s.sited() {
+		s.past = nil
+	}
+	s.g.opt.Covariance = FullCovariance
+	if err := s.begun(nil); err != nil {
 		return nil, err
 	}
-	g := &GLM{lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names}, opt: p.opt, means: p.means}
-	s := newGLMStream(g)
-	s.w.CopyFrom(w)
-	copy(s.w.Mean, p.mean)
-	s.rows, s.seen = p.rows, p.rows
 	return &GLMStream{s}, nil
 }
 
-// Update returns the posterior with further rows added, each seen once (online learning). It does
-// not change p. The result differs slightly from one fit to all rows, as the contributions of
-// earlier rows are not revised; bench/README.md has measurements. The errors are those of
-// Stream.AddAll and GLMPosterior.Stream; the posterior is then nil.
+// Update returns the posterior with further rows added (online learning). It does not change p.
+//
+// Of up to 4096 rows in all, of 2²⁴ values, it is the posterior of a fit of all of them, in the
+// family of p. Of more rows it is that of one pass over the new ones, with a full covariance; contributions of
+// earlier rows are not revised, but for some thousands; bench/README.md has measurements. A
+// posterior that does not have its rows, as of GLMPosterior.WithoutRows, is updated by one pass.
+//
+// The errors are those of Stream.AddAll and GLMPosterior.Stream; the posterior is then nil.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
 	return p.changed(ctx, rows, (*GLMStream).AddAll)
 }
 
-// Remove returns the posterior without rows that it has seen. It does not change p. With Gaussian
-// noise the result is exact to 1e-6 standard deviations. With other likelihoods it is usually
-// within some thousandths of a standard deviation of a streaming pass without the rows. It is
-// less accurate if little information is left.
+// Remove returns the posterior without rows that it has seen (machine unlearning). It does not
+// change p.
+//
+// A posterior of up to 4096 rows that has its rows becomes that of a fit of those that stay, if
+// rows with these values, responses, offsets and weights are among them. Otherwise their
+// contributions are taken out. With Gaussian noise the result is then exact to 1e-6 standard
+// deviations. With other likelihoods it is usually within some thousandths of a standard deviation
+// of a streaming pass without the rows. It is less accurate if little information is left.
 //
 // The errors are those of Stream.RemoveAll and GLMPosterior.Stream; the posterior is then nil. An
 // error that wraps ErrNotPosDef means that float64 is not accurate enough, or that the mean may
@@ -196,16 +201,24 @@ func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (
 
 // changed returns the posterior of what change makes of the stream from p.
 func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error], change func(*GLMStream, context.Context, iter.Seq2[Row, error]) error) (*GLMPosterior, error) {
-	var h parallel.Halt
-	h.Watch(ctx)
-	s, err := p.streamUntil(&h)
-	if err != nil {
-		return nil, prefixed(err)
-	}
-	if err := change(s, ctx, rows); err != nil {
+	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
 	}
-	q, err := s.engine.posterior(ctx)
+	s := p.stream()
+	if s.past == nil {
+		if err := p.opt.checkStream(p.Dim()); err != nil {
+			return nil, err
+		}
+		var h parallel.Halt
+		h.Watch(ctx)
+		if err := s.begun(&h); err != nil {
+			return nil, prefixed(err)
+		}
+	}
+	if err := change(&GLMStream{s}, ctx, rows); err != nil {
+		return nil, err
+	}
+	q, err := s.posterior(ctx)
 	return q, prefixed(err)
 }
 
@@ -236,6 +249,9 @@ func (s *glmStream) settle(ctx context.Context) error {
 	}
 	s.begin(ctx)
 	defer s.halt.Forget()
+	if err := s.open(); err != nil {
+		return err
+	}
 	if s.full() {
 		if err := s.flush(); err != nil {
 			return err
@@ -385,6 +401,10 @@ func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 // operations apart from its rows, which are cheap, and small, where they are sparse.
 func (s *glmStream) full() bool {
 	n := s.size
+	if s.past != nil {
+		x, y := s.past.design(), s.buf.design()
+		return x.Rows+y.Rows > mostKept || valuesOf(x)+valuesOf(y) > mostSeen
+	}
 	if s.buf.x.Sparse != nil {
 		n = max(n, 8*s.dim())
 	}
@@ -420,6 +440,9 @@ func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	if err := s.settle(ctx); err != nil {
 		return nil, err
 	}
+	if s.past != nil {
+		return s.whole(ctx)
+	}
 	s.begin(ctx)
 	defer s.halt.Forget()
 	w := &gauss.State{}
@@ -450,7 +473,11 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	if err == nil {
 		s.begin(ctx)
 		defer s.halt.Forget()
-		err = s.remove(ctx, rows)
+		if s.past != nil {
+			err = s.removeKnown(ctx, rows)
+		} else {
+			err = s.remove(ctx, rows)
+		}
 	}
 	if h := s.halt.Err(); h != nil && err != nil {
 		return fmt.Errorf("pgsvi: canceled while rows were removed: %w", h)
@@ -777,143 +804,4 @@ func (t *rowBuffer) terms(lik Likelihood, first int) *term.Terms {
 		r.Offset, r.Weight = t.offset, t.weight
 	}
 	return r
-}
-
-// glmStreamFile is the file of a GLMStream.
-var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
-
-// savedGLMStream is a glmStream as JSON.
-type savedGLMStream struct {
-	Likelihood save.Value         `json:"likelihood"`
-	Names      save.List[string]  `json:"names"` // of the weights
-	Intercept  bool               `json:"intercept"`
-	Prior      gauss.SavedPrior   `json:"prior"`
-	Given      int                `json:"given"`
-	Rows       int                `json:"rows"`
-	Mean       save.List[float64] `json:"mean"`
-	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
-	// what is left of it, where it has twice the digits
-	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
-	Buffer       savedBuffer        `json:"buffer"`
-	Kept         savedKept          `json:"kept"`
-	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
-}
-
-// savedBuffer is a rowBuffer.
-type savedBuffer struct {
-	design.SavedRows
-	Y      save.List[float64] `json:"y"`
-	Offset save.List[float64] `json:"offset"`
-	Weight save.List[float64] `json:"weight"`
-}
-
-// savedKept are keptRows.
-type savedKept struct {
-	savedBuffer
-	Gamma save.List[float64] `json:"gamma"`
-	A     save.List[float64] `json:"a"`
-	M     save.List[float64] `json:"m"`
-	Least float64            `json:"least"`
-}
-
-// savedPace is a pace.
-type savedPace struct {
-	Mean      float64 `json:"mean"`
-	Precision float64 `json:"precision"`
-	Age       int     `json:"age"`
-}
-
-func (s *glmStream) save(w io.Writer) error {
-	if err := s.settle(context.Background()); err != nil {
-		return prefixed(err)
-	}
-	if err := checkText("the name of weight", s.g.lin.Names); err != nil {
-		return err
-	}
-	lik, err := saveValue(likOf(s.g.lin.Terms))
-	if err != nil {
-		return err
-	}
-	k, p := &s.kept, &s.block.Pace
-	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept, Prior: s.g.lin.Prior.Save(),
-		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()), PrecisionLow: s.w.PackLow(),
-		Buffer: s.buf.save(), Kept: savedKept{k.save(), k.gamma, k.a, k.m, k.least}}
-	after := []float64{p.After.Mean, p.After.Precision}
-	// if not, every step is checked, as without a measurement
-	if _, finite := dense.AllFinite(after); p.Measured && finite {
-		saved.Pace = &savedPace{after[0], after[1], p.Age}
-	}
-	return saveTo(w, glmStreamFile, saved)
-}
-
-// loadStream reads a GLMStream of a file.
-func (*GLMPosterior) loadStream(r io.Reader) (*GLMStream, error) {
-	return loadFrom(r, glmStreamFile, (*savedGLMStream).load)
-}
-
-func (s *savedGLMStream) load() (*GLMStream, error) {
-	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 || max(s.Rows, s.Given) > save.Most {
-		return nil, fmt.Errorf("%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d, s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
-	}
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
-	if err != nil {
-		return nil, err
-	}
-	prior, err := s.Prior.Load()
-	if err != nil {
-		return nil, err
-	}
-	w, err := gauss.LoadPrecision(s.Precision, s.PrecisionLow, d, "precision")
-	if err != nil {
-		return nil, err
-	}
-	g := &GLM{lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names}, opt: GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance}}
-	t := newGLMStream(g)
-	copy(w.Mean, s.Mean)
-	t.w, t.rows, t.seen = *w, s.Rows, s.Given
-	if err := t.buf.load(&s.Buffer, lik); err != nil {
-		return nil, fmt.Errorf("rows of the next block: %w", err)
-	}
-	k, n := &t.kept, len(s.Kept.Y)
-	if err := k.load(&s.Kept.savedBuffer, lik); err != nil {
-		return nil, fmt.Errorf("kept rows: %w", err)
-	}
-	if len(s.Kept.Gamma) != n || len(s.Kept.A) != n || len(s.Kept.M) != n || !(s.Kept.Least >= 0) {
-		return nil, fmt.Errorf("%d kept rows with %d, %d and %d site parameters: %w", n, len(s.Kept.Gamma), len(s.Kept.A), len(s.Kept.M), ErrShape)
-	}
-	k.gamma, k.a, k.m, k.least = s.Kept.Gamma, s.Kept.A, s.Kept.M, s.Kept.Least
-	if p := s.Pace; p != nil {
-		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision}, Age: p.Age, Measured: true}
-	}
-	return &GLMStream{t}, nil
-}
-
-// load takes over saved rows of responses that lik has.
-func (t *rowBuffer) load(s *savedBuffer, lik Likelihood) error {
-	n, d := len(s.Y), t.x.Cols
-	if len(s.Offset) != n || len(s.Weight) != n {
-		return fmt.Errorf("%d rows with %d offsets and %d weights: %w", n, len(s.Offset), len(s.Weight), ErrShape)
-	}
-	x, err := s.SavedRows.Load(n, d)
-	if err != nil {
-		return err
-	}
-	for i, y := range s.Y {
-		if err := checkLabel(lik, y); err != nil {
-			return fmt.Errorf("row %d: %w", i, err)
-		}
-		if w := s.Weight[i]; !(w > 0) {
-			return fmt.Errorf("row %d has weight %v: %w", i, w, ErrParam)
-		}
-		t.plain = t.plain && s.Offset[i] == 0 && s.Weight[i] == 1
-	}
-	t.y, t.offset, t.weight = s.Y, s.Offset, s.Weight
-	if x.Sparse != nil {
-		t.sp = *x.Sparse
-		t.x.Sparse = &t.sp
-		return nil
-	}
-	t.x.Dense = x.Dense
-	return nil
 }

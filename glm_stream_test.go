@@ -25,6 +25,13 @@ func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStre
 	return s
 }
 
+// learnInBlocks makes s, of which nothing is known yet, learn from its first rows in blocks of so many
+// too, as from those after the first some thousand.
+func learnInBlocks(s *GLMStream, size int) {
+	e := s.engine.(*glmStream)
+	e.size, e.past = size, nil
+}
+
 func streamPosterior(t testing.TB, s *GLMStream) *GLMPosterior {
 	t.Helper()
 	p, err := s.Posterior()
@@ -109,7 +116,7 @@ func TestStreamCorpus(t *testing.T) {
 		_, res := fitGLM(t, g, nil)
 		_, cols := c.x.Dims()
 		s := newStream(t, cols, c.lik, c.opt)
-		s.engine.(*glmStream).size = 16
+		learnInBlocks(s, 16)
 		if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -466,6 +473,7 @@ func TestStreamLastBlock(t *testing.T) {
 	c := toyGLM("", 900, 4, BernoulliLogit{}, 105, nil)
 	best, _ := fitGLM(t, c.glm(t, c.x), nil)
 	s := newStream(t, 4, c.lik, nil)
+	learnInBlocks(s, 1024)
 	if err := s.AddAll(context.Background(), Rows(c.x, c.y)); err != nil {
 		t.Fatal(err)
 	}
@@ -575,6 +583,9 @@ func TestRemoveCollinear(t *testing.T) {
 		if err != nil {
 			continue
 		}
+		if seed%4 < 2 {
+			p = p.WithoutRows()
+		}
 		more, err := p.Update(ctx, rows(n/2, n))
 		if err != nil {
 			continue
@@ -603,21 +614,22 @@ func TestRemoveCollinear(t *testing.T) {
 	t.Logf("%d of %d problems have an answer", right, problems)
 }
 
-// mostMoved is the part of random updates or removals, one in so many, that may be a standard
-// deviation or more from a fit. Of a thousand problems it is one in 14 of updates, and one in 11 of
+// mostMoved is the part of random updates or removals of posteriors without their rows, one in so
+// many, that may be a standard deviation or more from a fit. Of a thousand problems it is one in 14 of updates, and one in 11 of
 // removals.
 const mostMoved = 8
 
 // movedRows counts how far updates, or removals, of random problems are from a fit.
 type movedRows struct {
 	what                            string
+	fits                            bool // of all rows
 	done, refused, near, far, wrong int
-	worst                           float64
+	other                           int // at another optimum
 }
 
 // count judges got, which is nil where err is not, by a fit of the same rows: to 1e-6 standard
-// deviations with Gaussian noise, and to one with other likelihoods, of which an order of the rows
-// is a part.
+// deviations with Gaussian noise, and to one with other likelihoods, for which the order of the
+// rows matters.
 func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *GLMPosterior, err error) {
 	t.Helper()
 	c.done++
@@ -630,10 +642,17 @@ func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *
 	}
 	m, s := apart(got, fit)
 	most := 1.0
-	if _, ok := p.lik.(GaussianNoise); ok {
+	switch p.lik.(type) {
+	case GaussianNoise:
 		most = 1e-6
-	} else {
-		c.worst = max(c.worst, m)
+		if c.fits { // of rows in another order, which may be nearly collinear
+			most = 1e-4
+		}
+	case StudentT:
+		if c.fits && m > 0.1 { // of which there may be several optima
+			c.other++
+			return
+		}
 	}
 	switch {
 	case !(m <= most && s <= most):
@@ -647,8 +666,12 @@ func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *
 }
 
 func (c *movedRows) String() string {
-	return fmt.Sprintf("of %d %s %d are refused, %d within 0.1 standard deviations, %d within 1, %d wrong", c.done, c.what, c.refused, c.near, c.far, c.wrong)
+	return fmt.Sprintf("of %d %s %d are refused, %d within 0.1 standard deviations, %d within 1, %d wrong, %d at another optimum",
+		c.done, c.what, c.refused, c.near, c.far, c.wrong, c.other)
 }
+
+// with returns p.
+func (p *GLMPosterior) with() *GLMPosterior { return p }
 
 // Random posteriors to which rows are added, and from which they are taken, are those of fits of
 // the same rows.
@@ -657,7 +680,8 @@ func (c *movedRows) String() string {
 func TestUpdateRandom(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	updates, removals := movedRows{what: "updates"}, movedRows{what: "removals"}
+	updates := [2]movedRows{{what: "updates", fits: true}, {what: "updates without rows"}}
+	removals := [2]movedRows{{what: "removals", fits: true}, {what: "removals without rows"}}
 	seeds := mixedSeeds(longer(400, 100))
 	for seed := uint64(*trustFrom); seed < uint64(*trustFrom)+seeds; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 18))
@@ -682,15 +706,17 @@ func TestUpdateRandom(t *testing.T) {
 			continue
 		}
 		rows := p.selectRows(order[:moved]).rows()
-		updated, err := left.Update(ctx, rows)
-		updates.count(t, seed, p, updated, all, err)
-		removed, err := all.Remove(ctx, rows)
-		removals.count(t, seed, p, removed, left, err)
+		for i, way := range []func(*GLMPosterior) *GLMPosterior{(*GLMPosterior).with, (*GLMPosterior).WithoutRows} {
+			updated, err := way(left).Update(ctx, rows)
+			updates[i].count(t, seed, p, updated, all, err)
+			removed, err := way(all).Remove(ctx, rows)
+			removals[i].count(t, seed, p, removed, left, err)
+		}
 	}
-	for _, c := range []*movedRows{&updates, &removals} {
+	for _, c := range []*movedRows{&updates[0], &removals[0], &updates[1], &removals[1]} {
 		t.Log(c)
 		// a pass over few rows is no fit: by how much it differs is not said
-		if c.wrong > c.done/mostMoved {
+		if most := c.done / mostMoved; c.wrong > most || c.fits && (c.wrong+c.refused+c.far > 0 || c.other > c.done/100) {
 			t.Errorf("%v", c)
 		}
 	}

@@ -549,10 +549,8 @@ func TestStreamSpan(t *testing.T) {
 	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliProbit{}} {
 		g, _ := spanProblem(t, lik)
 		n, d := g.lin.X.Rows, g.lin.X.Cols
-		s, err := NewGLMStream(d, lik, &GLMOptions{PriorSD: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newStream(t, d, lik, &GLMOptions{PriorSD: 2})
+		learnInBlocks(s, 1024)
 		for i := range n {
 			_, row := g.lin.X.Row(i)
 			if err := s.Add(Row{Val: row, Y: g.lin.Terms.Y[i]}); err != nil {

@@ -215,7 +215,7 @@ func TestLoadStreamErrors(t *testing.T) {
 		file *bytes.Buffer
 	}{{x, &dense}, {SparseOf(x), &sparse}} {
 		s := newStream(t, 2, BernoulliLogit{}, nil)
-		s.engine.(*glmStream).size = 2 // so that two rows are kept and one waits
+		learnInBlocks(s, 2) // so that two rows are kept and one waits
 		if err := errors.Join(s.AddAll(ctx, Rows(c.x, y)), s.Save(c.file)); err != nil {
 			t.Fatal(err)
 		}

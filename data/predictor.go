@@ -459,10 +459,10 @@ func (p *Predictor) ScoreAnswers(answers iter.Seq2[*Answer, error]) (*pgsvi.Scor
 	return at.Scores(y)
 }
 
-// Update returns a Predictor that has learned further rows, each seen once (online learning). It
-// does not change p. Levels that were new are learned as one. What the encoder knows of the columns
-// stays. Only a GLM can be updated. The error wraps ErrParam for another posterior; otherwise it is
-// that of Encoder.Data or of GLMPosterior.Update.
+// Update returns a Predictor that has learned further rows (online learning). It does not change
+// p. Levels that were new are learned as one. What the encoder knows of the columns stays. Only a
+// GLM can be updated. The error wraps ErrParam for another posterior; otherwise it is that of
+// Encoder.Data or of GLMPosterior.Update.
 func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
@@ -526,7 +526,8 @@ type saved struct {
 var predictorFile = save.Kind{Name: "Predictor", Version: 1}
 
 // Save writes the predictor: encoder, formula and posterior, with a checksum. LoadPredictor reads
-// it back to the same bits. The errors are those of w.
+// it back to the same bits. The file of a GLM of up to 4096 rows has these too, for Update; make
+// the predictor of GLMPosterior.WithoutRows to leave them out. The errors are those of w.
 func (p *Predictor) Save(w io.Writer) error {
 	name, err := posteriorName(p.post)
 	if err != nil {

@@ -1,0 +1,208 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// glmStreamFile is the file of a GLMStream.
+var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
+
+// savedGLMStream is a glmStream as JSON.
+type savedGLMStream struct {
+	Likelihood save.Value         `json:"likelihood"`
+	Names      save.List[string]  `json:"names"` // of the weights
+	Intercept  bool               `json:"intercept"`
+	Prior      gauss.SavedPrior   `json:"prior"`
+	Given      int                `json:"given"`
+	Rows       int                `json:"rows"`
+	Mean       save.List[float64] `json:"mean"`
+	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
+	// what is left of it, where it has twice the digits
+	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
+	Past         *savedBuffer       `json:"past,omitempty"` // all rows of w; nil if they are not known
+	Buffer       savedBuffer        `json:"buffer"`
+	Kept         savedKept          `json:"kept"`
+	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
+}
+
+// savedBuffer is a rowBuffer.
+type savedBuffer struct {
+	design.SavedRows
+	Y      save.List[float64] `json:"y"`
+	Offset save.List[float64] `json:"offset"`
+	Weight save.List[float64] `json:"weight"`
+}
+
+// savedKept are keptRows.
+type savedKept struct {
+	savedBuffer
+	Gamma save.List[float64] `json:"gamma"`
+	A     save.List[float64] `json:"a"`
+	M     save.List[float64] `json:"m"`
+	Least float64            `json:"least"`
+}
+
+// savedPace is a pace.
+type savedPace struct {
+	Mean      float64 `json:"mean"`
+	Precision float64 `json:"precision"`
+	Age       int     `json:"age"`
+}
+
+func (s *glmStream) save(w io.Writer) error {
+	if err := s.settle(context.Background()); err != nil {
+		return prefixed(err)
+	}
+	if err := s.begun(nil); err != nil {
+		return prefixed(err)
+	}
+	if err := checkText("the name of weight", s.g.lin.Names); err != nil {
+		return err
+	}
+	lik, err := saveValue(likOf(s.g.lin.Terms))
+	if err != nil {
+		return err
+	}
+	k, p := &s.kept, &s.block.Pace
+	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept, Prior: s.g.lin.Prior.Save(),
+		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()), PrecisionLow: s.w.PackLow(),
+		Buffer: s.buf.save(), Kept: savedKept{k.save(), k.gamma, k.a, k.m, k.least}}
+	if s.past != nil {
+		past := s.past.save()
+		saved.Past = &past
+	}
+	after := []float64{p.After.Mean, p.After.Precision}
+	// if not, every step is checked, as without a measurement
+	if _, finite := dense.AllFinite(after); p.Measured && finite {
+		saved.Pace = &savedPace{after[0], after[1], p.Age}
+	}
+	return saveTo(w, glmStreamFile, saved)
+}
+
+// loadStream reads a GLMStream of a file.
+func (*GLMPosterior) loadStream(r io.Reader) (*GLMStream, error) {
+	return loadFrom(r, glmStreamFile, (*savedGLMStream).load)
+}
+
+func (s *savedGLMStream) load() (*GLMStream, error) {
+	d := len(s.Names)
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 || max(s.Rows, s.Given) > save.Most {
+		return nil, fmt.Errorf("%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d, s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
+	}
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	if err != nil {
+		return nil, err
+	}
+	prior, err := s.Prior.Load()
+	if err != nil {
+		return nil, err
+	}
+	w, err := gauss.LoadPrecision(s.Precision, s.PrecisionLow, d, "precision")
+	if err != nil {
+		return nil, err
+	}
+	g := &GLM{
+		lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: *prior, Names: s.Names},
+		opt: GLMOptions{Intercept: s.Intercept, Covariance: FullCovariance},
+	}
+	t := newGLMStream(g)
+	copy(w.Mean, s.Mean)
+	t.w, t.made, t.rows, t.seen = *w, true, s.Rows, s.Given
+	if err := t.buf.load(&s.Buffer, lik); err != nil {
+		return nil, fmt.Errorf("rows of the next block: %w", err)
+	}
+	if s.Past != nil {
+		t.past = newRowBuffer(d)
+		if err := t.past.load(s.Past, lik); err != nil {
+			return nil, fmt.Errorf("rows of before: %w", err)
+		}
+		if n := t.past.rows(); n != s.Rows || n > mostKept {
+			return nil, fmt.Errorf("%d rows of before, of %d: %w", n, s.Rows, ErrShape)
+		}
+	}
+	k, n := &t.kept, len(s.Kept.Y)
+	if err := k.load(&s.Kept.savedBuffer, lik); err != nil {
+		return nil, fmt.Errorf("kept rows: %w", err)
+	}
+	if len(s.Kept.Gamma) != n || len(s.Kept.A) != n || len(s.Kept.M) != n || !(s.Kept.Least >= 0) {
+		return nil, fmt.Errorf("%d kept rows with %d, %d and %d site parameters: %w", n, len(s.Kept.Gamma), len(s.Kept.A), len(s.Kept.M), ErrShape)
+	}
+	k.gamma, k.a, k.m, k.least = s.Kept.Gamma, s.Kept.A, s.Kept.M, s.Kept.Least
+	if p := s.Pace; p != nil {
+		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision}, Age: p.Age, Measured: true}
+	}
+	return &GLMStream{t}, nil
+}
+
+// load takes over saved rows of responses that lik has.
+func (t *rowBuffer) load(s *savedBuffer, lik Likelihood) error {
+	n, d := len(s.Y), t.x.Cols
+	if len(s.Offset) != n || len(s.Weight) != n {
+		return fmt.Errorf("%d rows with %d offsets and %d weights: %w", n, len(s.Offset), len(s.Weight), ErrShape)
+	}
+	x, err := s.SavedRows.Load(n, d)
+	if err != nil {
+		return err
+	}
+	for i, y := range s.Y {
+		if err := checkLabel(lik, y); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		if w := s.Weight[i]; !(w > 0) {
+			return fmt.Errorf("row %d has weight %v: %w", i, w, ErrParam)
+		}
+		t.plain = t.plain && s.Offset[i] == 0 && s.Weight[i] == 1
+	}
+	t.y, t.offset, t.weight = s.Y, s.Offset, s.Weight
+	if x.Sparse != nil {
+		t.sp = *x.Sparse
+		t.x.Sparse = &t.sp
+		return nil
+	}
+	t.x.Dense = x.Dense
+	return nil
+}
+
+// savedSeen are seenRows, and what a fit of them takes.
+type savedSeen struct {
+	savedBuffer
+	Covariance Covariance `json:"covariance"`
+	Rank       int        `json:"rank,omitempty"`
+}
+
+// save returns the rows of p as they are saved, nil for none.
+func (p *GLMPosterior) savedRows() *savedSeen {
+	if p.data == nil {
+		return nil
+	}
+	return &savedSeen{p.data.rows(p.Dim()).save(), p.opt.Covariance, p.opt.Rank}
+}
+
+// loadRows makes s the rows of p, whose covariance is loaded.
+func (p *GLMPosterior) loadRows(s *savedSeen) error {
+	if s == nil {
+		return nil
+	}
+	t := newRowBuffer(p.Dim())
+	if err := t.load(&s.savedBuffer, p.lik); err != nil {
+		return fmt.Errorf("rows of the data: %w", err)
+	}
+	if n := t.rows(); n != p.rows || n > mostKept {
+		return fmt.Errorf("%d rows of the data, of %d: %w", n, p.rows, ErrShape)
+	}
+	if s.Covariance < AutoCovariance || s.Covariance > DiagonalCovariance || s.Rank < 0 || s.Rank > save.Most {
+		return fmt.Errorf("covariance %d of rank %d: %w", s.Covariance, s.Rank, ErrShape)
+	}
+	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
+	p.data = &seenRows{t.design(), t.y, t.offset, t.weight}
+	return nil
+}
