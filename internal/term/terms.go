@@ -227,6 +227,7 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		return err
 	}
 	sum, certain, wild := 0.0, true, false
+	pull := 0.0 // ½∂₁ᵀΔK∂₁ ≤ ½pull², of the latent covariance K that c is left of
 	for i, e := range s.E {
 		var o float64
 		if t.Offset != nil {
@@ -234,7 +235,9 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		}
 		sum += s.bound[i] + dense.Epsilon*math.Abs(s.D1[i])*(math.Abs(s.M[i])+math.Abs(o))
 		if t.Blur != nil {
-			sum += 0.5 * math.Abs(s.Tg[i]) * t.Blur[t.termOf(batch, i)]
+			b := t.Blur[t.termOf(batch, i)]
+			sum += 0.5 * math.Abs(s.Tg[i]) * b
+			pull += math.Abs(s.D1[i]) * math.Sqrt(b)
 		}
 		wild = wild || s.lost[i]
 		certain = certain && !s.far[i] && s.Tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
@@ -242,7 +245,7 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
 		}
 	}
-	s.Err, s.Certain, s.Wild = sum, certain, wild
+	s.Err, s.Certain, s.Wild = sum+0.5*pull*pull, certain, wild
 	return nil
 }
 
