@@ -67,7 +67,8 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 		for field, text = libsvmField(text); len(field) > 0; field, text = libsvmField(text) {
 			word, count, ok := bytes.Cut(field, []byte{':'})
 			if !ok {
-				return nil, s.fail(pgsvi.ErrShape, "found %s, want word:count", csvQuote(string(field)))
+				return nil, s.fail(pgsvi.ErrShape, "found %s, want word:count",
+					csvQuote(string(field)))
 			}
 			w, err := s.integer(word, "word", 0, most-1)
 			if err != nil {
@@ -83,7 +84,8 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 		line := entries[start:]
 		slices.SortFunc(line, corpusEntry.compare) // faster than all of them at the end
 		if found := len(line); found != n {
-			return nil, s.fail(pgsvi.ErrShape, "found %d words, want %d as the line begins", found, n)
+			return nil, s.fail(pgsvi.ErrShape, "found %d words, want %d as the line begins",
+				found, n)
 		}
 		if docs == math.MaxInt32 {
 			return nil, s.fail(pgsvi.ErrShape, "found more than %d documents", docs)
@@ -93,7 +95,8 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 			return nil, err
 		}
 		if !asked {
-			if err := s.checkTerms(terms, "renumber the words, or say how many terms there are"); err != nil {
+			const instead = "renumber the words, or say how many terms there are"
+			if err := s.checkTerms(terms, instead); err != nil {
 				return nil, err
 			}
 		}
@@ -136,7 +139,8 @@ func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 		if err != nil {
 			return nil, err
 		}
-		if size[i], err = s.integer(bytes.TrimSpace(text), what, 0, corpusMost[i]); err == nil && i == 1 {
+		size[i], err = s.integer(bytes.TrimSpace(text), what, 0, corpusMost[i])
+		if err == nil && i == 1 {
 			err = s.checkTerms(size[i], headerTerms)
 		}
 		if err != nil {
@@ -171,15 +175,18 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 		return nil, err
 	}
 	kind := ""
-	if f := strings.Fields(strings.ToLower(string(text[:min(len(text), 200)]))); len(f) == 5 && f[0] == "%%matrixmarket" && f[1] == "matrix" && f[2] == "coordinate" && f[4] == "general" {
+	if f := strings.Fields(strings.ToLower(string(text[:min(len(text), 200)]))); len(f) == 5 &&
+		f[0] == "%%matrixmarket" && f[1] == "matrix" && f[2] == "coordinate" && f[4] == "general" {
 		kind = f[3]
 	}
 	if kind != "integer" && kind != "real" && kind != "pattern" {
-		return nil, s.fail(pgsvi.ErrShape, "found %s, want %%%%MatrixMarket matrix coordinate integer, real or pattern general", csvQuote(string(bytes.TrimSpace(text))))
+		return nil, s.fail(pgsvi.ErrShape, "found %s, want %%%%MatrixMarket matrix coordinate "+
+			"integer, real or pattern general", csvQuote(string(bytes.TrimSpace(text))))
 	}
 	s.comment = '%'
 	if text, err = s.next(); err == io.EOF {
-		return nil, s.fail(pgsvi.ErrShape, "found the end, want the numbers of rows, columns and entries")
+		return nil, s.fail(pgsvi.ErrShape, "found the end, want the numbers of rows, "+
+			"columns and entries")
 	}
 	if err != nil {
 		return nil, err
@@ -196,7 +203,8 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 		return nil, err
 	}
 	if field, _ := libsvmField(text); len(field) > 0 {
-		return nil, s.fail(pgsvi.ErrShape, "found %s after rows, columns and entries", csvQuote(string(field)))
+		return nil, s.fail(pgsvi.ErrShape, "found %s after rows, columns and entries",
+			csvQuote(string(field)))
 	}
 	return s.coordinates(size, kind == "pattern")
 }
@@ -238,7 +246,8 @@ func WriteMatrixMarket(w io.Writer, c *pgsvi.Corpus) error {
 			break
 		}
 	}
-	header := fmt.Sprintf("%%%%MatrixMarket matrix coordinate %s general\n%d %d %d\n", kind, len(c.Docs), c.Terms, corpusEntries(c))
+	header := fmt.Sprintf("%%%%MatrixMarket matrix coordinate %s general\n%d %d %d\n", kind,
+		len(c.Docs), c.Terms, corpusEntries(c))
 	return writeCorpus(w, c, "Matrix Market", header, appendEntries)
 }
 
@@ -262,11 +271,13 @@ func ReadVocab(r io.Reader) ([]string, error) {
 			return nil, err
 		}
 		if s.line != len(vocab)+1 {
-			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: found nothing, want a word: %w", len(vocab)+1, pgsvi.ErrShape)
+			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: found nothing, want a word: %w",
+				len(vocab)+1, pgsvi.ErrShape)
 		}
 		word := string(bytes.Trim(text, vocabSpace))
 		if err := s.budget.Keep(16 + len(word)); err != nil {
-			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: %w: %w", s.line, err, pgsvi.ErrMemory)
+			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: %w: %w", s.line, err,
+				pgsvi.ErrMemory)
 		}
 		vocab = append(vocab, word)
 	}
@@ -285,7 +296,8 @@ func WriteVocab(w io.Writer, vocab []string) error {
 	for i, word := range vocab {
 		if word == "" || strings.Trim(word, vocabSpace) != word || strings.Contains(word, "\n") ||
 			i == 0 && (strings.HasPrefix(word, "\ufeff") || strings.HasPrefix(word, "\x1f\x8b")) {
-			return fmt.Errorf("pgsvi: vocabulary: word %d is %s, want a line of text: %w", i, csvQuote(word), pgsvi.ErrParam)
+			return fmt.Errorf("pgsvi: vocabulary: word %d is %s, want a line of text: %w", i,
+				csvQuote(word), pgsvi.ErrParam)
 		}
 	}
 	bw := bufio.NewWriterSize(w, 1<<16)
@@ -357,7 +369,8 @@ func newCorpusScanner(r io.Reader, format string) (*corpusScanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &corpusScanner{libsvmScanner: s, format: format, budget: memory.NewBudget("the corpus", corpusTooLarge)}, nil
+	return &corpusScanner{libsvmScanner: s, format: format, budget: memory.NewBudget("the corpus",
+		corpusTooLarge)}, nil
 }
 
 // What to do about a corpus that is larger than memory, and about a header of too many terms.
@@ -391,7 +404,8 @@ func (s *corpusScanner) next() ([]byte, error) {
 		if err != nil && err != io.EOF {
 			return nil, fmt.Errorf("pgsvi: %s, line %d: %w", s.format, s.line, err)
 		}
-		if field, _ := libsvmField(text); len(field) > 0 && (s.comment == 0 || field[0] != s.comment) {
+		if field, _ := libsvmField(text); len(field) > 0 && (s.comment == 0 ||
+			field[0] != s.comment) {
 			return text, nil
 		}
 		if err != nil {
@@ -402,14 +416,16 @@ func (s *corpusScanner) next() ([]byte, error) {
 
 // fail returns an error that names the line last read.
 func (s *corpusScanner) fail(sentinel error, format string, args ...any) error {
-	return fmt.Errorf("pgsvi: %s, line %d: %s: %w", s.format, s.line, fmt.Sprintf(format, args...), sentinel)
+	return fmt.Errorf("pgsvi: %s, line %d: %s: %w", s.format, s.line, fmt.Sprintf(format, args...),
+		sentinel)
 }
 
 // integer parses an integer from least to most.
 func (s *corpusScanner) integer(field []byte, what string, least, most int) (int, error) {
 	n, ok := parseDigits(field)
 	if !ok || n < least || n > most {
-		return 0, s.fail(pgsvi.ErrShape, "found the %s %s, want one from %d to %d", what, csvQuote(string(field)), least, most)
+		return 0, s.fail(pgsvi.ErrShape, "found the %s %s, want one from %d to %d", what,
+			csvQuote(string(field)), least, most)
 	}
 	return n, nil
 }
@@ -421,10 +437,12 @@ func (s *corpusScanner) count(field []byte) (float64, error) {
 	}
 	v, ok := libsvmFloat(field)
 	if !ok {
-		return 0, s.fail(pgsvi.ErrNotFinite, "found the count %s, want a finite number", csvQuote(string(field)))
+		return 0, s.fail(pgsvi.ErrNotFinite, "found the count %s, want a finite number",
+			csvQuote(string(field)))
 	}
 	if v < 0 {
-		return 0, s.fail(pgsvi.ErrParam, "found the count %s, want none below 0", csvQuote(string(field)))
+		return 0, s.fail(pgsvi.ErrParam, "found the count %s, want none below 0",
+			csvQuote(string(field)))
 	}
 	return v, nil
 }
@@ -468,7 +486,8 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 			return nil, err
 		}
 		if len(entries) == size[2] {
-			return nil, s.fail(pgsvi.ErrShape, "found more entries than the %d of the header", size[2])
+			return nil, s.fail(pgsvi.ErrShape, "found more entries than the %d of the header",
+				size[2])
 		}
 		var fields [3][]byte
 		found := 0
@@ -501,10 +520,12 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 		entries = append(entries, corpusEntry{int32(doc - 1), int32(word - 1), count})
 	}
 	if len(entries) < size[2] {
-		return nil, s.fail(pgsvi.ErrShape, "found the end after %d entries, want %d as in the header", len(entries), size[2])
+		return nil, s.fail(pgsvi.ErrShape, "found the end after %d entries, want %d as in the "+
+			"header", len(entries), size[2])
 	}
 	if most := 1<<16 + 16*len(entries); size[0] > most {
-		return nil, fmt.Errorf("pgsvi: %s: the header has %d documents, want at most %d for %d entries: %w", s.format, size[0], most, len(entries), pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: %s: the header has %d documents, want at most %d for %d "+
+			"entries: %w", s.format, size[0], most, len(entries), pgsvi.ErrShape)
 	}
 	if err := s.keep(size[0], 0); err != nil {
 		return nil, err
@@ -521,7 +542,8 @@ func corpusEntries(c *pgsvi.Corpus) (n int) {
 }
 
 // writeCorpus writes the header and what line appends for each document.
-func writeCorpus(w io.Writer, c *pgsvi.Corpus, format, header string, line func(text []byte, i int, d pgsvi.Document) []byte) error {
+func writeCorpus(w io.Writer, c *pgsvi.Corpus, format, header string, line func(text []byte, i int,
+	d pgsvi.Document) []byte) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	}
 	read := func(r io.Reader) (*pgsvi.Corpus, error) {
 		c, err := ReadLDAC(r, 0)
-		return c, named("read as lda-c, as its name ends neither in .txt (a text a line) nor in .mtx", err)
+		return c, named("read as lda-c, as its name ends neither in .txt (a text a line) nor in "+
+			".mtx", err)
 	}
 	switch {
 	case strings.HasSuffix(base, ".mtx"):
@@ -54,7 +55,8 @@ func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 		return nil, err
 	}
 	if c.Terms > len(c.Vocab) {
-		return nil, fmt.Errorf("pgsvi: %s has %d words, and %s word %d: %w", filepath.Base(vocab), len(c.Vocab),
+		return nil, fmt.Errorf("pgsvi: %s has %d words, and %s word %d: %w", filepath.Base(vocab),
+			len(c.Vocab),
 			filepath.Base(path), c.Terms, pgsvi.ErrShape)
 	}
 	c.Terms = len(c.Vocab)

@@ -18,7 +18,8 @@ type foreignFile struct {
 const saveAsCSV = "save its table as CSV"
 
 var foreignFiles = []foreignFile{
-	{"PK\x03\x04", "a zip archive, as Excel workbooks (.xlsx) are", "save the sheet as CSV, or unpack the archive"},
+	{"PK\x03\x04", "a zip archive, as Excel workbooks (.xlsx) are",
+		"save the sheet as CSV, or unpack the archive"},
 	{"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel workbook (.xls)", "save the sheet as CSV"},
 	{"PAR1", "a Parquet file", saveAsCSV},
 	{"ARROW1", "an Arrow file", saveAsCSV},
@@ -40,7 +41,8 @@ func checkForeign(br *bufio.Reader) error {
 	head, _ := br.Peek(32)
 	for _, f := range foreignFiles {
 		if bytes.HasPrefix(head, []byte(f.begins)) {
-			return fmt.Errorf("pgsvi: this is no text but %s; %s: %w", f.name, f.advice, pgsvi.ErrFile)
+			return fmt.Errorf("pgsvi: this is no text but %s; %s: %w", f.name, f.advice,
+				pgsvi.ErrFile)
 		}
 	}
 	return nil

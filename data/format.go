@@ -331,11 +331,12 @@ func (s *scanner) header() error {
 // checkTitle returns an error if a line that should have the names of columns has one alone, in the
 // first of several fields: then it is the title of the table.
 func checkTitle(record []string, line int) error {
-	if len(record) < 2 || slices.ContainsFunc(record[1:], func(name string) bool { return name != "" }) {
+	if len(record) < 2 || slices.ContainsFunc(record[1:],
+		func(name string) bool { return name != "" }) {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: if it is a title, remove the line; "+
-		"if the columns have no names, give them some: %w", line, csvQuote(record[0]), len(record), pgsvi.ErrShape)
+	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: if it is a title, remove the "+
+		"line; if the columns have no names, give them some: %w", line, csvQuote(record[0]), len(record), pgsvi.ErrShape)
 }
 
 // isHeader reports whether a first line has the names of the columns.

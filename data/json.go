@@ -26,7 +26,8 @@ func scanObject(b []byte, field func(name string, c cell) error) error {
 	}
 	s := string(skipSpace(b))
 	if s[0] != '{' {
-		return fmt.Errorf("found %s, want a JSON object: %w", csvQuote(strings.TrimRight(s, " \t\r\n")),
+		return fmt.Errorf("found %s, want a JSON object: %w", csvQuote(strings.TrimRight(s,
+			" \t\r\n")),
 			pgsvi.ErrShape)
 	}
 	for s = skipSpace(s[1:]); s[0] != '}'; s = skipSpace(s) {
@@ -118,7 +119,8 @@ func (s *scanner) readElement() (object []byte, err error) {
 		b, err := s.text.ReadByte()
 		switch {
 		case err == io.EOF && !begun:
-			return nil, fmt.Errorf("line %d: the list of objects does not end: %w", s.lines+1, pgsvi.ErrShape)
+			return nil, fmt.Errorf("line %d: the list of objects does not end: %w", s.lines+1,
+				pgsvi.ErrShape)
 		case err == io.EOF:
 			return object, nil // which is no JSON
 		case err != nil:
@@ -135,7 +137,8 @@ func (s *scanner) readElement() (object []byte, err error) {
 			case ' ', '\t', '\r', '\n', ',', '[':
 				continue
 			default:
-				return nil, fmt.Errorf("line %d: found %q in a list of objects: %w", s.lines+1, b, pgsvi.ErrShape)
+				return nil, fmt.Errorf("line %d: found %q in a list of objects: %w", s.lines+1, b,
+					pgsvi.ErrShape)
 			}
 		}
 		object = append(object, b)

@@ -37,7 +37,8 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 	used := false
 	return func(yield func(pgsvi.Row, error) bool) {
 		if used {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: LIBSVM rows ranged over a second time; scan the file anew: %w", pgsvi.ErrParam))
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: LIBSVM rows ranged over a second time; scan "+
+				"the file anew: %w", pgsvi.ErrParam))
 			return
 		}
 		used = true
@@ -117,7 +118,8 @@ func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 			return fmt.Errorf("pgsvi: row %d has the response %v: %w", i, row.Y, pgsvi.ErrNotFinite)
 		}
 		if k, ok := dense.AllFinite(row.Val); !ok {
-			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k), row.Val[k], pgsvi.ErrNotFinite)
+			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k),
+				row.Val[k], pgsvi.ErrNotFinite)
 		}
 		text = strconv.AppendFloat(text[:0], row.Y, 'g', -1, 64)
 		for k, v := range row.Val {
@@ -155,7 +157,8 @@ func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
 		return nil, err
 	}
 	// Not nil, for a row without values is not a dense one.
-	return &libsvmScanner{br: skipBOM(br), most: most, mostLine: longestLine(), row: pgsvi.Row{Ind: []int{}, Val: []float64{}}}, nil
+	return &libsvmScanner{br: skipBOM(br), most: most, mostLine: longestLine(),
+		row: pgsvi.Row{Ind: []int{}, Val: []float64{}}}, nil
 }
 
 // next reads the next row. It returns io.EOF after the last, if there was one.
@@ -209,7 +212,8 @@ func (s *libsvmScanner) keep(budget *memory.Budget, values int) error {
 
 // checkWidth is checkWidth of the largest index so far, which nobody has asked for.
 func (s *libsvmScanner) checkWidth(width int) error {
-	if err := checkWidth(width, "columns", "renumber the features, or say how many columns there are"); err != nil {
+	const instead = "renumber the features, or say how many columns there are"
+	if err := checkWidth(width, "columns", instead); err != nil {
 		return fmt.Errorf("pgsvi: line %d: %w", s.line, err)
 	}
 	return nil
@@ -219,7 +223,8 @@ func (s *libsvmScanner) checkWidth(width int) error {
 func (s *libsvmScanner) parse(label, text []byte) error {
 	y, ok := libsvmFloat(label)
 	if !ok {
-		return fmt.Errorf("pgsvi: line %d: found the label %s, want a finite number: %w", s.line, csvQuote(string(label)), pgsvi.ErrNotFinite)
+		return fmt.Errorf("pgsvi: line %d: found the label %s, want a finite number: %w", s.line,
+			csvQuote(string(label)), pgsvi.ErrNotFinite)
 	}
 	ind, val := s.row.Ind[:0], s.row.Val[:0]
 	last := int64(0)
@@ -241,19 +246,22 @@ func (s *libsvmScanner) parse(label, text []byte) error {
 			if bytes.HasPrefix(field, []byte("qid:")) {
 				continue
 			}
-			return fmt.Errorf("pgsvi: line %d: found %s, want index:value: %w", s.line, csvQuote(string(field)), pgsvi.ErrShape)
+			return fmt.Errorf("pgsvi: line %d: found %s, want index:value: %w", s.line,
+				csvQuote(string(field)), pgsvi.ErrShape)
 		}
 		if index <= last || index > int64(s.most) {
 			want := fmt.Sprintf("from 1 to %d", s.most)
 			if index > 0 && index <= last {
 				want = fmt.Sprintf("above the one before it, %d", last)
 			}
-			return fmt.Errorf("pgsvi: line %d: found the index %s, want one %s: %w", s.line, csvQuote(string(field[:k])), want, pgsvi.ErrShape)
+			return fmt.Errorf("pgsvi: line %d: found the index %s, want one %s: %w", s.line,
+				csvQuote(string(field[:k])), want, pgsvi.ErrShape)
 		}
 		last = index
 		v, ok := libsvmFloat(field[k+1:])
 		if !ok {
-			return fmt.Errorf("pgsvi: line %d, index %d: found %s, want a finite number: %w", s.line, index, csvQuote(string(field[k+1:])), pgsvi.ErrNotFinite)
+			return fmt.Errorf("pgsvi: line %d, index %d: found %s, want a finite number: %w",
+				s.line, index, csvQuote(string(field[k+1:])), pgsvi.ErrNotFinite)
 		}
 		ind, val = append(ind, int(index-1)), append(val, v)
 	}

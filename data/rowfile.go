@@ -121,7 +121,8 @@ func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 	}
 	rw.widen = rw.opts.Sparse && cols == 0
 	if !rw.opts.Sparse {
-		if err := memory.Check(0, float64(rw.opts.stride(cols)), fmt.Sprintf("a dense row of %d columns", cols), "set RowOptions.Sparse"); err != nil {
+		if err := memory.Check(0, float64(rw.opts.stride(cols)),
+			fmt.Sprintf("a dense row of %d columns", cols), "set RowOptions.Sparse"); err != nil {
 			rw.err = fmt.Errorf("pgsvi: RowWriter: %w", err)
 		}
 	}
@@ -181,9 +182,11 @@ func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 	width = len(row.Val)
 	switch {
 	case row.Ind != nil && len(row.Ind) != len(row.Val):
-		return 0, fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", w.rows, len(row.Ind), len(row.Val), pgsvi.ErrShape)
+		return 0, fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", w.rows, len(row.Ind),
+			len(row.Val), pgsvi.ErrShape)
 	case row.Ind == nil && len(row.Val) != w.cols && !w.widen || width > math.MaxInt32:
-		return 0, fmt.Errorf("pgsvi: dense row %d has %d values, want %d: %w", w.rows, len(row.Val), w.cols, pgsvi.ErrShape)
+		return 0, fmt.Errorf("pgsvi: dense row %d has %d values, want %d: %w", w.rows, len(row.Val),
+			w.cols, pgsvi.ErrShape)
 	}
 	if row.Ind != nil {
 		most := w.cols
@@ -193,7 +196,8 @@ func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 		width = 0
 		for _, j := range row.Ind {
 			if j < width || j >= most {
-				return 0, fmt.Errorf("pgsvi: row %d has column %d, want strictly increasing columns from 0 to %d: %w", w.rows, j, most-1, pgsvi.ErrShape)
+				return 0, fmt.Errorf("pgsvi: row %d has column %d, want strictly increasing "+
+					"columns from 0 to %d: %w", w.rows, j, most-1, pgsvi.ErrShape)
 			}
 			width = j + 1
 		}
@@ -203,17 +207,21 @@ func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 			v = float64(float32(v))
 		}
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k), row.Val[k], pgsvi.ErrNotFinite)
+			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k),
+				row.Val[k], pgsvi.ErrNotFinite)
 		}
 	}
 	if _, ok := dense.AllFinite([]float64{row.Y, row.Offset, row.Weight}); !ok {
-		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows, row.Y, row.Offset, row.Weight, pgsvi.ErrNotFinite)
+		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows,
+			row.Y, row.Offset, row.Weight, pgsvi.ErrNotFinite)
 	}
 	if row.Weight < 0 || row.Weight != 0 && row.Weight != 1 && !w.opts.Weight {
-		return 0, fmt.Errorf("pgsvi: row %d has the weight %v; weights must not be negative, and be kept only with RowOptions.Weight: %w", w.rows, row.Weight, pgsvi.ErrParam)
+		return 0, fmt.Errorf("pgsvi: row %d has the weight %v; weights must not be negative, and "+
+			"be kept only with RowOptions.Weight: %w", w.rows, row.Weight, pgsvi.ErrParam)
 	}
 	if row.Offset != 0 && !w.opts.Offset {
-		return 0, fmt.Errorf("pgsvi: row %d has the offset %v, kept only with RowOptions.Offset: %w", w.rows, row.Offset, pgsvi.ErrParam)
+		return 0, fmt.Errorf("pgsvi: row %d has the offset %v, kept only with RowOptions.Offset: "+
+			"%w", w.rows, row.Offset, pgsvi.ErrParam)
 	}
 	return width, nil
 }
@@ -401,22 +409,27 @@ func OpenRows(path string) (*RowFile, error) {
 	case string(header[:8]) != rowMagic:
 		return nil, fmt.Errorf("pgsvi: %s is not a row file: %w", path, pgsvi.ErrParam)
 	case version != rowVersion:
-		return nil, fmt.Errorf("pgsvi: row file %s has version %d, want %d: %w", path, version, rowVersion, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: row file %s has version %d, want %d: %w", path, version,
+			rowVersion, pgsvi.ErrParam)
 	case flags >= 2*rowWeight:
-		return nil, fmt.Errorf("pgsvi: row file %s has the unknown flags %#x: %w", path, flags, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: row file %s has the unknown flags %#x: %w", path, flags,
+			pgsvi.ErrParam)
 	case f.size < rowHeader+rowTrailer:
 		return nil, f.truncated()
 	}
-	f.opts = RowOptions{Float32: flags&rowFloat32 != 0, Sparse: flags&rowSparse != 0, Offset: flags&rowOffset != 0, Weight: flags&rowWeight != 0}
+	f.opts = RowOptions{Float32: flags&rowFloat32 != 0, Sparse: flags&rowSparse != 0,
+		Offset: flags&rowOffset != 0, Weight: flags&rowWeight != 0}
 	if _, err := m.ReadAt(trailer, f.size-rowTrailer); err != nil {
 		return nil, fmt.Errorf("pgsvi: row file %s: %w", path, err)
 	}
 	cols, rows, size := binary.LittleEndian.Uint64(trailer), binary.LittleEndian.Uint64(trailer[8:]), binary.LittleEndian.Uint64(trailer[16:])
-	if string(trailer[28:]) != rowEnd || rowFileSum(header, trailer) != binary.LittleEndian.Uint32(trailer[24:]) {
+	if string(trailer[28:]) != rowEnd || rowFileSum(header,
+		trailer) != binary.LittleEndian.Uint32(trailer[24:]) {
 		return nil, f.truncated()
 	}
 	if size != uint64(f.size) || cols > math.MaxInt32 || !f.holds(int(cols), rows) {
-		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but says it has %d with %d rows of %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but says it has %d with %d rows "+
+			"of %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
 	}
 	f.cols, f.rows = int(cols), int(rows)
 	f.window.file = f
@@ -424,7 +437,8 @@ func OpenRows(path string) (*RowFile, error) {
 }
 
 func (f *RowFile) truncated() error {
-	return fmt.Errorf("pgsvi: row file %s is truncated, or its RowWriter was not closed: %w", f.path, pgsvi.ErrShape)
+	return fmt.Errorf("pgsvi: row file %s is truncated, or its RowWriter was not closed: %w",
+		f.path, pgsvi.ErrShape)
 }
 
 // holds reports whether there can be so many rows in the bytes of the file.
@@ -491,7 +505,8 @@ func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] {
 				var ok bool
 				b, ok = f.decode(b, &row)
 				if !ok || i == count-1 && len(b) > 0 {
-					yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: row %d makes no sense: %w", f.path, first+i, pgsvi.ErrShape))
+					yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: row %d makes no sense: %w",
+						f.path, first+i, pgsvi.ErrShape))
 					return
 				}
 				if !yield(row, nil) {
@@ -501,32 +516,38 @@ func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] {
 			first += count
 		}
 		if off != f.size-rowTrailer {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w", f.path, f.size-rowTrailer-off, f.rows, pgsvi.ErrShape))
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w",
+				f.path, f.size-rowTrailer-off, f.rows, pgsvi.ErrShape))
 		}
 	}
 }
 
 // readBlock reads the block at off, whose rows begin with the given one, into
 // buf, which it returns with the number of rows.
-func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int) ([]byte, int, error) {
+func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int,
+) ([]byte, int, error) {
 	rest := f.size - rowTrailer - off - rowBlockHeader
 	if rest < 0 {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s ends at row %d, want %d: %w", f.path, first, f.rows, pgsvi.ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s ends at row %d, want %d: %w", f.path, first,
+			f.rows, pgsvi.ErrShape)
 	}
 	buf = slices.Grow(buf[:0], rowBlockHeader)[:rowBlockHeader]
 	if err := window.read(buf, off); err != nil {
 		return nil, 0, err
 	}
 	size, count := binary.LittleEndian.Uint64(buf), int64(binary.LittleEndian.Uint32(buf[8:]))
-	if size > uint64(rest) || count == 0 || count > int64(f.rows-first) || !f.opts.Sparse && int64(size) != count*f.opts.stride(f.cols) {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s: the block from row %d on is damaged: %w", f.path, first, pgsvi.ErrShape)
+	if size > uint64(rest) || count == 0 || count > int64(f.rows-first) || !f.opts.Sparse &&
+		int64(size) != count*f.opts.stride(f.cols) {
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: the block from row %d on is damaged: %w",
+			f.path, first, pgsvi.ErrShape)
 	}
 	buf = slices.Grow(buf, int(size))[:rowBlockHeader+int(size)]
 	if err := window.read(buf[rowBlockHeader:], off+rowBlockHeader); err != nil {
 		return nil, 0, err
 	}
 	if rowBlockSum(buf) != binary.LittleEndian.Uint32(buf[12:]) {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d are damaged, by their checksum: %w", f.path, first, int64(first)+count-1, pgsvi.ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d are damaged, by their "+
+			"checksum: %w", f.path, first, int64(first)+count-1, pgsvi.ErrShape)
 	}
 	return buf, int(count), nil
 }
@@ -536,10 +557,12 @@ func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int)
 // is no row i or the rows are sparse.
 func (f *RowFile) RowAt(i int, dst *pgsvi.Row) error {
 	if f.opts.Sparse {
-		return fmt.Errorf("pgsvi: RowAt of row file %s, whose rows are sparse: %w", f.path, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: RowAt of row file %s, whose rows are sparse: %w", f.path,
+			pgsvi.ErrParam)
 	}
 	if i < 0 || i >= f.rows {
-		return fmt.Errorf("pgsvi: row file %s: row %d, want 0 to %d: %w", f.path, i, f.rows-1, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: row file %s: row %d, want 0 to %d: %w", f.path, i, f.rows-1,
+			pgsvi.ErrParam)
 	}
 	stride := f.opts.stride(f.cols)
 	off := rowHeader + int64(i)*stride + (int64(i)/rowsPerBlock(stride)+1)*rowBlockHeader
@@ -686,7 +709,8 @@ func (w *rowWindow) open() error {
 	}
 	if int64(m.Len()) != w.file.size {
 		defer m.Close()
-		return fmt.Errorf("pgsvi: row file %s had %d bytes when it was opened and has %d now: %w", w.file.path, w.file.size, m.Len(), pgsvi.ErrShape)
+		return fmt.Errorf("pgsvi: row file %s had %d bytes when it was opened and has %d now: %w",
+			w.file.path, w.file.size, m.Len(), pgsvi.ErrShape)
 	}
 	w.m, w.touched = m, 0
 	return nil

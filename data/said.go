@@ -42,12 +42,14 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 	}
 	const before = "package p; var _ = []any{"
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "", before+commas(text)+"\n}\n", parser.SkipObjectResolution)
+	file, err := parser.ParseFile(files, "", before+commas(text)+"\n}\n",
+		parser.SkipObjectResolution)
 	line := func(at token.Pos) int { return files.Position(at).Line }
 	var list goscanner.ErrorList
 	switch {
 	case errors.As(err, &list):
-		return nil, fmt.Errorf("pgsvi: columns, line %d: %s: %w", list[0].Pos.Line, plainGo(list[0].Msg), pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: columns, line %d: %s: %w", list[0].Pos.Line,
+			plainGo(list[0].Msg), pgsvi.ErrParam)
 	case err != nil:
 		return nil, fmt.Errorf("pgsvi: columns: %w: %w", err, pgsvi.ErrParam)
 	}
@@ -61,11 +63,13 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pgsvi: columns, line %d: %w: %w", line(x.Pos()), err, pgsvi.ErrParam)
+			return nil, fmt.Errorf("pgsvi: columns, line %d: %w: %w", line(x.Pos()), err,
+				pgsvi.ErrParam)
 		}
 	}
 	if len(file.Decls) != 1 {
-		return nil, fmt.Errorf("pgsvi: columns, line %d: a bracket too many: %w", line(file.Decls[1].Pos()), pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: columns, line %d: a bracket too many: %w",
+			line(file.Decls[1].Pos()), pgsvi.ErrParam)
 	}
 	return columns, nil
 }
@@ -139,13 +143,15 @@ func callColumn(x ast.Expr) (v reflect.Value, err error) {
 		if v, err = callColumn(fun.X); err != nil {
 			return v, err
 		}
-		if f = v.MethodByName(fun.Sel.Name); !f.IsValid() || f.Type().NumOut() != 1 || f.Type().Out(0) != v.Type() {
+		if f = v.MethodByName(fun.Sel.Name); !f.IsValid() || f.Type().NumOut() != 1 ||
+			f.Type().Out(0) != v.Type() {
 			return v, fmt.Errorf("a %s has no method %s%s", v.Type().Name(), fun.Sel.Name,
 				near(fun.Sel.Name, methodsOf(v.Type())))
 		}
 	}
 	if !f.IsValid() {
-		return v, fmt.Errorf("there is no such call%s", near(calledName(call.Fun), sortedKeys(makers)))
+		return v, fmt.Errorf("there is no such call%s", near(calledName(call.Fun),
+			sortedKeys(makers)))
 	}
 	return callWith(f, call)
 }

@@ -45,7 +45,8 @@ func (t Tokenizer) Words(text string) iter.Seq[string] {
 		for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {
 			word = strings.ToLower(strings.ReplaceAll(word, "’", "'"))
 			word = strings.TrimSuffix(strings.Trim(word, joiners), "'s")
-			if utf8.RuneCountInString(word) < least || stop[word] || !strings.ContainsFunc(word, unicode.IsLetter) {
+			if utf8.RuneCountInString(word) < least || stop[word] || !strings.ContainsFunc(word,
+				unicode.IsLetter) {
 				continue
 			}
 			if !yield(word) {
@@ -60,7 +61,8 @@ func (t Tokenizer) Words(text string) iter.Seq[string] {
 const joiners = "'’\u200c\u200d"
 
 func inWord(r rune) bool {
-	return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) || strings.ContainsRune(joiners, r)
+	return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) ||
+		strings.ContainsRune(joiners, r)
 }
 
 // CorpusBuilder makes a corpus of plain text. The zero value is ready to use: it
@@ -139,7 +141,8 @@ func bagDocument(bag map[int]float64) (d pgsvi.Document) {
 func (b *CorpusBuilder) Corpus() (c *pgsvi.Corpus, names []string) {
 	b.begin()
 	kept := b.prune()
-	c = &pgsvi.Corpus{Docs: make([]pgsvi.Document, len(b.docs)), Terms: len(kept), Vocab: make([]string, len(kept))}
+	c = &pgsvi.Corpus{Docs: make([]pgsvi.Document, len(b.docs)), Terms: len(kept),
+		Vocab: make([]string, len(kept))}
 	index := map[int]int{} // of id in the vocabulary
 	for i, id := range kept {
 		index[id], c.Vocab[i] = i, b.words[id]

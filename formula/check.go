@@ -134,7 +134,8 @@ func several(columns []string, sign string) error {
 			return errors.New("a column has no name")
 		}
 		if slices.Contains(columns[:i], c) {
-			return fmt.Errorf("%s with itself: use poly(%s, 2) for its square", join(columns, sign), quote(c))
+			return fmt.Errorf("%s with itself: use poly(%s, 2) for its square", join(columns, sign),
+				quote(c))
 		}
 	}
 	return nil
@@ -151,8 +152,8 @@ const maxDegree = 9
 
 func (p Poly) check() error {
 	if p.Degree < 1 || p.Degree > maxDegree {
-		return fmt.Errorf("the degree of %v must be from 1 to %d; s(%s) is a curve of any shape", p, maxDegree,
-			quote(p.Column))
+		return fmt.Errorf("the degree of %v must be from 1 to %d; s(%s) is a curve of any shape",
+			p, maxDegree, quote(p.Column))
 	}
 	return Col(p.Column).check()
 }
@@ -162,7 +163,8 @@ const minBasis, maxBasis = 4, 500
 
 func (s Smooth) check() error {
 	if s.K != 0 && (s.K < minBasis || s.K > maxBasis) {
-		return fmt.Errorf("the number of basis functions of %v, k, must be from %d to %d", s, minBasis, maxBasis)
+		return fmt.Errorf("the number of basis functions of %v, k, must be from %d to %d",
+			s, minBasis, maxBasis)
 	}
 	return Col(s.Column).check()
 }
@@ -172,7 +174,8 @@ func (g Group) check() error {
 		return errors.New("a group is missing, as in (1 | group)")
 	}
 	if g.NoIntercept && len(g.Slopes) == 0 {
-		return fmt.Errorf("%v is empty: write (1 | %s) for an intercept of each", g, join(g.By, "/"))
+		return fmt.Errorf("%v is empty: write (1 | %s) for an intercept of each",
+			g, join(g.By, "/"))
 	}
 	for i, b := range g.By {
 		if b == "" {
@@ -281,7 +284,8 @@ func nearest(name string, names []string) string {
 	}
 	const most = 12
 	if len(names) > most {
-		return "; there are " + join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+		return "; there are " + join(names[:most], ", ") + fmt.Sprintf(" and %d more",
+			len(names)-most)
 	}
 	if len(names) == 0 {
 		return ""

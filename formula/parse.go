@@ -166,7 +166,8 @@ func (p *parser) formula() {
 		f.Trials = p.column(" of the numbers of trials, as in successes / trials ~ x")
 	}
 	if p.token == "(" {
-		p.fail("the outcome is a column as it is; put its %s into a column of the table first", f.Outcome)
+		p.fail("the outcome is a column as it is; put its %s into a column of the table first",
+			f.Outcome)
 		return
 	}
 	p.want("~", " between the outcome and the terms, as in y ~ x")
@@ -189,7 +190,8 @@ func (p *parser) formula() {
 		case p.token == "|" || p.token == "||":
 			p.fail("found %s: a group stands between brackets, as in (1 | group)", p.token)
 		case p.token == "/":
-			p.fail("found /, which stands in groups only, as in (1 | a/b); a*b has all effects of a and b")
+			p.fail("found /, which stands in groups only, as in (1 | a/b); a*b has all effects " +
+				"of a and b")
 		case p.token == "*" || p.token == ":":
 			p.fail("found %s: interactions are of columns, as in a:b or a*b*c", p.token)
 		default:
@@ -255,7 +257,8 @@ func (p *parser) term() {
 		for (sign == "*" || sign == ":") && p.accept(sign) {
 			columns = append(columns, p.column(" after "+sign))
 			if other := p.token; other != sign && (other == "*" || other == ":") {
-				p.fail("found %s after %s: write the effects one by one, as in a + b + c + a:b", other, sign)
+				p.fail("found %s after %s: write the effects one by one, as in a + b + c + a:b",
+					other, sign)
 			}
 		}
 		switch {
@@ -264,7 +267,8 @@ func (p *parser) term() {
 		case sign == ":":
 			add(Interact(columns))
 		case len(columns) > maxCross:
-			p.failAt(at, "%d columns with all interactions are %d effects; at most %d columns", len(columns),
+			p.failAt(at, "%d columns with all interactions are %d effects; at most %d columns",
+				len(columns),
 				1<<len(columns)-1, maxCross)
 		default:
 			add(Cross(columns))

@@ -165,7 +165,8 @@ const leastLink = 0.2
 func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) *gonum.Plot {
 	k := len(names)
 	if len(share) != k || links.SymmetricDim() != k {
-		panic(fmt.Sprintf("plot: %d topics, %d shares, links of %d", k, len(share), links.SymmetricDim()))
+		panic(fmt.Sprintf("plot: %d topics, %d shares, links of %d", k, len(share),
+			links.SymmetricDim()))
 	}
 	p := newPicture(Labels{Title: l.Title})
 	p.HideAxes()

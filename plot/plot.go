@@ -126,7 +126,8 @@ func Bands(l Labels, series ...Series) *gonum.Plot {
 			continue
 		}
 		for _, r := range finite(s.X, s.Lo, s.Hi) {
-			above, below := pairs(s.X[r[0]:r[1]], s.Hi[r[0]:r[1]]), pairs(s.X[r[0]:r[1]], s.Lo[r[0]:r[1]])
+			above := pairs(s.X[r[0]:r[1]], s.Hi[r[0]:r[1]])
+			below := pairs(s.X[r[0]:r[1]], s.Lo[r[0]:r[1]])
 			slices.Reverse(above)
 			band := must(plotter.NewPolygon(append(below, above...)))
 			band.Color, band.LineStyle.Width = pale(looks[i].color), 0
@@ -240,9 +241,11 @@ func Save(file string, p *gonum.Plot, height float64) error {
 	ending := strings.ToLower(filepath.Ext(file))
 	switch {
 	case ending != ".png" && ending != ".svg" && ending != ".pdf":
-		return fmt.Errorf("pgsvi: plot.Save: %w: file %q must end in .png, .svg or .pdf", pgsvi.ErrParam, file)
+		return fmt.Errorf("pgsvi: plot.Save: %w: file %q must end in .png, .svg or .pdf",
+			pgsvi.ErrParam, file)
 	case !(height > 0 && height <= 200):
-		return fmt.Errorf("pgsvi: plot.Save: %w: the height is %v cm, want 0 to 200", pgsvi.ErrParam, height)
+		return fmt.Errorf("pgsvi: plot.Save: %w: the height is %v cm, want 0 to 200",
+			pgsvi.ErrParam, height)
 	}
 	const margin = 8
 	w, h := vg.Length(Width)*vg.Centimeter, vg.Length(height)*vg.Centimeter
