@@ -77,7 +77,7 @@ func (c *PredictiveCheck) String() string {
 // for w responses.
 //
 // The error wraps ErrParam if q is nil or over other weights than g, draws is negative, a weight is
-// not a whole number, or a Statistic has no function; ErrEmpty if g has no rows; ErrNotFinite if a
+// not a whole number, a response is censored, or a Statistic has no function; ErrEmpty if g has no rows; ErrNotFinite if a
 // statistic or a response is not finite; ErrNotPosDef where RandWeights has no draws; or the cause
 // of ctx.
 func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
@@ -256,8 +256,14 @@ func repeated(t *term.Terms) ([]float64, error) {
 	const most = 1e8
 	var y []float64
 	var sum float64
+	facts := factsOf(likOf(t))
 	for n := range t.Len() {
 		yn, _, w, _ := t.Term(n)
+		if facts.Censored && yn < 0 {
+			return nil, fmt.Errorf("pgsvi: %s: it is censored, and a predictive check compares "+
+				"responses that are all known: %w", t.Name(n), ErrParam)
+		}
+		_, yn = seen(likOf(t), yn)
 		if sum += w; w != math.Floor(w) || sum > most {
 			return nil, fmt.Errorf("pgsvi: %s: a predictive check wants weights that are whole numbers "+
 				"of a sum up to %.0g: %w", t.Name(n), most, ErrParam)
@@ -273,10 +279,11 @@ func repeated(t *term.Terms) ([]float64, error) {
 func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rng *rand.Rand) (
 	[]float64, error) {
 	for n, e := range eta {
-		_, o, w, extra := t.Term(n)
+		given, o, w, extra := t.Term(n)
 		if e += o; extra > 0 {
 			e += math.Sqrt(extra) * rng.NormFloat64()
 		}
+		lik, _ := seen(lik, given)
 		for range int(w) {
 			v, err := drawResponse(lik, e, rng)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
@@ -290,6 +297,9 @@ func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rn
 	}
 	return y, nil
 }
+
+// leastBetaDrawn is a parameter of beta variables above which two gamma variables make one.
+const leastBetaDrawn = 0.01
 
 // drawResponse returns a draw of y given η: by the moments where they say which distribution it is,
 // and otherwise by a quantile.
@@ -320,6 +330,23 @@ func drawResponse(l Likelihood, eta float64, rng *rand.Rand) (float64, error) {
 		return gamma(positiveOr(l.Shape, 1)), nil
 	case Exponential:
 		return mean * rng.ExpFloat64(), nil
+	case ZeroInflated:
+		if rng.Float64() < partOr(l.Zero) {
+			return 0, nil
+		}
+		return drawResponse(countBase{l.Shape}.likelihood(), eta, rng)
+	case Weibull:
+		return math.Exp(eta + math.Log(rng.ExpFloat64())/positiveOr(l.Shape, 1)), nil
+	case LogNormal:
+		return math.Exp(eta + positiveOr(l.Scale, 1)*rng.NormFloat64()), nil
+	case BetaBinomial:
+		p, err := drawResponse(Beta{Precision: l.Precision}, eta, rng)
+		return distuv.Binomial{N: l.trials(), P: p, Src: rng}.Rand(), err
+	case Beta:
+		phi := positiveOr(l.Precision, precisionDefault)
+		if a, b := phi*mean, phi*(1-mean); min(a, b) > leastBetaDrawn {
+			return distuv.Beta{Alpha: a, Beta: b, Src: rng}.Rand(), nil
+		}
 	case Laplace:
 		side := 2*indicator(rng.Float64() < 0.5) - 1
 		return mean + side*positiveOr(l.Scale, 1)*rng.ExpFloat64(), nil

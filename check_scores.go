@@ -74,6 +74,8 @@ func (m *Scores) String() string {
 //   - "coverage 50%" and "coverage 90%": the share of responses in their Interval of that level,
 //     more for whole numbers.
 //
+// A censored response counts in the log loss alone, by the probability that the response is above it.
+//
 // Standard errors are those of means over the rows, and of RMSE and R² by the delta method. A log
 // loss is +Inf where a response was impossible.
 //
@@ -98,6 +100,7 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 		}
 	}
 	many := latentsOf(p.lik) > 1
+	p, y = p.seen(y)
 	s := newRowScores(p, y)
 	var bad failedRows
 	for i, err := range s.errs {
@@ -120,9 +123,22 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 	case factsOf(p.lik).Support == SignLabels:
 		m.labels(s)
 	default:
-		m.numbers(s)
+		m.numbers(s, factsOf(p.lik))
 	}
 	return m, bad.err()
+}
+
+// seen returns the prediction and the responses that y stands for, where responses of Successes tell
+// the trials of their rows.
+func (p *Prediction) seen(y []float64) (*Prediction, []float64) {
+	if !factsOf(p.lik).paired || p.each != nil {
+		return p, y
+	}
+	each, plain := make([]Likelihood, len(y)), make([]float64, len(y))
+	for i, yi := range y {
+		each[i], plain[i] = seen(p.lik, yi)
+	}
+	return &Prediction{p.lik, p.m, p.v, p.err, each}, plain
 }
 
 // rowScores are what is predicted of each row.
@@ -272,11 +288,11 @@ func auc(up, down []float64) (value, se float64) {
 	return value, math.Sqrt(v1/float64(len(up)) + v0/float64(len(down)))
 }
 
-// numbers adds the scores of counts and numbers.
-func (m *Scores) numbers(s *rowScores) {
+// numbers adds the scores of counts and numbers, of rows that are not censored.
+func (m *Scores) numbers(s *rowScores, facts Facts) {
 	var y, square, absolute, in50, in90 []float64
 	for i, yi := range s.y {
-		if s.errs[i] != nil {
+		if s.errs[i] != nil || facts.Censored && yi < 0 {
 			continue
 		}
 		y = append(y, yi)
@@ -285,6 +301,9 @@ func (m *Scores) numbers(s *rowScores) {
 		in50, in90 = append(in50, indicator(s.in50[i])), append(in90, indicator(s.in90[i]))
 	}
 	n := len(y)
+	if n == 0 {
+		return
+	}
 	mse, v := meanVariance(square)
 	rmse := math.Sqrt(mse)
 	se := 0.0

@@ -9,6 +9,7 @@
 //	you have                                     use
 //	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
 //	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
+//	counts of many zeros, durations, proportions ZeroInflated, Hurdle, Weibull, LogNormal, Beta
 //	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
 //	rows on many machines                        NewGLMRounds, NewSparseGPRounds (distributed)
 //	a data stream                                NewGLMStream, NewCTMStream (online learning)

@@ -600,7 +600,8 @@ func TestSeedsSparse(t *testing.T) {
 		if *trustOnly != "" && s.name != *trustOnly {
 			return nil
 		}
-		return judge(seed, rand.New(rand.NewPCG(seed, 15)), s)
+		rng := rand.New(rand.NewPCG(seed, 15))
+		return judge(seed, rng, s, randomProblem(rng))
 	}
 	if *trustSeed >= 0 {
 		v := one(uint64(*trustSeed))

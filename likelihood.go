@@ -62,16 +62,31 @@ type Facts struct {
 	Support Support
 	// Most is the largest response of Counts; zero means no limit. Other supports do not use it.
 	Most float64
+	// Censored means that a response may be −y for a y in Support: the outcome is not known but
+	// that it is above y, and exp(LogProb) is P(Y > y|η). Survival makes such responses.
+	Censored bool
 	// LogConcave means that log p(y|η) is concave in η for every response y.
 	LogConcave bool
 	// Rough means that log p(y|η), as a function of η, has bumps or corners that a quadrature of
 	// few nodes may miss. Fits then compute every expectation as the function ExpectLogProb does,
 	// with about 340 calls of LogProb each.
 	Rough bool
+	// paired means that responses of Successes, which tell their number of trials, are some.
+	paired bool
 }
 
 // contain reports whether y is a response.
-func (f Facts) contain(y float64) bool { return f.Support.contains(y, f.Most) }
+func (f Facts) contain(y float64) bool {
+	switch {
+	case f.Censored && y < 0:
+		y = -y
+	case f.paired:
+		if _, _, ok := unpair(y); ok {
+			return true
+		}
+	}
+	return f.Support.contains(y, f.Most)
+}
 
 // factsOf returns the Facts of l.
 func factsOf(l Likelihood) Facts {
@@ -183,8 +198,13 @@ func checkLabel(l Likelihood, y float64) error {
 		return nil
 	}
 	advice := ""
-	if f.Support == SignLabels {
+	switch {
+	case f.Support == SignLabels:
 		advice = "; make 2y−1 of labels 0 and 1, or read the table by package data"
+	case f.Censored:
+		advice = ", or minus one where it is censored; Survival makes these of times and events"
+	case f.paired:
+		advice = "; Successes makes responses of successes and trials"
 	}
 	return fmt.Errorf("y = %v, and %s wants %s%s: %w", y, typeName(l), f.Support.describe(f.Most), advice, ErrLabel)
 }

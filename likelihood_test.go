@@ -55,14 +55,37 @@ var likeCases = []likeCase{
 	{Exponential{}, []float64{0, 0.7, 5}, []float64{-1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
 	{Ordinal{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
 	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4}, []float64{-1, 1.5, 5, math.Inf(1)}, math.NaN(), 1},
+	{ZeroInflated{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{ZeroInflated{Zero: 0.02}, []float64{0, 3}, []float64{-1}, math.NaN(), 0.5},
+	{ZeroInflated{Zero: 0.9, Shape: 0.5}, []float64{0, 2}, []float64{1.5}, math.NaN(), 1},
+	{ZeroInflated{Zero: 0.1, Shape: 12}, []float64{0, 5}, []float64{-2}, math.NaN(), 0.5},
+	{Hurdle{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{Hurdle{Zero: 0.2, Shape: 3}, []float64{0, 1, 6}, []float64{-1}, math.NaN(), 1},
+	{Hurdle{Zero: 0.2, Shape: 0.3}, []float64{1, 4}, []float64{0.1}, math.NaN(), 1},
+	{Weibull{}, []float64{0.2, 3, -3}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)}, math.NaN(), 1},
+	{Weibull{Shape: 2.5}, []float64{0.7, -0.7}, []float64{0}, math.NaN(), 0.4},
+	{Weibull{Shape: 0.4}, []float64{2, -5}, []float64{0}, math.NaN(), 2},
+	{LogNormal{}, []float64{0.5, -2}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)}, math.NaN(), 1},
+	{LogNormal{Scale: 0.1}, []float64{3, -3}, []float64{0}, math.NaN(), 0.1},
+	{Beta{}, []float64{1e-3, 0.4, 0.97}, []float64{0, 1, -0.2, math.NaN()}, math.NaN(), 1},
+	{Beta{Precision: 60}, []float64{0.02, 0.5}, []float64{0, 1}, math.NaN(), 0.2},
+	{Beta{Precision: 0.3}, []float64{0.2}, []float64{0, 1}, math.NaN(), 1},
+	{BetaBinomial{Trials: 2}, []float64{0, 1, 2 + 12*pairedUnit}, []float64{-1, 0.5, 3, math.NaN()}, math.NaN(), 1},
+	{BetaBinomial{Trials: 12, Precision: 4}, []float64{0, 5, 12}, []float64{-1, 13, math.Inf(1)}, math.NaN(), 0.5},
+	{BetaBinomial{Trials: 40, Precision: 500}, []float64{13}, []float64{41}, math.NaN(), 0.3},
 }
 
-// likeGrowth is +1 if log p has a term e^η, −1 if it has a term e^{−η}: its
-// expectation overflows where the Gaussian is wide.
+// likeGrowth is k if log p has a term e^{kη}: its expectation overflows where the Gaussian is wide.
 func likeGrowth(l Likelihood) float64 {
-	switch l.(type) {
+	switch l := l.(type) {
 	case Poisson:
 		return 1
+	case ZeroInflated:
+		return indicator(l.Shape == 0)
+	case Hurdle:
+		return indicator(l.Shape == 0)
+	case Weibull:
+		return -positiveOr(l.Shape, 1)
 	case Gamma, Exponential:
 		return -1
 	}
@@ -70,8 +93,9 @@ func likeGrowth(l Likelihood) float64 {
 }
 
 func (c likeCase) at(y float64) float64 {
-	if _, ok := c.l.(Gamma); ok {
-		return math.Log(y)
+	switch c.l.(type) {
+	case Gamma, Weibull, LogNormal:
+		return math.Log(math.Abs(y))
 	}
 	if math.IsNaN(c.centre) {
 		return 0
@@ -187,7 +211,7 @@ func someLabels(l Likelihood) (y []float64) {
 	return y
 }
 
-// TestLikelihoodSupport: p(y|η) > 0 for the responses in the support and for no others.
+// TestLikelihoodSupport: p(y|η) > 0 for the responses and for no other numbers.
 func TestLikelihoodSupport(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range allCases(t) {
@@ -195,7 +219,7 @@ func TestLikelihoodSupport(t *testing.T) {
 		f := factsOf(l)
 		for _, y := range []float64{-inf, -1e9, -3, -1.5, -1, -0.5, 0, 5e-324, 0.3, 0.5, 1, 1.5, 2, 3, 12.5, 40, 41, 1e6, inf, math.NaN(), f.Most, f.Most + 1} {
 			p := l.LogProb(y, 0.3)
-			if in := f.Support.contains(y, f.Most); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
+			if in := f.contain(y); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
 				t.Errorf("%#v: log p(%v) = %v, and %v (most %v) contains it: %v", l, y, p, f.Support, f.Most, in)
 			}
 		}
@@ -216,6 +240,9 @@ func TestLikelihoodLogConcave(t *testing.T) {
 					rounding := 1e-14 * (1 + math.Abs(a) + 2*math.Abs(b) + math.Abs(c))
 					if b, ok := l.(Binomial); ok {
 						rounding += 1e-13 * b.Trials // of log C(n, y)
+					}
+					if _, ok := l.(Hurdle); ok {
+						rounding += 1e-15 * math.Abs(eta) // of what cancels for y = 1
 					}
 					if a-2*b+c > rounding {
 						convex = true

@@ -162,7 +162,8 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 }
 
 // Prob stores p(y|x) for each row: the probability of y, or its density if y is a real number. It
-// is NaN if y is outside the Support of the Likelihood, such as 0 for labels −1 and +1.
+// is NaN if y is outside the Support of the Likelihood, such as 0 for labels −1 and +1. Of censored
+// responses −y (Survival) it is P(Y > y).
 func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
 	if p.each == nil && !factsOf(p.lik).contain(y) {

@@ -129,9 +129,9 @@ func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [
 //
 // The contributions add up to the latent mean of the row minus that of the base row. They are
 // sorted by size, the largest first. Their scale is that of the linear predictor: log odds for
-// BernoulliLogit, Binomial and Ordinal, the logarithm of the mean for Poisson, NegativeBinomial,
-// Gamma and Exponential, and units of y for Gaussian noise. An interaction is a column of its
-// own.
+// BernoulliLogit, Binomial, BetaBinomial and Ordinal, the logarithm of the mean for Poisson,
+// NegativeBinomial, Gamma and Exponential, the same less a constant for ZeroInflated, Weibull and
+// LogNormal, and units of y for Gaussian noise. An interaction is a column of its own.
 //
 // The row has Cols elements, without intercept. A nil opt means the zero EffectOptions. The error
 // wraps
@@ -187,10 +187,12 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 		return cmp.Compare(math.Abs(b.Mean), math.Abs(a.Mean))
 	})
 	switch p.lik.(type) {
-	case BernoulliLogit, Binomial, Ordinal:
+	case BernoulliLogit, Binomial, Ordinal, BetaBinomial:
 		e.factor, e.latent = "odds", "log odds"
 	case Poisson, NegativeBinomial, Gamma, Exponential:
 		e.factor, e.latent = "mean", "log mean"
+	case ZeroInflated, Weibull, LogNormal: // whose mean is e^η times a constant
+		e.factor, e.latent = "mean", "log scale"
 	}
 	return e, nil
 }
@@ -466,7 +468,7 @@ func outcomeSlopes(l Likelihood, m, v float64, second bool) (f, d1, d2 float64, 
 	switch l.(type) {
 	case GaussianNoise, Laplace, StudentT:
 		return f, 1, 0, nil
-	case Poisson, NegativeBinomial, Gamma, Exponential:
+	case Poisson, NegativeBinomial, Gamma, Exponential, ZeroInflated, Weibull, LogNormal:
 		return f, f, f, nil
 	}
 	var at [4]float64 // at −2, −1, 1 and 2 steps

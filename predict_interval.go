@@ -12,37 +12,40 @@ import (
 )
 
 // Trials returns the prediction of the number of successes in trials_i trials of row i, each with
-// the same log odds η. The responses become 0, 1, …, trials_i. It is for BernoulliLogit and
-// Binomial, whose own number of trials it replaces. Prob and LogProb of a row are NaN for a
+// the same log odds η. The responses become 0, 1, …, trials_i. It is for BernoulliLogit, Binomial
+// and BetaBinomial, whose own number of trials it replaces. Prob and LogProb of a row are NaN for a
 // response above its trials. Probs has as many columns as the most trials plus 1, with 0 beyond
 // those of a row.
 //
 // It panics if there are not Len trials. If the Likelihood is another one, or trials_i is not a
-// positive integer up to 2^53, Err wraps ErrParam and all results are NaN.
+// positive integer up to 2^53 (2^20 for BetaBinomial), Err wraps ErrParam and all results are NaN.
 func (p *Prediction) Trials(trials []float64) *Prediction {
 	if len(trials) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d trials for %d rows", len(trials), p.Len()))
 	}
 	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err}
-	switch p.lik.(type) {
+	with := func(n float64) Likelihood { return Binomial{Trials: n} }
+	switch b := p.lik.(type) {
 	case BernoulliLogit, Binomial:
+	case BetaBinomial:
+		with = func(n float64) Likelihood { return b.with(n) }
 	default:
-		q.fail(fmt.Errorf("pgsvi: trials of %s; they are for BernoulliLogit and Binomial: %w",
+		q.fail(fmt.Errorf("pgsvi: trials of %s; they are for BernoulliLogit, Binomial and BetaBinomial: %w",
 			typeName(p.lik), ErrParam))
 		return q
 	}
 	q.each = make([]Likelihood, p.Len())
-	most := Binomial{}
+	most := 0.0
 	for i, n := range trials {
-		b := Binomial{Trials: n}
-		if n == 0 || b.Validate() != nil {
+		b := with(n)
+		if n == 0 || validateOption(b) != nil {
 			q.fail(fmt.Errorf("pgsvi: row %d: %v trials, want a positive integer: %w", i, n, ErrParam))
 			return q
 		}
 		q.each[i] = b
-		most.Trials = max(most.Trials, n)
+		most = max(most, n)
 	}
-	q.lik = most
+	q.lik = with(most)
 	return q
 }
 
@@ -257,7 +260,8 @@ func meanInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error
 func risingMean(l Likelihood) bool {
 	switch l.(type) {
 	case BernoulliLogit, BernoulliProbit, Binomial, Ordinal, Poisson, NegativeBinomial,
-		Exponential, Gamma, GaussianNoise, Laplace, StudentT:
+		Exponential, Gamma, GaussianNoise, Laplace, StudentT, ZeroInflated, Hurdle, Weibull,
+		LogNormal, Beta, BetaBinomial:
 		return true
 	}
 	return false

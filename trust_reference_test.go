@@ -78,14 +78,19 @@ func (p *refProblem) expectation(n int, m, v float64) refMoments {
 }
 
 func (p *refProblem) concave() bool {
-	_, heavy := p.lik.(StudentT)
-	return !heavy
+	switch l := p.lik.(type) {
+	case StudentT, ZeroInflated, Beta, BetaBinomial:
+		return false
+	case Hurdle:
+		return l.Shape == 0 || l.Shape >= 1
+	}
+	return true
 }
 
 // selfConcordant reports whether |ℓ‴| ≤ −ℓ″.
 func (p *refProblem) selfConcordant() bool {
 	switch p.lik.(type) {
-	case StudentT, Laplace, BernoulliProbit:
+	case StudentT, Laplace, BernoulliProbit, Hurdle, Weibull, LogNormal:
 		return false
 	}
 	return true

@@ -279,6 +279,12 @@ func (v *verdict) run(s *subject, p *trustProblem) (f *trustFit, err error) {
 // judgeSeed makes the problem of a seed, fits it, and compares.
 func judgeSeed(seed uint64) *verdict {
 	rng := rand.New(rand.NewPCG(seed, 12))
+	s := randomSubject(rng)
+	return judge(seed, rng, s, randomProblem(rng))
+}
+
+// randomSubject draws one of subjects by its share.
+func randomSubject(rng *rand.Rand) *subject {
 	total := 0
 	for _, s := range subjects {
 		total += s.share
@@ -290,12 +296,11 @@ func judgeSeed(seed uint64) *verdict {
 			break
 		}
 	}
-	return judge(seed, rng, s)
+	return s
 }
 
 // judge is judgeSeed of a problem of s.
-func judge(seed uint64, rng *rand.Rand, s *subject) *verdict {
-	p := randomProblem(rng)
+func judge(seed uint64, rng *rand.Rand, s *subject, p *trustProblem) *verdict {
 	if s.generate != nil {
 		s.generate(rng, p)
 	}

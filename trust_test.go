@@ -255,13 +255,19 @@ func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 	case Gamma, Exponential:
 		return rate * math.Max(1e-12, rng.ExpFloat64())
 	}
+	if y, ok := randomOutcome(rng, l, eta, poisson); ok {
+		return y
+	}
 	panic(fmt.Sprintf("no responses of %T: say in randomResponse how they are drawn", l))
 }
 
 // randomProblem returns what all subjects share: a likelihood, rows, a prior and responses, mostly
 // tame, and with each of many kinds of trouble now and then.
-func randomProblem(rng *rand.Rand) *trustProblem {
-	p := &trustProblem{lik: randomLikelihood(rng)}
+func randomProblem(rng *rand.Rand) *trustProblem { return randomProblemOf(rng, randomLikelihood(rng)) }
+
+// randomProblemOf is randomProblem of a likelihood.
+func randomProblemOf(rng *rand.Rand, lik Likelihood) *trustProblem {
+	p := &trustProblem{lik: lik}
 	var scales strings.Builder
 	note := func(format string, a ...any) { fmt.Fprintf(&scales, ", "+format, a...) }
 	n, d := int(logUniform(rng, 0, math.Log10(61))), int(logUniform(rng, 0, math.Log10(26)))
@@ -420,7 +426,7 @@ func (p *trustProblem) respond(rng *rand.Rand, unit, shift []float64) {
 	}
 	base := 0.0
 	switch p.lik.(type) {
-	case Poisson, NegativeBinomial, Gamma, Exponential:
+	case Poisson, NegativeBinomial, Gamma, Exponential, ZeroInflated, Hurdle, Weibull, LogNormal:
 		if base = rng.NormFloat64(); chance(rng, 0.2) {
 			base = 14 * rng.Float64()
 			p.scales += fmt.Sprintf(", rate %.1g", math.Exp(base))

@@ -22,6 +22,9 @@ var likelihoods = map[string]pgsvi.Likelihood{
 	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{}, "studentt": pgsvi.StudentT{},
 	"laplace": pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
 	"softmax": pgsvi.Softmax{},
+	"zip": pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
+	"hurdlenb": pgsvi.Hurdle{Shape: 1}, "weibull": pgsvi.Weibull{}, "lognormal": pgsvi.LogNormal{},
+	"beta": pgsvi.Beta{},
 }
 
 // kernels are those of the flag -kernel, for lengths that are learned.
@@ -155,7 +158,7 @@ const mostPSIS = 1000
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
-	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, softmax (default: by the outcome)")
+	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, zip, zinb, hurdle, hurdlenb, weibull,\nlognormal, beta, softmax (default: by the outcome)")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")

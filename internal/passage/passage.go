@@ -96,7 +96,8 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 		cuts = append(cuts, math.Max(least, mode+side*d))
 	}
 	lo, hi := slices.Min(cuts), slices.Max(cuts)
-	for _, x := range [4]float64{0, step, step - 3*s/unit, step + 3*s/unit} {
+	// Beyond 9 standard deviations Φ is flat: a wide panel from 3 on could miss what is left of it.
+	for _, x := range [...]float64{0, step, step - 3*s/unit, step + 3*s/unit, step - 9*s/unit, step + 9*s/unit} {
 		if lo < x && x < hi {
 			cuts = append(cuts, x)
 		}
