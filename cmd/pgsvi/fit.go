@@ -22,7 +22,7 @@ var likelihoods = map[string]pgsvi.Likelihood{
 	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{}, "studentt": pgsvi.StudentT{},
 	"laplace": pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
 	"softmax": pgsvi.Softmax{},
-	"zip": pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
+	"zip":     pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
 	"hurdlenb": pgsvi.Hurdle{Shape: 1}, "weibull": pgsvi.Weibull{}, "lognormal": pgsvi.LogNormal{},
 	"beta": pgsvi.Beta{},
 }
