@@ -583,7 +583,8 @@ var knownSparse = map[uint64]string{
 // proved bound.
 func TestSparseFeatureRounding(t *testing.T) {
 	const seed = 66
-	if v := judge(seed, rand.New(rand.NewPCG(seed, 15)), sparseAll); len(v.violations()) > 0 {
+	rng := rand.New(rand.NewPCG(seed, 15))
+	if v := judge(seed, rng, sparseAll, randomProblem(rng)); len(v.violations()) > 0 {
 		t.Error(v)
 	}
 }
