@@ -26,7 +26,8 @@ const (
 	stagePart  = 4
 	leastStage = 400  // of fewer rows there is no stage of a part
 	stageTol   = 0.2  // nats that the search may leave where there are more rows to come
-	rowTol     = 2e-5 // the same a row, of more rows than a sample keeps
+	rowTol     = 2e-5 // the same at the end, for each row beyond tolRows: predictions show no more
+	tolRows    = 5000
 	priorRows  = 1000 // rows of more than medianRows that default priors are made by
 	// part of what a natural step promises that the next one does, until there is a better guess
 	naturalRate = 0.01
@@ -50,9 +51,8 @@ type sparseGPLearner struct {
 // posterior, and a Learned with intervals and warnings. See GP.Learn for the parameters,
 // defaults, options and errors. With more than 5000 rows a sample determines the default priors.
 //
-// Zero opt.Tol means 1e-4 nats. With more rows than the 50,000 of a sample it means 2e-5 nats a
-// row: hyper-parameters learned on the sample are about that good, and the first pass over all
-// rows with derivatives shows it. Learned.Passes counts the passes over all rows; a pass over a
+// Zero opt.Tol means 1e-4 nats, and 2e-5 nats more for each row beyond 5000, which is 0.9 nats for
+// 50,000 rows: predictions show no difference. Learned.Passes counts the passes over all rows; a pass over a
 // part counts as that part.
 func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP, *SparseGPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
@@ -89,8 +89,8 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 	if l.space, err = newLearnSpace(g.z.kernel, g.lik, &rowPairs{x: l.rows.sample(n)}, l.rows.y[:n], &l.opt); err != nil {
 		return nil, err
 	}
-	if l.opt.Tol == 0 && l.rows.all != nil {
-		l.opt.Tol = rowTol * float64(l.rows.n)
+	if l.opt.Tol == 0 {
+		l.opt.Tol = learn.DefaultTol + rowTol*float64(max(0, l.rows.n-tolRows))
 	}
 	return l, nil
 }

@@ -681,14 +681,10 @@ type tileMetric interface {
 	// embed stores the coordinates of x, which may be taken from centre, in every
 	// inc-th element of dst.
 	embed(dst []float64, inc int, x, centre []float64)
-}
-
-// columnMetric is a tileMetric with many distances at a time.
-type columnMetric interface {
-	tileMetric
 	// columns stores the dist2 of x to the points whose d-th coordinates are those in the d-th part
-	// of yt, one for each of dst, to the same bits.
-	columns(dst, x, yt []float64)
+	// of yt, one for each of dst, to the same bits. It reports whether that is faster than one pair
+	// at a time, and otherwise does nothing.
+	columns(dst, x, yt []float64) bool
 }
 
 // fillDist2 stores r² of every pair of the tile in dst.
@@ -702,18 +698,18 @@ func fillDist2[M tileMetric](k M, dst []float64, t *kernelTile) {
 	n, m := t.x.Rows, t.y.Rows
 	dim := k.features(t.x.Cols)
 	if dim == 0 || t.centre == nil {
-		if c, ok := any(k).(columnMetric); ok {
-			cols := t.x.Cols
-			yt := t.get(cols * m)
-			for j := range m {
-				for d, v := range kernelRow(t.y, j) {
-					yt[d*m+j] = v
-				}
+		cols := t.x.Cols
+		yt := t.get(cols * m)
+		for j := range m {
+			for d, v := range kernelRow(t.y, j) {
+				yt[d*m+j] = v
 			}
-			for i := range n {
-				c.columns(dst[i*m:(i+1)*m], kernelRow(t.x, i), yt)
-			}
-			t.top--
+		}
+		ok := true
+		for i := 0; i < n && ok; i++ {
+			ok = k.columns(dst[i*m:(i+1)*m], kernelRow(t.x, i), yt)
+		}
+		if t.top--; ok {
 			return
 		}
 	}

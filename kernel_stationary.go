@@ -273,25 +273,32 @@ func (l lengthScales) fill(dst []float64, t *kernelTile) {
 	}
 }
 
-// columns implements columnMetric.
-func (l lengthScales) columns(dst, x, yt []float64) {
+// columns implements tileMetric.
+func (l lengthScales) columns(dst, x, yt []float64) bool {
 	clear(dst)
 	if len(l.each) == 0 {
 		for d, v := range x {
 			fma.AddSquares(dst, v, yt[d*len(dst):(d+1)*len(dst)])
 		}
 		fma.Divide(dst, l.one*l.one)
-		return
+		return true
 	}
 	kernelLen(l.each, len(x))
 	for d, v := range x {
 		fma.AddSquaresOver(dst, v, yt[d*len(dst):(d+1)*len(dst)], kernelOne(l.each[d]))
 	}
+	return true
 }
 
-// features: up to four columns dist2 is faster than the detour.
+// Up to so many columns differences are faster than products of matrices: with one length for all,
+// and with one for each, which takes a division a column.
+const (
+	differencesOfOne  = 12
+	differencesOfEach = 4
+)
+
 func (l lengthScales) features(d int) int {
-	if d <= 4 {
+	if d <= differencesOfEach || len(l.each) == 0 && d <= differencesOfOne {
 		return 0
 	}
 	return d
@@ -526,6 +533,9 @@ func (k Periodic) dist2(x, y []float64) float64 {
 
 // features: r² is the squared distance of points on D circles.
 func (k Periodic) features(d int) int { return 2 * d }
+
+// columns implements tileMetric.
+func (Periodic) columns(dst, x, yt []float64) bool { return false }
 
 func (k Periodic) embed(dst []float64, inc int, x, _ []float64) {
 	p, l := kernelOne(k.Period), kernelOne(k.Length)

@@ -58,6 +58,10 @@ type Solver struct {
 	//
 	// Zero means the Stepper's own goal, if it has one. Otherwise it means the largest of 1e-10
 	// nats, 1e-13 nats a term, and the accuracy of the ELBO.
+	//
+	// The default costs about one pass more than a Goal of 0.01, and gives means and ELBO to the
+	// digits that float64 has. For predictions 0.01 is enough: no mean is then off by more than
+	// 0.15 of its standard deviation.
 	Goal float64
 	// Converger decides when to stop. Nil means DefaultConverger, which uses Goal.
 	Converger Converger
