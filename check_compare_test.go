@@ -12,6 +12,7 @@ import (
 // TestCompareLOORefits checks that the difference of two models is within the Err of both of that
 // of refits without each row, and its standard error against the formula.
 func TestCompareLOORefits(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	rng := testRand(11)
 	for name, c := range map[string]struct {

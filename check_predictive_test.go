@@ -14,11 +14,12 @@ import (
 
 // TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
 func TestDrawResponse(t *testing.T) {
+	t.Parallel()
 	rng := testRand(40)
+	n := shorter(4000, 1500)
 	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Binomial{Trials: 5}, Ordinal{Cuts: []float64{-1, 1}},
 		Poisson{Exposure: 2}, NegativeBinomial{Shape: 3}, Gamma{Shape: 2}, Exponential{}, GaussianNoise{Var: 4},
 		Laplace{Scale: 2}, StudentT{DF: 8}} {
-		const n = 4000
 		y := make([]float64, n)
 		for i := range y {
 			var err error
@@ -28,7 +29,7 @@ func TestDrawResponse(t *testing.T) {
 		}
 		mean, variance := lik.(Responder).Moments(0.7)
 		m, v := stat.MeanVariance(y, nil)
-		if math.Abs(m-mean) > 4*math.Sqrt(variance/n) || math.Abs(v/variance-1) > 0.2 {
+		if math.Abs(m-mean) > 4*math.Sqrt(variance/float64(n)) || math.Abs(v/variance-1) > 0.2 {
 			t.Errorf("%T: draws have mean %v and variance %v, want %v and %v", lik, m, v, mean, variance)
 		}
 	}

@@ -96,6 +96,7 @@ func TestScoresLabels(t *testing.T) {
 // TestScoresNumbers checks the scores of counts and numbers by their definitions, and standard
 // errors of RMSE and R² against the deviation over samples.
 func TestScoresNumbers(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	rng := testRand(21)
 	for _, lik := range []Likelihood{GaussianNoise{Var: 2}, Poisson{}, Laplace{}} {

@@ -246,6 +246,7 @@ func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
 // TestMarginalEffects checks effects against differences of the mean prediction: in features that
 // are numbers by finite differences, and in those of 0 and 1 by setting them.
 func TestMarginalEffects(t *testing.T) {
+	t.Parallel()
 	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, Binomial{Trials: 4},
 		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}} {
 		for name, opt := range effectCovariances {
