@@ -757,9 +757,6 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
-	if err := oneLatent(likOf(g.lin.Terms), "CertifyScale"); err != nil {
-		return nil, err
-	}
 	bounds, err := scaleBounds(g.lin.Terms, lo, hi, within)
 	if err != nil {
 		return nil, err

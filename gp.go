@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ type GPOptions struct {
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
 	// MaxMemory is the number of bytes that the model may take, about 64 N²: K, V, and working
-	// memory. Zero means the limit described at ErrMemory.
+	// memory; with a Softmax of K classes 80 N² + 16 K N². Zero means the limit described at ErrMemory.
 	MaxMemory int64
 }
 
@@ -83,6 +84,10 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 // checkMemory returns an error if the matrices of g would take more memory than they may.
 func (g *GP) checkMemory(instead string) error {
 	n := g.Len()
+	if k := g.terms.K; k > 1 {
+		need := memory.Bytes(site.ContrastGPMatrices(k), n, n) + memory.Bytes(site.ContrastVectors, n, k)
+		return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GP of %d rows and %d classes", n, k), instead)
+	}
 	return checkMemory(g.opt.MaxMemory, memory.Bytes(site.DenseMatrices, n, n), fmt.Sprintf("a GP of %d rows, with %d matrices of %s each,", n, site.DenseMatrices, memory.Size(memory.Bytes(1, n, n))), instead)
 }
 
@@ -122,9 +127,6 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	}
 	var err error
 	if g.terms, err = newSiteTerms(lik, slices.Clone(y)); err != nil {
-		return nil, err
-	}
-	if err := oneLatent(likOf(g.terms), "a GP"); err != nil {
 		return nil, err
 	}
 	if err := g.checkJitter(); err != nil {
@@ -189,6 +191,9 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 // the smallest N use Fit. The error wraps ErrNotPosDef if K is singular without Jitter, and
 // ErrMemory if N is too large for GPOptions.MaxMemory.
 func (g *GP) Objective() (Objective[*Gaussian], error) {
+	if err := oneLatent(likOf(g.terms), "an Objective"); err != nil {
+		return Objective[*Gaussian]{}, err
+	}
 	se, exact, err := siteEstimator(g.opt.Estimator, likOf(g.terms))
 	if err != nil {
 		return Objective[*Gaussian]{}, err
@@ -257,6 +262,16 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 		return nil, err
 	}
 	s.identify = g.digest
+	if g.terms.K > 1 {
+		if !isKL(d) {
+			return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w", spell(d), typeName(likOf(g.terms)), ErrNoProx)
+		}
+		s.build = func(c term.Crew) (site.Algebra, error) { return site.NewContrastGP(s.terms, k, c) }
+		if err := s.start(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
 	if !isKL(d) {
 		alg, err := site.NewDenseAlgebra(g.terms, k, term.Crew{Workers: env.Workers(), Halt: &s.halt})
 		if err != nil {
@@ -409,12 +424,17 @@ type GPPosterior struct {
 	weights    *gauss.Full
 	fac        *dense.Sites
 	workspaces *sync.Pool
+	// of a Softmax, those of the classes; what this one has is then of all of them, row by row
+	classes []*GPPosterior
 }
 
 // Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
 // The error wraps ErrParam if st is not one. It may also wrap ErrNotPosDef or ErrNotFinite, but
 // not after a successful step.
 func (g *GP) Posterior(st State) (*GPPosterior, error) {
+	if g.terms.K > 1 {
+		return g.classPosterior(st)
+	}
 	s, ok := denseOf(st, g.terms)
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: a %T is not a state of this GP: %w", st, ErrParam)
@@ -435,6 +455,9 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 // newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor of
 // its sites, which it keeps, nil where that is not at hand. It copies what it keeps of q.
 func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites, h *parallel.Halt) (*GPPosterior, error) {
+	if g.terms.K > 1 {
+		return newClassPosterior(g, k, q, h)
+	}
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
 		m: slices.Clone(q.M), v: slices.Clone(q.V), gamma: slices.Clone(q.Gamma), a: slices.Clone(q.A)}
 	ok := fac != nil
@@ -474,7 +497,10 @@ func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites, h *para
 }
 
 // Len returns N, the number of training points.
-func (p *GPPosterior) Len() int { return len(p.a) }
+func (p *GPPosterior) Len() int {
+	n, _ := p.x.Dims()
+	return n
+}
 
 // Cols returns the number of columns that new points must have.
 func (p *GPPosterior) Cols() int {
@@ -483,18 +509,20 @@ func (p *GPPosterior) Cols() int {
 }
 
 // Train stores mean and variance of the latent values at the training points, under the prior
-// with jitter; nil slices allocate.
+// with jitter; nil slices allocate. For a Softmax of K classes they have K for each point, row by
+// row.
 func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
-	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
+	m, v = dense.Dest(mean, len(p.m)), dense.Dest(variance, len(p.m))
 	copy(m, p.m)
 	copy(v, p.v)
 	return m, v
 }
 
 // Sites stores the site parameters γ and b in gamma and b; nil allocates. The
-// posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b.
+// posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b. For a Softmax of K classes
+// they have K for each point, row by row, and each class has its V.
 func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
-	g, h = dense.Dest(gamma, p.Len()), dense.Dest(b, p.Len())
+	g, h = dense.Dest(gamma, len(p.m)), dense.Dest(b, len(p.m))
 	copy(g, p.gamma)
 	for i, a := range p.a {
 		h[i] = a + g[i]*p.m[i]
@@ -521,11 +549,19 @@ func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 // coefficients are the part of the Linear at the rows of an identity matrix, and its intercept
 // the part of the Constant anywhere. Part panics if the kernel is not a Sum or has no term i.
 func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
+	if p.classes != nil {
+		return p.classPart(i, x)
+	}
+	q := predictAt(p.part(i), x)
+	return &q
+}
+
+// part returns the posterior of term i of the kernel.
+func (p *GPPosterior) part(i int) *GPPosterior {
 	part := *p
 	part.kernel, part.whole, part.term, part.strong = sumTerm(p.kernel, i), p.kernel, i, false
 	part.maxPrior = slices.Max(PriorVar(nil, part.kernel, p.x))
-	q := predictAt(&part, x)
-	return &q
+	return &part
 }
 
 // sumTerm returns term i of k. It panics if k is no Sum, or has no such term.
@@ -557,6 +593,10 @@ func (p *GPPosterior) likelihood() Likelihood { return p.lik }
 
 // latent implements latents.
 func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
+	if p.classes != nil {
+		p.latentClasses(m, v, x)
+		return
+	}
 	rows := len(m)
 	workers := runtime.GOMAXPROCS(0)
 	works := make([]*predictWork, workers)
@@ -708,7 +748,7 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 //   - ErrNotFinite if a value of x is not finite;
 //   - ErrMemory if there are too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
-	if err := checkMatrix("x", x); err != nil {
+	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint distribution")); err != nil {
 		return nil, nil, err
 	}
 	t := checkColumns(x, p.Cols())
@@ -829,16 +869,17 @@ func (*GPPosterior) load(r io.Reader) (*GPPosterior, error) {
 }
 
 func (s *savedGP) load() (*GPPosterior, error) {
-	n := s.Rows
-	if n < 1 || s.Cols < 1 || len(s.X)%n != 0 || len(s.X)/n != s.Cols ||
-		len(s.Gamma) != n || len(s.A) != n || len(s.M) != n || len(s.V) != n {
-		return nil, fmt.Errorf("%d rows and %d columns with %d inputs and %d, %d, %d, %d site parameters and marginals: %w", n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V), ErrShape)
-	}
-	kernel, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
+	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
 		return nil, err
 	}
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	n, latents := s.Rows, latentsOf(lik)
+	all := len(s.Gamma) // N·K
+	if n < 1 || s.Cols < 1 || len(s.X)%n != 0 || len(s.X)/n != s.Cols ||
+		all%n != 0 || all/n != latents || len(s.A) != all || len(s.M) != all || len(s.V) != all {
+		return nil, fmt.Errorf("%d rows and %d columns with %d inputs and %d, %d, %d, %d site parameters and marginals: %w", n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V), ErrShape)
+	}
+	kernel, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
 	if err != nil {
 		return nil, err
 	}
@@ -847,7 +888,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 			return nil, fmt.Errorf("variance %d is %v: %w", i, v, ErrParam)
 		}
 	}
-	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &term.Terms{Lik: viewOf(lik), Y: make([]float64, n)}}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &term.Terms{Lik: viewOf(lik), Y: make([]float64, n), K: latents}}
 	if err := g.checkMemory("raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}

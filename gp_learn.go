@@ -87,6 +87,9 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 //
 //	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
 func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
+	if err := oneLatent(likOf(g.terms), "learning a kernel"); err != nil {
+		return nil, err
+	}
 	l := &gpLearner{gp: g, rows: pairsOf(g.x)}
 	if opt != nil {
 		l.opt = *opt

@@ -255,6 +255,9 @@ type ScaleCertificate struct {
 // scaleBounds returns the interval of a proof for terms. The error wraps ErrParam where there is
 // none.
 func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, error) {
+	if err := oneLatent(likOf(terms), "CertifyScale"); err != nil {
+		return learn.Interval{}, err
+	}
 	i := learn.Interval{Lo: lo, Hi: hi, Within: within}
 	if !terms.Concave() {
 		return i, fmt.Errorf("pgsvi: scales are certified only for log-concave likelihoods, not for %s: %w",

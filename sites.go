@@ -612,6 +612,8 @@ func algebraName(a site.Algebra) string {
 		return "span"
 	case *site.ContrastAlgebra:
 		return "contrasts"
+	case *site.ContrastGP:
+		return "contrasts of functions"
 	}
 	return "factored"
 }

@@ -1,0 +1,341 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+)
+
+// contrastGP is the base of K functions with covariance C at the terms, of which contrasts alone
+// count; see contrast. Of these V_c = (C⁻¹ + Γ_c)⁻¹ is as sites have it, and
+//
+//	log|C|/|V| = Σ_c log|I + CΓ_c| − log|I + C ΣΓ_c/K| + Σγv/K,
+//
+// so that there is nothing to solve. But then the best γ is not the curvature h = E π(1 − π): the
+// gradient of the ELBO in γ_c is
+//
+//	½[(V_c∘V_c)(h_c − (1 − 1/K)γ_c) + (diag V_S − v_c)/K],   V_S = (C⁻¹ + ΣΓ_c/K)⁻¹.
+type contrastGP struct {
+	n, k int
+	c    []float64 // both triangles
+	crew term.Crew
+	of   *Sites
+
+	fac      dense.Sites
+	exp      dense.Expansion
+	cur, try contrastGPState
+	moved    bool // cur is the current state
+	resumed  bool
+	col, out []float64
+
+	h                coupling
+	r, z, p, q, s, e []float64
+	mean, precision  float64 // what the aim promises of these, in nats
+}
+
+// contrastGPState is what a cover makes.
+type contrastGPState struct {
+	v        []float64 // V_c of all classes, full
+	common   []float64 // diag V_S
+	gamma    []float64
+	lagrange []float64 // L of Σ_c V_c
+}
+
+// ContrastGPMatrices is how many matrices N×N a contrast mean field of K functions has.
+func ContrastGPMatrices(k int) float64 { return float64(2*k + 10) }
+
+// Prior implements Base.
+func (a *contrastGP) Prior() (s term.State) {
+	s.Resize(a.n * a.k)
+	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
+		clear(x)
+	}
+	for i := range s.V {
+		n := i / a.k
+		s.V[i] = a.c[n*a.n+n]
+	}
+	return s
+}
+
+// Cover implements Mover.
+func (a *contrastGP) Cover(v, delta []float64) (logDet float64, ok bool) {
+	n, k, t := a.n, a.k, &a.try
+	dense.ResizeAll(n, &a.col, &a.out)
+	dense.ResizeAll(n, &t.common)
+	t.v, t.lagrange = dense.Resize(t.v, k*n*n), dense.Resize(t.lagrange, n*n)
+	t.gamma = append(t.gamma[:0], delta...)
+	a.fac.Halt = a.crew.Halt
+	clear(t.lagrange)
+	for c := range k {
+		if !a.fac.Factor(a.c, n, classOf(a.col, delta, c)) {
+			return 0, false
+		}
+		logDet += a.fac.LogDet
+		a.fac.Expand(&a.exp, a.c, n)
+		vc := t.class(c, n)
+		a.fac.Covariance(vc, &a.exp)
+		dense.FillUpper(vc, n)
+		floats.Add(t.lagrange, vc)
+		for i := range n {
+			x := vc[i*n+i]
+			v[i*k+c] = x
+			logDet += delta[i*k+c] * x / float64(k)
+		}
+	}
+	for i := range a.col {
+		a.col[i] = floats.Sum(delta[i*k:(i+1)*k]) / float64(k)
+	}
+	if !a.fac.Factor(a.c, n, a.col) {
+		return 0, false
+	}
+	logDet -= a.fac.LogDet
+	a.fac.Expand(&a.exp, a.c, n)
+	ok = a.fac.Variances(t.common, &a.exp) && dense.Cholesky(t.lagrange, n)
+	return logDet, ok && !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
+}
+
+// class returns V_c.
+func (t *contrastGPState) class(c, n int) []float64 { return t.v[c*n*n : (c+1)*n*n] }
+
+// times stores V_c x_c of all classes in dst.
+func (a *contrastGP) times(t *contrastGPState, dst, x []float64) {
+	for c := range a.k {
+		dense.Symv(1, dense.Symmetric(t.class(c, a.n), a.n), dense.Vector(classOf(a.col, x, c)), 0, dense.Vector(a.out))
+		for i, y := range a.out {
+			dst[i*a.k+c] = y
+		}
+	}
+}
+
+// restrict stores V_c(r_c − λ) of all classes in z, of which the sum over classes is 0, and
+// subtracts that λ from r.
+func (a *contrastGP) restrict(t *contrastGPState, z, r []float64) {
+	a.times(t, z, r)
+	sum := make([]float64, a.n)
+	for i := range sum {
+		sum[i] = floats.Sum(z[i*a.k : (i+1)*a.k])
+	}
+	dense.Potrs(t.lagrange, sum)
+	for i, l := range sum {
+		floats.AddConst(-l, r[i*a.k:(i+1)*a.k])
+	}
+	a.times(t, z, r)
+}
+
+// Move implements Mover.
+func (a *contrastGP) Move(d, delta, u []float64) (square float64) {
+	a.restrict(&a.try, d, u)
+	for i, x := range d {
+		u[i] -= delta[i] * x
+	}
+	return floats.Dot(u, d)
+}
+
+// Accept implements Mover.
+func (a *contrastGP) Accept() {
+	a.cur, a.try = a.try, a.cur
+	a.moved = true
+}
+
+// use, restart, start, follow, stale, settled, save and resume implement keeper.
+func (a *contrastGP) use(c term.Crew)            { a.crew = c }
+func (a *contrastGP) restart()                   { a.moved = false }
+func (a *contrastGP) start()                     {}
+func (a *contrastGP) follow() (distance float64) { return math.NaN() }
+func (a *contrastGP) stale()                     {}
+func (a *contrastGP) settled() bool              { return true }
+
+func (a *contrastGP) save(c *save.State) {
+	moved := a.moved
+	if c.Bool(&moved); c.Reading() {
+		a.resumed = moved
+	}
+}
+
+func (a *contrastGP) resume(gamma []float64) {
+	if !a.resumed {
+		return
+	}
+	a.resumed = false
+	if _, ok := a.Cover(make([]float64, len(gamma)), gamma); ok {
+		a.Accept()
+	}
+}
+
+// ready, prove and decrement implement prover: there is no proof, and the promise is that of aim.
+func (a *contrastGP) ready() (bool, error) { return true, nil }
+
+func (a *contrastGP) prove(float64) (Proof, error) {
+	return Proof{made: true, bound: math.Inf(1)}, nil
+}
+
+func (a *contrastGP) decrement() float64 {
+	if p := &a.of.Batch; a.of.Batched && p.aim() {
+		return a.mean + a.precision
+	}
+	return math.Inf(1)
+}
+
+// The precisions are aimed at by so many conjugate gradients, and change by a factor of at most
+// e^−gpLess and 1 + gpMore.
+const (
+	gpPrecisions = 3
+	gpLess       = 3
+	gpMore       = 20
+)
+
+// aim implements aimer. The step of the means is that of contrast.aim, with C⁻¹ in place of Λ; the
+// γ are Newton's, with the Hessian −½(1 − 1/K) V_c∘V_c.
+func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
+	if !a.moved {
+		return false
+	}
+	t := &a.cur
+	dense.ResizeAll(a.n*a.k, &a.r, &a.z, &a.p, &a.q, &a.s, &a.e)
+	dense.ResizeAll(a.n, &a.col, &a.out)
+	a.h.set(s.Tg, a.k)
+	// (C⁻¹ + H)δ = α̂ − a, with q = C⁻¹p for each direction p.
+	floats.SubTo(a.r, s.D1, s.A)
+	clear(step)
+	copy(a.q, a.r)
+	a.restrict(t, a.p, a.q)
+	rho := floats.Dot(a.q, a.p)
+	for i, x := range a.p {
+		a.q[i] -= t.gamma[i] * x
+	}
+	a.mean = 0
+	for first, tries := rho, 0; rho > 0 && tries < aimSolves && !a.crew.Halt.Stopped(); tries++ {
+		copy(a.e, a.p)
+		a.h.times(a.e)
+		floats.Add(a.e, a.q)
+		curve := floats.Dot(a.p, a.e)
+		if !(curve > 0) {
+			return false
+		}
+		length := rho / curve
+		a.mean += 0.5 * length * rho
+		floats.AddScaled(step, length, a.p)
+		floats.AddScaled(a.r, -length, a.e)
+		copy(a.s, a.r)
+		a.restrict(t, a.z, a.s)
+		next := floats.Dot(a.r, a.z)
+		if !(next > aimReduction*aimReduction*first) {
+			break
+		}
+		for i, x := range a.z {
+			a.s[i] -= t.gamma[i] * x // C⁻¹z
+			a.p[i] = x + next/rho*a.p[i]
+			a.q[i] = a.s[i] + next/rho*a.q[i]
+		}
+		rho = next
+	}
+	copy(a.e, step)
+	a.h.times(a.e)
+	floats.SubTo(dst, s.D1, a.e)
+	a.precision = 0
+	for c := range a.k {
+		a.precise(gamma, s, c)
+	}
+	return true
+}
+
+// precise stores the γ to aim at of class c in gamma, and adds what they promise.
+func (a *contrastGP) precise(gamma []float64, s *term.State, c int) {
+	n, k, t := a.n, a.k, &a.cur
+	v, part := t.class(c, n), 1-1/float64(k)
+	r, z, p, q, x := a.r[:n], a.z[:n], a.p[:n], a.q[:n], a.e[:n]
+	square := func(dst, x []float64) { // (V∘V)x
+		for i := range dst {
+			var y float64
+			for j, w := range v[i*n : (i+1)*n] {
+				y += w * w * x[j]
+			}
+			dst[i] = y
+		}
+	}
+	scaled := func() { // by the diagonal of V∘V
+		for i, y := range r {
+			d := v[i*n+i]
+			if z[i] = 0; d > 0 {
+				z[i] = y / (d * d)
+			}
+		}
+	}
+	for i := range z {
+		z[i] = s.Tg[i*k+c] - part*t.gamma[i*k+c]
+	}
+	square(r, z)
+	for i := range r {
+		r[i] += (t.common[i] - v[i*n+i]) / float64(k)
+	}
+	scaled()
+	copy(p, z)
+	clear(x)
+	rho := floats.Dot(r, z)
+	for range gpPrecisions {
+		square(q, p)
+		curve := floats.Dot(p, q)
+		if !(curve > 0) {
+			break
+		}
+		l := rho / curve
+		a.precision += 0.25 * l * rho / part
+		floats.AddScaled(x, l, p)
+		floats.AddScaled(r, -l, q)
+		scaled()
+		next := floats.Dot(r, z)
+		for i := range p {
+			p[i] = z[i] + next/rho*p[i]
+		}
+		rho = next
+	}
+	for i, y := range x {
+		g := t.gamma[i*k+c]
+		change := y / part / g // as a factor, which keeps γ positive
+		switch {
+		case !(g > 0):
+		case change > 0:
+			gamma[i*k+c] = g * (1 + min(change, gpMore))
+		default:
+			gamma[i*k+c] = g * math.Exp(max(change, -gpLess))
+		}
+	}
+}
+
+var (
+	_ Base   = (*contrastGP)(nil)
+	_ keeper = (*contrastGP)(nil)
+	_ prover = (*contrastGP)(nil)
+	_ aimer  = (*contrastGP)(nil)
+)
+
+// ContrastGP is K functions of a dense covariance, by contrast mean field.
+type ContrastGP struct{ Sites }
+
+// NewContrastGP returns the prior of terms of K latent values, each of covariance c, both
+// triangles.
+func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, error) {
+	s := &ContrastGP{}
+	a := &contrastGP{n: t.Len(), k: t.K, c: c, of: &s.Sites}
+	return s, s.begin(t, a, workers)
+}
+
+// Covariance returns that of the prior, both triangles.
+func (s *ContrastGP) Covariance() []float64 { return s.on.(*contrastGP).c }
+
+// The gap at which the precisions are good enough, in nats a row and at least: V∘V is nearly
+// singular, and what it hides takes many passes.
+const (
+	contrastGPGoalRow = 3e-5
+	contrastGPGoal    = 1e-3
+)
+
+// Evaluate implements Algebra.
+func (s *ContrastGP) Evaluate(within float64) (siteEvaluation, error) {
+	e, err := s.Sites.Evaluate(within)
+	e.Goal = max(contrastGPGoal, contrastGPGoalRow*float64(s.Terms.Len()))
+	return e, err
+}
