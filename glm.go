@@ -669,9 +669,6 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.covariance() == LowRankCovariance && !g.lin.Small(g.rank()) {
 		return nil, fmt.Errorf("pgsvi: prior standard deviations are not learned with a %v covariance; use DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
-	if err := oneLatent(likOf(g.lin.Terms), "Learn"); err != nil {
-		return nil, err
-	}
 	l := &glmLearner{glm: g}
 	if opt != nil {
 		l.opt = *opt
@@ -705,6 +702,9 @@ const learnMatrices = 8
 // responses returns those of g, less their offsets.
 func (g *GLM) responses() []float64 {
 	y := slices.Clone(g.lin.Terms.Y)
+	if g.lin.Terms.K > 1 {
+		return y
+	}
 	for i, o := range g.lin.Terms.Offset {
 		y[i] -= o
 	}
@@ -772,6 +772,9 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
 	if g.rows != nil {
 		return &rowsLearning{glm: g, scale: l.scale, workers: c}, nil
+	}
+	if g.lin.Terms.K > 1 {
+		return learn.NewClasses(l.scale), nil
 	}
 	diagonal := g.covariance() == DiagonalCovariance
 	weights := learn.NewWeights(l.scale, diagonal)

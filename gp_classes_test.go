@@ -106,6 +106,7 @@ func TestClassesGP(t *testing.T) {
 		"Objective":       func() error { _, err := g.Objective(); return err },
 		"CertifyScale":    func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
 		"Learn":           func() error { _, _, _, err := g.Learn(ctx, nil, nil); return err },
+		"SparseGP":        func() error { _, err := NewSparseGP(x, y, kernel, Softmax{}, nil); return err },
 		"Joint":           func() error { _, _, err := post.Joint(x); return err },
 		"Rand":            func() error { return post.Rand(mat.NewDense(1, len(y), nil), x, nil) },
 	} {

@@ -134,6 +134,9 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		return nil, err
 	}
 	gp, err := newGP(x, y, k, lik, nil)
+	if err == nil {
+		err = oneLatent(likOf(gp.terms), "a SparseGP")
+	}
 	if err != nil {
 		return nil, err
 	}

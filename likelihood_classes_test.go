@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -404,5 +405,51 @@ func TestClassesRefused(t *testing.T) {
 	}
 	if _, _, err := g.Fit(ctx, &Solver{MaxPasses: 3, StepSize: ConstantStep(1), BatchSize: 30}); err != nil {
 		t.Errorf("batches of the paper: %v", err)
+	}
+}
+
+// The slope of the best ELBO is what differences say, and the scale learned is where it is 0.
+func TestClassesLearn(t *testing.T) {
+	x, y := irisClasses(t)
+	for i := range y { // so that no plane parts the classes, and the scale stays small
+		if i%7 == 0 {
+			y[i] = math.Mod(y[i]+1, 3)
+		}
+	}
+	at := func(sd float64) float64 {
+		_, res := fitClasses(t, x, y, Softmax{}, &GLMOptions{Intercept: true, PriorSD: sd}, &Solver{Goal: 1e-9})
+		return res.ELBO
+	}
+	g, err := NewGLM(x, y, Softmax{}, &GLMOptions{Intercept: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	learned, post, res, err := g.Learn(context.Background(), nil, &LearnOptions{NoPrior: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sd := learned.opt.PriorSD
+	if best := at(sd); !(best > at(1.05*sd)) || !(best > at(sd/1.05)) || !(math.Abs(res.Fit.ELBO-best) < 1e-6) {
+		t.Errorf("a scale of %v with ELBO %v: %v, %v, %v there, with one a little smaller and one a little larger", sd, res.Fit.ELBO, at(sd/1.05), best, at(1.05*sd))
+	}
+	if post.Dim() != 15 {
+		t.Errorf("%d weights", post.Dim())
+	}
+	l, err := g.Learner(&LearnOptions{NoPrior: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := l.(*glmLearner).learning(term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const h = 1e-3
+	p, err := m.Evaluate([]float64{0.5}, 1e-10, math.Inf(1), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := -(at(math.Exp(0.5+h)) - at(math.Exp(0.5-h))) / (2 * h)
+	if !(math.Abs(p.Grad[0]-want) < 1e-4*math.Abs(want)) || !(p.Info.At(0, 0) > 0) {
+		t.Errorf("a slope of %v and an information of %v, want a slope of %v", p.Grad[0], p.Info.At(0, 0), want)
 	}
 }

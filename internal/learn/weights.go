@@ -26,6 +26,8 @@ func (l *memory) Begin(alg site.Algebra) {
 	switch alg := alg.(type) {
 	case *site.WeightAlgebra:
 		alg.StartAt(s.gamma, s.a, s.m)
+	case *site.ContrastAlgebra:
+		alg.StartAt(s.gamma, s.a, s.m)
 	case *site.DenseAlgebra:
 		alg.Start(s.gamma, s.a)
 	case *site.DualAlgebra:

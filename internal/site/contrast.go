@@ -56,6 +56,7 @@ type contrast struct {
 type contrastState struct {
 	p        []float64 // P_c of all classes, full
 	q        []float64 // (Λ + XᵀΓ_cX)⁻¹, full
+	left     float64   // about what P lacks, in nats
 	lagrange []float64 // L of Σ_c of these
 	weight   []float64 // μ_c, one after the other
 }
@@ -70,7 +71,8 @@ const (
 	// contrastTol is the accuracy of P, relative to its diagonal: log|C|/|V| is exact for any P, and
 	// has its minimum at the solution.
 	contrastTol    = 1e-6
-	contrastRounds = 12
+	contrastRounds = 12 // from the last P,
+	contrastFirst  = 60 // and where there is none
 )
 
 // Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
@@ -221,13 +223,15 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 func (a *contrast) solve() bool {
 	d, k := a.x.Cols, a.k
 	equal := func() { floats.ScaleTo(a.p, float64(k)/float64(k-1), a.grams) }
+	rounds := contrastFirst
 	if a.warm {
+		rounds = contrastRounds
 		copy(a.p, a.cur.p)
 	} else {
 		equal()
 	}
 	a.mix.Reset()
-	for range contrastRounds {
+	for range rounds {
 		if !a.rule() {
 			if !a.warm || a.crew.Halt.Stopped() {
 				return false
@@ -238,17 +242,20 @@ func (a *contrast) solve() bool {
 				return false
 			}
 		}
-		var most float64
+		most, square := 0.0, 0.0
 		for c := range k {
 			p, q, w := a.class(a.p, c), a.class(a.next, c), a.class(a.w, c)
 			for i := range d {
 				for j := range i + 1 {
 					scale := 1 / math.Sqrt(q[i*d+i]*q[j*d+j])
 					w[i*d+j], w[j*d+i] = scale, scale
-					most = math.Max(most, math.Abs(q[i*d+j]-p[i*d+j])*scale)
+					off := (q[i*d+j] - p[i*d+j]) * scale
+					most = math.Max(most, math.Abs(off))
+					square += off * off
 				}
 			}
 		}
+		a.try.left = 0.5 * square
 		x, r := a.mix.Next(len(a.p), false)
 		copy(x, a.p)
 		floats.SubTo(r, a.next, a.p)
@@ -387,6 +394,7 @@ func (a *contrast) save(c *save.State) {
 	}
 	if a.moved {
 		c.Floats(a.k*a.x.Cols, &a.cur.weight)
+		c.Float(&a.cur.left)
 	}
 	if c.Reading() {
 		a.resumed, a.moved = a.moved, false
@@ -434,7 +442,7 @@ func (a *contrast) prove(float64) (Proof, error) { return Proof{made: true, boun
 func (a *contrast) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && p.aim() {
 		change := p.Cur.Change()
-		return a.aims.promise + 0.25*change.Square()
+		return a.aims.promise + 0.25*change.Square() + a.cur.left
 	}
 	return math.Inf(1)
 }
@@ -449,16 +457,27 @@ var (
 // ContrastAlgebra is a linear model of K scores, by contrast mean field.
 type ContrastAlgebra struct {
 	Sites
-	base0 *contrast
+	mover *contrast
 }
 
 // NewContrastAlgebra returns the prior of l, of terms of K latent values and a diagonal prior.
 func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, error) {
 	a := newContrast(l)
-	s := &ContrastAlgebra{base0: a}
+	s := &ContrastAlgebra{mover: a}
 	a.of = &s.Sites
 	return s, s.begin(l.Terms, a, workers)
 }
+
+// StartAt makes the sites those with the given γ, and a about the means m.
+func (s *ContrastAlgebra) StartAt(gamma, a, m []float64) {
+	copy(s.Cur.Gamma, gamma)
+	copy(s.Cur.A, a)
+	copy(s.Cur.M, m)
+	s.Fresh, s.Batched, s.Started, s.free, s.Proof = false, false, false, false, Proof{}
+}
+
+// Promise returns about how many nats the current state, which is evaluated, lacks.
+func (s *ContrastAlgebra) Promise() float64 { return s.mover.decrement() }
 
 // Weights implements Weighted: the means of the weights of all classes, one after the other, of
 // which the sum over classes is 0, and a *gauss.Contrasts.
@@ -466,7 +485,7 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	if err := s.Refresh(); err != nil {
 		return nil, nil, err
 	}
-	a := s.base0
+	a := s.mover
 	d := a.x.Cols
 	mean, cov := make([]float64, a.k*d), &gauss.Contrasts{}
 	for c := range a.k {

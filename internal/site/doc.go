@@ -1,5 +1,5 @@
 // Package site is the engine of GP, GLM and SparseGP: of models with one latent value for each
-// term.
+// term, or several.
 //
 // # Concepts
 //
@@ -34,6 +34,15 @@
 // targets of q are such a pair. The gap is ½cᵀCc for the mean, with c = a − α̂, plus tr(Δ) −
 // log|I + Δ| for the precisions, where Δ is the change from γ to γ̂ in units of V. See moveProof,
 // and gap.go of package term for bounds by rows.
+//
+// # Several latent values
+//
+// A term may have K latent values, such as the scores of classes. Element n·K + k of a state is
+// then value k of term n; batches name terms, movers see elements. The covariance of the sites is
+// diagonal, and so is what they say of the curvature of a term. An aimer knows the rest: it says
+// where the means should go, and may say where the precisions should. Mixtures are then of (log γ,
+// m), and steps that need one latent value are not taken. There are two such bases, both contrast
+// mean fields: contrast of a linear model, and contrastGP of functions.
 //
 // # Steps
 //
