@@ -530,3 +530,25 @@ func TestGLMRowsLearn(t *testing.T) {
 		t.Errorf("Learn of the noise: %v", err)
 	}
 }
+
+// TestGLMRowsMany checks a fit to 50 columns, of a million rows with -long, against that in memory.
+func TestGLMRowsMany(t *testing.T) {
+	notShort(t)
+	r := madeRows{lik: BernoulliLogit{}, n: longer(1_000_000, 30_000), d: 50, dense: 50, plain: true}
+	_, res := fitRows(t, r.all, r.d, r.lik, nil, &Solver{Goal: 1e-6})
+	x, y, _, _ := r.kept()
+	g, err := NewGLM(x, y, r.lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want := fitGLM(t, g, nil)
+	if off := math.Abs(res.ELBO - want.ELBO); !(off <= 1e-8*math.Abs(want.ELBO)) || res.Passes > 5 {
+		t.Errorf("%v, and in memory %v", res, want)
+	}
+	p, _ := fitRows(t, Rows(x, y), r.d, r.lik, nil, &Solver{Goal: 1e-6})
+	q, _ := fitRows(t, r.all, r.d, r.lik, nil, &Solver{Goal: 1e-6, Workers: 1})
+	if !bytes.Equal(savedBytes(t, p), savedBytes(t, q)) {
+		t.Error("other bits from a matrix than from an iterator")
+	}
+	t.Log(res, want)
+}

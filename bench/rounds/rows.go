@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/tables"
+	"github.com/pgsvi/pgsvi/internal/cputime"
+)
+
+// rowSizes are the numbers of rows and columns of the fits by NewGLMRows, in the order of the
+// memory that they take: the peak of a process does not fall.
+var rowSizes = [][2]int{{100_000, 30}, {1_000_000, 30}, {3_000_000, 30}, {1_000_000, 50}}
+
+var rowsHeader = []string{"rows", "columns", "passes", "gap_bound", "cpu_seconds", "peak_mb"}
+
+// labels yields n rows of a logistic regression, which nobody keeps.
+func labels(n, cols int) iter.Seq2[pgsvi.Row, error] {
+	return func(yield func(pgsvi.Row, error) bool) {
+		rng := rand.New(rand.NewPCG(2, 33))
+		r := pgsvi.Row{Val: make([]float64, cols)}
+		for range n {
+			eta := 0.0
+			for j := range r.Val {
+				r.Val[j] = rng.NormFloat64()
+				eta += 0.2 * math.Cos(float64(2*j)) * r.Val[j]
+			}
+			r.Y = 1
+			if rng.Float64() > 1/(1+math.Exp(-eta)) {
+				r.Y = -1
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system
+// does not say.
+func peakMB() float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	_, after, found := strings.Cut(string(status), "VmHWM:")
+	if err != nil || !found {
+		return math.NaN()
+	}
+	kib, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return kib * 1024 / 1e6
+}
+
+// measureRows fits GLMs that go through rows, and writes the file.
+func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) error {
+	records := [][]string{rowsHeader}
+	for _, size := range rowSizes {
+		n, d := size[0], size[1]
+		if quick {
+			n /= 20
+		}
+		start := cputime.Seconds()
+		glm, err := pgsvi.NewGLMRows(ctx, labels(n, d), d, pgsvi.BernoulliLogit{}, nil)
+		if err != nil {
+			return err
+		}
+		_, res, err := glm.Fit(ctx, nil)
+		if err != nil {
+			return err
+		}
+		r := []string{strconv.Itoa(n), strconv.Itoa(d), strconv.FormatFloat(res.Passes, 'f', 0, 64), strconv.FormatFloat(res.GapBound, 'g', 2, 64),
+			strconv.FormatFloat(cputime.Seconds()-start, 'f', 1, 64), strconv.FormatFloat(peakMB(), 'f', 0, 64)}
+		fmt.Fprintln(stderr, r)
+		records = append(records, r)
+	}
+	f, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(records), f.Close())
+}
+
+// rowsTable returns the table of a file of measureRows.
+func rowsTable(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	records, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(records) == 0 {
+		return "", errors.Join(err, fmt.Errorf("%s has no rows", file))
+	}
+	return tables.Markdown([]string{"rows", "columns", "passes", "proved within", "CPU s", "peak MB"}, records[1:]), nil
+}
