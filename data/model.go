@@ -336,8 +336,8 @@ func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, er
 // A nil likelihood is BernoulliLogit for two labels, Softmax for three or more (multi-class),
 // Poisson for counts with an exposure, and GaussianNoise for other numbers. Whole numbers from 0 on
 // without exposure are an error, which wraps ErrParam, as they may be either; if they number
-// classes, say Outcome.Classes. Classes have the names of their labels, and a prior standard
-// deviation that is not learned: GLMOptions.PriorSD, or 1.
+// classes, say Outcome.Classes. Classes have the names of their labels, and share their prior
+// standard deviations.
 //
 // The covariance, if it is not given, is full up to 4,500 weights or rows, and diagonal beyond. A
 // fit learns the standard deviation of each block, and the parameters of the likelihood. If
@@ -355,8 +355,7 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	o.Intercept = !m.Formula.NoIntercept
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
 	if m.classes() {
-		o.ClassNames, o.Blocks, o.Learn = m.Labels, nil, nil
-		return lik, &o, nil
+		o.ClassNames = m.Labels
 	}
 	if o.Prior != nil {
 		return lik, &o, nil
@@ -395,7 +394,7 @@ const mostFull = 4500
 // covariance returns the family of covariances that hyper-parameters are learned with: that of low
 // rank, which the library takes for some thousands of weights, cannot be.
 func (m *Model) covariance() pgsvi.Covariance {
-	if min(len(m.Names)+1, len(m.Y)) <= mostFull {
+	if m.classes() || min(len(m.Names)+1, len(m.Y)) <= mostFull { // classes have full ones alone
 		return pgsvi.FullCovariance
 	}
 	return pgsvi.DiagonalCovariance
